@@ -1,0 +1,48 @@
+// What a packet carries through the soft NIC beside its bytes.
+//
+// Packets are DPDK mbufs, one segment each. Beside the bytes travel the vport that the packet entered the eSwitch by
+// and, once a NIC_RX rule has set one, the flow tag. Both live in the mbuf's flow-director hash, which no port of ours
+// uses otherwise; set_source() initialises both, so whoever brings a packet in calls it first.
+//
+// Threads: a packet belongs to one worker at a time.
+#pragma once
+
+#include <rte_mbuf.h>
+
+#include <cstdint>
+
+#include "datapath/vport_id.hpp"
+
+namespace ovsdr::soft {
+
+/// Packets move in batches of at most this many.
+inline constexpr unsigned batch_length = 32;
+
+/// Names the vport that `packet` enters by and forgets any tag that a port's driver left behind.
+inline void set_source(rte_mbuf* packet, VportId vport) noexcept {
+    packet->hash.fdir.lo = vport.value;
+    packet->hash.fdir.hi = 0;
+}
+
+[[nodiscard]] inline VportId source_of(const rte_mbuf* packet) noexcept {
+    return VportId{static_cast<std::uint16_t>(packet->hash.fdir.lo)};
+}
+
+/// Flow tag, 24 bits, host order; 0 where no rule set one.
+inline void set_tag(rte_mbuf* packet, std::uint32_t tag) noexcept { packet->hash.fdir.hi = tag; }
+
+[[nodiscard]] inline std::uint32_t tag_of(const rte_mbuf* packet) noexcept { return packet->hash.fdir.hi; }
+
+/// Where packets leave the steering engine: a vport's DPDK port, a QP's receive queue, the co-tenant.
+///
+/// A plain pair of pointers, called once per batch, never per packet.
+struct Sink {
+    /// Takes ownership of `length` packets (at most batch_length): delivers or frees each and counts what it drops.
+    /// `worker` is the index of the calling worker; a sink may be called by several workers at once.
+    void (*deliver)(void* self, unsigned worker, rte_mbuf** packets, unsigned length) noexcept = nullptr;
+    void* self = nullptr;
+
+    friend bool operator==(const Sink&, const Sink&) = default;
+};
+
+}  // namespace ovsdr::soft

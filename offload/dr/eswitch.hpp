@@ -1,0 +1,132 @@
+// One device's eSwitch, as ctrl/ uses it: its ports, the megaflows installed in it, and what a user may read of both.
+//
+// Model. All `dr` ports of a device share one Eswitch. It owns the FDB, NIC_RX and NIC_TX domains and the tables of
+// docs/architecture.md; attach_port() puts in the rules that lead a vport's packets to the megaflow tables and its
+// misses to the port's slow-path QP; put() compiles a megaflow and installs it.
+//
+// The Eswitch keeps each megaflow that it was given, installed or rejected, with the reason. A port that comes or
+// goes, or moves to another vport, recompiles the megaflows that name its datapath port number: rules of a dead port are
+// gone when detach_port() returns, and megaflows that waited for a port are installed when it comes.
+//
+// Statistics. A megaflow's counter lives as long as its ufid is known: a modify keeps it, and it moves over to the
+// new rule. One poller reads counters in bulk; stats() reads memory. del() and quiesce() stop the rule, wait until the
+// device has let go of it, and read the counter once more: what they return is final and exact.
+//
+// Threads: any function from any thread; put/del of different ufids run in parallel. Nothing throws. No OVS.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "offload/dr/megaflow.h"
+#include "offload/dr/reject.hpp"
+#include "offload/dr/result.hpp"
+
+struct ibv_context;
+struct ibv_pd;
+struct ibv_qp;
+
+namespace ovsdr::dr {
+
+struct VportId {
+    std::uint16_t value;
+    friend auto operator<=>(const VportId&, const VportId&) = default;
+};
+
+/// A datapath port number (odp_port_t).
+struct OdpPort {
+    std::uint32_t value;
+    friend auto operator<=>(const OdpPort&, const OdpPort&) = default;
+};
+
+using Ufid = std::array<std::uint64_t, 2>;
+
+/// Cumulative since the ufid was first put.
+struct FlowStats {
+    std::uint64_t packets = 0;
+    std::uint64_t bytes = 0;
+    std::int64_t used_ms = 0;  ///< CLOCK_MONOTONIC milliseconds at which the poller last saw the counter grow; 0 never
+};
+
+/// Not offloaded (a Reject, normal) or failed (an Error of the device). std::monostate: installed.
+using PutOutcome = std::variant<std::monostate, Reject, Error>;
+
+struct PortSpec {
+    OdpPort odp_port;         ///< may be unknown (UINT32_MAX) until set_odp_port()
+    VportId vport;
+    std::string name;         ///< the interface's, for messages
+    ibv_qp* slow_path_qp;     ///< a raw packet QP on pd(); outlives the attachment
+    std::uint32_t slow_path_sqn;
+};
+
+struct FlowReport {
+    Ufid ufid;
+    bool offloaded;
+    std::string text;         ///< the DR rules (domain, table, matcher mask, value, actions, counter), or the reason
+    FlowStats stats;
+};
+
+class Eswitch {
+public:
+    /// Opens `device` ("mlx5_0") or shares the Eswitch that is already open. ENODEV names the devices there are.
+    [[nodiscard]] static Result<std::shared_ptr<Eswitch>> open(std::string_view device);
+
+    virtual ~Eswitch() = default;
+
+    [[nodiscard]] virtual std::string_view device() const noexcept = 0;
+    [[nodiscard]] virtual ibv_context* context() const noexcept = 0;
+    [[nodiscard]] virtual ibv_pd* pd() const noexcept = 0;
+
+    /// EBUSY: the vport is taken (`what` says by which port). ENOENT: the device has no such vport.
+    [[nodiscard]] virtual Result<void> attach_port(const PortSpec& spec) noexcept = 0;
+    virtual void detach_port(VportId vport) noexcept = 0;
+    /// Tells or changes the datapath port number of an attached vport.
+    virtual void set_odp_port(VportId vport, OdpPort odp_port) noexcept = 0;
+
+    /// Adds, or modifies when the ufid is known (statistics go on). A Reject or Error leaves no rule of this ufid behind.
+    [[nodiscard]] virtual PutOutcome put(const Ufid& ufid, const ovsdr_megaflow& megaflow) noexcept = 0;
+
+    /// Forgets the ufid; its final statistics, nothing if it was unknown or not installed.
+    virtual std::optional<FlowStats> del(const Ufid& ufid) noexcept = 0;
+
+    /// Stops the rule (packets take the slow path from now on) and returns final statistics; the ufid stays known until
+    /// del(). For a deletion whose statistics must be exact. Nothing if not installed.
+    virtual std::optional<FlowStats> quiesce(const Ufid& ufid) noexcept = 0;
+
+    /// Statistics of an installed (or quiesced) megaflow; nothing if not offloaded.
+    [[nodiscard]] virtual std::optional<FlowStats> stats(const Ufid& ufid) const noexcept = 0;
+
+    /// Removes every megaflow whose in_port is `port`, or all.
+    virtual void flush(std::optional<OdpPort> port) noexcept = 0;
+
+    /// For `dr/show`: domains, tables, matchers (mask, rules, priority), rules, hits. `verbose` lists the rules.
+    [[nodiscard]] virtual std::string show(bool verbose) const = 0;
+    [[nodiscard]] virtual std::optional<FlowReport> explain(const Ufid& ufid) const = 0;
+
+    struct ReasonCount {
+        std::string reason;       ///< Reject's name, or "offloaded", or "device error"
+        std::string detail;       ///< the field or action at fault, empty for "offloaded"
+        std::uint64_t megaflows;  ///< known now
+        std::uint64_t total;      ///< since start
+    };
+    [[nodiscard]] virtual std::vector<ReasonCount> reasons() const = 0;
+
+    struct Totals {
+        std::uint64_t offloaded, rejected, failed;  ///< megaflows now
+        std::uint64_t packets, bytes;               ///< by offloaded rules since start, those gone included
+        std::uint64_t misses;                       ///< packets that the FDB sent up
+    };
+    [[nodiscard]] virtual Totals totals() const noexcept = 0;
+};
+
+/// All Eswitches that are open, for unixctl.
+[[nodiscard]] std::vector<std::shared_ptr<Eswitch>> open_eswitches();
+
+}  // namespace ovsdr::dr

@@ -1,0 +1,74 @@
+/* A megaflow as the offload code sees it: a plain value that C and C++ can both build.
+ *
+ * Made by the C shim out of OVS's `struct match` and netlink actions, or by a test. Nothing behind it knows OVS. The
+ * shim clears each mask bit that it carries over; the name of the first field that has no place here is left in
+ * `unsupported_match`, the name of the first action that has none in an OVSDR_ACTION_UNSUPPORTED entry. The value owns
+ * nothing: names point at static storage.
+ *
+ * Byte order: `be` fields are as on the wire, all others are the host's.
+ */
+#ifndef OFFLOAD_DR_MEGAFLOW_H
+#define OFFLOAD_DR_MEGAFLOW_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* As OVS's struct flow holds them; one instance is the key, one the mask (all ones = exact). */
+struct ovsdr_flow_fields {
+    uint32_t in_port;          /* datapath port number (odp_port_t) */
+    uint32_t recirc_id;
+    uint8_t eth_dst[6];
+    uint8_t eth_src[6];
+    uint16_t be_eth_type;      /* of the payload behind all VLAN tags, as in struct flow */
+    uint16_t be_vlan_tpid[2];  /* [0] is the outermost tag; tpid and tci 0 where there is none */
+    uint16_t be_vlan_tci[2];   /* OVS sets bit 12 (VLAN_CFI) where there is a tag */
+    uint8_t ip_proto;          /* ARP: opcode */
+    uint8_t ip_tos;            /* DSCP and ECN, 8 bits */
+    uint8_t ip_ttl;
+    uint8_t ip_frag;           /* bit 0 any fragment, bit 1 later fragment */
+    uint8_t ipv6;              /* addresses are IPv6; key only */
+    uint8_t arp;               /* addresses are ARP's; key only */
+    uint8_t src[16];           /* IPv4 in the first 4 bytes */
+    uint8_t dst[16];
+    uint32_t be_ipv6_label;
+    uint16_t be_tp_src;        /* ICMP: type in the low byte of the host-order value */
+    uint16_t be_tp_dst;        /* ICMP: code */
+    uint16_t be_tcp_flags;
+};
+
+enum ovsdr_action_type {
+    OVSDR_ACTION_OUTPUT,
+    OVSDR_ACTION_PUSH_VLAN,
+    OVSDR_ACTION_POP_VLAN,
+    OVSDR_ACTION_UNSUPPORTED,
+};
+
+struct ovsdr_action {
+    enum ovsdr_action_type type;
+    union {
+        uint32_t output;                /* datapath port number */
+        struct {
+            uint16_t be_tpid;
+            uint16_t be_tci;            /* with OVS's VLAN_CFI bit, which is not part of the wire's PCP/DEI/VID */
+        } push_vlan;
+        const char *unsupported;        /* OVS_ACTION_ATTR_*'s name without prefix, lower case: "meter", "ct" */
+    };
+};
+
+enum { OVSDR_MAX_ACTIONS = 32 };
+
+struct ovsdr_megaflow {
+    struct ovsdr_flow_fields key;
+    struct ovsdr_flow_fields mask;
+    const char *unsupported_match;      /* "ct_state", "tun_id", ...; NULL when every masked field is above */
+    uint32_t n_actions;                 /* 0: drop; above OVSDR_MAX_ACTIONS: too many, none is listed */
+    struct ovsdr_action actions[OVSDR_MAX_ACTIONS];
+};
+
+#ifdef __cplusplus
+}
+#endif
+#endif
