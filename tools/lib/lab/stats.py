@@ -57,7 +57,7 @@ def _megaflow(line: str) -> Megaflow | None:
     if not ufid or not counts:
         return None
     match = line[ufid.end():counts.start()].strip(", ")
-    actions = line.rsplit("actions:", 1)[-1]
+    actions = re.split(r", dp-extra-info:", line.rsplit("actions:", 1)[-1])[0]
     offloaded = re.search(r"offloaded:(\w+)", line)
     layer = re.search(r"\bdp:(\S+?)(,|$)", line)
     return Megaflow(ufid.group(1), match, actions, int(counts.group(1)), int(counts.group(2)),
@@ -87,7 +87,7 @@ def port_counts(switch: Switch, bridge: str, port: str) -> PortCounts:
     text = switch.ofctl("dump-ports", bridge, port)
 
     def number(side: str, label: str) -> int:
-        found = re.search(rf"{side}\s+pkts=.*?\b{label}=(\d+)", text)
+        found = re.search(rf"\b{side} [^\n]*?\b{label}=(\d+)", text)
         return int(found.group(1)) if found else 0
 
     return PortCounts(number("rx", "pkts"), number("rx", "bytes"), number("tx", "pkts"), number("tx", "bytes"),

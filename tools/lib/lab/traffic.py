@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import re
 import socket
+import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Sequence
+from typing import Callable, Sequence
 
 from .command import CommandError, wait_until
 from .namespace import Namespace
@@ -42,32 +43,45 @@ class Iperf:
 
 
 def iperf(client: Namespace, server: Namespace, server_address: str, folder: Path, *, seconds: int = 10,
-          udp_megabits: int | None = None, omit: int = 0, port: int = 5201, reverse: bool = False) -> Iperf:
-    """One run from client to server. `omit`: seconds of warm-up that do not count."""
-    log = folder / f"iperf3-{port}.log"
-    log.unlink(missing_ok=True)
+          udp_megabits: int | None = None, port: int = 5201, after_first_second: Callable[[], None] | None = None
+          ) -> Iperf:
+    """One run from client to server. `after_first_second` is called while it runs, a second after its start."""
+    log, report = folder / f"iperf3-server-{port}.log", folder / f"iperf3-client-{port}.json"
+    for file in (log, report):
+        file.unlink(missing_ok=True)
+    arguments = ["iperf3", "-c", server_address, "-p", str(port), "-t", str(seconds), "-J", "--connect-timeout",
+                 "5000", *(["-u", "-b", f"{udp_megabits}M", "-l", "1400"] if udp_megabits else [])]
     daemon = server.start(["iperf3", "-s", "-1", "-p", str(port), "--forceflush"], log)
     try:
         wait_until(lambda: "listening" in daemon.output(), 10, "iperf3 server")
-        arguments = ["iperf3", "-c", server_address, "-p", str(port), "-t", str(seconds), "-J",
-                     "--connect-timeout", "5000"]
-        arguments += ["-u", "-b", f"{udp_megabits}M", "-l", "1400"] if udp_megabits else []
-        arguments += ["-O", str(omit)] if omit else []
-        arguments += ["-R"] if reverse else []
-        report = json.loads(client.run(arguments, check=False, timeout=seconds + omit + 30))
+        sender = client.start(arguments, report)
+        try:
+            if after_first_second:
+                time.sleep(1)
+                after_first_second()
+            sender.wait(seconds + 30)
+        finally:
+            sender.stop()
     finally:
         daemon.stop()
+    return _iperf_result(arguments, sender.output(), udp=udp_megabits is not None)
+
+
+def _iperf_result(arguments: Sequence[str], output: str, *, udp: bool) -> Iperf:
+    try:
+        report = json.loads(output)
+    except json.JSONDecodeError as error:
+        raise CommandError(arguments, -1, output) from error
     if "error" in report:
         raise CommandError(arguments, -1, report["error"])
     end = report["end"]
-    if udp_megabits:
+    if udp:
         total = end["sum"]
         lost, packets = total["lost_packets"], total["packets"]
         rate = total["bits_per_second"] / 1e6 * (1 - lost / packets if packets else 0)
         return Iperf(rate, total["seconds"], packets, lost, 0)
     received = end["sum_received"]
-    return Iperf(received["bits_per_second"] / 1e6, received["seconds"], 0, 0,
-                 end["sum_sent"].get("retransmits", 0))
+    return Iperf(received["bits_per_second"] / 1e6, received["seconds"], 0, 0, end["sum_sent"].get("retransmits", 0))
 
 
 def send_frames(namespace: Namespace, device: str, frames: Sequence[bytes]) -> None:

@@ -1,0 +1,113 @@
+"""A lab: a switch in its namespace and guests in theirs, each on a port of the switch.
+
+kind "dr": our daemon; each guest's veth is a DPDK port of the soft NIC, and the bridge's port is of type dr.
+kind "stock": Debian's ovs-vswitchd with its userspace datapath on the same veths; to compare with.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from . import build
+from .capture import Capture
+from .command import wait_until
+from .namespace import Namespace, make_veth
+from .softnic import DEVICE, UPLINK, SoftNic
+from .switch import STOCK_DAEMON, Switch
+from .workspace import Workspace
+
+BRIDGE = "br0"
+
+
+@dataclass(frozen=True)
+class Guest:
+    """A namespace that plays a VM (or what is behind the uplink), with one NIC, eth0."""
+
+    name: str
+    namespace: Namespace
+    mac: str
+    address: str   # without prefix length
+    vport: int
+    port: str      # the bridge's port
+    veth: str      # the vport's end of the pair, in the switch's namespace
+    device: str = "eth0"
+
+    def capture(self) -> Capture:
+        return Capture(self.namespace, self.device)
+
+
+class Lab:
+    def __init__(self, workspace: Workspace, *, kind: str = "dr", profile: str = "connectx-6dx", workers: int = 1,
+                 mtu: int = 1500, dpdk_port: str = "net_af_packet") -> None:
+        self.workspace = workspace
+        self.kind = kind
+        self.mtu = mtu
+        self.dpdk_port = dpdk_port
+        self.namespace = workspace.namespace("switch")
+        self.nic = SoftNic(workspace.folder, profile=profile, workers=workers)
+        self.guests: list[Guest] = []
+        daemon = str(build.daemon()) if kind == "dr" else STOCK_DAEMON
+        self.switch = Switch(self.namespace, workspace.folder, daemon,
+                             environment=self.nic.environment() if kind == "dr" else None,
+                             daemon_arguments=["--disable-system"])
+
+    def wire(self, name: str, vport: int) -> Guest:
+        """A guest on a veth; its vport is in the soft NIC's configuration from the start of the daemon on."""
+        number = len(self.guests) + 1
+        namespace = self.workspace.namespace(name)
+        guest = Guest(name=name, namespace=namespace, mac=f"02:0d:00:00:00:{number:02x}", address=f"10.99.0.{number}",
+                      vport=vport, port=name if self.kind == "dr" else f"{name}-p", veth=f"{name}-p")
+        make_veth(namespace, guest.device, self.namespace, guest.veth, mac=guest.mac, address=f"{guest.address}/24",
+                  mtu=self.mtu)
+        self.nic.add_port(vport, self.dpdk_arguments(guest), name, guest.mac)
+        self.guests.append(guest)
+        return guest
+
+    def dpdk_arguments(self, guest: Guest) -> str:
+        return f"{self.dpdk_port}{guest.vport},iface={guest.veth}"
+
+    def wire_all(self, vms: int = 3, uplink: bool = True) -> None:
+        for number in range(1, vms + 1):
+            self.wire(f"vm{number}", number)
+        if uplink:
+            self.wire("uplink", UPLINK)
+
+    def start(self, *, offload: bool = True, fail_mode: str = "standalone") -> None:
+        """Starts the switch and its bridge with a port for each guest."""
+        self.nic.write()
+        self.workspace.defer(self.switch.stop)
+        self.switch.start()
+        if offload:
+            self.switch.vsctl("set", "Open_vSwitch", ".", "other_config:hw-offload=true")
+        self.add_bridge(fail_mode=fail_mode)
+
+    def add_bridge(self, fail_mode: str = "standalone") -> None:
+        self.switch.vsctl("add-br", BRIDGE, "--", "set", "bridge", BRIDGE, "datapath_type=netdev",
+                          f"fail_mode={fail_mode}", "other_config:disable-in-band=true")
+        for guest in self.guests:
+            self.add_port(guest)
+
+    def add_port(self, guest: Guest) -> None:
+        self.switch.vsctl("add-port", BRIDGE, guest.port, "--", "set", "interface", guest.port,
+                          *self.interface_settings(guest), f"ofport_request={self.ofport(guest)}")
+        wait_until(lambda: self.switch.interface(guest.port, "ofport") == self.ofport(guest), 10,
+                   f"port {guest.port} is there ({self.switch.interface(guest.port, 'error')})")
+
+    def interface_settings(self, guest: Guest) -> list[str]:
+        if self.kind == "dr":
+            return ["type=dr", f"options:device={DEVICE}", f"options:vport={guest.vport}"]
+        return ["type=system"]
+
+    def ofport(self, guest: Guest) -> int:
+        return self.guests.index(guest) + 1
+
+    def guest(self, name: str) -> Guest:
+        return next(guest for guest in self.guests if guest.name == name)
+
+    def fix_neighbours(self) -> None:
+        """Static ARP between all guests: no broadcast of the kernel's disturbs an exact count."""
+        for guest in self.guests:
+            for other in self.guests:
+                if other is not guest:
+                    guest.namespace.run(["ip", "neigh", "replace", other.address, "lladdr", other.mac, "dev",
+                                         guest.device, "nud", "permanent"])
