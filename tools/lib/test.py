@@ -1,0 +1,237 @@
+"""Runs the parts of the test suite, one after another, and sums them up."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ElementTree
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Callable
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from lab import build  # noqa: E402
+
+SOURCE = build.SOURCE
+PYTHON = "/usr/bin/python3"
+
+
+@dataclass
+class Outcome:
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+    skips: list[str] = field(default_factory=list)   # each with what is missing
+    note: str = ""                                   # why it failed, in a line
+
+
+@dataclass(frozen=True)
+class Part:
+    name: str
+    what: str
+    argv: Callable[[argparse.Namespace], list[str]]
+    read: Callable[[int, str], Outcome]
+    build: str = "plain"
+    timeout: int = 1200
+    default: bool = True
+
+
+def read_summary(code: int, output: str) -> Outcome:
+    """Our scripts: the last line is `N passed, N failed, N skipped`, a skip is a line `SKIP name: what is missing`."""
+    lines = output.strip().splitlines()
+    found = re.search(r"(\d+) passed, (\d+) failed, (\d+) skipped", lines[-1] if lines else "")
+    if not found:
+        return Outcome(failed=1, note=f"ended with {code} without a summary")
+    outcome = Outcome(*map(int, found.groups()), skips=[line[5:] for line in lines if line.startswith("SKIP ")])
+    if code != 0 and outcome.failed == 0:
+        outcome.failed, outcome.note = 1, f"ended with {code}"
+    return outcome
+
+
+def read_code(code: int, output: str) -> Outcome:
+    """A script that shows a figure as its last line: one test."""
+    lines = output.strip().splitlines()
+    return Outcome(passed=int(code == 0), failed=int(code != 0), note=lines[-1] if lines else "")
+
+
+def read_pytest(code: int, output: str) -> Outcome:
+    last = output.strip().splitlines()[-1] if output.strip() else ""
+
+    def number(word: str) -> int:
+        found = re.search(rf"(\d+) {word}", last)
+        return int(found.group(1)) if found else 0
+
+    outcome = Outcome(number("passed"), number("failed") + number("errors?"), number("skipped"),
+                      [line.split("] ", 1)[-1] for line in output.splitlines() if line.startswith("SKIPPED [")])
+    if code != 0 and outcome.failed == 0:
+        outcome.failed, outcome.note = 1, f"pytest ended with {code}: {last}"
+    return outcome
+
+
+def junit_reader(folder: Path) -> Callable[[int, str], Outcome]:
+    """meson's JUnit file has each test case of a GoogleTest program."""
+    def read(code: int, _: str) -> Outcome:
+        outcome = Outcome()
+        file = folder / "meson-logs" / "testlog.junit.xml"
+        cases = ElementTree.parse(file).getroot().iter("testcase") if file.exists() else []
+        for case in cases:
+            name = f"{case.get('classname', '')}.{case.get('name', '')}"
+            if case.find("failure") is not None or case.find("error") is not None:
+                outcome.failed += 1
+                outcome.note = f"{outcome.note} {name}"
+            elif (skip := case.find("skipped")) is not None:
+                outcome.skipped += 1
+                outcome.skips.append(f"{name}: {skip.get('message') or (skip.text or '').strip()}")
+            else:
+                outcome.passed += 1
+        if code != 0 and outcome.failed == 0:
+            outcome.failed, outcome.note = 1, f"meson test ended with {code}"
+        return outcome
+    return read
+
+
+def meson_test(folder: Path) -> Callable[[argparse.Namespace], list[str]]:
+    def argv(options: argparse.Namespace) -> list[str]:
+        named = [options.keyword] if options.keyword else []
+        return ["meson", "test", "-C", str(folder), "--no-rebuild", "--print-errorlogs", "--num-processes", "2", *named]
+    return argv
+
+
+def pytest(options: argparse.Namespace) -> list[str]:
+    return [PYTHON, "-m", "pytest", "-q", "-ra", "-s", "-p", "no:cacheprovider", str(SOURCE / "tests" / "system"),
+            *(["-k", options.keyword] if options.keyword else [])]
+
+
+def script(*words: str) -> Callable[[argparse.Namespace], list[str]]:
+    return lambda _: [str(SOURCE / words[0]), *words[1:]]
+
+
+def parts() -> list[Part]:
+    folder = build.build_folder()
+    return [
+        Part("checks", "include rules, symbols of a NIC, size of files", script("tests/checks/run"), read_summary),
+        Part("unit", "unit tests", meson_test(folder), junit_reader(folder)),
+        Part("asan", "unit tests under AddressSanitizer and UBSan", meson_test(folder / "asan"),
+             junit_reader(folder / "asan"), "asan"),
+        Part("tsan", "unit tests under ThreadSanitizer", meson_test(folder / "tsan"), junit_reader(folder / "tsan"),
+             "tsan", default=False),
+        Part("conformance", "rdma-core's own tests on the soft NIC", script("tests/conformance/rdma-core"),
+             read_summary),
+        Part("system", "the daemon, its ports and its traffic", pytest, read_pytest),
+        Part("ovs-dpif-netdev", "OVS's own tests of dpif-netdev", script("tests/system/ovs-dpif-netdev"),
+             read_summary),
+        Part("ovs-system-traffic", "OVS's own traffic tests, each port of type dr",
+             script("tests/system/ovs-system-traffic"), read_summary, timeout=2400),
+        Part("bench", "smoke run of the benchmarks", script("tests/bench/smoke"), read_summary),
+    ]
+
+
+def environment() -> dict[str, str]:
+    """Debian's own python3 and tools, whatever else is in front of them on the caller's PATH."""
+    return {**os.environ, "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "OVSDR_BUILD": str(build.build_folder()),
+            "ASAN_OPTIONS": "detect_leaks=1:abort_on_error=1", "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1"}
+
+
+def run_part(part: Part, options: argparse.Namespace) -> Outcome:
+    log = build.build_folder() / "logs" / f"test-{part.name}.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    print(f"test: {part.name}: {part.what} (log: {log})", flush=True)
+    argv = part.argv(options)
+    if not Path(argv[0]).is_absolute() or Path(argv[0]).exists():
+        start = time.monotonic()
+        with open(log, "wb") as output:
+            child = subprocess.Popen(argv, cwd=SOURCE, stdin=subprocess.DEVNULL, stdout=output,
+                                     stderr=subprocess.STDOUT, env=environment(), start_new_session=True)
+            code = wait_with_progress(child, log, start, part.timeout)
+        outcome = part.read(code, log.read_text(errors="replace"))
+        print(f"test:   {outcome.passed} passed, {outcome.failed} failed, {outcome.skipped} skipped "
+              f"in {time.monotonic() - start:.0f} s  {outcome.note}", flush=True)
+        if outcome.failed:
+            print("\n".join(log.read_text(errors="replace").splitlines()[-60:]), flush=True)
+        return outcome
+    print(f"test:   there is no {argv[0]}", flush=True)
+    return Outcome(failed=1, note=f"there is no {argv[0]}")
+
+
+def wait_with_progress(child: subprocess.Popen[bytes], log: Path, start: float, timeout: int) -> int:
+    shown = start
+    try:
+        while True:
+            try:
+                return child.wait(1)
+            except subprocess.TimeoutExpired:
+                now = time.monotonic()
+            if now - start > timeout:
+                print(f"test:   no end after {timeout} s", flush=True)
+                return end(child)
+            if now - shown >= 20:
+                shown = now
+                lines = log.read_text(errors="replace").splitlines()
+                print(f"test:   {now - start:.0f} s; {lines[-1][:100] if lines else ''}", flush=True)
+    except KeyboardInterrupt:
+        end(child)
+        raise
+
+
+def end(child: subprocess.Popen[bytes]) -> int:
+    """SIGTERM lets a part clear away what it made."""
+    child.terminate()
+    try:
+        child.wait(30)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()
+    return 124
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    names = [part.name for part in parts()]
+    parser = argparse.ArgumentParser(prog="tools/test", description="Sets everything up, builds, and runs the tests. "
+                                     "Run it as root. Parts: " + ", ".join(names) + ".")
+    parser.add_argument("--only", metavar="PART", action="append", choices=names, help="only this part (repeatable)")
+    parser.add_argument("--asan", action="store_true", help="only the parts under AddressSanitizer and UBSan")
+    parser.add_argument("--tsan", action="store_true", help="the unit tests under ThreadSanitizer as well")
+    parser.add_argument("-k", dest="keyword", metavar="WORD", help="only tests whose name has it (unit, system)")
+    parser.add_argument("--builds", action="store_true", help=argparse.SUPPRESS)
+    return parser.parse_args(arguments)
+
+
+def chosen(options: argparse.Namespace) -> list[Part]:
+    if options.only:
+        return [part for part in parts() if part.name in options.only]
+    if options.asan:
+        return [part for part in parts() if part.build == "asan"]
+    return [part for part in parts() if part.default or (options.tsan and part.build == "tsan")]
+
+
+def main(arguments: list[str]) -> int:
+    options = parse(arguments)
+    selected = chosen(options)
+    if options.builds:
+        print(" ".join(dict.fromkeys(part.build for part in selected)))
+        return 0
+    start = time.monotonic()
+    outcomes = {part.name: run_part(part, options) for part in selected}
+    print(f"\ntest: summary after {time.monotonic() - start:.0f} s")
+    for name, outcome in outcomes.items():
+        print(f"  {name:20} {outcome.passed:5} passed {outcome.failed:4} failed {outcome.skipped:4} skipped  "
+              f"{outcome.note[:160]}")
+    skips = [f"{name}: {skip}" for name, outcome in outcomes.items() for skip in outcome.skips]
+    if skips:
+        print("\ntest: skipped, and what is missing")
+        print("\n".join(f"  {skip}" for skip in skips))
+    total = [sum(getattr(outcome, kind) for outcome in outcomes.values()) for kind in ("passed", "failed", "skipped")]
+    print(f"{total[0]} passed, {total[1]} failed, {total[2]} skipped")
+    return 1 if total[1] or not total[0] else 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except KeyboardInterrupt:
+        sys.exit(130)
