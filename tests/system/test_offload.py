@@ -1,0 +1,66 @@
+"""Traffic runs in the NIC when offload is on, in software when it is off."""
+
+from __future__ import annotations
+
+import pytest
+from helpers import figure, wait_offloaded
+from lab import stats, traffic
+from lab.lab import BRIDGE, Lab
+from lab.workspace import Workspace
+
+SLOW_PATH_LIMIT = 0.001
+
+
+def packets_in(lab: Lab) -> int:
+    return sum(stats.port_counts(lab.switch, BRIDGE, guest.port).received_packets for guest in lab.guests)
+
+
+@pytest.mark.dr_only
+@pytest.mark.parametrize("udp", [None, 220], ids=["tcp", "udp"])
+def test_iperf_adds_at_most_a_thousandth_to_the_slow_path(normal_lab: Lab, udp: int | None) -> None:
+    lab = normal_lab
+    client, server = lab.guests[:2]
+    before = [0, 0]
+
+    def begin() -> None:
+        before[:] = [packets_in(lab), stats.slow_path(lab.switch).received]
+
+    result = traffic.iperf(client.namespace, server.namespace, server.address, lab.workspace.folder, seconds=11,
+                           udp_megabits=udp, after_first_second=begin)
+    packets = packets_in(lab) - before[0]
+    slow = stats.slow_path(lab.switch).received - before[1]
+    figure(f"{'UDP' if udp else 'TCP'} {result.megabits_per_second:.0f} Mb/s: {slow} of {packets} packets took the "
+           f"slow path ({slow / packets:.4%}); lost {result.lost}")
+    assert packets > 10000
+    assert slow <= SLOW_PATH_LIMIT * packets
+    if udp:
+        assert result.megabits_per_second >= 200
+
+
+@pytest.mark.dr_only
+def test_dump_flows_shows_what_is_offloaded(normal_lab: Lab) -> None:
+    lab = normal_lab
+    first, second = lab.guests[:2]
+    traffic.ping(first.namespace, second.address, count=10)
+    wait_offloaded(lab, first)
+    flows = stats.megaflows(lab.switch, kind="offloaded")
+    assert flows
+    assert {(flow.offloaded, flow.layer) for flow in flows} == {("yes", "dr")}
+    for flow in flows:
+        assert flow.match and "actions" in flow.text
+        assert lab.switch.appctl("dr/explain", f"ufid:{flow.ufid}").strip()
+    figure(f"{len(flows)} megaflows offloaded:yes, dp:dr")
+
+
+def test_without_offload_all_goes_through_software(workspace: Workspace, lab_kind: str) -> None:
+    lab = Lab(workspace, kind=lab_kind)
+    lab.wire_all(vms=2, uplink=False)
+    lab.fix_neighbours()
+    lab.start(offload=False)
+    first, second = lab.guests
+    result = traffic.ping(first.namespace, second.address, count=100, interval=0.01)
+    assert result.received == 100
+    received = stats.slow_path(lab.switch).received
+    assert received >= 200
+    assert not stats.megaflows(lab.switch, kind="offloaded")
+    figure(f"200 packets of 100 pings: the slow path received {received}")
