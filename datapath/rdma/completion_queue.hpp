@@ -1,0 +1,92 @@
+// A completion queue: what became of work requests, in the order in which queues finished them.
+//
+// Model. A ring of Completions; queues add in batches, the application takes. Taking a completion also gives the work
+// queue its slots back (Completion::freed), which is when hardware's library frees them: a send queue of unsignaled
+// requests stays full until a signaled one is polled.
+//
+// Events. req_notify arms the queue; the next added completion (or, solicited only, the next solicited or failed one)
+// calls the notifier once. What was there before arming gives no event.
+//
+// Overrun. A completion that finds the ring full is lost, and the queue is broken from then on: the failure is reported
+// once, further completions are lost too, and what was there before can still be taken. As on hardware.
+//
+// Threads: add() by any number of queues, take() and forget() by any number of application threads.
+// Source: ibv_poll_cq(3), ibv_req_notify_cq(3), ibv_get_async_event(3) IBV_EVENT_CQ_ERR.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+
+namespace ovsdr::soft {
+
+struct Completion {
+    std::uint64_t wr_id;
+    ibv_wc_status status;
+    ibv_wc_opcode opcode;
+    std::uint32_t vendor_err;
+    std::uint32_t byte_len;
+    std::uint32_t qp_num;
+    std::uint32_t wc_flags;      ///< enum ibv_wc_flags
+    std::uint32_t flow_tag;
+    bool solicited;
+    std::uint64_t timestamp;     ///< CLOCK_MONOTONIC nanoseconds, 0 where the queue does not ask for it
+    std::atomic<std::uint64_t>* freed;  ///< the work queue's count of free slots, set to `freed_up_to` when taken
+    std::uint64_t freed_up_to;
+};
+
+class CompletionQueue {
+public:
+    struct Notifier {
+        std::function<void()> completion;  ///< armed and something came
+        std::function<void()> overrun;     ///< once
+    };
+
+    /// `length` is what the queue holds at least. Throws std::bad_alloc.
+    CompletionQueue(unsigned length, bool timestamps, Notifier notifier);
+
+    [[nodiscard]] unsigned length() const noexcept { return length_; }
+    [[nodiscard]] bool timestamps() const noexcept { return timestamps_; }
+
+    void add(std::span<const Completion> completions) noexcept;
+    /// Takes at most completions.size(); returns how many.
+    [[nodiscard]] int take(std::span<Completion> completions) noexcept;
+
+    void arm(bool solicited_only) noexcept;
+
+    /// Removes the completions of a QP that is being destroyed.
+    void forget(std::uint32_t qp_num) noexcept;
+
+    /// EINVAL when more completions wait than would fit.
+    [[nodiscard]] int resize(unsigned length);
+
+    /// QPs that use the queue: it cannot be destroyed while there are any.
+    void hold() noexcept { holders_.fetch_add(1, std::memory_order_relaxed); }
+    void release() noexcept { holders_.fetch_sub(1, std::memory_order_relaxed); }
+    [[nodiscard]] bool held() const noexcept { return holders_.load(std::memory_order_relaxed) != 0; }
+
+private:
+    enum class Armed : std::uint8_t { no, solicited, any };
+
+    [[nodiscard]] Completion& at(std::uint64_t index) noexcept { return ring_[index & (length_ - 1)]; }
+
+    const bool timestamps_;
+    Notifier notifier_;
+    // Lock order: take_mutex_, add_mutex_. The ring's size changes only under both.
+    std::mutex take_mutex_;
+    std::mutex add_mutex_;
+    unsigned length_;
+    std::unique_ptr<Completion[]> ring_;
+    alignas(64) std::atomic<std::uint64_t> added_{0};
+    alignas(64) std::atomic<std::uint64_t> taken_{0};
+    Armed armed_ = Armed::no;                 // under add_mutex_
+    bool overrun_ = false;                    // under add_mutex_
+    std::atomic<unsigned> holders_{0};
+};
+
+}  // namespace ovsdr::soft

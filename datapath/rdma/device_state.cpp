@@ -1,0 +1,79 @@
+#include "datapath/rdma/device_state.hpp"
+
+#include <algorithm>
+
+namespace ovsdr::soft {
+
+std::uint32_t NumberPool::take() {
+    // A number rests while others are free: a stale one in somebody's hands should name nothing.
+    constexpr std::size_t resting = 64;
+    std::lock_guard guard(mutex_);
+    if (free_.size() <= resting) return next_++;
+    const std::uint32_t number = free_.front();
+    free_.erase(free_.begin());
+    return number;
+}
+
+void NumberPool::give_back(std::uint32_t number) {
+    std::lock_guard guard(mutex_);
+    free_.push_back(number);
+}
+
+std::uint32_t NumberPool::take_run(std::uint32_t length) {
+    std::lock_guard guard(mutex_);
+    const std::uint32_t first = (next_ + length - 1) / length * length;
+    next_ = first + length;
+    return first;
+}
+
+DeviceState::DeviceState(Device& device, rte_mempool* mempool) : device_(device), mempool_(mempool) { find_new_vports(); }
+
+DeviceState& DeviceState::of(Device& device, rte_mempool* mempool) {
+    static std::mutex mutex;
+    static auto* const states = new std::map<Device*, std::unique_ptr<DeviceState>>;
+    std::lock_guard guard(mutex);
+    auto& state = (*states)[&device];
+    if (!state) state = std::make_unique<DeviceState>(device, mempool);
+    return *state;
+}
+
+void DeviceState::find_new_vports() {
+    for (const VportInfo& info : device_.vports()) {
+        if (std::find(ports_.begin(), ports_.end(), info.id) == ports_.end()) ports_.push_back(info.id);
+    }
+}
+
+unsigned DeviceState::ports() {
+    std::lock_guard guard(mutex_);
+    find_new_vports();
+    return static_cast<unsigned>(ports_.size());
+}
+
+std::optional<VportId> DeviceState::vport_of(unsigned port) {
+    std::lock_guard guard(mutex_);
+    if (port > ports_.size()) find_new_vports();
+    if (port == 0 || port > ports_.size()) return std::nullopt;
+    return ports_[port - 1];
+}
+
+unsigned DeviceState::port_of(VportId vport) {
+    std::lock_guard guard(mutex_);
+    auto found = std::find(ports_.begin(), ports_.end(), vport);
+    if (found == ports_.end()) {
+        find_new_vports();
+        found = std::find(ports_.begin(), ports_.end(), vport);
+    }
+    return found == ports_.end() ? 0 : static_cast<unsigned>(found - ports_.begin()) + 1;
+}
+
+void DeviceState::add_receive_queue(std::uint32_t rqn, RawPacketQp& qp) {
+    std::lock_guard guard(mutex_);
+    receive_queues_[rqn] = &qp;
+}
+
+void DeviceState::remove_receive_queue(std::uint32_t rqn) {
+    std::lock_guard guard(mutex_);
+    receive_queues_.erase(rqn);
+}
+
+}  // namespace ovsdr::soft

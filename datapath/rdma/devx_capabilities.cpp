@@ -1,0 +1,124 @@
+// QUERY_HCA_CAP: what the device says that it can do. Only what is implemented is claimed.
+#include <algorithm>
+#include <array>
+
+#include "datapath/rdma/devx.hpp"
+
+namespace ovsdr::soft::devx {
+
+using prm::Field;
+using prm::Status;
+
+namespace {
+
+constexpr std::uint32_t capability = 128;  // bit offset in the output
+
+struct Fact {
+    Field field;
+    std::uint64_t value;
+};
+
+// cmd_hca_cap
+constexpr Field vhca_id{48, 16};
+constexpr Field steering_format_version{1092, 4};
+
+constexpr std::array general_facts{
+    Fact{{136, 8}, 15},     // log_max_qp_sz
+    Fact{{155, 5}, 18},     // log_max_qp
+    Fact{{200, 8}, 22},     // log_max_cq_sz
+    Fact{{219, 5}, 24},     // log_max_cq
+    Fact{{234, 6}, 18},     // log_max_mkey
+    Fact{{265, 7}, 64},     // log_max_mrw_sz
+    Fact{{385, 1}, 1},      // vport_counters
+    Fact{{416, 1}, 1},      // vport_group_manager
+    Fact{{419, 1}, 1},      // eth_virt
+    Fact{{422, 1}, 1},      // nic_flow_table
+    Fact{{423, 1}, 1},      // eswitch_manager
+    Fact{{438, 2}, 1},      // port_type: Ethernet
+    Fact{{440, 8}, 1},      // num_ports
+    Fact{{451, 5}, 30},     // log_max_msg
+    Fact{{508, 4}, 1},      // cqe_version
+    Fact{{540, 1}, 1},      // eth_net_offloads
+    Fact{{545, 1}, 1},      // cq_resize
+    Fact{{704, 16}, 0xff},  // max_flow_counter_31_16
+    Fact{{784, 8}, 0xff},   // flow_counter_bulk_alloc: 128 << 0..7
+    Fact{{803, 5}, 16},     // log_max_transport_domain
+    Fact{{811, 5}, 23},     // log_max_pd
+    Fact{{840, 8}, 14},     // log_max_flow_counter_bulk
+    Fact{{848, 16}, 0xffff},  // max_flow_counter_15_0
+    Fact{{867, 5}, 18},     // log_max_rq
+    Fact{{875, 5}, 18},     // log_max_sq
+    Fact{{883, 5}, 18},     // log_max_tir
+    Fact{{891, 5}, 18},     // log_max_tis
+    Fact{{896, 1}, 1},      // basic_cyclic_rcv_wqe
+    Fact{{992, 1}, 1},      // nic_vport_change_event
+    Fact{{1566, 1}, 1},     // sw_owner_id
+};
+
+// flow_table_prop_layout, and where it stands in the capability of each domain.
+constexpr Field sw_owner{17, 1};
+constexpr Field sw_owner_v2{30, 1};
+constexpr std::uint32_t nic_receive = 512;
+constexpr std::uint32_t nic_transmit = 2048;
+constexpr std::uint32_t fdb = 512;
+
+constexpr std::array table_facts{
+    Fact{{0, 1}, 1},     // ft_support
+    Fact{{2, 1}, 1},     // flow_counter
+    Fact{{3, 1}, 1},     // flow_modify_en
+    Fact{{34, 6}, 24},   // log_max_ft_size
+    Fact{{40, 8}, 20},   // log_max_modify_header_context
+    Fact{{48, 8}, 32},   // max_modify_header_actions
+    Fact{{56, 8}, 64},   // max_ft_level
+    Fact{{80, 8}, 32},   // metadata_reg_b_width
+    Fact{{88, 8}, 32},   // metadata_reg_a_width
+    Fact{{120, 8}, 24},  // log_max_ft_num
+    Fact{{144, 8}, 24},  // log_max_flow_counter
+    Fact{{152, 8}, 5},   // log_max_destination
+    Fact{{184, 8}, 24},  // log_max_flow
+};
+constexpr Field flow_tag{1, 1};
+constexpr std::array vlan_fields{Field{10, 1}, Field{11, 1}, Field{13, 1}, Field{14, 1}};  // pop, push, pop 2, push 2
+
+void put(Output out, std::uint32_t structure, Field field, std::uint64_t value) {
+    prm::set(out, prm::within(capability + structure, field), value);
+}
+
+void put_general(DeviceState& state, Output out) {
+    for (const Fact& fact : general_facts) put(out, 0, fact.field, fact.value);
+    put(out, 0, vhca_id, state.vhca_id_of(manager_vport));
+    put(out, 0, steering_format_version, state.device().profile().steering_format);
+}
+
+void put_tables(const Profile& profile, Output out, std::uint32_t structure) {
+    for (const Fact& fact : table_facts) put(out, structure, fact.field, fact.value);
+    put(out, structure, profile.steering_format == 0 ? sw_owner : sw_owner_v2, 1);
+    for (const Field field : vlan_fields) put(out, structure, field, 1);
+}
+
+}  // namespace
+
+Status query_capabilities(DeviceState& state, Input in, Output out) {
+    // The low bit asks for the maximum (0) or the current value (1): they are the same here.
+    const Profile& profile = state.device().profile();
+    switch (prm::get(in, prm::op_mod) >> 1) {
+        case 0x0:
+            put_general(state, out);
+            return Status::ok;
+        case 0x7:  // NIC flow tables
+            put_tables(profile, out, nic_receive);
+            put(out, nic_receive, flow_tag, 1);
+            put_tables(profile, out, nic_transmit);
+            return Status::ok;
+        case 0x8:  // eSwitch flow tables
+            put_tables(profile, out, fdb);
+            return Status::ok;
+        case 0x9:  // eSwitch: no sub-functions, no VLAN handling of its own
+        case 0xf:  // device memory: none to give out
+            return Status::ok;
+        default:
+            return Status::bad_param;
+    }
+}
+
+}  // namespace ovsdr::soft::devx

@@ -1,0 +1,25 @@
+// A DEVX object: a bulk of flow counters, or a TIR that leads to a raw packet QP's receive queue.
+//
+// Ownership: the application's, from mlx5dv_devx_obj_create() to mlx5dv_devx_obj_destroy(). Rules hold it meanwhile.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include "datapath/rdma/device_state.hpp"
+#include "datapath/rdma/prm.hpp"
+#include "datapath/steering/counter.hpp"
+
+/// The public name; opaque to applications.
+struct mlx5dv_devx_obj {
+    ibv_context* context;
+    ovsdr::soft::DeviceState& state;
+    ovsdr::soft::prm::Opcode created_by;
+    std::uint32_t number;                                      ///< flow_counter_id, TIR number
+    std::shared_ptr<ovsdr::soft::CounterBulk> counters;        ///< of ALLOC_FLOW_COUNTER
+    ovsdr::soft::RawPacketQp* receiver = nullptr;              ///< of CREATE_TIR; held by it
+    std::atomic<unsigned> holders{0};
+};
