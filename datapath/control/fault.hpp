@@ -4,6 +4,7 @@
 // relaxed load.
 #pragma once
 
+#include <string>
 #include <string_view>
 
 namespace ovsdr::soft {
@@ -14,5 +15,9 @@ namespace ovsdr::soft {
 /// Arms: the `nth` call of `call` from now on (1 is the next one) fails with `error`, once. Replaces an earlier arming
 /// of the same call.
 void arm_fault(std::string_view call, int error, unsigned nth);
+
+/// Whether `call` is a function that this library exports. Where the soft NIC is not the drop-in library (unit tests
+/// link it into a program), every name will do.
+[[nodiscard]] bool can_fault(const std::string& call);
 
 }  // namespace ovsdr::soft

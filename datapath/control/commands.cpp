@@ -1,0 +1,236 @@
+#include "datapath/control/commands.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <initializer_list>
+#include <nlohmann/json.hpp>
+
+#include "datapath/control/errno_names.hpp"
+#include "datapath/control/fault.hpp"
+#include "datapath/ports/config.hpp"
+#include "datapath/ports/soft_nic.hpp"
+
+namespace ovsdr::soft {
+namespace {
+
+using nlohmann::json;
+
+void allow_only(const json& request, std::initializer_list<std::string_view> names) {
+    for (const auto& [name, value] : request.items()) {
+        if (name == "command" || std::find(names.begin(), names.end(), name) != names.end()) continue;
+        throw ConfigError(fmt::format("{}: no such option of this command; there are {}", name, fmt::join(names, ", ")));
+    }
+}
+
+const json& require(const json& request, const char* name, std::string_view what) {
+    const auto found = request.find(name);
+    if (found == request.end()) throw ConfigError(fmt::format("{}: missing; it must be {}", name, what));
+    return *found;
+}
+
+SoftDevice& device_of(SoftNic& nic, const json& request) {
+    const auto& devices = nic.soft_devices();
+    const auto name = request.find("device");
+    std::string names;
+    for (const auto& device : devices) names += fmt::format("{}{}", names.empty() ? "" : ", ", device->name());
+    if (name == request.end()) {
+        if (devices.size() == 1) return *devices.front();
+        throw ConfigError(fmt::format("device: missing; there are {}", names));
+    }
+    for (const auto& device : devices) {
+        if (*name == std::string(device->name())) return *device;
+    }
+    throw ConfigError(fmt::format("device: {} is no device; there are {}", name->dump(), names));
+}
+
+VportId vport_of(const SoftDevice& device, const json& request) {
+    const json& value = require(request, "vport", "a vport's number");
+    std::string numbers;
+    for (const VportInfo& info : device.vports()) {
+        if (value.is_number_unsigned() && value == info.id.value) return info.id;
+        numbers += fmt::format("{}{}", numbers.empty() ? "" : ", ", info.id.value);
+    }
+    throw ConfigError(fmt::format("vport: {} is no vport of {}; there are {}", value.dump(), device.name(), numbers));
+}
+
+json vport_json(const VportInfo& info) {
+    json value{{"vport", info.id.value}, {"name", info.name}, {"dpdk", info.dpdk}, {"mac", format_mac(info.mac)},
+               {"mtu", info.mtu}, {"admin", info.admin_up ? "up" : "down"}, {"link", info.link_up ? "up" : "down"}};
+    if (!info.error.empty()) value["error"] = info.error;
+    return value;
+}
+
+json list(SoftNic& nic) {
+    json devices = json::array();
+    for (const auto& device : nic.soft_devices()) {
+        json vports = json::array();
+        for (const VportInfo& info : device->vports()) vports.push_back(vport_json(info));
+        devices.push_back({{"name", device->name()},
+                           {"profile", device->profile().name},
+                           {"guid", fmt::format("{:016x}", device->guid())},
+                           {"vports", std::move(vports)}});
+    }
+    return {{"devices", std::move(devices)}};
+}
+
+json counters_json(const VportCounters& counters) {
+    return {{"received_packets", counters.received_packets}, {"received_bytes", counters.received_bytes},
+            {"sent_packets", counters.sent_packets},         {"sent_bytes", counters.sent_bytes},
+            {"receive_drops", counters.receive_drops},       {"send_drops", counters.send_drops},
+            {"oversize", counters.oversize},                 {"down", counters.down}};
+}
+
+json cotenant_json(const Cotenant& cotenant) {
+    const Cotenant::Statistics statistics = cotenant.statistics();
+    json vports = json::array();
+    for (const auto& port : statistics.ports) {
+        vports.push_back({{"vport", port.vport.value}, {"sent", port.sent}, {"forwarded", port.forwarded},
+                          {"received", port.received}, {"missed", port.missed}});
+    }
+    return {{"vports", std::move(vports)},
+            {"lacp", {{"sent", statistics.lacp_sent}, {"received", statistics.lacp_received},
+                      {"missed", statistics.lacp_missed}}},
+            {"foreign", statistics.foreign},
+            {"queue_full", statistics.queue_full}};
+}
+
+json device_stats(SoftNic& nic, std::size_t index) {
+    SoftDevice& device = *nic.soft_devices()[index];
+    json vports = json::array();
+    for (const VportInfo& info : device.vports()) {
+        VportCounters counters{};
+        if (device.counters(info.id, counters) != 0) continue;
+        json value = counters_json(counters);
+        value["vport"] = info.id.value;
+        value["name"] = info.name;
+        vports.push_back(std::move(value));
+    }
+    const Steering::Drops drops = device.steering().drops();
+    json value{{"name", device.name()},
+               {"vports", std::move(vports)},
+               {"drops", {{"by_rule", drops.by_rule}, {"no_vport", drops.no_vport}, {"nic_rx_miss", drops.nic_rx_miss},
+                          {"malformed", drops.malformed}, {"no_buffer", drops.no_buffer}, {"loop", drops.loop}}}};
+    if (const Cotenant* cotenant = nic.cotenant(index)) value["cotenant"] = cotenant_json(*cotenant);
+    return value;
+}
+
+json stats(SoftNic& nic) {
+    json devices = json::array();
+    for (std::size_t index = 0; index < nic.soft_devices().size(); ++index) devices.push_back(device_stats(nic, index));
+    json workers = json::array();
+    for (const auto& worker : nic.workers()) {
+        const Worker::Statistics statistics = worker->statistics();
+        workers.push_back({{"busy_cycles", statistics.busy_cycles}, {"idle_cycles", statistics.idle_cycles},
+                           {"asleep_cycles", statistics.asleep_cycles}, {"sleeps", statistics.sleeps}});
+    }
+    return {{"devices", std::move(devices)},
+            {"workers", std::move(workers)},
+            {"memory", {{"buffers", nic.mempool()->size}, {"free", rte_mempool_avail_count(nic.mempool())}}}};
+}
+
+json add(SoftNic& nic, const json& request) {
+    allow_only(request, {"device", "port"});
+    SoftDevice& device = device_of(nic, request);
+    const PortConfig port = parse_port(require(request, "port", "a port as in the configuration"), "port");
+    std::string error;
+    if (int result = device.add_vport(port, true, error)) throw ConfigError(error, result);
+    return json::object();
+}
+
+json del(SoftNic& nic, const json& request) {
+    allow_only(request, {"device", "vport"});
+    SoftDevice& device = device_of(nic, request);
+    const VportId vport = vport_of(device, request);
+    if (vport == manager_vport) throw ConfigError("vport: 0 is the eSwitch manager, which cannot be removed");
+    if (device.remove_vport(vport) != 0) throw ConfigError(fmt::format("vport: {} is gone already", vport.value));
+    return json::object();
+}
+
+void set_mtu(SoftDevice& device, VportId vport, const json& mtu) {
+    if (!mtu.is_number_unsigned() || mtu < min_mtu || mtu > max_mtu) {
+        throw ConfigError(fmt::format("mtu: {} is not a whole number from {} to {}", mtu.dump(), min_mtu, max_mtu));
+    }
+    if (int result = device.set_mtu(vport, mtu.get<std::uint16_t>())) {
+        throw ConfigError(fmt::format("mtu: {} cannot be set on vport {}: {} (its port or network interface is at its limit)",
+                                      mtu.dump(), vport.value, std::strerror(result)), result);
+    }
+}
+
+json set(SoftNic& nic, const json& request) {
+    allow_only(request, {"device", "vport", "link", "mac", "mtu"});
+    SoftDevice& device = device_of(nic, request);
+    const VportId vport = vport_of(device, request);
+    const auto link = request.find("link"), mac = request.find("mac"), mtu = request.find("mtu");
+    if (link == request.end() && mac == request.end() && mtu == request.end()) {
+        throw ConfigError("nothing to set; there are link, mac, mtu");
+    }
+    if (link != request.end() && *link != "up" && *link != "down") {
+        throw ConfigError(fmt::format("link: {} is not \"up\" or \"down\"", link->dump()));
+    }
+    MacAddress address{};
+    if (mac != request.end()) address = parse_mac(mac->is_string() ? mac->get<std::string>() : mac->dump(), "mac");
+    if (mtu != request.end()) set_mtu(device, vport, *mtu);
+    if (link != request.end()) (void)device.set_admin_state(vport, *link == "up");
+    if (mac != request.end()) {
+        std::uint8_t bytes[6];
+        std::copy(address.begin(), address.end(), bytes);
+        (void)device.set_mac(vport, bytes);
+    }
+    return json::object();
+}
+
+json fault(SoftNic&, const json& request) {
+    allow_only(request, {"call", "errno", "nth"});
+    const json& call = require(request, "call", "an exported function such as \"ibv_create_qp\"");
+    if (!call.is_string() || !can_fault(call.get<std::string>())) {
+        throw ConfigError(fmt::format("call: {} is no function that this library exports", call.dump()));
+    }
+    const json& error = require(request, "errno", "a name such as \"ENOMEM\" or a number");
+    int code = 0;
+    if (error.is_string()) code = errno_of(error.get<std::string>());
+    if (error.is_number_unsigned() && error >= 1 && error <= 133) code = error.get<int>();
+    if (code == 0) throw ConfigError(fmt::format("errno: {} is no errno; give a name such as ENOMEM or 1 to 133", error.dump()));
+    const json nth = request.value("nth", json(1U));
+    if (!nth.is_number_unsigned() || nth < 1 || nth > 1'000'000'000) {
+        throw ConfigError(fmt::format("nth: {} is not a whole number from 1 (the next call) to 1000000000", nth.dump()));
+    }
+    arm_fault(call.get<std::string>(), code, nth.get<unsigned>());
+    return json::object();
+}
+
+json dispatch(SoftNic& nic, std::string_view text) {
+    const json request = json::parse(text);
+    if (!request.is_object()) throw ConfigError("a request is a JSON object");
+    const json& command = require(request, "command", "list, stats, add, del, set or fault");
+    if (command == "list" || command == "stats") {
+        allow_only(request, {});
+        return command == "list" ? list(nic) : stats(nic);
+    }
+    if (command == "add") return add(nic, request);
+    if (command == "del") return del(nic, request);
+    if (command == "set") return set(nic, request);
+    if (command == "fault") return fault(nic, request);
+    throw ConfigError(fmt::format("command: {} is not list, stats, add, del, set or fault", command.dump()));
+}
+
+}  // namespace
+
+std::string answer(SoftNic& nic, std::string_view request) {
+    json result;
+    try {
+        result = dispatch(nic, request);
+        result["ok"] = true;
+    } catch (const json::parse_error& error) {
+        result = {{"ok", false}, {"error", fmt::format("not JSON: {}", error.what())}};
+    } catch (const std::exception& error) {
+        result = {{"ok", false}, {"error", error.what()}};
+    }
+    // Names may come from interfaces or files in any encoding.
+    return result.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+}  // namespace ovsdr::soft

@@ -1,0 +1,25 @@
+// What the control socket understands: one JSON object in, one out.
+//
+//   {"command": "list"}                     devices with their vports: state, addresses, errors
+//   {"command": "stats"}                    counters of vports, steering drops, co-tenants, workers
+//   {"command": "add", "port": {…}}         as in the configuration's `ports`; a port that does not open is not added
+//   {"command": "del", "vport": N}
+//   {"command": "set", "vport": N, …}       any of "link": "up" | "down" (administrative), "mac": "…", "mtu": N
+//   {"command": "fault", "call": "ibv_create_qp", "errno": "ENOMEM" | 12, "nth": 1}
+//
+// add, del and set take "device": "mlx5_0", which may be left out where there is only one. An answer has "ok": true and
+// what was asked for, or "ok": false and "error", which names the option, its value, and what would be right. A set that
+// fails changes nothing of what comes after the failing part: link, mac and mtu are checked first and done in that order.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace ovsdr::soft {
+
+class SoftNic;
+
+/// The answer to one request, without a newline. Takes as long as opening a port takes. Threads: the control thread.
+[[nodiscard]] std::string answer(SoftNic& nic, std::string_view request);
+
+}  // namespace ovsdr::soft

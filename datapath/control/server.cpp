@@ -1,0 +1,159 @@
+#include "datapath/control/server.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+#include "datapath/control/commands.hpp"
+
+namespace ovsdr::soft {
+namespace {
+
+constexpr std::size_t longest_line = 65536;
+constexpr std::size_t most_unread = 16 << 20;
+constexpr std::size_t most_clients = 32;
+
+sockaddr_un socket_address(const std::string& path) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    path.copy(address.sun_path, sizeof address.sun_path - 1);
+    return address;
+}
+
+bool somebody_listens(const sockaddr_un& address) {
+    const int probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (probe < 0) return false;
+    const int result = connect(probe, reinterpret_cast<const sockaddr*>(&address), sizeof address);
+    const bool listens = result == 0 || errno == EAGAIN;  // EAGAIN: there is one, and its queue is full
+    close(probe);
+    return listens;
+}
+
+// Makes the folder if only its last part is missing, and locks it until the descriptor is closed.
+int lock_folder(const std::string& path) {
+    const auto slash = path.rfind('/');
+    const std::string folder = slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
+    if (mkdir(folder.c_str(), 0755) != 0 && errno != EEXIST) return -1;
+    const int descriptor = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (descriptor >= 0) (void)flock(descriptor, LOCK_EX);
+    return descriptor;
+}
+
+}  // namespace
+
+ControlServer::ControlServer(SoftNic& nic, const std::string& path) : nic_(nic), path_(path) {
+    if (path.empty()) return;
+    const int folder = lock_folder(path);
+    const int result = folder < 0 ? errno : listen_on(path);
+    if (folder >= 0) close(folder);
+    if (result == EADDRINUSE) {
+        fmt::print(stderr, "ovs-dr soft NIC: control_socket: {} belongs to another process; going on without one\n", path);
+    } else if (result != 0) {
+        fmt::print(stderr, "ovs-dr soft NIC: control_socket: {}: {}; going on without one\n", path, std::strerror(result));
+    }
+}
+
+int ControlServer::listen_on(const std::string& path) {
+    const sockaddr_un address = socket_address(path);
+    if (somebody_listens(address)) return EADDRINUSE;
+    struct stat status{};
+    if (lstat(path.c_str(), &status) == 0) {
+        if (!S_ISSOCK(status.st_mode)) return EEXIST;
+        if (unlink(path.c_str()) != 0) return errno;
+    }
+    const int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (listener < 0) return errno;
+    // Nobody can connect before listen(), so the mode is right in time.
+    if (bind(listener, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
+        chmod(path.c_str(), 0600) != 0 || listen(listener, 16) != 0 || lstat(path.c_str(), &status) != 0) {
+        const int result = errno;
+        close(listener);
+        return result;
+    }
+    listener_ = listener;
+    device_ = status.st_dev;
+    inode_ = status.st_ino;
+    return 0;
+}
+
+ControlServer::~ControlServer() {
+    for (const Client& client : clients_) close(client.socket);
+    if (listener_ < 0) return;
+    struct stat status{};
+    if (lstat(path_.c_str(), &status) == 0 && status.st_dev == device_ && status.st_ino == inode_) {
+        (void)unlink(path_.c_str());
+    }
+    close(listener_);
+}
+
+void ControlServer::watch(std::vector<pollfd>& polled) const {
+    if (listener_ >= 0 && clients_.size() < most_clients) polled.push_back({listener_, POLLIN, 0});
+    for (const Client& client : clients_) {
+        polled.push_back({client.socket, static_cast<short>(client.out.empty() ? POLLIN : POLLIN | POLLOUT), 0});
+    }
+}
+
+void ControlServer::handle(const std::vector<pollfd>& polled) {
+    for (const pollfd& ready : polled) {
+        if (ready.revents == 0) continue;
+        if (ready.fd == listener_) accept_clients();
+        const auto client = std::find_if(clients_.begin(), clients_.end(),
+                                         [&](const Client& other) { return other.socket == ready.fd; });
+        if (client == clients_.end()) continue;
+        if ((ready.revents & (POLLIN | POLLHUP | POLLERR)) != 0) read_requests(*client);
+        write_answers(*client);
+    }
+    std::erase_if(clients_, [](const Client& client) {
+        if (!client.done) return false;
+        close(client.socket);
+        return true;
+    });
+}
+
+void ControlServer::accept_clients() {
+    while (clients_.size() < most_clients) {
+        const int socket = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (socket < 0) return;
+        clients_.push_back({.socket = socket});
+    }
+}
+
+void ControlServer::read_requests(Client& client) {
+    char buffer[4096];
+    ssize_t size;
+    while ((size = recv(client.socket, buffer, sizeof buffer, 0)) > 0) {
+        client.in.append(buffer, static_cast<std::size_t>(size));
+        for (std::size_t end; (end = client.in.find('\n')) != std::string::npos;) {
+            client.out += answer(nic_, std::string_view(client.in).substr(0, end)) + '\n';
+            client.in.erase(0, end + 1);
+        }
+        if (client.in.size() > longest_line || client.out.size() > most_unread) break;
+    }
+    const bool open = size < 0 && (errno == EAGAIN || errno == EINTR);
+    if (!open) {
+        write_answers(client);
+        client.done = true;
+    }
+}
+
+void ControlServer::write_answers(Client& client) {
+    while (!client.out.empty()) {
+        const ssize_t size = send(client.socket, client.out.data(), client.out.size(), MSG_NOSIGNAL);
+        if (size < 0) {
+            if (errno != EAGAIN && errno != EINTR) client.done = true;
+            return;
+        }
+        client.out.erase(0, static_cast<std::size_t>(size));
+    }
+}
+
+}  // namespace ovsdr::soft

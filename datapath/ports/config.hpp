@@ -1,0 +1,112 @@
+// The soft NIC's configuration: one JSON file, read once when the NIC starts.
+//
+// The file is the one that the environment variable OVSDR_SOFTNIC names, /etc/ovs-dr/softnic.json otherwise. A complete
+// example is softnic.example.json beside this header. Options (those with a default may be left out):
+//
+//   workers         threads that move packets, 1 to 16. A number, or {"count": N, "cpus": [CPU, …]}: the workers are
+//                   pinned to these CPUs in turn. Default 1, not pinned.
+//   memory_mb       packet memory in MB, 128 to 1048576. Default 512. It is used as packets need it.
+//   hugepages       true: memory out of hugepages. Default false.
+//   control_socket  where `drnic` finds this NIC. Default /run/ovs-dr/softnic.sock; "" for none.
+//   devices         at least one:
+//     name          as ibv_get_device_list() shows it: letters, digits, '_', '-', at most 31. Unique.
+//     profile       connectx-5, connectx-6dx or connectx-7. Default connectx-6dx.
+//     ports         vports; `drnic add` makes more. Default none.
+//       vport       1 to 65279 for a VF, 65535 for the uplink. Unique. (0, the manager, is always there.)
+//       dpdk        DPDK device arguments without an instance number: "net_af_packet,iface=vm1".
+//       name        what people call it. Default "vport N".
+//       mac         "02:00:00:00:00:01", unicast. Default: derived from this machine, the device and the vport.
+//       mtu         68 to 9978. Default: that of the network interface behind the port, 1500 where there is none. One
+//                   that is given is also set on that interface.
+//       roce_address  must be null: RoCE comes with the transport.
+//     cotenant      plays the kernel of a switchdev host, see cotenant.hpp. Default: none.
+//       vports      VFs (of `ports`) that the kernel bridges among themselves. Default none.
+//       lacp        true: LACP on the uplink is the kernel's. Default false.
+//       period_ms   10 to 60000: how often the kernel sends on each. Default 1000.
+//
+// Every mistake is an error that names the option, the value, and what would be right; an unknown option is a mistake.
+// Parsing is pure: it changes nothing, so a bad file leaves a NIC as it was.
+#pragma once
+
+#include <array>
+#include <cerrno>
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "datapath/profile.hpp"
+#include "datapath/vport_id.hpp"
+
+namespace ovsdr::soft {
+
+using MacAddress = std::array<std::uint8_t, 6>;
+
+inline constexpr std::uint16_t min_mtu = 68;
+inline constexpr std::uint16_t max_mtu = 9978;
+inline constexpr std::uint16_t last_vf_vport = 0xFEFF;  ///< above it, numbers with a meaning of their own
+
+/// The text says which option is wrong, its value, and what would be right.
+class ConfigError : public std::runtime_error {
+public:
+    /// `code`: the errno for callers that only understand errnos.
+    explicit ConfigError(const std::string& text, int code = EINVAL) : std::runtime_error(text), code_(code) {}
+    [[nodiscard]] int code() const noexcept { return code_; }
+
+private:
+    int code_;
+};
+
+struct PortConfig {
+    VportId vport{};
+    std::string name;
+    std::string dpdk;
+    std::optional<MacAddress> mac;
+    std::optional<std::uint16_t> mtu;
+};
+
+struct CotenantConfig {
+    std::vector<VportId> vports;
+    bool lacp = false;
+    unsigned period_ms = 1000;
+};
+
+struct DeviceConfig {
+    std::string name;
+    const Profile* profile = &connectx_6dx;
+    std::vector<PortConfig> ports;
+    std::optional<CotenantConfig> cotenant;
+};
+
+struct NicConfig {
+    unsigned workers = 1;
+    std::vector<unsigned> cpus;  ///< empty: not pinned
+    unsigned memory_mb = 512;
+    bool hugepages = false;
+    std::string control_socket = "/run/ovs-dr/softnic.sock";
+    std::vector<DeviceConfig> devices;
+};
+
+/// The name of the file to read, from the environment.
+[[nodiscard]] std::string config_path();
+
+/// Throws ConfigError; its text begins with `path`.
+[[nodiscard]] NicConfig read_config(const std::string& path);
+
+/// Throws ConfigError.
+[[nodiscard]] NicConfig parse_config(std::string_view text);
+
+/// One object of `ports`; `where` names it in errors ("devices[0].ports[2]"). Throws ConfigError.
+[[nodiscard]] PortConfig parse_port(const nlohmann::json& json, const std::string& where);
+
+/// "aa:bb:cc:dd:ee:ff", unicast and not zero. Throws ConfigError.
+[[nodiscard]] MacAddress parse_mac(std::string_view text, const std::string& where);
+[[nodiscard]] std::string format_mac(const std::uint8_t (&mac)[6]);
+
+/// Throws ConfigError for a driver that is not there, an instance number, or a missing interface.
+void check_dpdk_arguments(std::string_view arguments, const std::string& where);
+
+}  // namespace ovsdr::soft

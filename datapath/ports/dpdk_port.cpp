@@ -1,0 +1,223 @@
+#include "datapath/ports/dpdk_port.hpp"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <linux/if_packet.h>
+#include <net/if.h>
+#include <rte_dev.h>
+#include <rte_ethdev.h>
+#include <rte_errno.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+namespace ovsdr::soft {
+namespace {
+
+constexpr std::uint16_t queue_length = 1024;
+
+// An AF_PACKET ring's frame of 2048 bytes leaves 1982 for the packet; above this MTU the ring gets jumbo frames.
+constexpr std::uint16_t small_ring_mtu = 1900;
+
+// AF_XDP: the buffers of one port, in one piece of memory that the kernel pins. 2 x 2048 stay in the fill ring, the
+// others are under way.
+constexpr unsigned xdp_buffers = 8191;
+constexpr std::uint16_t xdp_room = 3456;
+
+std::vector<int> open_descriptors() {
+    std::vector<int> descriptors;
+    DIR* folder = opendir("/proc/self/fd");
+    if (folder == nullptr) return descriptors;
+    while (const dirent* item = readdir(folder)) {
+        if (item->d_name[0] != '.') descriptors.push_back(std::atoi(item->d_name));
+    }
+    closedir(folder);
+    std::sort(descriptors.begin(), descriptors.end());
+    return descriptors;
+}
+
+// An AF_PACKET socket must be bound to the port's interface and have the driver's kind of ring: the process may have
+// others. AF_XDP sockets do not say what they are bound to.
+bool wakes_for(int descriptor, int family, unsigned interface_index) {
+    int domain = 0;
+    socklen_t size = sizeof domain;
+    if (getsockopt(descriptor, SOL_SOCKET, SO_DOMAIN, &domain, &size) != 0 || domain != family) return false;
+    if (family != AF_PACKET) return true;
+    sockaddr_ll address{};
+    size = sizeof address;
+    if (getsockname(descriptor, reinterpret_cast<sockaddr*>(&address), &size) != 0) return false;
+    int version = 0;
+    size = sizeof version;
+    if (getsockopt(descriptor, SOL_PACKET, PACKET_VERSION, &version, &size) != 0) return false;
+    return static_cast<unsigned>(address.sll_ifindex) == interface_index && version == TPACKET_V2;
+}
+
+void add_argument(std::string& arguments, std::string_view key, unsigned value) {
+    if (dpdk_argument(arguments, key).empty()) fmt::format_to(std::back_inserter(arguments), ",{}={}", key, value);
+}
+
+// The driver's arguments with what the operator left to us.
+std::string complete_arguments(const std::string& given, std::uint16_t mtu) {
+    std::string arguments = given;
+    if (given.starts_with("net_af_packet")) {
+        // Frames must not straddle blocks, and blocks are whole pages: 20480 is two jumbo frames and five pages.
+        const bool jumbo = mtu > small_ring_mtu;
+        add_argument(arguments, "framesz", jumbo ? 10240 : 2048);
+        add_argument(arguments, "blocksz", jumbo ? 20480 : 4096);
+        add_argument(arguments, "framecnt", jumbo ? 1024 : 2048);
+    } else if (given.starts_with("net_af_xdp")) {
+        // Preferred busy polling would make a system call of every empty poll, and cannot sleep.
+        add_argument(arguments, "busy_budget", 0);
+    }
+    const auto comma = arguments.find(',');
+    return comma == std::string::npos ? std::string() : arguments.substr(comma + 1);
+}
+
+int interface_request(int socket, unsigned long request, const std::string& interface, ifreq& value) noexcept {
+    interface.copy(value.ifr_name, IFNAMSIZ - 1);
+    return ioctl(socket, request, &value) == 0 ? 0 : errno;
+}
+
+}  // namespace
+
+DpdkPort::DpdkPort(const DpdkPortSpec& spec, const Driver& driver)
+    : driver_(&driver), interface_(driver.has_interface ? dpdk_argument(spec.arguments, "iface") : "") {
+    if (!interface_.empty()) control_socket_ = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+}
+
+DpdkPort::~DpdkPort() {
+    if (started_) (void)rte_eth_dev_stop(id_);
+    if (!name_.empty()) {
+        (void)rte_eth_dev_close(id_);
+        (void)rte_eal_hotplug_remove("vdev", name_.c_str());
+    }
+    if (control_socket_ >= 0) close(control_socket_);
+}
+
+std::unique_ptr<DpdkPort> DpdkPort::open(const DpdkPortSpec& spec, std::string& error) {
+    const Driver* driver = driver_of(spec.arguments);
+    if (driver == nullptr) {
+        error = dpdk_arguments_problem(spec.arguments);
+        return nullptr;
+    }
+    std::unique_ptr<DpdkPort> port(new DpdkPort(spec, *driver));
+    if (!port->interface_.empty() && if_nametoindex(port->interface_.c_str()) == 0) {
+        error = fmt::format("there is no network interface \"{}\"", port->interface_);
+        return nullptr;
+    }
+    if (spec.mtu && *spec.mtu > driver->largest_mtu) {
+        error = fmt::format("mtu {} is more than the {} that {} can carry", *spec.mtu, driver->largest_mtu, driver->name);
+        return nullptr;
+    }
+    if (spec.mtu && !port->interface_.empty()) {
+        ifreq request{};
+        request.ifr_mtu = *spec.mtu;
+        if (int result = interface_request(port->control_socket_, SIOCSIFMTU, port->interface_, request)) {
+            error = fmt::format("mtu {} cannot be set on {}: {}", *spec.mtu, port->interface_, std::strerror(result));
+            return nullptr;
+        }
+    }
+    (void)take_dpdk_log();
+    if (port->start(spec, error) != 0) return nullptr;
+    return port;
+}
+
+int DpdkPort::probe(const DpdkPortSpec& spec) {
+    static std::atomic<unsigned> next{0};
+    const std::uint16_t wanted = spec.mtu.value_or(mtu());
+    const std::string name = fmt::format("{}{}", driver_->name, next++);
+    if (int result = rte_eal_hotplug_add("vdev", name.c_str(), complete_arguments(spec.arguments, wanted).c_str())) {
+        return -result;
+    }
+    if (rte_eth_dev_get_port_by_name(name.c_str(), &id_) != 0) {
+        (void)rte_eal_hotplug_remove("vdev", name.c_str());
+        return ENODEV;
+    }
+    name_ = name;
+    ring_mtu_ = driver_->largest_mtu;
+    if (driver_->may_truncate && wanted <= small_ring_mtu) ring_mtu_ = small_ring_mtu;
+    return 0;
+}
+
+int DpdkPort::start(const DpdkPortSpec& spec, std::string& error) {
+    const std::vector<int> before = open_descriptors();
+    const auto failed = [&](std::string_view step, int result) {
+        const std::string log = take_dpdk_log();
+        error = fmt::format("{}: {}: {}{}{}", spec.arguments, step, rte_strerror(result), log.empty() ? "" : ": ", log);
+        return result;
+    };
+    if (!interface_.empty()) {
+        ifreq request{};
+        if (interface_request(control_socket_, SIOCGIFFLAGS, interface_, request) == 0 &&
+            (request.ifr_flags & IFF_UP) == 0) {
+            request.ifr_flags |= IFF_UP;
+            (void)interface_request(control_socket_, SIOCSIFFLAGS, interface_, request);
+        }
+    }
+    if (int result = probe(spec)) return failed("no DPDK device", result);
+    rte_mempool* pool = spec.pool;
+    if (driver_->page_sized_buffers) {
+        own_pool_ = make_mempool(name_, xdp_buffers, xdp_room, error);
+        if (!own_pool_) return ENOMEM;
+        pool = own_pool_.get();
+    }
+    rte_eth_conf configuration{};
+    if (int result = rte_eth_dev_configure(id_, 1, 1, &configuration)) return failed("not configured", -result);
+    if (int result = rte_eth_rx_queue_setup(id_, 0, queue_length, SOCKET_ID_ANY, nullptr, pool)) {
+        return failed("no receive queue", -result);
+    }
+    if (int result = rte_eth_tx_queue_setup(id_, 0, queue_length, SOCKET_ID_ANY, nullptr)) {
+        return failed("no transmit queue", -result);
+    }
+    if (int result = rte_eth_dev_start(id_)) return failed("not started", -result);
+    started_ = true;
+    (void)rte_eth_promiscuous_enable(id_);  // drivers without it receive everything
+    find_wake_sockets(before);
+    return 0;
+}
+
+void DpdkPort::find_wake_sockets(const std::vector<int>& before) {
+    if (driver_->wake_family == 0) return;
+    const unsigned index = if_nametoindex(interface_.c_str());
+    for (const int descriptor : open_descriptors()) {
+        if (std::binary_search(before.begin(), before.end(), descriptor)) continue;
+        if (!wakes_for(descriptor, driver_->wake_family, index)) continue;
+        wake_sockets_.push_back(descriptor);
+        // The driver leaves its sockets to child processes, which would hold on to the interface.
+        (void)fcntl(descriptor, F_SETFD, FD_CLOEXEC);
+    }
+}
+
+bool DpdkPort::link_up() const noexcept {
+    if (!interface_.empty()) {
+        ifreq request{};
+        return interface_request(control_socket_, SIOCGIFFLAGS, interface_, request) == 0 &&
+               (request.ifr_flags & IFF_RUNNING) != 0 && (request.ifr_flags & IFF_UP) != 0;
+    }
+    rte_eth_link link{};
+    return rte_eth_link_get_nowait(id_, &link) == 0 && link.link_status == RTE_ETH_LINK_UP;
+}
+
+std::uint16_t DpdkPort::mtu() const noexcept {
+    ifreq request{};
+    if (interface_.empty() || interface_request(control_socket_, SIOCGIFMTU, interface_, request) != 0) return 1500;
+    return static_cast<std::uint16_t>(std::clamp<int>(request.ifr_mtu, min_mtu, driver_->largest_mtu));
+}
+
+int DpdkPort::set_mtu(std::uint16_t mtu) noexcept {
+    if (mtu > driver_->largest_mtu) return EINVAL;
+    if (!fits(mtu)) return ERANGE;
+    if (interface_.empty()) return 0;
+    ifreq request{};
+    request.ifr_mtu = mtu;
+    return interface_request(control_socket_, SIOCSIFMTU, interface_, request);
+}
+
+}  // namespace ovsdr::soft

@@ -1,0 +1,105 @@
+#include "datapath/ports/eal.hpp"
+
+#include <fmt/format.h>
+#include <pthread.h>
+#include <rte_eal.h>
+#include <rte_errno.h>
+#include <rte_log.h>
+#include <rte_mbuf.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <mutex>
+#include <vector>
+
+namespace ovsdr::soft {
+namespace {
+
+std::mutex log_mutex;
+std::string& log_lines() {
+    static auto* lines = new std::string;  // never destroyed: DPDK may log while the process exits
+    return *lines;
+}
+
+ssize_t keep_log(void*, const char* text, std::size_t size) {
+    constexpr std::size_t most = 600;
+    const std::lock_guard lock(log_mutex);
+    std::string& lines = log_lines();
+    lines.append(text, size);
+    if (lines.size() > most) lines.erase(0, lines.size() - most);
+    return static_cast<ssize_t>(size);
+}
+
+void capture_log() {
+    const cookie_io_functions_t functions{.read = nullptr, .write = keep_log, .seek = nullptr, .close = nullptr};
+    std::FILE* stream = fopencookie(nullptr, "w", functions);
+    if (stream == nullptr) return;
+    std::setvbuf(stream, nullptr, _IOLBF, 0);
+    rte_openlog_stream(stream);
+}
+
+unsigned first_cpu(const cpu_set_t& set) {
+    for (unsigned cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+        if (CPU_ISSET(cpu, &set)) return cpu;
+    }
+    return 0;
+}
+
+std::vector<std::string> eal_arguments(const NicConfig& config, unsigned cpu) {
+    // --no-shconf: no secondary processes, hence no files under /run. rte_thread_register() needs that as well.
+    std::vector<std::string> arguments{program_invocation_short_name, "--no-pci", "--no-telemetry", "--no-shconf",
+                                       "--iova-mode=va", "--log-level=*:error", "--file-prefix",
+                                       fmt::format("ovsdr-{}", getpid()), "--lcores", fmt::format("0@{}", cpu), "-m",
+                                       std::to_string(config.memory_mb)};
+    arguments.emplace_back(config.hugepages ? "--in-memory" : "--no-huge");
+    return arguments;
+}
+
+}  // namespace
+
+int start_eal(const NicConfig& config, std::string& error) {
+    cpu_set_t affinity;
+    CPU_ZERO(&affinity);
+    pthread_getaffinity_np(pthread_self(), sizeof affinity, &affinity);
+
+    capture_log();
+    std::vector<std::string> arguments = eal_arguments(config, first_cpu(affinity));
+    std::vector<char*> argv;
+    for (std::string& argument : arguments) argv.push_back(argument.data());
+    const int result = rte_eal_init(static_cast<int>(argv.size()), argv.data());
+    const int cause = rte_errno;
+    pthread_setaffinity_np(pthread_self(), sizeof affinity, &affinity);
+    if (result >= 0 || cause == EALREADY) return 0;
+
+    error = fmt::format("DPDK's EAL does not start: {} (memory_mb {}, hugepages {})", rte_strerror(cause),
+                        config.memory_mb, config.hugepages);
+    if (const std::string log = take_dpdk_log(); !log.empty()) error += ": " + log;
+    return cause > 0 ? cause : EIO;
+}
+
+std::string take_dpdk_log() {
+    const std::lock_guard lock(log_mutex);
+    std::string lines;
+    std::swap(lines, log_lines());
+    while (!lines.empty() && std::isspace(static_cast<unsigned char>(lines.back())) != 0) lines.pop_back();
+    for (std::size_t at = 0; (at = lines.find('\n', at)) != std::string::npos;) lines.replace(at, 1, "; ");
+    return lines;
+}
+
+Mempool make_mempool(const std::string& name, unsigned length, std::uint16_t room, std::string& error) {
+    // A worker's cache: big enough that a burst seldom reaches the shared ring, small enough that workers starve nobody.
+    const unsigned cache = std::min<unsigned>(256, length / (2 * max_workers));
+    Mempool pool(rte_pktmbuf_pool_create(name.c_str(), length, cache, 0,
+                                         static_cast<std::uint16_t>(room + RTE_PKTMBUF_HEADROOM), SOCKET_ID_ANY));
+    if (!pool) {
+        error = fmt::format("no packet memory for {} buffers of {} bytes: {} (raise memory_mb)", length, room,
+                            rte_strerror(rte_errno));
+    }
+    return pool;
+}
+
+}  // namespace ovsdr::soft

@@ -1,0 +1,39 @@
+// DPDK's environment (EAL) and packet memory, made so that the host process does not notice.
+//
+// EAL pins the thread that starts it, opens the system log, and writes to stderr. So it is started on a thread of ours
+// whose affinity is restored afterwards, under the process's own name in the system log, and with its log lines kept
+// here: the last of them are the best explanation of a failure that there is. No PCI device is probed, no file is left
+// behind. An EAL that is initialised already (by an application that uses DPDK itself) is used as it is.
+//
+// Threads: start_eal() on one thread at a time; the rest from any thread.
+#pragma once
+
+#include <rte_mempool.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "datapath/ports/config.hpp"
+
+namespace ovsdr::soft {
+
+/// Starts EAL once per process; every signal must be blocked on the calling thread. Returns 0 or an errno, with the
+/// cause in `error`.
+[[nodiscard]] int start_eal(const NicConfig& config, std::string& error);
+
+/// What DPDK has logged since the last call, lines joined by "; ", at most some hundred bytes. Empties the store.
+[[nodiscard]] std::string take_dpdk_log();
+
+struct MempoolDeleter {
+    void operator()(rte_mempool* pool) const noexcept { rte_mempool_free(pool); }
+};
+using Mempool = std::unique_ptr<rte_mempool, MempoolDeleter>;
+
+/// Bytes of packet that a jumbo buffer holds behind the usual head room.
+inline constexpr std::uint16_t jumbo_room = 10240;
+
+/// Buffers of `room` bytes behind the head room; nullptr with the cause in `error`.
+[[nodiscard]] Mempool make_mempool(const std::string& name, unsigned length, std::uint16_t room, std::string& error);
+
+}  // namespace ovsdr::soft

@@ -1,0 +1,58 @@
+// How a worker sleeps: on a doorbell and on its ports' sockets, for a limited time.
+//
+// The sockets are looked at only when the worker is about to sleep (ppoll rather than epoll), so a busy worker pays
+// nothing for them, in the kernel either. A socket that keeps saying "readable" when there is nothing to receive, because
+// its interface is gone for example, is left out after a while, and its port is polled like one without a socket.
+//
+// Doorbell protocol. The worker calls prepare(), looks at its queues and ports once more, and then sleep() or cancel().
+// Whoever posts work for it does so first and then calls ring(). One of the two sees the other: both have a full barrier
+// between their store and their load.
+//
+// Threads: ring() from any thread, the rest from the worker.
+#pragma once
+
+#include <poll.h>
+
+#include <atomic>
+#include <chrono>
+#include <vector>
+
+namespace ovsdr::soft {
+
+class Sleeper {
+public:
+    /// Throws std::system_error when there is no eventfd.
+    Sleeper();
+    ~Sleeper();
+    Sleeper(const Sleeper&) = delete;
+    Sleeper& operator=(const Sleeper&) = delete;
+
+    /// Wakes the worker if it sleeps or is about to; one load and a barrier otherwise.
+    void ring() noexcept;
+
+    /// The sockets to watch from now on; they stay the caller's.
+    void watch(const std::vector<int>& sockets);
+
+    /// Some socket was left out: the ports must be polled.
+    [[nodiscard]] bool lost_sockets() const noexcept { return lost_; }
+
+    void prepare() noexcept;
+    void cancel() noexcept { asleep_.store(false, std::memory_order_relaxed); }
+
+    /// Until the doorbell, a socket, or the time.
+    void sleep(std::chrono::nanoseconds time) noexcept;
+
+    /// What came of the last sleep: whether the worker found anything to do.
+    void woke_for(bool work) noexcept;
+
+private:
+    void drop_idle_talkers() noexcept;
+
+    std::atomic<bool> asleep_{false};
+    int doorbell_;
+    std::vector<pollfd> watched_;        ///< the doorbell first
+    std::vector<unsigned> empty_wakes_;  ///< in a row, for each of them
+    bool lost_ = false;
+};
+
+}  // namespace ovsdr::soft

@@ -1,0 +1,108 @@
+// A device of the soft NIC: an eSwitch (Steering), its vports with their DPDK ports, and its send queues.
+//
+// A vport is in one of three conditions: working; without a port, which `error` explains (what is sent to it is dropped
+// and counted); or being changed. Ports are opened and closed under change_mutex_, so that questions (mutex_) never wait
+// for DPDK. A port is closed in this order: its worker forgets it, its path is unbound, Steering::synchronize() waits for
+// batches on their way, the port dies.
+//
+// A port whose network interface is missing, or was deleted and made anew, is opened when the interface is there:
+// check_links() notices.
+#pragma once
+
+#include <rte_mempool.h>
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "datapath/ports/config.hpp"
+#include "datapath/ports/dpdk_port.hpp"
+#include "datapath/ports/listeners.hpp"
+#include "datapath/ports/nic.hpp"
+#include "datapath/ports/vport_path.hpp"
+#include "datapath/ports/worker.hpp"
+
+namespace ovsdr::soft {
+
+class SoftDevice final : public Device {
+public:
+    using Workers = std::vector<std::unique_ptr<Worker>>;
+
+    /// `index`: the device's place in each worker's steerings; the vports come with add_vport(). `pool`, once set,
+    /// outlives the device.
+    SoftDevice(const DeviceConfig& config, unsigned index, unsigned worker_count, std::function<void()> wake_control);
+    ~SoftDevice() override;
+
+    /// The workers and the packet memory, before any vport is added. Both outlive the device.
+    void connect(Workers& workers, rte_mempool* pool) noexcept;
+
+    /// Adds a vport. With `must_work` false one whose port cannot be opened is added all the same, with its error.
+    /// Returns 0, EEXIST, ENOSPC, EINVAL, or EIO when the port does not open; the cause in `error`.
+    [[nodiscard]] int add_vport(const PortConfig& config, bool must_work, std::string& error);
+    [[nodiscard]] int remove_vport(VportId vport);  ///< ENOENT
+
+    /// Looks at every port's link, reports changes, opens ports whose interface has appeared. Control thread.
+    void check_links();
+    void dispatch_events() { listeners_.dispatch(); }
+
+    /// Closes all ports. The workers have stopped.
+    void close_ports() noexcept;
+
+    /// Counts LACP frames that the uplink receives; before it is added.
+    void watch_lacp() noexcept { watch_lacp_ = true; }
+    [[nodiscard]] std::uint64_t lacp_frames() const;
+    [[nodiscard]] rte_mempool* mempool() const noexcept { return pool_; }
+
+    [[nodiscard]] std::string_view name() const noexcept override { return name_; }
+    [[nodiscard]] const Profile& profile() const noexcept override { return steering_.profile(); }
+    [[nodiscard]] std::uint64_t guid() const noexcept override { return guid_; }
+    [[nodiscard]] Steering& steering() noexcept override { return steering_; }
+    [[nodiscard]] std::vector<VportInfo> vports() const override;
+    [[nodiscard]] int query(VportId vport, VportInfo& info) const override;
+    [[nodiscard]] int counters(VportId vport, VportCounters& counters) const override;
+    [[nodiscard]] int set_mac(VportId vport, const std::uint8_t (&mac)[6]) override;
+    [[nodiscard]] int set_mtu(VportId vport, std::uint16_t mtu) override;
+    [[nodiscard]] int set_admin_state(VportId vport, bool up) override;
+    std::uint64_t add_listener(std::function<void(VportId, VportChange)> listener) override;
+    void remove_listener(std::uint64_t id) noexcept override { listeners_.remove(id); }
+    void add_send_source(const SendSource& source) override;
+    void remove_send_source(std::uint32_t sqn) noexcept override;
+    void ring_doorbell(std::uint32_t sqn) noexcept override;
+
+private:
+    struct Vport {
+        VportInfo info;
+        std::optional<std::uint16_t> wanted_mtu;  ///< what the operator or a command has asked for
+        unsigned interface_index = 0;             ///< of the interface that was last tried, 0: none or no interface
+        std::unique_ptr<VportPath> path;
+        std::unique_ptr<DpdkPort> port;
+        Worker* worker = nullptr;
+    };
+
+    int open_port(Vport& vport);
+    void close_port(Vport& vport) noexcept;
+    void follow_interface(Vport& vport);
+    Vport* find(VportId vport) noexcept;
+    [[nodiscard]] const Vport* find(VportId vport) const noexcept;
+    Worker& worker_of(std::uint32_t sqn) noexcept { return *(*workers_)[sqn % workers_->size()]; }
+
+    const std::string name_;
+    const unsigned index_;
+    const unsigned worker_count_;
+    const std::uint64_t guid_;
+    bool watch_lacp_ = false;
+    Steering steering_;
+    Listeners listeners_;
+    Workers* workers_ = nullptr;
+    rte_mempool* pool_ = nullptr;
+
+    std::mutex change_mutex_;    ///< whoever opens or closes ports, or adds or removes vports; taken before mutex_
+    mutable std::mutex mutex_;   ///< the map and each VportInfo
+    std::map<VportId, Vport> vports_;
+    VportPath* manager_path_ = nullptr;  ///< counts what the manager's queues send
+};
+
+}  // namespace ovsdr::soft

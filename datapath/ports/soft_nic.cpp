@@ -1,0 +1,213 @@
+#include "datapath/ports/soft_nic.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <linux/netlink.h>
+#include <linux/rtnetlink.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <system_error>
+
+#include "datapath/control/server.hpp"
+
+namespace ovsdr::soft {
+namespace {
+
+using namespace std::chrono_literals;
+
+// Interface events come by netlink; this bounds the damage of one that got lost, and serves ports without an interface.
+constexpr auto link_check_period = 1s;
+constexpr auto patience_at_exit = 5s;
+
+int interface_event_socket() noexcept {
+    const int descriptor = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_ROUTE);
+    if (descriptor < 0) return -1;
+    sockaddr_nl address{};
+    address.nl_family = AF_NETLINK;
+    address.nl_groups = RTMGRP_LINK;
+    if (bind(descriptor, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0) return descriptor;
+    close(descriptor);
+    return -1;
+}
+
+}  // namespace
+
+SoftNic::SoftNic(NicConfig config) : config_(std::move(config)), process_(getpid()) {}
+
+SoftNic::~SoftNic() {
+    stop();
+    if (wake_descriptor_ >= 0) close(wake_descriptor_);
+}
+
+std::unique_ptr<SoftNic> SoftNic::start(NicConfig config, int& code, std::string& error) {
+    std::unique_ptr<SoftNic> nic(new SoftNic(std::move(config)));
+    // Threads inherit the mask: no signal of the process is ever handled on one of ours.
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    try {
+        nic->thread_ = std::thread([raw = nic.get()] { raw->control_thread(); });
+    } catch (const std::system_error& failure) {
+        pthread_sigmask(SIG_SETMASK, &before, nullptr);
+        error = fmt::format("no control thread: {}", failure.what());
+        code = EAGAIN;
+        return nullptr;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+
+    std::unique_lock lock(nic->mutex_);
+    nic->changed_.wait(lock, [&] { return nic->phase_ != Phase::starting; });
+    if (nic->phase_ == Phase::running) return nic;
+    code = nic->start_code_;
+    error = nic->start_error_;
+    lock.unlock();
+    nic->thread_.join();
+    return nullptr;
+}
+
+void SoftNic::control_thread() {
+    (void)pthread_setname_np(pthread_self(), "softnic-control");
+    std::string error;
+    int code = 0;
+    try {
+        code = bring_up(error);
+    } catch (const std::exception& failure) {
+        code = ENOMEM;
+        error = failure.what();
+    }
+    if (code != 0) tear_down();
+    {
+        const std::lock_guard lock(mutex_);
+        start_code_ = code;
+        start_error_ = error;
+        phase_ = code == 0 ? Phase::running : Phase::failed;
+        changed_.notify_all();
+    }
+    if (code != 0) return;
+    serve();
+    tear_down();
+    const std::lock_guard lock(mutex_);
+    phase_ = Phase::stopped;
+    changed_.notify_all();
+}
+
+int SoftNic::make_packet_memory(std::string& error) {
+    // Half of the memory for the common pool; AF_XDP ports and co-tenants take theirs out of the rest.
+    constexpr unsigned buffer_size = jumbo_room + 512;
+    const unsigned length = static_cast<unsigned>(std::uint64_t{config_.memory_mb} * 1024 * 1024 / 2 / buffer_size);
+    pool_ = make_mempool(fmt::format("softnic-{}", getpid()), length, jumbo_room, error);
+    return pool_ ? 0 : ENOMEM;
+}
+
+int SoftNic::bring_up(std::string& error) {
+    if (int result = start_eal(config_, error)) return result;
+    if (int result = make_packet_memory(error)) return result;
+    wake_descriptor_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (wake_descriptor_ < 0) {
+        error = fmt::format("eventfd: {}", std::strerror(errno));
+        return errno;
+    }
+    interface_events_ = interface_event_socket();
+
+    std::vector<Steering*> steerings;
+    for (const DeviceConfig& device : config_.devices) {
+        devices_.push_back(std::make_unique<SoftDevice>(device, static_cast<unsigned>(devices_.size()), config_.workers,
+                                                        [this] { wake(); }));
+        device_pointers_.push_back(devices_.back().get());
+        steerings.push_back(&devices_.back()->steering());
+    }
+    for (unsigned index = 0; index < config_.workers; ++index) {
+        std::optional<unsigned> cpu;
+        if (!config_.cpus.empty()) cpu = config_.cpus[index % config_.cpus.size()];
+        workers_.push_back(std::make_unique<Worker>(index, steerings, cpu));
+    }
+    for (const auto& worker : workers_) worker->start();
+    for (std::size_t i = 0; i < devices_.size(); ++i) {
+        const DeviceConfig& device = config_.devices[i];
+        devices_[i]->connect(workers_, pool_.get());
+        if (device.cotenant && device.cotenant->lacp) devices_[i]->watch_lacp();
+        for (const PortConfig& port : device.ports) {
+            if (int result = devices_[i]->add_vport(port, false, error)) return result;
+        }
+        cotenants_.push_back(device.cotenant ? std::make_unique<Cotenant>(*devices_[i], *device.cotenant) : nullptr);
+    }
+    server_ = std::make_unique<ControlServer>(*this, config_.control_socket);
+    return 0;
+}
+
+void SoftNic::serve() {
+    auto next_link_check = std::chrono::steady_clock::now();
+    while (!stop_.load(std::memory_order_acquire)) {
+        const auto now = std::chrono::steady_clock::now();
+        if (now >= next_link_check) {
+            for (const auto& device : devices_) device->check_links();
+            next_link_check = now + link_check_period;
+        }
+        auto next = next_link_check;
+        for (const auto& cotenant : cotenants_) {
+            if (cotenant) next = std::min(next, cotenant->tick(now));
+        }
+        for (const auto& device : devices_) device->dispatch_events();
+
+        std::vector<pollfd> polled{{wake_descriptor_, POLLIN, 0}, {interface_events_, POLLIN, 0}};
+        server_->watch(polled);
+        const auto wait = std::chrono::ceil<std::chrono::milliseconds>(next - std::chrono::steady_clock::now());
+        if (poll(polled.data(), polled.size(), std::max<int>(0, static_cast<int>(wait.count()))) <= 0) continue;
+        if (polled[0].revents != 0) {
+            std::uint64_t count;
+            [[maybe_unused]] const ssize_t size = read(wake_descriptor_, &count, sizeof count);
+        }
+        if (polled[1].revents != 0) {
+            handle_interface_events();
+            next_link_check = {};
+        }
+        server_->handle(polled);
+    }
+}
+
+// Which interface changed does not matter: all are looked at. Events that were lost (ENOBUFS) are no different.
+void SoftNic::handle_interface_events() noexcept {
+    char buffer[8192];
+    while (recv(interface_events_, buffer, sizeof buffer, 0) > 0 || errno == ENOBUFS) {
+        errno = 0;
+    }
+}
+
+void SoftNic::tear_down() noexcept {
+    server_.reset();
+    for (const auto& worker : workers_) worker->stop();
+    for (const auto& device : devices_) device->close_ports();
+    if (interface_events_ >= 0) close(interface_events_);
+    interface_events_ = -1;
+}
+
+void SoftNic::wake() noexcept {
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = write(wake_descriptor_, &one, sizeof one);
+}
+
+void SoftNic::stop() noexcept {
+    if (getpid() != process_ || !thread_.joinable()) return;
+    stop_.store(true, std::memory_order_release);
+    wake();
+    std::unique_lock lock(mutex_);
+    // A driver that hangs must not keep the process from ending.
+    const bool stopped = changed_.wait_for(lock, patience_at_exit, [&] { return phase_ != Phase::running; });
+    lock.unlock();
+    if (stopped) {
+        thread_.join();
+    } else {
+        thread_.detach();
+    }
+}
+
+}  // namespace ovsdr::soft

@@ -1,0 +1,163 @@
+#include "datapath/ports/vport_path.hpp"
+
+#include <rte_ethdev.h>
+#include <rte_pause.h>
+
+#include <cstring>
+
+#include "datapath/ports/dpdk_port.hpp"
+
+namespace ovsdr::soft {
+namespace {
+
+constexpr std::uint32_t frame_overhead = 14 + 2 * 4;  // Ethernet header and two VLAN tags
+
+// How long a full port is waited for: a few microseconds, the time that a neighbour on another core needs to take some
+// packets. The kernel's own ports are served in the transmit call and gain nothing from more.
+constexpr unsigned send_attempts = 8;
+constexpr unsigned pauses_between_attempts = 64;
+
+constexpr std::uint8_t slow_protocols_address[6] = {0x01, 0x80, 0xc2, 0x00, 0x00, 0x02};
+
+}  // namespace
+
+VportPath::VportPath(VportId id, unsigned workers)
+    : id_(id), workers_(workers), cells_(std::make_unique<Cells[]>(workers)) {}
+
+Sink VportPath::sink() noexcept {
+    return Sink{[](void* self, unsigned worker, rte_mbuf** packets, unsigned length) noexcept {
+                    static_cast<VportPath*>(self)->deliver(worker, packets, length);
+                },
+                this};
+}
+
+void VportPath::bind(const DpdkPort* port) noexcept {
+    if (port != nullptr) {
+        port_ = port->id();
+        may_truncate_ = port->driver().may_truncate;
+    }
+    set_state(has_port, port != nullptr);
+}
+
+void VportPath::set_state(State bit, bool on) noexcept {
+    if (on) {
+        state_.fetch_or(bit, std::memory_order_release);
+    } else {
+        state_.fetch_and(static_cast<std::uint8_t>(~bit), std::memory_order_release);
+    }
+}
+
+void VportPath::set_mtu(std::uint16_t mtu) noexcept {
+    largest_frame_.store(mtu + frame_overhead, std::memory_order_relaxed);
+}
+
+void VportPath::deliver(unsigned worker, rte_mbuf** packets, unsigned length) noexcept {
+    Cells& cells = cells_[worker];
+    const std::uint8_t state = state_.load(std::memory_order_acquire);
+    if (state != ready) [[unlikely]] {
+        ((state & admin_up) == 0 ? cells.down : cells.receive_drops).add(length);
+        rte_pktmbuf_free_bulk(packets, length);
+        return;
+    }
+    const std::uint32_t largest = largest_frame_.load(std::memory_order_relaxed);
+    unsigned kept = 0;
+    std::uint64_t bytes = 0;
+    for (unsigned i = 0; i < length; ++i) {
+        if (packets[i]->pkt_len > largest) [[unlikely]] {
+            cells.oversize.add(1);
+            rte_pktmbuf_free(packets[i]);
+            continue;
+        }
+        bytes += packets[i]->pkt_len;
+        packets[kept++] = packets[i];
+    }
+    const unsigned sent = send(packets, kept);
+    if (sent < kept) [[unlikely]] {
+        for (unsigned i = sent; i < kept; ++i) bytes -= packets[i]->pkt_len;
+        cells.receive_drops.add(kept - sent);
+        rte_pktmbuf_free_bulk(packets + sent, kept - sent);
+    }
+    cells.received_packets.add(sent);
+    cells.received_bytes.add(bytes);
+}
+
+unsigned VportPath::send(rte_mbuf** packets, unsigned length) noexcept {
+    const bool shared = workers_ > 1;
+    if (shared) rte_spinlock_lock(&send_lock_);
+    unsigned sent = rte_eth_tx_burst(port_, 0, packets, static_cast<std::uint16_t>(length));
+    for (unsigned attempt = 1; sent < length && attempt < send_attempts; ++attempt) {
+        for (unsigned i = 0; i < pauses_between_attempts; ++i) rte_pause();
+        sent += rte_eth_tx_burst(port_, 0, packets + sent, static_cast<std::uint16_t>(length - sent));
+    }
+    if (shared) rte_spinlock_unlock(&send_lock_);
+    return sent;
+}
+
+// A ring's frame holds more than the MTU allows, so what was cut to fit is too large in any case; and what is too large
+// cannot be told from what was cut.
+unsigned VportPath::drop_cut_short(Cells& cells, rte_mbuf** packets, unsigned length) noexcept {
+    const std::uint32_t largest = largest_frame_.load(std::memory_order_relaxed);
+    unsigned kept = 0;
+    for (unsigned i = 0; i < length; ++i) {
+        if (packets[i]->pkt_len > largest) [[unlikely]] {
+            cells.send_drops.add(1);
+            rte_pktmbuf_free(packets[i]);
+        } else {
+            packets[kept++] = packets[i];
+        }
+    }
+    return kept;
+}
+
+unsigned VportPath::receive(unsigned worker, Lane& lane) noexcept {
+    rte_mbuf* packets[batch_length];
+    const unsigned received = rte_eth_rx_burst(port_, 0, packets, batch_length);
+    if (received == 0) return 0;
+    Cells& cells = cells_[worker];
+    if ((state_.load(std::memory_order_relaxed) & admin_up) == 0) [[unlikely]] {
+        cells.down.add(received);
+        rte_pktmbuf_free_bulk(packets, received);
+        return received;
+    }
+    const unsigned length = may_truncate_ ? drop_cut_short(cells, packets, received) : received;
+    std::uint64_t bytes = 0;
+    for (unsigned i = 0; i < length; ++i) bytes += packets[i]->pkt_len;
+    cells.sent_packets.add(length);
+    cells.sent_bytes.add(bytes);
+    if (watch_slow_protocols_) {
+        for (unsigned i = 0; i < length; ++i) {
+            const void* destination = rte_pktmbuf_mtod(packets[i], const void*);
+            if (std::memcmp(destination, slow_protocols_address, sizeof slow_protocols_address) == 0) {
+                cells.slow_protocols.add(1);
+            }
+        }
+    }
+    if (length > 0) lane.from_vport(id_, packets, length);
+    return received;
+}
+
+void VportPath::count_sent(unsigned worker, std::uint64_t packets, std::uint64_t bytes) noexcept {
+    cells_[worker].sent_packets.add(packets);
+    cells_[worker].sent_bytes.add(bytes);
+}
+
+std::uint64_t VportPath::sum(Counter Cells::*counter) const noexcept {
+    std::uint64_t total = 0;
+    for (unsigned worker = 0; worker < workers_; ++worker) total += (cells_[worker].*counter).value();
+    return total;
+}
+
+VportCounters VportPath::counters() const noexcept {
+    return {.received_packets = sum(&Cells::received_packets),
+            .received_bytes = sum(&Cells::received_bytes),
+            .sent_packets = sum(&Cells::sent_packets),
+            .sent_bytes = sum(&Cells::sent_bytes),
+            .receive_drops = sum(&Cells::receive_drops),
+            .send_drops = sum(&Cells::send_drops),
+            .oversize = sum(&Cells::oversize),
+            .down = sum(&Cells::down)};
+}
+
+std::uint64_t VportPath::slow_protocol_frames() const noexcept { return sum(&Cells::slow_protocols); }
+
+}  // namespace ovsdr::soft

@@ -1,0 +1,99 @@
+// The packets' side of a vport: what workers touch for every batch.
+//
+// Towards the vport, steering calls the sink, which checks state and MTU and sends on the DPDK port. From the vport, the
+// one worker that owns it receives a batch, counts it and gives it to its Lane. Settings are single atomics that a
+// control thread stores and workers load; counters have one cache line set per worker.
+//
+// Several workers may have packets for one port, which has one transmit queue: with more than one worker a batch is sent
+// under a lock of the port. (A ring to the owning worker would cost every batch a hand-over and a wake-up, the lock costs
+// only those that meet.) With one worker there is no lock.
+#pragma once
+
+#include <rte_spinlock.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include "datapath/packet.hpp"
+#include "datapath/ports/nic.hpp"
+#include "datapath/vport_id.hpp"
+
+namespace ovsdr::soft {
+
+class DpdkPort;
+
+class VportPath {
+public:
+    /// `workers`: how many there are. Down and without a port at first.
+    VportPath(VportId id, unsigned workers);
+    VportPath(const VportPath&) = delete;
+    VportPath& operator=(const VportPath&) = delete;
+
+    [[nodiscard]] VportId id() const noexcept { return id_; }
+
+    /// For Steering::attach(). Works in every state: what cannot be sent is counted.
+    [[nodiscard]] Sink sink() noexcept;
+
+    /// The port to use from now on; nullptr for none. Before a port dies: bind(nullptr), then Steering::synchronize(),
+    /// and no worker may call receive(). Threads: one at a time.
+    void bind(const DpdkPort* port) noexcept;
+
+    void set_admin_up(bool up) noexcept { set_state(admin_up, up); }
+    void set_link_up(bool up) noexcept { set_state(link_up, up); }
+
+    /// Frames of up to the MTU plus an Ethernet header and two VLAN tags pass.
+    void set_mtu(std::uint16_t mtu) noexcept;
+
+    /// Counts frames to the slow protocols' address (LACP) that come from this vport. Set before the first packet.
+    void watch_slow_protocols() noexcept { watch_slow_protocols_ = true; }
+
+    /// Receives a batch and steers it; returns how many packets there were. A port must be bound.
+    /// Threads: the worker that owns the vport.
+    unsigned receive(unsigned worker, Lane& lane) noexcept;
+
+    /// Counts packets that the vport's owner has sent by another way than a port: the manager's send queues.
+    void count_sent(unsigned worker, std::uint64_t packets, std::uint64_t bytes) noexcept;
+
+    /// Sums over workers. Threads: any.
+    [[nodiscard]] VportCounters counters() const noexcept;
+    [[nodiscard]] std::uint64_t slow_protocol_frames() const noexcept;
+
+private:
+    enum State : std::uint8_t { admin_up = 1, link_up = 2, has_port = 4, ready = 7 };
+
+    // Written by one worker, read by any thread.
+    class Counter {
+    public:
+        void add(std::uint64_t value) noexcept {
+            value_.store(value_.load(std::memory_order_relaxed) + value, std::memory_order_relaxed);
+        }
+        [[nodiscard]] std::uint64_t value() const noexcept { return value_.load(std::memory_order_relaxed); }
+
+    private:
+        std::atomic<std::uint64_t> value_{0};
+    };
+
+    struct alignas(64) Cells {
+        Counter received_packets, received_bytes, sent_packets, sent_bytes;
+        Counter receive_drops, send_drops, oversize, down, slow_protocols;
+    };
+
+    void set_state(State bit, bool on) noexcept;
+    void deliver(unsigned worker, rte_mbuf** packets, unsigned length) noexcept;
+    unsigned send(rte_mbuf** packets, unsigned length) noexcept;
+    unsigned drop_cut_short(Cells& cells, rte_mbuf** packets, unsigned length) noexcept;
+    [[nodiscard]] std::uint64_t sum(Counter Cells::*counter) const noexcept;
+
+    const VportId id_;
+    const unsigned workers_;
+    std::atomic<std::uint8_t> state_{0};
+    std::uint16_t port_ = 0;        ///< DPDK's number, valid while has_port is set
+    bool may_truncate_ = false;
+    bool watch_slow_protocols_ = false;
+    std::atomic<std::uint32_t> largest_frame_{1522};
+    rte_spinlock_t send_lock_ = RTE_SPINLOCK_INITIALIZER;
+    std::unique_ptr<Cells[]> cells_;
+};
+
+}  // namespace ovsdr::soft

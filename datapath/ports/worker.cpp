@@ -1,0 +1,183 @@
+#include "datapath/ports/worker.hpp"
+
+#include <fmt/format.h>
+#include <pthread.h>
+#include <rte_cycles.h>
+#include <rte_lcore.h>
+#include <sched.h>
+#include <sys/prctl.h>
+
+#include <algorithm>
+#include <chrono>
+
+namespace ovsdr::soft {
+namespace {
+
+using namespace std::chrono_literals;
+
+// Long enough that a peer's answer finds the worker awake, short enough to cost nothing while a switch is idle.
+constexpr auto idle_spin = 30us;
+
+constexpr std::chrono::nanoseconds first_nap = 20us;
+constexpr std::chrono::nanoseconds longest_nap = 500us;
+// With a socket for each port the time only bounds the damage of an event that the kernel did not report.
+constexpr std::chrono::nanoseconds nap_with_sockets = 100ms;
+
+void add(std::atomic<std::uint64_t>& counter, std::uint64_t value) noexcept {
+    counter.store(counter.load(std::memory_order_relaxed) + value, std::memory_order_relaxed);
+}
+
+void settle_on(std::optional<unsigned> cpu) {
+    if (!cpu) return;
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(*cpu, &set);
+    (void)pthread_setaffinity_np(pthread_self(), sizeof set, &set);  // a CPU that is not there: run where there is one
+}
+
+}  // namespace
+
+Worker::Worker(unsigned index, std::vector<Steering*> steerings, std::optional<unsigned> cpu)
+    : index_(index), steerings_(std::move(steerings)), cpu_(cpu) {}
+
+Worker::~Worker() { stop(); }
+
+void Worker::start() {
+    const std::lock_guard lock(mutex_);
+    running_ = true;
+    plan_changed_.store(true, std::memory_order_relaxed);
+    try {
+        thread_ = std::thread([this] { run(); });
+    } catch (...) {
+        running_ = false;
+        throw;
+    }
+}
+
+void Worker::stop() noexcept {
+    if (!thread_.joinable()) return;
+    stop_.store(true, std::memory_order_seq_cst);
+    sleeper_.ring();
+    thread_.join();
+}
+
+void Worker::change(const std::function<void(WorkerPlan&)>& edit) {
+    std::unique_lock lock(mutex_);
+    auto plan = std::make_shared<WorkerPlan>(*plan_);
+    edit(*plan);
+    const std::shared_ptr<const WorkerPlan> old = std::exchange(plan_, std::move(plan));
+    const std::uint64_t version = ++version_;
+    if (!running_) return;
+    plan_changed_.store(true, std::memory_order_release);
+    sleeper_.ring();
+    adopted_.wait(lock, [&] { return adopted_version_ >= version || !running_; });
+}
+
+std::size_t Worker::port_count() const {
+    const std::lock_guard lock(mutex_);
+    return plan_->ports.size();
+}
+
+Worker::Statistics Worker::statistics() const noexcept {
+    return {.busy_cycles = busy_cycles_.load(std::memory_order_relaxed),
+            .idle_cycles = idle_cycles_.load(std::memory_order_relaxed),
+            .asleep_cycles = asleep_cycles_.load(std::memory_order_relaxed),
+            .sleeps = sleeps_.load(std::memory_order_relaxed)};
+}
+
+void Worker::adopt_plan() {
+    plan_changed_.store(false, std::memory_order_relaxed);
+    const std::lock_guard lock(mutex_);
+    current_ = plan_;
+    adopted_version_ = version_;
+    std::vector<int> sockets;
+    all_ports_wake_ = true;
+    for (const PolledPort& port : current_->ports) {
+        sockets.insert(sockets.end(), port.wake_sockets.begin(), port.wake_sockets.end());
+        all_ports_wake_ &= !port.wake_sockets.empty();
+    }
+    sleeper_.watch(sockets);
+    adopted_.notify_all();
+}
+
+unsigned Worker::poll_queue(const PolledQueue& queue) noexcept {
+    rte_mbuf* packets[batch_length];
+    const unsigned length = queue.source.poll(queue.source.self, packets, batch_length);
+    if (length == 0) return 0;
+    std::uint64_t bytes = 0;
+    for (unsigned i = 0; i < length; ++i) bytes += packets[i]->pkt_len;
+    queue.manager->count_sent(index_, length, bytes);
+    lanes_[queue.device]->from_queue(queue.source.sqn, packets, length);
+    return length;
+}
+
+unsigned Worker::pass() noexcept {
+    unsigned work = 0;
+    for (const PolledPort& port : current_->ports) work += port.path->receive(index_, *lanes_[port.device]);
+    for (const PolledQueue& queue : current_->queues) work += poll_queue(queue);
+    for (const auto& lane : lanes_) {
+        lane->flush();
+        lane->quiescent();
+    }
+    return work;
+}
+
+// Sleeps unless there is something to do after all; `nap` grows with each sleep in vain.
+bool Worker::rest(std::chrono::nanoseconds& nap) noexcept {
+    sleeper_.prepare();
+    if (plan_changed_.load(std::memory_order_relaxed) || stop_.load(std::memory_order_relaxed) || pass() > 0) {
+        sleeper_.cancel();
+        return false;
+    }
+    const std::uint64_t begin = rte_rdtsc();
+    for (const auto& lane : lanes_) lane->offline();
+    const bool wakes = all_ports_wake_ && !sleeper_.lost_sockets();
+    sleeper_.sleep(wakes ? nap_with_sockets : nap);
+    for (const auto& lane : lanes_) lane->online();
+    nap = std::min(nap * 2, longest_nap);
+    add(asleep_cycles_, rte_rdtsc() - begin);
+    add(sleeps_, 1);
+    return true;
+}
+
+void Worker::run() {
+    (void)pthread_setname_np(pthread_self(), fmt::format("softnic-{}", index_).c_str());
+    settle_on(cpu_);
+    (void)prctl(PR_SET_TIMERSLACK, 1000);  // ns; the default of 50 µs would lengthen every nap
+    (void)rte_thread_register();           // for the mempools' caches; without it they are only slower
+    for (Steering* steering : steerings_) lanes_.push_back(std::make_unique<Lane>(*steering, index_));
+    for (const auto& lane : lanes_) lane->online();
+
+    const std::uint64_t spin_cycles = rte_get_tsc_hz() / std::chrono::microseconds(1s).count() * idle_spin.count();
+    std::chrono::nanoseconds nap = first_nap;
+    std::uint64_t last = rte_rdtsc();
+    std::uint64_t last_work = last;
+    bool woke = false;
+    while (!stop_.load(std::memory_order_relaxed)) {
+        if (plan_changed_.load(std::memory_order_acquire)) adopt_plan();
+        const unsigned work = pass();
+        const std::uint64_t now = rte_rdtsc();
+        add(work > 0 ? busy_cycles_ : idle_cycles_, now - last);
+        last = now;
+        if (woke) sleeper_.woke_for(work > 0);
+        if (work > 0) {
+            last_work = now;
+            nap = first_nap;
+            woke = false;
+        } else if (woke || now - last_work > spin_cycles) {
+            woke = rest(nap);
+            last = rte_rdtsc();
+            if (!woke) last_work = last;
+        }
+    }
+
+    for (const auto& lane : lanes_) lane->offline();
+    lanes_.clear();
+    rte_thread_unregister();
+    const std::lock_guard lock(mutex_);
+    running_ = false;
+    current_.reset();
+    adopted_.notify_all();
+}
+
+}  // namespace ovsdr::soft
