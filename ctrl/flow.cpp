@@ -1,0 +1,61 @@
+// Megaflows of a port's device. See flow.h.
+#include "ctrl/flow.h"
+
+#include <variant>
+
+#include "ctrl/port.hpp"
+
+using namespace ovsdr;
+using namespace ovsdr::ctrl;
+
+namespace {
+
+dr::Ufid ufid_of(const ovsdr_ufid& ufid) { return {ufid.value[0], ufid.value[1]}; }
+
+ovsdr_flow_stats stats_of(const dr::FlowStats& stats, bool offloaded) {
+    return {.packets = stats.packets, .bytes = stats.bytes, .used_ms = stats.used_ms, .offloaded = offloaded};
+}
+
+}  // namespace
+
+ovsdr_put_outcome ovsdr_flow_put(ovsdr_port* port, const ovsdr_ufid* ufid, const ovsdr_megaflow* megaflow,
+                                 char** error) noexcept {
+    *error = nullptr;
+    const auto outcome = port->eswitch().put(ufid_of(*ufid), *megaflow);
+    if (const auto* failure = std::get_if<Error>(&outcome)) {
+        *error = c_string(failure->what);
+        return OVSDR_PUT_FAILED;
+    }
+    return std::holds_alternative<dr::Reject>(outcome) ? OVSDR_PUT_REJECTED : OVSDR_PUT_INSTALLED;
+}
+
+bool ovsdr_flow_get(const ovsdr_port* port, const ovsdr_ufid* ufid, ovsdr_flow_stats* stats) noexcept {
+    const auto known = port->eswitch().stats(ufid_of(*ufid));
+    if (!known) return false;
+    *stats = stats_of(*known, true);
+    return true;
+}
+
+bool ovsdr_flow_del(ovsdr_port* port, const ovsdr_ufid* ufid, ovsdr_flow_stats* stats) noexcept {
+    const auto last = port->eswitch().del(ufid_of(*ufid));
+    if (!last) return false;
+    *stats = stats_of(*last, false);
+    return true;
+}
+
+void ovsdr_flow_flush(ovsdr_port* port) noexcept {
+    std::uint32_t odp_port = OVSDR_NO_ODP_PORT;
+    {
+        const std::lock_guard guard(port->state_lock);
+        odp_port = port->odp_port;
+    }
+    if (odp_port != OVSDR_NO_ODP_PORT) port->eswitch().flush(dr::OdpPort{odp_port});
+}
+
+std::uint64_t ovsdr_flow_count_of_device(const ovsdr_port* port) noexcept {
+    const ovsdr_port* first = nullptr;
+    for_each_port([&](const ovsdr_port& candidate) {
+        if (first == nullptr && candidate.device == port->device) first = &candidate;
+    });
+    return first == port ? port->eswitch().totals().offloaded : 0;
+}

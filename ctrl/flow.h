@@ -1,0 +1,54 @@
+/* Megaflows of a `dr` port's device, as the C shim sees them.
+ *
+ * A ufid is the hash that dpif-netdev makes of a megaflow (its mega_ufid), not the one of the datapath flow that users
+ * read in dpctl/dump-flows.
+ *
+ * Threads: any. Errors: positive errno values. Nothing here throws.
+ */
+#ifndef CTRL_FLOW_H
+#define CTRL_FLOW_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "ctrl/port.h"
+#include "offload/dr/megaflow.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct ovsdr_ufid {
+    uint64_t value[2];
+};
+
+/* Cumulative since the ufid was first put. */
+struct ovsdr_flow_stats {
+    uint64_t packets, bytes;
+    int64_t used_ms;            /* CLOCK_MONOTONIC; 0 never */
+    bool offloaded;             /* now; false after a change of actions that the device could not take */
+};
+
+/* What became of a megaflow. For OVSDR_PUT_FAILED, `*error` is a message, which the caller frees. A megaflow that is
+ * not installed is known all the same, with its reason, until it is deleted. */
+enum ovsdr_put_outcome { OVSDR_PUT_INSTALLED, OVSDR_PUT_REJECTED, OVSDR_PUT_FAILED };
+
+enum ovsdr_put_outcome ovsdr_flow_put(struct ovsdr_port *, const struct ovsdr_ufid *, const struct ovsdr_megaflow *,
+                                      char **error) OVSDR_NOEXCEPT;
+
+/* False if the device does not know the ufid or never had it. */
+bool ovsdr_flow_get(const struct ovsdr_port *, const struct ovsdr_ufid *, struct ovsdr_flow_stats *) OVSDR_NOEXCEPT;
+
+/* Forgets the ufid. True if it had statistics: final ones, no packet is counted after them. */
+bool ovsdr_flow_del(struct ovsdr_port *, const struct ovsdr_ufid *, struct ovsdr_flow_stats *) OVSDR_NOEXCEPT;
+
+/* Removes every megaflow whose in_port is this port. */
+void ovsdr_flow_flush(struct ovsdr_port *) OVSDR_NOEXCEPT;
+
+/* Megaflows installed in the port's device; 0 for all of its ports but one, so that a sum over ports is right. */
+uint64_t ovsdr_flow_count_of_device(const struct ovsdr_port *) OVSDR_NOEXCEPT;
+
+#ifdef __cplusplus
+}
+#endif
+#endif

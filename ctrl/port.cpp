@@ -1,0 +1,314 @@
+// Opening, using and closing ports. See port.h.
+#include "ctrl/port.hpp"
+
+#include <infiniband/verbs.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <map>
+#include <vector>
+
+namespace ovsdr::ctrl {
+namespace {
+
+constexpr unsigned link_overhead = 14 + 2 * 4;  // Ethernet header and two VLAN tags
+constexpr unsigned default_frame_size = 2048;
+
+/// Never destroyed: ports may outlive static destructors when the process leaves through exit().
+struct Registry {
+    std::mutex lock;
+    std::vector<ovsdr_port*> ports;
+    std::map<std::string, std::weak_ptr<OpenDevice>, std::less<>> devices;
+    int changes_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+};
+
+Registry& registry() {
+    static auto* instance = new Registry;
+    return *instance;
+}
+
+void announce_change() noexcept {
+    const std::uint64_t one = 1;
+    // A full counter means that the main loop has been told already.
+    [[maybe_unused]] const auto written = write(registry().changes_fd, &one, sizeof one);
+}
+
+Result<std::shared_ptr<OpenDevice>> open_device(std::string_view name) {
+    const std::lock_guard guard(registry().lock);
+    auto& known = registry().devices[std::string(name)];
+    if (auto device = known.lock()) return device;
+    auto eswitch = dr::Eswitch::open(name);
+    if (!eswitch) return tl::unexpected(eswitch.error());
+    auto watcher = dr::VportWatcher::start(**eswitch, announce_change);
+    if (!watcher) return tl::unexpected(watcher.error());
+    auto device = std::make_shared<OpenDevice>(OpenDevice{std::move(*eswitch), std::move(*watcher)});
+    known = device;
+    return device;
+}
+
+unsigned frame_size_for(std::uint16_t mtu) {
+    return std::max(default_frame_size, (mtu + link_overhead + 63U) & ~63U);
+}
+
+/// Makes the port's queue and attaches it; the port has none when this fails.
+Result<void> attach(ovsdr_port& port) {
+    auto& eswitch = port.eswitch();
+    const unsigned frame_size = frame_size_for(port.state.mtu);
+    auto queue = slowpath::PortQueue::create(
+        {.context = eswitch.context(), .pd = eswitch.pd(), .frame_size = frame_size});
+    if (!queue) return tl::unexpected(queue.error());
+    auto attached = eswitch.attach_port({.odp_port = dr::OdpPort{port.odp_port},
+                                         .vport = port.vport,
+                                         .name = port.interface,
+                                         .slow_path_qp = (*queue)->qp(),
+                                         .slow_path_sqn = (*queue)->sqn()});
+    if (!attached) return attached;
+    port.queue = std::move(*queue);
+    port.frame_size = frame_size;
+    return {};
+}
+
+/// New buffers for a larger MTU. The old queue's frames are lost, as they are when a driver restarts its rings.
+Result<void> replace_queue(ovsdr_port& port) {
+    const std::unique_lock guard(port.queue_lock);
+    if (port.queue) {
+        const auto last = port.queue->stats();
+        port.past.received += last.received;
+        port.past.receive_errors += last.receive_errors;
+        port.past.sent += last.sent;
+        port.past.send_drops += last.send_drops;
+        port.eswitch().detach_port(port.vport);
+        port.queue.reset();
+    }
+    return attach(port);
+}
+
+Result<std::unique_ptr<ovsdr_port>> open_port(const ovsdr_port_options& options) {
+    auto device = open_device(options.device);
+    if (!device) return tl::unexpected(device.error());
+    auto port = std::make_unique<ovsdr_port>();
+    port->interface = options.interface;
+    port->device = std::move(*device);
+    port->vport = dr::VportId{options.vport};
+    port->odp_port = options.odp_port;
+    auto state = dr::query_vport(port->eswitch(), port->vport);
+    if (!state) return tl::unexpected(state.error());
+    port->state = *state;
+    if (auto attached = attach(*port); !attached) return tl::unexpected(attached.error());
+    if (!state->admin_up) {
+        if (auto up = dr::set_vport_admin_state(port->eswitch(), port->vport, true); !up) {
+            port->eswitch().detach_port(port->vport);
+            return tl::unexpected(up.error());
+        }
+        port->state.admin_up = true;
+    }
+    return port;
+}
+
+/// Runs what may throw (memory, mostly) and turns it into an errno.
+template <typename Body>
+int errno_of(Body&& body) noexcept {
+    try {
+        return body();
+    } catch (const std::bad_alloc&) {
+        return ENOMEM;
+    } catch (...) {
+        return EIO;
+    }
+}
+
+std::uint32_t lane_speed(std::uint8_t active_speed) {
+    switch (active_speed) {
+        case 1: return 2500;
+        case 2: return 5000;
+        case 4:
+        case 8: return 10000;
+        case 16: return 14000;
+        case 32: return 25000;
+        case 64: return 50000;
+        case 128: return 100000;
+        default: return 0;
+    }
+}
+
+std::uint32_t lanes(std::uint8_t active_width) {
+    switch (active_width) {
+        case 1: return 1;
+        case 2: return 4;
+        case 4: return 8;
+        case 8: return 12;
+        case 16: return 2;
+        default: return 0;
+    }
+}
+
+}  // namespace
+
+void for_each_port(const std::function<void(const ovsdr_port&)>& visit) {
+    const std::lock_guard guard(registry().lock);
+    for (const ovsdr_port* port : registry().ports) visit(*port);
+}
+
+}  // namespace ovsdr::ctrl
+
+using namespace ovsdr;
+using namespace ovsdr::ctrl;
+
+slowpath::QueueStats ovsdr_port::queue_stats() const {
+    const std::shared_lock guard(queue_lock);
+    slowpath::QueueStats sum = past;
+    if (queue) {
+        const auto now = queue->stats();
+        sum.received += now.received;
+        sum.receive_errors += now.receive_errors;
+        sum.sent += now.sent;
+        sum.send_drops += now.send_drops;
+    }
+    return sum;
+}
+
+int ovsdr_port_open(const ovsdr_port_options* options, ovsdr_port** result, char** error) noexcept {
+    *result = nullptr;
+    *error = nullptr;
+    return errno_of([&] {
+        auto port = open_port(*options);
+        if (!port) {
+            *error = c_string(port.error().what);
+            return port.error().code;
+        }
+        const std::lock_guard guard(registry().lock);
+        registry().ports.push_back(port->get());
+        *result = port->release();
+        return 0;
+    });
+}
+
+void ovsdr_port_close(ovsdr_port* port) noexcept {
+    if (port == nullptr) return;
+    {
+        const std::lock_guard guard(registry().lock);
+        std::erase(registry().ports, port);
+    }
+    if (port->queue) port->eswitch().detach_port(port->vport);
+    delete port;
+}
+
+void ovsdr_port_set_odp_port(ovsdr_port* port, std::uint32_t odp_port) noexcept {
+    {
+        const std::lock_guard guard(port->state_lock);
+        if (port->odp_port == odp_port) return;
+        port->odp_port = odp_port;
+    }
+    port->eswitch().set_odp_port(port->vport, dr::OdpPort{odp_port});
+}
+
+unsigned ovsdr_port_receive(ovsdr_port* port, ovsdr_frame* frames) noexcept {
+    if (!port->queue) return 0;
+    unsigned n = 0;
+    for (const auto& frame : port->queue->receive()) frames[n++] = {frame.data, frame.size, frame.tag};
+    return n;
+}
+
+bool ovsdr_port_arm(ovsdr_port* port) noexcept { return !port->queue || port->queue->arm(); }
+
+int ovsdr_port_receive_fd(const ovsdr_port* port) noexcept { return port->queue ? port->queue->receive_fd() : -1; }
+
+unsigned ovsdr_port_transmit(ovsdr_port* port, const ovsdr_frame* frames, unsigned n) noexcept {
+    const std::shared_lock guard(port->queue_lock);
+    if (!port->queue) return 0;
+    std::array<std::span<const std::uint8_t>, OVSDR_BATCH> spans;
+    n = std::min<unsigned>(n, spans.size());
+    for (unsigned i = 0; i < n; ++i) spans[i] = {frames[i].data, frames[i].size};
+    return port->queue->transmit(std::span(spans.data(), n));
+}
+
+std::uint32_t ovsdr_port_max_frame_size(const ovsdr_port* port) noexcept {
+    const std::lock_guard guard(port->state_lock);
+    return port->state.mtu + link_overhead;
+}
+
+bool ovsdr_port_refresh(ovsdr_port* port) noexcept {
+    auto now = dr::query_vport(port->eswitch(), port->vport);
+    if (!now) return false;
+    bool outgrown = false;
+    {
+        const std::lock_guard guard(port->state_lock);
+        auto& before = port->state;
+        const bool changed = before.mac != now->mac || before.mtu != now->mtu || before.admin_up != now->admin_up ||
+                             before.link_up != now->link_up;
+        if (!changed) return false;
+        outgrown = frame_size_for(now->mtu) > port->frame_size;
+        before = *now;
+    }
+    if (outgrown) errno_of([&] { return replace_queue(*port) ? 0 : EIO; });
+    return true;
+}
+
+void ovsdr_port_get_state(const ovsdr_port* port, ovsdr_port_state* state) noexcept {
+    const std::lock_guard guard(port->state_lock);
+    std::copy(port->state.mac.begin(), port->state.mac.end(), state->mac);
+    state->mtu = port->state.mtu;
+    state->admin_up = port->state.admin_up;
+    state->link_up = port->state.link_up;
+}
+
+int ovsdr_port_get_stats(const ovsdr_port* port, ovsdr_port_stats* stats) noexcept {
+    auto vport = dr::query_vport_stats(port->eswitch(), port->vport);
+    if (!vport) return vport.error().code;
+    const auto queue = port->queue_stats();
+    *stats = {.rx_packets = vport->sent_packets,
+              .rx_bytes = vport->sent_bytes,
+              .rx_errors = vport->send_errors,
+              .tx_packets = vport->received_packets,
+              .tx_bytes = vport->received_bytes,
+              .tx_errors = vport->receive_errors,
+              .slow_path_rx = queue.received,
+              .slow_path_rx_errors = queue.receive_errors,
+              .slow_path_tx = queue.sent,
+              .slow_path_tx_drops = queue.send_drops};
+    return 0;
+}
+
+std::uint32_t ovsdr_port_speed(const ovsdr_port* port) noexcept {
+    ibv_port_attr attributes{};
+    if (ibv_query_port(port->eswitch().context(), 1, &attributes) != 0) return 0;
+    return lane_speed(attributes.active_speed) * lanes(attributes.active_width);
+}
+
+int ovsdr_port_set_mac(ovsdr_port* port, const std::uint8_t mac[6]) noexcept {
+    std::array<std::uint8_t, 6> value;
+    std::copy_n(mac, value.size(), value.begin());
+    if (auto set = dr::set_vport_mac(port->eswitch(), port->vport, value); !set) return set.error().code;
+    const std::lock_guard guard(port->state_lock);
+    port->state.mac = value;
+    return 0;
+}
+
+int ovsdr_port_set_mtu(ovsdr_port* port, std::uint16_t mtu) noexcept {
+    if (auto set = dr::set_vport_mtu(port->eswitch(), port->vport, mtu); !set) return set.error().code;
+    {
+        const std::lock_guard guard(port->state_lock);
+        port->state.mtu = mtu;
+    }
+    if (frame_size_for(mtu) <= port->frame_size) return 0;
+    return errno_of([&] {
+        auto replaced = replace_queue(*port);
+        return replaced ? 0 : replaced.error().code;
+    });
+}
+
+int ovsdr_port_set_admin_state(ovsdr_port* port, bool up) noexcept {
+    if (auto set = dr::set_vport_admin_state(port->eswitch(), port->vport, up); !set) return set.error().code;
+    const std::lock_guard guard(port->state_lock);
+    port->state.admin_up = up;
+    return 0;
+}
+
+int ovsdr_changes_fd() noexcept { return registry().changes_fd; }
+
+bool ovsdr_changes_take() noexcept {
+    std::uint64_t count = 0;
+    return read(registry().changes_fd, &count, sizeof count) == sizeof count;
+}

@@ -1,0 +1,99 @@
+/* Ports of type `dr`, as the C shim sees them: a vport of a device, its slow-path queue, and the device's eSwitch.
+ *
+ * The shim speaks OVS, what is behind this header speaks offload/; neither includes the other's headers. A port is
+ * opened when an interface's options are accepted and closed when the interface goes or moves to another vport. Ports
+ * of one device share its eSwitch, which stays open as long as one of them does.
+ *
+ * Errors: positive errno values; an `error` out-parameter gets a message for the user, which the caller frees.
+ * Threads: receive, arm and close by one thread at a time; everything else from any. Nothing here throws.
+ */
+#ifndef CTRL_PORT_H
+#define CTRL_PORT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+#define OVSDR_NOEXCEPT noexcept
+extern "C" {
+#else
+#define OVSDR_NOEXCEPT
+#endif
+
+struct ovsdr_port;
+
+enum { OVSDR_BATCH = 32 };
+#define OVSDR_NO_ODP_PORT UINT32_MAX
+
+struct ovsdr_port_options {
+    const char *interface;      /* name, for messages */
+    const char *device;         /* "mlx5_0" */
+    uint16_t vport;
+    uint32_t odp_port;          /* OVSDR_NO_ODP_PORT while unknown */
+};
+
+/* What the port's owner sees, as last asked of the device. */
+struct ovsdr_port_state {
+    uint8_t mac[6];
+    uint16_t mtu;               /* payload bytes */
+    bool admin_up;
+    bool link_up;
+};
+
+/* The switch's view: received is what came from the vport, in the NIC and by the slow path together. */
+struct ovsdr_port_stats {
+    uint64_t rx_packets, rx_bytes, rx_errors;
+    uint64_t tx_packets, tx_bytes, tx_errors;
+    uint64_t slow_path_rx, slow_path_rx_errors;
+    uint64_t slow_path_tx, slow_path_tx_drops;
+};
+
+struct ovsdr_frame {
+    const uint8_t *data;
+    uint32_t size;              /* bytes, without FCS */
+    uint32_t tag;               /* received: the table that missed, 0 for none */
+};
+
+/* ENODEV: no such device (the message lists those there are). ENOENT: no such vport. EBUSY: the vport is taken (the
+ * message names the interface). The vport is up when this returns. */
+int ovsdr_port_open(const struct ovsdr_port_options *, struct ovsdr_port **, char **error) OVSDR_NOEXCEPT;
+
+/* Rules that name the port are gone when this returns. */
+void ovsdr_port_close(struct ovsdr_port *) OVSDR_NOEXCEPT;
+
+/* Tells or changes the datapath's number of the port. */
+void ovsdr_port_set_odp_port(struct ovsdr_port *, uint32_t odp_port) OVSDR_NOEXCEPT;
+
+/* At most OVSDR_BATCH frames, valid until the next receive, arm or close. */
+unsigned ovsdr_port_receive(struct ovsdr_port *, struct ovsdr_frame *frames) OVSDR_NOEXCEPT;
+/* Asks for one wake-up of the descriptor; false when frames wait already. */
+bool ovsdr_port_arm(struct ovsdr_port *) OVSDR_NOEXCEPT;
+int ovsdr_port_receive_fd(const struct ovsdr_port *) OVSDR_NOEXCEPT;
+
+/* How many of `n` (at most OVSDR_BATCH) frames were taken; the rest found the ring full. */
+unsigned ovsdr_port_transmit(struct ovsdr_port *, const struct ovsdr_frame *frames, unsigned n) OVSDR_NOEXCEPT;
+/* The longest frame that fits the vport's MTU, two VLAN tags included. */
+uint32_t ovsdr_port_max_frame_size(const struct ovsdr_port *) OVSDR_NOEXCEPT;
+
+/* Asks the device. True if something differs from last time. */
+bool ovsdr_port_refresh(struct ovsdr_port *) OVSDR_NOEXCEPT;
+void ovsdr_port_get_state(const struct ovsdr_port *, struct ovsdr_port_state *) OVSDR_NOEXCEPT;
+int ovsdr_port_get_stats(const struct ovsdr_port *, struct ovsdr_port_stats *) OVSDR_NOEXCEPT;
+/* Of the device's physical port, in Mb/s; 0 unknown. */
+uint32_t ovsdr_port_speed(const struct ovsdr_port *) OVSDR_NOEXCEPT;
+
+int ovsdr_port_set_mac(struct ovsdr_port *, const uint8_t mac[6]) OVSDR_NOEXCEPT;
+/* An MTU that the slow path's buffers cannot hold makes new ones: rules of the port are put in again. EINVAL outside
+ * of what the device takes. */
+int ovsdr_port_set_mtu(struct ovsdr_port *, uint16_t mtu) OVSDR_NOEXCEPT;
+int ovsdr_port_set_admin_state(struct ovsdr_port *, bool up) OVSDR_NOEXCEPT;
+
+/* Readable after a vport of some open device changed; ovsdr_changes_take() makes it unreadable and says whether it was.
+ * -1 if the process has no descriptor left for it. */
+int ovsdr_changes_fd(void) OVSDR_NOEXCEPT;
+bool ovsdr_changes_take(void) OVSDR_NOEXCEPT;
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,197 @@
+// The texts of the unixctl commands. See report.h.
+#include "ctrl/report.h"
+
+#include <fmt/format.h>
+
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "ctrl/port.hpp"
+
+using namespace ovsdr;
+using namespace ovsdr::ctrl;
+using nlohmann::json;
+
+namespace {
+
+using Text = fmt::memory_buffer;
+
+template <typename... Arguments>
+void append(Text& text, fmt::format_string<Arguments...> format, Arguments&&... arguments) {
+    fmt::format_to(std::back_inserter(text), format, std::forward<Arguments>(arguments)...);
+}
+
+/// Runs what may run out of memory.
+template <typename Body>
+char* text_of(Body&& body) noexcept {
+    try {
+        const std::string text = body();
+        return c_string(text);
+    } catch (...) {
+        return nullptr;
+    }
+}
+
+struct PortReport {
+    std::string interface, device;
+    unsigned vport;
+    std::uint32_t odp_port;
+    ovsdr_port_state state;
+    ovsdr_port_stats stats{};
+};
+
+std::vector<PortReport> port_reports() {
+    std::vector<PortReport> reports;
+    for_each_port([&](const ovsdr_port& port) {
+        PortReport report{.interface = port.interface,
+                          .device = std::string(port.eswitch().device()),
+                          .vport = port.vport.value,
+                          .odp_port = port.odp_port,
+                          .state = {}};
+        ovsdr_port_get_state(&port, &report.state);
+        ovsdr_port_get_stats(&port, &report.stats);
+        reports.push_back(std::move(report));
+    });
+    return reports;
+}
+
+std::string mac_text(const std::uint8_t (&mac)[6]) {
+    return fmt::format("{:02x}:{:02x}:{:02x}:{:02x}:{:02x}:{:02x}", mac[0], mac[1], mac[2], mac[3], mac[4], mac[5]);
+}
+
+json json_of(const PortReport& port) {
+    json odp_port = port.odp_port == OVSDR_NO_ODP_PORT ? json(nullptr) : json(port.odp_port);
+    return {{"name", port.interface},
+            {"device", port.device},
+            {"vport", port.vport},
+            {"odp_port", odp_port},
+            {"mac", mac_text(port.state.mac)},
+            {"mtu", port.state.mtu},
+            {"admin_up", port.state.admin_up},
+            {"link_up", port.state.link_up},
+            {"rx_packets", port.stats.rx_packets},
+            {"rx_bytes", port.stats.rx_bytes},
+            {"rx_errors", port.stats.rx_errors},
+            {"tx_packets", port.stats.tx_packets},
+            {"tx_bytes", port.stats.tx_bytes},
+            {"tx_errors", port.stats.tx_errors},
+            {"slow_path_rx", port.stats.slow_path_rx},
+            {"slow_path_rx_errors", port.stats.slow_path_rx_errors},
+            {"slow_path_tx", port.stats.slow_path_tx},
+            {"slow_path_tx_drops", port.stats.slow_path_tx_drops}};
+}
+
+void append_port(Text& text, const PortReport& port) {
+    append(text, "{}: device={} vport={} ", port.interface, port.device, port.vport);
+    if (port.odp_port == OVSDR_NO_ODP_PORT) {
+        append(text, "odp_port=unknown");
+    } else {
+        append(text, "odp_port={}", port.odp_port);
+    }
+    append(text, " mac={} mtu={} admin={} link={}\n", mac_text(port.state.mac), port.state.mtu,
+           port.state.admin_up ? "up" : "down", port.state.link_up ? "up" : "down");
+    const auto& stats = port.stats;
+    append(text, "  rx: packets={} bytes={} errors={}, by the slow path {} (errors {})\n", stats.rx_packets,
+           stats.rx_bytes, stats.rx_errors, stats.slow_path_rx, stats.slow_path_rx_errors);
+    append(text, "  tx: packets={} bytes={} errors={}, by the slow path {} (drops {})\n", stats.tx_packets,
+           stats.tx_bytes, stats.tx_errors, stats.slow_path_tx, stats.slow_path_tx_drops);
+}
+
+json json_of(const dr::Eswitch& eswitch, bool verbose) {
+    const auto totals = eswitch.totals();
+    return {{"device", eswitch.device()},
+            {"offloaded", totals.offloaded},
+            {"rejected", totals.rejected},
+            {"failed", totals.failed},
+            {"packets", totals.packets},
+            {"bytes", totals.bytes},
+            {"misses", totals.misses},
+            {"tables", eswitch.show(verbose)}};
+}
+
+void append_device(Text& text, const dr::Eswitch& eswitch, bool verbose) {
+    const auto totals = eswitch.totals();
+    append(text, "{}: megaflows offloaded={} rejected={} failed={}\n", eswitch.device(), totals.offloaded,
+           totals.rejected, totals.failed);
+    append(text, "  offloaded packets={} bytes={}, sent up to the slow path packets={}\n", totals.packets,
+           totals.bytes, totals.misses);
+    append(text, "{}", eswitch.show(verbose));
+    if (text.size() > 0 && text[text.size() - 1] != '\n') append(text, "\n");
+}
+
+}  // namespace
+
+char* ovsdr_report_devices(bool verbose, bool as_json) noexcept {
+    return text_of([&]() -> std::string {
+        const auto eswitches = dr::open_eswitches();
+        if (as_json) {
+            json devices = json::array();
+            for (const auto& eswitch : eswitches) devices.push_back(json_of(*eswitch, verbose));
+            return json{{"devices", devices}}.dump(2);
+        }
+        if (eswitches.empty()) return "no device is open: add an interface of type=dr\n";
+        Text text;
+        for (const auto& eswitch : eswitches) append_device(text, *eswitch, verbose);
+        return fmt::to_string(text);
+    });
+}
+
+char* ovsdr_report_ports(bool as_json) noexcept {
+    return text_of([&]() -> std::string {
+        const auto reports = port_reports();
+        if (as_json) {
+            json ports = json::array();
+            for (const auto& report : reports) ports.push_back(json_of(report));
+            return json{{"ports", ports}}.dump(2);
+        }
+        Text text;
+        for (const auto& report : reports) append_port(text, report);
+        return fmt::to_string(text);
+    });
+}
+
+char* ovsdr_report_reasons(bool as_json) noexcept {
+    return text_of([&]() -> std::string {
+        json reasons = json::array();
+        Text text;
+        append(text, "{:>10} {:>10}  {}\n", "now", "total", "megaflows");
+        for (const auto& eswitch : dr::open_eswitches()) {
+            for (const auto& count : eswitch->reasons()) {
+                reasons.push_back({{"device", eswitch->device()},
+                                   {"reason", count.reason},
+                                   {"detail", count.detail},
+                                   {"megaflows", count.megaflows},
+                                   {"total", count.total}});
+                append(text, "{:>10} {:>10}  {}{}{}\n", count.megaflows, count.total, count.reason,
+                       count.detail.empty() ? "" : ": ", count.detail);
+            }
+        }
+        return as_json ? json{{"reasons", reasons}}.dump(2) : fmt::to_string(text);
+    });
+}
+
+char* ovsdr_report_megaflow(const ovsdr_ufid* ufid, bool as_json) noexcept {
+    bool found = false;
+    char* text = text_of([&]() -> std::string {
+        for (const auto& eswitch : dr::open_eswitches()) {
+            const auto report = eswitch->explain({ufid->value[0], ufid->value[1]});
+            if (!report) continue;
+            found = true;
+            if (as_json) {
+                return json{{"device", eswitch->device()},
+                            {"offloaded", report->offloaded},
+                            {"text", report->text},
+                            {"packets", report->stats.packets},
+                            {"bytes", report->stats.bytes}}
+                    .dump(2);
+            }
+            return fmt::format("{}: {}\n  packets={} bytes={}\n{}{}", eswitch->device(),
+                               report->offloaded ? "offloaded" : "not offloaded", report->stats.packets,
+                               report->stats.bytes, report->text, report->text.ends_with('\n') ? "" : "\n");
+        }
+        return {};
+    });
+    if (found) return text;
+    std::free(text);
+    return nullptr;
+}

@@ -1,0 +1,135 @@
+/* unixctl commands: arguments here, texts in ctrl/report.cpp. They run in the main thread. */
+#include <config.h>
+
+#include "shim/commands.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "ctrl/report.h"
+#include "dpif.h"
+#include "odp-util.h"
+#include "shim/final_stats.h"
+#include "unixctl.h"
+#include "util.h"
+
+struct options {
+    bool verbose, json;
+    const char *ufid;
+};
+
+/* False after an error reply. */
+static bool
+parse(struct unixctl_conn *conn, int argc, const char *argv[], bool takes_verbose, bool takes_ufid,
+      struct options *options)
+{
+    *options = (struct options) {.ufid = NULL};
+    for (int i = 1; i < argc; i++) {
+        if (!strcmp(argv[i], "-j") || !strcmp(argv[i], "--json")) {
+            options->json = true;
+        } else if (takes_verbose && (!strcmp(argv[i], "-v") || !strcmp(argv[i], "--verbose"))) {
+            options->verbose = true;
+        } else if (takes_ufid && argv[i][0] != '-' && !options->ufid) {
+            options->ufid = argv[i];
+        } else {
+            char *message = xasprintf("%s: unknown argument %s", argv[0], argv[i]);
+
+            unixctl_command_reply_error(conn, message);
+            free(message);
+            return false;
+        }
+    }
+    return true;
+}
+
+static void
+reply(struct unixctl_conn *conn, char *text)
+{
+    if (text) {
+        unixctl_command_reply(conn, text);
+    } else {
+        unixctl_command_reply_error(conn, "out of memory");
+    }
+    free(text);
+}
+
+static void
+dr_show(struct unixctl_conn *conn, int argc, const char *argv[], void *aux OVS_UNUSED)
+{
+    struct options options;
+
+    if (parse(conn, argc, argv, true, false, &options)) {
+        reply(conn, ovsdr_report_devices(options.verbose, options.json));
+    }
+}
+
+static void
+dr_ports(struct unixctl_conn *conn, int argc, const char *argv[], void *aux OVS_UNUSED)
+{
+    struct options options;
+
+    if (parse(conn, argc, argv, false, false, &options)) {
+        reply(conn, ovsdr_report_ports(options.json));
+    }
+}
+
+/* People have the datapath flow's ufid, devices the megaflow's. */
+static ovs_u128
+mega_ufid_of(const ovs_u128 *ufid)
+{
+    ovs_u128 mega_ufid;
+    struct dpif *dpif;
+    bool found = false;
+
+    if (!dpif_open("ovs-netdev", "netdev", &dpif)) {
+        found = final_stats_mega_ufid(dpif, ufid, &mega_ufid);
+        dpif_close(dpif);
+    }
+    return found ? mega_ufid : *ufid;
+}
+
+static void
+explain_ufid(struct unixctl_conn *conn, const struct options *options)
+{
+    struct ovsdr_ufid key;
+    ovs_u128 ufid;
+    char *text;
+
+    if (odp_ufid_from_string(options->ufid, &ufid) <= 0) {
+        unixctl_command_reply_error(conn, "not a ufid: give one as dpctl/dump-flows -m prints it");
+        return;
+    }
+    ufid = mega_ufid_of(&ufid);
+    key = (struct ovsdr_ufid) {.value = {ufid.u64.lo, ufid.u64.hi}};
+    text = ovsdr_report_megaflow(&key, options->json);
+    if (text) {
+        unixctl_command_reply(conn, text);
+    } else {
+        unixctl_command_reply_error(conn, "no dr port has such a flow: its in_port is of another type, it is gone, "
+                                          "or other_config:hw-offload was off when it came");
+    }
+    free(text);
+}
+
+static void
+dr_explain(struct unixctl_conn *conn, int argc, const char *argv[], void *aux OVS_UNUSED)
+{
+    struct options options;
+
+    if (!parse(conn, argc, argv, false, true, &options)) {
+        return;
+    }
+    if (options.ufid) {
+        explain_ufid(conn, &options);
+    } else {
+        reply(conn, ovsdr_report_reasons(options.json));
+    }
+}
+
+void
+commands_register(void)
+{
+    unixctl_command_register("dr/show", "[-v] [-j]", 0, 2, dr_show, NULL);
+    unixctl_command_register("dr/ports", "[-j]", 0, 1, dr_ports, NULL);
+    unixctl_command_register("dr/explain", "[ufid] [-j]", 0, 2, dr_explain, NULL);
+}

@@ -1,0 +1,34 @@
+/* Exact statistics of flows that are deleted while packets hit them.
+ *
+ * dpif-netdev answers a deletion with what it counts itself and what flow_get said a moment before; hits after that, in
+ * the NIC or by packets that another thread has classified already, are lost. This file's dpif_operate() stands in front
+ * of libopenvswitch's. For each deletion of a flow whose in_port is a dr port it
+ *
+ *   1. keeps the main thread, which alone classifies what dr ports receive, out of dpif_run();
+ *   2. learns the megaflow's ufid, by a flow_get in its own thread;
+ *   3. lets dpif-netdev delete the flow, and notes what flow_get said then;
+ *   4. takes the megaflow out of the NIC, and adds what was counted since to the reply.
+ *
+ * Packets that come after that find neither rule nor flow: they are a new flow's first ones.
+ *
+ * Waiting is bounded: a thread that cannot get at the datapath's ports, since they are being reconfigured, goes on with
+ * the statistics that there are.
+ */
+#ifndef CTRL_SHIM_FINAL_STATS_H
+#define CTRL_SHIM_FINAL_STATS_H
+
+#include <stdbool.h>
+
+#include "openvswitch/types.h"
+
+struct dpif;
+struct dpif_flow_stats;
+struct netdev;
+
+/* flow_get() tells what it answered: a deletion in the same thread may be what asked. */
+void final_stats_note_get(struct netdev *, const ovs_u128 *mega_ufid, const struct dpif_flow_stats *);
+
+/* The megaflow's ufid of a datapath flow, for people: dpctl shows the other one. False if no dr port has such a flow. */
+bool final_stats_mega_ufid(struct dpif *, const ovs_u128 *ufid, ovs_u128 *mega_ufid);
+
+#endif

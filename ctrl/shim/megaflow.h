@@ -1,0 +1,27 @@
+/* OVS's match and actions as a struct ovsdr_megaflow.
+ *
+ * Translation and validation are one pass: what is carried over is cleared in a copy of the mask, and the first bit that
+ * is left over names its field in `unsupported_match`. Actions are carried over in order; the first one that has no
+ * place is there as OVSDR_ACTION_UNSUPPORTED under its name, and nothing after it matters.
+ *
+ * Pure functions: any thread, no device, no allocation that outlives the call.
+ */
+#ifndef CTRL_SHIM_MEGAFLOW_H
+#define CTRL_SHIM_MEGAFLOW_H
+
+#include <stddef.h>
+
+#include "offload/dr/megaflow.h"
+
+struct match;
+struct nlattr;
+
+void megaflow_from_match(const struct match *, struct ovsdr_megaflow *);
+
+/* `actions` are those of struct dpif_flow_put. No actions, or an explicit drop: n_actions 0. */
+void megaflow_from_actions(const struct nlattr *actions, size_t actions_len, struct ovsdr_megaflow *);
+
+/* Name of the field of struct flow that holds byte `offset`. */
+const char *megaflow_field_name(size_t offset);
+
+#endif

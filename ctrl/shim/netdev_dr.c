@@ -1,0 +1,365 @@
+/* The netdev class "dr": life cycle and properties. See netdev_dr.h; packets are in netdev_dr_io.c, options in
+ * netdev_dr_options.c. */
+#include <config.h>
+
+#include "shim/netdev_dr.h"
+
+#include <errno.h>
+
+#include "openvswitch/poll-loop.h"
+#include "openvswitch/vlog.h"
+#include "shim/netdev_dr_parts.h"
+#include "smap.h"
+#include "util.h"
+
+VLOG_DEFINE_THIS_MODULE(netdev_dr);
+
+/* Guards the list. Taken before a netdev's own lock. */
+static struct ovs_mutex list_mutex = OVS_MUTEX_INITIALIZER;
+static struct ovs_list all_netdevs OVS_GUARDED_BY(list_mutex) = OVS_LIST_INITIALIZER(&all_netdevs);
+
+bool
+is_netdev_dr(const struct netdev *netdev)
+{
+    return netdev_get_class(netdev) == &netdev_dr_class;
+}
+
+static struct netdev *
+dr_alloc(void)
+{
+    struct netdev_dr *dev = xzalloc(sizeof *dev);
+
+    return &dev->up;
+}
+
+static int
+dr_construct(struct netdev *netdev)
+{
+    struct netdev_dr *dev = netdev_dr_cast(netdev);
+
+    ovs_rwlock_init(&dev->lock);
+    dev->odp_port = OVSDR_NO_ODP_PORT;
+    atomic_init(&dev->tx_oversize, 0);
+    ovs_mutex_lock(&list_mutex);
+    ovs_list_push_back(&all_netdevs, &dev->node);
+    ovs_mutex_unlock(&list_mutex);
+    return 0;
+}
+
+static void
+dr_destruct(struct netdev *netdev)
+{
+    struct netdev_dr *dev = netdev_dr_cast(netdev);
+
+    ovs_mutex_lock(&list_mutex);
+    ovs_list_remove(&dev->node);
+    ovs_mutex_unlock(&list_mutex);
+    netdev_dr_close_port(dev);
+    ovs_rwlock_destroy(&dev->lock);
+}
+
+static void
+dr_dealloc(struct netdev *netdev)
+{
+    free(netdev_dr_cast(netdev));
+}
+
+void
+netdev_dr_close_port(struct netdev_dr *dev)
+{
+    struct ovsdr_port *port;
+    char *device;
+
+    ovs_rwlock_wrlock(&dev->lock);
+    port = dev->port;
+    device = dev->device;
+    dev->port = NULL;
+    dev->device = NULL;
+    ovs_rwlock_unlock(&dev->lock);
+
+    ovsdr_port_close(port);
+    free(device);
+}
+
+/* A removed interface lives on while another thread holds a reference, and with it its vport. The vport is free for
+ * others all the same. Only the main thread removes interfaces, and it is the one that calls this. */
+bool
+netdev_dr_release_removed(const char *device, uint16_t vport)
+{
+    struct netdev_dr *dev;
+    bool released = false;
+
+    ovs_mutex_lock(&list_mutex);
+    LIST_FOR_EACH (dev, node, &all_netdevs) {
+        if (!dev->up.node && dev->port && dev->vport == vport && !strcmp(dev->device, device)) {
+            netdev_dr_close_port(dev);
+            released = true;
+        }
+    }
+    ovs_mutex_unlock(&list_mutex);
+    return released;
+}
+
+void
+netdev_dr_set_odp_port(struct netdev_dr *dev, uint32_t odp_port)
+{
+    ovs_rwlock_wrlock(&dev->lock);
+    dev->odp_port = odp_port;
+    if (dev->port) {
+        ovsdr_port_set_odp_port(dev->port, odp_port);
+    }
+    ovs_rwlock_unlock(&dev->lock);
+}
+
+/* Carrier, MAC, MTU or admin state changed, by the device or by us. */
+void
+netdev_dr_changed(struct netdev_dr *dev)
+{
+    struct ovsdr_port_state state = {.link_up = false};
+
+    ovs_rwlock_rdlock(&dev->lock);
+    if (dev->port) {
+        ovsdr_port_get_state(dev->port, &state);
+    }
+    ovs_rwlock_unlock(&dev->lock);
+    if (state.link_up != dev->link_up) {
+        dev->link_up = state.link_up;
+        dev->carrier_resets++;
+    }
+    netdev_change_seq_changed(&dev->up);
+}
+
+static void
+dr_run(const struct netdev_class *class OVS_UNUSED)
+{
+    struct netdev_dr *dev;
+
+    if (!ovsdr_changes_take()) {
+        return;
+    }
+    ovs_mutex_lock(&list_mutex);
+    LIST_FOR_EACH (dev, node, &all_netdevs) {
+        bool changed = false;
+
+        ovs_rwlock_rdlock(&dev->lock);
+        if (dev->port) {
+            changed = ovsdr_port_refresh(dev->port);
+        }
+        ovs_rwlock_unlock(&dev->lock);
+        if (changed) {
+            netdev_dr_changed(dev);
+        }
+    }
+    ovs_mutex_unlock(&list_mutex);
+}
+
+static void
+dr_wait(const struct netdev_class *class OVS_UNUSED)
+{
+    int fd = ovsdr_changes_fd();
+
+    if (fd >= 0) {
+        poll_fd_wait(fd, POLLIN);
+    }
+}
+
+/* The vport's state as last asked of the device; ENODEV while there is none. */
+static int
+get_state(const struct netdev *netdev, struct ovsdr_port_state *state)
+{
+    struct netdev_dr *dev = netdev_dr_cast(netdev);
+    int error = ENODEV;
+
+    ovs_rwlock_rdlock(&dev->lock);
+    if (dev->port) {
+        ovsdr_port_get_state(dev->port, state);
+        error = 0;
+    }
+    ovs_rwlock_unlock(&dev->lock);
+    return error;
+}
+
+static int
+dr_set_etheraddr(struct netdev *netdev, const struct eth_addr mac)
+{
+    struct netdev_dr *dev = netdev_dr_cast(netdev);
+    struct ovsdr_port_state state;
+    int error = get_state(netdev, &state);
+
+    if (error || !memcmp(state.mac, mac.ea, sizeof mac.ea)) {
+        return error;
+    }
+    ovs_rwlock_rdlock(&dev->lock);
+    error = dev->port ? ovsdr_port_set_mac(dev->port, mac.ea) : ENODEV;
+    ovs_rwlock_unlock(&dev->lock);
+    if (!error) {
+        netdev_dr_changed(dev);
+    }
+    return error;
+}
+
+static int
+dr_get_etheraddr(const struct netdev *netdev, struct eth_addr *mac)
+{
+    struct ovsdr_port_state state;
+    int error = get_state(netdev, &state);
+
+    if (!error) {
+        memcpy(mac->ea, state.mac, sizeof mac->ea);
+    }
+    return error;
+}
+
+static int
+dr_get_mtu(const struct netdev *netdev, int *mtu)
+{
+    struct ovsdr_port_state state;
+    int error = get_state(netdev, &state);
+
+    *mtu = error ? 0 : state.mtu;
+    return error;
+}
+
+static int
+dr_set_mtu(struct netdev *netdev, int mtu)
+{
+    struct netdev_dr *dev = netdev_dr_cast(netdev);
+    struct ovsdr_port_state state;
+    int error = get_state(netdev, &state);
+
+    if (error || state.mtu == mtu) {
+        return error;
+    }
+    if (mtu <= 0 || mtu > UINT16_MAX) {
+        return EINVAL;
+    }
+    ovs_rwlock_rdlock(&dev->lock);
+    error = dev->port ? ovsdr_port_set_mtu(dev->port, mtu) : ENODEV;
+    ovs_rwlock_unlock(&dev->lock);
+    if (!error) {
+        netdev_dr_changed(dev);
+    }
+    return error;
+}
+
+static int
+dr_get_carrier(const struct netdev *netdev, bool *carrier)
+{
+    struct ovsdr_port_state state;
+    int error = get_state(netdev, &state);
+
+    *carrier = !error && state.link_up;
+    return error;
+}
+
+static long long int
+dr_get_carrier_resets(const struct netdev *netdev)
+{
+    return netdev_dr_cast(netdev)->carrier_resets;
+}
+
+static int
+dr_get_features(const struct netdev *netdev, enum netdev_features *current, enum netdev_features *advertised,
+                enum netdev_features *supported, enum netdev_features *peer)
+{
+    struct netdev_dr *dev = netdev_dr_cast(netdev);
+    uint32_t speed = 0;
+
+    ovs_rwlock_rdlock(&dev->lock);
+    if (dev->port) {
+        speed = ovsdr_port_speed(dev->port);
+    }
+    ovs_rwlock_unlock(&dev->lock);
+
+    *current = (speed == 10000 ? NETDEV_F_10GB_FD
+                : speed == 40000 ? NETDEV_F_40GB_FD
+                : speed == 100000 ? NETDEV_F_100GB_FD
+                : speed ? NETDEV_F_OTHER : 0);
+    *advertised = *supported = *peer = 0;
+    return 0;
+}
+
+static int
+dr_get_status(const struct netdev *netdev, struct smap *status)
+{
+    struct netdev_dr *dev = netdev_dr_cast(netdev);
+    int error = ENODEV;
+
+    ovs_rwlock_rdlock(&dev->lock);
+    if (dev->port) {
+        smap_add(status, "driver_name", "ovs-dr");
+        smap_add(status, "device", dev->device);
+        smap_add_format(status, "vport", "%u", dev->vport);
+        error = 0;
+    }
+    ovs_rwlock_unlock(&dev->lock);
+    return error;
+}
+
+/* Up and down are the vport's administrative state: down, the NIC moves nothing to it or from it, offloaded or not. */
+static int
+dr_update_flags(struct netdev *netdev, enum netdev_flags off, enum netdev_flags on, enum netdev_flags *old_flags)
+{
+    struct netdev_dr *dev = netdev_dr_cast(netdev);
+    struct ovsdr_port_state state;
+    enum netdev_flags wanted;
+    int error = get_state(netdev, &state);
+
+    if (error) {
+        return error;
+    }
+    if ((off | on) & ~(NETDEV_UP | NETDEV_PROMISC)) {
+        return EINVAL;
+    }
+    *old_flags = dev->flags | (state.admin_up ? NETDEV_UP : 0);
+    wanted = (*old_flags & ~off) | on;
+    if (wanted == *old_flags) {
+        return 0;
+    }
+    if ((wanted ^ *old_flags) & NETDEV_UP) {
+        ovs_rwlock_rdlock(&dev->lock);
+        error = dev->port ? ovsdr_port_set_admin_state(dev->port, wanted & NETDEV_UP) : ENODEV;
+        ovs_rwlock_unlock(&dev->lock);
+        if (error) {
+            VLOG_WARN("%s: cannot set the vport %s: %s", netdev_get_name(netdev),
+                      wanted & NETDEV_UP ? "up" : "down", ovs_strerror(error));
+            return error;
+        }
+    }
+    dev->flags = wanted & ~NETDEV_UP;
+    netdev_dr_changed(dev);
+    return 0;
+}
+
+const struct netdev_class netdev_dr_class = {
+    .type = "dr",
+    .is_pmd = false,
+    .run = dr_run,
+    .wait = dr_wait,
+    .alloc = dr_alloc,
+    .construct = dr_construct,
+    .destruct = dr_destruct,
+    .dealloc = dr_dealloc,
+    .get_config = netdev_dr_get_config,
+    .set_config = netdev_dr_set_config,
+    .send = netdev_dr_send,
+    .send_wait = netdev_dr_send_wait,
+    .set_etheraddr = dr_set_etheraddr,
+    .get_etheraddr = dr_get_etheraddr,
+    .get_mtu = dr_get_mtu,
+    .set_mtu = dr_set_mtu,
+    .get_carrier = dr_get_carrier,
+    .get_carrier_resets = dr_get_carrier_resets,
+    .get_stats = netdev_dr_get_stats,
+    .get_custom_stats = netdev_dr_get_custom_stats,
+    .get_features = dr_get_features,
+    .get_status = dr_get_status,
+    .update_flags = dr_update_flags,
+    .rxq_alloc = netdev_dr_rxq_alloc,
+    .rxq_construct = netdev_dr_rxq_construct,
+    .rxq_destruct = netdev_dr_rxq_destruct,
+    .rxq_dealloc = netdev_dr_rxq_dealloc,
+    .rxq_recv = netdev_dr_rxq_recv,
+    .rxq_wait = netdev_dr_rxq_wait,
+    .rxq_drain = netdev_dr_rxq_drain,
+};

@@ -1,0 +1,52 @@
+/* The netdev class "dr", for the shim's own files.
+ *
+ * An interface of this class is one vport of a device that offload/ drives:
+ *
+ *     ovs-vsctl add-port br0 vf1 -- set interface vf1 type=dr options:device=mlx5_0 options:vport=1
+ *
+ * Its packets that no rule in the NIC took come up by the vport's slow-path queue, and what the switch sends goes down
+ * by it. Statistics are the vport's: traffic that never left the NIC is in them.
+ *
+ * Threads: the main thread configures, receives and runs; send and the flow API come from any thread. `lock` protects
+ * `port`: users share it, configuration owns it.
+ */
+#ifndef CTRL_SHIM_NETDEV_DR_H
+#define CTRL_SHIM_NETDEV_DR_H
+
+#include <stdbool.h>
+
+#include "ctrl/port.h"
+#include "netdev-provider.h"
+#include "openvswitch/list.h"
+#include "openvswitch/thread.h"
+
+struct netdev_dr {
+    struct netdev up;
+    struct ovs_list node;           /* In all of the class; main thread only but for its lock. */
+
+    struct ovs_rwlock lock;
+    struct ovsdr_port *port;        /* NULL until configured. */
+    char *device;                   /* The options in force; NULL with `port`. */
+    uint16_t vport;
+    uint32_t odp_port;              /* OVSDR_NO_ODP_PORT outside of a datapath. */
+
+    enum netdev_flags flags;        /* Those that the vport does not hold. */
+    long long int carrier_resets;
+    bool link_up;                   /* When last looked at, to count resets. */
+    atomic_ullong tx_oversize;      /* Frames longer than the MTU allows. */
+};
+
+extern const struct netdev_class netdev_dr_class;
+
+bool is_netdev_dr(const struct netdev *);
+
+static inline struct netdev_dr *
+netdev_dr_cast(const struct netdev *netdev)
+{
+    return CONTAINER_OF(netdev, struct netdev_dr, up);
+}
+
+/* The datapath's number of the interface, which a port that is configured later inherits. */
+void netdev_dr_set_odp_port(struct netdev_dr *, uint32_t odp_port);
+
+#endif

@@ -1,0 +1,228 @@
+/* Packets and statistics of an interface of type "dr". */
+#include <config.h>
+
+#include <errno.h>
+
+#include "dp-packet.h"
+#include "netdev-offload.h"
+#include "openvswitch/poll-loop.h"
+#include "openvswitch/vlog.h"
+#include "shim/netdev_dr_parts.h"
+#include "util.h"
+
+VLOG_DEFINE_THIS_MODULE(netdev_dr_io);
+
+/* As other netdevs leave in front of a packet, for headers that actions push. */
+#define HEADROOM 128
+
+BUILD_ASSERT_DECL((int) OVSDR_BATCH == (int) NETDEV_MAX_BURST);
+
+struct netdev_rxq *
+netdev_dr_rxq_alloc(void)
+{
+    return xzalloc(sizeof(struct netdev_rxq));
+}
+
+int
+netdev_dr_rxq_construct(struct netdev_rxq *rxq OVS_UNUSED)
+{
+    return 0;
+}
+
+void
+netdev_dr_rxq_destruct(struct netdev_rxq *rxq OVS_UNUSED)
+{
+}
+
+void
+netdev_dr_rxq_dealloc(struct netdev_rxq *rxq)
+{
+    free(rxq);
+}
+
+static struct dp_packet *
+packet_from_frame(const struct ovsdr_frame *frame, bool offload)
+{
+    struct dp_packet *packet = dp_packet_clone_data_with_headroom(frame->data, frame->size, HEADROOM);
+
+    /* The table that missed; hw_miss_packet_recover() takes it off again. Nobody does while offload is off. */
+    if (offload && frame->tag) {
+        dp_packet_set_flow_mark(packet, frame->tag);
+    }
+    return packet;
+}
+
+int
+netdev_dr_rxq_recv(struct netdev_rxq *rxq, struct dp_packet_batch *batch, int *qfill)
+{
+    struct netdev_dr *dev = netdev_dr_cast(rxq->netdev);
+    bool offload = netdev_is_flow_api_enabled();
+    struct ovsdr_frame frames[OVSDR_BATCH];
+    unsigned int n = 0;
+
+    ovs_rwlock_rdlock(&dev->lock);
+    if (dev->port) {
+        n = ovsdr_port_receive(dev->port, frames);
+    }
+    for (unsigned int i = 0; i < n; i++) {
+        batch->packets[i] = packet_from_frame(&frames[i], offload);
+    }
+    ovs_rwlock_unlock(&dev->lock);
+
+    batch->count = n;
+    if (qfill) {
+        *qfill = -ENOTSUP;
+    }
+    return n ? 0 : EAGAIN;
+}
+
+void
+netdev_dr_rxq_wait(struct netdev_rxq *rxq)
+{
+    struct netdev_dr *dev = netdev_dr_cast(rxq->netdev);
+
+    ovs_rwlock_rdlock(&dev->lock);
+    if (dev->port) {
+        if (ovsdr_port_arm(dev->port)) {
+            poll_fd_wait(ovsdr_port_receive_fd(dev->port), POLLIN);
+        } else {
+            poll_immediate_wake();
+        }
+    }
+    ovs_rwlock_unlock(&dev->lock);
+}
+
+int
+netdev_dr_rxq_drain(struct netdev_rxq *rxq)
+{
+    struct netdev_dr *dev = netdev_dr_cast(rxq->netdev);
+    struct ovsdr_frame frames[OVSDR_BATCH];
+
+    ovs_rwlock_rdlock(&dev->lock);
+    while (dev->port && ovsdr_port_receive(dev->port, frames)) {
+        continue;
+    }
+    ovs_rwlock_unlock(&dev->lock);
+    return 0;
+}
+
+/* Fills `frames` with the packets that the vport can take; counts the others. */
+static unsigned int
+frames_from_batch(struct netdev_dr *dev, struct dp_packet_batch *batch, struct ovsdr_frame *frames, int *error)
+{
+    uint32_t max_size = ovsdr_port_max_frame_size(dev->port);
+    struct dp_packet *packet;
+    unsigned int n = 0;
+
+    DP_PACKET_BATCH_FOR_EACH (i, packet, batch) {
+        uint32_t size = dp_packet_size(packet);
+
+        if (!dp_packet_is_eth(packet)) {
+            *error = EPFNOSUPPORT;
+        } else if (size < ETH_HEADER_LEN || size > max_size) {
+            unsigned long long before;
+
+            *error = EMSGSIZE;
+            atomic_add_relaxed(&dev->tx_oversize, 1, &before);
+        } else {
+            frames[n++] = (struct ovsdr_frame) {.data = dp_packet_data(packet), .size = size};
+        }
+    }
+    return n;
+}
+
+int
+netdev_dr_send(struct netdev *netdev, int qid OVS_UNUSED, struct dp_packet_batch *batch,
+               bool concurrent_txq OVS_UNUSED)
+{
+    struct netdev_dr *dev = netdev_dr_cast(netdev);
+    struct ovsdr_frame frames[NETDEV_MAX_BURST];
+    int error = 0;
+
+    ovs_rwlock_rdlock(&dev->lock);
+    if (dev->port) {
+        unsigned int n = frames_from_batch(dev, batch, frames, &error);
+
+        if (n && ovsdr_port_transmit(dev->port, frames, n) < n) {
+            error = EAGAIN;
+        }
+    } else {
+        error = ENODEV;
+    }
+    ovs_rwlock_unlock(&dev->lock);
+    dp_packet_delete_batch(batch, true);
+    return error;
+}
+
+/* The slow path's ring drops when it is full; the vport's worker empties it without being asked. */
+void
+netdev_dr_send_wait(struct netdev *netdev OVS_UNUSED, int qid OVS_UNUSED)
+{
+    poll_immediate_wake();
+}
+
+int
+netdev_dr_get_stats(const struct netdev *netdev, struct netdev_stats *stats)
+{
+    struct netdev_dr *dev = netdev_dr_cast(netdev);
+    struct ovsdr_port_stats from;
+    unsigned long long oversize;
+    int error = ENODEV;
+
+    ovs_rwlock_rdlock(&dev->lock);
+    if (dev->port) {
+        error = ovsdr_port_get_stats(dev->port, &from);
+    }
+    ovs_rwlock_unlock(&dev->lock);
+    if (error) {
+        return error;
+    }
+    atomic_read_relaxed(&dev->tx_oversize, &oversize);
+    memset(stats, 0xff, sizeof *stats);     /* What is not known. */
+    stats->rx_packets = from.rx_packets;
+    stats->rx_bytes = from.rx_bytes;
+    stats->rx_errors = from.rx_errors + from.slow_path_rx_errors;
+    stats->rx_dropped = 0;
+    stats->tx_packets = from.tx_packets;
+    stats->tx_bytes = from.tx_bytes;
+    stats->tx_errors = from.tx_errors;
+    stats->tx_dropped = from.slow_path_tx_drops + oversize;
+    return 0;
+}
+
+int
+netdev_dr_get_custom_stats(const struct netdev *netdev, struct netdev_custom_stats *stats)
+{
+    struct netdev_dr *dev = netdev_dr_cast(netdev);
+    struct ovsdr_port_stats from;
+    unsigned long long oversize;
+    int error = ENODEV;
+
+    ovs_rwlock_rdlock(&dev->lock);
+    if (dev->port) {
+        error = ovsdr_port_get_stats(dev->port, &from);
+    }
+    ovs_rwlock_unlock(&dev->lock);
+    if (error) {
+        return error;
+    }
+    atomic_read_relaxed(&dev->tx_oversize, &oversize);
+
+    const struct {
+        const char *name;
+        uint64_t value;
+    } counters[] = {
+        {"slow_path_rx_packets", from.slow_path_rx},
+        {"slow_path_rx_errors", from.slow_path_rx_errors},
+        {"slow_path_tx_packets", from.slow_path_tx},
+        {"slow_path_tx_drops", from.slow_path_tx_drops},
+        {"slow_path_tx_size_drops", oversize},
+    };
+    stats->size = ARRAY_SIZE(counters);
+    stats->counters = xcalloc(stats->size, sizeof *stats->counters);
+    for (size_t i = 0; i < ARRAY_SIZE(counters); i++) {
+        stats->counters[i].value = counters[i].value;
+        ovs_strlcpy(stats->counters[i].name, counters[i].name, NETDEV_CUSTOM_STATS_NAME_SIZE);
+    }
+    return 0;
+}

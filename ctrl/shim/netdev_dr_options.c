@@ -1,0 +1,150 @@
+/* Options of an interface of type "dr": options:device and options:vport, both required.
+ *
+ * A vport is opened when the options are set, so that what is wrong shows in `ovs-vsctl show`. Other options later open
+ * the new vport before they close the old one: when the new one cannot be had, the interface keeps what it has.
+ */
+#include <config.h>
+
+#include <errno.h>
+
+#include "ctrl/flow.h"
+#include "openvswitch/vlog.h"
+#include "shim/netdev_dr_parts.h"
+#include "smap.h"
+#include "util.h"
+
+VLOG_DEFINE_THIS_MODULE(netdev_dr_options);
+
+/* The uplink's number, which people should not have to know. */
+#define UPLINK_VPORT 65535
+
+int
+netdev_dr_get_config(const struct netdev *netdev, struct smap *args)
+{
+    struct netdev_dr *dev = netdev_dr_cast(netdev);
+
+    ovs_rwlock_rdlock(&dev->lock);
+    if (dev->port) {
+        smap_add(args, "device", dev->device);
+        smap_add_format(args, "vport", "%u", dev->vport);
+    }
+    ovs_rwlock_unlock(&dev->lock);
+    return 0;
+}
+
+static char *
+parse_vport(const char *text, uint16_t *vport)
+{
+    unsigned int value;
+
+    if (!strcmp(text, "uplink")) {
+        *vport = UPLINK_VPORT;
+        return NULL;
+    }
+    if (text[0] == '\0' || strspn(text, "0123456789") != strlen(text)) {
+        return xasprintf("options:vport=%s is not a number (0 to 65535, or \"uplink\")", text);
+    }
+    if (strlen(text) > 5 || !str_to_uint(text, 10, &value) || value > UINT16_MAX) {
+        return xasprintf("options:vport=%s is out of range (0 to 65535, or \"uplink\")", text);
+    }
+    *vport = value;
+    return NULL;
+}
+
+/* NULL, or what is wrong; the caller frees it. */
+static char *
+parse_options(const struct smap *args, const char **device, uint16_t *vport)
+{
+    const struct smap_node *node;
+    const char *vport_text;
+
+    SMAP_FOR_EACH (node, args) {
+        if (strcmp(node->key, "device") && strcmp(node->key, "vport")) {
+            return xasprintf("unknown option %s (an interface of type=dr has device and vport)", node->key);
+        }
+    }
+    *device = smap_get(args, "device");
+    if (!*device || !(*device)[0]) {
+        return xstrdup("options:device is missing (the RDMA device, such as mlx5_0)");
+    }
+    vport_text = smap_get(args, "vport");
+    if (!vport_text) {
+        return xstrdup("options:vport is missing (the eSwitch vport's number)");
+    }
+    return parse_vport(vport_text, vport);
+}
+
+static int
+open_port(struct netdev_dr *dev, const char *device, uint16_t vport, struct ovsdr_port **port, char **message)
+{
+    struct ovsdr_port_options options = {
+        .interface = netdev_get_name(&dev->up),
+        .device = device,
+        .vport = vport,
+        .odp_port = OVSDR_NO_ODP_PORT,
+    };
+    int error = ovsdr_port_open(&options, port, message);
+
+    if (error == EBUSY && netdev_dr_release_removed(device, vport)) {
+        free(*message);
+        error = ovsdr_port_open(&options, port, message);
+    }
+    return error;
+}
+
+static bool
+is_in_force(const struct netdev_dr *dev, const char *device, uint16_t vport)
+{
+    return dev->port && dev->vport == vport && !strcmp(dev->device, device);
+}
+
+int
+netdev_dr_set_config(struct netdev *netdev, const struct smap *args, char **errp)
+{
+    struct netdev_dr *dev = netdev_dr_cast(netdev);
+    const char *name = netdev_get_name(netdev);
+    struct ovsdr_port *port, *old_port;
+    char *message, *old_device;
+    const char *device = NULL;
+    uint16_t vport = 0;
+    int error;
+
+    message = parse_options(args, &device, &vport);
+    if (message) {
+        VLOG_WARN_BUF(errp, "%s: %s", name, message);
+        free(message);
+        return EINVAL;
+    }
+    /* Only this thread changes what is in force. */
+    if (is_in_force(dev, device, vport)) {
+        return 0;
+    }
+    error = open_port(dev, device, vport, &port, &message);
+    if (error) {
+        VLOG_WARN_BUF(errp, "%s: %s", name, message ? message : ovs_strerror(error));
+        free(message);
+        return error;
+    }
+
+    ovs_rwlock_wrlock(&dev->lock);
+    old_port = dev->port;
+    old_device = dev->device;
+    dev->port = port;
+    dev->device = xstrdup(device);
+    dev->vport = vport;
+    ovs_rwlock_unlock(&dev->lock);
+
+    /* The datapath's number moves over: it must not name two vports. */
+    if (old_port) {
+        if (strcmp(old_device, device)) {
+            ovsdr_flow_flush(old_port);
+        }
+        ovsdr_port_close(old_port);
+    }
+    free(old_device);
+    if (dev->odp_port != OVSDR_NO_ODP_PORT) {
+        ovsdr_port_set_odp_port(port, dev->odp_port);
+    }
+    netdev_dr_changed(dev);
+    return 0;
+}

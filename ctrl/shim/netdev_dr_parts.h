@@ -1,0 +1,33 @@
+/* What the files of the netdev class "dr" share; the contracts are those of netdev-provider.h. */
+#ifndef CTRL_SHIM_NETDEV_DR_PARTS_H
+#define CTRL_SHIM_NETDEV_DR_PARTS_H
+
+#include "shim/netdev_dr.h"
+
+struct dp_packet_batch;
+struct netdev_custom_stats;
+struct smap;
+
+/* netdev_dr.c */
+void netdev_dr_close_port(struct netdev_dr *);
+bool netdev_dr_release_removed(const char *device, uint16_t vport);
+void netdev_dr_changed(struct netdev_dr *);
+
+/* netdev_dr_options.c */
+int netdev_dr_get_config(const struct netdev *, struct smap *);
+int netdev_dr_set_config(struct netdev *, const struct smap *, char **errp);
+
+/* netdev_dr_io.c */
+int netdev_dr_send(struct netdev *, int qid, struct dp_packet_batch *, bool concurrent_txq);
+void netdev_dr_send_wait(struct netdev *, int qid);
+struct netdev_rxq *netdev_dr_rxq_alloc(void);
+int netdev_dr_rxq_construct(struct netdev_rxq *);
+void netdev_dr_rxq_destruct(struct netdev_rxq *);
+void netdev_dr_rxq_dealloc(struct netdev_rxq *);
+int netdev_dr_rxq_recv(struct netdev_rxq *, struct dp_packet_batch *, int *qfill);
+void netdev_dr_rxq_wait(struct netdev_rxq *);
+int netdev_dr_rxq_drain(struct netdev_rxq *);
+int netdev_dr_get_stats(const struct netdev *, struct netdev_stats *);
+int netdev_dr_get_custom_stats(const struct netdev *, struct netdev_custom_stats *);
+
+#endif
