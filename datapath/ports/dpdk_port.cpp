@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <bpf/libbpf.h>
 #include <fmt/format.h>
 #include <linux/if_packet.h>
 #include <net/if.h>
@@ -11,10 +12,13 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
+#include <xdp/libxdp.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstdarg>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
@@ -36,7 +40,9 @@ std::vector<int> open_descriptors() {
     DIR* folder = opendir("/proc/self/fd");
     if (folder == nullptr) return descriptors;
     while (const dirent* item = readdir(folder)) {
-        if (item->d_name[0] != '.') descriptors.push_back(std::atoi(item->d_name));
+        if (item->d_name[0] == '.') continue;
+        const int descriptor = std::atoi(item->d_name);
+        if (descriptor != dirfd(folder)) descriptors.push_back(descriptor);
     }
     closedir(folder);
     std::sort(descriptors.begin(), descriptors.end());
@@ -80,6 +86,32 @@ std::string complete_arguments(const std::string& given, std::uint16_t mtu) {
     return comma == std::string::npos ? std::string() : arguments.substr(comma + 1);
 }
 
+// Keeps libbpf and libxdp, which net_af_xdp uses, from writing to stderr while a port is opened. Both belong to the
+// whole process, so its own settings are put back.
+class QuietBpf {
+public:
+    QuietBpf() : bpf_(libbpf_set_print(keep<libbpf_print_level>)), xdp_(libxdp_set_print(keep<libxdp_print_level>)) {}
+    ~QuietBpf() {
+        libbpf_set_print(bpf_);
+        libxdp_set_print(xdp_);
+    }
+    QuietBpf(const QuietBpf&) = delete;
+    QuietBpf& operator=(const QuietBpf&) = delete;
+
+private:
+    template <typename Level>
+    static int keep(Level level, const char* format, va_list arguments) {
+        if (static_cast<int>(level) > 0) return 0;  // 0 is a warning in both
+        char line[256];
+        const int length = std::vsnprintf(line, sizeof line, format, arguments);
+        if (length > 0) add_to_dpdk_log({line, std::min<std::size_t>(length, sizeof line - 1)});
+        return length;
+    }
+
+    libbpf_print_fn_t bpf_;
+    libxdp_print_fn_t xdp_;
+};
+
 int interface_request(int socket, unsigned long request, const std::string& interface, ifreq& value) noexcept {
     interface.copy(value.ifr_name, IFNAMSIZ - 1);
     return ioctl(socket, request, &value) == 0 ? 0 : errno;
@@ -93,6 +125,7 @@ DpdkPort::DpdkPort(const DpdkPortSpec& spec, const Driver& driver)
 }
 
 DpdkPort::~DpdkPort() {
+    const QuietBpf quiet;
     if (started_) (void)rte_eth_dev_stop(id_);
     if (!name_.empty()) {
         (void)rte_eth_dev_close(id_);
@@ -125,6 +158,7 @@ std::unique_ptr<DpdkPort> DpdkPort::open(const DpdkPortSpec& spec, std::string& 
         }
     }
     (void)take_dpdk_log();
+    const QuietBpf quiet;
     if (port->start(spec, error) != 0) return nullptr;
     return port;
 }
@@ -192,6 +226,11 @@ void DpdkPort::find_wake_sockets(const std::vector<int>& before) {
         wake_sockets_.push_back(descriptor);
         // The driver leaves its sockets to child processes, which would hold on to the interface.
         (void)fcntl(descriptor, F_SETFD, FD_CLOEXEC);
+        // What the host itself sends on its end of the interface (neighbour discovery, say) did not come from the vport.
+        const int one = 1;
+        if (driver_->wake_family == AF_PACKET) {
+            (void)setsockopt(descriptor, SOL_PACKET, PACKET_IGNORE_OUTGOING, &one, sizeof one);
+        }
     }
 }
 

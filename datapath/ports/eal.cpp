@@ -26,11 +26,7 @@ std::string& log_lines() {
 }
 
 ssize_t keep_log(void*, const char* text, std::size_t size) {
-    constexpr std::size_t most = 600;
-    const std::lock_guard lock(log_mutex);
-    std::string& lines = log_lines();
-    lines.append(text, size);
-    if (lines.size() > most) lines.erase(0, lines.size() - most);
+    add_to_dpdk_log({text, size});
     return static_cast<ssize_t>(size);
 }
 
@@ -79,6 +75,14 @@ int start_eal(const NicConfig& config, std::string& error) {
                         config.memory_mb, config.hugepages);
     if (const std::string log = take_dpdk_log(); !log.empty()) error += ": " + log;
     return cause > 0 ? cause : EIO;
+}
+
+void add_to_dpdk_log(std::string_view text) {
+    constexpr std::size_t most = 600;
+    const std::lock_guard lock(log_mutex);
+    std::string& lines = log_lines();
+    lines.append(text);
+    if (lines.size() > most) lines.erase(0, lines.size() - most);
 }
 
 std::string take_dpdk_log() {

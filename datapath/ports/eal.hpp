@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "datapath/ports/config.hpp"
 
@@ -24,6 +25,9 @@ namespace ovsdr::soft {
 
 /// What DPDK has logged since the last call, lines joined by "; ", at most some hundred bytes. Empties the store.
 [[nodiscard]] std::string take_dpdk_log();
+
+/// Adds what a library beside DPDK had to say.
+void add_to_dpdk_log(std::string_view text);
 
 struct MempoolDeleter {
     void operator()(rte_mempool* pool) const noexcept { rte_mempool_free(pool); }
