@@ -1,0 +1,83 @@
+#include "offload/dr/caps.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cerrno>
+#include <vector>
+
+#include "offload/dr/prm.hpp"
+#include "offload/dr/table.hpp"
+
+namespace ovsdr::dr {
+
+namespace {
+
+constexpr std::uint16_t query_hca_cap = 0x100;
+constexpr std::uint16_t current = 1;
+constexpr std::uint16_t general = 0x0 << 1, esw_flow_table = 0x8 << 1, esw = 0x9 << 1;
+
+constexpr std::size_t capability_offset = 16;   ///< bytes
+constexpr std::size_t capability_size = 4096;
+
+constexpr prm::Field opcode{0, 16}, op_mod{48, 16};
+
+// In cmd_hca_cap.
+constexpr prm::Field eswitch_manager{423, 1}, flow_counter_bulk_alloc{784, 8}, steering_format_version{1092, 4},
+    flex_parser_protocols{1344, 32};
+constexpr std::uint32_t parses_icmp_v4 = 1U << 8, parses_icmp_v6 = 1U << 9;
+// In flow_table_eswitch_cap.
+constexpr prm::Field fdb_multi_path_to_table{28, 1};
+// In e_switch_cap.
+constexpr prm::Field manager_vport_valid{96, 1}, manager_vport_number{112, 16};
+
+using Capability = std::vector<std::uint8_t>;
+
+Result<Capability> query(const Device& device, std::uint16_t capability) noexcept {
+    std::array<std::uint8_t, 16> in{};
+    prm::set(in.data(), opcode, query_hca_cap);
+    prm::set(in.data(), op_mod, capability | current);
+    std::vector<std::uint8_t> out(capability_offset + capability_size);
+    if (auto done = device.command("QUERY_HCA_CAP", in, out); !done) return tl::unexpected(std::move(done.error()));
+    out.erase(out.begin(), out.begin() + capability_offset);
+    return out;
+}
+
+Result<void> try_table(const std::shared_ptr<Device>& device, DomainType type) noexcept {
+    auto domain = Domain::create(device, type);
+    if (!domain) return tl::unexpected(std::move(domain.error()));
+    auto table = Table::create(std::move(*domain), 1);
+    if (!table) return tl::unexpected(std::move(table.error()));
+    return {};
+}
+
+}  // namespace
+
+Result<DeviceCaps> probe_caps(const std::shared_ptr<Device>& device) noexcept {
+    auto base = query(*device, general);
+    if (!base) return tl::unexpected(std::move(base.error()));
+    if (prm::get(base->data(), eswitch_manager) == 0) {
+        return tl::unexpected(Error{EOPNOTSUPP, fmt::format("{} does not manage an eSwitch (not the physical function, or "
+                                                            "not in switchdev mode)",
+                                                            device->name())});
+    }
+    DeviceCaps caps;
+    caps.steering_format = static_cast<std::uint8_t>(prm::get(base->data(), steering_format_version));
+    const std::uint32_t protocols = prm::get(base->data(), flex_parser_protocols);
+    caps.icmp_v4 = (protocols & parses_icmp_v4) != 0;
+    caps.icmp_v6 = (protocols & parses_icmp_v6) != 0;
+    caps.counter_bulks = static_cast<std::uint8_t>(prm::get(base->data(), flow_counter_bulk_alloc));
+
+    // Older firmware does not know these two; then the answers are the conservative ones.
+    const auto tables = query(*device, esw_flow_table);
+    caps.copies_to_table = tables && prm::get(tables->data(), fdb_multi_path_to_table) != 0;
+    const auto eswitch = query(*device, esw);
+    if (eswitch && prm::get(eswitch->data(), manager_vport_valid) != 0) {
+        caps.manager_vport.value = static_cast<std::uint16_t>(prm::get(eswitch->data(), manager_vport_number));
+    }
+
+    if (auto tried = try_table(device, DomainType::fdb); !tried) return tl::unexpected(std::move(tried.error()));
+    return caps;
+}
+
+}  // namespace ovsdr::dr

@@ -1,0 +1,138 @@
+#include "offload/dr/counter.hpp"
+
+#include <pthread.h>
+
+#include <utility>
+
+#include "offload/dr/counter_bulk.hpp"
+
+namespace ovsdr::dr {
+
+namespace {
+
+/// Which bulk to ask for, best first: large enough to be few, small enough that a prefix is read quickly.
+constexpr unsigned preferred_logs[] = {2, 1, 0, 3, 4, 5, 6, 7};
+
+unsigned bulk_log_for(const DeviceCaps& caps) noexcept {
+    for (const unsigned log : preferred_logs) {
+        if (caps.counter_bulks & (1U << log)) return log;
+    }
+    return CounterBulk::single_counter;
+}
+
+}  // namespace
+
+Counter::Counter(CounterPool* pool, CounterBulk* bulk, std::uint32_t slot, bool polled) noexcept
+    : pool_(pool), bulk_(bulk), slot_(slot), polled_(polled) {}
+
+Counter::~Counter() {
+    if (bulk_ != nullptr) pool_->release(bulk_, slot_, polled_);
+}
+
+Counter::Counter(Counter&& other) noexcept
+    : pool_(other.pool_), bulk_(std::exchange(other.bulk_, nullptr)), slot_(other.slot_), polled_(other.polled_) {}
+
+Counter& Counter::operator=(Counter&& other) noexcept {
+    std::swap(pool_, other.pool_);
+    std::swap(bulk_, other.bulk_);
+    std::swap(slot_, other.slot_);
+    std::swap(polled_, other.polled_);
+    return *this;
+}
+
+ActionRef Counter::action() const noexcept { return bulk_->action(slot_); }
+FlowStats Counter::read() const noexcept { return bulk_->read(slot_); }
+std::uint32_t Counter::id() const noexcept { return bulk_->first_id() + slot_; }
+
+FlowStats Counter::settle() noexcept {
+    if (!bulk_->refresh(slot_)) {
+        std::lock_guard lock(pool_->mutex_);
+        ++pool_->failed_polls_;
+    }
+    return bulk_->read(slot_);
+}
+
+Result<std::unique_ptr<CounterPool>> CounterPool::create(std::shared_ptr<Device> device, const DeviceCaps& caps) noexcept {
+    const unsigned log = bulk_log_for(caps);
+    std::unique_ptr<CounterPool> pool(new CounterPool(device, log));
+    auto first = CounterBulk::create(std::move(device), log);
+    if (!first) return tl::unexpected(std::move(first.error()));
+    pool->bulks_.push_back(std::move(*first));
+    pool->poller_ = std::thread([raw = pool.get()] { raw->poll(); });
+    pthread_setname_np(pool->poller_.native_handle(), "dr-counters");
+    return pool;
+}
+
+CounterPool::CounterPool(std::shared_ptr<Device> device, unsigned bulk_log) noexcept
+    : device_(std::move(device)), bulk_log_(bulk_log) {}
+
+CounterPool::~CounterPool() {
+    {
+        std::lock_guard lock(mutex_);
+        ending_ = true;
+    }
+    wake_.notify_all();
+    if (poller_.joinable()) poller_.join();
+}
+
+Result<Counter> CounterPool::acquire(std::uint8_t bytes_uncounted, bool polled) noexcept {
+    std::lock_guard lock(mutex_);
+    while (first_with_room_ < bulks_.size() && !bulks_[first_with_room_]->has_room()) ++first_with_room_;
+    if (first_with_room_ == bulks_.size()) {
+        auto bulk = CounterBulk::create(device_, bulk_log_);
+        if (!bulk) return tl::unexpected(std::move(bulk.error()));
+        bulks_.push_back(std::move(*bulk));
+    }
+    CounterBulk* bulk = bulks_[first_with_room_].get();
+    auto slot = bulk->take(bytes_uncounted);
+    if (!slot) return tl::unexpected(std::move(slot.error()));
+    if (polled && polled_slots_++ == 0) wake_.notify_all();
+    return Counter(this, bulk, *slot, polled);
+}
+
+void CounterPool::release(CounterBulk* bulk, std::uint32_t slot, bool polled) noexcept {
+    std::lock_guard lock(mutex_);
+    bulk->give_back(slot);
+    polled_slots_ -= polled;
+    for (std::size_t i = 0; i < first_with_room_; ++i) {
+        if (bulks_[i].get() == bulk) first_with_room_ = i;
+    }
+}
+
+FlowStats CounterPool::total() const noexcept {
+    std::lock_guard lock(mutex_);
+    FlowStats sum;
+    for (const auto& bulk : bulks_) {
+        const FlowStats stats = bulk->total();
+        sum.packets += stats.packets;
+        sum.bytes += stats.bytes;
+    }
+    return sum;
+}
+
+std::uint64_t CounterPool::failed_polls() const noexcept {
+    std::lock_guard lock(mutex_);
+    return failed_polls_;
+}
+
+void CounterPool::poll() noexcept {
+    std::unique_lock lock(mutex_);
+    while (!ending_) {
+        if (polled_slots_ == 0) {
+            wake_.wait(lock, [this] { return ending_ || polled_slots_ != 0; });
+            continue;
+        }
+        wake_.wait_for(lock, poll_interval, [this] { return ending_; });
+        if (ending_) break;
+        // Bulks are only ever added, at the end, and live as long as the pool.
+        for (std::size_t i = 0; i < bulks_.size() && !ending_; ++i) {
+            CounterBulk* bulk = bulks_[i].get();
+            lock.unlock();
+            const bool failed = !bulk->refresh_all();
+            lock.lock();
+            failed_polls_ += failed;
+        }
+    }
+}
+
+}  // namespace ovsdr::dr

@@ -1,0 +1,97 @@
+// Flow counters: slots of DEVX counter bulks, read in bulk by one poller.
+//
+// Model. A bulk is one firmware object with many counters; a Counter is one slot of it, handed out to one megaflow and taken
+// back when that is forgotten. Hardware counters only ever grow, so a slot remembers the value it started from: whoever
+// gets a slot begins at 0.
+//
+// Life cycle of a slot: acquire() → rules count with action() → the last of those rules is destroyed and the domain
+// drained → settle() reads the final value → the Counter is destroyed and the slot is free.
+//
+// The poller sleeps while no slot is out, and reads every bulk in use twice a second otherwise. read() is memory only.
+//
+// Threads: any. Errors: those of ALLOC_FLOW_COUNTER and QUERY_FLOW_COUNTER; a failing poll is counted and tried again.
+// Source: PRM ALLOC/QUERY_FLOW_COUNTER; mlx5dv_devx_obj_create(3), mlx5dv_dr_flow(3) "Action: Flow Count".
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "offload/dr/action.hpp"
+#include "offload/dr/caps.hpp"
+
+namespace ovsdr::dr {
+
+class CounterBulk;
+class CounterPool;
+
+/// A slot that is ours. Move-only; empty by default and after a move.
+class Counter {
+public:
+    Counter() noexcept = default;
+    ~Counter();
+    Counter(Counter&& other) noexcept;
+    Counter& operator=(Counter&& other) noexcept;
+
+    [[nodiscard]] explicit operator bool() const noexcept { return bulk_ != nullptr; }
+
+    /// The action that counts into this slot.
+    [[nodiscard]] ActionRef action() const noexcept;
+    /// As of the last poll.
+    [[nodiscard]] FlowStats read() const noexcept;
+    /// Asks the device. Final when no rule counts into the slot any more and the domain has been drained. When the device
+    /// does not answer, what is known already.
+    FlowStats settle() noexcept;
+    /// As `dr/show` numbers it: the device's counter id.
+    [[nodiscard]] std::uint32_t id() const noexcept;
+
+private:
+    friend class CounterPool;
+    Counter(CounterPool* pool, CounterBulk* bulk, std::uint32_t slot, bool polled) noexcept;
+
+    CounterPool* pool_ = nullptr;
+    CounterBulk* bulk_ = nullptr;
+    std::uint32_t slot_ = 0;
+    bool polled_ = false;
+};
+
+class CounterPool {
+public:
+    [[nodiscard]] static Result<std::unique_ptr<CounterPool>> create(std::shared_ptr<Device> device,
+                                                                     const DeviceCaps& caps) noexcept;
+    /// All Counters are gone by now.
+    ~CounterPool();
+
+    /// `bytes_uncounted`: what the device counts too few for each packet; read() and settle() add it.
+    /// A counter that is not `polled` does not keep the poller awake: read it by settle().
+    [[nodiscard]] Result<Counter> acquire(std::uint8_t bytes_uncounted, bool polled = true) noexcept;
+
+    /// Of all slots, those given back included.
+    [[nodiscard]] FlowStats total() const noexcept;
+    [[nodiscard]] std::uint64_t failed_polls() const noexcept;
+
+    static constexpr std::chrono::milliseconds poll_interval{500};
+
+private:
+    friend class Counter;
+    CounterPool(std::shared_ptr<Device> device, unsigned bulk_log) noexcept;
+    void release(CounterBulk* bulk, std::uint32_t slot, bool polled) noexcept;
+    void poll() noexcept;
+
+    std::shared_ptr<Device> device_;
+    unsigned bulk_log_;                       ///< 128 << n counters per bulk; single_counter: one
+    mutable std::mutex mutex_;
+    std::condition_variable wake_;
+    std::vector<std::unique_ptr<CounterBulk>> bulks_;
+    std::size_t first_with_room_ = 0;
+    std::uint64_t polled_slots_ = 0;          ///< handed out, of those that are polled
+    std::uint64_t failed_polls_ = 0;
+    bool ending_ = false;
+    std::thread poller_;
+};
+
+}  // namespace ovsdr::dr

@@ -1,0 +1,64 @@
+// One DEVX flow counter bulk and the state of its slots. Used by counter.cpp only.
+//
+// Threads: any; one mutex per bulk, held across the command that reads it, so that a late answer never overwrites a newer.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "offload/dr/action.hpp"
+
+namespace ovsdr::dr {
+
+class CounterBulk {
+public:
+    static constexpr unsigned single_counter = 0xFF;
+
+    /// `bulk_log`: 128 << bulk_log counters, or single_counter.
+    [[nodiscard]] static Result<std::unique_ptr<CounterBulk>> create(std::shared_ptr<Device> device, unsigned bulk_log) noexcept;
+
+    /// The lowest free slot, its count at 0; `length()` when there is none.
+    [[nodiscard]] Result<std::uint32_t> take(std::uint8_t bytes_uncounted) noexcept;
+    void give_back(std::uint32_t slot) noexcept;
+
+    [[nodiscard]] ActionRef action(std::uint32_t slot) const noexcept;
+    [[nodiscard]] FlowStats read(std::uint32_t slot) const noexcept;
+
+    /// Reads slots 0 up to `slot` (or up to the highest in use) from the device; new growth is as of now.
+    [[nodiscard]] Result<void> refresh(std::uint32_t up_to) noexcept;
+    [[nodiscard]] Result<void> refresh_all() noexcept;
+
+    [[nodiscard]] std::uint32_t length() const noexcept { return length_; }
+    [[nodiscard]] std::uint32_t first_id() const noexcept { return first_id_; }
+    [[nodiscard]] bool has_room() const noexcept;
+    [[nodiscard]] FlowStats total() const noexcept;
+
+private:
+    struct Slot {
+        std::uint64_t packets = 0, bytes = 0;               ///< as the device has them
+        std::uint64_t first_packets = 0, first_bytes = 0;   ///< when the slot was taken
+        std::int64_t used_ms = 0;
+        ActionRef action;                                   ///< made when first taken, kept
+        std::uint8_t bytes_uncounted = 0;
+        bool taken = false;
+    };
+    struct Object;
+
+    CounterBulk(std::shared_ptr<Object> object, std::uint32_t first_id, std::uint32_t length) noexcept;
+    [[nodiscard]] FlowStats stats_of(const Slot& slot) const noexcept;
+    [[nodiscard]] Result<void> refresh_locked(std::uint32_t count) noexcept;
+
+    std::shared_ptr<Object> object_;
+    std::uint32_t first_id_;
+    std::uint32_t length_;
+    mutable std::mutex mutex_;
+    std::vector<Slot> slots_;
+    std::uint32_t taken_ = 0;
+    std::uint32_t search_from_ = 0;      ///< no free slot below
+    FlowStats gone_;                     ///< sums of slots given back
+    std::vector<std::uint8_t> answer_;
+};
+
+}  // namespace ovsdr::dr

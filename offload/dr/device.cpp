@@ -1,0 +1,101 @@
+#include "offload/dr/device.hpp"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+#include "offload/dr/leak.hpp"
+#include "offload/dr/prm.hpp"
+
+namespace ovsdr::dr {
+
+namespace {
+
+struct DeviceList {
+    DeviceList() : devices(ibv_get_device_list(&length)) {}
+    ~DeviceList() {
+        if (devices != nullptr) ibv_free_device_list(devices);
+    }
+    DeviceList(const DeviceList&) = delete;
+    DeviceList& operator=(const DeviceList&) = delete;
+
+    int length = 0;
+    ibv_device** devices;
+};
+
+std::string names_in(const DeviceList& list) {
+    std::string names;
+    for (int i = 0; i < list.length; ++i) {
+        if (!names.empty()) names += ", ";
+        names += ibv_get_device_name(list.devices[i]);
+    }
+    return names.empty() ? "none" : names;
+}
+
+}  // namespace
+
+Error failure(int code, std::string what) {
+    const int positive = code == 0 ? EIO : std::abs(code);
+    what += ": ";
+    what += std::strerror(positive);
+    return Error{positive, std::move(what)};
+}
+
+Error devx_failure(int code, const std::string& call, std::span<const std::uint8_t> out) {
+    if (std::abs(code) != EREMOTEIO || out.size() < 8) return failure(code, call);
+    constexpr prm::Field status{0, 8};
+    constexpr prm::Field syndrome{32, 32};
+    return Error{EREMOTEIO, fmt::format("{}: the device refused with status {:#x}, syndrome {:#x}", call,
+                                        prm::get(out.data(), status), prm::get(out.data(), syndrome))};
+}
+
+Result<std::shared_ptr<Device>> Device::open(std::string_view name) noexcept {
+    DeviceList list;
+    if (list.devices == nullptr) return tl::unexpected(failure(errno, "ibv_get_device_list"));
+    for (int i = 0; i < list.length; ++i) {
+        ibv_device* found = list.devices[i];
+        if (name != ibv_get_device_name(found)) continue;
+        mlx5dv_context_attr attributes{};
+        attributes.flags = MLX5DV_CONTEXT_FLAGS_DEVX;
+        ibv_context* context = mlx5dv_open_device(found, &attributes);
+        if (context == nullptr) return tl::unexpected(failure(errno, fmt::format("mlx5dv_open_device({})", name)));
+        std::shared_ptr<Device> device(new Device(std::string(name), context));
+        device->pd_ = ibv_alloc_pd(context);
+        if (device->pd_ == nullptr) return tl::unexpected(failure(errno, fmt::format("ibv_alloc_pd({})", name)));
+        return device;
+    }
+    return tl::unexpected(Error{ENODEV, fmt::format("no device \"{}\"; there are: {}", name, names_in(list))});
+}
+
+Device::Device(std::string name, ibv_context* context) noexcept : name_(std::move(name)), context_(context) {}
+
+Device::~Device() {
+    if (pd_ != nullptr) note_destroyed(ibv_dealloc_pd(pd_));
+    note_destroyed(ibv_close_device(context_) == 0 ? 0 : (errno != 0 ? errno : EIO));
+}
+
+std::optional<Device::VportRegister> Device::vport_register(VportId vport) const noexcept {
+    ibv_device_attr_ex attributes{};
+    if (ibv_query_device_ex(context_, nullptr, &attributes) != 0) return std::nullopt;
+    const std::uint32_t ports =
+        attributes.phys_port_cnt_ex != 0 ? attributes.phys_port_cnt_ex : attributes.orig_attr.phys_port_cnt;
+    for (std::uint32_t port = 1; port <= ports; ++port) {
+        mlx5dv_port info{};
+        if (mlx5dv_query_port(context_, port, &info) != 0) continue;
+        constexpr std::uint64_t needed = MLX5DV_QUERY_PORT_VPORT | MLX5DV_QUERY_PORT_VPORT_REG_C0;
+        if ((info.flags & needed) != needed || info.vport != vport.value) continue;
+        return VportRegister{info.reg_c0.value, info.reg_c0.mask};
+    }
+    return std::nullopt;
+}
+
+Result<void> Device::command(const char* call, std::span<const std::uint8_t> in,
+                             std::span<std::uint8_t> out) const noexcept {
+    const int code = mlx5dv_devx_general_cmd(context_, in.data(), in.size(), out.data(), out.size());
+    if (code != 0) return tl::unexpected(devx_failure(code < 0 && errno != 0 ? errno : code, call, out));
+    return {};
+}
+
+}  // namespace ovsdr::dr

@@ -1,0 +1,155 @@
+#include <cerrno>
+
+#include "offload/dr/eswitch_impl.hpp"
+
+namespace ovsdr::dr {
+
+PutOutcome EswitchImpl::put(const Ufid& ufid, const ovsdr_megaflow& megaflow) noexcept {
+    std::shared_lock map_lock(ports_mutex_);
+    Shard& shard = shard_of(ufid);
+    std::lock_guard lock(shard.mutex);
+    Flow& flow = shard.flows[ufid];
+    if (flow.rule && flow.megaflow.is(megaflow)) return std::monostate{};
+    flow.megaflow = StoredMegaflow(megaflow, masks_);
+    flow.stopped = false;
+    return bring_up_to_date(flow, megaflow);
+}
+
+PutOutcome EswitchImpl::bring_up_to_date(Flow& flow, const ovsdr_megaflow& megaflow) noexcept {
+    auto plan = compile(megaflow, port_map_, caps_);
+    if (!plan) {
+        retire(flow);
+        flow.mark = reasons_.mark(ReasonTable::Kind::rejected, name_of(plan.error().reason), plan.error().detail);
+        return std::move(plan.error());
+    }
+    if (auto installed = install(flow, *plan); !installed) {
+        retire(flow);
+        flow.mark = reasons_.mark(ReasonTable::Kind::failed, "device error", installed.error().what);
+        return std::move(installed.error());
+    }
+    flow.mark = reasons_.mark(ReasonTable::Kind::offloaded, "offloaded", "");
+    flow.was_installed = true;
+    return std::monostate{};
+}
+
+/// Where there was a rule already, the new one goes in before the old one goes out, and both count into one counter: at any
+/// moment a packet finds exactly one of them, never the slow path, whichever of two equal matches the device tries first.
+Result<void> EswitchImpl::install(Flow& flow, const RulePlan& plan) noexcept {
+    if (flow.counter && flow.bytes_uncounted != plan.bytes_uncounted) return replace_counter(flow, plan);
+    if (!flow.counter) {
+        auto counter = counters_->acquire(plan.bytes_uncounted);
+        if (!counter) return tl::unexpected(std::move(counter.error()));
+        flow.counter = std::move(*counter);
+        flow.bytes_uncounted = plan.bytes_uncounted;
+    }
+    auto rule = pipeline_->install(plan, flow.counter);
+    if (!rule && rule.error().code == EEXIST && flow.rule) {
+        // A device that has no two rules with one value: the old one must go first.
+        flow.rule = Rule();
+        rule = pipeline_->install(plan, flow.counter);
+    }
+    if (!rule) return tl::unexpected(std::move(rule.error()));
+    if (flow.rule) {
+        if (auto written = pipeline_->fdb().wait_written(); !written) return written;
+    }
+    flow.rule = std::move(*rule);
+    return {};
+}
+
+/// For a modification after which packets are counted with another correction of their bytes.
+Result<void> EswitchImpl::replace_counter(Flow& flow, const RulePlan& plan) noexcept {
+    Flow next;
+    if (auto installed = install(next, plan); !installed) return installed;
+    if (auto written = pipeline_->fdb().wait_written(); !written) return written;
+    retire(flow);
+    flow.counter = std::move(next.counter);
+    flow.rule = std::move(next.rule);
+    flow.bytes_uncounted = next.bytes_uncounted;
+    return {};
+}
+
+void EswitchImpl::stop(std::span<Flow* const> flows) noexcept {
+    bool any = false;
+    for (Flow* flow : flows) {
+        any = any || flow->rule;
+        flow->rule = Rule();
+    }
+    if (!any) return;
+    // Should the device fail here, what was counted last is the best that there is.
+    (void)pipeline_->fdb().drain();
+    for (Flow* flow : flows) {
+        if (flow->counter) flow->counter.settle();
+    }
+}
+
+void EswitchImpl::stop(Flow& flow) noexcept {
+    Flow* const one[] = {&flow};
+    stop(one);
+}
+
+void EswitchImpl::retire(Flow& flow) noexcept {
+    stop(flow);
+    if (flow.counter) {
+        flow.carried = stats_of(flow);
+        flow.counter = Counter();
+    }
+}
+
+FlowStats EswitchImpl::stats_of(const Flow& flow) noexcept {
+    FlowStats stats = flow.carried;
+    if (flow.counter) {
+        const FlowStats counted = flow.counter.read();
+        stats.packets += counted.packets;
+        stats.bytes += counted.bytes;
+        if (counted.used_ms != 0) stats.used_ms = counted.used_ms;
+    }
+    return stats;
+}
+
+std::optional<FlowStats> EswitchImpl::del(const Ufid& ufid) noexcept {
+    Shard& shard = shard_of(ufid);
+    std::lock_guard lock(shard.mutex);
+    const auto found = shard.flows.find(ufid);
+    if (found == shard.flows.end()) return std::nullopt;
+    Flow& flow = found->second;
+    retire(flow);
+    std::optional<FlowStats> final;
+    if (flow.was_installed) final = flow.carried;
+    shard.flows.erase(found);
+    return final;
+}
+
+std::optional<FlowStats> EswitchImpl::quiesce(const Ufid& ufid) noexcept {
+    Shard& shard = shard_of(ufid);
+    std::lock_guard lock(shard.mutex);
+    const auto found = shard.flows.find(ufid);
+    if (found == shard.flows.end()) return std::nullopt;
+    Flow& flow = found->second;
+    if (!flow.rule && !flow.stopped) return std::nullopt;
+    stop(flow);
+    flow.stopped = true;
+    return stats_of(flow);
+}
+
+std::optional<FlowStats> EswitchImpl::stats(const Ufid& ufid) const noexcept {
+    const Shard& shard = shard_of(ufid);
+    std::lock_guard lock(shard.mutex);
+    const auto found = shard.flows.find(ufid);
+    if (found == shard.flows.end() || (!found->second.rule && !found->second.stopped)) return std::nullopt;
+    return stats_of(found->second);
+}
+
+void EswitchImpl::flush(std::optional<OdpPort> port) noexcept {
+    for (Shard& shard : shards_) {
+        std::lock_guard lock(shard.mutex);
+        const auto leaves = [port](const Flow& flow) { return !port || flow.megaflow.in_port() == *port; };
+        std::vector<Flow*> leaving;
+        for (auto& [ufid, flow] : shard.flows) {
+            if (leaves(flow)) leaving.push_back(&flow);
+        }
+        stop(leaving);
+        std::erase_if(shard.flows, [&leaves](const auto& entry) { return leaves(entry.second); });
+    }
+}
+
+}  // namespace ovsdr::dr

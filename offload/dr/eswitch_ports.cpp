@@ -1,0 +1,98 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "offload/dr/eswitch_impl.hpp"
+
+namespace ovsdr::dr {
+
+namespace {
+constexpr OdpPort unknown_odp_port{UINT32_MAX};
+}
+
+const EswitchImpl::Port* EswitchImpl::port_of(VportId vport) const noexcept {
+    const auto found = std::ranges::find_if(ports_, [vport](const auto& port) { return port->spec.vport == vport; });
+    return found == ports_.end() ? nullptr : found->get();
+}
+
+void EswitchImpl::map_port(const PortSpec& spec) noexcept {
+    if (spec.odp_port != unknown_odp_port) port_map_.set(spec.odp_port, {spec.vport, spec.name});
+}
+
+/// Leaves the number alone when another port has taken it over meanwhile.
+void EswitchImpl::unmap_port(const PortSpec& spec) noexcept {
+    const PortMap::Port* known = port_map_.find(spec.odp_port);
+    if (known != nullptr && known->vport == spec.vport) port_map_.erase(spec.odp_port);
+}
+
+Result<void> EswitchImpl::attach_port(const PortSpec& spec) noexcept {
+    std::lock_guard changes(port_changes_);
+    if (const Port* taken = port_of(spec.vport)) {
+        return tl::unexpected(
+            Error{EBUSY, fmt::format("vport {} of {} is taken by {}", spec.vport.value, device(), taken->spec.name)});
+    }
+    const auto bits = device_->vport_register(spec.vport);
+    if (!bits) {
+        return tl::unexpected(Error{ENOENT, fmt::format("{} has no vport {}", device(), spec.vport.value)});
+    }
+    auto rules = pipeline_->lead_in({spec.vport, *bits, spec.slow_path_qp, spec.slow_path_sqn});
+    if (!rules) return tl::unexpected(std::move(rules.error()));
+    {
+        std::unique_lock lock(ports_mutex_);
+        ports_.push_back(std::make_unique<Port>(Port{spec, std::move(*rules)}));
+        map_port(spec);
+    }
+    recompile({spec.odp_port});
+    return {};
+}
+
+void EswitchImpl::detach_port(VportId vport) noexcept {
+    std::lock_guard changes(port_changes_);
+    std::unique_ptr<Port> gone;
+    {
+        std::unique_lock lock(ports_mutex_);
+        const auto found = std::ranges::find_if(ports_, [vport](const auto& port) { return port->spec.vport == vport; });
+        if (found == ports_.end()) return;
+        gone = std::move(*found);
+        ports_.erase(found);
+        unmap_port(gone->spec);
+    }
+    gone->rules.enter = Rule();   // nothing comes in any more
+    recompile({gone->spec.odp_port});
+    gone->rules = PortRules();
+    // The caller destroys the QP next: no packet may be under way to it. A device that fails here has said so before.
+    (void)pipeline_->fdb().drain();
+    (void)pipeline_->nic_rx().drain();
+}
+
+void EswitchImpl::set_odp_port(VportId vport, OdpPort odp_port) noexcept {
+    std::lock_guard changes(port_changes_);
+    OdpPort old = odp_port;
+    {
+        std::unique_lock lock(ports_mutex_);
+        auto* port = const_cast<Port*>(port_of(vport));
+        if (port == nullptr || port->spec.odp_port == odp_port) return;
+        old = port->spec.odp_port;
+        unmap_port(port->spec);
+        port->spec.odp_port = odp_port;
+        map_port(port->spec);
+    }
+    recompile({old, odp_port});
+}
+
+void EswitchImpl::recompile(std::initializer_list<OdpPort> ports) noexcept {
+    std::shared_lock map_lock(ports_mutex_);
+    for (Shard& shard : shards_) {
+        std::lock_guard lock(shard.mutex);
+        for (auto& [ufid, flow] : shard.flows) {
+            const bool mentioned = std::ranges::any_of(ports, [&flow = flow](OdpPort port) {
+                return port != unknown_odp_port && flow.megaflow.mentions(port);
+            });
+            // The outcome is in the flow's mark; who put the megaflow is not waiting for it any more.
+            if (mentioned && !flow.stopped) (void)bring_up_to_date(flow, flow.megaflow.restore());
+        }
+    }
+}
+
+}  // namespace ovsdr::dr

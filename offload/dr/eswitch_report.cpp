@@ -1,0 +1,92 @@
+#include <fmt/format.h>
+
+#include "offload/dr/eswitch_impl.hpp"
+#include "offload/dr/leak.hpp"
+
+namespace ovsdr::dr {
+
+namespace {
+
+std::string text_of(const Ufid& ufid) {
+    return fmt::format("ufid:{:08x}-{:04x}-{:04x}-{:04x}-{:012x}", ufid[0] >> 32, (ufid[0] >> 16) & 0xFFFF,
+                       ufid[0] & 0xFFFF, ufid[1] >> 48, ufid[1] & 0xFFFFFFFFFFFFULL);
+}
+
+}  // namespace
+
+/// With the flow's shard locked and ports_mutex_ shared.
+std::string EswitchImpl::rule_text(const Flow& flow) const {
+    const auto plan = compile(flow.megaflow.restore(), port_map_, caps_);
+    if (!plan) return "being changed";
+    const FlowStats stats = stats_of(flow);
+    return fmt::format("FDB table {} matcher #{} {} actions: count#{}(packets={}, bytes={}), {}",
+                       Pipeline::megaflow_table_id, flow.rule.matcher().number(),
+                       dr::text_of(plan->match.mask, plan->match.value), flow.counter.id(), stats.packets, stats.bytes,
+                       dr::text_of(*plan));
+}
+
+FlowReport EswitchImpl::report_of(const Ufid& ufid, const Flow& flow) const {
+    FlowReport report{ufid, static_cast<bool>(flow.rule), {}, stats_of(flow)};
+    const ReasonTable::Row* row = flow.mark.row();
+    if (flow.rule) {
+        report.text = rule_text(flow);
+    } else if (flow.stopped) {
+        report.text = "stopped, about to be deleted";
+    } else if (row != nullptr) {
+        report.text = row->detail.empty() ? row->reason : row->reason + ": " + row->detail;
+    }
+    return report;
+}
+
+std::optional<FlowReport> EswitchImpl::explain(const Ufid& ufid) const {
+    std::shared_lock map_lock(ports_mutex_);
+    const Shard& shard = shard_of(ufid);
+    std::lock_guard lock(shard.mutex);
+    const auto found = shard.flows.find(ufid);
+    if (found == shard.flows.end()) return std::nullopt;
+    return report_of(ufid, found->second);
+}
+
+std::vector<Eswitch::ReasonCount> EswitchImpl::reasons() const { return reasons_.counts(); }
+
+Eswitch::Totals EswitchImpl::totals() const noexcept {
+    // Asked first: a packet counted between the two is then in neither, rather than taken off the offloaded ones.
+    const FlowStats misses = pipeline_->misses();
+    const FlowStats all = counters_->total();
+    return {reasons_.count(ReasonTable::Kind::offloaded),
+            reasons_.count(ReasonTable::Kind::rejected),
+            reasons_.count(ReasonTable::Kind::failed),
+            all.packets - misses.packets,
+            all.bytes - misses.bytes,
+            misses.packets};
+}
+
+std::string EswitchImpl::show(bool verbose) const {
+    const Totals sums = totals();
+    std::string text = fmt::format(
+        "device {}: steering format {}, manager vport {}\n"
+        "megaflows: {} offloaded, {} rejected, {} failed\n"
+        "hits: {} packets, {} bytes; misses: {} packets\n",
+        device(), caps_.steering_format, caps_.manager_vport.value, sums.offloaded, sums.rejected, sums.failed,
+        sums.packets, sums.bytes, sums.misses);
+    if (leaked_objects() != 0) text += fmt::format("objects that the device would not destroy: {}\n", leaked_objects());
+    if (counters_->failed_polls() != 0) text += fmt::format("failed counter queries: {}\n", counters_->failed_polls());
+    std::shared_lock map_lock(ports_mutex_);
+    for (const auto& port : ports_) {
+        text += fmt::format("port {}: vport {}, slow-path SQ {:#x}", port->spec.name, port->spec.vport.value,
+                            port->spec.slow_path_sqn);
+        text += port->spec.odp_port.value == UINT32_MAX ? "\n" : fmt::format(", datapath port {}\n", port->spec.odp_port.value);
+    }
+    text += pipeline_->text();
+    if (!verbose) return text;
+    for (const Shard& shard : shards_) {
+        std::lock_guard lock(shard.mutex);
+        for (const auto& [ufid, flow] : shard.flows) {
+            const FlowReport report = report_of(ufid, flow);
+            text += fmt::format("{} {}{}\n", text_of(ufid), report.offloaded ? "" : "not offloaded: ", report.text);
+        }
+    }
+    return text;
+}
+
+}  // namespace ovsdr::dr

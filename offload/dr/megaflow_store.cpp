@@ -1,0 +1,88 @@
+#include "offload/dr/megaflow_store.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <string_view>
+
+namespace ovsdr::dr {
+
+namespace {
+
+/// Bytes compare as values: whoever makes a megaflow clears it first, padding included, or an equal one is put again in vain.
+std::string_view bytes_of(const ovsdr_flow_fields& fields) noexcept {
+    return {reinterpret_cast<const char*>(&fields), sizeof fields};
+}
+
+std::uint32_t kept_actions(std::uint32_t n_actions) noexcept { return n_actions <= OVSDR_MAX_ACTIONS ? n_actions : 0; }
+
+bool same(const ovsdr_action& left, const ovsdr_action& right) noexcept {
+    if (left.type != right.type) return false;
+    switch (left.type) {
+        case OVSDR_ACTION_OUTPUT: return left.output == right.output;
+        case OVSDR_ACTION_PUSH_VLAN:
+            return left.push_vlan.be_tpid == right.push_vlan.be_tpid && left.push_vlan.be_tci == right.push_vlan.be_tci;
+        case OVSDR_ACTION_POP_VLAN: return true;
+        case OVSDR_ACTION_UNSUPPORTED: return left.unsupported == right.unsupported;
+    }
+    return false;
+}
+
+}  // namespace
+
+std::size_t MaskPool::Hash::operator()(const ovsdr_flow_fields& mask) const noexcept {
+    return std::hash<std::string_view>{}(bytes_of(mask));
+}
+
+bool MaskPool::Equal::operator()(const ovsdr_flow_fields& left, const ovsdr_flow_fields& right) const noexcept {
+    return bytes_of(left) == bytes_of(right);
+}
+
+MaskPool::Mask MaskPool::share(const ovsdr_flow_fields& mask) {
+    std::lock_guard lock(mutex_);
+    std::weak_ptr<const ovsdr_flow_fields>& known = masks_[mask];
+    if (Mask shared = known.lock()) return shared;
+    auto made = std::make_shared<const ovsdr_flow_fields>(mask);
+    known = made;
+    if (masks_.size() >= prune_at_) {
+        std::erase_if(masks_, [](const auto& entry) { return entry.second.expired(); });
+        prune_at_ = 2 * masks_.size() + 1024;
+    }
+    return made;
+}
+
+StoredMegaflow::StoredMegaflow(const ovsdr_megaflow& megaflow, MaskPool& masks)
+    : key_(megaflow.key),
+      mask_(masks.share(megaflow.mask)),
+      unsupported_match_(megaflow.unsupported_match),
+      n_actions_(megaflow.n_actions) {
+    const std::uint32_t kept = kept_actions(n_actions_);
+    if (kept == 0) return;
+    actions_ = std::make_unique<ovsdr_action[]>(kept);
+    std::copy_n(megaflow.actions, kept, actions_.get());
+}
+
+ovsdr_megaflow StoredMegaflow::restore() const noexcept {
+    ovsdr_megaflow megaflow{};
+    megaflow.key = key_;
+    megaflow.mask = *mask_;
+    megaflow.unsupported_match = unsupported_match_;
+    megaflow.n_actions = n_actions_;
+    std::copy_n(actions_.get(), kept_actions(n_actions_), megaflow.actions);
+    return megaflow;
+}
+
+bool StoredMegaflow::is(const ovsdr_megaflow& megaflow) const noexcept {
+    return mask_ != nullptr && bytes_of(key_) == bytes_of(megaflow.key) && bytes_of(*mask_) == bytes_of(megaflow.mask) &&
+           unsupported_match_ == megaflow.unsupported_match && n_actions_ == megaflow.n_actions &&
+           std::equal(actions_.get(), actions_.get() + kept_actions(n_actions_), megaflow.actions, same);
+}
+
+bool StoredMegaflow::mentions(OdpPort port) const noexcept {
+    if (key_.in_port == port.value) return true;
+    const std::uint32_t kept = kept_actions(n_actions_);
+    return std::any_of(actions_.get(), actions_.get() + kept, [port](const ovsdr_action& action) {
+        return action.type == OVSDR_ACTION_OUTPUT && action.output == port.value;
+    });
+}
+
+}  // namespace ovsdr::dr

@@ -1,0 +1,54 @@
+// A megaflow kept in little room, so that it can be compiled again when a port changes.
+//
+// Model. Megaflows are many and their masks few: the mask is shared between the megaflows that have it, and actions take the room
+// they need.
+//
+// Threads: StoredMegaflow is a value; MaskPool may be used from any thread.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+
+#include "offload/dr/eswitch.hpp"
+
+namespace ovsdr::dr {
+
+class MaskPool {
+public:
+    using Mask = std::shared_ptr<const ovsdr_flow_fields>;
+    [[nodiscard]] Mask share(const ovsdr_flow_fields& mask);
+
+private:
+    struct Hash {
+        std::size_t operator()(const ovsdr_flow_fields& mask) const noexcept;
+    };
+    struct Equal {
+        bool operator()(const ovsdr_flow_fields& left, const ovsdr_flow_fields& right) const noexcept;
+    };
+    std::mutex mutex_;
+    std::unordered_map<ovsdr_flow_fields, std::weak_ptr<const ovsdr_flow_fields>, Hash, Equal> masks_;
+    std::size_t prune_at_ = 1024;
+};
+
+class StoredMegaflow {
+public:
+    StoredMegaflow() noexcept = default;
+    StoredMegaflow(const ovsdr_megaflow& megaflow, MaskPool& masks);
+
+    [[nodiscard]] ovsdr_megaflow restore() const noexcept;
+    [[nodiscard]] bool is(const ovsdr_megaflow& megaflow) const noexcept;
+    /// Comes in by `port` or has an output to it.
+    [[nodiscard]] bool mentions(OdpPort port) const noexcept;
+    [[nodiscard]] OdpPort in_port() const noexcept { return OdpPort{key_.in_port}; }
+
+private:
+    ovsdr_flow_fields key_{};
+    MaskPool::Mask mask_;
+    const char* unsupported_match_ = nullptr;
+    std::uint32_t n_actions_ = 0;   ///< as given; past OVSDR_MAX_ACTIONS none is kept
+    std::unique_ptr<ovsdr_action[]> actions_;
+};
+
+}  // namespace ovsdr::dr

@@ -1,0 +1,84 @@
+// The tables of one eSwitch that are there before any megaflow, and the rules that lead a port's packets through them.
+//
+//   FDB root      source_port = vport of ours                 → megaflow table
+//                 source_port = manager, source_sqn = n       → send table
+//   FDB send      source_sqn = n                              → vport of that queue
+//   FDB megaflow  (matchers of the megaflows)
+//                 last: everything                            → reg_c_1 := megaflow table's id, miss table
+//   FDB miss      everything                                  → count, default miss (the manager)
+//   NIC_RX root   vport bits of reg_c_0, reg_c_1 = table's id → tag(table's id), the port's slow-path QP
+//
+// Root rules are one per vport or queue that we own, never a match-all: what is not ours stays the kernel's. The send table is
+// apart from the megaflow table so that forwarded packets do not walk its matcher. default_miss right after a modify_header
+// is refused by devices, hence the miss table. NIC_TX has no part in this: it sees none of the vports' traffic.
+//
+// Life cycle. A Pipeline is made whole or not at all; a PortRules lives while its port is attached and dies before the Pipeline.
+//
+// Threads: PortRules may be made and destroyed from any thread. Errors: the device's. Source: docs/architecture.md, "Tables".
+#pragma once
+
+#include <memory>
+
+#include "offload/dr/action_cache.hpp"
+#include "offload/dr/caps.hpp"
+#include "offload/dr/counter.hpp"
+#include "offload/dr/rule.hpp"
+
+namespace ovsdr::dr {
+
+/// What leads one vport's packets in, and its slow path's both ways. Destroyed from the last to the first, so that nothing
+/// enters any more when the way out goes.
+struct PortRules {
+    Rule to_queue;      ///< NIC_RX root
+    Rule send_to_vport; ///< FDB send table
+    Rule enter_send;    ///< FDB root
+    Rule enter;         ///< FDB root
+};
+
+class Pipeline {
+public:
+    static constexpr std::uint32_t megaflow_level = 1, branch_level = 2, miss_level = 60;
+    /// In reg_c_1 and in the flow tag: the table that a packet missed in. 0 would be "no table".
+    static constexpr std::uint32_t megaflow_table_id = 1;
+    static constexpr std::uint16_t megaflow_priority = 0, last_priority = 1;
+
+    [[nodiscard]] static Result<std::unique_ptr<Pipeline>> create(const std::shared_ptr<Device>& device,
+                                                                  const DeviceCaps& caps, CounterPool& counters) noexcept;
+
+    struct PortIn {
+        VportId vport;
+        Device::VportRegister register_bits;
+        ibv_qp* slow_path_qp;
+        std::uint32_t slow_path_sqn;
+    };
+    [[nodiscard]] Result<PortRules> lead_in(const PortIn& port) noexcept;
+
+    /// Rule of a megaflow, behind `counter`.
+    [[nodiscard]] Result<Rule> install(const RulePlan& plan, const Counter& counter) noexcept;
+
+    [[nodiscard]] Domain& fdb() noexcept { return *fdb_; }
+    [[nodiscard]] Domain& nic_rx() noexcept { return *nic_rx_; }
+
+    /// Packets that went up, asked of the device.
+    [[nodiscard]] FlowStats misses() noexcept { return misses_.settle(); }
+
+    /// Domains, tables and matchers, for people.
+    [[nodiscard]] std::string text() const;
+
+private:
+    Pipeline() = default;
+    [[nodiscard]] Result<void> make_tables(const std::shared_ptr<Device>& device) noexcept;
+    [[nodiscard]] Result<void> make_miss_rules(CounterPool& counters) noexcept;
+    [[nodiscard]] Result<Rule> add(MatcherSet& table, MatcherSpec spec, const MatchParam& value,
+                                   std::vector<ActionRef> actions) noexcept;
+
+    VportId manager_{0};
+    std::shared_ptr<Domain> fdb_, nic_rx_;
+    std::shared_ptr<MatcherSet> fdb_root_, send_, megaflows_, miss_, nic_rx_root_;
+    ActionRef to_megaflows_, to_send_, tag_;
+    std::unique_ptr<ActionCache> actions_;
+    Counter misses_;
+    Rule count_misses_, mark_misses_;
+};
+
+}  // namespace ovsdr::dr

@@ -1,0 +1,44 @@
+#include "offload/dr/rule.hpp"
+
+#include <array>
+#include <cerrno>
+#include <utility>
+
+#include "offload/dr/leak.hpp"
+
+namespace ovsdr::dr {
+
+namespace {
+constexpr std::size_t max_actions = 16;
+}
+
+Result<Rule> Rule::create(MatcherRef matcher, const MatchParam& value, std::vector<ActionRef> actions) noexcept {
+    std::array<mlx5dv_dr_action*, max_actions> list{};
+    if (actions.size() > list.size()) return tl::unexpected(Error{E2BIG, "a rule with more actions than a device takes"});
+    for (std::size_t i = 0; i < actions.size(); ++i) list[i] = actions[i]->get();
+    ProviderMatch match(value, matcher.criteria());
+    mlx5dv_dr_rule* created = mlx5dv_dr_rule_create(matcher.get(), match.get(), actions.size(), list.data());
+    if (created == nullptr) return tl::unexpected(failure(errno, "mlx5dv_dr_rule_create"));
+    Rule rule;
+    rule.matcher_ = std::move(matcher);
+    rule.actions_ = std::move(actions);
+    rule.rule_ = created;
+    return rule;
+}
+
+Rule::~Rule() {
+    if (rule_ != nullptr) note_destroyed(mlx5dv_dr_rule_destroy(rule_));
+}
+
+Rule::Rule(Rule&& other) noexcept
+    : matcher_(std::move(other.matcher_)), actions_(std::move(other.actions_)), rule_(std::exchange(other.rule_, nullptr)) {}
+
+Rule& Rule::operator=(Rule&& other) noexcept {
+    Rule old(std::move(*this));
+    matcher_ = std::move(other.matcher_);
+    actions_ = std::move(other.actions_);
+    rule_ = std::exchange(other.rule_, nullptr);
+    return *this;
+}
+
+}  // namespace ovsdr::dr

@@ -1,0 +1,38 @@
+// A Direct Rule: a value of a matcher's mask, and what happens to the packets that have it.
+//
+// Owns the provider's rule; holds its matcher and its actions, and lets go of them after the rule is gone.
+//
+// Threads: creation and destruction from any thread. Errors: errno of mlx5dv_dr_rule_create().
+// Source: mlx5dv_dr_flow(3), "Rule".
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "offload/dr/action.hpp"
+#include "offload/dr/matcher.hpp"
+
+namespace ovsdr::dr {
+
+class Rule {
+public:
+    /// `value` has no bit outside the matcher's mask.
+    [[nodiscard]] static Result<Rule> create(MatcherRef matcher, const MatchParam& value,
+                                             std::vector<ActionRef> actions) noexcept;
+
+    Rule() noexcept = default;
+    ~Rule();
+    Rule(Rule&& other) noexcept;
+    Rule& operator=(Rule&& other) noexcept;
+
+    [[nodiscard]] explicit operator bool() const noexcept { return rule_ != nullptr; }
+    [[nodiscard]] const MatcherRef& matcher() const noexcept { return matcher_; }
+
+private:
+    // Destroyed in reverse: the rule in the destructor's body, then actions, then the matcher's share.
+    MatcherRef matcher_;
+    std::vector<ActionRef> actions_;
+    mlx5dv_dr_rule* rule_ = nullptr;
+};
+
+}  // namespace ovsdr::dr

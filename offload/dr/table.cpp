@@ -1,0 +1,25 @@
+#include "offload/dr/table.hpp"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+
+#include "offload/dr/leak.hpp"
+
+namespace ovsdr::dr {
+
+Result<std::shared_ptr<Table>> Table::create(std::shared_ptr<Domain> domain, std::uint32_t level) noexcept {
+    mlx5dv_dr_table* table = mlx5dv_dr_table_create(domain->get(), level);
+    if (table == nullptr) {
+        return tl::unexpected(
+            failure(errno, fmt::format("mlx5dv_dr_table_create({} level {})", name_of(domain->type()), level)));
+    }
+    return std::shared_ptr<Table>(new Table(std::move(domain), table, level));
+}
+
+Table::Table(std::shared_ptr<Domain> domain, mlx5dv_dr_table* table, std::uint32_t level) noexcept
+    : domain_(std::move(domain)), table_(table), level_(level) {}
+
+Table::~Table() { note_destroyed(mlx5dv_dr_table_destroy(table_)); }
+
+}  // namespace ovsdr::dr
