@@ -1,0 +1,47 @@
+#include "datapath/steering/dr_matcher.hpp"
+
+#include "datapath/steering/steering_impl.hpp"
+
+namespace ovsdr::soft {
+
+int Matcher::create(Table& table, std::uint16_t priority, std::uint8_t criteria, std::span<const std::uint8_t> given,
+                    std::unique_ptr<Matcher>& matcher) {
+    const MatchSpec spec{.domain = table.domain().type(),
+                         .root = table.root(),
+                         .criteria = criteria,
+                         .profile = &table.domain().steering().profile()};
+    MatchMask mask;
+    if (const int error = make_mask(spec, given, mask); error != 0) return error;
+    auto view = std::make_unique<MatcherView>(mask.key);
+    view->priority = priority;
+    matcher.reset(new Matcher(table, mask, std::move(view)));
+    return 0;
+}
+
+Matcher::Matcher(Table& table, const MatchMask& mask, std::unique_ptr<MatcherView> view)
+    : table_(table), mask_(mask), view_(view.release()) {
+    table.refer();
+    Steering::Impl& impl = table.domain().steering().impl();
+    {
+        const Steering::Impl::Change change(impl);
+        impl.add_matcher(*this, table.walked(), table.published());
+    }
+    const std::lock_guard lock(table.domain().tables_mutex());
+    table.matchers().push_back(this);
+}
+
+Matcher::~Matcher() {
+    Steering::Impl& impl = table_.domain().steering().impl();
+    {
+        const std::lock_guard lock(table_.domain().tables_mutex());
+        std::erase(table_.matchers(), this);
+    }
+    {
+        const Steering::Impl::Change change(impl);
+        impl.remove_matcher(*this, table_.walked(), table_.published());
+        impl.rcu.retire(view_);
+    }
+    table_.forget();
+}
+
+}  // namespace ovsdr::soft

@@ -1,0 +1,46 @@
+// A DR matcher: one mask at one priority of a table; its rules are values of that mask.
+//
+// Refers to its table; EBUSY while a rule lives. The newest of a priority is walked first, as in rdma-core 44 (its man
+// page leaves the order open).
+//
+// Threads: any.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "datapath/steering/dr_table.hpp"
+#include "datapath/steering/match.hpp"
+
+namespace ovsdr::soft {
+
+class Rule;
+
+class Matcher : public Referenced {
+public:
+    /// Errors: make_mask()'s. `criteria` 0 takes every packet.
+    [[nodiscard]] static int create(Table& table, std::uint16_t priority, std::uint8_t criteria,
+                                    std::span<const std::uint8_t> mask, std::unique_ptr<Matcher>& matcher);
+    ~Matcher();
+    Matcher(const Matcher&) = delete;
+    Matcher& operator=(const Matcher&) = delete;
+
+    [[nodiscard]] Table& table() const noexcept { return table_; }
+    [[nodiscard]] std::uint16_t priority() const noexcept { return view_->priority; }
+    [[nodiscard]] const MatchMask& mask() const noexcept { return mask_; }
+    [[nodiscard]] MatcherView& view() const noexcept { return *view_; }
+
+    /// The first of a chain through Rule::next(); guarded by the domain's tables_mutex().
+    [[nodiscard]] Rule*& rules() noexcept { return rules_; }
+
+private:
+    Matcher(Table& table, const MatchMask& mask, std::unique_ptr<MatcherView> view);
+
+    Table& table_;
+    MatchMask mask_;
+    MatcherView* view_;  // retired, not deleted
+    Rule* rules_ = nullptr;
+};
+
+}  // namespace ovsdr::soft

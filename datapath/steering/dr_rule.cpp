@@ -1,0 +1,103 @@
+#include "datapath/steering/dr_rule.hpp"
+
+#include <algorithm>
+#include <cerrno>
+
+#include "datapath/steering/rule_compile.hpp"
+#include "datapath/steering/steering_impl.hpp"
+
+namespace ovsdr::soft {
+namespace {
+
+void hold_queues(std::span<Action* const> actions) noexcept {
+    for (const Action* action : actions) {
+        if (action->queue.hold != nullptr) action->queue.hold(action->queue.object);
+        hold_queues(action->branches);
+    }
+}
+
+void release_queues(std::span<Action* const> actions) noexcept {
+    for (const Action* action : actions) {
+        if (action->queue.release != nullptr) action->queue.release(action->queue.object);
+        release_queues(action->branches);
+    }
+}
+
+[[nodiscard]] bool reaches_queue(std::span<Action* const> actions) noexcept {
+    return std::any_of(actions.begin(), actions.end(), [](const Action* action) {
+        return action->type == ActionType::qp || reaches_queue(action->branches);
+    });
+}
+
+}  // namespace
+
+int Rule::create(Matcher& matcher, std::span<const std::uint8_t> given, std::span<Action* const> actions,
+                 std::unique_ptr<Rule>& rule) {
+    Key value;
+    if (const int error = make_value(matcher.mask(), given, value); error != 0) return error;
+    const std::uint8_t sides = sides_of(matcher, value);
+    if (const int error = check_actions(matcher, sides, actions); error != 0) return error;
+    std::unique_ptr<RuleNode> node = matcher.view().rules.make_node(value);
+    node->sides = sides;
+    std::unique_ptr<Rule> made(new Rule(matcher, actions));
+    Steering::Impl& impl = matcher.table().domain().steering().impl();
+    for (const Action* action : actions) {
+        if (action->type != ActionType::qp) continue;
+        if (const int error = impl.acquire_destination(action->queue.sink, made->destination_); error != 0) return error;
+    }
+    compile_actions(matcher, actions, made->destination_, *node);
+    if (const int error = made->install(std::move(node)); error != 0) return error;
+    rule = std::move(made);
+    return 0;
+}
+
+Rule::Rule(Matcher& matcher, std::span<Action* const> actions)
+    : matcher_(matcher),
+      actions_(std::make_unique<Action*[]>(actions.size())),
+      action_count_(static_cast<std::uint32_t>(actions.size())) {
+    std::copy(actions.begin(), actions.end(), actions_.get());
+    matcher.refer();
+    for (Action* action : actions) action->refer();
+    hold_queues(actions);
+}
+
+int Rule::install(std::unique_ptr<RuleNode> node) {
+    Domain& domain = matcher_.table().domain();
+    Steering::Impl& impl = domain.steering().impl();
+    const bool unique = matcher_.table().root() || !domain.duplicates_allowed();
+    const std::lock_guard chain(domain.tables_mutex());
+    const Steering::Impl::Change change(impl);
+    if (unique && matcher_.view().rules.contains(*node)) return EEXIST;
+    RuleNode* inserted = node.get();
+    matcher_.view().rules.insert(node, impl.rcu);
+    node_ = inserted;
+    link();
+    return 0;
+}
+
+void Rule::link() noexcept {
+    next_ = matcher_.rules();
+    if (next_ != nullptr) next_->previous_ = this;
+    matcher_.rules() = this;
+}
+
+Rule::~Rule() {
+    Domain& domain = matcher_.table().domain();
+    Steering::Impl& impl = domain.steering().impl();
+    if (node_ != nullptr) {
+        const std::lock_guard chain(domain.tables_mutex());
+        (previous_ == nullptr ? matcher_.rules() : previous_->next_) = next_;
+        if (next_ != nullptr) next_->previous_ = previous_;
+        const Steering::Impl::Change change(impl);
+        matcher_.view().rules.remove(node_, impl.rcu);
+    }
+    if (reaches_queue(actions())) {
+        if (node_ != nullptr) domain.steering().synchronize();
+        if (destination_ != 0) impl.release_destination(destination_);
+        release_queues(actions());
+    }
+    for (Action* action : actions()) action->forget();
+    matcher_.forget();
+}
+
+}  // namespace ovsdr::soft

@@ -1,0 +1,50 @@
+// A DR rule: a value under its matcher's mask, and the actions of packets that equal it.
+//
+// The list of actions is validated as libmlx5 does (each FDB rule for the wire's side and for the vports', unless its
+// source settles one) and compiled into a Program. When create() returns, packets meet the rule; when the rule is
+// destroyed, the next ones do not, and queues that it led to have seen their last packet.
+//
+// Errors: make_value()'s; EINVAL (foreign domain, destination level not higher, one action too often, no usable queue),
+// EOPNOTSUPP (an order that the state machine refuses), ENOTSUP (an action that root tables lack), EEXIST (duplicates,
+// where they are disallowed, and in root tables).
+// Threads: any.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "datapath/steering/dr_action.hpp"
+#include "datapath/steering/dr_matcher.hpp"
+
+namespace ovsdr::soft {
+
+class Rule {
+public:
+    [[nodiscard]] static int create(Matcher& matcher, std::span<const std::uint8_t> value,
+                                    std::span<Action* const> actions, std::unique_ptr<Rule>& rule);
+    ~Rule();
+    Rule(const Rule&) = delete;
+    Rule& operator=(const Rule&) = delete;
+
+    [[nodiscard]] Matcher& matcher() const noexcept { return matcher_; }
+    [[nodiscard]] std::span<Action* const> actions() const noexcept { return {actions_.get(), action_count_}; }
+    [[nodiscard]] const RuleNode& node() const noexcept { return *node_; }
+    [[nodiscard]] Rule* next() const noexcept { return next_; }
+
+private:
+    Rule(Matcher& matcher, std::span<Action* const> actions);
+    [[nodiscard]] int install(std::unique_ptr<RuleNode> node);
+    void link() noexcept;
+
+    Matcher& matcher_;
+    RuleNode* node_ = nullptr;
+    Rule* previous_ = nullptr;
+    Rule* next_ = nullptr;
+    std::unique_ptr<Action*[]> actions_;
+    std::uint32_t action_count_ = 0;
+    std::uint16_t destination_ = 0;  // of the queue that the rule leads to
+};
+
+}  // namespace ovsdr::soft

@@ -1,0 +1,31 @@
+#include "datapath/steering/dr_table.hpp"
+
+#include "datapath/steering/steering_impl.hpp"
+
+namespace ovsdr::soft {
+
+Table::Table(Domain& domain, std::uint32_t level) : domain_(domain), level_(level) {
+    if (!root()) view_ = new TableView(domain.type());
+    const std::lock_guard lock(domain.tables_mutex());
+    domain.tables().push_back(this);
+    domain.refer();
+}
+
+Table::~Table() {
+    if (view_ != nullptr) domain_.steering().impl().rcu.retire(view_);
+    const std::lock_guard lock(domain_.tables_mutex());
+    std::erase(domain_.tables(), this);
+    domain_.forget();
+}
+
+std::vector<Matcher*>& Table::walked() noexcept {
+    if (!root()) return walked_;
+    return domain_.steering().impl().root_matchers[static_cast<unsigned>(domain_.type())];
+}
+
+std::atomic<const MatcherList*>& Table::published() noexcept {
+    if (!root()) return view_->matchers;
+    return domain_.steering().impl().root_lists[static_cast<unsigned>(domain_.type())];
+}
+
+}  // namespace ovsdr::soft

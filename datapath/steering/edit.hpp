@@ -1,0 +1,70 @@
+// Modify-header actions: the device's 64-bit commands (SET, ADD, COPY) compiled into edits of headers and registers.
+//
+// An edit of a header that the packet does not have does nothing, as in hardware; no edit reaches L4 of a fragment.
+// Checksums of IPv4, TCP, UDP and ICMPv6 are fixed up incrementally; an absent UDP checksum stays absent.
+//
+// Errors are libmlx5's: EINVAL (unknown field, too long, ADD elsewhere than TTL, hop limit, sequence and acknowledgement
+// number, reg_a outside NIC_TX, TCP with UDP), ENOTSUP (IPv4 with IPv6), EOPNOTSUPP (unknown command; reg_b, whose way
+// into a completion we lack).
+// Source: set_action_in, add_action_in, copy_action_in; dr_action.c, dr_ste_v1.c of rdma-core.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "datapath/steering/key.hpp"
+#include "datapath/steering/match.hpp"
+
+namespace ovsdr::soft {
+
+struct EditField;
+
+/// One command. `destination` bits [offset, offset + length) get the constant, the sum, or the source's bits.
+struct Edit {
+    enum class Kind : std::uint8_t { set, add, copy } kind;
+    const EditField* destination;
+    const EditField* source;        ///< copy
+    std::uint8_t offset, source_offset, length;
+    std::uint32_t data;
+};
+
+class EditList {
+public:
+    /// `commands` are big-endian, in the order of the application.
+    [[nodiscard]] static int compile(DomainType domain, std::span<const std::uint64_t> commands,
+                                     std::shared_ptr<const EditList>& list);
+
+    /// Edits the headers only. `registers` is read by copies. One frame, writable, `size` bytes.
+    void apply(std::uint8_t* frame, std::uint32_t size, const Key& registers) const noexcept;
+
+    /// Edits the registers of `key`; a COPY from a header reads the frame as it is now. Call before apply().
+    void apply_registers(Key& key, const std::uint8_t* frame, std::uint32_t size) const noexcept;
+
+    [[nodiscard]] bool edits_headers() const noexcept { return edits_headers_; }
+    [[nodiscard]] bool edits_registers() const noexcept { return edits_registers_; }
+    /// Whether the same edits can be repeated on another packet of the same flow without its registers.
+    [[nodiscard]] bool repeatable() const noexcept { return repeatable_; }
+
+    /// Bits of the packet's Key that are no function of the Key alone, or only if the packet has the header.
+    [[nodiscard]] const Key& taint() const noexcept { return taint_; }
+
+    [[nodiscard]] const std::vector<Edit>& edits() const noexcept { return edits_; }
+
+private:
+    [[nodiscard]] int add(DomainType domain, std::uint64_t command);
+    [[nodiscard]] int check_types() const noexcept;
+    void note_effect(const Edit& edit) noexcept;
+
+    std::vector<Edit> edits_;
+    Key taint_{};
+    bool edits_headers_ = false;
+    bool edits_registers_ = false;
+    bool repeatable_ = true;
+};
+
+/// For dumps.
+[[nodiscard]] const char* name_of(const EditField* field) noexcept;
+
+}  // namespace ovsdr::soft

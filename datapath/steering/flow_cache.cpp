@@ -1,0 +1,68 @@
+#include "datapath/steering/flow_cache.hpp"
+
+#include <emmintrin.h>
+
+#include <algorithm>
+#include <new>
+
+namespace ovsdr::soft {
+namespace {
+
+constexpr std::size_t huge_page = std::size_t{2} << 20;
+
+[[nodiscard]] void* map(std::size_t size) {
+    void* memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) throw std::bad_alloc();
+    if (size >= huge_page) ::madvise(memory, size, MADV_HUGEPAGE);
+    return memory;
+}
+
+}  // namespace
+
+FlowCache::FlowCache() : tags_(static_cast<std::uint32_t*>(map(length * sizeof(std::uint32_t)))) {
+    try {
+        lines_ = static_cast<Line*>(map(length * sizeof(Line)));
+    } catch (...) {
+        ::munmap(tags_, length * sizeof(std::uint32_t));
+        throw;
+    }
+}
+
+FlowCache::~FlowCache() {
+    ::munmap(lines_, length * sizeof(Line));
+    ::munmap(tags_, length * sizeof(std::uint32_t));
+}
+
+unsigned FlowCache::matching(std::uint32_t hash) const noexcept {
+    const auto* set = reinterpret_cast<const __m128i*>(tags_ + set_of(hash));
+    const __m128i tag = _mm_set1_epi32(static_cast<int>(tag_of(hash)));
+    const int low = _mm_movemask_ps(_mm_castsi128_ps(_mm_cmpeq_epi32(_mm_load_si128(set), tag)));
+    const int high = _mm_movemask_ps(_mm_castsi128_ps(_mm_cmpeq_epi32(_mm_load_si128(set + 1), tag)));
+    return static_cast<unsigned>(low | high << 4);
+}
+
+const FlowCache::Line* FlowCache::find(std::uint32_t hash, std::uint64_t epoch, std::uint64_t entrance,
+                                       std::span<const std::uint64_t> words) const noexcept {
+    for (unsigned left = matching(hash); left != 0; left &= left - 1) {
+        const Line& line = lines_[set_of(hash) + __builtin_ctz(left)];
+        if (holds(line, epoch, entrance, words)) return &line;
+    }
+    return nullptr;
+}
+
+void FlowCache::insert(std::uint32_t hash, std::uint64_t epoch, std::uint64_t entrance,
+                       std::span<const std::uint64_t> words, std::span<const Op> ops) noexcept {
+    const std::uint32_t set = set_of(hash);
+    unsigned way = 0;
+    while (way < ways && tags_[set + way] != 0 && lines_[set + way].epoch == epoch) ++way;
+    if (way == ways) way = victim_++ % ways;
+    Line& line = lines_[set + way];
+    line.epoch = epoch;
+    line.entrance = entrance;
+    std::copy(words.begin(), words.end(), line.words);
+    line.op_count = static_cast<std::uint32_t>(ops.size());
+    std::copy(ops.begin(), ops.end(), line.ops);
+    tags_[set + way] = tag_of(hash);
+}
+
+}  // namespace ovsdr::soft

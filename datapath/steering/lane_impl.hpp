@@ -1,0 +1,98 @@
+// The inside of a Lane.
+//
+// process() takes a batch through four steps: read the headers and hash what the masks look at; find the cache's set;
+// find the line; then, in order, run the line's trace on runs of packets that share it. A packet without a line walks
+// the tables (walk.cpp), which does to it what its rules say and leaves a trace in the cache if the outcome is a function of
+// what the masks look at.
+//
+// Threads: the lane's worker.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "datapath/steering/flow_cache.hpp"
+#include "datapath/steering/steering_impl.hpp"
+
+namespace ovsdr::soft {
+
+/// By what a packet came in: part of the cache's key.
+struct Entrance {
+    VportId source;
+    bool from_queue;
+    std::uint32_t sqn;
+
+    [[nodiscard]] std::uint64_t packed() const noexcept {
+        return static_cast<std::uint64_t>(from_queue) << 48 | static_cast<std::uint64_t>(source.value) << 32 | sqn;
+    }
+};
+
+class Lane::Impl {
+public:
+    Impl(Steering& steering, unsigned worker);
+    ~Impl();
+
+    void process(const Entrance& entrance, rte_mbuf** packets, unsigned length) noexcept;
+    void flush() noexcept;
+
+    /// Frees `length` packets and counts them.
+    void drop(DropReason reason, rte_mbuf** packets, unsigned length) noexcept;
+
+    /// Queues for a destination; takes ownership.
+    void output(std::uint16_t destination, rte_mbuf* const* packets, unsigned length) noexcept {
+        Batch& batch = batches_[destination];
+        unsigned held = pending_[destination];
+        if (held == 0) dirty_[dirty_length_++] = destination;
+        for (unsigned i = 0; i < length; ++i) {
+            if (held == batch_length) {
+                deliver(destination, held);
+                held = 0;
+            }
+            batch.packets[held++] = packets[i];
+        }
+        pending_[destination] = static_cast<std::uint8_t>(held);
+    }
+
+    /// Runs a trace, or a stretch of one, on packets that it gives away.
+    void execute(std::span<const Op> ops, rte_mbuf** packets, unsigned length) noexcept;
+
+    /// Runs one op that keeps its packets; returns how many are left (a copy may find its pool empty).
+    /// `registers` is what edits copy from.
+    [[nodiscard]] unsigned apply(const Op& op, rte_mbuf** packets, unsigned length, const Key* registers) noexcept;
+
+    [[nodiscard]] Steering::Impl& steering() noexcept { return steering_; }
+    [[nodiscard]] unsigned worker() const noexcept { return worker_; }
+
+private:
+    struct Batch {
+        std::array<rte_mbuf*, batch_length> packets;
+    };
+    struct Lookup {
+        alignas(64) std::array<std::uint64_t, FlowCache::max_words> words;
+        std::uint32_t hash;
+        const FlowCache::Line* line;
+    };
+
+    [[nodiscard]] unsigned read_headers(const Entrance& entrance, rte_mbuf** packets, unsigned length) noexcept;
+    void set_source_words(const Entrance& entrance, Key& key) const noexcept;
+    void run(const Entrance& entrance, rte_mbuf** packets, unsigned length) noexcept;
+    void miss(const Entrance& entrance, unsigned index, rte_mbuf* packet) noexcept;
+    void deliver(std::uint16_t destination, unsigned length) noexcept;
+    [[nodiscard]] unsigned edit(const Op& op, rte_mbuf** packets, unsigned length, const Key& registers) noexcept;
+
+    Steering::Impl& steering_;
+    unsigned worker_;
+    std::uint64_t epoch_ = 0;        // of the batch under way
+    const MaskedWords* cached_by_ = nullptr;
+    FlowCache cache_;
+    std::array<Key, batch_length> keys_;
+    std::array<Lookup, batch_length> lookups_;
+    std::unique_ptr<Batch[]> batches_;
+    std::array<std::uint8_t, max_destinations> pending_{};
+    std::array<std::uint16_t, max_destinations> dirty_;
+    unsigned dirty_length_ = 0;
+};
+
+}  // namespace ovsdr::soft

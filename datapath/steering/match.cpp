@@ -1,0 +1,153 @@
+#include "datapath/steering/match.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+namespace ovsdr::soft {
+namespace {
+
+using Bytes = std::array<std::uint8_t, sizeof(Key)>;
+using Parameters = std::array<std::uint8_t, match_param_size>;
+
+struct Range {
+    unsigned offset, size;
+    std::uint8_t bits;
+};
+
+/// What packets are parsed into; everything else in a mask is refused.
+constexpr Range matched_fields[] = {
+    {key_offset::smac, 24, 0xff},              // to tcp_dport
+    {key_offset::ihl, 1, 0xf0},
+    {key_offset::ttl, 37, 0xff},               // to the end of the outer block
+    {key_offset::source_sqn + 1, 3, 0xff},
+    {key_offset::source_port, 2, 0xff},
+    {key_offset::second_vlan, 2, 0xff},
+    {key_offset::second_qualifier, 1, second_cvlan_bit | second_svlan_bit},
+    {key_offset::icmp, 12, 0xff},
+    {key_offset::reg_c_7, 36, 0xff},
+};
+
+constexpr Bytes matched_bits = [] {
+    Bytes bits{};
+    for (const Range& range : matched_fields) {
+        for (unsigned i = 0; i < range.size; ++i) bits[range.offset + i] = range.bits;
+    }
+    return bits;
+}();
+
+[[nodiscard]] bool block_enabled(std::uint8_t enabled, unsigned match_offset) noexcept {
+    return (enabled >> (match_offset / 64) & 1) != 0;
+}
+
+/// The enabled blocks' double words at their places; false when bits are left that have none.
+[[nodiscard]] bool gather(std::uint8_t enabled, std::span<const std::uint8_t> given, Key& key) noexcept {
+    Parameters parameters{};
+    std::copy(given.begin(), given.end(), parameters.begin());
+    key = Key{};
+    bool complete = true;
+    for (unsigned offset = 0; offset < match_param_size; offset += 4) {
+        if (!block_enabled(enabled, offset)) continue;
+        const int place = key_offset_of(offset);
+        if (place >= 0) {
+            std::memcpy(key.bytes() + place, &parameters[offset], 4);
+        } else {
+            complete = complete && std::all_of(&parameters[offset], &parameters[offset] + 4,
+                                               [](std::uint8_t byte) { return byte == 0; });
+        }
+    }
+    return complete;
+}
+
+[[nodiscard]] bool any(const Key& key, unsigned offset, unsigned size) noexcept {
+    return std::any_of(key.bytes() + offset, key.bytes() + offset + size, [](std::uint8_t byte) { return byte != 0; });
+}
+
+[[nodiscard]] bool any(const Key& key) noexcept { return any(key, 0, sizeof key); }
+
+[[nodiscard]] unsigned ip_version(const Key& key) noexcept {
+    return (key.bytes()[key_offset::l3_flags] & ip_version_bits) >> 1;
+}
+
+/// L3 and L4 fields that a builder takes only under a known IP version.
+[[nodiscard]] bool any_ip_field(const Key& key) noexcept {
+    return any(key, key_offset::ip_protocol, 2) || any(key, key_offset::tcp_flags, 45) ||
+           (key.bytes()[key_offset::l3_flags] & (frag_bit | 1)) != 0;
+}
+
+[[nodiscard]] int check_ip_version(const Key& key) noexcept {
+    switch (ip_version(key)) {
+        case 0: return any_ip_field(key) ? EOPNOTSUPP : 0;
+        case 4:
+            return any(key, key_offset::source_ip, 12) || any(key, key_offset::destination_ip, 12) ? EOPNOTSUPP : 0;
+        case 6: return any(key, key_offset::ihl, 1) ? EOPNOTSUPP : 0;
+        default: return EOPNOTSUPP;
+    }
+}
+
+/// One builder takes either ICMP or ICMPv6; ConnectX-5 needs a parser profile for both that it does not have by default.
+[[nodiscard]] int check_icmp(const MatchSpec& spec, const Key& key) noexcept {
+    const bool v4 = any(key, key_offset::icmp, 2) || any(key, key_offset::icmp_data, 4);
+    const bool v6 = any(key, key_offset::icmp + 2, 2) || any(key, key_offset::icmpv6_data, 4);
+    if ((v4 && v6) || ((v4 || v6) && spec.profile->steering_format == 0)) return EOPNOTSUPP;
+    return 0;
+}
+
+[[nodiscard]] int check_source(const MatchSpec& spec, const Key& key) noexcept {
+    const std::uint16_t port = load_be16(key.bytes() + key_offset::source_port);
+    if (port != 0 && port != 0xffff) return EOPNOTSUPP;
+    const bool any_source = port != 0 || any(key, key_offset::source_sqn, 4);
+    return any_source && spec.domain == DomainType::nic_tx ? EOPNOTSUPP : 0;
+}
+
+void widen_qualifier(std::uint8_t& byte, std::uint8_t pair) noexcept {
+    if ((byte & pair) != 0) byte |= pair;
+}
+
+/// As the builders write a tag: the C bit wins, and none of both is "untagged".
+void narrow_qualifier(std::uint8_t& byte, std::uint8_t c_bit, std::uint8_t s_bit) noexcept {
+    if ((byte & c_bit) != 0) byte = static_cast<std::uint8_t>(byte & ~s_bit);
+}
+
+[[nodiscard]] bool within(const Key& value, const Key& mask) noexcept {
+    for (unsigned i = 0; i < Key::length; ++i) {
+        if ((value.words[i] & ~mask.words[i]) != 0) return false;
+    }
+    return true;
+}
+
+}  // namespace
+
+int make_mask(const MatchSpec& spec, std::span<const std::uint8_t> given, MatchMask& mask) noexcept {
+    if ((spec.criteria & 0x80) != 0 || given.size() > match_param_size) return EINVAL;
+    mask.criteria = spec.criteria;
+    mask.root = spec.root;
+    if (!gather(spec.criteria, given, mask.given)) return EOPNOTSUPP;
+    for (unsigned i = 0; i < sizeof(Key); ++i) {
+        if ((mask.given.bytes()[i] & ~matched_bits[i]) != 0) return EOPNOTSUPP;
+    }
+    if (const int error = check_source(spec, mask.given); error != 0) return error;
+    if (spec.criteria != 0 && !any(mask.given)) return EINVAL;
+    mask.key = mask.given;
+    if (spec.root) return 0;
+    if (const int error = check_ip_version(mask.given); error != 0) return error;
+    if (const int error = check_icmp(spec, mask.given); error != 0) return error;
+    std::uint8_t* bytes = mask.key.bytes();
+    if (ip_version(mask.given) != 0) bytes[key_offset::l3_flags] |= ip_version_bits;
+    widen_qualifier(bytes[key_offset::l3_flags], cvlan_bit | svlan_bit);
+    widen_qualifier(bytes[key_offset::second_qualifier], second_cvlan_bit | second_svlan_bit);
+    return 0;
+}
+
+int make_value(const MatchMask& mask, std::span<const std::uint8_t> given, Key& value) noexcept {
+    if (given.size() > match_param_size || (!mask.root && given.size() % 4 != 0)) return EINVAL;
+    if (!gather(mask.criteria, given, value) || !within(value, mask.given)) return EINVAL;
+    if (mask.root) return 0;
+    if (ip_version(value) != ip_version(mask.given)) return EOPNOTSUPP;
+    std::uint8_t* bytes = value.bytes();
+    narrow_qualifier(bytes[key_offset::l3_flags], cvlan_bit, svlan_bit);
+    narrow_qualifier(bytes[key_offset::second_qualifier], second_cvlan_bit, second_svlan_bit);
+    return 0;
+}
+
+}  // namespace ovsdr::soft

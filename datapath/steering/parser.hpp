@@ -1,0 +1,33 @@
+// Reads a frame's headers into a Key, once.
+//
+// Never reads past the frame. A header that is cut short, or whose own length fields contradict the frame, leaves its
+// fields 0 and ends the parse: no field is ever invented. Fragments have ip fields and the frag bit but no L4. IPv6
+// extension headers (hop-by-hop, routing, destination, AH, fragment) are skipped; of a later fragment ip_protocol is 44.
+// Two VLAN tags are looked through; ethertype is the one behind them.
+#pragma once
+
+#include <cstdint>
+
+#include "datapath/steering/key.hpp"
+
+namespace ovsdr::soft {
+
+/// Where the headers of a frame begin, for those who rewrite it; 0 = not there.
+struct Headers {
+    std::uint16_t type;         ///< the ethertype behind the VLAN tags
+    std::uint16_t vlan;         ///< the first tag; its TCI is at vlan + 2
+    std::uint16_t l3;
+    std::uint16_t l4;           ///< only with a complete TCP, UDP, ICMP or ICMPv6 header; first fragments have one
+    std::uint8_t l3_version;    ///< 4, 6
+    std::uint8_t l4_protocol;
+    bool fragment;              ///< its L4 header is there for the sake of checksums only
+};
+
+/// Fills the outer block, second VLAN and ICMP words of `key` (which need not be initialised); leaves source and
+/// registers 0. False for what is no Ethernet frame: shorter than 14 bytes.
+bool parse(const std::uint8_t* frame, std::uint32_t size, Key& key) noexcept;
+
+/// The same walk over the headers, giving their places. Threads: any.
+[[nodiscard]] Headers locate(const std::uint8_t* frame, std::uint32_t size) noexcept;
+
+}  // namespace ovsdr::soft

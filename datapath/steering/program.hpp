@@ -1,0 +1,74 @@
+// What a rule does, compiled when the rule is created; and what a whole traversal does, composed from that.
+//
+// A rule's Program is a few Ops in the order the hardware works in (pop, count, edit, push; STE v0 counts first), whatever order the
+// application listed its actions in, and one End: where the packet goes next. A Trace is a flat list of Ops only: the
+// flow cache keeps one per line and runs it on every packet that meets the line.
+//
+// Lifetime: Ops point into objects that the rule's node keeps alive until a grace period after its removal.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "datapath/steering/counter.hpp"
+#include "datapath/vport_id.hpp"
+
+namespace ovsdr::soft {
+
+class EditList;
+class TableView;
+struct ArrayProgram;
+
+enum class OpCode : std::uint8_t {
+    count,      ///< object: CounterBulk, value: index
+    edit,       ///< object: EditList
+    push_vlan,  ///< value: ethertype << 16 | TCI
+    pop_vlan,
+    tag,        ///< value: 24 bits
+    output,     ///< destination; the packet is given away
+    copy_out,   ///< destination; a reference is given away and the packet goes on
+    drop,       ///< value: DropReason
+    fork,       ///< the next `value` ops run on a reference of their own, which they give away
+};
+
+enum class DropReason : std::uint8_t { by_rule, no_vport, nic_rx_miss, malformed, no_buffer, loop };
+inline constexpr unsigned drop_reasons = 6;
+
+struct Op {
+    OpCode code;
+    std::uint8_t unused = 0;
+    std::uint16_t destination = 0;  ///< index into the Steering's destinations
+    std::uint32_t value = 0;
+    const void* object = nullptr;
+};
+static_assert(sizeof(Op) == 16);
+
+enum class EndKind : std::uint8_t { miss, drop, table, root_table, vport, destination, array };
+
+struct End {
+    EndKind kind = EndKind::miss;
+    std::uint16_t priority = 0;            ///< root_table: go on at matchers of this priority or later
+    VportId vport{0};
+    std::uint16_t destination = 0;
+    const TableView* table = nullptr;
+    const ArrayProgram* array = nullptr;
+};
+
+/// A dest_array: counters bump first, then each branch gets the packet.
+struct ArrayProgram {
+    std::vector<Op> counts;
+    std::vector<End> branches;
+    std::vector<std::shared_ptr<const void>> kept;
+};
+
+inline constexpr unsigned max_rule_ops = 8;  ///< tag, counter, edit, two pops, two pushes
+
+struct Program {
+    End end;
+    std::uint8_t length = 0;
+    bool rewrites = false;  ///< some op changes headers that a later table may match on
+    Op ops[max_rule_ops];
+};
+
+}  // namespace ovsdr::soft

@@ -1,0 +1,127 @@
+#include "datapath/steering/rule_table.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace ovsdr::soft {
+namespace {
+
+constexpr std::uint64_t free_slot = 0;
+constexpr std::uint64_t grave = 1;  ///< no node sits at this address
+constexpr std::uint64_t pointer_bits = 0x0000ffffffffffffULL;
+constexpr std::uint32_t seed = 0x5bd1e995;
+
+[[nodiscard]] RuleNode* node_in(std::uint64_t packed) noexcept {
+    return reinterpret_cast<RuleNode*>(packed & pointer_bits);
+}
+
+}  // namespace
+
+RuleTable::RuleTable(const Key& mask) : mask_(mask), slots_(make_slots(8).release()) {}
+
+RuleTable::~RuleTable() {
+    const std::unique_ptr<Slots> slots(slots_.load(std::memory_order_relaxed));
+    for (std::uint64_t i = 0; i <= slots->mask; ++i) {
+        const std::uint64_t packed = slots->slots[i].load(std::memory_order_relaxed);
+        if (packed == free_slot || packed == grave) continue;
+        for (RuleNode* node = node_in(packed); node != nullptr;) delete std::exchange(node, node->next_duplicate);
+    }
+}
+
+std::uint64_t RuleTable::pack(const RuleNode* node) noexcept {
+    return static_cast<std::uint64_t>(node->hash >> 16) << 48 | reinterpret_cast<std::uint64_t>(node);
+}
+
+std::unique_ptr<RuleTable::Slots> RuleTable::make_slots(std::uint64_t length) {
+    auto slots = std::make_unique<Slots>();
+    slots->mask = length - 1;
+    slots->slots = std::make_unique<std::atomic<std::uint64_t>[]>(length);
+    return slots;
+}
+
+void RuleTable::place(Slots& slots, std::uint64_t packed, std::uint32_t hash) noexcept {
+    std::uint64_t at = hash & slots.mask;
+    while (slots.slots[at].load(std::memory_order_relaxed) > grave) at = (at + 1) & slots.mask;
+    slots.slots[at].store(packed, std::memory_order_release);
+}
+
+const RuleNode* RuleTable::find(const Key& key) const noexcept {
+    const std::uint32_t hash = mask_.hash(key, seed);
+    const Slots* slots = slots_.load(std::memory_order_acquire);
+    for (std::uint64_t at = hash & slots->mask;; at = (at + 1) & slots->mask) {
+        const std::uint64_t packed = slots->slots[at].load(std::memory_order_acquire);
+        if (packed == free_slot) return nullptr;
+        if (packed >> 48 != hash >> 16 || packed == grave) continue;
+        const RuleNode* node = node_in(packed);
+        if (node->hash == hash && mask_.equal(key, node->words)) return node;
+    }
+}
+
+std::unique_ptr<RuleNode> RuleTable::make_node(const Key& value) const {
+    auto node = std::make_unique<RuleNode>();
+    node->hash = mask_.extract(value, seed, node->words);
+    node->word_count = static_cast<std::uint8_t>(mask_.length);
+    return node;
+}
+
+std::atomic<std::uint64_t>* RuleTable::slot_of(const RuleNode& node) const noexcept {
+    Slots* slots = slots_.load(std::memory_order_relaxed);
+    for (std::uint64_t at = node.hash & slots->mask;; at = (at + 1) & slots->mask) {
+        const std::uint64_t packed = slots->slots[at].load(std::memory_order_relaxed);
+        if (packed == free_slot) return nullptr;
+        if (packed == grave) continue;
+        const RuleNode* other = node_in(packed);
+        if (other->hash == node.hash && std::equal(node.words, node.words + node.word_count, other->words)) {
+            return &slots->slots[at];
+        }
+    }
+}
+
+bool RuleTable::contains(const RuleNode& node) const noexcept { return slot_of(node) != nullptr; }
+
+void RuleTable::insert(std::unique_ptr<RuleNode>& node, Rcu& rcu) {
+    if (const auto* slot = slot_of(*node); slot != nullptr) {
+        RuleNode* other = node_in(slot->load(std::memory_order_relaxed));
+        while (other->next_duplicate != nullptr) other = other->next_duplicate;
+        other->next_duplicate = node.release();
+        length_.fetch_add(1, std::memory_order_relaxed);
+        return;
+    }
+    if ((used_ + 1) * 2 > slots_.load(std::memory_order_relaxed)->mask + 1) grow(rcu);
+    const RuleNode* inserted = node.release();
+    place(*slots_.load(std::memory_order_relaxed), pack(inserted), inserted->hash);
+    ++used_;  // an upper bound: a reused grave is counted twice until the next rebuild
+    ++live_;
+    length_.fetch_add(1, std::memory_order_relaxed);
+}
+
+void RuleTable::grow(Rcu& rcu) {
+    Slots* old = slots_.load(std::memory_order_relaxed);
+    std::uint64_t length = 8;
+    while (length < (live_ + 1) * 4) length *= 2;
+    std::unique_ptr<Slots> bigger = make_slots(length);
+    for (std::uint64_t i = 0; i <= old->mask; ++i) {
+        const std::uint64_t packed = old->slots[i].load(std::memory_order_relaxed);
+        if (packed > grave) place(*bigger, packed, node_in(packed)->hash);
+    }
+    used_ = live_;
+    slots_.store(bigger.release(), std::memory_order_release);
+    rcu.retire(old);
+}
+
+void RuleTable::remove(RuleNode* node, Rcu& rcu) {
+    std::atomic<std::uint64_t>* slot = slot_of(*node);
+    RuleNode* first = node_in(slot->load(std::memory_order_relaxed));
+    if (first == node) {
+        slot->store(node->next_duplicate == nullptr ? grave : pack(node->next_duplicate), std::memory_order_release);
+        if (node->next_duplicate == nullptr) --live_;
+    } else {
+        while (first->next_duplicate != node) first = first->next_duplicate;
+        first->next_duplicate = node->next_duplicate;
+    }
+    length_.fetch_sub(1, std::memory_order_relaxed);
+    node->next_duplicate = nullptr;
+    rcu.retire(node);
+}
+
+}  // namespace ovsdr::soft

@@ -1,0 +1,79 @@
+// The rules of one matcher: a hash table that lanes read without a lock while writers change it.
+//
+// Open addressing over 64-bit slots (16 bits of hash, 48 of pointer): a look-up touches one line of slots and then the
+// node that matches. It doubles at half load, into a new array that is published whole; the old one is retired. Rules
+// with equal values hang behind the first one, which is the one that packets meet.
+//
+// Threads: find() from lanes that are online; everything else by one writer at a time.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include "datapath/steering/masked_words.hpp"
+#include "datapath/steering/program.hpp"
+#include "datapath/steering/rcu.hpp"
+
+namespace ovsdr::soft {
+
+/// Which packets a rule of the FDB exists for: those from the wire, those from vports. NIC domains use both bits.
+inline constexpr std::uint8_t side_wire = 1, side_vports = 2, side_both = 3;
+
+/// One rule as readers see it; immutable once inserted.
+struct RuleNode {
+    std::uint32_t hash = 0;
+    std::uint8_t sides = side_both;
+    std::uint8_t word_count = 0;
+    RuleNode* next_duplicate = nullptr;  ///< writers only
+    std::vector<std::shared_ptr<const void>> kept;
+    Program program;
+    std::uint64_t words[Key::length];
+};
+
+class RuleTable {
+public:
+    explicit RuleTable(const Key& mask);
+    ~RuleTable();
+    RuleTable(const RuleTable&) = delete;
+    RuleTable& operator=(const RuleTable&) = delete;
+
+    [[nodiscard]] const MaskedWords& mask() const noexcept { return mask_; }
+    [[nodiscard]] std::size_t length() const noexcept { return length_.load(std::memory_order_relaxed); }
+
+    /// The rule that `key` meets, or nullptr.
+    [[nodiscard]] const RuleNode* find(const Key& key) const noexcept;
+
+    /// Whether a rule has the node's value.
+    [[nodiscard]] bool contains(const RuleNode& node) const noexcept;
+
+    /// Allocates a node whose words are `value` masked. Throws std::bad_alloc.
+    [[nodiscard]] std::unique_ptr<RuleNode> make_node(const Key& value) const;
+
+    /// Takes ownership. Throws std::bad_alloc, then nothing has changed.
+    void insert(std::unique_ptr<RuleNode>& node, Rcu& rcu);
+
+    /// Unpublishes and retires.
+    void remove(RuleNode* node, Rcu& rcu);
+
+private:
+    struct Slots {
+        std::uint64_t mask;       ///< length - 1
+        std::unique_ptr<std::atomic<std::uint64_t>[]> slots;
+    };
+
+    [[nodiscard]] static std::uint64_t pack(const RuleNode* node) noexcept;
+    [[nodiscard]] static std::unique_ptr<Slots> make_slots(std::uint64_t length);
+    static void place(Slots& slots, std::uint64_t packed, std::uint32_t hash) noexcept;
+    /// The first node of the same value, and its slot; nullptr when there is none.
+    [[nodiscard]] std::atomic<std::uint64_t>* slot_of(const RuleNode& node) const noexcept;
+    void grow(Rcu& rcu);
+
+    MaskedWords mask_;
+    std::atomic<std::size_t> length_{0};  ///< rules, duplicates too
+    std::size_t used_ = 0;                ///< slots that are not free, graves too
+    std::size_t live_ = 0;                ///< slots that hold a node
+    std::atomic<Slots*> slots_;
+};
+
+}  // namespace ovsdr::soft

@@ -1,0 +1,180 @@
+#include "datapath/steering/steering.hpp"
+
+#include <algorithm>
+#include <cerrno>
+
+#include "datapath/steering/dr_matcher.hpp"
+#include "datapath/steering/steering_impl.hpp"
+
+namespace ovsdr::soft {
+
+Steering::Steering(const Profile& profile) : impl_(std::make_unique<Impl>(profile)) {}
+Steering::~Steering() = default;
+
+int Steering::attach(VportId vport, Sink sink) { return impl_->attach(vport, sink); }
+void Steering::detach(VportId vport) noexcept { impl_->detach(vport); }
+void Steering::cotenant_send_rule(std::uint32_t sqn, VportId vport) { impl_->set_send_rule(sqn, &vport); }
+void Steering::remove_cotenant_send_rule(std::uint32_t sqn) noexcept { impl_->set_send_rule(sqn, nullptr); }
+void Steering::set_cotenant_sink(Sink sink) noexcept { impl_->set_cotenant_sink(sink); }
+void Steering::synchronize() noexcept { impl_->rcu.synchronize(); }
+const Profile& Steering::profile() const noexcept { return impl_->profile; }
+
+Steering::Drops Steering::drops() const noexcept {
+    std::array<std::uint64_t, drop_reasons> sum{};
+    for (const Impl::WorkerDrops& worker : impl_->drops) {
+        for (unsigned i = 0; i < drop_reasons; ++i) sum[i] += worker.count[i].load(std::memory_order_relaxed);
+    }
+    const auto of = [&sum](DropReason reason) { return sum[static_cast<unsigned>(reason)]; };
+    return {.by_rule = of(DropReason::by_rule),
+            .no_vport = of(DropReason::no_vport),
+            .nic_rx_miss = of(DropReason::nic_rx_miss),
+            .malformed = of(DropReason::malformed),
+            .no_buffer = of(DropReason::no_buffer),
+            .loop = of(DropReason::loop)};
+}
+
+Steering::Impl::Impl(const Profile& chosen)
+    : profile(chosen),
+      cache_words(new MaskedWords),
+      slots_(std::make_unique<std::atomic<std::uint16_t>[]>(65536)),
+      send_rules_(new SendRules) {
+    for (auto& list : root_lists) list = new MatcherList;
+    for (auto& sink : sinks) sink = nullptr;
+    for (auto& worker : drops) {
+        for (auto& count : worker.count) count = 0;
+    }
+    destination_users_[cotenant_destination] = 1;
+}
+
+Steering::Impl::~Impl() {
+    for (auto& list : root_lists) delete list.load();
+    for (auto& sink : sinks) delete sink.load();
+    delete cache_words.load();
+    delete send_rules_.load();
+}
+
+std::uint16_t Steering::Impl::free_destination() const noexcept {
+    const auto found = std::find(destination_users_.begin(), destination_users_.end(), 0U);
+    return found == destination_users_.end() ? 0 : static_cast<std::uint16_t>(found - destination_users_.begin());
+}
+
+int Steering::Impl::attach(VportId vport, Sink sink) {
+    auto published = std::make_unique<const Sink>(sink);
+    const Change change(*this);
+    if (slot_of(vport) != 0) return EEXIST;
+    const std::uint16_t slot = free_destination();
+    const auto attached = std::count_if(slots_.get(), slots_.get() + 65536, [](const auto& used) { return used != 0; });
+    if (slot == 0 || attached >= max_vports) return ENOSPC;
+    destination_users_[slot] = 1;
+    sinks[slot].store(published.release(), std::memory_order_release);
+    slots_[vport.value].store(slot, std::memory_order_release);
+    return 0;
+}
+
+void Steering::Impl::detach(VportId vport) noexcept {
+    std::uint16_t slot;
+    {
+        const Change change(*this);
+        slot = slots_[vport.value].exchange(0, std::memory_order_acq_rel);
+    }
+    if (slot == 0) return;
+    rcu.synchronize();  // lanes have flushed what they held for the slot
+    const Change change(*this);
+    delete sinks[slot].exchange(nullptr, std::memory_order_acq_rel);
+    destination_users_[slot] = 0;
+}
+
+void Steering::Impl::set_cotenant_sink(Sink sink) noexcept {
+    const Sink* old;
+    {
+        const Change change(*this);
+        const Sink* next = sink.deliver == nullptr ? nullptr : new Sink(sink);
+        old = sinks[cotenant_destination].exchange(next, std::memory_order_acq_rel);
+    }
+    rcu.synchronize();
+    delete old;
+}
+
+void Steering::Impl::set_send_rule(std::uint32_t sqn, const VportId* vport) {
+    const Change change(*this);
+    const SendRules* old = send_rules_.load(std::memory_order_relaxed);
+    auto next = std::make_unique<SendRules>(*old);
+    if (vport == nullptr) {
+        next->erase(sqn);
+    } else {
+        next->insert_or_assign(sqn, *vport);
+    }
+    send_rules_.store(next.release(), std::memory_order_release);
+    rcu.retire(const_cast<SendRules*>(old));
+}
+
+bool Steering::Impl::send_rule(std::uint32_t sqn, VportId& vport) const noexcept {
+    const SendRules* rules = send_rules_.load(std::memory_order_acquire);
+    const auto found = rules->find(sqn);
+    if (found == rules->end()) return false;
+    vport = found->second;
+    return true;
+}
+
+int Steering::Impl::acquire_destination(const Sink& sink, std::uint16_t& destination) {
+    auto published = std::make_unique<const Sink>(sink);
+    const Change change(*this);
+    for (unsigned i = 1; i < max_destinations; ++i) {
+        const Sink* known = sinks[i].load(std::memory_order_relaxed);
+        if (known == nullptr || *known != sink) continue;
+        destination = static_cast<std::uint16_t>(i);
+        ++destination_users_[i];
+        return 0;
+    }
+    destination = free_destination();
+    if (destination == 0) return ENOSPC;
+    destination_users_[destination] = 1;
+    sinks[destination].store(published.release(), std::memory_order_release);
+    return 0;
+}
+
+void Steering::Impl::release_destination(std::uint16_t destination) noexcept {
+    const Change change(*this);
+    if (--destination_users_[destination] != 0) return;
+    rcu.retire(const_cast<Sink*>(sinks[destination].exchange(nullptr, std::memory_order_acq_rel)));
+}
+
+void Steering::Impl::add_matcher(Matcher& matcher, std::vector<Matcher*>& among,
+                                 std::atomic<const MatcherList*>& published) {
+    const auto place = std::find_if(among.begin(), among.end(), [&matcher](const Matcher* other) {
+        return other->priority() >= matcher.priority();
+    });
+    among.insert(place, &matcher);
+    all_matchers_.push_back(&matcher);
+    publish_cache_words();
+    publish(among, published);
+}
+
+void Steering::Impl::remove_matcher(Matcher& matcher, std::vector<Matcher*>& among,
+                                    std::atomic<const MatcherList*>& published) {
+    std::erase(among, &matcher);
+    std::erase(all_matchers_, &matcher);
+    publish(among, published);
+    publish_cache_words();
+}
+
+void Steering::Impl::publish(const std::vector<Matcher*>& among, std::atomic<const MatcherList*>& published) {
+    auto list = std::make_unique<MatcherList>();
+    for (const Matcher* matcher : among) list->matchers.push_back(&matcher->view());
+    const MatcherList* old = published.exchange(list.release(), std::memory_order_acq_rel);
+    rcu.retire(const_cast<MatcherList*>(old));
+}
+
+void Steering::Impl::publish_cache_words() {
+    Key all{};
+    for (const Matcher* matcher : all_matchers_) {
+        for (unsigned i = 0; i < Key::length; ++i) all.words[i] |= matcher->view().mask.words[i];
+    }
+    // What the entrance settles: source_port, source_sqn, and the registers' first values.
+    std::memset(all.bytes() + key_offset::source_sqn, 0, 8);
+    std::memset(all.bytes() + key_offset::reg_c_7, 0, sizeof(Key) - key_offset::reg_c_7);
+    const MaskedWords* old = cache_words.exchange(new MaskedWords(all), std::memory_order_acq_rel);
+    rcu.retire(const_cast<MaskedWords*>(old));
+}
+
+}  // namespace ovsdr::soft

@@ -1,0 +1,102 @@
+// The inside of a Steering: what its control calls change and its lanes read.
+//
+// One mutex orders all changes. While one is under way the epoch is odd, and it is another one afterwards: a lane
+// caches an outcome only if the epoch was even before the traversal and is the same after it, so no cached line mixes
+// two states of the tables.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "datapath/steering/program.hpp"
+#include "datapath/steering/rcu.hpp"
+#include "datapath/steering/steering.hpp"
+#include "datapath/steering/structure.hpp"
+
+namespace ovsdr::soft {
+
+class Matcher;
+
+/// Vports and receive queues that packets may leave by; also the bound of a lane's transmit batches.
+inline constexpr unsigned max_destinations = 2048;
+/// The co-tenant's sink is always destination 0; as a vport's slot, 0 means "not attached".
+inline constexpr std::uint16_t cotenant_destination = 0;
+
+class Steering::Impl {
+public:
+    explicit Impl(const Profile& profile);
+    ~Impl();
+
+    /// Holds the control mutex and keeps the epoch odd.
+    class Change {
+    public:
+        explicit Change(Impl& impl) noexcept : impl_(impl), lock_(impl.control_) {
+            impl_.epoch.store(impl_.epoch.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+            std::atomic_thread_fence(std::memory_order_release);
+        }
+        ~Change() { impl_.epoch.store(impl_.epoch.load(std::memory_order_relaxed) + 1, std::memory_order_release); }
+        Change(const Change&) = delete;
+        Change& operator=(const Change&) = delete;
+
+    private:
+        Impl& impl_;
+        std::lock_guard<std::mutex> lock_;
+    };
+
+    // Control, each taking a Change of its own.
+    [[nodiscard]] int attach(VportId vport, Sink sink);
+    void detach(VportId vport) noexcept;
+    void set_cotenant_sink(Sink sink) noexcept;
+    void set_send_rule(std::uint32_t sqn, const VportId* vport);
+
+    /// A number for `sink`, shared by all who ask for the same one. ENOSPC.
+    [[nodiscard]] int acquire_destination(const Sink& sink, std::uint16_t& destination);
+    /// Gives it back; the caller has waited for a grace period since it was last reachable.
+    void release_destination(std::uint16_t destination) noexcept;
+
+    // Under the caller's Change.
+    void add_matcher(Matcher& matcher, std::vector<Matcher*>& among, std::atomic<const MatcherList*>& published);
+    void remove_matcher(Matcher& matcher, std::vector<Matcher*>& among, std::atomic<const MatcherList*>& published);
+
+    /// Where a vport's packets go, or 0. Threads: any.
+    [[nodiscard]] std::uint16_t slot_of(VportId vport) const noexcept {
+        return slots_[vport.value].load(std::memory_order_acquire);
+    }
+    /// The kernel's rule for a queue. Threads: lanes.
+    [[nodiscard]] bool send_rule(std::uint32_t sqn, VportId& vport) const noexcept;
+
+    const Profile& profile;
+    Rcu rcu;
+    std::atomic<std::uint64_t> epoch{0};
+    /// Union of the installed masks, without registers and sources: what the flow cache is keyed by.
+    std::atomic<const MaskedWords*> cache_words;
+    /// Root tables belong to the device, not to a domain object; by DomainType.
+    std::array<std::atomic<const MatcherList*>, 3> root_lists;
+    std::array<std::vector<Matcher*>, 3> root_matchers;
+    std::array<std::atomic<const Sink*>, max_destinations> sinks;
+
+    struct alignas(64) WorkerDrops {
+        std::array<std::atomic<std::uint64_t>, drop_reasons> count;
+    };
+    std::array<WorkerDrops, max_workers> drops;
+
+private:
+    using SendRules = std::map<std::uint32_t, VportId>;
+
+    [[nodiscard]] std::uint16_t free_destination() const noexcept;
+    void publish(const std::vector<Matcher*>& among, std::atomic<const MatcherList*>& published);
+    void publish_cache_words();
+
+    std::mutex control_;
+    std::vector<Matcher*> all_matchers_;
+    std::array<std::uint32_t, max_destinations> destination_users_{};
+    std::unique_ptr<std::atomic<std::uint16_t>[]> slots_;  // by vport number
+    std::atomic<const SendRules*> send_rules_;
+};
+
+}  // namespace ovsdr::soft

@@ -1,0 +1,68 @@
+// The walk of one packet through the tables, done to the packet as it goes and written down as a trace.
+//
+// NIC_TX (for queues) -> FDB -> a vport, or the manager's NIC_RX -> a queue or the co-tenant. Where headers were
+// rewritten they are read again before the next look-up. The trace may stand for other packets only while every
+// look-up depended on bits that the cache's key fixes: bits that an action made depend on something else are tainted,
+// and a matcher that looks at a tainted bit makes the walk its packet's own.
+//
+// Threads: the lane's worker.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+
+#include "datapath/steering/lane_impl.hpp"
+
+namespace ovsdr::soft {
+
+class Walk {
+public:
+    explicit Walk(Lane::Impl& lane) noexcept : lane_(lane) {}
+
+    /// Takes `packet` all the way. `key` is its parsed words with source and registers 0 but for the source words.
+    void run(const Entrance& entrance, const Key& key, rte_mbuf* packet) noexcept;
+
+    /// Whether ops() does the same to every packet with the same cache key.
+    [[nodiscard]] bool cacheable() const noexcept { return cacheable_; }
+    [[nodiscard]] std::span<const Op> ops() const noexcept { return {ops_.data(), length_}; }
+
+private:
+    /// One packet on one branch.
+    struct Branch {
+        rte_mbuf* packet;
+        Key key;
+        Key taint;
+        DomainType domain;
+        std::uint8_t side;
+        bool stale;  ///< headers were rewritten since the key was read
+    };
+
+    void follow(Branch& branch, End end) noexcept;
+    [[nodiscard]] const RuleNode* look_up(Branch& branch, const MatcherList& list, unsigned priority) noexcept;
+    [[nodiscard]] bool run_ops(Branch& branch, const Program& program) noexcept;
+    void note_rewrite(Branch& branch, const Op& op) noexcept;
+    void read_again(Branch& branch) noexcept;
+    void leave(Branch& branch, const End& end) noexcept;
+    [[nodiscard]] bool fork(Branch& branch, const ArrayProgram& array, End& last) noexcept;
+    /// The domain's default; false when the packet is gone.
+    [[nodiscard]] bool miss(Branch& branch, bool in_root) noexcept;
+    void enter_fdb(Branch& branch) noexcept;
+    void enter_nic_rx(Branch& branch) noexcept;
+    void output(Branch& branch, std::uint16_t destination) noexcept;
+    void output_to_vport(Branch& branch, VportId vport) noexcept;
+    void drop(Branch& branch, DropReason reason) noexcept;
+    void record(const Op& op) noexcept;
+    [[nodiscard]] const MatcherList* root(DomainType domain) const noexcept;
+
+    static constexpr unsigned max_hops = 128;  ///< of all branches together
+
+    Lane::Impl& lane_;
+    Entrance entrance_{};
+    std::array<Op, FlowCache::max_ops> ops_;
+    unsigned length_ = 0;
+    unsigned hops_ = 0;
+    bool cacheable_ = true;
+};
+
+}  // namespace ovsdr::soft
