@@ -1,0 +1,205 @@
+// Completion channels and completion queues.
+#include <algorithm>
+
+#include "datapath/control/fault.hpp"
+#include "datapath/verbs/limits.hpp"
+#include "datapath/verbs/objects.hpp"
+
+namespace ovsdr::soft {
+
+namespace {
+
+constexpr std::uint64_t supported_wc_flags =
+    std::uint64_t{IBV_WC_STANDARD_FLAGS} | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | IBV_WC_EX_WITH_FLOW_TAG |
+    IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
+
+[[nodiscard]] int check(const Context& context, const ibv_cq_init_attr_ex& attr) {
+    if (attr.cqe == 0 || attr.cqe > static_cast<unsigned>(limits::completions)) return EINVAL;
+    if (attr.comp_vector >= static_cast<unsigned>(context.context.num_comp_vectors)) return EINVAL;
+    if (attr.comp_mask & ~static_cast<unsigned>(IBV_CQ_INIT_ATTR_MASK_FLAGS)) return EINVAL;
+    if ((attr.comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) &&
+        (attr.flags & ~static_cast<unsigned>(IBV_CREATE_CQ_ATTR_SINGLE_THREADED))) {
+        return EINVAL;
+    }
+    return attr.wc_flags & ~supported_wc_flags ? EOPNOTSUPP : 0;
+}
+
+void notify(Cq& cq) {
+    if (cq.channel) Channel::of(cq.channel).events.push(&cq);
+}
+
+void report_overrun(Cq& cq) {
+    ibv_async_event event{};
+    event.element.cq = cq.base();
+    event.event_type = IBV_EVENT_CQ_ERR;
+    Context::of(cq.context).events.push(event);
+}
+
+[[nodiscard]] Cq* create(ibv_context* context, const ibv_cq_init_attr_ex& attr, const char* call) noexcept {
+    int error = injected_fault(call);
+    if (!error) error = check(Context::of(context), attr);
+    if (error) {
+        errno = error;
+        return nullptr;
+    }
+    return created([&] {
+        auto cq = std::make_unique<Cq>();
+        Cq* const self = cq.get();
+        const bool timestamps = attr.wc_flags & (IBV_WC_EX_WITH_COMPLETION_TIMESTAMP |
+                                                 IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK);
+        // One more than asked for, as libmlx5's rings have it; cqe says what that comes to.
+        cq->queue = std::make_unique<CompletionQueue>(
+            attr.cqe + 1, timestamps,
+            CompletionQueue::Notifier{[self] { notify(*self); }, [self] { report_overrun(*self); }});
+        cq->context = context;
+        cq->channel = attr.channel;
+        cq->cq_context = attr.cq_context;
+        cq->cqe = static_cast<int>(cq->queue->length()) - 1;
+        cq->number = cq->handle = Context::of(context).state.cq_numbers().take();
+        pthread_mutex_init(&cq->mutex, nullptr);
+        pthread_cond_init(&cq->cond, nullptr);
+        set_cq_readers(*cq, attr.wc_flags);
+        if (attr.channel) __atomic_add_fetch(&attr.channel->refcnt, 1, __ATOMIC_RELAXED);
+        Context::of(context).children.fetch_add(1);
+        return cq.release();
+    });
+}
+
+/// Waits until the application has acknowledged every event of the CQ that it was given.
+void await_acknowledgements(Cq& cq) {
+    pthread_mutex_lock(&cq.mutex);
+    while (cq.comp_events_completed != cq.comp_events.load() || cq.async_events_completed != cq.async_events.load()) {
+        pthread_cond_wait(&cq.cond, &cq.mutex);
+    }
+    pthread_mutex_unlock(&cq.mutex);
+}
+
+}  // namespace
+
+ibv_cq_ex* create_cq_ex_op(ibv_context* context, ibv_cq_init_attr_ex* attr) {
+    return create(context, *attr, "ibv_create_cq_ex");
+}
+
+int poll_cq_op(ibv_cq* base, int length, ibv_wc* completions) {
+    if (const int error = injected_fault("ibv_poll_cq")) return -failed(error);
+    constexpr int chunk = 16;
+    Cq& cq = Cq::of(base);
+    Completion taken[chunk];
+    int total = 0;
+    while (total < length) {
+        const int wanted = std::min(chunk, length - total);
+        const int got = cq.queue->take({taken, static_cast<std::size_t>(wanted)});
+        for (int i = 0; i < got; ++i) {
+            const Completion& from = taken[i];
+            ibv_wc& to = completions[total++];
+            to = ibv_wc{};
+            to.wr_id = from.wr_id;
+            to.status = from.status;
+            to.opcode = from.opcode;
+            to.vendor_err = from.vendor_err;
+            to.byte_len = from.byte_len;
+            to.qp_num = from.qp_num;
+            to.wc_flags = from.wc_flags;
+        }
+        if (got < wanted) break;
+    }
+    return total;
+}
+
+int req_notify_cq_op(ibv_cq* cq, int solicited_only) {
+    if (const int error = injected_fault("ibv_req_notify_cq")) return failed(error);
+    Cq::of(cq).queue->arm(solicited_only != 0);
+    return 0;
+}
+
+}  // namespace ovsdr::soft
+
+using namespace ovsdr::soft;
+
+extern "C" {
+
+ibv_comp_channel* ibv_create_comp_channel(ibv_context* context) {
+    if (const int error = injected_fault("ibv_create_comp_channel")) {
+        errno = error;
+        return nullptr;
+    }
+    return created([&]() -> ibv_comp_channel* {
+        auto channel = std::make_unique<Channel>();
+        channel->context = context;
+        channel->fd = channel->events.fd();
+        channel->refcnt = 0;
+        Context::of(context).children.fetch_add(1);
+        return channel.release();
+    });
+}
+
+int ibv_destroy_comp_channel(ibv_comp_channel* channel) {
+    if (const int error = injected_fault("ibv_destroy_comp_channel")) return failed(error);
+    if (__atomic_load_n(&channel->refcnt, __ATOMIC_ACQUIRE)) return failed(EBUSY);
+    Context::of(channel->context).children.fetch_sub(1);
+    delete &Channel::of(channel);
+    return 0;
+}
+
+ibv_cq* ibv_create_cq(ibv_context* context, int length, void* cq_context, ibv_comp_channel* channel, int comp_vector) {
+    ibv_cq_init_attr_ex attr{};
+    attr.cqe = length > 0 ? static_cast<std::uint32_t>(length) : 0;
+    attr.cq_context = cq_context;
+    attr.channel = channel;
+    attr.comp_vector = static_cast<std::uint32_t>(comp_vector);
+    Cq* const cq = create(context, attr, "ibv_create_cq");
+    return cq ? cq->base() : nullptr;
+}
+
+int ibv_resize_cq(ibv_cq* base, int length) {
+    if (const int error = injected_fault("ibv_resize_cq")) return failed(error);
+    if (length <= 0 || length > limits::completions) return failed(EINVAL);
+    Cq& cq = Cq::of(base);
+    try {
+        if (const int error = cq.queue->resize(static_cast<unsigned>(length) + 1)) return failed(error);
+    } catch (const std::bad_alloc&) {
+        return failed(ENOMEM);
+    }
+    base->cqe = static_cast<int>(cq.queue->length()) - 1;
+    return 0;
+}
+
+int ibv_destroy_cq(ibv_cq* base) {
+    if (const int error = injected_fault("ibv_destroy_cq")) return failed(error);
+    Cq& cq = Cq::of(base);
+    if (cq.queue->held()) return failed(EBUSY);
+    Context& context = Context::of(base->context);
+    if (base->channel) Channel::of(base->channel).events.remove_if([&](const Cq* waiting) { return waiting == &cq; });
+    context.events.remove_if([&](const ibv_async_event& event) {
+        return event.event_type == IBV_EVENT_CQ_ERR && event.element.cq == base;
+    });
+    await_acknowledgements(cq);
+    if (base->channel) __atomic_sub_fetch(&base->channel->refcnt, 1, __ATOMIC_RELEASE);
+    context.state.cq_numbers().give_back(cq.number);
+    context.children.fetch_sub(1);
+    pthread_mutex_destroy(&base->mutex);
+    pthread_cond_destroy(&base->cond);
+    delete &cq;
+    return 0;
+}
+
+int ibv_get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) {
+    Cq* source = nullptr;
+    const int error = Channel::of(channel).events.pop(source, [](Cq* taken) { taken->comp_events.fetch_add(1); });
+    if (error) {
+        errno = error;
+        return -1;
+    }
+    *cq = source->base();
+    *cq_context = source->cq_context;
+    return 0;
+}
+
+void ibv_ack_cq_events(ibv_cq* cq, unsigned length) {
+    pthread_mutex_lock(&cq->mutex);
+    cq->comp_events_completed += length;
+    pthread_cond_signal(&cq->cond);
+    pthread_mutex_unlock(&cq->mutex);
+}
+
+}  // extern "C"

@@ -1,0 +1,15 @@
+// How much of everything a device has, as ConnectX reports it where the soft NIC can hold it.
+#pragma once
+
+namespace ovsdr::soft::limits {
+
+inline constexpr int qps = 1 << 17;
+inline constexpr int cqs = 1 << 24;
+inline constexpr int pds = 1 << 23;
+inline constexpr int completions = (1 << 22) - 1;  ///< entries of a CQ
+inline constexpr int work_requests = 1 << 15;      ///< of a send or receive queue
+inline constexpr int send_sges = 30;
+inline constexpr int receive_sges = 32;
+inline constexpr int inline_size = 972;            ///< bytes
+
+}  // namespace ovsdr::soft::limits

@@ -1,0 +1,118 @@
+// mlx5's direct verbs on device, port, CQ and QP. Direct Rules are in dr_*.cpp, DEVX in devx.cpp.
+#include <algorithm>
+#include <cstring>
+
+#include "datapath/control/fault.hpp"
+#include "datapath/steering/vport_metadata.hpp"
+#include "datapath/verbs/objects.hpp"
+
+using namespace ovsdr::soft;
+
+namespace {
+
+/// Handles of a raw packet QP. Its rings are no memory that an application could map, so whoever wants those is refused.
+[[nodiscard]] int describe_qp(ibv_qp* in, mlx5dv_qp* out) {
+    if (!(out->comp_mask & MLX5DV_QP_MASK_RAW_QP_HANDLES)) return EOPNOTSUPP;
+    const RawPacketQpSpec& spec = Qp::of(in).raw->spec();
+    *out = mlx5dv_qp{};
+    out->comp_mask = MLX5DV_QP_MASK_RAW_QP_HANDLES;
+    out->tirn = spec.tirn;
+    out->tisn = spec.tisn;
+    out->rqn = spec.rqn;
+    out->sqn = spec.sqn;
+    return 0;
+}
+
+[[nodiscard]] int describe_pd(ibv_pd* in, mlx5dv_pd* out) {
+    out->pdn = Pd::of(in).number;
+    out->comp_mask = 0;
+    return 0;
+}
+
+}  // namespace
+
+extern "C" {
+
+int mlx5dv_query_device(ibv_context*, mlx5dv_context* out) {
+    if (const int error = injected_fault("mlx5dv_query_device")) return failed(error);
+    const std::uint64_t asked = out->comp_mask;
+    *out = mlx5dv_context{};
+    out->flags = MLX5DV_CONTEXT_FLAGS_CQE_V1;
+    // Everything that comp_mask can ask for beyond this is a feature that the device lacks, so it stays 0.
+    if (asked & MLX5DV_CONTEXT_MASK_NUM_LAG_PORTS) {
+        out->num_lag_ports = 1;
+        out->comp_mask |= MLX5DV_CONTEXT_MASK_NUM_LAG_PORTS;
+    }
+    constexpr std::uint64_t absent = MLX5DV_CONTEXT_MASK_SWP | MLX5DV_CONTEXT_MASK_STRIDING_RQ |
+                                     MLX5DV_CONTEXT_MASK_TUNNEL_OFFLOADS | MLX5DV_CONTEXT_MASK_DYN_BFREGS |
+                                     MLX5DV_CONTEXT_MASK_FLOW_ACTION_FLAGS | MLX5DV_CONTEXT_MASK_DC_ODP_CAPS |
+                                     MLX5DV_CONTEXT_MASK_SIGNATURE_OFFLOAD | MLX5DV_CONTEXT_MASK_DCI_STREAMS |
+                                     MLX5DV_CONTEXT_MASK_WR_MEMCPY_LENGTH | MLX5DV_CONTEXT_MASK_CRYPTO_OFFLOAD;
+    out->comp_mask |= asked & absent;
+    return 0;
+}
+
+int _mlx5dv_query_port(ibv_context* context, std::uint32_t port, mlx5dv_port* out, std::size_t size) {
+    if (const int error = injected_fault("mlx5dv_query_port")) return failed(error);
+    DeviceState& state = Context::of(context).state;
+    const auto vport = state.vport_of(port);
+    if (!vport || size < sizeof out->flags) return failed(EINVAL);
+    VportInfo info;
+    if (state.device().query(*vport, info) != 0) return failed(EOPNOTSUPP);  // The port's vport is gone.
+    mlx5dv_port full{};
+    full.flags = MLX5DV_QUERY_PORT_VPORT | MLX5DV_QUERY_PORT_VPORT_VHCA_ID | MLX5DV_QUERY_PORT_VPORT_REG_C0 |
+                 MLX5DV_QUERY_PORT_ESW_OWNER_VHCA_ID;
+    full.vport = vport->value;
+    full.vport_vhca_id = state.vhca_id_of(*vport);
+    full.esw_owner_vhca_id = state.vhca_id_of(manager_vport);
+    full.reg_c0.value = vport_metadata(*vport);
+    full.reg_c0.mask = vport_metadata_mask;
+    std::memset(out, 0, size);
+    std::memcpy(out, &full, std::min(size, sizeof full));
+    return 0;
+}
+
+int mlx5dv_init_obj(mlx5dv_obj* object, std::uint64_t types) {
+    if (const int error = injected_fault("mlx5dv_init_obj")) return failed(error);
+    if (types & ~std::uint64_t{MLX5DV_OBJ_QP | MLX5DV_OBJ_PD}) return failed(EOPNOTSUPP);
+    if (types & MLX5DV_OBJ_QP) {
+        if (const int error = describe_qp(object->qp.in, object->qp.out)) return failed(error);
+    }
+    if (types & MLX5DV_OBJ_PD) {
+        if (const int error = describe_pd(object->pd.in, object->pd.out)) return failed(error);
+    }
+    return 0;
+}
+
+ibv_cq_ex* mlx5dv_create_cq(ibv_context* context, ibv_cq_init_attr_ex* attr, mlx5dv_cq_init_attr* mlx5_attr) {
+    int error = injected_fault("mlx5dv_create_cq");
+    // No CQE compression, padding or size: there are no CQEs in memory.
+    if (!error && mlx5_attr && mlx5_attr->comp_mask) error = EOPNOTSUPP;
+    if (error) {
+        errno = error;
+        return nullptr;
+    }
+    return create_cq_ex_op(context, attr);
+}
+
+ibv_qp* mlx5dv_create_qp(ibv_context* context, ibv_qp_init_attr_ex* attr, mlx5dv_qp_init_attr* mlx5_attr) {
+    int error = injected_fault("mlx5dv_create_qp");
+    if (!error && mlx5_attr) {
+        // Loopback to self is what the eSwitch decides; CQEs carry no data: both flags ask for what is so anyway.
+        constexpr std::uint32_t harmless = MLX5DV_QP_CREATE_TIR_ALLOW_SELF_LOOPBACK_UC |
+                                           MLX5DV_QP_CREATE_TIR_ALLOW_SELF_LOOPBACK_MC |
+                                           MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE;
+        const bool flags = mlx5_attr->comp_mask & MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS;
+        if (mlx5_attr->comp_mask & ~std::uint64_t{MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS}) error = EOPNOTSUPP;
+        if (flags && (mlx5_attr->create_flags & ~harmless)) error = EOPNOTSUPP;
+    }
+    if (error) {
+        errno = error;
+        return nullptr;
+    }
+    return create_qp_ex_op(context, attr);
+}
+
+mlx5dv_qp_ex* mlx5dv_qp_ex_from_ibv_qp_ex(ibv_qp_ex* qp) { return &Qp::of(qp).mlx5; }
+
+}  // extern "C"

@@ -1,0 +1,204 @@
+// Queue pairs. Raw packet QPs so far; the transports (RC, UC, UD, ...) are refused with EOPNOTSUPP.
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "datapath/control/fault.hpp"
+#include "datapath/steering/steering.hpp"
+#include "datapath/verbs/limits.hpp"
+#include "datapath/verbs/objects.hpp"
+
+namespace ovsdr::soft {
+
+namespace {
+
+[[nodiscard]] int check_caps(const ibv_qp_cap& cap) {
+    const auto within = [](std::uint32_t value, int limit) { return value <= static_cast<std::uint32_t>(limit); };
+    const bool fits = within(cap.max_send_wr, limits::work_requests) && within(cap.max_recv_wr, limits::work_requests) &&
+                      within(cap.max_send_sge, limits::send_sges) && within(cap.max_recv_sge, limits::receive_sges) &&
+                      within(cap.max_inline_data, limits::inline_size);
+    return fits ? 0 : EINVAL;
+}
+
+[[nodiscard]] int check(const ibv_qp_init_attr_ex& attr) {
+    constexpr std::uint32_t known = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+    constexpr std::uint32_t others = IBV_QP_INIT_ATTR_XRCD | IBV_QP_INIT_ATTR_MAX_TSO_HEADER |
+                                     IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH;
+    if (attr.comp_mask & ~(known | others)) return EINVAL;
+    if (attr.qp_type != IBV_QPT_RAW_PACKET || (attr.comp_mask & others) || attr.srq) return EOPNOTSUPP;
+    if ((attr.comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) && attr.create_flags) return EOPNOTSUPP;
+    if ((attr.comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) && (attr.send_ops_flags & ~raw_packet_operations)) {
+        return EOPNOTSUPP;
+    }
+    if (!(attr.comp_mask & IBV_QP_INIT_ATTR_PD) || !attr.pd || !attr.send_cq || !attr.recv_cq) return EINVAL;
+    return check_caps(attr.cap);
+}
+
+/// What a request for `asked` gets: rings are powers of two, inline room fills its basic block of 64 bytes.
+[[nodiscard]] ibv_qp_cap granted(ibv_qp_cap asked) {
+    if (asked.max_send_wr) asked.max_send_wr = std::bit_ceil(asked.max_send_wr);
+    if (asked.max_recv_wr) asked.max_recv_wr = std::bit_ceil(asked.max_recv_wr);
+    if (asked.max_recv_wr) asked.max_recv_sge = std::bit_ceil(std::max(asked.max_recv_sge, 1u));
+    const auto list = static_cast<std::uint32_t>(asked.max_send_sge * sizeof(ibv_sge));
+    if (asked.max_send_wr) asked.max_inline_data = std::max(asked.max_inline_data, list);
+    return asked;
+}
+
+[[nodiscard]] std::unique_ptr<RawPacketQp> make_raw(const ibv_qp_init_attr_ex& attr, const ibv_qp_cap& cap) {
+    DeviceState& state = Context::of(attr.pd->context).state;
+    NumberPool& numbers = state.queue_numbers();
+    return std::make_unique<RawPacketQp>(RawPacketQpSpec{.device = state.device(),
+                                                         .memory = state.memory(),
+                                                         .mempool = state.mempool(),
+                                                         .domain = attr.pd,
+                                                         .send_queue = *Cq::of(attr.send_cq).queue,
+                                                         .receive_queue = *Cq::of(attr.recv_cq).queue,
+                                                         .cap = cap,
+                                                         .all_signaled = attr.sq_sig_all != 0,
+                                                         .qpn = numbers.take(),
+                                                         .sqn = numbers.take(),
+                                                         .rqn = numbers.take(),
+                                                         .tirn = numbers.take(),
+                                                         .tisn = numbers.take()});
+}
+
+[[nodiscard]] ibv_qp* create(ibv_context* context, ibv_qp_init_attr_ex& attr, const char* call) noexcept {
+    int error = injected_fault(call);
+    if (!error) error = check(attr);
+    if (error) {
+        errno = error;
+        return nullptr;
+    }
+    return created([&] {
+        auto qp = std::make_unique<Qp>();
+        attr.cap = granted(attr.cap);
+        qp->raw = make_raw(attr, attr.cap);
+        ibv_qp& base = qp->qp_base;
+        base.context = context;
+        base.qp_context = attr.qp_context;
+        base.pd = attr.pd;
+        base.send_cq = attr.send_cq;
+        base.recv_cq = attr.recv_cq;
+        base.qp_num = base.handle = qp->raw->spec().qpn;
+        base.state = IBV_QPS_RESET;
+        base.qp_type = attr.qp_type;
+        pthread_mutex_init(&base.mutex, nullptr);
+        pthread_cond_init(&base.cond, nullptr);
+        std::memcpy(&qp->created_with, &attr, sizeof qp->created_with);
+        if (attr.comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) set_send_operations(*qp, attr.send_ops_flags);
+        DeviceState& state = Context::of(context).state;
+        state.add_receive_queue(qp->raw->spec().rqn, *qp->raw);
+        Context::of(context).add(*qp);
+        Pd::of(attr.pd).users.fetch_add(1);
+        return qp.release()->base();
+    });
+}
+
+/// The kernel's own rule in switchdev mode: what a QP of an IB port sends goes to that port's vport. The manager's own
+/// port has no such rule.
+void set_cotenant_rule(Qp& qp) {
+    DeviceState& state = Context::of(qp.qp_base.context).state;
+    const auto vport = state.vport_of(qp.port);
+    const std::uint32_t sqn = qp.raw->spec().sqn;
+    state.device().steering().remove_cotenant_send_rule(sqn);
+    if (vport && *vport != manager_vport) state.device().steering().cotenant_send_rule(sqn, *vport);
+}
+
+}  // namespace
+
+ibv_qp* create_qp_ex_op(ibv_context* context, ibv_qp_init_attr_ex* attr) {
+    return create(context, *attr, "ibv_create_qp_ex");
+}
+
+int post_send_op(ibv_qp* qp, ibv_send_wr* first, ibv_send_wr** bad) {
+    if (const int error = injected_fault("ibv_post_send")) {
+        *bad = first;
+        return failed(error);
+    }
+    return Qp::of(qp).raw->post_send(first, bad);
+}
+
+int post_recv_op(ibv_qp* qp, ibv_recv_wr* first, ibv_recv_wr** bad) {
+    if (const int error = injected_fault("ibv_post_recv")) {
+        *bad = first;
+        return failed(error);
+    }
+    return Qp::of(qp).raw->post_receive(first, bad);
+}
+
+}  // namespace ovsdr::soft
+
+using namespace ovsdr::soft;
+
+extern "C" {
+
+ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* attr) {
+    ibv_qp_init_attr_ex full{};
+    std::memcpy(&full, attr, sizeof *attr);
+    full.comp_mask = IBV_QP_INIT_ATTR_PD;
+    full.pd = pd;
+    ibv_qp* const qp = create(pd->context, full, "ibv_create_qp");
+    if (qp) attr->cap = full.cap;
+    return qp;
+}
+
+int ibv_modify_qp(ibv_qp* base, ibv_qp_attr* attr, int mask) {
+    if (const int error = injected_fault("ibv_modify_qp")) return failed(error);
+    Qp& qp = Qp::of(base);
+    DeviceState& state = Context::of(base->context).state;
+    if (const int error = qp.raw->modify(*attr, mask, state.ports())) return failed(error);
+    if (mask & IBV_QP_PORT) {
+        qp.port = attr->port_num;
+        set_cotenant_rule(qp);
+    }
+    base->state = qp.raw->state();
+    if (base->state == IBV_QPS_RESET) {
+        qp.port = 0;
+        state.device().steering().remove_cotenant_send_rule(qp.raw->spec().sqn);
+    }
+    return 0;
+}
+
+int ibv_query_qp(ibv_qp* base, ibv_qp_attr* attr, int, ibv_qp_init_attr* init_attr) {
+    if (const int error = injected_fault("ibv_query_qp")) return failed(error);
+    const Qp& qp = Qp::of(base);
+    *attr = ibv_qp_attr{};
+    base->state = qp.raw->state();
+    attr->qp_state = attr->cur_qp_state = base->state;
+    attr->port_num = qp.port;
+    attr->cap = qp.created_with.cap;
+    *init_attr = qp.created_with;
+    return 0;
+}
+
+int ibv_destroy_qp(ibv_qp* base) {
+    if (const int error = injected_fault("ibv_destroy_qp")) return failed(error);
+    Qp& qp = Qp::of(base);
+    DeviceState& state = Context::of(base->context).state;
+    const RawPacketQpSpec spec = qp.raw->spec();
+    state.remove_receive_queue(spec.rqn);
+    if (qp.raw->held()) {
+        state.add_receive_queue(spec.rqn, *qp.raw);
+        return failed(EBUSY);
+    }
+    Context::of(base->context).remove(qp);
+    state.device().steering().remove_cotenant_send_rule(spec.sqn);
+    Pd::of(base->pd).users.fetch_sub(1);
+    pthread_mutex_destroy(&base->mutex);
+    pthread_cond_destroy(&base->cond);
+    delete &qp;
+    for (const std::uint32_t number : {spec.qpn, spec.sqn, spec.rqn, spec.tirn, spec.tisn}) {
+        state.queue_numbers().give_back(number);
+    }
+    return 0;
+}
+
+ibv_qp_ex* ibv_qp_to_qp_ex(ibv_qp* base) {
+    Qp& qp = Qp::of(base);
+    return qp.has_send_ops ? &qp : nullptr;
+}
+
+/// No QP promises that a message's bytes arrive in memory in order.
+int ibv_query_qp_data_in_order(ibv_qp*, ibv_wr_opcode, std::uint32_t) { return 0; }
+
+}  // extern "C"
