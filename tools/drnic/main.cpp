@@ -1,0 +1,118 @@
+// drnic: shows and changes the soft NIC of a running process.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "tools/drnic/client.hpp"
+#include "tools/drnic/tables.hpp"
+
+namespace ovsdr::drnic {
+namespace {
+
+using nlohmann::json;
+
+struct Options {
+    std::string socket = default_socket();
+    bool as_json = false;
+    std::string device, dpdk, name, mac, link, call, error;
+    std::uint64_t vport = 0, nth = 1;
+    std::optional<std::uint64_t> mtu;
+};
+
+json with_device(json request, const Options& options) {
+    if (!options.device.empty()) request["device"] = options.device;
+    return request;
+}
+
+json add_request(const Options& options) {
+    json port{{"vport", options.vport}, {"dpdk", options.dpdk}};
+    if (!options.name.empty()) port["name"] = options.name;
+    if (!options.mac.empty()) port["mac"] = options.mac;
+    if (options.mtu) port["mtu"] = *options.mtu;
+    return with_device({{"command", "add"}, {"port", port}}, options);
+}
+
+json set_request(const Options& options) {
+    json request{{"command", "set"}, {"vport", options.vport}};
+    if (!options.link.empty()) request["link"] = options.link;
+    if (!options.mac.empty()) request["mac"] = options.mac;
+    if (options.mtu) request["mtu"] = *options.mtu;
+    return with_device(request, options);
+}
+
+json fault_request(const Options& options) {
+    const bool number = options.error.find_first_not_of("0123456789") == std::string::npos && options.error.size() < 9;
+    const json error = number ? json(std::stoul(options.error)) : json(options.error);
+    return {{"command", "fault"}, {"call", options.call}, {"errno", error}, {"nth", options.nth}};
+}
+
+void show(const Options& options, const char* command, std::string (*table)(const json&)) {
+    const json answer = request(options.socket, {{"command", command}});
+    fmt::print("{}", options.as_json ? answer.dump(2) + '\n' : table(answer));
+}
+
+void describe(CLI::App& app, Options& options) {
+    app.require_subcommand(1);
+    app.add_option("--socket", options.socket, "control socket of the NIC")->capture_default_str();
+    const auto device = [&](CLI::App* command) {
+        command->add_option("--device", options.device, "device, where there are several: mlx5_0");
+        command->add_option("--vport", options.vport, "1 to 65279 for a VF, 65535 for the uplink")->required();
+    };
+
+    CLI::App* list = app.add_subcommand("list", "devices and their vports");
+    list->add_flag("--json", options.as_json, "for programs");
+    list->callback([&] { show(options, "list", list_table); });
+
+    CLI::App* stats = app.add_subcommand("stats", "counters of vports, drops, co-tenants and workers");
+    stats->add_flag("--json", options.as_json, "for programs");
+    stats->callback([&] { show(options, "stats", stats_table); });
+
+    CLI::App* add = app.add_subcommand("add", "add a vport, until the process ends");
+    device(add);
+    add->add_option("--dpdk", options.dpdk, "DPDK device arguments: net_af_packet,iface=vm1")->required();
+    add->add_option("--name", options.name, "what people call it");
+    add->add_option("--mac", options.mac, "02:00:00:00:00:01");
+    add->add_option("--mtu", options.mtu, "68 to 9978");
+    add->callback([&] { (void)request(options.socket, add_request(options)); });
+
+    CLI::App* del = app.add_subcommand("del", "remove a vport");
+    device(del);
+    del->callback([&] {
+        (void)request(options.socket, with_device({{"command", "del"}, {"vport", options.vport}}, options));
+    });
+
+    CLI::App* set = app.add_subcommand("set", "change a vport");
+    device(set);
+    set->add_option("--link", options.link, "administrative state: up or down");
+    set->add_option("--mac", options.mac, "02:00:00:00:00:01");
+    set->add_option("--mtu", options.mtu, "68 to 9978");
+    set->callback([&] { (void)request(options.socket, set_request(options)); });
+
+    CLI::App* fault = app.add_subcommand("fault", "make the Nth next call of a function fail");
+    fault->add_option("CALL", options.call, "exported function: ibv_create_qp_ex")->required();
+    fault->add_option("ERRNO", options.error, "ENOMEM, or a number")->required();
+    fault->add_option("N", options.nth, "1 is the next call")->capture_default_str();
+    fault->callback([&] { (void)request(options.socket, fault_request(options)); });
+}
+
+}  // namespace
+}  // namespace ovsdr::drnic
+
+int main(int argc, char** argv) {
+    CLI::App app("Shows and changes the soft NIC of a running process.", "drnic");
+    ovsdr::drnic::Options options;
+    ovsdr::drnic::describe(app, options);
+    try {
+        app.parse(argc, argv);
+        return 0;
+    } catch (const CLI::ParseError& error) {
+        return app.exit(error);
+    } catch (const std::exception& error) {
+        fmt::print(stderr, "drnic: {}\n", error.what());
+        return 1;
+    }
+}

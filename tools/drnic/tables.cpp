@@ -1,0 +1,99 @@
+#include "tools/drnic/tables.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+namespace ovsdr::drnic {
+namespace {
+
+using nlohmann::json;
+using Row = std::vector<std::string>;
+
+// Columns as wide as their widest cell; numbers to the right.
+std::string table(const std::vector<Row>& rows) {
+    std::vector<std::size_t> widths;
+    for (const Row& row : rows) {
+        widths.resize(std::max(widths.size(), row.size()));
+        for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+    }
+    std::string text;
+    for (const Row& row : rows) {
+        std::string line;
+        for (std::size_t i = 0; i < row.size(); ++i) {
+            const bool number = !row[i].empty() && row[i].find_first_not_of("0123456789") == std::string::npos;
+            line += number ? fmt::format("  {:>{}}", row[i], widths[i]) : fmt::format("  {:<{}}", row[i], widths[i]);
+        }
+        line.erase(line.find_last_not_of(' ') + 1);
+        text += line + '\n';
+    }
+    return text;
+}
+
+std::string cell(const json& object, const char* name) {
+    const json& value = object.at(name);
+    return value.is_string() ? value.get<std::string>() : value.dump();
+}
+
+std::string worker_line(std::size_t index, const json& worker) {
+    const double busy = worker.at("busy_cycles"), idle = worker.at("idle_cycles"), asleep = worker.at("asleep_cycles");
+    const double all = std::max(1.0, busy + idle + asleep);
+    return fmt::format("worker {}: busy {:.1f} %, polling {:.1f} %, asleep {:.1f} %, {} sleeps\n", index, 100 * busy / all,
+                       100 * idle / all, 100 * asleep / all, worker.at("sleeps").get<std::uint64_t>());
+}
+
+std::string cotenant_text(const json& cotenant) {
+    std::vector<Row> rows{{"co-tenant", "sent", "forwarded", "received", "missed"}};
+    for (const json& vport : cotenant.at("vports")) {
+        rows.push_back({"vport " + cell(vport, "vport"), cell(vport, "sent"), cell(vport, "forwarded"),
+                        cell(vport, "received"), cell(vport, "missed")});
+    }
+    const json& lacp = cotenant.at("lacp");
+    rows.push_back({"LACP", cell(lacp, "sent"), "", cell(lacp, "received"), cell(lacp, "missed")});
+    return table(rows) + fmt::format("  foreign {}, queue full {}\n", cell(cotenant, "foreign"), cell(cotenant, "queue_full"));
+}
+
+}  // namespace
+
+std::string list_table(const json& answer) {
+    std::string text;
+    for (const json& device : answer.at("devices")) {
+        text += fmt::format("{} ({}, GUID {})\n", cell(device, "name"), cell(device, "profile"), cell(device, "guid"));
+        std::vector<Row> rows{{"vport", "name", "admin", "link", "mtu", "mac", "dpdk"}};
+        for (const json& vport : device.at("vports")) {
+            rows.push_back({cell(vport, "vport"), cell(vport, "name"), cell(vport, "admin"), cell(vport, "link"),
+                            cell(vport, "mtu"), cell(vport, "mac"), cell(vport, "dpdk")});
+        }
+        text += table(rows);
+        for (const json& vport : device.at("vports")) {
+            if (vport.contains("error")) text += fmt::format("  vport {}: {}\n", cell(vport, "vport"), cell(vport, "error"));
+        }
+    }
+    return text;
+}
+
+std::string stats_table(const json& answer) {
+    std::string text;
+    for (const json& device : answer.at("devices")) {
+        text += cell(device, "name") + '\n';
+        std::vector<Row> rows{{"vport", "name", "received", "bytes", "sent", "bytes", "rx drops", "tx drops", "oversize", "down"}};
+        for (const json& vport : device.at("vports")) {
+            rows.push_back({cell(vport, "vport"), cell(vport, "name"), cell(vport, "received_packets"),
+                            cell(vport, "received_bytes"), cell(vport, "sent_packets"), cell(vport, "sent_bytes"),
+                            cell(vport, "receive_drops"), cell(vport, "send_drops"), cell(vport, "oversize"),
+                            cell(vport, "down")});
+        }
+        text += table(rows) + "  dropped in the eSwitch:";
+        for (const auto& [reason, count] : device.at("drops").items()) text += fmt::format(" {} {}", reason, count.dump());
+        text += '\n';
+        if (device.contains("cotenant")) text += cotenant_text(device.at("cotenant"));
+    }
+    std::size_t index = 0;
+    for (const json& worker : answer.at("workers")) text += worker_line(index++, worker);
+    return text;
+}
+
+}  // namespace ovsdr::drnic

@@ -1,0 +1,12 @@
+// What `drnic list` and `drnic stats` print for people.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+namespace ovsdr::drnic {
+
+[[nodiscard]] std::string list_table(const nlohmann::json& answer);
+[[nodiscard]] std::string stats_table(const nlohmann::json& answer);
+
+}  // namespace ovsdr::drnic
