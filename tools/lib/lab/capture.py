@@ -24,6 +24,7 @@ class Capture:
 
     def __init__(self, namespace: Namespace, device: str) -> None:
         self.frames: list[bytes] = []
+        self.times: list[float] = []   # time.monotonic() of each
         self._end = threading.Event()
         with namespace.entered():
             self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
@@ -52,6 +53,7 @@ class Capture:
             except OSError:  # the device went down
                 time.sleep(0.01)
                 continue
+            self.times.append(time.monotonic())
             self.frames.append(_with_tag(data, ancillary))
 
     def settle(self, quiet: float = 0.3, limit: float = 10) -> None:

@@ -64,7 +64,7 @@ class Lab:
         return guest
 
     def dpdk_arguments(self, guest: Guest) -> str:
-        return f"{self.dpdk_port}{guest.vport},iface={guest.veth}"
+        return f"{self.dpdk_port},iface={guest.veth}"
 
     def wire_all(self, vms: int = 3, uplink: bool = True) -> None:
         for number in range(1, vms + 1):

@@ -1,4 +1,4 @@
-"""The soft NIC of one lab: its configuration file and its control socket."""
+"""The soft NIC of one lab: its configuration file and its control socket. Options: datapath/ports/config.hpp."""
 
 from __future__ import annotations
 
@@ -19,18 +19,20 @@ class SoftNic:
         self.file = folder / "softnic.json"
         self.control = folder / "softnic.sock"
         self.profile = profile
-        self.workers = workers
+        self.workers: int | dict[str, object] = workers
+        self.memory_mb = 512
         self.ports: list[dict[str, object]] = []
+        self.cotenant: dict[str, object] | None = None
 
     def add_port(self, vport: int, dpdk: str, name: str, mac: str) -> None:
         self.ports.append({"vport": vport, "dpdk": dpdk, "name": name, "mac": mac})
 
     def write(self) -> None:
-        self.file.write_text(json.dumps({
-            "control": str(self.control),
-            "workers": self.workers,
-            "devices": [{"name": DEVICE, "profile": self.profile, "ports": self.ports}],
-        }, indent=2) + "\n")
+        device: dict[str, object] = {"name": DEVICE, "profile": self.profile, "ports": self.ports}
+        if self.cotenant is not None:
+            device["cotenant"] = self.cotenant
+        self.file.write_text(json.dumps({"workers": self.workers, "memory_mb": self.memory_mb,
+                                         "control_socket": str(self.control), "devices": [device]}, indent=2) + "\n")
 
     def environment(self) -> dict[str, str]:
         return {"OVSDR_SOFTNIC": str(self.file)}

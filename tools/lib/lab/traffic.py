@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import socket
+import struct
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,3 +94,77 @@ def send_frames(namespace: Namespace, device: str, frames: Sequence[bytes]) -> N
         sender.bind((device, 0))
         for frame in frames:
             sender.send(frame)
+
+
+_STREAM_MARK = b"ovs-dr stream "
+
+
+class Stream:
+    """Numbered UDP datagrams as whole frames at a constant rate, from a thread of its own.
+
+    A frame is (destination MAC, source MAC, IPv4, UDP 7000 to 7001, mark, number). `sent` counts.
+    """
+
+    def __init__(self, namespace: Namespace, device: str, *, source_mac: str, target_mac: str, source: str,
+                 target: str, rate: float = 200, size: int = 100, limit: int | None = None) -> None:
+        self.sent = 0
+        self.size = size
+        self._limit = limit
+        self._interval = 1 / rate
+        self._end = threading.Event()
+        self._head = udp_frame(source_mac, target_mac, source, target, b"\0" * (size - 42))[:42] + _STREAM_MARK
+        with namespace.entered():
+            self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+        self._socket.bind((device, 0))
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> "Stream":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> int:
+        self._end.set()
+        self._thread.join()
+        self._socket.close()
+        return self.sent
+
+    def join(self) -> int:
+        """Waits until `limit` frames are sent."""
+        self._thread.join()
+        return self.sent
+
+    def _run(self) -> None:
+        start = time.monotonic()
+        while not self._end.is_set() and self.sent != self._limit:
+            frame = self._head + struct.pack("!I", self.sent)
+            self._socket.send(frame + bytes(self.size - len(frame)))
+            self.sent += 1
+            ahead = start + self.sent * self._interval - time.monotonic()
+            if ahead > 0.0005:
+                self._end.wait(ahead)
+
+
+def stream_number(frame: bytes) -> int | None:
+    """The number of a Stream's frame; None for any other frame."""
+    at = frame.find(_STREAM_MARK)
+    if at < 0:
+        return None
+    return int(struct.unpack_from("!I", frame, at + len(_STREAM_MARK))[0])
+
+
+def udp_frame(source_mac: str, target_mac: str, source: str, target: str, payload: bytes, *, source_port: int = 7000,
+              target_port: int = 7001, vlan: int | None = None) -> bytes:
+    """A UDP datagram over IPv4 in an Ethernet frame; checksum 0 in UDP, a right one in IPv4."""
+    udp = struct.pack("!HHHH", source_port, target_port, 8 + len(payload), 0)
+    header = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 20 + len(udp) + len(payload), 0, 0x4000, 64, 17, 0,
+                         socket.inet_aton(source), socket.inet_aton(target))
+    words = sum(struct.unpack("!10H", header))
+    words = (words & 0xFFFF) + (words >> 16)
+    checksum = ~(words + (words >> 16)) & 0xFFFF
+    header = header[:10] + struct.pack("!H", checksum) + header[12:]
+    tag = struct.pack("!HH", 0x8100, vlan) if vlan is not None else b""
+    macs = bytes.fromhex((target_mac + source_mac).replace(":", ""))
+    return macs + tag + b"\x08\x00" + header + udp + payload

@@ -7,6 +7,7 @@ workspace can tell a leftover (its owner is gone) from a neighbour (it runs) and
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import shutil
 import signal
@@ -20,6 +21,7 @@ from .namespace import Namespace
 
 ROOT = Path("/run/ovs-dr")
 KEPT = "kept"
+_numbers = itertools.count(1)
 
 
 def _start_time(pid: int) -> str:
@@ -80,7 +82,7 @@ class Workspace:
     """Use with `with`: what defer() was given runs in reverse when the block ends, however it ends."""
 
     def __init__(self, purpose: str) -> None:
-        self.name = f"ovsdr-{purpose}-{os.getpid()}"
+        self.name = f"ovsdr-{purpose}-{os.getpid()}-{next(_numbers)}"
         self.folder = ROOT / self.name
         self._undo = contextlib.ExitStack()
         self._kept = False
