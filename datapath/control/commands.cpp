@@ -118,6 +118,10 @@ json device_stats(SoftNic& nic, std::size_t index) {
     return value;
 }
 
+json pool_json(const rte_mempool& pool) {
+    return {{"buffers", pool.size}, {"free", rte_mempool_avail_count(&pool)}};
+}
+
 json stats(SoftNic& nic) {
     json devices = json::array();
     for (std::size_t index = 0; index < nic.soft_devices().size(); ++index) devices.push_back(device_stats(nic, index));
@@ -129,7 +133,7 @@ json stats(SoftNic& nic) {
     }
     return {{"devices", std::move(devices)},
             {"workers", std::move(workers)},
-            {"memory", {{"buffers", nic.mempool()->size}, {"free", rte_mempool_avail_count(nic.mempool())}}}};
+            {"memory", {{"small", pool_json(*nic.small_mempool())}, {"jumbo", pool_json(*nic.mempool())}}}};
 }
 
 json add(SoftNic& nic, const json& request) {

@@ -27,12 +27,13 @@ namespace {
 
 constexpr std::uint16_t queue_length = 1024;
 
-// An AF_PACKET ring's frame of 2048 bytes leaves 1982 for the packet; above this MTU the ring gets jumbo frames.
+// Above this MTU a port has jumbo buffers, and net_af_packet a ring of jumbo frames: of a small one's 2048 bytes, 1982
+// are left for the packet.
 constexpr std::uint16_t small_ring_mtu = 1900;
 
-// AF_XDP: the buffers of one port, in one piece of memory that the kernel pins. 2 x 2048 stay in the fill ring, the
-// others are under way.
-constexpr unsigned xdp_buffers = 8191;
+// AF_XDP: the buffers of one port, in one piece of memory that the kernel pins: 2048 in the fill ring, 1024 in either
+// queue, the others under way.
+constexpr unsigned xdp_buffers = 5119;
 constexpr std::uint16_t xdp_room = 3456;
 
 std::vector<int> open_descriptors() {
@@ -176,7 +177,7 @@ int DpdkPort::probe(const DpdkPortSpec& spec) {
     }
     name_ = name;
     ring_mtu_ = driver_->largest_mtu;
-    if (driver_->may_truncate && wanted <= small_ring_mtu) ring_mtu_ = small_ring_mtu;
+    if (!driver_->page_sized_buffers && wanted <= small_ring_mtu) ring_mtu_ = small_ring_mtu;
     return 0;
 }
 
@@ -196,9 +197,10 @@ int DpdkPort::start(const DpdkPortSpec& spec, std::string& error) {
         }
     }
     if (int result = probe(spec)) return failed("no DPDK device", result);
-    rte_mempool* pool = spec.pool;
+    rte_mempool* pool = ring_mtu_ > small_ring_mtu ? spec.memory.jumbo : spec.memory.small;
     if (driver_->page_sized_buffers) {
-        own_pool_ = make_mempool(name_, xdp_buffers, xdp_room, error);
+        own_pool_ = make_mempool(
+            {.name = name_, .length = xdp_buffers, .room = xdp_room, .packing = Packing::within_pages}, error);
         if (!own_pool_) return ENOMEM;
         pool = own_pool_.get();
     }

@@ -25,7 +25,7 @@ namespace ovsdr::soft {
 struct DpdkPortSpec {
     std::string arguments;             ///< checked by check_dpdk_arguments()
     std::optional<std::uint16_t> mtu;  ///< set on the interface when given
-    rte_mempool* pool;                 ///< to receive into, where the driver needs no pool of its own; outlives the port
+    PacketMemory memory;               ///< to receive into, where the driver needs no pool of its own
 };
 
 class DpdkPort {

@@ -94,15 +94,26 @@ std::string take_dpdk_log() {
     return lines;
 }
 
-Mempool make_mempool(const std::string& name, unsigned length, std::uint16_t room, std::string& error) {
+Mempool make_mempool(const MempoolSpec& spec, std::string& error) {
+    const auto failed = [&](int cause) {
+        error = fmt::format("no packet memory for {} buffers of {} bytes: {} (raise memory_mb)", spec.length, spec.room,
+                            rte_strerror(cause));
+        return Mempool();
+    };
     // A worker's cache: big enough that a burst seldom reaches the shared ring, small enough that workers starve nobody.
-    const unsigned cache = std::min<unsigned>(256, length / (2 * max_workers));
-    Mempool pool(rte_pktmbuf_pool_create(name.c_str(), length, cache, 0,
-                                         static_cast<std::uint16_t>(room + RTE_PKTMBUF_HEADROOM), SOCKET_ID_ANY));
-    if (!pool) {
-        error = fmt::format("no packet memory for {} buffers of {} bytes: {} (raise memory_mb)", length, room,
-                            rte_strerror(rte_errno));
-    }
+    const unsigned cache = std::min<unsigned>(256, spec.length / (2 * max_workers));
+    const auto room = static_cast<std::uint16_t>(spec.room + RTE_PKTMBUF_HEADROOM);
+    // None of our drivers gives a device a physical address.
+    const unsigned flags = spec.packing == Packing::dense ? RTE_MEMPOOL_F_NO_IOVA_CONTIG : 0;
+    Mempool pool(rte_mempool_create_empty(spec.name.c_str(), spec.length, sizeof(rte_mbuf) + room, cache,
+                                          sizeof(rte_pktmbuf_pool_private), SOCKET_ID_ANY, flags));
+    if (!pool) return failed(rte_errno);
+    if (int result = rte_mempool_set_ops_byname(pool.get(), "ring_mp_mc", nullptr)) return failed(-result);
+    rte_pktmbuf_pool_private settings{};
+    settings.mbuf_data_room_size = room;
+    rte_pktmbuf_pool_init(pool.get(), &settings);
+    if (int result = rte_mempool_populate_default(pool.get()); result < 0) return failed(-result);
+    rte_mempool_obj_iter(pool.get(), rte_pktmbuf_init, nullptr);
     return pool;
 }
 

@@ -34,10 +34,31 @@ struct MempoolDeleter {
 };
 using Mempool = std::unique_ptr<rte_mempool, MempoolDeleter>;
 
-/// Bytes of packet that a jumbo buffer holds behind the usual head room.
+/// Bytes of packet that a buffer holds behind the usual head room. Jumbo buffers take any frame; ports whose MTU allows
+/// it receive into small ones, which are kinder to the caches.
+inline constexpr std::uint16_t small_room = 2048;
 inline constexpr std::uint16_t jumbo_room = 10240;
 
-/// Buffers of `room` bytes behind the head room; nullptr with the cause in `error`.
-[[nodiscard]] Mempool make_mempool(const std::string& name, unsigned length, std::uint16_t room, std::string& error);
+/// The pools that ports receive into; they outlive the ports.
+struct PacketMemory {
+    rte_mempool* small = nullptr;
+    rte_mempool* jumbo = nullptr;
+};
+
+/// How buffers lie in memory.
+enum class Packing {
+    dense,        ///< one after the other: no page is wasted, and their headers do not compete for one cache set
+    within_pages  ///< none crosses the border of two pages: for those that the kernel fills
+};
+
+struct MempoolSpec {
+    std::string name;
+    unsigned length;
+    std::uint16_t room;  ///< bytes behind the head room
+    Packing packing = Packing::dense;
+};
+
+/// nullptr with the cause in `error`.
+[[nodiscard]] Mempool make_mempool(const MempoolSpec& spec, std::string& error);
 
 }  // namespace ovsdr::soft

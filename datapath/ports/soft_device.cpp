@@ -39,9 +39,9 @@ SoftDevice::SoftDevice(const DeviceConfig& config, unsigned index, unsigned work
 
 SoftDevice::~SoftDevice() = default;
 
-void SoftDevice::connect(Workers& workers, rte_mempool* pool) noexcept {
+void SoftDevice::connect(Workers& workers, PacketMemory memory) noexcept {
     workers_ = &workers;
-    pool_ = pool;
+    memory_ = memory;
 }
 
 int SoftDevice::add_vport(const PortConfig& config, bool must_work, std::string& error) {
@@ -94,7 +94,7 @@ int SoftDevice::remove_vport(VportId id) {
 int SoftDevice::open_port(Vport& vport) {
     std::string error;
     vport.interface_index = interface_index(vport.info);
-    auto port = DpdkPort::open({.arguments = vport.info.dpdk, .mtu = vport.wanted_mtu, .pool = pool_}, error);
+    auto port = DpdkPort::open({.arguments = vport.info.dpdk, .mtu = vport.wanted_mtu, .memory = memory_}, error);
     const std::lock_guard lock(mutex_);
     vport.info.error = error;
     if (!port) {

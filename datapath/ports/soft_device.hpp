@@ -31,13 +31,12 @@ class SoftDevice final : public Device {
 public:
     using Workers = std::vector<std::unique_ptr<Worker>>;
 
-    /// `index`: the device's place in each worker's steerings; the vports come with add_vport(). `pool`, once set,
-    /// outlives the device.
+    /// `index`: the device's place in each worker's steerings; the vports come with add_vport().
     SoftDevice(const DeviceConfig& config, unsigned index, unsigned worker_count, std::function<void()> wake_control);
     ~SoftDevice() override;
 
     /// The workers and the packet memory, before any vport is added. Both outlive the device.
-    void connect(Workers& workers, rte_mempool* pool) noexcept;
+    void connect(Workers& workers, PacketMemory memory) noexcept;
 
     /// Adds a vport. With `must_work` false one whose port cannot be opened is added all the same, with its error.
     /// Returns 0, EEXIST, ENOSPC, EINVAL, or EIO when the port does not open; the cause in `error`.
@@ -54,7 +53,7 @@ public:
     /// Counts LACP frames that the uplink receives; before it is added.
     void watch_lacp() noexcept { watch_lacp_ = true; }
     [[nodiscard]] std::uint64_t lacp_frames() const;
-    [[nodiscard]] rte_mempool* mempool() const noexcept { return pool_; }
+    [[nodiscard]] rte_mempool* mempool() const noexcept { return memory_.jumbo; }
 
     [[nodiscard]] std::string_view name() const noexcept override { return name_; }
     [[nodiscard]] const Profile& profile() const noexcept override { return steering_.profile(); }
@@ -97,7 +96,7 @@ private:
     Steering steering_;
     Listeners listeners_;
     Workers* workers_ = nullptr;
-    rte_mempool* pool_ = nullptr;
+    PacketMemory memory_;
 
     std::mutex change_mutex_;    ///< whoever opens or closes ports, or adds or removes vports; taken before mutex_
     mutable std::mutex mutex_;   ///< the map and each VportInfo

@@ -6,6 +6,7 @@
 #include <linux/rtnetlink.h>
 #include <poll.h>
 #include <pthread.h>
+#include <rte_mbuf.h>
 #include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -101,11 +102,18 @@ void SoftNic::control_thread() {
 }
 
 int SoftNic::make_packet_memory(std::string& error) {
-    // Half of the memory for the common pool; AF_XDP ports and co-tenants take theirs out of the rest.
-    constexpr unsigned buffer_size = jumbo_room + 512;
-    const unsigned length = static_cast<unsigned>(std::uint64_t{config_.memory_mb} * 1024 * 1024 / 2 / buffer_size);
-    pool_ = make_mempool(fmt::format("softnic-{}", getpid()), length, jumbo_room, error);
-    return pool_ ? 0 : ENOMEM;
+    // What is left is for AF_XDP ports, which have their own buffers, and for the rings of all.
+    constexpr unsigned small_percent = 40, jumbo_percent = 30;
+    constexpr unsigned overhead = 64 + sizeof(rte_mbuf) + RTE_PKTMBUF_HEADROOM + 64;  // mempool header, mbuf, spreading
+    const auto length = [&](unsigned percent, unsigned room) {
+        return static_cast<unsigned>(std::uint64_t{config_.memory_mb} * 1024 * 1024 / 100 * percent / (room + overhead));
+    };
+    small_pool_ = make_mempool(
+        {.name = "softnic-small", .length = length(small_percent, small_room), .room = small_room}, error);
+    if (!small_pool_) return ENOMEM;
+    jumbo_pool_ = make_mempool(
+        {.name = "softnic-jumbo", .length = length(jumbo_percent, jumbo_room), .room = jumbo_room}, error);
+    return jumbo_pool_ ? 0 : ENOMEM;
 }
 
 int SoftNic::bring_up(std::string& error) {
@@ -133,7 +141,7 @@ int SoftNic::bring_up(std::string& error) {
     for (const auto& worker : workers_) worker->start();
     for (std::size_t i = 0; i < devices_.size(); ++i) {
         const DeviceConfig& device = config_.devices[i];
-        devices_[i]->connect(workers_, pool_.get());
+        devices_[i]->connect(workers_, {.small = small_pool_.get(), .jumbo = jumbo_pool_.get()});
         if (device.cotenant && device.cotenant->lacp) devices_[i]->watch_lacp();
         for (const PortConfig& port : device.ports) {
             if (int result = devices_[i]->add_vport(port, false, error)) return result;

@@ -40,9 +40,10 @@ public:
     ~SoftNic() override;
 
     [[nodiscard]] std::span<Device* const> devices() noexcept override { return device_pointers_; }
-    [[nodiscard]] rte_mempool* mempool() noexcept override { return pool_.get(); }
+    [[nodiscard]] rte_mempool* mempool() noexcept override { return jumbo_pool_.get(); }
 
     // For the control commands.
+    [[nodiscard]] rte_mempool* small_mempool() const noexcept { return small_pool_.get(); }
     [[nodiscard]] const std::vector<std::unique_ptr<SoftDevice>>& soft_devices() const noexcept { return devices_; }
     [[nodiscard]] const std::vector<std::unique_ptr<Worker>>& workers() const noexcept { return workers_; }
     /// nullptr where the configuration has none.
@@ -62,7 +63,8 @@ private:
     const pid_t process_;
     int wake_descriptor_ = -1;
     int interface_events_ = -1;
-    Mempool pool_;
+    Mempool small_pool_;
+    Mempool jumbo_pool_;
     std::vector<std::unique_ptr<SoftDevice>> devices_;
     std::vector<Device*> device_pointers_;
     std::vector<std::unique_ptr<Worker>> workers_;

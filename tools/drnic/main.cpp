@@ -60,7 +60,7 @@ void describe(CLI::App& app, Options& options) {
     app.add_option("--socket", options.socket, "control socket of the NIC")->capture_default_str();
     const auto device = [&](CLI::App* command) {
         command->add_option("--device", options.device, "device, where there are several: mlx5_0");
-        command->add_option("--vport", options.vport, "1 to 65279 for a VF, 65535 for the uplink")->required();
+        command->add_option("vport,--vport", options.vport, "1 to 65279 for a VF, 65535 for the uplink")->required();
     };
 
     CLI::App* list = app.add_subcommand("list", "devices and their vports");
