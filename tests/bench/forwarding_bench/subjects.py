@@ -106,14 +106,14 @@ class SoftNicSubject(Subject):
         return ""
 
     def _pause(self) -> None:
-        self.nic.drnic("set", "1", "--link", "down")
+        self.nic.drnic("set", "--vport", "1", "--link", "down")
         previous = (-1, -1)
         while (now := self._counters()) != previous:
             previous = now
             time.sleep(2)
 
     def _resume(self) -> None:
-        self.nic.drnic("set", "1", "--link", "up")
+        self.nic.drnic("set", "--vport", "1", "--link", "up")
         time.sleep(0.5)
 
     def _counters(self) -> tuple[int, int]:
