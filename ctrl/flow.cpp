@@ -30,9 +30,9 @@ ovsdr_put_outcome ovsdr_flow_put(ovsdr_port* port, const ovsdr_ufid* ufid, const
 }
 
 bool ovsdr_flow_get(const ovsdr_port* port, const ovsdr_ufid* ufid, ovsdr_flow_stats* stats) noexcept {
-    const auto known = port->eswitch().stats(ufid_of(*ufid));
+    const auto known = port->eswitch().status(ufid_of(*ufid));
     if (!known) return false;
-    *stats = stats_of(*known, true);
+    *stats = stats_of(known->stats, known->offloaded);
     return true;
 }
 

@@ -119,8 +119,9 @@ private:
         if (type == eth_type_arp || type == eth_type_rarp) l3_ = L3::arp;
         if (type == eth_type_ipv4) l3_ = L3::ipv4;
         if (type == eth_type_ipv6) l3_ = L3::ipv6;
-        if (l3_ == L3::ipv4) match(field::ip_version, 4, 0xF);
-        if (l3_ == L3::ipv6) match(field::ip_version, 6, 0xF);
+        // libmlx5 chooses what it builds by the number in the mask, which stands for the whole field.
+        if (l3_ == L3::ipv4) match(field::ip_version, 4, 4);
+        if (l3_ == L3::ipv6) match(field::ip_version, 6, 6);
         // Facts of the key that the ethertype settles; a mask on them asks for nothing more.
         if (l3_ == L3::arp && key_.arp != 0) clear(mask_.arp);
         if (l3_ == L3::ipv6 && key_.ipv6 != 0) clear(mask_.ipv6);

@@ -103,6 +103,14 @@ public:
     /// Statistics of an installed (or quiesced) megaflow; nothing if not offloaded.
     [[nodiscard]] virtual std::optional<FlowStats> stats(const Ufid& ufid) const noexcept = 0;
 
+    struct Status {
+        FlowStats stats;
+        bool offloaded;   ///< a rule is in the device now
+    };
+    /// Of a megaflow that is or was installed: a modify that the device could not take leaves its statistics. Nothing
+    /// if the ufid is unknown or never was installed.
+    [[nodiscard]] virtual std::optional<Status> status(const Ufid& ufid) const noexcept = 0;
+
     /// Removes every megaflow whose in_port is `port`, or all.
     virtual void flush(std::optional<OdpPort> port) noexcept = 0;
 

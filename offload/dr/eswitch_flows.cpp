@@ -139,6 +139,14 @@ std::optional<FlowStats> EswitchImpl::stats(const Ufid& ufid) const noexcept {
     return stats_of(found->second);
 }
 
+std::optional<Eswitch::Status> EswitchImpl::status(const Ufid& ufid) const noexcept {
+    const Shard& shard = shard_of(ufid);
+    std::lock_guard lock(shard.mutex);
+    const auto found = shard.flows.find(ufid);
+    if (found == shard.flows.end() || !found->second.was_installed) return std::nullopt;
+    return Status{.stats = stats_of(found->second), .offloaded = bool(found->second.rule)};
+}
+
 void EswitchImpl::flush(std::optional<OdpPort> port) noexcept {
     for (Shard& shard : shards_) {
         std::lock_guard lock(shard.mutex);

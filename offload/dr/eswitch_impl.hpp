@@ -39,6 +39,7 @@ public:
     std::optional<FlowStats> del(const Ufid& ufid) noexcept override;
     std::optional<FlowStats> quiesce(const Ufid& ufid) noexcept override;
     std::optional<FlowStats> stats(const Ufid& ufid) const noexcept override;
+    std::optional<Status> status(const Ufid& ufid) const noexcept override;
     void flush(std::optional<OdpPort> port) noexcept override;
 
     std::string show(bool verbose) const override;
