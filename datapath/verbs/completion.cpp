@@ -17,9 +17,11 @@ constexpr std::uint64_t supported_wc_flags =
     if (attr.cqe == 0 || attr.cqe > static_cast<unsigned>(limits::completions)) return EINVAL;
     if (attr.comp_vector >= static_cast<unsigned>(context.context.num_comp_vectors)) return EINVAL;
     if (attr.comp_mask & ~static_cast<unsigned>(IBV_CQ_INIT_ATTR_MASK_FLAGS)) return EINVAL;
-    if ((attr.comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) &&
-        (attr.flags & ~static_cast<unsigned>(IBV_CREATE_CQ_ATTR_SINGLE_THREADED))) {
-        return EINVAL;
+    if (attr.comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) {
+        constexpr unsigned ignore_overrun = IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
+        constexpr unsigned single_threaded = IBV_CREATE_CQ_ATTR_SINGLE_THREADED;
+        if (attr.flags & ~(ignore_overrun | single_threaded)) return EINVAL;
+        if (attr.flags & ignore_overrun) return EOPNOTSUPP;  // cmd_hca_cap.cq_oi is 0
     }
     return attr.wc_flags & ~supported_wc_flags ? EOPNOTSUPP : 0;
 }
