@@ -1,0 +1,153 @@
+// The compiler's actions: legs, orders per side, and what each device generation refuses.
+#include <gtest/gtest.h>
+
+#include "offload/dr/compile.hpp"
+#include "tests/unit/offload/megaflow_builder.hpp"
+
+namespace ovsdr::dr {
+namespace {
+
+using test::MegaflowBuilder;
+
+PortMap ports() {
+    PortMap map;
+    map.set(OdpPort{1}, {VportId{1}, "vf1"});
+    map.set(OdpPort{2}, {VportId{2}, "vf2"});
+    map.set(OdpPort{3}, {VportId{3}, "vf3"});
+    map.set(OdpPort{9}, {uplink_vport, "uplink"});
+    return map;
+}
+
+Compiled<RulePlan> compile_here(const ovsdr_megaflow& megaflow, std::uint8_t steering_format = 1) {
+    DeviceCaps caps;
+    caps.steering_format = steering_format;
+    return compile(megaflow, ports(), caps);
+}
+
+std::string text_of_compiled(const ovsdr_megaflow& megaflow, std::uint8_t steering_format = 1) {
+    const auto plan = compile_here(megaflow, steering_format);
+    if (plan) return text_of(*plan);
+    return std::string(name_of(plan.error().reason)) + ": " + plan.error().detail;
+}
+
+TEST(CompileActions, DropsWhenNothingIsAsked) { EXPECT_EQ(text_of_compiled(MegaflowBuilder().ipv4()), "drop"); }
+
+TEST(CompileActions, DropsWhenOperationsReachNobody) {
+    EXPECT_EQ(text_of_compiled(MegaflowBuilder().ipv4().push(5)), "drop");
+}
+
+TEST(CompileActions, SendsToOneVport) {
+    EXPECT_EQ(text_of_compiled(MegaflowBuilder().ipv4().output(2)), "dest_vport 2");
+}
+
+TEST(CompileActions, CopiesToSeveralInOneArrayWhateverTheOrder) {
+    EXPECT_EQ(text_of_compiled(MegaflowBuilder().ipv4().output(9).output(3).output(2)),
+              "dest_array [dest_vport 2, dest_vport 3, dest_vport 65535]");
+}
+
+TEST(CompileActions, NamesThePortThatIsNoVport) {
+    EXPECT_EQ(text_of_compiled(MegaflowBuilder().ipv4().output(2).output(77)),
+              "output not offloaded: port 77 is no dr port of this device");
+}
+
+TEST(CompileActions, RefusesToSendBack) {
+    EXPECT_EQ(text_of_compiled(MegaflowBuilder(9).ipv4().output(9)), "output not offloaded: uplink is the in_port");
+    EXPECT_EQ(text_of_compiled(MegaflowBuilder(1).ipv4().output(1)), "output not offloaded: vf1 is the in_port");
+}
+
+TEST(CompileActions, RefusesTheSameCopyTwice) {
+    EXPECT_EQ(text_of_compiled(MegaflowBuilder().ipv4().output(2).output(2)), "unsupported action: two outputs to vf2");
+}
+
+TEST(CompileActions, PushesWithoutOvssPresenceBit) {
+    const auto plan = compile_here(MegaflowBuilder().ipv4().push(0x123).output(2));
+    ASSERT_TRUE(plan);
+    ASSERT_EQ(plan->legs.size(), 1U);
+    EXPECT_EQ(plan->legs[0].pushes, (std::vector<VlanTag>{{0x8100, 0x123}}));
+}
+
+TEST(CompileActions, RefusesTagTypesThatDevicesDoNotPush) {
+    EXPECT_EQ(text_of_compiled(MegaflowBuilder().ipv4().push(1, 0x9100).output(2)),
+              "unsupported action: push_vlan(tpid=0x9100)");
+}
+
+TEST(CompileActions, PopsTheTagThatTheMatchHas) {
+    EXPECT_EQ(text_of_compiled(MegaflowBuilder().ipv4().vlan(5).pop().output(2)), "pop_vlan, dest_vport 2");
+}
+
+TEST(CompileActions, LeavesAnUntaggedPacketAsItIs) {
+    EXPECT_EQ(text_of_compiled(MegaflowBuilder().ipv4().pop().output(2)), "dest_vport 2");
+    EXPECT_EQ(text_of_compiled(MegaflowBuilder().ipv4().vlan(5).pop().pop().output(2)), "pop_vlan, dest_vport 2");
+}
+
+TEST(CompileActions, CancelsAPushByThePopBehindIt) {
+    EXPECT_EQ(text_of_compiled(MegaflowBuilder().ipv4().push(5).pop().output(2)), "dest_vport 2");
+}
+
+TEST(CompileActions, RefusesToPopWhatMayNotBeThere) {
+    MegaflowBuilder flow;
+    flow.ipv4().pop().output(2).raw().mask.be_vlan_tci[0] = 0;
+    EXPECT_EQ(text_of_compiled(flow), "unsupported order of actions: pop_vlan of packets that may have no tag");
+}
+
+TEST(CompileActions, RetagsFromVportsButNotFromTheWire) {
+    EXPECT_EQ(text_of_compiled(MegaflowBuilder(1).ipv4().vlan(5).pop().push(6).output(2)),
+              "pop_vlan, push_vlan 0x8100 vid 6 pcp 0, dest_vport 2");
+    EXPECT_EQ(text_of_compiled(MegaflowBuilder(9).ipv4().vlan(5).pop().push(6).output(2)),
+              "unsupported order of actions: push_vlan after pop_vlan, from the wire");
+}
+
+TEST(CompileActions, BranchesWhereOutputsSeeDifferentPackets) {
+    EXPECT_EQ(text_of_compiled(MegaflowBuilder().ipv4().output(2).push(5).output(9).output(3)),
+              "dest_array [dest_vport 2, dest_table (push_vlan 0x8100 vid 5 pcp 0, dest_array [dest_vport 3, dest_vport 65535])]");
+    EXPECT_EQ(text_of_compiled(MegaflowBuilder().ipv4().push(5).output(9).pop().output(2)),
+              "dest_array [dest_vport 2, dest_table (push_vlan 0x8100 vid 5 pcp 0, dest_vport 65535)]");
+    DeviceCaps caps;
+    caps.copies_to_table = false;
+    const auto plan = compile(MegaflowBuilder().ipv4().output(2).push(5).output(9), ports(), caps);
+    ASSERT_FALSE(plan);
+    EXPECT_EQ(plan.error().reason, RejectReason::device_limit);
+}
+
+TEST(CompileActions, KnowsWhatConnectX5Lacks) {
+    EXPECT_EQ(text_of_compiled(MegaflowBuilder(1).ipv4().vlan(5).pop().output(2), 0),
+              "device limit: pop_vlan of packets from a vport");
+    EXPECT_EQ(text_of_compiled(MegaflowBuilder(9).ipv4().push(5).output(2), 0),
+              "device limit: push_vlan onto packets from the wire");
+    EXPECT_EQ(text_of_compiled(MegaflowBuilder(9).ipv4().vlan(5).pop().output(2), 0), "pop_vlan, dest_vport 2");
+    EXPECT_EQ(text_of_compiled(MegaflowBuilder(1).ipv4().push(5).output(9), 0),
+              "push_vlan 0x8100 vid 5 pcp 0, dest_vport 65535");
+}
+
+TEST(CompileActions, CorrectsBytesCountedAfterAPop) {
+    const ovsdr_megaflow wire = MegaflowBuilder(9).ipv4().vlan(5).pop().output(2);
+    EXPECT_EQ(compile_here(wire, 1)->bytes_uncounted, 4);
+    EXPECT_EQ(compile_here(wire, 0)->bytes_uncounted, 0);
+    EXPECT_EQ(compile_here(MegaflowBuilder(1).ipv4().vlan(5).pop().output(2), 1)->bytes_uncounted, 0);
+}
+
+TEST(CompileActions, RefusesMoreThanTwoPushes) {
+    EXPECT_EQ(text_of_compiled(MegaflowBuilder().ipv4().push(1).push(2).output(2)),
+              "push_vlan 0x8100 vid 1 pcp 0, push_vlan 0x8100 vid 2 pcp 0, dest_vport 2");
+    EXPECT_EQ(text_of_compiled(MegaflowBuilder().ipv4().push(1).push(2).push(3).output(2)),
+              "too many actions: more than two push_vlan");
+}
+
+TEST(CompileActions, NamesTheActionThatHasNoWord) {
+    EXPECT_EQ(text_of_compiled(MegaflowBuilder().ipv4().unsupported("ct").output(2)), "unsupported action: ct");
+}
+
+TEST(CompileActions, RefusesAListThatWasTooLong) {
+    MegaflowBuilder flow;
+    flow.ipv4().raw().n_actions = OVSDR_MAX_ACTIONS + 1;
+    EXPECT_EQ(text_of_compiled(flow), "too many actions: 33 actions");
+}
+
+TEST(CompileActions, PassesOnTheMatchThatTheShimCouldNotCarry) {
+    MegaflowBuilder flow;
+    flow.ipv4().raw().unsupported_match = "ct_state";
+    EXPECT_EQ(text_of_compiled(flow), "unsupported match: ct_state");
+}
+
+}  // namespace
+}  // namespace ovsdr::dr

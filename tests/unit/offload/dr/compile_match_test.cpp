@@ -1,0 +1,334 @@
+// The compiler's matches: every bit of a mask finds its place or a Reject that names its field.
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "offload/dr/compile.hpp"
+#include "tests/unit/offload/megaflow_builder.hpp"
+
+namespace ovsdr::dr {
+namespace {
+
+using test::MegaflowBuilder;
+
+PortMap ports() {
+    PortMap map;
+    map.set(OdpPort{1}, {VportId{1}, "vf1"});
+    map.set(OdpPort{2}, {VportId{2}, "vf2"});
+    map.set(OdpPort{9}, {uplink_vport, "uplink"});
+    return map;
+}
+
+Compiled<MatchPlan> compile(const ovsdr_megaflow& megaflow, const DeviceCaps& caps = {}) {
+    return compile_match(megaflow.key, megaflow.mask, ports(), caps);
+}
+
+void expect_reject(const Compiled<MatchPlan>& compiled, RejectReason reason, const std::string& detail) {
+    ASSERT_FALSE(compiled);
+    EXPECT_EQ(name_of(compiled.error().reason), std::string(name_of(reason))) << compiled.error().detail;
+    EXPECT_NE(compiled.error().detail.find(detail), std::string::npos) << compiled.error().detail;
+}
+
+/// Field, value and mask of the compiled plan.
+void expect_field(const MatchPlan& plan, prm::Field field, std::uint32_t value, std::uint32_t mask) {
+    EXPECT_EQ(plan.mask.get(field), mask);
+    EXPECT_EQ(plan.value.get(field), value);
+}
+
+TEST(CompileMatch, MatchesTheSourceVportWhole) {
+    const auto plan = compile(MegaflowBuilder(9).eth_type(0x88cc));
+    ASSERT_TRUE(plan);
+    expect_field(*plan, field::source_port, 0xFFFF, 0xFFFF);
+    EXPECT_EQ(plan->source, uplink_vport);
+}
+
+TEST(CompileMatch, RejectsAnInPortThatIsNoVport) {
+    expect_reject(compile(MegaflowBuilder(5).ipv4()), RejectReason::in_port_not_offloaded, "in_port 5");
+}
+
+TEST(CompileMatch, RejectsAnInPortNotMatchedWhole) {
+    MegaflowBuilder flow;
+    flow.ipv4().raw().mask.in_port = 0xFFFF;
+    expect_reject(compile(flow), RejectReason::in_port_not_offloaded, "whole");
+}
+
+TEST(CompileMatch, RejectsRecirculatedPackets) {
+    MegaflowBuilder flow;
+    flow.ipv4().raw().key.recirc_id = 0x17;
+    expect_reject(compile(flow), RejectReason::recirculation, "0x17");
+}
+
+TEST(CompileMatch, MatchesMaskedMacs) {
+    MegaflowBuilder flow;
+    const std::uint8_t key[] = {0x01, 0x23, 0x45, 0x67, 0x89, 0xab}, mask[] = {0x01, 0, 0xff, 0xf0, 0x0f, 0xff};
+    std::memcpy(flow.raw().key.eth_dst, key, 6);
+    std::memcpy(flow.raw().mask.eth_dst, mask, 6);
+    const auto plan = compile(flow.eth_type(0x88cc));
+    ASSERT_TRUE(plan);
+    expect_field(*plan, field::dmac_47_16, 0x01004560, 0x0100fff0);
+    expect_field(*plan, field::dmac_15_0, 0x09ab, 0x0fff);
+}
+
+TEST(CompileMatch, AsksForAnUntaggedPacketWithTheOneQualifier) {
+    const auto plan = compile(MegaflowBuilder().ipv4());
+    ASSERT_TRUE(plan);
+    expect_field(*plan, field::cvlan_tag, 0, 1);
+    expect_field(*plan, field::svlan_tag, 0, 0);
+    EXPECT_EQ(plan->vlan_tags, 0);
+}
+
+TEST(CompileMatch, AsksForOneTagAndNoSecond) {
+    const auto plan = compile(MegaflowBuilder().ipv4().vlan(0x123));
+    ASSERT_TRUE(plan);
+    expect_field(*plan, field::cvlan_tag, 1, 1);
+    expect_field(*plan, field::first_vid, 0x123, 0xFFF);
+    expect_field(*plan, field::first_prio, 0, 0);
+    expect_field(*plan, field::first_cfi, 0, 0);   // OVS's presence bit is not the wire's DEI
+    expect_field(*plan, field::outer_second_cvlan_tag, 0, 1);
+    EXPECT_EQ(plan->vlan_tags, 1);
+}
+
+TEST(CompileMatch, TellsServiceTagsFromCustomerTags) {
+    const auto plan = compile(MegaflowBuilder().ipv4().vlan(5, 0x88a8));
+    ASSERT_TRUE(plan);
+    expect_field(*plan, field::svlan_tag, 1, 1);
+    expect_field(*plan, field::cvlan_tag, 0, 0);
+}
+
+TEST(CompileMatch, MatchesPartOfATci) {
+    MegaflowBuilder flow;
+    flow.ipv4().vlan(0x00A).raw().key.be_vlan_tci[0] = htobe16(0xB00A);
+    flow.raw().mask.be_vlan_tci[0] = htobe16(0xF00E);
+    const auto plan = compile(flow);
+    ASSERT_TRUE(plan);
+    expect_field(*plan, field::first_vid, 0x00A, 0x00E);
+    expect_field(*plan, field::first_prio, 5, 7);
+}
+
+TEST(CompileMatch, RejectsTagsThatTheDeviceHasNoWordFor) {
+    expect_reject(compile(MegaflowBuilder().ipv4().vlan(1, 0x9100)), RejectReason::unsupported_match, "0x9100");
+    MegaflowBuilder second;
+    second.ipv4().vlan(1).raw().key.be_vlan_tci[1] = htobe16(0x1002);
+    second.raw().mask.be_vlan_tci[1] = 0xFFFF;
+    expect_reject(compile(second), RejectReason::unsupported_match, "second tag");
+    expect_reject(compile(MegaflowBuilder().eth_type(0x8100).vlan(1)), RejectReason::unsupported_match, "eth_type=0x8100");
+    MegaflowBuilder without_presence;
+    without_presence.ipv4().raw().mask.be_vlan_tci[0] = htobe16(0x0FFF);
+    expect_reject(compile(without_presence), RejectReason::unsupported_mask, "vlan_tci");
+}
+
+TEST(CompileMatch, RejectsLlcFrames) {
+    expect_reject(compile(MegaflowBuilder().eth_type(0x05ff)), RejectReason::unsupported_match, "eth_type=0x05ff");
+}
+
+TEST(CompileMatch, RejectsPartOfAnEthType) {
+    MegaflowBuilder flow;
+    flow.ipv4().raw().mask.be_eth_type = htobe16(0xFF00);
+    expect_reject(compile(flow), RejectReason::unsupported_mask, "eth_type/0xff00");
+}
+
+TEST(CompileMatch, MatchesIpv4) {
+    MegaflowBuilder flow;
+    flow.ipv4();
+    const std::uint8_t source[] = {10, 1, 2, 3}, destination[] = {192, 168, 7, 9};
+    std::memcpy(flow.raw().key.src, source, 4);
+    std::memset(flow.raw().mask.src, 0xFF, 4);
+    std::memcpy(flow.raw().key.dst, destination, 4);
+    std::memset(flow.raw().mask.dst, 0xFF, 3);
+    flow.raw().key.ip_tos = 0xB9;
+    flow.raw().mask.ip_tos = 0xFD;
+    flow.raw().key.ip_ttl = 64;
+    flow.raw().mask.ip_ttl = 0xFF;
+    const auto plan = compile(flow);
+    ASSERT_TRUE(plan);
+    expect_field(*plan, field::ip_version, 4, 4);
+    expect_field(*plan, field::ethertype, 0x0800, 0xFFFF);
+    expect_field(*plan, field::src_ip_31_0, 0x0A010203, 0xFFFFFFFF);
+    expect_field(*plan, field::dst_ip_31_0, 0xC0A80700, 0xFFFFFF00);
+    expect_field(*plan, field::ip_dscp, 0xB9 >> 2, 0x3F);
+    expect_field(*plan, field::ip_ecn, 1, 1);
+    expect_field(*plan, field::ip_ttl_hoplimit, 64, 0xFF);
+    expect_field(*plan, field::frag, 0, 1);
+}
+
+TEST(CompileMatch, MatchesIpv6AddressesInNetworkOrder) {
+    MegaflowBuilder flow;
+    flow.ipv6().proto(17).ports(53, 1024);
+    for (std::uint8_t i = 0; i < 16; ++i) {
+        flow.raw().key.src[i] = i;
+        flow.raw().mask.src[i] = 0xFF;
+    }
+    flow.raw().key.dst[0] = 0x20;
+    flow.raw().mask.dst[0] = 0xF0;
+    const auto plan = compile(flow);
+    ASSERT_TRUE(plan);
+    expect_field(*plan, field::ip_version, 6, 6);
+    expect_field(*plan, field::src_ip[0], 0x00010203, 0xFFFFFFFF);
+    expect_field(*plan, field::src_ip[3], 0x0C0D0E0F, 0xFFFFFFFF);
+    expect_field(*plan, field::dst_ip[0], 0x20000000, 0xF0000000);
+    expect_field(*plan, field::udp_sport, 53, 0xFFFF);
+    expect_field(*plan, field::udp_dport, 1024, 0xFFFF);
+}
+
+TEST(CompileMatch, RejectsIpv6ExtensionHeadersAsProtocols) {
+    for (const std::uint8_t header : {0, 43, 44, 51, 60}) {
+        expect_reject(compile(MegaflowBuilder().ipv6().proto(header)), RejectReason::unsupported_match, "extension header");
+    }
+    EXPECT_TRUE(compile(MegaflowBuilder().ipv4().proto(51)));
+}
+
+TEST(CompileMatch, MatchesTcpFlagsThatTheDeviceHas) {
+    MegaflowBuilder flow;
+    flow.ipv4().proto(6).ports(1, 2).raw().key.be_tcp_flags = htobe16(0x112);
+    flow.raw().mask.be_tcp_flags = htobe16(0x1FF);
+    const auto plan = compile(flow);
+    ASSERT_TRUE(plan);
+    expect_field(*plan, field::tcp_flags, 0x112, 0x1FF);
+    expect_field(*plan, field::tcp_sport, 1, 0xFFFF);
+    flow.raw().mask.be_tcp_flags = htobe16(0xFFF);
+    expect_reject(compile(flow), RejectReason::unsupported_mask, "tcp_flags/0xfff");
+}
+
+TEST(CompileMatch, MatchesIcmpOnlyWithTheParserProfile) {
+    const auto plan = compile(MegaflowBuilder().ipv4().proto(1).ports(8, 0));
+    ASSERT_TRUE(plan);
+    expect_field(*plan, field::icmp_type, 8, 0xFF);
+    expect_field(*plan, field::icmp_code, 0, 0xFF);
+    const auto six = compile(MegaflowBuilder().ipv6().proto(58).ports(135, 0));
+    ASSERT_TRUE(six);
+    expect_field(*six, field::icmpv6_type, 135, 0xFF);
+    DeviceCaps plain;
+    plain.icmp_v4 = plain.icmp_v6 = false;
+    expect_reject(compile(MegaflowBuilder().ipv4().proto(1).ports(8, 0), plain), RejectReason::device_limit, "icmp_type");
+    expect_reject(compile(MegaflowBuilder().ipv6().proto(58).ports(135, 0), plain), RejectReason::device_limit, "icmpv6_type");
+    EXPECT_TRUE(compile(MegaflowBuilder().ipv4().proto(1), plain));
+}
+
+TEST(CompileMatch, TellsFragmentsApartOnlyAsTheDeviceCan) {
+    MegaflowBuilder any;
+    any.ipv4().raw().key.ip_frag = 1;
+    any.raw().mask.ip_frag = 1;
+    const auto plan = compile(any);
+    ASSERT_TRUE(plan);
+    expect_field(*plan, field::frag, 1, 1);
+
+    for (const std::uint8_t first_or_later : {1, 3}) {
+        MegaflowBuilder flow;
+        flow.ipv4().raw().key.ip_frag = first_or_later;
+        expect_reject(compile(flow), RejectReason::unsupported_match, "nw_frag");
+    }
+    MegaflowBuilder not_later;
+    not_later.ipv4().raw().mask.ip_frag = 2;
+    expect_reject(compile(not_later), RejectReason::unsupported_match, "nw_frag");
+}
+
+TEST(CompileMatch, MatchesTransportFieldsOfWholePacketsOnly) {
+    MegaflowBuilder flow;
+    flow.ipv4().proto(6).ports(1, 2).raw().mask.ip_frag = 0;
+    const auto plan = compile(flow);
+    ASSERT_TRUE(plan);
+    expect_field(*plan, field::frag, 0, 1);
+    flow.raw().key.ip_frag = flow.raw().mask.ip_frag = 1;
+    expect_reject(compile(flow), RejectReason::unsupported_match, "nw_frag");
+}
+
+TEST(CompileMatch, NamesWhatIsLeft) {
+    const auto left = [](MegaflowBuilder flow, const std::function<void(ovsdr_flow_fields&)>& add, const char* name) {
+        add(flow.raw().mask);
+        expect_reject(compile(flow), RejectReason::unsupported_match, name);
+    };
+    left(MegaflowBuilder().arp(), [](auto& mask) { mask.ip_proto = 0xFF; }, "arp_op");
+    left(MegaflowBuilder().arp(), [](auto& mask) { mask.src[0] = 0xFF; }, "arp_spa");
+    left(MegaflowBuilder().arp(), [](auto& mask) { mask.dst[3] = 0xFF; }, "arp_tpa");
+    left(MegaflowBuilder().ipv6(), [](auto& mask) { mask.be_ipv6_label = htobe32(0xFFFFF); }, "ipv6_label");
+    left(MegaflowBuilder().ipv4().proto(132), [](auto& mask) { mask.be_tp_src = 0xFFFF; }, "sctp_src");
+    left(MegaflowBuilder().ipv4().proto(132), [](auto& mask) { mask.be_tp_dst = 0xFFFF; }, "sctp_dst");
+    left(MegaflowBuilder().ipv4().proto(2), [](auto& mask) { mask.be_tp_src = 0xFFFF; }, "igmp_type");
+    left(MegaflowBuilder().ipv4(), [](auto& mask) { mask.be_tp_dst = 0xFFFF; }, "tp_dst");
+    left(MegaflowBuilder().ipv4().proto(17), [](auto& mask) { mask.be_tcp_flags = 0xFFFF; }, "tcp_flags");
+    left(MegaflowBuilder().ipv4(), [](auto& mask) { mask.src[4] = 1; }, "nw_src");
+    left(MegaflowBuilder().eth_type(0x88cc), [](auto& mask) { mask.ip_ttl = 1; }, "nw_ttl");
+    left(MegaflowBuilder().eth_type(0x88cc), [](auto& mask) { mask.ip_tos = 1; }, "nw_tos");
+    left(MegaflowBuilder().eth_type(0x88cc), [](auto& mask) { mask.ip_frag = 3; }, "nw_frag");
+    left(MegaflowBuilder(), [](auto& mask) { mask.ip_proto = 0xFF; }, "nw_proto");
+    left(MegaflowBuilder().ipv4(), [](auto& mask) { mask.ip_frag |= 4; }, "nw_frag");
+}
+
+/// The property behind all of the above: a mask bit that is accepted decides. With it, two megaflows that differ in
+/// that bit of the key have different rules, or one of them is refused; without it, they have the same rule.
+class EveryBit : public ::testing::TestWithParam<std::pair<const char*, MegaflowBuilder>> {};
+
+bool is_tpid(std::size_t byte) {
+    return byte >= offsetof(ovsdr_flow_fields, be_vlan_tpid) &&
+           byte < offsetof(ovsdr_flow_fields, be_vlan_tpid) + sizeof(ovsdr_flow_fields::be_vlan_tpid);
+}
+
+/// True or false: of these the lowest bit is enough.
+bool is_flag(std::size_t byte) {
+    return byte == offsetof(ovsdr_flow_fields, ipv6) || byte == offsetof(ovsdr_flow_fields, arp);
+}
+
+/// Bytes between fields, which mean nothing.
+bool is_padding(std::size_t byte) {
+    constexpr std::size_t after_addresses = offsetof(ovsdr_flow_fields, dst) + sizeof(ovsdr_flow_fields::dst);
+    constexpr std::size_t after_all = offsetof(ovsdr_flow_fields, be_tcp_flags) + sizeof(ovsdr_flow_fields::be_tcp_flags);
+    return (byte >= after_addresses && byte < offsetof(ovsdr_flow_fields, be_ipv6_label)) || byte >= after_all;
+}
+
+TEST_P(EveryBit, OfTheMaskDecidesOrIsRefused) {
+    const ovsdr_megaflow base = GetParam().second;
+    ASSERT_TRUE(compile(base));
+    unsigned accepted = 0;
+    for (std::size_t bit = 0; bit < 8 * sizeof(ovsdr_flow_fields); ++bit) {
+        const std::size_t byte = bit / 8;
+        if (is_padding(byte) || (is_flag(byte) && bit % 8 != 0)) continue;
+        const auto one = static_cast<std::uint8_t>(1U << (bit % 8));
+        ovsdr_megaflow flow = base, flipped = base;
+        reinterpret_cast<std::uint8_t*>(&flow.mask)[byte] |= one;
+        reinterpret_cast<std::uint8_t*>(&flipped.mask)[byte] |= one;
+        reinterpret_cast<std::uint8_t*>(&flipped.key)[byte] ^= one;
+        const auto left = compile(flow), right = compile(flipped);
+        if (left && right) {
+            EXPECT_FALSE(*left == *right) << "mask bit " << bit << " is accepted and ignored";
+            ++accepted;
+        }
+        const bool in_base = (reinterpret_cast<const std::uint8_t*>(&base.mask)[byte] & one) != 0;
+        if (in_base || is_tpid(byte)) continue;
+        ovsdr_megaflow unmasked = base;
+        reinterpret_cast<std::uint8_t*>(&unmasked.key)[byte] ^= one;
+        const auto plain = compile(base), other = compile(unmasked);
+        if (plain && other) {
+            EXPECT_TRUE(*plain == *other) << "key bit " << bit << " counts without its mask";
+        }
+    }
+    EXPECT_GE(accepted, 96U) << "both MACs at least";
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    CompileMatch, EveryBit,
+    ::testing::Values(std::pair{"Untyped", MegaflowBuilder()}, std::pair{"Lldp", MegaflowBuilder().eth_type(0x88cc)},
+                      std::pair{"Arp", MegaflowBuilder().arp()}, std::pair{"Ipv4", MegaflowBuilder().ipv4()},
+                      std::pair{"Ipv6", MegaflowBuilder().ipv6()},
+                      std::pair{"Tcp", MegaflowBuilder().ipv4().proto(6).ports(80, 1025)},
+                      std::pair{"Udp6Tagged", MegaflowBuilder().ipv6().proto(17).ports(1, 2).vlan(7)},
+                      std::pair{"Icmp", MegaflowBuilder().ipv4().proto(1).ports(8, 0)},
+                      std::pair{"Icmp6", MegaflowBuilder().ipv6().proto(58).ports(128, 0)},
+                      std::pair{"Sctp", MegaflowBuilder().ipv4().proto(132)},
+                      std::pair{"ServiceTagged", MegaflowBuilder().ipv4().vlan(100, 0x88a8)}),
+    [](const auto& flow) { return std::string(flow.param.first); });
+
+TEST(CompileMatch, NeverPutsAValueOutsideItsMask) {
+    MegaflowBuilder flow;
+    flow.ipv4().proto(6).ports(0xFFFF, 0xFFFF);
+    std::memset(&flow.raw().key.eth_dst, 0xFF, 12);
+    std::memset(flow.raw().key.src, 0xFF, 8);
+    flow.raw().key.ip_ttl = flow.raw().key.ip_tos = 0xFF;
+    const auto plan = compile(flow);
+    ASSERT_TRUE(plan);
+    for (std::size_t i = 0; i < plan->mask.bytes.size(); ++i) {
+        EXPECT_EQ(plan->value.bytes[i] & ~plan->mask.bytes[i], 0) << "byte " << i;
+    }
+}
+
+}  // namespace
+}  // namespace ovsdr::dr

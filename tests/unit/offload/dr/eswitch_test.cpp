@@ -1,0 +1,304 @@
+// The Eswitch on the recording provider: what it makes, what it leaves behind when a call fails, and what it counts.
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <set>
+#include <thread>
+
+#include <infiniband/verbs.h>
+
+#include "offload/dr/eswitch.hpp"
+#include "offload/dr/leak.hpp"
+#include "tests/unit/offload/fake_provider.hpp"
+#include "tests/unit/offload/megaflow_builder.hpp"
+
+namespace ovsdr::dr {
+namespace {
+
+using ovsdr::test::FakeProvider;
+using test::MegaflowBuilder;
+
+class EswitchTest : public ::testing::Test {
+protected:
+    void SetUp() override {
+        FakeProvider::reset();
+        open();
+    }
+    void TearDown() override {
+        close();
+        EXPECT_EQ(FakeProvider::alive(), 0U);
+        EXPECT_TRUE(FakeProvider::violations().empty()) << FakeProvider::violations().front();
+        EXPECT_EQ(leaked_objects(), 0U);
+    }
+
+    void open() {
+        auto opened = Eswitch::open("fake_0");
+        ASSERT_TRUE(opened) << opened.error().what;
+        eswitch_ = *opened;
+        for (const std::uint32_t odp : {1U, 2U, 3U}) ASSERT_TRUE(attach(odp));
+    }
+    void close() {
+        if (eswitch_ == nullptr) return;
+        for (const std::uint16_t vport : {1, 2, 3}) eswitch_->detach_port(VportId{vport});
+        eswitch_.reset();
+    }
+    Result<void> attach(std::uint32_t odp) {
+        return eswitch_->attach_port({OdpPort{odp}, VportId{static_cast<std::uint16_t>(odp)}, "vf" + std::to_string(odp),
+                                      &queue_pair_, 0x100 + odp});
+    }
+
+    /// Actions of the rules in the megaflow table, but the one that marks misses.
+    static std::vector<std::vector<std::string>> megaflow_rules() {
+        std::vector<std::vector<std::string>> rules;
+        for (const auto& rule : FakeProvider::rules()) {
+            const bool counts = !rule.actions.empty() && rule.actions[0].starts_with("count");
+            if (rule.table == "FDB level 1" && counts) rules.push_back(rule.actions);
+        }
+        return rules;
+    }
+    /// The counter that the only megaflow rule counts into.
+    static std::uint32_t only_counter() {
+        const auto rules = megaflow_rules();
+        EXPECT_EQ(rules.size(), 1U);
+        return rules.empty() ? 0 : static_cast<std::uint32_t>(std::stoul(rules[0][0].substr(6)));
+    }
+    bool installed(const PutOutcome& outcome) { return std::holds_alternative<std::monostate>(outcome); }
+
+    std::shared_ptr<Eswitch> eswitch_;
+    // The provider never looks into it.
+    alignas(16) std::uint8_t queue_pair_bytes_[256]{};
+    ibv_qp& queue_pair_ = reinterpret_cast<ibv_qp&>(queue_pair_bytes_);
+    static constexpr Ufid ufid_{0x1122334455667788, 0x99aabbccddeeff00};
+};
+
+TEST_F(EswitchTest, InstallsOneRuleAndTakesItAway) {
+    ASSERT_TRUE(installed(eswitch_->put(ufid_, MegaflowBuilder().ipv4().output(2))));
+    ASSERT_EQ(megaflow_rules().size(), 1U);
+    EXPECT_EQ(megaflow_rules()[0][1], "dest_vport 2");
+    FakeProvider::count(only_counter(), 10, 1000);
+    const auto final = eswitch_->del(ufid_);
+    ASSERT_TRUE(final);
+    EXPECT_EQ(final->packets, 10U);
+    EXPECT_EQ(final->bytes, 1000U);
+    EXPECT_TRUE(megaflow_rules().empty());
+    EXPECT_FALSE(eswitch_->del(ufid_));
+}
+
+TEST_F(EswitchTest, SharesOneMatcherPerMask) {
+    const unsigned before = FakeProvider::alive("matcher");
+    for (std::uint16_t type = 0x9000; type < 0x9010; ++type) {
+        ASSERT_TRUE(installed(eswitch_->put({1, type}, MegaflowBuilder().eth_type(type).output(2))));
+    }
+    EXPECT_EQ(FakeProvider::alive("matcher"), before + 1);
+    EXPECT_EQ(megaflow_rules().size(), 16U);
+    eswitch_->flush(std::nullopt);
+    EXPECT_EQ(FakeProvider::alive("matcher"), before);
+}
+
+TEST_F(EswitchTest, LeavesAnUnchangedMegaflowAlone) {
+    ASSERT_TRUE(installed(eswitch_->put(ufid_, MegaflowBuilder().ipv4().output(2))));
+    FakeProvider::fail_call(1, ENOMEM);
+    EXPECT_TRUE(installed(eswitch_->put(ufid_, MegaflowBuilder().ipv4().output(2))));
+    EXPECT_EQ(FakeProvider::calls(), 0U);
+    FakeProvider::fail_call(0, 0);
+}
+
+TEST_F(EswitchTest, KeepsTheCounterOfAModifiedMegaflow) {
+    ASSERT_TRUE(installed(eswitch_->put(ufid_, MegaflowBuilder().ipv4().output(2))));
+    const std::uint32_t counter = only_counter();
+    FakeProvider::count(counter, 3, 300);
+    ASSERT_TRUE(installed(eswitch_->put(ufid_, MegaflowBuilder().ipv4().output(3))));
+    EXPECT_EQ(only_counter(), counter);
+    EXPECT_EQ(megaflow_rules()[0][1], "dest_vport 3");
+    ASSERT_TRUE(installed(eswitch_->put(ufid_, MegaflowBuilder().eth_type(0x88cc).output(3))));
+    FakeProvider::count(counter, 4, 400);
+    EXPECT_EQ(eswitch_->del(ufid_)->packets, 7U);
+}
+
+TEST_F(EswitchTest, ModifiesWhereDuplicatesAreRefused) {
+    FakeProvider::refuse_duplicates(true);
+    ASSERT_TRUE(installed(eswitch_->put(ufid_, MegaflowBuilder().ipv4().output(2))));
+    FakeProvider::count(only_counter(), 3, 300);
+    ASSERT_TRUE(installed(eswitch_->put(ufid_, MegaflowBuilder().ipv4().output(3))));
+    EXPECT_EQ(megaflow_rules()[0][1], "dest_vport 3");
+    EXPECT_EQ(eswitch_->del(ufid_)->packets, 3U);
+}
+
+TEST_F(EswitchTest, LeavesNoRuleOfAModificationThatIsRejected) {
+    ASSERT_TRUE(installed(eswitch_->put(ufid_, MegaflowBuilder().ipv4().output(2))));
+    FakeProvider::count(only_counter(), 3, 300);
+    const PutOutcome outcome = eswitch_->put(ufid_, MegaflowBuilder().ipv4().unsupported("ct").output(2));
+    ASSERT_TRUE(std::holds_alternative<Reject>(outcome));
+    EXPECT_TRUE(megaflow_rules().empty());
+    EXPECT_FALSE(eswitch_->stats(ufid_));
+    EXPECT_EQ(eswitch_->explain(ufid_)->text, "unsupported action: ct");
+    EXPECT_EQ(eswitch_->totals().packets, 3U);
+    EXPECT_EQ(eswitch_->del(ufid_)->packets, 3U);
+}
+
+TEST_F(EswitchTest, StopsAMegaflowAndKnowsItStill) {
+    ASSERT_TRUE(installed(eswitch_->put(ufid_, MegaflowBuilder().ipv4().output(2))));
+    FakeProvider::count(only_counter(), 5, 500);
+    const unsigned syncs = FakeProvider::syncs();
+    EXPECT_EQ(eswitch_->quiesce(ufid_)->packets, 5U);
+    EXPECT_GT(FakeProvider::syncs(), syncs);
+    EXPECT_TRUE(megaflow_rules().empty());
+    EXPECT_EQ(eswitch_->stats(ufid_)->packets, 5U);
+    eswitch_->set_odp_port(VportId{2}, OdpPort{22});
+    eswitch_->set_odp_port(VportId{2}, OdpPort{2});
+    EXPECT_TRUE(megaflow_rules().empty()) << "a port change must not start it again";
+    ASSERT_TRUE(installed(eswitch_->put(ufid_, MegaflowBuilder().ipv4().output(2))));
+    FakeProvider::count(only_counter(), 1, 100);
+    EXPECT_EQ(eswitch_->del(ufid_)->packets, 6U);
+}
+
+TEST_F(EswitchTest, StartsARecycledCounterAtZero) {
+    ASSERT_TRUE(installed(eswitch_->put(ufid_, MegaflowBuilder().ipv4().output(2))));
+    const std::uint32_t counter = only_counter();
+    FakeProvider::count(counter, 5, 500);
+    eswitch_->del(ufid_);
+    ASSERT_TRUE(installed(eswitch_->put({2, 2}, MegaflowBuilder().ipv4().output(2))));
+    EXPECT_EQ(only_counter(), counter);
+    FakeProvider::count(counter, 1, 100);
+    EXPECT_EQ(eswitch_->totals().packets, 6U);
+    EXPECT_EQ(eswitch_->del(Ufid{2, 2})->packets, 1U);
+}
+
+TEST_F(EswitchTest, SeesCountersGrowByItself) {
+    ASSERT_TRUE(installed(eswitch_->put(ufid_, MegaflowBuilder().ipv4().output(2))));
+    EXPECT_EQ(eswitch_->stats(ufid_)->used_ms, 0);
+    FakeProvider::count(only_counter(), 5, 500);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1200));
+    EXPECT_EQ(eswitch_->stats(ufid_)->packets, 5U);
+    EXPECT_GT(eswitch_->stats(ufid_)->used_ms, 0);
+}
+
+TEST_F(EswitchTest, InstallsWhatWaitedForAPort) {
+    EXPECT_TRUE(std::holds_alternative<Reject>(eswitch_->put(ufid_, MegaflowBuilder().ipv4().output(44))));
+    eswitch_->set_odp_port(VportId{3}, OdpPort{44});
+    EXPECT_TRUE(eswitch_->stats(ufid_));
+    EXPECT_EQ(megaflow_rules()[0][1], "dest_vport 3");
+    eswitch_->detach_port(VportId{3});
+    EXPECT_TRUE(megaflow_rules().empty());
+    EXPECT_NE(eswitch_->explain(ufid_)->text.find("port 44"), std::string::npos);
+    ASSERT_TRUE(attach(3));
+    EXPECT_TRUE(megaflow_rules().empty()) << "that is datapath port 3";
+    eswitch_->set_odp_port(VportId{3}, OdpPort{44});
+    EXPECT_EQ(megaflow_rules().size(), 1U);
+}
+
+TEST_F(EswitchTest, RemovesTheRulesOfADeadPort) {
+    ASSERT_TRUE(installed(eswitch_->put({1, 1}, MegaflowBuilder(1).ipv4().output(2))));
+    ASSERT_TRUE(installed(eswitch_->put({1, 2}, MegaflowBuilder(2).ipv4().output(1).output(3))));
+    ASSERT_TRUE(installed(eswitch_->put({1, 3}, MegaflowBuilder(3).ipv4().output(1))));
+    const std::size_t rules = FakeProvider::rules().size();
+    eswitch_->detach_port(VportId{2});
+    EXPECT_EQ(megaflow_rules().size(), 1U);
+    EXPECT_EQ(FakeProvider::rules().size(), rules - 2 - 4);
+    eswitch_->flush(OdpPort{3});
+    EXPECT_FALSE(eswitch_->explain({1, 3}));
+    EXPECT_TRUE(eswitch_->explain({1, 2}));
+}
+
+TEST_F(EswitchTest, CountsReasonsByFieldAndAction) {
+    ASSERT_TRUE(installed(eswitch_->put({1, 1}, MegaflowBuilder().ipv4().output(2))));
+    for (std::uint64_t i = 2; i < 5; ++i) (void)eswitch_->put({1, i}, MegaflowBuilder().ipv4().unsupported("meter").output(2));
+    eswitch_->del(Ufid{1, 4});
+    bool seen = false;
+    for (const auto& row : eswitch_->reasons()) {
+        if (row.detail != "meter") continue;
+        seen = true;
+        EXPECT_EQ(row.reason, "unsupported action");
+        EXPECT_EQ(row.megaflows, 2U);
+        EXPECT_EQ(row.total, 3U);
+    }
+    EXPECT_TRUE(seen);
+    EXPECT_EQ(eswitch_->totals().offloaded, 1U);
+    EXPECT_EQ(eswitch_->totals().rejected, 2U);
+}
+
+TEST_F(EswitchTest, SharesOneDeviceAndTellsWhatThereIs) {
+    const auto again = Eswitch::open("fake_0");
+    ASSERT_TRUE(again);
+    EXPECT_EQ(*again, eswitch_);
+    EXPECT_EQ(open_eswitches().size(), 1U);
+    const auto missing = Eswitch::open("mlx5_9");
+    ASSERT_FALSE(missing);
+    EXPECT_EQ(missing.error().code, ENODEV);
+    EXPECT_NE(missing.error().what.find("fake_0"), std::string::npos);
+}
+
+TEST_F(EswitchTest, TakesPutsAndDeletesFromSeveralThreads) {
+    std::vector<std::thread> threads;
+    for (std::uint64_t thread = 0; thread < 4; ++thread) {
+        threads.emplace_back([this, thread] {
+            for (std::uint64_t i = 0; i < 300; ++i) {
+                const Ufid ufid{thread + 1, i};
+                const auto type = static_cast<std::uint16_t>(0x9000 + i % 50);
+                EXPECT_TRUE(installed(eswitch_->put(ufid, MegaflowBuilder().eth_type(type).output(2).push(5).output(3))));
+                (void)eswitch_->stats(ufid);
+                if (i % 3 != 0) eswitch_->del(ufid);
+            }
+        });
+    }
+    for (int i = 0; i < 20; ++i) {
+        eswitch_->set_odp_port(VportId{3}, OdpPort{3});
+        (void)eswitch_->show(false);
+        (void)eswitch_->totals();
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(eswitch_->totals().offloaded, 400U);
+}
+
+/// Each call that can fail, in turn: open, attach, put, modify. Nothing may be left of what failed.
+TEST(EswitchFaults, LeavesNothingBehindWhicheverCallFails) {
+    alignas(16) std::uint8_t bytes[256]{};
+    auto* queue_pair = reinterpret_cast<ibv_qp*>(bytes);
+    const ovsdr_megaflow first = MegaflowBuilder(1).ipv4().output(2).push(5).output(3);
+    const ovsdr_megaflow second = MegaflowBuilder(1).ipv4().output(3);
+    std::set<std::string> failed;
+    for (unsigned n = 1;; ++n) {
+        FakeProvider::reset();
+        FakeProvider::fail_call(n, ENOSPC);
+        auto opened = Eswitch::open("fake_0");
+        if (opened) {
+            auto& eswitch = *opened;
+            bool all = true;
+            for (const std::uint16_t vport : {1, 2, 3}) {
+                const unsigned rules = FakeProvider::alive("rule"), actions = FakeProvider::alive("action");
+                if (eswitch->attach_port({{vport}, {vport}, "vf", queue_pair, vport})) continue;
+                all = false;
+                EXPECT_EQ(FakeProvider::alive("rule"), rules) << "after " << FakeProvider::failed_call();
+                EXPECT_EQ(FakeProvider::alive("action"), actions) << "after " << FakeProvider::failed_call();
+            }
+            for (const ovsdr_megaflow* megaflow : {&first, &second}) {
+                const PutOutcome outcome = eswitch->put({1, 1}, *megaflow);
+                if (const auto* error = std::get_if<Error>(&outcome)) {
+                    EXPECT_EQ(error->code, ENOSPC);
+                    EXPECT_FALSE(eswitch->stats({1, 1})) << FakeProvider::failed_call();
+                    EXPECT_EQ(eswitch->totals().failed, 1U);
+                }
+            }
+            eswitch->del({1, 1});
+            EXPECT_TRUE(all || !FakeProvider::failed_call().empty());
+            for (const std::uint16_t vport : {1, 2, 3}) eswitch->detach_port({vport});
+            eswitch.reset();
+        } else {
+            EXPECT_EQ(opened.error().code, ENOSPC) << opened.error().what;
+        }
+        const std::string call = FakeProvider::failed_call();
+        EXPECT_EQ(FakeProvider::alive(), 0U) << "after call " << n << ", " << call;
+        EXPECT_TRUE(FakeProvider::violations().empty()) << call << ": " << FakeProvider::violations().front();
+        if (call.empty()) break;
+        failed.insert(call);
+    }
+    for (const char* call : {"mlx5dv_open_device", "ibv_alloc_pd", "mlx5dv_dr_domain_create", "mlx5dv_dr_table_create",
+                             "mlx5dv_dr_matcher_create", "mlx5dv_dr_rule_create", "mlx5dv_devx_obj_create",
+                             "mlx5dv_devx_obj_query", "mlx5dv_dr_domain_sync", "dest_array", "dest_vport", "push_vlan"}) {
+        EXPECT_TRUE(failed.count(call)) << call << " was never made to fail";
+    }
+    EXPECT_EQ(leaked_objects(), 0U);
+}
+
+}  // namespace
+}  // namespace ovsdr::dr

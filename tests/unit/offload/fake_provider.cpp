@@ -1,0 +1,406 @@
+#include "tests/unit/offload/fake_provider.hpp"
+
+#include <endian.h>
+#include <infiniband/mlx5dv.h>
+#include <infiniband/verbs.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <set>
+
+// What the provider's types are here. One structure serves for all kinds of objects.
+struct FakeObject {
+    std::string kind, text;
+    std::vector<FakeObject*> needs;
+    unsigned users = 0;
+    unsigned level = 0, priority = 0;
+    std::vector<std::uint8_t> match;
+    std::uint32_t first_id = 0, length = 0;
+};
+struct mlx5dv_dr_domain : FakeObject {};
+struct mlx5dv_dr_table : FakeObject {};
+struct mlx5dv_dr_matcher : FakeObject {};
+struct mlx5dv_dr_rule : FakeObject {
+    std::vector<std::string> actions;
+};
+struct mlx5dv_dr_action : FakeObject {};
+struct mlx5dv_devx_obj : FakeObject {};
+
+namespace ovsdr::test {
+namespace {
+
+struct State {
+    std::mutex mutex;
+    std::set<FakeObject*> objects;
+    std::vector<std::string> violations;
+    unsigned calls = 0, fail_at = 0, syncs = 0;
+    int fail_code = 0;
+    std::string failed;
+    std::uint32_t next_counter = 16;
+    std::map<std::uint32_t, std::pair<std::uint64_t, std::uint64_t>> counters;
+    bool refuse_duplicates = false;
+    std::uint8_t steering_format = 1;
+    unsigned contexts = 0, pds = 0;
+};
+
+State& state() {
+    static State the_state;
+    return the_state;
+}
+
+/// With the mutex held: whether this call is the one to fail.
+bool fails(const char* call) {
+    State& now = state();
+    if (++now.calls != now.fail_at) return false;
+    now.failed = call;
+    errno = now.fail_code;
+    return true;
+}
+
+template <typename T>
+T* make(const char* kind, std::vector<FakeObject*> needs) {
+    auto* object = new T;
+    object->kind = kind;
+    for (FakeObject* needed : needs) ++needed->users;
+    object->needs = std::move(needs);
+    state().objects.insert(object);
+    return object;
+}
+
+template <typename T>
+int destroy(T* object) {
+    State& now = state();
+    std::lock_guard lock(now.mutex);
+    if (now.objects.count(object) == 0) {
+        now.violations.push_back("destroyed twice");
+        return EINVAL;
+    }
+    if (object->users != 0) {
+        now.violations.push_back(object->kind + " destroyed while in use");
+        return EBUSY;
+    }
+    for (FakeObject* needed : object->needs) --needed->users;
+    now.objects.erase(object);
+    delete object;
+    return 0;
+}
+
+mlx5dv_dr_action* action(const char* call, std::string text, std::vector<FakeObject*> needs = {}) {
+    std::lock_guard lock(state().mutex);
+    if (fails(call)) return nullptr;
+    auto* made = make<mlx5dv_dr_action>("action", std::move(needs));
+    made->text = std::move(text);
+    return made;
+}
+
+void put_bits(void* structure, unsigned bit_offset, unsigned bits, std::uint32_t value) {
+    auto* bytes = static_cast<std::uint8_t*>(structure);
+    for (unsigned i = 0; i < bits; ++i) {
+        const unsigned bit = bit_offset + i;
+        const auto one = static_cast<std::uint8_t>(0x80 >> (bit % 8));
+        bytes[bit / 8] = static_cast<std::uint8_t>((value >> (bits - 1 - i)) & 1 ? bytes[bit / 8] | one : bytes[bit / 8] & ~one);
+    }
+}
+
+std::uint32_t get_bits(const void* structure, unsigned bit_offset, unsigned bits) {
+    const auto* bytes = static_cast<const std::uint8_t*>(structure);
+    std::uint32_t value = 0;
+    for (unsigned i = 0; i < bits; ++i) {
+        const unsigned bit = bit_offset + i;
+        value = value << 1 | ((bytes[bit / 8] >> (7 - bit % 8)) & 1U);
+    }
+    return value;
+}
+
+ibv_device fake_device{};
+ibv_device* fake_list[] = {&fake_device, nullptr};
+constexpr std::uint16_t fake_vports[] = {0, 1, 2, 3, 4, 0xFFFF};
+
+}  // namespace
+
+void FakeProvider::reset() {
+    State& now = state();
+    std::lock_guard lock(now.mutex);
+    now.violations.clear();
+    now.calls = now.fail_at = now.syncs = 0;
+    now.failed.clear();
+    now.counters.clear();
+    now.next_counter = 16;
+    now.refuse_duplicates = false;
+    now.steering_format = 1;
+    std::strcpy(fake_device.name, "fake_0");
+}
+
+void FakeProvider::fail_call(unsigned n, int code) {
+    State& now = state();
+    std::lock_guard lock(now.mutex);
+    now.calls = 0;
+    now.fail_at = n;
+    now.fail_code = code;
+    now.failed.clear();
+}
+
+unsigned FakeProvider::calls() {
+    std::lock_guard lock(state().mutex);
+    return state().calls;
+}
+
+std::string FakeProvider::failed_call() {
+    std::lock_guard lock(state().mutex);
+    return state().failed;
+}
+
+unsigned FakeProvider::alive(const std::string& kind) {
+    State& now = state();
+    std::lock_guard lock(now.mutex);
+    const auto length = std::ranges::count_if(now.objects, [&](auto* object) { return kind.empty() || object->kind == kind; });
+    unsigned others = 0;
+    if (kind.empty() || kind == "pd") others += now.pds;
+    if (kind.empty() || kind == "context") others += now.contexts;
+    return static_cast<unsigned>(length) + others;
+}
+
+std::vector<std::string> FakeProvider::violations() {
+    std::lock_guard lock(state().mutex);
+    return state().violations;
+}
+
+std::vector<FakeProvider::RuleView> FakeProvider::rules() {
+    State& now = state();
+    std::lock_guard lock(now.mutex);
+    std::vector<RuleView> views;
+    for (FakeObject* object : now.objects) {
+        if (object->kind != "rule") continue;
+        const FakeObject* matcher = object->needs[0];
+        views.push_back({matcher->needs[0]->text, matcher->priority, static_cast<mlx5dv_dr_rule*>(object)->actions});
+    }
+    return views;
+}
+
+void FakeProvider::count(std::uint32_t id, std::uint64_t packets, std::uint64_t bytes) {
+    std::lock_guard lock(state().mutex);
+    auto& counter = state().counters[id];
+    counter.first += packets;
+    counter.second += bytes;
+}
+
+unsigned FakeProvider::syncs() {
+    std::lock_guard lock(state().mutex);
+    return state().syncs;
+}
+
+void FakeProvider::refuse_duplicates(bool refuse) {
+    std::lock_guard lock(state().mutex);
+    state().refuse_duplicates = refuse;
+}
+
+void FakeProvider::set_steering_format(std::uint8_t format) {
+    std::lock_guard lock(state().mutex);
+    state().steering_format = format;
+}
+
+}  // namespace ovsdr::test
+
+using namespace ovsdr::test;
+
+extern "C" {
+
+ibv_device** ibv_get_device_list(int* length) {
+    *length = 1;
+    return fake_list;
+}
+void ibv_free_device_list(ibv_device**) {}
+const char* ibv_get_device_name(ibv_device* device) { return device->name; }
+
+ibv_context* mlx5dv_open_device(ibv_device* device, mlx5dv_context_attr*) {
+    std::lock_guard lock(state().mutex);
+    if (fails("mlx5dv_open_device")) return nullptr;
+    ++state().contexts;
+    auto* context = new ibv_context{};
+    context->device = device;
+    return context;
+}
+
+int ibv_close_device(ibv_context* context) {
+    std::lock_guard lock(state().mutex);
+    if (!state().objects.empty() || state().pds != 0) state().violations.push_back("device closed while in use");
+    --state().contexts;
+    delete context;
+    return 0;
+}
+
+ibv_pd* ibv_alloc_pd(ibv_context* context) {
+    std::lock_guard lock(state().mutex);
+    if (fails("ibv_alloc_pd")) return nullptr;
+    ++state().pds;
+    return new ibv_pd{context, 0};
+}
+
+int ibv_dealloc_pd(ibv_pd* pd) {
+    std::lock_guard lock(state().mutex);
+    --state().pds;
+    delete pd;
+    return 0;
+}
+
+int ibv_query_device(ibv_context*, ibv_device_attr* attributes) {
+    *attributes = {};
+    attributes->phys_port_cnt = std::size(fake_vports);
+    return 0;
+}
+
+int _mlx5dv_query_port(ibv_context*, uint32_t port, mlx5dv_port* info, size_t) {
+    if (port == 0 || port > std::size(fake_vports)) return EINVAL;
+    info->flags = MLX5DV_QUERY_PORT_VPORT | MLX5DV_QUERY_PORT_VPORT_REG_C0;
+    info->vport = fake_vports[port - 1];
+    info->reg_c0 = {port << 16, 0xFFFF0000};
+    return 0;
+}
+
+int mlx5dv_devx_general_cmd(ibv_context*, const void* in, size_t, void* out, size_t) {
+    std::lock_guard lock(state().mutex);
+    if (fails("mlx5dv_devx_general_cmd")) return errno;
+    if (get_bits(in, 0, 16) != 0x100) return EINVAL;
+    auto* capability = static_cast<std::uint8_t*>(out) + 16;
+    switch (get_bits(in, 48, 16) >> 1) {
+        case 0:
+            put_bits(capability, 423, 1, 1);
+            put_bits(capability, 784, 8, 0x0F);
+            put_bits(capability, 1092, 4, state().steering_format);
+            put_bits(capability, 1344, 32, 0x300);
+            break;
+        case 8: put_bits(capability, 28, 1, 1); break;
+        default: break;
+    }
+    return 0;
+}
+
+mlx5dv_devx_obj* mlx5dv_devx_obj_create(ibv_context*, const void* in, size_t, void* out, size_t) {
+    std::lock_guard lock(state().mutex);
+    if (fails("mlx5dv_devx_obj_create")) return nullptr;
+    auto* object = make<mlx5dv_devx_obj>("devx", {});
+    const std::uint32_t units = get_bits(in, 120, 8);
+    object->length = units == 0 ? 1 : 128 * units;
+    object->first_id = state().next_counter;
+    state().next_counter += object->length;
+    put_bits(out, 64, 32, object->first_id);
+    return object;
+}
+
+int mlx5dv_devx_obj_query(mlx5dv_devx_obj* object, const void* in, size_t, void* out, size_t size) {
+    std::lock_guard lock(state().mutex);
+    if (fails("mlx5dv_devx_obj_query")) return errno;
+    const std::uint32_t length = std::max(1U, get_bits(in, 208, 16));
+    if (get_bits(in, 224, 32) != object->first_id || length > object->length || size < 16 + 16 * length) {
+        state().violations.push_back("a counter query that the device would refuse");
+        return EINVAL;
+    }
+    for (std::uint32_t i = 0; i < length; ++i) {
+        const auto& [packets, bytes] = state().counters[object->first_id + i];
+        const std::uint64_t words[] = {htobe64(packets), htobe64(bytes)};
+        std::memcpy(static_cast<std::uint8_t*>(out) + 16 + 16 * i, words, sizeof words);
+    }
+    return 0;
+}
+
+int mlx5dv_devx_obj_destroy(mlx5dv_devx_obj* object) { return destroy(object); }
+
+mlx5dv_dr_domain* mlx5dv_dr_domain_create(ibv_context*, mlx5dv_dr_domain_type type) {
+    std::lock_guard lock(state().mutex);
+    if (fails("mlx5dv_dr_domain_create")) return nullptr;
+    auto* domain = make<mlx5dv_dr_domain>("domain", {});
+    domain->text = type == MLX5DV_DR_DOMAIN_TYPE_FDB ? "FDB" : "NIC_RX";
+    return domain;
+}
+int mlx5dv_dr_domain_destroy(mlx5dv_dr_domain* domain) { return destroy(domain); }
+int mlx5dv_dr_domain_sync(mlx5dv_dr_domain*, uint32_t) {
+    std::lock_guard lock(state().mutex);
+    ++state().syncs;
+    return fails("mlx5dv_dr_domain_sync") ? errno : 0;
+}
+
+mlx5dv_dr_table* mlx5dv_dr_table_create(mlx5dv_dr_domain* domain, uint32_t level) {
+    std::lock_guard lock(state().mutex);
+    if (fails("mlx5dv_dr_table_create")) return nullptr;
+    auto* table = make<mlx5dv_dr_table>("table", {domain});
+    table->text = domain->text + " level " + std::to_string(level);
+    table->level = level;
+    return table;
+}
+int mlx5dv_dr_table_destroy(mlx5dv_dr_table* table) { return destroy(table); }
+
+mlx5dv_dr_matcher* mlx5dv_dr_matcher_create(mlx5dv_dr_table* table, uint16_t priority, uint8_t,
+                                            mlx5dv_flow_match_parameters* mask) {
+    std::lock_guard lock(state().mutex);
+    if (fails("mlx5dv_dr_matcher_create")) return nullptr;
+    auto* matcher = make<mlx5dv_dr_matcher>("matcher", {table});
+    matcher->priority = priority;
+    const auto* bytes = reinterpret_cast<const std::uint8_t*>(mask->match_buf);
+    matcher->match.assign(bytes, bytes + mask->match_sz);
+    return matcher;
+}
+int mlx5dv_dr_matcher_destroy(mlx5dv_dr_matcher* matcher) { return destroy(matcher); }
+
+mlx5dv_dr_rule* mlx5dv_dr_rule_create(mlx5dv_dr_matcher* matcher, mlx5dv_flow_match_parameters* value, size_t length,
+                                      mlx5dv_dr_action* actions[]) {
+    std::lock_guard lock(state().mutex);
+    if (fails("mlx5dv_dr_rule_create")) return nullptr;
+    const auto* bytes = reinterpret_cast<const std::uint8_t*>(value->match_buf);
+    const std::vector<std::uint8_t> match(bytes, bytes + value->match_sz);
+    for (std::size_t i = 0; i < match.size(); ++i) {
+        if (i >= matcher->match.size() || (match[i] & ~matcher->match[i]) != 0) {
+            state().violations.push_back("a value outside its mask");
+        }
+    }
+    for (FakeObject* object : state().objects) {
+        const bool same = object->kind == "rule" && object->needs[0] == matcher && object->match == match;
+        if (same && state().refuse_duplicates) {
+            errno = EEXIST;
+            return nullptr;
+        }
+    }
+    std::vector<FakeObject*> needs{matcher};
+    needs.insert(needs.end(), actions, actions + length);
+    auto* rule = make<mlx5dv_dr_rule>("rule", std::move(needs));
+    rule->match = match;
+    for (size_t i = 0; i < length; ++i) rule->actions.push_back(actions[i]->text);
+    return rule;
+}
+int mlx5dv_dr_rule_destroy(mlx5dv_dr_rule* rule) { return destroy(rule); }
+
+int mlx5dv_dr_action_destroy(mlx5dv_dr_action* action) { return destroy(action); }
+mlx5dv_dr_action* mlx5dv_dr_action_create_drop() { return action("drop", "drop"); }
+mlx5dv_dr_action* mlx5dv_dr_action_create_default_miss() { return action("default_miss", "default_miss"); }
+mlx5dv_dr_action* mlx5dv_dr_action_create_tag(uint32_t tag) { return action("tag", "tag " + std::to_string(tag)); }
+mlx5dv_dr_action* mlx5dv_dr_action_create_dest_ibv_qp(ibv_qp*) { return action("dest_ibv_qp", "dest_qp"); }
+mlx5dv_dr_action* mlx5dv_dr_action_create_dest_table(mlx5dv_dr_table* table) {
+    return action("dest_table", "dest_table " + std::to_string(table->level), {table});
+}
+mlx5dv_dr_action* mlx5dv_dr_action_create_dest_vport(mlx5dv_dr_domain* domain, uint32_t vport) {
+    return action("dest_vport", "dest_vport " + std::to_string(vport), {domain});
+}
+mlx5dv_dr_action* mlx5dv_dr_action_create_dest_array(mlx5dv_dr_domain* domain, size_t length,
+                                                     mlx5dv_dr_action_dest_attr* destinations[]) {
+    std::vector<FakeObject*> needs{domain};
+    std::string text;
+    for (size_t i = 0; i < length; ++i) {
+        needs.push_back(destinations[i]->dest);
+        text += (i == 0 ? "" : ", ") + destinations[i]->dest->text;
+    }
+    return action("dest_array", "dest_array [" + text + "]", std::move(needs));
+}
+mlx5dv_dr_action* mlx5dv_dr_action_create_pop_vlan() { return action("pop_vlan", "pop_vlan"); }
+mlx5dv_dr_action* mlx5dv_dr_action_create_push_vlan(mlx5dv_dr_domain* domain, __be32 header) {
+    return action("push_vlan", "push_vlan " + std::to_string(be32toh(header)), {domain});
+}
+mlx5dv_dr_action* mlx5dv_dr_action_create_modify_header(mlx5dv_dr_domain* domain, uint32_t, size_t, __be64[]) {
+    return action("modify_header", "modify_header", {domain});
+}
+mlx5dv_dr_action* mlx5dv_dr_action_create_flow_counter(mlx5dv_devx_obj* object, uint32_t offset) {
+    return action("flow_counter", "count " + std::to_string(object->first_id + offset), {object});
+}
+
+}  // extern "C"

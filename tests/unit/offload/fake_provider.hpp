@@ -1,0 +1,45 @@
+// A recording provider: the mlx5dv_* and ibv_* functions that offload/dr calls, in the test's executable instead of a library's.
+//
+// It knows no packets. It keeps every object with what depends on it, refuses to destroy what is in use (EBUSY, and notes the
+// violation), refuses rules whose value exceeds their matcher's mask, and makes the n-th creating call fail on demand.
+// Counters hold what a test puts into them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace ovsdr::test {
+
+struct FakeProvider {
+    /// Back to an empty device with vports 0 to 4 and the uplink. Everything must have been destroyed.
+    static void reset();
+
+    /// The n-th call from now on that can fail gives `code`; 0: none.
+    static void fail_call(unsigned n, int code);
+    /// Calls that could have failed since reset() or fail_call().
+    [[nodiscard]] static unsigned calls();
+    /// The name of the call that was made to fail, empty when none was.
+    [[nodiscard]] static std::string failed_call();
+
+    /// Objects alive, by kind: "rule", "matcher", "action", "table", "domain", "devx", "pd", "context"; "" for all.
+    [[nodiscard]] static unsigned alive(const std::string& kind = "");
+    /// Objects that were destroyed while in use, and the like.
+    [[nodiscard]] static std::vector<std::string> violations();
+
+    struct RuleView {
+        std::string table;                  ///< "FDB level 1"
+        unsigned priority;
+        std::vector<std::string> actions;   ///< "count 5", "dest_vport 2", "dest_array [dest_vport 1, dest_vport 2]", …
+    };
+    [[nodiscard]] static std::vector<RuleView> rules();
+    /// What the device has counted into counter `id` grows by this.
+    static void count(std::uint32_t id, std::uint64_t packets, std::uint64_t bytes);
+    [[nodiscard]] static unsigned syncs();
+
+    /// From now on a rule with the value of another is EEXIST.
+    static void refuse_duplicates(bool refuse);
+    static void set_steering_format(std::uint8_t format);
+};
+
+}  // namespace ovsdr::test

@@ -1,0 +1,94 @@
+// Megaflows for tests, as dpif-netdev makes them: in_port, recirc_id, the type and the presence of a tag are always matched.
+#pragma once
+
+#include <endian.h>
+
+#include <cstring>
+#include <initializer_list>
+
+#include "offload/dr/megaflow.h"
+
+namespace ovsdr::dr::test {
+
+inline constexpr std::uint16_t vlan_present = 0x1000;
+
+class MegaflowBuilder {
+public:
+    explicit MegaflowBuilder(std::uint32_t in_port = 1) {
+        megaflow_.key.in_port = in_port;
+        megaflow_.mask.in_port = UINT32_MAX;
+        megaflow_.mask.recirc_id = UINT32_MAX;
+        megaflow_.mask.be_vlan_tci[0] = htobe16(vlan_present);
+    }
+
+    MegaflowBuilder& eth_type(std::uint16_t type) {
+        megaflow_.key.be_eth_type = htobe16(type);
+        megaflow_.mask.be_eth_type = 0xFFFF;
+        return *this;
+    }
+    MegaflowBuilder& ipv4() { return eth_type(0x0800).whole_packets(); }
+    MegaflowBuilder& ipv6() {
+        megaflow_.key.ipv6 = 1;
+        return eth_type(0x86dd).whole_packets();
+    }
+    MegaflowBuilder& arp() {
+        megaflow_.key.arp = 1;
+        return eth_type(0x0806);
+    }
+    MegaflowBuilder& whole_packets() {
+        megaflow_.key.ip_frag = 0;
+        megaflow_.mask.ip_frag = 3;
+        return *this;
+    }
+    MegaflowBuilder& proto(std::uint8_t protocol) {
+        megaflow_.key.ip_proto = protocol;
+        megaflow_.mask.ip_proto = 0xFF;
+        return *this;
+    }
+    MegaflowBuilder& ports(std::uint16_t source, std::uint16_t destination) {
+        megaflow_.key.be_tp_src = htobe16(source);
+        megaflow_.key.be_tp_dst = htobe16(destination);
+        megaflow_.mask.be_tp_src = megaflow_.mask.be_tp_dst = 0xFFFF;
+        return *this;
+    }
+    /// Tagged, VID matched.
+    MegaflowBuilder& vlan(std::uint16_t vid, std::uint16_t tpid = 0x8100) {
+        megaflow_.key.be_vlan_tpid[0] = htobe16(tpid);
+        megaflow_.key.be_vlan_tci[0] = htobe16(static_cast<std::uint16_t>(vid | vlan_present));
+        megaflow_.mask.be_vlan_tci[0] = htobe16(vlan_present | 0xFFF);
+        return *this;
+    }
+    MegaflowBuilder& output(std::uint32_t port) {
+        ovsdr_action& action = next(OVSDR_ACTION_OUTPUT);
+        action.output = port;
+        return *this;
+    }
+    MegaflowBuilder& push(std::uint16_t vid, std::uint16_t tpid = 0x8100) {
+        ovsdr_action& action = next(OVSDR_ACTION_PUSH_VLAN);
+        action.push_vlan.be_tpid = htobe16(tpid);
+        action.push_vlan.be_tci = htobe16(static_cast<std::uint16_t>(vid | vlan_present));
+        return *this;
+    }
+    MegaflowBuilder& pop() {
+        next(OVSDR_ACTION_POP_VLAN);
+        return *this;
+    }
+    MegaflowBuilder& unsupported(const char* name) {
+        next(OVSDR_ACTION_UNSUPPORTED).unsupported = name;
+        return *this;
+    }
+
+    ovsdr_megaflow& raw() { return megaflow_; }
+    operator const ovsdr_megaflow&() const { return megaflow_; }
+
+private:
+    ovsdr_action& next(ovsdr_action_type type) {
+        ovsdr_action& action = megaflow_.actions[megaflow_.n_actions++];
+        action.type = type;
+        return action;
+    }
+
+    ovsdr_megaflow megaflow_{};
+};
+
+}  // namespace ovsdr::dr::test
