@@ -105,7 +105,8 @@ def collect(lab: Lab, report: Report) -> None:
         counts = stats.port_counts(lab.switch, BRIDGE, guest.port)
         report.vports.append({"guest": guest.name, "vport": guest.vport, **asdict(counts)})
     for flow in stats.megaflows(lab.switch, kind="offloaded"):
-        rules = lab.switch.appctl("dr/explain", f"ufid:{flow.ufid}", check=False).strip()
+        # Before the rules it says what the line above says: that it is offloaded, and its counts.
+        rules = lab.switch.appctl("dr/explain", f"ufid:{flow.ufid}", check=False).strip().split("\n", 2)[-1].strip()
         report.megaflows.append({"ufid": flow.ufid, "match": flow.match, "actions": flow.actions,
                                  "packets": flow.packets, "bytes": flow.bytes, "offloaded": flow.offloaded,
                                  "dp": flow.layer, "rules": rules})
