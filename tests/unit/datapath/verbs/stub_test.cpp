@@ -2,6 +2,7 @@
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <fstream>
@@ -67,10 +68,13 @@ TEST_F(StubTest, WhatIsLackedFailsAsItsTableSays) {
         errno = 0;
         const long result = function(nullptr, nullptr, nullptr, nullptr, nullptr, nullptr);
         EXPECT_EQ(errno, EOPNOTSUPP) << symbol.name;
-        if (symbol.failure == "pointer" || symbol.failure == "zero") EXPECT_EQ(result, 0) << symbol.name;
-        if (symbol.failure == "errno") EXPECT_EQ(static_cast<int>(result), EOPNOTSUPP) << symbol.name;
-        if (symbol.failure == "minus_one") EXPECT_EQ(static_cast<int>(result), -1) << symbol.name;
-        if (symbol.failure == "minus_errno") EXPECT_EQ(static_cast<int>(result), -EOPNOTSUPP) << symbol.name;
+        const int expected = symbol.failure == "errno"         ? EOPNOTSUPP
+                             : symbol.failure == "minus_one"   ? -1
+                             : symbol.failure == "minus_errno" ? -EOPNOTSUPP
+                                                               : 0;
+        if (symbol.failure != "void") {
+            EXPECT_EQ(static_cast<int>(result), expected) << symbol.name;
+        }
         ++called;
     }
     EXPECT_GT(called, 100u);
