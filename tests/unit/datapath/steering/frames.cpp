@@ -52,7 +52,8 @@ struct Places {
             }
         }
     }
-    places.checksum = places.protocol == 6 ? 16 : places.protocol == 17 ? 6 : places.protocol == 58 || places.protocol == 1 ? 2 : 0;
+    const unsigned icmp = places.version == 4 ? 1 : 58;
+    places.checksum = places.protocol == 6 ? 16 : places.protocol == 17 ? 6 : places.protocol == icmp ? 2 : 0;
     return places;
 }
 
