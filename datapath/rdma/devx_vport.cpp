@@ -64,15 +64,16 @@ void query_context(Device& device, const VportInfo& vport, Output out) {
     const auto field = [&](prm::Field f) { return prm::get(in, prm::within(context::in_modify_in, f)); };
     const auto mtu = static_cast<std::uint32_t>(field(context::mtu));
     if ((select & context::select_mtu) && mtu <= context::mtu_overhead) return Status::bad_param;
+    // The MTU first: it is what can be refused, and nothing shall have changed then.
+    if (select & context::select_mtu) {
+        const auto payload = static_cast<std::uint16_t>(mtu - context::mtu_overhead);
+        if (device.set_mtu(vport.id, payload) != 0) return Status::bad_param;
+    }
     if (select & context::select_permanent_address) {
         std::uint8_t mac[6];
         const std::uint64_t value = field(context::permanent_address);
         for (unsigned i = 0; i < 6; ++i) mac[i] = static_cast<std::uint8_t>(value >> (40 - 8 * i));
         if (device.set_mac(vport.id, mac) != 0) return Status::bad_param;
-    }
-    if (select & context::select_mtu) {
-        const auto payload = static_cast<std::uint16_t>(mtu - context::mtu_overhead);
-        if (device.set_mtu(vport.id, payload) != 0) return Status::bad_param;
     }
     return Status::ok;
 }
