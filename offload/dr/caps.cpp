@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <vector>
 
+#include "offload/dr/action.hpp"
 #include "offload/dr/prm.hpp"
 #include "offload/dr/table.hpp"
 
@@ -15,7 +16,7 @@ namespace {
 
 constexpr std::uint16_t query_hca_cap = 0x100;
 constexpr std::uint16_t current = 1;
-constexpr std::uint16_t general = 0x0 << 1, esw_flow_table = 0x8 << 1, esw = 0x9 << 1;
+constexpr std::uint16_t general = 0x0 << 1, esw = 0x9 << 1;
 
 constexpr std::size_t capability_offset = 16;   ///< bytes
 constexpr std::size_t capability_size = 4096;
@@ -26,8 +27,6 @@ constexpr prm::Field opcode{0, 16}, op_mod{48, 16};
 constexpr prm::Field eswitch_manager{423, 1}, flow_counter_bulk_alloc{784, 8}, steering_format_version{1092, 4},
     flex_parser_protocols{1344, 32};
 constexpr std::uint32_t parses_icmp_v4 = 1U << 8, parses_icmp_v6 = 1U << 9;
-// In flow_table_eswitch_cap.
-constexpr prm::Field fdb_multi_path_to_table{28, 1};
 // In e_switch_cap.
 constexpr prm::Field manager_vport_valid{96, 1}, manager_vport_number{112, 16};
 
@@ -43,12 +42,20 @@ Result<Capability> query(const Device& device, std::uint16_t capability) noexcep
     return out;
 }
 
-Result<void> try_table(const std::shared_ptr<Device>& device, DomainType type) noexcept {
-    auto domain = Domain::create(device, type);
+/// Tables above the root are what everything here stands on.
+Result<std::shared_ptr<Table>> try_table(const std::shared_ptr<Device>& device) noexcept {
+    auto domain = Domain::create(device, DomainType::fdb);
     if (!domain) return tl::unexpected(std::move(domain.error()));
-    auto table = Table::create(std::move(*domain), 1);
-    if (!table) return tl::unexpected(std::move(table.error()));
-    return {};
+    return Table::create(std::move(*domain), 1);
+}
+
+/// Whether one copy of a packet may go on in a table while another leaves.
+bool copies_to_table(const std::shared_ptr<Table>& table, VportId vport) noexcept {
+    const auto to_table = Action::to_table(table);
+    const auto to_vport = Action::to_vport(table->domain(), vport);
+    if (!to_table || !to_vport) return false;
+    const ActionRef destinations[] = {*to_vport, *to_table};
+    return Action::to_all(table->domain(), destinations).has_value();
 }
 
 }  // namespace
@@ -68,15 +75,14 @@ Result<DeviceCaps> probe_caps(const std::shared_ptr<Device>& device) noexcept {
     caps.icmp_v6 = (protocols & parses_icmp_v6) != 0;
     caps.counter_bulks = static_cast<std::uint8_t>(prm::get(base->data(), flow_counter_bulk_alloc));
 
-    // Older firmware does not know these two; then the answers are the conservative ones.
-    const auto tables = query(*device, esw_flow_table);
-    caps.copies_to_table = tables && prm::get(tables->data(), fdb_multi_path_to_table) != 0;
+    // Older firmware does not know this one; then the manager's vport is 0, as on every host.
     const auto eswitch = query(*device, esw);
     if (eswitch && prm::get(eswitch->data(), manager_vport_valid) != 0) {
         caps.manager_vport.value = static_cast<std::uint16_t>(prm::get(eswitch->data(), manager_vport_number));
     }
-
-    if (auto tried = try_table(device, DomainType::fdb); !tried) return tl::unexpected(std::move(tried.error()));
+    const auto table = try_table(device);
+    if (!table) return tl::unexpected(table.error());
+    caps.copies_to_table = copies_to_table(*table, uplink_vport);
     return caps;
 }
 

@@ -1,7 +1,8 @@
 // What a device can do, as far as the compiler and the tables must know: the profile, found by asking.
 //
 // Model. DEVX QUERY_HCA_CAP tells the steering format (which generation), the flex parser's protocols, who manages the
-// eSwitch, and the counter bulks to be had. What no bit tells is tried with a trial object (tables above the root).
+// eSwitch, and the counter bulks to be had. What no bit tells is tried with trial objects: tables above the root, an array
+// that copies to a table.
 //
 // Threads: DeviceCaps is a value. Source: PRM QUERY_HCA_CAP, cmd_hca_cap, e_switch_cap; rdma-core's caps query.
 #pragma once
@@ -28,7 +29,7 @@ struct DeviceCaps {
     [[nodiscard]] bool counts_after_pop() const noexcept { return steering_format >= 1; }
 };
 
-/// EOPNOTSUPP: the function does not manage an eSwitch. Makes a trial table at level 1 of a trial domain.
+/// EOPNOTSUPP: the function does not manage an eSwitch. Makes trial objects in a trial domain.
 [[nodiscard]] Result<DeviceCaps> probe_caps(const std::shared_ptr<Device>& device) noexcept;
 
 }  // namespace ovsdr::dr

@@ -6,6 +6,11 @@ namespace ovsdr::dr {
 
 namespace {
 
+/// ip_version is a number in the mask as well, and stands for the whole field.
+bool whole(const NamedField& named, std::uint32_t bits) {
+    return bits == prm::ones(named.field.bits) || named.field == field::ip_version;
+}
+
 void append(std::string& text, const std::string& part) {
     if (!text.empty()) text += ", ";
     text += part;
@@ -18,8 +23,7 @@ std::string text_of(const MatchParam& mask, const MatchParam& value) {
     for (const NamedField& named : match_fields) {
         const std::uint32_t bits = mask.get(named.field);
         if (bits == 0) continue;
-        const bool whole = bits == prm::ones(named.field.bits);
-        append(text, whole ? fmt::format("{}={:#x}", named.name, value.get(named.field))
+        append(text, whole(named, bits) ? fmt::format("{}={:#x}", named.name, value.get(named.field))
                            : fmt::format("{}={:#x}/{:#x}", named.name, value.get(named.field), bits));
     }
     return "{" + text + "}";
@@ -30,8 +34,7 @@ std::string text_of(const MatchParam& mask) {
     for (const NamedField& named : match_fields) {
         const std::uint32_t bits = mask.get(named.field);
         if (bits == 0) continue;
-        const bool whole = bits == prm::ones(named.field.bits);
-        append(text, whole ? std::string(named.name) : fmt::format("{}/{:#x}", named.name, bits));
+        append(text, whole(named, bits) ? std::string(named.name) : fmt::format("{}/{:#x}", named.name, bits));
     }
     return "{" + text + "}";
 }

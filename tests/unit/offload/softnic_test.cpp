@@ -130,7 +130,7 @@ protected:
             return;
         }
         std::ofstream file("softnic-test.json");
-        file << R"({"memory_mb": 128, "control_socket": "", "devices": [{"name": "mlx5_0", "ports": [)";
+        file << R"({"memory_mb": 256, "control_socket": "softnic-test.sock", "devices": [{"name": "mlx5_0", "ports": [)";
         const char* comma = "";
         for (const auto& [vport, odp] : {std::pair{1, 1}, {2, 2}, {3, 3}, {65535, 9}}) {
             const std::string inner = "in" + std::to_string(odp), outer = "out" + std::to_string(odp);
@@ -213,6 +213,30 @@ protected:
         return frames;
     }
 
+    /// Sends numbered frames from port 1, a window at a time so that no ring of the host's overflows, and gives what arrived at
+    /// each of `targets`.
+    static std::vector<std::vector<FrameBytes>> exchange(std::uint32_t length, const std::vector<std::uint32_t>& targets) {
+        constexpr std::uint32_t window = 50;
+        std::vector<std::vector<FrameBytes>> arrived(targets.size());
+        for (std::uint32_t sent = 0; sent < length;) {
+            for (const std::uint32_t end = std::min(length, sent + window); sent < end; ++sent) port(1).wire->send(frame(sent));
+            const auto deadline = std::chrono::steady_clock::now() + 1s;
+            std::size_t sum = 0;
+            while (sum < sent && std::chrono::steady_clock::now() < deadline) {
+                sum = 0;
+                for (std::size_t i = 0; i < targets.size(); ++i) {
+                    for (auto& bytes : port(targets[i]).wire->collect(window, 1ms)) arrived[i].push_back(std::move(bytes));
+                    sum += arrived[i].size();
+                }
+            }
+            if (sum < sent) break;   // lost: the caller sees it
+        }
+        for (std::size_t i = 0; i < targets.size(); ++i) {
+            for (auto& bytes : port(targets[i]).wire->collect(window, 50ms)) arrived[i].push_back(std::move(bytes));
+        }
+        return arrived;
+    }
+
     static inline const char* why_not_ = nullptr;
     static inline std::vector<Port> ports_;
     static inline std::shared_ptr<Eswitch> eswitch_;
@@ -240,7 +264,7 @@ TEST_F(SoftNic, SendsWhatAQueueSendsToItsVportAndNowhereElse) {
         for (Port& other : ports_) {
             const auto frames = other.wire->collect(2, 100ms);
             ASSERT_EQ(frames.size(), other.odp.value == target ? 1U : 0U) << other.outer << " of " << target;
-            if (!frames.empty()) EXPECT_EQ(frames[0], bytes);
+            EXPECT_TRUE(frames.empty() || frames[0] == bytes);
         }
     }
 }
@@ -259,13 +283,7 @@ TEST_F(SoftNic, ForwardsAndCountsExactly) {
     const Ufid ufid{1, 1};
     put(ufid, MegaflowBuilder(1).eth_type(experimental_type).output(2));
     constexpr std::uint32_t length = 5000;
-    std::vector<FrameBytes> frames;
-    std::thread receiver([&] { frames = port(2).wire->collect(length, 1000ms); });
-    for (std::uint32_t i = 0; i < length; ++i) {
-        port(1).wire->send(frame(i));
-        if (i % 256 == 255) std::this_thread::sleep_for(2ms);
-    }
-    receiver.join();
+    const auto frames = exchange(length, {2})[0];
     ASSERT_EQ(frames.size(), length);
     EXPECT_EQ(frames[0], frame(0));
     const auto final = eswitch_->quiesce(ufid);
@@ -333,24 +351,17 @@ TEST_F(SoftNic, LosesAndDuplicatesNothingWhileAMegaflowIsModified) {
     const ovsdr_megaflow to_three = MegaflowBuilder(1).eth_type(experimental_type).output(3);
     put(ufid, to_two);
     constexpr std::uint32_t length = 6000;
-    std::vector<FrameBytes> two, three;
-    std::thread second([&] { two = port(2).wire->collect(length, 1500ms); });
-    std::thread third([&] { three = port(3).wire->collect(length, 1500ms); });
     std::atomic<bool> sending = true;
     std::thread modifier([&] {
         for (unsigned i = 0; sending; ++i) {
             put(ufid, i % 2 == 0 ? to_three : to_two);
-            std::this_thread::sleep_for(1ms);
+            std::this_thread::sleep_for(500us);
         }
     });
-    for (std::uint32_t i = 0; i < length; ++i) {
-        port(1).wire->send(frame(i));
-        if (i % 64 == 63) std::this_thread::sleep_for(1ms);
-    }
-    second.join();
-    third.join();
+    const auto arrived = exchange(length, {2, 3});
     sending = false;
     modifier.join();
+    const auto &two = arrived[0], &three = arrived[1];
     EXPECT_EQ(two.size() + three.size(), length);
     EXPECT_GT(two.size(), 0U);
     EXPECT_GT(three.size(), 0U);
