@@ -85,6 +85,12 @@ Result<void> replace_queue(ovsdr_port& port) {
     return attach(port);
 }
 
+/// A device refuses what it is asked about a vport that it does not have.
+Error no_such_vport(const ovsdr_port_options& options, const Error& cause) {
+    if (cause.code != EREMOTEIO) return cause;
+    return {ENOENT, std::string(options.device) + " has no vport " + std::to_string(options.vport) + " (" + cause.what + ")"};
+}
+
 Result<std::unique_ptr<ovsdr_port>> open_port(const ovsdr_port_options& options) {
     auto device = open_device(options.device);
     if (!device) return tl::unexpected(device.error());
@@ -94,7 +100,7 @@ Result<std::unique_ptr<ovsdr_port>> open_port(const ovsdr_port_options& options)
     port->vport = dr::VportId{options.vport};
     port->odp_port = options.odp_port;
     auto state = dr::query_vport(port->eswitch(), port->vport);
-    if (!state) return tl::unexpected(state.error());
+    if (!state) return tl::unexpected(no_such_vport(options, state.error()));
     port->state = *state;
     if (auto attached = attach(*port); !attached) return tl::unexpected(attached.error());
     if (!state->admin_up) {

@@ -1,0 +1,158 @@
+// What of OVS's match reaches offload/, and that nothing gets lost on the way.
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <set>
+#include <string>
+
+#include "ovs_probe.h"
+
+namespace {
+
+constexpr std::uint16_t ipv4 = 0x0800, ipv6 = 0x86dd, arp = 0x0806;
+constexpr std::uint8_t tcp = 6, icmpv6 = 58;
+
+bool any(const ovsdr_flow_fields& fields) {
+    const ovsdr_flow_fields none{};
+    return std::memcmp(&fields, &none, sizeof none) != 0;
+}
+
+ovsdr_megaflow from_text(const std::string& text) {
+    ovsdr_megaflow megaflow{};
+    std::uint64_t attributes = 0;
+    EXPECT_TRUE(probe_match_text(text.c_str(), &megaflow, &attributes)) << text;
+    return megaflow;
+}
+
+TEST(MegaflowMatch, EveryMaskedByteOfStructFlowIsCarriedOverOrNamed) {
+    for (const auto& [eth_type, proto] : {std::pair{ipv4, tcp}, {ipv6, icmpv6}, {arp, std::uint8_t{1}}, {0x88b5, 0}}) {
+        for (std::size_t offset = 0; offset < probe_flow_size(); ++offset) {
+            ovsdr_megaflow megaflow;
+            probe_match_byte(offset, 0xff, eth_type, proto, &megaflow);
+            const bool packet_type = std::string(probe_field_name(offset)) == "packet_type";
+            EXPECT_TRUE(megaflow.unsupported_match != nullptr || any(megaflow.mask) || packet_type)
+                << "byte " << offset << " of struct flow, eth_type " << eth_type;
+            EXPECT_FALSE(megaflow.unsupported_match != nullptr && any(megaflow.mask)) << "byte " << offset;
+        }
+    }
+}
+
+TEST(MegaflowMatch, NoFieldOfStructFlowLacksAName) {
+    std::set<std::string> names;
+    for (std::size_t offset = 0; offset < probe_flow_size(); ++offset) names.insert(probe_field_name(offset));
+    EXPECT_EQ(names.size(), 63u) << "62 fields and the padding between them";
+}
+
+TEST(MegaflowMatch, ASingleLeftoverBitIsEnough) {
+    for (std::size_t offset = 0; offset < probe_flow_size(); ++offset) {
+        ovsdr_megaflow whole, bit;
+        probe_match_byte(offset, 0xff, ipv4, tcp, &whole);
+        probe_match_byte(offset, 0x01, ipv4, tcp, &bit);
+        EXPECT_STREQ(whole.unsupported_match, bit.unsupported_match) << "byte " << offset;
+    }
+}
+
+struct KeyCase {
+    const char* text;
+    const char* unsupported;  // nullptr: all of it is carried over
+};
+
+// In dpctl's words; together they have every attribute of a key.
+const KeyCase key_cases[] = {
+    {"recirc_id(0),in_port(1),packet_type(ns=0,id=0),eth(src=00:01:02:03:04:05,dst=10:11:12:13:14:15),eth_type(0x1234)",
+     nullptr},
+    {"in_port(1),eth(),eth_type(0x8100),vlan(vid=99,pcp=7),encap(eth_type(0x0800),ipv4(src=1.2.3.4,dst=5.6.7.8,proto=6,"
+     "tos=0,ttl=64,frag=no),tcp(src=80,dst=8080))",
+     nullptr},
+    {"in_port(1),eth(),eth_type(0x86dd),ipv6(src=::1,dst=::2,label=0,proto=17,tclass=0,hlimit=64,frag=no),"
+     "udp(src=80,dst=8080)",
+     nullptr},
+    {"in_port(1),eth(),eth_type(0x0800),ipv4(src=1.2.3.4,dst=5.6.7.8,proto=6,tos=0,ttl=64,frag=no),tcp(src=80,dst=8080),"
+     "tcp_flags(+syn-ack)",
+     nullptr},
+    {"in_port(1),eth(),eth_type(0x0800),ipv4(src=1.2.3.4,dst=5.6.7.8,proto=1,tos=0,ttl=64,frag=no),icmp(type=8,code=0)",
+     nullptr},
+    {"in_port(1),eth(),eth_type(0x0800),ipv4(src=1.2.3.4,dst=5.6.7.8,proto=132,tos=0,ttl=64,frag=no),sctp(src=8,dst=9)",
+     nullptr},
+    {"in_port(1),eth(),eth_type(0x86dd),ipv6(src=::1,dst=::2,label=0,proto=58,tclass=0,hlimit=64,frag=no),"
+     "icmpv6(type=1,code=0)",
+     nullptr},
+    {"in_port(1),eth(),eth_type(0x0806),arp(sip=1.2.3.4,tip=5.6.7.8,op=1,sha=00:0f:10:11:12:13,tha=00:14:15:16:17:18)",
+     "arp_sha"},
+    {"in_port(1),eth(),eth_type(0x86dd),ipv6(src=::1,dst=::2,label=0,proto=58,tclass=0,hlimit=64,frag=no),"
+     "icmpv6(type=135,code=0),nd(target=::3,sll=00:05:06:07:08:09,tll=00:0a:0b:0c:0d:0e)",
+     "nd_target"},
+    {"in_port(1),eth(),eth_type(0x86dd),ipv6(src=::1,dst=::2,label=0,proto=58,tclass=0,hlimit=64,frag=no),"
+     "icmpv6(type=135,code=0),nd_ext(nd_reserved=0x1,nd_options_type=1)",
+     "tcp_flags"},
+    {"skb_priority(0x1234),in_port(1),eth(),eth_type(0x1234)", "skb_priority"},
+    {"skb_mark(0x1234),in_port(1),eth(),eth_type(0x1234)", "pkt_mark"},
+    {"dp_hash(0x1),in_port(1),eth(),eth_type(0x1234)", "dp_hash"},
+    {"tunnel(tun_id=0x7f10354,src=10.10.10.10,dst=20.20.20.20,ttl=64,flags(csum|key)),in_port(1),eth(),eth_type(0x1234)",
+     "tun_dst"},
+    {"ct_state(+trk+est),in_port(1),eth(),eth_type(0x1234)", "ct_state"},
+    {"ct_zone(5),in_port(1),eth(),eth_type(0x1234)", "ct_zone"},
+    {"ct_mark(5),in_port(1),eth(),eth_type(0x1234)", "ct_mark"},
+    {"ct_label(0x5),in_port(1),eth(),eth_type(0x1234)", "ct_label"},
+    {"ct_tuple4(src=1.2.3.4,dst=5.6.7.8,proto=6,tp_src=1,tp_dst=2),in_port(1),eth(),eth_type(0x1234)", "ct_nw_proto"},
+    {"ct_tuple6(src=::1,dst=::2,proto=6,tp_src=1,tp_dst=2),in_port(1),eth(),eth_type(0x1234)", "ct_nw_proto"},
+    {"in_port(1),eth(),eth_type(0x8847),mpls(label=100,tc=7,ttl=64,bos=1)", "mpls"},
+};
+
+TEST(MegaflowMatch, EveryAttributeOfAKeyIsCarriedOverOrNamed) {
+    std::uint64_t seen = 0;
+    for (const auto& [text, unsupported] : key_cases) {
+        ovsdr_megaflow megaflow{};
+        ASSERT_TRUE(probe_match_text(text, &megaflow, &seen)) << text;
+        EXPECT_STREQ(megaflow.unsupported_match, unsupported) << text;
+    }
+    ovsdr_megaflow nsh{};
+    ASSERT_TRUE(probe_match_nsh(&nsh, &seen));
+    EXPECT_STREQ(nsh.unsupported_match, "nsh");
+    for (int attribute = 1; attribute <= probe_key_attribute_max; ++attribute) {
+        if (attribute == probe_key_tunnel_info) continue;  // the kernel's own
+        EXPECT_TRUE(seen >> attribute & 1) << "OVS_KEY_ATTR " << attribute << " has no case";
+    }
+}
+
+TEST(MegaflowMatch, CarriesAddressesPortsAndTags) {
+    const auto megaflow = from_text(
+        "in_port(7),eth(src=00:01:02:03:04:05/ff:ff:ff:00:00:00,dst=10:11:12:13:14:15),eth_type(0x8100),"
+        "vlan(vid=99,pcp=7),encap(eth_type(0x0800),ipv4(src=1.2.3.0/255.255.255.0,dst=5.6.7.8,proto=17,tos=0x10,ttl=64,"
+        "frag=no),udp(src=80,dst=0/0))");
+    EXPECT_EQ(megaflow.key.in_port, 7u);
+    EXPECT_EQ(megaflow.mask.in_port, UINT32_MAX);
+    EXPECT_EQ(megaflow.key.eth_src[2], 2);
+    EXPECT_EQ(megaflow.mask.eth_src[2], 0xff);
+    EXPECT_EQ(megaflow.mask.eth_src[3], 0);
+    EXPECT_EQ(megaflow.key.be_eth_type, htons(ipv4));
+    EXPECT_EQ(megaflow.key.be_vlan_tpid[0], htons(0x8100));
+    EXPECT_EQ(megaflow.key.be_vlan_tci[0], htons(7 << 13 | 1 << 12 | 99));
+    EXPECT_EQ(megaflow.key.be_vlan_tci[1], 0);
+    EXPECT_EQ(megaflow.mask.src[2], 0xff);
+    EXPECT_EQ(megaflow.mask.src[3], 0);
+    EXPECT_EQ(megaflow.mask.src[4], 0) << "IPv4 takes four bytes";
+    EXPECT_EQ(megaflow.key.ip_tos, 0x10);
+    EXPECT_EQ(megaflow.key.be_tp_src, htons(80));
+    EXPECT_EQ(megaflow.mask.be_tp_src, 0xffff);
+    EXPECT_EQ(megaflow.mask.be_tp_dst, 0);
+    EXPECT_FALSE(megaflow.key.ipv6);
+    EXPECT_FALSE(megaflow.key.arp);
+}
+
+TEST(MegaflowMatch, TellsIpv6AndArpAddressesApart) {
+    const auto v6 = from_text(
+        "in_port(1),eth(),eth_type(0x86dd),ipv6(src=2001:db8::1,dst=::2,label=0x12345,proto=6,tclass=0,hlimit=1,frag=later)");
+    EXPECT_TRUE(v6.key.ipv6);
+    EXPECT_EQ(v6.key.src[0], 0x20);
+    EXPECT_EQ(v6.key.src[15], 1);
+    EXPECT_EQ(v6.key.be_ipv6_label, htonl(0x12345));
+    EXPECT_EQ(v6.key.ip_frag, 3);
+    const auto arp_flow = from_text("in_port(1),eth(),eth_type(0x0806),arp(sip=1.2.3.4,op=2)");
+    EXPECT_TRUE(arp_flow.key.arp);
+    EXPECT_EQ(arp_flow.key.ip_proto, 2);
+    EXPECT_EQ(arp_flow.key.src[3], 4);
+}
+
+}  // namespace

@@ -1,0 +1,163 @@
+#include <config.h>
+
+#include "ovs_probe.h"
+
+#include <string.h>
+
+#include "flow.h"
+#include "netlink.h"
+#include "odp-netlink.h"
+#include "odp-util.h"
+#include "openvswitch/match.h"
+#include "openvswitch/nsh.h"
+#include "openvswitch/ofpbuf.h"
+#include "packets.h"
+#include "shim/megaflow.h"
+#include "simap.h"
+#include "util.h"
+
+const int probe_key_attribute_max = OVS_KEY_ATTR_MAX;
+const int probe_action_attribute_max = OVS_ACTION_ATTR_MAX;
+const int probe_output = OVS_ACTION_ATTR_OUTPUT;
+const int probe_push_vlan = OVS_ACTION_ATTR_PUSH_VLAN;
+const int probe_pop_vlan = OVS_ACTION_ATTR_POP_VLAN;
+const int probe_set = OVS_ACTION_ATTR_SET;
+const int probe_set_masked = OVS_ACTION_ATTR_SET_MASKED;
+const int probe_drop = OVS_ACTION_ATTR_DROP;
+const int probe_key_encap = OVS_KEY_ATTR_ENCAP;
+const int probe_key_tunnel_info = OVS_KEY_ATTR_TUNNEL_INFO;
+
+size_t
+probe_flow_size(void)
+{
+    return sizeof(struct flow);
+}
+
+const char *
+probe_field_name(size_t offset)
+{
+    return megaflow_field_name(offset);
+}
+
+void
+probe_match_byte(size_t offset, uint8_t bits, uint16_t eth_type, uint8_t ip_proto, struct ovsdr_megaflow *megaflow)
+{
+    struct match match;
+
+    memset(&match, 0, sizeof match);
+    match.flow.dl_type = htons(eth_type);
+    match.flow.nw_proto = ip_proto;
+    ((uint8_t *) &match.wc.masks)[offset] = bits;
+    megaflow_from_match(&match, megaflow);
+}
+
+static void
+collect(const struct ofpbuf *attrs, uint64_t *attributes)
+{
+    const struct nlattr *attr;
+    size_t left;
+
+    NL_ATTR_FOR_EACH (attr, left, attrs->data, attrs->size) {
+        *attributes |= UINT64_C(1) << nl_attr_type(attr);
+        if (nl_attr_type(attr) == OVS_KEY_ATTR_ENCAP) {
+            struct ofpbuf nested;
+
+            nl_attr_get_nested(attr, &nested);
+            collect(&nested, attributes);
+        }
+    }
+}
+
+static bool
+match_from_attributes(const struct ofpbuf *key, const struct ofpbuf *mask, struct ovsdr_megaflow *megaflow,
+                      uint64_t *attributes)
+{
+    struct match match;
+
+    memset(&match, 0, sizeof match);
+    if (odp_flow_key_to_flow(key->data, key->size, &match.flow, NULL) == ODP_FIT_ERROR
+        || odp_flow_key_to_mask(mask->data, mask->size, &match.wc, &match.flow, NULL) == ODP_FIT_ERROR) {
+        return false;
+    }
+    collect(mask, attributes);
+    megaflow_from_match(&match, megaflow);
+    return true;
+}
+
+bool
+probe_match_text(const char *text, struct ovsdr_megaflow *megaflow, uint64_t *attributes)
+{
+    struct ofpbuf key, mask;
+    char *error = NULL;
+    bool ok;
+
+    ofpbuf_init(&key, 0);
+    ofpbuf_init(&mask, 0);
+    ok = !odp_flow_from_string(text, NULL, &key, &mask, &error)
+         && match_from_attributes(&key, &mask, megaflow, attributes);
+    free(error);
+    ofpbuf_uninit(&key);
+    ofpbuf_uninit(&mask);
+    return ok;
+}
+
+bool
+probe_match_nsh(struct ovsdr_megaflow *megaflow, uint64_t *attributes)
+{
+    struct flow flow, masks;
+    struct odp_flow_key_parms parms = {.flow = &flow, .mask = &masks, .support = {.recirc = true}};
+    struct ofpbuf key, mask;
+    bool ok;
+
+    memset(&flow, 0, sizeof flow);
+    memset(&masks, 0, sizeof masks);
+    flow.packet_type = htonl(PT_ETH);
+    flow.dl_type = htons(ETH_TYPE_NSH);
+    flow.nsh.mdtype = NSH_M_TYPE1;
+    flow.nsh.path_hdr = htonl(0x12305);
+    masks.dl_type = OVS_BE16_MAX;
+    masks.nsh.path_hdr = OVS_BE32_MAX;
+    ofpbuf_init(&key, 0);
+    ofpbuf_init(&mask, 0);
+    odp_flow_key_from_flow(&parms, &key);
+    parms.key_buf = &key;
+    odp_flow_key_from_mask(&parms, &mask);
+    ok = match_from_attributes(&key, &mask, megaflow, attributes);
+    ofpbuf_uninit(&key);
+    ofpbuf_uninit(&mask);
+    return ok;
+}
+
+bool
+probe_actions_text(const char *text, struct ovsdr_megaflow *megaflow)
+{
+    struct ofpbuf actions;
+    bool ok;
+
+    ofpbuf_init(&actions, 0);
+    ok = !odp_actions_from_string(text, NULL, &actions);
+    if (ok) {
+        megaflow_from_actions(actions.data, actions.size, megaflow);
+    }
+    ofpbuf_uninit(&actions);
+    return ok;
+}
+
+void
+probe_action(uint16_t attribute, uint16_t key_attribute, struct ovsdr_megaflow *megaflow)
+{
+    static const uint8_t zeros[64];
+    struct ofpbuf actions;
+
+    ofpbuf_init(&actions, 0);
+    if (attribute == OVS_ACTION_ATTR_SET || attribute == OVS_ACTION_ATTR_SET_MASKED) {
+        size_t nested = nl_msg_start_nested(&actions, attribute);
+
+        nl_msg_put_unspec(&actions, key_attribute, zeros, sizeof zeros);
+        nl_msg_end_nested(&actions, nested);
+    } else {
+        nl_msg_put_unspec(&actions, attribute, zeros, sizeof zeros);
+    }
+    megaflow_from_actions(actions.data, actions.size, megaflow);
+    ofpbuf_uninit(&actions);
+}

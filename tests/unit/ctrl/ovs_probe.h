@@ -1,0 +1,44 @@
+/* What the tests of the shim need of OVS, as plain C: OVS's headers are not C++. */
+#ifndef TESTS_UNIT_CTRL_OVS_PROBE_H
+#define TESTS_UNIT_CTRL_OVS_PROBE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "offload/dr/megaflow.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+size_t probe_flow_size(void);
+/* The name that a leftover mask bit in byte `offset` of struct flow gets. */
+const char *probe_field_name(size_t offset);
+
+/* The match of a flow with this Ethernet type and IP protocol whose mask has `bits` in byte `offset`, and nothing else. */
+void probe_match_byte(size_t offset, uint8_t bits, uint16_t eth_type, uint8_t ip_proto, struct ovsdr_megaflow *);
+
+/* The match of a datapath flow as dpctl writes it. `attributes` gets a bit for each OVS_KEY_ATTR_* that the mask has.
+ * False if OVS does not understand the text. */
+bool probe_match_text(const char *text, struct ovsdr_megaflow *, uint64_t *attributes);
+
+/* The same of a flow of NSH packets, which OVS 3.1 writes and does not read. */
+bool probe_match_nsh(struct ovsdr_megaflow *, uint64_t *attributes);
+
+/* Actions as dpctl writes them. */
+bool probe_actions_text(const char *text, struct ovsdr_megaflow *);
+
+/* One action of this OVS_ACTION_ATTR_* with a payload of zeros; for set and set_masked, `key_attribute` is what it sets. */
+void probe_action(uint16_t attribute, uint16_t key_attribute, struct ovsdr_megaflow *);
+
+extern const int probe_key_attribute_max, probe_action_attribute_max;
+/* OVS_ACTION_ATTR_* that tests single out. */
+extern const int probe_output, probe_push_vlan, probe_pop_vlan, probe_set, probe_set_masked, probe_drop;
+/* OVS_KEY_ATTR_* that never stand in a userspace datapath's flow. */
+extern const int probe_key_encap, probe_key_tunnel_info;
+
+#ifdef __cplusplus
+}
+#endif
+#endif
