@@ -45,7 +45,7 @@ FlowStats Counter::read() const noexcept { return bulk_->read(slot_); }
 std::uint32_t Counter::id() const noexcept { return bulk_->first_id() + slot_; }
 
 FlowStats Counter::settle() noexcept {
-    if (!bulk_->refresh(slot_)) {
+    if (!bulk_->settle(slot_)) {
         std::lock_guard lock(pool_->mutex_);
         ++pool_->failed_polls_;
     }
@@ -128,7 +128,7 @@ void CounterPool::poll() noexcept {
         for (std::size_t i = 0; i < bulks_.size() && !ending_; ++i) {
             CounterBulk* bulk = bulks_[i].get();
             lock.unlock();
-            const bool failed = !bulk->refresh_all();
+            const bool failed = !bulk->refresh();
             lock.lock();
             failed_polls_ += failed;
         }

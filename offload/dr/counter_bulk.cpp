@@ -66,9 +66,13 @@ Result<std::uint32_t> CounterBulk::take(std::uint8_t bytes_uncounted) noexcept {
         if (!action) return tl::unexpected(std::move(action.error()));
         slot.action = std::move(*action);
     }
+    if (slot.unsettled) {
+        if (auto read = refresh_locked(search_from_ + 1); !read) return tl::unexpected(std::move(read.error()));
+    }
     slot.first_packets = slot.packets;
     slot.first_bytes = slot.bytes;
     slot.used_ms = 0;
+    slot.unsettled = true;
     slot.bytes_uncounted = bytes_uncounted;
     slot.taken = true;
     ++taken_;
@@ -120,12 +124,14 @@ FlowStats CounterBulk::total() const noexcept {
     return sum;
 }
 
-Result<void> CounterBulk::refresh(std::uint32_t up_to) noexcept {
+Result<void> CounterBulk::settle(std::uint32_t index) noexcept {
     std::lock_guard lock(mutex_);
-    return refresh_locked(up_to + 1);
+    auto read = refresh_locked(index + 1);
+    if (read) slots_[index].unsettled = false;
+    return read;
 }
 
-Result<void> CounterBulk::refresh_all() noexcept {
+Result<void> CounterBulk::refresh() noexcept {
     std::lock_guard lock(mutex_);
     if (taken_ == 0) return {};
     std::uint32_t count = length_;

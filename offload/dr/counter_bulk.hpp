@@ -26,9 +26,10 @@ public:
     [[nodiscard]] ActionRef action(std::uint32_t slot) const noexcept;
     [[nodiscard]] FlowStats read(std::uint32_t slot) const noexcept;
 
-    /// Reads slots 0 up to `slot` (or up to the highest in use) from the device; new growth is as of now.
-    [[nodiscard]] Result<void> refresh(std::uint32_t up_to) noexcept;
-    [[nodiscard]] Result<void> refresh_all() noexcept;
+    /// Reads slots 0 up to the highest in use from the device; new growth is as of now.
+    [[nodiscard]] Result<void> refresh() noexcept;
+    /// Reads `slot` for good: no rule counts into it any more. A slot given back without is read when it is taken next.
+    [[nodiscard]] Result<void> settle(std::uint32_t slot) noexcept;
 
     [[nodiscard]] std::uint32_t length() const noexcept { return length_; }
     [[nodiscard]] std::uint32_t first_id() const noexcept { return first_id_; }
@@ -43,6 +44,7 @@ private:
         ActionRef action;                                   ///< made when first taken, kept
         std::uint8_t bytes_uncounted = 0;
         bool taken = false;
+        bool unsettled = false;                             ///< may have counted since it was last read for good
     };
     struct Object;
 

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::uint16_t query_vport_state = 0x750, modify_vport_state = 0x751, query_nic_vport_context = 0x754,
                         modify_nic_vport_context = 0x755, query_vport_counter = 0x770;
-constexpr std::uint16_t op_mod_esw_vport = 1;
+constexpr std::uint16_t op_mod_esw_vport = 1, op_mod_uplink = 2;
 
 constexpr prm::Field opcode{0, 16}, op_mod{48, 16}, other_vport{64, 1}, vport_number{80, 16};
 constexpr prm::Field admin_state{120, 4}, state{124, 4};   // of the vport state commands, in and out
@@ -47,12 +47,23 @@ std::array<std::uint8_t, size> command_for(std::uint16_t operation, VportId vpor
     return in;
 }
 
-Result<void> run(Eswitch& eswitch, const char* call, VportId vport, std::span<const std::uint8_t> in,
-                 std::span<std::uint8_t> out) {
+Result<void> run_once(Eswitch& eswitch, const char* call, VportId vport, std::span<const std::uint8_t> in,
+                      std::span<std::uint8_t> out) {
     const int code = mlx5dv_devx_general_cmd(eswitch.context(), in.data(), in.size(), out.data(), out.size());
     if (code == 0) return {};
     return tl::unexpected(devx_failure(code < 0 && errno != 0 ? errno : code,
                                        std::string(call) + "(vport " + std::to_string(vport.value) + ")", out));
+}
+
+/// Silicon has no vport context of the uplink: where it refuses one, the function's own and the physical port's are meant.
+Result<void> run(Eswitch& eswitch, const char* call, VportId vport, std::span<std::uint8_t> in,
+                 std::span<std::uint8_t> out) {
+    auto done = run_once(eswitch, call, vport, in, out);
+    if (done || vport != uplink_vport || done.error().code != EREMOTEIO) return done;
+    prm::set(in.data(), other_vport, 0);
+    prm::set(in.data(), vport_number, 0);
+    if (prm::get(in.data(), op_mod) == op_mod_esw_vport) prm::set(in.data(), op_mod, op_mod_uplink);
+    return run_once(eswitch, call, vport, in, out);
 }
 
 struct Sum {
@@ -71,7 +82,7 @@ Sum sum_of(std::span<const std::uint8_t> out, std::span<const unsigned> places) 
 }  // namespace
 
 Result<VportState> query_vport(Eswitch& eswitch, VportId vport) noexcept {
-    const auto context_in = command_for<16>(query_nic_vport_context, vport);
+    auto context_in = command_for<16>(query_nic_vport_context, vport);
     std::array<std::uint8_t, query_context_out_size> context{};
     if (auto done = run(eswitch, "QUERY_NIC_VPORT_CONTEXT", vport, context_in, context); !done) {
         return tl::unexpected(std::move(done.error()));
@@ -96,7 +107,7 @@ Result<VportState> query_vport(Eswitch& eswitch, VportId vport) noexcept {
 }
 
 Result<VportStats> query_vport_stats(Eswitch& eswitch, VportId vport) noexcept {
-    const auto in = command_for<32>(query_vport_counter, vport);
+    auto in = command_for<32>(query_vport_counter, vport);
     std::array<std::uint8_t, counter_out_size> out{};
     if (auto done = run(eswitch, "QUERY_VPORT_COUNTER", vport, in, out); !done) {
         return tl::unexpected(std::move(done.error()));

@@ -106,6 +106,7 @@ public:
     }
 
     bool arm() noexcept override {
+        if (looked_ahead_) return false;   // frames of the last arm() that nobody has seen
         ibv_cq* cq = ibv_cq_ex_to_cq(objects_.receive_cq.get());
         drain_wake_ups();
         if (ibv_req_notify_cq(cq, 0) != 0) return false;

@@ -355,12 +355,12 @@ mlx5dv_dr_rule* mlx5dv_dr_rule_create(mlx5dv_dr_matcher* matcher, mlx5dv_flow_ma
             state().violations.push_back("a value outside its mask");
         }
     }
-    for (FakeObject* object : state().objects) {
-        const bool same = object->kind == "rule" && object->needs[0] == matcher && object->match == match;
-        if (same && state().refuse_duplicates) {
-            errno = EEXIST;
-            return nullptr;
-        }
+    const auto same = [&](const FakeObject* object) {
+        return object->kind == "rule" && object->needs[0] == matcher && object->match == match;
+    };
+    if (state().refuse_duplicates && std::ranges::any_of(state().objects, same)) {
+        errno = EEXIST;
+        return nullptr;
     }
     std::vector<FakeObject*> needs{matcher};
     needs.insert(needs.end(), actions, actions + length);
