@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "datapath/rdma/receive_queue.hpp"
+
 namespace ovsdr::soft {
 
 std::uint32_t NumberPool::take() {
@@ -66,14 +68,18 @@ unsigned DeviceState::port_of(VportId vport) {
     return found == ports_.end() ? 0 : static_cast<unsigned>(found - ports_.begin()) + 1;
 }
 
-void DeviceState::add_receive_queue(std::uint32_t rqn, RawPacketQp& qp) {
+void DeviceState::add_receive_queue(std::uint32_t rqn, ReceiveQueue& queue) {
     std::lock_guard guard(mutex_);
-    receive_queues_[rqn] = &qp;
+    receive_queues_[rqn] = &queue;
 }
 
-void DeviceState::remove_receive_queue(std::uint32_t rqn) {
+bool DeviceState::remove_receive_queue(std::uint32_t rqn) {
     std::lock_guard guard(mutex_);
-    receive_queues_.erase(rqn);
+    const auto found = receive_queues_.find(rqn);
+    if (found == receive_queues_.end()) return true;
+    if (found->second->held()) return false;
+    receive_queues_.erase(found);
+    return true;
 }
 
 }  // namespace ovsdr::soft

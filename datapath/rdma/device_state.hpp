@@ -21,7 +21,7 @@
 
 namespace ovsdr::soft {
 
-class RawPacketQp;
+class ReceiveQueue;
 
 /// Hands out numbers of a device's objects, oldest freed number last.
 class NumberPool {
@@ -65,9 +65,10 @@ public:
     /// vhca ids: the manager function's own is 0, another vport's is its port number less one.
     [[nodiscard]] std::uint16_t vhca_id_of(VportId vport) { return static_cast<std::uint16_t>(port_of(vport) - 1); }
 
-    void add_receive_queue(std::uint32_t rqn, RawPacketQp& qp);
-    void remove_receive_queue(std::uint32_t rqn);
-    /// Calls `use` with the QP of that receive queue; the QP is not destroyed meanwhile. false: no such queue.
+    void add_receive_queue(std::uint32_t rqn, ReceiveQueue& queue);
+    /// Takes the queue off the list unless it is held; false if it is.
+    [[nodiscard]] bool remove_receive_queue(std::uint32_t rqn);
+    /// Calls `use` with the receive queue of that number, which is not taken off the list meanwhile. false: no such queue.
     template <typename Use>
     bool with_receive_queue(std::uint32_t rqn, Use use) {
         std::lock_guard guard(mutex_);
@@ -89,7 +90,7 @@ private:
     NumberPool counter_ids_{0x8000};
     std::mutex mutex_;
     std::vector<VportId> ports_;
-    std::map<std::uint32_t, RawPacketQp*> receive_queues_;
+    std::map<std::uint32_t, ReceiveQueue*> receive_queues_;
 };
 
 }  // namespace ovsdr::soft

@@ -6,7 +6,7 @@
 #include <cerrno>
 
 #include "datapath/rdma/devx_object.hpp"
-#include "datapath/rdma/raw_packet_qp.hpp"
+#include "datapath/rdma/receive_queue.hpp"
 
 namespace ovsdr::soft::devx {
 
@@ -78,9 +78,9 @@ constexpr std::array sizes{
     namespace tir = prm::tir;
     if (prm::get(in, prm::within(tir::context, tir::disp_type)) != 0) return Status::bad_param;
     const auto rqn = static_cast<std::uint32_t>(prm::get(in, prm::within(tir::context, tir::inline_rqn)));
-    const bool found = object.state.with_receive_queue(rqn, [&](RawPacketQp& qp) {
-        qp.hold();
-        object.receiver = &qp;
+    const bool found = object.state.with_receive_queue(rqn, [&](ReceiveQueue& queue) {
+        queue.hold();
+        object.receiver = &queue;
     });
     if (!found) return Status::bad_res;
     object.number = object.state.queue_numbers().take();

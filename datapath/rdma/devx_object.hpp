@@ -1,4 +1,4 @@
-// A DEVX object: a bulk of flow counters, or a TIR that leads to a raw packet QP's receive queue.
+// A DEVX object: a bulk of flow counters, or a TIR that leads to a receive queue.
 //
 // Ownership: the application's, from mlx5dv_devx_obj_create() to mlx5dv_devx_obj_destroy(). Rules hold it meanwhile.
 #pragma once
@@ -20,6 +20,6 @@ struct mlx5dv_devx_obj {
     ovsdr::soft::prm::Opcode created_by;
     std::uint32_t number;                                      ///< flow_counter_id, TIR number
     std::shared_ptr<ovsdr::soft::CounterBulk> counters;        ///< of ALLOC_FLOW_COUNTER
-    ovsdr::soft::RawPacketQp* receiver = nullptr;              ///< of CREATE_TIR; held by it
+    ovsdr::soft::ReceiveQueue* receiver = nullptr;             ///< of CREATE_TIR; held by it
     std::atomic<unsigned> holders{0};
 };

@@ -54,6 +54,7 @@ int RawPacketQp::modify(const ibv_qp_attr& attr, int mask, unsigned ports) {
     } else {
         ibv_qp_state expected = from;  // A worker may have moved the QP to ERR meanwhile; that stands.
         if (!state_.compare_exchange_strong(expected, to)) return EINVAL;
+        if (to == IBV_QPS_RTR) receiver_.open();
         if (to == IBV_QPS_RTS) start_sending();
     }
     return 0;
@@ -73,15 +74,12 @@ void RawPacketQp::stop_sending() noexcept {
 void RawPacketQp::reset() {
     state_.store(IBV_QPS_RESET, std::memory_order_seq_cst);
     stop_sending();
-    std::scoped_lock posts(send_post_mutex_, receive_post_mutex_);
     {
-        std::lock_guard guard(send_mutex_);
+        std::scoped_lock guard(post_mutex_, execute_mutex_);
         spec_.send_queue.forget(spec_.qpn);
         send_.reset();
     }
-    std::lock_guard guard(receive_mutex_);
-    spec_.receive_queue.forget(spec_.qpn);
-    receive_.reset();
+    receiver_.reset();
 }
 
 int RawPacketQp::stage(unsigned ahead, std::uint64_t wr_id, unsigned flags, const Payload& payload) noexcept {
@@ -114,7 +112,7 @@ void RawPacketQp::publish_send(unsigned count) {
 }
 
 int RawPacketQp::post_send(ibv_send_wr* first, ibv_send_wr** bad) {
-    std::lock_guard guard(send_post_mutex_);
+    std::lock_guard guard(post_mutex_);
     unsigned staged = 0;
     int error = 0;
     ibv_send_wr* request = first;
@@ -135,26 +133,6 @@ int RawPacketQp::post_send(ibv_send_wr* first, ibv_send_wr** bad) {
     }
     if (error) *bad = request;
     publish_send(staged);
-    return error;
-}
-
-int RawPacketQp::post_receive(ibv_recv_wr* first, ibv_recv_wr** bad) {
-    std::lock_guard guard(receive_post_mutex_);
-    unsigned staged = 0;
-    int error = 0;
-    ibv_recv_wr* request = first;
-    for (; request; request = request->next) {
-        WorkQueue::Request* const room = receive_.room(staged);
-        if (request->num_sge < 0 || static_cast<unsigned>(request->num_sge) > spec_.cap.max_recv_sge) error = EINVAL;
-        if (!room) error = ENOMEM;
-        if (error) break;
-        *room = WorkQueue::Request{request->wr_id, static_cast<std::uint32_t>(request->num_sge), 0, true, false};
-        std::copy_n(request->sg_list, request->num_sge, room->sge_room());
-        ++staged;
-    }
-    if (error) *bad = request;
-    if (staged) receive_.publish(staged);
-    if (state() == IBV_QPS_ERR) flush_receive();
     return error;
 }
 

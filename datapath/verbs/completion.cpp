@@ -62,7 +62,7 @@ void report_overrun(Cq& cq) {
         pthread_cond_init(&cq->cond, nullptr);
         set_cq_readers(*cq, attr.wc_flags);
         if (attr.channel) __atomic_add_fetch(&attr.channel->refcnt, 1, __ATOMIC_RELAXED);
-        Context::of(context).children.fetch_add(1);
+        Context::of(context).hold();
         return cq.release();
     });
 }
@@ -130,7 +130,7 @@ ibv_comp_channel* ibv_create_comp_channel(ibv_context* context) {
         channel->context = context;
         channel->fd = channel->events.fd();
         channel->refcnt = 0;
-        Context::of(context).children.fetch_add(1);
+        Context::of(context).hold();
         return channel.release();
     });
 }
@@ -138,7 +138,7 @@ ibv_comp_channel* ibv_create_comp_channel(ibv_context* context) {
 int ibv_destroy_comp_channel(ibv_comp_channel* channel) {
     if (const int error = injected_fault("ibv_destroy_comp_channel")) return failed(error);
     if (__atomic_load_n(&channel->refcnt, __ATOMIC_ACQUIRE)) return failed(EBUSY);
-    Context::of(channel->context).children.fetch_sub(1);
+    Context::of(channel->context).let_go();
     delete &Channel::of(channel);
     return 0;
 }
@@ -178,7 +178,7 @@ int ibv_destroy_cq(ibv_cq* base) {
     await_acknowledgements(cq);
     if (base->channel) __atomic_sub_fetch(&base->channel->refcnt, 1, __ATOMIC_RELEASE);
     context.state.cq_numbers().give_back(cq.number);
-    context.children.fetch_sub(1);
+    context.let_go();
     pthread_mutex_destroy(&base->mutex);
     pthread_cond_destroy(&base->cond);
     delete &cq;

@@ -23,6 +23,9 @@ Context::Context(ibv_device* device, DeviceState& device_state) : verbs_context{
     query_port = query_port_op;
     create_cq_ex = create_cq_ex_op;
     create_qp_ex = create_qp_ex_op;
+    create_wq = create_wq_op;
+    modify_wq = modify_wq_op;
+    destroy_wq = destroy_wq_op;
     context.device = device;
     context.ops.poll_cq = poll_cq_op;
     context.ops.req_notify_cq = req_notify_cq_op;
@@ -72,6 +75,16 @@ void Context::remove(Qp& qp) {
     qps_.erase(&qp);
 }
 
+void Context::add(Wq& wq) {
+    std::lock_guard guard(mutex_);
+    wqs_.insert(&wq);
+}
+
+void Context::remove(Wq& wq) {
+    std::lock_guard guard(mutex_);
+    wqs_.erase(&wq);
+}
+
 void Context::stop() {
     std::lock_guard guard(mutex_);
     ibv_qp_attr attr{};
@@ -79,6 +92,7 @@ void Context::stop() {
     for (Qp* qp : qps_) {
         if (qp->raw->modify(attr, IBV_QP_STATE, 0) == 0) qp->qp_base.state = IBV_QPS_RESET;
     }
+    for (Wq* wq : wqs_) wq->queue->reset();
 }
 
 ibv_context* open_context(ibv_device* device, DeviceState& state) noexcept {
@@ -95,7 +109,7 @@ int ibv_close_device(ibv_context* context) {
     if (const int error = injected_fault("ibv_close_device")) return failed(error);
     Context& closed = Context::of(context);
     closed.stop();
-    if (closed.children.load(std::memory_order_acquire) == 0) delete &closed;
+    closed.let_go();
     return 0;
 }
 

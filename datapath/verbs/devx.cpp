@@ -40,7 +40,7 @@ mlx5dv_devx_obj* mlx5dv_devx_obj_create(ibv_context* context, const void* in, st
         return devx::create(Context::of(context).state, context, input(in, in_size), output(out, out_size), object);
     });
     if (error) return nullptr;
-    Context::of(context).children.fetch_add(1);
+    Context::of(context).hold();
     return object.release();
 }
 
@@ -57,7 +57,7 @@ int mlx5dv_devx_obj_modify(mlx5dv_devx_obj* object, const void* in, std::size_t 
 int mlx5dv_devx_obj_destroy(mlx5dv_devx_obj* object) {
     const int error = run("mlx5dv_devx_obj_destroy", [&] { return devx::retire(*object); });
     if (error) return error;
-    Context::of(object->context).children.fetch_sub(1);
+    Context::of(object->context).let_go();
     delete object;
     return 0;
 }

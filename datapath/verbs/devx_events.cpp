@@ -34,11 +34,11 @@ struct EventChannel : mlx5dv_devx_event_channel {
         fd = events.fd();
         listener = context.state.device().add_listener(
             [this](VportId vport, VportChange change) { vport_changed(vport, change); });
-        context.children.fetch_add(1);
+        context.hold();
     }
     ~EventChannel() {
         context.state.device().remove_listener(listener);
-        context.children.fetch_sub(1);
+        context.let_go();
     }
 
     void vport_changed(VportId vport, VportChange change) {

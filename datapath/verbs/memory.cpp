@@ -75,7 +75,7 @@ ibv_pd* ibv_alloc_pd(ibv_context* context) {
         auto pd = std::make_unique<Pd>();
         pd->context = context;
         pd->number = pd->handle = Context::of(context).state.pd_numbers().take();
-        Context::of(context).children.fetch_add(1);
+        Context::of(context).hold();
         return pd.release();
     });
 }
@@ -85,7 +85,7 @@ int ibv_dealloc_pd(ibv_pd* pd) {
     if (Pd::of(pd).users.load(std::memory_order_acquire)) return failed(EBUSY);
     Context& context = Context::of(pd->context);
     context.state.pd_numbers().give_back(Pd::of(pd).number);
-    context.children.fetch_sub(1);
+    context.let_go();
     delete &Pd::of(pd);
     return 0;
 }

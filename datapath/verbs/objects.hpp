@@ -5,7 +5,7 @@
 // noun beside this one, check arguments, ask for injected faults, and leave the work to datapath/rdma.
 //
 // Life cycle. As in rdma-core: the application destroys what it created, users before what they use; what is still in
-// use gives EBUSY. A context that is closed over living objects stops its queues and stays in memory.
+// use gives EBUSY. A context that is closed over living objects stops its queues and goes with the last of them.
 //
 // Errors: as each function's manual page says; creators NULL and errno, most others a positive errno (and errno).
 #pragma once
@@ -32,11 +32,11 @@
 namespace ovsdr::soft {
 
 struct Qp;
+struct Wq;
 
 /// An open device.
 struct Context : verbs_context {
     Context(ibv_device* device, DeviceState& device_state);
-    ~Context();
 
     [[nodiscard]] static Context& of(ibv_context* context) noexcept {
         auto* const start = reinterpret_cast<std::byte*>(context) - offsetof(verbs_context, context);
@@ -45,19 +45,29 @@ struct Context : verbs_context {
 
     DeviceState& state;
     EventQueue<ibv_async_event> events;
-    std::atomic<unsigned> children{0};   ///< PDs, CQs, channels, DEVX objects that are alive
+
+    /// The application's handle and each PD, CQ, channel and DEVX object hold the context; the last to let go deletes it.
+    void hold() noexcept { holders_.fetch_add(1, std::memory_order_relaxed); }
+    void let_go() noexcept {
+        if (holders_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
+    }
 
     void add(Qp& qp);
     void remove(Qp& qp);
-    /// Moves every QP to RESET: no packet touches the application's memory any more.
+    void add(Wq& wq);
+    void remove(Wq& wq);
+    /// Moves every QP and WQ to RESET: no packet touches the application's memory any more.
     void stop();
 
 private:
+    ~Context();
     void vport_changed(VportId vport, VportChange change);
 
     std::mutex mutex_;
     std::set<Qp*> qps_;
+    std::set<Wq*> wqs_;
     std::uint64_t listener_;
+    std::atomic<unsigned> holders_{1};
 };
 
 struct Pd : ibv_pd {
@@ -105,6 +115,12 @@ struct Qp : ibv_qp_ex {
     int batch_error = 0;
 };
 
+/// A receive queue of its own, for TIRs to lead to.
+struct Wq : ibv_wq {
+    [[nodiscard]] static Wq& of(ibv_wq* wq) noexcept { return *static_cast<Wq*>(wq); }
+    std::unique_ptr<ReceiveQueue> queue;
+};
+
 /// Sets errno and returns it.
 inline int failed(int error) noexcept { return errno = error; }
 
@@ -131,6 +147,9 @@ ibv_cq_ex* create_cq_ex_op(ibv_context* context, ibv_cq_init_attr_ex* attr);
 int poll_cq_op(ibv_cq* cq, int length, ibv_wc* completions);
 int req_notify_cq_op(ibv_cq* cq, int solicited_only);
 ibv_qp* create_qp_ex_op(ibv_context* context, ibv_qp_init_attr_ex* attr);
+ibv_wq* create_wq_op(ibv_context* context, ibv_wq_init_attr* attr);
+int modify_wq_op(ibv_wq* wq, ibv_wq_attr* attr);
+int destroy_wq_op(ibv_wq* wq);
 int post_send_op(ibv_qp* qp, ibv_send_wr* first, ibv_send_wr** bad);
 int post_recv_op(ibv_qp* qp, ibv_recv_wr* first, ibv_recv_wr** bad);
 

@@ -87,7 +87,7 @@ namespace {
         std::memcpy(&qp->created_with, &attr, sizeof qp->created_with);
         if (attr.comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) set_send_operations(*qp, attr.send_ops_flags);
         DeviceState& state = Context::of(context).state;
-        state.add_receive_queue(qp->raw->spec().rqn, *qp->raw);
+        state.add_receive_queue(qp->raw->spec().rqn, qp->raw->receiver());
         Context::of(context).add(*qp);
         Pd::of(attr.pd).users.fetch_add(1);
         return qp.release()->base();
@@ -123,7 +123,7 @@ int post_recv_op(ibv_qp* qp, ibv_recv_wr* first, ibv_recv_wr** bad) {
         *bad = first;
         return failed(error);
     }
-    return Qp::of(qp).raw->post_receive(first, bad);
+    return Qp::of(qp).raw->receiver().post(first, bad);
 }
 
 }  // namespace ovsdr::soft
@@ -176,11 +176,7 @@ int ibv_destroy_qp(ibv_qp* base) {
     Qp& qp = Qp::of(base);
     DeviceState& state = Context::of(base->context).state;
     const RawPacketQpSpec spec = qp.raw->spec();
-    state.remove_receive_queue(spec.rqn);
-    if (qp.raw->held()) {
-        state.add_receive_queue(spec.rqn, *qp.raw);
-        return failed(EBUSY);
-    }
+    if (!state.remove_receive_queue(spec.rqn)) return failed(EBUSY);
     Context::of(base->context).remove(qp);
     state.device().steering().remove_cotenant_send_rule(spec.sqn);
     Pd::of(base->pd).users.fetch_sub(1);

@@ -112,6 +112,7 @@ int query_device_op(ibv_context* context, const ibv_query_device_ex_input* input
     full.orig_attr = base_attributes(state);
     full.completion_timestamp_mask = ~std::uint64_t{0};
     full.hca_core_clock = 1'000'000;  // kHz: completion timestamps are nanoseconds
+    full.max_wq_type_rq = limits::qps;
     full.phys_port_cnt_ex = state.ports();
     std::memset(attr, 0, size);
     std::memcpy(attr, &full, std::min(size, sizeof full));

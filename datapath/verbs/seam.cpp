@@ -9,15 +9,15 @@ namespace ovsdr::soft {
 Device& device_of(ibv_context* context) noexcept { return Context::of(context).state.device(); }
 
 Sink receive_sink_of(ibv_qp* qp) noexcept {
-    return qp->qp_type == IBV_QPT_RAW_PACKET ? Qp::of(qp).raw->receive_sink() : Sink{};
+    return qp->qp_type == IBV_QPT_RAW_PACKET ? Qp::of(qp).raw->receiver().sink() : Sink{};
 }
 
-void hold(ibv_qp* qp) noexcept { Qp::of(qp).raw->hold(); }
-void release(ibv_qp* qp) noexcept { Qp::of(qp).raw->release(); }
+void hold(ibv_qp* qp) noexcept { Qp::of(qp).raw->receiver().hold(); }
+void release(ibv_qp* qp) noexcept { Qp::of(qp).raw->receiver().release(); }
 
 std::shared_ptr<CounterBulk> counter_bulk_of(mlx5dv_devx_obj* object) noexcept { return object->counters; }
 
-Sink receive_sink_of(mlx5dv_devx_obj* tir) noexcept { return tir->receiver ? tir->receiver->receive_sink() : Sink{}; }
+Sink receive_sink_of(mlx5dv_devx_obj* tir) noexcept { return tir->receiver ? tir->receiver->sink() : Sink{}; }
 void hold(mlx5dv_devx_obj* object) noexcept { object->holders.fetch_add(1, std::memory_order_relaxed); }
 void release(mlx5dv_devx_obj* object) noexcept { object->holders.fetch_sub(1, std::memory_order_release); }
 

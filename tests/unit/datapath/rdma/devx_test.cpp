@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "datapath/rdma/devx_object.hpp"
+#include "datapath/rdma/dr_seam.hpp"
 #include "tests/unit/datapath/rdma/fake_device.hpp"
 
 namespace ovsdr::soft::test {
@@ -180,6 +181,54 @@ TEST_F(DevxTest, AHeldCounterCannotBeDestroyed) {
     EXPECT_EQ(mlx5dv_devx_obj_destroy(counter), EBUSY);
     counter->holders = 0;
     EXPECT_EQ(mlx5dv_devx_obj_destroy(counter), 0);
+}
+
+TEST_F(DevxTest, ATirLeadsToAWorkQueue) {
+    ibv_cq* const cq = ibv_create_cq(open.context, 7, nullptr, nullptr, 0);
+    ibv_wq_init_attr attr{};
+    attr.wq_type = IBV_WQT_RQ;
+    attr.max_wr = 4;
+    attr.max_sge = 1;
+    attr.pd = open.pd;
+    attr.cq = cq;
+    ibv_wq* const wq = ibv_create_wq(open.context, &attr);
+    ASSERT_NE(wq, nullptr);
+    Bytes in = command(0x900, 272);
+    for (int i = 0; i < 3; ++i) in[32 + 29 + i] = static_cast<std::uint8_t>(wq->wq_num >> (16 - 8 * i));  // inline_rqn
+    mlx5dv_devx_obj* const tir = create(in);
+    ASSERT_NE(tir, nullptr);
+    EXPECT_NE(big_endian(out, 9, 3), 0u) << "tirn";
+    EXPECT_EQ(ibv_destroy_wq(wq), EBUSY);
+
+    std::array<std::uint8_t, 32> room{};
+    ibv_mr* const mr = ibv_reg_mr(open.pd, room.data(), room.size(), IBV_ACCESS_LOCAL_WRITE);
+    ibv_sge sge{reinterpret_cast<std::uint64_t>(room.data()), room.size(), mr->lkey};
+    ibv_recv_wr wr{9, nullptr, &sge, 1};
+    ibv_recv_wr* bad = nullptr;
+    ASSERT_EQ(ibv_post_wq_recv(wq, &wr, &bad), 0);
+    ibv_wq_attr ready{};
+    ready.attr_mask = IBV_WQ_ATTR_STATE;
+    ready.wq_state = IBV_WQS_RDY;
+    ASSERT_EQ(ibv_modify_wq(wq, &ready), 0);
+    rte_mbuf* packet = rte_pktmbuf_alloc(packet_pool());
+    rte_pktmbuf_append(packet, 14);
+    const Sink sink = receive_sink_of(tir);
+    sink.deliver(sink.self, 0, &packet, 1);
+    ibv_wc done{};
+    ASSERT_EQ(ibv_poll_cq(cq, 1, &done), 1);
+    EXPECT_EQ(done.wr_id, 9u);
+    EXPECT_EQ(done.byte_len, 14u);
+    EXPECT_EQ(done.qp_num, wq->wq_num);
+
+    EXPECT_EQ(mlx5dv_devx_obj_destroy(tir), 0);
+    EXPECT_EQ(ibv_destroy_wq(wq), 0);
+    EXPECT_EQ(ibv_dereg_mr(mr), 0);
+    EXPECT_EQ(ibv_destroy_cq(cq), 0);
+}
+
+TEST_F(DevxTest, ATirToNoQueueIsABadResource) {
+    EXPECT_EQ(create(command(0x900, 272)), nullptr);
+    EXPECT_EQ(out[0], 0x05);
 }
 
 TEST_F(DevxTest, ObjectsAreNotMadeByGeneralCommands) {

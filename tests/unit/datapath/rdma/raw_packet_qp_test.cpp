@@ -238,7 +238,7 @@ TEST_F(RawPacketQpTest, APacketWithoutBufferIsDroppedAndCounted) {
     make_ready();
     arrive({1, 2, 3});
     EXPECT_TRUE(completions().empty());
-    EXPECT_EQ(Qp::of(qp).raw->counters().out_of_buffer, 1u);
+    EXPECT_EQ(Qp::of(qp).raw->receiver().counters().out_of_buffer, 1u);
     EXPECT_EQ(rte_mempool_in_use_count(packet_pool()), 0u);
 }
 
@@ -248,7 +248,7 @@ TEST_F(RawPacketQpTest, AQueuePairThatIsNotReadyTakesNothing) {
     ASSERT_EQ(post_receive(1, {piece(0, 64)}), 0);
     arrive({1, 2, 3});
     EXPECT_TRUE(completions().empty());
-    EXPECT_EQ(Qp::of(qp).raw->counters().not_ready, 1u);
+    EXPECT_EQ(Qp::of(qp).raw->receiver().counters().not_ready, 1u);
 }
 
 TEST_F(RawPacketQpTest, ABufferTooSmallIsALengthError) {

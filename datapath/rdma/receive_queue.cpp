@@ -1,0 +1,149 @@
+#include "datapath/rdma/receive_queue.hpp"
+
+#include <rte_mbuf.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+namespace ovsdr::soft {
+
+namespace {
+
+[[nodiscard]] std::uint32_t flags_of(const rte_mbuf* packet) {
+    constexpr std::uint64_t good = RTE_MBUF_F_RX_IP_CKSUM_GOOD | RTE_MBUF_F_RX_L4_CKSUM_GOOD;
+    return (packet->ol_flags & good) == good ? IBV_WC_IP_CSUM_OK : 0;
+}
+
+}  // namespace
+
+Completion completion_of(const WorkQueue::Request& request, WorkQueue& queue, std::uint32_t number, ibv_wc_opcode opcode,
+                         ibv_wc_status status) noexcept {
+    return Completion{.wr_id = request.wr_id,
+                      .status = status,
+                      .opcode = opcode,
+                      .vendor_err = 0,
+                      .byte_len = 0,
+                      .qp_num = number,
+                      .wc_flags = 0,
+                      .flow_tag = 0,
+                      .solicited = request.solicited,
+                      .timestamp = 0,
+                      .freed = &queue.freed(),
+                      .freed_up_to = queue.advance()};
+}
+
+ReceiveQueue::ReceiveQueue(const ReceiveQueueSpec& spec, std::function<void()> failed)
+    : spec_(spec), failed_(std::move(failed)), queue_(spec.length, spec.max_sges, 0) {
+    spec_.completions.hold();
+}
+
+ReceiveQueue::~ReceiveQueue() {
+    spec_.completions.forget(spec_.number);
+    spec_.completions.release();
+}
+
+ReceiveQueue::Counters ReceiveQueue::counters() const noexcept {
+    return {received_.load(std::memory_order_relaxed), out_of_buffer_.load(std::memory_order_relaxed),
+            not_ready_.load(std::memory_order_relaxed)};
+}
+
+void ReceiveQueue::open() noexcept {
+    State closed = State::closed;
+    state_.compare_exchange_strong(closed, State::open);
+}
+
+void ReceiveQueue::fail() noexcept {
+    state_.store(State::failed, std::memory_order_seq_cst);
+    flush();
+}
+
+void ReceiveQueue::reset() {
+    std::scoped_lock guard(post_mutex_, execute_mutex_);
+    state_.store(State::closed, std::memory_order_seq_cst);
+    spec_.completions.forget(spec_.number);
+    queue_.reset();
+}
+
+int ReceiveQueue::post(ibv_recv_wr* first, ibv_recv_wr** bad) {
+    std::lock_guard guard(post_mutex_);
+    unsigned staged = 0;
+    int error = 0;
+    ibv_recv_wr* request = first;
+    for (; request; request = request->next) {
+        WorkQueue::Request* const room = queue_.room(staged);
+        if (request->num_sge < 0 || static_cast<unsigned>(request->num_sge) > spec_.max_sges) error = EINVAL;
+        if (!room) error = ENOMEM;
+        if (error) break;
+        *room = WorkQueue::Request{request->wr_id, static_cast<std::uint32_t>(request->num_sge), 0, true, false};
+        std::copy_n(request->sg_list, request->num_sge, room->sge_room());
+        ++staged;
+    }
+    if (error) *bad = request;
+    if (staged) queue_.publish(staged);
+    if (state() == State::failed) flush();
+    return error;
+}
+
+void ReceiveQueue::deliver(void* self, unsigned worker, rte_mbuf** packets, unsigned length) noexcept {
+    static_cast<ReceiveQueue*>(self)->receive(worker, packets, length);
+}
+
+void ReceiveQueue::receive(unsigned worker, rte_mbuf** packets, unsigned length) noexcept {
+    std::array<Completion, batch_length> done;
+    unsigned taken = 0;
+    bool failed = false;
+    if (state() == State::open) {
+        std::lock_guard guard(execute_mutex_);
+        const MemoryTable::Reading reading(spec_.memory, worker);
+        while (taken < length && !failed && state() == State::open) {
+            const WorkQueue::Request* const request = queue_.front();
+            if (!request) break;
+            const rte_mbuf* const packet = packets[taken];
+            const ibv_wc_status status = scatter(*request, packet);
+            Completion& completion = done[taken++] = completion_of(*request, queue_, spec_.number, IBV_WC_RECV, status);
+            completion.byte_len = rte_pktmbuf_pkt_len(packet);
+            completion.flow_tag = tag_of(packet);
+            completion.wc_flags = flags_of(packet);
+            failed = status != IBV_WC_SUCCESS;
+        }
+        if (failed) state_.store(State::failed, std::memory_order_release);
+        spec_.completions.add({done.data(), taken});
+        received_.fetch_add(taken - failed, std::memory_order_relaxed);
+        out_of_buffer_.fetch_add(length - taken, std::memory_order_relaxed);
+    } else {
+        not_ready_.fetch_add(length, std::memory_order_relaxed);
+    }
+    rte_pktmbuf_free_bulk(packets, length);
+    if (!failed) return;
+    flush();
+    if (failed_) failed_();
+}
+
+ibv_wc_status ReceiveQueue::scatter(const WorkQueue::Request& request, const rte_mbuf* packet) noexcept {
+    const char* from = rte_pktmbuf_mtod(packet, const char*);
+    std::uint32_t left = rte_pktmbuf_data_len(packet);
+    for (const ibv_sge& sge : request.sges()) {
+        const std::uint32_t size = std::min(left, sge.length);
+        if (size == 0) continue;
+        std::byte* const to = spec_.memory.lookup(sge.lkey, sge.addr, size, IBV_ACCESS_LOCAL_WRITE, spec_.domain);
+        if (!to) return IBV_WC_LOC_PROT_ERR;
+        std::memcpy(to, from, size);
+        from += size;
+        left -= size;
+    }
+    return left == 0 ? IBV_WC_SUCCESS : IBV_WC_LOC_LEN_ERR;
+}
+
+void ReceiveQueue::flush() noexcept {
+    std::lock_guard guard(execute_mutex_);
+    if (state() != State::failed) return;
+    while (const WorkQueue::Request* const request = queue_.front()) {
+        const Completion flushed = completion_of(*request, queue_, spec_.number, IBV_WC_RECV, IBV_WC_WR_FLUSH_ERR);
+        spec_.completions.add({&flushed, 1});
+    }
+}
+
+}  // namespace ovsdr::soft

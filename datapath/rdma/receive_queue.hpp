@@ -1,0 +1,88 @@
+// A receive queue: buffers that the application posts, and packets that steering rules lead to it.
+//
+// Model. deliver(), called by any worker, copies packets into posted buffers and completes those. A packet that finds no
+// buffer is dropped and counted, as hardware does. A buffer that is not registered for writing or too small completes with
+// the error and the queue fails: what is posted then completes as flushed, until it is reset.
+//
+// It is the receive side of a raw packet QP, or a work queue (ibv_create_wq) on its own.
+//
+// Threads: post() and state changes from any application thread, deliver() from any worker. One lock per batch.
+// Source: ibv_post_recv(3), ibv_create_wq(3).
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+
+#include "datapath/packet.hpp"
+#include "datapath/rdma/completion_queue.hpp"
+#include "datapath/rdma/memory.hpp"
+#include "datapath/rdma/work_queue.hpp"
+
+namespace ovsdr::soft {
+
+/// What `request` comes to: its completion, with its slot of `queue` done.
+[[nodiscard]] Completion completion_of(const WorkQueue::Request& request, WorkQueue& queue, std::uint32_t number,
+                                       ibv_wc_opcode opcode, ibv_wc_status status) noexcept;
+
+struct ReceiveQueueSpec {
+    MemoryTable& memory;
+    CompletionQueue& completions;
+    const void* domain;         ///< protection domain of its buffers
+    unsigned length;            ///< requests
+    unsigned max_sges;
+    std::uint32_t number;       ///< as its completions name it: QP or WQ number
+};
+
+class ReceiveQueue {
+public:
+    enum class State : std::uint8_t { closed, open, failed };
+
+    /// `failed` is called, on a worker and without a lock, when a delivery fails the queue.
+    explicit ReceiveQueue(const ReceiveQueueSpec& spec, std::function<void()> failed = {});
+    /// Nothing may hold the queue any more.
+    ~ReceiveQueue();
+    ReceiveQueue(const ReceiveQueue&) = delete;
+    ReceiveQueue& operator=(const ReceiveQueue&) = delete;
+
+    [[nodiscard]] State state() const noexcept { return state_.load(std::memory_order_acquire); }
+    /// From closed only; a queue that has failed stays so.
+    void open() noexcept;
+    void fail() noexcept;
+    /// Closes and forgets what was posted and completed.
+    void reset();
+
+    [[nodiscard]] int post(ibv_recv_wr* first, ibv_recv_wr** bad);
+
+    [[nodiscard]] Sink sink() noexcept { return Sink{&ReceiveQueue::deliver, this}; }
+
+    /// Rules and TIRs that lead to the queue: it cannot be destroyed while there are any.
+    void hold() noexcept { holders_.fetch_add(1, std::memory_order_relaxed); }
+    void release() noexcept { holders_.fetch_sub(1, std::memory_order_release); }
+    [[nodiscard]] bool held() const noexcept { return holders_.load(std::memory_order_acquire) != 0; }
+
+    struct Counters {
+        std::uint64_t received, out_of_buffer, not_ready;
+    };
+    [[nodiscard]] Counters counters() const noexcept;
+
+private:
+    static void deliver(void* self, unsigned worker, rte_mbuf** packets, unsigned length) noexcept;
+    void receive(unsigned worker, rte_mbuf** packets, unsigned length) noexcept;
+    [[nodiscard]] ibv_wc_status scatter(const WorkQueue::Request& request, const rte_mbuf* packet) noexcept;
+    void flush() noexcept;
+
+    const ReceiveQueueSpec spec_;
+    const std::function<void()> failed_;
+    std::atomic<State> state_{State::closed};
+    WorkQueue queue_;
+    std::mutex post_mutex_;
+    std::mutex execute_mutex_;
+    std::atomic<unsigned> holders_{0};
+    std::atomic<std::uint64_t> received_{0}, out_of_buffer_{0}, not_ready_{0};
+};
+
+}  // namespace ovsdr::soft
