@@ -118,12 +118,16 @@ public:
 
     unsigned transmit(std::span<const std::span<const std::uint8_t>> frames) noexcept override {
         std::lock_guard lock(transmit_mutex_);
+        std::array<std::span<const std::uint8_t>, batch_length> batch;
         unsigned sent = 0;
-        while (sent < frames.size()) {
-            const std::size_t length = std::min<std::size_t>(batch_length, frames.size() - sent);
-            const unsigned done = send_batch(frames.subspan(sent, length));
+        for (std::size_t next = 0; next < frames.size();) {
+            std::size_t length = 0;
+            for (; next < frames.size() && length < batch.size(); ++next) {
+                if (frames[next].size() <= buffers_.frame_size()) batch[length++] = frames[next];
+            }
+            const unsigned done = send_batch({batch.data(), length});
             sent += done;
-            if (done < length) break;
+            if (done < length) break;   // no room: the rest would find none either
         }
         transmit_stats_.sent += sent;
         transmit_stats_.send_drops += frames.size() - sent;
@@ -188,32 +192,29 @@ private:
         if (events != 0) ibv_ack_cq_events(ibv_cq_ex_to_cq(objects_.receive_cq.get()), events);
     }
 
-    /// At most batch_length frames, as far as there is room; one completion for all of them.
+    /// At most batch_length frames that fit a buffer, as far as there is room; one completion for all of them.
     unsigned send_batch(std::span<const std::span<const std::uint8_t>> frames) noexcept {
         if (transmit_length_ - in_flight_ < frames.size()) reap();
         const std::size_t length = std::min<std::size_t>(frames.size(), transmit_length_ - in_flight_);
         if (length == 0) return 0;
         std::array<ibv_send_wr, batch_length> requests{};
         std::array<ibv_sge, batch_length> elements;
-        std::size_t fit = 0;
-        while (fit < length && frames[fit].size() <= buffers_.frame_size()) {
-            const std::size_t buffer = receive_length_ + (transmit_next_ + fit) % transmit_length_;
-            std::memcpy(buffers_.frame(buffer), frames[fit].data(), frames[fit].size());
-            elements[fit] = buffers_.element(buffer, frames[fit].size());
-            requests[fit].sg_list = &elements[fit];
-            requests[fit].num_sge = 1;
-            requests[fit].opcode = IBV_WR_SEND;
-            if (fit > 0) requests[fit - 1].next = &requests[fit];
-            ++fit;
+        for (std::size_t i = 0; i < length; ++i) {
+            const std::size_t buffer = receive_length_ + (transmit_next_ + i) % transmit_length_;
+            std::memcpy(buffers_.frame(buffer), frames[i].data(), frames[i].size());
+            elements[i] = buffers_.element(buffer, frames[i].size());
+            requests[i].sg_list = &elements[i];
+            requests[i].num_sge = 1;
+            requests[i].opcode = IBV_WR_SEND;
+            requests[i].next = i + 1 < length ? &requests[i + 1] : nullptr;
         }
-        if (fit == 0) return 0;
-        requests[fit - 1].send_flags = IBV_SEND_SIGNALED;
-        requests[fit - 1].wr_id = fit;
+        requests[length - 1].send_flags = IBV_SEND_SIGNALED;
+        requests[length - 1].wr_id = length;
         ibv_send_wr* refused = nullptr;
         if (ibv_post_send(objects_.qp.get(), requests.data(), &refused) != 0) return take_refusal(requests.data(), refused);
-        transmit_next_ = (transmit_next_ + fit) % transmit_length_;
-        in_flight_ += fit;
-        return static_cast<unsigned>(fit);
+        transmit_next_ = (transmit_next_ + length) % transmit_length_;
+        in_flight_ += length;
+        return static_cast<unsigned>(length);
     }
 
     /// Those before the refused one went without a completion of their own: the next batch's completion stands for them.

@@ -39,7 +39,7 @@ struct Frame {
 
 struct QueueStats {
     std::uint64_t received, receive_errors;
-    std::uint64_t sent, send_drops;   ///< ring full
+    std::uint64_t sent, send_drops;   ///< ring full, or longer than frame_size
 };
 
 class PortQueue {
@@ -56,7 +56,8 @@ public:
     [[nodiscard]] virtual bool arm() noexcept = 0;
     [[nodiscard]] virtual int receive_fd() const noexcept = 0;
 
-    /// Copies and posts; returns how many frames went, the rest found the ring full and are counted as send_drops.
+    /// Copies and posts; returns how many frames went, the rest found the ring full or no buffer long enough and are
+    /// counted as send_drops.
     [[nodiscard]] virtual unsigned transmit(std::span<const std::span<const std::uint8_t>> frames) noexcept = 0;
 
     [[nodiscard]] virtual QueueStats stats() const noexcept = 0;
