@@ -1,0 +1,208 @@
+// How many packets a second one lane steers, without ports: batches of 32 go into a vport over and over, and the sink
+// that takes them only counts. One row per traffic and number of matchers; --rounds N sets the length of a row
+// (batches), --benchmark_min_time=… makes a short run of it.
+//
+// "warm" rows meet the flow cache, "cold" rows a table that has just changed, so that every packet walks.
+#include <fmt/format.h>
+#include <rte_cycles.h>
+#include <rte_eal.h>
+#include <rte_mbuf.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "datapath/steering/dr_rule.hpp"
+#include "datapath/steering/steering_impl.hpp"
+
+using namespace ovsdr::soft;
+
+namespace {
+
+constexpr unsigned source_port_at = 70, ip_version_at = 18, udp_sport_at = 28, udp_dport_at = 30, destination_at = 60;
+using Parameters = std::array<std::uint8_t, match_param_size>;
+
+void start_eal() {
+    std::string prefix = fmt::format("--file-prefix=steering-bench-{}", ::getpid());
+    std::vector<std::string> words{"bench", "--no-huge", "--no-shconf", "--no-pci", "--no-telemetry", "-m", "192",
+                                   "--log-level=error", "--lcores=0", prefix};
+    std::vector<char*> arguments;
+    for (std::string& word : words) arguments.push_back(word.data());
+    if (rte_eal_init(static_cast<int>(arguments.size()), arguments.data()) < 0) std::exit(1);
+}
+
+/// 64-byte UDP packets (60 and the FCS that nobody carries), one per tuple; tuples differ in source port and address.
+std::vector<rte_mbuf*> make_packets(rte_mempool* pool, unsigned tuples) {
+    std::vector<rte_mbuf*> packets;
+    for (unsigned i = 0; i < tuples; ++i) {
+        rte_mbuf* packet = rte_pktmbuf_alloc(pool);
+        if (packet == nullptr) std::exit(1);
+        auto* frame = reinterpret_cast<std::uint8_t*>(rte_pktmbuf_append(packet, 60));
+        std::memset(frame, 0, 60);
+        frame[5] = 2;
+        frame[11] = 1;
+        frame[12] = 8;
+        frame[14] = 0x45;
+        store_be16(frame + 16, 46);
+        frame[22] = 64;
+        frame[23] = 17;
+        store_be32(frame + 26, 0x0a000000 + (i >> 14));
+        store_be32(frame + 30, 0x0b000000);
+        store_be16(frame + 34, static_cast<std::uint16_t>(1024 + (i & 0x3fff)));
+        store_be16(frame + 36, 80);
+        store_be16(frame + 38, 26);
+        packets.push_back(packet);
+    }
+    return packets;
+}
+
+void check(int error) {
+    if (error == 0) return;
+    fmt::print(stderr, "errno {}\n", error);
+    std::exit(1);
+}
+
+/// Vport 1 -> table 1 -> matchers that miss -> the one that hits -> count -> vport 2.
+class Bench {
+public:
+    Bench() {
+        check(steering_.attach(VportId{1}, {.deliver = take, .self = this}));
+        check(steering_.attach(VportId{2}, {.deliver = take, .self = this}));
+        check(Action::table(table_, jump_));
+        check(Action::vport(fdb_, 2, out_));
+        Parameters source{};
+        store_be16(&source[source_port_at], 0xffff);
+        root_ = matcher(root_table_, criteria::misc, source);
+        store_be16(&source[source_port_at], 1);
+        rule(*root_, source, {jump_.get()});
+    }
+
+    /// `matchers` with different masks that no packet meets; then one megaflow, or one rule per tuple.
+    void fill(unsigned matchers, unsigned rules) {
+        Parameters mask{};
+        mask[ip_version_at] = 4 << 1;
+        Parameters hit = mask;
+        store_be32(&mask[destination_at], 0xff000000);
+        store_be32(&hit[destination_at], 0x0b000000);
+        if (rules > 1) store_be16(&mask[udp_sport_at], 0xffff);
+        owned_matchers_.push_back(matcher(table_, criteria::outer, mask));
+        Matcher& last = *owned_matchers_.back();
+        for (unsigned i = 0; i < rules; ++i) {
+            if (rules > 1) store_be16(&hit[udp_sport_at], static_cast<std::uint16_t>(1024 + i));
+            rule(last, hit, {counter(i), out_.get()});
+        }
+        for (unsigned i = 1; i < matchers; ++i) {
+            Parameters miss{};
+            miss[ip_version_at] = 4 << 1;
+            store_be32(&miss[destination_at], ~0U << (i % 24));
+            store_be16(&miss[udp_dport_at], static_cast<std::uint16_t>(0xffff << (i / 24)));
+            owned_matchers_.push_back(matcher(table_, criteria::outer, miss));
+            Parameters value{};
+            value[ip_version_at] = 4 << 1;
+            store_be32(&value[destination_at], 0x80000000U);
+            rule(*owned_matchers_.back(), value, {out_.get()});
+        }
+    }
+
+    /// Millions of packets a second, and cycles a packet.
+    std::pair<double, double> run(const std::vector<rte_mbuf*>& packets, unsigned batches, bool cold) {
+        lane_.online();
+        const auto round = [&](unsigned count) {
+            std::size_t at = 0;
+            for (unsigned i = 0; i < count; ++i) {
+                std::array<rte_mbuf*, batch_length> batch;
+                for (rte_mbuf*& packet : batch) {
+                    packet = packets[at];
+                    if (++at == packets.size()) at = 0;
+                }
+                if (cold) steering_.impl().epoch += 2;
+                lane_.from_vport(VportId{1}, batch.data(), batch_length);
+                lane_.quiescent();
+            }
+        };
+        round(static_cast<unsigned>(packets.size() / batch_length) + 100);
+        const auto begin = std::chrono::steady_clock::now();
+        const std::uint64_t cycles = rte_rdtsc();
+        const std::uint64_t before = taken_;
+        round(batches);
+        const std::uint64_t spent = rte_rdtsc() - cycles;
+        const std::chrono::duration<double, std::micro> time = std::chrono::steady_clock::now() - begin;
+        lane_.offline();
+        const double sent = static_cast<double>(batches) * batch_length;
+        if (taken_ - before != static_cast<std::uint64_t>(sent)) {
+            fmt::print(stderr, "{} packets of {} arrived\n", taken_ - before, sent);
+            std::exit(1);
+        }
+        return {sent / time.count(), static_cast<double>(spent) / sent};
+    }
+
+private:
+    static void take(void* self, unsigned, rte_mbuf**, unsigned length) noexcept { static_cast<Bench*>(self)->taken_ += length; }
+
+    static std::unique_ptr<Matcher> matcher(Table& table, std::uint8_t criteria, const Parameters& mask) {
+        std::unique_ptr<Matcher> made;
+        check(Matcher::create(table, 0, criteria, mask, made));
+        return made;
+    }
+    Action* counter(unsigned index) {
+        Action::Created action;
+        check(Action::counter(bulk_, index, action));
+        counters_.push_back(std::move(action));
+        return counters_.back().get();
+    }
+    void rule(Matcher& matcher, const Parameters& value, std::vector<Action*> actions) {
+        std::unique_ptr<Rule> made;
+        check(Rule::create(matcher, value, actions, made));
+        rules_.push_back(std::move(made));
+    }
+
+    Steering steering_{connectx_6dx};
+    Lane lane_{steering_, 0};
+    Domain fdb_{steering_, DomainType::fdb, nullptr};
+    Table root_table_{fdb_, 0};
+    Table table_{fdb_, 1};
+    std::unique_ptr<Matcher> root_;
+    std::vector<std::unique_ptr<Matcher>> owned_matchers_;
+    Action::Created jump_, out_;
+    std::shared_ptr<CounterBulk> bulk_ = std::make_shared<CounterBulk>(16384);
+    std::vector<Action::Created> counters_;
+    std::vector<std::unique_ptr<Rule>> rules_;
+    std::uint64_t taken_ = 0;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    unsigned batches = 400'000;
+    for (int i = 1; i < argc; ++i) {
+        if (std::strncmp(argv[i], "--benchmark_min_time", 20) == 0) batches = 500;
+        if (std::strcmp(argv[i], "--rounds") == 0 && i + 1 < argc) batches = static_cast<unsigned>(std::atoi(argv[++i]));
+    }
+    start_eal();
+    rte_mempool* pool = rte_pktmbuf_pool_create("bench", 100'000, 0, 0, 128 + RTE_PKTMBUF_HEADROOM, SOCKET_ID_ANY);
+    if (pool == nullptr) return 1;
+    const std::vector<rte_mbuf*> packets = make_packets(pool, 99'968);
+    struct Row {
+        unsigned tuples, rules, matchers;
+    };
+    constexpr Row rows[] = {{1, 1, 1},       {1, 1, 10},       {1, 1, 50},      {10'000, 1, 1}, {99'968, 1, 1},
+                            {99'968, 1, 10}, {99'968, 1, 50}, {10'000, 10'000, 1}, {10'000, 10'000, 10}};
+    fmt::print("{:>8} {:>8} {:>8} {:>10} {:>8} {:>10} {:>8}\n", "tuples", "rules", "matchers", "warm Mpps", "cycles",
+               "cold Mpps", "cycles");
+    for (const Row& row : rows) {
+        auto bench = std::make_unique<Bench>();
+        bench->fill(row.matchers, row.rules);
+        const std::vector<rte_mbuf*> sent(packets.begin(), packets.begin() + row.tuples);
+        const auto [warm, warm_cycles] = bench->run(sent, batches, false);
+        const auto [cold, cold_cycles] = bench->run(sent, batches / 10, true);
+        fmt::print("{:>8} {:>8} {:>8} {:>10.1f} {:>8.0f} {:>10.1f} {:>8.0f}\n", row.tuples, row.rules, row.matchers, warm,
+                   warm_cycles, cold, cold_cycles);
+    }
+    return 0;
+}
