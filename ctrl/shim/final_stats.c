@@ -15,6 +15,7 @@
 #include "odp-util.h"
 #include "openvswitch/ofpbuf.h"
 #include "openvswitch/vlog.h"
+#include "shim/adopt.h"
 #include "shim/flow_api.h"
 #include "shim/netdev_dr.h"
 #include "util.h"
@@ -47,8 +48,8 @@ next_definition(const char *name)
     return function;
 }
 
-static void
-real_dpif_operate(struct dpif *dpif, struct dpif_op **ops, size_t n_ops, enum dpif_offload_type offload_type)
+void
+final_stats_real_operate(struct dpif *dpif, struct dpif_op **ops, size_t n_ops, enum dpif_offload_type offload_type)
 {
     static void (*real)(struct dpif *, struct dpif_op **, size_t, enum dpif_offload_type);
 
@@ -78,13 +79,13 @@ gate_enter(void)
     if (in_dpif_run) {
         return false;
     }
-    clock_gettime(CLOCK_REALTIME, &until);
+    clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_nsec += GATE_MS * 1000000L;
     if (until.tv_nsec >= 1000000000L) {
         until.tv_sec++;
         until.tv_nsec -= 1000000000L;
     }
-    if (pthread_rwlock_timedrdlock(&gate, &until)) {
+    if (pthread_rwlock_clockrdlock(&gate, CLOCK_MONOTONIC, &until)) {
         VLOG_WARN_RL(&limit, "the main thread is busy: a flow's last statistics may be short");
         return false;
     }
@@ -135,7 +136,7 @@ ask(struct dpif *dpif, const struct nlattr *key, size_t key_len, const ovs_u128 
     op.flow_get = (struct dpif_flow_get) {
         .key = key, .key_len = key_len, .ufid = ufid, .pmd_id = pmd_id, .buffer = &buffer, .flow = &flow,
     };
-    real_dpif_operate(dpif, &ops, 1, DPIF_OFFLOAD_AUTO);
+    final_stats_real_operate(dpif, &ops, 1, DPIF_OFFLOAD_AUTO);
     ofpbuf_uninit(&buffer);
     return !op.error;
 }
@@ -174,13 +175,28 @@ delete_exactly(struct dpif *dpif, struct dpif_op *op, enum dpif_offload_type off
     watch = &watched;
     entered = gate_enter();
     ask_until_answered(dpif, &op->flow_del);
-    real_dpif_operate(dpif, &op, 1, offload_type);
+    final_stats_real_operate(dpif, &op, 1, offload_type);
     if (!op->error && watched.netdev && flow_api_del_dead(watched.netdev, &watched.mega_ufid, &last)) {
         correct(op->flow_del.stats, &watched.stats, &last);
     }
     gate_leave(entered);
     watch = NULL;
     netdev_close(watched.netdev);
+}
+
+static bool
+is_modification(const struct dpif_op *op)
+{
+    return op->type == DPIF_OP_FLOW_PUT && op->flow_put.flags & DPIF_FP_MODIFY;
+}
+
+static void
+operate_gated(struct dpif *dpif, struct dpif_op *op, enum dpif_offload_type offload_type)
+{
+    bool entered = gate_enter();
+
+    final_stats_real_operate(dpif, &op, 1, offload_type);
+    gate_leave(entered);
 }
 
 /* Takes the place of libopenvswitch's, in calls across libraries. */
@@ -191,17 +207,24 @@ dpif_operate(struct dpif *dpif, struct dpif_op **ops, size_t n_ops, enum dpif_of
 
     if (netdev_is_flow_api_enabled() && !watch) {
         for (size_t i = 0; i < n_ops; i++) {
-            if (is_deletion_of_ours(dpif, ops[i])) {
-                if (i > done) {
-                    real_dpif_operate(dpif, ops + done, i - done, offload_type);
-                }
-                delete_exactly(dpif, ops[i], offload_type);
-                done = i + 1;
+            bool deletion = is_deletion_of_ours(dpif, ops[i]);
+
+            if (!deletion && !is_modification(ops[i])) {
+                continue;
             }
+            if (i > done) {
+                final_stats_real_operate(dpif, ops + done, i - done, offload_type);
+            }
+            if (deletion) {
+                delete_exactly(dpif, ops[i], offload_type);
+            } else {
+                operate_gated(dpif, ops[i], offload_type);
+            }
+            done = i + 1;
         }
     }
     if (n_ops > done) {
-        real_dpif_operate(dpif, ops + done, n_ops - done, offload_type);
+        final_stats_real_operate(dpif, ops + done, n_ops - done, offload_type);
     }
 }
 
@@ -210,6 +233,7 @@ bool
 dpif_run(struct dpif *dpif)
 {
     static bool (*real)(struct dpif *);
+    static bool adopted;
     bool result;
 
     if (!real) {
@@ -220,6 +244,10 @@ dpif_run(struct dpif *dpif)
     }
     pthread_rwlock_wrlock(&gate);
     in_dpif_run = true;
+    if (!adopted) {
+        adopted = true;
+        adopt_flows(dpif);
+    }
     result = real(dpif);
     in_dpif_run = false;
     pthread_rwlock_unlock(&gate);

@@ -11,6 +11,9 @@
  *
  * Packets that come after that find neither rule nor flow: they are a new flow's first ones.
  *
+ * Modifications by other threads wait for dpif_run() as well: the first one that finds offload turned on adopts the flows
+ * that are there (adopt.h).
+ *
  * Waiting is bounded: a thread that cannot get at the datapath's ports, since they are being reconfigured, goes on with
  * the statistics that there are.
  */
@@ -18,15 +21,19 @@
 #define CTRL_SHIM_FINAL_STATS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
+#include "dpif.h"
 #include "openvswitch/types.h"
 
-struct dpif;
 struct dpif_flow_stats;
 struct netdev;
 
 /* flow_get() tells what it answered: a deletion in the same thread may be what asked. */
 void final_stats_note_get(struct netdev *, const ovs_u128 *mega_ufid, const struct dpif_flow_stats *);
+
+/* libopenvswitch's dpif_operate(). */
+void final_stats_real_operate(struct dpif *, struct dpif_op **, size_t n_ops, enum dpif_offload_type);
 
 /* The megaflow's ufid of a datapath flow, for people: dpctl shows the other one. False if no dr port has such a flow. */
 bool final_stats_mega_ufid(struct dpif *, const ovs_u128 *ufid, ovs_u128 *mega_ufid);

@@ -1,0 +1,54 @@
+#include <config.h>
+
+#include "shim/adopt.h"
+
+#include "dpif.h"
+#include "openvswitch/vlog.h"
+#include "shim/final_stats.h"
+#include "util.h"
+
+VLOG_DEFINE_THIS_MODULE(adopt);
+
+enum { BATCH = 50 };
+
+static void
+put_as_it_is(struct dpif *dpif, const struct dpif_flow *flow)
+{
+    struct dpif_op op = {
+        .type = DPIF_OP_FLOW_PUT,
+        .flow_put = {
+            .flags = DPIF_FP_MODIFY,
+            .key = flow->key,
+            .key_len = flow->key_len,
+            .mask = flow->mask,
+            .mask_len = flow->mask_len,
+            .actions = flow->actions,
+            .actions_len = flow->actions_len,
+            .ufid = flow->ufid_present ? &flow->ufid : NULL,
+            .pmd_id = flow->pmd_id,
+        },
+    };
+    struct dpif_op *ops = &op;
+
+    final_stats_real_operate(dpif, &ops, 1, DPIF_OFFLOAD_AUTO);
+}
+
+void
+adopt_flows(struct dpif *dpif)
+{
+    struct dpif_flow_dump *dump = dpif_flow_dump_create(dpif, false, NULL);
+    struct dpif_flow_dump_thread *thread = dpif_flow_dump_thread_create(dump);
+    struct dpif_flow flows[BATCH];
+    unsigned int total = 0;
+    int n;
+
+    while ((n = dpif_flow_dump_next(thread, flows, BATCH)) > 0) {
+        for (int i = 0; i < n; i++) {
+            put_as_it_is(dpif, &flows[i]);
+        }
+        total += n;
+    }
+    dpif_flow_dump_thread_destroy(thread);
+    dpif_flow_dump_destroy(dump);
+    VLOG_DBG("%u flows offered for offload", total);
+}
