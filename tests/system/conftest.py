@@ -15,6 +15,8 @@ from lab import build  # noqa: E402
 from lab.lab import Lab  # noqa: E402
 from lab.workspace import Workspace, end_like_interrupt  # noqa: E402
 
+pytest.register_assert_rewrite("helpers")
+
 KIND = os.environ.get("OVSDR_LAB", "dr")
 
 

@@ -17,6 +17,8 @@ ALLOWED = [
     ("unsupported match", r"eth_type=0x[0-9a-f]+ \((802\.3 with LLC|a tag that OVS did not parse)\)",
      "LLC frames and deeper tags are parsed differently"),
     ("unsupported match", r"nw_frag with transport fields", "a fragment has no transport fields to the device"),
+    ("unsupported match", r"nw_frag=.* \(first and later fragments are one to the device\)",
+     "the device has one bit for both kinds of fragments"),
     ("unsupported match", r"vlan.*(second|two|inner)", "one tag only"),
     ("unsupported action", r"(ct|recirc|userspace|set|set_masked|sample|meter|trunc|clone|hash|push_mpls|pop_mpls|"
      r"add_mpls|push_eth|pop_eth|push_nsh|pop_nsh|ct_clear|tunnel_push|tunnel_pop|check_pkt_len|lb_output|drop)\b",

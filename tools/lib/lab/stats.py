@@ -79,7 +79,7 @@ class PortCounts:
     received_bytes: int
     sent_packets: int
     sent_bytes: int
-    dropped: int
+    dropped: int   # and erroneous, both ways
 
 
 def port_counts(switch: Switch, bridge: str, port: str) -> PortCounts:
@@ -91,4 +91,4 @@ def port_counts(switch: Switch, bridge: str, port: str) -> PortCounts:
         return int(found.group(1)) if found else 0
 
     return PortCounts(number("rx", "pkts"), number("rx", "bytes"), number("tx", "pkts"), number("tx", "bytes"),
-                      number("rx", "drop") + number("tx", "drop"))
+                      sum(number(side, kind) for side in ("rx", "tx") for kind in ("drop", "errs")))
