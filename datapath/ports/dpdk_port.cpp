@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <bpf/libbpf.h>
 #include <fmt/format.h>
+#include <linux/filter.h>
 #include <linux/if_packet.h>
 #include <net/if.h>
 #include <rte_dev.h>
@@ -21,6 +22,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 
 namespace ovsdr::soft {
 namespace {
@@ -64,6 +66,19 @@ bool wakes_for(int descriptor, int family, unsigned interface_index) {
     size = sizeof version;
     if (getsockopt(descriptor, SOL_PACKET, PACKET_VERSION, &version, &size) != 0) return false;
     return static_cast<unsigned>(address.sll_ifindex) == interface_index && version == TPACKET_V2;
+}
+
+// What the host itself sends on its end of the interface (neighbour discovery, say) did not come from the vport.
+// PACKET_IGNORE_OUTGOING would say it shorter, but has no effect on a socket in a fanout group, as the driver's are.
+void ignore_outgoing(int descriptor) noexcept {
+    sock_filter program[] = {
+        BPF_STMT(BPF_LD | BPF_B | BPF_ABS, static_cast<unsigned>(SKF_AD_OFF + SKF_AD_PKTTYPE)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, PACKET_OUTGOING, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, 0),
+        BPF_STMT(BPF_RET | BPF_K, 0xffffffff),
+    };
+    const sock_fprog filter{.len = std::size(program), .filter = program};
+    (void)setsockopt(descriptor, SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof filter);
 }
 
 void add_argument(std::string& arguments, std::string_view key, unsigned value) {
@@ -228,11 +243,7 @@ void DpdkPort::find_wake_sockets(const std::vector<int>& before) {
         wake_sockets_.push_back(descriptor);
         // The driver leaves its sockets to child processes, which would hold on to the interface.
         (void)fcntl(descriptor, F_SETFD, FD_CLOEXEC);
-        // What the host itself sends on its end of the interface (neighbour discovery, say) did not come from the vport.
-        const int one = 1;
-        if (driver_->wake_family == AF_PACKET) {
-            (void)setsockopt(descriptor, SOL_PACKET, PACKET_IGNORE_OUTGOING, &one, sizeof one);
-        }
+        if (driver_->wake_family == AF_PACKET) ignore_outgoing(descriptor);
     }
 }
 

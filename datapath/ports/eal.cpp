@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <rte_eal.h>
 #include <rte_errno.h>
+#include <rte_lcore.h>
 #include <rte_log.h>
 #include <rte_mbuf.h>
 #include <sched.h>
@@ -58,6 +59,7 @@ std::vector<std::string> eal_arguments(const NicConfig& config, unsigned cpu) {
 }  // namespace
 
 int start_eal(const NicConfig& config, std::string& error) {
+    if (rte_lcore_count() > 0) return 0;  // EAL knows its cores once it is initialised, by whomever
     cpu_set_t affinity;
     CPU_ZERO(&affinity);
     pthread_getaffinity_np(pthread_self(), sizeof affinity, &affinity);
@@ -69,7 +71,7 @@ int start_eal(const NicConfig& config, std::string& error) {
     const int result = rte_eal_init(static_cast<int>(argv.size()), argv.data());
     const int cause = rte_errno;
     pthread_setaffinity_np(pthread_self(), sizeof affinity, &affinity);
-    if (result >= 0 || cause == EALREADY) return 0;
+    if (result >= 0) return 0;
 
     error = fmt::format("DPDK's EAL does not start: {} (memory_mb {}, hugepages {})", rte_strerror(cause),
                         config.memory_mb, config.hugepages);

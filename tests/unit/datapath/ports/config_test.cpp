@@ -1,0 +1,106 @@
+#include "datapath/ports/config.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+namespace ovsdr::soft {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+// The text of the ConfigError that `content` causes, "" if it causes none.
+std::string problem(const std::string& content) {
+    try {
+        (void)parse_config(content);
+        return "";
+    } catch (const ConfigError& error) {
+        return error.what();
+    }
+}
+
+std::string with_port(const std::string& port) {
+    return R"({"devices": [{"name": "mlx5_0", "ports": [)" + port + "]}]}";
+}
+
+TEST(Config, ReadsTheExample) {
+    const NicConfig config = read_config(EXAMPLE_FILE);
+    EXPECT_EQ(config.workers, 1U);
+    EXPECT_EQ(config.cpus, std::vector<unsigned>{1});
+    ASSERT_EQ(config.devices.size(), 1U);
+    const DeviceConfig& device = config.devices[0];
+    EXPECT_EQ(device.profile, &connectx_6dx);
+    ASSERT_EQ(device.ports.size(), 4U);
+    EXPECT_EQ(device.ports[0].vport, uplink_vport);
+    EXPECT_EQ(device.ports[1].mac, (MacAddress{2, 0, 0, 0, 1, 1}));
+    EXPECT_EQ(device.ports[2].mtu, 9000);
+    ASSERT_TRUE(device.cotenant);
+    EXPECT_EQ(device.cotenant->vports, std::vector<VportId>{VportId{3}});
+    EXPECT_TRUE(device.cotenant->lacp);
+}
+
+TEST(Config, FillsInDefaults) {
+    const NicConfig config = parse_config(with_port(R"({"vport": 7, "dpdk": "net_null"})"));
+    EXPECT_EQ(config.workers, 1U);
+    EXPECT_EQ(config.memory_mb, 512U);
+    EXPECT_FALSE(config.hugepages);
+    EXPECT_EQ(config.control_socket, "/run/ovs-dr/softnic.sock");
+    EXPECT_EQ(config.devices[0].ports[0].name, "vport 7");
+    EXPECT_FALSE(config.devices[0].ports[0].mtu);
+}
+
+TEST(Config, NamesOptionValueAndRemedy) {
+    const struct {
+        std::string content;
+        std::vector<std::string> parts;
+    } cases[] = {
+        {"{", {"not JSON"}},
+        {"[]", {"the file", "object"}},
+        {"{}", {"devices", "missing"}},
+        {R"({"devices": []})", {"devices", "at least one"}},
+        {R"({"devices": [{"name": "a"}], "worker": 1})", {"worker", "no such option", "workers"}},
+        {R"({"devices": [{"name": "a"}], "workers": 0})", {"workers", "0", "1 to 16"}},
+        {R"({"devices": [{"name": "a"}], "workers": "2"})", {"workers", "\"2\"", "1 to 16"}},
+        {R"({"devices": [{"name": "a"}], "workers": {"cpus": [-1]}})", {"workers.cpus", "-1", "0 to 1023"}},
+        {R"({"devices": [{"name": "a"}], "memory_mb": 5})", {"memory_mb", "5", "128"}},
+        {R"({"devices": [{"name": "a"}], "memory_mb": 256, "memory_mb": 512})", {"memory_mb", "twice"}},
+        {R"({"devices": [{"name": "a"}], "hugepages": 1})", {"hugepages", "1", "true or false"}},
+        {R"({"devices": [{"name": "a b"}]})", {"devices[0].name", "a b", "letters"}},
+        {R"({"devices": [{"name": "a"}, {"name": "a"}]})", {"devices", "\"a\"", "twice"}},
+        {R"({"devices": [{"name": "a", "profile": "cx5"}]})", {"devices[0].profile", "cx5", "connectx-5"}},
+        {with_port(R"({"dpdk": "net_null"})"), {"devices[0].ports[0].vport", "missing"}},
+        {with_port(R"({"vport": 0, "dpdk": "net_null"})"), {"ports[0].vport", "0", "65535 for the uplink"}},
+        {with_port(R"({"vport": 65280, "dpdk": "net_null"})"), {"ports[0].vport", "65280", "1 to 65279"}},
+        {with_port(R"({"vport": 1, "dpdk": "net_null"}, {"vport": 1, "dpdk": "net_null"})"), {"vport 1", "twice"}},
+        {with_port(R"({"vport": 1, "dpdk": "net_null", "mac": "02:00:00:00:00"})"), {"mac", "02:00:00:00:00", "unicast"}},
+        {with_port(R"({"vport": 1, "dpdk": "net_null", "mac": "03:00:00:00:00:01"})"), {"mac", "unicast"}},
+        {with_port(R"({"vport": 1, "dpdk": "net_null", "mtu": 10000})"), {"mtu", "10000", "68 to 9978"}},
+        {with_port(R"({"vport": 1, "dpdk": "net_null", "roce_address": "::1"})"), {"roce_address", "::1", "null"}},
+        {with_port(R"({"vport": 1, "dpdk": "net_tap,iface=t0"})"), {"dpdk", "net_tap", "net_af_packet, net_af_xdp"}},
+        {with_port(R"({"vport": 1, "dpdk": "net_null3"})"), {"dpdk", "net_null3", "without a number"}},
+        {with_port(R"({"vport": 1, "dpdk": "net_af_packet"})"), {"dpdk", "iface=NAME"}},
+        {with_port(R"({"vport": 1, "dpdk": "net_af_xdp,iface=0123456789abcdef"})"), {"dpdk", "15 bytes"}},
+        {R"({"devices": [{"name": "a", "cotenant": {"vports": [4]}}]})", {"cotenant.vports", "4", "among this device's"}},
+        {R"({"devices": [{"name": "a", "cotenant": {"lacp": true}}]})", {"cotenant.lacp", "uplink"}},
+    };
+    for (const auto& [content, parts] : cases) {
+        const std::string text = problem(content);
+        for (const std::string& part : parts) EXPECT_THAT(text, HasSubstr(part)) << content;
+    }
+}
+
+TEST(Config, NamesTheFile) {
+    try {
+        (void)read_config("/nonexistent/softnic.json");
+        FAIL();
+    } catch (const ConfigError& error) {
+        EXPECT_THAT(error.what(), AllOf(HasSubstr("/nonexistent/softnic.json"), HasSubstr("No such file")));
+        EXPECT_EQ(error.code(), ENOENT);
+    }
+}
+
+}  // namespace
+}  // namespace ovsdr::soft

@@ -1,0 +1,215 @@
+// Vports on network interfaces: veth pairs in a network namespace of the test's own. Needs root.
+#include <arpa/inet.h>
+#include <linux/if_packet.h>
+#include <net/if.h>
+#include <sched.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <vector>
+
+#include "nic_fixture.hpp"
+
+namespace ovsdr::soft {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+void shell(const std::string& command) { EXPECT_EQ(std::system(command.c_str()), 0) << command; }
+
+// A socket on the guest's end of a pair.
+class Guest {
+public:
+    explicit Guest(const std::string& interface) : socket_(socket(AF_PACKET, SOCK_RAW | SOCK_NONBLOCK, htons(0x88b5))) {
+        sockaddr_ll address{};
+        address.sll_family = AF_PACKET;
+        address.sll_protocol = htons(0x88b5);
+        address.sll_ifindex = static_cast<int>(if_nametoindex(interface.c_str()));
+        EXPECT_EQ(bind(socket_, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+    }
+    ~Guest() { close(socket_); }
+    Guest(const Guest&) = delete;
+    Guest& operator=(const Guest&) = delete;
+
+    void send(std::size_t size) {
+        std::vector<char> frame(size);
+        std::memcpy(frame.data(), "\x02\0\0\0\0\x02\x02\0\0\0\0\x01\x88\xb5", 14);
+        EXPECT_EQ(::send(socket_, frame.data(), size, 0), static_cast<ssize_t>(size)) << std::strerror(errno);
+    }
+
+    // Size of the next frame, 0 if none came in time.
+    std::size_t receive(std::chrono::milliseconds patience = 5s) {
+        char frame[16384];
+        ssize_t size = 0;
+        (void)eventually([&] { return (size = recv(socket_, frame, sizeof frame, 0)) > 0; }, patience);
+        return size > 0 ? static_cast<std::size_t>(size) : 0;
+    }
+
+private:
+    int socket_;
+};
+
+class InterfaceTest : public NicTest, public testing::WithParamInterface<const char*> {
+protected:
+    static void SetUpTestSuite() {
+        if (geteuid() == 0 && unshare(CLONE_NEWNET) == 0) own_namespace_ = true;
+    }
+
+    void SetUp() override {
+        if (!own_namespace_) GTEST_SKIP() << "no network namespace of its own: not root";
+        for (const std::string number : {"1", "2"}) make_pair(number);
+    }
+
+    void TearDown() override {
+        nic_.reset();
+        if (own_namespace_) (void)std::system("ip link del host1 2>/dev/null; ip link del host2 2>/dev/null");
+    }
+
+    static void make_pair(const std::string& number) {
+        const std::string host = "host" + number, guest = "guest" + number;
+        shell("ip link add " + host + " type veth peer name " + guest);
+        for (const auto& interface : {host, guest}) {
+            shell("echo 1 > /proc/sys/net/ipv6/conf/" + interface + "/disable_ipv6; ip link set " + interface + " up");
+        }
+    }
+
+    // The co-tenant bridges the two vports: a frame of one guest reaches the other.
+    void start_pair() {
+        const auto port = [](const char* vport) {
+            return std::string(R"({"vport": )") + vport + R"(, "dpdk": ")" + GetParam() + ",iface=host" + vport + R"("})";
+        };
+        start(R"("ports": [)" + port("1") + ", " + port("2") + R"(], "cotenant": {"vports": [1, 2], "period_ms": 60000})");
+        ASSERT_EQ(info(1).error, "");
+        ASSERT_EQ(info(2).error, "");
+    }
+
+    static bool own_namespace_;
+};
+
+bool InterfaceTest::own_namespace_ = false;
+
+TEST_P(InterfaceTest, CarriesFramesFromGuestToGuest) {
+    start_pair();
+    Guest one("guest1"), two("guest2");
+    for (const std::size_t size : {60U, 1000U, 1514U}) {
+        one.send(size);
+        EXPECT_EQ(two.receive(), size);
+        two.send(size);
+        EXPECT_EQ(one.receive(), size);
+    }
+    EXPECT_EQ(counters(1).sent_packets, 3U);
+    EXPECT_EQ(counters(1).received_packets, 3U);
+    EXPECT_EQ(nic_->cotenant(0)->statistics().foreign, 0U);
+}
+
+TEST_P(InterfaceTest, SleepsUntilAFrameComes) {
+    start_pair();
+    std::this_thread::sleep_for(300ms);
+    const std::uint64_t sleeps = nic_->workers()[0]->statistics().sleeps;
+    const double cpu = cpu_seconds();
+    std::this_thread::sleep_for(2s);
+    EXPECT_LT(cpu_seconds() - cpu, 0.04) << "2 % of a core";
+    EXPECT_LT(nic_->workers()[0]->statistics().sleeps - sleeps, 100U) << "sockets wake the worker, not time";
+
+    Guest one("guest1"), two("guest2");
+    std::vector<Clock::duration> times;
+    for (unsigned round = 0; round < 11; ++round) {
+        std::this_thread::sleep_for(50ms);
+        const auto begin = Clock::now();
+        one.send(60);
+        while (two.receive(0ms) == 0 && Clock::now() - begin < 1s) {
+        }
+        times.push_back(Clock::now() - begin);
+    }
+    std::sort(times.begin(), times.end());
+    EXPECT_LT(times[times.size() / 2], 2ms) << "guest to vport to co-tenant to vport to guest";
+}
+
+TEST_P(InterfaceTest, ReportsTheGuestsLink) {
+    start_pair();
+    std::atomic<unsigned> changes{0};
+    const auto id = device().add_listener([&](VportId vport, VportChange change) {
+        if (vport == VportId{1} && change == VportChange::link) ++changes;
+    });
+    EXPECT_TRUE(info(1).link_up);
+    shell("ip link set guest1 down");
+    EXPECT_TRUE(eventually([&] { return !info(1).link_up && changes == 1; }));
+    shell("ip link set guest1 up");
+    EXPECT_TRUE(eventually([&] { return info(1).link_up && changes == 2; }));
+    Guest one("guest1"), two("guest2");
+    one.send(60);
+    EXPECT_EQ(two.receive(), 60U);
+    device().remove_listener(id);
+}
+
+TEST_P(InterfaceTest, ComesBackWithItsInterface) {
+    start_pair();
+    shell("ip link del host1");
+    EXPECT_TRUE(eventually([&] { return !info(1).link_up; }));
+    make_pair("1");
+    EXPECT_TRUE(eventually([&] { return info(1).link_up && info(1).error.empty(); })) << info(1).error;
+    Guest one("guest1"), two("guest2");
+    one.send(60);
+    EXPECT_EQ(two.receive(), 60U);
+}
+
+TEST_P(InterfaceTest, IgnoresWhatTheHostSendsOnItsEnd) {
+    start_pair();
+    Guest host("host1");
+    host.send(60);
+    std::this_thread::sleep_for(100ms);
+    EXPECT_EQ(counters(1).sent_packets, 0U);
+}
+
+TEST_P(InterfaceTest, OpensAnInterfaceThatWasMissing) {
+    start(std::string(R"("ports": [{"vport": 7, "dpdk": ")") + GetParam() + R"(,iface=late0"}])");
+    EXPECT_NE(info(7).error, "");
+    shell("ip link add late0 type veth peer name late1; ip link set late1 up");
+    EXPECT_TRUE(eventually([&] { return info(7).error.empty() && info(7).link_up; })) << info(7).error;
+    nic_.reset();
+    shell("ip link del late0");
+}
+
+INSTANTIATE_TEST_SUITE_P(Drivers, InterfaceTest, testing::Values("net_af_packet", "net_af_xdp"),
+                         [](const auto& test) { return std::string(test.param); });
+
+class PacketSocketTest : public InterfaceTest {};
+
+TEST_P(PacketSocketTest, JumboFramesPassOnceTheMtuAllowsThem) {
+    start_pair();
+    shell("ip link set guest1 mtu 9000; ip link set guest2 mtu 9000");
+    EXPECT_EQ(device().set_mtu(VportId{1}, 9000), 0);
+    Guest one("guest1"), two("guest2");
+    one.send(9014);
+    EXPECT_TRUE(eventually([&] { return counters(2).oversize == 1; })) << "vport 2 still has 1500";
+    EXPECT_EQ(device().set_mtu(VportId{2}, 9000), 0);
+    one.send(9014);
+    EXPECT_EQ(two.receive(), 9014U);
+}
+
+TEST_P(PacketSocketTest, DropsWhatTheRingHasCutShort) {
+    start_pair();
+    shell("ip link set host1 mtu 9000; ip link set guest1 mtu 9000");  // behind the vport's back
+    Guest one("guest1");
+    one.send(9014);
+    one.send(1700);
+    EXPECT_TRUE(eventually([&] { return counters(1).send_drops == 2; }));
+    EXPECT_EQ(counters(1).sent_packets, 0U);
+}
+
+TEST_P(PacketSocketTest, TakesOverTheInterfacesMtu) {
+    shell("ip link set host1 mtu 1280");
+    start_pair();
+    EXPECT_EQ(info(1).mtu, 1280);
+    EXPECT_EQ(info(2).mtu, 1500);
+}
+
+INSTANTIATE_TEST_SUITE_P(Drivers, PacketSocketTest, testing::Values("net_af_packet"),
+                         [](const auto& test) { return std::string(test.param); });
+
+}  // namespace
+}  // namespace ovsdr::soft

@@ -1,0 +1,123 @@
+// A soft NIC in the test's process. DPDK's environment starts with the first and stays for all.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <rte_mbuf.h>
+#include <sys/resource.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "datapath/ports/config.hpp"
+#include "datapath/ports/soft_nic.hpp"
+
+namespace ovsdr::soft {
+
+inline bool eventually(const std::function<bool()>& condition, std::chrono::milliseconds patience = std::chrono::seconds(10)) {
+    const auto end = std::chrono::steady_clock::now() + patience;
+    while (!condition()) {
+        if (std::chrono::steady_clock::now() > end) return false;
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return true;
+}
+
+/// Processor time of the whole process, in seconds.
+inline double cpu_seconds() {
+    rusage usage{};
+    getrusage(RUSAGE_SELF, &usage);
+    const auto seconds = [](const timeval& time) { return static_cast<double>(time.tv_sec) + time.tv_usec * 1e-6; };
+    return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+/// A send queue of the test, with the co-tenant's rule that takes it to a vport.
+class TestQueue {
+public:
+    TestQueue(SoftDevice& device, std::uint32_t sqn, VportId vport) : device_(device), sqn_(sqn) {
+        device_.steering().cotenant_send_rule(sqn, vport);
+        device_.add_send_source({.poll =
+                                     [](void* self, rte_mbuf** packets, unsigned length) noexcept {
+                                         return static_cast<TestQueue*>(self)->poll(packets, length);
+                                     },
+                                 .self = this,
+                                 .sqn = sqn});
+    }
+    ~TestQueue() { remove(); }
+    TestQueue(const TestQueue&) = delete;
+    TestQueue& operator=(const TestQueue&) = delete;
+
+    void send(std::size_t size) {
+        rte_mbuf* packet = rte_pktmbuf_alloc(device_.mempool());
+        ASSERT_NE(packet, nullptr);
+        char* bytes = rte_pktmbuf_append(packet, static_cast<std::uint16_t>(size));
+        std::memset(bytes, 0, size);
+        std::memcpy(bytes, "\x02\0\0\0\0\x02\x02\0\0\0\0\x01\x88\xb5", 14);
+        {
+            const std::lock_guard lock(mutex_);
+            packets_.push_back(packet);
+        }
+        device_.ring_doorbell(sqn_);
+    }
+
+    void remove() {
+        if (std::exchange(removed_, true)) return;
+        device_.remove_send_source(sqn_);
+        device_.steering().remove_cotenant_send_rule(sqn_);
+    }
+
+    std::atomic<std::uint64_t> polls{0};
+    std::atomic<std::chrono::steady_clock::time_point> taken{};  ///< when the last packet was
+
+private:
+    unsigned poll(rte_mbuf** packets, unsigned length) noexcept {
+        ++polls;
+        const std::lock_guard lock(mutex_);
+        unsigned taken_length = 0;
+        for (; taken_length < length && !packets_.empty(); packets_.pop_front()) packets[taken_length++] = packets_.front();
+        if (taken_length > 0) taken = std::chrono::steady_clock::now();
+        return taken_length;
+    }
+
+    SoftDevice& device_;
+    std::uint32_t sqn_;
+    bool removed_ = false;
+    std::mutex mutex_;
+    std::deque<rte_mbuf*> packets_;
+};
+
+class NicTest : public testing::Test {
+protected:
+    /// `device`: the members of the one device beside its name. "SOCKET" in `options` is the test's control socket.
+    void start(const std::string& device, std::string options = "\"control_socket\": \"\"") {
+        int code = 0;
+        std::string error;
+        nic_ = SoftNic::start(parse_config("{" + options + R"(, "memory_mb": 256, "devices": [{"name": "mlx5_0")" +
+                                           (device.empty() ? "" : ", " + device) + "}]}"),
+                              code, error);
+        ASSERT_TRUE(nic_) << error;
+    }
+
+    SoftDevice& device() { return *nic_->soft_devices()[0]; }
+    VportCounters counters(unsigned vport) {
+        VportCounters counters{};
+        EXPECT_EQ(device().counters(VportId{static_cast<std::uint16_t>(vport)}, counters), 0);
+        return counters;
+    }
+    VportInfo info(unsigned vport) {
+        VportInfo info{};
+        EXPECT_EQ(device().query(VportId{static_cast<std::uint16_t>(vport)}, info), 0);
+        return info;
+    }
+
+    std::unique_ptr<SoftNic> nic_;
+};
+
+}  // namespace ovsdr::soft

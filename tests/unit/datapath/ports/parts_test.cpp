@@ -1,0 +1,158 @@
+// Small parts of the soft NIC that need no packet.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <thread>
+#include <vector>
+
+#include "datapath/control/errno_names.hpp"
+#include "datapath/control/fault.hpp"
+#include "datapath/ports/drivers.hpp"
+#include "datapath/ports/identity.hpp"
+#include "datapath/ports/listeners.hpp"
+#include "datapath/ports/sleeper.hpp"
+
+namespace ovsdr::soft {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+TEST(Fault, FailsTheNthCallOnce) {
+    arm_fault("ibv_create_cq", ENOMEM, 3);
+    EXPECT_EQ(injected_fault("ibv_create_cq"), 0);
+    EXPECT_EQ(injected_fault("ibv_create_qp"), 0) << "another call does not count";
+    EXPECT_EQ(injected_fault("ibv_create_cq"), 0);
+    EXPECT_EQ(injected_fault("ibv_create_cq"), ENOMEM);
+    EXPECT_EQ(injected_fault("ibv_create_cq"), 0);
+}
+
+TEST(Fault, ReplacesAnEarlierArming) {
+    arm_fault("ibv_reg_mr", ENOMEM, 1);
+    arm_fault("ibv_reg_mr", EIO, 2);
+    EXPECT_EQ(injected_fault("ibv_reg_mr"), 0);
+    EXPECT_EQ(injected_fault("ibv_reg_mr"), EIO);
+}
+
+TEST(ErrnoNames, KnowsNamesAndRefusesOthers) {
+    EXPECT_EQ(errno_of("ENOMEM"), ENOMEM);
+    EXPECT_EQ(errno_of("EOPNOTSUPP"), EOPNOTSUPP);
+    EXPECT_EQ(errno_of("EWOULDBLOCK"), EAGAIN);
+    EXPECT_EQ(errno_of("enomem"), 0);
+    EXPECT_EQ(errno_of(""), 0);
+}
+
+TEST(Drivers, FindsArgumentsByWholeKey) {
+    EXPECT_EQ(dpdk_argument("net_af_packet,xiface=a,iface=b,framesz=2048", "iface"), "b");
+    EXPECT_EQ(dpdk_argument("net_af_packet,ifaces=a", "iface"), "");
+    EXPECT_EQ(dpdk_argument("net_null", "iface"), "");
+}
+
+TEST(Identity, IsStableAndDistinct) {
+    EXPECT_EQ(derived_guid("mlx5_0"), derived_guid("mlx5_0"));
+    EXPECT_NE(derived_guid("mlx5_0"), derived_guid("mlx5_1"));
+    const std::uint64_t guid = derived_guid("mlx5_0");
+    EXPECT_NE(derived_mac(guid, VportId{1}), derived_mac(guid, VportId{2}));
+    EXPECT_EQ(derived_mac(guid, VportId{1})[0], 0x02);
+}
+
+TEST(Listeners, HearEveryChangeInOrder) {
+    unsigned wakes = 0;
+    Listeners listeners([&] { ++wakes; });
+    std::vector<std::pair<VportId, VportChange>> heard;
+    listeners.add([&](VportId vport, VportChange change) { heard.emplace_back(vport, change); });
+    listeners.post(VportId{1}, VportChange::added);
+    listeners.post(VportId{1}, VportChange::mtu);
+    EXPECT_EQ(wakes, 2U);
+    EXPECT_TRUE(heard.empty()) << "only the control thread calls";
+    listeners.dispatch();
+    EXPECT_EQ(heard, (std::vector<std::pair<VportId, VportChange>>{{VportId{1}, VportChange::added},
+                                                                   {VportId{1}, VportChange::mtu}}));
+}
+
+TEST(Listeners, MayRemoveThemselves) {
+    Listeners listeners([] {});
+    unsigned calls = 0;
+    std::uint64_t id = 0;
+    id = listeners.add([&](VportId, VportChange) {
+        ++calls;
+        listeners.remove(id);
+    });
+    listeners.post(VportId{1}, VportChange::link);
+    listeners.post(VportId{1}, VportChange::link);
+    listeners.dispatch();
+    EXPECT_EQ(calls, 1U);
+}
+
+TEST(Listeners, RemoveWaitsForACallUnderWay) {
+    Listeners listeners([] {});
+    std::atomic<bool> inside{false}, done{false};
+    const auto id = listeners.add([&](VportId, VportChange) {
+        inside = true;
+        std::this_thread::sleep_for(50ms);
+        done = true;
+    });
+    listeners.post(VportId{1}, VportChange::link);
+    std::thread dispatcher([&] { listeners.dispatch(); });
+    while (!inside) std::this_thread::yield();
+    listeners.remove(id);
+    EXPECT_TRUE(done);
+    dispatcher.join();
+}
+
+TEST(Sleeper, WakesByDoorbell) {
+    Sleeper sleeper;
+    sleeper.prepare();
+    std::thread ringer([&] {
+        std::this_thread::sleep_for(20ms);
+        sleeper.ring();
+    });
+    const auto begin = Clock::now();
+    sleeper.sleep(10s);
+    EXPECT_LT(Clock::now() - begin, 5s);
+    ringer.join();
+}
+
+TEST(Sleeper, DoesNotSleepWhenRungBefore) {
+    Sleeper sleeper;
+    sleeper.prepare();
+    sleeper.ring();
+    const auto begin = Clock::now();
+    sleeper.sleep(10s);
+    EXPECT_LT(Clock::now() - begin, 5s);
+}
+
+TEST(Sleeper, SleepsForItsTime) {
+    Sleeper sleeper;
+    sleeper.prepare();
+    const auto begin = Clock::now();
+    sleeper.sleep(20ms);
+    EXPECT_GE(Clock::now() - begin, 20ms);
+}
+
+TEST(Sleeper, LeavesOutASocketThatCriesWolf) {
+    int ends[2];
+    ASSERT_EQ(pipe(ends), 0);
+    ASSERT_EQ(write(ends[1], "x", 1), 1);
+    Sleeper sleeper;
+    sleeper.watch({ends[0]});
+    unsigned wakes = 0;
+    for (; !sleeper.lost_sockets() && wakes < 1000; ++wakes) {
+        sleeper.prepare();
+        sleeper.sleep(1s);
+        sleeper.woke_for(false);
+    }
+    EXPECT_TRUE(sleeper.lost_sockets());
+    EXPECT_GT(wakes, 10U) << "a few empty wakes are normal";
+    const auto begin = Clock::now();
+    sleeper.prepare();
+    sleeper.sleep(20ms);
+    EXPECT_GE(Clock::now() - begin, 20ms);
+    close(ends[0]);
+    close(ends[1]);
+}
+
+}  // namespace
+}  // namespace ovsdr::soft
