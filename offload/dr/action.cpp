@@ -10,14 +10,14 @@
 
 namespace ovsdr::dr {
 
-Action::Action(mlx5dv_dr_action* action, std::shared_ptr<void> holds) noexcept
+Action::Action(Key, mlx5dv_dr_action* action, std::shared_ptr<void> holds) noexcept
     : action_(action), holds_(std::move(holds)) {}
 
 Action::~Action() { note_destroyed(mlx5dv_dr_action_destroy(action_)); }
 
 Result<ActionRef> Action::wrap(mlx5dv_dr_action* action, const char* call, std::shared_ptr<void> holds) noexcept {
     if (action == nullptr) return tl::unexpected(failure(errno, std::string("mlx5dv_dr_action_create_") + call));
-    return ActionRef(new Action(action, std::move(holds)));
+    return std::make_shared<Action>(Key{}, action, std::move(holds));
 }
 
 Result<ActionRef> Action::drop() noexcept { return wrap(mlx5dv_dr_action_create_drop(), "drop"); }

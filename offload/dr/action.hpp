@@ -19,6 +19,8 @@ class Action;
 using ActionRef = std::shared_ptr<Action>;
 
 class Action {
+    struct Key {};   // only the factories below make one
+
 public:
     [[nodiscard]] static Result<ActionRef> drop() noexcept;
     /// The domain's default; in FDB: to the eSwitch manager.
@@ -39,6 +41,7 @@ public:
     /// Counter `offset` of a bulk, kept alive by `bulk`.
     [[nodiscard]] static Result<ActionRef> count(mlx5dv_devx_obj* object, std::uint32_t offset, std::shared_ptr<void> bulk) noexcept;
 
+    Action(Key, mlx5dv_dr_action* action, std::shared_ptr<void> holds) noexcept;
     ~Action();
     Action(const Action&) = delete;
     Action& operator=(const Action&) = delete;
@@ -46,7 +49,6 @@ public:
     [[nodiscard]] mlx5dv_dr_action* get() const noexcept { return action_; }
 
 private:
-    Action(mlx5dv_dr_action* action, std::shared_ptr<void> holds) noexcept;
     /// `action` NULL: the Error of errno and `call`.
     [[nodiscard]] static Result<ActionRef> wrap(mlx5dv_dr_action* action, const char* call,
                                                 std::shared_ptr<void> holds = nullptr) noexcept;

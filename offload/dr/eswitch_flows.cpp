@@ -5,7 +5,7 @@
 namespace ovsdr::dr {
 
 PutOutcome EswitchImpl::put(const Ufid& ufid, const ovsdr_megaflow& megaflow) noexcept {
-    std::shared_lock map_lock(ports_mutex_);
+    const auto map_lock = read_ports();
     Shard& shard = shard_of(ufid);
     std::lock_guard lock(shard.mutex);
     Flow& flow = shard.flows[ufid];
@@ -90,13 +90,13 @@ void EswitchImpl::stop(Flow& flow) noexcept {
 void EswitchImpl::retire(Flow& flow) noexcept {
     stop(flow);
     if (flow.counter) {
-        flow.carried = stats_of(flow);
+        flow.carried = std::make_unique<FlowStats>(stats_of(flow));
         flow.counter = Counter();
     }
 }
 
 FlowStats EswitchImpl::stats_of(const Flow& flow) noexcept {
-    FlowStats stats = flow.carried;
+    FlowStats stats = flow.carried != nullptr ? *flow.carried : FlowStats{};
     if (flow.counter) {
         const FlowStats counted = flow.counter.read();
         stats.packets += counted.packets;
@@ -114,7 +114,7 @@ std::optional<FlowStats> EswitchImpl::del(const Ufid& ufid) noexcept {
     Flow& flow = found->second;
     retire(flow);
     std::optional<FlowStats> final;
-    if (flow.was_installed) final = flow.carried;
+    if (flow.was_installed) final = stats_of(flow);
     shard.flows.erase(found);
     return final;
 }

@@ -57,7 +57,7 @@ private:
         StoredMegaflow megaflow;
         Counter counter;            ///< outlives the rule
         Rule rule;
-        FlowStats carried;          ///< of counters that this megaflow had before
+        std::unique_ptr<FlowStats> carried;   ///< of counters that this megaflow had before, if any
         ReasonTable::Mark mark;
         bool was_installed = false;
         bool stopped = false;
@@ -92,6 +92,16 @@ private:
     void retire(Flow& flow) noexcept;
     [[nodiscard]] static FlowStats stats_of(const Flow& flow) noexcept;
 
+    /// ports_mutex_, through a gate: puts that follow each other without a gap do not keep a port change waiting for ever.
+    [[nodiscard]] std::shared_lock<std::shared_mutex> read_ports() const noexcept {
+        std::lock_guard gate(ports_gate_);
+        return std::shared_lock(ports_mutex_);
+    }
+    [[nodiscard]] std::unique_lock<std::shared_mutex> change_ports() noexcept {
+        std::lock_guard gate(ports_gate_);
+        return std::unique_lock(ports_mutex_);
+    }
+
     /// Compiles every megaflow that mentions one of these again.
     void recompile(std::initializer_list<OdpPort> ports) noexcept;
     void map_port(const PortSpec& spec) noexcept;
@@ -110,6 +120,7 @@ private:
     MaskPool masks_;
 
     std::mutex port_changes_;
+    mutable std::mutex ports_gate_;
     mutable std::shared_mutex ports_mutex_;
     std::vector<std::unique_ptr<Port>> ports_;
     PortMap port_map_;

@@ -39,7 +39,7 @@ Result<void> EswitchImpl::attach_port(const PortSpec& spec) noexcept {
     auto rules = pipeline_->lead_in({spec.vport, *bits, spec.slow_path_qp, spec.slow_path_sqn});
     if (!rules) return tl::unexpected(std::move(rules.error()));
     {
-        std::unique_lock lock(ports_mutex_);
+        const auto lock = change_ports();
         ports_.push_back(std::make_unique<Port>(Port{spec, std::move(*rules)}));
         map_port(spec);
     }
@@ -51,7 +51,7 @@ void EswitchImpl::detach_port(VportId vport) noexcept {
     std::lock_guard changes(port_changes_);
     std::unique_ptr<Port> gone;
     {
-        std::unique_lock lock(ports_mutex_);
+        const auto lock = change_ports();
         const auto found = std::ranges::find_if(ports_, [vport](const auto& port) { return port->spec.vport == vport; });
         if (found == ports_.end()) return;
         gone = std::move(*found);
@@ -70,7 +70,7 @@ void EswitchImpl::set_odp_port(VportId vport, OdpPort odp_port) noexcept {
     std::lock_guard changes(port_changes_);
     OdpPort old = odp_port;
     {
-        std::unique_lock lock(ports_mutex_);
+        const auto lock = change_ports();
         auto* port = const_cast<Port*>(port_of(vport));
         if (port == nullptr || port->spec.odp_port == odp_port) return;
         old = port->spec.odp_port;
@@ -82,7 +82,7 @@ void EswitchImpl::set_odp_port(VportId vport, OdpPort odp_port) noexcept {
 }
 
 void EswitchImpl::recompile(std::initializer_list<OdpPort> ports) noexcept {
-    std::shared_lock map_lock(ports_mutex_);
+    const auto map_lock = read_ports();
     for (Shard& shard : shards_) {
         std::lock_guard lock(shard.mutex);
         for (auto& [ufid, flow] : shard.flows) {

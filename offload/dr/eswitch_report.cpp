@@ -39,7 +39,7 @@ FlowReport EswitchImpl::report_of(const Ufid& ufid, const Flow& flow) const {
 }
 
 std::optional<FlowReport> EswitchImpl::explain(const Ufid& ufid) const {
-    std::shared_lock map_lock(ports_mutex_);
+    const auto map_lock = read_ports();
     const Shard& shard = shard_of(ufid);
     std::lock_guard lock(shard.mutex);
     const auto found = shard.flows.find(ufid);
@@ -71,7 +71,7 @@ std::string EswitchImpl::show(bool verbose) const {
         sums.packets, sums.bytes, sums.misses);
     if (leaked_objects() != 0) text += fmt::format("objects that the device would not destroy: {}\n", leaked_objects());
     if (counters_->failed_polls() != 0) text += fmt::format("failed counter queries: {}\n", counters_->failed_polls());
-    std::shared_lock map_lock(ports_mutex_);
+    const auto map_lock = read_ports();
     for (const auto& port : ports_) {
         text += fmt::format("port {}: vport {}, slow-path SQ {:#x}", port->spec.name, port->spec.vport.value,
                             port->spec.slow_path_sqn);

@@ -4,7 +4,7 @@ namespace ovsdr::dr {
 
 void ReasonTable::Mark::reset() noexcept {
     if (row_ == nullptr) return;
-    std::lock_guard lock(table_->mutex_);
+    std::lock_guard lock(row_->table->mutex_);
     --row_->megaflows;
     row_ = nullptr;
 }
@@ -14,13 +14,12 @@ ReasonTable::Mark ReasonTable::mark(Kind kind, const std::string& reason, const 
     auto found = rows_.find({reason, detail});
     if (found == rows_.end()) {
         const std::string& kept = rows_.size() < max_rows ? detail : std::string("other");
-        found = rows_.try_emplace({reason, kept}, Row{kind, reason, kept}).first;
+        found = rows_.try_emplace({reason, kept}, Row{kind, reason, kept, this}).first;
     }
     Row& row = found->second;
     ++row.megaflows;
     ++row.total;
     Mark mark;
-    mark.table_ = this;
     mark.row_ = &row;
     return mark;
 }

@@ -24,6 +24,7 @@ public:
     struct Row {
         Kind kind;
         std::string reason, detail;
+        ReasonTable* table = nullptr;
         std::uint64_t megaflows = 0, total = 0;
     };
 
@@ -32,10 +33,8 @@ public:
     public:
         Mark() noexcept = default;
         ~Mark() { reset(); }
-        Mark(Mark&& other) noexcept
-            : table_(std::exchange(other.table_, nullptr)), row_(std::exchange(other.row_, nullptr)) {}
+        Mark(Mark&& other) noexcept : row_(std::exchange(other.row_, nullptr)) {}
         Mark& operator=(Mark&& other) noexcept {
-            std::swap(table_, other.table_);
             std::swap(row_, other.row_);
             return *this;
         }
@@ -45,7 +44,6 @@ public:
 
     private:
         friend class ReasonTable;
-        ReasonTable* table_ = nullptr;
         Row* row_ = nullptr;
     };
 
