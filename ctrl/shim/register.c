@@ -4,6 +4,8 @@
  * background and before it looks at the database. */
 #include <config.h>
 
+#include <sys/prctl.h>
+
 #include "netdev-offload-provider.h"
 #include "netdev-provider.h"
 #include "openvswitch/vlog.h"
@@ -38,6 +40,8 @@ register_all(void)
 int
 __wrap_unixctl_server_create(const char *path, struct unixctl_server **server)
 {
+    /* ovs-ctl finds a running daemon by the process name, which the kernel made of the program's file. */
+    prctl(PR_SET_NAME, program_name);
     register_all();
     return __real_unixctl_server_create(path, server);
 }
