@@ -37,7 +37,7 @@ int Rule::create(Matcher& matcher, std::span<const std::uint8_t> given, std::spa
     if (const int error = make_value(matcher.mask(), given, value); error != 0) return error;
     const std::uint8_t sides = sides_of(matcher, value);
     if (const int error = check_actions(matcher, sides, actions); error != 0) return error;
-    std::unique_ptr<RuleNode> node = matcher.view().rules.make_node(value);
+    std::unique_ptr<RuleNode> node = matcher.view().rules.make_node(value, std::min<unsigned>(static_cast<unsigned>(actions.size()), max_rule_ops));
     node->sides = sides;
     std::unique_ptr<Rule> made(new Rule(matcher, actions));
     Steering::Impl& impl = matcher.table().domain().steering().impl();

@@ -62,13 +62,13 @@ struct ArrayProgram {
     std::vector<std::shared_ptr<const void>> kept;
 };
 
-inline constexpr unsigned max_rule_ops = 8;  ///< tag, counter, edit, two pops, two pushes
+/// tag, counter, edit, two pops, two pushes
+inline constexpr unsigned max_rule_ops = 7;
 
 struct Program {
     End end;
     std::uint8_t length = 0;
-    bool rewrites = false;  ///< some op changes headers that a later table may match on
-    Op ops[max_rule_ops];
+    Op* ops = nullptr;  ///< behind the node's words
 };
 
 }  // namespace ovsdr::soft

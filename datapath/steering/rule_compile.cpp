@@ -95,13 +95,6 @@ enum class RootUse : std::uint8_t { refused, other, destination, queue, tag, def
     return domain.type() != DomainType::nic_rx && (queue_or_tag || misses) ? EINVAL : 0;
 }
 
-[[nodiscard]] const Action* first(std::span<Action* const> actions, ActionType type) noexcept {
-    for (const Action* action : actions) {
-        if (action->type == type) return action;
-    }
-    return nullptr;
-}
-
 /// Appends one op per action of `type`, in the list's order.
 void append(std::span<Action* const> actions, ActionType type, OpCode code, RuleNode& node) {
     for (const Action* action : actions) {
@@ -185,9 +178,6 @@ void compile_actions(const Matcher& matcher, std::span<Action* const> actions, s
     for (const Action* action : actions) {
         if (set_end(*action, queue, node)) break;
     }
-    node.program.rewrites = first(actions, ActionType::pop_vlan) != nullptr ||
-                            first(actions, ActionType::push_vlan) != nullptr ||
-                            first(actions, ActionType::modify_header) != nullptr;
 }
 
 }  // namespace ovsdr::soft

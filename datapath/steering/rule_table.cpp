@@ -53,14 +53,16 @@ const RuleNode* RuleTable::find(const Key& key) const noexcept {
         if (packed == free_slot) return nullptr;
         if (packed >> 48 != hash >> 16 || packed == grave) continue;
         const RuleNode* node = node_in(packed);
-        if (node->hash == hash && mask_.equal(key, node->words)) return node;
+        if (node->hash == hash && mask_.equal(key, node->words())) return node;
     }
 }
 
-std::unique_ptr<RuleNode> RuleTable::make_node(const Key& value) const {
-    auto node = std::make_unique<RuleNode>();
-    node->hash = mask_.extract(value, seed, node->words);
+std::unique_ptr<RuleNode> RuleTable::make_node(const Key& value, unsigned op_count) const {
+    const std::size_t words_size = mask_.length * sizeof(std::uint64_t);
+    std::unique_ptr<RuleNode> node(new (words_size + op_count * sizeof(Op)) RuleNode);
+    node->hash = mask_.extract(value, seed, node->words());
     node->word_count = static_cast<std::uint8_t>(mask_.length);
+    node->program.ops = reinterpret_cast<Op*>(node->words() + mask_.length);
     return node;
 }
 
@@ -71,7 +73,7 @@ std::atomic<std::uint64_t>* RuleTable::slot_of(const RuleNode& node) const noexc
         if (packed == free_slot) return nullptr;
         if (packed == grave) continue;
         const RuleNode* other = node_in(packed);
-        if (other->hash == node.hash && std::equal(node.words, node.words + node.word_count, other->words)) {
+        if (other->hash == node.hash && std::equal(node.words(), node.words() + node.word_count, other->words())) {
             return &slots->slots[at];
         }
     }

@@ -20,15 +20,22 @@ namespace ovsdr::soft {
 /// Which packets a rule of the FDB exists for: those from the wire, those from vports. NIC domains use both bits.
 inline constexpr std::uint8_t side_wire = 1, side_vports = 2, side_both = 3;
 
-/// One rule as readers see it; immutable once inserted.
+/// One rule as readers see it; immutable once inserted. Its words and ops lie behind it in the same block of memory: a
+/// million rules are a question of size, and a look-up touches one place.
 struct RuleNode {
+    [[nodiscard]] static void* operator new(std::size_t size, std::size_t behind) { return ::operator new(size + behind); }
+    static void operator delete(void* node) noexcept { ::operator delete(node); }
+    static void operator delete(void* node, std::size_t) noexcept { ::operator delete(node); }
+
+    [[nodiscard]] std::uint64_t* words() noexcept { return reinterpret_cast<std::uint64_t*>(this + 1); }
+    [[nodiscard]] const std::uint64_t* words() const noexcept { return reinterpret_cast<const std::uint64_t*>(this + 1); }
+
     std::uint32_t hash = 0;
     std::uint8_t sides = side_both;
     std::uint8_t word_count = 0;
     RuleNode* next_duplicate = nullptr;  ///< writers only
     std::vector<std::shared_ptr<const void>> kept;
     Program program;
-    std::uint64_t words[Key::length];
 };
 
 class RuleTable {
@@ -47,8 +54,8 @@ public:
     /// Whether a rule has the node's value.
     [[nodiscard]] bool contains(const RuleNode& node) const noexcept;
 
-    /// Allocates a node whose words are `value` masked. Throws std::bad_alloc.
-    [[nodiscard]] std::unique_ptr<RuleNode> make_node(const Key& value) const;
+    /// Allocates a node whose words are `value` masked, with room for `op_count` ops. Throws std::bad_alloc.
+    [[nodiscard]] std::unique_ptr<RuleNode> make_node(const Key& value, unsigned op_count) const;
 
     /// Takes ownership. Throws std::bad_alloc, then nothing has changed.
     void insert(std::unique_ptr<RuleNode>& node, Rcu& rcu);

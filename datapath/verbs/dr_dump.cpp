@@ -63,7 +63,7 @@ void write_action(Text out, const Action& action) {
 void write_rule(Text out, const Rule& rule) {
     const MaskedWords& mask = rule.matcher().view().rules.mask();
     Key value{};
-    for (std::uint32_t i = 0; i < mask.length; ++i) value.words[mask.index[i]] = rule.node().words[i];
+    for (std::uint32_t i = 0; i < mask.length; ++i) value.words[mask.index[i]] = rule.node().words()[i];
     fmt::format_to(out, "      rule {:p}:", static_cast<const void*>(&rule));
     write_key(out, value);
     fmt::format_to(out, " ->");

@@ -1,0 +1,136 @@
+// Rules that come and go under traffic, and many of them.
+#include <atomic>
+#include <thread>
+
+#include "frames.hpp"
+#include "objects.hpp"
+#include "packet_pool.hpp"
+
+namespace ovsdr::soft::test {
+namespace {
+
+/// Counts, and frees.
+struct Counter {
+    std::atomic<std::uint64_t> packets{0};
+    [[nodiscard]] Sink sink() noexcept {
+        return {.deliver =
+                    [](void* self, unsigned, rte_mbuf** packets, unsigned length) noexcept {
+                        static_cast<Counter*>(self)->packets += length;
+                        rte_pktmbuf_free_bulk(packets, length);
+                    },
+                .self = this};
+    }
+};
+
+class Churn : public SteeringTest {
+protected:
+    Domain fdb{steering, DomainType::fdb, nullptr};
+    Table root{fdb, 0};
+    Table table{fdb, 1};
+};
+
+TEST_F(Churn, NothingIsLostOrDuplicatedWhileRulesComeAndGo) {
+    Counter two, manager;
+    ASSERT_EQ(steering.attach(VportId{1}, two.sink()), 0);
+    ASSERT_EQ(steering.attach(VportId{2}, two.sink()), 0);
+    steering.set_cotenant_sink(manager.sink());
+    const auto all = match_all(root);
+    const auto jump = to_table(table);
+    const auto enter = make_rule(*all, {}, {&jump});
+    const auto out = to_vport(fdb, 2);
+    (void)pool();
+
+    std::atomic<bool> stop{false};
+    std::uint64_t sent = 0;
+    std::thread worker([&] {
+        lane.online();
+        for (unsigned round = 0; !stop; ++round) {
+            rte_mbuf* batch[batch_length];
+            for (unsigned i = 0; i < batch_length; ++i) {
+                batch[i] = packet_of(make_frame({.dport = static_cast<std::uint16_t>((round * 7 + i) & 63)}));
+            }
+            lane.from_vport(VportId{1}, batch, batch_length);
+            sent += batch_length;
+            lane.quiescent();
+        }
+        lane.offline();
+    });
+    const auto bulk = std::make_shared<CounterBulk>(1);
+    for (unsigned round = 0; round < 300; ++round) {
+        const auto matcher = make_matcher(table, static_cast<std::uint16_t>(round & 3), criteria::outer,
+                                          Parameters{}.set(field::ip_version, 4).set(field::udp_dport, round % 2 ? 0xffff : 0x1f));
+        const auto count = counting(bulk);
+        std::vector<MadeRule> rules;
+        for (unsigned port = 0; port < 32; ++port) {
+            rules.push_back(make_rule(*matcher, Parameters{}.set(field::ip_version, 4).set(field::udp_dport, port), {&count, &out}));
+            ASSERT_EQ(rules.back().error, 0);
+        }
+        if (round % 16 == 0) steering.synchronize();
+    }
+    stop = true;
+    worker.join();
+    EXPECT_EQ(two.packets + manager.packets, sent);
+    EXPECT_EQ(bulk->read(0).packets, two.packets) << "a counted packet is a forwarded one";
+    EXPECT_GT(two.packets, 0U);
+}
+
+TEST_F(Churn, ADestroyedRuleTakesNoPacketMoreOnceSynchronized) {
+    Counter two;
+    ASSERT_EQ(steering.attach(VportId{2}, two.sink()), 0);
+    const auto all = match_all(root);
+    const auto jump = to_table(table);
+    const auto enter = make_rule(*all, {}, {&jump});
+    const auto table_all = match_all(table);
+    const auto out = to_vport(fdb, 2);
+    (void)pool();
+    std::atomic<bool> stop{false};
+    std::thread worker([&] {
+        lane.online();
+        while (!stop) {
+            rte_mbuf* packet = packet_of(make_frame({}));
+            lane.from_vport(VportId{1}, &packet, 1);
+            lane.quiescent();
+        }
+        lane.offline();
+    });
+    for (unsigned round = 0; round < 50; ++round) {
+        auto rule = make_rule(*table_all, {}, {&out});
+        const std::uint64_t before = two.packets;
+        while (two.packets == before) std::this_thread::yield();
+        rule.rule.reset();
+        steering.synchronize();
+        const std::uint64_t now = two.packets;
+        std::this_thread::sleep_for(std::chrono::microseconds(200));
+        EXPECT_EQ(two.packets, now);
+    }
+    stop = true;
+    worker.join();
+}
+
+TEST_F(Churn, AMatcherHoldsAMillionRules) {
+    constexpr unsigned length = 1'000'000;
+    attach({1, 2});
+    const auto all = match_all(root);
+    const auto jump = to_table(table);
+    const auto enter = make_rule(*all, {}, {&jump});
+    const auto matcher = make_matcher(table, 0, criteria::outer,
+                                      Parameters{}.set(field::ip_version, 4).set(field::dst_31_0, 0xffffffff));
+    const auto out = to_vport(fdb, 2);
+    std::vector<std::unique_ptr<Rule>> rules(length);
+    auto value = Parameters{}.set(field::ip_version, 4);
+    Action* list[] = {out.get()};
+    for (unsigned i = 0; i < length; ++i) {
+        value.set(field::dst_31_0, i * 2654435761U);
+        ASSERT_EQ(Rule::create(*matcher, value.bytes(), list, rules[i]), 0);
+    }
+    for (unsigned i = 0; i < length; i += 9973) send(1, make_frame({.destination = i * 2654435761U}));
+    EXPECT_EQ(vports[2].taken.size(), (length + 9972) / 9973);
+    for (unsigned i = 0; i < length; i += 2) rules[i].reset();
+    vports[2].taken.clear();
+    for (unsigned i = 0; i < 1000; ++i) send(1, make_frame({.destination = i * 2654435761U}));
+    EXPECT_EQ(vports[2].taken.size(), 500U);
+    EXPECT_EQ((*matcher).view().rules.length(), length / 2);
+}
+
+}  // namespace
+}  // namespace ovsdr::soft::test
