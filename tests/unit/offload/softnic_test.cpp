@@ -1,7 +1,7 @@
 // offload/ on the soft NIC, end to end: real packets on veth pairs, in a network namespace of the test's own.
 //
-// The vports are the inner ends of three pairs, the test reads and writes the outer ends. Skipped without the right to make
-// a network namespace, and when the loaded libibverbs is not the soft NIC's.
+// The vports are the inner ends of four pairs, the test reads and writes the outer ends. They run on AF_XDP: DPDK's AF_PACKET
+// driver lets the kernel put IP fragments together. Skipped without the right to make a network namespace.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -50,6 +50,42 @@ FrameBytes tagged(std::uint32_t number, std::uint16_t tci) {
     FrameBytes bytes = frame(number);
     const std::uint8_t tag[] = {0x81, 0x00, static_cast<std::uint8_t>(tci >> 8), static_cast<std::uint8_t>(tci)};
     bytes.insert(bytes.begin() + 12, tag, tag + 4);
+    return bytes;
+}
+
+struct Ipv4 {
+    std::uint8_t protocol = 17;
+    std::uint16_t fragment = 0;        ///< flags and offset, as in the header
+    std::uint8_t version_and_length = 0x45;
+    std::uint16_t total_length = frame_size - 14;
+    std::uint16_t source_port = 1000, destination_port = 2000;
+    std::uint8_t ttl = 64, tos = 0;
+};
+
+FrameBytes ipv4(const Ipv4& fields) {
+    FrameBytes bytes = frame(0, 0x0800);
+    std::uint8_t* ip = bytes.data() + 14;
+    const auto put16 = [](std::uint8_t* place, std::uint16_t value) {
+        place[0] = static_cast<std::uint8_t>(value >> 8);
+        place[1] = static_cast<std::uint8_t>(value);
+    };
+    ip[0] = fields.version_and_length;
+    ip[1] = fields.tos;
+    put16(ip + 2, fields.total_length);
+    put16(ip + 6, fields.fragment);
+    ip[8] = fields.ttl;
+    ip[9] = fields.protocol;
+    const std::uint8_t addresses[] = {10, 0, 0, 1, 10, 0, 0, 2};
+    std::memcpy(ip + 12, addresses, sizeof addresses);
+    std::uint32_t sum = 0;
+    for (int i = 0; i < 20; i += 2) sum += static_cast<std::uint32_t>(ip[i] << 8 | ip[i + 1]);
+    while (sum >> 16 != 0) sum = (sum & 0xFFFF) + (sum >> 16);
+    put16(ip + 10, static_cast<std::uint16_t>(~sum));
+    std::uint8_t* l4 = ip + 20;
+    put16(l4, fields.source_port);   // ICMP: type and code
+    put16(l4 + 2, fields.destination_port);
+    if (fields.protocol == 17) put16(l4 + 4, frame_size - 34);
+    if (fields.protocol == 6) l4[12] = 0x50, l4[13] = 0x10;
     return bytes;
 }
 
@@ -105,12 +141,11 @@ private:
             const auto* raw = reinterpret_cast<const std::uint8_t*>(tag);
             bytes.insert(bytes.begin() + 12, raw, raw + 4);
         }
-        const bool ours = std::search(bytes.begin() + 12, bytes.begin() + 20, std::begin(type_), std::end(type_)) !=
-                          bytes.begin() + 20;
+        const FrameBytes model = frame(0);
+        const bool ours = std::equal(model.begin(), model.begin() + 12, bytes.begin());
         return ours ? bytes : FrameBytes{};
     }
 
-    static constexpr std::uint8_t type_[] = {experimental_type >> 8, experimental_type & 0xFF};
     int fd_;
 };
 
@@ -130,7 +165,7 @@ protected:
             return;
         }
         std::ofstream file("softnic-test.json");
-        file << R"({"memory_mb": 256, "control_socket": "softnic-test.sock", "devices": [{"name": "mlx5_0", "ports": [)";
+        file << R"({"memory_mb": 512, "control_socket": "softnic-test.sock", "devices": [{"name": "mlx5_0", "ports": [)";
         const char* comma = "";
         for (const auto& [vport, odp] : {std::pair{1, 1}, {2, 2}, {3, 3}, {65535, 9}}) {
             const std::string inner = "in" + std::to_string(odp), outer = "out" + std::to_string(odp);
@@ -139,7 +174,7 @@ protected:
             run("ethtool -K " + outer + " tx off rxvlan off txvlan off >/dev/null 2>&1; ethtool -K " + inner +
                 " tx off rxvlan off txvlan off >/dev/null 2>&1; true");
             run("ip link set " + inner + " up && ip link set " + outer + " up");
-            file << comma << R"({"vport": )" << vport << R"(, "dpdk": "net_af_packet,iface=)" << inner << "\"}";
+            file << comma << R"({"vport": )" << vport << R"(, "dpdk": "net_af_xdp,iface=)" << inner << "\"}";
             comma = ",";
             ports_.push_back({VportId{static_cast<std::uint16_t>(vport)}, OdpPort{static_cast<std::uint32_t>(odp)}, inner,
                               outer, nullptr, nullptr});
@@ -160,6 +195,7 @@ protected:
             port.wire.reset();
         }
         eswitch_.reset();
+        unlink("softnic-test.json");
     }
 
     static void attach(Port& port) {
@@ -343,6 +379,57 @@ TEST_F(SoftNic, KeepsPacketsWithAnotherTagOrTwoOutOfTheRule) {
         EXPECT_EQ(frames[0].first, bytes);
     }
     EXPECT_TRUE(port(2).wire->collect(1, 50ms).empty());
+}
+
+/// Where a frame from port 1 goes: 2 by the rule, 1 up, 0 nowhere.
+TEST_F(SoftNic, TakesTheIpPacketsOfAMegaflowAndNoOthers) {
+    const auto goes = [](const FrameBytes& bytes) {
+        port(1).wire->send(bytes);
+        for (int i = 0; i < 1000; ++i) {
+            if (!port(2).wire->collect(1, 1ms).empty()) return 2;
+            if (!port(1).queue->receive().empty()) return 1;
+        }
+        return 0;
+    };
+    const ovsdr_megaflow udp = MegaflowBuilder(1).ipv4().proto(17).ports(1000, 2000).output(2);
+    put({20, 1}, udp);
+    EXPECT_EQ(goes(ipv4({})), 2);
+    EXPECT_EQ(goes(ipv4({.source_port = 1001})), 1);
+    EXPECT_EQ(goes(ipv4({.destination_port = 2001})), 1);
+    EXPECT_EQ(goes(ipv4({.protocol = 6})), 1);
+    EXPECT_EQ(goes(ipv4({.fragment = 0x2000})), 1) << "first fragment";
+    EXPECT_EQ(goes(ipv4({.fragment = 0x0010})), 1) << "later fragment";
+    EXPECT_EQ(goes(ipv4({.fragment = 0x4000})), 2) << "don't fragment is no fragment";
+    EXPECT_EQ(goes(ipv4({.version_and_length = 0x65})), 1) << "not version 4";
+    EXPECT_EQ(goes(ipv4({.version_and_length = 0x44})), 1) << "header shorter than a header";
+    EXPECT_EQ(goes(ipv4({.total_length = 1000})), 1) << "longer than the frame";
+    eswitch_->flush(std::nullopt);
+
+    MegaflowBuilder fields(1);
+    fields.ipv4().proto(6).output(2);
+    fields.raw().key.ip_ttl = 64, fields.raw().mask.ip_ttl = 0xFF;
+    fields.raw().key.ip_tos = 0xB8, fields.raw().mask.ip_tos = 0xFC;
+    fields.raw().key.src[0] = 10, fields.raw().mask.src[0] = 0xFF;
+    put({20, 2}, fields);
+    EXPECT_EQ(goes(ipv4({.protocol = 6, .tos = 0xB9})), 2);
+    EXPECT_EQ(goes(ipv4({.protocol = 6, .tos = 0xB4})), 1);
+    EXPECT_EQ(goes(ipv4({.protocol = 6, .ttl = 63, .tos = 0xB8})), 1);
+    EXPECT_EQ(goes(ipv4({.protocol = 17, .tos = 0xB8})), 1);
+    eswitch_->flush(std::nullopt);
+
+    MegaflowBuilder fragments(1);
+    fragments.ipv4().output(2).raw().mask.ip_frag = 1;
+    fragments.raw().key.ip_frag = 1;
+    put({20, 3}, fragments);
+    EXPECT_EQ(goes(ipv4({.fragment = 0x2000})), 2);
+    EXPECT_EQ(goes(ipv4({.fragment = 0x0010})), 2);
+    EXPECT_EQ(goes(ipv4({})), 1);
+    eswitch_->flush(std::nullopt);
+
+    put({20, 4}, MegaflowBuilder(1).ipv4().proto(1).ports(8, 0).output(2));
+    EXPECT_EQ(goes(ipv4({.protocol = 1, .source_port = 0x0800})), 2);
+    EXPECT_EQ(goes(ipv4({.protocol = 1, .source_port = 0x0000})), 1);
+    EXPECT_EQ(goes(ipv4({.protocol = 1, .source_port = 0x0801})), 1);
 }
 
 TEST_F(SoftNic, LosesAndDuplicatesNothingWhileAMegaflowIsModified) {
