@@ -22,7 +22,8 @@ using nlohmann::json;
 void allow_only(const json& request, std::initializer_list<std::string_view> names) {
     for (const auto& [name, value] : request.items()) {
         if (name == "command" || std::find(names.begin(), names.end(), name) != names.end()) continue;
-        throw ConfigError(fmt::format("{}: no such option of this command; there are {}", name, fmt::join(names, ", ")));
+        throw ConfigError(
+            fmt::format("{}: no such option of this command; there are {}", name, fmt::join(names, ", ")));
     }
 }
 
@@ -58,8 +59,13 @@ VportId vport_of(const SoftDevice& device, const json& request) {
 }
 
 json vport_json(const VportInfo& info) {
-    json value{{"vport", info.id.value}, {"name", info.name}, {"dpdk", info.dpdk}, {"mac", format_mac(info.mac)},
-               {"mtu", info.mtu}, {"admin", info.admin_up ? "up" : "down"}, {"link", info.link_up ? "up" : "down"}};
+    json value{{"vport", info.id.value},
+               {"name", info.name},
+               {"dpdk", info.dpdk},
+               {"mac", format_mac(info.mac)},
+               {"mtu", info.mtu},
+               {"admin", info.admin_up ? "up" : "down"},
+               {"link", info.link_up ? "up" : "down"}};
     if (!info.error.empty()) value["error"] = info.error;
     return value;
 }
@@ -78,24 +84,32 @@ json list(SoftNic& nic) {
 }
 
 json counters_json(const VportCounters& counters) {
-    return {{"received_packets", counters.received_packets}, {"received_bytes", counters.received_bytes},
-            {"sent_packets", counters.sent_packets},         {"sent_bytes", counters.sent_bytes},
-            {"receive_drops", counters.receive_drops},       {"send_drops", counters.send_drops},
-            {"oversize", counters.oversize},                 {"down", counters.down}};
+    return {{"received_packets", counters.received_packets},
+            {"received_bytes", counters.received_bytes},
+            {"sent_packets", counters.sent_packets},
+            {"sent_bytes", counters.sent_bytes},
+            {"receive_drops", counters.receive_drops},
+            {"send_drops", counters.send_drops},
+            {"oversize", counters.oversize},
+            {"down", counters.down}};
 }
 
 json cotenant_json(const Cotenant& cotenant) {
     const Cotenant::Statistics statistics = cotenant.statistics();
     json vports = json::array();
     for (const auto& port : statistics.ports) {
-        vports.push_back({{"vport", port.vport.value}, {"sent", port.sent}, {"forwarded", port.forwarded},
-                          {"received", port.received}, {"missed", port.missed}});
+        vports.push_back({{"vport", port.vport.value},
+                          {"sent", port.sent},
+                          {"forwarded", port.forwarded},
+                          {"received", port.received},
+                          {"missed", port.missed}});
     }
-    return {{"vports", std::move(vports)},
-            {"lacp", {{"sent", statistics.lacp_sent}, {"received", statistics.lacp_received},
-                      {"missed", statistics.lacp_missed}}},
-            {"foreign", statistics.foreign},
-            {"queue_full", statistics.queue_full}};
+    return {
+        {"vports", std::move(vports)},
+        {"lacp",
+         {{"sent", statistics.lacp_sent}, {"received", statistics.lacp_received}, {"missed", statistics.lacp_missed}}},
+        {"foreign", statistics.foreign},
+        {"queue_full", statistics.queue_full}};
 }
 
 json device_stats(SoftNic& nic, std::size_t index) {
@@ -112,8 +126,13 @@ json device_stats(SoftNic& nic, std::size_t index) {
     const Steering::Drops drops = device.steering().drops();
     json value{{"name", device.name()},
                {"vports", std::move(vports)},
-               {"drops", {{"by_rule", drops.by_rule}, {"no_vport", drops.no_vport}, {"nic_rx_miss", drops.nic_rx_miss},
-                          {"malformed", drops.malformed}, {"no_buffer", drops.no_buffer}, {"loop", drops.loop}}}};
+               {"drops",
+                {{"by_rule", drops.by_rule},
+                 {"no_vport", drops.no_vport},
+                 {"nic_rx_miss", drops.nic_rx_miss},
+                 {"malformed", drops.malformed},
+                 {"no_buffer", drops.no_buffer},
+                 {"loop", drops.loop}}}};
     if (const Cotenant* cotenant = nic.cotenant(index)) value["cotenant"] = cotenant_json(*cotenant);
     return value;
 }
@@ -128,8 +147,10 @@ json stats(SoftNic& nic) {
     json workers = json::array();
     for (const auto& worker : nic.workers()) {
         const Worker::Statistics statistics = worker->statistics();
-        workers.push_back({{"busy_cycles", statistics.busy_cycles}, {"idle_cycles", statistics.idle_cycles},
-                           {"asleep_cycles", statistics.asleep_cycles}, {"sleeps", statistics.sleeps}});
+        workers.push_back({{"busy_cycles", statistics.busy_cycles},
+                           {"idle_cycles", statistics.idle_cycles},
+                           {"asleep_cycles", statistics.asleep_cycles},
+                           {"sleeps", statistics.sleeps}});
     }
     return {{"devices", std::move(devices)},
             {"workers", std::move(workers)},
@@ -159,8 +180,10 @@ void set_mtu(SoftDevice& device, VportId vport, const json& mtu) {
         throw ConfigError(fmt::format("mtu: {} is not a whole number from {} to {}", mtu.dump(), min_mtu, max_mtu));
     }
     if (int result = device.set_mtu(vport, mtu.get<std::uint16_t>())) {
-        throw ConfigError(fmt::format("mtu: {} cannot be set on vport {}: {} (its port or network interface is at its limit)",
-                                      mtu.dump(), vport.value, std::strerror(result)), result);
+        throw ConfigError(
+            fmt::format("mtu: {} cannot be set on vport {}: {} (its port or network interface is at its limit)",
+                        mtu.dump(), vport.value, std::strerror(result)),
+            result);
     }
 }
 
@@ -197,10 +220,12 @@ json fault(SoftNic&, const json& request) {
     int code = 0;
     if (error.is_string()) code = errno_of(error.get<std::string>());
     if (error.is_number_unsigned() && error >= 1 && error <= 133) code = error.get<int>();
-    if (code == 0) throw ConfigError(fmt::format("errno: {} is no errno; give a name such as ENOMEM or 1 to 133", error.dump()));
+    if (code == 0)
+        throw ConfigError(fmt::format("errno: {} is no errno; give a name such as ENOMEM or 1 to 133", error.dump()));
     const json nth = request.value("nth", json(1U));
     if (!nth.is_number_unsigned() || nth < 1 || nth > 1'000'000'000) {
-        throw ConfigError(fmt::format("nth: {} is not a whole number from 1 (the next call) to 1000000000", nth.dump()));
+        throw ConfigError(
+            fmt::format("nth: {} is not a whole number from 1 (the next call) to 1000000000", nth.dump()));
     }
     arm_fault(call.get<std::string>(), code, nth.get<unsigned>());
     return json::object();

@@ -31,7 +31,8 @@ std::atomic<unsigned> armed_count{0};
 }  // namespace
 
 int injected_fault(std::string_view call) noexcept {
-    if (armed_count.load(std::memory_order_relaxed) == 0) [[likely]] return 0;
+    if (armed_count.load(std::memory_order_relaxed) == 0) [[likely]]
+        return 0;
     Armed& state = armed();
     const std::lock_guard lock(state.mutex);
     const auto found = state.faults.find(call);

@@ -56,16 +56,18 @@ ControlServer::ControlServer(SoftNic& nic, const std::string& path) : nic_(nic),
     const int result = folder < 0 ? errno : listen_on(path);
     if (folder >= 0) close(folder);
     if (result == EADDRINUSE) {
-        fmt::print(stderr, "ovs-dr soft NIC: control_socket: {} belongs to another process; going on without one\n", path);
+        fmt::print(stderr, "ovs-dr soft NIC: control_socket: {} belongs to another process; going on without one\n",
+                   path);
     } else if (result != 0) {
-        fmt::print(stderr, "ovs-dr soft NIC: control_socket: {}: {}; going on without one\n", path, std::strerror(result));
+        fmt::print(stderr, "ovs-dr soft NIC: control_socket: {}: {}; going on without one\n", path,
+                   std::strerror(result));
     }
 }
 
 int ControlServer::listen_on(const std::string& path) {
     const sockaddr_un address = socket_address(path);
     if (somebody_listens(address)) return EADDRINUSE;
-    struct stat status{};
+    struct stat status {};
     if (lstat(path.c_str(), &status) == 0) {
         if (!S_ISSOCK(status.st_mode)) return EEXIST;
         if (unlink(path.c_str()) != 0) return errno;
@@ -88,7 +90,7 @@ int ControlServer::listen_on(const std::string& path) {
 ControlServer::~ControlServer() {
     for (const Client& client : clients_) close(client.socket);
     if (listener_ < 0) return;
-    struct stat status{};
+    struct stat status {};
     if (lstat(path_.c_str(), &status) == 0 && status.st_dev == device_ && status.st_ino == inode_) {
         (void)unlink(path_.c_str());
     }

@@ -1,9 +1,9 @@
 // The control socket: a Unix stream socket on which `drnic` talks to a running NIC, one JSON object a line each way.
 //
 // Taking the path over. A socket file that nobody listens on, left by a process that was killed, is replaced. One that
-// another process serves is left alone: the NIC then runs without a control socket and says so once on stderr. The steps
-// are taken under a lock on the socket's folder, so that two processes that start together cannot both win. The file is
-// removed when the server ends, if it is still its own.
+// another process serves is left alone: the NIC then runs without a control socket and says so once on stderr. The
+// steps are taken under a lock on the socket's folder, so that two processes that start together cannot both win. The
+// file is removed when the server ends, if it is still its own.
 //
 // Commands and answers: see commands.hpp. A client may send several requests; a line of more than 64 KiB ends its
 // connection, and so does a client that does not read its answers.

@@ -120,7 +120,9 @@ Cotenant::Cotenant(SoftDevice& device, const CotenantConfig& config)
                                          this});
 }
 
-Cotenant::~Cotenant() { device_.steering().set_cotenant_sink({}); }
+Cotenant::~Cotenant() {
+    device_.steering().set_cotenant_sink({});
+}
 
 Cotenant::Queue* Cotenant::queue_of(VportId vport) noexcept {
     for (const auto& queue : queues_) {
@@ -138,8 +140,8 @@ void Cotenant::deliver(rte_mbuf** packets, unsigned length) noexcept {
             bridge(*queue, packets[i]);
             continue;
         }
-        const bool lacp = uplink_ && source == uplink_vport &&
-                          std::memcmp(ethernet->destination, slow_protocols_address, 6) == 0;
+        const bool lacp =
+            uplink_ && source == uplink_vport && std::memcmp(ethernet->destination, slow_protocols_address, 6) == 0;
         add(lacp ? lacp_received_ : foreign_);
         rte_pktmbuf_free(packets[i]);
     }
@@ -223,8 +225,13 @@ void Cotenant::send_lacpdu() {
     frame.ethernet.type = htons(slow_protocols_type);
     frame.subtype = 1;
     frame.version = 1;
-    frame.actor = {.type = 1, .length = 20, .system_priority = htons(0xffff), .key = htons(1),
-                   .port_priority = htons(0xff), .port = htons(1), .state = activity_aggregation};
+    frame.actor = {.type = 1,
+                   .length = 20,
+                   .system_priority = htons(0xffff),
+                   .key = htons(1),
+                   .port_priority = htons(0xff),
+                   .port = htons(1),
+                   .state = activity_aggregation};
     std::memcpy(frame.actor.system, uplink_->mac.data(), uplink_->mac.size());
     frame.partner.type = 2;
     frame.partner.length = 20;
@@ -247,7 +254,9 @@ Cotenant::Clock::time_point Cotenant::tick(Clock::time_point now) {
 }
 
 Cotenant::Statistics Cotenant::statistics() const {
-    const auto missed = [](std::uint64_t came, std::uint64_t received) { return came > received ? came - received : 0; };
+    const auto missed = [](std::uint64_t came, std::uint64_t received) {
+        return came > received ? came - received : 0;
+    };
     Statistics statistics{};
     for (const auto& queue : queues_) {
         VportCounters counters{};

@@ -1,15 +1,15 @@
 #include "datapath/ports/dpdk_port.hpp"
 
+#include <bpf/libbpf.h>
 #include <dirent.h>
 #include <fcntl.h>
-#include <bpf/libbpf.h>
 #include <fmt/format.h>
 #include <linux/filter.h>
 #include <linux/if_packet.h>
 #include <net/if.h>
 #include <rte_dev.h>
-#include <rte_ethdev.h>
 #include <rte_errno.h>
+#include <rte_ethdev.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -162,7 +162,8 @@ std::unique_ptr<DpdkPort> DpdkPort::open(const DpdkPortSpec& spec, std::string& 
         return nullptr;
     }
     if (spec.mtu && *spec.mtu > driver->largest_mtu) {
-        error = fmt::format("mtu {} is more than the {} that {} can carry", *spec.mtu, driver->largest_mtu, driver->name);
+        error =
+            fmt::format("mtu {} is more than the {} that {} can carry", *spec.mtu, driver->largest_mtu, driver->name);
         return nullptr;
     }
     if (spec.mtu && !port->interface_.empty()) {

@@ -21,17 +21,22 @@ constexpr std::array driver_table{
     Driver{"net_ring", false, 0, false, max_mtu, false},
 };
 
-std::string_view driver_name(std::string_view arguments) noexcept { return arguments.substr(0, arguments.find(',')); }
+std::string_view driver_name(std::string_view arguments) noexcept {
+    return arguments.substr(0, arguments.find(','));
+}
 
 std::string driver_list() {
     std::string list;
-    for (const Driver& driver : driver_table) fmt::format_to(std::back_inserter(list), "{}{}", list.empty() ? "" : ", ", driver.name);
+    for (const Driver& driver : driver_table)
+        fmt::format_to(std::back_inserter(list), "{}{}", list.empty() ? "" : ", ", driver.name);
     return list;
 }
 
 }  // namespace
 
-std::span<const Driver> drivers() noexcept { return driver_table; }
+std::span<const Driver> drivers() noexcept {
+    return driver_table;
+}
 
 const Driver* driver_of(std::string_view arguments) noexcept {
     const std::string_view name = driver_name(arguments);
@@ -64,7 +69,8 @@ std::string dpdk_arguments_problem(std::string_view arguments) {
     if (driver->has_interface) {
         const std::string_view interface = dpdk_argument(arguments, "iface");
         if (interface.empty()) return fmt::format("{} needs iface=NAME, a network interface", name);
-        if (interface.size() >= 16) return fmt::format("iface={} is longer than the 15 bytes of an interface name", interface);
+        if (interface.size() >= 16)
+            return fmt::format("iface={} is longer than the 15 bytes of an interface name", interface);
     }
     return {};
 }

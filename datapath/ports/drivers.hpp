@@ -14,11 +14,11 @@ namespace ovsdr::soft {
 
 struct Driver {
     std::string_view name;
-    bool has_interface;          ///< takes "iface=NAME", which must be given
-    int wake_family;             ///< address family of the sockets that become readable with a packet; 0: none
-    bool page_sized_buffers;     ///< AF_XDP: a buffer must fit into a memory page
+    bool has_interface;       ///< takes "iface=NAME", which must be given
+    int wake_family;          ///< address family of the sockets that become readable with a packet; 0: none
+    bool page_sized_buffers;  ///< AF_XDP: a buffer must fit into a memory page
     std::uint16_t largest_mtu;
-    bool may_truncate;           ///< hands over the front part of a frame that is too large for its ring
+    bool may_truncate;  ///< hands over the front part of a frame that is too large for its ring
 };
 
 /// The drivers that are linked in.

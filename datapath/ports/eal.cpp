@@ -48,9 +48,17 @@ unsigned first_cpu(const cpu_set_t& set) {
 
 std::vector<std::string> eal_arguments(const NicConfig& config, unsigned cpu) {
     // --no-shconf: no secondary processes, hence no files under /run. rte_thread_register() needs that as well.
-    std::vector<std::string> arguments{program_invocation_short_name, "--no-pci", "--no-telemetry", "--no-shconf",
-                                       "--iova-mode=va", "--log-level=*:error", "--file-prefix",
-                                       fmt::format("ovsdr-{}", getpid()), "--lcores", fmt::format("0@{}", cpu), "-m",
+    std::vector<std::string> arguments{program_invocation_short_name,
+                                       "--no-pci",
+                                       "--no-telemetry",
+                                       "--no-shconf",
+                                       "--iova-mode=va",
+                                       "--log-level=*:error",
+                                       "--file-prefix",
+                                       fmt::format("ovsdr-{}", getpid()),
+                                       "--lcores",
+                                       fmt::format("0@{}", cpu),
+                                       "-m",
                                        std::to_string(config.memory_mb)};
     arguments.emplace_back(config.hugepages ? "--in-memory" : "--no-huge");
     return arguments;
@@ -102,7 +110,8 @@ Mempool make_mempool(const MempoolSpec& spec, std::string& error) {
                             rte_strerror(cause));
         return Mempool();
     };
-    // A worker's cache: big enough that a burst seldom reaches the shared ring, small enough that workers starve nobody.
+    // A worker's cache: big enough that a burst seldom reaches the shared ring, small enough that workers starve
+    // nobody.
     const unsigned cache = std::min<unsigned>(256, spec.length / (2 * max_workers));
     const auto room = static_cast<std::uint16_t>(spec.room + RTE_PKTMBUF_HEADROOM);
     // None of our drivers gives a device a physical address.

@@ -23,8 +23,11 @@ std::uint64_t derived_guid(std::string_view device) {
 
 MacAddress derived_mac(std::uint64_t guid, VportId vport) noexcept {
     const std::uint64_t mixed = (guid ^ (guid >> 29)) * 0x9e3779b97f4a7c15;
-    return {0x02, static_cast<std::uint8_t>(mixed >> 56), static_cast<std::uint8_t>(mixed >> 48),
-            static_cast<std::uint8_t>(mixed >> 40), static_cast<std::uint8_t>(vport.value >> 8),
+    return {0x02,
+            static_cast<std::uint8_t>(mixed >> 56),
+            static_cast<std::uint8_t>(mixed >> 48),
+            static_cast<std::uint8_t>(mixed >> 40),
+            static_cast<std::uint8_t>(vport.value >> 8),
             static_cast<std::uint8_t>(vport.value)};
 }
 

@@ -21,7 +21,9 @@ Sleeper::Sleeper() : doorbell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
     watch({});
 }
 
-Sleeper::~Sleeper() { close(doorbell_); }
+Sleeper::~Sleeper() {
+    close(doorbell_);
+}
 
 void Sleeper::ring() noexcept {
     std::atomic_thread_fence(std::memory_order_seq_cst);

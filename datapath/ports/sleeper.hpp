@@ -1,12 +1,13 @@
 // How a worker sleeps: on a doorbell and on its ports' sockets, for a limited time.
 //
 // The sockets are looked at only when the worker is about to sleep (ppoll rather than epoll), so a busy worker pays
-// nothing for them, in the kernel either. A socket that keeps saying "readable" when there is nothing to receive, because
-// its interface is gone for example, is left out after a while, and its port is polled like one without a socket.
+// nothing for them, in the kernel either. A socket that keeps saying "readable" when there is nothing to receive,
+// because its interface is gone for example, is left out after a while, and its port is polled like one without a
+// socket.
 //
 // Doorbell protocol. The worker calls prepare(), looks at its queues and ports once more, and then sleep() or cancel().
-// Whoever posts work for it does so first and then calls ring(). One of the two sees the other: both have a full barrier
-// between their store and their load.
+// Whoever posts work for it does so first and then calls ring(). One of the two sees the other: both have a full
+// barrier between their store and their load.
 //
 // Threads: ring() from any thread, the rest from the worker.
 #pragma once

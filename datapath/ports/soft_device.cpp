@@ -47,8 +47,11 @@ void SoftDevice::connect(Workers& workers, PacketMemory memory) noexcept {
 int SoftDevice::add_vport(const PortConfig& config, bool must_work, std::string& error) {
     const std::lock_guard change(change_mutex_);
     Vport vport;
-    vport.info = {.id = config.vport, .name = config.name, .dpdk = config.dpdk,
-                  .mtu = config.mtu.value_or(default_mtu), .admin_up = true};
+    vport.info = {.id = config.vport,
+                  .name = config.name,
+                  .dpdk = config.dpdk,
+                  .mtu = config.mtu.value_or(default_mtu),
+                  .admin_up = true};
     const MacAddress mac = config.mac.value_or(derived_mac(guid_, config.vport));
     std::copy(mac.begin(), mac.end(), vport.info.mac);
     vport.wanted_mtu = config.mtu;
@@ -275,6 +278,8 @@ void SoftDevice::remove_send_source(std::uint32_t sqn) noexcept {
     });
 }
 
-void SoftDevice::ring_doorbell(std::uint32_t sqn) noexcept { worker_of(sqn).ring_doorbell(); }
+void SoftDevice::ring_doorbell(std::uint32_t sqn) noexcept {
+    worker_of(sqn).ring_doorbell();
+}
 
 }  // namespace ovsdr::soft

@@ -1,9 +1,9 @@
 // A device of the soft NIC: an eSwitch (Steering), its vports with their DPDK ports, and its send queues.
 //
 // A vport is in one of three conditions: working; without a port, which `error` explains (what is sent to it is dropped
-// and counted); or being changed. Ports are opened and closed under change_mutex_, so that questions (mutex_) never wait
-// for DPDK. A port is closed in this order: its worker forgets it, its path is unbound, Steering::synchronize() waits for
-// batches on their way, the port dies.
+// and counted); or being changed. Ports are opened and closed under change_mutex_, so that questions (mutex_) never
+// wait for DPDK. A port is closed in this order: its worker forgets it, its path is unbound, Steering::synchronize()
+// waits for batches on their way, the port dies.
 //
 // A port whose network interface is missing, or was deleted and made anew, is opened when the interface is there:
 // check_links() notices.
@@ -98,8 +98,8 @@ private:
     Workers* workers_ = nullptr;
     PacketMemory memory_;
 
-    std::mutex change_mutex_;    ///< whoever opens or closes ports, or adds or removes vports; taken before mutex_
-    mutable std::mutex mutex_;   ///< the map and each VportInfo
+    std::mutex change_mutex_;   ///< whoever opens or closes ports, or adds or removes vports; taken before mutex_
+    mutable std::mutex mutex_;  ///< the map and each VportInfo
     std::map<VportId, Vport> vports_;
     VportPath* manager_path_ = nullptr;  ///< counts what the manager's queues send
 };

@@ -106,17 +106,24 @@ int SoftNic::make_packet_memory(std::string& error) {
     constexpr unsigned small_percent = 40, jumbo_percent = 30;
     constexpr unsigned overhead = 64 + sizeof(rte_mbuf) + RTE_PKTMBUF_HEADROOM + 64;  // mempool header, mbuf, spreading
     const auto length = [&](unsigned percent, unsigned room) {
-        return static_cast<unsigned>(std::uint64_t{config_.memory_mb} * 1024 * 1024 / 100 * percent / (room + overhead));
+        return static_cast<unsigned>(std::uint64_t{config_.memory_mb} * 1024 * 1024 / 100 * percent /
+                                     (room + overhead));
     };
-    small_pool_ = make_mempool(
-        {.name = "softnic-small", .length = length(small_percent, small_room), .room = small_room}, error);
+    small_pool_ =
+        make_mempool({.name = "softnic-small", .length = length(small_percent, small_room), .room = small_room}, error);
     if (!small_pool_) return ENOMEM;
-    jumbo_pool_ = make_mempool(
-        {.name = "softnic-jumbo", .length = length(jumbo_percent, jumbo_room), .room = jumbo_room}, error);
+    jumbo_pool_ =
+        make_mempool({.name = "softnic-jumbo", .length = length(jumbo_percent, jumbo_room), .room = jumbo_room}, error);
     return jumbo_pool_ ? 0 : ENOMEM;
 }
 
 int SoftNic::bring_up(std::string& error) {
+    const long cpus = sysconf(_SC_NPROCESSORS_CONF);
+    for (const unsigned cpu : config_.cpus) {
+        if (cpus <= 0 || cpu < static_cast<unsigned long>(cpus)) continue;
+        error = fmt::format("workers.cpus: {} is no CPU of this machine; it has 0 to {}", cpu, cpus - 1);
+        return EINVAL;
+    }
     if (int result = start_eal(config_, error)) return result;
     if (int result = make_packet_memory(error)) return result;
     wake_descriptor_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

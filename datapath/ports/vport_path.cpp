@@ -158,6 +158,8 @@ VportCounters VportPath::counters() const noexcept {
             .down = sum(&Cells::down)};
 }
 
-std::uint64_t VportPath::slow_protocol_frames() const noexcept { return sum(&Cells::slow_protocols); }
+std::uint64_t VportPath::slow_protocol_frames() const noexcept {
+    return sum(&Cells::slow_protocols);
+}
 
 }  // namespace ovsdr::soft

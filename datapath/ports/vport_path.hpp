@@ -1,12 +1,12 @@
 // The packets' side of a vport: what workers touch for every batch.
 //
-// Towards the vport, steering calls the sink, which checks state and MTU and sends on the DPDK port. From the vport, the
-// one worker that owns it receives a batch, counts it and gives it to its Lane. Settings are single atomics that a
+// Towards the vport, steering calls the sink, which checks state and MTU and sends on the DPDK port. From the vport,
+// the one worker that owns it receives a batch, counts it and gives it to its Lane. Settings are single atomics that a
 // control thread stores and workers load; counters have one cache line set per worker.
 //
-// Several workers may have packets for one port, which has one transmit queue: with more than one worker a batch is sent
-// under a lock of the port. (A ring to the owning worker would cost every batch a hand-over and a wake-up, the lock costs
-// only those that meet.) With one worker there is no lock.
+// Several workers may have packets for one port, which has one transmit queue: with more than one worker a batch is
+// sent under a lock of the port. (A ring to the owning worker would cost every batch a hand-over and a wake-up, the
+// lock costs only those that meet.) With one worker there is no lock.
 #pragma once
 
 #include <rte_spinlock.h>
@@ -88,7 +88,7 @@ private:
     const VportId id_;
     const unsigned workers_;
     std::atomic<std::uint8_t> state_{0};
-    std::uint16_t port_ = 0;        ///< DPDK's number, valid while has_port is set
+    std::uint16_t port_ = 0;  ///< DPDK's number, valid while has_port is set
     bool may_truncate_ = false;
     bool watch_slow_protocols_ = false;
     std::atomic<std::uint32_t> largest_frame_{1522};

@@ -40,7 +40,9 @@ void settle_on(std::optional<unsigned> cpu) {
 Worker::Worker(unsigned index, std::vector<Steering*> steerings, std::optional<unsigned> cpu)
     : index_(index), steerings_(std::move(steerings)), cpu_(cpu) {}
 
-Worker::~Worker() { stop(); }
+Worker::~Worker() {
+    stop();
+}
 
 void Worker::start() {
     const std::lock_guard lock(mutex_);

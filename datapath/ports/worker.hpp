@@ -1,8 +1,8 @@
 // A thread that moves packets: it polls its ports and send queues, and steers what it finds to the end.
 //
 // What a worker polls is its plan, a value that is replaced as a whole: change() edits a copy, publishes it, wakes the
-// worker, and returns when the worker has taken it over. So when change() has removed a port or a queue, the worker will
-// not touch it again. A worker that does not run (not yet, or not any more) takes a plan over at once.
+// worker, and returns when the worker has taken it over. So when change() has removed a port or a queue, the worker
+// will not touch it again. A worker that does not run (not yet, or not any more) takes a plan over at once.
 //
 // When nothing arrives a worker polls on for some ten microseconds and then sleeps, see sleeper.hpp: until a socket or
 // the doorbell wakes it when each of its ports has a socket, otherwise for 20 µs at first and 500 µs in the end.
@@ -29,14 +29,14 @@ namespace ovsdr::soft {
 
 struct PolledPort {
     VportPath* path;
-    unsigned device;             ///< index into the worker's steerings
+    unsigned device;  ///< index into the worker's steerings
     std::vector<int> wake_sockets;
 };
 
 struct PolledQueue {
     SendSource source;
     unsigned device;
-    VportPath* manager;          ///< counts what the queue sends
+    VportPath* manager;  ///< counts what the queue sends
 };
 
 struct WorkerPlan {
@@ -47,8 +47,8 @@ struct WorkerPlan {
 class Worker {
 public:
     struct Statistics {
-        std::uint64_t busy_cycles;   ///< of loops that found something
-        std::uint64_t idle_cycles;   ///< of loops that did not, sleep not included
+        std::uint64_t busy_cycles;  ///< of loops that found something
+        std::uint64_t idle_cycles;  ///< of loops that did not, sleep not included
         std::uint64_t asleep_cycles;
         std::uint64_t sleeps;
     };
@@ -83,7 +83,7 @@ private:
     const std::optional<unsigned> cpu_;
     Sleeper sleeper_;
 
-    mutable std::mutex mutex_;            ///< guards the plan and what follows
+    mutable std::mutex mutex_;  ///< guards the plan and what follows
     std::condition_variable adopted_;
     std::shared_ptr<const WorkerPlan> plan_ = std::make_shared<WorkerPlan>();
     bool running_ = false;

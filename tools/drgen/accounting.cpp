@@ -33,7 +33,8 @@ void Histogram::add(std::uint64_t nanoseconds) noexcept {
 
 std::uint64_t Histogram::quantile(double fraction) const noexcept {
     if (count_ == 0) return 0;
-    const auto wanted = std::max<std::uint64_t>(1, static_cast<std::uint64_t>(std::ceil(fraction * static_cast<double>(count_))));
+    const auto wanted =
+        std::max<std::uint64_t>(1, static_cast<std::uint64_t>(std::ceil(fraction * static_cast<double>(count_))));
     std::uint64_t below = 0;
     for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
         below += buckets_[bucket];

@@ -20,7 +20,9 @@ public:
     [[nodiscard]] std::uint64_t received() const noexcept { return received_; }      ///< each frame once
     [[nodiscard]] std::uint64_t duplicated() const noexcept { return duplicated_; }  ///< beyond the first
     [[nodiscard]] std::uint64_t overtaken() const noexcept { return overtaken_; }
-    [[nodiscard]] std::uint64_t lost(std::uint64_t sent) const noexcept { return sent > received_ ? sent - received_ : 0; }
+    [[nodiscard]] std::uint64_t lost(std::uint64_t sent) const noexcept {
+        return sent > received_ ? sent - received_ : 0;
+    }
 
 private:
     std::vector<std::uint64_t> seen_;

@@ -22,7 +22,9 @@ void put32(std::uint8_t* at, std::uint32_t value) noexcept {
     std::memcpy(at, &value, sizeof value);
 }
 
-std::uint16_t get16(const std::uint8_t* at) noexcept { return static_cast<std::uint16_t>(at[0] << 8 | at[1]); }
+std::uint16_t get16(const std::uint8_t* at) noexcept {
+    return static_cast<std::uint16_t>(at[0] << 8 | at[1]);
+}
 
 std::uint32_t get32(const std::uint8_t* at) noexcept {
     return std::uint32_t{get16(at)} << 16 | get16(at + 2);
@@ -41,7 +43,9 @@ std::uint16_t fold(std::uint64_t sum) noexcept {
     return static_cast<std::uint16_t>(sum);
 }
 
-std::uint64_t words_of(std::uint32_t value) noexcept { return (value >> 16) + (value & 0xffff); }
+std::uint64_t words_of(std::uint32_t value) noexcept {
+    return (value >> 16) + (value & 0xffff);
+}
 
 }  // namespace
 
@@ -81,7 +85,8 @@ FrameTemplate::FrameTemplate(const StreamHeader& header, std::size_t size) : byt
     payload_sum_ = sum_words(payload, payload_size);
 }
 
-void FrameTemplate::write(std::uint8_t* out, std::uint32_t flow, std::uint32_t sequence, std::uint32_t time) const noexcept {
+void FrameTemplate::write(std::uint8_t* out, std::uint32_t flow, std::uint32_t sequence,
+                          std::uint32_t time) const noexcept {
     std::memcpy(out, bytes_.data(), bytes_.size());
     std::uint8_t* ip = out + ip_;
     const std::uint32_t source = 0x0a640001U + flow / flows_per_address;  // 10.100.0.1 and up
@@ -112,7 +117,8 @@ std::optional<Signature> read_signature(std::span<const std::uint8_t> frame, std
     const std::size_t ip_length = get16(ip + 2);
     bool intact = ip_length >= ip_size + udp_size + signature_size && at + ip_length <= frame.size();
     if (intact) intact = fold(sum_words(payload, ip_length - ip_size - udp_size)) == 0xffff;
-    return Signature{.stream = payload[2], .sequence = get32(payload + 4), .time = get32(payload + 8), .intact = intact};
+    return Signature{
+        .stream = payload[2], .sequence = get32(payload + 4), .time = get32(payload + 8), .intact = intact};
 }
 
 }  // namespace ovsdr::drgen

@@ -9,8 +9,8 @@
 //   bytes 8-11   when it was sent: units of 16 ns since the run began, modulo 2^32 (68 s)
 //   bytes 12-13  Internet checksum (RFC 1071) of the whole payload
 //
-// then a pattern to the frame's end. All fields are big-endian. VLAN tags and headers may change on the way; the payload
-// may not. Sizes are those of the frame without FCS.
+// then a pattern to the frame's end. All fields are big-endian. VLAN tags and headers may change on the way; the
+// payload may not. Sizes are those of the frame without FCS.
 #pragma once
 
 #include <array>
@@ -55,9 +55,9 @@ public:
 
 private:
     std::vector<std::uint8_t> bytes_;
-    std::size_t ip_;              ///< offset of the IPv4 header
-    std::uint32_t header_sum_;    ///< of the IPv4 header, without source address and checksum
-    std::uint32_t payload_sum_;   ///< of the payload, without sequence number, time and checksum
+    std::size_t ip_;             ///< offset of the IPv4 header
+    std::uint32_t header_sum_;   ///< of the IPv4 header, without source address and checksum
+    std::uint32_t payload_sum_;  ///< of the payload, without sequence number, time and checksum
 };
 
 struct Signature {

@@ -22,8 +22,11 @@ Generator::Generator(const Options& options, Ports& ports)
       port_results_(options.ports.size()) {
     for (std::size_t i = 0; i < options.streams.size(); ++i) {
         const StreamOptions& stream = options.streams[i];
-        const StreamHeader header{.stream = static_cast<std::uint8_t>(i), .run = run_, .source = stream.source,
-                                  .destination = stream.destination, .vlans = stream.vlans};
+        const StreamHeader header{.stream = static_cast<std::uint8_t>(i),
+                                  .run = run_,
+                                  .source = stream.source,
+                                  .destination = stream.destination,
+                                  .vlans = stream.vlans};
         Sender sender{.port = ports.id(stream.from), .templates = {}, .pacer = {options.rate, cycles_per_second_}};
         for (const std::size_t size : options.sizes) sender.templates.emplace_back(header, size);
         senders_.push_back(std::move(sender));
@@ -37,10 +40,13 @@ Generator::~Generator() {
     for (Sender& sender : senders_) rte_pktmbuf_free_bulk(sender.waiting, sender.waiting_length);
 }
 
-std::uint64_t Generator::elapsed() const noexcept { return rte_rdtsc() - begin_; }
+std::uint64_t Generator::elapsed() const noexcept {
+    return rte_rdtsc() - begin_;
+}
 
 std::uint32_t Generator::timestamp() const noexcept {
-    const auto ticks = static_cast<unsigned __int128>(elapsed()) * (1'000'000'000 / nanoseconds_per_tick) / cycles_per_second_;
+    const auto ticks =
+        static_cast<unsigned __int128>(elapsed()) * (1'000'000'000 / nanoseconds_per_tick) / cycles_per_second_;
     return static_cast<std::uint32_t>(ticks);
 }
 
@@ -65,7 +71,8 @@ bool Generator::send(Sender& sender, StreamResult& result, std::uint64_t now) {
     if (sender.waiting_length == 0) return false;
     std::uint64_t bytes[batch];
     for (unsigned i = 0; i < sender.waiting_length; ++i) bytes[i] = sender.waiting[i]->pkt_len;
-    const unsigned sent = rte_eth_tx_burst(sender.port, 0, sender.waiting, static_cast<std::uint16_t>(sender.waiting_length));
+    const unsigned sent =
+        rte_eth_tx_burst(sender.port, 0, sender.waiting, static_cast<std::uint16_t>(sender.waiting_length));
     for (unsigned i = 0; i < sent; ++i) result.sent_bytes += bytes[i];
     result.sent += sent;
     sender.waiting_length -= sent;
@@ -88,7 +95,8 @@ void Generator::account(unsigned port, const rte_mbuf* packet, std::uint32_t now
         return;
     }
     auto& arrivals = results_[signature->stream].arrivals;
-    const auto arrival = std::find_if(arrivals.begin(), arrivals.end(), [port](const Arrival& one) { return one.port == port; });
+    const auto arrival =
+        std::find_if(arrivals.begin(), arrivals.end(), [port](const Arrival& one) { return one.port == port; });
     if (arrival == arrivals.end()) {
         ++result.stray;
         return;
@@ -108,7 +116,8 @@ unsigned Generator::receive(unsigned port) {
 }
 
 bool Generator::finished(std::uint64_t now) const noexcept {
-    if (options_.duration > 0 && static_cast<double>(now) >= options_.duration * static_cast<double>(cycles_per_second_)) {
+    if (options_.duration > 0 &&
+        static_cast<double>(now) >= options_.duration * static_cast<double>(cycles_per_second_)) {
         return true;
     }
     return options_.count > 0 && std::all_of(results_.begin(), results_.end(), [this](const StreamResult& result) {

@@ -61,8 +61,8 @@ private:
         std::uint16_t port;
         std::vector<FrameTemplate> templates;  ///< one a size, used in turn
         Pacer pacer;
-        std::uint32_t next = 0;                ///< sequence number of the next frame
-        rte_mbuf* waiting[batch];              ///< built, and not taken by the port yet
+        std::uint32_t next = 0;    ///< sequence number of the next frame
+        rte_mbuf* waiting[batch];  ///< built, and not taken by the port yet
         unsigned waiting_length = 0;
     };
 

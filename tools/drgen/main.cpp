@@ -22,7 +22,7 @@ std::atomic<bool> stop{false};
 static_assert(std::atomic<bool>::is_always_lock_free);  // a signal handler stores to it
 
 void stop_on_signals() {
-    struct sigaction action{};
+    struct sigaction action {};
     action.sa_handler = [](int) { stop.store(true, std::memory_order_relaxed); };
     action.sa_flags = static_cast<int>(SA_RESETHAND);  // a second Ctrl-C ends it without a report
     (void)sigaction(SIGINT, &action, nullptr);
@@ -34,7 +34,8 @@ void write_json(const nlohmann::json& report, const std::string& file) {
     std::FILE* stream = file == "-" ? stdout : std::fopen(file.c_str(), "w");
     const bool good = stream != nullptr && std::fputs(text.c_str(), stream) >= 0;
     const int error = errno;
-    if (stream != nullptr && stream != stdout && std::fclose(stream) != 0) throw OptionError(fmt::format("--json {}: {}", file, std::strerror(errno)));
+    if (stream != nullptr && stream != stdout && std::fclose(stream) != 0)
+        throw OptionError(fmt::format("--json {}: {}", file, std::strerror(errno)));
     if (!good) throw OptionError(fmt::format("--json {}: {}", file, std::strerror(error)));
 }
 

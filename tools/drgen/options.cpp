@@ -67,7 +67,8 @@ void complete(Options& options, const StreamTexts& texts) {
         throw OptionError("--duration: 0 without --count would never end; give one of them");
     }
     const double frames = options.count > 0 ? static_cast<double>(options.count) : options.duration * options.rate;
-    if (frames > 4e9) throw OptionError(fmt::format("--count, --rate: {:.0f} frames a stream; the most are 4000000000", frames));
+    if (frames > 4e9)
+        throw OptionError(fmt::format("--count, --rate: {:.0f} frames a stream; the most are 4000000000", frames));
 }
 
 }  // namespace
@@ -79,8 +80,10 @@ std::vector<std::size_t> parse_sizes(const std::string& text) {
     for (const std::string_view part : split(text, ',')) {
         const auto size = number(part);
         if (!size || *size < smallest_frame || *size > largest_frame) {
-            throw OptionError(fmt::format("--size: \"{}\" is not a frame's size: {} to {} bytes without FCS, a list of them, "
-                                          "or imix", part, smallest_frame, largest_frame));
+            throw OptionError(
+                fmt::format("--size: \"{}\" is not a frame's size: {} to {} bytes without FCS, a list of them, "
+                            "or imix",
+                            part, smallest_frame, largest_frame));
         }
         sizes.push_back(*size);
     }
@@ -89,8 +92,10 @@ std::vector<std::size_t> parse_sizes(const std::string& text) {
 
 StreamOptions parse_stream(const std::string& text, std::size_t port_count) {
     const auto fail = [&] {
-        return OptionError(fmt::format("--stream: \"{}\" is not FROM:TO[,TO…] with ports 0 to {} (\"0:1\", \"0:1,2\", or "
-                                       "\"0:\" for frames that should arrive nowhere)", text, port_count - 1));
+        return OptionError(
+            fmt::format("--stream: \"{}\" is not FROM:TO[,TO…] with ports 0 to {} (\"0:1\", \"0:1,2\", or "
+                        "\"0:\" for frames that should arrive nowhere)",
+                        text, port_count - 1));
     };
     const auto parts = split(text, ':');
     if (parts.size() != 2) throw fail();
@@ -115,7 +120,8 @@ MacAddress parse_mac(const std::string& text, const std::string& option) {
         good = byte && parts[i].size() == 2;
         if (good) mac[i] = static_cast<std::uint8_t>(*byte);
     }
-    if (!good) throw OptionError(fmt::format("{}: \"{}\" is not a MAC address such as 02:00:00:00:00:01", option, text));
+    if (!good)
+        throw OptionError(fmt::format("{}: \"{}\" is not a MAC address such as 02:00:00:00:00:01", option, text));
     return mac;
 }
 
@@ -124,8 +130,10 @@ std::vector<std::uint16_t> parse_vlans(const std::string& text) {
     for (const std::string_view part : split(text, ',')) {
         const auto id = number(part);
         if (!id || *id > 4095 || vlans.size() == 2) {
-            throw OptionError(fmt::format("--vlan: \"{}\" is not a VLAN number (0 to 4095), or two of them, outer first: "
-                                          "100 or 200,100", text));
+            throw OptionError(
+                fmt::format("--vlan: \"{}\" is not a VLAN number (0 to 4095), or two of them, outer first: "
+                            "100 or 200,100",
+                            text));
         }
         vlans.push_back(static_cast<std::uint16_t>(*id));
     }
@@ -139,22 +147,31 @@ Options parse_options(int argc, char** argv) {
     CLI::App app("Sends frames on DPDK ports and accounts for each of them where it should arrive.", "drgen");
     app.add_option("--port", options.ports, "DPDK device arguments, repeated: ports 0, 1, …: net_af_packet,iface=eth0")
         ->required();
-    app.add_option("--stream", texts.streams, "FROM:TO[,TO…]: from port FROM, expected at each port TO; repeated")->required();
+    app.add_option("--stream", texts.streams, "FROM:TO[,TO…]: from port FROM, expected at each port TO; repeated")
+        ->required();
     app.add_option("--size", sizes, "bytes without FCS, a list used in turn, or imix")->capture_default_str();
     app.add_option("--flows", options.flows, "flows a stream: source addresses and ports")
-        ->check(CLI::Range(1U, 16'000'000U))->capture_default_str();
+        ->check(CLI::Range(1U, 16'000'000U))
+        ->capture_default_str();
     app.add_option("--vlan", texts.vlans, "VLAN tags, outer first: 100 or 200,100; once, or once a stream");
     app.add_option("--src-mac", texts.sources, "once, or once a stream");
     app.add_option("--dst-mac", texts.destinations, "once, or once a stream");
     app.add_option("--rate", options.rate, "frames per second of each stream, 0: as fast as possible")
-        ->check(CLI::Range(0.0, 1e9))->capture_default_str();
-    app.add_option("--duration", options.duration, "seconds, 0: until --count")->check(CLI::Range(0.0, 1e6))->capture_default_str();
+        ->check(CLI::Range(0.0, 1e9))
+        ->capture_default_str();
+    app.add_option("--duration", options.duration, "seconds, 0: until --count")
+        ->check(CLI::Range(0.0, 1e6))
+        ->capture_default_str();
     app.add_option("--count", options.count, "frames of each stream, 0: until --duration")->capture_default_str();
     app.add_option("--drain-ms", options.drain_ms, "how long late frames are waited for")
-        ->check(CLI::Range(0U, 600'000U))->capture_default_str();
+        ->check(CLI::Range(0U, 600'000U))
+        ->capture_default_str();
     app.add_option("--nap-us", options.nap_us, "sleep when nothing is due; costs precision")
-        ->check(CLI::Range(0U, 100'000U))->capture_default_str();
-    app.add_option("--memory-mb", options.memory_mb, "packet memory")->check(CLI::Range(64U, 65'536U))->capture_default_str();
+        ->check(CLI::Range(0U, 100'000U))
+        ->capture_default_str();
+    app.add_option("--memory-mb", options.memory_mb, "packet memory")
+        ->check(CLI::Range(64U, 65'536U))
+        ->capture_default_str();
     app.add_option("--cpu", options.cpu, "run on this CPU")->check(CLI::Range(0, 1023));
     app.add_option("--json", options.json, "report for programs: a file, or - for stdout");
     app.add_flag("--strict", options.strict, "exit with 2 if anything is lost, duplicated, corrupted or stray");

@@ -17,26 +17,26 @@ public:
 };
 
 struct StreamOptions {
-    unsigned from;                    ///< index of the sending port
-    std::vector<unsigned> to;         ///< the ports where each frame is expected once; none: nowhere
+    unsigned from;             ///< index of the sending port
+    std::vector<unsigned> to;  ///< the ports where each frame is expected once; none: nowhere
     MacAddress source, destination;
     std::vector<std::uint16_t> vlans;
 };
 
 struct Options {
-    std::vector<std::string> ports;   ///< DPDK device arguments without a number
+    std::vector<std::string> ports;  ///< DPDK device arguments without a number
     std::vector<StreamOptions> streams;
     std::vector<std::size_t> sizes{smallest_frame};  ///< used in turn
     std::uint32_t flows = 1;
-    double rate = 1000;               ///< frames per second of each stream, 0: as fast as possible
-    double duration = 10;             ///< seconds; 0: no limit
-    std::uint64_t count = 0;          ///< frames of each stream; 0: no limit
-    unsigned drain_ms = 500;          ///< how long late frames are waited for
-    unsigned nap_us = 0;              ///< sleeps this long when nothing is due; 0: never sleeps
+    double rate = 1000;       ///< frames per second of each stream, 0: as fast as possible
+    double duration = 10;     ///< seconds; 0: no limit
+    std::uint64_t count = 0;  ///< frames of each stream; 0: no limit
+    unsigned drain_ms = 500;  ///< how long late frames are waited for
+    unsigned nap_us = 0;      ///< sleeps this long when nothing is due; 0: never sleeps
     unsigned memory_mb = 128;
-    int cpu = -1;                     ///< -1: anywhere
-    std::string json;                 ///< file for the report, "-" for stdout
-    bool strict = false;              ///< anything lost, duplicated, corrupted or stray is a failure
+    int cpu = -1;         ///< -1: anywhere
+    std::string json;     ///< file for the report, "-" for stdout
+    bool strict = false;  ///< anything lost, duplicated, corrupted or stray is a failure
 };
 
 /// Throws OptionError; prints help and exits for --help.

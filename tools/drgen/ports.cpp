@@ -24,7 +24,8 @@ std::string complete_arguments(const std::string& given, bool jumbo) {
         // Jumbo: two frames in five pages, so that none straddles a block.
         arguments += jumbo ? ",framesz=10240,blocksz=20480,framecnt=1024" : ",framesz=2048,blocksz=4096,framecnt=4096";
     }
-    if (given.starts_with("net_af_xdp") && arguments.find("busy_budget") == std::string::npos) arguments += ",busy_budget=0";
+    if (given.starts_with("net_af_xdp") && arguments.find("busy_budget") == std::string::npos)
+        arguments += ",busy_budget=0";
     return arguments;
 }
 
@@ -51,7 +52,9 @@ Ports::Ports(const Options& options) {
     }
 }
 
-Ports::~Ports() { close(); }
+Ports::~Ports() {
+    close();
+}
 
 void Ports::start_dpdk(const Options& options) {
     cpu_set_t allowed;
@@ -61,9 +64,19 @@ void Ports::start_dpdk(const Options& options) {
     for (int candidate = 0; cpu < 0 && candidate < CPU_SETSIZE; ++candidate) {
         if (CPU_ISSET(candidate, &allowed)) cpu = candidate;
     }
-    std::vector<std::string> arguments{"drgen", "--no-pci", "--no-huge", "--no-shconf", "--no-telemetry", "--iova-mode=va",
-                                       "--log-level=*:error", "--file-prefix", fmt::format("drgen-{}", getpid()),
-                                       "--lcores", fmt::format("0@{}", cpu), "-m", std::to_string(options.memory_mb)};
+    std::vector<std::string> arguments{"drgen",
+                                       "--no-pci",
+                                       "--no-huge",
+                                       "--no-shconf",
+                                       "--no-telemetry",
+                                       "--iova-mode=va",
+                                       "--log-level=*:error",
+                                       "--file-prefix",
+                                       fmt::format("drgen-{}", getpid()),
+                                       "--lcores",
+                                       fmt::format("0@{}", cpu),
+                                       "-m",
+                                       std::to_string(options.memory_mb)};
     std::vector<char*> argv;
     for (std::string& argument : arguments) argv.push_back(argument.data());
     if (rte_eal_init(static_cast<int>(argv.size()), argv.data()) < 0) {

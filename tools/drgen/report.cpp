@@ -11,8 +11,11 @@ namespace {
 using nlohmann::json;
 
 json latency_json(const Histogram& latency) {
-    return {{"p50", latency.quantile(0.5)},     {"p90", latency.quantile(0.9)}, {"p99", latency.quantile(0.99)},
-            {"p99.9", latency.quantile(0.999)}, {"max", latency.largest()}};
+    return {{"p50", latency.quantile(0.5)},
+            {"p90", latency.quantile(0.9)},
+            {"p99", latency.quantile(0.99)},
+            {"p99.9", latency.quantile(0.999)},
+            {"max", latency.largest()}};
 }
 
 json stream_json(const StreamOptions& options, const StreamResult& result, double seconds) {
@@ -33,7 +36,9 @@ json stream_json(const StreamOptions& options, const StreamResult& result, doubl
             {"arrivals", std::move(arrivals)}};
 }
 
-double microseconds(const json& nanoseconds) { return nanoseconds.get<double>() / 1000; }
+double microseconds(const json& nanoseconds) {
+    return nanoseconds.get<double>() / 1000;
+}
 
 }  // namespace
 
@@ -52,15 +57,20 @@ json report_json(const Options& options, const Generator& generator) {
     }
     for (std::size_t i = 0; i < generator.ports().size(); ++i) {
         const PortResult& port = generator.ports()[i];
-        ports.push_back({{"port", i}, {"dpdk", options.ports[i]}, {"received", port.received},
-                         {"received_bytes", port.received_bytes}, {"corrupted", port.corrupted}, {"stray", port.stray},
+        ports.push_back({{"port", i},
+                         {"dpdk", options.ports[i]},
+                         {"received", port.received},
+                         {"received_bytes", port.received_bytes},
+                         {"corrupted", port.corrupted},
+                         {"stray", port.stray},
                          {"foreign", port.foreign}});
         corrupted += port.corrupted;
         stray += port.stray;
     }
-    return {{"seconds", generator.seconds()}, {"sent", sent},           {"lost", lost},   {"duplicated", duplicated},
-            {"overtaken", overtaken},         {"corrupted", corrupted}, {"stray", stray}, {"streams", std::move(streams)},
-            {"ports", std::move(ports)}};
+    return {
+        {"seconds", generator.seconds()}, {"sent", sent},           {"lost", lost},   {"duplicated", duplicated},
+        {"overtaken", overtaken},         {"corrupted", corrupted}, {"stray", stray}, {"streams", std::move(streams)},
+        {"ports", std::move(ports)}};
 }
 
 std::string report_text(const json& report) {
@@ -69,24 +79,25 @@ std::string report_text(const json& report) {
     std::size_t index = 0;
     for (const json& stream : report["streams"]) {
         fmt::format_to(out, "stream {} from port {}: sent {} ({:.0f} frames/s, at most {} behind)\n", index++,
-                       stream["from"].get<unsigned>(), stream["sent"].get<std::uint64_t>(), stream["rate"].get<double>(),
-                       stream["largest_backlog"].get<std::uint64_t>());
+                       stream["from"].get<unsigned>(), stream["sent"].get<std::uint64_t>(),
+                       stream["rate"].get<double>(), stream["largest_backlog"].get<std::uint64_t>());
         for (const json& arrival : stream["arrivals"]) {
             const json& latency = arrival["latency_ns"];
-            fmt::format_to(out, "  at port {}: received {}, lost {}, duplicated {}, overtaken {}; latency in us: p50 {:.1f}, "
-                           "p90 {:.1f}, p99 {:.1f}, p99.9 {:.1f}, max {:.1f}\n",
-                           arrival["port"].get<unsigned>(), arrival["received"].get<std::uint64_t>(),
-                           arrival["lost"].get<std::uint64_t>(), arrival["duplicated"].get<std::uint64_t>(),
-                           arrival["overtaken"].get<std::uint64_t>(), microseconds(latency["p50"]),
-                           microseconds(latency["p90"]), microseconds(latency["p99"]), microseconds(latency["p99.9"]),
-                           microseconds(latency["max"]));
+            fmt::format_to(
+                out,
+                "  at port {}: received {}, lost {}, duplicated {}, overtaken {}; latency in us: p50 {:.1f}, "
+                "p90 {:.1f}, p99 {:.1f}, p99.9 {:.1f}, max {:.1f}\n",
+                arrival["port"].get<unsigned>(), arrival["received"].get<std::uint64_t>(),
+                arrival["lost"].get<std::uint64_t>(), arrival["duplicated"].get<std::uint64_t>(),
+                arrival["overtaken"].get<std::uint64_t>(), microseconds(latency["p50"]), microseconds(latency["p90"]),
+                microseconds(latency["p99"]), microseconds(latency["p99.9"]), microseconds(latency["max"]));
         }
     }
     for (const json& port : report["ports"]) {
-        fmt::format_to(out, "port {} ({}): received {}, corrupted {}, stray {}, foreign {}\n", port["port"].get<unsigned>(),
-                       port["dpdk"].get<std::string>(), port["received"].get<std::uint64_t>(),
-                       port["corrupted"].get<std::uint64_t>(), port["stray"].get<std::uint64_t>(),
-                       port["foreign"].get<std::uint64_t>());
+        fmt::format_to(out, "port {} ({}): received {}, corrupted {}, stray {}, foreign {}\n",
+                       port["port"].get<unsigned>(), port["dpdk"].get<std::string>(),
+                       port["received"].get<std::uint64_t>(), port["corrupted"].get<std::uint64_t>(),
+                       port["stray"].get<std::uint64_t>(), port["foreign"].get<std::uint64_t>());
     }
     fmt::format_to(out, "sent {}, lost {}, duplicated {}, overtaken {}, corrupted {}, stray {} in {:.3f} s\n",
                    report["sent"].get<std::uint64_t>(), report["lost"].get<std::uint64_t>(),

@@ -17,8 +17,8 @@ public:
 /// /etc/ovs-dr), the built-in default where there is no such file.
 [[nodiscard]] std::string default_socket();
 
-/// Sends one request and returns the answer. Throws Failure: nobody there, no answer within 30 s (opening a port takes a
-/// while), or an answer that says so.
+/// Sends one request and returns the answer. Throws Failure: nobody there, no answer within 30 s (opening a port takes
+/// a while), or an answer that says so.
 [[nodiscard]] nlohmann::json request(const std::string& socket, const nlohmann::json& request);
 
 }  // namespace ovsdr::drnic

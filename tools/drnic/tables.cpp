@@ -41,8 +41,9 @@ std::string cell(const json& object, const char* name) {
 std::string worker_line(std::size_t index, const json& worker) {
     const double busy = worker.at("busy_cycles"), idle = worker.at("idle_cycles"), asleep = worker.at("asleep_cycles");
     const double all = std::max(1.0, busy + idle + asleep);
-    return fmt::format("worker {}: busy {:.1f} %, polling {:.1f} %, asleep {:.1f} %, {} sleeps\n", index, 100 * busy / all,
-                       100 * idle / all, 100 * asleep / all, worker.at("sleeps").get<std::uint64_t>());
+    return fmt::format("worker {}: busy {:.1f} %, polling {:.1f} %, asleep {:.1f} %, {} sleeps\n", index,
+                       100 * busy / all, 100 * idle / all, 100 * asleep / all,
+                       worker.at("sleeps").get<std::uint64_t>());
 }
 
 std::string cotenant_text(const json& cotenant) {
@@ -53,7 +54,8 @@ std::string cotenant_text(const json& cotenant) {
     }
     const json& lacp = cotenant.at("lacp");
     rows.push_back({"LACP", cell(lacp, "sent"), "", cell(lacp, "received"), cell(lacp, "missed")});
-    return table(rows) + fmt::format("  foreign {}, queue full {}\n", cell(cotenant, "foreign"), cell(cotenant, "queue_full"));
+    return table(rows) +
+           fmt::format("  foreign {}, queue full {}\n", cell(cotenant, "foreign"), cell(cotenant, "queue_full"));
 }
 
 }  // namespace
@@ -69,7 +71,8 @@ std::string list_table(const json& answer) {
         }
         text += table(rows);
         for (const json& vport : device.at("vports")) {
-            if (vport.contains("error")) text += fmt::format("  vport {}: {}\n", cell(vport, "vport"), cell(vport, "error"));
+            if (vport.contains("error"))
+                text += fmt::format("  vport {}: {}\n", cell(vport, "vport"), cell(vport, "error"));
         }
     }
     return text;
@@ -79,7 +82,8 @@ std::string stats_table(const json& answer) {
     std::string text;
     for (const json& device : answer.at("devices")) {
         text += cell(device, "name") + '\n';
-        std::vector<Row> rows{{"vport", "name", "received", "bytes", "sent", "bytes", "rx drops", "tx drops", "oversize", "down"}};
+        std::vector<Row> rows{
+            {"vport", "name", "received", "bytes", "sent", "bytes", "rx drops", "tx drops", "oversize", "down"}};
         for (const json& vport : device.at("vports")) {
             rows.push_back({cell(vport, "vport"), cell(vport, "name"), cell(vport, "received_packets"),
                             cell(vport, "received_bytes"), cell(vport, "sent_packets"), cell(vport, "sent_bytes"),
@@ -87,7 +91,8 @@ std::string stats_table(const json& answer) {
                             cell(vport, "down")});
         }
         text += table(rows) + "  dropped in the eSwitch:";
-        for (const auto& [reason, count] : device.at("drops").items()) text += fmt::format(" {} {}", reason, count.dump());
+        for (const auto& [reason, count] : device.at("drops").items())
+            text += fmt::format(" {} {}", reason, count.dump());
         text += '\n';
         if (device.contains("cotenant")) text += cotenant_text(device.at("cotenant"));
     }

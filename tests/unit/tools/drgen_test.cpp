@@ -18,7 +18,10 @@ using testing::HasSubstr;
 constexpr std::uint16_t run = 0x1234;
 
 std::vector<std::uint8_t> frame_of(std::size_t size, std::vector<std::uint16_t> vlans = {}, std::uint32_t flow = 0) {
-    const StreamHeader header{.stream = 3, .run = run, .source = {2, 0, 0, 0, 0, 1}, .destination = {2, 0, 0, 0, 0, 2},
+    const StreamHeader header{.stream = 3,
+                              .run = run,
+                              .source = {2, 0, 0, 0, 0, 1},
+                              .destination = {2, 0, 0, 0, 0, 2},
                               .vlans = std::move(vlans)};
     std::vector<std::uint8_t> bytes(size);
     FrameTemplate(header, size).write(bytes.data(), flow, 0xfedcba98, 0x89abcdef);
@@ -33,7 +36,8 @@ std::uint32_t ip_sum(const std::vector<std::uint8_t>& frame, std::size_t at) {
 
 TEST(Frame, IsKnownAgainAtEverySize) {
     for (const std::vector<std::uint16_t>& vlans : {std::vector<std::uint16_t>{}, {100}, {200, 100}}) {
-        for (const std::size_t size : {smallest_size(vlans.size()), std::size_t{65}, std::size_t{590}, std::size_t{1514}, largest_frame}) {
+        for (const std::size_t size :
+             {smallest_size(vlans.size()), std::size_t{65}, std::size_t{590}, std::size_t{1514}, largest_frame}) {
             const auto signature = read_signature(frame_of(size, vlans), run);
             ASSERT_TRUE(signature) << size;
             EXPECT_TRUE(signature->intact) << size;

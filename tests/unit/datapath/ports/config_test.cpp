@@ -75,7 +75,8 @@ TEST(Config, NamesOptionValueAndRemedy) {
         {with_port(R"({"vport": 0, "dpdk": "net_null"})"), {"ports[0].vport", "0", "65535 for the uplink"}},
         {with_port(R"({"vport": 65280, "dpdk": "net_null"})"), {"ports[0].vport", "65280", "1 to 65279"}},
         {with_port(R"({"vport": 1, "dpdk": "net_null"}, {"vport": 1, "dpdk": "net_null"})"), {"vport 1", "twice"}},
-        {with_port(R"({"vport": 1, "dpdk": "net_null", "mac": "02:00:00:00:00"})"), {"mac", "02:00:00:00:00", "unicast"}},
+        {with_port(R"({"vport": 1, "dpdk": "net_null", "mac": "02:00:00:00:00"})"),
+         {"mac", "02:00:00:00:00", "unicast"}},
         {with_port(R"({"vport": 1, "dpdk": "net_null", "mac": "03:00:00:00:00:01"})"), {"mac", "unicast"}},
         {with_port(R"({"vport": 1, "dpdk": "net_null", "mtu": 10000})"), {"mtu", "10000", "68 to 9978"}},
         {with_port(R"({"vport": 1, "dpdk": "net_null", "roce_address": "::1"})"), {"roce_address", "::1", "null"}},
@@ -83,7 +84,8 @@ TEST(Config, NamesOptionValueAndRemedy) {
         {with_port(R"({"vport": 1, "dpdk": "net_null3"})"), {"dpdk", "net_null3", "without a number"}},
         {with_port(R"({"vport": 1, "dpdk": "net_af_packet"})"), {"dpdk", "iface=NAME"}},
         {with_port(R"({"vport": 1, "dpdk": "net_af_xdp,iface=0123456789abcdef"})"), {"dpdk", "15 bytes"}},
-        {R"({"devices": [{"name": "a", "cotenant": {"vports": [4]}}]})", {"cotenant.vports", "4", "among this device's"}},
+        {R"({"devices": [{"name": "a", "cotenant": {"vports": [4]}}]})",
+         {"cotenant.vports", "4", "among this device's"}},
         {R"({"devices": [{"name": "a", "cotenant": {"lacp": true}}]})", {"cotenant.lacp", "uplink"}},
     };
     for (const auto& [content, parts] : cases) {

@@ -1,6 +1,5 @@
 // The control socket and the end of the process.
 #include <gmock/gmock.h>
-#include <nlohmann/json.hpp>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -11,6 +10,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "nic_fixture.hpp"
 
@@ -34,7 +34,7 @@ protected:
     [[nodiscard]] std::string socket_path() const { return folder_ + "/softnic.sock"; }
     [[nodiscard]] std::string options() const { return R"("control_socket": ")" + socket_path() + '"'; }
     [[nodiscard]] bool socket_exists() const {
-        struct stat status{};
+        struct stat status {};
         return lstat(socket_path().c_str(), &status) == 0;
     }
 
@@ -73,7 +73,8 @@ TEST_F(ControlTest, ListsAddsSetsAndDeletes) {
     json vport = ask(R"({"command": "list"})")["devices"][0]["vports"][1];
     EXPECT_EQ(vport["vport"], 3);
     EXPECT_EQ(vport["mtu"], 1400);
-    EXPECT_EQ(ask(R"({"command": "set", "vport": 3, "mtu": 1300, "link": "down", "mac": "02:00:00:00:00:07"})")["ok"], true);
+    EXPECT_EQ(ask(R"({"command": "set", "vport": 3, "mtu": 1300, "link": "down", "mac": "02:00:00:00:00:07"})")["ok"],
+              true);
     vport = ask(R"({"command": "list"})")["devices"][0]["vports"][1];
     EXPECT_EQ(vport["mtu"], 1300);
     EXPECT_EQ(vport["admin"], "down");
@@ -111,7 +112,8 @@ TEST_F(ControlTest, RefusesALineWithoutEnd) {
     ASSERT_EQ(connect(client, reinterpret_cast<const sockaddr*>(&to), sizeof to), 0);
     const std::string flood(1 << 20, 'x');
     ssize_t sent = 0;
-    for (ssize_t size = 0; sent < (8 << 20) && (size = send(client, flood.data(), flood.size(), MSG_NOSIGNAL)) > 0;) sent += size;
+    for (ssize_t size = 0; sent < (8 << 20) && (size = send(client, flood.data(), flood.size(), MSG_NOSIGNAL)) > 0;)
+        sent += size;
     EXPECT_LT(sent, 8 << 20) << "the connection is ended";
     close(client);
     EXPECT_EQ(ask(R"({"command": "list"})")["ok"], true);
@@ -157,7 +159,8 @@ int run_process(const std::string& folder, const char* end) {
 }
 
 TEST_F(ControlTest, EndsCleanlyByExit) {
-    std::ofstream(folder_ + "/softnic.json") << "{" << options() << R"(, "memory_mb": 128, "devices": [{"name": "mlx5_0",
+    std::ofstream(folder_ + "/softnic.json")
+        << "{" << options() << R"(, "memory_mb": 128, "devices": [{"name": "mlx5_0",
         "ports": [{"vport": 1, "dpdk": "net_ring"}], "cotenant": {"vports": [1], "period_ms": 10}}]})";
     const int status = run_process(folder_, "exit");
     EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
@@ -166,7 +169,8 @@ TEST_F(ControlTest, EndsCleanlyByExit) {
 
 TEST_F(ControlTest, LeavesAnotherProcessItsSocket) {
     start("", options());
-    std::ofstream(folder_ + "/softnic.json") << "{" << options() << R"(, "memory_mb": 128, "devices": [{"name": "second"}]})";
+    std::ofstream(folder_ + "/softnic.json")
+        << "{" << options() << R"(, "memory_mb": 128, "devices": [{"name": "second"}]})";
     testing::internal::CaptureStderr();
     const int status = run_process(folder_, "exit");
     EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("belongs to another process"));
@@ -176,7 +180,8 @@ TEST_F(ControlTest, LeavesAnotherProcessItsSocket) {
 }
 
 TEST_F(ControlTest, AForkedChildDoesNotStopTheParentsNic) {
-    std::ofstream(folder_ + "/softnic.json") << "{" << options() << R"(, "memory_mb": 128, "devices": [{"name": "mlx5_0"}]})";
+    std::ofstream(folder_ + "/softnic.json")
+        << "{" << options() << R"(, "memory_mb": 128, "devices": [{"name": "mlx5_0"}]})";
     const int status = run_process(folder_, "fork");
     EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
 }

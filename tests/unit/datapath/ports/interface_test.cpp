@@ -19,7 +19,9 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-void shell(const std::string& command) { EXPECT_EQ(std::system(command.c_str()), 0) << command; }
+void shell(const std::string& command) {
+    EXPECT_EQ(std::system(command.c_str()), 0) << command;
+}
 
 // A socket on the guest's end of a pair.
 class Guest {
@@ -80,9 +82,11 @@ protected:
     // The co-tenant bridges the two vports: a frame of one guest reaches the other.
     void start_pair() {
         const auto port = [](const char* vport) {
-            return std::string(R"({"vport": )") + vport + R"(, "dpdk": ")" + GetParam() + ",iface=host" + vport + R"("})";
+            return std::string(R"({"vport": )") + vport + R"(, "dpdk": ")" + GetParam() + ",iface=host" + vport +
+                   R"("})";
         };
-        start(R"("ports": [)" + port("1") + ", " + port("2") + R"(], "cotenant": {"vports": [1, 2], "period_ms": 60000})");
+        start(R"("ports": [)" + port("1") + ", " + port("2") +
+              R"(], "cotenant": {"vports": [1, 2], "period_ms": 60000})");
         ASSERT_EQ(info(1).error, "");
         ASSERT_EQ(info(2).error, "");
     }

@@ -21,7 +21,8 @@
 
 namespace ovsdr::soft {
 
-inline bool eventually(const std::function<bool()>& condition, std::chrono::milliseconds patience = std::chrono::seconds(10)) {
+inline bool eventually(const std::function<bool()>& condition,
+                       std::chrono::milliseconds patience = std::chrono::seconds(10)) {
     const auto end = std::chrono::steady_clock::now() + patience;
     while (!condition()) {
         if (std::chrono::steady_clock::now() > end) return false;
@@ -43,12 +44,11 @@ class TestQueue {
 public:
     TestQueue(SoftDevice& device, std::uint32_t sqn, VportId vport) : device_(device), sqn_(sqn) {
         device_.steering().cotenant_send_rule(sqn, vport);
-        device_.add_send_source({.poll =
-                                     [](void* self, rte_mbuf** packets, unsigned length) noexcept {
-                                         return static_cast<TestQueue*>(self)->poll(packets, length);
-                                     },
-                                 .self = this,
-                                 .sqn = sqn});
+        device_.add_send_source(
+            {.poll = [](void* self, rte_mbuf** packets,
+                        unsigned length) noexcept { return static_cast<TestQueue*>(self)->poll(packets, length); },
+             .self = this,
+             .sqn = sqn});
     }
     ~TestQueue() { remove(); }
     TestQueue(const TestQueue&) = delete;
@@ -81,7 +81,8 @@ private:
         ++polls;
         const std::lock_guard lock(mutex_);
         unsigned taken_length = 0;
-        for (; taken_length < length && !packets_.empty(); packets_.pop_front()) packets[taken_length++] = packets_.front();
+        for (; taken_length < length && !packets_.empty(); packets_.pop_front())
+            packets[taken_length++] = packets_.front();
         if (taken_length > 0) taken = std::chrono::steady_clock::now();
         return taken_length;
     }

@@ -1,5 +1,5 @@
-// A whole soft NIC on ports that need no network: net_ring gives back what is sent on it, so what a vport receives is at
-// once what its owner sends.
+// A whole soft NIC on ports that need no network: net_ring gives back what is sent on it, so what a vport receives is
+// at once what its owner sends.
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -20,7 +20,8 @@ using Clock = std::chrono::steady_clock;
 constexpr std::uint32_t sqn = 77;
 
 TEST_F(NicTest, ListsTheManagerAndThePorts) {
-    start(R"("ports": [{"vport": 65535, "dpdk": "net_null,no-rx=1", "mac": "02:00:00:00:00:99"}, {"vport": 2, "dpdk": "net_ring"}])");
+    start(
+        R"("ports": [{"vport": 65535, "dpdk": "net_null,no-rx=1", "mac": "02:00:00:00:00:99"}, {"vport": 2, "dpdk": "net_ring"}])");
     const auto vports = device().vports();
     ASSERT_EQ(vports.size(), 3U);
     EXPECT_EQ(vports[0].id, manager_vport);
