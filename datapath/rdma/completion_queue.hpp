@@ -32,10 +32,10 @@ struct Completion {
     std::uint32_t vendor_err;
     std::uint32_t byte_len;
     std::uint32_t qp_num;
-    std::uint32_t wc_flags;      ///< enum ibv_wc_flags
+    std::uint32_t wc_flags;  ///< enum ibv_wc_flags
     std::uint32_t flow_tag;
     bool solicited;
-    std::uint64_t timestamp;     ///< CLOCK_MONOTONIC nanoseconds, 0 where the queue does not ask for it
+    std::uint64_t timestamp;            ///< CLOCK_MONOTONIC nanoseconds, 0 where the queue does not ask for it
     std::atomic<std::uint64_t>* freed;  ///< the work queue's count of free slots, set to `freed_up_to` when taken
     std::uint64_t freed_up_to;
 };
@@ -84,8 +84,8 @@ private:
     std::unique_ptr<Completion[]> ring_;
     alignas(64) std::atomic<std::uint64_t> added_{0};
     alignas(64) std::atomic<std::uint64_t> taken_{0};
-    Armed armed_ = Armed::no;                 // under add_mutex_
-    bool overrun_ = false;                    // under add_mutex_
+    Armed armed_ = Armed::no;  // under add_mutex_
+    bool overrun_ = false;     // under add_mutex_
     std::atomic<unsigned> holders_{0};
 };
 

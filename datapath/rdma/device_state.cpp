@@ -28,7 +28,9 @@ std::uint32_t NumberPool::take_run(std::uint32_t length) {
     return first;
 }
 
-DeviceState::DeviceState(Device& device, rte_mempool* mempool) : device_(device), mempool_(mempool) { find_new_vports(); }
+DeviceState::DeviceState(Device& device, rte_mempool* mempool) : device_(device), mempool_(mempool) {
+    find_new_vports();
+}
 
 DeviceState& DeviceState::of(Device& device, rte_mempool* mempool) {
     static std::mutex mutex;

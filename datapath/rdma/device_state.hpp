@@ -68,7 +68,8 @@ public:
     void add_receive_queue(std::uint32_t rqn, ReceiveQueue& queue);
     /// Takes the queue off the list unless it is held; false if it is.
     [[nodiscard]] bool remove_receive_queue(std::uint32_t rqn);
-    /// Calls `use` with the receive queue of that number, which is not taken off the list meanwhile. false: no such queue.
+    /// Calls `use` with the receive queue of that number, which is not taken off the list meanwhile. false: no such
+    /// queue.
     template <typename Use>
     bool with_receive_queue(std::uint32_t rqn, Use use) {
         std::lock_guard guard(mutex_);

@@ -41,7 +41,9 @@ constexpr std::array sizes{
            out.size() <= mailbox_limit;
 }
 
-[[nodiscard]] Opcode opcode_of(Input in) { return static_cast<Opcode>(prm::get(in, prm::opcode)); }
+[[nodiscard]] Opcode opcode_of(Input in) {
+    return static_cast<Opcode>(prm::get(in, prm::opcode));
+}
 
 [[nodiscard]] Status check_sizes(Opcode opcode, Input in, Output out) {
     const auto known = std::find_if(sizes.begin(), sizes.end(), [&](const Sizes& s) { return s.opcode == opcode; });

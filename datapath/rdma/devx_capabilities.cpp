@@ -23,36 +23,36 @@ constexpr Field vhca_id{48, 16};
 constexpr Field steering_format_version{1092, 4};
 
 constexpr std::array general_facts{
-    Fact{{136, 8}, 15},     // log_max_qp_sz
-    Fact{{155, 5}, 18},     // log_max_qp
-    Fact{{200, 8}, 22},     // log_max_cq_sz
-    Fact{{219, 5}, 24},     // log_max_cq
-    Fact{{234, 6}, 18},     // log_max_mkey
-    Fact{{265, 7}, 64},     // log_max_mrw_sz
-    Fact{{385, 1}, 1},      // vport_counters
-    Fact{{416, 1}, 1},      // vport_group_manager
-    Fact{{419, 1}, 1},      // eth_virt
-    Fact{{422, 1}, 1},      // nic_flow_table
-    Fact{{423, 1}, 1},      // eswitch_manager
-    Fact{{438, 2}, 1},      // port_type: Ethernet
-    Fact{{440, 8}, 1},      // num_ports
-    Fact{{451, 5}, 30},     // log_max_msg
-    Fact{{508, 4}, 1},      // cqe_version
-    Fact{{540, 1}, 1},      // eth_net_offloads
-    Fact{{545, 1}, 1},      // cq_resize
-    Fact{{704, 16}, 0xff},  // max_flow_counter_31_16
-    Fact{{784, 8}, 0xff},   // flow_counter_bulk_alloc: 128 << 0..7
-    Fact{{803, 5}, 16},     // log_max_transport_domain
-    Fact{{811, 5}, 23},     // log_max_pd
-    Fact{{840, 8}, 14},     // log_max_flow_counter_bulk
+    Fact{{136, 8}, 15},       // log_max_qp_sz
+    Fact{{155, 5}, 18},       // log_max_qp
+    Fact{{200, 8}, 22},       // log_max_cq_sz
+    Fact{{219, 5}, 24},       // log_max_cq
+    Fact{{234, 6}, 18},       // log_max_mkey
+    Fact{{265, 7}, 64},       // log_max_mrw_sz
+    Fact{{385, 1}, 1},        // vport_counters
+    Fact{{416, 1}, 1},        // vport_group_manager
+    Fact{{419, 1}, 1},        // eth_virt
+    Fact{{422, 1}, 1},        // nic_flow_table
+    Fact{{423, 1}, 1},        // eswitch_manager
+    Fact{{438, 2}, 1},        // port_type: Ethernet
+    Fact{{440, 8}, 1},        // num_ports
+    Fact{{451, 5}, 30},       // log_max_msg
+    Fact{{508, 4}, 1},        // cqe_version
+    Fact{{540, 1}, 1},        // eth_net_offloads
+    Fact{{545, 1}, 1},        // cq_resize
+    Fact{{704, 16}, 0xff},    // max_flow_counter_31_16
+    Fact{{784, 8}, 0xff},     // flow_counter_bulk_alloc: 128 << 0..7
+    Fact{{803, 5}, 16},       // log_max_transport_domain
+    Fact{{811, 5}, 23},       // log_max_pd
+    Fact{{840, 8}, 14},       // log_max_flow_counter_bulk
     Fact{{848, 16}, 0xffff},  // max_flow_counter_15_0
-    Fact{{867, 5}, 18},     // log_max_rq
-    Fact{{875, 5}, 18},     // log_max_sq
-    Fact{{883, 5}, 18},     // log_max_tir
-    Fact{{891, 5}, 18},     // log_max_tis
-    Fact{{896, 1}, 1},      // basic_cyclic_rcv_wqe
-    Fact{{992, 1}, 1},      // nic_vport_change_event
-    Fact{{1566, 1}, 1},     // sw_owner_id
+    Fact{{867, 5}, 18},       // log_max_rq
+    Fact{{875, 5}, 18},       // log_max_sq
+    Fact{{883, 5}, 18},       // log_max_tir
+    Fact{{891, 5}, 18},       // log_max_tis
+    Fact{{896, 1}, 1},        // basic_cyclic_rcv_wqe
+    Fact{{992, 1}, 1},        // nic_vport_change_event
+    Fact{{1566, 1}, 1},       // sw_owner_id
 };
 
 // flow_table_prop_layout, and where it stands in the capability of each domain.

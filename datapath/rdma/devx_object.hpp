@@ -18,8 +18,8 @@ struct mlx5dv_devx_obj {
     ibv_context* context;
     ovsdr::soft::DeviceState& state;
     ovsdr::soft::prm::Opcode created_by;
-    std::uint32_t number;                                      ///< flow_counter_id, TIR number
-    std::shared_ptr<ovsdr::soft::CounterBulk> counters;        ///< of ALLOC_FLOW_COUNTER
-    ovsdr::soft::ReceiveQueue* receiver = nullptr;             ///< of CREATE_TIR; held by it
+    std::uint32_t number;                                ///< flow_counter_id, TIR number
+    std::shared_ptr<ovsdr::soft::CounterBulk> counters;  ///< of ALLOC_FLOW_COUNTER
+    ovsdr::soft::ReceiveQueue* receiver = nullptr;       ///< of CREATE_TIR; held by it
     std::atomic<unsigned> holders{0};
 };

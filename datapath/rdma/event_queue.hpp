@@ -1,8 +1,8 @@
 // Events for an application behind a file descriptor: completion events, asynchronous events, DEVX events.
 //
-// Model. One unit of an eventfd in semaphore mode stands for one event, so poll(), O_NONBLOCK and a blocking read behave
-// as on the kernel's descriptors; the events themselves wait in a queue. A unit without an event (its event was removed
-// together with its object) is swallowed by the next pop().
+// Model. One unit of an eventfd in semaphore mode stands for one event, so poll(), O_NONBLOCK and a blocking read
+// behave as on the kernel's descriptors; the events themselves wait in a queue. A unit without an event (its event was
+// removed together with its object) is swallowed by the next pop().
 //
 // Threads: any function from any thread. The queue must outlive all of them.
 // Source: ibv_get_cq_event(3), ibv_get_async_event(3), eventfd(2).

@@ -7,13 +7,17 @@ namespace ovsdr::soft {
 
 namespace {
 
-constexpr unsigned index_of(std::uint32_t key) { return key >> 8; }
+constexpr unsigned index_of(std::uint32_t key) {
+    return key >> 8;
+}
 
-constexpr std::uint32_t next_tag(std::uint32_t key) { return (key & ~0xFFu) | ((key + 1) & 0xFFu); }
+constexpr std::uint32_t next_tag(std::uint32_t key) {
+    return (key & ~0xFFu) | ((key + 1) & 0xFFu);
+}
 
 }  // namespace
 
-MemoryTable::MemoryTable() : chunks_(new std::atomic<Chunk*>[max_regions / chunk_length]{}) {}
+MemoryTable::MemoryTable() : chunks_(new std::atomic<Chunk*>[max_regions / chunk_length] {}) {}
 
 MemoryTable::~MemoryTable() {
     for (unsigned i = 0; i < max_regions / chunk_length; ++i) {
@@ -47,7 +51,8 @@ int MemoryTable::add(MemoryRegion& region) {
 void MemoryTable::remove(std::uint32_t key) noexcept {
     std::lock_guard guard(mutex_);
     auto* const place = slot(index_of(key));
-    const std::unique_ptr<const MemoryRegion> region(place ? place->exchange(nullptr, std::memory_order_seq_cst) : nullptr);
+    const std::unique_ptr<const MemoryRegion> region(place ? place->exchange(nullptr, std::memory_order_seq_cst)
+                                                           : nullptr);
     if (!region) return;
     // A reader that came before the exchange is counted; one that comes after it no longer finds the region.
     for (Readers& readers : readers_) {

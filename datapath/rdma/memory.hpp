@@ -22,12 +22,12 @@
 namespace ovsdr::soft {
 
 struct MemoryRegion {
-    std::uint64_t iova;        ///< the address that work requests use for the first byte
-    std::uint64_t size;        ///< bytes
-    std::byte* base;           ///< where the first byte is in this process
-    unsigned access;           ///< enum ibv_access_flags
-    const void* domain;        ///< protection domain
-    std::uint32_t key = 0;     ///< set by add()
+    std::uint64_t iova;     ///< the address that work requests use for the first byte
+    std::uint64_t size;     ///< bytes
+    std::byte* base;        ///< where the first byte is in this process
+    unsigned access;        ///< enum ibv_access_flags
+    const void* domain;     ///< protection domain
+    std::uint32_t key = 0;  ///< set by add()
 };
 
 class MemoryTable {
@@ -77,8 +77,8 @@ private:
     mutable std::array<Readers, stripes> readers_;
     std::unique_ptr<std::atomic<Chunk*>[]> chunks_;
     std::mutex mutex_;
-    std::vector<std::uint32_t> free_;         // keys to use next, their tags advanced
-    std::uint32_t next_index_ = 1;            // index 0 stays unused: key 0 is nobody's
+    std::vector<std::uint32_t> free_;  // keys to use next, their tags advanced
+    std::uint32_t next_index_ = 1;     // index 0 stays unused: key 0 is nobody's
 };
 
 }  // namespace ovsdr::soft

@@ -17,14 +17,17 @@ struct Field {
 };
 
 /// `field` of a structure that begins at bit `offset` of another.
-[[nodiscard]] constexpr Field within(std::uint32_t offset, Field field) { return {offset + field.offset, field.width}; }
+[[nodiscard]] constexpr Field within(std::uint32_t offset, Field field) {
+    return {offset + field.offset, field.width};
+}
 
 /// 0 for bits that the mailbox is too short to hold.
 [[nodiscard]] constexpr std::uint64_t get(std::span<const std::byte> mailbox, Field field) {
     std::uint64_t value = 0;
     for (std::uint32_t bit = field.offset; bit < field.offset + field.width; ++bit) {
         const std::size_t byte = bit / 8;
-        const unsigned set = byte < mailbox.size() ? (std::to_integer<unsigned>(mailbox[byte]) >> (7 - bit % 8)) & 1 : 0;
+        const unsigned set =
+            byte < mailbox.size() ? (std::to_integer<unsigned>(mailbox[byte]) >> (7 - bit % 8)) & 1 : 0;
         value = value << 1 | set;
     }
     return value;
@@ -86,14 +89,14 @@ enum OpMod : std::uint16_t { vnic = 0, esw = 1, uplink = 2 };
 }  // namespace vport_state
 
 namespace nic_vport_context {
-inline constexpr std::uint32_t size = 256;                  // bytes
-inline constexpr std::uint32_t in_query_out = 128;          // bit offsets of the context
+inline constexpr std::uint32_t size = 256;          // bytes
+inline constexpr std::uint32_t in_query_out = 128;  // bit offsets of the context
 inline constexpr std::uint32_t in_modify_in = 2048;
-inline constexpr Field allowed_list_type_in{101, 3};        // of the query's input
-inline constexpr Field field_select{96, 32};                // of the modification's input
+inline constexpr Field allowed_list_type_in{101, 3};  // of the query's input
+inline constexpr Field field_select{96, 32};          // of the modification's input
 inline constexpr std::uint32_t select_mtu = 1u << 6;
 inline constexpr std::uint32_t select_permanent_address = 1u << 3;
-inline constexpr Field mtu{0x130, 16};                      // hardware's: with Ethernet header, VLAN tag and FCS
+inline constexpr Field mtu{0x130, 16};  // hardware's: with Ethernet header, VLAN tag and FCS
 inline constexpr std::uint32_t mtu_overhead = 22;
 inline constexpr Field system_image_guid{0x140, 64};
 inline constexpr Field port_guid{0x180, 64};
@@ -103,7 +106,7 @@ inline constexpr Field permanent_address{0x7b0, 48};
 
 namespace vport_counter {
 inline constexpr Field clear{192, 1};
-inline constexpr std::uint32_t out_size = 0x210;            // bytes
+inline constexpr std::uint32_t out_size = 0x210;  // bytes
 // Bit offsets of pairs of 64-bit packets and octets.
 inline constexpr std::uint32_t received_errors = 0x80;
 inline constexpr std::uint32_t transmit_errors = 0x100;
@@ -115,17 +118,17 @@ namespace flow_counter {
 inline constexpr Field id_in_alloc_out{64, 32};
 inline constexpr Field bulk_log_size{115, 5};
 inline constexpr Field bulk{120, 8};
-inline constexpr std::uint32_t bulk_unit = 128;             // counters
+inline constexpr std::uint32_t bulk_unit = 128;  // counters
 inline constexpr Field clear{192, 1};
 inline constexpr Field dump_to_memory{193, 1};
-inline constexpr Field length{208, 16};                     // num_of_counters
+inline constexpr Field length{208, 16};  // num_of_counters
 inline constexpr Field id{224, 32};
-inline constexpr std::uint32_t statistics = 16;             // byte offset in the query's output
+inline constexpr std::uint32_t statistics = 16;  // byte offset in the query's output
 }  // namespace flow_counter
 
 namespace tir {
-inline constexpr std::uint32_t context = 0x100;             // bit offset in CREATE_TIR's input
-inline constexpr Field disp_type{0x20, 4};                  // 0: direct
+inline constexpr std::uint32_t context = 0x100;  // bit offset in CREATE_TIR's input
+inline constexpr Field disp_type{0x20, 4};       // 0: direct
 inline constexpr Field inline_rqn{0xe8, 24};
 inline constexpr Field tirn_out{72, 24};
 }  // namespace tir
@@ -133,13 +136,13 @@ inline constexpr Field tirn_out{72, 24};
 namespace event {
 inline constexpr std::uint16_t port_change = 0x9;
 inline constexpr std::uint16_t nic_vport_change = 0xd;
-inline constexpr std::uint32_t eqe_size = 64;               // bytes
+inline constexpr std::uint32_t eqe_size = 64;  // bytes
 inline constexpr Field type{8, 8};
 inline constexpr Field subtype{24, 8};
 inline constexpr std::uint8_t subtype_port_down = 1;
 inline constexpr std::uint8_t subtype_port_active = 4;
-inline constexpr Field port_number{32 * 8 + 64, 4};         // port_change: eqe_port_state
-inline constexpr Field vport_number{32 * 8 + 16, 16};       // nic_vport_change: eqe_vport_change
+inline constexpr Field port_number{32 * 8 + 64, 4};    // port_change: eqe_port_state
+inline constexpr Field vport_number{32 * 8 + 16, 16};  // nic_vport_change: eqe_vport_change
 }  // namespace event
 
 }  // namespace ovsdr::soft::prm

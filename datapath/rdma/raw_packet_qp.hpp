@@ -4,8 +4,8 @@
 // into mbufs and completes them. The receive side is a ReceiveQueue.
 //
 // States. RESET, INIT, RTR, RTS, SQD and ERR with ibv_modify_qp(3)'s rules for raw packet QPs. Packets are received in
-// RTR, RTS and SQD, sent in RTS. A request that fails (memory that is not registered, a buffer too small) completes with
-// the error and moves the QP to ERR, where everything that is posted completes as flushed.
+// RTR, RTS and SQD, sent in RTS. A request that fails (memory that is not registered, a buffer too small) completes
+// with the error and moves the QP to ERR, where everything that is posted completes as flushed.
 //
 // Threads: post_* and modify() from any application thread, poll() from the worker that the send queue is assigned to.
 // One lock per batch, none per packet.
@@ -32,10 +32,10 @@ struct RawPacketQpSpec {
     Device& device;
     MemoryTable& memory;
     rte_mempool* mempool;
-    const void* domain;              ///< protection domain of the memory it may touch
+    const void* domain;  ///< protection domain of the memory it may touch
     CompletionQueue& send_queue;
     CompletionQueue& receive_queue;
-    ibv_qp_cap cap;                  ///< as granted
+    ibv_qp_cap cap;  ///< as granted
     bool all_signaled;
     std::uint32_t qpn, sqn, rqn, tirn, tisn;
 };
@@ -61,7 +61,7 @@ public:
     /// Where a request's bytes are.
     struct Payload {
         std::span<const ibv_sge> sges;
-        std::span<const ibv_data_buf> inline_bufs;   ///< where given, the request is inline
+        std::span<const ibv_data_buf> inline_bufs;  ///< where given, the request is inline
     };
     /// Post side for ibv_wr_*: lock_send() to unlock_send(), stage() any number, then publish(); what is not published
     /// never was. ENOMEM full, EINVAL too many pieces or too many inline bytes.
@@ -86,11 +86,11 @@ private:
 
     const RawPacketQpSpec spec_;
     std::atomic<ibv_qp_state> state_{IBV_QPS_RESET};
-    bool sending_ = false;                     // under modify_mutex_
+    bool sending_ = false;  // under modify_mutex_
     WorkQueue send_;
     std::mutex modify_mutex_;
     std::mutex post_mutex_;
-    std::mutex execute_mutex_;                 // never held when the receive queue's is taken, nor the other way round
+    std::mutex execute_mutex_;  // never held when the receive queue's is taken, nor the other way round
     std::atomic<std::uint64_t> sent_{0};
     ReceiveQueue receiver_;
 };

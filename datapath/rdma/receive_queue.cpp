@@ -19,8 +19,8 @@ namespace {
 
 }  // namespace
 
-Completion completion_of(const WorkQueue::Request& request, WorkQueue& queue, std::uint32_t number, ibv_wc_opcode opcode,
-                         ibv_wc_status status) noexcept {
+Completion completion_of(const WorkQueue::Request& request, WorkQueue& queue, std::uint32_t number,
+                         ibv_wc_opcode opcode, ibv_wc_status status) noexcept {
     return Completion{.wr_id = request.wr_id,
                       .status = status,
                       .opcode = opcode,

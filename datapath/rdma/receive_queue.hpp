@@ -1,8 +1,8 @@
 // A receive queue: buffers that the application posts, and packets that steering rules lead to it.
 //
-// Model. deliver(), called by any worker, copies packets into posted buffers and completes those. A packet that finds no
-// buffer is dropped and counted, as hardware does. A buffer that is not registered for writing or too small completes with
-// the error and the queue fails: what is posted then completes as flushed, until it is reset.
+// Model. deliver(), called by any worker, copies packets into posted buffers and completes those. A packet that finds
+// no buffer is dropped and counted, as hardware does. A buffer that is not registered for writing or too small
+// completes with the error and the queue fails: what is posted then completes as flushed, until it is reset.
 //
 // It is the receive side of a raw packet QP, or a work queue (ibv_create_wq) on its own.
 //
@@ -31,10 +31,10 @@ namespace ovsdr::soft {
 struct ReceiveQueueSpec {
     MemoryTable& memory;
     CompletionQueue& completions;
-    const void* domain;         ///< protection domain of its buffers
-    unsigned length;            ///< requests
+    const void* domain;  ///< protection domain of its buffers
+    unsigned length;     ///< requests
     unsigned max_sges;
-    std::uint32_t number;       ///< as its completions name it: QP or WQ number
+    std::uint32_t number;  ///< as its completions name it: QP or WQ number
 };
 
 class ReceiveQueue {

@@ -24,8 +24,8 @@ class WorkQueue {
 public:
     struct Request {
         std::uint64_t wr_id;
-        std::uint32_t sge_length;     ///< entries of the list; 0 where the bytes are inline
-        std::uint32_t inline_size;    ///< bytes
+        std::uint32_t sge_length;   ///< entries of the list; 0 where the bytes are inline
+        std::uint32_t inline_size;  ///< bytes
         bool signaled;
         bool solicited;
 

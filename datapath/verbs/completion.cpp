@@ -9,9 +9,9 @@ namespace ovsdr::soft {
 
 namespace {
 
-constexpr std::uint64_t supported_wc_flags =
-    std::uint64_t{IBV_WC_STANDARD_FLAGS} | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | IBV_WC_EX_WITH_FLOW_TAG |
-    IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
+constexpr std::uint64_t supported_wc_flags = std::uint64_t{IBV_WC_STANDARD_FLAGS} |
+                                             IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | IBV_WC_EX_WITH_FLOW_TAG |
+                                             IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
 
 [[nodiscard]] int check(const Context& context, const ibv_cq_init_attr_ex& attr) {
     if (attr.cqe == 0 || attr.cqe > static_cast<unsigned>(limits::completions)) return EINVAL;
@@ -47,8 +47,8 @@ void report_overrun(Cq& cq) {
     return created([&] {
         auto cq = std::make_unique<Cq>();
         Cq* const self = cq.get();
-        const bool timestamps = attr.wc_flags & (IBV_WC_EX_WITH_COMPLETION_TIMESTAMP |
-                                                 IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK);
+        const bool timestamps =
+            attr.wc_flags & (IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK);
         // One more than asked for, as libmlx5's rings have it; cqe says what that comes to.
         cq->queue = std::make_unique<CompletionQueue>(
             attr.cqe + 1, timestamps,
@@ -172,9 +172,8 @@ int ibv_destroy_cq(ibv_cq* base) {
     if (cq.queue->held()) return failed(EBUSY);
     Context& context = Context::of(base->context);
     if (base->channel) Channel::of(base->channel).events.remove_if([&](const Cq* waiting) { return waiting == &cq; });
-    context.events.remove_if([&](const ibv_async_event& event) {
-        return event.event_type == IBV_EVENT_CQ_ERR && event.element.cq == base;
-    });
+    context.events.remove_if(
+        [&](const ibv_async_event& event) { return event.event_type == IBV_EVENT_CQ_ERR && event.element.cq == base; });
     await_acknowledgements(cq);
     if (base->channel) __atomic_sub_fetch(&base->channel->refcnt, 1, __ATOMIC_RELEASE);
     context.state.cq_numbers().give_back(cq.number);

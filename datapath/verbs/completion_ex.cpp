@@ -8,7 +8,9 @@ namespace ovsdr::soft {
 
 namespace {
 
-[[nodiscard]] const Completion& current(ibv_cq_ex* cq) { return Cq::of(cq).current; }
+[[nodiscard]] const Completion& current(ibv_cq_ex* cq) {
+    return Cq::of(cq).current;
+}
 
 int next_poll(ibv_cq_ex* base) {
     Cq& cq = Cq::of(base);
@@ -25,13 +27,27 @@ int start_poll(ibv_cq_ex* cq, ibv_poll_cq_attr* attr) {
 
 void end_poll(ibv_cq_ex*) {}
 
-ibv_wc_opcode read_opcode(ibv_cq_ex* cq) { return current(cq).opcode; }
-std::uint32_t read_vendor_err(ibv_cq_ex* cq) { return current(cq).vendor_err; }
-std::uint32_t read_byte_len(ibv_cq_ex* cq) { return current(cq).byte_len; }
-std::uint32_t read_qp_num(ibv_cq_ex* cq) { return current(cq).qp_num; }
-unsigned read_wc_flags(ibv_cq_ex* cq) { return current(cq).wc_flags; }
-std::uint32_t read_flow_tag(ibv_cq_ex* cq) { return current(cq).flow_tag; }
-std::uint64_t read_completion_ts(ibv_cq_ex* cq) { return current(cq).timestamp; }
+ibv_wc_opcode read_opcode(ibv_cq_ex* cq) {
+    return current(cq).opcode;
+}
+std::uint32_t read_vendor_err(ibv_cq_ex* cq) {
+    return current(cq).vendor_err;
+}
+std::uint32_t read_byte_len(ibv_cq_ex* cq) {
+    return current(cq).byte_len;
+}
+std::uint32_t read_qp_num(ibv_cq_ex* cq) {
+    return current(cq).qp_num;
+}
+unsigned read_wc_flags(ibv_cq_ex* cq) {
+    return current(cq).wc_flags;
+}
+std::uint32_t read_flow_tag(ibv_cq_ex* cq) {
+    return current(cq).flow_tag;
+}
+std::uint64_t read_completion_ts(ibv_cq_ex* cq) {
+    return current(cq).timestamp;
+}
 
 /// The completion's monotonic time on the wall clock of now.
 std::uint64_t read_wallclock(ibv_cq_ex* cq) {
@@ -44,11 +60,21 @@ std::uint64_t read_wallclock(ibv_cq_ex* cq) {
 }
 
 // What raw packets do not have: 0, as hardware leaves the field.
-__be32 read_imm_data(ibv_cq_ex*) { return 0; }
-std::uint32_t read_src_qp(ibv_cq_ex*) { return 0; }
-std::uint32_t read_slid(ibv_cq_ex*) { return 0; }
-std::uint8_t read_sl(ibv_cq_ex*) { return 0; }
-std::uint8_t read_dlid_path_bits(ibv_cq_ex*) { return 0; }
+__be32 read_imm_data(ibv_cq_ex*) {
+    return 0;
+}
+std::uint32_t read_src_qp(ibv_cq_ex*) {
+    return 0;
+}
+std::uint32_t read_slid(ibv_cq_ex*) {
+    return 0;
+}
+std::uint8_t read_sl(ibv_cq_ex*) {
+    return 0;
+}
+std::uint8_t read_dlid_path_bits(ibv_cq_ex*) {
+    return 0;
+}
 
 }  // namespace
 

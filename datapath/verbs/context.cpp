@@ -37,7 +37,8 @@ Context::Context(ibv_device* device, DeviceState& device_state) : verbs_context{
     context.num_comp_vectors = completion_vectors;
     pthread_mutex_init(&context.mutex, nullptr);
     context.abi_compat = __VERBS_ABI_IS_EXTENDED;
-    listener_ = state.device().add_listener([this](VportId vport, VportChange change) { vport_changed(vport, change); });
+    listener_ =
+        state.device().add_listener([this](VportId vport, VportChange change) { vport_changed(vport, change); });
 }
 
 Context::~Context() {

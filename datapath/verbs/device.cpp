@@ -74,16 +74,22 @@ ibv_device** ibv_get_device_list(int* length) {
     });
 }
 
-void ibv_free_device_list(ibv_device** list) { std::free(list); }
+void ibv_free_device_list(ibv_device** list) {
+    std::free(list);
+}
 
-const char* ibv_get_device_name(ibv_device* device) { return device->name; }
+const char* ibv_get_device_name(ibv_device* device) {
+    return device->name;
+}
 
 __be64 ibv_get_device_guid(ibv_device* device) {
     return htobe64(static_cast<ListedDevice*>(device)->state->device().guid());
 }
 
 /// The kernel's index of a device; there is none.
-int ibv_get_device_index(ibv_device*) { return -1; }
+int ibv_get_device_index(ibv_device*) {
+    return -1;
+}
 
 ibv_context* ibv_open_device(ibv_device* device) {
     if (const int error = injected_fault("ibv_open_device")) {
@@ -93,7 +99,9 @@ ibv_context* ibv_open_device(ibv_device* device) {
     return open_context(device, *static_cast<ListedDevice*>(device)->state);
 }
 
-bool mlx5dv_is_supported(ibv_device*) { return true; }
+bool mlx5dv_is_supported(ibv_device*) {
+    return true;
+}
 
 ibv_context* mlx5dv_open_device(ibv_device* device, mlx5dv_context_attr* attr) {
     constexpr std::uint32_t known = MLX5DV_CONTEXT_FLAGS_DEVX;
@@ -109,9 +117,17 @@ ibv_context* mlx5dv_open_device(ibv_device* device, mlx5dv_context_attr* attr) {
 }
 
 // The kernel pins nothing here and copies no page behind the application's back: fork() needs no preparation.
-int ibv_fork_init(void) { return 0; }
-ibv_fork_status ibv_is_fork_initialized(void) { return IBV_FORK_UNNEEDED; }
-int ibv_dontfork_range(void*, std::size_t) { return 0; }
-int ibv_dofork_range(void*, std::size_t) { return 0; }
+int ibv_fork_init(void) {
+    return 0;
+}
+ibv_fork_status ibv_is_fork_initialized(void) {
+    return IBV_FORK_UNNEEDED;
+}
+int ibv_dontfork_range(void*, std::size_t) {
+    return 0;
+}
+int ibv_dofork_range(void*, std::size_t) {
+    return 0;
+}
 
 }  // extern "C"

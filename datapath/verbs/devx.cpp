@@ -1,6 +1,7 @@
 // DEVX: commands and objects.
-#include "datapath/control/fault.hpp"
 #include "datapath/rdma/devx.hpp"
+
+#include "datapath/control/fault.hpp"
 #include "datapath/rdma/devx_object.hpp"
 #include "datapath/verbs/objects.hpp"
 
@@ -8,8 +9,12 @@ using namespace ovsdr::soft;
 
 namespace {
 
-[[nodiscard]] devx::Input input(const void* in, std::size_t size) { return {static_cast<const std::byte*>(in), size}; }
-[[nodiscard]] devx::Output output(void* out, std::size_t size) { return {static_cast<std::byte*>(out), size}; }
+[[nodiscard]] devx::Input input(const void* in, std::size_t size) {
+    return {static_cast<const std::byte*>(in), size};
+}
+[[nodiscard]] devx::Output output(void* out, std::size_t size) {
+    return {static_cast<std::byte*>(out), size};
+}
 
 /// Runs a command; errno is set as for every function of this API.
 template <typename Command>
@@ -27,7 +32,8 @@ template <typename Command>
 
 extern "C" {
 
-int mlx5dv_devx_general_cmd(ibv_context* context, const void* in, std::size_t in_size, void* out, std::size_t out_size) {
+int mlx5dv_devx_general_cmd(ibv_context* context, const void* in, std::size_t in_size, void* out,
+                            std::size_t out_size) {
     return run("mlx5dv_devx_general_cmd", [&] {
         return devx::general_command(Context::of(context).state, input(in, in_size), output(out, out_size));
     });
@@ -44,12 +50,14 @@ mlx5dv_devx_obj* mlx5dv_devx_obj_create(ibv_context* context, const void* in, st
     return object.release();
 }
 
-int mlx5dv_devx_obj_query(mlx5dv_devx_obj* object, const void* in, std::size_t in_size, void* out, std::size_t out_size) {
+int mlx5dv_devx_obj_query(mlx5dv_devx_obj* object, const void* in, std::size_t in_size, void* out,
+                          std::size_t out_size) {
     return run("mlx5dv_devx_obj_query",
                [&] { return devx::query(*object, input(in, in_size), output(out, out_size)); });
 }
 
-int mlx5dv_devx_obj_modify(mlx5dv_devx_obj* object, const void* in, std::size_t in_size, void* out, std::size_t out_size) {
+int mlx5dv_devx_obj_modify(mlx5dv_devx_obj* object, const void* in, std::size_t in_size, void* out,
+                           std::size_t out_size) {
     return run("mlx5dv_devx_obj_modify",
                [&] { return devx::modify(*object, input(in, in_size), output(out, out_size)); });
 }

@@ -1,8 +1,8 @@
 // DEVX event channels: changes of vports as the event-queue entries that hardware would write.
 //
-// Unaffiliated events only (object NULL): NIC_VPORT_CHANGE for every change of a vport, PORT_CHANGE for the link of an IB
-// port. A channel that leaves out event data keeps one event per subscription waiting at most.
-// Source: mlx5dv_devx_create_event_channel(3), mlx5dv_devx_subscribe_devx_event(3), mlx5dv_devx_get_event(3).
+// Unaffiliated events only (object NULL): NIC_VPORT_CHANGE for every change of a vport, PORT_CHANGE for the link of an
+// IB port. A channel that leaves out event data keeps one event per subscription waiting at most. Source:
+// mlx5dv_devx_create_event_channel(3), mlx5dv_devx_subscribe_devx_event(3), mlx5dv_devx_get_event(3).
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -79,7 +79,9 @@ struct EventChannel : mlx5dv_devx_event_channel {
     std::uint64_t listener = 0;
 };
 
-[[nodiscard]] EventChannel& of(mlx5dv_devx_event_channel* channel) { return *static_cast<EventChannel*>(channel); }
+[[nodiscard]] EventChannel& of(mlx5dv_devx_event_channel* channel) {
+    return *static_cast<EventChannel*>(channel);
+}
 
 [[nodiscard]] bool delivered(std::uint16_t type) {
     return type == prm::event::nic_vport_change || type == prm::event::port_change;
@@ -103,7 +105,9 @@ mlx5dv_devx_event_channel* mlx5dv_devx_create_event_channel(ibv_context* context
     });
 }
 
-void mlx5dv_devx_destroy_event_channel(mlx5dv_devx_event_channel* channel) { delete &of(channel); }
+void mlx5dv_devx_destroy_event_channel(mlx5dv_devx_event_channel* channel) {
+    delete &of(channel);
+}
 
 /// `size` is bytes. EOPNOTSUPP for events of objects and for event types that the device does not raise.
 int mlx5dv_devx_subscribe_devx_event(mlx5dv_devx_event_channel* channel, mlx5dv_devx_obj* object, std::uint16_t size,

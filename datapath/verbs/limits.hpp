@@ -10,6 +10,6 @@ inline constexpr int completions = (1 << 22) - 1;  ///< entries of a CQ
 inline constexpr int work_requests = 1 << 15;      ///< of a send or receive queue
 inline constexpr int send_sges = 30;
 inline constexpr int receive_sges = 32;
-inline constexpr int inline_size = 972;            ///< bytes
+inline constexpr int inline_size = 972;  ///< bytes
 
 }  // namespace ovsdr::soft::limits

@@ -25,13 +25,20 @@ constexpr unsigned supported_access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE
     return writes_remotely && !(asked & IBV_ACCESS_LOCAL_WRITE) ? EINVAL : 0;
 }
 
-/// The kernel pins the pages and so finds those that are not there (EFAULT) before any queue does.
-[[nodiscard]] bool mapped(const void* address, std::size_t size) {
+/// Makes the pages present, and writable where the device may write, as the kernel does when it pins them: whoever
+/// registers what is not there learns it now (EFAULT), and no worker of the NIC runs into it. Pages are not pinned:
+/// memory that is unmapped while registered is the application's mistake, as with a device's on-demand paging.
+[[nodiscard]] bool populate(const void* address, std::size_t size, unsigned access) {
     const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
     const auto first = reinterpret_cast<std::uintptr_t>(address) & ~(page - 1);
     const auto end = reinterpret_cast<std::uintptr_t>(address) + size;
-    // Writes nothing back that is not shared with a file, and gives ENOMEM for a range with holes.
-    return end > first && (msync(reinterpret_cast<void*>(first), end - first, MS_ASYNC) == 0 || errno != ENOMEM);
+    if (end <= first) return false;
+    auto* const start = reinterpret_cast<void*>(first);
+    // Linux 5.14 has the advice; before it, holes at least are found (msync() writes back nothing here).
+    alignas(4096) static std::byte probe[4096];
+    static const bool advisable = madvise(probe, sizeof probe, MADV_POPULATE_WRITE) == 0;
+    if (!advisable) return msync(start, end - first, MS_ASYNC) == 0 || errno != ENOMEM;
+    return madvise(start, end - first, access & IBV_ACCESS_LOCAL_WRITE ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) == 0;
 }
 
 ibv_mr* register_memory(const char* call, ibv_pd* pd, void* address, std::size_t size, std::uint64_t iova,
@@ -39,14 +46,15 @@ ibv_mr* register_memory(const char* call, ibv_pd* pd, void* address, std::size_t
     int error = injected_fault(call);
     if (!error) error = check_access(access);
     if (!error && (size == 0 || iova + size < iova)) error = EINVAL;
-    if (!error && !mapped(address, size)) error = EFAULT;
+    if (!error && !populate(address, size, access)) error = EFAULT;
     if (error) {
         errno = error;
         return nullptr;
     }
     return created([&]() -> ibv_mr* {
         auto mr = std::make_unique<Mr>();
-        MemoryRegion region{access & IBV_ACCESS_ZERO_BASED ? 0 : iova, size, static_cast<std::byte*>(address), access, pd};
+        MemoryRegion region{access & IBV_ACCESS_ZERO_BASED ? 0 : iova, size, static_cast<std::byte*>(address), access,
+                            pd};
         if (const int full = Context::of(pd->context).state.memory().add(region)) {
             errno = full;
             return nullptr;

@@ -10,7 +10,8 @@ using namespace ovsdr::soft;
 
 namespace {
 
-/// Handles of a raw packet QP. Its rings are no memory that an application could map, so whoever wants those is refused.
+/// Handles of a raw packet QP. Its rings are no memory that an application could map, so whoever wants those is
+/// refused.
 [[nodiscard]] int describe_qp(ibv_qp* in, mlx5dv_qp* out) {
     if (!(out->comp_mask & MLX5DV_QP_MASK_RAW_QP_HANDLES)) return EOPNOTSUPP;
     const RawPacketQpSpec& spec = Qp::of(in).raw->spec();
@@ -113,6 +114,8 @@ ibv_qp* mlx5dv_create_qp(ibv_context* context, ibv_qp_init_attr_ex* attr, mlx5dv
     return create_qp_ex_op(context, attr);
 }
 
-mlx5dv_qp_ex* mlx5dv_qp_ex_from_ibv_qp_ex(ibv_qp_ex* qp) { return &Qp::of(qp).mlx5; }
+mlx5dv_qp_ex* mlx5dv_qp_ex_from_ibv_qp_ex(ibv_qp_ex* qp) {
+    return &Qp::of(qp).mlx5;
+}
 
 }  // extern "C"

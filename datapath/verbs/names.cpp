@@ -10,22 +10,57 @@
 
 namespace {
 
-constexpr std::array node_types{"InfiniBand channel adapter", "InfiniBand switch", "InfiniBand router", "iWARP NIC",
-                                "usNIC", "usNIC UDP", "unspecified"};
+constexpr std::array node_types{"InfiniBand channel adapter",
+                                "InfiniBand switch",
+                                "InfiniBand router",
+                                "iWARP NIC",
+                                "usNIC",
+                                "usNIC UDP",
+                                "unspecified"};
 constexpr std::array port_states{"no state change (NOP)", "down", "init", "armed", "active", "active defer"};
-constexpr std::array event_types{"CQ error", "local work queue catastrophic error", "invalid request local work queue error",
-                                 "local access violation work queue error", "communication established", "send queue drained",
-                                 "path migrated", "path migration request error", "local catastrophic error", "port active",
-                                 "port error", "LID change", "P_Key change", "SM change", "SRQ catastrophic error",
-                                 "SRQ limit reached", "last WQE reached", "client reregistration", "GID table change",
+constexpr std::array event_types{"CQ error",
+                                 "local work queue catastrophic error",
+                                 "invalid request local work queue error",
+                                 "local access violation work queue error",
+                                 "communication established",
+                                 "send queue drained",
+                                 "path migrated",
+                                 "path migration request error",
+                                 "local catastrophic error",
+                                 "port active",
+                                 "port error",
+                                 "LID change",
+                                 "P_Key change",
+                                 "SM change",
+                                 "SRQ catastrophic error",
+                                 "SRQ limit reached",
+                                 "last WQE reached",
+                                 "client reregistration",
+                                 "GID table change",
                                  "WQ catastrophic error"};
-constexpr std::array wc_statuses{"success", "local length error", "local QP operation error", "local EE context operation error",
-                                 "local protection error", "Work Request Flushed Error", "memory management operation error",
-                                 "bad response error", "local access error", "remote invalid request error",
-                                 "remote access error", "remote operation error", "transport retry counter exceeded",
-                                 "RNR retry counter exceeded", "local RDD violation error", "remote invalid RD request",
-                                 "aborted error", "invalid EE context number", "invalid EE context state", "fatal error",
-                                 "response timeout error", "general error", "tag matching error",
+constexpr std::array wc_statuses{"success",
+                                 "local length error",
+                                 "local QP operation error",
+                                 "local EE context operation error",
+                                 "local protection error",
+                                 "Work Request Flushed Error",
+                                 "memory management operation error",
+                                 "bad response error",
+                                 "local access error",
+                                 "remote invalid request error",
+                                 "remote access error",
+                                 "remote operation error",
+                                 "transport retry counter exceeded",
+                                 "RNR retry counter exceeded",
+                                 "local RDD violation error",
+                                 "remote invalid RD request",
+                                 "aborted error",
+                                 "invalid EE context number",
+                                 "invalid EE context state",
+                                 "fatal error",
+                                 "response timeout error",
+                                 "general error",
+                                 "tag matching error",
                                  "tag matching rendezvous incomplete"};
 
 template <std::size_t length>
@@ -39,24 +74,32 @@ struct Rate {
     int multiple, mbps;
 };
 constexpr std::array rates{
-    Rate{IBV_RATE_2_5_GBPS, 1, 2500},      Rate{IBV_RATE_5_GBPS, 2, 5000},        Rate{IBV_RATE_10_GBPS, 4, 10000},
-    Rate{IBV_RATE_20_GBPS, 8, 20000},      Rate{IBV_RATE_30_GBPS, 12, 30000},     Rate{IBV_RATE_40_GBPS, 16, 40000},
-    Rate{IBV_RATE_60_GBPS, 24, 60000},     Rate{IBV_RATE_80_GBPS, 32, 80000},     Rate{IBV_RATE_120_GBPS, 48, 120000},
-    Rate{IBV_RATE_28_GBPS, 11, 28125},     Rate{IBV_RATE_50_GBPS, 20, 53125},     Rate{IBV_RATE_400_GBPS, 160, 425000},
-    Rate{IBV_RATE_600_GBPS, 240, 637500},  Rate{IBV_RATE_14_GBPS, -1, 14062},     Rate{IBV_RATE_56_GBPS, -1, 56250},
-    Rate{IBV_RATE_112_GBPS, -1, 112500},   Rate{IBV_RATE_168_GBPS, -1, 168750},   Rate{IBV_RATE_25_GBPS, -1, 25781},
-    Rate{IBV_RATE_100_GBPS, -1, 103125},   Rate{IBV_RATE_200_GBPS, -1, 206250},   Rate{IBV_RATE_300_GBPS, -1, 309375},
-    Rate{IBV_RATE_800_GBPS, -1, 850000},   Rate{IBV_RATE_1200_GBPS, -1, 1275000},
+    Rate{IBV_RATE_2_5_GBPS, 1, 2500},     Rate{IBV_RATE_5_GBPS, 2, 5000},        Rate{IBV_RATE_10_GBPS, 4, 10000},
+    Rate{IBV_RATE_20_GBPS, 8, 20000},     Rate{IBV_RATE_30_GBPS, 12, 30000},     Rate{IBV_RATE_40_GBPS, 16, 40000},
+    Rate{IBV_RATE_60_GBPS, 24, 60000},    Rate{IBV_RATE_80_GBPS, 32, 80000},     Rate{IBV_RATE_120_GBPS, 48, 120000},
+    Rate{IBV_RATE_28_GBPS, 11, 28125},    Rate{IBV_RATE_50_GBPS, 20, 53125},     Rate{IBV_RATE_400_GBPS, 160, 425000},
+    Rate{IBV_RATE_600_GBPS, 240, 637500}, Rate{IBV_RATE_14_GBPS, -1, 14062},     Rate{IBV_RATE_56_GBPS, -1, 56250},
+    Rate{IBV_RATE_112_GBPS, -1, 112500},  Rate{IBV_RATE_168_GBPS, -1, 168750},   Rate{IBV_RATE_25_GBPS, -1, 25781},
+    Rate{IBV_RATE_100_GBPS, -1, 103125},  Rate{IBV_RATE_200_GBPS, -1, 206250},   Rate{IBV_RATE_300_GBPS, -1, 309375},
+    Rate{IBV_RATE_800_GBPS, -1, 850000},  Rate{IBV_RATE_1200_GBPS, -1, 1275000},
 };
 
 }  // namespace
 
 extern "C" {
 
-const char* ibv_node_type_str(ibv_node_type type) { return type < IBV_NODE_CA ? "unknown" : name_of(node_types, type - 1); }
-const char* ibv_port_state_str(ibv_port_state state) { return name_of(port_states, state); }
-const char* ibv_event_type_str(ibv_event_type event) { return name_of(event_types, event); }
-const char* ibv_wc_status_str(ibv_wc_status status) { return name_of(wc_statuses, status); }
+const char* ibv_node_type_str(ibv_node_type type) {
+    return type < IBV_NODE_CA ? "unknown" : name_of(node_types, type - 1);
+}
+const char* ibv_port_state_str(ibv_port_state state) {
+    return name_of(port_states, state);
+}
+const char* ibv_event_type_str(ibv_event_type event) {
+    return name_of(event_types, event);
+}
+const char* ibv_wc_status_str(ibv_wc_status status) {
+    return name_of(wc_statuses, status);
+}
 
 int ibv_rate_to_mult(ibv_rate rate) {
     for (const Rate& known : rates) {
@@ -86,7 +129,9 @@ ibv_rate mbps_to_ibv_rate(int mbps) {
     return IBV_RATE_MAX;
 }
 
-const char* ibv_get_sysfs_path(void) { return "/sys"; }
+const char* ibv_get_sysfs_path(void) {
+    return "/sys";
+}
 
 /// The first `size` bytes of a file without its last newline; -1 where it cannot be read.
 int ibv_read_sysfs_file(const char* directory, const char* file, char* buffer, std::size_t size) {

@@ -1,8 +1,8 @@
 // The objects behind rdma-core's public structures.
 //
 // Model. Each object derives from the public structure that applications see, so that a pointer to one is a pointer to
-// the other; what the application may read stands in the base, the rest behind it. The functions of the ABI, one file per
-// noun beside this one, check arguments, ask for injected faults, and leave the work to datapath/rdma.
+// the other; what the application may read stands in the base, the rest behind it. The functions of the ABI, one file
+// per noun beside this one, check arguments, ask for injected faults, and leave the work to datapath/rdma.
 //
 // Life cycle. As in rdma-core: the application destroys what it created, users before what they use; what is still in
 // use gives EBUSY. A context that is closed over living objects stops its queues and goes with the last of them.
@@ -46,7 +46,8 @@ struct Context : verbs_context {
     DeviceState& state;
     EventQueue<ibv_async_event> events;
 
-    /// The application's handle and each PD, CQ, channel and DEVX object hold the context; the last to let go deletes it.
+    /// The application's handle and each PD, CQ, channel and DEVX object hold the context; the last to let go deletes
+    /// it.
     void hold() noexcept { holders_.fetch_add(1, std::memory_order_relaxed); }
     void let_go() noexcept {
         if (holders_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
@@ -72,7 +73,7 @@ private:
 
 struct Pd : ibv_pd {
     [[nodiscard]] static Pd& of(ibv_pd* pd) noexcept { return *static_cast<Pd*>(pd); }
-    std::uint32_t number;                ///< pdn
+    std::uint32_t number;  ///< pdn
     std::atomic<unsigned> users{0};
 };
 
@@ -91,11 +92,11 @@ struct Cq : ibv_cq_ex {
     [[nodiscard]] static Cq& of(ibv_cq_ex* cq) noexcept { return *static_cast<Cq*>(cq); }
     [[nodiscard]] ibv_cq* base() noexcept { return reinterpret_cast<ibv_cq*>(static_cast<ibv_cq_ex*>(this)); }
 
-    std::uint32_t number;                ///< cqn
+    std::uint32_t number;  ///< cqn
     std::unique_ptr<CompletionQueue> queue;
-    std::atomic<std::uint32_t> comp_events{0};    ///< taken by ibv_get_cq_event()
-    std::atomic<std::uint32_t> async_events{0};   ///< taken by ibv_get_async_event()
-    Completion current;                  ///< between ibv_start_poll() and ibv_end_poll()
+    std::atomic<std::uint32_t> comp_events{0};   ///< taken by ibv_get_cq_event()
+    std::atomic<std::uint32_t> async_events{0};  ///< taken by ibv_get_async_event()
+    Completion current;                          ///< between ibv_start_poll() and ibv_end_poll()
 };
 
 struct Qp : ibv_qp_ex {
@@ -104,14 +105,14 @@ struct Qp : ibv_qp_ex {
     [[nodiscard]] ibv_qp* base() noexcept { return &qp_base; }
 
     std::unique_ptr<RawPacketQp> raw;
-    mlx5dv_qp_ex mlx5;                   ///< no operation of it applies to raw packet QPs
-    ibv_qp_init_attr created_with;       ///< caps as granted
-    std::uint8_t port = 0;               ///< IB port, 0 before INIT
+    mlx5dv_qp_ex mlx5;              ///< no operation of it applies to raw packet QPs
+    ibv_qp_init_attr created_with;  ///< caps as granted
+    std::uint8_t port = 0;          ///< IB port, 0 before INIT
     bool has_send_ops = false;
     std::atomic<std::uint32_t> async_events{0};
     // Between ibv_wr_start() and ibv_wr_complete().
     unsigned staged = 0;
-    bool open_request = false;           ///< an operation was begun whose data is not yet set
+    bool open_request = false;  ///< an operation was begun whose data is not yet set
     int batch_error = 0;
 };
 
@@ -122,7 +123,9 @@ struct Wq : ibv_wq {
 };
 
 /// Sets errno and returns it.
-inline int failed(int error) noexcept { return errno = error; }
+inline int failed(int error) noexcept {
+    return errno = error;
+}
 
 /// Runs a creator's body; nullptr and errno for what it throws.
 template <typename Body>
@@ -141,7 +144,8 @@ auto created(Body body) noexcept -> decltype(body()) {
 [[nodiscard]] ibv_context* open_context(ibv_device* device, DeviceState& state) noexcept;
 
 // Operations that contexts offer through tables of function pointers, one file per noun.
-int query_device_op(ibv_context* context, const ibv_query_device_ex_input* input, ibv_device_attr_ex* attr, std::size_t size);
+int query_device_op(ibv_context* context, const ibv_query_device_ex_input* input, ibv_device_attr_ex* attr,
+                    std::size_t size);
 int query_port_op(ibv_context* context, std::uint8_t port, ibv_port_attr* attr, std::size_t size);
 ibv_cq_ex* create_cq_ex_op(ibv_context* context, ibv_cq_init_attr_ex* attr);
 int poll_cq_op(ibv_cq* cq, int length, ibv_wc* completions);

@@ -14,16 +14,18 @@ namespace {
 
 [[nodiscard]] int check_caps(const ibv_qp_cap& cap) {
     const auto within = [](std::uint32_t value, int limit) { return value <= static_cast<std::uint32_t>(limit); };
-    const bool fits = within(cap.max_send_wr, limits::work_requests) && within(cap.max_recv_wr, limits::work_requests) &&
-                      within(cap.max_send_sge, limits::send_sges) && within(cap.max_recv_sge, limits::receive_sges) &&
+    const bool fits = within(cap.max_send_wr, limits::work_requests) &&
+                      within(cap.max_recv_wr, limits::work_requests) && within(cap.max_send_sge, limits::send_sges) &&
+                      within(cap.max_recv_sge, limits::receive_sges) &&
                       within(cap.max_inline_data, limits::inline_size);
     return fits ? 0 : EINVAL;
 }
 
 [[nodiscard]] int check(const ibv_qp_init_attr_ex& attr) {
-    constexpr std::uint32_t known = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-    constexpr std::uint32_t others = IBV_QP_INIT_ATTR_XRCD | IBV_QP_INIT_ATTR_MAX_TSO_HEADER |
-                                     IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH;
+    constexpr std::uint32_t known =
+        IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+    constexpr std::uint32_t others =
+        IBV_QP_INIT_ATTR_XRCD | IBV_QP_INIT_ATTR_MAX_TSO_HEADER | IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH;
     if (attr.comp_mask & ~(known | others)) return EINVAL;
     if (attr.qp_type != IBV_QPT_RAW_PACKET || (attr.comp_mask & others) || attr.srq) return EOPNOTSUPP;
     if ((attr.comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) && attr.create_flags) return EOPNOTSUPP;
@@ -195,6 +197,8 @@ ibv_qp_ex* ibv_qp_to_qp_ex(ibv_qp* base) {
 }
 
 /// No QP promises that a message's bytes arrive in memory in order.
-int ibv_query_qp_data_in_order(ibv_qp*, ibv_wr_opcode, std::uint32_t) { return 0; }
+int ibv_query_qp_data_in_order(ibv_qp*, ibv_wr_opcode, std::uint32_t) {
+    return 0;
+}
 
 }  // extern "C"

@@ -44,7 +44,9 @@ void wr_set_sge(ibv_qp_ex* qp, std::uint32_t lkey, std::uint64_t addr, std::uint
     stage(qp, {{&sge, 1}, {}});
 }
 
-void wr_set_sge_list(ibv_qp_ex* qp, std::size_t length, const ibv_sge* list) { stage(qp, {{list, length}, {}}); }
+void wr_set_sge_list(ibv_qp_ex* qp, std::size_t length, const ibv_sge* list) {
+    stage(qp, {{list, length}, {}});
+}
 
 void wr_set_inline_data(ibv_qp_ex* qp, void* addr, std::size_t length) {
     const ibv_data_buf buffer{addr, length};

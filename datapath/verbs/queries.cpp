@@ -84,8 +84,9 @@ constexpr std::uint32_t vendor_mellanox = 0x02c9;
     if (index >= gid_table_length) return EINVAL;
     if (index >= 2) return ENODATA;
     const std::uint8_t* const mac = info.mac;
-    const std::uint8_t gid[16] = {0xfe, 0x80, 0, 0, 0, 0, 0, 0, static_cast<std::uint8_t>(mac[0] ^ 2),
-                                  mac[1], mac[2], 0xff, 0xfe, mac[3], mac[4], mac[5]};
+    const std::uint8_t gid[16] = {
+        0xfe,   0x80,   0,    0,    0,      0,      0,     0, static_cast<std::uint8_t>(mac[0] ^ 2),
+        mac[1], mac[2], 0xff, 0xfe, mac[3], mac[4], mac[5]};
     entry = ibv_gid_entry{};
     std::memcpy(entry.gid.raw, gid, sizeof gid);
     entry.gid_index = index;
@@ -143,7 +144,8 @@ int ibv_query_device(ibv_context* context, ibv_device_attr* attr) {
 
 /// For programs built before ibv_query_port() became an operation of the context; their structure is a prefix.
 int ibv_query_port(ibv_context* context, std::uint8_t port, _compat_ibv_port_attr* attr) {
-    return query_port_op(context, port, reinterpret_cast<ibv_port_attr*>(attr), offsetof(ibv_port_attr, port_cap_flags2));
+    return query_port_op(context, port, reinterpret_cast<ibv_port_attr*>(attr),
+                         offsetof(ibv_port_attr, port_cap_flags2));
 }
 
 int ibv_query_gid(ibv_context* context, std::uint8_t port, int index, ibv_gid* gid) {

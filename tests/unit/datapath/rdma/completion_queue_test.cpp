@@ -11,9 +11,18 @@ namespace {
 class CompletionQueueTest : public ::testing::Test {
 protected:
     void add(std::uint64_t wr_id, std::uint32_t qp_num = 1, bool solicited = false) {
-        const Completion completion{.wr_id = wr_id, .status = IBV_WC_SUCCESS, .opcode = IBV_WC_RECV, .vendor_err = 0,
-                                    .byte_len = 0, .qp_num = qp_num, .wc_flags = 0, .flow_tag = 0, .solicited = solicited,
-                                    .timestamp = 0, .freed = nullptr, .freed_up_to = 0};
+        const Completion completion{.wr_id = wr_id,
+                                    .status = IBV_WC_SUCCESS,
+                                    .opcode = IBV_WC_RECV,
+                                    .vendor_err = 0,
+                                    .byte_len = 0,
+                                    .qp_num = qp_num,
+                                    .wc_flags = 0,
+                                    .flow_tag = 0,
+                                    .solicited = solicited,
+                                    .timestamp = 0,
+                                    .freed = nullptr,
+                                    .freed_up_to = 0};
         queue.add({&completion, 1});
     }
     std::vector<std::uint64_t> take(std::size_t length = 16) {
@@ -74,9 +83,18 @@ TEST_F(CompletionQueueTest, ArmingForAnyIsNotTakenBackBySolicited) {
 
 TEST_F(CompletionQueueTest, TakingGivesTheWorkQueueItsSlotsBack) {
     std::atomic<std::uint64_t> freed{0};
-    const Completion completion{.wr_id = 1, .status = IBV_WC_SUCCESS, .opcode = IBV_WC_SEND, .vendor_err = 0, .byte_len = 0,
-                                .qp_num = 1, .wc_flags = 0, .flow_tag = 0, .solicited = false, .timestamp = 0,
-                                .freed = &freed, .freed_up_to = 5};
+    const Completion completion{.wr_id = 1,
+                                .status = IBV_WC_SUCCESS,
+                                .opcode = IBV_WC_SEND,
+                                .vendor_err = 0,
+                                .byte_len = 0,
+                                .qp_num = 1,
+                                .wc_flags = 0,
+                                .flow_tag = 0,
+                                .solicited = false,
+                                .timestamp = 0,
+                                .freed = &freed,
+                                .freed_up_to = 5};
     queue.add({&completion, 1});
     EXPECT_EQ(freed, 0u);
     EXPECT_EQ(take(), Ids{1});

@@ -25,8 +25,10 @@ public:
     }
 
     void add(VportId id) {
-        VportInfo info{id, "vport " + std::to_string(id.value), "", {2, 0, 0, 0, 1, static_cast<std::uint8_t>(id.value)},
-                       1500, true, true, ""};
+        VportInfo info{id,   "vport " + std::to_string(id.value),
+                       "",   {2, 0, 0, 0, 1, static_cast<std::uint8_t>(id.value)},
+                       1500, true,
+                       true, ""};
         vports_[id] = info;
     }
     void remove(VportId id) { vports_.erase(id); }
@@ -96,8 +98,8 @@ private:
 inline rte_mempool* packet_pool() {
     static rte_mempool* const pool = [] {
         std::string prefix = "--file-prefix=ovsdr-test" + std::to_string(getpid());
-        std::vector<std::string> words{"test", "--no-huge", "--no-pci", "--no-telemetry", "-m64", "-l0",
-                                       "--log-level=error", prefix};
+        std::vector<std::string> words{"test", "--no-huge", "--no-pci",          "--no-telemetry",
+                                       "-m64", "-l0",       "--log-level=error", prefix};
         std::vector<char*> arguments;
         for (std::string& word : words) arguments.push_back(word.data());
         if (rte_eal_init(static_cast<int>(arguments.size()), arguments.data()) < 0) throw std::runtime_error("no EAL");
@@ -111,7 +113,10 @@ inline rte_mempool* packet_pool() {
 /// An open context on a fake device, with a PD.
 struct OpenDevice {
     explicit OpenDevice(const Profile& profile = connectx_6dx)
-        : device(profile), state(device, packet_pool()), context(open_context(&listed, state)), pd(ibv_alloc_pd(context)) {}
+        : device(profile),
+          state(device, packet_pool()),
+          context(open_context(&listed, state)),
+          pd(ibv_alloc_pd(context)) {}
     ~OpenDevice() {
         ibv_dealloc_pd(pd);
         ibv_close_device(context);

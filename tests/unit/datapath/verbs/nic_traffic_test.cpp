@@ -58,8 +58,9 @@ struct Queue {
         qp = ibv_create_qp(pd, &attr);
         ibv_qp_attr state{};
         state.port_num = 1;
-        for (const auto& [to, mask] : {std::pair{IBV_QPS_INIT, IBV_QP_STATE | IBV_QP_PORT},
-                                       std::pair{IBV_QPS_RTR, int{IBV_QP_STATE}}, std::pair{IBV_QPS_RTS, int{IBV_QP_STATE}}}) {
+        for (const auto& [to, mask] :
+             {std::pair{IBV_QPS_INIT, IBV_QP_STATE | IBV_QP_PORT}, std::pair{IBV_QPS_RTR, int{IBV_QP_STATE}},
+              std::pair{IBV_QPS_RTS, int{IBV_QP_STATE}}}) {
             state.qp_state = to;
             EXPECT_EQ(ibv_modify_qp(qp, &state, mask), 0);
         }

@@ -1,4 +1,5 @@
-// Loads the drop-in library as a program does and calls what the soft NIC lacks: each call fails as it says, none crashes.
+// Loads the drop-in library as a program does and calls what the soft NIC lacks: each call fails as it says, none
+// crashes.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
@@ -39,8 +40,8 @@ protected:
 
     /// Private names of rdma-core's providers and the 1.0 ABI have no implementation, nor have these.
     static bool lacked(const Symbol& symbol) {
-        static const std::vector<std::string> public_names{"ibv_create_srq", "ibv_create_ah", "ibv_attach_mcast",
-                                                           "ibv_import_mr", "mlx5dv_pp_alloc", "mlx5dv_dek_create",
+        static const std::vector<std::string> public_names{"ibv_create_srq",     "ibv_create_ah",   "ibv_attach_mcast",
+                                                           "ibv_import_mr",      "mlx5dv_pp_alloc", "mlx5dv_dek_create",
                                                            "mlx5dv_create_mkey", "mlx5dv_alloc_var"};
         if (symbol.name == "ibv_query_gid_type") return false;
         if (symbol.version == "IBVERBS_PRIVATE_34" || symbol.binding == "old") return true;

@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/mman.h>
 
 #include <array>
 #include <atomic>
@@ -29,8 +30,9 @@ protected:
     void make_ready(ibv_qp* qp, std::uint8_t port = 1) {
         ibv_qp_attr attr{};
         attr.port_num = port;
-        for (const auto& [state, mask] : {std::pair{IBV_QPS_INIT, IBV_QP_STATE | IBV_QP_PORT},
-                                          std::pair{IBV_QPS_RTR, int{IBV_QP_STATE}}, std::pair{IBV_QPS_RTS, int{IBV_QP_STATE}}}) {
+        for (const auto& [state, mask] :
+             {std::pair{IBV_QPS_INIT, IBV_QP_STATE | IBV_QP_PORT}, std::pair{IBV_QPS_RTR, int{IBV_QP_STATE}},
+              std::pair{IBV_QPS_RTS, int{IBV_QP_STATE}}}) {
             attr.qp_state = state;
             ASSERT_EQ(ibv_modify_qp(qp, &attr, mask), 0);
         }
@@ -132,6 +134,13 @@ TEST_F(VerbsTest, RegistrationRefusesBadAccessAndMissingMemory) {
     EXPECT_EQ(errno, EINVAL);
     EXPECT_EQ(ibv_reg_mr(open.pd, reinterpret_cast<void*>(0x1000), 4096, IBV_ACCESS_LOCAL_WRITE), nullptr);
     EXPECT_EQ(errno, EFAULT);
+    void* const read_only = mmap(nullptr, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    EXPECT_EQ(ibv_reg_mr(open.pd, read_only, 4096, IBV_ACCESS_LOCAL_WRITE), nullptr);
+    EXPECT_EQ(errno, EFAULT);
+    ibv_mr* const readable = ibv_reg_mr(open.pd, read_only, 4096, 0);
+    EXPECT_NE(readable, nullptr);
+    EXPECT_EQ(ibv_dereg_mr(readable), 0);
+    munmap(read_only, 4096);
 }
 
 TEST_F(VerbsTest, AnArmedCqTellsItsChannelAndWaitsForTheAcknowledgement) {
