@@ -33,7 +33,8 @@ struct VportStats {
 [[nodiscard]] Result<void> set_vport_admin_state(Eswitch& eswitch, VportId vport, bool up) noexcept;
 
 /// Watches for vport changes (asynchronous events of the device). The callback runs on a private thread that sleeps in
-/// between; it ends when the watcher is destroyed. One event may stand for several changes: query again.
+/// between; it ends when the watcher is destroyed, which the Eswitch outlives. One event may stand for several changes:
+/// query again.
 class VportWatcher {
 public:
     [[nodiscard]] static Result<std::unique_ptr<VportWatcher>> start(Eswitch& eswitch, std::function<void()> changed);

@@ -20,6 +20,7 @@
 #include <thread>
 
 #include "offload/dr/eswitch.hpp"
+#include "offload/dr/leak.hpp"
 #include "offload/dr/vport.hpp"
 #include "offload/slowpath/port_queue.hpp"
 #include "tests/unit/offload/megaflow_builder.hpp"
@@ -474,6 +475,36 @@ TEST_F(SoftNic, FollowsPortsThatComeAndGo) {
     EXPECT_TRUE(eswitch_->stats(ufid));
     port(1).wire->send(frame(2));
     EXPECT_EQ(third.wire->collect(1, 1000ms), std::vector<FrameBytes>{frame(2)});
+}
+
+TEST_F(SoftNic, DropsAndCounts) {
+    put({9, 9}, MegaflowBuilder(1).eth_type(experimental_type));
+    for (std::uint32_t i = 0; i < 10; ++i) port(1).wire->send(frame(i));
+    std::this_thread::sleep_for(100ms);
+    EXPECT_TRUE(port(1).queue->receive().empty());
+    EXPECT_EQ(eswitch_->del(Ufid{9, 9})->packets, 10U);
+}
+
+TEST_F(SoftNic, LetsGoOfABusyPort) {
+    std::atomic<bool> sending = true;
+    std::thread sender([&] {
+        const std::unique_ptr<Wire> wire = std::make_unique<Wire>(port(1).outer);
+        for (std::uint32_t i = 0; sending; ++i) {
+            wire->send(frame(i));
+            if (i % 32 == 0) std::this_thread::sleep_for(200us);
+        }
+    });
+    for (int i = 0; i < 10; ++i) {
+        put({10, 10}, MegaflowBuilder(2).eth_type(experimental_type).output(1));
+        std::this_thread::sleep_for(5ms);
+        eswitch_->detach_port(port(1).vport);
+        port(1).queue.reset();   // asserts that nothing holds the queue pair
+        attach(port(1));
+    }
+    sending = false;
+    sender.join();
+    EXPECT_TRUE(eswitch_->stats({10, 10}));
+    EXPECT_EQ(leaked_objects(), 0U);
 }
 
 TEST_F(SoftNic, RefusesATakenAndAMissingVport) {
