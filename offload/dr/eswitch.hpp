@@ -84,7 +84,8 @@ public:
     [[nodiscard]] virtual ibv_context* context() const noexcept = 0;
     [[nodiscard]] virtual ibv_pd* pd() const noexcept = 0;
 
-    /// EBUSY: the vport is taken (`what` says by which port). ENOENT: the device has no such vport.
+    /// EBUSY: the vport is taken (`what` says by which port). ENOENT: the device has no such vport. EINVAL: it is the
+    /// manager's own.
     [[nodiscard]] virtual Result<void> attach_port(const PortSpec& spec) noexcept = 0;
     virtual void detach_port(VportId vport) noexcept = 0;
     /// Tells or changes the datapath port number of an attached vport.

@@ -28,6 +28,11 @@ void EswitchImpl::unmap_port(const PortSpec& spec) noexcept {
 
 Result<void> EswitchImpl::attach_port(const PortSpec& spec) noexcept {
     std::lock_guard changes(port_changes_);
+    if (spec.vport == caps_.manager_vport) {
+        return tl::unexpected(
+            Error{EINVAL, fmt::format("vport {} of {} is the eSwitch manager, whose queues are the slow path of all ports",
+                                      spec.vport.value, device())});
+    }
     if (const Port* taken = port_of(spec.vport)) {
         return tl::unexpected(
             Error{EBUSY, fmt::format("vport {} of {} is taken by {}", spec.vport.value, device(), taken->spec.name)});
