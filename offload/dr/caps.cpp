@@ -71,8 +71,10 @@ Result<DeviceCaps> probe_caps(const std::shared_ptr<Device>& device) noexcept {
     DeviceCaps caps;
     caps.steering_format = static_cast<std::uint8_t>(prm::get(base->data(), steering_format_version));
     const std::uint32_t protocols = prm::get(base->data(), flex_parser_protocols);
-    caps.icmp_v4 = (protocols & parses_icmp_v4) != 0;
-    caps.icmp_v6 = (protocols & parses_icmp_v6) != 0;
+    // From ConnectX-6 Dx on ICMP needs no parser profile (rdma-core's dr_matcher.c asks the same).
+    const bool parses_icmp = caps.steering_format >= 1;
+    caps.icmp_v4 = parses_icmp || (protocols & parses_icmp_v4) != 0;
+    caps.icmp_v6 = parses_icmp || (protocols & parses_icmp_v6) != 0;
     caps.counter_bulks = static_cast<std::uint8_t>(prm::get(base->data(), flow_counter_bulk_alloc));
 
     // Older firmware does not know this one; then the manager's vport is 0, as on every host.
