@@ -69,7 +69,7 @@ bool wakes_for(int descriptor, int family, unsigned interface_index) {
 }
 
 // What the host itself sends on its end of the interface (neighbour discovery, say) did not come from the vport.
-// PACKET_IGNORE_OUTGOING would say it shorter, but has no effect on a socket in a fanout group, as the driver's are.
+// A filter does it for sockets of any kind; PACKET_IGNORE_OUTGOING has no effect on one in a fanout group.
 void ignore_outgoing(int descriptor) noexcept {
     sock_filter program[] = {
         BPF_STMT(BPF_LD | BPF_B | BPF_ABS, static_cast<unsigned>(SKF_AD_OFF + SKF_AD_PKTTYPE)),
