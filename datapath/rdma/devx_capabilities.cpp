@@ -52,6 +52,7 @@ constexpr std::array general_facts{
     Fact{{891, 5}, 18},       // log_max_tis
     Fact{{896, 1}, 1},        // basic_cyclic_rcv_wqe
     Fact{{992, 1}, 1},        // nic_vport_change_event
+    Fact{{1344, 32}, 0x300},  // flex_parser_protocols: ICMPv4, ICMPv6
     Fact{{1566, 1}, 1},       // sw_owner_id
 };
 
