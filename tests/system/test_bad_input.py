@@ -112,7 +112,7 @@ def test_a_call_that_fails_once_leaves_the_flow_in_software(lab: Lab, call: str)
     first, second = lab.guests[:2]
     lab.nic.drnic("fault", call, str(errno.ENOMEM), "1")
     action = {"mlx5dv_dr_action_create_dest_array": "output:2,output:4",
-              "mlx5dv_dr_action_create_push_vlan": "push_vlan:0x8100,set_field:4196->vlan_vid,output:4,pop_vlan,output:2",
+              "mlx5dv_dr_action_create_push_vlan": "output:2,push_vlan:0x8100,set_field:4196->vlan_vid,output:4",
               }.get(call, "output:2")
     lab.switch.ofctl("add-flow", "-OOpenFlow13", BRIDGE, f"in_port=1,udp,actions={action}")
     with second.capture() as seen:

@@ -96,7 +96,8 @@ def test_del_port_of_the_target(lab: Lab) -> None:
 def test_del_port_of_the_source(lab: Lab) -> None:
     first, second = lab.guests[:2]
     with following(lab) as follow:
-        assert_stops(follow, second, follow.change("del-port", BRIDGE, first.port, tool="vsctl"), "del-port of the source")
+        moment = follow.change("del-port", BRIDGE, first.port, tool="vsctl")
+        assert_stops(follow, second, moment, "del-port of the source")
     assert not [flow for flow in stats.megaflows(lab.switch) if f"in_port({first.port})" in flow.match]
     assert "vport 1," not in lab.switch.appctl("dr/show", check=False)
 

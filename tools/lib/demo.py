@@ -19,7 +19,7 @@ from lab.workspace import Workspace, end_like_interrupt, kept, remove  # noqa: E
 
 SLOW_PATH_LIMIT = 0.001   # share of iperf3's packets that may come up, from one second after its start
 UDP_LOSS_LIMIT = 0.01
-UDP_MEGABITS = 220        # offered; 200 must arrive
+UDP_MEGABITS = 260        # offered; 200 must arrive
 
 
 @dataclass

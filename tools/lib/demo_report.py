@@ -13,14 +13,17 @@ def _result(phase: Phase) -> str:
     if "sent" in result:
         return f"{result['received']} of {result['sent']} answered"
     text = f"{result['megabits_per_second']:.0f} Mb/s"
-    return f"{text}, {result['lost']} of {result['packets']} lost" if result["packets"] else text
+    if not result["packets"]:
+        return text
+    unread = f", {result['unread']} unread" if result["unread"] else ""
+    return f"{text}, {result['lost']} of {result['packets']} lost{unread}"
 
 
 def _phases(report: Report) -> None:
     print("\nTraffic, and who carried it (iperf3: from its first second on)")
-    print(f"  {'':38} {'':28} {'packets in':>11} {'slow path':>10} {'NIC':>10}")
+    print(f"  {'':38} {'':42} {'packets in':>11} {'slow path':>10} {'NIC':>10}")
     for phase in report.phases:
-        print(f"  {phase.name:38} {_result(phase):28} {phase.packets:11} {phase.slow_path_packets:10} "
+        print(f"  {phase.name:38} {_result(phase):42} {phase.packets:11} {phase.slow_path_packets:10} "
               f"{1 - phase.slow_path_share:10.4%}")
 
 

@@ -40,7 +40,8 @@ class Iperf:
     megabits_per_second: float
     seconds: float
     packets: int       # UDP only
-    lost: int          # UDP only
+    lost: int          # UDP only: on the way
+    unread: int        # UDP only: arrived, but the receiver's socket was full
     retransmits: int   # TCP only
 
 
@@ -53,6 +54,7 @@ def iperf(client: Namespace, server: Namespace, server_address: str, folder: Pat
         file.unlink(missing_ok=True)
     arguments = ["iperf3", "-c", server_address, "-p", str(port), "-t", str(seconds), "-J", "--connect-timeout",
                  "5000", *(["-u", "-b", f"{udp_megabits}M", "-l", "1400"] if udp_megabits else [])]
+    full_before = _full_sockets(server)
     daemon = server.start(["iperf3", "-s", "-1", "-p", str(port), "--forceflush"], log)
     try:
         wait_until(lambda: "listening" in daemon.output(), 10, "iperf3 server")
@@ -66,10 +68,17 @@ def iperf(client: Namespace, server: Namespace, server_address: str, folder: Pat
             sender.stop()
     finally:
         daemon.stop()
-    return _iperf_result(arguments, sender.output(), udp=udp_megabits is not None)
+    return _iperf_result(arguments, sender.output(), _full_sockets(server) - full_before if udp_megabits else None)
 
 
-def _iperf_result(arguments: Sequence[str], output: str, *, udp: bool) -> Iperf:
+def _full_sockets(namespace: Namespace) -> int:
+    """Datagrams that this guest's kernel threw away because the program did not read fast enough."""
+    names, values = [line.split() for line in namespace.run(["cat", "/proc/net/snmp"]).splitlines()
+                     if line.startswith("Udp:")]
+    return int(values[names.index("RcvbufErrors")])
+
+
+def _iperf_result(arguments: Sequence[str], output: str, unread: int | None) -> Iperf:
     try:
         report = json.loads(output)
     except json.JSONDecodeError as error:
@@ -77,13 +86,13 @@ def _iperf_result(arguments: Sequence[str], output: str, *, udp: bool) -> Iperf:
     if "error" in report:
         raise CommandError(arguments, -1, report["error"])
     end = report["end"]
-    if udp:
+    if unread is not None:
         total = end["sum"]
         lost, packets = total["lost_packets"], total["packets"]
         rate = total["bits_per_second"] / 1e6 * (1 - lost / packets if packets else 0)
-        return Iperf(rate, total["seconds"], packets, lost, 0)
+        return Iperf(rate, total["seconds"], packets, max(0, lost - unread), unread, 0)
     received = end["sum_received"]
-    return Iperf(received["bits_per_second"] / 1e6, received["seconds"], 0, 0, end["sum_sent"].get("retransmits", 0))
+    return Iperf(received["bits_per_second"] / 1e6, received["seconds"], 0, 0, 0, end["sum_sent"].get("retransmits", 0))
 
 
 def send_frames(namespace: Namespace, device: str, frames: Sequence[bytes]) -> None:
