@@ -1,7 +1,7 @@
 // What a rule does, compiled when the rule is created; and what a whole traversal does, composed from that.
 //
-// A rule's Program is a few Ops in the order the hardware works in (pop, count, edit, push; STE v0 counts first), whatever order the
-// application listed its actions in, and one End: where the packet goes next. A Trace is a flat list of Ops only: the
+// A rule's Program is a few Ops in the order the hardware works in (pop, count, edit, push; counted before the pop where
+// rule_compile.cpp says so), whatever order the application listed its actions in, and one End: where the packet goes next. A Trace is a flat list of Ops only: the
 // flow cache keeps one per line and runs it on every packet that meets the line.
 //
 // Lifetime: Ops point into objects that the rule's node keeps alive until a grace period after its removal.
@@ -35,9 +35,12 @@ enum class OpCode : std::uint8_t {
 enum class DropReason : std::uint8_t { by_rule, no_vport, nic_rx_miss, malformed, no_buffer, loop };
 inline constexpr unsigned drop_reasons = 6;
 
+/// Which packets a rule of the FDB exists for: those from the wire, those from vports. NIC domains use both bits.
+inline constexpr std::uint8_t side_wire = 1, side_vports = 2, side_both = 3;
+
 struct Op {
     OpCode code;
-    std::uint8_t unused = 0;
+    std::uint8_t sides = side_both;  ///< a walk takes only the ops of its packet's side into the trace
     std::uint16_t destination = 0;  ///< index into the Steering's destinations
     std::uint32_t value = 0;
     const void* object = nullptr;

@@ -95,11 +95,21 @@ enum class RootUse : std::uint8_t { refused, other, destination, queue, tag, def
     return domain.type() != DomainType::nic_rx && (queue_or_tag || misses) ? EINVAL : 0;
 }
 
-/// Appends one op per action of `type`, in the list's order.
-void append(std::span<Action* const> actions, ActionType type, OpCode code, RuleNode& node) {
+/// Packets whose bytes a counter sees with the tag that the same rule pops. STE v0 counts first. STE v1 does so only
+/// where it transmits: there the counter sits in the popping STE, while receiving it moves on to the next one
+/// (rdma-core, dr_ste_v1_set_actions_tx and _rx).
+[[nodiscard]] std::uint8_t sides_counted_before_pop(Domain& domain) noexcept {
+    if (domain.steering().profile().counts_before_pop || domain.type() == DomainType::nic_tx) return side_both;
+    return domain.type() == DomainType::fdb ? side_vports : 0;
+}
+
+/// Appends one op per action of `type`, in the list's order, for the packets of `sides`.
+void append(std::span<Action* const> actions, ActionType type, OpCode code, RuleNode& node,
+            std::uint8_t sides = side_both) {
+    if (sides == 0) return;
     for (const Action* action : actions) {
         if (action->type != type) continue;
-        Op op{.code = code, .value = action->value};
+        Op op{.code = code, .sides = sides, .value = action->value};
         if (type == ActionType::counter) {
             op.object = action->bulk.get();
             node.kept.push_back(action->bulk);
@@ -168,10 +178,10 @@ int check_actions(const Matcher& matcher, std::uint8_t sides, std::span<Action* 
 }
 
 void compile_actions(const Matcher& matcher, std::span<Action* const> actions, std::uint16_t queue, RuleNode& node) {
-    const bool counts_first = matcher.table().domain().steering().profile().counts_before_pop;
-    if (counts_first) append(actions, ActionType::counter, OpCode::count, node);
+    const std::uint8_t counted_whole = sides_counted_before_pop(matcher.table().domain());
+    append(actions, ActionType::counter, OpCode::count, node, counted_whole);
     append(actions, ActionType::pop_vlan, OpCode::pop_vlan, node);
-    if (!counts_first) append(actions, ActionType::counter, OpCode::count, node);
+    append(actions, ActionType::counter, OpCode::count, node, side_both & ~counted_whole);
     append(actions, ActionType::modify_header, OpCode::edit, node);
     append(actions, ActionType::push_vlan, OpCode::push_vlan, node);
     append(actions, ActionType::tag, OpCode::tag, node);

@@ -17,9 +17,6 @@
 
 namespace ovsdr::soft {
 
-/// Which packets a rule of the FDB exists for: those from the wire, those from vports. NIC domains use both bits.
-inline constexpr std::uint8_t side_wire = 1, side_vports = 2, side_both = 3;
-
 /// One rule as readers see it; immutable once inserted. Its words and ops lie behind it in the same block of memory: a
 /// million rules are a question of size, and a look-up touches one place.
 struct RuleNode {

@@ -121,6 +121,7 @@ void Walk::read_again(Branch& branch) noexcept {
 bool Walk::run_ops(Branch& branch, const Program& program) noexcept {
     for (unsigned i = 0; i < program.length; ++i) {
         const Op& op = program.ops[i];
+        if ((op.sides & branch.side) == 0) continue;
         bool to_packet = true;
         if (op.code == OpCode::edit) {
             const auto* edits = static_cast<const EditList*>(op.object);

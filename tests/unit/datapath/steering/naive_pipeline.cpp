@@ -9,6 +9,8 @@ namespace {
 
 using What = NaiveEdit::What;
 
+constexpr unsigned wire = 0xffff;  // the uplink, as source_port has it
+
 constexpr Field plain_fields[] = {
     field::smac_47_16, field::smac_15_0, field::ethertype, field::dmac_47_16, field::dmac_15_0, field::first_prio,
     field::first_cfi, field::first_vid, field::ip_protocol, field::ip_dscp, field::ip_ecn, field::frag, field::tcp_flags,
@@ -142,10 +144,11 @@ void NaivePipeline::follow(Packet packet, unsigned table) {
     const NaiveRule* rule = find(packet, table);
     if (rule == nullptr) return leave(packet, {});
     const NaiveProgram program = rule->program;
+    const std::size_t whole_size = packet.frame.size();
     for (unsigned i = 0; i < program.pops; ++i) pop(packet.frame);
     if (program.counter) {
         counters[*program.counter].packets += 1;
-        counters[*program.counter].bytes += packet.frame.size();
+        counters[*program.counter].bytes += packet.source == wire ? packet.frame.size() : whole_size;
     }
     for (const NaiveEdit& edit : program.edits) {
         edit_frame(packet.frame, edit);
