@@ -42,6 +42,15 @@ Counter& Counter::operator=(Counter&& other) noexcept {
 
 ActionRef Counter::action() const noexcept { return bulk_->action(slot_); }
 FlowStats Counter::read() const noexcept { return bulk_->read(slot_); }
+
+void Counter::bring_up_to_date() const noexcept {
+    if (bulk_ == nullptr || pool_->bulk_count_.load(std::memory_order_relaxed) > CounterPool::few_bulks) return;
+    if (!bulk_->refresh_if_older(CounterPool::moment)) {
+        std::lock_guard lock(pool_->mutex_);
+        ++pool_->failed_polls_;
+    }
+}
+
 std::uint32_t Counter::id() const noexcept { return bulk_->first_id() + slot_; }
 
 FlowStats Counter::settle() noexcept {
@@ -58,6 +67,7 @@ Result<std::unique_ptr<CounterPool>> CounterPool::create(std::shared_ptr<Device>
     auto first = CounterBulk::create(std::move(device), log);
     if (!first) return tl::unexpected(std::move(first.error()));
     pool->bulks_.push_back(std::move(*first));
+    pool->bulk_count_.store(1, std::memory_order_relaxed);
     pool->poller_ = std::thread([raw = pool.get()] { raw->poll(); });
     pthread_setname_np(pool->poller_.native_handle(), "dr-counters");
     return pool;
@@ -82,6 +92,7 @@ Result<Counter> CounterPool::acquire(std::uint8_t bytes_uncounted, bool polled) 
         auto bulk = CounterBulk::create(device_, bulk_log_);
         if (!bulk) return tl::unexpected(std::move(bulk.error()));
         bulks_.push_back(std::move(*bulk));
+        bulk_count_.store(bulks_.size(), std::memory_order_relaxed);
     }
     CounterBulk* bulk = bulks_[first_with_room_].get();
     auto slot = bulk->take(bytes_uncounted);

@@ -7,12 +7,15 @@
 // Life cycle of a slot: acquire() → rules count with action() → the last of those rules is destroyed and the domain
 // drained → settle() reads the final value → the Counter is destroyed and the slot is free.
 //
-// The poller sleeps while no slot is out, and reads every bulk in use twice a second otherwise. read() is memory only.
+// The poller sleeps while no slot is out, and reads every bulk in use twice a second otherwise. read() is memory only. While
+// there are few bulks, bring_up_to_date() lets whoever looks at a single megaflow see what it counted just now; with many,
+// asking for each would cost more than the poller's half second is worth.
 //
 // Threads: any. Errors: those of ALLOC_FLOW_COUNTER and QUERY_FLOW_COUNTER; a failing poll is counted and tried again.
 // Source: PRM ALLOC/QUERY_FLOW_COUNTER; mlx5dv_devx_obj_create(3), mlx5dv_dr_flow(3) "Action: Flow Count".
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -43,6 +46,8 @@ public:
     [[nodiscard]] ActionRef action() const noexcept;
     /// As of the last poll.
     [[nodiscard]] FlowStats read() const noexcept;
+    /// Reads the slot's bulk again when the pool has few and the last time is more than a moment ago.
+    void bring_up_to_date() const noexcept;
     /// Asks the device. Final when no rule counts into the slot any more and the domain has been drained. When the device
     /// does not answer, what is known already.
     FlowStats settle() noexcept;
@@ -75,6 +80,8 @@ public:
     [[nodiscard]] std::uint64_t failed_polls() const noexcept;
 
     static constexpr std::chrono::milliseconds poll_interval{500};
+    static constexpr std::size_t few_bulks = 4;             ///< bring_up_to_date() reads with at most so many
+    static constexpr std::chrono::milliseconds moment{2};   ///< and only what is older
 
 private:
     friend class Counter;
@@ -87,6 +94,7 @@ private:
     mutable std::mutex mutex_;
     std::condition_variable wake_;
     std::vector<std::unique_ptr<CounterBulk>> bulks_;
+    std::atomic<std::size_t> bulk_count_{0};  ///< bulks_.size(), for whoever does not hold the mutex
     std::size_t first_with_room_ = 0;
     std::uint64_t polled_slots_ = 0;          ///< handed out, of those that are polled
     std::uint64_t failed_polls_ = 0;

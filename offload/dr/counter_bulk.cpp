@@ -133,9 +133,20 @@ Result<void> CounterBulk::settle(std::uint32_t index) noexcept {
 
 Result<void> CounterBulk::refresh() noexcept {
     std::lock_guard lock(mutex_);
+    return refresh_used_locked();
+}
+
+Result<void> CounterBulk::refresh_if_older(std::chrono::milliseconds age) noexcept {
+    std::lock_guard lock(mutex_);
+    if (now_ms() - refreshed_ms_ < age.count()) return {};
+    return refresh_used_locked();
+}
+
+Result<void> CounterBulk::refresh_used_locked() noexcept {
     if (taken_ == 0) return {};
     std::uint32_t count = length_;
     while (count > 0 && !slots_[count - 1].taken) --count;
+    refreshed_ms_ = now_ms();
     return refresh_locked(count);
 }
 

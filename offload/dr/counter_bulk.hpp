@@ -3,6 +3,7 @@
 // Threads: any; one mutex per bulk, held across the command that reads it, so that a late answer never overwrites a newer.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -28,6 +29,8 @@ public:
 
     /// Reads slots 0 up to the highest in use from the device; new growth is as of now.
     [[nodiscard]] Result<void> refresh() noexcept;
+    /// The same, unless the last time was less than `age` ago.
+    [[nodiscard]] Result<void> refresh_if_older(std::chrono::milliseconds age) noexcept;
     /// Reads `slot` for good: no rule counts into it any more. A slot given back without is read when it is taken next.
     [[nodiscard]] Result<void> settle(std::uint32_t slot) noexcept;
 
@@ -50,6 +53,7 @@ private:
 
     CounterBulk(std::shared_ptr<Object> object, std::uint32_t first_id, std::uint32_t length) noexcept;
     [[nodiscard]] FlowStats stats_of(const Slot& slot) const noexcept;
+    [[nodiscard]] Result<void> refresh_used_locked() noexcept;
     [[nodiscard]] Result<void> refresh_locked(std::uint32_t count) noexcept;
 
     std::shared_ptr<Object> object_;
@@ -59,6 +63,7 @@ private:
     std::vector<Slot> slots_;
     std::uint32_t taken_ = 0;
     std::uint32_t search_from_ = 0;      ///< no free slot below
+    std::int64_t refreshed_ms_ = 0;      ///< when all slots in use were last read
     FlowStats gone_;                     ///< sums of slots given back
     std::vector<std::uint8_t> answer_;
 };

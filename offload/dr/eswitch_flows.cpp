@@ -136,6 +136,7 @@ std::optional<FlowStats> EswitchImpl::stats(const Ufid& ufid) const noexcept {
     std::lock_guard lock(shard.mutex);
     const auto found = shard.flows.find(ufid);
     if (found == shard.flows.end() || (!found->second.rule && !found->second.stopped)) return std::nullopt;
+    found->second.counter.bring_up_to_date();
     return stats_of(found->second);
 }
 
@@ -144,6 +145,7 @@ std::optional<Eswitch::Status> EswitchImpl::status(const Ufid& ufid) const noexc
     std::lock_guard lock(shard.mutex);
     const auto found = shard.flows.find(ufid);
     if (found == shard.flows.end() || !found->second.was_installed) return std::nullopt;
+    found->second.counter.bring_up_to_date();
     return Status{.stats = stats_of(found->second), .offloaded = bool(found->second.rule)};
 }
 

@@ -26,6 +26,7 @@ std::string EswitchImpl::rule_text(const Flow& flow) const {
 }
 
 FlowReport EswitchImpl::report_of(const Ufid& ufid, const Flow& flow) const {
+    flow.counter.bring_up_to_date();
     FlowReport report{ufid, static_cast<bool>(flow.rule), {}, stats_of(flow)};
     const ReasonTable::Row* row = flow.mark.row();
     if (flow.rule) {
