@@ -134,7 +134,8 @@ def parts() -> list[Part]:
 def environment() -> dict[str, str]:
     """Debian's own python3 and tools, whatever else is in front of them on the caller's PATH."""
     return {**os.environ, "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "OVSDR_BUILD": str(build.build_folder()),
-            "ASAN_OPTIONS": "detect_leaks=1:abort_on_error=1", "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1"}
+            "ASAN_OPTIONS": "detect_leaks=1:abort_on_error=1",
+            "LSAN_OPTIONS": f"suppressions={SOURCE}/tests/lsan.supp:print_suppressions=0", "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1"}
 
 
 def run_part(part: Part, options: argparse.Namespace) -> Outcome:
