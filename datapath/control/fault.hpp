@@ -16,7 +16,7 @@ namespace ovsdr::soft {
 /// of the same call.
 void arm_fault(std::string_view call, int error, unsigned nth);
 
-/// Whether `call` is a function that this library exports. Where the soft NIC is not the drop-in library (unit tests
+/// Whether `call` is a function that this library exports, or an inline one of the public headers. Where the soft NIC is not the drop-in library (unit tests
 /// link it into a program), every name will do.
 [[nodiscard]] bool can_fault(const std::string& call);
 
