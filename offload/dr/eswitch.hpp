@@ -9,9 +9,9 @@
 // gone when detach_port() returns, and megaflows that waited for a port are installed when it comes.
 //
 // Statistics. A megaflow's counter lives as long as its ufid is known: a modify keeps it, and it moves over to the
-// new rule. One poller reads counters in bulk; stats() reads memory, and while megaflows are few asks for what is not recent.
-// del() and quiesce() stop the rule, wait until the
-// device has let go of it, and read the counter once more: what they return is final and exact.
+// new rule. One poller reads counters in bulk; stats() reads memory, and while megaflows are few asks for what is not
+// recent. del() and quiesce() stop the rule, wait until the device has let go of it, and read the counter once more: what
+// they return is final and exact.
 //
 // Threads: any function from any thread; put/del of different ufids run in parallel. Nothing throws. No OVS.
 #pragma once
