@@ -161,23 +161,32 @@ netdev_dr_send_wait(struct netdev *netdev OVS_UNUSED, int qid OVS_UNUSED)
     poll_immediate_wake();
 }
 
-int
-netdev_dr_get_stats(const struct netdev *netdev, struct netdev_stats *stats)
+/* `oversize`: frames that OVS sent and that exceeded the MTU. */
+static int
+read_stats(const struct netdev *netdev, struct ovsdr_port_stats *from, unsigned long long *oversize)
 {
     struct netdev_dr *dev = netdev_dr_cast(netdev);
-    struct ovsdr_port_stats from;
-    unsigned long long oversize;
     int error = ENODEV;
 
     ovs_rwlock_rdlock(&dev->lock);
     if (dev->port) {
-        error = ovsdr_port_get_stats(dev->port, &from);
+        error = ovsdr_port_get_stats(dev->port, from);
     }
     ovs_rwlock_unlock(&dev->lock);
+    atomic_read_relaxed(&dev->tx_oversize, oversize);
+    return error;
+}
+
+int
+netdev_dr_get_stats(const struct netdev *netdev, struct netdev_stats *stats)
+{
+    struct ovsdr_port_stats from;
+    unsigned long long oversize;
+    int error = read_stats(netdev, &from, &oversize);
+
     if (error) {
         return error;
     }
-    atomic_read_relaxed(&dev->tx_oversize, &oversize);
     memset(stats, 0xff, sizeof *stats);     /* What is not known. */
     stats->rx_packets = from.rx_packets;
     stats->rx_bytes = from.rx_bytes;
@@ -193,20 +202,13 @@ netdev_dr_get_stats(const struct netdev *netdev, struct netdev_stats *stats)
 int
 netdev_dr_get_custom_stats(const struct netdev *netdev, struct netdev_custom_stats *stats)
 {
-    struct netdev_dr *dev = netdev_dr_cast(netdev);
     struct ovsdr_port_stats from;
     unsigned long long oversize;
-    int error = ENODEV;
+    int error = read_stats(netdev, &from, &oversize);
 
-    ovs_rwlock_rdlock(&dev->lock);
-    if (dev->port) {
-        error = ovsdr_port_get_stats(dev->port, &from);
-    }
-    ovs_rwlock_unlock(&dev->lock);
     if (error) {
         return error;
     }
-    atomic_read_relaxed(&dev->tx_oversize, &oversize);
 
     const struct {
         const char *name;
