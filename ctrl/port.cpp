@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <map>
+#include <utility>
 #include <vector>
 
 namespace ovsdr::ctrl {
@@ -52,37 +53,65 @@ unsigned frame_size_for(std::uint16_t mtu) {
     return std::max(default_frame_size, (mtu + link_overhead + 63U) & ~63U);
 }
 
-/// Makes the port's queue and attaches it; the port has none when this fails.
-Result<void> attach(ovsdr_port& port) {
-    auto& eswitch = port.eswitch();
-    const unsigned frame_size = frame_size_for(port.state.mtu);
-    auto queue = slowpath::PortQueue::create(
-        {.context = eswitch.context(), .pd = eswitch.pd(), .frame_size = frame_size});
-    if (!queue) return tl::unexpected(queue.error());
-    auto attached = eswitch.attach_port({.odp_port = dr::OdpPort{port.odp_port},
-                                         .vport = port.vport,
-                                         .name = port.interface,
-                                         .slow_path_qp = (*queue)->qp(),
-                                         .slow_path_sqn = (*queue)->sqn()});
+using Queue = std::unique_ptr<slowpath::PortQueue>;
+
+Result<Queue> make_queue(const ovsdr_port& port, unsigned frame_size) {
+    return slowpath::PortQueue::create(
+        {.context = port.eswitch().context(), .pd = port.eswitch().pd(), .frame_size = frame_size});
+}
+
+/// Attaches the port with this queue; the port has none when this fails.
+Result<void> attach(ovsdr_port& port, Queue queue, unsigned frame_size) {
+    auto attached = port.eswitch().attach_port({.odp_port = dr::OdpPort{port.odp_port},
+                                                .vport = port.vport,
+                                                .name = port.interface,
+                                                .slow_path_qp = queue->qp(),
+                                                .slow_path_sqn = queue->sqn()});
     if (!attached) return attached;
-    port.queue = std::move(*queue);
+    port.queue = std::move(queue);
     port.frame_size = frame_size;
     return {};
 }
 
-/// New buffers for a larger MTU. The old queue's frames are lost, as they are when a driver restarts its rings.
-Result<void> replace_queue(ovsdr_port& port) {
+/// For a port that has no queue.
+Result<void> open_queue(ovsdr_port& port, unsigned frame_size) {
+    auto queue = make_queue(port, frame_size);
+    if (!queue) return tl::unexpected(std::move(queue.error()));
     const std::unique_lock guard(port.queue_lock);
-    if (port.queue) {
-        const auto last = port.queue->stats();
-        port.past.received += last.received;
-        port.past.receive_errors += last.receive_errors;
-        port.past.sent += last.sent;
-        port.past.send_drops += last.send_drops;
-        port.eswitch().detach_port(port.vport);
-        port.queue.reset();
+    return attach(port, std::move(*queue), frame_size);
+}
+
+/// The old queue's frames are lost, as they are when a driver restarts its rings. It stays when the device cannot have a new
+/// one, and what is longer than its buffers is an error of the slow path's.
+Result<void> replace_queue(ovsdr_port& port, unsigned frame_size) {
+    auto queue = make_queue(port, frame_size);
+    if (!queue) return tl::unexpected(std::move(queue.error()));
+    const std::unique_lock guard(port.queue_lock);
+    const auto last = port.queue->stats();
+    port.eswitch().detach_port(port.vport);
+    Queue old = std::exchange(port.queue, nullptr);
+    auto attached = attach(port, std::move(*queue), frame_size);
+    if (!attached) {
+        // What the device lacked just now it may have again: it has got back what the old queue's attachment held.
+        if (!attach(port, std::move(old), port.frame_size)) port.past += last;
+        return attached;
     }
-    return attach(port);
+    port.past += last;
+    return {};
+}
+
+/// Buffers for frames of the MTU. A failure is tried once more, and again when the device next tells of a change.
+Result<void> fit_queue(ovsdr_port& port, std::uint16_t mtu) {
+    const unsigned frame_size = frame_size_for(mtu);
+    if (port.queue && frame_size <= port.frame_size) return {};
+    Result<void> replaced;
+    for (int tries = 0; tries < 2; ++tries) {
+        replaced = port.queue ? replace_queue(port, frame_size) : open_queue(port, frame_size);
+        if (replaced) break;
+    }
+    const std::lock_guard guard(port.state_lock);
+    port.problem = replaced ? "" : "no slow path for frames of its MTU: " + replaced.error().what;
+    return replaced;
 }
 
 /// A device refuses what it is asked about a vport that it does not have.
@@ -102,7 +131,7 @@ Result<std::unique_ptr<ovsdr_port>> open_port(const ovsdr_port_options& options)
     auto state = dr::query_vport(port->eswitch(), port->vport);
     if (!state) return tl::unexpected(no_such_vport(options, state.error()));
     port->state = *state;
-    if (auto attached = attach(*port); !attached) return tl::unexpected(attached.error());
+    if (auto opened = open_queue(*port, frame_size_for(state->mtu)); !opened) return tl::unexpected(opened.error());
     if (!state->admin_up) {
         if (auto up = dr::set_vport_admin_state(port->eswitch(), port->vport, true); !up) {
             port->eswitch().detach_port(port->vport);
@@ -165,13 +194,7 @@ using namespace ovsdr::ctrl;
 slowpath::QueueStats ovsdr_port::queue_stats() const {
     const std::shared_lock guard(queue_lock);
     slowpath::QueueStats sum = past;
-    if (queue) {
-        const auto now = queue->stats();
-        sum.received += now.received;
-        sum.receive_errors += now.receive_errors;
-        sum.sent += now.sent;
-        sum.send_drops += now.send_drops;
-    }
+    if (queue) sum += queue->stats();
     return sum;
 }
 
@@ -201,14 +224,16 @@ void ovsdr_port_close(ovsdr_port* port) noexcept {
     delete port;
 }
 
-void ovsdr_port_set_odp_port(ovsdr_port* port, std::uint32_t odp_port) noexcept {
+int ovsdr_port_set_odp_port(ovsdr_port* port, std::uint32_t odp_port) noexcept {
     {
         const std::lock_guard guard(port->state_lock);
-        if (port->odp_port == odp_port) return;
         port->odp_port = odp_port;
     }
-    port->eswitch().set_odp_port(port->vport, dr::OdpPort{odp_port});
+    auto set = port->eswitch().set_odp_port(port->vport, dr::OdpPort{odp_port});
+    return set ? 0 : set.error().code;
 }
+
+void ovsdr_port_close_entrance(ovsdr_port* port) noexcept { port->eswitch().close_entrance(port->vport); }
 
 unsigned ovsdr_port_receive(ovsdr_port* port, ovsdr_frame* frames) noexcept {
     if (!port->queue) return 0;
@@ -238,18 +263,17 @@ std::uint32_t ovsdr_port_max_frame_size(const ovsdr_port* port) noexcept {
 bool ovsdr_port_refresh(ovsdr_port* port) noexcept {
     auto now = dr::query_vport(port->eswitch(), port->vport);
     if (!now) return false;
-    bool outgrown = false;
+    bool changed = false;
     {
         const std::lock_guard guard(port->state_lock);
         auto& before = port->state;
-        const bool changed = before.mac != now->mac || before.mtu != now->mtu || before.admin_up != now->admin_up ||
-                             before.link_up != now->link_up;
-        if (!changed) return false;
-        outgrown = frame_size_for(now->mtu) > port->frame_size;
+        changed = before.mac != now->mac || before.mtu != now->mtu || before.admin_up != now->admin_up ||
+                  before.link_up != now->link_up;
         before = *now;
     }
-    if (outgrown) errno_of([&] { return replace_queue(*port) ? 0 : EIO; });
-    return true;
+    // Whoever wants to know what failed finds it in the port's `problem`.
+    errno_of([&] { return fit_queue(*port, now->mtu) ? 0 : EIO; });
+    return changed;
 }
 
 void ovsdr_port_get_state(const ovsdr_port* port, ovsdr_port_state* state) noexcept {
@@ -293,15 +317,16 @@ int ovsdr_port_set_mac(ovsdr_port* port, const std::uint8_t mac[6]) noexcept {
 }
 
 int ovsdr_port_set_mtu(ovsdr_port* port, std::uint16_t mtu) noexcept {
-    if (auto set = dr::set_vport_mtu(port->eswitch(), port->vport, mtu); !set) return set.error().code;
-    {
+    ovsdr_port_state state;
+    ovsdr_port_get_state(port, &state);
+    if (state.mtu != mtu) {
+        if (auto set = dr::set_vport_mtu(port->eswitch(), port->vport, mtu); !set) return set.error().code;
         const std::lock_guard guard(port->state_lock);
         port->state.mtu = mtu;
     }
-    if (frame_size_for(mtu) <= port->frame_size) return 0;
     return errno_of([&] {
-        auto replaced = replace_queue(*port);
-        return replaced ? 0 : replaced.error().code;
+        auto fits = fit_queue(*port, mtu);
+        return fits ? 0 : fits.error().code;
     });
 }
 

@@ -61,8 +61,11 @@ int ovsdr_port_open(const struct ovsdr_port_options *, struct ovsdr_port **, cha
 /* Rules that name the port are gone when this returns. */
 void ovsdr_port_close(struct ovsdr_port *) OVSDR_NOEXCEPT;
 
-/* Tells or changes the datapath's number of the port. */
-void ovsdr_port_set_odp_port(struct ovsdr_port *, uint32_t odp_port) OVSDR_NOEXCEPT;
+/* Tells or changes the datapath's number of the port. An error: nothing comes in from the vport. */
+int ovsdr_port_set_odp_port(struct ovsdr_port *, uint32_t odp_port) OVSDR_NOEXCEPT;
+/* Lets nothing in from the vport until ovsdr_port_set_odp_port() tells a number again: what the NIC has counted of the
+ * port's megaflows grows no more when this returns. */
+void ovsdr_port_close_entrance(struct ovsdr_port *) OVSDR_NOEXCEPT;
 
 /* At most OVSDR_BATCH frames, valid until the next receive, arm or close. */
 unsigned ovsdr_port_receive(struct ovsdr_port *, struct ovsdr_frame *frames) OVSDR_NOEXCEPT;
@@ -84,7 +87,7 @@ uint32_t ovsdr_port_speed(const struct ovsdr_port *) OVSDR_NOEXCEPT;
 
 int ovsdr_port_set_mac(struct ovsdr_port *, const uint8_t mac[6]) OVSDR_NOEXCEPT;
 /* An MTU that the slow path's buffers cannot hold makes new ones: rules of the port are put in again. EINVAL outside
- * of what the device takes. */
+ * of what the device takes. Another error: the MTU is set, the old buffers stay, and the same call tries again. */
 int ovsdr_port_set_mtu(struct ovsdr_port *, uint16_t mtu) OVSDR_NOEXCEPT;
 int ovsdr_port_set_admin_state(struct ovsdr_port *, bool up) OVSDR_NOEXCEPT;
 

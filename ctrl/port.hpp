@@ -54,6 +54,7 @@ struct ovsdr_port {
     mutable std::mutex state_lock;
     ovsdr::dr::VportState state{};
     std::uint32_t odp_port = OVSDR_NO_ODP_PORT;
+    std::string problem;                    ///< what does not work although the port does, for people
 
     [[nodiscard]] ovsdr::dr::Eswitch& eswitch() const noexcept { return *device->eswitch; }
     [[nodiscard]] ovsdr::slowpath::QueueStats queue_stats() const;

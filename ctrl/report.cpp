@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ctrl/port.hpp"
+#include "offload/dr/leak.hpp"
 
 using namespace ovsdr;
 using namespace ovsdr::ctrl;
@@ -38,6 +39,7 @@ struct PortReport {
     std::uint32_t odp_port;
     ovsdr_port_state state;
     ovsdr_port_stats stats{};
+    std::string problem;
 };
 
 std::vector<PortReport> port_reports() {
@@ -50,6 +52,10 @@ std::vector<PortReport> port_reports() {
                           .state = {}};
         ovsdr_port_get_state(&port, &report.state);
         ovsdr_port_get_stats(&port, &report.stats);
+        {
+            const std::lock_guard guard(port.state_lock);
+            report.problem = port.problem;
+        }
         reports.push_back(std::move(report));
     });
     return reports;
@@ -78,7 +84,8 @@ json json_of(const PortReport& port) {
             {"slow_path_rx", port.stats.slow_path_rx},
             {"slow_path_rx_errors", port.stats.slow_path_rx_errors},
             {"slow_path_tx", port.stats.slow_path_tx},
-            {"slow_path_tx_drops", port.stats.slow_path_tx_drops}};
+            {"slow_path_tx_drops", port.stats.slow_path_tx_drops},
+            {"problem", port.problem}};
 }
 
 void append_port(Text& text, const PortReport& port) {
@@ -95,6 +102,7 @@ void append_port(Text& text, const PortReport& port) {
            stats.rx_bytes, stats.rx_errors, stats.slow_path_rx, stats.slow_path_rx_errors);
     append(text, "  tx: packets={} bytes={} errors={}, by the slow path {} (drops {})\n", stats.tx_packets,
            stats.tx_bytes, stats.tx_errors, stats.slow_path_tx, stats.slow_path_tx_drops);
+    if (!port.problem.empty()) append(text, "  {}\n", port.problem);
 }
 
 json json_of(const dr::Eswitch& eswitch, bool verbose) {
@@ -124,13 +132,15 @@ void append_device(Text& text, const dr::Eswitch& eswitch, bool verbose) {
 char* ovsdr_report_devices(bool verbose, bool as_json) noexcept {
     return text_of([&]() -> std::string {
         const auto eswitches = dr::open_eswitches();
+        const std::uint64_t leaked = dr::leaked_objects();
         if (as_json) {
             json devices = json::array();
             for (const auto& eswitch : eswitches) devices.push_back(json_of(*eswitch, verbose));
-            return json{{"devices", devices}}.dump(2);
+            return json{{"devices", devices}, {"leaked_objects", leaked}}.dump(2);
         }
-        if (eswitches.empty()) return "no device is open: add an interface of type=dr\n";
         Text text;
+        if (leaked != 0) append(text, "objects that the devices would not destroy: {}\n", leaked);
+        if (eswitches.empty()) append(text, "no device is open: add an interface of type=dr\n");
         for (const auto& eswitch : eswitches) append_device(text, *eswitch, verbose);
         return fmt::to_string(text);
     });

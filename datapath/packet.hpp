@@ -33,6 +33,24 @@ inline void set_tag(rte_mbuf* packet, std::uint32_t tag) noexcept { packet->hash
 
 [[nodiscard]] inline std::uint32_t tag_of(const rte_mbuf* packet) noexcept { return packet->hash.fdir.hi; }
 
+#ifdef __SANITIZE_THREAD__
+extern "C" void __tsan_acquire(void* address);
+extern "C" void __tsan_release(void* address);
+#endif
+
+/// For ThreadSanitizer, which sees no order in the rings of DPDK's drivers (it did not build them): whoever takes a packet
+/// over sees what was done before it was passed on. Nothing in other builds.
+inline void passed_on([[maybe_unused]] rte_mbuf* const* packets, [[maybe_unused]] unsigned length) noexcept {
+#ifdef __SANITIZE_THREAD__
+    for (unsigned i = 0; i < length; ++i) __tsan_release(packets[i]);
+#endif
+}
+inline void taken_over([[maybe_unused]] rte_mbuf* const* packets, [[maybe_unused]] unsigned length) noexcept {
+#ifdef __SANITIZE_THREAD__
+    for (unsigned i = 0; i < length; ++i) __tsan_acquire(packets[i]);
+#endif
+}
+
 /// Where packets leave the steering engine: a vport's DPDK port, a QP's receive queue, the co-tenant.
 ///
 /// A plain pair of pointers, called once per batch, never per packet.
@@ -43,6 +61,14 @@ struct Sink {
     void* self = nullptr;
 
     friend bool operator==(const Sink&, const Sink&) = default;
+};
+
+/// Who looks at packets before a sink does: the RoCE transport, before the co-tenant.
+struct Filter {
+    /// Takes ownership of the packets that are its own and moves the others, in their order, to the front of `packets`;
+    /// returns how many those are. Called like Sink::deliver.
+    unsigned (*take)(void* self, unsigned worker, rte_mbuf** packets, unsigned length) noexcept = nullptr;
+    void* self = nullptr;
 };
 
 }  // namespace ovsdr::soft

@@ -24,13 +24,7 @@ VLOG_DEFINE_THIS_MODULE(final_stats);
 
 static struct vlog_rate_limit limit = VLOG_RATE_LIMIT_INIT(1, 5);
 
-/* What flow_get() said while this thread watches. */
-struct watch {
-    struct netdev *netdev;      /* Owned; NULL until flow_get() is called. */
-    ovs_u128 mega_ufid;
-    struct dpif_flow_stats stats;
-};
-static __thread struct watch *watch;
+static __thread struct final_stats_watch *watch;
 
 /* Held by dpif_run() alone, by deletions together. Prefers dpif_run(), which must not starve. */
 static pthread_rwlock_t gate = PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;
@@ -39,8 +33,8 @@ static __thread bool in_dpif_run;
 /* For both kinds of waiting. The main thread may wait for this thread in turn. */
 enum { GATE_MS = 100, PORTS_MS = 20 };
 
-static void *
-next_definition(const char *name)
+void *
+final_stats_next_definition(const char *name)
 {
     void *function = dlsym(RTLD_NEXT, name);
 
@@ -54,9 +48,24 @@ final_stats_real_operate(struct dpif *dpif, struct dpif_op **ops, size_t n_ops, 
     static void (*real)(struct dpif *, struct dpif_op **, size_t, enum dpif_offload_type);
 
     if (!real) {
-        real = next_definition("dpif_operate");
+        real = final_stats_next_definition("dpif_operate");
     }
     real(dpif, ops, n_ops, offload_type);
+}
+
+void
+final_stats_watch_begin(struct final_stats_watch *watched)
+{
+    *watched = (struct final_stats_watch) {.netdev = NULL};
+    watch = watched;
+}
+
+void
+final_stats_watch_end(struct final_stats_watch *watched)
+{
+    watch = NULL;
+    netdev_close(watched->netdev);
+    watched->netdev = NULL;
 }
 
 void
@@ -168,11 +177,11 @@ correct(struct dpif_flow_stats *reply, const struct dpif_flow_stats *told, const
 static void
 delete_exactly(struct dpif *dpif, struct dpif_op *op, enum dpif_offload_type offload_type)
 {
-    struct watch watched = {.netdev = NULL};
+    struct final_stats_watch watched;
     struct ovsdr_flow_stats last;
     bool entered;
 
-    watch = &watched;
+    final_stats_watch_begin(&watched);
     entered = gate_enter();
     ask_until_answered(dpif, &op->flow_del);
     final_stats_real_operate(dpif, &op, 1, offload_type);
@@ -180,8 +189,7 @@ delete_exactly(struct dpif *dpif, struct dpif_op *op, enum dpif_offload_type off
         correct(op->flow_del.stats, &watched.stats, &last);
     }
     gate_leave(entered);
-    watch = NULL;
-    netdev_close(watched.netdev);
+    final_stats_watch_end(&watched);
 }
 
 static bool
@@ -237,7 +245,7 @@ dpif_run(struct dpif *dpif)
     bool result;
 
     if (!real) {
-        real = next_definition("dpif_run");
+        real = final_stats_next_definition("dpif_run");
     }
     if (!netdev_is_flow_api_enabled()) {
         return real(dpif);
@@ -257,12 +265,13 @@ dpif_run(struct dpif *dpif)
 bool
 final_stats_mega_ufid(struct dpif *dpif, const ovs_u128 *ufid, ovs_u128 *mega_ufid)
 {
-    struct watch watched = {.netdev = NULL};
+    struct final_stats_watch watched;
+    bool answered;
 
-    watch = &watched;
+    final_stats_watch_begin(&watched);
     ask(dpif, NULL, 0, ufid, PMD_ID_NULL);
-    watch = NULL;
     *mega_ufid = watched.mega_ufid;
-    netdev_close(watched.netdev);
-    return watched.netdev != NULL;
+    answered = watched.netdev != NULL;
+    final_stats_watch_end(&watched);
+    return answered;
 }

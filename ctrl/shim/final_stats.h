@@ -29,8 +29,20 @@
 struct dpif_flow_stats;
 struct netdev;
 
-/* flow_get() tells what it answered: a deletion in the same thread may be what asked. */
+/* What flow_get() said last in a thread that watches: dpif-netdev asks it in the thread that asks dpif-netdev. */
+struct final_stats_watch {
+    struct netdev *netdev;      /* A reference; NULL until flow_get() is called. */
+    ovs_u128 mega_ufid;
+    struct dpif_flow_stats stats;
+};
+
+/* One at a time in each thread. The end gives the reference back, and the watch is as new. */
+void final_stats_watch_begin(struct final_stats_watch *);
+void final_stats_watch_end(struct final_stats_watch *);
 void final_stats_note_get(struct netdev *, const ovs_u128 *mega_ufid, const struct dpif_flow_stats *);
+
+/* The function that ours stands in front of. */
+void *final_stats_next_definition(const char *name);
 
 /* libopenvswitch's dpif_operate(). */
 void final_stats_real_operate(struct dpif *, struct dpif_op **, size_t n_ops, enum dpif_offload_type);

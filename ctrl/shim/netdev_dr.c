@@ -103,10 +103,25 @@ netdev_dr_release_removed(const char *device, uint16_t vport)
 void
 netdev_dr_set_odp_port(struct netdev_dr *dev, uint32_t odp_port)
 {
+    int error = 0;
+
     ovs_rwlock_wrlock(&dev->lock);
     dev->odp_port = odp_port;
     if (dev->port) {
-        ovsdr_port_set_odp_port(dev->port, odp_port);
+        error = ovsdr_port_set_odp_port(dev->port, odp_port);
+    }
+    ovs_rwlock_unlock(&dev->lock);
+    if (error) {
+        VLOG_ERR("%s: nothing comes in from the vport: %s", netdev_get_name(&dev->up), ovs_strerror(error));
+    }
+}
+
+void
+netdev_dr_close_entrance(struct netdev_dr *dev)
+{
+    ovs_rwlock_rdlock(&dev->lock);
+    if (dev->port) {
+        ovsdr_port_close_entrance(dev->port);
     }
     ovs_rwlock_unlock(&dev->lock);
 }
@@ -227,7 +242,7 @@ dr_set_mtu(struct netdev *netdev, int mtu)
     struct ovsdr_port_state state;
     int error = get_state(netdev, &state);
 
-    if (error || state.mtu == mtu) {
+    if (error) {
         return error;
     }
     if (mtu <= 0 || mtu > UINT16_MAX) {
@@ -236,7 +251,7 @@ dr_set_mtu(struct netdev *netdev, int mtu)
     ovs_rwlock_rdlock(&dev->lock);
     error = dev->port ? ovsdr_port_set_mtu(dev->port, mtu) : ENODEV;
     ovs_rwlock_unlock(&dev->lock);
-    if (!error) {
+    if (!error && state.mtu != mtu) {
         netdev_dr_changed(dev);
     }
     return error;

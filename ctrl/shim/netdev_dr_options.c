@@ -10,6 +10,7 @@
 #include "ctrl/flow.h"
 #include "openvswitch/vlog.h"
 #include "shim/netdev_dr_parts.h"
+#include "shim/port_del.h"
 #include "smap.h"
 #include "util.h"
 
@@ -126,6 +127,9 @@ netdev_dr_set_config(struct netdev *netdev, const struct smap *args, char **errp
         return error;
     }
 
+    if (dev->port && strcmp(dev->device, device)) {
+        port_del_flows_go(netdev);
+    }
     ovs_rwlock_wrlock(&dev->lock);
     old_port = dev->port;
     old_device = dev->device;
@@ -143,7 +147,7 @@ netdev_dr_set_config(struct netdev *netdev, const struct smap *args, char **errp
     }
     free(old_device);
     if (dev->odp_port != OVSDR_NO_ODP_PORT) {
-        ovsdr_port_set_odp_port(port, dev->odp_port);
+        netdev_dr_set_odp_port(dev, dev->odp_port);
     }
     netdev_dr_changed(dev);
     return 0;

@@ -12,6 +12,7 @@
 #include "shim/commands.h"
 #include "shim/flow_api.h"
 #include "shim/netdev_dr.h"
+#include "shim/port_del.h"
 #include "unixctl.h"
 #include "util.h"
 
@@ -42,6 +43,7 @@ __wrap_unixctl_server_create(const char *path, struct unixctl_server **server)
 {
     /* ovs-ctl finds a running daemon by the process name, which the kernel made of the program's file. */
     prctl(PR_SET_NAME, program_name);
+    port_del_init();
     register_all();
     return __real_unixctl_server_create(path, server);
 }

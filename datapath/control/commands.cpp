@@ -201,20 +201,28 @@ json set(SoftNic& nic, const json& request) {
     MacAddress address{};
     if (mac != request.end()) address = parse_mac(mac->is_string() ? mac->get<std::string>() : mac->dump(), "mac");
     if (mtu != request.end()) set_mtu(device, vport, *mtu);
-    if (link != request.end()) (void)device.set_admin_state(vport, *link == "up");
+    const auto check = [vport](const char* option, const json& value, int result) {
+        if (result == 0) return;
+        throw ConfigError(fmt::format("{}: {} cannot be set on vport {}: {}", option, value.dump(), vport.value,
+                                      std::strerror(result)),
+                          result);
+    };
+    if (link != request.end()) check("link", *link, device.set_admin_state(vport, *link == "up"));
     if (mac != request.end()) {
         std::uint8_t bytes[6];
         std::copy(address.begin(), address.end(), bytes);
-        (void)device.set_mac(vport, bytes);
+        check("mac", *mac, device.set_mac(vport, bytes));
     }
     return json::object();
 }
 
 json fault(SoftNic&, const json& request) {
     allow_only(request, {"call", "errno", "nth"});
-    const json& call = require(request, "call", "an exported function such as \"ibv_create_qp\"");
-    if (!call.is_string() || !can_fault(call.get<std::string>())) {
-        throw ConfigError(fmt::format("call: {} is no function that this library exports", call.dump()));
+    const json& call = require(request, "call", "a function such as \"ibv_create_qp\"");
+    if (!call.is_string() || !std::ranges::binary_search(fault_points(), call.get<std::string>())) {
+        throw ConfigError(fmt::format("call: {} is no call that can be made to fail: not a function of this NIC, or one that "
+                                      "never fails; \"drnic faults\" lists those that can",
+                                      call.dump()));
     }
     const json& error = require(request, "errno", "a name such as \"ENOMEM\" or a number");
     int code = 0;
@@ -231,10 +239,22 @@ json fault(SoftNic&, const json& request) {
     return json::object();
 }
 
+json faults(const json& request) {
+    allow_only(request, {"disarm"});
+    const json disarm = request.value("disarm", json(false));
+    if (!disarm.is_boolean()) throw ConfigError(fmt::format("disarm: {} is not true or false", disarm.dump()));
+    if (disarm.get<bool>()) disarm_faults();
+    json armed = json::array();
+    for (const ArmedFault& fault : armed_faults()) {
+        armed.push_back({{"call", fault.call}, {"errno", fault.error}, {"nth", fault.calls_left}});
+    }
+    return {{"calls", fault_points()}, {"armed", std::move(armed)}};
+}
+
 json dispatch(SoftNic& nic, std::string_view text) {
     const json request = json::parse(text);
     if (!request.is_object()) throw ConfigError("a request is a JSON object");
-    const json& command = require(request, "command", "list, stats, add, del, set or fault");
+    const json& command = require(request, "command", "list, stats, add, del, set, fault or faults");
     if (command == "list" || command == "stats") {
         allow_only(request, {});
         return command == "list" ? list(nic) : stats(nic);
@@ -243,7 +263,8 @@ json dispatch(SoftNic& nic, std::string_view text) {
     if (command == "del") return del(nic, request);
     if (command == "set") return set(nic, request);
     if (command == "fault") return fault(nic, request);
-    throw ConfigError(fmt::format("command: {} is not list, stats, add, del, set or fault", command.dump()));
+    if (command == "faults") return faults(request);
+    throw ConfigError(fmt::format("command: {} is not list, stats, add, del, set, fault or faults", command.dump()));
 }
 
 }  // namespace

@@ -6,10 +6,12 @@
 //   {"command": "del", "vport": N}
 //   {"command": "set", "vport": N, …}       any of "link": "up" | "down" (administrative), "mac": "…", "mtu": N
 //   {"command": "fault", "call": "ibv_create_qp", "errno": "ENOMEM" | 12, "nth": 1}
+//   {"command": "faults"}                   calls that can be made to fail, and the faults that are armed;
+//                                           "disarm": true forgets these
 //
 // add, del and set take "device": "mlx5_0", which may be left out where there is only one. An answer has "ok": true and
 // what was asked for, or "ok": false and "error", which names the option, its value, and what would be right. A set
-// that fails changes nothing of what comes after the failing part: link, mac and mtu are checked first and done in that
+// that fails changes nothing of what comes after the failing part: mtu, link and mac are checked first and done in that
 // order.
 #pragma once
 

@@ -1,8 +1,5 @@
 #include "datapath/control/fault.hpp"
 
-#include <dlfcn.h>
-
-#include <algorithm>
 #include <atomic>
 #include <map>
 #include <mutex>
@@ -29,12 +26,10 @@ Armed& armed() {
 
 std::atomic<unsigned> armed_count{0};
 
-// Functions of the public headers that are inline there and call the device through a table of pointers: no symbol tells
-// of them.
-constexpr std::string_view inline_calls[] = {
-    "ibv_create_cq_ex", "ibv_create_qp_ex", "ibv_query_device_ex", "ibv_poll_cq", "ibv_req_notify_cq", "ibv_post_send",
-    "ibv_post_recv", "ibv_start_poll", "ibv_wr_start", "ibv_wr_complete", "ibv_create_wq", "ibv_modify_wq",
-    "ibv_destroy_wq", "ibv_post_wq_recv"};
+// Made at build time of the sources that ask: fault_points.py.
+constexpr std::string_view points[] = {
+#include "datapath/control/fault_points.inc"
+};
 
 }  // namespace
 
@@ -58,18 +53,21 @@ void arm_fault(std::string_view call, int error, unsigned nth) {
     armed_count.store(static_cast<unsigned>(state.faults.size()), std::memory_order_relaxed);
 }
 
-bool can_fault(const std::string& call) {
-    Dl_info own{};
-    if (dladdr(reinterpret_cast<const void*>(&arm_fault), &own) == 0 || own.dli_fname == nullptr) return true;
-    void* library = dlopen(own.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
-    if (library == nullptr) return true;  // linked into a program, which exports nothing
-    // A library without the best-known function is not the drop-in one, and there is no list to check against.
-    const bool drop_in = dlsym(library, "ibv_open_device") != nullptr;
-    // Some inline functions only pass on to one whose name has an underscore before it.
-    const bool known = dlsym(library, call.c_str()) != nullptr || dlsym(library, ("_" + call).c_str()) != nullptr ||
-                       std::ranges::find(inline_calls, call) != std::end(inline_calls);
-    dlclose(library);
-    return known || !drop_in;
+std::vector<ArmedFault> armed_faults() {
+    Armed& state = armed();
+    const std::lock_guard lock(state.mutex);
+    std::vector<ArmedFault> faults;
+    for (const auto& [call, fault] : state.faults) faults.push_back({call, fault.error, fault.calls_left});
+    return faults;
 }
+
+void disarm_faults() noexcept {
+    Armed& state = armed();
+    const std::lock_guard lock(state.mutex);
+    state.faults.clear();
+    armed_count.store(0, std::memory_order_relaxed);
+}
+
+std::span<const std::string_view> fault_points() noexcept { return points; }
 
 }  // namespace ovsdr::soft

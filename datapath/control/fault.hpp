@@ -4,8 +4,10 @@
 // relaxed load.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace ovsdr::soft {
 
@@ -16,8 +18,16 @@ namespace ovsdr::soft {
 /// of the same call.
 void arm_fault(std::string_view call, int error, unsigned nth);
 
-/// Whether `call` is a function that this library exports, or an inline one of the public headers. Where the soft NIC is not the drop-in library (unit tests
-/// link it into a program), every name will do.
-[[nodiscard]] bool can_fault(const std::string& call);
+struct ArmedFault {
+    std::string call;
+    int error;
+    unsigned calls_left;   ///< 1: the next one fails
+};
+/// Those that have not happened yet.
+[[nodiscard]] std::vector<ArmedFault> armed_faults();
+void disarm_faults() noexcept;
+
+/// Every name that some function asks injected_fault() with, sorted. A fault of another name would never happen.
+[[nodiscard]] std::span<const std::string_view> fault_points() noexcept;
 
 }  // namespace ovsdr::soft

@@ -1,11 +1,8 @@
 #include "datapath/control/server.hpp"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -22,39 +19,12 @@ constexpr std::size_t longest_line = 65536;
 constexpr std::size_t most_unread = 16 << 20;
 constexpr std::size_t most_clients = 32;
 
-sockaddr_un socket_address(const std::string& path) {
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    path.copy(address.sun_path, sizeof address.sun_path - 1);
-    return address;
-}
-
-bool somebody_listens(const sockaddr_un& address) {
-    const int probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (probe < 0) return false;
-    const int result = connect(probe, reinterpret_cast<const sockaddr*>(&address), sizeof address);
-    const bool listens = result == 0 || errno == EAGAIN;  // EAGAIN: there is one, and its queue is full
-    close(probe);
-    return listens;
-}
-
-// Makes the folder if only its last part is missing, and locks it until the descriptor is closed.
-int lock_folder(const std::string& path) {
-    const auto slash = path.rfind('/');
-    const std::string folder = slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
-    if (mkdir(folder.c_str(), 0755) != 0 && errno != EEXIST) return -1;
-    const int descriptor = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (descriptor >= 0) (void)flock(descriptor, LOCK_EX);
-    return descriptor;
-}
-
 }  // namespace
 
 ControlServer::ControlServer(SoftNic& nic, const std::string& path) : nic_(nic), path_(path) {
     if (path.empty()) return;
-    const int folder = lock_folder(path);
-    const int result = folder < 0 ? errno : listen_on(path);
-    if (folder >= 0) close(folder);
+    const FolderLock folder(path);
+    const int result = folder.error() != 0 ? folder.error() : listen_on(path);
     if (result == EADDRINUSE) {
         fmt::print(stderr, "ovs-dr soft NIC: control_socket: {} belongs to another process; going on without one\n",
                    path);
@@ -66,34 +36,24 @@ ControlServer::ControlServer(SoftNic& nic, const std::string& path) : nic_(nic),
 
 int ControlServer::listen_on(const std::string& path) {
     const sockaddr_un address = socket_address(path);
-    if (somebody_listens(address)) return EADDRINUSE;
-    struct stat status {};
-    if (lstat(path.c_str(), &status) == 0) {
-        if (!S_ISSOCK(status.st_mode)) return EEXIST;
-        if (unlink(path.c_str()) != 0) return errno;
-    }
+    if (int result = free_socket_path(path, SOCK_STREAM)) return result;
     const int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (listener < 0) return errno;
     // Nobody can connect before listen(), so the mode is right in time.
     if (bind(listener, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
-        chmod(path.c_str(), 0600) != 0 || listen(listener, 16) != 0 || lstat(path.c_str(), &status) != 0) {
+        chmod(path.c_str(), 0600) != 0 || listen(listener, 16) != 0) {
         const int result = errno;
         close(listener);
         return result;
     }
     listener_ = listener;
-    device_ = status.st_dev;
-    inode_ = status.st_ino;
-    return 0;
+    return file_.remember(path);
 }
 
 ControlServer::~ControlServer() {
     for (const Client& client : clients_) close(client.socket);
     if (listener_ < 0) return;
-    struct stat status {};
-    if (lstat(path_.c_str(), &status) == 0 && status.st_dev == device_ && status.st_ino == inode_) {
-        (void)unlink(path_.c_str());
-    }
+    file_.remove();
     close(listener_);
 }
 

@@ -12,10 +12,11 @@
 #pragma once
 
 #include <poll.h>
-#include <sys/types.h>
 
 #include <string>
 #include <vector>
+
+#include "datapath/ports/socket_path.hpp"
 
 namespace ovsdr::soft {
 
@@ -50,8 +51,7 @@ private:
     SoftNic& nic_;
     std::string path_;
     int listener_ = -1;
-    dev_t device_ = 0;  ///< of the socket file, to know it again
-    ino_t inode_ = 0;
+    SocketFile file_;
     std::vector<Client> clients_;
 };
 

@@ -1,5 +1,6 @@
 #include "datapath/ports/config.hpp"
 
+#include <arpa/inet.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -76,9 +77,51 @@ std::string text(const json& value, const std::string& where) {
     return value.get<std::string>();
 }
 
+// "192.0.2.1/24" or "2001:db8::1/64": a host's address, with the prefix of its link.
+RoceAddress roce_address(const json& value, const std::string& where) {
+    constexpr std::string_view expected = R"(an address with its prefix, such as "192.0.2.1/24" or "2001:db8::1/64")";
+    const std::string content = text(value, where);
+    const std::size_t slash = content.find('/');
+    if (slash == std::string::npos) fail(where, value, expected);
+    const std::string address = content.substr(0, slash), digits = content.substr(slash + 1);
+    RoceAddress result{};
+    const bool ipv4 = inet_pton(AF_INET, address.c_str(), result.address + 12) == 1;
+    if (ipv4) {
+        result.address[10] = result.address[11] = 0xff;
+    } else if (inet_pton(AF_INET6, address.c_str(), result.address) != 1) {
+        fail(where, value, expected);
+    }
+    const unsigned longest = ipv4 ? 32 : 128;
+    const bool number = !digits.empty() && digits.size() <= 3 &&
+                        std::all_of(digits.begin(), digits.end(), [](unsigned char c) { return std::isdigit(c) != 0; });
+    if (!number || std::stoul(digits) > longest) fail(where, value, expected);
+    result.prefix = static_cast<std::uint8_t>(std::stoul(digits) + 128 - longest);
+    const std::uint8_t first = ipv4 ? result.address[12] : result.address[0];
+    const bool multicast = ipv4 ? first >= 224 : first == 0xff;
+    const bool zero = std::all_of(result.address + (ipv4 ? 12 : 0), std::end(result.address),
+                                  [](std::uint8_t byte) { return byte == 0; });
+    const bool link_local = !ipv4 && first == 0xfe && (result.address[1] & 0xc0) == 0x80;
+    if (multicast || zero) fail(where, value, "the address of a host");
+    if (link_local) fail(where, value, "needed: the link-local address is there already, after the MAC");
+    return result;
+}
+
 const json& list(const json& value, const std::string& where) {
     if (!value.is_array()) fail(where, value, "a list");
     return value;
+}
+
+std::vector<RoceAddress> parse_roce_addresses(const json& value, const std::string& where, VportId vport) {
+    if (vport != uplink_vport) {
+        fail(where, value, "possible here: RoCE is the manager function's, its addresses stand at the uplink (vport 65535)");
+    }
+    std::vector<RoceAddress> addresses;
+    if (!value.is_array()) return {roce_address(value, where)};
+    for (const json& address : value) addresses.push_back(roce_address(address, where));
+    if (addresses.size() > most_roce_addresses) {
+        fail(where, value, fmt::format("a list of at most {} addresses", most_roce_addresses));
+    }
+    return addresses;
 }
 
 VportId vport_number(const json& value, const std::string& where) {
@@ -155,6 +198,7 @@ DeviceConfig parse_device(const json& value, const std::string& where) {
             fail(object.path("profile"), *profile, "a profile: connectx-5, connectx-6dx or connectx-7");
         }
     }
+    if (const json* mac = object.find("mac")) device.mac = parse_mac(text(*mac, object.path("mac")), object.path("mac"));
     if (const json* ports = object.find("ports")) {
         unsigned index = 0;
         for (const json& port : list(*ports, object.path("ports"))) {
@@ -255,7 +299,7 @@ PortConfig parse_port(const json& value, const std::string& where) {
         port.mtu = static_cast<std::uint16_t>(number(*mtu, object.path("mtu"), min_mtu, max_mtu));
     }
     if (const json* address = object.find("roce_address"); address != nullptr && !address->is_null()) {
-        fail(object.path("roce_address"), *address, "null, and RoCE addresses are not supported yet");
+        port.roce_addresses = parse_roce_addresses(*address, object.path("roce_address"), port.vport);
     }
     object.refuse_others();
     return port;

@@ -12,14 +12,28 @@
 //   devices         at least one:
 //     name          as ibv_get_device_list() shows it: letters, digits, '_', '-', at most 31. Unique.
 //     profile       connectx-5, connectx-6dx or connectx-7. Default connectx-6dx.
+//     mac           of the manager function, and so of its RoCE packets and its link-local GID. Default: derived from this
+//                   machine and the device's name; two NICs of one machine that meet on a wire need different ones.
 //     ports         vports; `drnic add` makes more. Default none.
 //       vport       1 to 65279 for a VF, 65535 for the uplink. Unique. (0, the manager, is always there.)
-//       dpdk        DPDK device arguments without an instance number: "net_af_packet,iface=vm1".
+//       dpdk        device arguments as DPDK has them, without an instance number:
+//                   net_af_packet,iface=NAME   a network interface, by packet sockets
+//                   net_af_xdp,iface=NAME      the same, by AF_XDP
+//                   net_tap,iface=NAME         a network interface that the port makes, with the vport's MAC
+//                   net_vhost,iface=PATH       a guest: a vhost-user socket where QEMU connects (give its chardev
+//                                              reconnect=1, and the guest outlives the switch); with client=1 the
+//                                              switch connects to QEMU's socket, and again when either restarts
+//                   net_memif,socket=PATH      another process (VPP, DPDK) by shared memory; role=server (default) or
+//                                              client, id=N, rsize=LOG2, bsize=BYTES, secret=TEXT
+//                   net_pcap, net_null, net_ring  files, nothing, itself: for tests and benchmarks
+//                   A socket's folder must be there, but for its last part; its rights say who may connect.
 //       name        what people call it. Default "vport N".
 //       mac         "02:00:00:00:00:01", unicast. Default: derived from this machine, the device and the vport.
 //       mtu         68 to 9978. Default: that of the network interface behind the port, 1500 where there is none. One
 //                   that is given is also set on that interface.
-//       roce_address  must be null: RoCE comes with the transport.
+//       roce_address  "192.0.2.1/24", "2001:db8::1/64", or a list of such: addresses of the RoCE transport, which is the
+//                   manager function's and goes out by the uplink. Only the uplink (vport 65535) may have any. Default
+//                   none: the link-local address alone.
 //     cotenant      plays the kernel of a switchdev host, see cotenant.hpp. Default: none.
 //       vports      VFs (of `ports`) that the kernel bridges among themselves. Default none.
 //       lacp        true: LACP on the uplink is the kernel's. Default false.
@@ -39,6 +53,7 @@
 #include <string_view>
 #include <vector>
 
+#include "datapath/ports/nic.hpp"
 #include "datapath/profile.hpp"
 #include "datapath/vport_id.hpp"
 
@@ -48,6 +63,7 @@ using MacAddress = std::array<std::uint8_t, 6>;
 
 inline constexpr std::uint16_t min_mtu = 68;
 inline constexpr std::uint16_t max_mtu = 9978;
+inline constexpr unsigned most_roce_addresses = 64;
 inline constexpr std::uint16_t last_vf_vport = 0xFEFF;  ///< above it, numbers with a meaning of their own
 
 /// The text says which option is wrong, its value, and what would be right.
@@ -67,6 +83,7 @@ struct PortConfig {
     std::string dpdk;
     std::optional<MacAddress> mac;
     std::optional<std::uint16_t> mtu;
+    std::vector<RoceAddress> roce_addresses;
 };
 
 struct CotenantConfig {
@@ -78,6 +95,7 @@ struct CotenantConfig {
 struct DeviceConfig {
     std::string name;
     const Profile* profile = &connectx_6dx;
+    std::optional<MacAddress> mac;  ///< the manager function's
     std::vector<PortConfig> ports;
     std::optional<CotenantConfig> cotenant;
 };

@@ -10,7 +10,7 @@
 #include <rte_dev.h>
 #include <rte_errno.h>
 #include <rte_ethdev.h>
-#include <sys/ioctl.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 #include <xdp/libxdp.h>
@@ -18,20 +18,21 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <iterator>
+#include <thread>
 
 namespace ovsdr::soft {
 namespace {
 
 constexpr std::uint16_t queue_length = 1024;
 
-// Above this MTU a port has jumbo buffers, and net_af_packet a ring of jumbo frames: of a small one's 2048 bytes, 1982
-// are left for the packet.
-constexpr std::uint16_t small_ring_mtu = 1900;
+// A worker is in DPDK's interrupt functions for less than a microsecond; this bounds a wait that ought to be none.
+constexpr auto longest_arming = std::chrono::milliseconds(100);
 
 // AF_XDP: the buffers of one port, in one piece of memory that the kernel pins: 2048 in the fill ring, 1024 in either
 // queue, the others under way.
@@ -86,11 +87,10 @@ void add_argument(std::string& arguments, std::string_view key, unsigned value) 
 }
 
 // The driver's arguments with what the operator left to us.
-std::string complete_arguments(const std::string& given, std::uint16_t mtu) {
+std::string complete_arguments(const std::string& given, bool jumbo) {
     std::string arguments = given;
     if (given.starts_with("net_af_packet")) {
         // Frames must not straddle blocks, and blocks are whole pages: 20480 is two jumbo frames and five pages.
-        const bool jumbo = mtu > small_ring_mtu;
         add_argument(arguments, "framesz", jumbo ? 10240 : 2048);
         add_argument(arguments, "blocksz", jumbo ? 20480 : 4096);
         add_argument(arguments, "framecnt", jumbo ? 1024 : 2048);
@@ -128,16 +128,33 @@ private:
     libxdp_print_fn_t xdp_;
 };
 
-int interface_request(int socket, unsigned long request, const std::string& interface, ifreq& value) noexcept {
-    interface.copy(value.ifr_name, IFNAMSIZ - 1);
-    return ioctl(socket, request, &value) == 0 ? 0 : errno;
+// Packets pass through DPDK's own functions, as rte_eth_rx_burst() would call them.
+PacketIo packet_io(std::uint16_t id) noexcept {
+    const struct rte_eth_fp_ops& functions = rte_eth_fp_ops[id];
+    return {.receive = functions.rx_pkt_burst,
+            .send = functions.tx_pkt_burst,
+            .receive_queue = functions.rxq.data[0],
+            .send_queue = functions.txq.data[0]};
+}
+
+// A server's socket: nobody else may serve it, and one that was left behind is in the way.
+int take_socket(const PortSpec& spec, const std::string& path, std::string& error) {
+    const FolderLock folder(path);
+    const int result = folder.error() != 0 ? folder.error() : free_socket_path(path, SOCK_STREAM);
+    if (result == EADDRINUSE) {
+        error = fmt::format("{}: iface={}: another port or process listens there", spec.arguments, path);
+    } else if (result == EEXIST) {
+        error = fmt::format("{}: iface={}: the file that is there is no socket", spec.arguments, path);
+    } else if (result != 0) {
+        error = fmt::format("{}: iface={}: {}", spec.arguments, path, std::strerror(result));
+    }
+    return result;
 }
 
 }  // namespace
 
-DpdkPort::DpdkPort(const DpdkPortSpec& spec, const Driver& driver)
-    : driver_(&driver), interface_(driver.has_interface ? dpdk_argument(spec.arguments, "iface") : "") {
-    if (!interface_.empty()) control_socket_ = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+DpdkPort::DpdkPort(const PortSpec& spec, const Driver& driver) : Port(driver), changed_(spec.changed) {
+    if (driver.backing == Backing::interface) interface_.emplace(dpdk_argument(spec.arguments, "iface"));
 }
 
 DpdkPort::~DpdkPort() {
@@ -147,101 +164,137 @@ DpdkPort::~DpdkPort() {
         (void)rte_eth_dev_close(id_);
         (void)rte_eal_hotplug_remove("vdev", name_.c_str());
     }
-    if (control_socket_ >= 0) close(control_socket_);
+    if (kicks_ >= 0) close(kicks_);
 }
 
-std::unique_ptr<DpdkPort> DpdkPort::open(const DpdkPortSpec& spec, std::string& error) {
-    const Driver* driver = driver_of(spec.arguments);
-    if (driver == nullptr) {
-        error = dpdk_arguments_problem(spec.arguments);
-        return nullptr;
-    }
-    std::unique_ptr<DpdkPort> port(new DpdkPort(spec, *driver));
-    if (!port->interface_.empty() && if_nametoindex(port->interface_.c_str()) == 0) {
-        error = fmt::format("there is no network interface \"{}\"", port->interface_);
-        return nullptr;
-    }
-    if (spec.mtu && *spec.mtu > driver->largest_mtu) {
-        error =
-            fmt::format("mtu {} is more than the {} that {} can carry", *spec.mtu, driver->largest_mtu, driver->name);
-        return nullptr;
-    }
-    if (spec.mtu && !port->interface_.empty()) {
-        ifreq request{};
-        request.ifr_mtu = *spec.mtu;
-        if (int result = interface_request(port->control_socket_, SIOCSIFMTU, port->interface_, request)) {
-            error = fmt::format("mtu {} cannot be set on {}: {}", *spec.mtu, port->interface_, std::strerror(result));
-            return nullptr;
-        }
-    }
+std::unique_ptr<Port> DpdkPort::open(const PortSpec& spec, const Driver& driver, std::string& error) {
+    std::unique_ptr<DpdkPort> port(new DpdkPort(spec, driver));
+    if (port->prepare_interface(spec, error) != 0) return nullptr;
     (void)take_dpdk_log();
     const QuietBpf quiet;
     if (port->start(spec, error) != 0) return nullptr;
     return port;
 }
 
-int DpdkPort::probe(const DpdkPortSpec& spec) {
-    static std::atomic<unsigned> next{0};
-    const std::uint16_t wanted = spec.mtu.value_or(mtu());
-    const std::string name = fmt::format("{}{}", driver_->name, next++);
-    if (int result = rte_eal_hotplug_add("vdev", name.c_str(), complete_arguments(spec.arguments, wanted).c_str())) {
-        return -result;
+int DpdkPort::prepare_interface(const PortSpec& spec, std::string& error) {
+    if (!interface_) return 0;
+    if (if_nametoindex(interface_->name().c_str()) == 0) {
+        error = fmt::format("there is no network interface \"{}\"", interface_->name());
+        return ENODEV;
     }
+    if (!spec.mtu) return 0;
+    const int result = interface_->set_mtu(*spec.mtu);
+    if (result != 0) {
+        error = fmt::format("mtu {} cannot be set on {}: {}", *spec.mtu, interface_->name(), std::strerror(result));
+    }
+    return result;
+}
+
+int DpdkPort::probe(const PortSpec& spec) {
+    static std::atomic<unsigned> next{0};
+    const std::string name = fmt::format("{}{}", driver_->name, next++);
+    const std::string arguments = complete_arguments(spec.arguments, buffer_mtu_ > small_buffer_mtu);
+    if (int result = rte_eal_hotplug_add("vdev", name.c_str(), arguments.c_str())) return -result;
     if (rte_eth_dev_get_port_by_name(name.c_str(), &id_) != 0) {
         (void)rte_eal_hotplug_remove("vdev", name.c_str());
         return ENODEV;
     }
     name_ = name;
-    ring_mtu_ = driver_->largest_mtu;
-    if (!driver_->page_sized_buffers && wanted <= small_ring_mtu) ring_mtu_ = small_ring_mtu;
     return 0;
 }
 
-int DpdkPort::start(const DpdkPortSpec& spec, std::string& error) {
+int DpdkPort::start(const PortSpec& spec, std::string& error) {
     const std::vector<int> before = open_descriptors();
     const auto failed = [&](std::string_view step, int result) {
         const std::string log = take_dpdk_log();
         error = fmt::format("{}: {}: {}{}{}", spec.arguments, step, rte_strerror(result), log.empty() ? "" : ": ", log);
         return result;
     };
-    if (!interface_.empty()) {
-        ifreq request{};
-        if (interface_request(control_socket_, SIOCGIFFLAGS, interface_, request) == 0 &&
-            (request.ifr_flags & IFF_UP) == 0) {
-            request.ifr_flags |= IFF_UP;
-            (void)interface_request(control_socket_, SIOCSIFFLAGS, interface_, request);
-        }
+    rte_mempool* pool = choose_memory(spec.memory, spec.mtu.value_or(mtu()));
+    if (driver_->page_sized_buffers) buffer_mtu_ = driver_->largest_mtu;
+    if (interface_) interface_->bring_up();
+    const std::string path(dpdk_argument(spec.arguments, "iface"));
+    if (driver_->backing == Backing::socket && dpdk_argument(spec.arguments, "client") != "1") {
+        if (int result = take_socket(spec, path, error)) return result;
     }
     if (int result = probe(spec)) return failed("no DPDK device", result);
-    rte_mempool* pool = ring_mtu_ > small_ring_mtu ? spec.memory.jumbo : spec.memory.small;
     if (driver_->page_sized_buffers) {
         own_pool_ = make_mempool(
             {.name = name_, .length = xdp_buffers, .room = xdp_room, .packing = Packing::within_pages}, error);
         if (!own_pool_) return ENOMEM;
         pool = own_pool_.get();
     }
-    rte_eth_conf configuration{};
-    if (int result = rte_eth_dev_configure(id_, 1, 1, &configuration)) return failed("not configured", -result);
-    if (int result = rte_eth_rx_queue_setup(id_, 0, queue_length, SOCKET_ID_ANY, nullptr, pool)) {
-        return failed("no receive queue", -result);
-    }
-    if (int result = rte_eth_tx_queue_setup(id_, 0, queue_length, SOCKET_ID_ANY, nullptr)) {
-        return failed("no transmit queue", -result);
-    }
-    if (int result = rte_eth_dev_start(id_)) return failed("not started", -result);
-    started_ = true;
-    (void)rte_eth_promiscuous_enable(id_);  // drivers without it receive everything
+    std::string step;
+    if (int result = start_device(pool, step)) return failed(step, result);
+    io_ = packet_io(id_);
     find_wake_sockets(before);
     return 0;
 }
 
+int DpdkPort::start_device(rte_mempool* pool, std::string& step) {
+    rte_eth_conf configuration{};
+    configuration.intr_conf.rxq = driver_->queue_interrupt ? 1 : 0;
+    step = "not configured";
+    if (int result = rte_eth_dev_configure(id_, 1, 1, &configuration)) return -result;
+    step = "no receive queue";
+    if (int result = rte_eth_rx_queue_setup(id_, 0, queue_length, SOCKET_ID_ANY, nullptr, pool)) return -result;
+    step = "no transmit queue";
+    if (int result = rte_eth_tx_queue_setup(id_, 0, queue_length, SOCKET_ID_ANY, nullptr)) return -result;
+    step = "not started";
+    if (int result = rte_eth_dev_start(id_)) return -result;
+    started_ = true;
+    (void)rte_eth_promiscuous_enable(id_);  // drivers without it receive everything
+    step = "no wake-up by the receive queue";
+    return driver_->queue_interrupt ? watch_queue_interrupt() : 0;
+}
+
+// DPDK's descriptor is an epoll one, in which a kick stays visible until somebody reads it, which nobody does: as an
+// edge of our own epoll descriptor each kick is seen once.
+int DpdkPort::watch_queue_interrupt() {
+    const int source = rte_eth_dev_rx_intr_ctl_q_get_fd(id_, 0);
+    if (source < 0) return ENODEV;
+    kicks_ = epoll_create1(EPOLL_CLOEXEC);
+    epoll_event event{};
+    event.events = EPOLLIN | EPOLLET;
+    if (kicks_ < 0 || epoll_ctl(kicks_, EPOLL_CTL_ADD, source, &event) != 0) return errno;
+    wake_sources_.push_back({.descriptor = kicks_, .is_epoll = true});
+    // The callbacks go with the device.
+    const auto callback = [](std::uint16_t, rte_eth_event_type, void* self, void*) noexcept {
+        static_cast<DpdkPort*>(self)->guest_changed();
+        return 0;
+    };
+    for (const rte_eth_event_type type : {RTE_ETH_EVENT_INTR_LSC, RTE_ETH_EVENT_QUEUE_STATE}) {
+        if (int result = rte_eth_dev_callback_register(id_, type, callback, this)) return -result;
+    }
+    return 0;
+}
+
+// A guest has come, gone, or turned a queue on. The worker must arm anew.
+void DpdkPort::guest_changed() noexcept {
+    const auto end = std::chrono::steady_clock::now() + longest_arming;
+    while (arming_.load() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+    changed_();
+}
+
+void DpdkPort::arm() noexcept {
+    arming_.store(true);
+    (void)rte_eth_dev_rx_intr_enable(id_, 0);
+    arming_.store(false);
+}
+
+void DpdkPort::disarm() noexcept {
+    arming_.store(true);
+    (void)rte_eth_dev_rx_intr_disable(id_, 0);
+    arming_.store(false);
+}
+
 void DpdkPort::find_wake_sockets(const std::vector<int>& before) {
     if (driver_->wake_family == 0) return;
-    const unsigned index = if_nametoindex(interface_.c_str());
+    const unsigned index = if_nametoindex(interface_->name().c_str());
     for (const int descriptor : open_descriptors()) {
         if (std::binary_search(before.begin(), before.end(), descriptor)) continue;
         if (!wakes_for(descriptor, driver_->wake_family, index)) continue;
-        wake_sockets_.push_back(descriptor);
+        wake_sources_.push_back({.descriptor = descriptor, .is_epoll = false});
         // The driver leaves its sockets to child processes, which would hold on to the interface.
         (void)fcntl(descriptor, F_SETFD, FD_CLOEXEC);
         if (driver_->wake_family == AF_PACKET) ignore_outgoing(descriptor);
@@ -249,28 +302,20 @@ void DpdkPort::find_wake_sockets(const std::vector<int>& before) {
 }
 
 bool DpdkPort::link_up() const noexcept {
-    if (!interface_.empty()) {
-        ifreq request{};
-        return interface_request(control_socket_, SIOCGIFFLAGS, interface_, request) == 0 &&
-               (request.ifr_flags & IFF_RUNNING) != 0 && (request.ifr_flags & IFF_UP) != 0;
-    }
+    if (interface_) return interface_->running();
     rte_eth_link link{};
     return rte_eth_link_get_nowait(id_, &link) == 0 && link.link_status == RTE_ETH_LINK_UP;
 }
 
 std::uint16_t DpdkPort::mtu() const noexcept {
-    ifreq request{};
-    if (interface_.empty() || interface_request(control_socket_, SIOCGIFMTU, interface_, request) != 0) return 1500;
-    return static_cast<std::uint16_t>(std::clamp<int>(request.ifr_mtu, min_mtu, driver_->largest_mtu));
+    int mtu = 0;
+    if (!interface_ || interface_->mtu(mtu) != 0) return Port::mtu();
+    return static_cast<std::uint16_t>(std::clamp<int>(mtu, min_mtu, driver_->largest_mtu));
 }
 
 int DpdkPort::set_mtu(std::uint16_t mtu) noexcept {
-    if (mtu > driver_->largest_mtu) return EINVAL;
-    if (!fits(mtu)) return ERANGE;
-    if (interface_.empty()) return 0;
-    ifreq request{};
-    request.ifr_mtu = mtu;
-    return interface_request(control_socket_, SIOCSIFMTU, interface_, request);
+    if (int result = Port::set_mtu(mtu)) return result;
+    return interface_ ? interface_->set_mtu(mtu) : 0;
 }
 
 }  // namespace ovsdr::soft

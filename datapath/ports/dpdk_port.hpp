@@ -1,75 +1,59 @@
-// A DPDK port by its device arguments: made while the NIC runs, removed when the object dies.
+// A port by one of DPDK's poll-mode drivers: made while the NIC runs, removed when the object dies.
 //
 // One receive and one transmit queue. Behind net_af_packet and net_af_xdp stands a network interface: its link state,
 // MTU and MAC are the port's, and it is put up. Their sockets also wake a sleeping worker: DPDK does not hand them out,
 // so they are found among this process's file descriptors, by family (and, where the kernel tells, by interface).
 //
-// Threads: open(), the destructor and the interface functions from one thread at a time; wake_sockets() is constant.
+// Behind net_vhost stands a guest that connects to a socket (or whose socket is connected to, client=1, and again and
+// again when it is not there). The link is up while the guest's driver runs. Nothing that leaves packets unfinished is
+// negotiated, see vhost_features.c. The guest's kicks wake a sleeping worker, who must have asked for them. The socket
+// file goes with the port; one that a killed process left is replaced.
+//
+// Threads: as port.hpp says. DPDK's vhost thread calls back when a guest comes or goes; it frees what the guest had
+// afterwards, so the callback waits until no worker is arming.
 #pragma once
 
-#include <rte_mempool.h>
-
-#include <cstdint>
+#include <atomic>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
-#include "datapath/ports/config.hpp"
-#include "datapath/ports/drivers.hpp"
-#include "datapath/ports/eal.hpp"
+#include "datapath/ports/interface.hpp"
+#include "datapath/ports/port.hpp"
+#include "datapath/ports/socket_path.hpp"
 
 namespace ovsdr::soft {
 
-struct DpdkPortSpec {
-    std::string arguments;             ///< checked by check_dpdk_arguments()
-    std::optional<std::uint16_t> mtu;  ///< set on the interface when given
-    PacketMemory memory;               ///< to receive into, where the driver needs no pool of its own
-};
-
-class DpdkPort {
+class DpdkPort final : public Port {
 public:
-    /// nullptr with the cause in `error`.
-    [[nodiscard]] static std::unique_ptr<DpdkPort> open(const DpdkPortSpec& spec, std::string& error);
+    [[nodiscard]] static std::unique_ptr<Port> open(const PortSpec& spec, const Driver& driver, std::string& error);
+    ~DpdkPort() override;
 
-    /// No worker may be using the port.
-    ~DpdkPort();
-    DpdkPort(const DpdkPort&) = delete;
-    DpdkPort& operator=(const DpdkPort&) = delete;
-
-    [[nodiscard]] std::uint16_t id() const noexcept { return id_; }
-    [[nodiscard]] const Driver& driver() const noexcept { return *driver_; }
-
-    /// Sockets that are readable when a packet waits. Empty: the port must be polled.
-    [[nodiscard]] std::span<const int> wake_sockets() const noexcept { return wake_sockets_; }
-
-    [[nodiscard]] bool link_up() const noexcept;
-
-    /// The MTU that the interface has now; 1500 where there is no interface.
-    [[nodiscard]] std::uint16_t mtu() const noexcept;
-
-    /// Frames of this MTU fit into the port's buffers.
-    [[nodiscard]] bool fits(std::uint16_t mtu) const noexcept { return mtu <= ring_mtu_; }
-
-    /// 0 or an errno; the interface's MTU is changed too. ERANGE when the port must be opened anew for it.
-    [[nodiscard]] int set_mtu(std::uint16_t mtu) noexcept;
+    void arm() noexcept override;
+    void disarm() noexcept override;
+    [[nodiscard]] bool link_up() const noexcept override;
+    [[nodiscard]] std::uint16_t mtu() const noexcept override;
+    [[nodiscard]] int set_mtu(std::uint16_t mtu) noexcept override;
 
 private:
-    DpdkPort(const DpdkPortSpec& spec, const Driver& driver);
-    int probe(const DpdkPortSpec& spec);
-    int start(const DpdkPortSpec& spec, std::string& error);
+    DpdkPort(const PortSpec& spec, const Driver& driver);
+    int prepare_interface(const PortSpec& spec, std::string& error);
+    int probe(const PortSpec& spec);
+    int start(const PortSpec& spec, std::string& error);
+    int start_device(rte_mempool* pool, std::string& step);
     void find_wake_sockets(const std::vector<int>& before);
+    int watch_queue_interrupt();
+    void guest_changed() noexcept;
 
-    const Driver* driver_;
-    std::string interface_;
+    std::optional<NetworkInterface> interface_;
+    const std::function<void()> changed_;
     std::string name_;  ///< DPDK's, empty until the device is there
     std::uint16_t id_ = 0;
     bool started_ = false;
-    int control_socket_ = -1;  ///< for interface requests, in the network namespace where the port was opened
-    std::uint16_t ring_mtu_ = max_mtu;
     Mempool own_pool_;
-    std::vector<int> wake_sockets_;
+    int kicks_ = -1;                   ///< epoll descriptor that collects a guest's kicks
+    std::atomic<bool> arming_{false};  ///< a worker is in DPDK's interrupt functions
 };
 
 }  // namespace ovsdr::soft

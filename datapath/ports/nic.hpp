@@ -33,6 +33,31 @@ struct SendSource {
     std::uint32_t sqn = 0;
 };
 
+/// Where work that a worker does for the device puts its packets.
+struct Outlet {
+    /// Takes ownership of `length` packets (at most batch_length), as sent by the manager function's queue `sqn`.
+    void (*send)(void* self, std::uint32_t sqn, rte_mbuf** packets, unsigned length) noexcept = nullptr;
+    void* self = nullptr;
+};
+
+/// Work of the device that a worker does beside ports and send queues: its share of the RoCE transport.
+struct Service {
+    static constexpr std::uint64_t never = ~std::uint64_t{0};
+
+    /// One turn; returns how much it did, 0 when there is nothing to do for now. `now` is in nanoseconds of the steady
+    /// clock.
+    unsigned (*run)(void* self, const Outlet& outlet, std::uint64_t now) noexcept = nullptr;
+    /// When it wants its next turn though nobody rings; asked before the worker sleeps.
+    std::uint64_t (*deadline)(void* self, std::uint64_t now) noexcept = nullptr;
+    void* self = nullptr;
+};
+
+/// An address of the RoCE transport with the length of its prefix, of 128 bits; IPv4 as ::ffff:a.b.c.d.
+struct RoceAddress {
+    std::uint8_t address[16];
+    std::uint8_t prefix;
+};
+
 /// Cumulative since the vport was created. "Received" and "sent" are the vport's owner's view, as hardware's
 /// QUERY_VPORT_COUNTER has it: received = what the eSwitch delivered to it; sent = what came from it.
 struct VportCounters {
@@ -53,6 +78,7 @@ struct VportInfo {
     bool admin_up;
     bool link_up;               ///< the DPDK port's link
     std::string error;          ///< why there is no working port; empty when all is well
+    std::vector<RoceAddress> roce_addresses;  ///< the uplink's only, as configured
 };
 
 /// What MODIFY_* commands may change.
@@ -86,6 +112,15 @@ public:
     virtual void remove_send_source(std::uint32_t sqn) noexcept = 0;
     /// Wakes the worker that polls `sqn` if it sleeps; cheap when it does not. Called after each post.
     virtual void ring_doorbell(std::uint32_t sqn) noexcept = 0;
+
+    /// Worker threads, numbered from 0.
+    [[nodiscard]] virtual unsigned workers() const noexcept = 0;
+    /// The worker gives the service its turn in each loop from now on.
+    virtual void add_service(unsigned worker, const Service& service) = 0;
+    /// Returns once the worker does so no more; `self` names the service.
+    virtual void remove_service(unsigned worker, void* self) noexcept = 0;
+    /// Wakes the worker if it sleeps; cheap when it does not.
+    virtual void ring_worker(unsigned worker) noexcept = 0;
 };
 
 class Nic {

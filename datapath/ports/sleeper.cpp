@@ -1,5 +1,6 @@
 #include "datapath/ports/sleeper.hpp"
 
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -33,9 +34,13 @@ void Sleeper::ring() noexcept {
     [[maybe_unused]] const ssize_t written = write(doorbell_, &one, sizeof one);
 }
 
-void Sleeper::watch(const std::vector<int>& sockets) {
+void Sleeper::watch(const std::vector<WakeSource>& sources) {
     watched_.assign(1, pollfd{.fd = doorbell_, .events = POLLIN, .revents = 0});
-    for (const int socket : sockets) watched_.push_back({.fd = socket, .events = POLLIN, .revents = 0});
+    is_epoll_.assign(1, false);
+    for (const WakeSource& source : sources) {
+        watched_.push_back({.fd = source.descriptor, .events = POLLIN, .revents = 0});
+        is_epoll_.push_back(source.is_epoll);
+    }
     empty_wakes_.assign(watched_.size(), 0);
     lost_ = false;
 }
@@ -59,6 +64,10 @@ void Sleeper::sleep(std::chrono::nanoseconds time) noexcept {
         [[maybe_unused]] const ssize_t size = read(doorbell_, &rings, sizeof rings);
     }
     for (std::size_t i = 1; i < watched_.size(); ++i) {
+        if (watched_[i].revents != 0 && is_epoll_[i]) {
+            epoll_event edge;
+            (void)epoll_wait(watched_[i].fd, &edge, 1, 0);
+        }
         if ((watched_[i].revents & POLLERR) == 0) continue;
         // An interface that went down leaves an error, which would be reported until somebody fetches it.
         int error = 0;

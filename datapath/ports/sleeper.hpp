@@ -3,7 +3,8 @@
 // The sockets are looked at only when the worker is about to sleep (ppoll rather than epoll), so a busy worker pays
 // nothing for them, in the kernel either. A socket that keeps saying "readable" when there is nothing to receive,
 // because its interface is gone for example, is left out after a while, and its port is polled like one without a
-// socket.
+// socket. A source may also be an epoll descriptor: it shows the edges that came since they were last collected, which
+// sleep() does.
 //
 // Doorbell protocol. The worker calls prepare(), looks at its queues and ports once more, and then sleep() or cancel().
 // Whoever posts work for it does so first and then calls ring(). One of the two sees the other: both have a full
@@ -18,6 +19,8 @@
 #include <chrono>
 #include <vector>
 
+#include "datapath/ports/port.hpp"
+
 namespace ovsdr::soft {
 
 class Sleeper {
@@ -31,8 +34,8 @@ public:
     /// Wakes the worker if it sleeps or is about to; one load and a barrier otherwise.
     void ring() noexcept;
 
-    /// The sockets to watch from now on; they stay the caller's.
-    void watch(const std::vector<int>& sockets);
+    /// The sources to watch from now on; they stay the caller's.
+    void watch(const std::vector<WakeSource>& sources);
 
     /// Some socket was left out: the ports must be polled.
     [[nodiscard]] bool lost_sockets() const noexcept { return lost_; }
@@ -52,6 +55,7 @@ private:
     std::atomic<bool> asleep_{false};
     int doorbell_;
     std::vector<pollfd> watched_;        ///< the doorbell first
+    std::vector<bool> is_epoll_;         ///< for each of them
     std::vector<unsigned> empty_wakes_;  ///< in a row, for each of them
     bool lost_ = false;
 };

@@ -13,9 +13,12 @@ namespace {
 
 constexpr std::uint16_t default_mtu = 1500;
 
+// 0 for ports without an interface, those that make their own among them.
 unsigned interface_index(const VportInfo& info) noexcept {
+    const Driver* driver = driver_of(info.dpdk);
+    if (driver == nullptr || driver->backing != Backing::interface) return 0;
     const std::string interface(dpdk_argument(info.dpdk, "iface"));
-    return interface.empty() ? 0 : if_nametoindex(interface.c_str());
+    return if_nametoindex(interface.c_str());
 }
 
 }  // namespace
@@ -27,10 +30,11 @@ SoftDevice::SoftDevice(const DeviceConfig& config, unsigned index, unsigned work
       worker_count_(worker_count),
       guid_(derived_guid(config.name)),
       steering_(*config.profile),
-      listeners_(std::move(wake_control)) {
+      listeners_(wake_control),
+      wake_control_(std::move(wake_control)) {
     Vport manager;
     manager.info = {.id = manager_vport, .name = "manager", .mtu = default_mtu, .admin_up = true, .link_up = true};
-    const MacAddress mac = derived_mac(guid_, manager_vport);
+    const MacAddress mac = config.mac.value_or(derived_mac(guid_, manager_vport));
     std::copy(mac.begin(), mac.end(), manager.info.mac);
     manager.path = std::make_unique<VportPath>(manager_vport, worker_count);
     manager_path_ = manager.path.get();
@@ -51,7 +55,8 @@ int SoftDevice::add_vport(const PortConfig& config, bool must_work, std::string&
                   .name = config.name,
                   .dpdk = config.dpdk,
                   .mtu = config.mtu.value_or(default_mtu),
-                  .admin_up = true};
+                  .admin_up = true,
+                  .roce_addresses = config.roce_addresses};
     const MacAddress mac = config.mac.value_or(derived_mac(guid_, config.vport));
     std::copy(mac.begin(), mac.end(), vport.info.mac);
     vport.wanted_mtu = config.mtu;
@@ -97,7 +102,13 @@ int SoftDevice::remove_vport(VportId id) {
 int SoftDevice::open_port(Vport& vport) {
     std::string error;
     vport.interface_index = interface_index(vport.info);
-    auto port = DpdkPort::open({.arguments = vport.info.dpdk, .mtu = vport.wanted_mtu, .memory = memory_}, error);
+    PortSpec spec{.arguments = vport.info.dpdk,
+                  .mtu = vport.wanted_mtu,
+                  .memory = memory_,
+                  .changed = [this] { port_changed(); },
+                  .synchronize = [this] { steering_.synchronize(); }};
+    std::copy(std::begin(vport.info.mac), std::end(vport.info.mac), spec.mac.begin());
+    auto port = Port::open(spec, error);
     const std::lock_guard lock(mutex_);
     vport.info.error = error;
     if (!port) {
@@ -114,10 +125,7 @@ int SoftDevice::open_port(Vport& vport) {
         return left->port_count() < right->port_count();
     });
     vport.worker = worker.get();
-    const auto sockets = vport.port->wake_sockets();
-    worker->change([&](WorkerPlan& plan) {
-        plan.ports.push_back({vport.path.get(), index_, {sockets.begin(), sockets.end()}});
-    });
+    worker->change([&](WorkerPlan& plan) { plan.ports.push_back({vport.path.get(), index_, vport.port.get()}); });
     return 0;
 }
 
@@ -129,7 +137,7 @@ void SoftDevice::close_port(Vport& vport) noexcept {
     });
     vport.path->bind(nullptr);
     steering_.synchronize();
-    std::unique_ptr<DpdkPort> port;
+    std::unique_ptr<Port> port;
     {
         const std::lock_guard lock(mutex_);
         port = std::move(vport.port);
@@ -143,12 +151,28 @@ void SoftDevice::close_ports() noexcept {
     for (auto& [id, vport] : vports_) close_port(vport);
 }
 
-// An interface of the port's name that was not there before, or is another one than the port was opened on.
-void SoftDevice::follow_interface(Vport& vport) {
-    const unsigned index = interface_index(vport.info);
-    if (index == 0 || index == vport.interface_index) return;
-    close_port(vport);
-    (void)open_port(vport);  // on failure the vport says why
+// An interface of the port's name that was not there before, or is another one than the port was opened on; a port that
+// lost what it had made, or could not make it.
+bool SoftDevice::can_be_opened(const Vport& vport) const {
+    if (driver_of(vport.info.dpdk)->backing == Backing::interface) {
+        const unsigned index = interface_index(vport.info);
+        return index != 0 && index != vport.interface_index;
+    }
+    return vport.port ? vport.port->lost() : driver_of(vport.info.dpdk)->backing != Backing::nothing;
+}
+
+// From any thread. A worker that sleeps may have to ask the port's peer again to be woken.
+void SoftDevice::port_changed() noexcept {
+    port_event_.store(true);
+    for (const auto& worker : *workers_) worker->ring_doorbell();
+    wake_control_();
+}
+
+void SoftDevice::watch(std::vector<pollfd>& polled) {
+    const std::lock_guard change(change_mutex_);
+    for (const auto& [id, vport] : vports_) {
+        if (vport.port) vport.port->watch(polled);
+    }
 }
 
 void SoftDevice::check_links() {
@@ -156,7 +180,11 @@ void SoftDevice::check_links() {
     for (auto& [id, vport] : vports_) {
         if (vport.info.dpdk.empty()) continue;
         const bool before = vport.info.link_up;  // written only under change_mutex_
-        follow_interface(vport);
+        if (can_be_opened(vport)) {
+            close_port(vport);
+            (void)open_port(vport);  // on failure the vport says why
+        }
+        if (vport.port) vport.port->serve();
         const bool now = vport.port && vport.port->link_up();
         {
             const std::lock_guard lock(mutex_);
@@ -280,6 +308,22 @@ void SoftDevice::remove_send_source(std::uint32_t sqn) noexcept {
 
 void SoftDevice::ring_doorbell(std::uint32_t sqn) noexcept {
     worker_of(sqn).ring_doorbell();
+}
+
+void SoftDevice::add_service(unsigned worker, const Service& service) {
+    (*workers_)[worker]->change([&](WorkerPlan& plan) {
+        plan.services.push_back({.service = service, .device = index_, .manager = manager_path_});
+    });
+}
+
+void SoftDevice::remove_service(unsigned worker, void* self) noexcept {
+    (*workers_)[worker]->change([&](WorkerPlan& plan) {
+        std::erase_if(plan.services, [&](const PolledService& polled) { return polled.service.self == self; });
+    });
+}
+
+void SoftDevice::ring_worker(unsigned worker) noexcept {
+    (*workers_)[worker]->ring_doorbell();
 }
 
 }  // namespace ovsdr::soft

@@ -5,12 +5,14 @@
 // wait for DPDK. A port is closed in this order: its worker forgets it, its path is unbound, Steering::synchronize()
 // waits for batches on their way, the port dies.
 //
-// A port whose network interface is missing, or was deleted and made anew, is opened when the interface is there:
-// check_links() notices.
+// A port whose network interface is missing, or was deleted and made anew, is opened when the interface is there; one
+// that makes its interface or socket itself and could not, is tried again: check_links() does it.
 #pragma once
 
 #include <rte_mempool.h>
 
+#include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -19,9 +21,9 @@
 #include <vector>
 
 #include "datapath/ports/config.hpp"
-#include "datapath/ports/dpdk_port.hpp"
 #include "datapath/ports/listeners.hpp"
 #include "datapath/ports/nic.hpp"
+#include "datapath/ports/port.hpp"
 #include "datapath/ports/vport_path.hpp"
 #include "datapath/ports/worker.hpp"
 
@@ -43,8 +45,15 @@ public:
     [[nodiscard]] int add_vport(const PortConfig& config, bool must_work, std::string& error);
     [[nodiscard]] int remove_vport(VportId vport);  ///< ENOENT
 
-    /// Looks at every port's link, reports changes, opens ports whose interface has appeared. Control thread.
+    /// Lets every port do what is due, looks at its link, reports changes, opens ports that can be opened now. Control
+    /// thread.
     void check_links();
+
+    /// Adds what ports wait for, for which check_links() is to be called. Control thread.
+    void watch(std::vector<pollfd>& polled);
+
+    /// Whether a port has asked for check_links() since the last call.
+    [[nodiscard]] bool take_port_event() noexcept { return port_event_.exchange(false); }
     void dispatch_events() { listeners_.dispatch(); }
 
     /// Closes all ports. The workers have stopped.
@@ -70,6 +79,10 @@ public:
     void add_send_source(const SendSource& source) override;
     void remove_send_source(std::uint32_t sqn) noexcept override;
     void ring_doorbell(std::uint32_t sqn) noexcept override;
+    [[nodiscard]] unsigned workers() const noexcept override { return worker_count_; }
+    void add_service(unsigned worker, const Service& service) override;
+    void remove_service(unsigned worker, void* self) noexcept override;
+    void ring_worker(unsigned worker) noexcept override;
 
 private:
     struct Vport {
@@ -77,13 +90,14 @@ private:
         std::optional<std::uint16_t> wanted_mtu;  ///< what the operator or a command has asked for
         unsigned interface_index = 0;             ///< of the interface that was last tried, 0: none or no interface
         std::unique_ptr<VportPath> path;
-        std::unique_ptr<DpdkPort> port;
+        std::unique_ptr<Port> port;
         Worker* worker = nullptr;
     };
 
     int open_port(Vport& vport);
     void close_port(Vport& vport) noexcept;
-    void follow_interface(Vport& vport);
+    [[nodiscard]] bool can_be_opened(const Vport& vport) const;
+    void port_changed() noexcept;
     Vport* find(VportId vport) noexcept;
     [[nodiscard]] const Vport* find(VportId vport) const noexcept;
     Worker& worker_of(std::uint32_t sqn) noexcept { return *(*workers_)[sqn % workers_->size()]; }
@@ -95,6 +109,8 @@ private:
     bool watch_lacp_ = false;
     Steering steering_;
     Listeners listeners_;
+    const std::function<void()> wake_control_;
+    std::atomic<bool> port_event_{false};
     Workers* workers_ = nullptr;
     PacketMemory memory_;
 

@@ -163,6 +163,9 @@ void SoftNic::serve() {
     auto next_link_check = std::chrono::steady_clock::now();
     while (!stop_.load(std::memory_order_acquire)) {
         const auto now = std::chrono::steady_clock::now();
+        for (const auto& device : devices_) {
+            if (device->take_port_event()) next_link_check = {};
+        }
         if (now >= next_link_check) {
             for (const auto& device : devices_) device->check_links();
             next_link_check = now + link_check_period;
@@ -174,6 +177,8 @@ void SoftNic::serve() {
         for (const auto& device : devices_) device->dispatch_events();
 
         std::vector<pollfd> polled{{wake_descriptor_, POLLIN, 0}, {interface_events_, POLLIN, 0}};
+        for (const auto& device : devices_) device->watch(polled);
+        const std::size_t first_client = polled.size();
         server_->watch(polled);
         const auto wait = std::chrono::ceil<std::chrono::milliseconds>(next - std::chrono::steady_clock::now());
         if (poll(polled.data(), polled.size(), std::max<int>(0, static_cast<int>(wait.count()))) <= 0) continue;
@@ -181,10 +186,11 @@ void SoftNic::serve() {
             std::uint64_t count;
             [[maybe_unused]] const ssize_t size = read(wake_descriptor_, &count, sizeof count);
         }
-        if (polled[1].revents != 0) {
-            handle_interface_events();
-            next_link_check = {};
-        }
+        if (polled[1].revents != 0) handle_interface_events();
+        // Whatever an interface or a port has to say: all are looked at.
+        const bool said = std::any_of(polled.begin() + 1, polled.begin() + static_cast<std::ptrdiff_t>(first_client),
+                                      [](const pollfd& item) { return item.revents != 0; });
+        if (said) next_link_check = {};
         server_->handle(polled);
     }
 }

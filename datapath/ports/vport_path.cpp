@@ -1,11 +1,9 @@
 #include "datapath/ports/vport_path.hpp"
 
-#include <rte_ethdev.h>
+#include <rte_mbuf.h>
 #include <rte_pause.h>
 
 #include <cstring>
-
-#include "datapath/ports/dpdk_port.hpp"
 
 namespace ovsdr::soft {
 namespace {
@@ -31,10 +29,10 @@ Sink VportPath::sink() noexcept {
                 this};
 }
 
-void VportPath::bind(const DpdkPort* port) noexcept {
+void VportPath::bind(const Port* port) noexcept {
     if (port != nullptr) {
-        port_ = port->id();
-        may_truncate_ = port->driver().may_truncate;
+        io_ = port->io();
+        may_exceed_mtu_ = port->driver().may_exceed_mtu;
     }
     set_state(has_port, port != nullptr);
 }
@@ -83,19 +81,20 @@ void VportPath::deliver(unsigned worker, rte_mbuf** packets, unsigned length) no
 
 unsigned VportPath::send(rte_mbuf** packets, unsigned length) noexcept {
     const bool shared = workers_ > 1;
+    passed_on(packets, length);
     if (shared) rte_spinlock_lock(&send_lock_);
-    unsigned sent = rte_eth_tx_burst(port_, 0, packets, static_cast<std::uint16_t>(length));
+    unsigned sent = io_.send(io_.send_queue, packets, static_cast<std::uint16_t>(length));
     for (unsigned attempt = 1; sent < length && attempt < send_attempts; ++attempt) {
         for (unsigned i = 0; i < pauses_between_attempts; ++i) rte_pause();
-        sent += rte_eth_tx_burst(port_, 0, packets + sent, static_cast<std::uint16_t>(length - sent));
+        sent += io_.send(io_.send_queue, packets + sent, static_cast<std::uint16_t>(length - sent));
     }
     if (shared) rte_spinlock_unlock(&send_lock_);
     return sent;
 }
 
-// A ring's frame holds more than the MTU allows, so what was cut to fit is too large in any case; and what is too large
-// cannot be told from what was cut.
-unsigned VportPath::drop_cut_short(Cells& cells, rte_mbuf** packets, unsigned length) noexcept {
+// A port's buffer holds more than the MTU allows, so what was cut to fit, or fills several, is too large in any case;
+// and what is too large cannot be told from what was cut.
+unsigned VportPath::drop_oversize(Cells& cells, rte_mbuf** packets, unsigned length) noexcept {
     const std::uint32_t largest = largest_frame_.load(std::memory_order_relaxed);
     unsigned kept = 0;
     for (unsigned i = 0; i < length; ++i) {
@@ -111,15 +110,16 @@ unsigned VportPath::drop_cut_short(Cells& cells, rte_mbuf** packets, unsigned le
 
 unsigned VportPath::receive(unsigned worker, Lane& lane) noexcept {
     rte_mbuf* packets[batch_length];
-    const unsigned received = rte_eth_rx_burst(port_, 0, packets, batch_length);
+    const unsigned received = io_.receive(io_.receive_queue, packets, batch_length);
     if (received == 0) return 0;
+    taken_over(packets, received);
     Cells& cells = cells_[worker];
     if ((state_.load(std::memory_order_relaxed) & admin_up) == 0) [[unlikely]] {
         cells.down.add(received);
         rte_pktmbuf_free_bulk(packets, received);
         return received;
     }
-    const unsigned length = may_truncate_ ? drop_cut_short(cells, packets, received) : received;
+    const unsigned length = may_exceed_mtu_ ? drop_oversize(cells, packets, received) : received;
     std::uint64_t bytes = 0;
     for (unsigned i = 0; i < length; ++i) bytes += packets[i]->pkt_len;
     cells.sent_packets.add(length);

@@ -17,11 +17,10 @@
 
 #include "datapath/packet.hpp"
 #include "datapath/ports/nic.hpp"
+#include "datapath/ports/port.hpp"
 #include "datapath/vport_id.hpp"
 
 namespace ovsdr::soft {
-
-class DpdkPort;
 
 class VportPath {
 public:
@@ -37,7 +36,7 @@ public:
 
     /// The port to use from now on; nullptr for none. Before a port dies: bind(nullptr), then Steering::synchronize(),
     /// and no worker may call receive(). Threads: one at a time.
-    void bind(const DpdkPort* port) noexcept;
+    void bind(const Port* port) noexcept;
 
     void set_admin_up(bool up) noexcept { set_state(admin_up, up); }
     void set_link_up(bool up) noexcept { set_state(link_up, up); }
@@ -82,14 +81,14 @@ private:
     void set_state(State bit, bool on) noexcept;
     void deliver(unsigned worker, rte_mbuf** packets, unsigned length) noexcept;
     unsigned send(rte_mbuf** packets, unsigned length) noexcept;
-    unsigned drop_cut_short(Cells& cells, rte_mbuf** packets, unsigned length) noexcept;
+    unsigned drop_oversize(Cells& cells, rte_mbuf** packets, unsigned length) noexcept;
     [[nodiscard]] std::uint64_t sum(Counter Cells::*counter) const noexcept;
 
     const VportId id_;
     const unsigned workers_;
     std::atomic<std::uint8_t> state_{0};
-    std::uint16_t port_ = 0;  ///< DPDK's number, valid while has_port is set
-    bool may_truncate_ = false;
+    PacketIo io_;  ///< valid while has_port is set
+    bool may_exceed_mtu_ = false;
     bool watch_slow_protocols_ = false;
     std::atomic<std::uint32_t> largest_frame_{1522};
     rte_spinlock_t send_lock_ = RTE_SPINLOCK_INITIALIZER;

@@ -27,6 +27,10 @@ void add(std::atomic<std::uint64_t>& counter, std::uint64_t value) noexcept {
     counter.store(counter.load(std::memory_order_relaxed) + value, std::memory_order_relaxed);
 }
 
+std::uint64_t steady_now() noexcept {
+    return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch() / 1ns);
+}
+
 void settle_on(std::optional<unsigned> cpu) {
     if (!cpu) return;
     cpu_set_t set;
@@ -92,13 +96,14 @@ void Worker::adopt_plan() {
     const std::lock_guard lock(mutex_);
     current_ = plan_;
     adopted_version_ = version_;
-    std::vector<int> sockets;
+    std::vector<WakeSource> sources;
     all_ports_wake_ = true;
-    for (const PolledPort& port : current_->ports) {
-        sockets.insert(sockets.end(), port.wake_sockets.begin(), port.wake_sockets.end());
-        all_ports_wake_ &= !port.wake_sockets.empty();
+    for (const PolledPort& polled : current_->ports) {
+        const auto wakes = polled.port->wake_sources();
+        sources.insert(sources.end(), wakes.begin(), wakes.end());
+        all_ports_wake_ &= !wakes.empty();
     }
-    sleeper_.watch(sockets);
+    sleeper_.watch(sources);
     adopted_.notify_all();
 }
 
@@ -113,10 +118,32 @@ unsigned Worker::poll_queue(const PolledQueue& queue) noexcept {
     return length;
 }
 
+unsigned Worker::serve(const PolledService& polled, std::uint64_t now) noexcept {
+    struct Way {
+        Lane& lane;
+        VportPath& manager;
+        unsigned worker;
+    } way{*lanes_[polled.device], *polled.manager, index_};
+    const Outlet outlet{[](void* self, std::uint32_t sqn, rte_mbuf** packets, unsigned length) noexcept {
+                            const Way& to = *static_cast<const Way*>(self);
+                            std::uint64_t bytes = 0;
+                            for (unsigned i = 0; i < length; ++i) bytes += packets[i]->pkt_len;
+                            to.manager.count_sent(to.worker, length, bytes);
+                            to.lane.from_queue(sqn, packets, length);
+                        },
+                        &way};
+    return polled.service.run(polled.service.self, outlet, now);
+}
+
 unsigned Worker::pass() noexcept {
     unsigned work = 0;
     for (const PolledPort& port : current_->ports) work += port.path->receive(index_, *lanes_[port.device]);
     for (const PolledQueue& queue : current_->queues) work += poll_queue(queue);
+    if (!current_->services.empty()) {
+        for (const auto& lane : lanes_) lane->flush();  // what has come for them is theirs in this turn
+        const std::uint64_t now = steady_now();
+        for (const PolledService& service : current_->services) work += serve(service, now);
+    }
     for (const auto& lane : lanes_) {
         lane->flush();
         lane->quiescent();
@@ -124,22 +151,41 @@ unsigned Worker::pass() noexcept {
     return work;
 }
 
+std::chrono::nanoseconds Worker::until_next_service() const noexcept {
+    if (current_->services.empty()) return nap_with_sockets;
+    const std::uint64_t now = steady_now();
+    std::uint64_t next = Service::never;
+    for (const PolledService& polled : current_->services) {
+        next = std::min(next, polled.service.deadline(polled.service.self, now));
+    }
+    if (next <= now) return 0ns;
+    return std::min<std::chrono::nanoseconds>(nap_with_sockets, std::chrono::nanoseconds(
+        static_cast<std::int64_t>(std::min<std::uint64_t>(next - now, nap_with_sockets.count()))));
+}
+
 // Sleeps unless there is something to do after all; `nap` grows with each sleep in vain.
 bool Worker::rest(std::chrono::nanoseconds& nap) noexcept {
     sleeper_.prepare();
+    for (const PolledPort& polled : current_->ports) polled.port->arm();
     if (plan_changed_.load(std::memory_order_relaxed) || stop_.load(std::memory_order_relaxed) || pass() > 0) {
         sleeper_.cancel();
+        disarm_ports();
         return false;
     }
     const std::uint64_t begin = rte_rdtsc();
     for (const auto& lane : lanes_) lane->offline();
     const bool wakes = all_ports_wake_ && !sleeper_.lost_sockets();
-    sleeper_.sleep(wakes ? nap_with_sockets : nap);
+    sleeper_.sleep(std::min(wakes ? nap_with_sockets : nap, until_next_service()));
     for (const auto& lane : lanes_) lane->online();
+    disarm_ports();
     nap = std::min(nap * 2, longest_nap);
     add(asleep_cycles_, rte_rdtsc() - begin);
     add(sleeps_, 1);
     return true;
+}
+
+void Worker::disarm_ports() noexcept {
+    for (const PolledPort& polled : current_->ports) polled.port->disarm();
 }
 
 void Worker::run() {

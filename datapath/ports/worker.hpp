@@ -4,13 +4,15 @@
 // worker, and returns when the worker has taken it over. So when change() has removed a port or a queue, the worker
 // will not touch it again. A worker that does not run (not yet, or not any more) takes a plan over at once.
 //
-// When nothing arrives a worker polls on for some ten microseconds and then sleeps, see sleeper.hpp: until a socket or
-// the doorbell wakes it when each of its ports has a socket, otherwise for 20 µs at first and 500 µs in the end.
+// When nothing arrives a worker polls on for some ten microseconds and then sleeps, see sleeper.hpp: until a port or
+// the doorbell wakes it when each of its ports has something that does, otherwise for 20 µs at first and 500 µs in the
+// end. It never sleeps past the deadline of a service.
 //
 // Threads: change(), ring_doorbell() and statistics() from any thread but a worker; start() and stop() from one.
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -22,6 +24,7 @@
 #include <vector>
 
 #include "datapath/ports/nic.hpp"
+#include "datapath/ports/port.hpp"
 #include "datapath/ports/sleeper.hpp"
 #include "datapath/ports/vport_path.hpp"
 
@@ -30,7 +33,7 @@ namespace ovsdr::soft {
 struct PolledPort {
     VportPath* path;
     unsigned device;  ///< index into the worker's steerings
-    std::vector<int> wake_sockets;
+    Port* port;       ///< whose wake sources are watched; it outlives its place in the plan
 };
 
 struct PolledQueue {
@@ -39,9 +42,16 @@ struct PolledQueue {
     VportPath* manager;  ///< counts what the queue sends
 };
 
+struct PolledService {
+    Service service;
+    unsigned device;
+    VportPath* manager;
+};
+
 struct WorkerPlan {
     std::vector<PolledPort> ports;
     std::vector<PolledQueue> queues;
+    std::vector<PolledService> services;
 };
 
 class Worker {
@@ -76,7 +86,10 @@ private:
     void adopt_plan();
     unsigned pass() noexcept;
     unsigned poll_queue(const PolledQueue& queue) noexcept;
+    unsigned serve(const PolledService& polled, std::uint64_t now) noexcept;
+    [[nodiscard]] std::chrono::nanoseconds until_next_service() const noexcept;
     bool rest(std::chrono::nanoseconds& nap) noexcept;
+    void disarm_ports() noexcept;
 
     const unsigned index_;
     const std::vector<Steering*> steerings_;

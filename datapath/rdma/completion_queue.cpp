@@ -3,15 +3,27 @@
 #include <bit>
 #include <cerrno>
 #include <chrono>
+#include <memory>
+#include <type_traits>
 #include <utility>
 
 namespace ovsdr::soft {
 
-CompletionQueue::CompletionQueue(unsigned length, bool timestamps, Notifier notifier)
+CompletionQueue::CompletionQueue(unsigned length, bool timestamps, Notifier notifier, QueueAllocator allocate,
+                                 bool ignore_overrun)
     : timestamps_(timestamps),
+      ignore_overrun_(ignore_overrun),
       notifier_(std::move(notifier)),
       length_(std::bit_ceil(length)),
-      ring_(std::make_unique_for_overwrite<Completion[]>(length_)) {}
+      allocate_(std::move(allocate)),
+      ring_(make_ring(length_)) {}
+
+QueueMemory CompletionQueue::make_ring(unsigned length) const {
+    static_assert(std::is_trivially_destructible_v<Completion>);
+    QueueMemory ring = allocate_queue(allocate_, length * sizeof(Completion));
+    std::uninitialized_default_construct_n(slots(ring), length);
+    return ring;
+}
 
 void CompletionQueue::add(std::span<const Completion> completions) noexcept {
     if (completions.empty()) return;
@@ -20,13 +32,18 @@ void CompletionQueue::add(std::span<const Completion> completions) noexcept {
     const std::uint64_t now =
         timestamps_ ? static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count()) : 0;
     {
+        std::unique_lock<std::mutex> taking(take_mutex_, std::defer_lock);
+        if (ignore_overrun_) taking.lock();
         std::lock_guard guard(add_mutex_);
         std::uint64_t added = added_.load(std::memory_order_relaxed);
         for (const Completion& completion : completions) {
             if (overrun_) break;
             if (added - taken_.load(std::memory_order_acquire) >= length_) {
-                overrun_ = broke = true;
-                break;
+                if (!ignore_overrun_) {
+                    overrun_ = broke = true;
+                    break;
+                }
+                taken_.store(taken_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
             }
             Completion& place = at(added++);
             place = completion;
@@ -74,12 +91,12 @@ void CompletionQueue::forget(std::uint32_t qp_num) noexcept {
 
 int CompletionQueue::resize(unsigned length) {
     length = std::bit_ceil(length);
-    auto ring = std::make_unique_for_overwrite<Completion[]>(length);
+    QueueMemory ring = make_ring(length);
     std::scoped_lock guard(take_mutex_, add_mutex_);
     const std::uint64_t taken = taken_.load(std::memory_order_relaxed);
     const std::uint64_t added = added_.load(std::memory_order_relaxed);
     if (added - taken > length) return EINVAL;
-    for (std::uint64_t index = taken; index != added; ++index) ring[index & (length - 1)] = at(index);
+    for (std::uint64_t index = taken; index != added; ++index) slots(ring)[index & (length - 1)] = at(index);
     ring_ = std::move(ring);
     length_ = length;
     return 0;

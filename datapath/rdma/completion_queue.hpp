@@ -8,7 +8,9 @@
 // calls the notifier once. What was there before arming gives no event.
 //
 // Overrun. A completion that finds the ring full is lost, and the queue is broken from then on: the failure is reported
-// once, further completions are lost too, and what was there before can still be taken. As on hardware.
+// once, further completions are lost too, and what was there before can still be taken. As on hardware. A queue that
+// ignores overruns loses its oldest completion instead; the slots that it would have given back come with the next one
+// of its work queue.
 //
 // Threads: add() by any number of queues, take() and forget() by any number of application threads.
 // Source: ibv_poll_cq(3), ibv_req_notify_cq(3), ibv_get_async_event(3) IBV_EVENT_CQ_ERR.
@@ -22,6 +24,8 @@
 #include <memory>
 #include <mutex>
 #include <span>
+
+#include "datapath/rdma/queue_memory.hpp"
 
 namespace ovsdr::soft {
 
@@ -38,6 +42,13 @@ struct Completion {
     std::uint64_t timestamp;            ///< CLOCK_MONOTONIC nanoseconds, 0 where the queue does not ask for it
     std::atomic<std::uint64_t>* freed;  ///< the work queue's count of free slots, set to `freed_up_to` when taken
     std::uint64_t freed_up_to;
+    std::uint32_t imm_data =
+        0;  ///< as ibv_wc's: big-endian with IBV_WC_WITH_IMM; the key, host order, with IBV_WC_WITH_INV
+    std::uint32_t src_qp = 0;  ///< datagrams
+    std::uint16_t wqe_counter =
+        0;  ///< of the entry in its ring, as a CQE has it: the first basic block, or the receive entry
+    std::uint8_t sl = 0;
+    std::uint16_t cvlan = 0;  ///< TCI of the tag that was stripped, host order
 };
 
 class CompletionQueue {
@@ -47,8 +58,10 @@ public:
         std::function<void()> overrun;     ///< once
     };
 
-    /// `length` is what the queue holds at least. Throws std::bad_alloc.
-    CompletionQueue(unsigned length, bool timestamps, Notifier notifier);
+    /// `length` is what the queue holds at least; `allocate` gives the ring's memory, the heap where it is empty.
+    /// Throws std::bad_alloc.
+    CompletionQueue(unsigned length, bool timestamps, Notifier notifier, QueueAllocator allocate = {},
+                    bool ignore_overrun = false);
 
     [[nodiscard]] unsigned length() const noexcept { return length_; }
     [[nodiscard]] bool timestamps() const noexcept { return timestamps_; }
@@ -73,15 +86,21 @@ public:
 private:
     enum class Armed : std::uint8_t { no, solicited, any };
 
-    [[nodiscard]] Completion& at(std::uint64_t index) noexcept { return ring_[index & (length_ - 1)]; }
+    [[nodiscard]] Completion& at(std::uint64_t index) noexcept { return slots(ring_)[index & (length_ - 1)]; }
+    [[nodiscard]] static Completion* slots(const QueueMemory& ring) noexcept {
+        return reinterpret_cast<Completion*>(ring.get());
+    }
+    [[nodiscard]] QueueMemory make_ring(unsigned length) const;
 
     const bool timestamps_;
+    const bool ignore_overrun_;
     Notifier notifier_;
     // Lock order: take_mutex_, add_mutex_. The ring's size changes only under both.
     std::mutex take_mutex_;
     std::mutex add_mutex_;
     unsigned length_;
-    std::unique_ptr<Completion[]> ring_;
+    const QueueAllocator allocate_;
+    QueueMemory ring_;
     alignas(64) std::atomic<std::uint64_t> added_{0};
     alignas(64) std::atomic<std::uint64_t> taken_{0};
     Armed armed_ = Armed::no;  // under add_mutex_

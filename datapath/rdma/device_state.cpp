@@ -1,10 +1,22 @@
 #include "datapath/rdma/device_state.hpp"
 
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
 
 #include "datapath/rdma/receive_queue.hpp"
+#include "datapath/rdma/roce/transport.hpp"
 
 namespace ovsdr::soft {
+
+namespace {
+
+constexpr off_t command_file_size = off_t{1} << 40;  // bytes of offsets to map from
+
+}  // namespace
 
 std::uint32_t NumberPool::take() {
     // A number rests while others are free: a stale one in somebody's hands should name nothing.
@@ -28,8 +40,15 @@ std::uint32_t NumberPool::take_run(std::uint32_t length) {
     return first;
 }
 
-DeviceState::DeviceState(Device& device, rte_mempool* mempool) : device_(device), mempool_(mempool) {
+DeviceState::DeviceState(Device& device, rte_mempool* mempool) : device_(device), mempool_(mempool), flows_(device.steering()) {
     find_new_vports();
+}
+
+
+roce::Transport& DeviceState::transport() {
+    const std::lock_guard guard(transport_mutex_);
+    if (!transport_) transport_ = std::make_unique<roce::Transport>(*this);
+    return *transport_;
 }
 
 DeviceState& DeviceState::of(Device& device, rte_mempool* mempool) {
@@ -39,6 +58,30 @@ DeviceState& DeviceState::of(Device& device, rte_mempool* mempool) {
     auto& state = (*states)[&device];
     if (!state) state = std::make_unique<DeviceState>(device, mempool);
     return *state;
+}
+
+DeviceState::~DeviceState() {
+    if (file_ >= 0) close(file_);
+}
+
+int DeviceState::open_file() {
+    std::lock_guard guard(mutex_);
+    if (file_ < 0) {
+        file_ = memfd_create("softnic-uverbs", MFD_CLOEXEC);
+        // Sparse: pages come with those who write to them.
+        if (file_ >= 0 && ftruncate(file_, command_file_size) != 0) {
+            close(file_);
+            file_ = -1;
+        }
+    }
+    return file_ < 0 ? -1 : fcntl(file_, F_DUPFD_CLOEXEC, 0);
+}
+
+bool DeviceState::is_file(int descriptor) {
+    std::lock_guard guard(mutex_);
+    struct stat ours {}, theirs {};
+    return file_ >= 0 && fstat(file_, &ours) == 0 && fstat(descriptor, &theirs) == 0 && ours.st_dev == theirs.st_dev &&
+           ours.st_ino == theirs.st_ino;
 }
 
 void DeviceState::find_new_vports() {

@@ -8,6 +8,7 @@
 // Threads: any function from any thread.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -17,11 +18,46 @@
 
 #include "datapath/packet.hpp"
 #include "datapath/ports/nic.hpp"
+#include "datapath/rdma/aso_access.hpp"
 #include "datapath/rdma/memory.hpp"
+#include "datapath/steering/flow_tables.hpp"
 
 namespace ovsdr::soft {
 
 class ReceiveQueue;
+namespace roce {
+class Transport;
+}
+class DeviceMemory;
+
+/// What PDs stand for; an import is another PD of the same one.
+struct ProtectionDomain {
+    std::uint32_t number;            ///< pdn
+    const void* identity = nullptr;  ///< what queues and memory are compared by: the address of the first PD of it
+};
+
+/// Objects that others may ask for by their handle for as long as somebody keeps them.
+template <typename Object>
+class HandleTable {
+public:
+    void add(std::uint32_t handle, const std::shared_ptr<Object>& object) {
+        std::lock_guard guard(mutex_);
+        objects_[handle] = object;
+    }
+    [[nodiscard]] std::shared_ptr<Object> find(std::uint32_t handle) {
+        std::lock_guard guard(mutex_);
+        const auto found = objects_.find(handle);
+        return found == objects_.end() ? nullptr : found->second.lock();
+    }
+    void remove(std::uint32_t handle) {
+        std::lock_guard guard(mutex_);
+        objects_.erase(handle);
+    }
+
+private:
+    std::mutex mutex_;
+    std::map<std::uint32_t, std::weak_ptr<Object>> objects_;
+};
 
 /// Hands out numbers of a device's objects, oldest freed number last.
 class NumberPool {
@@ -41,6 +77,7 @@ private:
 class DeviceState {
 public:
     DeviceState(Device& device, rte_mempool* mempool);
+    ~DeviceState();
 
     /// The state of `device`, made with `mempool` on first use.
     [[nodiscard]] static DeviceState& of(Device& device, rte_mempool* mempool);
@@ -48,12 +85,30 @@ public:
     [[nodiscard]] Device& device() noexcept { return device_; }
     [[nodiscard]] rte_mempool* mempool() noexcept { return mempool_; }
     [[nodiscard]] MemoryTable& memory() noexcept { return memory_; }
+    /// What verbs flows add to the root tables.
+    [[nodiscard]] FlowTables& flows() noexcept { return flows_; }
 
     /// Queue numbers (QPN, SQN, RQN, TIRN, TISN) are 24 bits and share one space, CQs and PDs have theirs.
     [[nodiscard]] NumberPool& queue_numbers() noexcept { return queue_numbers_; }
     [[nodiscard]] NumberPool& cq_numbers() noexcept { return cq_numbers_; }
     [[nodiscard]] NumberPool& pd_numbers() noexcept { return pd_numbers_; }
+    [[nodiscard]] HandleTable<ProtectionDomain>& protection_domains() noexcept { return protection_domains_; }
+    [[nodiscard]] HandleTable<DeviceMemory>& device_memories() noexcept { return device_memories_; }
+    /// Bytes of device memory that are taken, of device_memory_size.
+    [[nodiscard]] std::atomic<std::uint64_t>& device_memory_taken() noexcept { return device_memory_taken_; }
+
+    /// A descriptor of the device's command file, which stands for it (ibv_import_device()) and whose pages are what the
+    /// device lets applications map. The caller closes it; -1 and errno.
+    [[nodiscard]] int open_file();
+    /// Whether `descriptor` is of that file.
+    [[nodiscard]] bool is_file(int descriptor);
+
     [[nodiscard]] NumberPool& counter_ids() noexcept { return counter_ids_; }
+    [[nodiscard]] NumberPool& aso_numbers() noexcept { return aso_numbers_; }
+    [[nodiscard]] AsoTable& aso() noexcept { return aso_; }
+
+    /// Made on first use.
+    [[nodiscard]] roce::Transport& transport();
 
     /// Number of IB ports; grows when vports are added.
     [[nodiscard]] unsigned ports();
@@ -85,13 +140,22 @@ private:
     Device& device_;
     rte_mempool* const mempool_;
     MemoryTable memory_;
+    FlowTables flows_;
     NumberPool queue_numbers_{0x100};
     NumberPool cq_numbers_{0x400};
     NumberPool pd_numbers_{0x10};
     NumberPool counter_ids_{0x8000};
+    NumberPool aso_numbers_{0x1000};
+    AsoTable aso_;
     std::mutex mutex_;
     std::vector<VportId> ports_;
+    HandleTable<ProtectionDomain> protection_domains_;
+    HandleTable<DeviceMemory> device_memories_;
+    std::atomic<std::uint64_t> device_memory_taken_{0};
+    int file_ = -1;
     std::map<std::uint32_t, ReceiveQueue*> receive_queues_;
+    std::mutex transport_mutex_;
+    std::unique_ptr<roce::Transport> transport_;
 };
 
 }  // namespace ovsdr::soft

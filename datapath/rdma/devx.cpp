@@ -18,6 +18,8 @@ namespace {
 constexpr std::size_t mailbox_head = 16;      // bytes, input and output
 constexpr std::size_t mailbox_limit = 65535;  // what one attribute of the kernel's interface carries
 
+constexpr prm::Field qpn_in{72, 24};  // of queries and modifications of queue pairs
+
 /// The smallest mailboxes of each command, bytes.
 struct Sizes {
     Opcode opcode;
@@ -34,6 +36,10 @@ constexpr std::array sizes{
     Sizes{Opcode::create_tir, 272, 16},
     Sizes{Opcode::alloc_flow_counter, 16, 16},
     Sizes{Opcode::query_flow_counter, 32, 32},
+    Sizes{Opcode::create_cq, 272, 16},
+    Sizes{Opcode::create_qp, 272, 16},
+    Sizes{Opcode::create_general_object, 16, 16},
+    Sizes{Opcode::query_general_object, 16, 16},
 };
 
 [[nodiscard]] bool deliverable(Input in, Output out) {
@@ -129,8 +135,12 @@ int general_command(DeviceState& state, Input in, Output out) {
                 status = query_capabilities(state, in, out);
                 break;
             case Opcode::create_tir:
+            case Opcode::create_cq:
+            case Opcode::create_qp:
             case Opcode::alloc_flow_counter:
             case Opcode::query_flow_counter:
+            case Opcode::create_general_object:
+            case Opcode::query_general_object:
                 return EINVAL;  // The kernel passes these on for objects only.
             default:
                 status = vport_command(state, opcode, in, out);
@@ -145,13 +155,22 @@ int create(DeviceState& state, ibv_context* context, Input in, Output out, std::
     const Opcode opcode = opcode_of(in);
     Status status = check_sizes(opcode, in, out);
     if (status == Status::ok) {
-        std::unique_ptr<mlx5dv_devx_obj> made(new mlx5dv_devx_obj{context, state, opcode, 0, nullptr});
+        std::unique_ptr<mlx5dv_devx_obj> made(new mlx5dv_devx_obj{context, state, opcode, 0, nullptr, nullptr, nullptr});
         switch (opcode) {
             case Opcode::alloc_flow_counter:
                 status = alloc_flow_counter(*made, in, out);
                 break;
             case Opcode::create_tir:
                 status = create_tir(*made, in, out);
+                break;
+            case Opcode::create_cq:
+                status = create_cq(state, in, out, made->queue, made->number);
+                break;
+            case Opcode::create_qp:
+                status = create_qp(state, in, out, made->queue, made->number);
+                break;
+            case Opcode::create_general_object:
+                status = create_general_object(*made, in, out);
                 break;
             default:
                 return EINVAL;
@@ -164,6 +183,15 @@ int create(DeviceState& state, ibv_context* context, Input in, Output out, std::
 int query(mlx5dv_devx_obj& object, Input in, Output out) {
     if (!deliverable(in, out)) return EINVAL;
     const Opcode opcode = opcode_of(in);
+    if (object.queue) {
+        if (prm::get(in, qpn_in) != object.number) return EINVAL;
+        std::fill(out.begin(), out.end(), std::byte{0});
+        return answer(out, object.queue->query(opcode, out));
+    }
+    if (opcode == Opcode::query_general_object && is_general_object(object, in)) {
+        std::fill(out.begin(), out.end(), std::byte{0});
+        return answer(out, query_general_object(object, in, out));
+    }
     if (opcode != Opcode::query_flow_counter || !object.counters) return EINVAL;
     const auto id = static_cast<std::uint32_t>(prm::get(in, prm::flow_counter::id));
     if (id < object.number || id >= object.number + object.counters->length()) return EINVAL;
@@ -173,7 +201,12 @@ int query(mlx5dv_devx_obj& object, Input in, Output out) {
     return answer(out, status);
 }
 
-int modify(mlx5dv_devx_obj&, Input in, Output out) {
+int modify(mlx5dv_devx_obj& object, Input in, Output out) {
+    if (object.queue && deliverable(in, out) && modifies_qp(opcode_of(in))) {
+        if (prm::get(in, qpn_in) != object.number) return EINVAL;
+        std::fill(out.begin(), out.end(), std::byte{0});
+        return answer(out, object.queue->modify(opcode_of(in), in));
+    }
     // TIRs and flow counters have no modification that is implemented; what the opcode says decides who refuses it.
     constexpr auto modify_tir = static_cast<Opcode>(0x901);
     if (!deliverable(in, out) || opcode_of(in) != modify_tir) return EINVAL;
@@ -183,6 +216,8 @@ int modify(mlx5dv_devx_obj&, Input in, Output out) {
 
 int retire(mlx5dv_devx_obj& object) {
     if (object.holders.load(std::memory_order_acquire)) return EBUSY;
+    if (object.queue && object.queue->busy()) return EBUSY;
+    retire_general_object(object);
     if (object.receiver) {
         object.receiver->release();
         object.state.queue_numbers().give_back(object.number);

@@ -40,6 +40,11 @@ using Output = std::span<std::byte>;
 
 // Pieces, one file each.
 void write_status(Output out, prm::Status status);
+[[nodiscard]] prm::Status create_general_object(mlx5dv_devx_obj& object, Input in, Output out);
+[[nodiscard]] prm::Status query_general_object(mlx5dv_devx_obj& object, Input in, Output out);
+/// Whether the command names this object, or one of its bulk.
+[[nodiscard]] bool is_general_object(const mlx5dv_devx_obj& object, Input in);
+void retire_general_object(mlx5dv_devx_obj& object);
 [[nodiscard]] prm::Status query_capabilities(DeviceState& state, Input in, Output out);
 [[nodiscard]] prm::Status vport_command(DeviceState& state, prm::Opcode opcode, Input in, Output out);
 

@@ -3,6 +3,7 @@
 #include <array>
 
 #include "datapath/rdma/devx.hpp"
+#include "datapath/steering/reformat.hpp"
 
 namespace ovsdr::soft::devx {
 
@@ -21,6 +22,13 @@ struct Fact {
 // cmd_hca_cap
 constexpr Field vhca_id{48, 16};
 constexpr Field steering_format_version{1092, 4};
+constexpr Field general_object_types{1024, 64};
+constexpr Field flex_parser_protocols{1344, 32};
+
+// qos_cap
+constexpr Field flow_meter_old{7, 1}, log_max_flow_meter{16, 8}, flow_meter_reg_id{24, 8}, flow_meter{40, 1};
+constexpr Field log_meter_aso_max_alloc{299, 5}, log_max_num_meter_aso{307, 5};
+constexpr unsigned log_max_meters = 20;
 
 constexpr std::array general_facts{
     Fact{{136, 8}, 15},       // log_max_qp_sz
@@ -52,13 +60,14 @@ constexpr std::array general_facts{
     Fact{{891, 5}, 18},       // log_max_tis
     Fact{{896, 1}, 1},        // basic_cyclic_rcv_wqe
     Fact{{992, 1}, 1},        // nic_vport_change_event
-    Fact{{1344, 32}, 0x300},  // flex_parser_protocols: ICMPv4, ICMPv6
+    Fact{{539, 1}, 1},        // qos
     Fact{{1566, 1}, 1},       // sw_owner_id
 };
 
 // flow_table_prop_layout, and where it stands in the capability of each domain.
 constexpr Field sw_owner{17, 1};
 constexpr Field sw_owner_v2{30, 1};
+constexpr Field max_modify_header_actions{48, 8};
 constexpr std::uint32_t nic_receive = 512;
 constexpr std::uint32_t nic_transmit = 2048;
 constexpr std::uint32_t fdb = 512;
@@ -67,9 +76,14 @@ constexpr std::array table_facts{
     Fact{{0, 1}, 1},     // ft_support
     Fact{{2, 1}, 1},     // flow_counter
     Fact{{3, 1}, 1},     // flow_modify_en
+    Fact{{7, 1}, 1},     // reformat
+    Fact{{8, 1}, 1},     // decap
+    Fact{{15, 1}, 1},    // reformat_and_vlan_action
+    Fact{{18, 1}, 1},    // reformat_l3_tunnel_to_l2
+    Fact{{19, 1}, 1},    // reformat_l2_to_l3_tunnel
+    Fact{{20, 1}, 1},    // reformat_and_modify_action
     Fact{{34, 6}, 24},   // log_max_ft_size
     Fact{{40, 8}, 20},   // log_max_modify_header_context
-    Fact{{48, 8}, 32},   // max_modify_header_actions
     Fact{{56, 8}, 64},   // max_ft_level
     Fact{{80, 8}, 32},   // metadata_reg_b_width
     Fact{{88, 8}, 32},   // metadata_reg_a_width
@@ -81,6 +95,9 @@ constexpr std::array table_facts{
 constexpr Field flow_tag{1, 1};
 constexpr std::array vlan_fields{Field{10, 1}, Field{11, 1}, Field{13, 1}, Field{14, 1}};  // pop, push, pop 2, push 2
 
+/// flow_table_nic_cap: headers of any kind, how many, how long.
+constexpr std::array reformat_facts{Fact{{32, 1}, 1}, Fact{{43, 5}, 20}, Fact{{54, 10}, Reformat::max_size}};
+
 void put(Output out, std::uint32_t structure, Field field, std::uint64_t value) {
     prm::set(out, prm::within(capability + structure, field), value);
 }
@@ -91,9 +108,27 @@ void put_general(DeviceState& state, Output out) {
     put(out, 0, steering_format_version, state.device().profile().steering_format);
 }
 
+void put_objects(const Profile& profile, Output out) {
+    namespace general = prm::general_object;
+    const std::uint64_t aso = 1ULL << general::flow_meter_aso | 1ULL << general::first_hit_aso;
+    put(out, 0, general_object_types, profile.aso ? aso : 0);
+    put(out, 0, flex_parser_protocols, profile.flex_parsers);
+}
+
+void put_qos(const Profile& profile, Output out) {
+    put(out, 0, flow_meter_old, 1);
+    put(out, 0, flow_meter, 1);
+    put(out, 0, log_max_flow_meter, log_max_meters);
+    put(out, 0, flow_meter_reg_id, profile.flow_meter_registers);
+    if (!profile.aso) return;
+    put(out, 0, log_meter_aso_max_alloc, prm::aso_object::max_log_length);
+    put(out, 0, log_max_num_meter_aso, log_max_meters);
+}
+
 void put_tables(const Profile& profile, Output out, std::uint32_t structure) {
     for (const Fact& fact : table_facts) put(out, structure, fact.field, fact.value);
     put(out, structure, profile.steering_format == 0 ? sw_owner : sw_owner_v2, 1);
+    put(out, structure, max_modify_header_actions, profile.max_root_edits);
     for (const Field field : vlan_fields) put(out, structure, field, 1);
 }
 
@@ -105,8 +140,10 @@ Status query_capabilities(DeviceState& state, Input in, Output out) {
     switch (prm::get(in, prm::op_mod) >> 1) {
         case 0x0:
             put_general(state, out);
+            put_objects(profile, out);
             return Status::ok;
         case 0x7:  // NIC flow tables
+            for (const Fact& fact : reformat_facts) put(out, 0, fact.field, fact.value);
             put_tables(profile, out, nic_receive);
             put(out, nic_receive, flow_tag, 1);
             put_tables(profile, out, nic_transmit);
@@ -115,6 +152,9 @@ Status query_capabilities(DeviceState& state, Input in, Output out) {
             put_tables(profile, out, fdb);
             return Status::ok;
         case 0x9:  // eSwitch: no sub-functions, no VLAN handling of its own
+        case 0xc:
+            put_qos(profile, out);
+            return Status::ok;
         case 0xf:  // device memory: none to give out
             return Status::ok;
         default:

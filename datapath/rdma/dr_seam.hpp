@@ -18,6 +18,7 @@ namespace ovsdr::soft {
 
 class Device;
 class CounterBulk;  // steering/counter.hpp
+class AsoBulk;      // steering/aso.hpp
 
 [[nodiscard]] Device& device_of(ibv_context* context) noexcept;
 
@@ -30,6 +31,9 @@ void release(ibv_qp* qp) noexcept;
 /// The counters behind a DEVX object made by ALLOC_FLOW_COUNTER, nullptr for any other object. Shared: a rule in
 /// flight may outlive the DEVX object.
 [[nodiscard]] std::shared_ptr<CounterBulk> counter_bulk_of(mlx5dv_devx_obj* object) noexcept;
+
+/// The ASO objects behind a DEVX object, nullptr for any other; shared likewise.
+[[nodiscard]] std::shared_ptr<AsoBulk> aso_bulk_of(mlx5dv_devx_obj* object) noexcept;
 
 /// The receive side behind a DEVX TIR, an empty Sink for any other object; held like a QP.
 [[nodiscard]] Sink receive_sink_of(mlx5dv_devx_obj* tir) noexcept;

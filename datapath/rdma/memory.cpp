@@ -1,7 +1,11 @@
 #include "datapath/rdma/memory.hpp"
 
+#include <infiniband/verbs.h>
+
 #include <cerrno>
 #include <thread>
+
+#include "datapath/rdma/mkey/mkey.hpp"
 
 namespace ovsdr::soft {
 
@@ -33,19 +37,45 @@ std::atomic<const MemoryRegion*>* MemoryTable::slot(std::uint32_t index) const n
     return chunk ? &chunk->slots[index % chunk_length] : nullptr;
 }
 
+int MemoryTable::reserve(std::uint32_t& key) {
+    if (!free_.empty()) {
+        key = free_.back();
+        free_.pop_back();
+        return 0;
+    }
+    if (next_index_ >= max_regions) return ENOMEM;
+    auto& chunk = chunks_[next_index_ / chunk_length];
+    if (!chunk.load(std::memory_order_relaxed)) chunk.store(new Chunk, std::memory_order_release);
+    key = next_index_++ << 8 | 1;
+    return 0;
+}
+
 int MemoryTable::add(MemoryRegion& region) {
     std::lock_guard guard(mutex_);
-    if (!free_.empty()) {
-        region.key = free_.back();
-        free_.pop_back();
-    } else {
-        if (next_index_ >= max_regions) return ENOMEM;
-        auto& chunk = chunks_[next_index_ / chunk_length];
-        if (!chunk.load(std::memory_order_relaxed)) chunk.store(new Chunk, std::memory_order_release);
-        region.key = next_index_++ << 8 | 1;
-    }
+    if (const int full = reserve(region.key)) return full;
     slot(index_of(region.key))->store(new MemoryRegion(region), std::memory_order_release);
     return 0;
+}
+
+int MemoryTable::add(Mkey& mkey) {
+    std::lock_guard guard(mutex_);
+    std::uint32_t key;
+    if (const int full = reserve(key)) return full;
+    mkey.set_key(key);
+    slot(index_of(key))
+        ->store(new MemoryRegion{.domain = mkey.spec().domain, .mkey = &mkey}, std::memory_order_release);
+    return 0;
+}
+
+Mkey* MemoryTable::mkey_of_any_tag(std::uint32_t key) const noexcept {
+    auto* const place = slot(index_of(key));
+    const MemoryRegion* const region = place ? place->load(std::memory_order_acquire) : nullptr;
+    return region ? region->mkey : nullptr;
+}
+
+Mkey* MemoryTable::mkey(std::uint32_t key) const noexcept {
+    Mkey* const mkey = mkey_of_any_tag(key);
+    return mkey && mkey->key() == key ? mkey : nullptr;
 }
 
 void MemoryTable::remove(std::uint32_t key) noexcept {
@@ -54,11 +84,35 @@ void MemoryTable::remove(std::uint32_t key) noexcept {
     const std::unique_ptr<const MemoryRegion> region(place ? place->exchange(nullptr, std::memory_order_seq_cst)
                                                            : nullptr);
     if (!region) return;
-    // A reader that came before the exchange is counted; one that comes after it no longer finds the region.
+    await_readers();
+    free_.push_back(next_tag(key));
+}
+
+/// A reader that came before the slot's exchange is counted; one that comes after it no longer finds the region.
+void MemoryTable::await_readers() noexcept {
     for (Readers& readers : readers_) {
         while (readers.count.load(std::memory_order_seq_cst) != 0) std::this_thread::yield();
     }
-    free_.push_back(next_tag(key));
+}
+
+int MemoryTable::replace(const MemoryRegion& region) {
+    auto next = std::make_unique<const MemoryRegion>(region);
+    std::lock_guard guard(mutex_);
+    auto* const place = slot(index_of(region.key));
+    const MemoryRegion* const old = place ? place->load(std::memory_order_relaxed) : nullptr;
+    if (!old || old->key != region.key) return EINVAL;
+    const std::unique_ptr<const MemoryRegion> retired(place->exchange(next.release(), std::memory_order_seq_cst));
+    await_readers();
+    return 0;
+}
+
+bool MemoryTable::find(std::uint32_t index, MemoryRegion& region) {
+    std::lock_guard guard(mutex_);
+    auto* const place = slot(index);
+    const MemoryRegion* const found = place ? place->load(std::memory_order_relaxed) : nullptr;
+    if (!found || found->mkey) return false;
+    region = *found;
+    return true;
 }
 
 std::byte* MemoryTable::lookup(std::uint32_t key, std::uint64_t address, std::uint64_t size, unsigned access,
@@ -69,6 +123,7 @@ std::byte* MemoryTable::lookup(std::uint32_t key, std::uint64_t address, std::ui
     if ((region->access & access) != access) return nullptr;
     const std::uint64_t offset = address - region->iova;
     if (address < region->iova || offset > region->size || size > region->size - offset) return nullptr;
+    if (region->discard) return access & IBV_ACCESS_LOCAL_WRITE ? region->discard : region->base;
     return region->base + offset;
 }
 

@@ -51,11 +51,15 @@ enum class Opcode : std::uint16_t {
     query_nic_vport_context = 0x754,
     modify_nic_vport_context = 0x755,
     query_vport_counter = 0x770,
+    create_cq = 0x400,
+    create_qp = 0x500,
     create_tir = 0x900,
     destroy_tir = 0x902,
     alloc_flow_counter = 0x939,
     dealloc_flow_counter = 0x93a,
     query_flow_counter = 0x93b,
+    create_general_object = 0xa00,
+    query_general_object = 0xa02,
 };
 
 enum class Status : std::uint8_t {
@@ -125,6 +129,21 @@ inline constexpr Field length{208, 16};  // num_of_counters
 inline constexpr Field id{224, 32};
 inline constexpr std::uint32_t statistics = 16;  // byte offset in the query's output
 }  // namespace flow_counter
+
+namespace general_object {
+inline constexpr Field type{48, 16};
+inline constexpr Field number{64, 32};  // in and out
+inline constexpr Field log_range{99, 5};
+inline constexpr std::uint32_t flow_meter_aso = 0x24, first_hit_aso = 0x25;
+}  // namespace general_object
+
+/// flow_meter_aso and flow_hit_aso have one shape; behind the command's head.
+namespace aso_object {
+inline constexpr Field access_pd{128 + 136, 24};
+inline constexpr std::uint32_t image = 16 + 64;   // byte offset of 64 bytes of state
+inline constexpr std::uint32_t in_size = 16 + 128;  // bytes
+inline constexpr unsigned max_log_length = 16;    // objects
+}  // namespace aso_object
 
 namespace tir {
 inline constexpr std::uint32_t context = 0x100;  // bit offset in CREATE_TIR's input

@@ -78,18 +78,27 @@ void RawPacketQp::reset() {
         std::scoped_lock guard(post_mutex_, execute_mutex_);
         spec_.send_queue.forget(spec_.qpn);
         send_.reset();
+        segment_ = {};
     }
     receiver_.reset();
 }
 
 int RawPacketQp::stage(unsigned ahead, std::uint64_t wr_id, unsigned flags, const Payload& payload) noexcept {
-    if (flags & IBV_SEND_IP_CSUM) return EINVAL;  // Not among the device's raw_packet_caps.
+    if (payload.mss) {
+        constexpr std::size_t ethernet_header = 14;
+        const bool fits = payload.header.size() >= ethernet_header && payload.header.size() <= spec_.max_tso_header;
+        if (!fits || !payload.inline_bufs.empty()) return EINVAL;
+    }
     if (payload.sges.size() > spec_.cap.max_send_sge) return EINVAL;
     WorkQueue::Request* const request = send_.room(ahead);
     if (!request) return ENOMEM;
     request->wr_id = wr_id;
     request->signaled = spec_.all_signaled || (flags & IBV_SEND_SIGNALED);
     request->solicited = flags & IBV_SEND_SOLICITED;
+    request->checksums = flags & IBV_SEND_IP_CSUM;
+    request->mss = payload.mss;
+    request->header_size = static_cast<std::uint16_t>(payload.header.size());
+    std::copy(payload.header.begin(), payload.header.end(), request->inline_room());
     request->inline_size = 0;
     request->sge_length = static_cast<std::uint32_t>(payload.sges.size());
     std::copy(payload.sges.begin(), payload.sges.end(), request->sge_room());
@@ -117,9 +126,15 @@ int RawPacketQp::post_send(ibv_send_wr* first, ibv_send_wr** bad) {
     int error = 0;
     ibv_send_wr* request = first;
     for (; request; request = request->next) {
-        if (request->opcode != IBV_WR_SEND || request->num_sge < 0) error = EINVAL;
+        const bool segments = request->opcode == IBV_WR_TSO;
+        if ((request->opcode != IBV_WR_SEND && !segments) || request->num_sge < 0) error = EINVAL;
+        if (segments && ((request->send_flags & IBV_SEND_INLINE) || !request->tso.mss)) error = EINVAL;
         std::array<ibv_data_buf, 32> pieces;
         Payload payload{{request->sg_list, static_cast<std::size_t>(request->num_sge)}, {}};
+        if (segments) {
+            payload.header = {static_cast<const std::byte*>(request->tso.hdr), request->tso.hdr_sz};
+            payload.mss = request->tso.mss;
+        }
         if (!error && (request->send_flags & IBV_SEND_INLINE)) {
             if (payload.sges.size() > pieces.size()) error = EINVAL;
             for (std::size_t i = 0; !error && i < payload.sges.size(); ++i) {

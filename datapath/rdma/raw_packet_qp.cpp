@@ -2,20 +2,25 @@
 
 #include <rte_mempool.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
+
+#include "datapath/rdma/guarded_copy.hpp"
 
 namespace ovsdr::soft {
 
 RawPacketQp::RawPacketQp(const RawPacketQpSpec& spec)
     : spec_(spec),
-      send_(spec.cap.max_send_wr, spec.cap.max_send_sge, spec.cap.max_inline_data),
+      send_(spec.cap.max_send_wr, spec.cap.max_send_sge, spec.cap.max_inline_data, spec.allocate, spec.max_tso_header),
       receiver_(ReceiveQueueSpec{.memory = spec.memory,
                                  .completions = spec.receive_queue,
                                  .domain = spec.domain,
                                  .length = spec.cap.max_recv_wr,
                                  .max_sges = spec.cap.max_recv_sge,
+                                 .flags = spec.receive,
+                                 .allocate = spec.allocate,
                                  .number = spec.qpn},
                 [this] { receive_failed(); }) {
     spec_.send_queue.hold();
@@ -45,16 +50,17 @@ unsigned RawPacketQp::send(rte_mbuf** packets, unsigned length) noexcept {
             if (!request) break;
             rte_mbuf* const packet = rte_pktmbuf_alloc(spec_.mempool);
             if (!packet) break;  // The pool is empty for now: what is posted stays posted.
-            const ibv_wc_status status = gather(*request, packet);
+            bool last = true;
+            const ibv_wc_status status = fill(*request, packet, last);
             failed = status != IBV_WC_SUCCESS;
+            if (!failed) packets[filled++] = packet;
+            if (failed) rte_pktmbuf_free(packet);
+            if (!failed && !last) continue;
+            segment_ = {};
             const bool reported = request->signaled || failed;
-            const Completion completion = completion_of(*request, send_, spec_.qpn, IBV_WC_SEND, status);
+            const ibv_wc_opcode opcode = request->mss ? IBV_WC_TSO : IBV_WC_SEND;
+            const Completion completion = completion_of(*request, send_, spec_.qpn, opcode, status);
             if (reported) done[completions++] = completion;
-            if (failed) {
-                rte_pktmbuf_free(packet);
-            } else {
-                packets[filled++] = packet;
-            }
         }
         if (failed) state_.store(IBV_QPS_ERR, std::memory_order_release);
         spec_.send_queue.add({done.data(), completions});
@@ -64,18 +70,43 @@ unsigned RawPacketQp::send(rte_mbuf** packets, unsigned length) noexcept {
     return filled;
 }
 
-ibv_wc_status RawPacketQp::gather(const WorkQueue::Request& request, rte_mbuf* packet) noexcept {
-    std::uint64_t size = request.inline_size;
-    for (const ibv_sge& sge : request.sges()) size += sge.length;
-    if (size > rte_pktmbuf_tailroom(packet)) return IBV_WC_LOC_LEN_ERR;
-    char* out = rte_pktmbuf_append(packet, static_cast<std::uint16_t>(size));
-    if (request.inline_size) std::memcpy(out, request.inline_bytes().data(), request.inline_size);
+/// The request's next packet; `last` says whether there is another one.
+ibv_wc_status RawPacketQp::fill(const WorkQueue::Request& request, rte_mbuf* packet, bool& last) noexcept {
+    std::uint64_t left = request.inline_size;
+    for (const ibv_sge& sge : request.sges()) left += sge.length;
+    left -= segment_.offset;
+    const std::uint64_t size = request.mss ? std::min<std::uint64_t>(left, request.mss) : left;
+    if (request.header_size + size > rte_pktmbuf_tailroom(packet)) return IBV_WC_LOC_LEN_ERR;
+    char* const out = rte_pktmbuf_append(packet, static_cast<std::uint16_t>(request.header_size + size));
+    std::memcpy(out, request.inline_room(), request.header_size + request.inline_size);
+    char* const payload = out + request.header_size + request.inline_size;
+    segment_.size = static_cast<std::uint32_t>(size - request.inline_size);
+    const ibv_wc_status status = gather(request, segment_.offset, segment_.size, payload);
+    if (status != IBV_WC_SUCCESS) return status;
+    last = segment_.last = size == left;
+    const std::span frame(reinterpret_cast<std::uint8_t*>(out), request.header_size + size);
+    if (request.mss) write_segment_header(frame, segment_);
+    if (request.checksums) fill_checksums(frame);
+    segment_.offset += segment_.size;
+    ++segment_.index;
+    return IBV_WC_SUCCESS;
+}
+
+/// Bytes [from, from + size) of the request's list.
+ibv_wc_status RawPacketQp::gather(const WorkQueue::Request& request, std::uint64_t from, std::uint32_t size,
+                                  char* out) noexcept {
     for (const ibv_sge& sge : request.sges()) {
-        if (sge.length == 0) continue;
-        const std::byte* const from = spec_.memory.lookup(sge.lkey, sge.addr, sge.length, 0, spec_.domain);
-        if (!from) return IBV_WC_LOC_PROT_ERR;
-        std::memcpy(out, from, sge.length);
-        out += sge.length;
+        if (from >= sge.length) {
+            from -= sge.length;
+            continue;
+        }
+        const auto part = static_cast<std::uint32_t>(std::min<std::uint64_t>(size, sge.length - from));
+        if (part == 0) break;
+        const std::byte* const bytes = spec_.memory.lookup(sge.lkey, sge.addr + from, part, 0, spec_.domain);
+        if (!bytes || !guarded_copy(out, bytes, part)) return IBV_WC_LOC_PROT_ERR;
+        out += part;
+        size -= part;
+        from = 0;
     }
     return IBV_WC_SUCCESS;
 }

@@ -24,6 +24,7 @@
 #include "datapath/rdma/completion_queue.hpp"
 #include "datapath/rdma/memory.hpp"
 #include "datapath/rdma/receive_queue.hpp"
+#include "datapath/rdma/segmentation.hpp"
 #include "datapath/rdma/work_queue.hpp"
 
 namespace ovsdr::soft {
@@ -38,6 +39,9 @@ struct RawPacketQpSpec {
     ibv_qp_cap cap;  ///< as granted
     bool all_signaled;
     std::uint32_t qpn, sqn, rqn, tirn, tisn;
+    std::uint16_t max_tso_header = 0;  ///< bytes; 0: no segmentation
+    ReceiveFlags receive = {};
+    QueueAllocator allocate = {};  ///< of both queues' slots
 };
 
 class RawPacketQp {
@@ -62,6 +66,8 @@ public:
     struct Payload {
         std::span<const ibv_sge> sges;
         std::span<const ibv_data_buf> inline_bufs;  ///< where given, the request is inline
+        std::span<const std::byte> header = {};     ///< of a request to segment
+        std::uint16_t mss = 0;
     };
     /// Post side for ibv_wr_*: lock_send() to unlock_send(), stage() any number, then publish(); what is not published
     /// never was. ENOMEM full, EINVAL too many pieces or too many inline bytes.
@@ -76,7 +82,9 @@ public:
 private:
     static unsigned poll(void* self, rte_mbuf** packets, unsigned length) noexcept;
     [[nodiscard]] unsigned send(rte_mbuf** packets, unsigned length) noexcept;
-    [[nodiscard]] ibv_wc_status gather(const WorkQueue::Request& request, rte_mbuf* packet) noexcept;
+    [[nodiscard]] ibv_wc_status fill(const WorkQueue::Request& request, rte_mbuf* packet, bool& last) noexcept;
+    [[nodiscard]] ibv_wc_status gather(const WorkQueue::Request& request, std::uint64_t from, std::uint32_t size,
+                                       char* out) noexcept;
     void fail() noexcept;
     void receive_failed() noexcept;
     void flush_send() noexcept;
@@ -90,6 +98,7 @@ private:
     WorkQueue send_;
     std::mutex modify_mutex_;
     std::mutex post_mutex_;
+    Segment segment_{};         // of the request under way; under execute_mutex_
     std::mutex execute_mutex_;  // never held when the receive queue's is taken, nor the other way round
     std::atomic<std::uint64_t> sent_{0};
     ReceiveQueue receiver_;

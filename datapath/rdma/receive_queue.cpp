@@ -1,5 +1,6 @@
 #include "datapath/rdma/receive_queue.hpp"
 
+#include <isa-l/crc.h>
 #include <rte_mbuf.h>
 
 #include <algorithm>
@@ -8,13 +9,18 @@
 #include <cstring>
 #include <utility>
 
+#include "datapath/rdma/guarded_copy.hpp"
+#include "datapath/rdma/segmentation.hpp"
+#include "datapath/steering/key.hpp"
+
 namespace ovsdr::soft {
 
 namespace {
 
 [[nodiscard]] std::uint32_t flags_of(const rte_mbuf* packet) {
     constexpr std::uint64_t good = RTE_MBUF_F_RX_IP_CKSUM_GOOD | RTE_MBUF_F_RX_L4_CKSUM_GOOD;
-    return (packet->ol_flags & good) == good ? IBV_WC_IP_CSUM_OK : 0;
+    if ((packet->ol_flags & good) == good) return IBV_WC_IP_CSUM_OK;
+    return checksums_good({rte_pktmbuf_mtod(packet, const std::uint8_t*), packet->data_len}) ? IBV_WC_IP_CSUM_OK : 0;
 }
 
 }  // namespace
@@ -36,7 +42,10 @@ Completion completion_of(const WorkQueue::Request& request, WorkQueue& queue, st
 }
 
 ReceiveQueue::ReceiveQueue(const ReceiveQueueSpec& spec, std::function<void()> failed)
-    : spec_(spec), failed_(std::move(failed)), queue_(spec.length, spec.max_sges, 0) {
+    : spec_(spec),
+      failed_(std::move(failed)),
+      queue_(spec.length, spec.max_sges, 0, spec.allocate),
+      strip_cvlan_(spec.flags.strip_cvlan) {
     spec_.completions.hold();
 }
 
@@ -102,12 +111,12 @@ void ReceiveQueue::receive(unsigned worker, rte_mbuf** packets, unsigned length)
             const WorkQueue::Request* const request = queue_.front();
             if (!request) break;
             const rte_mbuf* const packet = packets[taken];
-            const ibv_wc_status status = scatter(*request, packet);
-            Completion& completion = done[taken++] = completion_of(*request, queue_, spec_.number, IBV_WC_RECV, status);
-            completion.byte_len = rte_pktmbuf_pkt_len(packet);
+            Completion& completion = done[taken++] =
+                completion_of(*request, queue_, spec_.number, IBV_WC_RECV, IBV_WC_SUCCESS);
             completion.flow_tag = tag_of(packet);
             completion.wc_flags = flags_of(packet);
-            failed = status != IBV_WC_SUCCESS;
+            completion.status = scatter(*request, packet, completion);
+            failed = completion.status != IBV_WC_SUCCESS;
         }
         if (failed) state_.store(State::failed, std::memory_order_release);
         spec_.completions.add({done.data(), taken});
@@ -122,19 +131,51 @@ void ReceiveQueue::receive(unsigned worker, rte_mbuf** packets, unsigned length)
     if (failed_) failed_();
 }
 
-ibv_wc_status ReceiveQueue::scatter(const WorkQueue::Request& request, const rte_mbuf* packet) noexcept {
-    const char* from = rte_pktmbuf_mtod(packet, const char*);
-    std::uint32_t left = rte_pktmbuf_data_len(packet);
-    for (const ibv_sge& sge : request.sges()) {
-        const std::uint32_t size = std::min(left, sge.length);
-        if (size == 0) continue;
-        std::byte* const to = spec_.memory.lookup(sge.lkey, sge.addr, size, IBV_ACCESS_LOCAL_WRITE, spec_.domain);
-        if (!to) return IBV_WC_LOC_PROT_ERR;
-        std::memcpy(to, from, size);
-        from += size;
-        left -= size;
+ibv_wc_status ReceiveQueue::scatter(const WorkQueue::Request& request, const rte_mbuf* packet,
+                                    Completion& completion) noexcept {
+    constexpr std::uint32_t addresses = 12, tag = 4;
+    const auto* const frame = rte_pktmbuf_mtod(packet, const std::uint8_t*);
+    const std::uint32_t length = rte_pktmbuf_data_len(packet);
+    const bool strips = strip_cvlan_.load(std::memory_order_relaxed) && length >= addresses + tag + 2 &&
+                        load_be16(frame + addresses) == 0x8100;
+    std::array<std::uint8_t, 4> fcs{};
+    std::array<std::span<const std::uint8_t>, 3> parts{std::span(frame, strips ? addresses : length)};
+    if (strips) {
+        parts[1] = std::span(frame + addresses + tag, length - addresses - tag);
+        completion.cvlan = load_be16(frame + addresses + 2);
     }
-    return left == 0 ? IBV_WC_SUCCESS : IBV_WC_LOC_LEN_ERR;
+    if (spec_.flags.scatter_fcs) {
+        // Of the frame as it was on the wire, least significant byte first.
+        const std::uint32_t sum = crc32_gzip_refl(0, frame, length);
+        std::memcpy(fcs.data(), &sum, sizeof sum);
+        parts[2] = fcs;
+    }
+    for (const auto& part : parts) completion.byte_len += static_cast<std::uint32_t>(part.size());
+    return place(request, parts);
+}
+
+ibv_wc_status ReceiveQueue::place(const WorkQueue::Request& request,
+                                  std::span<std::span<const std::uint8_t>> parts) noexcept {
+    std::size_t used = 0;  // of the scatter entry that is being filled
+    auto sge = request.sges().begin();
+    for (std::span<const std::uint8_t> part : parts) {
+        while (!part.empty()) {
+            if (sge == request.sges().end()) return IBV_WC_LOC_LEN_ERR;
+            const std::size_t size = std::min<std::size_t>(part.size(), sge->length - used);
+            if (size != 0) {
+                std::byte* const to =
+                    spec_.memory.lookup(sge->lkey, sge->addr + used, size, IBV_ACCESS_LOCAL_WRITE, spec_.domain);
+                if (!to || !guarded_copy(to, part.data(), size)) return IBV_WC_LOC_PROT_ERR;
+            }
+            part = part.subspan(size);
+            used += size;
+            if (used == sge->length) {
+                ++sge;
+                used = 0;
+            }
+        }
+    }
+    return IBV_WC_SUCCESS;
 }
 
 void ReceiveQueue::flush() noexcept {

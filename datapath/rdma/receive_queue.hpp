@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <functional>
 #include <mutex>
+#include <span>
 
 #include "datapath/packet.hpp"
 #include "datapath/rdma/completion_queue.hpp"
@@ -28,12 +29,20 @@ namespace ovsdr::soft {
 [[nodiscard]] Completion completion_of(const WorkQueue::Request& request, WorkQueue& queue, std::uint32_t number,
                                        ibv_wc_opcode opcode, ibv_wc_status status) noexcept;
 
+/// What becomes of a packet on its way into a buffer.
+struct ReceiveFlags {
+    bool strip_cvlan = false;  ///< the outermost tag, if it is a C-VLAN's
+    bool scatter_fcs = false;  ///< the frame check sequence behind the data, counted in byte_len
+};
+
 struct ReceiveQueueSpec {
     MemoryTable& memory;
     CompletionQueue& completions;
     const void* domain;  ///< protection domain of its buffers
     unsigned length;     ///< requests
     unsigned max_sges;
+    ReceiveFlags flags = {};
+    QueueAllocator allocate = {};
     std::uint32_t number;  ///< as its completions name it: QP or WQ number
 };
 
@@ -55,6 +64,9 @@ public:
     /// Closes and forgets what was posted and completed.
     void reset();
 
+    /// For packets that come from now on.
+    void strip_cvlan(bool strip) noexcept { strip_cvlan_.store(strip, std::memory_order_relaxed); }
+
     [[nodiscard]] int post(ibv_recv_wr* first, ibv_recv_wr** bad);
 
     [[nodiscard]] Sink sink() noexcept { return Sink{&ReceiveQueue::deliver, this}; }
@@ -72,7 +84,11 @@ public:
 private:
     static void deliver(void* self, unsigned worker, rte_mbuf** packets, unsigned length) noexcept;
     void receive(unsigned worker, rte_mbuf** packets, unsigned length) noexcept;
-    [[nodiscard]] ibv_wc_status scatter(const WorkQueue::Request& request, const rte_mbuf* packet) noexcept;
+    /// Sets what `completion` says of the data: bytes that went into the buffers, a tag that did not.
+    [[nodiscard]] ibv_wc_status scatter(const WorkQueue::Request& request, const rte_mbuf* packet,
+                                        Completion& completion) noexcept;
+    [[nodiscard]] ibv_wc_status place(const WorkQueue::Request& request,
+                                      std::span<std::span<const std::uint8_t>> parts) noexcept;
     void flush() noexcept;
 
     const ReceiveQueueSpec spec_;
@@ -81,6 +97,7 @@ private:
     WorkQueue queue_;
     std::mutex post_mutex_;
     std::mutex execute_mutex_;
+    std::atomic<bool> strip_cvlan_;
     std::atomic<unsigned> holders_{0};
     std::atomic<std::uint64_t> received_{0}, out_of_buffer_{0}, not_ready_{0};
 };

@@ -18,6 +18,8 @@
 #include <memory>
 #include <span>
 
+#include "datapath/rdma/queue_memory.hpp"
+
 namespace ovsdr::soft {
 
 class WorkQueue {
@@ -28,23 +30,37 @@ public:
         std::uint32_t inline_size;  ///< bytes
         bool signaled;
         bool solicited;
+        bool checksums = false;         ///< fill in
+        std::uint16_t mss = 0;          ///< of a request to segment: bytes; its header stands before the list
+        std::uint16_t header_size = 0;  ///< bytes, at most the queue's max_header
 
         [[nodiscard]] std::span<const ibv_sge> sges() const noexcept {
-            return {reinterpret_cast<const ibv_sge*>(this + 1), sge_length};
+            return {reinterpret_cast<const ibv_sge*>(inline_room() + padded(header_size)), sge_length};
         }
         [[nodiscard]] std::span<const std::byte> inline_bytes() const noexcept {
             return {reinterpret_cast<const std::byte*>(this + 1), inline_size};
         }
-        [[nodiscard]] ibv_sge* sge_room() noexcept { return reinterpret_cast<ibv_sge*>(this + 1); }
+        /// Behind the header, whose size is set.
+        [[nodiscard]] ibv_sge* sge_room() noexcept {
+            return reinterpret_cast<ibv_sge*>(inline_room() + padded(header_size));
+        }
         [[nodiscard]] std::byte* inline_room() noexcept { return reinterpret_cast<std::byte*>(this + 1); }
+        [[nodiscard]] const std::byte* inline_room() const noexcept {
+            return reinterpret_cast<const std::byte*>(this + 1);
+        }
     };
     static_assert(sizeof(Request) % alignof(ibv_sge) == 0);
 
+    [[nodiscard]] static constexpr std::size_t padded(std::size_t size) noexcept {
+        return (size + 15) & ~std::size_t{15};
+    }
+
     /// `length` requests at least, rounded up to a power of two; 0 makes a queue that takes none.
-    WorkQueue(unsigned length, unsigned max_sges, unsigned max_inline)
+    WorkQueue(unsigned length, unsigned max_sges, unsigned max_inline, const QueueAllocator& allocate = {},
+              unsigned max_header = 0)
         : length_(length ? std::bit_ceil(length) : 0),
-          stride_(sizeof(Request) + std::max<std::size_t>(max_sges * sizeof(ibv_sge), (max_inline + 15u) & ~15u)),
-          slots_(std::make_unique<std::byte[]>(length_ * stride_)) {}
+          stride_(sizeof(Request) + std::max(padded(max_header) + max_sges * sizeof(ibv_sge), padded(max_inline))),
+          slots_(allocate_queue(allocate, length_ * stride_)) {}
 
     [[nodiscard]] unsigned length() const noexcept { return length_; }
 
@@ -89,7 +105,7 @@ private:
 
     const unsigned length_;
     const std::size_t stride_;
-    std::unique_ptr<std::byte[]> slots_;
+    QueueMemory slots_;
     alignas(64) std::atomic<std::uint64_t> posted_{0};
     alignas(64) std::atomic<std::uint64_t> executed_{0};
     alignas(64) std::atomic<std::uint64_t> freed_{0};

@@ -1,10 +1,17 @@
 #include "datapath/steering/dr_action.hpp"
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 
 #include "datapath/steering/steering_impl.hpp"
 
 namespace ovsdr::soft {
+namespace {
+
+constexpr std::size_t max_array = 32;  ///< 2^log_max_destination, as the capabilities have it
+
+}  // namespace
 
 Action::Created Action::drop() { return Created(new Action(ActionType::drop)); }
 Action::Created Action::default_miss() { return Created(new Action(ActionType::default_miss)); }
@@ -66,6 +73,10 @@ int Action::vport(Domain& domain, std::uint32_t vport, Created& action) {
 }
 
 int Action::modify_header(Domain& domain, bool root_level, std::span<const std::uint64_t> commands, Created& action) {
+    const Profile& profile = domain.steering().profile();
+    // The kernel's bound for a root action; elsewhere what libmlx5 can allocate in a piece.
+    if (root_level && commands.size() > profile.max_root_edits) return EOPNOTSUPP;
+    if (!root_level && commands.size() > 1ULL << profile.log_max_edits) return EINVAL;
     std::shared_ptr<const EditList> edits;
     if (const int error = EditList::compile(domain.type(), commands, edits); error != 0) return error;
     action.reset(new Action(ActionType::modify_header));
@@ -76,26 +87,82 @@ int Action::modify_header(Domain& domain, bool root_level, std::span<const std::
     return 0;
 }
 
-int Action::dest_array(Domain& domain, std::span<Action* const> branches, Created& action) {
-    if (branches.size() < 2) return EINVAL;
+int Action::packet_reformat(Domain& domain, bool root_level, Reformat::Kind kind, std::span<const std::uint8_t> data,
+                            Created& action) {
+    using enum Reformat::Kind;
+    constexpr ActionType types[] = {ActionType::encap_l2, ActionType::encap_l3, ActionType::decap_l2,
+                                    ActionType::decap_l3};
+    const bool encap = kind == encap_l2 || kind == encap_l3;
+    if (domain.type() == (encap ? DomainType::nic_rx : DomainType::nic_tx)) return EINVAL;
+    std::shared_ptr<const Reformat> reformat;
+    if (const int error = Reformat::create(kind, data, reformat); error != 0) return error;
+    action.reset(new Action(types[static_cast<unsigned>(kind)]));
+    action->domain = &domain;
+    action->root_level = root_level;
+    action->reformat = std::move(reformat);
+    domain.refer();
+    if (kind == decap_l2) domain.steering().impl().count_decapsulations(1);
+    return 0;
+}
+
+int Action::dest_array(Domain& domain, std::span<const Branch> branches, Created& action) {
+    if (branches.size() < 2 || branches.size() > max_array) return EINVAL;
     if (domain.type() == DomainType::nic_tx) return EOPNOTSUPP;
     Created array(new Action(ActionType::dest_array));
     array->domain = &domain;
     domain.refer();
     array->array = std::make_shared<ArrayProgram>();
-    for (Action* branch : branches) {
-        if (const int error = array->add_branch(*branch); error != 0) return error;
+    for (const Branch& branch : branches) {
+        if (const int error = array->add_branch(*branch.destination, *array->array); error != 0) return error;
+        if (branch.reformat == nullptr) continue;
+        if (const int error = array->add_reformat(*branch.reformat); error != 0) return error;
     }
     action = std::move(array);
     return 0;
 }
 
-int Action::add_branch(Action& branch) {
+int Action::dest_array(Domain& domain, std::span<Action* const> branches, Created& action) {
+    std::vector<Branch> plain;
+    for (Action* branch : branches) plain.push_back({branch});
+    return dest_array(domain, std::span<const Branch>(plain), action);
+}
+
+int Action::flow_array(Domain& domain, std::span<Action* const> branches, std::optional<std::uint32_t> next_rank,
+                       Created& action) {
+    Created made(new Action(ActionType::dest_array));
+    made->domain = &domain;
+    domain.refer();
+    made->array = std::make_shared<ArrayProgram>();
+    for (Action* branch : branches) {
+        if (branch->type == ActionType::qp) {
+            if (const int error = made->add_receiver(*branch, *made->array); error != 0) return error;
+            branch->refer();
+            made->branches.push_back(branch);
+        } else if (const int error = made->add_branch(*branch, *made->array); error != 0) {
+            return error;
+        }
+    }
+    // A packet goes on as itself: the last branch needs no reference of its own.
+    if (next_rank) made->array->branches.push_back({.end = {.kind = EndKind::root_table, .rank = *next_rank}});
+    action = std::move(made);
+    return 0;
+}
+
+int Action::add_receiver(const Action& branch, ArrayProgram& program) {
+    End end{.kind = EndKind::destination};
+    Steering::Impl& impl = domain->steering().impl();
+    if (const int error = impl.acquire_destination(branch.queue.sink, end.destination); error != 0) return error;
+    destinations_.push_back(end.destination);
+    program.branches.push_back({.end = end});
+    return 0;
+}
+
+int Action::add_branch(Action& branch, ArrayProgram& program) {
     End end;
     switch (branch.type) {
         case ActionType::counter:
-            array->counts.push_back({.code = OpCode::count, .value = branch.value, .object = branch.bulk.get()});
-            array->kept.push_back(branch.bulk);
+            program.counts.push_back({.code = OpCode::count, .value = branch.value, .object = branch.bulk.get()});
+            program.kept.push_back(branch.bulk);
             break;
         case ActionType::vport:
         case ActionType::default_miss:
@@ -103,21 +170,17 @@ int Action::add_branch(Action& branch) {
             // As the firmware is told: the manager's vport.
             end.kind = EndKind::vport;
             end.vport = VportId{static_cast<std::uint16_t>(branch.type == ActionType::vport ? branch.value : 0)};
-            array->branches.push_back(end);
+            program.branches.push_back({.end = end});
             break;
         case ActionType::table:
             if (&branch.destination->domain() != domain) return EINVAL;
             end.kind = EndKind::table;
             end.table = &branch.destination->view();
-            array->branches.push_back(end);
+            program.branches.push_back({.end = end});
             break;
         case ActionType::qp: {
             if (domain->type() != DomainType::nic_rx || branch.queue.sink.deliver == nullptr) return EINVAL;
-            end.kind = EndKind::destination;
-            Steering::Impl& impl = domain->steering().impl();
-            if (const int error = impl.acquire_destination(branch.queue.sink, end.destination); error != 0) return error;
-            destinations_.push_back(end.destination);
-            array->branches.push_back(end);
+            if (const int error = add_receiver(branch, program); error != 0) return error;
             break;
         }
         default: return EOPNOTSUPP;
@@ -127,7 +190,118 @@ int Action::add_branch(Action& branch) {
     return 0;
 }
 
+int Action::aso(Domain& domain, std::shared_ptr<AsoBulk> bulk, std::uint32_t offset, std::uint32_t flags,
+                std::uint8_t reg_c, Created& action) {
+    if (!domain.steering().profile().aso || bulk == nullptr) return EOPNOTSUPP;
+    AsoUse use;
+    if (const int error = make_aso_use(*bulk, offset, flags, reg_c, use); error != 0) return error;
+    action.reset(new Action(bulk->kind() == AsoKind::flow_meter ? ActionType::aso_flow_meter : ActionType::aso_first_hit));
+    action->aso_bulk = std::move(bulk);
+    action->aso_use = use;
+    return 0;
+}
+
+int Action::modify_aso(std::uint32_t offset, std::uint32_t flags, std::uint8_t reg_c) noexcept {
+    return aso_bulk == nullptr ? EINVAL : make_aso_use(*aso_bulk, offset, flags, reg_c, aso_use);
+}
+
+int Action::flow_meter(Table& next, const FlowMeterSpec& spec, Created& action) {
+    if (next.root()) return EOPNOTSUPP;
+    const std::uint8_t registers = next.domain().steering().profile().flow_meter_registers;
+    if (spec.parameters.size() > Meter::size || spec.reg_c > 7 || (registers >> spec.reg_c & 1) == 0) return EINVAL;
+    auto metering = std::make_shared<FlowMeter>();
+    Meter::Image image{};
+    std::copy(spec.parameters.begin(), spec.parameters.end(), image.begin());
+    metering->meter.write(image, ~0U);
+    metering->active = spec.active;
+    metering->reg_c = spec.reg_c;
+    action.reset(new Action(ActionType::meter));
+    action->metering = std::move(metering);
+    action->destination = &next;
+    next.refer();
+    return 0;
+}
+
+int Action::modify_flow_meter(const FlowMeterSpec& spec, std::uint64_t fields) noexcept {
+    enum Field : std::uint64_t { active = 1, cbs = 2, cir = 4, ebs = 8, eir = 16, all = 31 };
+    if (metering == nullptr || spec.parameters.size() > Meter::size || (fields & ~std::uint64_t{all}) != 0) return EINVAL;
+    Meter::Image image{};
+    std::copy(spec.parameters.begin(), spec.parameters.end(), image.begin());
+    // Bit 31 selects byte 0 of the parameters.
+    std::uint32_t bytes = 0;
+    if ((fields & cbs) != 0) bytes |= 0x00c00000;
+    if ((fields & cir) != 0) bytes |= 0x00300000;
+    if ((fields & ebs) != 0) bytes |= 0x0000c000;
+    if ((fields & eir) != 0) bytes |= 0x00003000;
+    if (bytes != 0) metering->meter.write(image, bytes);
+    if ((fields & active) != 0) metering->active = spec.active;
+    return 0;
+}
+
+int Action::sampler(const SamplerSpec& spec, Created& action) {
+    if (spec.next == nullptr || spec.ratio == 0 || spec.actions.empty() || spec.next->root()) return EINVAL;
+    Domain& domain = spec.next->domain();
+    if (domain.type() == DomainType::nic_tx) return EOPNOTSUPP;
+    Created made(new Action(ActionType::sampler));
+    made->domain = &domain;
+    domain.refer();
+    auto program = std::make_shared<SamplerProgram>(SamplerProgram{.ratio = spec.ratio});
+    for (Action* branch : spec.actions) {
+        if (const int error = made->add_sample_action(*branch, *program); error != 0) return error;
+    }
+    if (program->array.branches.empty()) return EINVAL;
+    if (domain.type() == DomainType::fdb && domain.steering().profile().sampler_restores_reg_c_0) {
+        constexpr std::uint64_t set_reg_c_0 = 0x1051;  // action type and field of set_action_in
+        if (__builtin_bswap64(spec.restore) >> 48 != set_reg_c_0) return EOPNOTSUPP;
+        // The restore table is one level below the next one, and a root table cannot edit.
+        if (spec.next->level() < 2) return EINVAL;
+        const std::array commands{spec.restore};
+        if (const int error = EditList::compile(domain.type(), commands, made->edits); error != 0) return error;
+    }
+    made->sampling = std::move(program);
+    made->destination = spec.next;
+    spec.next->refer();
+    action = std::move(made);
+    return 0;
+}
+
+int Action::add_sample_action(Action& branch, SamplerProgram& program) {
+    const bool receives = domain->type() == DomainType::nic_rx;
+    switch (branch.type) {
+        case ActionType::default_miss:
+        case ActionType::vport: break;
+        case ActionType::qp:
+        case ActionType::counter:
+            if (!receives) return EOPNOTSUPP;
+            break;
+        case ActionType::tag:
+            if (!receives) return EOPNOTSUPP;
+            program.tags = true;
+            program.tag = branch.value;
+            branch.refer();
+            branches.push_back(&branch);
+            return 0;
+        default: return EOPNOTSUPP;
+    }
+    return add_branch(branch, program.array);
+}
+
+/// To the branch that was added last.
+int Action::add_reformat(Action& reformat) {
+    if (reformat.type != ActionType::encap_l2 && reformat.type != ActionType::encap_l3) return EOPNOTSUPP;
+    if (reformat.root_level) return EOPNOTSUPP;
+    const ActionType destination = branches.back()->type;
+    const bool leaves = destination == ActionType::vport || destination == ActionType::default_miss;
+    if (domain->type() != DomainType::fdb || (!leaves && destination != ActionType::table)) return EINVAL;
+    array->branches.back().reformat = reformat.reformat.get();
+    array->kept.push_back(reformat.reformat);
+    reformat.refer();
+    branches.push_back(&reformat);
+    return 0;
+}
+
 Action::~Action() {
+    if (type == ActionType::decap_l2) domain->steering().impl().count_decapsulations(-1);
     for (Action* branch : branches) branch->forget();
     if (!destinations_.empty()) {
         domain->steering().synchronize();

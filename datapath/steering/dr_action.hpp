@@ -9,15 +9,18 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "datapath/packet.hpp"
 #include "datapath/steering/action_order.hpp"
+#include "datapath/steering/aso.hpp"
 #include "datapath/steering/counter.hpp"
 #include "datapath/steering/dr_table.hpp"
 #include "datapath/steering/edit.hpp"
 #include "datapath/steering/program.hpp"
+#include "datapath/steering/reformat.hpp"
 
 namespace ovsdr::soft {
 
@@ -27,6 +30,28 @@ struct Receiver {
     void* object = nullptr;
     void (*hold)(void* object) noexcept = nullptr;
     void (*release)(void* object) noexcept = nullptr;
+};
+
+class Action;
+
+struct FlowMeterSpec {
+    bool active;
+    std::uint8_t reg_c;
+    std::span<const std::uint8_t> parameters;  ///< flow_meter_parameters; what is missing is 0
+};
+
+struct SamplerSpec {
+    std::uint32_t ratio;
+    Table* next;
+    std::span<Action* const> actions;
+    std::uint64_t restore;  ///< a modify-header command, big-endian; only ConnectX-5 looks at it
+};
+
+/// The meter behind a flow_meter action, and whether it is switched on.
+struct FlowMeter {
+    Meter meter;
+    std::atomic<bool> active{false};
+    std::uint8_t reg_c = 0;
 };
 
 class Action : public Referenced {
@@ -50,31 +75,74 @@ public:
     [[nodiscard]] static int root_table(Table& table, std::uint16_t priority, Created& action);
     /// EOPNOTSUPP outside the FDB, EINVAL past 0xFFFF. That the vport exists is the caller's to check.
     [[nodiscard]] static int vport(Domain& domain, std::uint32_t vport, Created& action);
-    /// `commands` big-endian; see EditList. `root_level`: for root tables only, as others are for the rest.
+    /// `commands` big-endian; see EditList. `root_level`: for root tables only, as others are for the rest. EOPNOTSUPP for
+    /// more commands than a root action has room for, EINVAL for more than any other has.
     [[nodiscard]] static int modify_header(Domain& domain, bool root_level, std::span<const std::uint64_t> commands,
                                            Created& action);
-    /// Every branch gets the packet, counters count it once. EINVAL below two branches; EOPNOTSUPP in NIC_TX and for
-    /// branches that an array cannot have; ENOSPC.
+    /// `root_level` as for modify_header. EINVAL for an encapsulation in NIC_RX, a decapsulation in NIC_TX, and
+    /// Reformat's.
+    [[nodiscard]] static int packet_reformat(Domain& domain, bool root_level, Reformat::Kind kind,
+                                             std::span<const std::uint8_t> data, Created& action);
+
+    /// What one branch of an array does: an encapsulation, where given, before the destination.
+    struct Branch {
+        Action* destination;
+        Action* reformat = nullptr;
+    };
+    /// Every branch gets the packet, counters count it once. EINVAL below two branches and above 32; EOPNOTSUPP in NIC_TX
+    /// and for branches that an array cannot have; EINVAL for an encapsulated one that leads to no vport or table; ENOSPC.
+    [[nodiscard]] static int dest_array(Domain& domain, std::span<const Branch> branches, Created& action);
+    /// Destinations without encapsulation.
     [[nodiscard]] static int dest_array(Domain& domain, std::span<Action* const> branches, Created& action);
+
+    /// What a flow of verbs leads to: every receiver gets the packet, each counter counts it once, and where `next_rank`
+    /// is given the packet goes on at matchers of the root from that rank on; without any of these it is dropped. In any
+    /// domain. ENOSPC.
+    [[nodiscard]] static int flow_array(Domain& domain, std::span<Action* const> branches,
+                                        std::optional<std::uint32_t> next_rank, Created& action);
+    /// ASO objects of `bulk` for rules of `domain`'s context. EOPNOTSUPP on ConnectX-5 and without a bulk; errors of
+    /// make_aso_use().
+    [[nodiscard]] static int aso(Domain& domain, std::shared_ptr<AsoBulk> bulk, std::uint32_t offset, std::uint32_t flags,
+                                 std::uint8_t reg_c, Created& action);
+    /// For rules to come; those that there are keep what they have. EINVAL for other actions.
+    [[nodiscard]] int modify_aso(std::uint32_t offset, std::uint32_t flags, std::uint8_t reg_c) noexcept;
+    /// A meter of its own that ends in `next`: colours packets into reg_c. EOPNOTSUPP for a root table; EINVAL for more than
+    /// Meter::size bytes of parameters and for a register that the device does not return colours in.
+    [[nodiscard]] static int flow_meter(Table& next, const FlowMeterSpec& spec, Created& action);
+    /// `fields`: MLX5_FLOW_METER_OBJ_MODIFY_FIELD_*. Packets of all its rules meet the change. EINVAL for other actions and
+    /// unknown fields.
+    [[nodiscard]] int modify_flow_meter(const FlowMeterSpec& spec, std::uint64_t fields) noexcept;
+    /// EINVAL (no ratio, no actions, a root table), EOPNOTSUPP (NIC_TX; actions that samples cannot have there; on
+    /// ConnectX-5 in the FDB a restore command that is no SET of reg_c_0), ENOSPC.
+    [[nodiscard]] static int sampler(const SamplerSpec& spec, Created& action);
 
     ~Action();
     Action(const Action&) = delete;
     Action& operator=(const Action&) = delete;
 
     const ActionType type;
-    Domain* domain = nullptr;                ///< vport, modify_header, dest_array
-    Table* destination = nullptr;            ///< table, root_table
+    Domain* domain = nullptr;                ///< vport, modify_header, packet_reformat, dest_array
+    Table* destination = nullptr;            ///< table, root_table; flow_meter's and sampler's next table
     std::uint32_t value = 0;                 ///< tag, VLAN header, vport, counter's offset, root_table's priority
     bool root_level = false;
     Receiver queue;
     std::shared_ptr<CounterBulk> bulk;
     std::shared_ptr<const EditList> edits;
+    std::shared_ptr<const Reformat> reformat;
     std::shared_ptr<ArrayProgram> array;
+    std::shared_ptr<AsoBulk> aso_bulk;
+    AsoUse aso_use;
+    std::shared_ptr<FlowMeter> metering;
+    std::shared_ptr<const SamplerProgram> sampling;
     std::vector<Action*> branches;
 
 private:
     explicit Action(ActionType its_type) noexcept : type(its_type) {}
-    [[nodiscard]] int add_branch(Action& branch);
+    /// Into `program`; the branch is referred to.
+    [[nodiscard]] int add_branch(Action& branch, ArrayProgram& program);
+    [[nodiscard]] int add_sample_action(Action& branch, SamplerProgram& program);
+    [[nodiscard]] int add_receiver(const Action& branch, ArrayProgram& program);
+    [[nodiscard]] int add_reformat(Action& reformat);
 
     std::vector<std::uint16_t> destinations_;  // of an array's queues, given back with it
 };

@@ -6,6 +6,15 @@ namespace ovsdr::soft {
 
 int Matcher::create(Table& table, std::uint16_t priority, std::uint8_t criteria, std::span<const std::uint8_t> given,
                     std::unique_ptr<Matcher>& matcher) {
+    if (const int error = create_ranked(table, rank::of_priority(priority), criteria, given, matcher); error != 0) {
+        return error;
+    }
+    matcher->priority_ = priority;
+    return 0;
+}
+
+int Matcher::create_ranked(Table& table, std::uint32_t rank, std::uint8_t criteria, std::span<const std::uint8_t> given,
+                           std::unique_ptr<Matcher>& matcher) {
     const MatchSpec spec{.domain = table.domain().type(),
                          .root = table.root(),
                          .criteria = criteria,
@@ -13,7 +22,7 @@ int Matcher::create(Table& table, std::uint16_t priority, std::uint8_t criteria,
     MatchMask mask;
     if (const int error = make_mask(spec, given, mask); error != 0) return error;
     auto view = std::make_unique<MatcherView>(mask.key);
-    view->priority = priority;
+    view->rank = rank;
     matcher.reset(new Matcher(table, mask, std::move(view)));
     return 0;
 }

@@ -22,12 +22,15 @@ public:
     /// Errors: make_mask()'s. `criteria` 0 takes every packet.
     [[nodiscard]] static int create(Table& table, std::uint16_t priority, std::uint8_t criteria,
                                     std::span<const std::uint8_t> mask, std::unique_ptr<Matcher>& matcher);
+    /// The same at a place that is no DR priority; its priority() is 0.
+    [[nodiscard]] static int create_ranked(Table& table, std::uint32_t rank, std::uint8_t criteria,
+                                           std::span<const std::uint8_t> mask, std::unique_ptr<Matcher>& matcher);
     ~Matcher();
     Matcher(const Matcher&) = delete;
     Matcher& operator=(const Matcher&) = delete;
 
     [[nodiscard]] Table& table() const noexcept { return table_; }
-    [[nodiscard]] std::uint16_t priority() const noexcept { return view_->priority; }
+    [[nodiscard]] std::uint16_t priority() const noexcept { return priority_; }
     [[nodiscard]] const MatchMask& mask() const noexcept { return mask_; }
     [[nodiscard]] MatcherView& view() const noexcept { return *view_; }
 
@@ -39,6 +42,7 @@ private:
 
     Table& table_;
     MatchMask mask_;
+    std::uint16_t priority_ = 0;
     MatcherView* view_;  // retired, not deleted
     Rule* rules_ = nullptr;
 };

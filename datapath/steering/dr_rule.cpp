@@ -33,20 +33,30 @@ void release_queues(std::span<Action* const> actions) noexcept {
 
 int Rule::create(Matcher& matcher, std::span<const std::uint8_t> given, std::span<Action* const> actions,
                  std::unique_ptr<Rule>& rule) {
+    const bool unique = matcher.table().root() || !matcher.table().domain().duplicates_allowed();
+    return make(matcher, given, actions, unique, rule);
+}
+
+int Rule::create_successor(Rule& old, std::span<const std::uint8_t> given, std::span<Action* const> actions,
+                           std::unique_ptr<Rule>& rule) {
+    return make(old.matcher(), given, actions, false, rule);
+}
+
+int Rule::make(Matcher& matcher, std::span<const std::uint8_t> given, std::span<Action* const> actions, bool unique,
+               std::unique_ptr<Rule>& rule) {
     Key value;
     if (const int error = make_value(matcher.mask(), given, value); error != 0) return error;
     const std::uint8_t sides = sides_of(matcher, value);
     if (const int error = check_actions(matcher, sides, actions); error != 0) return error;
-    std::unique_ptr<RuleNode> node = matcher.view().rules.make_node(value, std::min<unsigned>(static_cast<unsigned>(actions.size()), max_rule_ops));
-    node->sides = sides;
     std::unique_ptr<Rule> made(new Rule(matcher, actions));
     Steering::Impl& impl = matcher.table().domain().steering().impl();
     for (const Action* action : actions) {
         if (action->type != ActionType::qp) continue;
         if (const int error = impl.acquire_destination(action->queue.sink, made->destination_); error != 0) return error;
     }
-    compile_actions(matcher, actions, made->destination_, *node);
-    if (const int error = made->install(std::move(node)); error != 0) return error;
+    std::unique_ptr<RuleNode> node = make_node(matcher, value, compile_actions(matcher, actions, made->destination_));
+    node->sides = sides;
+    if (const int error = made->install(std::move(node), unique); error != 0) return error;
     rule = std::move(made);
     return 0;
 }
@@ -61,10 +71,9 @@ Rule::Rule(Matcher& matcher, std::span<Action* const> actions)
     hold_queues(actions);
 }
 
-int Rule::install(std::unique_ptr<RuleNode> node) {
+int Rule::install(std::unique_ptr<RuleNode> node, bool unique) {
     Domain& domain = matcher_.table().domain();
     Steering::Impl& impl = domain.steering().impl();
-    const bool unique = matcher_.table().root() || !domain.duplicates_allowed();
     const std::lock_guard chain(domain.tables_mutex());
     const Steering::Impl::Change change(impl);
     if (unique && matcher_.view().rules.contains(*node)) return EEXIST;

@@ -24,6 +24,10 @@ class Rule {
 public:
     [[nodiscard]] static int create(Matcher& matcher, std::span<const std::uint8_t> value,
                                     std::span<Action* const> actions, std::unique_ptr<Rule>& rule);
+    /// The same for a rule that is to take over from `old`, which has the same value and meets the packets until it is
+    /// destroyed: no packet in between meets neither.
+    [[nodiscard]] static int create_successor(Rule& old, std::span<const std::uint8_t> value,
+                                              std::span<Action* const> actions, std::unique_ptr<Rule>& rule);
     ~Rule();
     Rule(const Rule&) = delete;
     Rule& operator=(const Rule&) = delete;
@@ -35,7 +39,9 @@ public:
 
 private:
     Rule(Matcher& matcher, std::span<Action* const> actions);
-    [[nodiscard]] int install(std::unique_ptr<RuleNode> node);
+    [[nodiscard]] static int make(Matcher& matcher, std::span<const std::uint8_t> value,
+                                  std::span<Action* const> actions, bool unique, std::unique_ptr<Rule>& rule);
+    [[nodiscard]] int install(std::unique_ptr<RuleNode> node, bool unique);
     void link() noexcept;
 
     Matcher& matcher_;

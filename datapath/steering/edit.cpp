@@ -1,5 +1,7 @@
 #include "datapath/steering/edit.hpp"
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 
 #include "datapath/steering/edit_field.hpp"
@@ -142,9 +144,10 @@ int EditList::compile(DomainType domain, std::span<const std::uint64_t> commands
                       std::shared_ptr<const EditList>& list) {
     if (commands.empty()) return EINVAL;
     auto made = std::make_shared<EditList>();
+    made->edits_.reserve(commands.size());
     for (const std::uint64_t command : commands) {
         if (const int error = made->add(domain, __builtin_bswap64(command)); error != 0) return error;
-        if (const int error = made->check_types(); error != 0) return error;
+        if (const int error = made->check_types(*made->edits_.back().destination); error != 0) return error;
     }
     list = std::move(made);
     return 0;
@@ -155,13 +158,15 @@ int EditList::add(DomainType domain, std::uint64_t command) {
     if (kind < command_set || kind > command_copy) return EOPNOTSUPP;
     const auto first_id = static_cast<std::uint16_t>(bits(command, 4, 12));
     const auto copy_id = static_cast<std::uint16_t>(bits(command, 36, 12));
+    const EditField* named = edit_field(first_id);
+    if (kind == command_add && (named == nullptr || !named->addable)) return EINVAL;
     for (const std::uint16_t id : {first_id, kind == command_copy ? copy_id : first_id}) {
         if (id == field_reg_b) return domain == DomainType::nic_rx ? EOPNOTSUPP : EINVAL;
         if (id == field_reg_a && domain != DomainType::nic_tx) return EINVAL;
     }
-    const EditField* first = edit_field(first_id);
+    const EditField* first = named;
     const EditField* last = kind == command_copy ? edit_field(copy_id) : first;
-    if (first == nullptr || last == nullptr || (kind == command_add && !first->addable)) return EINVAL;
+    if (first == nullptr || last == nullptr) return EINVAL;
     Edit edit{};
     edit.destination = last;
     edit.length = static_cast<std::uint8_t>(bits(command, 27, 5));
@@ -189,21 +194,18 @@ int EditList::add(DomainType domain, std::uint64_t command) {
     return 0;
 }
 
-int EditList::check_types() const noexcept {
-    unsigned l3 = 0;
-    unsigned l4 = 0;
-    for (const Edit& edit : edits_) {
-        const EditField& field = *edit.destination;
-        if (field.l3 != 0 && l3 != 0 && field.l3 != l3) return ENOTSUP;
-        if (field.l4 != 0 && l4 != 0 && field.l4 != l4) return EINVAL;
-        if (field.l3 != 0) l3 = field.l3;
-        if (field.l4 != 0) l4 = field.l4;
-    }
+int EditList::check_types(const EditField& field) noexcept {
+    if (field.l3 != 0 && l3_ != 0 && field.l3 != l3_) return ENOTSUP;
+    if (field.l3 != 0) l3_ = field.l3;
+    if (field.l4 != 0 && l4_ != 0 && field.l4 != l4_) return EINVAL;
+    if (field.l4 != 0) l4_ = field.l4;
     return 0;
 }
 
 void EditList::note_effect(const Edit& edit) noexcept {
     const EditField& field = *edit.destination;
+    const bool from_header = edit.kind == Edit::Kind::copy && edit.source->place != EditPlace::reg;
+    if (field.place == EditPlace::reg && from_header && edits_headers_) copies_edited_header_ = true;
     (field.place == EditPlace::reg ? edits_registers_ : edits_headers_) = true;
     if (edit.kind == Edit::Kind::copy && edit.source->place == EditPlace::reg && field.place != EditPlace::reg) {
         repeatable_ = false;
@@ -215,14 +217,13 @@ void EditList::note_effect(const Edit& edit) noexcept {
     for (unsigned i = 0; i < field.key_bytes; ++i) taint_.bytes()[field.key_offset + i] = 0xff;
 }
 
-void EditList::apply(std::uint8_t* frame, std::uint32_t size, const Key& registers) const noexcept {
+void EditList::run(std::uint8_t* frame, std::uint32_t size, Key& registers) const noexcept {
     const Headers headers = locate(frame, size);
     if (size < 14) return;
     for (const Edit& edit : edits_) {
         const EditField& field = *edit.destination;
-        if (field.place == EditPlace::reg) continue;
         const Found found = find(field, headers);
-        if (!present(field, found)) continue;
+        if (field.place != EditPlace::reg && !present(field, found)) continue;
         const std::uint32_t mask = ones(edit.length) << edit.offset;
         std::uint32_t value = edit.data << edit.offset;
         if (edit.kind == Edit::Kind::add) {
@@ -230,12 +231,29 @@ void EditList::apply(std::uint8_t* frame, std::uint32_t size, const Key& registe
         } else if (edit.kind == Edit::Kind::copy) {
             value = read(*edit.source, frame, headers, registers) >> edit.source_offset << edit.offset;
         }
-        write(frame, headers, field, found, value, mask);
+        if (field.place == EditPlace::reg) {
+            std::uint8_t* at = registers.bytes() + field.offset;
+            store_be32(at, (load_be32(at) & ~mask) | (value & mask));
+        } else {
+            write(frame, headers, field, found, value, mask);
+        }
     }
+}
+
+void EditList::apply(std::uint8_t* frame, std::uint32_t size, const Key& registers) const noexcept {
+    if (!edits_registers_) return run(frame, size, const_cast<Key&>(registers));  // which it then only reads
+    Key own = registers;
+    run(frame, size, own);
 }
 
 void EditList::apply_registers(Key& key, const std::uint8_t* frame, std::uint32_t size) const noexcept {
     if (!edits_registers_) return;
+    if (copies_edited_header_) {
+        std::array<std::uint8_t, 2048> copy;
+        const std::uint32_t kept = std::min<std::uint32_t>(size, copy.size());
+        std::copy_n(frame, kept, copy.begin());
+        return run(copy.data(), kept, key);
+    }
     const Headers headers = locate(frame, size);
     for (const Edit& edit : edits_) {
         const EditField& field = *edit.destination;

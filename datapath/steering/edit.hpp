@@ -1,4 +1,5 @@
 // Modify-header actions: the device's 64-bit commands (SET, ADD, COPY) compiled into edits of headers and registers.
+// Commands work in their order: each sees what those before it did.
 //
 // An edit of a header that the packet does not have does nothing, as in hardware; no edit reaches L4 of a fragment.
 // Checksums of IPv4, TCP, UDP and ICMPv6 are fixed up incrementally; an absent UDP checksum stays absent.
@@ -36,10 +37,10 @@ public:
     [[nodiscard]] static int compile(DomainType domain, std::span<const std::uint64_t> commands,
                                      std::shared_ptr<const EditList>& list);
 
-    /// Edits the headers only. `registers` is read by copies. One frame, writable, `size` bytes.
+    /// Edits the headers. `registers` are as they were before the list. One frame, writable, `size` bytes.
     void apply(std::uint8_t* frame, std::uint32_t size, const Key& registers) const noexcept;
 
-    /// Edits the registers of `key`; a COPY from a header reads the frame as it is now. Call before apply().
+    /// Edits the registers of `key`; `frame` is as it was before the list.
     void apply_registers(Key& key, const std::uint8_t* frame, std::uint32_t size) const noexcept;
 
     [[nodiscard]] bool edits_headers() const noexcept { return edits_headers_; }
@@ -54,14 +55,19 @@ public:
 
 private:
     [[nodiscard]] int add(DomainType domain, std::uint64_t command);
-    [[nodiscard]] int check_types() const noexcept;
+    /// One list keeps to one L3 and one L4.
+    [[nodiscard]] int check_types(const EditField& field) noexcept;
     void note_effect(const Edit& edit) noexcept;
+    /// One command after the other, on both.
+    void run(std::uint8_t* frame, std::uint32_t size, Key& registers) const noexcept;
 
     std::vector<Edit> edits_;
     Key taint_{};
+    std::uint8_t l3_ = 0, l4_ = 0;  // that the list is tied to so far
     bool edits_headers_ = false;
     bool edits_registers_ = false;
     bool repeatable_ = true;
+    bool copies_edited_header_ = false;  ///< into a register, from a header that may have been edited before
 };
 
 /// For dumps.

@@ -32,7 +32,8 @@ constexpr EditField fields[] = {
     {0x14, "dipv6_31_0", ipv6, 36, 4, 0, 32, 6, 0, true, false, at::destination_ip + 12, 4},
     {0x15, "sipv4", ipv4, 12, 4, 0, 32, 4, 0, true, false, at::source_ip + 12, 4},
     {0x16, "dipv4", ipv4, 16, 4, 0, 32, 4, 0, true, false, at::destination_ip + 12, 4},
-    {0x17, "first_vid", vlan, 2, 2, 0, 12, 0, 0, false, false, at::first_vlan, 2},
+    // libmlx5 takes all 16 bits of the tag under this name, priority and DEI with the VLAN id.
+    {0x17, "first_vid", vlan, 2, 2, 0, 16, 0, 0, false, false, at::first_vlan, 2},
     {0x47, "ipv6_hoplimit", ipv6, 7, 1, 0, 8, 6, 0, false, true, at::ttl, 1},
     {0x49, "reg_a", reg, at::reg_a, 4, 0, 32, 0, 0, false, false, at::reg_a, 4},
     {0x51, "reg_c_0", reg, reg_c_offset(0), 4, 0, 32, 0, 0, false, false, reg_c_offset(0), 4},
@@ -41,8 +42,8 @@ constexpr EditField fields[] = {
     {0x54, "reg_c_3", reg, reg_c_offset(3), 4, 0, 32, 0, 0, false, false, reg_c_offset(3), 4},
     {0x55, "reg_c_4", reg, reg_c_offset(4), 4, 0, 32, 0, 0, false, false, reg_c_offset(4), 4},
     {0x56, "reg_c_5", reg, reg_c_offset(5), 4, 0, 32, 0, 0, false, false, reg_c_offset(5), 4},
-    {0x59, "tcp_seq_num", tcp, 4, 4, 0, 32, 0, 0, false, true, 0, 0},
-    {0x5b, "tcp_ack_num", tcp, 8, 4, 0, 32, 0, 0, false, true, 0, 0},
+    {0x59, "tcp_seq_num", tcp, 4, 4, 0, 32, 0, 0, false, true, at::outer_tcp_seq, 4},
+    {0x5b, "tcp_ack_num", tcp, 8, 4, 0, 32, 0, 0, false, true, at::outer_tcp_ack, 4},
     {0x73, "ip_ecn", tos, 0, 2, 0, 2, 0, 0, false, false, at::tos, 1},
 };
 

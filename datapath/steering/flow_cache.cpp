@@ -2,7 +2,7 @@
 
 #include <emmintrin.h>
 
-#include <algorithm>
+#include <cstring>
 #include <new>
 
 namespace ovsdr::soft {
@@ -52,6 +52,7 @@ const FlowCache::Line* FlowCache::find(std::uint32_t hash, std::uint64_t epoch, 
 
 void FlowCache::insert(std::uint32_t hash, std::uint64_t epoch, std::uint64_t entrance,
                        std::span<const std::uint64_t> words, std::span<const Op> ops) noexcept {
+    if (words.size_bytes() + ops.size_bytes() > Line::held_size) return;
     const std::uint32_t set = set_of(hash);
     unsigned way = 0;
     while (way < ways && tags_[set + way] != 0 && lines_[set + way].epoch == epoch) ++way;
@@ -59,9 +60,10 @@ void FlowCache::insert(std::uint32_t hash, std::uint64_t epoch, std::uint64_t en
     Line& line = lines_[set + way];
     line.epoch = epoch;
     line.entrance = entrance;
-    std::copy(words.begin(), words.end(), line.words);
     line.op_count = static_cast<std::uint32_t>(ops.size());
-    std::copy(ops.begin(), ops.end(), line.ops);
+    line.word_count = static_cast<std::uint32_t>(words.size());
+    std::memcpy(line.held, words.data(), words.size_bytes());
+    std::memcpy(line.held + words.size_bytes(), ops.data(), ops.size_bytes());
     tags_[set + way] = tag_of(hash);
 }
 

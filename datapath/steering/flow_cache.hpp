@@ -19,17 +19,26 @@ namespace ovsdr::soft {
 
 class FlowCache {
 public:
-    static constexpr unsigned max_words = 12;
-    static constexpr unsigned max_ops = 8;
+    /// The union of masks never has more: every word but the registers.
+    static constexpr unsigned max_words = 28;
+    static constexpr unsigned max_ops = 12;
 
+    /// The key's words, and the ops right behind them: a key of few words takes few lines of memory.
     struct alignas(64) Line {
+        static constexpr unsigned held_size = 360;
+
         std::uint64_t epoch;
         std::uint64_t entrance;
-        std::uint64_t words[max_words];
         std::uint32_t op_count;
-        Op ops[max_ops];
+        std::uint32_t word_count;
+        alignas(8) unsigned char held[held_size];
+
+        [[nodiscard]] const std::uint64_t* words() const noexcept { return reinterpret_cast<const std::uint64_t*>(held); }
+        [[nodiscard]] std::span<const Op> ops() const noexcept {
+            return {reinterpret_cast<const Op*>(held + word_count * sizeof(std::uint64_t)), op_count};
+        }
     };
-    static_assert(sizeof(Line) == 256);
+    static_assert(sizeof(Line) == 384);
 
     /// Takes address space only; memory comes with use. Throws std::bad_alloc.
     FlowCache();
@@ -54,7 +63,7 @@ public:
     [[nodiscard]] static bool holds(const Line& line, std::uint64_t epoch, std::uint64_t entrance,
                                     std::span<const std::uint64_t> words) noexcept {
         std::uint64_t difference = (line.epoch ^ epoch) | (line.entrance ^ entrance);
-        for (std::size_t i = 0; i < words.size(); ++i) difference |= line.words[i] ^ words[i];
+        for (std::size_t i = 0; i < words.size(); ++i) difference |= line.words()[i] ^ words[i];
         return difference == 0;
     }
 
@@ -62,7 +71,7 @@ public:
     [[nodiscard]] const Line* find(std::uint32_t hash, std::uint64_t epoch, std::uint64_t entrance,
                                    std::span<const std::uint64_t> words) const noexcept;
 
-    /// Overwrites a line of another epoch, or any.
+    /// Overwrites a line of another epoch, or any. What fits no line is not remembered.
     void insert(std::uint32_t hash, std::uint64_t epoch, std::uint64_t entrance, std::span<const std::uint64_t> words,
                 std::span<const Op> ops) noexcept;
 

@@ -3,7 +3,9 @@
 #include "datapath/steering/edit.hpp"
 #include "datapath/steering/lane_impl.hpp"
 #include "datapath/steering/parser.hpp"
+#include "datapath/steering/reformat.hpp"
 #include "datapath/steering/rewrite.hpp"
+#include "datapath/steering/tunnel.hpp"
 #include "datapath/steering/vport_metadata.hpp"
 #include "datapath/steering/walk.hpp"
 
@@ -11,6 +13,7 @@ namespace ovsdr::soft {
 namespace {
 
 constexpr std::uint32_t cache_seed = 0x9e3779b9;
+constexpr std::uint64_t sample_seed = 0x2545f4914f6cdd1dULL;  ///< each lane draws its own sequence, the same in every run
 constexpr Key no_registers{};  ///< cached traces never copy from one
 
 }  // namespace
@@ -49,7 +52,10 @@ void Lane::from_queue(std::uint32_t sqn, rte_mbuf** packets, unsigned length) no
 void Lane::flush() noexcept { impl_->flush(); }
 
 Lane::Impl::Impl(Steering& steering, unsigned worker)
-    : steering_(steering.impl()), worker_(worker), batches_(std::make_unique_for_overwrite<Batch[]>(max_destinations)) {
+    : steering_(steering.impl()),
+      worker_(worker),
+      random_(sample_seed + worker * 0x9e3779b97f4a7c15ULL),
+      batches_(std::make_unique_for_overwrite<Batch[]>(max_destinations)) {
     steering_.rcu.add_lane(worker);
 }
 
@@ -78,11 +84,13 @@ unsigned Lane::Impl::read_headers(const Entrance& entrance, rte_mbuf** packets, 
         rte_mbuf* packet = packets[i];
         set_source(packet, entrance.source);
         Key& key = keys_[kept];
-        if (packet->nb_segs != 1 || !parse(rte_pktmbuf_mtod(packet, std::uint8_t*), packet->data_len, key)) [[unlikely]] {
+        const auto* frame = rte_pktmbuf_mtod(packet, const std::uint8_t*);
+        if (packet->nb_segs != 1 || !parse(frame, packet->data_len, key)) [[unlikely]] {
             drop(DropReason::malformed, &packet, 1);
             continue;
         }
         set_source_words(entrance, key);
+        if (cached_by_->deep) parse_deep(frame, packet->data_len, key);
         Lookup& lookup = lookups_[kept];
         lookup.hash = cached_by_->extract(key, seed, lookup.words.data());
         cache_.prefetch_set(lookup.hash);
@@ -92,7 +100,7 @@ unsigned Lane::Impl::read_headers(const Entrance& entrance, rte_mbuf** packets, 
 }
 
 void Lane::Impl::set_source_words(const Entrance& entrance, Key& key) const noexcept {
-    store_be32(key.bytes() + key_offset::source_sqn, entrance.sqn);
+    store_be32(key.bytes() + key_offset::gre_flags, entrance.sqn);  // the flags above it are parse_deep()'s
     store_be16(key.bytes() + key_offset::source_port, entrance.source.value);
 }
 
@@ -111,7 +119,7 @@ void Lane::Impl::run(const Entrance& entrance, rte_mbuf** packets, unsigned leng
         }
         unsigned end = i + 1;
         while (end < length && lookups_[end].line == line && held_by(end, line)) ++end;
-        execute({line->ops, line->op_count}, packets + i, end - i);
+        execute(line->ops(), packets + i, end - i);
         i = end;
     }
 }
@@ -121,20 +129,23 @@ void Lane::Impl::miss(const Entrance& entrance, unsigned index, rte_mbuf* packet
     const std::span<const std::uint64_t> words{lookup.words.data(), cached_by_->length};
     const FlowCache::Line* line = cache_.find(lookup.hash, epoch_, entrance.packed(), words);
     if (line != nullptr) {  // another way of the set, or an earlier packet of this batch put it there
-        execute({line->ops, line->op_count}, &packet, 1);
+        execute(line->ops(), &packet, 1);
         return;
     }
     Walk walk(*this);
-    walk.run(entrance, keys_[index], packet);
+    walk.run(entrance, keys_[index], cached_by_->deep, packet);
     std::atomic_thread_fence(std::memory_order_acquire);
     const bool still = (epoch_ & 1) == 0 && steering_.epoch.load(std::memory_order_relaxed) == epoch_;
-    if (walk.cacheable() && still && cached_by_->length <= FlowCache::max_words) {
-        cache_.insert(lookup.hash, epoch_, entrance.packed(), words, walk.ops());
-    }
+    if (walk.cacheable() && still) cache_.insert(lookup.hash, epoch_, entrance.packed(), words, walk.ops());
 }
 
 void Lane::Impl::deliver(std::uint16_t destination, unsigned length) noexcept {
     rte_mbuf** packets = batches_[destination].packets.data();
+    if (destination == cotenant_destination) {
+        const Filter* transport = steering_.transport.load(std::memory_order_acquire);
+        if (transport != nullptr) length = transport->take(transport->self, worker_, packets, length);
+        if (length == 0) return;
+    }
     const Sink* sink = steering_.sinks[destination].load(std::memory_order_acquire);
     if (sink == nullptr) [[unlikely]] {
         const bool cotenant = destination == cotenant_destination;
@@ -155,9 +166,13 @@ void Lane::Impl::flush() noexcept {
 }
 
 void Lane::Impl::drop(DropReason reason, rte_mbuf** packets, unsigned length) noexcept {
+    count_drops(reason, length);
+    rte_pktmbuf_free_bulk(packets, length);
+}
+
+void Lane::Impl::count_drops(DropReason reason, unsigned length) noexcept {
     std::atomic<std::uint64_t>& count = steering_.drops[worker_].count[static_cast<unsigned>(reason)];
     count.store(count.load(std::memory_order_relaxed) + length, std::memory_order_relaxed);
-    rte_pktmbuf_free_bulk(packets, length);
 }
 
 void Lane::Impl::execute(std::span<const Op> ops, rte_mbuf** packets, unsigned length) noexcept {
@@ -170,21 +185,41 @@ void Lane::Impl::execute(std::span<const Op> ops, rte_mbuf** packets, unsigned l
                 for (unsigned k = 0; k < length; ++k) rte_mbuf_refcnt_update(packets[k], 1);
                 output(op.destination, packets, length);
                 break;
-            case OpCode::fork: {
-                std::array<rte_mbuf*, batch_length> branch;
-                for (unsigned k = 0; k < length; ++k) {
-                    rte_mbuf_refcnt_update(packets[k], 1);
-                    branch[k] = packets[k];
-                }
-                execute(ops.subspan(i + 1, op.value), branch.data(), length);
+            case OpCode::fork:
+                copy_run(ops.subspan(i + 1, op.value), packets, length, 1);
                 i += op.value;
                 break;
-            }
+            case OpCode::sample:
+                copy_run(ops.subspan(i + 1, op.value), packets, length,
+                         static_cast<const SamplerProgram*>(op.object)->ratio);
+                i += op.value;
+                break;
             default:
                 length = apply(op, packets, length, &no_registers);
                 if (length == 0) return;
         }
     }
+}
+
+/// Runs ops on references of their own to one packet in `ratio`.
+void Lane::Impl::copy_run(std::span<const Op> ops, rte_mbuf** packets, unsigned length, std::uint32_t ratio) noexcept {
+    std::array<rte_mbuf*, batch_length> branch;
+    unsigned chosen = 0;
+    for (unsigned k = 0; k < length; ++k) {
+        if (ratio != 1 && !draw(ratio)) continue;
+        rte_mbuf_refcnt_update(packets[k], 1);
+        branch[chosen++] = packets[k];
+    }
+    if (chosen != 0) execute(ops, branch.data(), chosen);
+}
+
+std::uint8_t Lane::Impl::run_stateful(const Op& op, const StatefulUse& use, rte_mbuf* packet, Colour held) noexcept {
+    if (use.meter == nullptr) {
+        return const_cast<AsoBulk*>(static_cast<const AsoBulk*>(op.object))->hit(op.value, (op.argument & 1) != 0);
+    }
+    const Colour initial = use.colour == Colour::undefined ? held : use.colour;
+    const Colour colour = use.meter->mark(steering_.now(), initial, rte_pktmbuf_mtod(packet, std::uint8_t*), packet->pkt_len);
+    return static_cast<std::uint8_t>(colour);
 }
 
 unsigned Lane::Impl::apply(const Op& op, rte_mbuf** packets, unsigned length, const Key* registers) noexcept {
@@ -195,6 +230,14 @@ unsigned Lane::Impl::apply(const Op& op, rte_mbuf** packets, unsigned length, co
         bulk->add(worker_, op.value, length, bytes);
         return length;
     }
+    if (op.code == OpCode::first_hit || op.code == OpCode::meter || op.code == OpCode::flow_meter) {
+        // In a cached trace nobody looks at what they return, and none depends on what a register holds.
+        const StatefulUse use = stateful_use(op);
+        for (unsigned i = 0; i < length && use.active; ++i) {
+            static_cast<void>(run_stateful(op, use, packets[i], Colour::green));
+        }
+        return length;
+    }
     return edit(op, packets, length, *registers);
 }
 
@@ -202,11 +245,13 @@ unsigned Lane::Impl::edit(const Op& op, rte_mbuf** packets, unsigned length, con
     unsigned kept = 0;
     for (unsigned i = 0; i < length; ++i) {
         rte_mbuf* packet = writable(packets[i]);
+        DropReason reason = DropReason::no_buffer;
         if (packet != nullptr && op.code == OpCode::push_vlan) packet = push_vlan(packet, op.value);
+        if (packet != nullptr && op.code == OpCode::reformat) {
+            packet = static_cast<const Reformat*>(op.object)->apply(packet, reason);
+        }
         if (packet == nullptr) [[unlikely]] {
-            std::atomic<std::uint64_t>& count =
-                steering_.drops[worker_].count[static_cast<unsigned>(DropReason::no_buffer)];
-            count.store(count.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+            count_drops(reason, 1);
             continue;
         }
         switch (op.code) {

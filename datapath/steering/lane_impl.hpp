@@ -14,6 +14,7 @@
 #include <span>
 
 #include "datapath/steering/flow_cache.hpp"
+#include "datapath/steering/stateful.hpp"
 #include "datapath/steering/steering_impl.hpp"
 
 namespace ovsdr::soft {
@@ -62,6 +63,17 @@ public:
     /// `registers` is what edits copy from.
     [[nodiscard]] unsigned apply(const Op& op, rte_mbuf** packets, unsigned length, const Key* registers) noexcept;
 
+    /// Runs an op of state on one packet; `held` is the colour in its register. Returns what goes there.
+    [[nodiscard]] std::uint8_t run_stateful(const Op& op, const StatefulUse& use, rte_mbuf* packet, Colour held) noexcept;
+
+    /// True for one call in `ratio`, by a generator of the lane's own.
+    [[nodiscard]] bool draw(std::uint32_t ratio) noexcept {
+        random_ ^= random_ << 13;
+        random_ ^= random_ >> 7;
+        random_ ^= random_ << 17;
+        return ((random_ >> 32) * ratio) >> 32 == 0;
+    }
+
     [[nodiscard]] Steering::Impl& steering() noexcept { return steering_; }
     [[nodiscard]] unsigned worker() const noexcept { return worker_; }
 
@@ -80,14 +92,17 @@ private:
     void run(const Entrance& entrance, rte_mbuf** packets, unsigned length) noexcept;
     void miss(const Entrance& entrance, unsigned index, rte_mbuf* packet) noexcept;
     void deliver(std::uint16_t destination, unsigned length) noexcept;
+    void copy_run(std::span<const Op> ops, rte_mbuf** packets, unsigned length, std::uint32_t ratio) noexcept;
+    void count_drops(DropReason reason, unsigned length) noexcept;
     [[nodiscard]] unsigned edit(const Op& op, rte_mbuf** packets, unsigned length, const Key& registers) noexcept;
 
     Steering::Impl& steering_;
     unsigned worker_;
+    std::uint64_t random_;
     std::uint64_t epoch_ = 0;        // of the batch under way
     const MaskedWords* cached_by_ = nullptr;
     FlowCache cache_;
-    std::array<Key, batch_length> keys_;
+    std::array<Key, batch_length> keys_{};
     std::array<Lookup, batch_length> lookups_;
     std::unique_ptr<Batch[]> batches_;
     std::array<std::uint8_t, max_destinations> pending_{};

@@ -12,11 +12,12 @@ namespace ovsdr::soft {
 
 struct MaskedWords {
     std::uint32_t length = 0;
+    bool deep = false;  ///< looks_deep()
     std::array<std::uint8_t, Key::length> index{};
     std::array<std::uint64_t, Key::length> mask{};
 
     MaskedWords() = default;
-    explicit MaskedWords(const Key& key) noexcept {
+    explicit MaskedWords(const Key& key) noexcept : deep(looks_deep(key)) {
         for (unsigned i = 0; i < Key::length; ++i) {
             if (key.words[i] == 0) continue;
             index[length] = static_cast<std::uint8_t>(i);
@@ -46,6 +47,12 @@ struct MaskedWords {
         std::uint64_t difference = 0;
         for (std::uint32_t i = 0; i < length; ++i) difference |= (key.words[index[i]] & mask[i]) ^ words[i];
         return difference == 0;
+    }
+
+    [[nodiscard]] bool overlaps(const Key& key) const noexcept {
+        std::uint64_t common = 0;
+        for (std::uint32_t i = 0; i < length; ++i) common |= key.words[index[i]] & mask[i];
+        return common != 0;
     }
 
 private:

@@ -20,12 +20,31 @@ constexpr Range matched_fields[] = {
     {key_offset::smac, 24, 0xff},              // to tcp_dport
     {key_offset::ihl, 1, 0xf0},
     {key_offset::ttl, 37, 0xff},               // to the end of the outer block
-    {key_offset::source_sqn + 1, 3, 0xff},
+    {key_offset::gre_flags, 1, gre_bits},
+    {key_offset::source_sqn, 3, 0xff},
     {key_offset::source_port, 2, 0xff},
-    {key_offset::second_vlan, 2, 0xff},
-    {key_offset::second_qualifier, 1, second_cvlan_bit | second_svlan_bit},
+    {key_offset::second_vlan, 4, 0xff},        // outer and inner
+    {key_offset::second_qualifier, 1, 0xf0},
+    {key_offset::gre_protocol, 2, 0xff},
     {key_offset::icmp, 12, 0xff},
     {key_offset::reg_c_7, 36, 0xff},
+    {key_offset::inner + key_offset::smac, 24, 0xff},
+    {key_offset::inner + key_offset::ihl, 1, 0xf0},
+    {key_offset::inner + key_offset::ttl, 37, 0xff},
+    {key_offset::gre_key, 4, 0xff},
+    {key_offset::vxlan_vni, 3, 0xff},
+    {key_offset::geneve_vni, 3, 0xff},
+    {key_offset::geneve_oam, 1, 0x01},
+    {key_offset::outer_flow_label + 1, 1, 0x0f},
+    {key_offset::outer_flow_label + 2, 2, 0xff},
+    {key_offset::inner_flow_label + 1, 1, 0x0f},
+    {key_offset::inner_flow_label + 2, 2, 0xff},
+    {key_offset::geneve_opt_len, 1, 0x3f},
+    {key_offset::geneve_protocol, 2, 0xff},
+    {key_offset::outer_mpls, 8, 0xff},         // outer and inner
+    {key_offset::inner_tcp_seq, 16, 0xff},     // four TCP numbers
+    {key_offset::gpe_vni, 5, 0xff},            // to gpe_flags
+    {key_offset::tunnel_header, 8, 0xff},
 };
 
 constexpr Bytes matched_bits = [] {
@@ -65,38 +84,60 @@ constexpr Bytes matched_bits = [] {
 
 [[nodiscard]] bool any(const Key& key) noexcept { return any(key, 0, sizeof key); }
 
-[[nodiscard]] unsigned ip_version(const Key& key) noexcept {
-    return (key.bytes()[key_offset::l3_flags] & ip_version_bits) >> 1;
+/// The outer block or the inner one, and the flow label that belongs to it.
+struct Block {
+    unsigned begin, flow_label;
+};
+constexpr Block outer_block{0, key_offset::outer_flow_label};
+constexpr Block inner_block{key_offset::inner, key_offset::inner_flow_label};
+
+[[nodiscard]] unsigned ip_version(const Key& key, const Block& block) noexcept {
+    return (key.bytes()[block.begin + key_offset::l3_flags] & ip_version_bits) >> 1;
 }
 
 /// L3 and L4 fields that a builder takes only under a known IP version.
-[[nodiscard]] bool any_ip_field(const Key& key) noexcept {
-    return any(key, key_offset::ip_protocol, 2) || any(key, key_offset::tcp_flags, 45) ||
-           (key.bytes()[key_offset::l3_flags] & (frag_bit | 1)) != 0;
+[[nodiscard]] bool any_ip_field(const Key& key, const Block& block) noexcept {
+    return any(key, block.begin + key_offset::ip_protocol, 2) || any(key, block.begin + key_offset::tcp_flags, 45) ||
+           (key.bytes()[block.begin + key_offset::l3_flags] & (frag_bit | 1)) != 0;
 }
 
-[[nodiscard]] int check_ip_version(const Key& key) noexcept {
-    switch (ip_version(key)) {
-        case 0: return any_ip_field(key) ? EOPNOTSUPP : 0;
+[[nodiscard]] int check_ip_version(const Key& key, const Block& block) noexcept {
+    const unsigned version = ip_version(key, block);
+    if (version != 6 && any(key, block.flow_label, 4)) return EOPNOTSUPP;
+    switch (version) {
+        case 0: return any_ip_field(key, block) ? EOPNOTSUPP : 0;
         case 4:
-            return any(key, key_offset::source_ip, 12) || any(key, key_offset::destination_ip, 12) ? EOPNOTSUPP : 0;
-        case 6: return any(key, key_offset::ihl, 1) ? EOPNOTSUPP : 0;
+            return any(key, block.begin + key_offset::source_ip, 12) || any(key, block.begin + key_offset::destination_ip, 12)
+                       ? EOPNOTSUPP
+                       : 0;
+        case 6: return any(key, block.begin + key_offset::ihl, 1) ? EOPNOTSUPP : 0;
         default: return EOPNOTSUPP;
     }
 }
 
-/// One builder takes either ICMP or ICMPv6; ConnectX-5 needs a parser profile for both that it does not have by default.
+/// One builder takes either ICMP or ICMPv6; ConnectX-5 needs a parser for both that its firmware must have been set up for.
 [[nodiscard]] int check_icmp(const MatchSpec& spec, const Key& key) noexcept {
     const bool v4 = any(key, key_offset::icmp, 2) || any(key, key_offset::icmp_data, 4);
     const bool v6 = any(key, key_offset::icmp + 2, 2) || any(key, key_offset::icmpv6_data, 4);
-    if ((v4 && v6) || ((v4 || v6) && spec.profile->steering_format == 0)) return EOPNOTSUPP;
-    return 0;
+    if (v4 && v6) return EOPNOTSUPP;
+    if (v4) return spec.profile->parses(flex_parser::icmp_v4) ? 0 : EOPNOTSUPP;
+    return v6 && !spec.profile->parses(flex_parser::icmp_v6) ? EOPNOTSUPP : 0;
+}
+
+/// VXLAN-GPE, Geneve and the bare tunnel header share a place in the device: one of them at most.
+[[nodiscard]] int check_tunnel(const MatchSpec& spec, const Key& key) noexcept {
+    const bool gpe = any(key, key_offset::gpe_vni, 5);
+    const bool geneve = any(key, key_offset::geneve_vni, 4) || any(key, key_offset::geneve_opt_len, 3);
+    const bool bare = any(key, key_offset::tunnel_header, 8);
+    if (gpe + geneve + bare > 1) return EOPNOTSUPP;
+    if (gpe && !spec.profile->parses(flex_parser::vxlan_gpe)) return EOPNOTSUPP;
+    return geneve && !spec.profile->parses(flex_parser::geneve) ? EOPNOTSUPP : 0;
 }
 
 [[nodiscard]] int check_source(const MatchSpec& spec, const Key& key) noexcept {
     const std::uint16_t port = load_be16(key.bytes() + key_offset::source_port);
     if (port != 0 && port != 0xffff) return EOPNOTSUPP;
-    const bool any_source = port != 0 || any(key, key_offset::source_sqn, 4);
+    const bool any_source = port != 0 || any(key, key_offset::source_sqn, 3);
     return any_source && spec.domain == DomainType::nic_tx ? EOPNOTSUPP : 0;
 }
 
@@ -130,12 +171,18 @@ int make_mask(const MatchSpec& spec, std::span<const std::uint8_t> given, MatchM
     if (spec.criteria != 0 && !any(mask.given)) return EINVAL;
     mask.key = mask.given;
     if (spec.root) return 0;
-    if (const int error = check_ip_version(mask.given); error != 0) return error;
+    for (const Block& block : {outer_block, inner_block}) {
+        if (const int error = check_ip_version(mask.given, block); error != 0) return error;
+    }
     if (const int error = check_icmp(spec, mask.given); error != 0) return error;
+    if (const int error = check_tunnel(spec, mask.given); error != 0) return error;
     std::uint8_t* bytes = mask.key.bytes();
-    if (ip_version(mask.given) != 0) bytes[key_offset::l3_flags] |= ip_version_bits;
-    widen_qualifier(bytes[key_offset::l3_flags], cvlan_bit | svlan_bit);
+    for (const Block& block : {outer_block, inner_block}) {
+        if (ip_version(mask.given, block) != 0) bytes[block.begin + key_offset::l3_flags] |= ip_version_bits;
+        widen_qualifier(bytes[block.begin + key_offset::l3_flags], cvlan_bit | svlan_bit);
+    }
     widen_qualifier(bytes[key_offset::second_qualifier], second_cvlan_bit | second_svlan_bit);
+    widen_qualifier(bytes[key_offset::second_qualifier], inner_second_cvlan_bit | inner_second_svlan_bit);
     return 0;
 }
 
@@ -143,9 +190,12 @@ int make_value(const MatchMask& mask, std::span<const std::uint8_t> given, Key& 
     if (given.size() > match_param_size || (!mask.root && given.size() % 4 != 0)) return EINVAL;
     if (!gather(mask.criteria, given, value) || !within(value, mask.given)) return EINVAL;
     if (mask.root) return 0;
-    if (ip_version(value) != ip_version(mask.given)) return EOPNOTSUPP;
     std::uint8_t* bytes = value.bytes();
-    narrow_qualifier(bytes[key_offset::l3_flags], cvlan_bit, svlan_bit);
+    for (const Block& block : {outer_block, inner_block}) {
+        if (ip_version(value, block) != ip_version(mask.given, block)) return EOPNOTSUPP;
+        narrow_qualifier(bytes[block.begin + key_offset::l3_flags], cvlan_bit, svlan_bit);
+    }
+    narrow_qualifier(bytes[key_offset::second_qualifier], inner_second_cvlan_bit, inner_second_svlan_bit);
     narrow_qualifier(bytes[key_offset::second_qualifier], second_cvlan_bit, second_svlan_bit);
     return 0;
 }

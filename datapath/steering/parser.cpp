@@ -2,6 +2,8 @@
 
 #include <emmintrin.h>
 
+#include <algorithm>
+
 namespace ovsdr::soft {
 namespace {
 
@@ -31,7 +33,7 @@ struct Layer3 {
 inline void clear(Key& key) noexcept {
     const __m128i zero = _mm_setzero_si128();
     auto* lines = reinterpret_cast<__m128i*>(key.words.data());
-    for (unsigned i = 0; i < sizeof key / sizeof zero; ++i) _mm_store_si128(lines + i, zero);
+    for (unsigned i = 0; i < Key::shallow_length * 8 / sizeof zero; ++i) _mm_store_si128(lines + i, zero);
 }
 
 /// Leaves the cursor behind the header (and options), its end at the end of the IP packet.
@@ -68,8 +70,9 @@ inline Layer3 enter_ipv6(Cursor& cursor) noexcept {
     Layer3 layer;
     const std::uint8_t* header = cursor.at();
     if (cursor.left() < 40 || header[0] >> 4 != 6) return layer;
-    const unsigned payload = load_be16(header + 4);
-    if (payload > cursor.left() - 40) return layer;
+    // A length past the frame is none of the matching hardware's business (rdma-core's own flow tests send such frames):
+    // the headers count, and the frame's end is the packet's.
+    const unsigned payload = std::min<unsigned>(load_be16(header + 4), cursor.left() - 40);
     layer.valid = true;
     layer.protocol = header[6];
     cursor.offset += 40;
@@ -169,6 +172,31 @@ inline std::uint16_t enter_vlans(Cursor& cursor, std::uint8_t* out, Headers* hea
     }
 }
 
+inline void fill_l3(const Cursor& cursor, std::uint16_t type, std::uint8_t* out) noexcept {
+    if (type == type_ipv4) {
+        fill_ipv4(cursor, out);
+    } else if (type == type_ipv6) {
+        fill_ipv6(cursor, out);
+    }
+}
+
+void locate_l3(Cursor cursor, std::uint16_t type, Headers& headers) noexcept {
+    if (type != type_ipv4 && type != type_ipv6) return;
+    const auto begin = static_cast<std::uint16_t>(cursor.offset);
+    const std::uint8_t version = type == type_ipv4 ? 4 : 6;
+    const Layer3 layer = version == 4 ? enter_ipv4(cursor) : enter_ipv6(cursor);
+    if (!layer.valid) return;
+    headers.l3 = begin;
+    headers.l3_version = version;
+    headers.l4_protocol = layer.protocol;
+    headers.fragment = layer.fragment;
+    headers.end = cursor.end;
+    if (!layer.fragment) headers.payload = static_cast<std::uint16_t>(cursor.offset);
+    if (!layer.later && whole_l4(cursor, version, layer.protocol)) {
+        headers.l4 = static_cast<std::uint16_t>(cursor.offset);
+    }
+}
+
 }  // namespace
 
 bool parse(const std::uint8_t* frame, std::uint32_t size, Key& key) noexcept {
@@ -180,12 +208,13 @@ bool parse(const std::uint8_t* frame, std::uint32_t size, Key& key) noexcept {
     Cursor cursor{frame, 14, size};
     const std::uint16_t type = enter_vlans(cursor, out, nullptr);
     store_be16(out + key_offset::ethertype, type);
-    if (type == type_ipv4) {
-        fill_ipv4(cursor, out);
-    } else if (type == type_ipv6) {
-        fill_ipv6(cursor, out);
-    }
+    fill_l3(cursor, type, out);
     return true;
+}
+
+void parse_ip(const std::uint8_t* packet, std::uint32_t size, std::uint16_t type, Key& key) noexcept {
+    clear(key);
+    fill_l3({packet, 0, size}, type, key.bytes());
 }
 
 Headers locate(const std::uint8_t* frame, std::uint32_t size) noexcept {
@@ -194,18 +223,13 @@ Headers locate(const std::uint8_t* frame, std::uint32_t size) noexcept {
     Cursor cursor{frame, 14, size};
     const std::uint16_t type = enter_vlans(cursor, nullptr, &headers);
     headers.type = static_cast<std::uint16_t>(cursor.offset - 2);
-    if (type != type_ipv4 && type != type_ipv6) return headers;
-    const auto begin = static_cast<std::uint16_t>(cursor.offset);
-    const std::uint8_t version = type == type_ipv4 ? 4 : 6;
-    const Layer3 layer = version == 4 ? enter_ipv4(cursor) : enter_ipv6(cursor);
-    if (!layer.valid) return headers;
-    headers.l3 = begin;
-    headers.l3_version = version;
-    headers.l4_protocol = layer.protocol;
-    headers.fragment = layer.fragment;
-    if (!layer.later && whole_l4(cursor, version, layer.protocol)) {
-        headers.l4 = static_cast<std::uint16_t>(cursor.offset);
-    }
+    locate_l3(cursor, type, headers);
+    return headers;
+}
+
+Headers locate_ip(const std::uint8_t* packet, std::uint32_t size, std::uint16_t type) noexcept {
+    Headers headers{};
+    locate_l3({packet, 0, size}, type, headers);
     return headers;
 }
 

@@ -21,13 +21,19 @@ struct Headers {
     std::uint8_t l3_version;    ///< 4, 6
     std::uint8_t l4_protocol;
     bool fragment;              ///< its L4 header is there for the sake of checksums only
+    std::uint16_t payload;      ///< what an unfragmented IP header (and its options) is followed by
+    std::uint32_t end;          ///< of the IP packet
 };
 
-/// Fills the outer block, second VLAN and ICMP words of `key` (which need not be initialised); leaves source and
-/// registers 0. False for what is no Ethernet frame: shorter than 14 bytes.
+/// Fills the outer block, second VLAN and ICMP words of `key` (which need not be initialised), and makes the rest of its
+/// first Key::shallow_length words 0; leaves the others alone. False for what is no Ethernet frame: shorter than 14 bytes.
 bool parse(const std::uint8_t* frame, std::uint32_t size, Key& key) noexcept;
 
 /// The same walk over the headers, giving their places. Threads: any.
 [[nodiscard]] Headers locate(const std::uint8_t* frame, std::uint32_t size) noexcept;
+
+/// Both for a packet that begins with an IP header, as the ethertype `type` says; others have no fields.
+void parse_ip(const std::uint8_t* packet, std::uint32_t size, std::uint16_t type, Key& key) noexcept;
+[[nodiscard]] Headers locate_ip(const std::uint8_t* packet, std::uint32_t size, std::uint16_t type) noexcept;
 
 }  // namespace ovsdr::soft

@@ -1,7 +1,7 @@
 // What a rule does, compiled when the rule is created; and what a whole traversal does, composed from that.
 //
-// A rule's Program is a few Ops in the order the hardware works in (pop, count, edit, push; counted before the pop where
-// rule_compile.cpp says so), whatever order the application listed its actions in, and one End: where the packet goes next. A Trace is a flat list of Ops only: the
+// A rule's Program is a few Ops in the order the hardware works in (decapsulate, pop, count,
+// edit, push, encapsulate; counted first where rule_compile.cpp says so), whatever order the application listed its actions in, and one End: where the packet goes next. A Trace is a flat list of Ops only: the
 // flow cache keeps one per line and runs it on every packet that meets the line.
 //
 // Lifetime: Ops point into objects that the rule's node keeps alive until a grace period after its removal.
@@ -17,6 +17,7 @@
 namespace ovsdr::soft {
 
 class EditList;
+class Reformat;
 class TableView;
 struct ArrayProgram;
 
@@ -25,11 +26,16 @@ enum class OpCode : std::uint8_t {
     edit,       ///< object: EditList
     push_vlan,  ///< value: ethertype << 16 | TCI
     pop_vlan,
+    reformat,   ///< object: Reformat
     tag,        ///< value: 24 bits
     output,     ///< destination; the packet is given away
     copy_out,   ///< destination; a reference is given away and the packet goes on
     drop,       ///< value: DropReason
     fork,       ///< the next `value` ops run on a reference of their own, which they give away
+    sample,     ///< object: SamplerProgram; as fork, but for one packet in SamplerProgram::ratio
+    first_hit,  ///< object: AsoBulk, value: bit, argument: register << 8 | set
+    meter,      ///< object: Meter, argument: register << 8 | colour that packets come in with
+    flow_meter, ///< object: FlowMeter (a legacy meter: its colour, its register)
 };
 
 enum class DropReason : std::uint8_t { by_rule, no_vport, nic_rx_miss, malformed, no_buffer, loop };
@@ -41,7 +47,10 @@ inline constexpr std::uint8_t side_wire = 1, side_vports = 2, side_both = 3;
 struct Op {
     OpCode code;
     std::uint8_t sides = side_both;  ///< a walk takes only the ops of its packet's side into the trace
-    std::uint16_t destination = 0;  ///< index into the Steering's destinations
+    union {
+        std::uint16_t destination = 0;  ///< index into the Steering's destinations
+        std::uint16_t argument;
+    };
     std::uint32_t value = 0;
     const void* object = nullptr;
 };
@@ -51,7 +60,7 @@ enum class EndKind : std::uint8_t { miss, drop, table, root_table, vport, destin
 
 struct End {
     EndKind kind = EndKind::miss;
-    std::uint16_t priority = 0;            ///< root_table: go on at matchers of this priority or later
+    std::uint32_t rank = 0;                ///< root_table: go on at matchers of this rank or later
     VportId vport{0};
     std::uint16_t destination = 0;
     const TableView* table = nullptr;
@@ -60,13 +69,26 @@ struct End {
 
 /// A dest_array: counters bump first, then each branch gets the packet.
 struct ArrayProgram {
+    struct Branch {
+        End end;
+        const Reformat* reformat = nullptr;  ///< done to this branch's packet before it leaves
+    };
+
     std::vector<Op> counts;
-    std::vector<End> branches;
+    std::vector<Branch> branches;
     std::vector<std::shared_ptr<const void>> kept;
 };
 
-/// tag, counter, edit, two pops, two pushes
-inline constexpr unsigned max_rule_ops = 7;
+/// Who samples: one packet in `ratio` (all, if it is 1) goes to the branches as well.
+struct SamplerProgram {
+    std::uint32_t ratio;
+    bool tags = false;
+    std::uint32_t tag = 0;
+    ArrayProgram array;
+};
+
+/// tag, counter (before or after, by side), edit, two pops, two pushes, decapsulation and encapsulation, first hit and meter by side, sample and its edit
+inline constexpr unsigned max_rule_ops = 18;
 
 struct Program {
     End end;

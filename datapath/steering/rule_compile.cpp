@@ -1,5 +1,6 @@
 #include "datapath/steering/rule_compile.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 
@@ -21,7 +22,7 @@ constexpr unsigned max_vlans = 2;
 /// What depends on the action's own arguments, in the order in which libmlx5 looks.
 [[nodiscard]] int check_action(const Matcher& matcher, bool receives, const Action& action) noexcept {
     const Domain& domain = matcher.table().domain();
-    const bool old_format = matcher.table().domain().steering().profile().steering_format == 0;
+    const Profile& profile = matcher.table().domain().steering().profile();
     switch (action.type) {
         case ActionType::table:
             return &action.destination->domain() != &domain || action.destination->level() <= matcher.table().level()
@@ -32,8 +33,18 @@ constexpr unsigned max_vlans = 2;
         case ActionType::modify_header: return action.root_level || action.domain != &domain ? EINVAL : 0;
         case ActionType::vport:
         case ActionType::dest_array: return action.domain != &domain ? EINVAL : 0;
-        case ActionType::pop_vlan: return !receives && old_format ? EINVAL : 0;
-        case ActionType::push_vlan: return receives && old_format ? EINVAL : 0;
+        case ActionType::meter:
+        case ActionType::sampler:
+            return &action.destination->domain() != &domain || action.destination->level() <= matcher.table().level()
+                       ? EINVAL
+                       : 0;
+        case ActionType::aso_first_hit:
+        case ActionType::aso_flow_meter: return action.aso_bulk->owner() != domain.owner() ? EINVAL : 0;
+        case ActionType::pop_vlan: return !receives && !profile.pops_when_sending ? EINVAL : 0;
+        case ActionType::push_vlan: return receives && !profile.pushes_when_receiving ? EINVAL : 0;
+        case ActionType::decap_l3: return action.root_level ? EINVAL : 0;
+        case ActionType::encap_l2:
+        case ActionType::encap_l3: return action.root_level || (receives && !profile.encapsulates_when_receiving) ? EINVAL : 0;
         default: return 0;
     }
 }
@@ -67,13 +78,17 @@ enum class RootUse : std::uint8_t { refused, other, destination, queue, tag, def
         case ActionType::default_miss: return RootUse::default_miss;
         case ActionType::drop: return RootUse::drop;
         case ActionType::counter:
-        case ActionType::modify_header: return RootUse::other;
+        case ActionType::modify_header:
+        case ActionType::decap_l2:
+        case ActionType::decap_l3:
+        case ActionType::encap_l2:
+        case ActionType::encap_l3: return RootUse::other;
         default: return RootUse::refused;
     }
 }
 
 /// libmlx5's dr_actions_build_attr(), then what the kernel's flow command takes in each namespace.
-[[nodiscard]] int check_root(const Matcher& matcher, std::span<Action* const> actions) noexcept {
+[[nodiscard]] int check_root(const Matcher& matcher, std::uint8_t sides, std::span<Action* const> actions) noexcept {
     const Domain& domain = matcher.table().domain();
     std::array<unsigned, action_types> times{};
     unsigned ends = 0;
@@ -84,7 +99,10 @@ enum class RootUse : std::uint8_t { refused, other, destination, queue, tag, def
         if (use == RootUse::refused) return ENOTSUP;
         const Domain* bound = action->destination != nullptr ? &action->destination->domain() : action->domain;
         if (bound != nullptr && bound != &domain) return EINVAL;
-        if (action->type == ActionType::modify_header && !action->root_level) return EINVAL;
+        const bool is_object = action->type == ActionType::modify_header || action->reformat != nullptr;
+        if (is_object && !action->root_level) return EINVAL;
+        const bool decap = action->type == ActionType::decap_l2 || action->type == ActionType::decap_l3;
+        if (decap && domain.type() == DomainType::fdb && (sides & side_vports) != 0) return EINVAL;
         if (use == RootUse::queue && action->queue.sink.deliver == nullptr) return EINVAL;
         if (++times[static_cast<unsigned>(action->type)] > 1) return EINVAL;
         if (use != RootUse::other && use != RootUse::tag) ++ends;
@@ -95,44 +113,103 @@ enum class RootUse : std::uint8_t { refused, other, destination, queue, tag, def
     return domain.type() != DomainType::nic_rx && (queue_or_tag || misses) ? EINVAL : 0;
 }
 
-/// Packets whose bytes a counter sees with the tag that the same rule pops. STE v0 counts first. STE v1 does so only
-/// where it transmits: there the counter sits in the popping STE, while receiving it moves on to the next one
+/// Packets whose bytes a counter sees with the tag or tunnel that the same rule takes away. STE v0 counts first. STE v1 does
+/// so only where it transmits: there the counter sits in the popping STE, while receiving it moves on to the next one
 /// (rdma-core, dr_ste_v1_set_actions_tx and _rx).
 [[nodiscard]] std::uint8_t sides_counted_before_pop(Domain& domain) noexcept {
     if (domain.steering().profile().counts_before_pop || domain.type() == DomainType::nic_tx) return side_both;
     return domain.type() == DomainType::fdb ? side_vports : 0;
 }
 
-/// Appends one op per action of `type`, in the list's order, for the packets of `sides`.
-void append(std::span<Action* const> actions, ActionType type, OpCode code, RuleNode& node,
-            std::uint8_t sides = side_both) {
-    if (sides == 0) return;
-    for (const Action* action : actions) {
-        if (action->type != type) continue;
-        Op op{.code = code, .sides = sides, .value = action->value};
-        if (type == ActionType::counter) {
-            op.object = action->bulk.get();
-            node.kept.push_back(action->bulk);
-        } else if (type == ActionType::modify_header) {
-            op.object = action->edits.get();
-            node.kept.push_back(action->edits);
+/// Appends ops to a plan. Ops of no side are left out.
+class Planner {
+public:
+    Planner(std::span<Action* const> actions, RulePlan& plan) noexcept : actions_(actions), plan_(plan) {}
+
+    /// One op per action of `type`, in the list's order, for the packets of `sides`.
+    void append(ActionType type, OpCode code, std::uint8_t sides = side_both) {
+        for (const Action* action : actions_) {
+            if (action->type == type) add(op_of(*action, code), sides, kept_by(*action));
         }
-        node.program.ops[node.program.length++] = op;
+    }
+
+    void add(Op op, std::uint8_t sides, std::shared_ptr<const void> kept) {
+        if (sides == 0) return;
+        op.sides = sides;
+        if (kept != nullptr) plan_.kept.push_back(std::move(kept));
+        plan_.ops[plan_.length++] = op;
+    }
+
+private:
+    [[nodiscard]] static Op op_of(const Action& action, OpCode code) noexcept {
+        Op op{.code = code, .value = action.value};
+        const AsoUse& use = action.aso_use;
+        switch (action.type) {
+            case ActionType::counter: op.object = action.bulk.get(); break;
+            case ActionType::modify_header: op.object = action.edits.get(); break;
+            case ActionType::sampler: op.object = action.sampling.get(); break;
+            case ActionType::meter: op.object = action.metering.get(); break;
+            case ActionType::decap_l2:
+            case ActionType::decap_l3:
+            case ActionType::encap_l2:
+            case ActionType::encap_l3: op.object = action.reformat.get(); break;
+            case ActionType::aso_first_hit:
+                op.object = action.aso_bulk.get();
+                op.value = use.offset;
+                op.argument = static_cast<std::uint16_t>(use.reg_c << 8 | (use.set ? 1 : 0));
+                break;
+            case ActionType::aso_flow_meter:
+                op.object = &action.aso_bulk->meter(use.offset);
+                op.argument = static_cast<std::uint16_t>(use.reg_c << 8 | static_cast<unsigned>(use.colour));
+                break;
+            default: break;
+        }
+        return op;
+    }
+
+    [[nodiscard]] static std::shared_ptr<const void> kept_by(const Action& action) noexcept {
+        switch (action.type) {
+            case ActionType::counter: return action.bulk;
+            case ActionType::modify_header: return action.edits;
+            case ActionType::sampler: return action.sampling;
+            case ActionType::meter: return action.metering;
+            case ActionType::decap_l2:
+            case ActionType::decap_l3:
+            case ActionType::encap_l2:
+            case ActionType::encap_l3: return action.reformat;
+            case ActionType::aso_first_hit:
+            case ActionType::aso_flow_meter: return action.aso_bulk;
+            default: return nullptr;
+        }
+    }
+
+    std::span<Action* const> actions_;
+    RulePlan& plan_;
+};
+
+/// Sides that work in the order of a transmitting STE.
+[[nodiscard]] std::uint8_t transmitting_sides(DomainType domain) noexcept {
+    switch (domain) {
+        case DomainType::nic_rx: return 0;
+        case DomainType::nic_tx: return side_both;
+        default: return side_vports;
     }
 }
 
-[[nodiscard]] bool set_end(const Action& action, std::uint16_t queue, RuleNode& node) {
-    End& end = node.program.end;
+[[nodiscard]] bool set_end(const Action& action, std::uint16_t queue, RulePlan& plan) {
+    End& end = plan.end;
     switch (action.type) {
         case ActionType::drop: end.kind = EndKind::drop; return true;
         case ActionType::default_miss: end.kind = EndKind::miss; return true;
         case ActionType::table:
+        case ActionType::meter:
+        case ActionType::sampler:
             end.kind = EndKind::table;
             end.table = &action.destination->view();
             return true;
         case ActionType::root_table:
             end.kind = EndKind::root_table;
-            end.priority = static_cast<std::uint16_t>(action.value);
+            end.rank = rank::of_priority(static_cast<std::uint16_t>(action.value));
             return true;
         case ActionType::vport:
             end.kind = EndKind::vport;
@@ -145,7 +222,7 @@ void append(std::span<Action* const> actions, ActionType type, OpCode code, Rule
         case ActionType::dest_array:
             end.kind = EndKind::array;
             end.array = action.array.get();
-            node.kept.push_back(action.array);
+            plan.kept.push_back(action.array);
             return true;
         default: return false;
     }
@@ -169,7 +246,7 @@ std::uint8_t sides_of(const Matcher& matcher, const Key& value) noexcept {
 }
 
 int check_actions(const Matcher& matcher, std::uint8_t sides, std::span<Action* const> actions) noexcept {
-    if (matcher.table().root()) return check_root(matcher, actions);
+    if (matcher.table().root()) return check_root(matcher, sides, actions);
     if (matcher.table().domain().type() != DomainType::fdb) return check_side(matcher, false, actions);
     if ((sides & side_wire) != 0) {
         if (const int error = check_side(matcher, true, actions); error != 0) return error;
@@ -177,17 +254,47 @@ int check_actions(const Matcher& matcher, std::uint8_t sides, std::span<Action* 
     return (sides & side_vports) != 0 ? check_side(matcher, false, actions) : 0;
 }
 
-void compile_actions(const Matcher& matcher, std::span<Action* const> actions, std::uint16_t queue, RuleNode& node) {
-    const std::uint8_t counted_whole = sides_counted_before_pop(matcher.table().domain());
-    append(actions, ActionType::counter, OpCode::count, node, counted_whole);
-    append(actions, ActionType::pop_vlan, OpCode::pop_vlan, node);
-    append(actions, ActionType::counter, OpCode::count, node, side_both & ~counted_whole);
-    append(actions, ActionType::modify_header, OpCode::edit, node);
-    append(actions, ActionType::push_vlan, OpCode::push_vlan, node);
-    append(actions, ActionType::tag, OpCode::tag, node);
+RulePlan compile_actions(const Matcher& matcher, std::span<Action* const> actions, std::uint16_t queue) {
+    Domain& domain = matcher.table().domain();
+    const std::uint8_t counted_whole = sides_counted_before_pop(domain);
+    const std::uint8_t sending = transmitting_sides(domain.type());
+    const std::uint8_t receiving = side_both & ~sending;
+    RulePlan plan;
+    Planner planner(actions, plan);
+    planner.append(ActionType::aso_flow_meter, OpCode::meter, sending);
+    planner.append(ActionType::counter, OpCode::count, counted_whole);
+    planner.append(ActionType::decap_l2, OpCode::reformat);
+    planner.append(ActionType::decap_l3, OpCode::reformat);
+    planner.append(ActionType::pop_vlan, OpCode::pop_vlan);
+    planner.append(ActionType::aso_first_hit, OpCode::first_hit, receiving);
+    planner.append(ActionType::counter, OpCode::count, side_both & ~counted_whole);
+    planner.append(ActionType::modify_header, OpCode::edit);
+    planner.append(ActionType::push_vlan, OpCode::push_vlan);
+    planner.append(ActionType::encap_l2, OpCode::reformat);
+    planner.append(ActionType::encap_l3, OpCode::reformat);
+    planner.append(ActionType::tag, OpCode::tag);
+    planner.append(ActionType::aso_first_hit, OpCode::first_hit, sending);
+    planner.append(ActionType::aso_flow_meter, OpCode::meter, receiving);
+    planner.append(ActionType::meter, OpCode::flow_meter);
+    planner.append(ActionType::sampler, OpCode::sample);
     for (const Action* action : actions) {
-        if (set_end(*action, queue, node)) break;
+        // ConnectX-5 restores reg_c_0 behind the sampler, where packets come from vports.
+        if (action->type == ActionType::sampler && action->edits != nullptr) {
+            planner.add({.code = OpCode::edit, .object = action->edits.get()}, sending, action->edits);
+        }
+        if (set_end(*action, queue, plan)) break;
     }
+    return plan;
+}
+
+std::unique_ptr<RuleNode> make_node(const Matcher& matcher, const Key& value, RulePlan plan) {
+    std::unique_ptr<RuleNode> node = matcher.view().rules.make_node(value, plan.length);
+    std::copy_n(plan.ops.begin(), plan.length, node->program.ops);
+    node->program.length = plan.length;
+    node->program.end = plan.end;
+    node->kept = std::move(plan.kept);
+    node->kept.shrink_to_fit();
+    return node;
 }
 
 }  // namespace ovsdr::soft

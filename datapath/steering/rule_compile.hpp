@@ -1,8 +1,11 @@
 // A rule's list of actions, checked and turned into a Program.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <memory>
 #include <span>
+#include <vector>
 
 #include "datapath/steering/dr_action.hpp"
 #include "datapath/steering/dr_matcher.hpp"
@@ -16,7 +19,18 @@ namespace ovsdr::soft {
 /// All refusals of libmlx5 (and, for root tables, the kernel).
 [[nodiscard]] int check_actions(const Matcher& matcher, std::uint8_t sides, std::span<Action* const> actions) noexcept;
 
-/// Fills node.program and node.kept from a checked list. `queue` is the destination of its receiver action.
-void compile_actions(const Matcher& matcher, std::span<Action* const> actions, std::uint16_t queue, RuleNode& node);
+/// A checked list of actions as a Program that has no node yet.
+struct RulePlan {
+    std::array<Op, max_rule_ops> ops{};
+    std::uint8_t length = 0;
+    End end;
+    std::vector<std::shared_ptr<const void>> kept;
+};
+
+/// `queue` is the destination of the list's receiver action.
+[[nodiscard]] RulePlan compile_actions(const Matcher& matcher, std::span<Action* const> actions, std::uint16_t queue);
+
+/// A node for a rule of that value.
+[[nodiscard]] std::unique_ptr<RuleNode> make_node(const Matcher& matcher, const Key& value, RulePlan plan);
 
 }  // namespace ovsdr::soft

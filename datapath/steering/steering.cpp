@@ -5,6 +5,7 @@
 
 #include "datapath/steering/dr_matcher.hpp"
 #include "datapath/steering/steering_impl.hpp"
+#include "datapath/steering/tunnel.hpp"
 
 namespace ovsdr::soft {
 
@@ -16,6 +17,8 @@ void Steering::detach(VportId vport) noexcept { impl_->detach(vport); }
 void Steering::cotenant_send_rule(std::uint32_t sqn, VportId vport) { impl_->set_send_rule(sqn, &vport); }
 void Steering::remove_cotenant_send_rule(std::uint32_t sqn) noexcept { impl_->set_send_rule(sqn, nullptr); }
 void Steering::set_cotenant_sink(Sink sink) noexcept { impl_->set_cotenant_sink(sink); }
+void Steering::set_transport(Filter transport) { impl_->set_transport(transport); }
+void Steering::forget_cached() noexcept { const Impl::Change change(*impl_); }
 void Steering::synchronize() noexcept { impl_->rcu.synchronize(); }
 const Profile& Steering::profile() const noexcept { return impl_->profile; }
 
@@ -49,6 +52,7 @@ Steering::Impl::Impl(const Profile& chosen)
 Steering::Impl::~Impl() {
     for (auto& list : root_lists) delete list.load();
     for (auto& sink : sinks) delete sink.load();
+    delete transport.load();
     delete cache_words.load();
     delete send_rules_.load();
 }
@@ -93,6 +97,12 @@ void Steering::Impl::set_cotenant_sink(Sink sink) noexcept {
     }
     rcu.synchronize();
     delete old;
+}
+
+void Steering::Impl::set_transport(Filter transport) {
+    const std::unique_ptr<const Filter> old(
+        this->transport.exchange(transport.take == nullptr ? nullptr : new Filter(transport), std::memory_order_acq_rel));
+    if (old) rcu.synchronize();
 }
 
 void Steering::Impl::set_send_rule(std::uint32_t sqn, const VportId* vport) {
@@ -142,7 +152,7 @@ void Steering::Impl::release_destination(std::uint16_t destination) noexcept {
 void Steering::Impl::add_matcher(Matcher& matcher, std::vector<Matcher*>& among,
                                  std::atomic<const MatcherList*>& published) {
     const auto place = std::find_if(among.begin(), among.end(), [&matcher](const Matcher* other) {
-        return other->priority() >= matcher.priority();
+        return other->view().rank >= matcher.view().rank;
     });
     among.insert(place, &matcher);
     all_matchers_.push_back(&matcher);
@@ -165,14 +175,22 @@ void Steering::Impl::publish(const std::vector<Matcher*>& among, std::atomic<con
     rcu.retire(const_cast<MatcherList*>(old));
 }
 
+void Steering::Impl::count_decapsulations(int difference) {
+    const Change change(*this);
+    const bool before = decapsulations_ != 0;
+    decapsulations_ += difference;
+    if (before != (decapsulations_ != 0)) publish_cache_words();
+}
+
 void Steering::Impl::publish_cache_words() {
     Key all{};
     for (const Matcher* matcher : all_matchers_) {
         for (unsigned i = 0; i < Key::length; ++i) all.words[i] |= matcher->view().mask.words[i];
     }
+    if (decapsulations_ != 0) add_inner_of_outer(all);
     // What the entrance settles: source_port, source_sqn, and the registers' first values.
-    std::memset(all.bytes() + key_offset::source_sqn, 0, 8);
-    std::memset(all.bytes() + key_offset::reg_c_7, 0, sizeof(Key) - key_offset::reg_c_7);
+    std::memset(all.bytes() + key_offset::source_sqn, 0, 7);
+    std::memset(all.bytes() + key_offset::reg_c_7, 0, key_offset::registers_end - key_offset::reg_c_7);
     const MaskedWords* old = cache_words.exchange(new MaskedWords(all), std::memory_order_acq_rel);
     rcu.retire(const_cast<MaskedWords*>(old));
 }

@@ -6,7 +6,8 @@
 //     manager's SQ  -> NIC_TX root -> ... -> FDB root -> ...
 // Kernel stand-ins: where the FDB root has no rule for a packet it goes where a switchdev kernel would send it: a
 // co-tenant's send queue to that queue's vport (cotenant_send_rule), everything else to the manager's NIC_RX. What
-// NIC_RX root does not take goes to the co-tenant's sink, or is dropped and counted when there is none.
+// NIC_RX root does not take goes to the RoCE transport where it is the transport's, otherwise to the co-tenant's sink, or
+// is dropped and counted when there is none.
 //
 // Life cycle. A Lane is created by the worker that uses it, with an index below max_workers. A worker calls
 // online() before it touches packets, quiescent() once per loop, offline() before it sleeps. What a writer removed
@@ -45,6 +46,12 @@ public:
 
     /// Takes what no NIC_RX root rule took; an empty Sink drops and counts. Waits like detach().
     void set_cotenant_sink(Sink sink) noexcept;
+
+    /// Shown what no NIC_RX root rule took, before the co-tenant; an empty Filter for none. Waits like detach().
+    void set_transport(Filter transport);
+
+    /// Lanes walk the tables again instead of doing what they have cached.
+    void forget_cached() noexcept;
 
     /// Waits until every online lane has passed a quiescent state. Never call it from a worker.
     void synchronize() noexcept;

@@ -5,6 +5,8 @@
 // two states of the tables.
 #pragma once
 
+#include <time.h>
+
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -52,12 +54,17 @@ public:
     [[nodiscard]] int attach(VportId vport, Sink sink);
     void detach(VportId vport) noexcept;
     void set_cotenant_sink(Sink sink) noexcept;
+    void set_transport(Filter transport);
     void set_send_rule(std::uint32_t sqn, const VportId* vport);
 
     /// A number for `sink`, shared by all who ask for the same one. ENOSPC.
     [[nodiscard]] int acquire_destination(const Sink& sink, std::uint16_t& destination);
     /// Gives it back; the caller has waited for a grace period since it was last reachable.
     void release_destination(std::uint16_t destination) noexcept;
+
+    /// How many actions take L2 tunnels away: while there are any, the cache's key holds of inner headers what masks look
+    /// at of outer ones.
+    void count_decapsulations(int difference);
 
     // Under the caller's Change.
     void add_matcher(Matcher& matcher, std::vector<Matcher*>& among, std::atomic<const MatcherList*>& published);
@@ -67,18 +74,30 @@ public:
     [[nodiscard]] std::uint16_t slot_of(VportId vport) const noexcept {
         return slots_[vport.value].load(std::memory_order_acquire);
     }
+    /// Nanoseconds on a clock that never goes back: what meters fill by. Threads: any.
+    [[nodiscard]] std::uint64_t now() const noexcept {
+        const std::uint64_t stopped = stopped_clock.load(std::memory_order_relaxed);
+        if (stopped != 0) [[unlikely]] return stopped;
+        timespec time;
+        clock_gettime(CLOCK_MONOTONIC, &time);
+        return static_cast<std::uint64_t>(time.tv_sec) * 1000000000 + static_cast<std::uint64_t>(time.tv_nsec);
+    }
+
     /// The kernel's rule for a queue. Threads: lanes.
     [[nodiscard]] bool send_rule(std::uint32_t sqn, VportId& vport) const noexcept;
 
     const Profile& profile;
     Rcu rcu;
     std::atomic<std::uint64_t> epoch{0};
+    /// For tests: what now() says, unless 0.
+    std::atomic<std::uint64_t> stopped_clock{0};
     /// Union of the installed masks, without registers and sources: what the flow cache is keyed by.
     std::atomic<const MaskedWords*> cache_words;
     /// Root tables belong to the device, not to a domain object; by DomainType.
     std::array<std::atomic<const MatcherList*>, 3> root_lists;
     std::array<std::vector<Matcher*>, 3> root_matchers;
     std::array<std::atomic<const Sink*>, max_destinations> sinks;
+    std::atomic<const Filter*> transport{nullptr};
 
     struct alignas(64) WorkerDrops {
         std::array<std::atomic<std::uint64_t>, drop_reasons> count;
@@ -94,6 +113,7 @@ private:
 
     std::mutex control_;
     std::vector<Matcher*> all_matchers_;
+    int decapsulations_ = 0;
     std::array<std::uint32_t, max_destinations> destination_users_{};
     std::unique_ptr<std::atomic<std::uint16_t>[]> slots_;  // by vport number
     std::atomic<const SendRules*> send_rules_;

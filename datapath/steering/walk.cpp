@@ -2,23 +2,24 @@
 
 #include "datapath/steering/edit.hpp"
 #include "datapath/steering/parser.hpp"
+#include "datapath/steering/reformat.hpp"
 #include "datapath/steering/rewrite.hpp"
+#include "datapath/steering/tunnel.hpp"
 #include "datapath/steering/vport_metadata.hpp"
 
 namespace ovsdr::soft {
 namespace {
 
-/// What reading a frame again may change: all but the addresses, the source and the registers.
-constexpr unsigned parsed_begin = key_offset::first_vlan, second_begin = key_offset::second_vlan;
+constexpr unsigned second_begin = key_offset::second_vlan;
 
 void clear_registers(Key& key) noexcept {
-    std::memset(key.bytes() + key_offset::reg_c_7, 0, sizeof(Key) - key_offset::reg_c_7);
+    std::memset(key.bytes() + key_offset::reg_c_7, 0, key_offset::registers_end - key_offset::reg_c_7);
 }
 
-[[nodiscard]] bool overlap(const Key& mask, const Key& taint) noexcept {
-    std::uint64_t common = 0;
-    for (unsigned i = 0; i < Key::length; ++i) common |= mask.words[i] & taint.words[i];
-    return common != 0;
+/// Whether an edit of these bits can change what the packet's other headers are taken for.
+[[nodiscard]] bool names_headers(const Key& edited) noexcept {
+    const std::uint8_t* bytes = edited.bytes();
+    return load_be16(bytes + key_offset::ethertype) != 0 || load_be16(bytes + key_offset::udp_dport) != 0;
 }
 
 }  // namespace
@@ -27,13 +28,14 @@ const MatcherList* Walk::root(DomainType domain) const noexcept {
     return lane_.steering().root_lists[static_cast<unsigned>(domain)].load(std::memory_order_acquire);
 }
 
-void Walk::run(const Entrance& entrance, const Key& key, rte_mbuf* packet) noexcept {
+void Walk::run(const Entrance& entrance, const Key& key, bool deep, rte_mbuf* packet) noexcept {
     entrance_ = entrance;
     Branch branch{.packet = packet,
                   .key = key,
                   .taint = {},
                   .domain = DomainType::nic_tx,
                   .side = entrance.source == uplink_vport ? side_wire : side_vports,
+                  .deep = deep,
                   .stale = false};
     if (!entrance.from_queue) enter_fdb(branch);
     follow(branch, End{.kind = EndKind::root_table});
@@ -72,16 +74,21 @@ void Walk::follow(Branch& branch, End end) noexcept {
             cacheable_ = false;
             return drop(branch, DropReason::loop);
         }
-        const RuleNode* node = look_up(branch, *list, in_root ? end.priority : 0);
+        const std::uint32_t rank = in_root ? end.rank : 0;
+        const RuleNode* node = look_up(branch, *list, rank);
         end = End{.kind = EndKind::miss};
         if (node != nullptr) {
             if (!run_ops(branch, node->program)) return;
             end = node->program.end;
         }
+        // The device drops silently what a rule would send back to the wire (dr_action.c).
+        if (end.kind == EndKind::vport && end.vport == uplink_vport && branch.side == side_wire) end.kind = EndKind::drop;
         if (end.kind == EndKind::array && !fork(branch, *end.array, end)) return;
         if (end.kind == EndKind::vport && end.vport == manager_vport) {
             enter_nic_rx(branch);
             end = End{.kind = EndKind::root_table};
+        } else if (end.kind == EndKind::miss && in_root && goes_to_leftovers(branch, *list, rank)) {
+            end = End{.kind = EndKind::root_table, .rank = rank::leftovers};
         } else if (end.kind == EndKind::miss) {
             if (!miss(branch, in_root)) return;
             end = End{.kind = EndKind::root_table};
@@ -89,6 +96,20 @@ void Walk::follow(Branch& branch, End end) noexcept {
             return leave(branch, end);
         }
     }
+}
+
+/// The co-tenant comes before those who asked for what is left over, as the kernel's own rules do; it leaves nothing.
+bool Walk::goes_to_leftovers(const Branch& branch, const MatcherList& list, std::uint32_t rank) const noexcept {
+    if (branch.domain != DomainType::nic_rx || rank >= rank::leftovers) return false;
+    if (list.matchers.empty() || list.matchers.back()->rank < rank::leftovers) return false;
+    return lane_.steering().sinks[cotenant_destination].load(std::memory_order_acquire) == nullptr;
+}
+
+void Walk::depart(Branch& branch, const End& end) noexcept {
+    if (end.kind == EndKind::table) return follow(branch, end);
+    if (end.kind != EndKind::vport || end.vport != manager_vport) return leave(branch, end);
+    enter_nic_rx(branch);
+    follow(branch, End{.kind = EndKind::root_table});
 }
 
 void Walk::leave(Branch& branch, const End& end) noexcept {
@@ -99,11 +120,14 @@ void Walk::leave(Branch& branch, const End& end) noexcept {
     }
 }
 
-const RuleNode* Walk::look_up(Branch& branch, const MatcherList& list, unsigned priority) noexcept {
+const RuleNode* Walk::look_up(Branch& branch, const MatcherList& list, std::uint32_t rank) noexcept {
     if (branch.stale) read_again(branch);
     for (const MatcherView* matcher : list.matchers) {
-        if (matcher->priority < priority) continue;
-        if (cacheable_ && overlap(matcher->mask, branch.taint)) cacheable_ = false;
+        if (matcher->rank < rank) continue;
+        if (matcher->rank >= rank::leftovers && rank < rank::leftovers) break;
+        const MaskedWords& mask = matcher->rules.mask();
+        if (mask.deep && !branch.deep) read_deep(branch);
+        if (cacheable_ && mask.overlaps(branch.taint)) cacheable_ = false;
         const RuleNode* node = matcher->rules.find(branch.key);
         if (node != nullptr && (node->sides & branch.side) != 0) return node;
     }
@@ -113,9 +137,16 @@ const RuleNode* Walk::look_up(Branch& branch, const MatcherList& list, unsigned 
 void Walk::read_again(Branch& branch) noexcept {
     Key now;
     branch.stale = false;
+    if (branch.dry) cacheable_ = false;  // its frame is not as the branch would have it
     if (!parse(rte_pktmbuf_mtod(branch.packet, std::uint8_t*), branch.packet->data_len, now)) return;
-    std::memcpy(branch.key.bytes(), now.bytes(), key_offset::source_sqn);
+    std::memcpy(branch.key.bytes(), now.bytes(), key_offset::gre_flags);
     std::memcpy(branch.key.bytes() + second_begin, now.bytes() + second_begin, key_offset::reg_c_7 - second_begin);
+    branch.deep = false;
+}
+
+void Walk::read_deep(Branch& branch) noexcept {
+    parse_deep(rte_pktmbuf_mtod(branch.packet, std::uint8_t*), branch.packet->data_len, branch.key);
+    branch.deep = true;
 }
 
 bool Walk::run_ops(Branch& branch, const Program& program) noexcept {
@@ -123,17 +154,60 @@ bool Walk::run_ops(Branch& branch, const Program& program) noexcept {
         const Op& op = program.ops[i];
         if ((op.sides & branch.side) == 0) continue;
         bool to_packet = true;
-        if (op.code == OpCode::edit) {
-            const auto* edits = static_cast<const EditList*>(op.object);
-            edits->apply_registers(branch.key, rte_pktmbuf_mtod(branch.packet, std::uint8_t*), branch.packet->data_len);
-            to_packet = edits->edits_headers();
+        const Key before = branch.key;  // what edits copy from
+        switch (op.code) {
+            case OpCode::first_hit:
+            case OpCode::meter:
+            case OpCode::flow_meter: run_stateful(branch, op); continue;
+            case OpCode::sample: sample(branch, *static_cast<const SamplerProgram*>(op.object)); continue;
+            case OpCode::edit: {
+                const auto* edits = static_cast<const EditList*>(op.object);
+                edits->apply_registers(branch.key, rte_pktmbuf_mtod(branch.packet, std::uint8_t*), branch.packet->data_len);
+                to_packet = edits->edits_headers();
+                break;
+            }
+            default: break;
         }
         note_rewrite(branch, op);
-        if (!to_packet) continue;
-        record(op);
-        if (lane_.apply(op, &branch.packet, 1, &branch.key) == 0) return false;
+        if (to_packet && !run_op(branch, op, before)) return false;
     }
     return true;
+}
+
+/// What becomes of a packet that is lost on the way is no other packet's fate.
+bool Walk::run_op(Branch& branch, const Op& op, const Key& registers) noexcept {
+    record(op);
+    if (branch.dry || lane_.apply(op, &branch.packet, 1, &registers) != 0) return true;
+    cacheable_ = false;
+    return false;
+}
+
+/// What an op of state returns goes into the low byte of a register, and is no function of the packet's words.
+void Walk::run_stateful(Branch& branch, const Op& op) noexcept {
+    const StatefulUse use = stateful_use(op);
+    if (!use.active) {
+        cacheable_ = false;  // it may be switched on
+        return;
+    }
+    const unsigned low = reg_c_offset(use.reg_c) + 3;
+    if (use.meter != nullptr && use.colour == Colour::undefined) cacheable_ = false;  // what the register holds decides
+    record(op);
+    branch.taint.bytes()[low] = 0xff;
+    if (branch.dry) return;
+    std::uint8_t& held = branch.key.bytes()[low];
+    held = lane_.run_stateful(op, use, branch.packet, static_cast<Colour>(held & 3));
+}
+
+void Walk::sample(Branch& branch, const SamplerProgram& sampler) noexcept {
+    const unsigned mark = length_;
+    record({.code = OpCode::sample, .object = &sampler});
+    Branch copy = branch;
+    copy.dry = branch.dry || !lane_.draw(sampler.ratio);
+    if (!copy.dry) rte_mbuf_refcnt_update(branch.packet, 1);
+    End last;
+    const bool kept = !sampler.tags || run_op(copy, {.code = OpCode::tag, .value = sampler.tag}, copy.key);
+    if (kept && fork(copy, sampler.array, last)) depart(copy, last);
+    if (mark < ops_.size()) ops_[mark].value = length_ - mark - 1;
 }
 
 void Walk::note_rewrite(Branch& branch, const Op& op) noexcept {
@@ -141,40 +215,47 @@ void Walk::note_rewrite(Branch& branch, const Op& op) noexcept {
         const auto* edits = static_cast<const EditList*>(op.object);
         for (unsigned i = 0; i < Key::length; ++i) branch.taint.words[i] |= edits->taint().words[i];
         if (!edits->repeatable()) cacheable_ = false;
+        if (names_headers(edits->taint())) taint_headers(branch.taint);
         branch.stale = branch.stale || edits->edits_headers();
     } else if (op.code == OpCode::pop_vlan || op.code == OpCode::push_vlan) {
-        // A tag more or less moves what the parser sees by more than the key can tell.
-        std::memset(branch.taint.bytes() + parsed_begin, 0xff, key_offset::source_sqn - parsed_begin);
-        std::memset(branch.taint.bytes() + key_offset::ethertype, 0xff, 2);
-        std::memset(branch.taint.bytes() + second_begin, 0xff, key_offset::reg_c_7 - second_begin);
+        // A tag more or less moves what the parser sees by more than the key can tell; the addresses stay.
+        const Key before = branch.taint;
+        taint_headers(branch.taint);
+        std::memcpy(branch.taint.bytes() + key_offset::smac, before.bytes() + key_offset::smac, 6);
+        std::memcpy(branch.taint.bytes() + key_offset::dmac, before.bytes() + key_offset::dmac, 6);
+        branch.stale = true;
+    } else if (op.code == OpCode::reformat) {
+        if (static_cast<const Reformat*>(op.object)->kind() == Reformat::Kind::decap_l2) {
+            taint_by_decapsulation(branch.taint);
+        } else {
+            taint_headers(branch.taint);
+        }
         branch.stale = true;
     }
+}
+
+bool Walk::reformat(Branch& branch, const Reformat* reformat) noexcept {
+    if (reformat == nullptr) return true;
+    const Op op{.code = OpCode::reformat, .object = reformat};
+    note_rewrite(branch, op);
+    return run_op(branch, op, branch.key);
 }
 
 /// Gives every branch but the last a reference; `last` is what the packet itself follows. False when there is none.
 bool Walk::fork(Branch& branch, const ArrayProgram& array, End& last) noexcept {
     for (const Op& op : array.counts) {
-        record(op);
-        if (lane_.apply(op, &branch.packet, 1, &branch.key) == 0) return false;
+        if (!run_op(branch, op, branch.key)) return false;
     }
     if (array.branches.empty()) {
         drop(branch, DropReason::by_rule);
         return false;
     }
     for (std::size_t i = 0; i + 1 < array.branches.size(); ++i) {
-        const End& end = array.branches[i];
         const unsigned mark = length_;
         record({.code = OpCode::fork});
-        rte_mbuf_refcnt_update(branch.packet, 1);
+        if (!branch.dry) rte_mbuf_refcnt_update(branch.packet, 1);
         Branch copy = branch;
-        if (end.kind == EndKind::table) {
-            follow(copy, end);
-        } else if (end.kind == EndKind::vport && end.vport == manager_vport) {
-            enter_nic_rx(copy);
-            follow(copy, End{.kind = EndKind::root_table});
-        } else {
-            leave(copy, end);
-        }
+        if (reformat(copy, array.branches[i].reformat)) depart(copy, array.branches[i].end);
         if (mark >= ops_.size()) continue;
         ops_[mark].value = length_ - mark - 1;
         // A branch that only leaves needs no list of its own.
@@ -184,8 +265,8 @@ bool Walk::fork(Branch& branch, const ArrayProgram& array, End& last) noexcept {
             length_ = mark + 1;
         }
     }
-    last = array.branches.back();
-    return true;
+    last = array.branches.back().end;
+    return reformat(branch, array.branches.back().reformat);
 }
 
 /// True when the packet goes on at the root of the domain that it is in now.
@@ -215,7 +296,7 @@ bool Walk::miss(Branch& branch, bool in_root) noexcept {
 
 void Walk::output(Branch& branch, std::uint16_t destination) noexcept {
     record({.code = OpCode::output, .destination = destination});
-    lane_.output(destination, &branch.packet, 1);
+    if (!branch.dry) lane_.output(destination, &branch.packet, 1);
 }
 
 void Walk::output_to_vport(Branch& branch, VportId vport) noexcept {
@@ -226,7 +307,7 @@ void Walk::output_to_vport(Branch& branch, VportId vport) noexcept {
 
 void Walk::drop(Branch& branch, DropReason reason) noexcept {
     record({.code = OpCode::drop, .value = static_cast<std::uint32_t>(reason)});
-    lane_.drop(reason, &branch.packet, 1);
+    if (!branch.dry) lane_.drop(reason, &branch.packet, 1);
 }
 
 void Walk::record(const Op& op) noexcept {

@@ -20,8 +20,9 @@ class Walk {
 public:
     explicit Walk(Lane::Impl& lane) noexcept : lane_(lane) {}
 
-    /// Takes `packet` all the way. `key` is its parsed words with source and registers 0 but for the source words.
-    void run(const Entrance& entrance, const Key& key, rte_mbuf* packet) noexcept;
+    /// Takes `packet` all the way. `key` is its parsed words with source and registers 0 but for the source words; `deep`
+    /// says that parse_deep() has filled it too.
+    void run(const Entrance& entrance, const Key& key, bool deep, rte_mbuf* packet) noexcept;
 
     /// Whether ops() does the same to every packet with the same cache key.
     [[nodiscard]] bool cacheable() const noexcept { return cacheable_; }
@@ -35,14 +36,25 @@ private:
         Key taint;
         DomainType domain;
         std::uint8_t side;
-        bool stale;  ///< headers were rewritten since the key was read
+        bool deep;         ///< the key holds what parse_deep() reads
+        bool stale;        ///< headers were rewritten since the key was read
+        bool dry = false;  ///< written down only: a sample that this packet is not part of
     };
 
     void follow(Branch& branch, End end) noexcept;
-    [[nodiscard]] const RuleNode* look_up(Branch& branch, const MatcherList& list, unsigned priority) noexcept;
+    [[nodiscard]] const RuleNode* look_up(Branch& branch, const MatcherList& list, std::uint32_t rank) noexcept;
+    [[nodiscard]] bool goes_to_leftovers(const Branch& branch, const MatcherList& list, std::uint32_t rank) const noexcept;
+    /// Where `end` leads a branch of its own.
+    void depart(Branch& branch, const End& end) noexcept;
     [[nodiscard]] bool run_ops(Branch& branch, const Program& program) noexcept;
+    /// Records `op` and does it; false when the packet is gone. `registers` is what an edit copies from.
+    [[nodiscard]] bool run_op(Branch& branch, const Op& op, const Key& registers) noexcept;
+    void run_stateful(Branch& branch, const Op& op) noexcept;
+    void sample(Branch& branch, const SamplerProgram& sampler) noexcept;
     void note_rewrite(Branch& branch, const Op& op) noexcept;
+    [[nodiscard]] bool reformat(Branch& branch, const Reformat* reformat) noexcept;
     void read_again(Branch& branch) noexcept;
+    void read_deep(Branch& branch) noexcept;
     void leave(Branch& branch, const End& end) noexcept;
     [[nodiscard]] bool fork(Branch& branch, const ArrayProgram& array, End& last) noexcept;
     /// The domain's default; false when the packet is gone.

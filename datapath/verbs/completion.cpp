@@ -1,5 +1,9 @@
 // Completion channels and completion queues.
 #include <algorithm>
+#include <bit>
+#include <chrono>
+#include <cstdlib>
+#include <thread>
 
 #include "datapath/control/fault.hpp"
 #include "datapath/verbs/limits.hpp"
@@ -11,19 +15,53 @@ namespace {
 
 constexpr std::uint64_t supported_wc_flags = std::uint64_t{IBV_WC_STANDARD_FLAGS} |
                                              IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | IBV_WC_EX_WITH_FLOW_TAG |
-                                             IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
+                                             IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK |
+                                             IBV_WC_EX_WITH_CVLAN | IBV_WC_EX_WITH_TM_INFO;
 
 [[nodiscard]] int check(const Context& context, const ibv_cq_init_attr_ex& attr) {
     if (attr.cqe == 0 || attr.cqe > static_cast<unsigned>(limits::completions)) return EINVAL;
     if (attr.comp_vector >= static_cast<unsigned>(context.context.num_comp_vectors)) return EINVAL;
-    if (attr.comp_mask & ~static_cast<unsigned>(IBV_CQ_INIT_ATTR_MASK_FLAGS)) return EINVAL;
+    constexpr unsigned known = IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD;
+    if (attr.comp_mask & ~known) return EINVAL;
+    if ((attr.comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) && !(attr.parent_domain && Pd::of(attr.parent_domain).parent_of)) {
+        return EINVAL;
+    }
     if (attr.comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) {
-        constexpr unsigned ignore_overrun = IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
-        constexpr unsigned single_threaded = IBV_CREATE_CQ_ATTR_SINGLE_THREADED;
-        if (attr.flags & ~(ignore_overrun | single_threaded)) return EINVAL;
-        if (attr.flags & ignore_overrun) return EOPNOTSUPP;  // cmd_hca_cap.cq_oi is 0
+        constexpr unsigned flags = IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN | IBV_CREATE_CQ_ATTR_SINGLE_THREADED;
+        if (attr.flags & ~flags) return EINVAL;
     }
     return attr.wc_flags & ~supported_wc_flags ? EOPNOTSUPP : 0;
+}
+
+/// Bytes of a CQE: mlx5's attribute, or the environment's word, or 64. 0: neither 64 nor 128.
+[[nodiscard]] std::uint32_t cqe_size_of(const mlx5dv_cq_init_attr* mlx5) {
+    const char* const environment = std::getenv("MLX5_CQE_SIZE");
+    std::uint32_t size = 64;
+    if (mlx5 && (mlx5->comp_mask & MLX5DV_CQ_INIT_ATTR_MASK_CQE_SIZE)) {
+        size = mlx5->cqe_size;
+    } else if (environment) {
+        size = static_cast<std::uint32_t>(std::atoi(environment));
+    }
+    return size == 64 || size == 128 ? size : 0;
+}
+
+/// Compression and padding of CQEs spare PCI transactions: a device may compress, and this one has nothing to gain from
+/// it, so that only the requests' form is looked at. Source: mlx5dv_create_cq(3).
+[[nodiscard]] int check_mlx5(const mlx5dv_cq_init_attr* mlx5) {
+    constexpr std::uint64_t known = MLX5DV_CQ_INIT_ATTR_MASK_COMPRESSED_CQE | MLX5DV_CQ_INIT_ATTR_MASK_FLAGS |
+                                    MLX5DV_CQ_INIT_ATTR_MASK_CQE_SIZE;
+    const std::uint32_t size = cqe_size_of(mlx5);
+    if (size == 0) return EINVAL;
+    if (!mlx5) return 0;
+    if (mlx5->comp_mask & ~known) return EINVAL;
+    if (mlx5->comp_mask & MLX5DV_CQ_INIT_ATTR_MASK_COMPRESSED_CQE) {
+        const unsigned format = mlx5->cqe_comp_res_format;
+        if (!std::has_single_bit(format) || (format & ~cqe_compression_formats)) return EINVAL;
+    }
+    if (!(mlx5->comp_mask & MLX5DV_CQ_INIT_ATTR_MASK_FLAGS)) return 0;
+    const unsigned flags = mlx5->flags;
+    if (flags & ~unsigned{MLX5DV_CQ_INIT_ATTR_FLAGS_CQE_PAD}) return EINVAL;
+    return flags && size != 128 ? EINVAL : 0;
 }
 
 void notify(Cq& cq) {
@@ -37,9 +75,11 @@ void report_overrun(Cq& cq) {
     Context::of(cq.context).events.push(event);
 }
 
-[[nodiscard]] Cq* create(ibv_context* context, const ibv_cq_init_attr_ex& attr, const char* call) noexcept {
+[[nodiscard]] Cq* create(ibv_context* context, const ibv_cq_init_attr_ex& attr, const char* call,
+                         const mlx5dv_cq_init_attr* mlx5 = nullptr) noexcept {
     int error = injected_fault(call);
     if (!error) error = check(Context::of(context), attr);
+    if (!error) error = check_mlx5(mlx5);
     if (error) {
         errno = error;
         return nullptr;
@@ -49,15 +89,21 @@ void report_overrun(Cq& cq) {
         Cq* const self = cq.get();
         const bool timestamps =
             attr.wc_flags & (IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK);
+        Pd* const domain = attr.comp_mask & IBV_CQ_INIT_ATTR_MASK_PD ? &Pd::of(attr.parent_domain) : nullptr;
         // One more than asked for, as libmlx5's rings have it; cqe says what that comes to.
         cq->queue = std::make_unique<CompletionQueue>(
             attr.cqe + 1, timestamps,
-            CompletionQueue::Notifier{[self] { notify(*self); }, [self] { report_overrun(*self); }});
+            CompletionQueue::Notifier{[self] { notify(*self); }, [self] { report_overrun(*self); }},
+            QueueAllocator{},
+            (attr.comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) && (attr.flags & IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN));
+        cq->domain = domain;
+        if (domain) domain->users.fetch_add(1);
         cq->context = context;
         cq->channel = attr.channel;
         cq->cq_context = attr.cq_context;
         cq->cqe = static_cast<int>(cq->queue->length()) - 1;
         cq->number = cq->handle = Context::of(context).state.cq_numbers().take();
+        cq->cqe_size = cqe_size_of(mlx5);
         pthread_mutex_init(&cq->mutex, nullptr);
         pthread_cond_init(&cq->cond, nullptr);
         set_cq_readers(*cq, attr.wc_flags);
@@ -82,6 +128,10 @@ ibv_cq_ex* create_cq_ex_op(ibv_context* context, ibv_cq_init_attr_ex* attr) {
     return create(context, *attr, "ibv_create_cq_ex");
 }
 
+ibv_cq_ex* create_mlx5_cq(ibv_context* context, const ibv_cq_init_attr_ex& attr, const mlx5dv_cq_init_attr* mlx5) {
+    return create(context, attr, "mlx5dv_create_cq", mlx5);
+}
+
 int poll_cq_op(ibv_cq* base, int length, ibv_wc* completions) {
     if (const int error = injected_fault("ibv_poll_cq")) return -failed(error);
     constexpr int chunk = 16;
@@ -102,6 +152,9 @@ int poll_cq_op(ibv_cq* base, int length, ibv_wc* completions) {
             to.byte_len = from.byte_len;
             to.qp_num = from.qp_num;
             to.wc_flags = from.wc_flags;
+            to.imm_data = from.imm_data;
+            to.src_qp = from.src_qp;
+            to.sl = from.sl;
         }
         if (got < wanted) break;
     }
@@ -157,6 +210,10 @@ int ibv_resize_cq(ibv_cq* base, int length) {
     if (const int error = injected_fault("ibv_resize_cq")) return failed(error);
     if (length <= 0 || length > limits::completions) return failed(EINVAL);
     Cq& cq = Cq::of(base);
+    // A command to firmware takes its time, in which what was posted before it completes: a queue that shrinks is as long
+    // as hardware finds it.
+    constexpr auto command_time = std::chrono::milliseconds(1);
+    if (static_cast<unsigned>(length) < cq.queue->length() - 1) std::this_thread::sleep_for(command_time);
     try {
         if (const int error = cq.queue->resize(static_cast<unsigned>(length) + 1)) return failed(error);
     } catch (const std::bad_alloc&) {
@@ -180,13 +237,16 @@ int ibv_destroy_cq(ibv_cq* base) {
     context.let_go();
     pthread_mutex_destroy(&base->mutex);
     pthread_cond_destroy(&base->cond);
+    Pd* const domain = cq.domain;
     delete &cq;
+    if (domain) domain->users.fetch_sub(1);
     return 0;
 }
 
 int ibv_get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) {
     Cq* source = nullptr;
-    const int error = Channel::of(channel).events.pop(source, [](Cq* taken) { taken->comp_events.fetch_add(1); });
+    int error = injected_fault("ibv_get_cq_event");
+    if (!error) error = Channel::of(channel).events.pop(source, [](Cq* taken) { taken->comp_events.fetch_add(1); });
     if (error) {
         errno = error;
         return -1;

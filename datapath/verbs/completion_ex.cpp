@@ -59,18 +59,27 @@ std::uint64_t read_wallclock(ibv_cq_ex* cq) {
     return nanoseconds(CLOCK_REALTIME) - (nanoseconds(CLOCK_MONOTONIC) - current(cq).timestamp);
 }
 
-// What raw packets do not have: 0, as hardware leaves the field.
-__be32 read_imm_data(ibv_cq_ex*) {
-    return 0;
+__be32 read_imm_data(ibv_cq_ex* cq) {
+    return current(cq).imm_data;
 }
-std::uint32_t read_src_qp(ibv_cq_ex*) {
-    return 0;
+std::uint32_t read_src_qp(ibv_cq_ex* cq) {
+    return current(cq).src_qp;
 }
+std::uint8_t read_sl(ibv_cq_ex* cq) {
+    return current(cq).sl;
+}
+
+std::uint16_t read_cvlan(ibv_cq_ex* cq) {
+    return current(cq).cvlan;
+}
+
+// What no completion of this device has, as hardware leaves the field: InfiniBand's local identifiers, and the tag of a
+// matched message.
 std::uint32_t read_slid(ibv_cq_ex*) {
     return 0;
 }
-std::uint8_t read_sl(ibv_cq_ex*) {
-    return 0;
+void read_tm_info(ibv_cq_ex*, ibv_wc_tm_info* info) {
+    *info = ibv_wc_tm_info{};
 }
 std::uint8_t read_dlid_path_bits(ibv_cq_ex*) {
     return 0;
@@ -93,6 +102,8 @@ void set_cq_readers(Cq& cq, std::uint64_t wc_flags) {
     if (wc_flags & IBV_WC_EX_WITH_SL) cq.read_sl = read_sl;
     if (wc_flags & IBV_WC_EX_WITH_DLID_PATH_BITS) cq.read_dlid_path_bits = read_dlid_path_bits;
     if (wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP) cq.read_completion_ts = read_completion_ts;
+    if (wc_flags & IBV_WC_EX_WITH_TM_INFO) cq.read_tm_info = read_tm_info;
+    if (wc_flags & IBV_WC_EX_WITH_CVLAN) cq.read_cvlan = read_cvlan;
     if (wc_flags & IBV_WC_EX_WITH_FLOW_TAG) cq.read_flow_tag = read_flow_tag;
     if (wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK) cq.read_completion_wallclock_ns = read_wallclock;
 }

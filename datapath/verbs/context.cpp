@@ -1,17 +1,17 @@
-// Contexts: open devices, their operation tables, asynchronous events.
+// Contexts: open devices and their operation tables.
+#include <unistd.h>
+
 #include <cstring>
 
 #include "datapath/control/fault.hpp"
 #include "datapath/verbs/objects.hpp"
+#include "datapath/verbs/qp_rdma.hpp"
+#include "datapath/verbs/srq.hpp"
+#include "datapath/verbs/xrc.hpp"
 
 namespace ovsdr::soft {
 
 namespace {
-
-int post_srq_recv_op(ibv_srq*, ibv_recv_wr* first, ibv_recv_wr** bad) {
-    *bad = first;
-    return failed(EOPNOTSUPP);
-}
 
 constexpr int completion_vectors = 4;
 
@@ -21,18 +21,46 @@ Context::Context(ibv_device* device, DeviceState& device_state) : verbs_context{
     sz = sizeof(verbs_context);
     query_device_ex = query_device_op;
     query_port = query_port_op;
+    query_rt_values = query_rt_values_op;
     create_cq_ex = create_cq_ex_op;
     create_qp_ex = create_qp_ex_op;
+    open_qp = open_qp_op;
+    create_srq_ex = create_srq_ex_op;
+    get_srq_num = get_srq_num_op;
+    open_xrcd = open_xrcd_op;
+    close_xrcd = close_xrcd_op;
     create_wq = create_wq_op;
     modify_wq = modify_wq_op;
     destroy_wq = destroy_wq_op;
+    alloc_td = alloc_td_op;
+    dealloc_td = dealloc_td_op;
+    alloc_parent_domain = alloc_parent_domain_op;
+    alloc_dm = alloc_dm_op;
+    free_dm = free_dm_op;
+    reg_dm_mr = reg_dm_mr_op;
+    alloc_null_mr = alloc_null_mr_op;
+    advise_mr = advise_mr_op;
+    context.ops.alloc_mw = alloc_mw_op;
+    context.ops.dealloc_mw = dealloc_mw_op;
+    context.ops.bind_mw = bind_mw_op;
+    create_rwq_ind_table = create_rwq_ind_table_op;
+    destroy_rwq_ind_table = destroy_rwq_ind_table_op;
+    ibv_create_flow = create_flow_op;
+    ibv_destroy_flow = destroy_flow_op;
+    create_flow_action_esp = create_flow_action_esp_op;
+    modify_flow_action_esp = modify_flow_action_esp_op;
+    destroy_flow_action = destroy_flow_action_op;
+    create_counters = create_counters_op;
+    destroy_counters = destroy_counters_op;
+    attach_counters_point_flow = attach_counters_point_flow_op;
+    read_counters = read_counters_op;
     context.device = device;
     context.ops.poll_cq = poll_cq_op;
     context.ops.req_notify_cq = req_notify_cq_op;
     context.ops.post_send = post_send_op;
     context.ops.post_recv = post_recv_op;
     context.ops.post_srq_recv = post_srq_recv_op;
-    context.cmd_fd = -1;
+    context.cmd_fd = device_state.open_file();
     context.async_fd = events.fd();
     context.num_comp_vectors = completion_vectors;
     pthread_mutex_init(&context.mutex, nullptr);
@@ -43,6 +71,7 @@ Context::Context(ibv_device* device, DeviceState& device_state) : verbs_context{
 
 Context::~Context() {
     state.device().remove_listener(listener_);
+    close(context.cmd_fd);
     pthread_mutex_destroy(&context.mutex);
 }
 
@@ -91,7 +120,8 @@ void Context::stop() {
     ibv_qp_attr attr{};
     attr.qp_state = IBV_QPS_RESET;
     for (Qp* qp : qps_) {
-        if (qp->raw->modify(attr, IBV_QP_STATE, 0) == 0) qp->qp_base.state = IBV_QPS_RESET;
+        const int error = qp->rdma ? modify_rdma_qp(*qp, attr, IBV_QP_STATE) : qp->raw->modify(attr, IBV_QP_STATE, 0);
+        if (!error) qp->qp_base.state = IBV_QPS_RESET;
     }
     for (Wq* wq : wqs_) wq->queue->reset();
 }
@@ -112,25 +142,6 @@ int ibv_close_device(ibv_context* context) {
     closed.stop();
     closed.let_go();
     return 0;
-}
-
-int ibv_get_async_event(ibv_context* context, ibv_async_event* event) {
-    const int error = Context::of(context).events.pop(*event, [](const ibv_async_event& taken) {
-        if (taken.event_type == IBV_EVENT_CQ_ERR) Cq::of(taken.element.cq).async_events.fetch_add(1);
-    });
-    if (error == 0) return 0;
-    errno = error;
-    return -1;
-}
-
-void ibv_ack_async_event(ibv_async_event* event) {
-    // Events of ports have nothing to wait for; those of QPs do not occur for raw packet QPs.
-    if (event->event_type != IBV_EVENT_CQ_ERR) return;
-    ibv_cq* const cq = event->element.cq;
-    pthread_mutex_lock(&cq->mutex);
-    ++cq->async_events_completed;
-    pthread_cond_signal(&cq->cond);
-    pthread_mutex_unlock(&cq->mutex);
 }
 
 }  // extern "C"

@@ -1,4 +1,6 @@
 // The device list: the devices of this process's NIC, under the names of the configuration.
+#include <unistd.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -30,6 +32,9 @@ struct ListedDevice : ibv_device {
     std::snprintf(listed->dev_path, sizeof listed->dev_path, "/sys/class/infiniband_verbs/uverbs%u", index);
     std::snprintf(listed->ibdev_path, sizeof listed->ibdev_path, "/sys/class/infiniband/%.200s", name.c_str());
     listed->state = &DeviceState::of(device, mempool);
+    // Whoever has addresses is asked for them: the transport answers from the start.
+    VportInfo uplink{};
+    if (device.query(uplink_vport, uplink) == 0 && !uplink.roce_addresses.empty()) (void)listed->state->transport();
     return listed;
 }
 
@@ -48,6 +53,14 @@ struct ListedDevice : ibv_device {
 }
 
 }  // namespace
+
+ibv_context* import_context(ibv_device* device, int descriptor) noexcept {
+    DeviceState& state = *static_cast<ListedDevice*>(device)->state;
+    if (!state.is_file(descriptor)) return nullptr;
+    ibv_context* const context = open_context(device, state);
+    if (context) close(descriptor);
+    return context;
+}
 
 }  // namespace ovsdr::soft
 

@@ -129,7 +129,8 @@ int mlx5dv_devx_subscribe_devx_event(mlx5dv_devx_event_channel* channel, mlx5dv_
 ssize_t mlx5dv_devx_get_event(mlx5dv_devx_event_channel* channel, mlx5dv_devx_async_event_hdr* out, std::size_t size) {
     EventChannel& from = of(channel);
     const std::size_t needed = sizeof(out->cookie) + (from.omit_data ? 0 : sizeof(Entry));
-    int error = size < needed ? EINVAL : 0;
+    int error = injected_fault("mlx5dv_devx_get_event");
+    if (!error && size < needed) error = EINVAL;
     DevxEvent event{};
     if (!error) error = from.events.pop(event);
     if (error) {

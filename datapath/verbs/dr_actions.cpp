@@ -1,4 +1,6 @@
 // mlx5dv_dr_action_*: see mlx5dv_dr_flow(3).
+#include <cstring>
+
 #include "datapath/ports/nic.hpp"
 #include "datapath/rdma/dr_seam.hpp"
 #include "datapath/verbs/dr_handle.hpp"
@@ -7,23 +9,11 @@ using namespace ovsdr::soft;
 
 namespace {
 
-[[nodiscard]] Receiver receiver_of(ibv_qp* qp) noexcept {
-    return {.sink = receive_sink_of(qp),
-            .object = qp,
-            .hold = [](void* object) noexcept { hold(static_cast<ibv_qp*>(object)); },
-            .release = [](void* object) noexcept { release(static_cast<ibv_qp*>(object)); }};
-}
-
-[[nodiscard]] Receiver receiver_of(mlx5dv_devx_obj* tir) noexcept {
-    return {.sink = receive_sink_of(tir),
-            .object = tir,
-            .hold = [](void* object) noexcept { hold(static_cast<mlx5dv_devx_obj*>(object)); },
-            .release = [](void* object) noexcept { release(static_cast<mlx5dv_devx_obj*>(object)); }};
-}
-
-/// A vport that the device has, as libmlx5 asks for its capabilities before it makes the action.
+/// A vport that the device has, as libmlx5 asks for its capabilities before it makes the action. Every device has an
+/// uplink, configured or not: then there is no cable in it.
 [[nodiscard]] int vport_action(Domain& domain, std::uint32_t vport, Action::Created& action) {
     if (const int error = Action::vport(domain, vport, action); error != 0) return error;
+    if (vport == uplink_vport.value) return 0;
     VportInfo info;
     Device& device = device_of(static_cast<ibv_context*>(domain.owner()));
     return device.query(VportId{static_cast<std::uint16_t>(vport)}, info) != 0 ? EINVAL : 0;
@@ -40,11 +30,17 @@ namespace {
 [[nodiscard]] int array_action(Domain& domain, std::span<mlx5dv_dr_action_dest_attr* const> attributes,
                                Action::Created& action) {
     if (attributes.size() < 2) return EINVAL;
-    std::vector<Action*> branches;
+    std::vector<Action::Branch> branches;
     for (const mlx5dv_dr_action_dest_attr* attribute : attributes) {
-        if (attribute->type == MLX5DV_DR_ACTION_DEST_REFORMAT) return EOPNOTSUPP;
-        if (attribute->type != MLX5DV_DR_ACTION_DEST) return EINVAL;
-        branches.push_back(from(attribute->dest));
+        std::uint32_t type;  // an application may have written what is none
+        std::memcpy(&type, &attribute->type, sizeof type);
+        switch (type) {
+            case MLX5DV_DR_ACTION_DEST: branches.push_back({from(attribute->dest)}); break;
+            case MLX5DV_DR_ACTION_DEST_REFORMAT:
+                branches.push_back({from(attribute->dest_reformat->dest), from(attribute->dest_reformat->reformat)});
+                break;
+            default: return EINVAL;
+        }
     }
     return Action::dest_array(domain, branches, action);
 }
@@ -55,11 +51,6 @@ namespace {
     if ((flags & ~root_level) != 0 || size % sizeof(__be64) != 0) return EINVAL;
     const std::vector<std::uint64_t> copy(commands, commands + size / sizeof(__be64));
     return Action::modify_header(domain, flags != 0, copy, action);
-}
-
-/// For calls whose feature the soft NIC lacks: a fault that is armed comes first.
-[[nodiscard]] mlx5dv_dr_action* lacking(const char* call) noexcept {
-    return create_object<Action>(call, [](Action::Created&) { return EOPNOTSUPP; });
 }
 
 }  // namespace
@@ -163,33 +154,14 @@ int mlx5dv_dr_action_destroy(mlx5dv_dr_action* action) {
     return destroy_object("mlx5dv_dr_action_destroy", from(action));
 }
 
-mlx5dv_dr_action* mlx5dv_dr_action_create_packet_reformat(mlx5dv_dr_domain*, uint32_t,
-                                                          mlx5dv_flow_action_packet_reformat_type, size_t, void*) {
-    return lacking("mlx5dv_dr_action_create_packet_reformat");
+mlx5dv_dr_action* mlx5dv_dr_action_create_packet_reformat(mlx5dv_dr_domain* domain, uint32_t flags,
+                                                          mlx5dv_flow_action_packet_reformat_type reformat_type,
+                                                          size_t data_sz, void* data) {
+    return create_object<Action>("mlx5dv_dr_action_create_packet_reformat", [=](Action::Created& action) {
+        const std::span<const std::uint8_t> bytes{static_cast<const std::uint8_t*>(data), data_sz};
+        if ((flags & ~static_cast<uint32_t>(MLX5DV_DR_ACTION_FLAGS_ROOT_LEVEL)) != 0) return EINVAL;
+        return reformat_action(*from(domain), flags != 0, reformat_type, bytes, action);
+    });
 }
-
-mlx5dv_dr_action* mlx5dv_dr_action_create_aso(mlx5dv_dr_domain*, mlx5dv_devx_obj*, uint32_t, uint32_t, uint8_t) {
-    return lacking("mlx5dv_dr_action_create_aso");
-}
-
-int mlx5dv_dr_action_modify_aso(mlx5dv_dr_action*, uint32_t, uint32_t, uint8_t) { return not_supported(); }
-
-mlx5dv_dr_action* mlx5dv_dr_action_create_flow_meter(mlx5dv_dr_flow_meter_attr*) {
-    return lacking("mlx5dv_dr_action_create_flow_meter");
-}
-
-int mlx5dv_dr_action_modify_flow_meter(mlx5dv_dr_action*, mlx5dv_dr_flow_meter_attr*, __be64) {
-    return not_supported();
-}
-
-mlx5dv_dr_action* mlx5dv_dr_action_create_flow_sampler(mlx5dv_dr_flow_sampler_attr*) {
-    return lacking("mlx5dv_dr_action_create_flow_sampler");
-}
-
-int mlx5dv_dr_aso_other_domain_link(mlx5dv_devx_obj*, mlx5dv_dr_domain*, mlx5dv_dr_domain*, uint32_t, uint8_t) {
-    return not_supported();
-}
-
-int mlx5dv_dr_aso_other_domain_unlink(mlx5dv_devx_obj*, mlx5dv_dr_domain*) { return not_supported(); }
 
 }  // extern "C"

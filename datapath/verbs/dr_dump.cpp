@@ -51,6 +51,18 @@ void write_action(Text out, const Action& action) {
                 fmt::format_to(out, "({} {:#x})", edit.destination->name, edit.data);
             }
             break;
+        case ActionType::aso_first_hit:
+        case ActionType::aso_flow_meter:
+            fmt::format_to(out, "({} -> reg_c_{})", action.aso_use.offset, action.aso_use.reg_c);
+            break;
+        case ActionType::meter:
+            fmt::format_to(out, "(level {} reg_c_{})", action.destination->level(), action.metering->reg_c);
+            break;
+        case ActionType::sampler:
+            fmt::format_to(out, "(1 in {}, level {}:", action.sampling->ratio, action.destination->level());
+            for (const Action* branch : action.branches) write_action(out, *branch);
+            fmt::format_to(out, " )");
+            break;
         case ActionType::dest_array:
             fmt::format_to(out, "(");
             for (const Action* branch : action.branches) write_action(out, *branch);

@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "datapath/control/fault.hpp"
+#include "datapath/rdma/dr_seam.hpp"
 #include "datapath/steering/dr_action.hpp"
 #include "datapath/steering/dr_domain.hpp"
 #include "datapath/steering/dr_matcher.hpp"
@@ -61,6 +62,39 @@ int destroy_object(std::string_view call, Object* object) noexcept {
 inline std::span<const std::uint8_t> bytes_of(const mlx5dv_flow_match_parameters* parameters) noexcept {
     if (parameters == nullptr) return {};
     return {reinterpret_cast<const std::uint8_t*>(parameters->match_buf), parameters->match_sz};
+}
+
+/// What rules deliver to; the sink is empty where packets cannot be led there.
+[[nodiscard]] inline Receiver receiver_of(ibv_qp* qp) noexcept {
+    return {.sink = receive_sink_of(qp),
+            .object = qp,
+            .hold = [](void* object) noexcept { hold(static_cast<ibv_qp*>(object)); },
+            .release = [](void* object) noexcept { release(static_cast<ibv_qp*>(object)); }};
+}
+
+[[nodiscard]] inline Receiver receiver_of(mlx5dv_devx_obj* tir) noexcept {
+    return {.sink = receive_sink_of(tir),
+            .object = tir,
+            .hold = [](void* object) noexcept { hold(static_cast<mlx5dv_devx_obj*>(object)); },
+            .release = [](void* object) noexcept { release(static_cast<mlx5dv_devx_obj*>(object)); }};
+}
+
+/// An action for root tables or for others. EINVAL for an unknown type, and for data without size or size without data.
+[[nodiscard]] inline int reformat_action(Domain& domain, bool root_level, unsigned type,
+                                         std::span<const std::uint8_t> data, Action::Created& action) {
+    using enum Reformat::Kind;
+    if ((data.data() == nullptr) != data.empty()) return EINVAL;
+    switch (type) {
+        case MLX5DV_FLOW_ACTION_PACKET_REFORMAT_TYPE_L2_TUNNEL_TO_L2:
+            return Action::packet_reformat(domain, root_level, decap_l2, data, action);
+        case MLX5DV_FLOW_ACTION_PACKET_REFORMAT_TYPE_L2_TO_L2_TUNNEL:
+            return Action::packet_reformat(domain, root_level, encap_l2, data, action);
+        case MLX5DV_FLOW_ACTION_PACKET_REFORMAT_TYPE_L3_TUNNEL_TO_L2:
+            return Action::packet_reformat(domain, root_level, decap_l3, data, action);
+        case MLX5DV_FLOW_ACTION_PACKET_REFORMAT_TYPE_L2_TO_L3_TUNNEL:
+            return Action::packet_reformat(domain, root_level, encap_l3, data, action);
+        default: return EINVAL;
+    }
 }
 
 /// For what the soft NIC does not do yet.

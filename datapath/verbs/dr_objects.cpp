@@ -20,7 +20,7 @@ constexpr unsigned max_log_rules = 23;
 
 [[nodiscard]] int layout_error(const Matcher& matcher, const mlx5dv_dr_matcher_layout& layout) noexcept {
     constexpr std::uint32_t known = MLX5DV_DR_MATCHER_LAYOUT_RESIZABLE | MLX5DV_DR_MATCHER_LAYOUT_NUM_RULE;
-    const bool definers = matcher.table().domain().steering().profile().steering_format >= 1;
+    const bool definers = matcher.table().domain().steering().profile().matcher_layout;
     if (matcher.table().root() || !definers || (layout.flags & ~known) != 0) return ENOTSUP;
     const bool hint = (layout.flags & MLX5DV_DR_MATCHER_LAYOUT_NUM_RULE) != 0;
     return hint && layout.log_num_of_rules_hint > max_log_rules ? ENOTSUP : 0;

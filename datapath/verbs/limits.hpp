@@ -4,12 +4,18 @@
 namespace ovsdr::soft::limits {
 
 inline constexpr int qps = 1 << 17;
+inline constexpr int reads = 16;  ///< reads and atomics of a queue pair that wait for their answer
 inline constexpr int cqs = 1 << 24;
 inline constexpr int pds = 1 << 23;
 inline constexpr int completions = (1 << 22) - 1;  ///< entries of a CQ
 inline constexpr int work_requests = 1 << 15;      ///< of a send or receive queue
 inline constexpr int send_sges = 30;
 inline constexpr int receive_sges = 32;
+inline constexpr unsigned log_indirection_table = 11;
+inline constexpr int shared_receives = (1 << 15) - 1;  ///< requests in an SRQ
+inline constexpr int shared_receive_sges = 31;
+inline constexpr unsigned tso_header = 256;       ///< bytes
+inline constexpr unsigned tso_payload = 1 << 18;  ///< bytes of one request
 inline constexpr int inline_size = 972;  ///< bytes
 
 }  // namespace ovsdr::soft::limits

@@ -5,6 +5,7 @@
 #include "datapath/control/fault.hpp"
 #include "datapath/steering/vport_metadata.hpp"
 #include "datapath/verbs/objects.hpp"
+#include "datapath/verbs/qp_rdma.hpp"
 
 using namespace ovsdr::soft;
 
@@ -14,6 +15,7 @@ namespace {
 /// refused.
 [[nodiscard]] int describe_qp(ibv_qp* in, mlx5dv_qp* out) {
     if (!(out->comp_mask & MLX5DV_QP_MASK_RAW_QP_HANDLES)) return EOPNOTSUPP;
+    if (Qp::of(in).rss) return EOPNOTSUPP;  // Its TIR is nobody's to use.
     const RawPacketQpSpec& spec = Qp::of(in).raw->spec();
     *out = mlx5dv_qp{};
     out->comp_mask = MLX5DV_QP_MASK_RAW_QP_HANDLES;
@@ -30,6 +32,13 @@ namespace {
     return 0;
 }
 
+constexpr mlx5dv_sig_caps signature_caps{
+    .block_size = MLX5DV_BLOCK_SIZE_CAP_512 | MLX5DV_BLOCK_SIZE_CAP_520 | MLX5DV_BLOCK_SIZE_CAP_4048 |
+                  MLX5DV_BLOCK_SIZE_CAP_4096 | MLX5DV_BLOCK_SIZE_CAP_4160,
+    .block_prot = MLX5DV_SIG_PROT_CAP_T10DIF | MLX5DV_SIG_PROT_CAP_CRC,
+    .t10dif_bg = MLX5DV_SIG_T10DIF_BG_CAP_CRC | MLX5DV_SIG_T10DIF_BG_CAP_CSUM,
+    .crc_type = MLX5DV_SIG_CRC_TYPE_CAP_CRC32 | MLX5DV_SIG_CRC_TYPE_CAP_CRC32C | MLX5DV_SIG_CRC_TYPE_CAP_CRC64_XP10};
+
 }  // namespace
 
 extern "C" {
@@ -38,17 +47,25 @@ int mlx5dv_query_device(ibv_context*, mlx5dv_context* out) {
     if (const int error = injected_fault("mlx5dv_query_device")) return failed(error);
     const std::uint64_t asked = out->comp_mask;
     *out = mlx5dv_context{};
-    out->flags = MLX5DV_CONTEXT_FLAGS_CQE_V1;
+    out->flags =
+        MLX5DV_CONTEXT_FLAGS_CQE_V1 | MLX5DV_CONTEXT_FLAGS_CQE_128B_COMP | MLX5DV_CONTEXT_FLAGS_CQE_128B_PAD;
+    if (asked & MLX5DV_CONTEXT_MASK_CQE_COMPRESION) {
+        out->cqe_comp_caps = {.max_num = 64, .supported_format = cqe_compression_formats};
+        out->comp_mask |= MLX5DV_CONTEXT_MASK_CQE_COMPRESION;
+    }
+    if (asked & MLX5DV_CONTEXT_MASK_SIGNATURE_OFFLOAD) {
+        out->sig_caps = signature_caps;
+        out->comp_mask |= MLX5DV_CONTEXT_MASK_SIGNATURE_OFFLOAD;
+    }
     // Everything that comp_mask can ask for beyond this is a feature that the device lacks, so it stays 0.
     if (asked & MLX5DV_CONTEXT_MASK_NUM_LAG_PORTS) {
         out->num_lag_ports = 1;
         out->comp_mask |= MLX5DV_CONTEXT_MASK_NUM_LAG_PORTS;
     }
-    constexpr std::uint64_t absent = MLX5DV_CONTEXT_MASK_SWP | MLX5DV_CONTEXT_MASK_STRIDING_RQ |
-                                     MLX5DV_CONTEXT_MASK_TUNNEL_OFFLOADS | MLX5DV_CONTEXT_MASK_DYN_BFREGS |
-                                     MLX5DV_CONTEXT_MASK_FLOW_ACTION_FLAGS | MLX5DV_CONTEXT_MASK_DC_ODP_CAPS |
-                                     MLX5DV_CONTEXT_MASK_SIGNATURE_OFFLOAD | MLX5DV_CONTEXT_MASK_DCI_STREAMS |
-                                     MLX5DV_CONTEXT_MASK_WR_MEMCPY_LENGTH | MLX5DV_CONTEXT_MASK_CRYPTO_OFFLOAD;
+    constexpr std::uint64_t absent =
+        MLX5DV_CONTEXT_MASK_SWP | MLX5DV_CONTEXT_MASK_STRIDING_RQ | MLX5DV_CONTEXT_MASK_TUNNEL_OFFLOADS |
+        MLX5DV_CONTEXT_MASK_DYN_BFREGS | MLX5DV_CONTEXT_MASK_FLOW_ACTION_FLAGS | MLX5DV_CONTEXT_MASK_DC_ODP_CAPS |
+        MLX5DV_CONTEXT_MASK_DCI_STREAMS | MLX5DV_CONTEXT_MASK_WR_MEMCPY_LENGTH | MLX5DV_CONTEXT_MASK_CRYPTO_OFFLOAD;
     out->comp_mask |= asked & absent;
     return 0;
 }
@@ -86,18 +103,12 @@ int mlx5dv_init_obj(mlx5dv_obj* object, std::uint64_t types) {
 }
 
 ibv_cq_ex* mlx5dv_create_cq(ibv_context* context, ibv_cq_init_attr_ex* attr, mlx5dv_cq_init_attr* mlx5_attr) {
-    int error = injected_fault("mlx5dv_create_cq");
-    // No CQE compression, padding or size: there are no CQEs in memory.
-    if (!error && mlx5_attr && mlx5_attr->comp_mask) error = EOPNOTSUPP;
-    if (error) {
-        errno = error;
-        return nullptr;
-    }
-    return create_cq_ex_op(context, attr);
+    return create_mlx5_cq(context, *attr, mlx5_attr);
 }
 
 ibv_qp* mlx5dv_create_qp(ibv_context* context, ibv_qp_init_attr_ex* attr, mlx5dv_qp_init_attr* mlx5_attr) {
     int error = injected_fault("mlx5dv_create_qp");
+    if (!error && is_rdma(attr->qp_type)) return create_rdma_qp(context, *attr, mlx5_attr);
     if (!error && mlx5_attr) {
         // Loopback to self is what the eSwitch decides; CQEs carry no data: both flags ask for what is so anyway.
         constexpr std::uint32_t harmless = MLX5DV_QP_CREATE_TIR_ALLOW_SELF_LOOPBACK_UC |
@@ -112,6 +123,22 @@ ibv_qp* mlx5dv_create_qp(ibv_context* context, ibv_qp_init_attr_ex* attr, mlx5dv
         return nullptr;
     }
     return create_qp_ex_op(context, attr);
+}
+
+/// Source: mlx5dv_modify_qp_udp_sport(3), which libmlx5 sends as a change of a running connection.
+int mlx5dv_modify_qp_udp_sport(ibv_qp* base, std::uint16_t port) {
+    if (const int error = injected_fault("mlx5dv_modify_qp_udp_sport")) return failed(error);
+    Qp& qp = Qp::of(base);
+    const bool is_connected = base->qp_type == IBV_QPT_RC || base->qp_type == IBV_QPT_UC;
+    if (!is_connected || base->state != IBV_QPS_RTS) return failed(EOPNOTSUPP);
+    const int error = qp.rdma->device->set_udp_source_port(port);
+    return error ? failed(error) : 0;
+}
+
+/// How many were cancelled, or a negative errno.
+int mlx5dv_qp_cancel_posted_send_wrs(mlx5dv_qp_ex* qp, std::uint64_t wr_id) {
+    if (const int error = injected_fault("mlx5dv_qp_cancel_posted_send_wrs")) return -failed(error);
+    return Qp::of(qp).rdma ? cancel_rdma_sends(Qp::of(qp), wr_id) : -EINVAL;
 }
 
 mlx5dv_qp_ex* mlx5dv_qp_ex_from_ibv_qp_ex(ibv_qp_ex* qp) {

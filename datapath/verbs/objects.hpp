@@ -23,16 +23,22 @@
 #include <optional>
 #include <set>
 #include <system_error>
+#include <vector>
 
 #include "datapath/rdma/completion_queue.hpp"
+#include "datapath/rdma/device_memory.hpp"
 #include "datapath/rdma/device_state.hpp"
 #include "datapath/rdma/event_queue.hpp"
 #include "datapath/rdma/raw_packet_qp.hpp"
+#include "datapath/rdma/rss.hpp"
 
 namespace ovsdr::soft {
 
 struct Qp;
+struct RdmaQp;
+struct Srq;
 struct Wq;
+struct Xrcd;
 
 /// An open device.
 struct Context : verbs_context {
@@ -71,15 +77,39 @@ private:
     std::atomic<unsigned> holders_{1};
 };
 
+/// A thread domain: a hint that its objects are used by one thread at a time, which our locks do not need.
+struct Td : ibv_td {
+    [[nodiscard]] static Td& of(ibv_td* td) noexcept { return *static_cast<Td*>(td); }
+    std::atomic<unsigned> users{0};
+};
+
+/// A PD, an imported one, or a parent domain made of one: all stand for a ProtectionDomain, whose identity queues
+/// and memory are compared by.
 struct Pd : ibv_pd {
+    explicit Pd(std::shared_ptr<ProtectionDomain> stands_for) : protection(std::move(stands_for)) {}
     [[nodiscard]] static Pd& of(ibv_pd* pd) noexcept { return *static_cast<Pd*>(pd); }
+    [[nodiscard]] static const Pd& of(const ibv_pd* pd) noexcept { return *static_cast<const Pd*>(pd); }
+    /// What a queue's or region's `domain` is.
+    [[nodiscard]] const void* domain() const noexcept { return protection->identity; }
+    /// Where the memory of queues of this domain comes from: a parent domain's allocator, or empty.
+    [[nodiscard]] QueueAllocator allocator(std::uint64_t resource_type);
+
+    const std::shared_ptr<ProtectionDomain> protection;
     std::uint32_t number;  ///< pdn
     std::atomic<unsigned> users{0};
+    // Of a parent domain.
+    Pd* parent_of = nullptr;
+    Td* thread_domain = nullptr;
+    decltype(ibv_parent_domain_init_attr::alloc) allocate = nullptr;
+    decltype(ibv_parent_domain_init_attr::free) release = nullptr;
+    void* allocator_context = nullptr;
 };
 
 struct Mr : ibv_mr {
     [[nodiscard]] static Mr& of(ibv_mr* mr) noexcept { return *static_cast<Mr*>(mr); }
+    enum class Kind : std::uint8_t { memory, device_memory, null } kind = Kind::memory;
     unsigned access;
+    std::shared_ptr<DeviceMemory> device_memory;  ///< held by it
 };
 
 struct Channel : ibv_comp_channel {
@@ -93,6 +123,8 @@ struct Cq : ibv_cq_ex {
     [[nodiscard]] ibv_cq* base() noexcept { return reinterpret_cast<ibv_cq*>(static_cast<ibv_cq_ex*>(this)); }
 
     std::uint32_t number;  ///< cqn
+    Pd* domain = nullptr;  ///< the parent domain whose allocator its ring is from
+    std::uint32_t cqe_size = 64;  ///< bytes, as mlx5dv_create_cq() asked for
     std::unique_ptr<CompletionQueue> queue;
     std::atomic<std::uint32_t> comp_events{0};   ///< taken by ibv_get_cq_event()
     std::atomic<std::uint32_t> async_events{0};  ///< taken by ibv_get_async_event()
@@ -102,10 +134,18 @@ struct Cq : ibv_cq_ex {
 struct Qp : ibv_qp_ex {
     [[nodiscard]] static Qp& of(ibv_qp* qp) noexcept { return of(reinterpret_cast<ibv_qp_ex*>(qp)); }
     [[nodiscard]] static Qp& of(ibv_qp_ex* qp) noexcept { return *static_cast<Qp*>(qp); }
+    [[nodiscard]] static Qp& of(mlx5dv_qp_ex* qp) noexcept { return static_cast<Mlx5*>(qp)->owner; }
     [[nodiscard]] ibv_qp* base() noexcept { return &qp_base; }
 
     std::unique_ptr<RawPacketQp> raw;
-    mlx5dv_qp_ex mlx5;              ///< no operation of it applies to raw packet QPs
+    std::unique_ptr<RssReceiver> rss;      ///< in place of queues of its own, with the table that it spreads over
+    struct IndirectionTable* table = nullptr;
+    std::shared_ptr<RdmaQp> rdma;   ///< RC, UC, UD, XRC
+    Xrcd* xrcd = nullptr;           ///< of an XRC target's handle
+    struct Mlx5 : mlx5dv_qp_ex {
+        explicit Mlx5(Qp& qp) : mlx5dv_qp_ex{}, owner(qp) {}
+        Qp& owner;
+    } mlx5{*this};
     ibv_qp_init_attr created_with;  ///< caps as granted
     std::uint8_t port = 0;          ///< IB port, 0 before INIT
     bool has_send_ops = false;
@@ -114,6 +154,8 @@ struct Qp : ibv_qp_ex {
     unsigned staged = 0;
     bool open_request = false;  ///< an operation was begun whose data is not yet set
     int batch_error = 0;
+    std::vector<std::byte> tso_header;  ///< of the open request, if it is to be segmented
+    std::uint16_t tso_mss = 0;
 };
 
 /// A receive queue of its own, for TIRs to lead to.
@@ -121,6 +163,18 @@ struct Wq : ibv_wq {
     [[nodiscard]] static Wq& of(ibv_wq* wq) noexcept { return *static_cast<Wq*>(wq); }
     std::unique_ptr<ReceiveQueue> queue;
 };
+
+struct IndirectionTable : ibv_rwq_ind_table {
+    [[nodiscard]] static IndirectionTable& of(ibv_rwq_ind_table* table) noexcept {
+        return *static_cast<IndirectionTable*>(table);
+    }
+    std::vector<ReceiveQueue*> queues;  ///< held
+    std::atomic<unsigned> users{0};
+};
+
+/// After a queue pair or an SRQ is gone: its events that nobody has taken go too, those that were taken are waited for.
+void forget_events(Context& context, Qp& qp);
+void forget_events(Context& context, Srq& srq);
 
 /// Sets errno and returns it.
 inline int failed(int error) noexcept {
@@ -143,25 +197,61 @@ auto created(Body body) noexcept -> decltype(body()) {
 /// Opens `device` for `state`. Used by ibv_open_device() and by tests that bring their own device.
 [[nodiscard]] ibv_context* open_context(ibv_device* device, DeviceState& state) noexcept;
 
+/// Another context of `device` if `descriptor` is of its command file; takes the descriptor over. NULL otherwise.
+[[nodiscard]] ibv_context* import_context(ibv_device* device, int descriptor) noexcept;
+
 // Operations that contexts offer through tables of function pointers, one file per noun.
 int query_device_op(ibv_context* context, const ibv_query_device_ex_input* input, ibv_device_attr_ex* attr,
                     std::size_t size);
+int query_rt_values_op(ibv_context* context, ibv_values_ex* values);
 int query_port_op(ibv_context* context, std::uint8_t port, ibv_port_attr* attr, std::size_t size);
 ibv_cq_ex* create_cq_ex_op(ibv_context* context, ibv_cq_init_attr_ex* attr);
+/// mlx5dv_create_cq(); `mlx5` may be nullptr.
+ibv_cq_ex* create_mlx5_cq(ibv_context* context, const ibv_cq_init_attr_ex& attr, const mlx5dv_cq_init_attr* mlx5);
+inline constexpr unsigned cqe_compression_formats =
+    MLX5DV_CQE_RES_FORMAT_HASH | MLX5DV_CQE_RES_FORMAT_CSUM | MLX5DV_CQE_RES_FORMAT_CSUM_STRIDX;
 int poll_cq_op(ibv_cq* cq, int length, ibv_wc* completions);
 int req_notify_cq_op(ibv_cq* cq, int solicited_only);
 ibv_qp* create_qp_ex_op(ibv_context* context, ibv_qp_init_attr_ex* attr);
 ibv_wq* create_wq_op(ibv_context* context, ibv_wq_init_attr* attr);
+ibv_rwq_ind_table* create_rwq_ind_table_op(ibv_context* context, ibv_rwq_ind_table_init_attr* attr);
+int destroy_rwq_ind_table_op(ibv_rwq_ind_table* table);
+/// QPs with an indirection table.
+[[nodiscard]] ibv_qp* create_rss_qp(ibv_context* context, ibv_qp_init_attr_ex& attr) noexcept;
+[[nodiscard]] int destroy_rss_qp(Qp& qp);
+ibv_td* alloc_td_op(ibv_context* context, ibv_td_init_attr* attr);
+int dealloc_td_op(ibv_td* td);
+ibv_pd* alloc_parent_domain_op(ibv_context* context, ibv_parent_domain_init_attr* attr);
+ibv_dm* alloc_dm_op(ibv_context* context, ibv_alloc_dm_attr* attr);
+int free_dm_op(ibv_dm* dm);
+ibv_mr* reg_dm_mr_op(ibv_pd* pd, ibv_dm* dm, std::uint64_t offset, std::size_t size, unsigned access);
+ibv_mr* alloc_null_mr_op(ibv_pd* pd);
+int advise_mr_op(ibv_pd* pd, ibv_advise_mr_advice advice, std::uint32_t flags, ibv_sge* list, std::uint32_t length);
+ibv_mw* alloc_mw_op(ibv_pd* pd, ibv_mw_type type);
+int dealloc_mw_op(ibv_mw* mw);
+int bind_mw_op(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind);
 int modify_wq_op(ibv_wq* wq, ibv_wq_attr* attr);
 int destroy_wq_op(ibv_wq* wq);
+ibv_flow* create_flow_op(ibv_qp* qp, ibv_flow_attr* attr);
+int destroy_flow_op(ibv_flow* flow);
+ibv_flow_action* create_flow_action_esp_op(ibv_context* context, ibv_flow_action_esp_attr* attr);
+int modify_flow_action_esp_op(ibv_flow_action* action, ibv_flow_action_esp_attr* attr);
+int destroy_flow_action_op(ibv_flow_action* action);
+ibv_counters* create_counters_op(ibv_context* context, ibv_counters_init_attr* attr);
+int destroy_counters_op(ibv_counters* counters);
+int attach_counters_point_flow_op(ibv_counters* counters, ibv_counter_attach_attr* attr, ibv_flow* flow);
+int read_counters_op(ibv_counters* counters, std::uint64_t* values, std::uint32_t length, std::uint32_t flags);
 int post_send_op(ibv_qp* qp, ibv_send_wr* first, ibv_send_wr** bad);
 int post_recv_op(ibv_qp* qp, ibv_recv_wr* first, ibv_recv_wr** bad);
+
+/// Registers `region` (its key is set) for `pd`. NULL and errno.
+[[nodiscard]] ibv_mr* add_region(ibv_pd* pd, MemoryRegion region, void* address, Mr::Kind kind) noexcept;
 
 /// Fills the readers of an extended CQ that `wc_flags` asks for.
 void set_cq_readers(Cq& cq, std::uint64_t wc_flags);
 /// Fills the operations of an extended QP.
 void set_send_operations(Qp& qp, std::uint64_t operations);
 /// Operations that raw packet QPs have, of enum ibv_qp_create_send_ops_flags.
-inline constexpr std::uint64_t raw_packet_operations = IBV_QP_EX_WITH_SEND;
+inline constexpr std::uint64_t raw_packet_operations = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_TSO;
 
 }  // namespace ovsdr::soft

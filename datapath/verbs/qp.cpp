@@ -1,4 +1,4 @@
-// Queue pairs. Raw packet QPs so far; the transports (RC, UC, UD, ...) are refused with EOPNOTSUPP.
+// Queue pairs: the functions of the ABI, and raw packet QPs. RDMA queue pairs are in qp_rdma*.cpp, RSS in rss.cpp.
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -7,6 +7,7 @@
 #include "datapath/steering/steering.hpp"
 #include "datapath/verbs/limits.hpp"
 #include "datapath/verbs/objects.hpp"
+#include "datapath/verbs/qp_rdma.hpp"
 
 namespace ovsdr::soft {
 
@@ -22,13 +23,15 @@ namespace {
 }
 
 [[nodiscard]] int check(const ibv_qp_init_attr_ex& attr) {
-    constexpr std::uint32_t known =
-        IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-    constexpr std::uint32_t others =
-        IBV_QP_INIT_ATTR_XRCD | IBV_QP_INIT_ATTR_MAX_TSO_HEADER | IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH;
+    constexpr std::uint32_t known = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS |
+                                    IBV_QP_INIT_ATTR_SEND_OPS_FLAGS | IBV_QP_INIT_ATTR_MAX_TSO_HEADER;
+    constexpr std::uint32_t others = IBV_QP_INIT_ATTR_XRCD | IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH;
     if (attr.comp_mask & ~(known | others)) return EINVAL;
-    if (attr.qp_type != IBV_QPT_RAW_PACKET || (attr.comp_mask & others) || attr.srq) return EOPNOTSUPP;
-    if ((attr.comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) && attr.create_flags) return EOPNOTSUPP;
+    if ((attr.comp_mask & others) || attr.srq) return EOPNOTSUPP;
+    constexpr std::uint32_t flags = IBV_QP_CREATE_SCATTER_FCS | IBV_QP_CREATE_CVLAN_STRIPPING;
+    if ((attr.comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) && (attr.create_flags & ~flags)) return EOPNOTSUPP;
+    const bool segments = attr.comp_mask & IBV_QP_INIT_ATTR_MAX_TSO_HEADER;
+    if (segments && attr.max_tso_header > limits::tso_header) return EINVAL;
     if ((attr.comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) && (attr.send_ops_flags & ~raw_packet_operations)) {
         return EOPNOTSUPP;
     }
@@ -49,23 +52,33 @@ namespace {
 [[nodiscard]] std::unique_ptr<RawPacketQp> make_raw(const ibv_qp_init_attr_ex& attr, const ibv_qp_cap& cap) {
     DeviceState& state = Context::of(attr.pd->context).state;
     NumberPool& numbers = state.queue_numbers();
-    return std::make_unique<RawPacketQp>(RawPacketQpSpec{.device = state.device(),
-                                                         .memory = state.memory(),
-                                                         .mempool = state.mempool(),
-                                                         .domain = attr.pd,
-                                                         .send_queue = *Cq::of(attr.send_cq).queue,
-                                                         .receive_queue = *Cq::of(attr.recv_cq).queue,
-                                                         .cap = cap,
-                                                         .all_signaled = attr.sq_sig_all != 0,
-                                                         .qpn = numbers.take(),
-                                                         .sqn = numbers.take(),
-                                                         .rqn = numbers.take(),
-                                                         .tirn = numbers.take(),
-                                                         .tisn = numbers.take()});
+    const std::uint32_t flags = attr.comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS ? attr.create_flags : 0;
+    const bool segments = attr.comp_mask & IBV_QP_INIT_ATTR_MAX_TSO_HEADER;
+    return std::make_unique<RawPacketQp>(
+        RawPacketQpSpec{.device = state.device(),
+                        .memory = state.memory(),
+                        .mempool = state.mempool(),
+                        .domain = Pd::of(attr.pd).domain(),
+                        .send_queue = *Cq::of(attr.send_cq).queue,
+                        .receive_queue = *Cq::of(attr.recv_cq).queue,
+                        .cap = cap,
+                        .all_signaled = attr.sq_sig_all != 0,
+                        .qpn = numbers.take(),
+                        .sqn = numbers.take(),
+                        .rqn = numbers.take(),
+                        .tirn = numbers.take(),
+                        .tisn = numbers.take(),
+                        .max_tso_header = segments ? attr.max_tso_header : std::uint16_t{0},
+                        .receive = {.strip_cvlan = (flags & IBV_QP_CREATE_CVLAN_STRIPPING) != 0,
+                                    .scatter_fcs = (flags & IBV_QP_CREATE_SCATTER_FCS) != 0},
+                        .allocate = Pd::of(attr.pd).allocator(MLX5DV_RES_TYPE_QP)});
 }
 
 [[nodiscard]] ibv_qp* create(ibv_context* context, ibv_qp_init_attr_ex& attr, const char* call) noexcept {
     int error = injected_fault(call);
+    const bool spreads = attr.comp_mask & (IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH);
+    if (!error && spreads) return create_rss_qp(context, attr);
+    if (!error && is_rdma(attr.qp_type)) return create_rdma_qp(context, attr, nullptr);
     if (!error) error = check(attr);
     if (error) {
         errno = error;
@@ -113,19 +126,23 @@ ibv_qp* create_qp_ex_op(ibv_context* context, ibv_qp_init_attr_ex* attr) {
 }
 
 int post_send_op(ibv_qp* qp, ibv_send_wr* first, ibv_send_wr** bad) {
-    if (const int error = injected_fault("ibv_post_send")) {
+    int error = injected_fault("ibv_post_send");
+    if (!error && Qp::of(qp).rss) error = EINVAL;  // It has no queue.
+    if (error) {
         *bad = first;
         return failed(error);
     }
-    return Qp::of(qp).raw->post_send(first, bad);
+    return Qp::of(qp).rdma ? post_rdma_send(Qp::of(qp), first, bad) : Qp::of(qp).raw->post_send(first, bad);
 }
 
 int post_recv_op(ibv_qp* qp, ibv_recv_wr* first, ibv_recv_wr** bad) {
-    if (const int error = injected_fault("ibv_post_recv")) {
+    int error = injected_fault("ibv_post_recv");
+    if (!error && Qp::of(qp).rss) error = EINVAL;
+    if (error) {
         *bad = first;
         return failed(error);
     }
-    return Qp::of(qp).raw->receiver().post(first, bad);
+    return Qp::of(qp).rdma ? post_rdma_receive(Qp::of(qp), first, bad) : Qp::of(qp).raw->receiver().post(first, bad);
 }
 
 }  // namespace ovsdr::soft
@@ -147,6 +164,11 @@ ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* attr) {
 int ibv_modify_qp(ibv_qp* base, ibv_qp_attr* attr, int mask) {
     if (const int error = injected_fault("ibv_modify_qp")) return failed(error);
     Qp& qp = Qp::of(base);
+    if (qp.rss) return failed(ENOSYS);
+    if (qp.rdma) {
+        const int error = modify_rdma_qp(qp, *attr, mask);
+        return error ? failed(error) : 0;
+    }
     DeviceState& state = Context::of(base->context).state;
     if (const int error = qp.raw->modify(*attr, mask, state.ports())) return failed(error);
     if (mask & IBV_QP_PORT) {
@@ -163,7 +185,12 @@ int ibv_modify_qp(ibv_qp* base, ibv_qp_attr* attr, int mask) {
 
 int ibv_query_qp(ibv_qp* base, ibv_qp_attr* attr, int, ibv_qp_init_attr* init_attr) {
     if (const int error = injected_fault("ibv_query_qp")) return failed(error);
-    const Qp& qp = Qp::of(base);
+    Qp& qp = Qp::of(base);
+    if (qp.rss) return failed(ENOSYS);
+    if (qp.rdma) {
+        query_rdma_qp(qp, *attr, *init_attr);
+        return 0;
+    }
     *attr = ibv_qp_attr{};
     base->state = qp.raw->state();
     attr->qp_state = attr->cur_qp_state = base->state;
@@ -176,6 +203,10 @@ int ibv_query_qp(ibv_qp* base, ibv_qp_attr* attr, int, ibv_qp_init_attr* init_at
 int ibv_destroy_qp(ibv_qp* base) {
     if (const int error = injected_fault("ibv_destroy_qp")) return failed(error);
     Qp& qp = Qp::of(base);
+    if (qp.rss || qp.rdma) {
+        const int error = qp.rss ? destroy_rss_qp(qp) : destroy_rdma_qp(qp);
+        return error ? failed(error) : 0;
+    }
     DeviceState& state = Context::of(base->context).state;
     const RawPacketQpSpec spec = qp.raw->spec();
     if (!state.remove_receive_queue(spec.rqn)) return failed(EBUSY);

@@ -3,6 +3,9 @@
 // ibv_wr_start() takes the post lock, as libmlx5 does; ibv_wr_complete() and ibv_wr_abort() give it back. The first
 // error of a batch is what ibv_wr_complete() returns, and nothing of the batch is posted then.
 // Source: ibv_wr_post(3).
+#include <span>
+#include <utility>
+
 #include "datapath/control/fault.hpp"
 #include "datapath/verbs/objects.hpp"
 
@@ -13,6 +16,7 @@ namespace {
 void begin_batch(Qp& qp) {
     qp.staged = 0;
     qp.open_request = false;
+    qp.tso_mss = 0;
     qp.batch_error = 0;
 }
 
@@ -30,8 +34,22 @@ void wr_send(ibv_qp_ex* base) {
     qp.open_request = true;
 }
 
-void stage(ibv_qp_ex* base, const RawPacketQp::Payload& payload) {
+/// Takes a copy of the header, as libmlx5 does.
+void wr_send_tso(ibv_qp_ex* base, void* header, std::uint16_t header_size, std::uint16_t mss) {
+    wr_send(base);
     Qp& qp = Qp::of(base);
+    if (!mss && !qp.batch_error) qp.batch_error = EINVAL;
+    if (header_size > qp.raw->spec().max_tso_header && !qp.batch_error) qp.batch_error = EINVAL;
+    if (qp.batch_error) return;
+    const auto* const bytes = static_cast<const std::byte*>(header);
+    qp.tso_header.assign(bytes, bytes + header_size);  // There is room since the queue was made.
+    qp.tso_mss = mss;
+}
+
+void stage(ibv_qp_ex* base, RawPacketQp::Payload payload) {
+    Qp& qp = Qp::of(base);
+    payload.header = qp.tso_mss ? std::span<const std::byte>(qp.tso_header) : std::span<const std::byte>();
+    payload.mss = std::exchange(qp.tso_mss, std::uint16_t{0});
     if (!qp.open_request && !qp.batch_error) qp.batch_error = EINVAL;
     qp.open_request = false;
     if (qp.batch_error) return;
@@ -86,6 +104,10 @@ void set_send_operations(Qp& qp, std::uint64_t operations) {
     qp.wr_set_inline_data = wr_set_inline_data;
     qp.wr_set_inline_data_list = wr_set_inline_data_list;
     if (operations & IBV_QP_EX_WITH_SEND) qp.wr_send = wr_send;
+    if (operations & IBV_QP_EX_WITH_TSO) {
+        qp.tso_header.reserve(qp.raw->spec().max_tso_header);
+        qp.wr_send_tso = wr_send_tso;
+    }
 }
 
 }  // namespace ovsdr::soft

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "datapath/control/fault.hpp"
+#include "datapath/rdma/roce/gid_table.hpp"
 #include "datapath/verbs/limits.hpp"
 #include "datapath/verbs/objects.hpp"
 
@@ -13,7 +14,6 @@ namespace ovsdr::soft {
 
 namespace {
 
-constexpr int gid_table_length = 256;
 constexpr std::uint32_t vendor_mellanox = 0x02c9;
 
 [[nodiscard]] ibv_device_attr base_attributes(DeviceState& state) {
@@ -30,11 +30,33 @@ constexpr std::uint32_t vendor_mellanox = 0x02c9;
     attr.max_cq = limits::cqs;
     attr.max_cqe = limits::completions;
     attr.max_mr = MemoryTable::max_regions;
+    attr.max_mw = MemoryTable::max_regions;
+    attr.device_cap_flags = IBV_DEVICE_PORT_ACTIVE_EVENT | IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_MEM_WINDOW |
+                            IBV_DEVICE_MEM_WINDOW_TYPE_2B | IBV_DEVICE_RAW_IP_CSUM | IBV_DEVICE_MANAGED_FLOW_STEERING;
     attr.max_pd = limits::pds;
-    attr.atomic_cap = IBV_ATOMIC_NONE;
+    attr.atomic_cap = IBV_ATOMIC_HCA;
+    attr.max_qp_rd_atom = attr.max_qp_init_rd_atom = limits::reads;
+    attr.max_res_rd_atom = limits::reads * limits::qps;
     attr.max_pkeys = 1;
     attr.phys_port_cnt = static_cast<std::uint8_t>(std::min(state.ports(), 255u));
     return attr;
+}
+
+constexpr std::uint64_t rss_fields = IBV_RX_HASH_SRC_IPV4 | IBV_RX_HASH_DST_IPV4 | IBV_RX_HASH_SRC_IPV6 |
+                                     IBV_RX_HASH_DST_IPV6 | IBV_RX_HASH_SRC_PORT_TCP | IBV_RX_HASH_DST_PORT_TCP |
+                                     IBV_RX_HASH_SRC_PORT_UDP | IBV_RX_HASH_DST_PORT_UDP;
+
+constexpr std::uint32_t odp_reliable = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_WRITE |
+                                       IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC | IBV_ODP_SUPPORT_SRQ_RECV;
+
+/// Memory is the process's own and is paged as it is, whoever touches it: every transport can use regions on demand.
+/// Said of what ConnectX says it of.
+[[nodiscard]] ibv_odp_caps odp_capabilities() {
+    ibv_odp_caps caps{};
+    caps.general_caps = IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT;
+    caps.per_transport_caps.rc_odp_caps = odp_reliable;
+    caps.per_transport_caps.ud_odp_caps = IBV_ODP_SUPPORT_SEND;
+    return caps;
 }
 
 /// The largest InfiniBand MTU that fits into an Ethernet payload together with RoCE's headers.
@@ -55,7 +77,7 @@ constexpr std::uint32_t vendor_mellanox = 0x02c9;
     attr.phys_state = active ? link_up : disabled;
     attr.max_mtu = IBV_MTU_4096;
     attr.active_mtu = roce_mtu(vport.mtu);
-    attr.gid_tbl_len = gid_table_length;
+    attr.gid_tbl_len = roce::gid_table_length;
     attr.port_cap_flags = IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS;
     attr.max_msg_sz = 1u << 30;
     attr.pkey_tbl_len = 1;
@@ -77,21 +99,18 @@ constexpr std::uint32_t vendor_mellanox = 0x02c9;
     return 0;
 }
 
-/// Entries 0 and 1: the link-local address of the port's MAC, for RoCE v1 and v2. ENODATA for empty entries.
+/// ENODATA for empty entries.
 [[nodiscard]] int gid_entry(DeviceState& state, unsigned port, std::uint32_t index, ibv_gid_entry& entry) {
     VportInfo info{};
     if (const int error = port_info(state, port, info)) return error;
-    if (index >= gid_table_length) return EINVAL;
-    if (index >= 2) return ENODATA;
-    const std::uint8_t* const mac = info.mac;
-    const std::uint8_t gid[16] = {
-        0xfe,   0x80,   0,    0,    0,      0,      0,     0, static_cast<std::uint8_t>(mac[0] ^ 2),
-        mac[1], mac[2], 0xff, 0xfe, mac[3], mac[4], mac[5]};
+    if (index >= roce::gid_table_length) return EINVAL;
+    const auto found = roce::gid_entry(state, port, index);
+    if (!found) return ENODATA;
     entry = ibv_gid_entry{};
-    std::memcpy(entry.gid.raw, gid, sizeof gid);
+    entry.gid = found->gid;
     entry.gid_index = index;
     entry.port_num = port;
-    entry.gid_type = index == 0 ? IBV_GID_TYPE_ROCE_V1 : IBV_GID_TYPE_ROCE_V2;
+    entry.gid_type = IBV_GID_TYPE_ROCE_V2;
     return 0;
 }
 
@@ -111,9 +130,21 @@ int query_device_op(ibv_context* context, const ibv_query_device_ex_input* input
     DeviceState& state = Context::of(context).state;
     ibv_device_attr_ex full{};
     full.orig_attr = base_attributes(state);
+    full.odp_caps = odp_capabilities();
+    full.xrc_odp_caps = odp_reliable;
     full.completion_timestamp_mask = ~std::uint64_t{0};
     full.hca_core_clock = 1'000'000;  // kHz: completion timestamps are nanoseconds
+    full.rss_caps = {.supported_qpts = 1u << IBV_QPT_RAW_PACKET,
+                     .max_rwq_indirection_tables = limits::qps,
+                     .max_rwq_indirection_table_size = 1u << limits::log_indirection_table,
+                     .rx_hash_fields_mask = rss_fields,
+                     .rx_hash_function = IBV_RX_HASH_FUNC_TOEPLITZ};
+    full.tso_caps = {.max_tso = limits::tso_payload, .supported_qpts = 1u << IBV_QPT_RAW_PACKET};
+    full.raw_packet_caps =
+        IBV_RAW_PACKET_CAP_CVLAN_STRIPPING | IBV_RAW_PACKET_CAP_SCATTER_FCS | IBV_RAW_PACKET_CAP_IP_CSUM;
     full.max_wq_type_rq = limits::qps;
+    full.device_cap_flags_ex = full.orig_attr.device_cap_flags | IBV_DEVICE_RAW_SCATTER_FCS;
+    full.max_dm_size = DeviceMemory::device_size;
     full.phys_port_cnt_ex = state.ports();
     std::memset(attr, 0, size);
     std::memcpy(attr, &full, std::min(size, sizeof full));

@@ -10,18 +10,25 @@ Device& device_of(ibv_context* context) noexcept {
 }
 
 Sink receive_sink_of(ibv_qp* qp) noexcept {
-    return qp->qp_type == IBV_QPT_RAW_PACKET ? Qp::of(qp).raw->receiver().sink() : Sink{};
+    if (qp->qp_type != IBV_QPT_RAW_PACKET) return Sink{};
+    return Qp::of(qp).rss ? Qp::of(qp).rss->sink() : Qp::of(qp).raw->receiver().sink();
 }
 
 void hold(ibv_qp* qp) noexcept {
+    if (Qp::of(qp).rss) return Qp::of(qp).rss->hold();
     Qp::of(qp).raw->receiver().hold();
 }
 void release(ibv_qp* qp) noexcept {
+    if (Qp::of(qp).rss) return Qp::of(qp).rss->release();
     Qp::of(qp).raw->receiver().release();
 }
 
 std::shared_ptr<CounterBulk> counter_bulk_of(mlx5dv_devx_obj* object) noexcept {
     return object->counters;
+}
+
+std::shared_ptr<AsoBulk> aso_bulk_of(mlx5dv_devx_obj* object) noexcept {
+    return object->aso;
 }
 
 Sink receive_sink_of(mlx5dv_devx_obj* tir) noexcept {

@@ -13,7 +13,8 @@ namespace {
 [[nodiscard]] int check(const ibv_wq_init_attr& attr) {
     if (attr.wq_type != IBV_WQT_RQ || !attr.pd || !attr.cq) return EINVAL;
     if (attr.comp_mask & ~static_cast<unsigned>(IBV_WQ_INIT_ATTR_FLAGS)) return EINVAL;
-    if ((attr.comp_mask & IBV_WQ_INIT_ATTR_FLAGS) && attr.create_flags) return EOPNOTSUPP;
+    constexpr std::uint32_t flags = IBV_WQ_FLAGS_CVLAN_STRIPPING | IBV_WQ_FLAGS_SCATTER_FCS;
+    if ((attr.comp_mask & IBV_WQ_INIT_ATTR_FLAGS) && (attr.create_flags & ~flags)) return EOPNOTSUPP;
     const bool fits = attr.max_wr > 0 && attr.max_wr <= static_cast<unsigned>(limits::work_requests) &&
                       attr.max_sge <= static_cast<unsigned>(limits::receive_sges);
     return fits ? 0 : EINVAL;
@@ -50,6 +51,7 @@ ibv_wq* create_wq_op(ibv_context* context, ibv_wq_init_attr* attr) {
     return created([&]() -> ibv_wq* {
         DeviceState& state = Context::of(context).state;
         auto wq = std::make_unique<Wq>();
+        const std::uint32_t flags = attr->comp_mask & IBV_WQ_INIT_ATTR_FLAGS ? attr->create_flags : 0;
         attr->max_wr = std::bit_ceil(attr->max_wr);
         attr->max_sge = std::bit_ceil(std::max(attr->max_sge, 1u));
         wq->context = context;
@@ -59,12 +61,16 @@ ibv_wq* create_wq_op(ibv_context* context, ibv_wq_init_attr* attr) {
         wq->state = IBV_WQS_RESET;
         wq->post_recv = post_wq_recv;
         wq->wq_num = wq->handle = state.queue_numbers().take();
-        wq->queue = std::make_unique<ReceiveQueue>(ReceiveQueueSpec{.memory = state.memory(),
-                                                                    .completions = *Cq::of(attr->cq).queue,
-                                                                    .domain = attr->pd,
-                                                                    .length = attr->max_wr,
-                                                                    .max_sges = attr->max_sge,
-                                                                    .number = wq->wq_num});
+        wq->queue = std::make_unique<ReceiveQueue>(
+            ReceiveQueueSpec{.memory = state.memory(),
+                             .completions = *Cq::of(attr->cq).queue,
+                             .domain = Pd::of(attr->pd).domain(),
+                             .length = attr->max_wr,
+                             .max_sges = attr->max_sge,
+                             .flags = {.strip_cvlan = (flags & IBV_WQ_FLAGS_CVLAN_STRIPPING) != 0,
+                                       .scatter_fcs = (flags & IBV_WQ_FLAGS_SCATTER_FCS) != 0},
+                             .allocate = Pd::of(attr->pd).allocator(MLX5DV_RES_TYPE_RWQ),
+                             .number = wq->wq_num});
         state.add_receive_queue(wq->wq_num, *wq->queue);
         Context::of(context).add(*wq);
         Pd::of(attr->pd).users.fetch_add(1);
@@ -75,8 +81,10 @@ ibv_wq* create_wq_op(ibv_context* context, ibv_wq_init_attr* attr) {
 int modify_wq_op(ibv_wq* base, ibv_wq_attr* attr) {
     if (const int error = injected_fault("ibv_modify_wq")) return failed(error);
     Wq& wq = Wq::of(base);
-    constexpr std::uint32_t known = IBV_WQ_ATTR_STATE | IBV_WQ_ATTR_CURR_STATE;
-    if (attr->attr_mask & IBV_WQ_ATTR_FLAGS) return failed(EOPNOTSUPP);
+    constexpr std::uint32_t known = IBV_WQ_ATTR_STATE | IBV_WQ_ATTR_CURR_STATE | IBV_WQ_ATTR_FLAGS;
+    const bool reflags = attr->attr_mask & IBV_WQ_ATTR_FLAGS;
+    constexpr std::uint32_t flags = IBV_WQ_FLAGS_CVLAN_STRIPPING;
+    if (reflags && (attr->flags_mask & ~flags)) return failed(EOPNOTSUPP);
     if (attr->attr_mask & ~known) return failed(EINVAL);
     const ibv_wq_state now = state_of(wq);
     if ((attr->attr_mask & IBV_WQ_ATTR_CURR_STATE) && attr->curr_wq_state != now) return failed(EINVAL);
@@ -95,6 +103,7 @@ int modify_wq_op(ibv_wq* base, ibv_wq_attr* attr) {
         default:
             return failed(EINVAL);
     }
+    if (reflags && (attr->flags_mask & flags)) wq.queue->strip_cvlan(attr->flags & flags);
     base->state = state_of(wq);
     return 0;
 }

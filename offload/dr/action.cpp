@@ -13,7 +13,7 @@ namespace ovsdr::dr {
 Action::Action(Key, mlx5dv_dr_action* action, std::shared_ptr<void> holds) noexcept
     : action_(action), holds_(std::move(holds)) {}
 
-Action::~Action() { note_destroyed(mlx5dv_dr_action_destroy(action_)); }
+Action::~Action() { destroyed([this] { return mlx5dv_dr_action_destroy(action_); }); }
 
 Result<ActionRef> Action::wrap(mlx5dv_dr_action* action, const char* call, std::shared_ptr<void> holds) noexcept {
     if (action == nullptr) return tl::unexpected(failure(errno, std::string("mlx5dv_dr_action_create_") + call));

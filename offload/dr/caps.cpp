@@ -49,13 +49,24 @@ Result<std::shared_ptr<Table>> try_table(const std::shared_ptr<Device>& device) 
     return Table::create(std::move(*domain), 1);
 }
 
+/// A device that refuses says so with one of these; anything else (memory, a command that timed out) says nothing about what
+/// it can do.
+bool is_refusal(const Error& error) noexcept {
+    return error.code == EOPNOTSUPP || error.code == EINVAL || error.code == EREMOTEIO || error.code == ENOSYS;
+}
+
 /// Whether one copy of a packet may go on in a table while another leaves.
-bool copies_to_table(const std::shared_ptr<Table>& table, VportId vport) noexcept {
-    const auto to_table = Action::to_table(table);
-    const auto to_vport = Action::to_vport(table->domain(), vport);
-    if (!to_table || !to_vport) return false;
+Result<bool> try_copy_to_table(const std::shared_ptr<Table>& table, VportId vport) noexcept {
+    auto to_table = Action::to_table(table);
+    if (!to_table) return tl::unexpected(std::move(to_table.error()));
+    auto to_vport = Action::to_vport(table->domain(), vport);
+    if (!to_vport && is_refusal(to_vport.error())) return false;
+    if (!to_vport) return tl::unexpected(std::move(to_vport.error()));
     const ActionRef destinations[] = {*to_vport, *to_table};
-    return Action::to_all(table->domain(), destinations).has_value();
+    auto copies = Action::to_all(table->domain(), destinations);
+    if (copies) return true;
+    if (is_refusal(copies.error())) return false;
+    return tl::unexpected(std::move(copies.error()));
 }
 
 }  // namespace
@@ -78,13 +89,16 @@ Result<DeviceCaps> probe_caps(const std::shared_ptr<Device>& device) noexcept {
     caps.counter_bulks = static_cast<std::uint8_t>(prm::get(base->data(), flow_counter_bulk_alloc));
 
     // Older firmware does not know this one; then the manager's vport is 0, as on every host.
-    const auto eswitch = query(*device, esw);
+    auto eswitch = query(*device, esw);
+    if (!eswitch && !is_refusal(eswitch.error())) return tl::unexpected(std::move(eswitch.error()));
     if (eswitch && prm::get(eswitch->data(), manager_vport_valid) != 0) {
         caps.manager_vport.value = static_cast<std::uint16_t>(prm::get(eswitch->data(), manager_vport_number));
     }
-    const auto table = try_table(device);
-    if (!table) return tl::unexpected(table.error());
-    caps.copies_to_table = copies_to_table(*table, uplink_vport);
+    auto table = try_table(device);
+    if (!table) return tl::unexpected(std::move(table.error()));
+    auto copies = try_copy_to_table(*table, caps.manager_vport);
+    if (!copies) return tl::unexpected(std::move(copies.error()));
+    caps.copies_to_table = *copies;
     return caps;
 }
 

@@ -54,7 +54,8 @@ void Counter::bring_up_to_date() const noexcept {
 std::uint32_t Counter::id() const noexcept { return bulk_->first_id() + slot_; }
 
 FlowStats Counter::settle() noexcept {
-    if (!bulk_->settle(slot_)) {
+    // A second time when it fails: there is no later.
+    if (!bulk_->settle(slot_) && !bulk_->settle(slot_)) {
         std::lock_guard lock(pool_->mutex_);
         ++pool_->failed_polls_;
     }

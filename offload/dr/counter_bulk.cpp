@@ -33,7 +33,7 @@ std::int64_t now_ms() noexcept {
 
 struct CounterBulk::Object {
     Object(std::shared_ptr<Device> owner, mlx5dv_devx_obj* made) noexcept : device(std::move(owner)), object(made) {}
-    ~Object() { note_destroyed(mlx5dv_devx_obj_destroy(object)); }
+    ~Object() { destroyed([this] { return mlx5dv_devx_obj_destroy(object); }); }
     Object(const Object&) = delete;
     Object& operator=(const Object&) = delete;
 

@@ -72,23 +72,30 @@ Result<std::shared_ptr<Device>> Device::open(std::string_view name) noexcept {
 Device::Device(std::string name, ibv_context* context) noexcept : name_(std::move(name)), context_(context) {}
 
 Device::~Device() {
-    if (pd_ != nullptr) note_destroyed(ibv_dealloc_pd(pd_));
-    note_destroyed(ibv_close_device(context_) == 0 ? 0 : (errno != 0 ? errno : EIO));
+    if (pd_ != nullptr) destroyed([this] { return ibv_dealloc_pd(pd_); });
+    destroyed([this] { return ibv_close_device(context_) == 0 ? 0 : (errno != 0 ? errno : EIO); });
 }
 
-std::optional<Device::VportRegister> Device::vport_register(VportId vport) const noexcept {
+/// A port that does not answer is passed over: behind it there may be a vport that has gone.
+Result<Device::VportRegister> Device::vport_register(VportId vport) const noexcept {
     ibv_device_attr_ex attributes{};
-    if (ibv_query_device_ex(context_, nullptr, &attributes) != 0) return std::nullopt;
+    if (const int code = ibv_query_device_ex(context_, nullptr, &attributes); code != 0) {
+        return tl::unexpected(failure(code, fmt::format("ibv_query_device_ex({})", name_)));
+    }
+    Error absent{ENOENT, fmt::format("{} has no vport {}", name_, vport.value)};
     const std::uint32_t ports =
         attributes.phys_port_cnt_ex != 0 ? attributes.phys_port_cnt_ex : attributes.orig_attr.phys_port_cnt;
     for (std::uint32_t port = 1; port <= ports; ++port) {
         mlx5dv_port info{};
-        if (mlx5dv_query_port(context_, port, &info) != 0) continue;
+        if (const int code = mlx5dv_query_port(context_, port, &info); code != 0) {
+            absent.what += "; " + failure(code, fmt::format("mlx5dv_query_port({})", port)).what;
+            continue;
+        }
         constexpr std::uint64_t needed = MLX5DV_QUERY_PORT_VPORT | MLX5DV_QUERY_PORT_VPORT_REG_C0;
         if ((info.flags & needed) != needed || info.vport != vport.value) continue;
         return VportRegister{info.reg_c0.value, info.reg_c0.mask};
     }
-    return std::nullopt;
+    return tl::unexpected(std::move(absent));
 }
 
 Result<void> Device::command(const char* call, std::span<const std::uint8_t> in,

@@ -43,8 +43,8 @@ public:
         std::uint32_t value;
         std::uint32_t mask;
     };
-    /// Asked of the device each time, since vports come and go. Nothing: the device has no such vport.
-    [[nodiscard]] std::optional<VportRegister> vport_register(VportId vport) const noexcept;
+    /// Asked of the device each time, since vports come and go. ENOENT: the device has no such vport.
+    [[nodiscard]] Result<VportRegister> vport_register(VportId vport) const noexcept;
 
     /// A DEVX command. `call` names it for errors. Shapes: device structures, big endian.
     [[nodiscard]] Result<void> command(const char* call, std::span<const std::uint8_t> in,

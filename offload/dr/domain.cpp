@@ -39,10 +39,12 @@ Result<std::shared_ptr<Domain>> Domain::create(std::shared_ptr<Device> device, D
 Domain::Domain(std::shared_ptr<Device> device, mlx5dv_dr_domain* domain, DomainType type) noexcept
     : device_(std::move(device)), domain_(domain), type_(type) {}
 
-Domain::~Domain() { note_destroyed(mlx5dv_dr_domain_destroy(domain_)); }
+Domain::~Domain() { destroyed([this] { return mlx5dv_dr_domain_destroy(domain_); }); }
 
+/// Asked a second time when it fails: counters are exact only after it.
 Result<void> Domain::sync(std::uint32_t flags) noexcept {
-    const int code = mlx5dv_dr_domain_sync(domain_, flags);
+    int code = mlx5dv_dr_domain_sync(domain_, flags);
+    if (code != 0) code = mlx5dv_dr_domain_sync(domain_, flags);
     if (code != 0) return tl::unexpected(failure(code, std::string("mlx5dv_dr_domain_sync(") + name_of(type_) + ")"));
     return {};
 }

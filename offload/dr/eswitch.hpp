@@ -10,8 +10,8 @@
 //
 // Statistics. A megaflow's counter lives as long as its ufid is known: a modify keeps it, and it moves over to the
 // new rule. One poller reads counters in bulk; stats() reads memory, and while megaflows are few asks for what is not
-// recent. del() and quiesce() stop the rule, wait until the device has let go of it, and read the counter once more: what
-// they return is final and exact.
+// recent. del() stops the rule, waits until the device has let go of it, and reads the counter once more: what it
+// returns is final and exact.
 //
 // Threads: any function from any thread; put/del of different ufids run in parallel. Nothing throws. No OVS.
 #pragma once
@@ -89,8 +89,12 @@ public:
     /// manager's own.
     [[nodiscard]] virtual Result<void> attach_port(const PortSpec& spec) noexcept = 0;
     virtual void detach_port(VportId vport) noexcept = 0;
-    /// Tells or changes the datapath port number of an attached vport.
-    virtual void set_odp_port(VportId vport, OdpPort odp_port) noexcept = 0;
+    /// Tells or changes the datapath port number of an attached vport. Opens its entrance again, which is all that can
+    /// fail: nothing comes in then.
+    virtual Result<void> set_odp_port(VportId vport, OdpPort odp_port) noexcept = 0;
+    /// Lets nothing in from the vport any more. What came in has been counted when this returns: statistics of the
+    /// megaflows from this port grow no more. For the last words of a port that is about to go.
+    virtual void close_entrance(VportId vport) noexcept = 0;
 
     /// Adds, or modifies when the ufid is known (statistics go on). A Reject or Error leaves no rule of this ufid behind.
     [[nodiscard]] virtual PutOutcome put(const Ufid& ufid, const ovsdr_megaflow& megaflow) noexcept = 0;
@@ -98,20 +102,14 @@ public:
     /// Forgets the ufid; its final statistics, nothing if it was unknown or not installed.
     virtual std::optional<FlowStats> del(const Ufid& ufid) noexcept = 0;
 
-    /// Stops the rule (packets take the slow path from now on) and returns final statistics; the ufid stays known until
-    /// del(). For a deletion whose statistics must be exact. Nothing if not installed.
-    virtual std::optional<FlowStats> quiesce(const Ufid& ufid) noexcept = 0;
-
-    /// Statistics of an installed (or quiesced) megaflow; nothing if not offloaded.
-    [[nodiscard]] virtual std::optional<FlowStats> stats(const Ufid& ufid) const noexcept = 0;
-
     struct Status {
         FlowStats stats;
         bool offloaded;   ///< a rule is in the device now
     };
     /// Of a megaflow that is or was installed: a modify that the device could not take leaves its statistics. Nothing
-    /// if the ufid is unknown or never was installed.
-    [[nodiscard]] virtual std::optional<Status> status(const Ufid& ufid) const noexcept = 0;
+    /// if the ufid is unknown or never was installed. A megaflow that failed is tried again: revalidators ask for each
+    /// of theirs from time to time, and what the device lacked may be there now.
+    [[nodiscard]] virtual std::optional<Status> status(const Ufid& ufid) noexcept = 0;
 
     /// Removes every megaflow whose in_port is `port`, or all.
     virtual void flush(std::optional<OdpPort> port) noexcept = 0;

@@ -1,4 +1,5 @@
 #include <cerrno>
+#include <chrono>
 
 #include "offload/dr/eswitch_impl.hpp"
 
@@ -11,7 +12,6 @@ PutOutcome EswitchImpl::put(const Ufid& ufid, const ovsdr_megaflow& megaflow) no
     Flow& flow = shard.flows[ufid];
     if (flow.rule && flow.megaflow.is(megaflow)) return std::monostate{};
     flow.megaflow = StoredMegaflow(megaflow, masks_);
-    flow.stopped = false;
     return bring_up_to_date(flow, megaflow);
 }
 
@@ -19,17 +19,24 @@ PutOutcome EswitchImpl::bring_up_to_date(Flow& flow, const ovsdr_megaflow& megaf
     auto plan = compile(megaflow, port_map_, caps_);
     if (!plan) {
         retire(flow);
-        flow.mark = reasons_.mark(ReasonTable::Kind::rejected, name_of(plan.error().reason), plan.error().detail);
+        mark(flow, ReasonTable::Kind::rejected, name_of(plan.error().reason), plan.error().detail);
         return std::move(plan.error());
     }
     if (auto installed = install(flow, *plan); !installed) {
         retire(flow);
-        flow.mark = reasons_.mark(ReasonTable::Kind::failed, "device error", installed.error().what);
+        mark(flow, ReasonTable::Kind::failed, "device error", installed.error().what);
         return std::move(installed.error());
     }
-    flow.mark = reasons_.mark(ReasonTable::Kind::offloaded, "offloaded", "");
+    mark(flow, ReasonTable::Kind::offloaded, "offloaded", "");
     flow.was_installed = true;
     return std::monostate{};
+}
+
+/// A megaflow that fails again for the same reason is not counted again.
+void EswitchImpl::mark(Flow& flow, ReasonTable::Kind kind, const std::string& reason, const std::string& detail) noexcept {
+    const ReasonTable::Row* row = flow.mark.row();
+    if (row != nullptr && row->kind == kind && row->reason == reason && row->detail == detail) return;
+    flow.mark = reasons_.mark(kind, reason, detail);
 }
 
 /// Where there was a rule already, the new one goes in before the old one goes out, and both count into one counter: at any
@@ -119,34 +126,41 @@ std::optional<FlowStats> EswitchImpl::del(const Ufid& ufid) noexcept {
     return final;
 }
 
-std::optional<FlowStats> EswitchImpl::quiesce(const Ufid& ufid) noexcept {
+std::optional<Eswitch::Status> EswitchImpl::status(const Ufid& ufid) noexcept {
     Shard& shard = shard_of(ufid);
-    std::lock_guard lock(shard.mutex);
-    const auto found = shard.flows.find(ufid);
-    if (found == shard.flows.end()) return std::nullopt;
-    Flow& flow = found->second;
-    if (!flow.rule && !flow.stopped) return std::nullopt;
-    stop(flow);
-    flow.stopped = true;
-    return stats_of(flow);
-}
-
-std::optional<FlowStats> EswitchImpl::stats(const Ufid& ufid) const noexcept {
-    const Shard& shard = shard_of(ufid);
-    std::lock_guard lock(shard.mutex);
-    const auto found = shard.flows.find(ufid);
-    if (found == shard.flows.end() || (!found->second.rule && !found->second.stopped)) return std::nullopt;
-    found->second.counter.bring_up_to_date();
-    return stats_of(found->second);
-}
-
-std::optional<Eswitch::Status> EswitchImpl::status(const Ufid& ufid) const noexcept {
-    const Shard& shard = shard_of(ufid);
-    std::lock_guard lock(shard.mutex);
-    const auto found = shard.flows.find(ufid);
+    std::unique_lock lock(shard.mutex);
+    auto found = shard.flows.find(ufid);
+    if (found != shard.flows.end() && has_failed(found->second) && may_try_again()) {
+        // The port map is locked before the shard.
+        lock.unlock();
+        try_again(ufid);
+        lock.lock();
+        found = shard.flows.find(ufid);
+    }
     if (found == shard.flows.end() || !found->second.was_installed) return std::nullopt;
     found->second.counter.bring_up_to_date();
     return Status{.stats = stats_of(found->second), .offloaded = bool(found->second.rule)};
+}
+
+bool EswitchImpl::has_failed(const Flow& flow) noexcept {
+    const ReasonTable::Row* row = flow.mark.row();
+    return row != nullptr && row->kind == ReasonTable::Kind::failed;
+}
+
+bool EswitchImpl::may_try_again() noexcept {
+    using namespace std::chrono;
+    const std::int64_t now = duration_cast<milliseconds>(steady_clock::now().time_since_epoch()).count();
+    std::int64_t next = next_try_ms_.load(std::memory_order_relaxed);
+    return now >= next && next_try_ms_.compare_exchange_strong(next, now + between_tries_ms, std::memory_order_relaxed);
+}
+
+void EswitchImpl::try_again(const Ufid& ufid) noexcept {
+    const auto map_lock = read_ports();
+    Shard& shard = shard_of(ufid);
+    std::lock_guard lock(shard.mutex);
+    const auto found = shard.flows.find(ufid);
+    if (found == shard.flows.end() || !has_failed(found->second)) return;
+    (void)bring_up_to_date(found->second, found->second.megaflow.restore());
 }
 
 void EswitchImpl::flush(std::optional<OdpPort> port) noexcept {

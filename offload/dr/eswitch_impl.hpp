@@ -9,6 +9,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <mutex>
 #include <optional>
 #include <shared_mutex>
@@ -33,13 +34,12 @@ public:
 
     Result<void> attach_port(const PortSpec& spec) noexcept override;
     void detach_port(VportId vport) noexcept override;
-    void set_odp_port(VportId vport, OdpPort odp_port) noexcept override;
+    Result<void> set_odp_port(VportId vport, OdpPort odp_port) noexcept override;
+    void close_entrance(VportId vport) noexcept override;
 
     PutOutcome put(const Ufid& ufid, const ovsdr_megaflow& megaflow) noexcept override;
     std::optional<FlowStats> del(const Ufid& ufid) noexcept override;
-    std::optional<FlowStats> quiesce(const Ufid& ufid) noexcept override;
-    std::optional<FlowStats> stats(const Ufid& ufid) const noexcept override;
-    std::optional<Status> status(const Ufid& ufid) const noexcept override;
+    std::optional<Status> status(const Ufid& ufid) noexcept override;
     void flush(std::optional<OdpPort> port) noexcept override;
 
     std::string show(bool verbose) const override;
@@ -52,7 +52,7 @@ private:
         std::size_t operator()(const Ufid& ufid) const noexcept { return ufid[0] ^ (ufid[1] * 0x9E3779B97F4A7C15ULL); }
     };
 
-    /// A known megaflow. Installed: has a rule. Quiesced: `stopped`, a counter and no rule. Else rejected or failed.
+    /// A known megaflow. Installed: has a rule. Else rejected or failed.
     struct Flow {
         StoredMegaflow megaflow;
         Counter counter;            ///< outlives the rule
@@ -60,7 +60,6 @@ private:
         std::unique_ptr<FlowStats> carried;   ///< of counters that this megaflow had before, if any
         ReasonTable::Mark mark;
         bool was_installed = false;
-        bool stopped = false;
         std::uint8_t bytes_uncounted = 0;
     };
     using Flows = std::unordered_map<Ufid, Flow, UfidHash>;
@@ -88,6 +87,11 @@ private:
     /// Destroys the rules of these flows, waits until the device has let go of them, and settles their counters.
     void stop(std::span<Flow* const> flows) noexcept;
     void stop(Flow& flow) noexcept;
+    void mark(Flow& flow, ReasonTable::Kind kind, const std::string& reason, const std::string& detail) noexcept;
+    [[nodiscard]] static bool has_failed(const Flow& flow) noexcept;
+    /// So many tries in a second, for all megaflows together: a device that is full fails each time.
+    [[nodiscard]] bool may_try_again() noexcept;
+    void try_again(const Ufid& ufid) noexcept;
     /// stop(), and no counter any more: what it had is carried.
     void retire(Flow& flow) noexcept;
     [[nodiscard]] static FlowStats stats_of(const Flow& flow) noexcept;
@@ -106,7 +110,7 @@ private:
     void recompile(std::initializer_list<OdpPort> ports) noexcept;
     void map_port(const PortSpec& spec) noexcept;
     void unmap_port(const PortSpec& spec) noexcept;
-    [[nodiscard]] const Port* port_of(VportId vport) const noexcept;
+    [[nodiscard]] Port* port_of(VportId vport) const noexcept;
 
     [[nodiscard]] std::string rule_text(const Flow& flow) const;
     [[nodiscard]] FlowReport report_of(const Ufid& ufid, const Flow& flow) const;
@@ -124,6 +128,9 @@ private:
     mutable std::shared_mutex ports_mutex_;
     std::vector<std::unique_ptr<Port>> ports_;
     PortMap port_map_;
+
+    static constexpr std::int64_t between_tries_ms = 20;
+    std::atomic<std::int64_t> next_try_ms_{0};
 
     static constexpr std::size_t shard_length = 256;
     std::array<Shard, shard_length> shards_;

@@ -11,7 +11,7 @@ namespace {
 constexpr OdpPort unknown_odp_port{UINT32_MAX};
 }
 
-const EswitchImpl::Port* EswitchImpl::port_of(VportId vport) const noexcept {
+EswitchImpl::Port* EswitchImpl::port_of(VportId vport) const noexcept {
     const auto found = std::ranges::find_if(ports_, [vport](const auto& port) { return port->spec.vport == vport; });
     return found == ports_.end() ? nullptr : found->get();
 }
@@ -37,10 +37,8 @@ Result<void> EswitchImpl::attach_port(const PortSpec& spec) noexcept {
         return tl::unexpected(
             Error{EBUSY, fmt::format("vport {} of {} is taken by {}", spec.vport.value, device(), taken->spec.name)});
     }
-    const auto bits = device_->vport_register(spec.vport);
-    if (!bits) {
-        return tl::unexpected(Error{ENOENT, fmt::format("{} has no vport {}", device(), spec.vport.value)});
-    }
+    auto bits = device_->vport_register(spec.vport);
+    if (!bits) return tl::unexpected(std::move(bits.error()));
     auto rules = pipeline_->lead_in({spec.vport, *bits, spec.slow_path_qp, spec.slow_path_sqn});
     if (!rules) return tl::unexpected(std::move(rules.error()));
     {
@@ -71,19 +69,32 @@ void EswitchImpl::detach_port(VportId vport) noexcept {
     (void)pipeline_->nic_rx().drain();
 }
 
-void EswitchImpl::set_odp_port(VportId vport, OdpPort odp_port) noexcept {
+Result<void> EswitchImpl::set_odp_port(VportId vport, OdpPort odp_port) noexcept {
     std::lock_guard changes(port_changes_);
-    OdpPort old = odp_port;
-    {
-        const auto lock = change_ports();
-        auto* port = const_cast<Port*>(port_of(vport));
-        if (port == nullptr || port->spec.odp_port == odp_port) return;
-        old = port->spec.odp_port;
-        unmap_port(port->spec);
-        port->spec.odp_port = odp_port;
-        map_port(port->spec);
+    Port* const port = port_of(vport);
+    if (port == nullptr) return {};
+    if (const OdpPort old = port->spec.odp_port; old != odp_port) {
+        {
+            const auto lock = change_ports();
+            unmap_port(port->spec);
+            port->spec.odp_port = odp_port;
+            map_port(port->spec);
+        }
+        recompile({old, odp_port});
     }
-    recompile({old, odp_port});
+    if (port->rules.enter || odp_port == unknown_odp_port) return {};
+    auto enter = pipeline_->let_in(vport);
+    if (!enter) return tl::unexpected(std::move(enter.error()));
+    port->rules.enter = std::move(*enter);
+    return {};
+}
+
+void EswitchImpl::close_entrance(VportId vport) noexcept {
+    std::lock_guard changes(port_changes_);
+    Port* const port = port_of(vport);
+    if (port == nullptr) return;
+    port->rules.enter = Rule();
+    (void)pipeline_->fdb().drain();
 }
 
 void EswitchImpl::recompile(std::initializer_list<OdpPort> ports) noexcept {
@@ -95,7 +106,7 @@ void EswitchImpl::recompile(std::initializer_list<OdpPort> ports) noexcept {
                 return port != unknown_odp_port && flow.megaflow.mentions(port);
             });
             // The outcome is in the flow's mark; who put the megaflow is not waiting for it any more.
-            if (mentioned && !flow.stopped) (void)bring_up_to_date(flow, flow.megaflow.restore());
+            if (mentioned) (void)bring_up_to_date(flow, flow.megaflow.restore());
         }
     }
 }

@@ -31,8 +31,6 @@ FlowReport EswitchImpl::report_of(const Ufid& ufid, const Flow& flow) const {
     const ReasonTable::Row* row = flow.mark.row();
     if (flow.rule) {
         report.text = rule_text(flow);
-    } else if (flow.stopped) {
-        report.text = "stopped, about to be deleted";
     } else if (row != nullptr) {
         report.text = row->detail.empty() ? row->reason : row->reason + ": " + row->detail;
     }

@@ -10,10 +10,11 @@ namespace {
 std::atomic<std::uint64_t> leaked{0};
 }
 
-void note_destroyed(int code) noexcept {
-    if (code == 0) return;
-    assert(code != EBUSY && "destroyed before what depends on it");
-    leaked.fetch_add(1, std::memory_order_relaxed);
+bool note_destroyed(int code) noexcept {
+    if (code == 0) return true;
+    [[maybe_unused]] const std::uint64_t before = leaked.fetch_add(1, std::memory_order_relaxed);
+    assert((code != EBUSY || before != 0) && "destroyed before what depends on it");
+    return false;
 }
 
 std::uint64_t leaked_objects() noexcept { return leaked.load(std::memory_order_relaxed); }

@@ -25,7 +25,7 @@ mlx5dv_flow_match_parameters* ProviderMatch::get() noexcept {
 struct MatcherRef::Shared {
     Shared(MatcherSpec matcher_spec, mlx5dv_dr_matcher* provider_matcher, unsigned shown_number) noexcept
         : spec(matcher_spec), criteria(matcher_spec.mask.criteria()), matcher(provider_matcher), number(shown_number) {}
-    ~Shared() { note_destroyed(mlx5dv_dr_matcher_destroy(matcher)); }
+    ~Shared() { destroyed([this] { return mlx5dv_dr_matcher_destroy(matcher); }); }
     Shared(const Shared&) = delete;
     Shared& operator=(const Shared&) = delete;
 

@@ -75,7 +75,7 @@ Result<PortRules> Pipeline::lead_in(const PortIn& port) noexcept {
     }
     if (auto made = take(to_vport, actions_->to_vport(port.vport)); !made) return tl::unexpected(std::move(made.error()));
 
-    MatchParam up_mask, up_value, queue_mask, queue_value, send_mask, send_value, vport_mask, vport_value;
+    MatchParam up_mask, up_value, queue_mask, queue_value, send_mask, send_value;
     up_mask.set(field::metadata_reg_c_0, port.register_bits.mask);
     up_value.set(field::metadata_reg_c_0, port.register_bits.value & port.register_bits.mask);
     up_mask.set(field::metadata_reg_c_1, UINT32_MAX);
@@ -86,16 +86,21 @@ Result<PortRules> Pipeline::lead_in(const PortIn& port) noexcept {
     queue_value = send_value;
     queue_mask.set(field::source_port, 0xFFFF);
     queue_value.set(field::source_port, manager_.value);
-    vport_mask.set(field::source_port, 0xFFFF);
-    vport_value.set(field::source_port, port.vport.value);
 
     // The way out first: a packet that comes in finds it.
     auto made = take(rules.to_queue, add(*nic_rx_root_, {up_mask, 0}, up_value, {tag_, to_queue}));
     if (made) made = take(rules.send_to_vport, add(*send_, {send_mask, 0}, send_value, {to_vport}));
     if (made) made = take(rules.enter_send, add(*fdb_root_, {queue_mask, root_queue_priority}, queue_value, {to_send_}));
-    if (made) made = take(rules.enter, add(*fdb_root_, {vport_mask, root_vport_priority}, vport_value, {to_megaflows_}));
+    if (made) made = take(rules.enter, let_in(port.vport));
     if (!made) return tl::unexpected(std::move(made.error()));
     return rules;
+}
+
+Result<Rule> Pipeline::let_in(VportId vport) noexcept {
+    MatchParam mask, value;
+    mask.set(field::source_port, 0xFFFF);
+    value.set(field::source_port, vport.value);
+    return add(*fdb_root_, {mask, root_vport_priority}, value, {to_megaflows_});
 }
 
 Result<Rule> Pipeline::install(const RulePlan& plan, const Counter& counter) noexcept {

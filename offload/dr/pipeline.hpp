@@ -52,6 +52,8 @@ public:
         std::uint32_t slow_path_sqn;
     };
     [[nodiscard]] Result<PortRules> lead_in(const PortIn& port) noexcept;
+    /// PortRules::enter alone, for a port that let nothing in for a while.
+    [[nodiscard]] Result<Rule> let_in(VportId vport) noexcept;
 
     /// Rule of a megaflow, behind `counter`.
     [[nodiscard]] Result<Rule> install(const RulePlan& plan, const Counter& counter) noexcept;

@@ -27,7 +27,7 @@ Result<Rule> Rule::create(MatcherRef matcher, const MatchParam& value, std::vect
 }
 
 Rule::~Rule() {
-    if (rule_ != nullptr) note_destroyed(mlx5dv_dr_rule_destroy(rule_));
+    if (rule_ != nullptr) destroyed([this] { return mlx5dv_dr_rule_destroy(rule_); });
 }
 
 Rule::Rule(Rule&& other) noexcept

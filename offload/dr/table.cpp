@@ -20,6 +20,6 @@ Result<std::shared_ptr<Table>> Table::create(std::shared_ptr<Domain> domain, std
 Table::Table(std::shared_ptr<Domain> domain, mlx5dv_dr_table* table, std::uint32_t level) noexcept
     : domain_(std::move(domain)), table_(table), level_(level) {}
 
-Table::~Table() { note_destroyed(mlx5dv_dr_table_destroy(table_)); }
+Table::~Table() { destroyed([this] { return mlx5dv_dr_table_destroy(table_); }); }
 
 }  // namespace ovsdr::dr

@@ -33,18 +33,20 @@ public:
         void* memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (memory == MAP_FAILED) return tl::unexpected(failure(errno, "mmap of slow-path buffers"));
         Buffers buffers(static_cast<std::uint8_t*>(memory), size, frame_size);
-        buffers.region_.reset(ibv_reg_mr(pd, memory, size, IBV_ACCESS_LOCAL_WRITE));
+        buffers.region_ = ibv_reg_mr(pd, memory, size, IBV_ACCESS_LOCAL_WRITE);
         if (buffers.region_ == nullptr) return tl::unexpected(failure(errno, "ibv_reg_mr"));
         return buffers;
     }
 
     Buffers(Buffers&& other) noexcept
         : memory_(std::exchange(other.memory_, nullptr)), size_(other.size_), frame_size_(other.frame_size_),
-          region_(std::move(other.region_)) {}
+          region_(std::exchange(other.region_, nullptr)) {}
     Buffers& operator=(Buffers&&) = delete;
     ~Buffers() {
-        region_.reset();
-        if (memory_ != nullptr) munmap(memory_, size_);
+        if (memory_ == nullptr) return;
+        // Memory that the device knows must not go.
+        if (region_ != nullptr && !dr::destroyed([this] { return ibv_dereg_mr(region_); })) return;
+        munmap(memory_, size_);
     }
 
     [[nodiscard]] std::uint8_t* frame(std::size_t index) const noexcept { return memory_ + index * frame_size_; }
@@ -60,7 +62,7 @@ private:
     std::uint8_t* memory_;
     std::size_t size_;
     std::size_t frame_size_;
-    Owner<ibv_mr> region_;
+    ibv_mr* region_ = nullptr;
 };
 
 /// Verbs objects of a queue, in the order in which they depend on each other.
@@ -313,7 +315,10 @@ Result<void> start_queue_pair(Objects& objects) {
     mlx5dv_obj object{};
     object.qp.in = objects.qp.get();
     object.qp.out = &provider;
-    if (mlx5dv_init_obj(&object, MLX5DV_OBJ_QP) != 0 || (provider.comp_mask & MLX5DV_QP_MASK_RAW_QP_HANDLES) == 0) {
+    if (const int error = mlx5dv_init_obj(&object, MLX5DV_OBJ_QP); error != 0) {
+        return tl::unexpected(failure(error, "mlx5dv_init_obj"));
+    }
+    if ((provider.comp_mask & MLX5DV_QP_MASK_RAW_QP_HANDLES) == 0) {
         return tl::unexpected(Error{EOPNOTSUPP, "mlx5dv_init_obj: the device does not tell a raw packet QP's SQ number"});
     }
     objects.sqn = provider.sqn;

@@ -40,6 +40,14 @@ struct Frame {
 struct QueueStats {
     std::uint64_t received, receive_errors;
     std::uint64_t sent, send_drops;   ///< ring full, or longer than frame_size
+
+    QueueStats& operator+=(const QueueStats& other) noexcept {
+        received += other.received;
+        receive_errors += other.receive_errors;
+        sent += other.sent;
+        send_drops += other.send_drops;
+        return *this;
+    }
 };
 
 class PortQueue {

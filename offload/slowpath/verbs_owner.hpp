@@ -1,24 +1,27 @@
 // unique_ptr for verbs objects.
 //
-// An object that the device will not destroy (EBUSY) is a defect of ours: an assertion in debug builds, a leak otherwise.
+// What becomes of an object that the device will not destroy: offload/dr/leak.hpp.
 #pragma once
 
 #include <infiniband/verbs.h>
 
-#include <cassert>
 #include <memory>
+
+#include "offload/dr/leak.hpp"
 
 namespace ovsdr::slowpath {
 
 struct DestroyVerbs {
-    void operator()(ibv_mr* region) const noexcept { done(ibv_dereg_mr(region)); }
-    void operator()(ibv_comp_channel* channel) const noexcept { done(ibv_destroy_comp_channel(channel)); }
-    void operator()(ibv_cq* cq) const noexcept { done(ibv_destroy_cq(cq)); }
-    void operator()(ibv_cq_ex* cq) const noexcept { done(ibv_destroy_cq(ibv_cq_ex_to_cq(cq))); }
-    void operator()(ibv_qp* qp) const noexcept { done(ibv_destroy_qp(qp)); }
-
-private:
-    static void done([[maybe_unused]] int code) noexcept { assert(code == 0 && "a verbs object is still in use"); }
+    void operator()(ibv_comp_channel* channel) const noexcept {
+        dr::destroyed([channel] { return ibv_destroy_comp_channel(channel); });
+    }
+    void operator()(ibv_cq* cq) const noexcept {
+        dr::destroyed([cq] { return ibv_destroy_cq(cq); });
+    }
+    void operator()(ibv_cq_ex* cq) const noexcept { (*this)(ibv_cq_ex_to_cq(cq)); }
+    void operator()(ibv_qp* qp) const noexcept {
+        dr::destroyed([qp] { return ibv_destroy_qp(qp); });
+    }
 };
 
 template <typename T>

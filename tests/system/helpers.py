@@ -8,6 +8,7 @@ from lab.lab import BRIDGE, Guest, Lab
 from lab.traffic import Stream, ping
 
 WITHIN = 1.0   # seconds in which traffic must follow what OpenFlow says
+ROUNDS = 1.2   # seconds in which the revalidators look twice at every flow
 
 
 def figure(text: str) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import errno
-
 import pytest
-from helpers import assert_alive, assert_reaches, figure, stream, wait_offloaded
+from helpers import assert_alive, assert_reaches, figure
 from lab import stats
 from lab.command import wait_until
 from lab.lab import BRIDGE, Guest, Lab
@@ -97,35 +95,3 @@ def test_a_jumbo_frame_over_the_mtu_is_a_counted_drop(workspace: Workspace) -> N
     assert arrived == 0
     assert drops(lab) - before == 20
     assert_reaches(first, second)
-
-
-# What the provider asks of the NIC for a flow, and which traffic makes it ask.
-FAULTS = ["mlx5dv_dr_matcher_create", "mlx5dv_dr_rule_create", "mlx5dv_dr_action_create_dest_vport",
-          "mlx5dv_dr_action_create_flow_counter", "mlx5dv_dr_action_create_dest_array",
-          "mlx5dv_dr_action_create_push_vlan", "mlx5dv_dr_action_create_pop_vlan",
-          "mlx5dv_dr_action_create_drop", "mlx5dv_dr_table_create", "mlx5dv_devx_obj_create",
-          "mlx5dv_devx_general_cmd", "mlx5dv_devx_obj_query"]
-
-
-@pytest.mark.parametrize("call", FAULTS)
-def test_a_call_that_fails_once_leaves_the_flow_in_software(lab: Lab, call: str) -> None:
-    first, second = lab.guests[:2]
-    lab.nic.drnic("fault", call, str(errno.ENOMEM), "1")
-    action = {"mlx5dv_dr_action_create_dest_array": "output:2,output:4",
-              "mlx5dv_dr_action_create_push_vlan": "output:2,push_vlan:0x8100,set_field:4196->vlan_vid,output:4",
-              }.get(call, "output:2")
-    lab.switch.ofctl("add-flow", "-OOpenFlow13", BRIDGE, f"in_port=1,udp,actions={action}")
-    with second.capture() as seen:
-        with stream(first, second, rate=500, limit=500) as sender:
-            sender.join()
-        seen.settle()
-        arrived = len(seen.matching(b"ovs-dr stream"))
-    assert_alive(lab)
-    shown = lab.switch.appctl("dr/explain").strip().replace("\n", "; ")
-    figure(f"{call} failed once: {arrived} of 500 frames arrived; dr/explain: {shown}")
-    assert arrived == 500
-    # What comes next finds a NIC that works.
-    lab.switch.add_flows(BRIDGE, ["in_port=2,udp,actions=output:1"])
-    with stream(second, first, rate=500, limit=500) as sender:
-        wait_offloaded(lab, second)
-        sender.join()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 
-from helpers import figure, stream, wait_counts, wait_offloaded
+import pytest
+from helpers import ROUNDS, figure, stream, wait_counts, wait_offloaded
 from lab import stats, traffic
 from lab.command import wait_until
-from lab.lab import BRIDGE, Lab
+from lab.lab import BRIDGE, Guest, Lab
+from lab.workspace import Workspace
 
 PING_SIZE = 98   # 14 Ethernet, 20 IPv4, 8 ICMP, 56 payload
 
@@ -96,3 +98,68 @@ def test_dropped_frames_are_counted_exactly(lab: Lab) -> None:
     assert not [frame for frame in seen.frames if traffic.stream_number(frame) is not None]
     wait_counts(lab, "in_port=1,udp", 3000, 300000)
     figure("3000 frames dropped, 3000 counted, none arrived")
+
+
+def assert_port_goes_with_exact_counts(lab: Lab, leaving: Guest, *, packets: int) -> float:
+    """From the first guest to the second: `packets` frames, all arrived, and at once a port goes. Seconds that took."""
+    first, second = lab.guests[:2]
+    lab.switch.ofctl("del-flows", BRIDGE)
+    lab.switch.add_flows(BRIDGE, ["in_port=1,udp,actions=output:2"])
+    time.sleep(ROUNDS)   # megaflows of the round before are gone
+    with second.capture() as seen:
+        with stream(first, second, rate=5000, limit=packets) as sender:
+            sender.join()
+        wait_until(lambda: len(seen.frames) >= packets, 5, "all frames arrived")
+        begin = time.monotonic()
+        lab.switch.vsctl("del-port", BRIDGE, leaving.port)
+        took = time.monotonic() - begin
+    time.sleep(ROUNDS)
+    assert stats.openflow_counts(lab.switch, BRIDGE, "in_port=1,udp") == (packets, packets * 100)
+    lab.add_port(leaving)
+    return took
+
+
+@pytest.mark.parametrize("leaves", ["source", "target"])
+def test_counts_survive_a_port_that_goes(lab: Lab, leaves: str) -> None:
+    """Before the revalidators' first look at the flow (they look twice a second), and after some."""
+    leaving = lab.guests[0 if leaves == "source" else 1]
+    sizes = (100, 300, 1000, 1700, 3000, 7000)
+    longest = max(assert_port_goes_with_exact_counts(lab, leaving, packets=packets) for packets in sizes)
+    figure(f"del-port of the {leaves} right after {', '.join(map(str, sizes))} frames: all counted; del-port took "
+           f"{longest * 1000:.0f} ms at most")
+
+
+@pytest.mark.dr_only
+def test_counts_survive_a_source_that_moves_to_another_device(workspace: Workspace) -> None:
+    lab = Lab(workspace)
+    first, second = lab.wire("vm1", 1), lab.wire("vm2", 2)
+    lab.nic.more_devices = [{"name": "mlx5_1", "ports": [{"vport": 1, "dpdk": "net_null", "name": "elsewhere"}]}]
+    lab.fix_neighbours()
+    lab.start(fail_mode="secure")
+    lab.switch.add_flows(BRIDGE, ["in_port=1,udp,actions=output:2"])
+    with second.capture() as seen:
+        with stream(first, second, rate=5000, limit=2000) as sender:
+            sender.join()
+        wait_until(lambda: len(seen.frames) >= 2000, 5, "all frames arrived")
+        lab.switch.vsctl("set", "interface", first.port, "options:device=mlx5_1")
+    time.sleep(ROUNDS)
+    assert "device=mlx5_1 vport=1" in lab.switch.appctl("dr/ports")
+    assert stats.openflow_counts(lab.switch, BRIDGE, "in_port=1,udp") == (2000, 200000)
+    figure("a port moved to another device right after 2000 frames: all counted")
+
+
+def test_counts_survive_a_source_that_goes_under_load(lab: Lab) -> None:
+    """What the target got is what OpenFlow counted."""
+    first, second = lab.guests[:2]
+    lab.switch.add_flows(BRIDGE, ["in_port=1,udp,actions=output:2"])
+    with second.capture() as seen:
+        with stream(first, second, rate=5000):
+            wait_offloaded(lab, first)
+            time.sleep(0.7)
+            lab.switch.vsctl("del-port", BRIDGE, first.port)
+            time.sleep(0.3)
+        seen.settle()
+        arrived = len(seen.matching(b"ovs-dr stream"))
+    time.sleep(ROUNDS)
+    assert stats.openflow_counts(lab.switch, BRIDGE, "in_port=1,udp") == (arrived, arrived * 100)
+    figure(f"del-port of a source that sends: {arrived} frames arrived, {arrived} counted")

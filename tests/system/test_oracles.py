@@ -99,7 +99,7 @@ def test_the_cotenant_is_not_touched(workspace: Workspace) -> None:
     lab.wire_all(vms=2)
     ours = list(lab.guests)
     kernel = [lab.wire(f"kernel{vport}", vport) for vport in (11, 12)]
-    lab.guests = ours
+    lab.guests, lab.wires = ours, list(ours)   # the kernel's are no ports of the bridge
     lab.nic.cotenant = {"vports": [guest.vport for guest in kernel], "lacp": True, "period_ms": 1000}
     lab.fix_neighbours()
     lab.start(fail_mode="standalone")

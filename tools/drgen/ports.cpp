@@ -10,11 +10,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 
 namespace ovsdr::drgen {
 namespace {
 
 constexpr std::uint16_t queue_length = 1024;
+constexpr auto longest_link_wait = std::chrono::seconds(10);
 constexpr std::size_t small_ring_frame = 1900;  // what net_af_packet's ring of 2048-byte frames takes with certainty
 
 std::string complete_arguments(const std::string& given, bool jumbo) {
@@ -46,6 +49,7 @@ Ports::Ports(const Options& options) {
     if (pool_ == nullptr) throw PortError(fmt::format("no packet memory: {}", rte_strerror(rte_errno)));
     try {
         for (const std::string& port : options.ports) open(port, jumbo);
+        wait_for_links(options);
     } catch (...) {
         close();
         throw;
@@ -93,7 +97,8 @@ void Ports::open(const std::string& given, bool jumbo) {
         if (result != 0) throw PortError(fmt::format("--port {}: {}: {}", given, step, rte_strerror(-result)));
     };
     check(rte_eal_hotplug_add("vdev", name.c_str(), complete_arguments(given, jumbo).c_str()),
-          "cannot be opened (drivers: net_af_packet, net_af_xdp, net_pcap, net_null, net_ring)");
+          "cannot be opened (drivers: net_af_packet, net_af_xdp, net_memif, net_virtio_user, net_pcap, net_null, "
+          "net_ring)");
     Opened port{.name = name, .id = 0};
     check(rte_eth_dev_get_port_by_name(name.c_str(), &port.id), "no such device");
     opened_.push_back(port);
@@ -103,6 +108,21 @@ void Ports::open(const std::string& given, bool jumbo) {
     check(rte_eth_tx_queue_setup(port.id, 0, queue_length, SOCKET_ID_ANY, nullptr), "no transmit queue");
     check(rte_eth_dev_start(port.id), "does not start");
     (void)rte_eth_promiscuous_enable(port.id);
+}
+
+// Whoever is behind a port may have to connect to it first.
+void Ports::wait_for_links(const Options& options) const {
+    const auto end = std::chrono::steady_clock::now() + longest_link_wait;
+    for (std::size_t i = 0; i < opened_.size(); ++i) {
+        rte_eth_link link{};
+        while (rte_eth_link_get_nowait(opened_[i].id, &link) == 0 && link.link_status != RTE_ETH_LINK_UP) {
+            if (std::chrono::steady_clock::now() > end) {
+                throw PortError(
+                    fmt::format("--port {}: no link within {} s", options.ports[i], longest_link_wait.count()));
+            }
+            std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        }
+    }
 }
 
 void Ports::close() noexcept {

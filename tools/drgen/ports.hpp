@@ -38,6 +38,7 @@ private:
 
     void start_dpdk(const Options& options);
     void open(const std::string& arguments, bool jumbo);
+    void wait_for_links(const Options& options) const;
     void close() noexcept;
 
     rte_mempool* pool_ = nullptr;

@@ -21,6 +21,7 @@ struct Options {
     std::string device, dpdk, name, mac, link, call, error;
     std::uint64_t vport = 0, nth = 1;
     std::optional<std::uint64_t> mtu;
+    bool disarm = false;
 };
 
 json with_device(json request, const Options& options) {
@@ -50,8 +51,8 @@ json fault_request(const Options& options) {
     return {{"command", "fault"}, {"call", options.call}, {"errno", error}, {"nth", options.nth}};
 }
 
-void show(const Options& options, const char* command, std::string (*table)(const json&)) {
-    const json answer = request(options.socket, {{"command", command}});
+void show(const Options& options, const json& question, std::string (*table)(const json&)) {
+    const json answer = request(options.socket, question);
     fmt::print("{}", options.as_json ? answer.dump(2) + '\n' : table(answer));
 }
 
@@ -65,11 +66,11 @@ void describe(CLI::App& app, Options& options) {
 
     CLI::App* list = app.add_subcommand("list", "devices and their vports");
     list->add_flag("--json", options.as_json, "for programs");
-    list->callback([&] { show(options, "list", list_table); });
+    list->callback([&] { show(options, {{"command", "list"}}, list_table); });
 
     CLI::App* stats = app.add_subcommand("stats", "counters of vports, drops, co-tenants and workers");
     stats->add_flag("--json", options.as_json, "for programs");
-    stats->callback([&] { show(options, "stats", stats_table); });
+    stats->callback([&] { show(options, {{"command", "stats"}}, stats_table); });
 
     CLI::App* add = app.add_subcommand("add", "add a vport, until the process ends");
     device(add);
@@ -93,10 +94,15 @@ void describe(CLI::App& app, Options& options) {
     set->callback([&] { (void)request(options.socket, set_request(options)); });
 
     CLI::App* fault = app.add_subcommand("fault", "make the Nth next call of a function fail");
-    fault->add_option("CALL", options.call, "exported function: ibv_create_qp_ex")->required();
+    fault->add_option("CALL", options.call, "function: ibv_create_qp_ex; drnic faults lists them")->required();
     fault->add_option("ERRNO", options.error, "ENOMEM, or a number")->required();
     fault->add_option("N", options.nth, "1 is the next call")->capture_default_str();
     fault->callback([&] { (void)request(options.socket, fault_request(options)); });
+
+    CLI::App* faults = app.add_subcommand("faults", "calls that can be made to fail, and the faults that are armed");
+    faults->add_flag("--disarm", options.disarm, "forget those that are armed");
+    faults->add_flag("--json", options.as_json, "for programs");
+    faults->callback([&] { show(options, {{"command", "faults"}, {"disarm", options.disarm}}, faults_table); });
 }
 
 }  // namespace

@@ -101,4 +101,14 @@ std::string stats_table(const json& answer) {
     return text;
 }
 
+std::string faults_table(const json& answer) {
+    std::string text;
+    for (const json& call : answer.at("calls")) text += call.get<std::string>() + '\n';
+    for (const json& fault : answer.at("armed")) {
+        text += fmt::format("armed: {} fails with {}, {} from now\n", fault.at("call").get<std::string>(),
+                            fault.at("errno").dump(), fault.at("nth").dump());
+    }
+    return text;
+}
+
 }  // namespace ovsdr::drnic

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 from dataclasses import asdict, dataclass, field
@@ -141,6 +142,8 @@ def main_job(workspace: Workspace, seconds: int) -> tuple[Lab, Report]:
 
 
 def show_kept(lab: Lab) -> None:
+    # As the user came here: a root shell may be on a machine without sudo.
+    sudo = "sudo " if "SUDO_USER" in os.environ else ""
     print(f"""
 The bridge stays up. The stock tools reach it with:
   export OVS_RUNDIR={lab.workspace.folder}
@@ -148,8 +151,8 @@ The bridge stays up. The stock tools reach it with:
   ovs-ofctl dump-flows {BRIDGE}
   ovs-appctl dr/show
 A guest's shell, and the end of it all:
-  sudo ip netns exec {lab.guests[0].namespace.name} bash
-  sudo tools/demo --end {lab.workspace.name}""")
+  {sudo}ip netns exec {lab.guests[0].namespace.name} bash
+  {sudo}tools/demo --end {lab.workspace.name}""")
 
 
 def write_json(path: str, report: Report) -> None:

@@ -95,16 +95,23 @@ def junit_reader(folder: Path) -> Callable[[int, str], Outcome]:
     return read
 
 
-def meson_test(folder: Path) -> Callable[[argparse.Namespace], list[str]]:
+def meson_test(folder: Path, patience: int = 1) -> Callable[[argparse.Namespace], list[str]]:
     def argv(options: argparse.Namespace) -> list[str]:
         named = [options.keyword] if options.keyword else []
-        return ["meson", "test", "-C", str(folder), "--no-rebuild", "--print-errorlogs", "--num-processes", "2", *named]
+        return ["meson", "test", "-C", str(folder), "--no-rebuild", "--print-errorlogs", "--num-processes", "2",
+                "--timeout-multiplier", str(patience), *named]
     return argv
 
 
-def pytest(options: argparse.Namespace) -> list[str]:
-    return [PYTHON, "-m", "pytest", "-q", "-ra", "-s", "-p", "no:cacheprovider", str(SOURCE / "tests" / "system"),
-            *(["-k", options.keyword] if options.keyword else [])]
+def pytest(options: argparse.Namespace, *tests: str) -> list[str]:
+    return [PYTHON, "-m", "pytest", "-q", "-ra", "-s", "-p", "no:cacheprovider",
+            *(tests or (str(SOURCE / "tests" / "system"),)), *(["-k", options.keyword] if options.keyword else [])]
+
+
+def pytest_of(folder: Path, *files: str) -> Callable[[argparse.Namespace], list[str]]:
+    """Chosen files with the daemon and the soft NIC of another build."""
+    tests = [str(SOURCE / "tests" / "system" / file) for file in files]
+    return lambda options: ["env", f"OVSDR_BUILD={folder}", *pytest(options, *tests)]
 
 
 def script(*words: str) -> Callable[[argparse.Namespace], list[str]]:
@@ -116,12 +123,17 @@ def parts() -> list[Part]:
     return [
         Part("checks", "include rules, symbols of a NIC, size of files", script("tests/checks/run"), read_summary),
         Part("unit", "unit tests", meson_test(folder), junit_reader(folder)),
-        Part("asan", "unit tests under AddressSanitizer and UBSan", meson_test(folder / "asan"),
+        Part("asan", "unit tests under AddressSanitizer and UBSan", meson_test(folder / "asan", 2),
              junit_reader(folder / "asan"), "asan"),
-        Part("tsan", "unit tests under ThreadSanitizer", meson_test(folder / "tsan"), junit_reader(folder / "tsan"),
+        Part("tsan", "unit tests under ThreadSanitizer", meson_test(folder / "tsan", 5), junit_reader(folder / "tsan"),
              "tsan", default=False),
+        Part("tsan-system", "the daemon under ThreadSanitizer",
+             pytest_of(folder / "tsan", "test_counts.py", "test_lifecycle.py", "test_under_load.py"), read_pytest, "tsan",
+             default=False),
         Part("conformance", "rdma-core's own tests on the soft NIC", script("tests/conformance/rdma-core"),
              read_summary),
+        Part("fuzz", "packets, match parameters, commands and edits at random, for a minute",
+             script("tests/fuzz/run", "--seconds", "60"), read_code, timeout=2400, default=False),
         Part("system", "the daemon, its ports and its traffic", pytest, read_pytest),
         Part("ovs-dpif-netdev", "OVS's own tests of dpif-netdev", script("tests/system/ovs-dpif-netdev"),
              read_summary),
@@ -135,6 +147,7 @@ def environment() -> dict[str, str]:
     """Debian's own python3 and tools, whatever else is in front of them on the caller's PATH."""
     return {**os.environ, "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "OVSDR_BUILD": str(build.build_folder()),
             "ASAN_OPTIONS": "detect_leaks=1:abort_on_error=1",
+            "TSAN_OPTIONS": f"suppressions={SOURCE}/tests/tsan.supp:halt_on_error=1:second_deadlock_stack=1",
             "LSAN_OPTIONS": f"suppressions={SOURCE}/tests/lsan.supp:print_suppressions=0", "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1"}
 
 
@@ -196,7 +209,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
                                      "Run it as root. Parts: " + ", ".join(names) + ".")
     parser.add_argument("--only", metavar="PART", action="append", choices=names, help="only this part (repeatable)")
     parser.add_argument("--asan", action="store_true", help="only the parts under AddressSanitizer and UBSan")
-    parser.add_argument("--tsan", action="store_true", help="the unit tests under ThreadSanitizer as well")
+    parser.add_argument("--tsan", action="store_true", help="the parts under ThreadSanitizer as well")
     parser.add_argument("-k", dest="keyword", metavar="WORD", help="only tests whose name has it (unit, system)")
     parser.add_argument("--builds", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args(arguments)

@@ -323,11 +323,10 @@ TEST_F(SoftNic, ForwardsAndCountsExactly) {
     const auto frames = exchange(length, {2})[0];
     ASSERT_EQ(frames.size(), length);
     EXPECT_EQ(frames[0], frame(0));
-    const auto final = eswitch_->quiesce(ufid);
+    const auto final = eswitch_->del(ufid);
     ASSERT_TRUE(final);
     EXPECT_EQ(final->packets, length);
     EXPECT_EQ(final->bytes, length * frame_size);
-    EXPECT_EQ(eswitch_->del(ufid)->packets, length);
     EXPECT_EQ(port(3).wire->collect(1, 50ms).size(), 0U);
     port(1).wire->send(frame(1));
     EXPECT_EQ(went_up(port(1), 1).size(), 1U);
@@ -467,12 +466,12 @@ TEST_F(SoftNic, FollowsPortsThatComeAndGo) {
     Port& third = port(3);
     eswitch_->detach_port(third.vport);
     third.queue.reset();
-    EXPECT_FALSE(eswitch_->stats(ufid));
+    EXPECT_FALSE(eswitch_->status(ufid)->offloaded);
     EXPECT_NE(eswitch_->explain(ufid)->text.find("port 3"), std::string::npos) << eswitch_->explain(ufid)->text;
     port(1).wire->send(frame(1));
     EXPECT_EQ(went_up(port(1), 1).size(), 1U);
     attach(third);
-    EXPECT_TRUE(eswitch_->stats(ufid));
+    EXPECT_TRUE(eswitch_->status(ufid)->offloaded);
     port(1).wire->send(frame(2));
     EXPECT_EQ(third.wire->collect(1, 1000ms), std::vector<FrameBytes>{frame(2)});
 }
@@ -503,7 +502,7 @@ TEST_F(SoftNic, LetsGoOfABusyPort) {
     }
     sending = false;
     sender.join();
-    EXPECT_TRUE(eswitch_->stats({10, 10}));
+    EXPECT_TRUE(eswitch_->status({10, 10})->offloaded);
     EXPECT_EQ(leaked_objects(), 0U);
 }
 

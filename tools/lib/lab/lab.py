@@ -20,15 +20,21 @@ BRIDGE = "br0"
 
 
 @dataclass(frozen=True)
-class Guest:
-    """A namespace that plays a VM (or what is behind the uplink), with one NIC, eth0."""
+class Wire:
+    """A vport, and the bridge's port that stands for it; whoever is behind it has this MAC and address."""
 
     name: str
-    namespace: Namespace
     mac: str
     address: str   # without prefix length
     vport: int
     port: str      # the bridge's port
+
+
+@dataclass(frozen=True)
+class Guest(Wire):
+    """A namespace that plays a VM (or what is behind the uplink), with one NIC, eth0."""
+
+    namespace: Namespace
     veth: str      # the vport's end of the pair, in the switch's namespace
     device: str = "eth0"
 
@@ -45,7 +51,8 @@ class Lab:
         self.dpdk_port = dpdk_port
         self.namespace = workspace.namespace("switch")
         self.nic = SoftNic(workspace.folder, profile=profile, workers=workers)
-        self.guests: list[Guest] = []
+        self.wires: list[Wire] = []
+        self.guests: list[Guest] = []  # those of them that are namespaces on a veth
         daemon = str(build.daemon()) if kind == "dr" else STOCK_DAEMON
         self.switch = Switch(self.namespace, workspace.folder, daemon,
                              environment=self.nic.environment() if kind == "dr" else None,
@@ -53,7 +60,7 @@ class Lab:
 
     def wire(self, name: str, vport: int) -> Guest:
         """A guest on a veth; its vport is in the soft NIC's configuration from the start of the daemon on."""
-        number = len(self.guests) + 1
+        number = len(self.wires) + 1
         namespace = self.workspace.namespace(name)
         guest = Guest(name=name, namespace=namespace, mac=f"02:0d:00:00:00:{number:02x}", address=f"10.99.0.{number}",
                       vport=vport, port=name if self.kind == "dr" else f"{name}-p", veth=f"{name}-p")
@@ -61,7 +68,16 @@ class Lab:
                   mtu=self.mtu)
         self.nic.add_port(vport, self.dpdk_arguments(guest), name, guest.mac)
         self.guests.append(guest)
+        self.wires.append(guest)
         return guest
+
+    def wire_port(self, name: str, vport: int, dpdk: str) -> Wire:
+        """A vport with these device arguments; who is behind it is the test's business."""
+        number = len(self.wires) + 1
+        wire = Wire(name=name, mac=f"02:0d:00:00:00:{number:02x}", address=f"10.99.0.{number}", vport=vport, port=name)
+        self.nic.add_port(vport, dpdk, name, wire.mac)
+        self.wires.append(wire)
+        return wire
 
     def dpdk_arguments(self, guest: Guest) -> str:
         return f"{self.dpdk_port},iface={guest.veth}"
@@ -84,22 +100,22 @@ class Lab:
     def add_bridge(self, fail_mode: str = "standalone") -> None:
         self.switch.vsctl("add-br", BRIDGE, "--", "set", "bridge", BRIDGE, "datapath_type=netdev",
                           f"fail_mode={fail_mode}", "other_config:disable-in-band=true")
-        for guest in self.guests:
-            self.add_port(guest)
+        for wire in self.wires:
+            self.add_port(wire)
 
-    def add_port(self, guest: Guest) -> None:
+    def add_port(self, guest: Wire) -> None:
         self.switch.vsctl("add-port", BRIDGE, guest.port, "--", "set", "interface", guest.port,
                           *self.interface_settings(guest), f"ofport_request={self.ofport(guest)}")
         wait_until(lambda: self.switch.interface(guest.port, "ofport") == self.ofport(guest), 10,
                    f"port {guest.port} is there ({self.switch.interface(guest.port, 'error')})")
 
-    def interface_settings(self, guest: Guest) -> list[str]:
+    def interface_settings(self, guest: Wire) -> list[str]:
         if self.kind == "dr":
             return ["type=dr", f"options:device={DEVICE}", f"options:vport={guest.vport}"]
         return ["type=system"]
 
-    def ofport(self, guest: Guest) -> int:
-        return self.guests.index(guest) + 1
+    def ofport(self, guest: Wire) -> int:
+        return self.wires.index(guest) + 1
 
     def guest(self, name: str) -> Guest:
         return next(guest for guest in self.guests if guest.name == name)
@@ -107,7 +123,7 @@ class Lab:
     def fix_neighbours(self) -> None:
         """Static ARP between all guests: no broadcast of the kernel's disturbs an exact count."""
         for guest in self.guests:
-            for other in self.guests:
+            for other in self.wires:
                 if other is not guest:
                     guest.namespace.run(["ip", "neigh", "replace", other.address, "lladdr", other.mac, "dev",
                                          guest.device, "nud", "permanent"])

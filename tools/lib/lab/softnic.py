@@ -23,6 +23,7 @@ class SoftNic:
         self.memory_mb = 512
         self.ports: list[dict[str, object]] = []
         self.cotenant: dict[str, object] | None = None
+        self.more_devices: list[dict[str, object]] = []   # beside DEVICE
 
     def add_port(self, vport: int, dpdk: str, name: str, mac: str) -> None:
         self.ports.append({"vport": vport, "dpdk": dpdk, "name": name, "mac": mac})
@@ -31,8 +32,9 @@ class SoftNic:
         device: dict[str, object] = {"name": DEVICE, "profile": self.profile, "ports": self.ports}
         if self.cotenant is not None:
             device["cotenant"] = self.cotenant
-        self.file.write_text(json.dumps({"workers": self.workers, "memory_mb": self.memory_mb,
-                                         "control_socket": str(self.control), "devices": [device]}, indent=2) + "\n")
+        configuration = {"workers": self.workers, "memory_mb": self.memory_mb, "control_socket": str(self.control),
+                         "devices": [device, *self.more_devices]}
+        self.file.write_text(json.dumps(configuration, indent=2) + "\n")
 
     def environment(self) -> dict[str, str]:
         return {"OVSDR_SOFTNIC": str(self.file)}

@@ -26,6 +26,34 @@ std::string with_port(const std::string& port) {
     return R"({"devices": [{"name": "mlx5_0", "ports": [)" + port + "]}]}";
 }
 
+std::string with_uplink(const std::string& roce_address) {
+    return with_port(R"({"vport": 65535, "dpdk": "net_null", "roce_address": )" + roce_address + "}");
+}
+
+TEST(Config, ReadsRoceAddresses) {
+    const auto addresses = [](const std::string& text) {
+        return parse_config(with_uplink(text)).devices[0].ports[0].roce_addresses;
+    };
+    EXPECT_TRUE(addresses("null").empty());
+    const auto one = addresses(R"("192.0.2.7/24")");
+    ASSERT_EQ(one.size(), 1U);
+    const std::uint8_t mapped[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 7};
+    EXPECT_TRUE(std::equal(std::begin(mapped), std::end(mapped), one[0].address));
+    EXPECT_EQ(one[0].prefix, 120);
+    const auto two = addresses(R"(["192.0.2.7/32", "2001:db8::9/64"])");
+    ASSERT_EQ(two.size(), 2U);
+    EXPECT_EQ(two[0].prefix, 128);
+    EXPECT_EQ(two[1].prefix, 64);
+    EXPECT_EQ(two[1].address[0], 0x20);
+    EXPECT_EQ(two[1].address[15], 9);
+}
+
+TEST(Config, ReadsTheManagersMac) {
+    EXPECT_FALSE(parse_config(R"({"devices": [{"name": "a"}]})").devices[0].mac);
+    EXPECT_EQ(parse_config(R"({"devices": [{"name": "a", "mac": "02:00:00:00:00:05"}]})").devices[0].mac,
+              (MacAddress{2, 0, 0, 0, 0, 5}));
+}
+
 TEST(Config, ReadsTheExample) {
     const NicConfig config = read_config(EXAMPLE_FILE);
     EXPECT_EQ(config.workers, 1U);
@@ -68,6 +96,7 @@ TEST(Config, NamesOptionValueAndRemedy) {
         {R"({"devices": [{"name": "a"}], "memory_mb": 5})", {"memory_mb", "5", "128"}},
         {R"({"devices": [{"name": "a"}], "memory_mb": 256, "memory_mb": 512})", {"memory_mb", "twice"}},
         {R"({"devices": [{"name": "a"}], "hugepages": 1})", {"hugepages", "1", "true or false"}},
+        {R"({"devices": [{"name": "a", "mac": "01:00:00:00:00:05"}]})", {"devices[0].mac", "unicast"}},
         {R"({"devices": [{"name": "a b"}]})", {"devices[0].name", "a b", "letters"}},
         {R"({"devices": [{"name": "a"}, {"name": "a"}]})", {"devices", "\"a\"", "twice"}},
         {R"({"devices": [{"name": "a", "profile": "cx5"}]})", {"devices[0].profile", "cx5", "connectx-5"}},
@@ -79,8 +108,35 @@ TEST(Config, NamesOptionValueAndRemedy) {
          {"mac", "02:00:00:00:00", "unicast"}},
         {with_port(R"({"vport": 1, "dpdk": "net_null", "mac": "03:00:00:00:00:01"})"), {"mac", "unicast"}},
         {with_port(R"({"vport": 1, "dpdk": "net_null", "mtu": 10000})"), {"mtu", "10000", "68 to 9978"}},
-        {with_port(R"({"vport": 1, "dpdk": "net_null", "roce_address": "::1"})"), {"roce_address", "::1", "null"}},
-        {with_port(R"({"vport": 1, "dpdk": "net_tap,iface=t0"})"), {"dpdk", "net_tap", "net_af_packet, net_af_xdp"}},
+        {with_port(R"({"vport": 1, "dpdk": "net_null", "roce_address": "10.0.0.1/24"})"),
+         {"roce_address", "10.0.0.1/24", "uplink"}},
+        {with_uplink(R"("10.0.0.1")"), {"roce_address", "10.0.0.1", "with its prefix"}},
+        {with_uplink(R"("10.0.0.1/33")"), {"roce_address", "/33", "with its prefix"}},
+        {with_uplink(R"("10.0.0.1/")"), {"roce_address", "with its prefix"}},
+        {with_uplink(R"("10.0.0/24")"), {"roce_address", "with its prefix"}},
+        {with_uplink(R"("2001:db8::1/129")"), {"roce_address", "/129", "with its prefix"}},
+        {with_uplink(R"(["10.0.0.1/24", 7])"), {"roce_address", "7", "a string"}},
+        {with_uplink(R"("224.0.0.1/24")"), {"roce_address", "224.0.0.1", "of a host"}},
+        {with_uplink(R"("ff02::1/64")"), {"roce_address", "ff02::1", "of a host"}},
+        {with_uplink(R"("::/64")"), {"roce_address", "of a host"}},
+        {with_uplink(R"("fe80::1/64")"), {"roce_address", "fe80::1", "after the MAC"}},
+        {with_port(R"({"vport": 1, "dpdk": "net_bond,iface=t0"})"), {"dpdk", "net_bond", "net_af_packet, net_af_xdp"}},
+        {with_port(R"({"vport": 1, "dpdk": "net_tap"})"), {"dpdk", "net_tap", "iface=NAME", "it makes"}},
+        {with_port(R"({"vport": 1, "dpdk": "net_tap,iface=0123456789abcdef"})"), {"dpdk", "15 bytes"}},
+        {with_port(R"({"vport": 1, "dpdk": "net_tap,iface=t0,persist"})"), {"dpdk", "persist", "goes with its port"}},
+        {with_port(R"({"vport": 1, "dpdk": "net_tap,iface=t0,remote=eth0"})"), {"remote", "net_af_packet"}},
+        {with_port(R"({"vport": 1, "dpdk": "net_vhost,client=1"})"), {"dpdk", "net_vhost", "iface=PATH"}},
+        {with_port(R"({"vport": 1, "dpdk": "net_vhost,iface=vm.sock"})"), {"iface=vm.sock", "107 bytes"}},
+        {with_port(R"({"vport": 1, "dpdk": "net_vhost,iface=/v,client=yes"})"), {"client=yes", "0 or 1"}},
+        {with_port(R"({"vport": 1, "dpdk": "net_vhost,iface=/v,queues=2"})"), {"queues=2", "must be 1"}},
+        {with_port(R"({"vport": 1, "dpdk": "net_vhost,iface=/v,tso=1"})"), {"tso", "unfinished packets"}},
+        {with_port(R"({"vport": 1, "dpdk": "net_vhost,iface=/v,server=1"})"), {"\"server\"", "iface, client, queues"}},
+        {with_port(R"({"vport": 1, "dpdk": "net_memif"})"), {"net_memif", "socket=PATH"}},
+        {with_port(R"({"vport": 1, "dpdk": "net_memif,socket=/m,role=slave"})"), {"role=slave", "server or client"}},
+        {with_port(R"({"vport": 1, "dpdk": "net_memif,socket=/m,rsize=15"})"), {"rsize=15", "1 to 14"}},
+        {with_port(R"({"vport": 1, "dpdk": "net_memif,socket=/m,id=x"})"), {"id=x", "whole number"}},
+        {with_port(R"({"vport": 1, "dpdk": "net_memif,socket=/m,id=1,id=2"})"), {"id", "twice"}},
+        {with_port(R"({"vport": 1, "dpdk": "net_memif,socket=/m,zero-copy=yes"})"), {"zero-copy", "all packet memory"}},
         {with_port(R"({"vport": 1, "dpdk": "net_null3"})"), {"dpdk", "net_null3", "without a number"}},
         {with_port(R"({"vport": 1, "dpdk": "net_af_packet"})"), {"dpdk", "iface=NAME"}},
         {with_port(R"({"vport": 1, "dpdk": "net_af_xdp,iface=0123456789abcdef"})"), {"dpdk", "15 bytes"}},

@@ -99,10 +99,33 @@ TEST_F(ControlTest, NamesOptionValueAndRemedy) {
     EXPECT_THAT(refusal(R"({"command": "set", "vport": 1, "link": "on"})"), HasSubstr("\"on\" is not \"up\""));
     EXPECT_THAT(refusal(R"({"command": "set", "vport": 1, "mtu": 1})"), HasSubstr("68 to 9978"));
     EXPECT_THAT(refusal(R"({"command": "set", "vport": 1, "mac": 7})"), HasSubstr("mac"));
+    EXPECT_THAT(refusal(R"({"command": "set", "vport": 1, "mac": "03:00:00:00:00:01"})"), HasSubstr("mac: \"03:"));
     EXPECT_THAT(refusal(R"({"command": "add", "port": {"vport": 1, "dpdk": "net_ring"}})"), HasSubstr("already"));
     EXPECT_THAT(refusal(R"({"command": "add", "port": {"vport": 2, "dpdk": "net_tap"}})"), HasSubstr("net_tap"));
-    EXPECT_THAT(refusal(R"({"command": "fault", "call": "x", "errno": "EFOO"})"), HasSubstr("\"EFOO\" is no errno"));
-    EXPECT_THAT(refusal(R"({"command": "fault", "call": "x", "errno": 5, "nth": 0})"), HasSubstr("nth: 0"));
+    EXPECT_THAT(refusal(R"({"command": "fault", "call": "ibv_alloc_pd", "errno": "EFOO"})"), HasSubstr("\"EFOO\" is no errno"));
+    EXPECT_THAT(refusal(R"({"command": "fault", "call": "ibv_alloc_pd", "errno": 5, "nth": 0})"), HasSubstr("nth: 0"));
+}
+
+TEST_F(ControlTest, RefusesFaultsThatWouldNeverHappen) {
+    start("", options());
+    for (const char* call : {"ibv_wc_status_str", "ibv_get_device_name", "ibv_alloc_dp", ""}) {
+        EXPECT_THAT(refusal(std::string(R"({"command": "fault", "errno": "ENOMEM", "call": ")") + call + "\"}"),
+                    HasSubstr("no call that can be made to fail"));
+    }
+    const json calls = ask(R"({"command": "faults"})")["calls"];
+    for (const char* call : {"ibv_poll_cq", "mlx5dv_dr_rule_create", "mlx5dv_devx_general_cmd"}) {
+        EXPECT_NE(std::find(calls.begin(), calls.end(), call), calls.end()) << call;
+    }
+}
+
+TEST_F(ControlTest, ShowsAndForgetsFaultsThatAreArmed) {
+    start("", options());
+    ask(R"({"command": "faults", "disarm": true})");
+    ask(R"({"command": "fault", "call": "ibv_dereg_mr", "errno": "EBUSY", "nth": 3})");
+    EXPECT_EQ(ask(R"({"command": "faults"})")["armed"],
+              json::array({{{"call", "ibv_dereg_mr"}, {"errno", EBUSY}, {"nth", 3}}}));
+    EXPECT_EQ(ask(R"({"command": "faults", "disarm": true})")["armed"], json::array());
+    EXPECT_THAT(refusal(R"({"command": "faults", "disarm": 1})"), HasSubstr("not true or false"));
 }
 
 TEST_F(ControlTest, RefusesALineWithoutEnd) {

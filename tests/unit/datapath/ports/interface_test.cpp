@@ -1,59 +1,18 @@
 // Vports on network interfaces: veth pairs in a network namespace of the test's own. Needs root.
-#include <arpa/inet.h>
-#include <linux/if_packet.h>
-#include <net/if.h>
 #include <sched.h>
-#include <sys/ioctl.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <vector>
 
-#include "nic_fixture.hpp"
+#include "guest_socket.hpp"
 
 namespace ovsdr::soft {
 namespace {
 
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
-
-void shell(const std::string& command) {
-    EXPECT_EQ(std::system(command.c_str()), 0) << command;
-}
-
-// A socket on the guest's end of a pair.
-class Guest {
-public:
-    explicit Guest(const std::string& interface) : socket_(socket(AF_PACKET, SOCK_RAW | SOCK_NONBLOCK, htons(0x88b5))) {
-        sockaddr_ll address{};
-        address.sll_family = AF_PACKET;
-        address.sll_protocol = htons(0x88b5);
-        address.sll_ifindex = static_cast<int>(if_nametoindex(interface.c_str()));
-        EXPECT_EQ(bind(socket_, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
-    }
-    ~Guest() { close(socket_); }
-    Guest(const Guest&) = delete;
-    Guest& operator=(const Guest&) = delete;
-
-    void send(std::size_t size) {
-        std::vector<char> frame(size);
-        std::memcpy(frame.data(), "\x02\0\0\0\0\x02\x02\0\0\0\0\x01\x88\xb5", 14);
-        EXPECT_EQ(::send(socket_, frame.data(), size, 0), static_cast<ssize_t>(size)) << std::strerror(errno);
-    }
-
-    // Size of the next frame, 0 if none came in time.
-    std::size_t receive(std::chrono::milliseconds patience = 5s) {
-        char frame[16384];
-        ssize_t size = 0;
-        (void)eventually([&] { return (size = recv(socket_, frame, sizeof frame, 0)) > 0; }, patience);
-        return size > 0 ? static_cast<std::size_t>(size) : 0;
-    }
-
-private:
-    int socket_;
-};
 
 class InterfaceTest : public NicTest, public testing::WithParamInterface<const char*> {
 protected:

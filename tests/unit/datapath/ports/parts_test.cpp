@@ -137,7 +137,7 @@ TEST(Sleeper, LeavesOutASocketThatCriesWolf) {
     ASSERT_EQ(pipe(ends), 0);
     ASSERT_EQ(write(ends[1], "x", 1), 1);
     Sleeper sleeper;
-    sleeper.watch({ends[0]});
+    sleeper.watch({{.descriptor = ends[0], .is_epoll = false}});
     unsigned wakes = 0;
     for (; !sleeper.lost_sockets() && wakes < 1000; ++wakes) {
         sleeper.prepare();

@@ -6,6 +6,7 @@
 #include <rte_mbuf.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <map>
 #include <stdexcept>
 #include <string>
@@ -81,8 +82,31 @@ public:
     void add_send_source(const SendSource& source) override { sources_[source.sqn] = source; }
     void remove_send_source(std::uint32_t sqn) noexcept override { sources_.erase(sqn); }
     void ring_doorbell(std::uint32_t) noexcept override { ++doorbells; }
+    unsigned workers() const noexcept override { return 1; }
+    void add_service(unsigned, const Service& service) override { services_.push_back(service); }
+    void remove_service(unsigned, void* self) noexcept override {
+        std::erase_if(services_, [self](const Service& service) { return service.self == self; });
+    }
+    void ring_worker(unsigned) noexcept override { ++rings; }
+
+    /// What a worker does in a loop; returns how much was done.
+    unsigned serve(const Outlet& outlet, std::uint64_t now) {
+        unsigned work = 0;
+        for (const Service& service : services_) work += service.run(service.self, outlet, now);
+        return work;
+    }
+    /// When the services want their next turn.
+    std::uint64_t next_turn(std::uint64_t now) {
+        std::uint64_t next = Service::never;
+        for (const Service& service : services_) next = std::min(next, service.deadline(service.self, now));
+        return next;
+    }
+    void set_roce_addresses(std::vector<RoceAddress> addresses) {
+        vports_.at(uplink_vport).roce_addresses = std::move(addresses);
+    }
 
     unsigned doorbells = 0;
+    std::atomic<unsigned> rings = 0;
     [[nodiscard]] std::size_t send_sources() const { return sources_.size(); }
 
 private:
@@ -91,6 +115,7 @@ private:
     std::map<VportId, VportInfo> vports_;
     std::map<std::uint64_t, std::function<void(VportId, VportChange)>> listeners_;
     std::map<std::uint32_t, SendSource> sources_;
+    std::vector<Service> services_;
     std::uint64_t next_listener_ = 0;
 };
 

@@ -76,7 +76,7 @@ TEST_F(MemoryTableTest, RemovalWaitsForReaders) {
 }
 
 TEST_F(MemoryTableTest, HoldsAsManyRegionsAsTheDeviceSays) {
-    for (unsigned i = 1; i < MemoryTable::max_regions; ++i) add(0);
+    for (unsigned i = MemoryTable::first_index; i < MemoryTable::max_regions; ++i) add(0);
     MemoryRegion region{0, 1, bytes.data(), 0, &domain};
     EXPECT_EQ(table.add(region), ENOMEM);
 }

@@ -15,7 +15,8 @@ namespace {
 
 constexpr unsigned tables = 3, counters = 16;
 constexpr std::uint16_t ports[] = {1, 2, 3, 0xffff};
-constexpr unsigned all_criteria = criteria::outer | criteria::misc | criteria::misc2 | criteria::misc3;
+constexpr unsigned all_criteria = criteria::outer | criteria::misc | criteria::misc2 | criteria::misc3 | criteria::inner |
+                                  criteria::misc5;
 
 [[nodiscard]] std::string hex(const Frame& frame) {
     std::string text;
@@ -36,7 +37,7 @@ constexpr unsigned all_criteria = criteria::outer | criteria::misc | criteria::m
 /// What random masks are put together from.
 struct Candidate {
     Field field;
-    unsigned version;  ///< the IP version that it needs, 0 for none, 10 for any
+    unsigned version;  ///< the IP version that it needs, 0 for none, 10 for any; 16, 20 the same of the inner packet
     bool whole;        ///< only a full mask
 };
 constexpr Candidate candidates[] = {
@@ -46,7 +47,26 @@ constexpr Candidate candidates[] = {
     {field::frag, 10, true}, {field::ttl, 10, false}, {field::tcp_sport, 10, false}, {field::tcp_dport, 10, true},
     {field::tcp_flags, 10, false}, {field::udp_sport, 10, false}, {field::udp_dport, 10, true}, {field::src_31_0, 10, false},
     {field::dst_31_0, 10, false}, {field::src_127_96, 6, false}, {field::source_port, 0, true}, {field::reg_c_0, 0, true},
-    {field::reg_c_1, 0, false}, {field::icmp_type, 0, true}, {field::icmpv6_type, 0, true}};
+    {field::reg_c_1, 0, false}, {field::icmp_type, 0, true}, {field::icmpv6_type, 0, true},
+    {field::vxlan_vni, 0, false}, {field::geneve_vni, 0, true}, {field::gre_key_l, 0, false}, {field::gre_protocol, 0, true},
+    {field::tunnel_0, 0, true}, {field::outer_label, 6, false}, {field::inner_label, 16, false},
+    {field::inner_dmac_15_0, 0, false}, {field::inner_smac_15_0, 0, false}, {field::inner_ethertype, 0, true},
+    {field::inner_first_vid, 0, false}, {field::inner_second_vid, 0, false}, {field::inner_protocol, 20, false},
+    {field::inner_ttl, 20, false}, {field::inner_tcp_sport, 20, false}, {field::inner_udp_dport, 20, true},
+    {field::inner_src_31_0, 20, false}, {field::inner_dst_31_0, 20, false}, {field::inner_frag, 20, true},
+    {field::outer_seq, 0, false}, {field::inner_seq, 0, false}};
+
+using Kind = Reformat::Kind;
+
+/// Headers to put before packets, with lengths and checksum for the device to write.
+const Frame encapsulations[] = {
+    {2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0, 0x45, 0, 0, 0, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2,
+     0, 1, 0x12, 0xb5, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 1, 0},
+    {2, 0, 0, 0, 0, 3, 2, 0, 0, 0, 0, 1, 8, 0, 0x45, 0, 0, 0, 0, 0, 0, 0, 64, 47, 0, 0, 10, 0, 0, 1, 10, 0, 0, 3,
+     0x20, 0, 0x65, 0x58, 0, 0, 0, 2},
+    {2, 0, 0, 0, 0, 4, 2, 0, 0, 0, 0, 1, 0x86, 0xdd, 0x60, 0, 0, 0, 0, 0, 17, 64, 0x20, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+     0, 0, 0, 1, 0x20, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 1, 0x17, 0xc1, 0, 0, 0, 0,
+     0, 0, 0x65, 0x58, 0, 0, 1, 0}};
 
 class Differential : public SteeringTest, public ::testing::WithParamInterface<unsigned> {
 protected:
@@ -68,6 +88,8 @@ protected:
     bool chance(unsigned one_in) { return pick(one_in) == 0; }
 
     Frame random_frame();
+    Frame random_plain_frame();
+    Frame random_tunnel();
     void add_matcher();
     void remove_matcher();
     void add_rule();
@@ -110,7 +132,37 @@ private:
     unsigned next_id_ = 1;
 };
 
-Frame Differential::random_frame() {
+Frame Differential::random_frame() { return chance(3) ? random_tunnel() : random_plain_frame(); }
+
+/// A frame in one of the three kinds of tunnels, now and then with a header that carries nothing.
+Frame Differential::random_tunnel() {
+    const Frame inside = random_plain_frame();
+    FrameSpec outer;
+    outer.dmac += pick(2);
+    outer.source += pick(2);
+    outer.version = chance(3) ? 6 : 4;
+    const auto vni = static_cast<std::uint8_t>(pick(3));
+    Frame content;
+    switch (pick(3)) {
+        case 0:
+            outer.dport = 4789;
+            content = {static_cast<std::uint8_t>(chance(8) ? 0 : 8), 0, 0, 0, 0, 0, vni, 0};
+            break;
+        case 1:
+            outer.dport = 6081;
+            content = {1, 0, 0x65, 0x58, 0, 0, vni, 0, 1, 2, 3, 4};
+            break;
+        default:
+            outer.protocol = 47;
+            content = {0x20, 0, 0x65, static_cast<std::uint8_t>(chance(8) ? 0x59 : 0x58), 0, 0, 0, vni};
+    }
+    content.insert(content.end(), inside.begin(), inside.end());
+    Frame frame = make_frame(outer, content);
+    if (chance(6)) frame.resize(frame.size() + pick(9), 0xee);
+    return frame;
+}
+
+Frame Differential::random_plain_frame() {
     FrameSpec spec;
     spec.dmac += pick(3);
     spec.smac += pick(3) << 4;
@@ -142,7 +194,10 @@ Frame Differential::random_frame() {
     spec.hop_by_hop = !spec.fragment_header && chance(4);
     Frame frame = make_frame(spec);
     if (chance(6)) {
-        frame.resize(pick(static_cast<unsigned>(frame.size())));
+        // An IPv6 packet is what its header says, however short the frame; but of a datagram that is not all there no
+        // checksum can be told, so the cut falls into the header.
+        const auto headers = static_cast<unsigned>(14 + 4 * spec.tags.size() + 40);
+        frame.resize(pick(spec.version == 6 ? headers : static_cast<unsigned>(frame.size())));
     } else if (chance(6)) {
         frame.resize(frame.size() + pick(9), 0xee);  // an Ethernet trailer
     }
@@ -152,10 +207,11 @@ Frame Differential::random_frame() {
 Parameters Differential::random_mask() {
     Parameters mask;
     const unsigned version = chance(3) ? 6 : 4;
+    if (chance(3)) mask.set(field::source_port, 0xffff);  // without it nothing is decapsulated
     for (unsigned fields = 1 + pick(4); fields > 0; --fields) {
         const Candidate& candidate = candidates[pick(std::size(candidates))];
-        if (candidate.version == 6 && version != 6) continue;
-        if (candidate.version != 0) mask.set(field::ip_version, version);
+        if (candidate.version % 10 == 6 && version != 6) continue;
+        if (candidate.version != 0) mask.set(candidate.version > 10 ? field::inner_version : field::ip_version, version);
         const std::uint64_t ones = (1ULL << candidate.field.width) - 1;
         mask.set(candidate.field, candidate.whole || chance(2) ? ones : random_() & ones);
     }
@@ -173,6 +229,7 @@ Parameters Differential::random_value(const Parameters& mask) {
     for (const Candidate& candidate : candidates) {
         value.set(candidate.field, parts->get(candidate.field) & mask.get(candidate.field));
     }
+    value.set(field::inner_version, mask.get(field::inner_version));
     return value.set(field::ip_version, mask.get(field::ip_version));
 }
 
@@ -200,10 +257,13 @@ NaiveProgram Differential::random_program(unsigned table) {
         program.ends.push_back({NaiveEnd::Kind::drop, 0});
         return program;
     }
+    program.decapsulates = chance(3);
     if (chance(4)) program.pops = 1 + pick(2);
     if (chance(2)) program.edits = random_edits();
     if (chance(4)) program.pushes.assign(1 + pick(2), 0x81000000 | (1 + pick(3)));
-    if (chance(8) && program.edits.empty() && program.pops == 0 && program.pushes.empty()) {
+    if (chance(4)) program.encapsulation = encapsulations[pick(std::size(encapsulations))];
+    const bool plain = program.encapsulation.empty() && !program.decapsulates;
+    if (chance(8) && plain && program.edits.empty() && program.pops == 0 && program.pushes.empty()) {
         program.ends.push_back({});
         return program;
     }
@@ -244,6 +304,7 @@ std::vector<Action::Created> Differential::actions_of(const NaiveProgram& progra
         list.push_back(action.get());
         made.push_back(std::move(action));
     };
+    if (program.decapsulates) keep(reformatting(fdb_, Kind::decap_l2, {}));
     for (unsigned i = 0; i < program.pops; ++i) keep(Action::pop_vlan());
     if (!program.edits.empty()) {
         std::vector<std::uint64_t> commands;
@@ -253,6 +314,7 @@ std::vector<Action::Created> Differential::actions_of(const NaiveProgram& progra
         keep(std::move(action));
     }
     for (const std::uint32_t header : program.pushes) keep(pushing(header));
+    if (!program.encapsulation.empty()) keep(reformatting(fdb_, Kind::encap_l2, program.encapsulation));
     if (program.counter) keep(counting(bulk_, *program.counter));
     if (program.ends.size() == 1) {
         list.push_back(end_action(program.ends[0], made));
@@ -361,7 +423,7 @@ TEST_P(Differential, DoesWhatTheNaivePipelineDoes) {
     }
     // Neither side may agree by doing nothing.
     EXPECT_GT(accepted, 50U);
-    EXPECT_GT(hits, 500U);
+    EXPECT_GT(hits, 300U);
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, Differential, ::testing::Range(1U, 41U));

@@ -169,6 +169,14 @@ void fix_checksums(Bytes& frame) {
     store(places.l4 + places.checksum, value);
 }
 
+Bytes make_frame(FrameSpec spec, const Bytes& content) {
+    spec.payload = static_cast<unsigned>(content.size());
+    Bytes frame = make_frame(spec);
+    std::copy(content.begin(), content.end(), frame.end() - static_cast<std::ptrdiff_t>(content.size()));
+    fix_checksums(frame);
+    return frame;
+}
+
 bool checksums_right(const Bytes& frame) {
     const Places places = places_of(frame);
     if (places.version == 4 && sum(frame, places.l3, places.l4, 0) != 0xffff) return false;

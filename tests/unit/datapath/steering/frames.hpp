@@ -27,6 +27,9 @@ struct FrameSpec {
 
 [[nodiscard]] Bytes make_frame(const FrameSpec& spec);
 
+/// The same with `content` for its payload.
+[[nodiscard]] Bytes make_frame(FrameSpec spec, const Bytes& content);
+
 /// Whether the IPv4 header's and the L4 header's checksums (unless absent) are right. True for what has none.
 [[nodiscard]] bool checksums_right(const Bytes& frame);
 

@@ -1,5 +1,7 @@
 #include "naive_fields.hpp"
 
+#include <utility>
+
 namespace ovsdr::soft::test {
 namespace {
 
@@ -26,19 +28,30 @@ void take_l4(const Reader& reader, std::size_t at, std::uint64_t protocol, bool 
     if (protocol == 6 && reader.has(at, 20)) {
         out.set(field::tcp_sport, reader.number(at, 2)).set(field::tcp_dport, reader.number(at + 2, 2));
         out.set(field::tcp_flags, reader.number(at + 12, 2) & 0x1ff);
+        out.set(field::outer_seq, reader.number(at + 4, 4)).set(field::outer_ack, reader.number(at + 8, 4));
     }
     if (protocol == 17 && reader.has(at, 8)) {
         out.set(field::udp_sport, reader.number(at, 2)).set(field::udp_dport, reader.number(at + 2, 2));
     }
     if (protocol == 1 && !v6 && reader.has(at, 8)) {
+        out.set(field::icmp_data, reader.number(at + 4, 4));
         out.set(field::icmp_type, reader.number(at, 1)).set(field::icmp_code, reader.number(at + 1, 1));
     }
     if (protocol == 58 && v6 && reader.has(at, 8)) {
+        out.set(field::icmpv6_data, reader.number(at + 4, 4));
         out.set(field::icmpv6_type, reader.number(at, 1)).set(field::icmpv6_code, reader.number(at + 1, 1));
     }
 }
 
-void take_ipv4(Reader reader, std::size_t at, Parameters& out) {
+constexpr unsigned nothing = 99;  ///< for Carried::ip_version
+
+/// What an unfragmented IP packet has behind its headers.
+struct Payload {
+    std::uint64_t protocol = 256;  ///< none
+    std::size_t begin = 0, end = 0;
+};
+
+void take_ipv4(Reader reader, std::size_t at, Parameters& out, Payload& payload) {
     if (!reader.has(at, 20) || reader.number(at, 1) >> 4 != 4) return;
     const std::size_t header = (reader.number(at, 1) & 15) * 4;
     const std::size_t total = reader.number(at + 2, 2);
@@ -50,13 +63,15 @@ void take_ipv4(Reader reader, std::size_t at, Parameters& out) {
     out.set(field::ip_dscp, reader.number(at + 1, 1) >> 2).set(field::ip_ecn, reader.number(at + 1, 1) & 3);
     out.set(field::ttl, reader.number(at + 8, 1)).set(field::frag, fragment ? 1 : 0);
     out.set(field::src_31_0, reader.number(at + 12, 4)).set(field::dst_31_0, reader.number(at + 16, 4));
-    if (!fragment) take_l4(reader, at + header, protocol, false, out);
+    if (fragment) return;
+    take_l4(reader, at + header, protocol, false, out);
+    payload = {protocol, at + header, reader.end()};
 }
 
-void take_ipv6(Reader reader, std::size_t at, Parameters& out) {
+void take_ipv6(Reader reader, std::size_t at, Parameters& out, Payload& payload) {
     if (!reader.has(at, 40) || reader.number(at, 1) >> 4 != 6) return;
-    if (!reader.has(at + 40, reader.number(at + 4, 2))) return;
-    reader.cut(at + 40 + reader.number(at + 4, 2));
+    const std::size_t said = at + 40 + reader.number(at + 4, 2);
+    if (said < reader.end()) reader.cut(said);
     std::uint64_t next = reader.number(at + 6, 1);
     std::size_t here = at + 40;
     bool fragment = false;
@@ -89,34 +104,139 @@ void take_ipv6(Reader reader, std::size_t at, Parameters& out) {
     out.set(field::src_63_32, reader.number(at + 16, 4)).set(field::src_31_0, reader.number(at + 20, 4));
     out.set(field::dst_127_96, reader.number(at + 24, 4)).set(field::dst_95_64, reader.number(at + 28, 4));
     out.set(field::dst_63_32, reader.number(at + 32, 4)).set(field::dst_31_0, reader.number(at + 36, 4));
-    if (!fragment && !broken) take_l4(reader, here, next, true, out);
+    out.set(field::outer_label, reader.number(at, 4) & 0xfffff);
+    if (fragment || broken) return;
+    take_l4(reader, here, next, true, out);
+    payload = {next, here, reader.end()};
+}
+
+void take_gre(const Bytes& frame, const Payload& payload, Parameters& out, Carried& carried) {
+    Reader reader(frame);
+    reader.cut(payload.end);
+    if (!reader.has(payload.begin, 4)) return;
+    const std::uint64_t first = reader.number(payload.begin, 2);
+    const bool checksum = (first & 0x8000) != 0, key = (first & 0x2000) != 0, sequence = (first & 0x1000) != 0;
+    if ((first & 0x4007) != 0) return;
+    const std::size_t size = 4 + 4U * checksum + 4U * key + 4U * sequence;
+    if (!reader.has(payload.begin, size)) return;
+    const std::uint64_t protocol = reader.number(payload.begin + 2, 2);
+    out.set(field::gre_c, checksum).set(field::gre_k, key).set(field::gre_s, sequence);
+    out.set(field::gre_protocol, protocol);
+    if (key) {
+        const std::uint64_t number = reader.number(payload.begin + 4 + 4U * checksum, 4);
+        out.set(field::gre_key_h, number >> 8).set(field::gre_key_l, number & 0xff);
+    }
+    out.set(field::tunnel_0, reader.number(payload.begin, 4));
+    if (size >= 8) out.set(field::tunnel_1, reader.number(payload.begin + 4, 4));
+    const Bytes rest(frame.begin() + static_cast<long>(payload.begin + size), frame.begin() + static_cast<long>(payload.end));
+    if (protocol == 0x6558) carried = {rest, 0};
+    if (protocol == 0x0800) carried = {rest, 4};
+    if (protocol == 0x86dd) carried = {rest, 6};
+}
+
+void take_udp(const Bytes& frame, const Payload& payload, Parameters& out, Carried& carried) {
+    Reader reader(frame);
+    reader.cut(payload.end);
+    if (!reader.has(payload.begin, 16)) return;
+    const std::uint64_t port = reader.number(payload.begin + 2, 2);
+    const std::size_t header = payload.begin + 8;
+    const std::uint64_t vni = reader.number(header + 4, 3);
+    std::size_t size = 8;
+    unsigned version = nothing;
+    if (port == 4789) {
+        out.set(field::vxlan_vni, vni);
+        if ((reader.number(header, 1) & 8) != 0) version = 0;
+    } else if (port == 4790) {
+        const std::uint64_t next = reader.number(header + 3, 1);
+        out.set(field::gpe_vni, vni).set(field::gpe_next, next).set(field::gpe_flags, reader.number(header, 1));
+        version = next == 3 ? 0 : next == 1 ? 4 : next == 2 ? 6 : nothing;
+    } else if (port == 6081 && reader.number(header, 1) < 0x40) {
+        const std::uint64_t protocol = reader.number(header + 2, 2);
+        out.set(field::geneve_vni, vni).set(field::geneve_opt_len, reader.number(header, 1));
+        out.set(field::geneve_oam, reader.number(header + 1, 1) >> 7).set(field::geneve_protocol, protocol);
+        size += reader.number(header, 1) * 4;
+        version = protocol == 0x6558 ? 0 : protocol == 0x0800 ? 4 : protocol == 0x86dd ? 6 : nothing;
+    } else {
+        return;
+    }
+    out.set(field::tunnel_0, reader.number(header, 4)).set(field::tunnel_1, reader.number(header + 4, 4));
+    if (version == nothing || !reader.has(header, size)) return;
+    carried = {Bytes(frame.begin() + static_cast<long>(header + size), frame.begin() + static_cast<long>(payload.end)), version};
+}
+
+struct Apart {
+    Parameters parts;
+    Carried carried{{}, nothing};
+};
+
+/// `version` 0: an Ethernet frame.
+[[nodiscard]] std::optional<Apart> take(const Bytes& frame, unsigned version) {
+    const Reader reader(frame);
+    Apart apart;
+    Parameters& out = apart.parts;
+    std::size_t at = 0;
+    if (version == 0) {
+        if (!reader.has(0, 14)) return std::nullopt;
+        out.set(field::dmac_47_16, reader.number(0, 4)).set(field::dmac_15_0, reader.number(4, 2));
+        out.set(field::smac_47_16, reader.number(6, 4)).set(field::smac_15_0, reader.number(10, 2));
+        at = 14;
+        std::uint64_t type = reader.number(12, 2);
+        for (int tag = 0; tag < 2 && (type == 0x8100 || type == 0x88a8) && reader.has(at, 4); ++tag) {
+            const std::uint64_t tci = reader.number(at, 2);
+            const bool first = tag == 0;
+            out.set(first ? field::first_prio : field::second_prio, tci >> 13);
+            out.set(first ? field::first_cfi : field::second_cfi, tci >> 12 & 1);
+            out.set(first ? field::first_vid : field::second_vid, tci & 0xfff);
+            out.set(type == 0x8100 ? (first ? field::cvlan_tag : field::second_cvlan)
+                                   : (first ? field::svlan_tag : field::second_svlan), 1);
+            type = reader.number(at + 2, 2);
+            at += 4;
+        }
+        out.set(field::ethertype, type);
+        if ((type == 0x8847 || type == 0x8848) && reader.has(at, 4)) out.set(field::outer_mpls, reader.number(at, 4));
+        version = type == 0x0800 ? 4 : type == 0x86dd ? 6 : 0;
+    }
+    Payload payload;
+    if (version == 4) take_ipv4(reader, at, out, payload);
+    if (version == 6) take_ipv6(reader, at, out, payload);
+    if (payload.protocol == 17) take_udp(frame, payload, out, apart.carried);
+    if (payload.protocol == 47) take_gre(frame, payload, out, apart.carried);
+    if (payload.protocol == 4 || payload.protocol == 41) {
+        apart.carried = {Bytes(frame.begin() + static_cast<long>(payload.begin), frame.begin() + static_cast<long>(payload.end)),
+                         payload.protocol == 4 ? 4U : 6U};
+    }
+    const std::size_t least = apart.carried.ip_version == 0 ? 14 : apart.carried.ip_version == 4 ? 20 : 40;
+    if (apart.carried.packet.size() < least) apart.carried.ip_version = nothing;
+    return apart;
+}
+
+/// What of an inner packet there are fields for.
+void add_inner(const Parameters& inner, Parameters& out) {
+    for (unsigned bit = 0; bit < 512; ++bit) out.set({1024 + bit, 1}, inner.get({bit, 1}));
+    const std::pair<Field, Field> others[] = {
+        {field::second_prio, field::inner_second_prio}, {field::second_cfi, field::inner_second_cfi},
+        {field::second_vid, field::inner_second_vid}, {field::second_cvlan, field::inner_second_cvlan},
+        {field::second_svlan, field::inner_second_svlan}, {field::outer_label, field::inner_label},
+        {field::outer_mpls, field::inner_mpls}, {field::outer_seq, field::inner_seq}, {field::outer_ack, field::inner_ack}};
+    for (const auto& [from, to] : others) out.set(to, inner.get(from));
 }
 
 }  // namespace
 
 std::optional<Parameters> take_apart(const Bytes& frame) {
-    const Reader reader(frame);
-    if (!reader.has(0, 14)) return std::nullopt;
-    Parameters out;
-    out.set(field::dmac_47_16, reader.number(0, 4)).set(field::dmac_15_0, reader.number(4, 2));
-    out.set(field::smac_47_16, reader.number(6, 4)).set(field::smac_15_0, reader.number(10, 2));
-    std::size_t at = 14;
-    std::uint64_t type = reader.number(12, 2);
-    for (int tag = 0; tag < 2 && (type == 0x8100 || type == 0x88a8) && reader.has(at, 4); ++tag) {
-        const std::uint64_t tci = reader.number(at, 2);
-        const bool first = tag == 0;
-        out.set(first ? field::first_prio : field::second_prio, tci >> 13);
-        out.set(first ? field::first_cfi : field::second_cfi, tci >> 12 & 1);
-        out.set(first ? field::first_vid : field::second_vid, tci & 0xfff);
-        out.set(type == 0x8100 ? (first ? field::cvlan_tag : field::second_cvlan)
-                               : (first ? field::svlan_tag : field::second_svlan), 1);
-        type = reader.number(at + 2, 2);
-        at += 4;
+    std::optional<Apart> apart = take(frame, 0);
+    if (!apart) return std::nullopt;
+    if (apart->carried.ip_version != nothing) {
+        const std::optional<Apart> inner = take(apart->carried.packet, apart->carried.ip_version);
+        if (inner) add_inner(inner->parts, apart->parts);
     }
-    out.set(field::ethertype, type);
-    if (type == 0x0800) take_ipv4(reader, at, out);
-    if (type == 0x86dd) take_ipv6(reader, at, out);
-    return out;
+    return apart->parts;
+}
+
+std::optional<Carried> carried_by(const Bytes& frame) {
+    const std::optional<Apart> apart = take(frame, 0);
+    if (!apart || apart->carried.ip_version == nothing) return std::nullopt;
+    return apart->carried;
 }
 
 }  // namespace ovsdr::soft::test

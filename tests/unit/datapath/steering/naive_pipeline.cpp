@@ -17,7 +17,11 @@ constexpr Field plain_fields[] = {
     field::tcp_sport, field::tcp_dport, field::ttl, field::udp_sport, field::udp_dport, field::src_127_96,
     field::src_95_64, field::src_63_32, field::src_31_0, field::dst_127_96, field::dst_95_64, field::dst_63_32,
     field::dst_31_0, field::source_port, field::second_prio, field::second_cfi, field::second_vid, field::reg_c_1,
-    field::reg_c_0, field::icmp_type, field::icmp_code, field::icmpv6_type, field::icmpv6_code};
+    field::reg_c_0, field::icmp_type, field::icmp_code, field::icmpv6_type, field::icmpv6_code, field::gre_protocol, field::gre_key_l,
+    field::vxlan_vni, field::geneve_vni, field::outer_label, field::inner_label, field::inner_dmac_15_0,
+    field::inner_smac_15_0, field::inner_ethertype, field::inner_first_vid, field::inner_protocol, field::inner_ttl,
+    field::inner_tcp_sport, field::inner_udp_dport, field::inner_src_31_0, field::inner_dst_31_0, field::inner_frag,
+    field::inner_second_vid, field::outer_seq, field::inner_seq, field::tunnel_0};
 
 [[nodiscard]] int qualifier(const Parameters& of, Field customer, Field service) {
     return of.get(customer) != 0 ? 1 : of.get(service) != 0 ? 2 : 0;
@@ -27,7 +31,9 @@ constexpr Field plain_fields[] = {
     for (const Field& one : plain_fields) {
         if ((packet.get(one) & mask.get(one)) != value.get(one)) return false;
     }
-    if (mask.get(field::ip_version) != 0 && packet.get(field::ip_version) != value.get(field::ip_version)) return false;
+    for (const Field version : {field::ip_version, field::inner_version}) {
+        if (mask.get(version) != 0 && packet.get(version) != value.get(version)) return false;
+    }
     if (qualifier(mask, field::cvlan_tag, field::svlan_tag) != 0 &&
         qualifier(packet, field::cvlan_tag, field::svlan_tag) != qualifier(value, field::cvlan_tag, field::svlan_tag)) {
         return false;
@@ -112,6 +118,26 @@ void edit_frame(Bytes& frame, const NaiveEdit& edit) {
     }
 }
 
+/// The device's part of a header that it puts before a packet: written field by field, checksum from scratch.
+void encapsulate(Bytes& frame, const Bytes& header) {
+    frame.insert(frame.begin(), header.begin(), header.end());
+    const bool v4 = frame[12] == 0x08;
+    const std::size_t l4 = v4 ? 34 : 54;
+    if (v4) {
+        put16(frame, 16, static_cast<std::uint32_t>(frame.size() - 14));
+        put16(frame, 24, 0);
+        std::uint32_t sum = 0;
+        for (std::size_t at = 14; at < 34; at += 2) sum += frame[at] * 256U + frame[at + 1];
+        while (sum > 0xffff) sum = sum % 0x10000 + sum / 0x10000;
+        put16(frame, 24, 0xffff - sum);
+    } else {
+        put16(frame, 18, static_cast<std::uint32_t>(frame.size() - 54));
+    }
+    if (frame[v4 ? 23 : 20] != 17) return;
+    put16(frame, l4 + 4, static_cast<std::uint32_t>(frame.size() - l4));
+    put16(frame, l4 + 6, 0);
+}
+
 }  // namespace
 
 void NaivePipeline::receive(unsigned vport, const Bytes& frame) {
@@ -145,6 +171,14 @@ void NaivePipeline::follow(Packet packet, unsigned table) {
     if (rule == nullptr) return leave(packet, {});
     const NaiveProgram program = rule->program;
     const std::size_t whole_size = packet.frame.size();
+    if (program.decapsulates) {
+        const std::optional<Carried> carried = carried_by(packet.frame);
+        if (!carried || carried->ip_version != 0) {
+            ++malformed;
+            return;
+        }
+        packet.frame = carried->packet;
+    }
     for (unsigned i = 0; i < program.pops; ++i) pop(packet.frame);
     if (program.counter) {
         counters[*program.counter].packets += 1;
@@ -155,7 +189,13 @@ void NaivePipeline::follow(Packet packet, unsigned table) {
         if (edit.what == What::reg_c_1) packet.reg_c_1 = edit.value;
     }
     for (const std::uint32_t header : program.pushes) push(packet.frame, header);
-    for (const NaiveEnd& end : program.ends) leave(packet, end);
+    if (!program.encapsulation.empty()) encapsulate(packet.frame, program.encapsulation);
+    for (NaiveEnd end : program.ends) {
+        // Of several destinations the wire may be one; as the only one it is not for what came from it.
+        const bool back = end.kind == NaiveEnd::Kind::vport && end.number == wire && packet.source == wire;
+        if (back && program.ends.size() == 1) end.kind = NaiveEnd::Kind::drop;
+        leave(packet, end);
+    }
 }
 
 void NaivePipeline::leave(const Packet& packet, const NaiveEnd& end) {

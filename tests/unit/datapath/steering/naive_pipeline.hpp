@@ -23,9 +23,11 @@ struct NaiveEnd {
 
 struct NaiveProgram {
     std::optional<unsigned> counter;
+    bool decapsulates = false;  ///< an Ethernet frame out of its tunnel
     unsigned pops = 0;
     std::vector<NaiveEdit> edits;
     std::vector<std::uint32_t> pushes;
+    Bytes encapsulation;           ///< headers with lengths and checksums left to the device; empty = none
     std::vector<NaiveEnd> ends;  ///< more than one: an array
 };
 

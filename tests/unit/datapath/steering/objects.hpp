@@ -79,6 +79,13 @@ inline Action::Created array_of(Domain& domain, std::initializer_list<const Acti
     return action;
 }
 
+inline Action::Created reformatting(Domain& domain, Reformat::Kind kind, const std::vector<std::uint8_t>& data,
+                                    bool root_level = false) {
+    Action::Created action;
+    EXPECT_EQ(Action::packet_reformat(domain, root_level, kind, data, action), 0);
+    return action;
+}
+
 /// Modify-header commands in host order, as the PRM lays them out.
 inline std::uint64_t set_command(unsigned field, unsigned offset, unsigned length, std::uint32_t data) {
     return 1ULL << 60 | static_cast<std::uint64_t>(field) << 48 | static_cast<std::uint64_t>(offset) << 40 |

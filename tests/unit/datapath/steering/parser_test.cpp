@@ -1,6 +1,7 @@
 // The parser against a second reading of the PRM, on frames cut at every length. Each frame is a heap block of its own
 // size, so that a sanitizer sees a byte read too many.
 #include "datapath/steering/parser.hpp"
+#include "datapath/steering/tunnel.hpp"
 
 #include <gtest/gtest.h>
 
@@ -46,6 +47,16 @@ void compare(const Bytes& frame, std::size_t size) {
     for (const Field& one : compared) {
         ASSERT_EQ(got.get(one), expected->get(one)) << "bit " << one.bit << " of a frame cut to " << size;
     }
+    parse_deep(exact.get(), static_cast<std::uint32_t>(size), key);
+    const Parameters whole = spread(key);
+    for (unsigned bit = 0; bit < parameters_size * 8; bit += 32) {
+        ASSERT_EQ(whole.get({bit, 32}), expected->get({bit, 32})) << "bit " << bit << " of a frame cut to " << size;
+    }
+    const std::optional<Carried> carried = carried_by(Bytes(frame.begin(), frame.begin() + static_cast<std::ptrdiff_t>(size)));
+    const Tunnel tunnel = find_tunnel(exact.get(), static_cast<std::uint32_t>(size));
+    ASSERT_EQ(tunnel.inner != 0, carried.has_value()) << size;
+    if (!carried) return;
+    ASSERT_EQ(Bytes(exact.get() + tunnel.inner, exact.get() + tunnel.end), carried->packet) << size;
 }
 
 class Parser : public ::testing::TestWithParam<FrameSpec> {};
@@ -65,6 +76,65 @@ TEST_P(Parser, SurvivesEveryByteBeingWrong) {
         }
     }
 }
+
+struct TunnelCase {
+    FrameSpec outer;
+    Bytes header;
+    FrameSpec inner;
+    unsigned cut = 0;  ///< bytes of the inner frame left out in front: 14 = an IP packet
+};
+
+[[nodiscard]] Bytes frame_of_case(const TunnelCase& one) {
+    Bytes content = one.header;
+    const Bytes inner = make_frame(one.inner);
+    content.insert(content.end(), inner.begin() + one.cut, inner.end());
+    return make_frame(one.outer, content);
+}
+
+class TunnelParser : public ::testing::TestWithParam<TunnelCase> {};
+
+TEST_P(TunnelParser, ReadsWhatIsThereAndInventsNothing) {
+    const Bytes frame = frame_of_case(GetParam());
+    for (std::size_t size = 0; size <= frame.size(); ++size) ASSERT_NO_FATAL_FAILURE(compare(frame, size));
+}
+
+TEST_P(TunnelParser, SurvivesEveryByteBeingWrong) {
+    const Bytes frame = frame_of_case(GetParam());
+    for (std::size_t at = 0; at < frame.size(); ++at) {
+        for (const std::uint8_t wrong : {0x00, 0x01, 0x08, 0x2f, 0x46, 0x60, 0x81, 0xff}) {
+            Bytes bad = frame;
+            bad[at] = wrong;
+            ASSERT_NO_FATAL_FAILURE(compare(bad, bad.size())) << "byte " << at;
+        }
+    }
+}
+
+const FrameSpec to_vxlan{.dport = 4789}, to_gpe{.version = 6, .dport = 4790}, to_geneve{.dport = 6081};
+const Bytes vxlan{8, 0, 0, 0, 0x12, 0x34, 0x56, 0};
+const Bytes no_vni{0, 0, 0, 0, 0x12, 0x34, 0x56, 0};
+const Bytes gpe_ipv4{0x0c, 0, 0, 1, 1, 2, 3, 0}, gpe_ipv6{0x0c, 0, 0, 2, 1, 2, 3, 0}, gpe_l2{0x0c, 0, 0, 3, 1, 2, 3, 0};
+const Bytes geneve_l2{0x02, 0x80, 0x65, 0x58, 9, 8, 7, 0, 1, 2, 3, 1, 4, 5, 6, 7};
+const Bytes geneve_ipv6{0x00, 0x00, 0x86, 0xdd, 9, 8, 7, 0}, geneve_version_1{0x40, 0, 0x65, 0x58, 9, 8, 7, 0};
+const Bytes nvgre{0x20, 0, 0x65, 0x58, 0xaa, 0xbb, 0xcc, 0xdd}, gre{0, 0, 8, 0};
+const Bytes gre_all{0xb0, 0, 0x86, 0xdd, 1, 2, 0, 0, 3, 4, 5, 6, 7, 8, 9, 10}, gre_routed{0x40, 0, 8, 0};
+
+INSTANTIATE_TEST_SUITE_P(
+    Tunnels, TunnelParser,
+    ::testing::Values(TunnelCase{to_vxlan, vxlan, {.protocol = 6, .tcp_flags = 0x112}},
+                      TunnelCase{to_vxlan, vxlan, {.tags = {0x88a85fff, 0x81006002}, .version = 6, .protocol = 58}},
+                      TunnelCase{to_vxlan, vxlan, {.place = 0x2000}}, TunnelCase{to_vxlan, no_vni, {}},
+                      TunnelCase{to_vxlan, vxlan, to_vxlan},
+                      TunnelCase{{.tags = {0x81000002}, .dport = 4789}, vxlan, {.version = 0}},
+                      TunnelCase{{.place = 0x2000, .dport = 4789}, vxlan, {}},
+                      TunnelCase{to_gpe, gpe_l2, {.protocol = 6}}, TunnelCase{to_gpe, gpe_ipv4, {.protocol = 6}, 14},
+                      TunnelCase{to_gpe, gpe_ipv6, {.version = 6, .hop_by_hop = true}, 14},
+                      TunnelCase{to_geneve, geneve_l2, {.version = 6, .protocol = 6}},
+                      TunnelCase{to_geneve, geneve_ipv6, {.version = 6, .protocol = 6}, 14},
+                      TunnelCase{to_geneve, geneve_version_1, {}}, TunnelCase{{.protocol = 47}, nvgre, {.protocol = 6}},
+                      TunnelCase{{.version = 6, .protocol = 47}, gre, {.protocol = 6}, 14},
+                      TunnelCase{{.protocol = 47}, gre_all, {.version = 6}, 14}, TunnelCase{{.protocol = 47}, gre_routed, {}, 14},
+                      TunnelCase{{.protocol = 4}, {}, {.protocol = 1}, 14},
+                      TunnelCase{{.version = 6, .protocol = 41}, {}, {.version = 6, .protocol = 6}, 14}));
 
 INSTANTIATE_TEST_SUITE_P(Frames, Parser,
                          ::testing::Values(FrameSpec{}, FrameSpec{.protocol = 6, .tcp_flags = 0x1ab},

@@ -68,14 +68,107 @@ TEST_F(Refusal, Masks) {
     EXPECT_EQ(mask_error(fdb_table, outer, Parameters{}.set(Field{200, 4}, 1)), EOPNOTSUPP) << "reserved";
     EXPECT_EQ(mask_error(fdb_table, outer, Parameters{v4}.set(Field{213, 1}, 1)), EOPNOTSUPP) << "l4_ok";
     EXPECT_EQ(mask_error(fdb_table, misc, Parameters{}.set(field::source_port, 0xff)), EOPNOTSUPP) << "partial";
-    EXPECT_EQ(mask_error(fdb_table, misc, Parameters{}.set(field::vxlan_vni, 1)), EOPNOTSUPP);
-    EXPECT_EQ(mask_error(fdb_table, criteria::inner, Parameters{}.set(field::inner_dmac, 1)), EOPNOTSUPP);
     EXPECT_EQ(mask_error(tx_table, misc, Parameters{}.set(field::source_sqn, 0xffffff)), EOPNOTSUPP) << "NIC_TX has no source";
     EXPECT_EQ(mask_error(rx_table, misc, Parameters{}.set(field::source_sqn, 0xffffff)), 0);
     EXPECT_EQ(mask_error(fdb_table, misc3, Parameters{}.set(field::icmp_type, 255).set(field::icmpv6_type, 255)), EOPNOTSUPP);
     EXPECT_EQ(mask_error(fdb_table, misc3, Parameters{}.set(field::icmp_type, 255)), 0);
     // Bits of a block that the criteria leave out do not count.
     EXPECT_EQ(mask_error(fdb_table, outer, Parameters{v4}.set(field::vxlan_vni, 1)), 0);
+}
+
+TEST_F(Refusal, TunnelMasks) {
+    using criteria::inner;
+    constexpr std::uint8_t every = outer | misc | inner | misc2 | misc3 | criteria::misc4 | criteria::misc5;
+    const auto error = [&](const Parameters& mask) { return mask_error(fdb_table, every, mask); };
+    const auto one = [&](Field field) { return error(Parameters{}.set(field, 1)); };
+    for (const Field field : {field::gre_c, field::gre_k, field::gre_s, field::gre_protocol, field::gre_key_h, field::gre_key_l,
+                              field::vxlan_vni, field::geneve_vni, field::geneve_oam, field::geneve_opt_len,
+                              field::geneve_protocol, field::gpe_vni, field::gpe_next, field::gpe_flags, field::inner_dmac,
+                              field::inner_second_vid, field::inner_second_cvlan, field::outer_mpls, field::inner_mpls,
+                              field::inner_seq, field::outer_seq, field::inner_ack, field::outer_ack, field::tunnel_0,
+                              field::tunnel_1}) {
+        EXPECT_EQ(one(field), 0) << "bit " << field.bit;
+    }
+    for (const Field field : {field::geneve_exists, field::bth_dst_qp, field::inner_esp, field::outer_esp, field::mpls_over_gre,
+                              field::mpls_over_udp, field::geneve_option, field::gtpu_teid, field::gtpu_type, field::sample_0,
+                              field::macsec_0, field::tunnel_2}) {
+        EXPECT_EQ(one(field), EOPNOTSUPP) << "bit " << field.bit;
+    }
+    EXPECT_EQ(one(field::inner_udp_dport), EOPNOTSUPP) << "no inner ip_version";
+    EXPECT_EQ(error(Parameters{}.set(field::inner_version, 4).set(field::inner_udp_dport, 1)), 0);
+    EXPECT_EQ(error(Parameters{}.set(field::inner_version, 5)), EOPNOTSUPP);
+    EXPECT_EQ(error(Parameters{}.set(field::ip_version, 4).set(field::outer_label, 1)), EOPNOTSUPP) << "IPv6's";
+    EXPECT_EQ(error(Parameters{}.set(field::ip_version, 6).set(field::outer_label, 1)), 0);
+    EXPECT_EQ(error(Parameters{}.set(field::ip_version, 6).set(field::inner_label, 1)), EOPNOTSUPP);
+    EXPECT_EQ(error(Parameters{}.set(field::inner_version, 6).set(field::inner_label, 1)), 0);
+    EXPECT_EQ(error(Parameters{}.set(field::gpe_vni, 1).set(field::geneve_vni, 1)), EOPNOTSUPP) << "one place for both";
+    EXPECT_EQ(error(Parameters{}.set(field::tunnel_0, 1).set(field::geneve_vni, 1)), EOPNOTSUPP);
+    EXPECT_EQ(error(Parameters{}.set(field::vxlan_vni, 1).set(field::geneve_vni, 1)), 0);
+    EXPECT_EQ(mask_error(fdb_table, inner, Parameters{}.set(field::vxlan_vni, 1).set(field::inner_dmac, 1)), 0);
+}
+
+TEST_F(Refusal, Reformats) {
+    using Kind = Reformat::Kind;
+    const std::vector<std::uint8_t> header(50, 0x11);
+    const auto make = [&](Domain& domain, Kind kind, std::size_t size, bool root_level = false) {
+        Action::Created action;
+        std::vector<std::uint8_t> data(size, 0x11);
+        return Action::packet_reformat(domain, root_level, kind, data, action);
+    };
+    EXPECT_EQ(make(fdb, Kind::encap_l2, 50), 0);
+    EXPECT_EQ(make(fdb, Kind::encap_l2, 0), EINVAL);
+    EXPECT_EQ(make(fdb, Kind::encap_l2, 51), EINVAL) << "half a word";
+    EXPECT_EQ(make(fdb, Kind::encap_l3, 128), 0);
+    EXPECT_EQ(make(fdb, Kind::encap_l3, 130), EINVAL);
+    EXPECT_EQ(make(rx, Kind::encap_l2, 50), EINVAL);
+    EXPECT_EQ(make(rx, Kind::encap_l3, 50), EINVAL);
+    EXPECT_EQ(make(tx, Kind::decap_l2, 0), EINVAL);
+    EXPECT_EQ(make(tx, Kind::decap_l3, 14), EINVAL);
+    EXPECT_EQ(make(rx, Kind::decap_l2, 0), 0);
+    EXPECT_EQ(make(fdb, Kind::decap_l3, 14), 0);
+    EXPECT_EQ(make(fdb, Kind::decap_l3, 18), 0);
+    EXPECT_EQ(make(fdb, Kind::decap_l3, 0), EINVAL);
+    EXPECT_EQ(make(fdb, Kind::decap_l3, 16), EINVAL);
+
+    const auto encap = reformatting(fdb, Kind::encap_l2, header);
+    const auto decap = reformatting(fdb, Kind::decap_l2, {});
+    EXPECT_EQ(list_error_from(0xffff, {&decap, &out}), 0);
+    EXPECT_EQ(list_error_from(1, {&decap, &out}), EOPNOTSUPP) << "nothing is decapsulated on the vports' side";
+    EXPECT_EQ(list_error(fdb_table, {&decap, &out}), EOPNOTSUPP) << "both sides";
+    EXPECT_EQ(list_error_from(0xffff, {&decap, &drop}), EOPNOTSUPP);
+    EXPECT_EQ(list_error_from(0xffff, {&decap, &pop, &rewrite, &push, &encap, &out}), 0);
+    EXPECT_EQ(list_error_from(0xffff, {&pop, &decap, &out}), EOPNOTSUPP);
+    EXPECT_EQ(list_error_from(0xffff, {&decap, &rewrite, &push, &encap, &out}), 0);
+    EXPECT_EQ(list_error(fdb_table, {&encap, &count, &out}), 0);
+    EXPECT_EQ(list_error(fdb_table, {&encap, &encap, &out}), EINVAL);
+    EXPECT_EQ(list_error(fdb_table, {&encap, &rewrite, &out}), EOPNOTSUPP);
+    EXPECT_EQ(list_error(fdb_table, {&encap, &miss}), EOPNOTSUPP);
+    EXPECT_EQ(list_error(fdb_root, {&encap, &next}), EINVAL) << "not made for root tables";
+    const auto root_encap = reformatting(fdb, Kind::encap_l2, header, true);
+    EXPECT_EQ(list_error(fdb_root, {&root_encap, &next}), 0);
+    EXPECT_EQ(list_error(fdb_table, {&root_encap, &out}), EINVAL);
+
+    Action::Created array;
+    const auto array_error = [&](Domain& domain, const Action::Created& to, const Action::Created& reformat) {
+        const Action::Branch branches[] = {{out.get()}, {to.get(), reformat.get()}};
+        const int error = Action::dest_array(domain, branches, array);
+        array.reset();
+        return error;
+    };
+    EXPECT_EQ(array_error(fdb, out, encap), 0);
+    EXPECT_EQ(array_error(fdb, next, encap), 0);
+    EXPECT_EQ(array_error(fdb, miss, encap), 0);
+    EXPECT_EQ(array_error(fdb, out, decap), EOPNOTSUPP);
+    EXPECT_EQ(array_error(fdb, out, root_encap), EOPNOTSUPP);
+    EXPECT_EQ(array_error(fdb, out, rewrite), EOPNOTSUPP);
+    EXPECT_EQ(array_error(fdb, count, encap), EINVAL);
+    EXPECT_FALSE(encap->busy());
+}
+
+TEST_F(OldRefusal, ConnectX5EncapsulatesOnlyFromVports) {
+    const auto encap = reformatting(fdb, Reformat::Kind::encap_l2, std::vector<std::uint8_t>(50));
+    EXPECT_EQ(list_error_from(1, {&encap, &out}), 0);
+    EXPECT_EQ(list_error_from(0xffff, {&encap, &out}), EINVAL);
 }
 
 TEST_F(OldRefusal, ConnectX5HasNoIcmp) {

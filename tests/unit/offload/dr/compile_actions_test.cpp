@@ -2,26 +2,19 @@
 #include <gtest/gtest.h>
 
 #include "offload/dr/compile.hpp"
+#include "tests/unit/offload/four_ports.hpp"
 #include "tests/unit/offload/megaflow_builder.hpp"
 
 namespace ovsdr::dr {
 namespace {
 
+using test::four_ports;
 using test::MegaflowBuilder;
-
-PortMap ports() {
-    PortMap map;
-    map.set(OdpPort{1}, {VportId{1}, "vf1"});
-    map.set(OdpPort{2}, {VportId{2}, "vf2"});
-    map.set(OdpPort{3}, {VportId{3}, "vf3"});
-    map.set(OdpPort{9}, {uplink_vport, "uplink"});
-    return map;
-}
 
 Compiled<RulePlan> compile_here(const ovsdr_megaflow& megaflow, std::uint8_t steering_format = 1) {
     DeviceCaps caps;
     caps.steering_format = steering_format;
-    return compile(megaflow, ports(), caps);
+    return compile(megaflow, four_ports(), caps);
 }
 
 std::string text_of_compiled(const ovsdr_megaflow& megaflow, std::uint8_t steering_format = 1) {
@@ -104,7 +97,7 @@ TEST(CompileActions, BranchesWhereOutputsSeeDifferentPackets) {
               "dest_array [dest_vport 2, dest_table (push_vlan 0x8100 vid 5 pcp 0, dest_vport 65535)]");
     DeviceCaps caps;
     caps.copies_to_table = false;
-    const auto plan = compile(MegaflowBuilder().ipv4().output(2).push(5).output(9), ports(), caps);
+    const auto plan = compile(MegaflowBuilder().ipv4().output(2).push(5).output(9), four_ports(), caps);
     ASSERT_FALSE(plan);
     EXPECT_EQ(plan.error().reason, RejectReason::device_limit);
 }

@@ -4,23 +4,17 @@
 #include <functional>
 
 #include "offload/dr/compile.hpp"
+#include "tests/unit/offload/four_ports.hpp"
 #include "tests/unit/offload/megaflow_builder.hpp"
 
 namespace ovsdr::dr {
 namespace {
 
+using test::four_ports;
 using test::MegaflowBuilder;
 
-PortMap ports() {
-    PortMap map;
-    map.set(OdpPort{1}, {VportId{1}, "vf1"});
-    map.set(OdpPort{2}, {VportId{2}, "vf2"});
-    map.set(OdpPort{9}, {uplink_vport, "uplink"});
-    return map;
-}
-
 Compiled<MatchPlan> compile(const ovsdr_megaflow& megaflow, const DeviceCaps& caps = {}) {
-    return compile_match(megaflow.key, megaflow.mask, ports(), caps);
+    return compile_match(megaflow.key, megaflow.mask, four_ports(), caps);
 }
 
 void expect_reject(const Compiled<MatchPlan>& compiled, RejectReason reason, const std::string& detail) {

@@ -130,26 +130,46 @@ TEST_F(EswitchTest, LeavesNoRuleOfAModificationThatIsRejected) {
     const PutOutcome outcome = eswitch_->put(ufid_, MegaflowBuilder().ipv4().unsupported("ct").output(2));
     ASSERT_TRUE(std::holds_alternative<Reject>(outcome));
     EXPECT_TRUE(megaflow_rules().empty());
-    EXPECT_FALSE(eswitch_->stats(ufid_));
+    EXPECT_FALSE(eswitch_->status(ufid_)->offloaded);
     EXPECT_EQ(eswitch_->explain(ufid_)->text, "unsupported action: ct");
     EXPECT_EQ(eswitch_->totals().packets, 3U);
     EXPECT_EQ(eswitch_->del(ufid_)->packets, 3U);
 }
 
-TEST_F(EswitchTest, StopsAMegaflowAndKnowsItStill) {
-    ASSERT_TRUE(installed(eswitch_->put(ufid_, MegaflowBuilder().ipv4().output(2))));
-    FakeProvider::count(only_counter(), 5, 500);
+/// Rules in the FDB's root that lead a vport's packets in.
+unsigned entrances() {
+    unsigned count = 0;
+    for (const auto& rule : FakeProvider::rules()) count += rule.table == "FDB level 0" && rule.priority == 1;
+    return count;
+}
+
+TEST_F(EswitchTest, ClosesTheEntranceOfAPortUntilItHasANumberAgain) {
+    ASSERT_TRUE(installed(eswitch_->put(ufid_, MegaflowBuilder(1).ipv4().output(2))));
+    ASSERT_EQ(entrances(), 3U);
     const unsigned syncs = FakeProvider::syncs();
-    EXPECT_EQ(eswitch_->quiesce(ufid_)->packets, 5U);
-    EXPECT_GT(FakeProvider::syncs(), syncs);
-    EXPECT_TRUE(megaflow_rules().empty());
-    EXPECT_EQ(eswitch_->stats(ufid_)->packets, 5U);
-    eswitch_->set_odp_port(VportId{2}, OdpPort{22});
-    eswitch_->set_odp_port(VportId{2}, OdpPort{2});
-    EXPECT_TRUE(megaflow_rules().empty()) << "a port change must not start it again";
-    ASSERT_TRUE(installed(eswitch_->put(ufid_, MegaflowBuilder().ipv4().output(2))));
-    FakeProvider::count(only_counter(), 1, 100);
-    EXPECT_EQ(eswitch_->del(ufid_)->packets, 6U);
+    eswitch_->close_entrance(VportId{1});
+    EXPECT_EQ(entrances(), 2U);
+    EXPECT_GT(FakeProvider::syncs(), syncs) << "packets that are under way must have been counted";
+    EXPECT_EQ(megaflow_rules().size(), 1U);
+    eswitch_->close_entrance(VportId{1});
+    eswitch_->close_entrance(VportId{44});
+    ASSERT_TRUE(eswitch_->set_odp_port(VportId{1}, OdpPort{UINT32_MAX}));
+    EXPECT_EQ(entrances(), 2U);
+    ASSERT_TRUE(eswitch_->set_odp_port(VportId{1}, OdpPort{1}));
+    EXPECT_EQ(entrances(), 3U);
+    ASSERT_TRUE(eswitch_->set_odp_port(VportId{1}, OdpPort{1}));
+    EXPECT_EQ(entrances(), 3U);
+}
+
+TEST_F(EswitchTest, SaysWhenAnEntranceCannotBeOpenedAgain) {
+    eswitch_->close_entrance(VportId{1});
+    FakeProvider::fail_call(1, ENOSPC);
+    const auto opened = eswitch_->set_odp_port(VportId{1}, OdpPort{1});
+    ASSERT_FALSE(opened);
+    EXPECT_EQ(opened.error().code, ENOSPC);
+    FakeProvider::fail_call(0, 0);
+    EXPECT_TRUE(eswitch_->set_odp_port(VportId{1}, OdpPort{1}));
+    EXPECT_EQ(entrances(), 3U);
 }
 
 TEST_F(EswitchTest, StartsARecycledCounterAtZero) {
@@ -166,24 +186,24 @@ TEST_F(EswitchTest, StartsARecycledCounterAtZero) {
 
 TEST_F(EswitchTest, SeesCountersGrowByItself) {
     ASSERT_TRUE(installed(eswitch_->put(ufid_, MegaflowBuilder().ipv4().output(2))));
-    EXPECT_EQ(eswitch_->stats(ufid_)->used_ms, 0);
+    EXPECT_EQ(eswitch_->status(ufid_)->stats.used_ms, 0);
     FakeProvider::count(only_counter(), 5, 500);
     std::this_thread::sleep_for(std::chrono::milliseconds(1200));
-    EXPECT_EQ(eswitch_->stats(ufid_)->packets, 5U);
-    EXPECT_GT(eswitch_->stats(ufid_)->used_ms, 0);
+    EXPECT_EQ(eswitch_->status(ufid_)->stats.packets, 5U);
+    EXPECT_GT(eswitch_->status(ufid_)->stats.used_ms, 0);
 }
 
 TEST_F(EswitchTest, InstallsWhatWaitedForAPort) {
     EXPECT_TRUE(std::holds_alternative<Reject>(eswitch_->put(ufid_, MegaflowBuilder().ipv4().output(44))));
-    eswitch_->set_odp_port(VportId{3}, OdpPort{44});
-    EXPECT_TRUE(eswitch_->stats(ufid_));
+    ASSERT_TRUE(eswitch_->set_odp_port(VportId{3}, OdpPort{44}));
+    EXPECT_TRUE(eswitch_->status(ufid_)->offloaded);
     EXPECT_EQ(megaflow_rules()[0][1], "dest_vport 3");
     eswitch_->detach_port(VportId{3});
     EXPECT_TRUE(megaflow_rules().empty());
     EXPECT_NE(eswitch_->explain(ufid_)->text.find("port 44"), std::string::npos);
     ASSERT_TRUE(attach(3));
     EXPECT_TRUE(megaflow_rules().empty()) << "that is datapath port 3";
-    eswitch_->set_odp_port(VportId{3}, OdpPort{44});
+    ASSERT_TRUE(eswitch_->set_odp_port(VportId{3}, OdpPort{44}));
     EXPECT_EQ(megaflow_rules().size(), 1U);
 }
 
@@ -236,18 +256,42 @@ TEST_F(EswitchTest, TakesPutsAndDeletesFromSeveralThreads) {
                 const Ufid ufid{thread + 1, i};
                 const auto type = static_cast<std::uint16_t>(0x9000 + i % 50);
                 EXPECT_TRUE(installed(eswitch_->put(ufid, MegaflowBuilder().eth_type(type).output(2).push(5).output(3))));
-                (void)eswitch_->stats(ufid);
+                (void)eswitch_->status(ufid);
                 if (i % 3 != 0) eswitch_->del(ufid);
             }
         });
     }
     for (int i = 0; i < 20; ++i) {
-        eswitch_->set_odp_port(VportId{3}, OdpPort{3});
+        EXPECT_TRUE(eswitch_->set_odp_port(VportId{3}, OdpPort{3}));
         (void)eswitch_->show(false);
         (void)eswitch_->totals();
     }
     for (std::thread& thread : threads) thread.join();
     EXPECT_EQ(eswitch_->totals().offloaded, 400U);
+}
+
+TEST_F(EswitchTest, TriesAMegaflowAgainThatTheDeviceCouldNotTake) {
+    FakeProvider::fail_call(1, ENOSPC);
+    ASSERT_TRUE(std::holds_alternative<Error>(eswitch_->put(ufid_, MegaflowBuilder().ipv4().output(2))));
+    FakeProvider::fail_call(1, ENOSPC);
+    EXPECT_FALSE(eswitch_->status(ufid_));
+    EXPECT_EQ(eswitch_->totals().failed, 1U);
+    EXPECT_EQ(eswitch_->reasons().size(), 1U) << "the same failure is one row";
+    EXPECT_EQ(eswitch_->reasons()[0].total, 1U) << "and one megaflow";
+    EXPECT_FALSE(eswitch_->status(ufid_)) << "not at once: a device that is full is not asked without end";
+    EXPECT_EQ(megaflow_rules().size(), 0U);
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    EXPECT_TRUE(eswitch_->status(ufid_)->offloaded);
+    FakeProvider::count(only_counter(), 2, 200);
+    EXPECT_EQ(eswitch_->del(ufid_)->packets, 2U);
+}
+
+TEST_F(EswitchTest, AsksASecondTimeWhereThereIsNoLater) {
+    ASSERT_TRUE(installed(eswitch_->put(ufid_, MegaflowBuilder().ipv4().output(2))));
+    FakeProvider::count(only_counter(), 5, 500);
+    FakeProvider::fail_call(2, EINTR);   // the drain, then the counter
+    EXPECT_EQ(eswitch_->del(ufid_)->packets, 5U);
+    EXPECT_EQ(FakeProvider::failed_call(), "mlx5dv_devx_obj_query");
 }
 
 /// Each call that can fail, in turn: open, attach, put, modify. Nothing may be left of what failed.
@@ -275,8 +319,10 @@ TEST(EswitchFaults, LeavesNothingBehindWhicheverCallFails) {
                 const PutOutcome outcome = eswitch->put({1, 1}, *megaflow);
                 if (const auto* error = std::get_if<Error>(&outcome)) {
                     EXPECT_EQ(error->code, ENOSPC);
-                    EXPECT_FALSE(eswitch->stats({1, 1})) << FakeProvider::failed_call();
                     EXPECT_EQ(eswitch->totals().failed, 1U);
+                    EXPECT_FALSE(eswitch->explain({1, 1})->offloaded) << FakeProvider::failed_call();
+                    const auto again = eswitch->status({1, 1});
+                    EXPECT_TRUE(again && again->offloaded) << "not tried again after " << FakeProvider::failed_call();
                 }
             }
             eswitch->del({1, 1});

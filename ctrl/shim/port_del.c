@@ -1,0 +1,210 @@
+/* Interposes dpif_port_del() and the dump of flows. See port_del.h. */
+#include <config.h>
+
+#include "shim/port_del.h"
+
+#include "dpif-provider.h"
+#include "dpif.h"
+#include "netdev-offload.h"
+#include "openvswitch/poll-loop.h"
+#include "openvswitch/vlog.h"
+#include "ovs-atomic.h"
+#include "seq.h"
+#include "shim/final_stats.h"
+#include "shim/netdev_dr.h"
+#include "timeval.h"
+#include "util.h"
+
+VLOG_DEFINE_THIS_MODULE(port_del);
+
+enum { SILENCE_MS = 1000, PATIENCE_MS = 5000 };
+
+/* In CLOCK_MONOTONIC milliseconds, and for revalidators older than any flow's right to stay. */
+enum { LONG_AGO = 1 };
+
+/* The port that goes. Netdev and dump are compared, never followed. */
+static struct {
+    ATOMIC(struct netdev *) netdev;         /* NULL: none goes. */
+    ATOMIC(const char *) dpif_type;         /* Of the datapath that it is in; there is one of each type. */
+    ATOMIC(struct dpif_flow_dump *) dump;   /* The last one that began since, NULL: none. */
+    atomic_uint n_flows;                    /* Of the port, in that dump. */
+    atomic_bool gone;                       /* A whole dump had none. */
+    atomic_llong heard_ms;                  /* Of a revalidator. */
+} leaving;
+
+static struct seq *wake;        /* Changes when a port wants a dump. */
+static struct seq *progress;    /* Changes when such a dump ends. */
+static __thread uint64_t wake_seen;
+
+void
+port_del_init(void)
+{
+    wake = seq_create();
+    progress = seq_create();
+}
+
+static bool
+is_leaving_from(const struct dpif *dpif)
+{
+    struct netdev *netdev;
+    const char *type;
+
+    atomic_read(&leaving.netdev, &netdev);
+    if (OVS_LIKELY(!netdev)) {
+        return false;
+    }
+    atomic_read(&leaving.dpif_type, &type);
+    return !strcmp(type, dpif_normalize_type(dpif_type(dpif)));
+}
+
+/* Takes the place of libopenvswitch's. */
+struct dpif_flow_dump *
+dpif_flow_dump_create(const struct dpif *dpif, bool terse, struct dpif_flow_dump_types *types)
+{
+    static struct dpif_flow_dump *(*real)(const struct dpif *, bool, struct dpif_flow_dump_types *);
+    struct dpif_flow_dump *dump;
+
+    if (!real) {
+        real = final_stats_next_definition("dpif_flow_dump_create");
+    }
+    wake_seen = seq_read(wake);
+    dump = real(dpif, terse, types);
+    if (is_leaving_from(dpif)) {
+        atomic_store(&leaving.n_flows, 0);
+        atomic_store(&leaving.dump, dump);
+        atomic_store(&leaving.heard_ms, time_msec());
+    }
+    return dump;
+}
+
+/* One flow, so that it is known whose netdev dpif-netdev asked for its statistics. A flow that is not in the NIC, too: its
+ * packets could not be told from which rule they came either. */
+static int
+next_with_its_netdev(int (*real)(struct dpif_flow_dump_thread *, struct dpif_flow *, int),
+                     struct dpif_flow_dump_thread *thread, struct dpif_flow *flow)
+{
+    struct final_stats_watch watched;
+    struct netdev *netdev;
+    unsigned int before;
+    int n;
+
+    final_stats_watch_begin(&watched);
+    n = real(thread, flow, 1);
+    atomic_read(&leaving.netdev, &netdev);
+    if (n > 0 && watched.netdev && watched.netdev == netdev) {
+        flow->stats.used = LONG_AGO;
+        atomic_add(&leaving.n_flows, 1, &before);
+    }
+    final_stats_watch_end(&watched);
+    atomic_store(&leaving.heard_ms, time_msec());
+    return n;
+}
+
+/* Takes the place of libopenvswitch's. */
+int
+dpif_flow_dump_next(struct dpif_flow_dump_thread *thread, struct dpif_flow *flows, int max_flows)
+{
+    static int (*real)(struct dpif_flow_dump_thread *, struct dpif_flow *, int);
+
+    if (!real) {
+        real = final_stats_next_definition("dpif_flow_dump_next");
+    }
+    return is_leaving_from(thread->dpif) ? next_with_its_netdev(real, thread, flows) : real(thread, flows, max_flows);
+}
+
+/* Takes the place of libopenvswitch's. The leader of the revalidators goes to sleep next. */
+int
+dpif_flow_dump_destroy(struct dpif_flow_dump *dump)
+{
+    static int (*real)(struct dpif_flow_dump *);
+    struct dpif_flow_dump *counted;
+    unsigned int n_flows;
+    int error;
+
+    if (!real) {
+        real = final_stats_next_definition("dpif_flow_dump_destroy");
+    }
+    if (is_leaving_from(dump->dpif)) {
+        atomic_store(&leaving.heard_ms, time_msec());
+        atomic_read(&leaving.dump, &counted);
+        atomic_read(&leaving.n_flows, &n_flows);
+        if (counted == dump) {
+            if (!n_flows) {
+                atomic_store(&leaving.gone, true);
+            } else {
+                wake_seen = 0;      /* At once again: there may be some that were busy. */
+            }
+            seq_change(progress);
+        }
+    }
+    error = real(dump);
+    seq_wait(wake, wake_seen);
+    return error;
+}
+
+static bool
+wait_until_gone(void)
+{
+    long long int end = time_msec() + PATIENCE_MS;
+
+    for (;;) {
+        uint64_t seq = seq_read(progress);
+        long long int heard;
+        bool gone;
+
+        atomic_read(&leaving.gone, &gone);
+        if (gone) {
+            return true;
+        }
+        atomic_read(&leaving.heard_ms, &heard);
+        if (time_msec() >= MIN(end, heard + SILENCE_MS)) {
+            return false;
+        }
+        seq_wait(progress, seq);
+        poll_timer_wait_until(MIN(end, heard + SILENCE_MS));
+        poll_block();
+    }
+}
+
+void
+port_del_flows_go(struct netdev *netdev)
+{
+    const char *type = netdev_get_dpif_type(netdev);
+
+    if (!type || !netdev_is_flow_api_enabled()) {
+        return;
+    }
+    netdev_dr_close_entrance(netdev_dr_cast(netdev));
+
+    atomic_store(&leaving.dump, NULL);
+    atomic_store(&leaving.gone, false);
+    atomic_store(&leaving.heard_ms, time_msec());
+    atomic_store(&leaving.dpif_type, type);
+    atomic_store(&leaving.netdev, netdev);
+    seq_change(wake);
+    if (!wait_until_gone()) {
+        VLOG_WARN("%s: goes before its flows, whose last statistics may be short: no revalidator deleted them",
+                  netdev_get_name(netdev));
+    }
+    atomic_store(&leaving.netdev, NULL);
+}
+
+/* Takes the place of libopenvswitch's. */
+int
+dpif_port_del(struct dpif *dpif, odp_port_t port_no, bool local_delete)
+{
+    static int (*real)(struct dpif *, odp_port_t, bool);
+
+    if (!real) {
+        real = final_stats_next_definition("dpif_port_del");
+    }
+    if (!local_delete) {
+        struct netdev *netdev = netdev_ports_get(port_no, dpif_normalize_type(dpif_type(dpif)));
+
+        if (netdev && is_netdev_dr(netdev)) {
+            port_del_flows_go(netdev);
+        }
+        netdev_close(netdev);
+    }
+    return real(dpif, port_no, local_delete);
+}

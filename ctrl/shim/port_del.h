@@ -1,0 +1,32 @@
+/* Exact statistics of the flows of a port that goes.
+ *
+ * When a port has gone, neither dpif-netdev can ask the NIC what its flows counted, nor can ofproto tell any more which
+ * OpenFlow rules those flows came from: what the revalidators have not yet collected is lost, and the reply to the flow's
+ * deletion, smaller than what was collected before, takes even that away again. Hence the flows go first. This file's
+ * dpif_port_del() stands in front of libopenvswitch's; for a dr port it
+ *
+ *   1. closes the vport's entrance: the NIC lets nothing in, and what was let in is counted;
+ *   2. wakes the revalidators, and has each dump of flows say of those from this port that they have long been idle;
+ *      the revalidators delete them, whose statistics are exact (final_stats.h) while the port is still known;
+ *   3. waits for a dump without such flows, then lets the port go.
+ *
+ * Waiting ends when no revalidator is heard of for a second, or after five: the port goes, and a warning says so.
+ *
+ * The dump's three functions stand in front of libopenvswitch's too. They add nothing but a look at one pointer while no
+ * port goes.
+ *
+ * Threads: the main thread deletes ports; revalidators dump flows, and their leader begins and ends each dump.
+ */
+#ifndef CTRL_SHIM_PORT_DEL_H
+#define CTRL_SHIM_PORT_DEL_H
+
+struct netdev;
+
+/* Once, before the first port. */
+void port_del_init(void);
+
+/* Steps 1 to 3 for a dr netdev that stays and moves to another device, whose counters know nothing of its flows. The vport's
+ * entrance remains closed. Main thread. */
+void port_del_flows_go(struct netdev *);
+
+#endif

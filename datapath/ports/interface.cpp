@@ -1,0 +1,58 @@
+#include "datapath/ports/interface.hpp"
+
+#include <net/if.h>
+#include <net/if_arp.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+namespace ovsdr::soft {
+
+NetworkInterface::NetworkInterface(std::string_view name)
+    : name_(name), socket_(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {}
+
+NetworkInterface::~NetworkInterface() {
+    if (socket_ >= 0) close(socket_);
+}
+
+int NetworkInterface::request(unsigned long code, ifreq& value) const noexcept {
+    name_.copy(value.ifr_name, IFNAMSIZ - 1);
+    return ioctl(socket_, code, &value) == 0 ? 0 : errno;
+}
+
+bool NetworkInterface::running() const noexcept {
+    ifreq value{};
+    return request(SIOCGIFFLAGS, value) == 0 && (value.ifr_flags & IFF_RUNNING) != 0 && (value.ifr_flags & IFF_UP) != 0;
+}
+
+void NetworkInterface::bring_up() noexcept {
+    ifreq value{};
+    if (request(SIOCGIFFLAGS, value) != 0 || (value.ifr_flags & IFF_UP) != 0) return;
+    value.ifr_flags |= IFF_UP;
+    (void)request(SIOCSIFFLAGS, value);
+}
+
+int NetworkInterface::mtu(int& mtu) const noexcept {
+    ifreq value{};
+    const int result = request(SIOCGIFMTU, value);
+    if (result == 0) mtu = value.ifr_mtu;
+    return result;
+}
+
+int NetworkInterface::set_mtu(std::uint16_t mtu) noexcept {
+    ifreq value{};
+    value.ifr_mtu = mtu;
+    return request(SIOCSIFMTU, value);
+}
+
+int NetworkInterface::set_mac(const MacAddress& mac) noexcept {
+    ifreq value{};
+    value.ifr_hwaddr.sa_family = ARPHRD_ETHER;
+    std::copy(mac.begin(), mac.end(), value.ifr_hwaddr.sa_data);
+    return request(SIOCSIFHWADDR, value);
+}
+
+}  // namespace ovsdr::soft

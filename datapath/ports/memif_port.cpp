@@ -1,0 +1,337 @@
+#include "datapath/ports/memif_port.hpp"
+
+#include <fmt/format.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace ovsdr::soft {
+namespace {
+
+using namespace std::chrono_literals;
+using memif::Direction;
+using memif::Message;
+using memif::MessageType;
+using memif::Role;
+
+constexpr unsigned usual_log2_ring = 10;
+constexpr unsigned usual_buffer_size = 2048;
+constexpr auto longest_handshake = 5s;
+
+template <std::size_t size>
+void copy_text(char (&target)[size], std::string_view text) noexcept {
+    std::fill(std::begin(target), std::end(target), '\0');
+    text.copy(target, size);
+}
+
+Message message_of(MessageType type) noexcept {
+    Message message;
+    std::memset(static_cast<void*>(&message), 0, sizeof message);
+    message.type = type;
+    return message;
+}
+
+}  // namespace
+
+MemifPort::MemifPort(const PortSpec& spec, const Driver& driver)
+    : Port(driver),
+      role_(dpdk_argument(spec.arguments, "role") == "client" ? Role::client : Role::server),
+      path_(dpdk_argument(spec.arguments, "socket")),
+      id_(number_argument(spec.arguments, "id", 0)),
+      log2_ring_(number_argument(spec.arguments, "rsize", usual_log2_ring)),
+      buffer_size_(number_argument(spec.arguments, "bsize", usual_buffer_size)),
+      secret_(dpdk_argument(spec.arguments, "secret")),
+      changed_(spec.changed),
+      synchronize_(spec.synchronize) {
+    pool_ = choose_memory(spec.memory, spec.mtu.value_or(Port::mtu()));
+    io_ = {.receive = receive, .send = send, .receive_queue = this, .send_queue = this};
+}
+
+MemifPort::~MemifPort() {
+    end_talk("Device closed");
+    file_.remove();
+    if (listener_ >= 0) close(listener_);
+    if (wake_ >= 0) close(wake_);
+}
+
+std::unique_ptr<Port> MemifPort::open(const PortSpec& spec, const Driver& driver, std::string& error) {
+    std::unique_ptr<MemifPort> port(new MemifPort(spec, driver));
+    port->wake_ = epoll_create1(EPOLL_CLOEXEC);
+    if (port->wake_ < 0) {
+        error = fmt::format("net_memif: epoll: {}", std::strerror(errno));
+        return nullptr;
+    }
+    port->wake_sources_ = {{.descriptor = port->wake_, .is_epoll = true}};
+    if (port->role_ == Role::server && port->listen_on(port->path_, error) != 0) return nullptr;
+    port->serve();  // a client connects at once where there is a server
+    return port;
+}
+
+int MemifPort::listen_on(const std::string& path, std::string& error) {
+    const FolderLock folder(path);
+    const auto failed = [&](int cause) {
+        error = fmt::format("net_memif: socket={}: {}", path,
+                            cause == EADDRINUSE ? "another port or process listens there; each port needs its own"
+                            : cause == EEXIST   ? "the file that is there is no socket"
+                                                : std::strerror(cause));
+        return cause;
+    };
+    if (folder.error() != 0) return failed(folder.error());
+    if (int result = free_socket_path(path, SOCK_SEQPACKET)) return failed(result);
+    listener_ = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    const sockaddr_un address = socket_address(path);
+    if (listener_ < 0 || bind(listener_, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
+        listen(listener_, 4) != 0) {
+        return failed(errno);
+    }
+    return file_.remember(path);
+}
+
+void MemifPort::watch(std::vector<pollfd>& polled) const {
+    if (listener_ >= 0) polled.push_back({listener_, POLLIN, 0});
+    if (talk_ >= 0) polled.push_back({talk_, POLLIN, 0});
+}
+
+void MemifPort::serve() noexcept {
+    try {
+        if (talk_ >= 0) read_messages();
+        if (talk_ >= 0 && live_.load() == nullptr && Clock::now() - begun_ > longest_handshake) end_talk("No answer");
+        if (connection_ && connection_->broken()) end_talk("Broken ring");
+        if (listener_ >= 0) accept_peer();
+        if (role_ == Role::client && talk_ < 0) connect_to_server();
+    } catch (const std::bad_alloc&) {
+        end_talk("No memory");
+    }
+}
+
+void MemifPort::accept_peer() {
+    for (;;) {
+        const int socket = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (socket < 0) return;
+        if (talk_ >= 0) {
+            Message refusal = message_of(MessageType::disconnect);
+            copy_text(refusal.disconnect.reason, "Already connected");
+            (void)::send(socket, &refusal, sizeof refusal, MSG_NOSIGNAL);
+            close(socket);
+            continue;
+        }
+        start_talk(socket);
+        Message hello = message_of(MessageType::hello);
+        copy_text(hello.hello.name, "ovs-dr");
+        hello.hello.lowest_version = hello.hello.highest_version = memif::version;
+        hello.hello.last_region = memif::most_regions - 1;
+        hello.hello.largest_log2_ring = memif::largest_log2_ring;
+        (void)send_message(hello);
+    }
+}
+
+void MemifPort::connect_to_server() {
+    const int socket = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (socket < 0) return;
+    const sockaddr_un address = socket_address(path_);
+    if (connect(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+        close(socket);
+        return;
+    }
+    start_talk(socket);
+}
+
+void MemifPort::start_talk(int socket) {
+    talk_ = socket;
+    step_ = Step::hello;
+    begun_ = Clock::now();
+    connection_ = std::make_unique<memif::Connection>(role_, pool_);
+}
+
+// With a reason, the peer is told.
+void MemifPort::end_talk(const char* reason) noexcept {
+    if (talk_ < 0) return;
+    if (reason != nullptr) {
+        Message message = message_of(MessageType::disconnect);
+        copy_text(message.disconnect.reason, reason);
+        (void)send_message(message);
+    }
+    const bool was_live = live_.exchange(nullptr) != nullptr;
+    if (was_live) {
+        synchronize_();
+        // The peer has the eventfd too: closing ours would not take it out of the set.
+        (void)epoll_ctl(wake_, EPOLL_CTL_DEL, connection_->event(connection_->receiving()), nullptr);
+    }
+    connection_.reset();
+    close(talk_);
+    talk_ = -1;
+    if (was_live) changed_();
+}
+
+void MemifPort::read_messages() {
+    while (talk_ >= 0) {
+        Message message;
+        iovec piece{.iov_base = &message, .iov_len = sizeof message};
+        alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * 4) + CMSG_SPACE(sizeof(ucred))];
+        msghdr header{};
+        header.msg_iov = &piece;
+        header.msg_iovlen = 1;
+        header.msg_control = control;
+        header.msg_controllen = sizeof control;
+        const ssize_t size = recvmsg(talk_, &header, MSG_CMSG_CLOEXEC);
+        if (size < 0 && (errno == EAGAIN || errno == EINTR)) return;
+        int descriptor = -1;
+        for (cmsghdr* item = size > 0 ? CMSG_FIRSTHDR(&header) : nullptr; item != nullptr;
+             item = CMSG_NXTHDR(&header, item)) {
+            if (item->cmsg_level != SOL_SOCKET || item->cmsg_type != SCM_RIGHTS) continue;
+            int numbers[4];
+            const std::size_t count = std::min<std::size_t>(4, (item->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+            std::memcpy(numbers, CMSG_DATA(item), count * sizeof(int));
+            for (std::size_t i = 0; i < count; ++i) {
+                if (descriptor >= 0) close(descriptor);
+                descriptor = numbers[i];
+            }
+        }
+        if (size <= 0) return end_talk(nullptr);
+        if (size != sizeof message) {
+            if (descriptor >= 0) close(descriptor);
+            return end_talk("Invalid message size");
+        }
+        if (message.type == MessageType::disconnect) return end_talk(nullptr);
+        if (const char* problem = handle(message, descriptor)) end_talk(problem);
+    }
+}
+
+// Owns the descriptor, if there is one.
+const char* MemifPort::handle(const Message& message, int descriptor) {
+    if (role_ == Role::server) return handle_as_server(message, descriptor);
+    if (descriptor >= 0) close(descriptor);
+    return handle_as_client(message);
+}
+
+const char* MemifPort::check_init(const memif::Init& init) const noexcept {
+    if (init.version != memif::version) return "Incompatible memif version";
+    if (init.id != id_) return "ID not found";
+    if (init.mode != 0) return "Only ethernet mode supported";
+    if (secret_.empty()) return nullptr;
+    return secret_ == std::string_view(init.secret, strnlen(init.secret, sizeof init.secret)) ? nullptr
+                                                                                              : "Incorrect secret";
+}
+
+const char* MemifPort::handle_as_server(const Message& message, int descriptor) {
+    const char* problem = nullptr;
+    if (message.type == MessageType::add_region && step_ == Step::region) {
+        problem = connection_->add_region(message.add_region, descriptor);
+    } else if (message.type == MessageType::add_ring && step_ == Step::region) {
+        problem = connection_->add_ring(message.add_ring, descriptor);
+    } else {
+        if (descriptor >= 0) close(descriptor);
+        if (message.type == MessageType::connect && step_ == Step::region) return go_live();
+        if (message.type != MessageType::init || step_ != Step::hello) return "Unexpected message";
+        problem = check_init(message.init);
+        step_ = Step::region;
+    }
+    if (problem != nullptr) return problem;
+    return send_message(message_of(MessageType::ack)) ? nullptr : "No answer";
+}
+
+const char* MemifPort::handle_as_client(const Message& message) {
+    if (message.type == MessageType::hello && step_ == Step::hello) {
+        if (message.hello.lowest_version > memif::version || message.hello.highest_version < memif::version) {
+            return "Incompatible memif version";
+        }
+        const unsigned log2 = std::min<unsigned>(log2_ring_, message.hello.largest_log2_ring);
+        if (const char* problem = connection_->make_memory(log2, buffer_size_)) return problem;
+        step_ = Step::init;
+        return go_on();
+    }
+    if (message.type == MessageType::ack && step_ > Step::init && step_ < Step::done) return go_on();
+    if (message.type == MessageType::connected && step_ == Step::done && live_.load() == nullptr) return go_live();
+    return "Unexpected message";
+}
+
+// The client's next message. `step_` is the one to send, and then the one after.
+const char* MemifPort::go_on() {
+    const auto ring = [&](Direction direction) {
+        Message message = message_of(MessageType::add_ring);
+        const memif::RingPlace& place = connection_->place(direction);
+        message.add_ring.flags = direction == Direction::client_to_server ? 1 : 0;
+        message.add_ring.region = place.region;
+        message.add_ring.offset = place.offset;
+        message.add_ring.log2_size = place.log2_size;
+        return send_message(message, connection_->event(direction));
+    };
+    bool sent = false;
+    if (step_ == Step::init) {
+        Message message = message_of(MessageType::init);
+        message.init.version = memif::version;
+        message.init.id = id_;
+        copy_text(message.init.secret, secret_);
+        copy_text(message.init.name, "ovs-dr");
+        sent = send_message(message);
+    } else if (step_ == Step::region) {
+        Message message = message_of(MessageType::add_region);
+        message.add_region.size = connection_->region_size();
+        sent = send_message(message, connection_->region_descriptor());
+    } else if (step_ == Step::ring_c2s) {
+        sent = ring(Direction::client_to_server);
+    } else if (step_ == Step::ring_s2c) {
+        sent = ring(Direction::server_to_client);
+    } else {
+        Message message = message_of(MessageType::connect);
+        copy_text(message.name.interface, "ovs-dr");
+        sent = send_message(message);
+    }
+    step_ = static_cast<Step>(static_cast<unsigned>(step_) + 1);
+    return sent ? nullptr : "No answer";
+}
+
+const char* MemifPort::go_live() {
+    if (const char* problem = connection_->complete()) return problem;
+    epoll_event event{};
+    event.events = EPOLLIN | EPOLLET;
+    if (epoll_ctl(wake_, EPOLL_CTL_ADD, connection_->event(connection_->receiving()), &event) != 0) return "No wake-up";
+    if (role_ == Role::server) {
+        Message message = message_of(MessageType::connected);
+        copy_text(message.name.interface, "ovs-dr");
+        if (!send_message(message)) return "No answer";
+        step_ = Step::done;
+    }
+    live_.store(connection_.get());
+    changed_();
+    return nullptr;
+}
+
+bool MemifPort::send_message(const Message& message, int descriptor) const noexcept {
+    Message copy = message;
+    iovec piece{.iov_base = &copy, .iov_len = sizeof copy};
+    msghdr header{};
+    header.msg_iov = &piece;
+    header.msg_iovlen = 1;
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+    if (descriptor >= 0) {
+        header.msg_control = control;
+        header.msg_controllen = sizeof control;
+        cmsghdr* item = CMSG_FIRSTHDR(&header);
+        item->cmsg_level = SOL_SOCKET;
+        item->cmsg_type = SCM_RIGHTS;
+        item->cmsg_len = CMSG_LEN(sizeof(int));
+        std::memcpy(CMSG_DATA(item), &descriptor, sizeof descriptor);
+    }
+    return sendmsg(talk_, &header, MSG_NOSIGNAL) == sizeof copy;
+}
+
+void MemifPort::set_armed(bool on) noexcept {
+    if (memif::Connection* connection = live_.load()) connection->arm(on);
+}
+
+std::uint16_t MemifPort::receive(void* self, rte_mbuf** packets, std::uint16_t length) noexcept {
+    memif::Connection* connection = static_cast<MemifPort*>(self)->live_.load(std::memory_order_acquire);
+    return connection == nullptr ? 0 : connection->receive(packets, length);
+}
+
+std::uint16_t MemifPort::send(void* self, rte_mbuf** packets, std::uint16_t length) noexcept {
+    memif::Connection* connection = static_cast<MemifPort*>(self)->live_.load(std::memory_order_acquire);
+    return connection == nullptr ? 0 : connection->send(packets, length);
+}
+
+}  // namespace ovsdr::soft

@@ -1,0 +1,77 @@
+// The memory behind an MKEY: a list of pieces, or an interleaved pattern that repeats.
+//
+// Model. A list is its entries one after another. An interleaved layout is the run of all entries' bytes, repeat times;
+// an entry's piece of the n-th repetition is n * stride bytes behind its first. Addresses are those of the entry's key.
+//
+// Life cycle. An MKEY owns one, with room for its entries from the beginning: configuring allocates nothing.
+// Threads: the owner's.
+// Source: mlx5dv_wr_mkey_configure(3), "Data layout setters".
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace ovsdr::soft {
+
+struct LayoutEntry {
+    std::uint64_t address;
+    std::uint32_t key;
+    std::uint32_t size;    ///< bytes
+    std::uint32_t stride;  ///< bytes from one repetition's piece to the next; unused in lists
+};
+
+class Layout {
+public:
+    /// Rounded up to whole units of the device, four entries.
+    explicit Layout(std::size_t max_entries) { entries_.reserve((max_entries + 3) / 4 * 4); }
+
+    [[nodiscard]] std::size_t max_entries() const noexcept { return entries_.capacity(); }
+    /// Bytes of the whole.
+    [[nodiscard]] std::uint64_t size() const noexcept { return period_ * repeat_; }
+
+    void clear() noexcept {
+        entries_.clear();
+        repeat_ = 0;
+        period_ = 0;
+    }
+    /// At most max_entries(). A list repeats once.
+    void assign(std::span<const LayoutEntry> entries, std::uint32_t repeat) noexcept {
+        entries_.assign(entries.begin(), entries.end());
+        repeat_ = repeat;
+        period_ = 0;
+        for (const LayoutEntry& entry : entries_) period_ += entry.size;
+    }
+
+    /// Calls piece(key, address, size) for each piece of [offset, offset + size) in order, until one returns false.
+    /// false as well where the layout is shorter.
+    template <typename Piece>
+    [[nodiscard]] bool visit(std::uint64_t offset, std::uint64_t size, Piece piece) const noexcept {
+        if (offset > this->size() || size > this->size() - offset) return false;
+        if (size == 0) return true;
+        std::uint64_t round = offset / period_;
+        std::uint64_t skip = offset % period_;
+        for (;; ++round) {
+            for (const LayoutEntry& entry : entries_) {
+                if (skip >= entry.size) {
+                    skip -= entry.size;
+                    continue;
+                }
+                const std::uint64_t part = std::min<std::uint64_t>(size, entry.size - skip);
+                if (!piece(entry.key, entry.address + round * entry.stride + skip, part)) return false;
+                skip = 0;
+                size -= part;
+                if (size == 0) return true;
+            }
+        }
+    }
+
+private:
+    std::vector<LayoutEntry> entries_;
+    std::uint32_t repeat_ = 0;
+    std::uint64_t period_ = 0;  // bytes of one repetition
+};
+
+}  // namespace ovsdr::soft

@@ -1,0 +1,69 @@
+#include "datapath/rdma/mkey/mkey.hpp"
+
+#include <thread>
+
+#include "datapath/rdma/guarded_copy.hpp"
+
+namespace ovsdr::soft {
+
+void Mkey::State::clear() noexcept {
+    free = true;
+    is_signed = false;
+    access = 0;
+    ++generation;
+    start_address = 0;
+    length = 0;
+    layout.clear();
+}
+
+Mkey::Reading::Reading(Mkey& mkey) noexcept : mkey_(mkey) {
+    std::int32_t users = mkey.users_.load(std::memory_order_relaxed);
+    for (;;) {
+        if (users < 0) {
+            std::this_thread::yield();
+            users = mkey.users_.load(std::memory_order_relaxed);
+        } else if (mkey.users_.compare_exchange_weak(users, users + 1, std::memory_order_acquire)) {
+            return;
+        }
+    }
+}
+
+Mkey::Writing::Writing(Mkey& mkey) noexcept : mkey_(mkey) {
+    std::int32_t nobody = 0;
+    while (!mkey.users_.compare_exchange_weak(nobody, -1, std::memory_order_acquire)) {
+        nobody = 0;
+        std::this_thread::yield();
+    }
+}
+
+void Mkey::report(const signature::Error& error) noexcept {
+    std::lock_guard guard(error_mutex_);
+    if (error_.type == signature::ErrorType::none) error_ = error;
+}
+
+signature::Error Mkey::take_error() noexcept {
+    std::lock_guard guard(error_mutex_);
+    const signature::Error error = error_;
+    error_ = {};
+    return error;
+}
+
+bool LayoutMemory::read(std::uint64_t offset, std::span<std::byte> to) noexcept {
+    bool copied = true;
+    const bool visited = visit(offset, to.size(), [&](const std::byte* part, std::uint64_t size) {
+        copied = copied && guarded_copy(to.data(), part, size);
+        to = to.subspan(size);
+    });
+    return visited && copied;
+}
+
+bool LayoutMemory::write(std::uint64_t offset, std::span<const std::byte> from) noexcept {
+    bool copied = true;
+    const bool visited = visit(offset, from.size(), [&](std::byte* part, std::uint64_t size) {
+        copied = copied && guarded_copy(part, from.data(), size);
+        from = from.subspan(size);
+    });
+    return visited && copied;
+}
+
+}  // namespace ovsdr::soft

@@ -1,0 +1,73 @@
+// The packets that one queue pair sends in one turn.
+//
+// Model. begin() takes a packet buffer and writes all headers; the caller fills extension headers and payload, and
+// finish() closes the packet with its padding and ICRC and sends it: to the wire in batches, to a queue pair of this
+// device at once.
+//
+// Threads: the engine's worker.
+#pragma once
+
+#include <rte_mbuf.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "datapath/packet.hpp"
+#include "datapath/ports/nic.hpp"
+#include "datapath/rdma/roce/frame.hpp"
+
+namespace ovsdr::soft::roce {
+
+class Transport;
+
+class Burst {
+public:
+    struct Spec {
+        const Path& path;
+        std::uint8_t opcode;
+        std::uint32_t qpn, psn;
+        bool ack_request = false, solicited = false;
+        unsigned extensions;  ///< bytes
+        unsigned payload;     ///< bytes
+    };
+    struct Packet {
+        rte_mbuf* buffer;
+        std::byte* extensions;
+        std::byte* payload;
+        const Path* path;
+        std::uint32_t qpn;
+        unsigned payload_size;
+    };
+
+    /// At most `budget` packets.
+    Burst(Transport& transport, const Outlet& outlet, std::uint32_t sqn, unsigned budget) noexcept
+        : transport_(transport), outlet_(outlet), sqn_(sqn), budget_(budget) {}
+    ~Burst() { flush(); }
+    Burst(const Burst&) = delete;
+    Burst& operator=(const Burst&) = delete;
+
+    /// false: no more in this turn; there may be buffers or room in the next.
+    [[nodiscard]] bool begin(const Spec& spec, Packet& packet) noexcept;
+    void finish(const Packet& packet) noexcept;
+    void abandon(const Packet& packet) noexcept { rte_pktmbuf_free(packet.buffer); }
+
+    [[nodiscard]] unsigned sent() const noexcept { return sent_; }
+    [[nodiscard]] bool full() const noexcept { return sent_ >= budget_; }
+    /// begin() has refused for want of buffers or room.
+    [[nodiscard]] bool starved() const noexcept { return starved_; }
+
+private:
+    void flush() noexcept;
+
+    Transport& transport_;
+    const Outlet& outlet_;
+    const std::uint32_t sqn_;
+    const unsigned budget_;
+    unsigned sent_ = 0;
+    bool starved_ = false;
+    unsigned length_ = 0;
+    std::array<rte_mbuf*, batch_length> packets_;
+};
+
+}  // namespace ovsdr::soft::roce

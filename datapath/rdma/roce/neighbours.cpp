@@ -1,0 +1,252 @@
+#include "datapath/rdma/roce/neighbours.hpp"
+
+#include <endian.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "datapath/rdma/device_state.hpp"
+#include "datapath/rdma/roce/gid_table.hpp"
+#include "datapath/rdma/roce/transport.hpp"
+
+namespace ovsdr::soft::roce {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto patience = 400ms;  // for one answer
+constexpr unsigned attempts = 3;
+constexpr auto lifetime = 60s;
+
+constexpr std::uint16_t type_arp = 0x0806, type_ipv6 = 0x86dd;
+constexpr std::uint16_t arp_request = 1, arp_reply = 2;
+constexpr std::uint8_t protocol_icmpv6 = 58, hop_limit = 255;
+constexpr std::uint8_t solicitation = 135, advertisement = 136;
+constexpr std::uint32_t is_solicited = 0x40000000, overrides = 0x20000000;
+constexpr std::uint8_t option_source = 1, option_target = 2;
+constexpr Mac broadcast{0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
+
+struct Ethernet {
+    Mac destination, source;
+    __be16 type;
+};
+struct [[gnu::packed]] Arp {
+    Ethernet ethernet;
+    __be16 hardware, protocol;
+    std::uint8_t hardware_size, protocol_size;
+    __be16 operation;
+    Mac sender_mac;
+    std::uint8_t sender[4];
+    Mac target_mac;
+    std::uint8_t target[4];
+};
+struct [[gnu::packed]] Discovery {
+    Ethernet ethernet;
+    __be32 version;
+    __be16 payload_size;
+    std::uint8_t next_header, hop_limit;
+    std::uint8_t source[16], destination[16];
+    // From here on, what the checksum is over besides the addresses.
+    std::uint8_t type, code;
+    __be16 checksum;
+    __be32 flags;
+    std::uint8_t target[16];
+    std::uint8_t option, option_length;
+    Mac mac;
+};
+static_assert(sizeof(Ethernet) == 14 && sizeof(Arp) == 42 && sizeof(Discovery) == 14 + 40 + 32);
+constexpr std::size_t option_size = 8;
+
+[[nodiscard]] ibv_gid mapped(const std::uint8_t (&address)[4]) noexcept {
+    ibv_gid gid{};
+    gid.raw[10] = gid.raw[11] = 0xff;
+    std::memcpy(gid.raw + 12, address, sizeof address);
+    return gid;
+}
+
+[[nodiscard]] ibv_gid gid_of(const std::uint8_t (&address)[16]) noexcept {
+    ibv_gid gid;
+    std::memcpy(gid.raw, address, sizeof gid.raw);
+    return gid;
+}
+
+/// The checksum over the pseudo header and the ICMPv6 message of `size` bytes; its own field counts as it is.
+[[nodiscard]] std::uint16_t checksum(const Discovery& frame, std::size_t size) noexcept {
+    std::uint64_t sum = size + protocol_icmpv6;
+    const auto add = [&sum](const std::uint8_t* from, std::size_t length) {
+        for (std::size_t i = 0; i + 1 < length; i += 2) sum += static_cast<unsigned>(from[i] << 8 | from[i + 1]);
+    };
+    const auto* const bytes = reinterpret_cast<const std::uint8_t*>(&frame);
+    add(bytes + offsetof(Discovery, source), 32);
+    add(bytes + offsetof(Discovery, type), size);
+    while (sum >> 16) sum = (sum & 0xffff) + (sum >> 16);
+    return static_cast<std::uint16_t>(~sum);
+}
+
+/// A message of ours, complete but for addresses: the caller sets those, then calls seal().
+[[nodiscard]] Discovery discovery(const Mac& own, const Mac& to, std::uint8_t type, std::uint32_t flags) noexcept {
+    Discovery frame{};
+    frame.ethernet = {to, own, htobe16(type_ipv6)};
+    frame.version = htobe32(6u << 28);
+    frame.payload_size = htobe16(sizeof(Discovery) - offsetof(Discovery, type));
+    frame.next_header = protocol_icmpv6;
+    frame.hop_limit = hop_limit;
+    frame.type = type;
+    frame.flags = htobe32(flags);
+    frame.option = type == solicitation ? option_source : option_target;
+    frame.option_length = 1;
+    frame.mac = own;
+    return frame;
+}
+void seal(Discovery& frame) noexcept {
+    frame.checksum = 0;
+    frame.checksum = htobe16(checksum(frame, sizeof frame - offsetof(Discovery, type)));
+}
+
+template <typename Frame>
+[[nodiscard]] std::span<const std::byte> bytes_of(const Frame& frame) noexcept {
+    return std::as_bytes(std::span{&frame, 1});
+}
+
+}  // namespace
+
+bool Neighbours::Less::operator()(const ibv_gid& left, const ibv_gid& right) const noexcept {
+    return std::memcmp(left.raw, right.raw, sizeof left.raw) < 0;
+}
+
+bool Neighbours::send(std::span<const std::byte> frame) noexcept {
+    rte_mbuf* const packet = rte_pktmbuf_alloc(transport_.state().mempool());
+    if (packet == nullptr) return false;
+    std::memcpy(rte_pktmbuf_append(packet, static_cast<std::uint16_t>(frame.size())), frame.data(), frame.size());
+    transport_.send_frame(packet);
+    return true;
+}
+
+bool Neighbours::ask(const ibv_gid& address, const ibv_gid& source) noexcept {
+    const Mac own = transport_.addresses().mac;
+    if (is_ipv4(address)) {
+        Arp frame{.ethernet = {broadcast, own, htobe16(type_arp)},
+                  .hardware = htobe16(1),
+                  .protocol = htobe16(0x0800),
+                  .hardware_size = 6,
+                  .protocol_size = 4,
+                  .operation = htobe16(arp_request),
+                  .sender_mac = own};
+        std::memcpy(frame.sender, source.raw + 12, 4);
+        std::memcpy(frame.target, address.raw + 12, 4);
+        return send(bytes_of(frame));
+    }
+    // To the solicited-node address: ff02::1:ff00:0/104 and the last three bytes (RFC 4291, 2.7.1).
+    const std::uint8_t* const last = address.raw + 13;
+    Discovery frame = discovery(own, {0x33, 0x33, 0xff, last[0], last[1], last[2]}, solicitation, 0);
+    std::memcpy(frame.source, source.raw, 16);
+    const std::uint8_t node[16] = {0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, last[0], last[1], last[2]};
+    std::memcpy(frame.destination, node, 16);
+    std::memcpy(frame.target, address.raw, 16);
+    seal(frame);
+    return send(bytes_of(frame));
+}
+
+int Neighbours::resolve(const ibv_gid& address, const ibv_gid& source, Mac& mac) {
+    std::unique_lock lock(mutex_);
+    if (const Neighbour& known = neighbours_[address]; known.known && Clock::now() - known.learned < lifetime) {
+        mac = known.mac;
+        return 0;
+    }
+    neighbours_[address].known = false;
+    for (unsigned attempt = 0; attempt < attempts; ++attempt) {
+        lock.unlock();
+        const bool asked = ask(address, source);
+        lock.lock();
+        if (!asked) return ENOMEM;
+        if (learned_.wait_for(lock, patience, [&] { return neighbours_[address].known; })) {
+            mac = neighbours_[address].mac;
+            return 0;
+        }
+    }
+    neighbours_.erase(address);
+    return ETIMEDOUT;
+}
+
+void Neighbours::learn(const ibv_gid& address, const Mac& mac) noexcept {
+    const std::lock_guard guard(mutex_);
+    const auto found = neighbours_.find(address);
+    if (found == neighbours_.end() || (mac[0] & 1)) return;
+    found->second = {.known = true, .mac = mac, .learned = Clock::now()};
+    learned_.notify_all();
+}
+
+bool Neighbours::take(std::span<const std::byte> frame) noexcept {
+    if (frame.size() < sizeof(Ethernet)) return false;
+    Ethernet ethernet;
+    std::memcpy(&ethernet, frame.data(), sizeof ethernet);
+    if (ethernet.type == htobe16(type_arp)) return take_arp(frame);
+    return ethernet.type == htobe16(type_ipv6) && take_discovery(frame);
+}
+
+bool Neighbours::take_arp(std::span<const std::byte> bytes) noexcept {
+    Arp frame;
+    if (bytes.size() < sizeof frame) return false;
+    std::memcpy(&frame, bytes.data(), sizeof frame);
+    if (frame.hardware != htobe16(1) || frame.protocol != htobe16(0x0800) || frame.hardware_size != 6 ||
+        frame.protocol_size != 4) {
+        return false;
+    }
+    const Addresses& own = transport_.addresses();
+    const ibv_gid target = mapped(frame.target);
+    if (!own.holds(target) || frame.sender_mac == own.mac) return false;
+    learn(mapped(frame.sender), frame.sender_mac);
+    if (frame.operation == htobe16(arp_reply)) return true;
+    if (frame.operation != htobe16(arp_request)) return false;
+    Arp answer = frame;
+    answer.ethernet = {frame.sender_mac, own.mac, htobe16(type_arp)};
+    answer.operation = htobe16(arp_reply);
+    answer.sender_mac = own.mac;
+    std::memcpy(answer.sender, frame.target, 4);
+    answer.target_mac = frame.sender_mac;
+    std::memcpy(answer.target, frame.sender, 4);
+    (void)send(bytes_of(answer));
+    return true;
+}
+
+bool Neighbours::take_discovery(std::span<const std::byte> bytes) noexcept {
+    Discovery frame{};
+    constexpr std::size_t without_option = sizeof frame - option_size;
+    if (bytes.size() < without_option) return false;
+    std::memcpy(&frame, bytes.data(), std::min(bytes.size(), sizeof frame));
+    const std::size_t size = be16toh(frame.payload_size);
+    if (be32toh(frame.version) >> 28 != 6 || frame.next_header != protocol_icmpv6 || frame.hop_limit != hop_limit ||
+        frame.code != 0 || (frame.type != solicitation && frame.type != advertisement)) {
+        return false;
+    }
+    const std::size_t message = sizeof frame - offsetof(Discovery, type);
+    const bool option = size >= message && bytes.size() >= sizeof frame && frame.option_length == 1;
+    const Addresses& own = transport_.addresses();
+    const ibv_gid target = gid_of(frame.target);
+    if (frame.type == advertisement) {
+        if (frame.ethernet.destination != own.mac || !own.holds(gid_of(frame.destination))) return false;
+        learn(target, option && frame.option == option_target ? frame.mac : frame.ethernet.source);
+        return true;
+    }
+    if (!own.holds(target) || frame.ethernet.source == own.mac) return false;
+    // Longer messages carry options that we do not know; the first one is ours to read (RFC 4861, 7.1.1).
+    if (size == message && bytes.size() >= sizeof frame && checksum(frame, size) != 0) return true;
+    const ibv_gid asker = gid_of(frame.source);
+    constexpr ibv_gid unspecified{};
+    const bool probe = std::memcmp(&asker, &unspecified, sizeof asker) == 0;  // duplicate address detection
+    if (!probe) learn(asker, option && frame.option == option_source ? frame.mac : frame.ethernet.source);
+    const Mac everyone{0x33, 0x33, 0, 0, 0, 1};
+    Discovery answer = discovery(own.mac, probe ? everyone : frame.ethernet.source, advertisement,
+                                 overrides | (probe ? 0 : is_solicited));
+    std::memcpy(answer.source, frame.target, 16);
+    const std::uint8_t all_nodes[16] = {0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1};
+    std::memcpy(answer.destination, probe ? all_nodes : frame.source, 16);
+    std::memcpy(answer.target, frame.target, 16);
+    seal(answer);
+    (void)send(bytes_of(answer));
+    return true;
+}
+
+}  // namespace ovsdr::soft::roce

@@ -1,0 +1,210 @@
+// A queue pair's states: which transitions there are, what they require, what they do.
+//
+// Source: ibv_modify_qp(3); the tables are those of the kernel's ib_modify_qp_is_ok(), which libmlx5's devices are
+// behind. Alternate paths are InfiniBand's: refused, as the kernel refuses them for RoCE.
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "datapath/rdma/device_state.hpp"
+#include "datapath/rdma/roce/address.hpp"
+#include "datapath/rdma/roce/pair.hpp"
+
+namespace ovsdr::soft::roce {
+
+namespace {
+
+struct Transition {
+    ibv_qp_state from, to;
+    int required, optional;
+};
+using Transitions = std::array<Transition, 9>;
+
+constexpr int rtr_connected = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+constexpr int rtr_responder = rtr_connected | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+constexpr int rts_requester =
+    IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC;
+constexpr int init_connected = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
+constexpr int init_datagram = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY;
+
+/// What the connected types have in common, with what each requires for RTR and RTS and may set later.
+constexpr Transitions connected(int rtr, int rts, int later, int drained) {
+    const int path = IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX;
+    const int running = IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PATH_MIG_STATE | later;
+    return {{{IBV_QPS_RESET, IBV_QPS_INIT, init_connected, 0},
+             {IBV_QPS_INIT, IBV_QPS_INIT, 0, init_connected},
+             {IBV_QPS_INIT, IBV_QPS_RTR, rtr, path},
+             {IBV_QPS_RTR, IBV_QPS_RTS, rts, running},
+             {IBV_QPS_RTS, IBV_QPS_RTS, 0, running},
+             {IBV_QPS_RTS, IBV_QPS_SQD, 0, IBV_QP_EN_SQD_ASYNC_NOTIFY},
+             {IBV_QPS_SQD, IBV_QPS_RTS, 0, running},
+             {IBV_QPS_SQD, IBV_QPS_SQD, 0, IBV_QP_AV | path | IBV_QP_PATH_MIG_STATE | drained},
+             {IBV_QPS_SQE, IBV_QPS_RTS, 0, IBV_QP_ACCESS_FLAGS}}};
+}
+
+constexpr Transitions rc = connected(rtr_responder, rts_requester, IBV_QP_MIN_RNR_TIMER,
+                                     IBV_QP_PORT | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+                                         IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+constexpr Transitions uc = connected(rtr_connected, IBV_QP_SQ_PSN, 0, 0);
+constexpr Transitions xrc_send = connected(
+    rtr_connected, rts_requester, 0,
+    IBV_QP_PORT | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC);
+constexpr Transitions xrc_receive = connected(rtr_responder, IBV_QP_TIMEOUT | IBV_QP_SQ_PSN, IBV_QP_MIN_RNR_TIMER,
+                                              IBV_QP_PORT | IBV_QP_TIMEOUT | IBV_QP_MAX_DEST_RD_ATOMIC |
+                                                  IBV_QP_MIN_RNR_TIMER);
+constexpr Transitions ud{{{IBV_QPS_RESET, IBV_QPS_INIT, init_datagram, 0},
+                          {IBV_QPS_INIT, IBV_QPS_INIT, 0, init_datagram},
+                          {IBV_QPS_INIT, IBV_QPS_RTR, 0, IBV_QP_PKEY_INDEX | IBV_QP_QKEY},
+                          {IBV_QPS_RTR, IBV_QPS_RTS, IBV_QP_SQ_PSN, IBV_QP_QKEY},
+                          {IBV_QPS_RTS, IBV_QPS_RTS, 0, IBV_QP_QKEY},
+                          {IBV_QPS_RTS, IBV_QPS_SQD, 0, IBV_QP_EN_SQD_ASYNC_NOTIFY},
+                          {IBV_QPS_SQD, IBV_QPS_RTS, 0, IBV_QP_QKEY},
+                          {IBV_QPS_SQD, IBV_QPS_SQD, 0, IBV_QP_PKEY_INDEX | IBV_QP_QKEY},
+                          {IBV_QPS_SQE, IBV_QPS_RTS, 0, IBV_QP_QKEY}}};
+
+[[nodiscard]] const Transitions& transitions_of(ibv_qp_type type) noexcept {
+    switch (type) {
+        case IBV_QPT_UD: return ud;
+        case IBV_QPT_UC: return uc;
+        case IBV_QPT_XRC_SEND: return xrc_send;
+        case IBV_QPT_XRC_RECV: return xrc_receive;
+        default: return rc;
+    }
+}
+
+[[nodiscard]] bool may_move(ibv_qp_type type, ibv_qp_state from, ibv_qp_state to, int mask) noexcept {
+    const int attributes = mask & ~(IBV_QP_STATE | IBV_QP_CUR_STATE);
+    if (to == IBV_QPS_RESET || to == IBV_QPS_ERR) return attributes == 0;
+    const Transitions& transitions = transitions_of(type);
+    return std::any_of(transitions.begin(), transitions.end(), [&](const Transition& allowed) {
+        return allowed.from == from && allowed.to == to && (attributes & allowed.required) == allowed.required &&
+               (attributes & ~(allowed.required | allowed.optional)) == 0;
+    });
+}
+
+[[nodiscard]] bool values_fit(const ibv_qp_attr& attr, int mask) noexcept {
+    constexpr unsigned retries = 7, timers = 31;
+    const auto bad = [mask](int bit, bool wrong) { return (mask & bit) && wrong; };
+    // Applications give a queue the flags of its regions: paging on demand is the memory's affair.
+    constexpr unsigned known_access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+                                      IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND | IBV_ACCESS_ON_DEMAND;
+    return !(bad(IBV_QP_PORT, attr.port_num != roce_port) || bad(IBV_QP_PKEY_INDEX, attr.pkey_index != 0) ||
+             bad(IBV_QP_ACCESS_FLAGS, attr.qp_access_flags & ~known_access) ||
+             bad(IBV_QP_PATH_MTU, attr.path_mtu < IBV_MTU_256 || attr.path_mtu > IBV_MTU_4096) ||
+             bad(IBV_QP_TIMEOUT, attr.timeout > timers) || bad(IBV_QP_RETRY_CNT, attr.retry_cnt > retries) ||
+             bad(IBV_QP_RNR_RETRY, attr.rnr_retry > retries) || bad(IBV_QP_MIN_RNR_TIMER, attr.min_rnr_timer > timers) ||
+             bad(IBV_QP_MAX_QP_RD_ATOMIC, attr.max_rd_atomic > Responder::most_reads) ||
+             bad(IBV_QP_MAX_DEST_RD_ATOMIC, attr.max_dest_rd_atomic > Responder::most_reads) ||
+             bad(IBV_QP_ALT_PATH, true) || bad(IBV_QP_PATH_MIG_STATE, attr.path_mig_state != IBV_MIG_MIGRATED));
+}
+
+}  // namespace
+
+int Pair::modify(const ibv_qp_attr& attr, int mask) {
+    const std::lock_guard one_at_a_time(modify_mutex_);
+    const auto expected_from = [&] { return mask & IBV_QP_CUR_STATE ? attr.cur_qp_state : state(); };
+    const ibv_qp_state from = expected_from();
+    const ibv_qp_state to = mask & IBV_QP_STATE ? attr.qp_state : from;
+    if (from != state() || !may_move(spec_.type, from, to, mask) || !values_fit(attr, mask)) return EINVAL;
+    mlx5_wqe_av vector{};
+    if (mask & IBV_QP_AV) {
+        // May wait for the neighbour: without the engine's lock.
+        if (const int error = resolve(spec_.state, attr.ah_attr, vector)) return error;
+    }
+    const Engine::Control control(engine_);
+    // A worker may have moved the queue to ERR or SQE meanwhile; that stands.
+    if (to != IBV_QPS_RESET && to != IBV_QPS_ERR && state() != from) return EINVAL;
+    set(attr, mask);
+    if (mask & IBV_QP_AV) set_path(vector);
+    enter(from, to);
+    return 0;
+}
+
+void Pair::set(const ibv_qp_attr& attr, int mask) noexcept {
+    if (mask & IBV_QP_PORT) attr_.port_num = attr.port_num;
+    if (mask & IBV_QP_PKEY_INDEX) attr_.pkey_index = attr.pkey_index;
+    if (mask & IBV_QP_ACCESS_FLAGS) attr_.qp_access_flags = attr.qp_access_flags;
+    if (mask & IBV_QP_QKEY) attr_.qkey = attr.qkey;
+    if (mask & IBV_QP_AV) attr_.ah_attr = attr.ah_attr;
+    if (mask & IBV_QP_PATH_MTU) {
+        attr_.path_mtu = attr.path_mtu;
+        mtu_ = 128u << attr.path_mtu;
+    }
+    if (mask & IBV_QP_DEST_QPN) attr_.dest_qp_num = attr.dest_qp_num & mask24;
+    if (mask & IBV_QP_RQ_PSN) attr_.rq_psn = attr.rq_psn & mask24;
+    if (mask & IBV_QP_SQ_PSN) attr_.sq_psn = attr.sq_psn & mask24;
+    if (mask & IBV_QP_TIMEOUT) attr_.timeout = attr.timeout;
+    if (mask & IBV_QP_RETRY_CNT) attr_.retry_cnt = attr.retry_cnt;
+    if (mask & IBV_QP_RNR_RETRY) attr_.rnr_retry = attr.rnr_retry;
+    if (mask & IBV_QP_MIN_RNR_TIMER) attr_.min_rnr_timer = attr.min_rnr_timer;
+    if (mask & IBV_QP_MAX_QP_RD_ATOMIC) attr_.max_rd_atomic = attr.max_rd_atomic;
+    if (mask & IBV_QP_MAX_DEST_RD_ATOMIC) attr_.max_dest_rd_atomic = attr.max_dest_rd_atomic;
+    if (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY) attr_.en_sqd_async_notify = attr.en_sqd_async_notify;
+}
+
+void Pair::set_path(const mlx5_wqe_av& vector) noexcept {
+    const Addresses& own = transport().addresses();
+    const std::uint32_t grh = be32toh(vector.grh_gid_fl);
+    own_gid_ = own.gids[grh >> 20 & 0xff].gid;
+    std::memcpy(peer_gid_.raw, vector.rgid, sizeof peer_gid_.raw);
+    const std::uint32_t label = grh & 0xfffff;
+    PathSpec path{.source_mac = own.mac,
+                  .source = own_gid_,
+                  .destination = peer_gid_,
+                  .traffic_class = vector.tclass,
+                  .hop_limit = vector.hop_limit,
+                  .flow_label = label,
+                  .udp_source = label != 0 ? be16toh(vector.rlid)
+                                           : udp_source_port(flow_label_of(spec_.qpn, attr_.dest_qp_num)),
+                  .local = own.holds(peer_gid_)};
+    std::copy(std::begin(vector.rmac), std::end(vector.rmac), path.destination_mac.begin());
+    path_ = make_path(path);
+}
+
+int Pair::set_udp_source_port(std::uint16_t port) {
+    const std::lock_guard one_at_a_time(modify_mutex_);
+    const Engine::Control control(engine_);
+    if (state() != IBV_QPS_RTS) return EINVAL;
+    path_.set_udp_source(port);
+    return 0;
+}
+
+void Pair::enter(ibv_qp_state from, ibv_qp_state to) noexcept {
+    if (to == IBV_QPS_ERR) return from == IBV_QPS_RESET ? state_.store(IBV_QPS_ERR) : fail();
+    if (to == IBV_QPS_RESET) {
+        state_.store(IBV_QPS_RESET, std::memory_order_seq_cst);
+        attr_ = {};
+        established_ = last_entry_reported_ = false;
+        mtu_ = transport().largest_mtu();
+        requester_.reset();
+        responder_.reset();
+        return;
+    }
+    state_.store(to, std::memory_order_seq_cst);
+    if (from == IBV_QPS_INIT && to == IBV_QPS_RTR) responder_.start(attr_.rq_psn);
+    if (from == IBV_QPS_RTR && to == IBV_QPS_RTS) requester_.start(attr_.sq_psn);
+    if (to == IBV_QPS_SQD && from != IBV_QPS_SQD) drain_reported_ = attr_.en_sqd_async_notify == 0;
+    if (to == IBV_QPS_RTS || to == IBV_QPS_SQD) {
+        requester_.wake();
+        if (spec_.polled) engine_.look_closely();
+        engine_.schedule(*this);
+        engine_.wake();
+    }
+}
+
+void Pair::query(ibv_qp_attr& attr) const {
+    auto& self = const_cast<Pair&>(*this);
+    const Engine::Control control(self.engine_);
+    const ibv_qp_cap cap = attr.cap;
+    attr = attr_;
+    attr.cap = cap;
+    attr.qp_state = attr.cur_qp_state = state();
+    attr.sq_draining = state() == IBV_QPS_SQD && !requester_.idle();
+    attr.path_mig_state = IBV_MIG_MIGRATED;
+    if (state() == IBV_QPS_RESET || state() == IBV_QPS_INIT) return;
+    attr.rq_psn = responder_.expected_psn();
+    if (state() != IBV_QPS_RTR) attr.sq_psn = requester_.next_psn();
+}
+
+}  // namespace ovsdr::soft::roce

@@ -1,0 +1,144 @@
+// The sending half of a queue pair: takes entries off the send ring, makes packets of them, and completes them.
+//
+// Model. Entries that were begun and are not complete stand in a list, oldest first, each with the packet sequence
+// numbers that it has taken. The cursor is where sending goes on; una is the oldest number that is not acknowledged.
+// To send something again the cursor goes back, and packets are made anew from the ring and the memory that it names.
+//
+// Reliable types (RC, XRC) keep at most `window` packets on their way. Reads and atomics are answered in order; up to
+// max_rd_atomic of them may wait. Loss shows as a NAK, as an answer that skips something, or as time that passes:
+// 4.096 µs * 2^timeout, up to retry_cnt times without progress; a receiver that is not ready names the time to wait, up
+// to rnr_retry times (7: for ever).
+//
+// Unreliable types complete an entry when its last packet is sent.
+//
+// Local entries (UMR, invalidate) are executed when all before them is complete.
+//
+// Source: IBTA volume 1, 9.7.3, 9.7.5, 9.9.2.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <array>
+#include <cstdint>
+#include <memory>
+
+#include "datapath/ports/nic.hpp"
+#include "datapath/rdma/roce/burst.hpp"
+#include "datapath/rdma/roce/frame.hpp"
+#include "datapath/rdma/roce/queue_pair.hpp"
+#include "datapath/rdma/roce/work_entry.hpp"
+#include "datapath/rdma/transfer.hpp"
+
+namespace ovsdr::soft::roce {
+
+class Pair;
+
+class Requester {
+public:
+    static constexpr unsigned window = 128;
+
+    explicit Requester(Pair& pair);
+
+    void reset() noexcept;
+    /// Numbers begin anew (RTS).
+    void start(std::uint32_t psn) noexcept;
+
+    [[nodiscard]] bool has_posts() const noexcept;
+    /// Basic blocks posted so far.
+    [[nodiscard]] std::uint64_t posted() const noexcept;
+    void send(Burst& burst, std::uint64_t now) noexcept;
+    /// Whether send() would send something.
+    [[nodiscard]] bool ready() const noexcept { return ready_; }
+    void wake() noexcept { ready_ = true; }
+
+    void acknowledge(const Arrival& arrival, std::uint64_t now) noexcept;
+    void read_response(const Arrival& arrival, std::uint64_t now) noexcept;
+    void atomic_acknowledge(const Arrival& arrival, std::uint64_t now) noexcept;
+    void timer(std::uint64_t now) noexcept;
+    [[nodiscard]] std::uint64_t deadline() const noexcept { return deadline_; }
+
+    /// Completes everything posted as flushed.
+    void flush() noexcept;
+
+    /// Basic blocks taken off the ring so far.
+    [[nodiscard]] std::uint64_t taken() const noexcept { return next_block_; }
+    /// Nothing is under way.
+    [[nodiscard]] bool idle() const noexcept { return first_ == last_; }
+    [[nodiscard]] std::uint32_t next_psn() const noexcept { return fetched_psn_; }
+
+private:
+    struct Entry {
+        std::uint64_t block;
+        std::uint32_t psn;
+        std::uint32_t packets;   ///< sequence numbers that it takes
+        std::uint64_t size;      ///< bytes of the message
+        std::uint32_t answered;  ///< of a read: response packets that have come
+        std::uint16_t blocks;
+        std::uint8_t opcode;
+        bool signaled;
+        bool answers;            ///< a read or an atomic
+        bool done;               ///< and it has been answered
+        ibv_wc_status failure;   ///< what it completes with once its turn comes
+    };
+
+    [[nodiscard]] Entry& at(std::uint64_t index) noexcept { return entries_[index & (length_ - 1)]; }
+    // Sending.
+    enum class Step : std::uint8_t { sent, again, stop, blocked };
+    [[nodiscard]] Step step(Burst& burst, std::uint64_t now) noexcept;
+    [[nodiscard]] Step fetch() noexcept;
+    [[nodiscard]] Step execute_locally() noexcept;
+    [[nodiscard]] ibv_wc_status measure(Entry& entry) noexcept;
+    [[nodiscard]] bool open(std::uint64_t index) noexcept;
+    [[nodiscard]] bool may_send(const Entry& entry) const noexcept;
+    [[nodiscard]] Step send_packet(Burst& burst, Entry& entry) noexcept;
+    [[nodiscard]] Step send_request(Burst& burst, Entry& entry) noexcept;
+    [[nodiscard]] Step send_datagram(Burst& burst, Entry& entry) noexcept;
+    [[nodiscard]] bool fill(std::uint64_t offset, std::span<std::byte> to) noexcept;
+    void advance(const Entry& entry, std::uint32_t packets) noexcept;
+
+    // Completing.
+    void complete(const Entry& entry, ibv_wc_status status) noexcept;
+    void complete_until(std::uint32_t psn, std::uint64_t now) noexcept;
+    void settle() noexcept;
+    void local_failure(Entry& entry, ibv_wc_status status) noexcept;
+    void fail_oldest(ibv_wc_status status) noexcept;
+
+    // Recovering.
+    void go_back(std::uint32_t psn) noexcept;
+    void lost(std::uint32_t psn, std::uint64_t now) noexcept;
+    void progress(std::uint64_t now) noexcept;
+    void restart_timer(std::uint64_t now) noexcept;
+    void not_ready(std::uint32_t psn, std::uint8_t timer, std::uint64_t now) noexcept;
+    void refused(std::uint32_t psn, Nak code, std::uint64_t now) noexcept;
+    [[nodiscard]] Entry* answer_expected(std::uint32_t psn, std::uint64_t now) noexcept;
+    [[nodiscard]] bool receive_answer(Entry& entry, std::uint64_t offset, std::span<const std::byte> bytes) noexcept;
+
+    Pair& pair_;
+    const QueuePairSpec& spec_;
+    const std::uint32_t length_;  ///< of entries_
+    std::unique_ptr<Entry[]> entries_;
+    std::uint64_t next_block_ = 0;  ///< of the ring, not yet fetched
+    // Indices of entries: first_ <= cursor_ <= last_.
+    std::uint64_t first_ = 0, last_ = 0, cursor_ = 0;
+    std::uint32_t cursor_packet_ = 0;
+    std::uint32_t una_ = 0;          ///< oldest sequence number that is not acknowledged
+    std::uint32_t next_psn_ = 0;     ///< of the packet at the cursor
+    std::uint32_t highest_psn_ = 0;  ///< one past the highest that was ever sent
+    std::uint32_t fetched_psn_ = 0;  ///< of the next entry to be fetched
+    unsigned reads_ = 0;             ///< reads and atomics before the cursor that wait for their answer
+    bool ready_ = false;
+    bool failing_ = false;           ///< an entry will fail: nothing after it is begun
+    bool signature_failed_ = false;  ///< and the queue is to stop for it
+    bool recovering_ = false;        ///< gone back and no progress yet
+    unsigned retries_ = 0, rnr_retries_ = 0;
+    std::uint64_t wait_until_ = 0;   ///< the receiver is not ready
+    std::uint64_t deadline_;
+    std::uint64_t opened_;           ///< which entry `entry_` and `transfer_` are of
+    std::uint64_t answering_;        ///< which entry `answer_` is of
+    WorkEntry entry_;
+    Transfer transfer_;
+    Transfer answer_;
+    Path datagram_path_{};
+};
+
+}  // namespace ovsdr::soft::roce

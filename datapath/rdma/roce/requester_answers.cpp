@@ -1,0 +1,309 @@
+// The requester's answers: what completes entries, and what makes it send again.
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "datapath/rdma/roce/pair.hpp"
+#include "datapath/rdma/roce/requester.hpp"
+
+namespace ovsdr::soft::roce {
+
+namespace {
+
+/// Microseconds by the timer field of an RNR NAK (IBTA volume 1, table 45).
+constexpr std::array<std::uint32_t, 32> rnr_microseconds{
+    655360, 10,   20,   30,   40,   60,    80,    120,   160,   240,   320,   480,    640,    960,    1280,   1920,
+    2560,   3840, 5120, 7680, 10240, 15360, 20480, 30720, 40960, 61440, 81920, 122880, 163840, 245760, 327680, 491520};
+
+[[nodiscard]] ibv_wc_status status_of(Nak code) noexcept {
+    switch (code) {
+        case Nak::invalid_request: return IBV_WC_REM_INV_REQ_ERR;
+        case Nak::access: return IBV_WC_REM_ACCESS_ERR;
+        default: return IBV_WC_REM_OP_ERR;
+    }
+}
+
+}  // namespace
+
+void Requester::acknowledge(const Arrival& arrival, std::uint64_t now) noexcept {
+    Aeth header;
+    std::memcpy(&header, arrival.extensions, sizeof header);
+    const auto syndrome = static_cast<std::uint8_t>(be32toh(header.syndrome_msn) >> 24);
+    const std::uint32_t psn = arrival.psn;
+    // What is acknowledged already, or was never sent, says nothing.
+    if (psn_distance(una_, psn) < 0 || psn_distance(psn, highest_psn_) <= 0) return;
+    switch (syndrome & 0x60) {
+        case 0x00: complete_until(psn_add(psn, 1), now); break;
+        case aeth_rnr:
+            complete_until(psn, now);
+            if (una_ == psn) not_ready(psn, syndrome & 0x1f, now);
+            break;
+        case aeth_nak: {
+            complete_until(psn, now);
+            const auto code = static_cast<Nak>(syndrome & 0x1f);
+            if (code == Nak::sequence) {
+                lost(psn, now);
+            } else if (una_ == psn) {
+                refused(psn, code, now);
+            }
+            break;
+        }
+        default: break;
+    }
+}
+
+/// Everything before `psn` has arrived, unless the answer to a read before it has not.
+void Requester::complete_until(std::uint32_t psn, std::uint64_t now) noexcept {
+    const std::uint32_t before = una_;
+    bool skipped = false;
+    for (; first_ != last_; ++first_) {
+        const Entry& entry = at(first_);
+        if (entry.failure != IBV_WC_SUCCESS || psn_distance(psn_add(entry.psn, entry.packets), psn) < 0) break;
+        skipped = entry.answers && !entry.done;
+        if (skipped) break;
+        complete(entry, IBV_WC_SUCCESS);
+    }
+    std::uint32_t reached = psn;
+    if (first_ != last_ && at(first_).answers && !at(first_).done) {
+        const std::uint32_t answered = psn_add(at(first_).psn, at(first_).answered);
+        if (psn_distance(answered, psn) > 0) reached = answered;
+    }
+    if (psn_distance(una_, reached) > 0) una_ = reached;
+    if (cursor_ < first_) {
+        cursor_ = first_;
+        cursor_packet_ = 0;
+    }
+    if (psn_distance(next_psn_, una_) > 0) go_back(una_);
+    if (psn_distance(before, una_) > 0) progress(now);
+    if (skipped) lost(una_, now);
+    settle();
+}
+
+/// The oldest entry may have been waiting for its turn to fail.
+void Requester::settle() noexcept {
+    if (first_ == last_) {
+        if (pair_.state() == IBV_QPS_SQD) pair_.drained();
+        return;
+    }
+    if (at(first_).failure != IBV_WC_SUCCESS) fail_oldest(at(first_).failure);
+}
+
+void Requester::local_failure(Entry& entry, ibv_wc_status status) noexcept {
+    entry.failure = status;
+    failing_ = true;
+    settle();
+}
+
+void Requester::fail_oldest(ibv_wc_status status) noexcept {
+    if (first_ == last_) return;
+    const Entry entry = at(first_++);
+    cursor_ = std::max(cursor_, first_);
+    complete(entry, status);
+    pair_.send_queue_failed();
+}
+
+void Requester::complete(const Entry& entry, ibv_wc_status status) noexcept {
+    if ((!entry.signaled && status == IBV_WC_SUCCESS) || spec_.send_queue == nullptr) return;
+    const std::uint64_t slot = entry.block & (length_ - 1);
+    // What stands where a cancelled entry stood is a NOP; it completes as what it was.
+    const std::uint32_t told = spec_.send.completes_as != nullptr ? spec_.send.completes_as[slot] : 0;
+    const bool recorded = told != 0 || entry.opcode == MLX5_OPCODE_NOP;
+    const ibv_wc_opcode opcode = recorded ? static_cast<ibv_wc_opcode>(told) : completion_opcode(entry.opcode);
+    const Completion completion{.wr_id = spec_.send.wr_ids != nullptr ? spec_.send.wr_ids[slot] : 0,
+                                .status = status,
+                                .opcode = opcode,
+                                .byte_len = entry.answers ? static_cast<std::uint32_t>(entry.size) : 0,
+                                .qp_num = spec_.qpn,
+                                .freed = spec_.send.freed,
+                                .freed_up_to = entry.block + entry.blocks,
+                                .wqe_counter = static_cast<std::uint16_t>(entry.block)};
+    spec_.send_queue->add({&completion, 1});
+}
+
+void Requester::flush() noexcept {
+    for (; first_ != last_; ++first_) complete(at(first_), IBV_WC_WR_FLUSH_ERR);
+    cursor_ = last_;
+    cursor_packet_ = 0;
+    const std::uint64_t end = posted();
+    while (next_block_ < end) {
+        WorkEntry& entry = entry_;
+        (void)read_entry(spec_.send, next_block_, spec_.type, entry);
+        complete({.block = next_block_,
+                  .blocks = static_cast<std::uint16_t>(entry.blocks),
+                  .opcode = entry.opcode,
+                  .signaled = entry.signaled},
+                 IBV_WC_WR_FLUSH_ERR);
+        next_block_ += entry.blocks;
+    }
+    opened_ = answering_ = ~std::uint64_t{0};
+    una_ = next_psn_ = highest_psn_ = fetched_psn_;
+    deadline_ = Service::never;
+    wait_until_ = 0;
+    reads_ = 0;
+    failing_ = false;
+}
+
+/// Moves the cursor to the packet with that number.
+void Requester::go_back(std::uint32_t psn) noexcept {
+    cursor_ = first_;
+    cursor_packet_ = 0;
+    reads_ = 0;
+    for (; cursor_ != last_; ++cursor_) {
+        const Entry& entry = at(cursor_);
+        const std::int32_t into = psn_distance(entry.psn, psn);
+        if (into < static_cast<std::int32_t>(entry.packets)) {
+            cursor_packet_ = into > 0 ? static_cast<std::uint32_t>(into) : 0;
+            break;
+        }
+        if (entry.answers && !entry.done) ++reads_;
+    }
+    next_psn_ = psn;
+    ready_ = true;
+}
+
+void Requester::lost(std::uint32_t psn, std::uint64_t now) noexcept {
+    // What was on its way when we went back is answered as if it were lost; it is not lost again.
+    if (recovering_ || first_ == last_) return;
+    if (retries_ == 0) return fail_oldest(IBV_WC_RETRY_EXC_ERR);
+    --retries_;
+    recovering_ = true;
+    go_back(psn);
+    restart_timer(now);
+}
+
+void Requester::progress(std::uint64_t now) noexcept {
+    retries_ = pair_.attr().retry_cnt;
+    rnr_retries_ = pair_.attr().rnr_retry;
+    recovering_ = false;
+    ready_ = true;
+    restart_timer(now);
+}
+
+void Requester::restart_timer(std::uint64_t now) noexcept {
+    constexpr std::uint64_t unit = 4096;  // ns
+    const unsigned exponent = pair_.attr().timeout & 0x1f;
+    if (wait_until_ != 0) {
+        deadline_ = wait_until_;
+    } else if (una_ == highest_psn_ || exponent == 0 || !pair_.is_reliable()) {
+        deadline_ = Service::never;
+    } else {
+        deadline_ = now + (unit << exponent);
+    }
+    if (deadline_ != Service::never) pair_.engine().arm(pair_, deadline_);
+}
+
+void Requester::not_ready(std::uint32_t psn, std::uint8_t timer, std::uint64_t now) noexcept {
+    constexpr unsigned for_ever = 7;
+    if (wait_until_ != 0) return;
+    if (pair_.attr().rnr_retry != for_ever) {
+        if (rnr_retries_ == 0) return fail_oldest(IBV_WC_RNR_RETRY_EXC_ERR);
+        --rnr_retries_;
+    }
+    go_back(psn);
+    wait_until_ = now + std::uint64_t{rnr_microseconds[timer]} * 1000;
+    restart_timer(now);
+}
+
+void Requester::refused(std::uint32_t psn, Nak code, std::uint64_t) noexcept {
+    if (first_ == last_ || psn_distance(at(first_).psn, psn) < 0) return;
+    fail_oldest(status_of(code));
+}
+
+void Requester::timer(std::uint64_t now) noexcept {
+    if (now < deadline_) return;
+    if (wait_until_ != 0) {
+        wait_until_ = 0;
+        ready_ = true;
+        restart_timer(now);
+        return;
+    }
+    if (una_ == highest_psn_ || first_ == last_) {
+        deadline_ = Service::never;
+        return;
+    }
+    if (retries_ == 0) return fail_oldest(IBV_WC_RETRY_EXC_ERR);
+    --retries_;
+    recovering_ = true;
+    go_back(una_);
+    restart_timer(now);
+}
+
+/// The entry that an answer with this number belongs to, if it is the next answer that we wait for.
+Requester::Entry* Requester::answer_expected(std::uint32_t psn, std::uint64_t now) noexcept {
+    if (psn_distance(una_, psn) < 0 || psn_distance(psn, highest_psn_) <= 0) return nullptr;
+    for (std::uint64_t index = first_; index != last_; ++index) {
+        const Entry& entry = at(index);
+        if (psn_distance(entry.psn, psn) >= static_cast<std::int32_t>(entry.packets)) continue;
+        if (!entry.answers || entry.done) return nullptr;
+        complete_until(entry.psn, now);
+        if (first_ != index) return nullptr;
+        const std::uint32_t expected = psn_add(at(index).psn, at(index).answered);
+        if (psn == expected) return &at(index);
+        if (psn_distance(expected, psn) > 0) lost(expected, now);
+        return nullptr;
+    }
+    return nullptr;
+}
+
+bool Requester::receive_answer(Entry& entry, std::uint64_t offset, std::span<const std::byte> bytes) noexcept {
+    if (answering_ != first_) {
+        WorkEntry again;
+        if (!read_entry(spec_.send, entry.block, spec_.type, again) || again.opcode != entry.opcode) {
+            fail_oldest(IBV_WC_LOC_QP_OP_ERR);
+            return false;
+        }
+        const Transfer::Spec spec{.memory = spec_.state.memory(),
+                                  .domain = spec_.domain,
+                                  .access = IBV_ACCESS_LOCAL_WRITE,
+                                  .remote = false,
+                                  .stripe = pair_.engine().worker()};
+        if (answer_.begin(spec, again.sges()) != Transfer::Fault::none || answer_.size() != entry.size) {
+            fail_oldest(IBV_WC_LOC_PROT_ERR);
+            return false;
+        }
+        answering_ = first_;
+    }
+    const Transfer::Fault fault = bytes.empty() ? Transfer::Fault::none : answer_.scatter(offset, bytes);
+    signature_failed_ |= spec_.stops_at_signature_errors && answer_.signature_failed();
+    if (fault == Transfer::Fault::none) return true;
+    fail_oldest(IBV_WC_LOC_PROT_ERR);
+    return false;
+}
+
+void Requester::read_response(const Arrival& arrival, std::uint64_t now) noexcept {
+    Entry* const entry = answer_expected(arrival.psn, now);
+    if (entry == nullptr) return;
+    const std::uint64_t offset = std::uint64_t{entry->answered} * pair_.mtu();
+    const std::uint64_t size = std::min<std::uint64_t>(entry->size - offset, pair_.mtu());
+    const bool last = entry->answered + 1 == entry->packets;
+    if (entry->opcode != MLX5_OPCODE_RDMA_READ || arrival.payload_size != size || arrival.operation.last != last) {
+        return fail_oldest(IBV_WC_BAD_RESP_ERR);
+    }
+    if (!receive_answer(*entry, offset, {arrival.payload, arrival.payload_size})) return;
+    ++entry->answered;
+    una_ = psn_add(arrival.psn, 1);
+    if (last) {
+        entry->done = true;
+        if (first_ < cursor_) --reads_;
+        complete_until(una_, now);
+    }
+    progress(now);
+}
+
+void Requester::atomic_acknowledge(const Arrival& arrival, std::uint64_t now) noexcept {
+    Entry* const entry = answer_expected(arrival.psn, now);
+    if (entry == nullptr) return;
+    if (entry->opcode == MLX5_OPCODE_RDMA_READ) return fail_oldest(IBV_WC_BAD_RESP_ERR);
+    __be64 wire = 0;
+    std::memcpy(&wire, arrival.extensions + sizeof(Aeth), sizeof wire);
+    const std::uint64_t value = be64toh(wire);
+    if (!receive_answer(*entry, 0, std::as_bytes(std::span{&value, 1}))) return;
+    ++entry->answered;
+    entry->done = true;
+    if (first_ < cursor_) --reads_;
+    una_ = psn_add(arrival.psn, 1);
+    complete_until(una_, now);
+    progress(now);
+}
+
+}  // namespace ovsdr::soft::roce

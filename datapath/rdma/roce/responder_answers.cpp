@@ -1,0 +1,156 @@
+// The responder's answers: acknowledgements, refusals, what was read.
+#include <algorithm>
+#include <cstring>
+
+#include "datapath/rdma/roce/pair.hpp"
+#include "datapath/rdma/roce/responder.hpp"
+
+namespace ovsdr::soft::roce {
+
+void Responder::push(const Answer& answer) noexcept {
+    if (answers_ == most_answers) return;  // as if it were lost on the way
+    answer_at(answers_++) = answer;
+}
+
+void Responder::acknowledge(std::uint32_t psn) noexcept {
+    if (answers_ != 0) {
+        Answer& last = answer_at(answers_ - 1);
+        if (last.type == Answer::Type::acknowledge) {
+            last.psn = psn;
+            return;
+        }
+    }
+    push({.type = Answer::Type::acknowledge, .psn = psn});
+}
+
+void Responder::refuse(std::uint32_t psn, Nak code) noexcept {
+    push({.type = Answer::Type::refuse,
+          .syndrome = static_cast<std::uint8_t>(aeth_nak | static_cast<std::uint8_t>(code)),
+          .psn = psn});
+}
+
+void Responder::refuse_and_fail(const Arrival& arrival, Nak code) noexcept {
+    refuse(arrival.psn, code);
+    if (code == Nak::access) pair_.event(IBV_EVENT_QP_ACCESS_ERR);
+    if (code == Nak::invalid_request) pair_.event(IBV_EVENT_QP_REQ_ERR);
+    pair_.fail();
+}
+
+void Responder::not_ready(const Arrival& arrival) noexcept {
+    // What is on its way behind this packet is not to be answered: the requester comes back to it.
+    refused_ = true;
+    push({.type = Answer::Type::refuse,
+          .syndrome = static_cast<std::uint8_t>(aeth_rnr | (pair_.attr().min_rnr_timer & 0x1f)),
+          .psn = arrival.psn});
+}
+
+/// A request that has been executed before.
+void Responder::answer_again(const Arrival& arrival) noexcept {
+    switch (arrival.operation.kind) {
+        case Kind::read: {
+            // The requester has gone back to this one: what waits behind it will be asked for again.
+            while (answers_ != 0 && psn_distance(arrival.psn, answer_at(answers_ - 1).psn +
+                                                                  std::max(1u, answer_at(answers_ - 1).packets) - 1) >= 0) {
+                if (--answers_ == 0) reading_open_ = false;
+            }
+            return read(arrival, true);
+        }
+        case Kind::compare_swap:
+        case Kind::fetch_add:
+            for (unsigned i = 0; i < results_length_; ++i) {
+                if (results_[i].psn == arrival.psn) {
+                    push({.type = Answer::Type::atomic, .again = true, .psn = arrival.psn, .value = results_[i].value});
+                }
+            }
+            return;
+        default: return acknowledge(psn_add(expected_, mask24));
+    }
+}
+
+void Responder::send(Burst& burst) noexcept {
+    while (answers_ != 0 && !burst.full()) {
+        if (!send_answer(burst, answer_at(0))) return;
+        if (answers_ == 0) return;
+        first_answer_ = (first_answer_ + 1) % most_answers;
+        --answers_;
+    }
+}
+
+/// true: the answer is complete.
+bool Responder::send_answer(Burst& burst, Answer& answer) noexcept {
+    if (answer.type == Answer::Type::read) {
+        while (answer.sent < answer.packets) {
+            if (!send_read_response(burst, answer)) return false;
+        }
+        reading_open_ = false;
+        return true;
+    }
+    const bool atomic = answer.type == Answer::Type::atomic;
+    const std::uint8_t low = opcode_of(atomic ? Kind::atomic_acknowledge : Kind::acknowledge, true, true);
+    Burst::Packet packet;
+    if (!burst.begin({.path = pair_.path(),
+                      .opcode = static_cast<std::uint8_t>(static_cast<std::uint8_t>(pair_.service()) | low),
+                      .qpn = pair_.attr().dest_qp_num,
+                      .psn = answer.psn,
+                      .extensions = extensions_size(pair_.service(), operations[low]),
+                      .payload = 0},
+                     packet)) {
+        return false;
+    }
+    const std::uint8_t syndrome = answer.type == Answer::Type::refuse ? answer.syndrome : aeth_ack;
+    const Aeth header{htobe32(static_cast<std::uint32_t>(syndrome) << 24 | (messages_ & mask24))};
+    std::memcpy(packet.extensions, &header, sizeof header);
+    if (atomic) {
+        const __be64 value = htobe64(answer.value);
+        std::memcpy(packet.extensions + sizeof header, &value, sizeof value);
+    }
+    burst.finish(packet);
+    return true;
+}
+
+bool Responder::send_read_response(Burst& burst, Answer& answer) noexcept {
+    const auto fail = [&] {
+        const std::uint32_t psn = psn_add(answer.psn, answer.sent);
+        reading_open_ = false;
+        answers_ = 0;
+        refuse(psn, Nak::access);
+        pair_.event(IBV_EVENT_QP_ACCESS_ERR);
+        pair_.fail();
+        return false;
+    };
+    if (!reading_open_) {
+        const ibv_sge place{answer.address, answer.size, answer.rkey};
+        const auto spec = remote_spec(answer.domain, IBV_ACCESS_REMOTE_READ);
+        if (reading_.begin(spec, {&place, answer.size == 0 ? 0u : 1u}) != Transfer::Fault::none) {
+            return fail();
+        }
+        reading_open_ = true;
+    }
+    const bool first = answer.sent == 0, last = answer.sent + 1 == answer.packets;
+    const std::uint64_t offset = std::uint64_t{answer.sent} * pair_.mtu();
+    const auto size = static_cast<unsigned>(std::min<std::uint64_t>(answer.size - offset, pair_.mtu()));
+    const std::uint8_t low = opcode_of(Kind::read_response, first, last);
+    Burst::Packet packet;
+    if (!burst.begin({.path = pair_.path(),
+                      .opcode = static_cast<std::uint8_t>(static_cast<std::uint8_t>(pair_.service()) | low),
+                      .qpn = pair_.attr().dest_qp_num,
+                      .psn = psn_add(answer.psn, answer.sent),
+                      .extensions = extensions_size(pair_.service(), operations[low]),
+                      .payload = size},
+                     packet)) {
+        return false;
+    }
+    if (operations[low].aeth) {
+        const Aeth header{htobe32(static_cast<std::uint32_t>(aeth_ack) << 24 | (messages_ & mask24))};
+        std::memcpy(packet.extensions, &header, sizeof header);
+    }
+    if (size != 0 && reading_.gather(offset, {packet.payload, size}) != Transfer::Fault::none) {
+        burst.abandon(packet);
+        return fail();
+    }
+    burst.finish(packet);
+    ++answer.sent;
+    return true;
+}
+
+}  // namespace ovsdr::soft::roce

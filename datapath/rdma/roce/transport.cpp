@@ -1,0 +1,112 @@
+#include "datapath/rdma/roce/transport.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "datapath/rdma/device_state.hpp"
+#include "datapath/steering/steering.hpp"
+
+namespace ovsdr::soft::roce {
+
+bool Addresses::holds(const ibv_gid& gid) const noexcept {
+    return std::any_of(gids.begin(), gids.end(), [&gid](const GidEntry& entry) {
+        return std::memcmp(&entry.gid, &gid, sizeof gid) == 0;
+    });
+}
+
+Transport::Transport(DeviceState& state)
+    : state_(state), sqn_(state.queue_numbers().take()), neighbours_(*this) {
+    read_addresses();
+    Device& device = state_.device();
+    for (unsigned worker = 0; worker < device.workers(); ++worker) {
+        engines_.push_back(std::make_unique<Engine>(*this, worker, sqn_));
+    }
+    listener_ = device.add_listener([this](VportId vport, VportChange change) {
+        if (vport == manager_vport && change == VportChange::mac) read_addresses();
+    });
+    device.steering().cotenant_send_rule(sqn_, uplink_vport);
+    device.steering().set_transport({&Transport::take, this});
+}
+
+Transport::~Transport() {
+    Device& device = state_.device();
+    device.steering().set_transport({});
+    device.steering().remove_cotenant_send_rule(sqn_);
+    device.remove_listener(listener_);
+}
+
+void Transport::read_addresses() {
+    auto addresses = std::make_unique<Addresses>();
+    addresses->gids = gid_entries(state_);
+    VportInfo manager{};
+    if (state_.device().query(manager_vport, manager) == 0) {
+        std::copy(std::begin(manager.mac), std::end(manager.mac), addresses->mac.begin());
+    }
+    const std::lock_guard guard(addresses_mutex_);
+    addresses_.store(addresses.get(), std::memory_order_release);
+    all_addresses_.push_back(std::move(addresses));
+}
+
+void Transport::add_shared_queue(std::uint32_t number, SharedReceiveQueue& queue) {
+    const std::lock_guard guard(shared_queues_mutex_);
+    shared_queues_[number] = &queue;
+}
+
+void Transport::remove_shared_queue(std::uint32_t number) {
+    const std::lock_guard guard(shared_queues_mutex_);
+    shared_queues_.erase(number);
+}
+
+void Transport::send_frame(rte_mbuf* frame) noexcept {
+    engines_.front()->post_frame(frame);
+}
+
+unsigned Transport::largest_mtu() const {
+    // The largest payload that goes into the uplink's MTU with all headers; 256 at least.
+    constexpr unsigned headers = 40 + 8 + sizeof(Bth) + most_extensions + icrc_size;
+    VportInfo uplink{};
+    const unsigned room = state_.device().query(uplink_vport, uplink) == 0 ? uplink.mtu : 0;
+    unsigned mtu = 4096;
+    while (mtu > 256 && mtu + headers > room) mtu /= 2;
+    return mtu;
+}
+
+unsigned Transport::take(void* self, unsigned, rte_mbuf** packets, unsigned length) noexcept {
+    auto& transport = *static_cast<Transport*>(self);
+    unsigned left = 0;
+    for (unsigned i = 0; i < length; ++i) {
+        if (!transport.take_one(packets[i])) packets[left++] = packets[i];
+    }
+    if (left != length) {
+        for (const auto& engine : transport.engines_) engine->wake();
+    }
+    return left;
+}
+
+bool Transport::take_one(rte_mbuf* packet) noexcept {
+    if (source_of(packet) != uplink_vport) return false;
+    const auto* const frame = rte_pktmbuf_mtod(packet, const std::byte*);
+    const std::size_t size = rte_pktmbuf_data_len(packet);
+    if (!is_roce(frame, size)) {
+        if (!neighbours_.take({frame, size})) return false;
+        rte_pktmbuf_free(packet);
+        return true;
+    }
+    const Addresses& own = addresses();
+    if (std::memcmp(frame, own.mac.data(), own.mac.size()) != 0) return false;
+    Arrival arrival;
+    const bool well_formed = read_frame(frame, size, arrival);
+    if (!well_formed || !icrc_is_right(arrival)) {
+        (well_formed ? counters_.bad_icrc : counters_.malformed).fetch_add(1, std::memory_order_relaxed);
+        rte_pktmbuf_free(packet);
+        return true;
+    }
+    if (!own.holds(arrival.destination)) return false;
+    if (!engine_of(arrival.qpn).post(packet)) {
+        counters_.inbox_full.fetch_add(1, std::memory_order_relaxed);
+        rte_pktmbuf_free(packet);
+    }
+    return true;
+}
+
+}  // namespace ovsdr::soft::roce

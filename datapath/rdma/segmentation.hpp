@@ -1,0 +1,35 @@
+// What a device does to packets that a queue sends, on demand: checksums, and the splitting of a large TCP segment.
+//
+// Segmentation (TSO). The application gives one header, Ethernet to TCP, and a payload of any length; each packet has
+// the header and at most `mss` bytes of it. Of the header, a packet changes the IP length, IPv4's identification (one
+// more each) and TCP's sequence number; PSH and FIN stay on the last packet only, CWR on the first. Checksums are
+// filled in where the request asks for them, and are the application's otherwise.
+//
+// Threads: pure functions. Source: ibv_post_send(3), ibv_wr_post(3) (IBV_WR_TSO, IBV_SEND_IP_CSUM).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace ovsdr::soft {
+
+/// Fills in the IPv4 header's checksum and the TCP or UDP checksum of a frame. Leaves what it does not know, and what a
+/// fragment does not hold.
+void fill_checksums(std::span<std::uint8_t> frame) noexcept;
+
+/// Whether IPv4's header and TCP or UDP carry right checksums; false for packets without any.
+[[nodiscard]] bool checksums_good(std::span<const std::uint8_t> frame) noexcept;
+
+/// Which piece of a request a packet is.
+struct Segment {
+    std::uint32_t offset;  ///< bytes of payload before it
+    std::uint32_t size;    ///< bytes of payload in it
+    std::uint32_t index;   ///< packets before it
+    bool last;
+};
+
+/// Turns the request's header, which `frame` begins with, into that of `segment`; the payload follows it.
+void write_segment_header(std::span<std::uint8_t> frame, const Segment& segment) noexcept;
+
+}  // namespace ovsdr::soft

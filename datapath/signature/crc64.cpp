@@ -1,0 +1,235 @@
+// Bits are reflected throughout: bit i of a 64-bit word is the coefficient of x^(63-i), bit i of a 128-bit register
+// that of x^(127-i), so that memory order is the order of falling powers. A carry-less product of two words then comes
+// out multiplied by x, which the constants make up for.
+#include "datapath/signature/crc64.hpp"
+
+#include <array>
+#include <cstring>
+
+#ifdef __x86_64__
+// The intrinsics of g++ 12 begin with an undefined register on purpose, and warn about it.
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#include <immintrin.h>
+#endif
+
+namespace ovsdr::soft::signature {
+
+namespace {
+
+constexpr std::uint64_t polynomial = 0x9A6C9329AC4BC9B5;  // without x^64
+
+constexpr std::uint64_t times_x(std::uint64_t value) {
+    return value >> 1 ^ (value & 1 ? polynomial : 0);
+}
+
+/// x^power modulo the polynomial.
+constexpr std::uint64_t power_of_x(unsigned power) {
+    std::uint64_t value = std::uint64_t{1} << 63;
+    for (unsigned i = 0; i < power; ++i) value = times_x(value);
+    return value;
+}
+
+/// The quotient of x^128 and the polynomial, without its x^64: Barrett's constant.
+constexpr std::uint64_t barrett_quotient() {
+    // Long division: the remainder starts as x^64 mod P times what is left, one bit of quotient a step.
+    std::uint64_t remainder = polynomial;
+    std::uint64_t quotient = 0;
+    for (int i = 0; i < 64; ++i) {
+        quotient |= (remainder & 1) << i;
+        remainder = times_x(remainder);
+    }
+    return quotient;
+}
+
+using Tables = std::array<std::array<std::uint64_t, 256>, 8>;
+
+constexpr Tables make_tables() {
+    Tables tables{};
+    for (unsigned byte = 0; byte < 256; ++byte) {
+        std::uint64_t value = byte;
+        for (int bit = 0; bit < 8; ++bit) value = times_x(value);
+        tables[0][byte] = value;
+    }
+    for (unsigned slice = 1; slice < 8; ++slice) {
+        for (unsigned byte = 0; byte < 256; ++byte) {
+            const std::uint64_t before = tables[slice - 1][byte];
+            tables[slice][byte] = tables[0][before & 0xFF] ^ before >> 8;
+        }
+    }
+    return tables;
+}
+
+constexpr Tables tables = make_tables();
+
+std::uint64_t with_tables(std::uint64_t crc, std::span<const std::byte> bytes) noexcept {
+    const std::byte* next = bytes.data();
+    std::size_t left = bytes.size();
+    for (; left >= 8; left -= 8, next += 8) {
+        std::uint64_t word;
+        std::memcpy(&word, next, sizeof word);
+        word ^= crc;
+        crc = 0;
+        for (unsigned slice = 0; slice < 8; ++slice) crc ^= tables[7 - slice][word >> (8 * slice) & 0xFF];
+    }
+    for (; left != 0; --left, ++next) crc = tables[0][(crc ^ std::to_integer<std::uint64_t>(*next)) & 0xFF] ^ crc >> 8;
+    return crc;
+}
+
+#ifdef __x86_64__
+
+#define OVSDR_PCLMUL __attribute__((target("pclmul,sse4.1")))
+#define OVSDR_VPCLMUL __attribute__((target("avx512f,avx512dq,vpclmulqdq,pclmul")))
+
+/// Multiplies by x^distance: what a register of 16 bytes counts `distance` bits further on.
+struct Fold {
+    std::uint64_t low, high;
+};
+constexpr Fold fold_by(unsigned distance) {
+    return {power_of_x(distance + 63), power_of_x(distance - 1)};
+}
+
+constexpr Fold fold_128 = fold_by(128);
+constexpr Fold fold_256 = fold_by(256);
+constexpr Fold fold_384 = fold_by(384);
+constexpr Fold fold_512 = fold_by(512);
+constexpr Fold fold_1024 = fold_by(1024);
+constexpr Fold fold_1536 = fold_by(1536);
+constexpr Fold fold_2048 = fold_by(2048);
+
+OVSDR_PCLMUL inline __m128i load(const std::byte* from) {
+    return _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+}
+
+OVSDR_PCLMUL inline __m128i constants(Fold fold) {
+    return _mm_set_epi64x(static_cast<long long>(fold.high), static_cast<long long>(fold.low));
+}
+
+OVSDR_PCLMUL inline __m128i folded(__m128i value, __m128i by) {
+    return _mm_xor_si128(_mm_clmulepi64_si128(value, by, 0x00), _mm_clmulepi64_si128(value, by, 0x11));
+}
+
+/// A register of 16 bytes, shifted by 64 more bits, modulo the polynomial.
+OVSDR_PCLMUL inline std::uint64_t reduced(__m128i value) {
+    const __m128i by =
+        _mm_set_epi64x(static_cast<long long>(barrett_quotient()), static_cast<long long>(power_of_x(127)));
+    const __m128i polynomial_word = _mm_set_epi64x(0, static_cast<long long>(polynomial));
+    // 128 bits and 64 behind them to 128: the low half by x^128, the high half moves down.
+    value = _mm_xor_si128(_mm_clmulepi64_si128(value, by, 0x00), _mm_srli_si128(value, 8));
+    const auto low = static_cast<std::uint64_t>(_mm_cvtsi128_si64(value));
+    const auto high = static_cast<std::uint64_t>(_mm_extract_epi64(value, 1));
+    const auto estimate = static_cast<std::uint64_t>(_mm_cvtsi128_si64(_mm_clmulepi64_si128(value, by, 0x10)));
+    const std::uint64_t quotient = low ^ estimate << 1;
+    const __m128i product =
+        _mm_clmulepi64_si128(_mm_cvtsi64_si128(static_cast<long long>(quotient)), polynomial_word, 0x00);
+    const auto product_low = static_cast<std::uint64_t>(_mm_cvtsi128_si64(product));
+    const auto product_high = static_cast<std::uint64_t>(_mm_extract_epi64(product, 1));
+    return high ^ (product_high << 1 | product_low >> 63);
+}
+
+/// Goes on with `value`, which stands for all bytes before `next`.
+OVSDR_PCLMUL inline std::uint64_t finish(__m128i value, const std::byte* next, std::size_t left) {
+    const __m128i by = constants(fold_128);
+    for (; left >= 16; left -= 16, next += 16) value = _mm_xor_si128(folded(value, by), load(next));
+    const std::uint64_t crc = reduced(value);
+    return left == 0 ? crc : with_tables(crc, {next, left});
+}
+
+OVSDR_PCLMUL std::uint64_t with_pclmul(std::uint64_t crc, std::span<const std::byte> bytes) noexcept {
+    const std::byte* next = bytes.data();
+    std::size_t left = bytes.size();
+    if (left < 16) return with_tables(crc, bytes);
+    const __m128i seed = _mm_cvtsi64_si128(static_cast<long long>(crc));
+    if (left < 128) return finish(_mm_xor_si128(load(next), seed), next + 16, left - 16);
+    __m128i lanes[8];
+#pragma GCC unroll 8
+    for (unsigned i = 0; i < 8; ++i) lanes[i] = load(next + 16 * i);
+    lanes[0] = _mm_xor_si128(lanes[0], seed);
+    const __m128i by = constants(fold_1024);
+    for (next += 128, left -= 128; left >= 128; next += 128, left -= 128) {
+#pragma GCC unroll 8
+        for (unsigned i = 0; i < 8; ++i) lanes[i] = _mm_xor_si128(folded(lanes[i], by), load(next + 16 * i));
+    }
+    const __m128i one = constants(fold_128);
+    __m128i value = lanes[0];
+#pragma GCC unroll 8
+    for (unsigned i = 1; i < 8; ++i) value = _mm_xor_si128(folded(value, one), lanes[i]);
+    return finish(value, next, left);
+}
+
+OVSDR_VPCLMUL inline __m512i wide_constants(Fold fold) {
+    return _mm512_broadcast_i32x4(_mm_set_epi64x(static_cast<long long>(fold.high), static_cast<long long>(fold.low)));
+}
+
+OVSDR_VPCLMUL inline __m512i wide_folded(__m512i value, __m512i by, __m512i onto) {
+    return _mm512_ternarylogic_epi64(_mm512_clmulepi64_epi128(value, by, 0x00),
+                                     _mm512_clmulepi64_epi128(value, by, 0x11), onto, 0x96);
+}
+
+OVSDR_VPCLMUL std::uint64_t with_vpclmul(std::uint64_t crc, std::span<const std::byte> bytes) noexcept {
+    const std::byte* next = bytes.data();
+    std::size_t left = bytes.size();
+    if (left < 256) return with_pclmul(crc, bytes);
+    __m512i lanes[4];
+#pragma GCC unroll 4
+    for (unsigned i = 0; i < 4; ++i) lanes[i] = _mm512_loadu_si512(next + 64 * i);
+    lanes[0] = _mm512_xor_si512(lanes[0], _mm512_zextsi128_si512(_mm_cvtsi64_si128(static_cast<long long>(crc))));
+    const __m512i by = wide_constants(fold_2048);
+    for (next += 256, left -= 256; left >= 256; next += 256, left -= 256) {
+#pragma GCC unroll 4
+        for (unsigned i = 0; i < 4; ++i) lanes[i] = wide_folded(lanes[i], by, _mm512_loadu_si512(next + 64 * i));
+    }
+    __m512i wide = wide_folded(lanes[0], wide_constants(fold_1536), lanes[3]);
+    wide = wide_folded(lanes[1], wide_constants(fold_1024), wide);
+    wide = wide_folded(lanes[2], wide_constants(fold_512), wide);
+    const __m512i one = wide_constants(fold_512);
+    for (; left >= 64; left -= 64, next += 64) wide = wide_folded(wide, one, _mm512_loadu_si512(next));
+    __m128i value = _mm512_extracti32x4_epi32(wide, 3);
+    value = _mm_xor_si128(value, folded(_mm512_extracti32x4_epi32(wide, 2), constants(fold_128)));
+    value = _mm_xor_si128(value, folded(_mm512_extracti32x4_epi32(wide, 1), constants(fold_256)));
+    value = _mm_xor_si128(value, folded(_mm512_extracti32x4_epi32(wide, 0), constants(fold_384)));
+    return finish(value, next, left);
+}
+
+#endif  // __x86_64__
+
+Crc64Function best() noexcept {
+    if (const Crc64Function wide = crc64_xp10_vpclmul()) return wide;
+    if (const Crc64Function narrow = crc64_xp10_pclmul()) return narrow;
+    return with_tables;
+}
+
+}  // namespace
+
+Crc64Function crc64_xp10_tables() noexcept {
+    return with_tables;
+}
+
+#ifdef __x86_64__
+
+Crc64Function crc64_xp10_pclmul() noexcept {
+    return __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1") ? with_pclmul : nullptr;
+}
+
+Crc64Function crc64_xp10_vpclmul() noexcept {
+    const bool has = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+                     __builtin_cpu_supports("vpclmulqdq") && crc64_xp10_pclmul();
+    return has ? with_vpclmul : nullptr;
+}
+
+#else
+
+Crc64Function crc64_xp10_pclmul() noexcept {
+    return nullptr;
+}
+Crc64Function crc64_xp10_vpclmul() noexcept {
+    return nullptr;
+}
+
+#endif
+
+std::uint64_t crc64_xp10(std::uint64_t crc, std::span<const std::byte> bytes) noexcept {
+    static const Crc64Function function = best();
+    return function(crc, bytes);
+}
+
+}  // namespace ovsdr::soft::signature

@@ -1,0 +1,43 @@
+// Block guards: the checksums that a signature field carries.
+//
+// Model. A Guard takes the bytes of one block in order, in pieces of any size, and has a value at any time. Values are
+// plain numbers; field.hpp says in which order their bytes stand in memory and on the wire.
+//
+//   t10_crc      CRC-16 of T10 SBC-3: polynomial 0x8BB7, most significant bit first, no final complement
+//   ip_checksum  complement of the ones' complement sum of big-endian 16-bit words (RFC 1071), as Linux' DIX does
+//   crc32        CRC-32 of FC-PH (and IEEE 802.3): 0x04C11DB7 reflected, complemented
+//   crc32c       Castagnoli's, of RFC 3720: 0x1EDC6F41 reflected, complemented
+//   crc64_xp10   crc64.hpp, complemented
+//
+// The seed is what the register starts with. The final complement is applied for either seed: SPDK's accel_mlx5 undoes
+// it for both when it hands CRC32C results of ConnectX to its callers.
+//
+// CRCs other than CRC-64 are ISA-L's.
+// Threads: a Guard by one at a time.
+// Source: mlx5dv_wr_set_mkey_sig_block(3).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace ovsdr::soft::signature {
+
+enum class GuardType : std::uint8_t { t10_crc, ip_checksum, crc32, crc32c, crc64_xp10 };
+
+class Guard {
+public:
+    Guard() noexcept = default;
+    /// Of `seed` the bits that the type has.
+    Guard(GuardType type, std::uint64_t seed) noexcept;
+
+    void update(std::span<const std::byte> bytes) noexcept;
+    [[nodiscard]] std::uint64_t value() const noexcept;
+
+private:
+    GuardType type_ = GuardType::t10_crc;
+    bool odd_ = false;            // ip_checksum: the next byte is the second of its word
+    std::uint64_t register_ = 0;  // crc32: complemented, as ISA-L wants it; ip_checksum: sum of native words
+};
+
+}  // namespace ovsdr::soft::signature

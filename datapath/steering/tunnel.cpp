@@ -1,0 +1,239 @@
+#include "datapath/steering/tunnel.hpp"
+
+#include <algorithm>
+
+#include "datapath/steering/parser.hpp"
+
+namespace ovsdr::soft {
+namespace {
+
+constexpr std::uint16_t port_vxlan = 4789, port_vxlan_gpe = 4790, port_geneve = 6081;
+constexpr std::uint8_t protocol_ipip = 4, protocol_tcp = 6, protocol_udp = 17, protocol_ipv6 = 41, protocol_gre = 47;
+constexpr std::uint16_t type_mpls = 0x8847, type_mpls_upstream = 0x8848;
+constexpr std::uint8_t vni_flag = 0x08;
+constexpr std::uint16_t gre_checksum = 0x8000, gre_routing = 0x4000, gre_key = 0x2000, gre_sequence = 0x1000;
+
+/// By VXLAN-GPE's next protocol.
+[[nodiscard]] std::uint16_t gpe_type(std::uint8_t next) noexcept {
+    switch (next) {
+        case 1: return Tunnel::type_ipv4;
+        case 2: return Tunnel::type_ipv6;
+        case 3: return Tunnel::type_ethernet;
+        default: return 0;
+    }
+}
+
+/// Sets the inner packet, of at least the smallest header of its type.
+void carry(Tunnel& tunnel, unsigned header_size, std::uint16_t type) noexcept {
+    const unsigned inner = tunnel.header + header_size;
+    unsigned least = 0;
+    switch (type) {
+        case Tunnel::type_ethernet: least = 14; break;
+        case Tunnel::type_ipv4: least = 20; break;
+        case Tunnel::type_ipv6: least = 40; break;
+        default: return;
+    }
+    if (inner + least > tunnel.end) return;
+    tunnel.inner = static_cast<std::uint16_t>(inner);
+    tunnel.type = type;
+}
+
+void enter_udp(const std::uint8_t* frame, const Headers& outer, Tunnel& tunnel) noexcept {
+    if (outer.l4 == 0 || outer.l4 + 16u > tunnel.end) return;
+    const std::uint8_t* header = frame + outer.l4 + 8;
+    tunnel.header = static_cast<std::uint16_t>(outer.l4 + 8);
+    switch (load_be16(frame + outer.l4 + 2)) {
+        case port_vxlan:
+            tunnel.kind = Tunnel::Kind::vxlan;
+            if ((header[0] & vni_flag) != 0) carry(tunnel, 8, Tunnel::type_ethernet);
+            break;
+        case port_vxlan_gpe:
+            tunnel.kind = Tunnel::Kind::vxlan_gpe;
+            carry(tunnel, 8, gpe_type(header[3]));
+            break;
+        case port_geneve:
+            if (header[0] >> 6 != 0) break;
+            tunnel.kind = Tunnel::Kind::geneve;
+            carry(tunnel, 8 + (header[0] & 0x3fu) * 4, load_be16(header + 2));
+            break;
+        default: break;
+    }
+}
+
+[[nodiscard]] unsigned gre_size(std::uint16_t flags) noexcept {
+    unsigned size = 4;
+    for (const std::uint16_t bit : {gre_checksum, gre_key, gre_sequence}) size += (flags & bit) != 0 ? 4 : 0;
+    return size;
+}
+
+void enter_gre(const std::uint8_t* frame, const Headers& outer, Tunnel& tunnel) noexcept {
+    if (outer.payload + 4u > tunnel.end) return;
+    const std::uint16_t flags = load_be16(frame + outer.payload);
+    if ((flags & (gre_routing | 7)) != 0 || outer.payload + gre_size(flags) > tunnel.end) return;
+    tunnel.kind = Tunnel::Kind::gre;
+    tunnel.header = outer.payload;
+    carry(tunnel, gre_size(flags), load_be16(frame + outer.payload + 2));
+}
+
+[[nodiscard]] Tunnel tunnel_of(const std::uint8_t* frame, const Headers& outer) noexcept {
+    Tunnel tunnel;
+    if (outer.payload == 0) return tunnel;
+    tunnel.end = outer.end;
+    switch (outer.l4_protocol) {
+        case protocol_udp: enter_udp(frame, outer, tunnel); break;
+        case protocol_gre: enter_gre(frame, outer, tunnel); break;
+        case protocol_ipip:
+        case protocol_ipv6:
+            tunnel.kind = Tunnel::Kind::ip;
+            tunnel.header = outer.payload;
+            carry(tunnel, 0, outer.l4_protocol == protocol_ipip ? Tunnel::type_ipv4 : Tunnel::type_ipv6);
+            break;
+        default: break;
+    }
+    return tunnel;
+}
+
+/// The fields of a tunnel's own header.
+void fill_tunnel(const std::uint8_t* frame, const Tunnel& tunnel, std::uint8_t* out) noexcept {
+    const std::uint8_t* header = frame + tunnel.header;
+    switch (tunnel.kind) {
+        case Tunnel::Kind::vxlan: std::memcpy(out + key_offset::vxlan_vni, header + 4, 3); break;
+        case Tunnel::Kind::vxlan_gpe:
+            std::memcpy(out + key_offset::gpe_vni, header + 4, 3);
+            out[key_offset::gpe_next_protocol] = header[3];
+            out[key_offset::gpe_flags] = header[0];
+            break;
+        case Tunnel::Kind::geneve:
+            std::memcpy(out + key_offset::geneve_vni, header + 4, 3);
+            out[key_offset::geneve_oam] = header[1] >> 7;
+            out[key_offset::geneve_opt_len] = header[0] & 0x3f;
+            std::memcpy(out + key_offset::geneve_protocol, header + 2, 2);
+            break;
+        case Tunnel::Kind::gre: {
+            out[key_offset::gre_flags] |= header[0] & gre_bits;
+            std::memcpy(out + key_offset::gre_protocol, header + 2, 2);
+            const unsigned key = (header[0] & gre_c_bit) != 0 ? 8 : 4;
+            if ((header[0] & gre_k_bit) != 0) std::memcpy(out + key_offset::gre_key, header + key, 4);
+            break;
+        }
+        default: return;
+    }
+    const unsigned size = tunnel.kind == Tunnel::Kind::gre ? gre_size(load_be16(header)) : 8;
+    if (tunnel.kind != Tunnel::Kind::ip) std::memcpy(out + key_offset::tunnel_header, header, std::min(size, 8u));
+}
+
+/// What stands behind the addresses and ports of one of the two headers.
+void fill_rest(const std::uint8_t* frame, const Headers& headers, std::uint8_t* label, std::uint8_t* seq,
+               std::uint8_t* ack) noexcept {
+    if (headers.l3_version == 6) store_be32(label, load_be32(frame + headers.l3) & 0xfffff);
+    if (headers.l4 == 0 || headers.fragment || headers.l4_protocol != protocol_tcp) return;
+    std::memcpy(seq, frame + headers.l4 + 4, 4);
+    std::memcpy(ack, frame + headers.l4 + 8, 4);
+}
+
+void fill_mpls(const std::uint8_t* frame, std::uint32_t size, std::uint16_t type_offset, std::uint8_t* out) noexcept {
+    if (type_offset == 0 || type_offset + 6u > size) return;
+    const std::uint16_t type = load_be16(frame + type_offset);
+    if (type == type_mpls || type == type_mpls_upstream) std::memcpy(out, frame + type_offset + 2, 4);
+}
+
+void fill_inner(const std::uint8_t* frame, const Tunnel& tunnel, std::uint8_t* out) noexcept {
+    const std::uint8_t* packet = frame + tunnel.inner;
+    const std::uint32_t size = tunnel.end - tunnel.inner;
+    Key key;  // its first half is all that is written, and read
+    Headers headers;
+    if (tunnel.type == Tunnel::type_ethernet) {
+        parse(packet, size, key);
+        headers = locate(packet, size);
+        fill_mpls(packet, size, headers.type, out + key_offset::inner_mpls);
+    } else {
+        parse_ip(packet, size, tunnel.type, key);
+        headers = locate_ip(packet, size, tunnel.type);
+    }
+    const std::uint8_t* in = key.bytes();
+    std::memcpy(out + key_offset::inner, in, 64);
+    std::memcpy(out + key_offset::inner_second_vlan, in + key_offset::second_vlan, 2);
+    out[key_offset::second_qualifier] |= in[key_offset::second_qualifier] >> 1;
+    fill_rest(packet, headers, out + key_offset::inner_flow_label, out + key_offset::inner_tcp_seq,
+              out + key_offset::inner_tcp_ack);
+}
+
+void clear_deep(std::uint8_t* out) noexcept {
+    out[key_offset::gre_flags] &= static_cast<std::uint8_t>(~gre_bits);
+    std::memset(out + key_offset::inner_second_vlan, 0, 2);
+    out[key_offset::second_qualifier] &= second_cvlan_bit | second_svlan_bit;
+    std::memset(out + key_offset::gre_protocol, 0, 2);
+    std::memset(out + key_offset::inner, 0, sizeof(Key) - key_offset::inner);
+}
+
+}  // namespace
+
+namespace {
+
+/// Fields that mean the same of the outer packet and of the inner one.
+struct Pair {
+    unsigned outer, inner, size;
+};
+constexpr Pair pairs[] = {
+    {0, key_offset::inner, 64},
+    {key_offset::second_vlan, key_offset::inner_second_vlan, 2},
+    {key_offset::outer_flow_label, key_offset::inner_flow_label, 4},
+    {key_offset::outer_mpls, key_offset::inner_mpls, 4},
+    {key_offset::outer_tcp_seq, key_offset::inner_tcp_seq, 4},
+    {key_offset::outer_tcp_ack, key_offset::inner_tcp_ack, 4},
+};
+
+}  // namespace
+
+void add_inner_of_outer(Key& mask) noexcept {
+    std::uint8_t* bytes = mask.bytes();
+    for (const Pair& pair : pairs) {
+        for (unsigned i = 0; i < pair.size; ++i) bytes[pair.inner + i] |= bytes[pair.outer + i];
+    }
+    bytes[key_offset::second_qualifier] |=
+        (bytes[key_offset::second_qualifier] & (second_cvlan_bit | second_svlan_bit)) >> 1;
+}
+
+void taint_by_decapsulation(Key& taint) noexcept {
+    const Key before = taint;
+    taint_headers(taint);
+    for (const Pair& pair : pairs) std::memcpy(taint.bytes() + pair.outer, before.bytes() + pair.inner, pair.size);
+    constexpr std::uint8_t outer_bits = second_cvlan_bit | second_svlan_bit;
+    std::uint8_t& qualifier = taint.bytes()[key_offset::second_qualifier];
+    qualifier = static_cast<std::uint8_t>(
+        ~outer_bits | (before.bytes()[key_offset::second_qualifier] << 1 & outer_bits));
+}
+
+void taint_headers(Key& taint) noexcept {
+    std::memset(taint.bytes(), 0xff, key_offset::gre_flags);
+    std::memset(taint.bytes() + key_offset::second_vlan, 0xff, key_offset::reg_c_7 - key_offset::second_vlan);
+    taint_deep(taint);
+}
+
+void taint_deep(Key& taint) noexcept {
+    std::uint8_t* bytes = taint.bytes();
+    bytes[key_offset::gre_flags] |= gre_bits;
+    std::memset(bytes + key_offset::inner_second_vlan, 0xff, 2);
+    bytes[key_offset::second_qualifier] |= inner_second_cvlan_bit | inner_second_svlan_bit;
+    std::memset(bytes + key_offset::gre_protocol, 0xff, 2);
+    std::memset(bytes + key_offset::inner, 0xff, sizeof(Key) - key_offset::inner);
+}
+
+Tunnel find_tunnel(const std::uint8_t* frame, std::uint32_t size) noexcept {
+    return tunnel_of(frame, locate(frame, size));
+}
+
+void parse_deep(const std::uint8_t* frame, std::uint32_t size, Key& key) noexcept {
+    std::uint8_t* out = key.bytes();
+    clear_deep(out);
+    const Headers outer = locate(frame, size);
+    fill_rest(frame, outer, out + key_offset::outer_flow_label, out + key_offset::outer_tcp_seq,
+              out + key_offset::outer_tcp_ack);
+    fill_mpls(frame, size, outer.type, out + key_offset::outer_mpls);
+    const Tunnel tunnel = tunnel_of(frame, outer);
+    if (tunnel.kind == Tunnel::Kind::none) return;
+    fill_tunnel(frame, tunnel, out);
+    if (tunnel.inner != 0) fill_inner(frame, tunnel, out);
+}
+
+}  // namespace ovsdr::soft

@@ -1,0 +1,52 @@
+// Tunnels: what an outer header carries, found from the outer header on.
+//
+//   VXLAN      UDP to 4789, VNI flag          Ethernet
+//   VXLAN-GPE  UDP to 4790                    by its next protocol: IPv4, IPv6, Ethernet
+//   Geneve     UDP to 6081, version 0         by its protocol type: Ethernet, IPv4, IPv6
+//   GRE        IP protocol 47, version 0      by its protocol: Ethernet (NVGRE), IPv4, IPv6
+//   IP in IP   IP protocol 4 or 41            IPv4, IPv6
+//
+// As parse(), it never reads past the frame or the outer packet; what is cut short carries nothing. Fragments carry
+// nothing. The checksum of GRE and the outer UDP are not looked at.
+//
+// Source: RFC 7348, RFC 7637, RFC 2784, RFC 2890, RFC 8926, RFC 2003, RFC 2473; draft-ietf-nvo3-vxlan-gpe.
+#pragma once
+
+#include <cstdint>
+
+#include "datapath/steering/key.hpp"
+
+namespace ovsdr::soft {
+
+struct Tunnel {
+    enum class Kind : std::uint8_t { none, vxlan, vxlan_gpe, geneve, gre, ip };
+
+    Kind kind = Kind::none;
+    std::uint16_t header = 0;  ///< where its own header begins
+    std::uint16_t inner = 0;   ///< where the inner packet begins; 0 = carries nothing that can be read
+    std::uint16_t type = 0;    ///< of the inner packet: type_ethernet, or the ethertype of IPv4 or IPv6
+    std::uint32_t end = 0;     ///< of the inner packet
+
+    static constexpr std::uint16_t type_ethernet = 0x6558, type_ipv4 = 0x0800, type_ipv6 = 0x86dd;
+};
+
+[[nodiscard]] Tunnel find_tunnel(const std::uint8_t* frame, std::uint32_t size) noexcept;
+
+/// Fills the words and bits that parse() leaves alone: tunnels, inner headers, TCP numbers, flow labels, MPLS. `key` has
+/// been parsed from the same frame.
+void parse_deep(const std::uint8_t* frame, std::uint32_t size, Key& key) noexcept;
+
+/// Adds to a mask the inner fields that become the outer ones of its when an L2 tunnel is taken away.
+void add_inner_of_outer(Key& mask) noexcept;
+
+/// What is known of a packet once its L2 tunnel was taken away: as much of each field as was known of the inner one that it
+/// was; nothing of those that no inner one became. `taint` has a 1 for each bit that is not known.
+void taint_by_decapsulation(Key& taint) noexcept;
+
+/// Everything that parse() and parse_deep() read.
+void taint_headers(Key& taint) noexcept;
+
+/// What parse_deep() reads.
+void taint_deep(Key& taint) noexcept;
+
+}  // namespace ovsdr::soft

@@ -1,0 +1,149 @@
+// Shared receive queues: basic and XRC ones. The device has no tag matching.
+#include "datapath/verbs/srq.hpp"
+
+#include "datapath/control/fault.hpp"
+#include "datapath/verbs/objects.hpp"
+#include "datapath/verbs/qp_layout.hpp"
+#include "datapath/verbs/xrc.hpp"
+
+namespace ovsdr::soft {
+
+namespace {
+
+[[nodiscard]] int check(const ibv_srq_init_attr_ex& attr) {
+    constexpr std::uint32_t known = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD |
+                                    IBV_SRQ_INIT_ATTR_CQ | IBV_SRQ_INIT_ATTR_TM;
+    if (attr.comp_mask & ~known) return EINVAL;
+    if (!(attr.comp_mask & IBV_SRQ_INIT_ATTR_PD) || !attr.pd) return EINVAL;
+    const ibv_srq_type type = attr.comp_mask & IBV_SRQ_INIT_ATTR_TYPE ? attr.srq_type : IBV_SRQT_BASIC;
+    constexpr std::uint32_t xrc = IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
+    switch (type) {
+        case IBV_SRQT_BASIC:
+            return 0;
+        case IBV_SRQT_XRC:
+            return (attr.comp_mask & xrc) == xrc && attr.xrcd && attr.cq ? 0 : EINVAL;
+        case IBV_SRQT_TM:
+            return EOPNOTSUPP;
+        default:
+            return EINVAL;
+    }
+}
+
+void report_limit(Srq& srq) {
+    ibv_async_event event{};
+    event.element.srq = &srq;
+    event.event_type = IBV_EVENT_SRQ_LIMIT_REACHED;
+    Context::of(srq.context).events.push(event);
+}
+
+[[nodiscard]] ibv_srq* create(ibv_context* context, ibv_srq_init_attr_ex& attr, const char* call) noexcept {
+    int error = injected_fault(call);
+    if (!error) error = check(attr);
+    if (!error) error = lay_out(attr.attr);
+    if (error) {
+        errno = error;
+        return nullptr;
+    }
+    return created([&]() -> ibv_srq* {
+        DeviceState& state = Context::of(context).state;
+        auto srq = std::make_unique<Srq>();
+        Srq* const self = srq.get();
+        srq->type = attr.comp_mask & IBV_SRQ_INIT_ATTR_TYPE ? attr.srq_type : IBV_SRQT_BASIC;
+        if (srq->type == IBV_SRQT_XRC) {
+            srq->xrcd = &Xrcd::of(attr.xrcd);
+            srq->cq = attr.cq;
+        }
+        const std::uint32_t number = state.queue_numbers().take();
+        srq->queue = std::make_unique<roce::SharedReceiveQueue>(roce::SharedReceiveQueueSpec{
+            .state = state,
+            .domain = Pd::of(attr.pd).domain(),
+            .number = number,
+            .max_requests = attr.attr.max_wr,
+            .max_sges = attr.attr.max_sge,
+            .completions = srq->cq ? Cq::of(srq->cq).queue.get() : nullptr,
+            .xrc_domain = srq->xrcd ? srq->xrcd->domain() : nullptr,
+            .limit_reached = [self] { report_limit(*self); }});
+        srq->context = context;
+        srq->srq_context = attr.srq_context;
+        srq->pd = attr.pd;
+        srq->handle = number;
+        srq->events_completed = 0;
+        pthread_mutex_init(&srq->mutex, nullptr);
+        pthread_cond_init(&srq->cond, nullptr);
+        if (srq->cq) Cq::of(srq->cq).queue->hold();
+        if (srq->xrcd) srq->xrcd->users.fetch_add(1);
+        Pd::of(attr.pd).users.fetch_add(1);
+        return srq.release();
+    });
+}
+
+}  // namespace
+
+ibv_srq* create_srq_ex_op(ibv_context* context, ibv_srq_init_attr_ex* attr) {
+    return create(context, *attr, "ibv_create_srq_ex");
+}
+
+/// Only XRC queues have a number that others may know.
+int get_srq_num_op(ibv_srq* srq, std::uint32_t* number) {
+    if (Srq::of(srq).type != IBV_SRQT_XRC) return failed(EINVAL);
+    *number = Srq::of(srq).queue->spec().number;
+    return 0;
+}
+
+int post_srq_recv_op(ibv_srq* srq, ibv_recv_wr* first, ibv_recv_wr** bad) {
+    if (const int error = injected_fault("ibv_post_srq_recv")) {
+        *bad = first;
+        return failed(error);
+    }
+    const int error = Srq::of(srq).queue->post(first, bad);
+    return error ? failed(error) : 0;
+}
+
+}  // namespace ovsdr::soft
+
+using namespace ovsdr::soft;
+
+extern "C" {
+
+ibv_srq* ibv_create_srq(ibv_pd* pd, ibv_srq_init_attr* attr) {
+    ibv_srq_init_attr_ex full{};
+    full.srq_context = attr->srq_context;
+    full.attr = attr->attr;
+    full.comp_mask = IBV_SRQ_INIT_ATTR_PD;
+    full.pd = pd;
+    ibv_srq* const srq = create(pd->context, full, "ibv_create_srq");
+    if (srq) attr->attr = full.attr;
+    return srq;
+}
+
+int ibv_modify_srq(ibv_srq* srq, ibv_srq_attr* attr, int mask) {
+    if (const int error = injected_fault("ibv_modify_srq")) return failed(error);
+    const int error = Srq::of(srq).queue->modify(*attr, mask);
+    return error ? failed(error) : 0;
+}
+
+int ibv_query_srq(ibv_srq* srq, ibv_srq_attr* attr) {
+    if (const int error = injected_fault("ibv_query_srq")) return failed(error);
+    Srq::of(srq).queue->query(*attr);
+    return 0;
+}
+
+int ibv_destroy_srq(ibv_srq* base) {
+    if (const int error = injected_fault("ibv_destroy_srq")) return failed(error);
+    Srq& srq = Srq::of(base);
+    if (srq.queue->held()) return failed(EBUSY);
+    Context& context = Context::of(base->context);
+    const std::uint32_t number = srq.queue->spec().number;
+    srq.queue.reset();
+    forget_events(context, srq);
+    if (srq.cq) Cq::of(srq.cq).queue->release();
+    if (srq.xrcd) srq.xrcd->users.fetch_sub(1);
+    Pd::of(base->pd).users.fetch_sub(1);
+    context.state.queue_numbers().give_back(number);
+    pthread_mutex_destroy(&base->mutex);
+    pthread_cond_destroy(&base->cond);
+    delete &srq;
+    return 0;
+}
+
+}  // extern "C"

@@ -1,0 +1,57 @@
+// A guest's end of a vport: a socket on a network interface.
+#pragma once
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <linux/if_packet.h>
+#include <net/if.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "nic_fixture.hpp"
+
+namespace ovsdr::soft {
+
+inline void shell(const std::string& command) {
+    EXPECT_EQ(std::system(command.c_str()), 0) << command;
+}
+
+/// Sees frames of one Ethernet type only.
+class Guest {
+public:
+    explicit Guest(const std::string& interface) : socket_(socket(AF_PACKET, SOCK_RAW | SOCK_NONBLOCK, htons(0x88b5))) {
+        sockaddr_ll address{};
+        address.sll_family = AF_PACKET;
+        address.sll_protocol = htons(0x88b5);
+        address.sll_ifindex = static_cast<int>(if_nametoindex(interface.c_str()));
+        EXPECT_EQ(bind(socket_, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+    }
+    ~Guest() { close(socket_); }
+    Guest(const Guest&) = delete;
+    Guest& operator=(const Guest&) = delete;
+
+    void send(std::size_t size) {
+        std::vector<char> frame(size);
+        std::memcpy(frame.data(), "\x02\0\0\0\0\x02\x02\0\0\0\0\x01\x88\xb5", 14);
+        EXPECT_EQ(::send(socket_, frame.data(), size, 0), static_cast<ssize_t>(size)) << std::strerror(errno);
+    }
+
+    // Size of the next frame, 0 if none came in time.
+    std::size_t receive(std::chrono::milliseconds patience = std::chrono::seconds(5)) {
+        char frame[16384];
+        ssize_t size = 0;
+        (void)eventually([&] { return (size = recv(socket_, frame, sizeof frame, 0)) > 0; }, patience);
+        return size > 0 ? static_cast<std::size_t>(size) : 0;
+    }
+
+private:
+    int socket_;
+};
+
+}  // namespace ovsdr::soft

@@ -1,0 +1,233 @@
+#include <cerrno>
+
+#include "mkey_fixture.hpp"
+
+namespace ovsdr::soft {
+namespace {
+
+using test::UmrEntry;
+using Fault = Transfer::Fault;
+
+class UmrTest : public test::MkeyFixture {};
+
+TEST_F(UmrTest, AKeyIsOfNoUseBeforeItIsConfigured) {
+    EXPECT_EQ(use(make_mkey().key(), 1, 0), Fault::protection);
+}
+
+TEST_F(UmrTest, GrantsWhatItsFlagsSayAndNothingElse) {
+    constexpr unsigned flags[] = {IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_WRITE,
+                                  IBV_ACCESS_REMOTE_ATOMIC};
+    Mkey& mkey = make_mkey();
+    for (unsigned granted = 0; granted < 16; ++granted) {
+        unsigned access = 0;
+        for (unsigned i = 0; i < 4; ++i) access |= granted >> i & 1 ? flags[i] : 0;
+        ASSERT_EQ(configure(UmrEntry(mkey.key()).access(access).list({sge(0, 64)})), 0);
+        EXPECT_EQ(use(mkey.key(), 64, 0), Fault::none) << "local reading is always granted";
+        for (unsigned i = 0; i < 4; ++i) {
+            EXPECT_EQ(use(mkey.key(), 64, flags[i], 0, flags[i] != IBV_ACCESS_LOCAL_WRITE),
+                      granted >> i & 1 ? Fault::none : Fault::protection)
+                << granted << " " << flags[i];
+        }
+    }
+}
+
+TEST_F(UmrTest, ChangesWhatItNamesAndLeavesTheRest) {
+    Mkey& mkey = make_mkey();
+    ASSERT_EQ(configure(UmrEntry(mkey.key()).access(IBV_ACCESS_REMOTE_READ).list({sge(0, 64)})), 0);
+    ASSERT_EQ(configure(UmrEntry(mkey.key()).access(IBV_ACCESS_REMOTE_WRITE)), 0);
+    EXPECT_EQ(use(mkey.key(), 64, IBV_ACCESS_REMOTE_WRITE, 0, true), Fault::none);
+    EXPECT_EQ(use(mkey.key(), 64, IBV_ACCESS_REMOTE_READ, 0, true), Fault::protection);
+    ASSERT_EQ(configure(UmrEntry(mkey.key()).list({sge(0, 32)})), 0);
+    EXPECT_EQ(use(mkey.key(), 32, IBV_ACCESS_REMOTE_WRITE, 0, true), Fault::none);
+    EXPECT_EQ(use(mkey.key(), 33, IBV_ACCESS_REMOTE_WRITE, 0, true), Fault::protection);
+}
+
+TEST_F(UmrTest, IsOfItsDomainOnly) {
+    Mkey& mkey = make_mkey();
+    const UmrEntry entry = UmrEntry(mkey.key()).access(all_access).list({sge(0, 64)});
+    EXPECT_EQ(configure_mkey(state, &other_domain, 0, entry.bytes()), EACCES);
+    ASSERT_EQ(configure(entry), 0);
+    Transfer transfer;
+    const ibv_sge piece{0, 64, mkey.key()};
+    EXPECT_EQ(transfer.begin({table(), &other_domain, 0, false, 0}, {&piece, 1}), Fault::protection);
+}
+
+TEST_F(UmrTest, KeysBehindMustGrantAndBeOfTheDomain) {
+    Mkey& mkey = make_mkey();
+    const std::uint32_t read_only = register_memory(0, 64, 0);
+    const std::uint32_t foreign = register_memory(0, 64, IBV_ACCESS_LOCAL_WRITE, &other_domain);
+    ASSERT_EQ(configure(UmrEntry(mkey.key()).access(all_access).list({{address(0), 64, read_only}})), 0);
+    EXPECT_EQ(use(mkey.key(), 64, 0), Fault::none);
+    EXPECT_EQ(use(mkey.key(), 64, IBV_ACCESS_REMOTE_WRITE, 0, true), Fault::protection);
+    ASSERT_EQ(configure(UmrEntry(mkey.key()).list({{address(0), 64, foreign}})), 0);
+    EXPECT_EQ(use(mkey.key(), 64, 0), Fault::protection);
+    ASSERT_EQ(configure(UmrEntry(mkey.key()).list({{address(1), 64, read_only}})), 0);
+    EXPECT_EQ(use(mkey.key(), 64, 0), Fault::protection) << "past the region's end";
+    EXPECT_EQ(use(mkey.key(), 63, 0), Fault::none);
+}
+
+TEST_F(UmrTest, IsUselessAfterInvalidationUntilConfiguredAnew) {
+    Mkey& mkey = make_mkey();
+    const UmrEntry entry = UmrEntry(mkey.key()).access(all_access).list({sge(0, 64)});
+    ASSERT_EQ(configure(entry), 0);
+    ASSERT_EQ(use(mkey.key(), 64, 0), Fault::none);
+    ASSERT_EQ(invalidate_locally(state, &domain, 0, mkey.key()), 0);
+    EXPECT_EQ(use(mkey.key(), 64, 0), Fault::protection);
+    ASSERT_EQ(configure(UmrEntry(mkey.key())), 0);
+    EXPECT_EQ(use(mkey.key(), 1, 0), Fault::protection) << "its layout was cleared";
+    ASSERT_EQ(configure(entry), 0);
+    EXPECT_EQ(use(mkey.key(), 64, 0), Fault::none);
+}
+
+TEST_F(UmrTest, AnEntryMayInvalidateToo) {
+    Mkey& mkey = make_mkey();
+    ASSERT_EQ(configure(UmrEntry(mkey.key()).access(all_access).list({sge(0, 64)})), 0);
+    UmrEntry invalidation(mkey.key());
+    invalidation.context.free = MLX5_WQE_MKEY_CONTEXT_FREE;
+    ASSERT_EQ(configure(invalidation), 0);
+    EXPECT_EQ(use(mkey.key(), 64, 0), Fault::protection);
+}
+
+TEST_F(UmrTest, InvalidationWantsTheRightKey) {
+    Mkey& mkey = make_mkey();
+    ASSERT_EQ(configure(UmrEntry(mkey.key()).access(all_access).list({sge(0, 64)})), 0);
+    EXPECT_EQ(invalidate_locally(state, &domain, 0, mkey.key() + 1), EACCES) << "another tag";
+    EXPECT_EQ(invalidate_locally(state, &domain, 0, region), EACCES) << "a region";
+    EXPECT_EQ(invalidate_locally(state, &other_domain, 0, mkey.key()), EACCES);
+    EXPECT_EQ(invalidate_remotely(state, &domain, 0, mkey.key()), EACCES) << "not made for it";
+    EXPECT_EQ(use(mkey.key(), 64, 0), Fault::none);
+}
+
+TEST_F(UmrTest, RemoteInvalidationIsForKeysMadeForIt) {
+    Mkey& mkey = make_mkey(4, false, true);
+    EXPECT_EQ(invalidate_remotely(state, &domain, 0, mkey.key()), EACCES) << "free already";
+    ASSERT_EQ(configure(UmrEntry(mkey.key()).access(all_access).list({sge(0, 64)})), 0);
+    EXPECT_EQ(invalidate_remotely(state, &other_domain, 0, mkey.key()), EACCES);
+    EXPECT_EQ(invalidate_remotely(state, &domain, 0, region), EACCES);
+    EXPECT_EQ(invalidate_remotely(state, &domain, 0, mkey.key()), 0);
+    EXPECT_EQ(use(mkey.key(), 64, 0), Fault::protection);
+}
+
+TEST_F(UmrTest, AnEntryMayChangeTheTag) {
+    Mkey& mkey = make_mkey();
+    const std::uint32_t before = mkey.key();
+    UmrEntry entry = UmrEntry((before & ~0xFFu) | 0x5A).access(all_access).list({sge(0, 64)});
+    ASSERT_EQ(configure(entry), 0);
+    EXPECT_EQ(mkey.key(), entry.key);
+    EXPECT_EQ(use(entry.key, 64, 0), Fault::none);
+    EXPECT_EQ(use(before, 64, 0), Fault::protection);
+    entry.mask &= ~std::uint64_t{MLX5_WQE_UMR_CTRL_MKEY_MASK_MKEY};
+    entry.key = before;
+    EXPECT_EQ(configure(entry), EACCES) << "a stale key without a new tag";
+}
+
+TEST_F(UmrTest, RefusesWhatDoesNotFitAndChangesNothing) {
+    Mkey& mkey = make_mkey(4, false);
+    ASSERT_EQ(configure(UmrEntry(mkey.key()).access(all_access).list({sge(0, 64)})), 0);
+    const ibv_sge piece = sge(0, 8);
+    EXPECT_EQ(configure(UmrEntry(mkey.key()).list({piece, piece, piece, piece, piece})), EACCES) << "max_entries";
+    EXPECT_EQ(configure(UmrEntry(mkey.key()).signature({{}, {.block_size = 512}, 0xFF, 0})), EACCES)
+        << "not made with BLOCK_SIGNATURE";
+    UmrEntry wrong_sum = UmrEntry(mkey.key()).interleaved(2, {{address(0), 8, 2, region}});
+    reinterpret_cast<mlx5_wqe_umr_repeat_block_seg*>(wrong_sum.layout.data())->byte_count = htobe32(9);
+    EXPECT_EQ(configure(wrong_sum), EACCES);
+    UmrEntry too_many = UmrEntry(mkey.key()).interleaved(2, {{address(0), 8, 2, region}});
+    reinterpret_cast<mlx5_wqe_umr_repeat_block_seg*>(too_many.layout.data())->num_ent = htobe16(4);
+    EXPECT_EQ(configure(too_many), EACCES);
+    UmrEntry pointer(mkey.key());
+    pointer.flags = 0;
+    EXPECT_EQ(configure(pointer), EINVAL) << "not inline";
+    auto cut = UmrEntry(mkey.key()).list({sge(0, 32)}).bytes();
+    cut.resize(cut.size() - 16);
+    EXPECT_EQ(configure_mkey(state, &domain, 0, cut), EINVAL);
+    UmrEntry checked = UmrEntry(mkey.key()).list({sge(0, 32)});
+    checked.flags |= MLX5_WQE_UMR_CTRL_FLAG_CHECK_FREE;
+    EXPECT_EQ(configure(checked), EACCES) << "in use";
+    EXPECT_EQ(configure(UmrEntry(region).list({sge(0, 32)})), EACCES) << "a region";
+    EXPECT_EQ(configure(UmrEntry(0xFFFFFF00).list({sge(0, 32)})), EACCES) << "nobody's key";
+    EXPECT_EQ(use(mkey.key(), 64, 0), Fault::none) << "all as it was";
+}
+
+TEST_F(UmrTest, TheFormatOfSignaturesIsTheDevices) {
+    // Words as rdma-core's qp.c composes them for CRC32C with seed 0 in memory and T10-DIF on the wire.
+    const signature::Attributes attributes{{.block_size = 4096, .guard = signature::GuardType::crc32c, .seed = 0},
+                                           {.block_size = 512,
+                                            .t10dif = true,
+                                            .guard = signature::GuardType::ip_checksum,
+                                            .seed = 0xFFFF,
+                                            .application_tag = 0x1234,
+                                            .reference_tag = 0x89ABCDEF,
+                                            .increment_reference_tag = true,
+                                            .escape = signature::Escape::application_and_reference_tag},
+                                           0xA5,
+                                           0};
+    constexpr unsigned char expected[64] = {
+        0x80, 0xA5, 1,    3,    0xFF, 0xFF, 0xFF, 0xFF, 0, 0,    0, 0, 0x43, 0,    0,    0,  // basic
+        0,    0,    0,    0,    0,    0,    0,    0,    0, 0,    0, 0, 0,    0,    0,    0,  // extended
+        0xC0, 0,    0x12, 0x34, 0x89, 0xAB, 0xCD, 0xEF, 2, 0x88, 0, 0, 0,    0x42, 0xFF, 0xFF,
+    };
+    const umr::Bsf bsf = umr::encode(attributes, false);
+    EXPECT_EQ(std::memcmp(&bsf, expected, sizeof bsf), 0);
+}
+
+TEST_F(UmrTest, SignatureFormatsComeBackAsTheyWere) {
+    using signature::Domain, signature::GuardType;
+    std::vector<Domain> domains{Domain{}};
+    for (const std::uint32_t size : {512u, 520u, 4048u, 4096u, 4160u}) {
+        for (const bool seeded : {false, true}) {
+            for (const GuardType guard : {GuardType::crc32, GuardType::crc32c, GuardType::crc64_xp10}) {
+                domains.push_back({.block_size = size, .guard = guard, .seed = seeded ? ~std::uint64_t{0} : 0});
+            }
+            for (unsigned i = 0; i < 12; ++i) {
+                domains.push_back({.block_size = size,
+                                   .t10dif = true,
+                                   .guard = i % 2 ? GuardType::t10_crc : GuardType::ip_checksum,
+                                   .seed = seeded ? 0xFFFFu : 0u,
+                                   .application_tag = static_cast<std::uint16_t>(random()),
+                                   .reference_tag = static_cast<std::uint32_t>(random()),
+                                   .increment_reference_tag = i / 2 % 2 != 0,
+                                   .escape = static_cast<signature::Escape>(i / 4)});
+            }
+        }
+    }
+    const auto same = [](const Domain& a, const Domain& b) {
+        return a.block_size == b.block_size && a.t10dif == b.t10dif && (!a.present() || a.guard == b.guard) &&
+               a.seed == b.seed && a.application_tag == b.application_tag && a.reference_tag == b.reference_tag &&
+               a.increment_reference_tag == b.increment_reference_tag && a.escape == b.escape;
+    };
+    for (const Domain& memory : domains) {
+        for (const Domain& wire : domains) {
+            if (!memory.present() && !wire.present()) continue;
+            const bool structure = memory.same_structure(wire);
+            const signature::Attributes sent{memory, wire, 0x5A, static_cast<std::uint8_t>(structure ? 0xC3 : 0)};
+            signature::Attributes got;
+            ASSERT_TRUE(umr::decode(umr::encode(sent, structure), got));
+            ASSERT_TRUE(same(got.memory, memory) && same(got.wire, wire));
+            ASSERT_EQ(got.check_mask, 0x5A);
+            ASSERT_EQ(got.copy_mask, sent.copy_mask);
+        }
+    }
+}
+
+TEST_F(UmrTest, RefusesSignatureFormatsThatItDoesNotHave) {
+    const signature::Attributes good{{.block_size = 512, .guard = signature::GuardType::crc32}, {}, 0xFF, 0};
+    signature::Attributes out;
+    const umr::Bsf reference = umr::encode(good, false);
+    ASSERT_TRUE(umr::decode(reference, out));
+    umr::Bsf bsf = reference;
+    bsf.memory_block = 5;
+    EXPECT_FALSE(umr::decode(bsf, out)) << "an unknown block size";
+    bsf = reference;
+    bsf.memory_format_psv = htobe32(0x30u << 24 | 2u << 24);
+    EXPECT_FALSE(umr::decode(bsf, out)) << "an unknown CRC";
+    bsf = reference;
+    bsf.size_same_structure |= 1 << 4;
+    EXPECT_FALSE(umr::decode(bsf, out)) << "the same structure as no structure";
+    bsf = reference;
+    bsf.size_same_structure = 0;
+    EXPECT_FALSE(umr::decode(bsf, out));
+    EXPECT_FALSE(umr::decode(umr::Bsf{}, out));
+}
+
+}  // namespace
+}  // namespace ovsdr::soft

@@ -1,0 +1,183 @@
+// RoCEv2 frames by their bytes. The ICRC's oracles: a bit-by-bit computation here, and a frame that scapy's contrib.roce
+// made.
+#include "datapath/rdma/roce/frame.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+#include <string_view>
+#include <vector>
+
+namespace ovsdr::soft::roce {
+namespace {
+
+using Frame = std::vector<std::byte>;
+
+/// scapy 2.5.0: Ether/IP(tos=0x22, flags="DF", id=0)/UDP(sport=0xc123, chksum=0)/BTH(opcode=SEND_ONLY, solicited, migreq,
+/// padcount=3, dqpn=0x123456, ackreq, psn=0xabcdef)/"hello"+3 bytes of padding.
+constexpr std::string_view by_scapy =
+    "020000000702020000000701080045220034000040004011b693c0000201c0000202c12312b70020000004f0ffff0012345680abcdef68656c6c"
+    "6f0000002d72972b";
+
+[[nodiscard]] Frame from_hex(std::string_view text) {
+    Frame bytes;
+    for (std::size_t i = 0; i < text.size(); i += 2) {
+        bytes.push_back(static_cast<std::byte>(std::stoul(std::string(text.substr(i, 2)), nullptr, 16)));
+    }
+    return bytes;
+}
+
+[[nodiscard]] std::uint32_t crc32_bit_by_bit(const Frame& bytes) {
+    std::uint32_t crc = 0xffffffff;
+    for (const std::byte byte : bytes) {
+        for (unsigned bit = 0; bit < 8; ++bit) {
+            const std::uint32_t in = (static_cast<std::uint32_t>(byte) >> bit & 1) ^ (crc & 1);
+            crc = crc >> 1 ^ (in ? 0xedb88320 : 0);
+        }
+    }
+    return ~crc;
+}
+
+/// IBTA 17.9.3.1 word for word: ones for the LRH, then the packet with its variant fields at ones.
+[[nodiscard]] std::uint32_t reference_icrc(const Frame& frame, bool ipv4) {
+    Frame covered(8, std::byte{0xff});
+    Frame packet(frame.begin() + 14, frame.end() - 4);
+    const auto ones = [&packet](std::size_t at) { packet[at] = std::byte{0xff}; };
+    const std::size_t udp = ipv4 ? 20 : 40;
+    if (ipv4) {
+        for (const std::size_t at : {1, 8, 10, 11}) ones(at);
+    } else {
+        packet[0] |= std::byte{0x0f};
+        for (const std::size_t at : {1, 2, 3, 7}) ones(at);
+    }
+    ones(udp + 6);
+    ones(udp + 7);
+    ones(udp + 8 + 4);
+    covered.insert(covered.end(), packet.begin(), packet.end());
+    return crc32_bit_by_bit(covered);
+}
+
+[[nodiscard]] PathSpec spec(bool ipv4) {
+    PathSpec spec{.source_mac = {2, 0, 0, 0, 7, 1},
+                  .destination_mac = {2, 0, 0, 0, 7, 2},
+                  .traffic_class = 0x22,
+                  .hop_limit = 64,
+                  .flow_label = 0x54321,
+                  .udp_source = 0xc123,
+                  .local = false};
+    const std::uint8_t mapped[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 1};
+    const std::uint8_t global[16] = {0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1};
+    std::memcpy(spec.source.raw, ipv4 ? mapped : global, 16);
+    std::memcpy(spec.destination.raw, spec.source.raw, 16);
+    spec.destination.raw[15] = 2;
+    return spec;
+}
+
+/// What Burst does, without its buffers.
+[[nodiscard]] Frame build(const Path& path, const Bth& bth, const Frame& body) {
+    Frame frame(path.size + sizeof bth + body.size() + 4);
+    std::byte* const at = write_front(path, frame.data(), static_cast<unsigned>(sizeof bth + body.size() + 4));
+    std::memcpy(at, &bth, sizeof bth);
+    std::copy(body.begin(), body.end(), at + sizeof bth);
+    const std::uint32_t crc = icrc(frame.data() + 14, path.ipv4, frame.size() - 14 - 4);
+    std::memcpy(frame.data() + frame.size() - 4, &crc, 4);
+    return frame;
+}
+
+TEST(RoceFrame, EqualsWhatScapyBuilds) {
+    const Bth bth{.opcode = 4, .flags = 0xf0, .pkey = 0xffff, .qpn = htobe32(0x123456), .psn = htobe32(0x80abcdef)};
+    Frame body(8);
+    std::memcpy(body.data(), "hello", 5);
+    EXPECT_EQ(build(make_path(spec(true)), bth, body), from_hex(by_scapy));
+}
+
+TEST(RoceFrame, IcrcEqualsABitByBitOne) {
+    std::mt19937 random(3);
+    for (const bool ipv4 : {true, false}) {
+        for (int round = 0; round < 50; ++round) {
+            Frame body(random() % 1025 * 4);
+            for (std::byte& byte : body) byte = static_cast<std::byte>(random());
+            const Bth bth{.opcode = 7, .flags = 0x40, .pkey = 0xffff, .qpn = static_cast<__be32>(random()), .psn = static_cast<__be32>(random())};
+            const Frame frame = build(make_path(spec(ipv4)), bth, body);
+            std::uint32_t crc = 0;
+            std::memcpy(&crc, frame.data() + frame.size() - 4, 4);
+            ASSERT_EQ(crc, reference_icrc(frame, ipv4));
+        }
+    }
+}
+
+TEST(RoceFrame, ReadsWhatItWrote) {
+    const Frame frame = from_hex(by_scapy);
+    Arrival arrival;
+    ASSERT_TRUE(read_frame(frame.data(), frame.size(), arrival));
+    EXPECT_EQ(arrival.qpn, 0x123456U);
+    EXPECT_EQ(arrival.psn, 0xabcdefU);
+    EXPECT_TRUE(arrival.ack_requested());
+    EXPECT_TRUE(arrival.solicited());
+    EXPECT_EQ(arrival.service, ServiceType::rc);
+    EXPECT_EQ(arrival.operation.kind, Kind::send);
+    EXPECT_EQ(arrival.payload_size, 5U);
+    EXPECT_EQ(std::memcmp(arrival.payload, "hello", 5), 0);
+    EXPECT_EQ(std::memcmp(&arrival.source, spec(true).source.raw, 16), 0);
+    EXPECT_EQ(std::memcmp(&arrival.destination, spec(true).destination.raw, 16), 0);
+    EXPECT_TRUE(icrc_is_right(arrival));
+}
+
+TEST(RoceFrame, EveryBitFromTheAddressesOnIsCovered) {
+    const Frame good = from_hex(by_scapy);
+    for (std::size_t bit = (14 + 12) * 8; bit < good.size() * 8; ++bit) {
+        const std::size_t byte = bit / 8;
+        const bool udp_checksum = byte == 40 || byte == 41, reserved = byte == 42 + 4;
+        Frame bad = good;
+        bad[byte] ^= static_cast<std::byte>(1u << bit % 8);
+        Arrival arrival;
+        const bool taken = read_frame(bad.data(), bad.size(), arrival) && icrc_is_right(arrival);
+        EXPECT_EQ(taken, udp_checksum || reserved) << "bit " << bit;
+    }
+}
+
+TEST(RoceFrame, RefusesEveryTruncation) {
+    const Frame good = from_hex(by_scapy);
+    for (std::size_t size = 0; size < good.size(); ++size) {
+        const Frame cut(good.begin(), good.begin() + static_cast<long>(size));
+        Arrival arrival;
+        EXPECT_FALSE(read_frame(cut.data(), cut.size(), arrival)) << size;
+    }
+    Frame longer = good;  // Ethernet padding behind the packet is none of ours
+    longer.resize(good.size() + 10);
+    Arrival arrival;
+    EXPECT_TRUE(read_frame(longer.data(), longer.size(), arrival));
+}
+
+TEST(RoceFrame, OpcodesHaveTheHeadersOfTheSpecification) {
+    // IBTA table 38: opcode -> bytes of extension headers.
+    const std::pair<unsigned, unsigned> known[] = {
+        {0x00, 0},  {0x01, 0},  {0x02, 0},  {0x03, 4},  {0x04, 0},  {0x05, 4},  {0x06, 16}, {0x07, 0},  {0x08, 0},
+        {0x09, 4},  {0x0a, 16}, {0x0b, 20}, {0x0c, 16}, {0x0d, 4},  {0x0e, 0},  {0x0f, 4},  {0x10, 4},  {0x11, 4},
+        {0x12, 12}, {0x13, 28}, {0x14, 28}, {0x16, 4},  {0x17, 4},  {0x20, 0},  {0x21, 0},  {0x22, 0},  {0x23, 4},
+        {0x24, 0},  {0x25, 4},  {0x26, 16}, {0x27, 0},  {0x28, 0},  {0x29, 4},  {0x2a, 16}, {0x2b, 20}, {0x64, 8},
+        {0x65, 12}, {0xa0, 4},  {0xa1, 4},  {0xa2, 4},  {0xa3, 8},  {0xa4, 4},  {0xa5, 8},  {0xa6, 20}, {0xa7, 4},
+        {0xa8, 4},  {0xa9, 8},  {0xaa, 20}, {0xab, 24}, {0xac, 20}, {0xad, 4},  {0xae, 0},  {0xaf, 4},  {0xb0, 4},
+        {0xb1, 4},  {0xb2, 12}, {0xb3, 32}, {0xb4, 32}, {0xb6, 8},  {0xb7, 8}};
+    std::size_t existing = 0;
+    for (unsigned opcode = 0; opcode < 256; ++opcode) {
+        existing += operation_of(static_cast<std::uint8_t>(opcode)).kind != Kind::none;
+    }
+    EXPECT_EQ(existing, std::size(known));
+    for (const auto& [opcode, size] : known) {
+        const Operation operation = operation_of(static_cast<std::uint8_t>(opcode));
+        EXPECT_NE(operation.kind, Kind::none) << opcode;
+        EXPECT_EQ(extensions_size(static_cast<ServiceType>(opcode & 0xe0), operation), size) << opcode;
+    }
+}
+
+TEST(RoceFrame, SequenceNumbersCompareAroundTheCircle) {
+    EXPECT_EQ(psn_add(0xffffff, 1), 0U);
+    EXPECT_EQ(psn_distance(0xfffffe, 2), 4);
+    EXPECT_EQ(psn_distance(2, 0xfffffe), -4);
+    EXPECT_EQ(psn_distance(5, 5), 0);
+}
+
+}  // namespace
+}  // namespace ovsdr::soft::roce

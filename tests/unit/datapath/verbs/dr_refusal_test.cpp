@@ -1,0 +1,274 @@
+// What the public Direct Rules functions refuse, each with libmlx5's errno: domains, layouts, busy objects, duplicates,
+// attributes, dumps. (Masks, values, action lists and modify-header commands: the engine's own tests.)
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstdio>
+#include <vector>
+
+#include "tests/unit/datapath/rdma/fake_device.hpp"
+
+namespace ovsdr::soft::test {
+namespace {
+
+/// Match parameters of `size` bytes.
+struct Match {
+    explicit Match(std::size_t size) : memory(sizeof(mlx5dv_flow_match_parameters) + size) { get()->match_sz = size; }
+    Match& byte(std::size_t at, std::uint8_t value) {
+        reinterpret_cast<std::uint8_t*>(get()->match_buf)[at] = value;
+        return *this;
+    }
+    mlx5dv_flow_match_parameters* get() { return reinterpret_cast<mlx5dv_flow_match_parameters*>(memory.data()); }
+    std::vector<std::uint8_t> memory;
+};
+
+class DrRefusal : public ::testing::Test {
+protected:
+    explicit DrRefusal(const Profile& profile = connectx_6dx) : open(profile) {}
+
+    mlx5dv_dr_domain* domain(mlx5dv_dr_domain_type type = MLX5DV_DR_DOMAIN_TYPE_FDB) {
+        return mlx5dv_dr_domain_create(open.context, type);
+    }
+    mlx5dv_dr_matcher* match_all(mlx5dv_dr_table* table) {
+        Match none(64);
+        return mlx5dv_dr_matcher_create(table, 0, 0, none.get());
+    }
+    mlx5dv_dr_rule* rule(mlx5dv_dr_matcher* matcher, std::vector<mlx5dv_dr_action*> actions, Match value = Match(64)) {
+        errno = 0;
+        return mlx5dv_dr_rule_create(matcher, value.get(), actions.size(), actions.data());
+    }
+
+    OpenDevice open;
+};
+
+class OldDrRefusal : public DrRefusal {
+protected:
+    OldDrRefusal() : DrRefusal(connectx_5) {}
+};
+
+TEST_F(DrRefusal, UnknownDomainTypes) {
+    EXPECT_EQ(domain(static_cast<mlx5dv_dr_domain_type>(3)), nullptr);
+    EXPECT_EQ(errno, EINVAL);
+}
+
+TEST_F(DrRefusal, UnknownSyncFlags) {
+    mlx5dv_dr_domain* fdb = domain();
+    for (std::uint32_t flags = 0; flags < 8; ++flags) EXPECT_EQ(mlx5dv_dr_domain_sync(fdb, flags), 0) << flags;
+    errno = 0;
+    EXPECT_EQ(mlx5dv_dr_domain_sync(fdb, 8), EOPNOTSUPP);
+    EXPECT_EQ(errno, EOPNOTSUPP);
+    EXPECT_EQ(mlx5dv_dr_domain_destroy(fdb), 0);
+}
+
+TEST_F(DrRefusal, ObjectsThatOthersReferToAreBusy) {
+    mlx5dv_dr_domain* fdb = domain();
+    mlx5dv_dr_table* table = mlx5dv_dr_table_create(fdb, 1);
+    EXPECT_EQ(mlx5dv_dr_domain_destroy(fdb), EBUSY);
+    mlx5dv_dr_matcher* matcher = match_all(table);
+    EXPECT_EQ(mlx5dv_dr_table_destroy(table), EBUSY);
+    mlx5dv_dr_table* next = mlx5dv_dr_table_create(fdb, 2);
+    mlx5dv_dr_action* jump = mlx5dv_dr_action_create_dest_table(next);
+    EXPECT_EQ(mlx5dv_dr_table_destroy(next), EBUSY);
+    mlx5dv_dr_rule* made = rule(matcher, {jump});
+    ASSERT_NE(made, nullptr);
+    EXPECT_EQ(mlx5dv_dr_matcher_destroy(matcher), EBUSY);
+    EXPECT_EQ(mlx5dv_dr_action_destroy(jump), EBUSY);
+    EXPECT_EQ(mlx5dv_dr_rule_destroy(made), 0);
+    EXPECT_EQ(mlx5dv_dr_action_destroy(jump), 0);
+    EXPECT_EQ(mlx5dv_dr_matcher_destroy(matcher), 0);
+    EXPECT_EQ(mlx5dv_dr_table_destroy(next), 0);
+    EXPECT_EQ(mlx5dv_dr_table_destroy(table), 0);
+    EXPECT_EQ(mlx5dv_dr_domain_destroy(fdb), 0);
+}
+
+TEST_F(DrRefusal, DuplicatesWhereTheyAreNotAllowed) {
+    mlx5dv_dr_domain* fdb = domain();
+    mlx5dv_dr_table* table = mlx5dv_dr_table_create(fdb, 1);
+    mlx5dv_dr_matcher* matcher = match_all(table);
+    mlx5dv_dr_action* drop = mlx5dv_dr_action_create_drop();
+    std::vector<mlx5dv_dr_rule*> rules{rule(matcher, {drop}), rule(matcher, {drop})};
+    EXPECT_NE(rules[1], nullptr) << "allowed by default";
+    mlx5dv_dr_domain_allow_duplicate_rules(fdb, false);
+    EXPECT_EQ(rule(matcher, {drop}), nullptr);
+    EXPECT_EQ(errno, EEXIST);
+    mlx5dv_dr_domain_allow_duplicate_rules(fdb, true);
+    rules.push_back(rule(matcher, {drop}));
+    for (mlx5dv_dr_rule* each : rules) {
+        ASSERT_NE(each, nullptr);
+        EXPECT_EQ(mlx5dv_dr_rule_destroy(each), 0);
+    }
+    EXPECT_EQ(mlx5dv_dr_action_destroy(drop), 0);
+    EXPECT_EQ(mlx5dv_dr_matcher_destroy(matcher), 0);
+    EXPECT_EQ(mlx5dv_dr_table_destroy(table), 0);
+    EXPECT_EQ(mlx5dv_dr_domain_destroy(fdb), 0);
+}
+
+TEST_F(DrRefusal, ReclaimingMemoryChangesNoRule) {
+    mlx5dv_dr_domain* fdb = domain();
+    mlx5dv_dr_table* table = mlx5dv_dr_table_create(fdb, 1);
+    mlx5dv_dr_matcher* matcher = match_all(table);
+    mlx5dv_dr_action* drop = mlx5dv_dr_action_create_drop();
+    mlx5dv_dr_rule* made = rule(matcher, {drop});
+    for (const bool reclaim : {true, false, true}) {
+        mlx5dv_dr_domain_set_reclaim_device_memory(fdb, reclaim);
+        EXPECT_EQ(mlx5dv_dr_domain_sync(fdb, MLX5DV_DR_DOMAIN_SYNC_FLAGS_MEM), 0);
+    }
+    EXPECT_EQ(mlx5dv_dr_rule_destroy(made), 0);
+    EXPECT_EQ(mlx5dv_dr_action_destroy(drop), 0);
+    EXPECT_EQ(mlx5dv_dr_matcher_destroy(matcher), 0);
+    EXPECT_EQ(mlx5dv_dr_table_destroy(table), 0);
+    EXPECT_EQ(mlx5dv_dr_domain_destroy(fdb), 0);
+}
+
+/// The layout's errno on a matcher of a table of that level.
+int layout_error(OpenDevice& open, std::uint32_t level, mlx5dv_dr_matcher_layout layout) {
+    mlx5dv_dr_domain* fdb = mlx5dv_dr_domain_create(open.context, MLX5DV_DR_DOMAIN_TYPE_FDB);
+    mlx5dv_dr_table* table = mlx5dv_dr_table_create(fdb, level);
+    Match none(64);
+    mlx5dv_dr_matcher* matcher = mlx5dv_dr_matcher_create(table, 0, 0, none.get());
+    const int error = mlx5dv_dr_matcher_set_layout(matcher, &layout);
+    EXPECT_EQ(mlx5dv_dr_matcher_destroy(matcher), 0);
+    EXPECT_EQ(mlx5dv_dr_table_destroy(table), 0);
+    EXPECT_EQ(mlx5dv_dr_domain_destroy(fdb), 0);
+    return error;
+}
+
+TEST_F(DrRefusal, MatcherLayouts) {
+    constexpr std::uint32_t resizable = MLX5DV_DR_MATCHER_LAYOUT_RESIZABLE, hint = MLX5DV_DR_MATCHER_LAYOUT_NUM_RULE;
+    EXPECT_EQ(layout_error(open, 1, {resizable, 0}), 0);
+    EXPECT_EQ(layout_error(open, 1, {hint, 10}), 0);
+    EXPECT_EQ(layout_error(open, 1, {hint | resizable, 10}), 0);
+    EXPECT_EQ(layout_error(open, 0, {resizable, 0}), ENOTSUP) << "root";
+    EXPECT_EQ(layout_error(open, 1, {4, 0}), ENOTSUP) << "unknown flag";
+    EXPECT_EQ(layout_error(open, 1, {hint, 40}), ENOTSUP) << "more than the device's memory holds";
+}
+
+TEST_F(OldDrRefusal, ConnectX5HasNoMatcherLayouts) {
+    EXPECT_EQ(layout_error(open, 1, {MLX5DV_DR_MATCHER_LAYOUT_RESIZABLE, 0}), ENOTSUP);
+}
+
+TEST_F(DrRefusal, SizesAndFlagsOfModifyHeader) {
+    mlx5dv_dr_domain* fdb = domain();
+    std::array<__be64, 2> commands{__builtin_bswap64(1ULL << 60 | 5ULL << 48 | 16ULL << 32 | 1)};
+    const auto error = [&](std::uint32_t flags, std::size_t size) {
+        errno = 0;
+        mlx5dv_dr_action* action = mlx5dv_dr_action_create_modify_header(fdb, flags, size, commands.data());
+        if (action != nullptr) mlx5dv_dr_action_destroy(action);
+        return errno;
+    };
+    EXPECT_EQ(error(0, 8), 0);
+    EXPECT_EQ(error(MLX5DV_DR_ACTION_FLAGS_ROOT_LEVEL, 8), 0);
+    EXPECT_EQ(error(0, 0), EINVAL);
+    EXPECT_EQ(error(0, 12), EINVAL);
+    EXPECT_EQ(error(2, 8), EINVAL);
+    EXPECT_EQ(mlx5dv_dr_domain_destroy(fdb), 0);
+}
+
+TEST_F(DrRefusal, DestinationsThatDoNotFitTheDomain) {
+    mlx5dv_dr_domain* rx = domain(MLX5DV_DR_DOMAIN_TYPE_NIC_RX);
+    mlx5dv_dr_domain* fdb = domain();
+    mlx5dv_dr_table* root = mlx5dv_dr_table_create(fdb, 0);
+    mlx5dv_dr_table* table = mlx5dv_dr_table_create(fdb, 1);
+    const auto refused = [](mlx5dv_dr_action* action) { return action == nullptr ? errno : 0; };
+    EXPECT_EQ(refused(mlx5dv_dr_action_create_dest_vport(rx, 1)), EOPNOTSUPP);
+    EXPECT_EQ(refused(mlx5dv_dr_action_create_dest_ib_port(rx, 1)), EOPNOTSUPP);
+    EXPECT_EQ(refused(mlx5dv_dr_action_create_dest_vport(fdb, 0x10000)), EINVAL);
+    EXPECT_EQ(refused(mlx5dv_dr_action_create_dest_vport(fdb, 77)), EINVAL) << "no such vport";
+    EXPECT_EQ(refused(mlx5dv_dr_action_create_dest_ib_port(fdb, 77)), EINVAL) << "no such port";
+    EXPECT_EQ(refused(mlx5dv_dr_action_create_dest_table(root)), EINVAL);
+    EXPECT_EQ(refused(mlx5dv_dr_action_create_dest_root_table(table, 0)), EINVAL);
+    EXPECT_EQ(refused(mlx5dv_dr_action_create_push_vlan(fdb, __builtin_bswap32(0x91000001))), EINVAL);
+    EXPECT_EQ(mlx5dv_dr_table_destroy(table), 0);
+    EXPECT_EQ(mlx5dv_dr_table_destroy(root), 0);
+    EXPECT_EQ(mlx5dv_dr_domain_destroy(fdb), 0);
+    EXPECT_EQ(mlx5dv_dr_domain_destroy(rx), 0);
+}
+
+TEST_F(DrRefusal, Arrays) {
+    mlx5dv_dr_domain* fdb = domain();
+    mlx5dv_dr_domain* tx = domain(MLX5DV_DR_DOMAIN_TYPE_NIC_TX);
+    mlx5dv_dr_action* vport = mlx5dv_dr_action_create_dest_vport(fdb, 1);
+    mlx5dv_dr_action* drop = mlx5dv_dr_action_create_drop();
+    const auto error = [&](mlx5dv_dr_domain* of, mlx5dv_dr_action* to, std::size_t count, unsigned type) {
+        mlx5dv_dr_action_dest_attr attr{};
+        attr.type = static_cast<mlx5dv_dr_action_dest_type>(type);
+        attr.dest = to;
+        std::vector<mlx5dv_dr_action_dest_attr*> all(count, &attr);
+        errno = 0;
+        mlx5dv_dr_action* action = mlx5dv_dr_action_create_dest_array(of, count, all.data());
+        if (action != nullptr) mlx5dv_dr_action_destroy(action);
+        return errno;
+    };
+    EXPECT_EQ(error(fdb, vport, 1, MLX5DV_DR_ACTION_DEST), EINVAL);
+    EXPECT_EQ(error(fdb, vport, 2, MLX5DV_DR_ACTION_DEST), 0);
+    EXPECT_EQ(error(fdb, vport, 32, MLX5DV_DR_ACTION_DEST), 0);
+    EXPECT_EQ(error(fdb, vport, 33, MLX5DV_DR_ACTION_DEST), EINVAL) << "log_max_destination is 5";
+    EXPECT_EQ(error(fdb, vport, 2, 9), EINVAL) << "unknown type";
+    EXPECT_EQ(error(fdb, drop, 2, MLX5DV_DR_ACTION_DEST), EOPNOTSUPP);
+    EXPECT_EQ(error(tx, vport, 2, MLX5DV_DR_ACTION_DEST), EOPNOTSUPP);
+    EXPECT_EQ(mlx5dv_dr_action_destroy(drop), 0);
+    EXPECT_EQ(mlx5dv_dr_action_destroy(vport), 0);
+    EXPECT_EQ(mlx5dv_dr_domain_destroy(tx), 0);
+    EXPECT_EQ(mlx5dv_dr_domain_destroy(fdb), 0);
+}
+
+TEST_F(DrRefusal, MetersAndSamplers) {
+    mlx5dv_dr_domain* fdb = domain();
+    mlx5dv_dr_table* root = mlx5dv_dr_table_create(fdb, 0);
+    mlx5dv_dr_table* next = mlx5dv_dr_table_create(fdb, 2);
+    std::array<std::uint8_t, 33> parameters{0x80};
+    const auto refused = [](mlx5dv_dr_action* action) { return action == nullptr ? errno : 0; };
+    mlx5dv_dr_flow_meter_attr meter{root, 1, 2, 32, parameters.data()};
+    EXPECT_EQ(refused(mlx5dv_dr_action_create_flow_meter(&meter)), EOPNOTSUPP);
+    meter = {next, 1, 2, 33, parameters.data()};
+    EXPECT_EQ(refused(mlx5dv_dr_action_create_flow_meter(&meter)), EINVAL);
+    meter = {next, 1, 2, 32, parameters.data()};
+    mlx5dv_dr_action* made = mlx5dv_dr_action_create_flow_meter(&meter);
+    ASSERT_NE(made, nullptr);
+    EXPECT_EQ(mlx5dv_dr_action_modify_flow_meter(made, &meter, __builtin_bswap64(0x1f)), 0);
+    EXPECT_EQ(mlx5dv_dr_action_modify_flow_meter(made, &meter, __builtin_bswap64(0x20)), EINVAL);
+    mlx5dv_dr_action* vport = mlx5dv_dr_action_create_dest_vport(fdb, 1);
+    EXPECT_EQ(mlx5dv_dr_action_modify_flow_meter(vport, &meter, __builtin_bswap64(1)), EINVAL);
+    mlx5dv_dr_flow_sampler_attr sampler{10, next, 0, nullptr, 0};
+    EXPECT_EQ(refused(mlx5dv_dr_action_create_flow_sampler(&sampler)), EINVAL);
+    sampler = {0, next, 1, &vport, 0};
+    EXPECT_EQ(refused(mlx5dv_dr_action_create_flow_sampler(&sampler)), EINVAL);
+    sampler = {10, next, 1, &made, 0};
+    EXPECT_EQ(refused(mlx5dv_dr_action_create_flow_sampler(&sampler)), EOPNOTSUPP);
+    sampler = {10, next, 1, &vport, 0};
+    mlx5dv_dr_action* sample = mlx5dv_dr_action_create_flow_sampler(&sampler);
+    ASSERT_NE(sample, nullptr);
+    EXPECT_EQ(mlx5dv_dr_action_destroy(vport), EBUSY);
+    for (mlx5dv_dr_action* each : {sample, vport, made}) EXPECT_EQ(mlx5dv_dr_action_destroy(each), 0);
+    EXPECT_EQ(mlx5dv_dr_table_destroy(next), 0);
+    EXPECT_EQ(mlx5dv_dr_table_destroy(root), 0);
+    EXPECT_EQ(mlx5dv_dr_domain_destroy(fdb), 0);
+}
+
+TEST_F(DrRefusal, CountersTagsAndQueuesOfTheWrongKind) {
+    std::array<std::uint8_t, 16> out{};
+    std::vector<std::uint8_t> in(144);
+    in[0] = 0x0a;
+    in[7] = 0x25;
+    mlx5dv_devx_obj* hits = mlx5dv_devx_obj_create(open.context, in.data(), in.size(), out.data(), out.size());
+    ASSERT_NE(hits, nullptr);
+    EXPECT_EQ(mlx5dv_dr_action_create_flow_counter(hits, 0), nullptr);
+    EXPECT_EQ(errno, EINVAL);
+    errno = 0;
+    EXPECT_EQ(mlx5dv_dr_action_create_dest_devx_tir(hits), nullptr);
+    EXPECT_EQ(errno, EINVAL);
+    EXPECT_EQ(mlx5dv_devx_obj_destroy(hits), 0);
+}
+
+TEST_F(DrRefusal, DumpsOfNothing) {
+    EXPECT_EQ(mlx5dv_dump_dr_domain(stdout, nullptr), -EINVAL);
+    EXPECT_EQ(mlx5dv_dump_dr_table(stdout, nullptr), -EINVAL);
+    EXPECT_EQ(mlx5dv_dump_dr_matcher(stdout, nullptr), -EINVAL);
+    EXPECT_EQ(mlx5dv_dump_dr_rule(stdout, nullptr), -EINVAL);
+    mlx5dv_dr_domain* fdb = domain();
+    EXPECT_EQ(mlx5dv_dump_dr_domain(nullptr, fdb), -EINVAL);
+    EXPECT_EQ(mlx5dv_dr_domain_destroy(fdb), 0);
+}
+
+}  // namespace
+}  // namespace ovsdr::soft::test

@@ -1,0 +1,124 @@
+"""A virtual machine on a vhost-user vport: QEMU without KVM, a Debian kernel, a shell on the serial console."""
+
+from __future__ import annotations
+
+import re
+import socket
+import time
+from pathlib import Path
+
+from . import build
+from .command import Background, CommandError, run, wait_until
+from .workspace import Workspace
+
+MEMORY_MB = 128
+
+
+def image() -> Path:
+    """Folder of kernel and initramfs; made once for the build folder."""
+    return Path(run([str(build.SOURCE / "tools" / "build-guest"), str(build.build_folder())],
+                    timeout=300).splitlines()[-1])
+
+
+class Machine:
+    """A guest, which may boot several times, whose eth0 is on the vhost-user socket `path`. QEMU connects to it, again and again; with
+    `serves` QEMU listens there."""
+
+    def __init__(self, workspace: Workspace, name: str, path: Path, *, mac: str, address: str,
+                 serves: bool = False) -> None:
+        self.name = name
+        self.folder = workspace.folder
+        self._serial_path = self.folder / f"{name}.serial"
+        self._serial: socket.socket | None = None
+        self._text = ""
+        files = image()
+        wire = f"socket,id=wire,path={path}" + (",server=on,wait=off" if serves else ",reconnect=1")
+        # Without vectors=0 QEMU 7.2 crashes here when it has no KVM.
+        self.argv = [
+            "qemu-system-x86_64", "-accel", "tcg", "-cpu", "max", "-nodefaults", "-display", "none", "-no-reboot",
+            "-m", str(MEMORY_MB), "-machine", "pc,memory-backend=memory",
+            "-object", f"memory-backend-memfd,id=memory,size={MEMORY_MB}M,share=on",
+            "-kernel", str(files / "vmlinuz"), "-initrd", str(files / "initramfs"),
+            "-append", f"console=ttyS0 quiet panic=-1 ovsdr.address={address}/24",
+            "-chardev", wire, "-netdev", "vhost-user,id=net,chardev=wire",
+            "-device", f"virtio-net-pci,netdev=net,mac={mac},vectors=0,romfile=",
+            "-chardev", f"socket,id=serial,path={self._serial_path},server=on,wait=off", "-serial", "chardev:serial"]
+        self.process: Background | None = None
+        self._start_in = workspace.namespace(f"{name}-qemu")
+        workspace.defer(self.stop)
+
+    def boot(self, timeout: float = 90) -> float:
+        """Starts it; returns the seconds until its shell answers."""
+        begin = time.monotonic()
+        self.launch()
+        self.wait_ready(timeout)
+        return time.monotonic() - begin
+
+    def launch(self) -> None:
+        self.process = self._start_in.start(self.argv, self.folder / f"{self.name}.qemu")
+        wait_until(self._connect, 20, f"QEMU's console of {self.name}: {self.process.output()}")
+
+    def wait_ready(self, timeout: float = 90) -> None:
+        self._read_until(r"GUEST-READY\r?\n", timeout)
+
+    def _connect(self) -> bool:
+        if self.process is not None and not self.process.running():
+            raise CommandError(self.argv, -1, self.process.output())
+        serial = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            serial.connect(str(self._serial_path))
+        except OSError:
+            serial.close()
+            return False
+        serial.settimeout(0.2)
+        self._serial, self._text = serial, ""
+        return True
+
+    def _read_until(self, pattern: str, timeout: float) -> re.Match[str]:
+        assert self._serial is not None and self.process is not None
+        end = time.monotonic() + timeout
+        while not (found := re.search(pattern, self._text)):
+            if time.monotonic() > end or not self.process.running():
+                raise TimeoutError(f"{self.name}: no {pattern!r} within {timeout} s: {self._text[-2000:]} "
+                                   f"{self.process.output()[-500:]}")
+            try:
+                self._text += self._serial.recv(65536).decode(errors="replace")
+            except (TimeoutError, socket.timeout):
+                pass
+        return found
+
+    def run(self, command: str, *, check: bool = True, timeout: float = 60) -> str:
+        """What a command of the guest's shell writes."""
+        assert self._serial is not None
+        self._text = ""
+        self._serial.sendall(command.encode() + b"\n")
+        done = self._read_until(r"GUEST-DONE (\d+)\r?\n", timeout)
+        output = self._text[:done.start()].replace("\r", "")
+        if check and done.group(1) != "0":
+            raise CommandError([command], int(done.group(1)), output)
+        return output
+
+    def ping(self, target: str, count: int = 3, interval: float = 0.2) -> int:
+        """How many answers came."""
+        output = self.run(f"ping -c {count} -i {interval} -W 2 {target}", check=False, timeout=count * 3 + 20)
+        found = re.search(r"(\d+) packets received", output)
+        if not found:
+            raise CommandError(["ping", target], -1, output)
+        return int(found.group(1))
+
+    def set_neighbour(self, address: str, mac: str) -> None:
+        self.run(f"arp -s {address} {mac}")
+
+    def cpu_seconds(self) -> float:
+        assert self.process is not None
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / 100
+
+    def stop(self) -> None:
+        """Pulls the plug."""
+        if self._serial is not None:
+            self._serial.close()
+            self._serial = None
+        if self.process is not None:
+            self.process.stop(grace=2)
+            self.process = None
