@@ -82,6 +82,13 @@ void ignore_outgoing(int descriptor) noexcept {
     (void)setsockopt(descriptor, SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof filter);
 }
 
+// The driver hands its ring to the kernel once per batch. What the kernel does not take then, because the packets before
+// are still on their way and fill the socket's share of memory, would wait for the next batch: room for all of the ring.
+void make_room_to_send(int descriptor) noexcept {
+    constexpr int room = 64 << 20;
+    (void)setsockopt(descriptor, SOL_SOCKET, SO_SNDBUFFORCE, &room, sizeof room);
+}
+
 void add_argument(std::string& arguments, std::string_view key, unsigned value) {
     if (dpdk_argument(arguments, key).empty()) fmt::format_to(std::back_inserter(arguments), ",{}={}", key, value);
 }
@@ -297,7 +304,9 @@ void DpdkPort::find_wake_sockets(const std::vector<int>& before) {
         wake_sources_.push_back({.descriptor = descriptor, .is_epoll = false});
         // The driver leaves its sockets to child processes, which would hold on to the interface.
         (void)fcntl(descriptor, F_SETFD, FD_CLOEXEC);
-        if (driver_->wake_family == AF_PACKET) ignore_outgoing(descriptor);
+        if (driver_->wake_family != AF_PACKET) continue;
+        ignore_outgoing(descriptor);
+        make_room_to_send(descriptor);
     }
 }
 

@@ -1,5 +1,7 @@
 #include "datapath/ports/interface.hpp"
 
+#include <linux/ethtool.h>
+#include <linux/sockios.h>
 #include <net/if.h>
 #include <net/if_arp.h>
 #include <sys/ioctl.h>
@@ -23,9 +25,16 @@ int NetworkInterface::request(unsigned long code, ifreq& value) const noexcept {
     return ioctl(socket_, code, &value) == 0 ? 0 : errno;
 }
 
+// The kernel sets IFF_RUNNING some time after the carrier came, when its link watch gets to it; the carrier itself is
+// known at once.
 bool NetworkInterface::running() const noexcept {
     ifreq value{};
-    return request(SIOCGIFFLAGS, value) == 0 && (value.ifr_flags & IFF_RUNNING) != 0 && (value.ifr_flags & IFF_UP) != 0;
+    if (request(SIOCGIFFLAGS, value) != 0 || (value.ifr_flags & IFF_UP) == 0) return false;
+    const bool operational = (value.ifr_flags & IFF_RUNNING) != 0;
+    ethtool_value carrier{.cmd = ETHTOOL_GLINK, .data = 0};
+    value = {};
+    value.ifr_data = reinterpret_cast<char*>(&carrier);
+    return request(SIOCETHTOOL, value) == 0 ? carrier.data != 0 : operational;
 }
 
 void NetworkInterface::bring_up() noexcept {

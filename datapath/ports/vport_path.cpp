@@ -1,5 +1,6 @@
 #include "datapath/ports/vport_path.hpp"
 
+#include <rte_cycles.h>
 #include <rte_mbuf.h>
 #include <rte_pause.h>
 
@@ -14,6 +15,9 @@ constexpr std::uint32_t frame_overhead = 14 + 2 * 4;  // Ethernet header and two
 // packets. The kernel's own ports are served in the transmit call and gain nothing from more.
 constexpr unsigned send_attempts = 8;
 constexpr unsigned pauses_between_attempts = 64;
+
+// A port whose link is down is asked again when there are packets for it, but not for each.
+constexpr unsigned link_questions_per_second = 1000;
 
 constexpr std::uint8_t slow_protocols_address[6] = {0x01, 0x80, 0xc2, 0x00, 0x00, 0x02};
 
@@ -32,6 +36,7 @@ Sink VportPath::sink() noexcept {
 void VportPath::bind(const Port* port) noexcept {
     if (port != nullptr) {
         io_ = port->io();
+        port_ = port;
         may_exceed_mtu_ = port->driver().may_exceed_mtu;
     }
     set_state(has_port, port != nullptr);
@@ -45,6 +50,16 @@ void VportPath::set_state(State bit, bool on) noexcept {
     }
 }
 
+// The control thread learns of a link that came up by an event, a moment after the peer could begin to send.
+bool VportPath::link_has_come_up() noexcept {
+    const std::uint64_t now = rte_rdtsc();
+    if (now - link_asked_.load(std::memory_order_relaxed) < rte_get_tsc_hz() / link_questions_per_second) return false;
+    link_asked_.store(now, std::memory_order_relaxed);
+    if (!port_->link_up()) return false;
+    set_link_up(true);
+    return true;
+}
+
 void VportPath::set_mtu(std::uint16_t mtu) noexcept {
     largest_frame_.store(mtu + frame_overhead, std::memory_order_relaxed);
 }
@@ -52,7 +67,7 @@ void VportPath::set_mtu(std::uint16_t mtu) noexcept {
 void VportPath::deliver(unsigned worker, rte_mbuf** packets, unsigned length) noexcept {
     Cells& cells = cells_[worker];
     const std::uint8_t state = state_.load(std::memory_order_acquire);
-    if (state != ready) [[unlikely]] {
+    if (state != ready && !(state == (admin_up | has_port) && link_has_come_up())) [[unlikely]] {
         ((state & admin_up) == 0 ? cells.down : cells.receive_drops).add(length);
         rte_pktmbuf_free_bulk(packets, length);
         return;

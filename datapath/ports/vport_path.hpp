@@ -79,6 +79,7 @@ private:
     };
 
     void set_state(State bit, bool on) noexcept;
+    [[nodiscard]] bool link_has_come_up() noexcept;
     void deliver(unsigned worker, rte_mbuf** packets, unsigned length) noexcept;
     unsigned send(rte_mbuf** packets, unsigned length) noexcept;
     unsigned drop_oversize(Cells& cells, rte_mbuf** packets, unsigned length) noexcept;
@@ -87,7 +88,9 @@ private:
     const VportId id_;
     const unsigned workers_;
     std::atomic<std::uint8_t> state_{0};
-    PacketIo io_;  ///< valid while has_port is set
+    std::atomic<std::uint64_t> link_asked_{0};  ///< when, in cycles
+    PacketIo io_;                               ///< this and the port: valid while has_port is set
+    const Port* port_ = nullptr;
     bool may_exceed_mtu_ = false;
     bool watch_slow_protocols_ = false;
     std::atomic<std::uint32_t> largest_frame_{1522};
