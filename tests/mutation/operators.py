@@ -34,6 +34,9 @@ SWAPS = {
 }
 ERRNOS = ["EINVAL", "EOPNOTSUPP", "ENOTSUP", "EBUSY", "EEXIST", "ENOMEM", "ENOENT", "EPERM", "EACCES"]
 ROW = re.compile(r"^\s*\{.*\},?\s*(//.*)?$")
+CONDITION = re.compile(r"\bif (?:constexpr )?\(")
+# They change speed at most, or what this machine's processor is asked.
+HINT = re.compile(r"prefetch|\breserve\(|shrink_to_fit|alignas|likely|\bassert\(|cpu_supports")
 GUARD = re.compile(r"^(\s*)if \(.*\) (return\b.*;|continue;|break;)\s*$")
 STATEMENT = re.compile(r"^\s+(?!return\b|else\b|case\b|break\b|using\b|throw\b|default\b|const\b|auto\b|static\b)"
                        r"[a-zA-Z_(*+-][^{}]*;\s*$")
@@ -47,15 +50,35 @@ def code_of(line: str) -> str:
     return re.sub(r'"(\\.|[^"\\])*"|//.*$', blank, line)
 
 
+def condition_of(code: str) -> tuple[int, int] | None:
+    """Begin and end of the last part of an if's condition (what follows an initialiser), where it is all on this line."""
+    match = CONDITION.search(code)
+    if match is None or "constexpr" in match.group():
+        return None
+    begin, depth = match.end(), 1
+    for place in range(match.end(), len(code)):
+        depth += {"(": 1, ")": -1}.get(code[place], 0)
+        if code[place] == ";" and depth == 1:
+            begin = place + 2
+        if depth == 0:
+            return begin, place
+    return None
+
+
 def breaks_of_line(line: str) -> Iterator[tuple[str, str]]:
     """(operator, the broken line) for every way to break `line`."""
     code = code_of(line)
-    if not code.strip() or re.match(r"\s*(#|static_assert|template|using|namespace|\*|///?)", line):
+    if not code.strip() or re.match(r"\s*(#|static_assert|template|using|namespace|\*|///?)", line) or HINT.search(code):
         return
     for operator, swaps in SWAPS.items():
         for old, new in swaps:
             for match in re.finditer(rf"(?<= ){re.escape(old)}(?= )", code):
                 yield operator, line[:match.start()] + new + line[match.end():]
+    for match in re.finditer(r" (\||\|\||&&) [^\s|&()]+(\([^()]*\))?(?= (?:\||&|\|\||&&|\?|:)(?: |$)|[;,)]|$)", code):
+        yield "term", line[:match.start()] + line[match.end():]
+    if place := condition_of(code):
+        yield "check", line[:place[0]] + "false" + line[place[1]:]
+        yield "check", line[:place[0]] + "true" + line[place[1]:]
     for match in re.finditer(r"!(?=[\w(])", code):
         yield "negation", line[:match.start()] + line[match.end():]
     for match in re.finditer(r"(?<![\w.'])(\d+)(?![\w.'xX])", code):

@@ -359,6 +359,93 @@ TEST_F(StreamTest, FailsWhereMemoryEnds) {
     EXPECT_FALSE(Stream().scatter(attributes, memory, 0, data));
 }
 
+/// A part of it is out of reach for a while.
+struct LockedMemory : CutMemory {
+    std::uint64_t locked_from = 0, locked_to = 0;
+
+    [[nodiscard]] bool reached(std::uint64_t offset, std::uint64_t size) const {
+        return offset + size <= locked_from || offset >= locked_to;
+    }
+    bool read(std::uint64_t offset, std::span<std::byte> to) {
+        return reached(offset, to.size()) && CutMemory::read(offset, to);
+    }
+    bool write(std::uint64_t offset, std::span<const std::byte> from) {
+        return reached(offset, from.size()) && CutMemory::write(offset, from);
+    }
+};
+
+TEST_F(StreamTest, GoesOnRightlyAfterAPartThatWasOutOfReach) {
+    const Domain memory_domain = crc(4096, GuardType::crc32c, ones), dif = t10(512, GuardType::t10_crc, ones);
+    const auto raw = random_bytes(random, 2 * 4096);
+    for (const auto& [inside, outside] : {std::pair{memory_domain, dif}, std::pair{dif, dif}, std::pair{Domain{}, dif}}) {
+        const auto in_memory = reference::framed(inside, raw), on_wire = reference::framed(outside, raw);
+        for (const std::uint8_t copy : {0x00, 0xFF}) {
+            if (copy && !inside.same_structure(outside)) continue;
+            const Attributes attributes{inside, outside, 0xFF, copy};
+            for (const bool goes_back : {false, true}) {
+                // The fourth piece fails; what comes next is that piece again, or the one behind it.
+                LockedMemory memory{{in_memory}, 1000, 1030};
+                Stream stream;
+                std::vector<std::byte> got(on_wire.size());
+                for (std::size_t at = 0; at < got.size(); at += 300) {
+                    const auto piece = std::span(got).subspan(at, std::min<std::size_t>(300, got.size() - at));
+                    if (at == 900) {
+                        EXPECT_FALSE(stream.gather(attributes, memory, at, piece));
+                        memory.locked_to = 0;
+                        if (!goes_back) continue;
+                    }
+                    ASSERT_TRUE(stream.gather(attributes, memory, at, piece));
+                    ASSERT_TRUE(std::equal(piece.begin(), piece.end(), on_wire.begin() + static_cast<long>(at))) << at;
+                }
+                EXPECT_EQ(stream.error().type, ErrorType::none);
+            }
+            LockedMemory memory{{std::vector<std::byte>(in_memory.size())}, 1000, 1030};
+            Stream stream;
+            for (std::size_t at = 0; at < on_wire.size(); at += 300) {
+                const auto piece =
+                    std::span<const std::byte>(on_wire).subspan(at, std::min<std::size_t>(300, on_wire.size() - at));
+                if (at == 900) {
+                    EXPECT_FALSE(stream.scatter(attributes, memory, at, piece));
+                    memory.locked_to = 0;
+                }
+                ASSERT_TRUE(stream.scatter(attributes, memory, at, piece));
+            }
+            EXPECT_EQ(stream.error().type, ErrorType::none);
+            EXPECT_EQ(memory.bytes, in_memory);
+        }
+    }
+}
+
+TEST_F(StreamTest, NeedsTheFieldThatItCopiesAndTheDataBeforeAGuard) {
+    // The wire field is asked for alone: what it is made of comes from memory.
+    const Domain dif = t10(512, GuardType::t10_crc, ones);
+    const auto bytes = reference::framed(dif, random_bytes(random, 512));
+    std::array<std::byte, 8> field{};
+    for (const std::uint8_t copy : {0x00, 0xFF}) {
+        const Attributes attributes{dif, dif, 0xFF, copy};
+        LockedMemory no_field{{bytes}, 515, 516}, no_data{{bytes}, 100, 101};
+        EXPECT_EQ(Stream().gather(attributes, no_field, 512, field), copy == 0);
+        EXPECT_EQ(Stream().gather(attributes, no_data, 512, field), copy != 0) << "a copied guard needs no data";
+    }
+}
+
+TEST_F(StreamTest, BlocksInPlaceBeginAnywhereAndEndWithTheLastWholeOne) {
+    const Domain domain = t10(512, GuardType::t10_crc, ones);
+    const auto raw = random_bytes(random, 6 * 512);
+    const auto all = reference::framed(domain, raw);
+    const auto part = std::vector(all.begin() + 2 * 520, all.begin() + 5 * 520 + 519);
+    auto made = part;
+    for (std::size_t block = 0; block < 3; ++block) std::fill_n(made.begin() + static_cast<long>(block * 520 + 512), 8, std::byte{});
+    generate(domain, 2, made);
+    EXPECT_EQ(made, part);
+    made.back() ^= std::byte{1};
+    EXPECT_EQ(validate(domain, 2, 0xFF, made).type, ErrorType::none) << "not a whole block";
+    EXPECT_EQ(validate(domain, 3, 0xFF, made).type, ErrorType::reference_tag);
+    EXPECT_EQ(validate(domain, 3, 0xF0, made).type, ErrorType::none) << "nobody asked for the reference tag";
+    made[519] ^= std::byte{1};
+    EXPECT_EQ(validate(domain, 2, 0xFF, made).offset, 2 * 520U);
+}
+
 TEST_F(StreamTest, BlocksInPlaceAreTheModels) {
     const auto raw = random_bytes(random, 3 * 4160);
     for (const Domain& domain : all_domains()) {
