@@ -58,13 +58,17 @@ class Node:
         return self.namespace.run(list(argv), env=self.environment(), timeout=timeout)
 
 
+def join_controls(one: Node, two: Node) -> None:
+    make_veth(one.namespace, one.control, two.namespace, two.control, mac="02:00:00:00:78:01",
+              address=f"{one.control_address}/24")
+    two.namespace.run(["ip", "address", "add", f"{two.control_address}/24", "dev", two.control])
+
+
 @pytest.fixture
 def nodes(workspace: Workspace) -> tuple[Node, Node]:
     one, two = Node(workspace, 1), Node(workspace, 2)
     make_veth(one.namespace, one.uplink, two.namespace, two.uplink, mac="02:00:00:00:77:01")
-    make_veth(one.namespace, one.control, two.namespace, two.control, mac="02:00:00:00:78:01",
-              address=f"{one.control_address}/24")
-    two.namespace.run(["ip", "address", "add", f"{two.control_address}/24", "dev", two.control])
+    join_controls(one, two)
     for node in (one, two):
         node.configure()
     return one, two

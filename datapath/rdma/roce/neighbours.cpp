@@ -16,8 +16,10 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto patience = 400ms;  // for one answer
-constexpr unsigned attempts = 3;
+// In all as long as Linux waits (three times a second), so that a link that is just coming up is in time; asked more often,
+// so that what was lost on the way costs little.
+constexpr auto patience = 250ms;  // for one answer
+constexpr unsigned attempts = 12;
 constexpr auto lifetime = 60s;
 
 constexpr std::uint16_t type_arp = 0x0806, type_ipv6 = 0x86dd;

@@ -1,6 +1,6 @@
 // The neighbours of the RoCE addresses: who is behind an address on the link, and who asks for ours.
 //
-// Model. resolve() asks by ARP or by neighbour solicitation, waits for the answer, and asks again, three times in all.
+// Model. resolve() asks by ARP or by neighbour solicitation, waits for the answer, and asks again, for three seconds in all.
 // What was learned is kept, and used without asking for a minute. Requests for our own addresses are answered; nothing
 // else on the link is.
 //

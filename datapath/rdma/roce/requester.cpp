@@ -19,7 +19,7 @@ constexpr std::uint64_t most_message = std::uint64_t{1} << 31;
 constexpr std::int32_t most_span = 1 << 22;
 constexpr unsigned atomic_size = 8;
 /// An acknowledgement is asked for at least this often.
-constexpr std::uint32_t ack_interval = Requester::window / 4;
+constexpr std::uint32_t ack_interval = Pace::widest / 4;
 
 [[nodiscard]] bool is_read_or_atomic(std::uint8_t opcode) noexcept {
     return opcode == MLX5_OPCODE_RDMA_READ || opcode == MLX5_OPCODE_ATOMIC_CS || opcode == MLX5_OPCODE_ATOMIC_FA;
@@ -71,7 +71,8 @@ void Requester::start(std::uint32_t psn) noexcept {
     retries_ = pair_.attr().retry_cnt;
     rnr_retries_ = pair_.attr().rnr_retry;
     wait_until_ = 0;
-    deadline_ = Service::never;
+    deadline_ = retry_at_ = Service::never;
+    pace_ = {};
     opened_ = answering_ = nothing;
     ready_ = true;
 }
@@ -122,7 +123,7 @@ Requester::Step Requester::step(Burst& burst, std::uint64_t now) noexcept {
     }
     if (!may_send(entry)) return Step::stop;
     if (opened_ != cursor_ && !open(cursor_)) return Step::stop;
-    const Step step = pair_.is_datagram() ? send_datagram(burst, entry) : send_packet(burst, entry);
+    const Step step = pair_.is_datagram() ? send_datagram(burst, entry) : send_packet(burst, entry, now);
     if (step == Step::sent && !pair_.is_reliable()) complete_until(next_psn_, now);
     return step;
 }
@@ -248,8 +249,8 @@ bool Requester::open(std::uint64_t index) noexcept {
 
 bool Requester::may_send(const Entry& entry) const noexcept {
     if (!pair_.is_reliable()) return true;
-    if (entry.answers) return reads_ < pair_.attr().max_rd_atomic;
-    return psn_distance(una_, next_psn_) < static_cast<std::int32_t>(window);
+    if (entry.answers && reads_ >= pair_.attr().max_rd_atomic) return false;
+    return psn_distance(una_, next_psn_) < static_cast<std::int32_t>(pace_.window());
 }
 
 bool Requester::fill(std::uint64_t offset, std::span<std::byte> to) noexcept {
@@ -265,8 +266,8 @@ bool Requester::fill(std::uint64_t offset, std::span<std::byte> to) noexcept {
     return false;
 }
 
-Requester::Step Requester::send_packet(Burst& burst, Entry& entry) noexcept {
-    if (entry.answers) return send_request(burst, entry);
+Requester::Step Requester::send_packet(Burst& burst, Entry& entry, std::uint64_t now) noexcept {
+    if (entry.answers) return send_request(burst, entry, now);
     const bool write = is_write(entry.opcode);
     const bool first = cursor_packet_ == 0, last = cursor_packet_ + 1 == entry.packets;
     const bool immediate = last && (entry.opcode == MLX5_OPCODE_SEND_IMM || entry.opcode == MLX5_OPCODE_RDMA_WRITE_IMM);
@@ -274,12 +275,14 @@ Requester::Step Requester::send_packet(Burst& burst, Entry& entry) noexcept {
     const std::uint8_t low = opcode_of(write ? Kind::write : Kind::send, first, last, immediate, invalidate);
     const std::uint64_t offset = std::uint64_t{cursor_packet_} * pair_.mtu();
     const auto size = static_cast<unsigned>(std::min<std::uint64_t>(entry.size - offset, pair_.mtu()));
+    const bool window_ends = psn_distance(una_, next_psn_) + 1 >= static_cast<std::int32_t>(pace_.window());
+    const bool asks = pair_.is_reliable() && (last || window_ends || next_psn_ % ack_interval == 0);
     Burst::Packet packet;
     if (!burst.begin({.path = pair_.path(),
                       .opcode = static_cast<std::uint8_t>(static_cast<std::uint8_t>(pair_.service()) | low),
                       .qpn = pair_.attr().dest_qp_num,
                       .psn = next_psn_,
-                      .ack_request = pair_.is_reliable() && (last || next_psn_ % ack_interval == 0),
+                      .ack_request = asks,
                       .solicited = last && entry_.solicited,
                       .extensions = extensions_size(pair_.service(), operations[low]),
                       .payload = size},
@@ -299,13 +302,15 @@ Requester::Step Requester::send_packet(Burst& burst, Entry& entry) noexcept {
         return Step::stop;
     }
     burst.finish(packet);
+    if (asks && next_psn_ == highest_psn_) pace_.sent(next_psn_, now);
     advance(entry, 1);
     return Step::sent;
 }
 
-/// A read (what is left of it) or an atomic.
-Requester::Step Requester::send_request(Burst& burst, Entry& entry) noexcept {
+/// The next piece of a read, or an atomic.
+Requester::Step Requester::send_request(Burst& burst, Entry& entry, std::uint64_t now) noexcept {
     const bool read = entry.opcode == MLX5_OPCODE_RDMA_READ;
+    const std::uint32_t end = std::min(entry.packets, (cursor_packet_ / read_piece + 1) * read_piece);
     const Kind kind = read                                     ? Kind::read
                       : entry.opcode == MLX5_OPCODE_ATOMIC_CS ? Kind::compare_swap
                                                                : Kind::fetch_add;
@@ -328,7 +333,8 @@ Requester::Step Requester::send_request(Burst& burst, Entry& entry) noexcept {
         const std::uint64_t offset = std::uint64_t{cursor_packet_} * pair_.mtu();
         writer.put(Reth{.address = htobe64(entry_.remote_address + offset),
                         .rkey = htobe32(entry_.rkey),
-                        .size = htobe32(static_cast<std::uint32_t>(entry.size - offset))});
+                        .size = htobe32(static_cast<std::uint32_t>(
+                            std::min<std::uint64_t>(entry.size, std::uint64_t{end} * pair_.mtu()) - offset))});
     } else {
         writer.put(AtomicEth{.address = htobe64(entry_.remote_address),
                              .rkey = htobe32(entry_.rkey),
@@ -337,7 +343,8 @@ Requester::Step Requester::send_request(Burst& burst, Entry& entry) noexcept {
     }
     burst.finish(packet);
     ++reads_;
-    advance(entry, entry.packets - cursor_packet_);
+    if (next_psn_ == highest_psn_) pace_.sent(next_psn_, now);
+    advance(entry, end - cursor_packet_);
     return Step::sent;
 }
 

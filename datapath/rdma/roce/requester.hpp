@@ -4,10 +4,11 @@
 // numbers that it has taken. The cursor is where sending goes on; una is the oldest number that is not acknowledged.
 // To send something again the cursor goes back, and packets are made anew from the ring and the memory that it names.
 //
-// Reliable types (RC, XRC) keep at most `window` packets on their way. Reads and atomics are answered in order; up to
-// max_rd_atomic of them may wait. Loss shows as a NAK, as an answer that skips something, or as time that passes:
-// 4.096 µs * 2^timeout, up to retry_cnt times without progress; a receiver that is not ready names the time to wait, up
-// to rnr_retry times (7: for ever).
+// Reliable types (RC, XRC) keep as many packets on their way as Pace says. Reads and atomics are answered in order; up to
+// max_rd_atomic of them may wait. A long read is asked for in pieces, one request each, so that its answers keep to the
+// window too. Loss shows as a NAK, as an answer that skips something, or as time that passes: Pace tells when to ask what
+// has arrived, and after 4.096 µs * 2^timeout without progress a retry is used up, of which there are retry_cnt. A
+// receiver that is not ready names the time to wait, up to rnr_retry times (7: for ever).
 //
 // Unreliable types complete an entry when its last packet is sent.
 //
@@ -25,6 +26,7 @@
 #include "datapath/ports/nic.hpp"
 #include "datapath/rdma/roce/burst.hpp"
 #include "datapath/rdma/roce/frame.hpp"
+#include "datapath/rdma/roce/pace.hpp"
 #include "datapath/rdma/roce/queue_pair.hpp"
 #include "datapath/rdma/roce/work_entry.hpp"
 #include "datapath/rdma/transfer.hpp"
@@ -35,7 +37,8 @@ class Pair;
 
 class Requester {
 public:
-    static constexpr unsigned window = 128;
+    /// Packets of a read that one request asks for at most, counted from the message's beginning.
+    static constexpr std::uint32_t read_piece = Pace::widest / 2;
 
     explicit Requester(Pair& pair);
 
@@ -78,6 +81,11 @@ private:
         bool signaled;
         bool answers;            ///< a read or an atomic
         bool done;               ///< and it has been answered
+
+        /// Requests that have been sent and not answered, if `sent` packets have been asked for.
+        [[nodiscard]] std::uint32_t waiting(std::uint32_t sent) const noexcept {
+            return answers && sent > answered ? (sent + read_piece - 1) / read_piece - answered / read_piece : 0;
+        }
         ibv_wc_status failure;   ///< what it completes with once its turn comes
     };
 
@@ -90,8 +98,8 @@ private:
     [[nodiscard]] ibv_wc_status measure(Entry& entry) noexcept;
     [[nodiscard]] bool open(std::uint64_t index) noexcept;
     [[nodiscard]] bool may_send(const Entry& entry) const noexcept;
-    [[nodiscard]] Step send_packet(Burst& burst, Entry& entry) noexcept;
-    [[nodiscard]] Step send_request(Burst& burst, Entry& entry) noexcept;
+    [[nodiscard]] Step send_packet(Burst& burst, Entry& entry, std::uint64_t now) noexcept;
+    [[nodiscard]] Step send_request(Burst& burst, Entry& entry, std::uint64_t now) noexcept;
     [[nodiscard]] Step send_datagram(Burst& burst, Entry& entry) noexcept;
     [[nodiscard]] bool fill(std::uint64_t offset, std::span<std::byte> to) noexcept;
     void advance(const Entry& entry, std::uint32_t packets) noexcept;
@@ -106,10 +114,11 @@ private:
     // Recovering.
     void go_back(std::uint32_t psn) noexcept;
     void lost(std::uint32_t psn, std::uint64_t now) noexcept;
-    void progress(std::uint64_t now) noexcept;
+    void progress(std::uint32_t packets, std::uint64_t now) noexcept;
     void restart_timer(std::uint64_t now) noexcept;
     void not_ready(std::uint32_t psn, std::uint8_t timer, std::uint64_t now) noexcept;
     void refused(std::uint32_t psn, Nak code, std::uint64_t now) noexcept;
+    void answered(Entry& entry, std::uint32_t psn, bool ends_request, bool last, std::uint64_t now) noexcept;
     [[nodiscard]] Entry* answer_expected(std::uint32_t psn, std::uint64_t now) noexcept;
     [[nodiscard]] bool receive_answer(Entry& entry, std::uint64_t offset, std::span<const std::byte> bytes) noexcept;
 
@@ -125,14 +134,16 @@ private:
     std::uint32_t next_psn_ = 0;     ///< of the packet at the cursor
     std::uint32_t highest_psn_ = 0;  ///< one past the highest that was ever sent
     std::uint32_t fetched_psn_ = 0;  ///< of the next entry to be fetched
-    unsigned reads_ = 0;             ///< reads and atomics before the cursor that wait for their answer
+    unsigned reads_ = 0;             ///< requests for reads and atomics before the cursor that wait for their answer
     bool ready_ = false;
     bool failing_ = false;           ///< an entry will fail: nothing after it is begun
     bool signature_failed_ = false;  ///< and the queue is to stop for it
     bool recovering_ = false;        ///< gone back and no progress yet
     unsigned retries_ = 0, rnr_retries_ = 0;
     std::uint64_t wait_until_ = 0;   ///< the receiver is not ready
+    Pace pace_;
     std::uint64_t deadline_;
+    std::uint64_t retry_at_;         ///< when the timeout attribute's time has passed
     std::uint64_t opened_;           ///< which entry `entry_` and `transfer_` are of
     std::uint64_t answering_;        ///< which entry `answer_` is of
     WorkEntry entry_;

@@ -74,7 +74,9 @@ void Requester::complete_until(std::uint32_t psn, std::uint64_t now) noexcept {
         cursor_packet_ = 0;
     }
     if (psn_distance(next_psn_, una_) > 0) go_back(una_);
-    if (psn_distance(before, una_) > 0) progress(now);
+    if (const std::int32_t packets = psn_distance(before, una_); packets > 0) {
+        progress(static_cast<std::uint32_t>(packets), now);
+    }
     if (skipped) lost(una_, now);
     settle();
 }
@@ -137,7 +139,7 @@ void Requester::flush() noexcept {
     }
     opened_ = answering_ = ~std::uint64_t{0};
     una_ = next_psn_ = highest_psn_ = fetched_psn_;
-    deadline_ = Service::never;
+    deadline_ = retry_at_ = Service::never;
     wait_until_ = 0;
     reads_ = 0;
     failing_ = false;
@@ -153,9 +155,10 @@ void Requester::go_back(std::uint32_t psn) noexcept {
         const std::int32_t into = psn_distance(entry.psn, psn);
         if (into < static_cast<std::int32_t>(entry.packets)) {
             cursor_packet_ = into > 0 ? static_cast<std::uint32_t>(into) : 0;
+            reads_ += entry.waiting(cursor_packet_);
             break;
         }
-        if (entry.answers && !entry.done) ++reads_;
+        reads_ += entry.waiting(entry.packets);
     }
     next_psn_ = psn;
     ready_ = true;
@@ -167,11 +170,13 @@ void Requester::lost(std::uint32_t psn, std::uint64_t now) noexcept {
     if (retries_ == 0) return fail_oldest(IBV_WC_RETRY_EXC_ERR);
     --retries_;
     recovering_ = true;
+    pace_.lost();
     go_back(psn);
     restart_timer(now);
 }
 
-void Requester::progress(std::uint64_t now) noexcept {
+void Requester::progress(std::uint32_t packets, std::uint64_t now) noexcept {
+    pace_.arrived(una_, packets, now);
     retries_ = pair_.attr().retry_cnt;
     rnr_retries_ = pair_.attr().rnr_retry;
     recovering_ = false;
@@ -183,11 +188,12 @@ void Requester::restart_timer(std::uint64_t now) noexcept {
     constexpr std::uint64_t unit = 4096;  // ns
     const unsigned exponent = pair_.attr().timeout & 0x1f;
     if (wait_until_ != 0) {
-        deadline_ = wait_until_;
+        deadline_ = retry_at_ = wait_until_;
     } else if (una_ == highest_psn_ || exponent == 0 || !pair_.is_reliable()) {
-        deadline_ = Service::never;
+        deadline_ = retry_at_ = Service::never;
     } else {
-        deadline_ = now + (unit << exponent);
+        retry_at_ = now + (unit << exponent);
+        deadline_ = std::min(retry_at_, now + pace_.patience());
     }
     if (deadline_ != Service::never) pair_.engine().arm(pair_, deadline_);
 }
@@ -221,11 +227,17 @@ void Requester::timer(std::uint64_t now) noexcept {
         deadline_ = Service::never;
         return;
     }
-    if (retries_ == 0) return fail_oldest(IBV_WC_RETRY_EXC_ERR);
-    --retries_;
+    const bool retry = now >= retry_at_;
+    if (retry && retries_ == 0) return fail_oldest(IBV_WC_RETRY_EXC_ERR);
     recovering_ = true;
+    pace_.silence();
     go_back(una_);
-    restart_timer(now);
+    if (retry) {
+        --retries_;
+        return restart_timer(now);
+    }
+    deadline_ = std::min(retry_at_, now + pace_.patience());
+    pair_.engine().arm(pair_, deadline_);
 }
 
 /// The entry that an answer with this number belongs to, if it is the next answer that we wait for.
@@ -276,18 +288,26 @@ void Requester::read_response(const Arrival& arrival, std::uint64_t now) noexcep
     const std::uint64_t offset = std::uint64_t{entry->answered} * pair_.mtu();
     const std::uint64_t size = std::min<std::uint64_t>(entry->size - offset, pair_.mtu());
     const bool last = entry->answered + 1 == entry->packets;
-    if (entry->opcode != MLX5_OPCODE_RDMA_READ || arrival.payload_size != size || arrival.operation.last != last) {
+    const bool ends_piece = last || (entry->answered + 1) % read_piece == 0;
+    if (entry->opcode != MLX5_OPCODE_RDMA_READ || arrival.payload_size != size || arrival.operation.last != ends_piece) {
         return fail_oldest(IBV_WC_BAD_RESP_ERR);
     }
     if (!receive_answer(*entry, offset, {arrival.payload, arrival.payload_size})) return;
-    ++entry->answered;
-    una_ = psn_add(arrival.psn, 1);
-    if (last) {
-        entry->done = true;
-        if (first_ < cursor_) --reads_;
-        complete_until(una_, now);
+    answered(*entry, arrival.psn, ends_piece, last, now);
+}
+
+/// The oldest entry has had its next answer.
+void Requester::answered(Entry& entry, std::uint32_t psn, bool ends_request, bool last, std::uint64_t now) noexcept {
+    ++entry.answered;
+    entry.done = last;
+    una_ = psn_add(psn, 1);
+    if (psn_distance(next_psn_, una_) > 0) {
+        go_back(una_);  // the answer was on its way when we went back: it need not be asked for again
+    } else if (ends_request) {
+        --reads_;
     }
-    progress(now);
+    if (last) complete_until(una_, now);
+    progress(1, now);
 }
 
 void Requester::atomic_acknowledge(const Arrival& arrival, std::uint64_t now) noexcept {
@@ -298,12 +318,7 @@ void Requester::atomic_acknowledge(const Arrival& arrival, std::uint64_t now) no
     std::memcpy(&wire, arrival.extensions + sizeof(Aeth), sizeof wire);
     const std::uint64_t value = be64toh(wire);
     if (!receive_answer(*entry, 0, std::as_bytes(std::span{&value, 1}))) return;
-    ++entry->answered;
-    entry->done = true;
-    if (first_ < cursor_) --reads_;
-    una_ = psn_add(arrival.psn, 1);
-    complete_until(una_, now);
-    progress(now);
+    answered(*entry, arrival.psn, true, true, now);
 }
 
 }  // namespace ovsdr::soft::roce

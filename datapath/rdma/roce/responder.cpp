@@ -278,7 +278,6 @@ void Responder::read(const Arrival& arrival, bool again) noexcept {
         // What is answered again the requester may have had already: it does not count.
         waiting += !answer_at(i).again && (type == Answer::Type::read || type == Answer::Type::atomic);
     }
-    if (again && answers_ > most_answers / 2) return;
     if (size > most_message || (!again && waiting >= granted())) return refuse_and_fail(arrival, Nak::invalid_request);
     const ibv_sge place{be64toh(header.address), size, be32toh(header.rkey)};
     const void* const domain = domain_of(arrival);
@@ -288,15 +287,16 @@ void Responder::read(const Arrival& arrival, bool again) noexcept {
         return refuse_and_fail(arrival, Nak::access);
     }
     const std::uint32_t packets = std::max<std::uint32_t>(1, size / pair_.mtu() + (size % pair_.mtu() != 0));
-    push({.type = Answer::Type::read,
-          .again = again,
-          .psn = arrival.psn,
-          .packets = packets,
-          .address = place.addr,
-          .rkey = place.lkey,
-          .size = size,
-          .domain = domain});
-    if (again) return;
+    const Answer answer{.type = Answer::Type::read,
+                        .again = again,
+                        .psn = arrival.psn,
+                        .packets = packets,
+                        .address = place.addr,
+                        .rkey = place.lkey,
+                        .size = size,
+                        .domain = domain};
+    if (again) return read_again(answer);
+    push(answer);
     expected_ = psn_add(arrival.psn, packets);
     ++messages_;
 }

@@ -89,6 +89,7 @@ private:
     void refuse_and_fail(const Arrival& arrival, Nak code) noexcept;
     void not_ready(const Arrival& arrival) noexcept;
     void answer_again(const Arrival& arrival) noexcept;
+    void read_again(const Answer& answer) noexcept;
 
     [[nodiscard]] bool send_answer(Burst& burst, Answer& answer) noexcept;
     [[nodiscard]] bool send_read_response(Burst& burst, Answer& answer) noexcept;

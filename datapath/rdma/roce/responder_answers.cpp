@@ -12,6 +12,26 @@ void Responder::push(const Answer& answer) noexcept {
     answer_at(answers_++) = answer;
 }
 
+/// A read that was asked for before, all of it or its end. The requester may have gone back to it, or the wire has
+/// repeated it, and what else was asked for may or may not be asked for again: all of it stays in the list.
+void Responder::read_again(const Answer& answer) noexcept {
+    for (unsigned i = 0; i < answers_; ++i) {
+        Answer& waiting = answer_at(i);
+        const std::int32_t into = psn_distance(waiting.psn, answer.psn);
+        if (waiting.type != Answer::Type::read || into < 0 ||
+            static_cast<std::uint32_t>(into) + answer.packets != waiting.packets) {
+            continue;
+        }
+        waiting.sent = std::min(waiting.sent, static_cast<std::uint32_t>(into));
+        return;
+    }
+    if (answers_ > most_answers / 2) return;
+    reading_open_ = false;  // the one that was being answered goes on afterwards
+    first_answer_ = (first_answer_ + most_answers - 1) % most_answers;
+    ++answers_;
+    answer_at(0) = answer;
+}
+
 void Responder::acknowledge(std::uint32_t psn) noexcept {
     if (answers_ != 0) {
         Answer& last = answer_at(answers_ - 1);
@@ -47,14 +67,7 @@ void Responder::not_ready(const Arrival& arrival) noexcept {
 /// A request that has been executed before.
 void Responder::answer_again(const Arrival& arrival) noexcept {
     switch (arrival.operation.kind) {
-        case Kind::read: {
-            // The requester has gone back to this one: what waits behind it will be asked for again.
-            while (answers_ != 0 && psn_distance(arrival.psn, answer_at(answers_ - 1).psn +
-                                                                  std::max(1u, answer_at(answers_ - 1).packets) - 1) >= 0) {
-                if (--answers_ == 0) reading_open_ = false;
-            }
-            return read(arrival, true);
-        }
+        case Kind::read: return read(arrival, true);
         case Kind::compare_swap:
         case Kind::fetch_add:
             for (unsigned i = 0; i < results_length_; ++i) {

@@ -160,5 +160,92 @@ TEST_F(LossyTest, MixedRequestsOnBothSidesComplete) {
     EXPECT_EQ(sides[1].done, requests);
 }
 
+/// A connection whose round trip is known, on which the test decides what becomes of each request.
+struct RepairTest : TwoNodes {
+    Queue client{left, {.memory = 1 << 18}}, server{right, {.memory = 1 << 18}};
+    static constexpr std::uint64_t timeout = 4096ull << 14;  // ns
+
+    RepairTest() {
+        client.connect(server);
+        server.connect(client);
+        fill(server.memory, 7);
+        post(MLX5_OPCODE_RDMA_WRITE, 0, 8);
+        run();
+        EXPECT_EQ(client.sends().size(), 1U);
+    }
+    void post(std::uint8_t opcode, std::size_t at, std::size_t size) {
+        client.post({.opcode = opcode, .sges = {client.piece(at, size)}, .remote = server.address(at), .rkey = server.region.key});
+    }
+    /// Until `length` requests are complete; how long it took.
+    std::uint64_t complete(std::size_t length) {
+        const std::uint64_t begin = now;
+        std::size_t done = 0;
+        run([&] {
+            for (const Completion& completion : client.sends()) {
+                EXPECT_EQ(completion.status, IBV_WC_SUCCESS);
+                ++done;
+            }
+            return done == length;
+        });
+        EXPECT_EQ(done, length);
+        return now - begin;
+    }
+    static std::uint8_t opcode_of(const Frame& frame) {
+        Arrival arrival;
+        EXPECT_TRUE(read_frame(frame.data(), frame.size(), arrival));
+        return arrival.bth.opcode;
+    }
+};
+
+TEST_F(RepairTest, ALossThatNobodySeesCostsLessThanTheTimeout) {
+    unsigned losses = 0;
+    wire = [&](const Frame&, bool from_left) { return from_left && losses++ < 3 ? 0u : 1u; };
+    post(MLX5_OPCODE_RDMA_WRITE, 0, 100);
+    EXPECT_LT(complete(1), timeout / 2);
+    // The NAK, and then what was sent again.
+    losses = 0;
+    unsigned sent = 0;
+    wire = [&](const Frame&, bool from_left) {
+        if (!from_left) return 1u;
+        return ++sent == 3 || sent == 21 ? (++losses, 0u) : 1u;
+    };
+    post(MLX5_OPCODE_RDMA_WRITE, 0, 20 * 1024);
+    EXPECT_LT(complete(1), timeout / 2);
+    EXPECT_EQ(losses, 2U);
+}
+
+TEST_F(RepairTest, AReadThatTheWireRepeatsTakesNoAnswerAway) {
+    constexpr std::uint8_t read_request = 0x0c;
+    unsigned requests = 0;
+    wire = [&](const Frame& frame, bool) { return opcode_of(frame) == read_request ? (++requests, 3u) : 1u; };
+    for (std::size_t i = 0; i < 4; ++i) post(MLX5_OPCODE_RDMA_READ, i * 30'000, 30'000);
+    EXPECT_LT(complete(4), timeout / 50);
+    EXPECT_EQ(requests, 4U) << "nothing was asked for twice";
+    EXPECT_TRUE(std::equal(client.memory.begin(), client.memory.begin() + 120'000, server.memory.begin()));
+}
+
+TEST_F(RepairTest, ALongReadKeepsToTheWindow) {
+    constexpr std::uint8_t read_request = 0x0c, first_answer = 0x0d, only_answer = 0x10;
+    std::int64_t asked = 0, answered = 0, most = 0;
+    wire = [&](const Frame& frame, bool) {
+        Arrival arrival;
+        EXPECT_TRUE(read_frame(frame.data(), frame.size(), arrival));
+        if (arrival.bth.opcode == read_request) {
+            Reth header;
+            std::memcpy(&header, arrival.extensions, sizeof header);
+            asked += (be32toh(header.size) + 1023) / 1024;
+        } else if (arrival.bth.opcode >= first_answer && arrival.bth.opcode <= only_answer) {
+            ++answered;
+        }
+        most = std::max(most, asked - answered);
+        return 1u;
+    };
+    post(MLX5_OPCODE_RDMA_READ, 100, 200'001);
+    (void)complete(1);
+    EXPECT_EQ(answered, 196) << "each packet once";
+    EXPECT_LE(most, 192);
+    EXPECT_TRUE(std::equal(client.memory.begin() + 100, client.memory.begin() + 200'101, server.memory.begin() + 100));
+}
+
 }  // namespace
 }  // namespace ovsdr::soft::roce::test
