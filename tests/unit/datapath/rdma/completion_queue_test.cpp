@@ -56,6 +56,19 @@ TEST_F(CompletionQueueTest, AnOverrunIsReportedOnceAndLosesOnlyWhatFollows) {
     EXPECT_EQ(overruns, 1);
 }
 
+TEST_F(CompletionQueueTest, AQueueThatIgnoresOverrunsLosesTheOldest) {
+    CompletionQueue ignoring(4, false, {[] {}, [this] { ++overruns; }}, {}, true);
+    std::array<Completion, 8> some{};
+    for (std::uint64_t id = 0; id < some.size(); ++id) some[id].wr_id = id;
+    ignoring.add({some.data(), 6});
+    EXPECT_EQ(overruns, 0);
+    std::array<Completion, 8> taken;
+    ASSERT_EQ(ignoring.take(taken), 4);
+    for (std::uint64_t id = 0; id < 4; ++id) EXPECT_EQ(taken[id].wr_id, id + 2);
+    ignoring.add({some.data(), 1});
+    EXPECT_EQ(ignoring.take(taken), 1) << "it works on";
+}
+
 TEST_F(CompletionQueueTest, NotifiesOncePerArming) {
     add(1);
     EXPECT_EQ(notified, 0);
