@@ -107,9 +107,8 @@ rte_mbuf* Reformat::remove(rte_mbuf* packet, DropReason& reason) const noexcept 
     rte_pktmbuf_trim(packet, static_cast<std::uint16_t>(packet->data_len - tunnel.end));
     rte_pktmbuf_adj(packet, static_cast<std::uint16_t>(begin));
     if (data_.empty()) return packet;
-    std::uint8_t* room = make_room(packet, static_cast<std::uint16_t>(data_.size()));
-    if (room == nullptr) return lost(packet, reason, DropReason::no_buffer);
-    std::memcpy(room, data_.data(), data_.size());
+    // There is room: the tunnel's headers were longer than an Ethernet header with its tag.
+    std::memcpy(rte_pktmbuf_prepend(packet, static_cast<std::uint16_t>(data_.size())), data_.data(), data_.size());
     return packet;
 }
 

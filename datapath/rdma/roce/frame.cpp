@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "datapath/rdma/roce/gid_table.hpp"
+
 namespace ovsdr::soft::roce {
 
 namespace {
@@ -94,7 +96,7 @@ struct Layers {
 Path make_path(const PathSpec& spec) noexcept {
     Path path;
     path.local = spec.local;
-    path.ipv4 = spec.source.global.subnet_prefix == 0 && spec.source.raw[10] == 0xff && spec.source.raw[11] == 0xff;
+    path.ipv4 = is_ipv4(spec.source);
     Ethernet ethernet{};
     std::copy(spec.destination_mac.begin(), spec.destination_mac.end(), ethernet.destination);
     std::copy(spec.source_mac.begin(), spec.source_mac.end(), ethernet.source);

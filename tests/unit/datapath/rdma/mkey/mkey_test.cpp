@@ -3,6 +3,10 @@
 
 #include <sys/mman.h>
 
+#include <atomic>
+#include <chrono>
+#include <thread>
+
 #include "datapath/rdma/guarded_copy.hpp"
 #include "mkey_fixture.hpp"
 #include "tests/unit/datapath/signature/reference.hpp"
@@ -70,6 +74,33 @@ protected:
     }
     std::span<std::byte> memory(std::size_t offset, std::size_t size) { return std::span(bytes).subspan(offset, size); }
 };
+
+TEST_F(MkeyTest, AWriterWaitsForReadersAndTheyForIt) {
+    Mkey& mkey = make_mkey();
+    std::atomic<bool> wrote = false, read = false;
+    const auto a_while = std::chrono::milliseconds(30);
+    auto first = std::make_unique<Mkey::Reading>(mkey), second = std::make_unique<Mkey::Reading>(mkey);
+    std::thread writer([&] {
+        const Mkey::Writing writing(mkey);
+        wrote = true;
+    });
+    std::this_thread::sleep_for(a_while);
+    EXPECT_FALSE(wrote);
+    first.reset();
+    std::this_thread::sleep_for(a_while);
+    EXPECT_FALSE(wrote) << "one reader is left";
+    second.reset();
+    writer.join();
+    auto writing = std::make_unique<Mkey::Writing>(mkey);
+    std::thread reader([&] {
+        const Mkey::Reading reading(mkey);
+        read = true;
+    });
+    std::this_thread::sleep_for(a_while);
+    EXPECT_FALSE(read);
+    writing.reset();
+    reader.join();
+}
 
 TEST_F(MkeyTest, ListsAreTheModelByteForByte) {
     Mkey& mkey = make_mkey(32);

@@ -107,6 +107,22 @@ TEST(RoceFrame, IcrcEqualsABitByBitOne) {
     }
 }
 
+TEST(RoceFrame, OnlyMappedAddressesAreIpv4) {
+    // RFC 4291 2.5.5.2: 80 zero bits, 16 ones, the IPv4 address.
+    const auto is_ipv4_path = [](std::initializer_list<std::pair<unsigned, std::uint8_t>> bytes) {
+        PathSpec with = spec(false);
+        with.source = with.destination = {};
+        for (const auto& [at, value] : bytes) with.source.raw[at] = value;
+        return make_path(with).ipv4;
+    };
+    EXPECT_TRUE(is_ipv4_path({{10, 0xff}, {11, 0xff}, {12, 192}, {15, 1}}));
+    EXPECT_FALSE(is_ipv4_path({{12, 192}, {15, 1}})) << "compatible, not mapped";
+    EXPECT_FALSE(is_ipv4_path({{10, 0xff}, {12, 192}, {15, 1}}));
+    EXPECT_FALSE(is_ipv4_path({{11, 0xff}, {12, 192}, {15, 1}}));
+    EXPECT_FALSE(is_ipv4_path({{9, 1}, {10, 0xff}, {11, 0xff}, {15, 1}}));
+    EXPECT_FALSE(is_ipv4_path({{0, 0x20}, {10, 0xff}, {11, 0xff}, {15, 1}}));
+}
+
 TEST(RoceFrame, ReadsWhatItWrote) {
     const Frame frame = from_hex(by_scapy);
     Arrival arrival;
