@@ -198,6 +198,10 @@ DeviceConfig parse_device(const json& value, const std::string& where) {
             fail(object.path("profile"), *profile, "a profile: connectx-5, connectx-6dx or connectx-7");
         }
     }
+    if (const json* parsers = object.find("flex_parser_profile")) {
+        device.flex_parser_profile = static_cast<unsigned>(
+            number(*parsers, object.path("flex_parser_profile"), 0, flex_parser_profiles - 1));
+    }
     if (const json* mac = object.find("mac")) device.mac = parse_mac(text(*mac, object.path("mac")), object.path("mac"));
     if (const json* ports = object.find("ports")) {
         unsigned index = 0;

@@ -12,6 +12,8 @@
 //   devices         at least one:
 //     name          as ibv_get_device_list() shows it: letters, digits, '_', '-', at most 31. Unique.
 //     profile       connectx-5, connectx-6dx or connectx-7. Default connectx-6dx.
+//     flex_parser_profile   what the flexible parser reads, as mlxconfig's FLEX_PARSER_PROFILE_ENABLE: 0 as shipped (the
+//                   default), 1 MPLS over GRE and UDP, 2 VXLAN-GPE and ICMP, 3 GTP-U.
 //     mac           of the manager function, and so of its RoCE packets and its link-local GID. Default: derived from this
 //                   machine and the device's name; two NICs of one machine that meet on a wire need different ones.
 //     ports         vports; `drnic add` makes more. Default none.
@@ -95,6 +97,7 @@ struct CotenantConfig {
 struct DeviceConfig {
     std::string name;
     const Profile* profile = &connectx_6dx;
+    unsigned flex_parser_profile = 0;
     std::optional<MacAddress> mac;  ///< the manager function's
     std::vector<PortConfig> ports;
     std::optional<CotenantConfig> cotenant;

@@ -29,7 +29,8 @@ SoftDevice::SoftDevice(const DeviceConfig& config, unsigned index, unsigned work
       index_(index),
       worker_count_(worker_count),
       guid_(derived_guid(config.name)),
-      steering_(*config.profile),
+      profile_(with_flex_parser_profile(*config.profile, config.flex_parser_profile)),
+      steering_(profile_),
       listeners_(wake_control),
       wake_control_(std::move(wake_control)) {
     Vport manager;

@@ -107,6 +107,7 @@ private:
     const unsigned worker_count_;
     const std::uint64_t guid_;
     bool watch_lacp_ = false;
+    const Profile profile_;
     Steering steering_;
     Listeners listeners_;
     const std::function<void()> wake_control_;

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "datapath/rdma/device_state.hpp"
+#include "datapath/rdma/guarded_copy.hpp"
 #include "datapath/rdma/prm.hpp"
 
 namespace ovsdr::soft {
@@ -15,8 +16,8 @@ namespace {
 constexpr std::size_t control_size = 16, aso_control_size = 48;
 constexpr std::size_t head_size = control_size + aso_control_size;
 
-constexpr std::uint64_t opcode_access_aso = 0x2d;
-constexpr std::uint64_t opmod_flow_meter = 2, opmod_first_hit = 4;
+/// opmod by AsoKind.
+constexpr std::uint64_t opmods[] = {4, 2, 1};
 constexpr std::uint64_t always_false = 0, always_true = 1;
 constexpr std::uint64_t by_bytes = 1;
 
@@ -59,12 +60,12 @@ AsoTable::Found AsoTable::find(std::uint32_t wanted) {
     return {entry.bulk, wanted - first, entry.access_pd};
 }
 
-int access_aso(DeviceState& state, const AsoRequester& by, std::span<const std::byte> wqe) {
+int access_aso(DeviceState& state, const AsoRequester& by, std::span<const std::byte> wqe) noexcept {
     if (wqe.size() < head_size || prm::get(wqe, opcode) != opcode_access_aso) return EINVAL;
     const AsoTable::Found object = state.aso().find(static_cast<std::uint32_t>(prm::get(wqe, number)));
     if (object.bulk == nullptr) return ENOENT;
     const bool meter = object.bulk->kind() == AsoKind::flow_meter;
-    if (prm::get(wqe, opmod) != (meter ? opmod_flow_meter : opmod_first_hit)) return EINVAL;
+    if (prm::get(wqe, opmod) != opmods[static_cast<unsigned>(object.bulk->kind())]) return EINVAL;
     if (object.access_pd != by.pdn) return EPERM;
     bool hold = false;
     if (const int error = conditions(wqe, hold); error != 0) return error;
@@ -83,10 +84,10 @@ int access_aso(DeviceState& state, const AsoRequester& by, std::span<const std::
         if (memory == nullptr) return EFAULT;
     }
     const AsoBulk::Image was = object.bulk->exchange(object.index, image, mask);
-    if (memory != nullptr) std::memcpy(memory, was.data(), was.size());
+    const bool read = memory == nullptr || guarded_copy(memory, was.data(), was.size());
     // What lanes have cached may rest on the colour that a meter gives packets to begin with.
     if (meter && mask != 0) state.device().steering().forget_cached();
-    return 0;
+    return read ? 0 : EFAULT;
 }
 
 }  // namespace ovsdr::soft

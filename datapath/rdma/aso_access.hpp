@@ -1,6 +1,6 @@
 // ASO objects as DEVX makes them, and the ACCESS_ASO work request that reads and writes them.
 //
-// The request (opcode 0x2d; opmod 2 flow meter, 4 first hit) is a control segment whose last double word is the object's
+// The request (opcode 0x2d; opmod 1 connection tracking, 2 flow meter, 4 first hit) is a control segment whose last double word is the object's
 // number, an ASO control segment of 48 bytes, and 64 bytes of data if it writes:
 //
 //   ASO control  0  va_h, 4 va_l (its lowest bit: read), 8 lkey, 12 data_mask_mode:2 0:6, 13 condition 1:4, 0:4 operand,
@@ -27,6 +27,8 @@
 namespace ovsdr::soft {
 
 class DeviceState;
+
+inline constexpr std::uint8_t opcode_access_aso = 0x2d;  ///< of a work queue entry; mlx5dv.h has no name for it
 
 /// A device's ASO objects by number.
 class AsoTable {
@@ -59,8 +61,8 @@ struct AsoRequester {
     unsigned stripe = 0;        ///< of MemoryTable::Reading
 };
 
-/// Does the request; 0, or the reason for an error completion: EINVAL (too short, not an ACCESS_ASO, an opmod that is not
+/// Does the request (a whole work queue entry, from its control segment on); 0, or the reason for an error completion: EINVAL (too short, not an ACCESS_ASO, an opmod that is not
 /// the object's), ENOENT (no such object), EPERM (another PD), EFAULT (the memory to read into), EOPNOTSUPP (see above).
-[[nodiscard]] int access_aso(DeviceState& state, const AsoRequester& by, std::span<const std::byte> wqe);
+[[nodiscard]] int access_aso(DeviceState& state, const AsoRequester& by, std::span<const std::byte> wqe) noexcept;
 
 }  // namespace ovsdr::soft

@@ -1,4 +1,4 @@
-// General objects: ASO flow meters and first hits, in bulks.
+// General objects: ASO flow meters, first hits and tracked connections, in bulks.
 #include <algorithm>
 
 #include "datapath/rdma/aso_access.hpp"
@@ -15,16 +15,19 @@ namespace general = prm::general_object;
 namespace aso = prm::aso_object;
 
 [[nodiscard]] bool kind_of(std::uint64_t type, AsoKind& kind) noexcept {
-    if (type != general::flow_meter_aso && type != general::first_hit_aso) return false;
-    kind = type == general::flow_meter_aso ? AsoKind::flow_meter : AsoKind::first_hit;
-    return true;
+    switch (type) {
+        case general::flow_meter_aso: kind = AsoKind::flow_meter; return true;
+        case general::first_hit_aso: kind = AsoKind::first_hit; return true;
+        case general::conn_track_offload: kind = AsoKind::connection; return true;
+        default: return false;
+    }
 }
 
 }  // namespace
 
 Status create_general_object(mlx5dv_devx_obj& object, Input in, Output out) {
     AsoKind kind{};
-    // Connection tracking, crypto and other types: as a device without that capability.
+    // Crypto and other types: as a device without that capability.
     if (!object.state.device().profile().aso || !kind_of(prm::get(in, general::type), kind)) return Status::bad_param;
     if (in.size() < aso::in_size) return Status::bad_inp_len;
     const auto log_length = static_cast<unsigned>(prm::get(in, general::log_range));

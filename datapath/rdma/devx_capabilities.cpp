@@ -25,6 +25,21 @@ constexpr Field steering_format_version{1092, 4};
 constexpr Field general_object_types{1024, 64};
 constexpr Field flex_parser_protocols{1344, 32};
 
+/// Which of the device's eight parsers (0 to 3 are looked up together, and 4 to 7) has a protocol's word.
+struct ParserId {
+    std::uint32_t protocol;
+    Field field;
+    std::uint64_t id;
+};
+constexpr ParserId parser_ids[] = {
+    {flex_parser::gtpu, {1512, 4}, 0},           // gtpu_dw_0
+    {flex_parser::gtpu, {1560, 4}, 1},           // gtpu_teid
+    {flex_parser::gtpu, {1792, 4}, 2},           // gtpu_dw_2
+    {flex_parser::gtpu, {1796, 4}, 3},           // gtpu_first_ext_dw_0
+    {flex_parser::mpls_over_gre, {1752, 4}, 4},
+    {flex_parser::mpls_over_udp, {1756, 4}, 5},
+};
+
 // qos_cap
 constexpr Field flow_meter_old{7, 1}, log_max_flow_meter{16, 8}, flow_meter_reg_id{24, 8}, flow_meter{40, 1};
 constexpr Field log_meter_aso_max_alloc{299, 5}, log_max_num_meter_aso{307, 5};
@@ -110,9 +125,13 @@ void put_general(DeviceState& state, Output out) {
 
 void put_objects(const Profile& profile, Output out) {
     namespace general = prm::general_object;
-    const std::uint64_t aso = 1ULL << general::flow_meter_aso | 1ULL << general::first_hit_aso;
+    const std::uint64_t aso = 1ULL << general::flow_meter_aso | 1ULL << general::first_hit_aso |
+                              1ULL << general::conn_track_offload;
     put(out, 0, general_object_types, profile.aso ? aso : 0);
     put(out, 0, flex_parser_protocols, profile.flex_parsers);
+    for (const ParserId& parser : parser_ids) {
+        if (profile.has_parser(parser.protocol)) put(out, 0, parser.field, parser.id);
+    }
 }
 
 void put_qos(const Profile& profile, Output out) {

@@ -134,10 +134,10 @@ namespace general_object {
 inline constexpr Field type{48, 16};
 inline constexpr Field number{64, 32};  // in and out
 inline constexpr Field log_range{99, 5};
-inline constexpr std::uint32_t flow_meter_aso = 0x24, first_hit_aso = 0x25;
+inline constexpr std::uint32_t flow_meter_aso = 0x24, first_hit_aso = 0x25, conn_track_offload = 0x31;
 }  // namespace general_object
 
-/// flow_meter_aso and flow_hit_aso have one shape; behind the command's head.
+/// flow_meter_aso, flow_hit_aso and conn_track_offload have one shape; behind the command's head.
 namespace aso_object {
 inline constexpr Field access_pd{128 + 136, 24};
 inline constexpr std::uint32_t image = 16 + 64;   // byte offset of 64 bytes of state

@@ -20,14 +20,16 @@ namespace {
 
 AsoBulk::AsoBulk(AsoKind kind, unsigned log_length, const void* owner)
     : kind_(kind), length_(1U << log_length), owner_(owner) {
-    if (kind == AsoKind::flow_meter) {
-        meters_ = std::make_unique<Meter[]>(std::size_t{length_} * meters_per_object);
-    } else {
-        hits_ = std::make_unique<std::atomic<std::uint64_t>[]>(std::size_t{length_} * hits_per_object / 64);
+    switch (kind) {
+        case AsoKind::flow_meter: meters_ = std::make_unique<Meter[]>(std::size_t{length_} * meters_per_object); break;
+        case AsoKind::connection: connections_ = std::make_unique<ConnTrack[]>(length_); break;
+        case AsoKind::first_hit:
+            hits_ = std::make_unique<std::atomic<std::uint64_t>[]>(std::size_t{length_} * hits_per_object / 64);
     }
 }
 
 AsoBulk::Image AsoBulk::exchange(unsigned index, const Image& image, std::uint64_t bytes) noexcept {
+    if (kind_ == AsoKind::connection) return connections_[index].exchange(image, bytes);
     const std::lock_guard lock(mutex_);
     return kind_ == AsoKind::flow_meter ? exchange_meters(index, image, bytes) : exchange_hits(index, image, bytes);
 }
@@ -64,22 +66,65 @@ AsoBulk::Image AsoBulk::exchange_hits(unsigned index, const Image& image, std::u
     return was;
 }
 
+int AsoBulk::link(const Domain& domain, std::uint32_t flags, std::uint8_t reg_c) noexcept {
+    AsoUse made;
+    if (const int error = make_aso_use(*this, 0, flags, reg_c, made); error != 0) return error;
+    const std::lock_guard lock(mutex_);
+    linked_to_ = &domain;
+    link_ = made;
+    return 0;
+}
+
+int AsoBulk::unlink() noexcept {
+    const std::lock_guard lock(mutex_);
+    if (linked_to_ == nullptr) return EINVAL;
+    if (!link_users_.empty()) return EBUSY;
+    linked_to_ = nullptr;
+    return 0;
+}
+
+bool AsoBulk::linked() noexcept {
+    const std::lock_guard lock(mutex_);
+    return linked_to_ != nullptr;
+}
+
+int AsoBulk::take_link(const Domain& domain, AsoUse& use) {
+    const std::lock_guard lock(mutex_);
+    if (linked_to_ != &domain) return EINVAL;
+    if (!link_users_.insert(use.offset).second) return EBUSY;
+    use.direction = link_.direction;
+    use.reg_c = link_.reg_c;
+    return 0;
+}
+
+void AsoBulk::leave_link(std::uint32_t offset) noexcept {
+    const std::lock_guard lock(mutex_);
+    link_users_.erase(offset);
+}
+
 int make_aso_use(const AsoBulk& bulk, std::uint32_t offset, std::uint32_t flags, std::uint8_t reg_c, AsoUse& use) noexcept {
-    const bool meter = bulk.kind() == AsoKind::flow_meter;
     AsoUse made{.offset = offset, .reg_c = reg_c};
-    if (meter) {
-        switch (flags) {
-            case 1: made.colour = Colour::red; break;
-            case 2: made.colour = Colour::yellow; break;
-            case 4: made.colour = Colour::green; break;
-            case 8: made.colour = Colour::undefined; break;
-            default: return EINVAL;
-        }
-    } else {
-        if (flags > 1) return EINVAL;
-        made.set = flags == 1;
+    unsigned per_object = 1;
+    switch (bulk.kind()) {
+        case AsoKind::flow_meter:
+            per_object = AsoBulk::meters_per_object;
+            switch (flags) {
+                case 1: made.colour = Colour::red; break;
+                case 2: made.colour = Colour::yellow; break;
+                case 4: made.colour = Colour::green; break;
+                case 8: made.colour = Colour::undefined; break;
+                default: return EINVAL;
+            }
+            break;
+        case AsoKind::first_hit:
+            per_object = AsoBulk::hits_per_object;
+            if (flags > 1) return EINVAL;
+            made.set = flags == 1;
+            break;
+        case AsoKind::connection:
+            if (flags != 1 && flags != 2) return EINVAL;
+            made.direction = flags == 1 ? ConnTrack::Direction::initiator : ConnTrack::Direction::responder;
     }
-    const unsigned per_object = meter ? AsoBulk::meters_per_object : AsoBulk::hits_per_object;
     if (offset / per_object >= bulk.length() || reg_c > 5 || reg_c % 2 == 0) return EINVAL;
     use = made;
     return 0;

@@ -1,13 +1,18 @@
 // ASO objects (advanced steering operations): state that rules update packet by packet, in bulks.
 //
-// A bulk is 2^n objects of 64 bytes: two meters each (flow meter), or 512 bits each (first hit: bit i is bit i % 8 of byte
-// 63 - i / 8). Actions name a meter or a bit by its offset in the bulk; ACCESS_ASO work requests read and write objects
-// whole. Connection tracking is not here: its state machine is not public, and what is not exact is not announced.
+// A bulk is 2^n objects of 64 bytes: two meters each (flow meter), 512 bits each (first hit: bit i is bit i % 8 of byte
+// 63 - i / 8), or a TCP connection each (connection tracking). Actions name a meter, a bit or a connection by its offset in
+// the bulk; ACCESS_ASO work requests read and write objects whole.
 //
-// What a rule gets goes into the low byte of a register: the colour of a meter, or the bit as it was before the packet.
+// What a rule gets goes into the low byte of a register: the colour of a meter, the bit as it was before the packet, the
+// verdict on a segment.
 //
-// Threads: meter() and hit() from any worker; read() and write() from any thread.
-// Source: flow_meter_aso, flow_hit_aso (PRM, as DPDK and Linux have them), dr_action.c of rdma-core.
+// Links. Rules of another domain than its action's use a connection by a link of the whole bulk to that domain, one rule per
+// connection at a time; direction and register are then the link's.
+//
+// Threads: meter(), hit() and connection() from any worker; the others from any thread.
+// Source: flow_meter_aso, flow_hit_aso, conn_track_aso (PRM, as DPDK and Linux have them), dr_action.c and dr_ste_v1.c of
+// rdma-core.
 #pragma once
 
 #include <array>
@@ -16,13 +21,26 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <span>
 
+#include "datapath/steering/conn_track.hpp"
 #include "datapath/steering/meter.hpp"
 
 namespace ovsdr::soft {
 
-enum class AsoKind : std::uint8_t { first_hit, flow_meter };
+class Domain;
+
+/// What an action asks of an ASO object.
+struct AsoUse {
+    std::uint32_t offset = 0;         ///< meter, bit or connection
+    std::uint8_t reg_c = 0;           ///< 1, 3 or 5
+    bool set = false;                 ///< first hit: set the bit
+    Colour colour = Colour::undefined;  ///< flow meter: what packets come in with; undefined: what the meter says
+    ConnTrack::Direction direction = ConnTrack::Direction::initiator;
+};
+
+enum class AsoKind : std::uint8_t { first_hit, flow_meter, connection };
 
 class AsoBulk {
 public:
@@ -51,6 +69,21 @@ public:
         return (word.fetch_or(bit, std::memory_order_relaxed) & bit) != 0;
     }
 
+    /// `offset` below length().
+    [[nodiscard]] ConnTrack& connection(unsigned offset) noexcept { return connections_[offset]; }
+
+    /// Direction and register of rules of `domain`, by the flags of actions. EINVAL: no such direction or register. A link
+    /// replaces the one before it.
+    [[nodiscard]] int link(const Domain& domain, std::uint32_t flags, std::uint8_t reg_c) noexcept;
+    /// EINVAL: there is no link. EBUSY: a rule uses it.
+    [[nodiscard]] int unlink() noexcept;
+    [[nodiscard]] bool linked() noexcept;
+
+    /// A rule's hold on a linked connection. `use` becomes the link's. EINVAL: not linked to `domain`. EBUSY: another rule
+    /// has it.
+    [[nodiscard]] int take_link(const Domain& domain, AsoUse& use);
+    void leave_link(std::uint32_t offset) noexcept;
+
     /// Returns object `index` as it is and replaces the bytes that `bytes` selects: bit 63 stands for byte 0.
     Image exchange(unsigned index, const Image& image, std::uint64_t bytes) noexcept;
     [[nodiscard]] Image read(unsigned index) noexcept { return exchange(index, {}, 0); }
@@ -65,14 +98,10 @@ private:
     std::mutex mutex_;
     std::unique_ptr<Meter[]> meters_;
     std::unique_ptr<std::atomic<std::uint64_t>[]> hits_;
-};
-
-/// What an action asks of an ASO object.
-struct AsoUse {
-    std::uint32_t offset = 0;         ///< meter or bit
-    std::uint8_t reg_c = 0;           ///< 1, 3 or 5
-    bool set = false;                 ///< first hit: set the bit
-    Colour colour = Colour::undefined;  ///< flow meter: what packets come in with; undefined: what the meter says
+    std::unique_ptr<ConnTrack[]> connections_;
+    const Domain* linked_to_ = nullptr;
+    AsoUse link_{};
+    std::set<std::uint32_t> link_users_;  // offsets
 };
 
 /// Checks and translates an action's arguments. `flags` are MLX5DV_DR_ACTION_FLAGS_ASO_*. EINVAL: a flag that the kind

@@ -195,14 +195,24 @@ int Action::aso(Domain& domain, std::shared_ptr<AsoBulk> bulk, std::uint32_t off
     if (!domain.steering().profile().aso || bulk == nullptr) return EOPNOTSUPP;
     AsoUse use;
     if (const int error = make_aso_use(*bulk, offset, flags, reg_c, use); error != 0) return error;
-    action.reset(new Action(bulk->kind() == AsoKind::flow_meter ? ActionType::aso_flow_meter : ActionType::aso_first_hit));
+    constexpr ActionType types[] = {ActionType::aso_first_hit, ActionType::aso_flow_meter, ActionType::aso_ct};
+    action.reset(new Action(types[static_cast<unsigned>(bulk->kind())]));
     action->aso_bulk = std::move(bulk);
     action->aso_use = use;
+    action->aso_domain = &domain;
     return 0;
 }
 
 int Action::modify_aso(std::uint32_t offset, std::uint32_t flags, std::uint8_t reg_c) noexcept {
-    return aso_bulk == nullptr ? EINVAL : make_aso_use(*aso_bulk, offset, flags, reg_c, aso_use);
+    if (aso_bulk == nullptr) return EINVAL;
+    if (type != ActionType::aso_ct || !aso_bulk->linked()) return make_aso_use(*aso_bulk, offset, flags, reg_c, aso_use);
+    // Linked objects can only be exchanged for others of the bulk.
+    AsoUse made;
+    if (reg_c != aso_use.reg_c || flags > 2) return EOPNOTSUPP;
+    if (const int error = make_aso_use(*aso_bulk, offset, flags == 0 ? 1 : flags, reg_c, made); error != 0) return error;
+    if (flags != 0 && made.direction != aso_use.direction) return EOPNOTSUPP;
+    aso_use.offset = offset;
+    return 0;
 }
 
 int Action::flow_meter(Table& next, const FlowMeterSpec& spec, Created& action) {

@@ -100,11 +100,12 @@ public:
     /// domain. ENOSPC.
     [[nodiscard]] static int flow_array(Domain& domain, std::span<Action* const> branches,
                                         std::optional<std::uint32_t> next_rank, Created& action);
-    /// ASO objects of `bulk` for rules of `domain`'s context. EOPNOTSUPP on ConnectX-5 and without a bulk; errors of
-    /// make_aso_use().
+    /// ASO objects of `bulk` for rules of `domain`'s context, a connection for rules of `domain` and one that the bulk is
+    /// linked to. EOPNOTSUPP on ConnectX-5 and without a bulk; errors of make_aso_use().
     [[nodiscard]] static int aso(Domain& domain, std::shared_ptr<AsoBulk> bulk, std::uint32_t offset, std::uint32_t flags,
                                  std::uint8_t reg_c, Created& action);
-    /// For rules to come; those that there are keep what they have. EINVAL for other actions.
+    /// For rules to come; those that there are keep what they have. EINVAL for other actions; EOPNOTSUPP for another
+    /// direction or register of a connection whose bulk is linked.
     [[nodiscard]] int modify_aso(std::uint32_t offset, std::uint32_t flags, std::uint8_t reg_c) noexcept;
     /// A meter of its own that ends in `next`: colours packets into reg_c. EOPNOTSUPP for a root table; EINVAL for more than
     /// Meter::size bytes of parameters and for a register that the device does not return colours in.
@@ -132,6 +133,7 @@ public:
     std::shared_ptr<ArrayProgram> array;
     std::shared_ptr<AsoBulk> aso_bulk;
     AsoUse aso_use;
+    const Domain* aso_domain = nullptr;      ///< that the action was made for; not kept, only compared
     std::shared_ptr<FlowMeter> metering;
     std::shared_ptr<const SamplerProgram> sampling;
     std::vector<Action*> branches;

@@ -54,7 +54,10 @@ int Rule::make(Matcher& matcher, std::span<const std::uint8_t> given, std::span<
         if (action->type != ActionType::qp) continue;
         if (const int error = impl.acquire_destination(action->queue.sink, made->destination_); error != 0) return error;
     }
-    std::unique_ptr<RuleNode> node = make_node(matcher, value, compile_actions(matcher, actions, made->destination_));
+    if (const int error = made->take_links(); error != 0) return error;
+    const RuleContext context{.queue = made->destination_,
+                              .linked = made->linked_ != nullptr ? &made->linked_->use() : nullptr};
+    std::unique_ptr<RuleNode> node = make_node(matcher, value, compile_actions(matcher, actions, context));
     node->sides = sides;
     if (const int error = made->install(std::move(node), unique); error != 0) return error;
     rule = std::move(made);
@@ -69,6 +72,17 @@ Rule::Rule(Matcher& matcher, std::span<Action* const> actions)
     matcher.refer();
     for (Action* action : actions) action->refer();
     hold_queues(actions);
+}
+
+int Rule::take_links() {
+    const Domain& domain = matcher_.table().domain();
+    for (const Action* action : actions()) {
+        if (action->type != ActionType::aso_ct || action->aso_domain == &domain) continue;
+        AsoUse use = action->aso_use;
+        if (const int error = action->aso_bulk->take_link(domain, use); error != 0) return error;
+        linked_ = std::make_unique<LinkedConnection>(action->aso_bulk, use);
+    }
+    return 0;
 }
 
 int Rule::install(std::unique_ptr<RuleNode> node, bool unique) {

@@ -5,7 +5,7 @@
 // destroyed, the next ones do not, and queues that it led to have seen their last packet.
 //
 // Errors: make_value()'s; EINVAL (foreign domain, destination level not higher, one action too often, no usable queue),
-// EOPNOTSUPP (an order that the state machine refuses), ENOTSUP (an action that root tables lack), EEXIST (duplicates,
+// EBUSY (a linked connection that another rule has), EOPNOTSUPP (an order that the state machine refuses), ENOTSUP (an action that root tables lack), EEXIST (duplicates,
 // where they are disallowed, and in root tables).
 // Threads: any.
 #pragma once
@@ -19,6 +19,21 @@
 #include "datapath/steering/dr_matcher.hpp"
 
 namespace ovsdr::soft {
+
+/// A rule's hold on a connection of another domain (AsoBulk::take_link()).
+class LinkedConnection {
+public:
+    LinkedConnection(std::shared_ptr<AsoBulk> bulk, const AsoUse& use) : bulk_(std::move(bulk)), use_(use) {}
+    ~LinkedConnection() { bulk_->leave_link(use_.offset); }
+    LinkedConnection(const LinkedConnection&) = delete;
+    LinkedConnection& operator=(const LinkedConnection&) = delete;
+
+    [[nodiscard]] const AsoUse& use() const noexcept { return use_; }
+
+private:
+    std::shared_ptr<AsoBulk> bulk_;
+    AsoUse use_;
+};
 
 class Rule {
 public:
@@ -41,6 +56,7 @@ private:
     Rule(Matcher& matcher, std::span<Action* const> actions);
     [[nodiscard]] static int make(Matcher& matcher, std::span<const std::uint8_t> value,
                                   std::span<Action* const> actions, bool unique, std::unique_ptr<Rule>& rule);
+    [[nodiscard]] int take_links();
     [[nodiscard]] int install(std::unique_ptr<RuleNode> node, bool unique);
     void link() noexcept;
 
@@ -51,6 +67,7 @@ private:
     std::unique_ptr<Action*[]> actions_;
     std::uint32_t action_count_ = 0;
     std::uint16_t destination_ = 0;  // of the queue that the rule leads to
+    std::unique_ptr<LinkedConnection> linked_;
 };
 
 }  // namespace ovsdr::soft

@@ -1,7 +1,7 @@
 // The words that a packet is matched by: the device's match parameters (fte_match_param), big-endian and bit for bit
 // where the PRM puts them, without the blocks and words that no packet of ours fills.
 //
-// Line 0 is the whole outer block. Line 1 gathers what is used of misc, misc3 and misc2. Lines 2 and 3 are the inner
+// Line 0 is the whole outer block. Line 1 gathers what is used of misc, misc3 and misc2. Lines 2 to 4 are the inner
 // block and what else describes a tunnel: they, and the few bits for tunnels in line 1, are read only where a mask asks for
 // them (parse_deep()). A mask or a rule's value is a Key as well; a packet meets a rule when (packet & mask) == value in
 // each word.
@@ -15,6 +15,8 @@
 //                54..55   misc2 0..1    first MPLS label, outer and inner
 //                56..61   misc3 0..5    TCP numbers; VXLAN-GPE
 //                62..63   misc5 4..5    the tunnel header's first 8 bytes
+//                64..65   misc2 2..3    first MPLS label over GRE, over UDP
+//                66..70   misc3 10..14  GTP-U: TEID; type and flags; third word; first extension's; first word
 //
 // Source: dr_match_param and its parts in rdma-core's providers/mlx5/mlx5_ifc.h.
 #pragma once
@@ -27,7 +29,7 @@
 namespace ovsdr::soft {
 
 struct alignas(64) Key {
-    static constexpr unsigned length = 32;           ///< 64-bit words
+    static constexpr unsigned length = 40;           ///< 64-bit words
     static constexpr unsigned shallow_length = 16;   ///< the first of them are what parse() writes
 
     std::array<std::uint64_t, length> words;
@@ -39,7 +41,7 @@ struct alignas(64) Key {
 
     friend bool operator==(const Key&, const Key&) = default;
 };
-static_assert(sizeof(Key) == 256);
+static_assert(sizeof(Key) == 320);
 
 /// Byte offsets in a Key.
 namespace key_offset {
@@ -92,6 +94,14 @@ inline constexpr unsigned gpe_vni = 241;     ///< 24 bits
 inline constexpr unsigned gpe_next_protocol = 244;
 inline constexpr unsigned gpe_flags = 245;
 inline constexpr unsigned tunnel_header = 248;  ///< 8 bytes
+inline constexpr unsigned mpls_over_gre = 256;
+inline constexpr unsigned mpls_over_udp = 260;
+inline constexpr unsigned gtpu_teid = 264;
+inline constexpr unsigned gtpu_type = 268;
+inline constexpr unsigned gtpu_flags = 269;      ///< the first byte: version 3, PT 1, reserved 1, E, S, PN
+inline constexpr unsigned gtpu_dw_2 = 272;       ///< sequence number, N-PDU number, next extension's type
+inline constexpr unsigned gtpu_extension = 276;  ///< the first extension header's first 4 bytes
+inline constexpr unsigned gtpu_dw_0 = 280;
 }  // namespace key_offset
 
 /// Bits of key_offset::l3_flags.
@@ -158,11 +168,13 @@ inline void store_be32(std::uint8_t* to, std::uint32_t value) noexcept {
         {misc + 16, 24, key_offset::gre_key},
         {inner, 64, key_offset::inner},
         {misc2, 8, key_offset::outer_mpls},
+        {misc2 + 8, 8, key_offset::mpls_over_gre},
         {misc2 + 16, 36, key_offset::reg_c_7},
         {misc3, 24, key_offset::inner_tcp_seq},
         {misc3 + 24, 4, key_offset::icmp_data},
         {misc3 + 28, 4, key_offset::icmpv6_data},
         {misc3 + 32, 4, key_offset::icmp},
+        {misc3 + 40, 20, key_offset::gtpu_teid},
         {misc5 + 16, 8, key_offset::tunnel_header},
     };
     for (const Stretch& stretch : stretches) {

@@ -214,6 +214,10 @@ void Lane::Impl::copy_run(std::span<const Op> ops, rte_mbuf** packets, unsigned 
 }
 
 std::uint8_t Lane::Impl::run_stateful(const Op& op, const StatefulUse& use, rte_mbuf* packet, Colour held) noexcept {
+    if (use.connection != nullptr) {
+        const auto direction = static_cast<ConnTrack::Direction>(op.argument & 1);
+        return use.connection->track(direction, rte_pktmbuf_mtod(packet, std::uint8_t*), packet->data_len);
+    }
     if (use.meter == nullptr) {
         return const_cast<AsoBulk*>(static_cast<const AsoBulk*>(op.object))->hit(op.value, (op.argument & 1) != 0);
     }
@@ -230,7 +234,8 @@ unsigned Lane::Impl::apply(const Op& op, rte_mbuf** packets, unsigned length, co
         bulk->add(worker_, op.value, length, bytes);
         return length;
     }
-    if (op.code == OpCode::first_hit || op.code == OpCode::meter || op.code == OpCode::flow_meter) {
+    if (op.code == OpCode::first_hit || op.code == OpCode::meter || op.code == OpCode::flow_meter ||
+        op.code == OpCode::connection) {
         // In a cached trace nobody looks at what they return, and none depends on what a register holds.
         const StatefulUse use = stateful_use(op);
         for (unsigned i = 0; i < length && use.active; ++i) {

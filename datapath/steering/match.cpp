@@ -45,6 +45,9 @@ constexpr Range matched_fields[] = {
     {key_offset::inner_tcp_seq, 16, 0xff},     // four TCP numbers
     {key_offset::gpe_vni, 5, 0xff},            // to gpe_flags
     {key_offset::tunnel_header, 8, 0xff},
+    {key_offset::mpls_over_gre, 8, 0xff},      // and over UDP
+    {key_offset::gtpu_teid, 6, 0xff},          // to gtpu_flags
+    {key_offset::gtpu_dw_2, 12, 0xff},
 };
 
 constexpr Bytes matched_bits = [] {
@@ -124,12 +127,25 @@ constexpr Block inner_block{key_offset::inner, key_offset::inner_flow_label};
     return v6 && !spec.profile->parses(flex_parser::icmp_v6) ? EOPNOTSUPP : 0;
 }
 
-/// VXLAN-GPE, Geneve and the bare tunnel header share a place in the device: one of them at most.
+/// What only a parser that the firmware was set up for reads.
+[[nodiscard]] int check_parsers(const MatchSpec& spec, const Key& key) noexcept {
+    const auto lacks = [&](std::uint32_t protocol, unsigned offset, unsigned size) {
+        return any(key, offset, size) && !spec.profile->has_parser(protocol);
+    };
+    return lacks(flex_parser::mpls_over_gre, key_offset::mpls_over_gre, 4) ||
+                   lacks(flex_parser::mpls_over_udp, key_offset::mpls_over_udp, 4) ||
+                   lacks(flex_parser::gtpu, key_offset::gtpu_teid, 20)
+               ? EOPNOTSUPP
+               : 0;
+}
+
+/// VXLAN-GPE, Geneve, GTP-U and the bare tunnel header share a place in the device: one of them at most.
 [[nodiscard]] int check_tunnel(const MatchSpec& spec, const Key& key) noexcept {
     const bool gpe = any(key, key_offset::gpe_vni, 5);
     const bool geneve = any(key, key_offset::geneve_vni, 4) || any(key, key_offset::geneve_opt_len, 3);
     const bool bare = any(key, key_offset::tunnel_header, 8);
-    if (gpe + geneve + bare > 1) return EOPNOTSUPP;
+    const bool gtpu = any(key, key_offset::gtpu_teid, 20);
+    if (gpe + geneve + gtpu + bare > 1) return EOPNOTSUPP;
     if (gpe && !spec.profile->parses(flex_parser::vxlan_gpe)) return EOPNOTSUPP;
     return geneve && !spec.profile->parses(flex_parser::geneve) ? EOPNOTSUPP : 0;
 }
@@ -167,6 +183,7 @@ int make_mask(const MatchSpec& spec, std::span<const std::uint8_t> given, MatchM
     for (unsigned i = 0; i < sizeof(Key); ++i) {
         if ((mask.given.bytes()[i] & ~matched_bits[i]) != 0) return EOPNOTSUPP;
     }
+    if (const int error = check_parsers(spec, mask.given); error != 0) return error;
     if (const int error = check_source(spec, mask.given); error != 0) return error;
     if (spec.criteria != 0 && !any(mask.given)) return EINVAL;
     mask.key = mask.given;

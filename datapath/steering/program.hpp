@@ -36,6 +36,7 @@ enum class OpCode : std::uint8_t {
     first_hit,  ///< object: AsoBulk, value: bit, argument: register << 8 | set
     meter,      ///< object: Meter, argument: register << 8 | colour that packets come in with
     flow_meter, ///< object: FlowMeter (a legacy meter: its colour, its register)
+    connection, ///< object: ConnTrack, argument: register << 8 | direction
 };
 
 enum class DropReason : std::uint8_t { by_rule, no_vport, nic_rx_miss, malformed, no_buffer, loop };
@@ -87,8 +88,9 @@ struct SamplerProgram {
     ArrayProgram array;
 };
 
-/// tag, counter (before or after, by side), edit, two pops, two pushes, decapsulation and encapsulation, first hit and meter by side, sample and its edit
-inline constexpr unsigned max_rule_ops = 18;
+/// tag, counter (before or after, by side), edit, two pops, two pushes, decapsulation and encapsulation, first hit, meter and connection by side,
+/// sample and its edit
+inline constexpr unsigned max_rule_ops = 20;
 
 struct Program {
     End end;

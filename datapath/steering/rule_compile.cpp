@@ -40,6 +40,7 @@ constexpr unsigned max_vlans = 2;
                        : 0;
         case ActionType::aso_first_hit:
         case ActionType::aso_flow_meter: return action.aso_bulk->owner() != domain.owner() ? EINVAL : 0;
+        case ActionType::aso_ct: return action.aso_domain != &domain && !action.aso_bulk->linked() ? EINVAL : 0;
         case ActionType::pop_vlan: return !receives && !profile.pops_when_sending ? EINVAL : 0;
         case ActionType::push_vlan: return receives && !profile.pushes_when_receiving ? EINVAL : 0;
         case ActionType::decap_l3: return action.root_level ? EINVAL : 0;
@@ -124,7 +125,8 @@ enum class RootUse : std::uint8_t { refused, other, destination, queue, tag, def
 /// Appends ops to a plan. Ops of no side are left out.
 class Planner {
 public:
-    Planner(std::span<Action* const> actions, RulePlan& plan) noexcept : actions_(actions), plan_(plan) {}
+    Planner(std::span<Action* const> actions, const AsoUse* linked, RulePlan& plan) noexcept
+        : actions_(actions), linked_(linked), plan_(plan) {}
 
     /// One op per action of `type`, in the list's order, for the packets of `sides`.
     void append(ActionType type, OpCode code, std::uint8_t sides = side_both) {
@@ -141,7 +143,7 @@ public:
     }
 
 private:
-    [[nodiscard]] static Op op_of(const Action& action, OpCode code) noexcept {
+    [[nodiscard]] Op op_of(const Action& action, OpCode code) const noexcept {
         Op op{.code = code, .value = action.value};
         const AsoUse& use = action.aso_use;
         switch (action.type) {
@@ -162,6 +164,12 @@ private:
                 op.object = &action.aso_bulk->meter(use.offset);
                 op.argument = static_cast<std::uint16_t>(use.reg_c << 8 | static_cast<unsigned>(use.colour));
                 break;
+            case ActionType::aso_ct: {
+                const AsoUse& asked = linked_ != nullptr ? *linked_ : use;
+                op.object = &action.aso_bulk->connection(asked.offset);
+                op.argument = static_cast<std::uint16_t>(asked.reg_c << 8 | static_cast<unsigned>(asked.direction));
+                break;
+            }
             default: break;
         }
         return op;
@@ -178,12 +186,14 @@ private:
             case ActionType::encap_l2:
             case ActionType::encap_l3: return action.reformat;
             case ActionType::aso_first_hit:
-            case ActionType::aso_flow_meter: return action.aso_bulk;
+            case ActionType::aso_flow_meter:
+            case ActionType::aso_ct: return action.aso_bulk;
             default: return nullptr;
         }
     }
 
     std::span<Action* const> actions_;
+    const AsoUse* linked_;
     RulePlan& plan_;
 };
 
@@ -254,14 +264,15 @@ int check_actions(const Matcher& matcher, std::uint8_t sides, std::span<Action* 
     return (sides & side_vports) != 0 ? check_side(matcher, false, actions) : 0;
 }
 
-RulePlan compile_actions(const Matcher& matcher, std::span<Action* const> actions, std::uint16_t queue) {
+RulePlan compile_actions(const Matcher& matcher, std::span<Action* const> actions, const RuleContext& context) {
     Domain& domain = matcher.table().domain();
     const std::uint8_t counted_whole = sides_counted_before_pop(domain);
     const std::uint8_t sending = transmitting_sides(domain.type());
     const std::uint8_t receiving = side_both & ~sending;
     RulePlan plan;
-    Planner planner(actions, plan);
+    Planner planner(actions, context.linked, plan);
     planner.append(ActionType::aso_flow_meter, OpCode::meter, sending);
+    planner.append(ActionType::aso_ct, OpCode::connection, sending);
     planner.append(ActionType::counter, OpCode::count, counted_whole);
     planner.append(ActionType::decap_l2, OpCode::reformat);
     planner.append(ActionType::decap_l3, OpCode::reformat);
@@ -275,6 +286,7 @@ RulePlan compile_actions(const Matcher& matcher, std::span<Action* const> action
     planner.append(ActionType::tag, OpCode::tag);
     planner.append(ActionType::aso_first_hit, OpCode::first_hit, sending);
     planner.append(ActionType::aso_flow_meter, OpCode::meter, receiving);
+    planner.append(ActionType::aso_ct, OpCode::connection, receiving);
     planner.append(ActionType::meter, OpCode::flow_meter);
     planner.append(ActionType::sampler, OpCode::sample);
     for (const Action* action : actions) {
@@ -282,7 +294,7 @@ RulePlan compile_actions(const Matcher& matcher, std::span<Action* const> action
         if (action->type == ActionType::sampler && action->edits != nullptr) {
             planner.add({.code = OpCode::edit, .object = action->edits.get()}, sending, action->edits);
         }
-        if (set_end(*action, queue, plan)) break;
+        if (set_end(*action, context.queue, plan)) break;
     }
     return plan;
 }

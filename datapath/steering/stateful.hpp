@@ -1,4 +1,4 @@
-// Ops whose outcome is no function of the packet: first hits and meters.
+// Ops whose outcome is no function of the packet: first hits, meters and tracked connections.
 //
 // Threads: the lane's worker.
 #pragma once
@@ -9,10 +9,11 @@
 namespace ovsdr::soft {
 
 struct StatefulUse {
-    Meter* meter;        ///< nullptr for a first hit
+    Meter* meter;        ///< nullptr for what is no meter
     Colour colour;       ///< that a packet comes in with; undefined: what its register holds
     std::uint8_t reg_c;  ///< gets the outcome in its low byte
     bool active;         ///< a legacy meter that is switched off does nothing
+    ConnTrack* connection = nullptr;
 };
 
 [[nodiscard]] inline StatefulUse stateful_use(const Op& op) noexcept {
@@ -23,6 +24,7 @@ struct StatefulUse {
     }
     const auto reg_c = static_cast<std::uint8_t>(op.argument >> 8);
     if (op.code == OpCode::first_hit) return {nullptr, Colour::red, reg_c, true};
+    if (op.code == OpCode::connection) return {nullptr, Colour::red, reg_c, true, static_cast<ConnTrack*>(object)};
     auto* meter = static_cast<Meter*>(object);
     const auto colour = static_cast<Colour>(op.argument & 3);
     return {meter, colour == Colour::undefined ? meter->start_colour() : colour, reg_c, true};

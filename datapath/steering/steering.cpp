@@ -14,8 +14,8 @@ Steering::~Steering() = default;
 
 int Steering::attach(VportId vport, Sink sink) { return impl_->attach(vport, sink); }
 void Steering::detach(VportId vport) noexcept { impl_->detach(vport); }
-void Steering::cotenant_send_rule(std::uint32_t sqn, VportId vport) { impl_->set_send_rule(sqn, &vport); }
-void Steering::remove_cotenant_send_rule(std::uint32_t sqn) noexcept { impl_->set_send_rule(sqn, nullptr); }
+void Steering::cotenant_send_rule(std::uint32_t sqn, VportId vport) { impl_->add_send_rule(sqn, vport); }
+void Steering::remove_cotenant_send_rule(std::uint32_t sqn) noexcept { impl_->remove_send_rule(sqn); }
 void Steering::set_cotenant_sink(Sink sink) noexcept { impl_->set_cotenant_sink(sink); }
 void Steering::set_transport(Filter transport) { impl_->set_transport(transport); }
 void Steering::forget_cached() noexcept { const Impl::Change change(*impl_); }
@@ -105,15 +105,29 @@ void Steering::Impl::set_transport(Filter transport) {
     if (old) rcu.synchronize();
 }
 
-void Steering::Impl::set_send_rule(std::uint32_t sqn, const VportId* vport) {
+/// Lanes keep what they have cached where a number gets its first rule: its queue has sent nothing yet. So the making of a
+/// queue pair costs the others nothing.
+void Steering::Impl::add_send_rule(std::uint32_t sqn, VportId vport) {
+    const auto add = [&] {
+        const SendRules* old = send_rules_.load(std::memory_order_relaxed);
+        auto next = std::make_unique<SendRules>(*old);
+        next->insert_or_assign(sqn, vport);
+        send_rules_.store(next.release(), std::memory_order_release);
+        rcu.retire(const_cast<SendRules*>(old));
+    };
+    {
+        const std::lock_guard lock(control_);
+        if (!send_rules_.load(std::memory_order_relaxed)->contains(sqn)) return add();
+    }
+    const Change change(*this);
+    add();
+}
+
+void Steering::Impl::remove_send_rule(std::uint32_t sqn) {
     const Change change(*this);
     const SendRules* old = send_rules_.load(std::memory_order_relaxed);
     auto next = std::make_unique<SendRules>(*old);
-    if (vport == nullptr) {
-        next->erase(sqn);
-    } else {
-        next->insert_or_assign(sqn, *vport);
-    }
+    next->erase(sqn);
     send_rules_.store(next.release(), std::memory_order_release);
     rcu.retire(const_cast<SendRules*>(old));
 }

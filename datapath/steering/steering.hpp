@@ -40,7 +40,8 @@ public:
     /// Packets for `vport` are dropped and counted from now on. Returns once no worker can call its sink any more.
     void detach(VportId vport) noexcept;
 
-    /// The kernel's own rule "what this queue of the manager sends goes to that vport"; a missing vport removes it.
+    /// The kernel's own rule "what this queue of the manager sends goes to that vport". Before the queue sends, and gone after
+    /// it has sent its last.
     void cotenant_send_rule(std::uint32_t sqn, VportId vport);
     void remove_cotenant_send_rule(std::uint32_t sqn) noexcept;
 

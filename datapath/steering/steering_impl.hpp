@@ -55,7 +55,8 @@ public:
     void detach(VportId vport) noexcept;
     void set_cotenant_sink(Sink sink) noexcept;
     void set_transport(Filter transport);
-    void set_send_rule(std::uint32_t sqn, const VportId* vport);
+    void add_send_rule(std::uint32_t sqn, VportId vport);
+    void remove_send_rule(std::uint32_t sqn);
 
     /// A number for `sink`, shared by all who ask for the same one. ENOSPC.
     [[nodiscard]] int acquire_destination(const Sink& sink, std::uint16_t& destination);

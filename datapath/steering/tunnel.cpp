@@ -8,10 +8,13 @@ namespace ovsdr::soft {
 namespace {
 
 constexpr std::uint16_t port_vxlan = 4789, port_vxlan_gpe = 4790, port_geneve = 6081;
+constexpr std::uint16_t port_gtpu = 2152, port_mpls = 6635;
 constexpr std::uint8_t protocol_ipip = 4, protocol_tcp = 6, protocol_udp = 17, protocol_ipv6 = 41, protocol_gre = 47;
 constexpr std::uint16_t type_mpls = 0x8847, type_mpls_upstream = 0x8848;
 constexpr std::uint8_t vni_flag = 0x08;
 constexpr std::uint16_t gre_checksum = 0x8000, gre_routing = 0x4000, gre_key = 0x2000, gre_sequence = 0x1000;
+
+[[nodiscard]] bool is_mpls(std::uint16_t type) noexcept { return type == type_mpls || type == type_mpls_upstream; }
 
 /// By VXLAN-GPE's next protocol.
 [[nodiscard]] std::uint16_t gpe_type(std::uint8_t next) noexcept {
@@ -39,10 +42,12 @@ void carry(Tunnel& tunnel, unsigned header_size, std::uint16_t type) noexcept {
 }
 
 void enter_udp(const std::uint8_t* frame, const Headers& outer, Tunnel& tunnel) noexcept {
-    if (outer.l4 == 0 || outer.l4 + 16u > tunnel.end) return;
+    if (outer.l4 == 0) return;
     const std::uint8_t* header = frame + outer.l4 + 8;
+    const std::uint16_t port = load_be16(frame + outer.l4 + 2);
     tunnel.header = static_cast<std::uint16_t>(outer.l4 + 8);
-    switch (load_be16(frame + outer.l4 + 2)) {
+    if (tunnel.header + (port == port_mpls ? 4u : 8u) > tunnel.end) return;
+    switch (port) {
         case port_vxlan:
             tunnel.kind = Tunnel::Kind::vxlan;
             if ((header[0] & vni_flag) != 0) carry(tunnel, 8, Tunnel::type_ethernet);
@@ -56,6 +61,11 @@ void enter_udp(const std::uint8_t* frame, const Headers& outer, Tunnel& tunnel) 
             tunnel.kind = Tunnel::Kind::geneve;
             carry(tunnel, 8 + (header[0] & 0x3fu) * 4, load_be16(header + 2));
             break;
+        case port_gtpu:
+            // Version 1, and GTP, not GTP'.
+            if (header[0] >> 4 == 3) tunnel.kind = Tunnel::Kind::gtpu;
+            break;
+        case port_mpls: tunnel.kind = Tunnel::Kind::mpls; break;
         default: break;
     }
 }
@@ -93,6 +103,19 @@ void enter_gre(const std::uint8_t* frame, const Headers& outer, Tunnel& tunnel) 
     return tunnel;
 }
 
+/// With any flag of E, S and PN the header has a third word; with E, the type of an extension header is in it.
+void fill_gtpu(const std::uint8_t* header, std::uint32_t size, std::uint8_t* out) noexcept {
+    constexpr std::uint8_t options = 0x07, extended = 0x04;
+    std::memcpy(out + key_offset::gtpu_dw_0, header, 4);
+    std::memcpy(out + key_offset::gtpu_teid, header + 4, 4);
+    out[key_offset::gtpu_type] = header[1];
+    out[key_offset::gtpu_flags] = header[0];
+    if ((header[0] & options) == 0 || size < 12) return;
+    std::memcpy(out + key_offset::gtpu_dw_2, header + 8, 4);
+    const bool extension = (header[0] & extended) != 0 && header[11] != 0;
+    if (extension && size >= 16) std::memcpy(out + key_offset::gtpu_extension, header + 12, 4);
+}
+
 /// The fields of a tunnel's own header.
 void fill_tunnel(const std::uint8_t* frame, const Tunnel& tunnel, std::uint8_t* out) noexcept {
     const std::uint8_t* header = frame + tunnel.header;
@@ -109,11 +132,17 @@ void fill_tunnel(const std::uint8_t* frame, const Tunnel& tunnel, std::uint8_t* 
             out[key_offset::geneve_opt_len] = header[0] & 0x3f;
             std::memcpy(out + key_offset::geneve_protocol, header + 2, 2);
             break;
+        case Tunnel::Kind::gtpu: fill_gtpu(header, tunnel.end - tunnel.header, out); break;
+        case Tunnel::Kind::mpls: std::memcpy(out + key_offset::mpls_over_udp, header, 4); return;
         case Tunnel::Kind::gre: {
             out[key_offset::gre_flags] |= header[0] & gre_bits;
             std::memcpy(out + key_offset::gre_protocol, header + 2, 2);
             const unsigned key = (header[0] & gre_c_bit) != 0 ? 8 : 4;
             if ((header[0] & gre_k_bit) != 0) std::memcpy(out + key_offset::gre_key, header + key, 4);
+            const std::uint32_t behind = tunnel.header + gre_size(load_be16(header));
+            if (is_mpls(load_be16(header + 2)) && behind + 4 <= tunnel.end) {
+                std::memcpy(out + key_offset::mpls_over_gre, frame + behind, 4);
+            }
             break;
         }
         default: return;
@@ -133,8 +162,7 @@ void fill_rest(const std::uint8_t* frame, const Headers& headers, std::uint8_t* 
 
 void fill_mpls(const std::uint8_t* frame, std::uint32_t size, std::uint16_t type_offset, std::uint8_t* out) noexcept {
     if (type_offset == 0 || type_offset + 6u > size) return;
-    const std::uint16_t type = load_be16(frame + type_offset);
-    if (type == type_mpls || type == type_mpls_upstream) std::memcpy(out, frame + type_offset + 2, 4);
+    if (is_mpls(load_be16(frame + type_offset))) std::memcpy(out, frame + type_offset + 2, 4);
 }
 
 void fill_inner(const std::uint8_t* frame, const Tunnel& tunnel, std::uint8_t* out) noexcept {

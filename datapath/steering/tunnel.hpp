@@ -3,13 +3,15 @@
 //   VXLAN      UDP to 4789, VNI flag          Ethernet
 //   VXLAN-GPE  UDP to 4790                    by its next protocol: IPv4, IPv6, Ethernet
 //   Geneve     UDP to 6081, version 0         by its protocol type: Ethernet, IPv4, IPv6
-//   GRE        IP protocol 47, version 0      by its protocol: Ethernet (NVGRE), IPv4, IPv6
+//   GRE        IP protocol 47, version 0      by its protocol: Ethernet (NVGRE), IPv4, IPv6; MPLS by its first label only
+//   GTP-U      UDP to 2152, version 1         its own header only
+//   MPLS       UDP to 6635                    its first label only
 //   IP in IP   IP protocol 4 or 41            IPv4, IPv6
 //
 // As parse(), it never reads past the frame or the outer packet; what is cut short carries nothing. Fragments carry
 // nothing. The checksum of GRE and the outer UDP are not looked at.
 //
-// Source: RFC 7348, RFC 7637, RFC 2784, RFC 2890, RFC 8926, RFC 2003, RFC 2473; draft-ietf-nvo3-vxlan-gpe.
+// Source: RFC 7348, RFC 7637, RFC 2784, RFC 2890, RFC 8926, RFC 2003, RFC 2473, RFC 4023, RFC 7510; 3GPP TS 29.281; draft-ietf-nvo3-vxlan-gpe.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +21,7 @@
 namespace ovsdr::soft {
 
 struct Tunnel {
-    enum class Kind : std::uint8_t { none, vxlan, vxlan_gpe, geneve, gre, ip };
+    enum class Kind : std::uint8_t { none, vxlan, vxlan_gpe, geneve, gtpu, mpls, gre, ip };
 
     Kind kind = Kind::none;
     std::uint16_t header = 0;  ///< where its own header begins

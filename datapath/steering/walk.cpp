@@ -158,7 +158,8 @@ bool Walk::run_ops(Branch& branch, const Program& program) noexcept {
         switch (op.code) {
             case OpCode::first_hit:
             case OpCode::meter:
-            case OpCode::flow_meter: run_stateful(branch, op); continue;
+            case OpCode::flow_meter:
+            case OpCode::connection: run_stateful(branch, op); continue;
             case OpCode::sample: sample(branch, *static_cast<const SamplerProgram*>(op.object)); continue;
             case OpCode::edit: {
                 const auto* edits = static_cast<const EditList*>(op.object);

@@ -52,6 +52,7 @@ void write_action(Text out, const Action& action) {
             }
             break;
         case ActionType::aso_first_hit:
+        case ActionType::aso_ct:
         case ActionType::aso_flow_meter:
             fmt::format_to(out, "({} -> reg_c_{})", action.aso_use.offset, action.aso_use.reg_c);
             break;

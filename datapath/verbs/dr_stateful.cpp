@@ -63,15 +63,22 @@ mlx5dv_dr_action* mlx5dv_dr_action_create_flow_sampler(mlx5dv_dr_flow_sampler_at
                                  [=](Action::Created& action) { return Action::sampler(spec_of(*attr), action); });
 }
 
-/// Links are for connection tracking, which no device of ours has: no DEVX object is of that type.
-int mlx5dv_dr_aso_other_domain_link(mlx5dv_devx_obj*, mlx5dv_dr_domain*, mlx5dv_dr_domain*, uint32_t, uint8_t) {
-    return change_object("mlx5dv_dr_aso_other_domain_link", [] { return EOPNOTSUPP; });
+/// The domain that the connections were made for is none of our business: they are the device's.
+int mlx5dv_dr_aso_other_domain_link(mlx5dv_devx_obj* devx_obj, mlx5dv_dr_domain*, mlx5dv_dr_domain* domain, uint32_t flags,
+                                    uint8_t return_reg_c) {
+    return change_object("mlx5dv_dr_aso_other_domain_link", [=] {
+        const std::shared_ptr<AsoBulk> bulk = aso_bulk_of(devx_obj);
+        const bool links = bulk != nullptr && bulk->kind() == AsoKind::connection && from(domain)->steering().profile().aso;
+        return links ? bulk->link(*from(domain), flags, return_reg_c) : EOPNOTSUPP;
+    });
 }
 
-/// Nothing is linked.
-int mlx5dv_dr_aso_other_domain_unlink(mlx5dv_devx_obj*, mlx5dv_dr_domain* domain) {
-    return change_object("mlx5dv_dr_aso_other_domain_unlink",
-                         [=] { return from(domain)->steering().profile().aso ? EINVAL : EOPNOTSUPP; });
+int mlx5dv_dr_aso_other_domain_unlink(mlx5dv_devx_obj* devx_obj, mlx5dv_dr_domain* domain) {
+    return change_object("mlx5dv_dr_aso_other_domain_unlink", [=] {
+        if (!from(domain)->steering().profile().aso) return EOPNOTSUPP;
+        const std::shared_ptr<AsoBulk> bulk = aso_bulk_of(devx_obj);
+        return bulk != nullptr ? bulk->unlink() : EINVAL;
+    });
 }
 
 }  // extern "C"

@@ -211,11 +211,11 @@ int ibv_destroy_qp(ibv_qp* base) {
     const RawPacketQpSpec spec = qp.raw->spec();
     if (!state.remove_receive_queue(spec.rqn)) return failed(EBUSY);
     Context::of(base->context).remove(qp);
-    state.device().steering().remove_cotenant_send_rule(spec.sqn);
     Pd::of(base->pd).users.fetch_sub(1);
     pthread_mutex_destroy(&base->mutex);
     pthread_cond_destroy(&base->cond);
     delete &qp;
+    state.device().steering().remove_cotenant_send_rule(spec.sqn);
     for (const std::uint32_t number : {spec.qpn, spec.sqn, spec.rqn, spec.tirn, spec.tisn}) {
         state.queue_numbers().give_back(number);
     }

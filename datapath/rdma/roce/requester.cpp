@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "datapath/rdma/aso_access.hpp"
 #include "datapath/rdma/roce/local_operations.hpp"
 #include "datapath/rdma/roce/pair.hpp"
 
@@ -210,6 +211,11 @@ Requester::Step Requester::execute_locally() noexcept {
             break;
         case MLX5_OPCODE_LOCAL_INVAL:
             error = invalidate_locally(spec_.state, spec_.domain, spec_.qpn, be32toh(entry_.immediate));
+            break;
+        case opcode_access_aso:
+            error = access_aso(spec_.state,
+                               {.pdn = spec_.domain_number, .domain = spec_.domain, .stripe = pair_.engine().worker()},
+                               {entry_.bytes.data(), entry_.size});
             break;
         default: break;
     }

@@ -12,7 +12,7 @@
 //
 // Unreliable types complete an entry when its last packet is sent.
 //
-// Local entries (UMR, invalidate) are executed when all before them is complete.
+// Local entries (UMR, invalidate, ACCESS_ASO) are executed when all before them is complete.
 //
 // Source: IBTA volume 1, 9.7.3, 9.7.5, 9.9.2.
 #pragma once

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "datapath/rdma/aso_access.hpp"
+
 namespace ovsdr::soft::roce {
 
 namespace {
@@ -46,7 +48,7 @@ struct OpcodeTraits {
 }
 [[nodiscard]] constexpr bool is_local(std::uint8_t opcode) noexcept {
     return opcode == MLX5_OPCODE_NOP || opcode == MLX5_OPCODE_UMR || opcode == MLX5_OPCODE_LOCAL_INVAL ||
-           opcode == MLX5_OPCODE_SET_PSV;
+           opcode == MLX5_OPCODE_SET_PSV || opcode == opcode_access_aso;
 }
 
 struct XrcSegment {

@@ -100,6 +100,7 @@ TEST(Config, NamesOptionValueAndRemedy) {
         {R"({"devices": [{"name": "a b"}]})", {"devices[0].name", "a b", "letters"}},
         {R"({"devices": [{"name": "a"}, {"name": "a"}]})", {"devices", "\"a\"", "twice"}},
         {R"({"devices": [{"name": "a", "profile": "cx5"}]})", {"devices[0].profile", "cx5", "connectx-5"}},
+        {R"({"devices": [{"name": "a", "flex_parser_profile": 4}]})", {"devices[0].flex_parser_profile", "from 0 to 3"}},
         {with_port(R"({"dpdk": "net_null"})"), {"devices[0].ports[0].vport", "missing"}},
         {with_port(R"({"vport": 0, "dpdk": "net_null"})"), {"ports[0].vport", "0", "65535 for the uplink"}},
         {with_port(R"({"vport": 65280, "dpdk": "net_null"})"), {"ports[0].vport", "65280", "1 to 65279"}},

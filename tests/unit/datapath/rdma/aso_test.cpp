@@ -15,7 +15,7 @@ namespace {
 
 using Bytes = std::vector<std::uint8_t>;
 
-constexpr std::uint32_t flow_meter = 0x24, first_hit = 0x25, connection_tracking = 0x31;
+constexpr std::uint32_t flow_meter = 0x24, first_hit = 0x25, connection_tracking = 0x31, encryption_key = 0x0c;
 constexpr std::uint32_t pdn = 0x123456;
 
 /// CREATE_GENERAL_OBJECT of an ASO: head of 16 bytes, object of 128.
@@ -201,7 +201,7 @@ TEST_F(Aso, QueriesByItsNumberAndType) {
 
 TEST_F(Aso, RefusesWhatTheDeviceLacks) {
     errno = 0;
-    EXPECT_EQ(create(create_command(connection_tracking, 0)), nullptr);
+    EXPECT_EQ(create(create_command(encryption_key, 0)), nullptr);
     EXPECT_EQ(errno, EREMOTEIO);
     EXPECT_EQ(out[0], 0x3) << "bad parameter";
     EXPECT_EQ(create(create_command(flow_meter, 17)), nullptr);
@@ -224,11 +224,11 @@ std::uint64_t general_object_types(ibv_context* context) {
     return types;
 }
 
-TEST_F(Aso, AnnouncesMetersAndFirstHitsButNoConnectionTracking) {
+TEST_F(Aso, AnnouncesMetersFirstHitsAndConnectionTracking) {
     const std::uint64_t types = general_object_types(open.context);
     EXPECT_EQ(types >> flow_meter & 1, 1U);
     EXPECT_EQ(types >> first_hit & 1, 1U);
-    EXPECT_EQ(types >> connection_tracking & 1, 0U);
+    EXPECT_EQ(types >> connection_tracking & 1, 1U);
     Bytes in(16), qos(16 + 4096);
     in[0] = 0x01;
     in[7] = 0xc << 1 | 1;
@@ -240,9 +240,11 @@ TEST_F(Aso, AnnouncesMetersAndFirstHitsButNoConnectionTracking) {
 
 TEST_F(OldAso, ConnectX5HasNone) {
     EXPECT_EQ(general_object_types(open.context), 0U);
-    EXPECT_EQ(create(create_command(flow_meter, 0)), nullptr);
-    EXPECT_EQ(errno, EREMOTEIO);
-    EXPECT_EQ(out[0], 0x3);
+    for (const std::uint32_t type : {flow_meter, first_hit, connection_tracking}) {
+        EXPECT_EQ(create(create_command(type, 0)), nullptr);
+        EXPECT_EQ(errno, EREMOTEIO);
+        EXPECT_EQ(out[0], 0x3);
+    }
 }
 
 TEST_F(Aso, ActionsTakeObjectsOfTheirKindOnly) {
@@ -268,6 +270,34 @@ TEST_F(Aso, ActionsTakeObjectsOfTheirKindOnly) {
     EXPECT_EQ(mlx5dv_devx_obj_destroy(counter), 0);
     EXPECT_EQ(mlx5dv_devx_obj_destroy(meters), 0);
     EXPECT_EQ(mlx5dv_dr_domain_destroy(domain), 0);
+}
+
+TEST_F(Aso, ConnectionsAreWrittenReadAndLinked) {
+    mlx5dv_devx_obj* connections = create(create_command(connection_tracking, 1));
+    ASSERT_NE(connections, nullptr);
+    Request write{.opmod = 1, .object = number() + 1};
+    write.data.fill(0x5a);
+    ASSERT_EQ(access(write), 0);
+    EXPECT_EQ(read(number() + 1, 1), write.data);
+    EXPECT_EQ(read(number(), 1), (std::array<std::uint8_t, 64>{}));
+    EXPECT_EQ(access({.opmod = 2, .object = number()}), EINVAL) << "it is no meter";
+    constexpr std::uint32_t initiator = MLX5DV_DR_ACTION_FLAGS_ASO_CT_DIRECTION_INITIATOR,
+                            responder = MLX5DV_DR_ACTION_FLAGS_ASO_CT_DIRECTION_RESPONDER;
+    mlx5dv_dr_domain* domain = mlx5dv_dr_domain_create(open.context, MLX5DV_DR_DOMAIN_TYPE_FDB);
+    mlx5dv_dr_domain* other = mlx5dv_dr_domain_create(open.context, MLX5DV_DR_DOMAIN_TYPE_FDB);
+    mlx5dv_dr_action* action = mlx5dv_dr_action_create_aso(domain, connections, 1, initiator, 3);
+    ASSERT_NE(action, nullptr);
+    EXPECT_EQ(mlx5dv_dr_action_modify_aso(action, 0, responder, 5), 0);
+    EXPECT_EQ(mlx5dv_dr_action_modify_aso(action, 0, 0, 5), EINVAL);
+    EXPECT_EQ(mlx5dv_dr_aso_other_domain_link(connections, domain, other, 0, 3), EINVAL);
+    EXPECT_EQ(mlx5dv_dr_aso_other_domain_unlink(connections, other), EINVAL);
+    EXPECT_EQ(mlx5dv_dr_aso_other_domain_link(connections, domain, other, initiator, 3), 0);
+    EXPECT_EQ(mlx5dv_dr_action_modify_aso(action, 0, initiator, 5), EOPNOTSUPP) << "linked";
+    EXPECT_EQ(mlx5dv_dr_aso_other_domain_unlink(connections, other), 0);
+    EXPECT_EQ(mlx5dv_dr_action_destroy(action), 0);
+    EXPECT_EQ(mlx5dv_dr_domain_destroy(other), 0);
+    EXPECT_EQ(mlx5dv_dr_domain_destroy(domain), 0);
+    EXPECT_EQ(mlx5dv_devx_obj_destroy(connections), 0);
 }
 
 TEST_F(OldAso, ConnectX5RefusesActionsAndUnlinking) {

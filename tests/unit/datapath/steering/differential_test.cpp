@@ -54,7 +54,9 @@ constexpr Candidate candidates[] = {
     {field::inner_first_vid, 0, false}, {field::inner_second_vid, 0, false}, {field::inner_protocol, 20, false},
     {field::inner_ttl, 20, false}, {field::inner_tcp_sport, 20, false}, {field::inner_udp_dport, 20, true},
     {field::inner_src_31_0, 20, false}, {field::inner_dst_31_0, 20, false}, {field::inner_frag, 20, true},
-    {field::outer_seq, 0, false}, {field::inner_seq, 0, false}};
+    {field::outer_seq, 0, false}, {field::inner_seq, 0, false},
+    {field::mpls_over_gre, 0, false}, {field::mpls_over_udp, 0, false}, {field::gtpu_teid, 0, false},
+    {field::gtpu_type, 0, true}, {field::gtpu_dw_2, 0, false}, {field::gtpu_extension, 0, false}};
 
 using Kind = Reformat::Kind;
 
@@ -68,9 +70,12 @@ const Frame encapsulations[] = {
      0, 0, 0, 1, 0x20, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 1, 0x17, 0xc1, 0, 0, 0, 0,
      0, 0, 0x65, 0x58, 0, 0, 1, 0}};
 
+/// Each parser profile has fields of its own.
+const Profile profiles[] = {connectx_6dx, with_flex_parser_profile(connectx_6dx, 1), with_flex_parser_profile(connectx_6dx, 3)};
+
 class Differential : public SteeringTest, public ::testing::WithParamInterface<unsigned> {
 protected:
-    Differential() : random_(GetParam()) {
+    Differential() : SteeringTest(profiles[GetParam() % std::size(profiles)]), random_(GetParam()) {
         for (const std::uint16_t port : ports) EXPECT_EQ(steering.attach(VportId{port}, vports[port].sink()), 0);
         steering.set_cotenant_sink(vports[0].sink());
         for (unsigned level = 1; level <= tables; ++level) tables_.push_back(std::make_unique<Table>(fdb_, level));
@@ -143,12 +148,25 @@ Frame Differential::random_tunnel() {
     outer.version = chance(3) ? 6 : 4;
     const auto vni = static_cast<std::uint8_t>(pick(3));
     Frame content;
-    switch (pick(3)) {
+    switch (pick(6)) {
         case 0:
+            outer.dport = 2152;
+            content = {static_cast<std::uint8_t>(0x30 | pick(8)), static_cast<std::uint8_t>(chance(2) ? 255 : 1), 0, 9, 0, 0, 0,
+                       vni, 0, vni, 0, static_cast<std::uint8_t>(pick(2)), 1, vni, 0, 0};
+            break;
+        case 1:
+            outer.dport = 6635;
+            content = {0, 0, vni, 0x40};
+            break;
+        case 2:
+            outer.protocol = 47;
+            content = {0, 0, 0x88, 0x47, 0, 0, vni, 0x40};
+            break;
+        case 3:
             outer.dport = 4789;
             content = {static_cast<std::uint8_t>(chance(8) ? 0 : 8), 0, 0, 0, 0, 0, vni, 0};
             break;
-        case 1:
+        case 4:
             outer.dport = 6081;
             content = {1, 0, 0x65, 0x58, 0, 0, vni, 0, 1, 2, 3, 4};
             break;

@@ -128,18 +128,35 @@ void take_gre(const Bytes& frame, const Payload& payload, Parameters& out, Carri
     }
     out.set(field::tunnel_0, reader.number(payload.begin, 4));
     if (size >= 8) out.set(field::tunnel_1, reader.number(payload.begin + 4, 4));
+    const bool mpls = protocol == 0x8847 || protocol == 0x8848;
+    if (mpls && reader.has(payload.begin + size, 4)) out.set(field::mpls_over_gre, reader.number(payload.begin + size, 4));
     const Bytes rest(frame.begin() + static_cast<long>(payload.begin + size), frame.begin() + static_cast<long>(payload.end));
     if (protocol == 0x6558) carried = {rest, 0};
     if (protocol == 0x0800) carried = {rest, 4};
     if (protocol == 0x86dd) carried = {rest, 6};
 }
 
+/// `header`: of GTP-U, whose 8 bytes are there.
+void take_gtpu(const Reader& reader, std::size_t header, Parameters& out) {
+    const std::uint64_t first = reader.number(header, 1);
+    out.set(field::gtpu_dw_0, reader.number(header, 4)).set(field::gtpu_teid, reader.number(header + 4, 4));
+    out.set(field::gtpu_type, reader.number(header + 1, 1)).set(field::gtpu_flags, first);
+    out.set(field::tunnel_0, reader.number(header, 4)).set(field::tunnel_1, reader.number(header + 4, 4));
+    if ((first & 7) == 0 || !reader.has(header + 8, 4)) return;
+    out.set(field::gtpu_dw_2, reader.number(header + 8, 4));
+    if ((first & 4) == 0 || reader.number(header + 11, 1) == 0 || !reader.has(header + 12, 4)) return;
+    out.set(field::gtpu_extension, reader.number(header + 12, 4));
+}
+
 void take_udp(const Bytes& frame, const Payload& payload, Parameters& out, Carried& carried) {
     Reader reader(frame);
     reader.cut(payload.end);
-    if (!reader.has(payload.begin, 16)) return;
+    if (!reader.has(payload.begin, 8)) return;
     const std::uint64_t port = reader.number(payload.begin + 2, 2);
     const std::size_t header = payload.begin + 8;
+    if (port == 6635 && reader.has(header, 4)) out.set(field::mpls_over_udp, reader.number(header, 4));
+    if (!reader.has(header, 8)) return;
+    if (port == 2152 && (reader.number(header, 1) & 0xf0) == 0x30) return take_gtpu(reader, header, out);
     const std::uint64_t vni = reader.number(header + 4, 3);
     std::size_t size = 8;
     unsigned version = nothing;

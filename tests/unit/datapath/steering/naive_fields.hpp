@@ -47,6 +47,8 @@ inline constexpr Field mpls_over_udp{1536 + 96, 32};
 inline constexpr Field inner_seq{2048, 32}, outer_seq{2048 + 32, 32}, inner_ack{2048 + 64, 32}, outer_ack{2048 + 96, 32};
 inline constexpr Field gpe_vni{2048 + 136, 24}, gpe_next{2048 + 160, 8}, gpe_flags{2048 + 168, 8};
 inline constexpr Field geneve_option{2048 + 288, 32}, gtpu_teid{2048 + 320, 32}, gtpu_type{2048 + 352, 8};
+inline constexpr Field gtpu_flags{2048 + 360, 8}, gtpu_dw_2{2048 + 384, 32}, gtpu_extension{2048 + 416, 32};
+inline constexpr Field gtpu_dw_0{2048 + 448, 32};
 inline constexpr Field sample_0{2560, 32}, macsec_0{3072, 32};
 inline constexpr Field tunnel_0{3072 + 128, 32}, tunnel_1{3072 + 160, 32}, tunnel_2{3072 + 192, 32};
 inline constexpr Field icmp_data{2048 + 192, 32}, icmpv6_data{2048 + 224, 32};

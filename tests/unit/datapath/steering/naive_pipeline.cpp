@@ -21,7 +21,8 @@ constexpr Field plain_fields[] = {
     field::vxlan_vni, field::geneve_vni, field::outer_label, field::inner_label, field::inner_dmac_15_0,
     field::inner_smac_15_0, field::inner_ethertype, field::inner_first_vid, field::inner_protocol, field::inner_ttl,
     field::inner_tcp_sport, field::inner_udp_dport, field::inner_src_31_0, field::inner_dst_31_0, field::inner_frag,
-    field::inner_second_vid, field::outer_seq, field::inner_seq, field::tunnel_0};
+    field::inner_second_vid, field::outer_seq, field::inner_seq, field::tunnel_0, field::mpls_over_gre, field::mpls_over_udp,
+    field::gtpu_teid, field::gtpu_type, field::gtpu_dw_2, field::gtpu_extension};
 
 [[nodiscard]] int qualifier(const Parameters& of, Field customer, Field service) {
     return of.get(customer) != 0 ? 1 : of.get(service) != 0 ? 2 : 0;

@@ -116,6 +116,10 @@ const Bytes gpe_ipv4{0x0c, 0, 0, 1, 1, 2, 3, 0}, gpe_ipv6{0x0c, 0, 0, 2, 1, 2, 3
 const Bytes geneve_l2{0x02, 0x80, 0x65, 0x58, 9, 8, 7, 0, 1, 2, 3, 1, 4, 5, 6, 7};
 const Bytes geneve_ipv6{0x00, 0x00, 0x86, 0xdd, 9, 8, 7, 0}, geneve_version_1{0x40, 0, 0x65, 0x58, 9, 8, 7, 0};
 const Bytes nvgre{0x20, 0, 0x65, 0x58, 0xaa, 0xbb, 0xcc, 0xdd}, gre{0, 0, 8, 0};
+const FrameSpec to_gtpu{.dport = 2152}, to_mpls{.version = 6, .dport = 6635};
+const Bytes gtpu{0x30, 0xff, 0, 10, 1, 2, 3, 4}, gtpu_numbered{0x32, 0xff, 0, 14, 1, 2, 3, 4, 0, 7, 0, 0x85};
+const Bytes gtpu_extended{0x34, 0x01, 0, 18, 1, 2, 3, 4, 0, 7, 9, 0x85, 1, 0x10, 5, 0}, gtp_prime{0x20, 1, 0, 10, 1, 2, 3, 4};
+const Bytes mpls{0x12, 0x34, 0x51, 0x40}, gre_mpls{0x20, 0, 0x88, 0x47, 1, 2, 3, 4, 0x12, 0x34, 0x51, 0x40};
 const Bytes gre_all{0xb0, 0, 0x86, 0xdd, 1, 2, 0, 0, 3, 4, 5, 6, 7, 8, 9, 10}, gre_routed{0x40, 0, 8, 0};
 
 INSTANTIATE_TEST_SUITE_P(
@@ -133,6 +137,9 @@ INSTANTIATE_TEST_SUITE_P(
                       TunnelCase{to_geneve, geneve_version_1, {}}, TunnelCase{{.protocol = 47}, nvgre, {.protocol = 6}},
                       TunnelCase{{.version = 6, .protocol = 47}, gre, {.protocol = 6}, 14},
                       TunnelCase{{.protocol = 47}, gre_all, {.version = 6}, 14}, TunnelCase{{.protocol = 47}, gre_routed, {}, 14},
+                      TunnelCase{to_gtpu, gtpu, {}, 14}, TunnelCase{to_gtpu, gtpu_numbered, {}, 14},
+                      TunnelCase{to_gtpu, gtpu_extended, {}, 14}, TunnelCase{to_gtpu, gtp_prime, {}, 14},
+                      TunnelCase{to_mpls, mpls, {}, 14}, TunnelCase{{.protocol = 47}, gre_mpls, {}, 14},
                       TunnelCase{{.protocol = 4}, {}, {.protocol = 1}, 14},
                       TunnelCase{{.version = 6, .protocol = 41}, {}, {.version = 6, .protocol = 6}, 14}));
 

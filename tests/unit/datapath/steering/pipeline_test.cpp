@@ -1,6 +1,7 @@
 // Where packets go: domains, defaults, priorities, registers, the co-tenant.
 #include <algorithm>
 
+#include "datapath/steering/steering_impl.hpp"
 #include "frames.hpp"
 #include "objects.hpp"
 #include "packet_pool.hpp"
@@ -174,6 +175,18 @@ TEST_F(Pipeline, TheCotenantsSendRuleAppliesWhereTheRootHasNoRule) {
     send_from_queue(0x77, frame);
     EXPECT_EQ(vports[2].taken.size(), 3U);
     EXPECT_EQ(cotenant.taken.size(), 1U);
+}
+
+TEST_F(Pipeline, ASendRuleForANewQueueLeavesTheCachesAlone) {
+    const std::uint64_t before = steering.impl().epoch;
+    steering.cotenant_send_rule(0x77, VportId{2});
+    EXPECT_EQ(steering.impl().epoch, before);
+    send_from_queue(0x77, frame, 2);
+    EXPECT_EQ(vports[2].taken.size(), 2U);
+    steering.cotenant_send_rule(0x77, VportId{3});
+    send_from_queue(0x77, frame, 2);
+    EXPECT_EQ(vports[2].taken.size(), 2U) << "cached";
+    EXPECT_EQ(vports[3].taken.size(), 2U);
 }
 
 TEST_F(Pipeline, NicTxRunsBeforeTheFdbAndSetsRegA) {

@@ -107,6 +107,34 @@ TEST_F(Refusal, TunnelMasks) {
     EXPECT_EQ(mask_error(fdb_table, inner, Parameters{}.set(field::vxlan_vni, 1).set(field::inner_dmac, 1)), 0);
 }
 
+TEST(RefusalByParserProfile, FieldsOfOtherProtocols) {
+    struct Case {
+        Field field;
+        unsigned number;  ///< of the parser profile that has it
+    };
+    const Case cases[] = {{field::mpls_over_gre, 1}, {field::mpls_over_udp, 1}, {field::gtpu_teid, 3}, {field::gtpu_type, 3},
+                          {field::gtpu_flags, 3}, {field::gtpu_dw_0, 3}, {field::gtpu_dw_2, 3}, {field::gtpu_extension, 3}};
+    for (const Profile& generation : {connectx_5, connectx_6dx, connectx_7}) {
+        for (unsigned number = 0; number < flex_parser_profiles; ++number) {
+            const Profile profile = with_flex_parser_profile(generation, number);
+            Steering steering(profile);
+            Domain fdb(steering, DomainType::fdb, nullptr);
+            Table root(fdb, 0), table(fdb, 1);
+            for (const Case& one : cases) {
+                const Parameters mask = Parameters{}.set(one.field, 1);
+                const int expected = one.number == number ? 0 : EOPNOTSUPP;
+                EXPECT_EQ(make_matcher(table, 0, misc2 | misc3, mask).error, expected) << one.field.bit << ' ' << number;
+                EXPECT_EQ(make_matcher(root, 0, misc2 | misc3, mask).error, expected) << one.field.bit << ' ' << number;
+            }
+            const bool icmp = generation.steering_format >= 1 || number == 2;
+            EXPECT_EQ(make_matcher(table, 0, misc3, Parameters{}.set(field::icmp_type, 1)).error, icmp ? 0 : EOPNOTSUPP);
+            if (number != 3) continue;
+            EXPECT_EQ(make_matcher(table, 0, misc3, Parameters{}.set(field::gtpu_teid, 1).set(field::gpe_vni, 1)).error,
+                      EOPNOTSUPP) << "one place for both";
+        }
+    }
+}
+
 TEST_F(Refusal, Reformats) {
     using Kind = Reformat::Kind;
     const std::vector<std::uint8_t> header(50, 0x11);

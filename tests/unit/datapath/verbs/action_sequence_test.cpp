@@ -242,6 +242,7 @@ void ActionSequence::make_actions() {
     if (has_aso) {
         keep("ASO_FIRST_HIT", mlx5dv_dr_action_create_aso(domain, aso(0x25), 0, 1, 3));
         keep("ASO_FLOW_METER", mlx5dv_dr_action_create_aso(domain, aso(0x24), 0, 4, 5));
+        keep("ASO_CT", mlx5dv_dr_action_create_aso(domain, aso(0x31), 0, 1, 5));
     }
     keep("DEST_ARRAY", make_array(), !sends);
     keep("SAMPLER", make_sampler(), !sends);

@@ -1,0 +1,368 @@
+// Tracked connections: conversations of two endpoints, segments that no endpoint sends, and the verdicts in the tables.
+// The object's fields are written out by their bit offsets once more, as the drivers have them.
+#include <algorithm>
+#include <cerrno>
+#include <random>
+#include <thread>
+
+#include "datapath/steering/conn_track.hpp"
+#include "frames.hpp"
+#include "objects.hpp"
+#include "packet_pool.hpp"
+
+namespace ovsdr::soft::test {
+namespace {
+
+using enum ConnTrack::Direction;
+
+constexpr std::uint8_t valid = 0, changed = 0x02, invalid = 0x40, bad = 0x41, trap = 0x80;
+constexpr std::uint16_t fin = 1, syn = 2, rst = 4, ack = 16;
+
+struct ObjectField {
+    unsigned bit, width;
+};
+constexpr ObjectField reply_max_ack{0, 32}, reply_max_win{32, 32}, reply_end{64, 32}, reply_sent_end{96, 32};
+constexpr ObjectField original_max_ack{128, 32}, original_max_win{160, 32}, original_reply_end{192, 32}, original_sent_end{224, 32};
+constexpr ObjectField object_valid{480, 1}, state{481, 3}, freeze{484, 1}, assured{497, 1}, sack{498, 1}, heartbeat{500, 1};
+constexpr ObjectField retransmissions{505, 3}, exceeded{508, 1}, limit{509, 3};
+constexpr ObjectField reply_scale{448, 4}, reply_liberal{453, 1}, original_scale{464, 4}, original_liberal{469, 1};
+constexpr ObjectField original_closed{468, 1}, reply_unacked{454, 1};
+
+class Object {
+public:
+    Object& set(ObjectField field, std::uint64_t value) {
+        for (unsigned i = 0; i < field.width; ++i) {
+            const unsigned bit = field.bit + i;
+            const auto one = static_cast<std::uint8_t>(0x80 >> bit % 8);
+            image[bit / 8] = static_cast<std::uint8_t>(image[bit / 8] & ~one);
+            if ((value >> (field.width - 1 - i) & 1) != 0) image[bit / 8] = static_cast<std::uint8_t>(image[bit / 8] | one);
+        }
+        return *this;
+    }
+    [[nodiscard]] std::uint64_t get(ObjectField field) const {
+        std::uint64_t value = 0;
+        for (unsigned i = 0; i < field.width; ++i) {
+            value = value << 1 | (image[(field.bit + i) / 8] >> (7 - (field.bit + i) % 8) & 1);
+        }
+        return value;
+    }
+    ConnTrack::Image image{};
+};
+
+struct Words {
+    std::uint32_t seq, acked = 0;
+    std::uint16_t flags = ack, window = 1000;
+    unsigned payload = 0;
+};
+
+[[nodiscard]] Bytes segment(const Words& words) {
+    FrameSpec spec;
+    spec.protocol = 6;
+    spec.tcp_flags = words.flags;
+    spec.payload = words.payload;
+    Bytes frame = make_frame(spec);
+    const auto put = [&frame](std::size_t at, std::uint32_t value, unsigned size) {
+        for (unsigned i = 0; i < size; ++i) frame[at + i] = static_cast<std::uint8_t>(value >> 8 * (size - 1 - i));
+    };
+    put(38, words.seq, 4);
+    put(42, words.acked, 4);
+    put(48, words.window, 2);
+    return frame;
+}
+
+/// SYN 1000 and SYN-ACK 5000 have been seen, with windows of 1000.
+[[nodiscard]] Object after_syn_ack() {
+    Object object;
+    object.set(object_valid, 1).set(limit, 7).set(reply_scale, 15).set(original_scale, 15);
+    object.set(original_sent_end, 1001).set(original_reply_end, 2001).set(original_max_win, 1000);
+    return object.set(reply_sent_end, 5001).set(reply_end, 6001).set(reply_max_win, 1000).set(reply_max_ack, 1001);
+}
+
+class Connection : public ::testing::Test {
+protected:
+    explicit Connection(const Object& object = after_syn_ack()) { become(object); }
+
+    void become(const Object& object) { track.exchange(object.image, ~0ULL); }
+    [[nodiscard]] Object now() { return Object{.image = track.exchange({}, 0)}; }
+    std::uint8_t pass(ConnTrack::Direction direction, const Bytes& frame) {
+        return track.track(direction, frame.data(), static_cast<std::uint32_t>(frame.size()));
+    }
+    std::uint8_t from_client(const Words& words) { return pass(initiator, segment(words)); }
+    std::uint8_t from_server(const Words& words) { return pass(responder, segment(words)); }
+
+    ConnTrack track;
+};
+
+TEST_F(Connection, IsOpenedUsedAndClosed) {
+    EXPECT_EQ(from_client({1001, 5001}), changed);
+    EXPECT_EQ(now().get(state), 1U);
+    EXPECT_EQ(now().get(assured), 0U);
+    EXPECT_EQ(from_client({1001, 5001, ack, 1000, 100}), valid);
+    EXPECT_EQ(now().get(assured), 1U);
+    EXPECT_EQ(now().get(original_sent_end), 1101U);
+    EXPECT_EQ(from_server({5001, 1101, ack, 500, 300}), valid);
+    EXPECT_EQ(now().get(original_reply_end), 2001U) << "a smaller window takes nothing back";
+    EXPECT_EQ(from_client({1101, 5301, ack | fin}), changed);
+    EXPECT_EQ(now().get(state), 2U);
+    EXPECT_EQ(now().get(original_closed), 1U);
+    EXPECT_EQ(from_server({5301, 1102}), changed);
+    EXPECT_EQ(now().get(state), 3U);
+    EXPECT_EQ(from_server({5301, 1102, ack, 1000, 50}), valid) << "the other half is open";
+    EXPECT_EQ(from_server({5351, 1102, ack | fin}), changed);
+    EXPECT_EQ(now().get(state), 4U);
+    EXPECT_EQ(from_client({1102, 5352}), changed);
+    EXPECT_EQ(now().get(state), 5U);
+    EXPECT_EQ(now().get(heartbeat), 1U);
+    EXPECT_EQ(now().get(object_valid), 1U);
+}
+
+TEST_F(Connection, BothCloseAtOnce) {
+    ASSERT_EQ(from_client({1001, 5001}), changed);
+    EXPECT_EQ(from_client({1001, 5001, ack | fin}), changed);
+    EXPECT_EQ(from_server({5001, 1001, ack | fin}), changed);
+    EXPECT_EQ(now().get(state), 4U);
+    EXPECT_EQ(from_client({1002, 5002}), valid) << "the client's own is not acknowledged";
+    EXPECT_EQ(from_server({5002, 1002}), changed);
+    EXPECT_EQ(now().get(state), 5U);
+}
+
+TEST_F(Connection, IsResetByEitherSide) {
+    EXPECT_EQ(from_server({5001, 1001, rst | ack}), changed);
+    EXPECT_EQ(now().get(state), 5U);
+}
+
+TEST_F(Connection, SegmentsOutsideTheWindowEndTheTracking) {
+    const Words outside[] = {{2002, 5001},                        // past what the server allows
+                             {1001, 5002},                        // acknowledges what was never sent
+                             {0, 5001},                           // further back than a window
+                             {1001, 5001U - 66001U},                // acknowledges what was acknowledged long ago
+                             {1001, 5001, syn}, {1001, 5001, syn | ack}};
+    for (const Words& words : outside) {
+        become(after_syn_ack());
+        ASSERT_EQ(from_client({1001, 5001}), changed);
+        EXPECT_EQ(from_client(words), invalid) << words.seq << ' ' << words.acked;
+        EXPECT_EQ(now().get(object_valid), 0U);
+        EXPECT_EQ(from_client({1001, 5001}), trap);
+    }
+}
+
+TEST_F(Connection, SegmentsAtTheEdgesOfTheWindowAreInside) {
+    for (const Words& words : {Words{2001, 5001}, Words{1, 5001, ack, 1000, 0}, Words{1001, 5001U - 66000U}}) {
+        become(after_syn_ack());
+        ASSERT_EQ(from_client({1001, 5001}), changed);
+        EXPECT_EQ(from_client(words), valid) << words.seq << ' ' << words.acked;
+    }
+}
+
+TEST_F(Connection, LiberalOnesAreNotChecked) {
+    become(after_syn_ack().set(original_liberal, 1));
+    EXPECT_EQ(from_client({0x80000000, 77}), changed);
+    EXPECT_EQ(from_server({0x80000000, 77}), invalid) << "the other direction is";
+}
+
+TEST_F(Connection, TheHandshakeMayBeRepeatedButNotBegunAgain) {
+    EXPECT_EQ(from_client({1000, 0, syn}), valid);
+    EXPECT_EQ(from_server({5000, 1001, syn | ack}), valid);
+    EXPECT_EQ(now().get(state), 0U);
+    EXPECT_EQ(from_server({5000, 0, syn}), invalid);
+}
+
+TEST_F(Connection, FrozenAndInvalidOnesTrapAndStay) {
+    for (const Object& object : {after_syn_ack().set(freeze, 1), after_syn_ack().set(object_valid, 0)}) {
+        become(object);
+        EXPECT_EQ(from_client({1001, 5001}), trap);
+        EXPECT_EQ(now().image, object.image);
+    }
+}
+
+TEST_F(Connection, BadPacketsChangeNothing) {
+    Bytes cut = segment({1001, 5001}), long_header = segment({1001, 5001});
+    cut.resize(50);
+    long_header[46] = 0xf0;  // a header of 60 bytes in a segment of 20
+    FrameSpec fragment;
+    fragment.protocol = 6;
+    fragment.place = 0x2000;
+    for (const Bytes& frame : {make_frame(FrameSpec{}), cut, long_header, make_frame(fragment), segment({1001, 5001, fin}),
+                               segment({1001, 5001, syn | fin}), segment({1001, 5001, 0}), segment({1001, 5001, syn | rst})}) {
+        EXPECT_EQ(pass(initiator, frame), bad);
+        EXPECT_EQ(now().image, after_syn_ack().image);
+    }
+}
+
+TEST_F(Connection, RepetitionsAreCounted) {
+    become(after_syn_ack().set(limit, 2));
+    ASSERT_EQ(from_client({1001, 5001, ack, 1000, 10}), changed);
+    for (unsigned times = 1; times < 10; ++times) {
+        EXPECT_EQ(from_client({1001, 5001, ack, 1000, 10}), valid);
+        EXPECT_EQ(now().get(retransmissions), std::min(times, 7U));
+        EXPECT_EQ(now().get(exceeded), times > 2 ? 1U : 0U);
+    }
+    EXPECT_EQ(from_client({1011, 5001, ack, 1000, 10}), valid);
+    EXPECT_EQ(now().get(retransmissions), 0U);
+}
+
+TEST_F(Connection, WindowsAreScaled) {
+    become(after_syn_ack().set(reply_scale, 3));
+    ASSERT_EQ(from_client({1001, 5001}), changed);
+    ASSERT_EQ(from_server({5001, 1001, ack, 1000}), valid);
+    EXPECT_EQ(now().get(original_reply_end), 1001U + 8000);
+    EXPECT_EQ(now().get(reply_max_win), 8000U);
+    EXPECT_EQ(from_client({9001, 5001}), valid);
+    EXPECT_EQ(from_client({9002, 5001}), invalid);
+}
+
+/// A SACK of 1001..1501 behind two NOPs.
+TEST_F(Connection, SelectiveAcknowledgementsCountWhereTheyArePermitted) {
+    for (const bool permitted : {true, false}) {
+        become(after_syn_ack().set(sack, permitted ? 1 : 0));
+        ASSERT_EQ(from_client({1001, 5001}), changed);
+        ASSERT_EQ(from_client({1001, 5001, ack, 1000, 400}), valid);
+        Bytes frame = segment({5001, 1001, ack, 1000, 12});
+        frame[46] = 0x80;
+        const Bytes option{1, 1, 5, 10, 0, 0, 0x03, 0xe9, 0, 0, 0x05, 0xdd};
+        std::copy(option.begin(), option.end(), frame.begin() + 54);
+        EXPECT_EQ(pass(responder, frame), permitted ? invalid : valid) << "1501 was not sent";
+    }
+}
+
+TEST_F(Connection, TwoWorkersHaveItInTurns) {
+    become(after_syn_ack().set(original_liberal, 1).set(reply_liberal, 1));
+    constexpr std::uint32_t rounds = 5000;
+    const auto run = [&](ConnTrack::Direction direction, std::uint32_t begin, std::uint32_t other) {
+        for (std::uint32_t i = 0; i < rounds; ++i) {
+            EXPECT_NE(pass(direction, segment({begin + i, other, ack, 1000, 1})) & 0xc0, trap);
+        }
+    };
+    std::thread client(run, initiator, 1001, 5001), server(run, responder, 5001, 1001);
+    client.join();
+    server.join();
+    EXPECT_EQ(now().get(original_sent_end), 1001 + rounds);
+    EXPECT_EQ(now().get(reply_sent_end), 5001 + rounds);
+    EXPECT_EQ(now().get(state), 1U);
+}
+
+/// An endpoint that keeps to its peer's window, as RFC 9293 has it.
+struct Endpoint {
+    std::uint32_t next, acked, peer_next, allowed;
+    unsigned scale;
+    std::uint32_t window;
+    bool closed = false;
+};
+
+/// Whatever two endpoints that obey the rules say to each other, in whatever sizes, is valid; numbers wrap.
+TEST_F(Connection, ConversationsAreValid) {
+    for (unsigned seed = 1; seed <= 200; ++seed) {
+        std::mt19937 random(seed);
+        const auto pick = [&random](std::uint32_t below) { return static_cast<std::uint32_t>(random() % below); };
+        const std::uint32_t one = ~0U - pick(5000), two = pick(2) != 0 ? ~0U - pick(5000) : pick(100000);
+        Endpoint ends[2] = {{one + 1, one + 1, two + 1, 0, pick(4), 3000}, {two + 1, two + 1, one + 1, 0, pick(4), 3000}};
+        ends[0].allowed = one + 1 + 3000;
+        ends[1].allowed = two + 1 + 3000;
+        Object object;
+        object.set(object_valid, 1).set(limit, 7).set(original_scale, ends[0].scale).set(reply_scale, ends[1].scale);
+        object.set(original_sent_end, one + 1).set(original_reply_end, one + 3001).set(original_max_win, 3000);
+        object.set(reply_sent_end, two + 1).set(reply_end, two + 3001).set(reply_max_win, 3000).set(reply_max_ack, one + 1);
+        become(object);
+        ASSERT_EQ(from_client({one + 1, two + 1, ack, 3000}) & 0xc1, 0);
+        for (unsigned step = 0; step < 200; ++step) {
+            const unsigned who = pick(2);
+            Endpoint &self = ends[who], &peer = ends[1 - who];
+            const std::uint32_t room = self.allowed - self.next;
+            const std::uint32_t size = self.closed ? 0 : std::min(pick(3) == 0 ? 0 : pick(1400), room);
+            const bool closes = !self.closed && step > 150 && room > size && pick(10) == 0;
+            self.window = pick(2) != 0 ? 3000 : 3000 + pick(60000);
+            const auto shown = static_cast<std::uint16_t>(self.window >> self.scale);
+            const Words words{self.next, self.peer_next, static_cast<std::uint16_t>(ack | (closes ? fin : 0)), shown, size};
+            ASSERT_EQ(pass(who == 0 ? initiator : responder, segment(words)) & 0xc1, 0) << "seed " << seed << " step " << step;
+            self.next += size + (closes ? 1 : 0);
+            self.closed = self.closed || closes;
+            peer.peer_next = self.next;
+            peer.acked = self.peer_next;
+            const std::uint32_t reach = self.peer_next + (static_cast<std::uint32_t>(shown) << self.scale);
+            if (static_cast<std::int32_t>(reach - peer.allowed) > 0) peer.allowed = reach;
+        }
+        Endpoint& self = ends[0];
+        ASSERT_EQ(from_client({self.allowed + 1 + pick(1000), self.peer_next}), invalid) << "seed " << seed;
+    }
+}
+
+/// Vport 1 is the client's, 2 the server's; table 1 tracks into reg_c_3, table 2 sorts by it.
+class TrackingRules : public SteeringTest {
+protected:
+    TrackingRules() {
+        attach({1, 2, 3, 0xffff});
+        bulk->exchange(1, after_syn_ack().image, ~0ULL);
+    }
+    MadeRule sorting(std::uint64_t verdict, const Action::Created& action) {
+        return make_rule(*sorter, Parameters{}.set(reg_c_3, verdict), {&action});
+    }
+    Action::Created tracking(std::uint32_t flags, Domain& domain) {
+        Action::Created action;
+        EXPECT_EQ(Action::aso(domain, bulk, 1, flags, 3, action), 0);
+        return action;
+    }
+
+    static constexpr Field reg_c_3{1536 + 352 - 96, 32};
+    std::shared_ptr<AsoBulk> bulk = std::make_shared<AsoBulk>(AsoKind::connection, 2, nullptr);
+    Domain fdb{steering, DomainType::fdb, nullptr}, other{steering, DomainType::fdb, nullptr};
+    Table root{fdb, 0}, first{fdb, 1}, second{fdb, 2}, foreign{other, 1}, foreign_next{other, 2};
+    Action::Created to_first = to_table(first), to_second = to_table(second), drop = Action::drop();
+    Action::Created to_foreign = to_table(foreign_next);
+    Action::Created to_2 = to_vport(fdb, 2), to_3 = to_vport(fdb, 3);
+    MadeMatcher all_root = match_all(root), sorter = make_matcher(second, 0, criteria::misc2, Parameters{}.set(reg_c_3, 0xff));
+    MadeMatcher by_source = make_matcher(first, 0, criteria::misc, Parameters{}.set(field::source_port, 0xffff));
+    MadeMatcher in_foreign = match_all(foreign);
+    MadeRule enter = make_rule(*all_root, {}, {&to_first});
+};
+
+TEST_F(TrackingRules, VerdictsDecideWherePacketsGo) {
+    const auto opens = tracking(1, fdb);
+    const auto rule = make_rule(*by_source, Parameters{}.set(field::source_port, 1), {&opens, &to_second});
+    ASSERT_EQ(rule.error, 0);
+    const auto good = sorting(valid, to_2), news = sorting(changed, to_2), wrong = sorting(invalid, to_3);
+    const auto trapped = sorting(trap, drop);
+    send(1, segment({1001, 5001}), 1);
+    send(1, segment({1001, 5001, ack, 1000, 100}), 5);
+    EXPECT_EQ(vports[2].taken.size(), 6U);
+    send(1, segment({9000, 5001}), 1);
+    EXPECT_EQ(vports[3].taken.size(), 1U);
+    send(1, segment({1101, 5001}), 2);
+    EXPECT_EQ(vports[2].taken.size() + vports[3].taken.size(), 7U);
+    EXPECT_EQ(steering.drops().by_rule, 2U);
+}
+
+TEST_F(TrackingRules, LinksAreForOneRuleAConnection) {
+    const auto client = tracking(1, fdb);
+    EXPECT_EQ(make_rule(*in_foreign, {}, {&client, &to_foreign}).error, EINVAL) << "another domain's";
+    EXPECT_EQ(bulk->unlink(), EINVAL);
+    EXPECT_EQ(bulk->link(other, 0, 3), EINVAL);
+    EXPECT_EQ(bulk->link(other, 3, 3), EINVAL);
+    ASSERT_EQ(bulk->link(other, 2, 5), 0);
+    {
+        const auto linked = make_rule(*in_foreign, {}, {&client, &to_foreign});
+        ASSERT_EQ(linked.error, 0);
+        EXPECT_EQ(make_rule(*in_foreign, {}, {&client, &to_foreign}).error, EBUSY);
+        EXPECT_EQ(bulk->unlink(), EBUSY);
+        EXPECT_EQ(make_rule(*by_source, Parameters{}.set(field::source_port, 1), {&client, &to_second}).error, 0) << "its own";
+        EXPECT_EQ(client->modify_aso(2, 1, 5), EOPNOTSUPP) << "another register";
+        EXPECT_EQ(client->modify_aso(2, 2, 3), EOPNOTSUPP) << "another direction";
+        EXPECT_EQ(client->modify_aso(2, 4, 3), EOPNOTSUPP);
+        EXPECT_EQ(client->modify_aso(4, 1, 3), EINVAL) << "past the bulk";
+        EXPECT_EQ(client->modify_aso(2, 1, 3), 0);
+        EXPECT_EQ(make_rule(*in_foreign, {}, {&client, &to_foreign}).error, 0) << "another connection";
+    }
+    EXPECT_EQ(bulk->unlink(), 0);
+    EXPECT_EQ(make_rule(*in_foreign, {}, {&client, &to_foreign}).error, EINVAL);
+    EXPECT_EQ(client->modify_aso(0, 2, 5), 0);
+}
+
+TEST_F(TrackingRules, ActionsNeedADirectionAnObjectAndARegister) {
+    Action::Created action;
+    for (const std::uint32_t flags : {0U, 3U, 4U}) EXPECT_EQ(Action::aso(fdb, bulk, 0, flags, 3, action), EINVAL) << flags;
+    EXPECT_EQ(Action::aso(fdb, bulk, 4, 1, 3, action), EINVAL);
+    for (const std::uint8_t reg : {0, 2, 7}) EXPECT_EQ(Action::aso(fdb, bulk, 0, 1, reg, action), EINVAL);
+    EXPECT_EQ(Action::aso(fdb, bulk, 3, 2, 5, action), 0);
+}
+
+}  // namespace
+}  // namespace ovsdr::soft::test
