@@ -118,6 +118,15 @@ def script(*words: str) -> Callable[[argparse.Namespace], list[str]]:
     return lambda _: [str(SOURCE / words[0]), *words[1:]]
 
 
+def conformance_under_asan(folder: Path) -> Callable[[argparse.Namespace], list[str]]:
+    """The interpreter is not built for AddressSanitizer and keeps what it likes: leaks are the unit tests' business."""
+    def argv(options: argparse.Namespace) -> list[str]:
+        runtime = subprocess.run(["g++", "-print-file-name=libasan.so"], check=True, capture_output=True, text=True)
+        return ["env", "ASAN_OPTIONS=detect_leaks=0:abort_on_error=1", *script("tests/conformance/rdma-core")(options),
+                "--library", str(folder / "datapath" / "verbs" / "lib"), "--preload", runtime.stdout.strip()]
+    return argv
+
+
 def parts() -> list[Part]:
     folder = build.build_folder()
     return [
@@ -132,6 +141,8 @@ def parts() -> list[Part]:
              default=False),
         Part("conformance", "rdma-core's own tests on the soft NIC", script("tests/conformance/rdma-core"),
              read_summary),
+        Part("asan-conformance", "the same under AddressSanitizer and UBSan", conformance_under_asan(folder / "asan"),
+             read_summary, "asan", timeout=2400),
         Part("fuzz", "packets, match parameters, commands and edits at random, for a minute",
              script("tests/fuzz/run", "--seconds", "60"), read_code, timeout=2400, default=False),
         Part("system", "the daemon, its ports and its traffic", pytest, read_pytest),
