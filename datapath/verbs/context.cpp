@@ -120,6 +120,10 @@ void Context::stop() {
     ibv_qp_attr attr{};
     attr.qp_state = IBV_QPS_RESET;
     for (Qp* qp : qps_) {
+        if (qp->rdma && qp->rdma->is_dc(MLX5DV_DCTYPE_DCT)) {
+            qp->rdma->device->stop();
+            continue;
+        }
         const int error = qp->rdma ? modify_rdma_qp(*qp, attr, IBV_QP_STATE) : qp->raw->modify(attr, IBV_QP_STATE, 0);
         if (!error) qp->qp_base.state = IBV_QPS_RESET;
     }

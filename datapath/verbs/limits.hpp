@@ -1,6 +1,10 @@
 // How much of everything a device has, as ConnectX reports it where the soft NIC can hold it.
 #pragma once
 
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+
 namespace ovsdr::soft::limits {
 
 inline constexpr int qps = 1 << 17;
@@ -17,5 +21,9 @@ inline constexpr int shared_receive_sges = 31;
 inline constexpr unsigned tso_header = 256;       ///< bytes
 inline constexpr unsigned tso_payload = 1 << 18;  ///< bytes of one request
 inline constexpr int inline_size = 972;  ///< bytes
+
+/// What reliable transports can do with memory that is paged on demand (enum ibv_odp_transport_cap_bits): everything.
+inline constexpr std::uint32_t odp_reliable = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_WRITE |
+                                              IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC | IBV_ODP_SUPPORT_SRQ_RECV;
 
 }  // namespace ovsdr::soft::limits

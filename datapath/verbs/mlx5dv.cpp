@@ -4,7 +4,9 @@
 
 #include "datapath/control/fault.hpp"
 #include "datapath/steering/vport_metadata.hpp"
+#include "datapath/verbs/limits.hpp"
 #include "datapath/verbs/objects.hpp"
+#include "datapath/verbs/qp_dc.hpp"
 #include "datapath/verbs/qp_rdma.hpp"
 
 using namespace ovsdr::soft;
@@ -43,7 +45,7 @@ constexpr mlx5dv_sig_caps signature_caps{
 
 extern "C" {
 
-int mlx5dv_query_device(ibv_context*, mlx5dv_context* out) {
+int mlx5dv_query_device(ibv_context* context, mlx5dv_context* out) {
     if (const int error = injected_fault("mlx5dv_query_device")) return failed(error);
     const std::uint64_t asked = out->comp_mask;
     *out = mlx5dv_context{};
@@ -57,6 +59,14 @@ int mlx5dv_query_device(ibv_context*, mlx5dv_context* out) {
         out->sig_caps = signature_caps;
         out->comp_mask |= MLX5DV_CONTEXT_MASK_SIGNATURE_OFFLOAD;
     }
+    if (asked & MLX5DV_CONTEXT_MASK_DC_ODP_CAPS) {
+        out->dc_odp_caps = limits::odp_reliable;
+        out->comp_mask |= MLX5DV_CONTEXT_MASK_DC_ODP_CAPS;
+    }
+    if (asked & MLX5DV_CONTEXT_MASK_DCI_STREAMS) {
+        out->dci_streams_caps = dci_streams_of(Context::of(context).state);
+        out->comp_mask |= MLX5DV_CONTEXT_MASK_DCI_STREAMS;
+    }
     // Everything that comp_mask can ask for beyond this is a feature that the device lacks, so it stays 0.
     if (asked & MLX5DV_CONTEXT_MASK_NUM_LAG_PORTS) {
         out->num_lag_ports = 1;
@@ -64,8 +74,7 @@ int mlx5dv_query_device(ibv_context*, mlx5dv_context* out) {
     }
     constexpr std::uint64_t absent =
         MLX5DV_CONTEXT_MASK_SWP | MLX5DV_CONTEXT_MASK_STRIDING_RQ | MLX5DV_CONTEXT_MASK_TUNNEL_OFFLOADS |
-        MLX5DV_CONTEXT_MASK_DYN_BFREGS | MLX5DV_CONTEXT_MASK_FLOW_ACTION_FLAGS | MLX5DV_CONTEXT_MASK_DC_ODP_CAPS |
-        MLX5DV_CONTEXT_MASK_DCI_STREAMS | MLX5DV_CONTEXT_MASK_WR_MEMCPY_LENGTH | MLX5DV_CONTEXT_MASK_CRYPTO_OFFLOAD;
+        MLX5DV_CONTEXT_MASK_DYN_BFREGS | MLX5DV_CONTEXT_MASK_FLOW_ACTION_FLAGS | MLX5DV_CONTEXT_MASK_WR_MEMCPY_LENGTH | MLX5DV_CONTEXT_MASK_CRYPTO_OFFLOAD;
     out->comp_mask |= asked & absent;
     return 0;
 }

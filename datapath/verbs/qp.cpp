@@ -183,13 +183,13 @@ int ibv_modify_qp(ibv_qp* base, ibv_qp_attr* attr, int mask) {
     return 0;
 }
 
-int ibv_query_qp(ibv_qp* base, ibv_qp_attr* attr, int, ibv_qp_init_attr* init_attr) {
+int ibv_query_qp(ibv_qp* base, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init_attr) {
     if (const int error = injected_fault("ibv_query_qp")) return failed(error);
     Qp& qp = Qp::of(base);
     if (qp.rss) return failed(ENOSYS);
     if (qp.rdma) {
-        query_rdma_qp(qp, *attr, *init_attr);
-        return 0;
+        const int error = query_rdma_qp(qp, *attr, mask, *init_attr);
+        return error ? failed(error) : 0;
     }
     *attr = ibv_qp_attr{};
     base->state = qp.raw->state();

@@ -59,6 +59,7 @@ constexpr std::uint64_t connected_operations =
         case IBV_QPT_UC:
             return size;
         case IBV_QPT_UD:
+        case IBV_QPT_DRIVER:  // a DCI
             return size + static_cast<std::uint32_t>(sizeof(mlx5_wqe_datagram_seg));
         case IBV_QPT_XRC_SEND:
         case IBV_QPT_XRC_RECV:

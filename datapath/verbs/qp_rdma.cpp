@@ -1,4 +1,5 @@
 // RDMA queue pairs: what can be created, states, destruction.
+#include "datapath/verbs/qp_dc.hpp"
 #include "datapath/verbs/qp_rdma.hpp"
 
 #include <sys/mman.h>
@@ -36,7 +37,8 @@ constexpr std::array operations_of_types{
     OperationsOfType{IBV_QPT_RC, reliable_operations, mkey_operations},
     OperationsOfType{IBV_QPT_UC, unreliable_operations, MLX5DV_QP_EX_WITH_RAW_WQE},
     OperationsOfType{IBV_QPT_UD, IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM, MLX5DV_QP_EX_WITH_RAW_WQE},
-    OperationsOfType{IBV_QPT_XRC_SEND, reliable_operations, MLX5DV_QP_EX_WITH_RAW_WQE}};
+    OperationsOfType{IBV_QPT_XRC_SEND, reliable_operations, MLX5DV_QP_EX_WITH_RAW_WQE},
+    OperationsOfType{IBV_QPT_DRIVER, reliable_operations, MLX5DV_QP_EX_WITH_RAW_WQE}};
 
 [[nodiscard]] std::uint64_t mlx5_operations_of(const mlx5dv_qp_init_attr* mlx5) {
     return mlx5 && (mlx5->comp_mask & MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS) ? mlx5->send_ops_flags : 0;
@@ -72,10 +74,9 @@ constexpr std::array operations_of_types{
                                     MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS | MLX5DV_QP_INIT_ATTR_MASK_DCI_STREAMS;
     constexpr std::uint32_t scatter =
         MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE | MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE;
-    const bool is_dc = mlx5 && (mlx5->comp_mask & MLX5DV_QP_INIT_ATTR_MASK_DC);
-    if (attr.qp_type == IBV_QPT_DRIVER) return is_dc ? EOPNOTSUPP : EINVAL;  // The device has no DC transport.
-    if (!mlx5) return 0;
-    if ((mlx5->comp_mask & ~known) || is_dc) return EINVAL;
+    if (!mlx5) return attr.qp_type == IBV_QPT_DRIVER ? EINVAL : 0;
+    if (mlx5->comp_mask & ~known) return EINVAL;
+    if ((mlx5->comp_mask & MLX5DV_QP_INIT_ATTR_MASK_DC) && attr.qp_type != IBV_QPT_DRIVER) return EINVAL;
     if (!(mlx5->comp_mask & MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS)) return 0;
     const std::uint32_t flags = mlx5->create_flags & ~std::uint32_t{MLX5DV_QP_CREATE_SIG_PIPELINING};
     // Whether small data comes in the CQE is the device's choice, and this one's is never.
@@ -93,13 +94,16 @@ constexpr std::array operations_of_types{
     return attr.srq && Srq::of(attr.srq).type != IBV_SRQT_BASIC ? EINVAL : 0;
 }
 
-[[nodiscard]] int check(const ibv_qp_init_attr_ex& attr, const mlx5dv_qp_init_attr* mlx5) {
+[[nodiscard]] int check(ibv_context* context, const ibv_qp_init_attr_ex& attr, const mlx5dv_qp_init_attr* mlx5) {
     constexpr std::uint32_t known = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_XRCD | IBV_QP_INIT_ATTR_CREATE_FLAGS |
                                     IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
     constexpr std::array types{IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, IBV_QPT_XRC_SEND, IBV_QPT_XRC_RECV, IBV_QPT_DRIVER};
     if (attr.comp_mask & ~known) return EINVAL;  // TSO and RSS too: they are raw packets'.
     if (std::find(types.begin(), types.end(), attr.qp_type) == types.end()) return EINVAL;
     int error = check_mlx5(attr, mlx5);
+    if (!error && attr.qp_type == IBV_QPT_DRIVER) {
+        error = check_dc(dci_streams_of(Context::of(context).state), attr, mlx5);
+    }
     if (!error) error = check_operations(attr, mlx5);
     if (!error) error = check_flags(attr);
     return error ? error : check_objects(attr);
@@ -183,6 +187,7 @@ void open_rings(RdmaQp& qp, bool all_signaled, const QueueAllocator& allocate) {
                                   .receive = qp->receive.ring(),
                                   .create_flags = flags ? attr.create_flags : 0,
                                   .xrc_domain = qp->xrc_domain.get(),
+                                  .dc = dc_of(attr, mlx5),
                                   .stops_at_signature_errors = is_pipelined(mlx5),
                                   .event = [self](ibv_event_type type) { self->report(type); }});
     if (qp->send_queue) qp->send_queue->hold();
@@ -236,8 +241,10 @@ void RdmaQp::report(ibv_event_type type) {
 
 ibv_qp* create_rdma_qp(ibv_context* context, ibv_qp_init_attr_ex& attr, const mlx5dv_qp_init_attr* mlx5) {
     QpLayout layout;
-    int error = check(attr, mlx5);
-    if (!error && attr.qp_type != IBV_QPT_XRC_RECV) error = lay_out(attr, mlx5_operations_of(mlx5), layout);
+    int error = check(context, attr, mlx5);
+    const auto dc = error ? std::nullopt : dc_of(attr, mlx5);
+    const bool has_rings = attr.qp_type != IBV_QPT_XRC_RECV && !(dc && dc->end == MLX5DV_DCTYPE_DCT);
+    if (!error && has_rings) error = lay_out(attr, mlx5_operations_of(mlx5), layout);
     if (error) {
         errno = error;
         return nullptr;
@@ -256,6 +263,7 @@ ibv_qp* create_rdma_qp(ibv_context* context, ibv_qp_init_attr_ex& attr, const ml
         std::memcpy(&qp->created_with, &attr, sizeof qp->created_with);
         qp->has_send_ops = attr.comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
         if (qp->has_send_ops || mlx5_operations_of(mlx5)) set_rdma_operations(*qp, mlx5_operations_of(mlx5));
+        if (qp->rdma->is_dc(MLX5DV_DCTYPE_DCT)) base.qp_num = 0;  // until it goes to RTR
         if (base.pd) Pd::of(base.pd).users.fetch_add(1);
         if (is_target) {
             qp->xrcd = &Xrcd::of(attr.xrcd);
@@ -294,6 +302,9 @@ int modify_rdma_qp(Qp& qp, const ibv_qp_attr& attr, int mask) {
         case IBV_QPS_INIT:
             rdma.may_receive = true;
             break;
+        case IBV_QPS_RTR:
+            qp.qp_base.qp_num = rdma.number;
+            break;
         case IBV_QPS_RTS:
             rdma.may_send = true;
             break;
@@ -303,12 +314,16 @@ int modify_rdma_qp(Qp& qp, const ibv_qp_attr& attr, int mask) {
     return 0;
 }
 
-void query_rdma_qp(Qp& qp, ibv_qp_attr& attr, ibv_qp_init_attr& init_attr) {
+int query_rdma_qp(Qp& qp, ibv_qp_attr& attr, int mask, ibv_qp_init_attr& init_attr) {
+    constexpr int of_target = IBV_QP_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_PORT | IBV_QP_MIN_RNR_TIMER | IBV_QP_AV |
+                              IBV_QP_PATH_MTU | IBV_QP_PKEY_INDEX;
+    if (qp.rdma->is_dc(MLX5DV_DCTYPE_DCT) && ((mask & ~of_target) || qp.rdma->device->state() != IBV_QPS_RTR)) return EINVAL;
     attr = ibv_qp_attr{};
     qp.rdma->device->query(attr);
     attr.qp_state = attr.cur_qp_state = qp.qp_base.state = qp.rdma->device->state();
     attr.cap = qp.created_with.cap;
     init_attr = qp.created_with;
+    return 0;
 }
 
 int destroy_rdma_qp(Qp& qp) {

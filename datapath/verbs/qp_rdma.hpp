@@ -1,4 +1,4 @@
-// The library's half of an RDMA queue pair (RC, UC, UD, XRC): rings in memory, what libmlx5 checks, what it keeps.
+// The library's half of an RDMA queue pair (RC, UC, UD, XRC, DC): rings in memory, what libmlx5 checks, what it keeps.
 //
 // Model. An RdmaQp is shared by the ibv_qp handles that stand for it: the one that created it and, for an XRC target,
 // those of ibv_open_qp(). Its rings are allocated here and filled by WqeBuilder and ReceivePoster; the device's half
@@ -52,6 +52,8 @@ struct RdmaQp {
     std::unique_ptr<MkeyRequest> mkey_request;      ///< of queues with MKEY operations; under the send lock
     std::unique_ptr<roce::QueuePair> device;
 
+    [[nodiscard]] bool is_dc(mlx5dv_dc_type end) const noexcept { return device->spec().is_dc(end); }
+
     /// Handles that stand for the queue pair: events come to each.
     void add(Qp& handle);
     void remove(Qp& handle);
@@ -75,7 +77,8 @@ void init_handle(Qp& qp, ibv_context* context, ibv_qp_type type, void* qp_contex
 /// nullptr and errno. `mlx5` may be nullptr.
 [[nodiscard]] ibv_qp* create_rdma_qp(ibv_context* context, ibv_qp_init_attr_ex& attr, const mlx5dv_qp_init_attr* mlx5);
 [[nodiscard]] int modify_rdma_qp(Qp& qp, const ibv_qp_attr& attr, int mask);
-void query_rdma_qp(Qp& qp, ibv_qp_attr& attr, ibv_qp_init_attr& init_attr);
+/// EINVAL: a DCT, outside RTR or for an attribute that it does not have (`mask`).
+[[nodiscard]] int query_rdma_qp(Qp& qp, ibv_qp_attr& attr, int mask, ibv_qp_init_attr& init_attr);
 [[nodiscard]] int destroy_rdma_qp(Qp& qp);
 
 [[nodiscard]] int post_rdma_send(Qp& qp, ibv_send_wr* first, ibv_send_wr** bad);

@@ -1,7 +1,7 @@
 // Extended RDMA queue pairs: requests built call by call between ibv_wr_start() and ibv_wr_complete().
 //
-// A connected queue's operations wait for one setter (the data), those of datagrams and XRC for two (the address, or the
-// remote SRQ, in either order); windows and invalidations for none. As in libmlx5 an extended queue has every operation
+// A connected queue's operations wait for one setter (the data), those of datagrams, DC and XRC for two (the address, or
+// the remote SRQ, in either order); windows and invalidations for none. As in libmlx5 an extended queue has every operation
 // of its type, whatever send_ops_flags named.
 // Source: ibv_wr_post(3), mlx5dv_wr_post(3).
 #include <endian.h>
@@ -49,9 +49,9 @@ WqeBuilder* begin(ibv_qp_ex* qp, std::uint8_t opcode, __be32 immediate = 0) {
     WqeBuilder& builder = builder_of(qp);
     if (!builder.begin({.opcode = opcode, .immediate = immediate}, qp->wr_id, qp->wr_flags)) return nullptr;
     const ibv_qp_type type = qp->qp_base.qp_type;
-    if (type == IBV_QPT_UD) builder.append<mlx5_wqe_datagram_seg>();
+    if (type == IBV_QPT_UD || type == IBV_QPT_DRIVER) builder.append<mlx5_wqe_datagram_seg>();
     if (type == IBV_QPT_XRC_SEND) builder.append<XrcSegment>();
-    builder.expect(type == IBV_QPT_UD || type == IBV_QPT_XRC_SEND ? 2 : 1);
+    builder.expect(type == IBV_QPT_RC || type == IBV_QPT_UC ? 1 : 2);
     return &builder;
 }
 
@@ -161,6 +161,22 @@ void wr_set_xrc_srqn(ibv_qp_ex* qp, std::uint32_t srqn) {
     builder.setter_done();
 }
 
+void wr_set_dc_addr(mlx5dv_qp_ex* qp, ibv_ah* ah, std::uint32_t remote_dctn, std::uint64_t access_key) {
+    WqeBuilder& builder = Qp::of(qp).rdma->send;
+    if (!builder.expects_setter()) return;
+    auto& segment = first_segment<mlx5_wqe_datagram_seg>(builder);
+    fill_datagram(segment, *ah, remote_dctn, 0);
+    segment.av.key.dc_key = htobe64(access_key);
+    builder.setter_done();
+}
+void wr_set_dc_addr_stream(mlx5dv_qp_ex* qp, ibv_ah* ah, std::uint32_t remote_dctn, std::uint64_t access_key,
+                           std::uint16_t stream) {
+    WqeBuilder& builder = Qp::of(qp).rdma->send;
+    if (!builder.expects_setter()) return;
+    builder.control().dci_stream_channel_id = htobe16(stream);
+    wr_set_dc_addr(qp, ah, remote_dctn, access_key);
+}
+
 void wr_raw_wqe(mlx5dv_qp_ex* base, const void* entry) {
     Qp& qp = Qp::of(base);
     qp.rdma->send.copy_raw(entry, qp.wr_id);
@@ -207,6 +223,10 @@ void set_rdma_operations(Qp& qp, std::uint64_t mlx5_operations) {
             return set_reliable(qp);
         case IBV_QPT_UC:
             return set_unreliable(qp);
+        case IBV_QPT_DRIVER:
+            qp.mlx5.wr_set_dc_addr = wr_set_dc_addr;
+            qp.mlx5.wr_set_dc_addr_stream = wr_set_dc_addr_stream;
+            return set_reliable(qp);
         case IBV_QPT_UD:
             qp.wr_set_ud_addr = wr_set_ud_addr;
             return set_sends(qp);

@@ -46,15 +46,12 @@ constexpr std::uint64_t rss_fields = IBV_RX_HASH_SRC_IPV4 | IBV_RX_HASH_DST_IPV4
                                      IBV_RX_HASH_DST_IPV6 | IBV_RX_HASH_SRC_PORT_TCP | IBV_RX_HASH_DST_PORT_TCP |
                                      IBV_RX_HASH_SRC_PORT_UDP | IBV_RX_HASH_DST_PORT_UDP;
 
-constexpr std::uint32_t odp_reliable = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_WRITE |
-                                       IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC | IBV_ODP_SUPPORT_SRQ_RECV;
-
 /// Memory is the process's own and is paged as it is, whoever touches it: every transport can use regions on demand.
 /// Said of what ConnectX says it of.
 [[nodiscard]] ibv_odp_caps odp_capabilities() {
     ibv_odp_caps caps{};
     caps.general_caps = IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT;
-    caps.per_transport_caps.rc_odp_caps = odp_reliable;
+    caps.per_transport_caps.rc_odp_caps = limits::odp_reliable;
     caps.per_transport_caps.ud_odp_caps = IBV_ODP_SUPPORT_SEND;
     return caps;
 }
@@ -131,7 +128,7 @@ int query_device_op(ibv_context* context, const ibv_query_device_ex_input* input
     ibv_device_attr_ex full{};
     full.orig_attr = base_attributes(state);
     full.odp_caps = odp_capabilities();
-    full.xrc_odp_caps = odp_reliable;
+    full.xrc_odp_caps = limits::odp_reliable;
     full.completion_timestamp_mask = ~std::uint64_t{0};
     full.hca_core_clock = 1'000'000;  // kHz: completion timestamps are nanoseconds
     full.rss_caps = {.supported_qpts = 1u << IBV_QPT_RAW_PACKET,

@@ -73,8 +73,6 @@ int resolve(DeviceState& state, const ibv_ah_attr& attr, mlx5_wqe_av& vector) {
     vector.rlid = htobe16(udp_source_port(label));
     std::copy(mac.begin(), mac.end(), vector.rmac);
     vector.tclass = route.traffic_class;
-    // A packet that may not make one hop would never arrive; Linux says 64 where nothing is said.
-    constexpr std::uint8_t default_hop_limit = 64;
     vector.hop_limit = route.hop_limit != 0 ? route.hop_limit : default_hop_limit;
     vector.grh_gid_fl = htobe32(grh_present | static_cast<std::uint32_t>(route.sgid_index) << 20 | label);
     std::memcpy(vector.rgid, route.dgid.raw, sizeof vector.rgid);

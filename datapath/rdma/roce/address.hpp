@@ -23,6 +23,9 @@ namespace ovsdr::soft::roce {
 /// link. ETIMEDOUT: nobody answers.
 [[nodiscard]] int resolve(DeviceState& state, const ibv_ah_attr& attr, mlx5_wqe_av& vector);
 
+/// Where an address says none: a packet that may not make one hop would never arrive, and Linux says 64.
+inline constexpr std::uint8_t default_hop_limit = 64;
+
 /// Source port of packets with a flow label; of a connection without one, by its queue numbers. As Linux.
 [[nodiscard]] constexpr std::uint16_t udp_source_port(std::uint32_t flow_label) noexcept {
     const std::uint32_t low = (flow_label & 0x3fff) ^ ((flow_label & 0xfc000) >> 14);

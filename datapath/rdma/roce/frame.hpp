@@ -68,6 +68,10 @@ struct Arrival {
 
     [[nodiscard]] bool ack_requested() const noexcept { return be32toh(bth.psn) & bth_ack_request; }
     [[nodiscard]] bool solicited() const noexcept { return bth.flags & bth_solicited; }
+    /// The extension headers that the opcode names, behind the service's own.
+    [[nodiscard]] const std::byte* headers() const noexcept {
+        return extensions + service_header_size(service, operation);
+    }
 };
 
 /// Whether the frame is UDP to port 4791 at all, without options or fragments: what the rest of read_frame() judges.

@@ -12,8 +12,9 @@ namespace ovsdr::soft::roce {
 
 namespace {
 
-[[nodiscard]] ServiceType service_of(ibv_qp_type type) {
-    switch (type) {
+[[nodiscard]] ServiceType service_of(const QueuePairSpec& spec) {
+    if (spec.type == IBV_QPT_DRIVER && spec.dc) return ServiceType::dc;
+    switch (spec.type) {
         case IBV_QPT_RC: return ServiceType::rc;
         case IBV_QPT_UC: return ServiceType::uc;
         case IBV_QPT_UD: return ServiceType::ud;
@@ -32,10 +33,12 @@ std::unique_ptr<QueuePair> QueuePair::create(const QueuePairSpec& spec) {
 Pair::Pair(const QueuePairSpec& spec, Transport& transport)
     : spec_(spec),
       engine_(transport.engine_of(spec.qpn)),
-      service_(service_of(spec.type)),
+      service_(service_of(spec)),
       mtu_(transport.largest_mtu()),
       requester_(*this),
-      responder_(*this) {
+      responder_(*this, peer_) {
+    if (spec_.is_dc(MLX5DV_DCTYPE_DCI)) initiator_ = std::make_unique<DcInitiator>(*this, requester_);
+    if (spec_.is_dc(MLX5DV_DCTYPE_DCT)) target_ = std::make_unique<DcTarget>(*this);
     attr_.qp_state = IBV_QPS_RESET;
     // The kernel's own rule in switchdev mode: what the manager's queues send goes to the wire.
     spec_.state.device().steering().cotenant_send_rule(spec_.sqn, uplink_vport);
@@ -48,6 +51,7 @@ Pair::~Pair() {
         const Engine::Control control(engine_);
         engine_.remove(*this);
         responder_.reset();
+        if (target_) target_->reset();
     }
     spec_.state.device().steering().remove_cotenant_send_rule(spec_.sqn);
 }
@@ -72,15 +76,29 @@ void Pair::doorbell() noexcept {
     seen_ = requester_.posted();
     switch (state()) {
         case IBV_QPS_ERR:
-            requester_.flush();
-            responder_.flush();
+            flush();
             break;
         case IBV_QPS_SQE: requester_.flush(); break;
-        default: requester_.wake(); break;
+        default: start_sending(); break;
     }
 }
 
-void Pair::send_queue_failed() noexcept {
+void Pair::start_sending() noexcept {
+    if (initiator_) return initiator_->wake();
+    requester_.wake();
+}
+
+void Pair::flush() noexcept {
+    if (initiator_) {
+        initiator_->flush();
+    } else {
+        requester_.flush();
+    }
+    responder_.flush();
+}
+
+void Pair::send_queue_failed(Requester& requester) noexcept {
+    if (initiator_) return initiator_->stream_failed(requester);
     if (is_reliable()) return fail();
     state_.store(IBV_QPS_SQE, std::memory_order_seq_cst);
     std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -91,9 +109,8 @@ void Pair::fail() noexcept {
     if (state() == IBV_QPS_RESET) return;
     state_.store(IBV_QPS_ERR, std::memory_order_seq_cst);
     std::atomic_thread_fence(std::memory_order_seq_cst);
-    requester_.flush();
-    responder_.flush();
-    if (spec_.srq == nullptr || last_entry_reported_) return;
+    flush();
+    if (spec_.srq == nullptr || initiator_ || last_entry_reported_) return;
     last_entry_reported_ = true;
     event(IBV_EVENT_QP_LAST_WQE_REACHED);
 }
@@ -116,54 +133,80 @@ std::optional<std::uint64_t> Pair::drained_at() const {
     return requester_.taken();
 }
 
-bool Pair::is_from_peer(const Arrival& arrival) const noexcept {
-    return std::memcmp(&arrival.source, &peer_gid_, sizeof peer_gid_) == 0 &&
-           std::memcmp(&arrival.destination, &own_gid_, sizeof own_gid_) == 0;
-}
-
 void Pair::receive(const Arrival& arrival, std::uint64_t now) noexcept {
     const ibv_qp_state state = this->state();
     if (state == IBV_QPS_RESET || state == IBV_QPS_INIT || state == IBV_QPS_ERR) return;
     if (arrival.service != service_) return;
     if ((be16toh(arrival.bth.pkey) & 0x7fff) != (default_pkey & 0x7fff)) return;
-    if (!is_datagram() && !is_from_peer(arrival)) return;
+    if (service_ == ServiceType::dc) return receive_dc(arrival, now);
+    if (!is_datagram() && !peer_.has_sent(arrival)) return;
     if (state == IBV_QPS_RTR && !established_ && !is_datagram()) {
         established_ = true;
         event(IBV_EVENT_COMM_EST);
     }
-    const bool sends = spec_.type != IBV_QPT_XRC_RECV;
-    switch (arrival.operation.kind) {
-        case Kind::acknowledge:
-            if (sends) requester_.acknowledge(arrival, now);
-            break;
-        case Kind::read_response:
-            if (sends) requester_.read_response(arrival, now);
-            break;
-        case Kind::atomic_acknowledge:
-            if (sends) requester_.atomic_acknowledge(arrival, now);
-            break;
-        default:
-            if (spec_.type == IBV_QPT_XRC_SEND) break;
-            if (is_datagram()) {
-                responder_.datagram(arrival);
-            } else if (is_reliable()) {
-                responder_.request(arrival);
-            } else {
-                responder_.unreliable_request(arrival);
-            }
+    if (!arrival.operation.is_request()) {
+        if (spec_.type != IBV_QPT_XRC_RECV) receive_answer(requester_, arrival, now);
+    } else if (spec_.type == IBV_QPT_XRC_SEND) {
+        return;
+    } else if (is_datagram()) {
+        responder_.datagram(arrival);
+    } else if (is_reliable()) {
+        responder_.request(arrival);
+    } else {
+        responder_.unreliable_request(arrival);
     }
+}
+
+void Pair::receive_answer(Requester& requester, const Arrival& arrival, std::uint64_t now) noexcept {
+    switch (arrival.operation.kind) {
+        case Kind::acknowledge: return requester.acknowledge(arrival, now);
+        case Kind::read_response: return requester.read_response(arrival, now);
+        case Kind::atomic_acknowledge: return requester.atomic_acknowledge(arrival, now);
+        default: break;
+    }
+}
+
+/// Requests are for a target, answers for one of an initiator's streams.
+void Pair::receive_dc(const Arrival& arrival, std::uint64_t now) noexcept {
+    if (target_) {
+        if (std::memcmp(&arrival.destination, &peer_.own_gid, sizeof peer_.own_gid) == 0) target_->receive(arrival, now);
+        return;
+    }
+    if (arrival.operation.is_request()) return;
+    __be32 number = 0;
+    std::memcpy(&number, arrival.extensions, sizeof number);
+    Requester* const stream = initiator_->stream(be32toh(number) & mask24);
+    if (stream != nullptr && stream->peer().has_sent(arrival)) receive_answer(*stream, arrival, now);
 }
 
 unsigned Pair::send(const Outlet& outlet, unsigned budget, std::uint64_t now) noexcept {
     if (state() == IBV_QPS_RESET) return 0;
     Burst burst(transport(), outlet, spec_.sqn, budget);
-    responder_.send(burst);
-    if (!responder_.ready()) requester_.send(burst, now);
+    if (target_) {
+        target_->send(burst);
+    } else if (initiator_) {
+        initiator_->send(burst, now);
+    } else {
+        responder_.send(burst);
+        if (!responder_.ready()) requester_.send(burst, now);
+    }
     return burst.sent();
 }
 
+bool Pair::ready() const noexcept {
+    if (target_) return target_->ready();
+    return initiator_ ? initiator_->ready() : responder_.ready() || requester_.ready();
+}
+
 void Pair::timer(std::uint64_t now) noexcept {
+    if (initiator_) return initiator_->timer(now);
     requester_.timer(now);
+}
+
+int Pair::reset_stream(std::uint16_t stream) {
+    const Engine::Control control(engine_);
+    if (!initiator_ || state() != IBV_QPS_RTS) return EINVAL;
+    return initiator_->reset_stream(stream);
 }
 
 }  // namespace ovsdr::soft::roce

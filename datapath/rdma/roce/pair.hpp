@@ -11,8 +11,11 @@
 #include <cstdint>
 #include <mutex>
 
+#include "datapath/rdma/roce/dc_initiator.hpp"
+#include "datapath/rdma/roce/dc_target.hpp"
 #include "datapath/rdma/roce/engine.hpp"
 #include "datapath/rdma/roce/frame.hpp"
+#include "datapath/rdma/roce/peer.hpp"
 #include "datapath/rdma/roce/queue_pair.hpp"
 #include "datapath/rdma/roce/requester.hpp"
 #include "datapath/rdma/roce/responder.hpp"
@@ -33,6 +36,8 @@ public:
     [[nodiscard]] int modify(const ibv_qp_attr& attr, int mask) override;
     void query(ibv_qp_attr& attr) const override;
     [[nodiscard]] int set_udp_source_port(std::uint16_t port) override;
+    [[nodiscard]] int reset_stream(std::uint16_t stream) override;
+    void stop() noexcept override;
     void ring_send() noexcept override;
     void ring_receive() noexcept override;
     [[nodiscard]] std::optional<std::uint64_t> drained_at() const override;
@@ -42,9 +47,11 @@ public:
     /// Sends at most `budget` packets; returns how many.
     unsigned send(const Outlet& outlet, unsigned budget, std::uint64_t now) noexcept;
     /// Whether there is something to send at once.
-    [[nodiscard]] bool ready() const noexcept { return responder_.ready() || requester_.ready(); }
+    [[nodiscard]] bool ready() const noexcept;
     void timer(std::uint64_t now) noexcept;
-    [[nodiscard]] std::uint64_t deadline() const noexcept { return requester_.deadline(); }
+    [[nodiscard]] std::uint64_t deadline() const noexcept {
+        return initiator_ ? initiator_->deadline() : requester_.deadline();
+    }
     /// Something was posted, or may have been.
     void doorbell() noexcept;
     /// For polled queues: something was posted since the last doorbell().
@@ -54,14 +61,19 @@ public:
     [[nodiscard]] Transport& transport() noexcept { return engine_.transport(); }
     [[nodiscard]] Engine& engine() noexcept { return engine_; }
     [[nodiscard]] const ibv_qp_attr& attr() const noexcept { return attr_; }
-    [[nodiscard]] const Path& path() const noexcept { return path_; }
+    [[nodiscard]] const Peer& peer() const noexcept { return peer_; }
+    /// Of the send ring, not yet taken off it.
+    [[nodiscard]] std::uint64_t& next_block() noexcept { return next_block_; }
+    /// Of a DC initiator.
+    [[nodiscard]] DcInitiator& initiator() noexcept { return *initiator_; }
+    [[nodiscard]] bool has_streams() const noexcept { return initiator_ && initiator_->has_streams(); }
     [[nodiscard]] unsigned mtu() const noexcept { return mtu_; }
     [[nodiscard]] ServiceType service() const noexcept { return service_; }
     [[nodiscard]] bool is_datagram() const noexcept { return spec_.type == IBV_QPT_UD; }
-    /// Acknowledged: RC, XRC.
+    /// Acknowledged: RC, XRC, DC.
     [[nodiscard]] bool is_reliable() const noexcept { return spec_.type != IBV_QPT_UD && spec_.type != IBV_QPT_UC; }
-    /// The send queue has failed with its completion written: ERR, or SQE for types that have it.
-    void send_queue_failed() noexcept;
+    /// The send queue has failed with its completion written: ERR, SQE for types that have it, the stream alone for DC.
+    void send_queue_failed(Requester& requester) noexcept;
     /// The whole queue has failed.
     void fail() noexcept;
     void event(ibv_event_type type) noexcept {
@@ -75,7 +87,10 @@ private:
     void set(const ibv_qp_attr& attr, int mask) noexcept;
     void set_path(const mlx5_wqe_av& vector) noexcept;
     void enter(ibv_qp_state from, ibv_qp_state to) noexcept;
-    [[nodiscard]] bool is_from_peer(const Arrival& arrival) const noexcept;
+    void start_sending() noexcept;
+    void flush() noexcept;
+    void receive_dc(const Arrival& arrival, std::uint64_t now) noexcept;
+    void receive_answer(Requester& requester, const Arrival& arrival, std::uint64_t now) noexcept;
 
     friend class Engine;
     Pair* next_rung_ = nullptr;
@@ -89,9 +104,9 @@ private:
     const ServiceType service_;
     std::atomic<ibv_qp_state> state_{IBV_QPS_RESET};
     ibv_qp_attr attr_{};
-    Path path_{};
     unsigned mtu_ = 1024;
-    ibv_gid own_gid_{}, peer_gid_{};
+    Peer peer_;
+    std::uint64_t next_block_ = 0;
     std::uint64_t seen_ = 0;            ///< blocks posted when the doorbell was last answered
     bool established_ = false;          ///< IBV_EVENT_COMM_EST was given
     bool last_entry_reported_ = false;  ///< IBV_EVENT_QP_LAST_WQE_REACHED was given
@@ -99,6 +114,8 @@ private:
     std::mutex modify_mutex_;           ///< one modify() at a time; taken before the engine's lock
     Requester requester_;
     Responder responder_;
+    std::unique_ptr<DcInitiator> initiator_;
+    std::unique_ptr<DcTarget> target_;
 };
 
 }  // namespace ovsdr::soft::roce

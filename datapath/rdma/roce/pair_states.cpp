@@ -1,11 +1,13 @@
 // A queue pair's states: which transitions there are, what they require, what they do.
 //
 // Source: ibv_modify_qp(3); the tables are those of the kernel's ib_modify_qp_is_ok(), which libmlx5's devices are
-// behind. Alternate paths are InfiniBand's: refused, as the kernel refuses them for RoCE.
+// behind, and for DC those of mlx5_ib's modify_dci_qp_is_ok() and mlx5_ib_modify_dct(). Alternate paths are InfiniBand's:
+// refused, as the kernel refuses them for RoCE.
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <span>
 
 #include "datapath/rdma/device_state.hpp"
 #include "datapath/rdma/roce/address.hpp"
@@ -63,8 +65,24 @@ constexpr Transitions ud{{{IBV_QPS_RESET, IBV_QPS_INIT, init_datagram, 0},
                           {IBV_QPS_SQD, IBV_QPS_SQD, 0, IBV_QP_PKEY_INDEX | IBV_QP_QKEY},
                           {IBV_QPS_SQE, IBV_QPS_RTS, 0, IBV_QP_QKEY}}};
 
-[[nodiscard]] const Transitions& transitions_of(ibv_qp_type type) noexcept {
-    switch (type) {
+constexpr Transitions dc_initiator{
+    {{IBV_QPS_RESET, IBV_QPS_INIT, IBV_QP_PKEY_INDEX | IBV_QP_PORT, 0},
+     {IBV_QPS_INIT, IBV_QPS_INIT, 0, IBV_QP_PKEY_INDEX | IBV_QP_PORT},
+     {IBV_QPS_INIT, IBV_QPS_RTR, IBV_QP_PATH_MTU, IBV_QP_PKEY_INDEX | IBV_QP_AV},
+     {IBV_QPS_RTR, IBV_QPS_RTS, rts_requester, IBV_QP_MIN_RNR_TIMER},
+     {IBV_QPS_RTS, IBV_QPS_RTS, 0, IBV_QP_MIN_RNR_TIMER},
+     {IBV_QPS_INIT, IBV_QPS_ERR, 0, 0},
+     {IBV_QPS_RTR, IBV_QPS_ERR, 0, 0},
+     {IBV_QPS_RTS, IBV_QPS_ERR, 0, 0},
+     {IBV_QPS_ERR, IBV_QPS_ERR, 0, 0}}};
+// A target goes this way once, and then there is only its destruction.
+constexpr std::array dc_target{Transition{IBV_QPS_RESET, IBV_QPS_INIT, init_connected, 0},
+                               Transition{IBV_QPS_INIT, IBV_QPS_RTR, IBV_QP_MIN_RNR_TIMER | IBV_QP_AV | IBV_QP_PATH_MTU, 0}};
+
+[[nodiscard]] std::span<const Transition> transitions_of(const QueuePairSpec& spec) noexcept {
+    if (spec.is_dc(MLX5DV_DCTYPE_DCT)) return dc_target;
+    switch (spec.type) {
+        case IBV_QPT_DRIVER: return dc_initiator;
         case IBV_QPT_UD: return ud;
         case IBV_QPT_UC: return uc;
         case IBV_QPT_XRC_SEND: return xrc_send;
@@ -73,10 +91,16 @@ constexpr Transitions ud{{{IBV_QPS_RESET, IBV_QPS_INIT, init_datagram, 0},
     }
 }
 
-[[nodiscard]] bool may_move(ibv_qp_type type, ibv_qp_state from, ibv_qp_state to, int mask) noexcept {
+[[nodiscard]] bool may_move(const QueuePairSpec& spec, ibv_qp_state from, ibv_qp_state to, int mask) noexcept {
     const int attributes = mask & ~(IBV_QP_STATE | IBV_QP_CUR_STATE);
-    if (to == IBV_QPS_RESET || to == IBV_QPS_ERR) return attributes == 0;
-    const Transitions& transitions = transitions_of(type);
+    const std::span<const Transition> transitions = transitions_of(spec);
+    if (spec.dc) {
+        // The state must be named, and the current one must not.
+        if ((mask & (IBV_QP_STATE | IBV_QP_CUR_STATE)) != IBV_QP_STATE) return false;
+        if (to == IBV_QPS_RESET) return spec.dc->end == MLX5DV_DCTYPE_DCI && attributes == 0;
+    } else if (to == IBV_QPS_RESET || to == IBV_QPS_ERR) {
+        return attributes == 0;
+    }
     return std::any_of(transitions.begin(), transitions.end(), [&](const Transition& allowed) {
         return allowed.from == from && allowed.to == to && (attributes & allowed.required) == allowed.required &&
                (attributes & ~(allowed.required | allowed.optional)) == 0;
@@ -106,9 +130,12 @@ int Pair::modify(const ibv_qp_attr& attr, int mask) {
     const auto expected_from = [&] { return mask & IBV_QP_CUR_STATE ? attr.cur_qp_state : state(); };
     const ibv_qp_state from = expected_from();
     const ibv_qp_state to = mask & IBV_QP_STATE ? attr.qp_state : from;
-    if (from != state() || !may_move(spec_.type, from, to, mask) || !values_fit(attr, mask)) return EINVAL;
+    if (from != state() || !may_move(spec_, from, to, mask) || !values_fit(attr, mask)) return EINVAL;
     mlx5_wqe_av vector{};
-    if (mask & IBV_QP_AV) {
+    if ((mask & IBV_QP_AV) && spec_.dc) {
+        // Destinations are the entries'; here is only where we are.
+        if (!attr.ah_attr.is_global || attr.ah_attr.grh.sgid_index >= transport().addresses().gids.size()) return EINVAL;
+    } else if (mask & IBV_QP_AV) {
         // May wait for the neighbour: without the engine's lock.
         if (const int error = resolve(spec_.state, attr.ah_attr, vector)) return error;
     }
@@ -116,7 +143,7 @@ int Pair::modify(const ibv_qp_attr& attr, int mask) {
     // A worker may have moved the queue to ERR or SQE meanwhile; that stands.
     if (to != IBV_QPS_RESET && to != IBV_QPS_ERR && state() != from) return EINVAL;
     set(attr, mask);
-    if (mask & IBV_QP_AV) set_path(vector);
+    if ((mask & IBV_QP_AV) && !spec_.dc) set_path(vector);
     enter(from, to);
     return 0;
 }
@@ -127,11 +154,12 @@ void Pair::set(const ibv_qp_attr& attr, int mask) noexcept {
     if (mask & IBV_QP_ACCESS_FLAGS) attr_.qp_access_flags = attr.qp_access_flags;
     if (mask & IBV_QP_QKEY) attr_.qkey = attr.qkey;
     if (mask & IBV_QP_AV) attr_.ah_attr = attr.ah_attr;
+    if (mask & IBV_QP_AV) peer_.own_gid = transport().addresses().gids[attr.ah_attr.grh.sgid_index].gid;
     if (mask & IBV_QP_PATH_MTU) {
         attr_.path_mtu = attr.path_mtu;
         mtu_ = 128u << attr.path_mtu;
     }
-    if (mask & IBV_QP_DEST_QPN) attr_.dest_qp_num = attr.dest_qp_num & mask24;
+    if (mask & IBV_QP_DEST_QPN) peer_.qpn = attr_.dest_qp_num = attr.dest_qp_num & mask24;
     if (mask & IBV_QP_RQ_PSN) attr_.rq_psn = attr.rq_psn & mask24;
     if (mask & IBV_QP_SQ_PSN) attr_.sq_psn = attr.sq_psn & mask24;
     if (mask & IBV_QP_TIMEOUT) attr_.timeout = attr.timeout;
@@ -146,27 +174,26 @@ void Pair::set(const ibv_qp_attr& attr, int mask) noexcept {
 void Pair::set_path(const mlx5_wqe_av& vector) noexcept {
     const Addresses& own = transport().addresses();
     const std::uint32_t grh = be32toh(vector.grh_gid_fl);
-    own_gid_ = own.gids[grh >> 20 & 0xff].gid;
-    std::memcpy(peer_gid_.raw, vector.rgid, sizeof peer_gid_.raw);
+    std::memcpy(peer_.gid.raw, vector.rgid, sizeof peer_.gid.raw);
     const std::uint32_t label = grh & 0xfffff;
     PathSpec path{.source_mac = own.mac,
-                  .source = own_gid_,
-                  .destination = peer_gid_,
+                  .source = peer_.own_gid,
+                  .destination = peer_.gid,
                   .traffic_class = vector.tclass,
                   .hop_limit = vector.hop_limit,
                   .flow_label = label,
                   .udp_source = label != 0 ? be16toh(vector.rlid)
                                            : udp_source_port(flow_label_of(spec_.qpn, attr_.dest_qp_num)),
-                  .local = own.holds(peer_gid_)};
+                  .local = own.holds(peer_.gid)};
     std::copy(std::begin(vector.rmac), std::end(vector.rmac), path.destination_mac.begin());
-    path_ = make_path(path);
+    peer_.path = make_path(path);
 }
 
 int Pair::set_udp_source_port(std::uint16_t port) {
     const std::lock_guard one_at_a_time(modify_mutex_);
     const Engine::Control control(engine_);
     if (state() != IBV_QPS_RTS) return EINVAL;
-    path_.set_udp_source(port);
+    peer_.path.set_udp_source(port);
     return 0;
 }
 
@@ -177,20 +204,31 @@ void Pair::enter(ibv_qp_state from, ibv_qp_state to) noexcept {
         attr_ = {};
         established_ = last_entry_reported_ = false;
         mtu_ = transport().largest_mtu();
+        next_block_ = 0;
         requester_.reset();
+        if (initiator_) initiator_->reset();
         responder_.reset();
+        if (target_) target_->reset();
         return;
     }
     state_.store(to, std::memory_order_seq_cst);
     if (from == IBV_QPS_INIT && to == IBV_QPS_RTR) responder_.start(attr_.rq_psn);
-    if (from == IBV_QPS_RTR && to == IBV_QPS_RTS) requester_.start(attr_.sq_psn);
+    if (from == IBV_QPS_INIT && to == IBV_QPS_RTR && target_) attr_.max_dest_rd_atomic = Responder::most_reads;
+    if (from == IBV_QPS_RTR && to == IBV_QPS_RTS) {
+        initiator_ ? initiator_->start(attr_.sq_psn) : requester_.start(attr_.sq_psn);
+    }
     if (to == IBV_QPS_SQD && from != IBV_QPS_SQD) drain_reported_ = attr_.en_sqd_async_notify == 0;
     if (to == IBV_QPS_RTS || to == IBV_QPS_SQD) {
-        requester_.wake();
+        start_sending();
         if (spec_.polled) engine_.look_closely();
         engine_.schedule(*this);
         engine_.wake();
     }
+}
+
+void Pair::stop() noexcept {
+    const Engine::Control control(engine_);
+    enter(state(), IBV_QPS_RESET);
 }
 
 void Pair::query(ibv_qp_attr& attr) const {

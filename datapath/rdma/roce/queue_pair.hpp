@@ -61,6 +61,14 @@ struct ReceiveRing {
     std::atomic<std::uint64_t>* freed = nullptr;     ///< entries
 };
 
+/// A DC queue pair (IBV_QPT_DRIVER): which end it is. Source: mlx5dv_create_qp(3).
+struct DcSpec {
+    mlx5dv_dc_type end;            ///< MLX5DV_DCTYPE_DCI sends, MLX5DV_DCTYPE_DCT receives
+    std::uint64_t access_key = 0;  ///< DCT: what initiators must say
+    std::uint8_t log_streams = 0;  ///< DCI: 1 << log_streams are served side by side;
+    std::uint8_t log_errored = 0;  ///< when 1 << log_errored of them have failed, the whole queue pair does
+};
+
 struct QueuePairSpec {
     DeviceState& state;
     ibv_qp_type type;
@@ -75,6 +83,9 @@ struct QueuePairSpec {
     bool polled = false;         ///< nobody calls ring_*(): the device looks at the doorbell records itself
     std::uint32_t create_flags = 0;  ///< enum ibv_qp_create_flags
     const void* xrc_domain = nullptr;  ///< XRC targets
+    std::optional<DcSpec> dc = std::nullopt;  ///< of IBV_QPT_DRIVER
+
+    [[nodiscard]] bool is_dc(mlx5dv_dc_type end) const noexcept { return dc && dc->end == end; }
     /// MLX5DV_QP_CREATE_SIG_PIPELINING: a transfer whose local key's signature fails is the last that is begun. The
     /// queue moves to SQD, and IBV_EVENT_SQ_DRAINED tells when all before has completed.
     bool stops_at_signature_errors = false;
@@ -86,7 +97,7 @@ struct QueuePairSpec {
 class QueuePair {
 public:
     /// The queue is in RESET. Throws std::bad_alloc. EOPNOTSUPP (as a std::system_error) for other types than RC, UC,
-    /// UD, XRC_SEND and XRC_RECV.
+    /// UD, XRC_SEND, XRC_RECV, and DRIVER with spec.dc.
     [[nodiscard]] static std::unique_ptr<QueuePair> create(const QueuePairSpec& spec);
     /// No worker touches the rings, the completion queues or the SRQ afterwards. Completions that nobody has taken are
     /// the caller's to forget.
@@ -106,6 +117,12 @@ public:
 
     /// Of packets from now on, in RTS; RC and UC. EINVAL in another state.
     [[nodiscard]] virtual int set_udp_source_port(std::uint16_t port) = 0;
+
+    /// DCI: the stream that failed may send again; in RTS. EINVAL: no stream of that number has failed.
+    [[nodiscard]] virtual int reset_stream(std::uint16_t stream) = 0;
+
+    /// To RESET, also where the type has no such transition (DCT).
+    virtual void stop() noexcept = 0;
 
     /// The doorbell record has changed. Cheap.
     virtual void ring_send() noexcept = 0;

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "datapath/rdma/aso_access.hpp"
+#include "datapath/rdma/roce/dc_initiator.hpp"
 #include "datapath/rdma/roce/local_operations.hpp"
 #include "datapath/rdma/roce/pair.hpp"
 
@@ -39,28 +40,21 @@ constexpr std::uint32_t ack_interval = Pace::widest / 4;
     return IBV_WC_GENERAL_ERR;
 }
 
-/// Writes extension headers one behind another.
-struct Writer {
-    std::byte* at;
-    template <typename Header>
-    void put(const Header& header) noexcept {
-        std::memcpy(at, &header, sizeof header);
-        at += sizeof header;
-    }
-};
-
 }  // namespace
 
-Requester::Requester(Pair& pair)
+Requester::Requester(Pair& pair, std::uint32_t stream)
     : pair_(pair),
       spec_(pair.spec()),
+      dc_(spec_.is_dc(MLX5DV_DCTYPE_DCI) ? std::make_unique<Dc>(Dc{.peer = {.stream = stream}}) : nullptr),
+      peer_(dc_ ? dc_->peer : pair.peer()),
       length_(std::max(1u, spec_.send.length)),
-      entries_(std::make_unique<Entry[]>(length_)) {
+      entries_(std::make_unique<Entry[]>(length_)),
+      next_block_(pair.next_block()) {
     reset();
 }
 
 void Requester::reset() noexcept {
-    next_block_ = first_ = last_ = cursor_ = 0;
+    first_ = last_ = cursor_ = 0;
     cursor_packet_ = 0;
     start(0);
 }
@@ -75,6 +69,7 @@ void Requester::start(std::uint32_t psn) noexcept {
     deadline_ = retry_at_ = Service::never;
     pace_ = {};
     opened_ = answering_ = nothing;
+    if (dc_) *dc_ = Dc{.peer = {.stream = dc_->peer.stream, .session = dc_->peer.session}};
     ready_ = true;
 }
 
@@ -113,7 +108,7 @@ void Requester::send(Burst& burst, std::uint64_t now) noexcept {
 
 Requester::Step Requester::step(Burst& burst, std::uint64_t now) noexcept {
     if (cursor_ == last_) {
-        const Step step = fetch();
+        const Step step = fetch(now);
         if (step != Step::again) return step;
         if (cursor_ == last_) return Step::again;  // a local entry, executed
     }
@@ -124,13 +119,17 @@ Requester::Step Requester::step(Burst& burst, std::uint64_t now) noexcept {
     }
     if (!may_send(entry)) return Step::stop;
     if (opened_ != cursor_ && !open(cursor_)) return Step::stop;
+    if (entry.begins_session) {
+        if (const Step step = begin_session(burst, entry, now); step != Step::again) return step;
+    }
+    if (dc_ && next_psn_ == dc_->first_psn && !send_session_packet(burst, Kind::connect)) return Step::blocked;
     const Step step = pair_.is_datagram() ? send_datagram(burst, entry) : send_packet(burst, entry, now);
     if (step == Step::sent && !pair_.is_reliable()) complete_until(next_psn_, now);
     return step;
 }
 
 /// Takes the next entry of the ring into the list. `again`: look once more; `stop`: nothing to begin now.
-Requester::Step Requester::fetch() noexcept {
+Requester::Step Requester::fetch(std::uint64_t now) noexcept {
     if (signature_failed_) {
         signature_failed_ = false;
         pair_.stop_sending();
@@ -139,6 +138,14 @@ Requester::Step Requester::fetch() noexcept {
         if (pair_.state() == IBV_QPS_SQD && idle()) pair_.drained();
         return Step::stop;
     }
+    if (!dc_) return take(now);
+    Requester& owner = pair_.initiator().owner_of_head();
+    const Step step = owner.take(now);
+    if (&owner != this && step == Step::again) owner.wake();
+    return step;
+}
+
+Requester::Step Requester::take(std::uint64_t now) noexcept {
     opened_ = nothing;
     const bool good = read_entry(spec_.send, next_block_, spec_.type, entry_);
     if (good && entry_.fence == Fence::strong && !idle()) return Step::stop;
@@ -153,8 +160,13 @@ Requester::Step Requester::fetch() noexcept {
                 .failure = good ? IBV_WC_SUCCESS : IBV_WC_LOC_QP_OP_ERR};
     if (good && !is_read_or_atomic(entry.opcode) && completion_opcode(entry.opcode) != IBV_WC_RDMA_WRITE &&
         entry.opcode != MLX5_OPCODE_SEND && entry.opcode != MLX5_OPCODE_SEND_IMM &&
-        entry.opcode != MLX5_OPCODE_SEND_INVAL) {
+        entry.opcode != MLX5_OPCODE_SEND_INVAL && !failed()) {
         return execute_locally();
+    }
+    if (failed()) {
+        next_block_ += entry.blocks;
+        complete(entry, IBV_WC_WR_FLUSH_ERR);
+        return Step::again;
     }
     if (good) entry.failure = measure(entry);
     if (entry.failure != IBV_WC_SUCCESS) {
@@ -163,6 +175,7 @@ Requester::Step Requester::fetch() noexcept {
     } else if (!idle() && psn_distance(una_, psn_add(fetched_psn_, entry.packets)) > most_span) {
         return Step::stop;
     }
+    if (dc_ && entry.failure == IBV_WC_SUCCESS) entry.begins_session = is_new_target(now);
     at(last_) = entry;
     if (entry.failure == IBV_WC_SUCCESS) opened_ = last_;
     ++last_;
@@ -231,7 +244,7 @@ Requester::Step Requester::execute_locally() noexcept {
     complete(entry, error == EACCES   ? IBV_WC_MW_BIND_ERR
                     : error == EFAULT ? IBV_WC_LOC_PROT_ERR
                                       : IBV_WC_LOC_QP_OP_ERR);
-    pair_.send_queue_failed();
+    pair_.send_queue_failed(*this);
     return Step::stop;
 }
 
@@ -255,6 +268,7 @@ bool Requester::open(std::uint64_t index) noexcept {
 
 bool Requester::may_send(const Entry& entry) const noexcept {
     if (!pair_.is_reliable()) return true;
+    if (entry.begins_session && cursor_ != first_) return false;
     if (entry.answers && reads_ >= pair_.attr().max_rd_atomic) return false;
     return psn_distance(una_, next_psn_) < static_cast<std::int32_t>(pace_.window());
 }
@@ -284,9 +298,9 @@ Requester::Step Requester::send_packet(Burst& burst, Entry& entry, std::uint64_t
     const bool window_ends = psn_distance(una_, next_psn_) + 1 >= static_cast<std::int32_t>(pace_.window());
     const bool asks = pair_.is_reliable() && (last || window_ends || next_psn_ % ack_interval == 0);
     Burst::Packet packet;
-    if (!burst.begin({.path = pair_.path(),
+    if (!burst.begin({.path = peer_.path,
                       .opcode = static_cast<std::uint8_t>(static_cast<std::uint8_t>(pair_.service()) | low),
-                      .qpn = pair_.attr().dest_qp_num,
+                      .qpn = peer_.qpn,
                       .psn = next_psn_,
                       .ack_request = asks,
                       .solicited = last && entry_.solicited,
@@ -295,8 +309,9 @@ Requester::Step Requester::send_packet(Burst& burst, Entry& entry, std::uint64_t
                      packet)) {
         return Step::blocked;
     }
-    Writer writer{packet.extensions};
+    HeaderWriter writer{packet.extensions};
     if (pair_.service() == ServiceType::xrc) writer.put(htobe32(entry_.xrc_srq));
+    if (dc_) writer.put(dc_header());
     if (write && first) {
         writer.put(Reth{.address = htobe64(entry_.remote_address),
                         .rkey = htobe32(entry_.rkey),
@@ -322,9 +337,9 @@ Requester::Step Requester::send_request(Burst& burst, Entry& entry, std::uint64_
                                                                : Kind::fetch_add;
     const std::uint8_t low = opcode_of(kind, true, true);
     Burst::Packet packet;
-    if (!burst.begin({.path = pair_.path(),
+    if (!burst.begin({.path = peer_.path,
                       .opcode = static_cast<std::uint8_t>(static_cast<std::uint8_t>(pair_.service()) | low),
-                      .qpn = pair_.attr().dest_qp_num,
+                      .qpn = peer_.qpn,
                       .psn = next_psn_,
                       .ack_request = true,
                       .solicited = entry_.solicited,
@@ -333,8 +348,9 @@ Requester::Step Requester::send_request(Burst& burst, Entry& entry, std::uint64_
                      packet)) {
         return Step::blocked;
     }
-    Writer writer{packet.extensions};
+    HeaderWriter writer{packet.extensions};
     if (pair_.service() == ServiceType::xrc) writer.put(htobe32(entry_.xrc_srq));
+    if (dc_) writer.put(dc_header());
     if (read) {
         const std::uint64_t offset = std::uint64_t{cursor_packet_} * pair_.mtu();
         writer.put(Reth{.address = htobe64(entry_.remote_address + offset),
@@ -354,7 +370,8 @@ Requester::Step Requester::send_request(Burst& burst, Entry& entry, std::uint64_
     return Step::sent;
 }
 
-Requester::Step Requester::send_datagram(Burst& burst, Entry& entry) noexcept {
+/// To what the entry's address vector says; false: it says nothing that can be.
+bool Requester::set_path(Path& path) noexcept {
     const mlx5_wqe_av& address = entry_.address;
     const std::uint32_t grh = be32toh(address.grh_gid_fl);
     const Addresses& own = pair_.transport().addresses();
@@ -362,10 +379,9 @@ Requester::Step Requester::send_datagram(Burst& burst, Entry& entry) noexcept {
     ibv_gid destination;
     std::memcpy(destination.raw, address.rgid, sizeof destination.raw);
     if (!(grh & 1u << 30) || source >= own.gids.size() || is_ipv4(own.gids[source].gid) != is_ipv4(destination)) {
-        local_failure(entry, IBV_WC_LOC_QP_OP_ERR);
-        return Step::stop;
+        return false;
     }
-    PathSpec path{.source_mac = own.mac,
+    PathSpec spec{.source_mac = own.mac,
                   .source = own.gids[source].gid,
                   .destination = destination,
                   .traffic_class = address.tclass,
@@ -373,8 +389,17 @@ Requester::Step Requester::send_datagram(Burst& burst, Entry& entry) noexcept {
                   .flow_label = grh & 0xfffff,
                   .udp_source = be16toh(address.rlid),
                   .local = own.holds(destination)};
-    std::copy(std::begin(address.rmac), std::end(address.rmac), path.destination_mac.begin());
-    datagram_path_ = make_path(path);
+    std::copy(std::begin(address.rmac), std::end(address.rmac), spec.destination_mac.begin());
+    path = make_path(spec);
+    return true;
+}
+
+Requester::Step Requester::send_datagram(Burst& burst, Entry& entry) noexcept {
+    const mlx5_wqe_av& address = entry_.address;
+    if (!set_path(datagram_path_)) {
+        local_failure(entry, IBV_WC_LOC_QP_OP_ERR);
+        return Step::stop;
+    }
     const bool immediate = entry.opcode == MLX5_OPCODE_SEND_IMM;
     const std::uint8_t low = opcode_of(Kind::send, true, true, immediate);
     const auto size = static_cast<unsigned>(entry.size);
@@ -390,7 +415,7 @@ Requester::Step Requester::send_datagram(Burst& burst, Entry& entry) noexcept {
         return Step::blocked;
     }
     const std::uint32_t asked = be32toh(address.key.qkey.qkey);
-    Writer writer{packet.extensions};
+    HeaderWriter writer{packet.extensions};
     // A Q_Key with its highest bit set stands for the queue's own (IBTA 10.2.5).
     writer.put(Deth{.qkey = htobe32(asked & 0x80000000 ? pair_.attr().qkey : asked), .source = htobe32(spec_.qpn)});
     if (immediate) writer.put(entry_.immediate);

@@ -14,6 +14,11 @@
 //
 // Local entries (UMR, invalidate, ACCESS_ASO) are executed when all before them is complete.
 //
+// A DC initiator has a requester for each stream, all fed from one ring (dc_initiator.hpp). Entries name their targets; one
+// with another target than the one before it waits until all before it is complete, then begins a session: a disconnect
+// packet to the old target, which nobody answers, and a connect packet to the new one, which goes with the sequence number
+// of the request behind it, and again whenever that one does.
+//
 // Source: IBTA volume 1, 9.7.3, 9.7.5, 9.9.2.
 #pragma once
 
@@ -27,6 +32,7 @@
 #include "datapath/rdma/roce/burst.hpp"
 #include "datapath/rdma/roce/frame.hpp"
 #include "datapath/rdma/roce/pace.hpp"
+#include "datapath/rdma/roce/peer.hpp"
 #include "datapath/rdma/roce/queue_pair.hpp"
 #include "datapath/rdma/roce/work_entry.hpp"
 #include "datapath/rdma/transfer.hpp"
@@ -40,7 +46,8 @@ public:
     /// Packets of a read that one request asks for at most, counted from the message's beginning.
     static constexpr std::uint32_t read_piece = Pace::widest / 2;
 
-    explicit Requester(Pair& pair);
+    /// Of `stream`, for a DC initiator.
+    explicit Requester(Pair& pair, std::uint32_t stream = 0);
 
     void reset() noexcept;
     /// Numbers begin anew (RTS).
@@ -62,6 +69,18 @@ public:
 
     /// Completes everything posted as flushed.
     void flush() noexcept;
+    /// Completes what was taken off the ring as flushed.
+    void flush_taken() noexcept;
+
+    // DC.
+    enum class Step : std::uint8_t { sent, again, stop, blocked };
+    /// Takes the ring's next entry into the list. `again`: done; `stop`: it has to wait.
+    [[nodiscard]] Step take(std::uint64_t now) noexcept;
+    [[nodiscard]] const Peer& peer() const noexcept { return peer_; }
+    [[nodiscard]] bool failed() const noexcept { return dc_ != nullptr && dc_->failed; }
+    /// All that was taken is flushed, and so is what will be taken, until recover().
+    void fail_stream() noexcept;
+    void recover() noexcept;
 
     /// Basic blocks taken off the ring so far.
     [[nodiscard]] std::uint64_t taken() const noexcept { return next_block_; }
@@ -81,19 +100,19 @@ private:
         bool signaled;
         bool answers;            ///< a read or an atomic
         bool done;               ///< and it has been answered
+        bool begins_session;     ///< DC: and has not done so yet
+        ibv_wc_status failure;   ///< what it completes with once its turn comes
 
         /// Requests that have been sent and not answered, if `sent` packets have been asked for.
         [[nodiscard]] std::uint32_t waiting(std::uint32_t sent) const noexcept {
             return answers && sent > answered ? (sent + read_piece - 1) / read_piece - answered / read_piece : 0;
         }
-        ibv_wc_status failure;   ///< what it completes with once its turn comes
     };
 
     [[nodiscard]] Entry& at(std::uint64_t index) noexcept { return entries_[index & (length_ - 1)]; }
     // Sending.
-    enum class Step : std::uint8_t { sent, again, stop, blocked };
     [[nodiscard]] Step step(Burst& burst, std::uint64_t now) noexcept;
-    [[nodiscard]] Step fetch() noexcept;
+    [[nodiscard]] Step fetch(std::uint64_t now) noexcept;
     [[nodiscard]] Step execute_locally() noexcept;
     [[nodiscard]] ibv_wc_status measure(Entry& entry) noexcept;
     [[nodiscard]] bool open(std::uint64_t index) noexcept;
@@ -101,6 +120,12 @@ private:
     [[nodiscard]] Step send_packet(Burst& burst, Entry& entry, std::uint64_t now) noexcept;
     [[nodiscard]] Step send_request(Burst& burst, Entry& entry, std::uint64_t now) noexcept;
     [[nodiscard]] Step send_datagram(Burst& burst, Entry& entry) noexcept;
+    [[nodiscard]] bool set_path(Path& path) noexcept;
+    // DC.
+    [[nodiscard]] bool is_new_target(std::uint64_t now) noexcept;
+    [[nodiscard]] Step begin_session(Burst& burst, Entry& entry, std::uint64_t now) noexcept;
+    [[nodiscard]] bool send_session_packet(Burst& burst, Kind kind) noexcept;
+    [[nodiscard]] DcEth dc_header() const noexcept;
     [[nodiscard]] bool fill(std::uint64_t offset, std::span<std::byte> to) noexcept;
     void advance(const Entry& entry, std::uint32_t packets) noexcept;
 
@@ -122,11 +147,25 @@ private:
     [[nodiscard]] Entry* answer_expected(std::uint32_t psn, std::uint64_t now) noexcept;
     [[nodiscard]] bool receive_answer(Entry& entry, std::uint64_t offset, std::span<const std::byte> bytes) noexcept;
 
+    /// What a DC stream knows besides.
+    struct Dc {
+        Peer peer;
+        __be64 access_key = 0;          ///< of the session
+        mlx5_wqe_av target{};           ///< of the last entry that was taken
+        bool has_target = false;
+        bool connected = false;         ///< there is a session
+        bool failed = false;
+        std::uint32_t first_psn = 0;    ///< of the session
+        std::uint64_t last_used = 0;    ///< ns
+    };
+
     Pair& pair_;
     const QueuePairSpec& spec_;
+    const std::unique_ptr<Dc> dc_;  ///< of an initiator
+    const Peer& peer_;
     const std::uint32_t length_;  ///< of entries_
     std::unique_ptr<Entry[]> entries_;
-    std::uint64_t next_block_ = 0;  ///< of the ring, not yet fetched
+    std::uint64_t& next_block_;     ///< of the ring, not yet fetched; all streams' own
     // Indices of entries: first_ <= cursor_ <= last_.
     std::uint64_t first_ = 0, last_ = 0, cursor_ = 0;
     std::uint32_t cursor_packet_ = 0;

@@ -27,7 +27,7 @@ constexpr std::array<std::uint32_t, 32> rnr_microseconds{
 
 void Requester::acknowledge(const Arrival& arrival, std::uint64_t now) noexcept {
     Aeth header;
-    std::memcpy(&header, arrival.extensions, sizeof header);
+    std::memcpy(&header, arrival.headers(), sizeof header);
     const auto syndrome = static_cast<std::uint8_t>(be32toh(header.syndrome_msn) >> 24);
     const std::uint32_t psn = arrival.psn;
     // What is acknowledged already, or was never sent, says nothing.
@@ -101,11 +101,14 @@ void Requester::fail_oldest(ibv_wc_status status) noexcept {
     const Entry entry = at(first_++);
     cursor_ = std::max(cursor_, first_);
     complete(entry, status);
-    pair_.send_queue_failed();
+    pair_.send_queue_failed(*this);
 }
 
 void Requester::complete(const Entry& entry, ibv_wc_status status) noexcept {
-    if ((!entry.signaled && status == IBV_WC_SUCCESS) || spec_.send_queue == nullptr) return;
+    if ((!entry.signaled && status == IBV_WC_SUCCESS) || spec_.send_queue == nullptr) {
+        if (pair_.has_streams()) pair_.initiator().finish(entry.block, entry.blocks, nullptr);
+        return;
+    }
     const std::uint64_t slot = entry.block & (length_ - 1);
     // What stands where a cancelled entry stood is a NOP; it completes as what it was.
     const std::uint32_t told = spec_.send.completes_as != nullptr ? spec_.send.completes_as[slot] : 0;
@@ -119,13 +122,12 @@ void Requester::complete(const Entry& entry, ibv_wc_status status) noexcept {
                                 .freed = spec_.send.freed,
                                 .freed_up_to = entry.block + entry.blocks,
                                 .wqe_counter = static_cast<std::uint16_t>(entry.block)};
+    if (pair_.has_streams()) return pair_.initiator().finish(entry.block, entry.blocks, &completion);
     spec_.send_queue->add({&completion, 1});
 }
 
 void Requester::flush() noexcept {
-    for (; first_ != last_; ++first_) complete(at(first_), IBV_WC_WR_FLUSH_ERR);
-    cursor_ = last_;
-    cursor_packet_ = 0;
+    flush_taken();
     const std::uint64_t end = posted();
     while (next_block_ < end) {
         WorkEntry& entry = entry_;
@@ -137,6 +139,12 @@ void Requester::flush() noexcept {
                  IBV_WC_WR_FLUSH_ERR);
         next_block_ += entry.blocks;
     }
+}
+
+void Requester::flush_taken() noexcept {
+    for (; first_ != last_; ++first_) complete(at(first_), IBV_WC_WR_FLUSH_ERR);
+    cursor_ = last_;
+    cursor_packet_ = 0;
     opened_ = answering_ = ~std::uint64_t{0};
     una_ = next_psn_ = highest_psn_ = fetched_psn_;
     deadline_ = retry_at_ = Service::never;
@@ -181,6 +189,7 @@ void Requester::progress(std::uint32_t packets, std::uint64_t now) noexcept {
     rnr_retries_ = pair_.attr().rnr_retry;
     recovering_ = false;
     ready_ = true;
+    if (dc_) dc_->last_used = now;
     restart_timer(now);
 }
 
@@ -315,7 +324,7 @@ void Requester::atomic_acknowledge(const Arrival& arrival, std::uint64_t now) no
     if (entry == nullptr) return;
     if (entry->opcode == MLX5_OPCODE_RDMA_READ) return fail_oldest(IBV_WC_BAD_RESP_ERR);
     __be64 wire = 0;
-    std::memcpy(&wire, arrival.extensions + sizeof(Aeth), sizeof wire);
+    std::memcpy(&wire, arrival.headers() + sizeof(Aeth), sizeof wire);
     const std::uint64_t value = be64toh(wire);
     if (!receive_answer(*entry, 0, std::as_bytes(std::span{&value, 1}))) return;
     answered(*entry, arrival.psn, true, true, now);

@@ -22,12 +22,6 @@ template <typename Header>
     return header;
 }
 
-/// Extension headers behind XRC's own.
-[[nodiscard]] const std::byte* extensions_of(const Arrival& arrival) noexcept {
-    const bool xrc = arrival.service == ServiceType::xrc && arrival.operation.is_request();
-    return arrival.extensions + (xrc ? 4 : 0);
-}
-
 /// The immediate, or the key to invalidate, stands last.
 [[nodiscard]] __be32 immediate_of(const Arrival& arrival) noexcept {
     return load<__be32>(arrival.payload - sizeof(__be32));
@@ -35,7 +29,7 @@ template <typename Header>
 
 }  // namespace
 
-Responder::Responder(Pair& pair) noexcept : pair_(pair), spec_(pair.spec()) {}
+Responder::Responder(Pair& pair, const Peer& peer) noexcept : pair_(pair), peer_(peer), spec_(pair.spec()) {}
 
 void Responder::reset() noexcept {
     if (has_receive_ && receive_.srq != nullptr) receive_.srq->give_back(receive_.slot);
@@ -48,7 +42,7 @@ void Responder::reset() noexcept {
 void Responder::start(std::uint32_t psn) noexcept {
     expected_ = psn & mask24;
     messages_ = 0;
-    refused_ = dropping_ = false;
+    refused_ = dropping_ = failed_ = false;
     kind_ = Kind::none;
     results_length_ = next_result_ = 0;
     reading_open_ = false;
@@ -107,7 +101,7 @@ bool Responder::fits_sequence(const Arrival& arrival) const noexcept {
 }
 
 void Responder::execute(const Arrival& arrival) noexcept {
-    if (!fits_sequence(arrival)) return refuse_and_fail(arrival, Nak::invalid_request);
+    if (!fits_sequence(arrival)) return refuse_and_fail(arrival.psn, Nak::invalid_request);
     switch (arrival.operation.kind) {
         case Kind::read: return read(arrival, false);
         case Kind::compare_swap:
@@ -115,7 +109,7 @@ void Responder::execute(const Arrival& arrival) noexcept {
         default: break;
     }
     bool ready = true;
-    if (const auto code = message(arrival, ready)) return refuse_and_fail(arrival, *code);
+    if (const auto code = message(arrival, ready)) return refuse_and_fail(arrival.psn, *code);
     if (!ready) return not_ready(arrival);
     expected_ = psn_add(arrival.psn, 1);
     if (arrival.ack_requested()) acknowledge(arrival.psn);
@@ -160,7 +154,7 @@ std::optional<Nak> Responder::begin_message(const Arrival& arrival, bool&) noexc
         complete(arrival, IBV_WC_LOC_PROT_ERR, 0, 0);
         return Nak::operation;
     }
-    const Reth header = load<Reth>(extensions_of(arrival));
+    const Reth header = load<Reth>(arrival.headers());
     announced_ = be32toh(header.size);
     if (announced_ > most_message) return Nak::invalid_request;
     if (!(pair_.attr().qp_access_flags & IBV_ACCESS_REMOTE_WRITE)) return Nak::access;
@@ -270,7 +264,7 @@ void Responder::flush() noexcept {
 }
 
 void Responder::read(const Arrival& arrival, bool again) noexcept {
-    const Reth header = load<Reth>(extensions_of(arrival));
+    const Reth header = load<Reth>(arrival.headers());
     const std::uint32_t size = be32toh(header.size);
     unsigned waiting = 0;
     for (unsigned i = 0; i < answers_; ++i) {
@@ -278,13 +272,13 @@ void Responder::read(const Arrival& arrival, bool again) noexcept {
         // What is answered again the requester may have had already: it does not count.
         waiting += !answer_at(i).again && (type == Answer::Type::read || type == Answer::Type::atomic);
     }
-    if (size > most_message || (!again && waiting >= granted())) return refuse_and_fail(arrival, Nak::invalid_request);
+    if (size > most_message || (!again && waiting >= granted())) return refuse_and_fail(arrival.psn, Nak::invalid_request);
     const ibv_sge place{be64toh(header.address), size, be32toh(header.rkey)};
     const void* const domain = domain_of(arrival);
     Transfer probe;
     if (!(pair_.attr().qp_access_flags & IBV_ACCESS_REMOTE_READ) ||
         probe.begin(remote_spec(domain, IBV_ACCESS_REMOTE_READ), {&place, size == 0 ? 0u : 1u}) != Transfer::Fault::none) {
-        return refuse_and_fail(arrival, Nak::access);
+        return refuse_and_fail(arrival.psn, Nak::access);
     }
     const std::uint32_t packets = std::max<std::uint32_t>(1, size / pair_.mtu() + (size % pair_.mtu() != 0));
     const Answer answer{.type = Answer::Type::read,
@@ -302,9 +296,9 @@ void Responder::read(const Arrival& arrival, bool again) noexcept {
 }
 
 void Responder::atomic(const Arrival& arrival) noexcept {
-    const AtomicEth header = load<AtomicEth>(extensions_of(arrival));
+    const AtomicEth header = load<AtomicEth>(arrival.headers());
     const std::uint64_t address = be64toh(header.address);
-    if (address % sizeof(std::uint64_t) != 0 || granted() == 0) return refuse_and_fail(arrival, Nak::invalid_request);
+    if (address % sizeof(std::uint64_t) != 0 || granted() == 0) return refuse_and_fail(arrival.psn, Nak::invalid_request);
     std::uint64_t before = 0;
     {
         const ibv_sge piece{address, sizeof before, be32toh(header.rkey)};
@@ -326,7 +320,7 @@ void Responder::atomic(const Arrival& arrival) noexcept {
             });
             done &= fault == Transfer::Fault::none;
         }
-        if (!done) return refuse_and_fail(arrival, Nak::access);
+        if (!done) return refuse_and_fail(arrival.psn, Nak::access);
     }
     results_[next_result_] = {arrival.psn, before};
     next_result_ = (next_result_ + 1) % most_reads;
@@ -363,7 +357,7 @@ void Responder::unreliable_request(const Arrival& arrival) noexcept {
     kind_ = Kind::none;
     // A receive entry that was completed with an error fails the queue; a key that is not granted does not.
     const bool completed = arrival.operation.kind == Kind::send && ready && !has_receive_;
-    if (completed || (had_receive && !has_receive_)) pair_.fail();
+    if (completed || (had_receive && !has_receive_)) fail();
 }
 
 void Responder::datagram(const Arrival& arrival) noexcept {
@@ -396,7 +390,7 @@ void Responder::datagram(const Arrival& arrival) noexcept {
                            (arrival.operation.immediate ? static_cast<unsigned>(IBV_WC_WITH_IMM) : 0u);
     complete(arrival, status, status == IBV_WC_SUCCESS ? grh_size + arrival.payload_size : 0,
              status == IBV_WC_SUCCESS ? flags : 0);
-    if (status != IBV_WC_SUCCESS) pair_.fail();
+    if (status != IBV_WC_SUCCESS) fail();
 }
 
 }  // namespace ovsdr::soft::roce

@@ -9,7 +9,8 @@
 // write with immediate.
 //
 // Errors that are the requester's are told to it and fail the queue pair: QP_ACCESS_ERR, QP_REQ_ERR. Errors of our own
-// receive entry complete it with the error. Unreliable types drop what they cannot take.
+// receive entry complete it with the error. Unreliable types drop what they cannot take. A DC target has a responder for
+// each session; what fails there is the session, and nobody but the initiator is told.
 //
 // Source: IBTA volume 1, 9.7.4, 9.7.5.2, 9.8.2 (UC), 9.8.3 (UD), 9.9.3.
 #pragma once
@@ -23,6 +24,7 @@
 
 #include "datapath/rdma/roce/burst.hpp"
 #include "datapath/rdma/roce/frame.hpp"
+#include "datapath/rdma/roce/peer.hpp"
 #include "datapath/rdma/roce/queue_pair.hpp"
 #include "datapath/rdma/roce/shared_receive_queue.hpp"
 #include "datapath/rdma/roce/work_entry.hpp"
@@ -36,7 +38,8 @@ class Responder {
 public:
     static constexpr unsigned most_reads = 16;  ///< max_dest_rd_atomic
 
-    explicit Responder(Pair& pair) noexcept;
+    /// Answers go to `peer`, which outlives the responder.
+    Responder(Pair& pair, const Peer& peer) noexcept;
 
     void reset() noexcept;
     void start(std::uint32_t psn) noexcept;
@@ -50,6 +53,8 @@ public:
 
     /// Completes everything posted as flushed. Entries of an SRQ stay, but for the one of a message under way.
     void flush() noexcept;
+    /// The session has failed: it takes no request any more.
+    [[nodiscard]] bool failed() const noexcept { return failed_; }
     [[nodiscard]] bool has_posts() const noexcept;
     [[nodiscard]] std::uint32_t expected_psn() const noexcept { return expected_; }
 
@@ -86,11 +91,15 @@ private:
     void push(const Answer& answer) noexcept;
     void acknowledge(std::uint32_t psn) noexcept;
     void refuse(std::uint32_t psn, Nak code) noexcept;
-    void refuse_and_fail(const Arrival& arrival, Nak code) noexcept;
+    void refuse_and_fail(std::uint32_t psn, Nak code) noexcept;
+    void fail() noexcept;
+    void event(ibv_event_type type) noexcept;
     void not_ready(const Arrival& arrival) noexcept;
     void answer_again(const Arrival& arrival) noexcept;
     void read_again(const Answer& answer) noexcept;
 
+    [[nodiscard]] bool begin_answer(Burst& burst, std::uint8_t low, std::uint32_t psn, unsigned payload,
+                                    Burst::Packet& packet) noexcept;
     [[nodiscard]] bool send_answer(Burst& burst, Answer& answer) noexcept;
     [[nodiscard]] bool send_read_response(Burst& burst, Answer& answer) noexcept;
 
@@ -110,7 +119,9 @@ private:
     [[nodiscard]] Transfer::Spec remote_spec(const void* domain, unsigned access) const noexcept;
 
     Pair& pair_;
+    const Peer& peer_;
     const QueuePairSpec& spec_;
+    bool failed_ = false;         ///< of a session
     std::uint32_t expected_ = 0;  ///< sequence number of the next request
     std::uint32_t messages_ = 0;  ///< MSN
     bool refused_ = false;        ///< a NAK for this gap is out

@@ -49,11 +49,21 @@ void Responder::refuse(std::uint32_t psn, Nak code) noexcept {
           .psn = psn});
 }
 
-void Responder::refuse_and_fail(const Arrival& arrival, Nak code) noexcept {
-    refuse(arrival.psn, code);
-    if (code == Nak::access) pair_.event(IBV_EVENT_QP_ACCESS_ERR);
-    if (code == Nak::invalid_request) pair_.event(IBV_EVENT_QP_REQ_ERR);
-    pair_.fail();
+void Responder::refuse_and_fail(std::uint32_t psn, Nak code) noexcept {
+    refuse(psn, code);
+    if (code == Nak::access) event(IBV_EVENT_QP_ACCESS_ERR);
+    if (code == Nak::invalid_request) event(IBV_EVENT_QP_REQ_ERR);
+    fail();
+}
+
+void Responder::fail() noexcept {
+    if (!spec_.dc) return pair_.fail();
+    failed_ = true;
+    flush();
+}
+
+void Responder::event(ibv_event_type type) noexcept {
+    if (!spec_.dc) pair_.event(type);
 }
 
 void Responder::not_ready(const Arrival& arrival) noexcept {
@@ -89,6 +99,26 @@ void Responder::send(Burst& burst) noexcept {
     }
 }
 
+/// A packet to the peer with what the service puts first; the opcode's own headers go to packet.extensions.
+bool Responder::begin_answer(Burst& burst, std::uint8_t low, std::uint32_t psn, unsigned payload,
+                             Burst::Packet& packet) noexcept {
+    const ServiceType service = pair_.service();
+    if (!burst.begin({.path = peer_.path,
+                      .opcode = static_cast<std::uint8_t>(static_cast<std::uint8_t>(service) | low),
+                      .qpn = peer_.qpn,
+                      .psn = psn,
+                      .extensions = extensions_size(service, operations[low]),
+                      .payload = payload},
+                     packet)) {
+        return false;
+    }
+    if (service != ServiceType::dc) return true;
+    const __be32 stream = htobe32(peer_.stream);
+    std::memcpy(packet.extensions, &stream, sizeof stream);
+    packet.extensions += sizeof stream;
+    return true;
+}
+
 /// true: the answer is complete.
 bool Responder::send_answer(Burst& burst, Answer& answer) noexcept {
     if (answer.type == Answer::Type::read) {
@@ -101,15 +131,7 @@ bool Responder::send_answer(Burst& burst, Answer& answer) noexcept {
     const bool atomic = answer.type == Answer::Type::atomic;
     const std::uint8_t low = opcode_of(atomic ? Kind::atomic_acknowledge : Kind::acknowledge, true, true);
     Burst::Packet packet;
-    if (!burst.begin({.path = pair_.path(),
-                      .opcode = static_cast<std::uint8_t>(static_cast<std::uint8_t>(pair_.service()) | low),
-                      .qpn = pair_.attr().dest_qp_num,
-                      .psn = answer.psn,
-                      .extensions = extensions_size(pair_.service(), operations[low]),
-                      .payload = 0},
-                     packet)) {
-        return false;
-    }
+    if (!begin_answer(burst, low, answer.psn, 0, packet)) return false;
     const std::uint8_t syndrome = answer.type == Answer::Type::refuse ? answer.syndrome : aeth_ack;
     const Aeth header{htobe32(static_cast<std::uint32_t>(syndrome) << 24 | (messages_ & mask24))};
     std::memcpy(packet.extensions, &header, sizeof header);
@@ -126,9 +148,7 @@ bool Responder::send_read_response(Burst& burst, Answer& answer) noexcept {
         const std::uint32_t psn = psn_add(answer.psn, answer.sent);
         reading_open_ = false;
         answers_ = 0;
-        refuse(psn, Nak::access);
-        pair_.event(IBV_EVENT_QP_ACCESS_ERR);
-        pair_.fail();
+        refuse_and_fail(psn, Nak::access);
         return false;
     };
     if (!reading_open_) {
@@ -144,15 +164,7 @@ bool Responder::send_read_response(Burst& burst, Answer& answer) noexcept {
     const auto size = static_cast<unsigned>(std::min<std::uint64_t>(answer.size - offset, pair_.mtu()));
     const std::uint8_t low = opcode_of(Kind::read_response, first, last);
     Burst::Packet packet;
-    if (!burst.begin({.path = pair_.path(),
-                      .opcode = static_cast<std::uint8_t>(static_cast<std::uint8_t>(pair_.service()) | low),
-                      .qpn = pair_.attr().dest_qp_num,
-                      .psn = psn_add(answer.psn, answer.sent),
-                      .extensions = extensions_size(pair_.service(), operations[low]),
-                      .payload = size},
-                     packet)) {
-        return false;
-    }
+    if (!begin_answer(burst, low, psn_add(answer.psn, answer.sent), size, packet)) return false;
     if (operations[low].aeth) {
         const Aeth header{htobe32(static_cast<std::uint32_t>(aeth_ack) << 24 | (messages_ & mask24))};
         std::memcpy(packet.extensions, &header, sizeof header);

@@ -47,6 +47,12 @@ void Transport::read_addresses() {
     all_addresses_.push_back(std::move(addresses));
 }
 
+bool Transport::has_queue_pair(std::uint32_t qpn) {
+    Engine& engine = engine_of(qpn);
+    const Engine::Control control(engine);
+    return engine.find(qpn) != nullptr;
+}
+
 void Transport::add_shared_queue(std::uint32_t number, SharedReceiveQueue& queue) {
     const std::lock_guard guard(shared_queues_mutex_);
     shared_queues_[number] = &queue;

@@ -61,6 +61,9 @@ public:
 
     [[nodiscard]] Engine& engine_of(std::uint32_t qpn) noexcept { return *engines_[qpn % engines_.size()]; }
 
+    /// Whether there is a queue pair of that number.
+    [[nodiscard]] bool has_queue_pair(std::uint32_t qpn);
+
     /// XRC: queues by the number that requests name them by. The queue stays while `use` runs.
     void add_shared_queue(std::uint32_t number, SharedReceiveQueue& queue);
     void remove_shared_queue(std::uint32_t number);

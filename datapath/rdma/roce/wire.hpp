@@ -4,6 +4,13 @@
 // payload, padded to a multiple of four, and the ICRC. An opcode's upper three bits are the transport service. All
 // integers are big-endian but the ICRC.
 //
+// DC (dynamically connected) is Mellanox's and in no public specification whole. What is public: its packets have RC's
+// opcodes in the class of the reliable datagram, 0x40 (Wireshark 4.0's InfiniBand dissector, which calls them DC; 0x55 it
+// knows without a meaning); a connect packet goes before the first request and data does not wait for its answer
+// (US patents 8213315, 8761189); connecting has an extension header of its own, the DCCETH (mlx5's match definers, ib_l4).
+// The layouts of DcEth and DcConnectEth and the opcode of the disconnect are this device's own. They are chosen so that a
+// dissector that reads the class as RD's (RDETH, DETH) finds what it names: the source queue, and what follows in place.
+//
 // Source: IBTA volume 1 release 1.4, chapter 9 (9.2 BTH opcodes, 9.3 extension headers), annexes A14 (XRC), A17
 // (RoCEv2).
 #pragma once
@@ -14,6 +21,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 namespace ovsdr::soft::roce {
 
@@ -45,8 +53,18 @@ struct Deth {
 struct Aeth {
     __be32 syndrome_msn;  ///< syndrome in the upper 8 bits
 };
+/// Of each DC request. Its answers begin with the stream alone.
+struct DcEth {
+    __be32 stream;   ///< of the initiator: 24 bits
+    __be32 session;  ///< counts the connections of a stream
+    __be32 source;   ///< the initiator's number: 24 bits
+};
+/// Behind it, of a connect packet.
+struct DcConnectEth {
+    __be64 access_key;
+};
 static_assert(sizeof(Bth) == 12 && sizeof(Reth) == 16 && sizeof(AtomicEth) == 28 && sizeof(Deth) == 8 &&
-              sizeof(Aeth) == 4);
+              sizeof(Aeth) == 4 && sizeof(DcEth) == 12 && sizeof(DcConnectEth) == 8);
 
 inline constexpr std::uint8_t bth_solicited = 0x80, bth_migrated = 0x40;
 inline constexpr std::uint32_t bth_ack_request = 0x80000000;
@@ -59,7 +77,7 @@ inline constexpr std::uint8_t aeth_rnr = 0x20;  ///< | timer
 inline constexpr std::uint8_t aeth_nak = 0x60;  ///< | code
 enum class Nak : std::uint8_t { sequence = 0, invalid_request = 1, access = 2, operation = 3 };
 
-enum class ServiceType : std::uint8_t { rc = 0x00, uc = 0x20, ud = 0x60, xrc = 0xa0 };
+enum class ServiceType : std::uint8_t { rc = 0x00, uc = 0x20, dc = 0x40, ud = 0x60, xrc = 0xa0 };
 
 enum class Kind : std::uint8_t {
     none,
@@ -68,6 +86,8 @@ enum class Kind : std::uint8_t {
     read,
     compare_swap,
     fetch_add,
+    connect,
+    disconnect,
     read_response,
     acknowledge,
     atomic_acknowledge,
@@ -81,8 +101,9 @@ struct Operation {
     bool immediate = false, invalidate = false;
     bool reth = false, aeth = false;
     bool uc = false;  ///< there for the unreliable connection too
+    bool dc = false;  ///< there for DC alone
 
-    [[nodiscard]] constexpr bool is_request() const noexcept { return kind >= Kind::send && kind <= Kind::fetch_add; }
+    [[nodiscard]] constexpr bool is_request() const noexcept { return kind >= Kind::send && kind <= Kind::disconnect; }
 };
 
 inline constexpr std::array<Operation, 32> operations = [] {
@@ -109,8 +130,10 @@ inline constexpr std::array<Operation, 32> operations = [] {
     table[0x12] = {.kind = atomic_acknowledge, .first = true, .last = true, .aeth = true};
     table[0x13] = {.kind = compare_swap, .first = true, .last = true};
     table[0x14] = {.kind = fetch_add, .first = true, .last = true};
+    table[0x15] = {.kind = connect, .first = true, .last = true, .dc = true};
     table[0x16] = {.kind = send, .last = true, .invalidate = true};
     table[0x17] = {.kind = send, .first = true, .last = true, .invalidate = true};
+    table[0x18] = {.kind = disconnect, .first = true, .last = true, .dc = true};
     return table;
 }();
 
@@ -133,7 +156,8 @@ inline constexpr std::array<Operation, 32> operations = [] {
     const Operation& entry = operations[opcode & 0x1f];
     switch (service) {
         case ServiceType::rc:
-        case ServiceType::xrc: return entry;
+        case ServiceType::xrc: return entry.dc ? Operation{} : entry;
+        case ServiceType::dc: return entry;
         case ServiceType::uc: return entry.uc ? entry : Operation{};
         case ServiceType::ud: return entry.kind == Kind::send && entry.first && entry.last && !entry.invalidate ? entry
                                                                                                           : Operation{};
@@ -141,11 +165,20 @@ inline constexpr std::array<Operation, 32> operations = [] {
     return Operation{};
 }
 
+/// Bytes that the service puts behind the BTH, before what the opcode names.
+[[nodiscard]] constexpr unsigned service_header_size(ServiceType service, const Operation& operation) noexcept {
+    switch (service) {
+        case ServiceType::xrc: return operation.is_request() ? 4 : 0;
+        case ServiceType::dc: return operation.is_request() ? sizeof(DcEth) : sizeof(DcEth::stream);
+        case ServiceType::ud: return sizeof(Deth);
+        default: return 0;
+    }
+}
+
 /// Bytes of the extension headers behind the BTH.
 [[nodiscard]] constexpr unsigned extensions_size(ServiceType service, const Operation& operation) noexcept {
-    unsigned size = 0;
-    if (service == ServiceType::xrc && operation.is_request()) size += 4;
-    if (service == ServiceType::ud) size += sizeof(Deth);
+    unsigned size = service_header_size(service, operation);
+    if (operation.kind == Kind::connect) size += sizeof(DcConnectEth);
     if (operation.reth) size += sizeof(Reth);
     if (operation.kind == Kind::compare_swap || operation.kind == Kind::fetch_add) size += sizeof(AtomicEth);
     if (operation.aeth) size += sizeof(Aeth);
@@ -154,6 +187,16 @@ inline constexpr std::array<Operation, 32> operations = [] {
     return size;
 }
 inline constexpr unsigned most_extensions = 4 + sizeof(Reth) + sizeof(AtomicEth);
+
+/// Writes extension headers one behind another.
+struct HeaderWriter {
+    std::byte* at;
+    template <typename Header>
+    void put(const Header& header) noexcept {
+        std::memcpy(at, &header, sizeof header);
+        at += sizeof header;
+    }
+};
 
 // Packet sequence numbers: 24 bits, compared within half of the circle.
 [[nodiscard]] constexpr std::uint32_t psn_add(std::uint32_t psn, std::uint32_t count) noexcept {

@@ -91,7 +91,7 @@ struct XrcSegment {
     if (is_local(entry.opcode)) return true;
     const OpcodeTraits traits = traits_of(entry.opcode);
     if (!traits.wire || (type == IBV_QPT_UC && !traits.uc) || (type == IBV_QPT_UD && !traits.ud)) return false;
-    if (type == IBV_QPT_UD) {
+    if (type == IBV_QPT_UD || type == IBV_QPT_DRIVER) {
         mlx5_wqe_datagram_seg datagram;
         if (!reader.take(datagram)) return false;
         entry.address = datagram.av;

@@ -1,7 +1,7 @@
 // A send queue's entry, read out of its ring and taken apart; and a receive queue's.
 //
 // Model. read_entry() copies the entry (it may wrap around the ring's end, and the application may write to it while we
-// read: what was copied is what is judged), then follows its segments: control, datagram (UD) or XRC, remote address,
+// read: what was copied is what is judged), then follows its segments: control, datagram (UD, DC) or XRC, remote address,
 // atomic, data or inline.
 //
 // Source: PRM work queue entries; mlx5dv.h.
@@ -34,7 +34,7 @@ struct WorkEntry {
     std::uint32_t rkey;
     std::uint32_t xrc_srq;
     std::uint64_t swap_add, compare;
-    mlx5_wqe_av address;    ///< UD
+    mlx5_wqe_av address;    ///< UD, DC
     std::uint32_t length;   ///< data segments; 0 where the bytes are inline
     bool is_inline;
     std::uint32_t inline_size;

@@ -34,6 +34,11 @@ public:
         udp_source_port = to;
         return 0;
     }
+    int reset_stream(std::uint16_t stream) override {
+        stream_reset = stream;
+        return refuses;
+    }
+    void stop() noexcept override { state_ = IBV_QPS_RESET; }
     void ring_send() noexcept override { ++send_rings; }
     void ring_receive() noexcept override { ++receive_rings; }
 
@@ -52,6 +57,7 @@ public:
     int refuses = 0;
     std::optional<std::uint64_t> drained;
     std::uint16_t udp_source_port = 0;
+    std::optional<std::uint16_t> stream_reset;
 
 private:
     const roce::QueuePairSpec spec_;

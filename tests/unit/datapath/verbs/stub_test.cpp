@@ -42,7 +42,7 @@ protected:
     static bool lacked(const Symbol& symbol) {
         static const std::vector<std::string> public_names{
             "ibv_attach_mcast", "ibv_set_ece", "mlx5dv_pp_alloc", "mlx5dv_dek_create", "mlx5dv_alloc_var",
-            "mlx5dv_sched_node_create", "mlx5dv_crypto_login", "mlx5dv_dci_stream_id_reset"};
+            "mlx5dv_sched_node_create", "mlx5dv_crypto_login"};
         if (symbol.name == "ibv_query_gid_type") return false;
         if (symbol.version == "IBVERBS_PRIVATE_34" || symbol.binding == "old") return true;
         return std::find(public_names.begin(), public_names.end(), symbol.name) != public_names.end();

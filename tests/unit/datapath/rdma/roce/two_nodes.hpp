@@ -14,6 +14,7 @@
 #include <functional>
 #include <future>
 #include <memory>
+#include <optional>
 #include <random>
 #include <vector>
 
@@ -99,6 +100,7 @@ public:
         bool polled = false;
         const void* xrc_domain = nullptr;
         bool stops_at_signature_errors = false;
+        std::optional<DcSpec> dc = std::nullopt;
     };
 
     Queue(Node& node, const Options& options) : Queue(node, options, node.state().queue_numbers().take()) {}
@@ -122,6 +124,7 @@ public:
                            &receive_freed},
                .polled = options.polled,
                .xrc_domain = options.xrc_domain,
+               .dc = options.dc,
                .stops_at_signature_errors = options.stops_at_signature_errors,
                .event = [this](ibv_event_type type) { events.push_back(type); }})) {
         region = {reinterpret_cast<std::uint64_t>(memory.data()), memory.size(), memory.data(),
@@ -153,6 +156,7 @@ public:
         std::uint64_t wr_id = 0;
         const mlx5_wqe_av* address = nullptr;
         std::uint32_t xrc_srq = 0;
+        std::uint16_t stream = 0;  ///< DC
     };
     void post(const Work& work) {
         std::vector<std::byte> entry(16);
@@ -181,6 +185,7 @@ public:
                             static_cast<std::uint8_t>(work.fence << 5 | (work.signaled ? MLX5_WQE_CTRL_CQ_UPDATE : 0) |
                                                       (work.solicited ? MLX5_WQE_CTRL_SOLICITED : 0)),
                             static_cast<std::uint8_t>(entry.size() / 16), 0, work.immediate);
+        control.dci_stream_channel_id = htobe16(work.stream);
         std::memcpy(entry.data(), &control, sizeof control);
         send_ids[posted % ring_length] = work.wr_id;
         for (std::size_t at = 0; at < entry.size(); at += 64, ++posted) {
