@@ -36,11 +36,12 @@ def rough_nodes(workspace: Workspace) -> Iterator[tuple[Node, Node, Background]]
         node.configure()
     join_controls(one, two)
     program = build.build_folder() / "tests" / "system" / "rough_wire" / "rough_wire"
-    harm = [word for kind in ("--lose", "--repeat", "--reorder") for word in (kind, str(PER_CENT))]
+    harm = [word for kind in ("--lose", "--repeat", "--reorder") for word in (kind, f"{PER_CENT:g}")]
     wire = middle.start([str(program), "end1", "end2", *harm, "--seed", str(time.time_ns() % 1_000_000)],
                         workspace.folder / "rough_wire.log")
     try:
-        wait_until(lambda: "ready" in wire.output(), 5, "the wire is there")
+        wait_until(lambda: "ready" in wire.output() or not wire.running(), 30, "the wire is there")
+        assert wire.running(), wire.output()
         yield one, two, wire
     finally:
         wire.stop()
