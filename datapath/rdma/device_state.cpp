@@ -51,6 +51,11 @@ roce::Transport& DeviceState::transport() {
     return *transport_;
 }
 
+void DeviceState::answer_doorbells() {
+    const std::lock_guard guard(transport_mutex_);
+    if (transport_) transport_->answer_doorbells();
+}
+
 DeviceState& DeviceState::of(Device& device, rte_mempool* mempool) {
     static std::mutex mutex;
     static auto* const states = new std::map<Device*, std::unique_ptr<DeviceState>>;

@@ -109,6 +109,8 @@ public:
 
     /// Made on first use.
     [[nodiscard]] roce::Transport& transport();
+    /// Returns when the queue pairs' doorbells that have rung are answered (see roce::Engine::settle()).
+    void answer_doorbells();
 
     /// Number of IB ports; grows when vports are added.
     [[nodiscard]] unsigned ports();

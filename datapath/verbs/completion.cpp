@@ -1,9 +1,7 @@
 // Completion channels and completion queues.
 #include <algorithm>
 #include <bit>
-#include <chrono>
 #include <cstdlib>
-#include <thread>
 
 #include "datapath/control/fault.hpp"
 #include "datapath/verbs/limits.hpp"
@@ -94,7 +92,7 @@ void report_overrun(Cq& cq) {
         cq->queue = std::make_unique<CompletionQueue>(
             attr.cqe + 1, timestamps,
             CompletionQueue::Notifier{[self] { notify(*self); }, [self] { report_overrun(*self); }},
-            QueueAllocator{},
+            domain ? domain->allocator(MLX5DV_RES_TYPE_CQ) : QueueAllocator{},
             (attr.comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) && (attr.flags & IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN));
         cq->domain = domain;
         if (domain) domain->users.fetch_add(1);
@@ -210,10 +208,9 @@ int ibv_resize_cq(ibv_cq* base, int length) {
     if (const int error = injected_fault("ibv_resize_cq")) return failed(error);
     if (length <= 0 || length > limits::completions) return failed(EINVAL);
     Cq& cq = Cq::of(base);
-    // A command to firmware takes its time, in which what was posted before it completes: a queue that shrinks is as long
-    // as hardware finds it.
-    constexpr auto command_time = std::chrono::milliseconds(1);
-    if (static_cast<unsigned>(length) < cq.queue->length() - 1) std::this_thread::sleep_for(command_time);
+    // A command comes to the device behind the doorbells that rang before it: a queue that shrinks is as full as they
+    // make it.
+    if (static_cast<unsigned>(length) < cq.queue->length() - 1) Context::of(base->context).state.answer_doorbells();
     try {
         if (const int error = cq.queue->resize(static_cast<unsigned>(length) + 1)) return failed(error);
     } catch (const std::bad_alloc&) {

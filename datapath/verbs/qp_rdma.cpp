@@ -327,6 +327,10 @@ int query_rdma_qp(Qp& qp, ibv_qp_attr& attr, int mask, ibv_qp_init_attr& init_at
 }
 
 int destroy_rdma_qp(Qp& qp) {
+    {
+        const std::lock_guard guard(qp.rdma->groups_mutex);
+        if (!qp.rdma->groups.empty()) return EBUSY;
+    }
     Context& context = Context::of(qp.qp_base.context);
     context.remove(qp);
     qp.rdma->remove(qp);

@@ -51,6 +51,8 @@ struct RdmaQp {
     std::shared_ptr<XrcDomain> xrc_domain;          ///< of a target
     std::unique_ptr<MkeyRequest> mkey_request;      ///< of queues with MKEY operations; under the send lock
     std::unique_ptr<roce::QueuePair> device;
+    std::mutex groups_mutex;
+    std::vector<ibv_gid> groups;                    ///< multicast groups that a datagram queue is in
 
     [[nodiscard]] bool is_dc(mlx5dv_dc_type end) const noexcept { return device->spec().is_dc(end); }
 
@@ -79,6 +81,7 @@ void init_handle(Qp& qp, ibv_context* context, ibv_qp_type type, void* qp_contex
 [[nodiscard]] int modify_rdma_qp(Qp& qp, const ibv_qp_attr& attr, int mask);
 /// EINVAL: a DCT, outside RTR or for an attribute that it does not have (`mask`).
 [[nodiscard]] int query_rdma_qp(Qp& qp, ibv_qp_attr& attr, int mask, ibv_qp_init_attr& init_attr);
+/// EBUSY in a multicast group.
 [[nodiscard]] int destroy_rdma_qp(Qp& qp);
 
 [[nodiscard]] int post_rdma_send(Qp& qp, ibv_send_wr* first, ibv_send_wr** bad);

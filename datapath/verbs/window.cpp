@@ -58,6 +58,10 @@ int bind_mw_op(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind) {
     const ibv_mw_bind_info& info = bind->bind_info;
     if (mw->type != IBV_MW_TYPE_1 || (info.mw_access_flags & IBV_ACCESS_ZERO_BASED)) return failed(EINVAL);
     if (!info.mr && (info.addr || info.length)) return failed(EINVAL);
+    if (info.mr && Mr::of(info.mr).kind != Mr::Kind::memory && Mr::of(info.mr).kind != Mr::Kind::device_memory) {
+        return failed(ENOTSUP);
+    }
+    if (info.mr && (Mr::of(info.mr).access & IBV_ACCESS_ZERO_BASED)) return failed(EINVAL);
     ibv_send_wr request{};
     request.wr_id = bind->wr_id;
     request.opcode = IBV_WR_BIND_MW;

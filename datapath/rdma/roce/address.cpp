@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "datapath/rdma/roce/gid_table.hpp"
+#include "datapath/rdma/roce/multicast.hpp"
 #include "datapath/rdma/roce/transport.hpp"
 
 namespace ovsdr::soft::roce {
@@ -13,16 +14,6 @@ namespace {
 
 [[nodiscard]] bool is_link_local(const ibv_gid& gid) noexcept {
     return gid.raw[0] == 0xfe && (gid.raw[1] & 0xc0) == 0x80;
-}
-
-[[nodiscard]] bool is_multicast(const ibv_gid& gid) noexcept {
-    return gid.raw[0] == 0xff || (is_ipv4(gid) && (gid.raw[12] & 0xf0) == 0xe0);
-}
-
-[[nodiscard]] Mac multicast_mac(const ibv_gid& gid) noexcept {
-    const std::uint8_t* const raw = gid.raw;
-    if (is_ipv4(gid)) return {0x01, 0x00, 0x5e, static_cast<std::uint8_t>(raw[13] & 0x7f), raw[14], raw[15]};
-    return {0x33, 0x33, raw[12], raw[13], raw[14], raw[15]};
 }
 
 /// The MAC that an address made of its modified EUI-64 carries.

@@ -4,8 +4,10 @@
 #include <rte_errno.h>
 
 #include <algorithm>
+#include <chrono>
 #include <functional>
 #include <new>
+#include <optional>
 #include <thread>
 
 #include "datapath/rdma/device_state.hpp"
@@ -132,6 +134,17 @@ bool Engine::idle(std::uint64_t now) const noexcept {
            !has_polled_.load(std::memory_order_relaxed) && next_timer_.load(std::memory_order_relaxed) > now;
 }
 
+void Engine::settle() noexcept {
+    constexpr std::chrono::microseconds longest(1'000'000), step(20);
+    const auto last = std::chrono::steady_clock::now() + longest;
+    for (std::optional<unsigned> begin; std::chrono::steady_clock::now() < last; std::this_thread::sleep_for(step)) {
+        const Control control(*this);
+        if (!begin) begin = turns_;
+        const bool pending = rung_.load(std::memory_order_acquire) != nullptr || first_active_ != nullptr;
+        if (!pending || turns_ - *begin >= 2) return;
+    }
+}
+
 unsigned Engine::run(const Outlet& outlet, std::uint64_t now) noexcept {
     if (idle(now)) return 0;
     if (waiting_.load(std::memory_order_relaxed) != 0) {
@@ -139,6 +152,7 @@ unsigned Engine::run(const Outlet& outlet, std::uint64_t now) noexcept {
         return 1;
     }
     const std::lock_guard guard(mutex_);
+    ++turns_;
     unsigned work = send_frames(outlet) + answer_doorbells() + look_at_polled(now);
     work += run_timers(now);
     work += receive(now);

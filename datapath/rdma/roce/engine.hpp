@@ -87,6 +87,10 @@ public:
     [[nodiscard]] unsigned worker() const noexcept { return worker_; }
     [[nodiscard]] Transport& transport() noexcept { return transport_; }
 
+    /// Returns when the doorbells that have rung are answered, and what they told of has been sent or waits for its
+    /// peer; at the latest after two turns of the worker that had something to do, or a second. Any thread but the worker.
+    void settle() noexcept;
+
     [[nodiscard]] unsigned run(const Outlet& outlet, std::uint64_t now) noexcept;
     [[nodiscard]] std::uint64_t deadline(std::uint64_t now) noexcept;
 
@@ -120,6 +124,7 @@ private:
     std::vector<Timer> timers_;  ///< a heap, the earliest first
     Pair* first_active_ = nullptr;
     Pair* last_active_ = nullptr;
+    unsigned turns_ = 0;            ///< that had something to do
     std::uint64_t last_found_ = 0;  ///< when a polled queue had something posted; never: now
     // Written under mutex_, read by the worker without it.
     std::atomic<bool> has_active_{false}, has_polled_{false};

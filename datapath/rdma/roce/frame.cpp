@@ -96,6 +96,8 @@ struct Layers {
 Path make_path(const PathSpec& spec) noexcept {
     Path path;
     path.local = spec.local;
+    path.multicast = spec.multicast;
+    path.blocked = spec.blocked;
     path.ipv4 = is_ipv4(spec.source);
     Ethernet ethernet{};
     std::copy(spec.destination_mac.begin(), spec.destination_mac.end(), ethernet.destination);

@@ -32,6 +32,8 @@ struct Path {
     std::uint8_t size = 0;  ///< bytes of it
     bool ipv4 = false;
     bool local = false;     ///< the destination is this device itself
+    bool multicast = false;
+    std::uint32_t blocked = 0;  ///< of a multicast: the queue pair here that gets no copy
 
     void set_udp_source(std::uint16_t port) noexcept;
     [[nodiscard]] unsigned ip_size() const noexcept { return ipv4 ? 20 : 40; }
@@ -45,6 +47,8 @@ struct PathSpec {
     std::uint32_t flow_label;
     std::uint16_t udp_source;
     bool local;
+    bool multicast = false;
+    std::uint32_t blocked = 0;
 };
 [[nodiscard]] Path make_path(const PathSpec& spec) noexcept;
 

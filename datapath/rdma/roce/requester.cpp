@@ -388,7 +388,9 @@ bool Requester::set_path(Path& path) noexcept {
                   .hop_limit = address.hop_limit,
                   .flow_label = grh & 0xfffff,
                   .udp_source = be16toh(address.rlid),
-                  .local = own.holds(destination)};
+                  .local = own.holds(destination),
+                  .multicast = is_multicast(destination),
+                  .blocked = spec_.create_flags & IBV_QP_CREATE_BLOCK_SELF_MCAST_LB ? spec_.qpn : 0};
     std::copy(std::begin(address.rmac), std::end(address.rmac), spec.destination_mac.begin());
     path = make_path(spec);
     return true;

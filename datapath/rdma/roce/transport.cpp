@@ -1,12 +1,24 @@
 #include "datapath/rdma/roce/transport.hpp"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 
 #include "datapath/rdma/device_state.hpp"
 #include "datapath/steering/steering.hpp"
 
 namespace ovsdr::soft::roce {
+
+namespace {
+
+/// Whether a frame's MAC address is that of the group which its IP header names.
+[[nodiscard]] bool is_of_group(const std::byte* frame, const Arrival& arrival) noexcept {
+    if (!is_multicast(arrival.destination)) return false;
+    const auto mac = multicast_mac(arrival.destination);
+    return std::memcmp(frame, mac.data(), mac.size()) == 0;
+}
+
+}  // namespace
 
 bool Addresses::holds(const ibv_gid& gid) const noexcept {
     return std::any_of(gids.begin(), gids.end(), [&gid](const GidEntry& entry) {
@@ -15,7 +27,7 @@ bool Addresses::holds(const ibv_gid& gid) const noexcept {
 }
 
 Transport::Transport(DeviceState& state)
-    : state_(state), sqn_(state.queue_numbers().take()), neighbours_(*this) {
+    : state_(state), sqn_(state.queue_numbers().take()), multicast_(state.device().steering()), neighbours_(*this) {
     read_addresses();
     Device& device = state_.device();
     for (unsigned worker = 0; worker < device.workers(); ++worker) {
@@ -51,6 +63,10 @@ bool Transport::has_queue_pair(std::uint32_t qpn) {
     Engine& engine = engine_of(qpn);
     const Engine::Control control(engine);
     return engine.find(qpn) != nullptr;
+}
+
+void Transport::answer_doorbells() noexcept {
+    for (const auto& engine : engines_) engine->settle();
 }
 
 void Transport::add_shared_queue(std::uint32_t number, SharedReceiveQueue& queue) {
@@ -99,20 +115,48 @@ bool Transport::take_one(rte_mbuf* packet) noexcept {
         return true;
     }
     const Addresses& own = addresses();
-    if (std::memcmp(frame, own.mac.data(), own.mac.size()) != 0) return false;
+    const bool is_group = frame[0] == std::byte{0x01} || frame[0] == std::byte{0x33};
+    if (!is_group && std::memcmp(frame, own.mac.data(), own.mac.size()) != 0) return false;
     Arrival arrival;
     const bool well_formed = read_frame(frame, size, arrival);
+    if (is_group && !(well_formed && is_of_group(frame, arrival) && !multicast_.members(arrival.destination).empty())) {
+        return false;
+    }
     if (!well_formed || !icrc_is_right(arrival)) {
         (well_formed ? counters_.bad_icrc : counters_.malformed).fetch_add(1, std::memory_order_relaxed);
         rte_pktmbuf_free(packet);
         return true;
     }
-    if (!own.holds(arrival.destination)) return false;
-    if (!engine_of(arrival.qpn).post(packet)) {
-        counters_.inbox_full.fetch_add(1, std::memory_order_relaxed);
+    if (is_group) {
+        copy_to_members(packet, 0);
         rte_pktmbuf_free(packet);
+        return true;
     }
+    if (!own.holds(arrival.destination)) return false;
+    post(packet, arrival.qpn);
     return true;
+}
+
+void Transport::post(rte_mbuf* packet, std::uint32_t qpn) noexcept {
+    if (engine_of(qpn).post(packet)) return;
+    counters_.inbox_full.fetch_add(1, std::memory_order_relaxed);
+    rte_pktmbuf_free(packet);
+}
+
+void Transport::copy_to_members(const rte_mbuf* frame, std::uint32_t sender) noexcept {
+    const auto* const bytes = rte_pktmbuf_mtod(frame, const std::byte*);
+    Arrival arrival;
+    if (!read_frame(bytes, rte_pktmbuf_data_len(frame), arrival) || arrival.qpn != multicast_qpn) return;
+    const auto bth = static_cast<std::size_t>(arrival.extensions - bytes) - sizeof(Bth);
+    for (const std::uint32_t member : multicast_.members(arrival.destination)) {
+        if (member == sender) continue;
+        rte_mbuf* const copy = rte_pktmbuf_copy(frame, state_.mempool(), 0, UINT32_MAX);
+        if (copy == nullptr) return;  // datagrams may be lost
+        const __be32 qpn = htobe32(member);
+        std::memcpy(rte_pktmbuf_mtod_offset(copy, std::byte*, bth + offsetof(Bth, qpn)), &qpn, sizeof qpn);
+        post(copy, member);
+        engine_of(member).wake();
+    }
 }
 
 }  // namespace ovsdr::soft::roce

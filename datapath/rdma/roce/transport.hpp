@@ -6,6 +6,8 @@
 // ICRC, go to the engine of their queue pair; ARP and neighbour discovery for our addresses to Neighbours; all else is
 // not ours. Only what the uplink received is looked at: VFs have no way into the manager's transport.
 //
+// Packets to a multicast group with members here go to each of them, whatever MAC address the device has.
+//
 // Packets to one of our own addresses go from engine to engine and never see the wire; everything else about them is the
 // same but the ICRC, which nobody could break.
 //
@@ -30,6 +32,7 @@
 #include "datapath/rdma/roce/engine.hpp"
 #include "datapath/rdma/roce/frame.hpp"
 #include "datapath/rdma/roce/gid_table.hpp"
+#include "datapath/rdma/roce/multicast.hpp"
 #include "datapath/rdma/roce/neighbours.hpp"
 
 namespace ovsdr::soft {
@@ -63,6 +66,8 @@ public:
 
     /// Whether there is a queue pair of that number.
     [[nodiscard]] bool has_queue_pair(std::uint32_t qpn);
+    /// Engine::settle() of each engine.
+    void answer_doorbells() noexcept;
 
     /// XRC: queues by the number that requests name them by. The queue stays while `use` runs.
     void add_shared_queue(std::uint32_t number, SharedReceiveQueue& queue);
@@ -73,6 +78,10 @@ public:
         const auto found = shared_queues_.find(number);
         use(found == shared_queues_.end() ? nullptr : found->second);
     }
+
+    [[nodiscard]] MulticastGroups& multicast() noexcept { return multicast_; }
+    /// A copy of a frame that went to a group for each member here but `sender`. Workers only.
+    void copy_to_members(const rte_mbuf* frame, std::uint32_t sender) noexcept;
 
     /// Frames of our own (ARP, neighbour discovery): takes ownership.
     void send_frame(rte_mbuf* frame) noexcept;
@@ -88,6 +97,7 @@ public:
 private:
     static unsigned take(void* self, unsigned worker, rte_mbuf** packets, unsigned length) noexcept;
     [[nodiscard]] bool take_one(rte_mbuf* packet) noexcept;
+    void post(rte_mbuf* packet, std::uint32_t qpn) noexcept;
     void read_addresses();
 
     DeviceState& state_;
@@ -96,6 +106,7 @@ private:
     std::vector<std::unique_ptr<const Addresses>> all_addresses_;  ///< old ones stay: workers may be reading
     std::uint64_t listener_ = 0;
     const std::uint32_t sqn_;  ///< of our own frames
+    MulticastGroups multicast_;  ///< engines send to its members
     std::vector<std::unique_ptr<Engine>> engines_;
     Neighbours neighbours_;
     std::mutex shared_queues_mutex_;

@@ -1,4 +1,5 @@
 // Lives of RDMA queue pairs, shared receive queues, XRC domains and address handles.
+#include "datapath/rdma/roce/transport.hpp"
 #include "tests/unit/datapath/verbs/qp_rdma_fixture.hpp"
 
 namespace ovsdr::soft::test {
@@ -56,6 +57,63 @@ TEST_F(RdmaQpTest, WhatAQueuePairUsesIsBusy) {
     qps.clear();
     EXPECT_EQ(ibv_destroy_qp(qp), 0);
     EXPECT_EQ(ibv_destroy_srq(srq), 0);
+}
+
+TEST_F(RdmaQpTest, WhatTheDeviceLacksSaysSo) {
+    ibv_qp_rate_limit_attr limit{};
+    EXPECT_EQ(ibv_modify_qp_rate_limit(create(IBV_QPT_RC), &limit), EOPNOTSUPP);
+    ibv_modify_cq_attr moderation{};
+    EXPECT_EQ(ibv_modify_cq(cq, &moderation), EOPNOTSUPP);
+}
+
+TEST_F(RdmaQpTest, DatagramQueuesJoinMulticastGroups) {
+    ibv_qp* const qp = create(IBV_QPT_UD);
+    const ibv_gid group{{0xff, 0x0e, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9}};
+    const ibv_gid mapped{{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 224, 1, 2, 3}};
+    const ibv_gid unicast{{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 3}};
+    roce::MulticastGroups& groups = open.state.transport().multicast();
+    EXPECT_EQ(ibv_attach_mcast(qp, &unicast, 0), EINVAL);
+    EXPECT_EQ(ibv_attach_mcast(create(IBV_QPT_RC), &group, 0), EINVAL);
+    EXPECT_EQ(ibv_detach_mcast(qp, &group, 0), EINVAL) << "not attached";
+    for (const ibv_gid& gid : {group, mapped}) {
+        EXPECT_EQ(ibv_attach_mcast(qp, &gid, 0), 0);
+        EXPECT_EQ(ibv_attach_mcast(qp, &gid, 0), 0) << "again";
+        ASSERT_EQ(groups.members(gid).size(), 1u);
+        EXPECT_EQ(groups.members(gid)[0], qp->qp_num);
+    }
+    EXPECT_EQ(ibv_destroy_qp(qp), EBUSY);
+    EXPECT_EQ(ibv_detach_mcast(qp, &group, 0), 0);
+    EXPECT_EQ(ibv_detach_mcast(qp, &group, 0), EINVAL);
+    EXPECT_EQ(ibv_destroy_qp(qp), EBUSY);
+    EXPECT_EQ(ibv_detach_mcast(qp, &mapped, 0), 0);
+    EXPECT_TRUE(groups.members(mapped).empty());
+}
+
+TEST_F(RdmaQpTest, WindowsAreBoundToRegionsThatLibmlx5Takes) {
+    ibv_qp* const qp = create(IBV_QPT_RC);
+    ready(qp);
+    ibv_mw* const first = ibv_alloc_mw(open.pd, IBV_MW_TYPE_1);
+    ibv_mw* const second = ibv_alloc_mw(open.pd, IBV_MW_TYPE_2);
+    ibv_mr* const zero_based = ibv_reg_mr(open.pd, memory.data(), 64, IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED);
+    ibv_mr* const null = ibv_alloc_null_mr(open.pd);
+    const auto bind = [&](ibv_mw* window, ibv_mr* region, unsigned access, std::uint64_t length = 64) {
+        ibv_mw_bind request{7, IBV_SEND_SIGNALED, {region, reinterpret_cast<std::uintptr_t>(memory.data()), length, access}};
+        return ibv_bind_mw(qp, window, &request);
+    };
+    const std::uint32_t before = first->rkey;
+    EXPECT_EQ(bind(second, mr, 0), EINVAL);
+    EXPECT_EQ(bind(first, mr, IBV_ACCESS_ZERO_BASED), EINVAL);
+    EXPECT_EQ(bind(first, zero_based, 0), EINVAL);
+    EXPECT_EQ(bind(first, null, 0), ENOTSUP);
+    EXPECT_EQ(bind(first, nullptr, 0), EINVAL) << "bytes without a region";
+    EXPECT_EQ(bind(first, mr, 0, (std::uint64_t{1} << 31) + 1), EOPNOTSUPP);
+    EXPECT_EQ(first->rkey, before);
+    EXPECT_EQ(bind(first, mr, IBV_ACCESS_REMOTE_READ), 0);
+    EXPECT_EQ(first->rkey, ibv_inc_rkey(before));
+    EXPECT_EQ(ibv_dereg_mr(null), 0);
+    EXPECT_EQ(ibv_dereg_mr(zero_based), 0);
+    EXPECT_EQ(ibv_dealloc_mw(first), 0);
+    EXPECT_EQ(ibv_dealloc_mw(second), 0);
 }
 
 TEST_F(RdmaQpTest, EventsOfAQueuePairNameItAndGoWithIt) {

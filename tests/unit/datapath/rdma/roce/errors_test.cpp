@@ -125,6 +125,18 @@ TEST_F(ErrorsTest, OurOwnKeysAreCheckedWhenTheRequestIsExecuted) {
     EXPECT_EQ(server.pair->state(), IBV_QPS_RTS);
 }
 
+TEST_F(ErrorsTest, MaskedAtomicsAreNotThere) {
+    constexpr std::uint8_t masked_compare_swap = 0x14, masked_fetch_add = 0x15;  // of the PRM
+    join();
+    EXPECT_EQ(outcome({.opcode = masked_compare_swap, .sges = {client.piece(0, 8)}}), IBV_WC_LOC_QP_OP_ERR);
+    Queue other{left, {}}, peer{right, {}};
+    other.connect(peer);
+    peer.connect(other);
+    other.post({.opcode = masked_fetch_add, .sges = {other.piece(0, 8)}});
+    run();
+    EXPECT_EQ(other.sends().at(0).status, IBV_WC_LOC_QP_OP_ERR);
+}
+
 TEST_F(ErrorsTest, AMalformedEntryIsALocalOperationError) {
     join();
     EXPECT_EQ(outcome({.opcode = MLX5_OPCODE_TSO, .sges = {client.piece(0, 8)}}), IBV_WC_LOC_QP_OP_ERR);

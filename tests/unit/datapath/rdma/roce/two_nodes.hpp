@@ -98,6 +98,7 @@ public:
         std::size_t memory = 1 << 16;
         SharedReceiveQueue* srq = nullptr;
         bool polled = false;
+        std::uint32_t create_flags = 0;
         const void* xrc_domain = nullptr;
         bool stops_at_signature_errors = false;
         std::optional<DcSpec> dc = std::nullopt;
@@ -123,6 +124,7 @@ public:
                .receive = {receive_ring, options.srq ? 0 : ring_length, pieces * 16, &receive_doorbell, receive_ids,
                            &receive_freed},
                .polled = options.polled,
+               .create_flags = options.create_flags,
                .xrc_domain = options.xrc_domain,
                .dc = options.dc,
                .stops_at_signature_errors = options.stops_at_signature_errors,

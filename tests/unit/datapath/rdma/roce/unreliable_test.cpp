@@ -1,6 +1,8 @@
 // Unreliable connections and datagrams.
 #include "two_nodes.hpp"
 
+#include <thread>
+
 namespace ovsdr::soft::roce::test {
 namespace {
 
@@ -124,6 +126,17 @@ struct DatagramTest : TwoNodes, testing::WithParamInterface<unsigned> {
         return vector;
     }
 };
+
+TEST_P(DatagramTest, ACommandComesBehindTheDoorbellsThatRangBefore) {
+    for (unsigned i = 0; i < 6; ++i) client.post({.sges = {client.piece(0, 10)}, .address = &address});
+    auto completed = std::async(std::launch::async, [&] {
+        left.state().answer_doorbells();
+        return client.sends().size();
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    while (completed.wait_for(std::chrono::milliseconds(0)) != std::future_status::ready) run({}, 0);
+    EXPECT_EQ(completed.get(), 6U);
+}
 
 TEST_P(DatagramTest, BringsTheGrhTheSourceAndTheBytes) {
     fill(client.memory, 1);
