@@ -58,6 +58,7 @@ int open_interface(const std::string& name) {
     address.sll_family = AF_PACKET;
     address.sll_protocol = htons(ETH_P_ALL);
     address.sll_ifindex = static_cast<int>(if_nametoindex(name.c_str()));
+    if (address.sll_ifindex == 0) throw std::system_error(errno, std::generic_category(), name);
     checked(bind(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address), name.c_str());
     return socket;
 }
@@ -167,9 +168,9 @@ int main(int argc, char** argv) {
     std::uint32_t seed = 1;
     app.add_option("left", left, "interface")->required();
     app.add_option("right", right, "interface")->required();
-    app.add_option("--lose", percent.lose, "per cent of the frames")->check(CLI::Range(0, 100));
-    app.add_option("--repeat", percent.repeat, "per cent of the frames")->check(CLI::Range(0, 100));
-    app.add_option("--reorder", percent.reorder, "per cent of the frames")->check(CLI::Range(0, 100));
+    app.add_option("--lose", percent.lose, "per cent of the frames")->check(CLI::Range(0.0, 100.0));
+    app.add_option("--repeat", percent.repeat, "per cent of the frames")->check(CLI::Range(0.0, 100.0));
+    app.add_option("--reorder", percent.reorder, "per cent of the frames")->check(CLI::Range(0.0, 100.0));
     app.add_option("--seed", seed, "of the random numbers")->capture_default_str();
     CLI11_PARSE(app, argc, argv);
     std::signal(SIGTERM, [](int) { ended = 1; });
