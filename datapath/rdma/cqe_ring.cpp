@@ -30,6 +30,14 @@ constexpr StatusSyndrome syndromes[] = {
     {IBV_WC_REM_ABORT_ERR, MLX5_CQE_SYNDROME_REMOTE_ABORTED_ERR},
 };
 
+// Where mlx5dv.h has no name.
+constexpr std::size_t rx_hash_offset = 12, rx_hash_type_offset = 16;
+
+template <typename Value>
+void put(mlx5_cqe64& entry, std::size_t offset, Value value) {
+    std::memcpy(reinterpret_cast<std::byte*>(&entry) + offset, &value, sizeof value);
+}
+
 [[nodiscard]] std::uint8_t syndrome_of(ibv_wc_status status) {
     for (const StatusSyndrome& known : syndromes) {
         if (known.status == status) return known.syndrome;
@@ -53,6 +61,8 @@ constexpr StatusSyndrome syndromes[] = {
             return MLX5_OPCODE_ATOMIC_CS;
         case IBV_WC_FETCH_ADD:
             return MLX5_OPCODE_ATOMIC_FA;
+        case IBV_WC_TSO:
+            return MLX5_OPCODE_TSO;
         default:
             return MLX5_OPCODE_UMR;
     }
@@ -68,6 +78,14 @@ constexpr StatusSyndrome syndromes[] = {
     return completion.wc_flags & IBV_WC_WITH_IMM ? MLX5_CQE_RESP_SEND_IMM : MLX5_CQE_RESP_SEND;
 }
 
+/// The word behind the timestamp: opcode and queue of a requester, flow tag or queue of a receiver.
+[[nodiscard]] std::uint32_t last_word(const Completion& completion) {
+    if (is_response(completion.opcode)) return completion.headers ? completion.flow_tag : completion.qp_num;
+    const bool known = completion.entry_opcode != 0xff;
+    const std::uint32_t opcode = known ? completion.entry_opcode : work_opcode(completion.opcode);
+    return opcode << 24 | completion.qp_num;
+}
+
 [[nodiscard]] mlx5_cqe64 entry_of(const Completion& completion) {
     mlx5_cqe64 entry{};
     const bool inverse = completion.wc_flags & IBV_WC_WITH_INV;
@@ -77,8 +95,15 @@ constexpr StatusSyndrome syndromes[] = {
     entry.imm_inval_pkey = inverse ? htobe32(completion.imm_data) : completion.imm_data;
     entry.byte_cnt = htobe32(completion.byte_len);
     entry.timestamp = htobe64(completion.timestamp);
-    const std::uint32_t opcode = is_response(completion.opcode) ? 0 : work_opcode(completion.opcode);
-    entry.sop_drop_qpn = htobe32(opcode << 24 | completion.qp_num);
+    entry.sop_drop_qpn = htobe32(last_word(completion));
+    entry.srqn_uidx = htobe32(completion.user_index);
+    if (completion.headers != 0) {
+        put(entry, rx_hash_offset, htobe32(completion.rx_hash));
+        put(entry, rx_hash_type_offset, completion.rx_hash_type);
+        entry.hds_ip_ext = static_cast<std::uint8_t>(completion.headers >> 8);
+        entry.l4_hdr_type_etc = static_cast<std::uint8_t>(completion.headers);
+        entry.vlan_info = htobe16(completion.cvlan);
+    }
     entry.wqe_counter = htobe16(completion.wqe_counter);
     if (completion.status != IBV_WC_SUCCESS) {
         auto& error = reinterpret_cast<mlx5_err_cqe&>(entry);

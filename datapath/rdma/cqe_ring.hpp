@@ -4,8 +4,9 @@
 // second half has the CQE. An entry's owner bit is the wrap count's lowest bit; entries begin as invalid. The doorbell
 // record's first word has the consumer's counter (24 bits): the ring is full when it is a ring's length behind.
 //
-// A requester's CQE names the opcode of its work queue entry. Completions know what kind of operation it was, so that a
-// SEND with immediate data reads as a SEND; applications look into their own entry for that.
+// A requester's CQE names the opcode of its work queue entry. A receiver's on an Ethernet queue has the flow tag in the place
+// of the queue's number, which its user index stands for, and what the device knows of the frame: hash, headers, checksums,
+// the tag that was stripped.
 //
 // Threads: write() under the completion queue's lock. Source: PRM, completion queue entries; mlx5dv.h.
 #pragma once
@@ -19,6 +20,18 @@
 #include "datapath/rdma/completion_queue.hpp"
 
 namespace ovsdr::soft {
+
+/// What Completion::headers is made of: CQE bytes hds_ip_ext and l4_hdr_type_etc.
+namespace received_headers {
+inline constexpr std::uint16_t l2_good = MLX5_CQE_L2_OK << 8, l3_good = MLX5_CQE_L3_OK << 8, l4_good = MLX5_CQE_L4_OK << 8;
+inline constexpr std::uint16_t ipv6 = MLX5_CQE_L3_HDR_TYPE_IPV6 << 2, ipv4 = MLX5_CQE_L3_HDR_TYPE_IPV4 << 2;
+inline constexpr std::uint16_t tcp = 1 << 4, udp = 2 << 4, fragment = 1 << 7, ip_options = 1 << 1, tag_stripped = 1;
+}  // namespace received_headers
+
+/// What Completion::rx_hash_type is made of.
+namespace rx_hash_type {
+inline constexpr std::uint8_t ipv4 = 1 << 2, ipv6 = 2 << 2, tcp = 1 << 6, udp = 2 << 6;
+}
 
 class CqeRing {
 public:

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "datapath/rdma/devx_doorbells.hpp"
 #include "datapath/rdma/receive_queue.hpp"
 #include "datapath/rdma/roce/transport.hpp"
 
@@ -44,7 +45,6 @@ DeviceState::DeviceState(Device& device, rte_mempool* mempool) : device_(device)
     find_new_vports();
 }
 
-
 roce::Transport& DeviceState::transport() {
     const std::lock_guard guard(transport_mutex_);
     if (!transport_) transport_ = std::make_unique<roce::Transport>(*this);
@@ -54,6 +54,12 @@ roce::Transport& DeviceState::transport() {
 void DeviceState::answer_doorbells() {
     const std::lock_guard guard(transport_mutex_);
     if (transport_) transport_->answer_doorbells();
+}
+
+devx::DoorbellPages& DeviceState::doorbell_pages() {
+    const std::lock_guard guard(transport_mutex_);
+    if (!doorbell_pages_) doorbell_pages_ = std::make_unique<devx::DoorbellPages>(device_);
+    return *doorbell_pages_;
 }
 
 DeviceState& DeviceState::of(Device& device, rte_mempool* mempool) {

@@ -24,7 +24,12 @@
 
 namespace ovsdr::soft {
 
+class CompletionQueue;
 class ReceiveQueue;
+namespace devx {
+class DoorbellPages;
+class Resource;
+}
 namespace roce {
 class Transport;
 }
@@ -57,6 +62,33 @@ public:
 private:
     std::mutex mutex_;
     std::map<std::uint32_t, std::weak_ptr<Object>> objects_;
+};
+
+/// Objects that commands name by number, for as long as they live.
+template <typename Object>
+class Directory {
+public:
+    void add(std::uint32_t number, Object& object) {
+        std::lock_guard guard(mutex_);
+        objects_[number] = &object;
+    }
+    void remove(std::uint32_t number) {
+        std::lock_guard guard(mutex_);
+        objects_.erase(number);
+    }
+    /// Calls `use` with the object of that number, which cannot be removed meanwhile. false: there is none.
+    template <typename Use>
+    bool with(std::uint32_t number, Use use) {
+        std::lock_guard guard(mutex_);
+        const auto found = objects_.find(number);
+        if (found == objects_.end()) return false;
+        use(*found->second);
+        return true;
+    }
+
+private:
+    std::mutex mutex_;
+    std::map<std::uint32_t, Object*> objects_;
 };
 
 /// Hands out numbers of a device's objects, oldest freed number last.
@@ -93,6 +125,11 @@ public:
     [[nodiscard]] NumberPool& cq_numbers() noexcept { return cq_numbers_; }
     [[nodiscard]] NumberPool& pd_numbers() noexcept { return pd_numbers_; }
     [[nodiscard]] HandleTable<ProtectionDomain>& protection_domains() noexcept { return protection_domains_; }
+    /// Completion queues whose number commands may name, and what commands made.
+    [[nodiscard]] Directory<CompletionQueue>& completion_queues() noexcept { return completion_queues_; }
+    [[nodiscard]] Directory<devx::Resource>& resources() noexcept { return resources_; }
+    /// Made on first use.
+    [[nodiscard]] devx::DoorbellPages& doorbell_pages();
     [[nodiscard]] HandleTable<DeviceMemory>& device_memories() noexcept { return device_memories_; }
     /// Bytes of device memory that are taken, of device_memory_size.
     [[nodiscard]] std::atomic<std::uint64_t>& device_memory_taken() noexcept { return device_memory_taken_; }
@@ -158,6 +195,9 @@ private:
     std::map<std::uint32_t, ReceiveQueue*> receive_queues_;
     std::mutex transport_mutex_;
     std::unique_ptr<roce::Transport> transport_;
+    Directory<CompletionQueue> completion_queues_;
+    Directory<devx::Resource> resources_;
+    std::unique_ptr<devx::DoorbellPages> doorbell_pages_;  // under transport_mutex_
 };
 
 }  // namespace ovsdr::soft

@@ -1,4 +1,4 @@
-// The device's command interface as DEVX offers it: capabilities, vports, flow counters, TIRs.
+// The device's command interface as DEVX offers it: capabilities, vports, flow counters, queues and what they stand on.
 //
 // Each function takes the command's input and output mailboxes. A command that the device refuses leaves its status and
 // syndrome in the output and gives EREMOTEIO; one that the kernel would not even pass on gives EINVAL.
@@ -32,7 +32,7 @@ using Output = std::span<std::byte>;
 /// EINVAL for a command that is about another object or no query.
 [[nodiscard]] int query(mlx5dv_devx_obj& object, Input in, Output out);
 
-/// No object here can be modified: EINVAL for what is no modification, EREMOTEIO otherwise.
+/// EINVAL for a command that is about another object or no modification.
 [[nodiscard]] int modify(mlx5dv_devx_obj& object, Input in, Output out);
 
 /// EBUSY while a rule holds the object; otherwise it gives back what it had and can be deleted.

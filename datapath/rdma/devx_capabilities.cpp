@@ -69,14 +69,29 @@ constexpr std::array general_facts{
     Fact{{811, 5}, 23},       // log_max_pd
     Fact{{840, 8}, 14},       // log_max_flow_counter_bulk
     Fact{{848, 16}, 0xffff},  // max_flow_counter_15_0
+    Fact{{656, 16}, 1024},    // max_wqe_sz_sq
+    Fact{{688, 16}, 512},     // max_wqe_sz_rq
     Fact{{867, 5}, 18},       // log_max_rq
     Fact{{875, 5}, 18},       // log_max_sq
     Fact{{883, 5}, 18},       // log_max_tir
     Fact{{891, 5}, 18},       // log_max_tis
+    Fact{{907, 5}, 18},       // log_max_rqt
+    Fact{{915, 5}, 11},       // log_max_rqt_size
     Fact{{896, 1}, 1},        // basic_cyclic_rcv_wqe
     Fact{{992, 1}, 1},        // nic_vport_change_event
     Fact{{539, 1}, 1},        // qos
     Fact{{1566, 1}, 1},       // sw_owner_id
+};
+
+// per_protocol_networking_offload_caps
+constexpr std::array ethernet_facts{
+    Fact{{0, 1}, 1},    // csum_cap
+    Fact{{1, 1}, 1},    // vlan_cap
+    Fact{{7, 1}, 1},    // wqe_vlan_insert
+    Fact{{11, 5}, 18},  // max_lso_cap
+    Fact{{18, 2}, 2},   // wqe_inline_mode: nothing has to be inline
+    Fact{{20, 4}, 11},  // rss_ind_tbl_cap
+    Fact{{25, 1}, 1},   // scatter_fcs
 };
 
 // flow_table_prop_layout, and where it stands in the capability of each domain.
@@ -160,6 +175,9 @@ Status query_capabilities(DeviceState& state, Input in, Output out) {
         case 0x0:
             put_general(state, out);
             put_objects(profile, out);
+            return Status::ok;
+        case 0x1:  // Ethernet offloads
+            for (const Fact& fact : ethernet_facts) put(out, 0, fact.field, fact.value);
             return Status::ok;
         case 0x7:  // NIC flow tables
             for (const Fact& fact : reformat_facts) put(out, 0, fact.field, fact.value);

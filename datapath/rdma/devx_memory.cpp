@@ -28,4 +28,19 @@ std::byte* Registry::find(std::uint32_t id, std::uint64_t offset, std::size_t si
     return offset <= umem.size && size <= umem.size - offset ? umem.address + offset : nullptr;
 }
 
+std::byte* find_buffer(std::span<const std::byte> in, prm::Field valid, prm::Field umem, prm::Field offset,
+                       std::size_t size) {
+    if (!prm::get(in, valid)) return nullptr;
+    const auto number = static_cast<std::uint32_t>(prm::get(in, umem));
+    return Registry::instance().find(number, prm::get(in, offset), size);
+}
+
+const std::atomic<__be32>* find_doorbell(std::span<const std::byte> in, prm::Field valid, prm::Field umem,
+                                         prm::Field offset) {
+    // A record that is not aligned could not be read as a whole.
+    std::byte* const place = find_buffer(in, valid, umem, offset, 2 * sizeof(__be32));
+    const bool aligned = reinterpret_cast<std::uintptr_t>(place) % sizeof(__be32) == 0;
+    return aligned ? reinterpret_cast<const std::atomic<__be32>*>(place) : nullptr;
+}
+
 }  // namespace ovsdr::soft::devx

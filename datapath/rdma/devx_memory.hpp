@@ -3,10 +3,16 @@
 // Threads: any. Source: mlx5dv_devx_umem_reg(3).
 #pragma once
 
+#include <linux/types.h>
+
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <span>
+
+#include "datapath/rdma/prm.hpp"
 
 namespace ovsdr::soft::devx {
 
@@ -31,5 +37,12 @@ private:
     std::uint32_t next_ = 1;
     std::map<std::uint32_t, Umem> umems_;
 };
+
+/// Memory that a command names by three fields: valid, number and offset of a UMEM. nullptr: not valid, or not that large.
+[[nodiscard]] std::byte* find_buffer(std::span<const std::byte> in, prm::Field valid, prm::Field umem, prm::Field offset,
+                                     std::size_t size);
+/// A doorbell record of two words.
+[[nodiscard]] const std::atomic<__be32>* find_doorbell(std::span<const std::byte> in, prm::Field valid, prm::Field umem,
+                                                       prm::Field offset);
 
 }  // namespace ovsdr::soft::devx

@@ -52,9 +52,28 @@ enum class Opcode : std::uint16_t {
     modify_nic_vport_context = 0x755,
     query_vport_counter = 0x770,
     create_cq = 0x400,
+    query_cq = 0x402,
+    modify_cq = 0x403,
     create_qp = 0x500,
+    query_qp = 0x50b,
+    alloc_pd = 0x800,
+    alloc_transport_domain = 0x816,
     create_tir = 0x900,
+    modify_tir = 0x901,
     destroy_tir = 0x902,
+    query_tir = 0x903,
+    create_sq = 0x904,
+    modify_sq = 0x905,
+    query_sq = 0x907,
+    create_rq = 0x908,
+    modify_rq = 0x909,
+    query_rq = 0x90b,
+    create_tis = 0x912,
+    modify_tis = 0x913,
+    query_tis = 0x915,
+    create_rqt = 0x916,
+    modify_rqt = 0x917,
+    query_rqt = 0x918,
     alloc_flow_counter = 0x939,
     dealloc_flow_counter = 0x93a,
     query_flow_counter = 0x93b,
@@ -69,6 +88,7 @@ enum class Status : std::uint8_t {
     bad_res = 0x5,
     res_busy = 0x6,
     lim_err = 0x8,
+    bad_res_state = 0x9,
     bad_index = 0xa,
     no_res = 0xf,
     bad_inp_len = 0x50,
@@ -145,14 +165,9 @@ inline constexpr std::uint32_t in_size = 16 + 128;  // bytes
 inline constexpr unsigned max_log_length = 16;    // objects
 }  // namespace aso_object
 
-namespace tir {
-inline constexpr std::uint32_t context = 0x100;  // bit offset in CREATE_TIR's input
-inline constexpr Field disp_type{0x20, 4};       // 0: direct
-inline constexpr Field inline_rqn{0xe8, 24};
-inline constexpr Field tirn_out{72, 24};
-}  // namespace tir
-
 namespace event {
+inline constexpr std::uint16_t completion = 0x0;
+inline constexpr std::uint16_t cq_error = 0x4;
 inline constexpr std::uint16_t port_change = 0x9;
 inline constexpr std::uint16_t nic_vport_change = 0xd;
 inline constexpr std::uint32_t eqe_size = 64;  // bytes
@@ -161,6 +176,10 @@ inline constexpr Field subtype{24, 8};
 inline constexpr std::uint8_t subtype_port_down = 1;
 inline constexpr std::uint8_t subtype_port_active = 4;
 inline constexpr Field port_number{32 * 8 + 64, 4};    // port_change: eqe_port_state
+inline constexpr Field completed_cqn{32 * 8 + 6 * 32 + 8, 24};  // completion: eqe_comp
+inline constexpr Field failed_cqn{32 * 8 + 8, 24};             // cq_error: eqe_cq_err
+inline constexpr Field cq_error_syndrome{32 * 8 + 88, 8};
+inline constexpr std::uint8_t syndrome_overrun = 1;
 inline constexpr Field vport_number{32 * 8 + 16, 16};  // nic_vport_change: eqe_vport_change
 }  // namespace event
 

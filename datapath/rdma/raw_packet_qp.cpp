@@ -5,9 +5,8 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstring>
 
-#include "datapath/rdma/guarded_copy.hpp"
+#include "datapath/rdma/outgoing_frame.hpp"
 
 namespace ovsdr::soft {
 
@@ -72,43 +71,13 @@ unsigned RawPacketQp::send(rte_mbuf** packets, unsigned length) noexcept {
 
 /// The request's next packet; `last` says whether there is another one.
 ibv_wc_status RawPacketQp::fill(const WorkQueue::Request& request, rte_mbuf* packet, bool& last) noexcept {
-    std::uint64_t left = request.inline_size;
-    for (const ibv_sge& sge : request.sges()) left += sge.length;
-    left -= segment_.offset;
-    const std::uint64_t size = request.mss ? std::min<std::uint64_t>(left, request.mss) : left;
-    if (request.header_size + size > rte_pktmbuf_tailroom(packet)) return IBV_WC_LOC_LEN_ERR;
-    char* const out = rte_pktmbuf_append(packet, static_cast<std::uint16_t>(request.header_size + size));
-    std::memcpy(out, request.inline_room(), request.header_size + request.inline_size);
-    char* const payload = out + request.header_size + request.inline_size;
-    segment_.size = static_cast<std::uint32_t>(size - request.inline_size);
-    const ibv_wc_status status = gather(request, segment_.offset, segment_.size, payload);
-    if (status != IBV_WC_SUCCESS) return status;
-    last = segment_.last = size == left;
-    const std::span frame(reinterpret_cast<std::uint8_t*>(out), request.header_size + size);
-    if (request.mss) write_segment_header(frame, segment_);
-    if (request.checksums) fill_checksums(frame);
-    segment_.offset += segment_.size;
-    ++segment_.index;
-    return IBV_WC_SUCCESS;
-}
-
-/// Bytes [from, from + size) of the request's list.
-ibv_wc_status RawPacketQp::gather(const WorkQueue::Request& request, std::uint64_t from, std::uint32_t size,
-                                  char* out) noexcept {
-    for (const ibv_sge& sge : request.sges()) {
-        if (from >= sge.length) {
-            from -= sge.length;
-            continue;
-        }
-        const auto part = static_cast<std::uint32_t>(std::min<std::uint64_t>(size, sge.length - from));
-        if (part == 0) break;
-        const std::byte* const bytes = spec_.memory.lookup(sge.lkey, sge.addr + from, part, 0, spec_.domain);
-        if (!bytes || !guarded_copy(out, bytes, part)) return IBV_WC_LOC_PROT_ERR;
-        out += part;
-        size -= part;
-        from = 0;
-    }
-    return IBV_WC_SUCCESS;
+    const OutgoingRequest outgoing{.front = {request.inline_room(), request.header_size + request.inline_size},
+                                   .sges = request.sges(),
+                                   .mss = request.mss,
+                                   .checksums = {request.checksums, request.checksums}};
+    const ibv_wc_status status = build_frame(spec_.memory, spec_.domain, outgoing, segment_, packet);
+    last = segment_.last;
+    return status;
 }
 
 /// On a worker: the QP fails with its receive queue, unless the application has reset it meanwhile.

@@ -83,8 +83,6 @@ private:
     static unsigned poll(void* self, rte_mbuf** packets, unsigned length) noexcept;
     [[nodiscard]] unsigned send(rte_mbuf** packets, unsigned length) noexcept;
     [[nodiscard]] ibv_wc_status fill(const WorkQueue::Request& request, rte_mbuf* packet, bool& last) noexcept;
-    [[nodiscard]] ibv_wc_status gather(const WorkQueue::Request& request, std::uint64_t from, std::uint32_t size,
-                                       char* out) noexcept;
     void fail() noexcept;
     void receive_failed() noexcept;
     void flush_send() noexcept;

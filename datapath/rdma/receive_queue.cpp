@@ -9,18 +9,50 @@
 #include <cstring>
 #include <utility>
 
+#include "datapath/rdma/cqe_ring.hpp"
 #include "datapath/rdma/guarded_copy.hpp"
 #include "datapath/rdma/segmentation.hpp"
 #include "datapath/steering/key.hpp"
+#include "datapath/steering/parser.hpp"
 
 namespace ovsdr::soft {
 
 namespace {
 
-[[nodiscard]] std::uint32_t flags_of(const rte_mbuf* packet) {
+[[nodiscard]] Checksums checksums_of(const rte_mbuf* packet) {
     constexpr std::uint64_t good = RTE_MBUF_F_RX_IP_CKSUM_GOOD | RTE_MBUF_F_RX_L4_CKSUM_GOOD;
-    if ((packet->ol_flags & good) == good) return IBV_WC_IP_CSUM_OK;
-    return checksums_good({rte_pktmbuf_mtod(packet, const std::uint8_t*), packet->data_len}) ? IBV_WC_IP_CSUM_OK : 0;
+    if ((packet->ol_flags & good) == good) return {true, true};
+    return good_checksums({rte_pktmbuf_mtod(packet, const std::uint8_t*), packet->data_len});
+}
+
+/// See Completion::headers.
+[[nodiscard]] std::uint16_t headers_of(const rte_mbuf* packet, Checksums good) {
+    namespace bits = received_headers;
+    constexpr std::uint8_t protocol_tcp = 6, protocol_udp = 17;
+    const auto* const frame = rte_pktmbuf_mtod(packet, const std::uint8_t*);
+    const Headers headers = locate(frame, rte_pktmbuf_data_len(packet));
+    unsigned found = bits::l2_good;
+    if (headers.l3 == 0) return static_cast<std::uint16_t>(found);
+    found |= headers.l3_version == 4 ? bits::ipv4 : bits::ipv6;
+    if (headers.fragment) found |= bits::fragment;
+    if (headers.l3_version == 4 && (frame[headers.l3] & 15) > 5) found |= bits::ip_options;
+    if (headers.l4 != 0 && !headers.fragment && headers.l4_protocol == protocol_tcp) found |= bits::tcp;
+    if (headers.l4 != 0 && !headers.fragment && headers.l4_protocol == protocol_udp) found |= bits::udp;
+    if (good.ip) found |= bits::l3_good;
+    if (good.transport) found |= bits::l4_good;
+    return static_cast<std::uint16_t>(found);
+}
+
+/// What a CQE says of the frame beside its bytes.
+void describe(const rte_mbuf* packet, Completion& completion) {
+    const Checksums good = checksums_of(packet);
+    completion.flow_tag = tag_of(packet);
+    completion.wc_flags = good.both() ? IBV_WC_IP_CSUM_OK : 0;
+    completion.headers = headers_of(packet, good);
+    if (packet->ol_flags & RTE_MBUF_F_RX_RSS_HASH) {
+        completion.rx_hash = packet->hash.fdir.lo;
+        completion.rx_hash_type = static_cast<std::uint8_t>(packet->packet_type);
+    }
 }
 
 }  // namespace
@@ -74,6 +106,7 @@ void ReceiveQueue::reset() {
     state_.store(State::closed, std::memory_order_seq_cst);
     spec_.completions.forget(spec_.number);
     queue_.reset();
+    taken_ = 0;
 }
 
 int ReceiveQueue::post(ibv_recv_wr* first, ibv_recv_wr** bad) {
@@ -108,14 +141,12 @@ void ReceiveQueue::receive(unsigned worker, rte_mbuf** packets, unsigned length)
         std::lock_guard guard(execute_mutex_);
         const MemoryTable::Reading reading(spec_.memory, worker);
         while (taken < length && !failed && state() == State::open) {
-            const WorkQueue::Request* const request = queue_.front();
-            if (!request) break;
-            const rte_mbuf* const packet = packets[taken];
-            Completion& completion = done[taken++] =
-                completion_of(*request, queue_, spec_.number, IBV_WC_RECV, IBV_WC_SUCCESS);
-            completion.flow_tag = tag_of(packet);
-            completion.wc_flags = flags_of(packet);
-            completion.status = scatter(*request, packet, completion);
+            Completion& completion = done[taken];
+            std::span<const ibv_sge> sges;
+            if (!take(completion, sges)) break;
+            const rte_mbuf* const packet = packets[taken++];
+            describe(packet, completion);
+            completion.status = scatter(sges, packet, completion);
             failed = completion.status != IBV_WC_SUCCESS;
         }
         if (failed) state_.store(State::failed, std::memory_order_release);
@@ -131,7 +162,37 @@ void ReceiveQueue::receive(unsigned worker, rte_mbuf** packets, unsigned length)
     if (failed_) failed_();
 }
 
-ibv_wc_status ReceiveQueue::scatter(const WorkQueue::Request& request, const rte_mbuf* packet,
+bool ReceiveQueue::take(Completion& completion, std::span<const ibv_sge>& sges) noexcept {
+    if (spec_.ring) return take_from_ring(completion, sges);
+    const WorkQueue::Request* const request = queue_.front();
+    if (!request) return false;
+    completion = completion_of(*request, queue_, spec_.number, IBV_WC_RECV, IBV_WC_SUCCESS);
+    sges = request->sges();
+    return true;
+}
+
+bool ReceiveQueue::take_from_ring(Completion& completion, std::span<const ibv_sge>& sges) noexcept {
+    const roce::ReceiveRing& ring = *spec_.ring;
+    if (static_cast<std::uint16_t>(be32toh(ring.doorbell->load(std::memory_order_acquire))) == taken_) return false;
+    sges = {pieces_.data(), read_receive_entry(ring, taken_, pieces_)};
+    completion = Completion{.wr_id = 0,
+                            .status = IBV_WC_SUCCESS,
+                            .opcode = IBV_WC_RECV,
+                            .vendor_err = 0,
+                            .byte_len = 0,
+                            .qp_num = spec_.number,
+                            .wc_flags = 0,
+                            .flow_tag = 0,
+                            .solicited = false,
+                            .timestamp = 0,
+                            .freed = nullptr,
+                            .freed_up_to = 0,
+                            .wqe_counter = taken_++,
+                            .user_index = spec_.user_index};
+    return true;
+}
+
+ibv_wc_status ReceiveQueue::scatter(std::span<const ibv_sge> sges, const rte_mbuf* packet,
                                     Completion& completion) noexcept {
     constexpr std::uint32_t addresses = 12, tag = 4;
     const auto* const frame = rte_pktmbuf_mtod(packet, const std::uint8_t*);
@@ -143,6 +204,7 @@ ibv_wc_status ReceiveQueue::scatter(const WorkQueue::Request& request, const rte
     if (strips) {
         parts[1] = std::span(frame + addresses + tag, length - addresses - tag);
         completion.cvlan = load_be16(frame + addresses + 2);
+        completion.headers |= received_headers::tag_stripped;
     }
     if (spec_.flags.scatter_fcs) {
         // Of the frame as it was on the wire, least significant byte first.
@@ -151,16 +213,16 @@ ibv_wc_status ReceiveQueue::scatter(const WorkQueue::Request& request, const rte
         parts[2] = fcs;
     }
     for (const auto& part : parts) completion.byte_len += static_cast<std::uint32_t>(part.size());
-    return place(request, parts);
+    return place(sges, parts);
 }
 
-ibv_wc_status ReceiveQueue::place(const WorkQueue::Request& request,
+ibv_wc_status ReceiveQueue::place(std::span<const ibv_sge> sges,
                                   std::span<std::span<const std::uint8_t>> parts) noexcept {
     std::size_t used = 0;  // of the scatter entry that is being filled
-    auto sge = request.sges().begin();
+    auto sge = sges.begin();
     for (std::span<const std::uint8_t> part : parts) {
         while (!part.empty()) {
-            if (sge == request.sges().end()) return IBV_WC_LOC_LEN_ERR;
+            if (sge == sges.end()) return IBV_WC_LOC_LEN_ERR;
             const std::size_t size = std::min<std::size_t>(part.size(), sge->length - used);
             if (size != 0) {
                 std::byte* const to =
@@ -180,9 +242,10 @@ ibv_wc_status ReceiveQueue::place(const WorkQueue::Request& request,
 
 void ReceiveQueue::flush() noexcept {
     std::lock_guard guard(execute_mutex_);
-    if (state() != State::failed) return;
-    while (const WorkQueue::Request* const request = queue_.front()) {
-        const Completion flushed = completion_of(*request, queue_, spec_.number, IBV_WC_RECV, IBV_WC_WR_FLUSH_ERR);
+    if (state() != State::failed || !spec_.flags.flush_in_error) return;
+    Completion flushed;
+    for (std::span<const ibv_sge> sges; take(flushed, sges);) {
+        flushed.status = IBV_WC_WR_FLUSH_ERR;
         spec_.completions.add({&flushed, 1});
     }
 }

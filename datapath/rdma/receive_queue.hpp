@@ -4,7 +4,8 @@
 // no buffer is dropped and counted, as hardware does. A buffer that is not registered for writing or too small
 // completes with the error and the queue fails: what is posted then completes as flushed, until it is reset.
 //
-// It is the receive side of a raw packet QP, or a work queue (ibv_create_wq) on its own.
+// It is the receive side of a raw packet QP, or a work queue (ibv_create_wq, CREATE_RQ) on its own. Buffers are posted with
+// post(), or stand in a ring of the application's, whose doorbell record is read when a packet comes.
 //
 // Threads: post() and state changes from any application thread, deliver() from any worker. One lock per batch.
 // Source: ibv_post_recv(3), ibv_create_wq(3).
@@ -12,15 +13,18 @@
 
 #include <infiniband/verbs.h>
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <span>
 
 #include "datapath/packet.hpp"
 #include "datapath/rdma/completion_queue.hpp"
 #include "datapath/rdma/memory.hpp"
+#include "datapath/rdma/roce/work_entry.hpp"
 #include "datapath/rdma/work_queue.hpp"
 
 namespace ovsdr::soft {
@@ -33,6 +37,7 @@ namespace ovsdr::soft {
 struct ReceiveFlags {
     bool strip_cvlan = false;  ///< the outermost tag, if it is a C-VLAN's
     bool scatter_fcs = false;  ///< the frame check sequence behind the data, counted in byte_len
+    bool flush_in_error = true;
 };
 
 struct ReceiveQueueSpec {
@@ -44,6 +49,8 @@ struct ReceiveQueueSpec {
     ReceiveFlags flags = {};
     QueueAllocator allocate = {};
     std::uint32_t number;  ///< as its completions name it: QP or WQ number
+    std::optional<roce::ReceiveRing> ring = {};  ///< in place of post()
+    std::uint32_t user_index = 0;
 };
 
 class ReceiveQueue {
@@ -63,6 +70,11 @@ public:
     void fail() noexcept;
     /// Closes and forgets what was posted and completed.
     void reset();
+    /// Entries of the ring that were taken, modulo 2^16.
+    [[nodiscard]] std::uint16_t taken() noexcept {
+        std::lock_guard guard(execute_mutex_);
+        return taken_;
+    }
 
     /// For packets that come from now on.
     void strip_cvlan(bool strip) noexcept { strip_cvlan_.store(strip, std::memory_order_relaxed); }
@@ -85,16 +97,22 @@ private:
     static void deliver(void* self, unsigned worker, rte_mbuf** packets, unsigned length) noexcept;
     void receive(unsigned worker, rte_mbuf** packets, unsigned length) noexcept;
     /// Sets what `completion` says of the data: bytes that went into the buffers, a tag that did not.
-    [[nodiscard]] ibv_wc_status scatter(const WorkQueue::Request& request, const rte_mbuf* packet,
+    [[nodiscard]] ibv_wc_status scatter(std::span<const ibv_sge> sges, const rte_mbuf* packet,
                                         Completion& completion) noexcept;
-    [[nodiscard]] ibv_wc_status place(const WorkQueue::Request& request,
+    [[nodiscard]] ibv_wc_status place(std::span<const ibv_sge> sges,
                                       std::span<std::span<const std::uint8_t>> parts) noexcept;
+    /// Takes the next posted buffer, and begins its completion; false: nothing is posted.
+    [[nodiscard]] bool take(Completion& completion, std::span<const ibv_sge>& sges) noexcept;
+    [[nodiscard]] bool take_from_ring(Completion& completion, std::span<const ibv_sge>& sges) noexcept;
     void flush() noexcept;
 
     const ReceiveQueueSpec spec_;
     const std::function<void()> failed_;
     std::atomic<State> state_{State::closed};
     WorkQueue queue_;
+    // Of a ring; under execute_mutex_.
+    std::uint16_t taken_ = 0;
+    std::array<ibv_sge, roce::most_pieces> pieces_;
     std::mutex post_mutex_;
     std::mutex execute_mutex_;
     std::atomic<bool> strip_cvlan_;

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <utility>
 
+#include "datapath/rdma/cqe_ring.hpp"
 #include "datapath/steering/parser.hpp"
 
 namespace ovsdr::soft {
@@ -15,12 +16,13 @@ namespace {
 
 constexpr std::uint8_t protocol_tcp = 6, protocol_udp = 17;
 
-/// The selected ones of a pair of equal size, the lower first where both are.
+/// The selected ones of a pair of equal size; where both are and it is symmetric, the lower first.
 class Input {
 public:
+    explicit Input(bool symmetric) noexcept : symmetric_(symmetric) {}
     void add(const std::uint8_t* source, bool with_source, const std::uint8_t* destination, bool with_destination,
              unsigned size) noexcept {
-        const bool swapped = with_source && with_destination && std::memcmp(source, destination, size) > 0;
+        const bool swapped = symmetric_ && with_source && with_destination && std::memcmp(source, destination, size) > 0;
         if (swapped) std::swap(source, destination);
         if (with_source) add(source, size);
         if (with_destination) add(destination, size);
@@ -32,9 +34,17 @@ private:
         std::memcpy(bytes_.data() + size_, from, size);
         size_ += size;
     }
+    const bool symmetric_;
     std::array<std::uint8_t, Toeplitz::max_input> bytes_;
     unsigned size_ = 0;
 };
+
+[[nodiscard]] std::uint8_t hash_type_of(const RssFields& fields) {
+    unsigned type = 0;
+    if (fields.ip_version != 0) type |= fields.ip_version == 4 ? rx_hash_type::ipv4 : rx_hash_type::ipv6;
+    if (fields.protocol != 0) type |= fields.protocol == protocol_tcp ? rx_hash_type::tcp : rx_hash_type::udp;
+    return static_cast<std::uint8_t>(type);
+}
 
 }  // namespace
 
@@ -55,13 +65,13 @@ int parse_rss_fields(std::uint64_t mask, RssFields& fields) noexcept {
 }
 
 RssReceiver::RssReceiver(const RssFields& fields, const std::array<std::uint8_t, Toeplitz::key_size>& key,
-                         std::vector<ReceiveQueue*> queues)
-    : fields_(fields), toeplitz_(key), queues_(std::move(queues)) {}
+                         std::shared_ptr<const QueueTable> table)
+    : fields_(fields), toeplitz_(key), table_(std::move(table)), hash_type_(hash_type_of(fields)) {}
 
 std::uint32_t RssReceiver::hash(std::span<const std::uint8_t> frame) const noexcept {
     if (!fields_.any()) return 0;
     const Headers headers = locate(frame.data(), static_cast<std::uint32_t>(frame.size()));
-    Input input;
+    Input input(fields_.symmetric);
     if (fields_.ip_version != 0) {
         if (headers.l3_version != fields_.ip_version) return 0;
         const bool v4 = fields_.ip_version == 4;
@@ -79,10 +89,16 @@ std::uint32_t RssReceiver::hash(std::span<const std::uint8_t> frame) const noexc
 
 void RssReceiver::deliver(void* self, unsigned worker, rte_mbuf** packets, unsigned length) noexcept {
     auto& receiver = *static_cast<RssReceiver*>(self);
+    const auto table = receiver.table_->queues();
     std::array<ReceiveQueue*, batch_length> queues;
     for (unsigned i = 0; i < length; ++i) {
         const std::span frame(rte_pktmbuf_mtod(packets[i], const std::uint8_t*), rte_pktmbuf_data_len(packets[i]));
-        queues[i] = receiver.queues_[receiver.hash(frame) & (receiver.queues_.size() - 1)];
+        const std::uint32_t hash = receiver.hash(frame);
+        queues[i] = (*table)[hash & (table->size() - 1)];
+        if (hash == 0) continue;
+        packets[i]->hash.fdir.lo = hash;
+        packets[i]->packet_type = receiver.hash_type_;
+        packets[i]->ol_flags |= RTE_MBUF_F_RX_RSS_HASH;
     }
     // One call per queue, packets in their order.
     std::array<rte_mbuf*, batch_length> batch;

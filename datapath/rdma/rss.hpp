@@ -2,12 +2,16 @@
 // headers, so that each flow stays in one queue.
 //
 // Model. The hash's input is what is selected of source and destination address and source and destination port, in
-// that order; its lowest bits are the index into the table. Both directions of a connection meet the same queue: where
-// both addresses (ports) are selected, the lower one comes first, as the kernel asks of the device for verbs QPs
-// (rx_hash_symmetric). A packet that is not of the selected protocols, or whose ports are in another fragment, goes to
+// that order; its lowest bits are the index into the table. With `symmetric` both directions of a connection meet the same
+// queue: where both addresses (ports) are selected, the lower one comes first, as the kernel asks of the device for verbs
+// QPs (rx_hash_symmetric). A packet that is not of the selected protocols, or whose ports are in another fragment, goes to
 // the table's first queue.
 //
-// Life cycle. The table's queues are held by whoever owns the table. Threads: any worker delivers.
+// A packet that was hashed says so (RTE_MBUF_F_RX_RSS_HASH): its hash is where its source was, hash.fdir.lo, and what it is
+// made of in packet_type, see rx_hash_type.
+//
+// Life cycle. The table's queues are held by whoever owns the table. Threads: any worker delivers; a table's queues may be
+// replaced meanwhile.
 // Source: ibv_create_qp_ex(3), ibv_create_rwq_ind_table(3); mlx5_ib's create_rss_raw_qp_tir.
 #pragma once
 
@@ -32,6 +36,7 @@ struct RssFields {
     std::uint8_t protocol = 0;                 ///< 6 TCP, 17 UDP; 0 no ports
     bool source = false, destination = false;  ///< addresses
     bool source_port = false, destination_port = false;
+    bool symmetric = true;
 
     [[nodiscard]] bool any() const noexcept { return ip_version || protocol; }
 };
@@ -40,11 +45,27 @@ struct RssFields {
 /// headers (no tunnel offloads are announced) and the IPsec SPI.
 [[nodiscard]] int parse_rss_fields(std::uint64_t mask, RssFields& fields) noexcept;
 
-class RssReceiver {
+/// Receive queues by the lowest bits of a hash.
+class QueueTable {
 public:
     /// `queues`: a power of two of them.
+    explicit QueueTable(std::vector<ReceiveQueue*> queues)
+        : queues_(std::make_shared<const std::vector<ReceiveQueue*>>(std::move(queues))) {}
+
+    [[nodiscard]] std::shared_ptr<const std::vector<ReceiveQueue*>> queues() const noexcept { return queues_.load(); }
+    /// Batches that are under way may still go to the queues that were there.
+    void replace(std::vector<ReceiveQueue*> queues) {
+        queues_.store(std::make_shared<const std::vector<ReceiveQueue*>>(std::move(queues)));
+    }
+
+private:
+    std::atomic<std::shared_ptr<const std::vector<ReceiveQueue*>>> queues_;
+};
+
+class RssReceiver {
+public:
     RssReceiver(const RssFields& fields, const std::array<std::uint8_t, Toeplitz::key_size>& key,
-                std::vector<ReceiveQueue*> queues);
+                std::shared_ptr<const QueueTable> table);
     RssReceiver(const RssReceiver&) = delete;
     RssReceiver& operator=(const RssReceiver&) = delete;
 
@@ -63,7 +84,8 @@ private:
 
     const RssFields fields_;
     const Toeplitz toeplitz_;
-    const std::vector<ReceiveQueue*> queues_;
+    const std::shared_ptr<const QueueTable> table_;
+    const std::uint8_t hash_type_;
     std::atomic<unsigned> holders_{0};
 };
 

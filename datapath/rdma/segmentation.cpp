@@ -44,15 +44,16 @@ struct Transport {
 
 }  // namespace
 
-void fill_checksums(std::span<std::uint8_t> frame) noexcept {
+void fill_checksums(std::span<std::uint8_t> frame, Checksums which) noexcept {
+    if (!which.ip && !which.transport) return;
     const Headers headers = locate(frame.data(), static_cast<std::uint32_t>(frame.size()));
     if (headers.l3 == 0) return;
-    if (headers.l3_version == 4) {
+    if (which.ip && headers.l3_version == 4) {
         std::uint8_t* const l3 = frame.data() + headers.l3;
         store_be16(l3 + ipv4_checksum, 0);
         store_be16(l3 + ipv4_checksum, static_cast<std::uint16_t>(~folded(sum(l3, (l3[0] & 15u) * 4))));
     }
-    const unsigned place = transport_of(frame.data(), frame.size(), headers).checksum;
+    const unsigned place = which.transport ? transport_of(frame.data(), frame.size(), headers).checksum : 0;
     if (place == 0) return;
     store_be16(frame.data() + place, 0);
     auto checksum = static_cast<std::uint16_t>(~transport_of(frame.data(), frame.size(), headers).total);
@@ -61,13 +62,13 @@ void fill_checksums(std::span<std::uint8_t> frame) noexcept {
     store_be16(frame.data() + place, checksum);
 }
 
-bool checksums_good(std::span<const std::uint8_t> frame) noexcept {
+Checksums good_checksums(std::span<const std::uint8_t> frame) noexcept {
     const Headers headers = locate(frame.data(), static_cast<std::uint32_t>(frame.size()));
-    if (headers.l3 == 0) return false;
+    if (headers.l3 == 0) return {};
     const std::uint8_t* const l3 = frame.data() + headers.l3;
-    if (headers.l3_version == 4 && folded(sum(l3, (l3[0] & 15u) * 4)) != 0xffff) return false;
     const Transport transport = transport_of(frame.data(), frame.size(), headers);
-    return transport.checksum != 0 && transport.total == 0xffff;
+    return {.ip = headers.l3_version == 6 || folded(sum(l3, (l3[0] & 15u) * 4)) == 0xffff,
+            .transport = transport.checksum != 0 && transport.total == 0xffff};
 }
 
 void write_segment_header(std::span<std::uint8_t> frame, const Segment& segment) noexcept {

@@ -14,12 +14,18 @@
 
 namespace ovsdr::soft {
 
-/// Fills in the IPv4 header's checksum and the TCP or UDP checksum of a frame. Leaves what it does not know, and what a
-/// fragment does not hold.
-void fill_checksums(std::span<std::uint8_t> frame) noexcept;
+/// Of the IPv4 header, and of TCP or UDP.
+struct Checksums {
+    bool ip = false, transport = false;
 
-/// Whether IPv4's header and TCP or UDP carry right checksums; false for packets without any.
-[[nodiscard]] bool checksums_good(std::span<const std::uint8_t> frame) noexcept;
+    [[nodiscard]] bool both() const noexcept { return ip && transport; }
+};
+
+/// Fills in those that `which` names of a frame. Leaves what it does not know, and what a fragment does not hold.
+void fill_checksums(std::span<std::uint8_t> frame, Checksums which) noexcept;
+
+/// Which of a frame's checksums are right. IPv6, which has none, counts as right; what the frame does not have, as wrong.
+[[nodiscard]] Checksums good_checksums(std::span<const std::uint8_t> frame) noexcept;
 
 /// Which piece of a request a packet is.
 struct Segment {

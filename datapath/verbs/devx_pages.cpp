@@ -1,10 +1,12 @@
 // What DEVX queues stand on: memory of the application's, doorbell pages, the number of an event queue.
 //
-// A doorbell page is memory that the application may write to: the device looks at doorbell records instead.
+// A doorbell page is memory that the application may write to: see devx_doorbells.hpp.
 // Source: mlx5dv_devx_umem_reg(3), mlx5dv_devx_alloc_uar(3), mlx5dv_devx_query_eqn(3).
 #include <cstdlib>
+#include <cstring>
 
 #include "datapath/control/fault.hpp"
+#include "datapath/rdma/devx_doorbells.hpp"
 #include "datapath/rdma/devx_memory.hpp"
 #include "datapath/verbs/objects.hpp"
 
@@ -79,7 +81,9 @@ mlx5dv_devx_uar* mlx5dv_devx_alloc_uar(ibv_context* context, std::uint32_t flags
         uar->base_addr = std::aligned_alloc(page, page);
         if (!uar->base_addr) throw std::bad_alloc();
         uar->reg_addr = static_cast<std::byte*>(uar->base_addr) + doorbell_offset;
+        std::memset(uar->base_addr, 0, page);
         uar->page_id = next_page.fetch_add(1);
+        uar->context.state.doorbell_pages().add_page(uar->page_id, static_cast<std::byte*>(uar->base_addr));
         uar->context.hold();
         return uar.release();
     });
@@ -87,6 +91,7 @@ mlx5dv_devx_uar* mlx5dv_devx_alloc_uar(ibv_context* context, std::uint32_t flags
 
 void mlx5dv_devx_free_uar(mlx5dv_devx_uar* base) {
     auto* const uar = static_cast<Uar*>(base);
+    uar->context.state.doorbell_pages().remove_page(uar->page_id);
     std::free(uar->base_addr);
     uar->context.let_go();
     delete uar;

@@ -4,6 +4,8 @@
 
 #include "datapath/control/fault.hpp"
 #include "datapath/steering/vport_metadata.hpp"
+#include "datapath/verbs/ah.hpp"
+#include "datapath/verbs/dm.hpp"
 #include "datapath/verbs/limits.hpp"
 #include "datapath/verbs/objects.hpp"
 #include "datapath/verbs/qp_dc.hpp"
@@ -16,8 +18,7 @@ namespace {
 /// Handles of a raw packet QP. Its rings are no memory that an application could map, so whoever wants those is
 /// refused.
 [[nodiscard]] int describe_qp(ibv_qp* in, mlx5dv_qp* out) {
-    if (!(out->comp_mask & MLX5DV_QP_MASK_RAW_QP_HANDLES)) return EOPNOTSUPP;
-    if (Qp::of(in).rss) return EOPNOTSUPP;  // Its TIR is nobody's to use.
+    if (!(out->comp_mask & MLX5DV_QP_MASK_RAW_QP_HANDLES) || !Qp::of(in).raw) return EOPNOTSUPP;
     const RawPacketQpSpec& spec = Qp::of(in).raw->spec();
     *out = mlx5dv_qp{};
     out->comp_mask = MLX5DV_QP_MASK_RAW_QP_HANDLES;
@@ -31,6 +32,24 @@ namespace {
 [[nodiscard]] int describe_pd(ibv_pd* in, mlx5dv_pd* out) {
     out->pdn = Pd::of(in).number;
     out->comp_mask = 0;
+    return 0;
+}
+
+/// Of an address vector, which an application may put into entries of its own. The handle has it, and outlives its use.
+[[nodiscard]] int describe_ah(ibv_ah* in, mlx5dv_ah* out) {
+    out->av = &Ah::of(in).vector;
+    out->comp_mask = 0;
+    return 0;
+}
+
+[[nodiscard]] int describe_dm(ibv_dm* in, mlx5dv_dm* out) {
+    const DeviceMemory& memory = *Dm::of(in).memory;
+    const std::uint64_t asked = out->comp_mask;
+    *out = mlx5dv_dm{.buf = memory.bytes(), .length = memory.size(), .comp_mask = 0, .remote_va = 0};
+    if (asked & MLX5DV_DM_MASK_REMOTE_VA) {
+        out->comp_mask = MLX5DV_DM_MASK_REMOTE_VA;
+        out->remote_va = reinterpret_cast<std::uintptr_t>(memory.bytes());
+    }
     return 0;
 }
 
@@ -99,14 +118,21 @@ int _mlx5dv_query_port(ibv_context* context, std::uint32_t port, mlx5dv_port* ou
     return 0;
 }
 
+/// EOPNOTSUPP for objects whose rings are no memory that an application could map: CQs, SRQs, work queues.
 int mlx5dv_init_obj(mlx5dv_obj* object, std::uint64_t types) {
     if (const int error = injected_fault("mlx5dv_init_obj")) return failed(error);
-    if (types & ~std::uint64_t{MLX5DV_OBJ_QP | MLX5DV_OBJ_PD}) return failed(EOPNOTSUPP);
+    if (types & ~std::uint64_t{MLX5DV_OBJ_QP | MLX5DV_OBJ_PD | MLX5DV_OBJ_AH | MLX5DV_OBJ_DM}) return failed(EOPNOTSUPP);
     if (types & MLX5DV_OBJ_QP) {
         if (const int error = describe_qp(object->qp.in, object->qp.out)) return failed(error);
     }
     if (types & MLX5DV_OBJ_PD) {
         if (const int error = describe_pd(object->pd.in, object->pd.out)) return failed(error);
+    }
+    if (types & MLX5DV_OBJ_AH) {
+        if (const int error = describe_ah(object->ah.in, object->ah.out)) return failed(error);
+    }
+    if (types & MLX5DV_OBJ_DM) {
+        if (const int error = describe_dm(object->dm.in, object->dm.out)) return failed(error);
     }
     return 0;
 }

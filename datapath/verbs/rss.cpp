@@ -81,7 +81,7 @@ ibv_qp* create_rss_qp(ibv_context* context, ibv_qp_init_attr_ex& attr) noexcept 
         std::array<std::uint8_t, Toeplitz::key_size> key;
         std::copy_n(attr.rx_hash_conf.rx_hash_key, key.size(), key.begin());
         IndirectionTable& table = IndirectionTable::of(attr.rwq_ind_tbl);
-        qp->rss = std::make_unique<RssReceiver>(fields, key, table.queues);
+        qp->rss = std::make_unique<RssReceiver>(fields, key, std::make_shared<const QueueTable>(table.queues));
         qp->table = &table;
         ibv_qp& base = qp->qp_base;
         base.context = context;

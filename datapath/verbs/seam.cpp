@@ -32,7 +32,7 @@ std::shared_ptr<AsoBulk> aso_bulk_of(mlx5dv_devx_obj* object) noexcept {
 }
 
 Sink receive_sink_of(mlx5dv_devx_obj* tir) noexcept {
-    return tir->receiver ? tir->receiver->sink() : Sink{};
+    return tir->resource ? tir->resource->sink() : Sink{};
 }
 void hold(mlx5dv_devx_obj* object) noexcept {
     object->holders.fetch_add(1, std::memory_order_relaxed);

@@ -23,9 +23,6 @@ constexpr unsigned received_in_turn = 128;
 /// No more than is received in a turn: what an engine of the same kind sends, another one can take.
 constexpr unsigned sent_in_turn = 128;
 constexpr unsigned pairs_in_turn = 16;
-constexpr std::uint64_t first_look = 50'000, longest_look = 1'000'000;  // ns
-/// A polled queue is looked at again after this share of the time that it has been idle.
-constexpr std::uint64_t look_share = 100;
 
 [[nodiscard]] rte_ring* make_ring(unsigned length) {
     static std::atomic<unsigned> next{0};
@@ -165,8 +162,7 @@ std::uint64_t Engine::deadline(std::uint64_t now) noexcept {
     const std::uint64_t timer = next_timer_.load(std::memory_order_relaxed);
     if (!has_polled_.load(std::memory_order_relaxed)) return timer;
     const std::lock_guard guard(mutex_);
-    const std::uint64_t idle_for = now - std::min(now, last_found_);
-    return std::min(timer, now + std::clamp(idle_for / look_share, first_look, longest_look));
+    return std::min(timer, polled_doorbells_.next_look(now));
 }
 
 unsigned Engine::answer_doorbells(const Pair* but) noexcept {
@@ -194,7 +190,7 @@ unsigned Engine::look_at_polled(std::uint64_t now) noexcept {
         pair->doorbell();
         schedule(*pair);
     }
-    if (found != 0 || last_found_ == Service::never) last_found_ = now;
+    if (found != 0) polled_doorbells_.found(now);
     return found;
 }
 

@@ -10,8 +10,7 @@
 // Timers. Each queue pair has one next deadline. The heap has at least one entry no later than it; entries that are out
 // of date are thrown away when they come up.
 //
-// Polled queues (QueuePairSpec::polled) are looked at in each turn, and when the worker sleeps every 50 µs at first, and
-// up to every millisecond as long as nothing is found.
+// Polled queues (QueuePairSpec::polled) are looked at in each turn, and when polled_doorbell.hpp says.
 //
 // Threads: post(), ring() from any thread; run() and deadline() from the worker.
 #pragma once
@@ -27,6 +26,7 @@
 
 #include "datapath/packet.hpp"
 #include "datapath/ports/nic.hpp"
+#include "datapath/rdma/polled_doorbell.hpp"
 
 namespace ovsdr::soft::roce {
 
@@ -69,7 +69,7 @@ public:
     // Under Control or in a turn.
     void schedule(Pair& pair) noexcept;
     /// A polled queue has begun to take posts: it is looked at often for a while.
-    void look_closely() noexcept { last_found_ = Service::never; }
+    void look_closely() noexcept { polled_doorbells_.expect(); }
     /// The pair's deadline may have become earlier.
     void arm(Pair& pair, std::uint64_t deadline) noexcept;
 
@@ -124,8 +124,8 @@ private:
     std::vector<Timer> timers_;  ///< a heap, the earliest first
     Pair* first_active_ = nullptr;
     Pair* last_active_ = nullptr;
-    unsigned turns_ = 0;            ///< that had something to do
-    std::uint64_t last_found_ = 0;  ///< when a polled queue had something posted; never: now
+    unsigned turns_ = 0;  ///< that had something to do
+    PolledDoorbell polled_doorbells_;
     // Written under mutex_, read by the worker without it.
     std::atomic<bool> has_active_{false}, has_polled_{false};
     std::atomic<std::uint64_t> next_timer_{Service::never};

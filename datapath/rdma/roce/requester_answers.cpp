@@ -121,7 +121,8 @@ void Requester::complete(const Entry& entry, ibv_wc_status status) noexcept {
                                 .qp_num = spec_.qpn,
                                 .freed = spec_.send.freed,
                                 .freed_up_to = entry.block + entry.blocks,
-                                .wqe_counter = static_cast<std::uint16_t>(entry.block)};
+                                .wqe_counter = static_cast<std::uint16_t>(entry.block),
+                                .entry_opcode = entry.opcode};
     if (pair_.has_streams()) return pair_.initiator().finish(entry.block, entry.blocks, &completion);
     spec_.send_queue->add({&completion, 1});
 }

@@ -1,0 +1,155 @@
+// CREATE_CQ: completion queues whose ring the application polls, and which it arms through a doorbell page.
+//
+// Events. A CQ that was armed tells its subscribers (mlx5dv_devx_subscribe_devx_event()) of the next completion, or at once
+// of one that is there already at the consumer counter that the arm record gives. Then it has to be armed again. An overrun
+// is told as CQ_ERROR.
+#include <array>
+#include <mutex>
+#include <optional>
+
+#include "datapath/rdma/completion_queue.hpp"
+#include "datapath/rdma/cqe_ring.hpp"
+#include "datapath/rdma/devx_doorbells.hpp"
+#include "datapath/rdma/devx_memory.hpp"
+#include "datapath/rdma/devx_resource.hpp"
+
+namespace ovsdr::soft::devx {
+
+using prm::Field;
+using prm::Opcode;
+using prm::Status;
+
+namespace {
+
+// CREATE_CQ's input, bits.
+constexpr std::uint32_t cqc = 128;
+constexpr Field dbr_umem_valid{cqc + 6, 1}, cqe_size{cqc + 8, 3}, collapsed{cqc + 11, 1}, overrun_ignore{cqc + 14, 1},
+    compression{cqc + 17, 1}, always_armed{cqc + 24, 1}, dbr_umem{cqc + 32, 32}, log_size{cqc + 99, 5},
+    uar_page{cqc + 104, 24}, dbr_offset{cqc + 448, 64}, umem_offset{640, 64}, umem_number{704, 32}, umem_valid{736, 1};
+
+/// The CQEs are written where completions are added: the queue's notifier is always armed, and takes out what is in it.
+class DevxCq final : public Resource, private Armable {
+public:
+    DevxCq(DeviceState& state, std::uint32_t number, std::uint32_t page, const CqeRing::Spec& spec)
+        : Resource(number),
+          state_(state),
+          page_(page),
+          arm_record_(spec.doorbell + arm_word),
+          ring_(spec),
+          queue_(2u << spec.log_length, true, {.completion = [this] { write(); }, .overrun = {}}) {
+        queue_.arm(false);
+        state_.completion_queues().add(number, queue_);
+        watched_ = state_.doorbell_pages().add(page_, number, *this);
+    }
+    ~DevxCq() override {
+        state_.completion_queues().remove(number());
+        if (watched_) state_.doorbell_pages().remove(page_, number());
+        state_.cq_numbers().give_back(number());
+    }
+    bool takes(Opcode opcode) const noexcept override { return opcode == Opcode::modify_cq || opcode == Opcode::query_cq; }
+    Status execute(Opcode, Input, Output) override { return Status::bad_op; }
+    bool busy() const noexcept override { return Resource::busy() || queue_.held(); }
+
+private:
+    enum class Armed : std::uint8_t { no, solicited, any };
+    static constexpr std::size_t batch = 16;
+    static constexpr std::size_t arm_word = 1;  // word of the doorbell record
+    static constexpr std::uint32_t counter_mask = 0xffffff;
+
+    void write() noexcept {
+        std::lock_guard guard(mutex_);
+        std::array<Completion, batch> taken;
+        for (int length = 1; length != 0;) {
+            // Armed before it is looked into: what comes after the look has an event of its own.
+            queue_.arm(false);
+            length = queue_.take(taken);
+            for (int i = 0; i < length; ++i) write(taken[static_cast<std::size_t>(i)]);
+        }
+        tell();
+    }
+    void write(const Completion& completion) noexcept {
+        if (broken_) return;
+        if (!ring_.write(completion)) {
+            broken_ = true;
+            EventEntry entry{};
+            prm::set(entry, prm::event::type, prm::event::cq_error);
+            prm::set(entry, prm::event::failed_cqn, number());
+            prm::set(entry, prm::event::cq_error_syndrome, prm::event::syndrome_overrun);
+            events().publish(prm::event::cq_error, entry);
+            return;
+        }
+        ++produced_;
+        if (completion.solicited || completion.status != IBV_WC_SUCCESS) solicited_ = produced_;
+    }
+
+    void look_at_arm_record(bool surely) noexcept override {
+        constexpr std::uint32_t solicited_only = MLX5_CQ_DB_REQ_NOT_SOL;
+        std::lock_guard guard(mutex_);
+        const std::uint32_t word = be32toh(arm_record_->load(std::memory_order_acquire));
+        if (last_word_ == word && !(surely && guessed_)) return;
+        guessed_ = !surely && !last_word_;
+        last_word_ = word;
+        armed_ = word & solicited_only ? Armed::solicited : Armed::any;
+        consumed_ = word & counter_mask;
+        tell();
+    }
+    /// Under mutex_.
+    void tell() noexcept {
+        if (armed_ == Armed::no) return;
+        const std::uint32_t ahead = ((armed_ == Armed::any ? produced_ : solicited_) - consumed_) & counter_mask;
+        if (ahead == 0 || ahead > counter_mask / 2) return;
+        armed_ = Armed::no;
+        EventEntry entry{};
+        prm::set(entry, prm::event::type, prm::event::completion);
+        prm::set(entry, prm::event::completed_cqn, number());
+        events().publish(prm::event::completion, entry);
+    }
+
+    DeviceState& state_;
+    const std::uint32_t page_;
+    const std::atomic<__be32>* const arm_record_;
+    bool watched_ = false;
+    std::mutex mutex_;
+    CqeRing ring_;
+    bool broken_ = false;  ///< overrun: nothing more is written
+    std::uint32_t produced_ = 0, solicited_ = 0;  ///< CQEs written; up to the last solicited one
+    Armed armed_ = Armed::no;
+    std::uint32_t consumed_ = 0;  ///< as the arm record said
+    std::optional<std::uint32_t> last_word_;
+    bool guessed_ = false;  ///< the record's word was taken for an arming that nobody rang for
+    CompletionQueue queue_;
+};
+
+}  // namespace
+
+Status create_cq(DeviceState& state, Input in, std::unique_ptr<Resource>& made) {
+    constexpr std::uint64_t size_64 = 0, size_128 = 1, most_log_length = 22;
+    const std::uint64_t kind = prm::get(in, cqe_size);
+    const auto log_length = static_cast<unsigned>(prm::get(in, log_size));
+    if (kind > size_128 || log_length > most_log_length) return Status::bad_param;
+    // What the device does not have the capability for.
+    if (prm::get(in, compression) || prm::get(in, collapsed) || prm::get(in, always_armed)) return Status::bad_param;
+    const unsigned entry_size = kind == size_64 ? 64 : 128;
+    const auto* const doorbell = find_doorbell(in, dbr_umem_valid, dbr_umem, dbr_offset);
+    std::byte* const base =
+        find_buffer(in, umem_valid, umem_number, umem_offset, std::size_t{entry_size} << log_length);
+    if (!base || !doorbell) return Status::bad_param;
+    made = std::make_unique<DevxCq>(state, state.cq_numbers().take(), static_cast<std::uint32_t>(prm::get(in, uar_page)),
+                                    CqeRing::Spec{.base = base,
+                                                  .log_length = log_length,
+                                                  .entry_size = entry_size,
+                                                  .doorbell = doorbell,
+                                                  .ignore_overrun = prm::get(in, overrun_ignore) != 0});
+    return Status::ok;
+}
+
+CompletionQueue* hold_completion_queue(DeviceState& state, std::uint32_t number) {
+    CompletionQueue* held = nullptr;
+    state.completion_queues().with(number, [&](CompletionQueue& queue) {
+        queue.hold();
+        held = &queue;
+    });
+    return held;
+}
+
+}  // namespace ovsdr::soft::devx

@@ -1,0 +1,63 @@
+// Where the fields of queue contexts stand in DEVX commands; see prm.hpp. Each namespace is one structure, its offsets
+// counted from the structure's begin.
+// Source: PRM, SQ, RQ, WQ, TIS, TIR and RQ table contexts, as DPDK documents them (mlx5_prm.h).
+#pragma once
+
+#include "datapath/rdma/prm.hpp"
+
+namespace ovsdr::soft::prm {
+
+inline constexpr Field number_out{72, 24};   ///< of what was made
+inline constexpr Field number_in{72, 24};    ///< what a modification or a query is about
+inline constexpr Field state_in{64, 4};      ///< MODIFY_SQ, MODIFY_RQ: the present state
+inline constexpr Field modify_bitmask{128, 64};
+inline constexpr std::uint32_t queue_context = 256;  ///< bit offset of SQ, RQ, TIS, TIR, RQT contexts in all commands
+inline constexpr std::uint32_t queue_mailbox = 272;  ///< bytes of such a command at least
+
+namespace wq {
+inline constexpr Field type{0, 4}, signature{4, 1}, end_padding{5, 2}, pd{72, 24}, log_stride{268, 4}, log_size{283, 5},
+    doorbell_umem_valid{288, 1}, umem_valid{289, 1}, doorbell_offset{128, 64}, doorbell_umem{320, 32}, umem{352, 32},
+    umem_offset{384, 64};
+inline constexpr std::uint64_t cyclic = 1;
+}  // namespace wq
+
+namespace sqc {
+inline constexpr Field reserved_lkey{0, 1}, flush_in_error{3, 1}, multi_packet{4, 1}, min_inline{5, 3}, state{8, 4}, reg_umr{12, 1},
+    allow_swp{13, 1}, hairpin{14, 1}, timestamp_format{26, 2}, user_index{40, 24}, cqn{72, 24}, rate_limit{240, 16},
+    tis_count{256, 16}, tisn{360, 24};
+inline constexpr std::uint32_t wq = 384;
+}  // namespace sqc
+
+namespace rqc {
+inline constexpr Field delay_drop{1, 1}, scatter_fcs{2, 1}, keep_vlan{3, 1}, memory_type{4, 4}, state{8, 4},
+    flush_in_error{13, 1}, hairpin{14, 1}, timestamp_format{26, 2}, user_index{40, 24}, cqn{72, 24};
+inline constexpr std::uint32_t wq = 384;
+inline constexpr std::uint64_t modify_keep_vlan = 1u << 1, modify_scatter_fcs = 1u << 2;
+}  // namespace rqc
+
+/// Of SQs and RQs.
+enum QueueState : std::uint8_t { queue_reset = 0, queue_ready = 1, queue_error = 3 };
+
+namespace tisc {
+inline constexpr std::uint32_t size = 160;  ///< bytes
+inline constexpr Field transport_domain{296, 24}, underlay_qpn{328, 24};
+}  // namespace tisc
+
+namespace tirc {
+inline constexpr Field disp_type{32, 4}, lro{148, 4}, inline_rqn{232, 24}, symmetric{256, 1}, tunneled{258, 1},
+    rqtn{264, 24}, hash_function{288, 4}, self_lb_block{294, 2}, transport_domain{296, 24}, l3_is_v6{640, 1},
+    l4_is_udp{641, 1}, selected{642, 30}, inner{672, 32};
+inline constexpr std::uint32_t key = 320;  ///< bit offset of 40 bytes
+inline constexpr std::uint64_t direct = 0, indirect = 1;
+inline constexpr std::uint64_t no_hash = 0, toeplitz = 2;
+inline constexpr std::uint64_t source = 1, destination = 2, source_port = 4, destination_port = 8;
+}  // namespace tirc
+
+namespace rqtc {
+inline constexpr Field list_type{165, 3}, max_size{176, 16}, actual_size{208, 16};
+inline constexpr std::uint32_t list = 1920;  ///< bit offset of RQ numbers, 32 bits each
+inline constexpr std::uint32_t most = 2048;  ///< queues
+inline constexpr std::uint64_t modify_list = 1;
+}  // namespace rqtc
+
+}  // namespace ovsdr::soft::prm
