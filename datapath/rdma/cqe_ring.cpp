@@ -4,6 +4,8 @@
 
 #include <cstring>
 
+#include "datapath/rdma/roce/memory_copy.hpp"
+
 namespace ovsdr::soft {
 
 namespace {
@@ -63,6 +65,8 @@ void put(mlx5_cqe64& entry, std::size_t offset, Value value) {
             return MLX5_OPCODE_ATOMIC_FA;
         case IBV_WC_TSO:
             return MLX5_OPCODE_TSO;
+        case IBV_WC_DRIVER3:
+            return roce::MemoryCopy::opcode;
         default:
             return MLX5_OPCODE_UMR;
     }

@@ -1,8 +1,10 @@
 // QUERY_HCA_CAP: what the device says that it can do. Only what is implemented is claimed.
 #include <algorithm>
 #include <array>
+#include <bit>
 
 #include "datapath/rdma/devx.hpp"
+#include "datapath/rdma/roce/memory_copy.hpp"
 #include "datapath/steering/reformat.hpp"
 
 namespace ovsdr::soft::devx {
@@ -24,6 +26,8 @@ constexpr Field vhca_id{48, 16};
 constexpr Field steering_format_version{1092, 4};
 constexpr Field general_object_types{1024, 64};
 constexpr Field flex_parser_protocols{1344, 32};
+constexpr Field log_dma_mmo_max_size{107, 5};
+constexpr Field dma_mmo_sq{339, 1};
 
 /// Which of the device's eight parsers (0 to 3 are looked up together, and 4 to 7) has a protocol's word.
 struct ParserId {
@@ -135,7 +139,11 @@ void put(Output out, std::uint32_t structure, Field field, std::uint64_t value) 
 void put_general(DeviceState& state, Output out) {
     for (const Fact& fact : general_facts) put(out, 0, fact.field, fact.value);
     put(out, 0, vhca_id, state.vhca_id_of(manager_vport));
-    put(out, 0, steering_format_version, state.device().profile().steering_format);
+    const Profile& profile = state.device().profile();
+    put(out, 0, steering_format_version, profile.steering_format);
+    if (!roce::MemoryCopy::there_is(profile)) return;
+    put(out, 0, dma_mmo_sq, 1);
+    put(out, 0, log_dma_mmo_max_size, std::countr_zero(roce::MemoryCopy::most));
 }
 
 void put_objects(const Profile& profile, Output out) {

@@ -74,7 +74,7 @@ void report_overrun(Cq& cq) {
 }
 
 [[nodiscard]] Cq* create(ibv_context* context, const ibv_cq_init_attr_ex& attr, const char* call,
-                         const mlx5dv_cq_init_attr* mlx5 = nullptr) noexcept {
+                         const mlx5dv_cq_init_attr* mlx5 = nullptr, bool is_extended = true) noexcept {
     int error = injected_fault(call);
     if (!error) error = check(Context::of(context), attr);
     if (!error) error = check_mlx5(mlx5);
@@ -104,7 +104,7 @@ void report_overrun(Cq& cq) {
         cq->cqe_size = cqe_size_of(mlx5);
         pthread_mutex_init(&cq->mutex, nullptr);
         pthread_cond_init(&cq->cond, nullptr);
-        set_cq_readers(*cq, attr.wc_flags);
+        if (is_extended) set_cq_readers(*cq, attr.wc_flags);
         if (attr.channel) __atomic_add_fetch(&attr.channel->refcnt, 1, __ATOMIC_RELAXED);
         Context::of(context).hold();
         return cq.release();
@@ -200,7 +200,7 @@ ibv_cq* ibv_create_cq(ibv_context* context, int length, void* cq_context, ibv_co
     attr.cq_context = cq_context;
     attr.channel = channel;
     attr.comp_vector = static_cast<std::uint32_t>(comp_vector);
-    Cq* const cq = create(context, attr, "ibv_create_cq");
+    Cq* const cq = create(context, attr, "ibv_create_cq", nullptr, false);
     return cq ? cq->base() : nullptr;
 }
 

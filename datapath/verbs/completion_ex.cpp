@@ -2,6 +2,7 @@
 #include <ctime>
 
 #include "datapath/control/fault.hpp"
+#include "datapath/rdma/tag_info.hpp"
 #include "datapath/verbs/objects.hpp"
 
 namespace ovsdr::soft {
@@ -73,13 +74,13 @@ std::uint16_t read_cvlan(ibv_cq_ex* cq) {
     return current(cq).cvlan;
 }
 
-// What no completion of this device has, as hardware leaves the field: InfiniBand's local identifiers, and the tag of a
-// matched message.
+void read_tm_info(ibv_cq_ex* cq, ibv_wc_tm_info* info) {
+    *info = tag_info(current(cq));
+}
+
+// What no completion of this device has, as hardware leaves the field: InfiniBand's local identifiers.
 std::uint32_t read_slid(ibv_cq_ex*) {
     return 0;
-}
-void read_tm_info(ibv_cq_ex*, ibv_wc_tm_info* info) {
-    *info = ibv_wc_tm_info{};
 }
 std::uint8_t read_dlid_path_bits(ibv_cq_ex*) {
     return 0;

@@ -27,6 +27,7 @@ Context::Context(ibv_device* device, DeviceState& device_state) : verbs_context{
     open_qp = open_qp_op;
     create_srq_ex = create_srq_ex_op;
     get_srq_num = get_srq_num_op;
+    post_srq_ops = post_srq_ops_op;
     open_xrcd = open_xrcd_op;
     close_xrcd = close_xrcd_op;
     create_wq = create_wq_op;

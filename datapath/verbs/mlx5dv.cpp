@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "datapath/control/fault.hpp"
+#include "datapath/rdma/roce/memory_copy.hpp"
 #include "datapath/steering/vport_metadata.hpp"
 #include "datapath/verbs/ah.hpp"
 #include "datapath/verbs/dm.hpp"
@@ -91,9 +92,14 @@ int mlx5dv_query_device(ibv_context* context, mlx5dv_context* out) {
         out->num_lag_ports = 1;
         out->comp_mask |= MLX5DV_CONTEXT_MASK_NUM_LAG_PORTS;
     }
+    if (asked & MLX5DV_CONTEXT_MASK_WR_MEMCPY_LENGTH) {
+        const bool copies = roce::MemoryCopy::there_is(Context::of(context).state.device().profile());
+        out->max_wr_memcpy_length = copies ? roce::MemoryCopy::most : 0;
+        out->comp_mask |= MLX5DV_CONTEXT_MASK_WR_MEMCPY_LENGTH;
+    }
     constexpr std::uint64_t absent =
         MLX5DV_CONTEXT_MASK_SWP | MLX5DV_CONTEXT_MASK_STRIDING_RQ | MLX5DV_CONTEXT_MASK_TUNNEL_OFFLOADS |
-        MLX5DV_CONTEXT_MASK_DYN_BFREGS | MLX5DV_CONTEXT_MASK_FLOW_ACTION_FLAGS | MLX5DV_CONTEXT_MASK_WR_MEMCPY_LENGTH | MLX5DV_CONTEXT_MASK_CRYPTO_OFFLOAD;
+        MLX5DV_CONTEXT_MASK_DYN_BFREGS | MLX5DV_CONTEXT_MASK_FLOW_ACTION_FLAGS | MLX5DV_CONTEXT_MASK_CRYPTO_OFFLOAD;
     out->comp_mask |= asked & absent;
     return 0;
 }

@@ -32,9 +32,8 @@ constexpr std::uint64_t reliable_operations = unreliable_operations | IBV_QP_EX_
                                               IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
 constexpr std::uint64_t mkey_operations = MLX5DV_QP_EX_WITH_MR_INTERLEAVED | MLX5DV_QP_EX_WITH_MR_LIST |
                                           MLX5DV_QP_EX_WITH_MKEY_CONFIGURE | MLX5DV_QP_EX_WITH_RAW_WQE;
-// MLX5DV_QP_EX_WITH_MEMCPY needs a DMA engine (MMO) that the device lacks.
 constexpr std::array operations_of_types{
-    OperationsOfType{IBV_QPT_RC, reliable_operations, mkey_operations},
+    OperationsOfType{IBV_QPT_RC, reliable_operations, mkey_operations | MLX5DV_QP_EX_WITH_MEMCPY},
     OperationsOfType{IBV_QPT_UC, unreliable_operations, MLX5DV_QP_EX_WITH_RAW_WQE},
     OperationsOfType{IBV_QPT_UD, IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM, MLX5DV_QP_EX_WITH_RAW_WQE},
     OperationsOfType{IBV_QPT_XRC_SEND, reliable_operations, MLX5DV_QP_EX_WITH_RAW_WQE},
@@ -45,7 +44,8 @@ constexpr std::array operations_of_types{
 }
 
 /// Which operations the type has: those of others are EOPNOTSUPP.
-[[nodiscard]] int check_operations(const ibv_qp_init_attr_ex& attr, const mlx5dv_qp_init_attr* mlx5) {
+[[nodiscard]] int check_operations(const Profile& profile, const ibv_qp_init_attr_ex& attr,
+                                   const mlx5dv_qp_init_attr* mlx5) {
     const std::uint64_t verbs = attr.comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS ? attr.send_ops_flags : 0;
     const bool asked = (attr.comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) ||
                        (mlx5 && (mlx5->comp_mask & MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS));
@@ -53,6 +53,7 @@ constexpr std::array operations_of_types{
     const auto* const allowed = std::find_if(operations_of_types.begin(), operations_of_types.end(),
                                              [&](const OperationsOfType& of) { return of.type == attr.qp_type; });
     if (allowed == operations_of_types.end()) return EOPNOTSUPP;
+    if ((mlx5_operations_of(mlx5) & MLX5DV_QP_EX_WITH_MEMCPY) && !roce::MemoryCopy::there_is(profile)) return EOPNOTSUPP;
     return (verbs & ~allowed->verbs) || (mlx5_operations_of(mlx5) & ~allowed->mlx5) ? EOPNOTSUPP : 0;
 }
 
@@ -91,7 +92,10 @@ constexpr std::array operations_of_types{
     if (!has_pd || !attr.send_cq) return EINVAL;
     if (attr.qp_type == IBV_QPT_XRC_SEND) return attr.srq ? EINVAL : 0;
     if (!attr.recv_cq) return EINVAL;
-    return attr.srq && Srq::of(attr.srq).type != IBV_SRQT_BASIC ? EINVAL : 0;
+    if (!attr.srq || Srq::of(attr.srq).type == IBV_SRQT_BASIC) return 0;
+    // An SRQ that matches tags takes the send queue too, for what it fetches.
+    const bool matches = Srq::of(attr.srq).type == IBV_SRQT_TM && attr.qp_type == IBV_QPT_RC;
+    return matches && attr.cap.max_send_wr == 0 ? 0 : EINVAL;
 }
 
 [[nodiscard]] int check(ibv_context* context, const ibv_qp_init_attr_ex& attr, const mlx5dv_qp_init_attr* mlx5) {
@@ -101,10 +105,9 @@ constexpr std::array operations_of_types{
     if (attr.comp_mask & ~known) return EINVAL;  // TSO and RSS too: they are raw packets'.
     if (std::find(types.begin(), types.end(), attr.qp_type) == types.end()) return EINVAL;
     int error = check_mlx5(attr, mlx5);
-    if (!error && attr.qp_type == IBV_QPT_DRIVER) {
-        error = check_dc(dci_streams_of(Context::of(context).state), attr, mlx5);
-    }
-    if (!error) error = check_operations(attr, mlx5);
+    DeviceState& state = Context::of(context).state;
+    if (!error && attr.qp_type == IBV_QPT_DRIVER) error = check_dc(dci_streams_of(state), attr, mlx5);
+    if (!error) error = check_operations(state.device().profile(), attr, mlx5);
     if (!error) error = check_flags(attr);
     return error ? error : check_objects(attr);
 }
@@ -203,6 +206,12 @@ void forget_completions(RdmaQp& qp) {
 
 }  // namespace
 
+CopyMetadata::CopyMetadata(MemoryTable& memory, const void* domain)
+    : memory_(memory),
+      region_{reinterpret_cast<std::uint64_t>(bytes_.data()), bytes_.size(), bytes_.data(), IBV_ACCESS_LOCAL_WRITE, domain} {
+    if (memory_.add(region_) != 0) throw std::bad_alloc();
+}
+
 RdmaQp::RdmaQp() = default;
 
 RdmaQp::~RdmaQp() {
@@ -263,6 +272,7 @@ ibv_qp* create_rdma_qp(ibv_context* context, ibv_qp_init_attr_ex& attr, const ml
         std::memcpy(&qp->created_with, &attr, sizeof qp->created_with);
         qp->has_send_ops = attr.comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
         if (qp->has_send_ops || mlx5_operations_of(mlx5)) set_rdma_operations(*qp, mlx5_operations_of(mlx5));
+        if (mlx5_operations_of(mlx5) & MLX5DV_QP_EX_WITH_MEMCPY) set_copy_operation(*qp);
         if (qp->rdma->is_dc(MLX5DV_DCTYPE_DCT)) base.qp_num = 0;  // until it goes to RTR
         if (base.pd) Pd::of(base.pd).users.fetch_add(1);
         if (is_target) {

@@ -12,12 +12,14 @@
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>
 
+#include <array>
 #include <atomic>
 #include <memory>
 #include <mutex>
 #include <vector>
 
 #include "datapath/rdma/queue_memory.hpp"
+#include "datapath/rdma/roce/memory_copy.hpp"
 #include "datapath/rdma/roce/queue_pair.hpp"
 #include "datapath/verbs/objects.hpp"
 #include "datapath/verbs/qp_layout.hpp"
@@ -28,6 +30,22 @@ namespace ovsdr::soft {
 
 class MkeyRequest;
 struct XrcDomain;
+
+/// The metadata of a queue's memory copies, registered for its domain as libmlx5 does it.
+class CopyMetadata {
+public:
+    /// Throws std::bad_alloc.
+    CopyMetadata(MemoryTable& memory, const void* domain);
+    ~CopyMetadata() { memory_.remove(region_.key); }
+    CopyMetadata(const CopyMetadata&) = delete;
+    CopyMetadata& operator=(const CopyMetadata&) = delete;
+    [[nodiscard]] const MemoryRegion& region() const noexcept { return region_; }
+
+private:
+    MemoryTable& memory_;
+    alignas(64) std::array<std::byte, roce::MemoryCopy::metadata_size> bytes_{};
+    MemoryRegion region_;
+};
 
 struct RdmaQp {
     RdmaQp();
@@ -49,6 +67,7 @@ struct RdmaQp {
     CompletionQueue* receive_queue = nullptr;
     Srq* srq = nullptr;
     std::shared_ptr<XrcDomain> xrc_domain;          ///< of a target
+    std::unique_ptr<CopyMetadata> copy_metadata;    ///< of queues that copy memory
     std::unique_ptr<MkeyRequest> mkey_request;      ///< of queues with MKEY operations; under the send lock
     std::unique_ptr<roce::QueuePair> device;
     std::mutex groups_mutex;
@@ -94,5 +113,6 @@ void init_handle(Qp& qp, ibv_context* context, ibv_qp_type type, void* qp_contex
 /// Fill the operations of an extended QP.
 void set_rdma_operations(Qp& qp, std::uint64_t mlx5_operations);
 void set_mkey_operations(Qp& qp);
+void set_copy_operation(Qp& qp);
 
 }  // namespace ovsdr::soft

@@ -182,6 +182,25 @@ void wr_raw_wqe(mlx5dv_qp_ex* base, const void* entry) {
     qp.rdma->send.copy_raw(entry, qp.wr_id);
 }
 
+/// Source: mlx5dv_wr_memcpy(), mlx5dv_wr_post(3).
+void wr_memcpy(mlx5dv_qp_ex* base, std::uint32_t to_key, std::uint64_t to, std::uint32_t from_key, std::uint64_t from,
+               std::size_t size) {
+    Qp& qp = Qp::of(base);
+    WqeBuilder& builder = qp.rdma->send;
+    if (size == 0 || size > roce::MemoryCopy::most) return builder.fail(EINVAL);
+    if (!builder.begin({.opcode = roce::MemoryCopy::opcode,
+                        .opmod = roce::MemoryCopy::dma,
+                        .completes_as = MLX5DV_WC_MEMCPY},
+                       qp.wr_id, qp.wr_flags)) {
+        return;
+    }
+    const MemoryRegion& metadata = qp.rdma->copy_metadata->region();
+    builder.append<roce::MemoryCopy::Metadata>() = {0, htobe32(metadata.key), htobe64(metadata.iova)};
+    builder.append_data({from, static_cast<std::uint32_t>(size), from_key});
+    builder.append_data({to, static_cast<std::uint32_t>(size), to_key});
+    builder.end();
+}
+
 void set_sends(Qp& qp) {
     qp.wr_send = wr_send;
     qp.wr_send_imm = wr_send_imm;
@@ -202,6 +221,11 @@ void set_reliable(Qp& qp) {
 }
 
 }  // namespace
+
+void set_copy_operation(Qp& qp) {
+    qp.rdma->copy_metadata = std::make_unique<CopyMetadata>(qp.rdma->state->memory(), Pd::of(qp.qp_base.pd).domain());
+    qp.mlx5.wr_memcpy = wr_memcpy;
+}
 
 int cancel_rdma_sends(Qp& qp, std::uint64_t wr_id) {
     const auto from = qp.rdma->device->drained_at();

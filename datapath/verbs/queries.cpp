@@ -5,6 +5,7 @@
 
 #include "datapath/control/fault.hpp"
 #include "datapath/rdma/roce/gid_table.hpp"
+#include "datapath/rdma/roce/tag_matching.hpp"
 #include "datapath/verbs/limits.hpp"
 #include "datapath/verbs/objects.hpp"
 
@@ -141,6 +142,11 @@ int query_device_op(ibv_context* context, const ibv_query_device_ex_input* input
         IBV_RAW_PACKET_CAP_CVLAN_STRIPPING | IBV_RAW_PACKET_CAP_SCATTER_FCS | IBV_RAW_PACKET_CAP_IP_CSUM;
     full.max_wq_type_rq = limits::qps;
     full.device_cap_flags_ex = full.orig_attr.device_cap_flags | IBV_DEVICE_RAW_SCATTER_FCS;
+    full.tm_caps = {.max_rndv_hdr_size = roce::TagMatcher::most_rendezvous_size,
+                    .max_num_tags = roce::TagMatcher::most_tags,
+                    .flags = IBV_TM_CAP_RC,
+                    .max_ops = roce::TagMatcher::most_ops,
+                    .max_sge = roce::TagMatcher::most_pieces};
     full.max_dm_size = DeviceMemory::device_size;
     full.phys_port_cnt_ex = state.ports();
     std::memset(attr, 0, size);

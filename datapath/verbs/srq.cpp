@@ -1,7 +1,8 @@
-// Shared receive queues: basic and XRC ones. The device has no tag matching.
+// Shared receive queues: basic ones, XRC's, and those that match tags.
 #include "datapath/verbs/srq.hpp"
 
 #include "datapath/control/fault.hpp"
+#include "datapath/rdma/roce/tag_matching.hpp"
 #include "datapath/verbs/objects.hpp"
 #include "datapath/verbs/qp_layout.hpp"
 #include "datapath/verbs/xrc.hpp"
@@ -9,6 +10,17 @@
 namespace ovsdr::soft {
 
 namespace {
+
+/// What the kernel and libmlx5 want of a queue that matches tags: its own completion queue, an extended one, from which
+/// a tag can be read.
+[[nodiscard]] int check_tags(const ibv_srq_init_attr_ex& attr) {
+    constexpr std::uint32_t needed = IBV_SRQ_INIT_ATTR_CQ | IBV_SRQ_INIT_ATTR_TM;
+    if ((attr.comp_mask & needed) != needed || !attr.cq || !Cq::of(attr.cq).start_poll) return EINVAL;
+    const ibv_tm_cap& caps = attr.tm_cap;
+    const bool fits = caps.max_num_tags != 0 && caps.max_num_tags <= roce::TagMatcher::most_tags &&
+                      caps.max_ops <= roce::TagMatcher::most_ops;
+    return fits ? 0 : EINVAL;
+}
 
 [[nodiscard]] int check(const ibv_srq_init_attr_ex& attr) {
     constexpr std::uint32_t known = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD |
@@ -23,7 +35,7 @@ namespace {
         case IBV_SRQT_XRC:
             return (attr.comp_mask & xrc) == xrc && attr.xrcd && attr.cq ? 0 : EINVAL;
         case IBV_SRQT_TM:
-            return EOPNOTSUPP;
+            return check_tags(attr);
         default:
             return EINVAL;
     }
@@ -49,10 +61,9 @@ void report_limit(Srq& srq) {
         auto srq = std::make_unique<Srq>();
         Srq* const self = srq.get();
         srq->type = attr.comp_mask & IBV_SRQ_INIT_ATTR_TYPE ? attr.srq_type : IBV_SRQT_BASIC;
-        if (srq->type == IBV_SRQT_XRC) {
-            srq->xrcd = &Xrcd::of(attr.xrcd);
-            srq->cq = attr.cq;
-        }
+        const bool is_xrc = srq->type == IBV_SRQT_XRC, matches = srq->type == IBV_SRQT_TM;
+        if (is_xrc) srq->xrcd = &Xrcd::of(attr.xrcd);
+        if (is_xrc || matches) srq->cq = attr.cq;
         const std::uint32_t number = state.queue_numbers().take();
         srq->queue = std::make_unique<roce::SharedReceiveQueue>(roce::SharedReceiveQueueSpec{
             .state = state,
@@ -62,6 +73,8 @@ void report_limit(Srq& srq) {
             .max_sges = attr.attr.max_sge,
             .completions = srq->cq ? Cq::of(srq->cq).queue.get() : nullptr,
             .xrc_domain = srq->xrcd ? srq->xrcd->domain() : nullptr,
+            .max_tags = matches ? attr.tm_cap.max_num_tags : 0,
+            .max_ops = matches ? attr.tm_cap.max_ops : 0,
             .limit_reached = [self] { report_limit(*self); }});
         srq->context = context;
         srq->srq_context = attr.srq_context;
@@ -88,6 +101,17 @@ int get_srq_num_op(ibv_srq* srq, std::uint32_t* number) {
     if (Srq::of(srq).type != IBV_SRQT_XRC) return failed(EINVAL);
     *number = Srq::of(srq).queue->spec().number;
     return 0;
+}
+
+int post_srq_ops_op(ibv_srq* srq, ibv_ops_wr* first, ibv_ops_wr** bad) {
+    int error = injected_fault("ibv_post_srq_ops");
+    if (!error && Srq::of(srq).type != IBV_SRQT_TM) error = EINVAL;
+    if (error) {
+        *bad = first;
+        return failed(error);
+    }
+    error = Srq::of(srq).queue->tags()->post(first, bad);
+    return error ? failed(error) : 0;
 }
 
 int post_srq_recv_op(ibv_srq* srq, ibv_recv_wr* first, ibv_recv_wr** bad) {

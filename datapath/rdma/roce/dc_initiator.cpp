@@ -11,7 +11,7 @@ namespace ovsdr::soft::roce {
 DcInitiator::DcInitiator(Pair& pair, Requester& first) : pair_(pair), streams_{&first} {
     const std::uint32_t length = 1u << pair.spec().dc->log_streams;
     for (std::uint32_t number = 1; number < length; ++number) {
-        others_.push_back(std::make_unique<Requester>(pair, number));
+        others_.push_back(std::make_unique<Requester>(pair, pair.spec(), number));
         streams_.push_back(others_.back().get());
     }
     if (has_streams()) finished_.resize(std::max(1u, pair.spec().send.length));

@@ -240,8 +240,10 @@ unsigned Engine::send(const Outlet& outlet, std::uint64_t now) noexcept {
         first_active_ = pair.next_active_;
         if (first_active_ == nullptr) last_active_ = nullptr;
         pair.is_active_ = false;
-        count += pair.send(outlet, batch_length, now);
+        const unsigned sent = pair.send(outlet, batch_length, now);
         if (pair.ready()) schedule(pair);
+        // One that sent nothing and is not done has copied memory, or wants buffers: either is a batch's worth.
+        count += sent == 0 && pair.ready() ? batch_length : sent;
     }
     return count;
 }

@@ -35,7 +35,8 @@ Pair::Pair(const QueuePairSpec& spec, Transport& transport)
       engine_(transport.engine_of(spec.qpn)),
       service_(service_of(spec)),
       mtu_(transport.largest_mtu()),
-      requester_(*this),
+      rendezvous_(spec_.srq != nullptr && spec_.srq->tags() != nullptr ? std::make_unique<Rendezvous>(spec_) : nullptr),
+      requester_(*this, rendezvous_ ? rendezvous_->spec() : spec_),
       responder_(*this, peer_) {
     if (spec_.is_dc(MLX5DV_DCTYPE_DCI)) initiator_ = std::make_unique<DcInitiator>(*this, requester_);
     if (spec_.is_dc(MLX5DV_DCTYPE_DCT)) target_ = std::make_unique<DcTarget>(*this);

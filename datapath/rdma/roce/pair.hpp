@@ -9,6 +9,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 
 #include "datapath/rdma/roce/dc_initiator.hpp"
@@ -60,6 +61,8 @@ public:
     // For requester and responder.
     [[nodiscard]] Transport& transport() noexcept { return engine_.transport(); }
     [[nodiscard]] Engine& engine() noexcept { return engine_; }
+    /// Whose the send queue is; nullptr: the application's.
+    [[nodiscard]] Rendezvous* rendezvous() noexcept { return rendezvous_.get(); }
     [[nodiscard]] const ibv_qp_attr& attr() const noexcept { return attr_; }
     [[nodiscard]] const Peer& peer() const noexcept { return peer_; }
     /// Of the send ring, not yet taken off it.
@@ -112,6 +115,7 @@ private:
     bool last_entry_reported_ = false;  ///< IBV_EVENT_QP_LAST_WQE_REACHED was given
     bool drain_reported_ = false;       ///< IBV_EVENT_SQ_DRAINED was given, or was not asked for
     std::mutex modify_mutex_;           ///< one modify() at a time; taken before the engine's lock
+    const std::unique_ptr<Rendezvous> rendezvous_;  ///< of a queue pair whose SRQ matches tags
     Requester requester_;
     Responder responder_;
     std::unique_ptr<DcInitiator> initiator_;

@@ -207,6 +207,7 @@ void Pair::enter(ibv_qp_state from, ibv_qp_state to) noexcept {
         next_block_ = 0;
         requester_.reset();
         if (initiator_) initiator_->reset();
+        if (rendezvous_) rendezvous_->reset();
         responder_.reset();
         if (target_) target_->reset();
         return;

@@ -42,9 +42,9 @@ constexpr std::uint32_t ack_interval = Pace::widest / 4;
 
 }  // namespace
 
-Requester::Requester(Pair& pair, std::uint32_t stream)
+Requester::Requester(Pair& pair, const QueuePairSpec& spec, std::uint32_t stream)
     : pair_(pair),
-      spec_(pair.spec()),
+      spec_(spec),
       dc_(spec_.is_dc(MLX5DV_DCTYPE_DCI) ? std::make_unique<Dc>(Dc{.peer = {.stream = stream}}) : nullptr),
       peer_(dc_ ? dc_->peer : pair.peer()),
       length_(std::max(1u, spec_.send.length)),
@@ -70,6 +70,7 @@ void Requester::start(std::uint32_t psn) noexcept {
     pace_ = {};
     opened_ = answering_ = nothing;
     if (dc_) *dc_ = Dc{.peer = {.stream = dc_->peer.stream, .session = dc_->peer.session}};
+    copy_.cancel();
     ready_ = true;
 }
 
@@ -130,6 +131,7 @@ Requester::Step Requester::step(Burst& burst, std::uint64_t now) noexcept {
 
 /// Takes the next entry of the ring into the list. `again`: look once more; `stop`: nothing to begin now.
 Requester::Step Requester::fetch(std::uint64_t now) noexcept {
+    if (copy_.under_way()) return copy_memory();
     if (signature_failed_) {
         signature_failed_ = false;
         pair_.stop_sending();
@@ -216,6 +218,7 @@ Requester::Step Requester::execute_locally() noexcept {
     if (!idle()) return Step::stop;
     int error = 0;
     switch (entry_.opcode) {
+        case MemoryCopy::opcode: return copy_memory();
         case MLX5_OPCODE_UMR:
             error = configure_mkey(spec_.state, spec_.domain, spec_.qpn, {entry_.bytes.data(), entry_.size});
             break;
@@ -232,18 +235,36 @@ Requester::Step Requester::execute_locally() noexcept {
             break;
         default: break;
     }
+    return finish_locally(error == 0        ? IBV_WC_SUCCESS
+                          : error == EACCES ? IBV_WC_MW_BIND_ERR
+                          : error == EFAULT ? IBV_WC_LOC_PROT_ERR
+                                            : IBV_WC_LOC_QP_OP_ERR);
+}
+
+/// A slice of the copy in `entry_`; the rest in later turns.
+Requester::Step Requester::copy_memory() noexcept {
+    if (!MemoryCopy::there_is(spec_.state.device().profile())) return finish_locally(IBV_WC_LOC_QP_OP_ERR);
+    opened_ = answering_ = nothing;
+    const ibv_wc_status status = copy_.advance({.memory = spec_.state.memory(),
+                                                .domain = spec_.domain,
+                                                .access = 0,
+                                                .remote = false,
+                                                .stripe = pair_.engine().worker()},
+                                               {entry_.bytes.data(), entry_.size});
+    if (!copy_.under_way()) return finish_locally(status);
+    ready_ = true;
+    return Step::stop;
+}
+
+/// Takes the local entry in `entry_` off the ring.
+Requester::Step Requester::finish_locally(ibv_wc_status status) noexcept {
     const Entry entry{.block = next_block_,
                       .blocks = static_cast<std::uint16_t>(entry_.blocks),
                       .opcode = entry_.opcode,
                       .signaled = entry_.signaled};
     next_block_ += entry.blocks;
-    if (error == 0) {
-        complete(entry, IBV_WC_SUCCESS);
-        return Step::again;
-    }
-    complete(entry, error == EACCES   ? IBV_WC_MW_BIND_ERR
-                    : error == EFAULT ? IBV_WC_LOC_PROT_ERR
-                                      : IBV_WC_LOC_QP_OP_ERR);
+    complete(entry, status);
+    if (status == IBV_WC_SUCCESS) return Step::again;
     pair_.send_queue_failed(*this);
     return Step::stop;
 }

@@ -12,7 +12,7 @@
 //
 // Unreliable types complete an entry when its last packet is sent.
 //
-// Local entries (UMR, invalidate, ACCESS_ASO) are executed when all before them is complete.
+// Local entries (UMR, invalidate, ACCESS_ASO, copies) are executed when all before them is complete.
 //
 // A DC initiator has a requester for each stream, all fed from one ring (dc_initiator.hpp). Entries name their targets; one
 // with another target than the one before it waits until all before it is complete, then begins a session: a disconnect
@@ -31,6 +31,7 @@
 #include "datapath/ports/nic.hpp"
 #include "datapath/rdma/roce/burst.hpp"
 #include "datapath/rdma/roce/frame.hpp"
+#include "datapath/rdma/roce/memory_copy.hpp"
 #include "datapath/rdma/roce/pace.hpp"
 #include "datapath/rdma/roce/peer.hpp"
 #include "datapath/rdma/roce/queue_pair.hpp"
@@ -46,8 +47,8 @@ public:
     /// Packets of a read that one request asks for at most, counted from the message's beginning.
     static constexpr std::uint32_t read_piece = Pace::widest / 2;
 
-    /// Of `stream`, for a DC initiator.
-    explicit Requester(Pair& pair, std::uint32_t stream = 0);
+    /// `spec` is the pair's, or that of its rendezvous; of `stream`, for a DC initiator.
+    Requester(Pair& pair, const QueuePairSpec& spec, std::uint32_t stream = 0);
 
     void reset() noexcept;
     /// Numbers begin anew (RTS).
@@ -85,7 +86,7 @@ public:
     /// Basic blocks taken off the ring so far.
     [[nodiscard]] std::uint64_t taken() const noexcept { return next_block_; }
     /// Nothing is under way.
-    [[nodiscard]] bool idle() const noexcept { return first_ == last_; }
+    [[nodiscard]] bool idle() const noexcept { return first_ == last_ && !copy_.under_way(); }
     [[nodiscard]] std::uint32_t next_psn() const noexcept { return fetched_psn_; }
 
 private:
@@ -114,6 +115,8 @@ private:
     [[nodiscard]] Step step(Burst& burst, std::uint64_t now) noexcept;
     [[nodiscard]] Step fetch(std::uint64_t now) noexcept;
     [[nodiscard]] Step execute_locally() noexcept;
+    [[nodiscard]] Step copy_memory() noexcept;
+    [[nodiscard]] Step finish_locally(ibv_wc_status status) noexcept;
     [[nodiscard]] ibv_wc_status measure(Entry& entry) noexcept;
     [[nodiscard]] bool open(std::uint64_t index) noexcept;
     [[nodiscard]] bool may_send(const Entry& entry) const noexcept;
@@ -188,6 +191,7 @@ private:
     WorkEntry entry_;
     Transfer transfer_;
     Transfer answer_;
+    MemoryCopy copy_{transfer_, answer_};
     Path datagram_path_{};
 };
 

@@ -105,6 +105,7 @@ void Requester::fail_oldest(ibv_wc_status status) noexcept {
 }
 
 void Requester::complete(const Entry& entry, ibv_wc_status status) noexcept {
+    if (Rendezvous* const rendezvous = pair_.rendezvous()) return rendezvous->completed(entry.block, status);
     if ((!entry.signaled && status == IBV_WC_SUCCESS) || spec_.send_queue == nullptr) {
         if (pair_.has_streams()) pair_.initiator().finish(entry.block, entry.blocks, nullptr);
         return;
@@ -128,6 +129,7 @@ void Requester::complete(const Entry& entry, ibv_wc_status status) noexcept {
 }
 
 void Requester::flush() noexcept {
+    copy_.cancel();
     flush_taken();
     const std::uint64_t end = posted();
     while (next_block_ < end) {

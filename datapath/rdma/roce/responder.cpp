@@ -7,6 +7,7 @@
 
 #include "datapath/rdma/roce/local_operations.hpp"
 #include "datapath/rdma/roce/pair.hpp"
+#include "datapath/rdma/roce/tag_matching.hpp"
 
 namespace ovsdr::soft::roce {
 
@@ -32,7 +33,11 @@ template <typename Header>
 Responder::Responder(Pair& pair, const Peer& peer) noexcept : pair_(pair), peer_(peer), spec_(pair.spec()) {}
 
 void Responder::reset() noexcept {
-    if (has_receive_ && receive_.srq != nullptr) receive_.srq->give_back(receive_.slot);
+    if (has_receive_ && receive_.tag == Receive::Tag::matched) {
+        receive_.srq->tags()->forget(receive_.match);
+    } else if (has_receive_ && receive_.srq != nullptr) {
+        receive_.srq->give_back(receive_.slot);
+    }
     has_receive_ = false;
     next_receive_ = 0;
     first_answer_ = answers_ = 0;
@@ -119,23 +124,30 @@ void Responder::execute(const Arrival& arrival) noexcept {
 std::optional<Nak> Responder::message(const Arrival& arrival, bool& ready) noexcept {
     const Operation& operation = arrival.operation;
     const bool takes_entry = operation.kind == Kind::send ? operation.first : operation.last && operation.immediate;
-    if (takes_entry && !take_receive(arrival, ready)) return Nak::invalid_request;
+    if (takes_entry && operation.kind == Kind::send && spec_.srq != nullptr && spec_.srq->tags() != nullptr) {
+        if (const auto code = take_tagged(arrival, ready)) return code;
+        if (ready && !has_receive_) return std::nullopt;  // a rendezvous, which is complete
+    } else if (takes_entry && !take_receive(arrival, ready)) {
+        return Nak::invalid_request;
+    }
     if (!ready) return std::nullopt;
     if (operation.first) {
         if (const auto code = begin_message(arrival, ready)) return code;
     }
     const std::uint64_t size = operation.kind == Kind::write ? announced_ : transfer_.size();
-    if (arrival.payload_size > size - offset_) {
+    std::span<const std::byte> payload{arrival.payload, arrival.payload_size};
+    const bool matched = operation.kind == Kind::send && receive_.tag == Receive::Tag::matched;
+    if (operation.first && matched) payload = payload.subspan(sizeof(ibv_tmh));
+    if (payload.size() > size - offset_) {
         if (operation.kind == Kind::send) complete(arrival, IBV_WC_LOC_LEN_ERR, 0, 0);
         return Nak::invalid_request;
     }
-    if (arrival.payload_size != 0 &&
-        transfer_.scatter(offset_, {arrival.payload, arrival.payload_size}) != Transfer::Fault::none) {
+    if (!payload.empty() && transfer_.scatter(offset_, payload) != Transfer::Fault::none) {
         if (operation.kind == Kind::write) return Nak::access;
         complete(arrival, IBV_WC_LOC_PROT_ERR, 0, 0);
         return Nak::operation;
     }
-    offset_ += arrival.payload_size;
+    offset_ += payload.size();
     kind_ = operation.kind;
     return operation.last ? end_message(arrival) : std::nullopt;
 }
@@ -183,21 +195,26 @@ std::optional<Nak> Responder::end_message(const Arrival& arrival) noexcept {
     return std::nullopt;
 }
 
+void Responder::hold(const SharedReceiveQueue::Request& request, SharedReceiveQueue& queue) noexcept {
+    receive_.wr_id = request.wr_id;
+    receive_.slot = request.slot;
+    receive_.srq = &queue;
+    receive_.length = request.length;
+    std::copy_n(request.sges.begin(), request.length, receive_.pieces.begin());
+    has_receive_ = true;
+}
+
 /// false: the request names no receive queue. Without an entry `exists` is false.
 bool Responder::take_receive(const Arrival& arrival, bool& exists) noexcept {
     exists = true;
+    receive_.tag = Receive::Tag::off;
     if (has_receive_) return true;  // of a message that was abandoned, or that waited for it
     SharedReceiveQueue* srq = spec_.srq;
     bool named = true;
     const auto from_shared = [&](SharedReceiveQueue* queue) {
         SharedReceiveQueue::Request request;
         exists = queue->take(request);
-        if (!exists) return;
-        receive_.wr_id = request.wr_id;
-        receive_.slot = request.slot;
-        receive_.srq = queue;
-        receive_.length = request.length;
-        std::copy_n(request.sges.begin(), request.length, receive_.pieces.begin());
+        if (exists) hold(request, *queue);
     };
     if (arrival.service == ServiceType::xrc) {
         const std::uint32_t number = be32toh(load<__be32>(arrival.extensions)) & mask24;
@@ -247,7 +264,8 @@ void Responder::complete(const Arrival& arrival, ibv_wc_status status, std::uint
     CompletionQueue* queue = spec_.receive_queue;
     if (!ring) {
         if (receive_.srq->spec().completions != nullptr) queue = receive_.srq->spec().completions;
-        receive_.srq->give_back(receive_.slot);
+        if (receive_.tag != Receive::Tag::matched) receive_.srq->give_back(receive_.slot);
+        if (receive_.tag != Receive::Tag::off) complete_tagged(arrival, completion);
     }
     if (queue != nullptr) queue->add({&completion, 1});
 }

@@ -8,6 +8,8 @@
 // A message takes a receive entry (of the ring, or of the SRQ) with its first packet, or with its last one if it is a
 // write with immediate.
 //
+// Sends to a queue that matches tags (tag_matching.hpp) go where their first packet's header says: responder_tags.cpp.
+//
 // Errors that are the requester's are told to it and fail the queue pair: QP_ACCESS_ERR, QP_REQ_ERR. Errors of our own
 // receive entry complete it with the error. Unreliable types drop what they cannot take. A DC target has a responder for
 // each session; what fails there is the session, and nobody but the initiator is told.
@@ -26,6 +28,7 @@
 #include "datapath/rdma/roce/frame.hpp"
 #include "datapath/rdma/roce/peer.hpp"
 #include "datapath/rdma/roce/queue_pair.hpp"
+#include "datapath/rdma/roce/rendezvous.hpp"
 #include "datapath/rdma/roce/shared_receive_queue.hpp"
 #include "datapath/rdma/roce/work_entry.hpp"
 #include "datapath/rdma/transfer.hpp"
@@ -79,6 +82,9 @@ private:
         std::uint64_t index;  ///< of the ring
         std::uint32_t slot;   ///< of the SRQ
         SharedReceiveQueue* srq = nullptr;
+        /// Of a queue that matches tags: a message without one, or without an entry for it, or of the entry `match`.
+        enum class Tag : std::uint8_t { off, none_sent, unexpected, matched } tag = Tag::off;
+        TagMatch match;
         std::uint32_t length;
         std::array<ibv_sge, most_pieces> pieces;
     };
@@ -112,7 +118,11 @@ private:
     [[nodiscard]] std::optional<Nak> end_message(const Arrival& arrival) noexcept;
     [[nodiscard]] bool take_receive(const Arrival& arrival, bool& exists) noexcept;
     void complete(const Arrival& arrival, ibv_wc_status status, std::uint32_t size, unsigned flags) noexcept;
-    void abandon_message() noexcept;
+    void hold(const SharedReceiveQueue::Request& request, SharedReceiveQueue& queue) noexcept;
+    [[nodiscard]] std::optional<Nak> take_tagged(const Arrival& arrival, bool& ready) noexcept;
+    [[nodiscard]] std::optional<Nak> fetch(const Arrival& arrival, const RendezvousHeader& header) noexcept;
+    void report_match(const ibv_tmh& header) noexcept;
+    void complete_tagged(const Arrival& arrival, Completion& completion) noexcept;
     [[nodiscard]] unsigned granted() const noexcept;
     /// Whose memory a request may touch: the queue's protection domain; XRC: that of the SRQ which it names.
     [[nodiscard]] const void* domain_of(const Arrival& arrival) const noexcept;

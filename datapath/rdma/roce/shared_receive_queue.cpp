@@ -4,12 +4,16 @@
 #include <cerrno>
 #include <numeric>
 
+#include "datapath/rdma/roce/tag_matching.hpp"
 #include "datapath/rdma/roce/transport.hpp"
 
 namespace ovsdr::soft::roce {
 
 SharedReceiveQueue::SharedReceiveQueue(const SharedReceiveQueueSpec& spec)
     : spec_(spec),
+      tags_(spec.max_tags != 0
+                ? std::make_unique<TagMatcher>(spec.max_tags, spec.max_ops, spec.number, *spec.completions)
+                : nullptr),
       slots_(spec.max_requests),
       sges_(std::size_t{spec.max_requests} * spec.max_sges),
       free_(spec.max_requests),

@@ -30,14 +30,17 @@
 
 namespace ovsdr::soft::roce {
 
+class TagMatcher;
+
 struct SharedReceiveQueueSpec {
     DeviceState& state;
     const void* domain;   ///< protection domain of the buffers
     std::uint32_t number;
     unsigned max_requests;
     unsigned max_sges;
-    CompletionQueue* completions = nullptr;  ///< XRC
+    CompletionQueue* completions = nullptr;  ///< XRC, tag matching
     const void* xrc_domain = nullptr;        ///< XRC
+    unsigned max_tags = 0, max_ops = 0;      ///< of a queue that matches tags (tag_matching.hpp)
     std::function<void()> limit_reached;     ///< called on a worker; must not wait
 };
 
@@ -53,6 +56,8 @@ public:
     SharedReceiveQueue& operator=(const SharedReceiveQueue&) = delete;
 
     [[nodiscard]] const SharedReceiveQueueSpec& spec() const noexcept { return spec_; }
+    /// nullptr: the queue matches no tags.
+    [[nodiscard]] TagMatcher* tags() const noexcept { return tags_.get(); }
 
     /// ENOMEM full, EINVAL too many pieces; `bad` is the first request that was not posted.
     [[nodiscard]] int post(ibv_recv_wr* first, ibv_recv_wr** bad);
@@ -83,6 +88,7 @@ private:
     };
 
     const SharedReceiveQueueSpec spec_;
+    const std::unique_ptr<TagMatcher> tags_;
     mutable std::mutex mutex_;
     std::vector<Slot> slots_;
     std::vector<ibv_sge> sges_;         ///< max_sges for each slot

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "datapath/rdma/aso_access.hpp"
+#include "datapath/rdma/roce/memory_copy.hpp"
 
 namespace ovsdr::soft::roce {
 
@@ -89,6 +90,7 @@ struct XrcSegment {
 
 [[nodiscard]] bool read_segments(Reader& reader, ibv_qp_type type, WorkEntry& entry) noexcept {
     if (is_local(entry.opcode)) return true;
+    if (entry.opcode == MemoryCopy::opcode) return type == IBV_QPT_RC;
     const OpcodeTraits traits = traits_of(entry.opcode);
     if (!traits.wire || (type == IBV_QPT_UC && !traits.uc) || (type == IBV_QPT_UD && !traits.ud)) return false;
     if (type == IBV_QPT_UD || type == IBV_QPT_DRIVER) {
@@ -179,6 +181,7 @@ ibv_wc_opcode completion_opcode(std::uint8_t opcode) noexcept {
         case MLX5_OPCODE_ATOMIC_FA: return IBV_WC_FETCH_ADD;
         case MLX5_OPCODE_LOCAL_INVAL: return IBV_WC_LOCAL_INV;
         case MLX5_OPCODE_UMR: return IBV_WC_DRIVER1;
+        case MemoryCopy::opcode: return IBV_WC_DRIVER3;
         default: return IBV_WC_SEND;
     }
 }

@@ -181,10 +181,43 @@ TEST_F(RdmaQpTest, Mlx5AttributesAreRefusedAsLibmlx5AndTheKernelDo) {
     EXPECT_EQ(answer(with_flags(1u << 30)), EINVAL);
     EXPECT_EQ(answer(with_operations(MLX5DV_QP_EX_WITH_RAW_WQE), IBV_QPT_UC), 0);
     EXPECT_EQ(answer(with_operations(MLX5DV_QP_EX_WITH_MKEY_CONFIGURE), IBV_QPT_UC), EOPNOTSUPP);
-    EXPECT_EQ(answer(with_operations(MLX5DV_QP_EX_WITH_MEMCPY)), EOPNOTSUPP);
+    EXPECT_EQ(answer(with_operations(MLX5DV_QP_EX_WITH_MEMCPY)), 0);
+    EXPECT_EQ(answer(with_operations(MLX5DV_QP_EX_WITH_MEMCPY), IBV_QPT_UC), EOPNOTSUPP);
     mlx5dv_qp_init_attr unknown{};
     unknown.comp_mask = std::uint64_t{1} << 40;
     EXPECT_EQ(answer(unknown), EINVAL);
+}
+
+TEST(MemoryCopies, AreOfDevicesThatHaveTheEngine) {
+    for (const Profile* profile : {&connectx_5, &connectx_7}) {
+        OpenDevice open(*profile);
+        ibv_cq* const cq = ibv_create_cq(open.context, 10, nullptr, nullptr, 0);
+        ibv_qp_init_attr_ex attr{};
+        attr.qp_type = IBV_QPT_RC;
+        attr.send_cq = attr.recv_cq = cq;
+        attr.cap = {1, 1, 1, 1, 0};
+        attr.pd = open.pd;
+        attr.comp_mask = IBV_QP_INIT_ATTR_PD;
+        mlx5dv_qp_init_attr mlx5{};
+        mlx5.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS;
+        mlx5.send_ops_flags = MLX5DV_QP_EX_WITH_MEMCPY;
+        errno = 0;
+        ibv_qp* const qp = mlx5dv_create_qp(open.context, &attr, &mlx5);
+        mlx5dv_context caps{};
+        caps.comp_mask = MLX5DV_CONTEXT_MASK_WR_MEMCPY_LENGTH;
+        EXPECT_EQ(mlx5dv_query_device(open.context, &caps), 0);
+        EXPECT_EQ(caps.comp_mask, std::uint64_t{MLX5DV_CONTEXT_MASK_WR_MEMCPY_LENGTH});
+        if (profile == &connectx_7) {
+            EXPECT_TRUE(qp);
+            EXPECT_EQ(caps.max_wr_memcpy_length, 1U << 21);
+            EXPECT_EQ(ibv_destroy_qp(qp), 0);
+        } else {
+            EXPECT_FALSE(qp);
+            EXPECT_EQ(errno, EOPNOTSUPP);
+            EXPECT_EQ(caps.max_wr_memcpy_length, 0U);
+        }
+        EXPECT_EQ(ibv_destroy_cq(cq), 0);
+    }
 }
 
 }  // namespace

@@ -403,5 +403,35 @@ TEST_F(RdmaQpTest, WhatIsNotBegunCanBeCancelledOnceTheQueueIsDrained) {
     EXPECT_EQ(sent(qp, 1, 4), words({0x100}));
 }
 
+TEST_F(RdmaQpTest, ACopyIsMetadataSourceAndDestination) {
+    ibv_qp_init_attr_ex attr = attr_of(IBV_QPT_RC);
+    mlx5dv_qp_init_attr mlx5{};
+    mlx5.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS;
+    mlx5.send_ops_flags = MLX5DV_QP_EX_WITH_MEMCPY;
+    ibv_qp* const qp = create(attr, &mlx5);
+    ASSERT_TRUE(qp);
+    ready(qp);
+    ibv_qp_ex* const builder = ibv_qp_to_qp_ex(qp);
+    mlx5dv_qp_ex* const dv = mlx5dv_qp_ex_from_ibv_qp_ex(builder);
+    const auto copy = [&](std::size_t size) {
+        ibv_wr_start(builder);
+        builder->wr_id = 9;
+        builder->wr_flags = IBV_SEND_SIGNALED;
+        mlx5dv_wr_memcpy(dv, 0xd, 0xd000, 0x5, 0x5000, size);
+        return ibv_wr_complete(builder);
+    };
+    ASSERT_EQ(copy(100), 0);
+    Bytes entry = sent(qp, 0, 64);
+    const auto word_at = [&](std::size_t at) { return entry[at] << 24 | entry[at + 1] << 16 | entry[at + 2] << 8 | entry[at + 3]; };
+    const std::uint64_t metadata = std::uint64_t{word_at(24)} << 32 | word_at(28);
+    EXPECT_TRUE(open.state.memory().lookup(word_at(20), metadata, 64, IBV_ACCESS_LOCAL_WRITE, Pd::of(open.pd).domain()));
+    std::fill_n(entry.begin() + 20, 12, 0U);
+    EXPECT_EQ(entry, words({0x0100002f, qp->qp_num << 8 | 4, 8, 0, 0, 0, 0, 0, 100, 5, 0, 0x5000, 100, 0xd, 0, 0xd000}));
+    EXPECT_EQ(device(qp).spec().send.completes_as[0], static_cast<std::uint32_t>(MLX5DV_WC_MEMCPY));
+    EXPECT_EQ(copy(1U << 21), 0);
+    EXPECT_EQ(copy((1U << 21) + 1), EINVAL);
+    EXPECT_EQ(copy(0), EINVAL);
+}
+
 }  // namespace
 }  // namespace ovsdr::soft::test

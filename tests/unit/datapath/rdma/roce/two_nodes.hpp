@@ -146,7 +146,7 @@ public:
     }
 
     struct Work {
-        std::uint8_t opcode = MLX5_OPCODE_SEND;
+        std::uint8_t opcode = MLX5_OPCODE_SEND, opmod = 0;
         std::vector<ibv_sge> sges;
         std::vector<std::byte> inlined;
         std::uint64_t remote = 0;
@@ -183,7 +183,7 @@ public:
             entry.resize((entry.size() + 15) & ~std::size_t{15});
         }
         mlx5_wqe_ctrl_seg control{};
-        mlx5dv_set_ctrl_seg(&control, static_cast<std::uint16_t>(posted), work.opcode, 0, number(),
+        mlx5dv_set_ctrl_seg(&control, static_cast<std::uint16_t>(posted), work.opcode, work.opmod, number(),
                             static_cast<std::uint8_t>(work.fence << 5 | (work.signaled ? MLX5_WQE_CTRL_CQ_UPDATE : 0) |
                                                       (work.solicited ? MLX5_WQE_CTRL_SOLICITED : 0)),
                             static_cast<std::uint8_t>(entry.size() / 16), 0, work.immediate);
