@@ -316,6 +316,12 @@ bool DpdkPort::link_up() const noexcept {
     return rte_eth_link_get_nowait(id_, &link) == 0 && link.link_status == RTE_ETH_LINK_UP;
 }
 
+std::uint32_t DpdkPort::speed() const noexcept {
+    rte_eth_link link{};
+    const bool known = rte_eth_link_get_nowait(id_, &link) == 0 && link.link_speed != RTE_ETH_SPEED_NUM_UNKNOWN;
+    return known ? link.link_speed : 0;
+}
+
 std::uint16_t DpdkPort::mtu() const noexcept {
     int mtu = 0;
     if (!interface_ || interface_->mtu(mtu) != 0) return Port::mtu();

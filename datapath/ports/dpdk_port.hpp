@@ -33,6 +33,7 @@ public:
     void arm() noexcept override;
     void disarm() noexcept override;
     [[nodiscard]] bool link_up() const noexcept override;
+    [[nodiscard]] std::uint32_t speed() const noexcept override;
     [[nodiscard]] std::uint16_t mtu() const noexcept override;
     [[nodiscard]] int set_mtu(std::uint16_t mtu) noexcept override;
 

@@ -79,6 +79,7 @@ struct VportInfo {
     bool link_up;               ///< the DPDK port's link
     std::string error;          ///< why there is no working port; empty when all is well
     std::vector<RoceAddress> roce_addresses;  ///< the uplink's only, as configured
+    std::uint32_t speed = 0;                  ///< of the DPDK port's link, Mb/s; 0: unknown
 };
 
 /// What MODIFY_* commands may change.

@@ -74,6 +74,8 @@ public:
     virtual void disarm() noexcept {}
 
     [[nodiscard]] virtual bool link_up() const noexcept = 0;
+    /// Of the link, Mb/s; 0 where nobody knows.
+    [[nodiscard]] virtual std::uint32_t speed() const noexcept { return 0; }
 
     /// The MTU that the interface has now; 1500 where there is no interface.
     [[nodiscard]] virtual std::uint16_t mtu() const noexcept { return 1500; }

@@ -119,6 +119,7 @@ int SoftDevice::open_port(Vport& vport) {
     vport.port = std::move(port);
     vport.info.mtu = vport.wanted_mtu.value_or(vport.port->mtu());
     vport.info.link_up = vport.port->link_up();
+    vport.info.speed = vport.port->speed();
     vport.path->set_mtu(vport.info.mtu);
     vport.path->set_link_up(vport.info.link_up);
     vport.path->bind(vport.port.get());
@@ -190,6 +191,7 @@ void SoftDevice::check_links() {
         {
             const std::lock_guard lock(mutex_);
             vport.info.link_up = now;
+            if (vport.port && now != before) vport.info.speed = vport.port->speed();
         }
         vport.path->set_link_up(now);
         if (now != before) listeners_.post(id, VportChange::link);

@@ -54,6 +54,7 @@ int RawPacketQp::modify(const ibv_qp_attr& attr, int mask, unsigned ports) {
     } else {
         ibv_qp_state expected = from;  // A worker may have moved the QP to ERR meanwhile; that stands.
         if (!state_.compare_exchange_strong(expected, to)) return EINVAL;
+        if (to == IBV_QPS_INIT) may_receive_ = true;
         if (to == IBV_QPS_RTR) receiver_.open();
         if (to == IBV_QPS_RTS) start_sending();
     }
@@ -61,6 +62,7 @@ int RawPacketQp::modify(const ibv_qp_attr& attr, int mask, unsigned ports) {
 }
 
 void RawPacketQp::start_sending() {
+    may_send_ = true;
     if (!sending_) spec_.device.add_send_source(SendSource{&RawPacketQp::poll, this, spec_.sqn});
     sending_ = true;
     spec_.device.ring_doorbell(spec_.sqn);
@@ -73,6 +75,7 @@ void RawPacketQp::stop_sending() noexcept {
 
 void RawPacketQp::reset() {
     state_.store(IBV_QPS_RESET, std::memory_order_seq_cst);
+    may_send_ = may_receive_ = false;
     stop_sending();
     {
         std::scoped_lock guard(post_mutex_, execute_mutex_);
@@ -89,7 +92,7 @@ int RawPacketQp::stage(unsigned ahead, std::uint64_t wr_id, unsigned flags, cons
         const bool fits = payload.header.size() >= ethernet_header && payload.header.size() <= spec_.max_tso_header;
         if (!fits || !payload.inline_bufs.empty()) return EINVAL;
     }
-    if (payload.sges.size() > spec_.cap.max_send_sge) return EINVAL;
+    if (payload.sges.size() > spec_.cap.max_send_sge) return ENOMEM;
     WorkQueue::Request* const request = send_.room(ahead);
     if (!request) return ENOMEM;
     request->wr_id = wr_id;
@@ -103,7 +106,7 @@ int RawPacketQp::stage(unsigned ahead, std::uint64_t wr_id, unsigned flags, cons
     request->sge_length = static_cast<std::uint32_t>(payload.sges.size());
     std::copy(payload.sges.begin(), payload.sges.end(), request->sge_room());
     for (const ibv_data_buf& buffer : payload.inline_bufs) {
-        if (buffer.length > spec_.cap.max_inline_data - request->inline_size) return EINVAL;
+        if (buffer.length > spec_.cap.max_inline_data - request->inline_size) return ENOMEM;
         std::memcpy(request->inline_room() + request->inline_size, buffer.addr, buffer.length);
         request->inline_size += static_cast<std::uint32_t>(buffer.length);
     }
@@ -127,16 +130,17 @@ int RawPacketQp::post_send(ibv_send_wr* first, ibv_send_wr** bad) {
     ibv_send_wr* request = first;
     for (; request; request = request->next) {
         const bool segments = request->opcode == IBV_WR_TSO;
-        if ((request->opcode != IBV_WR_SEND && !segments) || request->num_sge < 0) error = EINVAL;
+        if (!may_send() || request->num_sge < 0) error = ENOMEM;
+        if (request->opcode != IBV_WR_SEND && !segments) error = EINVAL;
         if (segments && ((request->send_flags & IBV_SEND_INLINE) || !request->tso.mss)) error = EINVAL;
-        std::array<ibv_data_buf, 32> pieces;
+        std::array<ibv_data_buf, 64> pieces;
         Payload payload{{request->sg_list, static_cast<std::size_t>(request->num_sge)}, {}};
         if (segments) {
             payload.header = {static_cast<const std::byte*>(request->tso.hdr), request->tso.hdr_sz};
             payload.mss = request->tso.mss;
         }
         if (!error && (request->send_flags & IBV_SEND_INLINE)) {
-            if (payload.sges.size() > pieces.size()) error = EINVAL;
+            if (payload.sges.size() > spec_.cap.max_send_sge) error = ENOMEM;
             for (std::size_t i = 0; !error && i < payload.sges.size(); ++i) {
                 pieces[i] = {reinterpret_cast<void*>(payload.sges[i].addr), payload.sges[i].length};
             }

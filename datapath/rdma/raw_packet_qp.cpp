@@ -7,6 +7,7 @@
 #include <cerrno>
 
 #include "datapath/rdma/outgoing_frame.hpp"
+#include "datapath/rdma/sender_mark.hpp"
 
 namespace ovsdr::soft {
 
@@ -20,8 +21,10 @@ RawPacketQp::RawPacketQp(const RawPacketQpSpec& spec)
                                  .max_sges = spec.cap.max_recv_sge,
                                  .flags = spec.receive,
                                  .allocate = spec.allocate,
-                                 .number = spec.qpn},
+                                 .number = spec.qpn,
+                                 .unheard = spec.block_own_multicasts ? spec.sqn : 0},
                 [this] { receive_failed(); }) {
+    if (spec_.block_own_multicasts) (void)SenderMark::get();  // now, not on a worker
     spec_.send_queue.hold();
 }
 
@@ -52,6 +55,7 @@ unsigned RawPacketQp::send(rte_mbuf** packets, unsigned length) noexcept {
             bool last = true;
             const ibv_wc_status status = fill(*request, packet, last);
             failed = status != IBV_WC_SUCCESS;
+            if (!failed && spec_.block_own_multicasts) SenderMark::get().set(packet, spec_.sqn);
             if (!failed) packets[filled++] = packet;
             if (failed) rte_pktmbuf_free(packet);
             if (!failed && !last) continue;
@@ -71,6 +75,11 @@ unsigned RawPacketQp::send(rte_mbuf** packets, unsigned length) noexcept {
 
 /// The request's next packet; `last` says whether there is another one.
 ibv_wc_status RawPacketQp::fill(const WorkQueue::Request& request, rte_mbuf* packet, bool& last) noexcept {
+    if (request.mss) {
+        std::uint64_t size = request.inline_size;
+        for (const ibv_sge& sge : request.sges()) size += sge.length;
+        if (size > most_segmented) return IBV_WC_LOC_LEN_ERR;
+    }
     const OutgoingRequest outgoing{.front = {request.inline_room(), request.header_size + request.inline_size},
                                    .sges = request.sges(),
                                    .mss = request.mss,

@@ -40,6 +40,7 @@ struct RawPacketQpSpec {
     bool all_signaled;
     std::uint32_t qpn, sqn, rqn, tirn, tisn;
     std::uint16_t max_tso_header = 0;  ///< bytes; 0: no segmentation
+    bool block_own_multicasts = false;  ///< it does not receive multicasts that it sent itself
     ReceiveFlags receive = {};
     QueueAllocator allocate = {};  ///< of both queues' slots
 };
@@ -70,11 +71,14 @@ public:
         std::uint16_t mss = 0;
     };
     /// Post side for ibv_wr_*: lock_send() to unlock_send(), stage() any number, then publish(); what is not published
-    /// never was. ENOMEM full, EINVAL too many pieces or too many inline bytes.
+    /// never was. ENOMEM full, too many pieces, too many inline bytes; EINVAL a segmentation's header or flags.
     void lock_send() { post_mutex_.lock(); }
     void unlock_send() { post_mutex_.unlock(); }
     [[nodiscard]] int stage(unsigned ahead, std::uint64_t wr_id, unsigned flags, const Payload& payload) noexcept;
     void publish_send(unsigned count);
+    /// As libmlx5 has it: since the queue was in RTS; receives since INIT.
+    [[nodiscard]] bool may_send() const noexcept { return may_send_.load(std::memory_order_relaxed); }
+    [[nodiscard]] bool may_receive() const noexcept { return may_receive_.load(std::memory_order_relaxed); }
 
     /// Packets that went into NIC_TX.
     [[nodiscard]] std::uint64_t sent() const noexcept { return sent_.load(std::memory_order_relaxed); }
@@ -92,6 +96,7 @@ private:
 
     const RawPacketQpSpec spec_;
     std::atomic<ibv_qp_state> state_{IBV_QPS_RESET};
+    std::atomic<bool> may_send_{false}, may_receive_{false};
     bool sending_ = false;  // under modify_mutex_
     WorkQueue send_;
     std::mutex modify_mutex_;

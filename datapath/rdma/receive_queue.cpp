@@ -12,6 +12,7 @@
 #include "datapath/rdma/cqe_ring.hpp"
 #include "datapath/rdma/guarded_copy.hpp"
 #include "datapath/rdma/segmentation.hpp"
+#include "datapath/rdma/sender_mark.hpp"
 #include "datapath/steering/key.hpp"
 #include "datapath/steering/parser.hpp"
 
@@ -130,7 +131,23 @@ int ReceiveQueue::post(ibv_recv_wr* first, ibv_recv_wr** bad) {
 }
 
 void ReceiveQueue::deliver(void* self, unsigned worker, rte_mbuf** packets, unsigned length) noexcept {
-    static_cast<ReceiveQueue*>(self)->receive(worker, packets, length);
+    auto& queue = *static_cast<ReceiveQueue*>(self);
+    if (queue.spec_.unheard != 0) length = queue.drop_unheard(packets, length);
+    queue.receive(worker, packets, length);
+}
+
+unsigned ReceiveQueue::drop_unheard(rte_mbuf** packets, unsigned length) const noexcept {
+    const SenderMark& mark = SenderMark::get();
+    unsigned left = 0;
+    for (unsigned i = 0; i < length; ++i) {
+        const bool multicast = *rte_pktmbuf_mtod(packets[i], const std::uint8_t*) & 1;
+        if (multicast && mark.of(packets[i]) == spec_.unheard) {
+            rte_pktmbuf_free(packets[i]);
+        } else {
+            packets[left++] = packets[i];
+        }
+    }
+    return left;
 }
 
 void ReceiveQueue::receive(unsigned worker, rte_mbuf** packets, unsigned length) noexcept {

@@ -51,6 +51,7 @@ struct ReceiveQueueSpec {
     std::uint32_t number;  ///< as its completions name it: QP or WQ number
     std::optional<roce::ReceiveRing> ring = {};  ///< in place of post()
     std::uint32_t user_index = 0;
+    std::uint32_t unheard = 0;  ///< the send queue whose multicasts are dropped, by its SenderMark; 0: none
 };
 
 class ReceiveQueue {
@@ -96,6 +97,8 @@ public:
 private:
     static void deliver(void* self, unsigned worker, rte_mbuf** packets, unsigned length) noexcept;
     void receive(unsigned worker, rte_mbuf** packets, unsigned length) noexcept;
+    /// Drops what must not be heard; returns how many packets are left, in their order.
+    [[nodiscard]] unsigned drop_unheard(rte_mbuf** packets, unsigned length) const noexcept;
     /// Sets what `completion` says of the data: bytes that went into the buffers, a tag that did not.
     [[nodiscard]] ibv_wc_status scatter(std::span<const ibv_sge> sges, const rte_mbuf* packet,
                                         Completion& completion) noexcept;

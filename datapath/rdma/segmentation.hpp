@@ -14,6 +14,9 @@
 
 namespace ovsdr::soft {
 
+/// Bytes of one request's payload (max_tso): a larger one completes with IBV_WC_LOC_LEN_ERR.
+inline constexpr std::uint32_t most_segmented = 1 << 18;
+
 /// Of the IPv4 header, and of TCP or UDP.
 struct Checksums {
     bool ip = false, transport = false;

@@ -19,8 +19,7 @@ inline constexpr unsigned log_indirection_table = 11;
 inline constexpr int shared_receives = (1 << 15) - 1;  ///< requests in an SRQ
 inline constexpr int shared_receive_sges = 31;
 inline constexpr unsigned tso_header = 256;       ///< bytes
-inline constexpr unsigned tso_payload = 1 << 18;  ///< bytes of one request
-inline constexpr int inline_size = 972;  ///< bytes
+inline constexpr int srqs = 1 << 23;
 
 /// What reliable transports can do with memory that is paged on demand (enum ibv_odp_transport_cap_bits): everything.
 inline constexpr std::uint32_t odp_reliable = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_WRITE |

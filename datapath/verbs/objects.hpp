@@ -249,8 +249,8 @@ int post_recv_op(ibv_qp* qp, ibv_recv_wr* first, ibv_recv_wr** bad);
 
 /// Fills the readers of an extended CQ that `wc_flags` asks for.
 void set_cq_readers(Cq& cq, std::uint64_t wc_flags);
-/// Fills the operations of an extended QP.
-void set_send_operations(Qp& qp, std::uint64_t operations);
+/// Fills the operations of an extended raw packet QP: all, whichever were asked for, as libmlx5 does.
+void set_send_operations(Qp& qp);
 /// Operations that raw packet QPs have, of enum ibv_qp_create_send_ops_flags.
 inline constexpr std::uint64_t raw_packet_operations = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_TSO;
 

@@ -1,25 +1,23 @@
 // Queue pairs: the functions of the ABI, and raw packet QPs. RDMA queue pairs are in qp_rdma*.cpp, RSS in rss.cpp.
-#include <algorithm>
-#include <bit>
 #include <cstring>
 
 #include "datapath/control/fault.hpp"
 #include "datapath/steering/steering.hpp"
 #include "datapath/verbs/limits.hpp"
 #include "datapath/verbs/objects.hpp"
+#include "datapath/verbs/qp_layout.hpp"
 #include "datapath/verbs/qp_rdma.hpp"
 
 namespace ovsdr::soft {
 
 namespace {
 
-[[nodiscard]] int check_caps(const ibv_qp_cap& cap) {
-    const auto within = [](std::uint32_t value, int limit) { return value <= static_cast<std::uint32_t>(limit); };
-    const bool fits = within(cap.max_send_wr, limits::work_requests) &&
-                      within(cap.max_recv_wr, limits::work_requests) && within(cap.max_send_sge, limits::send_sges) &&
-                      within(cap.max_recv_sge, limits::receive_sges) &&
-                      within(cap.max_inline_data, limits::inline_size);
-    return fits ? 0 : EINVAL;
+/// There is no PCI to pad for; a source QPN is IPoIB's, and datagram queues'.
+[[nodiscard]] int check_flags(std::uint32_t flags) {
+    constexpr std::uint32_t offered =
+        IBV_QP_CREATE_SCATTER_FCS | IBV_QP_CREATE_CVLAN_STRIPPING | IBV_QP_CREATE_BLOCK_SELF_MCAST_LB;
+    if (flags & ~(offered | IBV_QP_CREATE_PCI_WRITE_END_PADDING)) return EINVAL;
+    return flags & ~offered ? EOPNOTSUPP : 0;
 }
 
 [[nodiscard]] int check(const ibv_qp_init_attr_ex& attr) {
@@ -28,25 +26,14 @@ namespace {
     constexpr std::uint32_t others = IBV_QP_INIT_ATTR_XRCD | IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH;
     if (attr.comp_mask & ~(known | others)) return EINVAL;
     if ((attr.comp_mask & others) || attr.srq) return EOPNOTSUPP;
-    constexpr std::uint32_t flags = IBV_QP_CREATE_SCATTER_FCS | IBV_QP_CREATE_CVLAN_STRIPPING;
-    if ((attr.comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) && (attr.create_flags & ~flags)) return EOPNOTSUPP;
+    if (const int error = check_flags(attr.comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS ? attr.create_flags : 0)) return error;
     const bool segments = attr.comp_mask & IBV_QP_INIT_ATTR_MAX_TSO_HEADER;
     if (segments && attr.max_tso_header > limits::tso_header) return EINVAL;
     if ((attr.comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) && (attr.send_ops_flags & ~raw_packet_operations)) {
         return EOPNOTSUPP;
     }
     if (!(attr.comp_mask & IBV_QP_INIT_ATTR_PD) || !attr.pd || !attr.send_cq || !attr.recv_cq) return EINVAL;
-    return check_caps(attr.cap);
-}
-
-/// What a request for `asked` gets: rings are powers of two, inline room fills its basic block of 64 bytes.
-[[nodiscard]] ibv_qp_cap granted(ibv_qp_cap asked) {
-    if (asked.max_send_wr) asked.max_send_wr = std::bit_ceil(asked.max_send_wr);
-    if (asked.max_recv_wr) asked.max_recv_wr = std::bit_ceil(asked.max_recv_wr);
-    if (asked.max_recv_wr) asked.max_recv_sge = std::bit_ceil(std::max(asked.max_recv_sge, 1u));
-    const auto list = static_cast<std::uint32_t>(asked.max_send_sge * sizeof(ibv_sge));
-    if (asked.max_send_wr) asked.max_inline_data = std::max(asked.max_inline_data, list);
-    return asked;
+    return attr.cap.max_send_wr || attr.cap.max_recv_wr ? 0 : EINVAL;
 }
 
 [[nodiscard]] std::unique_ptr<RawPacketQp> make_raw(const ibv_qp_init_attr_ex& attr, const ibv_qp_cap& cap) {
@@ -69,6 +56,7 @@ namespace {
                         .tirn = numbers.take(),
                         .tisn = numbers.take(),
                         .max_tso_header = segments ? attr.max_tso_header : std::uint16_t{0},
+                        .block_own_multicasts = (flags & IBV_QP_CREATE_BLOCK_SELF_MCAST_LB) != 0,
                         .receive = {.strip_cvlan = (flags & IBV_QP_CREATE_CVLAN_STRIPPING) != 0,
                                     .scatter_fcs = (flags & IBV_QP_CREATE_SCATTER_FCS) != 0},
                         .allocate = Pd::of(attr.pd).allocator(MLX5DV_RES_TYPE_QP)});
@@ -79,14 +67,16 @@ namespace {
     const bool spreads = attr.comp_mask & (IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH);
     if (!error && spreads) return create_rss_qp(context, attr);
     if (!error && is_rdma(attr.qp_type)) return create_rdma_qp(context, attr, nullptr);
+    QpLayout layout;
     if (!error) error = check(attr);
+    if (!error) error = lay_out(attr, 0, layout);
     if (error) {
         errno = error;
         return nullptr;
     }
     return created([&] {
         auto qp = std::make_unique<Qp>();
-        attr.cap = granted(attr.cap);
+        attr.cap = layout.granted();
         qp->raw = make_raw(attr, attr.cap);
         ibv_qp& base = qp->qp_base;
         base.context = context;
@@ -100,7 +90,7 @@ namespace {
         pthread_mutex_init(&base.mutex, nullptr);
         pthread_cond_init(&base.cond, nullptr);
         std::memcpy(&qp->created_with, &attr, sizeof qp->created_with);
-        if (attr.comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) set_send_operations(*qp, attr.send_ops_flags);
+        if (attr.comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) set_send_operations(*qp);
         DeviceState& state = Context::of(context).state;
         state.add_receive_queue(qp->raw->spec().rqn, qp->raw->receiver());
         Context::of(context).add(*qp);
@@ -142,7 +132,12 @@ int post_recv_op(ibv_qp* qp, ibv_recv_wr* first, ibv_recv_wr** bad) {
         *bad = first;
         return failed(error);
     }
-    return Qp::of(qp).rdma ? post_rdma_receive(Qp::of(qp), first, bad) : Qp::of(qp).raw->receiver().post(first, bad);
+    if (Qp::of(qp).rdma) return post_rdma_receive(Qp::of(qp), first, bad);
+    if (!Qp::of(qp).raw->may_receive() && first) {
+        *bad = first;
+        return failed(EINVAL);
+    }
+    return Qp::of(qp).raw->receiver().post(first, bad);
 }
 
 }  // namespace ovsdr::soft

@@ -78,7 +78,7 @@ void wr_set_inline_data_list(ibv_qp_ex* qp, std::size_t length, const ibv_data_b
 int wr_complete(ibv_qp_ex* base) {
     Qp& qp = Qp::of(base);
     int error = qp.batch_error;
-    if (!error && qp.open_request) error = EINVAL;
+    if (!error && (qp.open_request || !qp.raw->may_send())) error = EINVAL;
     if (!error) error = injected_fault("ibv_wr_complete");
     if (!error) qp.raw->publish_send(qp.staged);
     begin_batch(qp);
@@ -94,7 +94,7 @@ void wr_abort(ibv_qp_ex* base) {
 
 }  // namespace
 
-void set_send_operations(Qp& qp, std::uint64_t operations) {
+void set_send_operations(Qp& qp) {
     qp.has_send_ops = true;
     qp.wr_start = wr_start;
     qp.wr_complete = wr_complete;
@@ -103,11 +103,9 @@ void set_send_operations(Qp& qp, std::uint64_t operations) {
     qp.wr_set_sge_list = wr_set_sge_list;
     qp.wr_set_inline_data = wr_set_inline_data;
     qp.wr_set_inline_data_list = wr_set_inline_data_list;
-    if (operations & IBV_QP_EX_WITH_SEND) qp.wr_send = wr_send;
-    if (operations & IBV_QP_EX_WITH_TSO) {
-        qp.tso_header.reserve(qp.raw->spec().max_tso_header);
-        qp.wr_send_tso = wr_send_tso;
-    }
+    qp.wr_send = wr_send;
+    qp.wr_send_tso = wr_send_tso;
+    qp.tso_header.reserve(qp.raw->spec().max_tso_header);
 }
 
 }  // namespace ovsdr::soft

@@ -47,8 +47,9 @@ constexpr std::uint64_t connected_operations =
 /// Bytes of an entry before its data.
 [[nodiscard]] std::optional<std::uint32_t> overhead(const ibv_qp_init_attr_ex& attr, std::uint64_t mlx5_operations) {
     const bool said = attr.comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+    const bool sends_only = attr.qp_type == IBV_QPT_UD || attr.qp_type == IBV_QPT_RAW_PACKET;
     const std::uint64_t operations =
-        said ? attr.send_ops_flags : attr.qp_type == IBV_QPT_UD ? std::uint64_t{IBV_QP_EX_WITH_SEND} : connected_operations;
+        said ? attr.send_ops_flags : sends_only ? std::uint64_t{IBV_QP_EX_WITH_SEND} : connected_operations;
     std::uint32_t size = control;
     for (const Segments& segments : by_operation) {
         if (operations & segments.operations) size = std::max(size, segments.size);
@@ -61,6 +62,8 @@ constexpr std::uint64_t connected_operations =
         case IBV_QPT_UD:
         case IBV_QPT_DRIVER:  // a DCI
             return size + static_cast<std::uint32_t>(sizeof(mlx5_wqe_datagram_seg));
+        case IBV_QPT_RAW_PACKET:
+            return size + static_cast<std::uint32_t>(sizeof(mlx5_wqe_eth_seg));
         case IBV_QPT_XRC_SEND:
         case IBV_QPT_XRC_RECV:
             return size + xrc_segment;
@@ -73,12 +76,16 @@ constexpr std::uint64_t connected_operations =
     const ibv_qp_cap& cap = attr.cap;
     if (cap.max_send_wr == 0) return 0;
     const auto before_data = overhead(attr, mlx5_operations);
-    if (!before_data || cap.max_send_sge > (max_send_entry - *before_data) / sizeof(mlx5_wqe_data_seg)) return EINVAL;
+    const std::uint32_t header =
+        attr.comp_mask & IBV_QP_INIT_ATTR_MAX_TSO_HEADER ? aligned(attr.max_tso_header, 16) : 0;
+    if (!before_data || cap.max_send_sge > (max_send_entry - *before_data - header) / sizeof(mlx5_wqe_data_seg)) {
+        return EINVAL;
+    }
     if (cap.max_inline_data > max_send_entry || cap.max_send_wr > 0x7fffffff / max_send_entry) return EINVAL;
     const std::uint32_t with_inline =
         cap.max_inline_data ? *before_data + aligned(inline_head + cap.max_inline_data, 16) : 0;
     const std::uint32_t with_list =
-        *before_data + cap.max_send_sge * static_cast<std::uint32_t>(sizeof(mlx5_wqe_data_seg));
+        *before_data + header + cap.max_send_sge * static_cast<std::uint32_t>(sizeof(mlx5_wqe_data_seg));
     layout.entry_size = aligned(std::max(with_list, with_inline), block);
     if (layout.entry_size > max_send_entry) return EINVAL;
     const std::uint64_t ring = std::bit_ceil(std::uint64_t{cap.max_send_wr} * layout.entry_size);

@@ -1,11 +1,15 @@
 // What a device and its ports are: attributes, states, GIDs, P_Keys.
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstring>
+#include <limits>
 
 #include "datapath/control/fault.hpp"
 #include "datapath/rdma/roce/gid_table.hpp"
+#include "datapath/rdma/roce/multicast.hpp"
 #include "datapath/rdma/roce/tag_matching.hpp"
+#include "datapath/rdma/segmentation.hpp"
 #include "datapath/verbs/limits.hpp"
 #include "datapath/verbs/objects.hpp"
 
@@ -16,6 +20,7 @@ namespace ovsdr::soft {
 namespace {
 
 constexpr std::uint32_t vendor_mellanox = 0x02c9;
+constexpr std::uint8_t acknowledge_delay = 16;  // 4.096 µs * 2^16: a worker sleeps for some milliseconds at most
 
 [[nodiscard]] ibv_device_attr base_attributes(DeviceState& state) {
     ibv_device_attr attr{};
@@ -32,13 +37,22 @@ constexpr std::uint32_t vendor_mellanox = 0x02c9;
     attr.max_cqe = limits::completions;
     attr.max_mr = MemoryTable::max_regions;
     attr.max_mw = MemoryTable::max_regions;
-    attr.device_cap_flags = IBV_DEVICE_PORT_ACTIVE_EVENT | IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_MEM_WINDOW |
+    attr.device_cap_flags = IBV_DEVICE_PORT_ACTIVE_EVENT | IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN |
+                            IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_XRC | IBV_DEVICE_MEM_MGT_EXTENSIONS |
                             IBV_DEVICE_MEM_WINDOW_TYPE_2B | IBV_DEVICE_RAW_IP_CSUM | IBV_DEVICE_MANAGED_FLOW_STEERING;
     attr.max_pd = limits::pds;
     attr.atomic_cap = IBV_ATOMIC_HCA;
     attr.max_qp_rd_atom = attr.max_qp_init_rd_atom = limits::reads;
     attr.max_res_rd_atom = limits::reads * limits::qps;
+    attr.max_mcast_grp = roce::MulticastGroups::most_groups;
+    attr.max_mcast_qp_attach = roce::MulticastGroups::most_members;
+    attr.max_total_mcast_qp_attach = attr.max_mcast_grp * attr.max_mcast_qp_attach;
+    attr.max_ah = std::numeric_limits<int>::max();
+    attr.max_srq = limits::srqs;
+    attr.max_srq_wr = limits::shared_receives;
+    attr.max_srq_sge = limits::shared_receive_sges;
     attr.max_pkeys = 1;
+    attr.local_ca_ack_delay = acknowledge_delay;
     attr.phys_port_cnt = static_cast<std::uint8_t>(std::min(state.ports(), 255u));
     return attr;
 }
@@ -66,8 +80,28 @@ constexpr std::uint64_t rss_fields = IBV_RX_HASH_SRC_IPV4 | IBV_RX_HASH_DST_IPV4
     return IBV_MTU_256;
 }
 
+/// An Ethernet link's speed as InfiniBand's lanes and signalling rate, in the way in which the kernel's mlx5_ib puts it.
+struct LinkSpeed {
+    std::uint32_t up_to;  ///< Mb/s
+    std::uint8_t width, speed;
+};
+constexpr std::uint8_t width_1x = 1, width_4x = 2;
+constexpr std::uint8_t sdr = 1, qdr = 4, fdr = 16, edr = 32, hdr = 64, ndr = 128;
+constexpr std::array link_speeds{LinkSpeed{1'000, width_1x, sdr},   LinkSpeed{10'000, width_1x, qdr},
+                                 LinkSpeed{25'000, width_1x, edr},  LinkSpeed{40'000, width_4x, qdr},
+                                 LinkSpeed{50'000, width_1x, hdr},  LinkSpeed{56'000, width_4x, fdr},
+                                 LinkSpeed{100'000, width_4x, edr}, LinkSpeed{200'000, width_4x, hdr},
+                                 LinkSpeed{400'000, width_4x, ndr}};
+constexpr LinkSpeed unknown_speed{0, width_4x, qdr};
+
+[[nodiscard]] LinkSpeed link_speed(std::uint32_t megabits) {
+    if (megabits == 0) return unknown_speed;
+    const auto* const found = std::find_if(link_speeds.begin(), link_speeds.end(),
+                                           [megabits](const LinkSpeed& link) { return megabits <= link.up_to; });
+    return found == link_speeds.end() ? link_speeds.back() : *found;
+}
+
 [[nodiscard]] ibv_port_attr port_attributes(const VportInfo& vport) {
-    constexpr std::uint8_t width_4x = 2, speed_25g = 32;
     constexpr std::uint8_t disabled = 3, link_up = 5;
     ibv_port_attr attr{};
     const bool active = vport.admin_up && vport.link_up;
@@ -80,8 +114,9 @@ constexpr std::uint64_t rss_fields = IBV_RX_HASH_SRC_IPV4 | IBV_RX_HASH_DST_IPV4
     attr.max_msg_sz = 1u << 30;
     attr.pkey_tbl_len = 1;
     attr.max_vl_num = 0;
-    attr.active_width = width_4x;
-    attr.active_speed = speed_25g;
+    const LinkSpeed link = link_speed(vport.speed);
+    attr.active_width = link.width;
+    attr.active_speed = link.speed;
     attr.link_layer = IBV_LINK_LAYER_ETHERNET;
     return attr;
 }
@@ -137,7 +172,7 @@ int query_device_op(ibv_context* context, const ibv_query_device_ex_input* input
                      .max_rwq_indirection_table_size = 1u << limits::log_indirection_table,
                      .rx_hash_fields_mask = rss_fields,
                      .rx_hash_function = IBV_RX_HASH_FUNC_TOEPLITZ};
-    full.tso_caps = {.max_tso = limits::tso_payload, .supported_qpts = 1u << IBV_QPT_RAW_PACKET};
+    full.tso_caps = {.max_tso = most_segmented, .supported_qpts = 1u << IBV_QPT_RAW_PACKET};
     full.raw_packet_caps =
         IBV_RAW_PACKET_CAP_CVLAN_STRIPPING | IBV_RAW_PACKET_CAP_SCATTER_FCS | IBV_RAW_PACKET_CAP_IP_CSUM;
     full.max_wq_type_rq = limits::qps;
@@ -158,6 +193,11 @@ int query_port_op(ibv_context* context, std::uint8_t port, ibv_port_attr* attr, 
     if (const int error = injected_fault("ibv_query_port")) return failed(error);
     VportInfo info{};
     if (const int error = port_info(Context::of(context).state, port, info)) return failed(error);
+    // What the manager function sends goes out by the uplink.
+    VportInfo uplink{};
+    if (info.id == manager_vport && Context::of(context).state.device().query(uplink_vport, uplink) == 0) {
+        info.speed = uplink.speed;
+    }
     const ibv_port_attr full = port_attributes(info);
     std::memset(attr, 0, size);
     std::memcpy(attr, &full, std::min(size, sizeof full));

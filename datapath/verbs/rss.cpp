@@ -25,8 +25,10 @@ namespace {
     if (attr.qp_type != IBV_QPT_RAW_PACKET) return EOPNOTSUPP;
     if (!(attr.comp_mask & IBV_QP_INIT_ATTR_PD) || !attr.pd || !attr.rwq_ind_tbl) return EINVAL;
     const bool flags = (attr.comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) && attr.create_flags;
-    if (flags || attr.send_cq || attr.recv_cq || attr.srq || attr.cap.max_send_wr || attr.cap.max_recv_wr)
+    if (flags || attr.send_cq || attr.recv_cq || attr.srq || attr.cap.max_send_wr || attr.cap.max_recv_wr ||
+        attr.cap.max_recv_sge) {
         return EINVAL;
+    }
     const ibv_rx_hash_conf& conf = attr.rx_hash_conf;
     if (conf.rx_hash_function != IBV_RX_HASH_FUNC_TOEPLITZ) return EOPNOTSUPP;
     if (conf.rx_hash_key_len != Toeplitz::key_size) return EINVAL;

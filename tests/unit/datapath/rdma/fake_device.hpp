@@ -101,6 +101,7 @@ public:
         for (const Service& service : services_) next = std::min(next, service.deadline(service.self, now));
         return next;
     }
+    void set_speed(VportId id, std::uint32_t megabits) { vports_.at(id).speed = megabits; }
     void set_roce_addresses(std::vector<RoceAddress> addresses) {
         vports_.at(uplink_vport).roce_addresses = std::move(addresses);
     }

@@ -135,6 +135,7 @@ TEST_F(RawPacketQpTest, GrantedCapsAreWhatTheQueueHolds) {
     EXPECT_EQ(attr.cap.max_send_wr, 4u);
     EXPECT_EQ(attr.cap.max_recv_wr, 8u);
     EXPECT_EQ(attr.cap.max_recv_sge, 4u);
+    ASSERT_EQ(move(IBV_QPS_INIT), 0);
     for (unsigned i = 0; i < attr.cap.max_recv_wr; ++i) EXPECT_EQ(post_receive(i, {piece(0, 1)}), 0);
     EXPECT_EQ(post_receive(9, {piece(0, 1)}), ENOMEM);
 }
@@ -146,6 +147,62 @@ TEST_F(RawPacketQpTest, RefusesWhatTheDeviceLacks) {
     attr.cap.max_send_wr = 1 << 20;
     EXPECT_EQ(ibv_create_qp(open.pd, &attr), nullptr);
     EXPECT_EQ(errno, EINVAL);
+}
+
+TEST_F(RawPacketQpTest, CapabilitiesAreGrantedAsLibmlx5ComputesThem) {
+    ibv_qp_init_attr attr{};
+    attr.send_cq = attr.recv_cq = cq;
+    attr.qp_type = IBV_QPT_RAW_PACKET;
+    attr.cap = {3, 3, 2, 3, 64};
+    qp = ibv_create_qp(open.pd, &attr);
+    ASSERT_NE(qp, nullptr);
+    // 16 control + 32 Ethernet + 2 * 16 pieces, or 68 inline: two blocks; 3 of them in a ring of 512 bytes.
+    EXPECT_EQ(attr.cap.max_send_wr, 4u);
+    EXPECT_EQ(attr.cap.max_send_sge, 2u);
+    EXPECT_EQ(attr.cap.max_inline_data, 76u);
+    EXPECT_EQ(attr.cap.max_recv_wr, 4u);
+    EXPECT_EQ(attr.cap.max_recv_sge, 4u);
+    for (const ibv_qp_cap& cap : {ibv_qp_cap{0, 0, 0, 0, 0}, ibv_qp_cap{1, 0, 62, 0, 0}, ibv_qp_cap{1, 0, 1, 0, 1000},
+                                  ibv_qp_cap{1, 1, 1, 33, 0}, ibv_qp_cap{1, 1 << 16, 1, 1, 0}}) {
+        attr.cap = cap;
+        EXPECT_EQ(ibv_create_qp(open.pd, &attr), nullptr);
+        EXPECT_EQ(errno, EINVAL);
+    }
+}
+
+TEST_F(RawPacketQpTest, RawPacketQueuesHaveTheirOwnReceives) {
+    ibv_srq_init_attr srq_attr{nullptr, {4, 1, 0}};
+    ibv_srq* const srq = ibv_create_srq(open.pd, &srq_attr);
+    ASSERT_NE(srq, nullptr);
+    ibv_qp_init_attr_ex attr{};
+    attr.send_cq = attr.recv_cq = cq;
+    attr.qp_type = IBV_QPT_RAW_PACKET;
+    attr.cap = {1, 1, 1, 1, 0};
+    attr.pd = open.pd;
+    attr.comp_mask = IBV_QP_INIT_ATTR_PD;
+    attr.srq = srq;
+    EXPECT_EQ(ibv_create_qp_ex(open.context, &attr), nullptr);
+    EXPECT_EQ(errno, EOPNOTSUPP);
+    attr.srq = nullptr;
+    attr.comp_mask |= IBV_QP_INIT_ATTR_XRCD;
+    EXPECT_EQ(ibv_create_qp_ex(open.context, &attr), nullptr);
+    EXPECT_EQ(errno, EOPNOTSUPP);
+    EXPECT_EQ(ibv_destroy_srq(srq), 0);
+}
+
+TEST_F(RawPacketQpTest, PostingWaitsForItsState) {
+    create();
+    EXPECT_EQ(post_receive(1, {piece(0, 1)}), EINVAL);
+    ASSERT_EQ(move(IBV_QPS_INIT), 0);
+    EXPECT_EQ(post_receive(1, {piece(0, 1)}), 0);
+    EXPECT_EQ(post_send(1, {piece(0, 1)}), ENOMEM);
+    ASSERT_EQ(move(IBV_QPS_RTR), 0);
+    EXPECT_EQ(post_send(1, {piece(0, 1)}), ENOMEM);
+    ASSERT_EQ(move(IBV_QPS_RTS), 0);
+    EXPECT_EQ(post_send(1, {piece(0, 1)}), 0);
+    ASSERT_EQ(move(IBV_QPS_RESET), 0);
+    EXPECT_EQ(post_send(1, {piece(0, 1)}), ENOMEM);
+    EXPECT_EQ(post_receive(1, {piece(0, 1)}), EINVAL);
 }
 
 TEST_F(RawPacketQpTest, GathersASendAndCompletesIt) {
@@ -167,8 +224,11 @@ TEST_F(RawPacketQpTest, InlineDataIsTakenWhenPosted) {
     ASSERT_EQ(post_send(1, {{reinterpret_cast<std::uint64_t>(own.data()), 2, 0}}, IBV_SEND_INLINE), 0);
     own = {0, 0};
     EXPECT_EQ(sent(), (std::vector<std::vector<std::uint8_t>>{{9, 8}}));
-    std::array<std::uint8_t, 65> big{};
-    EXPECT_EQ(post_send(2, {{reinterpret_cast<std::uint64_t>(big.data()), 65, 0}}, IBV_SEND_INLINE), EINVAL);
+    // 64 bytes were asked for; an entry of two blocks has 128 - 48 - 4.
+    std::array<std::uint8_t, 77> big{};
+    EXPECT_EQ(post_send(2, {{reinterpret_cast<std::uint64_t>(big.data()), 76, 0}}, IBV_SEND_INLINE), 0);
+    EXPECT_EQ(post_send(2, {{reinterpret_cast<std::uint64_t>(big.data()), 77, 0}}, IBV_SEND_INLINE), ENOMEM);
+    EXPECT_EQ(post_send(2, {piece(0, 1), piece(1, 1), piece(2, 1)}), ENOMEM) << "more pieces than were granted";
 }
 
 TEST_F(RawPacketQpTest, ASendQueueStaysFullUntilASignaledCompletionIsPolled) {

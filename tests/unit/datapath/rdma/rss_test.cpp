@@ -290,6 +290,20 @@ TEST_F(RssQpTest, RefusesWhatTheKernelRefuses) {
     EXPECT_EQ(refused([](auto& attr) { attr.rx_hash_conf.rx_hash_fields_mask = 0; }), EINVAL);
     EXPECT_EQ(refused([](auto& attr) { attr.qp_type = IBV_QPT_RC; }), EOPNOTSUPP);
     EXPECT_EQ(refused([&](auto& attr) { attr.send_cq = cqs[0]; }), EINVAL);
+    EXPECT_EQ(refused([&](auto& attr) { attr.recv_cq = cqs[0]; }), EINVAL);
+    EXPECT_EQ(refused([](auto& attr) { attr.cap.max_recv_wr = 1; }), EINVAL);
+    EXPECT_EQ(refused([](auto& attr) { attr.cap.max_recv_sge = 1; }), EINVAL);
+    EXPECT_EQ(refused([](auto& attr) { attr.cap.max_send_wr = 1; }), EINVAL);
+    EXPECT_EQ(refused([](auto& attr) { attr.rwq_ind_tbl = nullptr; }), EINVAL);
+    EXPECT_EQ(refused([](auto& attr) { attr.pd = nullptr; }), EINVAL);
+    EXPECT_EQ(refused([](auto& attr) { attr.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS; }), EINVAL);
+    EXPECT_EQ(refused([](auto& attr) { attr.comp_mask |= IBV_QP_INIT_ATTR_MAX_TSO_HEADER; }), EINVAL);
+    EXPECT_EQ(refused([](auto& attr) {
+        attr.comp_mask |= IBV_QP_INIT_ATTR_CREATE_FLAGS;
+        attr.create_flags = IBV_QP_CREATE_CVLAN_STRIPPING;
+    }), EINVAL);
+    EXPECT_EQ(refused([](auto& attr) { attr.rx_hash_conf.rx_hash_fields_mask |= IBV_RX_HASH_INNER; }), EOPNOTSUPP);
+    EXPECT_EQ(refused([](auto& attr) { attr.rx_hash_conf.rx_hash_fields_mask = IBV_RX_HASH_IPSEC_SPI; }), EOPNOTSUPP);
     EXPECT_EQ(refused([](auto& attr) { attr.comp_mask &= ~static_cast<unsigned>(IBV_QP_INIT_ATTR_RX_HASH); }), EINVAL);
     ibv_rwq_ind_table_init_attr attr{30, wqs.data(), 0};
     EXPECT_EQ(ibv_create_rwq_ind_table(open.context, &attr), nullptr);

@@ -102,7 +102,7 @@ protected:
         ibv_qp_init_attr_ex attr{};
         attr.send_cq = attr.recv_cq = cq;
         attr.qp_type = IBV_QPT_RAW_PACKET;
-        attr.cap = {8, 8, 4, 2, 64};
+        attr.cap = {8, 8, 5, 2, 64};
         attr.sq_sig_all = 1;
         attr.pd = open.pd;
         attr.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_MAX_TSO_HEADER |
@@ -248,6 +248,18 @@ TEST_F(SegmentationTest, RefusesWhatItCannotSegment) {
     EXPECT_EQ(sent().size(), 1u) << "the first is whole, the second is not";
     EXPECT_EQ(completion().status, IBV_WC_LOC_PROT_ERR);
     EXPECT_EQ(ibv_destroy_qp(qp), 0);
+    create();
+    Bytes large(1 << 16);
+    ibv_mr* const region = ibv_reg_mr(open.pd, large.data(), large.size(), 0);
+    const ibv_sge quarter{reinterpret_cast<std::uintptr_t>(large.data()), 1 << 16, region->lkey};
+    ASSERT_EQ(post(header, {quarter, quarter, quarter, quarter}, 8192), 0);
+    EXPECT_EQ(sent().size(), 32u) << "max_tso";
+    EXPECT_EQ(completion().status, IBV_WC_SUCCESS);
+    ASSERT_EQ(post(header, {quarter, quarter, quarter, quarter, piece(0, 1)}, 8192), 0);
+    EXPECT_EQ(sent().size(), 0u) << "a byte more";
+    EXPECT_EQ(completion().status, IBV_WC_LOC_LEN_ERR);
+    EXPECT_EQ(ibv_dereg_mr(region), 0);
+    EXPECT_EQ(ibv_destroy_qp(qp), 0);
     create(0, 0);
     EXPECT_EQ(post(header, {piece(0, 10)}, 100), EINVAL) << "a queue without segmentation";
 }
@@ -341,11 +353,46 @@ TEST_F(ReceiveFlagsTest, FlagsThatThereAreNotAreRefused) {
     attr.cap = {1, 1, 1, 1, 0};
     attr.pd = open.pd;
     attr.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS;
-    for (const std::uint32_t flag :
-         {IBV_QP_CREATE_BLOCK_SELF_MCAST_LB, IBV_QP_CREATE_SOURCE_QPN, IBV_QP_CREATE_PCI_WRITE_END_PADDING}) {
+    for (const auto& [flag, error] : {std::pair{IBV_QP_CREATE_SOURCE_QPN, EINVAL},
+                                      std::pair{IBV_QP_CREATE_PCI_WRITE_END_PADDING, EOPNOTSUPP},
+                                      std::pair{static_cast<ibv_qp_create_flags>(1 << 2), EINVAL}}) {
         attr.create_flags = flag;
         EXPECT_EQ(ibv_create_qp_ex(open.context, &attr), nullptr);
-        EXPECT_EQ(errno, EOPNOTSUPP);
+        EXPECT_EQ(errno, error) << flag;
+    }
+}
+
+TEST_F(ReceiveFlagsTest, OwnMulticastsAreNotHeardOnDemand) {
+    const auto heard = [&](std::uint8_t first, bool own) {
+        memory[0] = first;
+        rte_mbuf* packet = nullptr;
+        if (own) {
+            EXPECT_EQ(post({}, {piece(0, 60)}, 0, 0), 0);
+            EXPECT_EQ(open.device.poll(Qp::of(qp).raw->spec().sqn, &packet, 1), 1u);
+            EXPECT_EQ(completion().opcode, IBV_WC_SEND);
+        } else {
+            packet = rte_pktmbuf_alloc(packet_pool());
+            std::copy_n(memory.begin(), 60, reinterpret_cast<std::uint8_t*>(rte_pktmbuf_append(packet, 60)));
+        }
+        set_source(packet, manager_vport);
+        const Sink sink = receive_sink_of(qp);
+        sink.deliver(sink.self, 0, &packet, 1);
+        ibv_wc received{};
+        return ibv_poll_cq(cq, 1, &received) == 1;
+    };
+    for (const std::uint32_t flag : {0u, unsigned{IBV_QP_CREATE_BLOCK_SELF_MCAST_LB}}) {
+        create(flag);
+        for (unsigned i = 0; i < 4; ++i) {
+            ibv_sge place = piece(100, 1000);
+            ibv_recv_wr wr{1, nullptr, &place, 1};
+            ibv_recv_wr* bad = nullptr;
+            ASSERT_EQ(ibv_post_recv(qp, &wr, &bad), 0);
+        }
+        EXPECT_EQ(heard(0x01, true), flag == 0);
+        EXPECT_TRUE(heard(0x02, true)) << "unicast";
+        EXPECT_TRUE(heard(0x01, false)) << "another's";
+        EXPECT_EQ(ibv_destroy_qp(qp), 0);
+        qp = nullptr;
     }
 }
 

@@ -295,6 +295,9 @@ TEST_F(MemoryVerbsTest, QueuesOfAParentDomainLiveInTheApplicationsMemory) {
     cq_attr.parent_domain = parent;
     ibv_cq_ex* const own = ibv_create_cq_ex(open.context, &cq_attr);
     ASSERT_NE(own, nullptr);
+    EXPECT_EQ(allocator.live[MLX5DV_RES_TYPE_CQ], 1);
+    EXPECT_EQ(ibv_resize_cq(ibv_cq_ex_to_cq(own), 100), 0);
+    EXPECT_EQ(allocator.live[MLX5DV_RES_TYPE_CQ], 1);
     // A region of the PD serves queues of its parent domain: they are one protection domain.
     Pages pages;
     std::memset(pages.bytes, 'p', page);
@@ -313,6 +316,8 @@ TEST_F(MemoryVerbsTest, QueuesOfAParentDomainLiveInTheApplicationsMemory) {
     qp_attr.qp_type = IBV_QPT_RAW_PACKET;
     qp_attr.cap = {1, 1, 1, 1, 0};
     EXPECT_EQ(ibv_create_qp(parent, &qp_attr), nullptr);
+    EXPECT_EQ(errno, ENOMEM);
+    EXPECT_EQ(ibv_create_cq_ex(open.context, &cq_attr), nullptr);
     EXPECT_EQ(errno, ENOMEM);
     allocator.empty = false;
     allocator.use_default = true;
