@@ -18,7 +18,6 @@ inline constexpr int receive_sges = 32;
 inline constexpr unsigned log_indirection_table = 11;
 inline constexpr int shared_receives = (1 << 15) - 1;  ///< requests in an SRQ
 inline constexpr int shared_receive_sges = 31;
-inline constexpr unsigned tso_header = 256;       ///< bytes
 inline constexpr int srqs = 1 << 23;
 
 /// What reliable transports can do with memory that is paged on demand (enum ibv_odp_transport_cap_bits): everything.

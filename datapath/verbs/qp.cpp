@@ -27,8 +27,6 @@ namespace {
     if (attr.comp_mask & ~(known | others)) return EINVAL;
     if ((attr.comp_mask & others) || attr.srq) return EOPNOTSUPP;
     if (const int error = check_flags(attr.comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS ? attr.create_flags : 0)) return error;
-    const bool segments = attr.comp_mask & IBV_QP_INIT_ATTR_MAX_TSO_HEADER;
-    if (segments && attr.max_tso_header > limits::tso_header) return EINVAL;
     if ((attr.comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) && (attr.send_ops_flags & ~raw_packet_operations)) {
         return EOPNOTSUPP;
     }

@@ -405,6 +405,8 @@ TEST_F(RdmaQpTest, WhatIsNotBegunCanBeCancelledOnceTheQueueIsDrained) {
 
 TEST_F(RdmaQpTest, ACopyIsMetadataSourceAndDestination) {
     ibv_qp_init_attr_ex attr = attr_of(IBV_QPT_RC);
+    attr.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+    attr.send_ops_flags = IBV_QP_EX_WITH_SEND;
     mlx5dv_qp_init_attr mlx5{};
     mlx5.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS;
     mlx5.send_ops_flags = MLX5DV_QP_EX_WITH_MEMCPY;
