@@ -290,13 +290,14 @@ const char* MemifPort::go_live() {
     epoll_event event{};
     event.events = EPOLLIN | EPOLLET;
     if (epoll_ctl(wake_, EPOLL_CTL_ADD, connection_->event(connection_->receiving()), &event) != 0) return "No wake-up";
+    live_.store(connection_.get());
     if (role_ == Role::server) {
+        // Not before we take frames: the peer sends as soon as it reads this.
         Message message = message_of(MessageType::connected);
         copy_text(message.name.interface, "ovs-dr");
         if (!send_message(message)) return "No answer";
         step_ = Step::done;
     }
-    live_.store(connection_.get());
     changed_();
     return nullptr;
 }
