@@ -126,6 +126,8 @@ bool Generator::finished(std::uint64_t now) const noexcept {
 }
 
 void Generator::run(const std::atomic<bool>& stop) {
+    // Some ports (memif clients) give their peer buffers to fill only when they are polled.
+    for (unsigned port = 0; port < ports_.length(); ++port) (void)receive(port);
     begin_ = rte_rdtsc();
     std::uint64_t now = 0;
     for (; !stop.load(std::memory_order_relaxed) && !finished(now); now = elapsed()) {
