@@ -111,6 +111,11 @@ void Context::add(Wq& wq) {
     wqs_.insert(&wq);
 }
 
+void Context::keep(std::unique_ptr<Pd> pd) {
+    std::lock_guard guard(mutex_);
+    given_up_.push_back(std::move(pd));
+}
+
 void Context::remove(Wq& wq) {
     std::lock_guard guard(mutex_);
     wqs_.erase(&wq);

@@ -47,7 +47,9 @@ ibv_pd* ibv_import_pd(ibv_context* context, std::uint32_t handle) {
 
 void ibv_unimport_pd(ibv_pd* pd) {
     Context& context = Context::of(pd->context);
-    delete &Pd::of(pd);
+    std::unique_ptr<Pd> given_up(&Pd::of(pd));
+    // The application may destroy what it made in it later.
+    if (given_up->users.load() != 0) context.keep(std::move(given_up));
     context.let_go();
 }
 

@@ -41,6 +41,8 @@ struct Wq;
 struct Xrcd;
 
 /// An open device.
+struct Pd;
+
 struct Context : verbs_context {
     Context(ibv_device* device, DeviceState& device_state);
 
@@ -63,6 +65,8 @@ struct Context : verbs_context {
     void remove(Qp& qp);
     void add(Wq& wq);
     void remove(Wq& wq);
+    /// Takes over a PD that the application has given up while objects know it.
+    void keep(std::unique_ptr<Pd> pd);
     /// Moves every QP and WQ to RESET: no packet touches the application's memory any more.
     void stop();
 
@@ -73,6 +77,7 @@ private:
     std::mutex mutex_;
     std::set<Qp*> qps_;
     std::set<Wq*> wqs_;
+    std::vector<std::unique_ptr<Pd>> given_up_;
     std::uint64_t listener_;
     std::atomic<unsigned> holders_{1};
 };

@@ -121,9 +121,11 @@ def script(*words: str) -> Callable[[argparse.Namespace], list[str]]:
 def conformance_under_asan(folder: Path) -> Callable[[argparse.Namespace], list[str]]:
     """The interpreter is not built for AddressSanitizer and keeps what it likes: leaks are the unit tests' business."""
     def argv(options: argparse.Namespace) -> list[str]:
-        runtime = subprocess.run(["g++", "-print-file-name=libasan.so"], check=True, capture_output=True, text=True)
+        # AddressSanitizer must find the C++ library's throw when it starts, and the interpreter does not load that.
+        runtimes = [subprocess.run(["g++", f"-print-file-name={name}"], check=True, capture_output=True,
+                                   text=True).stdout.strip() for name in ("libasan.so", "libstdc++.so.6")]
         return ["env", "ASAN_OPTIONS=detect_leaks=0:abort_on_error=1", *script("tests/conformance/rdma-core")(options),
-                "--library", str(folder / "datapath" / "verbs" / "lib"), "--preload", runtime.stdout.strip()]
+                "--library", str(folder / "datapath" / "verbs" / "lib"), "--preload", ":".join(runtimes)]
     return argv
 
 
