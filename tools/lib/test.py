@@ -147,7 +147,7 @@ def parts() -> list[Part]:
              read_summary, "asan", timeout=2400),
         Part("fuzz", "packets, match parameters, commands and edits at random, for a minute",
              script("tests/fuzz/run", "--seconds", "60"), read_code, timeout=2400, default=False),
-        Part("system", "the daemon, its ports and its traffic", pytest, read_pytest),
+        Part("system", "the daemon, its ports and its traffic", pytest, read_pytest, timeout=2400),
         Part("ovs-dpif-netdev", "OVS's own tests of dpif-netdev", script("tests/system/ovs-dpif-netdev"),
              read_summary),
         Part("ovs-system-traffic", "OVS's own traffic tests, each port of type dr",
