@@ -46,6 +46,7 @@ ibv_wc_status build_frame(const MemoryTable& memory, const void* domain, const O
                           rte_mbuf* packet) noexcept {
     std::uint64_t left = 0;
     for (const ibv_sge& sge : request.sges) left += sge.length;
+    if (request.mss && left > most_segmented) return IBV_WC_LOC_LEN_ERR;
     left -= segment.offset;
     const std::uint64_t size = request.mss ? std::min<std::uint64_t>(left, request.mss) : left;
     const std::uint64_t whole = request.front.size() + size;

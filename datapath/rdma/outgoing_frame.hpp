@@ -29,7 +29,8 @@ struct OutgoingRequest {
 };
 
 /// Puts the request's next frame into `packet`, which is empty, and moves `segment` on; `segment.last` says whether it was
-/// the last one. IBV_WC_LOC_LEN_ERR: larger than a packet can be; IBV_WC_LOC_PROT_ERR: memory that `domain` may not read.
+/// the last one. IBV_WC_LOC_LEN_ERR: larger than a packet can be, or than what is segmented (most_segmented);
+/// IBV_WC_LOC_PROT_ERR: memory that `domain` may not read.
 [[nodiscard]] ibv_wc_status build_frame(const MemoryTable& memory, const void* domain, const OutgoingRequest& request,
                                         Segment& segment, rte_mbuf* packet) noexcept;
 

@@ -75,11 +75,6 @@ unsigned RawPacketQp::send(rte_mbuf** packets, unsigned length) noexcept {
 
 /// The request's next packet; `last` says whether there is another one.
 ibv_wc_status RawPacketQp::fill(const WorkQueue::Request& request, rte_mbuf* packet, bool& last) noexcept {
-    if (request.mss) {
-        std::uint64_t size = request.inline_size;
-        for (const ibv_sge& sge : request.sges()) size += sge.length;
-        if (size > most_segmented) return IBV_WC_LOC_LEN_ERR;
-    }
     const OutgoingRequest outgoing{.front = {request.inline_room(), request.header_size + request.inline_size},
                                    .sges = request.sges(),
                                    .mss = request.mss,

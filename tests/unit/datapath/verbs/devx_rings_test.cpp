@@ -158,6 +158,24 @@ TEST_F(DevxRings, ALargeSegmentIsCutIntoFrames) {
     EXPECT_EQ(wait(sent, std::chrono::milliseconds(20)), nullptr) << "one entry, one CQE";
 }
 
+TEST_F(DevxRings, ASegmentLargerThanMaxTsoIsALengthError) {
+    Cq sent = make_cq();
+    Queue sq = make_sq(sent.number);
+    constexpr std::size_t max_tso = std::size_t{1} << 18, tcp_header = 20;
+    const Send send{.opcode = MLX5_OPCODE_TSO, .front = 34 + tcp_header, .mss = 8000};
+    post_send(sq, ip_frame(max_tso, 6), send);
+    const mlx5_cqe64* const done = wait(sent);
+    ASSERT_NE(done, nullptr);
+    EXPECT_EQ(done->op_own >> 4, MLX5_CQE_REQ);
+    post_send(sq, ip_frame(max_tso + 1, 6), send);
+    const auto* const error = reinterpret_cast<mlx5_err_cqe*>(wait(sent));
+    ASSERT_NE(error, nullptr);
+    EXPECT_EQ(error->op_own >> 4, MLX5_CQE_REQ_ERR);
+    EXPECT_EQ(error->syndrome, MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR);
+    const std::uint64_t frames = (max_tso + send.mss - 1) / send.mss;
+    EXPECT_EQ(counters(1).sent_packets, frames) << "nothing of the second";
+}
+
 TEST_F(DevxRings, RingsAndCountersWrap) {
     Cq sent = make_cq(), received = make_cq();
     Queue sq = make_sq(sent.number), rq = make_rq(received.number);
