@@ -219,6 +219,7 @@ Status create_sq(DeviceState& state, Input in, std::unique_ptr<Resource>& made) 
     const EthernetSendQueueSpec spec{
         .state = state,
         .domain = ring.domain->identity,
+        .domain_number = ring.domain->number,
         .completions = *completions.get(),
         .number = state.queue_numbers().take(),
         .ring = {.base = ring.base, .length = ring.length, .doorbell = ring.doorbells + MLX5_SND_DBR},

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "datapath/rdma/aso_access.hpp"
+
 namespace ovsdr::soft {
 
 namespace {
@@ -74,25 +76,23 @@ void put_front(EthernetEntry& entry, Bytes bytes) noexcept {
 
 bool read_ethernet_entry(const roce::SendRing& ring, std::uint64_t block, std::uint32_t min_inline,
                          EthernetEntry& entry) noexcept {
-    alignas(16) std::array<std::byte, roce::most_entry_size + segment_unit> bytes;
     entry.blocks = roce::entry_blocks(ring, block);
     for (std::uint32_t i = 0; i < entry.blocks; ++i) {
-        std::memcpy(bytes.data() + i * roce::basic_block_size,
+        std::memcpy(entry.bytes.data() + i * roce::basic_block_size,
                     ring.base + ((block + i) & (ring.length - 1)) * roce::basic_block_size, roce::basic_block_size);
     }
     mlx5_wqe_ctrl_seg control;
-    std::memcpy(&control, bytes.data(), sizeof control);
+    std::memcpy(&control, entry.bytes.data(), sizeof control);
     entry.opcode = static_cast<std::uint8_t>(be32toh(control.opmod_idx_opcode));
     entry.signaled = (control.fm_ce_se & MLX5_WQE_CTRL_CQ_UPDATE) != 0;
     entry.solicited = (control.fm_ce_se & MLX5_WQE_CTRL_SOLICITED) != 0;
     entry.mss = entry.vlan = entry.front_size = entry.length = 0;
     entry.checksums = {};
-    const std::size_t size = (be32toh(control.qpn_ds) & 0x3f) * segment_unit;
+    entry.size = (be32toh(control.qpn_ds) & 0x3f) * segment_unit;
     // An entry that has grown since its blocks were counted is the application's doing.
-    if (size < sizeof control || size > entry.blocks * roce::basic_block_size) return false;
-    if (entry.opcode == MLX5_OPCODE_NOP) return true;
-    if (entry.opcode != MLX5_OPCODE_SEND && entry.opcode != MLX5_OPCODE_TSO) return false;
-    const Bytes behind_control(bytes.data() + sizeof control, size - sizeof control);
+    if (entry.size < sizeof control || entry.size > entry.blocks * roce::basic_block_size) return false;
+    if (!entry.sends()) return entry.opcode == MLX5_OPCODE_NOP || entry.opcode == opcode_access_aso;
+    const Bytes behind_control(entry.bytes.data() + sizeof control, entry.size - sizeof control);
     const std::size_t taken = read_ethernet_segment(behind_control, min_inline, entry);
     if (taken == 0 || !read_data(behind_control.subspan(taken), entry)) return false;
     // What is segmented needs its whole header inline, and a size to be cut to.

@@ -4,7 +4,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <utility>
+
+#include "datapath/rdma/aso_access.hpp"
 
 namespace ovsdr::soft {
 
@@ -88,6 +91,20 @@ Completion EthernetSendQueue::completion_of(ibv_wc_status status) const noexcept
             .entry_opcode = entry_.opcode};
 }
 
+/// Under mutex_. Reads the next entry, and does it if it sends nothing.
+ibv_wc_status EthernetSendQueue::begin_entry() noexcept {
+    segment_ = {};
+    under_way_ = true;
+    const std::uint16_t left = posted();
+    const bool whole = read_ethernet_entry(spec_.ring, consumed(), spec_.min_inline, entry_);
+    const bool may = spec_.sends_frames || !entry_.sends();
+    if (!whole || !may || entry_.blocks > left || left > spec_.ring.length) return IBV_WC_LOC_QP_OP_ERR;
+    if (entry_.opcode != opcode_access_aso) return IBV_WC_SUCCESS;
+    const int error = access_aso(spec_.state, {.pdn = spec_.domain_number, .domain = spec_.domain, .stripe = spec_.number},
+                                 {entry_.bytes.data(), entry_.size});
+    return error == 0 ? IBV_WC_SUCCESS : error == EFAULT ? IBV_WC_LOC_PROT_ERR : IBV_WC_LOC_QP_OP_ERR;
+}
+
 /// Under mutex_. What is posted becomes frames, a batch at most; returns how many.
 unsigned EthernetSendQueue::execute(rte_mbuf** packets, bool& failed) noexcept {
     std::array<Completion, batch_length> done;
@@ -95,16 +112,8 @@ unsigned EthernetSendQueue::execute(rte_mbuf** packets, bool& failed) noexcept {
     const MemoryTable::Reading reading(spec_.state.memory(), spec_.number);
     while (filled < batch_length && completions < batch_length && !failed && (under_way_ || posted() != 0)) {
         ibv_wc_status status = IBV_WC_SUCCESS;
-        if (!under_way_) {
-            segment_ = {};
-            under_way_ = true;
-            const std::uint16_t left = posted();
-            const bool whole = read_ethernet_entry(spec_.ring, consumed(), spec_.min_inline, entry_);
-            const bool may = spec_.sends_frames || entry_.opcode == MLX5_OPCODE_NOP;
-            if (!whole || !may || entry_.blocks > left || left > spec_.ring.length) status = IBV_WC_LOC_QP_OP_ERR;
-        }
-        const bool sends = status == IBV_WC_SUCCESS && entry_.opcode != MLX5_OPCODE_NOP;
-        if (sends) {
+        if (!under_way_) status = begin_entry();
+        if (status == IBV_WC_SUCCESS && entry_.sends()) {
             rte_mbuf* const packet = rte_pktmbuf_alloc(spec_.state.mempool());
             if (!packet) break;  // The pool is empty for now: what is posted stays posted.
             status = build_frame(spec_.state.memory(), spec_.domain, entry_.request(), segment_, packet);

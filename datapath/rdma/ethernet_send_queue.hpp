@@ -28,13 +28,14 @@ namespace ovsdr::soft {
 struct EthernetSendQueueSpec {
     DeviceState& state;
     const void* domain;  ///< protection domain of what its entries point to
+    std::uint32_t domain_number;  ///< the same as ASO objects know it
     CompletionQueue& completions;
     std::uint32_t number;
     roce::SendRing ring;
     std::uint32_t user_index;  ///< what its completions name it by beside its number
     std::uint32_t min_inline;  ///< bytes
     bool flush_in_error;
-    bool sends_frames = true;  ///< false: a queue without a TIS, for other entries
+    bool sends_frames = true;  ///< false: a queue without a TIS, for NOP and ACCESS_ASO
 };
 
 class EthernetSendQueue {
@@ -57,6 +58,7 @@ private:
     static std::uint64_t deadline(void* self, std::uint64_t now) noexcept;
     [[nodiscard]] unsigned send(const Outlet& outlet, std::uint64_t now) noexcept;
     [[nodiscard]] unsigned execute(rte_mbuf** packets, bool& failed) noexcept;
+    [[nodiscard]] ibv_wc_status begin_entry() noexcept;
     [[nodiscard]] unsigned flush() noexcept;
     /// Blocks that wait, modulo 2^16.
     [[nodiscard]] std::uint16_t posted() const noexcept;

@@ -257,6 +257,25 @@ protected:
         if (rings) ring(sq, 1);
     }
 
+    /// An ACCESS_ASO entry of two blocks that writes all of a flow meter's object, whose bytes as they were go to `read_to`.
+    void post_meter_access(Queue& sq, std::uint32_t meter, const void* read_to, std::uint8_t fill) {
+        std::array<std::uint8_t, 128> entry{};
+        mlx5dv_set_ctrl_seg(reinterpret_cast<mlx5_wqe_ctrl_seg*>(entry.data()), sq.posted, 0x2d, 2, sq.number, MLX5_WQE_CTRL_CQ_UPDATE,
+                            entry.size() / 16, 0, htobe32(meter));
+        const std::uint64_t to = htobe64(reinterpret_cast<std::uintptr_t>(read_to) | 1);
+        const std::uint32_t lkey = htobe32(mr->lkey);
+        std::memcpy(entry.data() + 16, &to, sizeof to);
+        std::memcpy(entry.data() + 24, &lkey, sizeof lkey);
+        entry[28] = 1 << 6;  // the mask counts bytes
+        entry[29] = 0x11;    // conditions: always
+        std::memset(entry.data() + 56, 0xff, 8);
+        std::memset(entry.data() + 64, fill, 64);
+        for (std::size_t done = 0; done < entry.size(); done += 64) {
+            std::memcpy(memory.data() + sq.ring + sq.posted++ % ring_length * 64, entry.data() + done, 64);
+        }
+        ring(sq, 1);
+    }
+
     alignas(4096) static inline std::array<std::uint8_t, 1u << 20> memory;
     std::size_t taken = 0;
     std::unique_ptr<DeviceState> state;
