@@ -36,6 +36,8 @@ constexpr std::array<std::uint32_t, 5> block_sizes{512, 520, 4048, 4096, 4160};
 
 constexpr std::size_t layout_alignment = 64;  // bytes
 constexpr std::size_t fixed_size = sizeof(mlx5_wqe_umr_ctrl_seg) + sizeof(mlx5_wqe_mkey_context_seg);
+/// Layouts are padded: what an entry has room for.
+constexpr std::size_t max_layout = (MkeyRequest::max_size - fixed_size) / layout_alignment * layout_alignment;
 
 [[nodiscard]] bool translate_t10dif(const mlx5dv_sig_t10dif& from, SignatureDomain& to) {
     constexpr unsigned known =
@@ -148,7 +150,7 @@ int MkeyRequest::set_access_flags(std::uint32_t access) noexcept {
 int MkeyRequest::check_layout(std::size_t entries, bool interleaved) const noexcept {
     if (!mkey_) return EINVAL;
     const std::size_t fitting = std::min((max_inline_ + sizeof(mlx5_wqe_inl_data_seg)) / umr::octoword,
-                                         (max_size - fixed_size) / umr::octoword);
+                                         max_layout / umr::octoword);
     const std::size_t most = fitting - (interleaved && fitting ? 1 : 0);
     if (entries > std::min<std::size_t>(most, mkey_->device.spec().max_entries)) return ENOMEM;
     return has_layout_ ? EINVAL : 0;

@@ -72,22 +72,18 @@ void wr_set_mkey_crypto(mlx5dv_qp_ex* qp, const mlx5dv_crypto_attr*) {
     set(qp, [](MkeyRequest&) { return EINVAL; });
 }
 
-// The older way to say access and layout at once.
+// The older way to say access and layout at once. After an error each setter does nothing.
 void wr_mr_list(mlx5dv_qp_ex* qp, mlx5dv_mkey* mkey, std::uint32_t access, std::uint16_t length, ibv_sge* list) {
     mlx5dv_mkey_conf_attr attr{};
     wr_mkey_configure(qp, mkey, 2, &attr);
-    if (Qp::of(qp).rdma->send.error()) return;
     wr_set_mkey_access_flags(qp, access);
-    if (Qp::of(qp).rdma->send.error()) return;
     wr_set_mkey_layout_list(qp, length, list);
 }
 void wr_mr_interleaved(mlx5dv_qp_ex* qp, mlx5dv_mkey* mkey, std::uint32_t access, std::uint32_t repeat,
                        std::uint16_t length, mlx5dv_mr_interleaved* parts) {
     mlx5dv_mkey_conf_attr attr{};
     wr_mkey_configure(qp, mkey, 2, &attr);
-    if (Qp::of(qp).rdma->send.error()) return;
     wr_set_mkey_access_flags(qp, access);
-    if (Qp::of(qp).rdma->send.error()) return;
     wr_set_mkey_layout_interleaved(qp, repeat, length, parts);
 }
 

@@ -204,6 +204,42 @@ TEST_F(MkeyVerbsTest, EntriesAreLimitedByTheQueueAndTheMkey) {
     EXPECT_EQ(execute(), EACCES) << "one entry is the strided header's";
 }
 
+TEST_F(MkeyVerbsTest, EntriesAreLimitedByTheSizeOfAQueueEntry) {
+    constexpr std::uint32_t widest_inline = 1004;  // of a queue for MKEYs alone: 1024 bytes but a control segment and a head
+    constexpr std::size_t most = 52;               // of 880 bytes, in pieces of 64 bytes
+    MkeyHandle& mkey = make(MLX5DV_MKEY_INIT_ATTR_FLAGS_INDIRECT, 64);
+    const std::vector<ibv_sge> list(most + 1, sge(0, 8));
+    const std::vector<mlx5dv_mr_interleaved> parts(most, part(0, 8, 0));
+    ASSERT_EQ(begin(mkey, 1, 0, widest_inline), 0);
+    EXPECT_EQ(request.set_layout(std::span(list)), ENOMEM);
+    EXPECT_EQ(request.set_layout(1, std::span(parts)), ENOMEM) << "one entry is the strided header's";
+    EXPECT_EQ(request.set_layout(std::span(list).first(most)), 0);
+    ASSERT_EQ(execute(), 0);
+    EXPECT_LE(request.payload().size(), std::size_t{MkeyRequest::max_size});
+    EXPECT_EQ(gathered(mkey, most * 8).size(), most * 8);
+    ASSERT_EQ(begin(mkey, 1, 0, widest_inline), 0);
+    EXPECT_EQ(request.set_layout(1, std::span(parts).first(most - 1)), 0);
+    ASSERT_EQ(execute(), 0);
+    EXPECT_EQ(gathered(mkey, (most - 1) * 8).size(), (most - 1) * 8);
+}
+
+TEST_F(MkeyVerbsTest, ASignatureIsLimitedByTheSizeOfAQueueEntry) {
+    constexpr std::uint32_t widest_inline = 1004;
+    constexpr std::size_t most = 48;  // 768 bytes, and 64 of signature
+    MkeyHandle& mkey = make(MLX5DV_MKEY_INIT_ATTR_FLAGS_INDIRECT | MLX5DV_MKEY_INIT_ATTR_FLAGS_BLOCK_SIGNATURE, 64);
+    const std::vector<ibv_sge> list(most + 1, sge(0, 32));
+    const mlx5dv_sig_block_attr attr{.mem = nullptr, .wire = &signature.of_crc};
+    ASSERT_EQ(begin(mkey, 2, 0, widest_inline), 0);
+    ASSERT_EQ(request.set_signature(attr), 0);
+    ASSERT_EQ(request.set_layout(std::span(list)), 0);
+    EXPECT_EQ(request.finish(), ENOMEM);
+    ASSERT_EQ(begin(mkey, 2, MLX5DV_MKEY_CONF_FLAG_RESET_SIG_ATTR, widest_inline), 0);
+    ASSERT_EQ(request.set_signature(attr), 0);
+    ASSERT_EQ(request.set_layout(std::span(list).first(most)), 0);
+    ASSERT_EQ(execute(), 0);
+    EXPECT_EQ(gathered(mkey, most * 32 / 512 * 516).size(), most * 32 / 512 * 516);
+}
+
 TEST_F(MkeyVerbsTest, PiecesPastTheFormatsSixteenBitsAreRefused) {
     MkeyHandle& mkey = make();
     ASSERT_EQ(begin(mkey, 1), 0);
