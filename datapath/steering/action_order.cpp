@@ -216,7 +216,6 @@ constexpr Orders orders = [] {
 }  // namespace
 
 ActionState next_state(ActionSide side, ActionState state, ActionType action) noexcept {
-    if (state == State::refused) return state;
     return orders[static_cast<unsigned>(side)][static_cast<unsigned>(state)][static_cast<unsigned>(action)];
 }
 

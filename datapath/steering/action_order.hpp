@@ -22,7 +22,7 @@ enum class ActionSide : std::uint8_t { nic_ingress, nic_egress, fdb_ingress, fdb
 enum class ActionState : std::uint8_t { no_action, decap, encap, modify, pop, push, aso, non_term, term, refused };
 inline constexpr unsigned action_states = 9;
 
-/// ActionState::refused when `action` may not come next.
+/// ActionState::refused when `action` may not come next. `state` is not refused.
 [[nodiscard]] ActionState next_state(ActionSide side, ActionState state, ActionType action) noexcept;
 
 }  // namespace ovsdr::soft

@@ -476,6 +476,7 @@ TEST_F(Sampling, RefusesWhatLibmlx5Refuses) {
     EXPECT_EQ(try_sampler(2, second, {}, action), EINVAL);
     EXPECT_EQ(try_sampler(2, root, {&to_3}, action), EINVAL);
     EXPECT_EQ(try_sampler(2, tx_table, {&miss}, action), EOPNOTSUPP);
+    EXPECT_EQ(try_sampler(2, tx_table, {}, action), EINVAL) << "first what no domain takes";
     const std::vector<const Action::Created*> no_samples{&to_queue, &tag, &count, &drop, &to_second};
     for (const Action::Created* refused : no_samples) {
         EXPECT_EQ(try_sampler(2, second, {&to_3, refused}, action), EOPNOTSUPP);
