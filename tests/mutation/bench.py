@@ -58,6 +58,7 @@ class Bench:
             subprocess.run(["meson", "setup", str(self.build), str(folder), "-Dcpp_link_args=-Wl,--strip-debug"], check=True,
                            stdout=subprocess.DEVNULL)
         self.make(["build.ninja"])
+        self._outputs = self._read_outputs()
         self.tests = self._read_tests()
 
     def _copy_sources(self) -> None:
@@ -95,6 +96,21 @@ class Bench:
         environment = {**os.environ, "CCACHE_DISABLE": "1"} if broken else None
         return subprocess.run(["ninja", "-C", str(self.build), *targets], stdout=subprocess.DEVNULL,
                               stderr=subprocess.DEVNULL, env=environment, check=False).returncode == 0
+
+    def undo(self, path: Path, text: str, modified: int) -> None:
+        """Gives a source its text and time back and throws away what was made of the broken one: objects come from the cache."""
+        broken = path.stat().st_mtime_ns
+        path.write_text(text)
+        os.utime(path, ns=(modified, modified))
+        made = [name for name in self._outputs if (self.build / name).is_file() and (self.build / name).stat().st_mtime_ns >= broken]
+        for name in made:
+            (self.build / name).unlink()
+        self.make([name for name in made if name.endswith(".o")])
+
+    def _read_outputs(self) -> list[str]:
+        listed = subprocess.run(["ninja", "-C", str(self.build), "-t", "targets", "all"], check=True, text=True, capture_output=True).stdout
+        return [name for name, _, rule in (line.partition(": ") for line in listed.splitlines())
+                if rule not in ("phony", "REGENERATE_BUILD")]
 
     def objects_by_source(self) -> dict[Path, list[str]]:
         """What is compiled of each file of datapath/, by ninja's log of dependencies; tests' own objects left out."""
