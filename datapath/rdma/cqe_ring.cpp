@@ -10,8 +10,6 @@ namespace ovsdr::soft {
 
 namespace {
 
-constexpr std::uint32_t counter_mask = 0xffffff;
-
 struct StatusSyndrome {
     ibv_wc_status status;
     std::uint8_t syndrome;
@@ -127,9 +125,10 @@ CqeRing::CqeRing(const Spec& spec) noexcept : spec_(spec) {
 }
 
 bool CqeRing::write(const Completion& completion) noexcept {
-    const std::uint32_t consumed = be32toh(spec_.doorbell->load(std::memory_order_acquire)) & counter_mask;
+    const std::uint32_t consumed = be32toh(spec_.doorbell->load(std::memory_order_acquire));
     const std::uint32_t length = 1u << spec_.log_length;
-    if (!spec_.ignore_overrun && ((produced_ - consumed) & counter_mask) >= length) return false;
+    const std::uint32_t behind = (produced_ - consumed) & (2 * length - 1);
+    if (!spec_.ignore_overrun && behind >= length) return false;
     std::byte* const at =
         spec_.base + (produced_ & (length - 1)) * spec_.entry_size + spec_.entry_size - sizeof(mlx5_cqe64);
     mlx5_cqe64 entry = entry_of(completion);

@@ -2,7 +2,8 @@
 //
 // Model. 64-byte entries (struct mlx5_cqe64, or mlx5_err_cqe) in a ring of a power of two; in one of 128 bytes each, the
 // second half has the CQE. An entry's owner bit is the wrap count's lowest bit; entries begin as invalid. The doorbell
-// record's first word has the consumer's counter (24 bits): the ring is full when it is a ring's length behind.
+// record's first word has the consumer's counter: the ring is full when it is a ring's length behind. Of the counter only the
+// bits that tell this are looked at, the ring's length and one more: DPDK's mlx5 driver counts send completions in 16 bits.
 //
 // A requester's CQE names the opcode of its work queue entry. A receiver's on an Ethernet queue has the flow tag in the place
 // of the queue's number, which its user index stands for, and what the device knows of the frame: hash, headers, checksums,

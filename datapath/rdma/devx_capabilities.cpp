@@ -84,6 +84,10 @@ constexpr std::array general_facts{
     Fact{{896, 1}, 1},        // basic_cyclic_rcv_wqe
     Fact{{992, 1}, 1},        // nic_vport_change_event
     Fact{{539, 1}, 1},        // qos
+    Fact{{1468, 1}, 1},       // mini_cqe_resp_stride_index
+    Fact{{1470, 1}, 1},       // cqe_compression_128
+    Fact{{1471, 1}, 1},       // cqe_compression
+    Fact{{1488, 16}, 64},     // cqe_compression_max_num
     Fact{{1566, 1}, 1},       // sw_owner_id
 };
 

@@ -24,7 +24,8 @@ namespace {
 // CREATE_CQ's input, bits.
 constexpr std::uint32_t cqc = 128;
 constexpr Field dbr_umem_valid{cqc + 6, 1}, cqe_size{cqc + 8, 3}, collapsed{cqc + 11, 1}, overrun_ignore{cqc + 14, 1},
-    compression{cqc + 17, 1}, always_armed{cqc + 24, 1}, dbr_umem{cqc + 32, 32}, log_size{cqc + 99, 5},
+    compression{cqc + 17, 1}, compressed_format{cqc + 18, 2}, always_armed{cqc + 24, 1}, compressed_layout{cqc + 25, 7},
+    compressed_format_more{cqc + 92, 2}, dbr_umem{cqc + 32, 32}, log_size{cqc + 99, 5},
     uar_page{cqc + 104, 24}, dbr_offset{cqc + 448, 64}, umem_offset{640, 64}, umem_number{704, 32}, umem_valid{736, 1};
 
 /// The CQEs are written where completions are added: the queue's notifier is always armed, and takes out what is in it.
@@ -120,6 +121,13 @@ private:
     CompletionQueue queue_;
 };
 
+/// Which CQEs it compresses is the device's choice, and this one never does: only the form of the request matters.
+[[nodiscard]] bool may_compress(Input in) {
+    constexpr std::uint64_t no_such_format = 2;
+    if (prm::get(in, compressed_layout) || prm::get(in, compressed_format_more)) return false;
+    return !prm::get(in, compression) || prm::get(in, compressed_format) != no_such_format;
+}
+
 }  // namespace
 
 Status create_cq(DeviceState& state, Input in, std::unique_ptr<Resource>& made) {
@@ -128,11 +136,11 @@ Status create_cq(DeviceState& state, Input in, std::unique_ptr<Resource>& made) 
     const auto log_length = static_cast<unsigned>(prm::get(in, log_size));
     if (kind > size_128 || log_length > most_log_length) return Status::bad_param;
     // What the device does not have the capability for.
-    if (prm::get(in, compression) || prm::get(in, collapsed) || prm::get(in, always_armed)) return Status::bad_param;
+    if (prm::get(in, collapsed) || prm::get(in, always_armed) || !may_compress(in)) return Status::bad_param;
     const unsigned entry_size = kind == size_64 ? 64 : 128;
     const auto* const doorbell = find_doorbell(in, dbr_umem_valid, dbr_umem, dbr_offset);
     std::byte* const base =
-        find_buffer(in, umem_valid, umem_number, umem_offset, std::size_t{entry_size} << log_length);
+        find_buffer(in, umem_valid, umem_number, umem_offset, std::size_t{entry_size} << log_length, Use::write);
     if (!base || !doorbell) return Status::bad_param;
     made = std::make_unique<DevxCq>(state, state.cq_numbers().take(), static_cast<std::uint32_t>(prm::get(in, uar_page)),
                                     CqeRing::Spec{.base = base,

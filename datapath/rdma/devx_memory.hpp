@@ -22,6 +22,9 @@ struct Umem {
     unsigned access;  ///< enum ibv_access_flags
 };
 
+/// What the device does with a piece of a UMEM: completion rings are written, everything else is only read.
+enum class Use : std::uint8_t { read, write };
+
 /// One for the process: numbers are unique in all devices.
 class Registry {
 public:
@@ -29,8 +32,8 @@ public:
 
     [[nodiscard]] std::uint32_t add(const Umem& umem);
     void remove(std::uint32_t id);
-    /// `size` bytes at `offset` of a UMEM that the device may write to; nullptr: there are none.
-    [[nodiscard]] std::byte* find(std::uint32_t id, std::uint64_t offset, std::size_t size);
+    /// `size` bytes at `offset` of a UMEM that the device may use as `use` says; nullptr: there are none.
+    [[nodiscard]] std::byte* find(std::uint32_t id, std::uint64_t offset, std::size_t size, Use use);
 
 private:
     std::mutex mutex_;
@@ -38,9 +41,10 @@ private:
     std::map<std::uint32_t, Umem> umems_;
 };
 
-/// Memory that a command names by three fields: valid, number and offset of a UMEM. nullptr: not valid, or not that large.
+/// Memory that a command names by three fields: valid, number and offset of a UMEM. nullptr: not valid, not that large, or
+/// not for that use.
 [[nodiscard]] std::byte* find_buffer(std::span<const std::byte> in, prm::Field valid, prm::Field umem, prm::Field offset,
-                                     std::size_t size);
+                                     std::size_t size, Use use);
 /// A doorbell record of two words.
 [[nodiscard]] const std::atomic<__be32>* find_doorbell(std::span<const std::byte> in, prm::Field valid, prm::Field umem,
                                                        prm::Field offset);

@@ -163,7 +163,7 @@ private:
     const std::uint32_t blocks = word(in, qp_no_sq) ? 0 : 1u << word(in, qp_log_sq_size);
     const std::size_t receive_size = std::size_t{entries} * stride;
     const std::size_t size = receive_size + std::size_t{blocks} * roce::basic_block_size;
-    std::byte* const base = find_buffer(in, qp_umem_valid, qp_umem, qp_umem_offset, size);
+    std::byte* const base = find_buffer(in, qp_umem_valid, qp_umem, qp_umem_offset, size, Use::read);
     const auto* const doorbells = find_doorbell(in, qp_dbr_umem_valid, qp_dbr_umem, qp_dbr_offset);
     if (!base || !doorbells) return false;
     spec.receive = {.base = base, .length = entries, .stride = stride, .doorbell = doorbells + MLX5_RCV_DBR};

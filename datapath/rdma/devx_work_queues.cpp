@@ -50,7 +50,7 @@ struct Ring {
     ring.stride = 1u << log_stride;
     const auto of_wq = [structure](Field which) { return prm::within(structure, which); };
     ring.base = find_buffer(in, of_wq(wq::umem_valid), of_wq(wq::umem), of_wq(wq::umem_offset),
-                            std::size_t{ring.length} << log_stride);
+                            std::size_t{ring.length} << log_stride, Use::read);
     ring.doorbells =
         find_doorbell(in, of_wq(wq::doorbell_umem_valid), of_wq(wq::doorbell_umem), of_wq(wq::doorbell_offset));
     if (!ring.base || !ring.doorbells) return Status::bad_param;

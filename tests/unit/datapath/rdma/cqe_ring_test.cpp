@@ -91,6 +91,16 @@ TEST_F(CqeRingTest, TheOwnerBitTurnsWithEachRound) {
     }
 }
 
+TEST_F(CqeRingTest, AConsumerMayCountInSixteenBits) {
+    CqeRing made = ring();
+    for (std::uint32_t i = 0; i < 0x10008; ++i) {
+        ASSERT_TRUE(made.write(done)) << i;
+        doorbell[0] = htobe32((i + 1) & 0xffff);
+    }
+    for (unsigned i = 0; i < 4; ++i) ASSERT_TRUE(made.write(done));
+    EXPECT_FALSE(made.write(done)) << "full all the same";
+}
+
 TEST_F(CqeRingTest, AFullRingTakesNothingUntilTheConsumerMoves) {
     CqeRing made = ring();
     for (int i = 0; i < 4; ++i) ASSERT_TRUE(made.write(done));

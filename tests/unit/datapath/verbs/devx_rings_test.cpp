@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "devx_rings.hpp"
 
@@ -401,7 +402,10 @@ TEST_F(DevxRings, RefusesWhatADeviceWithoutTheCapabilityRefuses) {
     EXPECT_EQ(refusal(Mailbox(0x900, 272).put(256 + 32, 4, 1).put(256 + 288, 4, 2)), bad_res) << "no such table";
     EXPECT_EQ(refusal(Mailbox(0x916, 272)), bad_param) << "an empty table";
     Cq unmade;
-    EXPECT_EQ(refusal(cq_command(unmade, 6).put(128 + 17, 1, 1)), bad_param) << "compression";
+    EXPECT_NE(create(cq_command(unmade, 6).put(128 + 17, 1, 1).put(128 + 18, 2, 3)).object, nullptr) << "compression";
+    EXPECT_EQ(refusal(cq_command(unmade, 6).put(128 + 17, 1, 1).put(128 + 18, 2, 2)), bad_param) << "no such format";
+    EXPECT_EQ(refusal(cq_command(unmade, 6).put(128 + 17, 1, 1).put(128 + 25, 7, 1)), bad_param) << "another layout";
+    EXPECT_EQ(refusal(cq_command(unmade, 6).put(128 + 17, 1, 1).put(128 + 92, 2, 1)), bad_param) << "tags in small CQEs";
     EXPECT_EQ(refusal(cq_command(unmade, 6).put(736, 1, 0)), bad_param) << "no ring";
     EXPECT_EQ(refusal(Mailbox(0x90c, 272)), bad_op) << "CREATE_RMP";
     EXPECT_EQ(create(Mailbox(0x301, 272)).object, nullptr) << "CREATE_EQ";
@@ -410,6 +414,26 @@ TEST_F(DevxRings, RefusesWhatADeviceWithoutTheCapabilityRefuses) {
     EXPECT_EQ(modify(made, Mailbox(0x901, 272).put(72, 24, made.number)), EREMOTEIO);
     EXPECT_EQ(out.get(0, 8), bad_op);
     EXPECT_EQ(modify(made, Mailbox(0x905, 272).put(72, 24, made.number)), EINVAL) << "not a send queue";
+}
+
+TEST_F(DevxRings, OnlyRingsThatTheDeviceWritesNeedAUmemThatItMayWrite) {
+    Cq cq = make_cq();
+    mlx5dv_devx_umem* const readable = mlx5dv_devx_umem_reg(context, memory.data(), memory.size(), 0);
+    ASSERT_NE(readable, nullptr);
+    mlx5dv_devx_umem* const writable = std::exchange(umem, readable);
+    Queue rq, sq;
+    Cq refused;
+    const Mailbox receive = rq_command(rq, cq.number, true), send = sq_command(sq, cq.number, make_tis().number);
+    const Mailbox complete = cq_command(refused, 6);
+    umem = writable;
+    EXPECT_NE(create(receive).object, nullptr);
+    EXPECT_NE(create(send).object, nullptr);
+    EXPECT_EQ(refusal(complete), bad_param);
+    while (!objects.empty()) {
+        EXPECT_EQ(mlx5dv_devx_obj_destroy(objects.back()), 0);
+        objects.pop_back();
+    }
+    EXPECT_EQ(mlx5dv_devx_umem_dereg(readable), 0);
 }
 
 TEST_F(DevxRings, DomainsThatAreUsedStay) {
