@@ -124,6 +124,10 @@ void Steering::Impl::add_send_rule(std::uint32_t sqn, VportId vport) {
 }
 
 void Steering::Impl::remove_send_rule(std::uint32_t sqn) {
+    {
+        const std::lock_guard lock(control_);
+        if (!send_rules_.load(std::memory_order_relaxed)->contains(sqn)) return;
+    }
     const Change change(*this);
     const SendRules* old = send_rules_.load(std::memory_order_relaxed);
     auto next = std::make_unique<SendRules>(*old);

@@ -179,6 +179,7 @@ TEST_F(Pipeline, TheCotenantsSendRuleAppliesWhereTheRootHasNoRule) {
 
 TEST_F(Pipeline, ASendRuleForANewQueueLeavesTheCachesAlone) {
     const std::uint64_t before = steering.impl().epoch;
+    steering.remove_cotenant_send_rule(0x77);
     steering.cotenant_send_rule(0x77, VportId{2});
     EXPECT_EQ(steering.impl().epoch, before);
     send_from_queue(0x77, frame, 2);

@@ -10,6 +10,7 @@
 
 #include "datapath/control/fault.hpp"
 #include "datapath/rdma/dr_seam.hpp"
+#include "datapath/steering/steering_impl.hpp"
 #include "tests/unit/datapath/rdma/fake_device.hpp"
 
 namespace ovsdr::soft::test {
@@ -251,6 +252,17 @@ TEST_F(VerbsTest, AnAbortedOrFailedBatchPostsNothing) {
     EXPECT_EQ(ibv_wr_complete(ex), ENOMEM);
     EXPECT_EQ(drain(qp), 0u);
     EXPECT_EQ(ibv_destroy_qp(qp), 0);
+    EXPECT_EQ(ibv_destroy_cq(cq), 0);
+}
+
+TEST_F(VerbsTest, MakingAQueueEmptiesNoFlowCache) {
+    ibv_cq* const cq = ibv_create_cq(open.context, 7, nullptr, nullptr, 0);
+    const std::uint64_t before = open.device.steering().impl().epoch;
+    ibv_qp* const qp = raw_qp(cq);
+    make_ready(qp, 2);
+    EXPECT_EQ(open.device.steering().impl().epoch, before);
+    EXPECT_EQ(ibv_destroy_qp(qp), 0);
+    EXPECT_NE(open.device.steering().impl().epoch, before) << "its number may be another's next";
     EXPECT_EQ(ibv_destroy_cq(cq), 0);
 }
 
