@@ -43,6 +43,14 @@ public:
     void allow_duplicates(bool allow) noexcept { duplicates_.store(allow, std::memory_order_relaxed); }
     [[nodiscard]] bool duplicates_allowed() const noexcept { return duplicates_.load(std::memory_order_relaxed); }
 
+    /// Whether what rules leave goes back to the system: by default it is kept for rules to come.
+    void reclaim_memory(bool reclaim) noexcept { reclaims_.store(reclaim, std::memory_order_relaxed); }
+    [[nodiscard]] bool reclaims_memory() const noexcept { return reclaims_.load(std::memory_order_relaxed); }
+
+    /// Frees what was removed from the device; where memory is reclaimed, matchers keep no room that their rules do not
+    /// need and the process's free memory goes to the system. Waits like Steering::synchronize().
+    void free_cached_memory();
+
     /// For dumps; under the lock the tables stay.
     [[nodiscard]] std::mutex& tables_mutex() noexcept { return tables_mutex_; }
     [[nodiscard]] std::vector<Table*>& tables() noexcept { return tables_; }
@@ -52,6 +60,7 @@ private:
     DomainType type_;
     void* owner_;
     std::atomic<bool> duplicates_{true};
+    std::atomic<bool> reclaims_{false};
     std::mutex tables_mutex_;
     std::vector<Table*> tables_;
 };

@@ -53,4 +53,11 @@ Matcher::~Matcher() {
     table_.forget();
 }
 
+void Matcher::set_layout(const Layout& layout) {
+    Steering::Impl& impl = table_.domain().steering().impl();
+    const Steering::Impl::Change change(impl);
+    if (layout.rules) view_->rules.reserve(*layout.rules, impl.rcu);
+    view_->rules.fix_size(!layout.resizable);
+}
+
 }  // namespace ovsdr::soft

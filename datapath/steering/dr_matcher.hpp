@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "datapath/steering/dr_table.hpp"
@@ -28,6 +29,13 @@ public:
     ~Matcher();
     Matcher(const Matcher&) = delete;
     Matcher& operator=(const Matcher&) = delete;
+
+    struct Layout {
+        std::optional<std::size_t> rules;  ///< as many as room is made for at once
+        bool resizable = true;             ///< as matchers are made
+    };
+    /// Throws std::bad_alloc, then nothing has changed.
+    void set_layout(const Layout& layout);
 
     [[nodiscard]] Table& table() const noexcept { return table_; }
     [[nodiscard]] std::uint16_t priority() const noexcept { return priority_; }

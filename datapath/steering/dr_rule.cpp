@@ -112,7 +112,9 @@ Rule::~Rule() {
         (previous_ == nullptr ? matcher_.rules() : previous_->next_) = next_;
         if (next_ != nullptr) next_->previous_ = previous_;
         const Steering::Impl::Change change(impl);
-        matcher_.view().rules.remove(node_, impl.rcu);
+        RuleTable& rules = matcher_.view().rules;
+        rules.remove(node_, impl.rcu);
+        if (domain.reclaims_memory() && rules.sparse()) rules.shrink(impl.rcu);
     }
     if (reaches_queue(actions())) {
         if (node_ != nullptr) domain.steering().synchronize();

@@ -1,8 +1,25 @@
 #include "datapath/steering/dr_table.hpp"
 
+#include <malloc.h>
+
+#include "datapath/steering/dr_matcher.hpp"
 #include "datapath/steering/steering_impl.hpp"
 
 namespace ovsdr::soft {
+
+void Domain::free_cached_memory() {
+    Steering::Impl& impl = steering_.impl();
+    const bool reclaim = reclaims_memory();
+    if (reclaim) {
+        const std::lock_guard lock(tables_mutex_);
+        const Steering::Impl::Change change(impl);
+        for (Table* table : tables_) {
+            for (Matcher* matcher : table->matchers()) matcher->view().rules.shrink(impl.rcu);
+        }
+    }
+    impl.rcu.drain();
+    if (reclaim) malloc_trim(0);
+}
 
 Table::Table(Domain& domain, std::uint32_t level) : domain_(domain), level_(level) {
     if (!root()) view_ = new TableView(domain.type());

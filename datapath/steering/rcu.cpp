@@ -26,7 +26,7 @@ void Rcu::retire(void* object, void (*free_object)(void*)) {
 }
 
 /// Freeing runs outside the lock: what is freed may retire in turn.
-void Rcu::collect(std::unique_lock<std::mutex>& lock) {
+bool Rcu::collect(std::unique_lock<std::mutex>& lock) {
     constexpr std::size_t at_once = 64;
     std::vector<Retired> due;
     while (!retired_.empty() && due.size() < at_once &&
@@ -36,6 +36,12 @@ void Rcu::collect(std::unique_lock<std::mutex>& lock) {
     }
     lock.unlock();
     for (const Retired& retired : due) retired.free_object(retired.object);
+    return !due.empty();
+}
+
+void Rcu::drain() noexcept {
+    synchronize();
+    for (std::unique_lock lock(mutex_); collect(lock);) lock.lock();
 }
 
 void Rcu::synchronize() noexcept {

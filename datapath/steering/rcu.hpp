@@ -44,6 +44,8 @@ public:
 
     /// Waits for a grace period, sleeping in between. Never from a lane.
     void synchronize() noexcept;
+    /// The same, and everything that was retired before is freed then.
+    void drain() noexcept;
 
 private:
     struct Retired {
@@ -55,7 +57,8 @@ private:
         void operator()(rte_rcu_qsbr* state) const noexcept { std::free(state); }
     };
 
-    void collect(std::unique_lock<std::mutex>& lock);
+    /// Frees some of what is due; whether there was any.
+    bool collect(std::unique_lock<std::mutex>& lock);
 
     std::unique_ptr<rte_rcu_qsbr, Free> state_;
     std::mutex mutex_;

@@ -1,6 +1,7 @@
 #include "datapath/steering/rule_table.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 namespace ovsdr::soft {
@@ -10,6 +11,12 @@ constexpr std::uint64_t free_slot = 0;
 constexpr std::uint64_t grave = 1;  ///< no node sits at this address
 constexpr std::uint64_t pointer_bits = 0x0000ffffffffffffULL;
 constexpr std::uint32_t seed = 0x5bd1e995;
+constexpr std::uint64_t shortest = 8;  ///< slots
+
+/// A power of two of slots that `rules` fill by no more than one in `share`.
+[[nodiscard]] std::uint64_t slots_for(std::size_t rules, unsigned share) noexcept {
+    return std::max(shortest, std::bit_ceil(std::uint64_t{rules} * share));
+}
 
 [[nodiscard]] RuleNode* node_in(std::uint64_t packed) noexcept {
     return reinterpret_cast<RuleNode*>(packed & pointer_bits);
@@ -17,7 +24,8 @@ constexpr std::uint32_t seed = 0x5bd1e995;
 
 }  // namespace
 
-RuleTable::RuleTable(const Key& mask) : mask_(mask), slots_(make_slots(8).release()) {}
+RuleTable::RuleTable(const Key& mask)
+    : mask_(mask), room_(shortest / 2), slots_(make_slots(shortest).release()) {}
 
 RuleTable::~RuleTable() {
     const std::unique_ptr<Slots> slots(slots_.load(std::memory_order_relaxed));
@@ -89,7 +97,11 @@ void RuleTable::insert(std::unique_ptr<RuleNode>& node, Rcu& rcu) {
         length_.fetch_add(1, std::memory_order_relaxed);
         return;
     }
-    if ((used_ + 1) * 2 > slots_.load(std::memory_order_relaxed)->mask + 1) grow(rcu);
+    const std::uint64_t slots = slots_.load(std::memory_order_relaxed)->mask + 1;
+    if (used_ + 1 > (fixed_ ? slots - slots / 8 : slots / 2)) {
+        const std::uint64_t wanted = slots_for(live_ + 1, 4);
+        rebuild(fixed_ && live_ + 1 <= slots / 2 ? slots : wanted, rcu);
+    }
     const RuleNode* inserted = node.release();
     place(*slots_.load(std::memory_order_relaxed), pack(inserted), inserted->hash);
     ++used_;  // an upper bound: a reused grave is counted twice until the next rebuild
@@ -97,17 +109,28 @@ void RuleTable::insert(std::unique_ptr<RuleNode>& node, Rcu& rcu) {
     length_.fetch_add(1, std::memory_order_relaxed);
 }
 
-void RuleTable::grow(Rcu& rcu) {
+void RuleTable::reserve(std::size_t rules, Rcu& rcu) { rebuild(slots_for(std::max(rules, live_), 2), rcu); }
+
+void RuleTable::shrink(Rcu& rcu) noexcept {
+    const std::uint64_t wanted = slots_for(live_, 4);
+    if (fixed_ || wanted > slots_.load(std::memory_order_relaxed)->mask) return;
+    try {
+        rebuild(wanted, rcu);
+    } catch (const std::bad_alloc&) {
+        // It stays as large as it is.
+    }
+}
+
+void RuleTable::rebuild(std::uint64_t length, Rcu& rcu) {
     Slots* old = slots_.load(std::memory_order_relaxed);
-    std::uint64_t length = 8;
-    while (length < (live_ + 1) * 4) length *= 2;
-    std::unique_ptr<Slots> bigger = make_slots(length);
+    std::unique_ptr<Slots> next = make_slots(length);
     for (std::uint64_t i = 0; i <= old->mask; ++i) {
         const std::uint64_t packed = old->slots[i].load(std::memory_order_relaxed);
-        if (packed > grave) place(*bigger, packed, node_in(packed)->hash);
+        if (packed > grave) place(*next, packed, node_in(packed)->hash);
     }
     used_ = live_;
-    slots_.store(bigger.release(), std::memory_order_release);
+    room_.store(length / 2, std::memory_order_relaxed);
+    slots_.store(next.release(), std::memory_order_release);
     rcu.retire(old);
 }
 

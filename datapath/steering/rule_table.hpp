@@ -1,8 +1,11 @@
 // The rules of one matcher: a hash table that lanes read without a lock while writers change it.
 //
 // Open addressing over 64-bit slots (16 bits of hash, 48 of pointer): a look-up touches one line of slots and then the
-// node that matches. It doubles at half load, into a new array that is published whole; the old one is retired. Rules
-// with equal values hang behind the first one, which is the one that packets meet.
+// node that matches. Rules with equal values hang behind the first one, which is the one that packets meet.
+//
+// At half load the slots are replaced by a quarter full array that is published whole; the old one is retired. A table of
+// fixed size keeps its array until it is seven eighths full: look-ups take longer, as where a fixed hash table of the
+// device chains what collides, but no rule is refused.
 //
 // Threads: find() from lanes that are online; everything else by one writer at a time.
 #pragma once
@@ -44,6 +47,8 @@ public:
 
     [[nodiscard]] const MaskedWords& mask() const noexcept { return mask_; }
     [[nodiscard]] std::size_t length() const noexcept { return length_.load(std::memory_order_relaxed); }
+    /// How many rules of different values fit into the array of today at half load. Threads: any.
+    [[nodiscard]] std::size_t room() const noexcept { return room_.load(std::memory_order_relaxed); }
 
     /// The rule that `key` meets, or nullptr.
     [[nodiscard]] const RuleNode* find(const Key& key) const noexcept;
@@ -54,11 +59,21 @@ public:
     /// Allocates a node whose words are `value` masked, with room for `op_count` ops. Throws std::bad_alloc.
     [[nodiscard]] std::unique_ptr<RuleNode> make_node(const Key& value, unsigned op_count) const;
 
+    /// Makes the array right for `rules`, or for those that there are if they are more. Throws std::bad_alloc, then nothing
+    /// has changed.
+    void reserve(std::size_t rules, Rcu& rcu);
+    void fix_size(bool fixed) noexcept { fixed_ = fixed; }
+
     /// Takes ownership. Throws std::bad_alloc, then nothing has changed.
     void insert(std::unique_ptr<RuleNode>& node, Rcu& rcu);
 
     /// Unpublishes and retires.
     void remove(RuleNode* node, Rcu& rcu);
+
+    /// Gives back what the array has more than its rules need, unless the size is fixed.
+    void shrink(Rcu& rcu) noexcept;
+    /// Whether that is worth the work for each rule that goes.
+    [[nodiscard]] bool sparse() const noexcept { return live_ < room() / 8; }
 
 private:
     struct Slots {
@@ -71,12 +86,14 @@ private:
     static void place(Slots& slots, std::uint64_t packed, std::uint32_t hash) noexcept;
     /// The first node of the same value, and its slot; nullptr when there is none.
     [[nodiscard]] std::atomic<std::uint64_t>* slot_of(const RuleNode& node) const noexcept;
-    void grow(Rcu& rcu);
+    void rebuild(std::uint64_t length, Rcu& rcu);
 
     MaskedWords mask_;
     std::atomic<std::size_t> length_{0};  ///< rules, duplicates too
     std::size_t used_ = 0;                ///< slots that are not free, graves too
     std::size_t live_ = 0;                ///< slots that hold a node
+    bool fixed_ = false;
+    std::atomic<std::size_t> room_;
     std::atomic<Slots*> slots_;
 };
 

@@ -85,8 +85,9 @@ void write_rule(Text out, const Rule& rule) {
 }
 
 void write_matcher(Text out, Matcher& matcher) {
-    fmt::format_to(out, "    matcher {:p}: priority {} criteria {:#x} rules {}", static_cast<const void*>(&matcher),
-                   matcher.priority(), matcher.mask().criteria, matcher.view().rules.length());
+    fmt::format_to(out, "    matcher {:p}: priority {} criteria {:#x} rules {} room {}",
+                   static_cast<const void*>(&matcher), matcher.priority(), matcher.mask().criteria,
+                   matcher.view().rules.length(), matcher.view().rules.room());
     write_key(out, matcher.mask().key);
     fmt::format_to(out, "\n");
     for (const Rule* rule = matcher.rules(); rule != nullptr; rule = rule->next()) write_rule(out, *rule);

@@ -26,6 +26,19 @@ constexpr unsigned max_log_rules = 23;
     return hint && layout.log_num_of_rules_hint > max_log_rules ? ENOTSUP : 0;
 }
 
+[[nodiscard]] int set_layout(Matcher& matcher, const mlx5dv_dr_matcher_layout& layout) noexcept {
+    Matcher::Layout wanted{.rules = {}, .resizable = (layout.flags & MLX5DV_DR_MATCHER_LAYOUT_RESIZABLE) != 0};
+    if ((layout.flags & MLX5DV_DR_MATCHER_LAYOUT_NUM_RULE) != 0) {
+        wanted.rules = std::size_t{1} << layout.log_num_of_rules_hint;
+    }
+    try {
+        matcher.set_layout(wanted);
+    } catch (const std::bad_alloc&) {
+        return ENOTSUP;
+    }
+    return 0;
+}
+
 }  // namespace
 
 extern "C" {
@@ -50,11 +63,13 @@ int mlx5dv_dr_domain_sync(mlx5dv_dr_domain* domain, uint32_t flags) {
     if (error != 0) return errno = error;
     // Rules are in place when they are created; what there is to wait for are the lanes.
     if ((flags & MLX5DV_DR_DOMAIN_SYNC_FLAGS_HW) != 0) from(domain)->steering().synchronize();
+    if ((flags & MLX5DV_DR_DOMAIN_SYNC_FLAGS_MEM) != 0) from(domain)->free_cached_memory();
     return 0;
 }
 
-/// Device memory goes back by itself.
-void mlx5dv_dr_domain_set_reclaim_device_memory(mlx5dv_dr_domain*, bool) {}
+void mlx5dv_dr_domain_set_reclaim_device_memory(mlx5dv_dr_domain* domain, bool enable) {
+    from(domain)->reclaim_memory(enable);
+}
 
 void mlx5dv_dr_domain_allow_duplicate_rules(mlx5dv_dr_domain* domain, bool allow) {
     from(domain)->allow_duplicates(allow);
@@ -80,10 +95,11 @@ int mlx5dv_dr_matcher_destroy(mlx5dv_dr_matcher* matcher) {
     return destroy_object("mlx5dv_dr_matcher_destroy", from(matcher));
 }
 
-/// Every matcher resizes, so that a hint has nothing to change: it is checked as the device would.
+/// ENOTSUP, as in libmlx5, also where there is no memory for the hint.
 int mlx5dv_dr_matcher_set_layout(mlx5dv_dr_matcher* matcher, mlx5dv_dr_matcher_layout* layout) {
     int error = injected_fault("mlx5dv_dr_matcher_set_layout");
     if (error == 0) error = layout_error(*from(matcher), *layout);
+    if (error == 0) error = set_layout(*from(matcher), *layout);
     if (error != 0) errno = error;
     return error;
 }

@@ -4,6 +4,8 @@
 
 #include <array>
 #include <cstdio>
+#include <cstdlib>
+#include <string>
 #include <vector>
 
 #include "tests/unit/datapath/rdma/fake_device.hpp"
@@ -103,23 +105,6 @@ TEST_F(DrRefusal, DuplicatesWhereTheyAreNotAllowed) {
     EXPECT_EQ(mlx5dv_dr_domain_destroy(fdb), 0);
 }
 
-TEST_F(DrRefusal, ReclaimingMemoryChangesNoRule) {
-    mlx5dv_dr_domain* fdb = domain();
-    mlx5dv_dr_table* table = mlx5dv_dr_table_create(fdb, 1);
-    mlx5dv_dr_matcher* matcher = match_all(table);
-    mlx5dv_dr_action* drop = mlx5dv_dr_action_create_drop();
-    mlx5dv_dr_rule* made = rule(matcher, {drop});
-    for (const bool reclaim : {true, false, true}) {
-        mlx5dv_dr_domain_set_reclaim_device_memory(fdb, reclaim);
-        EXPECT_EQ(mlx5dv_dr_domain_sync(fdb, MLX5DV_DR_DOMAIN_SYNC_FLAGS_MEM), 0);
-    }
-    EXPECT_EQ(mlx5dv_dr_rule_destroy(made), 0);
-    EXPECT_EQ(mlx5dv_dr_action_destroy(drop), 0);
-    EXPECT_EQ(mlx5dv_dr_matcher_destroy(matcher), 0);
-    EXPECT_EQ(mlx5dv_dr_table_destroy(table), 0);
-    EXPECT_EQ(mlx5dv_dr_domain_destroy(fdb), 0);
-}
-
 /// The layout's errno on a matcher of a table of that level.
 int layout_error(OpenDevice& open, std::uint32_t level, mlx5dv_dr_matcher_layout layout) {
     mlx5dv_dr_domain* fdb = mlx5dv_dr_domain_create(open.context, MLX5DV_DR_DOMAIN_TYPE_FDB);
@@ -182,6 +167,30 @@ TEST_F(DrRefusal, DestinationsThatDoNotFitTheDomain) {
     EXPECT_EQ(mlx5dv_dr_table_destroy(root), 0);
     EXPECT_EQ(mlx5dv_dr_domain_destroy(fdb), 0);
     EXPECT_EQ(mlx5dv_dr_domain_destroy(rx), 0);
+}
+
+TEST_F(DrRefusal, IbPortsAreTheirVports) {
+    mlx5dv_dr_domain* fdb = domain();
+    mlx5dv_dr_table* table = mlx5dv_dr_table_create(fdb, 1);
+    mlx5dv_dr_matcher* matcher = match_all(table);
+    const std::array<const char*, 3> expected{"vport(0)", "vport(1)", "vport(65535)"};
+    for (std::uint32_t port = 1; port <= expected.size(); ++port) {
+        mlx5dv_dr_action* to_port = mlx5dv_dr_action_create_dest_ib_port(fdb, port);
+        mlx5dv_dr_rule* made = rule(matcher, {to_port});
+        ASSERT_NE(made, nullptr);
+        char* text = nullptr;
+        std::size_t size = 0;
+        FILE* const file = open_memstream(&text, &size);
+        EXPECT_EQ(mlx5dv_dump_dr_rule(file, made), 0);
+        std::fclose(file);
+        EXPECT_NE(std::string(text).find(expected[port - 1]), std::string::npos) << text;
+        std::free(text);
+        EXPECT_EQ(mlx5dv_dr_rule_destroy(made), 0);
+        EXPECT_EQ(mlx5dv_dr_action_destroy(to_port), 0);
+    }
+    EXPECT_EQ(mlx5dv_dr_matcher_destroy(matcher), 0);
+    EXPECT_EQ(mlx5dv_dr_table_destroy(table), 0);
+    EXPECT_EQ(mlx5dv_dr_domain_destroy(fdb), 0);
 }
 
 TEST_F(DrRefusal, Arrays) {
@@ -257,6 +266,27 @@ TEST_F(DrRefusal, CountersTagsAndQueuesOfTheWrongKind) {
     errno = 0;
     EXPECT_EQ(mlx5dv_dr_action_create_dest_devx_tir(hits), nullptr);
     EXPECT_EQ(errno, EINVAL);
+    std::vector<std::uint8_t> counter(16);
+    counter[0] = 0x09;
+    counter[1] = 0x39;
+    mlx5dv_devx_obj* one = mlx5dv_devx_obj_create(open.context, counter.data(), counter.size(), out.data(), out.size());
+    ASSERT_NE(one, nullptr);
+    errno = 0;
+    EXPECT_EQ(mlx5dv_dr_action_create_flow_counter(one, 1), nullptr) << "past the bulk";
+    EXPECT_EQ(errno, EINVAL);
+    EXPECT_EQ(mlx5dv_devx_obj_destroy(one), 0);
+    ibv_cq* cq = ibv_create_cq(open.context, 1, nullptr, nullptr, 0);
+    ibv_qp_init_attr attr{};
+    attr.send_cq = attr.recv_cq = cq;
+    attr.cap = {1, 1, 1, 1, 0};
+    attr.qp_type = IBV_QPT_UD;
+    ibv_qp* datagrams = ibv_create_qp(open.pd, &attr);
+    ASSERT_NE(datagrams, nullptr);
+    errno = 0;
+    EXPECT_EQ(mlx5dv_dr_action_create_dest_ibv_qp(datagrams), nullptr);
+    EXPECT_EQ(errno, EINVAL);
+    EXPECT_EQ(ibv_destroy_qp(datagrams), 0);
+    EXPECT_EQ(ibv_destroy_cq(cq), 0);
     EXPECT_EQ(mlx5dv_devx_obj_destroy(hits), 0);
 }
 
