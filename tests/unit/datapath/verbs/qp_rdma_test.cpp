@@ -403,6 +403,57 @@ TEST_F(RdmaQpTest, WhatIsNotBegunCanBeCancelledOnceTheQueueIsDrained) {
     EXPECT_EQ(sent(qp, 1, 4), words({0x100}));
 }
 
+/// As in libmlx5, where mlx5's own operations make the functions but not the handle to them: applications ask for both.
+TEST_F(RdmaQpTest, VerbsOperationsMakeTheExtendedQueueAndMlx5OperationsItsOwnFunctions) {
+    mlx5dv_qp_init_attr mlx5{};
+    mlx5.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS;
+    mlx5.send_ops_flags = MLX5DV_QP_EX_WITH_MKEY_CONFIGURE;
+    ibv_qp_init_attr_ex attr = attr_of(IBV_QPT_RC);
+    ibv_qp* const without = create(attr, &mlx5);
+    ASSERT_TRUE(without);
+    EXPECT_EQ(ibv_qp_to_qp_ex(without), nullptr);
+    attr = attr_of(IBV_QPT_RC);
+    attr.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+    attr.send_ops_flags = 0;
+    ibv_qp* const with = create(attr, &mlx5);
+    ASSERT_TRUE(with);
+    ibv_qp_ex* const ex = ibv_qp_to_qp_ex(with);
+    ASSERT_TRUE(ex);
+    EXPECT_TRUE(ex->wr_rdma_write) << "an extended queue has every operation of its type";
+    EXPECT_TRUE(mlx5dv_qp_ex_from_ibv_qp_ex(ex)->wr_mkey_configure);
+    attr = attr_of(IBV_QPT_RC);
+    attr.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+    attr.send_ops_flags = IBV_QP_EX_WITH_RDMA_WRITE;
+    ibv_qp* const verbs_only = create(attr, nullptr);
+    ASSERT_TRUE(verbs_only);
+    EXPECT_EQ(mlx5dv_qp_ex_from_ibv_qp_ex(ibv_qp_to_qp_ex(verbs_only))->wr_mkey_configure, nullptr);
+}
+
+TEST_F(RdmaQpTest, TheCryptoSetterFailsOnAnMkeyThatWasMadeWithoutCrypto) {
+    mlx5dv_qp_init_attr mlx5{};
+    mlx5.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS;
+    mlx5.send_ops_flags = MLX5DV_QP_EX_WITH_MKEY_CONFIGURE;
+    ibv_qp_init_attr_ex attr = attr_of(IBV_QPT_RC);
+    attr.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+    ibv_qp* const qp = create(attr, &mlx5);
+    ASSERT_TRUE(qp);
+    ready(qp);
+    mlx5dv_mkey_init_attr mkey_attr{open.pd, MLX5DV_MKEY_INIT_ATTR_FLAGS_INDIRECT, 4};
+    mlx5dv_mkey* const mkey = mlx5dv_create_mkey(&mkey_attr);
+    ASSERT_TRUE(mkey);
+    ibv_qp_ex* const ex = ibv_qp_to_qp_ex(qp);
+    mlx5dv_qp_ex* const dv = mlx5dv_qp_ex_from_ibv_qp_ex(ex);
+    mlx5dv_mkey_conf_attr conf{};
+    mlx5dv_crypto_attr crypto{};
+    ibv_wr_start(ex);
+    ex->wr_flags = IBV_SEND_INLINE;
+    mlx5dv_wr_mkey_configure(dv, mkey, 1, &conf);
+    mlx5dv_wr_set_mkey_crypto(dv, &crypto);
+    EXPECT_EQ(ibv_wr_complete(ex), EINVAL);
+    EXPECT_EQ(device(qp).spec().send.doorbell->load(), 0u) << "nothing is posted";
+    EXPECT_EQ(mlx5dv_destroy_mkey(mkey), 0);
+}
+
 TEST_F(RdmaQpTest, ACopyIsMetadataSourceAndDestination) {
     ibv_qp_init_attr_ex attr = attr_of(IBV_QPT_RC);
     attr.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
