@@ -11,6 +11,7 @@ namespace ovsdr::soft {
 namespace flex_parser {
 inline constexpr std::uint32_t geneve = 1 << 3, mpls_over_gre = 1 << 4, mpls_over_udp = 1 << 5, vxlan_gpe = 1 << 7;
 inline constexpr std::uint32_t icmp_v4 = 1 << 8, icmp_v6 = 1 << 9;
+inline constexpr std::uint32_t geneve_option = 1 << 10;
 inline constexpr std::uint32_t gtpu = 1 << 11 | 0xf << 16;  ///< and its words 2, 0, TEID and first extension
 }
 
@@ -34,6 +35,10 @@ struct Profile {
     [[nodiscard]] constexpr bool parses(std::uint32_t protocol) const noexcept {
         return steering_format >= 1 || has_parser(protocol);
     }
+    /// Whether masks may ask if a Geneve header has the option that was set up: the first format has no such look-up.
+    [[nodiscard]] constexpr bool tells_geneve_options() const noexcept {
+        return steering_format >= 1 && has_parser(flex_parser::geneve_option);
+    }
     [[nodiscard]] constexpr bool has_parser(std::uint32_t protocol) const noexcept {
         return (flex_parsers & protocol) == protocol;
     }
@@ -42,9 +47,9 @@ struct Profile {
 /// What generations do differently, as far as rdma-core 44's dr_ste_v0.c, _v1.c, _v2.c and dr_action.c tell them apart.
 // clang-format off
 //                                     name            part   format counts pops   pushes encaps aso    restores layout parsers registers root log
-inline constexpr Profile connectx_5  {"connectx-5",   0x1019, 0,     true,  false, false, false, false, true,    false, 0x088,  0xfc,     32,  17};
-inline constexpr Profile connectx_6dx{"connectx-6dx", 0x101d, 1,     false, true,  true,  true,  true,  false,   true,  0x388,  0xfc,     32,  17};
-inline constexpr Profile connectx_7  {"connectx-7",   0x1021, 2,     false, true,  true,  true,  true,  false,   true,  0x388,  0xfc,     32,  17};
+inline constexpr Profile connectx_5  {"connectx-5",   0x1019, 0,     true,  false, false, false, false, true,    false, 0x488,  0xfc,     32,  17};
+inline constexpr Profile connectx_6dx{"connectx-6dx", 0x101d, 1,     false, true,  true,  true,  true,  false,   true,  0x788,  0xfc,     32,  17};
+inline constexpr Profile connectx_7  {"connectx-7",   0x1021, 2,     false, true,  true,  true,  true,  false,   true,  0x788,  0xfc,     32,  17};
 // clang-format on
 
 /// The flexible parser set up for other protocols, as mlxconfig's FLEX_PARSER_PROFILE_ENABLE does: 0 as shipped, 1 MPLS over

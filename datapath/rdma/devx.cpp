@@ -135,8 +135,8 @@ constexpr std::array commands{
 }
 
 [[nodiscard]] bool is_query(Opcode opcode) {
-    constexpr std::array queries{Opcode::query_cq, Opcode::query_qp,  Opcode::query_sq, Opcode::query_rq,
-                                 Opcode::query_tis, Opcode::query_tir, Opcode::query_rqt};
+    constexpr std::array queries{Opcode::query_cq,  Opcode::query_qp,  Opcode::query_sq,  Opcode::query_rq,
+                                 Opcode::query_tis, Opcode::query_tir, Opcode::query_rqt, Opcode::query_general_object};
     return std::find(queries.begin(), queries.end(), opcode) != queries.end();
 }
 

@@ -1,8 +1,9 @@
-// General objects: ASO flow meters, first hits and tracked connections, in bulks.
+// General objects: ASO flow meters, first hits and tracked connections, in bulks. (Geneve options: devx_geneve.cpp.)
 #include <algorithm>
 
 #include "datapath/rdma/aso_access.hpp"
 #include "datapath/rdma/devx.hpp"
+#include "datapath/rdma/devx_geneve.hpp"
 #include "datapath/rdma/devx_object.hpp"
 
 namespace ovsdr::soft::devx {
@@ -26,6 +27,7 @@ namespace aso = prm::aso_object;
 }  // namespace
 
 Status create_general_object(mlx5dv_devx_obj& object, Input in, Output out) {
+    if (prm::get(in, general::type) == general::geneve_tlv_option) return create_geneve_option(object, in, out);
     AsoKind kind{};
     // Crypto and other types: as a device without that capability.
     if (!object.state.device().profile().aso || !kind_of(prm::get(in, general::type), kind)) return Status::bad_param;

@@ -42,7 +42,9 @@ constexpr ParserId parser_ids[] = {
     {flex_parser::gtpu, {1796, 4}, 3},           // gtpu_first_ext_dw_0
     {flex_parser::mpls_over_gre, {1752, 4}, 4},
     {flex_parser::mpls_over_udp, {1756, 4}, 5},
+    {flex_parser::geneve_option, {1732, 4}, 6},  // geneve_opt_0
 };
+constexpr Field max_geneve_tlv_options{1376, 8}, max_geneve_tlv_option_data_len{1387, 5};
 
 // qos_cap
 constexpr Field flow_meter_old{7, 1}, log_max_flow_meter{16, 8}, flow_meter_reg_id{24, 8}, flow_meter{40, 1};
@@ -131,6 +133,7 @@ constexpr std::array table_facts{
     Fact{{184, 8}, 24},  // log_max_flow
 };
 constexpr Field flow_tag{1, 1};
+constexpr Field geneve_option_data{256 + 64, 1}, geneve_option_exists{256 + 65, 1};  // ft_field_support
 constexpr std::array vlan_fields{Field{10, 1}, Field{11, 1}, Field{13, 1}, Field{14, 1}};  // pop, push, pop 2, push 2
 
 /// flow_table_nic_cap: headers of any kind, how many, how long.
@@ -154,7 +157,12 @@ void put_objects(const Profile& profile, Output out) {
     namespace general = prm::general_object;
     const std::uint64_t aso = 1ULL << general::flow_meter_aso | 1ULL << general::first_hit_aso |
                               1ULL << general::conn_track_offload;
-    put(out, 0, general_object_types, profile.aso ? aso : 0);
+    const bool option = profile.has_parser(flex_parser::geneve_option);
+    put(out, 0, general_object_types, (profile.aso ? aso : 0) | (option ? 1ULL << general::geneve_tlv_option : 0));
+    if (option) {
+        put(out, 0, max_geneve_tlv_options, prm::geneve_tlv_option::max_options);
+        put(out, 0, max_geneve_tlv_option_data_len, prm::geneve_tlv_option::max_length);
+    }
     put(out, 0, flex_parser_protocols, profile.flex_parsers);
     for (const ParserId& parser : parser_ids) {
         if (profile.has_parser(parser.protocol)) put(out, 0, parser.field, parser.id);
@@ -176,6 +184,8 @@ void put_tables(const Profile& profile, Output out, std::uint32_t structure) {
     put(out, structure, profile.steering_format == 0 ? sw_owner : sw_owner_v2, 1);
     put(out, structure, max_modify_header_actions, profile.max_root_edits);
     for (const Field field : vlan_fields) put(out, structure, field, 1);
+    put(out, structure, geneve_option_data, profile.has_parser(flex_parser::geneve_option));
+    put(out, structure, geneve_option_exists, profile.tells_geneve_options());
 }
 
 }  // namespace

@@ -155,6 +155,7 @@ inline constexpr Field type{48, 16};
 inline constexpr Field number{64, 32};  // in and out
 inline constexpr Field log_range{99, 5};
 inline constexpr std::uint32_t flow_meter_aso = 0x24, first_hit_aso = 0x25, conn_track_offload = 0x31;
+inline constexpr std::uint32_t geneve_tlv_option = 0x0b;
 }  // namespace general_object
 
 /// flow_meter_aso, flow_hit_aso and conn_track_offload have one shape; behind the command's head.
@@ -164,6 +165,14 @@ inline constexpr std::uint32_t image = 16 + 64;   // byte offset of 64 bytes of 
 inline constexpr std::uint32_t in_size = 16 + 128;  // bytes
 inline constexpr unsigned max_log_length = 16;    // objects
 }  // namespace aso_object
+
+/// geneve_tlv_option, behind the command's head.
+namespace geneve_tlv_option {
+inline constexpr Field index{128 + 88, 8};  // geneve_option_fte_index
+inline constexpr Field option_class{128 + 96, 16}, type{128 + 112, 8}, length{128 + 123, 5};
+inline constexpr std::uint32_t mailbox = 16 + 64;  // bytes
+inline constexpr unsigned max_options = 1, max_length = 1;
+}  // namespace geneve_tlv_option
 
 namespace event {
 inline constexpr std::uint16_t completion = 0x0;

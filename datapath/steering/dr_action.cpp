@@ -95,7 +95,8 @@ int Action::packet_reformat(Domain& domain, bool root_level, Reformat::Kind kind
     const bool encap = kind == encap_l2 || kind == encap_l3;
     if (domain.type() == (encap ? DomainType::nic_rx : DomainType::nic_tx)) return EINVAL;
     std::shared_ptr<const Reformat> reformat;
-    if (const int error = Reformat::create(kind, data, reformat); error != 0) return error;
+    const bool opens_gtpu = domain.steering().profile().has_parser(flex_parser::gtpu);
+    if (const int error = Reformat::create(kind, data, opens_gtpu, reformat); error != 0) return error;
     action.reset(new Action(types[static_cast<unsigned>(kind)]));
     action->domain = &domain;
     action->root_level = root_level;

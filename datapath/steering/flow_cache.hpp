@@ -19,8 +19,8 @@ namespace ovsdr::soft {
 
 class FlowCache {
 public:
-    /// The union of masks never has more: every word but the registers.
-    static constexpr unsigned max_words = 28;
+    /// The union of masks never has more: every word that is used but the registers (match.cpp proves it).
+    static constexpr unsigned max_words = 32;
     static constexpr unsigned max_ops = 12;
 
     /// The key's words, and the ops right behind them: a key of few words takes few lines of memory.

@@ -17,6 +17,7 @@
 //                62..63   misc5 4..5    the tunnel header's first 8 bytes
 //                64..65   misc2 2..3    first MPLS label over GRE, over UDP
 //                66..70   misc3 10..14  GTP-U: TEID; type and flags; third word; first extension's; first word
+//                71       misc3 9       the Geneve option's data
 //
 // Source: dr_match_param and its parts in rdma-core's providers/mlx5/mlx5_ifc.h.
 #pragma once
@@ -79,7 +80,7 @@ inline constexpr unsigned inner = 128;       ///< the inner block: the outer one
 inline constexpr unsigned gre_key = 192;
 inline constexpr unsigned vxlan_vni = 196;   ///< 24 bits
 inline constexpr unsigned geneve_vni = 200;  ///< 24 bits
-inline constexpr unsigned geneve_oam = 203;  ///< lowest bit
+inline constexpr unsigned geneve_oam = 203;  ///< lowest bit; above it geneve_option_exists
 inline constexpr unsigned outer_flow_label = 204;  ///< lower 20 of 32 bits
 inline constexpr unsigned inner_flow_label = 208;
 inline constexpr unsigned geneve_opt_len = 213;    ///< lower 6 bits
@@ -102,6 +103,7 @@ inline constexpr unsigned gtpu_flags = 269;      ///< the first byte: version 3,
 inline constexpr unsigned gtpu_dw_2 = 272;       ///< sequence number, N-PDU number, next extension's type
 inline constexpr unsigned gtpu_extension = 276;  ///< the first extension header's first 4 bytes
 inline constexpr unsigned gtpu_dw_0 = 280;
+inline constexpr unsigned geneve_option = 284;
 }  // namespace key_offset
 
 /// Bits of key_offset::l3_flags.
@@ -119,6 +121,9 @@ inline constexpr std::uint8_t inner_second_svlan_bit = 0x10;
 /// Bits of key_offset::gre_flags: checksum, key, sequence number.
 inline constexpr std::uint8_t gre_c_bit = 0x80, gre_k_bit = 0x20, gre_s_bit = 0x10;
 inline constexpr std::uint8_t gre_bits = gre_c_bit | gre_k_bit | gre_s_bit;
+
+/// Bits of key_offset::geneve_oam.
+inline constexpr std::uint8_t geneve_oam_bit = 0x01, geneve_option_exists = 0x02;
 
 /// Offset of reg_c_`index`.
 [[nodiscard]] constexpr unsigned reg_c_offset(unsigned index) noexcept { return key_offset::reg_c_0 - 4 * index; }
@@ -174,6 +179,7 @@ inline void store_be32(std::uint8_t* to, std::uint32_t value) noexcept {
         {misc3 + 24, 4, key_offset::icmp_data},
         {misc3 + 28, 4, key_offset::icmpv6_data},
         {misc3 + 32, 4, key_offset::icmp},
+        {misc3 + 36, 4, key_offset::geneve_option},
         {misc3 + 40, 20, key_offset::gtpu_teid},
         {misc5 + 16, 8, key_offset::tunnel_header},
     };

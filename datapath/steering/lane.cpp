@@ -78,6 +78,7 @@ unsigned Lane::Impl::read_headers(const Entrance& entrance, rte_mbuf** packets, 
     constexpr unsigned ahead = 4;
     for (unsigned i = 0; i < std::min(ahead, length); ++i) rte_prefetch0(rte_pktmbuf_mtod(packets[i], void*));
     const auto seed = static_cast<std::uint32_t>(cache_seed ^ entrance.sqn ^ entrance.source.value << 8);
+    const ParserSetup setup = steering_.parser_setup();
     unsigned kept = 0;
     for (unsigned i = 0; i < length; ++i) {
         if (i + ahead < length) rte_prefetch0(rte_pktmbuf_mtod(packets[i + ahead], void*));
@@ -90,7 +91,7 @@ unsigned Lane::Impl::read_headers(const Entrance& entrance, rte_mbuf** packets, 
             continue;
         }
         set_source_words(entrance, key);
-        if (cached_by_->deep) parse_deep(frame, packet->data_len, key);
+        if (cached_by_->deep) parse_deep(frame, packet->data_len, setup, key);
         Lookup& lookup = lookups_[kept];
         lookup.hash = cached_by_->extract(key, seed, lookup.words.data());
         cache_.prefetch_set(lookup.hash);

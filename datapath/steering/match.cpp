@@ -4,6 +4,8 @@
 #include <array>
 #include <cerrno>
 
+#include "datapath/steering/flow_cache.hpp"
+
 namespace ovsdr::soft {
 namespace {
 
@@ -34,7 +36,7 @@ constexpr Range matched_fields[] = {
     {key_offset::gre_key, 4, 0xff},
     {key_offset::vxlan_vni, 3, 0xff},
     {key_offset::geneve_vni, 3, 0xff},
-    {key_offset::geneve_oam, 1, 0x01},
+    {key_offset::geneve_oam, 1, geneve_oam_bit | geneve_option_exists},
     {key_offset::outer_flow_label + 1, 1, 0x0f},
     {key_offset::outer_flow_label + 2, 2, 0xff},
     {key_offset::inner_flow_label + 1, 1, 0x0f},
@@ -47,7 +49,7 @@ constexpr Range matched_fields[] = {
     {key_offset::tunnel_header, 8, 0xff},
     {key_offset::mpls_over_gre, 8, 0xff},      // and over UDP
     {key_offset::gtpu_teid, 6, 0xff},          // to gtpu_flags
-    {key_offset::gtpu_dw_2, 12, 0xff},
+    {key_offset::gtpu_dw_2, 16, 0xff},         // to geneve_option
 };
 
 constexpr Bytes matched_bits = [] {
@@ -57,6 +59,21 @@ constexpr Bytes matched_bits = [] {
     }
     return bits;
 }();
+
+/// What the flow cache is keyed by at most: the words of all masks together, without the registers.
+[[nodiscard]] constexpr unsigned cached_words() noexcept {
+    unsigned words = 0;
+    for (unsigned word = 0; word < Key::length; ++word) {
+        bool used = false;
+        for (unsigned at = word * 8; at < word * 8 + 8; ++at) {
+            const bool is_register = at >= key_offset::reg_c_7 && at < key_offset::registers_end;
+            used = used || (!is_register && matched_bits[at] != 0);
+        }
+        words += used ? 1 : 0;
+    }
+    return words;
+}
+static_assert(cached_words() <= FlowCache::max_words);
 
 [[nodiscard]] bool block_enabled(std::uint8_t enabled, unsigned match_offset) noexcept {
     return (enabled >> (match_offset / 64) & 1) != 0;
@@ -127,6 +144,10 @@ constexpr Block inner_block{key_offset::inner, key_offset::inner_flow_label};
     return v6 && !spec.profile->parses(flex_parser::icmp_v6) ? EOPNOTSUPP : 0;
 }
 
+[[nodiscard]] bool asks_for_option(const Key& key) noexcept {
+    return (key.bytes()[key_offset::geneve_oam] & geneve_option_exists) != 0;
+}
+
 /// What only a parser that the firmware was set up for reads.
 [[nodiscard]] int check_parsers(const MatchSpec& spec, const Key& key) noexcept {
     const auto lacks = [&](std::uint32_t protocol, unsigned offset, unsigned size) {
@@ -134,18 +155,23 @@ constexpr Block inner_block{key_offset::inner, key_offset::inner_flow_label};
     };
     return lacks(flex_parser::mpls_over_gre, key_offset::mpls_over_gre, 4) ||
                    lacks(flex_parser::mpls_over_udp, key_offset::mpls_over_udp, 4) ||
+                   lacks(flex_parser::geneve_option, key_offset::geneve_option, 4) ||
+                   (asks_for_option(key) && !spec.profile->tells_geneve_options()) ||
                    lacks(flex_parser::gtpu, key_offset::gtpu_teid, 20)
                ? EOPNOTSUPP
                : 0;
 }
 
-/// VXLAN-GPE, Geneve, GTP-U and the bare tunnel header share a place in the device: one of them at most.
+/// VXLAN-GPE, Geneve, GTP-U and the bare tunnel header share a place in the device: one of them at most. Whether there is
+/// an option is asked beside another field of Geneve.
 [[nodiscard]] int check_tunnel(const MatchSpec& spec, const Key& key) noexcept {
     const bool gpe = any(key, key_offset::gpe_vni, 5);
-    const bool geneve = any(key, key_offset::geneve_vni, 4) || any(key, key_offset::geneve_opt_len, 3);
+    const bool oam = (key.bytes()[key_offset::geneve_oam] & geneve_oam_bit) != 0;
+    const bool geneve = any(key, key_offset::geneve_vni, 3) || oam || any(key, key_offset::geneve_opt_len, 3) ||
+                        any(key, key_offset::geneve_option, 4);
     const bool bare = any(key, key_offset::tunnel_header, 8);
     const bool gtpu = any(key, key_offset::gtpu_teid, 20);
-    if (gpe + geneve + gtpu + bare > 1) return EOPNOTSUPP;
+    if (gpe + geneve + gtpu + bare > 1 || (asks_for_option(key) && !geneve)) return EOPNOTSUPP;
     if (gpe && !spec.profile->parses(flex_parser::vxlan_gpe)) return EOPNOTSUPP;
     return geneve && !spec.profile->parses(flex_parser::geneve) ? EOPNOTSUPP : 0;
 }

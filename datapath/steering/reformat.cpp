@@ -51,7 +51,8 @@ constexpr std::size_t l2_size = 14, l2_vlan_size = 18;
 
 }  // namespace
 
-int Reformat::create(Kind kind, std::span<const std::uint8_t> data, std::shared_ptr<const Reformat>& reformat) {
+int Reformat::create(Kind kind, std::span<const std::uint8_t> data, bool opens_gtpu,
+                     std::shared_ptr<const Reformat>& reformat) {
     switch (kind) {
         case Kind::decap_l2: data = {}; break;
         case Kind::decap_l3:
@@ -60,11 +61,12 @@ int Reformat::create(Kind kind, std::span<const std::uint8_t> data, std::shared_
         default:
             if (data.empty() || data.size() > max_size || data.size() % 2 != 0) return EINVAL;
     }
-    reformat.reset(new Reformat(kind, data));
+    reformat.reset(new Reformat(kind, data, opens_gtpu));
     return 0;
 }
 
-Reformat::Reformat(Kind kind, std::span<const std::uint8_t> data) : kind_(kind), data_(data.begin(), data.end()) {
+Reformat::Reformat(Kind kind, std::span<const std::uint8_t> data, bool opens_gtpu)
+    : kind_(kind), opens_gtpu_(opens_gtpu), data_(data.begin(), data.end()) {
     const std::size_t type_at = type_offset(data);
     if (type_at + 2 > data.size()) return;
     const std::size_t l3 = type_at + 2;
@@ -93,7 +95,8 @@ rte_mbuf* Reformat::apply(rte_mbuf* packet, DropReason& reason) const noexcept {
 rte_mbuf* Reformat::remove(rte_mbuf* packet, DropReason& reason) const noexcept {
     const auto* frame = rte_pktmbuf_mtod(packet, const std::uint8_t*);
     const Tunnel tunnel = find_tunnel(frame, packet->data_len);
-    if (tunnel.inner == 0) return lost(packet, reason, DropReason::malformed);
+    const bool opened = tunnel.kind != Tunnel::Kind::gtpu || opens_gtpu_;
+    if (tunnel.inner == 0 || !opened) return lost(packet, reason, DropReason::malformed);
     std::uint32_t begin = tunnel.inner;
     if (kind_ == Kind::decap_l2) {
         if (tunnel.type != Tunnel::type_ethernet) return lost(packet, reason, DropReason::malformed);

@@ -32,7 +32,8 @@ public:
     /// The longest header that the device inserts.
     static constexpr std::size_t max_size = 128;
 
-    [[nodiscard]] static int create(Kind kind, std::span<const std::uint8_t> data,
+    /// `opens_gtpu`: whether the device's parser sees what GTP-U carries.
+    [[nodiscard]] static int create(Kind kind, std::span<const std::uint8_t> data, bool opens_gtpu,
                                     std::shared_ptr<const Reformat>& reformat);
 
     [[nodiscard]] Kind kind() const noexcept { return kind_; }
@@ -42,12 +43,13 @@ public:
     [[nodiscard]] rte_mbuf* apply(rte_mbuf* packet, DropReason& reason) const noexcept;
 
 private:
-    Reformat(Kind kind, std::span<const std::uint8_t> data);
+    Reformat(Kind kind, std::span<const std::uint8_t> data, bool opens_gtpu);
     [[nodiscard]] rte_mbuf* remove(rte_mbuf* packet, DropReason& reason) const noexcept;
     [[nodiscard]] rte_mbuf* insert(rte_mbuf* packet, DropReason& reason) const noexcept;
     void write_lengths(std::uint8_t* frame, std::uint32_t size) const noexcept;
 
     Kind kind_;
+    bool opens_gtpu_;
     std::vector<std::uint8_t> data_;
     std::uint16_t l3_ = 0;   ///< where data_ has them; 0 = not
     std::uint16_t udp_ = 0;

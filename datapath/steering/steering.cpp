@@ -18,6 +18,7 @@ void Steering::cotenant_send_rule(std::uint32_t sqn, VportId vport) { impl_->add
 void Steering::remove_cotenant_send_rule(std::uint32_t sqn) noexcept { impl_->remove_send_rule(sqn); }
 void Steering::set_cotenant_sink(Sink sink) noexcept { impl_->set_cotenant_sink(sink); }
 void Steering::set_transport(Filter transport) { impl_->set_transport(transport); }
+int Steering::set_geneve_option(const GeneveOption& option) { return impl_->set_geneve_option(option); }
 void Steering::forget_cached() noexcept { const Impl::Change change(*impl_); }
 void Steering::synchronize() noexcept { impl_->rcu.synchronize(); }
 const Profile& Steering::profile() const noexcept { return impl_->profile; }
@@ -38,6 +39,7 @@ Steering::Drops Steering::drops() const noexcept {
 
 Steering::Impl::Impl(const Profile& chosen)
     : profile(chosen),
+      parser(ParserSetup{.gtpu = chosen.has_parser(flex_parser::gtpu)}),
       cache_words(new MaskedWords),
       slots_(std::make_unique<std::atomic<std::uint16_t>[]>(65536)),
       send_rules_(new SendRules) {
@@ -103,6 +105,13 @@ void Steering::Impl::set_transport(Filter transport) {
     const std::unique_ptr<const Filter> old(
         this->transport.exchange(transport.take == nullptr ? nullptr : new Filter(transport), std::memory_order_acq_rel));
     if (old) rcu.synchronize();
+}
+
+int Steering::Impl::set_geneve_option(const GeneveOption& option) {
+    const Change change(*this);
+    if (option.length != 0 && parser.load(std::memory_order_relaxed).option.length != 0) return EBUSY;
+    parser.store({.gtpu = profile.has_parser(flex_parser::gtpu), .option = option}, std::memory_order_release);
+    return 0;
 }
 
 /// Lanes keep what they have cached where a number gets its first rule: its queue has sent nothing yet. So the making of a

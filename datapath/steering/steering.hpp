@@ -26,6 +26,7 @@
 namespace ovsdr::soft {
 
 class Lane;
+struct GeneveOption;
 
 class Steering {
 public:
@@ -50,6 +51,10 @@ public:
 
     /// Shown what no NIC_RX root rule took, before the co-tenant; an empty Filter for none. Waits like detach().
     void set_transport(Filter transport);
+
+    /// What the flexible parser looks for in Geneve headers from now on; a GeneveOption of length 0: nothing. The device has
+    /// room for one: EBUSY while another is there.
+    [[nodiscard]] int set_geneve_option(const GeneveOption& option);
 
     /// Lanes walk the tables again instead of doing what they have cached.
     void forget_cached() noexcept;

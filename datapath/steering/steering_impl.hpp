@@ -19,6 +19,7 @@
 #include "datapath/steering/rcu.hpp"
 #include "datapath/steering/steering.hpp"
 #include "datapath/steering/structure.hpp"
+#include "datapath/steering/tunnel.hpp"
 
 namespace ovsdr::soft {
 
@@ -55,6 +56,7 @@ public:
     void detach(VportId vport) noexcept;
     void set_cotenant_sink(Sink sink) noexcept;
     void set_transport(Filter transport);
+    [[nodiscard]] int set_geneve_option(const GeneveOption& option);
     void add_send_rule(std::uint32_t sqn, VportId vport);
     void remove_send_rule(std::uint32_t sqn);
 
@@ -87,8 +89,13 @@ public:
     /// The kernel's rule for a queue. Threads: lanes.
     [[nodiscard]] bool send_rule(std::uint32_t sqn, VportId& vport) const noexcept;
 
+    /// What packets are taken apart by. Threads: any.
+    [[nodiscard]] ParserSetup parser_setup() const noexcept { return parser.load(std::memory_order_acquire); }
+
     const Profile& profile;
     Rcu rcu;
+    std::atomic<ParserSetup> parser;
+    static_assert(std::atomic<ParserSetup>::is_always_lock_free);
     std::atomic<std::uint64_t> epoch{0};
     /// For tests: what now() says, unless 0.
     std::atomic<std::uint64_t> stopped_clock{0};

@@ -12,6 +12,8 @@ constexpr std::uint16_t port_gtpu = 2152, port_mpls = 6635;
 constexpr std::uint8_t protocol_ipip = 4, protocol_tcp = 6, protocol_udp = 17, protocol_ipv6 = 41, protocol_gre = 47;
 constexpr std::uint16_t type_mpls = 0x8847, type_mpls_upstream = 0x8848;
 constexpr std::uint8_t vni_flag = 0x08;
+constexpr std::uint8_t gtpu_options = 0x07, gtpu_extended = 0x04;  ///< flags: E, S, PN; E
+constexpr std::uint8_t gtpu_packet = 255;                          ///< message type of a G-PDU
 constexpr std::uint16_t gre_checksum = 0x8000, gre_routing = 0x4000, gre_key = 0x2000, gre_sequence = 0x1000;
 
 [[nodiscard]] bool is_mpls(std::uint16_t type) noexcept { return type == type_mpls || type == type_mpls_upstream; }
@@ -41,6 +43,28 @@ void carry(Tunnel& tunnel, unsigned header_size, std::uint16_t type) noexcept {
     tunnel.type = type;
 }
 
+/// A G-PDU's packet: behind the third word, if any flag asks for one, and the chain of extension headers, each of which
+/// says its length in units of 4 bytes first and the next one's type last. TS 29.281, 5.
+void enter_gtpu(const std::uint8_t* header, Tunnel& tunnel) noexcept {
+    tunnel.kind = Tunnel::Kind::gtpu;
+    const std::uint32_t size = tunnel.end - tunnel.header;
+    std::uint32_t at = 8;
+    if ((header[0] & gtpu_options) != 0) {
+        at = 12;
+        if (at > size) return;
+        std::uint8_t next = (header[0] & gtpu_extended) != 0 ? header[11] : 0;
+        while (next != 0) {
+            const std::uint32_t length = at < size ? header[at] * 4u : 0;
+            if (length == 0 || at + length > size) return;
+            at += length;
+            next = header[at - 1];
+        }
+    }
+    if (header[1] != gtpu_packet || at >= size) return;
+    const unsigned version = header[at] >> 4;
+    if (version == 4 || version == 6) carry(tunnel, at, version == 4 ? Tunnel::type_ipv4 : Tunnel::type_ipv6);
+}
+
 void enter_udp(const std::uint8_t* frame, const Headers& outer, Tunnel& tunnel) noexcept {
     if (outer.l4 == 0) return;
     const std::uint8_t* header = frame + outer.l4 + 8;
@@ -63,7 +87,7 @@ void enter_udp(const std::uint8_t* frame, const Headers& outer, Tunnel& tunnel) 
             break;
         case port_gtpu:
             // Version 1, and GTP, not GTP'.
-            if (header[0] >> 4 == 3) tunnel.kind = Tunnel::Kind::gtpu;
+            if (header[0] >> 4 == 3) enter_gtpu(header, tunnel);
             break;
         case port_mpls: tunnel.kind = Tunnel::Kind::mpls; break;
         default: break;
@@ -105,19 +129,35 @@ void enter_gre(const std::uint8_t* frame, const Headers& outer, Tunnel& tunnel) 
 
 /// With any flag of E, S and PN the header has a third word; with E, the type of an extension header is in it.
 void fill_gtpu(const std::uint8_t* header, std::uint32_t size, std::uint8_t* out) noexcept {
-    constexpr std::uint8_t options = 0x07, extended = 0x04;
     std::memcpy(out + key_offset::gtpu_dw_0, header, 4);
     std::memcpy(out + key_offset::gtpu_teid, header + 4, 4);
     out[key_offset::gtpu_type] = header[1];
     out[key_offset::gtpu_flags] = header[0];
-    if ((header[0] & options) == 0 || size < 12) return;
+    if ((header[0] & gtpu_options) == 0 || size < 12) return;
     std::memcpy(out + key_offset::gtpu_dw_2, header + 8, 4);
-    const bool extension = (header[0] & extended) != 0 && header[11] != 0;
+    const bool extension = (header[0] & gtpu_extended) != 0 && header[11] != 0;
     if (extension && size >= 16) std::memcpy(out + key_offset::gtpu_extension, header + 12, 4);
 }
 
+/// The first option of that class, type and length. RFC 8926, 3.5.
+void fill_geneve_option(const std::uint8_t* header, std::uint32_t size, const GeneveOption& wanted, std::uint8_t* out) noexcept {
+    const std::uint32_t end = 8 + (header[0] & 0x3fu) * 4;
+    if (wanted.length == 0 || end > size) return;
+    for (std::uint32_t at = 8; at + 4 <= end;) {
+        const GeneveOption found{load_be16(header + at), header[at + 2], static_cast<std::uint8_t>(header[at + 3] & 0x1f)};
+        const std::uint32_t next = at + 4 + found.length * 4u;
+        if (next > end) return;
+        if (found == wanted) {
+            out[key_offset::geneve_oam] |= geneve_option_exists;
+            std::memcpy(out + key_offset::geneve_option, header + at + 4, 4);
+            return;
+        }
+        at = next;
+    }
+}
+
 /// The fields of a tunnel's own header.
-void fill_tunnel(const std::uint8_t* frame, const Tunnel& tunnel, std::uint8_t* out) noexcept {
+void fill_tunnel(const std::uint8_t* frame, const Tunnel& tunnel, const ParserSetup& setup, std::uint8_t* out) noexcept {
     const std::uint8_t* header = frame + tunnel.header;
     switch (tunnel.kind) {
         case Tunnel::Kind::vxlan: std::memcpy(out + key_offset::vxlan_vni, header + 4, 3); break;
@@ -131,6 +171,7 @@ void fill_tunnel(const std::uint8_t* frame, const Tunnel& tunnel, std::uint8_t* 
             out[key_offset::geneve_oam] = header[1] >> 7;
             out[key_offset::geneve_opt_len] = header[0] & 0x3f;
             std::memcpy(out + key_offset::geneve_protocol, header + 2, 2);
+            fill_geneve_option(header, tunnel.end - tunnel.header, setup.option, out);
             break;
         case Tunnel::Kind::gtpu: fill_gtpu(header, tunnel.end - tunnel.header, out); break;
         case Tunnel::Kind::mpls: std::memcpy(out + key_offset::mpls_over_udp, header, 4); return;
@@ -251,7 +292,7 @@ Tunnel find_tunnel(const std::uint8_t* frame, std::uint32_t size) noexcept {
     return tunnel_of(frame, locate(frame, size));
 }
 
-void parse_deep(const std::uint8_t* frame, std::uint32_t size, Key& key) noexcept {
+void parse_deep(const std::uint8_t* frame, std::uint32_t size, const ParserSetup& setup, Key& key) noexcept {
     std::uint8_t* out = key.bytes();
     clear_deep(out);
     const Headers outer = locate(frame, size);
@@ -260,8 +301,9 @@ void parse_deep(const std::uint8_t* frame, std::uint32_t size, Key& key) noexcep
     fill_mpls(frame, size, outer.type, out + key_offset::outer_mpls);
     const Tunnel tunnel = tunnel_of(frame, outer);
     if (tunnel.kind == Tunnel::Kind::none) return;
-    fill_tunnel(frame, tunnel, out);
-    if (tunnel.inner != 0) fill_inner(frame, tunnel, out);
+    fill_tunnel(frame, tunnel, setup, out);
+    const bool entered = tunnel.kind != Tunnel::Kind::gtpu || setup.gtpu;
+    if (tunnel.inner != 0 && entered) fill_inner(frame, tunnel, out);
 }
 
 }  // namespace ovsdr::soft

@@ -145,7 +145,7 @@ void Walk::read_again(Branch& branch) noexcept {
 }
 
 void Walk::read_deep(Branch& branch) noexcept {
-    parse_deep(rte_pktmbuf_mtod(branch.packet, std::uint8_t*), branch.packet->data_len, branch.key);
+    parse_deep(rte_pktmbuf_mtod(branch.packet, std::uint8_t*), branch.packet->data_len, lane_.steering().parser_setup(), branch.key);
     branch.deep = true;
 }
 

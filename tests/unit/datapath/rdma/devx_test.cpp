@@ -60,6 +60,58 @@ TEST_F(DevxTest, GivesGeneralCapabilities) {
     EXPECT_EQ(out[16 + 52] & 0x03, 0x03) << "nic_flow_table, eswitch_manager";
 }
 
+/// CREATE_GENERAL_OBJECT of type 0x0b: head, then index at byte 27, class at 28, type at 30, length at 31.
+Bytes geneve_option(std::uint8_t length = 1, std::uint8_t index = 0, std::size_t size = 80) {
+    Bytes in(size);
+    in[0] = 0x0a;
+    in[7] = 0x0b;
+    in[27] = index;
+    in[28] = 0x01;
+    in[29] = 0x02;
+    in[30] = 0x80;
+    in[31] = length;
+    return in;
+}
+
+TEST_F(DevxTest, ADeviceLooksForOneGeneveOption) {
+    ASSERT_EQ(run(command(0x100, 16, 0x1), 16 + 4096), 0);
+    EXPECT_EQ(big_endian(out, 16 + 128, 8) >> 0x0b & 1, 1u) << "general_obj_types";
+    EXPECT_EQ(big_endian(out, 16 + 168, 4) >> 10 & 1, 1u) << "flex_parser_protocols";
+    EXPECT_EQ(out[16 + 172], 1) << "max_geneve_tlv_options";
+    EXPECT_EQ(out[16 + 173] & 0x1f, 1) << "max_geneve_tlv_option_data_len";
+    ASSERT_EQ(run(command(0x100, 16, 0x7 << 1), 16 + 4096), 0);
+    EXPECT_EQ(out[16 + 64 + 40] & 0xc0, 0xc0) << "ft_field_support of received packets";
+    mlx5dv_devx_obj* const option = create(geneve_option());
+    ASSERT_NE(option, nullptr);
+    Bytes query = command(0xa02, 16);
+    query[7] = 0x0b;
+    std::copy(out.begin() + 8, out.begin() + 12, query.begin() + 8);
+    Bytes answer(80);
+    ASSERT_EQ(mlx5dv_devx_obj_query(option, query.data(), query.size(), answer.data(), answer.size()), 0);
+    EXPECT_EQ(big_endian(answer, 24, 8), 0x01028001u);
+    EXPECT_EQ(create(geneve_option()), nullptr);
+    EXPECT_EQ(errno, EREMOTEIO);
+    EXPECT_EQ(out[0], 0x08) << "EXCEED_LIM";
+    EXPECT_EQ(mlx5dv_devx_obj_destroy(option), 0);
+    mlx5dv_devx_obj* const next = create(geneve_option());
+    ASSERT_NE(next, nullptr);
+    EXPECT_EQ(mlx5dv_devx_obj_destroy(next), 0);
+}
+
+TEST_F(DevxTest, RefusesGeneveOptionsThatItCannotLookFor) {
+    for (const Bytes& in : {geneve_option(0), geneve_option(2), geneve_option(1, 1)}) {
+        EXPECT_EQ(create(in), nullptr);
+        EXPECT_EQ(out[0], 0x03) << "BAD_PARAM";
+    }
+    EXPECT_EQ(create(geneve_option(1, 0, 79)), nullptr);
+    EXPECT_EQ(out[0], 0x50) << "BAD_INP_LEN";
+    const Profile other = with_flex_parser_profile(connectx_6dx, 3);
+    OpenDevice gtpu(other);
+    const Bytes in = geneve_option();
+    EXPECT_EQ(mlx5dv_devx_obj_create(gtpu.context, in.data(), in.size(), out.data(), out.size()), nullptr);
+    EXPECT_EQ(out[0], 0x03);
+}
+
 TEST_F(DevxTest, SteeringFormatFollowsTheProfile) {
     OpenDevice other(connectx_5);
     const Bytes in = command(0x100, 16, 0x1);

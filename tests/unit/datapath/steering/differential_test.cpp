@@ -5,6 +5,7 @@
 #include <random>
 #include <string>
 
+#include "datapath/steering/tunnel.hpp"
 #include "frames.hpp"
 #include "naive_pipeline.hpp"
 #include "objects.hpp"
@@ -56,7 +57,8 @@ constexpr Candidate candidates[] = {
     {field::inner_src_31_0, 20, false}, {field::inner_dst_31_0, 20, false}, {field::inner_frag, 20, true},
     {field::outer_seq, 0, false}, {field::inner_seq, 0, false},
     {field::mpls_over_gre, 0, false}, {field::mpls_over_udp, 0, false}, {field::gtpu_teid, 0, false},
-    {field::gtpu_type, 0, true}, {field::gtpu_dw_2, 0, false}, {field::gtpu_extension, 0, false}};
+    {field::gtpu_type, 0, true}, {field::gtpu_dw_2, 0, false}, {field::gtpu_extension, 0, false},
+    {field::geneve_option, 0, false}, {field::geneve_exists, 0, true}};
 
 using Kind = Reformat::Kind;
 
@@ -76,6 +78,9 @@ const Profile profiles[] = {connectx_6dx, with_flex_parser_profile(connectx_6dx,
 class Differential : public SteeringTest, public ::testing::WithParamInterface<unsigned> {
 protected:
     Differential() : SteeringTest(profiles[GetParam() % std::size(profiles)]), random_(GetParam()) {
+        EXPECT_EQ(steering.set_geneve_option({.option_class = 0x0102, .type = 3, .length = 1}), 0);
+        naive.parser = {.gtpu = steering.profile().has_parser(flex_parser::gtpu),
+                        .option = NaiveParser::Option{.kind = 0x010203, .length = 4}};
         for (const std::uint16_t port : ports) EXPECT_EQ(steering.attach(VportId{port}, vports[port].sink()), 0);
         steering.set_cotenant_sink(vports[0].sink());
         for (unsigned level = 1; level <= tables; ++level) tables_.push_back(std::make_unique<Table>(fdb_, level));
@@ -151,8 +156,9 @@ Frame Differential::random_tunnel() {
     switch (pick(6)) {
         case 0:
             outer.dport = 2152;
-            content = {static_cast<std::uint8_t>(0x30 | pick(8)), static_cast<std::uint8_t>(chance(2) ? 255 : 1), 0, 9, 0, 0, 0,
+            content = {static_cast<std::uint8_t>(0x30 | pick(8)), static_cast<std::uint8_t>(chance(4) ? 1 : 255), 0, 9, 0, 0, 0,
                        vni, 0, vni, 0, static_cast<std::uint8_t>(pick(2)), 1, vni, 0, 0};
+            if ((content[0] & 4) == 0 || content[11] == 0) content.resize((content[0] & 7) == 0 ? 8 : 12);
             break;
         case 1:
             outer.dport = 6635;
@@ -168,13 +174,14 @@ Frame Differential::random_tunnel() {
             break;
         case 4:
             outer.dport = 6081;
-            content = {1, 0, 0x65, 0x58, 0, 0, vni, 0, 1, 2, 3, 4};
+            content = {2, 0, 0x65, 0x58, 0, 0, vni, 0, 1, 2, static_cast<std::uint8_t>(3 + pick(2)), 1, 0, 0, 0, vni};
             break;
         default:
             outer.protocol = 47;
             content = {0x20, 0, 0x65, static_cast<std::uint8_t>(chance(8) ? 0x59 : 0x58), 0, 0, 0, vni};
     }
-    content.insert(content.end(), inside.begin(), inside.end());
+    const bool carries_ip = outer.dport == 2152 && inside.size() > 14 && chance(2);
+    content.insert(content.end(), inside.begin() + (carries_ip ? 14 : 0), inside.end());
     Frame frame = make_frame(outer, content);
     if (chance(6)) frame.resize(frame.size() + pick(9), 0xee);
     return frame;
@@ -441,7 +448,7 @@ TEST_P(Differential, DoesWhatTheNaivePipelineDoes) {
     }
     // Neither side may agree by doing nothing.
     EXPECT_GT(accepted, 50U);
-    EXPECT_GT(hits, 150U);
+    EXPECT_GT(hits, 50U);
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, Differential, ::testing::Range(1U, 41U));

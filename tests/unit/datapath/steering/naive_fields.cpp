@@ -148,7 +148,38 @@ void take_gtpu(const Reader& reader, std::size_t header, Parameters& out) {
     out.set(field::gtpu_extension, reader.number(header + 12, 4));
 }
 
-void take_udp(const Bytes& frame, const Payload& payload, Parameters& out, Carried& carried) {
+/// Where the packet of a G-PDU begins; nothing for other messages, and for headers that do not end.
+[[nodiscard]] std::optional<std::size_t> gtpu_packet(const Reader& reader, std::size_t header) {
+    const std::uint64_t first = reader.number(header, 1);
+    if (reader.number(header + 1, 1) != 255) return std::nullopt;
+    if ((first & 7) == 0) return header + 8;
+    std::size_t at = header + 12;
+    if (!reader.has(header, 12)) return std::nullopt;
+    if ((first & 4) == 0) return at;
+    for (std::size_t type_at = header + 11; reader.number(type_at, 1) != 0; type_at = at - 1) {
+        if (!reader.has(at, 1) || reader.number(at, 1) == 0) return std::nullopt;
+        const std::size_t size = 4 * reader.number(at, 1);
+        if (!reader.has(at, size)) return std::nullopt;
+        at += size;
+    }
+    return at;
+}
+
+/// `size`: of the Geneve header with its options, all of which is there.
+void take_geneve_option(const Reader& reader, std::size_t header, std::size_t size, const NaiveParser::Option& option,
+                        Parameters& out) {
+    for (std::size_t at = header + 8; at < header + size;) {
+        const std::size_t length = (reader.number(at + 3, 1) & 0x1f) * 4;
+        if (at + 4 + length > header + size) return;
+        if (reader.number(at, 3) == option.kind && length == option.length) {
+            out.set(field::geneve_exists, 1).set(field::geneve_option, reader.number(at + 4, 4));
+            return;
+        }
+        at += 4 + length;
+    }
+}
+
+void take_udp(const Bytes& frame, const Payload& payload, const NaiveParser& parser, Parameters& out, Carried& carried) {
     Reader reader(frame);
     reader.cut(payload.end);
     if (!reader.has(payload.begin, 8)) return;
@@ -156,7 +187,15 @@ void take_udp(const Bytes& frame, const Payload& payload, Parameters& out, Carri
     const std::size_t header = payload.begin + 8;
     if (port == 6635 && reader.has(header, 4)) out.set(field::mpls_over_udp, reader.number(header, 4));
     if (!reader.has(header, 8)) return;
-    if (port == 2152 && (reader.number(header, 1) & 0xf0) == 0x30) return take_gtpu(reader, header, out);
+    if (port == 2152 && (reader.number(header, 1) & 0xf0) == 0x30) {
+        take_gtpu(reader, header, out);
+        const std::optional<std::size_t> at = gtpu_packet(reader, header);
+        if (!parser.gtpu || !at || !reader.has(*at, 1)) return;
+        const auto version = static_cast<unsigned>(reader.number(*at, 1) >> 4);
+        if (version != 4 && version != 6) return;
+        carried = {Bytes(frame.begin() + static_cast<long>(*at), frame.begin() + static_cast<long>(payload.end)), version};
+        return;
+    }
     const std::uint64_t vni = reader.number(header + 4, 3);
     std::size_t size = 8;
     unsigned version = nothing;
@@ -172,6 +211,7 @@ void take_udp(const Bytes& frame, const Payload& payload, Parameters& out, Carri
         out.set(field::geneve_vni, vni).set(field::geneve_opt_len, reader.number(header, 1));
         out.set(field::geneve_oam, reader.number(header + 1, 1) >> 7).set(field::geneve_protocol, protocol);
         size += reader.number(header, 1) * 4;
+        if (parser.option && reader.has(header, size)) take_geneve_option(reader, header, size, *parser.option, out);
         version = protocol == 0x6558 ? 0 : protocol == 0x0800 ? 4 : protocol == 0x86dd ? 6 : nothing;
     } else {
         return;
@@ -187,7 +227,7 @@ struct Apart {
 };
 
 /// `version` 0: an Ethernet frame.
-[[nodiscard]] std::optional<Apart> take(const Bytes& frame, unsigned version) {
+[[nodiscard]] std::optional<Apart> take(const Bytes& frame, unsigned version, const NaiveParser& parser) {
     const Reader reader(frame);
     Apart apart;
     Parameters& out = apart.parts;
@@ -216,7 +256,7 @@ struct Apart {
     Payload payload;
     if (version == 4) take_ipv4(reader, at, out, payload);
     if (version == 6) take_ipv6(reader, at, out, payload);
-    if (payload.protocol == 17) take_udp(frame, payload, out, apart.carried);
+    if (payload.protocol == 17) take_udp(frame, payload, parser, out, apart.carried);
     if (payload.protocol == 47) take_gre(frame, payload, out, apart.carried);
     if (payload.protocol == 4 || payload.protocol == 41) {
         apart.carried = {Bytes(frame.begin() + static_cast<long>(payload.begin), frame.begin() + static_cast<long>(payload.end)),
@@ -240,18 +280,18 @@ void add_inner(const Parameters& inner, Parameters& out) {
 
 }  // namespace
 
-std::optional<Parameters> take_apart(const Bytes& frame) {
-    std::optional<Apart> apart = take(frame, 0);
+std::optional<Parameters> take_apart(const Bytes& frame, const NaiveParser& parser) {
+    std::optional<Apart> apart = take(frame, 0, parser);
     if (!apart) return std::nullopt;
     if (apart->carried.ip_version != nothing) {
-        const std::optional<Apart> inner = take(apart->carried.packet, apart->carried.ip_version);
+        const std::optional<Apart> inner = take(apart->carried.packet, apart->carried.ip_version, parser);
         if (inner) add_inner(inner->parts, apart->parts);
     }
     return apart->parts;
 }
 
-std::optional<Carried> carried_by(const Bytes& frame) {
-    const std::optional<Apart> apart = take(frame, 0);
+std::optional<Carried> carried_by(const Bytes& frame, const NaiveParser& parser) {
+    const std::optional<Apart> apart = take(frame, 0, parser);
     if (!apart || apart->carried.ip_version == nothing) return std::nullopt;
     return apart->carried;
 }

@@ -91,8 +91,18 @@ private:
     Bytes bytes_;
 };
 
+/// What the NIC is set up to look for beside what it always sees.
+struct NaiveParser {
+    bool gtpu = false;  ///< inner packets of GTP-U
+    struct Option {
+        unsigned kind;    ///< class and type
+        unsigned length;  ///< of its data, bytes
+    };
+    std::optional<Option> option{};  ///< of Geneve headers
+};
+
 /// What the NIC sees in a frame, the inner packet of a tunnel too; nothing for one that is no Ethernet frame.
-[[nodiscard]] std::optional<Parameters> take_apart(const Bytes& frame);
+[[nodiscard]] std::optional<Parameters> take_apart(const Bytes& frame, const NaiveParser& parser = {});
 
 /// The inner packet of a tunnel, and whether it begins with an Ethernet header (else: its IP version); nothing where the
 /// frame carries none.
@@ -100,6 +110,6 @@ struct Carried {
     Bytes packet;
     unsigned ip_version;  ///< 0 = Ethernet
 };
-[[nodiscard]] std::optional<Carried> carried_by(const Bytes& frame);
+[[nodiscard]] std::optional<Carried> carried_by(const Bytes& frame, const NaiveParser& parser = {});
 
 }  // namespace ovsdr::soft::test

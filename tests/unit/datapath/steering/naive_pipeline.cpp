@@ -22,7 +22,7 @@ constexpr Field plain_fields[] = {
     field::inner_smac_15_0, field::inner_ethertype, field::inner_first_vid, field::inner_protocol, field::inner_ttl,
     field::inner_tcp_sport, field::inner_udp_dport, field::inner_src_31_0, field::inner_dst_31_0, field::inner_frag,
     field::inner_second_vid, field::outer_seq, field::inner_seq, field::tunnel_0, field::mpls_over_gre, field::mpls_over_udp,
-    field::gtpu_teid, field::gtpu_type, field::gtpu_dw_2, field::gtpu_extension};
+    field::gtpu_teid, field::gtpu_type, field::gtpu_dw_2, field::gtpu_extension, field::geneve_exists, field::geneve_option};
 
 [[nodiscard]] int qualifier(const Parameters& of, Field customer, Field service) {
     return of.get(customer) != 0 ? 1 : of.get(service) != 0 ? 2 : 0;
@@ -150,7 +150,7 @@ void NaivePipeline::receive(unsigned vport, const Bytes& frame) {
 }
 
 const NaiveRule* NaivePipeline::find(const Packet& packet, unsigned table) const {
-    Parameters parts = *take_apart(packet.frame);
+    Parameters parts = *take_apart(packet.frame, parser);
     parts.set(field::source_port, packet.source).set(field::reg_c_1, packet.reg_c_1);
     parts.set(field::reg_c_0, static_cast<std::uint64_t>(packet.source) << 16);
     const NaiveRule* best = nullptr;
@@ -173,7 +173,7 @@ void NaivePipeline::follow(Packet packet, unsigned table) {
     const NaiveProgram program = rule->program;
     const std::size_t whole_size = packet.frame.size();
     if (program.decapsulates) {
-        const std::optional<Carried> carried = carried_by(packet.frame);
+        const std::optional<Carried> carried = carried_by(packet.frame, parser);
         if (!carried || carried->ip_version != 0) {
             ++malformed;
             return;

@@ -48,6 +48,7 @@ struct NaiveMatcher {
 class NaivePipeline {
 public:
     std::vector<NaiveMatcher> matchers;  ///< oldest first
+    NaiveParser parser;
 
     struct Count {
         std::uint64_t packets, bytes;

@@ -33,6 +33,18 @@ constexpr Field compared[] = {
     field::icmp_type, field::icmp_code, field::icmpv6_type, field::icmpv6_code, field::source_port, field::source_sqn,
     field::reg_c_0, field::reg_c_1, field::reg_a};
 
+constexpr GeneveOption sought{.option_class = 0x0102, .type = 0x80, .length = 1};
+const NaiveParser naive_sought{.gtpu = true, .option = NaiveParser::Option{.kind = 0x010280, .length = 4}};
+
+void compare_deep(std::span<const std::uint8_t> frame, const ParserSetup& setup, const NaiveParser& naive, Key& key) {
+    parse_deep(frame.data(), static_cast<std::uint32_t>(frame.size()), setup, key);
+    const Parameters whole = spread(key);
+    const auto expected = take_apart(Bytes(frame.begin(), frame.end()), naive);
+    for (unsigned bit = 0; bit < parameters_size * 8; bit += 32) {
+        ASSERT_EQ(whole.get({bit, 32}), expected->get({bit, 32})) << "bit " << bit << " of a frame cut to " << frame.size();
+    }
+}
+
 void compare(const Bytes& frame, std::size_t size) {
     const std::unique_ptr<std::uint8_t[]> exact(new std::uint8_t[size]);
     std::copy(frame.begin(), frame.begin() + static_cast<std::ptrdiff_t>(size), exact.get());
@@ -47,12 +59,10 @@ void compare(const Bytes& frame, std::size_t size) {
     for (const Field& one : compared) {
         ASSERT_EQ(got.get(one), expected->get(one)) << "bit " << one.bit << " of a frame cut to " << size;
     }
-    parse_deep(exact.get(), static_cast<std::uint32_t>(size), key);
-    const Parameters whole = spread(key);
-    for (unsigned bit = 0; bit < parameters_size * 8; bit += 32) {
-        ASSERT_EQ(whole.get({bit, 32}), expected->get({bit, 32})) << "bit " << bit << " of a frame cut to " << size;
-    }
-    const std::optional<Carried> carried = carried_by(Bytes(frame.begin(), frame.begin() + static_cast<std::ptrdiff_t>(size)));
+    const std::span<const std::uint8_t> whole(exact.get(), size);
+    ASSERT_NO_FATAL_FAILURE(compare_deep(whole, {}, {}, key));
+    ASSERT_NO_FATAL_FAILURE(compare_deep(whole, {.gtpu = true, .option = sought}, naive_sought, key));
+    const std::optional<Carried> carried = carried_by(Bytes(whole.begin(), whole.end()), naive_sought);
     const Tunnel tunnel = find_tunnel(exact.get(), static_cast<std::uint32_t>(size));
     ASSERT_EQ(tunnel.inner != 0, carried.has_value()) << size;
     if (!carried) return;
@@ -115,10 +125,16 @@ const Bytes no_vni{0, 0, 0, 0, 0x12, 0x34, 0x56, 0};
 const Bytes gpe_ipv4{0x0c, 0, 0, 1, 1, 2, 3, 0}, gpe_ipv6{0x0c, 0, 0, 2, 1, 2, 3, 0}, gpe_l2{0x0c, 0, 0, 3, 1, 2, 3, 0};
 const Bytes geneve_l2{0x02, 0x80, 0x65, 0x58, 9, 8, 7, 0, 1, 2, 3, 1, 4, 5, 6, 7};
 const Bytes geneve_ipv6{0x00, 0x00, 0x86, 0xdd, 9, 8, 7, 0}, geneve_version_1{0x40, 0, 0x65, 0x58, 9, 8, 7, 0};
+const Bytes geneve_option{0x04, 0, 0x65, 0x58, 9, 8, 7, 0, 1, 2, 0, 0, 1, 2, 0x80, 1, 4, 5, 6, 7, 1, 2, 3, 0};
+const Bytes geneve_other_length{0x03, 0, 0x65, 0x58, 9, 8, 7, 0, 1, 2, 0x80, 2, 4, 5, 6, 7, 8, 9, 10, 11};
+const Bytes geneve_twice{0x04, 0, 0x08, 0x00, 9, 8, 7, 0, 1, 2, 0x80, 1, 1, 1, 1, 1, 1, 2, 0x80, 1, 2, 2, 2, 2};
+const Bytes geneve_beyond{0x02, 0, 0x08, 0x00, 9, 8, 7, 0, 9, 9, 9, 0, 1, 2, 0x80, 1};
 const Bytes nvgre{0x20, 0, 0x65, 0x58, 0xaa, 0xbb, 0xcc, 0xdd}, gre{0, 0, 8, 0};
 const FrameSpec to_gtpu{.dport = 2152}, to_mpls{.version = 6, .dport = 6635};
 const Bytes gtpu{0x30, 0xff, 0, 10, 1, 2, 3, 4}, gtpu_numbered{0x32, 0xff, 0, 14, 1, 2, 3, 4, 0, 7, 0, 0x85};
 const Bytes gtpu_extended{0x34, 0x01, 0, 18, 1, 2, 3, 4, 0, 7, 9, 0x85, 1, 0x10, 5, 0}, gtp_prime{0x20, 1, 0, 10, 1, 2, 3, 4};
+const Bytes gtpu_chain{0x34, 0xff, 0, 26, 1, 2, 3, 4, 0, 7, 9, 0x85, 1, 0x10, 5, 0x40, 2, 0x08, 0x68, 0, 0, 0, 0, 0};
+const Bytes gtpu_endless{0x34, 0xff, 0, 26, 1, 2, 3, 4, 0, 7, 9, 0x85, 0, 0x10, 5, 0x40};
 const Bytes mpls{0x12, 0x34, 0x51, 0x40}, gre_mpls{0x20, 0, 0x88, 0x47, 1, 2, 3, 4, 0x12, 0x34, 0x51, 0x40};
 const Bytes gre_all{0xb0, 0, 0x86, 0xdd, 1, 2, 0, 0, 3, 4, 5, 6, 7, 8, 9, 10}, gre_routed{0x40, 0, 8, 0};
 
@@ -137,6 +153,10 @@ INSTANTIATE_TEST_SUITE_P(
                       TunnelCase{to_geneve, geneve_version_1, {}}, TunnelCase{{.protocol = 47}, nvgre, {.protocol = 6}},
                       TunnelCase{{.version = 6, .protocol = 47}, gre, {.protocol = 6}, 14},
                       TunnelCase{{.protocol = 47}, gre_all, {.version = 6}, 14}, TunnelCase{{.protocol = 47}, gre_routed, {}, 14},
+                      TunnelCase{to_geneve, geneve_option, {}}, TunnelCase{to_geneve, geneve_other_length, {}},
+                      TunnelCase{to_geneve, geneve_twice, {.protocol = 6}, 14}, TunnelCase{to_geneve, geneve_beyond, {}, 14},
+                      TunnelCase{to_gtpu, gtpu_chain, {.version = 6, .protocol = 6}, 14}, TunnelCase{to_gtpu, gtpu_chain, {}},
+                      TunnelCase{to_gtpu, gtpu_endless, {}, 14}, TunnelCase{to_gtpu, gtpu_numbered, {.protocol = 6}, 14},
                       TunnelCase{to_gtpu, gtpu, {}, 14}, TunnelCase{to_gtpu, gtpu_numbered, {}, 14},
                       TunnelCase{to_gtpu, gtpu_extended, {}, 14}, TunnelCase{to_gtpu, gtp_prime, {}, 14},
                       TunnelCase{to_mpls, mpls, {}, 14}, TunnelCase{{.protocol = 47}, gre_mpls, {}, 14},

@@ -86,11 +86,11 @@ TEST_F(Refusal, TunnelMasks) {
                               field::geneve_protocol, field::gpe_vni, field::gpe_next, field::gpe_flags, field::inner_dmac,
                               field::inner_second_vid, field::inner_second_cvlan, field::outer_mpls, field::inner_mpls,
                               field::inner_seq, field::outer_seq, field::inner_ack, field::outer_ack, field::tunnel_0,
-                              field::tunnel_1}) {
+                              field::tunnel_1, field::geneve_option}) {
         EXPECT_EQ(one(field), 0) << "bit " << field.bit;
     }
     for (const Field field : {field::geneve_exists, field::bth_dst_qp, field::inner_esp, field::outer_esp, field::mpls_over_gre,
-                              field::mpls_over_udp, field::geneve_option, field::gtpu_teid, field::gtpu_type, field::sample_0,
+                              field::mpls_over_udp, field::gtpu_teid, field::gtpu_type, field::sample_0,
                               field::macsec_0, field::tunnel_2}) {
         EXPECT_EQ(one(field), EOPNOTSUPP) << "bit " << field.bit;
     }
@@ -103,6 +103,10 @@ TEST_F(Refusal, TunnelMasks) {
     EXPECT_EQ(error(Parameters{}.set(field::inner_version, 6).set(field::inner_label, 1)), 0);
     EXPECT_EQ(error(Parameters{}.set(field::gpe_vni, 1).set(field::geneve_vni, 1)), EOPNOTSUPP) << "one place for both";
     EXPECT_EQ(error(Parameters{}.set(field::tunnel_0, 1).set(field::geneve_vni, 1)), EOPNOTSUPP);
+    EXPECT_EQ(error(Parameters{}.set(field::tunnel_0, 1).set(field::geneve_option, 1)), EOPNOTSUPP);
+    EXPECT_EQ(error(Parameters{}.set(field::geneve_exists, 1).set(field::geneve_vni, 1)), 0) << "beside another field";
+    EXPECT_EQ(error(Parameters{}.set(field::geneve_exists, 1).set(field::geneve_option, 1)), 0);
+    EXPECT_EQ(error(Parameters{}.set(field::geneve_exists, 1).set(field::vxlan_vni, 1)), EOPNOTSUPP);
     EXPECT_EQ(error(Parameters{}.set(field::vxlan_vni, 1).set(field::geneve_vni, 1)), 0);
     EXPECT_EQ(mask_error(fdb_table, inner, Parameters{}.set(field::vxlan_vni, 1).set(field::inner_dmac, 1)), 0);
 }
@@ -113,7 +117,8 @@ TEST(RefusalByParserProfile, FieldsOfOtherProtocols) {
         unsigned number;  ///< of the parser profile that has it
     };
     const Case cases[] = {{field::mpls_over_gre, 1}, {field::mpls_over_udp, 1}, {field::gtpu_teid, 3}, {field::gtpu_type, 3},
-                          {field::gtpu_flags, 3}, {field::gtpu_dw_0, 3}, {field::gtpu_dw_2, 3}, {field::gtpu_extension, 3}};
+                          {field::gtpu_flags, 3}, {field::gtpu_dw_0, 3}, {field::gtpu_dw_2, 3}, {field::gtpu_extension, 3},
+                          {field::geneve_option, 0}};
     for (const Profile& generation : {connectx_5, connectx_6dx, connectx_7}) {
         for (unsigned number = 0; number < flex_parser_profiles; ++number) {
             const Profile profile = with_flex_parser_profile(generation, number);
@@ -126,6 +131,10 @@ TEST(RefusalByParserProfile, FieldsOfOtherProtocols) {
                 EXPECT_EQ(make_matcher(table, 0, misc2 | misc3, mask).error, expected) << one.field.bit << ' ' << number;
                 EXPECT_EQ(make_matcher(root, 0, misc2 | misc3, mask).error, expected) << one.field.bit << ' ' << number;
             }
+            const bool option = generation.steering_format >= 1 && number == 0;
+            const Parameters exists = Parameters{}.set(field::geneve_exists, 1).set(field::geneve_vni, 1);
+            EXPECT_EQ(make_matcher(table, 0, misc, exists).error, option ? 0 : EOPNOTSUPP) << profile.name << ' ' << number;
+            EXPECT_EQ(make_matcher(root, 0, misc, exists).error, option ? 0 : EOPNOTSUPP) << profile.name << ' ' << number;
             const bool icmp = generation.steering_format >= 1 || number == 2;
             EXPECT_EQ(make_matcher(table, 0, misc3, Parameters{}.set(field::icmp_type, 1)).error, icmp ? 0 : EOPNOTSUPP);
             if (number != 3) continue;
