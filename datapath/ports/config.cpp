@@ -78,7 +78,7 @@ std::string text(const json& value, const std::string& where) {
 }
 
 // "192.0.2.1/24" or "2001:db8::1/64": a host's address, with the prefix of its link.
-RoceAddress roce_address(const json& value, const std::string& where) {
+RoceAddress untagged_roce_address(const json& value, const std::string& where) {
     constexpr std::string_view expected = R"(an address with its prefix, such as "192.0.2.1/24" or "2001:db8::1/64")";
     const std::string content = text(value, where);
     const std::size_t slash = content.find('/');
@@ -103,6 +103,20 @@ RoceAddress roce_address(const json& value, const std::string& where) {
     const bool link_local = !ipv4 && first == 0xfe && (result.address[1] & 0xc0) == 0x80;
     if (multicast || zero) fail(where, value, "the address of a host");
     if (link_local) fail(where, value, "needed: the link-local address is there already, after the MAC");
+    return result;
+}
+
+// The same, or an object that says the VLAN too.
+RoceAddress roce_address(const json& value, const std::string& where) {
+    if (!value.is_object()) return untagged_roce_address(value, where);
+    Object object(value, where, "an object");
+    const json* const address = object.find("address");
+    if (address == nullptr) fail(where, value, "an object with an \"address\"");
+    RoceAddress result = untagged_roce_address(*address, object.path("address"));
+    if (const json* vlan = object.find("vlan")) {
+        result.vlan = static_cast<std::uint16_t>(number(*vlan, object.path("vlan"), 1, 4094));
+    }
+    object.refuse_others();
     return result;
 }
 

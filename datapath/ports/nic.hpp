@@ -56,6 +56,7 @@ struct Service {
 struct RoceAddress {
     std::uint8_t address[16];
     std::uint8_t prefix;
+    std::uint16_t vlan = 0;  ///< its packets carry this VLAN's tag; 0: none
 };
 
 /// Cumulative since the vport was created. "Received" and "sent" are the vport's owner's view, as hardware's

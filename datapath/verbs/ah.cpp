@@ -124,14 +124,15 @@ ibv_ah* ibv_create_ah_from_wc(ibv_pd* pd, ibv_wc* wc, ibv_grh* grh, std::uint8_t
     return ibv_init_ah_from_wc(pd->context, port, wc, grh, &attr) == 0 ? ibv_create_ah(pd, &attr) : nullptr;
 }
 
-/// The MAC behind an address; a VLAN never. A negative errno.
+/// The MAC behind an address, and the VLAN of its source. A negative errno.
 int ibv_resolve_eth_l2_from_gid(ibv_context* context, ibv_ah_attr* attr, std::uint8_t mac[ETHERNET_LL_SIZE],
                                 std::uint16_t* vlan) {
     constexpr std::uint16_t no_vlan = 0xffff;
     mlx5_wqe_av vector{};
     if (const int error = roce::resolve(Context::of(context).state, *attr, vector)) return -failed(error);
     std::copy_n(vector.rmac, ETHERNET_LL_SIZE, mac);
-    if (vlan) *vlan = no_vlan;
+    const auto source = roce::gid_entry(Context::of(context).state, attr->port_num, attr->grh.sgid_index);
+    if (vlan) *vlan = source && source->vlan ? source->vlan : no_vlan;
     return 0;
 }
 

@@ -32,7 +32,7 @@ namespace {
 
 [[nodiscard]] int find_mac(Transport& transport, const ibv_gid& destination, const GidEntry& source, Mac& mac) {
     const Addresses& own = transport.addresses();
-    if (own.holds(destination)) {
+    if (own.holds(destination, source.vlan)) {
         mac = own.mac;
     } else if (is_multicast(destination)) {
         mac = multicast_mac(destination);
@@ -40,7 +40,7 @@ namespace {
         mac = link_local_mac(destination);
     } else {
         if (!on_link(destination, source)) return EHOSTUNREACH;
-        return transport.neighbours().resolve(destination, source.gid, mac);
+        return transport.neighbours().resolve(destination, source, mac);
     }
     return 0;
 }

@@ -57,7 +57,7 @@ void Burst::finish(const Packet& packet) noexcept {
         rte_pktmbuf_free(packet.buffer);
         return;
     }
-    const auto* const ip = rte_pktmbuf_mtod_offset(packet.buffer, const std::byte*, ethernet_size);
+    const auto* const ip = rte_pktmbuf_mtod_offset(packet.buffer, const std::byte*, packet.path->ip_offset());
     const __le32 crc = htole32(icrc(ip, packet.path->ipv4, static_cast<std::size_t>(end - ip)));
     std::memcpy(end, &crc, sizeof crc);
     if (packet.path->multicast) transport_.copy_to_members(packet.buffer, packet.path->blocked);

@@ -116,12 +116,14 @@ Peer DcTarget::peer_of(const Arrival& arrival, const DcEth& header) const noexce
                   .hop_limit = route.hop_limit != 0 ? route.hop_limit : default_hop_limit,
                   .flow_label = label,
                   .udp_source = udp_source_port(label != 0 ? label : flow_label_of(pair_.spec().qpn, qpn)),
-                  .local = own.holds(arrival.source)};
-    std::memcpy(path.destination_mac.data(), arrival.ip - ethernet_size + path.destination_mac.size(),
-                path.destination_mac.size());
+                  .local = own.holds(arrival.source, arrival.vlan),
+                  .vlan = arrival.vlan,
+                  .priority = static_cast<std::uint8_t>(pair_.attr().ah_attr.sl & 7)};
+    std::memcpy(path.destination_mac.data(), arrival.frame + path.destination_mac.size(), path.destination_mac.size());
     return {.path = make_path(path),
             .own_gid = arrival.destination,
             .gid = arrival.source,
+            .own_vlan = arrival.vlan,
             .qpn = qpn,
             .stream = be32toh(header.stream) & mask24,
             .session = be32toh(header.session)};

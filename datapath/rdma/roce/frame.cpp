@@ -59,8 +59,9 @@ template <typename Header>
     return gid;
 }
 
-/// Where IP begins is fixed: frames with a VLAN tag are not for us.
+/// At most one VLAN tag.
 struct Layers {
+    std::uint16_t vlan;
     const std::byte* ip;
     const std::byte* udp;
     bool ipv4;
@@ -68,10 +69,18 @@ struct Layers {
 };
 [[nodiscard]] bool read_layers(const std::byte* frame, std::size_t size, Layers& layers) noexcept {
     if (size < sizeof(Ethernet) + sizeof(Ipv4) + sizeof(Udp)) return false;
-    const std::uint16_t type = be16toh(load<Ethernet>(frame).type);
+    std::uint16_t type = be16toh(load<Ethernet>(frame).type);
+    layers.vlan = 0;
     layers.ip = frame + sizeof(Ethernet);
     size -= sizeof(Ethernet);
+    if (type == type_vlan) {
+        layers.vlan = be16toh(load<__be16>(layers.ip)) & 0xfff;
+        type = be16toh(load<__be16>(layers.ip + 2));
+        layers.ip += vlan_tag_size;
+        size -= vlan_tag_size;
+    }
     if (type == type_ipv4) {
+        if (size < sizeof(Ipv4) + sizeof(Udp)) return false;
         const auto ip = load<Ipv4>(layers.ip);
         if (ip.version_length != 0x45 || ip.protocol != protocol_udp || (be16toh(ip.fragment) & 0x3fff)) return false;
         if (be16toh(ip.size) > size || be16toh(ip.size) < sizeof ip + sizeof(Udp)) return false;
@@ -102,10 +111,16 @@ Path make_path(const PathSpec& spec) noexcept {
     Ethernet ethernet{};
     std::copy(spec.destination_mac.begin(), spec.destination_mac.end(), ethernet.destination);
     std::copy(spec.source_mac.begin(), spec.source_mac.end(), ethernet.source);
-    ethernet.type = htobe16(path.ipv4 ? type_ipv4 : type_ipv6);
+    const __be16 type = htobe16(path.ipv4 ? type_ipv4 : type_ipv6);
+    ethernet.type = spec.vlan ? htobe16(type_vlan) : type;
     std::uint8_t* at = path.front.data();
     std::memcpy(at, &ethernet, sizeof ethernet);
     at += sizeof ethernet;
+    if (spec.vlan) {
+        const __be16 tag[] = {htobe16(static_cast<std::uint16_t>(spec.priority << 13 | spec.vlan)), type};
+        std::memcpy(at, tag, sizeof tag);
+        at += sizeof tag;
+    }
     if (path.ipv4) {
         Ipv4 ip{.version_length = 0x45, .tos = spec.traffic_class, .fragment = htobe16(dont_fragment),
                 .ttl = spec.hop_limit, .protocol = protocol_udp};
@@ -136,7 +151,7 @@ void Path::set_udp_source(std::uint16_t port) noexcept {
 
 std::byte* write_front(const Path& path, std::byte* frame, unsigned size) noexcept {
     std::memcpy(frame, path.front.data(), path.size);
-    auto* const ip = reinterpret_cast<std::uint8_t*>(frame) + ethernet_size;
+    auto* const ip = reinterpret_cast<std::uint8_t*>(frame) + path.ip_offset();
     const __be16 udp_size = htobe16(static_cast<std::uint16_t>(sizeof(Udp) + size));
     if (path.ipv4) {
         const __be16 ip_size = htobe16(static_cast<std::uint16_t>(sizeof(Ipv4) + sizeof(Udp) + size));
@@ -181,6 +196,8 @@ bool is_roce(const std::byte* frame, std::size_t size) noexcept {
 bool read_frame(const std::byte* frame, std::size_t size, Arrival& arrival) noexcept {
     Layers layers;
     if (!read_layers(frame, size, layers)) return false;
+    arrival.frame = frame;
+    arrival.vlan = layers.vlan;
     if (be16toh(load<Udp>(layers.udp).size) != layers.udp_size) return false;
     if (layers.udp_size < sizeof(Udp) + sizeof(Bth) + icrc_size || layers.udp_size % 4 != 0) return false;
     arrival.ip = layers.ip;

@@ -22,10 +22,11 @@
 
 namespace ovsdr::soft::roce {
 
-inline constexpr unsigned ethernet_size = 14;
+inline constexpr unsigned ethernet_size = 14, vlan_tag_size = 4;
+inline constexpr std::uint16_t type_vlan = 0x8100;
 
 /// Ethernet, VLAN, IPv6, UDP.
-inline constexpr unsigned most_front = ethernet_size + 4 + 40 + 8;
+inline constexpr unsigned most_front = ethernet_size + vlan_tag_size + 40 + 8;
 
 struct Path {
     std::array<std::uint8_t, most_front> front;
@@ -37,6 +38,8 @@ struct Path {
 
     void set_udp_source(std::uint16_t port) noexcept;
     [[nodiscard]] unsigned ip_size() const noexcept { return ipv4 ? 20 : 40; }
+    /// Where it begins.
+    [[nodiscard]] unsigned ip_offset() const noexcept { return size - 8 - ip_size(); }
 };
 
 struct PathSpec {
@@ -49,6 +52,8 @@ struct PathSpec {
     bool local;
     bool multicast = false;
     std::uint32_t blocked = 0;
+    std::uint16_t vlan = 0;     ///< 0: no tag
+    std::uint8_t priority = 0;  ///< in the tag: the service level's lower three bits
 };
 [[nodiscard]] Path make_path(const PathSpec& spec) noexcept;
 
@@ -59,6 +64,8 @@ std::byte* write_front(const Path& path, std::byte* frame, unsigned size) noexce
 [[nodiscard]] std::uint32_t icrc(const std::byte* ip, bool ipv4, std::size_t size) noexcept;
 
 struct Arrival {
+    const std::byte* frame;
+    std::uint16_t vlan;  ///< 0: without a tag, or with one for its priority alone
     const std::byte* ip;
     bool ipv4;
     ibv_gid source, destination;

@@ -60,6 +60,7 @@ struct [[gnu::packed]] Discovery {
 };
 static_assert(sizeof(Ethernet) == 14 && sizeof(Arp) == 42 && sizeof(Discovery) == 14 + 40 + 32);
 constexpr std::size_t option_size = 8;
+constexpr std::size_t before_type = offsetof(Ethernet, type);  ///< where a tag goes
 
 [[nodiscard]] ibv_gid mapped(const std::uint8_t (&address)[4]) noexcept {
     ibv_gid gid{};
@@ -114,19 +115,26 @@ template <typename Frame>
 
 }  // namespace
 
-bool Neighbours::Less::operator()(const ibv_gid& left, const ibv_gid& right) const noexcept {
-    return std::memcmp(left.raw, right.raw, sizeof left.raw) < 0;
+Neighbours::Place Neighbours::place_of(const ibv_gid& address, std::uint16_t vlan) noexcept {
+    Place place{.vlan = vlan, .address = {}};
+    std::copy(std::begin(address.raw), std::end(address.raw), place.address.begin());
+    return place;
 }
 
-bool Neighbours::send(std::span<const std::byte> frame) noexcept {
+bool Neighbours::send(std::span<const std::byte> frame, std::uint16_t vlan) noexcept {
     rte_mbuf* const packet = rte_pktmbuf_alloc(transport_.state().mempool());
     if (packet == nullptr) return false;
-    std::memcpy(rte_pktmbuf_append(packet, static_cast<std::uint16_t>(frame.size())), frame.data(), frame.size());
+    const std::size_t tag_size = vlan ? vlan_tag_size : 0;
+    auto* const to = reinterpret_cast<std::byte*>(rte_pktmbuf_append(packet, static_cast<std::uint16_t>(frame.size() + tag_size)));
+    const __be16 tag[] = {htobe16(type_vlan), htobe16(vlan)};
+    std::memcpy(to, frame.data(), before_type);
+    std::memcpy(to + before_type, tag, tag_size);
+    std::memcpy(to + before_type + tag_size, frame.data() + before_type, frame.size() - before_type);
     transport_.send_frame(packet);
     return true;
 }
 
-bool Neighbours::ask(const ibv_gid& address, const ibv_gid& source) noexcept {
+bool Neighbours::ask(const ibv_gid& address, const GidEntry& source) noexcept {
     const Mac own = transport_.addresses().mac;
     if (is_ipv4(address)) {
         Arp frame{.ethernet = {broadcast, own, htobe16(type_arp)},
@@ -136,45 +144,46 @@ bool Neighbours::ask(const ibv_gid& address, const ibv_gid& source) noexcept {
                   .protocol_size = 4,
                   .operation = htobe16(arp_request),
                   .sender_mac = own};
-        std::memcpy(frame.sender, source.raw + 12, 4);
+        std::memcpy(frame.sender, source.gid.raw + 12, 4);
         std::memcpy(frame.target, address.raw + 12, 4);
-        return send(bytes_of(frame));
+        return send(bytes_of(frame), source.vlan);
     }
     // To the solicited-node address: ff02::1:ff00:0/104 and the last three bytes (RFC 4291, 2.7.1).
     const std::uint8_t* const last = address.raw + 13;
     Discovery frame = discovery(own, {0x33, 0x33, 0xff, last[0], last[1], last[2]}, solicitation, 0);
-    std::memcpy(frame.source, source.raw, 16);
+    std::memcpy(frame.source, source.gid.raw, 16);
     const std::uint8_t node[16] = {0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, last[0], last[1], last[2]};
     std::memcpy(frame.destination, node, 16);
     std::memcpy(frame.target, address.raw, 16);
     seal(frame);
-    return send(bytes_of(frame));
+    return send(bytes_of(frame), source.vlan);
 }
 
-int Neighbours::resolve(const ibv_gid& address, const ibv_gid& source, Mac& mac) {
+int Neighbours::resolve(const ibv_gid& address, const GidEntry& source, Mac& mac) {
+    const Place place = place_of(address, source.vlan);
     std::unique_lock lock(mutex_);
-    if (const Neighbour& known = neighbours_[address]; known.known && Clock::now() - known.learned < lifetime) {
+    if (const Neighbour& known = neighbours_[place]; known.known && Clock::now() - known.learned < lifetime) {
         mac = known.mac;
         return 0;
     }
-    neighbours_[address].known = false;
+    neighbours_[place].known = false;
     for (unsigned attempt = 0; attempt < attempts; ++attempt) {
         lock.unlock();
         const bool asked = ask(address, source);
         lock.lock();
         if (!asked) return ENOMEM;
-        if (learned_.wait_for(lock, patience, [&] { return neighbours_[address].known; })) {
-            mac = neighbours_[address].mac;
+        if (learned_.wait_for(lock, patience, [&] { return neighbours_[place].known; })) {
+            mac = neighbours_[place].mac;
             return 0;
         }
     }
-    neighbours_.erase(address);
+    neighbours_.erase(place);
     return ETIMEDOUT;
 }
 
-void Neighbours::learn(const ibv_gid& address, const Mac& mac) noexcept {
+void Neighbours::learn(const ibv_gid& address, std::uint16_t vlan, const Mac& mac) noexcept {
     const std::lock_guard guard(mutex_);
-    const auto found = neighbours_.find(address);
+    const auto found = neighbours_.find(place_of(address, vlan));
     if (found == neighbours_.end() || (mac[0] & 1)) return;
     found->second = {.known = true, .mac = mac, .learned = Clock::now()};
     learned_.notify_all();
@@ -184,11 +193,24 @@ bool Neighbours::take(std::span<const std::byte> frame) noexcept {
     if (frame.size() < sizeof(Ethernet)) return false;
     Ethernet ethernet;
     std::memcpy(&ethernet, frame.data(), sizeof ethernet);
-    if (ethernet.type == htobe16(type_arp)) return take_arp(frame);
-    return ethernet.type == htobe16(type_ipv6) && take_discovery(frame);
+    std::uint16_t vlan = 0;
+    std::array<std::byte, sizeof(Discovery)> untagged;  // as much as is looked at
+    if (ethernet.type == htobe16(type_vlan)) {
+        if (frame.size() < sizeof(Ethernet) + vlan_tag_size) return false;
+        __be16 tag[2];
+        std::memcpy(tag, frame.data() + sizeof(Ethernet), sizeof tag);
+        vlan = be16toh(tag[0]) & 0xfff;
+        ethernet.type = tag[1];
+        const std::size_t size = std::min(untagged.size(), frame.size() - vlan_tag_size);
+        std::memcpy(untagged.data(), frame.data(), before_type);
+        std::memcpy(untagged.data() + before_type, frame.data() + before_type + vlan_tag_size, size - before_type);
+        frame = {untagged.data(), size};
+    }
+    if (ethernet.type == htobe16(type_arp)) return take_arp(frame, vlan);
+    return ethernet.type == htobe16(type_ipv6) && take_discovery(frame, vlan);
 }
 
-bool Neighbours::take_arp(std::span<const std::byte> bytes) noexcept {
+bool Neighbours::take_arp(std::span<const std::byte> bytes, std::uint16_t vlan) noexcept {
     Arp frame;
     if (bytes.size() < sizeof frame) return false;
     std::memcpy(&frame, bytes.data(), sizeof frame);
@@ -198,8 +220,8 @@ bool Neighbours::take_arp(std::span<const std::byte> bytes) noexcept {
     }
     const Addresses& own = transport_.addresses();
     const ibv_gid target = mapped(frame.target);
-    if (!own.holds(target) || frame.sender_mac == own.mac) return false;
-    learn(mapped(frame.sender), frame.sender_mac);
+    if (!own.holds(target, vlan) || frame.sender_mac == own.mac) return false;
+    learn(mapped(frame.sender), vlan, frame.sender_mac);
     if (frame.operation == htobe16(arp_reply)) return true;
     if (frame.operation != htobe16(arp_request)) return false;
     Arp answer = frame;
@@ -209,11 +231,11 @@ bool Neighbours::take_arp(std::span<const std::byte> bytes) noexcept {
     std::memcpy(answer.sender, frame.target, 4);
     answer.target_mac = frame.sender_mac;
     std::memcpy(answer.target, frame.sender, 4);
-    (void)send(bytes_of(answer));
+    (void)send(bytes_of(answer), vlan);
     return true;
 }
 
-bool Neighbours::take_discovery(std::span<const std::byte> bytes) noexcept {
+bool Neighbours::take_discovery(std::span<const std::byte> bytes, std::uint16_t vlan) noexcept {
     Discovery frame{};
     constexpr std::size_t without_option = sizeof frame - option_size;
     if (bytes.size() < without_option) return false;
@@ -228,17 +250,17 @@ bool Neighbours::take_discovery(std::span<const std::byte> bytes) noexcept {
     const Addresses& own = transport_.addresses();
     const ibv_gid target = gid_of(frame.target);
     if (frame.type == advertisement) {
-        if (frame.ethernet.destination != own.mac || !own.holds(gid_of(frame.destination))) return false;
-        learn(target, option && frame.option == option_target ? frame.mac : frame.ethernet.source);
+        if (frame.ethernet.destination != own.mac || !own.holds(gid_of(frame.destination), vlan)) return false;
+        learn(target, vlan, option && frame.option == option_target ? frame.mac : frame.ethernet.source);
         return true;
     }
-    if (!own.holds(target) || frame.ethernet.source == own.mac) return false;
+    if (!own.holds(target, vlan) || frame.ethernet.source == own.mac) return false;
     // Longer messages carry options that we do not know; the first one is ours to read (RFC 4861, 7.1.1).
     if (size == message && bytes.size() >= sizeof frame && checksum(frame, size) != 0) return true;
     const ibv_gid asker = gid_of(frame.source);
     constexpr ibv_gid unspecified{};
     const bool probe = std::memcmp(&asker, &unspecified, sizeof asker) == 0;  // duplicate address detection
-    if (!probe) learn(asker, option && frame.option == option_source ? frame.mac : frame.ethernet.source);
+    if (!probe) learn(asker, vlan, option && frame.option == option_source ? frame.mac : frame.ethernet.source);
     const Mac everyone{0x33, 0x33, 0, 0, 0, 1};
     Discovery answer = discovery(own.mac, probe ? everyone : frame.ethernet.source, advertisement,
                                  overrides | (probe ? 0 : is_solicited));
@@ -247,7 +269,7 @@ bool Neighbours::take_discovery(std::span<const std::byte> bytes) noexcept {
     std::memcpy(answer.destination, probe ? all_nodes : frame.source, 16);
     std::memcpy(answer.target, frame.target, 16);
     seal(answer);
-    (void)send(bytes_of(answer));
+    (void)send(bytes_of(answer), vlan);
     return true;
 }
 

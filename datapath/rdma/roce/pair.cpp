@@ -170,7 +170,7 @@ void Pair::receive_answer(Requester& requester, const Arrival& arrival, std::uin
 /// Requests are for a target, answers for one of an initiator's streams.
 void Pair::receive_dc(const Arrival& arrival, std::uint64_t now) noexcept {
     if (target_) {
-        if (std::memcmp(&arrival.destination, &peer_.own_gid, sizeof peer_.own_gid) == 0) target_->receive(arrival, now);
+        if (peer_.is_for(arrival)) target_->receive(arrival, now);
         return;
     }
     if (arrival.operation.is_request()) return;

@@ -154,7 +154,7 @@ void Pair::set(const ibv_qp_attr& attr, int mask) noexcept {
     if (mask & IBV_QP_ACCESS_FLAGS) attr_.qp_access_flags = attr.qp_access_flags;
     if (mask & IBV_QP_QKEY) attr_.qkey = attr.qkey;
     if (mask & IBV_QP_AV) attr_.ah_attr = attr.ah_attr;
-    if (mask & IBV_QP_AV) peer_.own_gid = transport().addresses().gids[attr.ah_attr.grh.sgid_index].gid;
+    if (mask & IBV_QP_AV) peer_.set_own(transport().addresses().gids[attr.ah_attr.grh.sgid_index]);
     if (mask & IBV_QP_PATH_MTU) {
         attr_.path_mtu = attr.path_mtu;
         mtu_ = 128u << attr.path_mtu;
@@ -184,7 +184,9 @@ void Pair::set_path(const mlx5_wqe_av& vector) noexcept {
                   .flow_label = label,
                   .udp_source = label != 0 ? be16toh(vector.rlid)
                                            : udp_source_port(flow_label_of(spec_.qpn, attr_.dest_qp_num)),
-                  .local = own.holds(peer_.gid)};
+                  .local = own.holds(peer_.gid, peer_.own_vlan),
+                  .vlan = peer_.own_vlan,
+                  .priority = priority_of(vector)};
     std::copy(std::begin(vector.rmac), std::end(vector.rmac), path.destination_mac.begin());
     peer_.path = make_path(path);
 }

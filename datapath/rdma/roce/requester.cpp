@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "datapath/rdma/aso_access.hpp"
+#include "datapath/rdma/roce/address.hpp"
 #include "datapath/rdma/roce/dc_initiator.hpp"
 #include "datapath/rdma/roce/local_operations.hpp"
 #include "datapath/rdma/roce/pair.hpp"
@@ -409,9 +410,11 @@ bool Requester::set_path(Path& path) noexcept {
                   .hop_limit = address.hop_limit,
                   .flow_label = grh & 0xfffff,
                   .udp_source = be16toh(address.rlid),
-                  .local = own.holds(destination),
+                  .local = own.holds(destination, own.gids[source].vlan),
                   .multicast = is_multicast(destination),
-                  .blocked = spec_.create_flags & IBV_QP_CREATE_BLOCK_SELF_MCAST_LB ? spec_.qpn : 0};
+                  .blocked = spec_.create_flags & IBV_QP_CREATE_BLOCK_SELF_MCAST_LB ? spec_.qpn : 0,
+                  .vlan = own.gids[source].vlan,
+                  .priority = priority_of(address)};
     std::copy(std::begin(address.rmac), std::end(address.rmac), spec.destination_mac.begin());
     path = make_path(spec);
     return true;

@@ -34,7 +34,7 @@ Requester::Step Requester::begin_session(Burst& burst, Entry& entry, std::uint64
         return Step::stop;
     }
     const mlx5_wqe_av& address = entry_.address;
-    peer.own_gid = pair_.transport().addresses().gids[be32toh(address.grh_gid_fl) >> 20 & 0xff].gid;
+    peer.set_own(pair_.transport().addresses().gids[be32toh(address.grh_gid_fl) >> 20 & 0xff]);
     std::memcpy(peer.gid.raw, address.rgid, sizeof peer.gid.raw);
     peer.qpn = be32toh(address.dqp_dct) & mask24;
     // A number that no packet of an earlier session has, also of a queue pair that had our number before.

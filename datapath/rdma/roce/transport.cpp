@@ -20,10 +20,14 @@ namespace {
 
 }  // namespace
 
-bool Addresses::holds(const ibv_gid& gid) const noexcept {
-    return std::any_of(gids.begin(), gids.end(), [&gid](const GidEntry& entry) {
-        return std::memcmp(&entry.gid, &gid, sizeof gid) == 0;
+bool Addresses::holds(const ibv_gid& gid, std::uint16_t vlan) const noexcept {
+    return std::any_of(gids.begin(), gids.end(), [&gid, vlan](const GidEntry& entry) {
+        return std::memcmp(&entry.gid, &gid, sizeof gid) == 0 && entry.vlan == vlan;
     });
+}
+
+bool Addresses::in_vlan(std::uint16_t vlan) const noexcept {
+    return std::any_of(gids.begin(), gids.end(), [vlan](const GidEntry& entry) { return entry.vlan == vlan; });
 }
 
 Transport::Transport(DeviceState& state)
@@ -119,6 +123,7 @@ bool Transport::take_one(rte_mbuf* packet) noexcept {
     if (!is_group && std::memcmp(frame, own.mac.data(), own.mac.size()) != 0) return false;
     Arrival arrival;
     const bool well_formed = read_frame(frame, size, arrival);
+    if (!own.in_vlan(arrival.vlan)) return false;
     if (is_group && !(well_formed && is_of_group(frame, arrival) && !multicast_.members(arrival.destination).empty())) {
         return false;
     }
@@ -132,7 +137,7 @@ bool Transport::take_one(rte_mbuf* packet) noexcept {
         rte_pktmbuf_free(packet);
         return true;
     }
-    if (!own.holds(arrival.destination)) return false;
+    if (!own.holds(arrival.destination, arrival.vlan)) return false;
     post(packet, arrival.qpn);
     return true;
 }

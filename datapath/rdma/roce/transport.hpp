@@ -48,7 +48,8 @@ struct Addresses {
     std::array<std::uint8_t, 6> mac;
     std::vector<GidEntry> gids;  ///< by GID index
 
-    [[nodiscard]] bool holds(const ibv_gid& gid) const noexcept;
+    [[nodiscard]] bool holds(const ibv_gid& gid, std::uint16_t vlan) const noexcept;
+    [[nodiscard]] bool in_vlan(std::uint16_t vlan) const noexcept;
 };
 
 class Transport {

@@ -46,6 +46,14 @@ TEST(Config, ReadsRoceAddresses) {
     EXPECT_EQ(two[1].prefix, 64);
     EXPECT_EQ(two[1].address[0], 0x20);
     EXPECT_EQ(two[1].address[15], 9);
+    EXPECT_EQ(two[1].vlan, 0);
+    const auto tagged = addresses(R"(["192.0.2.7/32", {"address": "192.0.2.8/24", "vlan": 4094}, {"address": "192.0.2.9/24"}])");
+    ASSERT_EQ(tagged.size(), 3U);
+    EXPECT_EQ(tagged[0].vlan, 0);
+    EXPECT_EQ(tagged[1].vlan, 4094);
+    EXPECT_EQ(tagged[1].address[15], 8);
+    EXPECT_EQ(tagged[2].vlan, 0);
+    EXPECT_EQ(addresses(R"({"address": "192.0.2.8/24", "vlan": 1})").at(0).vlan, 1);
 }
 
 TEST(Config, ReadsTheManagersMac) {
@@ -117,6 +125,10 @@ TEST(Config, NamesOptionValueAndRemedy) {
         {with_uplink(R"("10.0.0/24")"), {"roce_address", "with its prefix"}},
         {with_uplink(R"("2001:db8::1/129")"), {"roce_address", "/129", "with its prefix"}},
         {with_uplink(R"(["10.0.0.1/24", 7])"), {"roce_address", "7", "a string"}},
+        {with_uplink(R"({"vlan": 5})"), {"roce_address", "\"address\""}},
+        {with_uplink(R"({"address": "10.0.0.1/24", "vlan": 4095})"), {"roce_address.vlan", "4095"}},
+        {with_uplink(R"({"address": "10.0.0.1/24", "vlan": 0})"), {"roce_address.vlan", "0"}},
+        {with_uplink(R"({"address": "10.0.0.1/24", "tag": 5})"), {"tag"}},
         {with_uplink(R"("224.0.0.1/24")"), {"roce_address", "224.0.0.1", "of a host"}},
         {with_uplink(R"("ff02::1/64")"), {"roce_address", "ff02::1", "of a host"}},
         {with_uplink(R"("::/64")"), {"roce_address", "of a host"}},

@@ -261,6 +261,19 @@ TEST_F(RdmaQpTest, XrcQueuesHaveADomainACompletionQueueAndANumber) {
     EXPECT_EQ(ibv_close_xrcd(xrcd), 0);
 }
 
+TEST_F(RdmaQpTest, AnAddressOfAVlanTellsItsVlan) {
+    open.device.set_roce_addresses({{{0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}, 64, 7}});
+    ibv_ah_attr attr{};
+    attr.is_global = 1;
+    attr.port_num = 1;
+    attr.grh.sgid_index = 1;
+    ASSERT_EQ(ibv_query_gid(open.context, 1, 1, &attr.grh.dgid), 0);
+    std::uint8_t mac[6];
+    std::uint16_t vlan = 0;
+    ASSERT_EQ(ibv_resolve_eth_l2_from_gid(open.context, &attr, mac, &vlan), 0);
+    EXPECT_EQ(vlan, 7);
+}
+
 TEST_F(RdmaQpTest, AnAddressHandleOfAReceivedDatagramLeadsBack) {
     ibv_gid own{};
     ASSERT_EQ(ibv_query_gid(open.context, 1, 0, &own), 0);

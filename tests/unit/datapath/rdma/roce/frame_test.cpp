@@ -20,6 +20,11 @@ constexpr std::string_view by_scapy =
     "020000000702020000000701080045220034000040004011b693c0000201c0000202c12312b70020000004f0ffff0012345680abcdef68656c6c"
     "6f0000002d72972b";
 
+/// The same behind Dot1Q(vlan=5, prio=3).
+constexpr std::string_view tagged_by_scapy =
+    "02000000070202000000070181006005080045220034000040004011b693c0000201c0000202c12312b70020000004f0ffff0012345680abcdef"
+    "68656c6c6f0000002d72972b";
+
 [[nodiscard]] Frame from_hex(std::string_view text) {
     Frame bytes;
     for (std::size_t i = 0; i < text.size(); i += 2) {
@@ -80,7 +85,7 @@ constexpr std::string_view by_scapy =
     std::byte* const at = write_front(path, frame.data(), static_cast<unsigned>(sizeof bth + body.size() + 4));
     std::memcpy(at, &bth, sizeof bth);
     std::copy(body.begin(), body.end(), at + sizeof bth);
-    const std::uint32_t crc = icrc(frame.data() + 14, path.ipv4, frame.size() - 14 - 4);
+    const std::uint32_t crc = icrc(frame.data() + path.ip_offset(), path.ipv4, frame.size() - path.ip_offset() - 4);
     std::memcpy(frame.data() + frame.size() - 4, &crc, 4);
     return frame;
 }
@@ -90,6 +95,24 @@ TEST(RoceFrame, EqualsWhatScapyBuilds) {
     Frame body(8);
     std::memcpy(body.data(), "hello", 5);
     EXPECT_EQ(build(make_path(spec(true)), bth, body), from_hex(by_scapy));
+    PathSpec tagged = spec(true);
+    tagged.vlan = 5;
+    tagged.priority = 3;
+    EXPECT_EQ(build(make_path(tagged), bth, body), from_hex(tagged_by_scapy));
+}
+
+TEST(RoceFrame, ATagIsNoPartOfThePacket) {
+    const Frame frame = from_hex(tagged_by_scapy);
+    Arrival arrival;
+    ASSERT_TRUE(read_frame(frame.data(), frame.size(), arrival));
+    EXPECT_EQ(arrival.vlan, 5);
+    EXPECT_EQ(arrival.frame, frame.data());
+    EXPECT_EQ(arrival.payload_size, 5U);
+    EXPECT_TRUE(icrc_is_right(arrival));
+    for (std::size_t size = 0; size < frame.size(); ++size) {
+        const Frame cut(frame.begin(), frame.begin() + static_cast<long>(size));
+        EXPECT_FALSE(read_frame(cut.data(), cut.size(), arrival)) << size;
+    }
 }
 
 TEST(RoceFrame, IcrcEqualsABitByBitOne) {
@@ -127,6 +150,7 @@ TEST(RoceFrame, ReadsWhatItWrote) {
     const Frame frame = from_hex(by_scapy);
     Arrival arrival;
     ASSERT_TRUE(read_frame(frame.data(), frame.size(), arrival));
+    EXPECT_EQ(arrival.vlan, 0);
     EXPECT_EQ(arrival.qpn, 0x123456U);
     EXPECT_EQ(arrival.psn, 0xabcdefU);
     EXPECT_TRUE(arrival.ack_requested());

@@ -74,7 +74,7 @@ TEST_F(StatesTest, AddressesThatCannotBeReachedAreRefused) {
     EXPECT_EQ(resolve(left.state(), attr, vector), EHOSTUNREACH) << "behind a gateway";
     attr.grh.dgid = right.gid(2);
     EXPECT_EQ(resolve(left.state(), attr, vector), EINVAL) << "of another family than its source";
-    attr.grh.sgid_index = 3;
+    attr.grh.sgid_index = 5;
     EXPECT_EQ(resolve(left.state(), attr, vector), EINVAL);
     attr.grh.sgid_index = 1;
     attr.grh.dgid = right.gid(1);

@@ -37,6 +37,8 @@ inline RoceAddress ipv4(std::uint8_t last) {
 
 class Node {
 public:
+    static constexpr std::uint16_t vlan = 5;  ///< of the GIDs 3 and 4
+
     explicit Node(std::uint8_t number) : number_(number), state_((prepare(), device_), soft::test::packet_pool()) {
         (void)state_.transport();  // before there are threads
     }
@@ -72,7 +74,10 @@ private:
     void prepare() {
         const std::uint8_t mac[6] = {2, 0, 0, 0, 7, number_};
         (void)device_.set_mac(manager_vport, mac);
-        device_.set_roce_addresses({ipv4(number_), {{0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, number_}, 64}});
+        device_.set_roce_addresses(
+            {ipv4(number_), {{0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, number_}, 64},
+             {{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 198, 51, 100, number_}, 96 + 24, vlan},
+             {{0x20, 1, 0xd, 0xb8, 0, 5, 0, 0, 0, 0, 0, 0, 0, 0, 0, number_}, 64, vlan}});
         device_.set_mtu(uplink_vport, 9000);
     }
     void keep(rte_mbuf* packet) {
@@ -288,7 +293,7 @@ struct TwoNodes : testing::Test {
     std::uint64_t frames = 0;
 
     TwoNodes() {
-        for (const unsigned gid : {1u, 2u}) {
+        for (const unsigned gid : {1u, 2u, 3u, 4u}) {
             introduce(left, right, gid);
             introduce(right, left, gid);
         }
@@ -298,7 +303,7 @@ struct TwoNodes : testing::Test {
     void introduce(Node& one, Node& other, unsigned gid) {
         auto found = std::async(std::launch::async, [&] {
             Mac mac{};
-            return one.transport().neighbours().resolve(other.gid(gid), one.gid(gid), mac);
+            return one.transport().neighbours().resolve(other.gid(gid), one.transport().addresses().gids.at(gid), mac);
         });
         while (found.wait_for(std::chrono::milliseconds(0)) != std::future_status::ready) run({}, 0);
         EXPECT_EQ(found.get(), 0);
