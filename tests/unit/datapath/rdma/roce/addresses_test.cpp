@@ -109,6 +109,10 @@ TEST_F(VlanTest, PacketsForAnAddressOfAVlanMustCarryItsTag) {
         run({}, 0);
         EXPECT_TRUE(server.receives_done().empty());
     }
+    Frame foreign = tagged(plain, Node::vlan + 1);
+    foreign.back() ^= std::byte{1};
+    right.receive(foreign);
+    EXPECT_EQ(right.transport().counters().bad_icrc, 0U) << "what is in another's VLAN is not judged";
     right.receive(tagged(plain, 3 << 13 | Node::vlan));
     run({}, 0);
     EXPECT_EQ(server.receives_done().size(), 1U) << "the priority is the sender's";
