@@ -95,6 +95,21 @@ bool DeviceState::is_file(int descriptor) {
            ours.st_ino == theirs.st_ino;
 }
 
+std::optional<std::uint32_t> DeviceState::take_doorbell_page() {
+    std::lock_guard guard(mutex_);
+    for (std::uint32_t number = 0; number < doorbell_pages_taken_.size(); ++number) {
+        if (doorbell_pages_taken_[number]) continue;
+        doorbell_pages_taken_[number] = true;
+        return number;
+    }
+    return std::nullopt;
+}
+
+void DeviceState::give_back_doorbell_page(std::uint32_t number) {
+    std::lock_guard guard(mutex_);
+    doorbell_pages_taken_[number] = false;
+}
+
 void DeviceState::find_new_vports() {
     for (const VportInfo& info : device_.vports()) {
         if (std::find(ports_.begin(), ports_.end(), info.id) == ports_.end()) ports_.push_back(info.id);

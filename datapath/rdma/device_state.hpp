@@ -9,6 +9,7 @@
 #pragma once
 
 #include <atomic>
+#include <bitset>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -20,6 +21,8 @@
 #include "datapath/ports/nic.hpp"
 #include "datapath/rdma/aso_access.hpp"
 #include "datapath/rdma/memory.hpp"
+#include "datapath/rdma/rate_table.hpp"
+#include "datapath/rdma/scheduler.hpp"
 #include "datapath/steering/flow_tables.hpp"
 
 namespace ovsdr::soft {
@@ -139,6 +142,12 @@ public:
     [[nodiscard]] int open_file();
     /// Whether `descriptor` is of that file.
     [[nodiscard]] bool is_file(int descriptor);
+    /// A page of the command file, by its number, for doorbells of virtio queues. Nothing where all are taken.
+    [[nodiscard]] std::optional<std::uint32_t> take_doorbell_page();
+    void give_back_doorbell_page(std::uint32_t number);
+
+    [[nodiscard]] RateTable& rates() noexcept { return rates_; }
+    [[nodiscard]] Scheduler& scheduler() noexcept { return scheduler_; }
 
     [[nodiscard]] NumberPool& counter_ids() noexcept { return counter_ids_; }
     [[nodiscard]] NumberPool& aso_numbers() noexcept { return aso_numbers_; }
@@ -186,12 +195,15 @@ private:
     NumberPool counter_ids_{0x8000};
     NumberPool aso_numbers_{0x1000};
     AsoTable aso_;
+    RateTable rates_;
+    Scheduler scheduler_;
     std::mutex mutex_;
     std::vector<VportId> ports_;
     HandleTable<ProtectionDomain> protection_domains_;
     HandleTable<DeviceMemory> device_memories_;
     std::atomic<std::uint64_t> device_memory_taken_{0};
     int file_ = -1;
+    std::bitset<64> doorbell_pages_taken_;
     std::map<std::uint32_t, ReceiveQueue*> receive_queues_;
     std::mutex transport_mutex_;
     std::unique_ptr<roce::Transport> transport_;

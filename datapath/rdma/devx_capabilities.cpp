@@ -48,6 +48,8 @@ constexpr Field max_geneve_tlv_options{1376, 8}, max_geneve_tlv_option_data_len{
 
 // qos_cap
 constexpr Field flow_meter_old{7, 1}, log_max_flow_meter{16, 8}, flow_meter_reg_id{24, 8}, flow_meter{40, 1};
+constexpr Field packet_pacing{0, 1}, packet_pacing_uid{11, 1}, pacing_max_rate{64, 32}, pacing_min_rate{96, 32},
+    pacing_table_size{144, 16};
 constexpr Field log_meter_aso_max_alloc{299, 5}, log_max_num_meter_aso{307, 5};
 constexpr unsigned log_max_meters = 20;
 
@@ -170,6 +172,11 @@ void put_objects(const Profile& profile, Output out) {
 }
 
 void put_qos(const Profile& profile, Output out) {
+    put(out, 0, packet_pacing, 1);
+    put(out, 0, packet_pacing_uid, 1);  // rates may belong to those who make them
+    put(out, 0, pacing_max_rate, RateTable::fastest);
+    put(out, 0, pacing_min_rate, RateTable::slowest);
+    put(out, 0, pacing_table_size, RateTable::length);
     put(out, 0, flow_meter_old, 1);
     put(out, 0, flow_meter, 1);
     put(out, 0, log_max_flow_meter, log_max_meters);

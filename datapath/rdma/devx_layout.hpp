@@ -26,6 +26,7 @@ inline constexpr Field reserved_lkey{0, 1}, flush_in_error{3, 1}, multi_packet{4
     allow_swp{13, 1}, hairpin{14, 1}, timestamp_format{26, 2}, user_index{40, 24}, cqn{72, 24}, rate_limit{240, 16},
     tis_count{256, 16}, tisn{360, 24};
 inline constexpr std::uint32_t wq = 384;
+inline constexpr std::uint64_t modify_rate_limit = 1u << 0;
 }  // namespace sqc
 
 namespace rqc {

@@ -96,13 +96,16 @@ void put_context(Output out, const std::vector<std::byte>& context) {
 
 class Sq final : public Resource {
 public:
-    Sq(DeviceState& state, Input in, const EthernetSendQueueSpec& spec, std::shared_ptr<ProtectionDomain> domain, Held tis)
+    Sq(DeviceState& state, Input in, const EthernetSendQueueSpec& spec, std::shared_ptr<ProtectionDomain> domain, Held tis,
+       std::uint32_t kilobits)
         : Resource(spec.number),
           state_(state),
           context_(context_of(in)),
           domain_(std::move(domain)),
           tis_(std::move(tis)),
-          queue_(spec) {}
+          queue_(spec) {
+        queue_.limit_rate(kilobits);
+    }
     ~Sq() override { state_.queue_numbers().give_back(number()); }
 
     bool takes(Opcode opcode) const noexcept override { return opcode == Opcode::modify_sq || opcode == Opcode::query_sq; }
@@ -113,8 +116,16 @@ public:
             return Status::ok;
         }
         const std::uint32_t to = field(in, queue_context, prm::sqc::state);
-        if (prm::get(in, prm::modify_bitmask) != 0) return Status::bad_param;
+        const std::uint64_t changes = prm::get(in, prm::modify_bitmask);
+        if (changes & ~prm::sqc::modify_rate_limit) return Status::bad_param;
         if (const Status status = check_move(in, state(), to); status != Status::ok) return status;
+        if (changes & prm::sqc::modify_rate_limit) {
+            const std::uint32_t index = field(in, queue_context, prm::sqc::rate_limit);
+            const auto rate = state_.rates().rate_of(index);
+            if (!rate) return Status::bad_param;
+            queue_.limit_rate(*rate);
+            prm::set(context_, prm::sqc::rate_limit, index);
+        }
         queue_.move(to == prm::queue_ready   ? EthernetSendQueue::State::ready
                     : to == prm::queue_error ? EthernetSendQueue::State::failed
                                              : EthernetSendQueue::State::reset);
@@ -134,7 +145,7 @@ private:
     }
 
     DeviceState& state_;
-    const std::vector<std::byte> context_;
+    std::vector<std::byte> context_;
     const std::shared_ptr<ProtectionDomain> domain_;
     const Held tis_;
     EthernetSendQueue queue_;
@@ -203,12 +214,13 @@ template <std::size_t Length>
 
 Status create_sq(DeviceState& state, Input in, std::unique_ptr<Resource>& made) {
     namespace sqc = prm::sqc;
-    constexpr std::array absent{sqc::reserved_lkey, sqc::multi_packet, sqc::reg_umr, sqc::allow_swp, sqc::hairpin, sqc::rate_limit};
+    constexpr std::array absent{sqc::reserved_lkey, sqc::multi_packet, sqc::reg_umr, sqc::allow_swp, sqc::hairpin};
     constexpr std::uint32_t ethernet_header = 14;
     const std::uint32_t min_inline = field(in, queue_context, sqc::min_inline);  // 0 nothing, 1 the Ethernet header
     if (any(in, absent) || field(in, queue_context, sqc::state) != prm::queue_reset || min_inline > 1) return Status::bad_param;
     const std::uint32_t tis_count = field(in, queue_context, sqc::tis_count);
-    if (tis_count > 1) return Status::bad_param;
+    const auto rate = state.rates().rate_of(field(in, queue_context, sqc::rate_limit));
+    if (tis_count > 1 || !rate) return Status::bad_param;
     Ring ring{};
     if (const Status status = read_ring(state, in, queue_context + sqc::wq, ring); status != Status::ok) return status;
     if (ring.stride != roce::basic_block_size) return Status::bad_param;
@@ -227,7 +239,7 @@ Status create_sq(DeviceState& state, Input in, std::unique_ptr<Resource>& made) 
         .min_inline = min_inline * ethernet_header,
         .flush_in_error = field(in, queue_context, sqc::flush_in_error) != 0,
         .sends_frames = tis_count == 1};
-    made = std::make_unique<Sq>(state, in, spec, ring.domain, std::move(tis));
+    made = std::make_unique<Sq>(state, in, spec, ring.domain, std::move(tis), *rate);
     return Status::ok;
 }
 

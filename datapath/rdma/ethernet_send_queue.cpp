@@ -36,13 +36,24 @@ void EthernetSendQueue::move(State to) {
     spec_.state.device().ring_worker(worker_);
 }
 
+void EthernetSendQueue::limit_rate(std::uint32_t kilobits) {
+    {
+        const std::lock_guard guard(mutex_);
+        rate_.set(kilobits);
+    }
+    spec_.state.device().ring_worker(worker_);
+}
+
 unsigned EthernetSendQueue::run(void* self, const Outlet& outlet, std::uint64_t now) noexcept {
     return static_cast<EthernetSendQueue*>(self)->send(outlet, now);
 }
 
 std::uint64_t EthernetSendQueue::deadline(void* self, std::uint64_t now) noexcept {
     auto& queue = *static_cast<EthernetSendQueue*>(self);
-    return queue.state() == State::reset ? Service::never : queue.doorbell_.next_look(now);
+    if (queue.state() == State::reset) return Service::never;
+    const std::lock_guard guard(queue.mutex_);
+    const bool held = queue.state() == State::ready && queue.posted() != 0 && queue.rate_.allowance(now) == 0;
+    return held ? queue.rate_.free_at() : queue.doorbell_.next_look(now);
 }
 
 std::uint16_t EthernetSendQueue::posted() const noexcept {
@@ -66,7 +77,7 @@ unsigned EthernetSendQueue::send(const Outlet& outlet, std::uint64_t now) noexce
     {
         const std::lock_guard guard(mutex_);
         if (state() == State::failed) return spec_.flush_in_error ? flush() : 0;
-        if (state() == State::ready) length = execute(packets.data(), failed);
+        if (state() == State::ready) length = execute(packets.data(), failed, now);
         doorbell_.found(now);
     }
     if (length != 0) outlet.send(outlet.self, spec_.number, packets.data(), length);
@@ -106,11 +117,13 @@ ibv_wc_status EthernetSendQueue::begin_entry() noexcept {
 }
 
 /// Under mutex_. What is posted becomes frames, a batch at most; returns how many.
-unsigned EthernetSendQueue::execute(rte_mbuf** packets, bool& failed) noexcept {
+unsigned EthernetSendQueue::execute(rte_mbuf** packets, bool& failed, std::uint64_t now) noexcept {
     std::array<Completion, batch_length> done;
     unsigned filled = 0, completions = 0;
+    const std::uint64_t allowed = rate_.allowance(now);
+    std::uint64_t size = 0;
     const MemoryTable::Reading reading(spec_.state.memory(), spec_.number);
-    while (filled < batch_length && completions < batch_length && !failed && (under_way_ || posted() != 0)) {
+    while (filled < batch_length && completions < batch_length && size < allowed && !failed && (under_way_ || posted() != 0)) {
         ibv_wc_status status = IBV_WC_SUCCESS;
         if (!under_way_) status = begin_entry();
         if (status == IBV_WC_SUCCESS && entry_.sends()) {
@@ -118,6 +131,7 @@ unsigned EthernetSendQueue::execute(rte_mbuf** packets, bool& failed) noexcept {
             if (!packet) break;  // The pool is empty for now: what is posted stays posted.
             status = build_frame(spec_.state.memory(), spec_.domain, entry_.request(), segment_, packet);
             if (status == IBV_WC_SUCCESS) {
+                size += rte_pktmbuf_pkt_len(packet);
                 packets[filled++] = packet;
             } else {
                 rte_pktmbuf_free(packet);
@@ -130,6 +144,7 @@ unsigned EthernetSendQueue::execute(rte_mbuf** packets, bool& failed) noexcept {
     }
     if (failed) state_.store(State::failed, std::memory_order_release);
     spec_.completions.add({done.data(), completions});
+    if (size != 0) rate_.sent(size, now);
     return filled;
 }
 

@@ -5,7 +5,8 @@
 // the entry by its first block.
 //
 // States. reset: nothing is looked at. ready: executing. failed: everything that is posted completes as flushed (where the
-// queue was made so), until it is reset. An entry that fails completes with the error and fails the queue.
+// queue was made so), until it is reset. An entry that fails completes with the error and fails the queue. A rate bounds what
+// a ready queue sends (rate_limit.hpp).
 //
 // Threads: move() from any application thread, one at a time; the rest on the queue's worker.
 // Source: PRM, SQ context and MODIFY_SQ.
@@ -22,6 +23,7 @@
 #include "datapath/rdma/device_state.hpp"
 #include "datapath/rdma/ethernet_entry.hpp"
 #include "datapath/rdma/polled_doorbell.hpp"
+#include "datapath/rdma/rate_limit.hpp"
 
 namespace ovsdr::soft {
 
@@ -50,6 +52,8 @@ public:
 
     [[nodiscard]] State state() const noexcept { return state_.load(std::memory_order_acquire); }
     void move(State to);
+    /// How fast it may send: kilobits per second, 0 for no limit.
+    void limit_rate(std::uint32_t kilobits);
     /// Entries' blocks that were taken off the ring, modulo 2^16.
     [[nodiscard]] std::uint16_t consumed() const noexcept { return consumed_.load(std::memory_order_relaxed); }
 
@@ -57,7 +61,7 @@ private:
     static unsigned run(void* self, const Outlet& outlet, std::uint64_t now) noexcept;
     static std::uint64_t deadline(void* self, std::uint64_t now) noexcept;
     [[nodiscard]] unsigned send(const Outlet& outlet, std::uint64_t now) noexcept;
-    [[nodiscard]] unsigned execute(rte_mbuf** packets, bool& failed) noexcept;
+    [[nodiscard]] unsigned execute(rte_mbuf** packets, bool& failed, std::uint64_t now) noexcept;
     [[nodiscard]] ibv_wc_status begin_entry() noexcept;
     [[nodiscard]] unsigned flush() noexcept;
     /// Blocks that wait, modulo 2^16.
@@ -75,6 +79,7 @@ private:
     bool under_way_ = false;
     Segment segment_{};
     PolledDoorbell doorbell_;
+    RateLimit rate_;
 };
 
 }  // namespace ovsdr::soft

@@ -45,12 +45,12 @@ int RawPacketQp::modify(const ibv_qp_attr& attr, int mask, unsigned ports) {
     const ibv_qp_state to = mask & IBV_QP_STATE ? attr.qp_state : from;
     if (from != state() || !may_move(from, to, mask)) return EINVAL;
     if ((mask & IBV_QP_PORT) && (attr.port_num == 0 || attr.port_num > ports)) return EINVAL;
-    if ((mask & IBV_QP_RATE_LIMIT) && attr.rate_limit != 0) return EOPNOTSUPP;
     if (to == IBV_QPS_RESET) {
         reset();
     } else if (to == IBV_QPS_ERR) {
         state_.store(IBV_QPS_ERR, std::memory_order_seq_cst);
         fail();
+        lift_limits();
     } else {
         ibv_qp_state expected = from;  // A worker may have moved the QP to ERR meanwhile; that stands.
         if (!state_.compare_exchange_strong(expected, to)) return EINVAL;
@@ -63,20 +63,65 @@ int RawPacketQp::modify(const ibv_qp_attr& attr, int mask, unsigned ports) {
 
 void RawPacketQp::start_sending() {
     may_send_ = true;
-    if (!sending_) spec_.device.add_send_source(SendSource{&RawPacketQp::poll, this, spec_.sqn});
+    if (!sending_ && limited_) {
+        spec_.device.add_service(worker(), {&RawPacketQp::run, &RawPacketQp::deadline, this});
+    } else if (!sending_) {
+        spec_.device.add_send_source(SendSource{&RawPacketQp::poll, this, spec_.sqn});
+    }
     sending_ = true;
     spec_.device.ring_doorbell(spec_.sqn);
 }
 
 void RawPacketQp::stop_sending() noexcept {
-    if (sending_) spec_.device.remove_send_source(spec_.sqn);
+    if (sending_ && limited_) {
+        spec_.device.remove_service(worker(), this);
+    } else if (sending_) {
+        spec_.device.remove_send_source(spec_.sqn);
+    }
     sending_ = false;
+}
+
+/// Under modify_mutex_.
+template <typename Change>
+void RawPacketQp::change_limit(Change change) {
+    const bool was_sending = sending_;
+    bool limited = false;
+    {
+        const std::lock_guard guard(execute_mutex_);
+        change(limit_);
+        limited = limit_.limits();
+    }
+    if (limited != limited_) {
+        stop_sending();
+        limited_ = limited;
+    }
+    if (was_sending) start_sending();
+}
+
+void RawPacketQp::lift_limits() {
+    change_limit([this](SendLimit& limit) {
+        limit.set_rate(0);
+        limit.leave();
+    });
+}
+
+void RawPacketQp::limit_rate(std::uint32_t kilobits) {
+    const std::lock_guard guard(modify_mutex_);
+    change_limit([&](SendLimit& limit) { limit.set_rate(kilobits); });
+}
+
+int RawPacketQp::schedule(Scheduler& scheduler, Scheduler::Element* leaf) {
+    const std::lock_guard guard(modify_mutex_);
+    if (state() != IBV_QPS_RTS) return EOPNOTSUPP;
+    change_limit([&](SendLimit& limit) { leaf ? limit.hang_on(scheduler, *leaf) : limit.leave(); });
+    return 0;
 }
 
 void RawPacketQp::reset() {
     state_.store(IBV_QPS_RESET, std::memory_order_seq_cst);
     may_send_ = may_receive_ = false;
     stop_sending();
+    lift_limits();
     {
         std::scoped_lock guard(post_mutex_, execute_mutex_);
         spec_.send_queue.forget(spec_.qpn);

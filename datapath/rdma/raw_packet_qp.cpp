@@ -35,10 +35,26 @@ RawPacketQp::~RawPacketQp() {
 }
 
 unsigned RawPacketQp::poll(void* self, rte_mbuf** packets, unsigned length) noexcept {
-    return static_cast<RawPacketQp*>(self)->send(packets, length);
+    return static_cast<RawPacketQp*>(self)->send(packets, length, nullptr, 0);
 }
 
-unsigned RawPacketQp::send(rte_mbuf** packets, unsigned length) noexcept {
+unsigned RawPacketQp::run(void* self, const Outlet& outlet, std::uint64_t now) noexcept {
+    auto& qp = *static_cast<RawPacketQp*>(self);
+    std::array<rte_mbuf*, batch_length> packets;
+    const unsigned length = qp.send(packets.data(), batch_length, &qp.limit_, now);
+    if (length != 0) outlet.send(outlet.self, qp.spec_.sqn, packets.data(), length);
+    return length;
+}
+
+std::uint64_t RawPacketQp::deadline(void* self, std::uint64_t now) noexcept {
+    constexpr std::uint64_t pool_empty = 20'000;
+    auto& qp = *static_cast<RawPacketQp*>(self);
+    if (qp.send_.idle() || qp.state() != IBV_QPS_RTS) return Service::never;
+    const std::lock_guard guard(qp.execute_mutex_);
+    return qp.limit_.held_until() != 0 ? qp.limit_.held_until() : now + pool_empty;
+}
+
+unsigned RawPacketQp::send(rte_mbuf** packets, unsigned length, SendLimit* limit, std::uint64_t now) noexcept {
     if (send_.idle() || state() != IBV_QPS_RTS) return 0;
     std::array<Completion, batch_length> done;
     unsigned completions = 0;
@@ -46,8 +62,11 @@ unsigned RawPacketQp::send(rte_mbuf** packets, unsigned length) noexcept {
     bool failed = false;
     {
         std::lock_guard guard(execute_mutex_);
+        const std::uint64_t allowed = limit ? limit->begin(now) : RateLimit::unlimited;
+        if (allowed == 0) return 0;
+        std::uint64_t size = 0;
         const MemoryTable::Reading reading(spec_.memory, spec_.sqn);
-        while (filled < length && !failed && state() == IBV_QPS_RTS) {
+        while (filled < length && size < allowed && !failed && state() == IBV_QPS_RTS) {
             const WorkQueue::Request* const request = send_.front();
             if (!request) break;
             rte_mbuf* const packet = rte_pktmbuf_alloc(spec_.mempool);
@@ -56,7 +75,10 @@ unsigned RawPacketQp::send(rte_mbuf** packets, unsigned length) noexcept {
             const ibv_wc_status status = fill(*request, packet, last);
             failed = status != IBV_WC_SUCCESS;
             if (!failed && spec_.block_own_multicasts) SenderMark::get().set(packet, spec_.sqn);
-            if (!failed) packets[filled++] = packet;
+            if (!failed) {
+                size += rte_pktmbuf_pkt_len(packet);
+                packets[filled++] = packet;
+            }
             if (failed) rte_pktmbuf_free(packet);
             if (!failed && !last) continue;
             segment_ = {};
@@ -67,6 +89,7 @@ unsigned RawPacketQp::send(rte_mbuf** packets, unsigned length) noexcept {
         }
         if (failed) state_.store(IBV_QPS_ERR, std::memory_order_release);
         spec_.send_queue.add({done.data(), completions});
+        if (limit) limit->end(size, now, !failed && send_.front());
     }
     sent_.fetch_add(filled, std::memory_order_relaxed);
     if (failed) fail();

@@ -7,6 +7,9 @@
 // RTR, RTS and SQD, sent in RTS. A request that fails (memory that is not registered, a buffer too small) completes
 // with the error and moves the QP to ERR, where everything that is posted completes as flushed.
 //
+// Limits. A queue without one is polled by its worker; one with a rate or a place in the scheduler is a service of the same
+// worker's, which has to be woken when it may go on. RESET and ERR end limits.
+//
 // Threads: post_* and modify() from any application thread, poll() from the worker that the send queue is assigned to.
 // One lock per batch, none per packet.
 // Source: ibv_create_qp_ex(3), ibv_post_send(3), ibv_modify_qp(3).
@@ -25,6 +28,7 @@
 #include "datapath/rdma/memory.hpp"
 #include "datapath/rdma/receive_queue.hpp"
 #include "datapath/rdma/segmentation.hpp"
+#include "datapath/rdma/send_limit.hpp"
 #include "datapath/rdma/work_queue.hpp"
 
 namespace ovsdr::soft {
@@ -61,6 +65,11 @@ public:
     /// number of IB ports. Attributes but the state are checked and left to the caller.
     [[nodiscard]] int modify(const ibv_qp_attr& attr, int mask, unsigned ports);
 
+    /// How fast the queue may send: kilobits per second, 0 for no limit.
+    void limit_rate(std::uint32_t kilobits);
+    /// EOPNOTSUPP but in RTS. nullptr: no place in the scheduler.
+    [[nodiscard]] int schedule(Scheduler& scheduler, Scheduler::Element* leaf);
+
     [[nodiscard]] int post_send(ibv_send_wr* first, ibv_send_wr** bad);
 
     /// Where a request's bytes are.
@@ -85,12 +94,19 @@ public:
 
 private:
     static unsigned poll(void* self, rte_mbuf** packets, unsigned length) noexcept;
-    [[nodiscard]] unsigned send(rte_mbuf** packets, unsigned length) noexcept;
+    static unsigned run(void* self, const Outlet& outlet, std::uint64_t now) noexcept;
+    static std::uint64_t deadline(void* self, std::uint64_t now) noexcept;
+    /// `limit`: nullptr where there is none.
+    [[nodiscard]] unsigned send(rte_mbuf** packets, unsigned length, SendLimit* limit, std::uint64_t now) noexcept;
+    template <typename Change>
+    void change_limit(Change change);
     [[nodiscard]] ibv_wc_status fill(const WorkQueue::Request& request, rte_mbuf* packet, bool& last) noexcept;
     void fail() noexcept;
     void receive_failed() noexcept;
     void flush_send() noexcept;
     void reset();
+    [[nodiscard]] unsigned worker() const noexcept { return spec_.sqn % spec_.device.workers(); }
+    void lift_limits();
     void start_sending();
     void stop_sending() noexcept;
 
@@ -98,10 +114,12 @@ private:
     std::atomic<ibv_qp_state> state_{IBV_QPS_RESET};
     std::atomic<bool> may_send_{false}, may_receive_{false};
     bool sending_ = false;  // under modify_mutex_
+    bool limited_ = false;  // likewise
     WorkQueue send_;
     std::mutex modify_mutex_;
     std::mutex post_mutex_;
     Segment segment_{};         // of the request under way; under execute_mutex_
+    SendLimit limit_;           // likewise
     std::mutex execute_mutex_;  // never held when the receive queue's is taken, nor the other way round
     std::atomic<std::uint64_t> sent_{0};
     ReceiveQueue receiver_;

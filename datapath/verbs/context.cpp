@@ -25,6 +25,7 @@ Context::Context(ibv_device* device, DeviceState& device_state) : verbs_context{
     create_cq_ex = create_cq_ex_op;
     create_qp_ex = create_qp_ex_op;
     open_qp = open_qp_op;
+    modify_qp_rate_limit = modify_qp_rate_limit_op;
     create_srq_ex = create_srq_ex_op;
     get_srq_num = get_srq_num_op;
     post_srq_ops = post_srq_ops_op;

@@ -147,6 +147,7 @@ struct Qp : ibv_qp_ex {
     struct IndirectionTable* table = nullptr;
     std::shared_ptr<RdmaQp> rdma;   ///< RC, UC, UD, XRC
     Xrcd* xrcd = nullptr;           ///< of an XRC target's handle
+    RateTable::Hold rate;           ///< of a raw packet queue that is paced
     struct Mlx5 : mlx5dv_qp_ex {
         explicit Mlx5(Qp& qp) : mlx5dv_qp_ex{}, owner(qp) {}
         Qp& owner;
@@ -246,6 +247,9 @@ ibv_counters* create_counters_op(ibv_context* context, ibv_counters_init_attr* a
 int destroy_counters_op(ibv_counters* counters);
 int attach_counters_point_flow_op(ibv_counters* counters, ibv_counter_attach_attr* attr, ibv_flow* flow);
 int read_counters_op(ibv_counters* counters, std::uint64_t* values, std::uint32_t length, std::uint32_t flags);
+int modify_qp_rate_limit_op(ibv_qp* qp, ibv_qp_rate_limit_attr* attr);
+/// Of a raw packet QP. A positive errno.
+[[nodiscard]] int modify_raw_qp(Qp& qp, const ibv_qp_attr& attr, int mask);
 int post_send_op(ibv_qp* qp, ibv_send_wr* first, ibv_send_wr** bad);
 int post_recv_op(ibv_qp* qp, ibv_recv_wr* first, ibv_recv_wr** bad);
 

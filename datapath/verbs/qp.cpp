@@ -109,6 +109,29 @@ void set_cotenant_rule(Qp& qp) {
 
 }  // namespace
 
+int modify_raw_qp(Qp& qp, const ibv_qp_attr& attr, int mask) {
+    ibv_qp& base = qp.qp_base;
+    DeviceState& state = Context::of(base.context).state;
+    RateTable::Hold rate;
+    if ((mask & IBV_QP_RATE_LIMIT) && attr.rate_limit) {
+        if (const int error = state.rates().take(attr.rate_limit, false, rate)) return error;
+    }
+    if (const int error = qp.raw->modify(attr, mask, state.ports())) return error;
+    base.state = qp.raw->state();
+    if (mask & IBV_QP_PORT) {
+        qp.port = attr.port_num;
+        set_cotenant_rule(qp);
+    }
+    if (mask & IBV_QP_RATE_LIMIT) qp.raw->limit_rate(attr.rate_limit);
+    const bool stopped = base.state == IBV_QPS_RESET || base.state == IBV_QPS_ERR;
+    if ((mask & IBV_QP_RATE_LIMIT) || stopped) qp.rate = std::move(rate);
+    if (base.state == IBV_QPS_RESET) {
+        qp.port = 0;
+        state.device().steering().remove_cotenant_send_rule(qp.raw->spec().sqn);
+    }
+    return 0;
+}
+
 ibv_qp* create_qp_ex_op(ibv_context* context, ibv_qp_init_attr_ex* attr) {
     return create(context, *attr, "ibv_create_qp_ex");
 }
@@ -162,18 +185,8 @@ int ibv_modify_qp(ibv_qp* base, ibv_qp_attr* attr, int mask) {
         const int error = modify_rdma_qp(qp, *attr, mask);
         return error ? failed(error) : 0;
     }
-    DeviceState& state = Context::of(base->context).state;
-    if (const int error = qp.raw->modify(*attr, mask, state.ports())) return failed(error);
-    if (mask & IBV_QP_PORT) {
-        qp.port = attr->port_num;
-        set_cotenant_rule(qp);
-    }
-    base->state = qp.raw->state();
-    if (base->state == IBV_QPS_RESET) {
-        qp.port = 0;
-        state.device().steering().remove_cotenant_send_rule(qp.raw->spec().sqn);
-    }
-    return 0;
+    const int error = modify_raw_qp(qp, *attr, mask);
+    return error ? failed(error) : 0;
 }
 
 int ibv_query_qp(ibv_qp* base, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init_attr) {

@@ -173,6 +173,9 @@ int query_device_op(ibv_context* context, const ibv_query_device_ex_input* input
                      .rx_hash_fields_mask = rss_fields,
                      .rx_hash_function = IBV_RX_HASH_FUNC_TOEPLITZ};
     full.tso_caps = {.max_tso = most_segmented, .supported_qpts = 1u << IBV_QPT_RAW_PACKET};
+    full.packet_pacing_caps = {.qp_rate_limit_min = RateTable::slowest,
+                               .qp_rate_limit_max = RateTable::fastest,
+                               .supported_qpts = 1u << IBV_QPT_RAW_PACKET};
     full.raw_packet_caps =
         IBV_RAW_PACKET_CAP_CVLAN_STRIPPING | IBV_RAW_PACKET_CAP_SCATTER_FCS | IBV_RAW_PACKET_CAP_IP_CSUM;
     full.max_wq_type_rq = limits::qps;

@@ -48,6 +48,7 @@ bool Burst::begin(const Spec& spec, Packet& packet) noexcept {
 
 void Burst::finish(const Packet& packet) noexcept {
     ++sent_;
+    size_ += rte_pktmbuf_pkt_len(packet.buffer);
     std::byte* const end = packet.payload + packet.payload_size + padding(packet.payload_size);
     std::memset(packet.payload + packet.payload_size, 0, padding(packet.payload_size));
     if (packet.path->local) {

@@ -2,7 +2,7 @@
 //
 // Model. begin() takes a packet buffer and writes all headers; the caller fills extension headers and payload, and
 // finish() closes the packet with its padding and ICRC and sends it: to the wire in batches, to a queue pair of this
-// device at once.
+// device at once. What is sent may be bounded in bytes too: the packet that reaches the bound is the last.
 //
 // Threads: the engine's worker.
 #pragma once
@@ -15,6 +15,7 @@
 
 #include "datapath/packet.hpp"
 #include "datapath/ports/nic.hpp"
+#include "datapath/rdma/rate_limit.hpp"
 #include "datapath/rdma/roce/frame.hpp"
 
 namespace ovsdr::soft::roce {
@@ -53,7 +54,15 @@ public:
     void abandon(const Packet& packet) noexcept { rte_pktmbuf_free(packet.buffer); }
 
     [[nodiscard]] unsigned sent() const noexcept { return sent_; }
-    [[nodiscard]] bool full() const noexcept { return sent_ >= budget_; }
+    [[nodiscard]] bool full() const noexcept { return sent_ >= budget_ || size_ >= allowed_; }
+    /// Counts bytes from here on, of which `allowed` may be sent.
+    void allow(std::uint64_t allowed) noexcept {
+        allowed_ = allowed;
+        size_ = 0;
+    }
+    [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
+    /// Whether a packet with so much payload is the last that may be sent.
+    [[nodiscard]] bool ends_with(unsigned payload) const noexcept { return payload >= allowed_ - size_; }
     /// begin() has refused for want of buffers or room.
     [[nodiscard]] bool starved() const noexcept { return starved_; }
 
@@ -65,6 +74,7 @@ private:
     const std::uint32_t sqn_;
     const unsigned budget_;
     unsigned sent_ = 0;
+    std::uint64_t allowed_ = RateLimit::unlimited, size_ = 0;
     bool starved_ = false;
     unsigned length_ = 0;
     std::array<rte_mbuf*, batch_length> packets_;

@@ -1,6 +1,7 @@
 // A queue pair: what comes to it and what leaves it. Its states are in pair_states.cpp.
 #include "datapath/rdma/roce/pair.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <system_error>
@@ -22,6 +23,10 @@ namespace {
         case IBV_QPT_XRC_RECV: return ServiceType::xrc;
         default: throw std::system_error(EOPNOTSUPP, std::generic_category(), "queue pair type");
     }
+}
+
+[[nodiscard]] bool is_held(const std::unique_ptr<SendLimit>& limit) noexcept {
+    return limit && limit->held_until() != 0;
 }
 
 }  // namespace
@@ -188,20 +193,77 @@ unsigned Pair::send(const Outlet& outlet, unsigned budget, std::uint64_t now) no
     } else if (initiator_) {
         initiator_->send(burst, now);
     } else {
-        responder_.send(burst);
-        if (!responder_.ready()) requester_.send(burst, now);
+        send_answers(burst, now);
+        if (!responder_.ready() || is_held(answers_limit_)) send_requests(burst, now);
     }
     return burst.sent();
 }
 
-bool Pair::ready() const noexcept {
-    if (target_) return target_->ready();
-    return initiator_ ? initiator_->ready() : responder_.ready() || requester_.ready();
+/// false: not before limit.held_until().
+bool Pair::admit(SendLimit& limit, Burst& burst, std::uint64_t now) noexcept {
+    const std::uint64_t allowed = limit.begin(now);
+    burst.allow(allowed);
+    if (allowed == 0) engine_.arm(*this, limit.held_until());
+    return allowed != 0;
 }
 
+void Pair::send_answers(Burst& burst, std::uint64_t now) noexcept {
+    if (!answers_limit_) return responder_.send(burst);
+    if (!responder_.ready() || !admit(*answers_limit_, burst, now)) return;
+    responder_.send(burst);
+    answers_limit_->end(burst.size(), now, responder_.ready());
+}
+
+void Pair::send_requests(Burst& burst, std::uint64_t now) noexcept {
+    if (!requests_limit_) {
+        burst.allow(RateLimit::unlimited);
+        return requester_.send(burst, now);
+    }
+    const bool was_held = is_held(requests_limit_);
+    if (!requester_.ready() || !admit(*requests_limit_, burst, now)) return;
+    requester_.send(burst, now);
+    requests_limit_->end(burst.size(), now, requester_.ready());
+    // Time in which nothing may be sent is nobody's silence.
+    if (was_held || burst.size() != 0) requester_.restart_timer(now);
+}
+
+bool Pair::ready() const noexcept {
+    if (target_) return target_->ready();
+    if (initiator_) return initiator_->ready();
+    return (responder_.ready() && !is_held(answers_limit_)) || (requester_.ready() && !is_held(requests_limit_));
+}
+
+std::uint64_t Pair::deadline() const noexcept {
+    if (initiator_) return initiator_->deadline();
+    const std::uint64_t requests = is_held(requests_limit_) ? requests_limit_->held_until() : requester_.deadline();
+    return is_held(answers_limit_) ? std::min(requests, answers_limit_->held_until()) : requests;
+}
+
+/// The engine lets the pair send afterwards.
 void Pair::timer(std::uint64_t now) noexcept {
     if (initiator_) return initiator_->timer(now);
-    requester_.timer(now);
+    if (answers_limit_) answers_limit_->release(now);
+    if (!is_held(requests_limit_)) return requester_.timer(now);
+    requests_limit_->release(now);
+    if (!is_held(requests_limit_)) requester_.restart_timer(now);
+}
+
+int Pair::schedule(Scheduler::Element* requests, Scheduler::Element* answers) {
+    const auto limit_under = [this](Scheduler::Element* leaf) {
+        std::unique_ptr<SendLimit> limit;
+        if (leaf == nullptr) return limit;
+        limit = std::make_unique<SendLimit>();
+        limit->hang_on(spec_.state.scheduler(), *leaf);
+        return limit;
+    };
+    auto requests_limit = limit_under(requests), answers_limit = limit_under(answers);
+    const Engine::Control control(engine_);
+    if (state() != IBV_QPS_INIT && state() != IBV_QPS_RTS) return EINVAL;
+    std::swap(requests_limit_, requests_limit);
+    std::swap(answers_limit_, answers_limit);
+    engine_.schedule(*this);
+    engine_.wake();
+    return 0;
 }
 
 int Pair::reset_stream(std::uint16_t stream) {

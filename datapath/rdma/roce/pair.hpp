@@ -21,6 +21,7 @@
 #include "datapath/rdma/roce/requester.hpp"
 #include "datapath/rdma/roce/responder.hpp"
 #include "datapath/rdma/roce/transport.hpp"
+#include "datapath/rdma/send_limit.hpp"
 
 namespace ovsdr::soft::roce {
 
@@ -37,6 +38,7 @@ public:
     [[nodiscard]] int modify(const ibv_qp_attr& attr, int mask) override;
     void query(ibv_qp_attr& attr) const override;
     [[nodiscard]] int set_udp_source_port(std::uint16_t port) override;
+    [[nodiscard]] int schedule(Scheduler::Element* requests, Scheduler::Element* answers) override;
     [[nodiscard]] int reset_stream(std::uint16_t stream) override;
     void stop() noexcept override;
     void ring_send() noexcept override;
@@ -50,9 +52,7 @@ public:
     /// Whether there is something to send at once.
     [[nodiscard]] bool ready() const noexcept;
     void timer(std::uint64_t now) noexcept;
-    [[nodiscard]] std::uint64_t deadline() const noexcept {
-        return initiator_ ? initiator_->deadline() : requester_.deadline();
-    }
+    [[nodiscard]] std::uint64_t deadline() const noexcept;
     /// Something was posted, or may have been.
     void doorbell() noexcept;
     /// For polled queues: something was posted since the last doorbell().
@@ -87,6 +87,9 @@ public:
     void stop_sending() noexcept;
 
 private:
+    void send_requests(Burst& burst, std::uint64_t now) noexcept;
+    void send_answers(Burst& burst, std::uint64_t now) noexcept;
+    [[nodiscard]] bool admit(SendLimit& limit, Burst& burst, std::uint64_t now) noexcept;
     void set(const ibv_qp_attr& attr, int mask) noexcept;
     void set_path(const mlx5_wqe_av& vector) noexcept;
     void enter(ibv_qp_state from, ibv_qp_state to) noexcept;
@@ -118,6 +121,7 @@ private:
     const std::unique_ptr<Rendezvous> rendezvous_;  ///< of a queue pair whose SRQ matches tags
     Requester requester_;
     Responder responder_;
+    std::unique_ptr<SendLimit> requests_limit_, answers_limit_;  ///< nullptr: none
     std::unique_ptr<DcInitiator> initiator_;
     std::unique_ptr<DcTarget> target_;
 };

@@ -212,6 +212,8 @@ void Pair::enter(ibv_qp_state from, ibv_qp_state to) noexcept {
         if (rendezvous_) rendezvous_->reset();
         responder_.reset();
         if (target_) target_->reset();
+        requests_limit_.reset();
+        answers_limit_.reset();
         return;
     }
     state_.store(to, std::memory_order_seq_cst);

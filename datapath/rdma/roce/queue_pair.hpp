@@ -118,6 +118,10 @@ public:
     /// Of packets from now on, in RTS; RC and UC. EINVAL in another state.
     [[nodiscard]] virtual int set_udp_source_port(std::uint16_t port) = 0;
 
+    /// What the queue pair asks for, and what it answers, under leaves of the device's scheduler from now on, until RESET;
+    /// nullptr: nowhere. In INIT and RTS; EINVAL in another state.
+    [[nodiscard]] virtual int schedule(Scheduler::Element* requests, Scheduler::Element* answers) = 0;
+
     /// DCI: the stream that failed may send again; in RTS. EINVAL: no stream of that number has failed.
     [[nodiscard]] virtual int reset_stream(std::uint16_t stream) = 0;
 

@@ -67,6 +67,8 @@ public:
     void atomic_acknowledge(const Arrival& arrival, std::uint64_t now) noexcept;
     void timer(std::uint64_t now) noexcept;
     [[nodiscard]] std::uint64_t deadline() const noexcept { return deadline_; }
+    /// The time of silence begins anew.
+    void restart_timer(std::uint64_t now) noexcept;
 
     /// Completes everything posted as flushed.
     void flush() noexcept;
@@ -143,7 +145,6 @@ private:
     void go_back(std::uint32_t psn) noexcept;
     void lost(std::uint32_t psn, std::uint64_t now) noexcept;
     void progress(std::uint32_t packets, std::uint64_t now) noexcept;
-    void restart_timer(std::uint64_t now) noexcept;
     void not_ready(std::uint32_t psn, std::uint8_t timer, std::uint64_t now) noexcept;
     void refused(std::uint32_t psn, Nak code, std::uint64_t now) noexcept;
     void answered(Entry& entry, std::uint32_t psn, bool ends_request, bool last, std::uint64_t now) noexcept;

@@ -60,10 +60,45 @@ TEST_F(RdmaQpTest, WhatAQueuePairUsesIsBusy) {
 }
 
 TEST_F(RdmaQpTest, WhatTheDeviceLacksSaysSo) {
-    ibv_qp_rate_limit_attr limit{};
-    EXPECT_EQ(ibv_modify_qp_rate_limit(create(IBV_QPT_RC), &limit), EOPNOTSUPP);
     ibv_modify_cq_attr moderation{};
     EXPECT_EQ(ibv_modify_cq(cq, &moderation), EOPNOTSUPP);
+}
+
+TEST_F(RdmaQpTest, PacingIsForRawPackets) {
+    ibv_qp_rate_limit_attr limit{};
+    limit.rate_limit = 1000;
+    ibv_qp* const qp = create(IBV_QPT_RC);
+    ready(qp);
+    EXPECT_EQ(ibv_modify_qp_rate_limit(qp, &limit), EINVAL);
+}
+
+TEST_F(RdmaQpTest, WhichQueuePairsHangOnLeaves) {
+    mlx5dv_sched_attr attr{};
+    mlx5dv_sched_node* const root = mlx5dv_sched_node_create(open.context, &attr);
+    attr.parent = root;
+    mlx5dv_sched_leaf* const requests = mlx5dv_sched_leaf_create(open.context, &attr);
+    mlx5dv_sched_leaf* const answers = mlx5dv_sched_leaf_create(open.context, &attr);
+    for (const ibv_qp_type type : {IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD}) {
+        ibv_qp* const qp = create(type);
+        EXPECT_EQ(mlx5dv_modify_qp_sched_elem(qp, requests, nullptr), EOPNOTSUPP) << "RESET";
+        to(qp, {IBV_QPS_INIT});
+        EXPECT_EQ(mlx5dv_modify_qp_sched_elem(qp, requests, nullptr), 0);
+        EXPECT_TRUE(device(qp).scheduled.first);
+        EXPECT_FALSE(device(qp).scheduled.second);
+        to(qp, {IBV_QPS_RTR});
+        EXPECT_EQ(mlx5dv_modify_qp_sched_elem(qp, requests, nullptr), EOPNOTSUPP) << "RTR";
+        to(qp, {IBV_QPS_RTS});
+        EXPECT_EQ(mlx5dv_modify_qp_sched_elem(qp, requests, answers), type == IBV_QPT_RC ? 0 : EINVAL);
+        EXPECT_EQ(device(qp).scheduled.second != nullptr, type == IBV_QPT_RC);
+        EXPECT_EQ(mlx5dv_modify_qp_sched_elem(qp, nullptr, nullptr), 0);
+        EXPECT_FALSE(device(qp).scheduled.first);
+    }
+    ibv_qp* const xrc = create(IBV_QPT_XRC_SEND);
+    ready(xrc);
+    EXPECT_EQ(mlx5dv_modify_qp_sched_elem(xrc, requests, nullptr), EOPNOTSUPP);
+    EXPECT_EQ(mlx5dv_sched_leaf_destroy(requests), 0);
+    EXPECT_EQ(mlx5dv_sched_leaf_destroy(answers), 0);
+    EXPECT_EQ(mlx5dv_sched_node_destroy(root), 0);
 }
 
 TEST_F(RdmaQpTest, DatagramQueuesJoinMulticastGroups) {

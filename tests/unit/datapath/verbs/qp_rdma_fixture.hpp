@@ -34,6 +34,10 @@ public:
         udp_source_port = to;
         return 0;
     }
+    int schedule(Scheduler::Element* requests, Scheduler::Element* answers) override {
+        scheduled = {requests, answers};
+        return 0;
+    }
     int reset_stream(std::uint16_t stream) override {
         stream_reset = stream;
         return refuses;
@@ -58,6 +62,7 @@ public:
     std::optional<std::uint64_t> drained;
     std::uint16_t udp_source_port = 0;
     std::optional<std::uint16_t> stream_reset;
+    std::pair<Scheduler::Element*, Scheduler::Element*> scheduled{};
 
 private:
     const roce::QueuePairSpec spec_;
