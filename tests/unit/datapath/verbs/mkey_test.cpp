@@ -166,7 +166,11 @@ TEST_F(MkeyVerbsTest, BeginRefusesAsLibmlx5Does) {
     EXPECT_EQ(request.begin(mkey, 0, {0, 0}, IBV_SEND_SIGNALED, large_inline), EOPNOTSUPP) << "not inline";
     EXPECT_EQ(request.begin(mkey, 0, {2, 0}, IBV_SEND_INLINE, large_inline), EOPNOTSUPP) << "conf_flags";
     EXPECT_EQ(request.begin(mkey, 0, {0, 1}, IBV_SEND_INLINE, large_inline), EOPNOTSUPP) << "comp_mask";
+    const mlx5dv_sig_block_attr attr{.mem = nullptr, .wire = &signature.of_crc};
     EXPECT_EQ(request.set_access_flags(0), EINVAL) << "no request";
+    EXPECT_EQ(set_list({sge(0, 8)}), EINVAL);
+    EXPECT_EQ(set_parts(1, {part(0, 8, 0)}), EINVAL);
+    EXPECT_EQ(request.set_signature(attr), EINVAL);
 }
 
 TEST_F(MkeyVerbsTest, SettersRefuseASecondCallAndUnknownFlags) {
