@@ -45,15 +45,72 @@ void compare_deep(std::span<const std::uint8_t> frame, const ParserSetup& setup,
     }
 }
 
+[[nodiscard]] std::size_t number(const Bytes& frame, std::size_t at) { return frame.at(at) * 256U + frame.at(at + 1); }
+
+/// Behind the extension headers of an IPv6 packet, or its end where they are cut short; on the one of a later fragment.
+[[nodiscard]] std::size_t behind_extensions(const Bytes& frame, std::size_t at, std::size_t end, bool& later) {
+    std::uint8_t next = frame.at(at + 6);
+    at += 40;
+    while (next == 0 || next == 43 || next == 44 || next == 51 || next == 60) {
+        if (at + 8 > end) return end;
+        const std::size_t size = next == 44 ? 8U : next == 51 ? (frame[at + 1] + 2U) * 4 : (frame[at + 1] + 1U) * 8;
+        if (at + size > end) return end;
+        later = next == 44 && number(frame, at + 2) / 8 != 0;
+        if (later) return at;
+        next = frame[at];
+        at += size;
+    }
+    return at;
+}
+
+/// Where the headers of a frame are whose fields are known.
+[[nodiscard]] Headers places(const Bytes& frame, const Parameters& fields) {
+    Headers all{};
+    if (frame.size() < 14) return all;
+    const unsigned tags = (fields.get(field::cvlan_tag) | fields.get(field::svlan_tag) ? 1 : 0) +
+                          (fields.get(field::second_cvlan) | fields.get(field::second_svlan) ? 1 : 0);
+    all.type = static_cast<std::uint16_t>(12 + 4 * tags);
+    all.vlan = tags != 0 ? 12 : 0;
+    all.l3_version = static_cast<std::uint8_t>(fields.get(field::ip_version));
+    if (all.l3_version == 0) return all;
+    all.l3 = static_cast<std::uint16_t>(all.type + 2);
+    all.l4_protocol = static_cast<std::uint8_t>(fields.get(field::ip_protocol));
+    all.fragment = fields.get(field::frag) != 0;
+    const bool v4 = all.l3_version == 4;
+    const std::size_t said = all.l3 + (v4 ? 0U : 40U) + number(frame, all.l3 + (v4 ? 2U : 4U));
+    all.end = static_cast<std::uint32_t>(std::min(said, frame.size()));
+    bool later = v4 && (number(frame, all.l3 + 6U) & 0x1fff) != 0;
+    const std::size_t at = v4 ? all.l3 + (frame[all.l3] & 15U) * 4 : behind_extensions(frame, all.l3, all.end, later);
+    if (!all.fragment) all.payload = static_cast<std::uint16_t>(at);
+    const unsigned protocol = all.l4_protocol;
+    const std::size_t least = protocol == 6 ? 20 : protocol == 17 || protocol == (v4 ? 1 : 58) ? 8 : all.end;
+    if (!later && at + least <= all.end) all.l4 = static_cast<std::uint16_t>(at);
+    return all;
+}
+
+void expect_places(const Headers& got, const Headers& expected) {
+    ASSERT_EQ(got.type, expected.type);
+    ASSERT_EQ(got.vlan, expected.vlan);
+    ASSERT_EQ(got.l3, expected.l3);
+    ASSERT_EQ(got.l4, expected.l4);
+    ASSERT_EQ(got.l3_version, expected.l3_version);
+    ASSERT_EQ(got.l4_protocol, expected.l4_protocol);
+    ASSERT_EQ(got.fragment, expected.fragment);
+    ASSERT_EQ(got.payload, expected.payload);
+    ASSERT_EQ(got.end, expected.end);
+}
+
 void compare(const Bytes& frame, std::size_t size) {
     const std::unique_ptr<std::uint8_t[]> exact(new std::uint8_t[size]);
     std::copy(frame.begin(), frame.begin() + static_cast<std::ptrdiff_t>(size), exact.get());
     Key key;
     key.words.fill(~0ULL);
     const bool parsed = parse(exact.get(), static_cast<std::uint32_t>(size), key);
-    const auto expected = take_apart(Bytes(frame.begin(), frame.begin() + static_cast<std::ptrdiff_t>(size)));
+    const Bytes cut(frame.begin(), frame.begin() + static_cast<std::ptrdiff_t>(size));
+    const auto expected = take_apart(cut);
     ASSERT_EQ(parsed, expected.has_value()) << size;
-    (void)locate(exact.get(), static_cast<std::uint32_t>(size));
+    const Headers headers = locate(exact.get(), static_cast<std::uint32_t>(size));
+    ASSERT_NO_FATAL_FAILURE(expect_places(headers, places(cut, expected.value_or(Parameters{})))) << size;
     if (!parsed) return;
     const Parameters got = spread(key);
     for (const Field& one : compared) {
@@ -62,7 +119,7 @@ void compare(const Bytes& frame, std::size_t size) {
     const std::span<const std::uint8_t> whole(exact.get(), size);
     ASSERT_NO_FATAL_FAILURE(compare_deep(whole, {}, {}, key));
     ASSERT_NO_FATAL_FAILURE(compare_deep(whole, {.gtpu = true, .option = sought}, naive_sought, key));
-    const std::optional<Carried> carried = carried_by(Bytes(whole.begin(), whole.end()), naive_sought);
+    const std::optional<Carried> carried = carried_by(cut, naive_sought);
     const Tunnel tunnel = find_tunnel(exact.get(), static_cast<std::uint32_t>(size));
     ASSERT_EQ(tunnel.inner != 0, carried.has_value()) << size;
     if (!carried) return;

@@ -124,6 +124,12 @@ TEST_F(MkeyVerbsTest, CreationRefusesWhatTheDeviceLacks) {
     mlx5dv_mkey_init_attr empty{pd, MLX5DV_MKEY_INIT_ATTR_FLAGS_INDIRECT, 0};
     EXPECT_EQ(mlx5dv_create_mkey(&empty), nullptr);
     EXPECT_EQ(errno, EINVAL);
+    mlx5dv_mkey_init_attr most{pd, MLX5DV_MKEY_INIT_ATTR_FLAGS_INDIRECT, 0xFFFC};
+    EXPECT_EQ(mlx5dv_destroy_mkey(mlx5dv_create_mkey(&most)), 0);
+    mlx5dv_mkey_init_attr more{pd, MLX5DV_MKEY_INIT_ATTR_FLAGS_INDIRECT, 0xFFFD};
+    errno = 0;
+    EXPECT_EQ(mlx5dv_create_mkey(&more), nullptr) << "rounded up it could not be said";
+    EXPECT_EQ(errno, EINVAL);
 }
 
 TEST_F(MkeyVerbsTest, CapabilitiesNameWhatThereIs) {
@@ -443,6 +449,49 @@ TEST_F(MkeyVerbsTest, CheckTellsTheErrorOnce) {
     ASSERT_EQ(mlx5dv_mkey_check(&mkey, &error), 0);
     EXPECT_EQ(error.err_type, MLX5DV_MKEY_NO_ERR);
     EXPECT_EQ(mlx5dv_mkey_check(&make(MLX5DV_MKEY_INIT_ATTR_FLAGS_INDIRECT), &error), EINVAL);
+    EXPECT_EQ(_mlx5dv_mkey_check(&mkey, &error, sizeof error - 1), EINVAL) << "from before there was such an error";
+}
+
+TEST_F(MkeyVerbsTest, CheckNamesThePartThatIsWrong) {
+    MkeyHandle& mkey = make();
+    const auto raw = part_of_bytes(4096, 1024);
+    const auto field = reference::framed(
+        {.block_size = 512, .t10dif = true, .seed = 0xFFFF, .application_tag = 0xABCD, .reference_tag = 0x01234567,
+         .increment_reference_tag = true},
+        raw);
+    struct Case {
+        std::size_t at;  ///< in the second block's field
+        mlx5dv_mkey_err_type type;
+        std::uint64_t right;
+    };
+    for (const Case& one : {Case{3, MLX5DV_MKEY_SIG_BLOCK_BAD_APPTAG, 0xABCD},
+                            Case{7, MLX5DV_MKEY_SIG_BLOCK_BAD_REFTAG, 0x01234568}}) {
+        std::copy(field.begin(), field.end(), bytes.begin());
+        bytes[520 + 512 + one.at] ^= std::byte{1};
+        ASSERT_EQ(begin(mkey, 2, MLX5DV_MKEY_CONF_FLAG_RESET_SIG_ATTR), 0);
+        ASSERT_EQ(set_list({sge(0, 1040)}), 0);
+        ASSERT_EQ(request.set_signature({.mem = &signature.of_dif, .wire = nullptr, .check_mask = 0xFF}), 0);
+        ASSERT_EQ(execute(), 0);
+        EXPECT_EQ(gathered(mkey, 1024), raw);
+        mlx5dv_mkey_err error{};
+        ASSERT_EQ(mlx5dv_mkey_check(&mkey, &error), 0);
+        EXPECT_EQ(error.err_type, one.type);
+        EXPECT_EQ(error.err.sig.actual_value, one.right);
+        EXPECT_EQ(error.err.sig.expected_value, one.right ^ 1) << "what stands in the field";
+        EXPECT_EQ(error.err.sig.offset, 520u);
+    }
+}
+
+TEST_F(MkeyVerbsTest, PeersInvalidateOnlyWhatWasMadeForThem) {
+    for (const bool for_them : {false, true}) {
+        const unsigned flag = for_them ? unsigned{MLX5DV_MKEY_INIT_ATTR_FLAGS_REMOTE_INVALIDATE} : 0u;
+        MkeyHandle& mkey = make(MLX5DV_MKEY_INIT_ATTR_FLAGS_INDIRECT | flag);
+        ASSERT_EQ(begin(mkey, 1), 0);
+        ASSERT_EQ(set_list({sge(0, 8)}), 0);
+        ASSERT_EQ(execute(), 0);
+        EXPECT_EQ(invalidate_remotely(state, Pd::of(pd).domain(), 0, mkey.rkey), for_them ? 0 : EACCES);
+        EXPECT_EQ(gathered(mkey, 8).empty(), for_them);
+    }
 }
 
 }  // namespace

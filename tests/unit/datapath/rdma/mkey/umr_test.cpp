@@ -134,6 +134,10 @@ TEST_F(UmrTest, RefusesWhatDoesNotFitAndChangesNothing) {
     UmrEntry too_many = UmrEntry(mkey.key()).interleaved(2, {{address(0), 8, 2, region}});
     reinterpret_cast<mlx5_wqe_umr_repeat_block_seg*>(too_many.layout.data())->num_ent = htobe16(4);
     EXPECT_EQ(configure(too_many), EACCES);
+    const auto followed = too_many.bytes();  // by zeros, which would be a fourth piece of nothing
+    std::vector<std::byte> more = followed;
+    more.resize(more.size() + 16);
+    EXPECT_EQ(configure_mkey(state, &domain, 0, std::span(more).first(followed.size())), EACCES);
     UmrEntry pointer(mkey.key());
     pointer.flags = 0;
     EXPECT_EQ(configure(pointer), EINVAL) << "not inline";
@@ -143,6 +147,8 @@ TEST_F(UmrTest, RefusesWhatDoesNotFitAndChangesNothing) {
     UmrEntry checked = UmrEntry(mkey.key()).list({sge(0, 32)});
     checked.flags |= MLX5_WQE_UMR_CTRL_FLAG_CHECK_FREE;
     EXPECT_EQ(configure(checked), EACCES) << "in use";
+    checked.key = make_mkey().key();
+    EXPECT_EQ(configure(checked), 0) << "free";
     EXPECT_EQ(configure(UmrEntry(region).list({sge(0, 32)})), EACCES) << "a region";
     EXPECT_EQ(configure(UmrEntry(0xFFFFFF00).list({sge(0, 32)})), EACCES) << "nobody's key";
     EXPECT_EQ(use(mkey.key(), 64, 0), Fault::none) << "all as it was";
@@ -227,6 +233,26 @@ TEST_F(UmrTest, RefusesSignatureFormatsThatItDoesNotHave) {
     bsf.size_same_structure = 0;
     EXPECT_FALSE(umr::decode(bsf, out));
     EXPECT_FALSE(umr::decode(umr::Bsf{}, out));
+    const auto refused = [&](const umr::Bsf& from, auto change) {
+        umr::Bsf changed = from;
+        change(changed);
+        return !umr::decode(changed, out);
+    };
+    EXPECT_TRUE(refused(reference, [](umr::Bsf& it) { it.size_same_structure = 3 << 6; })) << "an unknown size";
+    EXPECT_TRUE(refused(reference, [](umr::Bsf& it) { it.memory_format_psv |= htobe32(8u << 24); })) << "a flag of no CRC";
+    EXPECT_TRUE(refused(reference, [](umr::Bsf& it) { it.memory_format_psv &= ~htobe32(2u << 24); })) << "no repetition";
+    const signature::Domain dif{.block_size = 512, .t10dif = true};
+    const umr::Bsf of_dif = umr::encode({dif, {}, 0xFF, 0}, false);
+    ASSERT_TRUE(umr::decode(of_dif, out));
+    EXPECT_TRUE(refused(of_dif, [](umr::Bsf& it) { it.memory_format_psv = htobe32(0x22u << 24); })) << "and a CRC too";
+    EXPECT_TRUE(refused(of_dif, [](umr::Bsf& it) { it.memory.type = 3; }));
+    EXPECT_TRUE(refused(of_dif, [](umr::Bsf& it) { it.memory.repeat_seed &= 0x7F; })) << "no repetition";
+    EXPECT_TRUE(refused(of_dif, [](umr::Bsf& it) { it.memory.application_tag_mask = htobe16(0xFF00); }));
+    EXPECT_TRUE(refused(of_dif, [](umr::Bsf& it) { it.memory_block = 0; }));
+    const umr::Bsf both = umr::encode({dif, {.block_size = 512, .guard = signature::GuardType::crc32}, 0xFF, 0}, false);
+    ASSERT_TRUE(umr::decode(both, out));
+    EXPECT_TRUE(refused(both, [](umr::Bsf& it) { it.size_same_structure |= 1 << 4; })) << "they differ";
+    EXPECT_TRUE(refused(both, [](umr::Bsf& it) { it.wire_block_or_copy_mask = 7; }));
 }
 
 }  // namespace
