@@ -7,6 +7,7 @@
 #include <numeric>
 #include <vector>
 
+#include "datapath/control/fault.hpp"
 #include "datapath/rdma/roce/local_operations.hpp"
 #include "datapath/rdma/transfer.hpp"
 #include "tests/unit/datapath/rdma/fake_device.hpp"
@@ -480,6 +481,21 @@ TEST_F(MkeyVerbsTest, CheckNamesThePartThatIsWrong) {
         EXPECT_EQ(error.err.sig.expected_value, one.right ^ 1) << "what stands in the field";
         EXPECT_EQ(error.err.sig.offset, 520u);
     }
+}
+
+TEST_F(MkeyVerbsTest, FunctionsFailWhenTheyAreTold) {
+    mlx5dv_mkey_init_attr attr{pd, MLX5DV_MKEY_INIT_ATTR_FLAGS_INDIRECT | MLX5DV_MKEY_INIT_ATTR_FLAGS_BLOCK_SIGNATURE, 4};
+    mlx5dv_mkey_err told{};
+    arm_fault("mlx5dv_create_mkey", EIO, 1);
+    EXPECT_EQ(mlx5dv_create_mkey(&attr), nullptr);
+    EXPECT_EQ(errno, EIO);
+    mlx5dv_mkey* const mkey = mlx5dv_create_mkey(&attr);
+    arm_fault("mlx5dv_mkey_check", EIO, 1);
+    EXPECT_EQ(mlx5dv_mkey_check(mkey, &told), EIO);
+    EXPECT_EQ(mlx5dv_mkey_check(mkey, &told), 0);
+    arm_fault("mlx5dv_destroy_mkey", EIO, 1);
+    EXPECT_EQ(mlx5dv_destroy_mkey(mkey), EIO);
+    EXPECT_EQ(mlx5dv_destroy_mkey(mkey), 0);
 }
 
 TEST_F(MkeyVerbsTest, PeersInvalidateOnlyWhatWasMadeForThem) {
