@@ -286,6 +286,157 @@ TEST_F(Connection, ConversationsAreValid) {
     }
 }
 
+/// A connection as conn_track.hpp describes it, in plain numbers: numbers that go round are told apart by their distance.
+struct Model {
+    struct End {
+        std::uint32_t max_ack, max_win, reply_end, sent_end, scale;
+        bool closed = false, liberal = false, unacked = false, acked = false;
+    };
+    End ends[2];  ///< by Direction
+    bool valid = true, assured = false, heartbeat = false, exceeded = false, sack = false;
+    unsigned state = 0, repeated = 0, limit = 7, shift = 0;
+    struct Last {
+        std::uint32_t end = 0, acked = 0, seq = 0, window = 0, from_initiator = 0, kind = 0;
+        bool operator==(const Last&) const = default;
+    } last;
+
+    static std::int64_t behind(std::uint32_t from, std::uint32_t to) { return static_cast<std::int32_t>(to - from); }
+
+    /// `sacked`: the highest number of its SACK option, or what it acknowledges.
+    std::uint8_t see(ConnTrack::Direction direction, const Words& words, std::uint32_t sacked) {
+        if (!valid) return trap;
+        const bool initiates = direction == initiator;
+        End &own = ends[initiates ? 0 : 1], &peer = ends[initiates ? 1 : 0];
+        const bool has_ack = (words.flags & ack) != 0;
+        const bool synchronizes = (words.flags & syn) != 0, finishes = (words.flags & fin) != 0, resets = (words.flags & rst) != 0;
+        const std::uint32_t end = words.seq + words.payload + (synchronizes ? 1 : 0) + (finishes ? 1 : 0);
+        const std::uint32_t reaches = sack ? sacked : words.acked;
+        bool good = !synchronizes || (state == 0 && initiates != has_ack);
+        if (good && !own.liberal) {
+            const std::int64_t oldest = std::clamp<std::int64_t>(std::int64_t{own.max_win} << shift, 66000, 0x7fffffff);
+            good = behind(words.seq, own.reply_end) >= 0 &&
+                   (peer.max_win == 0 || behind(own.sent_end - peer.max_win, end) >= 0) &&
+                   (!has_ack || (behind(reaches, peer.sent_end) >= 0 &&
+                                 behind(peer.sent_end - static_cast<std::uint32_t>(oldest), words.acked) >= 0));
+        }
+        if (!good) {
+            valid = false;
+            return invalid;
+        }
+        const unsigned was = state;
+        advance(own, peer, words, end, has_ack ? reaches : peer.sent_end);
+        if (was >= 1 && words.flags == ack) assured = true;
+        own.closed = own.closed || finishes;
+        if (resets) {
+            state = 5;
+        } else if (own.closed && peer.closed) {
+            state = own.unacked || peer.unacked ? 4 : 5;
+        } else if (own.closed || peer.closed) {
+            state = (own.closed ? own.unacked : peer.unacked) ? 2 : 3;
+        } else if (was == 0 && initiates && words.flags == ack) {
+            state = 1;
+        }
+        const unsigned kind = resets ? 16 : synchronizes ? (has_ack ? 2 : 1) : finishes ? 4 : 8;
+        const Last now{end, words.acked, words.seq, words.window, initiates ? 1U : 0U, kind};
+        repeated = kind == 8 && now == last ? std::min(repeated + 1, 7U) : 0;
+        exceeded = exceeded || repeated > limit;
+        last = now;
+        heartbeat = true;
+        return state != was ? changed : test::valid;
+    }
+    void advance(End& own, End& peer, const Words& words, std::uint32_t end, std::uint32_t reaches) {
+        const bool scaled = (words.flags & syn) == 0 && own.scale != 15;
+        const std::uint32_t window = static_cast<std::uint32_t>(words.window) << (scaled ? own.scale : 0);
+        if (behind(own.sent_end, end) > 0) {
+            own.sent_end = end;
+            own.unacked = true;
+        }
+        if ((words.flags & rst) != 0) return;
+        const bool has_ack = (words.flags & ack) != 0;
+        own.max_win = std::max(own.max_win, window + (reaches - (has_ack ? words.acked : reaches)));
+        if (peer.max_win != 0 && behind(own.reply_end, end) > 0) peer.max_win += end - own.reply_end;
+        const std::uint32_t allows = reaches + std::max(window, 1U);
+        if (behind(peer.reply_end, allows) > 0) peer.reply_end = allows;
+        if (!has_ack) return;
+        if (!own.acked || behind(own.max_ack, words.acked) > 0) own.max_ack = words.acked;
+        own.acked = true;
+        if (words.acked == peer.sent_end) peer.unacked = false;
+    }
+    [[nodiscard]] Object object() const {
+        Object all;
+        constexpr ObjectField windows[2][4] = {{original_max_ack, original_max_win, original_reply_end, original_sent_end},
+                                               {reply_max_ack, reply_max_win, reply_end, reply_sent_end}};
+        for (unsigned i = 0; i < 2; ++i) {
+            const End& one = ends[i];
+            all.set(windows[i][0], one.max_ack).set(windows[i][1], one.max_win);
+            all.set(windows[i][2], one.reply_end).set(windows[i][3], one.sent_end);
+            const unsigned flags = i == 0 ? 464 : 448;
+            all.set({flags, 4}, one.scale).set({flags + 4, 1}, one.closed).set({flags + 5, 1}, one.liberal);
+            all.set({flags + 6, 1}, one.unacked).set({flags + 7, 1}, one.acked);
+        }
+        all.set({256, 32}, last.end).set({288, 32}, last.acked).set({320, 32}, last.seq).set({352, 16}, last.window);
+        all.set({378, 1}, last.from_initiator).set({379, 5}, last.kind);
+        all.set(object_valid, valid).set(test::state, state).set(test::assured, assured).set(test::sack, sack);
+        all.set(test::heartbeat, heartbeat).set({501, 3}, shift).set(retransmissions, repeated);
+        return all.set(test::exceeded, exceeded).set(test::limit, limit);
+    }
+};
+
+/// Segments near the edges of what is allowed, and well past them: each verdict and every bit of the object.
+TEST_F(Connection, IsTheModelBitByBit) {
+    constexpr std::uint16_t kinds[] = {ack, ack, ack, ack, ack, ack | fin, rst, rst | ack, syn, syn | ack};
+    unsigned verdicts[256] = {};
+    for (unsigned seed = 1; seed <= 3000; ++seed) {
+        std::mt19937 random(seed);
+        const auto pick = [&random](std::uint32_t below) { return static_cast<std::uint32_t>(random() % below); };
+        const std::uint32_t one = random(), two = random();
+        Model model{.ends = {{0, 1 + pick(5000), one + 1 + pick(5000), one + 1, pick(2) ? 15 : pick(15)},
+                             {one + 1, pick(4) ? 1 + pick(70000) : 0, two + 1 + pick(5000), two + 1, pick(2) ? 15 : pick(8)}}};
+        model.sack = pick(2) != 0;
+        model.limit = pick(8);
+        model.shift = pick(3);
+        for (Model::End& end : model.ends) end.liberal = pick(8) == 0;
+        become(model.object());
+        for (unsigned step = 0; step < 30 && model.valid; ++step) {
+            const auto direction = pick(2) != 0 ? initiator : responder;
+            const Model::End &own = model.ends[direction == initiator ? 0 : 1], &peer = model.ends[direction == initiator ? 1 : 0];
+            const auto near = [&](std::uint32_t edge) { return edge + pick(3) - 1; };
+            Words words{own.sent_end, peer.sent_end, kinds[pick(10)], static_cast<std::uint16_t>(pick(4) ? random() : 0)};
+            if (pick(4) == 0) words.seq = near(own.reply_end);
+            if (pick(4) == 0) words.seq = own.sent_end - pick(3000);
+            if (pick(6) == 0) words.seq = near(own.sent_end - peer.max_win);
+            if (pick(6) == 0) words.acked = near(peer.sent_end - 66000);
+            if (pick(6) == 0) words.acked = near(peer.sent_end - std::min(own.max_win << model.shift, 0x7ffffff0U));
+            if (pick(4) == 0) words.acked = near(peer.sent_end - pick(300));
+            if ((words.flags & syn) == 0 && pick(2) != 0) words.payload = 12 + pick(1400);
+            if (step != 0 && pick(4) == 0) {
+                words.seq = model.last.seq;
+                words.acked = model.last.acked;
+                words.window = static_cast<std::uint16_t>(model.last.window);
+                words.payload = model.last.end - model.last.seq;
+                if (words.payload > 1500) words.payload = 0;
+            }
+            Bytes frame = segment(words);
+            std::uint32_t sacked = words.acked;
+            if (words.payload >= 12 && pick(2) != 0) {  // its first twelve bytes are options: two NOPs, a SACK
+                words.payload -= 12;
+                const std::uint32_t high = words.acked + pick(2000) - 20;
+                if (Model::behind(words.acked, high) > 0) sacked = high;
+                frame[46] = 0x80;
+                const Bytes option{1, 1, 5, 10, 0, 0, 0, 0, static_cast<std::uint8_t>(high >> 24), static_cast<std::uint8_t>(high >> 16),
+                                   static_cast<std::uint8_t>(high >> 8), static_cast<std::uint8_t>(high)};
+                std::copy(option.begin(), option.end(), frame.begin() + 54);
+            }
+            const std::uint8_t expected = model.see(direction, words, sacked);
+            const std::uint8_t verdict = pass(direction, frame);
+            ASSERT_EQ(verdict, expected) << "seed " << seed << " step " << step;
+            ASSERT_EQ(now().image, model.object().image) << "seed " << seed << " step " << step;
+            ++verdicts[verdict];
+        }
+    }
+    for (const std::uint8_t verdict : {valid, changed, invalid}) EXPECT_GT(verdicts[verdict], 1000U);
+}
+
 /// Vport 1 is the client's, 2 the server's; table 1 tracks into reg_c_3, table 2 sorts by it.
 class TrackingRules : public SteeringTest {
 protected:

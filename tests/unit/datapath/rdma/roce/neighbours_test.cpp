@@ -61,9 +61,9 @@ Discovery advertisement(const Octets& mac) {
 }
 
 struct NeighboursTest : TwoNodes {
-    void hear(const Octets& octets) {
+    void hear(const Octets& octets, VportId vport = uplink_vport) {
         const auto bytes = std::as_bytes(std::span(octets));
-        left.receive({bytes.begin(), bytes.end()});
+        left.receive({bytes.begin(), bytes.end()}, vport);
     }
     /// What is said in answer.
     Frames answers(const Octets& octets) {
@@ -126,6 +126,18 @@ TEST_F(NeighboursTest, OtherArpIsNotOurs) {
     EXPECT_TRUE(answers(Octets(question.begin(), question.end() - 1)).empty()) << "cut";
     EXPECT_TRUE(answers(arp(everyone, own_mac, 1, own_mac, peer_v4, nobody, own_v4)).empty()) << "our own";
     EXPECT_TRUE(answers(arp(own_mac, peer_mac, 2, peer_mac, peer_v4, own_mac, own_v4)).empty()) << "a reply";
+}
+
+TEST_F(NeighboursTest, WhatIsNotOursGoesWhereItWentBefore) {
+    const auto missed = [&] { return left.device().steering().drops().nic_rx_miss; };
+    const auto before = missed();
+    hear(arp(everyone, peer_mac, 1, peer_mac, peer_v4, nobody, peer_v4));
+    EXPECT_EQ(missed(), before + 1);
+    hear(arp(everyone, peer_mac, 1, peer_mac, peer_v4, nobody, own_v4), VportId{1});
+    EXPECT_EQ(missed(), before + 2) << "a VF's frame";
+    EXPECT_TRUE(said().empty());
+    hear(arp(everyone, peer_mac, 1, peer_mac, peer_v4, nobody, own_v4));
+    EXPECT_EQ(missed(), before + 2) << "ours";
 }
 
 TEST_F(NeighboursTest, AnIpv4AddressIsAskedForByBroadcast) {

@@ -296,37 +296,19 @@ TEST_F(SharedTest, XrcRequestsNameTheirQueue) {
     EXPECT_EQ(client.sends().at(0).status, IBV_WC_REM_INV_REQ_ERR) << "another domain's queue";
 }
 
-struct NeighbourTest : TwoNodes {
-    static Frame arp_for(std::uint8_t last) {
-        const std::uint8_t bytes[42] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 9, 9, 8, 6, 0, 1, 8, 0, 6, 4, 0,
-                                        1,    2,    0,    0,    0,    9,    9, 192, 0, 2, 9, 0, 0, 0, 0, 0, 0, 192, 0, 2, last};
-        Frame frame(60);
-        std::memcpy(frame.data(), bytes, sizeof bytes);
-        return frame;
+TEST_F(SharedTest, AnXrcQueueThatIsGoneIsNamedInVain) {
+    CompletionQueue completions(64, false, {});
+    const int domain = 0;
+    Queue client(left, {.type = IBV_QPT_XRC_SEND}), server(right, {.type = IBV_QPT_XRC_RECV, .xrc_domain = &domain});
+    client.connect(server);
+    server.connect(client);
+    {
+        const SharedReceiveQueue gone({.state = right.state(), .domain = this, .number = 0x79, .max_requests = 16, .max_sges = 1,
+                                       .completions = &completions, .xrc_domain = &domain});
     }
-};
-
-TEST_F(NeighbourTest, AnswersArpForItsAddressesOnly) {
-    left.receive(arp_for(1));
-    left.turn(now);
-    ASSERT_EQ(left.sent.size(), 1U);
-    const std::uint8_t expected[42] = {2, 0, 0, 0, 9, 9, 2, 0, 0, 0, 7, 1, 8, 6, 0, 1, 8, 0, 6, 4, 0,
-                                       2, 2, 0, 0, 0, 7, 1, 192, 0, 2, 1, 2, 0, 0, 0, 9, 9, 192, 0, 2, 9};
-    EXPECT_EQ(std::memcmp(left.sent[0].data(), expected, sizeof expected), 0);
-    left.sent.clear();
-    const auto before = left.device().steering().drops().nic_rx_miss;
-    left.receive(arp_for(77));
-    left.turn(now);
-    EXPECT_TRUE(left.sent.empty());
-    EXPECT_EQ(left.device().steering().drops().nic_rx_miss, before + 1) << "it goes where it went before";
-}
-
-TEST_F(NeighbourTest, LeavesVfsAlone) {
-    const auto before = left.device().steering().drops().nic_rx_miss;
-    left.receive(arp_for(1), VportId{1});
-    left.turn(now);
-    EXPECT_TRUE(left.sent.empty());
-    EXPECT_EQ(left.device().steering().drops().nic_rx_miss, before + 1);
+    client.post({.sges = {client.piece(0, 3000)}, .xrc_srq = 0x79});
+    run();
+    EXPECT_EQ(client.sends().at(0).status, IBV_WC_REM_INV_REQ_ERR);
 }
 
 }  // namespace

@@ -148,6 +148,7 @@ TEST_F(TagMatchingTest, AMessageLongerThanItsBufferFailsTheQueue) {
     ASSERT_EQ(done.size(), 1U);
     EXPECT_EQ(done[0].wr_id, 1U);
     EXPECT_EQ(done[0].status, IBV_WC_LOC_LEN_ERR);
+    EXPECT_EQ(done[0].wc_flags, 0U) << "nothing of it is valid";
     EXPECT_EQ(server->pair->state(), IBV_QPS_ERR);
 }
 
