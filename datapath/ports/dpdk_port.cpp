@@ -93,14 +93,19 @@ void add_argument(std::string& arguments, std::string_view key, unsigned value) 
     if (dpdk_argument(arguments, key).empty()) fmt::format_to(std::back_inserter(arguments), ",{}={}", key, value);
 }
 
+// Packets that either ring of an AF_PACKET port holds. A worker that waits for its turn on a busy host is away for some
+// ten milliseconds; what comes then must fit, as RoCE's unreliable services send nothing again.
+unsigned packet_ring_length(bool jumbo, bool uplink) { return (jumbo ? 1024 : 2048) * (uplink ? 4 : 1); }
+
 // The driver's arguments with what the operator left to us.
-std::string complete_arguments(const std::string& given, bool jumbo) {
+std::string complete_arguments(const PortSpec& spec, bool jumbo) {
+    const std::string& given = spec.arguments;
     std::string arguments = given;
     if (given.starts_with("net_af_packet")) {
         // Frames must not straddle blocks, and blocks are whole pages: 20480 is two jumbo frames and five pages.
         add_argument(arguments, "framesz", jumbo ? 10240 : 2048);
         add_argument(arguments, "blocksz", jumbo ? 20480 : 4096);
-        add_argument(arguments, "framecnt", jumbo ? 1024 : 2048);
+        add_argument(arguments, "framecnt", packet_ring_length(jumbo, spec.uplink));
     } else if (given.starts_with("net_af_xdp")) {
         // Preferred busy polling would make a system call of every empty poll, and cannot sleep.
         add_argument(arguments, "busy_budget", 0);
@@ -200,7 +205,7 @@ int DpdkPort::prepare_interface(const PortSpec& spec, std::string& error) {
 int DpdkPort::probe(const PortSpec& spec) {
     static std::atomic<unsigned> next{0};
     const std::string name = fmt::format("{}{}", driver_->name, next++);
-    const std::string arguments = complete_arguments(spec.arguments, buffer_mtu_ > small_buffer_mtu);
+    const std::string arguments = complete_arguments(spec, buffer_mtu_ > small_buffer_mtu);
     if (int result = rte_eal_hotplug_add("vdev", name.c_str(), arguments.c_str())) return -result;
     if (rte_eth_dev_get_port_by_name(name.c_str(), &id_) != 0) {
         (void)rte_eal_hotplug_remove("vdev", name.c_str());

@@ -106,6 +106,7 @@ int SoftDevice::open_port(Vport& vport) {
     PortSpec spec{.arguments = vport.info.dpdk,
                   .mtu = vport.wanted_mtu,
                   .memory = memory_,
+                  .uplink = vport.info.id == uplink_vport,
                   .changed = [this] { port_changed(); },
                   .synchronize = [this] { steering_.synchronize(); }};
     std::copy(std::begin(vport.info.mac), std::end(vport.info.mac), spec.mac.begin());
