@@ -175,7 +175,7 @@ ibv_pd* ibv_alloc_pd(ibv_context* context) {
     }
     return created([&]() -> ibv_pd* {
         DeviceState& state = Context::of(context).state;
-        auto protection = std::make_shared<ProtectionDomain>(state.pd_numbers().take());
+        auto protection = std::make_shared<ProtectionDomain>(ProtectionDomain{.number = state.pd_numbers().take()});
         state.protection_domains().add(protection->number, protection);
         auto pd = std::make_unique<Pd>(std::move(protection));
         pd->protection->identity = static_cast<ibv_pd*>(pd.get());

@@ -30,7 +30,7 @@ public:
             if (auto done = step(action); !done) return tl::unexpected(std::move(done.error()));
         }
         // Operations behind the last output reach nobody.
-        std::ranges::stable_partition(legs_, [](const Leg& leg) { return !leg.changes_packet(); });
+        std::stable_partition(legs_.begin(), legs_.end(), [](const Leg& leg) { return !leg.changes_packet(); });
         for (Leg& leg : legs_) {
             std::ranges::sort(leg.outputs);
             if (auto done = check(leg); !done) return tl::unexpected(std::move(done.error()));

@@ -122,8 +122,8 @@ def conformance_under_asan(folder: Path) -> Callable[[argparse.Namespace], list[
     """The interpreter is not built for AddressSanitizer and keeps what it likes: leaks are the unit tests' business."""
     def argv(options: argparse.Namespace) -> list[str]:
         # AddressSanitizer must find the C++ library's throw when it starts, and the interpreter does not load that.
-        runtimes = [subprocess.run(["g++", f"-print-file-name={name}"], check=True, capture_output=True,
-                                   text=True).stdout.strip() for name in ("libasan.so", "libstdc++.so.6")]
+        runtimes = [subprocess.run(["clang++", f"-print-file-name={name}"], check=True, capture_output=True,
+                                   text=True).stdout.strip() for name in ("libclang_rt.asan-x86_64.so", "libstdc++.so.6")]
         return ["env", "ASAN_OPTIONS=detect_leaks=0:abort_on_error=1", *script("tests/conformance/rdma-core")(options),
                 "--library", str(folder / "datapath" / "verbs" / "lib"), "--preload", ":".join(runtimes)]
     return argv
@@ -134,8 +134,8 @@ def parts() -> list[Part]:
     return [
         Part("checks", "include rules, symbols of a NIC, size of files", script("tests/checks/run"), read_summary),
         Part("unit", "unit tests", meson_test(folder), junit_reader(folder)),
-        Part("asan", "unit tests under AddressSanitizer and UBSan", meson_test(folder / "asan", 2),
-             junit_reader(folder / "asan"), "asan"),
+        Part("asan", "unit tests under AddressSanitizer and UBSan", meson_test(build.asan_folder(), 2),
+             junit_reader(build.asan_folder()), "asan"),
         Part("tsan", "unit tests under ThreadSanitizer", meson_test(folder / "tsan", 5), junit_reader(folder / "tsan"),
              "tsan", default=False),
         Part("tsan-system", "the daemon under ThreadSanitizer",
@@ -143,10 +143,10 @@ def parts() -> list[Part]:
              default=False),
         Part("conformance", "rdma-core's own tests on the soft NIC", script("tests/conformance/rdma-core"),
              read_summary),
-        Part("asan-conformance", "the same under AddressSanitizer and UBSan", conformance_under_asan(folder / "asan"),
+        Part("asan-conformance", "the same under AddressSanitizer and UBSan", conformance_under_asan(build.asan_folder()),
              read_summary, "asan", timeout=2400),
         Part("fuzz", "packets, match parameters, commands and edits at random, for a minute",
-             script("tests/fuzz/run", "--seconds", "60"), read_code, timeout=2400, default=False),
+             script("tests/fuzz/run", "--seconds", "60"), read_code, "asan"),
         Part("system", "the daemon, its ports and its traffic", pytest, read_pytest, timeout=2400),
         Part("ovs-dpif-netdev", "OVS's own tests of dpif-netdev", script("tests/system/ovs-dpif-netdev"),
              read_summary),

@@ -15,6 +15,11 @@ def build_folder() -> Path:
     return Path(os.environ.get("OVSDR_BUILD", SOURCE / "build")).resolve()
 
 
+def asan_folder() -> Path:
+    """What is built under AddressSanitizer and UBSan, by clang."""
+    return build_folder() / "asan-clang"
+
+
 def daemon() -> Path:
     """The wrapper that starts our ovs-vswitchd on the soft NIC."""
     return build_folder() / "ctrl" / "ovs-vswitchd"
@@ -43,6 +48,16 @@ def make(*targets: str) -> None:
 
 def make_lab() -> None:
     """Builds what a lab on the soft NIC needs, Open vSwitch too. Raises CalledProcessError."""
-    script = 'program=build; source=$1; . "$source/tools/lib/setup"; setup_lab'
-    subprocess.run(["bash", "-euo", "pipefail", "-c", script, "bash", str(SOURCE)], check=True, stdout=sys.stderr,
-                   env={**os.environ, "OVSDR_BUILD": str(build_folder())})
+    set_up("setup_lab")
+
+
+def make_asan(*targets: str) -> None:
+    """Builds targets of asan_folder(), Open vSwitch too. Raises CalledProcessError."""
+    set_up("setup_ovs; setup_asan --", *targets)
+
+
+def set_up(steps: str, *arguments: str) -> None:
+    """Steps of tools/lib/setup; the arguments are the last one's."""
+    script = f'program=build; source=$1; shift; . "$source/tools/lib/setup"; {steps} "$@"'
+    subprocess.run(["bash", "-euo", "pipefail", "-c", script, "bash", str(SOURCE), *arguments], check=True,
+                   stdout=sys.stderr, env={**os.environ, "OVSDR_BUILD": str(build_folder())})

@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -53,5 +54,21 @@ public:
 private:
     int socket_;
 };
+
+/// Of eleven frames from one to the other, each after a pause that lets the worker sleep.
+inline std::chrono::steady_clock::duration median_time(Guest& from, Guest& to) {
+    using Clock = std::chrono::steady_clock;
+    std::vector<Clock::duration> times;
+    for (unsigned round = 0; round < 11; ++round) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        const auto begin = Clock::now();
+        from.send(60);
+        while (to.receive(std::chrono::milliseconds(0)) == 0 && Clock::now() - begin < std::chrono::seconds(1)) {
+        }
+        times.push_back(Clock::now() - begin);
+    }
+    std::sort(times.begin(), times.end());
+    return times[times.size() / 2];
+}
 
 }  // namespace ovsdr::soft

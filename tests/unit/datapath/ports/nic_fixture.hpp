@@ -118,6 +118,16 @@ protected:
         return info;
     }
 
+    /// Over two seconds, with nothing to do: 2 % of a core, and no wake-up by a clock.
+    void expect_the_worker_to_sleep() {
+        std::this_thread::sleep_for(std::chrono::milliseconds(300));
+        const std::uint64_t sleeps = nic_->workers()[0]->statistics().sleeps;
+        const double cpu = cpu_seconds();
+        std::this_thread::sleep_for(std::chrono::seconds(2));
+        EXPECT_LT(cpu_seconds() - cpu, 0.04);
+        EXPECT_LT(nic_->workers()[0]->statistics().sleeps - sleeps, 100U);
+    }
+
     std::unique_ptr<SoftNic> nic_;
 };
 
