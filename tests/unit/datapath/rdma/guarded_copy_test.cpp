@@ -50,9 +50,9 @@ void touch_page_1() { *reinterpret_cast<volatile char*>(page) = 1; }
 /// The application's own faults are its own: whoever was there before hears of them as before.
 TEST(GuardedCopyDeathTest, OtherFaultsAreWhoseTheyWere) {
     GTEST_FLAG_SET(death_test_style, "threadsafe");  // processes in which nobody guards yet
-    EXPECT_EXIT(guard_copies(); touch_page_1(), testing::KilledBySignal(SIGSEGV), "");
+    EXPECT_EXIT(signal(SIGSEGV, SIG_DFL); guard_copies(); touch_page_1(), testing::KilledBySignal(SIGSEGV), "");
     EXPECT_EXIT(signal(SIGSEGV, SIG_IGN); guard_copies(); touch_page_1(), testing::KilledBySignal(SIGSEGV), "");
-    EXPECT_EXIT(guard_copies(); raise(SIGBUS); raise(SIGBUS), testing::KilledBySignal(SIGBUS), "");
+    EXPECT_EXIT(signal(SIGBUS, SIG_DFL); guard_copies(); raise(SIGBUS); raise(SIGBUS), testing::KilledBySignal(SIGBUS), "");
     EXPECT_EXIT(signal(SIGBUS, exits_with_7); guard_copies(); raise(SIGBUS), testing::ExitedWithCode(7), "");
     EXPECT_EXIT(signal(SIGSEGV, exits_with_7); guard_copies(); touch_page_1(), testing::ExitedWithCode(7), "");
     EXPECT_EXIT(

@@ -20,7 +20,7 @@ constexpr std::uint32_t resizable = MLX5DV_DR_MATCHER_LAYOUT_RESIZABLE, hint = M
 constexpr std::size_t slot_size = 16;  // two slots of eight bytes for each rule
 
 [[nodiscard]] bool memory_is_measurable() {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef SANITIZED
     return false;  // the sanitizer keeps what is freed
 #else
     return true;
