@@ -1,5 +1,7 @@
 #include "datapath/rdma/completion_queue.hpp"
 
+#include <endian.h>
+
 #include <bit>
 #include <cerrno>
 #include <chrono>
@@ -7,7 +9,15 @@
 #include <type_traits>
 #include <utility>
 
+#include "datapath/rdma/cqe_ring.hpp"
+
 namespace ovsdr::soft {
+
+namespace {
+
+constexpr std::uint32_t counter_mask = 0xffffff;  // of the counters in doorbell records
+
+}  // namespace
 
 CompletionQueue::CompletionQueue(unsigned length, bool timestamps, Notifier notifier, QueueAllocator allocate,
                                  bool ignore_overrun)
@@ -17,6 +27,8 @@ CompletionQueue::CompletionQueue(unsigned length, bool timestamps, Notifier noti
       length_(std::bit_ceil(length)),
       allocate_(std::move(allocate)),
       ring_(make_ring(length_)) {}
+
+CompletionQueue::~CompletionQueue() = default;
 
 QueueMemory CompletionQueue::make_ring(unsigned length) const {
     static_assert(std::is_trivially_destructible_v<Completion>);
@@ -30,11 +42,12 @@ void CompletionQueue::add(std::span<const Completion> completions) noexcept {
     bool notify = false;
     bool broke = false;
     const std::uint64_t now =
-        timestamps_ ? static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count()) : 0;
+        timestamps_.load(std::memory_order_relaxed) ? static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count()) : 0;
     {
         std::unique_lock<std::mutex> taking(take_mutex_, std::defer_lock);
-        if (ignore_overrun_) taking.lock();
+        if (ignore_overrun_ || is_exposed_.load(std::memory_order_relaxed)) taking.lock();
         std::lock_guard guard(add_mutex_);
+        if (exposed_ && taking.owns_lock()) follow_consumer();
         std::uint64_t added = added_.load(std::memory_order_relaxed);
         for (const Completion& completion : completions) {
             if (overrun_) break;
@@ -45,11 +58,14 @@ void CompletionQueue::add(std::span<const Completion> completions) noexcept {
                 }
                 taken_.store(taken_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
             }
-            Completion& place = at(added++);
+            Completion& place = at(added);
             place = completion;
             place.timestamp = now;
-            notify |= armed_ == Armed::any ||
-                      (armed_ == Armed::solicited && (completion.solicited || completion.status != IBV_WC_SUCCESS));
+            if (exposed_) exposed_->put(static_cast<std::uint32_t>(added), place);
+            ++added;
+            const bool solicited = completion.solicited || completion.status != IBV_WC_SUCCESS;
+            if (solicited) solicited_ = added;
+            notify |= armed_ == Armed::any || (armed_ == Armed::solicited && solicited);
         }
         added_.store(added, std::memory_order_release);
         if (notify) armed_ = Armed::no;
@@ -69,7 +85,31 @@ int CompletionQueue::take(std::span<Completion> completions) noexcept {
         if (completion.freed) completion.freed->store(completion.freed_up_to, std::memory_order_release);
     }
     taken_.store(taken, std::memory_order_release);
+    if (consumer_ && count) consumer_->store(htobe32(taken & counter_mask), std::memory_order_release);
     return static_cast<int>(count);
+}
+
+void CompletionQueue::expose(std::unique_ptr<CqeRing> ring, std::atomic<__be32>& consumer) {
+    std::scoped_lock guard(take_mutex_, add_mutex_);
+    const std::uint64_t taken = taken_.load(std::memory_order_relaxed), added = added_.load(std::memory_order_relaxed);
+    consumer.store(htobe32(taken & counter_mask), std::memory_order_relaxed);
+    for (std::uint64_t index = taken; index != added; ++index) ring->put(static_cast<std::uint32_t>(index), at(index));
+    exposed_ = std::move(ring);
+    consumer_ = &consumer;
+    timestamps_.store(true, std::memory_order_relaxed);  // CQEs always have one
+    is_exposed_.store(true, std::memory_order_relaxed);
+}
+
+void CompletionQueue::follow_consumer() noexcept {
+    const std::uint64_t added = added_.load(std::memory_order_relaxed);
+    const std::uint32_t behind = exposed_->behind(static_cast<std::uint32_t>(added));
+    std::uint64_t taken = taken_.load(std::memory_order_relaxed);
+    if (behind >= added - taken) return;  // nothing new, or a counter that makes no sense
+    for (; added - taken != behind; ++taken) {
+        const Completion& completion = at(taken);
+        if (completion.freed) completion.freed->store(completion.freed_up_to, std::memory_order_release);
+    }
+    taken_.store(taken, std::memory_order_release);
 }
 
 void CompletionQueue::arm(bool solicited_only) noexcept {
@@ -79,10 +119,28 @@ void CompletionQueue::arm(bool solicited_only) noexcept {
     armed_ = solicited_only ? Armed::solicited : Armed::any;
 }
 
+void CompletionQueue::arm_from(std::uint32_t consumed, bool solicited_only) noexcept {
+    {
+        std::lock_guard guard(add_mutex_);
+        const std::uint64_t come = solicited_only ? solicited_ : added_.load(std::memory_order_relaxed);
+        const std::uint32_t ahead = (static_cast<std::uint32_t>(come) - consumed) & counter_mask;
+        const bool is_there = ahead != 0 && ahead <= counter_mask / 2;
+        armed_ = is_there ? Armed::no : solicited_only ? Armed::solicited : Armed::any;
+        if (!is_there) return;
+    }
+    if (notifier_.completion) notifier_.completion();
+}
+
 void CompletionQueue::forget(std::uint32_t qp_num) noexcept {
     std::scoped_lock guard(take_mutex_, add_mutex_);
     const std::uint64_t added = added_.load(std::memory_order_relaxed);
     std::uint64_t kept = taken_.load(std::memory_order_relaxed);
+    if (exposed_) {  // The application sees them; they give no slots back any more.
+        for (; kept != added; ++kept) {
+            if (at(kept).qp_num == qp_num) at(kept).freed = nullptr;
+        }
+        return;
+    }
     for (std::uint64_t index = kept; index != added; ++index) {
         if (at(index).qp_num != qp_num) at(kept++) = at(index);
     }

@@ -12,6 +12,10 @@
 // ignores overruns loses its oldest completion instead; the slots that it would have given back come with the next one
 // of its work queue.
 //
+// Exposed. A queue may also write its completions as CQEs into a ring that the application polls itself
+// (mlx5dv_init_obj()): the same entries at the same positions, taken by whoever moves the consumer's counter on, the
+// application in the doorbell record or take().
+//
 // Threads: add() by any number of queues, take() and forget() by any number of application threads.
 // Source: ibv_poll_cq(3), ibv_req_notify_cq(3), ibv_get_async_event(3) IBV_EVENT_CQ_ERR.
 #pragma once
@@ -28,6 +32,8 @@
 #include "datapath/rdma/queue_memory.hpp"
 
 namespace ovsdr::soft {
+
+class CqeRing;
 
 struct Completion {
     std::uint64_t wr_id;
@@ -69,16 +75,24 @@ public:
     CompletionQueue(unsigned length, bool timestamps, Notifier notifier, QueueAllocator allocate = {},
                     bool ignore_overrun = false);
 
+    ~CompletionQueue();
+
     [[nodiscard]] unsigned length() const noexcept { return length_; }
-    [[nodiscard]] bool timestamps() const noexcept { return timestamps_; }
+
+    /// From now on the queue is written into `ring` too, of as many CQEs as it has itself; `consumer` is the doorbell
+    /// record's first word, which is set to the queue's counter. A ring that it had before is let go.
+    void expose(std::unique_ptr<CqeRing> ring, std::atomic<__be32>& consumer);
 
     void add(std::span<const Completion> completions) noexcept;
     /// Takes at most completions.size(); returns how many.
     [[nodiscard]] int take(std::span<Completion> completions) noexcept;
 
     void arm(bool solicited_only) noexcept;
+    /// Arms as an application does that has taken `consumed` completions (24 bits): one that came since calls the notifier
+    /// at once.
+    void arm_from(std::uint32_t consumed, bool solicited_only) noexcept;
 
-    /// Removes the completions of a QP that is being destroyed.
+    /// Removes the completions of a QP that is being destroyed; those of an exposed queue are the application's.
     void forget(std::uint32_t qp_num) noexcept;
 
     /// EINVAL when more completions wait than would fit.
@@ -97,8 +111,10 @@ private:
         return reinterpret_cast<Completion*>(ring.get());
     }
     [[nodiscard]] QueueMemory make_ring(unsigned length) const;
+    /// Under both mutexes: takes what the application took out of the exposed ring.
+    void follow_consumer() noexcept;
 
-    const bool timestamps_;
+    std::atomic<bool> timestamps_;
     const bool ignore_overrun_;
     Notifier notifier_;
     // Lock order: take_mutex_, add_mutex_. The ring's size changes only under both.
@@ -109,7 +125,11 @@ private:
     QueueMemory ring_;
     alignas(64) std::atomic<std::uint64_t> added_{0};
     alignas(64) std::atomic<std::uint64_t> taken_{0};
-    Armed armed_ = Armed::no;  // under add_mutex_
+    Armed armed_ = Armed::no;        // under add_mutex_
+    std::uint64_t solicited_ = 0;    // up to the last solicited or failed one; under add_mutex_
+    std::unique_ptr<CqeRing> exposed_;                // under add_mutex_; set under both
+    std::atomic<__be32>* consumer_ = nullptr;         // the same
+    std::atomic<bool> is_exposed_{false};
     bool overrun_ = false;     // under add_mutex_
     std::atomic<unsigned> holders_{0};
 };

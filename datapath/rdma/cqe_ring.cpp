@@ -124,23 +124,28 @@ CqeRing::CqeRing(const Spec& spec) noexcept : spec_(spec) {
     }
 }
 
-bool CqeRing::write(const Completion& completion) noexcept {
+std::uint32_t CqeRing::behind(std::uint32_t produced) const noexcept {
     const std::uint32_t consumed = be32toh(spec_.doorbell->load(std::memory_order_acquire));
+    return (produced - consumed) & ((2u << spec_.log_length) - 1);
+}
+
+bool CqeRing::write(const Completion& completion) noexcept {
+    if (!spec_.ignore_overrun && behind(produced_) >= 1u << spec_.log_length) return false;
+    put(produced_++, completion);
+    return true;
+}
+
+void CqeRing::put(std::uint32_t index, const Completion& completion) noexcept {
     const std::uint32_t length = 1u << spec_.log_length;
-    const std::uint32_t behind = (produced_ - consumed) & (2 * length - 1);
-    if (!spec_.ignore_overrun && behind >= length) return false;
-    std::byte* const at =
-        spec_.base + (produced_ & (length - 1)) * spec_.entry_size + spec_.entry_size - sizeof(mlx5_cqe64);
+    std::byte* const at = spec_.base + (index & (length - 1)) * spec_.entry_size + spec_.entry_size - sizeof(mlx5_cqe64);
     mlx5_cqe64 entry = entry_of(completion);
     std::memcpy(at, &entry, offsetof(mlx5_cqe64, op_own));
-    const unsigned owner = produced_ >> spec_.log_length & 1;
+    const unsigned owner = index >> spec_.log_length & 1;
     const unsigned solicited = completion.solicited ? 2 : 0;
     const auto last = static_cast<std::uint8_t>(kind_of(completion) << 4 | solicited | owner);
     // The owner bit hands the entry over: what stands before it must be there first.
     std::atomic_ref<std::uint8_t>(*reinterpret_cast<std::uint8_t*>(at + offsetof(mlx5_cqe64, op_own)))
         .store(last, std::memory_order_release);
-    ++produced_;
-    return true;
 }
 
 }  // namespace ovsdr::soft

@@ -47,8 +47,12 @@ public:
     /// Makes every entry invalid.
     explicit CqeRing(const Spec& spec) noexcept;
 
-    /// false: the ring is full.
+    /// The next one; false: the ring is full.
     [[nodiscard]] bool write(const Completion& completion) noexcept;
+    /// That of a position which the caller counts, and knows to be free.
+    void put(std::uint32_t index, const Completion& completion) noexcept;
+    /// How many of `produced` entries the consumer has not taken; more than the ring's length: its counter makes no sense.
+    [[nodiscard]] std::uint32_t behind(std::uint32_t produced) const noexcept;
 
 private:
     const Spec spec_;

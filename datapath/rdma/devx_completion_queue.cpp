@@ -5,7 +5,6 @@
 // is told as CQ_ERROR.
 #include <array>
 #include <mutex>
-#include <optional>
 
 #include "datapath/rdma/completion_queue.hpp"
 #include "datapath/rdma/cqe_ring.hpp"
@@ -35,7 +34,7 @@ public:
         : Resource(number),
           state_(state),
           page_(page),
-          arm_record_(spec.doorbell + arm_word),
+          arm_record_(spec.doorbell[arm_word]),
           ring_(spec),
           queue_(2u << spec.log_length, true, {.completion = [this] { write(); }, .overrun = {}}) {
         queue_.arm(false);
@@ -84,14 +83,11 @@ private:
     }
 
     void look_at_arm_record(bool surely) noexcept override {
-        constexpr std::uint32_t solicited_only = MLX5_CQ_DB_REQ_NOT_SOL;
         std::lock_guard guard(mutex_);
-        const std::uint32_t word = be32toh(arm_record_->load(std::memory_order_acquire));
-        if (last_word_ == word && !(surely && guessed_)) return;
-        guessed_ = !surely && !last_word_;
-        last_word_ = word;
-        armed_ = word & solicited_only ? Armed::solicited : Armed::any;
-        consumed_ = word & counter_mask;
+        const auto arming = arm_record_.look(surely);
+        if (!arming) return;
+        armed_ = arming->solicited_only ? Armed::solicited : Armed::any;
+        consumed_ = arming->consumed;
         tell();
     }
     /// Under mutex_.
@@ -108,16 +104,14 @@ private:
 
     DeviceState& state_;
     const std::uint32_t page_;
-    const std::atomic<__be32>* const arm_record_;
     bool watched_ = false;
     std::mutex mutex_;
+    ArmRecord arm_record_;  ///< under mutex_
     CqeRing ring_;
     bool broken_ = false;  ///< overrun: nothing more is written
     std::uint32_t produced_ = 0, solicited_ = 0;  ///< CQEs written; up to the last solicited one
     Armed armed_ = Armed::no;
     std::uint32_t consumed_ = 0;  ///< as the arm record said
-    std::optional<std::uint32_t> last_word_;
-    bool guessed_ = false;  ///< the record's word was taken for an arming that nobody rang for
     CompletionQueue queue_;
 };
 

@@ -3,7 +3,44 @@
 #include <endian.h>
 #include <infiniband/mlx5dv.h>
 
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
 namespace ovsdr::soft::devx {
+
+namespace {
+
+[[nodiscard]] std::byte* allocate_page() {
+    void* const memory = std::aligned_alloc(DoorbellPage::size, DoorbellPage::size);
+    if (!memory) throw std::bad_alloc();
+    return static_cast<std::byte*>(std::memset(memory, 0, DoorbellPage::size));
+}
+
+[[nodiscard]] std::uint32_t next_number() {
+    static std::atomic<std::uint32_t> next{1};
+    return next.fetch_add(1);
+}
+
+}  // namespace
+
+DoorbellPage::DoorbellPage(DoorbellPages& pages) : pages_(pages), memory_(allocate_page()), number_(next_number()) {
+    pages_.add_page(number_, memory_);
+}
+
+DoorbellPage::~DoorbellPage() {
+    pages_.remove_page(number_);
+    std::free(memory_);
+}
+
+std::optional<ArmRecord::Arming> ArmRecord::look(bool surely) noexcept {
+    constexpr std::uint32_t solicited_only = MLX5_CQ_DB_REQ_NOT_SOL, counter_mask = 0xffffff;
+    const std::uint32_t word = be32toh(word_.load(std::memory_order_acquire));
+    if (last_ == word && !(surely && guessed_)) return std::nullopt;
+    guessed_ = !surely && !last_;
+    last_ = word;
+    return Arming{word & counter_mask, (word & solicited_only) != 0};
+}
 
 DoorbellPages::~DoorbellPages() {
     if (queues_ != 0) device_.remove_service(worker, this);

@@ -9,11 +9,14 @@
 // Threads: any; look() on worker 0. Source: PRM, UAR page format and CQ doorbells; mlx5dv.h MLX5_CQ_DOORBELL.
 #pragma once
 
+#include <linux/types.h>
+
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <mutex>
-#include <vector>
+#include <optional>
 
 #include "datapath/ports/nic.hpp"
 #include "datapath/rdma/polled_doorbell.hpp"
@@ -26,6 +29,24 @@ public:
     virtual ~Armable() = default;
     /// Its register was written (`surely`), or another one of its page.
     virtual void look_at_arm_record(bool surely) noexcept = 0;
+};
+
+/// The arm word of a CQ's doorbell record, and what was made of it. One thread at a time.
+class ArmRecord {
+public:
+    struct Arming {
+        std::uint32_t consumed;  ///< completions, 24 bits
+        bool solicited_only;
+    };
+
+    explicit ArmRecord(const std::atomic<__be32>& word) : word_(word) {}
+    /// Nothing: it was not armed anew. `surely`: see Armable.
+    [[nodiscard]] std::optional<Arming> look(bool surely) noexcept;
+
+private:
+    const std::atomic<__be32>& word_;
+    std::optional<std::uint32_t> last_;
+    bool guessed_ = false;  ///< the word was taken for an arming that nobody rang for
 };
 
 class DoorbellPages {
@@ -58,6 +79,26 @@ private:
     std::mutex service_mutex_;
     unsigned queues_ = 0;                  // under service_mutex_; the device serves us while there are any
     PolledDoorbell doorbell_;
+};
+
+/// A page that applications ring, with its number; registered for as long as it lives. Throws std::bad_alloc.
+class DoorbellPage {
+public:
+    static constexpr std::size_t size = 4096;
+    static constexpr std::size_t blue_flame = 0x800, blue_flame_size = 0x100;  ///< where its send doorbells are, bytes
+
+    explicit DoorbellPage(DoorbellPages& pages);
+    ~DoorbellPage();
+    DoorbellPage(const DoorbellPage&) = delete;
+    DoorbellPage& operator=(const DoorbellPage&) = delete;
+
+    [[nodiscard]] std::byte* memory() const noexcept { return memory_; }
+    [[nodiscard]] std::uint32_t number() const noexcept { return number_; }
+
+private:
+    DoorbellPages& pages_;
+    std::byte* const memory_;
+    const std::uint32_t number_;
 };
 
 }  // namespace ovsdr::soft::devx

@@ -190,9 +190,11 @@ bool ReceiveQueue::take(Completion& completion, std::span<const ibv_sge>& sges) 
 
 bool ReceiveQueue::take_from_ring(Completion& completion, std::span<const ibv_sge>& sges) noexcept {
     const roce::ReceiveRing& ring = *spec_.ring;
-    if (static_cast<std::uint16_t>(be32toh(ring.doorbell->load(std::memory_order_acquire))) == taken_) return false;
+    const auto posted = static_cast<std::uint16_t>(be32toh(ring.doorbell->load(std::memory_order_acquire)));
+    if (posted == static_cast<std::uint16_t>(taken_)) return false;
     sges = {pieces_.data(), read_receive_entry(ring, taken_, pieces_)};
-    completion = Completion{.wr_id = 0,
+    const std::uint64_t index = taken_++;
+    completion = Completion{.wr_id = ring.wr_ids ? ring.wr_ids[index & (ring.length - 1)] : 0,
                             .status = IBV_WC_SUCCESS,
                             .opcode = IBV_WC_RECV,
                             .vendor_err = 0,
@@ -202,9 +204,9 @@ bool ReceiveQueue::take_from_ring(Completion& completion, std::span<const ibv_sg
                             .flow_tag = 0,
                             .solicited = false,
                             .timestamp = 0,
-                            .freed = nullptr,
-                            .freed_up_to = 0,
-                            .wqe_counter = taken_++,
+                            .freed = ring.freed,
+                            .freed_up_to = taken_,
+                            .wqe_counter = static_cast<std::uint16_t>(index),
                             .user_index = spec_.user_index};
     return true;
 }

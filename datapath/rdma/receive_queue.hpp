@@ -71,16 +71,14 @@ public:
     void fail() noexcept;
     /// Closes and forgets what was posted and completed.
     void reset();
-    /// Entries of the ring that were taken, modulo 2^16.
-    [[nodiscard]] std::uint16_t taken() noexcept {
-        std::lock_guard guard(execute_mutex_);
-        return taken_;
-    }
-
     /// For packets that come from now on.
     void strip_cvlan(bool strip) noexcept { strip_cvlan_.store(strip, std::memory_order_relaxed); }
 
     [[nodiscard]] int post(ibv_recv_wr* first, ibv_recv_wr** bad);
+    /// Something was posted to the ring: a queue that has failed flushes it.
+    void rung() noexcept {
+        if (state() == State::failed) flush();
+    }
 
     [[nodiscard]] Sink sink() noexcept { return Sink{&ReceiveQueue::deliver, this}; }
 
@@ -114,7 +112,7 @@ private:
     std::atomic<State> state_{State::closed};
     WorkQueue queue_;
     // Of a ring; under execute_mutex_.
-    std::uint16_t taken_ = 0;
+    std::uint64_t taken_ = 0;
     std::array<ibv_sge, roce::most_pieces> pieces_;
     std::mutex post_mutex_;
     std::mutex execute_mutex_;

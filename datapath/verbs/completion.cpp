@@ -6,6 +6,7 @@
 #include "datapath/control/fault.hpp"
 #include "datapath/verbs/limits.hpp"
 #include "datapath/verbs/objects.hpp"
+#include "datapath/verbs/rings.hpp"
 
 namespace ovsdr::soft {
 
@@ -213,6 +214,7 @@ int ibv_resize_cq(ibv_cq* base, int length) {
     if (static_cast<unsigned>(length) < cq.queue->length() - 1) Context::of(base->context).state.answer_doorbells();
     try {
         if (const int error = cq.queue->resize(static_cast<unsigned>(length) + 1)) return failed(error);
+        if (cq.exposure) cq.exposure->show();
     } catch (const std::bad_alloc&) {
         return failed(ENOMEM);
     }

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "datapath/control/fault.hpp"
+#include "datapath/rdma/devx_doorbells.hpp"
 #include "datapath/verbs/objects.hpp"
 #include "datapath/verbs/qp_rdma.hpp"
 #include "datapath/verbs/srq.hpp"
@@ -117,6 +118,12 @@ void Context::keep(std::unique_ptr<Pd> pd) {
     given_up_.push_back(std::move(pd));
 }
 
+devx::DoorbellPage& Context::doorbell_page() {
+    std::lock_guard guard(mutex_);
+    if (!doorbell_page_) doorbell_page_ = std::make_unique<devx::DoorbellPage>(state.doorbell_pages());
+    return *doorbell_page_;
+}
+
 void Context::remove(Wq& wq) {
     std::lock_guard guard(mutex_);
     wqs_.erase(&wq);
@@ -134,7 +141,7 @@ void Context::stop() {
         const int error = qp->rdma ? modify_rdma_qp(*qp, attr, IBV_QP_STATE) : qp->raw->modify(attr, IBV_QP_STATE, 0);
         if (!error) qp->qp_base.state = IBV_QPS_RESET;
     }
-    for (Wq* wq : wqs_) wq->queue->reset();
+    for (Wq* wq : wqs_) wq->reset();
 }
 
 ibv_context* open_context(ibv_device* device, DeviceState& state) noexcept {

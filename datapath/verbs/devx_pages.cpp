@@ -2,9 +2,6 @@
 //
 // A doorbell page is memory that the application may write to: see devx_doorbells.hpp.
 // Source: mlx5dv_devx_umem_reg(3), mlx5dv_devx_alloc_uar(3), mlx5dv_devx_query_eqn(3).
-#include <cstdlib>
-#include <cstring>
-
 #include "datapath/control/fault.hpp"
 #include "datapath/rdma/devx_doorbells.hpp"
 #include "datapath/rdma/devx_memory.hpp"
@@ -14,15 +11,18 @@ using namespace ovsdr::soft;
 
 namespace {
 
-constexpr std::size_t page = 4096;
-constexpr std::size_t doorbell_offset = 0x800;  // of the first blue flame register
-
 struct Umem : mlx5dv_devx_umem {
     Context& context;
 };
 
 struct Uar : mlx5dv_devx_uar {
+    explicit Uar(Context& owner) : mlx5dv_devx_uar{}, context(owner), page(owner.state.doorbell_pages()) {
+        base_addr = page.memory();
+        reg_addr = page.memory() + devx::DoorbellPage::blue_flame;
+        page_id = page.number();
+    }
     Context& context;
+    const devx::DoorbellPage page;
 };
 
 [[nodiscard]] mlx5dv_devx_umem* register_umem(const char* call, ibv_context* context, void* address, std::size_t size,
@@ -76,25 +76,17 @@ mlx5dv_devx_uar* mlx5dv_devx_alloc_uar(ibv_context* context, std::uint32_t flags
         return nullptr;
     }
     return created([&]() -> mlx5dv_devx_uar* {
-        static std::atomic<std::uint32_t> next_page{1};
-        auto uar = std::unique_ptr<Uar>(new Uar{{}, Context::of(context)});
-        uar->base_addr = std::aligned_alloc(page, page);
-        if (!uar->base_addr) throw std::bad_alloc();
-        uar->reg_addr = static_cast<std::byte*>(uar->base_addr) + doorbell_offset;
-        std::memset(uar->base_addr, 0, page);
-        uar->page_id = next_page.fetch_add(1);
-        uar->context.state.doorbell_pages().add_page(uar->page_id, static_cast<std::byte*>(uar->base_addr));
+        auto* const uar = new Uar(Context::of(context));
         uar->context.hold();
-        return uar.release();
+        return uar;
     });
 }
 
 void mlx5dv_devx_free_uar(mlx5dv_devx_uar* base) {
     auto* const uar = static_cast<Uar*>(base);
-    uar->context.state.doorbell_pages().remove_page(uar->page_id);
-    std::free(uar->base_addr);
-    uar->context.let_go();
+    Context& context = uar->context;
     delete uar;
+    context.let_go();
 }
 
 /// The number of a completion vector's event queue, which belongs to the kernel.

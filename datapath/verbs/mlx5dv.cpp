@@ -11,23 +11,18 @@
 #include "datapath/verbs/objects.hpp"
 #include "datapath/verbs/qp_dc.hpp"
 #include "datapath/verbs/qp_rdma.hpp"
+#include "datapath/verbs/rings.hpp"
 
 using namespace ovsdr::soft;
 
 namespace {
 
-/// Handles of a raw packet QP. Its rings are no memory that an application could map, so whoever wants those is
-/// refused.
-[[nodiscard]] int describe_qp(ibv_qp* in, mlx5dv_qp* out) {
-    if (!(out->comp_mask & MLX5DV_QP_MASK_RAW_QP_HANDLES) || !Qp::of(in).raw) return EOPNOTSUPP;
-    const RawPacketQpSpec& spec = Qp::of(in).raw->spec();
-    *out = mlx5dv_qp{};
-    out->comp_mask = MLX5DV_QP_MASK_RAW_QP_HANDLES;
-    out->tirn = spec.tirn;
-    out->tisn = spec.tisn;
-    out->rqn = spec.rqn;
-    out->sqn = spec.sqn;
-    return 0;
+[[nodiscard]] int describe_queues(const mlx5dv_obj& object, std::uint64_t types) {
+    int error = 0;
+    if (types & MLX5DV_OBJ_QP) error = describe_qp(object.qp.in, object.qp.out);
+    if (!error && (types & MLX5DV_OBJ_CQ)) error = describe_cq(object.cq.in, object.cq.out);
+    if (!error && (types & MLX5DV_OBJ_RWQ)) error = describe_rwq(object.rwq.in, object.rwq.out);
+    return error;
 }
 
 [[nodiscard]] int describe_pd(ibv_pd* in, mlx5dv_pd* out) {
@@ -124,12 +119,16 @@ int _mlx5dv_query_port(ibv_context* context, std::uint32_t port, mlx5dv_port* ou
     return 0;
 }
 
-/// EOPNOTSUPP for objects whose rings are no memory that an application could map: CQs, SRQs, work queues.
+/// EOPNOTSUPP for SRQs, whose requests stand in no ring that an application could have; see rings.hpp.
 int mlx5dv_init_obj(mlx5dv_obj* object, std::uint64_t types) {
     if (const int error = injected_fault("mlx5dv_init_obj")) return failed(error);
-    if (types & ~std::uint64_t{MLX5DV_OBJ_QP | MLX5DV_OBJ_PD | MLX5DV_OBJ_AH | MLX5DV_OBJ_DM}) return failed(EOPNOTSUPP);
-    if (types & MLX5DV_OBJ_QP) {
-        if (const int error = describe_qp(object->qp.in, object->qp.out)) return failed(error);
+    constexpr std::uint64_t known =
+        MLX5DV_OBJ_QP | MLX5DV_OBJ_CQ | MLX5DV_OBJ_RWQ | MLX5DV_OBJ_PD | MLX5DV_OBJ_AH | MLX5DV_OBJ_DM;
+    if (types & ~known) return failed(EOPNOTSUPP);
+    try {
+        if (const int error = describe_queues(*object, types)) return failed(error);
+    } catch (const std::bad_alloc&) {
+        return failed(ENOMEM);
     }
     if (types & MLX5DV_OBJ_PD) {
         if (const int error = describe_pd(object->pd.in, object->pd.out)) return failed(error);

@@ -31,6 +31,7 @@
 #include "datapath/rdma/event_queue.hpp"
 #include "datapath/rdma/raw_packet_qp.hpp"
 #include "datapath/rdma/rss.hpp"
+#include "datapath/verbs/receive_poster.hpp"
 
 namespace ovsdr::soft {
 
@@ -39,6 +40,10 @@ struct RdmaQp;
 struct Srq;
 struct Wq;
 struct Xrcd;
+class CqExposure;
+namespace devx {
+class DoorbellPage;
+}
 
 /// An open device.
 struct Pd;
@@ -67,6 +72,8 @@ struct Context : verbs_context {
     void remove(Wq& wq);
     /// Takes over a PD that the application has given up while objects know it.
     void keep(std::unique_ptr<Pd> pd);
+    /// The page on which an application rings the queues that it was shown (rings.hpp). Made on first use.
+    [[nodiscard]] devx::DoorbellPage& doorbell_page();
     /// Moves every QP and WQ to RESET: no packet touches the application's memory any more.
     void stop();
 
@@ -78,6 +85,7 @@ private:
     std::set<Qp*> qps_;
     std::set<Wq*> wqs_;
     std::vector<std::unique_ptr<Pd>> given_up_;
+    std::unique_ptr<devx::DoorbellPage> doorbell_page_;
     std::uint64_t listener_;
     std::atomic<unsigned> holders_{1};
 };
@@ -131,6 +139,9 @@ struct Cq : ibv_cq_ex {
     Pd* domain = nullptr;  ///< the parent domain whose allocator its ring is from
     std::uint32_t cqe_size = 64;  ///< bytes, as mlx5dv_create_cq() asked for
     std::unique_ptr<CompletionQueue> queue;
+    std::unique_ptr<CqExposure> exposure;  ///< once its ring was shown
+    Cq();
+    ~Cq();
     std::atomic<std::uint32_t> comp_events{0};   ///< taken by ibv_get_cq_event()
     std::atomic<std::uint32_t> async_events{0};  ///< taken by ibv_get_async_event()
     Completion current;                          ///< between ibv_start_poll() and ibv_end_poll()
@@ -167,7 +178,16 @@ struct Qp : ibv_qp_ex {
 /// A receive queue of its own, for TIRs to lead to.
 struct Wq : ibv_wq {
     [[nodiscard]] static Wq& of(ibv_wq* wq) noexcept { return *static_cast<Wq*>(wq); }
+    QueueMemory ring;
+    alignas(64) std::array<std::atomic<__be32>, 2> doorbells{};  ///< MLX5_RCV_DBR, and one that is not used
+    ReceivePoster poster;
     std::unique_ptr<ReceiveQueue> queue;
+
+    /// To RESET; what was posted is forgotten.
+    void reset() {
+        queue->reset();
+        poster.reset();
+    }
 };
 
 struct IndirectionTable : ibv_rwq_ind_table {

@@ -25,7 +25,9 @@ int post_wq_recv(ibv_wq* wq, ibv_recv_wr* first, ibv_recv_wr** bad) {
         *bad = first;
         return failed(error);
     }
-    return Wq::of(wq).queue->post(first, bad);
+    const int error = Wq::of(wq).poster.post(first, bad);
+    Wq::of(wq).queue->rung();
+    return error;
 }
 
 [[nodiscard]] ibv_wq_state state_of(const Wq& wq) {
@@ -61,16 +63,20 @@ ibv_wq* create_wq_op(ibv_context* context, ibv_wq_init_attr* attr) {
         wq->state = IBV_WQS_RESET;
         wq->post_recv = post_wq_recv;
         wq->wq_num = wq->handle = state.queue_numbers().take();
+        const auto stride = static_cast<std::uint32_t>(attr->max_sge * sizeof(mlx5_wqe_data_seg));
+        wq->ring = allocate_queue(Pd::of(attr->pd).allocator(MLX5DV_RES_TYPE_RWQ), std::size_t{attr->max_wr} * stride);
+        wq->poster.open({.length = attr->max_wr, .stride = stride, .max_sges = attr->max_sge}, wq->ring.get(),
+                        &wq->doorbells[MLX5_RCV_DBR]);
         wq->queue = std::make_unique<ReceiveQueue>(
             ReceiveQueueSpec{.memory = state.memory(),
                              .completions = *Cq::of(attr->cq).queue,
                              .domain = Pd::of(attr->pd).domain(),
-                             .length = attr->max_wr,
-                             .max_sges = attr->max_sge,
+                             .length = 0,
+                             .max_sges = 0,
                              .flags = {.strip_cvlan = (flags & IBV_WQ_FLAGS_CVLAN_STRIPPING) != 0,
                                        .scatter_fcs = (flags & IBV_WQ_FLAGS_SCATTER_FCS) != 0},
-                             .allocate = Pd::of(attr->pd).allocator(MLX5DV_RES_TYPE_RWQ),
-                             .number = wq->wq_num});
+                             .number = wq->wq_num,
+                             .ring = wq->poster.ring()});
         state.add_receive_queue(wq->wq_num, *wq->queue);
         Context::of(context).add(*wq);
         Pd::of(attr->pd).users.fetch_add(1);
@@ -91,7 +97,7 @@ int modify_wq_op(ibv_wq* base, ibv_wq_attr* attr) {
     const ibv_wq_state to = attr->attr_mask & IBV_WQ_ATTR_STATE ? attr->wq_state : now;
     switch (to) {
         case IBV_WQS_RESET:
-            wq.queue->reset();
+            wq.reset();
             break;
         case IBV_WQS_RDY:
             if (now == IBV_WQS_ERR) return failed(EINVAL);

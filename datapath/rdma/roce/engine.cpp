@@ -60,9 +60,14 @@ Engine::~Engine() {
 void Engine::add(Pair& pair) {
     pairs_.emplace(pair.spec().qpn, &pair);
     timers_.reserve(timers_.size() + 2 * pairs_.size());  // so that arming seldom allocates
-    if (!pair.spec().polled) return;
+    if (pair.spec().polled) poll(pair);
+}
+
+void Engine::poll(Pair& pair) {
+    if (std::find(polled_.begin(), polled_.end(), &pair) != polled_.end()) return;
     polled_.push_back(&pair);
     has_polled_.store(true, std::memory_order_relaxed);
+    look_closely();
 }
 
 void Engine::remove(Pair& pair) noexcept {

@@ -68,6 +68,8 @@ public:
 
     // Under Control or in a turn.
     void schedule(Pair& pair) noexcept;
+    /// Its doorbell record is looked at from now on. Under Control.
+    void poll(Pair& pair);
     /// A polled queue has begun to take posts: it is looked at often for a while.
     void look_closely() noexcept { polled_doorbells_.expect(); }
     /// The pair's deadline may have become earlier.

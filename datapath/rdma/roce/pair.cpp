@@ -132,6 +132,12 @@ void Pair::stop_sending() noexcept {
     if (state_.compare_exchange_strong(running, IBV_QPS_SQD)) drain_reported_ = false;
 }
 
+void Pair::poll_doorbells() {
+    const Engine::Control control(engine_);
+    engine_.poll(*this);
+    engine_.wake();
+}
+
 std::optional<std::uint64_t> Pair::drained_at() const {
     auto& self = const_cast<Pair&>(*this);
     const Engine::Control control(self.engine_);

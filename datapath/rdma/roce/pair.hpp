@@ -44,6 +44,7 @@ public:
     void ring_send() noexcept override;
     void ring_receive() noexcept override;
     [[nodiscard]] std::optional<std::uint64_t> drained_at() const override;
+    void poll_doorbells() override;
 
     // For the engine.
     void receive(const Arrival& arrival, std::uint64_t now) noexcept;

@@ -132,6 +132,9 @@ public:
     virtual void ring_send() noexcept = 0;
     virtual void ring_receive() noexcept = 0;
 
+    /// From now on the device looks at the doorbell records itself too, as of a queue that was made `polled`. Throws std::bad_alloc.
+    virtual void poll_doorbells() {}
+
     /// Blocks that were taken off the send ring, where the queue is in SQD with nothing under way: what is posted behind
     /// them may be changed. Nothing in any other state.
     [[nodiscard]] virtual std::optional<std::uint64_t> drained_at() const { return std::nullopt; }
