@@ -124,8 +124,7 @@ std::byte* MemoryTable::lookup(std::uint32_t key, std::uint64_t address, std::ui
     const std::uint64_t offset = address - region->iova;
     if (address < region->iova || offset > region->size || size > region->size - offset) return nullptr;
     if (region->discard) return access & IBV_ACCESS_LOCAL_WRITE ? region->discard : region->base;
-    // Regions of the whole address space begin at 0.
-    return reinterpret_cast<std::byte*>(reinterpret_cast<std::uintptr_t>(region->base) + offset);
+    return region->at(offset);
 }
 
 }  // namespace ovsdr::soft

@@ -34,6 +34,11 @@ struct MemoryRegion {
     std::uint32_t key = 0;  ///< set by add()
     std::byte* discard = nullptr;  ///< a null region: reads find zeros at `base`, writes go here, whatever the address
     Mkey* mkey = nullptr;   ///< of a slot that an MKEY has; its region is empty and has no key
+
+    /// The byte behind so many; a region of the whole address space begins at 0.
+    [[nodiscard]] std::byte* at(std::uint64_t offset) const noexcept {
+        return reinterpret_cast<std::byte*>(reinterpret_cast<std::uintptr_t>(base) + offset);
+    }
 };
 
 class MemoryTable {

@@ -104,7 +104,7 @@ struct NullMemory {
     const std::uint64_t offset = piece.addr - region.iova;
     if (piece.addr < region.iova || offset > region.size || piece.length > region.size - offset) return EFAULT;
     if (piece.length == 0) return 0;
-    const bool present = populate(region.base + offset, piece.length, writes ? IBV_ACCESS_LOCAL_WRITE : 0);
+    const bool present = populate(region.at(offset), piece.length, writes ? IBV_ACCESS_LOCAL_WRITE : 0);
     return present || advice == IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT ? 0 : EFAULT;
 }
 
