@@ -3,18 +3,11 @@
 #include <endian.h>
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 
 namespace ovsdr::soft::signature {
 
 namespace {
-
-constexpr auto masks = [] {
-    std::array<std::uint64_t, 256> bits{};
-    for (unsigned mask = 0; mask < 256; ++mask) bits[mask] = bits_of(static_cast<std::uint8_t>(mask));
-    return bits;
-}();
 
 [[nodiscard]] bool escaped(const Domain& domain, Field found) {
     if (domain.escape == Escape::never || (found >> 32 & 0xFFFF) != 0xFFFF) return false;
@@ -68,7 +61,7 @@ Field Domain::load(std::span<const std::byte> from) const noexcept {
 }
 
 Error check(const Domain& domain, std::uint64_t block, Field found, Field calculated, std::uint8_t mask) noexcept {
-    const Field wrong = (found ^ calculated) & masks[mask];
+    const Field wrong = (found ^ calculated) & bits_of(mask);
     if (wrong == 0 || escaped(domain, found)) return {};
     Error error;
     error.offset = block * (domain.block_size + domain.field_size());

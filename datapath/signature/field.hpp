@@ -43,8 +43,9 @@ struct Domain {
     Escape escape = Escape::never;
 
     [[nodiscard]] bool present() const noexcept { return block_size != 0; }
+    /// Of a domain that is present, bytes.
     [[nodiscard]] std::uint32_t field_size() const noexcept {
-        return !present() ? 0 : t10dif || guard == GuardType::crc64_xp10 ? 8 : 4;
+        return t10dif || guard == GuardType::crc64_xp10 ? 8 : 4;
     }
     /// Same block size and type of field; what copy_mask needs.
     [[nodiscard]] bool same_structure(const Domain& other) const noexcept {
@@ -88,11 +89,9 @@ struct Error {
 
 /// The bytes of a word that a byte mask names.
 [[nodiscard]] constexpr std::uint64_t bits_of(std::uint8_t byte_mask) noexcept {
-    std::uint64_t bits = 0;
-    for (unsigned byte = 0; byte < 8; ++byte) {
-        if (byte_mask >> byte & 1) bits |= std::uint64_t{0xFF} << (8 * byte);
-    }
-    return bits;
+    // Byte k has the mask's bit k; 0x7F more carry it to the top of the byte, and nothing beyond.
+    const std::uint64_t spread = byte_mask * 0x0101010101010101u & 0x8040201008040201u;
+    return ((spread + 0x7F7F7F7F7F7F7F7Fu) >> 7 & 0x0101010101010101u) * 0xFF;
 }
 
 /// The masks' parts of a T10-DIF field.

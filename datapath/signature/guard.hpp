@@ -31,13 +31,14 @@ public:
     /// Of `seed` the bits that the type has.
     Guard(GuardType type, std::uint64_t seed) noexcept;
 
+    /// At most 2^30 bytes at once: ISA-L takes sizes as int.
     void update(std::span<const std::byte> bytes) noexcept;
     [[nodiscard]] std::uint64_t value() const noexcept;
 
 private:
     GuardType type_ = GuardType::t10_crc;
     bool odd_ = false;            // ip_checksum: the next byte is the second of its word
-    std::uint64_t register_ = 0;  // crc32: complemented, as ISA-L wants it; ip_checksum: sum of native words
+    std::uint64_t register_{};   // crc32: complemented, as ISA-L wants it; ip_checksum: sum of native words
 };
 
 }  // namespace ovsdr::soft::signature

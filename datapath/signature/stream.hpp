@@ -55,8 +55,8 @@ public:
 private:
     /// A domain's place in its current block.
     struct Side {
-        std::uint64_t block = 0;
-        std::uint32_t done = 0;  ///< bytes of the block's data
+        std::uint64_t block;
+        std::uint32_t done;  ///< bytes of the block's data
         bool needs_guard = false;
         Guard guard;
 
@@ -95,12 +95,13 @@ private:
 
     bool placed_ = false;
     bool unknown_field_ = false;  // the wire field's first bytes came before the stream was placed
-    std::uint64_t next_ = 0;      // wire offset
-    std::uint64_t raw_ = 0;
-    Side memory_, wire_;
-    Field incoming_ = 0;                    // the field of the last block that came in
-    std::array<std::byte, 8> field_bytes_;  // of the wire
-    std::uint32_t field_done_ = 0;
+    // From here on what place() says.
+    std::uint64_t next_{};  // wire offset
+    std::uint64_t raw_{};
+    Side memory_{}, wire_{};
+    Field incoming_{};                        // the field of the last block that came in
+    std::array<std::byte, 8> field_bytes_{};  // of the wire
+    std::uint32_t field_done_{};
     Error error_;
 };
 
@@ -114,8 +115,6 @@ inline void Stream::start(const Attributes& attributes, std::uint64_t offset, bo
     if (wire_.needs_guard) wire_.guard = Guard(wire.guard, wire.seed);
     next_ = offset;
     raw_ = wire.raw(offset);
-    field_done_ = 0;
-    unknown_field_ = false;
     if (wire.present()) {
         const std::uint32_t frame = wire.block_size + wire.field_size();
         const auto in_frame = static_cast<std::uint32_t>(offset % frame);
@@ -153,13 +152,12 @@ template <Readable Memory>
 bool Stream::place(const Attributes& attributes, Memory& memory, std::uint64_t offset, bool receiving) noexcept {
     start(attributes, offset, receiving);
     if (!prime(attributes.memory, memory, memory_) || !prime(attributes.memory, memory, wire_)) return false;
-    placed_ = true;
     if (receiving || !attributes.wire.present() || wire_.done != attributes.wire.block_size) return true;
     if (attributes.copy_mask) {
         const Domain& domain = attributes.memory;
         std::array<std::byte, 8> bytes;
         const std::span field(bytes.data(), domain.field_size());
-        if (!memory.read(domain.framed(raw_) - field.size(), field)) return placed_ = false;
+        if (!memory.read(domain.framed(raw_) - field.size(), field)) return false;
         incoming_ = domain.load(field);
     }
     make_wire_field(attributes);
@@ -217,11 +215,11 @@ bool Stream::finish_memory_scatter(const Attributes& attributes, Memory& memory)
 template <Readable Memory>
 bool Stream::gather(const Attributes& attributes, Memory& memory, std::uint64_t offset,
                     std::span<std::byte> to) noexcept {
-    if (to.empty()) return true;
     const auto& [memory_domain, wire, check_mask, copy_mask] = attributes;
-    if ((!placed_ || offset != next_) && !place(attributes, memory, offset, false)) return false;
-    next_ += to.size();
+    const bool goes_on = placed_ && offset == next_;
     placed_ = false;  // Until all of it was reached.
+    if (!goes_on && !place(attributes, memory, offset, false)) return false;
+    next_ += to.size();
     while (!to.empty()) {
         std::size_t size;
         if (wire.present() && wire_.done == wire.block_size) {
@@ -250,11 +248,11 @@ bool Stream::gather(const Attributes& attributes, Memory& memory, std::uint64_t 
 template <Readable Memory>
 bool Stream::scatter(const Attributes& attributes, Memory& memory, std::uint64_t offset,
                      std::span<const std::byte> from) noexcept {
-    if (from.empty()) return true;
     const auto& [memory_domain, wire, check_mask, copy_mask] = attributes;
-    if ((!placed_ || offset != next_) && !place(attributes, memory, offset, true)) return false;
-    next_ += from.size();
+    const bool goes_on = placed_ && offset == next_;
     placed_ = false;  // Until all of it was reached.
+    if (!goes_on && !place(attributes, memory, offset, true)) return false;
+    next_ += from.size();
     while (!from.empty()) {
         std::size_t size;
         if (wire.present() && wire_.done == wire.block_size) {

@@ -340,6 +340,46 @@ TEST_F(StreamTest, AMessageMayBeginAtACopiedField) {
     }
 }
 
+TEST(DomainTest, SaysNothingUntilTold) {
+    const Attributes attributes{};
+    for (const Domain& domain : {attributes.memory, attributes.wire}) {
+        EXPECT_FALSE(domain.present());
+        EXPECT_EQ(domain.seed, 0U);
+        EXPECT_EQ(domain.application_tag, 0U);
+        EXPECT_EQ(domain.reference_tag, 0U);
+        EXPECT_EQ(domain.raw(700), 700U);
+        EXPECT_EQ(domain.framed(700), 700U);
+    }
+    EXPECT_EQ(attributes.check_mask, 0);
+    EXPECT_EQ(attributes.copy_mask, 0);
+    const Error error{};
+    EXPECT_TRUE(error.type == ErrorType::none && error.actual == 0 && error.expected == 0 && error.offset == 0);
+}
+
+TEST(DomainTest, AMaskNamesBytes) {
+    for (unsigned mask = 0; mask < 256; ++mask) {
+        std::uint64_t bits = 0;
+        for (unsigned bit = 0; bit < 64; ++bit) bits |= std::uint64_t{mask >> bit / 8 & 1} << bit;
+        EXPECT_EQ(bits_of(static_cast<std::uint8_t>(mask)), bits);
+    }
+}
+
+TEST(DomainTest, RawAndFramedBytesAreCountedBlockByBlock) {
+    for (const Domain& domain : {t10(512, GuardType::t10_crc, 0), crc(520, GuardType::crc32, 0), crc(4096, GuardType::crc64_xp10, 0)}) {
+        // By walking: a byte of a block or of the field behind it at a time.
+        std::uint64_t raw = 0;
+        for (std::uint64_t framed = 0, in_frame = 0; framed < 3 * 4104; ++framed) {
+            ASSERT_EQ(domain.raw(framed), raw);
+            if (in_frame == 0) { ASSERT_EQ(domain.framed(raw), framed); }
+            if (in_frame < domain.block_size) {
+                ++raw;
+                if (in_frame + 1 < domain.block_size) { ASSERT_EQ(domain.framed(raw), framed + 1); }
+            }
+            if (++in_frame == domain.block_size + domain.field_size()) in_frame = 0;
+        }
+    }
+}
+
 TEST(DomainTest, StructureIsBlockSizeAndTypeOfField) {
     const Domain dif = t10(512, GuardType::t10_crc, 0);
     EXPECT_TRUE(dif.same_structure(t10(512, GuardType::ip_checksum, ones)));
@@ -426,6 +466,58 @@ TEST_F(StreamTest, NeedsTheFieldThatItCopiesAndTheDataBeforeAGuard) {
         LockedMemory no_field{{bytes}, 515, 516}, no_data{{bytes}, 100, 101};
         EXPECT_EQ(Stream().gather(attributes, no_field, 512, field), copy == 0);
         EXPECT_EQ(Stream().gather(attributes, no_data, 512, field), copy != 0) << "a copied guard needs no data";
+    }
+    // What stands in the lower half of a mask is not of a CRC of 32 bits, and all of one of 64.
+    for (const GuardType type : {GuardType::crc32, GuardType::crc64_xp10}) {
+        const Domain domain = crc(512, type, ones);
+        LockedMemory no_data{{reference::framed(domain, random_bytes(random, 512))}, 100, 101};
+        const auto whole = std::span(field).first(domain.field_size());
+        EXPECT_EQ(Stream().gather({domain, domain, 0xFF, 0xF0}, no_data, 512, whole), type == GuardType::crc32);
+        EXPECT_FALSE(Stream().gather({domain, domain, 0xFF, 0x0F}, no_data, 512, whole));
+        EXPECT_TRUE(Stream().gather({domain, domain, 0xFF, 0xFF}, no_data, 512, whole));
+    }
+    LockedMemory no_data{{bytes}, 100, 101};
+    EXPECT_TRUE(Stream().gather({dif, dif, 0x3F, 0xC0}, no_data, 512, field)) << "tags do not, when the guard is copied";
+}
+
+TEST_F(StreamTest, APlaceThatWasOutOfReachIsPlacedAgain) {
+    // The stream is moved to the middle of a block whose beginning cannot be read; later it can.
+    const Domain dif = t10(512, GuardType::t10_crc, ones);
+    const auto raw = random_bytes(random, 3 * 512);
+    const auto wire = reference::framed(dif, raw);
+    for (const Domain& inside : {Domain{}, dif}) {
+        const auto in_memory = reference::framed(inside, raw);
+        LockedMemory memory{{in_memory}, 512 + 8, 512 + 60};
+        Stream stream;
+        std::vector<std::byte> got(520);
+        const Attributes attributes{inside, dif, 0xFF, 0};
+        ASSERT_TRUE(stream.gather(attributes, memory, 0, std::span(got).first(10)));
+        EXPECT_FALSE(stream.gather(attributes, memory, 520 + 300, got));
+        memory.locked_to = 0;
+        ASSERT_TRUE(stream.gather(attributes, memory, 520 + 300, got));
+        EXPECT_TRUE(std::equal(got.begin(), got.end(), wire.begin() + 820));
+        EXPECT_EQ(stream.error().type, ErrorType::none);
+        // The same for what comes in.
+        LockedMemory target{{in_memory}, 512 + 8, 512 + 60};
+        Stream receiver;
+        const auto piece = [&wire](std::size_t at, std::size_t size) { return std::span<const std::byte>(wire).subspan(at, size); };
+        ASSERT_TRUE(receiver.scatter(attributes, target, 0, piece(0, 10)));
+        EXPECT_FALSE(receiver.scatter(attributes, target, 820, piece(820, 520)));
+        target.locked_to = 0;
+        ASSERT_TRUE(receiver.scatter(attributes, target, 820, piece(820, 520)));
+        EXPECT_EQ(receiver.error().type, ErrorType::none);
+        EXPECT_EQ(target.bytes, in_memory);
+    }
+}
+
+TEST_F(StreamTest, AFieldThatCannotBeWrittenFails) {
+    const Domain dif = t10(512, GuardType::t10_crc, ones);
+    const auto wire = reference::framed(dif, random_bytes(random, 512));
+    for (const std::uint8_t copy : {0x00, 0xFF}) {
+        LockedMemory memory{{std::vector<std::byte>(520)}, 515, 516};
+        EXPECT_FALSE(Stream().scatter({dif, dif, 0xFF, copy}, memory, 0, wire));
+        EXPECT_EQ(Stream().scatter({dif, dif, 0xFF, copy}, memory, 0, std::span(wire).first(512)), copy != 0);
+        EXPECT_TRUE(Stream().scatter({dif, dif, 0xFF, copy}, memory, 0, std::span(wire).first(511)));
     }
 }
 
