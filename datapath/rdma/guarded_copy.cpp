@@ -81,16 +81,15 @@ void on_fault(int number, siginfo_t* info, void* context) {
 }  // namespace
 
 bool guarded_copy(void* to, const void* from, std::size_t size) noexcept {
-    return softnic_copy(to, from, size) == 0;
+    return softnic_copy(to, from, size) != 1;
 }
 
 void guard_copies() noexcept {
     static std::once_flag once;
     std::call_once(once, [] {
-        struct sigaction ours {};
+        struct sigaction ours {};  // whose mask is empty
         ours.sa_sigaction = on_fault;
         ours.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
-        sigemptyset(&ours.sa_mask);
         for (std::size_t i = 0; i < signals.size(); ++i) sigaction(signals[i], &ours, &previous[i]);
     });
 }

@@ -124,9 +124,9 @@ bool Transfer::through_mkey(unsigned index, std::uint64_t offset, Bytes bytes) n
 
 template <typename Bytes>
 Transfer::Fault Transfer::walk(std::uint64_t offset, Bytes bytes) noexcept {
-    if (offset > size_ || bytes.size() > size_ - offset) return Fault::length;
+    if (bytes.size() > size_ || offset > size_ - bytes.size()) return Fault::length;
     const MemoryTable::Reading reading(spec_->memory, spec_->stripe);
-    for (unsigned i = 0; i < length_ && !bytes.empty(); ++i) {
+    for (unsigned i = 0; !bytes.empty(); ++i) {
         const Piece& piece = pieces_[i];
         if (offset >= piece.size) {
             offset -= piece.size;

@@ -103,7 +103,7 @@ private:
     // The one signature stream under way: of the piece that was copied last.
     signature::Stream stream_;
     unsigned stream_piece_ = max_pieces;  // max_pieces: none
-    std::uint32_t stream_generation_ = 0;
+    std::uint32_t stream_generation_{};
 };
 
 }  // namespace ovsdr::soft

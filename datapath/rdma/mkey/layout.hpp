@@ -30,26 +30,22 @@ public:
 
     [[nodiscard]] std::size_t max_entries() const noexcept { return entries_.capacity(); }
     /// Bytes of the whole.
-    [[nodiscard]] std::uint64_t size() const noexcept { return period_ * repeat_; }
+    [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
 
-    void clear() noexcept {
-        entries_.clear();
-        repeat_ = 0;
-        period_ = 0;
-    }
+    void clear() noexcept { size_ = 0; }
     /// At most max_entries(). A list repeats once.
     void assign(std::span<const LayoutEntry> entries, std::uint32_t repeat) noexcept {
         entries_.assign(entries.begin(), entries.end());
-        repeat_ = repeat;
         period_ = 0;
         for (const LayoutEntry& entry : entries_) period_ += entry.size;
+        size_ = period_ * repeat;
     }
 
     /// Calls piece(key, address, size) for each piece of [offset, offset + size) in order, until one returns false.
     /// false as well where the layout is shorter.
     template <typename Piece>
     [[nodiscard]] bool visit(std::uint64_t offset, std::uint64_t size, Piece piece) const noexcept {
-        if (offset > this->size() || size > this->size() - offset) return false;
+        if (size > size_ || offset > size_ - size) return false;
         if (size == 0) return true;
         std::uint64_t round = offset / period_;
         std::uint64_t skip = offset % period_;
@@ -70,8 +66,8 @@ public:
 
 private:
     std::vector<LayoutEntry> entries_;
-    std::uint32_t repeat_ = 0;
-    std::uint64_t period_ = 0;  // bytes of one repetition
+    std::uint64_t period_{};  // bytes of one repetition; means nothing where size_ is 0
+    std::uint64_t size_ = 0;
 };
 
 }  // namespace ovsdr::soft

@@ -1,10 +1,17 @@
 #include "datapath/rdma/mkey/mkey.hpp"
 
+#include <limits>
 #include <thread>
 
 #include "datapath/rdma/guarded_copy.hpp"
 
 namespace ovsdr::soft {
+
+namespace {
+
+constexpr std::int32_t a_writer = std::numeric_limits<std::int32_t>::min();
+
+}  // namespace
 
 void Mkey::State::clear() noexcept {
     free = true;
@@ -30,19 +37,19 @@ Mkey::Reading::Reading(Mkey& mkey) noexcept : mkey_(mkey) {
 
 Mkey::Writing::Writing(Mkey& mkey) noexcept : mkey_(mkey) {
     std::int32_t nobody = 0;
-    while (!mkey.users_.compare_exchange_weak(nobody, -1, std::memory_order_acquire)) {
+    while (!mkey.users_.compare_exchange_weak(nobody, a_writer, std::memory_order_acquire)) {
         nobody = 0;
         std::this_thread::yield();
     }
 }
 
 void Mkey::report(const signature::Error& error) noexcept {
-    std::lock_guard guard(error_mutex_);
+    const std::lock_guard guard(error_mutex_);
     if (error_.type == signature::ErrorType::none) error_ = error;
 }
 
 signature::Error Mkey::take_error() noexcept {
-    std::lock_guard guard(error_mutex_);
+    const std::lock_guard guard(error_mutex_);
     const signature::Error error = error_;
     error_ = {};
     return error;

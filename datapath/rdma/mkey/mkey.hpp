@@ -44,7 +44,7 @@ public:
         bool free = true;
         bool is_signed = false;
         unsigned access = 0;  ///< enum ibv_access_flags
-        std::uint32_t generation = 0;
+        std::uint32_t generation{};  ///< another after each change
         std::uint64_t start_address = 0;
         std::uint64_t length = 0;  ///< bytes of the memory domain
         Layout layout;
@@ -97,8 +97,8 @@ public:
 
 private:
     const Spec spec_;
-    std::atomic<std::uint32_t> key_{0};
-    std::atomic<std::int32_t> users_{0};  // readers; -1: a writer
+    std::atomic<std::uint32_t> key_{};
+    std::atomic<std::int32_t> users_{0};  // readers; negative: a writer
     State state_;
     std::mutex error_mutex_;
     signature::Error error_;
@@ -116,7 +116,7 @@ public:
     /// grant it; pieces before it have been used then.
     template <typename Use>
     [[nodiscard]] bool visit(std::uint64_t offset, std::uint64_t size, Use&& use) noexcept {
-        if (offset > state_.length || size > state_.length - offset) return false;
+        if (size > state_.length || offset > state_.length - size) return false;
         return state_.layout.visit(offset, size, [&](std::uint32_t key, std::uint64_t address, std::uint64_t part) {
             const unsigned access = writing_ ? unsigned{IBV_ACCESS_LOCAL_WRITE} : 0u;
             if (std::byte* const memory = table_.lookup(key, address, part, access, domain_)) {

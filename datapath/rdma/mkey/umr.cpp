@@ -58,7 +58,7 @@ template <typename Segment>
 struct Configuration {
     mlx5_wqe_umr_ctrl_seg control;
     mlx5_wqe_mkey_context_seg context;
-    std::uint64_t mask = 0;
+    std::uint64_t mask;
     std::size_t layout_octowords = 0;  // 0: the layout stays
     ParsedLayout layout;
     bool sets_signature = false;
@@ -72,11 +72,11 @@ struct Configuration {
     to.context = segment_at<mlx5_wqe_mkey_context_seg>(entry, sizeof(mlx5_wqe_ctrl_seg) + sizeof to.control);
     to.mask = be64toh(to.control.mkey_mask);
     if (!(to.control.flags & MLX5_WQE_UMR_CTRL_FLAG_INLINE)) return EINVAL;
-    const bool translation_offset = to.control.flags & MLX5_WQE_UMR_CTRL_FLAG_TRNSLATION_OFFSET;
-    if (translation_offset && to.control.translation_offset != 0) return EINVAL;
+    // The one place of both numbers.
+    const std::size_t bsf_octowords = be16toh(to.control.bsf_octowords);
+    if ((to.control.flags & MLX5_WQE_UMR_CTRL_FLAG_TRNSLATION_OFFSET) && bsf_octowords) return EINVAL;
     const std::size_t layout_size = std::size_t{be16toh(to.control.klm_octowords)} * umr::octoword;
-    const std::size_t bsf_size =
-        translation_offset ? 0 : std::size_t{be16toh(to.control.bsf_octowords)} * umr::octoword;
+    const std::size_t bsf_size = bsf_octowords * umr::octoword;
     if (layout_size + bsf_size > entry.size() - umr::inline_offset) return EINVAL;
     if (layout_size) {
         if (layout_size / umr::octoword > max_layout_entries) return EINVAL;
@@ -133,15 +133,15 @@ void apply(const Configuration& from, Mkey::State& state) {
 
 }  // namespace
 
-int configure_mkey(DeviceState& state, const void* domain, std::uint32_t, std::span<const std::byte> entry) noexcept {
+int configure_mkey(DeviceState& state, const void* domain, std::uint32_t qpn, std::span<const std::byte> entry) noexcept {
     Configuration configuration;
     if (const int error = parse(entry, configuration)) return error;
     const std::uint32_t key = be32toh(segment_at<mlx5_wqe_ctrl_seg>(entry, 0).imm);
     const bool invalidates = (configuration.mask & MLX5_WQE_UMR_CTRL_MKEY_MASK_FREE) &&
                              (configuration.context.free & MLX5_WQE_MKEY_CONTEXT_FREE);
-    if (invalidates) return invalidate_locally(state, domain, 0, key);
+    if (invalidates) return invalidate_locally(state, domain, qpn, key);
 
-    const MemoryTable::Reading reading(state.memory(), 0);
+    const MemoryTable::Reading reading(state.memory(), qpn);
     Mkey* const mkey = state.memory().mkey_of_any_tag(key);
     if (!mkey || mkey->spec().domain != domain) return EACCES;
     if (configuration.is_signed && !mkey->spec().has_signature) return EACCES;
@@ -155,16 +155,16 @@ int configure_mkey(DeviceState& state, const void* domain, std::uint32_t, std::s
     return 0;
 }
 
-int invalidate_locally(DeviceState& state, const void* domain, std::uint32_t, std::uint32_t key) noexcept {
-    const MemoryTable::Reading reading(state.memory(), 0);
+int invalidate_locally(DeviceState& state, const void* domain, std::uint32_t qpn, std::uint32_t key) noexcept {
+    const MemoryTable::Reading reading(state.memory(), qpn);
     Mkey* const mkey = state.memory().mkey(key);
     if (!mkey || mkey->spec().domain != domain) return EACCES;
     Mkey::Writing(*mkey)->clear();
     return 0;
 }
 
-int invalidate_remotely(DeviceState& state, const void* domain, std::uint32_t, std::uint32_t key) noexcept {
-    const MemoryTable::Reading reading(state.memory(), 0);
+int invalidate_remotely(DeviceState& state, const void* domain, std::uint32_t qpn, std::uint32_t key) noexcept {
+    const MemoryTable::Reading reading(state.memory(), qpn);
     Mkey* const mkey = state.memory().mkey(key);
     if (!mkey || mkey->spec().domain != domain || !mkey->spec().remote_invalidate) return EACCES;
     const Mkey::Writing writing(*mkey);

@@ -142,7 +142,6 @@ bool decode(const Bsf& bsf, Attributes& attributes) noexcept {
     if (!decode_domain(bsf.memory_format_psv, bsf.memory, attributes.memory, memory_present)) return false;
     if (!decode_domain(bsf.wire_format_psv, bsf.wire, attributes.wire, wire_present)) return false;
     const bool same = bsf.size_same_structure & same_structure_bit;
-    if (same && !(memory_present && wire_present)) return false;
     if (memory_present) attributes.memory.block_size = size_of(bsf.memory_block);
     if (wire_present) attributes.wire.block_size = size_of(same ? bsf.memory_block : bsf.wire_block_or_copy_mask);
     if (memory_present != attributes.memory.present() || wire_present != attributes.wire.present()) return false;

@@ -1,10 +1,13 @@
 #include "datapath/rdma/guarded_copy.hpp"
 
 #include <gtest/gtest.h>
+#include <setjmp.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <array>
+#include <cstdint>
 #include <cstring>
 #include <vector>
 
@@ -66,6 +69,44 @@ TEST(GuardedCopyDeathTest, OtherFaultsAreWhoseTheyWere) {
             touch_page_1();
         },
         testing::ExitedWithCode(8), "");
+}
+
+std::array<char, 1 << 16> other_stack;
+sigjmp_buf back;
+void exits_with_7_from_the_other_stack(int) {
+    char here;
+    const auto at = reinterpret_cast<std::uintptr_t>(&here), start = reinterpret_cast<std::uintptr_t>(other_stack.data());
+    _exit(at >= start && at < start + other_stack.size() ? 7 : 9);
+}
+void use_other_stack() {
+    const stack_t stack{.ss_sp = other_stack.data(), .ss_flags = 0, .ss_size = other_stack.size()};
+    sigaltstack(&stack, nullptr);
+}
+void jumps_back(int) { siglongjmp(back, 1); }
+void touch_page_1_and_come_back() {
+    if (sigsetjmp(back, 0) == 0) touch_page_1();  // 0: the mask of signals stays as the handler had it
+}
+
+TEST(GuardedCopyDeathTest, HandlersRunOnTheApplicationsSignalStackAndMayLeaveByAJump) {
+    GTEST_FLAG_SET(death_test_style, "threadsafe");
+    EXPECT_EXIT(
+        {
+            use_other_stack();
+            signal(SIGSEGV, exits_with_7_from_the_other_stack);
+            guard_copies();
+            touch_page_1();
+        },
+        testing::ExitedWithCode(7), "");
+    EXPECT_EXIT(
+        {
+            signal(SIGSEGV, jumps_back);
+            guard_copies();
+            touch_page_1_and_come_back();
+            touch_page_1_and_come_back();
+            char byte;
+            _exit(guarded_copy(&byte, reinterpret_cast<void*>(page), 1) ? 9 : 7);
+        },
+        testing::ExitedWithCode(7), "");
 }
 
 }  // namespace

@@ -126,7 +126,7 @@ TEST_F(UmrTest, RefusesWhatDoesNotFitAndChangesNothing) {
     ASSERT_EQ(configure(UmrEntry(mkey.key()).access(all_access).list({sge(0, 64)})), 0);
     const ibv_sge piece = sge(0, 8);
     EXPECT_EQ(configure(UmrEntry(mkey.key()).list({piece, piece, piece, piece, piece})), EACCES) << "max_entries";
-    EXPECT_EQ(configure(UmrEntry(mkey.key()).signature({{}, {.block_size = 512}, 0xFF, 0})), EACCES)
+    EXPECT_EQ(configure(UmrEntry(mkey.key()).signature({{}, {.block_size = 512, .guard = signature::GuardType::crc32}, 0xFF, 0})), EACCES)
         << "not made with BLOCK_SIGNATURE";
     UmrEntry wrong_sum = UmrEntry(mkey.key()).interleaved(2, {{address(0), 8, 2, region}});
     reinterpret_cast<mlx5_wqe_umr_repeat_block_seg*>(wrong_sum.layout.data())->byte_count = htobe32(9);
@@ -152,6 +152,219 @@ TEST_F(UmrTest, RefusesWhatDoesNotFitAndChangesNothing) {
     EXPECT_EQ(configure(UmrEntry(region).list({sge(0, 32)})), EACCES) << "a region";
     EXPECT_EQ(configure(UmrEntry(0xFFFFFF00).list({sge(0, 32)})), EACCES) << "nobody's key";
     EXPECT_EQ(use(mkey.key(), 64, 0), Fault::none) << "all as it was";
+}
+
+TEST_F(UmrTest, AddressesCountFromTheStartAddress) {
+    Mkey& mkey = make_mkey();
+    UmrEntry entry = UmrEntry(mkey.key()).access(all_access).list({sge(100, 64)});
+    entry.mask |= MLX5_WQE_UMR_CTRL_MKEY_MASK_START_ADDR;
+    entry.context.start_addr = htobe64(0x123456789000);
+    ASSERT_EQ(configure(entry), 0);
+    EXPECT_EQ(use(mkey.key(), 64, 0, 0x123456789000), Fault::none);
+    EXPECT_EQ(use(mkey.key(), 63, 0, 0x123456789001), Fault::none);
+    EXPECT_EQ(use(mkey.key(), 64, 0, 0x123456789001), Fault::protection);
+    EXPECT_EQ(use(mkey.key(), 1, 0, 0x123456788fff), Fault::protection);
+    EXPECT_EQ(use(mkey.key(), 1, 0, 0), Fault::protection);
+    Mkey& outer = make_mkey();
+    ASSERT_EQ(configure(UmrEntry(outer.key()).list({{0x123456788fff, 65, mkey.key()}})), 0);
+    EXPECT_EQ(use(outer.key(), 1, 0), Fault::protection);
+    EXPECT_EQ(use(outer.key(), 64, 0, 1), Fault::none);
+    Transfer transfer;
+    const ibv_sge piece{0x123456789002, 8, mkey.key()};
+    ASSERT_EQ(transfer.begin(local(), {&piece, 1}), Fault::none);
+    std::vector<std::byte> got(8);
+    ASSERT_EQ(transfer.gather(0, got), Fault::none);
+    EXPECT_TRUE(std::equal(got.begin(), got.end(), bytes.begin() + 102));
+    entry.context.start_addr = 0;
+    entry.mask &= ~std::uint64_t{MLX5_WQE_UMR_CTRL_MKEY_MASK_START_ADDR};
+    ASSERT_EQ(configure(entry), 0);
+    EXPECT_EQ(use(mkey.key(), 64, 0, 0x123456789000), Fault::none) << "not named: it stays";
+}
+
+TEST_F(UmrTest, AFreeKeyStaysSoUntilAnEntryNamesTheFreeBit) {
+    Mkey& mkey = make_mkey();
+    Mkey& outer = make_mkey();
+    UmrEntry entry = UmrEntry(mkey.key()).access(all_access).list({sge(0, 64)});
+    entry.mask &= ~std::uint64_t{MLX5_WQE_UMR_CTRL_MKEY_MASK_FREE};
+    ASSERT_EQ(configure(entry), 0);
+    ASSERT_EQ(configure(UmrEntry(outer.key()).list({{0, 64, mkey.key()}})), 0);
+    EXPECT_EQ(use(mkey.key(), 64, 0), Fault::protection);
+    EXPECT_EQ(use(outer.key(), 64, 0), Fault::protection);
+    ASSERT_EQ(configure(UmrEntry(mkey.key())), 0);
+    EXPECT_EQ(use(mkey.key(), 64, 0), Fault::none);
+    EXPECT_EQ(use(outer.key(), 64, 0), Fault::none);
+    entry.context.free = MLX5_WQE_MKEY_CONTEXT_FREE;
+    ASSERT_EQ(configure(entry), 0);
+    EXPECT_EQ(use(mkey.key(), 64, 0), Fault::none) << "it is not made free either";
+}
+
+TEST_F(UmrTest, EachAccessBitIsNamedByItself) {
+    constexpr unsigned flags[] = {IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_WRITE, IBV_ACCESS_REMOTE_ATOMIC};
+    Mkey& mkey = make_mkey();
+    for (unsigned i = 0; i < 4; ++i) {
+        UmrEntry one(mkey.key());
+        one.mask |= std::uint64_t{1} << (18 + i);
+        ASSERT_EQ(configure(UmrEntry(mkey.key()).access(all_access)), 0);
+        ASSERT_EQ(configure(one), 0);
+        EXPECT_EQ(Mkey::Reading(mkey)->access, all_access & ~flags[i]);
+        one.context.access_flags = 0x78;
+        ASSERT_EQ(configure(UmrEntry(mkey.key()).access(0)), 0);
+        ASSERT_EQ(configure(one), 0);
+        EXPECT_EQ(Mkey::Reading(mkey)->access, flags[i]);
+    }
+}
+
+TEST_F(UmrTest, AKeyIsEmptyBeforeItIsConfiguredAndAfterInvalidation) {
+    const auto is_empty = [](Mkey& mkey) {
+        const Mkey::Reading state(mkey);
+        return state->free && !state->is_signed && state->access == 0 && state->start_address == 0 && state->length == 0 &&
+               state->layout.size() == 0;
+    };
+    Mkey& mkey = make_mkey(4, true, true);
+    EXPECT_TRUE(is_empty(mkey));
+    UmrEntry entry = UmrEntry(mkey.key()).access(all_access).list({sge(0, 64)});
+    entry.signature({{}, {.block_size = 512, .guard = signature::GuardType::crc32}, 0xFF, 0});
+    entry.mask |= MLX5_WQE_UMR_CTRL_MKEY_MASK_START_ADDR;
+    entry.context.start_addr = htobe64(0x1000);
+    UmrEntry invalidation(mkey.key());
+    invalidation.context.free = MLX5_WQE_MKEY_CONTEXT_FREE;
+    for (unsigned way = 0; way < 3; ++way) {
+        ASSERT_EQ(configure(entry), 0);
+        EXPECT_FALSE(is_empty(mkey));
+        const std::uint32_t before = Mkey::Reading(mkey)->generation;
+        ASSERT_EQ(way == 0   ? configure(invalidation)
+                  : way == 1 ? invalidate_locally(state, &domain, 0, mkey.key())
+                             : invalidate_remotely(state, &domain, 0, mkey.key()),
+                  0);
+        EXPECT_TRUE(is_empty(mkey));
+        EXPECT_NE(Mkey::Reading(mkey)->generation, before);
+    }
+}
+
+TEST_F(UmrTest, ALayoutEndsWhereItSaysSo) {
+    // Behind it stands what would be a further piece, or another layout.
+    const auto followed = [&](const UmrEntry& entry, const auto& segment) {
+        std::vector<std::byte> more = entry.bytes();
+        UmrEntry::append(more, segment);
+        return configure_mkey(state, &domain, 0, more);
+    };
+    Mkey& mkey = make_mkey(4);
+    const ibv_sge piece = sge(0, 8);
+    const mlx5_wqe_umr_klm_seg klm{htobe32(100), htobe32(region), htobe64(address(0))};
+    const auto size = [&] { return Mkey::Reading(mkey)->layout.size(); };
+    ASSERT_EQ(followed(UmrEntry(mkey.key()).list({piece, piece, piece, piece}), klm), 0);
+    EXPECT_EQ(size(), 32U);
+    EXPECT_EQ(Mkey::Reading(mkey)->layout.max_entries(), 4U);
+    const mlx5dv_mr_interleaved part{address(0), 8, 2, region};
+    const mlx5_wqe_umr_repeat_ent_seg entry{htobe16(8), htobe16(8), htobe32(region), htobe64(address(0))};
+    ASSERT_EQ(followed(UmrEntry(mkey.key()).interleaved(2, {part, part, part}), entry), 0);
+    EXPECT_EQ(size(), 48U);
+    const mlx5_wqe_umr_repeat_block_seg block{.byte_count = htobe32(1), .op = htobe32(0x400), .repeat_count = htobe32(1)};
+    EXPECT_EQ(followed(UmrEntry(mkey.key()), block), 0);
+    EXPECT_EQ(size(), 48U) << "no layout: it stays";
+}
+
+TEST_F(UmrTest, RefusesEntriesThatContradictThemselves) {
+    Mkey& mkey = make_mkey(64);
+    const signature::Attributes attributes{{.block_size = 512, .guard = signature::GuardType::crc32}, {}, 0xFF, 0};
+    const UmrEntry plain(mkey.key());
+    const UmrEntry is_signed = UmrEntry(mkey.key()).list({sge(0, 8)}).signature(attributes);
+    EXPECT_EQ(configure(is_signed), 0);
+    const auto with = [](UmrEntry entry, auto change) {
+        change(entry);
+        return entry;
+    };
+    const auto cut = [&](const UmrEntry& entry, std::size_t size) {
+        std::vector<std::byte> shorter = entry.bytes();
+        shorter.resize(shorter.size() - size);
+        return configure_mkey(state, &domain, 0, shorter);
+    };
+    EXPECT_EQ(cut(plain, 0), 0);
+    EXPECT_EQ(cut(plain, 16), EINVAL) << "shorter than its head";
+    EXPECT_EQ(cut(is_signed, 16), EINVAL) << "shorter than its signature";
+    EXPECT_EQ(configure(with(is_signed, [](UmrEntry& it) { it.mask &= ~std::uint64_t{MLX5_WQE_UMR_CTRL_MKEY_MASK_BSF_ENABLE}; })), EINVAL);
+    EXPECT_EQ(configure(with(is_signed, [](UmrEntry& it) { it.context.flags_pd = 0; })), EINVAL);
+    EXPECT_EQ(configure(with(is_signed, [](UmrEntry& it) { it.bsf.clear(); })), EACCES) << "no signature where one is announced";
+    EXPECT_EQ(configure(with(is_signed, [](UmrEntry& it) { it.bsf.resize(128); })), EACCES) << "one of twice the size";
+    EXPECT_EQ(configure(with(is_signed, [](UmrEntry& it) { it.bsf[0] = {}; })), EACCES) << "one of an unknown format";
+    EXPECT_EQ(configure(with(is_signed, [](UmrEntry& it) { it.flags |= MLX5_WQE_UMR_CTRL_FLAG_TRNSLATION_OFFSET; })), EINVAL)
+        << "its size is an offset now";
+    EXPECT_EQ(configure(with(plain, [](UmrEntry& it) { it.flags |= MLX5_WQE_UMR_CTRL_FLAG_TRNSLATION_OFFSET; })), 0);
+    EXPECT_EQ(configure(with(plain, [](UmrEntry& it) { it.layout.resize(64 * 16); })), 0);
+    EXPECT_EQ(configure(with(plain, [](UmrEntry& it) { it.layout.resize(65 * 16); })), EINVAL) << "longer than an entry";
+}
+
+TEST_F(UmrTest, TheTagIsTheContextsAndNeededOnlyToChangeIt) {
+    Mkey& mkey = make_mkey();
+    UmrEntry entry = UmrEntry(mkey.key()).access(all_access).list({sge(0, 64)});
+    entry.mask &= ~std::uint64_t{MLX5_WQE_UMR_CTRL_MKEY_MASK_MKEY};
+    entry.context.qpn_mkey = htobe32(0x11);
+    const std::uint32_t before = mkey.key();
+    ASSERT_EQ(configure(entry), 0);
+    EXPECT_EQ(mkey.key(), before);
+    entry.mask |= MLX5_WQE_UMR_CTRL_MKEY_MASK_MKEY;
+    entry.key = before ^ 0xC3;
+    ASSERT_EQ(configure(entry), 0);
+    EXPECT_EQ(mkey.key(), (before & ~0xFFu) | 0x11);
+}
+
+TEST_F(UmrTest, EachPartOfASignatureHasItsCode) {
+    // Words of rdma-core's qp.c: block size selectors, block formats of CRCs, bits of a T10-DIF.
+    using signature::Domain, signature::Escape, signature::GuardType;
+    const auto encoded = [](const Domain& memory, const Domain& wire = {}) {
+        const umr::Bsf bsf = umr::encode({memory, wire, 0, 0}, false);
+        std::array<std::uint8_t, 64> all;
+        std::memcpy(all.data(), &bsf, sizeof bsf);
+        return all;
+    };
+    constexpr std::size_t wire_block = 2, memory_block = 3, wire_format = 8, memory_format = 12, wire_dif = 32, memory_dif = 48;
+    struct Size {
+        std::uint32_t size;
+        unsigned selector;
+    };
+    for (const auto& [size, selector] : {Size{512, 1}, Size{520, 2}, Size{4048, 6}, Size{4096, 3}, Size{4160, 4}}) {
+        const Domain domain{.block_size = size, .guard = GuardType::crc32};
+        EXPECT_EQ(encoded(domain)[memory_block], selector);
+        EXPECT_EQ(encoded(domain)[wire_block], 0);
+        EXPECT_EQ(encoded({}, domain)[wire_block], selector);
+        EXPECT_EQ(encoded({}, domain)[memory_block], 0);
+    }
+    struct Crc {
+        GuardType guard;
+        unsigned format;
+    };
+    for (const auto& [guard, format] : {Crc{GuardType::crc32, 0x22}, Crc{GuardType::crc32c, 0x42}, Crc{GuardType::crc64_xp10, 0x52}}) {
+        const Domain ones{.block_size = 512, .guard = guard, .seed = 0xFFFFFFFF}, zero{.block_size = 512, .guard = guard};
+        EXPECT_EQ(encoded(ones)[memory_format], format);
+        EXPECT_EQ(encoded(zero)[memory_format], format | 1);
+        EXPECT_EQ(encoded({}, ones)[wire_format], format);
+        EXPECT_EQ(encoded({}, zero)[wire_format], format | 1);
+    }
+    struct Dif {
+        Domain domain;
+        unsigned type, seed, increment_escape;
+    };
+    const Domain dif{.block_size = 512, .t10dif = true};
+    const auto with = [dif](auto change) {
+        Domain changed = dif;
+        change(changed);
+        return changed;
+    };
+    for (const Dif& one : {Dif{dif, 1, 0x80, 0}, Dif{with([](Domain& it) { it.guard = GuardType::ip_checksum; }), 2, 0x80, 0},
+                           Dif{with([](Domain& it) { it.seed = 0xFFFF; }), 1, 0x88, 0},
+                           Dif{with([](Domain& it) { it.increment_reference_tag = true; }), 1, 0x80, 0x40},
+                           Dif{with([](Domain& it) { it.escape = Escape::application_tag; }), 1, 0x80, 1},
+                           Dif{with([](Domain& it) { it.escape = Escape::application_and_reference_tag; }), 1, 0x80, 2}}) {
+        for (const std::size_t at : {memory_dif, wire_dif}) {
+            const auto all = at == memory_dif ? encoded(one.domain) : encoded({}, one.domain);
+            EXPECT_EQ(all[at], 0xC0);
+            EXPECT_EQ(all[at + 8], one.type);
+            EXPECT_EQ(all[at + 9], one.seed);
+            EXPECT_EQ(all[at + 13], one.increment_escape);
+        }
+    }
+    EXPECT_EQ(umr::encode({dif, dif, 0, 0x3C}, true).size_same_structure, 0x90);
+    EXPECT_EQ(umr::encode({dif, dif, 0, 0x3C}, true).wire_block_or_copy_mask, 0x3C);
 }
 
 TEST_F(UmrTest, TheFormatOfSignaturesIsTheDevices) {
@@ -233,6 +446,14 @@ TEST_F(UmrTest, RefusesSignatureFormatsThatItDoesNotHave) {
     bsf.size_same_structure = 0;
     EXPECT_FALSE(umr::decode(bsf, out));
     EXPECT_FALSE(umr::decode(umr::Bsf{}, out));
+    bsf = umr::Bsf{};
+    bsf.size_same_structure = 2 << 6;
+    EXPECT_FALSE(umr::decode(bsf, out)) << "neither domain";
+    bsf = umr::encode({{}, good.memory, 0xFF, 0}, false);
+    ASSERT_TRUE(umr::decode(bsf, out));
+    bsf.size_same_structure |= 1 << 4;
+    bsf.memory_block = 1;
+    EXPECT_FALSE(umr::decode(bsf, out)) << "the same structure as no structure";
     const auto refused = [&](const umr::Bsf& from, auto change) {
         umr::Bsf changed = from;
         change(changed);
