@@ -66,10 +66,9 @@ mlx5dv_mkey* mlx5dv_create_mkey(mlx5dv_mkey_init_attr* attr) {
 
 int mlx5dv_destroy_mkey(mlx5dv_mkey* mkey) {
     if (const int error = injected_fault("mlx5dv_destroy_mkey")) return failed(error);
-    MkeyHandle& handle = MkeyHandle::of(mkey);
-    Context::of(handle.pd->context).state.memory().remove(handle.device.key());
-    Pd::of(handle.pd).users.fetch_sub(1);
-    delete &handle;
+    const std::unique_ptr<MkeyHandle> handle(&MkeyHandle::of(mkey));
+    Context::of(handle->pd->context).state.memory().remove(handle->device.key());
+    Pd::of(handle->pd).users.fetch_sub(1);
     return 0;
 }
 

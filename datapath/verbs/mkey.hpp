@@ -18,19 +18,20 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "datapath/rdma/mkey/mkey.hpp"
+#include "datapath/rdma/mkey/umr_format.hpp"
 #include "datapath/verbs/objects.hpp"
 
 namespace ovsdr::soft {
 
 /// What the library knows about an MKEY's signature attributes.
 enum class SignatureState : std::uint8_t {
-    initial,  ///< none
+    none,     ///< or reset
     updated,  ///< by the request that is being built
     set,      ///< by an earlier request
-    reset,    ///< by the request that is being built
 };
 
 struct MkeyHandle : mlx5dv_mkey {
@@ -39,20 +40,21 @@ struct MkeyHandle : mlx5dv_mkey {
 
     ibv_pd* pd;
     Mkey device;
-    std::uint64_t length = 0;  ///< bytes of the layout that was set last
-    SignatureState signature_state = SignatureState::initial;
+    bool exceeds_signatures = false;  ///< the layout that was set last has more bytes than a signature can cover
+    SignatureState signature_state = SignatureState::none;
 };
 
 class MkeyRequest {
 public:
-    static constexpr std::size_t max_size = 63 * 16 - sizeof(mlx5_wqe_ctrl_seg);  ///< bytes: 63 octowords an entry
+    /// Bytes. An entry has 63 octowords at most, and these come in whole units of 4, its control segment among them.
+    static constexpr std::size_t max_size = 59 * umr::octoword;
 
     /// `max_inline` bytes of inline data fit the queue's entries, which limits layouts and signatures.
     /// EOPNOTSUPP: not IBV_SEND_INLINE, an unknown conf_flag, or a comp_mask.
     [[nodiscard]] int begin(MkeyHandle& mkey, unsigned setters, const mlx5dv_mkey_conf_attr& attr, unsigned wr_flags,
                             std::uint32_t max_inline) noexcept;
 
-    // Setters. EINVAL: no request, called twice, or arguments that libmlx5 refuses; ENOMEM: more than an entry or the
+    // Setters, after begin(). EINVAL: called twice, or arguments that libmlx5 refuses; ENOMEM: more than an entry or the
     // MKEY holds.
     [[nodiscard]] int set_access_flags(std::uint32_t access) noexcept;
     [[nodiscard]] int set_layout(std::span<const ibv_sge> list) noexcept;
@@ -61,11 +63,10 @@ public:
     [[nodiscard]] int set_signature(const mlx5dv_sig_block_attr& attr) noexcept;
 
     /// All announced setters were called.
-    [[nodiscard]] bool complete() const noexcept { return mkey_ && setters_left_ == 0; }
-    /// Of a complete request: writes what is left and ends it. ENOMEM: the signature does not fit behind the layout.
+    [[nodiscard]] bool complete() const noexcept { return setters_left_ == 0; }
+    /// Of a complete request: writes what is left. ENOMEM: the signature does not fit behind the layout.
     /// EINVAL: copy_mask between domains that differ, or more bytes than a signature can cover.
     [[nodiscard]] int finish() noexcept;
-    void abandon() noexcept { mkey_ = nullptr; }
 
     [[nodiscard]] std::uint32_t key() const noexcept { return key_; }
     [[nodiscard]] std::span<const std::byte> payload() const noexcept { return std::span(bytes_).first(size_); }
@@ -80,18 +81,17 @@ private:
     template <typename Segment>
     void append(const Segment& segment) noexcept;
     void pad_layout(std::uint64_t length) noexcept;
-    [[nodiscard]] int check_layout(std::size_t entries, bool interleaved) const noexcept;
+    [[nodiscard]] int check_layout(std::size_t entries, std::size_t head) const noexcept;
     [[nodiscard]] int append_signature() noexcept;
 
     MkeyHandle* mkey_ = nullptr;
-    unsigned setters_left_ = 0;
-    std::uint32_t max_inline_ = 0;
-    std::uint32_t key_ = 0;
+    unsigned setters_left_{};
+    std::size_t room_{};  // bytes of layout and signature
+    std::uint32_t key_{};
     bool has_layout_ = false;
-    bool forces_copy_mask_ = false;
-    std::uint8_t copy_mask_ = 0;
+    std::optional<std::uint8_t> copy_mask_;  // where the application says which
     signature::Attributes attributes_;
-    std::size_t size_ = 0;
+    std::size_t size_{};
     alignas(16) std::array<std::byte, max_size> bytes_;
 };
 

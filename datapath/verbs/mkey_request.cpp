@@ -34,10 +34,8 @@ constexpr std::array access_flags{
 // By enum mlx5dv_block_size.
 constexpr std::array<std::uint32_t, 5> block_sizes{512, 520, 4048, 4096, 4160};
 
-constexpr std::size_t layout_alignment = 64;  // bytes
+constexpr std::size_t layout_unit = 4;  // octowords
 constexpr std::size_t fixed_size = sizeof(mlx5_wqe_umr_ctrl_seg) + sizeof(mlx5_wqe_mkey_context_seg);
-/// Layouts are padded: what an entry has room for.
-constexpr std::size_t max_layout = (MkeyRequest::max_size - fixed_size) / layout_alignment * layout_alignment;
 
 [[nodiscard]] bool translate_t10dif(const mlx5dv_sig_t10dif& from, SignatureDomain& to) {
     constexpr unsigned known =
@@ -108,15 +106,13 @@ void MkeyRequest::append(const Segment& segment) noexcept {
 
 int MkeyRequest::begin(MkeyHandle& mkey, unsigned setters, const mlx5dv_mkey_conf_attr& attr, unsigned wr_flags,
                        std::uint32_t max_inline) noexcept {
-    mkey_ = nullptr;
     if (!(wr_flags & IBV_SEND_INLINE)) return EOPNOTSUPP;
     if ((attr.conf_flags & ~std::uint32_t{MLX5DV_MKEY_CONF_FLAG_RESET_SIG_ATTR}) || attr.comp_mask) return EOPNOTSUPP;
     mkey_ = &mkey;
     setters_left_ = setters;
-    max_inline_ = max_inline;
+    room_ = std::min<std::size_t>(max_inline + sizeof(mlx5_wqe_inl_data_seg), max_size - fixed_size);
     key_ = mkey.lkey;
     has_layout_ = false;
-    forces_copy_mask_ = false;
     bytes_.fill(std::byte{});
     size_ = fixed_size;
     control().flags = MLX5_WQE_UMR_CTRL_FLAG_INLINE;
@@ -124,17 +120,14 @@ int MkeyRequest::begin(MkeyHandle& mkey, unsigned setters, const mlx5dv_mkey_con
     context().qpn_mkey = htobe32(0xFFFFFF00 | (key_ & 0xFF));
     SignatureState& state = mkey.signature_state;
     if (attr.conf_flags & MLX5DV_MKEY_CONF_FLAG_RESET_SIG_ATTR) {
-        state = SignatureState::reset;
+        state = SignatureState::none;
     } else if (state == SignatureState::updated) {
         state = SignatureState::set;
-    } else if (state == SignatureState::reset) {
-        state = SignatureState::initial;
     }
     return 0;
 }
 
 int MkeyRequest::set_access_flags(std::uint32_t access) noexcept {
-    if (!mkey_) return EINVAL;
     std::uint8_t flags = 0;
     for (const AccessFlag& known : access_flags) {
         if (access & known.access) flags |= known.flag;
@@ -147,28 +140,26 @@ int MkeyRequest::set_access_flags(std::uint32_t access) noexcept {
     return 0;
 }
 
-int MkeyRequest::check_layout(std::size_t entries, bool interleaved) const noexcept {
-    if (!mkey_) return EINVAL;
-    const std::size_t fitting = std::min((max_inline_ + sizeof(mlx5_wqe_inl_data_seg)) / umr::octoword,
-                                         max_layout / umr::octoword);
-    const std::size_t most = fitting - (interleaved && fitting ? 1 : 0);
-    if (entries > std::min<std::size_t>(most, mkey_->device.spec().max_entries)) return ENOMEM;
+/// `head`: octowords in front of the entries.
+int MkeyRequest::check_layout(std::size_t entries, std::size_t head) const noexcept {
+    if (head + entries > room_ / umr::octoword || entries > mkey_->device.spec().max_entries) return ENOMEM;
     return has_layout_ ? EINVAL : 0;
 }
 
 void MkeyRequest::pad_layout(std::uint64_t length) noexcept {
-    const std::size_t layout = (size_ - fixed_size + layout_alignment - 1) / layout_alignment * layout_alignment;
-    size_ = fixed_size + layout;
-    control().klm_octowords = htobe16(static_cast<std::uint16_t>(layout / umr::octoword));
+    const std::size_t used = (size_ - fixed_size) / umr::octoword;
+    const std::size_t octowords = (used + layout_unit - 1) / layout_unit * layout_unit;
+    size_ = fixed_size + octowords * umr::octoword;
+    control().klm_octowords = htobe16(static_cast<std::uint16_t>(octowords));
     control().mkey_mask |= htobe64(MLX5_WQE_UMR_CTRL_MKEY_MASK_LEN);
     context().len = htobe64(length);
-    mkey_->length = length;
+    mkey_->exceeds_signatures = length > std::numeric_limits<std::uint32_t>::max();
     has_layout_ = true;
     --setters_left_;
 }
 
 int MkeyRequest::set_layout(std::span<const ibv_sge> list) noexcept {
-    if (const int error = check_layout(list.size(), false)) return error;
+    if (const int error = check_layout(list.size(), 0)) return error;
     std::uint64_t length = 0;
     for (const ibv_sge& sge : list) {
         append(mlx5_wqe_umr_klm_seg{htobe32(sge.length), htobe32(sge.lkey), htobe64(sge.addr)});
@@ -179,7 +170,7 @@ int MkeyRequest::set_layout(std::span<const ibv_sge> list) noexcept {
 }
 
 int MkeyRequest::set_layout(std::uint32_t repeat, std::span<const mlx5dv_mr_interleaved> parts) noexcept {
-    if (const int error = check_layout(parts.size(), true)) return error;
+    if (const int error = check_layout(parts.size(), 1)) return error;
     constexpr std::uint32_t most = std::numeric_limits<std::uint16_t>::max();
     std::uint32_t period = 0;
     for (const mlx5dv_mr_interleaved& part : parts) {
@@ -189,7 +180,6 @@ int MkeyRequest::set_layout(std::uint32_t repeat, std::span<const mlx5dv_mr_inte
     append(mlx5_wqe_umr_repeat_block_seg{.byte_count = htobe32(period),
                                          .op = htobe32(umr::repeat_block_op),
                                          .repeat_count = htobe32(repeat),
-                                         .reserved = 0,
                                          .num_ent = htobe16(static_cast<std::uint16_t>(parts.size()))});
     for (const mlx5dv_mr_interleaved& part : parts) {
         append(mlx5_wqe_umr_repeat_ent_seg{
@@ -203,26 +193,25 @@ int MkeyRequest::set_layout(std::uint32_t repeat, std::span<const mlx5dv_mr_inte
 }
 
 int MkeyRequest::set_signature(const mlx5dv_sig_block_attr& attr) noexcept {
-    if (!mkey_ || !mkey_->device.spec().has_signature) return EINVAL;
+    if (!mkey_->device.spec().has_signature) return EINVAL;
     if (mkey_->signature_state == SignatureState::updated) return EINVAL;
     if (!attr.mem && !attr.wire) return EINVAL;
     if ((attr.flags & ~std::uint32_t{MLX5DV_SIG_BLOCK_ATTR_FLAG_COPY_MASK}) || attr.comp_mask) return EINVAL;
     if (!translate(attr.mem, attributes_.memory) || !translate(attr.wire, attributes_.wire)) return EINVAL;
     attributes_.check_mask = attr.check_mask;
-    forces_copy_mask_ = attr.flags & MLX5DV_SIG_BLOCK_ATTR_FLAG_COPY_MASK;
-    copy_mask_ = attr.copy_mask;
+    copy_mask_.reset();
+    if (attr.flags & MLX5DV_SIG_BLOCK_ATTR_FLAG_COPY_MASK) copy_mask_ = attr.copy_mask;
     mkey_->signature_state = SignatureState::updated;
     --setters_left_;
     return 0;
 }
 
 int MkeyRequest::append_signature() noexcept {
-    const std::size_t room = std::min<std::size_t>(max_inline_ + sizeof(mlx5_wqe_inl_data_seg), max_size - fixed_size);
-    if (size_ - fixed_size + sizeof(umr::Bsf) > room) return ENOMEM;
-    if (mkey_->length > std::numeric_limits<std::uint32_t>::max()) return EINVAL;
+    if (size_ - fixed_size + sizeof(umr::Bsf) > room_) return ENOMEM;
+    if (mkey_->exceeds_signatures) return EINVAL;
     const bool same = attributes_.memory.same_structure(attributes_.wire);
-    if (forces_copy_mask_ && !same) return EINVAL;
-    attributes_.copy_mask = forces_copy_mask_ ? copy_mask_ : default_copy_mask(attributes_.memory, attributes_.wire);
+    if (copy_mask_ && !same) return EINVAL;
+    attributes_.copy_mask = copy_mask_.value_or(default_copy_mask(attributes_.memory, attributes_.wire));
     append(umr::encode(attributes_, same));
     control().bsf_octowords = htobe16(sizeof(umr::Bsf) / umr::octoword);
     context().flags_pd |= htobe32(umr::bsf_enable);
@@ -230,15 +219,10 @@ int MkeyRequest::append_signature() noexcept {
 }
 
 int MkeyRequest::finish() noexcept {
-    MkeyHandle& mkey = *mkey_;
-    int error = 0;
     // Attributes that were set earlier stay as the device has them: the entry does not name them.
-    if (mkey.device.spec().has_signature && mkey.signature_state != SignatureState::set) {
-        control().mkey_mask |= htobe64(MLX5_WQE_UMR_CTRL_MKEY_MASK_BSF_ENABLE);
-        if (mkey.signature_state == SignatureState::updated) error = append_signature();
-    }
-    mkey_ = nullptr;
-    return error;
+    if (!mkey_->device.spec().has_signature || mkey_->signature_state == SignatureState::set) return 0;
+    control().mkey_mask |= htobe64(MLX5_WQE_UMR_CTRL_MKEY_MASK_BSF_ENABLE);
+    return mkey_->signature_state == SignatureState::updated ? append_signature() : 0;
 }
 
 }  // namespace ovsdr::soft

@@ -35,22 +35,20 @@ void wr_mkey_configure(mlx5dv_qp_ex* base, mlx5dv_mkey* mkey, std::uint8_t sette
                         .completes_as = IBV_WC_DRIVER1,
                         .fences_next = true},
                        qp.wr_id, qp.wr_flags)) {
-        return request.abandon();
+        return;
     }
     builder.expect(setters);
     if (request.complete()) finish(rdma);
 }
 
-/// One setter: what it says, then the entry if it was the last.
+/// One setter: what it says, then the entry if it was the last. EINVAL where the open entry is another operation's.
 template <typename Set>
 void set(mlx5dv_qp_ex* base, Set set) {
     RdmaQp& rdma = *Qp::of(base).rdma;
     if (!rdma.send.expects_setter()) return;
+    if (!rdma.send.is_open(MLX5_OPCODE_UMR)) return rdma.send.fail(EINVAL);
     MkeyRequest& request = *rdma.mkey_request;
-    if (const int error = set(request)) {
-        request.abandon();
-        return rdma.send.fail(error);
-    }
+    if (const int error = set(request)) return rdma.send.fail(error);
     if (request.complete()) finish(rdma);
 }
 

@@ -19,6 +19,7 @@
 // Source: ibv_wr_post(3), PRM (work queue entries) as mlx5dv.h has it.
 #pragma once
 
+#include <endian.h>
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>
 
@@ -89,6 +90,10 @@ public:
     /// The open entry's control segment.
     [[nodiscard]] mlx5_wqe_ctrl_seg& control() noexcept { return *reinterpret_cast<mlx5_wqe_ctrl_seg*>(entry_.data()); }
     [[nodiscard]] std::size_t entry_size() const noexcept { return size_; }
+    /// The open entry is of that opcode.
+    [[nodiscard]] bool is_open(std::uint8_t opcode) noexcept {
+        return open_ && static_cast<std::uint8_t>(be32toh(control().opmod_idx_opcode)) == opcode;
+    }
 
     /// false: no entry is open, which fails the batch with EINVAL.
     [[nodiscard]] bool expects_setter() noexcept;

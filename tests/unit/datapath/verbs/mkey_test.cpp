@@ -111,7 +111,29 @@ TEST_F(MkeyVerbsTest, CreationRoundsEntriesUpAndSaysSo) {
     EXPECT_EQ(attr.max_entries, 8);
     EXPECT_EQ(mkey->lkey, mkey->rkey);
     EXPECT_EQ(ibv_dealloc_pd(pd), EBUSY);
+    const std::uint32_t key = mkey->lkey;
+    EXPECT_TRUE(state.memory().mkey(key));
     EXPECT_EQ(mlx5dv_destroy_mkey(mkey), 0);
+    EXPECT_FALSE(state.memory().mkey(key));
+}
+
+TEST_F(MkeyVerbsTest, CreationTakesEachFlagThatItKnows) {
+    for (const unsigned flag : {MLX5DV_MKEY_INIT_ATTR_FLAGS_INDIRECT, MLX5DV_MKEY_INIT_ATTR_FLAGS_BLOCK_SIGNATURE,
+                                MLX5DV_MKEY_INIT_ATTR_FLAGS_UPDATE_TAG, MLX5DV_MKEY_INIT_ATTR_FLAGS_REMOTE_INVALIDATE}) {
+        const Mkey::Spec& spec = make(MLX5DV_MKEY_INIT_ATTR_FLAGS_INDIRECT | flag).device.spec();
+        EXPECT_EQ(spec.has_signature, flag == MLX5DV_MKEY_INIT_ATTR_FLAGS_BLOCK_SIGNATURE);
+        EXPECT_EQ(spec.remote_invalidate, flag == MLX5DV_MKEY_INIT_ATTR_FLAGS_REMOTE_INVALIDATE);
+        EXPECT_EQ(spec.max_entries, 4U);
+    }
+}
+
+TEST_F(MkeyVerbsTest, CreationFailsWhenThereIsNoKeyLeft) {
+    MemoryRegion region{0, 0, nullptr, 0, nullptr};
+    while (state.memory().add(region) == 0) continue;
+    mlx5dv_mkey_init_attr attr{pd, MLX5DV_MKEY_INIT_ATTR_FLAGS_INDIRECT, 4};
+    errno = 0;
+    EXPECT_EQ(mlx5dv_create_mkey(&attr), nullptr);
+    EXPECT_EQ(errno, ENOMEM);
 }
 
 TEST_F(MkeyVerbsTest, CreationRefusesWhatTheDeviceLacks) {
@@ -173,11 +195,6 @@ TEST_F(MkeyVerbsTest, BeginRefusesAsLibmlx5Does) {
     EXPECT_EQ(request.begin(mkey, 0, {0, 0}, IBV_SEND_SIGNALED, large_inline), EOPNOTSUPP) << "not inline";
     EXPECT_EQ(request.begin(mkey, 0, {2, 0}, IBV_SEND_INLINE, large_inline), EOPNOTSUPP) << "conf_flags";
     EXPECT_EQ(request.begin(mkey, 0, {0, 1}, IBV_SEND_INLINE, large_inline), EOPNOTSUPP) << "comp_mask";
-    const mlx5dv_sig_block_attr attr{.mem = nullptr, .wire = &signature.of_crc};
-    EXPECT_EQ(request.set_access_flags(0), EINVAL) << "no request";
-    EXPECT_EQ(set_list({sge(0, 8)}), EINVAL);
-    EXPECT_EQ(set_parts(1, {part(0, 8, 0)}), EINVAL);
-    EXPECT_EQ(request.set_signature(attr), EINVAL);
 }
 
 TEST_F(MkeyVerbsTest, SettersRefuseASecondCallAndUnknownFlags) {
@@ -256,7 +273,68 @@ TEST_F(MkeyVerbsTest, PiecesPastTheFormatsSixteenBitsAreRefused) {
     ASSERT_EQ(begin(mkey, 1), 0);
     EXPECT_EQ(set_parts(1, {part(0, 65536, 0)}), EINVAL);
     EXPECT_EQ(set_parts(1, {part(0, 65535, 1)}), EINVAL);
-    EXPECT_EQ(set_parts(1, {part(0, 4096, 1000)}), 0);
+    EXPECT_EQ(set_parts(1, {part(0, 65535, 0), part(0, 0, 65535), part(0, 4096, 61439)}), 0);
+}
+
+TEST_F(MkeyVerbsTest, ANarrowQueueHasRoomForNothing) {
+    for (const std::uint32_t room : {0u, 11u}) {
+        ASSERT_EQ(begin(make(), 1, 0, room), 0);
+        EXPECT_EQ(set_list({sge(0, 8)}), ENOMEM);
+        EXPECT_EQ(set_parts(1, {part(0, 8, 0)}), ENOMEM);
+        EXPECT_EQ(request.set_layout({}), 0);
+    }
+    ASSERT_EQ(begin(make(), 1, 0, 12), 0);
+    EXPECT_EQ(set_parts(1, {part(0, 8, 0)}), ENOMEM) << "the header takes it";
+    EXPECT_EQ(set_list({sge(0, 8)}), 0);
+}
+
+TEST_F(MkeyVerbsTest, ASignatureCoversBytesThat32BitsCount) {
+    const mlx5dv_sig_block_attr attr{.mem = nullptr, .wire = &signature.of_crc};
+    const auto finished = [&](MkeyHandle& mkey, std::initializer_list<ibv_sge> list) {
+        EXPECT_EQ(begin(mkey, 2), 0);
+        EXPECT_EQ(set_list(list), 0);
+        EXPECT_EQ(request.set_signature(attr), 0);
+        return request.finish();
+    };
+    EXPECT_EQ(finished(make(), {sge(0, 0xFFFFFFFF)}), 0);
+    EXPECT_EQ(finished(make(), {sge(0, 0xFFFFFFFF), sge(0, 1)}), EINVAL);
+    MkeyHandle& mkey = make();
+    ASSERT_EQ(begin(mkey, 1), 0);
+    ASSERT_EQ(set_parts(0x10000, {part(0, 0xFFFF, 0), part(0, 1, 0)}), 0);
+    ASSERT_EQ(request.finish(), 0);
+    ASSERT_EQ(begin(mkey, 1), 0);
+    ASSERT_EQ(request.set_signature(attr), 0);
+    EXPECT_EQ(request.finish(), EINVAL) << "the layout of before counts";
+    EXPECT_EQ(finished(mkey, {sge(0, 8)}), 0);
+}
+
+TEST_F(MkeyVerbsTest, DomainsAreTranslatedPartByPart) {
+    using SignatureDomain = signature::Domain;
+    const auto same = [](const SignatureDomain& a, const SignatureDomain& b) {
+        return a.block_size == b.block_size && a.t10dif == b.t10dif && a.guard == b.guard && a.seed == b.seed &&
+               a.application_tag == b.application_tag && a.reference_tag == b.reference_tag &&
+               a.increment_reference_tag == b.increment_reference_tag && a.escape == b.escape;
+    };
+    constexpr unsigned remap = MLX5DV_SIG_T10DIF_FLAG_REF_REMAP, escape = MLX5DV_SIG_T10DIF_FLAG_APP_ESCAPE,
+                       both = MLX5DV_SIG_T10DIF_FLAG_APP_REF_ESCAPE;
+    for (unsigned flags = 0; flags < 8; ++flags) {
+        signature.dif.flags = static_cast<std::uint16_t>(flags);
+        SignatureDomain got;
+        ASSERT_TRUE(translate(&signature.of_dif, got));
+        EXPECT_TRUE(same(got, {.block_size = 512,
+                               .t10dif = true,
+                               .guard = signature::GuardType::t10_crc,
+                               .seed = 0xFFFF,
+                               .application_tag = 0xABCD,
+                               .reference_tag = 0x01234567,
+                               .increment_reference_tag = (flags & remap) != 0,
+                               .escape = flags & both     ? signature::Escape::application_and_reference_tag
+                                         : flags & escape ? signature::Escape::application_tag
+                                                          : signature::Escape::never}))
+            << flags;
+        ASSERT_TRUE(translate(nullptr, got));
+        EXPECT_TRUE(same(got, {}));
+    }
 }
 
 TEST_F(MkeyVerbsTest, SignaturesNeedAMkeyMadeForThemAndRoom) {
@@ -389,6 +467,8 @@ TEST_F(MkeyVerbsTest, TheCalculatedCopyMaskComparesEachPart) {
     EXPECT_EQ(default_copy_mask(dif, other), 0);
     const SignatureDomain crc{.block_size = 512, .guard = GuardType::crc32};
     EXPECT_EQ(default_copy_mask(crc, crc), 0xF0);
+    const SignatureDomain crc64{.block_size = 512, .guard = GuardType::crc64_xp10};
+    EXPECT_EQ(default_copy_mask(crc64, crc64), 0xFF);
     EXPECT_EQ(default_copy_mask({}, crc), 0);
     EXPECT_EQ(default_copy_mask({.block_size = 512, .guard = GuardType::crc32c}, crc), 0);
 }
@@ -447,8 +527,10 @@ TEST_F(MkeyVerbsTest, CheckTellsTheErrorOnce) {
               reference::guard(signature::GuardType::crc32, ~std::uint64_t{0}, part_of_bytes(0, 512)));
     EXPECT_EQ(error.err.sig.expected_value, 0x03020100u) << "what stands behind the block";
     EXPECT_EQ(error.err.sig.offset, 0u);
+    error.err.sig = {1, 2, 3};
     ASSERT_EQ(mlx5dv_mkey_check(&mkey, &error), 0);
     EXPECT_EQ(error.err_type, MLX5DV_MKEY_NO_ERR);
+    EXPECT_TRUE(error.err.sig.actual_value == 1 && error.err.sig.expected_value == 2 && error.err.sig.offset == 3) << "untouched";
     EXPECT_EQ(mlx5dv_mkey_check(&make(MLX5DV_MKEY_INIT_ATTR_FLAGS_INDIRECT), &error), EINVAL);
     EXPECT_EQ(_mlx5dv_mkey_check(&mkey, &error, sizeof error - 1), EINVAL) << "from before there was such an error";
 }
