@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "datapath/rdma/devx_doorbells.hpp"
+#include "datapath/rdma/devx_memory.hpp"
 #include "datapath/rdma/receive_queue.hpp"
 #include "datapath/rdma/roce/transport.hpp"
 
@@ -41,7 +42,7 @@ std::uint32_t NumberPool::take_run(std::uint32_t length) {
     return first;
 }
 
-DeviceState::DeviceState(Device& device, rte_mempool* mempool) : device_(device), mempool_(mempool), flows_(device.steering()) {
+DeviceState::DeviceState(Device& device, rte_mempool* mempool) : device_(device), mempool_(mempool), flows_(device.steering()), umems_(std::make_unique<devx::Umems>()) {
     find_new_vports();
 }
 

@@ -32,6 +32,7 @@ class ReceiveQueue;
 namespace devx {
 class DoorbellPages;
 class Resource;
+class Umems;
 }
 namespace roce {
 class Transport;
@@ -131,6 +132,8 @@ public:
     /// Completion queues whose number commands may name, and what commands made.
     [[nodiscard]] Directory<CompletionQueue>& completion_queues() noexcept { return completion_queues_; }
     [[nodiscard]] Directory<devx::Resource>& resources() noexcept { return resources_; }
+    /// Memory that applications registered for queues.
+    [[nodiscard]] devx::Umems& umems() noexcept { return *umems_; }
     /// Made on first use.
     [[nodiscard]] devx::DoorbellPages& doorbell_pages();
     [[nodiscard]] HandleTable<DeviceMemory>& device_memories() noexcept { return device_memories_; }
@@ -209,6 +212,7 @@ private:
     std::unique_ptr<roce::Transport> transport_;
     Directory<CompletionQueue> completion_queues_;
     Directory<devx::Resource> resources_;
+    const std::unique_ptr<devx::Umems> umems_;
     std::unique_ptr<devx::DoorbellPages> doorbell_pages_;  // under transport_mutex_
 };
 

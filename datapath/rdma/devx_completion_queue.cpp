@@ -132,16 +132,18 @@ Status create_cq(DeviceState& state, Input in, std::unique_ptr<Resource>& made) 
     // What the device does not have the capability for.
     if (prm::get(in, collapsed) || prm::get(in, always_armed) || !may_compress(in)) return Status::bad_param;
     const unsigned entry_size = kind == size_64 ? 64 : 128;
-    const auto* const doorbell = find_doorbell(in, dbr_umem_valid, dbr_umem, dbr_offset);
-    std::byte* const base =
-        find_buffer(in, umem_valid, umem_number, umem_offset, std::size_t{entry_size} << log_length, Use::write);
+    const DoorbellRecord doorbell = find_doorbell(state.umems(), in, dbr_umem_valid, dbr_umem, dbr_offset);
+    const Buffer base = find_buffer(state.umems(), in, umem_valid, umem_number, umem_offset,
+                                    std::size_t{entry_size} << log_length, Use::write);
     if (!base || !doorbell) return Status::bad_param;
     made = std::make_unique<DevxCq>(state, state.cq_numbers().take(), static_cast<std::uint32_t>(prm::get(in, uar_page)),
-                                    CqeRing::Spec{.base = base,
+                                    CqeRing::Spec{.base = base.get(),
                                                   .log_length = log_length,
                                                   .entry_size = entry_size,
-                                                  .doorbell = doorbell,
+                                                  .doorbell = doorbell.get(),
                                                   .ignore_overrun = prm::get(in, overrun_ignore) != 0});
+    made->stand_on(base);
+    made->stand_on(doorbell);
     return Status::ok;
 }
 

@@ -30,8 +30,14 @@ constexpr Field qp_service{qpc + 8, 8}, qp_pd{qpc + 40, 24}, qp_mtu{qpc + 64, 3}
     qp_next_send_psn{qpc + 968, 24}, qp_cqn_send{qpc + 1000, 24}, qp_log_rra_max{qpc + 1160, 3}, qp_rre{qpc + 1168, 1},
     qp_rwe{qpc + 1169, 1}, qp_rae{qpc + 1170, 1}, qp_min_rnr{qpc + 1187, 5}, qp_next_receive_psn{qpc + 1192, 24},
     qp_cqn_receive{qpc + 1256, 24}, qp_dbr_offset{qpc + 1280, 64}, qp_q_key{qpc + 1344, 32}, qp_rq_type{qpc + 1381, 3},
+    qp_user_index{qpc + 136, 24},
     qp_dbr_umem_valid{qpc + 1667, 1}, qp_dbr_umem{qpc + 1824, 32}, qp_umem_offset{2048, 64}, qp_umem{2112, 32},
     qp_umem_valid{2144, 1}, qp_optional{128, 32};
+// What the device does not have: offloads of upper layers, signatures of entries, queue counters, cross-channel
+// synchronization, and rings that do not begin where their UMEM's offset says.
+constexpr std::array absent{Field{qpc + 24, 4},  Field{qpc + 28, 2},    Field{qpc + 32, 1},   Field{qpc + 34, 1},
+                            Field{qpc + 92, 4},  Field{qpc + 96, 8},    Field{qpc + 1172, 6}, Field{qpc + 1181, 1},
+                            Field{qpc + 1182, 1}, Field{qpc + 1183, 1}};
 // The primary address path.
 constexpr std::uint32_t ads = qpc + 192;
 constexpr Field path_ack_timeout{ads + 64, 5}, path_source{ads + 72, 8}, path_hop_limit{ads + 88, 8},
@@ -154,21 +160,32 @@ private:
     std::unique_ptr<roce::QueuePair> device_;
 };
 
-/// Fills the rings of a queue pair; false where the UMEM does not hold them.
-[[nodiscard]] bool place_rings(Input in, roce::QueuePairSpec& spec) {
-    constexpr std::uint32_t zero_size_receive = 3;
-    const bool receives = word(in, qp_rq_type) != zero_size_receive;
+/// What a queue pair's rings stand in.
+struct Rings {
+    Buffer base;
+    DoorbellRecord doorbells;
+};
+
+/// Fills the rings of a queue pair; empty where the UMEM does not hold them, or where an SRQ is asked for.
+[[nodiscard]] Rings place_rings(Input in, roce::QueuePairSpec& spec) {
+    constexpr std::uint32_t own_receives = 0, no_receives = 3;
+    const std::uint32_t kind = word(in, qp_rq_type);
+    const bool receives = kind == own_receives;
+    if (!receives && kind != no_receives) return {};
     const std::uint32_t stride = 16u << word(in, qp_log_rq_stride);
     const std::uint32_t entries = receives ? 1u << word(in, qp_log_rq_size) : 0;
     const std::uint32_t blocks = word(in, qp_no_sq) ? 0 : 1u << word(in, qp_log_sq_size);
     const std::size_t receive_size = std::size_t{entries} * stride;
     const std::size_t size = receive_size + std::size_t{blocks} * roce::basic_block_size;
-    std::byte* const base = find_buffer(in, qp_umem_valid, qp_umem, qp_umem_offset, size, Use::read);
-    const auto* const doorbells = find_doorbell(in, qp_dbr_umem_valid, qp_dbr_umem, qp_dbr_offset);
-    if (!base || !doorbells) return false;
+    Umems& umems = spec.state.umems();
+    Rings rings{find_buffer(umems, in, qp_umem_valid, qp_umem, qp_umem_offset, size, Use::read),
+                find_doorbell(umems, in, qp_dbr_umem_valid, qp_dbr_umem, qp_dbr_offset)};
+    if (!rings.base || !rings.doorbells) return {};
+    std::byte* const base = rings.base.get();
+    const auto* const doorbells = rings.doorbells.get();
     spec.receive = {.base = base, .length = entries, .stride = stride, .doorbell = doorbells + MLX5_RCV_DBR};
     spec.send = {.base = base + receive_size, .length = blocks, .doorbell = doorbells + MLX5_SND_DBR};
-    return true;
+    return rings;
 }
 
 }  // namespace
@@ -178,7 +195,9 @@ Status create_qp(DeviceState& state, Input in, std::unique_ptr<Resource>& made) 
     const std::uint32_t service = word(in, qp_service);
     const std::uint32_t domain = word(in, qp_pd);
     roce::QueuePairSpec spec{.state = state};
-    if (service >= types.size() || !place_rings(in, spec)) return Status::bad_param;
+    if (std::any_of(absent.begin(), absent.end(), [&](Field which) { return word(in, which) != 0; })) return Status::bad_param;
+    const Rings rings = place_rings(in, spec);
+    if (service >= types.size() || !rings.base) return Status::bad_param;
     spec.type = types[service];
     const auto protection = state.protection_domains().find(domain);
     spec.domain = protection ? protection->identity : nullptr;
@@ -189,8 +208,11 @@ Status create_qp(DeviceState& state, Input in, std::unique_ptr<Resource>& made) 
     const bool found = spec.send_queue && spec.receive_queue;
     if (found) {
         spec.qpn = spec.sqn = state.queue_numbers().take();
+        spec.user_index = word(in, qp_user_index);
         spec.polled = true;
         made = std::make_unique<DevxQp>(state, spec, protection);
+        made->stand_on(rings.base);
+        made->stand_on(rings.doorbells);
     }
     if (spec.send_queue) spec.send_queue->release();
     if (spec.receive_queue) spec.receive_queue->release();

@@ -42,6 +42,9 @@ public:
     void hold() noexcept { holders_.fetch_add(1, std::memory_order_relaxed); }
     void release() noexcept { holders_.fetch_sub(1, std::memory_order_release); }
 
+    /// Keeps what its rings stand in, to the end of its life.
+    void stand_on(std::shared_ptr<const void> memory) { memory_.push_back(std::move(memory)); }
+
     /// What applications may subscribe to.
     [[nodiscard]] ObjectEvents& events() noexcept { return events_; }
 
@@ -49,6 +52,7 @@ private:
     const std::uint32_t number_;
     std::atomic<unsigned> holders_{0};
     ObjectEvents events_;
+    std::vector<std::shared_ptr<const void>> memory_;
 };
 
 /// Keeps a resource held.

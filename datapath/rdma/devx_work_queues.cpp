@@ -32,9 +32,9 @@ namespace {
 
 /// A work queue context's ring.
 struct Ring {
-    std::byte* base;
+    Buffer base;
     std::uint32_t length, stride;
-    const std::atomic<__be32>* doorbells;
+    DoorbellRecord doorbells;
     std::shared_ptr<ProtectionDomain> domain;
 };
 
@@ -49,13 +49,18 @@ struct Ring {
     ring.length = 1u << log_size;
     ring.stride = 1u << log_stride;
     const auto of_wq = [structure](Field which) { return prm::within(structure, which); };
-    ring.base = find_buffer(in, of_wq(wq::umem_valid), of_wq(wq::umem), of_wq(wq::umem_offset),
+    ring.base = find_buffer(state.umems(), in, of_wq(wq::umem_valid), of_wq(wq::umem), of_wq(wq::umem_offset),
                             std::size_t{ring.length} << log_stride, Use::read);
     ring.doorbells =
-        find_doorbell(in, of_wq(wq::doorbell_umem_valid), of_wq(wq::doorbell_umem), of_wq(wq::doorbell_offset));
+        find_doorbell(state.umems(), in, of_wq(wq::doorbell_umem_valid), of_wq(wq::doorbell_umem), of_wq(wq::doorbell_offset));
     if (!ring.base || !ring.doorbells) return Status::bad_param;
     ring.domain = state.protection_domains().find(field(in, structure, wq::pd));
     return ring.domain ? Status::ok : Status::bad_res;
+}
+
+void stand(Resource& queue, const Ring& ring) {
+    queue.stand_on(ring.base);
+    queue.stand_on(ring.doorbells);
 }
 
 /// A completion queue that is held.
@@ -234,12 +239,13 @@ Status create_sq(DeviceState& state, Input in, std::unique_ptr<Resource>& made) 
         .domain_number = ring.domain->number,
         .completions = *completions.get(),
         .number = state.queue_numbers().take(),
-        .ring = {.base = ring.base, .length = ring.length, .doorbell = ring.doorbells + MLX5_SND_DBR},
+        .ring = {.base = ring.base.get(), .length = ring.length, .doorbell = ring.doorbells.get() + MLX5_SND_DBR},
         .user_index = field(in, queue_context, sqc::user_index),
         .min_inline = min_inline * ethernet_header,
         .flush_in_error = field(in, queue_context, sqc::flush_in_error) != 0,
         .sends_frames = tis_count == 1};
     made = std::make_unique<Sq>(state, in, spec, ring.domain, std::move(tis), *rate);
+    stand(*made, ring);
     return Status::ok;
 }
 
@@ -261,12 +267,13 @@ Status create_rq(DeviceState& state, Input in, std::unique_ptr<Resource>& made) 
                   .scatter_fcs = field(in, queue_context, rqc::scatter_fcs) != 0,
                   .flush_in_error = field(in, queue_context, rqc::flush_in_error) != 0},
         .number = state.queue_numbers().take(),
-        .ring = roce::ReceiveRing{.base = ring.base,
+        .ring = roce::ReceiveRing{.base = ring.base.get(),
                                   .length = ring.length,
                                   .stride = ring.stride,
-                                  .doorbell = ring.doorbells + MLX5_RCV_DBR},
+                                  .doorbell = ring.doorbells.get() + MLX5_RCV_DBR},
         .user_index = field(in, queue_context, rqc::user_index)};
     made = std::make_unique<Rq>(state, in, spec, ring.domain);
+    stand(*made, ring);
     return Status::ok;
 }
 

@@ -31,13 +31,14 @@ struct Uar : mlx5dv_devx_uar {
     int error = injected_fault(call);
     if (!error && (!address || size == 0 || (access & ~known))) error = EINVAL;
     if (!error && (access & IBV_ACCESS_REMOTE_WRITE) && !(access & IBV_ACCESS_LOCAL_WRITE)) error = EINVAL;
+    if (!error && !populate(address, size, access)) error = EFAULT;
     if (error) {
         errno = error;
         return nullptr;
     }
     return created([&]() -> mlx5dv_devx_umem* {
         auto umem = std::unique_ptr<Umem>(new Umem{{0}, Context::of(context)});
-        umem->umem_id = devx::Registry::instance().add({static_cast<std::byte*>(address), size, access});
+        umem->umem_id = umem->context.state.umems().add({static_cast<std::byte*>(address), size, access});
         umem->context.hold();
         return umem.release();
     });
@@ -62,7 +63,7 @@ mlx5dv_devx_umem* mlx5dv_devx_umem_reg_ex(ibv_context* context, mlx5dv_devx_umem
 int mlx5dv_devx_umem_dereg(mlx5dv_devx_umem* base) {
     if (const int error = injected_fault("mlx5dv_devx_umem_dereg")) return failed(error);
     auto* const umem = static_cast<Umem*>(base);
-    devx::Registry::instance().remove(base->umem_id);
+    if (const int error = umem->context.state.umems().remove(base->umem_id)) return failed(error);
     umem->context.let_go();
     delete umem;
     return 0;

@@ -16,6 +16,19 @@
 
 namespace ovsdr::soft {
 
+bool populate(const void* address, std::size_t size, unsigned access) {
+    const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+    const auto first = reinterpret_cast<std::uintptr_t>(address) & ~(page - 1);
+    const auto end = reinterpret_cast<std::uintptr_t>(address) + size;
+    if (end <= first) return false;
+    auto* const start = reinterpret_cast<void*>(first);
+    // Linux 5.14 has the advice; before it, holes at least are found (msync() writes back nothing here).
+    alignas(4096) static std::byte probe[4096];
+    static const bool advisable = madvise(probe, sizeof probe, MADV_POPULATE_WRITE) == 0;
+    if (!advisable) return msync(start, end - first, MS_ASYNC) == 0 || errno != ENOMEM;
+    return madvise(start, end - first, access & IBV_ACCESS_LOCAL_WRITE ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) == 0;
+}
+
 namespace {
 
 constexpr unsigned supported_access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
@@ -28,22 +41,6 @@ constexpr unsigned supported_access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE
     if (asked & ~supported_access) return EINVAL;
     const bool writes_remotely = asked & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC);
     return writes_remotely && !(asked & IBV_ACCESS_LOCAL_WRITE) ? EINVAL : 0;
-}
-
-/// Makes the pages present, and writable where the device may write, as the kernel does when it pins them: whoever
-/// registers what is not there learns it now (EFAULT), and no worker of the NIC runs into it. Pages are not pinned:
-/// memory that is unmapped while registered is the application's mistake (guarded_copy.hpp).
-[[nodiscard]] bool populate(const void* address, std::size_t size, unsigned access) {
-    const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
-    const auto first = reinterpret_cast<std::uintptr_t>(address) & ~(page - 1);
-    const auto end = reinterpret_cast<std::uintptr_t>(address) + size;
-    if (end <= first) return false;
-    auto* const start = reinterpret_cast<void*>(first);
-    // Linux 5.14 has the advice; before it, holes at least are found (msync() writes back nothing here).
-    alignas(4096) static std::byte probe[4096];
-    static const bool advisable = madvise(probe, sizeof probe, MADV_POPULATE_WRITE) == 0;
-    if (!advisable) return msync(start, end - first, MS_ASYNC) == 0 || errno != ENOMEM;
-    return madvise(start, end - first, access & IBV_ACCESS_LOCAL_WRITE ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) == 0;
 }
 
 /// Whether such a registration may be made. The whole address space is one region: from 0, on demand.

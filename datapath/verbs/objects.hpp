@@ -273,6 +273,10 @@ int modify_qp_rate_limit_op(ibv_qp* qp, ibv_qp_rate_limit_attr* attr);
 int post_send_op(ibv_qp* qp, ibv_send_wr* first, ibv_send_wr** bad);
 int post_recv_op(ibv_qp* qp, ibv_recv_wr* first, ibv_recv_wr** bad);
 
+/// Makes the pages present, and writable where the device may write, as the kernel does when it pins them: whoever
+/// registers what is not there learns it now (EFAULT), and no worker of the NIC runs into it. Pages are not pinned:
+/// memory that is unmapped while registered is the application's mistake (guarded_copy.hpp).
+[[nodiscard]] bool populate(const void* address, std::size_t size, unsigned access);
 /// Registers `region` (its key is set) for `pd`. NULL and errno.
 [[nodiscard]] ibv_mr* add_region(ibv_pd* pd, MemoryRegion region, void* address, Mr::Kind kind) noexcept;
 

@@ -75,6 +75,7 @@ struct QueuePairSpec {
     const void* domain;          ///< protection domain
     std::uint32_t domain_number; ///< pdn, for those who compare numbers (DEVX, memory windows)
     std::uint32_t qpn, sqn;
+    std::uint32_t user_index = 0;  ///< what CQEs name the queue by beside its number
     CompletionQueue* send_queue;     ///< nullptr: none (XRC targets)
     CompletionQueue* receive_queue;
     SharedReceiveQueue* srq = nullptr;

@@ -123,6 +123,7 @@ void Requester::complete(const Entry& entry, ibv_wc_status status) noexcept {
                                 .freed = spec_.send.freed,
                                 .freed_up_to = entry.block + entry.blocks,
                                 .wqe_counter = static_cast<std::uint16_t>(entry.block),
+                                .user_index = spec_.user_index,
                                 .entry_opcode = entry.opcode};
     if (pair_.has_streams()) return pair_.initiator().finish(entry.block, entry.blocks, &completion);
     spec_.send_queue->add({&completion, 1});

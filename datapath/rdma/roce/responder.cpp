@@ -255,7 +255,8 @@ void Responder::complete(const Arrival& arrival, ibv_wc_status status, std::uint
         .solicited = arrival.solicited(),
         .freed = ring ? spec_.receive.freed : nullptr,
         .freed_up_to = ring ? receive_.index + 1 : 0,
-        .wqe_counter = static_cast<std::uint16_t>(ring ? receive_.index : receive_.slot)};
+        .wqe_counter = static_cast<std::uint16_t>(ring ? receive_.index : receive_.slot),
+        .user_index = spec_.user_index};
     if (flags & IBV_WC_WITH_IMM) completion.imm_data = immediate_of(arrival);
     if (flags & IBV_WC_WITH_INV) completion.imm_data = be32toh(immediate_of(arrival));
     if (arrival.service == ServiceType::ud) {

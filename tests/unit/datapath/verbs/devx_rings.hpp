@@ -179,6 +179,15 @@ protected:
         put_wq(in, 256 + 384, rq, 4);
         return in;
     }
+    /// An RC queue pair, both of its rings of 16 blocks.
+    Mailbox qp_command(std::uint32_t cqn) {
+        Mailbox in(0x500, 272);
+        const std::size_t rings = take(2 * 16 * 64), record = take(8);
+        in.put(192 + 40, 24, pdn).put(192 + 73, 4, 4).put(192 + 77, 3, 2).put(192 + 81, 4, 4);
+        in.put(192 + 1000, 24, cqn).put(192 + 1256, 24, cqn).put(192 + 1280, 64, record).put(192 + 1667, 1, 1);
+        in.put(192 + 1824, 32, umem->umem_id).put(2048, 64, rings).put(2112, 32, umem->umem_id).put(2144, 1, 1);
+        return in;
+    }
     Made make_tis() { return create(Mailbox(0x912, 192)); }
 
     static Mailbox move(std::uint16_t opcode, std::uint32_t number, unsigned from, unsigned to) {

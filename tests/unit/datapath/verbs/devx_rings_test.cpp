@@ -1,6 +1,7 @@
 // SQ, RQ, TIR and RQ tables by raw DEVX commands: what goes over the vport, what CQEs say, what is refused.
 #include <fcntl.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <numeric>
@@ -450,6 +451,68 @@ TEST_F(DevxRings, DomainsThatAreUsedStay) {
     ASSERT_NE(queue.object, nullptr);
     EXPECT_EQ(mlx5dv_devx_obj_destroy(own.object), EBUSY);
     EXPECT_EQ(mlx5dv_devx_obj_destroy(tis.object), EBUSY);
+}
+
+TEST_F(DevxRings, AUmemIsItsDevicesAndStaysWhileQueuesStandInIt) {
+    mlx5dv_devx_umem* const first = umem;
+    mlx5dv_devx_umem* const second = mlx5dv_devx_umem_reg(context, memory.data(), memory.size(), IBV_ACCESS_LOCAL_WRITE);
+    ASSERT_NE(second, nullptr);
+    Cq cq = make_cq();
+    const std::uint32_t tisn = make_tis().number;
+    umem = second;
+    Queue rq, sq;
+    Cq another;
+    for (const Mailbox& command : {cq_command(another, 6), rq_command(rq, cq.number, true), sq_command(sq, cq.number, tisn),
+                                   qp_command(cq.number)}) {
+        const Made made = create(command);
+        ASSERT_NE(made.object, nullptr) << "status " << out.get(0, 8);
+        EXPECT_EQ(mlx5dv_devx_umem_dereg(second), EBUSY);
+        destroy(made);
+    }
+    Cq parted;
+    const Mailbox record_elsewhere = cq_command(parted, 6).put(704, 32, first->umem_id);
+    const Made made = create(record_elsewhere);
+    ASSERT_NE(made.object, nullptr);
+    EXPECT_EQ(mlx5dv_devx_umem_dereg(second), EBUSY) << "its doorbell record";
+    destroy(made);
+
+    DeviceState other(device(), device().mempool());
+    ibv_context* const stranger = open_context(&listed, other);
+    EXPECT_EQ(mlx5dv_devx_obj_create(stranger, record_elsewhere.bytes.data(), record_elsewhere.bytes.size(), out.bytes.data(), 16),
+              nullptr);
+    EXPECT_EQ(out.get(0, 8), bad_param) << "of another device";
+    EXPECT_EQ(ibv_close_device(stranger), 0);
+
+    umem = first;
+    EXPECT_EQ(mlx5dv_devx_umem_dereg(second), 0);
+    EXPECT_EQ(refusal(record_elsewhere), bad_param) << "it is gone";
+}
+
+TEST_F(DevxRings, AQueuePairIsRefusedWhatTheDeviceLacks) {
+    const Cq cq = make_cq();
+    EXPECT_NE(create(qp_command(cq.number)).object, nullptr);
+    EXPECT_NE(create(qp_command(cq.number).put(192 + 1381, 3, 3)).object, nullptr) << "it only sends";
+    for (const unsigned kind : {1u, 2u, 4u, 7u}) EXPECT_EQ(refusal(qp_command(cq.number).put(192 + 1381, 3, kind)), bad_param) << kind;
+    for (const auto& [bit, width] : std::initializer_list<std::pair<unsigned, unsigned>>{
+             {24, 4}, {28, 2}, {32, 1}, {34, 1}, {92, 4}, {96, 8}, {1172, 6}, {1181, 1}, {1182, 1}, {1183, 1}}) {
+        EXPECT_EQ(refusal(qp_command(cq.number).put(192 + bit, width, 1)), bad_param) << bit;
+    }
+    EXPECT_EQ(refusal(qp_command(cq.number).put(192 + 8, 8, 3)), bad_param) << "RD";
+    EXPECT_EQ(refusal(qp_command(cq.number).put(192 + 1000, 24, 1)), bad_res) << "no such CQ";
+    EXPECT_EQ(refusal(qp_command(cq.number).put(2144, 1, 0)), bad_param) << "no rings";
+    EXPECT_EQ(refusal(qp_command(cq.number).put(192 + 1667, 1, 0)), bad_param) << "no doorbell record";
+}
+
+TEST_F(DevxRings, MemoryThatIsNotThereMakesNoUmem) {
+    void* const page = mmap(nullptr, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    mlx5dv_devx_umem* const readable = mlx5dv_devx_umem_reg(context, page, 4096, 0);
+    ASSERT_NE(readable, nullptr);
+    EXPECT_EQ(mlx5dv_devx_umem_dereg(readable), 0);
+    EXPECT_EQ(mlx5dv_devx_umem_reg(context, page, 4096, IBV_ACCESS_LOCAL_WRITE), nullptr);
+    EXPECT_EQ(errno, EFAULT);
+    munmap(page, 4096);
+    EXPECT_EQ(mlx5dv_devx_umem_reg(context, page, 4096, 0), nullptr);
+    EXPECT_EQ(errno, EFAULT);
 }
 
 }  // namespace
