@@ -20,7 +20,7 @@ enum State : std::uint8_t { syn_recv, established, fin_wait, close_wait, last_ac
 enum Flag : std::uint8_t { fin = 0x01, syn = 0x02, rst = 0x04, psh = 0x08, ack = 0x10, urg = 0x20, ece = 0x40, cwr = 0x80 };
 
 /// As last_index names them.
-enum Index : std::uint8_t { index_none = 0, index_syn = 1, index_syn_ack = 2, index_fin = 4, index_ack = 8, index_rst = 16 };
+enum Index : std::uint8_t { index_syn = 1, index_syn_ack = 2, index_fin = 4, index_ack = 8, index_rst = 16 };
 
 /// Bits of the object, the most significant of byte 0 first.
 struct Bits {
@@ -52,8 +52,7 @@ struct Segment {
     [[nodiscard]] Index index() const noexcept {
         if ((flags & rst) != 0) return index_rst;
         if ((flags & syn) != 0) return (flags & ack) != 0 ? index_syn_ack : index_syn;
-        if ((flags & fin) != 0) return index_fin;
-        return (flags & ack) != 0 ? index_ack : index_none;
+        return (flags & fin) != 0 ? index_fin : index_ack;
     }
 };
 

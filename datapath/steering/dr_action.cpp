@@ -208,12 +208,9 @@ int Action::modify_aso(std::uint32_t offset, std::uint32_t flags, std::uint8_t r
     if (aso_bulk == nullptr) return EINVAL;
     if (type != ActionType::aso_ct || !aso_bulk->linked()) return make_aso_use(*aso_bulk, offset, flags, reg_c, aso_use);
     // Linked objects can only be exchanged for others of the bulk.
-    AsoUse made;
-    if (reg_c != aso_use.reg_c || flags > 2) return EOPNOTSUPP;
-    if (const int error = make_aso_use(*aso_bulk, offset, flags == 0 ? 1 : flags, reg_c, made); error != 0) return error;
-    if (flags != 0 && made.direction != aso_use.direction) return EOPNOTSUPP;
-    aso_use.offset = offset;
-    return 0;
+    const std::uint32_t own = aso_use.direction == ConnTrack::Direction::initiator ? 1 : 2;
+    if (reg_c != aso_use.reg_c || (flags != 0 && flags != own)) return EOPNOTSUPP;
+    return make_aso_use(*aso_bulk, offset, own, reg_c, aso_use);
 }
 
 int Action::flow_meter(Table& next, const FlowMeterSpec& spec, Created& action) {
@@ -244,7 +241,7 @@ int Action::modify_flow_meter(const FlowMeterSpec& spec, std::uint64_t fields) n
     if ((fields & cir) != 0) bytes |= 0x00300000;
     if ((fields & ebs) != 0) bytes |= 0x0000c000;
     if ((fields & eir) != 0) bytes |= 0x00003000;
-    if (bytes != 0) metering->meter.write(image, bytes);
+    metering->meter.write(image, bytes);
     if ((fields & active) != 0) metering->active = spec.active;
     return 0;
 }
@@ -314,10 +311,8 @@ int Action::add_reformat(Action& reformat) {
 Action::~Action() {
     if (type == ActionType::decap_l2) domain->steering().impl().count_decapsulations(-1);
     for (Action* branch : branches) branch->forget();
-    if (!destinations_.empty()) {
-        domain->steering().synchronize();
-        for (const std::uint16_t destination : destinations_) domain->steering().impl().release_destination(destination);
-    }
+    // No lane reaches them any more: a rule that goes waits for that.
+    for (const std::uint16_t destination : destinations_) domain->steering().impl().release_destination(destination);
     if (destination != nullptr) destination->forget();
     if (domain != nullptr) domain->forget();
 }

@@ -22,7 +22,7 @@ void Domain::free_cached_memory() {
 }
 
 Table::Table(Domain& domain, std::uint32_t level) : domain_(domain), level_(level) {
-    if (!root()) view_ = new TableView(domain.type());
+    if (!root()) view_ = new TableView;
     const std::lock_guard lock(domain.tables_mutex());
     domain.tables().push_back(this);
     domain.refer();

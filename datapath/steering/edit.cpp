@@ -89,11 +89,10 @@ void fix_l4(std::uint8_t* frame, const Headers& headers, std::uint32_t old, std:
     }
 }
 
-/// The 16-bit words (two at most) that hold `bytes` bytes at `offset` from the header's begin.
-[[nodiscard]] std::uint32_t words_around(const std::uint8_t* header, unsigned offset, unsigned bytes) noexcept {
-    const unsigned begin = offset & ~1U;
-    if (bytes == 4) return load_be32(header + begin);
-    return load_be16(header + begin);
+/// The 16-bit words (two at most) that hold `bytes` bytes at `offset`: every header begins at an even one.
+[[nodiscard]] std::uint32_t words_around(const std::uint8_t* frame, unsigned offset, unsigned bytes) noexcept {
+    const std::uint8_t* begin = frame + (offset & ~1U);
+    return bytes == 4 ? load_be32(begin) : load_be16(begin);
 }
 
 void fix_checksums(std::uint8_t* frame, const Headers& headers, const EditField& field, std::uint32_t old,
@@ -108,10 +107,6 @@ void fix_checksums(std::uint8_t* frame, const Headers& headers, const EditField&
     }
 }
 
-[[nodiscard]] std::uint32_t header_begin(const EditField& field, const Headers& headers) noexcept {
-    return field.place == EditPlace::tcp || field.place == EditPlace::udp ? headers.l4 : headers.l3;
-}
-
 /// Replaces the bits of `mask` (within the field) by those of `value`.
 void write(std::uint8_t* frame, const Headers& headers, const EditField& field, const Found& found, std::uint32_t value,
            std::uint32_t mask) noexcept {
@@ -119,14 +114,9 @@ void write(std::uint8_t* frame, const Headers& headers, const EditField& field, 
     const std::uint32_t container = load_container(at, field.bytes);
     const std::uint32_t now = (container & ~(mask << found.shift)) | (value & mask) << found.shift;
     if (now == container) return;
-    const bool summed = field.place >= EditPlace::ipv4;
-    const unsigned begin = header_begin(field, headers);
-    const unsigned inside = found.offset - begin;
-    const std::uint32_t old_words = summed ? words_around(frame + begin, inside, field.bytes) : 0;
+    const std::uint32_t old_words = words_around(frame, found.offset, field.bytes);
     store_container(at, field.bytes, now);
-    if (summed) {
-        fix_checksums(frame, headers, field, old_words, words_around(frame + begin, inside, field.bytes));
-    }
+    fix_checksums(frame, headers, field, old_words, words_around(frame, found.offset, field.bytes));
 }
 
 /// The field's bits, right-aligned; 0 where the packet lacks the header.
@@ -204,8 +194,6 @@ int EditList::check_types(const EditField& field) noexcept {
 
 void EditList::note_effect(const Edit& edit) noexcept {
     const EditField& field = *edit.destination;
-    const bool from_header = edit.kind == Edit::Kind::copy && edit.source->place != EditPlace::reg;
-    if (field.place == EditPlace::reg && from_header && edits_headers_) copies_edited_header_ = true;
     (field.place == EditPlace::reg ? edits_registers_ : edits_headers_) = true;
     if (edit.kind == Edit::Kind::copy && edit.source->place == EditPlace::reg && field.place != EditPlace::reg) {
         repeatable_ = false;
@@ -241,32 +229,16 @@ void EditList::run(std::uint8_t* frame, std::uint32_t size, Key& registers) cons
 }
 
 void EditList::apply(std::uint8_t* frame, std::uint32_t size, const Key& registers) const noexcept {
-    if (!edits_registers_) return run(frame, size, const_cast<Key&>(registers));  // which it then only reads
-    Key own = registers;
-    run(frame, size, own);
+    Key own;  // A list that edits no register only reads them.
+    run(frame, size, edits_registers_ ? own = registers : const_cast<Key&>(registers));
 }
 
 void EditList::apply_registers(Key& key, const std::uint8_t* frame, std::uint32_t size) const noexcept {
-    if (!edits_registers_) return;
-    if (copies_edited_header_) {
-        std::array<std::uint8_t, 2048> copy;
-        const std::uint32_t kept = std::min<std::uint32_t>(size, copy.size());
-        std::copy_n(frame, kept, copy.begin());
-        return run(copy.data(), kept, key);
-    }
-    const Headers headers = locate(frame, size);
-    for (const Edit& edit : edits_) {
-        const EditField& field = *edit.destination;
-        if (field.place != EditPlace::reg) continue;
-        const std::uint32_t value = edit.kind == Edit::Kind::copy
-                                        ? read(*edit.source, frame, headers, key) >> edit.source_offset
-                                        : edit.data;
-        const std::uint32_t mask = ones(edit.length) << edit.offset;
-        std::uint8_t* at = key.bytes() + field.offset;
-        store_be32(at, (load_be32(at) & ~mask) | (value << edit.offset & mask));
-    }
+    // On a copy: a command may copy into a register what one before it made of a header.
+    std::array<std::uint8_t, 16384> copy;  // longer than any frame that a port takes
+    const std::uint32_t kept = std::min<std::uint32_t>(size, copy.size());
+    std::copy_n(frame, kept, copy.begin());
+    run(copy.data(), kept, key);
 }
-
-const char* name_of(const EditField* field) noexcept { return field->name; }
 
 }  // namespace ovsdr::soft

@@ -44,7 +44,6 @@ public:
     void apply_registers(Key& key, const std::uint8_t* frame, std::uint32_t size) const noexcept;
 
     [[nodiscard]] bool edits_headers() const noexcept { return edits_headers_; }
-    [[nodiscard]] bool edits_registers() const noexcept { return edits_registers_; }
     /// Whether the same edits can be repeated on another packet of the same flow without its registers.
     [[nodiscard]] bool repeatable() const noexcept { return repeatable_; }
 
@@ -67,10 +66,6 @@ private:
     bool edits_headers_ = false;
     bool edits_registers_ = false;
     bool repeatable_ = true;
-    bool copies_edited_header_ = false;  ///< into a register, from a header that may have been edited before
 };
-
-/// For dumps.
-[[nodiscard]] const char* name_of(const EditField* field) noexcept;
 
 }  // namespace ovsdr::soft

@@ -125,7 +125,7 @@ void FlowTables::drop_if_unused(const Place& place) noexcept {
 
 int FlowTables::create(const FlowRequest& request, std::unique_ptr<Flow>& flow) {
     const Place place{request.domain, request.rank, request.criteria, {request.mask.begin(), request.mask.end()}};
-    std::unique_ptr<Flow> made;  // where it dies here, it dies after the lock
+    std::unique_ptr<Flow> made;
     const std::lock_guard lock(mutex_);
     Group* group = nullptr;
     if (const int error = find_group(place, group); error != 0) return error;
@@ -135,7 +135,7 @@ int FlowTables::create(const FlowRequest& request, std::unique_ptr<Flow>& flow) 
     if (fresh) entry = std::make_unique<Entry>(Entry{request.fate, request.tag, request.rewrites, {}, {}});
     int error = fresh || entry->agrees_with(request) ? 0 : EEXIST;
     if (error == 0) {
-        made.reset(new Flow(*this, place, std::move(value)));
+        made.reset(new Flow(place, std::move(value)));
         entry->shares.push_back({made.get(), request.receiver, request.goes_on, request.counters, request.counter});
         error = entry->install(kernel_[static_cast<unsigned>(request.domain)].domain, place, *group->matcher,
                                request.value);
@@ -146,6 +146,7 @@ int FlowTables::create(const FlowRequest& request, std::unique_ptr<Flow>& flow) 
         drop_if_unused(place);
         return error;
     }
+    made->tables_ = this;
     flow = std::move(made);
     return 0;
 }
@@ -153,12 +154,9 @@ int FlowTables::create(const FlowRequest& request, std::unique_ptr<Flow>& flow) 
 void FlowTables::remove(Flow& flow) noexcept {
     const std::lock_guard lock(mutex_);
     const auto group = groups_.find(flow.place_);
-    if (group == groups_.end()) return;
     const auto found = group->second.entries.find(flow.value_);
-    if (found == group->second.entries.end()) return;
     Entry& entry = *found->second;
-    const auto left = entry.shares.remove_if([&](const Entry::Share& share) { return share.flow == &flow; });
-    if (left == 0) return;  // It was never added.
+    entry.shares.remove_if([&](const Entry::Share& share) { return share.flow == &flow; });
     if (!entry.shares.empty()) {
         // Fewer branches than before need nothing new but memory; where there is none, all of them go.
         Domain& domain = kernel_[static_cast<unsigned>(flow.place_.domain)].domain;
@@ -167,7 +165,9 @@ void FlowTables::remove(Flow& flow) noexcept {
             error = entry.install(domain, flow.place_, *group->second.matcher, flow.value_);
         } catch (const std::bad_alloc&) {
         }
-        if (error != 0) entry.installed = Entry::Installed{};
+        if (error != 0) {
+            const Entry::Installed gone = std::move(entry.installed);  // its rule goes before its actions
+        }
         return;
     }
     group->second.entries.erase(found);

@@ -96,16 +96,17 @@ private:
 /// Asks until it is destroyed; then no packet reaches its receiver any more.
 class FlowTables::Flow {
 public:
-    ~Flow() { tables_.remove(*this); }
+    ~Flow() {
+        if (tables_ != nullptr) tables_->remove(*this);
+    }
     Flow(const Flow&) = delete;
     Flow& operator=(const Flow&) = delete;
 
 private:
     friend class FlowTables;
-    Flow(FlowTables& tables, const Place& place, std::vector<std::uint8_t> value)
-        : tables_(tables), place_(place), value_(std::move(value)) {}
+    Flow(const Place& place, std::vector<std::uint8_t> value) : place_(place), value_(std::move(value)) {}
 
-    FlowTables& tables_;
+    FlowTables* tables_ = nullptr;  // once it has its share of an entry there
     const Place place_;
     const std::vector<std::uint8_t> value_;
 };

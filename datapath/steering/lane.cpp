@@ -35,17 +35,11 @@ void Lane::quiescent() noexcept {
 
 void Lane::from_vport(VportId vport, rte_mbuf** packets, unsigned length) noexcept {
     const Entrance entrance{.source = vport, .from_queue = false, .sqn = 0};
-    for (; length > batch_length; packets += batch_length, length -= batch_length) {
-        impl_->process(entrance, packets, batch_length);
-    }
     impl_->process(entrance, packets, length);
 }
 
 void Lane::from_queue(std::uint32_t sqn, rte_mbuf** packets, unsigned length) noexcept {
     const Entrance entrance{.source = manager_vport, .from_queue = true, .sqn = sqn};
-    for (; length > batch_length; packets += batch_length, length -= batch_length) {
-        impl_->process(entrance, packets, batch_length);
-    }
     impl_->process(entrance, packets, length);
 }
 
@@ -66,7 +60,13 @@ Lane::Impl::~Impl() {
 }
 
 void Lane::Impl::process(const Entrance& entrance, rte_mbuf** packets, unsigned length) noexcept {
-    if (length == 0) return;
+    for (unsigned taken; length > 0; packets += taken, length -= taken) {
+        taken = std::min(length, batch_length);
+        process_batch(entrance, packets, taken);
+    }
+}
+
+void Lane::Impl::process_batch(const Entrance& entrance, rte_mbuf** packets, unsigned length) noexcept {
     epoch_ = steering_.epoch.load(std::memory_order_acquire);
     cached_by_ = steering_.cache_words.load(std::memory_order_acquire);
     length = read_headers(entrance, packets, length);
@@ -161,7 +161,7 @@ void Lane::Impl::flush() noexcept {
         const std::uint16_t destination = dirty_[i];
         const unsigned length = pending_[destination];
         pending_[destination] = 0;
-        if (length != 0) deliver(destination, length);
+        deliver(destination, length);
     }
     dirty_length_ = 0;
 }

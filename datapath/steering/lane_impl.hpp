@@ -1,6 +1,6 @@
 // The inside of a Lane.
 //
-// process() takes a batch through four steps: read the headers and hash what the masks look at; find the cache's set;
+// process() takes each batch through four steps: read the headers and hash what the masks look at; find the cache's set;
 // find the line; then, in order, run the line's trace on runs of packets that share it. A packet without a line walks
 // the tables (walk.cpp), which does to it what its rules say and leaves a trace in the cache if the outcome is a function of
 // what the masks look at.
@@ -87,6 +87,7 @@ private:
         const FlowCache::Line* line;
     };
 
+    void process_batch(const Entrance& entrance, rte_mbuf** packets, unsigned length) noexcept;
     [[nodiscard]] unsigned read_headers(const Entrance& entrance, rte_mbuf** packets, unsigned length) noexcept;
     void set_source_words(const Entrance& entrance, Key& key) const noexcept;
     void run(const Entrance& entrance, rte_mbuf** packets, unsigned length) noexcept;

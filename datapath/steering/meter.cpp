@@ -1,7 +1,6 @@
 #include "datapath/steering/meter.hpp"
 
 #include <algorithm>
-#include <limits>
 
 #include "datapath/steering/key.hpp"
 
@@ -31,10 +30,6 @@ __extension__ using Word [[gnu::may_alias]] = unsigned __int128;
         if ((bytes >> (31 - at - i) & 1) != 0) return true;
     }
     return false;
-}
-
-[[nodiscard]] constexpr std::int64_t capped(Wide value) noexcept {
-    return static_cast<std::int64_t>(std::min<Wide>(value, std::numeric_limits<std::int64_t>::max()));
 }
 
 [[nodiscard]] std::uint64_t load_be64(const std::uint8_t* from) noexcept {
@@ -135,7 +130,8 @@ Meter::Tokens Meter::filled(Tokens tokens, std::uint64_t elapsed) const noexcept
     const Wide committed = grown(tokens.committed, committed_);
     Wide excess = grown(tokens.excess, excess_);
     if (committed > committed_size && overflow_.load(std::memory_order_relaxed)) excess += committed - committed_size;
-    return {capped(std::min<Wide>(committed, committed_size)), capped(std::min<Wide>(excess, excess_size))};
+    return {static_cast<std::int64_t>(std::min<Wide>(committed, committed_size)),
+            static_cast<std::int64_t>(std::min<Wide>(excess, excess_size))};
 }
 
 /// Whoever moves the timestamp grants the time since; the others go on with what there is.

@@ -33,7 +33,7 @@ constexpr std::size_t l2_size = 14, l2_vlan_size = 18;
 /// Room for `size` bytes before the frame; what is there moves back within the buffer when there is none.
 [[nodiscard]] std::uint8_t* make_room(rte_mbuf* packet, std::uint16_t size) noexcept {
     const std::uint16_t headroom = rte_pktmbuf_headroom(packet);
-    if (packet->nb_segs != 1 || headroom + rte_pktmbuf_tailroom(packet) < size) return nullptr;
+    if (headroom + rte_pktmbuf_tailroom(packet) < size) return nullptr;
     if (headroom < size) {
         const std::uint16_t shift = size - headroom;
         auto* frame = rte_pktmbuf_mtod(packet, std::uint8_t*);
@@ -109,8 +109,7 @@ rte_mbuf* Reformat::remove(rte_mbuf* packet, DropReason& reason) const noexcept 
     }
     rte_pktmbuf_trim(packet, static_cast<std::uint16_t>(packet->data_len - tunnel.end));
     rte_pktmbuf_adj(packet, static_cast<std::uint16_t>(begin));
-    if (data_.empty()) return packet;
-    // There is room: the tunnel's headers were longer than an Ethernet header with its tag.
+    // There is room: the tunnel's headers were longer than an Ethernet header with its tag. (Of an L2 tunnel data_ is empty.)
     std::memcpy(rte_pktmbuf_prepend(packet, static_cast<std::uint16_t>(data_.size())), data_.data(), data_.size());
     return packet;
 }

@@ -1,17 +1,16 @@
 // Packet reformats: a tunnel's headers put before a packet, or taken away.
 //
 // L2 to L2 tunnel: `data` (Ethernet, IP, and what follows) goes before the whole frame. L2 to L3 tunnel: it takes the
-// place of the Ethernet header and its tags. As hardware does, the packet's own lengths go into it: IPv4's total length and header
-// checksum, IPv6's payload length, UDP's length; UDP's checksum becomes 0. All else stays as given (identification,
-// ports, GRE and its checksum if it has one).
+// place of the Ethernet header and its tags. As hardware does, the packet's own lengths go into it: IPv4's total length
+// and header checksum, IPv6's payload length, UDP's length; UDP's checksum becomes 0. All else stays as given
+// (identification, ports, GRE and its checksum if it has one).
 //
-// L2 tunnel to L2: what remains is the inner frame. L3 tunnel to L2: what remains is the inner IP packet behind the given
-// Ethernet header. A packet that carries no such thing is dropped as malformed: it cannot be made what the rule
+// L2 tunnel to L2: what remains is the inner frame. L3 tunnel to L2: what remains is the inner IP packet behind the
+// given Ethernet header. A packet that carries no such thing is dropped as malformed: it cannot be made what the rule
 // promised.
 //
-// Errors: EINVAL for data that the device takes no object of: none or more than max_size bytes, not in whole 16-bit words,
-// for an L3 tunnel's end neither 14 nor 18 bytes.
-// Threads: immutable; apply() is the lane's worker's.
+// Errors: EINVAL for data that the device takes no object of: none or more than max_size bytes, not in whole 16-bit
+// words, for an L3 tunnel's end neither 14 nor 18 bytes. Threads: immutable; apply() is the lane's worker's.
 #pragma once
 
 #include <rte_mbuf.h>
@@ -37,7 +36,6 @@ public:
                                     std::shared_ptr<const Reformat>& reformat);
 
     [[nodiscard]] Kind kind() const noexcept { return kind_; }
-    [[nodiscard]] std::span<const std::uint8_t> data() const noexcept { return data_; }
 
     /// Takes a writable packet and gives it back, or frees it and gives nullptr and the reason.
     [[nodiscard]] rte_mbuf* apply(rte_mbuf* packet, DropReason& reason) const noexcept;

@@ -206,35 +206,34 @@ private:
     }
 }
 
-[[nodiscard]] bool set_end(const Action& action, std::uint16_t queue, RulePlan& plan) {
+void set_end(const Action& action, std::uint16_t queue, RulePlan& plan) {
     End& end = plan.end;
     switch (action.type) {
-        case ActionType::drop: end.kind = EndKind::drop; return true;
-        case ActionType::default_miss: end.kind = EndKind::miss; return true;
+        case ActionType::drop: end.kind = EndKind::drop; break;
         case ActionType::table:
         case ActionType::meter:
         case ActionType::sampler:
             end.kind = EndKind::table;
             end.table = &action.destination->view();
-            return true;
+            break;
         case ActionType::root_table:
             end.kind = EndKind::root_table;
             end.rank = rank::of_priority(static_cast<std::uint16_t>(action.value));
-            return true;
+            break;
         case ActionType::vport:
             end.kind = EndKind::vport;
             end.vport = VportId{static_cast<std::uint16_t>(action.value)};
-            return true;
+            break;
         case ActionType::qp:
             end.kind = EndKind::destination;
             end.destination = queue;
-            return true;
+            break;
         case ActionType::dest_array:
             end.kind = EndKind::array;
             end.array = action.array.get();
             plan.kept.push_back(action.array);
-            return true;
-        default: return false;
+            break;
+        default: break;  // a list without an end, or with default_miss, misses
     }
 }
 
@@ -294,7 +293,7 @@ RulePlan compile_actions(const Matcher& matcher, std::span<Action* const> action
         if (action->type == ActionType::sampler && action->edits != nullptr) {
             planner.add({.code = OpCode::edit, .object = action->edits.get()}, sending, action->edits);
         }
-        if (set_end(*action, context.queue, plan)) break;
+        set_end(*action, context.queue, plan);
     }
     return plan;
 }

@@ -44,10 +44,6 @@ Steering::Impl::Impl(const Profile& chosen)
       slots_(std::make_unique<std::atomic<std::uint16_t>[]>(65536)),
       send_rules_(new SendRules) {
     for (auto& list : root_lists) list = new MatcherList;
-    for (auto& sink : sinks) sink = nullptr;
-    for (auto& worker : drops) {
-        for (auto& count : worker.count) count = 0;
-    }
     destination_users_[cotenant_destination] = 1;
 }
 
@@ -104,7 +100,7 @@ void Steering::Impl::set_cotenant_sink(Sink sink) noexcept {
 void Steering::Impl::set_transport(Filter transport) {
     const std::unique_ptr<const Filter> old(
         this->transport.exchange(transport.take == nullptr ? nullptr : new Filter(transport), std::memory_order_acq_rel));
-    if (old) rcu.synchronize();
+    rcu.synchronize();
 }
 
 int Steering::Impl::set_geneve_option(const GeneveOption& option) {
@@ -156,11 +152,13 @@ bool Steering::Impl::send_rule(std::uint32_t sqn, VportId& vport) const noexcept
 int Steering::Impl::acquire_destination(const Sink& sink, std::uint16_t& destination) {
     auto published = std::make_unique<const Sink>(sink);
     const Change change(*this);
-    for (unsigned i = 1; i < max_destinations; ++i) {
-        const Sink* known = sinks[i].load(std::memory_order_relaxed);
-        if (known == nullptr || *known != sink) continue;
-        destination = static_cast<std::uint16_t>(i);
-        ++destination_users_[i];
+    const auto known = std::find_if(sinks.begin() + 1, sinks.end(), [&sink](const std::atomic<const Sink*>& held) {
+        const Sink* other = held.load(std::memory_order_relaxed);
+        return other != nullptr && *other == sink;
+    });
+    if (known != sinks.end()) {
+        destination = static_cast<std::uint16_t>(known - sinks.begin());
+        ++destination_users_[destination];
         return 0;
     }
     destination = free_destination();

@@ -39,17 +39,12 @@ struct MatcherList {
 
 class TableView {
 public:
-    explicit TableView(DomainType domain) noexcept : domain_(domain) {}
+    TableView() = default;
     ~TableView() { delete matchers.load(std::memory_order_relaxed); }
     TableView(const TableView&) = delete;
     TableView& operator=(const TableView&) = delete;
 
-    [[nodiscard]] DomainType domain() const noexcept { return domain_; }
-
     std::atomic<const MatcherList*> matchers{new MatcherList};
-
-private:
-    DomainType domain_;
 };
 
 }  // namespace ovsdr::soft

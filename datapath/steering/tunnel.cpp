@@ -227,18 +227,6 @@ void fill_inner(const std::uint8_t* frame, const Tunnel& tunnel, std::uint8_t* o
               out + key_offset::inner_tcp_ack);
 }
 
-void clear_deep(std::uint8_t* out) noexcept {
-    out[key_offset::gre_flags] &= static_cast<std::uint8_t>(~gre_bits);
-    std::memset(out + key_offset::inner_second_vlan, 0, 2);
-    out[key_offset::second_qualifier] &= second_cvlan_bit | second_svlan_bit;
-    std::memset(out + key_offset::gre_protocol, 0, 2);
-    std::memset(out + key_offset::inner, 0, sizeof(Key) - key_offset::inner);
-}
-
-}  // namespace
-
-namespace {
-
 /// Fields that mean the same of the outer packet and of the inner one.
 struct Pair {
     unsigned outer, inner, size;
@@ -294,7 +282,7 @@ Tunnel find_tunnel(const std::uint8_t* frame, std::uint32_t size) noexcept {
 
 void parse_deep(const std::uint8_t* frame, std::uint32_t size, const ParserSetup& setup, Key& key) noexcept {
     std::uint8_t* out = key.bytes();
-    clear_deep(out);
+    std::memset(out + key_offset::inner, 0, sizeof(Key) - key_offset::inner);
     const Headers outer = locate(frame, size);
     fill_rest(frame, outer, out + key_offset::outer_flow_label, out + key_offset::outer_tcp_seq,
               out + key_offset::outer_tcp_ack);

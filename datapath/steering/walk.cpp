@@ -70,11 +70,8 @@ void Walk::follow(Branch& branch, End end) noexcept {
     while (true) {
         const bool in_root = end.kind == EndKind::root_table;
         const MatcherList* list = in_root ? root(branch.domain) : end.table->matchers.load(std::memory_order_acquire);
-        if (++hops_ > max_hops) {
-            cacheable_ = false;
-            return drop(branch, DropReason::loop);
-        }
-        const std::uint32_t rank = in_root ? end.rank : 0;
+        if (++hops_ > max_hops) return drop(branch, DropReason::loop);
+        const std::uint32_t rank = end.rank;
         const RuleNode* node = look_up(branch, *list, rank);
         end = End{.kind = EndKind::miss};
         if (node != nullptr) {
@@ -87,7 +84,7 @@ void Walk::follow(Branch& branch, End end) noexcept {
         if (end.kind == EndKind::vport && end.vport == manager_vport) {
             enter_nic_rx(branch);
             end = End{.kind = EndKind::root_table};
-        } else if (end.kind == EndKind::miss && in_root && goes_to_leftovers(branch, *list, rank)) {
+        } else if (end.kind == EndKind::miss && in_root && goes_to_leftovers(branch, rank)) {
             end = End{.kind = EndKind::root_table, .rank = rank::leftovers};
         } else if (end.kind == EndKind::miss) {
             if (!miss(branch, in_root)) return;
@@ -99,9 +96,8 @@ void Walk::follow(Branch& branch, End end) noexcept {
 }
 
 /// The co-tenant comes before those who asked for what is left over, as the kernel's own rules do; it leaves nothing.
-bool Walk::goes_to_leftovers(const Branch& branch, const MatcherList& list, std::uint32_t rank) const noexcept {
+bool Walk::goes_to_leftovers(const Branch& branch, std::uint32_t rank) const noexcept {
     if (branch.domain != DomainType::nic_rx || rank >= rank::leftovers) return false;
-    if (list.matchers.empty() || list.matchers.back()->rank < rank::leftovers) return false;
     return lane_.steering().sinks[cotenant_destination].load(std::memory_order_acquire) == nullptr;
 }
 
@@ -138,14 +134,15 @@ void Walk::read_again(Branch& branch) noexcept {
     Key now;
     branch.stale = false;
     if (branch.dry) cacheable_ = false;  // its frame is not as the branch would have it
-    if (!parse(rte_pktmbuf_mtod(branch.packet, std::uint8_t*), branch.packet->data_len, now)) return;
-    std::memcpy(branch.key.bytes(), now.bytes(), key_offset::gre_flags);
+    parse(rte_pktmbuf_mtod(branch.packet, std::uint8_t*), branch.packet->data_len, now);
+    std::memcpy(branch.key.bytes(), now.bytes(), key_offset::gre_flags + 1);
     std::memcpy(branch.key.bytes() + second_begin, now.bytes() + second_begin, key_offset::reg_c_7 - second_begin);
     branch.deep = false;
 }
 
 void Walk::read_deep(Branch& branch) noexcept {
-    parse_deep(rte_pktmbuf_mtod(branch.packet, std::uint8_t*), branch.packet->data_len, lane_.steering().parser_setup(), branch.key);
+    parse_deep(rte_pktmbuf_mtod(branch.packet, std::uint8_t*), branch.packet->data_len, lane_.steering().parser_setup(),
+               branch.key);
     branch.deep = true;
 }
 
@@ -272,25 +269,23 @@ bool Walk::fork(Branch& branch, const ArrayProgram& array, End& last) noexcept {
 
 /// True when the packet goes on at the root of the domain that it is in now.
 bool Walk::miss(Branch& branch, bool in_root) noexcept {
-    switch (branch.domain) {
-        case DomainType::nic_tx: enter_fdb(branch); return true;
-        case DomainType::fdb: {
-            VportId vport{0};
-            if (in_root && entrance_.from_queue && lane_.steering().send_rule(entrance_.sqn, vport) &&
-                vport != manager_vport) {
-                output_to_vport(branch, vport);
-                return false;
-            }
-            enter_nic_rx(branch);
-            return true;
-        }
-        case DomainType::nic_rx:
-            if (in_root) {
-                output(branch, cotenant_destination);
-            } else {
-                drop(branch, DropReason::nic_rx_miss);
-            }
+    if (branch.domain == DomainType::nic_tx) {
+        enter_fdb(branch);
+        return true;
+    }
+    if (branch.domain == DomainType::fdb) {
+        VportId vport{0};
+        if (in_root && entrance_.from_queue && lane_.steering().send_rule(entrance_.sqn, vport) && vport != manager_vport) {
+            output_to_vport(branch, vport);
             return false;
+        }
+        enter_nic_rx(branch);
+        return true;
+    }
+    if (in_root) {
+        output(branch, cotenant_destination);
+    } else {
+        drop(branch, DropReason::nic_rx_miss);
     }
     return false;
 }

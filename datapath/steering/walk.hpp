@@ -43,7 +43,7 @@ private:
 
     void follow(Branch& branch, End end) noexcept;
     [[nodiscard]] const RuleNode* look_up(Branch& branch, const MatcherList& list, std::uint32_t rank) noexcept;
-    [[nodiscard]] bool goes_to_leftovers(const Branch& branch, const MatcherList& list, std::uint32_t rank) const noexcept;
+    [[nodiscard]] bool goes_to_leftovers(const Branch& branch, std::uint32_t rank) const noexcept;
     /// Where `end` leads a branch of its own.
     void depart(Branch& branch, const End& end) noexcept;
     [[nodiscard]] bool run_ops(Branch& branch, const Program& program) noexcept;

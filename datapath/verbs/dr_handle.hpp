@@ -97,10 +97,4 @@ inline std::span<const std::uint8_t> bytes_of(const mlx5dv_flow_match_parameters
     }
 }
 
-/// For what the soft NIC does not do yet.
-inline int not_supported() noexcept {
-    errno = EOPNOTSUPP;
-    return EOPNOTSUPP;
-}
-
 }  // namespace ovsdr::soft
