@@ -1,82 +1,16 @@
-// Tracked connections: conversations of two endpoints, segments that no endpoint sends, and the verdicts in the tables.
-// The object's fields are written out by their bit offsets once more, as the drivers have them.
+// Tracked connections: conversations of two endpoints, and segments that no endpoint sends.
+#include <gtest/gtest.h>
+
 #include <algorithm>
-#include <cerrno>
 #include <random>
 #include <thread>
 
-#include "datapath/steering/conn_track.hpp"
-#include "frames.hpp"
-#include "objects.hpp"
-#include "packet_pool.hpp"
+#include "tracked.hpp"
 
 namespace ovsdr::soft::test {
 namespace {
 
-using enum ConnTrack::Direction;
-
-constexpr std::uint8_t valid = 0, changed = 0x02, invalid = 0x40, bad = 0x41, trap = 0x80;
-constexpr std::uint16_t fin = 1, syn = 2, rst = 4, ack = 16;
-
-struct ObjectField {
-    unsigned bit, width;
-};
-constexpr ObjectField reply_max_ack{0, 32}, reply_max_win{32, 32}, reply_end{64, 32}, reply_sent_end{96, 32};
-constexpr ObjectField original_max_ack{128, 32}, original_max_win{160, 32}, original_reply_end{192, 32}, original_sent_end{224, 32};
-constexpr ObjectField object_valid{480, 1}, state{481, 3}, freeze{484, 1}, assured{497, 1}, sack{498, 1}, heartbeat{500, 1};
-constexpr ObjectField retransmissions{505, 3}, exceeded{508, 1}, limit{509, 3};
-constexpr ObjectField reply_scale{448, 4}, reply_liberal{453, 1}, original_scale{464, 4}, original_liberal{469, 1};
-constexpr ObjectField original_closed{468, 1}, reply_unacked{454, 1};
-
-class Object {
-public:
-    Object& set(ObjectField field, std::uint64_t value) {
-        for (unsigned i = 0; i < field.width; ++i) {
-            const unsigned bit = field.bit + i;
-            const auto one = static_cast<std::uint8_t>(0x80 >> bit % 8);
-            image[bit / 8] = static_cast<std::uint8_t>(image[bit / 8] & ~one);
-            if ((value >> (field.width - 1 - i) & 1) != 0) image[bit / 8] = static_cast<std::uint8_t>(image[bit / 8] | one);
-        }
-        return *this;
-    }
-    [[nodiscard]] std::uint64_t get(ObjectField field) const {
-        std::uint64_t value = 0;
-        for (unsigned i = 0; i < field.width; ++i) {
-            value = value << 1 | (image[(field.bit + i) / 8] >> (7 - (field.bit + i) % 8) & 1);
-        }
-        return value;
-    }
-    ConnTrack::Image image{};
-};
-
-struct Words {
-    std::uint32_t seq, acked = 0;
-    std::uint16_t flags = ack, window = 1000;
-    unsigned payload = 0;
-};
-
-[[nodiscard]] Bytes segment(const Words& words) {
-    FrameSpec spec;
-    spec.protocol = 6;
-    spec.tcp_flags = words.flags;
-    spec.payload = words.payload;
-    Bytes frame = make_frame(spec);
-    const auto put = [&frame](std::size_t at, std::uint32_t value, unsigned size) {
-        for (unsigned i = 0; i < size; ++i) frame[at + i] = static_cast<std::uint8_t>(value >> 8 * (size - 1 - i));
-    };
-    put(38, words.seq, 4);
-    put(42, words.acked, 4);
-    put(48, words.window, 2);
-    return frame;
-}
-
-/// SYN 1000 and SYN-ACK 5000 have been seen, with windows of 1000.
-[[nodiscard]] Object after_syn_ack() {
-    Object object;
-    object.set(object_valid, 1).set(limit, 7).set(reply_scale, 15).set(original_scale, 15);
-    object.set(original_sent_end, 1001).set(original_reply_end, 2001).set(original_max_win, 1000);
-    return object.set(reply_sent_end, 5001).set(reply_end, 6001).set(reply_max_win, 1000).set(reply_max_ack, 1001);
-}
+using namespace tracked;
 
 class Connection : public ::testing::Test {
 protected:
@@ -186,6 +120,86 @@ TEST_F(Connection, BadPacketsChangeNothing) {
                                segment({1001, 5001, syn | fin}), segment({1001, 5001, 0}), segment({1001, 5001, syn | rst})}) {
         EXPECT_EQ(pass(initiator, frame), bad);
         EXPECT_EQ(now().image, after_syn_ack().image);
+    }
+}
+
+TEST_F(Connection, SegmentsHaveFlagsThatGoTogether) {
+    constexpr std::uint16_t psh = 8, urg = 32;
+    for (std::uint16_t flags = 0; flags < 256; ++flags) {
+        const std::uint16_t kind = flags & (fin | syn | rst | ack | urg);
+        const bool possible = kind == ack || kind == (ack | urg) || kind == (fin | ack) || kind == (fin | ack | urg) ||
+                              kind == (syn | ack) || kind == syn || kind == (syn | urg) || kind == rst || kind == (rst | ack);
+        become(after_syn_ack().set(original_liberal, 1));
+        EXPECT_EQ(from_client({1001, 5001, flags}) == bad, !possible) << flags;
+    }
+    become(after_syn_ack());
+    EXPECT_EQ(from_client({1001, 5001, ack | psh | urg}), changed);
+}
+
+TEST_F(Connection, HeadersOfLessThanTwentyBytesAreBad) {
+    for (unsigned words = 0; words < 16; ++words) {
+        become(after_syn_ack());
+        Bytes frame = segment({1001, 5001, ack, 1000, 4});
+        frame[46] = static_cast<std::uint8_t>(words << 4);
+        EXPECT_EQ(pass(initiator, frame), words == 5 || words == 6 ? changed : bad) << words;
+    }
+}
+
+/// Options of a segment that acknowledges 1001 while 1401 was sent: whether they name a number beyond.
+TEST_F(Connection, TheHighestSelectiveAcknowledgementCounts) {
+    const auto number = [](std::uint32_t value) {
+        return Bytes{0, 0, static_cast<std::uint8_t>(value >> 8), static_cast<std::uint8_t>(value)};
+    };
+    const auto joined = [](std::initializer_list<Bytes> parts) {
+        Bytes all;
+        for (const Bytes& part : parts) all.insert(all.end(), part.begin(), part.end());
+        while (all.size() % 4 != 0) all.push_back(0xee);
+        return all;
+    };
+    const Bytes inside = number(1401), beyond = number(1402), low = number(1100);
+    const std::pair<Bytes, bool> cases[] = {
+        {joined({{5, 10}, low, beyond}), true},
+        {joined({{5, 10}, low, inside}), false},
+        {joined({{5, 10}, beyond, low}), false},
+        {joined({{1, 5, 10}, low, beyond}), true},
+        {joined({{2, 4, 5, 180, 5, 10}, low, beyond}), true},
+        {joined({{0, 5, 10}, low, beyond}), false},
+        {joined({{5, 18}, low, inside, low, beyond}), true},
+        {joined({{5, 18}, low, beyond, low, inside}), true},
+        {joined({{5, 18}, low, inside, low, inside}), false},
+        {joined({{8, 10}, low, beyond}), false},
+        {joined({{5, 9}, low, beyond}), false},
+        {joined({{5, 2, 5, 10}, low, beyond}), true},
+        {joined({{8, 0, 5, 10}, low, beyond}), false},
+        {joined({{8, 1, 5, 10}, low, beyond}), false},
+        {joined({{8, 2, 5, 10}, low, beyond}), true},
+        {joined({{5, 13}, low, beyond}), false},
+        {joined({{5, 12}, low, beyond, {0, 0}}), true},
+        {joined({{1, 1, 1, 5}}), false},
+        {joined({{1, 1, 1, 5, 10}, low, {0, 0, 5}}), false}};
+    for (const auto& [options, counts] : cases) {
+        become(after_syn_ack().set(sack, 1));
+        ASSERT_EQ(from_client({1001, 5001}), changed);
+        ASSERT_EQ(from_client({1001, 5001, ack, 1000, 400}), valid);
+        Bytes frame = segment({5001, 1001, ack, 1000, static_cast<unsigned>(options.size())});
+        frame[46] = static_cast<std::uint8_t>((5 + options.size() / 4) << 4);
+        std::copy(options.begin(), options.end(), frame.begin() + 54);
+        EXPECT_EQ(pass(responder, frame), counts ? invalid : valid) << ::testing::PrintToString(options);
+    }
+}
+
+TEST_F(Connection, ObjectsAreReplacedByteByByte) {
+    const ConnTrack::Image was = now().image;
+    ConnTrack::Image next;
+    for (unsigned i = 0; i < 64; ++i) next[i] = static_cast<std::uint8_t>(i + 100);
+    for (const std::uint64_t bytes : {1ULL, 1ULL << 63, 0x00f0'0000'0000'1001ULL}) {
+        track.exchange(was, ~0ULL);
+        EXPECT_EQ(track.exchange(next, bytes), was);
+        ConnTrack::Image expected = was;
+        for (unsigned i = 0; i < 64; ++i) {
+            if ((bytes >> (63 - i) & 1) != 0) expected[i] = next[i];
+        }
+        EXPECT_EQ(now().image, expected);
     }
 }
 
@@ -308,7 +322,8 @@ struct Model {
         const bool initiates = direction == initiator;
         End &own = ends[initiates ? 0 : 1], &peer = ends[initiates ? 1 : 0];
         const bool has_ack = (words.flags & ack) != 0;
-        const bool synchronizes = (words.flags & syn) != 0, finishes = (words.flags & fin) != 0, resets = (words.flags & rst) != 0;
+        const bool synchronizes = (words.flags & syn) != 0, finishes = (words.flags & fin) != 0,
+                   resets = (words.flags & rst) != 0;
         const std::uint32_t end = words.seq + words.payload + (synchronizes ? 1 : 0) + (finishes ? 1 : 0);
         const std::uint32_t reaches = sack ? sacked : words.acked;
         bool good = !synchronizes || (state == 0 && initiates != has_ack);
@@ -342,7 +357,7 @@ struct Model {
         exceeded = exceeded || repeated > limit;
         last = now;
         heartbeat = true;
-        return state != was ? changed : test::valid;
+        return state != was ? changed : tracked::valid;
     }
     void advance(End& own, End& peer, const Words& words, std::uint32_t end, std::uint32_t reaches) {
         const bool scaled = (words.flags & syn) == 0 && own.scale != 15;
@@ -376,9 +391,9 @@ struct Model {
         }
         all.set({256, 32}, last.end).set({288, 32}, last.acked).set({320, 32}, last.seq).set({352, 16}, last.window);
         all.set({378, 1}, last.from_initiator).set({379, 5}, last.kind);
-        all.set(object_valid, valid).set(test::state, state).set(test::assured, assured).set(test::sack, sack);
-        all.set(test::heartbeat, heartbeat).set({501, 3}, shift).set(retransmissions, repeated);
-        return all.set(test::exceeded, exceeded).set(test::limit, limit);
+        all.set(object_valid, valid).set(tracked::state, state).set(tracked::assured, assured).set(tracked::sack, sack);
+        all.set(tracked::heartbeat, heartbeat).set({501, 3}, shift).set(retransmissions, repeated);
+        return all.set(tracked::exceeded, exceeded).set(tracked::limit, limit);
     }
 };
 
@@ -399,7 +414,8 @@ TEST_F(Connection, IsTheModelBitByBit) {
         become(model.object());
         for (unsigned step = 0; step < 30 && model.valid; ++step) {
             const auto direction = pick(2) != 0 ? initiator : responder;
-            const Model::End &own = model.ends[direction == initiator ? 0 : 1], &peer = model.ends[direction == initiator ? 1 : 0];
+            const Model::End &own = model.ends[direction == initiator ? 0 : 1],
+                             &peer = model.ends[direction == initiator ? 1 : 0];
             const auto near = [&](std::uint32_t edge) { return edge + pick(3) - 1; };
             Words words{own.sent_end, peer.sent_end, kinds[pick(10)], static_cast<std::uint16_t>(pick(4) ? random() : 0)};
             if (pick(4) == 0) words.seq = near(own.reply_end);
@@ -423,8 +439,18 @@ TEST_F(Connection, IsTheModelBitByBit) {
                 const std::uint32_t high = words.acked + pick(2000) - 20;
                 if (Model::behind(words.acked, high) > 0) sacked = high;
                 frame[46] = 0x80;
-                const Bytes option{1, 1, 5, 10, 0, 0, 0, 0, static_cast<std::uint8_t>(high >> 24), static_cast<std::uint8_t>(high >> 16),
-                                   static_cast<std::uint8_t>(high >> 8), static_cast<std::uint8_t>(high)};
+                const Bytes option{1,
+                                   1,
+                                   5,
+                                   10,
+                                   0,
+                                   0,
+                                   0,
+                                   0,
+                                   static_cast<std::uint8_t>(high >> 24),
+                                   static_cast<std::uint8_t>(high >> 16),
+                                   static_cast<std::uint8_t>(high >> 8),
+                                   static_cast<std::uint8_t>(high)};
                 std::copy(option.begin(), option.end(), frame.begin() + 54);
             }
             const std::uint8_t expected = model.see(direction, words, sacked);
@@ -435,84 +461,6 @@ TEST_F(Connection, IsTheModelBitByBit) {
         }
     }
     for (const std::uint8_t verdict : {valid, changed, invalid}) EXPECT_GT(verdicts[verdict], 1000U);
-}
-
-/// Vport 1 is the client's, 2 the server's; table 1 tracks into reg_c_3, table 2 sorts by it.
-class TrackingRules : public SteeringTest {
-protected:
-    TrackingRules() {
-        attach({1, 2, 3, 0xffff});
-        bulk->exchange(1, after_syn_ack().image, ~0ULL);
-    }
-    MadeRule sorting(std::uint64_t verdict, const Action::Created& action) {
-        return make_rule(*sorter, Parameters{}.set(reg_c_3, verdict), {&action});
-    }
-    Action::Created tracking(std::uint32_t flags, Domain& domain) {
-        Action::Created action;
-        EXPECT_EQ(Action::aso(domain, bulk, 1, flags, 3, action), 0);
-        return action;
-    }
-
-    static constexpr Field reg_c_3{1536 + 352 - 96, 32};
-    std::shared_ptr<AsoBulk> bulk = std::make_shared<AsoBulk>(AsoKind::connection, 2, nullptr);
-    Domain fdb{steering, DomainType::fdb, nullptr}, other{steering, DomainType::fdb, nullptr};
-    Table root{fdb, 0}, first{fdb, 1}, second{fdb, 2}, foreign{other, 1}, foreign_next{other, 2};
-    Action::Created to_first = to_table(first), to_second = to_table(second), drop = Action::drop();
-    Action::Created to_foreign = to_table(foreign_next);
-    Action::Created to_2 = to_vport(fdb, 2), to_3 = to_vport(fdb, 3);
-    MadeMatcher all_root = match_all(root), sorter = make_matcher(second, 0, criteria::misc2, Parameters{}.set(reg_c_3, 0xff));
-    MadeMatcher by_source = make_matcher(first, 0, criteria::misc, Parameters{}.set(field::source_port, 0xffff));
-    MadeMatcher in_foreign = match_all(foreign);
-    MadeRule enter = make_rule(*all_root, {}, {&to_first});
-};
-
-TEST_F(TrackingRules, VerdictsDecideWherePacketsGo) {
-    const auto opens = tracking(1, fdb);
-    const auto rule = make_rule(*by_source, Parameters{}.set(field::source_port, 1), {&opens, &to_second});
-    ASSERT_EQ(rule.error, 0);
-    const auto good = sorting(valid, to_2), news = sorting(changed, to_2), wrong = sorting(invalid, to_3);
-    const auto trapped = sorting(trap, drop);
-    send(1, segment({1001, 5001}), 1);
-    send(1, segment({1001, 5001, ack, 1000, 100}), 5);
-    EXPECT_EQ(vports[2].taken.size(), 6U);
-    send(1, segment({9000, 5001}), 1);
-    EXPECT_EQ(vports[3].taken.size(), 1U);
-    send(1, segment({1101, 5001}), 2);
-    EXPECT_EQ(vports[2].taken.size() + vports[3].taken.size(), 7U);
-    EXPECT_EQ(steering.drops().by_rule, 2U);
-}
-
-TEST_F(TrackingRules, LinksAreForOneRuleAConnection) {
-    const auto client = tracking(1, fdb);
-    EXPECT_EQ(make_rule(*in_foreign, {}, {&client, &to_foreign}).error, EINVAL) << "another domain's";
-    EXPECT_EQ(bulk->unlink(), EINVAL);
-    EXPECT_EQ(bulk->link(other, 0, 3), EINVAL);
-    EXPECT_EQ(bulk->link(other, 3, 3), EINVAL);
-    ASSERT_EQ(bulk->link(other, 2, 5), 0);
-    {
-        const auto linked = make_rule(*in_foreign, {}, {&client, &to_foreign});
-        ASSERT_EQ(linked.error, 0);
-        EXPECT_EQ(make_rule(*in_foreign, {}, {&client, &to_foreign}).error, EBUSY);
-        EXPECT_EQ(bulk->unlink(), EBUSY);
-        EXPECT_EQ(make_rule(*by_source, Parameters{}.set(field::source_port, 1), {&client, &to_second}).error, 0) << "its own";
-        EXPECT_EQ(client->modify_aso(2, 1, 5), EOPNOTSUPP) << "another register";
-        EXPECT_EQ(client->modify_aso(2, 2, 3), EOPNOTSUPP) << "another direction";
-        EXPECT_EQ(client->modify_aso(2, 4, 3), EOPNOTSUPP);
-        EXPECT_EQ(client->modify_aso(4, 1, 3), EINVAL) << "past the bulk";
-        EXPECT_EQ(client->modify_aso(2, 1, 3), 0);
-        EXPECT_EQ(make_rule(*in_foreign, {}, {&client, &to_foreign}).error, 0) << "another connection";
-    }
-    EXPECT_EQ(bulk->unlink(), 0);
-    EXPECT_EQ(make_rule(*in_foreign, {}, {&client, &to_foreign}).error, EINVAL);
-    EXPECT_EQ(client->modify_aso(0, 2, 5), 0);
-}
-
-TEST_F(TrackingRules, ActionsNeedADirectionAnObjectAndARegister) {
-    Action::Created action;
-    for (const std::uint32_t flags : {0U, 3U, 4U}) EXPECT_EQ(Action::aso(fdb, bulk, 0, flags, 3, action), EINVAL) << flags;
-    EXPECT_EQ(Action::aso(fdb, bulk, 4, 1, 3, action), EINVAL);
-    for (const std::uint8_t reg : {0, 2, 7}) EXPECT_EQ(Action::aso(fdb, bulk, 0, 1, reg, action), EINVAL);
-    EXPECT_EQ(Action::aso(fdb, bulk, 3, 2, 5, action), 0);
 }
 
 }  // namespace

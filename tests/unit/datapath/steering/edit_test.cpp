@@ -60,28 +60,78 @@ const FieldPlace places[] = {
     {0x02, 16, HERE { (void)s; return 80; }},
     {0x04, 32, HERE { (void)s; return 0; }},
     {0x05, 16, HERE { (void)s; return 32; }},
-    {0x06, 6, HERE { return s.spec.version == 6 ? at_l3(s, 6, 0).value() + 4 : at_l3(s, 4, 1); }},
-    {0x73, 2, HERE { return s.spec.version == 6 ? at_l3(s, 6, 1).value() + 2 : s.spec.version == 4 ? std::optional(at_l3(s, 4, 1).value() + 6) : std::nullopt; }},
-    {0x07, 9, HERE { return at_l4(s, 6, 12 * 8 + 7); }},
-    {0x08, 16, HERE { return at_l4(s, 6, 0); }},
-    {0x09, 16, HERE { return at_l4(s, 6, 16); }},
-    {0x0a, 8, HERE { return at_l3(s, 4, 8); }, true},
-    {0x0b, 16, HERE { return at_l4(s, 17, 0); }},
-    {0x0c, 16, HERE { return at_l4(s, 17, 16); }},
-    {0x0d, 32, HERE { return at_l3(s, 6, 8); }},
-    {0x0e, 32, HERE { return at_l3(s, 6, 12); }},
-    {0x0f, 32, HERE { return at_l3(s, 6, 16); }},
-    {0x10, 32, HERE { return at_l3(s, 6, 20); }},
-    {0x11, 32, HERE { return at_l3(s, 6, 24); }},
-    {0x12, 32, HERE { return at_l3(s, 6, 28); }},
-    {0x13, 32, HERE { return at_l3(s, 6, 32); }},
-    {0x14, 32, HERE { return at_l3(s, 6, 36); }},
-    {0x15, 32, HERE { return at_l3(s, 4, 12); }},
-    {0x16, 32, HERE { return at_l3(s, 4, 16); }},
-    {0x17, 16, HERE { return s.spec.tags.empty() ? std::nullopt : std::optional(14U * 8); }},
-    {0x47, 8, HERE { return at_l3(s, 6, 7); }, true},
-    {0x59, 32, HERE { return at_l4(s, 6, 32); }, true},
-    {0x5b, 32, HERE { return at_l4(s, 6, 64); }, true},
+    {0x06, 6, HERE { return s.spec.version == 6 ? at_l3(s, 6, 0).value() + 4 : at_l3(s, 4, 1); }}
+, {0x73, 2,
+   HERE{return s.spec.version == 6   ? at_l3(s, 6, 1).value() + 2
+               : s.spec.version == 4 ? std::optional(at_l3(s, 4, 1).value() + 6)
+                                     : std::nullopt;
+}
+}
+, {0x07, 9, HERE{return at_l4(s, 6, 12 * 8 + 7);
+}
+}
+, {0x08, 16, HERE{return at_l4(s, 6, 0);
+}
+}
+, {0x09, 16, HERE{return at_l4(s, 6, 16);
+}
+}
+, {0x0a, 8, HERE{return at_l3(s, 4, 8);
+}
+, true
+}
+, {0x0b, 16, HERE{return at_l4(s, 17, 0);
+}
+}
+, {0x0c, 16, HERE{return at_l4(s, 17, 16);
+}
+}
+, {0x0d, 32, HERE{return at_l3(s, 6, 8);
+}
+}
+, {0x0e, 32, HERE{return at_l3(s, 6, 12);
+}
+}
+, {0x0f, 32, HERE{return at_l3(s, 6, 16);
+}
+}
+, {0x10, 32, HERE{return at_l3(s, 6, 20);
+}
+}
+, {0x11, 32, HERE{return at_l3(s, 6, 24);
+}
+}
+, {0x12, 32, HERE{return at_l3(s, 6, 28);
+}
+}
+, {0x13, 32, HERE{return at_l3(s, 6, 32);
+}
+}
+, {0x14, 32, HERE{return at_l3(s, 6, 36);
+}
+}
+, {0x15, 32, HERE{return at_l3(s, 4, 12);
+}
+}
+, {0x16, 32, HERE{return at_l3(s, 4, 16);
+}
+}
+, {0x17, 16, HERE{return s.spec.tags.empty() ? std::nullopt : std::optional(14U * 8);
+}
+}
+, {0x47, 8, HERE{return at_l3(s, 6, 7);
+}
+, true
+}
+, {0x59, 32, HERE{return at_l4(s, 6, 32);
+}
+, true
+}
+, {0x5b, 32, HERE{return at_l4(s, 6, 64);
+}
+, true
+}
+,
 };
 #undef HERE
 
@@ -202,7 +252,8 @@ TEST_F(EditFields, RegistersAreSetAndCopiedBitByBit) {
     constexpr std::array<unsigned, 6> ids{0x51, 0x52, 0x53, 0x54, 0x55, 0x56};
     for (unsigned from = 0; from < ids.size(); ++from) {
         for (unsigned to = 0; to < ids.size(); ++to) {
-            const unsigned length = 1 + random() % 32, from_offset = random() % (33 - length), to_offset = random() % (33 - length);
+            const unsigned length = 1 + random() % 32, from_offset = random() % (33 - length),
+                           to_offset = random() % (33 - length);
             const auto first = static_cast<std::uint32_t>(random()), second = static_cast<std::uint32_t>(random());
             const auto list = compiled({set_command(ids[to], 0, 32, first), set_command(ids[from], 0, 32, second),
                                         copy(ids[from], from_offset, ids[to], to_offset, length)});
@@ -234,6 +285,115 @@ TEST_F(EditFields, EachCommandSeesWhatThoseBeforeItDid) {
     put_bits(expected, 32, 16, 0x4321);
     put_bits(expected, 80, 16, 0xffff);
     EXPECT_EQ(edited(*register_first, before, held), expected);
+}
+
+/// Values of a port: checksums that carry twice, and the one that would be 0.
+TEST_F(EditFields, ChecksumsAreRightWhateverTheValue) {
+    for (const std::uint8_t protocol : {std::uint8_t{6}, std::uint8_t{17}}) {
+        const Frame before = make_frame({.protocol = protocol, .payload = 3});
+        const unsigned field = protocol == 6 ? id::tcp_sport : id::udp_sport;
+        bool zero = false;
+        for (std::uint32_t value = 0; value < 65536; value += protocol == 6 ? 7 : 1) {
+            Frame expected = before;
+            put_bits(expected, 34 * 8, 16, value);
+            fix_checksums(expected);
+            zero = zero || (protocol == 17 && expected[40] == 0xff && expected[41] == 0xff);
+            ASSERT_EQ(edited(*compiled({set_command(field, 0, 16, value)}), before), expected) << value;
+        }
+        EXPECT_EQ(zero, protocol == 17) << "one sum is 0, and written as its other form";
+    }
+    for (unsigned i = 0; i < 5000; ++i) {
+        const auto address = static_cast<std::uint32_t>(random());
+        const Frame before = make_frame({.destination = static_cast<std::uint32_t>(random())});
+        Frame expected = before;
+        put_bits(expected, 30 * 8, 32, address);
+        fix_checksums(expected);
+        ASSERT_EQ(edited(*compiled({set_command(id::dipv4, 0, 32, address)}), before), expected);
+    }
+}
+
+TEST_F(EditFields, BitsThatAreAsTheyWereLeaveTheFrameAlone) {
+    Frame frame = make_frame({.protocol = 6, .sport = 7});
+    frame[50] = frame[51] = 0xff;  // no checksum that anybody computes
+    EXPECT_EQ(edited(*compiled({set_command(id::tcp_sport, 0, 16, 7)}), frame), frame);
+}
+
+TEST_F(EditFields, FramesShorterThanAnEthernetHeaderAreLeftAlone) {
+    const auto list = compiled({set_command(id::dmac_47_16, 0, 32, 0x11111111), set_command(id::smac_15_0, 0, 16, 0x2222)});
+    for (unsigned size = 0; size < 20; ++size) {
+        Frame frame(size, 0xee), expected = frame;
+        if (size >= 14) {
+            put_bits(expected, 0, 32, 0x11111111);
+            put_bits(expected, 80, 16, 0x2222);
+        }
+        EXPECT_EQ(edited(*list, frame), expected) << size;
+    }
+}
+
+TEST_F(EditFields, JumboFramesAreReadWhole) {
+    const auto list =
+        compiled({copy(id::ip_ttl, 0, 0x53, 0, 8), set_command(id::ip_ttl, 0, 8, 9), copy(id::ip_ttl, 0, 0x54, 0, 8)});
+    const Frame frame = make_frame({.ttl = 77, .payload = 9900});
+    Key key{};
+    list->apply_registers(key, frame.data(), static_cast<std::uint32_t>(frame.size()));
+    EXPECT_EQ(reg(key, 2), 77U);
+    EXPECT_EQ(reg(key, 3), 9U);
+    EXPECT_EQ(frame, make_frame({.ttl = 77, .payload = 9900}));
+}
+
+/// Where the match parameters have what a field's bytes hold.
+TEST_F(EditFields, WhatIsCopiedIntoAFieldIsNotKnown) {
+    constexpr std::pair<unsigned, Field> places_of_fields[] = {{0x01, {0, 32}},
+                                                               {0x02, {32, 16}},
+                                                               {0x03, {48, 16}},
+                                                               {0x04, {64, 32}},
+                                                               {0x05, {96, 16}},
+                                                               {0x06, {136, 8}},
+                                                               {0x07, {144, 16}},
+                                                               {0x08, {160, 16}},
+                                                               {0x09, {176, 16}},
+                                                               {0x0a, {216, 8}},
+                                                               {0x0b, {224, 16}},
+                                                               {0x0c, {240, 16}},
+                                                               {0x0d, {256, 32}},
+                                                               {0x0e, {288, 32}},
+                                                               {0x0f, {320, 32}},
+                                                               {0x10, {352, 32}},
+                                                               {0x11, {384, 32}},
+                                                               {0x12, {416, 32}},
+                                                               {0x13, {448, 32}},
+                                                               {0x14, {480, 32}},
+                                                               {0x15, {352, 32}},
+                                                               {0x16, {480, 32}},
+                                                               {0x17, {112, 16}},
+                                                               {0x47, {216, 8}},
+                                                               {0x49, field::reg_a},
+                                                               {0x51, field::reg_c_0},
+                                                               {0x52, field::reg_c_1},
+                                                               {0x53, {field::reg_c_0.bit - 64, 32}},
+                                                               {0x54, {field::reg_c_0.bit - 96, 32}},
+                                                               {0x55, {field::reg_c_0.bit - 128, 32}},
+                                                               {0x56, {field::reg_c_0.bit - 160, 32}},
+                                                               {0x59, field::outer_seq},
+                                                               {0x5b, field::outer_ack},
+                                                               {0x73, {136, 8}}};
+    for (const auto& [id, place] : places_of_fields) {
+        const auto list = compiled({copy(id == 0x53 ? 0x54 : 0x53, 0, id, 0, 2)}, DomainType::nic_tx);
+        for (unsigned bit = 0; bit < parameters_size * 8; bit += 8) {
+            const int at = key_offset_of(bit / 32 * 4);
+            if (at < 0) continue;
+            const bool inside = bit >= place.bit && bit < place.bit + place.width;
+            EXPECT_EQ(list->taint().bytes()[static_cast<unsigned>(at) + bit / 8 % 4], inside ? 0xff : 0)
+                << "field " << id << " bit " << bit;
+        }
+        const bool header = id < 0x49 || id > 0x56;
+        EXPECT_EQ(list->edits_headers(), header);
+        EXPECT_EQ(list->repeatable(), !header);
+        // Constants in registers and MAC addresses are known; others depend on the packet's having the header.
+        const auto constant = compiled({set_command(id, 0, 2, 1)}, DomainType::nic_tx);
+        EXPECT_EQ(constant->taint() == Key{}, !header || id == 1 || id == 2 || id == 4 || id == 5) << id;
+        EXPECT_TRUE(constant->repeatable());
+    }
 }
 
 TEST_F(EditFields, SixtyFourCommandsWork) {
@@ -275,10 +435,36 @@ TEST_F(EditLimits, EveryFieldHasItsLength) {
     }
 }
 
+TEST_F(EditLimits, RegistersAndTheEthertypeHaveTheirLengthToo) {
+    for (const unsigned id : {0x03U, 0x49U, 0x51U, 0x52U, 0x53U, 0x54U, 0x55U, 0x56U}) {
+        const unsigned width = id == 3 ? 16 : 32, other = id == 0x53 ? 0x54 : 0x53;
+        EXPECT_EQ(error_of(tx, {set_command(id, 0, width, 1)}), 0) << id;
+        EXPECT_EQ(error_of(tx, {set_command(id, width - 1, 1, 1)}), 0) << id;
+        EXPECT_EQ(error_of(tx, {set_command(id, 1, width, 1)}), EINVAL) << id;
+        EXPECT_EQ(error_of(tx, {set_command(id, width - 1, 2, 1)}), EINVAL) << id;
+        const auto copy = [](unsigned from, unsigned from_offset, unsigned to, unsigned to_offset, unsigned length) {
+            return copy_command(from, to, length) | static_cast<std::uint64_t>(from_offset) << 40 |
+                   static_cast<std::uint64_t>(to_offset) << 8;
+        };
+        EXPECT_EQ(error_of(tx, {copy(id, width - 4, other, 0, 4)}), 0) << id;
+        EXPECT_EQ(error_of(tx, {copy(id, width - 4, other, 0, 5)}), EINVAL) << id;
+        EXPECT_EQ(error_of(tx, {copy(other, 0, id, width - 4, 4)}), 0) << id;
+        EXPECT_EQ(error_of(tx, {copy(other, 0, id, width - 4, 5)}), EINVAL) << id;
+    }
+}
+
+TEST_F(EditLimits, CommandsAreSetAddAndCopy) {
+    for (std::uint64_t kind = 0; kind < 16; ++kind) {
+        const std::uint64_t command = kind << 60 | 0x0aULL << 48 | 8ULL << 32 | 0x53ULL << 16;
+        EXPECT_EQ(error_of(fdb, {command}), kind >= 1 && kind <= 3 ? 0 : EOPNOTSUPP) << kind;
+    }
+}
+
 TEST_F(EditLimits, AnyOtherIdIsNoField) {
     for (unsigned id = 0; id < 0x1000; ++id) {
-        const bool known = id == 3 || id == 0x49 || id == 0x50 || (id >= 0x51 && id <= 0x56) ||
-                           std::any_of(std::begin(places), std::end(places), [id](const FieldPlace& place) { return place.id == id; });
+        const bool known =
+            id == 3 || id == 0x49 || id == 0x50 || (id >= 0x51 && id <= 0x56) ||
+            std::any_of(std::begin(places), std::end(places), [id](const FieldPlace& place) { return place.id == id; });
         if (known) continue;
         ASSERT_EQ(error_of(fdb, {set_command(id, 0, 1, 1)}), EINVAL) << id;
         ASSERT_EQ(error_of(fdb, {add_command(id, 1)}), EINVAL) << id;
@@ -315,6 +501,24 @@ TEST_F(EditLimits, OneListKeepsToOneL3AndOneL4) {
         for (const unsigned b : udp) EXPECT_EQ(error_of(fdb, {set(a), set(0x0a), set(b)}), EINVAL);
     }
     EXPECT_EQ(error_of(fdb, {set(0x0b), add_command(0x59, 1)}), 0) << "sequence numbers are tied to no L4";
+}
+
+/// Each two fields: the L3 and the L4 that libmlx5 ties them to, or 0.
+TEST_F(EditLimits, EachTwoFieldsGoTogetherUnlessTheyAreTiedToDifferentOnes) {
+    std::vector<unsigned> ids{0x03, 0x51, 0x52, 0x53, 0x54, 0x55, 0x56};
+    for (const FieldPlace& place : places) ids.push_back(place.id);
+    const auto l3_of = [](unsigned id) {
+        if (id == 0x0a || id == 0x15 || id == 0x16) return 4;
+        return (id >= 0x0d && id <= 0x14) || id == 0x47 ? 6 : 0;
+    };
+    const auto l4_of = [](unsigned id) { return id >= 7 && id <= 9 ? 6 : id == 0x0b || id == 0x0c ? 17 : 0; };
+    for (const unsigned a : ids) {
+        for (const unsigned b : ids) {
+            const auto conflict = [](int one, int other) { return one != 0 && other != 0 && one != other; };
+            const int expected = conflict(l3_of(a), l3_of(b)) ? ENOTSUP : conflict(l4_of(a), l4_of(b)) ? EINVAL : 0;
+            EXPECT_EQ(error_of(fdb, {set_command(a, 0, 2, 1), set_command(b, 0, 2, 1)}), expected) << a << ' ' << b;
+        }
+    }
 }
 
 TEST_F(EditLimits, ListsEndWhereTheDevicesRoomDoes) {

@@ -3,6 +3,8 @@
 
 #include <cerrno>
 
+#include "allocations.hpp"
+#include "datapath/steering/steering_impl.hpp"
 #include "datapath/steering/vport_metadata.hpp"
 #include "frames.hpp"
 #include "objects.hpp"
@@ -219,6 +221,136 @@ TEST_F(FlowTablesTest, SniffersOfBothWaysKeepNothingFromAnybody) {
     send_from_queue(0x42, frame);
     EXPECT_EQ(a.got(), 2U) << "once as it leaves, once as it comes back up";
     EXPECT_EQ(b.got(), 1U);
+}
+
+TEST_F(FlowTablesTest, LeftoversThatMatchNothingLeaveThePacketToNobody) {
+    FlowRequest rest = to(a);
+    rest.rank = rank::leftovers;
+    auto leftovers = for_mac(mac, rest);
+    send(1, make_frame({.dmac = 0x020000000009}));
+    EXPECT_EQ(steering.drops().nic_rx_miss, 1U);
+    EXPECT_EQ(steering.drops().loop, 0U);
+    EXPECT_EQ(a.got(), 0U);
+    send(1, frame);
+    EXPECT_EQ(a.got(), 1U);
+}
+
+TEST_F(FlowTablesTest, RewritesAreNotShared) {
+    FlowRequest rewriting = to(a);
+    rewriting.rewrites.push_back(modifying(tables.domain(DomainType::nic_rx), {set_command(id::dmac_15_0, 0, 16, 0x7777)}, true));
+    auto first = for_mac(mac, rewriting);
+    ASSERT_EQ(first.error, 0);
+    EXPECT_EQ(for_mac(mac, rewriting).error, EEXIST);
+    EXPECT_EQ(for_mac(mac, to(b)).error, EEXIST);
+    send(1, frame);
+    ASSERT_EQ(a.got(), 1U);
+    EXPECT_EQ(a.collector.taken[0].frame[4], 0x77);
+    EXPECT_EQ(b.holders, 0);
+    first.flow.reset();
+    auto plain = for_mac(mac, to(b));
+    ASSERT_EQ(plain.error, 0);
+    EXPECT_EQ(for_mac(mac, rewriting).error, EEXIST);
+    send(1, frame);
+    EXPECT_EQ(b.got(), 1U);
+}
+
+TEST_F(FlowTablesTest, TheSameTagIsNoConflict) {
+    FlowRequest one = to(a), two = to(b);
+    one.tag = two.tag = 9;
+    auto first = for_mac(mac, one), second = for_mac(mac, two);
+    EXPECT_EQ(second.error, 0);
+    auto untagged = for_all(to(c));
+    FlowRequest late = to(a);
+    late.tag = 9;
+    EXPECT_EQ(for_all(late).error, EEXIST) << "the rule there has none";
+}
+
+TEST_F(FlowTablesTest, WhatIsRefusedLeavesTheOthersAndNothingOfItself) {
+    const auto& walked = steering.impl().root_matchers[static_cast<unsigned>(DomainType::nic_rx)];
+    const auto bulk = std::make_shared<CounterBulk>(1);
+    FlowRequest past_the_bulk = to(b);
+    past_the_bulk.counters = bulk;
+    past_the_bulk.counter = 1;
+    EXPECT_EQ(for_mac(mac, past_the_bulk).error, EINVAL);
+    EXPECT_TRUE(walked.empty()) << "no matcher for no rule";
+    auto good = for_mac(mac, to(a));
+    EXPECT_EQ(walked.size(), 1U);
+    EXPECT_EQ(for_mac(mac, past_the_bulk).error, EINVAL);
+    auto other = for_mac(mac + 1, to(c));
+    EXPECT_EQ(walked.size(), 1U) << "one mask, one matcher";
+    EXPECT_EQ(for_mac(mac + 2, past_the_bulk).error, EINVAL);
+    send(1, frame);
+    EXPECT_EQ(a.got(), 1U);
+    EXPECT_EQ(b.holders, 0);
+    other.flow.reset();
+    EXPECT_EQ(walked.size(), 1U);
+    good.flow.reset();
+    EXPECT_TRUE(walked.empty());
+    // One that goes on elsewhere has one counter at most, and no receivers.
+    FlowRequest skip;
+    skip.rank = rank::of_priority(0);
+    skip.fate = Fate::next_namespace;
+    skip.counters = bulk;
+    auto one = for_mac(mac, skip);
+    ASSERT_EQ(one.error, 0);
+    EXPECT_EQ(for_mac(mac, skip).error, EOPNOTSUPP) << "two counters";
+    send(1, frame);
+    EXPECT_EQ(bulk->read(0).packets, 1U);
+}
+
+TEST_F(FlowTablesTest, WithoutDestinationsLeftFlowsAreRefused) {
+    std::uint16_t last = 0;
+    for (std::uintptr_t i = 1;
+         steering.impl().acquire_destination({a.collector.sink().deliver, reinterpret_cast<void*>(i)}, last) == 0;)
+        ++i;
+    EXPECT_EQ(for_mac(mac, to(b)).error, ENOSPC);
+    FlowRequest sharing_one = sharing(b, 0);
+    EXPECT_EQ(for_mac(mac, sharing_one).error, ENOSPC);
+    EXPECT_EQ(b.holders, 0);
+}
+
+TEST_F(FlowTablesTest, OfSeveralThatShareARuleEachMayGoOn) {
+    auto keeps = for_mac(mac, to(a));
+    FlowRequest on = to(b);
+    on.goes_on = true;
+    auto goes_on = for_mac(mac, on);
+    ASSERT_EQ(goes_on.error, 0);
+    auto third = for_mac(mac, to(a));
+    auto later = for_all(to(c, 1));
+    send(1, frame);
+    EXPECT_EQ(a.got(), 1U) << "two flows of one queue are one receiver";
+    EXPECT_EQ(b.got(), 1U);
+    EXPECT_EQ(c.got(), 1U);
+    goes_on.flow.reset();
+    send(1, frame);
+    EXPECT_EQ(a.got(), 2U);
+    EXPECT_EQ(c.got(), 1U);
+    EXPECT_EQ(b.holders, 0);
+}
+
+TEST_F(FlowTablesTest, SendersFlowsGoToQueuesByAnArray) {
+    FlowRequest sent = to(a);
+    sent.domain = DomainType::nic_tx;
+    auto flow = for_mac(mac, sent);
+    ASSERT_EQ(flow.error, 0);
+    send_from_queue(7, frame, 2);
+    EXPECT_EQ(a.got(), 2U);
+}
+
+TEST_F(FlowTablesTest, WhereThereIsNoMemoryForTheRestOfAnEntryAllOfItGoes) {
+    auto first = for_mac(mac, to(a));
+    auto second = for_mac(mac, to(b));
+    {
+        const NoMemory none(0, 1);
+        first.flow.reset();
+    }
+    send(1, frame);
+    EXPECT_EQ(a.got() + b.got(), 0U) << "their rule could not be made anew";
+    EXPECT_EQ(b.holders, 0);
+    auto third = for_mac(mac, to(c));
+    send(1, frame);
+    EXPECT_EQ(b.got(), 1U);
+    EXPECT_EQ(c.got(), 1U);
 }
 
 TEST_F(FlowTablesTest, MatchesAndRefusalsAreTheRootTables) {

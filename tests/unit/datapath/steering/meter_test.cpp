@@ -152,6 +152,114 @@ TEST(Meter, CountsIpBytesWithoutPaddingAndTags) {
     EXPECT_EQ(read[12], 0xff);
 }
 
+TEST(Meter, CountsWhatTheIpHeaderSaysOrWhatIsThere) {
+    struct Case {
+        std::vector<std::uint8_t> begin;  ///< from the ethertype on
+        unsigned size, expected;
+    };
+    const auto v4 = [](unsigned total) {
+        return std::vector<std::uint8_t>{
+            8, 0, 0x45, 0, static_cast<std::uint8_t>(total >> 8), static_cast<std::uint8_t>(total)};
+    };
+    const auto v6 = [](unsigned payload) {
+        return std::vector<std::uint8_t>{0x86, 0xdd, 0x60, 0, 0, 0, 0, static_cast<std::uint8_t>(payload)};
+    };
+    const auto tagged = [](std::vector<std::uint8_t> rest, unsigned tags) {
+        for (unsigned i = 0; i < tags; ++i) {
+            const std::vector<std::uint8_t> tag =
+                i % 2 == 0 ? std::vector<std::uint8_t>{0x81, 0, 0, 5} : std::vector<std::uint8_t>{0x88, 0xa8, 0, 5};
+            rest.insert(rest.begin(), tag.begin(), tag.end());
+        }
+        return rest;
+    };
+    const Case cases[] = {{v4(40), 64, 40},
+                          {v4(50), 64, 50},
+                          {v4(51), 64, 50},
+                          {v4(20), 34, 20},
+                          {v4(10), 33, 19},
+                          {v4(300), 64, 50},
+                          {v6(6), 64, 46},
+                          {v6(10), 64, 50},
+                          {v6(11), 64, 50},
+                          {v6(0), 54, 40},
+                          {v6(0), 53, 39},
+                          {{8, 6}, 64, 50},
+                          {{8, 6}, 14, 0},
+                          {{8, 6}, 13, 0},
+                          {{}, 12, 0},
+                          {tagged(v4(40), 1), 64, 40},
+                          {tagged(v4(40), 2), 64, 40},
+                          {tagged(v6(2), 3), 80, 42},
+                          {tagged({8, 6}, 2), 64, 42},
+                          {{0x81, 0, 0, 5, 8, 0}, 18, 0},
+                          {{0x81, 0, 0, 5, 8, 0}, 17, 3}};
+    for (const Case& one : cases) {
+        Meter meter;
+        meter.write(image_of({.cbs_mantissa = 200, .cbs_exponent = 2, .mode = 0}), ~0U);
+        std::vector<std::uint8_t> frame(12);
+        frame.insert(frame.end(), one.begin.begin(), one.begin.end());
+        frame.resize(std::max<std::size_t>(one.size, frame.size()));
+        ASSERT_EQ(meter.mark(noon, Colour::green, frame.data(), one.size), Colour::green);
+        const auto read = meter.read();
+        EXPECT_EQ(800 - (read[14] << 8 | read[15]), static_cast<int>(one.expected))
+            << one.size << ' ' << ::testing::PrintToString(one.begin);
+    }
+}
+
+TEST(Meter, TokensAndTheTimestampAreWrittenWhereTheirBytesAre) {
+    const Meter::Image whole = [] {
+        Meter::Image image = image_of({.cbs_mantissa = 255, .cbs_exponent = 4, .ebs_mantissa = 255, .ebs_exponent = 4});
+        for (const unsigned at : {12U, 20U}) image[at + 2] = 1;      // 256 tokens each
+        for (unsigned i = 0; i < 8; ++i) image[24 + i] = static_cast<std::uint8_t>(i + 1);
+        return image;
+    }();
+    Meter::Image next = whole;
+    for (unsigned i = 12; i < 16; ++i) next[i] = next[i + 8] = static_cast<std::uint8_t>(0xf0 + i);  // negative ones
+    for (unsigned i = 24; i < 32; ++i) next[i] = static_cast<std::uint8_t>(0x40 + i);
+    for (unsigned byte = 0; byte < 32; ++byte) {
+        Meter meter;
+        meter.write(whole, ~0U);
+        EXPECT_EQ(meter.read(), whole);
+        meter.write(next, 1U << (31 - byte));
+        Meter::Image expected = whole;
+        expected[byte] = next[byte];
+        EXPECT_EQ(meter.read(), expected) << byte;
+    }
+    Meter meter;
+    meter.write(whole, ~0U);
+    std::array<std::uint8_t, 100> frame{};
+    (void)meter.mark(0x0102030405060708, Colour::green, frame.data(), 100);
+    EXPECT_EQ(meter.read()[15], 256 - 100) << "no time has passed";
+    meter.write(next, 0xff);  // the timestamp alone
+    const auto read = meter.read();
+    EXPECT_EQ(read[15], 256 - 100) << "the tokens are what they were";
+    EXPECT_EQ(read[14], 0);
+    EXPECT_EQ(read[24], 0x40 + 24);
+}
+
+TEST(Meter, FillsUpAtATimestampOfZeroOnly) {
+    Meter meter;
+    Meter::Image image = image_of({.cir_mantissa = 1, .cbs_mantissa = 100, .cbs_exponent = 4});
+    image[31] = 1;  // one nanosecond
+    meter.write(image, ~0U);
+    std::array<std::uint8_t, 64> frame{};
+    EXPECT_EQ(meter.mark(101, Colour::green, frame.data(), 64), Colour::green);
+    EXPECT_EQ(meter.read()[15], 100 - 64) << "a byte each nanosecond";
+    EXPECT_EQ(meter.mark(50, Colour::green, frame.data(), 64), Colour::green) << "time does not go back";
+    EXPECT_EQ(static_cast<std::int8_t>(meter.read()[15]), 100 - 128);
+    EXPECT_EQ(meter.read()[31], 101);
+}
+
+TEST(Meter, EachFlagIsItsBit) {
+    Meter meter;
+    for (const unsigned start : {0U, 1U, 2U, 3U}) {
+        Meter::Image image{};
+        image[0] = static_cast<std::uint8_t>(0x80 | start << 4);
+        meter.write(image, ~0U);
+        EXPECT_EQ(static_cast<unsigned>(meter.start_colour()), start);
+    }
+}
+
 TEST(Meter, ThatIsNotValidLeavesColoursAlone) {
     Meter meter;
     std::array<std::uint8_t, 64> frame{};
@@ -201,6 +309,28 @@ TEST(AsoBulk, FirstHitsAreBitsOfBigEndianObjects) {
     bulk.exchange(0, all, 1);  // the last byte
     EXPECT_TRUE(bulk.hit(7, false));
     EXPECT_FALSE(bulk.hit(8, false));
+}
+
+TEST(AsoBulk, HitsAreReplacedByteByByte) {
+    AsoBulk bulk(AsoKind::first_hit, 2, nullptr);
+    std::mt19937_64 random(3);
+    std::array<AsoBulk::Image, 4> model{};
+    for (unsigned step = 0; step < 500; ++step) {
+        const auto index = static_cast<unsigned>(random() % 4);
+        AsoBulk::Image image;
+        for (std::uint8_t& byte : image) byte = static_cast<std::uint8_t>(random());
+        const std::uint64_t bytes = random() & random();
+        EXPECT_EQ(bulk.exchange(index, image, bytes), model[index]);
+        for (unsigned i = 0; i < 64; ++i) {
+            if ((bytes >> (63 - i) & 1) != 0) model[index][i] = image[i];
+        }
+        const auto bit = static_cast<unsigned>(random() % 512);
+        std::uint8_t& byte = model[index][63 - bit / 8];
+        const bool set = random() % 2 != 0;
+        EXPECT_EQ(bulk.hit(index * 512 + bit, set), (byte >> bit % 8 & 1) != 0);
+        if (set) byte = static_cast<std::uint8_t>(byte | 1 << bit % 8);
+        for (unsigned i = 0; i < 4; ++i) ASSERT_EQ(bulk.read(i), model[i]) << step;
+    }
 }
 
 TEST(AsoBulk, HoldsTwoMetersAnObject) {

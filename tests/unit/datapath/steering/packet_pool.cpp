@@ -46,6 +46,8 @@ Frame frame_of(const rte_mbuf* packet) {
 }
 
 void Collector::deliver(void* self, unsigned, rte_mbuf** packets, unsigned length) noexcept {
+    EXPECT_GT(length, 0U);
+    EXPECT_LE(length, batch_length);
     for (unsigned i = 0; i < length; ++i) {
         EXPECT_EQ(packets[i]->pkt_len, packets[i]->data_len);
         static_cast<Collector*>(self)->taken.push_back({frame_of(packets[i]), tag_of(packets[i]), source_of(packets[i])});

@@ -136,7 +136,7 @@ TEST_P(Parser, ReadsWhatIsThereAndInventsNothing) {
 TEST_P(Parser, SurvivesEveryByteBeingWrong) {
     const Bytes frame = make_frame(GetParam());
     for (std::size_t at = 0; at < frame.size(); ++at) {
-        for (const std::uint8_t wrong : {0x00, 0x01, 0x2c, 0x33, 0x46, 0x60, 0x7f, 0x81, 0xff}) {
+        for (const std::uint8_t wrong : {0x00, 0x01, 0x2b, 0x2c, 0x33, 0x3b, 0x3c, 0x46, 0x4f, 0x60, 0x7f, 0x81, 0x88, 0xff}) {
             Bytes bad = frame;
             bad[at] = wrong;
             ASSERT_NO_FATAL_FAILURE(compare(bad, bad.size())) << "byte " << at;
@@ -160,9 +160,53 @@ struct TunnelCase {
 
 class TunnelParser : public ::testing::TestWithParam<TunnelCase> {};
 
+/// An IPv6 packet ends with its frame, however long it says it is: there every header can be cut short.
 TEST_P(TunnelParser, ReadsWhatIsThereAndInventsNothing) {
-    const Bytes frame = frame_of_case(GetParam());
-    for (std::size_t size = 0; size <= frame.size(); ++size) ASSERT_NO_FATAL_FAILURE(compare(frame, size));
+    for (const bool in_ipv6 : {false, true}) {
+        TunnelCase one = GetParam();
+        if (in_ipv6) one.outer.version = 6;
+        const Bytes frame = frame_of_case(one);
+        for (std::size_t size = 0; size <= frame.size(); ++size) ASSERT_NO_FATAL_FAILURE(compare(frame, size));
+    }
+}
+
+TEST(MplsParser, LabelsStandBehindTheTagsAndOverGre) {
+    for (const std::uint8_t type : {0x46, 0x47, 0x48, 0x49}) {
+        for (const unsigned tags : {0U, 1U, 2U, 3U}) {
+            FrameSpec spec{.version = 0};
+            for (unsigned i = 0; i < tags; ++i) spec.tags.push_back(0x81000001 + i);
+            Bytes frame = make_frame(spec);
+            frame[12 + 4 * tags] = 0x88;
+            frame[13 + 4 * tags] = type;
+            for (std::size_t size = 14; size < 40; ++size) ASSERT_NO_FATAL_FAILURE(compare(frame, size)) << int{type};
+            for (const unsigned version : {4U, 6U}) {
+                Bytes content{8, 0, 0, 0, 0, 0, 7, 0};
+                content.insert(content.end(), frame.begin(), frame.begin() + 40);
+                const Bytes carrier = make_frame({.version = version, .dport = 4789}, content);
+                for (std::size_t size = 14; size <= carrier.size(); ++size) ASSERT_NO_FATAL_FAILURE(compare(carrier, size));
+                const Bytes gre_content{0, 0, 0x88, type, 1, 2, 3, 4, 5};
+                const Bytes over_gre = make_frame({.version = version, .protocol = 47}, gre_content);
+                for (std::size_t size = 14; size <= over_gre.size(); ++size) ASSERT_NO_FATAL_FAILURE(compare(over_gre, size));
+            }
+        }
+    }
+}
+
+/// An address in an IPv6 packet that says 0, as its chain ends the packet.
+TEST(Ipv6Parser, ChainsOfEveryExtensionAreSkipped) {
+    for (const std::uint8_t first : {0, 43, 44, 51, 60, 59, 50, 135}) {
+        for (const std::uint8_t second : {0, 43, 44, 51, 60, 6, 17, 58, 1}) {
+            for (const std::uint8_t units : {0, 1, 2}) {
+                Bytes content{second, units, 0, 0, 0, 0, 0, 0};
+                content.resize(content.size() + 32, 0);
+                content[8] = 17;
+                Bytes frame = make_frame({.version = 6, .protocol = 59}, content);
+                frame[20] = first;
+                for (std::size_t size = 54; size <= frame.size(); ++size)
+                    ASSERT_NO_FATAL_FAILURE(compare(frame, size)) << int{first};
+            }
+        }
+    }
 }
 
 TEST_P(TunnelParser, SurvivesEveryByteBeingWrong) {
@@ -232,7 +276,9 @@ INSTANTIATE_TEST_SUITE_P(Frames, Parser,
                                            FrameSpec{.version = 6, .place = 1, .fragment_header = true},
                                            FrameSpec{.version = 6, .place = 0, .fragment_header = true},
                                            FrameSpec{.version = 6, .place = 8, .fragment_header = true, .hop_by_hop = true},
-                                           FrameSpec{.version = 6, .protocol = 51}));
+                                           FrameSpec{.version = 6, .protocol = 51}, FrameSpec{.protocol = 58},
+                                           FrameSpec{.version = 6, .protocol = 1}, FrameSpec{.protocol = 6, .place = 0x2000},
+                                           FrameSpec{.version = 6, .protocol = 6, .place = 1, .fragment_header = true}));
 
 }  // namespace
 }  // namespace ovsdr::soft::test

@@ -1,5 +1,9 @@
 // What actions do to bytes. Expected frames are built anew with the changed fields, so their checksums are computed
 // from scratch rather than fixed up.
+#include "datapath/steering/rewrite.hpp"
+
+#include <cstring>
+
 #include "frames.hpp"
 #include "objects.hpp"
 #include "packet_pool.hpp"
@@ -140,9 +144,12 @@ TEST_F(Rewrite, CopiesARegisterIntoAHeader) {
 TEST_F(Rewrite, WhatWasRewrittenIsMatchedByTheNextTable) {
     Table next(fdb, 2);
     const auto to_next = to_table(next);
-    const auto by_mac = make_matcher(next, 0, criteria::outer, Parameters{}.set(field::dmac_15_0, 0xffff).set(field::ip_version, 4).set(field::ttl, 0xff));
+    const auto by_mac =
+        make_matcher(next, 0, criteria::outer,
+                     Parameters{}.set(field::dmac_15_0, 0xffff).set(field::ip_version, 4).set(field::ttl, 0xff));
     const auto out = to_vport(fdb, 2);
-    const auto hit = make_rule(*by_mac, Parameters{}.set(field::dmac_15_0, 0x77).set(field::ip_version, 4).set(field::ttl, 9), {&out});
+    const auto hit = make_rule(
+        *by_mac, Parameters{}.set(field::dmac_15_0, 0x77).set(field::ip_version, 4).set(field::ttl, 9), {&out});
     ASSERT_EQ(hit.error, 0);
     const auto all = match_all(table);
     const auto edit = modifying(fdb, {set_command(id::dmac_15_0, 0, 16, 0x77), add_command(id::ip_ttl, 0xff)});
@@ -157,7 +164,8 @@ TEST_F(Rewrite, WhatWasRewrittenIsMatchedByTheNextTable) {
 TEST_F(Rewrite, APoppedFrameIsReadAnew) {
     Table next(fdb, 2);
     const auto to_next = to_table(next);
-    const auto by_vid = make_matcher(next, 0, criteria::outer, Parameters{}.set(field::first_vid, 0xfff).set(field::cvlan_tag, 1));
+    const auto by_vid =
+        make_matcher(next, 0, criteria::outer, Parameters{}.set(field::first_vid, 0xfff).set(field::cvlan_tag, 1));
     const auto out = to_vport(fdb, 2);
     const auto hit = make_rule(*by_vid, Parameters{}.set(field::first_vid, 5).set(field::cvlan_tag, 1), {&out});
     const auto all = match_all(table);
@@ -213,6 +221,72 @@ TEST_F(Rewrite, AnEmptyPoolDropsAndCounts) {
     EXPECT_EQ(vports[0xffff].taken.size(), 1U);
     EXPECT_TRUE(vports[2].taken.empty());
     EXPECT_EQ(steering.drops().no_buffer, 1U);
+    send(1, make_frame({}), 2);
+    EXPECT_EQ(vports[2].taken.size(), 2U) << "its fate was no other's";
+    // The trace is cached now; packets that it loses are lost alone.
+    hoard.clear();
+    std::vector<rte_mbuf*> batch{packet_of(make_frame({})), packet_of(make_frame({}))};
+    while (rte_mbuf* one = rte_pktmbuf_alloc(pool())) hoard.push_back(one);
+    lane.online();
+    lane.from_vport(VportId{1}, batch.data(), 2);
+    for (rte_mbuf* one : hoard) rte_pktmbuf_free(one);
+    lane.offline();
+    EXPECT_EQ(vports[0xffff].taken.size(), 5U);
+    EXPECT_EQ(vports[2].taken.size(), 2U);
+    EXPECT_EQ(steering.drops().no_buffer, 3U);
+}
+
+/// Packets as a pool's user may make them: little room before the frame, or none in the whole buffer.
+TEST(RewriteBuffers, ATagFindsItsRoomOrIsNotPushed) {
+    const Frame frame = make_frame({});
+    const unsigned before = mbufs_in_use();
+    for (const std::uint16_t headroom : {0, 3, 4, 5}) {
+        rte_mbuf* packet = packet_of(frame);
+        std::memmove(static_cast<std::uint8_t*>(packet->buf_addr) + headroom, rte_pktmbuf_mtod(packet, void*), frame.size());
+        packet->data_off = headroom;
+        rte_mbuf* const pushed = push_vlan(packet, 0x81000005);
+        ASSERT_NE(pushed, nullptr);
+        EXPECT_EQ(pushed == packet, headroom >= 4) << "a copy has room";
+        EXPECT_EQ(frame_of(pushed), make_frame({.tags = {0x81000005}}));
+        rte_pktmbuf_free(pushed);
+    }
+    rte_mbuf* packet = packet_of(frame);
+    packet->data_off = 0;
+    std::vector<rte_mbuf*> hoard;
+    while (rte_mbuf* one = rte_pktmbuf_alloc(pool())) hoard.push_back(one);
+    EXPECT_EQ(push_vlan(packet, 0x81000005), nullptr) << "no buffer for a copy";
+    for (rte_mbuf* one : hoard) rte_pktmbuf_free(one);
+    EXPECT_EQ(mbufs_in_use(), before);
+}
+
+TEST(RewriteBuffers, OnlyWholeTagsArePopped) {
+    for (const unsigned size : {13U, 16U, 17U, 18U, 19U}) {
+        Frame frame = make_frame({.tags = {0x88a80005}});
+        frame.resize(size);
+        rte_mbuf* packet = packet_of(frame);
+        pop_vlan(packet);
+        EXPECT_EQ(packet->data_len, size < 18 ? size : size - 4);
+        rte_pktmbuf_free(packet);
+    }
+}
+
+TEST(RewriteBuffers, WhatOthersHoldIsCopied) {
+    const Frame frame = make_frame({});
+    rte_mbuf* packet = packet_of(frame);
+    EXPECT_EQ(writable(packet), packet);
+    rte_mbuf_refcnt_update(packet, 1);
+    rte_mbuf* const copy = writable(packet);
+    ASSERT_NE(copy, nullptr);
+    EXPECT_NE(copy, packet);
+    EXPECT_EQ(frame_of(copy), frame);
+    EXPECT_EQ(rte_mbuf_refcnt_read(packet), 1);
+    rte_mbuf* const indirect = rte_pktmbuf_alloc(pool());
+    rte_pktmbuf_attach(indirect, packet);
+    rte_mbuf* const direct = writable(indirect);
+    ASSERT_NE(direct, nullptr);
+    EXPECT_TRUE(RTE_MBUF_DIRECT(direct));
+    EXPECT_EQ(frame_of(direct), frame);
+    for (rte_mbuf* one : {packet, copy, direct}) rte_pktmbuf_free(one);
 }
 
 }  // namespace

@@ -153,7 +153,7 @@ TEST_F(Stateful, CachedPacketsPayToo) {
 }
 
 TEST_F(Stateful, TheActionsColourComesBeforeTheMeters) {
-    for (const auto& [flag, expected] : {std::pair{1U, 0U}, std::pair{4U, 10U}, std::pair{8U, 0U}}) {
+    for (const auto& [flag, expected] : {std::pair{1U, 0U}, std::pair{2U, 0U}, std::pair{4U, 10U}, std::pair{8U, 0U}}) {
         vports[2].taken.clear();
         const auto bulk = metering(10, 0);  // the meter says red
         const auto meter = aso(bulk, 0, flag, 3);
@@ -161,6 +161,7 @@ TEST_F(Stateful, TheActionsColourComesBeforeTheMeters) {
         sort_by_register(3);
         send(1, frame, 12);
         EXPECT_EQ(vports[2].taken.size(), expected) << "flag " << flag;
+        EXPECT_EQ(static_cast<unsigned>(meter->aso_use.colour), flag == 1 ? 0U : flag == 2 ? 1U : flag == 4 ? 2U : 3U);
         sorted.clear();
         colours = {};
         rest = {};

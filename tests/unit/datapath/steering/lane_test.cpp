@@ -1,0 +1,242 @@
+// Lanes: batches of any length, the cache while tables change, state in cached traces, the transport.
+#include <algorithm>
+#include <ctime>
+#include <unordered_map>
+
+#include "lane_fixture.hpp"
+
+namespace ovsdr::soft::test {
+namespace {
+
+using criteria::misc;
+using criteria::outer;
+
+TEST_F(LaneTest, BatchesMayHaveAnyLength) {
+    for (const unsigned length : {0U, 1U, 31U, 32U, 33U, 64U, 65U, 100U}) {
+        vports[2].taken.clear();
+        std::vector<Frame> frames;
+        for (unsigned i = 0; i < length; ++i) frames.push_back(make_frame({.sport = static_cast<std::uint16_t>(i)}));
+        send_batch(frames);
+        ASSERT_EQ(vports[2].taken.size(), length);
+        for (unsigned i = 0; i < length; ++i) EXPECT_EQ(vports[2].taken[i].frame, frames[i]);
+        vports[2].taken.clear();
+        std::vector<rte_mbuf*> packets;
+        for (const Frame& bytes : frames) packets.push_back(packet_of(bytes));
+        lane.online();
+        lane.from_queue(7, packets.data(), length);
+        lane.offline();
+        ASSERT_EQ(vports[2].taken.size(), length);
+    }
+}
+
+TEST_F(LaneTest, MalformedPacketsLeaveTheOthersOfTheirBatchAlone) {
+    const Frame other = make_frame({.sport = 5}), cut(13, 1), empty;
+    send_batch({cut, frame, empty, cut, other, frame, cut});
+    ASSERT_EQ(vports[2].taken.size(), 3U);
+    EXPECT_EQ(vports[2].taken[0].frame, frame);
+    EXPECT_EQ(vports[2].taken[1].frame, other);
+    EXPECT_EQ(vports[2].taken[2].frame, frame);
+    EXPECT_EQ(steering.drops().malformed, 4U);
+    send_batch({Frame(14, 0)});
+    EXPECT_EQ(vports[2].taken.size(), 4U) << "an Ethernet header is enough";
+}
+
+TEST_F(LaneTest, PacketsInSegmentsAreMalformed) {
+    rte_mbuf* packet = packet_of(frame);
+    ASSERT_EQ(rte_pktmbuf_chain(packet, packet_of(frame)), 0);
+    lane.online();
+    lane.from_vport(VportId{1}, &packet, 1);
+    lane.offline();
+    EXPECT_EQ(steering.drops().malformed, 1U);
+    EXPECT_TRUE(vports[2].taken.empty());
+}
+
+/// Two addresses that the device's hash takes for one.
+[[nodiscard]] std::pair<std::uint64_t, std::uint64_t> colliding(std::uint64_t skip) {
+    Key ones{};
+    std::memset(ones.bytes() + key_offset::dmac, 0xff, 6);
+    const MaskedWords words(ones);
+    std::unordered_map<std::uint32_t, std::uint64_t> seen;
+    for (std::uint64_t number = skip;; ++number) {
+        const std::uint64_t address = number * 0x9e3779b97f4a7c15ULL >> 16 & ~(1ULL << 40);
+        Key key{};
+        for (unsigned i = 0; i < 6; ++i) key.bytes()[key_offset::dmac + i] = static_cast<std::uint8_t>(address >> (40 - 8 * i));
+        const auto [found, fresh] = seen.try_emplace(words.hash(key, 0), address);
+        if (!fresh) return {found->second, address};
+    }
+}
+
+TEST_F(LaneTest, KeysOfOneHashAreToldApart) {
+    const auto [one, two] = colliding(1);
+    const auto by_mac = make_matcher(first, 0, outer, Parameters{}.set({64, 48}, 0xffffffffffff));
+    onward.rule.reset();
+    all_first = {};
+    const auto to_one = make_rule(*by_mac, Parameters{}.set({64, 48}, one), {&to_2});
+    const auto to_two = make_rule(*by_mac, Parameters{}.set({64, 48}, two), {&to_3});
+    const Frame a = make_frame({.dmac = one}), b = make_frame({.dmac = two});
+    const std::vector<std::vector<Frame>> batches{{a}, {b}, {a, b, a, b}, {b, b, a, a}};
+    for (const std::vector<Frame>& batch : batches) {
+        vports[2].taken.clear();
+        vports[3].taken.clear();
+        send_batch(batch);
+        EXPECT_EQ(vports[2].taken.size(), static_cast<std::size_t>(std::count(batch.begin(), batch.end(), a)));
+        EXPECT_EQ(vports[3].taken.size(), static_cast<std::size_t>(std::count(batch.begin(), batch.end(), b)));
+        for (const auto& taken : vports[2].taken) EXPECT_EQ(taken.frame, a);
+        for (const auto& taken : vports[3].taken) EXPECT_EQ(taken.frame, b);
+    }
+}
+
+TEST_F(LaneTest, WhatWasSeenDuringAChangeIsNotRemembered) {
+    std::atomic<std::uint64_t>& epoch = steering.impl().epoch;
+    const std::uint64_t odd = epoch | 1;
+    epoch = odd;
+    send(1, frame);
+    EXPECT_EQ(vports[2].taken.size(), 1U);
+    const auto newer = match_all(first);
+    const auto rule = make_rule(*newer, {}, {&to_3});
+    epoch = odd;
+    send(1, frame);
+    EXPECT_EQ(vports[3].taken.size(), 1U);
+    epoch = odd + 1;
+}
+
+/// A sink that is called in the middle of a walk, when the 33rd packet comes, and changes the tables' epoch.
+struct ChangingSink {
+    std::atomic<std::uint64_t>& epoch;
+    unsigned got = 0;
+    [[nodiscard]] Sink sink() {
+        return {.deliver =
+                    [](void* self, unsigned, rte_mbuf** packets, unsigned length) noexcept {
+                        auto* one = static_cast<ChangingSink*>(self);
+                        one->got += length;
+                        one->epoch += 2;
+                        rte_pktmbuf_free_bulk(packets, length);
+                    },
+                .self = this};
+    }
+};
+
+TEST_F(LaneTest, WhatWasSeenAcrossAChangeIsNotRemembered) {
+    ChangingSink changing{steering.impl().epoch};
+    steering.detach(VportId{2});
+    ASSERT_EQ(steering.attach(VportId{2}, changing.sink()), 0);
+    const auto newer = make_matcher(first, 0, outer, Parameters{}.set(field::dmac_15_0, 0xffff));
+    const auto look = make_rule(*newer, Parameters{}.set(field::dmac_15_0, 0x7777), {&to_3});
+    const std::uint64_t before = steering.impl().epoch;
+    std::vector<rte_mbuf*> packets;
+    for (unsigned i = 0; i < batch_length; ++i) packets.push_back(packet_of(frame));
+    packets.push_back(packet_of(make_frame({.dmac = 0x020000000009})));
+    lane.online();
+    lane.from_vport(VportId{1}, packets.data(), batch_length + 1);
+    EXPECT_EQ(changing.got, batch_length) << "the walk of the last one gave the others away";
+    lane.offline();
+    const auto rule = make_rule(*newer, Parameters{}.set(field::dmac_15_0, 9), {&to_3});
+    steering.impl().epoch = before;
+    send(1, make_frame({.dmac = 0x020000000009}));
+    EXPECT_EQ(vports[3].taken.size(), 1U);
+    steering.impl().epoch = before + 100;
+}
+
+TEST_F(LaneTest, ChangesAreOddWhileTheyLastAndEachIsAnother) {
+    Steering::Impl& impl = steering.impl();
+    const std::uint64_t before = impl.epoch;
+    {
+        const Steering::Impl::Change change(impl);
+        EXPECT_EQ(impl.epoch % 2, 1U);
+    }
+    EXPECT_EQ(impl.epoch % 2, 0U);
+    EXPECT_NE(impl.epoch, before);
+    EXPECT_EQ(before % 2, 0U);
+}
+
+TEST_F(LaneTest, TheClockIsTheMonotonicOne) {
+    const auto by_system = [] {
+        timespec time{};
+        clock_gettime(CLOCK_MONOTONIC, &time);
+        return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(time.tv_nsec);
+    };
+    for (unsigned i = 0; i < 20; ++i) {
+        const std::uint64_t before = by_system(), now = steering.impl().now(), after = by_system();
+        EXPECT_LE(before, now);
+        EXPECT_LE(now, after);
+    }
+    steering.impl().stopped_clock = 5;
+    EXPECT_EQ(steering.impl().now(), 5U);
+}
+
+TEST_F(LaneTest, DrawsAreXorshiftsOfALanesOwn) {
+    for (const unsigned worker : {1U, 2U}) {
+        Lane::Impl other(steering, worker);
+        std::uint64_t state = 0x2545f4914f6cdd1dULL + worker * 0x9e3779b97f4a7c15ULL;
+        for (unsigned i = 0; i < 5000; ++i) {
+            const std::uint32_t ratio = 1 + i % 9;
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            ASSERT_EQ(other.draw(ratio), (state >> 32) < ((1ULL << 32) + ratio - 1) / ratio) << ratio;
+        }
+    }
+}
+
+TEST_F(LaneTest, TheTransportComesBeforeTheCotenantAndSeesNothingElse) {
+    EvenPorts even;
+    steering.set_transport(even.filter());
+    const Frame its = make_frame({.dport = 2}), others = make_frame({.dport = 3});
+    send_batch({its, others});
+    EXPECT_EQ(even.calls, 0U) << "a vport's";
+    onward.rule.reset();
+    send_batch({its, others, its, others, others});
+    EXPECT_EQ(even.got, 2U);
+    EXPECT_EQ(cotenant.taken.size(), 3U);
+    send_batch({its, its});
+    EXPECT_EQ(even.got, 4U);
+    EXPECT_EQ(cotenant.taken.size(), 3U);
+    steering.set_cotenant_sink({});
+    send_batch({its, others});
+    EXPECT_EQ(even.got, 5U);
+    EXPECT_EQ(steering.drops().nic_rx_miss, 1U);
+    steering.set_transport({});
+    send_batch({its, others});
+    EXPECT_EQ(even.got, 5U);
+    EXPECT_EQ(steering.drops().nic_rx_miss, 3U);
+}
+
+/// The cached trace does to a connection and to a legacy meter what the walk did.
+TEST_F(LaneTest, StateMovesOnWithEachCachedPacket) {
+    steering.impl().stopped_clock = 1'000'000'000;
+    const auto by_source = make_matcher(first, 0, misc, Parameters{}.set(field::source_port, 0xffff));
+    const auto source = [](unsigned vport) { return Parameters{}.set(field::source_port, vport); };
+    std::vector<std::uint8_t> parameters(20);
+    parameters[0] = 0xa3;  // valid, green, packets
+    parameters[8] = 7;
+    parameters[9] = 100;
+    Table second(fdb, 2);
+    const auto all_second = match_all(second);
+    const auto away = make_rule(*all_second, {}, {&to_2});
+    Action::Created meter;
+    ASSERT_EQ(Action::flow_meter(second, {.active = true, .reg_c = 2, .parameters = parameters}, meter), 0);
+    const auto metered = make_rule(*by_source, source(1), {&meter});
+    const auto tokens = [&] { return load_be32(&meter->metering->meter.read()[12]); };
+    send(1, frame, 10);
+    EXPECT_EQ(tokens(), 90 * 128U);
+    ASSERT_EQ(meter->modify_flow_meter({.active = false, .reg_c = 2, .parameters = {}}, 1), 0);
+    send(1, frame, 10);
+    EXPECT_EQ(tokens(), 90 * 128U) << "switched off for cached packets too";
+    const auto bulk = std::make_shared<AsoBulk>(AsoKind::connection, 0, nullptr);
+    AsoBulk::Image image{};
+    image[60] = 0x90;                    // valid, established
+    image[56] = image[58] = 0xf4;        // both directions liberal, without scaling
+    bulk->exchange(0, image, ~0ULL);
+    Action::Created track;
+    ASSERT_EQ(Action::aso(fdb, bulk, 0, 1, 3, track), 0);
+    const auto tracked = make_rule(*by_source, source(3), {&track, &to_2});
+    Frame segment = make_frame({.protocol = 6});
+    for (std::uint8_t i = 1; i < 6; ++i) {
+        segment[41] = i;  // the sequence number's last byte
+        send(3, segment);
+        EXPECT_EQ(bulk->read(0)[43], i) << "last_seq";
+    }
+}
+
+}  // namespace
+}  // namespace ovsdr::soft::test

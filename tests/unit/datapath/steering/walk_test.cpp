@@ -1,0 +1,473 @@
+// Walks by themselves: the order in which a packet meets what its rules list, and which walks may stand for other packets.
+#include "datapath/steering/walk.hpp"
+
+#include <string>
+
+#include "datapath/steering/parser.hpp"
+#include "datapath/steering/tunnel.hpp"
+#include "frames.hpp"
+#include "objects.hpp"
+#include "packet_pool.hpp"
+
+namespace ovsdr::soft::test {
+namespace {
+
+using criteria::misc2;
+using criteria::outer;
+using Kind = Reformat::Kind;
+
+constexpr std::uint16_t wire = 0xffff;
+constexpr std::uint8_t every = 0x7f;
+
+[[nodiscard]] Field reg_c(unsigned index) { return {1536 + 352 - 32 * index, 32}; }
+
+/// Of a walk.
+struct Walked {
+    std::string ops;
+    bool cacheable;
+};
+
+[[nodiscard]] std::string text_of(const Op& op) {
+    constexpr const char* names[] = {"count", "edit", "push",   "pop", "reformat", "tag",    "output", "copy",
+                                     "drop",  "fork", "sample", "hit", "meter",    "legacy", "track"};
+    std::string text = names[static_cast<unsigned>(op.code)];
+    if (op.code == OpCode::fork || op.code == OpCode::sample) text += std::to_string(op.value);
+    return text;
+}
+
+/// A device with a worker of the test's own.
+class WalkTest : public SteeringTest {
+protected:
+    explicit WalkTest(const Profile& profile = connectx_6dx) : SteeringTest(profile) {
+        attach({1, 2, 3, wire});
+        steering.set_cotenant_sink(cotenant.sink());
+        steering.impl().stopped_clock = 1'000'000'000;
+    }
+
+    Walked walk(const Entrance& entrance, const Frame& bytes) {
+        rte_mbuf* packet = packet_of(bytes);
+        Key key{};
+        parse(bytes.data(), static_cast<std::uint32_t>(bytes.size()), key);
+        store_be32(key.bytes() + key_offset::gre_flags, entrance.sqn);
+        store_be16(key.bytes() + key_offset::source_port, entrance.source.value);
+        parse_deep(bytes.data(), static_cast<std::uint32_t>(bytes.size()), steering.impl().parser_setup(), key);
+        steering.impl().rcu.online(1);
+        Walk one(mine);
+        one.run(entrance, key, true, packet);
+        mine.flush();
+        steering.impl().rcu.offline(1);
+        Walked walked{"", one.cacheable()};
+        for (const Op& op : one.ops()) walked.ops += (walked.ops.empty() ? "" : " ") + text_of(op);
+        return walked;
+    }
+    Walked walk_from(std::uint16_t vport, const Frame& bytes) { return walk({VportId{vport}, false, 0}, bytes); }
+    Walked walk_from_queue(const Frame& bytes) { return walk({manager_vport, true, 0x42}, bytes); }
+
+    /// The ops of a packet that meets a rule of `table` with these actions.
+    std::string ops_of(Table& table, const Entrance& entrance, std::initializer_list<const Action::Created*> actions) {
+        const bool by_vport = table.domain().type() == DomainType::fdb;
+        const auto matcher = by_vport
+                                 ? make_matcher(table, 0, criteria::misc, Parameters{}.set(field::source_port, 0xffff))
+                                 : match_all(table);
+        const auto rule = make_rule(
+            *matcher, by_vport ? Parameters{}.set(field::source_port, entrance.source.value) : Parameters{}, actions);
+        EXPECT_EQ(rule.error, 0);
+        return walk(entrance, packet).ops;
+    }
+
+    Action::Created aso(AsoKind kind, std::uint32_t flags) { return aso(kind, flags, fdb); }
+    static Action::Created aso(AsoKind kind, std::uint32_t flags, Domain& domain) {
+        Action::Created action;
+        EXPECT_EQ(Action::aso(domain, std::make_shared<AsoBulk>(kind, 0, nullptr), 0, flags, 5, action), 0);
+        return action;
+    }
+
+    static constexpr Entrance from_wire{uplink_vport, false, 0}, from_vport{VportId{1}, false, 0},
+        from_queue{manager_vport, true, 0x42};
+    const Frame inside = make_frame({.tags = {0x81000007}});
+    const Frame vxlan = {8, 0, 0, 0, 0, 0, 9, 0};
+    const Frame packet = [this] {
+        Frame content = vxlan;
+        content.insert(content.end(), inside.begin(), inside.end());
+        return make_frame({.tags = {0x81000005}, .dport = 4789}, content);
+    }();
+    const Frame header = Frame(packet.begin(), packet.begin() + 54);
+
+    Collector cotenant, queue;
+    Domain fdb{steering, DomainType::fdb, nullptr}, rx{steering, DomainType::nic_rx, nullptr},
+        tx{steering, DomainType::nic_tx, nullptr};
+    Table fdb_root{fdb, 0}, first{fdb, 1}, second{fdb, 2}, third{fdb, 3};
+    Table rx_root{rx, 0}, rx_first{rx, 1}, rx_second{rx, 2}, tx_root{tx, 0}, tx_first{tx, 1};
+    Action::Created to_first = to_table(first), to_second = to_table(second), to_third = to_table(third);
+    Action::Created to_rx_first = to_table(rx_first), to_rx_second = to_table(rx_second), to_tx_first = to_table(tx_first);
+    Action::Created drop = Action::drop(), miss = Action::default_miss(), pop = Action::pop_vlan(), push = pushing(0x81000009);
+    Action::Created tag = Action::tag(1), to_queue = to_sink(queue.sink());
+    Action::Created to_1 = to_vport(fdb, 1), to_2 = to_vport(fdb, 2), to_3 = to_vport(fdb, 3);
+    Action::Created count = counting(std::make_shared<CounterBulk>(1));
+    Action::Created decap = reformatting(fdb, Kind::decap_l2, {}), encap = reformatting(fdb, Kind::encap_l2, header);
+    MadeMatcher all_fdb = match_all(fdb_root), all_rx = match_all(rx_root), all_tx = match_all(tx_root);
+    MadeRule enter = make_rule(*all_fdb, {}, {&to_first}), enter_rx = make_rule(*all_rx, {}, {&to_rx_first});
+    MadeRule enter_tx = make_rule(*all_tx, {}, {&to_tx_first});
+
+    /// Whether a walk may be repeated that meets these actions and then, in table 2, a matcher that looks at the field.
+    bool repeatable(std::initializer_list<const Action::Created*> actions, Field looked_at, std::uint16_t from,
+                    const Frame& bytes) {
+        const auto look = make_matcher(second, 0, every, Parameters{}.set(looked_at, (1ULL << looked_at.width) - 1));
+        EXPECT_EQ(look.error, 0) << looked_at.bit;
+        const auto matcher = make_matcher(first, 0, criteria::misc, Parameters{}.set(field::source_port, 0xffff));
+        const auto rule = make_rule(*matcher, Parameters{}.set(field::source_port, from), actions);
+        EXPECT_EQ(rule.error, 0);
+        return walk_from(from, bytes).cacheable;
+    }
+    Action::Created edited(std::initializer_list<std::uint64_t> commands) { return modifying(fdb, commands); }
+
+private:
+    Lane::Impl mine{steering, 1};
+};
+
+class OldWalkTest : public WalkTest {
+protected:
+    OldWalkTest() : WalkTest(connectx_5) {}
+};
+
+TEST_F(WalkTest, ActionsAreDoneInTheDevicesOrder) {
+    const auto edit = edited({set_command(id::dmac_15_0, 0, 16, 1)});
+    const auto hit = aso(AsoKind::first_hit, 1), meter = aso(AsoKind::flow_meter, 4), track = aso(AsoKind::connection, 1);
+    // What comes from the wire.
+    EXPECT_EQ(ops_of(first, from_wire, {&decap, &hit, &count, &edit, &push, &encap, &to_2}),
+              "reformat hit count edit push reformat output");
+    EXPECT_EQ(ops_of(first, from_wire, {&count, &decap, &pop, &to_2}), "reformat pop count output");
+    EXPECT_EQ(ops_of(first, from_wire, {&decap, &meter, &to_2}), "reformat meter output");
+    EXPECT_EQ(ops_of(first, from_wire, {&edit, &track, &to_2}), "edit track output");
+    EXPECT_EQ(ops_of(first, from_wire, {&push, &push, &meter, &to_2}), "push push meter output");
+    // What comes from vports.
+    EXPECT_EQ(ops_of(first, from_vport, {&hit, &pop, &count, &edit, &push, &encap, &to_2}),
+              "count pop edit push reformat hit output");
+    EXPECT_EQ(ops_of(first, from_vport, {&pop, &pop, &to_2}), "pop pop output");
+    EXPECT_EQ(ops_of(first, from_vport, {&meter, &track, &edit, &to_2}), "meter track edit output");
+    // What the manager receives.
+    const auto rx_decap = reformatting(rx, Kind::decap_l3, Frame(14));
+    const auto rx_edit = modifying(rx, {set_command(id::dmac_15_0, 0, 16, 1)});
+    const auto rx_track = aso(AsoKind::connection, 1, rx), tx_track = aso(AsoKind::connection, 1, tx);
+    EXPECT_EQ(ops_of(rx_first, from_vport, {&tag, &rx_decap, &hit, &count, &rx_edit, &push, &to_queue}),
+              "reformat hit count edit push tag output");
+    EXPECT_EQ(ops_of(rx_first, from_vport, {&count, &pop, &to_queue}), "pop count output");
+    EXPECT_EQ(ops_of(rx_first, from_vport, {&rx_edit, &meter, &to_queue}), "edit meter output");
+    EXPECT_EQ(ops_of(rx_first, from_vport, {&rx_edit, &rx_track, &to_queue}), "edit track output");
+    // What it sends: no end leads to the FDB, which sends it back up, where nobody takes it.
+    enter_rx.rule.reset();
+    const auto tx_edit = modifying(tx, {set_command(id::dmac_15_0, 0, 16, 1)});
+    const auto tx_encap = reformatting(tx, Kind::encap_l3, header);
+    EXPECT_EQ(ops_of(tx_first, from_queue, {&hit, &pop, &count, &tx_edit, &push, &tx_encap}),
+              "count pop edit push reformat hit output");
+    EXPECT_EQ(ops_of(tx_first, from_queue, {&tx_track, &meter, &tx_edit}), "meter track edit output");
+}
+
+TEST_F(OldWalkTest, ConnectX5CountsBeforeItTakesAway) {
+    EXPECT_EQ(ops_of(first, from_wire, {&decap, &pop, &count, &to_2}), "count reformat pop output");
+    EXPECT_EQ(ops_of(rx_first, from_vport, {&pop, &count, &to_queue}), "count pop output");
+}
+
+TEST_F(WalkTest, ArraysAndSamplersForkTheTrace) {
+    const auto plain = array_of(fdb, {&to_2, &count, &to_3, &to_1});
+    EXPECT_EQ(ops_of(first, from_vport, {&plain}), "count copy copy output");
+    const auto all_second = match_all(second);
+    {
+        const auto onward = make_rule(*all_second, {}, {&push, &to_3});
+        const auto mixed = array_of(fdb, {&to_2, &to_second, &to_1});
+        EXPECT_EQ(ops_of(first, from_vport, {&mixed}), "copy fork2 push output output");
+        const auto last = array_of(fdb, {&to_2, &to_second});
+        EXPECT_EQ(ops_of(first, from_vport, {&last}), "copy push output");
+        const auto up = array_of(fdb, {&miss, &to_2});
+        const auto rx_all = match_all(rx_first);
+        const auto taken = make_rule(*rx_all, {}, {&tag, &to_queue});
+        EXPECT_EQ(ops_of(first, from_vport, {&up}), "fork2 tag output output");
+        steering.detach(VportId{3});
+        const auto nowhere = array_of(fdb, {&to_3, &to_2});
+        EXPECT_EQ(ops_of(first, from_vport, {&nowhere}), "fork1 drop output") << "a drop is no copy";
+        EXPECT_EQ(steering.drops().no_vport, 1U);
+    }
+    const auto onward = make_rule(*all_second, {}, {&to_2});
+    const std::array<Action*, 1> sampled{to_1.get()};
+    for (const std::uint32_t ratio : {1U, 1'000'000'000U}) {
+        Action::Created sampler;
+        ASSERT_EQ(Action::sampler({.ratio = ratio, .next = &second, .actions = sampled, .restore = 0}, sampler), 0);
+        EXPECT_EQ(ops_of(first, from_vport, {&sampler}), "sample1 output output") << "taken or not";
+    }
+    Action::Created legacy;
+    ASSERT_EQ(Action::flow_meter(second, {.active = true, .reg_c = 2, .parameters = {}}, legacy), 0);
+    EXPECT_EQ(ops_of(first, from_vport, {&legacy}), "legacy output");
+}
+
+TEST_F(WalkTest, RegistersLeaveNoTrace) {
+    const auto both = edited({set_command(id::reg_c_1, 0, 32, 1), set_command(id::dmac_15_0, 0, 16, 1)});
+    const auto registers = edited({set_command(id::reg_c_1, 0, 32, 1), copy_command(id::dmac_15_0, id::reg_c_2, 16)});
+    EXPECT_EQ(ops_of(first, from_vport, {&registers, &to_2}), "output");
+    EXPECT_EQ(ops_of(first, from_vport, {&both, &to_2}), "edit output");
+}
+
+TEST_F(WalkTest, TracesOfMoreThanTwelveOpsAreNotRepeated) {
+    std::vector<Action*> branches(12, to_2.get());
+    for (const bool more : {false, true}) {
+        if (more) branches.push_back(to_2.get());
+        Action::Created array;
+        ASSERT_EQ(Action::dest_array(fdb, branches, array), 0);
+        const auto matcher = match_all(first);
+        const auto rule = make_rule(*matcher, {}, {&array});
+        EXPECT_EQ(walk_from(1, packet).cacheable, !more);
+        vports[2].taken.clear();
+        send(1, packet, 3);
+        EXPECT_EQ(vports[2].taken.size(), 3 * branches.size());
+    }
+    // Branches that do not fit do not count as each other's.
+    branches.assign(32, to_second.get());
+    Action::Created array;
+    ASSERT_EQ(Action::dest_array(fdb, branches, array), 0);
+    const auto matcher = match_all(first), all_second = match_all(second);
+    const auto rule = make_rule(*matcher, {}, {&array}), onward = make_rule(*all_second, {}, {&push, &to_2});
+    vports[2].taken.clear();
+    send(1, packet, 3);
+    EXPECT_EQ(vports[2].taken.size(), 3 * branches.size());
+}
+
+TEST_F(WalkTest, APacketMakes128HopsAndThenIsLost) {
+    const auto bulk = std::make_shared<CounterBulk>(2);
+    const auto in_root = counting(bulk, 0), in_first = counting(bulk, 1);
+    enter.rule.reset();
+    const auto enter_counted = make_rule(*all_fdb, {}, {&in_root, &to_first});
+    Action::Created back;
+    ASSERT_EQ(Action::root_table(fdb_root, 0, back), 0);
+    const auto matcher = match_all(first);
+    const auto rule = make_rule(*matcher, {}, {&in_first, &back});
+    walk_from(1, packet);
+    EXPECT_EQ(bulk->read(0).packets, 64U);
+    EXPECT_EQ(bulk->read(1).packets, 64U);
+    EXPECT_EQ(steering.drops().loop, 1U);
+    send(1, packet, 2);
+    EXPECT_EQ(steering.drops().loop, 3U);
+    EXPECT_EQ(bulk->read(1).packets, 192U);
+}
+
+TEST_F(WalkTest, RootMatchersOfThePriorityThatIsNamedAreTheFirst) {
+    const auto at_two = match_all(fdb_root, 2), at_three = match_all(fdb_root, 3);
+    enter.rule.reset();
+    const auto jump = make_rule(*all_fdb, {}, {&to_first});
+    const auto second_rule = make_rule(*at_two, {}, {&to_second}), third_rule = make_rule(*at_three, {}, {&to_third});
+    const auto all_second = match_all(second), all_third = match_all(third), all_first = match_all(first);
+    const auto by_two = make_rule(*all_second, {}, {&to_2}), by_three = make_rule(*all_third, {}, {&to_3});
+    for (const std::uint16_t priority : {1, 2, 3}) {
+        Action::Created go_on;
+        ASSERT_EQ(Action::root_table(fdb_root, priority, go_on), 0);
+        const auto rule = make_rule(*all_first, {}, {&go_on});
+        walk_from(1, packet);
+        EXPECT_EQ(vports[2].taken.size(), std::min<unsigned>(priority, 2));
+    }
+    EXPECT_EQ(vports[3].taken.size(), 1U);
+}
+
+TEST_F(WalkTest, WhatAnActionKnewMayBeLookedAtAgain) {
+    const auto same = [&](std::initializer_list<const Action::Created*> actions, Field looked_at) {
+        return repeatable(actions, looked_at, 1, packet);
+    };
+    const Field dmac{64, 48}, smac{0, 48}, vlan{112, 16};
+    EXPECT_TRUE(same({&push, &to_second}, dmac));
+    EXPECT_TRUE(same({&push, &to_second}, smac));
+    EXPECT_TRUE(same({&pop, &to_second}, dmac));
+    for (const Field changed : {field::ethertype, Field{48, 8}, vlan, Field{112, 8}, field::second_vid,
+                                field::gre_protocol, field::icmp_data, field::vxlan_vni, field::inner_dmac_15_0}) {
+        EXPECT_FALSE(same({&push, &to_second}, changed)) << changed.bit;
+        EXPECT_FALSE(same({&pop, &to_second}, changed)) << changed.bit;
+        EXPECT_FALSE(same({&encap, &to_second}, changed)) << changed.bit;
+    }
+    EXPECT_FALSE(same({&encap, &to_second}, dmac));
+    EXPECT_TRUE(same({&encap, &to_second}, field::source_port));
+    EXPECT_TRUE(same({&push, &to_second}, field::reg_c_1));
+}
+
+TEST_F(WalkTest, EditsTaintWhatDependsOnThePacket) {
+    const auto same = [&](std::initializer_list<std::uint64_t> commands, Field looked_at) {
+        const auto edit = edited(commands);
+        return repeatable({&edit, &to_second}, looked_at, 1, packet);
+    };
+    EXPECT_TRUE(same({set_command(id::dmac_15_0, 0, 16, 1)}, field::dmac_15_0)) << "every packet has it now";
+    EXPECT_TRUE(same({set_command(id::reg_c_1, 0, 32, 1)}, field::reg_c_1));
+    EXPECT_TRUE(same({set_command(id::tcp_sport, 0, 16, 1)}, field::dmac_15_0));
+    EXPECT_TRUE(same({set_command(id::tcp_sport, 0, 16, 1)}, field::vxlan_vni)) << "no tunnel is known by a TCP port";
+    EXPECT_FALSE(same({copy_command(id::smac_15_0, id::reg_c_1, 16)}, field::reg_c_1));
+    EXPECT_TRUE(same({copy_command(id::smac_15_0, id::reg_c_1, 16)}, field::dmac_15_0));
+    EXPECT_FALSE(same({copy_command(id::reg_c_1, id::dmac_15_0, 16)}, field::smac_15_0)) << "the register was another's";
+    EXPECT_FALSE(same({set_command(id::udp_dport, 0, 16, 1)}, field::vxlan_vni)) << "another tunnel, or none";
+    EXPECT_FALSE(same({set_command(3, 0, 16, 1)}, field::dmac_47_16)) << "other headers";
+    EXPECT_TRUE(same({set_command(id::dipv4, 0, 32, 1)}, field::inner_dmac_15_0));
+}
+
+TEST_F(WalkTest, OnlyWhatArrivesInTheNextDomainIsTainted) {
+    const auto edit_tx =
+        modifying(tx, {copy_command(id::smac_15_0, id::reg_a, 16), copy_command(id::smac_15_0, id::reg_c_1, 16)});
+    const auto all_tx_first = match_all(tx_first);
+    const auto sent = make_rule(*all_tx_first, {}, {&edit_tx});
+    const auto by_sent = [&](Field looked_at) {
+        const auto look = make_matcher(first, 0, misc2, Parameters{}.set(looked_at, 0xffff));
+        return walk_from_queue(packet).cacheable;
+    };
+    EXPECT_FALSE(by_sent(field::reg_a));
+    EXPECT_TRUE(by_sent(field::reg_c_1));
+    const auto received = [&](std::uint64_t command, Field looked_at) {
+        const auto edit = edited({command});
+        const auto all_first = match_all(first);
+        const auto up = make_rule(*all_first, {}, {&edit, &to_second});  // which nothing takes
+        const auto look = make_matcher(rx_first, 0, misc2, Parameters{}.set(looked_at, 0xffff));
+        return walk_from(1, packet).cacheable;
+    };
+    EXPECT_FALSE(received(copy_command(id::smac_15_0, id::reg_c_1, 16), field::reg_c_1));
+    EXPECT_FALSE(received(copy_command(id::smac_15_0, id::reg_c_0, 16), field::reg_c_0));
+    EXPECT_TRUE(received(copy_command(id::smac_15_0, id::reg_c_2, 16), reg_c(2)));
+}
+
+TEST_F(WalkTest, RegistersOfTheSenderDoNotReachTheReceiver) {
+    const auto edit_tx = modifying(tx, {set_command(id::reg_a, 0, 32, 0x12345678)});
+    const auto all_tx_first = match_all(tx_first),
+               by_source = make_matcher(rx_first, 0, misc2, Parameters{}.set(field::reg_a, ~0U));
+    const auto sent = make_rule(*all_tx_first, {}, {&edit_tx});
+    const auto taken = make_rule(*by_source, {}, {&to_queue});
+    EXPECT_EQ(walk_from_queue(packet).ops, "output");
+    EXPECT_EQ(queue.taken.size(), 1U);
+}
+
+TEST_F(WalkTest, OutcomesOfStateTaintTheLowByteOfTheirRegister) {
+    const auto same = [&](const Action::Created& action, Field looked_at) {
+        return repeatable({&action, &to_second}, looked_at, 1, packet);
+    };
+    const Field low{reg_c(5).bit + 24, 8}, others{reg_c(5).bit, 24};
+    const auto green = aso(AsoKind::flow_meter, 4), hit = aso(AsoKind::first_hit, 1), track = aso(AsoKind::connection, 1);
+    for (const Action::Created* action : {&green, &hit, &track}) {
+        EXPECT_FALSE(same(*action, low));
+        EXPECT_TRUE(same(*action, others));
+        EXPECT_TRUE(same(*action, reg_c(3)));
+    }
+    auto bulk = std::make_shared<AsoBulk>(AsoKind::flow_meter, 0, nullptr);
+    AsoBulk::Image image{};
+    image[0] = 0xb0;  // valid, and packets come in with the colour of the register
+    bulk->exchange(0, image, ~0ULL);
+    Action::Created undefined;
+    ASSERT_EQ(Action::aso(fdb, bulk, 0, 8, 5, undefined), 0);
+    EXPECT_FALSE(same(undefined, reg_c(3)));
+    const auto legacy = [&](bool active, Field looked_at) {
+        Action::Created meter;
+        EXPECT_EQ(Action::flow_meter(second, {.active = active, .reg_c = 5, .parameters = {}}, meter), 0);
+        return repeatable({&meter}, looked_at, 1, packet);
+    };
+    EXPECT_TRUE(legacy(true, reg_c(3)));
+    EXPECT_FALSE(legacy(true, low));
+    EXPECT_FALSE(legacy(false, reg_c(3))) << "it may be switched on";
+}
+
+TEST_F(WalkTest, SamplesThatAreNotTakenAreNotReadAnew) {
+    const auto rx_edit = modifying(rx, {set_command(id::dmac_15_0, 0, 16, 0x77)});
+    const auto rx_all = match_all(rx_first), all_second = match_all(second), all_first = match_all(first);
+    const auto onward = make_rule(*all_second, {}, {&to_2});
+    const auto look = make_matcher(rx_second, 0, outer, Parameters{}.set(field::smac_15_0, 0xffff));
+    const auto found = make_rule(*look, Parameters{}.set(field::smac_15_0, 1), {&to_queue});
+    const std::array<Action*, 1> sampled{miss.get()};
+    for (const bool edits : {false, true}) {
+        const auto taken = edits ? make_rule(*rx_all, {}, {&rx_edit, &to_rx_second}) : make_rule(*rx_all, {}, {&to_rx_second});
+        for (const std::uint32_t ratio : {1U, 1'000'000'000U}) {
+            Action::Created sampler;
+            ASSERT_EQ(Action::sampler({.ratio = ratio, .next = &second, .actions = sampled, .restore = 0}, sampler), 0);
+            const auto rule = make_rule(*all_first, {}, {&sampler});
+            queue.taken.clear();
+            const Walked walked = walk_from(1, packet);
+            EXPECT_EQ(walked.cacheable, ratio == 1 || !edits);
+            EXPECT_EQ(walked.ops, edits ? "sample2 edit output output" : "sample1 output output");
+            EXPECT_EQ(queue.taken.size(), ratio == 1 ? 1U : 0U);
+        }
+    }
+    EXPECT_EQ(vports[2].taken.size(), 4U);
+}
+
+TEST_F(WalkTest, HeadersThatAreGoneAreNotMatched) {
+    const auto to_little = reformatting(fdb, Kind::encap_l3, {0, 0});
+    const auto matcher = make_matcher(first, 0, criteria::misc, Parameters{}.set(field::source_port, 0xffff));
+    const auto rule = make_rule(*matcher, Parameters{}.set(field::source_port, 1), {&to_little, &to_second});
+    const auto by_mac = make_matcher(second, 0, outer, Parameters{}.set(field::dmac_47_16, 0xffffffff));
+    const auto old = make_rule(*by_mac, Parameters{}.set(field::dmac_47_16, 0x02000000), {&to_3});
+    const auto none = make_rule(*by_mac, {}, {&to_2});
+    Frame little = make_frame({});
+    little.resize(16);
+    walk_from(1, little);
+    EXPECT_TRUE(vports[3].taken.empty());
+    EXPECT_EQ(vports[2].taken.size(), 1U) << "four bytes are no Ethernet header";
+}
+
+TEST_F(WalkTest, TheKernelsSendRuleIsForWhatTheRootDoesNotTake) {
+    enter.rule.reset();
+    steering.cotenant_send_rule(0x42, VportId{3});
+    EXPECT_EQ(walk_from_queue(packet).ops, "output");
+    EXPECT_EQ(vports[3].taken.size(), 1U);
+    walk_from(1, packet);
+    EXPECT_EQ(vports[3].taken.size(), 1U) << "a vport has no send queue";
+    const auto again = make_rule(*all_fdb, {}, {&to_first});
+    walk_from_queue(packet);
+    EXPECT_EQ(vports[3].taken.size(), 1U) << "another table's miss leads to the manager";
+    steering.cotenant_send_rule(0x42, manager_vport);
+}
+
+TEST_F(WalkTest, WhatTheManagerSendsToItselfItReceives) {
+    enter.rule.reset();
+    enter_rx.rule.reset();
+    steering.cotenant_send_rule(0x42, manager_vport);
+    walk_from_queue(packet);
+    EXPECT_EQ(cotenant.taken.size(), 1U);
+}
+
+/// Frames of one key that end differently once they are rewritten: the cache must not take one for the other.
+TEST_F(WalkTest, WhatTheKeyDoesNotTellIsNotRepeated) {
+    struct Case {
+        std::uint64_t command;
+        Field looked_at;
+        std::uint64_t one, two;
+        Frame first, second;
+    };
+    const auto vxlan_to = [&](std::uint8_t vni, std::uint16_t port) {
+        Frame content = vxlan;
+        content[6] = vni;
+        content.insert(content.end(), inside.begin(), inside.end());
+        return make_frame({.dport = port}, content);
+    };
+    Frame ip_one = make_frame({.ttl = 1}), ip_two = make_frame({.ttl = 2});
+    for (Frame* frame : {&ip_one, &ip_two}) {
+        (*frame)[12] = 0x12;  // no IPv4 packet yet
+        (*frame)[13] = 0x34;
+    }
+    const Case cases[] = {
+        {set_command(id::udp_dport, 0, 16, 4789), field::vxlan_vni, 1, 2, vxlan_to(1, 5000), vxlan_to(2, 5000)},
+        {set_command(3, 0, 16, 0x0800), field::ttl, 1, 2, ip_one, ip_two},
+        {copy_command(id::smac_15_0, id::reg_c_1, 16), field::reg_c_1, 1, 2, make_frame({.smac = 0x020000000001}),
+         make_frame({.smac = 0x020000000002})},
+        {set_command(id::ip_ttl, 0, 8, 9), field::ttl, 9, 0, make_frame({}), make_frame({.version = 0})}};
+    for (const Case& one : cases) {
+        const auto edit = edited({one.command});
+        const bool ttl = one.looked_at.bit == field::ttl.bit;
+        const auto matcher = make_matcher(first, 0, criteria::misc, Parameters{}.set(field::source_port, 0xffff));
+        const auto rule = make_rule(*matcher, Parameters{}.set(field::source_port, 1), {&edit, &to_second});
+        const std::uint64_t ones = (1ULL << one.looked_at.width) - 1;
+        const auto look =
+            make_matcher(second, 0, every, Parameters{}.set(field::ip_version, ttl ? 4 : 0).set(one.looked_at, ones));
+        const auto by_one =
+            make_rule(*look, Parameters{}.set(field::ip_version, ttl ? 4 : 0).set(one.looked_at, one.one), {&to_2});
+        const auto by_two =
+            make_rule(*look, Parameters{}.set(field::ip_version, ttl ? 4 : 0).set(one.looked_at, one.two), {&to_3});
+        ASSERT_EQ(by_two.error, 0);
+        vports[2].taken.clear();
+        vports[3].taken.clear();
+        for (unsigned round = 0; round < 2; ++round) {
+            send(1, one.first, 2);
+            send(1, one.second, 2);
+        }
+        EXPECT_EQ(vports[2].taken.size(), 4U) << one.looked_at.bit;
+        EXPECT_EQ(vports[3].taken.size(), one.two != 0 ? 4U : 0U) << one.looked_at.bit;
+    }
+}
+
+}  // namespace
+}  // namespace ovsdr::soft::test
