@@ -114,11 +114,41 @@ TEST_F(DrDump, ObjectsContainEachOther) {
     }
 }
 
+/// Newest first; whichever goes, the others stay.
+TEST_F(DrDump, RulesAreListedInAnyOrderOfTheirGoing) {
+    mlx5dv_dr_action* const drop = keep(mlx5dv_dr_action_create_drop());
+    const auto line = [](unsigned low) { return "      rule @:" + ethertype("080" + std::to_string(low)) + " -> drop\n"; };
+    for (const unsigned gone : {0U, 1U, 2U}) {
+        for (const std::uint8_t low : {0, 1, 2}) rule(low, {drop});
+        std::string expected;
+        for (unsigned low = 3; low-- > 0;) expected += low == gone ? "" : line(low);
+        EXPECT_EQ(mlx5dv_dr_rule_destroy(rules[gone]), 0);
+        rules.erase(rules.begin() + gone);
+        const std::string text = text_of([&](FILE* file) { return mlx5dv_dump_dr_matcher(file, matcher); });
+        EXPECT_EQ(text.substr(text.find('\n') + 1), expected) << gone;
+        rule(9, {drop});
+        EXPECT_EQ(
+            text_of([&](FILE* file) { return mlx5dv_dump_dr_matcher(file, matcher); }).substr(text.find('\n') + 1),
+            line(9) + expected);
+        for (mlx5dv_dr_rule* one : rules) EXPECT_EQ(mlx5dv_dr_rule_destroy(one), 0);
+        rules.clear();
+    }
+}
+
 TEST_F(DrDump, DomainsSayTheirType) {
-    for (const auto& [type, name] : {std::pair(MLX5DV_DR_DOMAIN_TYPE_NIC_RX, "nic_rx"), std::pair(MLX5DV_DR_DOMAIN_TYPE_NIC_TX, "nic_tx")}) {
+    for (const auto& [type, name] :
+         {std::pair(MLX5DV_DR_DOMAIN_TYPE_NIC_RX, "nic_rx"), std::pair(MLX5DV_DR_DOMAIN_TYPE_NIC_TX, "nic_tx")}) {
         mlx5dv_dr_domain* const other = mlx5dv_dr_domain_create(open.context, type);
         EXPECT_EQ(text_of([=](FILE* file) { return mlx5dv_dump_dr_domain(file, other); }),
                   "domain @: " + std::string(name) + " on connectx-6dx\n");
+        mlx5dv_dr_table* const table = mlx5dv_dr_table_create(other, 1);
+        mlx5dv_dr_matcher* const all = mlx5dv_dr_matcher_create(table, 0, 0, Match(64).get());
+        EXPECT_EQ(mlx5dv_dr_matcher_destroy(all), 0);
+        EXPECT_EQ(text_of([=](FILE* file) { return mlx5dv_dump_dr_table(file, table); }), "  table @: level 1\n")
+            << "no matcher any more";
+        EXPECT_EQ(mlx5dv_dr_table_destroy(table), 0);
+        EXPECT_EQ(text_of([=](FILE* file) { return mlx5dv_dump_dr_domain(file, other); }),
+                  "domain @: " + std::string(name) + " on connectx-6dx\n") << "no table any more";
         EXPECT_EQ(mlx5dv_dr_domain_destroy(other), 0);
     }
 }
@@ -139,7 +169,11 @@ TEST_F(DrDump, ActionsSayWhatTheyAreMadeOf) {
     check({vport}, " vport(1)");
     check({count, vport}, " counter(0: packets 0 bytes 0) vport(1)");
     check({edit, push, vport}, " modify_header(dmac_15_0 0x1234)(smac_15_0 0x77) push_vlan(0x81000007) vport(1)");
-    check({keep(mlx5dv_dr_action_create_aso(domain, object(0x0a, 0, 0x25), 5, 1, 3)), vport}, " aso_first_hit(5 -> reg_c_3) vport(1)");
+    check({keep(mlx5dv_dr_action_create_aso(domain, object(0x0a, 0, 0x25), 5, 1, 3)), vport},
+          " aso_first_hit(5 -> reg_c_3) vport(1)");
+    check({keep(mlx5dv_dr_action_create_aso(domain, object(0x0a, 0, 0x31), 0, 2, 5)), vport}, " aso_ct(0 -> reg_c_5) vport(1)");
+    check({keep(mlx5dv_dr_action_create_aso(domain, object(0x0a, 0, 0x24), 1, 4, 1)), vport},
+          " aso_flow_meter(1 -> reg_c_1) vport(1)");
     std::array<std::uint8_t, 32> parameters{0x80};
     mlx5dv_dr_flow_meter_attr meter{tables[2], 1, 2, parameters.size(), parameters.data()};
     check({keep(mlx5dv_dr_action_create_flow_meter(&meter))}, " meter(level 2 reg_c_2)");
@@ -204,20 +238,25 @@ TEST_F(DrFault, FunctionsFailWhenTheyAreTold) {
     });
     action("mlx5dv_dr_action_create_dest_table", [&] { return mlx5dv_dr_action_create_dest_table(tables[2]); });
     action("mlx5dv_dr_action_create_dest_root_table", [&] { return mlx5dv_dr_action_create_dest_root_table(tables[0], 1); });
-    mlx5dv_dr_action* vport = action("mlx5dv_dr_action_create_dest_vport", [&] { return mlx5dv_dr_action_create_dest_vport(domain, 1); });
+    mlx5dv_dr_action* vport =
+        action("mlx5dv_dr_action_create_dest_vport", [&] { return mlx5dv_dr_action_create_dest_vport(domain, 1); });
     action("mlx5dv_dr_action_create_packet_reformat", [&] {
-        return mlx5dv_dr_action_create_packet_reformat(domain, 0, MLX5DV_FLOW_ACTION_PACKET_REFORMAT_TYPE_L2_TUNNEL_TO_L2, 0, nullptr);
+        return mlx5dv_dr_action_create_packet_reformat(
+            domain, 0, MLX5DV_FLOW_ACTION_PACKET_REFORMAT_TYPE_L2_TUNNEL_TO_L2, 0, nullptr);
     });
     __be64 command = __builtin_bswap64(1ULL << 60 | 5ULL << 48 | 16ULL << 32 | 1);
-    action("mlx5dv_dr_action_create_modify_header", [&] { return mlx5dv_dr_action_create_modify_header(domain, 0, 8, &command); });
+    action("mlx5dv_dr_action_create_modify_header",
+           [&] { return mlx5dv_dr_action_create_modify_header(domain, 0, 8, &command); });
     mlx5dv_devx_obj* const counters = object(9, 0x39, 0);
     action("mlx5dv_dr_action_create_flow_counter", [&] { return mlx5dv_dr_action_create_flow_counter(counters, 0); });
     mlx5dv_devx_obj* const hits = object(0x0a, 0, 0x25);
-    mlx5dv_dr_action* hit = action("mlx5dv_dr_action_create_aso", [&] { return mlx5dv_dr_action_create_aso(domain, hits, 5, 1, 3); });
+    mlx5dv_dr_action* hit =
+        action("mlx5dv_dr_action_create_aso", [&] { return mlx5dv_dr_action_create_aso(domain, hits, 5, 1, 3); });
     done("mlx5dv_dr_action_modify_aso", [&] { return mlx5dv_dr_action_modify_aso(hit, 6, 1, 3); });
     std::array<std::uint8_t, 32> parameters{0x80};
     mlx5dv_dr_flow_meter_attr meter{tables[2], 1, 2, parameters.size(), parameters.data()};
-    mlx5dv_dr_action* metering = action("mlx5dv_dr_action_create_flow_meter", [&] { return mlx5dv_dr_action_create_flow_meter(&meter); });
+    mlx5dv_dr_action* metering =
+        action("mlx5dv_dr_action_create_flow_meter", [&] { return mlx5dv_dr_action_create_flow_meter(&meter); });
     done("mlx5dv_dr_action_modify_flow_meter", [&] {
         return mlx5dv_dr_action_modify_flow_meter(metering, &meter, __builtin_bswap64(1));
     });

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tests/unit/datapath/rdma/fake_device.hpp"
+#include "tests/unit/datapath/steering/allocations.hpp"
 
 namespace ovsdr::soft::test {
 namespace {
@@ -93,6 +94,9 @@ TEST_F(DrRefusal, DuplicatesWhereTheyAreNotAllowed) {
     mlx5dv_dr_domain_allow_duplicate_rules(fdb, false);
     EXPECT_EQ(rule(matcher, {drop}), nullptr);
     EXPECT_EQ(errno, EEXIST);
+    errno = 0;
+    EXPECT_EQ(mlx5dv_dr_rule_create(matcher, nullptr, 0, nullptr), nullptr) << "no value is one of zeros";
+    EXPECT_EQ(errno, EEXIST);
     mlx5dv_dr_domain_allow_duplicate_rules(fdb, true);
     rules.push_back(rule(matcher, {drop}));
     for (mlx5dv_dr_rule* each : rules) {
@@ -125,7 +129,26 @@ TEST_F(DrRefusal, MatcherLayouts) {
     EXPECT_EQ(layout_error(open, 1, {hint | resizable, 10}), 0);
     EXPECT_EQ(layout_error(open, 0, {resizable, 0}), ENOTSUP) << "root";
     EXPECT_EQ(layout_error(open, 1, {4, 0}), ENOTSUP) << "unknown flag";
+    EXPECT_EQ(layout_error(open, 0, {hint, 0}), ENOTSUP) << "root";
     EXPECT_EQ(layout_error(open, 1, {hint, 40}), ENOTSUP) << "more than the device's memory holds";
+    EXPECT_EQ(layout_error(open, 1, {resizable, 40}), 0) << "a hint that is not given";
+    EXPECT_EQ(layout_error(open, 1, {hint, 24}), ENOTSUP);
+    EXPECT_EQ(layout_error(open, 1, {hint, 23}), 0);
+    {
+        mlx5dv_dr_domain* fdb = domain();
+        mlx5dv_dr_table* table = mlx5dv_dr_table_create(fdb, 1);
+        mlx5dv_dr_matcher* matcher = match_all(table);
+        mlx5dv_dr_matcher_layout layout{hint, 10};
+        {
+            const NoMemory none;
+            errno = 0;
+            EXPECT_EQ(mlx5dv_dr_matcher_set_layout(matcher, &layout), ENOTSUP);
+            EXPECT_EQ(errno, ENOTSUP);
+        }
+        EXPECT_EQ(mlx5dv_dr_matcher_destroy(matcher), 0);
+        EXPECT_EQ(mlx5dv_dr_table_destroy(table), 0);
+        EXPECT_EQ(mlx5dv_dr_domain_destroy(fdb), 0);
+    }
 }
 
 TEST_F(OldDrRefusal, ConnectX5HasNoMatcherLayouts) {
@@ -214,6 +237,24 @@ TEST_F(DrRefusal, Arrays) {
     EXPECT_EQ(error(fdb, vport, 33, MLX5DV_DR_ACTION_DEST), EINVAL) << "log_max_destination is 5";
     EXPECT_EQ(error(fdb, vport, 2, 9), EINVAL) << "unknown type";
     EXPECT_EQ(error(fdb, drop, 2, MLX5DV_DR_ACTION_DEST), EOPNOTSUPP);
+    std::array<std::uint8_t, 32> data{};
+    mlx5dv_dr_action* encap = mlx5dv_dr_action_create_packet_reformat(
+        fdb, 0, MLX5DV_FLOW_ACTION_PACKET_REFORMAT_TYPE_L2_TO_L2_TUNNEL, data.size(), data.data());
+    mlx5dv_dr_action_dest_reformat with{encap, vport};
+    mlx5dv_dr_action_dest_attr plain{}, encapsulated{};
+    plain.type = MLX5DV_DR_ACTION_DEST;
+    plain.dest = vport;
+    encapsulated.type = MLX5DV_DR_ACTION_DEST_REFORMAT;
+    encapsulated.dest_reformat = &with;
+    std::array<mlx5dv_dr_action_dest_attr*, 2> both{&plain, &encapsulated};
+    mlx5dv_dr_action* array = mlx5dv_dr_action_create_dest_array(fdb, 2, both.data());
+    ASSERT_NE(array, nullptr);
+    EXPECT_EQ(mlx5dv_dr_action_destroy(encap), EBUSY);
+    EXPECT_EQ(mlx5dv_dr_action_destroy(array), 0);
+    with.reformat = drop;
+    EXPECT_EQ(mlx5dv_dr_action_create_dest_array(fdb, 2, both.data()), nullptr);
+    EXPECT_EQ(errno, EOPNOTSUPP);
+    EXPECT_EQ(mlx5dv_dr_action_destroy(encap), 0);
     EXPECT_EQ(error(tx, vport, 2, MLX5DV_DR_ACTION_DEST), EOPNOTSUPP);
     EXPECT_EQ(mlx5dv_dr_action_destroy(drop), 0);
     EXPECT_EQ(mlx5dv_dr_action_destroy(vport), 0);
@@ -251,6 +292,91 @@ TEST_F(DrRefusal, MetersAndSamplers) {
     for (mlx5dv_dr_action* each : {sample, vport, made}) EXPECT_EQ(mlx5dv_dr_action_destroy(each), 0);
     EXPECT_EQ(mlx5dv_dr_table_destroy(next), 0);
     EXPECT_EQ(mlx5dv_dr_table_destroy(root), 0);
+    EXPECT_EQ(mlx5dv_dr_domain_destroy(fdb), 0);
+}
+
+TEST_F(DrRefusal, WithoutMemoryNothingIsMade) {
+    mlx5dv_dr_domain* fdb = domain();
+    for (const unsigned left : {0U, 1U}) {
+        errno = 0;
+        const NoMemory none(left);
+        EXPECT_EQ(mlx5dv_dr_table_create(fdb, 1), nullptr);
+        EXPECT_EQ(errno, ENOMEM) << left;
+    }
+    EXPECT_EQ(mlx5dv_dr_domain_destroy(fdb), 0) << "nobody refers to it";
+}
+
+TEST_F(DrRefusal, Reformats) {
+    mlx5dv_dr_domain* fdb = domain();
+    std::array<std::uint8_t, 32> data{};
+    const auto error = [&](std::uint32_t flags, unsigned type, std::size_t size, void* bytes) {
+        errno = 0;
+        mlx5dv_dr_action* action = mlx5dv_dr_action_create_packet_reformat(
+            fdb, flags, static_cast<mlx5dv_flow_action_packet_reformat_type>(type), size, bytes);
+        if (action != nullptr) mlx5dv_dr_action_destroy(action);
+        return errno;
+    };
+    constexpr std::uint32_t root_level = MLX5DV_DR_ACTION_FLAGS_ROOT_LEVEL;
+    constexpr unsigned encaps[] = {MLX5DV_FLOW_ACTION_PACKET_REFORMAT_TYPE_L2_TO_L2_TUNNEL,
+                                   MLX5DV_FLOW_ACTION_PACKET_REFORMAT_TYPE_L2_TO_L3_TUNNEL};
+    for (const unsigned type : encaps) {
+        EXPECT_EQ(error(0, type, 32, data.data()), 0);
+        EXPECT_EQ(error(root_level, type, 32, data.data()), 0);
+        EXPECT_EQ(error(root_level | 2, type, 32, data.data()), EINVAL);
+        EXPECT_EQ(error(0, type, 32, nullptr), EINVAL);
+        EXPECT_EQ(error(0, type, 0, data.data()), EINVAL);
+        EXPECT_EQ(error(0, type, 0, nullptr), EINVAL);
+    }
+    EXPECT_EQ(error(0, MLX5DV_FLOW_ACTION_PACKET_REFORMAT_TYPE_L2_TUNNEL_TO_L2, 0, nullptr), 0);
+    EXPECT_EQ(error(0, MLX5DV_FLOW_ACTION_PACKET_REFORMAT_TYPE_L2_TUNNEL_TO_L2, 0, data.data()), EINVAL);
+    EXPECT_EQ(error(0, MLX5DV_FLOW_ACTION_PACKET_REFORMAT_TYPE_L3_TUNNEL_TO_L2, 14, data.data()), 0);
+    EXPECT_EQ(error(0, MLX5DV_FLOW_ACTION_PACKET_REFORMAT_TYPE_L3_TUNNEL_TO_L2, 15, data.data()), EINVAL);
+    EXPECT_EQ(error(0, 9, 14, data.data()), EINVAL) << "unknown type";
+    EXPECT_EQ(mlx5dv_dr_domain_destroy(fdb), 0);
+}
+
+TEST_F(DrRefusal, LinksOfConnectionsOnly) {
+    mlx5dv_dr_domain* fdb = domain();
+    mlx5dv_dr_domain* other = domain();
+    std::array<std::uint8_t, 16> out{};
+    const auto object = [&](std::uint8_t type) {
+        std::vector<std::uint8_t> in(144);
+        in[0] = 0x0a;
+        in[7] = type;
+        return mlx5dv_devx_obj_create(open.context, in.data(), in.size(), out.data(), out.size());
+    };
+    std::vector<std::uint8_t> counter(16);
+    counter[0] = 0x09;
+    counter[1] = 0x39;
+    mlx5dv_devx_obj* const count = mlx5dv_devx_obj_create(open.context, counter.data(), counter.size(), out.data(), out.size());
+    mlx5dv_devx_obj* const hits = object(0x25);
+    mlx5dv_devx_obj* const connections = object(0x31);
+    EXPECT_EQ(mlx5dv_dr_aso_other_domain_link(count, fdb, other, 1, 3), EOPNOTSUPP);
+    EXPECT_EQ(mlx5dv_dr_aso_other_domain_link(hits, fdb, other, 1, 3), EOPNOTSUPP);
+    EXPECT_EQ(mlx5dv_dr_aso_other_domain_link(connections, fdb, other, 1, 2), EINVAL);
+    EXPECT_EQ(mlx5dv_dr_aso_other_domain_unlink(count, other), EINVAL);
+    EXPECT_EQ(mlx5dv_dr_aso_other_domain_unlink(hits, other), EINVAL);
+    EXPECT_EQ(mlx5dv_dr_aso_other_domain_unlink(connections, other), EINVAL);
+    EXPECT_EQ(mlx5dv_dr_aso_other_domain_link(connections, fdb, other, 1, 3), 0);
+    EXPECT_EQ(mlx5dv_dr_aso_other_domain_unlink(connections, other), 0);
+    errno = 0;
+    EXPECT_EQ(mlx5dv_dr_aso_other_domain_unlink(connections, other), EINVAL);
+    EXPECT_EQ(errno, EINVAL);
+    for (mlx5dv_devx_obj* one : {count, hits, connections}) EXPECT_EQ(mlx5dv_devx_obj_destroy(one), 0);
+    EXPECT_EQ(mlx5dv_dr_domain_destroy(other), 0);
+    EXPECT_EQ(mlx5dv_dr_domain_destroy(fdb), 0);
+}
+
+TEST_F(OldDrRefusal, ConnectX5HasNoAso) {
+    mlx5dv_dr_domain* fdb = domain();
+    std::array<std::uint8_t, 16> out{};
+    std::vector<std::uint8_t> counter(16);
+    counter[0] = 0x09;
+    counter[1] = 0x39;
+    mlx5dv_devx_obj* const count = mlx5dv_devx_obj_create(open.context, counter.data(), counter.size(), out.data(), out.size());
+    EXPECT_EQ(mlx5dv_dr_aso_other_domain_link(count, fdb, fdb, 1, 3), EOPNOTSUPP);
+    EXPECT_EQ(mlx5dv_dr_aso_other_domain_unlink(count, fdb), EOPNOTSUPP);
+    EXPECT_EQ(mlx5dv_devx_obj_destroy(count), 0);
     EXPECT_EQ(mlx5dv_dr_domain_destroy(fdb), 0);
 }
 
@@ -297,6 +423,23 @@ TEST_F(DrRefusal, DumpsOfNothing) {
     EXPECT_EQ(mlx5dv_dump_dr_rule(stdout, nullptr), -EINVAL);
     mlx5dv_dr_domain* fdb = domain();
     EXPECT_EQ(mlx5dv_dump_dr_domain(nullptr, fdb), -EINVAL);
+    mlx5dv_dr_table* table = mlx5dv_dr_table_create(fdb, 1);
+    EXPECT_EQ(mlx5dv_dump_dr_table(nullptr, table), -EINVAL);
+    mlx5dv_dr_matcher* matcher = match_all(table);
+    EXPECT_EQ(mlx5dv_dump_dr_matcher(nullptr, matcher), -EINVAL);
+    mlx5dv_dr_rule* made = rule(matcher, {});
+    ASSERT_NE(made, nullptr);
+    EXPECT_EQ(mlx5dv_dump_dr_rule(nullptr, made), -EINVAL);
+    FILE* const read_only = std::fopen("/dev/null", "r");
+    EXPECT_EQ(mlx5dv_dump_dr_rule(read_only, made), EBADF);
+    std::fclose(read_only);
+    {
+        const NoMemory none;
+        EXPECT_EQ(mlx5dv_dump_dr_rule(stdout, made), ENOMEM);
+    }
+    EXPECT_EQ(mlx5dv_dr_rule_destroy(made), 0);
+    EXPECT_EQ(mlx5dv_dr_matcher_destroy(matcher), 0);
+    EXPECT_EQ(mlx5dv_dr_table_destroy(table), 0);
     EXPECT_EQ(mlx5dv_dr_domain_destroy(fdb), 0);
 }
 
