@@ -33,6 +33,7 @@ protected:
 
 TEST_F(FlowCacheTest, ALineIsOfItsHashItsEpochItsEntranceAndEachOfItsWords) {
     const Words words{1, 2, 3};
+    EXPECT_EQ(cache.candidate(0), nullptr);
     EXPECT_EQ(cache.candidate(0x1230), nullptr);
     insert(0x1230, words, 7);
     EXPECT_EQ(find(0x1230, words), 7);
@@ -53,6 +54,8 @@ TEST_F(FlowCacheTest, ALineIsOfItsHashItsEpochItsEntranceAndEachOfItsWords) {
 TEST_F(FlowCacheTest, EightKeysOfOneHashLiveTogetherAndTheNinthReplacesOne) {
     for (std::uint64_t i = 0; i < 8; ++i) insert(0x4448, {i}, static_cast<std::uint32_t>(i));
     for (std::uint64_t i = 0; i < 8; ++i) EXPECT_EQ(find(0x4448, {i}), static_cast<long>(i));
+    for (std::uint64_t i = 0; i < 8; ++i) insert(0, {i}, static_cast<std::uint32_t>(i));
+    for (std::uint64_t i = 0; i < 8; ++i) EXPECT_EQ(find(0, {i}), static_cast<long>(i)) << "0 is a hash as well";
     insert(0x4450, {99}, 99);
     insert(0x4448, {8}, 8);
     unsigned left = 0;

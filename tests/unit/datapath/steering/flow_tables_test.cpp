@@ -177,6 +177,19 @@ TEST_F(FlowTablesTest, PrioritiesAreThoseOfDirectRules) {
     EXPECT_EQ(c.got(), 0U);
 }
 
+TEST(Ranks, GoFromSniffersByPrioritiesToMulticastAndLeftovers) {
+    std::uint32_t last = rank::sniffer;
+    for (unsigned priority = 0; priority < 65536; ++priority) {
+        for (const bool goes_on : {true, false}) {
+            const std::uint32_t next = rank::of_priority(static_cast<std::uint16_t>(priority), goes_on);
+            ASSERT_LT(last, next) << priority;
+            last = next;
+        }
+    }
+    EXPECT_LT(last, rank::multicast);
+    EXPECT_LT(rank::multicast, rank::leftovers);
+}
+
 TEST_F(FlowTablesTest, LeftoversComeAfterEverythingTheCotenantToo) {
     FlowRequest rest = to(a);
     rest.rank = rank::leftovers;
@@ -193,6 +206,8 @@ TEST_F(FlowTablesTest, LeftoversComeAfterEverythingTheCotenantToo) {
     send(1, make_frame({.dmac = 0x020000000009}));
     EXPECT_EQ(cotenant.taken.size(), 1U);
     EXPECT_EQ(a.got(), 1U);
+    send(1, frame);
+    EXPECT_EQ(b.got(), 2U) << "multicast before the co-tenant";
 }
 
 TEST_F(FlowTablesTest, NextNamespaceSkipsLaterPriorities) {
