@@ -23,7 +23,6 @@ namespace {
     if (domain.type() != DomainType::fdb) return EOPNOTSUPP;
     mlx5dv_port info{};
     if (_mlx5dv_query_port(static_cast<ibv_context*>(domain.owner()), port, &info, sizeof info) != 0) return EINVAL;
-    if ((info.flags & MLX5DV_QUERY_PORT_VPORT) == 0) return EINVAL;
     return vport_action(domain, info.vport, action);
 }
 

@@ -68,7 +68,7 @@ int mlx5dv_dr_aso_other_domain_link(mlx5dv_devx_obj* devx_obj, mlx5dv_dr_domain*
                                     uint8_t return_reg_c) {
     return change_object("mlx5dv_dr_aso_other_domain_link", [=] {
         const std::shared_ptr<AsoBulk> bulk = aso_bulk_of(devx_obj);
-        const bool links = bulk != nullptr && bulk->kind() == AsoKind::connection && from(domain)->steering().profile().aso;
+        const bool links = bulk != nullptr && bulk->kind() == AsoKind::connection;
         return links ? bulk->link(*from(domain), flags, return_reg_c) : EOPNOTSUPP;
     });
 }

@@ -248,6 +248,35 @@ TEST_F(WalkTest, APacketMakes128HopsAndThenIsLost) {
     EXPECT_EQ(bulk->read(1).packets, 192U);
 }
 
+/// Of a table's three hops each third is where the packet forks; the trace has long no room for it.
+TEST_F(WalkTest, LoopsThatForkEndToo) {
+    unsigned copies = 0;
+    steering.detach(VportId{3});
+    ASSERT_EQ(steering.attach(VportId{3}, {.deliver =
+                                               [](void* self, unsigned, rte_mbuf** packets, unsigned length) noexcept {
+                                                   *static_cast<unsigned*>(self) += length;
+                                                   rte_pktmbuf_free_bulk(packets, length);
+                                               },
+                                           .self = &copies}),
+              0);
+    Action::Created back, sampler;
+    ASSERT_EQ(Action::root_table(fdb_root, 0, back), 0);
+    const std::array<Action*, 1> sampled{to_3.get()};
+    ASSERT_EQ(Action::sampler({.ratio = 1, .next = &second, .actions = sampled, .restore = 0}, sampler), 0);
+    const auto array = array_of(fdb, {&to_3, &to_second});
+    const auto all_first = match_all(first), all_second = match_all(second);
+    const auto again = make_rule(*all_second, {}, {&back});
+    for (const Action* action : {sampler.get(), array.get()}) {
+        std::unique_ptr<Rule> rule;
+        Action* const list[] = {const_cast<Action*>(action)};
+        ASSERT_EQ(Rule::create(*all_first, Parameters{}.bytes(), list, rule), 0);
+        copies = 0;
+        EXPECT_FALSE(walk_from(1, packet).cacheable);
+        EXPECT_EQ(copies, 43U);
+    }
+    EXPECT_EQ(steering.drops().loop, 2U);
+}
+
 TEST_F(WalkTest, RootMatchersOfThePriorityThatIsNamedAreTheFirst) {
     const auto at_two = match_all(fdb_root, 2), at_three = match_all(fdb_root, 3);
     enter.rule.reset();

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "datapath/verbs/dr_handle.hpp"
 #include "tests/unit/datapath/rdma/fake_device.hpp"
 #include "tests/unit/datapath/steering/allocations.hpp"
 
@@ -262,6 +263,38 @@ TEST_F(DrRefusal, Arrays) {
     EXPECT_EQ(mlx5dv_dr_domain_destroy(fdb), 0);
 }
 
+TEST_F(DrRefusal, EveryDeviceHasAnUplinkAndOnlyTheVportsThatItHas) {
+    mlx5dv_dr_domain* fdb = domain();
+    open.device.remove(uplink_vport);
+    open.device.remove(VportId{1});
+    mlx5dv_dr_action* uplink = mlx5dv_dr_action_create_dest_vport(fdb, 0xffff);
+    ASSERT_NE(uplink, nullptr) << "without a cable";
+    errno = 0;
+    EXPECT_EQ(mlx5dv_dr_action_create_dest_vport(fdb, 1), nullptr);
+    EXPECT_EQ(errno, EINVAL);
+    EXPECT_EQ(mlx5dv_dr_action_destroy(uplink), 0);
+    EXPECT_EQ(mlx5dv_dr_domain_destroy(fdb), 0) << "what was refused refers to nothing";
+}
+
+TEST_F(DrRefusal, MetersAreActiveByTheLowestBit) {
+    mlx5dv_dr_domain* fdb = domain();
+    mlx5dv_dr_table* next = mlx5dv_dr_table_create(fdb, 2);
+    for (const std::uint8_t active : {0, 1, 2, 3}) {
+        mlx5dv_dr_flow_meter_attr meter{next, active, 3, 0, nullptr};
+        mlx5dv_dr_action* made = mlx5dv_dr_action_create_flow_meter(&meter);
+        ASSERT_NE(made, nullptr);
+        const FlowMeter& metering = *from(made)->metering;
+        EXPECT_EQ(metering.active, (active & 1) != 0);
+        EXPECT_EQ(metering.reg_c, 3);
+        meter.active = active ^ 1;
+        EXPECT_EQ(mlx5dv_dr_action_modify_flow_meter(made, &meter, __builtin_bswap64(1)), 0);
+        EXPECT_EQ(metering.active, (active & 1) == 0);
+        EXPECT_EQ(mlx5dv_dr_action_destroy(made), 0);
+    }
+    EXPECT_EQ(mlx5dv_dr_table_destroy(next), 0);
+    EXPECT_EQ(mlx5dv_dr_domain_destroy(fdb), 0);
+}
+
 TEST_F(DrRefusal, MetersAndSamplers) {
     mlx5dv_dr_domain* fdb = domain();
     mlx5dv_dr_table* root = mlx5dv_dr_table_create(fdb, 0);
@@ -280,6 +313,10 @@ TEST_F(DrRefusal, MetersAndSamplers) {
     mlx5dv_dr_action* vport = mlx5dv_dr_action_create_dest_vport(fdb, 1);
     EXPECT_EQ(mlx5dv_dr_action_modify_flow_meter(vport, &meter, __builtin_bswap64(1)), EINVAL);
     mlx5dv_dr_flow_sampler_attr sampler{10, next, 0, nullptr, 0};
+    EXPECT_EQ(refused(mlx5dv_dr_action_create_flow_sampler(&sampler)), EINVAL);
+    sampler = {10, next, 1, nullptr, 0};
+    EXPECT_EQ(refused(mlx5dv_dr_action_create_flow_sampler(&sampler)), EINVAL) << "no actions, whatever their number";
+    sampler = {10, nullptr, 1, &vport, 0};
     EXPECT_EQ(refused(mlx5dv_dr_action_create_flow_sampler(&sampler)), EINVAL);
     sampler = {0, next, 1, &vport, 0};
     EXPECT_EQ(refused(mlx5dv_dr_action_create_flow_sampler(&sampler)), EINVAL);
