@@ -241,9 +241,7 @@ bool Walk::reformat(Branch& branch, const Reformat* reformat) noexcept {
 
 /// Gives every branch but the last a reference; `last` is what the packet itself follows. False when there is none.
 bool Walk::fork(Branch& branch, const ArrayProgram& array, End& last) noexcept {
-    for (const Op& op : array.counts) {
-        if (!run_op(branch, op, branch.key)) return false;
-    }
+    for (const Op& op : array.counts) static_cast<void>(run_op(branch, op, branch.key));  // No count loses a packet.
     if (array.branches.empty()) {
         drop(branch, DropReason::by_rule);
         return false;

@@ -248,6 +248,47 @@ TEST_F(WalkTest, APacketMakes128HopsAndThenIsLost) {
     EXPECT_EQ(bulk->read(1).packets, 192U);
 }
 
+/// Copies that are written need buffers of their own.
+TEST_F(WalkTest, CopiesThatFindNoBufferAreLostAlone) {
+    const auto walk_without_buffers = [&] {
+        rte_mbuf* one = packet_of(packet);
+        std::vector<rte_mbuf*> hoard;
+        while (rte_mbuf* spare = rte_pktmbuf_alloc(pool())) hoard.push_back(spare);
+        lane.online();
+        lane.from_vport(VportId{1}, &one, 1);
+        for (rte_mbuf* spare : hoard) rte_pktmbuf_free(spare);
+        lane.offline();
+    };
+    const auto all_first = match_all(first);
+    for (const bool last : {false, true}) {
+        std::vector<Action::Branch> branches{{to_3.get()}};
+        branches.insert(last ? branches.end() : branches.begin(), {to_2.get(), encap.get()});
+        Action::Created array;
+        ASSERT_EQ(Action::dest_array(fdb, std::span<const Action::Branch>(branches), array), 0);
+        const auto rule = make_rule(*all_first, {}, {&array});
+        ASSERT_EQ(rule.error, 0);
+        vports[3].taken.clear();
+        walk_without_buffers();
+        EXPECT_TRUE(vports[2].taken.empty());
+        EXPECT_EQ(vports[3].taken.size(), 1U);
+        EXPECT_EQ(steering.drops().no_buffer, last ? 2U : 1U);
+    }
+    Collector onward;
+    const auto to_onward = to_sink(onward.sink());
+    const std::array<Action*, 2> sampled{tag.get(), to_queue.get()};
+    Action::Created sampler;
+    ASSERT_EQ(Action::sampler({.ratio = 1, .next = &rx_second, .actions = sampled, .restore = 0}, sampler), 0);
+    const auto all_rx_first = match_all(rx_first), all_rx_second = match_all(rx_second);
+    const auto sampling = make_rule(*all_rx_first, {}, {&sampler}), rest = make_rule(*all_rx_second, {}, {&to_onward});
+    walk_without_buffers();
+    EXPECT_TRUE(queue.taken.empty());
+    EXPECT_EQ(onward.taken.size(), 1U);
+    EXPECT_EQ(steering.drops().no_buffer, 3U);
+    send(1, packet);
+    EXPECT_EQ(queue.taken.size(), 1U);
+    EXPECT_EQ(onward.taken.size(), 2U);
+}
+
 /// Of a table's three hops each third is where the packet forks; the trace has long no room for it.
 TEST_F(WalkTest, LoopsThatForkEndToo) {
     unsigned copies = 0;
