@@ -192,7 +192,7 @@ TEST(MplsParser, LabelsStandBehindTheTagsAndOverGre) {
     }
 }
 
-/// An address in an IPv6 packet that says 0, as its chain ends the packet.
+/// Every extension header before every other one, and cut short.
 TEST(Ipv6Parser, ChainsOfEveryExtensionAreSkipped) {
     for (const std::uint8_t first : {0, 43, 44, 51, 60, 59, 50, 135}) {
         for (const std::uint8_t second : {0, 43, 44, 51, 60, 6, 17, 58, 1}) {
@@ -202,8 +202,11 @@ TEST(Ipv6Parser, ChainsOfEveryExtensionAreSkipped) {
                 content[8] = 17;
                 Bytes frame = make_frame({.version = 6, .protocol = 59}, content);
                 frame[20] = first;
-                for (std::size_t size = 54; size <= frame.size(); ++size)
+                for (std::size_t size = 54; size <= frame.size(); size += size < 80 ? 1 : 7) {
+                    if (size % 8 > 1 && size % 8 < 5) continue;
                     ASSERT_NO_FATAL_FAILURE(compare(frame, size)) << int{first};
+                }
+                ASSERT_NO_FATAL_FAILURE(compare(frame, frame.size())) << int{first};
             }
         }
     }
