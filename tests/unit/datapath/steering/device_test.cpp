@@ -95,6 +95,18 @@ TEST_F(DeviceTest, CountersSumWhatEachWorkerSaw) {
     EXPECT_EQ(bulk.read(2).packets, 16U) << "cleared by itself";
 }
 
+TEST_F(DeviceTest, SendRulesAreFoundByTheirQueue) {
+    VportId vport{77};
+    EXPECT_FALSE(steering.impl().send_rule(5, vport));
+    EXPECT_EQ(vport, VportId{77});
+    steering.cotenant_send_rule(5, VportId{3});
+    EXPECT_TRUE(steering.impl().send_rule(5, vport));
+    EXPECT_EQ(vport, VportId{3});
+    EXPECT_FALSE(steering.impl().send_rule(6, vport));
+    steering.remove_cotenant_send_rule(5);
+    EXPECT_FALSE(steering.impl().send_rule(5, vport));
+}
+
 TEST_F(DeviceTest, DetachingWhatIsNotThereChangesNothing) {
     steering.detach(VportId{9});
     onward.rule.reset();
