@@ -45,7 +45,6 @@ namespace {
 
 Guard::Guard(GuardType type, std::uint64_t seed) noexcept : type_(type), register_(seed) {
     if (type == GuardType::crc32) register_ = ~seed & 0xFFFFFFFF;
-    if (type == GuardType::crc32c) register_ = seed & 0xFFFFFFFF;
     if (type == GuardType::t10_crc || type == GuardType::ip_checksum) register_ = seed & 0xFFFF;
 }
 

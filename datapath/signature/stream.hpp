@@ -74,6 +74,11 @@ private:
         return checks_guard(domain, static_cast<std::uint8_t>(~copied));
     }
 
+    /// A block's data is complete on the wire, and its field comes next.
+    [[nodiscard]] bool at_field(const Domain& wire) const noexcept {
+        return wire.present() && wire_.done == wire.block_size;
+    }
+
     void start(const Attributes& attributes, std::uint64_t offset, bool receiving) noexcept;
     template <Readable Memory>
     [[nodiscard]] bool prime(const Domain& layout, Memory& memory, Side& side) noexcept;
@@ -95,12 +100,12 @@ private:
 
     bool placed_ = false;
     bool unknown_field_ = false;  // the wire field's first bytes came before the stream was placed
-    // From here on what place() says.
+    // What place() says first.
     std::uint64_t next_{};  // wire offset
     std::uint64_t raw_{};
     Side memory_{}, wire_{};
-    Field incoming_{};                        // the field of the last block that came in
-    std::array<std::byte, 8> field_bytes_{};  // of the wire
+    Field incoming_{};  // the field of the last block that came in
+    std::array<std::byte, sizeof(Field)> field_bytes_{};  // of the wire
     std::uint32_t field_done_{};
     Error error_;
 };
@@ -126,7 +131,7 @@ inline void Stream::start(const Attributes& attributes, std::uint64_t offset, bo
     if (!memory.present()) return;
     memory_.block = raw_ / memory.block_size;
     memory_.done = static_cast<std::uint32_t>(raw_ % memory.block_size);
-    if (receiving && copy_mask && wire_.done == wire.block_size) {
+    if (receiving && copy_mask && at_field(wire)) {
         // The block is complete but for its field, which is yet to come.
         memory_.block = wire_.block;
         memory_.done = wire_.done;
@@ -152,10 +157,10 @@ template <Readable Memory>
 bool Stream::place(const Attributes& attributes, Memory& memory, std::uint64_t offset, bool receiving) noexcept {
     start(attributes, offset, receiving);
     if (!prime(attributes.memory, memory, memory_) || !prime(attributes.memory, memory, wire_)) return false;
-    if (receiving || !attributes.wire.present() || wire_.done != attributes.wire.block_size) return true;
+    if (receiving || !at_field(attributes.wire)) return true;
     if (attributes.copy_mask) {
         const Domain& domain = attributes.memory;
-        std::array<std::byte, 8> bytes;
+        std::array<std::byte, sizeof(Field)> bytes;
         const std::span field(bytes.data(), domain.field_size());
         if (!memory.read(domain.framed(raw_) - field.size(), field)) return false;
         incoming_ = domain.load(field);
@@ -189,7 +194,7 @@ inline void Stream::make_wire_field(const Attributes& attributes) noexcept {
 template <Readable Memory>
 bool Stream::finish_memory_gather(const Attributes& attributes, Memory& memory) noexcept {
     const Domain& domain = attributes.memory;
-    std::array<std::byte, 8> bytes;
+    std::array<std::byte, sizeof(Field)> bytes;
     const std::span field(bytes.data(), domain.field_size());
     if (!memory.read(domain.framed(raw_) - field.size(), field)) return false;
     incoming_ = domain.load(field);
@@ -204,7 +209,7 @@ bool Stream::finish_memory_scatter(const Attributes& attributes, Memory& memory)
     const Domain& domain = attributes.memory;
     const std::uint64_t copied = bits_of(attributes.copy_mask);
     const Field made = domain.field(memory_.block, memory_.guard.value());
-    std::array<std::byte, 8> bytes;
+    std::array<std::byte, sizeof(Field)> bytes;
     const std::span field(bytes.data(), domain.field_size());
     domain.store((incoming_ & copied) | (made & ~copied), field);
     if (!memory.write(domain.framed(raw_) - field.size(), field)) return false;
@@ -222,7 +227,7 @@ bool Stream::gather(const Attributes& attributes, Memory& memory, std::uint64_t 
     next_ += to.size();
     while (!to.empty()) {
         std::size_t size;
-        if (wire.present() && wire_.done == wire.block_size) {
+        if (at_field(wire)) {
             size = std::min<std::size_t>(to.size(), wire.field_size() - field_done_);
             std::memcpy(to.data(), field_bytes_.data() + field_done_, size);
             field_done_ += static_cast<std::uint32_t>(size);
@@ -238,7 +243,7 @@ bool Stream::gather(const Attributes& attributes, Memory& memory, std::uint64_t 
                 !finish_memory_gather(attributes, memory)) {
                 return false;
             }
-            if (wire.present() && wire_.done == wire.block_size) make_wire_field(attributes);
+            if (at_field(wire)) make_wire_field(attributes);
         }
         to = to.subspan(size);
     }
@@ -255,7 +260,7 @@ bool Stream::scatter(const Attributes& attributes, Memory& memory, std::uint64_t
     next_ += from.size();
     while (!from.empty()) {
         std::size_t size;
-        if (wire.present() && wire_.done == wire.block_size) {
+        if (at_field(wire)) {
             size = std::min<std::size_t>(from.size(), wire.field_size() - field_done_);
             std::memcpy(field_bytes_.data() + field_done_, from.data(), size);
             field_done_ += static_cast<std::uint32_t>(size);

@@ -314,22 +314,26 @@ TEST_F(StreamTest, AMessageMayGoOnWhereAnotherEndedWithinABlock) {
     const auto raw = random_bytes(random, 2 * 4096);
     const auto bytes = reference::framed(wire, raw);
     CutMemory memory{std::vector<std::byte>(2 * 4100)};
-    for (std::size_t at = 0; at < bytes.size(); at += 257) {
-        Stream stream;
-        const auto part = std::span<const std::byte>(bytes).subspan(at, std::min<std::size_t>(257, bytes.size() - at));
-        ASSERT_TRUE(stream.scatter({memory_domain, wire, 0xFF, 0}, memory, at, part));
-        ASSERT_EQ(stream.error().type, ErrorType::none);
+    for (const std::size_t step : {1U, 103U, 257U, 512U, 517U, 519U, 1032U}) {
+        std::fill(memory.bytes.begin(), memory.bytes.end(), std::byte{});
+        for (std::size_t at = 0; at < bytes.size(); at += step) {
+            Stream stream;
+            const auto part = std::span<const std::byte>(bytes).subspan(at, std::min<std::size_t>(step, bytes.size() - at));
+            ASSERT_TRUE(stream.scatter({memory_domain, wire, 0xFF, 0}, memory, at, part));
+            ASSERT_EQ(stream.error().type, ErrorType::none);
+        }
+        ASSERT_EQ(memory.bytes, reference::framed(memory_domain, raw)) << step;
     }
-    EXPECT_EQ(memory.bytes, reference::framed(memory_domain, raw));
 }
 
 TEST_F(StreamTest, AMessageMayBeginAtACopiedField) {
     const Domain domain = t10(512, GuardType::t10_crc, ones);
     const auto raw = random_bytes(random, 2 * 512);
     const auto bytes = reference::framed(domain, raw);
-    for (const std::uint8_t copy : {0x00, 0x0F, 0xFF}) {
+    for (const std::uint8_t copy : {0x00, 0x0F, 0xF0, 0xFF}) {
         CutMemory memory{std::vector<std::byte>(bytes.size())};
-        for (const auto& [at, size] : {std::pair{0, 512}, std::pair{512, 8}, std::pair{520, 512}, std::pair{1032, 8}}) {
+        for (const auto& [at, size] : {std::pair{0, 512}, std::pair{512, 8}, std::pair{520, 512}, std::pair{1032, 8},
+                                       std::pair{0, 512}, std::pair{512, 528}}) {
             Stream stream;
             const auto part =
                 std::span<const std::byte>(bytes).subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(size));
@@ -365,7 +369,8 @@ TEST(DomainTest, AMaskNamesBytes) {
 }
 
 TEST(DomainTest, RawAndFramedBytesAreCountedBlockByBlock) {
-    for (const Domain& domain : {t10(512, GuardType::t10_crc, 0), crc(520, GuardType::crc32, 0), crc(4096, GuardType::crc64_xp10, 0)}) {
+    for (const Domain& domain :
+         {t10(512, GuardType::t10_crc, 0), crc(520, GuardType::crc32, 0), crc(4096, GuardType::crc64_xp10, 0)}) {
         // By walking: a byte of a block or of the field behind it at a time.
         std::uint64_t raw = 0;
         for (std::uint64_t framed = 0, in_frame = 0; framed < 3 * 4104; ++framed) {
@@ -500,13 +505,53 @@ TEST_F(StreamTest, APlaceThatWasOutOfReachIsPlacedAgain) {
         // The same for what comes in.
         LockedMemory target{{in_memory}, 512 + 8, 512 + 60};
         Stream receiver;
-        const auto piece = [&wire](std::size_t at, std::size_t size) { return std::span<const std::byte>(wire).subspan(at, size); };
+        const auto piece = [&wire](std::size_t at, std::size_t size) {
+            return std::span<const std::byte>(wire).subspan(at, size);
+        };
         ASSERT_TRUE(receiver.scatter(attributes, target, 0, piece(0, 10)));
         EXPECT_FALSE(receiver.scatter(attributes, target, 820, piece(820, 520)));
         target.locked_to = 0;
         ASSERT_TRUE(receiver.scatter(attributes, target, 820, piece(820, 520)));
         EXPECT_EQ(receiver.error().type, ErrorType::none);
         EXPECT_EQ(target.bytes, in_memory);
+    }
+}
+
+TEST_F(StreamTest, WhatComesInFromTheStartOfABlockOrOfACopiedFieldReadsNothing) {
+    struct WriteOnlyMemory : CutMemory {
+        bool read(std::uint64_t, std::span<std::byte>) { return false; }
+    };
+    const Domain dif = t10(512, GuardType::t10_crc, ones);
+    const auto wire = reference::framed(dif, random_bytes(random, 2 * 512));
+    for (const std::uint8_t copy : {0x00, 0xFF}) {
+        WriteOnlyMemory memory{{std::vector<std::byte>(wire.size())}};
+        Stream stream;
+        EXPECT_TRUE(stream.scatter({dif, dif, copy ? std::uint8_t{0} : std::uint8_t{0xFF}, copy}, memory, 0, wire));
+        EXPECT_EQ(memory.bytes, wire);
+    }
+    WriteOnlyMemory memory{{std::vector<std::byte>(wire.size())}};
+    Stream stream;
+    EXPECT_TRUE(stream.scatter({dif, dif, 0, 0xFF}, memory, 512, std::span(wire).subspan(512)));
+    EXPECT_TRUE(std::equal(wire.begin() + 512, wire.end(), memory.bytes.begin() + 512));
+}
+
+TEST_F(StreamTest, FieldsBehindTheFirstAreCheckedWhereverAMessageBegins) {
+    const Domain dif = t10(512, GuardType::t10_crc, ones);
+    const auto raw = random_bytes(random, 4 * 512);
+    auto wire = reference::framed(dif, raw);
+    wire[515] ^= std::byte{1};
+    wire[2 * 520 + 513] ^= std::byte{1};
+    for (const std::size_t start : {512U, 514U, 519U, 520U, 600U, 1030U, 1034U}) {
+        for (const std::size_t step : {3U, 700U}) {
+            CutMemory memory{raw};
+            Stream stream;
+            for (std::size_t at = start; at < wire.size(); at += step) {
+                const auto part = std::span<const std::byte>(wire).subspan(at, std::min(step, wire.size() - at));
+                ASSERT_TRUE(stream.scatter({{}, dif, 0xFF, 0}, memory, at, part));
+            }
+            ASSERT_EQ(stream.error().type, start == 512 ? ErrorType::application_tag : ErrorType::guard) << start;
+            ASSERT_EQ(stream.error().offset, start == 512 ? 0U : 2 * 520U) << "a field that is entered half-way is not checked";
+        }
     }
 }
 
