@@ -3,7 +3,6 @@
 #include <signal.h>
 #include <ucontext.h>
 
-#include <array>
 #include <cstdint>
 #include <mutex>
 
@@ -53,8 +52,7 @@ namespace ovsdr::soft {
 
 namespace {
 
-constexpr std::array signals{SIGSEGV, SIGBUS};
-std::array<struct sigaction, signals.size()> previous;
+struct sigaction before_sigsegv, before_sigbus;
 
 void pass_on(const struct sigaction& handler, int number, siginfo_t* info, void* context) {
     if (handler.sa_flags & SA_SIGINFO) {
@@ -75,7 +73,7 @@ void on_fault(int number, siginfo_t* info, void* context) {
         counter = static_cast<greg_t>(reinterpret_cast<std::uintptr_t>(&softnic_copy_fault));
         return;
     }
-    pass_on(previous[number == SIGSEGV ? 0 : 1], number, info, context);
+    pass_on(number == SIGSEGV ? before_sigsegv : before_sigbus, number, info, context);
 }
 
 }  // namespace
@@ -90,7 +88,8 @@ void guard_copies() noexcept {
         struct sigaction ours {};  // whose mask is empty
         ours.sa_sigaction = on_fault;
         ours.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
-        for (std::size_t i = 0; i < signals.size(); ++i) sigaction(signals[i], &ours, &previous[i]);
+        sigaction(SIGSEGV, &ours, &before_sigsegv);
+        sigaction(SIGBUS, &ours, &before_sigbus);
     });
 }
 

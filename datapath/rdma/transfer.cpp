@@ -139,8 +139,7 @@ Transfer::Fault Transfer::walk(std::uint64_t offset, Bytes bytes) noexcept {
         } else {
             std::byte* const memory =
                 spec_->memory.lookup(piece.key, piece.address + offset, part, spec_->access, spec_->domain);
-            if (!memory) return Fault::protection;
-            if (!copy(bytes, memory, part)) return Fault::protection;
+            if (!memory || !copy(bytes, memory, part)) return Fault::protection;
         }
         offset = 0;
     }

@@ -41,11 +41,10 @@ void wr_mkey_configure(mlx5dv_qp_ex* base, mlx5dv_mkey* mkey, std::uint8_t sette
     if (request.complete()) finish(rdma);
 }
 
-/// One setter: what it says, then the entry if it was the last. EINVAL where the open entry is another operation's.
+/// One setter: what it says, then the entry if it was the last. EINVAL where none is open, or one of another operation.
 template <typename Set>
 void set(mlx5dv_qp_ex* base, Set set) {
     RdmaQp& rdma = *Qp::of(base).rdma;
-    if (!rdma.send.expects_setter()) return;
     if (!rdma.send.is_open(MLX5_OPCODE_UMR)) return rdma.send.fail(EINVAL);
     MkeyRequest& request = *rdma.mkey_request;
     if (const int error = set(request)) return rdma.send.fail(error);

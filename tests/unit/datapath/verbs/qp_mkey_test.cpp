@@ -107,7 +107,8 @@ protected:
 
 TEST_F(MkeyQpTest, EachAccessFlagIsABit) {
     mlx5dv_mkey* const mkey = make();
-    constexpr unsigned known[] = {IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_WRITE, IBV_ACCESS_REMOTE_ATOMIC};
+    constexpr unsigned known[] = {IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_WRITE,
+                                  IBV_ACCESS_REMOTE_ATOMIC};
     for (unsigned chosen = 0; chosen < 16; ++chosen) {
         unsigned access = 0;
         for (unsigned i = 0; i < 4; ++i) access |= chosen >> i & 1 ? known[i] : 0;
@@ -127,7 +128,8 @@ TEST_F(MkeyQpTest, ListsArePaddedToFourEntries) {
                        {0x80000000, 7, 0x11223344, 0x55667788, 0x80000001, 8, 0, 0x2000, 0, 0, 0, 0, 0, 0, 0, 0}));
     const ibv_sge small{1, 2, 3};
     EXPECT_EQ(entry(mkey, [&] { configure(mkey, 1), list({small, small, small, small}); }),
-              expected(mkey, {.mask = length_bit, .octowords = 4, .length = 8}, {2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1}));
+              expected(mkey, {.mask = length_bit, .octowords = 4, .length = 8},
+                       {2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1}));
     EXPECT_EQ(entry(mkey, [&] { configure(mkey, 1), list({small, small, small, small, small}); }),
               expected(mkey, {.mask = length_bit, .octowords = 8, .length = 10},
                        {2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}));
@@ -139,11 +141,12 @@ TEST_F(MkeyQpTest, InterleavedLayoutsAreARepeatBlock) {
     mlx5dv_mr_interleaved parts[4]{{0x1000, 0x100, 4, 7}, {0x1122334455667788, 0xfff0, 0xf, 8}, {3, 2, 1, 9}, {4, 0, 0xffff, 10}};
     EXPECT_EQ(entry(mkey, [&] { configure(mkey, 1), mlx5dv_wr_set_mkey_layout_interleaved(dv, 0x30001, 2, parts); }),
               expected(mkey, {.mask = length_bit, .octowords = 4, .length = 0x302d100f0},
-                       {0x100f0, 0x400, 0x30001, 2, 0x01040100, 7, 0, 0x1000, 0xfffffff0, 8, 0x11223344, 0x55667788, 0, 0, 0, 0}));
+                       {0x100f0, 0x400, 0x30001, 2, 0x01040100, 7, 0, 0x1000, 0xfffffff0, 8, 0x11223344,
+                        0x55667788, 0, 0, 0, 0}));
     EXPECT_EQ(entry(mkey, [&] { configure(mkey, 1), mlx5dv_wr_set_mkey_layout_interleaved(dv, 2, 4, parts); }),
               expected(mkey, {.mask = length_bit, .octowords = 8, .length = 2 * 0x100f2},
-                       {0x100f2, 0x400, 2, 4, 0x01040100, 7, 0, 0x1000, 0xfffffff0, 8, 0x11223344, 0x55667788, 0x00030002, 9, 0, 3,
-                        0xffff0000, 10, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}));
+                       {0x100f2, 0x400, 2, 4, 0x01040100, 7, 0, 0x1000, 0xfffffff0, 8, 0x11223344,
+                        0x55667788, 0x00030002, 9, 0, 3, 0xffff0000, 10, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}));
 }
 
 TEST_F(MkeyQpTest, SignaturesAreAByteStreamFormat) {
@@ -152,14 +155,15 @@ TEST_F(MkeyQpTest, SignaturesAreAByteStreamFormat) {
     const std::uint32_t dif_words[] = {0xc0001234, 0x89abcdef, 0x02880000, 0x0040ffff};
     EXPECT_EQ(entry(mkey, [&] { configure(mkey, 1), sign(&of_crc, &of_dif); }),
               expected(mkey, {.mask = bsf_bit, .signature_octowords = 4, .flags = flags},
-                       {0x80a50103, 0xffffffff, 0, 0x42000000, 0, 0, 0, 0, dif_words[0], dif_words[1], dif_words[2], dif_words[3], 0,
-                        0, 0, 0}));
+                       {0x80a50103, 0xffffffff, 0, 0x42000000, 0, 0, 0, 0, dif_words[0], dif_words[1],
+                        dif_words[2], dif_words[3], 0, 0, 0, 0}));
     EXPECT_EQ(entry(mkey, [&] { configure(mkey, 0); }), expected(mkey, {})) << "what is set is not set again";
     EXPECT_EQ(entry(mkey, [&] { configure(mkey, 0); }), expected(mkey, {}));
     const ibv_sge piece{1, 2, 3};
     const auto anew = [&] { configure(mkey, 2), sign(&of_dif, nullptr), list({piece}); };
     EXPECT_EQ(entry(mkey, anew),
-              expected(mkey, {.mask = bsf_bit | length_bit, .octowords = 4, .signature_octowords = 4, .flags = flags, .length = 2},
+              expected(mkey,
+                       {.mask = bsf_bit | length_bit, .octowords = 4, .signature_octowords = 4, .flags = flags, .length = 2},
                        {2, 3, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x80a50001, 0xffffffff, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
                         dif_words[0], dif_words[1], dif_words[2], dif_words[3]}));
     const auto same = [&](std::uint32_t conf, std::uint32_t attr_flags) {
@@ -203,6 +207,9 @@ TEST_F(MkeyQpTest, RefusalsComeWithTheBatchAndPostNothing) {
     EXPECT_EQ(batch([&] { access(0); }), EINVAL);
     EXPECT_EQ(batch([&] { configure(mkey, 1), access(IBV_ACCESS_MW_BIND); }), EINVAL);
     EXPECT_EQ(batch([&] { configure(mkey, 3), access(0), access(0); }), EINVAL) << "twice";
+    const mlx5dv_crypto_attr crypto{};
+    EXPECT_EQ(batch([&] { configure(mkey, 1), mlx5dv_wr_set_mkey_crypto(dv, &crypto), access(0); }), EINVAL)
+        << "none can do it";
     EXPECT_EQ(batch([&] { configure(mkey, 1), list(std::vector<ibv_sge>(17, piece)); }), ENOMEM);
     EXPECT_EQ(batch([&] { configure(mkey, 1), sign(&of_crc, nullptr); }), EINVAL);
     EXPECT_EQ(batch([&] { configure(mkey, 2), list(std::vector<ibv_sge>(17, piece)), access(IBV_ACCESS_MW_BIND); }), ENOMEM)

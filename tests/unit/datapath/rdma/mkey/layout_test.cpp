@@ -28,7 +28,8 @@ const Pieces failed{{0, 0, 0}};
 constexpr LayoutEntry entries[] = {{1000, 1, 10, 64}, {2000, 2, 0, 8}, {3000, 3, 5, 7}};
 
 TEST(LayoutTest, HasRoomForWholeFoursOfEntries) {
-    for (std::size_t wanted = 1; wanted < 10; ++wanted) EXPECT_EQ(Layout(wanted).max_entries(), wanted < 5 ? 4U : wanted < 9 ? 8U : 12U);
+    for (std::size_t wanted = 1; wanted < 10; ++wanted)
+        EXPECT_EQ(Layout(wanted).max_entries(), wanted < 5 ? 4U : wanted < 9 ? 8U : 12U);
 }
 
 TEST(LayoutTest, LeadsNowhereUntilAssignedAndAfterClearing) {

@@ -100,6 +100,16 @@ TEST_F(MkeyTest, AWriterWaitsForReadersAndTheyForIt) {
     EXPECT_FALSE(read);
     writing.reset();
     reader.join();
+    first = std::make_unique<Mkey::Reading>(mkey);
+    wrote = false;
+    std::thread second_writer([&] {
+        const Mkey::Writing writing_again(mkey);
+        wrote = true;
+    });
+    std::this_thread::sleep_for(a_while);
+    EXPECT_FALSE(wrote) << "one reader from the start";
+    first.reset();
+    second_writer.join();
 }
 
 TEST_F(MkeyTest, ListsAreTheModelByteForByte) {

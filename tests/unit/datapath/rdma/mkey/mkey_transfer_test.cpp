@@ -29,13 +29,16 @@ protected:
         got.resize(size);
         return transfer.gather(offset, got);
     }
-    Fault in_place() { return transfer.in_place([this](std::byte* memory) { place = memory; }); }
+    Fault in_place() {
+        return transfer.in_place([this](std::byte* memory) { place = memory; });
+    }
     std::vector<std::byte> part(std::size_t offset, std::size_t size) const {
         return {bytes.begin() + static_cast<long>(offset), bytes.begin() + static_cast<long>(offset + size)};
     }
 
     const Domain crc{.block_size = 512, .guard = GuardType::crc32, .seed = 0xFFFFFFFF};
-    const Domain dif{.block_size = 512, .t10dif = true, .seed = 0xFFFF, .application_tag = 0xABCD, .increment_reference_tag = true};
+    const Domain dif{
+        .block_size = 512, .t10dif = true, .seed = 0xFFFF, .application_tag = 0xABCD, .increment_reference_tag = true};
     Transfer transfer;
     std::vector<std::byte> got;
     std::byte* place = nullptr;
@@ -50,10 +53,11 @@ TEST_F(MkeyTransferTest, ANewOneIsEmpty) {
 TEST_F(MkeyTransferTest, SignedPiecesFollowEachOtherAndOthers) {
     Mkey& first = over(0, 1024, {{}, dif, 0xFF, 0});
     Mkey& second = over(4096, 1024, {{}, crc, 0xFF, 0});
-    const std::vector<ibv_sge> pieces{{0, 1040, first.key()}, sge(9000, 30), {0, 1032, second.key()}, {0, 1040, first.key()}};
+    const std::vector<ibv_sge> pieces{
+        {0, 1040, first.key()}, sge(9000, 30), {0, 1032, second.key()}, {0, 1040, first.key()}};
     std::vector<std::byte> expected;
-    for (const auto& piece : {reference::framed(dif, part(0, 1024)), part(9000, 30), reference::framed(crc, part(4096, 1024)),
-                              reference::framed(dif, part(0, 1024))}) {
+    for (const auto& piece : {reference::framed(dif, part(0, 1024)), part(9000, 30),
+                              reference::framed(crc, part(4096, 1024)), reference::framed(dif, part(0, 1024))}) {
         expected.insert(expected.end(), piece.begin(), piece.end());
     }
     ASSERT_EQ(begin(0, pieces), Fault::none);
@@ -135,6 +139,19 @@ TEST_F(MkeyTransferTest, AKeyThatWentOrIsAnothersEndsIt) {
     both_ways([&](Mkey& mkey) { ASSERT_EQ(configure(UmrEntry(mkey.key()).access(0)), 0); }, Fault::protection);
 }
 
+TEST_F(MkeyTransferTest, ItsBeginTellsWhatTheKeyDoesNotGrant) {
+    Mkey& mkey = over(0, 512, {crc, {}, 0xFF, 0});
+    ASSERT_EQ(configure(UmrEntry(mkey.key()).access(IBV_ACCESS_REMOTE_READ).list({sge(0, 516)})), 0);
+    EXPECT_EQ(begin(IBV_ACCESS_REMOTE_READ, {{0, 512, mkey.key()}}), Fault::none);
+    EXPECT_EQ(begin(IBV_ACCESS_REMOTE_READ, {{0, 513, mkey.key()}}), Fault::protection);
+    EXPECT_EQ(begin(IBV_ACCESS_REMOTE_WRITE, {{0, 8, mkey.key()}}), Fault::protection);
+    ASSERT_EQ(invalidate_locally(state, &domain, 0, mkey.key()), 0);
+    EXPECT_EQ(begin(0, {{0, 8, mkey.key()}}), Fault::protection);
+    ASSERT_EQ(configure(UmrEntry(mkey.key()).list({sge(0, 512)})), 0);
+    EXPECT_EQ(begin(0, {{0, 512, mkey.key()}}), Fault::none) << "its signature is forgotten";
+    EXPECT_EQ(gather(0, 512), Fault::none);
+}
+
 TEST_F(MkeyTransferTest, AnUnsignedOneFollowsItsLayout) {
     Mkey& mkey = over(0, 64);
     ASSERT_EQ(begin(0, {{0, 64, mkey.key()}}), Fault::none);
@@ -174,8 +191,10 @@ TEST_F(MkeyTransferTest, LengthsBoundALayoutAndLayoutsALength) {
 }
 
 TEST_F(MkeyTransferTest, WhoWritesNeedsLocalWriteOfTheKeysBehind) {
-    const std::uint32_t read_only = register_memory(0, 64, 0), writable = register_memory(0, 64, IBV_ACCESS_LOCAL_WRITE);
-    for (const unsigned access : {0, int{IBV_ACCESS_REMOTE_READ}, int{IBV_ACCESS_LOCAL_WRITE}, int{IBV_ACCESS_REMOTE_WRITE}, int{IBV_ACCESS_REMOTE_ATOMIC}}) {
+    const std::uint32_t read_only = register_memory(0, 64, 0),
+                        writable = register_memory(0, 64, IBV_ACCESS_LOCAL_WRITE);
+    for (const unsigned access : {0, int{IBV_ACCESS_REMOTE_READ}, int{IBV_ACCESS_LOCAL_WRITE},
+                                  int{IBV_ACCESS_REMOTE_WRITE}, int{IBV_ACCESS_REMOTE_ATOMIC}}) {
         const bool writes = access != 0 && access != IBV_ACCESS_REMOTE_READ;
         for (const std::uint32_t behind : {read_only, writable}) {
             Mkey& mkey = make_mkey();
@@ -191,7 +210,9 @@ TEST_F(MkeyTransferTest, KeysBehindOfAnotherDomainAreOutOfReach) {
     Mkey foreign({&other_domain, 4, true, false});
     ASSERT_EQ(table().add(foreign), 0);
     const std::uint32_t ours = register_memory(0, 64, IBV_ACCESS_LOCAL_WRITE, &other_domain);
-    ASSERT_EQ(configure_mkey(state, &other_domain, 0, UmrEntry(foreign.key()).access(all_access).list({{address(0), 64, ours}}).bytes()), 0);
+    ASSERT_EQ(configure_mkey(state, &other_domain, 0,
+                             UmrEntry(foreign.key()).access(all_access).list({{address(0), 64, ours}}).bytes()),
+              0);
     Mkey& outer = make_mkey();
     ASSERT_EQ(configure(UmrEntry(outer.key()).list({{0, 64, inner.key()}})), 0);
     EXPECT_EQ(use(outer.key(), 64, 0), Fault::none);
@@ -250,14 +271,16 @@ TEST_F(MkeyTransferTest, OnlyThePiecesOfARangeAreLookedUp) {
 TEST_F(MkeyTransferTest, OnePageOfSeveralThatIsGoneFailsAll) {
     guard_copies();
     constexpr std::size_t page = 4096;
-    auto* const pages = static_cast<std::byte*>(mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    auto* const pages =
+        static_cast<std::byte*>(mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     ASSERT_NE(static_cast<void*>(pages), MAP_FAILED);
     MemoryRegion added{reinterpret_cast<std::uintptr_t>(pages), 2 * page, pages, IBV_ACCESS_LOCAL_WRITE, &domain};
     ASSERT_EQ(table().add(added), 0);
     ASSERT_EQ(munmap(pages, page), 0);
     Mkey& mkey = make_mkey();
     const ibv_sge absent{added.iova, 64, added.key}, present{added.iova + page, 64, added.key};
-    for (const auto& [first, second] : {std::pair{absent, present}, std::pair{present, absent}, std::pair{present, present}}) {
+    for (const auto& [first, second] :
+         {std::pair{absent, present}, std::pair{present, absent}, std::pair{present, present}}) {
         const Fault expected = first.addr == second.addr ? Fault::none : Fault::protection;
         ASSERT_EQ(configure(UmrEntry(mkey.key()).access(all_access).list({first, second})), 0);
         EXPECT_EQ(use(mkey.key(), 128, 0), expected);
