@@ -83,7 +83,6 @@ void DcInitiator::finish(std::uint64_t block, std::uint32_t blocks, const Comple
 }
 
 void DcInitiator::stream_failed(Requester& stream) noexcept {
-    if (stream.failed()) return;
     stream.fail_stream();
     if (++failed_ >= 1u << pair_.spec().dc->log_errored) pair_.fail();
 }

@@ -50,7 +50,7 @@ void DcTarget::receive(const Arrival& arrival, std::uint64_t now) noexcept {
     if (session == nullptr || !session->open || session->peer.session != be32toh(header.session)) return;
     session->last_heard = now;
     if (arrival.operation.kind == Kind::disconnect) return end(*session);
-    if (session->responder.failed() || !session->peer.has_sent(arrival)) return;
+    if (session->responder.failed()) return;
     session->responder.request(arrival);
     if (session->responder.ready()) activate(*session);
 }

@@ -71,7 +71,7 @@ void Engine::poll(Pair& pair) {
 }
 
 void Engine::remove(Pair& pair) noexcept {
-    answer_doorbells(&pair);
+    (void)answer_doorbells();  // it may have rung
     pairs_.erase(pair.spec().qpn);
     std::erase(polled_, &pair);
     has_polled_.store(!polled_.empty(), std::memory_order_relaxed);
@@ -170,17 +170,15 @@ std::uint64_t Engine::deadline(std::uint64_t now) noexcept {
     return std::min(timer, polled_doorbells_.next_look(now));
 }
 
-unsigned Engine::answer_doorbells(const Pair* but) noexcept {
+unsigned Engine::answer_doorbells() noexcept {
     unsigned count = 0;
     Pair* pair = rung_.exchange(nullptr, std::memory_order_acquire);
     while (pair != nullptr) {
         Pair* const next = pair->next_rung_;
         // Before the doorbell record is read: who posts after that rings again.
         pair->is_rung_.store(false, std::memory_order_seq_cst);
-        if (pair != but) {
-            pair->doorbell();
-            schedule(*pair);
-        }
+        pair->doorbell();
+        schedule(*pair);
         ++count;
         pair = next;
     }

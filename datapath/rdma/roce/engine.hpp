@@ -104,7 +104,7 @@ private:
     };
 
     [[nodiscard]] bool idle(std::uint64_t now) const noexcept;
-    unsigned answer_doorbells(const Pair* but = nullptr) noexcept;
+    unsigned answer_doorbells() noexcept;
     unsigned look_at_polled(std::uint64_t now) noexcept;
     unsigned run_timers(std::uint64_t now) noexcept;
     unsigned receive(std::uint64_t now) noexcept;

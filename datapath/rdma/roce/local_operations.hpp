@@ -1,8 +1,7 @@
-// Work queue entries that do not go over the wire: the transport executes them in order, and leaves what they do here.
+// Work queue entries that do not go over the wire: the transport executes them in order, and leaves what they do to mkey/umr.cpp.
 //
 // Threads: the worker that executes the queue; no allocation that can throw, no waiting.
 // Errors: 0, or EINVAL (the completion is IBV_WC_LOC_QP_OP_ERR), EACCES (IBV_WC_MW_BIND_ERR), EFAULT (IBV_WC_LOC_PROT_ERR).
-// Until MKEYs and windows implement them they are EINVAL.
 #pragma once
 
 #include <cstddef>
@@ -25,8 +24,5 @@ namespace ovsdr::soft {
 /// SEND with invalidate has arrived: not 0 is a remote access error (a plain region's key, another domain's, ...).
 [[nodiscard]] int invalidate_remotely(DeviceState& state, const void* domain, std::uint32_t qpn,
                                       std::uint32_t key) noexcept;
-
-/// MLX5_OPCODE_SET_PSV.
-[[nodiscard]] int set_psv(DeviceState& state, const void* domain, std::span<const std::byte> entry) noexcept;
 
 }  // namespace ovsdr::soft

@@ -22,14 +22,6 @@ static_assert(sizeof(Entry) == 64);
     return {be64toh(segment.addr), be32toh(segment.byte_count), be32toh(segment.lkey)};
 }
 
-[[nodiscard]] ibv_wc_status status_of(Transfer::Fault fault) noexcept {
-    switch (fault) {
-        case Transfer::Fault::none: return IBV_WC_SUCCESS;
-        case Transfer::Fault::length: return IBV_WC_LOC_LEN_ERR;
-        default: return IBV_WC_LOC_PROT_ERR;
-    }
-}
-
 }  // namespace
 
 ibv_wc_status MemoryCopy::begin(const Transfer::Spec& memory, std::span<const std::byte> bytes) noexcept {
@@ -46,7 +38,7 @@ ibv_wc_status MemoryCopy::begin(const Transfer::Spec& memory, std::span<const st
     Transfer::Fault fault = to_.begin(written, {&metadata, 1});
     if (fault == Transfer::Fault::none) fault = to_.begin(written, {&to, 1});
     if (fault == Transfer::Fault::none) fault = from_.begin(memory, {&from, 1});
-    if (fault != Transfer::Fault::none) return status_of(fault);
+    if (fault != Transfer::Fault::none) return IBV_WC_LOC_PROT_ERR;
     done_ = 0;
     left_ = from.length;
     return IBV_WC_SUCCESS;
@@ -63,7 +55,7 @@ ibv_wc_status MemoryCopy::advance(const Transfer::Spec& memory, std::span<const 
         if (fault == Transfer::Fault::none) fault = to_.scatter(done_, part);
         if (fault != Transfer::Fault::none) {
             left_ = 0;
-            return status_of(fault);
+            return IBV_WC_LOC_PROT_ERR;
         }
         done_ += part.size();
         left_ -= part.size();

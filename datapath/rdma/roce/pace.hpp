@@ -72,8 +72,8 @@ private:
 
     std::uint32_t window_ = widest, threshold_ = widest;
     bool measuring_ = false;
-    std::uint32_t measured_psn_ = 0;
-    std::uint64_t measured_since_ = 0;
+    std::uint32_t measured_psn_{};
+    std::uint64_t measured_since_{};
     std::uint64_t round_trip_ = 0, variation_ = 0;  ///< smoothed; 0: not known
     unsigned silences_ = 0;                         ///< since the last progress
 };

@@ -112,11 +112,10 @@ void Pair::send_queue_failed(Requester& requester) noexcept {
 }
 
 void Pair::fail() noexcept {
-    if (state() == IBV_QPS_RESET) return;
     state_.store(IBV_QPS_ERR, std::memory_order_seq_cst);
     std::atomic_thread_fence(std::memory_order_seq_cst);
     flush();
-    if (spec_.srq == nullptr || initiator_ || last_entry_reported_) return;
+    if (spec_.srq == nullptr || last_entry_reported_) return;
     last_entry_reported_ = true;
     event(IBV_EVENT_QP_LAST_WQE_REACHED);
 }
@@ -157,7 +156,7 @@ void Pair::receive(const Arrival& arrival, std::uint64_t now) noexcept {
         event(IBV_EVENT_COMM_EST);
     }
     if (!arrival.operation.is_request()) {
-        if (spec_.type != IBV_QPT_XRC_RECV) receive_answer(requester_, arrival, now);
+        receive_answer(requester_, arrival, now);
     } else if (spec_.type == IBV_QPT_XRC_SEND) {
         return;
     } else if (is_datagram()) {
@@ -174,7 +173,7 @@ void Pair::receive_answer(Requester& requester, const Arrival& arrival, std::uin
         case Kind::acknowledge: return requester.acknowledge(arrival, now);
         case Kind::read_response: return requester.read_response(arrival, now);
         case Kind::atomic_acknowledge: return requester.atomic_acknowledge(arrival, now);
-        default: break;
+        default: break;  // a request: not for an initiator
     }
 }
 
@@ -184,7 +183,6 @@ void Pair::receive_dc(const Arrival& arrival, std::uint64_t now) noexcept {
         if (peer_.is_for(arrival)) target_->receive(arrival, now);
         return;
     }
-    if (arrival.operation.is_request()) return;
     __be32 number = 0;
     std::memcpy(&number, arrival.extensions, sizeof number);
     Requester* const stream = initiator_->stream(be32toh(number) & mask24);
@@ -192,7 +190,6 @@ void Pair::receive_dc(const Arrival& arrival, std::uint64_t now) noexcept {
 }
 
 unsigned Pair::send(const Outlet& outlet, unsigned budget, std::uint64_t now) noexcept {
-    if (state() == IBV_QPS_RESET) return 0;
     Burst burst(transport(), outlet, spec_.sqn, budget);
     if (target_) {
         target_->send(burst);

@@ -2,7 +2,7 @@
 //
 // Source: ibv_modify_qp(3); the tables are those of the kernel's ib_modify_qp_is_ok(), which libmlx5's devices are
 // behind, and for DC those of mlx5_ib's modify_dci_qp_is_ok() and mlx5_ib_modify_dct(). Alternate paths are InfiniBand's:
-// refused, as the kernel refuses them for RoCE.
+// they are not in the tables, as the kernel refuses them for RoCE.
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -32,8 +32,8 @@ constexpr int init_datagram = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY;
 
 /// What the connected types have in common, with what each requires for RTR and RTS and may set later.
 constexpr Transitions connected(int rtr, int rts, int later, int drained) {
-    const int path = IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX;
-    const int running = IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PATH_MIG_STATE | later;
+    const int path = IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX;
+    const int running = IBV_QP_ACCESS_FLAGS | IBV_QP_PATH_MIG_STATE | later;
     return {{{IBV_QPS_RESET, IBV_QPS_INIT, init_connected, 0},
              {IBV_QPS_INIT, IBV_QPS_INIT, 0, init_connected},
              {IBV_QPS_INIT, IBV_QPS_RTR, rtr, path},
@@ -120,7 +120,7 @@ constexpr std::array dc_target{Transition{IBV_QPS_RESET, IBV_QPS_INIT, init_conn
              bad(IBV_QP_RNR_RETRY, attr.rnr_retry > retries) || bad(IBV_QP_MIN_RNR_TIMER, attr.min_rnr_timer > timers) ||
              bad(IBV_QP_MAX_QP_RD_ATOMIC, attr.max_rd_atomic > Responder::most_reads) ||
              bad(IBV_QP_MAX_DEST_RD_ATOMIC, attr.max_dest_rd_atomic > Responder::most_reads) ||
-             bad(IBV_QP_ALT_PATH, true) || bad(IBV_QP_PATH_MIG_STATE, attr.path_mig_state != IBV_MIG_MIGRATED));
+             bad(IBV_QP_PATH_MIG_STATE, attr.path_mig_state != IBV_MIG_MIGRATED));
 }
 
 }  // namespace
@@ -150,7 +150,6 @@ int Pair::modify(const ibv_qp_attr& attr, int mask) {
 
 void Pair::set(const ibv_qp_attr& attr, int mask) noexcept {
     if (mask & IBV_QP_PORT) attr_.port_num = attr.port_num;
-    if (mask & IBV_QP_PKEY_INDEX) attr_.pkey_index = attr.pkey_index;
     if (mask & IBV_QP_ACCESS_FLAGS) attr_.qp_access_flags = attr.qp_access_flags;
     if (mask & IBV_QP_QKEY) attr_.qkey = attr.qkey;
     if (mask & IBV_QP_AV) attr_.ah_attr = attr.ah_attr;

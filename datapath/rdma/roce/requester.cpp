@@ -19,7 +19,7 @@ namespace {
 constexpr std::uint64_t nothing = ~std::uint64_t{0};
 constexpr std::uint64_t most_message = std::uint64_t{1} << 31;
 /// Sequence numbers on their way at most: a quarter of the circle, so that old and new are told apart.
-constexpr std::int32_t most_span = 1 << 22;
+constexpr std::uint32_t most_span = 1 << 22;
 constexpr unsigned atomic_size = 8;
 /// An acknowledgement is asked for at least this often.
 constexpr std::uint32_t ack_interval = Pace::widest / 4;
@@ -30,15 +30,6 @@ constexpr std::uint32_t ack_interval = Pace::widest / 4;
 
 [[nodiscard]] bool is_write(std::uint8_t opcode) noexcept {
     return opcode == MLX5_OPCODE_RDMA_WRITE || opcode == MLX5_OPCODE_RDMA_WRITE_IMM;
-}
-
-[[nodiscard]] ibv_wc_status status_of(Transfer::Fault fault) noexcept {
-    switch (fault) {
-        case Transfer::Fault::none: return IBV_WC_SUCCESS;
-        case Transfer::Fault::protection: return IBV_WC_LOC_PROT_ERR;
-        case Transfer::Fault::length: return IBV_WC_LOC_LEN_ERR;
-    }
-    return IBV_WC_GENERAL_ERR;
 }
 
 }  // namespace
@@ -63,7 +54,7 @@ void Requester::reset() noexcept {
 void Requester::start(std::uint32_t psn) noexcept {
     una_ = next_psn_ = highest_psn_ = fetched_psn_ = psn & mask24;
     reads_ = 0;
-    failing_ = recovering_ = signature_failed_ = false;
+    recovering_ = signature_failed_ = false;
     retries_ = pair_.attr().retry_cnt;
     rnr_retries_ = pair_.attr().rnr_retry;
     wait_until_ = 0;
@@ -76,7 +67,7 @@ void Requester::start(std::uint32_t psn) noexcept {
 }
 
 std::uint64_t Requester::posted() const noexcept {
-    if (spec_.send.length == 0 || spec_.send.doorbell == nullptr) return next_block_;
+    if (spec_.send.length == 0) return next_block_;
     const std::uint32_t counter = be32toh(spec_.send.doorbell->load(std::memory_order_acquire));
     const auto ahead = static_cast<std::uint16_t>(counter - static_cast<std::uint32_t>(next_block_));
     // More than the ring holds is no count of posts.
@@ -93,18 +84,9 @@ void Requester::send(Burst& burst, std::uint64_t now) noexcept {
     const ibv_qp_state state = pair_.state();
     if (state != IBV_QPS_RTS && state != IBV_QPS_SQD) return;
     const bool was_idle = una_ == highest_psn_;
-    while (true) {
-        if (burst.full()) {
-            ready_ = true;
-            break;
-        }
-        const Step step = this->step(burst, now);
-        if (step == Step::stop) break;
-        if (step == Step::blocked) {
-            ready_ = burst.full() || burst.starved();
-            break;
-        }
-    }
+    Step step = Step::again;
+    while (step == Step::sent || step == Step::again) step = burst.full() ? Step::blocked : this->step(burst, now);
+    if (step == Step::blocked) ready_ = true;
     if (was_idle && una_ != highest_psn_) restart_timer(now);
 }
 
@@ -137,7 +119,7 @@ Requester::Step Requester::fetch(std::uint64_t now) noexcept {
         signature_failed_ = false;
         pair_.stop_sending();
     }
-    if (failing_ || pair_.state() != IBV_QPS_RTS || !has_posts()) {
+    if (pair_.state() != IBV_QPS_RTS || !has_posts()) {
         if (pair_.state() == IBV_QPS_SQD && idle()) pair_.drained();
         return Step::stop;
     }
@@ -173,9 +155,8 @@ Requester::Step Requester::take(std::uint64_t now) noexcept {
     }
     if (good) entry.failure = measure(entry);
     if (entry.failure != IBV_WC_SUCCESS) {
-        failing_ = true;
         entry.packets = 0;
-    } else if (!idle() && psn_distance(una_, psn_add(fetched_psn_, entry.packets)) > most_span) {
+    } else if (!idle() && psn_distance(una_, fetched_psn_) + entry.packets > most_span) {
         return Step::stop;
     }
     if (dc_ && entry.failure == IBV_WC_SUCCESS) entry.begins_session = is_new_target(now);
@@ -199,9 +180,7 @@ ibv_wc_status Requester::measure(Entry& entry) noexcept {
                                   .access = entry.answers ? static_cast<unsigned>(IBV_ACCESS_LOCAL_WRITE) : 0u,
                                   .remote = false,
                                   .stripe = pair_.engine().worker()};
-        if (const auto fault = transfer_.begin(spec, entry_.sges()); fault != Transfer::Fault::none) {
-            return status_of(fault);
-        }
+        if (transfer_.begin(spec, entry_.sges()) != Transfer::Fault::none) return IBV_WC_LOC_PROT_ERR;
         entry.size = transfer_.size();
     }
     if (entry.size > most_message) return IBV_WC_LOC_LEN_ERR;
@@ -222,9 +201,6 @@ Requester::Step Requester::execute_locally() noexcept {
         case MemoryCopy::opcode: return copy_memory();
         case MLX5_OPCODE_UMR:
             error = configure_mkey(spec_.state, spec_.domain, spec_.qpn, {entry_.bytes.data(), entry_.size});
-            break;
-        case MLX5_OPCODE_SET_PSV:
-            error = set_psv(spec_.state, spec_.domain, {entry_.bytes.data(), entry_.size});
             break;
         case MLX5_OPCODE_LOCAL_INVAL:
             error = invalidate_locally(spec_.state, spec_.domain, spec_.qpn, be32toh(entry_.immediate));
@@ -296,7 +272,6 @@ bool Requester::may_send(const Entry& entry) const noexcept {
 }
 
 bool Requester::fill(std::uint64_t offset, std::span<std::byte> to) noexcept {
-    if (to.empty()) return true;
     if (entry_.is_inline) {
         std::memcpy(to.data(), entry_.inline_bytes.data() + offset, to.size());
         return true;
@@ -304,7 +279,7 @@ bool Requester::fill(std::uint64_t offset, std::span<std::byte> to) noexcept {
     const Transfer::Fault fault = transfer_.gather(offset, to);
     signature_failed_ |= spec_.stops_at_signature_errors && transfer_.signature_failed();
     if (fault == Transfer::Fault::none) return true;
-    local_failure(at(cursor_), status_of(fault));
+    local_failure(at(cursor_), IBV_WC_LOC_PROT_ERR);
     return false;
 }
 

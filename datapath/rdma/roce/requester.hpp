@@ -97,15 +97,15 @@ private:
         std::uint32_t psn;
         std::uint32_t packets;   ///< sequence numbers that it takes
         std::uint64_t size;      ///< bytes of the message
-        std::uint32_t answered;  ///< of a read: response packets that have come
+        std::uint32_t answered;  ///< of a read or an atomic: response packets that have come
         std::uint16_t blocks;
         std::uint8_t opcode;
         bool signaled;
         bool answers;            ///< a read or an atomic
-        bool done;               ///< and it has been answered
         bool begins_session;     ///< DC: and has not done so yet
         ibv_wc_status failure;   ///< what it completes with once its turn comes
 
+        [[nodiscard]] bool unanswered() const noexcept { return answers && answered < packets; }
         /// Requests that have been sent and not answered, if `sent` packets have been asked for.
         [[nodiscard]] std::uint32_t waiting(std::uint32_t sent) const noexcept {
             return answers && sent > answered ? (sent + read_piece - 1) / read_piece - answered / read_piece : 0;
@@ -146,7 +146,6 @@ private:
     void lost(std::uint32_t psn, std::uint64_t now) noexcept;
     void progress(std::uint32_t packets, std::uint64_t now) noexcept;
     void not_ready(std::uint32_t psn, std::uint8_t timer, std::uint64_t now) noexcept;
-    void refused(std::uint32_t psn, Nak code, std::uint64_t now) noexcept;
     void answered(Entry& entry, std::uint32_t psn, bool ends_request, bool last, std::uint64_t now) noexcept;
     [[nodiscard]] Entry* answer_expected(std::uint32_t psn, std::uint64_t now) noexcept;
     [[nodiscard]] bool receive_answer(Entry& entry, std::uint64_t offset, std::span<const std::byte> bytes) noexcept;
@@ -170,20 +169,20 @@ private:
     const std::uint32_t length_;  ///< of entries_
     std::unique_ptr<Entry[]> entries_;
     std::uint64_t& next_block_;     ///< of the ring, not yet fetched; all streams' own
+    // From here on: what reset() sets.
     // Indices of entries: first_ <= cursor_ <= last_.
-    std::uint64_t first_ = 0, last_ = 0, cursor_ = 0;
-    std::uint32_t cursor_packet_ = 0;
-    std::uint32_t una_ = 0;          ///< oldest sequence number that is not acknowledged
-    std::uint32_t next_psn_ = 0;     ///< of the packet at the cursor
-    std::uint32_t highest_psn_ = 0;  ///< one past the highest that was ever sent
-    std::uint32_t fetched_psn_ = 0;  ///< of the next entry to be fetched
-    unsigned reads_ = 0;             ///< requests for reads and atomics before the cursor that wait for their answer
-    bool ready_ = false;
-    bool failing_ = false;           ///< an entry will fail: nothing after it is begun
-    bool signature_failed_ = false;  ///< and the queue is to stop for it
-    bool recovering_ = false;        ///< gone back and no progress yet
-    unsigned retries_ = 0, rnr_retries_ = 0;
-    std::uint64_t wait_until_ = 0;   ///< the receiver is not ready
+    std::uint64_t first_, last_, cursor_;
+    std::uint32_t cursor_packet_;
+    std::uint32_t una_;          ///< oldest sequence number that is not acknowledged
+    std::uint32_t next_psn_;     ///< of the packet at the cursor
+    std::uint32_t highest_psn_;  ///< one past the highest that was ever sent
+    std::uint32_t fetched_psn_;  ///< of the next entry to be fetched
+    unsigned reads_;             ///< requests for reads and atomics before the cursor that wait for their answer
+    bool ready_;
+    bool signature_failed_;      ///< and the queue is to stop for it
+    bool recovering_;            ///< gone back and no progress yet
+    unsigned retries_, rnr_retries_;
+    std::uint64_t wait_until_;   ///< the receiver is not ready
     Pace pace_;
     std::uint64_t deadline_;
     std::uint64_t retry_at_;         ///< when the timeout attribute's time has passed

@@ -32,24 +32,14 @@ void Requester::acknowledge(const Arrival& arrival, std::uint64_t now) noexcept 
     const std::uint32_t psn = arrival.psn;
     // What is acknowledged already, or was never sent, says nothing.
     if (psn_distance(una_, psn) < 0 || psn_distance(psn, highest_psn_) <= 0) return;
-    switch (syndrome & 0x60) {
-        case 0x00: complete_until(psn_add(psn, 1), now); break;
-        case aeth_rnr:
-            complete_until(psn, now);
-            if (una_ == psn) not_ready(psn, syndrome & 0x1f, now);
-            break;
-        case aeth_nak: {
-            complete_until(psn, now);
-            const auto code = static_cast<Nak>(syndrome & 0x1f);
-            if (code == Nak::sequence) {
-                lost(psn, now);
-            } else if (una_ == psn) {
-                refused(psn, code, now);
-            }
-            break;
-        }
-        default: break;
-    }
+    const auto kind = static_cast<std::uint8_t>(syndrome & 0x60), detail = static_cast<std::uint8_t>(syndrome & 0x1f);
+    if (kind == 0x00) return complete_until(psn_add(psn, 1), now);
+    if (kind != aeth_rnr && kind != aeth_nak) return;
+    complete_until(psn, now);
+    if (una_ != psn) return;  // the answer to a read before it is missing, or the queue has failed meanwhile
+    if (kind == aeth_rnr) return not_ready(psn, detail, now);
+    const auto code = static_cast<Nak>(detail);
+    code == Nak::sequence ? lost(psn, now) : fail_oldest(status_of(code));
 }
 
 /// Everything before `psn` has arrived, unless the answer to a read before it has not.
@@ -59,12 +49,12 @@ void Requester::complete_until(std::uint32_t psn, std::uint64_t now) noexcept {
     for (; first_ != last_; ++first_) {
         const Entry& entry = at(first_);
         if (entry.failure != IBV_WC_SUCCESS || psn_distance(psn_add(entry.psn, entry.packets), psn) < 0) break;
-        skipped = entry.answers && !entry.done;
+        skipped = entry.unanswered();
         if (skipped) break;
         complete(entry, IBV_WC_SUCCESS);
     }
     std::uint32_t reached = psn;
-    if (first_ != last_ && at(first_).answers && !at(first_).done) {
+    if (first_ != last_ && at(first_).answers) {
         const std::uint32_t answered = psn_add(at(first_).psn, at(first_).answered);
         if (psn_distance(answered, psn) > 0) reached = answered;
     }
@@ -92,12 +82,10 @@ void Requester::settle() noexcept {
 
 void Requester::local_failure(Entry& entry, ibv_wc_status status) noexcept {
     entry.failure = status;
-    failing_ = true;
     settle();
 }
 
 void Requester::fail_oldest(ibv_wc_status status) noexcept {
-    if (first_ == last_) return;
     const Entry entry = at(first_++);
     cursor_ = std::max(cursor_, first_);
     complete(entry, status);
@@ -106,7 +94,7 @@ void Requester::fail_oldest(ibv_wc_status status) noexcept {
 
 void Requester::complete(const Entry& entry, ibv_wc_status status) noexcept {
     if (Rendezvous* const rendezvous = pair_.rendezvous()) return rendezvous->completed(entry.block, status);
-    if ((!entry.signaled && status == IBV_WC_SUCCESS) || spec_.send_queue == nullptr) {
+    if (!entry.signaled && status == IBV_WC_SUCCESS) {
         if (pair_.has_streams()) pair_.initiator().finish(entry.block, entry.blocks, nullptr);
         return;
     }
@@ -154,7 +142,6 @@ void Requester::flush_taken() noexcept {
     deadline_ = retry_at_ = Service::never;
     wait_until_ = 0;
     reads_ = 0;
-    failing_ = false;
 }
 
 /// Moves the cursor to the packet with that number.
@@ -178,7 +165,7 @@ void Requester::go_back(std::uint32_t psn) noexcept {
 
 void Requester::lost(std::uint32_t psn, std::uint64_t now) noexcept {
     // What was on its way when we went back is answered as if it were lost; it is not lost again.
-    if (recovering_ || first_ == last_) return;
+    if (recovering_) return;
     if (retries_ == 0) return fail_oldest(IBV_WC_RETRY_EXC_ERR);
     --retries_;
     recovering_ = true;
@@ -223,21 +210,12 @@ void Requester::not_ready(std::uint32_t psn, std::uint8_t timer, std::uint64_t n
     restart_timer(now);
 }
 
-void Requester::refused(std::uint32_t psn, Nak code, std::uint64_t) noexcept {
-    if (first_ == last_ || psn_distance(at(first_).psn, psn) < 0) return;
-    fail_oldest(status_of(code));
-}
-
 void Requester::timer(std::uint64_t now) noexcept {
     if (now < deadline_) return;
     if (wait_until_ != 0) {
         wait_until_ = 0;
         ready_ = true;
         restart_timer(now);
-        return;
-    }
-    if (una_ == highest_psn_ || first_ == last_) {
-        deadline_ = Service::never;
         return;
     }
     const bool retry = now >= retry_at_;
@@ -259,12 +237,11 @@ Requester::Entry* Requester::answer_expected(std::uint32_t psn, std::uint64_t no
     for (std::uint64_t index = first_; index != last_; ++index) {
         const Entry& entry = at(index);
         if (psn_distance(entry.psn, psn) >= static_cast<std::int32_t>(entry.packets)) continue;
-        if (!entry.answers || entry.done) return nullptr;
+        if (!entry.answers) return nullptr;
         complete_until(entry.psn, now);
         if (first_ != index) return nullptr;
-        const std::uint32_t expected = psn_add(at(index).psn, at(index).answered);
-        if (psn == expected) return &at(index);
-        if (psn_distance(expected, psn) > 0) lost(expected, now);
+        if (psn == una_) return &at(index);
+        lost(una_, now);
         return nullptr;
     }
     return nullptr;
@@ -288,7 +265,7 @@ bool Requester::receive_answer(Entry& entry, std::uint64_t offset, std::span<con
         }
         answering_ = first_;
     }
-    const Transfer::Fault fault = bytes.empty() ? Transfer::Fault::none : answer_.scatter(offset, bytes);
+    const Transfer::Fault fault = answer_.scatter(offset, bytes);
     signature_failed_ |= spec_.stops_at_signature_errors && answer_.signature_failed();
     if (fault == Transfer::Fault::none) return true;
     fail_oldest(IBV_WC_LOC_PROT_ERR);
@@ -312,7 +289,6 @@ void Requester::read_response(const Arrival& arrival, std::uint64_t now) noexcep
 /// The oldest entry has had its next answer.
 void Requester::answered(Entry& entry, std::uint32_t psn, bool ends_request, bool last, std::uint64_t now) noexcept {
     ++entry.answered;
-    entry.done = last;
     una_ = psn_add(psn, 1);
     if (psn_distance(next_psn_, una_) > 0) {
         go_back(una_);  // the answer was on its way when we went back: it need not be asked for again

@@ -30,7 +30,9 @@ template <typename Header>
 
 }  // namespace
 
-Responder::Responder(Pair& pair, const Peer& peer) noexcept : pair_(pair), peer_(peer), spec_(pair.spec()) {}
+Responder::Responder(Pair& pair, const Peer& peer) noexcept : pair_(pair), peer_(peer), spec_(pair.spec()) {
+    start(0);
+}
 
 void Responder::reset() noexcept {
     if (has_receive_ && receive_.tag == Receive::Tag::matched) {
@@ -54,7 +56,7 @@ void Responder::start(std::uint32_t psn) noexcept {
 }
 
 bool Responder::has_posts() const noexcept {
-    if (spec_.receive.length == 0 || spec_.receive.doorbell == nullptr) return false;
+    if (spec_.receive.length == 0) return false;
     const std::uint32_t counter = be32toh(spec_.receive.doorbell->load(std::memory_order_acquire));
     const auto ahead = static_cast<std::uint16_t>(counter - static_cast<std::uint32_t>(next_receive_));
     return ahead != 0 && ahead <= spec_.receive.length;
@@ -132,7 +134,7 @@ std::optional<Nak> Responder::message(const Arrival& arrival, bool& ready) noexc
     }
     if (!ready) return std::nullopt;
     if (operation.first) {
-        if (const auto code = begin_message(arrival, ready)) return code;
+        if (const auto code = begin_message(arrival)) return code;
     }
     const std::uint64_t size = operation.kind == Kind::write ? announced_ : transfer_.size();
     std::span<const std::byte> payload{arrival.payload, arrival.payload_size};
@@ -142,7 +144,7 @@ std::optional<Nak> Responder::message(const Arrival& arrival, bool& ready) noexc
         if (operation.kind == Kind::send) complete(arrival, IBV_WC_LOC_LEN_ERR, 0, 0);
         return Nak::invalid_request;
     }
-    if (!payload.empty() && transfer_.scatter(offset_, payload) != Transfer::Fault::none) {
+    if (transfer_.scatter(offset_, payload) != Transfer::Fault::none) {
         if (operation.kind == Kind::write) return Nak::access;
         complete(arrival, IBV_WC_LOC_PROT_ERR, 0, 0);
         return Nak::operation;
@@ -152,7 +154,7 @@ std::optional<Nak> Responder::message(const Arrival& arrival, bool& ready) noexc
     return operation.last ? end_message(arrival) : std::nullopt;
 }
 
-std::optional<Nak> Responder::begin_message(const Arrival& arrival, bool&) noexcept {
+std::optional<Nak> Responder::begin_message(const Arrival& arrival) noexcept {
     offset_ = announced_ = 0;
     if (arrival.operation.kind == Kind::send) {
         const Transfer::Spec local{.memory = spec_.state.memory(),
@@ -172,9 +174,8 @@ std::optional<Nak> Responder::begin_message(const Arrival& arrival, bool&) noexc
     if (!(pair_.attr().qp_access_flags & IBV_ACCESS_REMOTE_WRITE)) return Nak::access;
     const ibv_sge place{be64toh(header.address), static_cast<std::uint32_t>(announced_), be32toh(header.rkey)};
     // A write of nothing touches no memory: its key is not looked at (IBTA 9.7.4.1.6).
-    const std::span<const ibv_sge> places{&place, announced_ == 0 ? 0u : 1u};
-    if (transfer_.begin(remote_spec(domain_of(arrival), IBV_ACCESS_REMOTE_WRITE), places) != Transfer::Fault::none) return Nak::access;
-    return std::nullopt;
+    const auto fault = transfer_.begin(remote_spec(domain_of(arrival), IBV_ACCESS_REMOTE_WRITE), {&place, 1});
+    return fault == Transfer::Fault::none ? std::nullopt : std::optional(Nak::access);
 }
 
 std::optional<Nak> Responder::end_message(const Arrival& arrival) noexcept {
@@ -209,7 +210,6 @@ bool Responder::take_receive(const Arrival& arrival, bool& exists) noexcept {
     exists = true;
     receive_.tag = Receive::Tag::off;
     if (has_receive_) return true;  // of a message that was abandoned, or that waited for it
-    SharedReceiveQueue* srq = spec_.srq;
     bool named = true;
     const auto from_shared = [&](SharedReceiveQueue* queue) {
         SharedReceiveQueue::Request request;
@@ -222,26 +222,26 @@ bool Responder::take_receive(const Arrival& arrival, bool& exists) noexcept {
             named = queue != nullptr && queue->spec().xrc_domain == spec_.xrc_domain;
             if (named) from_shared(queue);
         });
-    } else if (srq != nullptr) {
-        from_shared(srq);
+    } else if (spec_.srq != nullptr) {
+        from_shared(spec_.srq);
     } else {
         exists = has_posts();
-        if (exists) {
-            receive_.index = next_receive_++;
-            receive_.srq = nullptr;
-            receive_.wr_id = spec_.receive.wr_ids != nullptr
-                                 ? spec_.receive.wr_ids[receive_.index & (spec_.receive.length - 1)]
-                                 : 0;
-            receive_.length =
-                read_receive_entry(spec_.receive, receive_.index, std::span<ibv_sge, most_pieces>(receive_.pieces));
-        }
+        if (exists) take_own();
     }
-    has_receive_ = named && exists;
     return named;
 }
 
+/// The next entry of the ring; there is one.
+void Responder::take_own() noexcept {
+    const ReceiveRing& ring = spec_.receive;
+    receive_.index = next_receive_++;
+    receive_.srq = nullptr;
+    receive_.wr_id = ring.wr_ids != nullptr ? ring.wr_ids[receive_.index & (ring.length - 1)] : 0;
+    receive_.length = read_receive_entry(ring, receive_.index, std::span<ibv_sge, most_pieces>(receive_.pieces));
+    has_receive_ = true;
+}
+
 void Responder::complete(const Arrival& arrival, ibv_wc_status status, std::uint32_t size, unsigned flags) noexcept {
-    if (!has_receive_) return;
     has_receive_ = false;
     kind_ = Kind::none;
     const bool ring = receive_.srq == nullptr;
@@ -268,7 +268,7 @@ void Responder::complete(const Arrival& arrival, ibv_wc_status status, std::uint
         if (receive_.tag != Receive::Tag::matched) receive_.srq->give_back(receive_.slot);
         if (receive_.tag != Receive::Tag::off) complete_tagged(arrival, completion);
     }
-    if (queue != nullptr) queue->add({&completion, 1});
+    queue->add({&completion, 1});
 }
 
 void Responder::flush() noexcept {
@@ -276,8 +276,7 @@ void Responder::flush() noexcept {
     if (has_receive_) complete(none, IBV_WC_WR_FLUSH_ERR, 0, 0);
     kind_ = Kind::none;
     while (has_posts()) {
-        bool exists = false;
-        if (spec_.srq != nullptr || !take_receive(none, exists) || !exists) break;
+        take_own();
         complete(none, IBV_WC_WR_FLUSH_ERR, 0, 0);
     }
 }
@@ -296,7 +295,7 @@ void Responder::read(const Arrival& arrival, bool again) noexcept {
     const void* const domain = domain_of(arrival);
     Transfer probe;
     if (!(pair_.attr().qp_access_flags & IBV_ACCESS_REMOTE_READ) ||
-        probe.begin(remote_spec(domain, IBV_ACCESS_REMOTE_READ), {&place, size == 0 ? 0u : 1u}) != Transfer::Fault::none) {
+        probe.begin(remote_spec(domain, IBV_ACCESS_REMOTE_READ), {&place, 1}) != Transfer::Fault::none) {
         return refuse_and_fail(arrival.psn, Nak::access);
     }
     const std::uint32_t packets = std::max<std::uint32_t>(1, size / pair_.mtu() + (size % pair_.mtu() != 0));

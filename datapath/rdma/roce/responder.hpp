@@ -114,9 +114,10 @@ private:
     void read(const Arrival& arrival, bool again) noexcept;
     void atomic(const Arrival& arrival) noexcept;
     [[nodiscard]] std::optional<Nak> message(const Arrival& arrival, bool& ready) noexcept;
-    [[nodiscard]] std::optional<Nak> begin_message(const Arrival& arrival, bool& ready) noexcept;
+    [[nodiscard]] std::optional<Nak> begin_message(const Arrival& arrival) noexcept;
     [[nodiscard]] std::optional<Nak> end_message(const Arrival& arrival) noexcept;
     [[nodiscard]] bool take_receive(const Arrival& arrival, bool& exists) noexcept;
+    void take_own() noexcept;
     void complete(const Arrival& arrival, ibv_wc_status status, std::uint32_t size, unsigned flags) noexcept;
     void hold(const SharedReceiveQueue::Request& request, SharedReceiveQueue& queue) noexcept;
     [[nodiscard]] std::optional<Nak> take_tagged(const Arrival& arrival, bool& ready) noexcept;
@@ -131,15 +132,15 @@ private:
     Pair& pair_;
     const Peer& peer_;
     const QueuePairSpec& spec_;
-    bool failed_ = false;         ///< of a session
-    std::uint32_t expected_ = 0;  ///< sequence number of the next request
-    std::uint32_t messages_ = 0;  ///< MSN
-    bool refused_ = false;        ///< a NAK for this gap is out
-    bool dropping_ = false;       ///< UC: until the next message
+    bool failed_;             ///< of a session
+    std::uint32_t expected_;  ///< sequence number of the next request
+    std::uint32_t messages_;  ///< MSN
+    bool refused_;            ///< a NAK for this gap is out
+    bool dropping_;           ///< UC: until the next message
 
-    Kind kind_ = Kind::none;      ///< of the message under way
-    std::uint64_t offset_ = 0;    ///< bytes of it that have come
-    std::uint64_t announced_ = 0; ///< of a write
+    Kind kind_;                ///< of the message under way
+    std::uint64_t offset_;     ///< bytes of it that have come
+    std::uint64_t announced_;  ///< of a write
     bool has_receive_ = false;
     Receive receive_;
     Transfer transfer_;
@@ -148,9 +149,9 @@ private:
     std::array<Answer, most_answers> list_;
     unsigned first_answer_ = 0, answers_ = 0;
     Transfer reading_;
-    bool reading_open_ = false;
-    std::array<Result, most_reads> results_{};
-    unsigned results_length_ = 0, next_result_ = 0;
+    bool reading_open_;
+    std::array<Result, most_reads> results_;
+    unsigned results_length_, next_result_;
 };
 
 }  // namespace ovsdr::soft::roce

@@ -93,7 +93,6 @@ void Responder::answer_again(const Arrival& arrival) noexcept {
 void Responder::send(Burst& burst) noexcept {
     while (answers_ != 0 && !burst.full()) {
         if (!send_answer(burst, answer_at(0))) return;
-        if (answers_ == 0) return;
         first_answer_ = (first_answer_ + 1) % most_answers;
         --answers_;
     }
@@ -154,9 +153,7 @@ bool Responder::send_read_response(Burst& burst, Answer& answer) noexcept {
     if (!reading_open_) {
         const ibv_sge place{answer.address, answer.size, answer.rkey};
         const auto spec = remote_spec(answer.domain, IBV_ACCESS_REMOTE_READ);
-        if (reading_.begin(spec, {&place, answer.size == 0 ? 0u : 1u}) != Transfer::Fault::none) {
-            return fail();
-        }
+        if (reading_.begin(spec, {&place, 1}) != Transfer::Fault::none) return fail();
         reading_open_ = true;
     }
     const bool first = answer.sent == 0, last = answer.sent + 1 == answer.packets;
@@ -169,7 +166,7 @@ bool Responder::send_read_response(Burst& burst, Answer& answer) noexcept {
         const Aeth header{htobe32(static_cast<std::uint32_t>(aeth_ack) << 24 | (messages_ & mask24))};
         std::memcpy(packet.extensions, &header, sizeof header);
     }
-    if (size != 0 && reading_.gather(offset, {packet.payload, size}) != Transfer::Fault::none) {
+    if (reading_.gather(offset, {packet.payload, size}) != Transfer::Fault::none) {
         burst.abandon(packet);
         return fail();
     }

@@ -70,8 +70,7 @@ std::optional<Nak> Responder::fetch(const Arrival& arrival, const RendezvousHead
         pair_.doorbell();
         return std::nullopt;
     }
-    bool ready = true;
-    if (const auto code = begin_message(arrival, ready)) return code;
+    if (const auto code = begin_message(arrival)) return code;
     if (transfer_.size() < sizeof header) {
         complete(arrival, IBV_WC_LOC_LEN_ERR, 0, 0);
         return Nak::invalid_request;

@@ -49,7 +49,7 @@ struct OpcodeTraits {
 }
 [[nodiscard]] constexpr bool is_local(std::uint8_t opcode) noexcept {
     return opcode == MLX5_OPCODE_NOP || opcode == MLX5_OPCODE_UMR || opcode == MLX5_OPCODE_LOCAL_INVAL ||
-           opcode == MLX5_OPCODE_SET_PSV || opcode == opcode_access_aso;
+           opcode == opcode_access_aso;
 }
 
 struct XrcSegment {
