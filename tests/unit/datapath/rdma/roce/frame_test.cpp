@@ -121,7 +121,11 @@ TEST(RoceFrame, IcrcEqualsABitByBitOne) {
         for (int round = 0; round < 50; ++round) {
             Frame body(random() % 1025 * 4);
             for (std::byte& byte : body) byte = static_cast<std::byte>(random());
-            const Bth bth{.opcode = 7, .flags = 0x40, .pkey = 0xffff, .qpn = static_cast<__be32>(random()), .psn = static_cast<__be32>(random())};
+            const Bth bth{.opcode = 7,
+                          .flags = 0x40,
+                          .pkey = 0xffff,
+                          .qpn = static_cast<__be32>(random()),
+                          .psn = static_cast<__be32>(random())};
             const Frame frame = build(make_path(spec(ipv4)), bth, body);
             std::uint32_t crc = 0;
             std::memcpy(&crc, frame.data() + frame.size() - 4, 4);
@@ -190,6 +194,125 @@ TEST(RoceFrame, RefusesEveryTruncation) {
     EXPECT_TRUE(read_frame(longer.data(), longer.size(), arrival));
 }
 
+struct Way {
+    bool ipv4, tagged;
+    [[nodiscard]] Path path() const {
+        PathSpec with = spec(ipv4);
+        with.vlan = tagged ? 5 : 0;
+        return make_path(with);
+    }
+    [[nodiscard]] std::size_t ip() const { return tagged ? 18 : 14; }
+    [[nodiscard]] std::size_t udp() const { return ip() + (ipv4 ? 20 : 40); }
+};
+constexpr Way ways[] = {{true, false}, {true, true}, {false, false}, {false, true}};
+constexpr Bth send_only{.opcode = 4, .flags = 0, .pkey = 0xffff, .qpn = 0, .psn = 0};
+
+TEST(RoceFrame, NothingBehindItsEndIsRead) {
+    for (const Way& way : ways) {
+        const Frame good = build(way.path(), send_only, Frame(8));
+        Arrival arrival;
+        for (std::size_t size = 0; size < good.size(); ++size) EXPECT_FALSE(read_frame(good.data(), size, arrival)) << size;
+        ASSERT_TRUE(read_frame(good.data(), good.size(), arrival));
+        EXPECT_TRUE(icrc_is_right(arrival));
+        EXPECT_EQ(arrival.ipv4, way.ipv4);
+        EXPECT_EQ(arrival.ip, good.data() + way.ip());
+        EXPECT_EQ(arrival.extensions, good.data() + way.udp() + 8 + 12);
+        EXPECT_EQ(arrival.vlan, way.tagged ? 5 : 0);
+        const PathSpec sent = spec(way.ipv4);
+        EXPECT_EQ(std::memcmp(&arrival.source, &sent.source, 16), 0);
+        EXPECT_EQ(std::memcmp(&arrival.destination, &sent.destination, 16), 0);
+    }
+}
+
+TEST(RoceFrame, EachBitThatSaysWhatItIsIsJudged) {
+    for (const Way& way : ways) {
+        const Frame good = build(way.path(), send_only, Frame(8));
+        const auto judged = [&](std::size_t byte, unsigned bit) {
+            const std::size_t ip = way.ip(), udp = way.udp();
+            if (byte == 12 || byte == 13) return true;  // the type
+            if (byte < ip) return byte >= 16;           // behind a tag: the type
+            if (byte >= udp) return byte - udp >= 2 && byte - udp < 6;
+            if (!way.ipv4) return (byte == ip && bit >= 4) || byte == ip + 4 || byte == ip + 5 || byte == ip + 6;
+            // Version and length, size, "more fragments" and the offset, protocol.
+            return byte == ip || byte == ip + 2 || byte == ip + 3 || (byte == ip + 6 && bit < 6) || byte == ip + 7 ||
+                   byte == ip + 9;
+        };
+        for (std::size_t byte = 12; byte < way.udp() + 8; ++byte) {
+            for (unsigned bit = 0; bit < 8; ++bit) {
+                Frame other = good;
+                other[byte] ^= static_cast<std::byte>(1u << bit);
+                Arrival arrival;
+                EXPECT_EQ(read_frame(other.data(), other.size(), arrival), !judged(byte, bit)) << byte << '.' << bit;
+            }
+        }
+    }
+}
+
+TEST(RoceFrame, ALengthHasRoomForItsHeaders) {
+    const auto with_length = [](const Way& way, unsigned more) {
+        Frame frame(way.udp() + 8 + 12);  // a BTH is there, and no ICRC
+        (void)write_front(way.path(), frame.data(), 0);
+        frame[way.ip() + (way.ipv4 ? 3 : 5)] = static_cast<std::byte>((way.ipv4 ? 28 : 8) + more);
+        return frame;
+    };
+    for (const Way& way : ways) {
+        Frame headers = with_length(way, 0);
+        EXPECT_TRUE(is_roce(headers.data(), way.udp() + 8));
+        EXPECT_FALSE(is_roce(headers.data(), way.udp() + 7));
+        Arrival arrival;
+        EXPECT_FALSE(read_frame(headers.data(), headers.size(), arrival));
+        headers = with_length(way, -1U);
+        EXPECT_FALSE(is_roce(headers.data(), headers.size()));
+        // A BTH and an ICRC are the least, and four bytes the grain.
+        for (unsigned size = 0; size < 33; ++size) {
+            Frame frame(way.path().size + 40);
+            std::byte* const at = write_front(way.path(), frame.data(), size);
+            std::memcpy(at, &send_only, sizeof send_only);
+            EXPECT_EQ(read_frame(frame.data(), frame.size(), arrival), size >= 16 && size % 4 == 0) << size;
+        }
+    }
+}
+
+TEST(RoceFrame, ExtensionsAndPaddingHaveTheirRoom) {
+    for (unsigned body = 0; body <= 8; body += 4) {
+        for (std::uint8_t pad = 0; pad < 4; ++pad) {
+            const Bth with_immediate{
+                .opcode = 5, .flags = static_cast<std::uint8_t>(pad << 4), .pkey = 0xffff, .qpn = 0, .psn = 0};
+            const Frame frame = build(ways[0].path(), with_immediate, Frame(body));
+            Arrival arrival;
+            const bool fits = body >= 4U + pad;
+            ASSERT_EQ(read_frame(frame.data(), frame.size(), arrival), fits) << body << ' ' << int{pad};
+            if (fits) {
+                EXPECT_EQ(arrival.payload_size, body - 4 - pad);
+            }
+        }
+    }
+}
+
+TEST(RoceFrame, AnotherUdpSourcePortIsTwoBytes) {
+    for (const Way& way : ways) {
+        const Frame before = build(way.path(), send_only, {});
+        Path path = way.path();
+        path.set_udp_source(0xcafe);
+        Frame after = build(path, send_only, {});
+        EXPECT_EQ(after[way.udp()], std::byte{0xca});
+        EXPECT_EQ(after[way.udp() + 1], std::byte{0xfe});
+        std::copy_n(before.begin() + static_cast<long>(way.udp()), 2, after.begin() + static_cast<long>(way.udp()));
+        EXPECT_TRUE(std::equal(before.begin(), before.end() - 4, after.begin()));
+    }
+}
+
+TEST(RoceFrame, AnOpcodeIsFoundByWhatItSays) {
+    for (std::uint8_t low = 0; low < 32; ++low) {
+        const Operation& one = operations[low];
+        if (one.kind == Kind::none) continue;
+        EXPECT_EQ(opcode_of(one.kind, one.first, one.last, one.immediate, one.invalidate), low);
+        EXPECT_EQ(one.is_request(), low < 0x0d || low > 0x12) << int{low};
+    }
+    EXPECT_EQ(opcode_of(Kind::read, false, false), 0xff);
+    EXPECT_EQ(opcode_of(Kind::write, true, true, false, true), 0xff) << "a write invalidates nothing";
+}
+
 TEST(RoceFrame, OpcodesHaveTheHeadersOfTheSpecification) {
     // IBTA table 38: opcode -> bytes of extension headers.
     const std::pair<unsigned, unsigned> known[] = {
@@ -221,6 +344,8 @@ TEST(RoceFrame, SequenceNumbersCompareAroundTheCircle) {
     EXPECT_EQ(psn_distance(0xfffffe, 2), 4);
     EXPECT_EQ(psn_distance(2, 0xfffffe), -4);
     EXPECT_EQ(psn_distance(5, 5), 0);
+    EXPECT_EQ(psn_distance(5, 0x800004), 0x7fffff) << "half of the circle";
+    EXPECT_EQ(psn_distance(5, 0x800005), -0x800000);
 }
 
 }  // namespace

@@ -112,6 +112,23 @@ TEST_F(MemoryCopyTest, TheLargestCopyIsAsLongAsTheCapabilitySays) {
               IBV_WC_LOC_LEN_ERR);
 }
 
+TEST_F(MemoryCopyTest, ACopyOfNothingIsALengthError) {
+    EXPECT_EQ(status_of(copy(client.piece(0, 0), client.piece(64, 0))), IBV_WC_LOC_LEN_ERR);
+}
+
+TEST_F(MemoryCopyTest, TheLargestCopyGoesThrough) {
+    EXPECT_EQ(status_of(copy(client.piece(0, MemoryCopy::most), client.piece(MemoryCopy::most, MemoryCopy::most))),
+              IBV_WC_SUCCESS);
+    EXPECT_TRUE(std::equal(client.memory.begin(), client.memory.begin() + MemoryCopy::most,
+                           client.memory.begin() + MemoryCopy::most));
+}
+
+TEST_F(MemoryCopyTest, AnEntryHasFourSegments) {
+    Queue::Work work = copy(client.piece(0, 8), client.piece(64, 8));
+    work.sges.push_back(client.piece(0, 8));
+    EXPECT_EQ(status_of(work), IBV_WC_LOC_QP_OP_ERR);
+}
+
 TEST_F(MemoryCopyTest, OtherEnginesAreNotThere) {
     Queue::Work work = copy(client.piece(0, 8), client.piece(64, 8));
     work.opmod = 2;

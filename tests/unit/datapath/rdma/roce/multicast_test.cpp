@@ -127,6 +127,20 @@ TEST_F(MulticastTest, AFrameToAnotherMacOrWithAWrongChecksumIsNotTheGroups) {
     }
 }
 
+TEST(MulticastMac, IsMadeOfTheAddress) {
+    const std::array<std::uint8_t, 6> of_ipv4{1, 0, 0x5e, 200 & 0x7f, 0, 1}, of_ipv6{0x33, 0x33, 0xa1, 0xb2, 0, 1};
+    EXPECT_EQ(multicast_mac(ipv4_group(1)), of_ipv4);
+    EXPECT_EQ(multicast_mac(ipv6_group(1)), of_ipv6);
+    ibv_gid gid = ipv4_group(1);
+    for (unsigned first = 0; first < 256; ++first) {
+        gid.raw[12] = static_cast<std::uint8_t>(first);
+        EXPECT_EQ(is_multicast(gid), first >= 224 && first < 240) << first;
+    }
+    gid = ipv6_group(1);
+    gid.raw[0] = 0xfe;
+    EXPECT_FALSE(is_multicast(gid));
+}
+
 TEST_F(MulticastTest, AGroupHasAsManyMembersAsTheDeviceSays) {
     MulticastGroups& groups = left.transport().multicast();
     for (std::uint32_t qpn = 1; qpn <= MulticastGroups::most_members; ++qpn) {
@@ -135,6 +149,12 @@ TEST_F(MulticastTest, AGroupHasAsManyMembersAsTheDeviceSays) {
     EXPECT_EQ(groups.attach(ipv4_group(9), 5), 0) << "it is one";
     EXPECT_EQ(groups.attach(ipv4_group(9), 1000), ENOMEM);
     EXPECT_EQ(groups.attach(ipv4_group(8), 1000), 0);
+    groups.detach(ipv4_group(9), 7);
+    groups.detach(ipv4_group(7), 7);
+    EXPECT_EQ(groups.members(ipv4_group(9)).size(), MulticastGroups::most_members - 1);
+    EXPECT_EQ(groups.members(ipv4_group(8)).size(), 1U);
+    EXPECT_TRUE(groups.members(ipv4_group(7)).empty());
+    EXPECT_EQ(groups.attach(ipv4_group(9), 1000), 0) << "there is room again";
 }
 
 }  // namespace

@@ -182,6 +182,34 @@ TEST_F(NeighboursTest, AnAdvertisementWithoutItsOptionIsOfItsSender) {
     EXPECT_EQ(find(peer_v6, {frame_of(bare)}).mac, other_mac);
 }
 
+TEST_F(NeighboursTest, OtherOptionsSayNothingOfAnAddress) {
+    Discovery source_option = advertisement(peer_mac), long_option = advertisement(peer_mac), target_option = solicitation();
+    source_option.option[0] = 1;
+    EXPECT_EQ(find(peer_v6, {frame_of(source_option)}).mac, other_mac);
+    hear(frame_of(advertisement(peer_mac)));
+    EXPECT_EQ(find(peer_v6, {}).mac, peer_mac);
+    long_option.option[1] = 2;
+    hear(frame_of(long_option));
+    EXPECT_EQ(find(peer_v6, {}).mac, other_mac);
+    target_option.option = link_option(2, other_mac);
+    hear(frame_of(target_option));
+    EXPECT_EQ(find(peer_v6, {}).mac, peer_mac) << "the sender's";
+}
+
+TEST_F(NeighboursTest, FramesThatAreCutOffAreNotOurs) {
+    Neighbours& neighbours = left.transport().neighbours();
+    const Octets question = arp(everyone, peer_mac, 1, peer_mac, peer_v4, nobody, own_v4), asked = frame_of(solicitation());
+    Octets tagged = question;
+    tagged.insert(tagged.begin() + 12, {0x81, 0, 0, 0});
+    for (const auto& [whole, least] : {std::pair{question, 42UL}, std::pair{tagged, 46UL}, std::pair{asked, 78UL}}) {
+        const auto bytes = std::as_bytes(std::span(whole));
+        for (std::size_t size = 0; size <= whole.size(); ++size) {
+            EXPECT_EQ(neighbours.take(bytes.first(size)), size >= least) << size;
+            (void)said();
+        }
+    }
+}
+
 TEST_F(NeighboursTest, OnlyWhatWasSaidToUsIsLearned) {
     Discovery to_another = advertisement(peer_mac), of_another = advertisement(peer_mac);
     to_another.to = other_mac;

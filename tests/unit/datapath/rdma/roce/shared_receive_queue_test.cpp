@@ -85,6 +85,30 @@ TEST_F(SharedReceiveQueueTest, RefusesLimitsPastItsSizeAndResizing) {
     EXPECT_EQ(queue.modify(attr, IBV_SRQ_LIMIT), EINVAL);
     EXPECT_EQ(queue.modify(attr, IBV_SRQ_MAX_WR), EOPNOTSUPP);
     EXPECT_EQ(queue.modify(attr, 4), EINVAL);
+    EXPECT_EQ(queue.modify(attr, 0), 0) << "nothing is asked for";
+    queue.query(attr);
+    EXPECT_EQ(attr.srq_limit, 0U);
+    EXPECT_EQ(attr.max_sge, 2U);
+    attr.srq_limit = 4;
+    EXPECT_EQ(queue.modify(attr, IBV_SRQ_LIMIT), 0);
+}
+
+TEST_F(SharedReceiveQueueTest, NobodyNeedsToHearOfTheLimit) {
+    SharedReceiveQueue quiet{{.state = state, .domain = this, .number = 8, .max_requests = 4, .max_sges = 1}};
+    ibv_sge piece{1, 2, 3};
+    ibv_recv_wr second{2, nullptr, &piece, 1}, first{1, &second, &piece, 0}, *bad = nullptr;
+    ASSERT_EQ(quiet.post(&first, &bad), 0);
+    ibv_srq_attr attr{.max_wr = 0, .max_sge = 0, .srq_limit = 2};
+    ASSERT_EQ(quiet.modify(attr, IBV_SRQ_LIMIT), 0);
+    ASSERT_TRUE(quiet.take(request));
+    EXPECT_EQ(request.length, 0U);
+    quiet.query(attr);
+    EXPECT_EQ(attr.srq_limit, 0U);
+    EXPECT_FALSE(quiet.held());
+    quiet.hold();
+    EXPECT_TRUE(quiet.held());
+    quiet.release();
+    EXPECT_FALSE(quiet.held());
 }
 
 }  // namespace

@@ -309,6 +309,231 @@ TEST_F(TagMatchingTest, WhatWasMatchedCannotBeRemoved) {
     EXPECT_EQ(done[1].status, IBV_WC_TM_ERR);
 }
 
+TEST_F(TagMatchingTest, ATaggedMessageWaitsForABufferToo) {
+    send(IBV_TMH_EAGER, 2, 50);
+    ASSERT_EQ(add(2, 2, 0, 1000), 0) << "and is matched by what is added meanwhile";
+    auto done = poll();
+    ASSERT_EQ(done.size(), 1U);
+    EXPECT_EQ(done[0].wr_id, 2U);
+    client.post({.sges = {client.piece(0, 50)}});
+    run({}, 2'000'000);
+    buffer(9, 8192);
+    done = poll();
+    ASSERT_EQ(done.size(), 1U);
+    EXPECT_EQ(done[0].wr_id, 9U);
+    EXPECT_EQ(done[0].status, IBV_WC_SUCCESS);
+    ASSERT_EQ(add(3, 3, 0, 1000, whole, IBV_OPS_SIGNALED), 0);
+    EXPECT_EQ(poll().at(0).wc_flags, sync_request) << "it counts once";
+    ASSERT_EQ(synchronise(1), 0);
+    (void)poll();
+    send(IBV_TMH_EAGER, 3, 50);
+    EXPECT_EQ(poll().at(0).wr_id, 3U);
+}
+
+TEST_F(TagMatchingTest, AnEntryWithoutAPieceTakesMessagesOfNothing) {
+    for (const std::size_t size : {sizeof(ibv_tmh), sizeof(ibv_tmh) + 1}) {
+        ibv_ops_wr request{};
+        request.opcode = IBV_WR_TAG_ADD;
+        request.tm.add = {7, nullptr, 0, 5, whole};
+        ASSERT_EQ(operate(request), 0);
+        send(IBV_TMH_EAGER, 5, size);
+        const auto done = poll();
+        ASSERT_EQ(done.size(), 1U);
+        EXPECT_EQ(done[0].wr_id, 7U);
+        EXPECT_EQ(done[0].byte_len, 0U);
+        EXPECT_EQ(done[0].status, size == sizeof(ibv_tmh) ? IBV_WC_SUCCESS : IBV_WC_LOC_LEN_ERR);
+    }
+}
+
+TEST_F(TagMatchingTest, ARendezvousOfNothingIsFinished) {
+    client.post_receive(4, {client.piece(1000, 64)});
+    ASSERT_EQ(add(5, 1, 100, 0), 0);
+    send(IBV_TMH_RNDV, 5, 32, {0, 0, 0});
+    const auto done = poll();
+    ASSERT_EQ(done.size(), 2U);
+    EXPECT_EQ(done[1].status, IBV_WC_SUCCESS);
+    EXPECT_EQ(done[1].byte_len, 0U);
+    EXPECT_EQ(done[1].wc_flags, valid);
+    EXPECT_EQ(client.receives_done().size(), 1U);
+}
+
+TEST_F(TagMatchingTest, ARendezvousNeedsRoomForItsHeaders) {
+    ASSERT_EQ(add(5, 1, 100, 31), 0);
+    send(IBV_TMH_RNDV, 5, 32, {0, 0, htobe32(32)});
+    const auto done = poll();
+    ASSERT_EQ(done.size(), 1U);
+    EXPECT_EQ(done[0].status, IBV_WC_LOC_LEN_ERR);
+    EXPECT_EQ(client.sends().at(0).status, IBV_WC_REM_INV_REQ_ERR);
+    EXPECT_EQ(server->pair->state(), IBV_QPS_ERR);
+}
+
+TEST_F(TagMatchingTest, ARendezvousNeedsAPlaceForItsHeaders) {
+    region.key += 1;  // a key that is not there
+    ASSERT_EQ(add(5, 1, 100, 32), 0);
+    region.key -= 1;
+    send(IBV_TMH_RNDV, 5, 32, {0, 0, htobe32(33)});
+    const auto done = poll();
+    ASSERT_EQ(done.size(), 1U);
+    EXPECT_EQ(done[0].status, IBV_WC_LOC_PROT_ERR);
+    EXPECT_EQ(client.sends().at(0).status, IBV_WC_REM_OP_ERR);
+}
+
+TEST_F(TagMatchingTest, ARendezvousThatInvalidatesAForeignKeyIsRefused) {
+    ASSERT_EQ(add(5, 1, 100, 500), 0);
+    const ibv_tmh header{IBV_TMH_RNDV, {}, 0, htobe64(5)};
+    std::memcpy(client.memory.data(), &header, sizeof header);
+    client.post({.opcode = MLX5_OPCODE_SEND_INVAL, .sges = {client.piece(0, 32)}, .immediate = htobe32(region.key)});
+    run();
+    EXPECT_EQ(client.sends().at(0).status, IBV_WC_REM_ACCESS_ERR);
+}
+
+TEST_F(TagMatchingTest, RendezvousWaitForRoomInTheQueue) {
+    SharedReceiveQueue large{{.state = right.state(), .domain = this, .number = 78, .max_requests = 8, .max_sges = 1,
+                              .completions = &told, .max_tags = 127, .max_ops = 1024}};
+    Queue from{left, {}}, to{right, {.srq = &large}};
+    from.connect(to);
+    to.connect(from);
+    // Nobody receives what says that the first is done: 128 are under way.
+    ibv_sge piece{region.iova, 100, region.key};
+    const auto rendezvous = [&](bool expected) {
+        ibv_ops_wr request{}, *bad = nullptr;
+        request.opcode = IBV_WR_TAG_ADD;
+        request.tm.add = {1, &piece, 1, 5, whole};
+        if (expected) {
+            ASSERT_EQ(large.tags()->post(&request, &bad), 0);
+        }
+        const ibv_tmh header{IBV_TMH_RNDV, {}, 0, htobe64(5)};
+        const ibv_rvh where{htobe64(from.address(64)), htobe32(from.region.key), htobe32(100)};
+        std::memcpy(from.memory.data(), &header, sizeof header);
+        std::memcpy(from.memory.data() + sizeof header, &where, sizeof where);
+        from.post({.sges = {from.piece(0, 32)}});
+        run({}, 100'000);
+        (void)from.sends();
+    };
+    std::size_t matched = 0, ended = 0, unexpected = 0;
+    const auto count = [&] {
+        std::vector<Completion> all(300);
+        all.resize(static_cast<std::size_t>(told.take(all)));
+        for (const Completion& completion : all)
+            ++(completion.wc_flags & valid ? ended : completion.wc_flags & match ? matched : unexpected);
+    };
+    for (unsigned i = 0; i < 128; ++i) {
+        rendezvous(true);
+        count();
+    }
+    EXPECT_EQ(matched, 128U);
+    EXPECT_EQ(ended, 1U);
+    ibv_recv_wr buffer{9, nullptr, &piece, 1}, *bad = nullptr;
+    ASSERT_EQ(large.post(&buffer, &bad), 0);
+    rendezvous(false);
+    count();
+    EXPECT_EQ(unexpected, 0U) << "not ready";
+    for (unsigned i = 0; i < 64; ++i) from.post_receive(i, {from.piece(2000, 64)});
+    run();
+    (void)from.receives_done();
+    for (unsigned i = 0; i < 64; ++i) from.post_receive(i, {from.piece(2000, 64)});
+    run();
+    (void)from.receives_done();
+    count();
+    EXPECT_EQ(matched, 128U);
+    EXPECT_EQ(ended, 128U);
+    EXPECT_EQ(unexpected, 1U);
+}
+
+TEST_F(TagMatchingTest, WhatWasUnderWayIsFreeAfterReset) {
+    const auto reset = [&] {
+        ASSERT_EQ(server->to(IBV_QPS_RESET), 0);
+        ASSERT_EQ(client.to(IBV_QPS_RESET), 0);
+        client.posted = 0;
+        client.send_doorbell = 0;
+        client.send_freed = 0;
+        wire = [](const Frame&, bool) { return 1u; };
+        (void)poll();
+        client.connect(*server);
+        server->connect(client);
+    };
+    // Rendezvous whose bytes do not come, and a message that breaks off.
+    for (unsigned i = 0; i < 4; ++i) ASSERT_EQ(add(5, i, 0, 6000), 0);
+    wire = [](const Frame&, bool from_left) { return from_left ? 1u : 0u; };
+    for (unsigned i = 0; i < 3; ++i) {
+        const ibv_tmh header{IBV_TMH_RNDV, {}, 0, htobe64(5)};
+        const ibv_rvh where{htobe64(client.address(2000)), htobe32(client.region.key), htobe32(6000)};
+        std::memcpy(client.memory.data(), &header, sizeof header);
+        std::memcpy(client.memory.data() + sizeof header, &where, sizeof where);
+        client.post({.sges = {client.piece(0, 32)}});
+        run({}, 100'000);
+    }
+    unsigned packets = 0;
+    wire = [&](const Frame&, bool from_left) { return from_left && packets++ == 0 ? 1u : 0u; };
+    const ibv_tmh eager{IBV_TMH_EAGER, {}, 0, htobe64(5)};
+    std::memcpy(client.memory.data(), &eager, sizeof eager);
+    client.post({.sges = {client.piece(0, 5000)}});
+    run({}, 100'000);
+    EXPECT_EQ(add(6, 6, 0, 100), ENOMEM);
+    reset();
+    for (unsigned i = 0; i < 4; ++i) EXPECT_EQ(add(7, i, 0, 6000), 0) << i;
+    // A message without an entry that breaks off has taken a buffer.
+    for (std::uint64_t i = 0; i < 8; ++i) buffer(i, 8192);
+    packets = 0;
+    wire = [&](const Frame&, bool from_left) { return from_left && packets++ == 0 ? 1u : 0u; };
+    client.post({.sges = {client.piece(0, 5000)}});
+    run({}, 100'000);
+    reset();
+    buffer(8, 8192);
+    // And rendezvous go on as before.
+    client.post_receive(4, {client.piece(1000, 64)});
+    send(IBV_TMH_RNDV, 7, 32, {htobe64(client.address(2000)), htobe32(client.region.key), htobe32(6000)});
+    EXPECT_EQ(poll().size(), 2U);
+    EXPECT_TRUE(holds(0, 2000, 6000));
+}
+
+TEST_F(TagMatchingTest, UnexpectedMessagesAreToBeReportedInTime) {
+    TagMatcher& tags = *srq.tags();
+    const auto unexpected = [&] {
+        buffer(1, 0);
+        SharedReceiveQueue::Request request;
+        TagMatch none{};
+        EXPECT_EQ(tags.claim(1, none, srq, request), TagMatcher::Claim::unexpected);
+        srq.give_back(request.slot);
+    };
+    for (unsigned i = 0; i < 0x3fff; ++i) unexpected();
+    EXPECT_EQ(tags.sync_flag(), 0U);
+    unexpected();
+    EXPECT_EQ(tags.sync_flag(), sync_request);
+    ASSERT_EQ(synchronise(0x10004), 0);  // modulo 2^16
+    EXPECT_EQ(tags.sync_flag(), 0U);
+    unexpected();
+    EXPECT_EQ(tags.sync_flag(), 0U);
+    ASSERT_EQ(synchronise(0), 0);
+    EXPECT_EQ(tags.sync_flag(), sync_request);
+}
+
+TEST_F(TagMatchingTest, AListIsExecutedUpToItsFirstBadOperation) {
+    ibv_ops_wr requests[2]{}, *bad = nullptr;
+    requests[0].opcode = IBV_WR_TAG_SYNC;
+    requests[0].flags = IBV_OPS_SIGNALED;
+    requests[0].next = &requests[1];
+    requests[1].opcode = IBV_WR_TAG_ADD;
+    requests[1].tm.add.num_sge = -1;
+    EXPECT_EQ(srq.tags()->post(requests, &bad), EINVAL);
+    EXPECT_EQ(bad, &requests[1]);
+    EXPECT_EQ(poll().size(), 1U);
+    EXPECT_EQ(remove(3), 0) << "the last handle, which nobody has";
+    EXPECT_EQ(poll().at(0).status, IBV_WC_TM_ERR);
+}
+
+TEST(TagMatcherTest, OperationsAreRoundedUpToAPowerOfTwo) {
+    CompletionQueue told{64, false, {}};
+    for (const auto& [asked, granted] : {std::pair{0U, 0U}, {1U, 1U}, {5U, 8U}, {8U, 8U}}) {
+        TagMatcher tags(1, asked, 1, told);
+        for (unsigned i = 0; i <= granted; ++i) {
+            ibv_ops_wr request{}, *bad = nullptr;
+            request.opcode = IBV_WR_TAG_SYNC;
+            EXPECT_EQ(tags.post(&request, &bad), i == granted ? ENOMEM : 0) << asked << ' ' << i;
+        }
+    }
+}
+
 TEST_F(TagMatchingTest, OperationsAreRefused) {
     for (int i = 0; i < 8; ++i) ASSERT_EQ(synchronise(0), 0);
     EXPECT_EQ(synchronise(0), ENOMEM);

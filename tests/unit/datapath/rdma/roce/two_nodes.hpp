@@ -50,7 +50,8 @@ public:
 
     /// Frames that left; a turn of the worker.
     unsigned turn(std::uint64_t now) {
-        const Outlet outlet{[](void* self, std::uint32_t, rte_mbuf** packets, unsigned length) noexcept {
+        const Outlet outlet{[](void* self, std::uint32_t sqn, rte_mbuf** packets, unsigned length) noexcept {
+                                static_cast<Node*>(self)->last_sqn = sqn;
                                 for (unsigned i = 0; i < length; ++i) static_cast<Node*>(self)->keep(packets[i]);
                             },
                             this};
@@ -69,6 +70,7 @@ public:
     }
 
     std::deque<Frame> sent;
+    std::uint32_t last_sqn = 0;  ///< whose the last of them was
 
 private:
     void prepare() {
@@ -107,6 +109,10 @@ public:
         const void* xrc_domain = nullptr;
         bool stops_at_signature_errors = false;
         std::optional<DcSpec> dc = std::nullopt;
+        bool anonymous = false;  ///< nobody gives its entries numbers
+        const std::uint32_t* completes_as = nullptr;
+        bool silent = false;     ///< nobody wants its events
+        bool bare = false;       ///< without rings
     };
 
     Queue(Node& node, const Options& options) : Queue(node, options, node.state().queue_numbers().take()) {}
@@ -125,15 +131,20 @@ public:
                .send_queue = &completions,
                .receive_queue = &received,
                .srq = options.srq,
-               .send = {send_ring, ring_length, &send_doorbell, send_ids, &send_freed},
-               .receive = {receive_ring, options.srq ? 0 : ring_length, pieces * 16, &receive_doorbell, receive_ids,
-                           &receive_freed},
+               .send = options.bare ? SendRing{}
+                                    : SendRing{send_ring, ring_length, &send_doorbell, options.anonymous ? nullptr : send_ids,
+                                               &send_freed, options.completes_as},
+               .receive = options.bare ? ReceiveRing{}
+                                       : ReceiveRing{receive_ring, options.srq ? 0 : ring_length, pieces * 16, &receive_doorbell,
+                                                     options.anonymous ? nullptr : receive_ids, &receive_freed},
                .polled = options.polled,
                .create_flags = options.create_flags,
                .xrc_domain = options.xrc_domain,
                .dc = options.dc,
                .stops_at_signature_errors = options.stops_at_signature_errors,
-               .event = [this](ibv_event_type type) { events.push_back(type); }})) {
+               .event = options.silent ? std::function<void(ibv_event_type)>()
+                                       : [this](ibv_event_type type) { events.push_back(type); }})) {
+        rings = !options.polled;
         region = {reinterpret_cast<std::uint64_t>(memory.data()), memory.size(), memory.data(),
                   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC,
                   this};
@@ -199,7 +210,7 @@ public:
             std::memcpy(send_ring + posted % ring_length * 64, entry.data() + at, std::min<std::size_t>(64, entry.size() - at));
         }
         send_doorbell = htobe32(posted & 0xffff);
-        pair->ring_send();
+        if (rings) pair->ring_send();
     }
     /// Room for `blocks` more, by what was polled.
     [[nodiscard]] bool room(unsigned blocks = 1) const { return posted + blocks - send_freed <= ring_length; }
@@ -213,7 +224,7 @@ public:
         }
         receive_ids[receives++ % ring_length] = wr_id;
         receive_doorbell = htobe32(receives & 0xffff);
-        pair->ring_receive();
+        if (rings) pair->ring_receive();
     }
 
     [[nodiscard]] std::vector<Completion> poll(CompletionQueue& queue) {
@@ -271,6 +282,7 @@ public:
     }
 
     Node& node;
+    bool rings = true;
     alignas(64) std::byte send_ring[ring_length * 64]{};
     alignas(64) std::byte receive_ring[ring_length * pieces * 16]{};
     std::uint64_t send_ids[ring_length]{}, receive_ids[ring_length]{};
