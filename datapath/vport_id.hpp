@@ -16,6 +16,9 @@ struct VportId {
 inline constexpr VportId manager_vport{0};
 inline constexpr VportId uplink_vport{0xFFFF};
 
+/// Physical ports of an uplink in LAG, numbered from 1 as the PRM has it; 0 stands for none of them.
+inline constexpr unsigned lag_ports = 2;
+
 /// Per device; also the bound of per-worker arrays indexed by a dense vport slot.
 inline constexpr unsigned max_vports = 256;
 

@@ -67,6 +67,11 @@ json vport_json(const VportInfo& info) {
                {"admin", info.admin_up ? "up" : "down"},
                {"link", info.link_up ? "up" : "down"}};
     if (!info.error.empty()) value["error"] = info.error;
+    if (!info.lag.empty()) value["dpdk"] = value["lag"] = json::array();
+    for (const LagPortInfo& port : info.lag) {
+        value["dpdk"].push_back(port.dpdk);
+        value["lag"].push_back({{"port", value["lag"].size() + 1}, {"link", port.link_up ? "up" : "down"}});
+    }
     return value;
 }
 
@@ -121,6 +126,10 @@ json device_stats(SoftNic& nic, std::size_t index) {
         json value = counters_json(counters);
         value["vport"] = info.id.value;
         value["name"] = info.name;
+        for (unsigned port = 1; info.id == uplink_vport && device.lag_counters(port, counters) == 0; ++port) {
+            value["lag"].push_back(counters_json(counters));
+            value["lag"].back()["port"] = port;
+        }
         vports.push_back(std::move(value));
     }
     const Steering::Drops drops = device.steering().drops();

@@ -304,12 +304,36 @@ NicConfig parse_config(std::string_view content) {
     return config;
 }
 
+namespace {
+
+std::string dpdk_arguments(const json& value, const std::string& where) {
+    std::string arguments = text(value, where);
+    check_dpdk_arguments(arguments, where);
+    return arguments;
+}
+
+// A port's arguments, or a list of those of an uplink's two.
+void parse_dpdk(const json& value, const std::string& where, PortConfig& port) {
+    if (!value.is_array()) {
+        port.dpdk = dpdk_arguments(value, where);
+        return;
+    }
+    if (port.vport != uplink_vport) fail(where, value, "one port's: only the uplink (vport 65535) can have two, in LAG");
+    if (value.size() != lag_ports) fail(where, value, fmt::format("a list of {}: that many ports are a LAG", lag_ports));
+    port.dpdk = dpdk_arguments(value[0], where + "[0]");
+    port.lag_dpdk = dpdk_arguments(value[1], where + "[1]");
+    if (port.dpdk == port.lag_dpdk && driver_of(port.dpdk)->backing != Backing::nothing) {
+        fail(where + "[1]", value[1], "another port than the first");
+    }
+}
+
+}  // namespace
+
 PortConfig parse_port(const json& value, const std::string& where) {
     Object object(value, where, "an object");
     PortConfig port;
     port.vport = vport_number(object.require("vport", "a vport number"), object.path("vport"));
-    port.dpdk = text(object.require("dpdk", "DPDK device arguments"), object.path("dpdk"));
-    check_dpdk_arguments(port.dpdk, object.path("dpdk"));
+    parse_dpdk(object.require("dpdk", "DPDK device arguments"), object.path("dpdk"), port);
     if (const json* name = object.find("name")) port.name = text(*name, object.path("name"));
     if (port.name.empty()) port.name = fmt::format("vport {}", port.vport.value);
     if (const json* mac = object.find("mac")) port.mac = parse_mac(text(*mac, object.path("mac")), object.path("mac"));

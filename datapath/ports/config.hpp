@@ -29,6 +29,7 @@
 //                                              client, id=N, rsize=LOG2, bsize=BYTES, secret=TEXT
 //                   net_pcap, net_null, net_ring  files, nothing, itself: for tests and benchmarks
 //                   A socket's folder must be there, but for its last part; its rights say who may connect.
+//                   The uplink may have a list of two: two ports in LAG, see lag.hpp. Options beside it are of both.
 //       name        what people call it. Default "vport N".
 //       mac         "02:00:00:00:00:01", unicast. Default: derived from this machine, the device and the vport.
 //       mtu         68 to 9978. Default: that of the network interface behind the port, 1500 where there is none. One
@@ -38,7 +39,7 @@
 //                   none: the link-local address alone.
 //     cotenant      plays the kernel of a switchdev host, see cotenant.hpp. Default: none.
 //       vports      VFs (of `ports`) that the kernel bridges among themselves. Default none.
-//       lacp        true: LACP on the uplink is the kernel's. Default false.
+//       lacp        true: LACP on the uplink (in LAG on both its ports) is the kernel's. Default false.
 //       period_ms   10 to 60000: how often the kernel sends on each. Default 1000.
 //
 // Every mistake is an error that names the option, the value, and what would be right; an unknown option is a mistake.
@@ -83,6 +84,7 @@ struct PortConfig {
     VportId vport{};
     std::string name;
     std::string dpdk;
+    std::string lag_dpdk;  ///< of an uplink's second port, in LAG; empty: none
     std::optional<MacAddress> mac;
     std::optional<std::uint16_t> mtu;
     std::vector<RoceAddress> roce_addresses;

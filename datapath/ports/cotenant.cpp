@@ -94,6 +94,7 @@ struct Cotenant::Queue {
     ~Queue() {
         device.remove_send_source(sqn);
         device.steering().remove_cotenant_send_rule(sqn);
+        device.steering().set_lag_port(sqn, 0);
         void* packet = nullptr;
         while (rte_ring_sc_dequeue(ring, &packet) == 0) rte_pktmbuf_free(static_cast<rte_mbuf*>(packet));
         rte_ring_free(ring);
@@ -113,7 +114,11 @@ Cotenant::Cotenant(SoftDevice& device, const CotenantConfig& config)
     : device_(device), period_(config.period_ms), next_(Clock::now() + period_) {
     std::uint32_t sqn = first_cotenant_sqn;
     for (const VportId vport : config.vports) queues_.push_back(std::make_unique<Queue>(device, vport, sqn++));
-    if (config.lacp) uplink_ = std::make_unique<Queue>(device, uplink_vport, sqn);
+    const unsigned uplinks = device.has_lag() ? lag_ports : 1;
+    for (unsigned port = 1; config.lacp && port <= uplinks; ++port) {
+        lacp_.push_back(std::make_unique<Queue>(device, uplink_vport, sqn++));
+        if (uplinks > 1) device.steering().set_lag_port(lacp_.back()->sqn, port, true);
+    }
     device.steering().set_cotenant_sink({[](void* self, unsigned, rte_mbuf** packets, unsigned length) noexcept {
                                              static_cast<Cotenant*>(self)->deliver(packets, length);
                                          },
@@ -141,7 +146,7 @@ void Cotenant::deliver(rte_mbuf** packets, unsigned length) noexcept {
             continue;
         }
         const bool lacp =
-            uplink_ && source == uplink_vport && std::memcmp(ethernet->destination, slow_protocols_address, 6) == 0;
+            !lacp_.empty() && source == uplink_vport && std::memcmp(ethernet->destination, slow_protocols_address, 6) == 0;
         add(lacp ? lacp_received_ : foreign_);
         rte_pktmbuf_free(packets[i]);
     }
@@ -217,11 +222,11 @@ void Cotenant::send_frame(Queue& queue) {
     }
 }
 
-void Cotenant::send_lacpdu() {
+void Cotenant::send_lacpdu(Queue& queue, unsigned port) {
     constexpr std::uint8_t activity_aggregation = 0x05;
     Lacpdu frame{};
     std::memcpy(frame.ethernet.destination, slow_protocols_address, 6);
-    std::memcpy(frame.ethernet.source, uplink_->mac.data(), uplink_->mac.size());
+    std::memcpy(frame.ethernet.source, queue.mac.data(), queue.mac.size());
     frame.ethernet.type = htons(slow_protocols_type);
     frame.subtype = 1;
     frame.version = 1;
@@ -230,9 +235,9 @@ void Cotenant::send_lacpdu() {
                    .system_priority = htons(0xffff),
                    .key = htons(1),
                    .port_priority = htons(0xff),
-                   .port = htons(1),
+                   .port = htons(static_cast<std::uint16_t>(port)),
                    .state = activity_aggregation};
-    std::memcpy(frame.actor.system, uplink_->mac.data(), uplink_->mac.size());
+    std::memcpy(frame.actor.system, queue.mac.data(), queue.mac.size());
     frame.partner.type = 2;
     frame.partner.length = 20;
     frame.collector_type = 3;
@@ -240,8 +245,8 @@ void Cotenant::send_lacpdu() {
     rte_mbuf* packet = packet_from(&frame, sizeof frame);
     if (packet == nullptr) {
         add(queue_full_);
-    } else if (enqueue(*uplink_, packet)) {
-        add(uplink_->sent);
+    } else if (enqueue(queue, packet)) {
+        add(queue.sent);
     }
 }
 
@@ -249,7 +254,7 @@ Cotenant::Clock::time_point Cotenant::tick(Clock::time_point now) {
     if (now < next_) return next_;
     next_ = std::max(next_ + period_, now);
     for (const auto& queue : queues_) send_frame(*queue);
-    if (uplink_) send_lacpdu();
+    for (unsigned i = 0; i < lacp_.size(); ++i) send_lacpdu(*lacp_[i], i + 1);
     return next_;
 }
 
@@ -268,8 +273,8 @@ Cotenant::Statistics Cotenant::statistics() const {
                                     .received = received,
                                     .missed = missed(counters.sent_packets, received)});
     }
-    if (uplink_) {
-        statistics.lacp_sent = uplink_->sent.load();
+    if (!lacp_.empty()) {
+        for (const auto& queue : lacp_) statistics.lacp_sent += queue->sent.load();
         statistics.lacp_received = lacp_received_.load();
         statistics.lacp_missed = missed(device_.lacp_frames(), statistics.lacp_received);
     }

@@ -1,12 +1,13 @@
 // The co-tenant: plays the kernel of a switchdev host, which shares the eSwitch with us.
 //
-// It has a send queue for each of its VFs and, with LACP, one for the uplink; the kernel's own rules (Steering::
-// cotenant_send_rule) take what they send to their vports. It receives what no NIC_RX root rule of ours took:
+// It has a send queue for each of its VFs and, with LACP, one for the uplink, in LAG one that is strict about its port for each
+// of both; the kernel's own rules (Steering::cotenant_send_rule) take what they send to their vports. It receives what no NIC_RX
+// root rule of ours took:
 //   from its own VFs   it forwards like a bridge that learns addresses, among its own VFs;
 //   LACP frames from the uplink (01:80:c2:00:00:02) it counts, as a bond would consume them;
 //   anything else      is a packet without a reader: counted as `foreign`, and freed.
 // Each period it sends a frame on every VF of its own (Ethernet type 0x88b5, the text "ovs-dr co-tenant", and a number
-// that counts up) and an LACPDU on the uplink.
+// that counts up) and an LACPDU on the uplink, in LAG on each port.
 //
 // Whether our rules take what is not ours shows in `missed`: what its VFs sent, or the uplink received for LACP, that
 // never came. It may be above zero while packets are on their way.
@@ -70,7 +71,7 @@ private:
     void forward(Queue& to, rte_mbuf* packet) noexcept;
     bool enqueue(Queue& queue, rte_mbuf* packet) noexcept;
     void send_frame(Queue& queue);
-    void send_lacpdu();
+    void send_lacpdu(Queue& queue, unsigned port);
     Queue* queue_of(VportId vport) noexcept;
     [[nodiscard]] rte_mbuf* packet_from(const void* bytes, std::size_t size) const noexcept;
 
@@ -78,7 +79,7 @@ private:
     const std::chrono::milliseconds period_;
     Clock::time_point next_;
     std::vector<std::unique_ptr<Queue>> queues_;  ///< of its VFs
-    std::unique_ptr<Queue> uplink_;               ///< with LACP
+    std::vector<std::unique_ptr<Queue>> lacp_;    ///< of the uplink, by port
     std::atomic<std::uint64_t> lacp_received_{0}, foreign_{0}, queue_full_{0};
 
     std::mutex learned_mutex_;  // a kernel's bridge locks too

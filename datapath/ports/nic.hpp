@@ -70,17 +70,24 @@ struct VportCounters {
     std::uint64_t down;           ///< either way, while administratively down
 };
 
+/// One of the two ports of an uplink in LAG.
+struct LagPortInfo {
+    std::string dpdk;
+    bool link_up = false;
+};
+
 struct VportInfo {
     VportId id;
     std::string name;           ///< as configured, "vport N" otherwise
-    std::string dpdk;           ///< DPDK device arguments; empty for the manager
+    std::string dpdk;           ///< DPDK device arguments; empty for the manager and in LAG
     std::uint8_t mac[6];
     std::uint16_t mtu;          ///< bytes of an Ethernet payload (no header, no FCS)
     bool admin_up;
-    bool link_up;               ///< the DPDK port's link
+    bool link_up;               ///< the DPDK port's link; in LAG either's
     std::string error;          ///< why there is no working port; empty when all is well
     std::vector<RoceAddress> roce_addresses;  ///< the uplink's only, as configured
-    std::uint32_t speed = 0;                  ///< of the DPDK port's link, Mb/s; 0: unknown
+    std::uint32_t speed = 0;                  ///< of the DPDK port's link, Mb/s, in LAG of one that is up; 0: unknown
+    std::vector<LagPortInfo> lag;             ///< an uplink's in LAG: by port
 };
 
 /// What MODIFY_* commands may change.
@@ -107,6 +114,11 @@ public:
     /// remove_listener() returns once no call is under way.
     virtual std::uint64_t add_listener(std::function<void(VportId, VportChange)> listener) = 0;
     virtual void remove_listener(std::uint64_t id) noexcept = 0;
+
+    /// Whether the uplink is two ports in LAG.
+    [[nodiscard]] virtual bool has_lag() const { return false; }
+    /// In LAG: by which port that leaves now which is to leave by `port`; see lag.hpp.
+    [[nodiscard]] virtual unsigned active_lag_port(unsigned port) const { return port; }
 
     /// The queue is polled from now on. sqn must be unique on the device.
     virtual void add_send_source(const SendSource& source) = 0;

@@ -1,7 +1,6 @@
 #include "datapath/ports/soft_device.hpp"
 
 #include <fmt/format.h>
-#include <net/if.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -13,12 +12,12 @@ namespace {
 
 constexpr std::uint16_t default_mtu = 1500;
 
-// 0 for ports without an interface, those that make their own among them.
-unsigned interface_index(const VportInfo& info) noexcept {
-    const Driver* driver = driver_of(info.dpdk);
-    if (driver == nullptr || driver->backing != Backing::interface) return 0;
-    const std::string interface(dpdk_argument(info.dpdk, "iface"));
-    return if_nametoindex(interface.c_str());
+void add(VportCounters& sum, const VportCounters& counters) noexcept {
+    for (const auto member : {&VportCounters::received_packets, &VportCounters::received_bytes, &VportCounters::sent_packets,
+                              &VportCounters::sent_bytes, &VportCounters::receive_drops, &VportCounters::send_drops,
+                              &VportCounters::oversize, &VportCounters::down}) {
+        sum.*member += counters.*member;
+    }
 }
 
 }  // namespace
@@ -37,8 +36,8 @@ SoftDevice::SoftDevice(const DeviceConfig& config, unsigned index, unsigned work
     manager.info = {.id = manager_vport, .name = "manager", .mtu = default_mtu, .admin_up = true, .link_up = true};
     const MacAddress mac = config.mac.value_or(derived_mac(guid_, manager_vport));
     std::copy(mac.begin(), mac.end(), manager.info.mac);
-    manager.path = std::make_unique<VportPath>(manager_vport, worker_count);
-    manager_path_ = manager.path.get();
+    add_link(manager, "");
+    manager_path_ = manager.links[0].path.get();
     vports_.emplace(manager_vport, std::move(manager));
 }
 
@@ -54,17 +53,19 @@ int SoftDevice::add_vport(const PortConfig& config, bool must_work, std::string&
     Vport vport;
     vport.info = {.id = config.vport,
                   .name = config.name,
-                  .dpdk = config.dpdk,
+                  .dpdk = config.lag_dpdk.empty() ? config.dpdk : "",
                   .mtu = config.mtu.value_or(default_mtu),
                   .admin_up = true,
                   .roce_addresses = config.roce_addresses};
     const MacAddress mac = config.mac.value_or(derived_mac(guid_, config.vport));
     std::copy(mac.begin(), mac.end(), vport.info.mac);
     vport.wanted_mtu = config.mtu;
-    vport.path = std::make_unique<VportPath>(config.vport, worker_count_);
-    vport.path->set_admin_up(true);
-    if (config.vport == uplink_vport && watch_lacp_) vport.path->watch_slow_protocols();
-    if (int result = steering_.attach(config.vport, vport.path->sink())) {
+    add_link(vport, config.dpdk);
+    if (!config.lag_dpdk.empty()) {
+        add_link(vport, config.lag_dpdk);
+        vport.lag = std::make_unique<Lag>(*vport.links[0].path, *vport.links[1].path);
+    }
+    if (int result = attach(vport)) {
         error = fmt::format("vport {} cannot be attached to {}: {}", config.vport.value, name_,
                             result == EEXIST ? "the vport is there already" : "there are as many as are possible");
         return result;
@@ -74,8 +75,9 @@ int SoftDevice::add_vport(const PortConfig& config, bool must_work, std::string&
         const std::lock_guard lock(mutex_);
         added = &vports_.emplace(config.vport, std::move(vport)).first->second;
     }
-    if (open_port(*added) != 0 && must_work) {
+    if (open_ports(*added) != 0 && must_work) {
         error = added->info.error;
+        close_ports(*added);
         steering_.detach(config.vport);
         const std::lock_guard lock(mutex_);
         vports_.erase(config.vport);
@@ -89,7 +91,7 @@ int SoftDevice::remove_vport(VportId id) {
     const std::lock_guard change(change_mutex_);
     Vport* vport = find(id);
     if (vport == nullptr || id == manager_vport) return ENOENT;
-    close_port(*vport);
+    close_ports(*vport);
     steering_.detach(id);
     {
         const std::lock_guard lock(mutex_);
@@ -99,110 +101,25 @@ int SoftDevice::remove_vport(VportId id) {
     return 0;
 }
 
-// change_mutex_ is held.
-int SoftDevice::open_port(Vport& vport) {
-    std::string error;
-    vport.interface_index = interface_index(vport.info);
-    PortSpec spec{.arguments = vport.info.dpdk,
-                  .mtu = vport.wanted_mtu,
-                  .memory = memory_,
-                  .uplink = vport.info.id == uplink_vport,
-                  .changed = [this] { port_changed(); },
-                  .synchronize = [this] { steering_.synchronize(); }};
-    std::copy(std::begin(vport.info.mac), std::end(vport.info.mac), spec.mac.begin());
-    auto port = Port::open(spec, error);
-    const std::lock_guard lock(mutex_);
-    vport.info.error = error;
-    if (!port) {
-        vport.info.link_up = false;
-        return EIO;
-    }
-    vport.port = std::move(port);
-    vport.info.mtu = vport.wanted_mtu.value_or(vport.port->mtu());
-    vport.info.link_up = vport.port->link_up();
-    vport.info.speed = vport.port->speed();
-    vport.path->set_mtu(vport.info.mtu);
-    vport.path->set_link_up(vport.info.link_up);
-    vport.path->bind(vport.port.get());
-    const auto& worker = *std::min_element(workers_->begin(), workers_->end(), [](const auto& left, const auto& right) {
-        return left->port_count() < right->port_count();
-    });
-    vport.worker = worker.get();
-    worker->change([&](WorkerPlan& plan) { plan.ports.push_back({vport.path.get(), index_, vport.port.get()}); });
-    return 0;
-}
-
-// change_mutex_ is held.
-void SoftDevice::close_port(Vport& vport) noexcept {
-    if (!vport.port) return;
-    vport.worker->change([&](WorkerPlan& plan) {
-        std::erase_if(plan.ports, [&](const PolledPort& port) { return port.path == vport.path.get(); });
-    });
-    vport.path->bind(nullptr);
-    steering_.synchronize();
-    std::unique_ptr<Port> port;
-    {
-        const std::lock_guard lock(mutex_);
-        port = std::move(vport.port);
-        vport.info.link_up = false;
-    }
-    vport.path->set_link_up(false);
-}
-
-void SoftDevice::close_ports() noexcept {
-    const std::lock_guard change(change_mutex_);
-    for (auto& [id, vport] : vports_) close_port(vport);
-}
-
-// An interface of the port's name that was not there before, or is another one than the port was opened on; a port that
-// lost what it had made, or could not make it.
-bool SoftDevice::can_be_opened(const Vport& vport) const {
-    if (driver_of(vport.info.dpdk)->backing == Backing::interface) {
-        const unsigned index = interface_index(vport.info);
-        return index != 0 && index != vport.interface_index;
-    }
-    return vport.port ? vport.port->lost() : driver_of(vport.info.dpdk)->backing != Backing::nothing;
-}
-
-// From any thread. A worker that sleeps may have to ask the port's peer again to be woken.
-void SoftDevice::port_changed() noexcept {
-    port_event_.store(true);
-    for (const auto& worker : *workers_) worker->ring_doorbell();
-    wake_control_();
-}
-
-void SoftDevice::watch(std::vector<pollfd>& polled) {
-    const std::lock_guard change(change_mutex_);
-    for (const auto& [id, vport] : vports_) {
-        if (vport.port) vport.port->watch(polled);
-    }
-}
-
-void SoftDevice::check_links() {
-    const std::lock_guard change(change_mutex_);
-    for (auto& [id, vport] : vports_) {
-        if (vport.info.dpdk.empty()) continue;
-        const bool before = vport.info.link_up;  // written only under change_mutex_
-        if (can_be_opened(vport)) {
-            close_port(vport);
-            (void)open_port(vport);  // on failure the vport says why
-        }
-        if (vport.port) vport.port->serve();
-        const bool now = vport.port && vport.port->link_up();
-        {
-            const std::lock_guard lock(mutex_);
-            vport.info.link_up = now;
-            if (vport.port && now != before) vport.info.speed = vport.port->speed();
-        }
-        vport.path->set_link_up(now);
-        if (now != before) listeners_.post(id, VportChange::link);
-    }
-}
-
 std::uint64_t SoftDevice::lacp_frames() const {
     const std::lock_guard lock(mutex_);
     const Vport* uplink = find(uplink_vport);
-    return uplink == nullptr ? 0 : uplink->path->slow_protocol_frames();
+    std::uint64_t frames = 0;
+    if (uplink == nullptr) return frames;
+    for (const Link& link : uplink->links) frames += link.path->slow_protocol_frames();
+    return frames;
+}
+
+bool SoftDevice::has_lag() const {
+    const std::lock_guard lock(mutex_);
+    const Vport* uplink = find(uplink_vport);
+    return uplink != nullptr && uplink->lag;
+}
+
+unsigned SoftDevice::active_lag_port(unsigned port) const {
+    const std::lock_guard lock(mutex_);
+    const Vport* uplink = find(uplink_vport);
+    return uplink != nullptr && uplink->lag ? uplink->lag->active_port(port) : port;
 }
 
 SoftDevice::Vport* SoftDevice::find(VportId id) noexcept {
@@ -234,7 +151,16 @@ int SoftDevice::counters(VportId id, VportCounters& counters) const {
     const std::lock_guard lock(mutex_);
     const Vport* vport = find(id);
     if (vport == nullptr) return ENOENT;
-    counters = vport->path->counters();
+    counters = {};
+    for (const Link& link : vport->links) add(counters, link.path->counters());
+    return 0;
+}
+
+int SoftDevice::lag_counters(unsigned port, VportCounters& counters) const {
+    const std::lock_guard lock(mutex_);
+    const Vport* uplink = find(uplink_vport);
+    if (uplink == nullptr || !uplink->lag || port == 0 || port > lag_ports) return ENOENT;
+    counters = uplink->links[port - 1].path->counters();
     return 0;
 }
 
@@ -257,25 +183,22 @@ int SoftDevice::set_mtu(VportId id, std::uint16_t mtu) {
     const std::lock_guard change(change_mutex_);
     Vport* vport = find(id);
     if (vport == nullptr) return ENOENT;
-    if (vport->info.mtu == mtu) return 0;
-    const bool reopen = vport->port && !vport->port->fits(mtu) && mtu <= vport->port->driver().largest_mtu;
-    if (vport->port && !reopen) {
-        if (int result = vport->port->set_mtu(mtu)) return result;
+    const std::uint16_t before = vport->info.mtu;
+    if (before == mtu) return 0;
+    const std::optional<std::uint16_t> wanted_before = vport->wanted_mtu;
+    int result = 0;
+    std::size_t changed = 0;
+    while (result == 0 && changed < vport->links.size()) result = change_mtu(*vport, vport->links[changed++], mtu);
+    if (result != 0) {  // all of them or none
+        for (--changed; changed-- > 0;) (void)change_mtu(*vport, vport->links[changed], before);
     }
-    const std::optional<std::uint16_t> before = std::exchange(vport->wanted_mtu, mtu);
-    if (reopen) {
-        close_port(*vport);
-        if (open_port(*vport) != 0) {
-            vport->wanted_mtu = before;
-            (void)open_port(*vport);
-            return EINVAL;
-        }
-    }
+    vport->wanted_mtu = result == 0 ? mtu : wanted_before;
     {
         const std::lock_guard lock(mutex_);
-        vport->info.mtu = mtu;
+        vport->info.mtu = result == 0 ? mtu : before;
     }
-    vport->path->set_mtu(mtu);
+    for (const Link& link : vport->links) link.path->set_mtu(vport->info.mtu);
+    if (result != 0) return result;
     listeners_.post(id, VportChange::mtu);
     return 0;
 }
@@ -287,7 +210,7 @@ int SoftDevice::set_admin_state(VportId id, bool up) {
         if (vport == nullptr) return ENOENT;
         if (vport->info.admin_up == up) return 0;
         vport->info.admin_up = up;
-        vport->path->set_admin_up(up);
+        for (const Link& link : vport->links) link.path->set_admin_up(up);
     }
     listeners_.post(id, VportChange::link);
     return 0;

@@ -5,6 +5,9 @@
 // wait for DPDK. A port is closed in this order: its worker forgets it, its path is unbound, Steering::synchronize()
 // waits for batches on their way, the port dies.
 //
+// An uplink in LAG has two ports, each with its path and a worker of its own; all else about it is one vport's: its link is up
+// when one port's is, its MTU is what both ports have.
+//
 // A port whose network interface is missing, or was deleted and made anew, is opened when the interface is there; one
 // that makes its interface or socket itself and could not, is tried again: check_links() does it.
 #pragma once
@@ -21,6 +24,7 @@
 #include <vector>
 
 #include "datapath/ports/config.hpp"
+#include "datapath/ports/lag.hpp"
 #include "datapath/ports/listeners.hpp"
 #include "datapath/ports/nic.hpp"
 #include "datapath/ports/port.hpp"
@@ -62,6 +66,8 @@ public:
     /// Counts LACP frames that the uplink receives; before it is added.
     void watch_lacp() noexcept { watch_lacp_ = true; }
     [[nodiscard]] std::uint64_t lacp_frames() const;
+    /// Of one port of an uplink in LAG; ENOENT.
+    [[nodiscard]] int lag_counters(unsigned port, VportCounters& counters) const;
     [[nodiscard]] rte_mempool* mempool() const noexcept { return memory_.jumbo; }
 
     [[nodiscard]] std::string_view name() const noexcept override { return name_; }
@@ -74,6 +80,8 @@ public:
     [[nodiscard]] int set_mac(VportId vport, const std::uint8_t (&mac)[6]) override;
     [[nodiscard]] int set_mtu(VportId vport, std::uint16_t mtu) override;
     [[nodiscard]] int set_admin_state(VportId vport, bool up) override;
+    [[nodiscard]] bool has_lag() const override;
+    [[nodiscard]] unsigned active_lag_port(unsigned port) const override;
     std::uint64_t add_listener(std::function<void(VportId, VportChange)> listener) override;
     void remove_listener(std::uint64_t id) noexcept override { listeners_.remove(id); }
     void add_send_source(const SendSource& source) override;
@@ -85,18 +93,33 @@ public:
     void ring_worker(unsigned worker) noexcept override;
 
 private:
-    struct Vport {
-        VportInfo info;
-        std::optional<std::uint16_t> wanted_mtu;  ///< what the operator or a command has asked for
-        unsigned interface_index = 0;             ///< of the interface that was last tried, 0: none or no interface
+    /// A port and the packets' way through it. The manager's has no port.
+    struct Link {
+        std::string dpdk;
+        std::string error;
+        bool up = false;
+        unsigned interface_index = 0;  ///< of the interface that was last tried, 0: none or no interface
         std::unique_ptr<VportPath> path;
         std::unique_ptr<Port> port;
         Worker* worker = nullptr;
     };
+    struct Vport {
+        VportInfo info;
+        std::optional<std::uint16_t> wanted_mtu;  ///< what the operator or a command has asked for
+        std::vector<Link> links;                  ///< one; an uplink in LAG has two
+        std::unique_ptr<Lag> lag;
+    };
 
-    int open_port(Vport& vport);
-    void close_port(Vport& vport) noexcept;
-    [[nodiscard]] bool can_be_opened(const Vport& vport) const;
+    void add_link(Vport& vport, const std::string& dpdk);
+    [[nodiscard]] int attach(Vport& vport);
+    int open_port(Vport& vport, Link& link);
+    int open_ports(Vport& vport);
+    void close_port(Vport& vport, Link& link) noexcept;
+    void close_ports(Vport& vport) noexcept;
+    void check_link(Vport& vport, Link& link);
+    int change_mtu(Vport& vport, Link& link, std::uint16_t mtu);
+    void tell_links(Vport& vport);
+    [[nodiscard]] bool can_be_opened(const Link& link) const;
     void port_changed() noexcept;
     Vport* find(VportId vport) noexcept;
     [[nodiscard]] const Vport* find(VportId vport) const noexcept;

@@ -24,7 +24,7 @@ namespace ovsdr::soft {
 
 class VportPath {
 public:
-    /// `workers`: how many there are. Down and without a port at first.
+    /// `id`: of the vport that packets come from; two paths may share it. `workers`: their number. Down, without a port at first.
     VportPath(VportId id, unsigned workers);
     VportPath(const VportPath&) = delete;
     VportPath& operator=(const VportPath&) = delete;
@@ -40,6 +40,9 @@ public:
 
     void set_admin_up(bool up) noexcept { set_state(admin_up, up); }
     void set_link_up(bool up) noexcept { set_state(link_up, up); }
+
+    /// Whether what it is given can leave: it has a port, whose link is up, and is not administratively down. Threads: any.
+    [[nodiscard]] bool usable() const noexcept { return state_.load(std::memory_order_acquire) == ready; }
 
     /// Frames of up to the MTU plus an Ethernet header and two VLAN tags pass.
     void set_mtu(std::uint16_t mtu) noexcept;

@@ -32,6 +32,7 @@ constexpr std::array commands{
     Command{Opcode::query_nic_vport_context, 16, 16 + prm::nic_vport_context::size},
     Command{Opcode::modify_nic_vport_context, 512, 16},
     Command{Opcode::query_vport_counter, 32, prm::vport_counter::out_size},
+    Command{Opcode::query_lag, 16, 16},
     Command{Opcode::alloc_flow_counter, 16, 16},
     Command{Opcode::query_flow_counter, 32, 32},
     Command{Opcode::create_cq, 272, 16, create_cq},
@@ -126,6 +127,17 @@ constexpr std::array commands{
     return Status::ok;
 }
 
+[[nodiscard]] Status query_lag(Device& device, Output out) {
+    namespace context = prm::lag_context;
+    constexpr unsigned active = 1;
+    if (!device.has_lag()) return Status::bad_op;
+    prm::set(out, context::shared_fdb, 1);
+    prm::set(out, context::state, active);
+    prm::set(out, context::remap_1, device.active_lag_port(1));
+    prm::set(out, context::remap_2, device.active_lag_port(2));
+    return Status::ok;
+}
+
 /// The commands that the kernel passes on as makers of an object. Event queues are its own.
 [[nodiscard]] bool is_maker(Opcode opcode) {
     constexpr std::array<std::uint16_t, 29> makers{0x200, 0x400, 0x500, 0x600, 0x700, 0x705, 0x710, 0x717, 0x771, 0x782,
@@ -174,6 +186,9 @@ int general_command(DeviceState& state, Input in, Output out) {
         switch (opcode) {
             case Opcode::query_hca_cap:
                 status = query_capabilities(state, in, out);
+                break;
+            case Opcode::query_lag:
+                status = query_lag(state.device(), out);
                 break;
             case Opcode::alloc_flow_counter:
             case Opcode::query_flow_counter:

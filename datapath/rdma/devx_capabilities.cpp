@@ -46,6 +46,9 @@ constexpr ParserId parser_ids[] = {
 };
 constexpr Field max_geneve_tlv_options{1376, 8}, max_geneve_tlv_option_data_len{1387, 5};
 
+constexpr Field rts2rts_lag_tx_port_affinity{338, 1}, lag_dct{630, 2}, lag_tx_port_affinity{632, 1}, lag_master{635, 1},
+    num_lag_ports{636, 4};
+
 // qos_cap
 constexpr Field flow_meter_old{7, 1}, log_max_flow_meter{16, 8}, flow_meter_reg_id{24, 8}, flow_meter{40, 1};
 constexpr Field packet_pacing{0, 1}, packet_pacing_uid{11, 1}, pacing_max_rate{64, 32}, pacing_min_rate{96, 32},
@@ -150,6 +153,10 @@ void put_general(DeviceState& state, Output out) {
     put(out, 0, vhca_id, state.vhca_id_of(manager_vport));
     const Profile& profile = state.device().profile();
     put(out, 0, steering_format_version, profile.steering_format);
+    if (state.device().has_lag()) {
+        put(out, 0, num_lag_ports, lag_ports);
+        for (const Field able : {rts2rts_lag_tx_port_affinity, lag_dct, lag_tx_port_affinity, lag_master}) put(out, 0, able, 1);
+    }
     if (!roce::MemoryCopy::there_is(profile)) return;
     put(out, 0, dma_mmo_sq, 1);
     put(out, 0, log_dma_mmo_max_size, std::countr_zero(roce::MemoryCopy::most));

@@ -41,7 +41,8 @@ enum QueueState : std::uint8_t { queue_reset = 0, queue_ready = 1, queue_error =
 
 namespace tisc {
 inline constexpr std::uint32_t size = 160;  ///< bytes
-inline constexpr Field transport_domain{296, 24}, underlay_qpn{328, 24};
+inline constexpr Field strict_lag{0, 1}, lag_port{4, 4}, transport_domain{296, 24}, underlay_qpn{328, 24};
+inline constexpr std::uint64_t modify_strict_lag = 1u << 1, modify_lag_port = 1u << 2;
 }  // namespace tisc
 
 namespace tirc {

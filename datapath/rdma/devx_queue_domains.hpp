@@ -1,8 +1,11 @@
 // What queues belong to: TIS, transport domains, protection domains made by DEVX commands. They have numbers and nothing
-// else that a packet could feel.
+// else that a packet could feel, but that a TIS may choose the port of a LAG by which its SQs send (lag_tx_port_affinity).
 //
 // Transport domain 0 stands for the one that every context has. Source: PRM, CREATE_TIS, ALLOC_TRANSPORT_DOMAIN, ALLOC_PD.
 #pragma once
+
+#include <mutex>
+#include <set>
 
 #include "datapath/rdma/devx_resource.hpp"
 
@@ -26,8 +29,14 @@ private:
 
 class Tis final : public Resource {
 public:
-    Tis(DeviceState& state, Held domain)
-        : Resource(state.queue_numbers().take()), state_(state), domain_(std::move(domain)) {
+    /// Of a LAG; 0: none. A strict one stands by it though its link is down.
+    struct Port {
+        unsigned number = 0;
+        bool strict = false;
+    };
+
+    Tis(DeviceState& state, Held domain, Port port)
+        : Resource(state.queue_numbers().take()), state_(state), domain_(std::move(domain)), port_(port) {
         state_.resources().add(number(), *this);
     }
     ~Tis() override {
@@ -39,9 +48,18 @@ public:
     }
     prm::Status execute(prm::Opcode opcode, Input in, Output out) override;
 
+    /// An SQ that sends by this TIS, which it holds.
+    void add(std::uint32_t sqn);
+    void remove(std::uint32_t sqn);
+
 private:
+    [[nodiscard]] prm::Status modify(Input in);
+
     DeviceState& state_;
     const Held domain_;
+    std::mutex mutex_;
+    Port port_;
+    std::set<std::uint32_t> queues_;
 };
 
 /// The transport domain of that number, held; false: there is none.

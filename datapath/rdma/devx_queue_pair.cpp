@@ -8,10 +8,12 @@
 #include <algorithm>
 #include <array>
 #include <memory>
+#include <optional>
 
 #include "datapath/rdma/completion_queue.hpp"
 #include "datapath/rdma/devx_memory.hpp"
 #include "datapath/rdma/devx_resource.hpp"
+#include "datapath/rdma/lag_affinity.hpp"
 #include "datapath/rdma/roce/queue_pair.hpp"
 
 namespace ovsdr::soft::devx {
@@ -44,6 +46,8 @@ constexpr Field path_ack_timeout{ads + 64, 5}, path_source{ads + 72, 8}, path_ho
     path_class{ads + 100, 8}, path_flow_label{ads + 108, 20}, path_gid_high{ads + 128, 64}, path_gid_low{ads + 192, 64},
     path_udp_source{ads + 272, 16}, path_service_level{ads + 292, 4}, path_port{ads + 296, 8};
 constexpr Field state_out{qpc, 4};  // QUERY_QP: the context stands behind 24 bytes too
+constexpr Field qp_lag_port{qpc + 4, 4};  // lag_tx_port_affinity
+constexpr std::uint32_t change_lag_port = 1u << 15;  // of RTS2RTS_QP's optional parameters
 
 [[nodiscard]] std::uint32_t word(Input in, Field field) {
     return static_cast<std::uint32_t>(prm::get(in, field));
@@ -66,6 +70,12 @@ constexpr std::array moves{Move{static_cast<Opcode>(0x502), IBV_QPS_RESET, IBV_Q
     return move == moves.end() ? nullptr : move;
 }
 
+/// Whether the context's choice of a port of the LAG can be made; 0 is none.
+[[nodiscard]] bool lag_port_is_there(DeviceState& state, Input in) {
+    const std::uint32_t port = word(in, qp_lag_port);
+    return port == 0 || (state.device().has_lag() && port <= lag_ports);
+}
+
 void read_path(Input in, ibv_ah_attr& path) {
     path.is_global = 1;
     path.port_num = static_cast<std::uint8_t>(word(in, path_port));
@@ -80,8 +90,13 @@ void read_path(Input in, ibv_ah_attr& path) {
 
 class DevxQp final : public Resource {
 public:
-    DevxQp(DeviceState& state, roce::QueuePairSpec spec, std::shared_ptr<ProtectionDomain> protection)
-        : Resource(spec.qpn), state_(state), protection_(std::move(protection)), type_(spec.type) {
+    DevxQp(DeviceState& state, roce::QueuePairSpec spec, std::shared_ptr<ProtectionDomain> protection, unsigned lag_port)
+        : Resource(spec.qpn),
+          state_(state),
+          protection_(std::move(protection)),
+          type_(spec.type),
+          affinity_(std::in_place, state.device().steering(), spec.sqn) {
+        affinity_->set(lag_port);
         spec.event = [](ibv_event_type) {};
         send_queue_ = spec.send_queue;
         receive_queue_ = spec.receive_queue;
@@ -91,6 +106,7 @@ public:
     }
     ~DevxQp() override {
         device_.reset();
+        affinity_.reset();
         send_queue_->release();
         receive_queue_->release();
         state_.queue_numbers().give_back(number());
@@ -103,7 +119,10 @@ public:
 
 private:
     Status modify(const Move& move, Input in) {
-        if (word(in, qp_optional) != 0) return Status::bad_param;  // No optional parameter is implemented.
+        const bool changes = word(in, qp_optional) == change_lag_port && move.from == IBV_QPS_RTS && state_.device().has_lag();
+        if (word(in, qp_optional) != 0 && !changes) return Status::bad_param;  // No other one is implemented.
+        const bool sets_port = changes || move.to == IBV_QPS_INIT;
+        if (sets_port && !lag_port_is_there(state_, in)) return Status::bad_param;
         ibv_qp_attr attr{};
         attr.qp_state = move.to;
         int mask = IBV_QP_STATE;
@@ -111,6 +130,7 @@ private:
         if (move.to == IBV_QPS_RTR) mask |= read_rtr(in, attr);
         if (move.from == IBV_QPS_RTR) mask |= read_rts(in, attr);
         if (device_->modify(attr, mask) != 0) return Status::bad_param;
+        if (sets_port || move.to == IBV_QPS_RESET) affinity_->set(sets_port ? word(in, qp_lag_port) : 0);
         if (move.to == IBV_QPS_RTR) udp_source_ = static_cast<std::uint16_t>(word(in, path_udp_source));
         const bool runs = move.from == IBV_QPS_RTR && type_ != IBV_QPT_UD && udp_source_ != 0;
         return runs && device_->set_udp_source_port(udp_source_) != 0 ? Status::bad_param : Status::ok;
@@ -120,6 +140,7 @@ private:
         // The device's numbers of the states, by enum ibv_qp_state.
         constexpr std::array<std::uint8_t, 7> states{0, 1, 2, 3, 7, 4, 6};
         prm::set(out, state_out, states[device_->state()]);
+        prm::set(out, qp_lag_port, affinity_->port());
         return Status::ok;
     }
     [[nodiscard]] int read_init(Input in, ibv_qp_attr& attr) const {
@@ -155,6 +176,7 @@ private:
     const std::shared_ptr<ProtectionDomain> protection_;
     const ibv_qp_type type_;
     std::uint16_t udp_source_ = 0;
+    std::optional<LagAffinity> affinity_;
     CompletionQueue* send_queue_;
     CompletionQueue* receive_queue_;
     std::unique_ptr<roce::QueuePair> device_;
@@ -197,7 +219,7 @@ Status create_qp(DeviceState& state, Input in, std::unique_ptr<Resource>& made) 
     roce::QueuePairSpec spec{.state = state};
     if (std::any_of(absent.begin(), absent.end(), [&](Field which) { return word(in, which) != 0; })) return Status::bad_param;
     const Rings rings = place_rings(in, spec);
-    if (service >= types.size() || !rings.base) return Status::bad_param;
+    if (service >= types.size() || !rings.base || !lag_port_is_there(state, in)) return Status::bad_param;
     spec.type = types[service];
     const auto protection = state.protection_domains().find(domain);
     spec.domain = protection ? protection->identity : nullptr;
@@ -210,7 +232,7 @@ Status create_qp(DeviceState& state, Input in, std::unique_ptr<Resource>& made) 
         spec.qpn = spec.sqn = state.queue_numbers().take();
         spec.user_index = word(in, qp_user_index);
         spec.polled = true;
-        made = std::make_unique<DevxQp>(state, spec, protection);
+        made = std::make_unique<DevxQp>(state, spec, protection, word(in, qp_lag_port));
         made->stand_on(rings.base);
         made->stand_on(rings.doorbells);
     }

@@ -110,8 +110,12 @@ public:
           tis_(std::move(tis)),
           queue_(spec) {
         queue_.limit_rate(kilobits);
+        if (tis_.get()) static_cast<Tis*>(tis_.get())->add(number());
     }
-    ~Sq() override { state_.queue_numbers().give_back(number()); }
+    ~Sq() override {
+        if (tis_.get()) static_cast<Tis*>(tis_.get())->remove(number());
+        state_.queue_numbers().give_back(number());
+    }
 
     bool takes(Opcode opcode) const noexcept override { return opcode == Opcode::modify_sq || opcode == Opcode::query_sq; }
     Status execute(Opcode opcode, Input in, Output out) override {

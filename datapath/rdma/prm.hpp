@@ -51,6 +51,7 @@ enum class Opcode : std::uint16_t {
     query_nic_vport_context = 0x754,
     modify_nic_vport_context = 0x755,
     query_vport_counter = 0x770,
+    query_lag = 0x842,
     create_cq = 0x400,
     query_cq = 0x402,
     modify_cq = 0x403,
@@ -157,6 +158,13 @@ inline constexpr Field log_range{99, 5};
 inline constexpr std::uint32_t flow_meter_aso = 0x24, first_hit_aso = 0x25, conn_track_offload = 0x31;
 inline constexpr std::uint32_t geneve_tlv_option = 0x0b;
 }  // namespace general_object
+
+/// Of QUERY_LAG's output. A remap says by which port that leaves which is to leave by port 1, 2.
+namespace lag_context {
+inline constexpr std::uint32_t begin = 64;  ///< bit offset
+inline constexpr Field shared_fdb{begin, 1}, state{begin + 29, 3};  // fdb_selection_mode, lag_state
+inline constexpr Field remap_2{begin + 52, 4}, remap_1{begin + 60, 4};
+}  // namespace lag_context
 
 /// flow_meter_aso, flow_hit_aso and conn_track_offload have one shape; behind the command's head.
 namespace aso_object {

@@ -13,6 +13,7 @@ namespace ovsdr::soft {
 
 RawPacketQp::RawPacketQp(const RawPacketQpSpec& spec)
     : spec_(spec),
+      lag_affinity_(spec.device.steering(), spec.sqn),
       send_(spec.cap.max_send_wr, spec.cap.max_send_sge, spec.cap.max_inline_data, spec.allocate, spec.max_tso_header),
       receiver_(ReceiveQueueSpec{.memory = spec.memory,
                                  .completions = spec.receive_queue,

@@ -25,6 +25,7 @@
 #include "datapath/packet.hpp"
 #include "datapath/ports/nic.hpp"
 #include "datapath/rdma/completion_queue.hpp"
+#include "datapath/rdma/lag_affinity.hpp"
 #include "datapath/rdma/memory.hpp"
 #include "datapath/rdma/receive_queue.hpp"
 #include "datapath/rdma/segmentation.hpp"
@@ -60,6 +61,8 @@ public:
     [[nodiscard]] const RawPacketQpSpec& spec() const noexcept { return spec_; }
     [[nodiscard]] ibv_qp_state state() const noexcept { return state_.load(std::memory_order_acquire); }
     [[nodiscard]] ReceiveQueue& receiver() noexcept { return receiver_; }
+    /// The TIS's, which RESET leaves as it is.
+    [[nodiscard]] LagAffinity& lag_affinity() noexcept { return lag_affinity_; }
 
     /// EINVAL for a transition or an attribute that raw packet QPs do not have in this state; `ports` is the device's
     /// number of IB ports. Attributes but the state are checked and left to the caller.
@@ -115,6 +118,7 @@ private:
     std::atomic<bool> may_send_{false}, may_receive_{false};
     bool sending_ = false;  // under modify_mutex_
     bool limited_ = false;  // likewise
+    LagAffinity lag_affinity_;
     WorkQueue send_;
     std::mutex modify_mutex_;
     std::mutex post_mutex_;

@@ -13,9 +13,11 @@ Steering::Steering(const Profile& profile) : impl_(std::make_unique<Impl>(profil
 Steering::~Steering() = default;
 
 int Steering::attach(VportId vport, Sink sink) { return impl_->attach(vport, sink); }
+int Steering::attach_lag_port(unsigned port, Sink sink, Sink strict) { return impl_->attach_lag_port(port, sink, strict); }
 void Steering::detach(VportId vport) noexcept { impl_->detach(vport); }
 void Steering::cotenant_send_rule(std::uint32_t sqn, VportId vport) { impl_->add_send_rule(sqn, vport); }
 void Steering::remove_cotenant_send_rule(std::uint32_t sqn) noexcept { impl_->remove_send_rule(sqn); }
+void Steering::set_lag_port(std::uint32_t sqn, unsigned port, bool strict) { impl_->set_lag_port(sqn, port, strict); }
 void Steering::set_cotenant_sink(Sink sink) noexcept { impl_->set_cotenant_sink(sink); }
 void Steering::set_transport(Filter transport) { impl_->set_transport(transport); }
 int Steering::set_geneve_option(const GeneveOption& option) { return impl_->set_geneve_option(option); }
@@ -42,7 +44,8 @@ Steering::Impl::Impl(const Profile& chosen)
       parser(ParserSetup{.gtpu = chosen.has_parser(flex_parser::gtpu)}),
       cache_words(new MaskedWords),
       slots_(std::make_unique<std::atomic<std::uint16_t>[]>(65536)),
-      send_rules_(new SendRules) {
+      send_rules_(new SendRules),
+      lag_choices_(new LagChoices) {
     for (auto& list : root_lists) list = new MatcherList;
     destination_users_[cotenant_destination] = 1;
 }
@@ -53,6 +56,7 @@ Steering::Impl::~Impl() {
     delete transport.load();
     delete cache_words.load();
     delete send_rules_.load();
+    delete lag_choices_.load();
 }
 
 std::uint16_t Steering::Impl::free_destination() const noexcept {
@@ -73,17 +77,36 @@ int Steering::Impl::attach(VportId vport, Sink sink) {
     return 0;
 }
 
+int Steering::Impl::attach_lag_port(unsigned port, Sink sink, Sink strict) {
+    for (const auto& [wanted, is_strict] : {std::pair{sink, false}, std::pair{strict, true}}) {
+        auto published = std::make_unique<const Sink>(wanted);
+        const Change change(*this);
+        const std::uint16_t slot = free_destination();
+        if (slot == 0) return ENOSPC;
+        destination_users_[slot] = 1;
+        sinks[slot].store(published.release(), std::memory_order_release);
+        lag_slots_[lag_place(port, is_strict)].store(slot, std::memory_order_release);
+    }
+    return 0;
+}
+
 void Steering::Impl::detach(VportId vport) noexcept {
-    std::uint16_t slot;
+    std::array<std::uint16_t, 1 + 2 * lag_ports> slots{};
     {
         const Change change(*this);
-        slot = slots_[vport.value].exchange(0, std::memory_order_acq_rel);
+        slots[0] = slots_[vport.value].exchange(0, std::memory_order_acq_rel);
+        for (unsigned i = 0; vport == uplink_vport && i < lag_slots_.size(); ++i) {
+            slots[i + 1] = lag_slots_[i].exchange(0, std::memory_order_acq_rel);
+        }
     }
-    if (slot == 0) return;
-    rcu.synchronize();  // lanes have flushed what they held for the slot
+    if (slots[0] == 0) return;
+    rcu.synchronize();  // lanes have flushed what they held for the slots
     const Change change(*this);
-    delete sinks[slot].exchange(nullptr, std::memory_order_acq_rel);
-    destination_users_[slot] = 0;
+    for (const std::uint16_t slot : slots) {
+        if (slot == 0) continue;
+        delete sinks[slot].exchange(nullptr, std::memory_order_acq_rel);
+        destination_users_[slot] = 0;
+    }
 }
 
 void Steering::Impl::set_cotenant_sink(Sink sink) noexcept {
@@ -113,13 +136,7 @@ int Steering::Impl::set_geneve_option(const GeneveOption& option) {
 /// Lanes keep what they have cached where a number gets its first rule: its queue has sent nothing yet. So the making of a
 /// queue pair costs the others nothing.
 void Steering::Impl::add_send_rule(std::uint32_t sqn, VportId vport) {
-    const auto add = [&] {
-        const SendRules* old = send_rules_.load(std::memory_order_relaxed);
-        auto next = std::make_unique<SendRules>(*old);
-        next->insert_or_assign(sqn, vport);
-        send_rules_.store(next.release(), std::memory_order_release);
-        rcu.retire(const_cast<SendRules*>(old));
-    };
+    const auto add = [&] { replace(send_rules_, [&](SendRules& rules) { rules.insert_or_assign(sqn, vport); }); };
     {
         const std::lock_guard lock(control_);
         if (!send_rules_.load(std::memory_order_relaxed)->contains(sqn)) return add();
@@ -134,11 +151,30 @@ void Steering::Impl::remove_send_rule(std::uint32_t sqn) {
         if (!send_rules_.load(std::memory_order_relaxed)->contains(sqn)) return;
     }
     const Change change(*this);
-    const SendRules* old = send_rules_.load(std::memory_order_relaxed);
-    auto next = std::make_unique<SendRules>(*old);
-    next->erase(sqn);
-    send_rules_.store(next.release(), std::memory_order_release);
-    rcu.retire(const_cast<SendRules*>(old));
+    replace(send_rules_, [sqn](SendRules& rules) { rules.erase(sqn); });
+}
+
+void Steering::Impl::set_lag_port(std::uint32_t sqn, unsigned port, bool strict) {
+    {
+        const std::lock_guard lock(control_);
+        if (port == 0 && !lag_choices_.load(std::memory_order_relaxed)->contains(sqn)) return;
+    }
+    const Change change(*this);
+    replace(lag_choices_, [&](LagChoices& choices) {
+        if (port == 0) {
+            choices.erase(sqn);
+        } else {
+            choices.insert_or_assign(sqn, LagChoice{.port = static_cast<std::uint8_t>(port), .strict = strict});
+        }
+    });
+}
+
+std::uint16_t Steering::Impl::uplink_slot_of(std::uint32_t sqn) const noexcept {
+    const LagChoices* choices = lag_choices_.load(std::memory_order_acquire);
+    const auto choice = choices->find(sqn);
+    if (choice == choices->end()) return slot_of(uplink_vport);
+    const std::uint16_t slot = lag_slots_[lag_place(choice->second.port, choice->second.strict)].load(std::memory_order_acquire);
+    return slot != 0 ? slot : slot_of(uplink_vport);
 }
 
 bool Steering::Impl::send_rule(std::uint32_t sqn, VportId& vport) const noexcept {

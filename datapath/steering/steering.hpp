@@ -38,6 +38,10 @@ public:
     /// From now on packets for `vport` go to `sink`. EEXIST when the vport is attached, ENOSPC past max_vports.
     [[nodiscard]] int attach(VportId vport, Sink sink);
 
+    /// LAG: in place of the uplink's sink, what queues send that have chosen `port` (1, 2) goes to `sink`, or to `strict` where
+    /// they were strict. detach(uplink_vport) ends it. ENOSPC.
+    [[nodiscard]] int attach_lag_port(unsigned port, Sink sink, Sink strict);
+
     /// Packets for `vport` are dropped and counted from now on. Returns once no worker can call its sink any more.
     void detach(VportId vport) noexcept;
 
@@ -45,6 +49,10 @@ public:
     /// it has sent its last.
     void cotenant_send_rule(std::uint32_t sqn, VportId vport);
     void remove_cotenant_send_rule(std::uint32_t sqn) noexcept;
+
+    /// By which port of an uplink in LAG the manager's queue sends, whatever leads its packets there; 0: by none. A strict one
+    /// stays with its port though the port's link is down.
+    void set_lag_port(std::uint32_t sqn, unsigned port, bool strict = false);
 
     /// Takes what no NIC_RX root rule took; an empty Sink drops and counts. Waits like detach().
     void set_cotenant_sink(Sink sink) noexcept;

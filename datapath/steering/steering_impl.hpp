@@ -53,12 +53,14 @@ public:
 
     // Control, each taking a Change of its own.
     [[nodiscard]] int attach(VportId vport, Sink sink);
+    [[nodiscard]] int attach_lag_port(unsigned port, Sink sink, Sink strict);
     void detach(VportId vport) noexcept;
     void set_cotenant_sink(Sink sink) noexcept;
     void set_transport(Filter transport);
     [[nodiscard]] int set_geneve_option(const GeneveOption& option);
     void add_send_rule(std::uint32_t sqn, VportId vport);
     void remove_send_rule(std::uint32_t sqn);
+    void set_lag_port(std::uint32_t sqn, unsigned port, bool strict);
 
     /// A number for `sink`, shared by all who ask for the same one. ENOSPC.
     [[nodiscard]] int acquire_destination(const Sink& sink, std::uint16_t& destination);
@@ -77,6 +79,8 @@ public:
     [[nodiscard]] std::uint16_t slot_of(VportId vport) const noexcept {
         return slots_[vport.value].load(std::memory_order_acquire);
     }
+    /// Where a queue's packets for the uplink go: slot_of(uplink_vport) but for those that have chosen a port. Threads: any.
+    [[nodiscard]] std::uint16_t uplink_slot_of(std::uint32_t sqn) const noexcept;
     /// Nanoseconds on a clock that never goes back: what meters fill by. Threads: any.
     [[nodiscard]] std::uint64_t now() const noexcept {
         const std::uint64_t stopped = stopped_clock.load(std::memory_order_relaxed);
@@ -114,8 +118,23 @@ public:
 
 private:
     using SendRules = std::map<std::uint32_t, VportId>;
+    struct LagChoice {
+        std::uint8_t port;
+        bool strict;
+    };
+    using LagChoices = std::map<std::uint32_t, LagChoice>;
 
     [[nodiscard]] std::uint16_t free_destination() const noexcept;
+    [[nodiscard]] static constexpr unsigned lag_place(unsigned port, bool strict) noexcept { return (port - 1) * 2 + strict; }
+    /// Puts a changed copy in a map's place.
+    template <typename Map, typename Edit>
+    void replace(std::atomic<const Map*>& published, Edit edit) {
+        const Map* old = published.load(std::memory_order_relaxed);
+        auto next = std::make_unique<Map>(*old);
+        edit(*next);
+        published.store(next.release(), std::memory_order_release);
+        rcu.retire(const_cast<Map*>(old));
+    }
     void publish(const std::vector<Matcher*>& among, std::atomic<const MatcherList*>& published);
     void publish_cache_words();
 
@@ -125,6 +144,8 @@ private:
     std::array<std::uint32_t, max_destinations> destination_users_{};
     std::unique_ptr<std::atomic<std::uint16_t>[]> slots_;  // by vport number
     std::atomic<const SendRules*> send_rules_;
+    std::array<std::atomic<std::uint16_t>, 2 * lag_ports> lag_slots_{};  // by port and strictness; 0: no LAG
+    std::atomic<const LagChoices*> lag_choices_;
 };
 
 }  // namespace ovsdr::soft

@@ -294,7 +294,8 @@ void Walk::output(Branch& branch, std::uint16_t destination) noexcept {
 }
 
 void Walk::output_to_vport(Branch& branch, VportId vport) noexcept {
-    const std::uint16_t slot = lane_.steering().slot_of(vport);
+    const bool by_queue = vport == uplink_vport && entrance_.from_queue;
+    const std::uint16_t slot = by_queue ? lane_.steering().uplink_slot_of(entrance_.sqn) : lane_.steering().slot_of(vport);
     if (slot == 0) return drop(branch, DropReason::no_vport);
     output(branch, slot);
 }

@@ -84,7 +84,7 @@ int mlx5dv_query_device(ibv_context* context, mlx5dv_context* out) {
     }
     // Everything that comp_mask can ask for beyond this is a feature that the device lacks, so it stays 0.
     if (asked & MLX5DV_CONTEXT_MASK_NUM_LAG_PORTS) {
-        out->num_lag_ports = 1;
+        out->num_lag_ports = Context::of(context).state.device().has_lag() ? lag_ports : 1;
         out->comp_mask |= MLX5DV_CONTEXT_MASK_NUM_LAG_PORTS;
     }
     if (asked & MLX5DV_CONTEXT_MASK_WR_MEMCPY_LENGTH) {

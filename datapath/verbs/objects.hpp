@@ -59,6 +59,9 @@ struct Context : verbs_context {
     DeviceState& state;
     EventQueue<ibv_async_event> events;
 
+    /// The port of a LAG for the next queue pair: one after the other, as mlx5_ib chooses. 0: there is no LAG.
+    [[nodiscard]] unsigned next_lag_port();
+
     /// The application's handle and each PD, CQ, channel and DEVX object hold the context; the last to let go deletes
     /// it.
     void hold() noexcept { holders_.fetch_add(1, std::memory_order_relaxed); }
@@ -88,6 +91,7 @@ private:
     std::unique_ptr<devx::DoorbellPage> doorbell_page_;
     std::uint64_t listener_;
     std::atomic<unsigned> holders_{1};
+    std::atomic<unsigned> lag_ports_given_{0};
 };
 
 /// A thread domain: a hint that its objects are used by one thread at a time, which our locks do not need.

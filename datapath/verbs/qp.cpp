@@ -116,8 +116,12 @@ int modify_raw_qp(Qp& qp, const ibv_qp_attr& attr, int mask) {
     if ((mask & IBV_QP_RATE_LIMIT) && attr.rate_limit) {
         if (const int error = state.rates().take(attr.rate_limit, false, rate)) return error;
     }
+    const ibv_qp_state before = qp.raw->state();
     if (const int error = qp.raw->modify(attr, mask, state.ports())) return error;
     base.state = qp.raw->state();
+    if (before == IBV_QPS_RESET && base.state == IBV_QPS_INIT && qp.raw->spec().cap.max_send_wr != 0) {
+        qp.raw->lag_affinity().set(Context::of(base.context).next_lag_port());
+    }
     if (mask & IBV_QP_PORT) {
         qp.port = attr.port_num;
         set_cotenant_rule(qp);

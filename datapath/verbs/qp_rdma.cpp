@@ -168,6 +168,7 @@ void open_rings(RdmaQp& qp, bool all_signaled, const QueueAllocator& allocate) {
     auto qp = std::make_shared<RdmaQp>();
     qp->state = &Context::of(context).state;
     qp->number = qp->state->queue_numbers().take();
+    qp->lag_affinity.emplace(qp->state->device().steering(), qp->number);
     qp->layout = layout;
     open_rings(*qp, attr.sq_sig_all != 0,
                is_target ? QueueAllocator{} : Pd::of(attr.pd).allocator(MLX5DV_RES_TYPE_QP));
@@ -220,6 +221,7 @@ RdmaQp::~RdmaQp() {
         return;
     }
     device.reset();
+    lag_affinity.reset();
     // Completions that nobody took would free slots of rings that are gone.
     forget_completions(*this);
     if (send_queue) send_queue->release();
@@ -299,6 +301,7 @@ void init_handle(Qp& qp, ibv_context* context, ibv_qp_type type, void* qp_contex
 
 int modify_rdma_qp(Qp& qp, const ibv_qp_attr& attr, int mask) {
     RdmaQp& rdma = *qp.rdma;
+    const ibv_qp_state before = rdma.device->state();
     if (const int error = rdma.device->modify(attr, mask)) return error;
     qp.qp_base.state = rdma.device->state();
     if (!(mask & IBV_QP_STATE)) return 0;
@@ -308,9 +311,11 @@ int modify_rdma_qp(Qp& qp, const ibv_qp_attr& attr, int mask) {
             rdma.send.reset();
             rdma.receive.reset();
             forget_completions(rdma);
+            rdma.lag_affinity->set(0);
             break;
         case IBV_QPS_INIT:
             rdma.may_receive = true;
+            if (before == IBV_QPS_RESET) rdma.lag_affinity->set(Context::of(qp.qp_base.context).next_lag_port());
             break;
         case IBV_QPS_RTR:
             qp.qp_base.qp_num = rdma.number;

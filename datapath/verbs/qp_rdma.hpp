@@ -16,8 +16,10 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
+#include "datapath/rdma/lag_affinity.hpp"
 #include "datapath/rdma/queue_memory.hpp"
 #include "datapath/rdma/roce/memory_copy.hpp"
 #include "datapath/rdma/roce/queue_pair.hpp"
@@ -70,6 +72,7 @@ struct RdmaQp {
     std::unique_ptr<CopyMetadata> copy_metadata;    ///< of queues that copy memory
     std::unique_ptr<MkeyRequest> mkey_request;      ///< of queues with MKEY operations; under the send lock
     std::unique_ptr<roce::QueuePair> device;
+    std::optional<LagAffinity> lag_affinity;
     std::mutex groups_mutex;
     std::vector<ibv_gid> groups;                    ///< multicast groups that a datagram queue is in
 

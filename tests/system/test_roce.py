@@ -74,17 +74,21 @@ def nodes(workspace: Workspace) -> tuple[Node, Node]:
     return one, two
 
 
+def await_listener(server: Node, background: Background) -> None:
+    """Until the server listens, or has ended: its NIC takes its time to start."""
+    deadline = time.monotonic() + 20
+    while background.running() and time.monotonic() < deadline:
+        if server.namespace.run(["ss", "-Hltn", "sport", "=", ":18515"]):
+            return
+        time.sleep(0.1)
+
+
 def pingpong(nodes: tuple[Node, Node], example: str, *arguments: str, timeout: float = 60) -> str:
     """Runs server and client; both must end well. Returns what the client said."""
     server, client = nodes
     background = server.start(example, *arguments)
     try:
-        deadline = time.monotonic() + 20
-        while True:  # the server's NIC takes its time to start
-            listening = server.namespace.run(["ss", "-Hltn", "sport", "=", ":18515"])
-            if listening or time.monotonic() > deadline or not background.running():
-                break
-            time.sleep(0.1)
+        await_listener(server, background)
         said = client.run(example, *arguments, server.control_address, timeout=timeout)
         code = background.wait(20)
         assert code == 0, f"{example}: the server ended with {code}:\n{background.output()}"

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "tools/drnic/client.hpp"
 #include "tools/drnic/tables.hpp"
@@ -18,7 +19,8 @@ using nlohmann::json;
 struct Options {
     std::string socket = default_socket();
     bool as_json = false;
-    std::string device, dpdk, name, mac, link, call, error;
+    std::vector<std::string> dpdk;
+    std::string device, name, mac, link, call, error;
     std::uint64_t vport = 0, nth = 1;
     std::optional<std::uint64_t> mtu;
     bool disarm = false;
@@ -31,6 +33,7 @@ json with_device(json request, const Options& options) {
 
 json add_request(const Options& options) {
     json port{{"vport", options.vport}, {"dpdk", options.dpdk}};
+    if (options.dpdk.size() == 1) port["dpdk"] = options.dpdk.front();
     if (!options.name.empty()) port["name"] = options.name;
     if (!options.mac.empty()) port["mac"] = options.mac;
     if (options.mtu) port["mtu"] = *options.mtu;
@@ -74,7 +77,7 @@ void describe(CLI::App& app, Options& options) {
 
     CLI::App* add = app.add_subcommand("add", "add a vport, until the process ends");
     device(add);
-    add->add_option("--dpdk", options.dpdk, "DPDK device arguments: net_af_packet,iface=vm1")->required();
+    add->add_option("--dpdk", options.dpdk, "DPDK device arguments: net_af_packet,iface=vm1; of an uplink in LAG twice")->required();
     add->add_option("--name", options.name, "what people call it");
     add->add_option("--mac", options.mac, "02:00:00:00:00:01");
     add->add_option("--mtu", options.mtu, "68 to 9978");

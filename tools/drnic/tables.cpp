@@ -46,6 +46,19 @@ std::string worker_line(std::size_t index, const json& worker) {
                        worker.at("sleeps").get<std::uint64_t>());
 }
 
+Row counters_row(const std::string& vport, const std::string& name, const json& counters) {
+    return {vport,
+            name,
+            cell(counters, "received_packets"),
+            cell(counters, "received_bytes"),
+            cell(counters, "sent_packets"),
+            cell(counters, "sent_bytes"),
+            cell(counters, "receive_drops"),
+            cell(counters, "send_drops"),
+            cell(counters, "oversize"),
+            cell(counters, "down")};
+}
+
 std::string cotenant_text(const json& cotenant) {
     std::vector<Row> rows{{"co-tenant", "sent", "forwarded", "received", "missed"}};
     for (const json& vport : cotenant.at("vports")) {
@@ -71,6 +84,10 @@ std::string list_table(const json& answer) {
         }
         text += table(rows);
         for (const json& vport : device.at("vports")) {
+            for (const json& port : vport.value("lag", json::array())) {
+                text += fmt::format("  vport {}: port {} of the LAG is {}\n", cell(vport, "vport"), cell(port, "port"),
+                                    cell(port, "link"));
+            }
             if (vport.contains("error"))
                 text += fmt::format("  vport {}: {}\n", cell(vport, "vport"), cell(vport, "error"));
         }
@@ -85,10 +102,10 @@ std::string stats_table(const json& answer) {
         std::vector<Row> rows{
             {"vport", "name", "received", "bytes", "sent", "bytes", "rx drops", "tx drops", "oversize", "down"}};
         for (const json& vport : device.at("vports")) {
-            rows.push_back({cell(vport, "vport"), cell(vport, "name"), cell(vport, "received_packets"),
-                            cell(vport, "received_bytes"), cell(vport, "sent_packets"), cell(vport, "sent_bytes"),
-                            cell(vport, "receive_drops"), cell(vport, "send_drops"), cell(vport, "oversize"),
-                            cell(vport, "down")});
+            rows.push_back(counters_row(cell(vport, "vport"), cell(vport, "name"), vport));
+            for (const json& port : vport.value("lag", json::array())) {
+                rows.push_back(counters_row("", fmt::format("port {}", cell(port, "port")), port));
+            }
         }
         text += table(rows) + "  dropped in the eSwitch:";
         for (const auto& [reason, count] : device.at("drops").items())

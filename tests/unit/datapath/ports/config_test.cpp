@@ -56,6 +56,16 @@ TEST(Config, ReadsRoceAddresses) {
     EXPECT_EQ(addresses(R"({"address": "192.0.2.8/24", "vlan": 1})").at(0).vlan, 1);
 }
 
+TEST(Config, ReadsAnUplinkInLag) {
+    const auto port = [](const std::string& dpdk) {
+        return parse_config(with_port(R"({"vport": 65535, "dpdk": )" + dpdk + "}")).devices[0].ports[0];
+    };
+    EXPECT_EQ(port(R"("net_null")").lag_dpdk, "");
+    EXPECT_EQ(port(R"(["net_af_packet,iface=p0", "net_af_packet,iface=p1"])").dpdk, "net_af_packet,iface=p0");
+    EXPECT_EQ(port(R"(["net_af_packet,iface=p0", "net_af_packet,iface=p1"])").lag_dpdk, "net_af_packet,iface=p1");
+    EXPECT_EQ(port(R"(["net_null", "net_null"])").lag_dpdk, "net_null") << "two that lead nowhere";
+}
+
 TEST(Config, ReadsTheManagersMac) {
     EXPECT_FALSE(parse_config(R"({"devices": [{"name": "a"}]})").devices[0].mac);
     EXPECT_EQ(parse_config(R"({"devices": [{"name": "a", "mac": "02:00:00:00:00:05"}]})").devices[0].mac,
@@ -71,6 +81,7 @@ TEST(Config, ReadsTheExample) {
     EXPECT_EQ(device.profile, &connectx_6dx);
     ASSERT_EQ(device.ports.size(), 4U);
     EXPECT_EQ(device.ports[0].vport, uplink_vport);
+    EXPECT_EQ(device.ports[0].lag_dpdk, "net_af_packet,iface=p1");
     EXPECT_EQ(device.ports[1].mac, (MacAddress{2, 0, 0, 0, 1, 1}));
     EXPECT_EQ(device.ports[2].mtu, 9000);
     ASSERT_TRUE(device.cotenant);
@@ -133,6 +144,13 @@ TEST(Config, NamesOptionValueAndRemedy) {
         {with_uplink(R"("ff02::1/64")"), {"roce_address", "ff02::1", "of a host"}},
         {with_uplink(R"("::/64")"), {"roce_address", "of a host"}},
         {with_uplink(R"("fe80::1/64")"), {"roce_address", "fe80::1", "after the MAC"}},
+        {with_port(R"({"vport": 1, "dpdk": ["net_null", "net_null"]})"), {"ports[0].dpdk", "one port's", "65535"}},
+        {with_port(R"({"vport": 65535, "dpdk": ["net_null"]})"), {"ports[0].dpdk", "a list of 2"}},
+        {with_port(R"({"vport": 65535, "dpdk": ["net_null", "net_null", "net_ring"]})"), {"ports[0].dpdk", "a list of 2"}},
+        {with_port(R"({"vport": 65535, "dpdk": ["net_null", 5]})"), {"ports[0].dpdk[1]", "5", "a string"}},
+        {with_port(R"({"vport": 65535, "dpdk": ["net_tap", "net_null"]})"), {"ports[0].dpdk[0]", "net_tap", "iface=NAME"}},
+        {with_port(R"({"vport": 65535, "dpdk": ["net_tap,iface=a", "net_tap,iface=a"]})"),
+         {"ports[0].dpdk[1]", "net_tap,iface=a", "another port than the first"}},
         {with_port(R"({"vport": 1, "dpdk": "net_bond,iface=t0"})"), {"dpdk", "net_bond", "net_af_packet, net_af_xdp"}},
         {with_port(R"({"vport": 1, "dpdk": "net_tap"})"), {"dpdk", "net_tap", "iface=NAME", "it makes"}},
         {with_port(R"({"vport": 1, "dpdk": "net_tap,iface=0123456789abcdef"})"), {"dpdk", "15 bytes"}},

@@ -85,6 +85,30 @@ TEST_F(ControlTest, ListsAddsSetsAndDeletes) {
     EXPECT_EQ(ask(R"({"command": "fault", "call": "ibv_dealloc_pd", "errno": "EBUSY", "nth": 2})")["ok"], true);
 }
 
+TEST_F(ControlTest, ShowsBothPortsOfALag) {
+    start(R"("ports": [{"vport": 65535, "dpdk": ["net_ring", "net_null,no-rx=1"]}, {"vport": 1, "dpdk": "net_ring"}])", options());
+    const json vports = ask(R"({"command": "list"})")["devices"][0]["vports"];
+    EXPECT_FALSE(vports[1].contains("lag"));
+    EXPECT_EQ(vports[2]["dpdk"], json::array({"net_ring", "net_null,no-rx=1"}));
+    EXPECT_EQ(vports[2]["lag"], (json::array({{{"port", 1}, {"link", "up"}}, {{"port", 2}, {"link", "up"}}})));
+    TestQueue queue(device(), 77, uplink_vport);
+    device().steering().set_lag_port(77, 2);
+    queue.send(60);
+    ASSERT_TRUE(eventually([&] { return counters(65535).received_packets == 1; }));
+    const json stats = ask(R"({"command": "stats"})")["devices"][0]["vports"];
+    EXPECT_FALSE(stats[1].contains("lag"));
+    EXPECT_EQ(stats[2]["received_packets"], 1);
+    ASSERT_EQ(stats[2]["lag"].size(), 2U);
+    EXPECT_EQ(stats[2]["lag"][0]["port"], 1);
+    EXPECT_EQ(stats[2]["lag"][0]["received_packets"], 0);
+    EXPECT_EQ(stats[2]["lag"][1]["received_packets"], 1);
+    device().steering().set_lag_port(77, 0);
+    EXPECT_EQ(ask(R"({"command": "del", "vport": 65535})")["ok"], true);
+    EXPECT_THAT(refusal(R"({"command": "add", "port": {"vport": 2, "dpdk": ["net_ring", "net_ring"]}})"), HasSubstr("one port's"));
+    EXPECT_EQ(ask(R"({"command": "add", "port": {"vport": 65535, "dpdk": ["net_ring", "net_ring"]}})")["ok"], true);
+    EXPECT_EQ(ask(R"({"command": "list"})")["devices"][0]["vports"][2]["lag"].size(), 2U);
+}
+
 TEST_F(ControlTest, NamesOptionValueAndRemedy) {
     start(R"("ports": [{"vport": 1, "dpdk": "net_ring"}])", options());
     EXPECT_THAT(refusal("nonsense"), HasSubstr("not JSON"));

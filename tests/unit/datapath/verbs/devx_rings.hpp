@@ -55,9 +55,12 @@ protected:
     static constexpr unsigned room_size = 2048;   ///< bytes of a receive buffer
     static constexpr unsigned status_ok = 0, bad_op = 2, bad_param = 3, bad_res = 5, bad_res_state = 9;
 
+    /// The device's configuration.
+    [[nodiscard]] virtual const char* configuration() const { return R"("ports": [{"vport": 1, "dpdk": "net_ring", "mtu": 9000}])"; }
+
     void SetUp() override {
         memory.fill(0);
-        start(R"("ports": [{"vport": 1, "dpdk": "net_ring", "mtu": 9000}])");
+        start(configuration());
         state = std::make_unique<DeviceState>(device(), device().mempool());
         context = open_context(&listed, *state);
         pd = ibv_alloc_pd(context);

@@ -1,0 +1,192 @@
+// A device's ports: opened, closed, looked at, and how a vport is told of what happens to its one or two.
+#include <net/if.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "datapath/ports/soft_device.hpp"
+
+namespace ovsdr::soft {
+namespace {
+
+// 0 for ports without an interface, those that make their own among them.
+unsigned interface_index(const std::string& dpdk) noexcept {
+    const Driver* driver = driver_of(dpdk);
+    if (driver == nullptr || driver->backing != Backing::interface) return 0;
+    const std::string interface(dpdk_argument(dpdk, "iface"));
+    return if_nametoindex(interface.c_str());
+}
+
+}  // namespace
+
+void SoftDevice::add_link(Vport& vport, const std::string& dpdk) {
+    Link& link = vport.links.emplace_back();
+    link.dpdk = dpdk;
+    link.path = std::make_unique<VportPath>(vport.info.id, worker_count_);
+    link.path->set_admin_up(true);
+    if (vport.info.id == uplink_vport && watch_lacp_) link.path->watch_slow_protocols();
+}
+
+int SoftDevice::attach(Vport& vport) {
+    const VportId id = vport.info.id;
+    if (!vport.lag) return steering_.attach(id, vport.links[0].path->sink());
+    if (const int result = steering_.attach(id, vport.lag->by_hash())) return result;
+    for (unsigned port = 1; port <= lag_ports; ++port) {
+        const int result = steering_.attach_lag_port(port, vport.lag->by_port(port), vport.lag->strictly_by_port(port));
+        if (result == 0) continue;
+        steering_.detach(id);
+        return result;
+    }
+    return 0;
+}
+
+// change_mutex_ is held.
+int SoftDevice::open_port(Vport& vport, Link& link) {
+    std::string error;
+    link.interface_index = interface_index(link.dpdk);
+    PortSpec spec{.arguments = link.dpdk,
+                  .mtu = vport.wanted_mtu,
+                  .memory = memory_,
+                  .uplink = vport.info.id == uplink_vport,
+                  .changed = [this] { port_changed(); },
+                  .synchronize = [this] { steering_.synchronize(); }};
+    std::copy(std::begin(vport.info.mac), std::end(vport.info.mac), spec.mac.begin());
+    auto port = Port::open(spec, error);
+    const std::lock_guard lock(mutex_);
+    link.error = error;
+    link.port = std::move(port);
+    link.up = link.port && link.port->link_up();
+    tell_links(vport);
+    if (!link.port) return EIO;
+    std::uint16_t mtu = link.port->mtu();
+    for (const Link& other : vport.links) {
+        if (other.port) mtu = std::min(mtu, other.port->mtu());
+    }
+    vport.info.mtu = vport.wanted_mtu.value_or(mtu);
+    for (const Link& each : vport.links) each.path->set_mtu(vport.info.mtu);
+    link.path->set_link_up(link.up);
+    link.path->bind(link.port.get());
+    const auto& worker = *std::min_element(workers_->begin(), workers_->end(), [](const auto& left, const auto& right) {
+        return left->port_count() < right->port_count();
+    });
+    link.worker = worker.get();
+    worker->change([&](WorkerPlan& plan) { plan.ports.push_back({link.path.get(), index_, link.port.get()}); });
+    return 0;
+}
+
+// The same. EIO if any does not open.
+int SoftDevice::open_ports(Vport& vport) {
+    int result = 0;
+    for (Link& link : vport.links) {
+        if (const int error = open_port(vport, link)) result = error;
+    }
+    return result;
+}
+
+// mutex_ is held.
+void SoftDevice::tell_links(Vport& vport) {
+    VportInfo& info = vport.info;
+    info.link_up = false;
+    info.error.clear();
+    info.lag.clear();
+    for (const Link& link : vport.links) {
+        if (link.port && !info.link_up) info.speed = link.port->speed();
+        info.link_up |= link.up;
+        info.error += (info.error.empty() || link.error.empty() ? "" : "; ") + link.error;
+        if (vport.lag) info.lag.push_back({.dpdk = link.dpdk, .link_up = link.up});
+    }
+}
+
+// change_mutex_ is held.
+void SoftDevice::close_port(Vport& vport, Link& link) noexcept {
+    if (!link.port) return;
+    link.worker->change([&](WorkerPlan& plan) {
+        std::erase_if(plan.ports, [&](const PolledPort& port) { return port.path == link.path.get(); });
+    });
+    link.path->bind(nullptr);
+    steering_.synchronize();
+    std::unique_ptr<Port> port;
+    {
+        const std::lock_guard lock(mutex_);
+        port = std::move(link.port);
+        link.up = false;
+        tell_links(vport);
+    }
+    link.path->set_link_up(false);
+}
+
+void SoftDevice::close_ports(Vport& vport) noexcept {
+    for (Link& link : vport.links) close_port(vport, link);
+}
+
+void SoftDevice::close_ports() noexcept {
+    const std::lock_guard change(change_mutex_);
+    for (auto& [id, vport] : vports_) close_ports(vport);
+}
+
+// An interface of the port's name that was not there before, or is another one than the port was opened on; a port that
+// lost what it had made, or could not make it.
+bool SoftDevice::can_be_opened(const Link& link) const {
+    if (driver_of(link.dpdk)->backing == Backing::interface) {
+        const unsigned index = interface_index(link.dpdk);
+        return index != 0 && index != link.interface_index;
+    }
+    return link.port ? link.port->lost() : driver_of(link.dpdk)->backing != Backing::nothing;
+}
+
+// From any thread. A worker that sleeps may have to ask the port's peer again to be woken.
+void SoftDevice::port_changed() noexcept {
+    port_event_.store(true);
+    for (const auto& worker : *workers_) worker->ring_doorbell();
+    wake_control_();
+}
+
+void SoftDevice::watch(std::vector<pollfd>& polled) {
+    const std::lock_guard change(change_mutex_);
+    for (const auto& [id, vport] : vports_) {
+        for (const Link& link : vport.links) {
+            if (link.port) link.port->watch(polled);
+        }
+    }
+}
+
+void SoftDevice::check_links() {
+    const std::lock_guard change(change_mutex_);
+    for (auto& [id, vport] : vports_) {
+        const bool before = vport.info.link_up;  // written only under change_mutex_
+        for (Link& link : vport.links) {
+            if (!link.dpdk.empty()) check_link(vport, link);
+        }
+        if (vport.info.link_up != before) listeners_.post(id, VportChange::link);
+    }
+}
+
+// change_mutex_ is held.
+void SoftDevice::check_link(Vport& vport, Link& link) {
+    if (can_be_opened(link)) {
+        close_port(vport, link);
+        (void)open_port(vport, link);  // on failure the vport says why
+    }
+    if (link.port) link.port->serve();
+    const bool now = link.port && link.port->link_up();
+    if (now != link.up) {
+        const std::lock_guard lock(mutex_);
+        link.up = now;
+        tell_links(vport);
+    }
+    link.path->set_link_up(now);
+}
+
+// change_mutex_ is held. A port whose buffers are too small is opened anew.
+int SoftDevice::change_mtu(Vport& vport, Link& link, std::uint16_t mtu) {
+    if (!link.port) return 0;
+    if (link.port->fits(mtu) || mtu > link.port->driver().largest_mtu) return link.port->set_mtu(mtu);
+    const std::optional<std::uint16_t> before = std::exchange(vport.wanted_mtu, mtu);
+    close_port(vport, link);
+    if (open_port(vport, link) == 0) return 0;
+    vport.wanted_mtu = before;
+    (void)open_port(vport, link);
+    return EINVAL;
+}
+
+}  // namespace ovsdr::soft
