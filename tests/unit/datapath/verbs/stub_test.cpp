@@ -41,7 +41,7 @@ protected:
     /// Private names of rdma-core's providers and the 1.0 ABI have no implementation, nor have these.
     static bool lacked(const Symbol& symbol) {
         static const std::vector<std::string> public_names{
-            "ibv_set_ece", "mlx5dv_dek_create", "mlx5dv_query_qp_lag_port", "mlx5dv_crypto_login"};
+            "ibv_set_ece", "mlx5dv_dek_create", "mlx5dv_devx_qp_query", "mlx5dv_crypto_login"};
         if (symbol.name == "ibv_query_gid_type") return false;
         if (symbol.version == "IBVERBS_PRIVATE_34" || symbol.binding == "old") return true;
         return std::find(public_names.begin(), public_names.end(), symbol.name) != public_names.end();
