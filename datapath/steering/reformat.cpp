@@ -1,5 +1,6 @@
 #include "datapath/steering/reformat.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -110,7 +111,7 @@ rte_mbuf* Reformat::remove(rte_mbuf* packet, DropReason& reason) const noexcept 
     rte_pktmbuf_trim(packet, static_cast<std::uint16_t>(packet->data_len - tunnel.end));
     rte_pktmbuf_adj(packet, static_cast<std::uint16_t>(begin));
     // There is room: the tunnel's headers were longer than an Ethernet header with its tag. (Of an L2 tunnel data_ is empty.)
-    std::memcpy(rte_pktmbuf_prepend(packet, static_cast<std::uint16_t>(data_.size())), data_.data(), data_.size());
+    std::copy(data_.begin(), data_.end(), rte_pktmbuf_prepend(packet, static_cast<std::uint16_t>(data_.size())));
     return packet;
 }
 
