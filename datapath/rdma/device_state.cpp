@@ -42,7 +42,8 @@ std::uint32_t NumberPool::take_run(std::uint32_t length) {
     return first;
 }
 
-DeviceState::DeviceState(Device& device, rte_mempool* mempool) : device_(device), mempool_(mempool), flows_(device.steering()), umems_(std::make_unique<devx::Umems>()) {
+DeviceState::DeviceState(Device& device, rte_mempool* mempool)
+    : device_(device), mempool_(mempool), flows_(device.steering()), umems_(std::make_unique<devx::Umems>()) {
     find_new_vports();
 }
 
