@@ -79,7 +79,7 @@ void on_fault(int number, siginfo_t* info, void* context) {
 }  // namespace
 
 bool guarded_copy(void* to, const void* from, std::size_t size) noexcept {
-    return softnic_copy(to, from, size) != 1;
+    return softnic_copy(to, from, size) == 0;
 }
 
 void guard_copies() noexcept {

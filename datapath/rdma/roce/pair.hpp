@@ -111,7 +111,7 @@ private:
     const ServiceType service_;
     std::atomic<ibv_qp_state> state_{IBV_QPS_RESET};
     ibv_qp_attr attr_{};
-    unsigned mtu_;
+    unsigned mtu_ = 1024;
     Peer peer_;
     std::uint64_t next_block_ = 0;
     std::uint64_t seen_ = 0;            ///< blocks posted when the doorbell was last answered
