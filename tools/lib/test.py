@@ -95,7 +95,7 @@ def junit_reader(folder: Path) -> Callable[[int, str], Outcome]:
     return read
 
 
-def meson_test(folder: Path, patience: int = 1) -> Callable[[argparse.Namespace], list[str]]:
+def meson_test(folder: Path, patience: int = 2) -> Callable[[argparse.Namespace], list[str]]:
     def argv(options: argparse.Namespace) -> list[str]:
         named = [options.keyword] if options.keyword else []
         return ["meson", "test", "-C", str(folder), "--no-rebuild", "--print-errorlogs", "--num-processes", "2",
@@ -134,7 +134,7 @@ def parts() -> list[Part]:
     return [
         Part("checks", "include rules, symbols of a NIC, size of files", script("tests/checks/run"), read_summary),
         Part("unit", "unit tests", meson_test(folder), junit_reader(folder)),
-        Part("asan", "unit tests under AddressSanitizer and UBSan", meson_test(build.asan_folder(), 2),
+        Part("asan", "unit tests under AddressSanitizer and UBSan", meson_test(build.asan_folder(), 4),
              junit_reader(build.asan_folder()), "asan"),
         Part("tsan", "unit tests under ThreadSanitizer", meson_test(folder / "tsan", 5), junit_reader(folder / "tsan"),
              "tsan", default=False),

@@ -110,6 +110,19 @@ TEST_F(DcForgedTest, RefusalsThatWaitAreSixteenAtMost) {
     EXPECT_EQ(answers({all[0]}), 1U);
 }
 
+TEST_F(DcForgedTest, ARefusalWaitsForABuffer) {
+    rte_mempool* const others = rte_pktmbuf_pool_create("others", 1, 0, 0, 2048, 0);  // what arrived gives no buffer back
+    ASSERT_NE(others, nullptr);
+    right.receive(with(connect, body + 12, 0), uplink_vport, others);
+    std::vector<rte_mbuf*> taken;
+    for (rte_mbuf* one = nullptr; (one = rte_pktmbuf_alloc(soft::test::packet_pool())) != nullptr;) taken.push_back(one);
+    for (int i = 0; i < 3; ++i) (void)right.turn(now += 1000);
+    EXPECT_TRUE(right.sent.empty());
+    for (rte_mbuf* one : taken) rte_pktmbuf_free(one);
+    EXPECT_EQ(answers({}), 1U);
+    rte_mempool_free(others);
+}
+
 TEST_F(DcForgedTest, WhatHasEndedMakesRoomBeforeWhatIsOpen) {
     for (std::uint32_t i = 1; i < DcTarget::most_sessions; ++i) {
         now += 1000;

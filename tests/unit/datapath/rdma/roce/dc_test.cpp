@@ -329,7 +329,12 @@ TEST_F(DcTest, AnInitiatorThatWasIdleConnectsAgain) {
     initiator.post({.sges = {initiator.piece(0, 10)}, .address = &to_target});
     run();
     EXPECT_EQ(opcodes, (std::vector<std::uint8_t>{0x58, 0x55, 0x44, 0x51}));
-    EXPECT_EQ(statuses(initiator.sends()), std::vector(2, IBV_WC_SUCCESS));
+    target.post(2);
+    now += 500'000'000;
+    initiator.post({.sges = {initiator.piece(0, 10)}, .address = &to_target});
+    run();
+    EXPECT_EQ(opcodes, (std::vector<std::uint8_t>{0x58, 0x55, 0x44, 0x51, 0x44, 0x51})) << "not for so long";
+    EXPECT_EQ(statuses(initiator.sends()), std::vector(3, IBV_WC_SUCCESS));
 }
 
 TEST_F(DcTest, ASessionThatBreaksOffGivesItsReceiveEntryBack) {

@@ -1,4 +1,5 @@
 // How much an engine does before others have their turn.
+#include <chrono>
 #include <set>
 
 #include "two_nodes.hpp"
@@ -43,6 +44,26 @@ TEST_F(TurnsTest, NoneSendsMoreThanAnEngineReceivesAndQueuePairsShareIt) {
         EXPECT_EQ(done[0].status, IBV_WC_SUCCESS);
         EXPECT_EQ(clients[i]->memory, servers[i]->memory);
     }
+}
+
+TEST_F(TurnsTest, WhoHasNothingToDoTakesNoLock) {
+    Queue client(left, {}), server(right, {});
+    client.connect(server);
+    server.connect(client);
+    client.post({.opcode = MLX5_OPCODE_RDMA_WRITE, .sges = {client.piece(0, 8)}, .remote = server.address(),
+                 .rkey = server.region.key});
+    run();
+    ASSERT_EQ(client.sends().size(), 1U);
+    now += 1000;
+    std::future<unsigned> turn;
+    bool ended = false;
+    {
+        const Engine::Control changing(left.transport().engine_of(client.number()));
+        turn = std::async(std::launch::async, [this] { return left.turn(now); });
+        ended = turn.wait_for(std::chrono::seconds(2)) == std::future_status::ready;
+    }
+    EXPECT_EQ(turn.get(), 0U);
+    EXPECT_TRUE(ended) << "it waited for the lock";
 }
 
 }  // namespace

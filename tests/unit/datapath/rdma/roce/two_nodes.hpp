@@ -58,9 +58,9 @@ public:
         return device_.serve(outlet, now);
     }
     /// What the uplink receives.
-    void receive(const Frame& frame, VportId vport = uplink_vport) {
-        rte_mbuf* packet = rte_pktmbuf_alloc(soft::test::packet_pool());
-        ASSERT_NE(packet, nullptr) << rte_mempool_avail_count(soft::test::packet_pool());
+    void receive(const Frame& frame, VportId vport = uplink_vport, rte_mempool* pool = soft::test::packet_pool()) {
+        rte_mbuf* packet = rte_pktmbuf_alloc(pool);
+        ASSERT_NE(packet, nullptr) << rte_mempool_avail_count(pool);
         std::memcpy(rte_pktmbuf_append(packet, static_cast<std::uint16_t>(frame.size())), frame.data(), frame.size());
         if (!lane_) lane_ = std::make_unique<Lane>(device_.steering(), 0);
         lane_->online();
