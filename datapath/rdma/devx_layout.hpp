@@ -36,6 +36,11 @@ inline constexpr std::uint32_t wq = 384;
 inline constexpr std::uint64_t modify_keep_vlan = 1u << 1, modify_scatter_fcs = 1u << 2;
 }  // namespace rqc
 
+/// Free-running, or what the device does by default, which is that. There is no real-time clock.
+[[nodiscard]] constexpr bool has_timestamps(std::uint64_t format) noexcept {
+    return format <= 1;
+}
+
 /// Of SQs and RQs.
 enum QueueState : std::uint8_t { queue_reset = 0, queue_ready = 1, queue_error = 3 };
 

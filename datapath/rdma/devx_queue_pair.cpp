@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "datapath/rdma/completion_queue.hpp"
+#include "datapath/rdma/devx_layout.hpp"
 #include "datapath/rdma/devx_memory.hpp"
 #include "datapath/rdma/devx_resource.hpp"
 #include "datapath/rdma/lag_affinity.hpp"
@@ -35,11 +36,28 @@ constexpr Field qp_service{qpc + 8, 8}, qp_pd{qpc + 40, 24}, qp_mtu{qpc + 64, 3}
     qp_user_index{qpc + 136, 24},
     qp_dbr_umem_valid{qpc + 1667, 1}, qp_dbr_umem{qpc + 1824, 32}, qp_umem_offset{2048, 64}, qp_umem{2112, 32},
     qp_umem_valid{2144, 1}, qp_optional{128, 32};
-// What the device does not have: offloads of upper layers, signatures of entries, queue counters, cross-channel
-// synchronization, and rings that do not begin where their UMEM's offset says.
-constexpr std::array absent{Field{qpc + 24, 4},  Field{qpc + 28, 2},    Field{qpc + 32, 1},   Field{qpc + 34, 1},
-                            Field{qpc + 92, 4},  Field{qpc + 96, 8},    Field{qpc + 1172, 6}, Field{qpc + 1181, 1},
-                            Field{qpc + 1182, 1}, Field{qpc + 1183, 1}};
+constexpr Field qp_timestamp_format{qpc + 88, 2};
+// What the device does not have, each by its name in the device's reference. (block_lb_mc is nothing to refuse: these
+// queue pairs are members of no multicast group.)
+constexpr std::array absent{
+    Field{qpc + 18, 1},    // isolate_vl_tc
+    Field{qpc + 24, 4},    // offload_type
+    Field{qpc + 28, 2},    // end_padding_mode
+    Field{qpc + 32, 1},    // wq_signature
+    Field{qpc + 34, 1},    // atomic_like_write_en
+    Field{qpc + 37, 1},    // drain_sigerr
+    Field{qpc + 90, 1},    // data_in_order
+    Field{qpc + 91, 1},    // rlky
+    Field{qpc + 92, 4},    // ulp_stateless_offload_mode
+    Field{qpc + 96, 8},    // counter_set_id
+    Field{qpc + 1032, 24}, // deth_sqpn
+    Field{qpc + 1172, 6},  // page_offset: rings begin where their UMEM's offset says
+    Field{qpc + 1181, 1},  // cd_slave_receive
+    Field{qpc + 1182, 1},  // cd_slave_send
+    Field{qpc + 1183, 1},  // cd_master
+    Field{qpc + 1584, 8},  // cs_req: small answers in CQEs
+    Field{qpc + 1592, 8},  // cs_res: small messages in CQEs
+};
 // The primary address path.
 constexpr std::uint32_t ads = qpc + 192;
 constexpr Field path_ack_timeout{ads + 64, 5}, path_source{ads + 72, 8}, path_hop_limit{ads + 88, 8},
@@ -218,6 +236,7 @@ Status create_qp(DeviceState& state, Input in, std::unique_ptr<Resource>& made) 
     const std::uint32_t domain = word(in, qp_pd);
     roce::QueuePairSpec spec{.state = state};
     if (std::any_of(absent.begin(), absent.end(), [&](Field which) { return word(in, which) != 0; })) return Status::bad_param;
+    if (!prm::has_timestamps(word(in, qp_timestamp_format))) return Status::bad_param;
     const Rings rings = place_rings(in, spec);
     if (service >= types.size() || !rings.base || !lag_port_is_there(state, in)) return Status::bad_param;
     spec.type = types[service];

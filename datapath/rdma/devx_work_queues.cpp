@@ -227,6 +227,7 @@ Status create_sq(DeviceState& state, Input in, std::unique_ptr<Resource>& made) 
     constexpr std::uint32_t ethernet_header = 14;
     const std::uint32_t min_inline = field(in, queue_context, sqc::min_inline);  // 0 nothing, 1 the Ethernet header
     if (any(in, absent) || field(in, queue_context, sqc::state) != prm::queue_reset || min_inline > 1) return Status::bad_param;
+    if (!prm::has_timestamps(field(in, queue_context, sqc::timestamp_format))) return Status::bad_param;
     const std::uint32_t tis_count = field(in, queue_context, sqc::tis_count);
     const auto rate = state.rates().rate_of(field(in, queue_context, sqc::rate_limit));
     if (tis_count > 1 || !rate) return Status::bad_param;
@@ -257,6 +258,7 @@ Status create_rq(DeviceState& state, Input in, std::unique_ptr<Resource>& made) 
     namespace rqc = prm::rqc;
     constexpr std::array absent{rqc::delay_drop, rqc::memory_type, rqc::hairpin};
     if (any(in, absent) || field(in, queue_context, rqc::state) != prm::queue_reset) return Status::bad_param;
+    if (!prm::has_timestamps(field(in, queue_context, rqc::timestamp_format))) return Status::bad_param;
     Ring ring{};
     if (const Status status = read_ring(state, in, queue_context + rqc::wq, ring); status != Status::ok) return status;
     const HeldCq completions(state, field(in, queue_context, rqc::cqn));

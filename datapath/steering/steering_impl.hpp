@@ -5,10 +5,9 @@
 // two states of the tables.
 #pragma once
 
-#include <time.h>
-
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -85,9 +84,8 @@ public:
     [[nodiscard]] std::uint64_t now() const noexcept {
         const std::uint64_t stopped = stopped_clock.load(std::memory_order_relaxed);
         if (stopped != 0) [[unlikely]] return stopped;
-        timespec time;
-        clock_gettime(CLOCK_MONOTONIC, &time);
-        return static_cast<std::uint64_t>(time.tv_sec) * 1000000000 + static_cast<std::uint64_t>(time.tv_nsec);
+        const std::chrono::nanoseconds time = std::chrono::steady_clock::now().time_since_epoch();
+        return static_cast<std::uint64_t>(time.count());
     }
 
     /// The kernel's rule for a queue. Threads: lanes.

@@ -154,9 +154,7 @@ Requester::Step Requester::take(std::uint64_t now) noexcept {
         return Step::again;
     }
     if (good) entry.failure = measure(entry);
-    if (entry.failure != IBV_WC_SUCCESS) {
-        entry.packets = 0;
-    } else if (!idle() && psn_distance(una_, fetched_psn_) + entry.packets > most_span) {
+    if (entry.failure == IBV_WC_SUCCESS && !idle() && psn_distance(una_, fetched_psn_) + entry.packets > most_span) {
         return Step::stop;
     }
     if (dc_ && entry.failure == IBV_WC_SUCCESS) entry.begins_session = is_new_target(now);

@@ -1,6 +1,9 @@
 // Reformats by themselves: which header fields the device writes, by what the given header is; and frames that end early.
 #include "datapath/steering/reformat.hpp"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <cerrno>
 
 #include "datapath/steering/tunnel.hpp"
@@ -142,6 +145,31 @@ TEST(Reformat, RoomIsFoundOnEitherSideOfTheFrame) {
     Frame frame = make_frame({.dport = 4789}, content);
     frame.insert(frame.end(), trailer.begin(), trailer.end());
     return frame;
+}
+
+TEST(Reformat, DataIsReadToItsEndAndNotFurther) {
+    const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+    auto* const pages = static_cast<std::uint8_t*>(mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    ASSERT_NE(static_cast<void*>(pages), MAP_FAILED);
+    ASSERT_EQ(mprotect(pages + page, page, PROT_NONE), 0);
+    Frame ipv4(50), ipv6(62);  // UDP in IPv4 with a word of options behind a tag, and in IPv6
+    ipv4[12] = 0x81;
+    ipv4[16] = 8;
+    ipv4[18] = 0x46;
+    ipv4[18 + 9] = 17;
+    ipv6[12] = 0x86;
+    ipv6[13] = 0xdd;
+    ipv6[14] = 0x60;
+    ipv6[14 + 6] = 17;
+    for (const Frame& whole : {ipv4, ipv6}) {
+        for (std::size_t size = 2; size <= whole.size(); size += 2) {
+            std::uint8_t* const data = pages + page - size;
+            std::copy_n(whole.begin(), size, data);
+            std::shared_ptr<const Reformat> reformat;
+            EXPECT_EQ(Reformat::create(Kind::encap_l2, {data, size}, true, reformat), 0) << size;
+        }
+    }
+    EXPECT_EQ(munmap(pages, 2 * page), 0);
 }
 
 TEST(Reformat, OnlyIpComesOutOfAnL3Tunnel) {

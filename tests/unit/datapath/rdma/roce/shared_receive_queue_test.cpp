@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "../fake_device.hpp"
+#include "datapath/rdma/completion_queue.hpp"
 
 namespace ovsdr::soft::roce {
 namespace {
@@ -40,6 +41,14 @@ TEST_F(SharedReceiveQueueTest, GivesRequestsInTheOrderOfPosting) {
     ASSERT_EQ(request.length, 2U);
     EXPECT_EQ(request.sges[1].length, 2U);
     EXPECT_FALSE(queue.take(request));
+}
+
+TEST_F(SharedReceiveQueueTest, MatchesTagsWhereItHasAny) {
+    EXPECT_EQ(queue.tags(), nullptr);
+    CompletionQueue told{8, false, {}};
+    const SharedReceiveQueue one{
+        {.state = state, .domain = this, .number = 8, .max_requests = 4, .max_sges = 1, .completions = &told, .max_tags = 1, .max_ops = 1}};
+    EXPECT_NE(one.tags(), nullptr);
 }
 
 TEST_F(SharedReceiveQueueTest, SlotsComeBackInAnyOrder) {

@@ -206,6 +206,25 @@ TEST_F(TagMatchingTest, AnUnexpectedMessageHoldsUpNewEntriesUntilItIsReported) {
     EXPECT_EQ(done[0].wc_flags, match | valid);
 }
 
+TEST_F(TagMatchingTest, OnlyAnOperationThatSaysSoReportsUnexpectedMessages) {
+    buffer(9, 8192);
+    send(IBV_TMH_EAGER, 2, 50);
+    ASSERT_EQ(poll().size(), 1U);
+    ASSERT_EQ(add(2, 2, 1000, 1000, whole, IBV_OPS_SIGNALED, 1), 0);
+    auto done = poll();
+    ASSERT_EQ(done.size(), 1U);
+    EXPECT_EQ(done[0].wc_flags, sync_request) << "without the flag";
+    EXPECT_EQ(synchronise(1, IBV_OPS_TM_SYNC | 1 << 5), EINVAL);
+    ASSERT_EQ(add(3, 3, 1000, 1000, whole, IBV_OPS_SIGNALED), 0);
+    done = poll();
+    ASSERT_EQ(done.size(), 1U);
+    EXPECT_EQ(done[0].wc_flags, sync_request) << "what was refused has reported nothing";
+    ASSERT_EQ(add(4, 4, 1000, 1000, whole, IBV_OPS_SIGNALED | IBV_OPS_TM_SYNC, 1), 0);
+    done = poll();
+    ASSERT_EQ(done.size(), 1U);
+    EXPECT_EQ(done[0].wc_flags, 0U);
+}
+
 TEST_F(TagMatchingTest, AnUnexpectedMessageWaitsForABuffer) {
     client.post({.sges = {}});
     run({}, 2'000'000);

@@ -66,5 +66,32 @@ TEST_F(TurnsTest, WhoHasNothingToDoTakesNoLock) {
     EXPECT_TRUE(ended) << "it waited for the lock";
 }
 
+TEST_F(TurnsTest, WhoWaitsForDoorbellsWaitsForTwoTurnsAtMost) {
+    using namespace std::chrono_literals;
+    constexpr std::size_t size = 600 << 10;  // five turns
+    Queue client(left, {.memory = size}), server(right, {.memory = size});
+    client.connect(server);
+    server.connect(client);
+    const auto settled = [this] { return std::async(std::launch::async, [this] { left.state().answer_doorbells(); }); };
+    EXPECT_EQ(settled().wait_for(5s), std::future_status::ready) << "nothing has rung";
+    client.post({.opcode = MLX5_OPCODE_RDMA_WRITE, .sges = {client.piece(0, size)}, .remote = server.address(),
+                 .rkey = server.region.key});
+    const auto waits = settled();
+    EXPECT_EQ(waits.wait_for(50ms), std::future_status::timeout);
+    (void)left.turn(now += 1000);
+    EXPECT_EQ(waits.wait_for(50ms), std::future_status::timeout);
+    (void)left.turn(now += 1000);
+    EXPECT_EQ(waits.wait_for(5s), std::future_status::ready);
+    client.post({.opcode = MLX5_OPCODE_RDMA_WRITE, .sges = {client.piece(0, 8)}, .remote = server.address(),
+                 .rkey = server.region.key});
+    const auto begin = std::chrono::steady_clock::now();
+    left.state().answer_doorbells();
+    const auto spent = std::chrono::steady_clock::now() - begin;
+    EXPECT_GE(spent, 900ms) << "it waits for a worker that does not come";
+    EXPECT_LT(spent, 20s);
+    run();
+    EXPECT_EQ(client.sends().size(), 2U);
+}
+
 }  // namespace
 }  // namespace ovsdr::soft::roce::test
