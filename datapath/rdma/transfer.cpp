@@ -39,8 +39,8 @@ namespace {
     return stream.scatter(attributes, memory, offset, from);
 }
 
-[[nodiscard]] bool grants(const Mkey::State& state, unsigned access) noexcept {
-    return !state.free && (state.access & access) == access;
+[[nodiscard]] bool grants(const Mkey::State& state, const Transfer::Spec& to) noexcept {
+    return !state.free && (state.access & to.access) == to.access && (!to.remote || state.is_of(to.qpn));
 }
 
 /// Bytes on the wire of a local piece: see "Lengths" in the header.
@@ -70,7 +70,7 @@ bool Transfer::resolve(Piece& piece) const noexcept {
     Mkey* const mkey = spec.memory.mkey(piece.key);
     if (!mkey || mkey->spec().domain != spec.domain) return false;
     const Mkey::Reading state(*mkey);
-    if (!grants(*state, spec.access) || piece.address < state->start_address) return false;
+    if (!grants(*state, spec) || piece.address < state->start_address) return false;
     piece.is_mkey = true;
     piece.address -= state->start_address;
     if (!spec.remote) piece.size = local_wire_size(*state, piece.address, piece.size);
@@ -101,7 +101,7 @@ bool Transfer::through_mkey(unsigned index, std::uint64_t offset, Bytes bytes) n
     Mkey* const mkey = spec_->memory.mkey(piece.key);
     if (!mkey || mkey->spec().domain != spec_->domain) return false;
     const Mkey::Reading state(*mkey);
-    if (!grants(*state, spec_->access)) return false;
+    if (!grants(*state, *spec_)) return false;
     LayoutMemory memory(spec_->memory, spec_->domain, *state, writes());
     const std::uint64_t at = piece.address + offset;
     if (!state->is_signed) {
@@ -167,7 +167,7 @@ Transfer::Fault Transfer::in_place(void (*use)(std::byte*, void*), void* context
     Mkey* const mkey = spec_->memory.mkey(piece.key);
     if (!mkey || mkey->spec().domain != spec_->domain) return Fault::protection;
     const Mkey::Reading state(*mkey);
-    if (!grants(*state, spec_->access) || state->is_signed) return Fault::protection;
+    if (!grants(*state, *spec_) || state->is_signed) return Fault::protection;
     LayoutMemory memory(spec_->memory, spec_->domain, *state, writes());
     std::byte* whole = nullptr;
     const bool reached = memory.visit(piece.address, piece.size, [&](std::byte* part, std::uint64_t size) {

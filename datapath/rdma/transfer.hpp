@@ -54,6 +54,7 @@ public:
         unsigned access;     ///< what each key must grant, enum ibv_access_flags; 0 to read locally
         bool remote;         ///< the one piece is (rkey, address, length) of a request from the wire
         unsigned stripe;     ///< see MemoryTable::Reading
+        std::uint32_t qpn = 0;  ///< remote: the queue pair that was asked
     };
 
     /// The pieces' wire bytes are size() from now on. A fault that can be told at once is told here.

@@ -74,7 +74,7 @@ namespace {
     }
     return created([&] {
         auto qp = std::make_unique<Qp>();
-        attr.cap = layout.granted();
+        attr.cap = layout.granted(attr.cap);
         qp->raw = make_raw(attr, attr.cap);
         ibv_qp& base = qp->qp_base;
         base.context = context;
@@ -184,7 +184,7 @@ ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* attr) {
 int ibv_modify_qp(ibv_qp* base, ibv_qp_attr* attr, int mask) {
     if (const int error = injected_fault("ibv_modify_qp")) return failed(error);
     Qp& qp = Qp::of(base);
-    if (qp.rss) return failed(ENOSYS);
+    if (qp.rss) return failed(EOPNOTSUPP);
     if (qp.rdma) {
         const int error = modify_rdma_qp(qp, *attr, mask);
         return error ? failed(error) : 0;
@@ -196,7 +196,7 @@ int ibv_modify_qp(ibv_qp* base, ibv_qp_attr* attr, int mask) {
 int ibv_query_qp(ibv_qp* base, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init_attr) {
     if (const int error = injected_fault("ibv_query_qp")) return failed(error);
     Qp& qp = Qp::of(base);
-    if (qp.rss) return failed(ENOSYS);
+    if (qp.rss) return failed(EOPNOTSUPP);
     if (qp.rdma) {
         const int error = query_rdma_qp(qp, *attr, mask, *init_attr);
         return error ? failed(error) : 0;

@@ -54,7 +54,9 @@ constexpr std::uint64_t connected_operations =
     for (const Segments& segments : by_operation) {
         if (operations & segments.operations) size = std::max(size, segments.size);
     }
-    if (mlx5_operations & (MLX5DV_QP_EX_WITH_MR_INTERLEAVED | MLX5DV_QP_EX_WITH_MR_LIST)) size = std::max(size, umr);
+    constexpr std::uint64_t keys =
+        MLX5DV_QP_EX_WITH_MR_INTERLEAVED | MLX5DV_QP_EX_WITH_MR_LIST | MLX5DV_QP_EX_WITH_MKEY_CONFIGURE;
+    if (mlx5_operations & keys) size = std::max(size, umr);
     switch (attr.qp_type) {
         case IBV_QPT_RC:
         case IBV_QPT_UC:
@@ -78,7 +80,8 @@ constexpr std::uint64_t connected_operations =
     const auto before_data = overhead(attr, mlx5_operations);
     const std::uint32_t header =
         attr.comp_mask & IBV_QP_INIT_ATTR_MAX_TSO_HEADER ? aligned(attr.max_tso_header, 16) : 0;
-    if (!before_data || cap.max_send_sge > (max_send_entry - *before_data - header) / sizeof(mlx5_wqe_data_seg)) {
+    if (!before_data || header > max_send_entry - *before_data ||
+        cap.max_send_sge > (max_send_entry - *before_data - header) / sizeof(mlx5_wqe_data_seg)) {
         return EINVAL;
     }
     if (cap.max_inline_data > max_send_entry || cap.max_send_wr > 0x7fffffff / max_send_entry) return EINVAL;

@@ -22,12 +22,13 @@ struct QpLayout {
     std::uint32_t receive_entries = 0;
     std::uint32_t receive_sges = 0;
 
-    [[nodiscard]] ibv_qp_cap granted() const noexcept {
+    /// Without a send queue what was asked of its entries stays, as libmlx5 leaves it.
+    [[nodiscard]] ibv_qp_cap granted(const ibv_qp_cap& asked) const noexcept {
         return {.max_send_wr = send_entries,
                 .max_recv_wr = receive_entries,
-                .max_send_sge = send_sges,
+                .max_send_sge = blocks != 0 ? send_sges : asked.max_send_sge,
                 .max_recv_sge = receive_sges,
-                .max_inline_data = max_inline};
+                .max_inline_data = blocks != 0 ? max_inline : asked.max_inline_data};
     }
 };
 

@@ -57,15 +57,19 @@ constexpr std::array operations_of_types{
     return (verbs & ~allowed->verbs) || (mlx5_operations_of(mlx5) & ~allowed->mlx5) ? EOPNOTSUPP : 0;
 }
 
-/// Creation flags. Those of raw packets are EOPNOTSUPP, and so is a source QPN, which is IPoIB's; so is padding of what
-/// is written over PCI, which is not there. Loopback of multicasts is blocked by the transport.
+/// Creation flags, in the kernel's order: connected types have none, those of raw packets are raw packets' only. A source
+/// QPN is IPoIB's, and padding is of what is written over PCI: neither is there. Loopback of multicasts is blocked by the
+/// transport.
 [[nodiscard]] int check_flags(const ibv_qp_init_attr_ex& attr) {
     if (!(attr.comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS)) return 0;
     constexpr std::uint32_t unsupported = IBV_QP_CREATE_SCATTER_FCS | IBV_QP_CREATE_CVLAN_STRIPPING |
                                           IBV_QP_CREATE_SOURCE_QPN | IBV_QP_CREATE_PCI_WRITE_END_PADDING;
     const std::uint32_t flags = attr.create_flags;
+    constexpr std::uint32_t of_raw_packets = IBV_QP_CREATE_SCATTER_FCS | IBV_QP_CREATE_CVLAN_STRIPPING;
     if (flags & ~(unsupported | IBV_QP_CREATE_BLOCK_SELF_MCAST_LB)) return EINVAL;
-    if ((flags & IBV_QP_CREATE_SOURCE_QPN) && attr.qp_type != IBV_QPT_UD) return EINVAL;
+    const bool has_flags = attr.qp_type == IBV_QPT_UD || attr.qp_type == IBV_QPT_DRIVER;
+    if (flags != 0 && !has_flags) return EINVAL;
+    if ((flags & of_raw_packets) && attr.qp_type == IBV_QPT_UD) return EINVAL;
     return flags & unsupported ? EOPNOTSUPP : 0;
 }
 
@@ -263,7 +267,7 @@ ibv_qp* create_rdma_qp(ibv_context* context, ibv_qp_init_attr_ex& attr, const ml
     return created([&] {
         auto qp = std::make_unique<Qp>();
         qp->rdma = make(context, attr, mlx5, layout);
-        attr.cap = layout.granted();
+        if (has_rings) attr.cap = layout.granted(attr.cap);
         const bool is_target = attr.qp_type == IBV_QPT_XRC_RECV;
         init_handle(*qp, context, attr.qp_type, attr.qp_context);
         ibv_qp& base = qp->qp_base;

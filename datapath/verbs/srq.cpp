@@ -96,9 +96,8 @@ ibv_srq* create_srq_ex_op(ibv_context* context, ibv_srq_init_attr_ex* attr) {
     return create(context, *attr, "ibv_create_srq_ex");
 }
 
-/// Only XRC queues have a number that others may know.
+/// Of any queue, as libmlx5 has it: those of DC targets need theirs too.
 int get_srq_num_op(ibv_srq* srq, std::uint32_t* number) {
-    if (Srq::of(srq).type != IBV_SRQT_XRC) return failed(EINVAL);
     *number = Srq::of(srq).queue->spec().number;
     return 0;
 }

@@ -17,6 +17,7 @@ void Mkey::State::clear() noexcept {
     free = true;
     is_signed = false;
     access = 0;
+    qpn = any_qpn;
     ++generation;
     start_address = 0;
     length = 0;

@@ -31,6 +31,7 @@ namespace ovsdr::soft {
 class Mkey {
 public:
     static constexpr unsigned max_depth = 4;
+    static constexpr std::uint32_t any_qpn = 0xffffff;
 
     struct Spec {
         const void* domain;  ///< protection domain
@@ -44,6 +45,7 @@ public:
         bool free = true;
         bool is_signed = false;
         unsigned access = 0;  ///< enum ibv_access_flags
+        std::uint32_t qpn = any_qpn;  ///< who may use it from afar and make it free: a window of type 2 is its binder's
         std::uint32_t generation{};  ///< another after each change
         std::uint64_t start_address = 0;
         std::uint64_t length = 0;  ///< bytes of the memory domain
@@ -51,6 +53,7 @@ public:
         signature::Attributes attributes;  ///< if is_signed
 
         explicit State(unsigned max_entries) : layout(max_entries) {}
+        [[nodiscard]] bool is_of(std::uint32_t number) const noexcept { return qpn == any_qpn || qpn == number; }
         void clear() noexcept;
     };
 

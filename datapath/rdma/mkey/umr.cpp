@@ -1,4 +1,4 @@
-// The work queue entries that configure and invalidate MKEYs: the device's half of datapath/verbs/mkey_configure.cpp.
+// The work queue entries that configure and invalidate MKEYs: the device's half of datapath/verbs/mkey_request.cpp.
 #include <endian.h>
 #include <infiniband/mlx5dv.h>
 
@@ -13,6 +13,13 @@
 namespace ovsdr::soft {
 
 namespace {
+
+// What an entry may change.
+constexpr std::uint64_t known_mask =
+    MLX5_WQE_UMR_CTRL_MKEY_MASK_LEN | MLX5_WQE_UMR_CTRL_MKEY_MASK_START_ADDR | MLX5_WQE_UMR_CTRL_MKEY_MASK_MKEY |
+    MLX5_WQE_UMR_CTRL_MKEY_MASK_QPN | MLX5_WQE_UMR_CTRL_MKEY_MASK_BSF_ENABLE | MLX5_WQE_UMR_CTRL_MKEY_MASK_FREE |
+    MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_LOCAL_WRITE | MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_REMOTE_READ |
+    MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_REMOTE_WRITE | MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_ATOMIC;
 
 // An entry is at most 63 octowords, of which the layout is part.
 constexpr unsigned max_layout_entries = 64;
@@ -71,7 +78,7 @@ struct Configuration {
     to.control = segment_at<mlx5_wqe_umr_ctrl_seg>(entry, sizeof(mlx5_wqe_ctrl_seg));
     to.context = segment_at<mlx5_wqe_mkey_context_seg>(entry, sizeof(mlx5_wqe_ctrl_seg) + sizeof to.control);
     to.mask = be64toh(to.control.mkey_mask);
-    if (!(to.control.flags & MLX5_WQE_UMR_CTRL_FLAG_INLINE)) return EINVAL;
+    if (!(to.control.flags & MLX5_WQE_UMR_CTRL_FLAG_INLINE) || (to.mask & ~known_mask)) return EINVAL;
     // The one place of both numbers.
     const std::size_t bsf_octowords = be16toh(to.control.bsf_octowords);
     if ((to.control.flags & MLX5_WQE_UMR_CTRL_FLAG_TRNSLATION_OFFSET) && bsf_octowords) return EINVAL;
@@ -145,12 +152,16 @@ int configure_mkey(DeviceState& state, const void* domain, std::uint32_t qpn, st
     Mkey* const mkey = state.memory().mkey_of_any_tag(key);
     if (!mkey || mkey->spec().domain != domain) return EACCES;
     if (configuration.is_signed && !mkey->spec().has_signature) return EACCES;
+    const std::uint32_t owner = be32toh(configuration.context.qpn_mkey) >> 8;
+    const bool binds = configuration.mask & MLX5_WQE_UMR_CTRL_MKEY_MASK_QPN;
+    if (binds && owner != Mkey::any_qpn && owner != qpn) return EACCES;
     const Mkey::Writing writing(*mkey);
     if (configuration.layout_octowords > writing->layout.max_entries()) return EACCES;
     if ((configuration.control.flags & MLX5_WQE_UMR_CTRL_FLAG_CHECK_FREE) && !writing->free) return EACCES;
     const bool retags = configuration.mask & MLX5_WQE_UMR_CTRL_MKEY_MASK_MKEY;
     if (!retags && mkey->key() != key) return EACCES;
     apply(configuration, *writing);
+    if (binds) writing->qpn = owner;
     if (retags) mkey->set_key((key & ~0xFFu) | (be32toh(configuration.context.qpn_mkey) & 0xFF));
     return 0;
 }
@@ -159,7 +170,9 @@ int invalidate_locally(DeviceState& state, const void* domain, std::uint32_t qpn
     const MemoryTable::Reading reading(state.memory(), qpn);
     Mkey* const mkey = state.memory().mkey(key);
     if (!mkey || mkey->spec().domain != domain) return EACCES;
-    Mkey::Writing(*mkey)->clear();
+    const Mkey::Writing writing(*mkey);
+    if (!writing->is_of(qpn)) return EACCES;
+    writing->clear();
     return 0;
 }
 
@@ -168,7 +181,7 @@ int invalidate_remotely(DeviceState& state, const void* domain, std::uint32_t qp
     Mkey* const mkey = state.memory().mkey(key);
     if (!mkey || mkey->spec().domain != domain || !mkey->spec().remote_invalidate) return EACCES;
     const Mkey::Writing writing(*mkey);
-    if (writing->free) return EACCES;
+    if (writing->free || !writing->is_of(qpn)) return EACCES;
     writing->clear();
     return 0;
 }

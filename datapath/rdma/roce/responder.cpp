@@ -81,7 +81,8 @@ Transfer::Spec Responder::remote_spec(const void* domain, unsigned access) const
             .domain = domain,
             .access = access,
             .remote = true,
-            .stripe = pair_.engine().worker()};
+            .stripe = pair_.engine().worker(),
+            .qpn = spec_.qpn};
 }
 
 /// Sequence numbers decide first.

@@ -46,8 +46,7 @@ int SharedReceiveQueue::post(ibv_recv_wr* first, ibv_recv_wr** bad) {
 }
 
 int SharedReceiveQueue::modify(const ibv_srq_attr& attr, int mask) {
-    if (mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT)) return EINVAL;
-    if (mask & IBV_SRQ_MAX_WR) return EOPNOTSUPP;
+    if (mask & ~IBV_SRQ_LIMIT) return EINVAL;  // mlx5 resizes none
     if (!(mask & IBV_SRQ_LIMIT)) return 0;
     const std::lock_guard guard(mutex_);
     if (attr.srq_limit > spec_.max_requests) return EINVAL;

@@ -356,5 +356,72 @@ TEST_F(RawPacketQpTest, DestructionTakesItsCompletionsAlong) {
     EXPECT_TRUE(completions().empty());
 }
 
+TEST_F(RawPacketQpTest, AHeaderToSegmentBehindTakesRoomInEachEntry) {
+    ibv_qp_init_attr_ex attr{};
+    attr.qp_type = IBV_QPT_RAW_PACKET;
+    attr.send_cq = attr.recv_cq = cq;
+    attr.pd = open.pd;
+    attr.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_MAX_TSO_HEADER;
+    attr.cap = {4, 4, 2, 2, 64};
+    attr.max_tso_header = 128;
+    qp = ibv_create_qp_ex(open.context, &attr);
+    ASSERT_NE(qp, nullptr);
+    EXPECT_EQ(attr.cap.max_send_wr, 4u);
+    EXPECT_EQ(attr.cap.max_inline_data, 204u);  // 48 + 128 + 32 bytes are four blocks, less 48 + 4
+    const auto refusal = [&](std::uint16_t header, std::uint32_t pieces) {
+        attr.cap = {1, 0, pieces, 0, 0};
+        attr.max_tso_header = header;
+        errno = 0;
+        ibv_qp* const made = ibv_create_qp_ex(open.context, &attr);
+        return made ? ibv_destroy_qp(made) : errno;
+    };
+    EXPECT_EQ(refusal(960, 1), 0) << "1024 bytes";
+    EXPECT_EQ(refusal(961, 1), EINVAL);
+    EXPECT_EQ(refusal(976, 0), 0);
+    EXPECT_EQ(refusal(977, 0), EINVAL);
+    EXPECT_EQ(refusal(1024, 0x0ffffffd), EINVAL) << "1024 again, modulo 2^32";
+    EXPECT_EQ(refusal(0xffff, 0), EINVAL);
+}
+
+TEST_F(RawPacketQpTest, MorePiecesThanAnEntryHasAreRefused) {
+    create();
+    ASSERT_EQ(move(IBV_QPS_INIT), 0);
+    EXPECT_EQ(post_receive(1, {piece(0, 8), piece(8, 8), piece(16, 8)}), EINVAL);
+    EXPECT_EQ(post_receive(1, {piece(0, 8), piece(8, 8)}), 0);
+}
+
+TEST_F(RawPacketQpTest, OfMlx5sAttributesItTakesThoseThatChangeNothing) {
+    const auto answer = [&](std::uint64_t mask, std::uint32_t flags = 0, std::uint64_t operations = 0) {
+        ibv_qp_init_attr_ex attr{};
+        attr.qp_type = IBV_QPT_RAW_PACKET;
+        attr.send_cq = attr.recv_cq = cq;
+        attr.pd = open.pd;
+        attr.comp_mask = IBV_QP_INIT_ATTR_PD;
+        attr.cap = {4, 4, 2, 2, 64};
+        mlx5dv_qp_init_attr mlx5{};
+        mlx5.comp_mask = mask;
+        mlx5.create_flags = flags;
+        mlx5.send_ops_flags = operations;
+        errno = 0;
+        ibv_qp* const made = mlx5dv_create_qp(open.context, &attr, &mlx5);
+        return made ? ibv_destroy_qp(made) : errno;
+    };
+    constexpr std::uint64_t by_flags = MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS;
+    for (const auto flag : {MLX5DV_QP_CREATE_TIR_ALLOW_SELF_LOOPBACK_UC, MLX5DV_QP_CREATE_TIR_ALLOW_SELF_LOOPBACK_MC,
+                            MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE}) {
+        EXPECT_EQ(answer(by_flags, flag), 0) << flag;
+    }
+    for (const auto flag : {MLX5DV_QP_CREATE_TUNNEL_OFFLOADS, MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE,
+                            MLX5DV_QP_CREATE_PACKET_BASED_CREDIT_MODE, MLX5DV_QP_CREATE_SIG_PIPELINING}) {
+        EXPECT_EQ(answer(by_flags, flag), EOPNOTSUPP) << flag;
+        EXPECT_EQ(answer(0, flag), 0) << "not said";
+    }
+    EXPECT_EQ(answer(by_flags, 1u << 30), EINVAL);
+    EXPECT_EQ(answer(MLX5DV_QP_INIT_ATTR_MASK_DC), EINVAL) << "a type of its own";
+    EXPECT_EQ(answer(std::uint64_t{1} << 40), EINVAL);
+    EXPECT_EQ(answer(MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS, 0, MLX5DV_QP_EX_WITH_RAW_WQE), EOPNOTSUPP);
+    EXPECT_EQ(answer(MLX5DV_QP_INIT_ATTR_MASK_DCI_STREAMS), EOPNOTSUPP);
+}
+
 }  // namespace
 }  // namespace ovsdr::soft::test

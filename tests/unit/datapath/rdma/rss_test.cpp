@@ -164,6 +164,14 @@ TEST_F(RssTest, ConnectionsMeetOneQueueBothWays) {
     }
 }
 
+TEST_F(RssTest, UdpPortsAreHashedToo) {
+    constexpr std::uint64_t udp = IBV_RX_HASH_SRC_PORT_UDP | IBV_RX_HASH_DST_PORT_UDP;
+    EXPECT_EQ(hash(v4 | udp, frame_of(published[0], 17)), hash(v4 | udp, frame_of(turned(published[0]), 17)));
+    EXPECT_NE(hash(v4 | udp, frame_of(published[0], 17)), hash(v4, frame_of(published[0], 17)));
+    EXPECT_EQ(hash(IBV_RX_HASH_SRC_PORT_UDP, frame_of(published[1], 17)), bit_by_bit(published_key, {0x37, 0x96}));
+    EXPECT_EQ(hash(v4 | udp, frame_of(published[0], 6)), 0u);
+}
+
 TEST_F(RssTest, WhatTheFieldsDoNotFitIsNotHashed) {
     EXPECT_EQ(hash(v6, frame_of(published[0], 6)), 0u);
     EXPECT_EQ(hash(v4 | tcp, frame_of(published[0], 17)), 0u);
@@ -269,12 +277,16 @@ TEST_F(RssQpTest, HasNoStateAndTakesNoWork) {
     EXPECT_EQ(qp->qp_num, 0u);
     ibv_qp_attr state{};
     ibv_qp_init_attr init{};
-    EXPECT_EQ(ibv_modify_qp(qp, &state, IBV_QP_STATE), ENOSYS);
-    EXPECT_EQ(ibv_query_qp(qp, &state, IBV_QP_STATE, &init), ENOSYS);
+    EXPECT_EQ(ibv_modify_qp(qp, &state, IBV_QP_STATE), EOPNOTSUPP);
+    EXPECT_EQ(ibv_query_qp(qp, &state, IBV_QP_STATE, &init), EOPNOTSUPP);
     ibv_send_wr send{};
     ibv_send_wr* bad = nullptr;
     EXPECT_EQ(ibv_post_send(qp, &send, &bad), EINVAL);
     EXPECT_EQ(bad, &send);
+    ibv_recv_wr receive{};
+    ibv_recv_wr* bad_receive = nullptr;
+    EXPECT_EQ(ibv_post_recv(qp, &receive, &bad_receive), EINVAL);
+    EXPECT_EQ(bad_receive, &receive);
     EXPECT_EQ(ibv_destroy_qp(qp), 0);
 }
 
@@ -305,9 +317,35 @@ TEST_F(RssQpTest, RefusesWhatTheKernelRefuses) {
     EXPECT_EQ(refused([](auto& attr) { attr.rx_hash_conf.rx_hash_fields_mask |= IBV_RX_HASH_INNER; }), EOPNOTSUPP);
     EXPECT_EQ(refused([](auto& attr) { attr.rx_hash_conf.rx_hash_fields_mask = IBV_RX_HASH_IPSEC_SPI; }), EOPNOTSUPP);
     EXPECT_EQ(refused([](auto& attr) { attr.comp_mask &= ~static_cast<unsigned>(IBV_QP_INIT_ATTR_RX_HASH); }), EINVAL);
-    ibv_rwq_ind_table_init_attr attr{30, wqs.data(), 0};
-    EXPECT_EQ(ibv_create_rwq_ind_table(open.context, &attr), nullptr);
-    EXPECT_EQ(errno, EINVAL);
+    ibv_srq_init_attr shared{.srq_context = nullptr, .attr = {4, 1, 0}};
+    ibv_srq* const srq = ibv_create_srq(open.pd, &shared);
+    EXPECT_EQ(refused([&](auto& attr) { attr.srq = srq; }), EINVAL);
+    EXPECT_EQ(ibv_destroy_srq(srq), 0);
+}
+
+TEST_F(RssQpTest, TablesAreOfTwoToTheEleventhAtMost) {
+    const std::vector<ibv_wq*> same(1u << 12, wqs[0]);
+    const auto made = [&](std::uint32_t log) {
+        ibv_rwq_ind_table_init_attr attr{log, const_cast<ibv_wq**>(same.data()), 0};
+        errno = 0;
+        return ibv_create_rwq_ind_table(open.context, &attr);
+    };
+    for (const std::uint32_t log : {12U, 30U}) {
+        EXPECT_EQ(made(log), nullptr);
+        EXPECT_EQ(errno, EINVAL);
+    }
+    ibv_rwq_ind_table* const largest = made(11);
+    ASSERT_NE(largest, nullptr);
+    EXPECT_EQ(ibv_destroy_rwq_ind_table(largest), 0);
+    ibv_rwq_ind_table* const of_one = made(0);
+    ASSERT_NE(of_one, nullptr);
+    ibv_qp_init_attr_ex attr = attributes();
+    attr.rwq_ind_tbl = of_one;
+    attr.rx_hash_conf.rx_hash_fields_mask = 0;
+    ibv_qp* const qp = ibv_create_qp_ex(open.context, &attr);
+    ASSERT_NE(qp, nullptr) << "a table of one needs no hash";
+    EXPECT_EQ(ibv_destroy_qp(qp), 0);
+    EXPECT_EQ(ibv_destroy_rwq_ind_table(of_one), 0);
 }
 
 }  // namespace

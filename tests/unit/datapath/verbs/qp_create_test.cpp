@@ -121,8 +121,13 @@ TEST_F(RdmaQpTest, CreationFlagsAreThoseOfTheType) {
         int error;
     };
     for (const Case& expected : {Case{IBV_QPT_UD, IBV_QP_CREATE_BLOCK_SELF_MCAST_LB, 0},
-                                 {IBV_QPT_RC, IBV_QP_CREATE_SCATTER_FCS, EOPNOTSUPP},
-                                 {IBV_QPT_UD, IBV_QP_CREATE_CVLAN_STRIPPING, EOPNOTSUPP},
+                                 {IBV_QPT_RC, IBV_QP_CREATE_BLOCK_SELF_MCAST_LB, EINVAL},
+                                 {IBV_QPT_UC, IBV_QP_CREATE_BLOCK_SELF_MCAST_LB, EINVAL},
+                                 {IBV_QPT_XRC_SEND, IBV_QP_CREATE_BLOCK_SELF_MCAST_LB, EINVAL},
+                                 {IBV_QPT_RC, IBV_QP_CREATE_SCATTER_FCS, EINVAL},
+                                 {IBV_QPT_RC, IBV_QP_CREATE_PCI_WRITE_END_PADDING, EINVAL},
+                                 {IBV_QPT_UD, IBV_QP_CREATE_SCATTER_FCS, EINVAL},
+                                 {IBV_QPT_UD, IBV_QP_CREATE_CVLAN_STRIPPING, EINVAL},
                                  {IBV_QPT_UD, IBV_QP_CREATE_PCI_WRITE_END_PADDING, EOPNOTSUPP},
                                  {IBV_QPT_UD, IBV_QP_CREATE_SOURCE_QPN, EOPNOTSUPP},
                                  {IBV_QPT_RC, IBV_QP_CREATE_SOURCE_QPN, EINVAL},
@@ -218,6 +223,83 @@ TEST(MemoryCopies, AreOfDevicesThatHaveTheEngine) {
         }
         EXPECT_EQ(ibv_destroy_cq(cq), 0);
     }
+}
+
+TEST_F(RdmaQpTest, WithoutASendQueueWhatWasAskedOfItsEntriesStays) {
+    ibv_qp_init_attr_ex attr = attr_of(IBV_QPT_RC);
+    attr.cap = {0, 16, 2, 2, 64};
+    ASSERT_TRUE(create(attr));
+    EXPECT_EQ(attr.cap.max_send_wr, 0u);
+    EXPECT_EQ(attr.cap.max_send_sge, 2u);
+    EXPECT_EQ(attr.cap.max_inline_data, 64u);
+    EXPECT_EQ(attr.cap.max_recv_wr, 16u);
+    EXPECT_EQ(attr.cap.max_recv_sge, 2u);
+}
+
+TEST_F(RdmaQpTest, QueuesThatConfigureKeysHaveRoomForIt) {
+    const auto inline_data = [&](std::uint64_t operations) {
+        ibv_qp_init_attr_ex attr = attr_of(IBV_QPT_RC);
+        attr.cap = {1, 1, 1, 1, 0};
+        attr.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+        attr.send_ops_flags = IBV_QP_EX_WITH_SEND;
+        mlx5dv_qp_init_attr mlx5{};
+        mlx5.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS;
+        mlx5.send_ops_flags = operations;
+        EXPECT_EQ(refusal(attr, operations ? &mlx5 : nullptr), 0);
+        attr.cap = {1, 1, 1, 1, 0};
+        EXPECT_TRUE(create(attr, operations ? &mlx5 : nullptr));
+        return attr.cap.max_inline_data;
+    };
+    EXPECT_EQ(inline_data(0), 44u);
+    EXPECT_EQ(inline_data(MLX5DV_QP_EX_WITH_RAW_WQE), 44u);
+    for (const auto operation :
+         {MLX5DV_QP_EX_WITH_MR_LIST, MLX5DV_QP_EX_WITH_MR_INTERLEAVED, MLX5DV_QP_EX_WITH_MKEY_CONFIGURE}) {
+        EXPECT_EQ(inline_data(operation), 60u) << operation;
+    }
+}
+
+TEST_F(RdmaQpTest, AQueueThatSignalsAllSaysSoInEachEntry) {
+    for (const int all : {0, 1}) {
+        ibv_qp_init_attr_ex attr = attr_of(IBV_QPT_RC);
+        attr.sq_sig_all = all;
+        ibv_qp* const qp = create(attr);
+        ASSERT_TRUE(qp);
+        ready(qp);
+        ibv_send_wr work{}, *bad = nullptr;
+        work.opcode = IBV_WR_SEND;
+        ASSERT_EQ(ibv_post_send(qp, &work, &bad), 0);
+        EXPECT_EQ(sent(qp, 0, 16)[11] & MLX5_WQE_CTRL_CQ_UPDATE, all ? MLX5_WQE_CTRL_CQ_UPDATE : 0);
+    }
+}
+
+TEST_F(RdmaQpTest, BothCompletionQueuesAreBusy) {
+    ibv_cq* const receives = ibv_create_cq(open.context, 10, nullptr, nullptr, 0);
+    ibv_qp_init_attr_ex attr = attr_of(IBV_QPT_RC);
+    attr.recv_cq = receives;
+    ibv_qp* const qp = create(attr);
+    ASSERT_TRUE(qp);
+    EXPECT_EQ(ibv_destroy_cq(receives), EBUSY);
+    qps.pop_back();
+    EXPECT_EQ(ibv_destroy_qp(qp), 0);
+    EXPECT_EQ(ibv_destroy_cq(receives), 0);
+}
+
+TEST_F(RdmaQpTest, WithASharedQueueReceivesAreNotLookedAt) {
+    ibv_srq_init_attr shared{.srq_context = nullptr, .attr = {16, 1, 0}};
+    ibv_srq* const srq = ibv_create_srq(open.pd, &shared);
+    ibv_qp_init_attr_ex attr = attr_of(IBV_QPT_RC);
+    attr.srq = srq;
+    attr.cap.max_recv_wr = attr.cap.max_recv_sge = 0xffffffff;
+    ibv_qp* const qp = create(attr);
+    ASSERT_TRUE(qp);
+    EXPECT_EQ(attr.cap.max_recv_wr, 0u);
+    EXPECT_EQ(attr.cap.max_recv_sge, 0u);
+    qps.pop_back();
+    EXPECT_EQ(ibv_destroy_qp(qp), 0);
+    attr = attr_of(IBV_QPT_XRC_SEND);
+    attr.srq = srq;
+    EXPECT_EQ(refusal(attr), EINVAL) << "it receives nothing";
+    EXPECT_EQ(ibv_destroy_srq(srq), 0);
 }
 
 }  // namespace

@@ -99,6 +99,17 @@ TEST_F(DcQpTest, AnInitiatorReceivesNothing) {
     EXPECT_EQ(refusal(initiator_attr(), mlx5), 0);
 }
 
+TEST_F(DcQpTest, EntriesHaveRoomForTheTargetsAddress) {
+    const auto inline_data = [&](ibv_qp_init_attr_ex attr) {
+        attr.cap = {1, 0, 1, 0, 0};
+        mlx5dv_qp_init_attr mlx5 = dci();
+        EXPECT_TRUE(RdmaQpTest::create(attr, &mlx5));
+        return attr.cap.max_inline_data;
+    };
+    EXPECT_EQ(inline_data(initiator_attr()), 60u);  // 128 bytes but 16 control, 48 address, 4
+    EXPECT_EQ(inline_data(attr_of(IBV_QPT_DRIVER)), 12u);  // 256, of which 192 are the largest operation's
+}
+
 TEST_F(DcQpTest, TheTypeAndTheAttributesGoTogether) {
     mlx5dv_qp_init_attr mlx5 = dci();
     EXPECT_EQ(refusal(attr_of(IBV_QPT_RC), mlx5), EINVAL);

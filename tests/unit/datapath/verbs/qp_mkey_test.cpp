@@ -245,6 +245,48 @@ TEST_F(MkeyQpTest, ABatchThatHasFailedDoesNotTouchWhatIsKnownOfAKey) {
     EXPECT_EQ(entry(mkey, [&] { configure(mkey, 0); }), expected(mkey, {})) << "its signature is set as before";
 }
 
+TEST_F(MkeyQpTest, AQueueForMkeysAloneTakesFourPiecesAndThreeInterleaved) {
+    mlx5dv_qp_init_attr mlx5{};
+    mlx5.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS;
+    mlx5.send_ops_flags = MLX5DV_QP_EX_WITH_MKEY_CONFIGURE;  // alone, as the manual has it
+    ibv_qp_init_attr_ex attr = attr_of(IBV_QPT_RC);
+    attr.cap = {8, 1, 1, 1, 0};
+    attr.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+    attr.send_ops_flags = IBV_QP_EX_WITH_RDMA_WRITE;
+    qp = create(attr, &mlx5);
+    ASSERT_TRUE(qp);
+    EXPECT_EQ(attr.cap.max_inline_data, 60U);
+    ready(qp);
+    ex = ibv_qp_to_qp_ex(qp);
+    dv = mlx5dv_qp_ex_from_ibv_qp_ex(ex);
+    mlx5dv_mkey* const mkey = make();
+    mlx5dv_mr_interleaved parts[4]{{1, 2, 0, 3}, {1, 2, 0, 3}, {1, 2, 0, 3}, {1, 2, 0, 3}};
+    const auto pieces = [&](std::size_t count) {
+        return batch([&] { configure(mkey, 1), list(std::vector<ibv_sge>(count, {1, 2, 3})); });
+    };
+    const auto interleaved = [&](std::uint16_t count) {
+        return batch([&] { configure(mkey, 1), mlx5dv_wr_set_mkey_layout_interleaved(dv, 2, count, parts); });
+    };
+    EXPECT_EQ(pieces(5), ENOMEM);
+    EXPECT_EQ(pieces(4), 0);
+    EXPECT_EQ(interleaved(4), ENOMEM);
+    EXPECT_EQ(interleaved(3), 0);
+}
+
+TEST_F(MkeyQpTest, AfterAnAbortedRequestASignatureIsSetAnew) {
+    mlx5dv_mkey* const mkey = make(true);
+    constexpr std::uint32_t reset = MLX5DV_MKEY_CONF_FLAG_RESET_SIG_ATTR;
+    ibv_wr_start(ex);
+    ex->wr_flags = IBV_SEND_INLINE;
+    configure(mkey, 1);
+    sign(&of_crc, nullptr);
+    ibv_wr_abort(ex);
+    EXPECT_EQ(device(qp).send_rings, 0u);
+    EXPECT_EQ(entry(mkey, [&] { configure(mkey, 0, reset); }), expected(mkey, {.mask = bsf_bit}));
+    EXPECT_EQ(entry(mkey, [&] { configure(mkey, 1), sign(&of_crc, nullptr); }).size(),
+              expected(mkey, {}).size() + 64) << "all of it";
+}
+
 TEST_F(MkeyQpTest, AFullQueueAndANarrowOneSaySo) {
     open_queue(1, 0);
     mlx5dv_mkey* const mkey = make(true);

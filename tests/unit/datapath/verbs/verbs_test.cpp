@@ -268,8 +268,16 @@ TEST_F(VerbsTest, MakingAQueueEmptiesNoFlowCache) {
 
 TEST_F(VerbsTest, OnlyRawPacketSendIsOffered) {
     ibv_cq* const cq = ibv_create_cq(open.context, 7, nullptr, nullptr, 0);
-    EXPECT_EQ(raw_qp(cq, IBV_QP_EX_WITH_RDMA_WRITE), nullptr);
-    EXPECT_EQ(errno, EOPNOTSUPP);
+    for (unsigned bit = 0; bit < 64; ++bit) {
+        const std::uint64_t operation = std::uint64_t{1} << bit;
+        if (operation == IBV_QP_EX_WITH_SEND || operation == IBV_QP_EX_WITH_TSO) continue;
+        EXPECT_EQ(raw_qp(cq, operation), nullptr) << bit;
+        EXPECT_EQ(errno, EOPNOTSUPP);
+    }
+    ibv_qp* const extended = raw_qp(cq, IBV_QP_EX_WITH_SEND);
+    ASSERT_NE(extended, nullptr);
+    EXPECT_NE(ibv_qp_to_qp_ex(extended)->wr_send_tso, nullptr) << "both, whichever was asked for";
+    EXPECT_EQ(ibv_destroy_qp(extended), 0);
     ibv_qp* const plain = raw_qp(cq);
     EXPECT_EQ(ibv_qp_to_qp_ex(plain), nullptr);
     EXPECT_EQ(ibv_destroy_qp(plain), 0);

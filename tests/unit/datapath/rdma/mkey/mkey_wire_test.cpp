@@ -50,7 +50,7 @@ struct Key {
     }
     void configure(std::size_t size, const signature::Attributes& attributes) {
         UmrEntry entry = UmrEntry(mkey.key()).access(all_access).list({queue.piece(0, size)});
-        if (attributes.memory.present() || attributes.wire.present()) entry.signature(attributes);
+        if (attributes.memory.present() || attributes.wire.present()) entry.signature(attributes, attributes.memory.same_structure(attributes.wire));
         post(entry);
     }
     ibv_sge piece(std::size_t size) const { return {0, static_cast<std::uint32_t>(size), mkey.key()}; }
@@ -197,6 +197,25 @@ TEST_F(MkeyWireTest, AConfigurationThatFailsCompletesWithAnError) {
     EXPECT_EQ(client.pair->state(), IBV_QPS_ERR);
 }
 
+TEST_F(MkeyWireTest, AnEntryThatMakesNoSenseIsAnOperationError) {
+    UmrEntry entry(local.mkey.key());
+    entry.flags = 0;  // not inline
+    local.post(entry, true);
+    run();
+    const auto done = client.sends();
+    ASSERT_EQ(done.size(), 1U);
+    EXPECT_EQ(done[0].status, IBV_WC_LOC_QP_OP_ERR);
+    EXPECT_EQ(client.pair->state(), IBV_QPS_ERR);
+}
+
+TEST_F(MkeyWireTest, ARegionsKeyCannotBeInvalidated) {
+    client.post({.opcode = MLX5_OPCODE_LOCAL_INVAL, .immediate = htobe32(client.region.key)});
+    run();
+    const auto done = client.sends();
+    ASSERT_EQ(done.size(), 1U);
+    EXPECT_EQ(done[0].status, IBV_WC_MW_BIND_ERR);
+}
+
 TEST_F(MkeyWireTest, AKeyThatWasInvalidatedFailsItsNextUse) {
     local.configure(64, {});
     server.post_receive(1, {server.piece(0, 64)});
@@ -209,6 +228,40 @@ TEST_F(MkeyWireTest, AKeyThatWasInvalidatedFailsItsNextUse) {
     EXPECT_EQ(done[0].opcode, IBV_WC_LOCAL_INV);
     EXPECT_EQ(done[0].status, IBV_WC_SUCCESS);
     EXPECT_EQ(done[1].status, IBV_WC_LOC_PROT_ERR);
+}
+
+TEST_F(MkeyWireTest, AnEntryThatFreesAKeyFailsItsNextUse) {
+    local.configure(64, {});
+    server.post_receive(1, {server.piece(0, 64)});
+    client.post({.sges = {local.piece(64)}, .signaled = false});
+    UmrEntry free(local.mkey.key());
+    free.context.free = MLX5_WQE_MKEY_CONTEXT_FREE;
+    local.post(free, true);
+    client.post({.sges = {local.piece(64)}});
+    run();
+    const auto done = client.sends();
+    ASSERT_EQ(done.size(), 2U);
+    EXPECT_EQ(done[0].status, IBV_WC_SUCCESS);
+    EXPECT_EQ(done[1].status, IBV_WC_LOC_PROT_ERR);
+}
+
+/// As windows of type 2 are bound.
+TEST_F(MkeyWireTest, AKeyThatIsBoundToAQueuePairIsUsedAndFreedThroughIt) {
+    UmrEntry bound = UmrEntry(remote.mkey.key()).access(all_access).list({server.piece(0, 64)});
+    bound.mask |= MLX5_WQE_UMR_CTRL_MKEY_MASK_QPN;
+    bound.context.qpn_mkey = htobe32(server.number() << 8 | (remote.mkey.key() & 0xff));
+    remote.post(bound, true);
+    run();
+    EXPECT_EQ(server.sends().at(0).status, IBV_WC_SUCCESS);
+    client.post({.opcode = MLX5_OPCODE_RDMA_WRITE, .sges = {client.piece(0, 64)}, .rkey = remote.mkey.key()});
+    run();
+    expect_success();
+    EXPECT_EQ(start_of(server, 64), start_of(client, 64));
+    server.post_receive(1, {});
+    client.post({.opcode = MLX5_OPCODE_SEND_INVAL, .immediate = htobe32(remote.mkey.key())});
+    run();
+    expect_success();
+    EXPECT_TRUE(Mkey::Reading(remote.mkey)->free);
 }
 
 TEST_F(MkeyWireTest, ThePeerMayInvalidateAKeyMadeForIt) {

@@ -108,6 +108,38 @@ TEST_F(UmrTest, RemoteInvalidationIsForKeysMadeForIt) {
     EXPECT_EQ(use(mkey.key(), 64, 0), Fault::protection);
 }
 
+TEST_F(UmrTest, AKeyThatIsBoundToAQueuePairIsThatOnesAlone) {
+    constexpr std::uint32_t owner = 0x12, another = 0x13;
+    Mkey& mkey = make_mkey(4, false, true);
+    const auto used_by = [&](std::uint32_t qpn) {
+        Transfer::Spec spec = remote(IBV_ACCESS_REMOTE_READ);
+        spec.qpn = qpn;
+        Transfer transfer;
+        const ibv_sge piece{0, 64, mkey.key()};
+        return transfer.begin(spec, {&piece, 1});
+    };
+    const auto bind = [&] {
+        UmrEntry entry = UmrEntry(mkey.key()).access(all_access).list({sge(0, 64)});
+        entry.mask |= MLX5_WQE_UMR_CTRL_MKEY_MASK_QPN;
+        entry.context.qpn_mkey = htobe32(owner << 8 | (mkey.key() & 0xff));
+        EXPECT_EQ(configure_mkey(state, &domain, another, entry.bytes()), EACCES) << "not its own";
+        EXPECT_EQ(configure_mkey(state, &domain, owner, entry.bytes()), 0);
+    };
+    bind();
+    EXPECT_EQ(used_by(owner), Fault::none);
+    EXPECT_EQ(used_by(another), Fault::protection);
+    EXPECT_EQ(use(mkey.key(), 64, 0), Fault::none) << "here";
+    EXPECT_EQ(invalidate_locally(state, &domain, another, mkey.key()), EACCES);
+    EXPECT_EQ(invalidate_remotely(state, &domain, another, mkey.key()), EACCES);
+    EXPECT_EQ(used_by(owner), Fault::none);
+    EXPECT_EQ(invalidate_locally(state, &domain, owner, mkey.key()), 0);
+    bind();
+    EXPECT_EQ(invalidate_remotely(state, &domain, owner, mkey.key()), 0);
+    EXPECT_EQ(used_by(owner), Fault::protection);
+    EXPECT_EQ(configure(UmrEntry(mkey.key()).access(all_access).list({sge(0, 64)})), 0);
+    EXPECT_EQ(used_by(another), Fault::none) << "free of it again";
+}
+
 TEST_F(UmrTest, AnEntryMayChangeTheTag) {
     Mkey& mkey = make_mkey();
     const std::uint32_t before = mkey.key();
@@ -286,6 +318,21 @@ TEST_F(UmrTest, RefusesEntriesThatContradictThemselves) {
     EXPECT_EQ(cut(is_signed, 16), EINVAL) << "shorter than its signature";
     EXPECT_EQ(configure(with(is_signed, [](UmrEntry& it) { it.mask &= ~std::uint64_t{1u << 12}; })), EINVAL) << "not named";
     EXPECT_EQ(configure(with(is_signed, [](UmrEntry& it) { it.context.flags_pd = 0; })), EINVAL);
+    for (unsigned bit = 0; bit < 64; ++bit) {
+        constexpr std::uint64_t known = 1u << 0 | 1u << 6 | 1u << 12 | 1u << 13 | 1u << 14 | 0xfu << 18 | 1u << 29;
+        const std::uint64_t named = std::uint64_t{1} << bit;
+        if (!(known & named)) {
+            EXPECT_EQ(configure(with(plain, [&](UmrEntry& it) { it.mask |= named; })), EINVAL) << bit;
+        }
+    }
+    EXPECT_EQ(configure(with(plain, [](UmrEntry& it) { it.mask |= 1u << 14; })), 0) << "of no queue pair";
+    EXPECT_EQ(configure(with(plain,
+                             [](UmrEntry& it) {
+                                 it.mask |= 1u << 14;
+                                 it.context.qpn_mkey &= ~htobe32(0x100);
+                             })),
+              EACCES)
+        << "another's";
     EXPECT_EQ(configure(with(is_signed, [](UmrEntry& it) { it.bsf.clear(); })), EACCES) << "no signature where one is announced";
     EXPECT_EQ(configure(with(is_signed, [](UmrEntry& it) { it.bsf.resize(128); })), EACCES) << "one of twice the size";
     EXPECT_EQ(configure(with(is_signed, [](UmrEntry& it) { it.bsf[0] = {}; })), EACCES) << "one of an unknown format";
