@@ -74,8 +74,8 @@ namespace {
     }
     return created([&] {
         auto qp = std::make_unique<Qp>();
+        qp->raw = make_raw(attr, layout.granted({}));
         attr.cap = layout.granted(attr.cap);
-        qp->raw = make_raw(attr, attr.cap);
         ibv_qp& base = qp->qp_base;
         base.context = context;
         base.qp_context = attr.qp_context;

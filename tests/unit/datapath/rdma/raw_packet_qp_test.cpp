@@ -423,5 +423,20 @@ TEST_F(RawPacketQpTest, OfMlx5sAttributesItTakesThoseThatChangeNothing) {
     EXPECT_EQ(answer(MLX5DV_QP_INIT_ATTR_MASK_DCI_STREAMS), EOPNOTSUPP);
 }
 
+TEST_F(RawPacketQpTest, AQueueThatOnlyReceivesSendsNothingWhateverWasAsked) {
+    ibv_qp_init_attr attr{};
+    attr.send_cq = attr.recv_cq = cq;
+    attr.qp_type = IBV_QPT_RAW_PACKET;
+    attr.cap = {0, 4, 0xffffffff, 2, 0xffffffff};
+    qp = ibv_create_qp(open.pd, &attr);
+    ASSERT_NE(qp, nullptr);
+    EXPECT_EQ(attr.cap.max_send_sge, 0xffffffff) << "as asked";
+    EXPECT_EQ(attr.cap.max_inline_data, 0xffffffff);
+    for (const ibv_qp_state state : {IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS}) ASSERT_EQ(move(state), 0);
+    EXPECT_EQ(post_send(1, std::vector<ibv_sge>(200, piece(0, 8)), IBV_SEND_INLINE), ENOMEM);
+    EXPECT_EQ(post_send(1, std::vector<ibv_sge>(200, piece(0, 8))), ENOMEM);
+    EXPECT_EQ(post_send(1, {piece(0, 60)}), ENOMEM);
+}
+
 }  // namespace
 }  // namespace ovsdr::soft::test
