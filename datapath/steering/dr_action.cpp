@@ -97,6 +97,7 @@ int Action::packet_reformat(Domain& domain, bool root_level, Reformat::Kind kind
     std::shared_ptr<const Reformat> reformat;
     const bool opens_gtpu = domain.steering().profile().has_parser(flex_parser::gtpu);
     if (const int error = Reformat::create(kind, data, opens_gtpu, reformat); error != 0) return error;
+    if (root_level && domain.type() == DomainType::fdb) return EOPNOTSUPP;  // the kernel reformats in NIC domains
     action.reset(new Action(types[static_cast<unsigned>(kind)]));
     action->domain = &domain;
     action->root_level = root_level;

@@ -88,13 +88,17 @@ enum class RootUse : std::uint8_t { refused, other, destination, queue, tag, def
     }
 }
 
-/// libmlx5's dr_actions_build_attr(), then what the kernel's flow command takes in each namespace.
-[[nodiscard]] int check_root(const Matcher& matcher, std::uint8_t sides, std::span<Action* const> actions) noexcept {
+/// libmlx5's dr_actions_build_attr(), its flow command, and then what the kernel takes in each namespace, in this order.
+[[nodiscard]] int check_root(const Matcher& matcher, std::span<Action* const> actions) noexcept {
     const Domain& domain = matcher.table().domain();
     std::array<unsigned, action_types> times{};
-    unsigned ends = 0;
+    constexpr unsigned most_objects = 2;
+    constexpr std::uint16_t last_priority = 15;
+    unsigned ends = 0, objects = 0, reformats = 0;
     bool queue_or_tag = false;
     bool misses = false;
+    int of_command = 0;
+    const auto refuse = [&of_command](int error) { of_command = of_command != 0 ? of_command : error; };
     for (const Action* action : actions) {
         const RootUse use = root_use(action->type);
         if (use == RootUse::refused) return ENOTSUP;
@@ -102,16 +106,22 @@ enum class RootUse : std::uint8_t { refused, other, destination, queue, tag, def
         if (bound != nullptr && bound != &domain) return EINVAL;
         const bool is_object = action->type == ActionType::modify_header || action->reformat != nullptr;
         if (is_object && !action->root_level) return EINVAL;
-        const bool decap = action->type == ActionType::decap_l2 || action->type == ActionType::decap_l3;
-        if (decap && domain.type() == DomainType::fdb && (sides & side_vports) != 0) return EINVAL;
         if (use == RootUse::queue && action->queue.sink.deliver == nullptr) return EINVAL;
-        if (++times[static_cast<unsigned>(action->type)] > 1) return EINVAL;
-        if (use != RootUse::other && use != RootUse::tag) ++ends;
+        const bool again = ++times[static_cast<unsigned>(action->type)] > 1;
+        if (again && use == RootUse::tag) refuse(EINVAL);
+        if (again && action->type == ActionType::counter) refuse(EOPNOTSUPP);
+        if (use != RootUse::other && use != RootUse::tag && ++ends > 1) refuse(EOPNOTSUPP);
+        if (is_object && ++objects > most_objects) refuse(EOPNOTSUPP);
+        reformats += action->reformat != nullptr && action->type != ActionType::decap_l2;
         queue_or_tag = queue_or_tag || use == RootUse::queue || use == RootUse::tag;
         misses = misses || use == RootUse::default_miss;
     }
-    if (ends > 1 || (ends == 0 && domain.type() != DomainType::nic_tx)) return EINVAL;
-    return domain.type() != DomainType::nic_rx && (queue_or_tag || misses) ? EINVAL : 0;
+    if (of_command != 0) return of_command;
+    const auto twice = [&times](ActionType type) { return times[static_cast<unsigned>(type)] > 1; };
+    if (reformats > 1 || twice(ActionType::decap_l2) || twice(ActionType::modify_header)) return EINVAL;
+    if (ends == 0 && domain.type() != DomainType::nic_tx) return EINVAL;
+    if (domain.type() != DomainType::nic_rx && (queue_or_tag || misses)) return EINVAL;
+    return matcher.priority() > last_priority ? ENOMEM : 0;
 }
 
 /// Packets whose bytes a counter sees with the tag or tunnel that the same rule takes away. STE v0 counts first. STE v1 does
@@ -255,7 +265,7 @@ std::uint8_t sides_of(const Matcher& matcher, const Key& value) noexcept {
 }
 
 int check_actions(const Matcher& matcher, std::uint8_t sides, std::span<Action* const> actions) noexcept {
-    if (matcher.table().root()) return check_root(matcher, sides, actions);
+    if (matcher.table().root()) return check_root(matcher, actions);
     if (matcher.table().domain().type() != DomainType::fdb) return check_side(matcher, false, actions);
     if ((sides & side_wire) != 0) {
         if (const int error = check_side(matcher, true, actions); error != 0) return error;

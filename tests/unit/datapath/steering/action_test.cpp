@@ -76,26 +76,42 @@ TEST_F(Actions, RootTablesTakeTheirOwnDomainsObjectsMadeForThem) {
     EXPECT_EQ(list_error(fdb_root, {&other_edit, &to_second}), EINVAL);
     for (const Kind kind : {Kind::encap_l2, Kind::encap_l3, Kind::decap_l2, Kind::decap_l3}) {
         const auto& data = kind == Kind::decap_l3 ? l2 : header;
-        const auto mine = reformatting(fdb, kind, data, true), elsewhere = reformatting(fdb, kind, data);
         const bool decap = kind == Kind::decap_l2 || kind == Kind::decap_l3;
-        EXPECT_EQ(list_error_from(fdb_root, wire, {&mine, &to_second}), 0);
-        EXPECT_EQ(list_error_from(fdb_root, 1, {&mine, &to_second}), decap ? EINVAL : 0)
-            << "nothing arrives in a tunnel from a vport";
-        EXPECT_EQ(list_error(fdb_root, {&mine, &to_second}), decap ? EINVAL : 0);
-        EXPECT_EQ(list_error_from(fdb_root, wire, {&elsewhere, &to_second}), EINVAL);
+        Action::Created none;
+        EXPECT_EQ(Action::packet_reformat(fdb, true, kind, data, none), EOPNOTSUPP) << "in NIC domains only";
+        const auto mine = reformatting(decap ? rx : tx, kind, data, true), elsewhere = reformatting(decap ? rx : tx, kind, data);
+        Table& root = decap ? rx_root : tx_root;
+        const Action::Created& end = decap ? to_queue : drop;
+        EXPECT_EQ(list_error(root, {&mine, &end}), 0);
+        EXPECT_EQ(list_error(root, {&elsewhere, &end}), EINVAL);
+        EXPECT_EQ(list_error(root, {&mine, &mine, &end}), EINVAL);
         EXPECT_EQ(list_error_from(first, wire, {&mine, &out}), kind == Kind::decap_l2 ? 0 : EINVAL) << "where libmlx5 looks";
-        EXPECT_EQ(list_error_from(fdb_root, wire, {&mine, &mine, &to_second}), EINVAL);
     }
-    const auto rx_decap = reformatting(rx, Kind::decap_l2, {}, true);
-    EXPECT_EQ(list_error(rx_root, {&rx_decap, &to_queue}), 0);
+}
+
+TEST_F(Actions, RootRulesTakeTwoObjectsOfWhichOneIsAReformat) {
+    const auto encap = reformatting(tx, Kind::encap_l2, header, true), encap_l3 = reformatting(tx, Kind::encap_l3, header, true);
+    const auto decap = reformatting(rx, Kind::decap_l2, {}, true), decap_l3 = reformatting(rx, Kind::decap_l3, l2, true);
+    const auto edit = modifying(rx, {set_command(id::reg_c_1, 0, 32, 1)}, true);
+    const auto sent = modifying(tx, {set_command(id::reg_c_1, 0, 32, 1)}, true);
+    EXPECT_EQ(list_error(tx_root, {&encap, &encap_l3, &drop}), EINVAL);
+    EXPECT_EQ(list_error(tx_root, {&sent, &encap, &drop}), 0);
+    EXPECT_EQ(list_error(rx_root, {&decap, &decap_l3, &to_queue}), 0) << "of another kind to the kernel";
+    EXPECT_EQ(list_error(rx_root, {&decap, &decap, &to_queue}), EINVAL);
+    EXPECT_EQ(list_error(rx_root, {&edit, &edit, &to_queue}), EINVAL);
+    EXPECT_EQ(list_error(rx_root, {&edit, &decap, &decap_l3, &to_queue}), EOPNOTSUPP) << "libmlx5 counts first";
+    EXPECT_EQ(list_error(rx_root, {&edit, &decap, &decap_l3, &to_nothing}), EINVAL) << "and looks at each before";
 }
 
 TEST_F(Actions, RootRulesEndOnce) {
     EXPECT_EQ(list_error(rx_root, {&to_queue}), 0);
     EXPECT_EQ(list_error(rx_root, {&to_nothing}), EINVAL);
-    EXPECT_EQ(list_error(rx_root, {&to_rx, &to_queue}), EINVAL);
-    EXPECT_EQ(list_error(rx_root, {&drop, &miss}), EINVAL);
-    EXPECT_EQ(list_error(rx_root, {&count, &count, &to_queue}), EINVAL);
+    EXPECT_EQ(list_error(rx_root, {&to_rx, &to_queue}), EOPNOTSUPP);
+    EXPECT_EQ(list_error(rx_root, {&drop, &miss}), EOPNOTSUPP);
+    EXPECT_EQ(list_error(rx_root, {&count, &count, &to_queue}), EOPNOTSUPP);
+    EXPECT_EQ(list_error(rx_root, {&tag, &tag, &to_queue}), EINVAL);
+    EXPECT_EQ(list_error(rx_root, {&tag, &tag, &drop, &to_queue}), EINVAL) << "the first to be found";
+    EXPECT_EQ(list_error(rx_root, {&drop, &to_queue, &tag, &tag}), EOPNOTSUPP);
     EXPECT_EQ(list_error(rx_root, {&tag, &count, &to_queue}), 0);
     EXPECT_EQ(list_error(rx_root, {&count}), EINVAL);
     EXPECT_EQ(list_error(rx_root, {}), EINVAL);

@@ -181,8 +181,8 @@ TEST_F(Refusal, Reformats) {
     EXPECT_EQ(list_error(fdb_table, {&encap, &rewrite, &out}), EOPNOTSUPP);
     EXPECT_EQ(list_error(fdb_table, {&encap, &miss}), EOPNOTSUPP);
     EXPECT_EQ(list_error(fdb_root, {&encap, &next}), EINVAL) << "not made for root tables";
-    const auto root_encap = reformatting(fdb, Kind::encap_l2, header, true);
-    EXPECT_EQ(list_error(fdb_root, {&root_encap, &next}), 0);
+    const auto root_encap = reformatting(tx, Kind::encap_l2, header, true);
+    EXPECT_EQ(list_error(tx_root, {&root_encap}), 0);
     EXPECT_EQ(list_error(fdb_table, {&root_encap, &out}), EINVAL);
 
     Action::Created array;
@@ -296,7 +296,7 @@ TEST_F(Refusal, RootTablesTakeFewActions) {
     EXPECT_EQ(list_error(fdb_root, {&miss}), EINVAL);
     EXPECT_EQ(list_error(fdb_root, {&to_queue}), EINVAL);
     EXPECT_EQ(list_error(fdb_root, {&count}), EINVAL) << "no destination";
-    EXPECT_EQ(list_error(fdb_root, {&next, &drop}), EINVAL);
+    EXPECT_EQ(list_error(fdb_root, {&next, &drop}), EOPNOTSUPP);
     EXPECT_EQ(list_error(fdb_root, {&rewrite, &next}), EINVAL) << "not made for root tables";
     const auto for_root = modifying(fdb, {set_command(id::reg_c_1, 0, 32, 1)}, true);
     EXPECT_EQ(list_error(fdb_root, {&for_root, &next}), 0);
@@ -309,6 +309,15 @@ TEST_F(Refusal, RootTablesTakeFewActions) {
     const auto all = match_all(fdb_root);
     const auto first = make_rule(*all, {}, {&drop});
     EXPECT_EQ(make_rule(*all, {}, {&next}).error, EEXIST);
+}
+
+TEST_F(Refusal, RootPrioritiesEndAtFifteen) {
+    for (const std::uint16_t priority : {15, 16, 0xffff}) {
+        const auto at_root = match_all(fdb_root, priority), elsewhere = match_all(fdb_table, priority);
+        EXPECT_EQ(at_root.error, 0);
+        EXPECT_EQ(make_rule(*at_root, {}, {&next}).error, priority == 15 ? 0 : ENOMEM) << priority;
+        EXPECT_EQ(make_rule(*elsewhere, {}, {&out}).error, 0);
+    }
 }
 
 TEST_F(Refusal, Arrays) {

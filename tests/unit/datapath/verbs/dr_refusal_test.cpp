@@ -3,9 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "datapath/verbs/dr_handle.hpp"
@@ -61,6 +64,44 @@ TEST_F(DrRefusal, UnknownSyncFlags) {
     errno = 0;
     EXPECT_EQ(mlx5dv_dr_domain_sync(fdb, 8), EOPNOTSUPP);
     EXPECT_EQ(errno, EOPNOTSUPP);
+    EXPECT_EQ(mlx5dv_dr_domain_destroy(fdb), 0);
+}
+
+TEST_F(DrRefusal, SyncWaitsForWorkersUnlessItIsOfSoftware) {
+    mlx5dv_dr_domain* fdb = domain();
+    Lane lane(open.device.steering(), 0);
+    lane.online();
+    for (const auto flag : {MLX5DV_DR_DOMAIN_SYNC_FLAGS_HW, MLX5DV_DR_DOMAIN_SYNC_FLAGS_MEM}) {
+        std::atomic<bool> done{false};
+        std::thread caller([&] {
+            EXPECT_EQ(mlx5dv_dr_domain_sync(fdb, flag), 0);
+            done = true;
+        });
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        EXPECT_FALSE(done) << flag;
+        while (!done) {
+            lane.quiescent();
+            std::this_thread::yield();
+        }
+        caller.join();
+    }
+    EXPECT_EQ(mlx5dv_dr_domain_sync(fdb, MLX5DV_DR_DOMAIN_SYNC_FLAGS_SW), 0);
+    lane.offline();
+    EXPECT_EQ(mlx5dv_dr_domain_destroy(fdb), 0);
+}
+
+TEST_F(DrRefusal, ADomainIsBusyWhileAnActionIsBoundToIt) {
+    mlx5dv_dr_domain* fdb = domain();
+    std::array<__be64, 1> command{htobe64(std::uint64_t{0x1} << 60 | std::uint64_t{0x01} << 48 | 16ull << 32 | 1)};
+    mlx5dv_dr_action* const port = mlx5dv_dr_action_create_dest_vport(fdb, 0xffff);
+    mlx5dv_dr_action* const others[] = {
+        port, mlx5dv_dr_action_create_modify_header(fdb, 0, sizeof command, command.data()),
+        mlx5dv_dr_action_create_packet_reformat(fdb, 0, MLX5DV_FLOW_ACTION_PACKET_REFORMAT_TYPE_L2_TUNNEL_TO_L2, 0, nullptr)};
+    for (std::size_t left = std::size(others); left-- != 0;) {
+        ASSERT_NE(others[left], nullptr) << left;
+        EXPECT_EQ(mlx5dv_dr_domain_destroy(fdb), EBUSY) << left;
+        EXPECT_EQ(mlx5dv_dr_action_destroy(others[left]), 0);
+    }
     EXPECT_EQ(mlx5dv_dr_domain_destroy(fdb), 0);
 }
 
@@ -358,7 +399,7 @@ TEST_F(DrRefusal, Reformats) {
                                    MLX5DV_FLOW_ACTION_PACKET_REFORMAT_TYPE_L2_TO_L3_TUNNEL};
     for (const unsigned type : encaps) {
         EXPECT_EQ(error(0, type, 32, data.data()), 0);
-        EXPECT_EQ(error(root_level, type, 32, data.data()), 0);
+        EXPECT_EQ(error(root_level, type, 32, data.data()), EOPNOTSUPP) << "in NIC domains only";
         EXPECT_EQ(error(root_level | 2, type, 32, data.data()), EINVAL);
         EXPECT_EQ(error(0, type, 32, nullptr), EINVAL);
         EXPECT_EQ(error(0, type, 0, data.data()), EINVAL);
