@@ -79,7 +79,7 @@ public:
     /// more commands than a root action has room for, EINVAL for more than any other has.
     [[nodiscard]] static int modify_header(Domain& domain, bool root_level, std::span<const std::uint64_t> commands,
                                            Created& action);
-    /// `root_level` as for modify_header. EINVAL for an encapsulation in NIC_RX, a decapsulation in NIC_TX, and
+    /// `root_level` as for modify_header, and EOPNOTSUPP in the FDB. EINVAL for an encapsulation in NIC_RX, a decapsulation in NIC_TX, and
     /// Reformat's.
     [[nodiscard]] static int packet_reformat(Domain& domain, bool root_level, Reformat::Kind kind,
                                              std::span<const std::uint8_t> data, Created& action);

@@ -91,6 +91,7 @@ constexpr std::array operations_of_types{
 [[nodiscard]] int check_objects(const ibv_qp_init_attr_ex& attr) {
     const bool has_pd = (attr.comp_mask & IBV_QP_INIT_ATTR_PD) && attr.pd;
     if (attr.qp_type == IBV_QPT_XRC_RECV) {
+        if (attr.srq && Srq::of(attr.srq).type != IBV_SRQT_XRC) return EINVAL;
         return (attr.comp_mask & IBV_QP_INIT_ATTR_XRCD) && attr.xrcd ? 0 : EINVAL;
     }
     if (!has_pd || !attr.send_cq) return EINVAL;

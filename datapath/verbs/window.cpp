@@ -1,6 +1,7 @@
 // Memory windows: keys for a part of a region, bound and unbound by work requests (ibv_bind_mw(), IBV_WR_BIND_MW).
 //
-// A window is an MKEY of one entry. Type 2 windows can be invalidated by the peer.
+// A window is an MKEY of one entry. Type 2 windows are of the queue pair that binds them, and can be
+// invalidated by its peer.
 // Source: ibv_alloc_mw(3).
 #include "datapath/control/fault.hpp"
 #include "datapath/rdma/mkey/mkey.hpp"

@@ -62,7 +62,7 @@ public:
     /// ENOMEM full, EINVAL too many pieces; `bad` is the first request that was not posted.
     [[nodiscard]] int post(ibv_recv_wr* first, ibv_recv_wr** bad);
 
-    /// IBV_SRQ_LIMIT arms; IBV_SRQ_MAX_WR is EOPNOTSUPP (as mlx5 has it). EINVAL past the size, for unknown bits.
+    /// IBV_SRQ_LIMIT arms. EINVAL past the size, for IBV_SRQ_MAX_WR (as mlx5 has it) and unknown bits.
     [[nodiscard]] int modify(const ibv_srq_attr& attr, int mask);
     void query(ibv_srq_attr& attr) const;
 

@@ -1,4 +1,6 @@
 // What RDMA queue pairs can be created, and what they are granted.
+#include <fcntl.h>
+
 #include "tests/unit/datapath/verbs/qp_rdma_fixture.hpp"
 
 namespace ovsdr::soft::test {
@@ -299,6 +301,20 @@ TEST_F(RdmaQpTest, WithASharedQueueReceivesAreNotLookedAt) {
     attr = attr_of(IBV_QPT_XRC_SEND);
     attr.srq = srq;
     EXPECT_EQ(refusal(attr), EINVAL) << "it receives nothing";
+    ibv_xrcd_init_attr open_domain{.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS, .fd = -1, .oflags = O_CREAT};
+    ibv_xrcd* const xrcd = ibv_open_xrcd(open.context, &open_domain);
+    attr = attr_of(IBV_QPT_XRC_RECV);
+    attr.comp_mask |= IBV_QP_INIT_ATTR_XRCD;
+    attr.xrcd = xrcd;
+    attr.srq = srq;
+    EXPECT_EQ(refusal(attr), EINVAL) << "no XRC SRQ";
+    attr.srq = nullptr;
+    EXPECT_EQ(refusal(attr), 0);
+    while (!qps.empty()) {
+        EXPECT_EQ(ibv_destroy_qp(qps.back()), 0);
+        qps.pop_back();
+    }
+    EXPECT_EQ(ibv_close_xrcd(xrcd), 0);
     EXPECT_EQ(ibv_destroy_srq(srq), 0);
 }
 
