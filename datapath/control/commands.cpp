@@ -96,7 +96,8 @@ json counters_json(const VportCounters& counters) {
             {"receive_drops", counters.receive_drops},
             {"send_drops", counters.send_drops},
             {"oversize", counters.oversize},
-            {"down", counters.down}};
+            {"down", counters.down},
+            {"overruns", counters.overruns}};
 }
 
 json cotenant_json(const Cotenant& cotenant) {

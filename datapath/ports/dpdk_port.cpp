@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <linux/filter.h>
 #include <linux/if_packet.h>
+#include <linux/if_xdp.h>
 #include <net/if.h>
 #include <rte_dev.h>
 #include <rte_errno.h>
@@ -298,6 +299,21 @@ void DpdkPort::disarm() noexcept {
     arming_.store(true);
     (void)rte_eth_dev_rx_intr_disable(id_, 0);
     arming_.store(false);
+}
+
+std::uint64_t DpdkPort::overruns() noexcept {
+    if (driver_->wake_family == 0 || wake_sources_.empty()) return 0;
+    const int descriptor = wake_sources_.front().descriptor;
+    if (driver_->wake_family == AF_XDP) {
+        xdp_statistics told{};
+        socklen_t size = sizeof told;
+        (void)getsockopt(descriptor, SOL_XDP, XDP_STATISTICS, &told, &size);
+        return told.rx_dropped + told.rx_ring_full;
+    }
+    tpacket_stats told{};  // since they were last asked for
+    socklen_t size = sizeof told;
+    (void)getsockopt(descriptor, SOL_PACKET, PACKET_STATISTICS, &told, &size);
+    return overruns_ += told.tp_drops;
 }
 
 void DpdkPort::find_wake_sockets(const std::vector<int>& before) {

@@ -36,6 +36,7 @@ public:
     [[nodiscard]] std::uint32_t speed() const noexcept override;
     [[nodiscard]] std::uint16_t mtu() const noexcept override;
     [[nodiscard]] int set_mtu(std::uint16_t mtu) noexcept override;
+    [[nodiscard]] std::uint64_t overruns() noexcept override;
 
 private:
     DpdkPort(const PortSpec& spec, const Driver& driver);
@@ -53,6 +54,7 @@ private:
     std::uint16_t id_ = 0;
     bool started_ = false;
     Mempool own_pool_;
+    std::uint64_t overruns_ = 0;       ///< of what the kernel has forgotten since it told us
     int kicks_ = -1;                   ///< epoll descriptor that collects a guest's kicks
     std::atomic<bool> arming_{false};  ///< a worker is in DPDK's interrupt functions
 };

@@ -68,6 +68,7 @@ struct VportCounters {
     std::uint64_t send_drops;     ///< from the vport: cut short or malformed
     std::uint64_t oversize;       ///< towards the vport: larger than its MTU allows
     std::uint64_t down;           ///< either way, while administratively down
+    std::uint64_t overruns;       ///< from the vport: lost before the NIC saw them, the port's buffer being full
 };
 
 /// One of the two ports of an uplink in LAG.

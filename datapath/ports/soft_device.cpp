@@ -15,7 +15,7 @@ constexpr std::uint16_t default_mtu = 1500;
 void add(VportCounters& sum, const VportCounters& counters) noexcept {
     for (const auto member : {&VportCounters::received_packets, &VportCounters::received_bytes, &VportCounters::sent_packets,
                               &VportCounters::sent_bytes, &VportCounters::receive_drops, &VportCounters::send_drops,
-                              &VportCounters::oversize, &VportCounters::down}) {
+                              &VportCounters::oversize, &VportCounters::down, &VportCounters::overruns}) {
         sum.*member += counters.*member;
     }
 }
@@ -147,12 +147,18 @@ int SoftDevice::query(VportId id, VportInfo& info) const {
     return 0;
 }
 
+VportCounters SoftDevice::Link::counters() const noexcept {
+    VportCounters counters = path->counters();
+    counters.overruns = past_overruns + (port ? port->overruns() : 0);
+    return counters;
+}
+
 int SoftDevice::counters(VportId id, VportCounters& counters) const {
     const std::lock_guard lock(mutex_);
     const Vport* vport = find(id);
     if (vport == nullptr) return ENOENT;
     counters = {};
-    for (const Link& link : vport->links) add(counters, link.path->counters());
+    for (const Link& link : vport->links) add(counters, link.counters());
     return 0;
 }
 
@@ -160,7 +166,7 @@ int SoftDevice::lag_counters(unsigned port, VportCounters& counters) const {
     const std::lock_guard lock(mutex_);
     const Vport* uplink = find(uplink_vport);
     if (uplink == nullptr || !uplink->lag || port == 0 || port > lag_ports) return ENOENT;
-    counters = uplink->links[port - 1].path->counters();
+    counters = uplink->links[port - 1].counters();
     return 0;
 }
 

@@ -101,7 +101,10 @@ private:
         unsigned interface_index = 0;  ///< of the interface that was last tried, 0: none or no interface
         std::unique_ptr<VportPath> path;
         std::unique_ptr<Port> port;
+        std::uint64_t past_overruns = 0;  ///< of ports before this one
         Worker* worker = nullptr;
+
+        [[nodiscard]] VportCounters counters() const noexcept;  ///< mutex_ is held
     };
     struct Vport {
         VportInfo info;

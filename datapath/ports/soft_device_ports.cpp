@@ -108,6 +108,7 @@ void SoftDevice::close_port(Vport& vport, Link& link) noexcept {
     std::unique_ptr<Port> port;
     {
         const std::lock_guard lock(mutex_);
+        link.past_overruns += link.port->overruns();
         port = std::move(link.port);
         link.up = false;
         tell_links(vport);

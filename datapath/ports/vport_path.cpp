@@ -170,7 +170,8 @@ VportCounters VportPath::counters() const noexcept {
             .receive_drops = sum(&Cells::receive_drops),
             .send_drops = sum(&Cells::send_drops),
             .oversize = sum(&Cells::oversize),
-            .down = sum(&Cells::down)};
+            .down = sum(&Cells::down),
+            .overruns = 0};
 }
 
 std::uint64_t VportPath::slow_protocol_frames() const noexcept {

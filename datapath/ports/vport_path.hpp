@@ -57,7 +57,7 @@ public:
     /// Counts packets that the vport's owner has sent by another way than a port: the manager's send queues.
     void count_sent(unsigned worker, std::uint64_t packets, std::uint64_t bytes) noexcept;
 
-    /// Sums over workers. Threads: any.
+    /// Sums over workers; overruns are the port's to tell. Threads: any.
     [[nodiscard]] VportCounters counters() const noexcept;
     [[nodiscard]] std::uint64_t slow_protocol_frames() const noexcept;
 

@@ -88,7 +88,7 @@ void query_context(Device& device, const VportInfo& vport, Output out) {
         prm::set(out, {offset + 64, 64}, octets);
     };
     put(counter::received_errors, counters.receive_drops + counters.oversize, 0);
-    put(counter::transmit_errors, counters.send_drops, 0);
+    put(counter::transmit_errors, counters.send_drops + counters.overruns, 0);
     put(counter::received_eth_unicast, counters.received_packets, counters.received_bytes);
     put(counter::transmitted_eth_unicast, counters.sent_packets, counters.sent_bytes);
     return Status::ok;

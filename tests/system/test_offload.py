@@ -1,18 +1,27 @@
-"""Traffic runs in the NIC when offload is on, in software when it is off."""
+"""Traffic runs in the NIC when offload is on, in software when it is off.
+
+How fast it is, and how much a receiver or the host could not keep up with, is for tools/demo to judge: here somebody
+else may have the processor.
+"""
 
 from __future__ import annotations
 
 import pytest
 from helpers import figure, wait_offloaded
 from lab import stats, traffic
-from lab.lab import BRIDGE, Lab
+from lab.lab import BRIDGE, Guest, Lab
 from lab.workspace import Workspace
 
 SLOW_PATH_LIMIT = 0.001
+LOSS_LIMIT = 0.001
+
+
+def counts(lab: Lab, guest: Guest) -> stats.PortCounts:
+    return stats.port_counts(lab.switch, BRIDGE, guest.port)
 
 
 def packets_in(lab: Lab) -> int:
-    return sum(stats.port_counts(lab.switch, BRIDGE, guest.port).received_packets for guest in lab.guests)
+    return sum(counts(lab, guest).received_packets for guest in lab.guests)
 
 
 @pytest.mark.dr_only
@@ -21,6 +30,7 @@ def test_iperf_adds_at_most_a_thousandth_to_the_slow_path(normal_lab: Lab, udp: 
     lab = normal_lab
     client, server = lab.guests[:2]
     before = [0, 0]
+    client_before, server_before = counts(lab, client), counts(lab, server)
 
     def begin() -> None:
         before[:] = [packets_in(lab), stats.slow_path(lab.switch).received]
@@ -29,13 +39,16 @@ def test_iperf_adds_at_most_a_thousandth_to_the_slow_path(normal_lab: Lab, udp: 
                            udp_megabits=udp, after_first_second=begin)
     packets = packets_in(lab) - before[0]
     slow = stats.slow_path(lab.switch).received - before[1]
+    came, went = counts(lab, client), counts(lab, server)
     figure(f"{'UDP' if udp else 'TCP'} {result.megabits_per_second:.0f} Mb/s: {slow} of {packets} packets took the "
-           f"slow path ({slow / packets:.4%}); lost {result.lost}, unread by the receiver {result.unread}")
+           f"slow path ({slow / packets:.4%}); lost {result.lost}, "
+           f"{came.dropped - client_before.dropped} of them before the switch, unread by the receiver {result.unread}")
     assert packets > 10000
     assert slow <= SLOW_PATH_LIMIT * packets
-    if udp:
-        assert result.megabits_per_second >= 200
-        assert result.lost <= 0.001 * result.packets
+    assert result.megabits_per_second > 0
+    entered = came.received_packets - client_before.received_packets
+    left = went.sent_packets - server_before.sent_packets
+    assert left >= (1 - LOSS_LIMIT) * entered, f"of {entered} packets of the client's {left} went to the server"
 
 
 @pytest.mark.dr_only

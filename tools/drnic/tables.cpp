@@ -56,7 +56,8 @@ Row counters_row(const std::string& vport, const std::string& name, const json& 
             cell(counters, "receive_drops"),
             cell(counters, "send_drops"),
             cell(counters, "oversize"),
-            cell(counters, "down")};
+            cell(counters, "down"),
+            cell(counters, "overruns")};
 }
 
 std::string cotenant_text(const json& cotenant) {
@@ -99,8 +100,8 @@ std::string stats_table(const json& answer) {
     std::string text;
     for (const json& device : answer.at("devices")) {
         text += cell(device, "name") + '\n';
-        std::vector<Row> rows{
-            {"vport", "name", "received", "bytes", "sent", "bytes", "rx drops", "tx drops", "oversize", "down"}};
+        std::vector<Row> rows{{"vport", "name", "received", "bytes", "sent", "bytes", "rx drops", "tx drops", "oversize",
+                               "down", "overruns"}};
         for (const json& vport : device.at("vports")) {
             rows.push_back(counters_row(cell(vport, "vport"), cell(vport, "name"), vport));
             for (const json& port : vport.value("lag", json::array())) {

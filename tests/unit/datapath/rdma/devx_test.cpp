@@ -185,6 +185,7 @@ TEST_F(DevxTest, ReadsVportCounters) {
     EXPECT_EQ(big_endian(out, 160, 8), 20u) << "transmitted_eth_unicast.packets";
     EXPECT_EQ(big_endian(out, 168, 8), 2000u);
     EXPECT_EQ(big_endian(out, 16, 8), 1u + 3u) << "received_errors: drops and oversize";
+    EXPECT_EQ(big_endian(out, 32, 8), 2u + 5u) << "transmit_errors: drops and overruns";
 }
 
 TEST_F(DevxTest, CountsInABulkOfCounters) {

@@ -58,7 +58,7 @@ public:
         return 0;
     }
     int counters(VportId id, VportCounters& counters) const override {
-        counters = VportCounters{10, 1000, 20, 2000, 1, 2, 3, 4};
+        counters = VportCounters{10, 1000, 20, 2000, 1, 2, 3, 4, 5};
         return vports_.contains(id) ? 0 : ENOENT;
     }
     int set_mac(VportId id, const std::uint8_t (&mac)[6]) override {
