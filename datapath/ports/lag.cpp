@@ -18,7 +18,9 @@ namespace {
         std::memcpy(&value, key.bytes() + offset, size);
         return value;
     };
-    std::uint64_t hash = key.bytes()[key_offset::ip_protocol];
+    // IPv6 says of the first fragment what its protocol is, of the others that they are fragments.
+    const bool fragment = (key.bytes()[key_offset::l3_flags] & frag_bit) != 0;
+    std::uint64_t hash = fragment ? 0 : key.bytes()[key_offset::ip_protocol];
     for (const std::uint64_t field :
          {word(key_offset::smac, 8), word(key_offset::dmac, 8), word(key_offset::tcp_sport, 4), word(key_offset::udp_sport, 4),
           word(key_offset::source_ip, 8), word(key_offset::source_ip + 8, 8), word(key_offset::destination_ip, 8),

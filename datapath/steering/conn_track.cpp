@@ -41,7 +41,7 @@ struct Side {
 /// By Direction.
 constexpr std::array sides{side_at(128, 464), side_at(0, 448)};
 
-constexpr std::uint32_t least_ack_window = 66000;
+constexpr std::uint32_t least_ack_window = 66000, largest_window = 0x7fffffff;
 constexpr std::uint8_t no_scaling = 0xf;
 
 struct Segment {
@@ -79,7 +79,8 @@ struct Segment {
         }
         if (i + 2 > length || options[i + 1] < 2 || i + options[i + 1] > length) break;
         for (unsigned k = i + 2; options[i] == selective && k + 8 <= i + options[i + 1]; k += 8) {
-            if (before(highest, load_be32(options + k + 4))) highest = load_be32(options + k + 4);
+            const std::uint32_t end = load_be32(options + k + 4);
+            if (before(acked, end) && before(highest, end)) highest = end;
         }
         i += options[i + 1];
     }
@@ -100,6 +101,7 @@ struct Segment {
     segment.seq = load_be32(tcp + 4);
     segment.end = segment.seq + (headers.end - headers.l4 - header_size) + controls;
     segment.acked = load_be32(tcp + 8);
+    if ((segment.flags & rst) != 0 && segment.acked == 0) segment.flags &= static_cast<std::uint8_t>(~ack);
     segment.sacked = highest_sacked(tcp + 20, header_size - 20, segment.acked);
     segment.window = load_be16(tcp + 14);
     return true;
@@ -120,18 +122,23 @@ public:
     /// A SYN or SYN-ACK can only be one of those that made the connection, once more.
     [[nodiscard]] bool repeats_handshake(const Segment& segment) const noexcept {
         const bool initiates = direction_ == Direction::initiator;
-        return get(state_bits) == syn_recv && segment.index() == (initiates ? index_syn : index_syn_ack);
+        return segment.index() == (initiates ? index_syn : index_syn_ack) && !before(get(own_.sent_end), segment.end) &&
+               (initiates || !before(get(peer_.sent_end), segment.acked));
     }
+    [[nodiscard]] bool is_open() const noexcept { return get(state_bits) != syn_recv; }
 
     [[nodiscard]] bool in_window(const Segment& segment) const noexcept {
         if (get(own_.liberal) != 0) return true;
-        const std::uint32_t peer_end = get(peer_.sent_end), peer_window = get(peer_.max_win);
+        const std::uint32_t peer_end = get(peer_.sent_end), peer_window = std::min(get(peer_.max_win), largest_window);
+        const bool resets = (segment.flags & rst) != 0;
+        if (resets && get(peer_.max_ack_seen) != 0 && before(segment.seq, get(peer_.max_ack))) return false;
         if (before(get(own_.reply_end), segment.seq)) return false;
         if (peer_window != 0 && before(segment.end, get(own_.sent_end) - peer_window)) return false;
         if ((segment.flags & ack) == 0) return true;
         const std::uint64_t scaled = static_cast<std::uint64_t>(get(own_.max_win)) << get(max_ack_window);
-        const auto window = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(scaled, least_ack_window, 0x7fffffff));
-        return !before(peer_end, sacked_by(segment)) && !before(segment.acked, peer_end - window);
+        const auto window = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(scaled, least_ack_window, largest_window));
+        const std::uint32_t sacked = sacked_by(segment);
+        return !before(peer_end, sacked) && !before(sacked, peer_end - window);
     }
 
     void move_windows(const Segment& segment) noexcept {
@@ -147,11 +154,12 @@ public:
         const bool acknowledges = (segment.flags & ack) != 0;
         const std::uint32_t acked = acknowledges ? segment.acked : get(peer_.sent_end);
         const std::uint32_t sacked = acknowledges ? sacked_by(segment) : acked;
-        set(own_.max_win, std::max(get(own_.max_win), window + (sacked - acked)));
+        set(own_.max_win, std::min(std::max(get(own_.max_win), window + (sacked - acked)), largest_window));
         // What was sent past the window was allowed by one that nobody has seen.
         const std::uint32_t allowed = get(own_.reply_end);
         if (get(peer_.max_win) != 0 && before(allowed, segment.end)) {
-            set(peer_.max_win, get(peer_.max_win) + (segment.end - allowed));
+            const std::uint64_t more = std::uint64_t{get(peer_.max_win)} + (segment.end - allowed);
+            set(peer_.max_win, static_cast<std::uint32_t>(std::min<std::uint64_t>(more, largest_window)));
         }
         const std::uint32_t reach = sacked + std::max<std::uint32_t>(window, 1);
         if (before(get(peer_.reply_end), reach)) set(peer_.reply_end, reach);
@@ -194,6 +202,7 @@ private:
     }
 
     [[nodiscard]] State next(State was, const Segment& segment) const noexcept {
+        if (was == time_wait) return was;
         const bool own_closed = get(own_.close_initiated) != 0, peer_closed = get(peer_.close_initiated) != 0;
         const bool own_acked = get(own_.data_unacked) == 0, peer_acked = get(peer_.data_unacked) == 0;
         if (own_closed && peer_closed) return own_acked && peer_acked ? time_wait : last_ack;
@@ -253,8 +262,9 @@ std::uint8_t ConnTrack::track(Direction direction, const std::uint8_t* frame, st
     Connection connection(image_, direction);
     if (!connection.tracked()) return trap;
     if (!good) return invalid | bad_packet;
-    const bool begins = (segment.flags & syn) != 0;
-    if ((begins && !connection.repeats_handshake(segment)) || !connection.in_window(segment)) {
+    const bool begins = (segment.flags & syn) != 0, repeats = begins && connection.repeats_handshake(segment);
+    if (repeats && connection.is_open()) return 0;
+    if ((begins && !repeats) || !connection.in_window(segment)) {
         connection.give_up();
         return invalid;
     }

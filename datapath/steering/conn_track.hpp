@@ -18,11 +18,14 @@
 //   - Bad (and invalid), and nothing changes: no TCP segment, a fragment, a header that is cut short, flags that contradict.
 //   - With n = max(66000, max_win << max_ack_window) of the sender, and the receiver's own values: a segment from `seq` to
 //     `end` that acknowledges up to `ack` is in its window if seq <= reply_end, end >= sent_end - receiver's max_win,
-//     ack <= receiver's sent_end, ack >= receiver's sent_end - n. liberal_enabled: each segment is.
+//     ack <= receiver's sent_end, ack >= receiver's sent_end - n, and, for a RST, seq >= receiver's max_ack.
+//     liberal_enabled: each segment is. No window is larger than 2^31 - 1.
 //   - Invalid, and `valid` goes, as rte_flow.h has it ("an invalid state is set"): a segment outside; a SYN or SYN-ACK that is
-//     no repetition of the connection's own.
+//     no repetition of the connection's own, as are those that go its way with numbers that were used before. From state 1 on
+//     a repetition changes nothing: it was late, or an acknowledgement was lost.
 //   - A SACK option's highest number counts as acknowledged where sack_permitted says so; challenged_acked stays as written.
-//   - RST ends in state 5, as there is no other closed one.
+//     In a RST an acknowledgement of 0 is none.
+//   - RST ends in state 5, as there is no other closed one, and nothing leads out of it.
 //   - A segment like the one before counts in retransmission_counter; past the limit retransmission_limit_exceeded is set, and
 //     that is all.
 //

@@ -1,5 +1,7 @@
 #include "datapath/steering/meter.hpp"
 
+#include <emmintrin.h>
+
 #include <algorithm>
 
 #include "datapath/steering/key.hpp"
@@ -49,15 +51,32 @@ __extension__ using Word [[gnu::may_alias]] = unsigned __int128;
     if (begin > frame_size) return 0;
     const std::uint32_t rest = frame_size - begin;
     const std::uint16_t type = load_be16(frame + begin - 2);
-    if (type == 0x0800 && rest >= 20) return std::min<std::uint32_t>(rest, load_be16(frame + begin + 2));
+    if (type == 0x0800 && rest >= 20) {
+        const std::uint32_t total = load_be16(frame + begin + 2);
+        return total < 20 ? rest : std::min(rest, total);
+    }
     if (type == 0x86dd && rest >= 40) return std::min<std::uint32_t>(rest, 40U + load_be16(frame + begin + 4));
     return rest;
 }
 
 }  // namespace
 
+class Meter::Turn {
+public:
+    explicit Turn(std::atomic_flag& taken) noexcept : taken_(taken) {
+        while (taken_.test_and_set(std::memory_order_acquire)) _mm_pause();
+    }
+    ~Turn() { taken_.clear(std::memory_order_release); }
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+
+private:
+    std::atomic_flag& taken_;
+};
+
 void Meter::write(const Image& image, std::uint32_t bytes) noexcept {
-    Image now = read();
+    const Turn turn(taken_);
+    Image now = this->now();
     for (unsigned i = 0; i < size; ++i) {
         if ((bytes >> (31 - i) & 1) != 0) now[i] = image[i];
     }
@@ -95,6 +114,11 @@ void Meter::adopt(const Image& image) noexcept {
 }
 
 Meter::Image Meter::read() const noexcept {
+    const Turn turn(taken_);
+    return now();
+}
+
+Meter::Image Meter::now() const noexcept {
     Image image = image_;
     const Tokens tokens = load();
     store_be32(&image[at_committed_tokens], static_cast<std::uint32_t>(tokens.committed >> fraction_bits));
@@ -106,7 +130,7 @@ Meter::Image Meter::read() const noexcept {
 }
 
 Meter::Tokens Meter::load() const noexcept {
-    // Torn between the halves only if somebody changes them meanwhile: then the exchange fails.
+    // Torn between the halves only if somebody changes them meanwhile: then the exchange that must follow fails.
     return {static_cast<std::int64_t>(__atomic_load_n(&tokens_[0], __ATOMIC_RELAXED)),
             static_cast<std::int64_t>(__atomic_load_n(&tokens_[1], __ATOMIC_RELAXED))};
 }
@@ -134,17 +158,27 @@ Meter::Tokens Meter::filled(Tokens tokens, std::uint64_t elapsed) const noexcept
             static_cast<std::int64_t>(std::min<Wide>(excess, excess_size))};
 }
 
-/// Whoever moves the timestamp grants the time since; the others go on with what there is.
-void Meter::refill(std::uint64_t now) noexcept {
-    std::uint64_t last = last_.load(std::memory_order_relaxed);
-    if (now <= last || !last_.compare_exchange_strong(last, now, std::memory_order_acq_rel)) return;
+void Meter::add(std::uint64_t elapsed) noexcept {
     Tokens old = load();
-    Tokens more{};
-    do {
-        more = last == 0 ? Tokens{committed_.size.load(std::memory_order_relaxed),
-                                  excess_.size.load(std::memory_order_relaxed)}
-                         : filled(old, now - last);
-    } while (!exchange(old, more));
+    while (!exchange(old, filled(old, elapsed))) {
+    }
+}
+
+/// Whoever moves the timestamp grants the time since; the others go on with what there is. But none before the buckets are
+/// full for the first time: what it paid would be forgotten.
+void Meter::refill(std::uint64_t now) noexcept {
+    std::uint64_t last = last_.load(std::memory_order_acquire);
+    if (last == 0) [[unlikely]] {
+        const Turn turn(taken_);
+        if (last_.load(std::memory_order_relaxed) == 0) {
+            constexpr std::uint64_t forever = 1ULL << 63;
+            add(forever);
+            last_.store(now, std::memory_order_release);
+        }
+        return;
+    }
+    if (now <= last || !last_.compare_exchange_strong(last, now, std::memory_order_acq_rel)) return;
+    add(now - last);
 }
 
 std::int64_t Meter::cost(const std::uint8_t* frame, std::uint32_t frame_size) const noexcept {
@@ -177,7 +211,7 @@ Colour Meter::mark(std::uint64_t now, Colour initial, const std::uint8_t* frame,
         } else if (initial != Colour::red && excess) {
             colour = Colour::yellow;
             left.excess -= price;
-        } else {
+        } else if (initial == Colour::red) {
             return Colour::red;
         }
         if (exchange(old, left)) return colour;

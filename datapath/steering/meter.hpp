@@ -12,14 +12,19 @@
 //   - both_buckets_on_green: green takes from both buckets, and needs both (RFC 2698). bucket_overflow: what the committed
 //     bucket cannot hold fills the excess one (RFC 2697). Neither: RFC 4115.
 //   - In packet mode each packet counts 128 bytes. Bursts end at 2^31 - 1 bytes, as in the device.
-//   - A timestamp of 0 fills both buckets.
+//   - A timestamp of 0 is so long ago that every bucket with a rate is full. One without keeps the tokens that were written:
+//     that is a quota.
+//   - Bytes of IP are what the IP header says, where it says what can be: what is there otherwise.
 //   - Not valid: packets keep the colour that they came in with.
 //
 // Sharing. Buckets are one 128-bit word, changed by compare-and-exchange: each packet of any worker is coloured by one
 // state of both buckets, and each token is granted once. Exact by bytes for one worker; between workers, tokens of the last
 // refill may be granted to the next packet instead of this one.
 //
-// Threads: mark() from any worker; write() and read() from one thread at a time.
+// The first packet after a timestamp of 0, and those that come while it fills the buckets, take turns; so do write() and
+// read().
+//
+// Threads: any.
 #pragma once
 
 #include <array>
@@ -63,8 +68,13 @@ private:
         std::int64_t committed, excess;
     };
 
+    /// Whoever changes more than one word, or reads them, while it lives.
+    class Turn;
+
     void adopt(const Image& image) noexcept;
+    [[nodiscard]] Image now() const noexcept;
     void refill(std::uint64_t now) noexcept;
+    void add(std::uint64_t elapsed) noexcept;
     [[nodiscard]] Tokens filled(Tokens tokens, std::uint64_t elapsed) const noexcept;
     [[nodiscard]] Tokens load() const noexcept;
     [[nodiscard]] bool exchange(Tokens& expected, Tokens desired) noexcept;
@@ -76,6 +86,7 @@ private:
     std::atomic<bool> valid_{false}, overflow_{false}, both_on_green_{false};
     std::atomic<Colour> start_{Colour::red};
     std::atomic<Mode> mode_{ip_bytes};
+    mutable std::atomic_flag taken_;
     Image image_{};  // as written; tokens and timestamp are read from the above
 };
 

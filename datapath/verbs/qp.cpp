@@ -107,6 +107,13 @@ void set_cotenant_rule(Qp& qp) {
     if (vport && *vport != manager_vport) state.device().steering().cotenant_send_rule(sqn, *vport);
 }
 
+/// A queue that went without a rule has its way in the flow caches too, and its number may get a rule next, which is new to
+/// steering: it forgets nothing for it.
+void forget_way_of(Steering& steering, std::uint32_t sqn) {
+    steering.remove_cotenant_send_rule(sqn);
+    steering.forget_cached();
+}
+
 }  // namespace
 
 int modify_raw_qp(Qp& qp, const ibv_qp_attr& attr, int mask) {
@@ -119,8 +126,9 @@ int modify_raw_qp(Qp& qp, const ibv_qp_attr& attr, int mask) {
     const ibv_qp_state before = qp.raw->state();
     if (const int error = qp.raw->modify(attr, mask, state.ports())) return error;
     base.state = qp.raw->state();
-    if (before == IBV_QPS_RESET && base.state == IBV_QPS_INIT && qp.raw->spec().cap.max_send_wr != 0) {
-        qp.raw->lag_affinity().set(Context::of(base.context).next_lag_port());
+    if (before == IBV_QPS_RESET && base.state == IBV_QPS_INIT) {
+        const unsigned port = Context::of(base.context).next_lag_port();  // a turn, with or without a send queue
+        if (qp.raw->spec().cap.max_send_wr != 0) qp.raw->lag_affinity().set(port);
     }
     if (mask & IBV_QP_PORT) {
         qp.port = attr.port_num;
@@ -131,7 +139,7 @@ int modify_raw_qp(Qp& qp, const ibv_qp_attr& attr, int mask) {
     if ((mask & IBV_QP_RATE_LIMIT) || stopped) qp.rate = std::move(rate);
     if (base.state == IBV_QPS_RESET) {
         qp.port = 0;
-        state.device().steering().remove_cotenant_send_rule(qp.raw->spec().sqn);
+        forget_way_of(state.device().steering(), qp.raw->spec().sqn);
     }
     return 0;
 }
@@ -225,7 +233,7 @@ int ibv_destroy_qp(ibv_qp* base) {
     pthread_mutex_destroy(&base->mutex);
     pthread_cond_destroy(&base->cond);
     delete &qp;
-    state.device().steering().remove_cotenant_send_rule(spec.sqn);
+    forget_way_of(state.device().steering(), spec.sqn);
     for (const std::uint32_t number : {spec.qpn, spec.sqn, spec.rqn, spec.tirn, spec.tisn}) {
         state.queue_numbers().give_back(number);
     }

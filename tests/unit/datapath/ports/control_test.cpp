@@ -102,6 +102,7 @@ TEST_F(ControlTest, ShowsBothPortsOfALag) {
     EXPECT_EQ(stats[2]["lag"][0]["port"], 1);
     EXPECT_EQ(stats[2]["lag"][0]["received_packets"], 0);
     EXPECT_EQ(stats[2]["lag"][1]["received_packets"], 1);
+    EXPECT_EQ(stats[2]["lag"][1].at("overruns"), 0);
     device().steering().set_lag_port(77, 0);
     EXPECT_EQ(ask(R"({"command": "del", "vport": 65535})")["ok"], true);
     EXPECT_THAT(refusal(R"({"command": "add", "port": {"vport": 2, "dpdk": ["net_ring", "net_ring"]}})"), HasSubstr("one port's"));

@@ -3,8 +3,6 @@
 #include <unistd.h>
 
 #include <cstdlib>
-#include <future>
-#include <utility>
 
 #include "guest_socket.hpp"
 
@@ -12,39 +10,6 @@ namespace ovsdr::soft {
 namespace {
 
 using namespace std::chrono_literals;
-
-/// Keeps the device's worker from all else, until let_go().
-class HeldWorker {
-public:
-    explicit HeldWorker(SoftDevice& device) : device_(device) {
-        device_.add_send_source(
-            {.poll = [](void* self, rte_mbuf**, unsigned) noexcept { return static_cast<HeldWorker*>(self)->wait(); },
-             .self = this,
-             .sqn = sqn});
-        device_.ring_doorbell(sqn);
-        held_.get_future().wait();
-    }
-    ~HeldWorker() { device_.remove_send_source(sqn); }
-    HeldWorker(const HeldWorker&) = delete;
-    HeldWorker& operator=(const HeldWorker&) = delete;
-
-    void let_go() { let_go_.set_value(); }
-
-private:
-    static constexpr std::uint32_t sqn = 99;
-
-    unsigned wait() noexcept {
-        if (!std::exchange(done_, true)) {
-            held_.set_value();
-            let_go_.get_future().wait();
-        }
-        return 0;
-    }
-
-    SoftDevice& device_;
-    bool done_ = false;
-    std::promise<void> held_, let_go_;
-};
 
 class InterfaceTest : public NicTest, public testing::WithParamInterface<const char*> {
 protected:
@@ -161,6 +126,7 @@ TEST_P(InterfaceTest, CountsWhatFindsNoRoom) {
     EXPECT_EQ(counters(2).overruns, 0U);
     const auto before = counters(1).overruns;
     shell("ip link del host1");
+    ASSERT_TRUE(eventually([&] { return !info(1).link_up; }));
     make_pair("1");
     EXPECT_TRUE(eventually([&] { return info(1).link_up && info(1).error.empty(); })) << info(1).error;
     EXPECT_EQ(counters(1).overruns, before);

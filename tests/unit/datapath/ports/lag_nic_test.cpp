@@ -134,9 +134,54 @@ TEST_F(LagNicTest, BothPortsHaveTheMtu) {
 }
 
 TEST_F(LagNicTest, TheSmallerMtuOfTwoInterfacesIsTheUplinks) {
-    shell("ip link set host2 mtu 1300");
+    for (const unsigned small : {1U, 2U}) {
+        shell("ip link set host1 mtu 1500; ip link set host2 mtu 1500");
+        shell("ip link set host" + std::to_string(small) + " mtu 1300");
+        start_lag();
+        EXPECT_EQ(info(65535).mtu, 1300);
+        {
+            TestQueue queue(device(), sqn, uplink_vport);
+            device().steering().set_lag_port(sqn, 3 - small);
+            queue.send(1400);
+            EXPECT_TRUE(eventually([&] { return of_port(3 - small).oversize == 1; })) << "by the other one";
+            device().steering().set_lag_port(sqn, 0);
+        }
+        nic_.reset();
+    }
+}
+
+TEST_F(LagNicTest, AnMtuThatOnePortCannotHaveIsNeithers) {
+    start(R"("ports": [{"vport": 65535, "dpdk": ["net_af_packet,iface=host1", "net_af_xdp,iface=host2"]}])");
+    EXPECT_EQ(device().set_mtu(uplink_vport, 5000), EINVAL);
+    EXPECT_EQ(info(65535).mtu, 1500);
+    shell("ip link show host1 | grep -q 'mtu 1500 '");
+}
+
+TEST_F(LagNicTest, AQueueWithoutAChoiceUsesBothPortsAndWhatIsDownIsBoth) {
     start_lag();
-    EXPECT_EQ(info(65535).mtu, 1300);
+    TestQueue queue(device(), sqn, uplink_vport);
+    for (char flow = 1; flow <= 64; ++flow) queue.send(60, flow);
+    EXPECT_TRUE(eventually([&] { return counters(65535).received_packets == 64; }));
+    EXPECT_GT(of_port(1).received_packets, 0U);
+    EXPECT_GT(of_port(2).received_packets, 0U);
+    ASSERT_EQ(device().set_admin_state(uplink_vport, false), 0);
+    for (char flow = 1; flow <= 64; ++flow) queue.send(60, flow);
+    EXPECT_TRUE(eventually([&] { return of_port(1).down + of_port(2).down == 64; }));
+    VportCounters none{};
+    EXPECT_EQ(device().lag_counters(0, none), ENOENT);
+}
+
+TEST_F(LagNicTest, EachPortCountsWhatFindsNoRoom) {
+    constexpr unsigned frames = 9000;  // the ring of an uplink's port holds 8192
+    start_lag();
+    HeldWorker worker(device());
+    Guest wire("wire2");
+    for (unsigned i = 0; i < frames; ++i) wire.send(60);
+    worker.let_go();
+    EXPECT_TRUE(eventually([&] { return of_port(2).sent_packets + of_port(2).overruns == frames; }));
+    EXPECT_GT(of_port(2).overruns, 0U);
+    EXPECT_EQ(of_port(1).overruns, 0U);
+    EXPECT_EQ(counters(65535).overruns, of_port(2).overruns);
 }
 
 TEST_F(LagNicTest, APortThatIsMissingSaysSoAndTheOtherOneWorks) {
@@ -179,6 +224,13 @@ TEST_F(LagNicTest, AnUplinkCanBeTakenAwayAndComeBackAsOnePort) {
                                   .name = "up",
                                   .dpdk = "net_af_packet,iface=host2",
                                   .lag_dpdk = "net_af_packet,iface=nowhere0"},
+                                 true, error),
+              EIO);
+    EXPECT_NE(error.find("nowhere0"), std::string::npos) << error;
+    EXPECT_EQ(device().add_vport({.vport = uplink_vport,
+                                  .name = "up",
+                                  .dpdk = "net_af_packet,iface=nowhere0",
+                                  .lag_dpdk = "net_af_packet,iface=host2"},
                                  true, error),
               EIO);
     EXPECT_NE(error.find("nowhere0"), std::string::npos) << error;

@@ -51,6 +51,20 @@ Frame udp(unsigned flow, std::uint8_t mark = 0, std::uint16_t fragment = 0) {
     return frame;
 }
 
+/// UDP over IPv6 behind a fragment header whose offset word is `place`; 0: all in one.
+Frame udp6(std::uint8_t flow, std::uint16_t place) {
+    Frame frame(78);
+    const std::uint8_t head[] = {2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x86, 0xdd, 0x60, 0, 0, 0, 0, 24, 44, 64};
+    std::memcpy(frame.data(), head, sizeof head);
+    frame[22] = frame[38] = 0xfd;
+    frame[37] = flow;
+    frame[53] = 2;
+    frame[54] = 17;
+    frame[56] = static_cast<std::uint8_t>(place >> 8);
+    frame[57] = static_cast<std::uint8_t>(place);
+    return frame;
+}
+
 class LagTest : public ::testing::Test {
 protected:
     LagTest() {
@@ -115,6 +129,38 @@ TEST_F(LagTest, FlowsAreSpreadOverBothPortsAndEachKeepsItsOwn) {
     // A fair coin gives less than 400 or more than 600 of 1000 once in 10^10.
     EXPECT_GT(seen[0].size(), 400U);
     EXPECT_GT(seen[1].size(), 400U);
+}
+
+TEST_F(LagTest, Ipv6FragmentsOfAPacketLeaveByOnePort) {
+    for (std::uint8_t flow = 0; flow < 16; ++flow) {
+        deliver(lag_.by_hash(), {udp6(flow, 1), udp6(flow, 17), udp6(flow, 32)});
+        const std::size_t first = take(1).size();
+        EXPECT_EQ(first % 3, 0U);
+        EXPECT_EQ(first + take(2).size(), 3U);
+    }
+}
+
+TEST_F(LagTest, TcpPortsVlanProtocolAndAllOfIpv6Count) {
+    const auto spreads = [&](Frame frame, std::size_t at) {
+        std::vector<Frame> frames;
+        for (std::uint8_t value = 100; value < 164; ++value) {  // as a protocol, none has ports
+            frame[at] = value;
+            frames.push_back(frame);
+        }
+        deliver(lag_.by_hash(), frames);
+        const std::size_t first = take(1).size(), second = take(2).size();
+        return first != 0 && second != 0;
+    };
+    Frame tcp = udp(0), tagged = udp(0);
+    tcp[23] = 6;
+    tcp[46] = 0x50;
+    const std::uint8_t tag[] = {0x81, 0, 0, 0};
+    tagged.insert(tagged.begin() + 12, std::begin(tag), std::end(tag));
+    EXPECT_TRUE(spreads(tcp, 35));
+    EXPECT_TRUE(spreads(tcp, 37));
+    EXPECT_TRUE(spreads(tagged, 15));
+    EXPECT_TRUE(spreads(udp(0), 23)) << "protocol";
+    for (const std::size_t at : {29U, 37U, 45U, 53U}) EXPECT_TRUE(spreads(udp6(0, 0), at)) << at;
 }
 
 TEST_F(LagTest, EachFieldOfAFlowCounts) {

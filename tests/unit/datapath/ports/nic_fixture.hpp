@@ -11,10 +11,12 @@
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "datapath/ports/config.hpp"
 #include "datapath/ports/soft_nic.hpp"
@@ -54,12 +56,14 @@ public:
     TestQueue(const TestQueue&) = delete;
     TestQueue& operator=(const TestQueue&) = delete;
 
-    void send(std::size_t size) {
+    /// `flow`: the last byte of its source address.
+    void send(std::size_t size, char flow = 1) {
         rte_mbuf* packet = rte_pktmbuf_alloc(device_.mempool());
         ASSERT_NE(packet, nullptr);
         char* bytes = rte_pktmbuf_append(packet, static_cast<std::uint16_t>(size));
         std::memset(bytes, 0, size);
         std::memcpy(bytes, "\x02\0\0\0\0\x02\x02\0\0\0\0\x01\x88\xb5", 14);
+        bytes[11] = flow;
         {
             const std::lock_guard lock(mutex_);
             packets_.push_back(packet);
@@ -92,6 +96,39 @@ private:
     bool removed_ = false;
     std::mutex mutex_;
     std::deque<rte_mbuf*> packets_;
+};
+
+/// Keeps the device's worker from all else, until let_go().
+class HeldWorker {
+public:
+    explicit HeldWorker(SoftDevice& device) : device_(device) {
+        device_.add_send_source(
+            {.poll = [](void* self, rte_mbuf**, unsigned) noexcept { return static_cast<HeldWorker*>(self)->wait(); },
+             .self = this,
+             .sqn = sqn});
+        device_.ring_doorbell(sqn);
+        held_.get_future().wait();
+    }
+    ~HeldWorker() { device_.remove_send_source(sqn); }
+    HeldWorker(const HeldWorker&) = delete;
+    HeldWorker& operator=(const HeldWorker&) = delete;
+
+    void let_go() { let_go_.set_value(); }
+
+private:
+    static constexpr std::uint32_t sqn = 99;
+
+    unsigned wait() noexcept {
+        if (!std::exchange(done_, true)) {
+            held_.set_value();
+            let_go_.get_future().wait();
+        }
+        return 0;
+    }
+
+    SoftDevice& device_;
+    bool done_ = false;
+    std::promise<void> held_, let_go_;
 };
 
 class NicTest : public testing::Test {

@@ -74,6 +74,14 @@ TEST_F(NicTest, CotenantHearsWhatItSent) {
     EXPECT_EQ(cotenant.statistics().foreign, 0U);
 }
 
+TEST_F(NicTest, LacpIsCountedOnBothPortsOfALag) {
+    start(R"("ports": [{"vport": 65535, "dpdk": ["net_ring", "net_ring"]}], "cotenant": {"lacp": true, "period_ms": 10})");
+    EXPECT_TRUE(eventually([&] {
+        const Cotenant::Statistics seen = nic_->cotenant(0)->statistics();
+        return seen.lacp_received >= 6 && device().lacp_frames() == seen.lacp_received;
+    }));
+}
+
 TEST_F(NicTest, DropsAndCountsWhatExceedsTheMtu) {
     start(R"("ports": [{"vport": 1, "dpdk": "net_ring", "mtu": 1000}])");
     TestQueue queue(device(), sqn, VportId{1});

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <random>
 #include <thread>
+#include <vector>
 
 #include "tracked.hpp"
 
@@ -11,6 +12,21 @@ namespace ovsdr::soft::test {
 namespace {
 
 using namespace tracked;
+
+/// A segment with a SACK option: blocks from 0 to each of `ends`.
+Bytes with_sack(Words words, const std::vector<std::uint32_t>& ends) {
+    const auto length = static_cast<unsigned>(2 + 8 * ends.size());
+    words.payload += length + 2;
+    Bytes frame = segment(words);
+    frame[46] = static_cast<std::uint8_t>((5 + (length + 2) / 4) << 4);
+    auto at = frame.begin() + 54;
+    for (const unsigned byte : {1U, 1U, 5U, length}) *at++ = static_cast<std::uint8_t>(byte);  // behind two NOPs
+    for (const std::uint32_t end : ends) {
+        at = std::fill_n(at, 4, std::uint8_t{0});
+        for (unsigned shift = 32; shift > 0; shift -= 8) *at++ = static_cast<std::uint8_t>(end >> (shift - 8));
+    }
+    return frame;
+}
 
 class Connection : public ::testing::Test {
 protected:
@@ -99,6 +115,74 @@ TEST_F(Connection, TheHandshakeMayBeRepeatedButNotBegunAgain) {
     EXPECT_EQ(from_server({5000, 1001, syn | ack}), valid);
     EXPECT_EQ(now().get(state), 0U);
     EXPECT_EQ(from_server({5000, 0, syn}), invalid);
+}
+
+TEST_F(Connection, AHandshakeThatComesLateChangesNothing) {
+    ASSERT_EQ(from_client({1001, 5001}), changed);
+    const Object open = now();
+    EXPECT_EQ(from_server({5000, 1001, syn | ack}), valid) << "the client's acknowledgement was lost";
+    EXPECT_EQ(from_client({1000, 0, syn}), valid);
+    EXPECT_EQ(now().image, open.image);
+    for (const Words& words : {Words{5001, 1001, syn | ack}, Words{5000, 1002, syn | ack}, Words{5000, 0, syn}}) {
+        become(open);
+        EXPECT_EQ(from_server(words), invalid) << words.seq << ' ' << words.acked;
+    }
+    for (const Object& object : {open, after_syn_ack()}) {
+        become(object);
+        EXPECT_EQ(from_client({1001, 0, syn}), invalid) << "another connection's";
+    }
+}
+
+TEST_F(Connection, NothingLeadsOutOfTheLastState) {
+    ASSERT_EQ(from_client({1001, 5001}), changed);
+    ASSERT_EQ(from_client({1001, 5001, ack | fin}), changed);
+    ASSERT_EQ(from_server({5001, 1001, rst}), changed);
+    EXPECT_EQ(from_client({1002, 5001}), valid);
+    EXPECT_EQ(from_server({5001, 1002, ack | fin}), valid);
+    EXPECT_EQ(from_server({5002, 1002, ack, 1000, 10}), valid);
+    EXPECT_EQ(now().get(state), 5U);
+}
+
+TEST_F(Connection, ARstIsNotOlderThanWhatWasAcknowledged) {
+    ASSERT_EQ(from_client({1001, 5001}), changed);
+    ASSERT_EQ(from_server({5001, 1001, ack, 1000, 400}), valid);
+    ASSERT_EQ(from_client({1001, 5401}), valid);
+    const Object open = now();
+    EXPECT_EQ(from_server({5400, 1001, rst}), invalid);
+    become(open);
+    EXPECT_EQ(from_server({5401, 1001, rst}), changed);
+    become(Object(open).set(reply_liberal, 1));
+    EXPECT_EQ(from_server({5001, 1001, rst}), changed);
+}
+
+TEST_F(Connection, ARstThatAcknowledgesZeroAcknowledgesNothing) {
+    const Object far = after_syn_ack().set(original_sent_end, 0x40000000).set(original_reply_end, 0x40001000);
+    for (const bool resets : {true, false}) {
+        become(far);
+        ASSERT_EQ(from_client({0x40000000, 5001}), changed);
+        EXPECT_EQ(from_server({5001, 0, static_cast<std::uint16_t>(resets ? rst | ack : ack)}), resets ? changed : invalid);
+    }
+}
+
+TEST_F(Connection, NoWindowIsLargerThanHalfOfAllNumbers) {
+    become(after_syn_ack().set(reply_max_win, 0xffffffff));
+    EXPECT_EQ(from_client({1001, 5001}), changed) << "as written";
+    become(after_syn_ack().set(reply_max_win, 0x7ffffff0).set(original_liberal, 1));
+    EXPECT_EQ(from_client({0x70000000, 5001}), changed);
+    EXPECT_EQ(now().get(reply_max_win), 0x7fffffffU) << "by data past the window";
+    for (const auto& ends : {std::vector<std::uint32_t>{1001U + 0x7fffffff}, {1001U + 0x7fffffff, 1001U + 0xfffffffe}}) {
+        become(after_syn_ack().set(reply_liberal, 1).set(sack, 1));
+        EXPECT_EQ(pass(responder, with_sack({5001, 1001}, ends)), valid);
+        EXPECT_EQ(now().get(reply_max_win), 0x7fffffffU) << "by SACK";
+    }
+}
+
+TEST_F(Connection, AnOldAcknowledgementIsInsideIfItsSackIs) {
+    for (const bool permitted : {true, false}) {
+        become(after_syn_ack().set(sack, permitted ? 1 : 0).set(original_sent_end, 100000).set(original_reply_end, 101000));
+        ASSERT_EQ(from_client({100000, 5001}), changed);
+        EXPECT_EQ(pass(responder, with_sack({5001, 33999}, {100000})), permitted ? valid : invalid);
+    }
 }
 
 TEST_F(Connection, FrozenAndInvalidOnesTrapAndStay) {
@@ -225,17 +309,12 @@ TEST_F(Connection, WindowsAreScaled) {
     EXPECT_EQ(from_client({9002, 5001}), invalid);
 }
 
-/// A SACK of 1001..1501 behind two NOPs.
 TEST_F(Connection, SelectiveAcknowledgementsCountWhereTheyArePermitted) {
     for (const bool permitted : {true, false}) {
         become(after_syn_ack().set(sack, permitted ? 1 : 0));
         ASSERT_EQ(from_client({1001, 5001}), changed);
         ASSERT_EQ(from_client({1001, 5001, ack, 1000, 400}), valid);
-        Bytes frame = segment({5001, 1001, ack, 1000, 12});
-        frame[46] = 0x80;
-        const Bytes option{1, 1, 5, 10, 0, 0, 0x03, 0xe9, 0, 0, 0x05, 0xdd};
-        std::copy(option.begin(), option.end(), frame.begin() + 54);
-        EXPECT_EQ(pass(responder, frame), permitted ? invalid : valid) << "1501 was not sent";
+        EXPECT_EQ(pass(responder, with_sack({5001, 1001}, {1501})), permitted ? invalid : valid) << "1501 was not sent";
     }
 }
 
@@ -321,18 +400,22 @@ struct Model {
         if (!valid) return trap;
         const bool initiates = direction == initiator;
         End &own = ends[initiates ? 0 : 1], &peer = ends[initiates ? 1 : 0];
-        const bool has_ack = (words.flags & ack) != 0;
         const bool synchronizes = (words.flags & syn) != 0, finishes = (words.flags & fin) != 0,
                    resets = (words.flags & rst) != 0;
+        const bool has_ack = (words.flags & ack) != 0 && (!resets || words.acked != 0);
         const std::uint32_t end = words.seq + words.payload + (synchronizes ? 1 : 0) + (finishes ? 1 : 0);
         const std::uint32_t reaches = sack ? sacked : words.acked;
-        bool good = !synchronizes || (state == 0 && initiates != has_ack);
+        const bool repeats = synchronizes && initiates != has_ack && behind(end, own.sent_end) >= 0 &&
+                             (initiates || behind(words.acked, peer.sent_end) >= 0);
+        if (repeats && state != 0) return tracked::valid;
+        bool good = !synchronizes || repeats;
         if (good && !own.liberal) {
             const std::int64_t oldest = std::clamp<std::int64_t>(std::int64_t{own.max_win} << shift, 66000, 0x7fffffff);
             good = behind(words.seq, own.reply_end) >= 0 &&
+                   (!resets || !peer.acked || behind(peer.max_ack, words.seq) >= 0) &&
                    (peer.max_win == 0 || behind(own.sent_end - peer.max_win, end) >= 0) &&
                    (!has_ack || (behind(reaches, peer.sent_end) >= 0 &&
-                                 behind(peer.sent_end - static_cast<std::uint32_t>(oldest), words.acked) >= 0));
+                                 behind(peer.sent_end - static_cast<std::uint32_t>(oldest), reaches) >= 0));
         }
         if (!good) {
             valid = false;
@@ -342,7 +425,7 @@ struct Model {
         advance(own, peer, words, end, has_ack ? reaches : peer.sent_end);
         if (was >= 1 && words.flags == ack) assured = true;
         own.closed = own.closed || finishes;
-        if (resets) {
+        if (resets || was == 5) {
             state = 5;
         } else if (own.closed && peer.closed) {
             state = own.unacked || peer.unacked ? 4 : 5;
@@ -368,8 +451,10 @@ struct Model {
         }
         if ((words.flags & rst) != 0) return;
         const bool has_ack = (words.flags & ack) != 0;
-        own.max_win = std::max(own.max_win, window + (reaches - (has_ack ? words.acked : reaches)));
-        if (peer.max_win != 0 && behind(own.reply_end, end) > 0) peer.max_win += end - own.reply_end;
+        own.max_win = std::min(std::max(own.max_win, window + (reaches - (has_ack ? words.acked : reaches))), 0x7fffffffU);
+        if (peer.max_win != 0 && behind(own.reply_end, end) > 0) {
+            peer.max_win = std::min(peer.max_win + (end - own.reply_end), 0x7fffffffU);
+        }
         const std::uint32_t allows = reaches + std::max(window, 1U);
         if (behind(peer.reply_end, allows) > 0) peer.reply_end = allows;
         if (!has_ack) return;
@@ -434,24 +519,11 @@ TEST_F(Connection, IsTheModelBitByBit) {
             }
             Bytes frame = segment(words);
             std::uint32_t sacked = words.acked;
-            if (words.payload >= 12 && pick(2) != 0) {  // its first twelve bytes are options: two NOPs, a SACK
+            if (words.payload >= 12 && pick(2) != 0) {
                 words.payload -= 12;
                 const std::uint32_t high = words.acked + pick(2000) - 20;
                 if (Model::behind(words.acked, high) > 0) sacked = high;
-                frame[46] = 0x80;
-                const Bytes option{1,
-                                   1,
-                                   5,
-                                   10,
-                                   0,
-                                   0,
-                                   0,
-                                   0,
-                                   static_cast<std::uint8_t>(high >> 24),
-                                   static_cast<std::uint8_t>(high >> 16),
-                                   static_cast<std::uint8_t>(high >> 8),
-                                   static_cast<std::uint8_t>(high)};
-                std::copy(option.begin(), option.end(), frame.begin() + 54);
+                frame = with_sack(words, {high});
             }
             const std::uint8_t expected = model.see(direction, words, sacked);
             const std::uint8_t verdict = pass(direction, frame);

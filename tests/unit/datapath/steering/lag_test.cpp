@@ -113,6 +113,13 @@ TEST_F(LagSteering, AnUplinkThatIsDetachedTakesItsPortsAlong) {
     EXPECT_EQ(seen(), (Seen{1, 0, 0, 0, 0}));
 }
 
+TEST_F(LagSteering, AnotherVportsEndLeavesThePorts) {
+    steering.set_lag_port(sqn, 2);
+    steering.detach(VportId{1});
+    send_from_queue(sqn, frame);
+    EXPECT_EQ(seen(), (Seen{0, 0, 1, 0, 0}));
+}
+
 TEST_F(LagSteering, PortsGiveTheirPlacesBack) {
     for (unsigned times = 0; times < 1000; ++times) {
         steering.detach(uplink_vport);

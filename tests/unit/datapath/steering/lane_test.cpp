@@ -210,6 +210,7 @@ TEST_F(LaneTest, StateMovesOnWithEachCachedPacket) {
     parameters[0] = 0xa3;  // valid, green, packets
     parameters[8] = 7;
     parameters[9] = 100;
+    parameters[14] = 0x32;  // 12800 tokens, and no rate
     Table second(fdb, 2);
     const auto all_second = match_all(second);
     const auto away = make_rule(*all_second, {}, {&to_2});

@@ -41,6 +41,15 @@ Meter::Image image_of(const Rates& rates) {
     return image;
 }
 
+/// With this many bytes in both buckets, which have no rate to fill them.
+Meter::Image quota_of(const Rates& rates, unsigned tokens) {
+    Meter::Image image = image_of(rates);
+    for (const unsigned at : {12U, 20U}) {
+        for (unsigned i = 0; i < 4; ++i) image[at + i] = static_cast<std::uint8_t>(tokens >> (24 - 8 * i));
+    }
+    return image;
+}
+
 /// Tokens as numerators over 2^31, the least common denominator of every rate.
 class Model {
 public:
@@ -48,8 +57,8 @@ public:
         : rates_(rates),
           committed_size_(burst(rates.cbs_mantissa, rates.cbs_exponent)),
           excess_size_(burst(rates.ebs_mantissa, rates.ebs_exponent)),
-          committed_(committed_size_),
-          excess_(excess_size_) {}
+          committed_(rates.cir_mantissa != 0 ? committed_size_ : 0),
+          excess_(rates.eir_mantissa != 0 || (rates.cir_mantissa != 0 && rates.overflow) ? excess_size_ : 0) {}
 
     Colour mark(std::uint64_t now, Colour in, unsigned bytes) {
         const Big elapsed = last_ == 0 ? 0 : now - last_;
@@ -139,7 +148,7 @@ TEST(Meter, GrantsExactlyTheRateOverTwentySeconds) {
 
 TEST(Meter, CountsIpBytesWithoutPaddingAndTags) {
     Meter meter;
-    meter.write(image_of({.cbs_mantissa = 100, .cbs_exponent = 0, .mode = 0}), ~0U);
+    meter.write(quota_of({.cbs_mantissa = 100, .cbs_exponent = 0, .mode = 0}, 100), ~0U);
     std::array<std::uint8_t, 64> frame{};
     frame[12] = 0x81;  // a tag, IPv4 of 28 bytes, then padding
     frame[16] = 0x08;
@@ -177,6 +186,8 @@ TEST(Meter, CountsWhatTheIpHeaderSaysOrWhatIsThere) {
                           {v4(51), 64, 50},
                           {v4(20), 34, 20},
                           {v4(10), 33, 19},
+                          {v4(0), 64, 50},
+                          {v4(19), 64, 50},
                           {v4(300), 64, 50},
                           {v6(6), 64, 46},
                           {v6(10), 64, 50},
@@ -195,7 +206,7 @@ TEST(Meter, CountsWhatTheIpHeaderSaysOrWhatIsThere) {
                           {{0x81, 0, 0, 5, 8, 0}, 17, 3}};
     for (const Case& one : cases) {
         Meter meter;
-        meter.write(image_of({.cbs_mantissa = 200, .cbs_exponent = 2, .mode = 0}), ~0U);
+        meter.write(quota_of({.cbs_mantissa = 200, .cbs_exponent = 2, .mode = 0}, 800), ~0U);
         std::vector<std::uint8_t> frame(12);
         frame.insert(frame.end(), one.begin.begin(), one.begin.end());
         frame.resize(std::max<std::size_t>(one.size, frame.size()));
@@ -250,6 +261,47 @@ TEST(Meter, FillsUpAtATimestampOfZeroOnly) {
     EXPECT_EQ(meter.read()[31], 101);
 }
 
+/// As DPDK makes a quota: a committed bucket of 2^30 bytes without a rate, 10,000 bytes in it, none in the other.
+TEST(Meter, AQuotaIsWhatWasWritten) {
+    Meter meter;
+    Meter::Image image = quota_of({.cbs_mantissa = 1, .cbs_exponent = 30, .ebs_mantissa = 1, .ebs_exponent = 30}, 10000);
+    std::fill_n(image.begin() + 20, 4, std::uint8_t{0xff});
+    meter.write(image, ~0U);
+    std::array<std::uint8_t, 1000> frame{};
+    for (unsigned i = 0; i < 11; ++i) EXPECT_EQ(meter.mark(noon + i, Colour::green, frame.data(), 1000), Colour::green) << i;
+    EXPECT_EQ(meter.mark(noon + 20, Colour::green, frame.data(), 1000), Colour::red);
+}
+
+TEST(Meter, HoldsTwoGigabytesAfterADayAtTheHighestRate) {
+    Meter meter;
+    meter.write(image_of({.cir_mantissa = 255, .cbs_mantissa = 255, .cbs_exponent = 31}), ~0U);
+    std::array<std::uint8_t, 64> frame{};
+    ASSERT_EQ(meter.mark(noon, Colour::green, frame.data(), 64), Colour::green);
+    ASSERT_EQ(meter.mark(noon + 86'400'000'000'000, Colour::green, frame.data(), 64), Colour::green);
+    const auto read = meter.read();
+    EXPECT_EQ(read[12] << 24 | read[13] << 16 | read[14] << 8 | read[15], 0x7fffffff - 64);
+}
+
+/// The first packets come together: what any of them pays is paid out of full buckets.
+TEST(Meter, IsFilledForTheFirstTimeBeforeAnybodyPays) {
+    for (unsigned round = 0; round < 300; ++round) {
+        Meter meter;
+        meter.write(image_of({.cir_mantissa = 1, .cbs_mantissa = 1, .cbs_exponent = 10, .mode = 3}), ~0U);
+        std::atomic<unsigned> ready{0}, green{0};
+        std::vector<std::thread> workers;
+        for (unsigned i = 0; i < 4; ++i) {
+            workers.emplace_back([&] {
+                ++ready;
+                while (ready < 4) {
+                }
+                for (unsigned k = 0; k < 9; ++k) green += meter.mark(noon, Colour::green, nullptr, 0) == Colour::green;
+            });
+        }
+        for (auto& worker : workers) worker.join();
+        ASSERT_EQ(green, 9U) << "1024 / 128, and the one below zero";
+    }
+}
+
 TEST(Meter, EachFlagIsItsBit) {
     Meter meter;
     for (const unsigned start : {0U, 1U, 2U, 3U}) {
@@ -280,7 +332,7 @@ TEST(Meter, ReplacesSelectedBytesOnly) {
 
 TEST(Meter, GrantsNoTokenTwiceBetweenWorkers) {
     Meter meter;
-    meter.write(image_of({.cbs_mantissa = 200, .cbs_exponent = 8, .mode = 3}), ~0U);  // 400 packets and the one below zero
+    meter.write(quota_of({.cbs_mantissa = 200, .cbs_exponent = 8, .mode = 3}, 200 << 8), ~0U);  // 400, and the one below zero
     std::atomic<unsigned> green{0};
     std::vector<std::thread> workers;
     for (unsigned i = 0; i < 4; ++i) {

@@ -105,6 +105,39 @@ TEST_F(DevxLag, FramesOfAnSqLeaveByItsTissPort) {
     }
 }
 
+/// The second port has no interface.
+struct DevxHalfLag : DevxLag {
+    const char* configuration() const override {
+        return R"("ports": [{"vport": 65535, "dpdk": ["net_ring", "net_af_packet,iface=nowhere0"]}])";
+    }
+};
+
+TEST_F(DevxHalfLag, OnePortStandsInForTheOtherUnlessAQueueIsStrict) {
+    ASSERT_EQ(general(Mailbox(0x842, 16), 16), 0);
+    EXPECT_EQ(out.get(64, 64), 0x8000000100000101u);
+    Cq cq = make_cq();
+    const Made made = create(tis(2, true));
+    Queue sq;
+    static_cast<Made&>(sq) = create(sq_command(sq, cq.number, made.number));
+    ASSERT_NE(sq.object, nullptr);
+    device().steering().cotenant_send_rule(sq.number, uplink_vport);
+    routed = sq.number;
+    ASSERT_EQ(modify(sq, move(0x905, sq.number, 0, 1)), 0);
+    const auto lost = [&] {
+        VportCounters counters{};
+        EXPECT_EQ(device().lag_counters(2, counters), 0);
+        return counters.receive_drops;
+    };
+    post_send(sq, frame(), {});
+    EXPECT_TRUE(eventually([&] { return lost() == 1; }));
+    ASSERT_EQ(modify(made, modify_tis(made, 1 << 1, 0)), 0);
+    post_send(sq, frame(), {});
+    EXPECT_TRUE(eventually([&] { return left().first == 1; }));
+    ASSERT_EQ(modify(made, modify_tis(made, 1 << 1, 0, true)), 0);
+    post_send(sq, frame(), {});
+    EXPECT_TRUE(eventually([&] { return lost() == 2; }));
+}
+
 /// CREATE_QP of type RC in `memory`, with that lag_tx_port_affinity.
 struct DevxLagQp : DevxLag {
     Mailbox qp_command(std::uint32_t cqn, unsigned port) {
@@ -155,6 +188,24 @@ TEST_F(DevxLagQp, AQueuePairHasThePortOfItsContextAndChangesItInRts) {
     EXPECT_EQ(modify(made, move_qp(0x505, made, 2, 1 << 15 | 1)), EREMOTEIO) << "another parameter, which is not implemented";
     EXPECT_EQ(modify(made, move_qp(0x50a, made)), 0);
     EXPECT_EQ(port_of_qp(made), 0u);
+}
+
+struct DevxQpOneUplink : DevxLagQp {
+    const char* configuration() const override { return R"("ports": [{"vport": 65535, "dpdk": "net_ring"}])"; }
+};
+
+TEST_F(DevxQpOneUplink, QueuePairsHaveNoPortToChoose) {
+    const Cq cq = make_cq();
+    EXPECT_EQ(refusal(qp_command(cq.number, 1)), bad_param);
+    const Made made = create(qp_command(cq.number, 0));
+    ASSERT_NE(made.object, nullptr) << "status " << out.get(0, 8);
+    EXPECT_EQ(modify(made, move_qp(0x502, made, 1)), EREMOTEIO);
+    ASSERT_EQ(modify(made, move_qp(0x502, made)), 0);
+    Mailbox to_rtr = move_qp(0x503, made);
+    to_rtr.put(192 + 192 + 128, 16, 0xfe80).put(192 + 192 + 128 + 88, 16, 0xfffe).put(192 + 192 + 128 + 120, 8, 9);
+    ASSERT_EQ(modify(made, to_rtr), 0);
+    ASSERT_EQ(modify(made, move_qp(0x504, made)), 0);
+    EXPECT_EQ(modify(made, move_qp(0x505, made, 0, 1 << 15)), EREMOTEIO);
 }
 
 /// The same commands on a device with one uplink.

@@ -200,6 +200,10 @@ TEST_F(LagVerbs, ResetTakesAnRdmaQueuePairsPortAndLeavesARawPacketOnesTis) {
     EXPECT_EQ(ports_of(raw), Ports(2, 2)) << "the next one in turn";
     ASSERT_EQ(move(raw, IBV_QPS_INIT), 0);
     EXPECT_EQ(ports_of(raw), Ports(2, 2)) << "INIT to INIT gives none";
+    ASSERT_EQ(move(rc, IBV_QPS_INIT), 0);
+    const Ports of_rc = ports_of(rc);
+    ASSERT_EQ(move(rc, IBV_QPS_INIT), 0);
+    EXPECT_EQ(ports_of(rc), of_rc);
 }
 
 TEST_F(LagVerbs, FramesOfARawPacketQueueLeaveByItsPort) {
@@ -305,6 +309,53 @@ TEST_F(LagVerbs, ARawPacketQueuePairWithoutASendQueueHasNoTis) {
     make_ready(qp);
     EXPECT_EQ(query(qp), EINVAL);
     EXPECT_EQ(mlx5dv_modify_qp_lag_port(qp, 1), EINVAL);
+    ibv_qp* const next = create(IBV_QPT_RAW_PACKET);
+    ASSERT_EQ(move(next, IBV_QPS_INIT), 0);
+    EXPECT_EQ(ports_of(next), Ports(1, 1)) << "it has had its turn all the same";
+}
+
+TEST_F(LagVerbs, AnRssQueuePairHasNoTis) {
+    ibv_wq_init_attr of_queue{};
+    of_queue.wq_type = IBV_WQT_RQ;
+    of_queue.max_wr = 8;
+    of_queue.max_sge = 1;
+    of_queue.pd = pd;
+    of_queue.cq = cq;
+    ibv_wq* queue = ibv_create_wq(context, &of_queue);
+    ASSERT_NE(queue, nullptr);
+    ibv_rwq_ind_table_init_attr of_table{0, &queue, 0};
+    ibv_rwq_ind_table* const table = ibv_create_rwq_ind_table(context, &of_table);
+    ASSERT_NE(table, nullptr);
+    std::array<std::uint8_t, 40> key{};
+    ibv_qp_init_attr_ex attr{};
+    attr.qp_type = IBV_QPT_RAW_PACKET;
+    attr.pd = pd;
+    attr.rwq_ind_tbl = table;
+    attr.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH;
+    attr.rx_hash_conf = {IBV_RX_HASH_FUNC_TOEPLITZ, 40, key.data(), IBV_RX_HASH_SRC_IPV4 | IBV_RX_HASH_DST_IPV4};
+    ibv_qp* const qp = ibv_create_qp_ex(context, &attr);
+    ASSERT_NE(qp, nullptr);
+    EXPECT_EQ(query(qp), EINVAL);
+    EXPECT_EQ(mlx5dv_modify_qp_lag_port(qp, 1), EINVAL);
+    EXPECT_EQ(ibv_destroy_qp(qp) | ibv_destroy_rwq_ind_table(table) | ibv_destroy_wq(queue), 0);
+}
+
+/// What steering has remembered of a queue does not outlive it: one of the manager's has no rule, the uplink's has.
+TEST_F(LagVerbs, AQueueThatGoesToAnotherPortAfterResetIsFollowed) {
+    device.lag = false;
+    ibv_qp* const qp = create(IBV_QPT_RAW_PACKET);
+    for (const VportId vport : {manager_vport, uplink_vport, manager_vport, uplink_vport}) {
+        ibv_qp_attr attr{};
+        attr.qp_state = IBV_QPS_INIT;
+        attr.port_num = static_cast<std::uint8_t>(state.port_of(vport));
+        ASSERT_EQ(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PORT), 0);
+        ASSERT_EQ(move(qp, IBV_QPS_RTR), 0);
+        ASSERT_EQ(move(qp, IBV_QPS_RTS), 0);
+        send(qp);
+        send(qp);
+        EXPECT_EQ(device.take(), (Seen{vport == uplink_vport ? 2U : 0U, 0, 0}));
+        ASSERT_EQ(move(qp, IBV_QPS_RESET), 0);
+    }
 }
 
 TEST_F(LagVerbs, XrcInitiatorsHaveAPortForGoodAndTargetsNone) {
@@ -349,6 +400,17 @@ TEST_F(LagVerbs, DcInitiatorsHaveAPortAndTargetsNone) {
     ASSERT_EQ(ibv_modify_qp(initiator, &to, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT), 0);
     EXPECT_EQ(ports_of(initiator), Ports(2, 2));
     EXPECT_EQ(mlx5dv_modify_qp_lag_port(initiator, 1), EOPNOTSUPP) << "not in RTS";
+    to.qp_state = IBV_QPS_RTR;
+    to.path_mtu = IBV_MTU_1024;
+    ASSERT_EQ(ibv_modify_qp(initiator, &to, IBV_QP_STATE | IBV_QP_PATH_MTU), 0);
+    to.qp_state = IBV_QPS_RTS;
+    to.timeout = 12;
+    to.retry_cnt = to.rnr_retry = 7;
+    to.max_rd_atomic = 1;
+    ASSERT_EQ(ibv_modify_qp(initiator, &to, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+                                                IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC), 0);
+    EXPECT_EQ(mlx5dv_modify_qp_lag_port(initiator, 1), 0);
+    EXPECT_EQ(ports_of(initiator), Ports(1, 1));
 
     ibv_srq_init_attr srq_attr{};
     srq_attr.attr = {16, 1, 0};
