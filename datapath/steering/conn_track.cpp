@@ -1,9 +1,8 @@
 #include "datapath/steering/conn_track.hpp"
 
-#include <emmintrin.h>
-
 #include <algorithm>
 
+#include "datapath/steering/hold.hpp"
 #include "datapath/steering/key.hpp"
 #include "datapath/steering/parser.hpp"
 
@@ -228,20 +227,6 @@ private:
     ConnTrack::Image& image_;
     const Direction direction_;
     const Side own_, peer_;
-};
-
-/// Holds the object while it lives.
-class Hold {
-public:
-    explicit Hold(std::atomic_flag& taken) noexcept : taken_(taken) {
-        while (taken_.test_and_set(std::memory_order_acquire)) _mm_pause();
-    }
-    ~Hold() { taken_.clear(std::memory_order_release); }
-    Hold(const Hold&) = delete;
-    Hold& operator=(const Hold&) = delete;
-
-private:
-    std::atomic_flag& taken_;
 };
 
 }  // namespace

@@ -1,9 +1,8 @@
 #include "datapath/steering/meter.hpp"
 
-#include <emmintrin.h>
-
 #include <algorithm>
 
+#include "datapath/steering/hold.hpp"
 #include "datapath/steering/key.hpp"
 
 namespace ovsdr::soft {
@@ -61,21 +60,8 @@ __extension__ using Word [[gnu::may_alias]] = unsigned __int128;
 
 }  // namespace
 
-class Meter::Turn {
-public:
-    explicit Turn(std::atomic_flag& taken) noexcept : taken_(taken) {
-        while (taken_.test_and_set(std::memory_order_acquire)) _mm_pause();
-    }
-    ~Turn() { taken_.clear(std::memory_order_release); }
-    Turn(const Turn&) = delete;
-    Turn& operator=(const Turn&) = delete;
-
-private:
-    std::atomic_flag& taken_;
-};
-
 void Meter::write(const Image& image, std::uint32_t bytes) noexcept {
-    const Turn turn(taken_);
+    const Hold hold(taken_);
     Image now = this->now();
     for (unsigned i = 0; i < size; ++i) {
         if ((bytes >> (31 - i) & 1) != 0) now[i] = image[i];
@@ -114,7 +100,7 @@ void Meter::adopt(const Image& image) noexcept {
 }
 
 Meter::Image Meter::read() const noexcept {
-    const Turn turn(taken_);
+    const Hold hold(taken_);
     return now();
 }
 
@@ -169,7 +155,7 @@ void Meter::add(std::uint64_t elapsed) noexcept {
 void Meter::refill(std::uint64_t now) noexcept {
     std::uint64_t last = last_.load(std::memory_order_acquire);
     if (last == 0) [[unlikely]] {
-        const Turn turn(taken_);
+        const Hold hold(taken_);
         if (last_.load(std::memory_order_relaxed) == 0) {
             constexpr std::uint64_t forever = 1ULL << 63;
             add(forever);

@@ -68,9 +68,6 @@ private:
         std::int64_t committed, excess;
     };
 
-    /// Whoever changes more than one word, or reads them, while it lives.
-    class Turn;
-
     void adopt(const Image& image) noexcept;
     [[nodiscard]] Image now() const noexcept;
     void refill(std::uint64_t now) noexcept;
@@ -86,7 +83,7 @@ private:
     std::atomic<bool> valid_{false}, overflow_{false}, both_on_green_{false};
     std::atomic<Colour> start_{Colour::red};
     std::atomic<Mode> mode_{ip_bytes};
-    mutable std::atomic_flag taken_;
+    mutable std::atomic_flag taken_;  // by who reads or writes the parameters, or fills the buckets for the first time
     Image image_{};  // as written; tokens and timestamp are read from the above
 };
 
