@@ -12,6 +12,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -54,6 +55,26 @@ public:
 private:
     int socket_;
 };
+
+/// Packets that this kernel has thrown away, in whichever namespace, because its backlog was full.
+inline std::uint64_t backlog_drops() {
+    std::ifstream table("/proc/net/softnet_stat");
+    std::uint64_t sum = 0;
+    for (std::string processed, dropped, rest; table >> processed >> dropped && std::getline(table, rest);) {
+        sum += std::stoull(dropped, nullptr, 16);
+    }
+    return sum;
+}
+
+/// Sends so many frames, and returns how many of them the kernel may have lost on the way.
+inline std::uint64_t flood(Guest& from, unsigned frames) {
+    const std::uint64_t before = backlog_drops();
+    for (unsigned i = 0; i < frames; ++i) {
+        from.send(60);
+        if (i % 64 == 0) std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+    return backlog_drops() - before;
+}
 
 /// Of eleven frames from one to the other, each after a pause that lets the worker sleep.
 inline std::chrono::steady_clock::duration median_time(Guest& from, Guest& to) {
