@@ -1,7 +1,9 @@
 // Megaflows of a port's device. See flow.h.
 #include "ctrl/flow.h"
 
+#include <span>
 #include <variant>
+#include <vector>
 
 #include "ctrl/port.hpp"
 
@@ -36,11 +38,28 @@ bool ovsdr_flow_get(const ovsdr_port* port, const ovsdr_ufid* ufid, ovsdr_flow_s
     return true;
 }
 
-bool ovsdr_flow_del(ovsdr_port* port, const ovsdr_ufid* ufid, ovsdr_flow_stats* stats) noexcept {
-    const auto last = port->eswitch().del(ufid_of(*ufid));
-    if (!last) return false;
-    *stats = stats_of(*last, false);
-    return true;
+void ovsdr_flows_del(ovsdr_flow_deletion* deletions, size_t n) noexcept {
+    const std::span all(deletions, n);
+    std::vector<dr::Eswitch::Deletion> of_device;
+    std::vector<ovsdr_flow_deletion*> answers;
+    std::vector<bool> done(n);
+    for (size_t first = 0; first < n; ++first) {
+        if (done[first]) continue;
+        dr::Eswitch& eswitch = all[first].port->eswitch();
+        of_device.clear();
+        answers.clear();
+        for (size_t i = first; i < n; ++i) {
+            if (done[i] || &all[i].port->eswitch() != &eswitch) continue;
+            done[i] = true;
+            of_device.push_back({ufid_of(all[i].ufid)});
+            answers.push_back(&all[i]);
+        }
+        eswitch.del(of_device);
+        for (size_t i = 0; i < answers.size(); ++i) {
+            answers[i]->had_stats = of_device[i].last.has_value();
+            answers[i]->last = of_device[i].last ? stats_of(*of_device[i].last, false) : ovsdr_flow_stats{};
+        }
+    }
 }
 
 void ovsdr_flow_flush(ovsdr_port* port) noexcept {

@@ -9,6 +9,7 @@
 #define CTRL_FLOW_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "ctrl/port.h"
@@ -39,8 +40,16 @@ enum ovsdr_put_outcome ovsdr_flow_put(struct ovsdr_port *, const struct ovsdr_uf
 /* False if the device does not know the ufid or never had it. */
 bool ovsdr_flow_get(const struct ovsdr_port *, const struct ovsdr_ufid *, struct ovsdr_flow_stats *) OVSDR_NOEXCEPT;
 
-/* Forgets the ufid. True if it had statistics: final ones, no packet is counted after them. */
-bool ovsdr_flow_del(struct ovsdr_port *, const struct ovsdr_ufid *, struct ovsdr_flow_stats *) OVSDR_NOEXCEPT;
+struct ovsdr_flow_deletion {
+    struct ovsdr_port *port;
+    struct ovsdr_ufid ufid;
+    bool had_stats;                 /* Out: the device has or had it. */
+    struct ovsdr_flow_stats last;   /* Out, if so: final ones, no packet is counted after them. */
+};
+
+/* Forgets the ufids. A device is waited for once, however many they are: delete in batches. The ports are of any device,
+ * and may be the same. */
+void ovsdr_flows_del(struct ovsdr_flow_deletion *, size_t n) OVSDR_NOEXCEPT;
 
 /* Removes every megaflow whose in_port is this port. */
 void ovsdr_flow_flush(struct ovsdr_port *) OVSDR_NOEXCEPT;

@@ -125,17 +125,18 @@ bool
 flow_api_del_dead(struct netdev *netdev, const ovs_u128 *mega_ufid, struct ovsdr_flow_stats *stats)
 {
     struct netdev_dr *dev = netdev_dr_cast(netdev);
-    struct ovsdr_ufid ufid = ufid_from(mega_ufid);
-    bool had_stats = false;
+    struct ovsdr_flow_deletion deletion = {.ufid = ufid_from(mega_ufid)};
 
     ovs_mutex_lock(lock_of(mega_ufid));
     ovs_rwlock_rdlock(&dev->lock);
     if (dev->port) {
-        had_stats = ovsdr_flow_del(dev->port, &ufid, stats);
+        deletion.port = dev->port;
+        ovsdr_flows_del(&deletion, 1);
     }
     ovs_rwlock_unlock(&dev->lock);
     ovs_mutex_unlock(lock_of(mega_ufid));
-    return had_stats;
+    *stats = deletion.last;
+    return deletion.had_stats;
 }
 
 /* Usually the megaflow is gone already: whoever deleted the flow needed its statistics. */

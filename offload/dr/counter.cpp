@@ -2,6 +2,8 @@
 
 #include <pthread.h>
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "offload/dr/counter_bulk.hpp"
@@ -53,15 +55,6 @@ void Counter::bring_up_to_date() const noexcept {
 
 std::uint32_t Counter::id() const noexcept { return bulk_->first_id() + slot_; }
 
-FlowStats Counter::settle() noexcept {
-    // A second time when it fails: there is no later.
-    if (!bulk_->settle(slot_) && !bulk_->settle(slot_)) {
-        std::lock_guard lock(pool_->mutex_);
-        ++pool_->failed_polls_;
-    }
-    return bulk_->read(slot_);
-}
-
 Result<std::unique_ptr<CounterPool>> CounterPool::create(std::shared_ptr<Device> device, const DeviceCaps& caps) noexcept {
     const unsigned log = bulk_log_for(caps);
     std::unique_ptr<CounterPool> pool(new CounterPool(device, log));
@@ -109,6 +102,30 @@ void CounterPool::release(CounterBulk* bulk, std::uint32_t slot, bool polled) no
     for (std::size_t i = 0; i < first_with_room_; ++i) {
         if (bulks_[i].get() == bulk) first_with_room_ = i;
     }
+}
+
+void CounterPool::settle(std::span<Counter* const> counters) noexcept {
+    std::vector<Counter*> by_bulk(counters.begin(), counters.end());
+    std::ranges::sort(by_bulk, {}, [](const Counter* counter) { return std::pair(counter->bulk_, counter->slot_); });
+    std::uint64_t failed = 0;
+    for (auto first = by_bulk.begin(); first != by_bulk.end();) {
+        CounterBulk* const bulk = (*first)->bulk_;
+        const auto end = std::find_if(first, by_bulk.end(), [bulk](const Counter* counter) { return counter->bulk_ != bulk; });
+        std::vector<std::uint32_t> slots;
+        std::transform(first, end, std::back_inserter(slots), [](const Counter* counter) { return counter->slot_; });
+        // Try twice: this is the last chance to read them.
+        if (!bulk->settle(slots) && !bulk->settle(slots)) ++failed;
+        first = end;
+    }
+    if (failed == 0) return;
+    std::lock_guard lock(mutex_);
+    failed_polls_ += failed;
+}
+
+FlowStats CounterPool::settle(Counter& counter) noexcept {
+    Counter* const one[] = {&counter};
+    settle(one);
+    return counter.read();
 }
 
 FlowStats CounterPool::total() const noexcept {

@@ -5,7 +5,7 @@
 // gets a slot begins at 0.
 //
 // Life cycle of a slot: acquire() → rules count with action() → the last of those rules is destroyed and the domain
-// drained → settle() reads the final value → the Counter is destroyed and the slot is free.
+// drained → CounterPool::settle() reads the final value → the Counter is destroyed and the slot is free.
 //
 // The poller sleeps while no slot is out, and reads every bulk in use twice a second otherwise. read() is memory only. While
 // there are few bulks, bring_up_to_date() lets whoever looks at a single megaflow see what it counted just now; with many,
@@ -21,6 +21,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -48,9 +49,6 @@ public:
     [[nodiscard]] FlowStats read() const noexcept;
     /// Reads the slot's bulk again when the pool has few and the last time is more than a moment ago.
     void bring_up_to_date() const noexcept;
-    /// Asks the device. Final when no rule counts into the slot any more and the domain has been drained. When the device
-    /// does not answer, what is known already.
-    FlowStats settle() noexcept;
     /// As `dr/show` numbers it: the device's counter id.
     [[nodiscard]] std::uint32_t id() const noexcept;
 
@@ -71,9 +69,15 @@ public:
     /// All Counters are gone by now.
     ~CounterPool();
 
-    /// `bytes_uncounted`: what the device counts too few for each packet; read() and settle() add it.
-    /// A counter that is not `polled` does not keep the poller awake: read it by settle().
+    /// `bytes_uncounted`: what the device counts too few for each packet; read() adds it.
+    /// A counter that is not `polled` does not keep the poller awake: settle() reads it.
     [[nodiscard]] Result<Counter> acquire(std::uint8_t bytes_uncounted, bool polled = true) noexcept;
+
+    /// Asks the device, once for each bulk. Final for counters that no rule counts into any more, when the domain has been
+    /// drained. When the device does not answer, what is known already stays.
+    void settle(std::span<Counter* const> counters) noexcept;
+    /// One of them; what it has counted.
+    FlowStats settle(Counter& counter) noexcept;
 
     /// Of all slots, those given back included.
     [[nodiscard]] FlowStats total() const noexcept;

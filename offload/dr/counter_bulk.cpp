@@ -124,11 +124,12 @@ FlowStats CounterBulk::total() const noexcept {
     return sum;
 }
 
-Result<void> CounterBulk::settle(std::uint32_t index) noexcept {
+Result<void> CounterBulk::settle(std::span<const std::uint32_t> slots) noexcept {
     std::lock_guard lock(mutex_);
-    auto read = refresh_locked(index + 1);
-    if (read) slots_[index].unsettled = false;
-    return read;
+    auto read = refresh_locked(slots.back() + 1);
+    if (!read) return read;
+    for (const std::uint32_t slot : slots) slots_[slot].unsettled = false;
+    return {};
 }
 
 Result<void> CounterBulk::refresh() noexcept {

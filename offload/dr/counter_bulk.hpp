@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <vector>
 
 #include "offload/dr/action.hpp"
@@ -31,8 +32,9 @@ public:
     [[nodiscard]] Result<void> refresh() noexcept;
     /// The same, unless the last time was less than `age` ago.
     [[nodiscard]] Result<void> refresh_if_older(std::chrono::milliseconds age) noexcept;
-    /// Reads `slot` for good: no rule counts into it any more. A slot given back without is read when it is taken next.
-    [[nodiscard]] Result<void> settle(std::uint32_t slot) noexcept;
+    /// Reads `slots`, ascending and at least one, for good: no rule counts into them any more. A slot given back without is
+    /// read when it is taken next.
+    [[nodiscard]] Result<void> settle(std::span<const std::uint32_t> slots) noexcept;
 
     [[nodiscard]] std::uint32_t length() const noexcept { return length_; }
     [[nodiscard]] std::uint32_t first_id() const noexcept { return first_id_; }

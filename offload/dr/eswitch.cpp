@@ -60,8 +60,12 @@ Result<std::shared_ptr<EswitchImpl>> EswitchImpl::create(std::string_view name) 
     return eswitch;
 }
 
-EswitchImpl::EswitchImpl(std::shared_ptr<Device> device) noexcept : device_(std::move(device)) {}
+EswitchImpl::EswitchImpl(std::shared_ptr<Device> device) noexcept
+    : device_(std::move(device)), backlog_([this](const Ufid& ufid) { return try_again(ufid); }) {}
 
-EswitchImpl::~EswitchImpl() { flush(std::nullopt); }
+EswitchImpl::~EswitchImpl() {
+    backlog_.end();
+    flush(std::nullopt);
+}
 
 }  // namespace ovsdr::dr

@@ -6,7 +6,8 @@
 //
 // The Eswitch keeps each megaflow that it was given, installed or rejected, with the reason. A port that comes or
 // goes, or moves to another vport, recompiles the megaflows that name its datapath port number: rules of a dead port are
-// gone when detach_port() returns, and megaflows that waited for a port are installed when it comes.
+// gone when detach_port() returns, and megaflows that waited for a port are installed when it comes. One that the device
+// failed to take waits in a line (backlog.hpp) and is tried again by itself.
 //
 // Statistics. A megaflow's counter lives as long as its ufid is known: a modify keeps it, and it moves over to the
 // new rule. One poller reads counters in bulk; stats() reads memory, and while megaflows are few asks for what is not
@@ -21,6 +22,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -99,16 +101,26 @@ public:
     /// Adds, or modifies when the ufid is known (statistics go on). A Reject or Error leaves no rule of this ufid behind.
     [[nodiscard]] virtual PutOutcome put(const Ufid& ufid, const ovsdr_megaflow& megaflow) noexcept = 0;
 
-    /// Forgets the ufid; its final statistics, nothing if it was unknown or not installed.
-    virtual std::optional<FlowStats> del(const Ufid& ufid) noexcept = 0;
+    struct Deletion {
+        Ufid ufid;
+        std::optional<FlowStats> last{};   ///< out: final statistics, nothing if it was unknown or never installed
+    };
+    /// Forgets the ufids. The device is waited for once, and each counter bulk read once, however many they are: delete in
+    /// batches.
+    virtual void del(std::span<Deletion> deletions) noexcept = 0;
+    /// One of them; its final statistics.
+    std::optional<FlowStats> del(const Ufid& ufid) noexcept {
+        Deletion one{ufid};
+        del(std::span(&one, 1));
+        return one.last;
+    }
 
     struct Status {
         FlowStats stats;
         bool offloaded;   ///< a rule is in the device now
     };
     /// Of a megaflow that is or was installed: a modify that the device could not take leaves its statistics. Nothing
-    /// if the ufid is unknown or never was installed. A megaflow that failed is tried again: revalidators ask for each
-    /// of theirs from time to time, and what the device lacked may be there now.
+    /// if the ufid is unknown or never was installed.
     [[nodiscard]] virtual std::optional<Status> status(const Ufid& ufid) noexcept = 0;
 
     /// Removes every megaflow whose in_port is `port`, or all.

@@ -1,5 +1,7 @@
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <cerrno>
-#include <chrono>
 
 #include "offload/dr/eswitch_impl.hpp"
 
@@ -7,29 +9,111 @@ namespace ovsdr::dr {
 
 PutOutcome EswitchImpl::put(const Ufid& ufid, const ovsdr_megaflow& megaflow) noexcept {
     const auto map_lock = read_ports();
-    Shard& shard = shard_of(ufid);
+    FlowShard& shard = shard_of(ufid);
     std::lock_guard lock(shard.mutex);
-    Flow& flow = shard.flows[ufid];
-    if (flow.rule && flow.megaflow.is(megaflow)) return std::monostate{};
+    FlowEntry& entry = *shard.flows.try_emplace(ufid).first;
+    Flow& flow = entry.second;
+    if (flow.now.rule && flow.megaflow.is(megaflow)) return std::monostate{};
+    shard.ports.remove(entry);
     flow.megaflow = StoredMegaflow(megaflow, masks_);
-    return bring_up_to_date(flow, megaflow);
+    shard.ports.add(entry);
+    Update update{&entry};
+    bring_up_to_date(std::span(&update, 1));
+    return std::move(update.outcome);
 }
 
-PutOutcome EswitchImpl::bring_up_to_date(Flow& flow, const ovsdr_megaflow& megaflow) noexcept {
-    auto plan = compile(megaflow, port_map_, caps_);
-    if (!plan) {
-        retire(flow);
-        mark(flow, ReasonTable::Kind::rejected, name_of(plan.error().reason), plan.error().detail);
-        return std::move(plan.error());
+/// Where there was a rule already, the new one goes in before the old one goes out, and both count: at any moment a packet finds
+/// exactly one of them, never the slow path, whichever of two equal matches the device tries first.
+void EswitchImpl::bring_up_to_date(std::span<Update> updates) noexcept {
+    for (Update& update : updates) prepare(update);
+    wait_for_replacements(updates);
+    std::vector<Retirement> retirements;
+    for (Update& update : updates) {
+        Flow& flow = update.entry->second;
+        if (std::holds_alternative<std::monostate>(update.outcome)) {
+            std::swap(flow.now.rule, update.next.rule);
+            if (!update.next.counter) {
+                update.next.rule = Rule();   // its successor counts into the same counter
+                continue;
+            }
+            std::swap(flow.now.counter, update.next.counter);
+            std::swap(flow.now.bytes_uncounted, update.next.bytes_uncounted);
+        } else if (flow.now.counter) {
+            retirements.push_back({&flow, std::exchange(flow.now, Installation{})});
+        }
+        if (update.next.counter || update.next.rule) retirements.push_back({&flow, std::move(update.next)});
     }
-    if (auto installed = install(flow, *plan); !installed) {
-        retire(flow);
-        mark(flow, ReasonTable::Kind::failed, "device error", installed.error().what);
-        return std::move(installed.error());
+    retire(retirements);
+    for (Update& update : updates) finish(update);
+}
+
+/// Compiles the megaflow and makes its new rule, beside the present one if there is one.
+void EswitchImpl::prepare(Update& update) noexcept {
+    Flow& flow = update.entry->second;
+    auto plan = compile(flow.megaflow.restore(), port_map_, caps_);
+    if (!plan) {
+        update.outcome = std::move(plan.error());
+        return;
+    }
+    if (update.in_line && !flow.now.rule && backlog_.is_full()) {
+        update.outcome = Error{ENOSPC, "the device is full: it took none of the last megaflows"};
+        return;
+    }
+    if (auto installed = install(flow, *plan, update.next); !installed) {
+        backlog_.refused();
+        update.outcome = std::move(installed.error());
+        return;
+    }
+    backlog_.taken();
+}
+
+Result<void> EswitchImpl::install(Flow& flow, const RulePlan& plan, Installation& next) noexcept {
+    if (!flow.now.counter || flow.now.bytes_uncounted != plan.bytes_uncounted) {
+        auto counter = counters_->acquire(plan.bytes_uncounted);
+        if (!counter) return tl::unexpected(std::move(counter.error()));
+        next.counter = std::move(*counter);
+        next.bytes_uncounted = plan.bytes_uncounted;
+    }
+    auto rule = pipeline_->install(plan, next.counter ? next.counter : flow.now.counter);
+    if (!rule && rule.error().code == EEXIST && flow.now.rule) {
+        // A device that has no two rules with one value: the old one must go first.
+        flow.now.rule = Rule();
+        rule = pipeline_->install(plan, next.counter ? next.counter : flow.now.counter);
+    }
+    if (!rule) {
+        next.counter = Counter();   // nothing has counted into it
+        return tl::unexpected(std::move(rule.error()));
+    }
+    next.rule = std::move(*rule);
+    return {};
+}
+
+/// The old rules may go when the new ones are in the device's memory.
+void EswitchImpl::wait_for_replacements(std::span<Update> updates) noexcept {
+    const auto replaces = [](const Update& update) { return update.next.rule && update.entry->second.now.rule; };
+    if (std::ranges::none_of(updates, replaces)) return;
+    auto written = pipeline_->fdb().wait_written();
+    if (written) return;
+    for (Update& update : updates) {
+        if (replaces(update)) update.outcome = written.error();
+    }
+}
+
+/// Says of the megaflow what became of it.
+void EswitchImpl::finish(Update& update) noexcept {
+    Flow& flow = update.entry->second;
+    if (const auto* error = std::get_if<Error>(&update.outcome)) {
+        mark(flow, ReasonTable::Kind::failed, "device error", error->what);
+        if (!flow.place) flow.place = backlog_.join(update.entry->first);
+        return;
+    }
+    flow.place.leave();
+    if (const auto* reject = std::get_if<Reject>(&update.outcome)) {
+        mark(flow, ReasonTable::Kind::rejected, name_of(reject->reason), reject->detail);
+        return;
     }
     mark(flow, ReasonTable::Kind::offloaded, "offloaded", "");
     flow.was_installed = true;
-    return std::monostate{};
 }
 
 /// A megaflow that fails again for the same reason is not counted again.
@@ -39,141 +123,104 @@ void EswitchImpl::mark(Flow& flow, ReasonTable::Kind kind, const std::string& re
     flow.mark = reasons_.mark(kind, reason, detail);
 }
 
-/// Where there was a rule already, the new one goes in before the old one goes out, and both count into one counter: at any
-/// moment a packet finds exactly one of them, never the slow path, whichever of two equal matches the device tries first.
-Result<void> EswitchImpl::install(Flow& flow, const RulePlan& plan) noexcept {
-    if (flow.counter && flow.bytes_uncounted != plan.bytes_uncounted) return replace_counter(flow, plan);
-    if (!flow.counter) {
-        auto counter = counters_->acquire(plan.bytes_uncounted);
-        if (!counter) return tl::unexpected(std::move(counter.error()));
-        flow.counter = std::move(*counter);
-        flow.bytes_uncounted = plan.bytes_uncounted;
+void EswitchImpl::retire(std::span<Retirement> retirements) noexcept {
+    std::vector<Counter*> counters;
+    for (auto& [flow, what] : retirements) {
+        what.rule = Rule();
+        if (what.counter) counters.push_back(&what.counter);
     }
-    auto rule = pipeline_->install(plan, flow.counter);
-    if (!rule && rule.error().code == EEXIST && flow.rule) {
-        // A device that has no two rules with one value: the old one must go first.
-        flow.rule = Rule();
-        rule = pipeline_->install(plan, flow.counter);
-    }
-    if (!rule) return tl::unexpected(std::move(rule.error()));
-    if (flow.rule) {
-        if (auto written = pipeline_->fdb().wait_written(); !written) return written;
-    }
-    flow.rule = std::move(*rule);
-    return {};
-}
-
-/// For a modification after which packets are counted with another correction of their bytes.
-Result<void> EswitchImpl::replace_counter(Flow& flow, const RulePlan& plan) noexcept {
-    Flow next;
-    if (auto installed = install(next, plan); !installed) return installed;
-    if (auto written = pipeline_->fdb().wait_written(); !written) return written;
-    retire(flow);
-    flow.counter = std::move(next.counter);
-    flow.rule = std::move(next.rule);
-    flow.bytes_uncounted = next.bytes_uncounted;
-    return {};
-}
-
-void EswitchImpl::stop(std::span<Flow* const> flows) noexcept {
-    bool any = false;
-    for (Flow* flow : flows) {
-        any = any || flow->rule;
-        flow->rule = Rule();
-    }
-    if (!any) return;
+    if (counters.empty()) return;
     // Should the device fail here, what was counted last is the best that there is.
     (void)pipeline_->fdb().drain();
-    for (Flow* flow : flows) {
-        if (flow->counter) flow->counter.settle();
+    counters_->settle(counters);
+    for (auto& [flow, what] : retirements) {
+        if (!what.counter) continue;
+        const FlowStats counted = what.counter.read();
+        if (flow->carried == nullptr) flow->carried = std::make_unique<FlowStats>();
+        flow->carried->packets += counted.packets;
+        flow->carried->bytes += counted.bytes;
+        flow->carried->used_ms = std::max(flow->carried->used_ms, counted.used_ms);
+        what.counter = Counter();
     }
+    backlog_.room();
 }
 
-void EswitchImpl::stop(Flow& flow) noexcept {
-    Flow* const one[] = {&flow};
-    stop(one);
-}
-
-void EswitchImpl::retire(Flow& flow) noexcept {
-    stop(flow);
-    if (flow.counter) {
-        flow.carried = std::make_unique<FlowStats>(stats_of(flow));
-        flow.counter = Counter();
-    }
+void EswitchImpl::retire(std::span<Flows::node_type> gone) noexcept {
+    std::vector<Retirement> retirements;
+    retirements.reserve(gone.size());
+    for (Flows::node_type& node : gone) retirements.push_back({&node.mapped(), std::exchange(node.mapped().now, Installation{})});
+    retire(retirements);
 }
 
 FlowStats EswitchImpl::stats_of(const Flow& flow) noexcept {
     FlowStats stats = flow.carried != nullptr ? *flow.carried : FlowStats{};
-    if (flow.counter) {
-        const FlowStats counted = flow.counter.read();
+    if (flow.now.counter) {
+        const FlowStats counted = flow.now.counter.read();
         stats.packets += counted.packets;
         stats.bytes += counted.bytes;
-        if (counted.used_ms != 0) stats.used_ms = counted.used_ms;
+        stats.used_ms = std::max(stats.used_ms, counted.used_ms);
     }
     return stats;
 }
 
-std::optional<FlowStats> EswitchImpl::del(const Ufid& ufid) noexcept {
-    Shard& shard = shard_of(ufid);
-    std::lock_guard lock(shard.mutex);
-    const auto found = shard.flows.find(ufid);
-    if (found == shard.flows.end()) return std::nullopt;
-    Flow& flow = found->second;
-    retire(flow);
-    std::optional<FlowStats> final;
-    if (flow.was_installed) final = stats_of(flow);
-    shard.flows.erase(found);
-    return final;
+void EswitchImpl::del(std::span<Deletion> deletions) noexcept {
+    const auto map_lock = read_ports();
+    std::vector<Flows::node_type> gone;
+    std::vector<Deletion*> answers;
+    gone.reserve(deletions.size());
+    for (Deletion& deletion : deletions) {
+        FlowShard& shard = shard_of(deletion.ufid);
+        std::lock_guard lock(shard.mutex);
+        const auto found = shard.flows.find(deletion.ufid);
+        if (found == shard.flows.end()) continue;
+        shard.ports.remove(*found);
+        gone.push_back(shard.flows.extract(found));
+        answers.push_back(&deletion);
+    }
+    retire(gone);
+    for (std::size_t i = 0; i < gone.size(); ++i) {
+        const Flow& flow = gone[i].mapped();
+        if (flow.was_installed) answers[i]->last = stats_of(flow);
+    }
 }
 
 std::optional<Eswitch::Status> EswitchImpl::status(const Ufid& ufid) noexcept {
-    Shard& shard = shard_of(ufid);
-    std::unique_lock lock(shard.mutex);
-    auto found = shard.flows.find(ufid);
-    if (found != shard.flows.end() && has_failed(found->second) && may_try_again()) {
-        // The port map is locked before the shard.
-        lock.unlock();
-        try_again(ufid);
-        lock.lock();
-        found = shard.flows.find(ufid);
-    }
-    if (found == shard.flows.end() || !found->second.was_installed) return std::nullopt;
-    found->second.counter.bring_up_to_date();
-    return Status{.stats = stats_of(found->second), .offloaded = bool(found->second.rule)};
-}
-
-bool EswitchImpl::has_failed(const Flow& flow) noexcept {
-    const ReasonTable::Row* row = flow.mark.row();
-    return row != nullptr && row->kind == ReasonTable::Kind::failed;
-}
-
-bool EswitchImpl::may_try_again() noexcept {
-    using namespace std::chrono;
-    const std::int64_t now = duration_cast<milliseconds>(steady_clock::now().time_since_epoch()).count();
-    std::int64_t next = next_try_ms_.load(std::memory_order_relaxed);
-    return now >= next && next_try_ms_.compare_exchange_strong(next, now + between_tries_ms, std::memory_order_relaxed);
-}
-
-void EswitchImpl::try_again(const Ufid& ufid) noexcept {
-    const auto map_lock = read_ports();
-    Shard& shard = shard_of(ufid);
+    FlowShard& shard = shard_of(ufid);
     std::lock_guard lock(shard.mutex);
     const auto found = shard.flows.find(ufid);
-    if (found == shard.flows.end() || !has_failed(found->second)) return;
-    (void)bring_up_to_date(found->second, found->second.megaflow.restore());
+    if (found == shard.flows.end() || !found->second.was_installed) return std::nullopt;
+    found->second.now.counter.bring_up_to_date();
+    return Status{.stats = stats_of(found->second), .offloaded = bool(found->second.now.rule)};
+}
+
+bool EswitchImpl::try_again(const Ufid& ufid) noexcept {
+    const auto map_lock = read_ports();
+    FlowShard& shard = shard_of(ufid);
+    std::lock_guard lock(shard.mutex);
+    const auto found = shard.flows.find(ufid);
+    if (found == shard.flows.end() || !found->second.place) return true;
+    Update update{.entry = &*found, .in_line = false};
+    bring_up_to_date(std::span(&update, 1));
+    return !found->second.place;
 }
 
 void EswitchImpl::flush(std::optional<OdpPort> port) noexcept {
-    for (Shard& shard : shards_) {
+    const auto map_lock = read_ports();
+    std::vector<Flows::node_type> gone;
+    for (FlowShard& shard : shards_) {
         std::lock_guard lock(shard.mutex);
-        const auto leaves = [port](const Flow& flow) { return !port || flow.megaflow.in_port() == *port; };
-        std::vector<Flow*> leaving;
-        for (auto& [ufid, flow] : shard.flows) {
-            if (leaves(flow)) leaving.push_back(&flow);
+        if (!port) {
+            while (!shard.flows.empty()) gone.push_back(shard.flows.extract(shard.flows.begin()));
+            shard.ports = PortIndex();
+            continue;
         }
-        stop(leaving);
-        std::erase_if(shard.flows, [&leaves](const auto& entry) { return leaves(entry.second); });
+        for (FlowEntry* entry : shard.ports.find(std::span(&*port, 1))) {
+            if (entry->second.megaflow.in_port() != *port) continue;
+            shard.ports.remove(*entry);
+            gone.push_back(shard.flows.extract(entry->first));
+        }
     }
+    retire(gone);
 }
 
 }  // namespace ovsdr::dr

@@ -46,7 +46,7 @@ Result<void> EswitchImpl::attach_port(const PortSpec& spec) noexcept {
         ports_.push_back(std::make_unique<Port>(Port{spec, std::move(*rules)}));
         map_port(spec);
     }
-    recompile({spec.odp_port});
+    recompile(std::array{spec.odp_port});
     return {};
 }
 
@@ -62,7 +62,7 @@ void EswitchImpl::detach_port(VportId vport) noexcept {
         unmap_port(gone->spec);
     }
     gone->rules.enter = Rule();   // nothing comes in any more
-    recompile({gone->spec.odp_port});
+    recompile(std::array{gone->spec.odp_port});
     gone->rules = PortRules();
     // The caller destroys the QP next: no packet may be under way to it. A device that fails here has said so before.
     (void)pipeline_->fdb().drain();
@@ -80,7 +80,7 @@ Result<void> EswitchImpl::set_odp_port(VportId vport, OdpPort odp_port) noexcept
             port->spec.odp_port = odp_port;
             map_port(port->spec);
         }
-        recompile({old, odp_port});
+        recompile(std::array{old, odp_port});
     }
     if (port->rules.enter || odp_port == unknown_odp_port) return {};
     auto enter = pipeline_->let_in(vport);
@@ -97,17 +97,16 @@ void EswitchImpl::close_entrance(VportId vport) noexcept {
     (void)pipeline_->fdb().drain();
 }
 
-void EswitchImpl::recompile(std::initializer_list<OdpPort> ports) noexcept {
+void EswitchImpl::recompile(std::span<const OdpPort> ports) noexcept {
+    std::vector<OdpPort> known(ports.begin(), ports.end());
+    std::erase(known, unknown_odp_port);
     const auto map_lock = read_ports();
-    for (Shard& shard : shards_) {
+    for (FlowShard& shard : shards_) {
         std::lock_guard lock(shard.mutex);
-        for (auto& [ufid, flow] : shard.flows) {
-            const bool mentioned = std::ranges::any_of(ports, [&flow = flow](OdpPort port) {
-                return port != unknown_odp_port && flow.megaflow.mentions(port);
-            });
-            // The outcome is in the flow's mark; who put the megaflow is not waiting for it any more.
-            if (mentioned) (void)bring_up_to_date(flow, flow.megaflow.restore());
-        }
+        std::vector<Update> updates;
+        for (FlowEntry* entry : shard.ports.find(known)) updates.push_back({entry});
+        // The outcome is in the flow's mark; who put the megaflow is not waiting for it any more.
+        bring_up_to_date(updates);
     }
 }
 

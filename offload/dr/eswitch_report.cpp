@@ -20,16 +20,16 @@ std::string EswitchImpl::rule_text(const Flow& flow) const {
     if (!plan) return "being changed";
     const FlowStats stats = stats_of(flow);
     return fmt::format("FDB table {} matcher #{} {} actions: count#{}(packets={}, bytes={}), {}",
-                       Pipeline::megaflow_table_id, flow.rule.matcher().number(),
-                       dr::text_of(plan->match.mask, plan->match.value), flow.counter.id(), stats.packets, stats.bytes,
+                       Pipeline::megaflow_table_id, flow.now.rule.matcher().number(),
+                       dr::text_of(plan->match.mask, plan->match.value), flow.now.counter.id(), stats.packets, stats.bytes,
                        dr::text_of(*plan));
 }
 
 FlowReport EswitchImpl::report_of(const Ufid& ufid, const Flow& flow) const {
-    flow.counter.bring_up_to_date();
-    FlowReport report{ufid, static_cast<bool>(flow.rule), {}, stats_of(flow)};
+    flow.now.counter.bring_up_to_date();
+    FlowReport report{ufid, static_cast<bool>(flow.now.rule), {}, stats_of(flow)};
     const ReasonTable::Row* row = flow.mark.row();
-    if (flow.rule) {
+    if (flow.now.rule) {
         report.text = rule_text(flow);
     } else if (row != nullptr) {
         report.text = row->detail.empty() ? row->reason : row->reason + ": " + row->detail;
@@ -39,7 +39,7 @@ FlowReport EswitchImpl::report_of(const Ufid& ufid, const Flow& flow) const {
 
 std::optional<FlowReport> EswitchImpl::explain(const Ufid& ufid) const {
     const auto map_lock = read_ports();
-    const Shard& shard = shard_of(ufid);
+    const FlowShard& shard = shard_of(ufid);
     std::lock_guard lock(shard.mutex);
     const auto found = shard.flows.find(ufid);
     if (found == shard.flows.end()) return std::nullopt;
@@ -78,7 +78,7 @@ std::string EswitchImpl::show(bool verbose) const {
     }
     text += pipeline_->text();
     if (!verbose) return text;
-    for (const Shard& shard : shards_) {
+    for (const FlowShard& shard : shards_) {
         std::lock_guard lock(shard.mutex);
         for (const auto& [ufid, flow] : shard.flows) {
             const FlowReport report = report_of(ufid, flow);

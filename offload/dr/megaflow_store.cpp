@@ -77,12 +77,19 @@ bool StoredMegaflow::is(const ovsdr_megaflow& megaflow) const noexcept {
            std::equal(actions_.get(), actions_.get() + kept_actions(n_actions_), megaflow.actions, same);
 }
 
-bool StoredMegaflow::mentions(OdpPort port) const noexcept {
-    if (key_.in_port == port.value) return true;
+void PortList::add(OdpPort port) noexcept {
+    const auto end = ports_.begin() + size_;
+    if (std::find(ports_.begin(), end, port) == end) ports_[size_++] = port;
+}
+
+PortList StoredMegaflow::ports() const noexcept {
+    PortList ports;
+    ports.add(in_port());
     const std::uint32_t kept = kept_actions(n_actions_);
-    return std::any_of(actions_.get(), actions_.get() + kept, [port](const ovsdr_action& action) {
-        return action.type == OVSDR_ACTION_OUTPUT && action.output == port.value;
-    });
+    for (std::uint32_t i = 0; i < kept; ++i) {
+        if (actions_[i].type == OVSDR_ACTION_OUTPUT) ports.add(OdpPort{actions_[i].output});
+    }
+    return ports;
 }
 
 }  // namespace ovsdr::dr

@@ -32,6 +32,18 @@ private:
     std::size_t prune_at_ = 1024;
 };
 
+/// A few ports by value.
+class PortList {
+public:
+    void add(OdpPort port) noexcept;
+    [[nodiscard]] std::uint32_t size() const noexcept { return size_; }
+    [[nodiscard]] OdpPort operator[](std::uint32_t index) const noexcept { return ports_[index]; }
+
+private:
+    std::array<OdpPort, OVSDR_MAX_ACTIONS + 1> ports_;
+    std::uint32_t size_ = 0;
+};
+
 class StoredMegaflow {
 public:
     StoredMegaflow() noexcept = default;
@@ -39,8 +51,8 @@ public:
 
     [[nodiscard]] ovsdr_megaflow restore() const noexcept;
     [[nodiscard]] bool is(const ovsdr_megaflow& megaflow) const noexcept;
-    /// Comes in by `port` or has an output to it.
-    [[nodiscard]] bool mentions(OdpPort port) const noexcept;
+    /// The port that it comes in by and those that it goes out to, each once, always in the same order.
+    [[nodiscard]] PortList ports() const noexcept;
     [[nodiscard]] OdpPort in_port() const noexcept { return OdpPort{key_.in_port}; }
 
 private:

@@ -30,6 +30,7 @@ Result<std::unique_ptr<Pipeline>> Pipeline::create(const std::shared_ptr<Device>
                                                    CounterPool& counters) noexcept {
     std::unique_ptr<Pipeline> pipeline(new Pipeline);
     pipeline->manager_ = caps.manager_vport;
+    pipeline->counters_ = &counters;
     if (auto made = pipeline->make_tables(device); !made) return tl::unexpected(std::move(made.error()));
     if (auto made = pipeline->make_miss_rules(counters); !made) return tl::unexpected(std::move(made.error()));
     return pipeline;

@@ -62,7 +62,7 @@ public:
     [[nodiscard]] Domain& nic_rx() noexcept { return *nic_rx_; }
 
     /// Packets that went up, asked of the device.
-    [[nodiscard]] FlowStats misses() noexcept { return misses_.settle(); }
+    [[nodiscard]] FlowStats misses() noexcept { return counters_->settle(misses_); }
 
     /// Domains, tables and matchers, for people.
     [[nodiscard]] std::string text() const;
@@ -79,6 +79,7 @@ private:
     std::shared_ptr<MatcherSet> fdb_root_, send_, megaflows_, miss_, nic_rx_root_;
     ActionRef to_megaflows_, to_send_, tag_;
     std::unique_ptr<ActionCache> actions_;
+    CounterPool* counters_ = nullptr;
     Counter misses_;
     Rule count_misses_, mark_misses_;
 };

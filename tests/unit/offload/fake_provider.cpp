@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -36,11 +37,13 @@ struct State {
     std::mutex mutex;
     std::set<FakeObject*> objects;
     std::vector<std::string> violations;
-    unsigned calls = 0, fail_at = 0, syncs = 0;
+    unsigned calls = 0, fail_at = 0, fail_times = 1, syncs = 0;
     int fail_code = 0;
     std::string failed;
     std::uint32_t next_counter = 16;
     std::map<std::uint32_t, std::pair<std::uint64_t, std::uint64_t>> counters;
+    unsigned queries = 0, room = UINT_MAX, refused = 0, count_at_destroy = 0, destroyed_rules = 0;
+    bool refuse_arrays = false;
     bool refuse_duplicates = false;
     std::uint8_t steering_format = 1;
     unsigned contexts = 0, pds = 0;
@@ -54,7 +57,8 @@ State& state() {
 /// With the mutex held: whether this call is the one to fail.
 bool fails(const char* call) {
     State& now = state();
-    if (++now.calls != now.fail_at) return false;
+    ++now.calls;
+    if (now.fail_at == 0 || now.calls < now.fail_at || now.calls >= now.fail_at + now.fail_times) return false;
     now.failed = call;
     errno = now.fail_code;
     return true;
@@ -126,6 +130,9 @@ void FakeProvider::reset() {
     std::lock_guard lock(now.mutex);
     now.violations.clear();
     now.calls = now.fail_at = now.syncs = 0;
+    now.queries = now.refused = now.count_at_destroy = now.destroyed_rules = 0;
+    now.room = UINT_MAX;
+    now.refuse_arrays = false;
     now.failed.clear();
     now.counters.clear();
     now.next_counter = 16;
@@ -134,11 +141,12 @@ void FakeProvider::reset() {
     std::strcpy(fake_device.name, "fake_0");
 }
 
-void FakeProvider::fail_call(unsigned n, int code) {
+void FakeProvider::fail_call(unsigned n, int code, unsigned times) {
     State& now = state();
     std::lock_guard lock(now.mutex);
     now.calls = 0;
     now.fail_at = n;
+    now.fail_times = times;
     now.fail_code = code;
     now.failed.clear();
 }
@@ -190,6 +198,37 @@ void FakeProvider::count(std::uint32_t id, std::uint64_t packets, std::uint64_t 
 unsigned FakeProvider::syncs() {
     std::lock_guard lock(state().mutex);
     return state().syncs;
+}
+
+unsigned FakeProvider::queries() {
+    std::lock_guard lock(state().mutex);
+    return state().queries;
+}
+
+void FakeProvider::set_room(unsigned rules) {
+    std::lock_guard lock(state().mutex);
+    state().room = rules;
+}
+
+unsigned FakeProvider::refused() {
+    std::lock_guard lock(state().mutex);
+    return state().refused;
+}
+
+void FakeProvider::refuse_arrays(bool refuse) {
+    std::lock_guard lock(state().mutex);
+    state().refuse_arrays = refuse;
+}
+
+void FakeProvider::count_at_destroy(unsigned packets) {
+    std::lock_guard lock(state().mutex);
+    state().count_at_destroy = packets;
+    if (packets != 0) state().destroyed_rules = 0;
+}
+
+unsigned FakeProvider::destroyed_rules() {
+    std::lock_guard lock(state().mutex);
+    return state().destroyed_rules;
 }
 
 void FakeProvider::refuse_duplicates(bool refuse) {
@@ -292,6 +331,7 @@ mlx5dv_devx_obj* mlx5dv_devx_obj_create(ibv_context*, const void* in, size_t, vo
 
 int mlx5dv_devx_obj_query(mlx5dv_devx_obj* object, const void* in, size_t, void* out, size_t size) {
     std::lock_guard lock(state().mutex);
+    ++state().queries;
     if (fails("mlx5dv_devx_obj_query")) return errno;
     const std::uint32_t length = std::max(1U, get_bits(in, 208, 16));
     if (get_bits(in, 224, 32) != object->first_id || length > object->length || size < 16 + 16 * length) {
@@ -348,6 +388,12 @@ mlx5dv_dr_rule* mlx5dv_dr_rule_create(mlx5dv_dr_matcher* matcher, mlx5dv_flow_ma
                                       mlx5dv_dr_action* actions[]) {
     std::lock_guard lock(state().mutex);
     if (fails("mlx5dv_dr_rule_create")) return nullptr;
+    if (state().room == 0) {
+        ++state().refused;
+        errno = ENOSPC;
+        return nullptr;
+    }
+    if (state().room != UINT_MAX) --state().room;
     const auto* bytes = reinterpret_cast<const std::uint8_t*>(value->match_buf);
     const std::vector<std::uint8_t> match(bytes, bytes + value->match_sz);
     for (std::size_t i = 0; i < match.size(); ++i) {
@@ -369,7 +415,19 @@ mlx5dv_dr_rule* mlx5dv_dr_rule_create(mlx5dv_dr_matcher* matcher, mlx5dv_flow_ma
     for (size_t i = 0; i < length; ++i) rule->actions.push_back(actions[i]->text);
     return rule;
 }
-int mlx5dv_dr_rule_destroy(mlx5dv_dr_rule* rule) { return destroy(rule); }
+int mlx5dv_dr_rule_destroy(mlx5dv_dr_rule* rule) {
+    {
+        std::lock_guard lock(state().mutex);
+        const bool counts = !rule->actions.empty() && rule->actions[0].starts_with("count ");
+        if (counts && state().count_at_destroy != 0) {
+            auto& counter = state().counters[static_cast<std::uint32_t>(std::stoul(rule->actions[0].substr(6)))];
+            counter.first += state().count_at_destroy;
+            counter.second += 100 * state().count_at_destroy;
+            ++state().destroyed_rules;
+        }
+    }
+    return destroy(rule);
+}
 
 int mlx5dv_dr_action_destroy(mlx5dv_dr_action* action) { return destroy(action); }
 mlx5dv_dr_action* mlx5dv_dr_action_create_drop() { return action("drop", "drop"); }
@@ -386,6 +444,13 @@ mlx5dv_dr_action* mlx5dv_dr_action_create_dest_array(mlx5dv_dr_domain* domain, s
                                                      mlx5dv_dr_action_dest_attr* destinations[]) {
     std::vector<FakeObject*> needs{domain};
     std::string text;
+    {
+        std::lock_guard lock(state().mutex);
+        if (state().refuse_arrays) {
+            errno = ENOSPC;
+            return nullptr;
+        }
+    }
     for (size_t i = 0; i < length; ++i) {
         needs.push_back(destinations[i]->dest);
         text += (i == 0 ? "" : ", ") + destinations[i]->dest->text;

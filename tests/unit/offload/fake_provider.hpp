@@ -15,8 +15,8 @@ struct FakeProvider {
     /// Back to an empty device with vports 0 to 4 and the uplink. Everything must have been destroyed.
     static void reset();
 
-    /// The n-th call from now on that can fail gives `code`; 0: none.
-    static void fail_call(unsigned n, int code);
+    /// The n-th call from now on that can fail gives `code`, and `times - 1` more after it; 0: none.
+    static void fail_call(unsigned n, int code, unsigned times = 1);
     /// Calls that could have failed since reset() or fail_call().
     [[nodiscard]] static unsigned calls();
     /// The name of the call that was made to fail, empty when none was.
@@ -36,6 +36,18 @@ struct FakeProvider {
     /// What the device has counted into counter `id` grows by this.
     static void count(std::uint32_t id, std::uint64_t packets, std::uint64_t bytes);
     [[nodiscard]] static unsigned syncs();
+    [[nodiscard]] static unsigned queries();
+
+    /// From now on so many more rules fit, then creating one is ENOSPC. UINT_MAX: no limit. Destroying one makes no room.
+    static void set_room(unsigned rules);
+    /// Rules refused for want of room since reset().
+    [[nodiscard]] static unsigned refused();
+    /// From now on an array of destinations is ENOSPC.
+    static void refuse_arrays(bool refuse);
+    /// From now on, a rule that is destroyed counts so many packets of 100 bytes at its last moment; 0: none.
+    static void count_at_destroy(unsigned packets);
+    /// Rules with a counter that were destroyed while count_at_destroy() was on last.
+    [[nodiscard]] static unsigned destroyed_rules();
 
     /// From now on a rule with the value of another is EEXIST.
     static void refuse_duplicates(bool refuse);

@@ -1,0 +1,95 @@
+#include "offload/dr/backlog.hpp"
+
+#include <pthread.h>
+
+#include <algorithm>
+
+namespace ovsdr::dr {
+
+void Backlog::Place::leave() noexcept {
+    if (backlog_ == nullptr) return;
+    std::lock_guard lock(backlog_->mutex_);
+    backlog_->line_.erase(entry_);
+    if (backlog_->line_.empty()) backlog_->waiting_.store(false, std::memory_order_relaxed);
+    backlog_ = nullptr;
+}
+
+Backlog::Backlog(TryAgain try_again) : try_again_(std::move(try_again)), thread_([this] { work(); }) {
+    pthread_setname_np(thread_.native_handle(), "dr-backlog");
+}
+
+void Backlog::end() noexcept {
+    {
+        std::lock_guard lock(mutex_);
+        ending_ = true;
+    }
+    wake_.notify_all();
+    if (thread_.joinable()) thread_.join();
+}
+
+Backlog::Place Backlog::join(const Ufid& ufid) {
+    std::lock_guard lock(mutex_);
+    if (line_.empty()) {
+        rest_ = shortest_rest;
+        next_round_ = Clock::now() + rest_;
+        wake_.notify_all();
+    }
+    Place place;
+    place.entry_ = line_.insert(line_.end(), ufid);
+    place.backlog_ = this;
+    waiting_.store(true, std::memory_order_relaxed);
+    return place;
+}
+
+void Backlog::refused() noexcept { failures_.fetch_add(1, std::memory_order_relaxed); }
+
+void Backlog::taken() noexcept {
+    if (failures_.load(std::memory_order_relaxed) == 0) return;
+    failures_.store(0, std::memory_order_relaxed);
+    room();
+}
+
+void Backlog::room() noexcept {
+    if (!waiting_.load(std::memory_order_relaxed)) return;
+    std::lock_guard lock(mutex_);
+    const Clock::time_point soon = last_round_ + shortest_rest;
+    if (next_round_ <= soon) return;
+    next_round_ = soon;
+    wake_.notify_all();
+}
+
+std::size_t Backlog::length() const {
+    std::lock_guard lock(mutex_);
+    return line_.size();
+}
+
+void Backlog::work() noexcept {
+    std::unique_lock lock(mutex_);
+    while (!ending_) {
+        if (line_.empty()) {
+            wake_.wait(lock);
+        } else if (Clock::now() < next_round_) {
+            wake_.wait_until(lock, next_round_);
+        } else {
+            try_until_it_fails(lock);
+        }
+    }
+}
+
+void Backlog::try_until_it_fails(std::unique_lock<std::mutex>& lock) noexcept {
+    bool any_taken = false;
+    for (unsigned failures = 0; failures < failures_per_round && !line_.empty() && !ending_;) {
+        const Ufid ufid = line_.front();
+        lock.unlock();
+        const bool taken = try_again_(ufid);
+        lock.lock();
+        any_taken = any_taken || taken;
+        failures = taken ? 0 : failures + 1;
+        if (!taken && !line_.empty() && line_.front() == ufid) line_.splice(line_.end(), line_, line_.begin());
+    }
+    rest_ = any_taken ? shortest_rest : std::min(2 * rest_, longest_rest);
+    last_round_ = Clock::now();
+    next_round_ = last_round_ + rest_;
+}
+
+}  // namespace ovsdr::dr

@@ -1,0 +1,93 @@
+// Megaflows that the device had no room for, in line to be tried again.
+//
+// Model. Who fails joins the end of the line. A thread tries from the front: while that works it goes on at once, so that a
+// long line is in as fast as the device takes it. After some failures in a row it rests, 20 ms at first and twice as long
+// each time up to a second: a device that is full is asked a few times a second, however long the line is. room() says
+// that something was taken out of the device, and shortens a long rest.
+//
+// A failure need not be everybody's: those that fail go to the end, so that others get their turn.
+//
+// is_full(): the last megaflows failed one after another. New ones then join the line without asking the device.
+//
+// Threads: any. The thread calls `try_again` without a lock of the Backlog's; it sleeps while the line is empty.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <list>
+#include <mutex>
+#include <thread>
+
+#include "offload/dr/eswitch.hpp"
+
+namespace ovsdr::dr {
+
+class Backlog {
+public:
+    /// Tries a megaflow again. True: it is in the device, or gone, or needs the device no more; its Place is given up.
+    using TryAgain = std::function<bool(const Ufid&)>;
+
+    /// A megaflow's place in the line, given up when it is destroyed. Move-only; empty by default. The Backlog outlives it.
+    class Place {
+    public:
+        Place() noexcept = default;
+        ~Place() { leave(); }
+        Place(Place&& other) noexcept : backlog_(std::exchange(other.backlog_, nullptr)), entry_(other.entry_) {}
+        Place& operator=(Place&& other) noexcept {
+            std::swap(backlog_, other.backlog_);
+            std::swap(entry_, other.entry_);
+            return *this;
+        }
+        [[nodiscard]] explicit operator bool() const noexcept { return backlog_ != nullptr; }
+        void leave() noexcept;
+
+    private:
+        friend class Backlog;
+        Backlog* backlog_ = nullptr;
+        std::list<Ufid>::iterator entry_;
+    };
+
+    explicit Backlog(TryAgain try_again);
+    /// Every Place has been given up.
+    ~Backlog() { end(); }
+    Backlog(const Backlog&) = delete;
+    Backlog& operator=(const Backlog&) = delete;
+
+    /// Ends the thread: nothing is tried again when this returns.
+    void end() noexcept;
+
+    [[nodiscard]] Place join(const Ufid& ufid);
+
+    /// What became of an attempt to install a megaflow, first or repeated.
+    void refused() noexcept;
+    void taken() noexcept;
+    /// A rule has left the device.
+    void room() noexcept;
+    [[nodiscard]] bool is_full() const noexcept { return failures_.load(std::memory_order_relaxed) >= full_after; }
+
+    [[nodiscard]] std::size_t length() const;
+
+    static constexpr unsigned full_after = 8;          ///< failures in a row
+    static constexpr unsigned failures_per_round = 8;
+    static constexpr std::chrono::milliseconds shortest_rest{20}, longest_rest{1000};
+
+private:
+    using Clock = std::chrono::steady_clock;
+    void work() noexcept;
+    void try_until_it_fails(std::unique_lock<std::mutex>& lock) noexcept;
+
+    TryAgain try_again_;
+    std::atomic<unsigned> failures_{0};     ///< in a row
+    std::atomic<bool> waiting_{false};      ///< the line is not empty
+    mutable std::mutex mutex_;
+    std::condition_variable wake_;
+    std::list<Ufid> line_;
+    std::chrono::milliseconds rest_ = shortest_rest;
+    Clock::time_point last_round_{}, next_round_{};
+    bool ending_ = false;
+    std::thread thread_;
+};
+
+}  // namespace ovsdr::dr
