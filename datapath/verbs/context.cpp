@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "datapath/control/fault.hpp"
-#include "datapath/rdma/devx_doorbells.hpp"
+#include "datapath/rdma/completion/devx_doorbells.hpp"
 #include "datapath/verbs/objects.hpp"
 #include "datapath/verbs/qp_rdma.hpp"
 #include "datapath/verbs/srq.hpp"

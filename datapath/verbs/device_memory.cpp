@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "datapath/control/fault.hpp"
-#include "datapath/rdma/guarded_copy.hpp"
+#include "datapath/rdma/memory/guarded_copy.hpp"
 #include "datapath/verbs/dm.hpp"
 #include "datapath/verbs/objects.hpp"
 

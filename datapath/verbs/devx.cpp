@@ -1,8 +1,8 @@
 // DEVX: commands and objects.
-#include "datapath/rdma/devx.hpp"
+#include "datapath/rdma/devx/devx.hpp"
 
 #include "datapath/control/fault.hpp"
-#include "datapath/rdma/devx_object.hpp"
+#include "datapath/rdma/devx/devx_object.hpp"
 #include "datapath/verbs/objects.hpp"
 
 using namespace ovsdr::soft;

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "datapath/control/fault.hpp"
-#include "datapath/rdma/devx_events.hpp"
-#include "datapath/rdma/devx_object.hpp"
+#include "datapath/rdma/devx/devx_events.hpp"
+#include "datapath/rdma/devx/devx_object.hpp"
 #include "datapath/verbs/objects.hpp"
 
 using namespace ovsdr::soft;

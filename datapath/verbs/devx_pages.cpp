@@ -3,8 +3,8 @@
 // A doorbell page is memory that the application may write to: see devx_doorbells.hpp.
 // Source: mlx5dv_devx_umem_reg(3), mlx5dv_devx_alloc_uar(3), mlx5dv_devx_query_eqn(3).
 #include "datapath/control/fault.hpp"
-#include "datapath/rdma/devx_doorbells.hpp"
-#include "datapath/rdma/devx_memory.hpp"
+#include "datapath/rdma/completion/devx_doorbells.hpp"
+#include "datapath/rdma/memory/devx_memory.hpp"
 #include "datapath/verbs/objects.hpp"
 
 using namespace ovsdr::soft;

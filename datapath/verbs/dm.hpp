@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "datapath/rdma/device_memory.hpp"
+#include "datapath/rdma/memory/device_memory.hpp"
 
 namespace ovsdr::soft {
 

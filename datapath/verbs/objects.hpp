@@ -25,12 +25,12 @@
 #include <system_error>
 #include <vector>
 
-#include "datapath/rdma/completion_queue.hpp"
-#include "datapath/rdma/device_memory.hpp"
+#include "datapath/rdma/completion/completion_queue.hpp"
+#include "datapath/rdma/completion/event_queue.hpp"
 #include "datapath/rdma/device_state.hpp"
-#include "datapath/rdma/event_queue.hpp"
-#include "datapath/rdma/raw_packet_qp.hpp"
-#include "datapath/rdma/rss.hpp"
+#include "datapath/rdma/ethernet/raw_packet_qp.hpp"
+#include "datapath/rdma/ethernet/rss.hpp"
+#include "datapath/rdma/memory/device_memory.hpp"
 #include "datapath/verbs/receive_poster.hpp"
 
 namespace ovsdr::soft {

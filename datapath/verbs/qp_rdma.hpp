@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "datapath/rdma/lag_affinity.hpp"
-#include "datapath/rdma/queue_memory.hpp"
+#include "datapath/rdma/memory/queue_memory.hpp"
 #include "datapath/rdma/roce/memory_copy.hpp"
 #include "datapath/rdma/roce/queue_pair.hpp"
 #include "datapath/verbs/objects.hpp"

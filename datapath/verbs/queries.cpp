@@ -6,10 +6,10 @@
 #include <limits>
 
 #include "datapath/control/fault.hpp"
+#include "datapath/rdma/ethernet/segmentation.hpp"
 #include "datapath/rdma/roce/gid_table.hpp"
 #include "datapath/rdma/roce/multicast.hpp"
 #include "datapath/rdma/roce/tag_matching.hpp"
-#include "datapath/rdma/segmentation.hpp"
 #include "datapath/verbs/limits.hpp"
 #include "datapath/verbs/objects.hpp"
 

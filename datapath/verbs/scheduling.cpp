@@ -1,7 +1,7 @@
 // Transmit scheduling: nodes and leaves of the device's scheduler, and queue pairs under them.
 // Source: mlx5dv_sched_node_create(3), mlx5dv_modify_qp_sched_elem(3); libmlx5, whose errors these are.
 #include "datapath/control/fault.hpp"
-#include "datapath/rdma/scheduler.hpp"
+#include "datapath/rdma/pacing/scheduler.hpp"
 #include "datapath/verbs/objects.hpp"
 #include "datapath/verbs/qp_rdma.hpp"
 

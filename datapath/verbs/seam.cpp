@@ -1,5 +1,5 @@
 // What the Direct Rules front may know of contexts, QPs and DEVX objects.
-#include "datapath/rdma/devx_object.hpp"
+#include "datapath/rdma/devx/devx_object.hpp"
 #include "datapath/rdma/dr_seam.hpp"
 #include "datapath/verbs/objects.hpp"
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "datapath/control/fault.hpp"
+#include "datapath/rdma/memory/transfer.hpp"
 #include "datapath/rdma/roce/local_operations.hpp"
-#include "datapath/rdma/transfer.hpp"
 #include "datapath/verbs/mkey.hpp"
 #include "tests/unit/datapath/rdma/fake_device.hpp"
 #include "tests/unit/datapath/signature/reference.hpp"
