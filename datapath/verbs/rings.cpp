@@ -5,7 +5,7 @@
 
 #include "datapath/rdma/completion/cqe_ring.hpp"
 #include "datapath/verbs/objects.hpp"
-#include "datapath/verbs/qp_rdma.hpp"
+#include "datapath/verbs/qp/qp_rdma.hpp"
 
 namespace ovsdr::soft {
 
