@@ -7,9 +7,9 @@
 
 #include <algorithm>
 
-#include "datapath/rdma/devx_doorbells.hpp"
-#include "datapath/rdma/devx_memory.hpp"
-#include "datapath/rdma/receive_queue.hpp"
+#include "datapath/rdma/completion/devx_doorbells.hpp"
+#include "datapath/rdma/ethernet/receive_queue.hpp"
+#include "datapath/rdma/memory/devx_memory.hpp"
 #include "datapath/rdma/roce/transport.hpp"
 
 namespace ovsdr::soft {

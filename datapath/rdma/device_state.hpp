@@ -20,9 +20,9 @@
 #include "datapath/packet.hpp"
 #include "datapath/ports/nic.hpp"
 #include "datapath/rdma/aso_access.hpp"
-#include "datapath/rdma/memory.hpp"
-#include "datapath/rdma/rate_table.hpp"
-#include "datapath/rdma/scheduler.hpp"
+#include "datapath/rdma/memory/memory.hpp"
+#include "datapath/rdma/pacing/rate_table.hpp"
+#include "datapath/rdma/pacing/scheduler.hpp"
 #include "datapath/steering/flow_tables.hpp"
 
 namespace ovsdr::soft {

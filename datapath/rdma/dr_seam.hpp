@@ -1,4 +1,4 @@
-// What the Direct Rules front (verbs/dr_*.cpp) needs to know of verbs objects that are not its own.
+// What the Direct Rules front (verbs/dr/) needs to know of verbs objects that are not its own.
 //
 // Implemented by rdma/ and verbs/: the public structures ibv_context, ibv_qp and mlx5dv_devx_obj are the first members of
 // private ones, and only these functions look behind them.

@@ -2,7 +2,7 @@
 #include <ctime>
 
 #include "datapath/control/fault.hpp"
-#include "datapath/rdma/tag_info.hpp"
+#include "datapath/rdma/completion/tag_info.hpp"
 #include "datapath/verbs/objects.hpp"
 
 namespace ovsdr::soft {

@@ -1,4 +1,4 @@
-// mlx5's direct verbs on device, port, CQ and QP. Direct Rules are in dr_*.cpp, DEVX in devx.cpp.
+// mlx5's direct verbs on device, port, CQ and QP. Direct Rules are in dr/, DEVX in devx/.
 #include <algorithm>
 #include <cstring>
 
@@ -6,11 +6,11 @@
 #include "datapath/rdma/roce/memory_copy.hpp"
 #include "datapath/steering/vport_metadata.hpp"
 #include "datapath/verbs/ah.hpp"
-#include "datapath/verbs/dm.hpp"
 #include "datapath/verbs/limits.hpp"
+#include "datapath/verbs/memory/dm.hpp"
 #include "datapath/verbs/objects.hpp"
-#include "datapath/verbs/qp_dc.hpp"
-#include "datapath/verbs/qp_rdma.hpp"
+#include "datapath/verbs/qp/qp_dc.hpp"
+#include "datapath/verbs/qp/qp_rdma.hpp"
 #include "datapath/verbs/rings.hpp"
 
 using namespace ovsdr::soft;

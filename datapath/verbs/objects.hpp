@@ -2,7 +2,8 @@
 //
 // Model. Each object derives from the public structure that applications see, so that a pointer to one is a pointer to
 // the other; what the application may read stands in the base, the rest behind it. The functions of the ABI, one file
-// per noun beside this one, check arguments, ask for injected faults, and leave the work to datapath/rdma.
+// per noun beside this one and in the folders below, check arguments, ask for injected faults, and leave the work to
+// datapath/rdma.
 //
 // Life cycle. As in rdma-core: the application destroys what it created, users before what they use; what is still in
 // use gives EBUSY. A context that is closed over living objects stops its queues and goes with the last of them.
@@ -25,13 +26,13 @@
 #include <system_error>
 #include <vector>
 
-#include "datapath/rdma/completion_queue.hpp"
-#include "datapath/rdma/device_memory.hpp"
+#include "datapath/rdma/completion/completion_queue.hpp"
+#include "datapath/rdma/completion/event_queue.hpp"
 #include "datapath/rdma/device_state.hpp"
-#include "datapath/rdma/event_queue.hpp"
-#include "datapath/rdma/raw_packet_qp.hpp"
-#include "datapath/rdma/rss.hpp"
-#include "datapath/verbs/receive_poster.hpp"
+#include "datapath/rdma/ethernet/raw_packet_qp.hpp"
+#include "datapath/rdma/ethernet/rss.hpp"
+#include "datapath/rdma/memory/device_memory.hpp"
+#include "datapath/verbs/wqe/receive_poster.hpp"
 
 namespace ovsdr::soft {
 

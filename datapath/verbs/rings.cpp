@@ -3,9 +3,9 @@
 #include <bit>
 #include <cstdlib>
 
-#include "datapath/rdma/cqe_ring.hpp"
+#include "datapath/rdma/completion/cqe_ring.hpp"
 #include "datapath/verbs/objects.hpp"
-#include "datapath/verbs/qp_rdma.hpp"
+#include "datapath/verbs/qp/qp_rdma.hpp"
 
 namespace ovsdr::soft {
 

@@ -12,8 +12,8 @@
 #include <array>
 #include <atomic>
 
-#include "datapath/rdma/devx_doorbells.hpp"
-#include "datapath/rdma/queue_memory.hpp"
+#include "datapath/rdma/completion/devx_doorbells.hpp"
+#include "datapath/rdma/memory/queue_memory.hpp"
 
 namespace ovsdr::soft {
 

@@ -3,7 +3,7 @@
 #include <limits>
 #include <thread>
 
-#include "datapath/rdma/guarded_copy.hpp"
+#include "datapath/rdma/memory/guarded_copy.hpp"
 
 namespace ovsdr::soft {
 

@@ -22,7 +22,7 @@
 #include <mutex>
 #include <span>
 
-#include "datapath/rdma/memory.hpp"
+#include "datapath/rdma/memory/memory.hpp"
 #include "datapath/rdma/mkey/layout.hpp"
 #include "datapath/signature/field.hpp"
 

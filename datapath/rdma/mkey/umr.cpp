@@ -1,4 +1,4 @@
-// The work queue entries that configure and invalidate MKEYs: the device's half of datapath/verbs/mkey_request.cpp.
+// The work queue entries that configure and invalidate MKEYs: the device's half of verbs/memory/mkey_request.cpp.
 #include <endian.h>
 #include <infiniband/mlx5dv.h>
 

@@ -15,7 +15,7 @@
 
 #include "datapath/packet.hpp"
 #include "datapath/ports/nic.hpp"
-#include "datapath/rdma/rate_limit.hpp"
+#include "datapath/rdma/pacing/rate_limit.hpp"
 #include "datapath/rdma/roce/frame.hpp"
 
 namespace ovsdr::soft::roce {

@@ -16,7 +16,7 @@
 #include <memory>
 #include <vector>
 
-#include "datapath/rdma/completion_queue.hpp"
+#include "datapath/rdma/completion/completion_queue.hpp"
 #include "datapath/rdma/roce/requester.hpp"
 
 namespace ovsdr::soft::roce {

@@ -26,7 +26,7 @@
 
 #include "datapath/packet.hpp"
 #include "datapath/ports/nic.hpp"
-#include "datapath/rdma/polled_doorbell.hpp"
+#include "datapath/rdma/completion/polled_doorbell.hpp"
 
 namespace ovsdr::soft::roce {
 

@@ -16,7 +16,7 @@
 #include <span>
 
 #include "datapath/profile.hpp"
-#include "datapath/rdma/transfer.hpp"
+#include "datapath/rdma/memory/transfer.hpp"
 
 namespace ovsdr::soft::roce {
 

@@ -12,6 +12,7 @@
 #include <memory>
 #include <mutex>
 
+#include "datapath/rdma/pacing/send_limit.hpp"
 #include "datapath/rdma/roce/dc_initiator.hpp"
 #include "datapath/rdma/roce/dc_target.hpp"
 #include "datapath/rdma/roce/engine.hpp"
@@ -21,7 +22,6 @@
 #include "datapath/rdma/roce/requester.hpp"
 #include "datapath/rdma/roce/responder.hpp"
 #include "datapath/rdma/roce/transport.hpp"
-#include "datapath/rdma/send_limit.hpp"
 
 namespace ovsdr::soft::roce {
 

@@ -30,7 +30,7 @@
 #include <memory>
 #include <optional>
 
-#include "datapath/rdma/completion_queue.hpp"
+#include "datapath/rdma/completion/completion_queue.hpp"
 #include "datapath/rdma/device_state.hpp"
 
 namespace ovsdr::soft {

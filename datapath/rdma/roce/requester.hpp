@@ -29,6 +29,7 @@
 #include <memory>
 
 #include "datapath/ports/nic.hpp"
+#include "datapath/rdma/memory/transfer.hpp"
 #include "datapath/rdma/roce/burst.hpp"
 #include "datapath/rdma/roce/frame.hpp"
 #include "datapath/rdma/roce/memory_copy.hpp"
@@ -36,7 +37,6 @@
 #include "datapath/rdma/roce/peer.hpp"
 #include "datapath/rdma/roce/queue_pair.hpp"
 #include "datapath/rdma/roce/work_entry.hpp"
-#include "datapath/rdma/transfer.hpp"
 
 namespace ovsdr::soft::roce {
 

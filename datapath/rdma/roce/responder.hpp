@@ -24,6 +24,7 @@
 #include <optional>
 #include <span>
 
+#include "datapath/rdma/memory/transfer.hpp"
 #include "datapath/rdma/roce/burst.hpp"
 #include "datapath/rdma/roce/frame.hpp"
 #include "datapath/rdma/roce/peer.hpp"
@@ -31,7 +32,6 @@
 #include "datapath/rdma/roce/rendezvous.hpp"
 #include "datapath/rdma/roce/shared_receive_queue.hpp"
 #include "datapath/rdma/roce/work_entry.hpp"
-#include "datapath/rdma/transfer.hpp"
 
 namespace ovsdr::soft::roce {
 

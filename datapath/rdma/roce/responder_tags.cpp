@@ -2,11 +2,11 @@
 #include <algorithm>
 #include <cstring>
 
+#include "datapath/rdma/completion/tag_info.hpp"
 #include "datapath/rdma/roce/local_operations.hpp"
 #include "datapath/rdma/roce/pair.hpp"
 #include "datapath/rdma/roce/rendezvous.hpp"
 #include "datapath/rdma/roce/responder.hpp"
-#include "datapath/rdma/tag_info.hpp"
 
 namespace ovsdr::soft::roce {
 

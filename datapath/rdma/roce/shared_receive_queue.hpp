@@ -25,7 +25,7 @@
 #include <span>
 #include <vector>
 
-#include "datapath/rdma/completion_queue.hpp"
+#include "datapath/rdma/completion/completion_queue.hpp"
 #include "datapath/rdma/device_state.hpp"
 
 namespace ovsdr::soft::roce {

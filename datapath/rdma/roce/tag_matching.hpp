@@ -25,7 +25,7 @@
 #include <mutex>
 #include <vector>
 
-#include "datapath/rdma/completion_queue.hpp"
+#include "datapath/rdma/completion/completion_queue.hpp"
 #include "datapath/rdma/roce/shared_receive_queue.hpp"
 
 namespace ovsdr::soft::roce {

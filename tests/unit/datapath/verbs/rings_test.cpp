@@ -2,7 +2,7 @@
 #include <fcntl.h>
 #include <poll.h>
 
-#include "devx_rings.hpp"
+#include "tests/unit/datapath/verbs/devx/devx_rings.hpp"
 
 namespace ovsdr::soft::test {
 namespace {

@@ -6,9 +6,9 @@
 #include <random>
 #include <vector>
 
+#include "datapath/rdma/memory/transfer.hpp"
 #include "datapath/rdma/mkey/mkey.hpp"
 #include "datapath/rdma/roce/local_operations.hpp"
-#include "datapath/rdma/transfer.hpp"
 #include "tests/unit/datapath/rdma/fake_device.hpp"
 #include "tests/unit/datapath/rdma/mkey/umr_entry.hpp"
 

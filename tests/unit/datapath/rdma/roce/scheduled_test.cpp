@@ -1,5 +1,5 @@
 // Queue pairs of the transport under leaves of the device's scheduler.
-#include "datapath/rdma/scheduler.hpp"
+#include "datapath/rdma/pacing/scheduler.hpp"
 #include "two_nodes.hpp"
 
 namespace ovsdr::soft::roce::test {

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "../fake_device.hpp"
-#include "datapath/rdma/completion_queue.hpp"
+#include "datapath/rdma/completion/completion_queue.hpp"
 
 namespace ovsdr::soft::roce {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <optional>
 
-#include "datapath/rdma/tag_info.hpp"
+#include "datapath/rdma/completion/tag_info.hpp"
 #include "two_nodes.hpp"
 
 namespace ovsdr::soft::roce::test {

@@ -1,0 +1,95 @@
+#include "datapath/rdma/ethernet/segmentation.hpp"
+
+#include "datapath/steering/key.hpp"
+#include "datapath/steering/parser.hpp"
+
+namespace ovsdr::soft {
+
+namespace {
+
+constexpr std::uint8_t protocol_tcp = 6, protocol_udp = 17;
+constexpr unsigned tcp_checksum = 16, udp_checksum = 6, ipv4_checksum = 10;
+constexpr std::uint8_t tcp_fin = 0x01, tcp_push = 0x08, tcp_reduced = 0x80;
+
+/// Sum of 16-bit words; an odd last byte counts as a word's upper half.
+[[nodiscard]] std::uint64_t sum(const std::uint8_t* bytes, std::size_t size) noexcept {
+    std::uint64_t total = 0;
+    for (; size >= 2; bytes += 2, size -= 2) total += load_be16(bytes);
+    return size ? total + (std::uint64_t{*bytes} << 8) : total;
+}
+
+[[nodiscard]] std::uint16_t folded(std::uint64_t total) noexcept {
+    while (total >> 16) total = (total & 0xffff) + (total >> 16);
+    return static_cast<std::uint16_t>(total);
+}
+
+/// The transport header's sum with its pseudo header: 0xffff where the checksum in it is right.
+struct Transport {
+    unsigned checksum = 0;  ///< offset in the frame; 0: there is none
+    std::uint16_t total = 0;
+};
+
+[[nodiscard]] Transport transport_of(const std::uint8_t* frame, std::size_t size, const Headers& headers) noexcept {
+    const bool tcp = headers.l4_protocol == protocol_tcp;
+    if (headers.l4 == 0 || headers.fragment || (!tcp && headers.l4_protocol != protocol_udp)) return {};
+    const bool v4 = headers.l3_version == 4;
+    const std::uint8_t* const l3 = frame + headers.l3;
+    const std::size_t end = headers.l3 + (v4 ? load_be16(l3 + 2) : 40u + load_be16(l3 + 4));
+    if (end > size || end < headers.l4) return {};
+    const std::size_t length = end - headers.l4;
+    std::uint64_t total = v4 ? sum(l3 + 12, 8) : sum(l3 + 8, 32);
+    total += length + headers.l4_protocol + sum(frame + headers.l4, length);
+    return {headers.l4 + (tcp ? tcp_checksum : udp_checksum), folded(total)};
+}
+
+}  // namespace
+
+void fill_checksums(std::span<std::uint8_t> frame, Checksums which) noexcept {
+    if (!which.ip && !which.transport) return;
+    const Headers headers = locate(frame.data(), static_cast<std::uint32_t>(frame.size()));
+    if (headers.l3 == 0) return;
+    if (which.ip && headers.l3_version == 4) {
+        std::uint8_t* const l3 = frame.data() + headers.l3;
+        store_be16(l3 + ipv4_checksum, 0);
+        store_be16(l3 + ipv4_checksum, static_cast<std::uint16_t>(~folded(sum(l3, (l3[0] & 15u) * 4))));
+    }
+    const unsigned place = which.transport ? transport_of(frame.data(), frame.size(), headers).checksum : 0;
+    if (place == 0) return;
+    store_be16(frame.data() + place, 0);
+    auto checksum = static_cast<std::uint16_t>(~transport_of(frame.data(), frame.size(), headers).total);
+    // An absent UDP checksum is written as 0: one that is 0 goes as its other form.
+    if (checksum == 0 && headers.l4_protocol == protocol_udp) checksum = 0xffff;
+    store_be16(frame.data() + place, checksum);
+}
+
+Checksums good_checksums(std::span<const std::uint8_t> frame) noexcept {
+    const Headers headers = locate(frame.data(), static_cast<std::uint32_t>(frame.size()));
+    if (headers.l3 == 0) return {};
+    const std::uint8_t* const l3 = frame.data() + headers.l3;
+    const Transport transport = transport_of(frame.data(), frame.size(), headers);
+    return {.ip = headers.l3_version == 6 || folded(sum(l3, (l3[0] & 15u) * 4)) == 0xffff,
+            .transport = transport.checksum != 0 && transport.total == 0xffff};
+}
+
+void write_segment_header(std::span<std::uint8_t> frame, const Segment& segment) noexcept {
+    // Of the request's header the lengths are not yet this packet's: the parser gets them right first.
+    std::uint8_t* l3 = frame.data() + 12;
+    while (load_be16(l3) == 0x8100 || load_be16(l3) == 0x88a8) l3 += 4;
+    const std::uint16_t type = load_be16(l3);
+    l3 += 2;
+    const auto size = static_cast<std::size_t>(frame.data() + frame.size() - l3);
+    if (type == 0x0800 && size >= 20) {
+        store_be16(l3 + 2, static_cast<std::uint16_t>(size));
+        store_be16(l3 + 4, static_cast<std::uint16_t>(load_be16(l3 + 4) + segment.index));
+    } else if (type == 0x86dd && size >= 40) {
+        store_be16(l3 + 4, static_cast<std::uint16_t>(size - 40));
+    }
+    const Headers headers = locate(frame.data(), static_cast<std::uint32_t>(frame.size()));
+    if (headers.l4 == 0 || headers.l4_protocol != protocol_tcp) return;
+    std::uint8_t* const tcp = frame.data() + headers.l4;
+    store_be32(tcp + 4, load_be32(tcp + 4) + segment.offset);
+    if (!segment.last) tcp[13] = static_cast<std::uint8_t>(tcp[13] & ~(tcp_fin | tcp_push));
+    if (segment.index != 0) tcp[13] = static_cast<std::uint8_t>(tcp[13] & ~tcp_reduced);
+}
+
+}  // namespace ovsdr::soft

@@ -1,0 +1,113 @@
+#include "datapath/rdma/memory/guarded_copy.hpp"
+
+#include <gtest/gtest.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+namespace ovsdr::soft {
+namespace {
+
+constexpr std::size_t page = 4096;
+
+TEST(GuardedCopy, CopiesEachSizeFromAnywhereAndNoByteMore) {
+    std::vector<unsigned char> from(1024), expected(1024);
+    for (std::size_t i = 0; i < from.size(); ++i) from[i] = static_cast<unsigned char>(1 + i % 251);
+    for (std::size_t size = 0; size <= 600; ++size) {
+        const std::size_t to_offset = size % 17, from_offset = size % 13;
+        std::vector<unsigned char> to(1024);
+        std::fill(expected.begin(), expected.end(), 0);
+        std::memcpy(expected.data() + to_offset, from.data() + from_offset, size);
+        ASSERT_TRUE(guarded_copy(to.data() + to_offset, from.data() + from_offset, size));
+        ASSERT_EQ(to, expected) << size;
+    }
+}
+
+/// Half of two pages is there: what touches the other half fails, on either side, for each way to copy.
+TEST(GuardedCopy, TellsThatMemoryIsNotThere) {
+    guard_copies();
+    auto* const pages = static_cast<unsigned char*>(
+        mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    ASSERT_NE(static_cast<void*>(pages), MAP_FAILED);
+    ASSERT_EQ(mprotect(pages + page, page, PROT_NONE), 0);
+    std::vector<unsigned char> other(page);
+    for (const std::size_t size : {std::size_t{1}, std::size_t{16}, std::size_t{40}, std::size_t{256}, std::size_t{257}, page}) {
+        EXPECT_TRUE(guarded_copy(other.data(), pages + page - size, size));
+        EXPECT_FALSE(guarded_copy(other.data(), pages + page - size + 1, size)) << size;
+        EXPECT_TRUE(guarded_copy(pages + page - size, other.data(), size));
+        EXPECT_FALSE(guarded_copy(pages + page - size + 1, other.data(), size)) << size;
+    }
+    munmap(pages, 2 * page);
+}
+
+void exits_with_7(int) { _exit(7); }
+void exits_with_8_for_page_1(int, siginfo_t* info, void*) { _exit(info->si_addr == reinterpret_cast<void*>(page) ? 8 : 9); }
+void touch_page_1() { *reinterpret_cast<volatile char*>(page) = 1; }
+
+/// The application's own faults are its own: whoever was there before hears of them as before.
+TEST(GuardedCopyDeathTest, OtherFaultsAreWhoseTheyWere) {
+    GTEST_FLAG_SET(death_test_style, "threadsafe");  // processes in which nobody guards yet
+    EXPECT_EXIT(signal(SIGSEGV, SIG_DFL); guard_copies(); touch_page_1(), testing::KilledBySignal(SIGSEGV), "");
+    EXPECT_EXIT(signal(SIGSEGV, SIG_IGN); guard_copies(); touch_page_1(), testing::KilledBySignal(SIGSEGV), "");
+    EXPECT_EXIT(signal(SIGBUS, SIG_DFL); guard_copies(); raise(SIGBUS); raise(SIGBUS), testing::KilledBySignal(SIGBUS), "");
+    EXPECT_EXIT(signal(SIGBUS, exits_with_7); guard_copies(); raise(SIGBUS), testing::ExitedWithCode(7), "");
+    EXPECT_EXIT(signal(SIGSEGV, exits_with_7); guard_copies(); touch_page_1(), testing::ExitedWithCode(7), "");
+    EXPECT_EXIT(
+        {
+            struct sigaction action {};
+            action.sa_sigaction = exits_with_8_for_page_1;
+            action.sa_flags = SA_SIGINFO;
+            sigaction(SIGSEGV, &action, nullptr);
+            guard_copies();
+            guard_copies();
+            touch_page_1();
+        },
+        testing::ExitedWithCode(8), "");
+}
+
+std::array<char, 1 << 16> other_stack;
+sigjmp_buf back;
+void exits_with_7_from_the_other_stack(int) {
+    char here;
+    const auto at = reinterpret_cast<std::uintptr_t>(&here), start = reinterpret_cast<std::uintptr_t>(other_stack.data());
+    _exit(at >= start && at < start + other_stack.size() ? 7 : 9);
+}
+void use_other_stack() {
+    const stack_t stack{.ss_sp = other_stack.data(), .ss_flags = 0, .ss_size = other_stack.size()};
+    sigaltstack(&stack, nullptr);
+}
+void jumps_back(int) { siglongjmp(back, 1); }
+void touch_page_1_and_come_back() {
+    if (sigsetjmp(back, 0) == 0) touch_page_1();  // 0: the mask of signals stays as the handler had it
+}
+
+TEST(GuardedCopyDeathTest, HandlersRunOnTheApplicationsSignalStackAndMayLeaveByAJump) {
+    GTEST_FLAG_SET(death_test_style, "threadsafe");
+    EXPECT_EXIT(
+        {
+            use_other_stack();
+            signal(SIGSEGV, exits_with_7_from_the_other_stack);
+            guard_copies();
+            touch_page_1();
+        },
+        testing::ExitedWithCode(7), "");
+    EXPECT_EXIT(
+        {
+            signal(SIGSEGV, jumps_back);
+            guard_copies();
+            touch_page_1_and_come_back();
+            touch_page_1_and_come_back();
+            char byte;
+            _exit(guarded_copy(&byte, reinterpret_cast<void*>(page), 1) ? 9 : 7);
+        },
+        testing::ExitedWithCode(7), "");
+}
+
+}  // namespace
+}  // namespace ovsdr::soft
