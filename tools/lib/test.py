@@ -28,6 +28,7 @@ class Outcome:
     skipped: int = 0
     skips: list[str] = field(default_factory=list)   # each with what is missing
     note: str = ""                                   # why it failed, in a line
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -176,8 +177,9 @@ def run_part(part: Part, options: argparse.Namespace) -> Outcome:
                                      stderr=subprocess.STDOUT, env=environment(), start_new_session=True)
             code = wait_with_progress(child, log, start, part.timeout)
         outcome = part.read(code, log.read_text(errors="replace"))
+        outcome.seconds = time.monotonic() - start
         print(f"test:   {outcome.passed} passed, {outcome.failed} failed, {outcome.skipped} skipped "
-              f"in {time.monotonic() - start:.0f} s  {outcome.note}", flush=True)
+              f"in {outcome.seconds:.0f} s  {outcome.note}", flush=True)
         if outcome.failed:
             print("\n".join(log.read_text(errors="replace").splitlines()[-60:]), flush=True)
         return outcome
@@ -236,6 +238,12 @@ def chosen(options: argparse.Namespace) -> list[Part]:
     return [part for part in parts() if part.default or (options.tsan and part.build == "tsan")]
 
 
+def set_up_seconds() -> dict[str, float]:
+    """What tools/test did before this program: `name=seconds,…`."""
+    steps = [step.split("=") for step in os.environ.get("OVSDR_SECONDS", "").split(",") if step]
+    return {name: float(seconds) for name, seconds in steps}
+
+
 def main(arguments: list[str]) -> int:
     options = parse(arguments)
     selected = chosen(options)
@@ -244,10 +252,13 @@ def main(arguments: list[str]) -> int:
         return 0
     start = time.monotonic()
     outcomes = {part.name: run_part(part, options) for part in selected}
-    print(f"\ntest: summary after {time.monotonic() - start:.0f} s")
+    steps = set_up_seconds()
+    print(f"\ntest: summary after {sum(steps.values()) + time.monotonic() - start:.0f} s")
+    for name, seconds in steps.items():
+        print(f"  {name:20} {seconds:5.0f} s")
     for name, outcome in outcomes.items():
-        print(f"  {name:20} {outcome.passed:5} passed {outcome.failed:4} failed {outcome.skipped:4} skipped  "
-              f"{outcome.note[:160]}")
+        print(f"  {name:20} {outcome.seconds:5.0f} s {outcome.passed:5} passed {outcome.failed:4} failed "
+              f"{outcome.skipped:4} skipped  {outcome.note[:160]}")
     skips = [f"{name}: {skip}" for name, outcome in outcomes.items() for skip in outcome.skips]
     if skips:
         print("\ntest: skipped, and what is missing")
