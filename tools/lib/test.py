@@ -1,4 +1,8 @@
-"""Runs the parts of the test suite, one after another, and sums them up."""
+"""Runs the parts of the test suite and sums them up.
+
+What computes (the unit tests) runs alone. The other parts mostly wait, for daemons, guests and clocks: two of them run
+side by side.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +23,7 @@ from lab import build  # noqa: E402
 
 SOURCE = build.SOURCE
 PYTHON = "/usr/bin/python3"
+SIDE_BY_SIDE = 2   # parts
 
 
 @dataclass
@@ -28,6 +33,7 @@ class Outcome:
     skipped: int = 0
     skips: list[str] = field(default_factory=list)   # each with what is missing
     note: str = ""                                   # why it failed, in a line
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -39,6 +45,7 @@ class Part:
     build: str = "plain"
     timeout: int = 1200
     default: bool = True
+    alone: bool = False   # it computes on all cores, or measures
 
 
 def read_summary(code: int, output: str) -> Outcome:
@@ -118,6 +125,10 @@ def script(*words: str) -> Callable[[argparse.Namespace], list[str]]:
     return lambda _: [str(SOURCE / words[0]), *words[1:]]
 
 
+def traffic_suite(options: argparse.Namespace) -> list[str]:
+    return [str(SOURCE / "tests" / "system" / "ovs-system-traffic"), *(["--all"] if options.all else [])]
+
+
 def conformance_under_asan(folder: Path) -> Callable[[argparse.Namespace], list[str]]:
     """The interpreter is not built for AddressSanitizer and keeps what it likes: leaks are the unit tests' business."""
     def argv(options: argparse.Namespace) -> list[str]:
@@ -132,88 +143,119 @@ def conformance_under_asan(folder: Path) -> Callable[[argparse.Namespace], list[
 def parts() -> list[Part]:
     folder = build.build_folder()
     return [
-        Part("checks", "include rules, symbols of a NIC, size of files", script("tests/checks/run"), read_summary),
-        Part("unit", "unit tests", meson_test(folder), junit_reader(folder)),
+        Part("checks", "include rules, symbols of a NIC, size of files", script("tests/checks/run"), read_summary,
+             alone=True),
+        Part("unit", "unit tests", meson_test(folder), junit_reader(folder), alone=True),
         Part("asan", "unit tests under AddressSanitizer and UBSan", meson_test(build.asan_folder(), 4),
-             junit_reader(build.asan_folder()), "asan"),
+             junit_reader(build.asan_folder()), "asan", alone=True),
         Part("tsan", "unit tests under ThreadSanitizer", meson_test(folder / "tsan", 5), junit_reader(folder / "tsan"),
-             "tsan", default=False),
+             "tsan", default=False, alone=True),
         Part("tsan-system", "the daemon under ThreadSanitizer",
              pytest_of(folder / "tsan", "test_counts.py", "test_lifecycle.py", "test_under_load.py"), read_pytest, "tsan",
              default=False),
+        # The longest first, then what runs beside it.
+        Part("system", "the daemon, its ports and its traffic", pytest, read_pytest, timeout=2400),
         Part("conformance", "rdma-core's own tests on the soft NIC", script("tests/conformance/rdma-core"),
              read_summary),
         Part("asan-conformance", "the same under AddressSanitizer and UBSan", conformance_under_asan(build.asan_folder()),
              read_summary, "asan", timeout=2400),
         Part("fuzz", "packets, match parameters, commands and edits at random, for a minute",
              script("tests/fuzz/run", "--seconds", "60"), read_code, "asan"),
-        Part("system", "the daemon, its ports and its traffic", pytest, read_pytest, timeout=2400),
         Part("ovs-dpif-netdev", "OVS's own tests of dpif-netdev", script("tests/system/ovs-dpif-netdev"),
              read_summary),
         Part("ovs-system-traffic", "OVS's own traffic tests, each port of type dr",
-             script("tests/system/ovs-system-traffic"), read_summary, timeout=2400),
+             traffic_suite, read_summary, timeout=2400),
+        Part("idle", "how soon an idle switch answers", script("tests/bench/idle"), read_code, default=False,
+             alone=True),
         Part("bench", "smoke run of the benchmarks", script("tests/bench/smoke"), read_summary),
     ]
 
 
-def environment() -> dict[str, str]:
+def environment(options: argparse.Namespace) -> dict[str, str]:
     """Debian's own python3 and tools, whatever else is in front of them on the caller's PATH."""
-    return {**os.environ, "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "OVSDR_BUILD": str(build.build_folder()),
+    return {**os.environ, **({"OVSDR_ALL": "1"} if options.all else {}),
+            "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "OVSDR_BUILD": str(build.build_folder()),
             "ASAN_OPTIONS": "detect_leaks=1:abort_on_error=1",
             "TSAN_OPTIONS": f"suppressions={SOURCE}/tests/tsan.supp:halt_on_error=1:second_deadlock_stack=1",
-            "LSAN_OPTIONS": f"suppressions={SOURCE}/tests/lsan.supp:print_suppressions=0", "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1"}
+            "LSAN_OPTIONS": f"suppressions={SOURCE}/tests/lsan.supp:print_suppressions=0",
+            "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1"}
 
 
-def run_part(part: Part, options: argparse.Namespace) -> Outcome:
-    log = build.build_folder() / "logs" / f"test-{part.name}.log"
-    log.parent.mkdir(parents=True, exist_ok=True)
-    print(f"test: {part.name}: {part.what} (log: {log})", flush=True)
-    argv = part.argv(options)
-    if not Path(argv[0]).is_absolute() or Path(argv[0]).exists():
-        start = time.monotonic()
-        with open(log, "wb") as output:
-            child = subprocess.Popen(argv, cwd=SOURCE, stdin=subprocess.DEVNULL, stdout=output,
-                                     stderr=subprocess.STDOUT, env=environment(), start_new_session=True)
-            code = wait_with_progress(child, log, start, part.timeout)
-        outcome = part.read(code, log.read_text(errors="replace"))
-        print(f"test:   {outcome.passed} passed, {outcome.failed} failed, {outcome.skipped} skipped "
-              f"in {time.monotonic() - start:.0f} s  {outcome.note}", flush=True)
+class Running:
+    """A part under way; its output goes to a log."""
+
+    def __init__(self, part: Part, options: argparse.Namespace) -> None:
+        self.part = part
+        self.log = build.build_folder() / "logs" / f"test-{part.name}.log"
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        print(f"test: {part.name}: {part.what} (log: {self.log})", flush=True)
+        self.start = self.shown = time.monotonic()
+        with open(self.log, "wb") as output:
+            self.child = subprocess.Popen(part.argv(options), cwd=SOURCE, stdin=subprocess.DEVNULL, stdout=output,
+                                          stderr=subprocess.STDOUT, env=environment(options), start_new_session=True)
+
+    def outcome(self) -> Outcome | None:
+        """None while it runs; says every 20 s how far it is, and ends what takes too long."""
+        code = self.child.poll()
+        now = time.monotonic()
+        if code is None and now - self.start > self.part.timeout:
+            print(f"test:   {self.part.name}: no end after {self.part.timeout} s", flush=True)
+            code = self.end()
+        if code is not None:
+            return self._report(code, now - self.start)
+        if now - self.shown >= 20:
+            self.shown = now
+            lines = self._output().splitlines()
+            print(f"test:   {self.part.name}: {now - self.start:.0f} s; {lines[-1][:100] if lines else ''}", flush=True)
+        return None
+
+    def end(self) -> int:
+        """SIGTERM lets a part clear away what it made."""
+        self.child.terminate()
+        try:
+            self.child.wait(30)
+        except subprocess.TimeoutExpired:
+            self.child.kill()
+            self.child.wait()
+        return 124
+
+    def _output(self) -> str:
+        return self.log.read_text(errors="replace")
+
+    def _report(self, code: int, seconds: float) -> Outcome:
+        outcome = self.part.read(code, self._output())
+        outcome.seconds = seconds
+        print(f"test:   {self.part.name}: {outcome.passed} passed, {outcome.failed} failed, {outcome.skipped} skipped "
+              f"in {seconds:.0f} s  {outcome.note}", flush=True)
         if outcome.failed:
-            print("\n".join(log.read_text(errors="replace").splitlines()[-60:]), flush=True)
+            print("\n".join(self._output().splitlines()[-60:]), flush=True)
         return outcome
-    print(f"test:   there is no {argv[0]}", flush=True)
-    return Outcome(failed=1, note=f"there is no {argv[0]}")
 
 
-def wait_with_progress(child: subprocess.Popen[bytes], log: Path, start: float, timeout: int) -> int:
-    shown = start
+def run_parts(selected: list[Part], options: argparse.Namespace) -> dict[str, Outcome]:
+    """In their order, SIDE_BY_SIDE at a time and those alone that ask for it."""
+    waiting, running = list(selected), []
+    outcomes: dict[str, Outcome] = {}
     try:
-        while True:
-            try:
-                return child.wait(1)
-            except subprocess.TimeoutExpired:
-                now = time.monotonic()
-            if now - start > timeout:
-                print(f"test:   no end after {timeout} s", flush=True)
-                return end(child)
-            if now - shown >= 20:
-                shown = now
-                lines = log.read_text(errors="replace").splitlines()
-                print(f"test:   {now - start:.0f} s; {lines[-1][:100] if lines else ''}", flush=True)
+        while waiting or running:
+            while waiting and may_start(waiting[0], [one.part for one in running]):
+                running.append(Running(waiting.pop(0), options))
+            for one in list(running):
+                if (outcome := one.outcome()) is not None:
+                    outcomes[one.part.name] = outcome
+                    running.remove(one)
+            time.sleep(0.2)
     except KeyboardInterrupt:
-        end(child)
+        for one in running:
+            one.end()
         raise
+    return {part.name: outcomes[part.name] for part in selected}
 
 
-def end(child: subprocess.Popen[bytes]) -> int:
-    """SIGTERM lets a part clear away what it made."""
-    child.terminate()
-    try:
-        child.wait(30)
-    except subprocess.TimeoutExpired:
-        child.kill()
-        child.wait()
-    return 124
+def may_start(part: Part, running: list[Part]) -> bool:
+    if not running:
+        return True
+    return not part.alone and len(running) < SIDE_BY_SIDE and not any(one.alone for one in running)
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -223,6 +265,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--only", metavar="PART", action="append", choices=names, help="only this part (repeatable)")
     parser.add_argument("--asan", action="store_true", help="only the parts under AddressSanitizer and UBSan")
     parser.add_argument("--tsan", action="store_true", help="the parts under ThreadSanitizer as well")
+    parser.add_argument("--all", action="store_true", help="what CI leaves out too, all of OVS's traffic tests "
+                        "among it; hours")
     parser.add_argument("-k", dest="keyword", metavar="WORD", help="only tests whose name has it (unit, system)")
     parser.add_argument("--builds", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args(arguments)
@@ -233,7 +277,13 @@ def chosen(options: argparse.Namespace) -> list[Part]:
         return [part for part in parts() if part.name in options.only]
     if options.asan:
         return [part for part in parts() if part.build == "asan"]
-    return [part for part in parts() if part.default or (options.tsan and part.build == "tsan")]
+    return [part for part in parts() if part.default or options.all or (options.tsan and part.build == "tsan")]
+
+
+def set_up_seconds() -> dict[str, float]:
+    """What tools/test did before this program: `name=seconds,…`."""
+    steps = [step.split("=") for step in os.environ.get("OVSDR_SECONDS", "").split(",") if step]
+    return {name: float(seconds) for name, seconds in steps}
 
 
 def main(arguments: list[str]) -> int:
@@ -243,11 +293,14 @@ def main(arguments: list[str]) -> int:
         print(" ".join(dict.fromkeys(part.build for part in selected)))
         return 0
     start = time.monotonic()
-    outcomes = {part.name: run_part(part, options) for part in selected}
-    print(f"\ntest: summary after {time.monotonic() - start:.0f} s")
+    outcomes = run_parts(selected, options)
+    steps = set_up_seconds()
+    print(f"\ntest: summary after {sum(steps.values()) + time.monotonic() - start:.0f} s")
+    for name, seconds in steps.items():
+        print(f"  {name:20} {seconds:5.0f} s")
     for name, outcome in outcomes.items():
-        print(f"  {name:20} {outcome.passed:5} passed {outcome.failed:4} failed {outcome.skipped:4} skipped  "
-              f"{outcome.note[:160]}")
+        print(f"  {name:20} {outcome.seconds:5.0f} s {outcome.passed:5} passed {outcome.failed:4} failed "
+              f"{outcome.skipped:4} skipped  {outcome.note[:160]}")
     skips = [f"{name}: {skip}" for name, outcome in outcomes.items() for skip in outcome.skips]
     if skips:
         print("\ntest: skipped, and what is missing")

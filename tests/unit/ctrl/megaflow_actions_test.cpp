@@ -9,14 +9,14 @@
 
 namespace {
 
-ovsdr_megaflow from_text(const std::string& text) {
+ovsdr_megaflow from_actions(const std::string& text) {
     ovsdr_megaflow megaflow{};
     EXPECT_TRUE(probe_actions_text(text.c_str(), &megaflow)) << text;
     return megaflow;
 }
 
 TEST(MegaflowActions, CarriesOutputsAndTagsInOrder) {
-    const auto megaflow = from_text("1,push_vlan(vid=12,pcp=3),2,pop_vlan,push_vlan(tpid=0x88a8,vid=5,pcp=0),3");
+    const auto megaflow = from_actions("1,push_vlan(vid=12,pcp=3),2,pop_vlan,push_vlan(tpid=0x88a8,vid=5,pcp=0),3");
     ASSERT_EQ(megaflow.n_actions, 6u);
     EXPECT_EQ(megaflow.actions[0].type, OVSDR_ACTION_OUTPUT);
     EXPECT_EQ(megaflow.actions[0].output, 1u);
@@ -30,7 +30,7 @@ TEST(MegaflowActions, CarriesOutputsAndTagsInOrder) {
 }
 
 TEST(MegaflowActions, NoActionsAndAnExplicitDropAreDrops) {
-    EXPECT_EQ(from_text("drop").n_actions, 0u);
+    EXPECT_EQ(from_actions("drop").n_actions, 0u);
     ovsdr_megaflow megaflow{};
     probe_action(probe_drop, 0, &megaflow);
     EXPECT_EQ(megaflow.n_actions, 0u);
@@ -78,11 +78,11 @@ TEST(MegaflowActions, AnActionOfALaterReleaseIsUnknownNotACrash) {
 TEST(MegaflowActions, CountsThoseThatDoNotFit) {
     std::string text = "1";
     for (int i = 1; i < OVSDR_MAX_ACTIONS + 8; ++i) text += ",1";
-    EXPECT_EQ(from_text(text).n_actions, static_cast<std::uint32_t>(OVSDR_MAX_ACTIONS + 8));
+    EXPECT_EQ(from_actions(text).n_actions, static_cast<std::uint32_t>(OVSDR_MAX_ACTIONS + 8));
 }
 
 TEST(MegaflowActions, NestedListsAreOneAction) {
-    const auto megaflow = from_text("sample(sample=50.0%,actions(2)),3");
+    const auto megaflow = from_actions("sample(sample=50.0%,actions(2)),3");
     ASSERT_EQ(megaflow.n_actions, 2u);
     EXPECT_STREQ(megaflow.actions[0].unsupported, "sample");
     EXPECT_EQ(megaflow.actions[1].output, 3u);

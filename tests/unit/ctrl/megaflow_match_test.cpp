@@ -18,7 +18,7 @@ bool any(const ovsdr_flow_fields& fields) {
     return std::memcmp(&fields, &none, sizeof none) != 0;
 }
 
-ovsdr_megaflow from_text(const std::string& text) {
+ovsdr_megaflow from_match(const std::string& text) {
     ovsdr_megaflow megaflow{};
     std::uint64_t attributes = 0;
     EXPECT_TRUE(probe_match_text(text.c_str(), &megaflow, &attributes)) << text;
@@ -117,7 +117,7 @@ TEST(MegaflowMatch, EveryAttributeOfAKeyIsCarriedOverOrNamed) {
 }
 
 TEST(MegaflowMatch, CarriesAddressesPortsAndTags) {
-    const auto megaflow = from_text(
+    const auto megaflow = from_match(
         "in_port(7),eth(src=00:01:02:03:04:05/ff:ff:ff:00:00:00,dst=10:11:12:13:14:15),eth_type(0x8100),"
         "vlan(vid=99,pcp=7),encap(eth_type(0x0800),ipv4(src=1.2.3.0/255.255.255.0,dst=5.6.7.8,proto=17,tos=0x10,ttl=64,"
         "frag=no),udp(src=80,dst=0/0))");
@@ -142,14 +142,14 @@ TEST(MegaflowMatch, CarriesAddressesPortsAndTags) {
 }
 
 TEST(MegaflowMatch, TellsIpv6AndArpAddressesApart) {
-    const auto v6 = from_text(
+    const auto v6 = from_match(
         "in_port(1),eth(),eth_type(0x86dd),ipv6(src=2001:db8::1,dst=::2,label=0x12345,proto=6,tclass=0,hlimit=1,frag=later)");
     EXPECT_TRUE(v6.key.ipv6);
     EXPECT_EQ(v6.key.src[0], 0x20);
     EXPECT_EQ(v6.key.src[15], 1);
     EXPECT_EQ(v6.key.be_ipv6_label, htonl(0x12345));
     EXPECT_EQ(v6.key.ip_frag, 3);
-    const auto arp_flow = from_text("in_port(1),eth(),eth_type(0x0806),arp(sip=1.2.3.4,op=2)");
+    const auto arp_flow = from_match("in_port(1),eth(),eth_type(0x0806),arp(sip=1.2.3.4,op=2)");
     EXPECT_TRUE(arp_flow.key.arp);
     EXPECT_EQ(arp_flow.key.ip_proto, 2);
     EXPECT_EQ(arp_flow.key.src[3], 4);

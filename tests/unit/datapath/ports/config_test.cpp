@@ -6,6 +6,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "tests/unit/paths.hpp"
+
 namespace ovsdr::soft {
 namespace {
 
@@ -73,7 +75,7 @@ TEST(Config, ReadsTheManagersMac) {
 }
 
 TEST(Config, ReadsTheExample) {
-    const NicConfig config = read_config(EXAMPLE_FILE);
+    const NicConfig config = read_config(ovsdr::test::source_folder + "/datapath/ports/softnic.example.json");
     EXPECT_EQ(config.workers, 1U);
     EXPECT_EQ(config.cpus, std::vector<unsigned>{1});
     ASSERT_EQ(config.devices.size(), 1U);

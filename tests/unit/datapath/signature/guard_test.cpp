@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "datapath/signature/crc64.hpp"
+#include "tests/unit/datapath/signature/random_bytes.hpp"
 #include "tests/unit/datapath/signature/reference.hpp"
 
 namespace ovsdr::soft::signature {
@@ -25,12 +26,6 @@ std::uint64_t guard(GuardType type, std::uint64_t seed, std::span<const std::byt
     Guard made(type, seed);
     made.update(bytes);
     return made.value();
-}
-
-std::vector<std::byte> random_bytes(std::mt19937& random, std::size_t size) {
-    std::vector<std::byte> bytes(size);
-    for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
-    return bytes;
 }
 
 TEST(GuardTest, HasThePublishedCheckValues) {

@@ -7,6 +7,7 @@
 
 #include "datapath/signature/blocks.hpp"
 #include "tests/unit/datapath/signature/domains.hpp"
+#include "tests/unit/datapath/signature/random_bytes.hpp"
 #include "tests/unit/datapath/signature/reference.hpp"
 
 namespace ovsdr::soft::signature {
@@ -57,12 +58,6 @@ std::vector<Domain> all_domains() {
         }
     }
     return domains;
-}
-
-std::vector<std::byte> random_bytes(std::mt19937& random, std::size_t size) {
-    std::vector<std::byte> bytes(size);
-    for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
-    return bytes;
 }
 
 class StreamTest : public ::testing::Test {

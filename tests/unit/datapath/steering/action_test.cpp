@@ -15,7 +15,6 @@ using criteria::misc;
 using criteria::misc2;
 using Kind = Reformat::Kind;
 
-constexpr std::uint16_t wire = 0xffff;
 
 class Actions : public SteeringTest {
 protected:

@@ -55,7 +55,7 @@ constexpr auto at_l4 = [](const Shape& shape, unsigned protocol, unsigned bit) -
 };
 
 #define HERE [](const Shape & s) -> std::optional<unsigned>
-const FieldPlace places[] = {
+const FieldPlace field_places[] = {
     {0x01, 32, HERE { (void)s; return 48; }},
     {0x02, 16, HERE { (void)s; return 80; }},
     {0x04, 32, HERE { (void)s; return 0; }},
@@ -176,7 +176,7 @@ protected:
 };
 
 TEST_F(EditFields, SetReplacesTheBitsThatItNames) {
-    for (const FieldPlace& field : places) {
+    for (const FieldPlace& field : field_places) {
         for (const Shape& shape : all) {
             for (unsigned round = 0; round < 8; ++round) {
                 const unsigned length = round == 0 ? field.width : 1 + random() % field.width;
@@ -207,7 +207,7 @@ TEST_F(EditFields, SetEthertypeTouchesNoChecksum) {
 }
 
 TEST_F(EditFields, AddWrapsWithinItsField) {
-    for (const FieldPlace& field : places) {
+    for (const FieldPlace& field : field_places) {
         std::vector<std::uint64_t> command{__builtin_bswap64(add_command(field.id, 1))};
         std::shared_ptr<const EditList> list;
         ASSERT_EQ(EditList::compile(DomainType::fdb, command, list), field.addable ? 0 : EINVAL) << "field " << field.id;
@@ -228,8 +228,8 @@ TEST_F(EditFields, AddWrapsWithinItsField) {
 }
 
 TEST_F(EditFields, CopyMovesBitsBetweenAnyTwoFields) {
-    for (const FieldPlace& from : places) {
-        for (const FieldPlace& to : places) {
+    for (const FieldPlace& from : field_places) {
+        for (const FieldPlace& to : field_places) {
             const Shape& shape = all[random() % all.size()];
             const unsigned length = 1 + random() % std::min(from.width, to.width);
             const unsigned from_offset = random() % (from.width - length + 1), to_offset = random() % (to.width - length + 1);
@@ -421,7 +421,7 @@ protected:
 };
 
 TEST_F(EditLimits, EveryFieldHasItsLength) {
-    for (const FieldPlace& field : places) {
+    for (const FieldPlace& field : field_places) {
         EXPECT_EQ(error_of(fdb, {set_command(field.id, 0, field.width, 1)}), 0) << field.id;
         EXPECT_EQ(error_of(fdb, {set_command(field.id, 1, field.width, 1)}), EINVAL) << field.id;
         if (field.width < 32) {
@@ -464,7 +464,8 @@ TEST_F(EditLimits, AnyOtherIdIsNoField) {
     for (unsigned id = 0; id < 0x1000; ++id) {
         const bool known =
             id == 3 || id == 0x49 || id == 0x50 || (id >= 0x51 && id <= 0x56) ||
-            std::any_of(std::begin(places), std::end(places), [id](const FieldPlace& place) { return place.id == id; });
+            std::any_of(std::begin(field_places), std::end(field_places),
+                        [id](const FieldPlace& place) { return place.id == id; });
         if (known) continue;
         ASSERT_EQ(error_of(fdb, {set_command(id, 0, 1, 1)}), EINVAL) << id;
         ASSERT_EQ(error_of(fdb, {add_command(id, 1)}), EINVAL) << id;
@@ -506,7 +507,7 @@ TEST_F(EditLimits, OneListKeepsToOneL3AndOneL4) {
 /// Each two fields: the L3 and the L4 that libmlx5 ties them to, or 0.
 TEST_F(EditLimits, EachTwoFieldsGoTogetherUnlessTheyAreTiedToDifferentOnes) {
     std::vector<unsigned> ids{0x03, 0x51, 0x52, 0x53, 0x54, 0x55, 0x56};
-    for (const FieldPlace& place : places) ids.push_back(place.id);
+    for (const FieldPlace& place : field_places) ids.push_back(place.id);
     const auto l3_of = [](unsigned id) {
         if (id == 0x0a || id == 0x15 || id == 0x16) return 4;
         return (id >= 0x0d && id <= 0x14) || id == 0x47 ? 6 : 0;

@@ -10,11 +10,11 @@
 #include "frames.hpp"
 #include "objects.hpp"
 #include "packet_pool.hpp"
+#include "spread.hpp"
 
 namespace ovsdr::soft::test {
 namespace {
 
-constexpr std::uint8_t every = 0x7f;
 
 /// What a field of a non-root mask needs beside it: an IP version of the same block.
 enum class Needs { nothing, ip, v4, v6 };
@@ -147,16 +147,6 @@ struct Place {
                            std::uint8_t criteria = every) {
     MatchMask made;
     return make_mask({.domain = domain, .root = root, .criteria = criteria, .profile = &profile}, mask.bytes(), made);
-}
-
-/// A Key's words where the PRM has them.
-[[nodiscard]] Parameters spread(const Key& key) {
-    Parameters all;
-    for (unsigned offset = 0; offset < parameters_size; offset += 4) {
-        const int place = key_offset_of(offset);
-        if (place >= 0) all.set({offset * 8, 32}, load_be32(key.bytes() + place));
-    }
-    return all;
 }
 
 [[nodiscard]] bool same(const Parameters& one, const Parameters& other) {

@@ -51,9 +51,9 @@ Meter::Image quota_of(const Rates& rates, unsigned tokens) {
 }
 
 /// Tokens as numerators over 2^31, the least common denominator of every rate.
-class Model {
+class MeterModel {
 public:
-    explicit Model(const Rates& rates)
+    explicit MeterModel(const Rates& rates)
         : rates_(rates),
           committed_size_(burst(rates.cbs_mantissa, rates.cbs_exponent)),
           excess_size_(burst(rates.ebs_mantissa, rates.ebs_exponent)),
@@ -100,7 +100,7 @@ constexpr std::uint64_t noon = 1'000'000'000'000;
 void expect_as_the_model(const Rates& rates, std::uint32_t seed) {
     Meter meter;
     meter.write(image_of(rates), ~0U);
-    Model model(rates);
+    MeterModel model(rates);
     std::mt19937_64 random(seed);
     std::uint64_t now = noon;
     std::array<std::uint8_t, 2048> frame{};

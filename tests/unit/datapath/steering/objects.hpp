@@ -14,6 +14,11 @@ namespace ovsdr::soft::test {
 
 namespace criteria_bits = ovsdr::soft::criteria;
 
+inline constexpr std::uint16_t wire = 0xffff;  ///< the uplink, as source_port has it
+inline constexpr std::uint8_t every = 0x7f;    ///< all criteria of a matcher
+
+[[nodiscard]] inline Field reg_c(unsigned index) { return {1536 + 352 - 32 * index, 32}; }
+
 /// A matcher, or the errno that it was refused with.
 struct MadeMatcher {
     std::unique_ptr<Matcher> matcher;

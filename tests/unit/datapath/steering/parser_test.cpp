@@ -9,19 +9,10 @@
 
 #include "frames.hpp"
 #include "naive_fields.hpp"
+#include "spread.hpp"
 
 namespace ovsdr::soft::test {
 namespace {
-
-/// The engine's words put back where the PRM has them.
-[[nodiscard]] Parameters spread(const Key& key) {
-    Parameters all;
-    for (unsigned offset = 0; offset < parameters_size; offset += 4) {
-        const int place = key_offset_of(offset);
-        if (place >= 0) all.set(Field{offset * 8, 32}, load_be32(key.bytes() + place));
-    }
-    return all;
-}
 
 constexpr Field compared[] = {
     field::smac_47_16, field::smac_15_0, field::ethertype, field::dmac_47_16, field::dmac_15_0, field::first_prio,

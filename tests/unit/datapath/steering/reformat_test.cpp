@@ -10,6 +10,7 @@
 #include "frames.hpp"
 #include "naive_fields.hpp"
 #include "packet_pool.hpp"
+#include "spread.hpp"
 
 namespace ovsdr::soft::test {
 namespace {
@@ -223,15 +224,6 @@ TEST(Reformat, HeadersAreWholeWordsAndNotTooLong) {
         word = seed ^ seed >> 29;
     }
     return key;
-}
-
-[[nodiscard]] Parameters spread(const Key& key) {
-    Parameters all;
-    for (unsigned offset = 0; offset < parameters_size; offset += 4) {
-        const int place = key_offset_of(offset);
-        if (place >= 0) all.set({offset * 8, 32}, load_be32(key.bytes() + place));
-    }
-    return all;
 }
 
 /// Fields that mean the same outside and inside.

@@ -13,16 +13,14 @@ namespace {
 
 using criteria::misc2;
 
-constexpr std::uint64_t noon = 1'000'000'000'000;
-
-[[nodiscard]] Field reg_c(unsigned index) { return {1536 + 352 - 32 * index, 32}; }
+constexpr std::uint64_t clock_start = 1'000'000'000'000;
 
 /// Everything from every vport to table 1, and table 2 beyond it.
 class Stateful : public SteeringTest {
 protected:
     explicit Stateful(const Profile& profile = connectx_6dx) : SteeringTest(profile) {
         attach({1, 2, 3, 0xffff});
-        stop_clock(noon);
+        stop_clock(clock_start);
     }
 
     void stop_clock(std::uint64_t at) { steering.impl().stopped_clock = at; }

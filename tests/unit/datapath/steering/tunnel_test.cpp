@@ -13,8 +13,7 @@ using criteria::inner;
 using criteria::misc;
 using criteria::outer;
 
-constexpr std::uint16_t wire = 0xffff;
-constexpr std::uint8_t every = outer | misc | inner | criteria::misc2 | criteria::misc3 | criteria::misc5;
+constexpr std::uint8_t of_tunnels = outer | misc | inner | criteria::misc2 | criteria::misc3 | criteria::misc5;
 
 [[nodiscard]] Frame joined(std::initializer_list<Frame> parts) {
     Frame all;
@@ -31,20 +30,21 @@ const Frame ipv6_udp{0x60, 0, 0, 0, 0, 0, 17, 64, 0x20, 1, 0xd, 0xb8, 0, 0, 0, 0
                      0,    0, 0, 1, 0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2};
 const Frame udp_vxlan{0xc0, 0x01, 0x12, 0xb5, 0, 0, 0xab, 0xcd};  // a checksum that hardware clears
 const Frame udp_geneve{0xc0, 0x01, 0x17, 0xc1, 0, 0, 0, 0};
-const Frame vxlan{8, 0, 0, 0, 0, 0x12, 0x34, 0}, geneve{1, 0, 0x65, 0x58, 0, 0x12, 0x34, 0, 1, 2, 3, 0};
-const Frame nvgre{0x20, 0, 0x65, 0x58, 0, 0x12, 0x34, 0x77}, gre_ipv4{0, 0, 8, 0};
+const Frame vxlan_fields{8, 0, 0, 0, 0, 0x12, 0x34, 0}, geneve{1, 0, 0x65, 0x58, 0, 0x12, 0x34, 0, 1, 2, 3, 0};
+const Frame nvgre_fields{0x20, 0, 0x65, 0x58, 0, 0x12, 0x34, 0x77}, gre_ipv4{0, 0, 8, 0};
 
-const Frame vxlan_header = joined({addresses, ipv4_type, ipv4_udp, udp_vxlan, vxlan});
-const Frame nvgre_header = joined({addresses, ipv4_type, ipv4_gre, nvgre});
+const Frame vxlan_header = joined({addresses, ipv4_type, ipv4_udp, udp_vxlan, vxlan_fields});
+const Frame nvgre_header = joined({addresses, ipv4_type, ipv4_gre, nvgre_fields});
 const Frame geneve_header = joined({addresses, ipv6_type, ipv6_udp, udp_geneve, geneve});
 const Frame gre_l3_header = joined({addresses, ipv4_type, ipv4_gre, gre_ipv4});
 
 /// By hand, for a packet of 60 bytes behind the header.
 const Frame vxlan_written =
     joined({addresses, ipv4_type, {0x45, 0, 0, 96, 0, 0, 0x40, 0, 64, 17, 0x26, 0x8b, 10, 0, 0, 1, 10, 0, 0, 2},
-            {0xc0, 0x01, 0x12, 0xb5, 0, 76, 0, 0}, vxlan});
+            {0xc0, 0x01, 0x12, 0xb5, 0, 76, 0, 0}, vxlan_fields});
 const Frame nvgre_written =
-    joined({addresses, ipv4_type, {0x45, 0, 0, 88, 0, 0, 0x40, 0, 64, 47, 0x26, 0x75, 10, 0, 0, 1, 10, 0, 0, 2}, nvgre});
+    joined({addresses, ipv4_type, {0x45, 0, 0, 88, 0, 0, 0x40, 0, 64, 47, 0x26, 0x75, 10, 0, 0, 1, 10, 0, 0, 2},
+            nvgre_fields});
 const Frame geneve_written =
     joined({addresses, ipv6_type, {0x60, 0, 0, 0, 0, 80}, Frame(ipv6_udp.begin() + 6, ipv6_udp.end()),
             {0xc0, 0x01, 0x17, 0xc1, 0, 80, 0, 0}, geneve});
@@ -178,7 +178,7 @@ TEST_F(Tunnels, BehindADecapsulationTheInnerHeadersAreTheOuterOnes) {
 
 TEST_F(Tunnels, MatchesByTheTunnelAndWhatIsInside) {
     const auto mask = Parameters{}.set(field::vxlan_vni, 0xffffff).set(field::inner_version, 4).set(field::inner_udp_dport, 0xffff);
-    const auto matcher = make_matcher(first, 0, every, mask);
+    const auto matcher = make_matcher(first, 0, of_tunnels, mask);
     ASSERT_EQ(matcher.error, 0);
     const auto value = [](unsigned vni, unsigned port) {
         return Parameters{}.set(field::vxlan_vni, vni).set(field::inner_version, 4).set(field::inner_udp_dport, port);

@@ -9,13 +9,13 @@
 #include "datapath/steering/tunnel.hpp"
 #include "objects.hpp"
 #include "packet_pool.hpp"
+#include "tests/unit/paths.hpp"
 
 namespace ovsdr::soft::test {
 namespace {
 
 using Kind = Reformat::Kind;
 
-constexpr std::uint16_t wire = 0xffff;
 
 struct Row {
     std::string name;
@@ -34,7 +34,7 @@ struct Row {
 template <std::size_t columns>
 [[nodiscard]] std::vector<std::array<std::string, columns>> cells_of(const char* name) {
     std::vector<std::array<std::string, columns>> all;
-    std::ifstream file(std::string(VECTORS) + name);
+    std::ifstream file(ovsdr::test::source_folder + "/tests/unit/datapath/steering/data/" + name);
     for (std::string line; std::getline(file, line);) {
         if (line.empty() || line[0] == '#') continue;
         std::istringstream cut(line);

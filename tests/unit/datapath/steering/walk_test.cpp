@@ -16,10 +16,6 @@ using criteria::misc2;
 using criteria::outer;
 using Kind = Reformat::Kind;
 
-constexpr std::uint16_t wire = 0xffff;
-constexpr std::uint8_t every = 0x7f;
-
-[[nodiscard]] Field reg_c(unsigned index) { return {1536 + 352 - 32 * index, 32}; }
 
 /// Of a walk.
 struct Walked {

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/unit/paths.hpp"
+
 namespace {
 
 struct Symbol {
@@ -17,7 +19,7 @@ struct Symbol {
 };
 
 std::vector<Symbol> symbols() {
-    std::ifstream table(SYMBOLS_CSV);
+    std::ifstream table(ovsdr::test::source_folder + "/datapath/verbs/symbols.csv");
     std::vector<Symbol> all;
     for (std::string line; std::getline(table, line);) {
         if (line.empty() || line[0] == '#' || line.rfind("name,", 0) == 0) continue;
@@ -36,7 +38,9 @@ std::vector<Symbol> symbols() {
 
 class StubTest : public ::testing::Test {
 protected:
-    StubTest() : library(dlopen(SOFTNIC_LIBRARY, RTLD_NOW | RTLD_LOCAL)) { EXPECT_NE(library, nullptr) << dlerror(); }
+    StubTest() : library(dlopen((ovsdr::test::library_folder + "/libibverbs.so.1").c_str(), RTLD_NOW | RTLD_LOCAL)) {
+        EXPECT_NE(library, nullptr) << dlerror();
+    }
 
     /// Private names of rdma-core's providers and the 1.0 ABI have no implementation, nor have these.
     static bool lacked(const Symbol& symbol) {

@@ -8,12 +8,13 @@
 
 #include "offload/dr/action_order.hpp"
 #include "offload/dr/match_param.hpp"
+#include "tests/unit/paths.hpp"
 
 namespace ovsdr::dr {
 namespace {
 
 std::vector<std::vector<std::string>> rows_of(const char* file) {
-    std::ifstream stream(std::string(OVSDR_TEST_DATA) + "/" + file);
+    std::ifstream stream(ovsdr::test::source_folder + "/tests/unit/offload/data/" + file);
     std::vector<std::vector<std::string>> rows;
     std::string line;
     while (std::getline(stream, line)) {

@@ -72,7 +72,6 @@ struct FaultsTest : TwoNodes {
     }
 };
 
-constexpr std::uint8_t a_write = MLX5_OPCODE_RDMA_WRITE, a_read = MLX5_OPCODE_RDMA_READ, an_atomic = MLX5_OPCODE_ATOMIC_FA;
 
 TEST_F(FaultsTest, WhatCannotBeSentIsAProtectionErrorAndStopsTheQueue) {
     server.post_receive(1, {server.piece(0, 8000)});

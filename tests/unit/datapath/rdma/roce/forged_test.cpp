@@ -90,8 +90,6 @@ struct ForgedTest : TwoNodes {
     }
 };
 
-constexpr std::uint8_t a_send = MLX5_OPCODE_SEND, a_write = MLX5_OPCODE_RDMA_WRITE, a_read = MLX5_OPCODE_RDMA_READ;
-constexpr std::uint8_t an_atomic = MLX5_OPCODE_ATOMIC_FA;
 
 struct Forgery {
     const char* name;

@@ -8,7 +8,6 @@
 namespace ovsdr::soft::roce::test {
 namespace {
 
-constexpr std::uint8_t a_send = MLX5_OPCODE_SEND, a_write = MLX5_OPCODE_RDMA_WRITE, a_read = MLX5_OPCODE_RDMA_READ;
 constexpr std::uint8_t fetch_add = MLX5_OPCODE_ATOMIC_FA, compare_swap = MLX5_OPCODE_ATOMIC_CS;
 constexpr std::uint32_t first_psn = 0xfffff0;  // Queue::usual()
 

@@ -4,7 +4,6 @@
 namespace ovsdr::soft::roce::test {
 namespace {
 
-constexpr std::uint8_t a_write = MLX5_OPCODE_RDMA_WRITE, a_read = MLX5_OPCODE_RDMA_READ;
 
 struct RolesTest : TwoNodes {
     static Queue::Work write(Queue& from, Queue& to, std::size_t size = 8) {

@@ -9,8 +9,8 @@ namespace ovsdr::soft::roce {
 namespace {
 
 struct SharedReceiveQueueTest : testing::Test {
-    test::FakeDevice device;
-    DeviceState state{device, test::packet_pool()};
+    soft::test::FakeDevice device;
+    DeviceState state{device, soft::test::packet_pool()};
     unsigned limits = 0;
     SharedReceiveQueue queue{{.state = state,
                               .domain = this,

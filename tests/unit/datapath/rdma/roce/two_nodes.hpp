@@ -31,6 +31,9 @@ using soft::test::FakeDevice;
 
 using Frame = std::vector<std::byte>;
 
+inline constexpr std::uint8_t a_send = MLX5_OPCODE_SEND, a_write = MLX5_OPCODE_RDMA_WRITE, a_read = MLX5_OPCODE_RDMA_READ;
+inline constexpr std::uint8_t an_atomic = MLX5_OPCODE_ATOMIC_FA;
+
 inline RoceAddress ipv4(std::uint8_t last) {
     return {{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, last}, 96 + 24};
 }

@@ -19,6 +19,7 @@
 
 #include "datapath/steering/action_order.hpp"
 #include "tests/unit/datapath/rdma/fake_device.hpp"
+#include "tests/unit/paths.hpp"
 
 namespace ovsdr::soft::test {
 namespace {
@@ -29,7 +30,7 @@ using Order = std::map<std::array<std::string, 3>, std::string>;
 const Order& order() {
     static const Order read = [] {
         Order rows;
-        std::ifstream file(ACTION_ORDER_CSV);
+        std::ifstream file(ovsdr::test::source_folder + "/tests/unit/datapath/verbs/dr/data/dr_action_order.csv");
         std::string line;
         while (std::getline(file, line)) {
             if (line.empty() || line[0] == '#' || line.starts_with("domain_side")) continue;

@@ -10,21 +10,11 @@
 
 #include "datapath/control/fault.hpp"
 #include "datapath/steering/key.hpp"
+#include "match_parameters.hpp"
 #include "tests/unit/datapath/rdma/fake_device.hpp"
 
 namespace ovsdr::soft::test {
 namespace {
-
-/// Match parameters of `size` bytes.
-struct Match {
-    explicit Match(std::size_t size) : memory(sizeof(mlx5dv_flow_match_parameters) + size) { get()->match_sz = size; }
-    Match& byte(std::size_t at, std::uint8_t value) {
-        reinterpret_cast<std::uint8_t*>(get()->match_buf)[at] = value;
-        return *this;
-    }
-    mlx5dv_flow_match_parameters* get() { return reinterpret_cast<mlx5dv_flow_match_parameters*>(memory.data()); }
-    std::vector<std::uint8_t> memory;
-};
 
 /// An FDB with tables of levels 0 to 2, and in level 1 a matcher of the ethertype.
 class DrDump : public ::testing::Test {
