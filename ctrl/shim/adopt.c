@@ -1,10 +1,11 @@
+/* See adopt.h. */
 #include <config.h>
 
 #include "shim/adopt.h"
 
 #include "dpif.h"
 #include "openvswitch/vlog.h"
-#include "shim/final_stats.h"
+#include "shim/real.h"
 #include "util.h"
 
 VLOG_DEFINE_THIS_MODULE(adopt);
@@ -30,25 +31,25 @@ put_as_it_is(struct dpif *dpif, const struct dpif_flow *flow)
     };
     struct dpif_op *ops = &op;
 
-    final_stats_real_operate(dpif, &ops, 1, DPIF_OFFLOAD_AUTO);
+    real_dpif_operate(dpif, &ops, 1, DPIF_OFFLOAD_AUTO);
 }
 
 void
 adopt_flows(struct dpif *dpif)
 {
-    struct dpif_flow_dump *dump = dpif_flow_dump_create(dpif, false, NULL);
+    struct dpif_flow_dump *dump = real_dpif_flow_dump_create(dpif, false, NULL);
     struct dpif_flow_dump_thread *thread = dpif_flow_dump_thread_create(dump);
     struct dpif_flow flows[BATCH];
     unsigned int total = 0;
     int n;
 
-    while ((n = dpif_flow_dump_next(thread, flows, BATCH)) > 0) {
+    while ((n = real_dpif_flow_dump_next(thread, flows, BATCH)) > 0) {
         for (int i = 0; i < n; i++) {
             put_as_it_is(dpif, &flows[i]);
         }
         total += n;
     }
     dpif_flow_dump_thread_destroy(thread);
-    dpif_flow_dump_destroy(dump);
+    real_dpif_flow_dump_destroy(dump);
     VLOG_DBG("%u flows offered for offload", total);
 }

@@ -13,7 +13,7 @@
 #include "netdev-offload.h"
 #include "openvswitch/match.h"
 #include "openvswitch/vlog.h"
-#include "shim/final_stats.h"
+#include "shim/flow_watch.h"
 #include "shim/megaflow.h"
 #include "shim/netdev_dr.h"
 #include "util.h"
@@ -177,7 +177,7 @@ dr_flow_get(struct netdev *netdev, struct match *match OVS_UNUSED, struct nlattr
     stats->used = from.used_ms;
     attrs->offloaded = from.offloaded;
     attrs->dp_layer = from.offloaded ? "dr" : "ovs";
-    final_stats_note_get(netdev, ufid, stats);
+    flow_watch_note(netdev, ufid, stats);
     return known ? 0 : ENOENT;
 }
 

@@ -5,7 +5,7 @@
  * when it goes, which it does not for one that was refused, and the device keeps the reason for dr/explain. Whether it
  * is in the NIC is what flow_get says.
  *
- * A deletion must end with exact statistics, see final_stats.h, and nothing may go into the NIC for a flow that is
+ * A deletion must end with exact statistics, see deletion.h, and nothing may go into the NIC for a flow that is
  * dead: flow_api_del_dead() and flow_put exclude one another.
  */
 #ifndef CTRL_SHIM_FLOW_API_H

@@ -1,0 +1,70 @@
+/* The functions of OVS that the daemon takes over.
+ *
+ * These definitions stand in front of libopenvswitch's in every call from one library to another, and in those within
+ * libopenvswitch that go through its PLT. Each forwards to the file of its concern, or to OVS's own (real.h). Nothing
+ * else of the shim calls what is defined here: the files of the concerns call OVS's own.
+ */
+#include <config.h>
+
+#include "dpif.h"
+#include "netdev-offload.h"
+#include "shim/adopt.h"
+#include "shim/deletion.h"
+#include "shim/flow_watch.h"
+#include "shim/gate.h"
+#include "shim/port_del.h"
+#include "shim/real.h"
+
+void
+dpif_operate(struct dpif *dpif, struct dpif_op **ops, size_t n_ops, enum dpif_offload_type offload_type)
+{
+    if (netdev_is_flow_api_enabled() && !flow_watch_active()) {
+        deletion_operate(dpif, ops, n_ops, offload_type);
+    } else {
+        real_dpif_operate(dpif, ops, n_ops, offload_type);
+    }
+}
+
+/* The main thread receives and classifies packets in there. */
+bool
+dpif_run(struct dpif *dpif)
+{
+    static bool adopted;
+    bool result;
+
+    if (!netdev_is_flow_api_enabled()) {
+        return real_dpif_run(dpif);
+    }
+    gate_close();
+    if (!adopted) {
+        adopted = true;
+        adopt_flows(dpif);
+    }
+    result = real_dpif_run(dpif);
+    gate_open();
+    return result;
+}
+
+int
+dpif_port_del(struct dpif *dpif, odp_port_t port_no, bool local_delete)
+{
+    return port_del_port_del(dpif, port_no, local_delete);
+}
+
+struct dpif_flow_dump *
+dpif_flow_dump_create(const struct dpif *dpif, bool terse, struct dpif_flow_dump_types *types)
+{
+    return port_del_flow_dump_create(dpif, terse, types);
+}
+
+int
+dpif_flow_dump_next(struct dpif_flow_dump_thread *thread, struct dpif_flow *flows, int max_flows)
+{
+    return port_del_flow_dump_next(thread, flows, max_flows);
+}
+
+int
+dpif_flow_dump_destroy(struct dpif_flow_dump *dump)
+{
+    return port_del_flow_dump_destroy(dump);
+}
