@@ -7,11 +7,14 @@
 #include <config.h>
 
 #include "dpif.h"
+#include "flow.h"
 #include "netdev-offload.h"
+#include "odp-util.h"
 #include "shim/adopt.h"
 #include "shim/deletion.h"
 #include "shim/flow_watch.h"
 #include "shim/gate.h"
+#include "shim/mega_ufid.h"
 #include "shim/port_del.h"
 #include "shim/real.h"
 
@@ -67,4 +70,19 @@ int
 dpif_flow_dump_destroy(struct dpif_flow_dump *dump)
 {
     return port_del_flow_dump_destroy(dump);
+}
+
+/* Within libopenvswitch: its only caller is dpif-netdev, for the match of a megaflow that it adds. */
+void
+flow_wc_map(const struct flow *flow, struct flowmap *map)
+{
+    real_flow_wc_map(flow, map);
+    mega_ufid_note_match(flow, map);
+}
+
+/* Within libopenvswitch too. */
+void
+odp_flow_key_hash(const void *key, size_t size, ovs_u128 *hash)
+{
+    mega_ufid_hash(key, size, hash);
 }

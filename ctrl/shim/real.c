@@ -5,6 +5,8 @@
 
 #include <dlfcn.h>
 
+#include "flow.h"
+#include "odp-util.h"
 #include "util.h"
 
 static void *
@@ -63,4 +65,16 @@ int
 real_dpif_flow_dump_destroy(struct dpif_flow_dump *dump)
 {
     return REAL(dpif_flow_dump_destroy)(dump);
+}
+
+void
+real_flow_wc_map(const struct flow *flow, struct flowmap *map)
+{
+    REAL(flow_wc_map)(flow, map);
+}
+
+void
+real_odp_flow_key_hash(const void *key, size_t size, ovs_u128 *hash)
+{
+    REAL(odp_flow_key_hash)(key, size, hash);
 }

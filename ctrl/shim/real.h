@@ -12,6 +12,10 @@
 #include <stddef.h>
 
 #include "dpif.h"
+#include "openvswitch/types.h"
+
+struct flow;
+struct flowmap;
 
 void real_dpif_operate(struct dpif *, struct dpif_op **, size_t n_ops, enum dpif_offload_type);
 bool real_dpif_run(struct dpif *);
@@ -20,5 +24,8 @@ int real_dpif_port_del(struct dpif *, odp_port_t, bool local_delete);
 struct dpif_flow_dump *real_dpif_flow_dump_create(const struct dpif *, bool terse, struct dpif_flow_dump_types *);
 int real_dpif_flow_dump_next(struct dpif_flow_dump_thread *, struct dpif_flow *, int max_flows);
 int real_dpif_flow_dump_destroy(struct dpif_flow_dump *);
+
+void real_flow_wc_map(const struct flow *, struct flowmap *);
+void real_odp_flow_key_hash(const void *key, size_t size, ovs_u128 *hash);
 
 #endif
