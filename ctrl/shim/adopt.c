@@ -4,8 +4,11 @@
 #include "shim/adopt.h"
 
 #include "dpif.h"
+#include "netdev-offload.h"
 #include "openvswitch/vlog.h"
+#include "shim/netdev_dr.h"
 #include "shim/real.h"
+#include "sset.h"
 #include "util.h"
 
 VLOG_DEFINE_THIS_MODULE(adopt);
@@ -34,7 +37,7 @@ put_as_it_is(struct dpif *dpif, const struct dpif_flow *flow)
     real_dpif_operate(dpif, &ops, 1, DPIF_OFFLOAD_AUTO);
 }
 
-void
+static void
 adopt_flows(struct dpif *dpif)
 {
     struct dpif_flow_dump *dump = real_dpif_flow_dump_create(dpif, false, NULL);
@@ -51,5 +54,30 @@ adopt_flows(struct dpif *dpif)
     }
     dpif_flow_dump_thread_destroy(thread);
     real_dpif_flow_dump_destroy(dump);
-    VLOG_DBG("%u flows offered for offload", total);
+    VLOG_DBG("%s: %u flows offered for offload", dpif_name(dpif), total);
+}
+
+static bool
+note_dr_port(struct netdev *netdev, odp_port_t odp_port OVS_UNUSED, void *found_)
+{
+    bool *found = found_;
+
+    *found = is_netdev_dr(netdev);
+    return *found;
+}
+
+void
+adopt_flows_once(struct dpif *dpif)
+{
+    static struct sset heard_of = SSET_INITIALIZER(&heard_of);   /* Types. */
+    const char *type = dpif_normalize_type(dpif_type(dpif));
+    bool has_dr_ports = false;
+
+    if (!sset_add(&heard_of, type)) {
+        return;
+    }
+    netdev_ports_traverse(type, note_dr_port, &has_dr_ports);
+    if (has_dr_ports) {
+        adopt_flows(dpif);
+    }
 }

@@ -32,17 +32,13 @@ dpif_operate(struct dpif *dpif, struct dpif_op **ops, size_t n_ops, enum dpif_of
 bool
 dpif_run(struct dpif *dpif)
 {
-    static bool adopted;
     bool result;
 
     if (!netdev_is_flow_api_enabled()) {
         return real_dpif_run(dpif);
     }
     gate_close();
-    if (!adopted) {
-        adopted = true;
-        adopt_flows(dpif);
-    }
+    adopt_flows_once(dpif);
     result = real_dpif_run(dpif);
     gate_open();
     return result;
