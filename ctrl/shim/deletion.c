@@ -5,7 +5,6 @@
 
 #include <time.h>
 
-#include "ctrl/flow.h"
 #include "netdev-offload.h"
 #include "netlink.h"
 #include "odp-netlink.h"
@@ -26,18 +25,37 @@ static struct vlog_rate_limit limit = VLOG_RATE_LIMIT_INIT(1, 5);
 /* The main thread, which changes ports, may wait for this thread in turn. */
 enum { PORTS_MS = 20 };
 
-static bool
-is_dr_port(odp_port_t odp_port, const char *dpif_type_name)
-{
-    struct netdev *netdev = netdev_ports_get(odp_port, dpif_type_name);
-    bool is_dr = netdev && is_netdev_dr(netdev);
+/* What one call of deletion_operate() knows. */
+struct batch {
+    struct dpif *dpif;
+    enum dpif_offload_type offload_type;
 
-    netdev_close(netdev);
-    return is_dr;
+    /* The port that was looked up last; most operations of a batch are of few ports. */
+    odp_port_t port;
+    bool port_is_dr;
+
+    struct deletion {
+        struct dpif_op *op;
+        struct flow_watch watch;
+    } deletions[FLOW_API_MANY];
+    size_t n;
+};
+
+static bool
+is_dr_port(struct batch *batch, odp_port_t odp_port)
+{
+    if (odp_port != batch->port) {
+        struct netdev *netdev = netdev_ports_get(odp_port, dpif_normalize_type(dpif_type(batch->dpif)));
+
+        batch->port = odp_port;
+        batch->port_is_dr = netdev && is_netdev_dr(netdev);
+        netdev_close(netdev);
+    }
+    return batch->port_is_dr;
 }
 
 static bool
-is_deletion_of_ours(const struct dpif *dpif, const struct dpif_op *op)
+is_deletion_of_ours(struct batch *batch, const struct dpif_op *op)
 {
     const struct nlattr *in_port;
 
@@ -45,10 +63,16 @@ is_deletion_of_ours(const struct dpif *dpif, const struct dpif_op *op)
         return false;
     }
     in_port = nl_attr_find__(op->flow_del.key, op->flow_del.key_len, OVS_KEY_ATTR_IN_PORT);
-    return in_port && is_dr_port(nl_attr_get_odp_port(in_port), dpif_normalize_type(dpif_type(dpif)));
+    return in_port && is_dr_port(batch, nl_attr_get_odp_port(in_port));
 }
 
-/* Makes dpif-netdev ask flow_get() in this thread, so that its watch learns the megaflow. False: there is no such flow. */
+static bool
+is_modification(const struct dpif_op *op)
+{
+    return op->type == DPIF_OP_FLOW_PUT && op->flow_put.flags & DPIF_FP_MODIFY;
+}
+
+/* Makes dpif-netdev ask flow_get() in this thread, so that its watch learns the flow. False: there is no such flow. */
 static bool
 ask(struct dpif *dpif, const struct dpif_flow_del *del)
 {
@@ -82,71 +106,99 @@ ask_until_answered(struct dpif *dpif, const struct dpif_flow_del *del, const str
     VLOG_WARN_RL(&limit, "the datapath's ports are being changed: a flow's last statistics may be short");
 }
 
+/* Deletes the flow in dpif-netdev. From before that on the provider tells the watch of its rule. */
 static void
-correct(struct dpif_flow_stats *reply, const struct dpif_flow_stats *told, const struct ovsdr_flow_stats *last)
+delete_watched(struct batch *batch, struct dpif_op *op)
 {
-    if (reply) {
+    struct deletion *deletion = &batch->deletions[batch->n++];
+
+    deletion->op = op;
+    flow_watch_begin(&deletion->watch);
+    ask_until_answered(batch->dpif, &op->flow_del, &deletion->watch);
+    real_dpif_operate(batch->dpif, &op, 1, batch->offload_type);
+    flow_watch_pause();
+}
+
+static void
+correct(const struct deletion *deletion)
+{
+    struct dpif_flow_stats *reply = deletion->op->flow_del.stats;
+    const struct dpif_flow_stats *told = &deletion->watch.stats;
+    const struct ovsdr_flow_stats *last = &deletion->watch.last;
+
+    if (reply && !deletion->op->error && deletion->watch.rule == WATCHED_RULE_GONE) {
         reply->n_packets += last->packets - MIN(told->n_packets, last->packets);
         reply->n_bytes += last->bytes - MIN(told->n_bytes, last->bytes);
         reply->used = MAX(reply->used, last->used_ms);
     }
 }
 
+/* Takes the rules of what was deleted out of the NIC, all at once. */
 static void
-delete_exactly(struct dpif *dpif, struct dpif_op *op, enum dpif_offload_type offload_type)
+finish(struct batch *batch)
 {
-    struct flow_watch watch;
-    struct ovsdr_flow_stats last;
-    bool entered;
+    struct flow_watch *watches[FLOW_API_MANY];
+    size_t n_watches = 0;
 
-    flow_watch_begin(&watch);
-    entered = gate_enter();
-    ask_until_answered(dpif, &op->flow_del, &watch);
-    real_dpif_operate(dpif, &op, 1, offload_type);
-    if (!op->error && watch.netdev && flow_api_del_dead(watch.netdev, &watch.mega_ufid, &last)) {
-        correct(op->flow_del.stats, &watch.stats, &last);
+    for (size_t i = 0; i < batch->n; i++) {
+        if (!batch->deletions[i].op->error && batch->deletions[i].watch.netdev) {
+            watches[n_watches++] = &batch->deletions[i].watch;
+        }
     }
-    gate_leave(entered);
-    flow_watch_end(&watch);
-}
-
-static bool
-is_modification(const struct dpif_op *op)
-{
-    return op->type == DPIF_OP_FLOW_PUT && op->flow_put.flags & DPIF_FP_MODIFY;
+    if (n_watches) {
+        flow_api_del_watched(watches, n_watches);
+    }
+    for (size_t i = 0; i < batch->n; i++) {
+        flow_watch_end(&batch->deletions[i].watch);
+        correct(&batch->deletions[i]);
+    }
+    batch->n = 0;
 }
 
 static void
-operate_gated(struct dpif *dpif, struct dpif_op *op, enum dpif_offload_type offload_type)
+operate_within_gate(struct batch *batch, struct dpif_op **ops, size_t n_ops)
 {
-    bool entered = gate_enter();
+    size_t done = 0;
 
-    real_dpif_operate(dpif, &op, 1, offload_type);
-    gate_leave(entered);
+    for (size_t i = 0; i < n_ops; i++) {
+        if (!is_deletion_of_ours(batch, ops[i])) {
+            continue;
+        }
+        if (i > done) {
+            real_dpif_operate(batch->dpif, ops + done, i - done, batch->offload_type);
+        }
+        if (batch->n == FLOW_API_MANY) {
+            finish(batch);
+        }
+        delete_watched(batch, ops[i]);
+        done = i + 1;
+    }
+    if (n_ops > done) {
+        real_dpif_operate(batch->dpif, ops + done, n_ops - done, batch->offload_type);
+    }
+    finish(batch);
 }
 
 void
 deletion_operate(struct dpif *dpif, struct dpif_op **ops, size_t n_ops, enum dpif_offload_type offload_type)
 {
-    size_t done = 0;
+    struct batch batch;
+    bool gated = false;
 
-    for (size_t i = 0; i < n_ops; i++) {
-        bool deletion = is_deletion_of_ours(dpif, ops[i]);
-
-        if (!deletion && !is_modification(ops[i])) {
-            continue;
-        }
-        if (i > done) {
-            real_dpif_operate(dpif, ops + done, i - done, offload_type);
-        }
-        if (deletion) {
-            delete_exactly(dpif, ops[i], offload_type);
-        } else {
-            operate_gated(dpif, ops[i], offload_type);
-        }
-        done = i + 1;
+    batch.dpif = dpif;
+    batch.offload_type = offload_type;
+    batch.port = ODPP_NONE;
+    batch.port_is_dr = false;
+    batch.n = 0;
+    for (size_t i = 0; i < n_ops && !gated; i++) {
+        gated = is_modification(ops[i]) || is_deletion_of_ours(&batch, ops[i]);
     }
-    if (n_ops > done) {
-        real_dpif_operate(dpif, ops + done, n_ops - done, offload_type);
+    if (gated) {
+        bool entered = gate_enter();
+
+        operate_within_gate(&batch, ops, n_ops);
+        gate_leave(entered);
+    } else {
+        real_dpif_operate(dpif, ops, n_ops, offload_type);
     }
 }
