@@ -29,6 +29,8 @@ enum { PORTS_MS = 20 };
 struct batch {
     struct dpif *dpif;
     enum dpif_offload_type offload_type;
+    enum gate_entry gate;
+    unsigned int patience_ms;   /* Left to wait for the datapath's ports. */
 
     /* The port that was looked up last; most operations of a batch are of few ports. */
     odp_port_t port;
@@ -92,21 +94,23 @@ ask(struct dpif *dpif, const struct dpif_flow_del *del)
     return !op.error;
 }
 
-/* dpif-netdev does not ask while the datapath's ports are being changed. Not xnanosleep(): a revalidator may be in the
- * middle of what RCU protects. */
+/* Without the gate the datapath's ports may be about to change, and dpif-netdev does not ask flow_get() then: see to it that
+ * the flow is known before it is deleted. Not xnanosleep(): a revalidator may be in the middle of what RCU protects. */
 static void
-ask_until_answered(struct dpif *dpif, const struct dpif_flow_del *del, const struct flow_watch *watch)
+ask_until_answered(struct batch *batch, const struct dpif_flow_del *del, const struct flow_watch *watch)
 {
-    for (int ms = 0; ms < PORTS_MS; ms++) {
-        if (!ask(dpif, del) || watch->netdev) {
+    while (ask(batch->dpif, del) && !watch->netdev) {
+        if (!batch->patience_ms) {
+            VLOG_WARN_RL(&limit, "the datapath's ports are being changed: flows' last statistics may be short");
             return;
         }
+        batch->patience_ms--;
         nanosleep(&(struct timespec) {.tv_nsec = 1000000}, NULL);
     }
-    VLOG_WARN_RL(&limit, "the datapath's ports are being changed: a flow's last statistics may be short");
 }
 
-/* Deletes the flow in dpif-netdev. From before that on the provider tells the watch of its rule. */
+/* Deletes the flow in dpif-netdev, which asks flow_get() of it once more. From then on the provider tells the watch of
+ * the flow's rule. */
 static void
 delete_watched(struct batch *batch, struct dpif_op *op)
 {
@@ -114,7 +118,9 @@ delete_watched(struct batch *batch, struct dpif_op *op)
 
     deletion->op = op;
     flow_watch_begin(&deletion->watch);
-    ask_until_answered(batch->dpif, &op->flow_del, &deletion->watch);
+    if (batch->gate != GATE_ENTERED) {
+        ask_until_answered(batch, &op->flow_del, &deletion->watch);
+    }
     real_dpif_operate(batch->dpif, &op, 1, batch->offload_type);
     flow_watch_pause();
 }
@@ -156,7 +162,7 @@ finish(struct batch *batch)
 }
 
 static void
-operate_within_gate(struct batch *batch, struct dpif_op **ops, size_t n_ops)
+operate(struct batch *batch, struct dpif_op **ops, size_t n_ops)
 {
     size_t done = 0;
 
@@ -194,10 +200,10 @@ deletion_operate(struct dpif *dpif, struct dpif_op **ops, size_t n_ops, enum dpi
         gated = is_modification(ops[i]) || is_deletion_of_ours(&batch, ops[i]);
     }
     if (gated) {
-        bool entered = gate_enter();
-
-        operate_within_gate(&batch, ops, n_ops);
-        gate_leave(entered);
+        batch.gate = gate_enter();
+        batch.patience_ms = batch.gate == GATE_TIMED_OUT ? PORTS_MS : 0;
+        operate(&batch, ops, n_ops);
+        gate_leave(batch.gate);
     } else {
         real_dpif_operate(dpif, ops, n_ops, offload_type);
     }

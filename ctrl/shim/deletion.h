@@ -4,10 +4,10 @@
  * the NIC or by packets that another thread has classified already, are lost. For each deletion of a flow whose in_port
  * is a dr port we
  *
- *   1. keep the main thread, which alone classifies what dr ports receive, out of dpif_run() (gate.h);
- *   2. learn the megaflow's ufid, by a flow_get in this thread (flow_watch.h);
- *   3. let dpif-netdev delete the flow, and note what flow_get said then;
- *   4. take the megaflow out of the NIC, and add what was counted since to the reply.
+ *   1. keep the main thread, which alone classifies what dr ports receive and changes ports, out of both (gate.h);
+ *   2. let dpif-netdev delete the flow, and learn from its flow_get in this thread which megaflow that was, and what it
+ *      had counted then (flow_watch.h);
+ *   3. take the megaflow out of the NIC, and add what was counted since to the reply.
  *
  * The gate and the NIC are once for all operations of a call: asking a device to drain and reading its counters cost about
  * as much for one flow as for many. A flow that is put between two deletions of the same ufid keeps its rule
@@ -18,8 +18,8 @@
  * Modifications wait for dpif_run() as well: the first one that finds offload turned on adopts the flows that are there
  * (adopt.h).
  *
- * Waiting is bounded: a thread that cannot get at the datapath's ports, since they are being reconfigured, goes on with
- * the statistics that there are.
+ * Waiting is bounded: a thread that cannot enter the gate, and then cannot get at the datapath's ports since they are
+ * being reconfigured, goes on with the statistics that there are.
  */
 #ifndef CTRL_SHIM_DELETION_H
 #define CTRL_SHIM_DELETION_H

@@ -1,22 +1,28 @@
-/* Keeps the main thread from receiving packets while flows are deleted or modified.
+/* Keeps the main thread from receiving packets, and from changing the datapath's ports, while flows are deleted or
+ * modified.
  *
- * The main thread alone classifies what dr ports receive, in dpif_run(). It closes the gate while it does so; threads
- * that change flows hold it open together. The main thread comes first: it must not starve.
+ * The main thread alone classifies what dr ports receive, in dpif_run(). It closes the gate while it does so, and while
+ * it changes ports, since dpif-netdev asks no flow_get() then; threads that change flows hold it open together. The
+ * main thread comes first: it must not starve.
  *
- * Waiting to enter is bounded, since the main thread may wait for the thread that wants to enter. Whoever did not get in
- * goes on without, and what it reads last of a flow's statistics may be short.
+ * Waiting to enter is bounded, since the main thread may wait for the thread that wants to enter: 100 ms, once each time
+ * the gate is closed. Whoever did not get in goes on without, and what it reads last of a flow's statistics may be
+ * short.
  */
 #ifndef CTRL_SHIM_GATE_H
 #define CTRL_SHIM_GATE_H
 
-#include <stdbool.h>
+enum gate_entry {
+    GATE_ENTERED,       /* The main thread is kept out until gate_leave(). */
+    GATE_TIMED_OUT,     /* It was busy for too long; a warning says so. */
+    GATE_NO_USE,        /* This thread closed the gate itself, or has timed out since it was closed. */
+};
 
-/* Any thread. True: the main thread is kept out until gate_leave(). False, with a warning: it was busy for too long; and
- * false within dpif_run() itself, where there is nobody to keep out. */
-bool gate_enter(void);
-void gate_leave(bool entered);
+/* Any thread. */
+enum gate_entry gate_enter(void);
+void gate_leave(enum gate_entry);
 
-/* Around dpif_run(), main thread. Waits until all have left. */
+/* Main thread, one within the other not. Waits until all have left. */
 void gate_close(void);
 void gate_open(void);
 

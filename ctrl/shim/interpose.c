@@ -44,10 +44,42 @@ dpif_run(struct dpif *dpif)
     return result;
 }
 
+/* While the datapath's ports are being changed, dpif-netdev asks no flow_get(): deletions wait. */
+int
+dpif_port_add(struct dpif *dpif, struct netdev *netdev, odp_port_t *port_no)
+{
+    int error;
+
+    gate_close();
+    error = real_dpif_port_add(dpif, netdev, port_no);
+    gate_open();
+    return error;
+}
+
+int
+dpif_port_set_config(struct dpif *dpif, odp_port_t port_no, const struct smap *config)
+{
+    int error;
+
+    gate_close();
+    error = real_dpif_port_set_config(dpif, port_no, config);
+    gate_open();
+    return error;
+}
+
+/* The gate stays open until the port's flows are gone. */
 int
 dpif_port_del(struct dpif *dpif, odp_port_t port_no, bool local_delete)
 {
-    return port_del_port_del(dpif, port_no, local_delete);
+    int error;
+
+    if (!local_delete) {
+        port_del_flows_of_port_go(dpif, port_no);
+    }
+    gate_close();
+    error = real_dpif_port_del(dpif, port_no, local_delete);
+    gate_open();
+    return error;
 }
 
 struct dpif_flow_dump *

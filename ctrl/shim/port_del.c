@@ -175,16 +175,13 @@ port_del_flows_go(struct netdev *netdev)
     atomic_store(&leaving.netdev, NULL);
 }
 
-int
-port_del_port_del(struct dpif *dpif, odp_port_t port_no, bool local_delete)
+void
+port_del_flows_of_port_go(struct dpif *dpif, odp_port_t port_no)
 {
-    if (!local_delete) {
-        struct netdev *netdev = netdev_ports_get(port_no, dpif_normalize_type(dpif_type(dpif)));
+    struct netdev *netdev = netdev_ports_get(port_no, dpif_normalize_type(dpif_type(dpif)));
 
-        if (netdev && is_netdev_dr(netdev)) {
-            port_del_flows_go(netdev);
-        }
-        netdev_close(netdev);
+    if (netdev && is_netdev_dr(netdev)) {
+        port_del_flows_go(netdev);
     }
-    return real_dpif_port_del(dpif, port_no, local_delete);
+    netdev_close(netdev);
 }

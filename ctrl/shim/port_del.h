@@ -21,14 +21,17 @@
 #include <stdbool.h>
 
 #include "dpif.h"
+#include "openvswitch/types.h"
 
 struct netdev;
 
 /* Once, before the first port. */
 void port_del_init(void);
 
-/* dpif_port_del(), and the dump of flows as the contracts of dpif.h say. */
-int port_del_port_del(struct dpif *, odp_port_t, bool local_delete);
+/* Steps 1 to 3, if it is a dr port; then the caller lets it go. Main thread. */
+void port_del_flows_of_port_go(struct dpif *, odp_port_t);
+
+/* The dump of flows, as the contracts of dpif.h say. */
 struct dpif_flow_dump *port_del_flow_dump_create(const struct dpif *, bool terse, struct dpif_flow_dump_types *);
 int port_del_flow_dump_next(struct dpif_flow_dump_thread *, struct dpif_flow *, int max_flows);
 int port_del_flow_dump_destroy(struct dpif_flow_dump *);

@@ -44,6 +44,18 @@ real_dpif_run(struct dpif *dpif)
 }
 
 int
+real_dpif_port_add(struct dpif *dpif, struct netdev *netdev, odp_port_t *port_no)
+{
+    return REAL(dpif_port_add)(dpif, netdev, port_no);
+}
+
+int
+real_dpif_port_set_config(struct dpif *dpif, odp_port_t port_no, const struct smap *config)
+{
+    return REAL(dpif_port_set_config)(dpif, port_no, config);
+}
+
+int
 real_dpif_port_del(struct dpif *dpif, odp_port_t port_no, bool local_delete)
 {
     return REAL(dpif_port_del)(dpif, port_no, local_delete);
