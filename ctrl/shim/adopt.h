@@ -1,11 +1,11 @@
 /* Flows that were there before offload was turned on.
  *
- * dpif-netdev offers a flow for offload when it is added or modified. A flow that carries traffic all the time would stay
- * in software for good when other_config:hw-offload becomes true in a running switch. Each flow is therefore modified
- * once, to be what it is.
+ * dpif-netdev offers a flow for offload when it is added or modified. A flow that carries traffic all the time would
+ * stay in software for good when other_config:hw-offload becomes true in a running switch. Each flow is therefore
+ * modified once, to be what it is.
  *
- * Once for each datapath that has dr ports when we first hear of it after that: flows of ports that come later are offered
- * when they are added. There is one datapath of each type (ofproto-dpif).
+ * Once for each datapath that has dr ports when we first hear of it after that: flows of ports that come later are
+ * offered when they are added. There is one datapath of each type (ofproto-dpif).
  *
  * Threads: the main thread, which keeps others from modifying or deleting flows meanwhile (gate.h).
  */

@@ -94,8 +94,9 @@ ask(struct dpif *dpif, const struct dpif_flow_del *del)
     return !op.error;
 }
 
-/* Without the gate the datapath's ports may be about to change, and dpif-netdev does not ask flow_get() then: see to it that
- * the flow is known before it is deleted. Not xnanosleep(): a revalidator may be in the middle of what RCU protects. */
+/* Without the gate the datapath's ports may be about to change, and dpif-netdev does not ask flow_get() then: see to
+ * it that the flow is known before it is deleted. Not xnanosleep(): a revalidator may be in the middle of what RCU
+ * protects. */
 static void
 ask_until_answered(struct batch *batch, const struct dpif_flow_del *del, const struct flow_watch *watch)
 {

@@ -9,8 +9,8 @@
  *      had counted then (flow_watch.h);
  *   3. take the megaflow out of the NIC, and add what was counted since to the reply.
  *
- * The gate and the NIC are once for all operations of a call: asking a device to drain and reading its counters cost about
- * as much for one flow as for many. A flow that is put between two deletions of the same ufid keeps its rule
+ * The gate and the NIC are once for all operations of a call: asking a device to drain and reading its counters cost
+ * about as much for one flow as for many. A flow that is put between two deletions of the same ufid keeps its rule
  * (flow_watch.h).
  *
  * Packets that come after that find neither rule nor flow: they are a new flow's first ones.

@@ -22,8 +22,8 @@ VLOG_DEFINE_THIS_MODULE(flow_api_dr);
 
 static struct vlog_rate_limit error_limit = VLOG_RATE_LIMIT_INIT(6, 12);
 
-/* Each guards the megaflows whose ufid falls to it: put and del of one megaflow exclude one another. Whoever takes several
- * takes them in ascending order, and before any netdev's lock. */
+/* Each guards the megaflows whose ufid falls to it: put and del of one megaflow exclude one another. Whoever takes
+ * several takes them in ascending order, and before any netdev's lock. */
 enum { N_LOCKS = 32 };
 static struct ovs_mutex locks[N_LOCKS] = {[0 ... N_LOCKS - 1] = OVS_MUTEX_INITIALIZER};
 

@@ -8,8 +8,8 @@
  * doing. So the provider tells each watch what it does with the rule of the flow that is watched. Flows are told apart
  * by their address, which is no other flow's while the watching thread does not quiesce (ovs-rcu.h).
  *
- * Threads: a watch is its thread's own. The provider's calls come from any thread; those for one ufid exclude one another
- * by the provider's lock.
+ * Threads: a watch is its thread's own. The provider's calls come from any thread; those for one ufid exclude one
+ * another by the provider's lock.
  */
 #ifndef CTRL_SHIM_FLOW_WATCH_H
 #define CTRL_SHIM_FLOW_WATCH_H

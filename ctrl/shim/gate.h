@@ -5,9 +5,9 @@
  * it changes ports, since dpif-netdev asks no flow_get() then; threads that change flows hold it open together. The
  * main thread comes first: it must not starve.
  *
- * Waiting to enter is bounded, since the main thread may wait for the thread that wants to enter: 100 ms, once each time
- * the gate is closed. Whoever did not get in goes on without, and what it reads last of a flow's statistics may be
- * short.
+ * Waiting to enter is bounded, since the main thread may wait for the thread that wants to enter: 100 ms, once each
+ * time the gate is closed. Whoever did not get in goes on without, and what it reads last of a flow's statistics may
+ * be short.
  */
 #ifndef CTRL_SHIM_GATE_H
 #define CTRL_SHIM_GATE_H

@@ -1,9 +1,9 @@
 /* The megaflow's ufid of a datapath flow: one for each megaflow.
  *
- * dpif-netdev names a flow twice: by `ufid`, which users read in dpctl/dump-flows, and by `mega_ufid`, which it gives to
- * flow-API providers and by which it knows what is offloaded. The second one has to be the same for a megaflow that
- * several threads have, and no other's. OVS makes it of `key & mask` without the mask, so that two megaflows with other
- * masks share one: {tos=0/0xfc} and {tos any}. We add the mask.
+ * dpif-netdev names a flow twice: by `ufid`, which users read in dpctl/dump-flows, and by `mega_ufid`, which it gives
+ * to flow-API providers and by which it knows what is offloaded. The second one has to be the same for a megaflow
+ * that several threads have, and no other's. OVS makes it of `key & mask` without the mask, so that two megaflows
+ * with other masks share one: {tos=0/0xfc} and {tos any}. We add the mask.
  *
  * OVS's hash function is not told the mask. But when dpif-netdev adds a flow (dp_netdev_flow_add()), it first calls
  * flow_wc_map() with the flow of its struct match, then makes the ufid, and calls neither function in between. Nobody

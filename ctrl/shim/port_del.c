@@ -73,8 +73,8 @@ port_del_flow_dump_create(const struct dpif *dpif, bool terse, struct dpif_flow_
     return dump;
 }
 
-/* One flow, so that it is known whose netdev dpif-netdev asked for its statistics. A flow that is not in the NIC, too: its
- * packets could not be told from which rule they came either. */
+/* One flow, so that it is known whose netdev dpif-netdev asked for its statistics. A flow that is not in the NIC,
+ * too: its packets could not be told from which rule they came either. */
 static int
 next_with_its_netdev(struct dpif_flow_dump_thread *thread, struct dpif_flow *flow)
 {

@@ -1,8 +1,9 @@
 /* Exact statistics of the flows of a port that goes.
  *
- * When a port has gone, neither dpif-netdev can ask the NIC what its flows counted, nor can ofproto tell any more which
- * OpenFlow rules those flows came from: what the revalidators have not yet collected is lost, and the reply to the flow's
- * deletion, smaller than what was collected before, takes even that away again. Hence the flows go first. For a dr port we
+ * When a port has gone, neither dpif-netdev can ask the NIC what its flows counted, nor can ofproto tell any more
+ * which OpenFlow rules those flows came from: what the revalidators have not yet collected is lost, and the reply to
+ * the flow's deletion, smaller than what was collected before, takes even that away again. Hence the flows go first.
+ * For a dr port we
  *
  *   1. close the vport's entrance: the NIC lets nothing in, and what was let in is counted;
  *   2. wake the revalidators, and have each dump of flows say of those from this port that they have long been idle;
@@ -36,8 +37,8 @@ struct dpif_flow_dump *port_del_flow_dump_create(const struct dpif *, bool terse
 int port_del_flow_dump_next(struct dpif_flow_dump_thread *, struct dpif_flow *, int max_flows);
 int port_del_flow_dump_destroy(struct dpif_flow_dump *);
 
-/* Steps 1 to 3 for a dr netdev that stays and moves to another device, whose counters know nothing of its flows. The vport's
- * entrance remains closed. Main thread. */
+/* Steps 1 to 3 for a dr netdev that stays and moves to another device, whose counters know nothing of its flows. The
+ * vport's entrance remains closed. Main thread. */
 void port_del_flows_go(struct netdev *);
 
 #endif

@@ -24,7 +24,8 @@ std::vector<std::size_t> deletion_sizes;
 
 extern "C" {
 
-ovsdr_put_outcome ovsdr_flow_put(ovsdr_port* port, const ovsdr_ufid* ufid, const ovsdr_megaflow*, char** error) noexcept {
+ovsdr_put_outcome ovsdr_flow_put(ovsdr_port* port, const ovsdr_ufid* ufid, const ovsdr_megaflow*,
+                                 char** error) noexcept {
     *error = nullptr;
     port->packets.try_emplace(ufid->value[0], 0);
     return OVSDR_PUT_INSTALLED;
