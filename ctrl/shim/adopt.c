@@ -1,10 +1,14 @@
+/* See adopt.h. */
 #include <config.h>
 
 #include "shim/adopt.h"
 
 #include "dpif.h"
+#include "netdev-offload.h"
 #include "openvswitch/vlog.h"
-#include "shim/final_stats.h"
+#include "shim/netdev_dr.h"
+#include "shim/real.h"
+#include "sset.h"
 #include "util.h"
 
 VLOG_DEFINE_THIS_MODULE(adopt);
@@ -30,25 +34,50 @@ put_as_it_is(struct dpif *dpif, const struct dpif_flow *flow)
     };
     struct dpif_op *ops = &op;
 
-    final_stats_real_operate(dpif, &ops, 1, DPIF_OFFLOAD_AUTO);
+    real_dpif_operate(dpif, &ops, 1, DPIF_OFFLOAD_AUTO);
 }
 
-void
+static void
 adopt_flows(struct dpif *dpif)
 {
-    struct dpif_flow_dump *dump = dpif_flow_dump_create(dpif, false, NULL);
+    struct dpif_flow_dump *dump = real_dpif_flow_dump_create(dpif, false, NULL);
     struct dpif_flow_dump_thread *thread = dpif_flow_dump_thread_create(dump);
     struct dpif_flow flows[BATCH];
     unsigned int total = 0;
     int n;
 
-    while ((n = dpif_flow_dump_next(thread, flows, BATCH)) > 0) {
+    while ((n = real_dpif_flow_dump_next(thread, flows, BATCH)) > 0) {
         for (int i = 0; i < n; i++) {
             put_as_it_is(dpif, &flows[i]);
         }
         total += n;
     }
     dpif_flow_dump_thread_destroy(thread);
-    dpif_flow_dump_destroy(dump);
-    VLOG_DBG("%u flows offered for offload", total);
+    real_dpif_flow_dump_destroy(dump);
+    VLOG_DBG("%s: %u flows offered for offload", dpif_name(dpif), total);
+}
+
+static bool
+note_dr_port(struct netdev *netdev, odp_port_t odp_port OVS_UNUSED, void *found_)
+{
+    bool *found = found_;
+
+    *found = is_netdev_dr(netdev);
+    return *found;
+}
+
+void
+adopt_flows_once(struct dpif *dpif)
+{
+    static struct sset heard_of = SSET_INITIALIZER(&heard_of);   /* Types. */
+    const char *type = dpif_normalize_type(dpif_type(dpif));
+    bool has_dr_ports = false;
+
+    if (!sset_add(&heard_of, type)) {
+        return;
+    }
+    netdev_ports_traverse(type, note_dr_port, &has_dr_ports);
+    if (has_dr_ports) {
+        adopt_flows(dpif);
+    }
 }

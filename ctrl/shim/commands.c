@@ -9,7 +9,7 @@
 #include "ctrl/report.h"
 #include "dpif.h"
 #include "odp-util.h"
-#include "shim/final_stats.h"
+#include "shim/mega_ufid.h"
 #include "unixctl.h"
 #include "util.h"
 
@@ -82,7 +82,7 @@ mega_ufid_of(const ovs_u128 *ufid)
     bool found = false;
 
     if (!dpif_open("ovs-netdev", "netdev", &dpif)) {
-        found = final_stats_mega_ufid(dpif, ufid, &mega_ufid);
+        found = mega_ufid_find(dpif, ufid, &mega_ufid);
         dpif_close(dpif);
     }
     return found ? mega_ufid : *ufid;

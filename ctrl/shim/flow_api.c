@@ -13,7 +13,7 @@
 #include "netdev-offload.h"
 #include "openvswitch/match.h"
 #include "openvswitch/vlog.h"
-#include "shim/final_stats.h"
+#include "shim/flow_watch.h"
 #include "shim/megaflow.h"
 #include "shim/netdev_dr.h"
 #include "util.h"
@@ -22,14 +22,21 @@ VLOG_DEFINE_THIS_MODULE(flow_api_dr);
 
 static struct vlog_rate_limit error_limit = VLOG_RATE_LIMIT_INIT(6, 12);
 
-/* Each guards the megaflows whose ufid falls to it: put and del of one megaflow exclude one another. */
-enum { N_LOCKS = 64 };
+/* Each guards the megaflows whose ufid falls to it: put and del of one megaflow exclude one another. Whoever takes
+ * several takes them in ascending order, and before any netdev's lock. */
+enum { N_LOCKS = 32 };
 static struct ovs_mutex locks[N_LOCKS] = {[0 ... N_LOCKS - 1] = OVS_MUTEX_INITIALIZER};
+
+static unsigned int
+lock_number(const ovs_u128 *ufid)
+{
+    return ufid->u32[0] % N_LOCKS;
+}
 
 static struct ovs_mutex *
 lock_of(const ovs_u128 *ufid)
 {
-    return &locks[ufid->u32[0] % N_LOCKS];
+    return &locks[lock_number(ufid)];
 }
 
 static struct ovsdr_ufid
@@ -75,12 +82,11 @@ dr_uninit_flow_api(struct netdev *netdev)
     netdev_dr_set_odp_port(netdev_dr_cast(netdev), OVSDR_NO_ODP_PORT);
 }
 
-/* dpif-netdev looks whether a flow is dead before it calls flow_put, and another thread may delete the flow in between.
- * The ufid that it passes is the flow's own member. */
-static bool
-is_dead(const ovs_u128 *mega_ufid)
+/* The ufid that dpif-netdev passes is the flow's own member. */
+static const struct dp_netdev_flow *
+flow_of(const ovs_u128 *mega_ufid)
 {
-    return CONTAINER_OF(mega_ufid, struct dp_netdev_flow, mega_ufid)->dead;
+    return CONTAINER_OF(mega_ufid, struct dp_netdev_flow, mega_ufid);
 }
 
 static int
@@ -116,43 +122,127 @@ dr_flow_put(struct netdev *netdev, struct match *match, struct nlattr *actions, 
         memset(stats, 0, sizeof *stats);
     }
     ovs_mutex_lock(lock_of(ufid));
-    error = is_dead(ufid) ? ENOENT : put(netdev_dr_cast(netdev), ufid, &megaflow);
+    /* dpif-netdev looks whether the flow is dead before it calls us, and another thread may have deleted it since. */
+    if (flow_of(ufid)->dead) {
+        error = ENOENT;
+    } else {
+        flow_watch_put(netdev, flow_of(ufid));
+        error = put(netdev_dr_cast(netdev), ufid, &megaflow);
+    }
     ovs_mutex_unlock(lock_of(ufid));
     return error;
 }
 
-bool
-flow_api_del_dead(struct netdev *netdev, const ovs_u128 *mega_ufid, struct ovsdr_flow_stats *stats)
+/* Usually the rule is gone already: whoever deleted the flow needed its statistics. */
+static int
+dr_flow_del(struct netdev *netdev, const ovs_u128 *ufid, struct dpif_flow_stats *stats)
 {
     struct netdev_dr *dev = netdev_dr_cast(netdev);
-    struct ovsdr_flow_deletion deletion = {.ufid = ufid_from(mega_ufid)};
+    struct ovsdr_flow_deletion deletion = {.ufid = ufid_from(ufid)};
 
-    ovs_mutex_lock(lock_of(mega_ufid));
+    ovs_mutex_lock(lock_of(ufid));
     ovs_rwlock_rdlock(&dev->lock);
     if (dev->port) {
         deletion.port = dev->port;
         ovsdr_flows_del(&deletion, 1);
     }
     ovs_rwlock_unlock(&dev->lock);
-    ovs_mutex_unlock(lock_of(mega_ufid));
-    *stats = deletion.last;
-    return deletion.had_stats;
-}
+    if (deletion.had_stats) {
+        flow_watch_deleted(netdev, flow_of(ufid), &deletion.last);
+    }
+    ovs_mutex_unlock(lock_of(ufid));
 
-/* Usually the megaflow is gone already: whoever deleted the flow needed its statistics. */
-static int
-dr_flow_del(struct netdev *netdev, const ovs_u128 *ufid, struct dpif_flow_stats *stats)
-{
-    struct ovsdr_flow_stats last = {.packets = 0};
-
-    flow_api_del_dead(netdev, ufid, &last);
     if (stats) {
         memset(stats, 0, sizeof *stats);
-        stats->n_packets = last.packets;
-        stats->n_bytes = last.bytes;
-        stats->used = last.used_ms;
+        stats->n_packets = deletion.last.packets;
+        stats->n_bytes = deletion.last.bytes;
+        stats->used = deletion.last.used_ms;
     }
     return 0;
+}
+
+/* The locks of many ufids and of their netdevs. */
+struct many_locks {
+    uint32_t numbers;                   /* A bit for each of `locks`. */
+    struct netdev_dr *devs[FLOW_API_MANY];      /* By ascending address, each once. */
+    size_t n_devs;
+};
+BUILD_ASSERT_DECL(N_LOCKS <= 32);
+
+static void
+add_locks_of(struct many_locks *many, const struct flow_watch *watch)
+{
+    struct netdev_dr *dev = netdev_dr_cast(watch->netdev);
+    size_t i = many->n_devs;
+
+    many->numbers |= UINT32_C(1) << lock_number(&watch->mega_ufid);
+    while (i > 0 && many->devs[i - 1] > dev) {
+        i--;
+    }
+    if (i > 0 && many->devs[i - 1] == dev) {
+        return;
+    }
+    memmove(&many->devs[i + 1], &many->devs[i], (many->n_devs - i) * sizeof many->devs[0]);
+    many->devs[i] = dev;
+    many->n_devs++;
+}
+
+static void
+take_locks(const struct many_locks *many)
+{
+    for (int i = 0; i < N_LOCKS; i++) {
+        if (many->numbers & (UINT32_C(1) << i)) {
+            ovs_mutex_lock(&locks[i]);
+        }
+    }
+    for (size_t i = 0; i < many->n_devs; i++) {
+        ovs_rwlock_rdlock(&many->devs[i]->lock);
+    }
+}
+
+static void
+give_locks(const struct many_locks *many)
+{
+    for (size_t i = 0; i < many->n_devs; i++) {
+        ovs_rwlock_unlock(&many->devs[i]->lock);
+    }
+    for (int i = 0; i < N_LOCKS; i++) {
+        if (many->numbers & (UINT32_C(1) << i)) {
+            ovs_mutex_unlock(&locks[i]);
+        }
+    }
+}
+
+void
+flow_api_del_watched(struct flow_watch *watches[], size_t n)
+{
+    struct ovsdr_flow_deletion deletions[FLOW_API_MANY];
+    struct flow_watch *of[FLOW_API_MANY];
+    struct many_locks many = {.numbers = 0};
+    size_t n_deletions = 0;
+
+    ovs_assert(n <= FLOW_API_MANY);
+    for (size_t i = 0; i < n; i++) {
+        add_locks_of(&many, watches[i]);
+    }
+    take_locks(&many);
+    for (size_t i = 0; i < n; i++) {
+        struct netdev_dr *dev = netdev_dr_cast(watches[i]->netdev);
+
+        if (dev->port && flow_watch_rule(watches[i]) == WATCHED_RULE_ITS_OWN) {
+            of[n_deletions] = watches[i];
+            deletions[n_deletions++] = (struct ovsdr_flow_deletion) {
+                .port = dev->port, .ufid = ufid_from(&watches[i]->mega_ufid),
+            };
+        }
+    }
+    ovsdr_flows_del(deletions, n_deletions);
+    for (size_t i = 0; i < n_deletions; i++) {
+        if (deletions[i].had_stats) {
+            flow_watch_deleted(of[i]->netdev, of[i]->flow, &deletions[i].last);
+        }
+    }
+    give_locks(&many);
 }
 
 static int
@@ -177,7 +267,7 @@ dr_flow_get(struct netdev *netdev, struct match *match OVS_UNUSED, struct nlattr
     stats->used = from.used_ms;
     attrs->offloaded = from.offloaded;
     attrs->dp_layer = from.offloaded ? "dr" : "ovs";
-    final_stats_note_get(netdev, ufid, stats);
+    flow_watch_note(netdev, flow_of(ufid), stats);
     return known ? 0 : ENOENT;
 }
 

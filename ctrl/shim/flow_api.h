@@ -1,27 +1,29 @@
 /* The flow-API provider "dr": dpif-netdev's megaflows of dr ports go into the NIC.
  *
  * dpif-netdev calls flow_put and flow_del in its hw_offload threads, one thread per megaflow, and flow_get in
- * revalidators and the main thread. A megaflow that cannot be offloaded is accepted all the same: dpif-netdev then tells
- * when it goes, which it does not for one that was refused, and the device keeps the reason for dr/explain. Whether it
- * is in the NIC is what flow_get says.
+ * revalidators and the main thread. A megaflow that cannot be offloaded is accepted all the same: dpif-netdev then
+ * tells when it goes, which it does not for one that was refused, and the device keeps the reason for dr/explain.
+ * Whether it is in the NIC is what flow_get says.
  *
- * A deletion must end with exact statistics, see final_stats.h, and nothing may go into the NIC for a flow that is
- * dead: flow_api_del_dead() and flow_put exclude one another.
+ * A deletion must end with exact statistics, see deletion.h, and nothing may go into the NIC for a flow that is dead:
+ * flow_api_del_watched() and flow_put exclude one another. Nor may a deletion take the rule of the flow that came
+ * after, which has the same ufid: each rule belongs to the flow that was put (flow_watch.h).
  */
 #ifndef CTRL_SHIM_FLOW_API_H
 #define CTRL_SHIM_FLOW_API_H
 
-#include <stdbool.h>
+#include <stddef.h>
 
-#include "openvswitch/types.h"
-
-struct netdev;
+struct flow_watch;
 struct netdev_flow_api;
-struct ovsdr_flow_stats;
 
 extern const struct netdev_flow_api flow_api_dr;
 
-/* Forgets a megaflow whose datapath flow is dead. True if it had statistics; they are final. */
-bool flow_api_del_dead(struct netdev *, const ovs_u128 *mega_ufid, struct ovsdr_flow_stats *);
+/* At most so many at once. Revalidators pass 50 operations to dpif_operate(). */
+enum { FLOW_API_MANY = 50 };
+
+/* Takes the rules of flows that are dead out of the NIC. A rule that is still the watched flow's, and had statistics,
+ * is WATCHED_RULE_GONE then, with its last ones; no packet is counted after them. Each watch has a flow. */
+void flow_api_del_watched(struct flow_watch *[], size_t n);
 
 #endif

@@ -1,4 +1,4 @@
-/* Interposes dpif_port_del() and the dump of flows. See port_del.h. */
+/* See port_del.h. */
 #include <config.h>
 
 #include "shim/port_del.h"
@@ -10,8 +10,9 @@
 #include "openvswitch/vlog.h"
 #include "ovs-atomic.h"
 #include "seq.h"
-#include "shim/final_stats.h"
+#include "shim/flow_watch.h"
 #include "shim/netdev_dr.h"
+#include "shim/real.h"
 #include "timeval.h"
 #include "util.h"
 
@@ -57,18 +58,13 @@ is_leaving_from(const struct dpif *dpif)
     return !strcmp(type, dpif_normalize_type(dpif_type(dpif)));
 }
 
-/* Takes the place of libopenvswitch's. */
 struct dpif_flow_dump *
-dpif_flow_dump_create(const struct dpif *dpif, bool terse, struct dpif_flow_dump_types *types)
+port_del_flow_dump_create(const struct dpif *dpif, bool terse, struct dpif_flow_dump_types *types)
 {
-    static struct dpif_flow_dump *(*real)(const struct dpif *, bool, struct dpif_flow_dump_types *);
     struct dpif_flow_dump *dump;
 
-    if (!real) {
-        real = final_stats_next_definition("dpif_flow_dump_create");
-    }
     wake_seen = seq_read(wake);
-    dump = real(dpif, terse, types);
+    dump = real_dpif_flow_dump_create(dpif, terse, types);
     if (is_leaving_from(dpif)) {
         atomic_store(&leaving.n_flows, 0);
         atomic_store(&leaving.dump, dump);
@@ -77,53 +73,43 @@ dpif_flow_dump_create(const struct dpif *dpif, bool terse, struct dpif_flow_dump
     return dump;
 }
 
-/* One flow, so that it is known whose netdev dpif-netdev asked for its statistics. A flow that is not in the NIC, too: its
- * packets could not be told from which rule they came either. */
+/* One flow, so that it is known whose netdev dpif-netdev asked for its statistics. A flow that is not in the NIC,
+ * too: its packets could not be told from which rule they came either. */
 static int
-next_with_its_netdev(int (*real)(struct dpif_flow_dump_thread *, struct dpif_flow *, int),
-                     struct dpif_flow_dump_thread *thread, struct dpif_flow *flow)
+next_with_its_netdev(struct dpif_flow_dump_thread *thread, struct dpif_flow *flow)
 {
-    struct final_stats_watch watched;
+    struct flow_watch watch;
     struct netdev *netdev;
     unsigned int before;
     int n;
 
-    final_stats_watch_begin(&watched);
-    n = real(thread, flow, 1);
+    flow_watch_begin(&watch);
+    n = real_dpif_flow_dump_next(thread, flow, 1);
     atomic_read(&leaving.netdev, &netdev);
-    if (n > 0 && watched.netdev && watched.netdev == netdev) {
+    if (n > 0 && watch.netdev && watch.netdev == netdev) {
         flow->stats.used = LONG_AGO;
         atomic_add(&leaving.n_flows, 1, &before);
     }
-    final_stats_watch_end(&watched);
+    flow_watch_end(&watch);
     atomic_store(&leaving.heard_ms, time_msec());
     return n;
 }
 
-/* Takes the place of libopenvswitch's. */
 int
-dpif_flow_dump_next(struct dpif_flow_dump_thread *thread, struct dpif_flow *flows, int max_flows)
+port_del_flow_dump_next(struct dpif_flow_dump_thread *thread, struct dpif_flow *flows, int max_flows)
 {
-    static int (*real)(struct dpif_flow_dump_thread *, struct dpif_flow *, int);
-
-    if (!real) {
-        real = final_stats_next_definition("dpif_flow_dump_next");
-    }
-    return is_leaving_from(thread->dpif) ? next_with_its_netdev(real, thread, flows) : real(thread, flows, max_flows);
+    return is_leaving_from(thread->dpif) ? next_with_its_netdev(thread, flows)
+                                         : real_dpif_flow_dump_next(thread, flows, max_flows);
 }
 
-/* Takes the place of libopenvswitch's. The leader of the revalidators goes to sleep next. */
+/* The leader of the revalidators goes to sleep next. */
 int
-dpif_flow_dump_destroy(struct dpif_flow_dump *dump)
+port_del_flow_dump_destroy(struct dpif_flow_dump *dump)
 {
-    static int (*real)(struct dpif_flow_dump *);
     struct dpif_flow_dump *counted;
     unsigned int n_flows;
     int error;
 
-    if (!real) {
-        real = final_stats_next_definition("dpif_flow_dump_destroy");
-    }
     if (is_leaving_from(dump->dpif)) {
         atomic_store(&leaving.heard_ms, time_msec());
         atomic_read(&leaving.dump, &counted);
@@ -137,7 +123,7 @@ dpif_flow_dump_destroy(struct dpif_flow_dump *dump)
             seq_change(progress);
         }
     }
-    error = real(dump);
+    error = real_dpif_flow_dump_destroy(dump);
     seq_wait(wake, wake_seen);
     return error;
 }
@@ -189,22 +175,13 @@ port_del_flows_go(struct netdev *netdev)
     atomic_store(&leaving.netdev, NULL);
 }
 
-/* Takes the place of libopenvswitch's. */
-int
-dpif_port_del(struct dpif *dpif, odp_port_t port_no, bool local_delete)
+void
+port_del_flows_of_port_go(struct dpif *dpif, odp_port_t port_no)
 {
-    static int (*real)(struct dpif *, odp_port_t, bool);
+    struct netdev *netdev = netdev_ports_get(port_no, dpif_normalize_type(dpif_type(dpif)));
 
-    if (!real) {
-        real = final_stats_next_definition("dpif_port_del");
+    if (netdev && is_netdev_dr(netdev)) {
+        port_del_flows_go(netdev);
     }
-    if (!local_delete) {
-        struct netdev *netdev = netdev_ports_get(port_no, dpif_normalize_type(dpif_type(dpif)));
-
-        if (netdev && is_netdev_dr(netdev)) {
-            port_del_flows_go(netdev);
-        }
-        netdev_close(netdev);
-    }
-    return real(dpif, port_no, local_delete);
+    netdev_close(netdev);
 }

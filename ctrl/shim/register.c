@@ -50,9 +50,9 @@ struct scheduling_attributes {
     uint64_t runtime, deadline, period;     /* Nanoseconds. */
 };
 
-/* The main thread takes packets from the slow path. When it wakes for one it must not wait until whoever computes on its
- * CPU has used up a slice of 3 ms or more. Since Linux 6.12 a thread that asks for short slices may interrupt one with
- * longer ones; older kernels ignore the wish. */
+/* The main thread takes packets from the slow path. When it wakes for one it must not wait until whoever computes on
+ * its CPU has used up a slice of 3 ms or more. Since Linux 6.12 a thread that asks for short slices may interrupt one
+ * with longer ones; older kernels ignore the wish. */
 static void
 ask_for_short_slices(void)
 {

@@ -1,0 +1,116 @@
+/* The functions of OVS that the daemon takes over.
+ *
+ * These definitions stand in front of libopenvswitch's in every call from one library to another, and in those within
+ * libopenvswitch that go through its PLT. Each forwards to the file of its concern, or to OVS's own (real.h). Nothing
+ * else of the shim calls what is defined here: the files of the concerns call OVS's own.
+ */
+#include <config.h>
+
+#include "dpif.h"
+#include "flow.h"
+#include "netdev-offload.h"
+#include "odp-util.h"
+#include "shim/adopt.h"
+#include "shim/deletion.h"
+#include "shim/flow_watch.h"
+#include "shim/gate.h"
+#include "shim/mega_ufid.h"
+#include "shim/port_del.h"
+#include "shim/real.h"
+
+void
+dpif_operate(struct dpif *dpif, struct dpif_op **ops, size_t n_ops, enum dpif_offload_type offload_type)
+{
+    if (netdev_is_flow_api_enabled() && !flow_watch_active()) {
+        deletion_operate(dpif, ops, n_ops, offload_type);
+    } else {
+        real_dpif_operate(dpif, ops, n_ops, offload_type);
+    }
+}
+
+/* The main thread receives and classifies packets in there. */
+bool
+dpif_run(struct dpif *dpif)
+{
+    bool result;
+
+    if (!netdev_is_flow_api_enabled()) {
+        return real_dpif_run(dpif);
+    }
+    gate_close();
+    adopt_flows_once(dpif);
+    result = real_dpif_run(dpif);
+    gate_open();
+    return result;
+}
+
+/* While the datapath's ports are being changed, dpif-netdev asks no flow_get(): deletions wait. */
+int
+dpif_port_add(struct dpif *dpif, struct netdev *netdev, odp_port_t *port_no)
+{
+    int error;
+
+    gate_close();
+    error = real_dpif_port_add(dpif, netdev, port_no);
+    gate_open();
+    return error;
+}
+
+int
+dpif_port_set_config(struct dpif *dpif, odp_port_t port_no, const struct smap *config)
+{
+    int error;
+
+    gate_close();
+    error = real_dpif_port_set_config(dpif, port_no, config);
+    gate_open();
+    return error;
+}
+
+/* The gate stays open until the port's flows are gone. */
+int
+dpif_port_del(struct dpif *dpif, odp_port_t port_no, bool local_delete)
+{
+    int error;
+
+    if (!local_delete) {
+        port_del_flows_of_port_go(dpif, port_no);
+    }
+    gate_close();
+    error = real_dpif_port_del(dpif, port_no, local_delete);
+    gate_open();
+    return error;
+}
+
+struct dpif_flow_dump *
+dpif_flow_dump_create(const struct dpif *dpif, bool terse, struct dpif_flow_dump_types *types)
+{
+    return port_del_flow_dump_create(dpif, terse, types);
+}
+
+int
+dpif_flow_dump_next(struct dpif_flow_dump_thread *thread, struct dpif_flow *flows, int max_flows)
+{
+    return port_del_flow_dump_next(thread, flows, max_flows);
+}
+
+int
+dpif_flow_dump_destroy(struct dpif_flow_dump *dump)
+{
+    return port_del_flow_dump_destroy(dump);
+}
+
+/* Within libopenvswitch: its only caller is dpif-netdev, for the match of a megaflow that it adds. */
+void
+flow_wc_map(const struct flow *flow, struct flowmap *map)
+{
+    real_flow_wc_map(flow, map);
+    mega_ufid_note_match(flow, map);
+}
+
+/* Within libopenvswitch too. */
+void
+odp_flow_key_hash(const void *key, size_t size, ovs_u128 *hash)
+{
+    mega_ufid_hash(key, size, hash);
+}

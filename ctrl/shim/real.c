@@ -1,0 +1,92 @@
+/* Finds OVS's own functions. See real.h. */
+#include <config.h>
+
+#include "shim/real.h"
+
+#include <dlfcn.h>
+
+#include "flow.h"
+#include "odp-util.h"
+#include "util.h"
+
+static void *
+next_definition(const char *name)
+{
+    void *function = dlsym(RTLD_NEXT, name);
+
+    ovs_assert(function);
+    return function;
+}
+
+/* OVS's function of this name, looked up once. Threads that look it up at the same time find the same. */
+#define REAL(NAME)                                                      \
+    ({                                                                  \
+        static typeof(&NAME) found;                                     \
+        typeof(&NAME) function = __atomic_load_n(&found, __ATOMIC_RELAXED); \
+                                                                        \
+        if (OVS_UNLIKELY(!function)) {                                  \
+            function = next_definition(#NAME);                          \
+            __atomic_store_n(&found, function, __ATOMIC_RELAXED);       \
+        }                                                               \
+        function;                                                       \
+    })
+
+void
+real_dpif_operate(struct dpif *dpif, struct dpif_op **ops, size_t n_ops, enum dpif_offload_type offload_type)
+{
+    REAL(dpif_operate)(dpif, ops, n_ops, offload_type);
+}
+
+bool
+real_dpif_run(struct dpif *dpif)
+{
+    return REAL(dpif_run)(dpif);
+}
+
+int
+real_dpif_port_add(struct dpif *dpif, struct netdev *netdev, odp_port_t *port_no)
+{
+    return REAL(dpif_port_add)(dpif, netdev, port_no);
+}
+
+int
+real_dpif_port_set_config(struct dpif *dpif, odp_port_t port_no, const struct smap *config)
+{
+    return REAL(dpif_port_set_config)(dpif, port_no, config);
+}
+
+int
+real_dpif_port_del(struct dpif *dpif, odp_port_t port_no, bool local_delete)
+{
+    return REAL(dpif_port_del)(dpif, port_no, local_delete);
+}
+
+struct dpif_flow_dump *
+real_dpif_flow_dump_create(const struct dpif *dpif, bool terse, struct dpif_flow_dump_types *types)
+{
+    return REAL(dpif_flow_dump_create)(dpif, terse, types);
+}
+
+int
+real_dpif_flow_dump_next(struct dpif_flow_dump_thread *thread, struct dpif_flow *flows, int max_flows)
+{
+    return REAL(dpif_flow_dump_next)(thread, flows, max_flows);
+}
+
+int
+real_dpif_flow_dump_destroy(struct dpif_flow_dump *dump)
+{
+    return REAL(dpif_flow_dump_destroy)(dump);
+}
+
+void
+real_flow_wc_map(const struct flow *flow, struct flowmap *map)
+{
+    REAL(flow_wc_map)(flow, map);
+}
+
+void
+real_odp_flow_key_hash(const void *key, size_t size, ovs_u128 *hash)
+{
+    REAL(odp_flow_key_hash)(key, size, hash);
+}

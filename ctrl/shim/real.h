@@ -1,0 +1,35 @@
+/* The functions of OVS that interpose.c stands in front of, as OVS has them.
+ *
+ * Each is OVS's function with real_ before its name; the contract is that of OVS's header. The shim's files call these
+ * where they must not come back to themselves.
+ *
+ * Threads: any. Errors: the process ends if libopenvswitch lacks one of them, as it does for any missing symbol.
+ */
+#ifndef CTRL_SHIM_REAL_H
+#define CTRL_SHIM_REAL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "dpif.h"
+#include "openvswitch/types.h"
+
+struct flow;
+struct flowmap;
+struct netdev;
+struct smap;
+
+void real_dpif_operate(struct dpif *, struct dpif_op **, size_t n_ops, enum dpif_offload_type);
+bool real_dpif_run(struct dpif *);
+int real_dpif_port_add(struct dpif *, struct netdev *, odp_port_t *);
+int real_dpif_port_del(struct dpif *, odp_port_t, bool local_delete);
+int real_dpif_port_set_config(struct dpif *, odp_port_t, const struct smap *);
+
+struct dpif_flow_dump *real_dpif_flow_dump_create(const struct dpif *, bool terse, struct dpif_flow_dump_types *);
+int real_dpif_flow_dump_next(struct dpif_flow_dump_thread *, struct dpif_flow *, int max_flows);
+int real_dpif_flow_dump_destroy(struct dpif_flow_dump *);
+
+void real_flow_wc_map(const struct flow *, struct flowmap *);
+void real_odp_flow_key_hash(const void *key, size_t size, ovs_u128 *hash);
+
+#endif

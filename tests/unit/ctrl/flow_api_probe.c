@@ -1,0 +1,124 @@
+#include <config.h>
+
+#include "flow_api_probe.h"
+
+#include "dp-packet.h"
+#include "dpif.h"
+#include "dpif-netdev-private-flow.h"
+#include "netdev-offload-provider.h"
+#include "netdev-offload.h"
+#include "openvswitch/match.h"
+#include "openvswitch/ofpbuf.h"
+#include "shim/flow_api.h"
+#include "shim/flow_watch.h"
+#include "shim/netdev_dr.h"
+#include "util.h"
+
+struct probe_netdev {
+    struct netdev_dr dr;
+};
+
+struct probe_flow {
+    struct dp_netdev_flow flow;
+};
+
+struct probe_watch {
+    struct flow_watch watch;
+};
+
+const size_t probe_many = FLOW_API_MANY;
+
+struct probe_netdev *
+probe_netdev_new(struct ovsdr_port *port)
+{
+    struct probe_netdev *netdev = xzalloc(sizeof *netdev);
+
+    netdev->dr.up.ref_cnt = 1;
+    netdev->dr.up.name = "probe";
+    ovs_rwlock_init(&netdev->dr.lock);
+    netdev->dr.port = port;
+    return netdev;
+}
+
+void
+probe_netdev_free(struct probe_netdev *netdev)
+{
+    ovs_assert(netdev->dr.up.ref_cnt == 1);
+    ovs_rwlock_destroy(&netdev->dr.lock);
+    free(netdev);
+}
+
+struct probe_flow *
+probe_flow_new(uint64_t mega_ufid)
+{
+    struct probe_flow *flow = xzalloc(sizeof *flow);
+
+    *CONST_CAST(ovs_u128 *, &flow->flow.mega_ufid) = (ovs_u128) {.u64 = {.lo = mega_ufid}};
+    return flow;
+}
+
+void
+probe_flow_free(struct probe_flow *flow)
+{
+    free(flow);
+}
+
+void
+probe_flow_dies(struct probe_flow *flow)
+{
+    flow->flow.dead = true;
+}
+
+int
+probe_put(struct probe_netdev *netdev, struct probe_flow *flow)
+{
+    struct offload_info info = {.flow_mark = 1};
+    struct match match;
+
+    memset(&match, 0, sizeof match);
+    return flow_api_dr.flow_put(&netdev->dr.up, &match, NULL, 0, &flow->flow.mega_ufid, &info, NULL);
+}
+
+void
+probe_del(struct probe_netdev *netdev, struct probe_flow *flow)
+{
+    flow_api_dr.flow_del(&netdev->dr.up, &flow->flow.mega_ufid, NULL);
+}
+
+struct probe_watch *
+probe_watch_new(struct probe_netdev *netdev, struct probe_flow *flow)
+{
+    struct probe_watch *watch = xzalloc(sizeof *watch);
+    struct dpif_flow_stats stats;
+    struct dpif_flow_attrs attrs;
+
+    flow_watch_begin(&watch->watch);
+    flow_api_dr.flow_get(&netdev->dr.up, NULL, NULL, &flow->flow.mega_ufid, &stats, &attrs, NULL);
+    flow_watch_pause();
+    return watch;
+}
+
+void
+probe_delete(struct probe_watch *watches[], size_t n)
+{
+    struct flow_watch *inner[FLOW_API_MANY];
+
+    for (size_t i = 0; i < n; i++) {
+        inner[i] = &watches[i]->watch;
+    }
+    flow_api_del_watched(inner, n);
+}
+
+bool
+probe_watch_has_last(const struct probe_watch *watch, uint64_t *packets)
+{
+    *packets = watch->watch.last.packets;
+    return flow_watch_rule(&watch->watch) == WATCHED_RULE_GONE;
+}
+
+void
+probe_watch_free(struct probe_watch *watch)
+{
+    flow_watch_end(&watch->watch);
+    free(watch);
+}

@@ -1,0 +1,43 @@
+/* The flow-API provider as dpif-netdev and the deleting threads call it, as plain C: OVS's headers are not C++.
+ *
+ * The NIC beneath is the test's own: it defines the functions of ctrl/flow.h. */
+#ifndef TESTS_UNIT_CTRL_FLOW_API_PROBE_H
+#define TESTS_UNIT_CTRL_FLOW_API_PROBE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "ctrl/flow.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A dr port's netdev, and dpif-netdev's flow. The ports that they name are the test's. */
+struct probe_netdev;
+struct probe_flow;
+struct probe_watch;
+
+struct probe_netdev *probe_netdev_new(struct ovsdr_port *);
+void probe_netdev_free(struct probe_netdev *);
+struct probe_flow *probe_flow_new(uint64_t mega_ufid);
+void probe_flow_free(struct probe_flow *);
+void probe_flow_dies(struct probe_flow *);
+
+/* What dpif-netdev's offload thread calls. A put returns a positive errno value. */
+int probe_put(struct probe_netdev *, struct probe_flow *);
+void probe_del(struct probe_netdev *, struct probe_flow *);
+
+/* What a deleting thread does: watches while dpif-netdev asks flow_get about the flow; takes the rules of many out at
+ * once. */
+struct probe_watch *probe_watch_new(struct probe_netdev *, struct probe_flow *);
+void probe_delete(struct probe_watch *[], size_t n);
+bool probe_watch_has_last(const struct probe_watch *, uint64_t *packets);
+void probe_watch_free(struct probe_watch *);
+extern const size_t probe_many;
+
+#ifdef __cplusplus
+}
+#endif
+#endif

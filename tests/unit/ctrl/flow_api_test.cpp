@@ -1,0 +1,184 @@
+// The flow-API provider between dpif-netdev's offload threads and the threads that delete flows.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "ctrl/flow.h"
+#include "flow_api_probe.h"
+
+/// A device that knows ufids and what they counted.
+struct ovsdr_port {
+    std::map<std::uint64_t, std::uint64_t> packets;
+};
+
+namespace {
+
+/// What the NIC was asked for in one call.
+std::vector<std::size_t> deletion_sizes;
+
+}  // namespace
+
+extern "C" {
+
+ovsdr_put_outcome ovsdr_flow_put(ovsdr_port* port, const ovsdr_ufid* ufid, const ovsdr_megaflow*,
+                                 char** error) noexcept {
+    *error = nullptr;
+    port->packets.try_emplace(ufid->value[0], 0);
+    return OVSDR_PUT_INSTALLED;
+}
+
+bool ovsdr_flow_get(const ovsdr_port* port, const ovsdr_ufid* ufid, ovsdr_flow_stats* stats) noexcept {
+    const auto found = port->packets.find(ufid->value[0]);
+    if (found == port->packets.end()) return false;
+    *stats = {.packets = found->second, .bytes = 0, .used_ms = 0, .offloaded = true};
+    return true;
+}
+
+void ovsdr_flows_del(ovsdr_flow_deletion* deletions, size_t n) noexcept {
+    deletion_sizes.push_back(n);
+    for (std::size_t i = 0; i < n; ++i) {
+        auto& packets = deletions[i].port->packets;
+        const auto found = packets.find(deletions[i].ufid.value[0]);
+        deletions[i].had_stats = found != packets.end();
+        if (!deletions[i].had_stats) continue;
+        deletions[i].last.packets = found->second;
+        packets.erase(found);
+    }
+}
+
+void ovsdr_flow_flush(ovsdr_port*) noexcept {}
+std::uint64_t ovsdr_flow_count_of_device(const ovsdr_port*) noexcept { return 0; }
+
+// Of the netdev class, which is not linked.
+struct netdev;
+struct netdev_dr;
+bool is_netdev_dr(const netdev*) { return true; }
+void netdev_dr_set_odp_port(netdev_dr*, std::uint32_t) {}
+
+}  // extern "C"
+
+namespace {
+
+using Netdev = std::unique_ptr<probe_netdev, decltype(&probe_netdev_free)>;
+using Flow = std::unique_ptr<probe_flow, decltype(&probe_flow_free)>;
+using Watch = std::unique_ptr<probe_watch, decltype(&probe_watch_free)>;
+
+constexpr std::uint64_t ufid = 0x1234;
+
+class FlowApi : public testing::Test {
+protected:
+    ovsdr_port port, other_port;
+    Netdev netdev{probe_netdev_new(&port), probe_netdev_free};
+    Netdev other_netdev{probe_netdev_new(&other_port), probe_netdev_free};
+    Flow old{probe_flow_new(ufid), probe_flow_free};
+    Flow next{probe_flow_new(ufid), probe_flow_free};
+
+    FlowApi() { deletion_sizes.clear(); }
+
+    [[nodiscard]] Watch watch(const Flow& flow) const {
+        return {probe_watch_new(netdev.get(), flow.get()), probe_watch_free};
+    }
+
+    /// As the deleting thread does at last. False: it learned nothing of the rule's end.
+    static bool finish(const Watch& deletion, std::uint64_t& last) {
+        probe_watch* one = deletion.get();
+        probe_delete(&one, 1);
+        return probe_watch_has_last(one, &last);
+    }
+};
+
+TEST_F(FlowApi, ADeletionTakesTheRuleAndLearnsItsLastHits) {
+    ASSERT_EQ(probe_put(netdev.get(), old.get()), 0);
+    const Watch deletion = watch(old);
+    probe_flow_dies(old.get());
+    port.packets[ufid] = 7;
+    std::uint64_t last = 0;
+    EXPECT_TRUE(finish(deletion, last));
+    EXPECT_EQ(last, 7U);
+    EXPECT_TRUE(port.packets.empty());
+    probe_del(netdev.get(), old.get());   // the offload thread comes late
+    EXPECT_TRUE(probe_watch_has_last(deletion.get(), &last));
+    EXPECT_EQ(last, 7U);
+}
+
+TEST_F(FlowApi, ALateDeletionLeavesTheRuleOfTheNextFlowAndLearnsTheLastHitsOfItsOwn) {
+    ASSERT_EQ(probe_put(netdev.get(), old.get()), 0);
+    port.packets[ufid] = 7;
+    const Watch deletion = watch(old);
+    probe_flow_dies(old.get());
+    // The gate is open: a packet makes the next flow, and the offload thread is through with both.
+    probe_del(netdev.get(), old.get());
+    ASSERT_EQ(probe_put(netdev.get(), next.get()), 0);
+    port.packets[ufid] = 3;
+    std::uint64_t last = 0;
+    EXPECT_TRUE(finish(deletion, last));
+    EXPECT_EQ(last, 7U);
+    ASSERT_EQ(port.packets.count(ufid), 1U) << "the next flow lost its rule";
+    EXPECT_EQ(port.packets[ufid], 3U);
+}
+
+TEST_F(FlowApi, ALateDeletionOfAFlowThatWasNeverPutLeavesTheRuleOfTheNextFlow) {
+    const Watch deletion = watch(old);
+    probe_flow_dies(old.get());
+    ASSERT_EQ(probe_put(netdev.get(), next.get()), 0);
+    std::uint64_t last = 0;
+    EXPECT_FALSE(finish(deletion, last));
+    EXPECT_EQ(port.packets.count(ufid), 1U);
+}
+
+TEST_F(FlowApi, ARuleOfAnotherDatapathIsNoConcern) {
+    ASSERT_EQ(probe_put(netdev.get(), old.get()), 0);
+    const Watch deletion = watch(old);
+    probe_flow_dies(old.get());
+    ASSERT_EQ(probe_put(other_netdev.get(), next.get()), 0);
+    probe_del(other_netdev.get(), next.get());
+    port.packets[ufid] = 7;
+    std::uint64_t last = 0;
+    EXPECT_TRUE(finish(deletion, last));
+    EXPECT_EQ(last, 7U);
+}
+
+TEST_F(FlowApi, AModificationOfTheFlowItselfLeavesTheRuleItsOwn) {
+    ASSERT_EQ(probe_put(netdev.get(), old.get()), 0);
+    const Watch deletion = watch(old);
+    ASSERT_EQ(probe_put(netdev.get(), old.get()), 0);
+    probe_flow_dies(old.get());
+    std::uint64_t last = 0;
+    EXPECT_TRUE(finish(deletion, last));
+    EXPECT_TRUE(port.packets.empty());
+}
+
+TEST_F(FlowApi, RefusesARuleForADeadFlow) {
+    probe_flow_dies(old.get());
+    EXPECT_NE(probe_put(netdev.get(), old.get()), 0);
+    EXPECT_TRUE(port.packets.empty());
+}
+
+TEST_F(FlowApi, ManyDeletionsAreOneCallOfTheNic) {
+    std::vector<Flow> flows;
+    std::vector<Watch> watches;
+    std::vector<probe_watch*> all;
+    for (std::uint64_t i = 0; i < probe_many; ++i) {
+        flows.emplace_back(probe_flow_new(i), probe_flow_free);
+        const Netdev& of = i % 2 != 0 ? other_netdev : netdev;
+        ASSERT_EQ(probe_put(of.get(), flows[i].get()), 0);
+        (i % 2 != 0 ? other_port : port).packets[i] = i;
+        watches.emplace_back(probe_watch_new(of.get(), flows[i].get()), probe_watch_free);
+        probe_flow_dies(flows[i].get());
+        all.push_back(watches[i].get());
+    }
+    probe_delete(all.data(), all.size());
+    EXPECT_EQ(deletion_sizes, std::vector<std::size_t>{probe_many});
+    for (std::uint64_t i = 0; i < probe_many; ++i) {
+        std::uint64_t last = 0;
+        EXPECT_TRUE(probe_watch_has_last(all[i], &last));
+        EXPECT_EQ(last, i);
+    }
+    EXPECT_TRUE(port.packets.empty() && other_port.packets.empty());
+}
+
+}  // namespace
