@@ -6,7 +6,8 @@
 //
 // Several workers may have packets for one port, which has one transmit queue: with more than one worker a batch is
 // sent under a lock of the port. (A ring to the owning worker would cost every batch a hand-over and a wake-up, the
-// lock costs only those that meet.) With one worker there is no lock.
+// lock costs only those that meet.) With one worker there is no lock. A full port is waited for while it takes packets;
+// one that takes none, a guest that hangs, holds up nobody else's.
 #pragma once
 
 #include <rte_spinlock.h>
@@ -98,6 +99,7 @@ private:
     bool watch_slow_protocols_ = false;
     std::atomic<std::uint32_t> largest_frame_{1522};
     rte_spinlock_t send_lock_ = RTE_SPINLOCK_INITIALIZER;
+    unsigned patience_ = 0;  ///< pauses that the port may still be waited for; under send_lock_
     std::unique_ptr<Cells[]> cells_;
 };
 
