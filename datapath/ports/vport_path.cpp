@@ -26,8 +26,8 @@ constexpr std::uint8_t slow_protocols_address[6] = {0x01, 0x80, 0xc2, 0x00, 0x00
 
 }  // namespace
 
-VportPath::VportPath(VportId id, unsigned workers)
-    : id_(id), workers_(workers), cells_(std::make_unique<Cells[]>(workers)) {}
+VportPath::VportPath(VportId id, unsigned workers, std::function<void()> look)
+    : id_(id), workers_(workers), look_(std::move(look)), cells_(std::make_unique<Cells[]>(workers)) {}
 
 Sink VportPath::sink() noexcept {
     return Sink{[](void* self, unsigned worker, rte_mbuf** packets, unsigned length) noexcept {
@@ -53,14 +53,22 @@ void VportPath::set_state(State bit, bool on) noexcept {
     }
 }
 
-// The control thread learns of a link that came up by an event, a moment after the peer could begin to send.
+// The control thread learns of a link that came up by an event, a moment after the peer could begin to send. What can be
+// told without the kernel is told here.
 bool VportPath::link_has_come_up() noexcept {
     const std::uint64_t now = rte_rdtsc();
     if (now - link_asked_.load(std::memory_order_relaxed) < rte_get_tsc_hz() / link_questions_per_second) return false;
     link_asked_.store(now, std::memory_order_relaxed);
-    if (!port_->link_up()) return false;
+    if (!port_->link_seen_up()) return false;
     set_link_up(true);
     return true;
+}
+
+// A packet that comes has come over a link that is up: the answer to it must not find the link down. It may have waited in
+// the port's buffer since before the link went down, so the control thread looks.
+void VportPath::link_is_evident() noexcept {
+    set_link_up(true);
+    look_();
 }
 
 void VportPath::set_mtu(std::uint16_t mtu) noexcept {
@@ -136,10 +144,14 @@ unsigned VportPath::receive(unsigned worker, Lane& lane) noexcept {
     if (received == 0) return 0;
     taken_over(packets, received);
     Cells& cells = cells_[worker];
-    if ((state_.load(std::memory_order_relaxed) & admin_up) == 0) [[unlikely]] {
-        cells.down.add(received);
-        rte_pktmbuf_free_bulk(packets, received);
-        return received;
+    const std::uint8_t state = state_.load(std::memory_order_relaxed);
+    if (state != ready) [[unlikely]] {
+        if ((state & admin_up) == 0) {
+            cells.down.add(received);
+            rte_pktmbuf_free_bulk(packets, received);
+            return received;
+        }
+        if ((state & link_up) == 0) link_is_evident();
     }
     const unsigned length = may_exceed_mtu_ ? drop_oversize(cells, packets, received) : received;
     std::uint64_t bytes = 0;

@@ -14,6 +14,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "datapath/packet.hpp"
@@ -25,8 +26,9 @@ namespace ovsdr::soft {
 
 class VportPath {
 public:
-    /// `id`: of the vport that packets come from; two paths may share it. `workers`: their number. Down, without a port at first.
-    VportPath(VportId id, unsigned workers);
+    /// `id`: of the vport that packets come from; two paths may share it. `workers`: their number. `look`: has somebody look
+    /// at the port's link soon; from workers, must not wait. Down, without a port at first.
+    VportPath(VportId id, unsigned workers, std::function<void()> look = [] {});
     VportPath(const VportPath&) = delete;
     VportPath& operator=(const VportPath&) = delete;
 
@@ -84,6 +86,7 @@ private:
 
     void set_state(State bit, bool on) noexcept;
     [[nodiscard]] bool link_has_come_up() noexcept;
+    void link_is_evident() noexcept;
     void deliver(unsigned worker, rte_mbuf** packets, unsigned length) noexcept;
     unsigned send(rte_mbuf** packets, unsigned length) noexcept;
     unsigned drop_oversize(Cells& cells, rte_mbuf** packets, unsigned length) noexcept;
@@ -91,6 +94,7 @@ private:
 
     const VportId id_;
     const unsigned workers_;
+    const std::function<void()> look_;
     std::atomic<std::uint8_t> state_{0};
     std::atomic<std::uint64_t> link_asked_{0};  ///< when, in cycles
     PacketIo io_;                               ///< this and the port: valid while has_port is set

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <thread>
+#include <vector>
 
 #include "datapath/ports/eal.hpp"
 
@@ -15,7 +16,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// Keeps nothing: it counts what it is given to send, how often, and how often somebody asks for its link.
+/// Keeps nothing: it counts what it is given to send, how often, and how often somebody asks for its link. `waiting` packets
+/// come from it.
 class CountingPort : public Port {
 public:
     CountingPort() : Port(*driver_of("net_null")) {
@@ -31,14 +33,24 @@ public:
             rte_pktmbuf_free_bulk(packets, length);
             return length;
         };
-        io_.send_queue = this;
+        io_.receive = [](void* self, rte_mbuf** packets, std::uint16_t length) noexcept {
+            auto& port = *static_cast<CountingPort*>(self);
+            length = static_cast<std::uint16_t>(std::min<std::size_t>(length, port.waiting.size()));
+            std::copy_n(port.waiting.begin(), length, packets);
+            port.waiting.erase(port.waiting.begin(), port.waiting.begin() + length);
+            return length;
+        };
+        io_.send_queue = io_.receive_queue = this;
     }
     [[nodiscard]] bool link_up() const noexcept override {
         ++questions;
         return link;
     }
+    [[nodiscard]] bool link_seen_up() const noexcept override { return !kernel_knows && link_up(); }
 
     bool link = false;
+    bool kernel_knows = false;  ///< about the link
+    std::vector<rte_mbuf*> waiting;
     unsigned sent = 0, attempts = 0;
     unsigned refusals = 0;                    ///< attempts to come that it takes nothing of
     std::uint16_t most_at_once = UINT16_MAX;  ///< packets of an attempt that it takes
@@ -60,6 +72,18 @@ protected:
         path_.bind(&port_);
     }
 
+    /// One packet comes from the port, and is steered.
+    void receive() {
+        Lane lane(steering_, 0);
+        rte_mbuf* packet = rte_pktmbuf_alloc(pool_.get());
+        ASSERT_NE(packet, nullptr);
+        (void)rte_pktmbuf_append(packet, 64);
+        port_.waiting.push_back(packet);
+        lane.online();
+        EXPECT_EQ(path_.receive(0, lane), 1u);
+        lane.offline();
+    }
+
     void deliver(unsigned length = 1) {
         rte_mbuf* packets[batch_length];
         ASSERT_EQ(rte_pktmbuf_alloc_bulk(pool_.get(), packets, length), 0);
@@ -69,8 +93,10 @@ protected:
     }
 
     Mempool pool_;
+    Steering steering_{connectx_6dx};
     CountingPort port_;
-    VportPath path_{VportId{1}, 1};
+    unsigned looks_ = 0;
+    VportPath path_{VportId{1}, 1, [this] { ++looks_; }};
 };
 
 TEST_F(VportPathTest, APacketForALinkThatCameUpUnnoticedIsSent) {
@@ -92,6 +118,32 @@ TEST_F(VportPathTest, ALinkThatIsDownDropsAndIsNotAskedForEachPacket) {
     std::this_thread::sleep_for(2ms);
     deliver();
     EXPECT_EQ(port_.sent, 1u);
+}
+
+TEST_F(VportPathTest, AnInterfacesLinkIsLeftToTheControlThread) {
+    port_.kernel_knows = port_.link = true;
+    for (unsigned i = 0; i < 100; ++i) deliver();
+    EXPECT_EQ(port_.questions, 0u);
+    EXPECT_EQ(port_.sent, 0u);
+    path_.set_link_up(true);
+    deliver();
+    EXPECT_EQ(port_.sent, 1u);
+}
+
+TEST_F(VportPathTest, APacketThatComesSaysThatTheLinkIsUp) {
+    port_.kernel_knows = port_.link = true;
+    receive();
+    EXPECT_EQ(looks_, 1u) << "it may be an old one: somebody looks";
+    deliver();
+    EXPECT_EQ(port_.sent, 1u) << "the answer";
+    receive();
+    EXPECT_EQ(looks_, 1u);
+    EXPECT_EQ(port_.questions, 0u);
+    path_.set_link_up(false);
+    path_.set_admin_up(false);
+    receive();
+    EXPECT_EQ(looks_, 1u) << "a vport that is turned off says nothing";
+    EXPECT_FALSE(path_.usable());
 }
 
 TEST_F(VportPathTest, APortThatWasTurnedOffIsNotAsked) {
