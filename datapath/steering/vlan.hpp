@@ -1,8 +1,8 @@
 // VLAN tags in front of the ethertype: how all of the soft NIC goes through them.
 //
-// Two tags are followed, of 802.1Q (0x8100) and 802.1ad (0x88a8) in any order: as many as the device's parser knows, which
-// has fields for a first and a second VLAN (PRM, fte_match_set_lyr_2_4 and fte_match_set_misc). What is behind them is the
-// ethertype, a third tag's too: nobody looks behind that. A tag that is cut short is an ethertype as well.
+// Two tags are followed, of 802.1Q (0x8100) and 802.1ad (0x88a8) in any order: as many as the device's parser knows,
+// which has fields for a first and a second VLAN (PRM, fte_match_set_lyr_2_4 and fte_match_set_misc). What is behind
+// them is the ethertype, a third tag's too: nobody looks behind that. A tag that is cut short is an ethertype as well.
 //
 // Who only takes the outermost tag away (pop_vlan, C-VLAN stripping) does not go through them and is not concerned.
 // Threads: pure functions.

@@ -1,4 +1,4 @@
-// All who go through a frame's VLAN tags stop at the same ethertype: the parser, those who rewrite, and those who count.
+// All who go through a frame's VLAN tags stop at the same ethertype: the parser, who rewrites, and who counts.
 #include "datapath/steering/meter.hpp"
 #include "datapath/steering/parser.hpp"
 #include "datapath/steering/reformat.hpp"
@@ -34,7 +34,9 @@ constexpr unsigned followed = 2;  ///< tags that ConnectX's parser goes through,
     std::vector<Bytes> frames;
     for (unsigned i = 0; i < 5000; ++i) {
         FrameSpec spec{.version = i % 2 == 0 ? 4U : 6U};
-        for (unsigned tags = random() % 5; tags > 0; --tags) spec.tags.push_back(types[random() % 5] << 16 | (random() & 0xffff));
+        for (unsigned tags = random() % 5; tags > 0; --tags) {
+            spec.tags.push_back(types[random() % 5] << 16 | (random() & 0xffff));
+        }
         frames.push_back(make_frame(spec));
         if (random() % 4 == 0) frames.back().resize(14 + random() % 24);
     }
@@ -78,8 +80,9 @@ TEST(VlanTest, AMeterOfIpBytesCountsBehindWhatTheParserFollows) {
         const std::size_t place = type_place(frame);
         std::size_t size = frame.size() - place - 2;
         const std::uint8_t* const header = frame.data() + place + 2;
-        if (type_at(frame, place) == 0x0800 && size >= 20) size = std::min<std::size_t>(size, load_be16(header + 2));
-        if (type_at(frame, place) == 0x86dd && size >= 40) size = std::min<std::size_t>(size, 40U + load_be16(header + 4));
+        const std::uint16_t type = type_at(frame, place);
+        if (type == 0x0800 && size >= 20) size = std::min<std::size_t>(size, load_be16(header + 2));
+        if (type == 0x86dd && size >= 40) size = std::min<std::size_t>(size, 40U + load_be16(header + 4));
         constexpr std::uint32_t tokens = 40'000;
         Meter meter;
         Meter::Image image{};
