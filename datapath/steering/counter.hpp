@@ -1,7 +1,7 @@
 // Flow counters: bulks of (packets, bytes) pairs, one copy per worker, summed when read.
 //
-// A worker adds to its own copy with plain relaxed stores; a reader sums all copies. The copies lie in one piece of memory,
-// each from a cache line on; what nobody counts in is address space only. Reads are exact once the counted
+// A worker adds to its own copy with plain relaxed stores; a reader sums all copies. The copies lie in one piece of
+// memory, each from a cache line on; what nobody counts in is address space only. Reads are exact once the counted
 // traffic has stopped and Steering::synchronize() (mlx5dv_dr_domain_sync) has returned.
 #pragma once
 
