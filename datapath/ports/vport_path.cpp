@@ -13,8 +13,8 @@ namespace {
 constexpr std::uint32_t frame_overhead = 14 + 2 * 4;  // Ethernet header and two VLAN tags
 
 // How long a full port is waited for, in pauses of the processor: a few microseconds at most, the time that a neighbour
-// on another core needs to take some packets. A port earns its waits with the packets that it takes. One that takes none
-// has soon used up what it had, and then costs its senders one attempt a batch; a slow one costs no more than it earns.
+// on another core needs to take some packets. A port earns its waits with the packets that it takes. One that takes
+// none has soon used up what it had, and then costs its senders one attempt a batch; a slow one costs no more than it earns.
 constexpr unsigned pauses_between_attempts = 64;
 constexpr unsigned most_patience = 7 * pauses_between_attempts;
 constexpr unsigned patience_per_packet = 4;
@@ -53,8 +53,8 @@ void VportPath::set_state(State bit, bool on) noexcept {
     }
 }
 
-// The control thread learns of a link that came up by an event, a moment after the peer could begin to send. What can be
-// told without the kernel is told here.
+// The control thread learns of a link that came up by an event, a moment after the peer could begin to send. What can
+// be told without the kernel is told here.
 bool VportPath::link_has_come_up() noexcept {
     const std::uint64_t now = rte_rdtsc();
     if (now - link_asked_.load(std::memory_order_relaxed) < rte_get_tsc_hz() / link_questions_per_second) return false;
@@ -64,8 +64,8 @@ bool VportPath::link_has_come_up() noexcept {
     return true;
 }
 
-// A packet that comes has come over a link that is up: the answer to it must not find the link down. It may have waited in
-// the port's buffer since before the link went down, so the control thread looks.
+// A packet that comes has come over a link that is up: the answer to it must not find the link down. It may have waited
+// in the port's buffer since before the link went down, so the control thread looks.
 void VportPath::link_is_evident() noexcept {
     set_link_up(true);
     look_();

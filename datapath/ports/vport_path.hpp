@@ -26,8 +26,8 @@ namespace ovsdr::soft {
 
 class VportPath {
 public:
-    /// `id`: of the vport that packets come from; two paths may share it. `workers`: their number. `look`: has somebody look
-    /// at the port's link soon; from workers, must not wait. Down, without a port at first.
+    /// `id`: of the vport that packets come from; two paths may share it. `workers`: their number. `look`: has somebody
+    /// look at the port's link soon; from workers, must not wait. Down, without a port at first.
     VportPath(VportId id, unsigned workers, std::function<void()> look = [] {});
     VportPath(const VportPath&) = delete;
     VportPath& operator=(const VportPath&) = delete;

@@ -30,9 +30,9 @@ inline constexpr unsigned max_destinations = 2048;
 /// The co-tenant's sink is always destination 0; as a vport's slot, 0 means "not attached".
 inline constexpr std::uint16_t cotenant_destination = 0;
 
-/// What flow caches are keyed by: the words that masks look at and how packets are taken apart for them, both constant, and
-/// the epoch. A lane takes all three by one pointer for each batch. When another key takes this one's place, its epoch stays
-/// odd for ever: a lane that still has it finds and caches nothing by it.
+/// What flow caches are keyed by: the words that masks look at and how packets are taken apart for them, both constant,
+/// and the epoch. A lane takes all three by one pointer for each batch. When another key takes this one's place, its
+/// epoch stays odd for ever: a lane that still has it finds and caches nothing by it.
 struct alignas(64) CacheKey {
     CacheKey(std::uint64_t first_epoch, const ParserSetup& setup, const MaskedWords& union_of_masks) noexcept
         : epoch(first_epoch), parser(setup), words(union_of_masks) {}
@@ -109,7 +109,7 @@ public:
     /// The kernel's rule for a queue. Threads: lanes.
     [[nodiscard]] bool send_rule(std::uint32_t sqn, VportId& vport) const noexcept;
 
-    /// What flow caches are keyed by now. Threads: lanes until they are quiescent, and those that nobody's change can meet.
+    /// What flow caches are keyed by now. Threads: lanes until they are quiescent, and those whom no change can meet.
     [[nodiscard]] CacheKey& cache_key() const noexcept { return *cache_key_.load(std::memory_order_acquire); }
     /// What packets are taken apart by. Threads: as cache_key().
     [[nodiscard]] const ParserSetup& parser_setup() const noexcept { return cache_key().parser; }

@@ -16,8 +16,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// Keeps nothing: it counts what it is given to send, how often, and how often somebody asks for its link. `waiting` packets
-/// come from it.
+/// Keeps nothing: it counts what it is given to send, how often, and how often somebody asks for its link. `waiting`
+/// packets come from it.
 class CountingPort : public Port {
 public:
     CountingPort() : Port(*driver_of("net_null")) {

@@ -74,8 +74,8 @@ TEST_F(Churn, NothingIsLostOrDuplicatedWhileRulesComeAndGo) {
     EXPECT_GT(two.packets, 0U);
 }
 
-/// Two matchers take turns, on the destination and on the source. What the second sees of one packet is what the first has
-/// seen of the other: a lane that had the cache of one and the key of the other would take the first packet's way.
+/// Two matchers take turns, on the destination and on the source. What the second sees of one packet is what the first
+/// has seen of the other: a lane that had the cache of one and the key of the other would take the first packet's way.
 TEST_F(Churn, ABatchNeverLooksWithOneKeyIntoTheCacheOfAnother) {
     struct Watch {
         std::atomic<std::uint64_t> packets{0}, strangers{0};
@@ -117,8 +117,10 @@ TEST_F(Churn, ABatchNeverLooksWithOneKeyIntoTheCacheOfAnother) {
     });
     for (unsigned turn = 0; turn < 2000; ++turn) {
         const auto address = turn % 2 == 0 ? field::dst_31_0 : field::src_31_0;
-        const auto matcher = make_matcher(table, 0, criteria::outer, Parameters{}.set(field::ip_version, 4).set(address, ~0U));
-        const auto rule = make_rule(*matcher, Parameters{}.set(field::ip_version, 4).set(address, turn % 2 == 0 ? 0x0b000000 : 1), {&out});
+        auto parameters = Parameters{}.set(field::ip_version, 4).set(address, ~0U);
+        const auto matcher = make_matcher(table, 0, criteria::outer, parameters);
+        parameters.set(address, turn % 2 == 0 ? 0x0b000000 : 1);
+        const auto rule = make_rule(*matcher, parameters, {&out});
         for (const std::uint64_t before = rounds; rounds < before + 2;) std::this_thread::yield();
     }
     stop = true;

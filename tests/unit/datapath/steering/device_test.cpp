@@ -208,7 +208,7 @@ TEST_F(DeviceTest, ArraysRuleAndFlowsGiveTheirDestinationsBack) {
     return key;
 }
 
-/// A lane that took its key a moment before a change has either all of the key or one by which nothing is found or cached.
+/// A lane that took its key a moment before a change has all of the key, or one by which nothing is found or cached.
 TEST_F(DeviceTest, AKeyThatAnotherReplacesKeepsAnOddEpoch) {
     lane.online();  // keys stay while it may look at them
     const CacheKey* key = &steering.impl().cache_key();
