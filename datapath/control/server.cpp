@@ -23,14 +23,10 @@ constexpr std::size_t most_clients = 32;
 
 ControlServer::ControlServer(SoftNic& nic, const std::string& path) : nic_(nic), path_(path) {
     if (path.empty()) return;
-    const FolderLock folder(path);
-    const int result = folder.error() != 0 ? folder.error() : listen_on(path);
-    if (result == EADDRINUSE) {
-        fmt::print(stderr, "ovs-dr soft NIC: control_socket: {} belongs to another process; going on without one\n",
-                   path);
-    } else if (result != 0) {
-        fmt::print(stderr, "ovs-dr soft NIC: control_socket: {}: {}; going on without one\n", path,
-                   std::strerror(result));
+    const SocketLock lock(path);
+    const int result = lock.error() != 0 ? lock.error() : listen_on(path);
+    if (result != 0) {
+        fmt::print(stderr, "ovs-dr soft NIC: control_socket: {}; going on without one\n", socket_problem(path, result));
     }
 }
 

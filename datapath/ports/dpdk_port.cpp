@@ -152,15 +152,9 @@ PacketIo packet_io(std::uint16_t id) noexcept {
 
 // A server's socket: nobody else may serve it, and one that was left behind is in the way.
 int take_socket(const PortSpec& spec, const std::string& path, std::string& error) {
-    const FolderLock folder(path);
-    const int result = folder.error() != 0 ? folder.error() : free_socket_path(path, SOCK_STREAM);
-    if (result == EADDRINUSE) {
-        error = fmt::format("{}: iface={}: another port or process listens there", spec.arguments, path);
-    } else if (result == EEXIST) {
-        error = fmt::format("{}: iface={}: the file that is there is no socket", spec.arguments, path);
-    } else if (result != 0) {
-        error = fmt::format("{}: iface={}: {}", spec.arguments, path, std::strerror(result));
-    }
+    const SocketLock lock(path);
+    const int result = lock.error() != 0 ? lock.error() : free_socket_path(path, SOCK_STREAM);
+    if (result != 0) error = fmt::format("{}: iface={}", spec.arguments, socket_problem(path, result));
     return result;
 }
 

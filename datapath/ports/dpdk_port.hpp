@@ -33,6 +33,8 @@ public:
     void arm() noexcept override;
     void disarm() noexcept override;
     [[nodiscard]] bool link_up() const noexcept override;
+    /// The kernel tells an interface's carrier under a lock (RTNL) that somebody else may hold for seconds.
+    [[nodiscard]] bool link_seen_up() const noexcept override { return !interface_ && link_up(); }
     [[nodiscard]] std::uint32_t speed() const noexcept override;
     [[nodiscard]] std::uint16_t mtu() const noexcept override;
     [[nodiscard]] int set_mtu(std::uint16_t mtu) noexcept override;

@@ -1,15 +1,20 @@
 #include "datapath/ports/memif_connection.hpp"
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <rte_mbuf.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
+#include <cstdio>
+#include <string_view>
 #include <utility>
+
+#include "datapath/ports/guarded_copy.hpp"
 
 namespace ovsdr::soft::memif {
 namespace {
@@ -36,6 +41,15 @@ constexpr std::size_t ring_bytes(unsigned log2_size) noexcept {
     return sizeof(Ring) + (sizeof(Descriptor) << log2_size);
 }
 
+// The kernel's name for what stands behind a descriptor; without /proc nothing is believed.
+bool is_eventfd(int descriptor) noexcept {
+    constexpr std::string_view name = "anon_inode:[eventfd]";
+    char link[32], target[64];
+    (void)std::snprintf(link, sizeof link, "/proc/self/fd/%d", descriptor);
+    const ssize_t length = readlink(link, target, sizeof target);
+    return length >= 0 && std::string_view(target, static_cast<std::size_t>(length)) == name;
+}
+
 }  // namespace
 
 FileDescriptor::FileDescriptor(FileDescriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
@@ -60,35 +74,36 @@ Connection::~Connection() {
     }
 }
 
-const char* Connection::add_region(const AddRegion& message, int descriptor) noexcept {
-    FileDescriptor file(descriptor);
-    if (descriptor < 0) return "Missing region fd";
+const char* Connection::add_region(const AddRegion& message, FileDescriptor file) noexcept {
+    if (file.get() < 0) return "Missing region fd";
     if (message.index != region_count_ || region_count_ == most_regions) return "Invalid region index";
     // A file that shrinks while we read it would kill this process.
-    const int seals = fcntl(descriptor, F_GET_SEALS);
+    const int seals = fcntl(file.get(), F_GET_SEALS);
     if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) return "Region is not sealed against shrinking";
     struct stat status {};
-    if (fstat(descriptor, &status) != 0 || message.size == 0 ||
+    struct statfs system {};
+    if (fstat(file.get(), &status) != 0 || fstatfs(file.get(), &system) != 0 || message.size == 0 ||
         static_cast<std::uint64_t>(status.st_size) < message.size) {
         return "Region is larger than its file";
     }
-    void* memory = mmap(nullptr, message.size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+    void* memory = mmap(nullptr, message.size, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
     if (memory == MAP_FAILED) return "Region cannot be mapped";
-    regions_[region_count_++] = {std::move(file), static_cast<std::byte*>(memory), message.size};
+    regions_[region_count_++] = {std::move(file), static_cast<std::byte*>(memory), message.size,
+                                 system.f_type == HUGETLBFS_MAGIC};
     return nullptr;
 }
 
-const char* Connection::add_ring(const AddRing& message, int event) noexcept {
-    FileDescriptor file(event);
-    if (event < 0) return "Missing interrupt fd";
+const char* Connection::add_ring(const AddRing& message, FileDescriptor event) noexcept {
+    if (event.get() < 0) return "Missing interrupt fd";
+    if (!is_eventfd(event.get())) return "Interrupt fd is no eventfd";
     if (message.index != 0) return "Invalid ring index";
     if (message.log2_size > largest_log2_ring) return "Ring too large";
     if (message.private_header_size != 0) return "Private headers are not supported";
     // Nobody's wake-up may hold up a worker.
-    (void)fcntl(event, F_SETFL, O_NONBLOCK);
+    (void)fcntl(event.get(), F_SETFL, O_NONBLOCK);
     Side& added = side((message.flags & 1) != 0 ? Direction::client_to_server : Direction::server_to_client);
     added.place = {.region = message.region, .offset = message.offset, .log2_size = message.log2_size};
-    added.event = std::move(file);
+    added.event = std::move(event);
     return nullptr;
 }
 
@@ -129,6 +144,7 @@ const char* Connection::locate(Side& located) noexcept {
         std::uint64_t{place.offset} + ring_bytes(place.log2_size) > regions_[place.region].size) {
         return "Ring outside its region";
     }
+    if (regions_[place.region].may_vanish) return "Ring in huge pages";
     located.ring = reinterpret_cast<Ring*>(regions_[place.region].memory + place.offset);
     located.size = static_cast<std::uint16_t>(1U << place.log2_size);
     return located.ring->cookie == ring_cookie ? nullptr : "Wrong cookie";
@@ -166,7 +182,7 @@ rte_mbuf* Connection::take_frame(Side& from, std::uint16_t available) noexcept {
         const std::uint32_t length = std::min<std::uint32_t>(piece.length, room_ - size);
         const std::byte* bytes = buffer(piece, piece.length);
         if (bytes == nullptr) break;
-        std::memcpy(data + size, bytes, length);
+        if (!guarded_copy(data + size, bytes, length)) break;
         size += length;
         if ((piece.flags & descriptor_next) != 0) continue;
         if (size == 0) break;
@@ -242,7 +258,10 @@ bool Connection::put_frame(Side& to, std::uint16_t& available, const rte_mbuf* p
                 target->flags = 0;
             }
             const std::uint32_t piece = std::min(left, free);
-            std::memcpy(bytes + filled, data, piece);
+            if (!guarded_copy(bytes + filled, data, piece)) {
+                broken_.store(true, std::memory_order_relaxed);
+                return false;
+            }
             filled += piece;
             free -= piece;
             data += piece;

@@ -4,7 +4,8 @@
 // never changed afterwards. It dies when no worker can be using it.
 //
 // The peer is not trusted. What it can write (descriptors, indices) is read once, checked, and only then used; memory
-// must be sealed against shrinking; a ring that makes no sense makes the connection broken, which ends it. A frame that
+// must be sealed against shrinking, and what a peer can take away all the same (huge pages) is copied under guard and
+// holds no rings; a ring that makes no sense makes the connection broken, which ends it. A frame that
 // is larger than a buffer comes out cut to the buffer's size, which is more than any MTU with that buffer allows.
 //
 // Threads: receive() and arm() from one worker; send() from one thread at a time; broken() from any.
@@ -57,9 +58,10 @@ public:
 
     // Setting up; these return nullptr, or what is wrong in the words of a DISCONNECT.
 
-    /// Server: the next region that the client offers. Takes the descriptor.
-    [[nodiscard]] const char* add_region(const AddRegion& message, int descriptor) noexcept;
-    [[nodiscard]] const char* add_ring(const AddRing& message, int event) noexcept;
+    /// Server: the next region that the client offers.
+    [[nodiscard]] const char* add_region(const AddRegion& message, FileDescriptor file) noexcept;
+    /// `event` must be an eventfd: whatever else it may be, we would write to it.
+    [[nodiscard]] const char* add_ring(const AddRing& message, FileDescriptor event) noexcept;
 
     /// Client: makes memory with both rings, and their wake-ups.
     [[nodiscard]] const char* make_memory(unsigned log2_size, std::uint32_t buffer_size) noexcept;
@@ -90,6 +92,7 @@ private:
         FileDescriptor file;
         std::byte* memory = nullptr;
         std::uint64_t size = 0;
+        bool may_vanish = false;  ///< huge pages: a hole that the peer punches may find none to fill it with
     };
     struct Side {
         RingPlace place;

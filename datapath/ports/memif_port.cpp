@@ -8,12 +8,14 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 namespace ovsdr::soft {
 namespace {
 
 using namespace std::chrono_literals;
 using memif::Direction;
+using memif::FileDescriptor;
 using memif::Message;
 using memif::MessageType;
 using memif::Role;
@@ -33,6 +35,25 @@ Message message_of(MessageType type) noexcept {
     std::memset(static_cast<void*>(&message), 0, sizeof message);
     message.type = type;
     return message;
+}
+
+/// Closes all that came with a message but the first, and returns how many those were. No message has more than one.
+unsigned take_descriptors(msghdr& header, FileDescriptor& first) noexcept {
+    unsigned surplus = 0;
+    for (cmsghdr* item = CMSG_FIRSTHDR(&header); item != nullptr; item = CMSG_NXTHDR(&header, item)) {
+        if (item->cmsg_level != SOL_SOCKET || item->cmsg_type != SCM_RIGHTS) continue;
+        for (std::size_t at = CMSG_LEN(0); at + sizeof(int) <= item->cmsg_len; at += sizeof(int)) {
+            int number = -1;
+            std::memcpy(&number, reinterpret_cast<const std::byte*>(item) + at, sizeof number);
+            FileDescriptor taken(number);
+            if (first.get() >= 0) {
+                ++surplus;
+            } else {
+                first = std::move(taken);
+            }
+        }
+    }
+    return surplus;
 }
 
 }  // namespace
@@ -72,15 +93,13 @@ std::unique_ptr<Port> MemifPort::open(const PortSpec& spec, const Driver& driver
 }
 
 int MemifPort::listen_on(const std::string& path, std::string& error) {
-    const FolderLock folder(path);
+    const SocketLock lock(path);
     const auto failed = [&](int cause) {
-        error = fmt::format("net_memif: socket={}: {}", path,
-                            cause == EADDRINUSE ? "another port or process listens there; each port needs its own"
-                            : cause == EEXIST   ? "the file that is there is no socket"
-                                                : std::strerror(cause));
+        error = fmt::format("net_memif: socket={}{}", socket_problem(path, cause),
+                            cause == EADDRINUSE ? "; each port needs its own" : "");
         return cause;
     };
-    if (folder.error() != 0) return failed(folder.error());
+    if (lock.error() != 0) return failed(lock.error());
     if (int result = free_socket_path(path, SOCK_SEQPACKET)) return failed(result);
     listener_ = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     const sockaddr_un address = socket_address(path);
@@ -179,33 +198,18 @@ void MemifPort::read_messages() {
         header.msg_controllen = sizeof control;
         const ssize_t size = recvmsg(talk_, &header, MSG_CMSG_CLOEXEC);
         if (size < 0 && (errno == EAGAIN || errno == EINTR)) return;
-        int descriptor = -1;
-        for (cmsghdr* item = size > 0 ? CMSG_FIRSTHDR(&header) : nullptr; item != nullptr;
-             item = CMSG_NXTHDR(&header, item)) {
-            if (item->cmsg_level != SOL_SOCKET || item->cmsg_type != SCM_RIGHTS) continue;
-            int numbers[4];
-            const std::size_t count = std::min<std::size_t>(4, (item->cmsg_len - CMSG_LEN(0)) / sizeof(int));
-            std::memcpy(numbers, CMSG_DATA(item), count * sizeof(int));
-            for (std::size_t i = 0; i < count; ++i) {
-                if (descriptor >= 0) close(descriptor);
-                descriptor = numbers[i];
-            }
-        }
+        FileDescriptor descriptor;
+        const unsigned surplus = size >= 0 ? take_descriptors(header, descriptor) : 0;
         if (size <= 0) return end_talk(nullptr);
-        if (size != sizeof message) {
-            if (descriptor >= 0) close(descriptor);
-            return end_talk("Invalid message size");
-        }
+        if (size != sizeof message) return end_talk("Invalid message size");
+        if (surplus != 0 || (header.msg_flags & MSG_CTRUNC) != 0) return end_talk("Too many file descriptors");
         if (message.type == MessageType::disconnect) return end_talk(nullptr);
-        if (const char* problem = handle(message, descriptor)) end_talk(problem);
+        if (const char* problem = handle(message, std::move(descriptor))) end_talk(problem);
     }
 }
 
-// Owns the descriptor, if there is one.
-const char* MemifPort::handle(const Message& message, int descriptor) {
-    if (role_ == Role::server) return handle_as_server(message, descriptor);
-    if (descriptor >= 0) close(descriptor);
-    return handle_as_client(message);
+const char* MemifPort::handle(const Message& message, FileDescriptor descriptor) {
+    return role_ == Role::server ? handle_as_server(message, std::move(descriptor)) : handle_as_client(message);
 }
 
 const char* MemifPort::check_init(const memif::Init& init) const noexcept {
@@ -217,14 +221,13 @@ const char* MemifPort::check_init(const memif::Init& init) const noexcept {
                                                                                               : "Incorrect secret";
 }
 
-const char* MemifPort::handle_as_server(const Message& message, int descriptor) {
+const char* MemifPort::handle_as_server(const Message& message, FileDescriptor descriptor) {
     const char* problem = nullptr;
     if (message.type == MessageType::add_region && step_ == Step::region) {
-        problem = connection_->add_region(message.add_region, descriptor);
+        problem = connection_->add_region(message.add_region, std::move(descriptor));
     } else if (message.type == MessageType::add_ring && step_ == Step::region) {
-        problem = connection_->add_ring(message.add_ring, descriptor);
+        problem = connection_->add_ring(message.add_ring, std::move(descriptor));
     } else {
-        if (descriptor >= 0) close(descriptor);
         if (message.type == MessageType::connect && step_ == Step::region) return go_live();
         if (message.type != MessageType::init || step_ != Step::hello) return "Unexpected message";
         problem = check_init(message.init);

@@ -48,8 +48,8 @@ private:
     void start_talk(int socket);
     void end_talk(const char* reason) noexcept;
     void read_messages();
-    [[nodiscard]] const char* handle(const memif::Message& message, int descriptor);
-    [[nodiscard]] const char* handle_as_server(const memif::Message& message, int descriptor);
+    [[nodiscard]] const char* handle(const memif::Message& message, memif::FileDescriptor descriptor);
+    [[nodiscard]] const char* handle_as_server(const memif::Message& message, memif::FileDescriptor descriptor);
     [[nodiscard]] const char* handle_as_client(const memif::Message& message);
     [[nodiscard]] const char* check_init(const memif::Init& init) const noexcept;
     [[nodiscard]] const char* go_on();

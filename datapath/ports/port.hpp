@@ -74,7 +74,10 @@ public:
     virtual void arm() noexcept {}
     virtual void disarm() noexcept {}
 
+    /// May wait for the kernel.
     [[nodiscard]] virtual bool link_up() const noexcept = 0;
+    /// For workers: true when it can be told without waiting that the link is up.
+    [[nodiscard]] virtual bool link_seen_up() const noexcept { return link_up(); }
     /// Of the link, Mb/s; 0 where nobody knows.
     [[nodiscard]] virtual std::uint32_t speed() const noexcept { return 0; }
 

@@ -22,7 +22,7 @@ unsigned interface_index(const std::string& dpdk) noexcept {
 void SoftDevice::add_link(Vport& vport, const std::string& dpdk) {
     Link& link = vport.links.emplace_back();
     link.dpdk = dpdk;
-    link.path = std::make_unique<VportPath>(vport.info.id, worker_count_);
+    link.path = std::make_unique<VportPath>(vport.info.id, worker_count_, [this] { port_changed(); });
     link.path->set_admin_up(true);
     if (vport.info.id == uplink_vport && watch_lacp_) link.path->watch_slow_protocols();
 }

@@ -19,6 +19,7 @@
 #include <system_error>
 
 #include "datapath/control/server.hpp"
+#include "datapath/ports/guarded_copy.hpp"
 
 namespace ovsdr::soft {
 namespace {
@@ -51,10 +52,13 @@ SoftNic::~SoftNic() {
 
 std::unique_ptr<SoftNic> SoftNic::start(NicConfig config, int& code, std::string& error) {
     std::unique_ptr<SoftNic> nic(new SoftNic(std::move(config)));
-    // Threads inherit the mask: no signal of the process is ever handled on one of ours.
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    guard_copies();
+    // Threads inherit the mask: no signal of the process is ever handled on one of ours, but for what their own
+    // instructions raise. Blocked, a fault in a guarded copy would end the process, and any other would reach no handler.
+    sigset_t ours, before;
+    sigfillset(&ours);
+    for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) sigdelset(&ours, fault);
+    pthread_sigmask(SIG_SETMASK, &ours, &before);
     try {
         nic->thread_ = std::thread([raw = nic.get()] { raw->control_thread(); });
     } catch (const std::system_error& failure) {

@@ -4,6 +4,7 @@
 #include <rte_mbuf.h>
 #include <rte_pause.h>
 
+#include <algorithm>
 #include <cstring>
 
 namespace ovsdr::soft {
@@ -11,10 +12,12 @@ namespace {
 
 constexpr std::uint32_t frame_overhead = 14 + 2 * 4;  // Ethernet header and two VLAN tags
 
-// How long a full port is waited for: a few microseconds, the time that a neighbour on another core needs to take some
-// packets. The kernel's own ports are served in the transmit call and gain nothing from more.
-constexpr unsigned send_attempts = 8;
+// How long a full port is waited for, in pauses of the processor: a few microseconds at most, the time that a neighbour
+// on another core needs to take some packets. A port earns its waits with the packets that it takes. One that takes
+// none has soon used up what it had, and then costs its senders one attempt a batch; a slow one costs no more than it earns.
 constexpr unsigned pauses_between_attempts = 64;
+constexpr unsigned most_patience = 7 * pauses_between_attempts;
+constexpr unsigned patience_per_packet = 4;
 
 // A port whose link is down is asked again when there are packets for it, but not for each.
 constexpr unsigned link_questions_per_second = 1000;
@@ -23,8 +26,8 @@ constexpr std::uint8_t slow_protocols_address[6] = {0x01, 0x80, 0xc2, 0x00, 0x00
 
 }  // namespace
 
-VportPath::VportPath(VportId id, unsigned workers)
-    : id_(id), workers_(workers), cells_(std::make_unique<Cells[]>(workers)) {}
+VportPath::VportPath(VportId id, unsigned workers, std::function<void()> look)
+    : id_(id), workers_(workers), look_(std::move(look)), cells_(std::make_unique<Cells[]>(workers)) {}
 
 Sink VportPath::sink() noexcept {
     return Sink{[](void* self, unsigned worker, rte_mbuf** packets, unsigned length) noexcept {
@@ -50,14 +53,22 @@ void VportPath::set_state(State bit, bool on) noexcept {
     }
 }
 
-// The control thread learns of a link that came up by an event, a moment after the peer could begin to send.
+// The control thread learns of a link that came up by an event, a moment after the peer could begin to send. What can
+// be told without the kernel is told here.
 bool VportPath::link_has_come_up() noexcept {
     const std::uint64_t now = rte_rdtsc();
     if (now - link_asked_.load(std::memory_order_relaxed) < rte_get_tsc_hz() / link_questions_per_second) return false;
     link_asked_.store(now, std::memory_order_relaxed);
-    if (!port_->link_up()) return false;
+    if (!port_->link_seen_up()) return false;
     set_link_up(true);
     return true;
+}
+
+// A packet that comes has come over a link that is up: the answer to it must not find the link down. It may have waited
+// in the port's buffer since before the link went down, so the control thread looks.
+void VportPath::link_is_evident() noexcept {
+    set_link_up(true);
+    look_();
 }
 
 void VportPath::set_mtu(std::uint16_t mtu) noexcept {
@@ -94,17 +105,21 @@ void VportPath::deliver(unsigned worker, rte_mbuf** packets, unsigned length) no
     cells.received_bytes.add(bytes);
 }
 
+// The pauses are outside the lock: who has packets for the same port may try in between.
 unsigned VportPath::send(rte_mbuf** packets, unsigned length) noexcept {
     const bool shared = workers_ > 1;
     passed_on(packets, length);
-    if (shared) rte_spinlock_lock(&send_lock_);
-    unsigned sent = io_.send(io_.send_queue, packets, static_cast<std::uint16_t>(length));
-    for (unsigned attempt = 1; sent < length && attempt < send_attempts; ++attempt) {
+    for (unsigned sent = 0;;) {
+        if (shared) rte_spinlock_lock(&send_lock_);
+        const unsigned taken = io_.send(io_.send_queue, packets + sent, static_cast<std::uint16_t>(length - sent));
+        sent += taken;
+        patience_ = std::min(most_patience, patience_ + taken * patience_per_packet);
+        const bool waits = sent < length && patience_ >= pauses_between_attempts;
+        if (waits) patience_ -= pauses_between_attempts;
+        if (shared) rte_spinlock_unlock(&send_lock_);
+        if (!waits) return sent;
         for (unsigned i = 0; i < pauses_between_attempts; ++i) rte_pause();
-        sent += io_.send(io_.send_queue, packets + sent, static_cast<std::uint16_t>(length - sent));
     }
-    if (shared) rte_spinlock_unlock(&send_lock_);
-    return sent;
 }
 
 // A port's buffer holds more than the MTU allows, so what was cut to fit, or fills several, is too large in any case;
@@ -129,10 +144,14 @@ unsigned VportPath::receive(unsigned worker, Lane& lane) noexcept {
     if (received == 0) return 0;
     taken_over(packets, received);
     Cells& cells = cells_[worker];
-    if ((state_.load(std::memory_order_relaxed) & admin_up) == 0) [[unlikely]] {
-        cells.down.add(received);
-        rte_pktmbuf_free_bulk(packets, received);
-        return received;
+    const std::uint8_t state = state_.load(std::memory_order_relaxed);
+    if (state != ready) [[unlikely]] {
+        if ((state & admin_up) == 0) {
+            cells.down.add(received);
+            rte_pktmbuf_free_bulk(packets, received);
+            return received;
+        }
+        if ((state & link_up) == 0) link_is_evident();
     }
     const unsigned length = may_exceed_mtu_ ? drop_oversize(cells, packets, received) : received;
     std::uint64_t bytes = 0;

@@ -6,13 +6,15 @@
 //
 // Several workers may have packets for one port, which has one transmit queue: with more than one worker a batch is
 // sent under a lock of the port. (A ring to the owning worker would cost every batch a hand-over and a wake-up, the
-// lock costs only those that meet.) With one worker there is no lock.
+// lock costs only those that meet.) With one worker there is no lock. A full port is waited for while it takes packets;
+// one that takes none, a guest that hangs, holds up nobody else's.
 #pragma once
 
 #include <rte_spinlock.h>
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "datapath/packet.hpp"
@@ -24,8 +26,9 @@ namespace ovsdr::soft {
 
 class VportPath {
 public:
-    /// `id`: of the vport that packets come from; two paths may share it. `workers`: their number. Down, without a port at first.
-    VportPath(VportId id, unsigned workers);
+    /// `id`: of the vport that packets come from; two paths may share it. `workers`: their number. `look`: has somebody
+    /// look at the port's link soon; from workers, must not wait. Down, without a port at first.
+    VportPath(VportId id, unsigned workers, std::function<void()> look = [] {});
     VportPath(const VportPath&) = delete;
     VportPath& operator=(const VportPath&) = delete;
 
@@ -83,6 +86,7 @@ private:
 
     void set_state(State bit, bool on) noexcept;
     [[nodiscard]] bool link_has_come_up() noexcept;
+    void link_is_evident() noexcept;
     void deliver(unsigned worker, rte_mbuf** packets, unsigned length) noexcept;
     unsigned send(rte_mbuf** packets, unsigned length) noexcept;
     unsigned drop_oversize(Cells& cells, rte_mbuf** packets, unsigned length) noexcept;
@@ -90,6 +94,7 @@ private:
 
     const VportId id_;
     const unsigned workers_;
+    const std::function<void()> look_;
     std::atomic<std::uint8_t> state_{0};
     std::atomic<std::uint64_t> link_asked_{0};  ///< when, in cycles
     PacketIo io_;                               ///< this and the port: valid while has_port is set
@@ -98,6 +103,7 @@ private:
     bool watch_slow_protocols_ = false;
     std::atomic<std::uint32_t> largest_frame_{1522};
     rte_spinlock_t send_lock_ = RTE_SPINLOCK_INITIALIZER;
+    unsigned patience_ = 0;  ///< pauses that the port may still be waited for; under send_lock_
     std::unique_ptr<Cells[]> cells_;
 };
 

@@ -69,7 +69,7 @@ public:
     Worker(const Worker&) = delete;
     Worker& operator=(const Worker&) = delete;
 
-    /// Every signal must be blocked on the calling thread. Throws std::system_error.
+    /// The thread inherits the caller's mask: each signal blocked but those of faults. Throws std::system_error.
     void start();
 
     /// Ends the thread. change() still works and only edits the plan.

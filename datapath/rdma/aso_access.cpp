@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "datapath/rdma/device_state.hpp"
-#include "datapath/rdma/memory/guarded_copy.hpp"
+#include "datapath/ports/guarded_copy.hpp"
 #include "datapath/rdma/prm.hpp"
 
 namespace ovsdr::soft {

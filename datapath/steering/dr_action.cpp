@@ -5,6 +5,7 @@
 #include <cerrno>
 
 #include "datapath/steering/steering_impl.hpp"
+#include "datapath/steering/vlan.hpp"
 
 namespace ovsdr::soft {
 namespace {
@@ -24,8 +25,7 @@ Action::Created Action::tag(std::uint32_t value) {
 }
 
 int Action::push_vlan(std::uint32_t header, Created& action) {
-    const std::uint32_t ethertype = header >> 16;
-    if (ethertype != 0x8100 && ethertype != 0x88a8) return EINVAL;
+    if (!is_vlan(static_cast<std::uint16_t>(header >> 16))) return EINVAL;
     action.reset(new Action(ActionType::push_vlan));
     action->value = header;
     return 0;

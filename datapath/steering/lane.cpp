@@ -67,8 +67,8 @@ void Lane::Impl::process(const Entrance& entrance, rte_mbuf** packets, unsigned 
 }
 
 void Lane::Impl::process_batch(const Entrance& entrance, rte_mbuf** packets, unsigned length) noexcept {
-    epoch_ = steering_.epoch.load(std::memory_order_acquire);
-    cached_by_ = steering_.cache_words.load(std::memory_order_acquire);
+    cached_by_ = &steering_.cache_key();
+    epoch_ = cached_by_->epoch.load(std::memory_order_acquire);
     length = read_headers(entrance, packets, length);
     for (unsigned i = 0; i < length; ++i) lookups_[i].line = cache_.candidate(lookups_[i].hash);
     run(entrance, packets, length);
@@ -78,7 +78,7 @@ unsigned Lane::Impl::read_headers(const Entrance& entrance, rte_mbuf** packets, 
     constexpr unsigned ahead = 4;
     for (unsigned i = 0; i < std::min(ahead, length); ++i) rte_prefetch0(rte_pktmbuf_mtod(packets[i], void*));
     const auto seed = static_cast<std::uint32_t>(cache_seed ^ entrance.sqn ^ entrance.source.value << 8);
-    const ParserSetup setup = steering_.parser_setup();
+    const MaskedWords& words = cached_by_->words;
     unsigned kept = 0;
     for (unsigned i = 0; i < length; ++i) {
         if (i + ahead < length) rte_prefetch0(rte_pktmbuf_mtod(packets[i + ahead], void*));
@@ -91,9 +91,9 @@ unsigned Lane::Impl::read_headers(const Entrance& entrance, rte_mbuf** packets, 
             continue;
         }
         set_source_words(entrance, key);
-        if (cached_by_->deep) parse_deep(frame, packet->data_len, setup, key);
+        if (words.deep) parse_deep(frame, packet->data_len, cached_by_->parser, key);
         Lookup& lookup = lookups_[kept];
-        lookup.hash = cached_by_->extract(key, seed, lookup.words.data());
+        lookup.hash = words.extract(key, seed, lookup.words.data());
         cache_.prefetch_set(lookup.hash);
         packets[kept++] = packet;
     }
@@ -109,7 +109,7 @@ void Lane::Impl::set_source_words(const Entrance& entrance, Key& key) const noex
 void Lane::Impl::run(const Entrance& entrance, rte_mbuf** packets, unsigned length) noexcept {
     const std::uint64_t from = entrance.packed();
     const auto held_by = [&](unsigned i, const FlowCache::Line* line) {
-        return FlowCache::holds(*line, epoch_, from, {lookups_[i].words.data(), cached_by_->length});
+        return FlowCache::holds(*line, epoch_, from, {lookups_[i].words.data(), cached_by_->words.length});
     };
     for (unsigned i = 0; i < length;) {
         const FlowCache::Line* line = lookups_[i].line;
@@ -127,16 +127,16 @@ void Lane::Impl::run(const Entrance& entrance, rte_mbuf** packets, unsigned leng
 
 void Lane::Impl::miss(const Entrance& entrance, unsigned index, rte_mbuf* packet) noexcept {
     const Lookup& lookup = lookups_[index];
-    const std::span<const std::uint64_t> words{lookup.words.data(), cached_by_->length};
+    const std::span<const std::uint64_t> words{lookup.words.data(), cached_by_->words.length};
     const FlowCache::Line* line = cache_.find(lookup.hash, epoch_, entrance.packed(), words);
     if (line != nullptr) {  // another way of the set, or an earlier packet of this batch put it there
         execute(line->ops(), &packet, 1);
         return;
     }
     Walk walk(*this);
-    walk.run(entrance, keys_[index], cached_by_->deep, packet);
+    walk.run(entrance, keys_[index], cached_by_->words.deep, packet);
     std::atomic_thread_fence(std::memory_order_acquire);
-    const bool still = (epoch_ & 1) == 0 && steering_.epoch.load(std::memory_order_relaxed) == epoch_;
+    const bool still = (epoch_ & 1) == 0 && cached_by_->epoch.load(std::memory_order_relaxed) == epoch_;
     if (walk.cacheable() && still) cache_.insert(lookup.hash, epoch_, entrance.packed(), words, walk.ops());
 }
 

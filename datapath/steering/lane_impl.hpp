@@ -100,8 +100,9 @@ private:
     Steering::Impl& steering_;
     unsigned worker_;
     std::uint64_t random_;
-    std::uint64_t epoch_ = 0;        // of the batch under way
-    const MaskedWords* cached_by_ = nullptr;
+    // Of the batch under way.
+    const CacheKey* cached_by_ = nullptr;
+    std::uint64_t epoch_ = 0;
     FlowCache cache_;
     std::array<Key, batch_length> keys_{};
     std::array<Lookup, batch_length> lookups_;

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "datapath/steering/hold.hpp"
-#include "datapath/steering/key.hpp"
+#include "datapath/steering/vlan.hpp"
 
 namespace ovsdr::soft {
 namespace {
@@ -37,19 +37,12 @@ __extension__ using Word [[gnu::may_alias]] = unsigned __int128;
     return static_cast<std::uint64_t>(load_be32(from)) << 32 | load_be32(from + 4);
 }
 
-/// Bytes in front of the IP header: Ethernet and VLAN tags.
-[[nodiscard]] std::uint32_t l2_size(const std::uint8_t* frame, std::uint32_t frame_size) noexcept {
-    std::uint32_t at = 12;
-    while (at + 6 <= frame_size && (load_be16(frame + at) == 0x8100 || load_be16(frame + at) == 0x88a8)) at += 4;
-    return at + 2;
-}
-
 /// Without padding where an IP header says so.
 [[nodiscard]] std::uint32_t ip_size(const std::uint8_t* frame, std::uint32_t frame_size) noexcept {
-    const std::uint32_t begin = l2_size(frame, frame_size);
+    const auto [type_at, type, tags] = ethertype_of(frame, frame_size);
+    const std::uint32_t begin = type_at + 2;
     if (begin > frame_size) return 0;
     const std::uint32_t rest = frame_size - begin;
-    const std::uint16_t type = load_be16(frame + begin - 2);
     if (type == 0x0800 && rest >= 20) {
         const std::uint32_t total = load_be16(frame + begin + 2);
         return total < 20 ? rest : std::min(rest, total);

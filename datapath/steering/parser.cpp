@@ -4,10 +4,12 @@
 
 #include <algorithm>
 
+#include "datapath/steering/vlan.hpp"
+
 namespace ovsdr::soft {
 namespace {
 
-constexpr std::uint16_t type_ipv4 = 0x0800, type_ipv6 = 0x86dd, type_cvlan = 0x8100, type_svlan = 0x88a8;
+constexpr std::uint16_t type_ipv4 = 0x0800, type_ipv6 = 0x86dd;
 constexpr std::uint8_t protocol_icmp = 1, protocol_tcp = 6, protocol_udp = 17, protocol_icmpv6 = 58;
 constexpr std::uint8_t next_hop_by_hop = 0, next_routing = 43, next_fragment = 44, next_ah = 51, next_options = 60;
 
@@ -27,8 +29,6 @@ struct Layer3 {
     bool later = false;     ///< a fragment that is not the first
     bool valid = false;
 };
-
-[[nodiscard]] bool is_vlan(std::uint16_t type) noexcept { return type == type_cvlan || type == type_svlan; }
 
 inline void clear(Key& key) noexcept {
     const __m128i zero = _mm_setzero_si128();
@@ -142,24 +142,16 @@ inline void fill_ipv6(Cursor cursor, std::uint8_t* out) noexcept {
     if (!layer.fragment) fill_l4(cursor, 6, layer.protocol, out);
 }
 
-/// Looks through up to two tags from the ethertype at `type_offset`; returns the type behind them and leaves the
-/// cursor on what it names. A tag that is cut short ends the walk on itself.
-inline std::uint16_t enter_vlans(Cursor& cursor, std::uint8_t* out, Headers* headers) noexcept {
-    std::uint16_t type = load_be16(cursor.at() - 2);
-    for (unsigned tag = 0; tag < 2 && is_vlan(type) && cursor.left() >= 4; ++tag) {
-        if (headers != nullptr && tag == 0) headers->vlan = static_cast<std::uint16_t>(cursor.offset - 2);
-        if (out != nullptr) {
-            std::memcpy(out + (tag == 0 ? key_offset::first_vlan : key_offset::second_vlan), cursor.at(), 2);
-            if (tag == 0) {
-                out[key_offset::l3_flags] |= type == type_cvlan ? cvlan_bit : svlan_bit;
-            } else {
-                out[key_offset::second_qualifier] = type == type_cvlan ? second_cvlan_bit : second_svlan_bit;
-            }
+/// Writes down the tags, and returns the ethertype behind them.
+inline EtherType fill_vlans(const std::uint8_t* frame, std::uint32_t size, std::uint8_t* out) noexcept {
+    return follow_vlan_tags(frame, size, [out](unsigned tag, std::uint16_t type, const std::uint8_t* tci) {
+        std::memcpy(out + (tag == 0 ? key_offset::first_vlan : key_offset::second_vlan), tci, 2);
+        if (tag == 0) {
+            out[key_offset::l3_flags] |= type == type_cvlan ? cvlan_bit : svlan_bit;
+        } else {
+            out[key_offset::second_qualifier] = type == type_cvlan ? second_cvlan_bit : second_svlan_bit;
         }
-        type = load_be16(cursor.at() + 2);
-        cursor.offset += 4;
-    }
-    return type;
+    });
 }
 
 [[nodiscard]] bool whole_l4(const Cursor& cursor, std::uint8_t version, std::uint8_t protocol) noexcept {
@@ -205,10 +197,9 @@ bool parse(const std::uint8_t* frame, std::uint32_t size, Key& key) noexcept {
     std::uint8_t* out = key.bytes();
     std::memcpy(out + key_offset::dmac, frame, 6);
     std::memcpy(out + key_offset::smac, frame + 6, 6);
-    Cursor cursor{frame, 14, size};
-    const std::uint16_t type = enter_vlans(cursor, out, nullptr);
-    store_be16(out + key_offset::ethertype, type);
-    fill_l3(cursor, type, out);
+    const EtherType ethertype = fill_vlans(frame, size, out);
+    store_be16(out + key_offset::ethertype, ethertype.type);
+    fill_l3({frame, ethertype.offset + 2, size}, ethertype.type, out);
     return true;
 }
 
@@ -220,10 +211,10 @@ void parse_ip(const std::uint8_t* packet, std::uint32_t size, std::uint16_t type
 Headers locate(const std::uint8_t* frame, std::uint32_t size) noexcept {
     Headers headers{};
     if (size < 14) return headers;
-    Cursor cursor{frame, 14, size};
-    const std::uint16_t type = enter_vlans(cursor, nullptr, &headers);
-    headers.type = static_cast<std::uint16_t>(cursor.offset - 2);
-    locate_l3(cursor, type, headers);
+    const EtherType ethertype = ethertype_of(frame, size);
+    headers.type = static_cast<std::uint16_t>(ethertype.offset);
+    if (ethertype.tags != 0) headers.vlan = 12;
+    locate_l3({frame, ethertype.offset + 2, size}, ethertype.type, headers);
     return headers;
 }
 

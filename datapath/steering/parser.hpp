@@ -3,7 +3,7 @@
 // Never reads past the frame. A header that is cut short, or whose own length fields contradict the frame, leaves its
 // fields 0 and ends the parse: no field is ever invented. Fragments have ip fields and the frag bit but no L4. IPv6
 // extension headers (hop-by-hop, routing, destination, AH, fragment) are skipped; of a later fragment ip_protocol is 44.
-// Two VLAN tags are looked through; ethertype is the one behind them.
+// Of VLAN tags as many are looked through as vlan.hpp says; ethertype is the one behind them.
 #pragma once
 
 #include <cstdint>

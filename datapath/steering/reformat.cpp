@@ -5,24 +5,14 @@
 #include <cstring>
 
 #include "datapath/steering/tunnel.hpp"
+#include "datapath/steering/vlan.hpp"
 
 namespace ovsdr::soft {
 namespace {
 
-constexpr std::uint16_t type_ipv4 = 0x0800, type_ipv6 = 0x86dd, type_cvlan = 0x8100, type_svlan = 0x88a8;
+constexpr std::uint16_t type_ipv4 = 0x0800, type_ipv6 = 0x86dd;
 constexpr std::uint8_t protocol_udp = 17;
 constexpr std::size_t l2_size = 14, l2_vlan_size = 18;
-
-/// Where the ethertype is that names what follows the tags.
-[[nodiscard]] std::size_t type_offset(std::span<const std::uint8_t> frame) noexcept {
-    std::size_t at = 12;
-    while (at + 6 <= frame.size()) {
-        const std::uint16_t type = load_be16(&frame[at]);
-        if (type != type_cvlan && type != type_svlan) break;
-        at += 4;
-    }
-    return at;
-}
 
 [[nodiscard]] std::uint16_t header_checksum(const std::uint8_t* header, unsigned size) noexcept {
     std::uint32_t sum = 0;
@@ -68,10 +58,8 @@ int Reformat::create(Kind kind, std::span<const std::uint8_t> data, bool opens_g
 
 Reformat::Reformat(Kind kind, std::span<const std::uint8_t> data, bool opens_gtpu)
     : kind_(kind), opens_gtpu_(opens_gtpu), data_(data.begin(), data.end()) {
-    const std::size_t type_at = type_offset(data);
-    if (type_at + 2 > data.size()) return;
+    const auto [type_at, type, tags] = ethertype_of(data.data(), static_cast<std::uint32_t>(data.size()));
     const std::size_t l3 = type_at + 2;
-    const std::uint16_t type = load_be16(&data[type_at]);
     std::size_t l4 = 0;
     std::uint8_t protocol = 0;
     if (type == type_ipv4 && l3 + 20 <= data.size() && l3 + (data[l3] & 0xfu) * 4 <= data.size() && (data[l3] & 0xf) >= 5) {
@@ -102,11 +90,9 @@ rte_mbuf* Reformat::remove(rte_mbuf* packet, DropReason& reason) const noexcept 
     if (kind_ == Kind::decap_l2) {
         if (tunnel.type != Tunnel::type_ethernet) return lost(packet, reason, DropReason::malformed);
     } else if (tunnel.type == Tunnel::type_ethernet) {
-        const std::span<const std::uint8_t> inner(frame + begin, tunnel.end - begin);
-        const std::size_t type_at = type_offset(inner);
-        const std::uint16_t type = load_be16(&inner[type_at]);
+        const auto [type_at, type, tags] = ethertype_of(frame + begin, tunnel.end - begin);
         if (type != type_ipv4 && type != type_ipv6) return lost(packet, reason, DropReason::malformed);
-        begin += static_cast<std::uint32_t>(type_at + 2);
+        begin += type_at + 2;
     }
     rte_pktmbuf_trim(packet, static_cast<std::uint16_t>(packet->data_len - tunnel.end));
     rte_pktmbuf_adj(packet, static_cast<std::uint16_t>(begin));
@@ -118,7 +104,7 @@ rte_mbuf* Reformat::remove(rte_mbuf* packet, DropReason& reason) const noexcept 
 rte_mbuf* Reformat::insert(rte_mbuf* packet, DropReason& reason) const noexcept {
     if (kind_ == Kind::encap_l3) {
         const auto* frame = rte_pktmbuf_mtod(packet, const std::uint8_t*);
-        const std::size_t size = type_offset({frame, packet->data_len}) + 2;
+        const std::uint32_t size = ethertype_of(frame, packet->data_len).offset + 2;
         if (size > packet->data_len) return lost(packet, reason, DropReason::malformed);
         rte_pktmbuf_adj(packet, static_cast<std::uint16_t>(size));
     }

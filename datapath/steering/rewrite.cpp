@@ -2,12 +2,12 @@
 
 #include <cstring>
 
-#include "datapath/steering/key.hpp"
+#include "datapath/steering/vlan.hpp"
 
 namespace ovsdr::soft {
 namespace {
 
-constexpr std::uint32_t tag_size = 4, addresses_size = 12;
+constexpr std::uint32_t tag_size = vlan_tag_size, addresses_size = 12;
 
 /// A copy begins behind the pool's usual headroom.
 [[nodiscard]] rte_mbuf* copied(rte_mbuf* packet) noexcept {
@@ -26,8 +26,7 @@ rte_mbuf* writable(rte_mbuf* packet) noexcept {
 void pop_vlan(rte_mbuf* packet) noexcept {
     auto* frame = rte_pktmbuf_mtod(packet, std::uint8_t*);
     if (packet->data_len < addresses_size + tag_size + 2) return;
-    const std::uint16_t type = load_be16(frame + addresses_size);
-    if (type != 0x8100 && type != 0x88a8) return;
+    if (!is_vlan(load_be16(frame + addresses_size))) return;
     std::memmove(frame + tag_size, frame, addresses_size);
     rte_pktmbuf_adj(packet, tag_size);
 }

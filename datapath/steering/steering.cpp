@@ -41,8 +41,7 @@ Steering::Drops Steering::drops() const noexcept {
 
 Steering::Impl::Impl(const Profile& chosen)
     : profile(chosen),
-      parser(ParserSetup{.gtpu = chosen.has_parser(flex_parser::gtpu)}),
-      cache_words(new MaskedWords),
+      cache_key_(new CacheKey(0, ParserSetup{.gtpu = chosen.has_parser(flex_parser::gtpu)}, MaskedWords())),
       slots_(std::make_unique<std::atomic<std::uint16_t>[]>(65536)),
       send_rules_(new SendRules),
       lag_choices_(new LagChoices) {
@@ -54,7 +53,7 @@ Steering::Impl::~Impl() {
     for (auto& list : root_lists) delete list.load();
     for (auto& sink : sinks) delete sink.load();
     delete transport.load();
-    delete cache_words.load();
+    delete cache_key_.load();
     delete send_rules_.load();
     delete lag_choices_.load();
 }
@@ -128,8 +127,8 @@ void Steering::Impl::set_transport(Filter transport) {
 
 int Steering::Impl::set_geneve_option(const GeneveOption& option) {
     const Change change(*this);
-    if (option.length != 0 && parser.load(std::memory_order_relaxed).option.length != 0) return EBUSY;
-    parser.store({.gtpu = profile.has_parser(flex_parser::gtpu), .option = option}, std::memory_order_release);
+    if (option.length != 0 && parser_setup().option.length != 0) return EBUSY;
+    publish_cache_key({.gtpu = profile.has_parser(flex_parser::gtpu), .option = option}, cache_key().words);
     return 0;
 }
 
@@ -252,8 +251,13 @@ void Steering::Impl::publish_cache_words() {
     // What the entrance settles: source_port, source_sqn, and the registers' first values.
     std::memset(all.bytes() + key_offset::source_sqn, 0, 7);
     std::memset(all.bytes() + key_offset::reg_c_7, 0, key_offset::registers_end - key_offset::reg_c_7);
-    const MaskedWords* old = cache_words.exchange(new MaskedWords(all), std::memory_order_acq_rel);
-    rcu.retire(const_cast<MaskedWords*>(old));
+    publish_cache_key(parser_setup(), MaskedWords(all));
+}
+
+/// Under the caller's Change: the new key takes over the odd epoch, which the old one keeps.
+void Steering::Impl::publish_cache_key(const ParserSetup& parser, const MaskedWords& words) {
+    const std::uint64_t epoch = cache_key().epoch.load(std::memory_order_relaxed);
+    rcu.retire(cache_key_.exchange(new CacheKey(epoch, parser, words), std::memory_order_acq_rel));
 }
 
 }  // namespace ovsdr::soft

@@ -2,7 +2,7 @@
 //
 // One mutex orders all changes. While one is under way the epoch is odd, and it is another one afterwards: a lane
 // caches an outcome only if the epoch was even before the traversal and is the same after it, so no cached line mixes
-// two states of the tables.
+// two states of the tables. The epoch stands in the CacheKey that it goes with: who has one has the other.
 #pragma once
 
 #include <array>
@@ -14,6 +14,7 @@
 #include <mutex>
 #include <vector>
 
+#include "datapath/steering/masked_words.hpp"
 #include "datapath/steering/program.hpp"
 #include "datapath/steering/rcu.hpp"
 #include "datapath/steering/steering.hpp"
@@ -29,6 +30,19 @@ inline constexpr unsigned max_destinations = 2048;
 /// The co-tenant's sink is always destination 0; as a vport's slot, 0 means "not attached".
 inline constexpr std::uint16_t cotenant_destination = 0;
 
+/// What flow caches are keyed by: the words that masks look at and how packets are taken apart for them, both constant,
+/// and the epoch. A lane takes all three by one pointer for each batch. When another key takes this one's place, its
+/// epoch stays odd for ever: a lane that still has it finds and caches nothing by it.
+struct alignas(64) CacheKey {
+    CacheKey(std::uint64_t first_epoch, const ParserSetup& setup, const MaskedWords& union_of_masks) noexcept
+        : epoch(first_epoch), parser(setup), words(union_of_masks) {}
+
+    std::atomic<std::uint64_t> epoch;
+    const ParserSetup parser;
+    /// Union of the installed masks, without registers and sources.
+    const MaskedWords words;
+};
+
 class Steering::Impl {
 public:
     explicit Impl(const Profile& profile);
@@ -38,10 +52,14 @@ public:
     class Change {
     public:
         explicit Change(Impl& impl) noexcept : impl_(impl), lock_(impl.control_) {
-            impl_.epoch.store(impl_.epoch.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+            std::atomic<std::uint64_t>& epoch = impl_.cache_key().epoch;
+            epoch.store(epoch.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
             std::atomic_thread_fence(std::memory_order_release);
         }
-        ~Change() { impl_.epoch.store(impl_.epoch.load(std::memory_order_relaxed) + 1, std::memory_order_release); }
+        ~Change() {
+            std::atomic<std::uint64_t>& epoch = impl_.cache_key().epoch;
+            epoch.store(epoch.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+        }
         Change(const Change&) = delete;
         Change& operator=(const Change&) = delete;
 
@@ -91,18 +109,15 @@ public:
     /// The kernel's rule for a queue. Threads: lanes.
     [[nodiscard]] bool send_rule(std::uint32_t sqn, VportId& vport) const noexcept;
 
-    /// What packets are taken apart by. Threads: any.
-    [[nodiscard]] ParserSetup parser_setup() const noexcept { return parser.load(std::memory_order_acquire); }
+    /// What flow caches are keyed by now. Threads: lanes until they are quiescent, and those whom no change can meet.
+    [[nodiscard]] CacheKey& cache_key() const noexcept { return *cache_key_.load(std::memory_order_acquire); }
+    /// What packets are taken apart by. Threads: as cache_key().
+    [[nodiscard]] const ParserSetup& parser_setup() const noexcept { return cache_key().parser; }
 
     const Profile& profile;
     Rcu rcu;
-    std::atomic<ParserSetup> parser;
-    static_assert(std::atomic<ParserSetup>::is_always_lock_free);
-    std::atomic<std::uint64_t> epoch{0};
     /// For tests: what now() says, unless 0.
     std::atomic<std::uint64_t> stopped_clock{0};
-    /// Union of the installed masks, without registers and sources: what the flow cache is keyed by.
-    std::atomic<const MaskedWords*> cache_words;
     /// Root tables belong to the device, not to a domain object; by DomainType.
     std::array<std::atomic<const MatcherList*>, 3> root_lists;
     std::array<std::vector<Matcher*>, 3> root_matchers;
@@ -135,7 +150,9 @@ private:
     }
     void publish(const std::vector<Matcher*>& among, std::atomic<const MatcherList*>& published);
     void publish_cache_words();
+    void publish_cache_key(const ParserSetup& parser, const MaskedWords& words);
 
+    std::atomic<CacheKey*> cache_key_;
     std::mutex control_;
     std::vector<Matcher*> all_matchers_;
     int decapsulations_ = 0;

@@ -62,10 +62,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     {
         memif::Connection connection(memif::Role::server, pool);
         memif::AddRegion region{.index = 0, .size = region_size};
-        FUZZ_CHECK(connection.add_region(region, dup(peer.file)) == nullptr);
+        FUZZ_CHECK(connection.add_region(region, memif::FileDescriptor(dup(peer.file))) == nullptr);
         for (const bool c2s : {true, false}) {
             memif::AddRing ring{.flags = c2s, .offset = c2s ? 0 : s2c_offset, .log2_size = log2_ring};
-            FUZZ_CHECK(connection.add_ring(ring, eventfd(0, EFD_NONBLOCK)) == nullptr);
+            FUZZ_CHECK(connection.add_ring(ring, memif::FileDescriptor(eventfd(0, EFD_NONBLOCK))) == nullptr);
         }
         FUZZ_CHECK(connection.complete() == nullptr);
         for (unsigned step = 0; step < 8 && input.remaining_bytes() > 0; ++step) {

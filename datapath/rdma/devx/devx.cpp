@@ -101,7 +101,7 @@ constexpr std::array commands{
 [[nodiscard]] Status alloc_flow_counter(mlx5dv_devx_obj& object, Input in, Output out) {
     const unsigned length = bulk_length(in);
     if (length == 0) return Status::bad_param;
-    object.counters = std::make_shared<CounterBulk>(length);
+    object.counters = std::make_shared<CounterBulk>(length, object.state.device().workers());
     object.number = object.state.counter_ids().take_run(length);
     prm::set(out, prm::flow_counter::id_in_alloc_out, object.number);
     return Status::ok;

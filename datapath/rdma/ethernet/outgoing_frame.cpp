@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "datapath/rdma/memory/guarded_copy.hpp"
+#include "datapath/ports/guarded_copy.hpp"
 #include "datapath/steering/key.hpp"
 
 namespace ovsdr::soft {

@@ -13,7 +13,7 @@
 #include "datapath/rdma/completion/cqe_ring.hpp"
 #include "datapath/rdma/ethernet/segmentation.hpp"
 #include "datapath/rdma/ethernet/sender_mark.hpp"
-#include "datapath/rdma/memory/guarded_copy.hpp"
+#include "datapath/ports/guarded_copy.hpp"
 #include "datapath/steering/key.hpp"
 #include "datapath/steering/parser.hpp"
 

@@ -2,6 +2,7 @@
 
 #include "datapath/steering/key.hpp"
 #include "datapath/steering/parser.hpp"
+#include "datapath/steering/vlan.hpp"
 
 namespace ovsdr::soft {
 
@@ -73,11 +74,10 @@ Checksums good_checksums(std::span<const std::uint8_t> frame) noexcept {
 
 void write_segment_header(std::span<std::uint8_t> frame, const Segment& segment) noexcept {
     // Of the request's header the lengths are not yet this packet's: the parser gets them right first.
-    std::uint8_t* l3 = frame.data() + 12;
-    while (load_be16(l3) == 0x8100 || load_be16(l3) == 0x88a8) l3 += 4;
-    const std::uint16_t type = load_be16(l3);
-    l3 += 2;
-    const auto size = static_cast<std::size_t>(frame.data() + frame.size() - l3);
+    const auto [type_at, type, tags] = ethertype_of(frame.data(), static_cast<std::uint32_t>(frame.size()));
+    if (type == 0) return;
+    std::uint8_t* const l3 = frame.data() + type_at + 2;
+    const std::size_t size = frame.size() - type_at - 2;
     if (type == 0x0800 && size >= 20) {
         store_be16(l3 + 2, static_cast<std::uint16_t>(size));
         store_be16(l3 + 4, static_cast<std::uint16_t>(load_be16(l3 + 4) + segment.index));

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <type_traits>
 
-#include "datapath/rdma/memory/guarded_copy.hpp"
+#include "datapath/ports/guarded_copy.hpp"
 #include "datapath/rdma/mkey/mkey.hpp"
 
 namespace ovsdr::soft {

@@ -3,7 +3,7 @@
 #include <limits>
 #include <thread>
 
-#include "datapath/rdma/memory/guarded_copy.hpp"
+#include "datapath/ports/guarded_copy.hpp"
 
 namespace ovsdr::soft {
 

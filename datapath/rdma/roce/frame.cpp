@@ -59,7 +59,6 @@ template <typename Header>
     return gid;
 }
 
-/// At most one VLAN tag.
 struct Layers {
     std::uint16_t vlan;
     const std::byte* ip;
@@ -69,16 +68,12 @@ struct Layers {
 };
 [[nodiscard]] bool read_layers(const std::byte* frame, std::size_t size, Layers& layers) noexcept {
     if (size < sizeof(Ethernet) + sizeof(Ipv4) + sizeof(Udp)) return false;
-    std::uint16_t type = be16toh(load<Ethernet>(frame).type);
-    layers.vlan = 0;
-    layers.ip = frame + sizeof(Ethernet);
-    size -= sizeof(Ethernet);
-    if (type == type_vlan) {
-        layers.vlan = be16toh(load<__be16>(layers.ip)) & 0xfff;
-        type = be16toh(load<__be16>(layers.ip + 2));
-        layers.ip += vlan_tag_size;
-        size -= vlan_tag_size;
-    }
+    const LinkLayer link = read_link_layer(frame, size);
+    if (!link.understood) return false;
+    const std::uint16_t type = link.type;
+    layers.vlan = link.vlan;
+    layers.ip = frame + link.size;
+    size -= link.size;
     if (type == type_ipv4) {
         if (size < sizeof(Ipv4) + sizeof(Udp)) return false;
         const auto ip = load<Ipv4>(layers.ip);
@@ -102,6 +97,15 @@ struct Layers {
 
 }  // namespace
 
+LinkLayer read_link_layer(const std::byte* frame, std::size_t size) noexcept {
+    const auto* const bytes = reinterpret_cast<const std::uint8_t*>(frame);
+    const auto [type_at, type, tags] = ethertype_of(bytes, static_cast<std::uint32_t>(size));
+    const bool tagged = tags == 1 && load_be16(bytes + offsetof(Ethernet, type)) == type_cvlan;
+    if (type_at + 2 > size || (tags != 0 && !tagged)) return {};
+    const std::uint16_t vlan = tagged ? load_be16(bytes + ethernet_size) & 0xfff : 0;
+    return {.understood = true, .vlan = vlan, .type = type, .size = type_at + 2};
+}
+
 Path make_path(const PathSpec& spec) noexcept {
     Path path;
     path.local = spec.local;
@@ -112,7 +116,7 @@ Path make_path(const PathSpec& spec) noexcept {
     std::copy(spec.destination_mac.begin(), spec.destination_mac.end(), ethernet.destination);
     std::copy(spec.source_mac.begin(), spec.source_mac.end(), ethernet.source);
     const __be16 type = htobe16(path.ipv4 ? type_ipv4 : type_ipv6);
-    ethernet.type = spec.vlan ? htobe16(type_vlan) : type;
+    ethernet.type = spec.vlan ? htobe16(type_cvlan) : type;
     std::uint8_t* at = path.front.data();
     std::memcpy(at, &ethernet, sizeof ethernet);
     at += sizeof ethernet;

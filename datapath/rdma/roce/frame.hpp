@@ -19,14 +19,24 @@
 #include <cstdint>
 
 #include "datapath/rdma/roce/wire.hpp"
+#include "datapath/steering/vlan.hpp"
 
 namespace ovsdr::soft::roce {
 
-inline constexpr unsigned ethernet_size = 14, vlan_tag_size = 4;
-inline constexpr std::uint16_t type_vlan = 0x8100;
+inline constexpr unsigned ethernet_size = 14;
 
 /// Ethernet, VLAN, IPv6, UDP.
 inline constexpr unsigned most_front = ethernet_size + vlan_tag_size + 40 + 8;
+
+/// What stands before the ethertype. GIDs know one VLAN, of 802.1Q: a frame with another tag, or with two, is not
+/// understood, nor is one without an ethertype.
+struct LinkLayer {
+    bool understood = false;
+    std::uint16_t vlan = 0;  ///< its number, 0: none
+    std::uint16_t type = 0;
+    std::uint32_t size = 0;  ///< with the ethertype
+};
+[[nodiscard]] LinkLayer read_link_layer(const std::byte* frame, std::size_t size) noexcept;
 
 struct Path {
     std::array<std::uint8_t, most_front> front;

@@ -126,7 +126,7 @@ bool Neighbours::send(std::span<const std::byte> frame, std::uint16_t vlan) noex
     if (packet == nullptr) return false;
     const std::size_t tag_size = vlan ? vlan_tag_size : 0;
     auto* const to = reinterpret_cast<std::byte*>(rte_pktmbuf_append(packet, static_cast<std::uint16_t>(frame.size() + tag_size)));
-    const __be16 tag[] = {htobe16(type_vlan), htobe16(vlan)};
+    const __be16 tag[] = {htobe16(type_cvlan), htobe16(vlan)};
     std::memcpy(to, frame.data(), before_type);
     std::memcpy(to + before_type, tag, tag_size);
     std::memcpy(to + before_type + tag_size, frame.data() + before_type, frame.size() - before_type);
@@ -190,24 +190,17 @@ void Neighbours::learn(const ibv_gid& address, std::uint16_t vlan, const Mac& ma
 }
 
 bool Neighbours::take(std::span<const std::byte> frame) noexcept {
-    if (frame.size() < sizeof(Ethernet)) return false;
-    Ethernet ethernet;
-    std::memcpy(&ethernet, frame.data(), sizeof ethernet);
-    std::uint16_t vlan = 0;
+    const LinkLayer link = read_link_layer(frame.data(), frame.size());
+    if (!link.understood) return false;
     std::array<std::byte, sizeof(Discovery)> untagged;  // as much as is looked at
-    if (ethernet.type == htobe16(type_vlan)) {
-        if (frame.size() < sizeof(Ethernet) + vlan_tag_size) return false;
-        __be16 tag[2];
-        std::memcpy(tag, frame.data() + sizeof(Ethernet), sizeof tag);
-        vlan = be16toh(tag[0]) & 0xfff;
-        ethernet.type = tag[1];
+    if (link.size > sizeof(Ethernet)) {
         const std::size_t size = std::min(untagged.size(), frame.size() - vlan_tag_size);
         std::memcpy(untagged.data(), frame.data(), before_type);
         std::memcpy(untagged.data() + before_type, frame.data() + before_type + vlan_tag_size, size - before_type);
         frame = {untagged.data(), size};
     }
-    if (ethernet.type == htobe16(type_arp)) return take_arp(frame, vlan);
-    return ethernet.type == htobe16(type_ipv6) && take_discovery(frame, vlan);
+    if (link.type == type_arp) return take_arp(frame, link.vlan);
+    return link.type == type_ipv6 && take_discovery(frame, link.vlan);
 }
 
 bool Neighbours::take_arp(std::span<const std::byte> bytes, std::uint16_t vlan) noexcept {

@@ -2,9 +2,9 @@
 #include "datapath/rdma/roce/responder.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 
+#include "datapath/ports/guarded_copy.hpp"
 #include "datapath/rdma/roce/local_operations.hpp"
 #include "datapath/rdma/roce/pair.hpp"
 #include "datapath/rdma/roce/tag_matching.hpp"
@@ -328,14 +328,11 @@ void Responder::atomic(const Arrival& arrival) noexcept {
         if (allowed && place.begin(spec, {&piece, 1}) == Transfer::Fault::none) {
             const auto fault = place.in_place([&](std::byte* memory) {
                 if (reinterpret_cast<std::uintptr_t>(memory) % sizeof before != 0) return;
-                done = true;
-                std::atomic_ref<std::uint64_t> word(*reinterpret_cast<std::uint64_t*>(memory));
-                if (arrival.operation.kind == Kind::fetch_add) {
-                    before = word.fetch_add(be64toh(header.swap_add));
-                } else {
-                    before = be64toh(header.compare);
-                    word.compare_exchange_strong(before, be64toh(header.swap_add));
-                }
+                auto* const word = reinterpret_cast<std::uint64_t*>(memory);
+                const std::uint64_t swap_add = be64toh(header.swap_add);
+                before = be64toh(header.compare);
+                done = arrival.operation.kind == Kind::fetch_add ? guarded_fetch_add(word, swap_add, before)
+                                                                 : guarded_compare_swap(word, swap_add, before);
             });
             done &= fault == Transfer::Fault::none;
         }

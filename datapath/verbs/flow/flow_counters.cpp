@@ -11,7 +11,9 @@ namespace ovsdr::soft {
 int bind_counters(Counters& counters) {
     const std::lock_guard lock(counters.mutex);
     if (counters.points.empty()) return EINVAL;
-    if (counters.bulk == nullptr) counters.bulk = std::make_shared<CounterBulk>(1);
+    if (counters.bulk == nullptr) {
+        counters.bulk = std::make_shared<CounterBulk>(1, Context::of(counters.context).state.device().workers());
+    }
     ++counters.flows;
     return 0;
 }

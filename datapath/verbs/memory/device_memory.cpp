@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "datapath/control/fault.hpp"
-#include "datapath/rdma/memory/guarded_copy.hpp"
+#include "datapath/ports/guarded_copy.hpp"
 #include "datapath/verbs/memory/dm.hpp"
 #include "datapath/verbs/objects.hpp"
 

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "datapath/control/fault.hpp"
-#include "datapath/rdma/memory/guarded_copy.hpp"
+#include "datapath/ports/guarded_copy.hpp"
 #include "datapath/verbs/objects.hpp"
 
 #undef ibv_reg_mr

@@ -135,7 +135,7 @@ public:
                     packet = packets[at];
                     if (++at == packets.size()) at = 0;
                 }
-                if (cold) steering_.impl().epoch += 2;
+                if (cold) steering_.forget_cached();
                 lane_.from_vport(VportId{1}, batch.data(), batch_length);
                 lane_.quiescent();
             }

@@ -180,7 +180,7 @@ TEST_F(ControlTest, DoesNotReplaceAFile) {
     std::ofstream(socket_path()) << "precious";
     testing::internal::CaptureStderr();
     start("", options());
-    EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("File exists"));
+    EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("is no socket"));
     nic_.reset();
     EXPECT_TRUE(std::filesystem::is_regular_file(socket_path()));
 }
@@ -221,7 +221,7 @@ TEST_F(ControlTest, LeavesAnotherProcessItsSocket) {
         << "{" << options() << R"(, "memory_mb": 128, "devices": [{"name": "second"}]})";
     testing::internal::CaptureStderr();
     const int status = run_process(folder_, "exit");
-    EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("belongs to another process"));
+    EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("another port or process listens there"));
     EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "it goes on without: " << status;
     EXPECT_TRUE(socket_exists());
     EXPECT_EQ(ask(R"({"command": "list"})")["devices"][0]["name"], "mlx5_0");

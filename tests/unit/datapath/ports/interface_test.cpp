@@ -1,10 +1,38 @@
 // Vports on network interfaces: veth pairs in a network namespace of the test's own. Needs root.
+#include <dlfcn.h>
+#include <linux/sockios.h>
+#include <pthread.h>
 #include <sched.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <cstdarg>
 #include <cstdlib>
+#include <string_view>
 
 #include "guest_socket.hpp"
+
+namespace {
+
+std::atomic<unsigned> questions_of_workers{0};  ///< about interfaces, to the kernel
+
+bool is_worker() {
+    char name[16] = {};
+    return pthread_getname_np(pthread_self(), name, sizeof name) == 0 && std::string_view(name) == "softnic-0";
+}
+
+}  // namespace
+
+/// The C library's, but for counting.
+extern "C" int ioctl(int descriptor, unsigned long request, ...) noexcept {
+    va_list arguments;
+    va_start(arguments, request);
+    void* const argument = va_arg(arguments, void*);
+    va_end(arguments);
+    if ((request == SIOCGIFFLAGS || request == SIOCETHTOOL) && is_worker()) ++questions_of_workers;
+    static const auto next = reinterpret_cast<int (*)(int, unsigned long, ...)>(dlsym(RTLD_NEXT, "ioctl"));
+    return next(descriptor, request, argument);
+}
 
 namespace ovsdr::soft {
 namespace {
@@ -89,6 +117,23 @@ TEST_P(InterfaceTest, ReportsTheGuestsLink) {
     one.send(60);
     EXPECT_EQ(two.receive(), 60U);
     device().remove_listener(id);
+}
+
+// The kernel answers under a lock (RTNL) that others hold for seconds; a worker has other ports to serve.
+TEST_P(InterfaceTest, AWorkerNeverAsksTheKernelForALink) {
+    start_pair();
+    shell("ip link set guest2 down");
+    ASSERT_TRUE(eventually([&] { return !info(2).link_up; }));
+    Guest one("guest1");
+    questions_of_workers = 0;
+    for (unsigned i = 1; i <= 20; ++i) {
+        one.send(60);
+        ASSERT_TRUE(eventually([&] { return counters(2).receive_drops == i; }));
+    }
+    EXPECT_EQ(questions_of_workers, 0U);
+    shell("ip link set guest2 up");
+    EXPECT_TRUE(eventually([&] { return info(2).link_up; }));
+    EXPECT_EQ(questions_of_workers, 0U);
 }
 
 TEST_P(InterfaceTest, ComesBackWithItsInterface) {

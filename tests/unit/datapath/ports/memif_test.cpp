@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <vector>
 
 #include "datapath/ports/memif_wire.hpp"
@@ -149,22 +150,25 @@ public:
     }
 
     void send(const Message& message, int descriptor = -1) {
-        Message copy = message;
-        iovec piece{&copy, sizeof copy};
-        alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+        send(&message, sizeof message, std::vector<int>(descriptor >= 0 ? 1 : 0, descriptor));
+    }
+
+    void send(const void* bytes, std::size_t size, const std::vector<int>& descriptors) {
+        iovec piece{const_cast<void*>(bytes), size};
+        alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * 64)] = {};
         msghdr header{};
         header.msg_iov = &piece;
         header.msg_iovlen = 1;
-        if (descriptor >= 0) {
+        if (!descriptors.empty()) {
             header.msg_control = control;
-            header.msg_controllen = sizeof control;
+            header.msg_controllen = CMSG_SPACE(sizeof(int) * descriptors.size());
             cmsghdr* item = CMSG_FIRSTHDR(&header);
             item->cmsg_level = SOL_SOCKET;
             item->cmsg_type = SCM_RIGHTS;
-            item->cmsg_len = CMSG_LEN(sizeof(int));
-            std::memcpy(CMSG_DATA(item), &descriptor, sizeof descriptor);
+            item->cmsg_len = CMSG_LEN(sizeof(int) * descriptors.size());
+            std::memcpy(CMSG_DATA(item), descriptors.data(), sizeof(int) * descriptors.size());
         }
-        EXPECT_EQ(sendmsg(socket_, &header, MSG_NOSIGNAL), static_cast<ssize_t>(sizeof copy));
+        EXPECT_EQ(sendmsg(socket_, &header, MSG_NOSIGNAL), static_cast<ssize_t>(size));
     }
 
     Message answer() {
@@ -204,8 +208,8 @@ public:
         return result;
     }
 
-    Message ring(bool c2s, std::uint32_t offset, std::uint16_t in_region = 0) {
-        const int event = eventfd(0, 0);
+    /// A ring of which `event` is to wake the consumer.
+    Message ring_with(int event, bool c2s = true, std::uint32_t offset = 0, std::uint16_t in_region = 0) {
         Message message = Peer::message(MessageType::add_ring);
         message.add_ring.flags = c2s ? 1 : 0;
         message.add_ring.region = in_region;
@@ -213,6 +217,9 @@ public:
         message.add_ring.log2_size = 3;
         events_.push_back(event);
         return exchange(message, event);
+    }
+    Message ring(bool c2s, std::uint32_t offset, std::uint16_t in_region = 0) {
+        return ring_with(eventfd(0, 0), c2s, offset, in_region);
     }
 
     Message go(std::uint32_t s2c_offset = 4096, std::uint16_t in_region = 0) {
@@ -318,6 +325,45 @@ TEST_F(MemifTest, RefusesWhatItCannotTrust) {
         ASSERT_EQ(peer.init(5, "sesame").type, MessageType::ack);
         EXPECT_EQ(reason(peer.region(true, Peer::size + 1)), "Region is larger than its file");
     }
+}
+
+TEST_F(MemifTest, KeepsNoDescriptorOfAPeerThatSendsTooMany) {
+    start(R"("ports": [)" + port(1, server()) + "]");
+    const auto open_descriptors = [] {
+        const auto all = std::filesystem::directory_iterator("/proc/self/fd");
+        return std::distance(begin(all), end(all));
+    };
+    const int file = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    const auto before = open_descriptors();
+    for (const std::size_t length : {2U, 4U, 5U, 12U, 13U, 64U}) {
+        Peer peer(path_);
+        const Message message = Peer::message(MessageType::init);
+        peer.send(&message, sizeof message, std::vector<int>(length, file));
+        EXPECT_STREQ(peer.answer().disconnect.reason, "Too many file descriptors") << length;
+    }
+    {
+        Peer peer(path_);
+        peer.send(nullptr, 0, std::vector<int>(5, file));
+        EXPECT_EQ(peer.answer().type, MessageType::none) << "an empty message is an end";
+    }
+    EXPECT_TRUE(eventually([&] { return open_descriptors() == before; })) << open_descriptors() << " not " << before;
+    close(file);
+}
+
+TEST_F(MemifTest, WritesToNothingButAnEventfd) {
+    start(R"("ports": [)" + port(1, server()) + "]");
+    const std::string name = folder_ + "/file";
+    int ends[2];
+    ASSERT_EQ(pipe(ends), 0);
+    close(ends[0]);
+    for (const int event : {open(name.c_str(), O_RDWR | O_CREAT, 0600), ends[1], socket(AF_UNIX, SOCK_STREAM, 0)}) {
+        Peer peer(path_);
+        EXPECT_EQ(peer.init().type, MessageType::ack);
+        EXPECT_EQ(peer.region().type, MessageType::ack);
+        EXPECT_STREQ(peer.ring_with(event).disconnect.reason, "Interrupt fd is no eventfd");
+    }
+    EXPECT_EQ(std::filesystem::file_size(name), 0U);
+    unlink(name.c_str());
 }
 
 TEST_F(MemifTest, RefusesRingsThatAreNotInTheirRegion) {

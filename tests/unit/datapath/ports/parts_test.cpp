@@ -1,9 +1,15 @@
 // Small parts of the soft NIC that need no packet.
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <filesystem>
+#include <fstream>
 #include <thread>
 #include <vector>
 
@@ -13,6 +19,7 @@
 #include "datapath/ports/identity.hpp"
 #include "datapath/ports/listeners.hpp"
 #include "datapath/ports/sleeper.hpp"
+#include "datapath/ports/socket_path.hpp"
 
 namespace ovsdr::soft {
 namespace {
@@ -100,6 +107,82 @@ TEST(Listeners, RemoveWaitsForACallUnderWay) {
     listeners.remove(id);
     EXPECT_TRUE(done);
     dispatcher.join();
+}
+
+class SocketLockTest : public testing::Test {
+protected:
+    SocketLockTest() { std::filesystem::create_directory(folder_); }
+    ~SocketLockTest() override { std::filesystem::remove_all(folder_); }
+
+    const std::filesystem::path folder_ = "/tmp/ovs-dr-lock-" + std::to_string(getpid());
+    const std::string path_ = folder_ / "socket", lock_ = path_ + ".lock";
+};
+
+/// Who can read the folder can lock it, and keep the lock.
+TEST_F(SocketLockTest, AFolderThatSomebodyLocksHoldsNobodyUp) {
+    const int folder = open(folder_.c_str(), O_RDONLY | O_DIRECTORY);
+    ASSERT_EQ(flock(folder, LOCK_EX), 0);
+    std::atomic<bool> done{false};
+    std::thread starting([&] {
+        EXPECT_EQ(SocketLock(path_).error(), 0);
+        done = true;
+    });
+    for (unsigned i = 0; i < 10'000 && !done; ++i) std::this_thread::sleep_for(1ms);
+    EXPECT_TRUE(done);
+    close(folder);
+    starting.join();
+}
+
+TEST_F(SocketLockTest, IsOneOwnersAtATimeAndLeavesNothingBehind) {
+    std::atomic<unsigned> inside{0}, turns{0};
+    std::vector<std::thread> threads;
+    for (unsigned i = 0; i < 4; ++i) {
+        threads.emplace_back([&] {
+            for (unsigned turn = 0; turn < 50; ++turn) {
+                const SocketLock lock(path_);
+                if (lock.error() != 0) continue;
+                EXPECT_EQ(++inside, 1U);
+                ++turns;
+                --inside;
+            }
+        });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_GT(turns, 0U);
+    EXPECT_FALSE(std::filesystem::exists(lock_));
+}
+
+TEST_F(SocketLockTest, AnOwnerThatKeepsItIsWaitedForOnlySoLong) {
+    const int file = open(lock_.c_str(), O_RDWR | O_CREAT, 0600);
+    ASSERT_EQ(flock(file, LOCK_EX), 0);
+    EXPECT_EQ(SocketLock(path_).error(), ETIMEDOUT);
+    EXPECT_NE(socket_problem(path_, ETIMEDOUT).find(lock_), std::string::npos);
+    EXPECT_TRUE(std::filesystem::exists(lock_)) << "the owner's";
+    close(file);
+    EXPECT_EQ(SocketLock(path_).error(), 0) << "what a process that was killed left behind";
+}
+
+TEST_F(SocketLockTest, ALockThatOthersCouldHoldIsNone) {
+    std::ofstream(lock_) << "";
+    ASSERT_EQ(chmod(lock_.c_str(), 0604), 0);
+    EXPECT_EQ(SocketLock(path_).error(), ENOLCK);
+    std::filesystem::remove(lock_);
+    const std::string elsewhere = folder_ / "elsewhere";
+    std::filesystem::create_symlink(elsewhere, lock_);
+    EXPECT_EQ(SocketLock(path_).error(), ENOLCK);
+    EXPECT_FALSE(std::filesystem::exists(elsewhere));
+    std::filesystem::remove(lock_);
+    std::filesystem::create_directory(lock_);
+    EXPECT_NE(SocketLock(path_).error(), 0);
+    std::filesystem::remove(lock_);
+    if (geteuid() == 0) {
+        std::ofstream(lock_) << "";
+        ASSERT_EQ(chmod(lock_.c_str(), 0600), 0);
+        ASSERT_EQ(chown(lock_.c_str(), 65534, 65534), 0);
+        EXPECT_EQ(SocketLock(path_).error(), ENOLCK);
+    }
+    EXPECT_EQ(SocketLock(folder_ / "no" / "folder" / "socket").error(), ENOENT);
+    EXPECT_EQ(SocketLock(folder_ / "made" / "socket").error(), 0);
 }
 
 TEST(Sleeper, WakesByDoorbell) {

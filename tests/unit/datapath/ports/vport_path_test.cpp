@@ -5,7 +5,9 @@
 #include <rte_mbuf.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <thread>
+#include <vector>
 
 #include "datapath/ports/eal.hpp"
 
@@ -14,24 +16,44 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// Keeps nothing: it counts what it is given to send, and how often somebody asks for its link.
+/// Keeps nothing: it counts what it is given to send, how often, and how often somebody asks for its link. `waiting`
+/// packets come from it.
 class CountingPort : public Port {
 public:
     CountingPort() : Port(*driver_of("net_null")) {
         io_.send = [](void* self, rte_mbuf** packets, std::uint16_t length) noexcept {
-            static_cast<CountingPort*>(self)->sent += length;
+            auto& port = *static_cast<CountingPort*>(self);
+            ++port.attempts;
+            if (port.refusals > 0) {
+                --port.refusals;
+                return std::uint16_t{0};
+            }
+            length = std::min(length, port.most_at_once);
+            port.sent += length;
             rte_pktmbuf_free_bulk(packets, length);
             return length;
         };
-        io_.send_queue = this;
+        io_.receive = [](void* self, rte_mbuf** packets, std::uint16_t length) noexcept {
+            auto& port = *static_cast<CountingPort*>(self);
+            length = static_cast<std::uint16_t>(std::min<std::size_t>(length, port.waiting.size()));
+            std::copy_n(port.waiting.begin(), length, packets);
+            port.waiting.erase(port.waiting.begin(), port.waiting.begin() + length);
+            return length;
+        };
+        io_.send_queue = io_.receive_queue = this;
     }
     [[nodiscard]] bool link_up() const noexcept override {
         ++questions;
         return link;
     }
+    [[nodiscard]] bool link_seen_up() const noexcept override { return !kernel_knows && link_up(); }
 
     bool link = false;
-    unsigned sent = 0;
+    bool kernel_knows = false;  ///< about the link
+    std::vector<rte_mbuf*> waiting;
+    unsigned sent = 0, attempts = 0;
+    unsigned refusals = 0;                    ///< attempts to come that it takes nothing of
+    std::uint16_t most_at_once = UINT16_MAX;  ///< packets of an attempt that it takes
     mutable unsigned questions = 0;
 };
 
@@ -50,17 +72,31 @@ protected:
         path_.bind(&port_);
     }
 
-    void deliver() {
+    /// One packet comes from the port, and is steered.
+    void receive() {
+        Lane lane(steering_, 0);
         rte_mbuf* packet = rte_pktmbuf_alloc(pool_.get());
         ASSERT_NE(packet, nullptr);
         (void)rte_pktmbuf_append(packet, 64);
+        port_.waiting.push_back(packet);
+        lane.online();
+        EXPECT_EQ(path_.receive(0, lane), 1u);
+        lane.offline();
+    }
+
+    void deliver(unsigned length = 1) {
+        rte_mbuf* packets[batch_length];
+        ASSERT_EQ(rte_pktmbuf_alloc_bulk(pool_.get(), packets, length), 0);
+        for (unsigned i = 0; i < length; ++i) (void)rte_pktmbuf_append(packets[i], 64);
         const Sink sink = path_.sink();
-        sink.deliver(sink.self, 0, &packet, 1);
+        sink.deliver(sink.self, 0, packets, length);
     }
 
     Mempool pool_;
+    Steering steering_{connectx_6dx};
     CountingPort port_;
-    VportPath path_{VportId{1}, 1};
+    unsigned looks_ = 0;
+    VportPath path_{VportId{1}, 1, [this] { ++looks_; }};
 };
 
 TEST_F(VportPathTest, APacketForALinkThatCameUpUnnoticedIsSent) {
@@ -84,6 +120,32 @@ TEST_F(VportPathTest, ALinkThatIsDownDropsAndIsNotAskedForEachPacket) {
     EXPECT_EQ(port_.sent, 1u);
 }
 
+TEST_F(VportPathTest, AnInterfacesLinkIsLeftToTheControlThread) {
+    port_.kernel_knows = port_.link = true;
+    for (unsigned i = 0; i < 100; ++i) deliver();
+    EXPECT_EQ(port_.questions, 0u);
+    EXPECT_EQ(port_.sent, 0u);
+    path_.set_link_up(true);
+    deliver();
+    EXPECT_EQ(port_.sent, 1u);
+}
+
+TEST_F(VportPathTest, APacketThatComesSaysThatTheLinkIsUp) {
+    port_.kernel_knows = port_.link = true;
+    receive();
+    EXPECT_EQ(looks_, 1u) << "it may be an old one: somebody looks";
+    deliver();
+    EXPECT_EQ(port_.sent, 1u) << "the answer";
+    receive();
+    EXPECT_EQ(looks_, 1u);
+    EXPECT_EQ(port_.questions, 0u);
+    path_.set_link_up(false);
+    path_.set_admin_up(false);
+    receive();
+    EXPECT_EQ(looks_, 1u) << "a vport that is turned off says nothing";
+    EXPECT_FALSE(path_.usable());
+}
+
 TEST_F(VportPathTest, APortThatWasTurnedOffIsNotAsked) {
     port_.link = true;
     path_.set_admin_up(false);
@@ -95,6 +157,43 @@ TEST_F(VportPathTest, APortThatWasTurnedOffIsNotAsked) {
     EXPECT_EQ(port_.sent, 0u);
     EXPECT_EQ(path_.counters().down, 1u);
     EXPECT_EQ(path_.counters().receive_drops, 1u);
+}
+
+TEST_F(VportPathTest, AGuestThatTakesNothingIsNotWaitedForAgainAndAgain) {
+    path_.set_link_up(true);
+    for (unsigned i = 0; i < 100; ++i) deliver(batch_length);
+    EXPECT_EQ(port_.attempts, 100u) << "whoever has room for all is asked once a batch";
+    port_.refusals = UINT32_MAX;
+    port_.attempts = 0;
+    for (unsigned i = 0; i < 1000; ++i) deliver(batch_length);
+    EXPECT_LE(port_.attempts, 1000u + 8) << "one attempt a batch, and few more while it was thought to be alive";
+    EXPECT_EQ(path_.counters().receive_drops, 1000u * batch_length);
+}
+
+TEST_F(VportPathTest, AGuestThatTakesPacketsNowAndThenIsNotWaitedForLongerThanItIsWorth) {
+    path_.set_link_up(true);
+    port_.most_at_once = 1;
+    for (unsigned i = 0; i < 1000; ++i) deliver(batch_length);
+    EXPECT_EQ(port_.sent, port_.attempts);
+    EXPECT_LE(port_.attempts, 1000u + 1000 / 8) << "a wait is earned with sixteen packets";
+}
+
+TEST_F(VportPathTest, APortThatNeedsAMomentGetsIt) {
+    path_.set_link_up(true);
+    for (unsigned i = 0; i < 4; ++i) deliver(batch_length);
+    for (unsigned i = 0; i < 100; ++i) {
+        port_.refusals = 2;
+        deliver(batch_length);
+    }
+    EXPECT_EQ(port_.sent, 104u * batch_length);
+    EXPECT_EQ(path_.counters().receive_drops, 0u);
+    port_.refusals = UINT32_MAX;
+    for (unsigned i = 0; i < 10; ++i) deliver(batch_length);
+    port_.refusals = 0;
+    deliver(batch_length);
+    port_.refusals = 2;
+    deliver(batch_length);
+    EXPECT_EQ(port_.sent, 106u * batch_length) << "a guest that came back is waited for again";
 }
 
 }  // namespace

@@ -74,6 +74,61 @@ TEST_F(Churn, NothingIsLostOrDuplicatedWhileRulesComeAndGo) {
     EXPECT_GT(two.packets, 0U);
 }
 
+/// Two matchers take turns, on the destination and on the source. What the second sees of one packet is what the first
+/// has seen of the other: a lane that had the cache of one and the key of the other would take the first packet's way.
+TEST_F(Churn, ABatchNeverLooksWithOneKeyIntoTheCacheOfAnother) {
+    struct Watch {
+        std::atomic<std::uint64_t> packets{0}, strangers{0};
+        [[nodiscard]] Sink sink() noexcept {
+            return {.deliver =
+                        [](void* self, unsigned, rte_mbuf** packets, unsigned length) noexcept {
+                            Watch& watch = *static_cast<Watch*>(self);
+                            for (unsigned i = 0; i < length; ++i) {
+                                const auto* ip = rte_pktmbuf_mtod_offset(packets[i], const std::uint8_t*, 14);
+                                if (load_be32(ip + 16) != 0x0b000000) ++watch.strangers;
+                            }
+                            watch.packets += length;
+                            rte_pktmbuf_free_bulk(packets, length);
+                        },
+                    .self = this};
+        }
+    } watch;
+    Counter others;
+    ASSERT_EQ(steering.attach(VportId{1}, others.sink()), 0);
+    ASSERT_EQ(steering.attach(VportId{2}, watch.sink()), 0);
+    steering.set_cotenant_sink(others.sink());
+    const auto all = match_all(root);
+    const auto jump = to_table(table);
+    const auto enter = make_rule(*all, {}, {&jump});
+    const auto out = to_vport(fdb, 2);
+    (void)pool();
+    std::atomic<bool> stop{false};
+    std::atomic<std::uint64_t> rounds{0};
+    std::thread worker([&] {
+        lane.online();
+        while (!stop) {
+            rte_mbuf* batch[] = {packet_of(make_frame({.source = 0x0a000000, .destination = 0x0b000000})),
+                                 packet_of(make_frame({.source = 0x0b000000, .destination = 0x0c000000}))};
+            for (rte_mbuf*& packet : batch) lane.from_vport(VportId{1}, &packet, 1);
+            lane.quiescent();
+            ++rounds;
+        }
+        lane.offline();
+    });
+    for (unsigned turn = 0; turn < 2000; ++turn) {
+        const auto address = turn % 2 == 0 ? field::dst_31_0 : field::src_31_0;
+        auto parameters = Parameters{}.set(field::ip_version, 4).set(address, ~0U);
+        const auto matcher = make_matcher(table, 0, criteria::outer, parameters);
+        parameters.set(address, turn % 2 == 0 ? 0x0b000000 : 1);
+        const auto rule = make_rule(*matcher, parameters, {&out});
+        for (const std::uint64_t before = rounds; rounds < before + 2;) std::this_thread::yield();
+    }
+    stop = true;
+    worker.join();
+    EXPECT_GT(watch.packets, 0U);
+    EXPECT_EQ(watch.strangers, 0U);
+}
+
 TEST_F(Churn, ADestroyedRuleTakesNoPacketMoreOnceSynchronized) {
     Counter two;
     ASSERT_EQ(steering.attach(VportId{2}, two.sink()), 0);

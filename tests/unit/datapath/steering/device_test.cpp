@@ -95,6 +95,16 @@ TEST_F(DeviceTest, CountersSumWhatEachWorkerSaw) {
     EXPECT_EQ(bulk.read(2).packets, 16U) << "cleared by itself";
 }
 
+TEST_F(DeviceTest, AWorkersFirstCountAllocatesNothing) {
+    for (const unsigned length : {1U, 3U, 20'000U}) {
+        CounterBulk bulk(length);
+        const NoMemory none;
+        for (unsigned worker = 0; worker < max_workers; ++worker) bulk.add(worker, length - 1, 1, 2);
+        EXPECT_EQ(bulk.read(length - 1).packets, max_workers);
+        EXPECT_EQ(bulk.read(length - 1).bytes, 2 * max_workers);
+    }
+}
+
 TEST_F(DeviceTest, SendRulesAreFoundByTheirQueue) {
     VportId vport{77};
     EXPECT_FALSE(steering.impl().send_rule(5, vport));
@@ -187,7 +197,7 @@ TEST_F(DeviceTest, ArraysRuleAndFlowsGiveTheirDestinationsBack) {
 
 /// The words that the cache is keyed by, as a mask.
 [[nodiscard]] Key cache_key(Steering& steering) {
-    const MaskedWords& words = *steering.impl().cache_words.load();
+    const MaskedWords& words = steering.impl().cache_key().words;
     Key key{};
     for (std::uint32_t i = 0; i < words.length; ++i) key.words[words.index[i]] = words.mask[i];
     return key;
@@ -198,9 +208,43 @@ TEST_F(DeviceTest, ArraysRuleAndFlowsGiveTheirDestinationsBack) {
     return key;
 }
 
+/// A lane that took its key a moment before a change has all of the key, or one by which nothing is found or cached.
+TEST_F(DeviceTest, AKeyThatAnotherReplacesKeepsAnOddEpoch) {
+    lane.online();  // keys stay while it may look at them
+    const CacheKey* key = &steering.impl().cache_key();
+    std::uint64_t epoch = key->epoch;
+    const auto expect_change = [&](bool replaced) {
+        const CacheKey* const now = &steering.impl().cache_key();
+        EXPECT_EQ(now != key, replaced);
+        EXPECT_EQ(key->epoch % 2, replaced ? 1U : 0U);
+        EXPECT_GT(now->epoch, epoch) << "no epoch comes twice";
+        EXPECT_EQ(now->epoch % 2, 0U);
+        key = now;
+        epoch = now->epoch;
+    };
+    {
+        const auto matcher = make_matcher(first, 0, criteria::outer, Parameters{}.set(field::smac_15_0, 0xff00));
+        expect_change(true);
+        EXPECT_EQ(cache_key(steering).bytes()[4], 0xff);
+        {
+            const auto rule = make_rule(*matcher, {}, {&to_2});
+            expect_change(false);
+        }
+        expect_change(false);
+    }
+    expect_change(true);
+    EXPECT_EQ(cache_key(steering), Key{});
+    ASSERT_EQ(steering.set_geneve_option({.option_class = 1, .type = 2, .length = 1}), 0);
+    expect_change(true);
+    EXPECT_EQ(key->parser.option.length, 1U);
+    ASSERT_EQ(steering.set_geneve_option({}), 0);
+    expect_change(true);
+    lane.offline();
+}
+
 TEST_F(DeviceTest, TheCacheIsKeyedByWhatMasksLookAtAndTheEntranceDoesNotSettle) {
     EXPECT_EQ(cache_key(steering), Key{});
-    EXPECT_FALSE(steering.impl().cache_words.load()->deep);
+    EXPECT_FALSE(steering.impl().cache_key().words.deep);
     const auto mask = Parameters{}
                           .set(field::dmac_47_16, 0xffffffff)
                           .set(field::dmac_15_0, 0xffff)
@@ -218,14 +262,14 @@ TEST_F(DeviceTest, TheCacheIsKeyedByWhatMasksLookAtAndTheEntranceDoesNotSettle) 
         const auto one = make_matcher(first, 0, 0x7f, mask);
         ASSERT_EQ(one.error, 0);
         EXPECT_EQ(cache_key(steering), shallow);
-        EXPECT_FALSE(steering.impl().cache_words.load()->deep);
+        EXPECT_FALSE(steering.impl().cache_key().words.deep);
         {
             const auto decap = reformatting(fdb, Reformat::Kind::decap_l2, {});
             const auto again = reformatting(fdb, Reformat::Kind::decap_l2, {});
             const Key both = key_with({{key_offset::dmac, 6}, {key_offset::second_vlan, 2}, {key_offset::icmpv6_data, 4},
                                        {key_offset::inner + key_offset::dmac, 6}, {key_offset::inner_second_vlan, 2}});
             EXPECT_EQ(cache_key(steering), both);
-            EXPECT_TRUE(steering.impl().cache_words.load()->deep);
+            EXPECT_TRUE(steering.impl().cache_key().words.deep);
         }
         EXPECT_EQ(cache_key(steering), shallow);
         const auto two = make_matcher(rx_root, 0, 0x7f, Parameters{}.set(field::smac_15_0, 0xff00));

@@ -87,29 +87,29 @@ TEST_F(LaneTest, KeysOfOneHashAreToldApart) {
 }
 
 TEST_F(LaneTest, WhatWasSeenDuringAChangeIsNotRemembered) {
-    std::atomic<std::uint64_t>& epoch = steering.impl().epoch;
-    const std::uint64_t odd = epoch | 1;
-    epoch = odd;
+    const auto epoch = [&]() -> std::atomic<std::uint64_t>& { return steering.impl().cache_key().epoch; };
+    const std::uint64_t odd = epoch() | 1;
+    epoch() = odd;
     send(1, frame);
     EXPECT_EQ(vports[2].taken.size(), 1U);
     const auto newer = match_all(first);
     const auto rule = make_rule(*newer, {}, {&to_3});
-    epoch = odd;
+    epoch() = odd;
     send(1, frame);
     EXPECT_EQ(vports[3].taken.size(), 1U);
-    epoch = odd + 1;
+    epoch() = odd + 1;
 }
 
 /// A sink that is called in the middle of a walk, when the 33rd packet comes, and changes the tables' epoch.
 struct ChangingSink {
-    std::atomic<std::uint64_t>& epoch;
+    Steering::Impl& impl;
     unsigned got = 0;
     [[nodiscard]] Sink sink() {
         return {.deliver =
                     [](void* self, unsigned, rte_mbuf** packets, unsigned length) noexcept {
                         auto* one = static_cast<ChangingSink*>(self);
                         one->got += length;
-                        one->epoch += 2;
+                        one->impl.cache_key().epoch += 2;
                         rte_pktmbuf_free_bulk(packets, length);
                     },
                 .self = this};
@@ -117,12 +117,12 @@ struct ChangingSink {
 };
 
 TEST_F(LaneTest, WhatWasSeenAcrossAChangeIsNotRemembered) {
-    ChangingSink changing{steering.impl().epoch};
+    ChangingSink changing{steering.impl()};
     steering.detach(VportId{2});
     ASSERT_EQ(steering.attach(VportId{2}, changing.sink()), 0);
     const auto newer = make_matcher(first, 0, outer, Parameters{}.set(field::dmac_15_0, 0xffff));
     const auto look = make_rule(*newer, Parameters{}.set(field::dmac_15_0, 0x7777), {&to_3});
-    const std::uint64_t before = steering.impl().epoch;
+    const std::uint64_t before = steering.impl().cache_key().epoch;
     std::vector<rte_mbuf*> packets;
     for (unsigned i = 0; i < batch_length; ++i) packets.push_back(packet_of(frame));
     packets.push_back(packet_of(make_frame({.dmac = 0x020000000009})));
@@ -131,21 +131,21 @@ TEST_F(LaneTest, WhatWasSeenAcrossAChangeIsNotRemembered) {
     EXPECT_EQ(changing.got, batch_length) << "the walk of the last one gave the others away";
     lane.offline();
     const auto rule = make_rule(*newer, Parameters{}.set(field::dmac_15_0, 9), {&to_3});
-    steering.impl().epoch = before;
+    steering.impl().cache_key().epoch = before;
     send(1, make_frame({.dmac = 0x020000000009}));
     EXPECT_EQ(vports[3].taken.size(), 1U);
-    steering.impl().epoch = before + 100;
+    steering.impl().cache_key().epoch = before + 100;
 }
 
 TEST_F(LaneTest, ChangesAreOddWhileTheyLastAndEachIsAnother) {
     Steering::Impl& impl = steering.impl();
-    const std::uint64_t before = impl.epoch;
+    const std::uint64_t before = impl.cache_key().epoch;
     {
         const Steering::Impl::Change change(impl);
-        EXPECT_EQ(impl.epoch % 2, 1U);
+        EXPECT_EQ(impl.cache_key().epoch % 2, 1U);
     }
-    EXPECT_EQ(impl.epoch % 2, 0U);
-    EXPECT_NE(impl.epoch, before);
+    EXPECT_EQ(impl.cache_key().epoch % 2, 0U);
+    EXPECT_NE(impl.cache_key().epoch, before);
     EXPECT_EQ(before % 2, 0U);
 }
 

@@ -200,7 +200,8 @@ TEST(Meter, CountsWhatTheIpHeaderSaysOrWhatIsThere) {
                           {{}, 12, 0},
                           {tagged(v4(40), 1), 64, 40},
                           {tagged(v4(40), 2), 64, 40},
-                          {tagged(v6(2), 3), 80, 42},
+                          {tagged(v6(2), 2), 80, 42},
+                          {tagged(v6(2), 3), 80, 58},
                           {tagged({8, 6}, 2), 64, 42},
                           {{0x81, 0, 0, 5, 8, 0}, 18, 0},
                           {{0x81, 0, 0, 5, 8, 0}, 17, 3}};

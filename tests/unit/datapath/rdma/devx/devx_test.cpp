@@ -195,7 +195,7 @@ TEST_F(DevxTest, CountsInABulkOfCounters) {
     ASSERT_NE(bulk, nullptr);
     const auto id = static_cast<std::uint32_t>(big_endian(out, 8, 4));
     bulk->counters->add(0, 0, 3, 300);
-    bulk->counters->add(1, 0, 4, 400);
+    bulk->counters->add(0, 0, 4, 400);
     bulk->counters->add(0, 255, 5, 500);
 
     Bytes query = command(0x93b, 32);

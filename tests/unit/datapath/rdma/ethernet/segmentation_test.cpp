@@ -1,6 +1,7 @@
 // Segmentation and checksums of what a queue sends, tags and check sequences of what it receives: every header field of
 // every packet is worked out here again, from the request and nothing else.
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <array>
 #include <cstring>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "datapath/rdma/dr_seam.hpp"
+#include "datapath/rdma/ethernet/segmentation.hpp"
 #include "tests/unit/datapath/rdma/fake_device.hpp"
 
 namespace ovsdr::soft::test {
@@ -236,6 +238,39 @@ TEST_F(SegmentationTest, TheBuilderSegmentsToo) {
     ibv_wr_send_tso(builder, header.data(), 500, 1000);
     ibv_wr_set_sge(builder, mr->lkey, 0, 1);
     EXPECT_EQ(ibv_wr_complete(builder), EINVAL) << "a header larger than was said";
+}
+
+/// Each packet is cut as the header says behind the tags that the device follows, and never looked at beyond its end.
+TEST(SegmentHeaderTest, FollowsAsManyTagsAsTheParser) {
+    constexpr std::size_t page = 4096;
+    auto* const pages = static_cast<std::uint8_t*>(
+        mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    ASSERT_NE(static_cast<void*>(pages), MAP_FAILED);
+    ASSERT_EQ(mprotect(pages + page, page, PROT_NONE), 0);
+    for (const std::uint8_t type : {0x81, 0x88}) {
+        for (std::size_t tags = 0; tags <= 20; ++tags) {
+            for (std::size_t size = 14; size < 100; ++size) {
+                Bytes frame = header_of({.v4 = true, .tagged = false}, 1000, 7, 0x10);
+                frame.resize(54);
+                for (std::size_t i = 0; i < tags; ++i) {
+                    const Bytes tag{type, std::uint8_t(type == 0x81 ? 0 : 0xa8), 0, 5};
+                    frame.insert(frame.begin() + 12, tag.begin(), tag.end());
+                }
+                frame.resize(size);
+                std::uint8_t* const at = pages + page - size;
+                std::copy(frame.begin(), frame.end(), at);
+                write_segment_header({at, size}, {.offset = 5, .size = 5, .index = 1, .last = false});
+                const std::size_t l3 = 14 + 4 * tags;
+                if (tags <= 2 && size >= l3 + 20) {
+                    EXPECT_EQ(at[l3 + 2] << 8 | at[l3 + 3], static_cast<int>(size - l3)) << tags;
+                    EXPECT_EQ(at[l3 + 4] << 8 | at[l3 + 5], 8);
+                } else {
+                    EXPECT_TRUE(std::equal(frame.begin(), frame.end(), at)) << tags << " tags, " << size;
+                }
+            }
+        }
+    }
+    munmap(pages, 2 * page);
 }
 
 TEST_F(SegmentationTest, RefusesWhatItCannotSegment) {

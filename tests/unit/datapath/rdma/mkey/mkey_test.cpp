@@ -7,7 +7,7 @@
 #include <chrono>
 #include <thread>
 
-#include "datapath/rdma/memory/guarded_copy.hpp"
+#include "datapath/ports/guarded_copy.hpp"
 #include "mkey_fixture.hpp"
 #include "tests/unit/datapath/signature/reference.hpp"
 

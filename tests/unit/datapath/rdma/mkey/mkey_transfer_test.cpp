@@ -1,7 +1,7 @@
 // Transfers through MKEYs that change, go, end or fail under way.
 #include <sys/mman.h>
 
-#include "datapath/rdma/memory/guarded_copy.hpp"
+#include "datapath/ports/guarded_copy.hpp"
 #include "mkey_fixture.hpp"
 #include "tests/unit/datapath/signature/reference.hpp"
 

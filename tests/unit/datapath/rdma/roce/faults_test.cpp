@@ -1,7 +1,7 @@
 // Memory that cannot be reached though its key is good, keys that go away, entries that change while they wait.
 #include <sys/mman.h>
 
-#include "datapath/rdma/memory/guarded_copy.hpp"
+#include "datapath/ports/guarded_copy.hpp"
 #include "datapath/rdma/roce/memory_copy.hpp"
 #include "two_nodes.hpp"
 

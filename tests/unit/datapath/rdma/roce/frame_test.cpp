@@ -348,5 +348,30 @@ TEST(RoceFrame, SequenceNumbersCompareAroundTheCircle) {
     EXPECT_EQ(psn_distance(5, 0x800005), -0x800000);
 }
 
+/// One tag of 802.1Q is a GID's VLAN. No other that the device follows is, and a third tag hides what follows.
+TEST(LinkLayerTest, KnowsOneVlan) {
+    const auto read = [](std::vector<std::uint8_t> from_type) {
+        std::vector<std::uint8_t> frame(12, 2);
+        frame.insert(frame.end(), from_type.begin(), from_type.end());
+        return read_link_layer(reinterpret_cast<const std::byte*>(frame.data()), frame.size());
+    };
+    EXPECT_FALSE(read({}).understood);
+    EXPECT_FALSE(read({8}).understood);
+    const LinkLayer plain = read({8, 0});
+    EXPECT_TRUE(plain.understood);
+    EXPECT_EQ(plain.vlan, 0);
+    EXPECT_EQ(plain.type, 0x0800);
+    EXPECT_EQ(plain.size, 14U);
+    const LinkLayer tagged = read({0x81, 0, 0xff, 0xfe, 0x86, 0xdd});
+    EXPECT_TRUE(tagged.understood);
+    EXPECT_EQ(tagged.vlan, 0xffe);
+    EXPECT_EQ(tagged.type, 0x86dd);
+    EXPECT_EQ(tagged.size, 18U);
+    EXPECT_EQ(read({0x81, 0, 0, 5, 8}).type, 0x8100) << "a tag that is cut short";
+    EXPECT_FALSE(read({0x88, 0xa8, 0, 5, 8, 0}).understood);
+    EXPECT_FALSE(read({0x81, 0, 0, 5, 0x81, 0, 0, 5, 8, 0}).understood);
+    EXPECT_FALSE(read({0x88, 0xa8, 0, 5, 0x81, 0, 0, 5, 8, 0}).understood);
+}
+
 }  // namespace
 }  // namespace ovsdr::soft::roce

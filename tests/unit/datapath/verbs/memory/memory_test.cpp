@@ -8,7 +8,7 @@
 #include <map>
 #include <vector>
 
-#include "datapath/rdma/memory/guarded_copy.hpp"
+#include "datapath/ports/guarded_copy.hpp"
 #include "tests/unit/datapath/rdma/fake_device.hpp"
 
 namespace ovsdr::soft::test {

@@ -1,4 +1,4 @@
-#include "datapath/rdma/memory/guarded_copy.hpp"
+#include "datapath/ports/guarded_copy.hpp"
 
 #include <gtest/gtest.h>
 #include <setjmp.h>
@@ -9,6 +9,7 @@
 #include <array>
 #include <cstdint>
 #include <cstring>
+#include <thread>
 #include <vector>
 
 namespace ovsdr::soft {
@@ -46,6 +47,38 @@ TEST(GuardedCopy, TellsThatMemoryIsNotThere) {
     munmap(pages, 2 * page);
 }
 
+TEST(GuardedCopy, AtomicOperationsAreWhatTheySayOrTellThatMemoryIsNotThere) {
+    guard_copies();
+    std::uint64_t word = 40, before = 7;
+    EXPECT_TRUE(guarded_fetch_add(&word, 2, before));
+    EXPECT_EQ(word, 42U);
+    EXPECT_EQ(before, 40U);
+    before = 41;
+    EXPECT_TRUE(guarded_compare_swap(&word, 1, before));
+    EXPECT_EQ(word, 42U);
+    EXPECT_EQ(before, 42U);
+    EXPECT_TRUE(guarded_compare_swap(&word, 1, before));
+    EXPECT_EQ(word, 1U);
+    EXPECT_EQ(before, 42U);
+    auto* const nothing = reinterpret_cast<std::uint64_t*>(page);
+    EXPECT_FALSE(guarded_fetch_add(nothing, 2, before));
+    EXPECT_FALSE(guarded_compare_swap(nothing, 2, before));
+    EXPECT_EQ(before, 42U);
+}
+
+TEST(GuardedCopy, AdditionsOfManyThreadsAllCount) {
+    std::uint64_t word = 0;
+    std::vector<std::thread> threads;
+    for (unsigned i = 0; i < 4; ++i) {
+        threads.emplace_back([&word] {
+            std::uint64_t before = 0;
+            for (unsigned round = 0; round < 20'000; ++round) EXPECT_TRUE(guarded_fetch_add(&word, 1, before));
+        });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(word, 80'000U);
+}
+
 void exits_with_7(int) { _exit(7); }
 void exits_with_8_for_page_1(int, siginfo_t* info, void*) { _exit(info->si_addr == reinterpret_cast<void*>(page) ? 8 : 9); }
 void touch_page_1() { *reinterpret_cast<volatile char*>(page) = 1; }
@@ -69,6 +102,24 @@ TEST(GuardedCopyDeathTest, OtherFaultsAreWhoseTheyWere) {
             touch_page_1();
         },
         testing::ExitedWithCode(8), "");
+}
+
+void says_once(int) { (void)!write(STDERR_FILENO, "once;", 5); }
+
+/// A crash handler that asked to be called once, and returns to the fault, would be called for ever.
+TEST(GuardedCopyDeathTest, AHandlerThatWantsOneCallGetsOne) {
+    GTEST_FLAG_SET(death_test_style, "threadsafe");
+    EXPECT_EXIT(
+        {
+            struct sigaction action {};
+            action.sa_handler = says_once;
+            action.sa_flags = static_cast<int>(SA_RESETHAND);
+            sigaction(SIGSEGV, &action, nullptr);
+            guard_copies();
+            alarm(30);
+            touch_page_1();
+        },
+        testing::KilledBySignal(SIGSEGV), "^once;$");
 }
 
 std::array<char, 1 << 16> other_stack;
