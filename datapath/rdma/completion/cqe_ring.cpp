@@ -93,7 +93,9 @@ void put(mlx5_cqe64& entry, std::size_t offset, Value value) {
     const bool inverse = completion.wc_flags & IBV_WC_WITH_INV;
     const bool grh = completion.wc_flags & IBV_WC_GRH;
     constexpr unsigned grh_present = 1;
-    entry.flags_rqpn = htobe32((grh ? grh_present << 28 : 0) | (completion.src_qp & 0xffffff));
+    constexpr unsigned service_level = 0xf;
+    entry.flags_rqpn = htobe32((grh ? grh_present << 28 : 0) | (completion.sl & service_level) << 24 |
+                               (completion.src_qp & 0xffffff));
     entry.imm_inval_pkey = inverse ? htobe32(completion.imm_data) : completion.imm_data;
     entry.byte_cnt = htobe32(completion.byte_len);
     entry.timestamp = htobe64(completion.timestamp);
