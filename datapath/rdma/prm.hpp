@@ -51,6 +51,8 @@ enum class Opcode : std::uint16_t {
     query_nic_vport_context = 0x754,
     modify_nic_vport_context = 0x755,
     query_vport_counter = 0x770,
+    alloc_q_counter = 0x771,
+    query_q_counter = 0x773,
     query_lag = 0x842,
     create_cq = 0x400,
     query_cq = 0x402,

@@ -59,6 +59,7 @@ struct Completion {
     std::uint8_t entry_opcode = 0xff;  ///< MLX5_OPCODE_* of a send entry in a ring of the application's; 0xff: as `opcode` says
     /// Of a frame that an Ethernet queue received, as CQEs have them; see cqe_ring.hpp.
     std::uint8_t rx_hash_type = 0;
+    std::uint8_t tunnel = 0;
     std::uint16_t headers = 0;
     std::uint32_t rx_hash = 0;
 };

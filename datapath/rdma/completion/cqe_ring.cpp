@@ -31,7 +31,7 @@ constexpr StatusSyndrome syndromes[] = {
 };
 
 // Where mlx5dv.h has no name.
-constexpr std::size_t rx_hash_offset = 12, rx_hash_type_offset = 16;
+constexpr std::size_t tunnel_offset = 0, rx_hash_offset = 12, rx_hash_type_offset = 16;
 
 template <typename Value>
 void put(mlx5_cqe64& entry, std::size_t offset, Value value) {
@@ -102,6 +102,7 @@ void put(mlx5_cqe64& entry, std::size_t offset, Value value) {
     entry.sop_drop_qpn = htobe32(last_word(completion));
     entry.srqn_uidx = htobe32(completion.user_index);
     if (completion.headers != 0) {
+        put(entry, tunnel_offset, completion.tunnel);
         put(entry, rx_hash_offset, htobe32(completion.rx_hash));
         put(entry, rx_hash_type_offset, completion.rx_hash_type);
         entry.hds_ip_ext = static_cast<std::uint8_t>(completion.headers >> 8);
