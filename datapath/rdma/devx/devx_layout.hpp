@@ -62,6 +62,23 @@ inline constexpr std::uint64_t no_hash = 0, toeplitz = 2;
 inline constexpr std::uint64_t source = 1, destination = 2, source_port = 4, destination_port = 8, ipsec_spi = 16;
 }  // namespace tirc
 
+namespace q_counter {
+inline constexpr Field clear{192, 1}, number{248, 8}, out_of_buffer{384, 32};
+inline constexpr std::uint32_t out_size = 256;  ///< bytes
+inline constexpr unsigned most = 128;           ///< sets; numbers have 8 bits
+}  // namespace q_counter
+
+/// CREATE_MKEY's memory key entry, from bit 128 of the command on, and what stands behind it.
+namespace mkc {
+inline constexpr std::uint32_t begin = 128;
+inline constexpr Field free{1, 1}, access_mode_high{3, 3}, umr{16, 1}, atomic{17, 1}, remote_write{18, 1}, remote_read{19, 1},
+    local_write{20, 1}, access_mode{22, 2}, tag{56, 8}, whole_space{96, 1}, signature{97, 1}, remote_invalidate{103, 1}, pd{104, 24},
+    start_address{128, 64}, length{192, 64}, crypto{483, 2};
+inline constexpr std::uint64_t list_of_keys = 2;        ///< access_mode: KLM
+inline constexpr Field list_length{768, 32};            ///< in the command: octwords, an entry each
+inline constexpr std::size_t list = 272, entry = 16;    ///< bytes in the command, and of {size, key, address}
+}  // namespace mkc
+
 namespace rqtc {
 inline constexpr Field list_type{165, 3}, max_size{176, 16}, actual_size{208, 16};
 inline constexpr std::uint32_t list = 1920;  ///< bit offset of RQ numbers, 32 bits each

@@ -199,7 +199,7 @@ void ReceiveQueue::receive(unsigned worker, rte_mbuf** packets, unsigned length)
         if (failed) state_.store(State::failed, std::memory_order_release);
         spec_.completions.add({done.data(), taken});
         received_.fetch_add(taken - failed, std::memory_order_relaxed);
-        out_of_buffer_.fetch_add(length - taken, std::memory_order_relaxed);
+        count_out_of_buffer(length - taken);
     } else {
         not_ready_.fetch_add(length, std::memory_order_relaxed);
     }
@@ -207,6 +207,12 @@ void ReceiveQueue::receive(unsigned worker, rte_mbuf** packets, unsigned length)
     if (!failed) return;
     flush();
     if (failed_) failed_();
+}
+
+void ReceiveQueue::count_out_of_buffer(unsigned packets) noexcept {
+    if (packets == 0) return;
+    out_of_buffer_.fetch_add(packets, std::memory_order_relaxed);
+    if (spec_.out_of_buffer) spec_.out_of_buffer->fetch_add(packets, std::memory_order_relaxed);
 }
 
 bool ReceiveQueue::take(Completion& completion, std::span<const ibv_sge>& sges) noexcept {
