@@ -1,8 +1,9 @@
 // What all contexts of one device share: registered memory, numbers of objects, IB ports, receive queues by number.
 //
 // IB ports. Port n stands for a vport, as the representors of a switchdev NIC do: numbered in ascending order of the
-// vports that there were when the device was first opened (port 1 is the manager), those that come later at the end. A
-// port keeps its vport for the life of the process; one whose vport is gone stays, down.
+// vports that there were when the device was first opened (port 1 is the manager, the last one the uplink), those that come
+// later at the end. A port keeps its vport for the life of the process; one whose vport is gone stays, down. docs/soft-nic-ports.md
+// has the kernel's numbering, and why nobody may count on either: ask mlx5dv_query_port() for a port's vport.
 //
 // Life cycle. One per Device, made on first use, never destroyed: packets in flight refer to it.
 // Threads: any function from any thread.
@@ -80,6 +81,10 @@ public:
         std::lock_guard guard(mutex_);
         objects_.erase(number);
     }
+    [[nodiscard]] std::size_t length() {
+        std::lock_guard guard(mutex_);
+        return objects_.size();
+    }
     /// Calls `use` with the object of that number, which cannot be removed meanwhile. false: there is none.
     template <typename Use>
     bool with(std::uint32_t number, Use use) {
@@ -132,6 +137,9 @@ public:
     /// Completion queues whose number commands may name, and what commands made.
     [[nodiscard]] Directory<CompletionQueue>& completion_queues() noexcept { return completion_queues_; }
     [[nodiscard]] Directory<devx::Resource>& resources() noexcept { return resources_; }
+    /// Counter sets of queues have numbers of 8 bits, and 0 is none.
+    [[nodiscard]] NumberPool& queue_counter_numbers() noexcept { return queue_counter_numbers_; }
+    [[nodiscard]] Directory<devx::Resource>& queue_counters() noexcept { return queue_counters_; }
     /// Memory that applications registered for queues.
     [[nodiscard]] devx::Umems& umems() noexcept { return *umems_; }
     /// Made on first use.
@@ -212,6 +220,8 @@ private:
     std::unique_ptr<roce::Transport> transport_;
     Directory<CompletionQueue> completion_queues_;
     Directory<devx::Resource> resources_;
+    NumberPool queue_counter_numbers_{1};
+    Directory<devx::Resource> queue_counters_;
     const std::unique_ptr<devx::Umems> umems_;
     std::unique_ptr<devx::DoorbellPages> doorbell_pages_;  // under transport_mutex_
 };

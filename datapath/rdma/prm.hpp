@@ -45,12 +45,15 @@ constexpr void set(std::span<std::byte> mailbox, Field field, std::uint64_t valu
 
 enum class Opcode : std::uint16_t {
     query_hca_cap = 0x100,
+    create_mkey = 0x200,
     query_vport_state = 0x750,
     modify_vport_state = 0x751,
     query_esw_vport_context = 0x752,
     query_nic_vport_context = 0x754,
     modify_nic_vport_context = 0x755,
     query_vport_counter = 0x770,
+    alloc_q_counter = 0x771,
+    query_q_counter = 0x773,
     query_lag = 0x842,
     create_cq = 0x400,
     query_cq = 0x402,
@@ -144,11 +147,13 @@ inline constexpr Field id_in_alloc_out{64, 32};
 inline constexpr Field bulk_log_size{115, 5};
 inline constexpr Field bulk{120, 8};
 inline constexpr std::uint32_t bulk_unit = 128;  // counters
+inline constexpr Field mkey{96, 32}, address{128, 64};  // of a dump to memory
 inline constexpr Field clear{192, 1};
 inline constexpr Field dump_to_memory{193, 1};
 inline constexpr Field length{208, 16};  // num_of_counters
 inline constexpr Field id{224, 32};
 inline constexpr std::uint32_t statistics = 16;  // byte offset in the query's output
+inline constexpr std::uint32_t value_size = 16;  // bytes: packets, octets
 }  // namespace flow_counter
 
 namespace general_object {

@@ -15,6 +15,7 @@ constexpr std::uint8_t vni_flag = 0x08;
 constexpr std::uint8_t gtpu_options = 0x07, gtpu_extended = 0x04;  ///< flags: E, S, PN; E
 constexpr std::uint8_t gtpu_packet = 255;                          ///< message type of a G-PDU
 constexpr std::uint16_t gre_checksum = 0x8000, gre_routing = 0x4000, gre_key = 0x2000, gre_sequence = 0x1000;
+constexpr std::uint16_t gre_version = 0x0007, gre_acknowledge = 0x0080;  ///< the latter is a flag of version 1
 
 [[nodiscard]] bool is_mpls(std::uint16_t type) noexcept { return type == type_mpls || type == type_mpls_upstream; }
 
@@ -100,10 +101,17 @@ void enter_udp(const std::uint8_t* frame, const Headers& outer, Tunnel& tunnel) 
     return size;
 }
 
+/// Whether what stands behind a GRE header with these flags is where gre_size() says.
+[[nodiscard]] bool is_known_gre(std::uint16_t flags) noexcept {
+    if ((flags & gre_routing) != 0) return false;
+    const unsigned version = flags & gre_version;
+    return version == 0 || (version == 1 && (flags & gre_acknowledge) == 0);
+}
+
 void enter_gre(const std::uint8_t* frame, const Headers& outer, Tunnel& tunnel) noexcept {
     if (outer.payload + 4u > tunnel.end) return;
     const std::uint16_t flags = load_be16(frame + outer.payload);
-    if ((flags & (gre_routing | 7)) != 0 || outer.payload + gre_size(flags) > tunnel.end) return;
+    if (!is_known_gre(flags) || outer.payload + gre_size(flags) > tunnel.end) return;
     tunnel.kind = Tunnel::Kind::gre;
     tunnel.header = outer.payload;
     carry(tunnel, gre_size(flags), load_be16(frame + outer.payload + 2));

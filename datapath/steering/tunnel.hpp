@@ -4,6 +4,7 @@
 //   VXLAN-GPE  UDP to 4790                    by its next protocol: IPv4, IPv6, Ethernet
 //   Geneve     UDP to 6081, version 0         by its protocol type: Ethernet, IPv4, IPv6; one option, see ParserSetup
 //   GRE        IP protocol 47, version 0      by its protocol: Ethernet (NVGRE), IPv4, IPv6; MPLS by its first label only
+//              or 1                           (of version 1 only what has no acknowledgement number)
 //   GTP-U      UDP to 2152, version 1         G-PDUs: IPv4 or IPv6, by its version
 //   MPLS       UDP to 6635                    its first label only
 //   IP in IP   IP protocol 4 or 41            IPv4, IPv6
@@ -11,7 +12,7 @@
 // As parse(), it never reads past the frame or the outer packet; what is cut short carries nothing. Fragments carry
 // nothing. The checksum of GRE and the outer UDP are not looked at.
 //
-// Source: RFC 7348, RFC 7637, RFC 2784, RFC 2890, RFC 8926, RFC 2003, RFC 2473, RFC 4023, RFC 7510; 3GPP TS 29.281; draft-ietf-nvo3-vxlan-gpe.
+// Source: RFC 7348, RFC 7637, RFC 2637, RFC 2784, RFC 2890, RFC 8926, RFC 2003, RFC 2473, RFC 4023, RFC 7510; 3GPP TS 29.281; draft-ietf-nvo3-vxlan-gpe.
 #pragma once
 
 #include <cstdint>

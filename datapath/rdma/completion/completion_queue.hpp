@@ -53,12 +53,13 @@ struct Completion {
     std::uint32_t src_qp = 0;  ///< datagrams
     std::uint16_t wqe_counter =
         0;  ///< of the entry in its ring, as a CQE has it: the first basic block, or the receive entry
-    std::uint8_t sl = 0;
+    std::uint8_t sl = 0;  ///< datagrams: the L3 type, 1 IPv6, 2 IPv4
     std::uint16_t cvlan = 0;  ///< TCI of the tag that was stripped, host order
     std::uint32_t user_index = 0;  ///< the queue's, where it has one
     std::uint8_t entry_opcode = 0xff;  ///< MLX5_OPCODE_* of a send entry in a ring of the application's; 0xff: as `opcode` says
     /// Of a frame that an Ethernet queue received, as CQEs have them; see cqe_ring.hpp.
     std::uint8_t rx_hash_type = 0;
+    std::uint8_t tunnel = 0;
     std::uint16_t headers = 0;
     std::uint32_t rx_hash = 0;
 };

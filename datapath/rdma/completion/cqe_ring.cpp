@@ -31,7 +31,7 @@ constexpr StatusSyndrome syndromes[] = {
 };
 
 // Where mlx5dv.h has no name.
-constexpr std::size_t rx_hash_offset = 12, rx_hash_type_offset = 16;
+constexpr std::size_t tunnel_offset = 0, rx_hash_offset = 12, rx_hash_type_offset = 16;
 
 template <typename Value>
 void put(mlx5_cqe64& entry, std::size_t offset, Value value) {
@@ -93,13 +93,16 @@ void put(mlx5_cqe64& entry, std::size_t offset, Value value) {
     const bool inverse = completion.wc_flags & IBV_WC_WITH_INV;
     const bool grh = completion.wc_flags & IBV_WC_GRH;
     constexpr unsigned grh_present = 1;
-    entry.flags_rqpn = htobe32((grh ? grh_present << 28 : 0) | (completion.src_qp & 0xffffff));
+    constexpr unsigned service_level = 0xf;
+    entry.flags_rqpn = htobe32((grh ? grh_present << 28 : 0) | (completion.sl & service_level) << 24 |
+                               (completion.src_qp & 0xffffff));
     entry.imm_inval_pkey = inverse ? htobe32(completion.imm_data) : completion.imm_data;
     entry.byte_cnt = htobe32(completion.byte_len);
     entry.timestamp = htobe64(completion.timestamp);
     entry.sop_drop_qpn = htobe32(last_word(completion));
     entry.srqn_uidx = htobe32(completion.user_index);
     if (completion.headers != 0) {
+        put(entry, tunnel_offset, completion.tunnel);
         put(entry, rx_hash_offset, htobe32(completion.rx_hash));
         put(entry, rx_hash_type_offset, completion.rx_hash_type);
         entry.hds_ip_ext = static_cast<std::uint8_t>(completion.headers >> 8);

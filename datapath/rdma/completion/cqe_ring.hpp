@@ -31,7 +31,14 @@ inline constexpr std::uint16_t tcp = 1 << 4, udp = 2 << 4, fragment = 1 << 7, ip
 
 /// What Completion::rx_hash_type is made of.
 namespace rx_hash_type {
-inline constexpr std::uint8_t ipv4 = 1 << 2, ipv6 = 2 << 2, tcp = 1 << 6, udp = 2 << 6;
+inline constexpr std::uint8_t ipv4 = 1 << 2, ipv6 = 2 << 2, tcp = 1 << 6, udp = 2 << 6, ipsec = 3 << 6;
+/// Beside them in a packet on its way to a queue: its completion describes the packet that a tunnel carries.
+inline constexpr std::uint32_t looks_inside = 1 << 8;
+}  // namespace rx_hash_type
+
+/// What Completion::tunnel is made of: the CQE's first byte.
+namespace received_tunnel {
+inline constexpr std::uint8_t tunneled = 1 << 0, outer_ipv4 = 1 << 1;
 }
 
 class CqeRing {

@@ -71,6 +71,24 @@ public:
         }
     }
 
+    /// Takes the oldest event if `wanted` accepts it; ENOSPC where it does not, and the event stays.
+    template <typename Wanted>
+    [[nodiscard]] int pop_if(Event& event, Wanted wanted) {
+        for (;;) {
+            std::uint64_t unit = 0;
+            if (read(fd_, &unit, sizeof unit) != sizeof unit) return errno ? errno : EIO;
+            std::lock_guard guard(mutex_);
+            if (events_.empty()) continue;
+            if (!wanted(events_.front())) {
+                [[maybe_unused]] const ssize_t written = write(fd_, &unit, sizeof unit);
+                return ENOSPC;
+            }
+            event = events_.front();
+            events_.pop_front();
+            return 0;
+        }
+    }
+
     [[nodiscard]] int pop(Event& event) {
         return pop(event, [](const Event&) {});
     }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cerrno>
 
 #include "datapath/rdma/devx/devx_layout.hpp"
@@ -34,7 +33,10 @@ constexpr std::array commands{
     Command{Opcode::query_vport_counter, 32, prm::vport_counter::out_size},
     Command{Opcode::query_lag, 16, 16},
     Command{Opcode::alloc_flow_counter, 16, 16},
-    Command{Opcode::query_flow_counter, 32, 32},
+    Command{Opcode::query_flow_counter, 32, 16},
+    Command{Opcode::create_mkey, prm::mkc::list, 16, create_mkey},
+    Command{Opcode::alloc_q_counter, 16, 16, alloc_q_counter},
+    Command{Opcode::query_q_counter, 32, prm::q_counter::out_size},
     Command{Opcode::create_cq, 272, 16, create_cq},
     Command{Opcode::modify_cq, 272, 16},
     Command{Opcode::query_cq, 16, 272},
@@ -88,45 +90,6 @@ constexpr std::array commands{
     return status == Status::ok ? 0 : EREMOTEIO;
 }
 
-/// Counters of a bulk that the input asks for; 0: no bulk of that size can be had.
-[[nodiscard]] unsigned bulk_length(Input in) {
-    const auto units = static_cast<unsigned>(prm::get(in, prm::flow_counter::bulk));
-    const auto log_size = static_cast<unsigned>(prm::get(in, prm::flow_counter::bulk_log_size));
-    if (units && log_size) return 0;
-    if (log_size) return log_size <= 14 ? 1u << log_size : 0;
-    if (units == 0) return 1;
-    return std::has_single_bit(units) ? units * prm::flow_counter::bulk_unit : 0;
-}
-
-[[nodiscard]] Status alloc_flow_counter(mlx5dv_devx_obj& object, Input in, Output out) {
-    const unsigned length = bulk_length(in);
-    if (length == 0) return Status::bad_param;
-    object.counters = std::make_shared<CounterBulk>(length, object.state.device().workers());
-    object.number = object.state.counter_ids().take_run(length);
-    prm::set(out, prm::flow_counter::id_in_alloc_out, object.number);
-    return Status::ok;
-}
-
-[[nodiscard]] Status query_flow_counter(mlx5dv_devx_obj& object, Input in, Output out) {
-    namespace fc = prm::flow_counter;
-    const auto first = static_cast<unsigned>(prm::get(in, fc::id)) - object.number;
-    const auto asked = static_cast<unsigned>(prm::get(in, fc::length));
-    const unsigned length = std::max(asked, 1u);
-    if (prm::get(in, fc::dump_to_memory)) return Status::bad_param;
-    if (asked > 1 && (object.number + first) % 4 != 0) return Status::bad_param;
-    if (length > object.counters->length() - first) return Status::bad_param;
-    if (out.size() < fc::statistics + length * 16ull) return Status::bad_outp_len;
-    const bool clear = prm::get(in, fc::clear);
-    for (unsigned i = 0; i < length; ++i) {
-        CounterBulk& bulk = *object.counters;
-        const CounterBulk::Value value = clear ? bulk.read_and_clear(first + i) : bulk.read(first + i);
-        const std::uint32_t at = (fc::statistics + i * 16) * 8;
-        prm::set(out, {at, 64}, value.packets);
-        prm::set(out, {at + 64, 64}, value.bytes);
-    }
-    return Status::ok;
-}
-
 [[nodiscard]] Status query_lag(Device& device, Output out) {
     namespace context = prm::lag_context;
     constexpr unsigned active = 1;
@@ -147,8 +110,9 @@ constexpr std::array commands{
 }
 
 [[nodiscard]] bool is_query(Opcode opcode) {
-    constexpr std::array queries{Opcode::query_cq,  Opcode::query_qp,  Opcode::query_sq,  Opcode::query_rq,
-                                 Opcode::query_tis, Opcode::query_tir, Opcode::query_rqt, Opcode::query_general_object};
+    constexpr std::array queries{Opcode::query_cq,  Opcode::query_qp,        Opcode::query_sq,
+                                 Opcode::query_rq,  Opcode::query_tis,       Opcode::query_tir,
+                                 Opcode::query_rqt, Opcode::query_q_counter, Opcode::query_general_object};
     return std::find(queries.begin(), queries.end(), opcode) != queries.end();
 }
 
@@ -158,8 +122,13 @@ constexpr std::array commands{
     return (number >= 0x400 && number < 0x600) || (number >= 0x900 && number < 0x930);
 }
 
+/// What a modification or a query is about.
+[[nodiscard]] std::uint64_t number_in(Opcode opcode, Input in) {
+    return prm::get(in, opcode == Opcode::query_q_counter ? prm::q_counter::number : prm::number_in);
+}
+
 [[nodiscard]] int execute(mlx5dv_devx_obj& object, Opcode opcode, Input in, Output out) {
-    if (!object.resource->takes(opcode) || prm::get(in, prm::number_in) != object.number) return EINVAL;
+    if (!object.resource->takes(opcode) || number_in(opcode, in) != object.number) return EINVAL;
     std::fill(out.begin(), out.end(), std::byte{0});
     const Command* const command = command_of(opcode);
     Status status = command ? check_sizes(command, in, out) : Status::ok;
@@ -192,6 +161,7 @@ int general_command(DeviceState& state, Input in, Output out) {
                 break;
             case Opcode::alloc_flow_counter:
             case Opcode::query_flow_counter:
+            case Opcode::query_q_counter:
             case Opcode::create_general_object:
             case Opcode::query_general_object:
                 return EINVAL;  // For these too.

@@ -39,6 +39,8 @@ using Output = std::span<std::byte>;
 [[nodiscard]] int retire(mlx5dv_devx_obj& object);
 
 // Pieces, one file each.
+[[nodiscard]] prm::Status alloc_flow_counter(mlx5dv_devx_obj& object, Input in, Output out);
+[[nodiscard]] prm::Status query_flow_counter(mlx5dv_devx_obj& object, Input in, Output out);
 void write_status(Output out, prm::Status status);
 [[nodiscard]] prm::Status create_general_object(mlx5dv_devx_obj& object, Input in, Output out);
 [[nodiscard]] prm::Status query_general_object(mlx5dv_devx_obj& object, Input in, Output out);

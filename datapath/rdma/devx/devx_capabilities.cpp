@@ -1,9 +1,11 @@
-// QUERY_HCA_CAP: what the device says that it can do. Only what is implemented is claimed.
+// QUERY_HCA_CAP: what the device says that it can do. Only what is implemented is claimed; docs/soft-nic-devx.md lists what is
+// implemented and not claimed.
 #include <algorithm>
 #include <array>
 #include <bit>
 
 #include "datapath/rdma/devx/devx.hpp"
+#include "datapath/rdma/devx/devx_layout.hpp"
 #include "datapath/rdma/roce/memory_copy.hpp"
 #include "datapath/steering/reformat.hpp"
 
@@ -64,6 +66,7 @@ constexpr std::array general_facts{
     Fact{{234, 6}, 18},       // log_max_mkey
     Fact{{265, 7}, 64},       // log_max_mrw_sz
     Fact{{385, 1}, 1},        // vport_counters
+    Fact{{390, 10}, prm::q_counter::most},  // max_qp_cnt
     Fact{{416, 1}, 1},        // vport_group_manager
     Fact{{419, 1}, 1},        // eth_virt
     Fact{{422, 1}, 1},        // nic_flow_table
@@ -80,6 +83,7 @@ constexpr std::array general_facts{
     Fact{{811, 5}, 23},       // log_max_pd
     Fact{{840, 8}, 14},       // log_max_flow_counter_bulk
     Fact{{848, 16}, 0xffff},  // max_flow_counter_15_0
+    Fact{{865, 1}, 1},        // flow_counters_dump
     Fact{{656, 16}, 1024},    // max_wqe_sz_sq
     Fact{{688, 16}, 512},     // max_wqe_sz_rq
     Fact{{867, 5}, 18},       // log_max_rq
@@ -107,6 +111,8 @@ constexpr std::array ethernet_facts{
     Fact{{18, 2}, 2},   // wqe_inline_mode: nothing has to be inline
     Fact{{20, 4}, 11},  // rss_ind_tbl_cap
     Fact{{25, 1}, 1},   // scatter_fcs
+    Fact{{62, 1}, 1},   // max_geneve_opt_len: 63 double words
+    Fact{{63, 1}, 1},   // tunnel_stateless_geneve_rx; other tunnels' bits mean both ways, and nothing is segmented inside a tunnel
 };
 
 // flow_table_prop_layout, and where it stands in the capability of each domain.
@@ -137,8 +143,28 @@ constexpr std::array table_facts{
     Fact{{152, 8}, 5},   // log_max_destination
     Fact{{184, 8}, 24},  // log_max_flow
 };
-constexpr Field flow_tag{1, 1};
-constexpr Field geneve_option_data{256 + 64, 1}, geneve_option_exists{256 + 65, 1};  // ft_field_support
+constexpr Field flow_tag{1, 1}, log_max_ft_sampler_num{72, 8};
+constexpr unsigned log_max_samplers = 16;
+
+/// Bits of ft_field_support, from the first to the last.
+struct Fields {
+    std::uint32_t first, last;
+};
+constexpr std::uint32_t ft_field_support = 256;
+constexpr std::array matched_fields{
+    Fields{0, 25},    // outer_dmac to outer_vxlan_vni
+    Fields{32, 54},   // inner_dmac to inner_tcp_flags
+    Fields{77, 84},   // inner_first_mpls, outer_first_mpls
+    Fields{88, 89},   // hop limits, inner and outer
+    Fields{91, 94},   // S-VLAN qualifiers
+    Fields{120, 127}  // metadata_reg_c_7 to _0
+};
+constexpr Fields geneve_fields{26, 29}, mpls_over_udp_fields{69, 72}, mpls_over_gre_fields{73, 76};
+constexpr Fields source_port_field{31, 31}, reg_a_field{63, 63}, source_sqn_field{95, 95};
+constexpr Fields geneve_option_data{64, 64}, geneve_option_exists{65, 65};
+// ft_field_support_2, and where it stands in the capability of each domain.
+constexpr Field tunnel_header_0_1{16, 1};
+constexpr std::uint32_t nic_receive_2 = 5120, nic_transmit_2 = 5888, fdb_2 = 5120;
 constexpr std::array vlan_fields{Field{10, 1}, Field{11, 1}, Field{13, 1}, Field{14, 1}};  // pop, push, pop 2, push 2
 
 /// flow_table_nic_cap: headers of any kind, how many, how long.
@@ -193,13 +219,33 @@ void put_qos(const Profile& profile, Output out) {
     put(out, 0, log_max_num_meter_aso, log_max_meters);
 }
 
+void put_fields(Output out, std::uint32_t structure, Fields fields) {
+    for (std::uint32_t bit = fields.first; bit <= fields.last; ++bit) put(out, structure, {ft_field_support + bit, 1}, 1);
+}
+
+/// What packets are matched by: match.cpp refuses the rest.
+void put_matched(const Profile& profile, Output out, std::uint32_t structure) {
+    for (const Fields& fields : matched_fields) put_fields(out, structure, fields);
+    if (profile.parses(flex_parser::geneve)) put_fields(out, structure, geneve_fields);
+    if (profile.has_parser(flex_parser::mpls_over_udp)) put_fields(out, structure, mpls_over_udp_fields);
+    if (profile.has_parser(flex_parser::mpls_over_gre)) put_fields(out, structure, mpls_over_gre_fields);
+    if (profile.has_parser(flex_parser::geneve_option)) put_fields(out, structure, geneve_option_data);
+    if (profile.tells_geneve_options()) put_fields(out, structure, geneve_option_exists);
+}
+
+/// Where packets come from, and samplers: not where they are sent.
+void put_receiving(Output out, std::uint32_t structure) {
+    put(out, structure, log_max_ft_sampler_num, log_max_samplers);
+    put_fields(out, structure, source_port_field);
+    put_fields(out, structure, source_sqn_field);
+}
+
 void put_tables(const Profile& profile, Output out, std::uint32_t structure) {
     for (const Fact& fact : table_facts) put(out, structure, fact.field, fact.value);
     put(out, structure, profile.steering_format == 0 ? sw_owner : sw_owner_v2, 1);
     put(out, structure, max_modify_header_actions, profile.max_root_edits);
     for (const Field field : vlan_fields) put(out, structure, field, 1);
-    put(out, structure, geneve_option_data, profile.has_parser(flex_parser::geneve_option));
-    put(out, structure, geneve_option_exists, profile.tells_geneve_options());
+    put_matched(profile, out, structure);
 }
 
 }  // namespace
@@ -219,10 +265,15 @@ Status query_capabilities(DeviceState& state, Input in, Output out) {
             for (const Fact& fact : reformat_facts) put(out, 0, fact.field, fact.value);
             put_tables(profile, out, nic_receive);
             put(out, nic_receive, flow_tag, 1);
+            put_receiving(out, nic_receive);
             put_tables(profile, out, nic_transmit);
+            put_fields(out, nic_transmit, reg_a_field);
+            for (const std::uint32_t structure : {nic_receive_2, nic_transmit_2}) put(out, structure, tunnel_header_0_1, 1);
             return Status::ok;
         case 0x8:  // eSwitch flow tables
             put_tables(profile, out, fdb);
+            put_receiving(out, fdb);
+            put(out, fdb_2, tunnel_header_0_1, 1);
             return Status::ok;
         case 0x9:  // eSwitch: no sub-functions, no VLAN handling of its own
         case 0xc:

@@ -31,7 +31,8 @@ inline constexpr std::uint64_t modify_rate_limit = 1u << 0;
 
 namespace rqc {
 inline constexpr Field delay_drop{1, 1}, scatter_fcs{2, 1}, keep_vlan{3, 1}, memory_type{4, 4}, state{8, 4},
-    flush_in_error{13, 1}, hairpin{14, 1}, timestamp_format{26, 2}, user_index{40, 24}, cqn{72, 24};
+    flush_in_error{13, 1}, hairpin{14, 1}, timestamp_format{26, 2}, user_index{40, 24}, cqn{72, 24},
+    counter_set_id{96, 8};
 inline constexpr std::uint32_t wq = 384;
 inline constexpr std::uint64_t modify_keep_vlan = 1u << 1, modify_scatter_fcs = 1u << 2;
 }  // namespace rqc
@@ -52,13 +53,31 @@ inline constexpr std::uint64_t modify_strict_lag = 1u << 1, modify_lag_port = 1u
 
 namespace tirc {
 inline constexpr Field disp_type{32, 4}, lro{148, 4}, inline_rqn{232, 24}, symmetric{256, 1}, tunneled{258, 1},
-    rqtn{264, 24}, hash_function{288, 4}, self_lb_block{294, 2}, transport_domain{296, 24}, l3_is_v6{640, 1},
-    l4_is_udp{641, 1}, selected{642, 30}, inner{672, 32};
+    rqtn{264, 24}, hash_function{288, 4}, self_lb_block{294, 2}, transport_domain{296, 24};
+inline constexpr std::uint32_t outer = 640, inner = 672;                        ///< bit offsets of what is hashed:
+inline constexpr Field l3_is_v6{0, 1}, l4_is_udp{1, 1}, selected{2, 30};
 inline constexpr std::uint32_t key = 320;  ///< bit offset of 40 bytes
 inline constexpr std::uint64_t direct = 0, indirect = 1;
 inline constexpr std::uint64_t no_hash = 0, toeplitz = 2;
-inline constexpr std::uint64_t source = 1, destination = 2, source_port = 4, destination_port = 8;
+inline constexpr std::uint64_t source = 1, destination = 2, source_port = 4, destination_port = 8, ipsec_spi = 16;
 }  // namespace tirc
+
+namespace q_counter {
+inline constexpr Field clear{192, 1}, number{248, 8}, out_of_buffer{384, 32};
+inline constexpr std::uint32_t out_size = 256;  ///< bytes
+inline constexpr unsigned most = 128;           ///< sets; numbers have 8 bits
+}  // namespace q_counter
+
+/// CREATE_MKEY's memory key entry, from bit 128 of the command on, and what stands behind it.
+namespace mkc {
+inline constexpr std::uint32_t begin = 128;
+inline constexpr Field free{1, 1}, access_mode_high{3, 3}, umr{16, 1}, atomic{17, 1}, remote_write{18, 1}, remote_read{19, 1},
+    local_write{20, 1}, access_mode{22, 2}, tag{56, 8}, whole_space{96, 1}, signature{97, 1}, remote_invalidate{103, 1}, pd{104, 24},
+    start_address{128, 64}, length{192, 64}, crypto{483, 2};
+inline constexpr std::uint64_t list_of_keys = 2;        ///< access_mode: KLM
+inline constexpr Field list_length{768, 32};            ///< in the command: octwords, an entry each
+inline constexpr std::size_t list = 272, entry = 16;    ///< bytes in the command, and of {size, key, address}
+}  // namespace mkc
 
 namespace rqtc {
 inline constexpr Field list_type{165, 3}, max_size{176, 16}, actual_size{208, 16};

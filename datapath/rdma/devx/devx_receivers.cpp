@@ -1,7 +1,7 @@
 // CREATE_TIR and CREATE_RQT: where rules lead packets, one receive queue or those of a table by a hash.
 //
-// The hash is Toeplitz's (XOR8 is BAD_PARAM) over outer headers; no LRO, no tunnel offloads, no blocking of one's own
-// packets. MODIFY_RQT replaces the list while packets come; nothing of a TIR can be modified (BAD_OP).
+// The hash is Toeplitz's (XOR8 is BAD_PARAM) over outer headers, or with tunnel offloads over those of the packet that a
+// tunnel carries; no LRO, no blocking of one's own packets. MODIFY_RQT replaces the list while packets come; nothing of a TIR can be modified (BAD_OP).
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -103,7 +103,7 @@ private:
     const std::shared_ptr<QueueTable> table_;
 };
 
-/// `spread` is empty where the TIR leads to the queue itself.
+/// `spread` is empty where the TIR leads to the queue itself and looks inside no tunnel.
 class Tir final : public Resource {
 public:
     Tir(DeviceState& state, HeldQueues& direct, Held table, std::unique_ptr<RssReceiver> spread, Held domain)
@@ -128,25 +128,46 @@ private:
     const Held domain_;
 };
 
-[[nodiscard]] RssFields hash_fields(Input in) {
+/// What one of the two selectors asks for; BAD_PARAM for what the device does not hash, or two things in one place.
+[[nodiscard]] Status read_selector(Input in, std::uint32_t selector, RssFields& fields) {
     namespace tirc = prm::tirc;
     constexpr std::uint8_t protocol_tcp = 6, protocol_udp = 17;
-    const std::uint32_t selected = field(in, tirc::selected);
-    RssFields fields;
+    constexpr std::uint32_t ports = tirc::source_port | tirc::destination_port;
+    constexpr std::uint32_t known = tirc::source | tirc::destination | ports | tirc::ipsec_spi;
+    const std::uint32_t selected = field(in, prm::within(selector, tirc::selected));
+    if ((selected & ~known) || ((selected & tirc::ipsec_spi) && (selected & ports))) return Status::bad_param;
     fields.source = selected & tirc::source;
     fields.destination = selected & tirc::destination;
     fields.source_port = selected & tirc::source_port;
     fields.destination_port = selected & tirc::destination_port;
-    fields.symmetric = field(in, tirc::symmetric);
-    if (fields.source || fields.destination) fields.ip_version = field(in, tirc::l3_is_v6) ? 6 : 4;
-    if (fields.source_port || fields.destination_port) fields.protocol = field(in, tirc::l4_is_udp) ? protocol_udp : protocol_tcp;
-    return fields;
+    fields.spi = selected & tirc::ipsec_spi;
+    if (fields.source || fields.destination) fields.ip_version = field(in, prm::within(selector, tirc::l3_is_v6)) ? 6 : 4;
+    const bool udp = field(in, prm::within(selector, tirc::l4_is_udp));
+    if (fields.source_port || fields.destination_port) fields.protocol = udp ? protocol_udp : protocol_tcp;
+    return Status::ok;
 }
 
-[[nodiscard]] std::unique_ptr<RssReceiver> make_spread(Input in, std::shared_ptr<const QueueTable> table) {
+/// The inner selector needs tunnel offloads, and no outer one beside it.
+[[nodiscard]] Status read_hash(Input in, RssFields& fields) {
+    namespace tirc = prm::tirc;
+    RssFields inner;
+    Status status = read_selector(in, tirc::outer, fields);
+    if (status == Status::ok) status = read_selector(in, tirc::inner, inner);
+    if (status != Status::ok) return status;
+    if (inner.any()) {
+        if (fields.any() || !field(in, tirc::tunneled)) return Status::bad_param;
+        fields = inner;
+        fields.inner = true;
+    }
+    fields.symmetric = field(in, tirc::symmetric);
+    return Status::ok;
+}
+
+[[nodiscard]] std::unique_ptr<RssReceiver> make_spread(Input in, const RssFields& fields,
+                                                       std::shared_ptr<const QueueTable> table) {
     std::array<std::uint8_t, Toeplitz::key_size> key;
     for (std::uint32_t i = 0; i < key.size(); ++i) key[i] = static_cast<std::uint8_t>(field(in, {prm::tirc::key + 8 * i, 8}));
-    return std::make_unique<RssReceiver>(hash_fields(in), key, std::move(table));
+    return std::make_unique<RssReceiver>(fields, key, std::move(table), field(in, prm::tirc::tunneled) != 0);
 }
 
 }  // namespace
@@ -165,21 +186,21 @@ Status create_tir(DeviceState& state, Input in, std::unique_ptr<Resource>& made)
     namespace tirc = prm::tirc;
     const std::uint32_t type = field(in, tirc::disp_type);
     const std::uint32_t function = field(in, tirc::hash_function);
-    if (type > tirc::indirect || field(in, tirc::lro) || field(in, tirc::tunneled)) return Status::bad_param;
-    if (field(in, tirc::self_lb_block) || field(in, tirc::inner)) return Status::bad_param;
-    constexpr std::uint32_t known = tirc::source | tirc::destination | tirc::source_port | tirc::destination_port;
-    if (field(in, tirc::selected) & ~known) return Status::bad_param;
+    if (type > tirc::indirect || field(in, tirc::lro) || field(in, tirc::self_lb_block)) return Status::bad_param;
+    RssFields fields;
+    if (const Status status = read_hash(in, fields); status != Status::ok) return status;
     Held domain, table;
     HeldQueues direct;
     std::unique_ptr<RssReceiver> spread;
     if (!hold_transport_domain(state, field(in, tirc::transport_domain), domain)) return Status::bad_res;
     if (type == tirc::direct) {
         if (!direct.add(state, field(in, tirc::inline_rqn))) return Status::bad_res;
+        if (field(in, tirc::tunneled)) spread = make_spread(in, {}, std::make_shared<QueueTable>(direct.list()));
     } else {
         if (function != tirc::toeplitz) return Status::bad_param;
         table = find_resource<Rqt>(state, field(in, tirc::rqtn));
         if (!table.get()) return Status::bad_res;
-        spread = make_spread(in, static_cast<Rqt*>(table.get())->table());
+        spread = make_spread(in, fields, static_cast<Rqt*>(table.get())->table());
     }
     made = std::make_unique<Tir>(state, direct, std::move(table), std::move(spread), std::move(domain));
     return Status::ok;

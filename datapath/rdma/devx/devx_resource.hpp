@@ -84,6 +84,11 @@ template <typename Kind>
     return held;
 }
 
+/// A counter of what receive queues had no buffer for, held; `set_number` 0 stands for none, and nothing is held then.
+/// false: there is none of that number.
+[[nodiscard]] bool hold_queue_counter(DeviceState& state, std::uint32_t set_number, Held& held,
+                                      std::atomic<std::uint64_t>*& out_of_buffer);
+
 /// A completion queue that commands name, held; nullptr: there is none.
 [[nodiscard]] CompletionQueue* hold_completion_queue(DeviceState& state, std::uint32_t number);
 
@@ -97,6 +102,8 @@ using Creator = prm::Status (*)(DeviceState& state, Input in, std::unique_ptr<Re
 [[nodiscard]] prm::Status create_tir(DeviceState& state, Input in, std::unique_ptr<Resource>& made);
 [[nodiscard]] prm::Status create_rqt(DeviceState& state, Input in, std::unique_ptr<Resource>& made);
 [[nodiscard]] prm::Status alloc_transport_domain(DeviceState& state, Input in, std::unique_ptr<Resource>& made);
+[[nodiscard]] prm::Status alloc_q_counter(DeviceState& state, Input in, std::unique_ptr<Resource>& made);
+[[nodiscard]] prm::Status create_mkey(DeviceState& state, Input in, std::unique_ptr<Resource>& made);
 [[nodiscard]] prm::Status alloc_pd(DeviceState& state, Input in, std::unique_ptr<Resource>& made);
 
 }  // namespace ovsdr::soft::devx

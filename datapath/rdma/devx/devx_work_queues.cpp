@@ -162,8 +162,13 @@ private:
 
 class Rq final : public Resource {
 public:
-    Rq(DeviceState& state, Input in, const ReceiveQueueSpec& spec, std::shared_ptr<ProtectionDomain> domain)
-        : Resource(spec.number), state_(state), context_(context_of(in)), domain_(std::move(domain)), queue_(spec) {
+    Rq(DeviceState& state, Input in, const ReceiveQueueSpec& spec, std::shared_ptr<ProtectionDomain> domain, Held counter)
+        : Resource(spec.number),
+          state_(state),
+          context_(context_of(in)),
+          domain_(std::move(domain)),
+          counter_(std::move(counter)),
+          queue_(spec) {
         state_.add_receive_queue(number(), queue_);
     }
     ~Rq() override {
@@ -210,6 +215,7 @@ private:
     DeviceState& state_;
     std::vector<std::byte> context_;
     const std::shared_ptr<ProtectionDomain> domain_;
+    const Held counter_;
     ReceiveQueue queue_;
 };
 
@@ -263,6 +269,9 @@ Status create_rq(DeviceState& state, Input in, std::unique_ptr<Resource>& made) 
     if (const Status status = read_ring(state, in, queue_context + rqc::wq, ring); status != Status::ok) return status;
     const HeldCq completions(state, field(in, queue_context, rqc::cqn));
     if (!completions.get()) return Status::bad_res;
+    Held counter;
+    std::atomic<std::uint64_t>* out_of_buffer = nullptr;
+    if (!hold_queue_counter(state, field(in, queue_context, rqc::counter_set_id), counter, out_of_buffer)) return Status::bad_res;
     const ReceiveQueueSpec spec{
         .memory = state.memory(),
         .completions = *completions.get(),
@@ -277,8 +286,9 @@ Status create_rq(DeviceState& state, Input in, std::unique_ptr<Resource>& made) 
                                   .length = ring.length,
                                   .stride = ring.stride,
                                   .doorbell = ring.doorbells.get() + MLX5_RCV_DBR},
-        .user_index = field(in, queue_context, rqc::user_index)};
-    made = std::make_unique<Rq>(state, in, spec, ring.domain);
+        .user_index = field(in, queue_context, rqc::user_index),
+        .out_of_buffer = out_of_buffer};
+    made = std::make_unique<Rq>(state, in, spec, ring.domain, std::move(counter));
     stand(*made, ring);
     return Status::ok;
 }

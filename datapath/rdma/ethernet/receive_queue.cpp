@@ -11,6 +11,7 @@
 
 #include "datapath/control/fault.hpp"
 #include "datapath/rdma/completion/cqe_ring.hpp"
+#include "datapath/rdma/ethernet/inner_packet.hpp"
 #include "datapath/rdma/ethernet/segmentation.hpp"
 #include "datapath/rdma/ethernet/sender_mark.hpp"
 #include "datapath/ports/guarded_copy.hpp"
@@ -21,23 +22,28 @@ namespace ovsdr::soft {
 
 namespace {
 
+constexpr std::uint8_t protocol_tcp = 6, protocol_udp = 17;
+
+using PacketBytes = std::span<const std::uint8_t>;
+
+[[nodiscard]] PacketBytes bytes_of(const rte_mbuf* packet) {
+    return {rte_pktmbuf_mtod(packet, const std::uint8_t*), rte_pktmbuf_data_len(packet)};
+}
+
 [[nodiscard]] Checksums checksums_of(const rte_mbuf* packet) {
     constexpr std::uint64_t good = RTE_MBUF_F_RX_IP_CKSUM_GOOD | RTE_MBUF_F_RX_L4_CKSUM_GOOD;
     if ((packet->ol_flags & good) == good) return {true, true};
-    return good_checksums({rte_pktmbuf_mtod(packet, const std::uint8_t*), packet->data_len});
+    return good_checksums(bytes_of(packet));
 }
 
 /// See Completion::headers.
-[[nodiscard]] std::uint16_t headers_of(const rte_mbuf* packet, Checksums good) {
+[[nodiscard]] std::uint16_t headers_of(PacketBytes packet, const Headers& headers, Checksums good) {
     namespace bits = received_headers;
-    constexpr std::uint8_t protocol_tcp = 6, protocol_udp = 17;
-    const auto* const frame = rte_pktmbuf_mtod(packet, const std::uint8_t*);
-    const Headers headers = locate(frame, rte_pktmbuf_data_len(packet));
     unsigned found = bits::l2_good;
-    if (headers.l3 == 0) return static_cast<std::uint16_t>(found);
+    if (headers.l3_version == 0) return static_cast<std::uint16_t>(found);
     found |= headers.l3_version == 4 ? bits::ipv4 : bits::ipv6;
     if (headers.fragment) found |= bits::fragment;
-    if (headers.l3_version == 4 && (frame[headers.l3] & 15) > 5) found |= bits::ip_options;
+    if (headers.l3_version == 4 && (packet[headers.l3] & 15) > 5) found |= bits::ip_options;
     if (headers.l4 != 0 && !headers.fragment && headers.l4_protocol == protocol_tcp) found |= bits::tcp;
     if (headers.l4 != 0 && !headers.fragment && headers.l4_protocol == protocol_udp) found |= bits::udp;
     if (good.ip) found |= bits::l3_good;
@@ -45,16 +51,40 @@ namespace {
     return static_cast<std::uint16_t>(found);
 }
 
+/// Of a tunnel's outer header: a UDP checksum that is not there is none that is wrong.
+[[nodiscard]] bool outer_is_good(PacketBytes frame, const Headers& outer) {
+    constexpr unsigned udp_checksum = 6;
+    const Checksums good = good_checksums(frame, outer);
+    const bool none = outer.l4 == 0 || outer.l4_protocol != protocol_udp || load_be16(frame.data() + outer.l4 + udp_checksum) == 0;
+    return good.ip && (none || good.transport);
+}
+
+/// The packet that a tunnel carries, where there is one and the receiver looks inside; false otherwise.
+[[nodiscard]] bool describe_inner(PacketBytes frame, Completion& completion) {
+    const InnerPacket inner = inner_packet(frame);
+    if (inner.bytes.empty()) return false;
+    const Headers outer = locate(frame.data(), static_cast<std::uint32_t>(frame.size()));
+    Checksums good = good_checksums(inner.bytes, inner.headers);
+    if (!outer_is_good(frame, outer)) good = {};
+    completion.wc_flags = good.both() ? IBV_WC_IP_CSUM_OK : 0;
+    completion.headers = headers_of(inner.bytes, inner.headers, good);
+    completion.tunnel = received_tunnel::tunneled | (outer.l3_version == 4 ? received_tunnel::outer_ipv4 : 0);
+    return true;
+}
+
 /// What a CQE says of the frame beside its bytes.
 void describe(const rte_mbuf* packet, Completion& completion) {
-    const Checksums good = checksums_of(packet);
+    const PacketBytes frame = bytes_of(packet);
+    const bool spread = packet->ol_flags & RTE_MBUF_F_RX_RSS_HASH;
     completion.flow_tag = tag_of(packet);
-    completion.wc_flags = good.both() ? IBV_WC_IP_CSUM_OK : 0;
-    completion.headers = headers_of(packet, good);
-    if (packet->ol_flags & RTE_MBUF_F_RX_RSS_HASH) {
+    if (spread) {
         completion.rx_hash = packet->hash.fdir.lo;
         completion.rx_hash_type = static_cast<std::uint8_t>(packet->packet_type);
     }
+    if (spread && (packet->packet_type & rx_hash_type::looks_inside) && describe_inner(frame, completion)) return;
+    const Checksums good = checksums_of(packet);
+    completion.wc_flags = good.both() ? IBV_WC_IP_CSUM_OK : 0;
+    completion.headers = headers_of(frame, locate(frame.data(), static_cast<std::uint32_t>(frame.size())), good);
 }
 
 }  // namespace
@@ -181,7 +211,7 @@ void ReceiveQueue::receive(unsigned worker, rte_mbuf** packets, unsigned length)
         if (failed) state_.store(State::failed, std::memory_order_release);
         spec_.completions.add({done.data(), taken});
         received_.fetch_add(taken - failed, std::memory_order_relaxed);
-        out_of_buffer_.fetch_add(length - taken, std::memory_order_relaxed);
+        count_out_of_buffer(length - taken);
     } else {
         not_ready_.fetch_add(length, std::memory_order_relaxed);
     }
@@ -189,6 +219,12 @@ void ReceiveQueue::receive(unsigned worker, rte_mbuf** packets, unsigned length)
     if (!failed) return;
     flush();
     if (failed_) failed_();
+}
+
+void ReceiveQueue::count_out_of_buffer(unsigned packets) noexcept {
+    if (packets == 0) return;
+    out_of_buffer_.fetch_add(packets, std::memory_order_relaxed);
+    if (spec_.out_of_buffer) spec_.out_of_buffer->fetch_add(packets, std::memory_order_relaxed);
 }
 
 bool ReceiveQueue::take(Completion& completion, std::span<const ibv_sge>& sges) noexcept {

@@ -55,6 +55,7 @@ struct ReceiveQueueSpec {
     std::uint32_t number;  ///< as its completions name it: QP or WQ number
     std::optional<roce::ReceiveRing> ring = {};  ///< in place of post()
     std::uint32_t user_index = 0;
+    std::atomic<std::uint64_t>* out_of_buffer = nullptr;  ///< counts for others what counters() says; outlives the queue
     std::uint32_t unheard = 0;  ///< the send queue whose multicasts are dropped, by its SenderMark; 0: none
 };
 
@@ -110,6 +111,7 @@ private:
     [[nodiscard]] bool take(Completion& completion, std::span<const ibv_sge>& sges) noexcept;
     [[nodiscard]] bool take_from_ring(Completion& completion, std::span<const ibv_sge>& sges) noexcept;
     void flush() noexcept;
+    void count_out_of_buffer(unsigned packets) noexcept;
 
     const ReceiveQueueSpec spec_;
     const std::function<void()> failed_;

@@ -8,13 +8,13 @@
 #include <utility>
 
 #include "datapath/rdma/completion/cqe_ring.hpp"
-#include "datapath/steering/parser.hpp"
+#include "datapath/rdma/ethernet/inner_packet.hpp"
 
 namespace ovsdr::soft {
 
 namespace {
 
-constexpr std::uint8_t protocol_tcp = 6, protocol_udp = 17;
+constexpr std::uint8_t protocol_tcp = 6, protocol_udp = 17, protocol_esp = 50;
 
 /// The selected ones of a pair of equal size; where both are and it is symmetric, the lower first.
 class Input {
@@ -27,13 +27,13 @@ public:
         if (with_source) add(source, size);
         if (with_destination) add(destination, size);
     }
-    [[nodiscard]] std::span<const std::uint8_t> bytes() const noexcept { return {bytes_.data(), size_}; }
-
-private:
     void add(const std::uint8_t* from, unsigned size) noexcept {
         std::memcpy(bytes_.data() + size_, from, size);
         size_ += size;
     }
+    [[nodiscard]] std::span<const std::uint8_t> bytes() const noexcept { return {bytes_.data(), size_}; }
+
+private:
     const bool symmetric_;
     std::array<std::uint8_t, Toeplitz::max_input> bytes_;
     unsigned size_ = 0;
@@ -43,6 +43,7 @@ private:
     unsigned type = 0;
     if (fields.ip_version != 0) type |= fields.ip_version == 4 ? rx_hash_type::ipv4 : rx_hash_type::ipv6;
     if (fields.protocol != 0) type |= fields.protocol == protocol_tcp ? rx_hash_type::tcp : rx_hash_type::udp;
+    if (fields.spi) type |= rx_hash_type::ipsec;
     return static_cast<std::uint8_t>(type);
 }
 
@@ -65,24 +66,39 @@ int parse_rss_fields(std::uint64_t mask, RssFields& fields) noexcept {
 }
 
 RssReceiver::RssReceiver(const RssFields& fields, const std::array<std::uint8_t, Toeplitz::key_size>& key,
-                         std::shared_ptr<const QueueTable> table)
-    : fields_(fields), toeplitz_(key), table_(std::move(table)), hash_type_(hash_type_of(fields)) {}
+                         std::shared_ptr<const QueueTable> table, bool looks_inside)
+    : fields_(fields),
+      toeplitz_(key),
+      table_(std::move(table)),
+      hash_type_(hash_type_of(fields)),
+      looks_inside_(looks_inside) {}
 
 std::uint32_t RssReceiver::hash(std::span<const std::uint8_t> frame) const noexcept {
     if (!fields_.any()) return 0;
-    const Headers headers = locate(frame.data(), static_cast<std::uint32_t>(frame.size()));
+    if (!fields_.inner) return hash(frame, locate(frame.data(), static_cast<std::uint32_t>(frame.size())));
+    const InnerPacket inner = inner_packet(frame);
+    return inner.bytes.empty() ? 0 : hash(inner.bytes, inner.headers);
+}
+
+std::uint32_t RssReceiver::hash(std::span<const std::uint8_t> packet, const Headers& headers) const noexcept {
     Input input(fields_.symmetric);
     if (fields_.ip_version != 0) {
         if (headers.l3_version != fields_.ip_version) return 0;
         const bool v4 = fields_.ip_version == 4;
-        const std::uint8_t* const addresses = frame.data() + headers.l3 + (v4 ? 12 : 8);
+        const std::uint8_t* const addresses = packet.data() + headers.l3 + (v4 ? 12 : 8);
         const unsigned size = v4 ? 4 : 16;
         input.add(addresses, fields_.source, addresses + size, fields_.destination, size);
     }
     if (fields_.protocol != 0) {
         if (headers.l4 == 0 || headers.fragment || headers.l4_protocol != fields_.protocol) return 0;
-        const std::uint8_t* const ports = frame.data() + headers.l4;
+        const std::uint8_t* const ports = packet.data() + headers.l4;
         input.add(ports, fields_.source_port, ports + 2, fields_.destination_port, 2);
+    }
+    if (fields_.spi) {
+        constexpr unsigned spi_size = 4;
+        const bool esp = headers.payload != 0 && headers.l4_protocol == protocol_esp;
+        if (!esp || headers.payload + spi_size > headers.end) return 0;
+        input.add(packet.data() + headers.payload, spi_size);
     }
     return toeplitz_.hash(input.bytes());
 }
@@ -95,9 +111,10 @@ void RssReceiver::deliver(void* self, unsigned worker, rte_mbuf** packets, unsig
         const std::span frame(rte_pktmbuf_mtod(packets[i], const std::uint8_t*), rte_pktmbuf_data_len(packets[i]));
         const std::uint32_t hash = receiver.hash(frame);
         queues[i] = (*table)[hash & (table->size() - 1)];
-        if (hash == 0) continue;
+        if (hash == 0 && !receiver.looks_inside_) continue;
         packets[i]->hash.fdir.lo = hash;
-        packets[i]->packet_type = receiver.hash_type_;
+        packets[i]->packet_type = (hash != 0 ? receiver.hash_type_ : 0U) |
+                                  (receiver.looks_inside_ ? rx_hash_type::looks_inside : 0U);
         packets[i]->ol_flags |= RTE_MBUF_F_RX_RSS_HASH;
     }
     // One call per queue, packets in their order.

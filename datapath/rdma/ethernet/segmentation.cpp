@@ -64,10 +64,14 @@ void fill_checksums(std::span<std::uint8_t> frame, Checksums which) noexcept {
 }
 
 Checksums good_checksums(std::span<const std::uint8_t> frame) noexcept {
-    const Headers headers = locate(frame.data(), static_cast<std::uint32_t>(frame.size()));
-    if (headers.l3 == 0) return {};
-    const std::uint8_t* const l3 = frame.data() + headers.l3;
-    const Transport transport = transport_of(frame.data(), frame.size(), headers);
+    return good_checksums(frame, locate(frame.data(), static_cast<std::uint32_t>(frame.size())));
+}
+
+Checksums good_checksums(std::span<const std::uint8_t> packet, const Headers& headers) noexcept {
+    // An IP packet without an Ethernet header begins at 0.
+    if (headers.l3_version == 0) return {};
+    const std::uint8_t* const l3 = packet.data() + headers.l3;
+    const Transport transport = transport_of(packet.data(), packet.size(), headers);
     return {.ip = headers.l3_version == 6 || folded(sum(l3, (l3[0] & 15u) * 4)) == 0xffff,
             .transport = transport.checksum != 0 && transport.total == 0xffff};
 }

@@ -12,6 +12,8 @@
 #include <cstdint>
 #include <span>
 
+#include "datapath/steering/parser.hpp"
+
 namespace ovsdr::soft {
 
 /// Bytes of one request's payload (max_tso): a larger one completes with IBV_WC_LOC_LEN_ERR.
@@ -29,6 +31,8 @@ void fill_checksums(std::span<std::uint8_t> frame, Checksums which) noexcept;
 
 /// Which of a frame's checksums are right. IPv6, which has none, counts as right; what the frame does not have, as wrong.
 [[nodiscard]] Checksums good_checksums(std::span<const std::uint8_t> frame) noexcept;
+/// The same of a packet whose headers have been found, an IP packet alone too.
+[[nodiscard]] Checksums good_checksums(std::span<const std::uint8_t> packet, const Headers& headers) noexcept;
 
 /// Which piece of a request a packet is.
 struct Segment {

@@ -15,6 +15,9 @@ namespace {
 
 constexpr std::uint32_t most_message = 1u << 31;
 constexpr unsigned grh_size = 40;
+/// What stands in bits 2:0 of a datagram's service level: the L3 header that it came with. 0 would be RoCE v1.
+/// Source: mlx5_ib, handle_responder(); UCX asks for it.
+constexpr std::uint8_t roce_l3_type_ipv6 = 1, roce_l3_type_ipv4 = 2;
 
 template <typename Header>
 [[nodiscard]] Header load(const std::byte* from) noexcept {
@@ -261,6 +264,7 @@ void Responder::complete(const Arrival& arrival, ibv_wc_status status, std::uint
     if (flags & IBV_WC_WITH_IMM) completion.imm_data = immediate_of(arrival);
     if (flags & IBV_WC_WITH_INV) completion.imm_data = be32toh(immediate_of(arrival));
     if (arrival.service == ServiceType::ud) {
+        completion.sl = arrival.ipv4 ? roce_l3_type_ipv4 : roce_l3_type_ipv6;
         completion.src_qp = be32toh(load<Deth>(arrival.extensions).source) & mask24;
     }
     CompletionQueue* queue = spec_.receive_queue;

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "datapath/rdma/device_state.hpp"
+#include "datapath/rdma/roce/link_mtu.hpp"
 #include "datapath/steering/steering.hpp"
 
 namespace ovsdr::soft::roce {
@@ -88,13 +89,8 @@ void Transport::send_frame(rte_mbuf* frame) noexcept {
 }
 
 unsigned Transport::largest_mtu() const {
-    // The largest payload that goes into the uplink's MTU with all headers; 256 at least.
-    constexpr unsigned headers = 40 + 8 + sizeof(Bth) + most_extensions + icrc_size;
     VportInfo uplink{};
-    const unsigned room = state_.device().query(uplink_vport, uplink) == 0 ? uplink.mtu : 0;
-    unsigned mtu = 4096;
-    while (mtu > 256 && mtu + headers > room) mtu /= 2;
-    return mtu;
+    return 128u << link_mtu(state_.device().query(uplink_vport, uplink) == 0 ? uplink.mtu : 0);
 }
 
 unsigned Transport::take(void* self, unsigned, rte_mbuf** packets, unsigned length) noexcept {

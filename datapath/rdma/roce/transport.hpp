@@ -87,7 +87,7 @@ public:
     /// Frames of our own (ARP, neighbour discovery): takes ownership.
     void send_frame(rte_mbuf* frame) noexcept;
 
-    /// Bytes of a packet's payload at most, as far as the uplink's MTU goes.
+    /// Bytes of a packet's payload at most, as far as the uplink's MTU goes; active_mtu of IB port 1 says the same.
     [[nodiscard]] unsigned largest_mtu() const;
 
     struct Counters {

@@ -186,7 +186,6 @@ inline constexpr std::array<Operation, 32> operations = [] {
     if (operation.immediate || operation.invalidate) size += 4;
     return size;
 }
-inline constexpr unsigned most_extensions = 4 + sizeof(Reth) + sizeof(AtomicEth);
 
 /// Writes extension headers one behind another.
 struct HeaderWriter {

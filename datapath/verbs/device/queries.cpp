@@ -8,6 +8,7 @@
 #include "datapath/control/fault.hpp"
 #include "datapath/rdma/ethernet/segmentation.hpp"
 #include "datapath/rdma/roce/gid_table.hpp"
+#include "datapath/rdma/roce/link_mtu.hpp"
 #include "datapath/rdma/roce/multicast.hpp"
 #include "datapath/rdma/roce/tag_matching.hpp"
 #include "datapath/verbs/limits.hpp"
@@ -71,15 +72,6 @@ constexpr std::uint64_t rss_fields = IBV_RX_HASH_SRC_IPV4 | IBV_RX_HASH_DST_IPV4
     return caps;
 }
 
-/// The largest InfiniBand MTU that fits into an Ethernet payload together with RoCE's headers.
-[[nodiscard]] ibv_mtu roce_mtu(unsigned ethernet_mtu) {
-    constexpr unsigned roce_headers = 40 + 8 + 12 + 28 + 4;  // GRH, UDP, BTH, longest extension, ICRC
-    for (const ibv_mtu mtu : {IBV_MTU_4096, IBV_MTU_2048, IBV_MTU_1024, IBV_MTU_512}) {
-        if (ethernet_mtu >= (128u << mtu) + roce_headers) return mtu;
-    }
-    return IBV_MTU_256;
-}
-
 /// An Ethernet link's speed as InfiniBand's lanes and signalling rate, in the way in which the kernel's mlx5_ib puts it.
 struct LinkSpeed {
     std::uint32_t up_to;  ///< Mb/s
@@ -108,7 +100,7 @@ constexpr LinkSpeed unknown_speed{0, width_4x, qdr};
     attr.state = active ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
     attr.phys_state = active ? link_up : disabled;
     attr.max_mtu = IBV_MTU_4096;
-    attr.active_mtu = roce_mtu(vport.mtu);
+    attr.active_mtu = roce::link_mtu(vport.mtu);
     attr.gid_tbl_len = roce::gid_table_length;
     attr.port_cap_flags = IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS;
     attr.max_msg_sz = 1u << 30;
@@ -196,10 +188,11 @@ int query_port_op(ibv_context* context, std::uint8_t port, ibv_port_attr* attr, 
     if (const int error = injected_fault("ibv_query_port")) return failed(error);
     VportInfo info{};
     if (const int error = port_info(Context::of(context).state, port, info)) return failed(error);
-    // What the manager function sends goes out by the uplink.
+    // The manager function's netdev is the uplink's, and mlx5_ib reports the MTU of a port's netdev.
     VportInfo uplink{};
     if (info.id == manager_vport && Context::of(context).state.device().query(uplink_vport, uplink) == 0) {
         info.speed = uplink.speed;
+        info.mtu = uplink.mtu;
     }
     const ibv_port_attr full = port_attributes(info);
     std::memset(attr, 0, size);

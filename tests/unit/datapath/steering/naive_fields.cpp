@@ -116,7 +116,8 @@ void take_gre(const Bytes& frame, const Payload& payload, Parameters& out, Carri
     if (!reader.has(payload.begin, 4)) return;
     const std::uint64_t first = reader.number(payload.begin, 2);
     const bool checksum = (first & 0x8000) != 0, key = (first & 0x2000) != 0, sequence = (first & 0x1000) != 0;
-    if ((first & 0x4007) != 0) return;
+    const bool version_1 = (first & 7) == 1 && (first & 0x80) == 0;
+    if ((first & 0x4000) != 0 || ((first & 7) != 0 && !version_1)) return;
     const std::size_t size = 4 + 4U * checksum + 4U * key + 4U * sequence;
     if (!reader.has(payload.begin, size)) return;
     const std::uint64_t protocol = reader.number(payload.begin + 2, 2);

@@ -149,6 +149,24 @@ TEST_F(Tunnels, APacketThatCarriesNothingIsDroppedAndCountedAndOthersAreNot) {
     EXPECT_EQ(steering.drops().malformed, 12U);
 }
 
+/// rdma-core's tests of reformats send a GRE header of version 1 with a key.
+TEST_F(Tunnels, GreOfVersion1IsATunnelWithoutAnAcknowledgement) {
+    const auto decap = reformatting(fdb, Kind::decap_l2, {});
+    const auto in = make_rule(*by_source, source(wire), {&decap, &to_2});
+    Frame whole = joined({nvgre_written, frame});
+    constexpr std::size_t flags = 34;
+    whole[flags + 1] = 1;
+    send(wire, whole, 3);
+    ASSERT_EQ(got(2).size(), 3U);
+    EXPECT_EQ(got(2)[0].frame, frame);
+    for (const unsigned other : {2U, 3U, 7U, 0x81U}) {  // versions that there are not; an acknowledgement number
+        whole[flags + 1] = static_cast<std::uint8_t>(other);
+        send(wire, whole);
+    }
+    EXPECT_EQ(got(2).size(), 3U);
+    EXPECT_EQ(steering.drops().malformed, 4U);
+}
+
 TEST_F(Tunnels, BehindADecapsulationTheInnerHeadersAreTheOuterOnes) {
     const auto decap = reformatting(fdb, Kind::decap_l2, {});
     const auto in = make_rule(*by_source, source(wire), {&decap, &to_second});

@@ -51,9 +51,12 @@ OUTER = {
         "geneve": udp(6081) / GENEVE(vni=0xABCDEF, proto=0x6558),
         "geneve_options": udp(6081) / GENEVE(vni=1, proto=0x6558, options=GeneveOptions(classid=0x102, type=0x80, data=b"12345678")),
         "nvgre": GRE(proto=0x6558, key_present=1, key=0x12345677),
+        "gre_version_1": GRE(proto=0x6558, version=1, key_present=1, key=0x12345678),
     },
     "l3": {
         "gre": {4: GRE(proto=0x0800), 6: GRE(proto=0x86DD)},
+        "gre_version_1": {4: GRE(proto=0x0800, version=1, key_present=1, key=0x12345678),
+                          6: GRE(proto=0x86DD, version=1, key_present=1, key=0x12345678)},
         "gre_all": {4: GRE(proto=0x0800, key_present=1, key=7, seqnum_present=1, sequence_number=9),
                     6: GRE(proto=0x86DD, key_present=1, key=7, seqnum_present=1, sequence_number=9)},
         "geneve": {4: udp(6081) / GENEVE(vni=5, proto=0x0800), 6: udp(6081) / GENEVE(vni=5, proto=0x86DD)},

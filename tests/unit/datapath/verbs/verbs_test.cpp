@@ -92,6 +92,22 @@ TEST_F(VerbsTest, PortStateFollowsTheVport) {
     EXPECT_EQ(ibv_query_port(open.context, 9, &attr), EINVAL);
 }
 
+TEST_F(VerbsTest, TheManagersMtuIsTheUplinks) {
+    const auto active_mtu = [this](std::uint8_t port) {
+        ibv_port_attr attr{};
+        EXPECT_EQ(ibv_query_port(open.context, port, &attr), 0);
+        return attr.active_mtu;
+    };
+    ASSERT_EQ(open.device.set_mtu(uplink_vport, 4500), 0);
+    EXPECT_EQ(active_mtu(1), IBV_MTU_4096) << "what it sends goes out by the uplink";
+    EXPECT_EQ(active_mtu(2), IBV_MTU_1024) << "a representor's is its own";
+    EXPECT_EQ(active_mtu(3), IBV_MTU_4096);
+    ASSERT_EQ(open.device.set_mtu(uplink_vport, 4191), 0);
+    EXPECT_EQ(active_mtu(1), IBV_MTU_2048);
+    open.device.remove(uplink_vport);
+    EXPECT_EQ(active_mtu(1), IBV_MTU_1024) << "without one, the manager's own";
+}
+
 TEST_F(VerbsTest, GidsComeFromTheMac) {
     ibv_gid_entry entry{};
     ASSERT_EQ(ibv_query_gid_ex(open.context, 1, 0, &entry, 0), 0);

@@ -55,9 +55,10 @@ TEST_F(CqeRingTest, AResponsesEntrySaysWhatCame) {
     done.wc_flags = IBV_WC_WITH_IMM | IBV_WC_GRH;
     done.imm_data = htobe32(0xa1a2a3a4);
     done.src_qp = 0x123456;
+    done.sl = 2;
     done.solicited = true;
     ASSERT_TRUE(made.write(done));
-    EXPECT_EQ(bytes(64 + 24, 4), (std::vector<unsigned>{0x10, 0x12, 0x34, 0x56}));
+    EXPECT_EQ(bytes(64 + 24, 4), (std::vector<unsigned>{0x12, 0x12, 0x34, 0x56}));
     EXPECT_EQ(bytes(64 + 36, 4), (std::vector<unsigned>{0xa1, 0xa2, 0xa3, 0xa4}));
     EXPECT_EQ(bytes(64 + 56, 8), (std::vector<unsigned>{0, 0xab, 0xcd, 0xef, 0x55, 0x66, 0, 0x32}));
     EXPECT_EQ(at(0), 0xeeu);

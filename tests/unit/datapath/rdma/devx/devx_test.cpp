@@ -2,6 +2,7 @@
 #include "datapath/rdma/devx/devx.hpp"
 
 #include <gtest/gtest.h>
+#include <infiniband/mlx5dv.h>
 
 #include <array>
 #include <vector>
@@ -112,6 +113,47 @@ TEST_F(DevxTest, RefusesGeneveOptionsThatItCannotLookFor) {
     EXPECT_EQ(out[0], 0x03);
 }
 
+TEST_F(DevxTest, SaysWhatFlowTablesMatchAndSample) {
+    ASSERT_EQ(run(command(0x100, 16, 0x7 << 1), 16 + 4096), 0);
+    const std::size_t receive = 16 + 64, transmit = 16 + 256;
+    for (const std::size_t table : {receive, transmit}) {
+        EXPECT_EQ(out[table + 32 + 3] & 0x3c, 0x3c) << "geneve_vni, _oam, _protocol_type, _opt_len";
+        EXPECT_EQ(big_endian(out, table + 32, 4) >> 6, 0x3ffffffu) << "outer_dmac to outer_vxlan_vni";
+    }
+    EXPECT_EQ(out[receive + 9], 16) << "log_max_ft_sampler_num";
+    EXPECT_EQ(out[transmit + 9], 0) << "no sampler where packets are sent";
+    EXPECT_EQ(out[receive + 32 + 3] & 1, 1) << "source_eswitch_port";
+    EXPECT_EQ(out[transmit + 32 + 3] & 1, 0);
+    EXPECT_EQ(out[16 + 640 + 2] & 0x80, 0x80) << "tunnel_header_0_1";
+    ASSERT_EQ(run(command(0x100, 16, 0x8 << 1), 16 + 4096), 0);
+    EXPECT_EQ(out[receive + 9], 16) << "of the FDB, which stands where NIC_RX does";
+    ASSERT_EQ(run(command(0x100, 16, 0x1 << 1), 16 + 4096), 0);
+    EXPECT_EQ(out[16 + 7] & 0x03, 0x03) << "max_geneve_opt_len, tunnel_stateless_geneve_rx";
+    EXPECT_EQ(out[16 + 3] & 0x03, 0) << "GRE's and VXLAN's mean segmentation too";
+}
+
+TEST_F(DevxTest, QueueCountersAreASetOf128) {
+    ASSERT_EQ(run(command(0x100, 16, 0x1), 16 + 4096), 0);
+    EXPECT_EQ(big_endian(out, 16 + 48, 2) & 0x3ff, 128u) << "max_qp_cnt";
+    std::vector<mlx5dv_devx_obj*> sets;
+    while (mlx5dv_devx_obj* const set = create(command(0x771, 16))) {
+        EXPECT_NE(out[11], 0) << "counter_set_id";
+        sets.push_back(set);
+    }
+    EXPECT_EQ(sets.size(), 128u);
+    EXPECT_EQ(out[0], 0x08) << "EXCEED_LIM";
+    Bytes query = command(0x773, 32);
+    query[31] = static_cast<std::uint8_t>(sets.front()->number);
+    Bytes answer(256);
+    EXPECT_EQ(mlx5dv_devx_obj_query(sets.front(), query.data(), query.size(), answer.data(), answer.size()), 0);
+    EXPECT_EQ(big_endian(answer, 48, 4), 0u) << "out_of_buffer";
+    EXPECT_EQ(mlx5dv_devx_obj_query(sets.back(), query.data(), query.size(), answer.data(), answer.size()), EINVAL) << "not its id";
+    for (mlx5dv_devx_obj* const set : sets) EXPECT_EQ(mlx5dv_devx_obj_destroy(set), 0);
+    mlx5dv_devx_obj* const next = create(command(0x771, 16));
+    ASSERT_NE(next, nullptr);
+    EXPECT_EQ(mlx5dv_devx_obj_destroy(next), 0);
+}
+
 TEST_F(DevxTest, SteeringFormatFollowsTheProfile) {
     OpenDevice other(connectx_5);
     const Bytes in = command(0x100, 16, 0x1);
@@ -217,6 +259,92 @@ TEST_F(DevxTest, CountsInABulkOfCounters) {
     query[28] ^= 0x40;
     EXPECT_EQ(mlx5dv_devx_obj_query(bulk, query.data(), query.size(), out.data(), out.size()), EINVAL) << "not its id";
     EXPECT_EQ(mlx5dv_devx_obj_destroy(bulk), 0);
+}
+
+/// As DPDK's mlx5 driver reads counters: through an indirect key, answered on a descriptor.
+TEST_F(DevxTest, DumpsABulkOfCountersToMemory) {
+    ASSERT_EQ(run(command(0x100, 16, 0x1), 16 + 4096), 0);
+    EXPECT_EQ(out[16 + 108] & 0x40, 0x40) << "flow_counters_dump";
+    std::vector<std::uint64_t> values(2 * 128, 0xee);
+    ibv_mr* const mr = ibv_reg_mr(open.pd, values.data(), values.size() * 8, IBV_ACCESS_LOCAL_WRITE);
+    ASSERT_NE(mr, nullptr);
+    mlx5dv_obj named{};
+    mlx5dv_pd told{};
+    named.pd = {open.pd, &told};
+    ASSERT_EQ(mlx5dv_init_obj(&named, MLX5DV_OBJ_PD), 0);
+    const auto put = [](Bytes& in, std::size_t at, std::uint64_t value, std::size_t size) {
+        for (std::size_t i = 0; i < size; ++i) in[at + i] = static_cast<std::uint8_t>(value >> 8 * (size - 1 - i));
+    };
+    const auto address = reinterpret_cast<std::uintptr_t>(values.data());
+    Bytes make = command(0x200, 272 + 4 * 16);
+    make[16 + 2] = 0x0e;  // lw, lr, KLM
+    make[16 + 7] = 0x5a;  // the key's tag
+    put(make, 16 + 4, 0xffffff, 3);
+    put(make, 16 + 13, told.pdn, 3);
+    put(make, 16 + 16, address, 8);
+    put(make, 16 + 24, values.size() * 8, 8);
+    put(make, 96, 4, 4);
+    put(make, 272, values.size() * 8, 4);
+    put(make, 276, mr->lkey, 4);
+    put(make, 280, address, 8);
+    mlx5dv_devx_obj* const key = create(make);
+    ASSERT_NE(key, nullptr) << unsigned{out[0]};
+    const auto lkey = static_cast<std::uint32_t>(big_endian(out, 8, 4) << 8 | 0x5a);
+    Bytes alloc = command(0x939, 16);
+    alloc[15] = 0x01;
+    mlx5dv_devx_obj* const bulk = create(alloc);
+    ASSERT_NE(bulk, nullptr);
+    bulk->counters->add(0, 0, 3, 300);
+    bulk->counters->add(0, 127, 5, 500);
+    Bytes query = command(0x93b, 32);
+    put(query, 12, lkey, 4);
+    put(query, 16, address, 8);
+    query[24] = 0x40;
+    query[27] = 128;
+    put(query, 28, bulk->number, 4);
+
+    mlx5dv_devx_cmd_comp* const completions = mlx5dv_devx_create_cmd_comp(open.context);
+    ASSERT_NE(completions, nullptr);
+    ASSERT_EQ(mlx5dv_devx_obj_query_async(bulk, query.data(), query.size(), 16, 77, completions), 0);
+    alignas(mlx5dv_devx_async_cmd_hdr) std::array<std::uint8_t, 24> answer{};
+    auto* const head = reinterpret_cast<mlx5dv_devx_async_cmd_hdr*>(answer.data());
+    EXPECT_EQ(mlx5dv_devx_get_async_cmd_comp(completions, head, answer.size() - 1), ENOSPC) << "and it stays";
+    ASSERT_EQ(mlx5dv_devx_get_async_cmd_comp(completions, head, answer.size()), 0);
+    EXPECT_EQ(head->wr_id, 77u);
+    EXPECT_EQ(answer[8], 0) << "status";
+    EXPECT_EQ(be64toh(values[0]), 3u);
+    EXPECT_EQ(be64toh(values[1]), 300u);
+    EXPECT_EQ(be64toh(values[2 * 127 + 1]), 500u);
+
+    put(query, 12, lkey ^ 1, 4);
+    ASSERT_EQ(mlx5dv_devx_obj_query_async(bulk, query.data(), query.size(), 16, 78, completions), 0);
+    ASSERT_EQ(mlx5dv_devx_get_async_cmd_comp(completions, head, answer.size()), 0);
+    EXPECT_EQ(answer[8], 0x05) << "BAD_RES: no such key";
+    put(query, 12, lkey, 4);
+    put(query, 16, address + 8, 8);
+    EXPECT_EQ(mlx5dv_devx_obj_query(bulk, query.data(), query.size(), out.data(), out.size()), EREMOTEIO) << "past its end";
+    put(query, 28, bulk->number + 128, 4);
+    EXPECT_EQ(mlx5dv_devx_obj_query_async(bulk, query.data(), query.size(), 16, 79, completions), EINVAL) << "not its counter";
+    mlx5dv_devx_destroy_cmd_comp(completions);
+    EXPECT_EQ(mlx5dv_devx_obj_destroy(key), 0);
+    EXPECT_EQ(mlx5dv_devx_obj_destroy(bulk), 0);
+    EXPECT_EQ(ibv_dereg_mr(mr), 0);
+}
+
+TEST_F(DevxTest, KeysThatADeviceWithoutTheCapabilityRefuses) {
+    const auto refused = [this](std::size_t byte, std::uint8_t bits) {
+        Bytes in = command(0x200, 272 + 64);
+        in[16 + 2] = 0x0e;
+        in[99] = 4;
+        in[16 + byte] |= bits;
+        EXPECT_EQ(create(in), nullptr);
+        return out[0];
+    };
+    EXPECT_EQ(refused(0, 0x40), 0x03) << "free";
+    EXPECT_EQ(refused(2, 0x80), 0x03) << "umr_en";
+    EXPECT_EQ(refused(2, 0x01), 0x03) << "another access mode";
+    EXPECT_EQ(refused(12, 0x40), 0x03) << "signatures";
+    EXPECT_EQ(refused(13, 0xff), 0x05) << "no such PD";
 }
 
 TEST_F(DevxTest, RefusesBulksThatAreNoPowerOfTwo) {

@@ -172,6 +172,42 @@ TEST_F(RssTest, UdpPortsAreHashedToo) {
     EXPECT_EQ(hash(v4 | udp, frame_of(published[0], 6)), 0u);
 }
 
+/// `frame` behind an outer Ethernet, IPv4, UDP and VXLAN header.
+std::vector<std::uint8_t> in_vxlan(const std::vector<std::uint8_t>& frame) {
+    const auto size = static_cast<std::uint8_t>(frame.size());
+    std::vector<std::uint8_t> all{2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0,
+                                  0x45, 0, 0, static_cast<std::uint8_t>(size + 36), 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2,
+                                  0xc0, 0, 0x12, 0xb5, 0, static_cast<std::uint8_t>(size + 16), 0, 0, 8, 0, 0, 0, 0, 0, 9, 0};
+    all.insert(all.end(), frame.begin(), frame.end());
+    return all;
+}
+
+TEST_F(RssTest, ThePacketInsideATunnelIsHashedWhereThatIsAskedFor) {
+    RssFields inner = fields(v4 | tcp);
+    const auto of_inner = [&](const std::vector<std::uint8_t>& frame) {
+        return RssReceiver(inner, published_key, {nullptr}, true).hash(frame);
+    };
+    inner.inner = true;
+    inner.symmetric = false;
+    const std::vector<std::uint8_t> frame = frame_of(published[0], 6);
+    EXPECT_EQ(of_inner(in_vxlan(frame)), published[0].ports_hash);
+    EXPECT_EQ(of_inner(frame), 0u) << "carries nothing";
+    EXPECT_NE(hash(v4, in_vxlan(frame)), 0u) << "the outer header";
+    EXPECT_NE(hash(v4, in_vxlan(frame)), published[0].addresses_hash);
+}
+
+TEST_F(RssTest, EspsSpiStandsInThePlaceOfPorts) {
+    std::vector<std::uint8_t> frame{2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0, 0, 28, 0, 0, 0, 0, 64, 50, 0, 0,
+                                    66, 9, 149, 187, 161, 142, 100, 80, 0x12, 0x34, 0x56, 0x78, 0, 0, 0, 1};
+    RssFields spi = fields(v4);
+    spi.symmetric = false;
+    spi.spi = true;
+    const auto of_spi = [&] { return RssReceiver(spi, published_key, {nullptr}).hash(frame); };
+    EXPECT_EQ(of_spi(), bit_by_bit(published_key, {66, 9, 149, 187, 161, 142, 100, 80, 0x12, 0x34, 0x56, 0x78}));
+    frame[23] = 51;
+    EXPECT_EQ(of_spi(), 0u) << "not ESP";
+}
+
 TEST_F(RssTest, WhatTheFieldsDoNotFitIsNotHashed) {
     EXPECT_EQ(hash(v6, frame_of(published[0], 6)), 0u);
     EXPECT_EQ(hash(v4 | tcp, frame_of(published[0], 17)), 0u);

@@ -148,6 +148,7 @@ TEST_P(DatagramTest, BringsTheGrhTheSourceAndTheBytes) {
     ASSERT_EQ(got.size(), 1U);
     EXPECT_EQ(got[0].byte_len, 1040U);
     EXPECT_EQ(got[0].src_qp, client.number());
+    EXPECT_EQ(got[0].sl, GetParam() == 1 ? 2 : 1) << "the L3 type";
     EXPECT_EQ(got[0].wc_flags, static_cast<unsigned>(IBV_WC_GRH | IBV_WC_WITH_IMM));
     EXPECT_EQ(got[0].imm_data, 99U);
     EXPECT_TRUE(std::equal(client.memory.begin(), client.memory.begin() + 1000, server.memory.begin() + 40));
