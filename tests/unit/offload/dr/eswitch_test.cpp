@@ -370,7 +370,7 @@ TEST_F(EswitchTest, APortThatGoesTouchesOnlyItsOwnMegaflows) {
     EXPECT_FALSE(eswitch_->explain({2, 1})->offloaded);
 }
 
-TEST_F(EswitchTest, ListsAMegaflowUnderThePortsThatItsModificationNames) {
+TEST_F(EswitchTest, FindsAMegaflowByThePortsThatItsModificationNames) {
     ASSERT_TRUE(installed(eswitch_->put({1, 1}, MegaflowBuilder(1).ipv4().output(2))));
     ASSERT_TRUE(installed(eswitch_->put({1, 2}, MegaflowBuilder(1).eth_type(0x9000).output(2))));
     ASSERT_TRUE(installed(eswitch_->put({1, 1}, MegaflowBuilder(1).ipv4().output(3))));
