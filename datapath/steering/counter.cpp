@@ -1,23 +1,26 @@
 #include "datapath/steering/counter.hpp"
 
+#include <new>
+
 namespace ovsdr::soft {
 
-CounterBulk::CounterBulk(unsigned length)
+CounterBulk::CounterBulk(unsigned length, unsigned workers)
     : length_(length),
-      cells_(std::make_unique<std::atomic<Cell*>[]>(max_workers)),
-      cleared_(std::make_unique<Value[]>(length)) {}
-
-CounterBulk::~CounterBulk() {
-    for (unsigned worker = 0; worker < max_workers; ++worker) delete[] cells_[worker].load(std::memory_order_relaxed);
+      workers_(workers),
+      stride_((length * sizeof(Cell) + line_size - 1) / line_size * (line_size / sizeof(Cell))),
+      memory_(static_cast<std::byte*>(std::calloc(1, workers * stride_ * sizeof(Cell) + line_size))),
+      cleared_(std::make_unique<Value[]>(length)) {
+    if (!memory_) throw std::bad_alloc();
+    const std::size_t behind = reinterpret_cast<std::uintptr_t>(memory_.get()) % line_size;
+    cells_ = reinterpret_cast<Cell*>(memory_.get() + (line_size - behind) % line_size);
 }
 
 CounterBulk::Value CounterBulk::read(unsigned index) const noexcept {
     Value sum{0, 0};
-    for (unsigned worker = 0; worker < max_workers; ++worker) {
-        const Cell* cells = cells_[worker].load(std::memory_order_acquire);
-        if (cells == nullptr) continue;
-        sum.packets += cells[index].packets.load(std::memory_order_relaxed);
-        sum.bytes += cells[index].bytes.load(std::memory_order_relaxed);
+    for (unsigned worker = 0; worker < workers_; ++worker) {
+        Cell& counted = cell(worker, index);
+        sum.packets += std::atomic_ref(counted.packets).load(std::memory_order_relaxed);
+        sum.bytes += std::atomic_ref(counted.bytes).load(std::memory_order_relaxed);
     }
     sum.packets -= cleared_[index].packets;
     sum.bytes -= cleared_[index].bytes;
@@ -29,17 +32,6 @@ CounterBulk::Value CounterBulk::read_and_clear(unsigned index) noexcept {
     cleared_[index].packets += value.packets;
     cleared_[index].bytes += value.bytes;
     return value;
-}
-
-void CounterBulk::add(unsigned worker, unsigned index, std::uint64_t packets, std::uint64_t bytes) noexcept {
-    Cell* cells = cells_[worker].load(std::memory_order_relaxed);
-    if (cells == nullptr) [[unlikely]] {
-        cells = new Cell[length_];
-        cells_[worker].store(cells, std::memory_order_release);
-    }
-    Cell& cell = cells[index];
-    cell.packets.store(cell.packets.load(std::memory_order_relaxed) + packets, std::memory_order_relaxed);
-    cell.bytes.store(cell.bytes.load(std::memory_order_relaxed) + bytes, std::memory_order_relaxed);
 }
 
 }  // namespace ovsdr::soft

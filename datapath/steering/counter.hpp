@@ -1,11 +1,14 @@
 // Flow counters: bulks of (packets, bytes) pairs, one copy per worker, summed when read.
 //
-// A worker adds to its own copy with plain relaxed stores; a reader sums all copies. Reads are exact once the counted
+// A worker adds to its own copy with plain relaxed stores; a reader sums all copies. The copies lie in one piece of memory,
+// each from a cache line on; what nobody counts in is address space only. Reads are exact once the counted
 // traffic has stopped and Steering::synchronize() (mlx5dv_dr_domain_sync) has returned.
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 
 #include "datapath/vport_id.hpp"
@@ -19,9 +22,8 @@ public:
         std::uint64_t bytes;
     };
 
-    /// `length` counters, all 0. Throws std::bad_alloc.
-    explicit CounterBulk(unsigned length);
-    ~CounterBulk();
+    /// `length` counters, all 0, for workers 0 to `workers` - 1. Throws std::bad_alloc.
+    explicit CounterBulk(unsigned length, unsigned workers = max_workers);
     CounterBulk(const CounterBulk&) = delete;
     CounterBulk& operator=(const CounterBulk&) = delete;
 
@@ -34,16 +36,31 @@ public:
     Value read_and_clear(unsigned index) noexcept;
 
     /// Threads: the worker with that index.
-    void add(unsigned worker, unsigned index, std::uint64_t packets, std::uint64_t bytes) noexcept;
+    void add(unsigned worker, unsigned index, std::uint64_t packets, std::uint64_t bytes) noexcept {
+        Cell& counted = cell(worker, index);
+        const std::atomic_ref all_packets(counted.packets), all_bytes(counted.bytes);
+        all_packets.store(all_packets.load(std::memory_order_relaxed) + packets, std::memory_order_relaxed);
+        all_bytes.store(all_bytes.load(std::memory_order_relaxed) + bytes, std::memory_order_relaxed);
+    }
 
 private:
     struct Cell {
-        std::atomic<std::uint64_t> packets{0};
-        std::atomic<std::uint64_t> bytes{0};
+        std::uint64_t packets, bytes;  ///< atomic by std::atomic_ref
     };
-    unsigned length_;
-    std::unique_ptr<std::atomic<Cell*>[]> cells_;     // one array per worker, made on that worker's first add
-    std::unique_ptr<Value[]> cleared_;                // what read_and_clear() has taken away
+    struct Free {
+        void operator()(void* memory) const noexcept { std::free(memory); }
+    };
+    static constexpr std::size_t line_size = 64;
+
+    [[nodiscard]] Cell& cell(unsigned worker, unsigned index) const noexcept {
+        return cells_[worker * stride_ + index];
+    }
+
+    unsigned length_, workers_;
+    std::size_t stride_;                       // cells from one worker's copy to the next
+    std::unique_ptr<std::byte, Free> memory_;
+    Cell* cells_;                              // in memory_, from a cache line on
+    std::unique_ptr<Value[]> cleared_;         // what read_and_clear() has taken away
 };
 
 }  // namespace ovsdr::soft

@@ -95,6 +95,16 @@ TEST_F(DeviceTest, CountersSumWhatEachWorkerSaw) {
     EXPECT_EQ(bulk.read(2).packets, 16U) << "cleared by itself";
 }
 
+TEST_F(DeviceTest, AWorkersFirstCountAllocatesNothing) {
+    for (const unsigned length : {1U, 3U, 20'000U}) {
+        CounterBulk bulk(length);
+        const NoMemory none;
+        for (unsigned worker = 0; worker < max_workers; ++worker) bulk.add(worker, length - 1, 1, 2);
+        EXPECT_EQ(bulk.read(length - 1).packets, max_workers);
+        EXPECT_EQ(bulk.read(length - 1).bytes, 2 * max_workers);
+    }
+}
+
 TEST_F(DeviceTest, SendRulesAreFoundByTheirQueue) {
     VportId vport{77};
     EXPECT_FALSE(steering.impl().send_rule(5, vport));
