@@ -1,9 +1,12 @@
 #include "datapath/rdma/devx/devx.hpp"
 
+#include <endian.h>
+
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <cerrno>
+#include <cstring>
 
 #include "datapath/rdma/devx/devx_layout.hpp"
 #include "datapath/rdma/devx/devx_object.hpp"
@@ -117,12 +120,17 @@ constexpr std::array commands{
     if (length > object.counters->length() - first) return Status::bad_param;
     if (out.size() < fc::statistics + length * 16ull) return Status::bad_outp_len;
     const bool clear = prm::get(in, fc::clear);
-    for (unsigned i = 0; i < length; ++i) {
-        CounterBulk& bulk = *object.counters;
-        const CounterBulk::Value value = clear ? bulk.read_and_clear(first + i) : bulk.read(first + i);
-        const std::uint32_t at = (fc::statistics + i * 16) * 8;
-        prm::set(out, {at, 64}, value.packets);
-        prm::set(out, {at + 64, 64}, value.bytes);
+    CounterBulk& bulk = *object.counters;
+    std::array<CounterBulk::Value, 128> values;
+    for (unsigned done = 0; done < length;) {
+        const std::span some(values.data(), std::min<std::size_t>(values.size(), length - done));
+        bulk.read(first + done, some);
+        for (CounterBulk::Value& value : some) {
+            if (clear) value = bulk.read_and_clear(first + done);
+            const std::array<std::uint64_t, 2> wire{htobe64(value.packets), htobe64(value.bytes)};
+            std::memcpy(out.data() + fc::statistics + done * sizeof wire, wire.data(), sizeof wire);
+            ++done;
+        }
     }
     return Status::ok;
 }

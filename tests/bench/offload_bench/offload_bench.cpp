@@ -5,11 +5,12 @@
 //
 // Deletions are in batches of 50, in random order, as revalidators ask for them; their counters are settled.
 #include <fmt/format.h>
-#include <malloc.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
+#include <fstream>
 #include <memory>
 #include <random>
 #include <string>
@@ -40,9 +41,11 @@ double seconds_of(auto&& work) {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-std::size_t allocated_bytes() {
-    const struct mallinfo2 info = mallinfo2();
-    return info.uordblks + info.hblkhd;
+/// Resident memory.
+std::size_t used_bytes() {
+    std::size_t size = 0, resident = 0;
+    std::ifstream("/proc/self/statm") >> size >> resident;
+    return resident * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
 }
 
 /// Calls `work(begin, end)` in each thread with its share of 0 to `length`.
@@ -72,9 +75,9 @@ public:
 
     void run() {
         const std::uint64_t length = options_.megaflows;
-        const std::size_t before = allocated_bytes();
+        const std::size_t before = used_bytes();
         const double put = seconds_of([&] { in_threads(options_.threads, length, [&](auto a, auto b) { put_all(a, b, 1); }); });
-        const std::size_t after = allocated_bytes();
+        const std::size_t after = used_bytes();
         if (eswitch_->totals().offloaded != length) throw std::runtime_error("not all megaflows are in the NIC");
         const double modify = seconds_of([&] { in_threads(options_.threads, length, [&](auto a, auto b) { put_all(a, b, 2); }); });
         const double idle_port = seconds_of([&] { detach(options_.ports + 1); });
