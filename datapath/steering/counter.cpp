@@ -1,12 +1,12 @@
 #include "datapath/steering/counter.hpp"
 
+#include <bit>
 #include <new>
 
 namespace ovsdr::soft {
 
 CounterBulk::CounterBulk(unsigned length, unsigned workers)
     : length_(length),
-      workers_(workers),
       stride_((length * sizeof(Cell) + line_size - 1) / line_size * (line_size / sizeof(Cell))),
       memory_(static_cast<std::byte*>(std::calloc(1, workers * stride_ * sizeof(Cell) + line_size))),
       cleared_(std::make_unique<Value[]>(length)) {
@@ -16,15 +16,23 @@ CounterBulk::CounterBulk(unsigned length, unsigned workers)
 }
 
 CounterBulk::Value CounterBulk::read(unsigned index) const noexcept {
-    Value sum{0, 0};
-    for (unsigned worker = 0; worker < workers_; ++worker) {
-        Cell& counted = cell(worker, index);
-        sum.packets += std::atomic_ref(counted.packets).load(std::memory_order_relaxed);
-        sum.bytes += std::atomic_ref(counted.bytes).load(std::memory_order_relaxed);
+    Value one{0, 0};
+    read(index, std::span(&one, 1));
+    return one;
+}
+
+void CounterBulk::read(unsigned first, std::span<Value> values) const noexcept {
+    for (std::size_t i = 0; i < values.size(); ++i) {
+        values[i] = {-cleared_[first + i].packets, -cleared_[first + i].bytes};   // modulo 2^64, as the counters
     }
-    sum.packets -= cleared_[index].packets;
-    sum.bytes -= cleared_[index].bytes;
-    return sum;
+    for (std::uint32_t rest = counting_.load(std::memory_order_relaxed); rest != 0; rest &= rest - 1) {
+        const auto worker = static_cast<unsigned>(std::countr_zero(rest));
+        for (std::size_t i = 0; i < values.size(); ++i) {
+            Cell& counted = cell(worker, first + static_cast<unsigned>(i));
+            values[i].packets += std::atomic_ref(counted.packets).load(std::memory_order_relaxed);
+            values[i].bytes += std::atomic_ref(counted.bytes).load(std::memory_order_relaxed);
+        }
+    }
 }
 
 CounterBulk::Value CounterBulk::read_and_clear(unsigned index) noexcept {

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
+#include <span>
 
 #include "datapath/vport_id.hpp"
 
@@ -31,12 +32,17 @@ public:
 
     /// Sum over workers. `index` < length(). Threads: any.
     [[nodiscard]] Value read(unsigned index) const noexcept;
+    /// Counters `first` and up, as many as `values` has. The same; cheaper than one by one.
+    void read(unsigned first, std::span<Value> values) const noexcept;
 
     /// Sets to 0 as QUERY_FLOW_COUNTER's `clear` does: what a worker adds meanwhile is kept. Threads: one at a time.
     Value read_and_clear(unsigned index) noexcept;
 
     /// Threads: the worker with that index.
     void add(unsigned worker, unsigned index, std::uint64_t packets, std::uint64_t bytes) noexcept {
+        if ((counting_.load(std::memory_order_relaxed) & 1U << worker) == 0) [[unlikely]] {
+            counting_.fetch_or(1U << worker, std::memory_order_relaxed);
+        }
         Cell& counted = cell(worker, index);
         const std::atomic_ref all_packets(counted.packets), all_bytes(counted.bytes);
         all_packets.store(all_packets.load(std::memory_order_relaxed) + packets, std::memory_order_relaxed);
@@ -56,7 +62,8 @@ private:
         return cells_[worker * stride_ + index];
     }
 
-    unsigned length_, workers_;
+    unsigned length_;
+    std::atomic<std::uint32_t> counting_{0};   // a bit for each worker that has counted: a reader passes over the others' copies
     std::size_t stride_;                       // cells from one worker's copy to the next
     std::unique_ptr<std::byte, Free> memory_;
     Cell* cells_;                              // in memory_, from a cache line on

@@ -28,7 +28,7 @@ Counter::Counter(CounterPool* pool, CounterBulk* bulk, std::uint32_t slot, bool 
     : pool_(pool), bulk_(bulk), slot_(slot), polled_(polled) {}
 
 Counter::~Counter() {
-    if (bulk_ != nullptr) pool_->release(bulk_, slot_, polled_);
+    if (bulk_ != nullptr) (void)give_back();
 }
 
 Counter::Counter(Counter&& other) noexcept
@@ -45,6 +45,8 @@ Counter& Counter::operator=(Counter&& other) noexcept {
 ActionRef Counter::action() const noexcept { return bulk_->action(slot_); }
 FlowStats Counter::read() const noexcept { return bulk_->read(slot_); }
 
+FlowStats Counter::give_back() noexcept { return pool_->release(std::exchange(bulk_, nullptr), slot_, polled_); }
+
 void Counter::bring_up_to_date() const noexcept {
     if (bulk_ == nullptr || pool_->bulk_count_.load(std::memory_order_relaxed) > CounterPool::few_bulks) return;
     if (!bulk_->refresh_if_older(CounterPool::moment)) {
@@ -58,7 +60,7 @@ std::uint32_t Counter::id() const noexcept { return bulk_->first_id() + slot_; }
 Result<std::unique_ptr<CounterPool>> CounterPool::create(std::shared_ptr<Device> device, const DeviceCaps& caps) noexcept {
     const unsigned log = bulk_log_for(caps);
     std::unique_ptr<CounterPool> pool(new CounterPool(device, log));
-    auto first = CounterBulk::create(std::move(device), log);
+    auto first = CounterBulk::create(std::move(device), log, 0);
     if (!first) return tl::unexpected(std::move(first.error()));
     pool->bulks_.push_back(std::move(*first));
     pool->bulk_count_.store(1, std::memory_order_relaxed);
@@ -83,10 +85,10 @@ Result<Counter> CounterPool::acquire(std::uint8_t bytes_uncounted, bool polled) 
     std::lock_guard lock(mutex_);
     while (first_with_room_ < bulks_.size() && !bulks_[first_with_room_]->has_room()) ++first_with_room_;
     if (first_with_room_ == bulks_.size()) {
-        auto bulk = CounterBulk::create(device_, bulk_log_);
+        auto bulk = CounterBulk::create(device_, bulk_log_, bulks_.size());
         if (!bulk) return tl::unexpected(std::move(bulk.error()));
         bulks_.push_back(std::move(*bulk));
-        bulk_count_.store(bulks_.size(), std::memory_order_relaxed);
+        bulk_count_.store(bulks_.size(), std::memory_order_release);
     }
     CounterBulk* bulk = bulks_[first_with_room_].get();
     auto slot = bulk->take(bytes_uncounted);
@@ -95,13 +97,11 @@ Result<Counter> CounterPool::acquire(std::uint8_t bytes_uncounted, bool polled) 
     return Counter(this, bulk, *slot, polled);
 }
 
-void CounterPool::release(CounterBulk* bulk, std::uint32_t slot, bool polled) noexcept {
+FlowStats CounterPool::release(CounterBulk* bulk, std::uint32_t slot, bool polled) noexcept {
     std::lock_guard lock(mutex_);
-    bulk->give_back(slot);
     polled_slots_ -= polled;
-    for (std::size_t i = 0; i < first_with_room_; ++i) {
-        if (bulks_[i].get() == bulk) first_with_room_ = i;
-    }
+    first_with_room_ = std::min(first_with_room_, bulk->number());
+    return bulk->give_back(slot);
 }
 
 void CounterPool::settle(std::span<Counter* const> counters) noexcept {
@@ -126,6 +126,19 @@ FlowStats CounterPool::settle(Counter& counter) noexcept {
     Counter* const one[] = {&counter};
     settle(one);
     return counter.read();
+}
+
+void CounterPool::bring_up_to_date() noexcept {
+    const std::size_t length = bulk_count_.load(std::memory_order_acquire);
+    if (length > few_bulks) return;
+    for (std::size_t i = 0; i < length; ++i) {
+        std::unique_lock lock(mutex_);
+        CounterBulk* const bulk = bulks_[i].get();   // bulks live as long as the pool
+        lock.unlock();
+        if (bulk->refresh_if_older(moment)) continue;
+        lock.lock();
+        ++failed_polls_;
+    }
 }
 
 FlowStats CounterPool::total() const noexcept {

@@ -49,6 +49,8 @@ public:
     [[nodiscard]] FlowStats read() const noexcept;
     /// Reads the slot's bulk again when the pool has few and the last time is more than a moment ago.
     void bring_up_to_date() const noexcept;
+    /// The slot is free; empty after it. As read() before.
+    FlowStats give_back() noexcept;
     /// As `dr/show` numbers it: the device's counter id.
     [[nodiscard]] std::uint32_t id() const noexcept;
 
@@ -79,7 +81,9 @@ public:
     /// One of them; what it has counted.
     FlowStats settle(Counter& counter) noexcept;
 
-    /// Of all slots, those given back included.
+    /// Reads all bulks again that were last read more than a moment ago, when they are few.
+    void bring_up_to_date() noexcept;
+    /// Of all slots, those given back included, as last read.
     [[nodiscard]] FlowStats total() const noexcept;
     [[nodiscard]] std::uint64_t failed_polls() const noexcept;
 
@@ -90,7 +94,7 @@ public:
 private:
     friend class Counter;
     CounterPool(std::shared_ptr<Device> device, unsigned bulk_log) noexcept;
-    void release(CounterBulk* bulk, std::uint32_t slot, bool polled) noexcept;
+    FlowStats release(CounterBulk* bulk, std::uint32_t slot, bool polled) noexcept;
     void poll() noexcept;
 
     std::shared_ptr<Device> device_;

@@ -43,13 +43,14 @@ struct CounterBulk::Object {
     mlx5dv_devx_obj* object = nullptr;
 };
 
-Result<std::unique_ptr<CounterBulk>> CounterBulk::create(std::shared_ptr<Device> device, unsigned bulk_log) {
+Result<std::unique_ptr<CounterBulk>> CounterBulk::create(std::shared_ptr<Device> device, unsigned bulk_log,
+                                                         std::size_t number) {
     std::array<std::uint8_t, 16> in{}, out{};
     const bool single = bulk_log == single_counter;
     prm::set(in.data(), opcode, alloc_flow_counter);
     if (!single) prm::set(in.data(), flow_counter_bulk, 1U << bulk_log);
     const std::uint32_t length = single ? 1 : counters_per_unit << bulk_log;
-    std::unique_ptr<CounterBulk> bulk(new CounterBulk(std::make_shared<Object>(device), length));
+    std::unique_ptr<CounterBulk> bulk(new CounterBulk(std::make_shared<Object>(device), length, number));
     mlx5dv_devx_obj* made = mlx5dv_devx_obj_create(device->context(), in.data(), in.size(), out.data(), out.size());
     if (made == nullptr) return tl::unexpected(devx_failure(errno, "ALLOC_FLOW_COUNTER", out));
     bulk->object_->object = made;
@@ -57,11 +58,10 @@ Result<std::unique_ptr<CounterBulk>> CounterBulk::create(std::shared_ptr<Device>
     return bulk;
 }
 
-CounterBulk::CounterBulk(std::shared_ptr<Object> object, std::uint32_t length)
-    : object_(std::move(object)), length_(length), slots_(length) {
-    // Reading must not need memory: it has no later.
-    answer_.reserve(answer_header + length * answer_per_counter);
-}
+// Reading must not need memory, since it cannot be put off: the answer has its room from the start.
+CounterBulk::CounterBulk(std::shared_ptr<Object> object, std::uint32_t length, std::size_t number)
+    : object_(std::move(object)), length_(length), number_(number), slots_(length),
+      answer_(answer_header + length * answer_per_counter) {}
 
 Result<std::uint32_t> CounterBulk::take(std::uint8_t bytes_uncounted) {
     std::lock_guard lock(mutex_);
@@ -86,7 +86,7 @@ Result<std::uint32_t> CounterBulk::take(std::uint8_t bytes_uncounted) {
     return search_from_;
 }
 
-void CounterBulk::give_back(std::uint32_t index) noexcept {
+FlowStats CounterBulk::give_back(std::uint32_t index) noexcept {
     std::lock_guard lock(mutex_);
     Slot& slot = slots_[index];
     const FlowStats final = stats_of(slot);
@@ -97,6 +97,7 @@ void CounterBulk::give_back(std::uint32_t index) noexcept {
     slot.first_bytes = slot.bytes;
     --taken_;
     search_from_ = std::min(search_from_, index);
+    return final;
 }
 
 FlowStats CounterBulk::stats_of(const Slot& slot) const noexcept {
@@ -133,9 +134,13 @@ FlowStats CounterBulk::total() const noexcept {
 
 Result<void> CounterBulk::settle(std::span<const std::uint32_t> slots) noexcept {
     std::lock_guard lock(mutex_);
-    auto read = refresh_locked(slots.back() + 1);
+    auto read = query_locked(slots.back() + 1);
     if (!read) return read;
-    for (const std::uint32_t slot : slots) slots_[slot].unsettled = false;
+    const std::int64_t now = now_ms();
+    for (const std::uint32_t slot : slots) {
+        take_answer(slot, now);
+        slots_[slot].unsettled = false;
+    }
     return {};
 }
 
@@ -159,6 +164,14 @@ Result<void> CounterBulk::refresh_used_locked() noexcept {
 }
 
 Result<void> CounterBulk::refresh_locked(std::uint32_t count) noexcept {
+    auto read = query_locked(count);
+    if (!read) return read;
+    const std::int64_t now = now_ms();
+    for (std::uint32_t slot = 0; slot < count; ++slot) take_answer(slot, now);
+    return {};
+}
+
+Result<void> CounterBulk::query_locked(std::uint32_t count) noexcept {
     // DEVX lets a query name the object's own id only: what is asked for always begins at slot 0.
     std::array<std::uint8_t, 32> in{};
     prm::set(in.data(), opcode, query_flow_counter);
@@ -167,19 +180,19 @@ Result<void> CounterBulk::refresh_locked(std::uint32_t count) noexcept {
         count = std::min(length_, (count + query_multiple - 1) / query_multiple * query_multiple);
         prm::set(in.data(), num_of_counters, count);
     }
-    answer_.assign(answer_header + count * answer_per_counter, 0);
-    const int code = mlx5dv_devx_obj_query(object_->object, in.data(), in.size(), answer_.data(), answer_.size());
+    const std::size_t size = answer_header + count * answer_per_counter;
+    const int code = mlx5dv_devx_obj_query(object_->object, in.data(), in.size(), answer_.data(), size);
     if (code != 0) return tl::unexpected(devx_failure(code < 0 ? errno : code, "QUERY_FLOW_COUNTER", answer_));
-    const std::int64_t now = now_ms();
-    for (std::uint32_t i = 0; i < count; ++i) {
-        Slot& slot = slots_[i];
-        const unsigned place = static_cast<unsigned>(answer_header + i * answer_per_counter);
-        const std::uint64_t packets = prm::get64(answer_.data(), place);
-        if (packets != slot.packets) slot.used_ms = now;
-        slot.packets = packets;
-        slot.bytes = prm::get64(answer_.data(), place + 8);
-    }
     return {};
+}
+
+void CounterBulk::take_answer(std::uint32_t index, std::int64_t now) noexcept {
+    Slot& slot = slots_[index];
+    const auto position = static_cast<unsigned>(answer_header + index * answer_per_counter);
+    const std::uint64_t packets = prm::get64(answer_.data(), position);
+    if (packets != slot.packets) slot.used_ms = now;
+    slot.packets = packets;
+    slot.bytes = prm::get64(answer_.data(), position + 8);
 }
 
 }  // namespace ovsdr::dr

@@ -18,12 +18,15 @@ class CounterBulk {
 public:
     static constexpr unsigned single_counter = 0xFF;
 
-    /// `bulk_log`: 128 << bulk_log counters, or single_counter. This and take() may throw std::bad_alloc; nothing is left then.
-    [[nodiscard]] static Result<std::unique_ptr<CounterBulk>> create(std::shared_ptr<Device> device, unsigned bulk_log);
+    /// `bulk_log`: 128 << bulk_log counters, or single_counter. `number`: the owner's. This and take() may throw std::bad_alloc;
+    /// nothing is left then.
+    [[nodiscard]] static Result<std::unique_ptr<CounterBulk>> create(std::shared_ptr<Device> device, unsigned bulk_log,
+                                                                     std::size_t number);
 
     /// The lowest free slot, its count at 0; `length()` when there is none.
     [[nodiscard]] Result<std::uint32_t> take(std::uint8_t bytes_uncounted);
-    void give_back(std::uint32_t slot) noexcept;
+    /// What it had counted.
+    FlowStats give_back(std::uint32_t slot) noexcept;
 
     [[nodiscard]] ActionRef action(std::uint32_t slot) const noexcept;
     [[nodiscard]] FlowStats read(std::uint32_t slot) const noexcept;
@@ -36,6 +39,7 @@ public:
     /// read when it is taken next.
     [[nodiscard]] Result<void> settle(std::span<const std::uint32_t> slots) noexcept;
 
+    [[nodiscard]] std::size_t number() const noexcept { return number_; }
     [[nodiscard]] std::uint32_t length() const noexcept { return length_; }
     [[nodiscard]] std::uint32_t first_id() const noexcept { return first_id_; }
     [[nodiscard]] bool has_room() const noexcept;
@@ -53,21 +57,25 @@ private:
     };
     struct Object;
 
-    CounterBulk(std::shared_ptr<Object> object, std::uint32_t length);
+    CounterBulk(std::shared_ptr<Object> object, std::uint32_t length, std::size_t number);
     [[nodiscard]] FlowStats stats_of(const Slot& slot) const noexcept;
     [[nodiscard]] Result<void> refresh_used_locked() noexcept;
     [[nodiscard]] Result<void> refresh_locked(std::uint32_t count) noexcept;
+    /// Leaves the first `count` slots' counts in answer_.
+    [[nodiscard]] Result<void> query_locked(std::uint32_t count) noexcept;
+    void take_answer(std::uint32_t slot, std::int64_t now) noexcept;
 
     std::shared_ptr<Object> object_;
     std::uint32_t first_id_ = 0;
     std::uint32_t length_;
+    std::size_t number_;
     mutable std::mutex mutex_;
     std::vector<Slot> slots_;
     std::uint32_t taken_ = 0;
     std::uint32_t search_from_ = 0;      ///< no free slot below
     std::int64_t refreshed_ms_ = 0;      ///< when all slots in use were last read
     FlowStats gone_;                     ///< sums of slots given back
-    std::vector<std::uint8_t> answer_;
+    std::vector<std::uint8_t> answer_;   ///< of a query, as large as any
 };
 
 }  // namespace ovsdr::dr

@@ -7,6 +7,16 @@
 
 namespace ovsdr::dr {
 
+namespace {
+
+void add(FlowStats& sum, const FlowStats& part) noexcept {
+    sum.packets += part.packets;
+    sum.bytes += part.bytes;
+    sum.used_ms = std::max(sum.used_ms, part.used_ms);
+}
+
+}  // namespace
+
 PutOutcome EswitchImpl::put(const Ufid& ufid, const ovsdr_megaflow& megaflow) noexcept {
     const auto map_lock = read_ports();
     FlowShard& shard = shard_of(ufid);
@@ -14,9 +24,9 @@ PutOutcome EswitchImpl::put(const Ufid& ufid, const ovsdr_megaflow& megaflow) no
     FlowEntry& entry = *shard.flows.try_emplace(ufid).first;
     Flow& flow = entry.second;
     if (flow.now.rule && flow.megaflow.is(megaflow)) return std::monostate{};
-    shard.ports.remove(entry);
+    if (flow.megaflow) shard.ports.remove(flow.megaflow);
     flow.megaflow = StoredMegaflow(megaflow, masks_);
-    shard.ports.add(entry);
+    shard.ports.add(flow.megaflow);
     Update update{&entry};
     bring_up_to_date(std::span(&update, 1));
     return std::move(update.outcome);
@@ -44,6 +54,10 @@ void EswitchImpl::bring_up_to_date(std::span<Update> updates) noexcept {
         if (update.next.counter || update.next.rule) retirements.push_back({&flow, std::move(update.next)});
     }
     retire(retirements);
+    for (const auto& [flow, what, counted] : retirements) {
+        if (flow->carried == nullptr) flow->carried = std::make_unique<FlowStats>();
+        add(*flow->carried, counted);
+    }
     for (Update& update : updates) finish(update);
 }
 
@@ -125,41 +139,31 @@ void EswitchImpl::mark(Flow& flow, ReasonTable::Kind kind, const std::string& re
 
 void EswitchImpl::retire(std::span<Retirement> retirements) noexcept {
     std::vector<Counter*> counters;
-    for (auto& [flow, what] : retirements) {
-        what.rule = Rule();
-        if (what.counter) counters.push_back(&what.counter);
+    counters.reserve(retirements.size());
+    for (Retirement& retirement : retirements) {
+        retirement.what.rule = Rule();
+        if (retirement.what.counter) counters.push_back(&retirement.what.counter);
     }
     if (counters.empty()) return;
     // Should the device fail here, what was counted last is the best that there is.
     (void)pipeline_->fdb().drain();
     counters_->settle(counters);
-    for (auto& [flow, what] : retirements) {
-        if (!what.counter) continue;
-        const FlowStats counted = what.counter.read();
-        if (flow->carried == nullptr) flow->carried = std::make_unique<FlowStats>();
-        flow->carried->packets += counted.packets;
-        flow->carried->bytes += counted.bytes;
-        flow->carried->used_ms = std::max(flow->carried->used_ms, counted.used_ms);
-        what.counter = Counter();
+    for (Retirement& retirement : retirements) {
+        if (retirement.what.counter) retirement.counted = retirement.what.counter.give_back();
     }
     backlog_.room();
 }
 
-void EswitchImpl::retire(std::span<Flows::node_type> gone) noexcept {
+std::vector<EswitchImpl::Retirement> EswitchImpl::retirements_of(std::span<Flows::node_type> gone) {
     std::vector<Retirement> retirements;
     retirements.reserve(gone.size());
-    for (Flows::node_type& node : gone) retirements.push_back({&node.mapped(), std::exchange(node.mapped().now, Installation{})});
-    retire(retirements);
+    for (Flows::node_type& node : gone) retirements.push_back({&node.mapped(), std::move(node.mapped().now)});
+    return retirements;
 }
 
 FlowStats EswitchImpl::stats_of(const Flow& flow) noexcept {
     FlowStats stats = flow.carried != nullptr ? *flow.carried : FlowStats{};
-    if (flow.now.counter) {
-        const FlowStats counted = flow.now.counter.read();
-        stats.packets += counted.packets;
-        stats.bytes += counted.bytes;
-        stats.used_ms = std::max(stats.used_ms, counted.used_ms);
-    }
+    if (flow.now.counter) add(stats, flow.now.counter.read());
     return stats;
 }
 
@@ -168,19 +172,23 @@ void EswitchImpl::del(std::span<Deletion> deletions) noexcept {
     std::vector<Flows::node_type> gone;
     std::vector<Deletion*> answers;
     gone.reserve(deletions.size());
+    answers.reserve(deletions.size());
     for (Deletion& deletion : deletions) {
         FlowShard& shard = shard_of(deletion.ufid);
         std::lock_guard lock(shard.mutex);
-        const auto found = shard.flows.find(deletion.ufid);
-        if (found == shard.flows.end()) continue;
-        shard.ports.remove(*found);
-        gone.push_back(shard.flows.extract(found));
+        Flows::node_type node = shard.flows.extract(deletion.ufid);
+        if (!node) continue;
+        shard.ports.remove(node.mapped().megaflow);
+        gone.push_back(std::move(node));
         answers.push_back(&deletion);
     }
-    retire(gone);
+    std::vector<Retirement> retirements = retirements_of(gone);
+    retire(retirements);
     for (std::size_t i = 0; i < gone.size(); ++i) {
-        const Flow& flow = gone[i].mapped();
-        if (flow.was_installed) answers[i]->last = stats_of(flow);
+        const Flow& flow = *retirements[i].flow;
+        if (!flow.was_installed) continue;
+        answers[i]->last = stats_of(flow);
+        add(*answers[i]->last, retirements[i].counted);
     }
 }
 
@@ -209,18 +217,18 @@ void EswitchImpl::flush(std::optional<OdpPort> port) noexcept {
     std::vector<Flows::node_type> gone;
     for (FlowShard& shard : shards_) {
         std::lock_guard lock(shard.mutex);
-        if (!port) {
-            while (!shard.flows.empty()) gone.push_back(shard.flows.extract(shard.flows.begin()));
-            shard.ports = PortIndex();
-            continue;
-        }
-        for (FlowEntry* entry : shard.ports.find(std::span(&*port, 1))) {
-            if (entry->second.megaflow.in_port() != *port) continue;
-            shard.ports.remove(*entry);
-            gone.push_back(shard.flows.extract(entry->first));
+        if (port && !shard.ports.mentions_any(std::span(&*port, 1))) continue;
+        for (auto entry = shard.flows.begin(); entry != shard.flows.end();) {
+            const auto next = std::next(entry);
+            if (!port || entry->second.megaflow.in_port() == *port) {
+                shard.ports.remove(entry->second.megaflow);
+                gone.push_back(shard.flows.extract(entry));
+            }
+            entry = next;
         }
     }
-    retire(gone);
+    std::vector<Retirement> retirements = retirements_of(gone);
+    retire(retirements);
 }
 
 }  // namespace ovsdr::dr

@@ -83,12 +83,12 @@ private:
     struct Retirement {
         Flow* flow;
         Installation what;
+        FlowStats counted{};
     };
-    /// Destroys the rules, waits until the device has let go of them, reads their counters for good and adds the counts to
-    /// `carried`. One drain and one query per counter bulk, however many they are.
+    /// Destroys the rules, waits until the device has let go of them, and reads their counters for good. One drain and one
+    /// query per counter bulk, however many they are. The counters are free then.
     void retire(std::span<Retirement> retirements) noexcept;
-    /// The same for megaflows that nobody finds any more.
-    void retire(std::span<Flows::node_type> gone) noexcept;
+    [[nodiscard]] static std::vector<Retirement> retirements_of(std::span<Flows::node_type> gone);
     [[nodiscard]] static FlowStats stats_of(const Flow& flow) noexcept;
     [[nodiscard]] bool try_again(const Ufid& ufid) noexcept;
 

@@ -173,7 +173,7 @@ void EswitchImpl::recompile(std::span<const OdpPort> ports) noexcept {
     for (FlowShard& shard : shards_) {
         std::lock_guard lock(shard.mutex);
         std::vector<Update> updates;
-        for (FlowEntry* entry : shard.ports.find(known)) updates.push_back({entry});
+        for (FlowEntry* entry : shard.mentioning(known)) updates.push_back({entry});
         // The outcome is in the flow's mark; who put the megaflow is not waiting for it any more.
         bring_up_to_date(updates);
     }

@@ -51,6 +51,7 @@ std::vector<Eswitch::ReasonCount> EswitchImpl::reasons() const { return reasons_
 Eswitch::Totals EswitchImpl::totals() const noexcept {
     // Asked first: a packet counted between the two is then in neither, rather than taken off the offloaded ones.
     const FlowStats misses = pipeline_->misses();
+    counters_->bring_up_to_date();
     const FlowStats all = counters_->total();
     return {reasons_.count(ReasonTable::Kind::offloaded),
             reasons_.count(ReasonTable::Kind::rejected),

@@ -4,41 +4,29 @@
 
 namespace ovsdr::dr {
 
-void PortIndex::add(FlowEntry& entry) {
-    const auto ports = entry.second.megaflow.ports();
-    entry.second.listed_at = std::make_unique<std::uint32_t[]>(ports.size());
-    for (std::uint32_t number = 0; number < ports.size(); ++number) {
-        std::vector<Mention>& list = lists_[ports[number].value];
-        entry.second.listed_at[number] = static_cast<std::uint32_t>(list.size());
-        list.push_back({&entry, number});
+void PortIndex::add(const StoredMegaflow& megaflow) {
+    const PortList ports = megaflow.ports();
+    for (std::uint32_t i = 0; i < ports.size(); ++i) ++megaflows_[ports[i].value];
+}
+
+void PortIndex::remove(const StoredMegaflow& megaflow) noexcept {
+    const PortList ports = megaflow.ports();
+    for (std::uint32_t i = 0; i < ports.size(); ++i) {
+        const auto found = megaflows_.find(ports[i].value);
+        if (--found->second == 0) megaflows_.erase(found);
     }
 }
 
-void PortIndex::remove(FlowEntry& entry) noexcept {
-    if (entry.second.listed_at == nullptr) return;
-    const auto ports = entry.second.megaflow.ports();
-    for (std::uint32_t number = 0; number < ports.size(); ++number) {
-        const auto found = lists_.find(ports[number].value);
-        std::vector<Mention>& list = found->second;
-        const std::uint32_t position = entry.second.listed_at[number];
-        list[position] = list.back();
-        list[position].entry->second.listed_at[list[position].number] = position;
-        list.pop_back();
-        if (list.empty()) lists_.erase(found);
-    }
-    entry.second.listed_at.reset();
+bool PortIndex::mentions_any(std::span<const OdpPort> ports) const noexcept {
+    return std::ranges::any_of(ports, [this](OdpPort port) { return megaflows_.contains(port.value); });
 }
 
-std::vector<FlowEntry*> PortIndex::find(std::span<const OdpPort> ports) const {
+std::vector<FlowEntry*> FlowShard::mentioning(std::span<const OdpPort> ports_that_change) {
     std::vector<FlowEntry*> entries;
-    for (const OdpPort port : ports) {
-        const auto found = lists_.find(port.value);
-        if (found == lists_.end()) continue;
-        for (const Mention& mention : found->second) entries.push_back(mention.entry);
+    if (!ports.mentions_any(ports_that_change)) return entries;
+    for (FlowEntry& entry : flows) {
+        if (entry.second.megaflow.mentions_any(ports_that_change)) entries.push_back(&entry);
     }
-    std::ranges::sort(entries);
-    const auto repeated = std::ranges::unique(entries);
-    entries.erase(repeated.begin(), repeated.end());
     return entries;
 }
 

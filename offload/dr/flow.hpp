@@ -1,7 +1,7 @@
-// A known megaflow: what it asks for, what the device holds of it, and where it is listed.
+// A known megaflow: what it asks for, what the device holds of it, and its place in line.
 //
-// Model. A FlowShard holds the megaflows whose ufid falls to it, and lists them under each datapath port that they mention, so
-// that a port that changes finds its own without looking at the others.
+// Model. A FlowShard holds the megaflows whose ufid falls to it, and knows which datapath ports they mention, so that a port
+// that changes finds its own without looking at all others.
 //
 // Threads: a shard's content is guarded by its mutex.
 #pragma once
@@ -35,7 +35,6 @@ struct Flow {
     std::unique_ptr<FlowStats> carried;   ///< counts of installations that this megaflow had before, if any
     ReasonTable::Mark mark;
     Backlog::Place place;                 ///< in line for the device
-    std::unique_ptr<std::uint32_t[]> listed_at;   ///< position in each of its ports' lists
     bool was_installed = false;
 };
 
@@ -46,27 +45,25 @@ struct UfidHash {
 using Flows = std::unordered_map<Ufid, Flow, UfidHash>;
 using FlowEntry = Flows::value_type;
 
-/// Which megaflows of a shard mention a datapath port. Adding, removing: a few steps for each port that the megaflow mentions.
+/// How many megaflows of a shard mention each datapath port. A port that changes looks only into shards that have some: with
+/// few megaflows it finds them among a few shards' worth, however many there are in all. Finer lists would cost each
+/// deletion several cache misses and each megaflow some fifty bytes.
 class PortIndex {
 public:
-    /// `entry` stays where it is until it is removed, and its megaflow as it is.
-    void add(FlowEntry& entry);
-    void remove(FlowEntry& entry) noexcept;
-    /// Each megaflow that mentions one of `ports`, once.
-    [[nodiscard]] std::vector<FlowEntry*> find(std::span<const OdpPort> ports) const;
+    void add(const StoredMegaflow& megaflow);
+    void remove(const StoredMegaflow& megaflow) noexcept;
+    [[nodiscard]] bool mentions_any(std::span<const OdpPort> ports) const noexcept;
 
 private:
-    struct Mention {
-        FlowEntry* entry;
-        std::uint32_t number;   ///< which of the megaflow's ports this is
-    };
-    std::unordered_map<std::uint32_t, std::vector<Mention>> lists_;
+    std::unordered_map<std::uint32_t, std::uint32_t> megaflows_;
 };
 
 struct FlowShard {
     mutable std::mutex mutex;
     Flows flows;
     PortIndex ports;
+
+    [[nodiscard]] std::vector<FlowEntry*> mentioning(std::span<const OdpPort> ports_that_change);
 };
 
 }  // namespace ovsdr::dr

@@ -92,4 +92,12 @@ PortList StoredMegaflow::ports() const noexcept {
     return ports;
 }
 
+bool StoredMegaflow::mentions_any(std::span<const OdpPort> wanted) const noexcept {
+    const PortList mentioned = ports();
+    for (std::uint32_t i = 0; i < mentioned.size(); ++i) {
+        if (std::ranges::find(wanted, mentioned[i]) != wanted.end()) return true;
+    }
+    return false;
+}
+
 }  // namespace ovsdr::dr

@@ -9,6 +9,7 @@
 #include <array>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <unordered_map>
 
 #include "offload/dr/eswitch.hpp"
@@ -51,8 +52,11 @@ public:
 
     [[nodiscard]] ovsdr_megaflow restore() const noexcept;
     [[nodiscard]] bool is(const ovsdr_megaflow& megaflow) const noexcept;
-    /// The port that it comes in by and those that it goes out to, each once, always in the same order.
+    /// The port that it comes in by and those that it goes out to, each once.
     [[nodiscard]] PortList ports() const noexcept;
+    [[nodiscard]] bool mentions_any(std::span<const OdpPort> ports) const noexcept;
+    /// It has been given a megaflow.
+    [[nodiscard]] explicit operator bool() const noexcept { return mask_ != nullptr; }
     [[nodiscard]] OdpPort in_port() const noexcept { return OdpPort{key_.in_port}; }
 
 private:

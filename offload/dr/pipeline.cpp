@@ -59,7 +59,27 @@ Result<void> Pipeline::make_miss_rules(CounterPool& counters) noexcept {
     if (auto made = take(mark, Action::set_reg_c_1(fdb_, megaflow_table_id)); !made) return made;
     if (auto made = take(to_miss, Action::to_table(miss_->shared_table())); !made) return made;
     if (auto made = take(count_misses_, add(*miss_, {{}, 0}, {}, {misses_.action(), miss})); !made) return made;
-    return take(mark_misses_, add(*megaflows_, {{}, last_priority}, {}, {mark, to_miss}));
+    if (auto made = take(mark_misses_, add(*megaflows_, {{}, last_priority}, {}, {mark, to_miss})); !made) return made;
+    return mark_connection_ends({mark, to_miss});
+}
+
+Result<void> Pipeline::mark_connection_ends(const std::vector<ActionRef>& to_miss) {
+    constexpr std::uint32_t tcp = 6, fin = 1, rst = 4;
+    for (const std::uint32_t version : {4U, 6U}) {
+        for (const std::uint32_t flag : {fin, rst}) {
+            MatchParam mask, value;
+            mask.set(field::ip_version, version);
+            value.set(field::ip_version, version);
+            mask.set(field::ip_protocol, 0xFF);
+            value.set(field::ip_protocol, tcp);
+            mask.set(field::tcp_flags, flag);
+            value.set(field::tcp_flags, flag);
+            auto rule = add(*megaflows_, {mask, end_priority}, value, to_miss);
+            if (!rule) return tl::unexpected(std::move(rule.error()));
+            mark_ends_.push_back(std::move(*rule));
+        }
+    }
+    return {};
 }
 
 Result<Rule> Pipeline::add(MatcherSet& table, MatcherSpec spec, const MatchParam& value,

@@ -3,7 +3,8 @@
 //   FDB root      source_port = vport of ours                 → megaflow table
 //                 source_port = manager, source_sqn = n       → send table
 //   FDB send      source_sqn = n                              → vport of that queue
-//   FDB megaflow  (matchers of the megaflows)
+//   FDB megaflow  first: TCP with FIN or RST                  → reg_c_1 := megaflow table's id, miss table
+//                 (matchers of the megaflows)
 //                 last: everything                            → reg_c_1 := megaflow table's id, miss table
 //   FDB miss      everything                                  → count, default miss (the manager)
 //   NIC_RX root   vport bits of reg_c_0, reg_c_1 = table's id → count, tag(table's id), the port's slow-path QP
@@ -14,7 +15,13 @@
 //
 // Root rules are one per vport or queue that we own, never a match-all: what is not ours stays the kernel's. The send table is
 // apart from the megaflow table so that forwarded packets do not walk its matcher. default_miss right after a modify_header
-// is refused by devices, hence the miss table. NIC_TX has no part in this: it sees none of the vports' traffic.
+// is refused by devices, hence the miss table.
+//
+// A packet that ends a TCP connection goes up whatever megaflow it belongs to, and the software datapath forwards and counts it:
+// OpenFlow's fin_timeout and NetFlow ask for the flags that a flow's packets had, and a counter knows none. One such rule for
+// all costs a connection two packets in the slow path; a second and third rule for each megaflow would triple their memory and
+// the time to delete them (docs/performance.md), and only megaflows that match TCP could have them.
+// NIC_TX has no part in this: it sees none of the vports' traffic.
 //
 // Life cycle. A Pipeline is made whole or not at all; a PortRules lives while its port is attached and dies before the Pipeline.
 //
@@ -23,6 +30,7 @@
 
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "offload/dr/action_cache.hpp"
 #include "offload/dr/caps.hpp"
@@ -55,7 +63,7 @@ public:
     static constexpr std::uint32_t megaflow_level = 1, branch_level = 2, miss_level = 60;
     /// In reg_c_1 and in the flow tag: the table that a packet missed in. 0 would be "no table".
     static constexpr std::uint32_t megaflow_table_id = 1;
-    static constexpr std::uint16_t megaflow_priority = 0, last_priority = 1;
+    static constexpr std::uint16_t end_priority = 0, megaflow_priority = 1, last_priority = 2;
 
     [[nodiscard]] static Result<std::unique_ptr<Pipeline>> create(const std::shared_ptr<Device>& device,
                                                                   const DeviceCaps& caps, CounterPool& counters) noexcept;
@@ -92,6 +100,7 @@ private:
     Pipeline() = default;
     [[nodiscard]] Result<void> make_tables(const std::shared_ptr<Device>& device) noexcept;
     [[nodiscard]] Result<void> make_miss_rules(CounterPool& counters) noexcept;
+    [[nodiscard]] Result<void> mark_connection_ends(const std::vector<ActionRef>& to_miss);
     [[nodiscard]] Result<Rule> add(MatcherSet& table, MatcherSpec spec, const MatchParam& value,
                                    std::vector<ActionRef> actions);
 
@@ -104,6 +113,7 @@ private:
     CounterPool* counters_ = nullptr;
     Counter misses_;
     Rule count_misses_, mark_misses_;
+    std::vector<Rule> mark_ends_;
 };
 
 }  // namespace ovsdr::dr

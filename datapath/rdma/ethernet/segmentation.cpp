@@ -1,8 +1,6 @@
 #include "datapath/rdma/ethernet/segmentation.hpp"
 
 #include "datapath/steering/key.hpp"
-#include "datapath/steering/parser.hpp"
-#include "datapath/steering/vlan.hpp"
 
 namespace ovsdr::soft {
 

@@ -60,7 +60,7 @@ struct Ipv4 {
     std::uint8_t version_and_length = 0x45;
     std::uint16_t total_length = frame_size - 14;
     std::uint16_t source_port = 1000, destination_port = 2000;
-    std::uint8_t ttl = 64, tos = 0;
+    std::uint8_t ttl = 64, tos = 0, tcp_flags = 0x10;
 };
 
 FrameBytes ipv4(const Ipv4& fields) {
@@ -86,7 +86,7 @@ FrameBytes ipv4(const Ipv4& fields) {
     put16(l4, fields.source_port);   // ICMP: type and code
     put16(l4 + 2, fields.destination_port);
     if (fields.protocol == 17) put16(l4 + 4, frame_size - 34);
-    if (fields.protocol == 6) l4[12] = 0x50, l4[13] = 0x10;
+    if (fields.protocol == 6) l4[12] = 0x50, l4[13] = fields.tcp_flags;
     return bytes;
 }
 
@@ -437,6 +437,13 @@ TEST_F(SoftNic, TakesTheIpPacketsOfAMegaflowAndNoOthers) {
     EXPECT_EQ(goes(ipv4({.protocol = 6, .tos = 0xB4})), 1);
     EXPECT_EQ(goes(ipv4({.protocol = 6, .ttl = 63, .tos = 0xB8})), 1);
     EXPECT_EQ(goes(ipv4({.protocol = 17, .tos = 0xB8})), 1);
+    // What ends a connection goes up: fin_timeout and NetFlow ask for its flags.
+    for (const std::uint8_t flags : {0x01, 0x11, 0x04, 0x14, 0x15}) {
+        EXPECT_EQ(goes(ipv4({.protocol = 6, .tos = 0xB8, .tcp_flags = flags})), 1) << int{flags};
+    }
+    for (const std::uint8_t flags : {0x02, 0x12, 0x18, 0x08, 0x00}) {
+        EXPECT_EQ(goes(ipv4({.protocol = 6, .tos = 0xB8, .tcp_flags = flags})), 2) << int{flags};
+    }
     eswitch_->flush(std::nullopt);
 
     MegaflowBuilder fragments(1);

@@ -10,6 +10,7 @@
 
 #include "offload/dr/eswitch.hpp"
 #include "offload/dr/leak.hpp"
+#include "offload/dr/pipeline.hpp"
 #include "tests/unit/offload/fake_provider.hpp"
 #include "tests/unit/offload/megaflow_builder.hpp"
 
@@ -90,6 +91,17 @@ TEST_F(EswitchTest, InstallsOneRuleAndTakesItAway) {
     EXPECT_EQ(final->bytes, 1000U);
     EXPECT_TRUE(megaflow_rules().empty());
     EXPECT_FALSE(eswitch_->del(ufid_));
+}
+
+TEST_F(EswitchTest, SendsUpWhatEndsAConnection) {
+    unsigned ends = 0;
+    for (const auto& rule : FakeProvider::rules()) {
+        if (rule.table != "FDB level 1" || rule.priority != Pipeline::end_priority || rule.actions.size() != 2) continue;
+        EXPECT_EQ(rule.actions[0], "modify_header");
+        EXPECT_EQ(rule.actions[1], "dest_table 60");
+        ++ends;
+    }
+    EXPECT_EQ(ends, 4U) << "FIN and RST, IPv4 and IPv6";
 }
 
 TEST_F(EswitchTest, SharesOneMatcherPerMask) {
@@ -370,7 +382,7 @@ TEST_F(EswitchTest, APortThatGoesTouchesOnlyItsOwnMegaflows) {
     EXPECT_FALSE(eswitch_->explain({2, 1})->offloaded);
 }
 
-TEST_F(EswitchTest, ListsAMegaflowUnderThePortsThatItsModificationNames) {
+TEST_F(EswitchTest, FindsAMegaflowByThePortsThatItsModificationNames) {
     ASSERT_TRUE(installed(eswitch_->put({1, 1}, MegaflowBuilder(1).ipv4().output(2))));
     ASSERT_TRUE(installed(eswitch_->put({1, 2}, MegaflowBuilder(1).eth_type(0x9000).output(2))));
     ASSERT_TRUE(installed(eswitch_->put({1, 1}, MegaflowBuilder(1).ipv4().output(3))));

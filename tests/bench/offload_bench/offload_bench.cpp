@@ -1,0 +1,180 @@
+// How fast megaflows come, change and go through dr::Eswitch, and the memory that they take. Prints one JSON object.
+//
+// The NIC is whichever libmlx5 the process finds: the soft NIC, or null_provider.cpp, which is linked into a program of its own
+// and takes no time and no memory: what is measured with that is offload/ alone.
+//
+// Deletions are in batches of 50, in random order, as revalidators ask for them; their counters are settled.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "offload/dr/compile.hpp"
+#include "offload/dr/eswitch.hpp"
+#include "offload/slowpath/port_queue.hpp"
+#include "tests/bench/offload_bench/megaflows.hpp"
+
+namespace ovsdr::bench {
+namespace {
+
+constexpr std::uint32_t batch = 50;   // operations that a revalidator passes to dpif_operate() at most
+
+struct Options {
+    std::uint64_t megaflows = 100000;
+    unsigned threads = 1;
+    std::uint32_t ports = 4;   // and one more that no megaflow mentions
+    std::string device = "mlx5_0";
+    bool queues = true;        // the null provider has none
+};
+
+double seconds_of(auto&& work) {
+    const auto start = std::chrono::steady_clock::now();
+    work();
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+/// Resident memory.
+std::size_t used_bytes() {
+    std::size_t size = 0, resident = 0;
+    std::ifstream("/proc/self/statm") >> size >> resident;
+    return resident * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+}
+
+/// Calls `work(begin, end)` in each thread with its share of 0 to `length`.
+void in_threads(unsigned threads, std::uint64_t length, auto&& work) {
+    std::vector<std::thread> running;
+    for (unsigned i = 1; i < threads; ++i) {
+        running.emplace_back([&, i] { work(length * i / threads, length * (i + 1) / threads); });
+    }
+    work(0, length / threads);
+    for (std::thread& thread : running) thread.join();
+}
+
+class Bench {
+public:
+    explicit Bench(const Options& options) : options_(options) {
+        auto opened = dr::Eswitch::open(options.device);
+        if (!opened) throw std::runtime_error(opened.error().what);
+        eswitch_ = *opened;
+        for (std::uint32_t port = 1; port <= options.ports + 1; ++port) attach(port);
+    }
+    ~Bench() {
+        eswitch_->flush(std::nullopt);
+        for (std::uint32_t port = 1; port <= options_.ports + 1; ++port) detach(port);
+    }
+    Bench(const Bench&) = delete;
+    Bench& operator=(const Bench&) = delete;
+
+    void run() {
+        const std::uint64_t length = options_.megaflows;
+        const std::size_t before = used_bytes();
+        const double put = seconds_of([&] { in_threads(options_.threads, length, [&](auto a, auto b) { put_all(a, b, 1); }); });
+        const std::size_t after = used_bytes();
+        if (eswitch_->totals().offloaded != length) throw std::runtime_error("not all megaflows are in the NIC");
+        const double modify = seconds_of([&] { in_threads(options_.threads, length, [&](auto a, auto b) { put_all(a, b, 2); }); });
+        const double idle_port = seconds_of([&] { detach(options_.ports + 1); });
+        attach(options_.ports + 1);
+        const double moved_port = seconds_of([&] { (void)eswitch_->set_odp_port(dr::VportId{1}, dr::OdpPort{1000}); });
+        (void)eswitch_->set_odp_port(dr::VportId{1}, dr::OdpPort{1});
+        if (eswitch_->totals().offloaded != length) throw std::runtime_error("a port that came back has lost its megaflows");
+        shuffle();
+        const double del = seconds_of([&] { in_threads(options_.threads, length, [&](auto a, auto b) { del_all(a, b); }); });
+        if (eswitch_->totals().offloaded != 0) throw std::runtime_error("megaflows are left over");
+        const auto rate = [length](double seconds) { return static_cast<double>(length) / seconds; };
+        fmt::print(R"({{"megaflows": {}, "threads": {}, "compile": {:.0f}, "install": {:.0f}, "modify": {:.0f}, "delete": {:.0f}, )"
+                   R"("detach_other_ms": {:.3f}, "move_port_ms": {:.3f}, "bytes": {:.0f}}})" "\n",
+                   length, options_.threads, rate(compile_seconds()), rate(put), rate(modify), rate(del), idle_port * 1e3,
+                   moved_port * 1e3, static_cast<double>(after - before) / static_cast<double>(length));
+    }
+
+private:
+    void attach(std::uint32_t port) {
+        if (options_.queues) {
+            auto queue = slowpath::PortQueue::create({.context = eswitch_->context(), .pd = eswitch_->pd()});
+            if (!queue) throw std::runtime_error(queue.error().what);
+            queues_.resize(std::max<std::size_t>(queues_.size(), port + 1));
+            queues_[port] = std::move(*queue);
+        }
+        const dr::VportId vport{static_cast<std::uint16_t>(port)};
+        auto attached = eswitch_->attach_port({dr::OdpPort{port}, vport, fmt::format("port{}", port),
+                                               options_.queues ? queues_[port]->qp() : nullptr,
+                                               options_.queues ? queues_[port]->sqn() : port});
+        if (!attached) throw std::runtime_error(attached.error().what);
+    }
+    void detach(std::uint32_t port) {
+        eswitch_->detach_port(dr::VportId{static_cast<std::uint16_t>(port)});
+        if (options_.queues) queues_[port].reset();
+    }
+
+    void put_all(std::uint64_t begin, std::uint64_t end, std::uint32_t turn) {
+        for (std::uint64_t i = begin; i < end; ++i) {
+            const auto outcome = eswitch_->put(ufid(i), megaflow(i, options_.ports, turn));
+            if (const auto* error = std::get_if<Error>(&outcome)) throw std::runtime_error(error->what);
+            if (const auto* reject = std::get_if<dr::Reject>(&outcome)) throw std::runtime_error(reject->detail);
+        }
+    }
+
+    void shuffle() {
+        order_.resize(options_.megaflows);
+        for (std::uint64_t i = 0; i < order_.size(); ++i) order_[i] = i;
+        std::shuffle(order_.begin(), order_.end(), std::mt19937_64(1));
+    }
+    void del_all(std::uint64_t begin, std::uint64_t end) {
+        std::vector<dr::Eswitch::Deletion> deletions;
+        for (std::uint64_t i = begin; i < end;) {
+            deletions.clear();
+            for (; i < end && deletions.size() < batch; ++i) deletions.push_back({ufid(order_[i])});
+            eswitch_->del(deletions);
+        }
+    }
+
+    /// The compiler alone: a pure function.
+    double compile_seconds() const {
+        dr::PortMap ports;
+        for (std::uint32_t port = 1; port <= options_.ports; ++port) {
+            ports.set(dr::OdpPort{port}, {dr::VportId{static_cast<std::uint16_t>(port)}, "port"});
+        }
+        dr::DeviceCaps caps;
+        std::uint64_t compiled = 0;
+        const double seconds = seconds_of([&] {
+            for (std::uint64_t i = 0; i < options_.megaflows; ++i) {
+                compiled += dr::compile(megaflow(i, options_.ports), ports, caps).has_value();
+            }
+        });
+        if (compiled != options_.megaflows) throw std::runtime_error("a megaflow was not compiled");
+        return seconds;
+    }
+
+    Options options_;
+    std::shared_ptr<dr::Eswitch> eswitch_;
+    std::vector<std::unique_ptr<slowpath::PortQueue>> queues_;
+    std::vector<std::uint64_t> order_;
+};
+
+}  // namespace
+}  // namespace ovsdr::bench
+
+int main(int argc, char** argv) {
+    CLI::App app("Megaflows through dr::Eswitch");
+    ovsdr::bench::Options options;
+    app.add_option("--megaflows", options.megaflows)->check(CLI::PositiveNumber);
+    app.add_option("--threads", options.threads)->check(CLI::Range(1, 64));
+    app.add_option("--device", options.device);
+    app.add_flag("!--no-queues", options.queues);
+    CLI11_PARSE(app, argc, argv);
+    try {
+        ovsdr::bench::Bench(options).run();
+    } catch (const std::exception& error) {
+        fmt::print(stderr, "offload_bench: {}\n", error.what());
+        return 1;
+    }
+    return 0;
+}
