@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <bit>
 #include <cerrno>
 #include <cstring>
@@ -20,7 +21,7 @@ namespace ovsdr::slowpath {
 
 namespace {
 
-Error failure(int code, const char* call) {
+Error failure_of(int code, const char* call) {
     const int positive = code == 0 ? EIO : code < 0 ? -code : code;
     return Error{positive, std::string(call) + ": " + std::strerror(positive)};
 }
@@ -28,13 +29,13 @@ Error failure(int code, const char* call) {
 /// Receive buffers, then transmit buffers, in one mapping and one memory region.
 class Buffers {
 public:
-    static Result<Buffers> create(ibv_pd* pd, std::size_t length, std::size_t frame_size) noexcept {
+    static Result<Buffers> create(ibv_pd* pd, std::size_t length, std::size_t frame_size) {
         const std::size_t size = length * frame_size;
         void* memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (memory == MAP_FAILED) return tl::unexpected(failure(errno, "mmap of slow-path buffers"));
+        if (memory == MAP_FAILED) return tl::unexpected(failure_of(errno, "mmap of slow-path buffers"));
         Buffers buffers(static_cast<std::uint8_t*>(memory), size, frame_size);
         buffers.region_ = ibv_reg_mr(pd, memory, size, IBV_ACCESS_LOCAL_WRITE);
-        if (buffers.region_ == nullptr) return tl::unexpected(failure(errno, "ibv_reg_mr"));
+        if (buffers.region_ == nullptr) return tl::unexpected(failure_of(errno, "ibv_reg_mr"));
         return buffers;
     }
 
@@ -88,11 +89,14 @@ public:
         returned_.reserve(batch_length);
     }
 
-    /// Gives the device all receive buffers. Once, before anything else.
-    Result<void> fill() noexcept {
+    /// Gives the device all receive buffers, and asks to be woken when a send fails. Once, before anything else.
+    Result<void> start() {
+        if (const int code = ibv_req_notify_cq(objects_.send_cq.get(), 1); code != 0) {
+            return tl::unexpected(failure_of(code, "ibv_req_notify_cq"));
+        }
         for (unsigned first = 0; first < receive_length_; first += batch_length) {
             for (unsigned i = 0; i < batch_length; ++i) returned_.push_back(first + i);
-            if (const int code = post_returned(); code != 0) return tl::unexpected(failure(code, "ibv_post_recv"));
+            if (const int code = post_returned(); code != 0) return tl::unexpected(failure_of(code, "ibv_post_recv"));
         }
         return {};
     }
@@ -110,7 +114,10 @@ public:
     bool arm() noexcept override {
         if (looked_ahead_) return false;   // frames of the last arm() that nobody has seen
         ibv_cq* cq = ibv_cq_ex_to_cq(objects_.receive_cq.get());
-        drain_wake_ups();
+        if (drain_wake_ups()) {
+            std::lock_guard lock(transmit_mutex_);
+            reap();
+        }
         if (ibv_req_notify_cq(cq, 0) != 0) return false;
         // What came between the last look and the request gives no wake-up: look once more.
         poll_receive();
@@ -121,25 +128,47 @@ public:
     unsigned transmit(std::span<const std::span<const std::uint8_t>> frames) noexcept override {
         std::lock_guard lock(transmit_mutex_);
         std::array<std::span<const std::uint8_t>, batch_length> batch;
-        unsigned sent = 0;
-        for (std::size_t next = 0; next < frames.size();) {
+        unsigned taken = 0;
+        for (std::size_t next = 0; next < frames.size() && !failed();) {
             std::size_t length = 0;
             for (; next < frames.size() && length < batch.size(); ++next) {
                 if (frames[next].size() <= buffers_.frame_size()) batch[length++] = frames[next];
             }
             const unsigned done = send_batch({batch.data(), length});
-            sent += done;
+            taken += done;
             if (done < length) break;   // no room: the rest would find none either
         }
-        transmit_stats_.sent += sent;
-        transmit_stats_.send_drops += frames.size() - sent;
-        return sent;
+        (failed() ? transmit_stats_.send_errors : transmit_stats_.send_drops) += frames.size() - taken;
+        return taken;
+    }
+
+    std::size_t sends_under_way() const noexcept override {
+        std::lock_guard lock(transmit_mutex_);
+        reap();
+        return in_flight();
+    }
+
+    bool failed() const noexcept override { return failure_.load(std::memory_order_relaxed) != 0; }
+
+    std::string failure() const override {
+        if (failed()) {
+            // The receiver may have seen the flush before anybody has asked for the send that caused it.
+            std::lock_guard lock(transmit_mutex_);
+            reap();
+        }
+        const unsigned code = failure_.load(std::memory_order_relaxed);
+        if (code == 0) return {};
+        const auto status = static_cast<ibv_wc_status>(code & ~sending);
+        return std::string(code & sending ? "sending: " : "receiving: ") + ibv_wc_status_str(status);
     }
 
     QueueStats stats() const noexcept override {
         std::lock_guard lock(transmit_mutex_);
-        return {__atomic_load_n(&received_, __ATOMIC_RELAXED), __atomic_load_n(&receive_errors_, __ATOMIC_RELAXED),
-                transmit_stats_.sent, transmit_stats_.send_drops};
+        reap();
+        QueueStats sum = transmit_stats_;
+        sum.received = __atomic_load_n(&received_, __ATOMIC_RELAXED);
+        sum.receive_errors = __atomic_load_n(&receive_errors_, __ATOMIC_RELAXED);
+        return sum;
     }
 
 private:
@@ -163,22 +192,35 @@ private:
         return code;
     }
 
-    /// Fills `frames_`; the buffers of the frames before go back to the device first.
+    /// A flush is what follows; the first failure that is none is the cause.
+    void note_failure(ibv_wc_status status, unsigned side) const noexcept {
+        unsigned known = failure_.load(std::memory_order_relaxed);
+        while (known == 0 || ((known & ~sending) == IBV_WC_WR_FLUSH_ERR && status != IBV_WC_WR_FLUSH_ERR)) {
+            if (failure_.compare_exchange_weak(known, status | side, std::memory_order_relaxed)) return;
+        }
+    }
+
+    /// Fills `frames_`; the buffers of the frames before go back to the device first, unless it would only flush them.
     void poll_receive() noexcept {
         frame_length_ = 0;
-        post_returned();
+        if (failed()) {
+            returned_.clear();
+        } else {
+            post_returned();
+        }
         if (returned_.size() == batch_length) return;   // the device takes none back: nothing more can be held
         ibv_cq_ex* cq = objects_.receive_cq.get();
         ibv_poll_cq_attr attributes{};
         if (ibv_start_poll(cq, &attributes) != 0) return;
         std::uint64_t errors = 0;
         do {
-            const auto buffer = static_cast<std::uint32_t>(cq->wr_id);
-            returned_.push_back(buffer);
             if (cq->status != IBV_WC_SUCCESS) {
-                ++errors;
+                note_failure(cq->status, 0);
+                errors += cq->status != IBV_WC_WR_FLUSH_ERR;   // a flushed buffer is no frame
                 continue;
             }
+            const auto buffer = static_cast<std::uint32_t>(cq->wr_id);
+            returned_.push_back(buffer);
             frames_[frame_length_++] = {buffers_.frame(buffer), ibv_wc_read_byte_len(cq), ibv_wc_read_flow_tag(cq)};
         } while (returned_.size() < batch_length && ibv_next_poll(cq) == 0);
         ibv_end_poll(cq);
@@ -186,57 +228,69 @@ private:
         __atomic_fetch_add(&receive_errors_, errors, __ATOMIC_RELAXED);
     }
 
-    void drain_wake_ups() noexcept {
+    /// True: a send has failed.
+    bool drain_wake_ups() noexcept {
         ibv_cq* cq = nullptr;
         void* context = nullptr;
-        unsigned events = 0;
-        while (ibv_get_cq_event(objects_.channel.get(), &cq, &context) == 0) ++events;
-        if (events != 0) ibv_ack_cq_events(ibv_cq_ex_to_cq(objects_.receive_cq.get()), events);
+        unsigned receives = 0, sends = 0;
+        while (ibv_get_cq_event(objects_.channel.get(), &cq, &context) == 0) {
+            ++(cq == objects_.send_cq.get() ? sends : receives);
+        }
+        if (receives != 0) ibv_ack_cq_events(ibv_cq_ex_to_cq(objects_.receive_cq.get()), receives);
+        if (sends != 0) ibv_ack_cq_events(objects_.send_cq.get(), sends);
+        return sends != 0;
     }
+
+    [[nodiscard]] std::size_t in_flight() const noexcept { return static_cast<std::size_t>(posted_ - completed_); }
 
     /// At most batch_length frames that fit a buffer, as far as there is room; one completion for all of them.
     unsigned send_batch(std::span<const std::span<const std::uint8_t>> frames) noexcept {
-        if (transmit_length_ - in_flight_ < frames.size()) reap();
-        const std::size_t length = std::min<std::size_t>(frames.size(), transmit_length_ - in_flight_);
+        if (transmit_length_ - in_flight() < frames.size()) reap();
+        const std::size_t length = std::min<std::size_t>(frames.size(), transmit_length_ - in_flight());
         if (length == 0) return 0;
         std::array<ibv_send_wr, batch_length> requests{};
         std::array<ibv_sge, batch_length> elements;
         for (std::size_t i = 0; i < length; ++i) {
-            const std::size_t buffer = receive_length_ + (transmit_next_ + i) % transmit_length_;
+            const std::size_t buffer = receive_length_ + (posted_ + i) % transmit_length_;
             std::memcpy(buffers_.frame(buffer), frames[i].data(), frames[i].size());
             elements[i] = buffers_.element(buffer, frames[i].size());
             requests[i].sg_list = &elements[i];
             requests[i].num_sge = 1;
             requests[i].opcode = IBV_WR_SEND;
+            requests[i].wr_id = posted_ + i + 1;
             requests[i].next = i + 1 < length ? &requests[i + 1] : nullptr;
+            // By number too: batches that were taken in part have no last one, and a ring full of those would never empty.
+            if (requests[i].wr_id % batch_length == 0) requests[i].send_flags = IBV_SEND_SIGNALED;
         }
         requests[length - 1].send_flags = IBV_SEND_SIGNALED;
-        requests[length - 1].wr_id = length;
         ibv_send_wr* refused = nullptr;
-        if (ibv_post_send(objects_.qp.get(), requests.data(), &refused) != 0) return take_refusal(requests.data(), refused);
-        transmit_next_ = (transmit_next_ + length) % transmit_length_;
-        in_flight_ += length;
-        return static_cast<unsigned>(length);
+        const int code = ibv_post_send(objects_.qp.get(), requests.data(), &refused);
+        const std::size_t taken = code == 0 ? length : refused == nullptr ? 0 : static_cast<std::size_t>(refused - requests.data());
+        posted_ += taken;
+        return static_cast<unsigned>(taken);
     }
 
-    /// Those before the refused one went without a completion of their own: the next batch's completion stands for them.
-    unsigned take_refusal(const ibv_send_wr* first, const ibv_send_wr* refused) noexcept {
-        const std::size_t went = refused == nullptr ? 0 : static_cast<std::size_t>(refused - first);
-        transmit_next_ = (transmit_next_ + went) % transmit_length_;
-        in_flight_ += went;
-        unsignaled_ += went;
-        return static_cast<unsigned>(went);
-    }
-
-    void reap() noexcept {
+    void reap() const noexcept {
         std::array<ibv_wc, batch_length> completions;
         int length;
         while ((length = ibv_poll_cq(objects_.send_cq.get(), batch_length, completions.data())) > 0) {
-            for (int i = 0; i < length; ++i) {
-                in_flight_ -= std::min<std::size_t>(in_flight_, completions[i].wr_id + std::exchange(unsignaled_, 0));
-            }
+            for (int i = 0; i < length; ++i) credit(completions[i]);
         }
     }
+
+    void credit(const ibv_wc& completion) const noexcept {
+        if (completion.status != IBV_WC_SUCCESS) note_failure(completion.status, sending);
+        const std::uint64_t covered = completion.wr_id - completed_;
+        if (covered == 0 || covered > in_flight()) return;   // of nothing that is under way
+        const std::uint64_t lost = completion.status == IBV_WC_SUCCESS        ? 0
+                                   : completion.status == IBV_WC_WR_FLUSH_ERR ? covered
+                                                                              : 1;
+        transmit_stats_.sent += covered - lost;
+        transmit_stats_.send_errors += lost;
+        completed_ = completion.wr_id;
+    }
+
+    static constexpr unsigned sending = 1U << 16;   ///< in `failure_`, beside the ibv_wc_status
 
     unsigned receive_length_, transmit_length_;
     Buffers buffers_;      // gone after the QP that uses them
@@ -248,9 +302,13 @@ private:
     bool looked_ahead_ = false;             ///< arm() has frames for the next receive()
     std::uint64_t received_ = 0, receive_errors_ = 0;
 
+    mutable std::atomic<unsigned> failure_{0};
+
+    // Whoever asks for figures takes completions, so these change behind const.
     mutable std::mutex transmit_mutex_;
-    std::size_t transmit_next_ = 0, in_flight_ = 0, unsignaled_ = 0;
-    QueueStats transmit_stats_{};
+    std::uint64_t posted_ = 0;              ///< sends taken by the device
+    mutable std::uint64_t completed_ = 0;   ///< of those, what completions have told of
+    mutable QueueStats transmit_stats_;
 };
 
 Result<void> check(const PortQueueSpec& spec) {
@@ -268,19 +326,20 @@ Result<void> check(const PortQueueSpec& spec) {
 
 Result<void> create_completion_queues(const PortQueueSpec& spec, Objects& objects) {
     objects.channel.reset(ibv_create_comp_channel(spec.context));
-    if (objects.channel == nullptr) return tl::unexpected(failure(errno, "ibv_create_comp_channel"));
+    if (objects.channel == nullptr) return tl::unexpected(failure_of(errno, "ibv_create_comp_channel"));
     const int flags = fcntl(objects.channel->fd, F_GETFL);
     if (flags < 0 || fcntl(objects.channel->fd, F_SETFL, flags | O_NONBLOCK) < 0) {
-        return tl::unexpected(failure(errno, "fcntl of the completion channel"));
+        return tl::unexpected(failure_of(errno, "fcntl of the completion channel"));
     }
     ibv_cq_init_attr_ex attributes{};
     attributes.cqe = spec.receive_length;
     attributes.channel = objects.channel.get();
     attributes.wc_flags = IBV_WC_EX_WITH_BYTE_LEN | IBV_WC_EX_WITH_FLOW_TAG;
     objects.receive_cq.reset(ibv_create_cq_ex(spec.context, &attributes));
-    if (objects.receive_cq == nullptr) return tl::unexpected(failure(errno, "ibv_create_cq_ex"));
-    objects.send_cq.reset(ibv_create_cq(spec.context, static_cast<int>(spec.transmit_length), nullptr, nullptr, 0));
-    if (objects.send_cq == nullptr) return tl::unexpected(failure(errno, "ibv_create_cq"));
+    if (objects.receive_cq == nullptr) return tl::unexpected(failure_of(errno, "ibv_create_cq_ex"));
+    objects.send_cq.reset(
+        ibv_create_cq(spec.context, static_cast<int>(spec.transmit_length), nullptr, objects.channel.get(), 0));
+    if (objects.send_cq == nullptr) return tl::unexpected(failure_of(errno, "ibv_create_cq"));
     return {};
 }
 
@@ -293,7 +352,7 @@ Result<void> create_queue_pair(const PortQueueSpec& spec, Objects& objects) {
     attributes.comp_mask = IBV_QP_INIT_ATTR_PD;
     attributes.pd = spec.pd;
     objects.qp.reset(ibv_create_qp_ex(spec.context, &attributes));
-    if (objects.qp == nullptr) return tl::unexpected(failure(errno, "ibv_create_qp_ex(raw packet)"));
+    if (objects.qp == nullptr) return tl::unexpected(failure_of(errno, "ibv_create_qp_ex(raw packet)"));
     return {};
 }
 
@@ -308,7 +367,7 @@ Result<void> start_queue_pair(Objects& objects) {
         attributes.qp_state = state;
         code = ibv_modify_qp(objects.qp.get(), &attributes, IBV_QP_STATE);
     }
-    if (code != 0) return tl::unexpected(failure(code, "ibv_modify_qp(raw packet)"));
+    if (code != 0) return tl::unexpected(failure_of(code, "ibv_modify_qp(raw packet)"));
 
     mlx5dv_qp provider{};
     provider.comp_mask = MLX5DV_QP_MASK_RAW_QP_HANDLES;
@@ -316,7 +375,7 @@ Result<void> start_queue_pair(Objects& objects) {
     object.qp.in = objects.qp.get();
     object.qp.out = &provider;
     if (const int error = mlx5dv_init_obj(&object, MLX5DV_OBJ_QP); error != 0) {
-        return tl::unexpected(failure(error, "mlx5dv_init_obj"));
+        return tl::unexpected(failure_of(error, "mlx5dv_init_obj"));
     }
     if ((provider.comp_mask & MLX5DV_QP_MASK_RAW_QP_HANDLES) == 0) {
         return tl::unexpected(Error{EOPNOTSUPP, "mlx5dv_init_obj: the device does not tell a raw packet QP's SQ number"});
@@ -327,7 +386,7 @@ Result<void> start_queue_pair(Objects& objects) {
 
 }  // namespace
 
-Result<std::unique_ptr<PortQueue>> PortQueue::create(const PortQueueSpec& spec) noexcept {
+Result<std::unique_ptr<PortQueue>> PortQueue::create(const PortQueueSpec& spec) noexcept try {
     Objects objects;
     auto made = check(spec);
     if (!made) return tl::unexpected(std::move(made.error()));
@@ -338,8 +397,10 @@ Result<std::unique_ptr<PortQueue>> PortQueue::create(const PortQueueSpec& spec) 
     if (made) made = start_queue_pair(objects);
     if (!made) return tl::unexpected(std::move(made.error()));
     auto queue = std::make_unique<RawPacketQueue>(spec, std::move(*buffers), std::move(objects));
-    if (auto filled = queue->fill(); !filled) return tl::unexpected(std::move(filled.error()));
+    if (auto started = queue->start(); !started) return tl::unexpected(std::move(started.error()));
     return queue;
+} catch (const std::bad_alloc&) {
+    return tl::unexpected(Error{ENOMEM, "out of memory"});
 }
 
 }  // namespace ovsdr::slowpath

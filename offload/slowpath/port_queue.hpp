@@ -3,14 +3,21 @@
 // receive() gives frames that no rule took, transmit() sends frames that a source_sqn rule takes to the port's vport.
 // The rules themselves are Eswitch::attach_port()'s.
 //
+// Failure. A QP that the device moves to the error state stays there: what was received before is given out, everything posted
+// comes back flushed, nothing more is posted, and failed() says so. The owner makes another queue (attached_port.hpp).
+//
+// Sends. One completion is asked for per batch. It carries the number of the last send that it covers: a good one says that all
+// of those were sent, a failed one that all but the last were, a flushed one says nothing of any, so none counts as sent.
+//
 // Threads: one receiver at a time; transmit() may be called by several threads at once (a mutex: this is the slow path).
-// receive_fd() becomes readable when frames wait, after arm().
-// Source: ibv_create_qp_ex(3), ibv_req_notify_cq(3), mlx5dv_init_obj(3) for the SQ number.
+// receive_fd() becomes readable when frames wait, after arm(), and when the queue fails.
+// Source: ibv_create_qp_ex(3), ibv_post_send(3), ibv_req_notify_cq(3), mlx5dv_init_obj(3) for the SQ number.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 
 #include "offload/dr/result.hpp"
 
@@ -37,15 +44,20 @@ struct Frame {
     std::uint32_t tag;    ///< flow tag of the NIC_RX rule: the FDB table that missed
 };
 
+/// In frames.
 struct QueueStats {
-    std::uint64_t received, receive_errors;
-    std::uint64_t sent, send_drops;   ///< ring full, or longer than frame_size
+    std::uint64_t received = 0;         ///< given out
+    std::uint64_t receive_errors = 0;   ///< the device could not put them into a buffer
+    std::uint64_t sent = 0;             ///< known to have left the send queue
+    std::uint64_t send_drops = 0;       ///< ring full, or longer than frame_size
+    std::uint64_t send_errors = 0;      ///< taken, and then lost in a queue that failed
 
     QueueStats& operator+=(const QueueStats& other) noexcept {
         received += other.received;
         receive_errors += other.receive_errors;
         sent += other.sent;
         send_drops += other.send_drops;
+        send_errors += other.send_errors;
         return *this;
     }
 };
@@ -64,9 +76,16 @@ public:
     [[nodiscard]] virtual bool arm() noexcept = 0;
     [[nodiscard]] virtual int receive_fd() const noexcept = 0;
 
-    /// Copies and posts; returns how many frames went, the rest found the ring full or no buffer long enough and are
-    /// counted as send_drops.
+    /// Copies and posts; returns how many frames were taken. The rest found the ring full or no buffer long enough, which
+    /// counts as send_drops, or the queue failed, which counts as send_errors.
     [[nodiscard]] virtual unsigned transmit(std::span<const std::span<const std::uint8_t>> frames) noexcept = 0;
+
+    /// Frames taken and not known to be sent or lost.
+    [[nodiscard]] virtual std::size_t sends_under_way() const noexcept = 0;
+
+    [[nodiscard]] virtual bool failed() const noexcept = 0;
+    /// What failed() means, for people: "receiving: local length error". Empty while the queue works.
+    [[nodiscard]] virtual std::string failure() const = 0;
 
     [[nodiscard]] virtual QueueStats stats() const noexcept = 0;
 };

@@ -11,6 +11,7 @@
 #include <map>
 #include <mutex>
 #include <set>
+#include <utility>
 
 // What the provider's types are here. One structure serves for all kinds of objects.
 struct FakeObject {
@@ -46,6 +47,7 @@ struct State {
     bool refuse_arrays = false;
     bool refuse_duplicates = false;
     std::uint8_t steering_format = 1;
+    std::vector<std::string> events;
     unsigned contexts = 0, pds = 0;
 };
 
@@ -66,6 +68,7 @@ bool fails(const char* call) {
 
 template <typename T>
 T* make(const char* kind, std::vector<FakeObject*> needs) {
+    const NoMemoryFaults exempt;
     auto* object = new T;
     object->kind = kind;
     for (FakeObject* needed : needs) ++needed->users;
@@ -74,8 +77,16 @@ T* make(const char* kind, std::vector<FakeObject*> needs) {
     return object;
 }
 
+std::string text_of_rule(const FakeObject* object) {
+    const FakeObject* matcher = object->needs[0];
+    std::string text = matcher->needs[0]->text + " priority " + std::to_string(matcher->priority) + ":";
+    for (const std::string& action : static_cast<const mlx5dv_dr_rule*>(object)->actions) text += " " + action;
+    return text;
+}
+
 template <typename T>
 int destroy(T* object) {
+    const NoMemoryFaults exempt;
     State& now = state();
     std::lock_guard lock(now.mutex);
     if (now.objects.count(object) == 0) {
@@ -87,6 +98,7 @@ int destroy(T* object) {
         return EBUSY;
     }
     for (FakeObject* needed : object->needs) --needed->users;
+    if (object->kind == "rule") FakeProvider::note_locked("destroy " + text_of_rule(object));
     now.objects.erase(object);
     delete object;
     return 0;
@@ -95,6 +107,7 @@ int destroy(T* object) {
 mlx5dv_dr_action* action(const char* call, std::string text, std::vector<FakeObject*> needs = {}) {
     std::lock_guard lock(state().mutex);
     if (fails(call)) return nullptr;
+    const NoMemoryFaults exempt;
     auto* made = make<mlx5dv_dr_action>("action", std::move(needs));
     made->text = std::move(text);
     return made;
@@ -134,6 +147,7 @@ void FakeProvider::reset() {
     now.room = UINT_MAX;
     now.refuse_arrays = false;
     now.failed.clear();
+    now.events.clear();
     now.counters.clear();
     now.next_counter = 16;
     now.refuse_duplicates = false;
@@ -231,6 +245,21 @@ unsigned FakeProvider::destroyed_rules() {
     return state().destroyed_rules;
 }
 
+void FakeProvider::note(const std::string& event) {
+    std::lock_guard lock(state().mutex);
+    note_locked(event);
+}
+
+void FakeProvider::note_locked(const std::string& event) {
+    const NoMemoryFaults exempt;
+    state().events.push_back(event);
+}
+
+std::vector<std::string> FakeProvider::take_events() {
+    std::lock_guard lock(state().mutex);
+    return std::exchange(state().events, {});
+}
+
 void FakeProvider::refuse_duplicates(bool refuse) {
     std::lock_guard lock(state().mutex);
     state().refuse_duplicates = refuse;
@@ -258,8 +287,10 @@ ibv_context* mlx5dv_open_device(ibv_device* device, mlx5dv_context_attr*) {
     std::lock_guard lock(state().mutex);
     if (fails("mlx5dv_open_device")) return nullptr;
     ++state().contexts;
-    auto* context = new ibv_context{};
+    auto* extended = new verbs_context{};
+    ibv_context* context = &extended->context;
     context->device = device;
+    if (FakeProvider::prepare_context != nullptr) FakeProvider::prepare_context(*extended);
     return context;
 }
 
@@ -267,7 +298,7 @@ int ibv_close_device(ibv_context* context) {
     std::lock_guard lock(state().mutex);
     if (!state().objects.empty() || state().pds != 0) state().violations.push_back("device closed while in use");
     --state().contexts;
-    delete context;
+    delete reinterpret_cast<verbs_context*>(reinterpret_cast<std::uint8_t*>(context) - offsetof(verbs_context, context));
     return 0;
 }
 
@@ -332,6 +363,7 @@ mlx5dv_devx_obj* mlx5dv_devx_obj_create(ibv_context*, const void* in, size_t, vo
 int mlx5dv_devx_obj_query(mlx5dv_devx_obj* object, const void* in, size_t, void* out, size_t size) {
     std::lock_guard lock(state().mutex);
     ++state().queries;
+    const NoMemoryFaults exempt;
     if (fails("mlx5dv_devx_obj_query")) return errno;
     const std::uint32_t length = std::max(1U, get_bits(in, 208, 16));
     if (get_bits(in, 224, 32) != object->first_id || length > object->length || size < 16 + 16 * length) {
@@ -356,9 +388,10 @@ mlx5dv_dr_domain* mlx5dv_dr_domain_create(ibv_context*, mlx5dv_dr_domain_type ty
     return domain;
 }
 int mlx5dv_dr_domain_destroy(mlx5dv_dr_domain* domain) { return destroy(domain); }
-int mlx5dv_dr_domain_sync(mlx5dv_dr_domain*, uint32_t) {
+int mlx5dv_dr_domain_sync(mlx5dv_dr_domain* domain, uint32_t flags) {
     std::lock_guard lock(state().mutex);
     ++state().syncs;
+    FakeProvider::note_locked((flags & MLX5DV_DR_DOMAIN_SYNC_FLAGS_HW ? "drain " : "write ") + domain->text);
     return fails("mlx5dv_dr_domain_sync") ? errno : 0;
 }
 
@@ -375,6 +408,7 @@ int mlx5dv_dr_table_destroy(mlx5dv_dr_table* table) { return destroy(table); }
 mlx5dv_dr_matcher* mlx5dv_dr_matcher_create(mlx5dv_dr_table* table, uint16_t priority, uint8_t,
                                             mlx5dv_flow_match_parameters* mask) {
     std::lock_guard lock(state().mutex);
+    const NoMemoryFaults exempt;
     if (fails("mlx5dv_dr_matcher_create")) return nullptr;
     auto* matcher = make<mlx5dv_dr_matcher>("matcher", {table});
     matcher->priority = priority;
@@ -387,6 +421,7 @@ int mlx5dv_dr_matcher_destroy(mlx5dv_dr_matcher* matcher) { return destroy(match
 mlx5dv_dr_rule* mlx5dv_dr_rule_create(mlx5dv_dr_matcher* matcher, mlx5dv_flow_match_parameters* value, size_t length,
                                       mlx5dv_dr_action* actions[]) {
     std::lock_guard lock(state().mutex);
+    const NoMemoryFaults exempt;
     if (fails("mlx5dv_dr_rule_create")) return nullptr;
     if (state().room == 0) {
         ++state().refused;
@@ -413,6 +448,7 @@ mlx5dv_dr_rule* mlx5dv_dr_rule_create(mlx5dv_dr_matcher* matcher, mlx5dv_flow_ma
     auto* rule = make<mlx5dv_dr_rule>("rule", std::move(needs));
     rule->match = match;
     for (size_t i = 0; i < length; ++i) rule->actions.push_back(actions[i]->text);
+    FakeProvider::note_locked("create " + text_of_rule(rule));
     return rule;
 }
 int mlx5dv_dr_rule_destroy(mlx5dv_dr_rule* rule) {
@@ -433,7 +469,9 @@ int mlx5dv_dr_action_destroy(mlx5dv_dr_action* action) { return destroy(action);
 mlx5dv_dr_action* mlx5dv_dr_action_create_drop() { return action("drop", "drop"); }
 mlx5dv_dr_action* mlx5dv_dr_action_create_default_miss() { return action("default_miss", "default_miss"); }
 mlx5dv_dr_action* mlx5dv_dr_action_create_tag(uint32_t tag) { return action("tag", "tag " + std::to_string(tag)); }
-mlx5dv_dr_action* mlx5dv_dr_action_create_dest_ibv_qp(ibv_qp*) { return action("dest_ibv_qp", "dest_qp"); }
+mlx5dv_dr_action* mlx5dv_dr_action_create_dest_ibv_qp(ibv_qp* qp) {
+    return action("dest_ibv_qp", "dest_qp " + std::to_string(qp->qp_num));
+}
 mlx5dv_dr_action* mlx5dv_dr_action_create_dest_table(mlx5dv_dr_table* table) {
     return action("dest_table", "dest_table " + std::to_string(table->level), {table});
 }

@@ -9,7 +9,20 @@
 #include <string>
 #include <vector>
 
+struct verbs_context;
+
 namespace ovsdr::test {
+
+/// While one lives, memory that a test makes run out (memory_faults.hpp) does not run out for this thread: the fake's own.
+class NoMemoryFaults {
+public:
+    NoMemoryFaults() { ++depth; }
+    ~NoMemoryFaults() { --depth; }
+    NoMemoryFaults(const NoMemoryFaults&) = delete;
+    NoMemoryFaults& operator=(const NoMemoryFaults&) = delete;
+
+    static inline thread_local unsigned depth = 0;
+};
 
 struct FakeProvider {
     /// Back to an empty device with vports 0 to 4 and the uplink. Everything must have been destroyed.
@@ -48,6 +61,15 @@ struct FakeProvider {
     static void count_at_destroy(unsigned packets);
     /// Rules with a counter that were destroyed while count_at_destroy() was on last.
     [[nodiscard]] static unsigned destroyed_rules();
+
+    /// What happened to the device, in order: "create …" and "destroy FDB level 1 priority 0: count 5 dest_vport 2", "write FDB"
+    /// and "drain NIC_RX", and what others note. Forgets them.
+    [[nodiscard]] static std::vector<std::string> take_events();
+    static void note(const std::string& event);
+    static void note_locked(const std::string& event);   ///< for the fake itself
+
+    /// Called for each context that is opened; fake_verbs.hpp makes it take queues.
+    static inline void (*prepare_context)(verbs_context&) = nullptr;
 
     /// From now on a rule with the value of another is EEXIST.
     static void refuse_duplicates(bool refuse);
