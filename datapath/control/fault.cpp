@@ -33,8 +33,10 @@ constexpr std::string_view points[] = {
 
 }  // namespace
 
+bool faults_are_armed() noexcept { return armed_count.load(std::memory_order_relaxed) != 0; }
+
 int injected_fault(std::string_view call) noexcept {
-    if (armed_count.load(std::memory_order_relaxed) == 0) [[likely]]
+    if (!faults_are_armed()) [[likely]]
         return 0;
     Armed& state = armed();
     const std::lock_guard lock(state.mutex);

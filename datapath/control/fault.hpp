@@ -2,6 +2,10 @@
 //
 // Every exported function that creates, changes or commands something asks here first. No fault armed costs one
 // relaxed load.
+//
+// "work_request_send" and "work_request_receive" are no functions: the Nth next request of a raw packet queue completes with an
+// error, and the queue fails as a device's does (EMSGSIZE: local length error, EFAULT: local protection error, any other: general
+// error).
 #pragma once
 
 #include <span>
@@ -11,8 +15,11 @@
 
 namespace ovsdr::soft {
 
-/// The errno that this call of `call` must fail with now, or 0. Threads: any. Never called per packet.
+/// The errno that this call of `call` must fail with now, or 0. Threads: any. Called per packet only where
+/// faults_are_armed().
 [[nodiscard]] int injected_fault(std::string_view call) noexcept;
+/// One relaxed load. For a batch.
+[[nodiscard]] bool faults_are_armed() noexcept;
 
 /// Arms: the `nth` call of `call` from now on (1 is the next one) fails with `error`, once. Replaces an earlier arming
 /// of the same call.

@@ -96,7 +96,7 @@ void describe(CLI::App& app, Options& options) {
     set->add_option("--mtu", options.mtu, "68 to 9978");
     set->callback([&] { (void)request(options.socket, set_request(options)); });
 
-    CLI::App* fault = app.add_subcommand("fault", "make the Nth next call of a function fail");
+    CLI::App* fault = app.add_subcommand("fault", "make the Nth next call of a function, or work request, fail");
     fault->add_option("CALL", options.call, "function: ibv_create_qp_ex; drnic faults lists them")->required();
     fault->add_option("ERRNO", options.error, "ENOMEM, or a number")->required();
     fault->add_option("N", options.nth, "1 is the next call")->capture_default_str();

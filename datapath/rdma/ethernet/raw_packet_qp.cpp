@@ -6,6 +6,7 @@
 #include <array>
 #include <cerrno>
 
+#include "datapath/control/fault.hpp"
 #include "datapath/rdma/ethernet/outgoing_frame.hpp"
 #include "datapath/rdma/ethernet/sender_mark.hpp"
 
@@ -67,13 +68,15 @@ unsigned RawPacketQp::send(rte_mbuf** packets, unsigned length, SendLimit* limit
         if (allowed == 0) return 0;
         std::uint64_t size = 0;
         const MemoryTable::Reading reading(spec_.memory, spec_.sqn);
+        const bool faulty = faults_are_armed();
         while (filled < length && size < allowed && !failed && state() == IBV_QPS_RTS) {
             const WorkQueue::Request* const request = send_.front();
             if (!request) break;
             rte_mbuf* const packet = rte_pktmbuf_alloc(spec_.mempool);
             if (!packet) break;  // The pool is empty for now: what is posted stays posted.
             bool last = true;
-            const ibv_wc_status status = fill(*request, packet, last);
+            ibv_wc_status status = faulty ? injected_status("work_request_send") : IBV_WC_SUCCESS;
+            if (status == IBV_WC_SUCCESS) status = fill(*request, packet, last);
             failed = status != IBV_WC_SUCCESS;
             if (!failed && spec_.block_own_multicasts) SenderMark::get().set(packet, spec_.sqn);
             if (!failed) {

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <utility>
 
+#include "datapath/control/fault.hpp"
 #include "datapath/rdma/completion/cqe_ring.hpp"
 #include "datapath/rdma/ethernet/segmentation.hpp"
 #include "datapath/rdma/ethernet/sender_mark.hpp"
@@ -72,6 +73,15 @@ Completion completion_of(const WorkQueue::Request& request, WorkQueue& queue, st
                       .timestamp = 0,
                       .freed = &queue.freed(),
                       .freed_up_to = queue.advance()};
+}
+
+ibv_wc_status injected_status(std::string_view fault) noexcept {
+    switch (injected_fault(fault)) {
+        case 0: return IBV_WC_SUCCESS;
+        case EMSGSIZE: return IBV_WC_LOC_LEN_ERR;
+        case EFAULT: return IBV_WC_LOC_PROT_ERR;
+        default: return IBV_WC_GENERAL_ERR;
+    }
 }
 
 ReceiveQueue::ReceiveQueue(const ReceiveQueueSpec& spec, std::function<void()> failed)
@@ -157,13 +167,15 @@ void ReceiveQueue::receive(unsigned worker, rte_mbuf** packets, unsigned length)
     if (state() == State::open) {
         std::lock_guard guard(execute_mutex_);
         const MemoryTable::Reading reading(spec_.memory, worker);
+        const bool faulty = faults_are_armed();
         while (taken < length && !failed && state() == State::open) {
             Completion& completion = done[taken];
             std::span<const ibv_sge> sges;
             if (!take(completion, sges)) break;
             const rte_mbuf* const packet = packets[taken++];
             describe(packet, completion);
-            completion.status = scatter(sges, packet, completion);
+            completion.status = faulty ? injected_status("work_request_receive") : IBV_WC_SUCCESS;
+            if (completion.status == IBV_WC_SUCCESS) completion.status = scatter(sges, packet, completion);
             failed = completion.status != IBV_WC_SUCCESS;
         }
         if (failed) state_.store(State::failed, std::memory_order_release);

@@ -20,6 +20,7 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <string_view>
 
 #include "datapath/packet.hpp"
 #include "datapath/rdma/completion/completion_queue.hpp"
@@ -32,6 +33,9 @@ namespace ovsdr::soft {
 /// What `request` comes to: its completion, with its slot of `queue` done.
 [[nodiscard]] Completion completion_of(const WorkQueue::Request& request, WorkQueue& queue, std::uint32_t number,
                                        ibv_wc_opcode opcode, ibv_wc_status status) noexcept;
+
+/// IBV_WC_SUCCESS, or what a fault on demand of this name makes of a work request (datapath/control/fault.hpp).
+[[nodiscard]] ibv_wc_status injected_status(std::string_view fault) noexcept;
 
 /// What becomes of a packet on its way into a buffer.
 struct ReceiveFlags {
