@@ -53,65 +53,37 @@ unsigned frame_size_for(std::uint16_t mtu) {
     return std::max(default_frame_size, (mtu + link_overhead + 63U) & ~63U);
 }
 
-using Queue = std::unique_ptr<slowpath::PortQueue>;
-
-Result<Queue> make_queue(const ovsdr_port& port, unsigned frame_size) {
-    return slowpath::PortQueue::create(
-        {.context = port.eswitch().context(), .pd = port.eswitch().pd(), .frame_size = frame_size});
-}
-
-/// Attaches the port with this queue; the port has none when this fails.
-Result<void> attach(ovsdr_port& port, Queue queue, unsigned frame_size) {
-    auto attached = port.eswitch().attach_port({.odp_port = dr::OdpPort{port.odp_port},
-                                                .vport = port.vport,
-                                                .name = port.interface,
-                                                .slow_path_qp = queue->qp(),
-                                                .slow_path_sqn = queue->sqn()});
-    if (!attached) return attached;
-    port.queue = std::move(queue);
-    port.frame_size = frame_size;
-    return {};
-}
-
-/// For a port that has no queue.
-Result<void> open_queue(ovsdr_port& port, unsigned frame_size) {
-    auto queue = make_queue(port, frame_size);
-    if (!queue) return tl::unexpected(std::move(queue.error()));
-    const std::unique_lock guard(port.queue_lock);
-    return attach(port, std::move(*queue), frame_size);
-}
-
-/// The old queue's frames are lost, as they are when a driver restarts its rings. It stays when the device cannot have a new
-/// one, and what is longer than its buffers is an error of the slow path's.
-Result<void> replace_queue(ovsdr_port& port, unsigned frame_size) {
-    auto queue = make_queue(port, frame_size);
-    if (!queue) return tl::unexpected(std::move(queue.error()));
-    const std::unique_lock guard(port.queue_lock);
-    const auto last = port.queue->stats();
-    port.eswitch().detach_port(port.vport);
-    Queue old = std::exchange(port.queue, nullptr);
-    auto attached = attach(port, std::move(*queue), frame_size);
-    if (!attached) {
-        // What the device lacked just now it may have again: it has got back what the old queue's attachment held.
-        if (!attach(port, std::move(old), port.frame_size)) port.past += last;
-        return attached;
-    }
-    port.past += last;
-    return {};
-}
-
 /// Buffers for frames of the MTU. A failure is tried once more, and again when the device next tells of a change.
 Result<void> fit_queue(ovsdr_port& port, std::uint16_t mtu) {
     const unsigned frame_size = frame_size_for(mtu);
-    if (port.queue && frame_size <= port.frame_size) return {};
-    Result<void> replaced;
-    for (int tries = 0; tries < 2; ++tries) {
-        replaced = port.queue ? replace_queue(port, frame_size) : open_queue(port, frame_size);
-        if (replaced) break;
+    auto fits = port.slow_path->fit(frame_size);
+    if (!fits) fits = port.slow_path->fit(frame_size);
+    const std::lock_guard guard(port.state_lock);
+    port.too_small = fits ? "" : "no slow path for frames of its MTU: " + fits.error().what;
+    return fits;
+}
+
+/// A queue that fails again and again is not made anew more often than this: each time takes the firmware milliseconds.
+constexpr std::chrono::seconds between_restarts{1};
+
+void restart_queue(ovsdr_port& port) {
+    const std::string failure = port.slow_path->failure();
+    const auto now = std::chrono::steady_clock::now();
+    std::string stopped = "the slow path has stopped (" + failure + ")";
+    std::string notice;
+    if (now >= port.next_restart) {
+        const auto restarted = port.slow_path->restart();
+        port.next_restart = now + between_restarts;
+        if (restarted) {
+            notice = "the slow path had stopped (" + failure + ") and works again";
+            stopped.clear();
+        } else {
+            notice = stopped += " and cannot be started again: " + restarted.error().what;
+        }
     }
     const std::lock_guard guard(port.state_lock);
-    port.problem = replaced ? "" : "no slow path for frames of its MTU: " + replaced.error().what;
-    return replaced;
+    port.stopped = std::move(stopped);
+    if (!notice.empty()) port.notice = std::move(notice);
 }
 
 /// A device refuses what it is asked about a vport that it does not have.
@@ -131,12 +103,15 @@ Result<std::unique_ptr<ovsdr_port>> open_port(const ovsdr_port_options& options)
     auto state = dr::query_vport(port->eswitch(), port->vport);
     if (!state) return tl::unexpected(no_such_vport(options, state.error()));
     port->state = *state;
-    if (auto opened = open_queue(*port, frame_size_for(state->mtu)); !opened) return tl::unexpected(opened.error());
+    auto attached = slowpath::AttachedPort::open(port->device->eswitch, {.odp_port = dr::OdpPort{port->odp_port},
+                                                                         .vport = port->vport,
+                                                                         .name = port->interface,
+                                                                         .frame_size = frame_size_for(state->mtu),
+                                                                         .on_failure = announce_change});
+    if (!attached) return tl::unexpected(std::move(attached.error()));
+    port->slow_path = std::move(*attached);
     if (!state->admin_up) {
-        if (auto up = dr::set_vport_admin_state(port->eswitch(), port->vport, true); !up) {
-            port->eswitch().detach_port(port->vport);
-            return tl::unexpected(up.error());
-        }
+        if (auto up = dr::set_vport_admin_state(port->eswitch(), port->vport, true); !up) return tl::unexpected(up.error());
         port->state.admin_up = true;
     }
     return port;
@@ -151,6 +126,23 @@ int errno_of(Body&& body) noexcept {
         return ENOMEM;
     } catch (...) {
         return EIO;
+    }
+}
+
+template <typename Body>
+auto locked(const ovsdr_port& port, Body&& body) {
+    const std::lock_guard guard(port.state_lock);
+    return body();
+}
+
+/// NULL for an empty text, and when memory is out.
+template <typename Body>
+char* text_or_null(Body&& body) noexcept {
+    try {
+        const std::string text = body();
+        return text.empty() ? nullptr : c_string(text);
+    } catch (const std::bad_alloc&) {
+        return nullptr;
     }
 }
 
@@ -191,13 +183,6 @@ void for_each_port(const std::function<void(const ovsdr_port&)>& visit) {
 using namespace ovsdr;
 using namespace ovsdr::ctrl;
 
-slowpath::QueueStats ovsdr_port::queue_stats() const {
-    const std::shared_lock guard(queue_lock);
-    slowpath::QueueStats sum = past;
-    if (queue) sum += queue->stats();
-    return sum;
-}
-
 int ovsdr_port_open(const ovsdr_port_options* options, ovsdr_port** result, char** error) noexcept {
     *result = nullptr;
     *error = nullptr;
@@ -220,7 +205,6 @@ void ovsdr_port_close(ovsdr_port* port) noexcept {
         const std::lock_guard guard(registry().lock);
         std::erase(registry().ports, port);
     }
-    if (port->queue) port->eswitch().detach_port(port->vport);
     delete port;
 }
 
@@ -236,23 +220,20 @@ int ovsdr_port_set_odp_port(ovsdr_port* port, std::uint32_t odp_port) noexcept {
 void ovsdr_port_close_entrance(ovsdr_port* port) noexcept { port->eswitch().close_entrance(port->vport); }
 
 unsigned ovsdr_port_receive(ovsdr_port* port, ovsdr_frame* frames) noexcept {
-    if (!port->queue) return 0;
     unsigned n = 0;
-    for (const auto& frame : port->queue->receive()) frames[n++] = {frame.data, frame.size, frame.tag};
+    for (const auto& frame : port->slow_path->receive()) frames[n++] = {frame.data, frame.size, frame.tag};
     return n;
 }
 
-bool ovsdr_port_arm(ovsdr_port* port) noexcept { return !port->queue || port->queue->arm(); }
+bool ovsdr_port_arm(ovsdr_port* port) noexcept { return port->slow_path->arm(); }
 
-int ovsdr_port_receive_fd(const ovsdr_port* port) noexcept { return port->queue ? port->queue->receive_fd() : -1; }
+int ovsdr_port_receive_fd(const ovsdr_port* port) noexcept { return port->slow_path->receive_fd(); }
 
 unsigned ovsdr_port_transmit(ovsdr_port* port, const ovsdr_frame* frames, unsigned n) noexcept {
-    const std::shared_lock guard(port->queue_lock);
-    if (!port->queue) return 0;
     std::array<std::span<const std::uint8_t>, OVSDR_BATCH> spans;
     n = std::min<unsigned>(n, spans.size());
     for (unsigned i = 0; i < n; ++i) spans[i] = {frames[i].data, frames[i].size};
-    return port->queue->transmit(std::span(spans.data(), n));
+    return port->slow_path->transmit(std::span(spans.data(), n));
 }
 
 std::uint32_t ovsdr_port_max_frame_size(const ovsdr_port* port) noexcept {
@@ -261,19 +242,37 @@ std::uint32_t ovsdr_port_max_frame_size(const ovsdr_port* port) noexcept {
 }
 
 bool ovsdr_port_refresh(ovsdr_port* port) noexcept {
-    auto now = dr::query_vport(port->eswitch(), port->vport);
-    if (!now) return false;
-    bool changed = false;
-    {
+    const auto now = dr::query_vport(port->eswitch(), port->vport);
+    const auto changed = [&] {
+        const std::string problem = locked(*port, [&] { return port->problem(); });
+        // Whoever wants to know what failed finds it in the port's problem.
+        if (now) (void)fit_queue(*port, now->mtu);
+        if (port->slow_path->failed()) restart_queue(*port);
         const std::lock_guard guard(port->state_lock);
-        auto& before = port->state;
-        changed = before.mac != now->mac || before.mtu != now->mtu || before.admin_up != now->admin_up ||
-                  before.link_up != now->link_up;
-        before = *now;
-    }
-    // Whoever wants to know what failed finds it in the port's `problem`.
-    errno_of([&] { return fit_queue(*port, now->mtu) ? 0 : EIO; });
-    return changed;
+        bool differs = port->problem() != problem;
+        if (now) {
+            auto& before = port->state;
+            differs = differs || before.mac != now->mac || before.mtu != now->mtu || before.admin_up != now->admin_up ||
+                      before.link_up != now->link_up;
+            before = *now;
+        }
+        return differs ? 1 : 0;
+    };
+    return errno_of(changed) != 0;
+}
+
+long long ovsdr_port_restart_in_ms(const ovsdr_port* port) noexcept {
+    if (!port->slow_path->failed()) return -1;
+    const auto left = port->next_restart - std::chrono::steady_clock::now();
+    return std::max<long long>(0, std::chrono::ceil<std::chrono::milliseconds>(left).count());
+}
+
+char* ovsdr_port_problem(const ovsdr_port* port) noexcept {
+    return text_or_null([&] { return locked(*port, [&] { return port->problem(); }); });
+}
+
+char* ovsdr_port_take_notice(ovsdr_port* port) noexcept {
+    return text_or_null([&] { return locked(*port, [&] { return std::exchange(port->notice, {}); }); });
 }
 
 void ovsdr_port_get_state(const ovsdr_port* port, ovsdr_port_state* state) noexcept {
@@ -287,7 +286,8 @@ void ovsdr_port_get_state(const ovsdr_port* port, ovsdr_port_state* state) noexc
 int ovsdr_port_get_stats(const ovsdr_port* port, ovsdr_port_stats* stats) noexcept {
     auto vport = dr::query_vport_stats(port->eswitch(), port->vport);
     if (!vport) return vport.error().code;
-    const auto queue = port->queue_stats();
+    const slowpath::SlowPathStats slow_path = port->slow_path->stats();
+    const slowpath::QueueStats& queue = slow_path.queue;
     *stats = {.rx_packets = vport->sent_packets,
               .rx_bytes = vport->sent_bytes,
               .rx_errors = vport->send_errors,
@@ -296,8 +296,11 @@ int ovsdr_port_get_stats(const ovsdr_port* port, ovsdr_port_stats* stats) noexce
               .tx_errors = vport->receive_errors,
               .slow_path_rx = queue.received,
               .slow_path_rx_errors = queue.receive_errors,
+              .slow_path_rx_missed = slow_path.receive_missed,
               .slow_path_tx = queue.sent,
-              .slow_path_tx_drops = queue.send_drops};
+              .slow_path_tx_drops = queue.send_drops,
+              .slow_path_tx_errors = queue.send_errors,
+              .slow_path_restarts = slow_path.restarts};
     return 0;
 }
 

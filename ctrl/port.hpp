@@ -4,19 +4,19 @@
 // and whoever walks the list holds its lock.
 #pragma once
 
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <shared_mutex>
 #include <string>
 #include <string_view>
 
 #include "ctrl/port.h"
 #include "offload/dr/eswitch.hpp"
 #include "offload/dr/vport.hpp"
-#include "offload/slowpath/port_queue.hpp"
+#include "offload/slowpath/attached_port.hpp"
 
 namespace ovsdr::ctrl {
 
@@ -45,17 +45,19 @@ struct ovsdr_port {
     std::shared_ptr<ovsdr::ctrl::OpenDevice> device;
     ovsdr::dr::VportId vport;
 
-    /// The queue is replaced when the MTU outgrows its buffers: senders share the lock, the replacement owns it.
-    mutable std::shared_mutex queue_lock;
-    std::unique_ptr<ovsdr::slowpath::PortQueue> queue;
-    unsigned frame_size = 0;                ///< bytes that the queue's buffers hold
-    ovsdr::slowpath::QueueStats past{};     ///< of queues that were replaced
+    std::unique_ptr<ovsdr::slowpath::AttachedPort> slow_path;   ///< the vport is attached as long as there is one
 
     mutable std::mutex state_lock;
     ovsdr::dr::VportState state{};
     std::uint32_t odp_port = OVSDR_NO_ODP_PORT;
-    std::string problem;                    ///< what does not work although the port does, for people
+    // What does not work although the port does, for people; empty when it works.
+    std::string too_small, stopped;
+    std::string notice;                     ///< what happened to the slow path and nobody has been told yet
+    std::chrono::steady_clock::time_point next_restart{};
 
+    /// With state_lock held.
+    [[nodiscard]] std::string problem() const {
+        return stopped.empty() || too_small.empty() ? stopped + too_small : stopped + "; " + too_small;
+    }
     [[nodiscard]] ovsdr::dr::Eswitch& eswitch() const noexcept { return *device->eswitch; }
-    [[nodiscard]] ovsdr::slowpath::QueueStats queue_stats() const;
 };

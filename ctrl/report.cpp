@@ -54,7 +54,7 @@ std::vector<PortReport> port_reports() {
         ovsdr_port_get_stats(&port, &report.stats);
         {
             const std::lock_guard guard(port.state_lock);
-            report.problem = port.problem;
+            report.problem = port.problem();
         }
         reports.push_back(std::move(report));
     });
@@ -83,8 +83,11 @@ json json_of(const PortReport& port) {
             {"tx_errors", port.stats.tx_errors},
             {"slow_path_rx", port.stats.slow_path_rx},
             {"slow_path_rx_errors", port.stats.slow_path_rx_errors},
+            {"slow_path_rx_missed", port.stats.slow_path_rx_missed},
             {"slow_path_tx", port.stats.slow_path_tx},
             {"slow_path_tx_drops", port.stats.slow_path_tx_drops},
+            {"slow_path_tx_errors", port.stats.slow_path_tx_errors},
+            {"slow_path_restarts", port.stats.slow_path_restarts},
             {"problem", port.problem}};
 }
 
@@ -98,10 +101,11 @@ void append_port(Text& text, const PortReport& port) {
     append(text, " mac={} mtu={} admin={} link={}\n", mac_text(port.state.mac), port.state.mtu,
            port.state.admin_up ? "up" : "down", port.state.link_up ? "up" : "down");
     const auto& stats = port.stats;
-    append(text, "  rx: packets={} bytes={} errors={}, by the slow path {} (errors {})\n", stats.rx_packets,
-           stats.rx_bytes, stats.rx_errors, stats.slow_path_rx, stats.slow_path_rx_errors);
-    append(text, "  tx: packets={} bytes={} errors={}, by the slow path {} (drops {})\n", stats.tx_packets,
-           stats.tx_bytes, stats.tx_errors, stats.slow_path_tx, stats.slow_path_tx_drops);
+    append(text, "  rx: packets={} bytes={} errors={}, by the slow path {} (errors {}, missed {})\n", stats.rx_packets,
+           stats.rx_bytes, stats.rx_errors, stats.slow_path_rx, stats.slow_path_rx_errors, stats.slow_path_rx_missed);
+    append(text, "  tx: packets={} bytes={} errors={}, by the slow path {} (drops {}, errors {})\n", stats.tx_packets,
+           stats.tx_bytes, stats.tx_errors, stats.slow_path_tx, stats.slow_path_tx_drops, stats.slow_path_tx_errors);
+    if (stats.slow_path_restarts != 0) append(text, "  slow path restarted {} times\n", stats.slow_path_restarts);
     if (!port.problem.empty()) append(text, "  {}\n", port.problem);
 }
 

@@ -10,6 +10,7 @@
 #include "openvswitch/vlog.h"
 #include "shim/netdev_dr_parts.h"
 #include "smap.h"
+#include "timeval.h"
 #include "util.h"
 
 VLOG_DEFINE_THIS_MODULE(netdev_dr);
@@ -144,24 +145,49 @@ netdev_dr_changed(struct netdev_dr *dev)
     netdev_change_seq_changed(&dev->up);
 }
 
+/* When a slow path that has stopped is to be started again, in time_msec()'s milliseconds; LLONG_MAX: none has. Main thread
+ * only. */
+static long long int next_restart = LLONG_MAX;
+
+/* True if something changed that users of the netdev want to know. */
+static bool
+refresh(struct netdev_dr *dev)
+{
+    static struct vlog_rate_limit rl = VLOG_RATE_LIMIT_INIT(5, 10);
+    bool changed = false;
+    char *notice = NULL;
+
+    ovs_rwlock_rdlock(&dev->lock);
+    if (dev->port) {
+        long long int restart_in;
+
+        changed = ovsdr_port_refresh(dev->port);
+        notice = ovsdr_port_take_notice(dev->port);
+        restart_in = ovsdr_port_restart_in_ms(dev->port);
+        if (restart_in >= 0) {
+            next_restart = MIN(next_restart, time_msec() + restart_in);
+        }
+    }
+    ovs_rwlock_unlock(&dev->lock);
+    if (notice) {
+        VLOG_WARN_RL(&rl, "%s: %s", netdev_get_name(&dev->up), notice);
+        free(notice);
+    }
+    return changed;
+}
+
 static void
 dr_run(const struct netdev_class *class OVS_UNUSED)
 {
     struct netdev_dr *dev;
 
-    if (!ovsdr_changes_take()) {
+    if (!ovsdr_changes_take() && time_msec() < next_restart) {
         return;
     }
+    next_restart = LLONG_MAX;
     ovs_mutex_lock(&list_mutex);
     LIST_FOR_EACH (dev, node, &all_netdevs) {
-        bool changed = false;
-
-        ovs_rwlock_rdlock(&dev->lock);
-        if (dev->port) {
-            changed = ovsdr_port_refresh(dev->port);
-        }
-        ovs_rwlock_unlock(&dev->lock);
-        if (changed) {
+        if (refresh(dev)) {
             netdev_dr_changed(dev);
         }
     }
@@ -175,6 +201,9 @@ dr_wait(const struct netdev_class *class OVS_UNUSED)
 
     if (fd >= 0) {
         poll_fd_wait(fd, POLLIN);
+    }
+    if (next_restart != LLONG_MAX) {
+        poll_timer_wait_until(next_restart);
     }
 }
 
@@ -299,12 +328,17 @@ dr_get_status(const struct netdev *netdev, struct smap *status)
 {
     struct netdev_dr *dev = netdev_dr_cast(netdev);
     int error = ENODEV;
+    char *problem;
 
     ovs_rwlock_rdlock(&dev->lock);
     if (dev->port) {
         smap_add(status, "driver_name", "ovs-dr");
         smap_add(status, "device", dev->device);
         smap_add_format(status, "vport", "%u", dev->vport);
+        problem = ovsdr_port_problem(dev->port);
+        if (problem) {
+            smap_add_nocopy(status, xstrdup(NETDEV_DR_PROBLEM), problem);
+        }
         error = 0;
     }
     ovs_rwlock_unlock(&dev->lock);

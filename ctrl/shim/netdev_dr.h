@@ -38,6 +38,9 @@ struct netdev_dr {
 
 extern const struct netdev_class netdev_dr_class;
 
+/* The key of netdev_get_status() that says what does not work although the interface does. */
+#define NETDEV_DR_PROBLEM "problem"
+
 bool is_netdev_dr(const struct netdev *);
 
 static inline struct netdev_dr *

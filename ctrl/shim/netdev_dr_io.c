@@ -191,10 +191,10 @@ netdev_dr_get_stats(const struct netdev *netdev, struct netdev_stats *stats)
     stats->rx_packets = from.rx_packets;
     stats->rx_bytes = from.rx_bytes;
     stats->rx_errors = from.rx_errors + from.slow_path_rx_errors;
-    stats->rx_dropped = 0;
+    stats->rx_dropped = from.slow_path_rx_missed;
     stats->tx_packets = from.tx_packets;
     stats->tx_bytes = from.tx_bytes;
-    stats->tx_errors = from.tx_errors;
+    stats->tx_errors = from.tx_errors + from.slow_path_tx_errors;
     stats->tx_dropped = from.slow_path_tx_drops + oversize;
     return 0;
 }
@@ -216,9 +216,12 @@ netdev_dr_get_custom_stats(const struct netdev *netdev, struct netdev_custom_sta
     } counters[] = {
         {"slow_path_rx_packets", from.slow_path_rx},
         {"slow_path_rx_errors", from.slow_path_rx_errors},
+        {"slow_path_rx_missed", from.slow_path_rx_missed},
         {"slow_path_tx_packets", from.slow_path_tx},
         {"slow_path_tx_drops", from.slow_path_tx_drops},
+        {"slow_path_tx_errors", from.slow_path_tx_errors},
         {"slow_path_tx_size_drops", oversize},
+        {"slow_path_restarts", from.slow_path_restarts},
     };
     stats->size = ARRAY_SIZE(counters);
     stats->counters = xcalloc(stats->size, sizeof *stats->counters);

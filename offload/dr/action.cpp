@@ -15,9 +15,14 @@ Action::Action(Key, mlx5dv_dr_action* action, std::shared_ptr<void> holds) noexc
 
 Action::~Action() { destroyed([this] { return mlx5dv_dr_action_destroy(action_); }); }
 
-Result<ActionRef> Action::wrap(mlx5dv_dr_action* action, const char* call, std::shared_ptr<void> holds) noexcept {
+Result<ActionRef> Action::wrap(mlx5dv_dr_action* action, const char* call, std::shared_ptr<void> holds) {
     if (action == nullptr) return tl::unexpected(failure(errno, std::string("mlx5dv_dr_action_create_") + call));
-    return std::make_shared<Action>(Key{}, action, std::move(holds));
+    try {
+        return std::make_shared<Action>(Key{}, action, std::move(holds));
+    } catch (...) {
+        destroyed([action] { return mlx5dv_dr_action_destroy(action); });
+        throw;
+    }
 }
 
 Result<ActionRef> Action::drop() noexcept { return wrap(mlx5dv_dr_action_create_drop(), "drop"); }
@@ -28,7 +33,7 @@ Result<ActionRef> Action::default_miss() noexcept {
 
 Result<ActionRef> Action::tag(std::uint32_t tag) noexcept { return wrap(mlx5dv_dr_action_create_tag(tag), "tag"); }
 
-Result<ActionRef> Action::to_queue_pair(ibv_qp* queue_pair) noexcept {
+Result<ActionRef> Action::to_queue_pair(ibv_qp* queue_pair) {
     return wrap(mlx5dv_dr_action_create_dest_ibv_qp(queue_pair), "dest_ibv_qp");
 }
 
@@ -38,7 +43,7 @@ Result<ActionRef> Action::to_table(std::shared_ptr<Table> table, std::shared_ptr
     return wrap(action, "dest_table", std::move(holds));
 }
 
-Result<ActionRef> Action::to_vport(std::shared_ptr<Domain> domain, VportId vport) noexcept {
+Result<ActionRef> Action::to_vport(std::shared_ptr<Domain> domain, VportId vport) {
     mlx5dv_dr_action* action = mlx5dv_dr_action_create_dest_vport(domain->get(), vport.value);
     return wrap(action, "dest_vport", std::move(domain));
 }
@@ -81,7 +86,7 @@ Result<ActionRef> Action::set_reg_c_1(std::shared_ptr<Domain> domain, std::uint3
     return wrap(action, "modify_header", std::move(domain));
 }
 
-Result<ActionRef> Action::count(mlx5dv_devx_obj* object, std::uint32_t offset, std::shared_ptr<void> bulk) noexcept {
+Result<ActionRef> Action::count(mlx5dv_devx_obj* object, std::uint32_t offset, std::shared_ptr<void> bulk) {
     return wrap(mlx5dv_dr_action_create_flow_counter(object, offset), "flow_counter", std::move(bulk));
 }
 

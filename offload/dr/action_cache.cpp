@@ -32,7 +32,7 @@ Result<std::vector<ActionRef>> ActionCache::actions_for(const RulePlan& plan) no
     return std::vector<ActionRef>{std::move(*only)};
 }
 
-Result<ActionRef> ActionCache::to_vport(VportId vport) noexcept {
+Result<ActionRef> ActionCache::to_vport(VportId vport) {
     std::lock_guard lock(mutex_);
     return to_vport_locked(vport);
 }

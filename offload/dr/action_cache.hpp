@@ -28,7 +28,7 @@ public:
 
     /// Everything that the plan's rule does, behind its counter.
     [[nodiscard]] Result<std::vector<ActionRef>> actions_for(const RulePlan& plan) noexcept;
-    [[nodiscard]] Result<ActionRef> to_vport(VportId vport) noexcept;
+    [[nodiscard]] Result<ActionRef> to_vport(VportId vport);   ///< may throw std::bad_alloc
 
 private:
     using Key = std::string;

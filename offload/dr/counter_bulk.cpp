@@ -32,31 +32,38 @@ std::int64_t now_ms() noexcept {
 }  // namespace
 
 struct CounterBulk::Object {
-    Object(std::shared_ptr<Device> owner, mlx5dv_devx_obj* made) noexcept : device(std::move(owner)), object(made) {}
-    ~Object() { destroyed([this] { return mlx5dv_devx_obj_destroy(object); }); }
+    explicit Object(std::shared_ptr<Device> owner) noexcept : device(std::move(owner)) {}
+    ~Object() {
+        if (object != nullptr) destroyed([this] { return mlx5dv_devx_obj_destroy(object); });
+    }
     Object(const Object&) = delete;
     Object& operator=(const Object&) = delete;
 
     std::shared_ptr<Device> device;
-    mlx5dv_devx_obj* object;
+    mlx5dv_devx_obj* object = nullptr;
 };
 
-Result<std::unique_ptr<CounterBulk>> CounterBulk::create(std::shared_ptr<Device> device, unsigned bulk_log) noexcept {
+Result<std::unique_ptr<CounterBulk>> CounterBulk::create(std::shared_ptr<Device> device, unsigned bulk_log) {
     std::array<std::uint8_t, 16> in{}, out{};
     const bool single = bulk_log == single_counter;
     prm::set(in.data(), opcode, alloc_flow_counter);
     if (!single) prm::set(in.data(), flow_counter_bulk, 1U << bulk_log);
+    const std::uint32_t length = single ? 1 : counters_per_unit << bulk_log;
+    std::unique_ptr<CounterBulk> bulk(new CounterBulk(std::make_shared<Object>(device), length));
     mlx5dv_devx_obj* made = mlx5dv_devx_obj_create(device->context(), in.data(), in.size(), out.data(), out.size());
     if (made == nullptr) return tl::unexpected(devx_failure(errno, "ALLOC_FLOW_COUNTER", out));
-    auto object = std::make_shared<Object>(std::move(device), made);
-    const std::uint32_t length = single ? 1 : counters_per_unit << bulk_log;
-    return std::unique_ptr<CounterBulk>(new CounterBulk(std::move(object), prm::get(out.data(), allocated_id), length));
+    bulk->object_->object = made;
+    bulk->first_id_ = prm::get(out.data(), allocated_id);
+    return bulk;
 }
 
-CounterBulk::CounterBulk(std::shared_ptr<Object> object, std::uint32_t first_id, std::uint32_t length) noexcept
-    : object_(std::move(object)), first_id_(first_id), length_(length), slots_(length) {}
+CounterBulk::CounterBulk(std::shared_ptr<Object> object, std::uint32_t length)
+    : object_(std::move(object)), length_(length), slots_(length) {
+    // Reading must not need memory: it has no later.
+    answer_.reserve(answer_header + length * answer_per_counter);
+}
 
-Result<std::uint32_t> CounterBulk::take(std::uint8_t bytes_uncounted) noexcept {
+Result<std::uint32_t> CounterBulk::take(std::uint8_t bytes_uncounted) {
     std::lock_guard lock(mutex_);
     while (search_from_ < length_ && slots_[search_from_].taken) ++search_from_;
     if (search_from_ == length_) return length_;

@@ -18,11 +18,11 @@ class CounterBulk {
 public:
     static constexpr unsigned single_counter = 0xFF;
 
-    /// `bulk_log`: 128 << bulk_log counters, or single_counter.
-    [[nodiscard]] static Result<std::unique_ptr<CounterBulk>> create(std::shared_ptr<Device> device, unsigned bulk_log) noexcept;
+    /// `bulk_log`: 128 << bulk_log counters, or single_counter. This and take() may throw std::bad_alloc; nothing is left then.
+    [[nodiscard]] static Result<std::unique_ptr<CounterBulk>> create(std::shared_ptr<Device> device, unsigned bulk_log);
 
     /// The lowest free slot, its count at 0; `length()` when there is none.
-    [[nodiscard]] Result<std::uint32_t> take(std::uint8_t bytes_uncounted) noexcept;
+    [[nodiscard]] Result<std::uint32_t> take(std::uint8_t bytes_uncounted);
     void give_back(std::uint32_t slot) noexcept;
 
     [[nodiscard]] ActionRef action(std::uint32_t slot) const noexcept;
@@ -53,13 +53,13 @@ private:
     };
     struct Object;
 
-    CounterBulk(std::shared_ptr<Object> object, std::uint32_t first_id, std::uint32_t length) noexcept;
+    CounterBulk(std::shared_ptr<Object> object, std::uint32_t length);
     [[nodiscard]] FlowStats stats_of(const Slot& slot) const noexcept;
     [[nodiscard]] Result<void> refresh_used_locked() noexcept;
     [[nodiscard]] Result<void> refresh_locked(std::uint32_t count) noexcept;
 
     std::shared_ptr<Object> object_;
-    std::uint32_t first_id_;
+    std::uint32_t first_id_ = 0;
     std::uint32_t length_;
     mutable std::mutex mutex_;
     std::vector<Slot> slots_;

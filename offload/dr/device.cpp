@@ -77,7 +77,7 @@ Device::~Device() {
 }
 
 /// A port that does not answer is passed over: behind it there may be a vport that has gone.
-Result<Device::VportRegister> Device::vport_register(VportId vport) const noexcept {
+Result<Device::VportRegister> Device::vport_register(VportId vport) const {
     ibv_device_attr_ex attributes{};
     if (const int code = ibv_query_device_ex(context_, nullptr, &attributes); code != 0) {
         return tl::unexpected(failure(code, fmt::format("ibv_query_device_ex({})", name_)));

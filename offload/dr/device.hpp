@@ -44,7 +44,7 @@ public:
         std::uint32_t mask;
     };
     /// Asked of the device each time, since vports come and go. ENOENT: the device has no such vport.
-    [[nodiscard]] Result<VportRegister> vport_register(VportId vport) const noexcept;
+    [[nodiscard]] Result<VportRegister> vport_register(VportId vport) const;   ///< may throw std::bad_alloc
 
     /// A DEVX command. `call` names it for errors. Shapes: device structures, big endian.
     [[nodiscard]] Result<void> command(const char* call, std::span<const std::uint8_t> in,

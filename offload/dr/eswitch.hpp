@@ -90,7 +90,14 @@ public:
     /// EBUSY: the vport is taken (`what` says by which port). ENOENT: the device has no such vport. EINVAL: it is the
     /// manager's own.
     [[nodiscard]] virtual Result<void> attach_port(const PortSpec& spec) noexcept = 0;
+    /// Misses that had come in from the vport are in its queue when this returns, and what the queue has sent is at the vport.
     virtual void detach_port(VportId vport) noexcept = 0;
+    /// Leads what misses from the vport to another queue while traffic goes on: each packet reaches one of the two, and
+    /// megaflows stay as they are. When this returns the old queue gets nothing more, and has got as many packets in all as
+    /// is returned. What either queue sends reaches the vport, until forget_old_queue(). An error: the old queue stays.
+    [[nodiscard]] virtual Result<std::uint64_t> switch_queue(VportId vport, ibv_qp* qp, std::uint32_t sqn) noexcept = 0;
+    /// What the queue of before switch_queue() sends goes nowhere; its QP may be destroyed when this returns.
+    virtual void forget_old_queue(VportId vport) noexcept = 0;
     /// Tells or changes the datapath port number of an attached vport. Opens its entrance again, which is all that can
     /// fail: nothing comes in then.
     virtual Result<void> set_odp_port(VportId vport, OdpPort odp_port) noexcept = 0;

@@ -37,6 +37,8 @@ public:
     void detach_port(VportId vport) noexcept override;
     Result<void> set_odp_port(VportId vport, OdpPort odp_port) noexcept override;
     void close_entrance(VportId vport) noexcept override;
+    Result<std::uint64_t> switch_queue(VportId vport, ibv_qp* qp, std::uint32_t sqn) noexcept override;
+    void forget_old_queue(VportId vport) noexcept override;
 
     PutOutcome put(const Ufid& ufid, const ovsdr_megaflow& megaflow) noexcept override;
     void del(std::span<Deletion> deletions) noexcept override;
@@ -102,9 +104,14 @@ private:
 
     /// Compiles every megaflow that mentions one of these again.
     void recompile(std::span<const OdpPort> ports) noexcept;
-    void map_port(const PortSpec& spec) noexcept;
+    void map_port(const PortSpec& spec);
     void unmap_port(const PortSpec& spec) noexcept;
     [[nodiscard]] Port* port_of(VportId vport) const noexcept;
+    // With port_changes_ locked.
+    [[nodiscard]] Result<void> open_entrance(Port& port) noexcept;
+    /// No packet that came in by it is under way when this returns.
+    void shut_entrance(Port& port) noexcept;
+    void detach_locked(VportId vport) noexcept;
 
     [[nodiscard]] std::string rule_text(const Flow& flow) const;
     [[nodiscard]] FlowReport report_of(const Ufid& ufid, const Flow& flow) const;

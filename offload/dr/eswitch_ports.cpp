@@ -8,15 +8,27 @@
 namespace ovsdr::dr {
 
 namespace {
+
 constexpr OdpPort unknown_odp_port{UINT32_MAX};
+
+/// Runs what may be out of memory. The message fits into a string without memory.
+template <typename Body>
+auto with_memory(Body&& body) noexcept -> decltype(body()) {
+    try {
+        return body();
+    } catch (const std::bad_alloc&) {
+        return tl::unexpected(Error{ENOMEM, "out of memory"});
+    }
 }
+
+}  // namespace
 
 EswitchImpl::Port* EswitchImpl::port_of(VportId vport) const noexcept {
     const auto found = std::ranges::find_if(ports_, [vport](const auto& port) { return port->spec.vport == vport; });
     return found == ports_.end() ? nullptr : found->get();
 }
 
-void EswitchImpl::map_port(const PortSpec& spec) noexcept {
+void EswitchImpl::map_port(const PortSpec& spec) {
     if (spec.odp_port != unknown_odp_port) port_map_.set(spec.odp_port, {spec.vport, spec.name});
 }
 
@@ -37,21 +49,52 @@ Result<void> EswitchImpl::attach_port(const PortSpec& spec) noexcept {
         return tl::unexpected(
             Error{EBUSY, fmt::format("vport {} of {} is taken by {}", spec.vport.value, device(), taken->spec.name)});
     }
-    auto bits = device_->vport_register(spec.vport);
-    if (!bits) return tl::unexpected(std::move(bits.error()));
-    auto rules = pipeline_->lead_in({spec.vport, *bits, spec.slow_path_qp, spec.slow_path_sqn});
-    if (!rules) return tl::unexpected(std::move(rules.error()));
-    {
-        const auto lock = change_ports();
-        ports_.push_back(std::make_unique<Port>(Port{spec, std::move(*rules)}));
-        map_port(spec);
-    }
-    recompile(std::array{spec.odp_port});
-    return {};
+    return with_memory([&]() -> Result<void> {
+        auto bits = device_->vport_register(spec.vport);
+        if (!bits) return tl::unexpected(std::move(bits.error()));
+        auto queue = pipeline_->serve({spec.vport, *bits, spec.slow_path_qp, spec.slow_path_sqn});
+        if (!queue) return tl::unexpected(std::move(queue.error()));
+        auto port = std::make_unique<Port>(Port{spec, PortRules{std::move(*queue), {}, {}}});
+        {
+            const auto lock = change_ports();
+            ports_.reserve(ports_.size() + 1);
+            map_port(spec);
+            ports_.push_back(std::move(port));
+        }
+        // Last what can fail and lets packets in.
+        if (auto opened = open_entrance(*ports_.back()); !opened) {
+            detach_locked(spec.vport);
+            return opened;
+        }
+        recompile(std::array{spec.odp_port});
+        return {};
+    });
+}
+
+Result<void> EswitchImpl::open_entrance(Port& port) noexcept {
+    return with_memory([&]() -> Result<void> {
+        auto enter = pipeline_->let_in(port.spec.vport);
+        if (!enter) return tl::unexpected(std::move(enter.error()));
+        port.rules.enter = std::move(*enter);
+        return {};
+    });
+}
+
+void EswitchImpl::shut_entrance(Port& port) noexcept {
+    port.rules.enter = Rule();
+    // First the FDB and then NIC_RX, as packets go. A device that fails here has been asked twice.
+    (void)pipeline_->fdb().drain();
+    (void)pipeline_->nic_rx().drain();
 }
 
 void EswitchImpl::detach_port(VportId vport) noexcept {
     std::lock_guard changes(port_changes_);
+    detach_locked(vport);
+}
+
+/// Packets that have passed the entrance reach the queue: its rules stay until none of them is under way. The rules of those
+/// that the queue has sent go last, and the caller destroys the QP after that.
+void EswitchImpl::detach_locked(VportId vport) noexcept {
     std::unique_ptr<Port> gone;
     {
         const auto lock = change_ports();
@@ -61,12 +104,39 @@ void EswitchImpl::detach_port(VportId vport) noexcept {
         ports_.erase(found);
         unmap_port(gone->spec);
     }
-    gone->rules.enter = Rule();   // nothing comes in any more
+    shut_entrance(*gone);
     recompile(std::array{gone->spec.odp_port});
-    gone->rules = PortRules();
-    // The caller destroys the QP next: no packet may be under way to it. A device that fails here has said so before.
+    gone.reset();
     (void)pipeline_->fdb().drain();
-    (void)pipeline_->nic_rx().drain();
+}
+
+Result<std::uint64_t> EswitchImpl::switch_queue(VportId vport, ibv_qp* qp, std::uint32_t sqn) noexcept {
+    std::lock_guard changes(port_changes_);
+    Port* const port = port_of(vport);
+    if (port == nullptr) return tl::unexpected(Error{ENODEV, "not attached"});
+    if (port->rules.old_queue) return tl::unexpected(Error{EBUSY, "being switched"});
+    return with_memory([&]() -> Result<std::uint64_t> {
+        auto bits = device_->vport_register(vport);
+        if (!bits) return tl::unexpected(std::move(bits.error()));
+        const auto priority = static_cast<std::uint16_t>(1 - port->rules.queue.priority);
+        auto queue = pipeline_->serve({vport, *bits, qp, sqn, priority});
+        if (!queue) return tl::unexpected(std::move(queue.error()));
+        port->rules.old_queue = std::exchange(port->rules.queue, std::move(*queue));
+        {
+            const auto lock = change_ports();
+            port->spec.slow_path_qp = qp;
+            port->spec.slow_path_sqn = sqn;
+        }
+        return pipeline_->stop_leading_up(*port->rules.old_queue);
+    });
+}
+
+void EswitchImpl::forget_old_queue(VportId vport) noexcept {
+    std::lock_guard changes(port_changes_);
+    Port* const port = port_of(vport);
+    if (port == nullptr || !port->rules.old_queue) return;
+    port->rules.old_queue.reset();
+    (void)pipeline_->fdb().drain();
 }
 
 Result<void> EswitchImpl::set_odp_port(VportId vport, OdpPort odp_port) noexcept {
@@ -83,10 +153,7 @@ Result<void> EswitchImpl::set_odp_port(VportId vport, OdpPort odp_port) noexcept
         recompile(std::array{old, odp_port});
     }
     if (port->rules.enter || odp_port == unknown_odp_port) return {};
-    auto enter = pipeline_->let_in(vport);
-    if (!enter) return tl::unexpected(std::move(enter.error()));
-    port->rules.enter = std::move(*enter);
-    return {};
+    return open_entrance(*port);
 }
 
 void EswitchImpl::close_entrance(VportId vport) noexcept {
@@ -98,8 +165,10 @@ void EswitchImpl::close_entrance(VportId vport) noexcept {
 }
 
 void EswitchImpl::recompile(std::span<const OdpPort> ports) noexcept {
-    std::vector<OdpPort> known(ports.begin(), ports.end());
-    std::erase(known, unknown_odp_port);
+    // At most two, and without memory: a port that nothing mentions is attached even when there is none.
+    std::array<OdpPort, 2> buffer{};
+    const auto end = std::ranges::remove_copy(ports, buffer.begin(), unknown_odp_port).out;
+    const std::span<const OdpPort> known(buffer.begin(), end);
     const auto map_lock = read_ports();
     for (FlowShard& shard : shards_) {
         std::lock_guard lock(shard.mutex);

@@ -23,15 +23,17 @@ mlx5dv_flow_match_parameters* ProviderMatch::get() noexcept {
 }
 
 struct MatcherRef::Shared {
-    Shared(MatcherSpec matcher_spec, mlx5dv_dr_matcher* provider_matcher, unsigned shown_number) noexcept
-        : spec(matcher_spec), criteria(matcher_spec.mask.criteria()), matcher(provider_matcher), number(shown_number) {}
-    ~Shared() { destroyed([this] { return mlx5dv_dr_matcher_destroy(matcher); }); }
+    Shared(MatcherSpec matcher_spec, unsigned shown_number) noexcept
+        : spec(matcher_spec), criteria(matcher_spec.mask.criteria()), number(shown_number) {}
+    ~Shared() {
+        if (matcher != nullptr) destroyed([this] { return mlx5dv_dr_matcher_destroy(matcher); });
+    }
     Shared(const Shared&) = delete;
     Shared& operator=(const Shared&) = delete;
 
     MatcherSpec spec;
     std::uint8_t criteria;
-    mlx5dv_dr_matcher* matcher;
+    mlx5dv_dr_matcher* matcher = nullptr;
     unsigned number;
     std::uint64_t references = 0;   ///< guarded by the set's mutex
 };
@@ -67,19 +69,19 @@ bool MatcherSet::Less::operator()(const MatcherSpec& left, const MatcherSpec& ri
     return left.mask.bytes < right.mask.bytes;
 }
 
-Result<MatcherRef> MatcherSet::acquire(const MatcherSpec& spec) noexcept {
+Result<MatcherRef> MatcherSet::acquire(const MatcherSpec& spec) {
     std::lock_guard lock(mutex_);
     auto found = matchers_.find(spec);
     if (found == matchers_.end()) {
-        const std::uint8_t criteria = spec.mask.criteria();
-        ProviderMatch mask(spec.mask, criteria);
-        mlx5dv_dr_matcher* matcher = mlx5dv_dr_matcher_create(table_->get(), spec.priority, criteria, mask.get());
-        if (matcher == nullptr) {
+        auto shared = std::make_unique<MatcherRef::Shared>(spec, next_number_);
+        ProviderMatch mask(spec.mask, shared->criteria);
+        shared->matcher = mlx5dv_dr_matcher_create(table_->get(), spec.priority, shared->criteria, mask.get());
+        if (shared->matcher == nullptr) {
             return tl::unexpected(failure(errno, fmt::format("mlx5dv_dr_matcher_create({} level {})",
                                                              name_of(table_->domain()->type()), table_->level())));
         }
-        auto shared = std::make_unique<MatcherRef::Shared>(spec, matcher, next_number_++);
         found = matchers_.emplace(spec, std::move(shared)).first;
+        ++next_number_;
     }
     ++found->second->references;
     return MatcherRef(found->second.get(), shared_from_this());

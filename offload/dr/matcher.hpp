@@ -55,8 +55,8 @@ public:
     [[nodiscard]] static std::shared_ptr<MatcherSet> create(std::shared_ptr<Table> table);
     ~MatcherSet();
 
-    /// The matcher of `spec`, made if there is none.
-    [[nodiscard]] Result<MatcherRef> acquire(const MatcherSpec& spec) noexcept;
+    /// The matcher of `spec`, made if there is none. May throw std::bad_alloc and leaves nothing behind then.
+    [[nodiscard]] Result<MatcherRef> acquire(const MatcherSpec& spec);
 
     [[nodiscard]] Table& table() const noexcept { return *table_; }
     [[nodiscard]] const std::shared_ptr<Table>& shared_table() const noexcept { return table_; }

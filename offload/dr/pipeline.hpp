@@ -6,7 +6,11 @@
 //   FDB megaflow  (matchers of the megaflows)
 //                 last: everything                            → reg_c_1 := megaflow table's id, miss table
 //   FDB miss      everything                                  → count, default miss (the manager)
-//   NIC_RX root   vport bits of reg_c_0, reg_c_1 = table's id → tag(table's id), the port's slow-path QP
+//   NIC_RX root   vport bits of reg_c_0, reg_c_1 = table's id → count, tag(table's id), the port's slow-path QP
+//
+// A port's queue may be replaced while packets go up. Two rules with one match would give both queues a copy (the kernel adds the
+// second destination to the first rule), so the new queue's rule has the other of two priorities: at any moment a packet finds
+// exactly one of them, and none after the old one has gone but the new one.
 //
 // Root rules are one per vport or queue that we own, never a match-all: what is not ours stays the kernel's. The send table is
 // apart from the megaflow table so that forwarded packets do not walk its matcher. default_miss right after a modify_header
@@ -18,21 +22,32 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "offload/dr/action_cache.hpp"
 #include "offload/dr/caps.hpp"
 #include "offload/dr/counter.hpp"
+#include "offload/dr/counter_bulk.hpp"
 #include "offload/dr/rule.hpp"
 
 namespace ovsdr::dr {
 
-/// What leads one vport's packets in, and its slow path's both ways. Destroyed from the last to the first, so that nothing
-/// enters any more when the way out goes.
+/// What leads a vport's misses to one slow-path queue, and what that queue sends to the vport.
+/// Destroyed from the last to the first.
+struct QueueRules {
+    std::unique_ptr<CounterBulk> led_up;   ///< one counter: packets that `to_queue` led to the queue
+    Rule send_to_vport;                    ///< FDB send table
+    Rule enter_send;                       ///< FDB root
+    Rule to_queue;                         ///< NIC_RX root
+    std::uint16_t priority = 0;            ///< of `to_queue`
+};
+
+/// All rules of an attached vport. Destroyed from the last to the first, so that nothing enters any more when the way out goes;
+/// what entered before that is the owner's affair (drain between the two).
 struct PortRules {
-    Rule to_queue;      ///< NIC_RX root
-    Rule send_to_vport; ///< FDB send table
-    Rule enter_send;    ///< FDB root
-    Rule enter;         ///< FDB root
+    QueueRules queue;
+    std::optional<QueueRules> old_queue;   ///< of the queue before, whose last packets are under way
+    Rule enter;                            ///< FDB root
 };
 
 class Pipeline {
@@ -45,15 +60,21 @@ public:
     [[nodiscard]] static Result<std::unique_ptr<Pipeline>> create(const std::shared_ptr<Device>& device,
                                                                   const DeviceCaps& caps, CounterPool& counters) noexcept;
 
-    struct PortIn {
+    struct QueueIn {
         VportId vport;
         Device::VportRegister register_bits;
         ibv_qp* slow_path_qp;
         std::uint32_t slow_path_sqn;
+        std::uint16_t priority = 0;   ///< 0 or 1: the one that the queue before does not have
     };
-    [[nodiscard]] Result<PortRules> lead_in(const PortIn& port) noexcept;
-    /// PortRules::enter alone, for a port that let nothing in for a while.
-    [[nodiscard]] Result<Rule> let_in(VportId vport) noexcept;
+    /// When this returns, what the queue sends reaches the vport, and misses go to it unless a queue of priority 0 gets them.
+    /// May throw std::bad_alloc; leaves nothing behind then.
+    [[nodiscard]] Result<QueueRules> serve(const QueueIn& queue);
+    /// PortRules::enter: misses of the vport must have a queue to go to already. May throw std::bad_alloc.
+    [[nodiscard]] Result<Rule> let_in(VportId vport);
+    /// Takes away the rule that leads misses to the queue. No packet is under way to it when this returns; how many it got in
+    /// all, as far as the device could be asked.
+    std::uint64_t stop_leading_up(QueueRules& rules) noexcept;
 
     /// Rule of a megaflow, behind `counter`.
     [[nodiscard]] Result<Rule> install(const RulePlan& plan, const Counter& counter) noexcept;
@@ -72,8 +93,9 @@ private:
     [[nodiscard]] Result<void> make_tables(const std::shared_ptr<Device>& device) noexcept;
     [[nodiscard]] Result<void> make_miss_rules(CounterPool& counters) noexcept;
     [[nodiscard]] Result<Rule> add(MatcherSet& table, MatcherSpec spec, const MatchParam& value,
-                                   std::vector<ActionRef> actions) noexcept;
+                                   std::vector<ActionRef> actions);
 
+    std::shared_ptr<Device> device_;
     VportId manager_{0};
     std::shared_ptr<Domain> fdb_, nic_rx_;
     std::shared_ptr<MatcherSet> fdb_root_, send_, megaflows_, miss_, nic_rx_root_;

@@ -1,0 +1,100 @@
+// A vport that is attached to its eSwitch, with the queue of its slow path, which may be replaced while packets move.
+//
+// Model. There is one queue that receives and sends. fit() replaces it by one with larger buffers, restart() by one that works:
+// the new queue is filled, its rules go in, the old one's rule for misses goes out, and the old queue then waits beside the new
+// one until receive() has given out all that it still held and its sends are done. Megaflows never notice.
+//
+// Life cycle. open() commits last and leaves nothing behind when a step fails. The destructor detaches the vport, which waits for
+// packets that are under way, and destroys the queues after that.
+//
+// Losses. What a queue was led and did not give out (no buffer, or it had failed) is known exactly once it is replaced: the rule
+// that leads to it counts. Until then stats() does not have them.
+//
+// Threads: receive(), arm(), receive_fd(), fit(), restart() and the destructor by one thread at a time; the rest from any.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <shared_mutex>
+#include <span>
+#include <string>
+
+#include "offload/dr/eswitch.hpp"
+#include "offload/slowpath/port_queue.hpp"
+
+namespace ovsdr::slowpath {
+
+struct AttachedPortSpec {
+    dr::OdpPort odp_port;   ///< as PortSpec's
+    dr::VportId vport;
+    std::string name;       ///< the interface's, for messages
+    unsigned frame_size;    ///< bytes that a buffer holds
+    std::function<void()> on_failure{};   ///< once for each queue that fails, from any thread, which it must not keep waiting
+};
+
+struct SlowPathStats {
+    QueueStats queue;                   ///< of all queues since open()
+    std::uint64_t receive_missed = 0;   ///< frames led to queues that are gone, which did not come out of them
+    std::uint64_t restarts = 0;
+};
+
+class AttachedPort {
+public:
+    /// Errors: those of Eswitch::attach_port() and PortQueue::create().
+    [[nodiscard]] static Result<std::unique_ptr<AttachedPort>> open(std::shared_ptr<dr::Eswitch> eswitch,
+                                                                    const AttachedPortSpec& spec) noexcept;
+    ~AttachedPort();
+    AttachedPort(const AttachedPort&) = delete;
+    AttachedPort& operator=(const AttachedPort&) = delete;
+
+    /// As PortQueue's: at most batch_length frames, valid until the next receive() or arm().
+    [[nodiscard]] std::span<const Frame> receive() noexcept;
+    [[nodiscard]] bool arm() noexcept;
+    [[nodiscard]] int receive_fd() const noexcept { return queue_->receive_fd(); }
+    [[nodiscard]] unsigned transmit(std::span<const std::span<const std::uint8_t>> frames) noexcept;
+
+    /// Makes room for frames of this size. An error: all goes on with the buffers there are.
+    [[nodiscard]] Result<void> fit(unsigned frame_size) noexcept;
+    [[nodiscard]] unsigned frame_size() const noexcept { return frame_size_; }
+
+    /// The queue does not work any more; restart() makes one that does, or fails and may be tried again.
+    [[nodiscard]] bool failed() const noexcept { return failed_.load(std::memory_order_relaxed); }
+    [[nodiscard]] std::string failure() const;
+    [[nodiscard]] Result<void> restart() noexcept;
+
+    [[nodiscard]] SlowPathStats stats() const noexcept;
+
+private:
+    /// A queue that nothing is led to any more.
+    struct OldQueue {
+        std::unique_ptr<PortQueue> queue;
+        std::uint64_t led_up;   ///< frames it was led in all
+        std::chrono::steady_clock::time_point give_up;
+    };
+    /// For sends whose completions do not come.
+    static constexpr std::chrono::milliseconds patience{100};
+
+    AttachedPort(std::shared_ptr<dr::Eswitch> eswitch, const AttachedPortSpec& spec);
+    [[nodiscard]] Result<std::unique_ptr<PortQueue>> make_queue(unsigned frame_size) const noexcept;
+    [[nodiscard]] Result<void> replace_queue(unsigned frame_size) noexcept;
+    void end_old_queue() noexcept;
+    /// With queue_lock_ shared, or by the receiver.
+    void note_failure() const noexcept;
+
+    std::shared_ptr<dr::Eswitch> eswitch_;
+    dr::VportId vport_;
+    unsigned frame_size_;
+    std::function<void()> on_failure_;
+    bool attached_ = false;
+    mutable std::atomic<bool> failed_{false};
+
+    // Senders and readers of figures share the lock; whoever replaces a queue owns it for the moment.
+    mutable std::shared_mutex queue_lock_;
+    std::unique_ptr<PortQueue> queue_;
+    std::unique_ptr<OldQueue> old_;
+    SlowPathStats past_;   ///< of queues that are gone
+};
+
+}  // namespace ovsdr::slowpath

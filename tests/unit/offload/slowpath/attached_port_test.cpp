@@ -1,0 +1,330 @@
+// An attached port on the recording provider and on queues of the test's own: in which order rules and queues come and go, what
+// is left behind when something fails, and where each frame ends up while a queue is replaced.
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "offload/dr/leak.hpp"
+#include "offload/slowpath/attached_port.hpp"
+#include "tests/unit/offload/fake_provider.hpp"
+#include "tests/unit/offload/megaflow_builder.hpp"
+#include "tests/unit/offload/memory_faults.hpp"
+#include "tests/unit/offload/slowpath/fake_verbs.hpp"
+
+namespace ovsdr::slowpath {
+namespace {
+
+using dr::Eswitch;
+using dr::test::MegaflowBuilder;
+using test::Bytes;
+using test::FakeProvider;
+using test::FakeQueue;
+using test::FakeVerbs;
+using test::MemoryFaults;
+
+constexpr const char* to_megaflows = "FDB level 0 priority 1: dest_table 1";
+
+class AttachedPortTest : public ::testing::Test {
+protected:
+    void SetUp() override {
+        FakeProvider::reset();
+        FakeVerbs::reset();
+        FakeProvider::prepare_context = FakeVerbs::prepare_context;
+        FakeVerbs::note = [](const char* event, std::uint32_t sqn) {
+            FakeProvider::note(std::string(event) + " QP " + std::to_string(sqn));
+        };
+        auto opened = Eswitch::open("fake_0");
+        ASSERT_TRUE(opened) << opened.error().what;
+        eswitch_ = *opened;
+        (void)FakeProvider::take_events();
+    }
+    void TearDown() override {
+        port_.reset();
+        eswitch_.reset();
+        EXPECT_EQ(FakeVerbs::alive(), 0);
+        EXPECT_EQ(FakeProvider::alive(), 0U);
+        EXPECT_TRUE(FakeProvider::violations().empty()) << FakeProvider::violations().front();
+        EXPECT_EQ(dr::leaked_objects(), 0U);
+    }
+
+    AttachedPortSpec spec() {
+        return {.odp_port = {1},
+                .vport = {1},
+                .name = "an interface whose name takes memory",
+                .frame_size = 2048,
+                .on_failure = [this] { ++failures_told_; }};
+    }
+    Result<void> open() {
+        auto port = AttachedPort::open(eswitch_, spec());
+        if (!port) return tl::unexpected(port.error());
+        port_ = std::move(*port);
+        return {};
+    }
+    static FakeQueue& queue(std::size_t index = 0) { return *FakeVerbs::queues().at(index); }
+    unsigned transmit(std::size_t length, std::uint8_t mark) {
+        const std::vector<Bytes> frames(length, Bytes(60, mark));
+        const std::vector<std::span<const std::uint8_t>> views(frames.begin(), frames.end());
+        return port_->transmit(views);
+    }
+    /// First bytes of the frames that receive() gives until there are none.
+    std::vector<int> receive_all() {
+        std::vector<int> marks;
+        for (auto frames = port_->receive(); !frames.empty(); frames = port_->receive()) {
+            for (const Frame& frame : frames) marks.push_back(frame.data[0]);
+        }
+        return marks;
+    }
+    /// The NIC has led so many packets up to the newest queue.
+    static void lead_up(std::uint64_t packets) {
+        const std::string newest = "dest_qp " + std::to_string(FakeVerbs::queues().back()->sqn);
+        for (const auto& rule : FakeProvider::rules()) {
+            if (rule.table == "NIC_RX level 0" && rule.actions.back() == newest) {
+                FakeProvider::count(static_cast<std::uint32_t>(std::stoul(rule.actions.front().substr(6))), packets, 0);
+            }
+        }
+    }
+    /// Positions of events, in the order asked for.
+    static std::vector<std::string> without_counters(std::vector<std::string> events) {
+        for (std::string& event : events) {
+            const auto count = event.find(" count ");
+            if (count != std::string::npos) event.erase(count, event.find(' ', count + 7) - count);
+        }
+        return events;
+    }
+
+    std::shared_ptr<Eswitch> eswitch_;
+    std::unique_ptr<AttachedPort> port_;
+    int failures_told_ = 0;
+};
+
+TEST_F(AttachedPortTest, LetsPacketsInLastAndTheirWayOutGoAfterThem) {
+    ASSERT_TRUE(open());
+    const std::string sqn = std::to_string(queue().sqn);
+    EXPECT_EQ(FakeProvider::take_events().back(), std::string("create ") + to_megaflows);
+    port_.reset();
+    const std::vector<std::string> expected{std::string("destroy ") + to_megaflows,
+                                            "drain FDB",
+                                            "drain NIC_RX",
+                                            "destroy NIC_RX level 0 priority 0: tag 1 dest_qp " + sqn,
+                                            "destroy FDB level 0 priority 0: dest_table 1",
+                                            "destroy FDB level 1 priority 0: dest_vport 1",
+                                            "drain FDB",
+                                            "destroy QP " + sqn};
+    EXPECT_EQ(without_counters(FakeProvider::take_events()), expected);
+}
+
+TEST_F(AttachedPortTest, LeavesNothingBehindWhicheverCallFails) {
+    const unsigned before = FakeProvider::alive();
+    std::set<std::string> failed;
+    for (unsigned n = 1;; ++n) {
+        FakeProvider::fail_call(n, ENOSPC);
+        const auto opened = open();
+        const std::string call = FakeProvider::failed_call();
+        FakeProvider::fail_call(0, 0);
+        if (call.empty()) break;
+        failed.insert(call);
+        if (opened) {   // a call that is made twice
+            port_.reset();
+        } else {
+            EXPECT_EQ(opened.error().code, ENOSPC) << call;
+        }
+        EXPECT_EQ(FakeProvider::alive(), before) << call;
+        EXPECT_EQ(FakeVerbs::alive(), 0) << call;
+    }
+    for (const char* call : {"mlx5dv_devx_obj_create", "flow_counter", "dest_ibv_qp", "dest_vport", "mlx5dv_dr_matcher_create",
+                             "mlx5dv_dr_rule_create"}) {
+        EXPECT_TRUE(failed.count(call)) << call;
+    }
+    for (unsigned n = 1;; ++n) {
+        port_.reset();
+        FakeVerbs::fail_call(n);
+        const auto opened = open();
+        const bool happened = FakeVerbs::failed();
+        FakeVerbs::fail_call(0);
+        if (!happened) break;
+        EXPECT_FALSE(opened);
+        EXPECT_EQ(FakeProvider::alive(), before) << "call " << n << " of verbs";
+        EXPECT_EQ(FakeVerbs::alive(), 0) << "call " << n << " of verbs";
+    }
+}
+
+TEST_F(AttachedPortTest, LeavesNothingBehindWheneverMemoryRunsOut) {
+    const unsigned before = FakeProvider::alive();
+    unsigned n = 1;
+    for (;; ++n) {
+        const AttachedPortSpec asked = spec();
+        MemoryFaults::fail_allocation(n);
+        auto opened = AttachedPort::open(eswitch_, asked);
+        const bool happened = MemoryFaults::happened();
+        MemoryFaults::fail_allocation(0);
+        if (!happened) break;
+        ASSERT_FALSE(opened) << "allocation " << n;
+        EXPECT_EQ(opened.error().code, ENOMEM);
+        EXPECT_EQ(FakeProvider::alive(), before) << "allocation " << n;
+        EXPECT_EQ(FakeVerbs::alive(), 0) << "allocation " << n;
+    }
+    EXPECT_GT(n, 20U);
+    EXPECT_TRUE(open()) << "and the vport is free";
+}
+
+TEST_F(AttachedPortTest, ReplacesItsQueueBeneathTheRules) {
+    ASSERT_TRUE(open());
+    const dr::Ufid ufid{1, 2};
+    ASSERT_TRUE(std::holds_alternative<std::monostate>(eswitch_->put(ufid, MegaflowBuilder(1).ipv4())));
+    for (int round = 0; round < 3; ++round) {
+        const unsigned rules = FakeProvider::alive("rule");
+        const std::string old_sqn = std::to_string(queue().sqn);
+        const std::string was = std::to_string(round % 2), is = std::to_string((round + 1) % 2);
+        (void)FakeProvider::take_events();
+        ASSERT_TRUE(port_->fit(4096U << round));
+        const std::string new_sqn = std::to_string(queue(1).sqn);
+        const std::vector<std::string> switching{
+            "create QP " + new_sqn,
+            "create FDB level 1 priority 0: dest_vport 1",
+            "create FDB level 0 priority 0: dest_table 1",
+            "write FDB",
+            "create NIC_RX level 0 priority " + is + ": tag 1 dest_qp " + new_sqn,
+            "write NIC_RX",
+            "destroy NIC_RX level 0 priority " + was + ": tag 1 dest_qp " + old_sqn,
+            "drain NIC_RX"};
+        EXPECT_EQ(without_counters(FakeProvider::take_events()), switching) << "entrance and megaflows are not touched";
+        EXPECT_FALSE(port_->arm()) << "the old queue may hold frames";
+        EXPECT_TRUE(port_->receive().empty());
+        const std::vector<std::string> ending{"destroy FDB level 0 priority 0: dest_table 1",
+                                              "destroy FDB level 1 priority 0: dest_vport 1", "drain FDB",
+                                              "destroy QP " + old_sqn};
+        EXPECT_EQ(without_counters(FakeProvider::take_events()), ending);
+        EXPECT_EQ(FakeProvider::alive("rule"), rules);
+        EXPECT_EQ(port_->frame_size(), 4096U << round);
+        EXPECT_TRUE(port_->arm());
+    }
+    EXPECT_TRUE(eswitch_->status(ufid)->offloaded);
+    EXPECT_TRUE(port_->fit(2048)) << "smaller frames fit";
+    EXPECT_EQ(FakeVerbs::queues().size(), 1U);
+    eswitch_->del(ufid);
+}
+
+TEST_F(AttachedPortTest, LosesNoFrameWhenItsQueueIsReplaced) {
+    ASSERT_TRUE(open());
+    for (std::uint8_t i = 0; i < 40; ++i) ASSERT_TRUE(queue().deliver(Bytes(60, i)));
+    lead_up(40);
+    EXPECT_EQ(port_->receive().size(), batch_length);
+    queue().executes = false;
+    EXPECT_EQ(transmit(3, 7), 3U);
+    ASSERT_TRUE(port_->fit(9000));
+    ASSERT_EQ(FakeVerbs::queues().size(), 2U);
+    for (std::uint8_t i = 40; i < 45; ++i) ASSERT_TRUE(queue(1).deliver(Bytes(60, i)));
+    lead_up(5);
+    EXPECT_EQ(transmit(2, 8), 2U);
+    EXPECT_EQ(queue(1).sent.size(), 2U);
+    EXPECT_EQ(receive_all(), (std::vector<int>{32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44}));
+    ASSERT_EQ(FakeVerbs::queues().size(), 2U) << "three sends are under way in the old queue";
+    queue().execute();
+    EXPECT_EQ(queue().sent.size(), 3U);
+    EXPECT_TRUE(receive_all().empty());
+    EXPECT_EQ(FakeVerbs::queues().size(), 1U);
+    const SlowPathStats stats = port_->stats();
+    EXPECT_EQ(stats.queue.received, 45U);
+    EXPECT_EQ(stats.queue.sent, 5U);
+    EXPECT_EQ(stats.queue.send_errors + stats.queue.send_drops + stats.receive_missed, 0U);
+    EXPECT_EQ(stats.restarts, 0U);
+}
+
+TEST_F(AttachedPortTest, KeepsItsQueueWhenTheDeviceHasNoOther) {
+    ASSERT_TRUE(open());
+    const unsigned before = FakeProvider::alive();
+    const int verbs_before = FakeVerbs::alive();
+    const auto works = [&](const std::string& what) {
+        EXPECT_EQ(FakeProvider::alive(), before) << what;
+        EXPECT_EQ(FakeVerbs::alive(), verbs_before) << what;
+        ASSERT_EQ(FakeVerbs::queues().size(), 1U) << what;
+        EXPECT_TRUE(queue().deliver(Bytes(60, 1)));
+        EXPECT_EQ(receive_all().size(), 1U) << what;
+        EXPECT_EQ(transmit(1, 1), 1U) << what;
+        EXPECT_EQ(queue().sent.size(), 1U) << what;
+        queue().sent.clear();
+    };
+    for (unsigned n = 1;; ++n) {
+        FakeProvider::fail_call(n, ENOSPC);
+        const auto fits = port_->fit(9000);
+        const std::string call = FakeProvider::failed_call();
+        FakeProvider::fail_call(0, 0);
+        if (fits) {
+            // A sync or a query that failed once is made again; what else failed must have been told.
+            EXPECT_TRUE(call.empty() || call == "mlx5dv_dr_domain_sync" || call == "mlx5dv_devx_obj_query") << call;
+            break;
+        }
+        works(call);
+    }
+    (void)receive_all();
+    for (unsigned n = 1;; ++n) {
+        FakeVerbs::fail_call(n);
+        const auto fits = port_->fit(10000);
+        FakeVerbs::fail_call(0);
+        if (fits) break;
+        works("call " + std::to_string(n) + " of verbs");
+    }
+    (void)receive_all();
+    for (unsigned n = 1;; ++n) {
+        MemoryFaults::fail_allocation(n);
+        const auto fits = port_->fit(11000);
+        const bool happened = MemoryFaults::happened();
+        MemoryFaults::fail_allocation(0);
+        if (!happened) break;
+        ASSERT_FALSE(fits);
+        works("allocation " + std::to_string(n));
+    }
+    (void)receive_all();
+    works("at last");
+}
+
+TEST_F(AttachedPortTest, RestartsAQueueThatFailedAndCountsWhatWasLost) {
+    ASSERT_TRUE(open());
+    EXPECT_EQ(transmit(4, 1), 4U);
+    for (std::uint8_t i = 0; i < 3; ++i) ASSERT_TRUE(queue().deliver(Bytes(60, i)));
+    queue().fail(IBV_WC_LOC_PROT_ERR);
+    EXPECT_EQ(transmit(5, 2), 5U);   // the first fails, four are flushed
+    EXPECT_FALSE(queue().deliver(Bytes(60, 9))) << "nothing is posted any more";
+    lead_up(3 + 2);                  // two more that found a queue that had failed
+    EXPECT_EQ(port_->receive().size(), 3U);
+    EXPECT_TRUE(port_->receive().empty());
+    EXPECT_TRUE(port_->failed());
+    EXPECT_EQ(transmit(2, 3), 0U);
+    EXPECT_EQ(failures_told_, 1);
+    EXPECT_EQ(port_->stats().queue.send_errors, 7U);
+    EXPECT_EQ(port_->failure(), "sending: local protection error");
+
+    ASSERT_TRUE(port_->restart());
+    EXPECT_FALSE(port_->failed());
+    EXPECT_TRUE(receive_all().empty());
+    ASSERT_EQ(FakeVerbs::queues().size(), 1U);
+    EXPECT_TRUE(queue().deliver(Bytes(60, 42)));
+    lead_up(1);
+    EXPECT_EQ(receive_all(), std::vector<int>{42});
+    EXPECT_EQ(transmit(6, 4), 6U);
+    EXPECT_EQ(queue().sent.size(), 6U);
+    const SlowPathStats stats = port_->stats();
+    EXPECT_EQ(stats.queue.received, 4U);
+    EXPECT_EQ(stats.receive_missed, 2U);
+    EXPECT_EQ(stats.queue.sent, 4U + 6U);
+    EXPECT_EQ(stats.queue.send_errors, 7U);
+    EXPECT_EQ(stats.restarts, 1U);
+    EXPECT_EQ(failures_told_, 1);
+}
+
+TEST_F(AttachedPortTest, GivesUpSendsWhoseCompletionsNeverCome) {
+    ASSERT_TRUE(open());
+    queue().executes = false;
+    EXPECT_EQ(transmit(3, 7), 3U);
+    ASSERT_TRUE(port_->fit(9000));
+    ASSERT_TRUE(port_->fit(10000)) << "a second one does not wait for them";
+    EXPECT_EQ(port_->stats().queue.send_errors, 3U);
+    EXPECT_TRUE(receive_all().empty());
+    EXPECT_EQ(FakeVerbs::queues().size(), 1U);
+}
+
+}  // namespace
+}  // namespace ovsdr::slowpath
