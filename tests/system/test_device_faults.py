@@ -63,7 +63,10 @@ ALL_GO = {"mlx5dv_dr_rule_destroy", "mlx5dv_dr_matcher_destroy", "mlx5dv_dr_acti
 # While a port's MTU grows, which takes a new queue.
 MTU_GROWS = {"ibv_reg_mr", "ibv_create_comp_channel", "ibv_create_cq_ex", "ibv_create_cq", "ibv_create_qp_ex",
              "ibv_modify_qp", "mlx5dv_init_obj", "ibv_post_recv", "ibv_query_device_ex", "mlx5dv_devx_general_cmd",
-             "mlx5dv_dr_action_create_dest_ibv_qp", "mlx5dv_dr_action_create_dest_vport", "mlx5dv_dr_rule_create"}
+             "mlx5dv_dr_action_create_dest_ibv_qp", "mlx5dv_dr_rule_create",
+             "mlx5dv_devx_obj_create", "mlx5dv_dr_action_create_flow_counter", "mlx5dv_devx_obj_query", "ibv_req_notify_cq",
+             "mlx5dv_query_port", "mlx5dv_dr_domain_sync", "mlx5dv_dr_rule_destroy", "mlx5dv_dr_action_destroy",
+             "ibv_destroy_qp"}
 # When the device tells of a change.
 EVENT = {"mlx5dv_devx_get_event"}
 

@@ -1,0 +1,160 @@
+"""The slow path's queues while packets move: replaced by larger ones, failing, restarted. Every packet is counted."""
+
+from __future__ import annotations
+
+import errno
+import json
+import re
+import time
+from typing import Iterator
+
+import pytest
+from helpers import assert_alive, assert_reaches, figure, is_offloaded, stream
+from lab.command import wait_until
+from lab.lab import BRIDGE, Guest, Lab
+from lab.traffic import stream_number
+from lab.workspace import Workspace
+
+pytestmark = pytest.mark.dr_only
+
+RATE = 1000          # frames a second, in each direction
+MTU_CHANGES = 10
+
+
+@pytest.fixture
+def two(workspace: Workspace) -> Iterator[Lab]:
+    """Two guests of MTU 9000, their vports of 1500. The first one's frames are forwarded by the NIC, the second one's need what
+    the NIC cannot do: they go up and are sent down again."""
+    lab = Lab(workspace, mtu=9000)
+    lab.wire_all(vms=2, uplink=False)
+    lab.fix_neighbours()
+    lab.start()
+    for guest in lab.guests:
+        lab.switch.vsctl("del-port", BRIDGE, guest.port)
+        lab.nic.drnic("set", str(guest.vport), "--mtu", "1500")
+        lab.add_port(guest)
+    lab.switch.add_flows(BRIDGE, ["in_port=1,ip,actions=output:2", "in_port=2,ip,actions=mod_nw_ttl:60,output:1"])
+    assert_reaches(*lab.guests, count=2)
+    yield lab
+    assert_alive(lab)
+    assert json.loads(lab.switch.appctl("dr/show", "--json"))["leaked_objects"] == 0
+
+
+def port_of(lab: Lab, guest: Guest) -> dict[str, object]:
+    ports = json.loads(lab.switch.appctl("dr/ports", "--json"))["ports"]
+    return next(port for port in ports if port["name"] == guest.port)
+
+
+def send_queues(lab: Lab) -> set[str]:
+    """The numbers of the slow path's queues now."""
+    return set(re.findall(r"slow-path SQ (0x[0-9a-f]+)", lab.switch.appctl("dr/show")))
+
+
+def installs(lab: Lab) -> int:
+    """Megaflows that became offloaded, again or for the first time, since the device was opened."""
+    rows = json.loads(lab.switch.appctl("dr/explain", "--json"))["reasons"]
+    return sum(row["total"] for row in rows if row["reason"] == "offloaded")
+
+
+def losses(lab: Lab) -> dict[str, int]:
+    """What the soft NIC says that it dropped."""
+    device = json.loads(lab.nic.drnic("stats", "--json"))["devices"][0]
+    found = {name: count for name, count in device["drops"].items() if count}
+    for vport in device["vports"]:
+        for name in ("receive_drops", "send_drops", "oversize", "down", "overruns"):
+            if vport[name]:
+                found[f"{vport['name']} {name}"] = vport[name]
+    return found
+
+
+def numbers(frames: list[bytes]) -> list[int]:
+    """Of the streams' frames; the ICMP errors that answer them quote them."""
+    udp = 17
+    return [number for frame in frames if frame[23] == udp and (number := stream_number(frame)) is not None]
+
+
+def test_mtu_changes_lose_and_double_nothing(two: Lab) -> None:
+    first, second = two.guests
+    with second.capture() as offloaded, first.capture() as slow, \
+            stream(first, second, rate=RATE) as down, stream(second, first, rate=RATE) as up:
+        wait_until(lambda: is_offloaded(two, first), 5, "the megaflow is in the NIC")
+        wait_until(lambda: up.sent > 100, 5, "the slow path is busy")
+        before, dropped = installs(two), losses(two)
+        queues = send_queues(two)
+        for change in range(MTU_CHANGES):
+            for guest in two.guests:
+                two.switch.vsctl("set", "interface", guest.port, f"mtu_request={2300 + 500 * change}")
+            sent = up.sent
+            wait_until(lambda: up.sent > sent + 100, 5, "packets go on")
+            assert len(queues | send_queues(two)) == len(queues) + 2, "no new queues for longer frames"
+            queues = send_queues(two)
+        for guest in two.guests:
+            assert two.switch.interface(guest.port, "mtu") == 2300 + 500 * (MTU_CHANGES - 1)
+        assert is_offloaded(two, first)
+        assert installs(two) == before, "megaflows were installed again"
+        sent = {"offloaded": down.stop(), "slow path": up.stop()}
+        for capture in (offloaded, slow):
+            capture.settle()
+        arrived = {"offloaded": numbers(offloaded.frames), "slow path": numbers(slow.frames)}
+    figure(f"{MTU_CHANGES} MTU changes of two ports: " + ", ".join(
+        f"{kind} {len(arrived[kind])} of {sent[kind]} frames" for kind in sent))
+    assert losses(two) == dropped
+    for kind in sent:
+        lost = set(range(sent[kind])) - set(arrived[kind])
+        assert not lost, f"{kind}: lost {sorted(lost)[:20]}"
+        assert len(arrived[kind]) == sent[kind], f"{kind}: frames came twice"
+    for guest in two.guests:
+        port = port_of(two, guest)
+        assert port["problem"] == ""
+        assert port["slow_path_rx_missed"] == port["slow_path_tx_errors"] == port["slow_path_restarts"] == 0
+
+
+@pytest.mark.parametrize("fault", ["work_request_send", "work_request_receive"])
+def test_a_queue_that_fails_is_restarted_and_its_losses_counted(two: Lab, fault: str) -> None:
+    first, second = two.guests
+    failing = first if fault == "work_request_send" else second
+    frames = 1500
+    before = {guest: two.switch.interface(guest.port, "statistics") for guest in two.guests}
+    with first.capture() as seen, stream(second, first, rate=RATE, limit=frames) as sender:
+        wait_until(lambda: sender.sent > 200, 5, "the slow path is busy")
+        two.nic.drnic("fault", fault, str(errno.EFAULT), "10")
+        wait_until(lambda: port_of(two, failing)["slow_path_restarts"] == 1, 10, "the slow path is restarted")
+        assert sender.join() == frames
+        seen.settle()
+        arrived = numbers(seen.frames)
+    assert len(set(arrived)) == len(arrived), "frames came twice"
+    receiver, transmitter = port_of(two, second), port_of(two, first)
+    lost = receiver["slow_path_rx_missed"] + receiver["slow_path_rx_errors"] + transmitter["slow_path_tx_errors"]
+    figure(f"{fault}: {len(arrived)} of {frames} frames arrived, {lost} counted as lost")
+    assert 1 <= lost == frames - len(arrived)
+    assert port_of(two, failing)["problem"] == ""
+    assert max(arrived) == frames - 1, "it works again"
+    assert "local protection error) and works again" in two.switch.messages() + two.switch.log.read_text()
+
+    # OVS's own counters have them too, once they are written to the database again.
+    def counted() -> int:
+        now = {guest: two.switch.interface(guest.port, "statistics") for guest in two.guests}
+        return sum(now[guest][name] - before[guest][name] for guest, name in
+                   ((second, "rx_dropped"), (second, "rx_errors"), (first, "tx_errors")))
+
+    wait_until(lambda: counted() == lost, 12, "Interface statistics tell of the loss")
+
+
+def test_a_queue_that_cannot_be_restarted_says_so_until_it_can(two: Lab) -> None:
+    first, second = two.guests
+    with stream(second, first, rate=200):
+        two.nic.drnic("fault", "ibv_create_qp", str(errno.ENOMEM), "1")
+        two.nic.drnic("fault", "work_request_receive", str(errno.EFAULT), "1")
+        deadline = time.monotonic() + 20
+        while not (error := str(two.switch.interface(second.port, "error") or "")):
+            # It is tried again every second: it must fail each time.
+            two.nic.drnic("fault", "ibv_create_qp", str(errno.ENOMEM), "1")
+            assert time.monotonic() < deadline, "the interface never shows the error"
+            time.sleep(0.02)
+        assert "slow path has stopped" in error and "ibv_create_qp" in error, error
+        two.nic.drnic("faults", "--disarm")
+        wait_until(lambda: not two.switch.interface(second.port, "error"), 10, "the error goes when its cause has gone")
+    port = port_of(two, second)
+    assert port["problem"] == "" and port["slow_path_restarts"] == 1
+    assert_reaches(first, second)
+    figure(f"while it lasted: {error}")
