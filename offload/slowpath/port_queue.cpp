@@ -151,6 +151,11 @@ public:
     bool failed() const noexcept override { return failure_.load(std::memory_order_relaxed) != 0; }
 
     std::string failure() const override {
+        if (failed()) {
+            // The receiver may have seen the flush before anybody has asked for the send that caused it.
+            std::lock_guard lock(transmit_mutex_);
+            reap();
+        }
         const unsigned code = failure_.load(std::memory_order_relaxed);
         if (code == 0) return {};
         const auto status = static_cast<ibv_wc_status>(code & ~sending);

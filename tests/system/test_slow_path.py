@@ -143,6 +143,7 @@ def test_a_queue_that_fails_is_restarted_and_its_losses_counted(two: Lab, fault:
 def test_a_queue_that_cannot_be_restarted_says_so_until_it_can(two: Lab) -> None:
     first, second = two.guests
     with stream(second, first, rate=200):
+        two.nic.drnic("fault", "ibv_create_qp", str(errno.ENOMEM), "1")
         two.nic.drnic("fault", "work_request_receive", str(errno.EFAULT), "1")
         deadline = time.monotonic() + 20
         while not (error := str(two.switch.interface(second.port, "error") or "")):

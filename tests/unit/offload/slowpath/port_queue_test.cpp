@@ -148,9 +148,8 @@ TEST_F(PortQueueTest, TellsTheCauseAndNotTheFlushThatFollows) {
     fake().fail(IBV_WC_LOC_PROT_ERR);
     EXPECT_EQ(transmit({Bytes(60, 1)}), 1U);
     EXPECT_TRUE(queue_->receive().empty());   // sees its own buffers flushed
-    EXPECT_EQ(queue_->failure(), "receiving: Work Request Flushed Error");
-    EXPECT_EQ(queue_->stats().send_errors, 1U);
     EXPECT_EQ(queue_->failure(), "sending: local protection error");
+    EXPECT_EQ(queue_->stats().send_errors, 1U);
 }
 
 TEST_F(PortQueueTest, DoesNotSleepOverFramesThatCameBeforeItAsked) {
