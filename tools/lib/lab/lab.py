@@ -98,14 +98,21 @@ class Lab:
         self.add_bridge(fail_mode=fail_mode)
 
     def add_bridge(self, fail_mode: str = "standalone") -> None:
+        ports = [word for wire in self.wires for word in ("--", *self._addition(wire))]
         self.switch.vsctl("add-br", BRIDGE, "--", "set", "bridge", BRIDGE, "datapath_type=netdev",
-                          f"fail_mode={fail_mode}", "other_config:disable-in-band=true")
+                          f"fail_mode={fail_mode}", "other_config:disable-in-band=true", *ports)
         for wire in self.wires:
-            self.add_port(wire)
+            self._wait_for(wire)
 
     def add_port(self, guest: Wire) -> None:
-        self.switch.vsctl("add-port", BRIDGE, guest.port, "--", "set", "interface", guest.port,
-                          *self.interface_settings(guest), f"ofport_request={self.ofport(guest)}")
+        self.switch.vsctl(*self._addition(guest))
+        self._wait_for(guest)
+
+    def _addition(self, guest: Wire) -> list[str]:
+        return ["add-port", BRIDGE, guest.port, "--", "set", "interface", guest.port, *self.interface_settings(guest),
+                f"ofport_request={self.ofport(guest)}"]
+
+    def _wait_for(self, guest: Wire) -> None:
         wait_until(lambda: self.switch.interface(guest.port, "ofport") == self.ofport(guest), 10,
                    f"port {guest.port} is there ({self.switch.interface(guest.port, 'error')})")
 
