@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from . import build
 from .capture import Capture
-from .command import wait_until
+from .command import run, wait_until
 from .namespace import Namespace, make_veth
 from .softnic import DEVICE, UPLINK, SoftNic
 from .switch import STOCK_DAEMON, Switch
@@ -130,7 +130,6 @@ class Lab:
     def fix_neighbours(self) -> None:
         """Static ARP between all guests: no broadcast of the kernel's disturbs an exact count."""
         for guest in self.guests:
-            for other in self.wires:
-                if other is not guest:
-                    guest.namespace.run(["ip", "neigh", "replace", other.address, "lladdr", other.mac, "dev",
-                                         guest.device, "nud", "permanent"])
+            run(guest.namespace.command(["ip", "-batch", "-"]), stdin="".join(
+                f"neigh replace {other.address} lladdr {other.mac} dev {guest.device} nud permanent\n"
+                for other in self.wires if other is not guest))
