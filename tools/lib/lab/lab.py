@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from . import build
 from .capture import Capture
-from .command import wait_until
+from .command import run, wait_until
 from .namespace import Namespace, make_veth
 from .softnic import DEVICE, UPLINK, SoftNic
 from .switch import STOCK_DAEMON, Switch
@@ -98,14 +98,21 @@ class Lab:
         self.add_bridge(fail_mode=fail_mode)
 
     def add_bridge(self, fail_mode: str = "standalone") -> None:
+        ports = [word for wire in self.wires for word in ("--", *self._addition(wire))]
         self.switch.vsctl("add-br", BRIDGE, "--", "set", "bridge", BRIDGE, "datapath_type=netdev",
-                          f"fail_mode={fail_mode}", "other_config:disable-in-band=true")
+                          f"fail_mode={fail_mode}", "other_config:disable-in-band=true", *ports)
         for wire in self.wires:
-            self.add_port(wire)
+            self._wait_for(wire)
 
     def add_port(self, guest: Wire) -> None:
-        self.switch.vsctl("add-port", BRIDGE, guest.port, "--", "set", "interface", guest.port,
-                          *self.interface_settings(guest), f"ofport_request={self.ofport(guest)}")
+        self.switch.vsctl(*self._addition(guest))
+        self._wait_for(guest)
+
+    def _addition(self, guest: Wire) -> list[str]:
+        return ["add-port", BRIDGE, guest.port, "--", "set", "interface", guest.port, *self.interface_settings(guest),
+                f"ofport_request={self.ofport(guest)}"]
+
+    def _wait_for(self, guest: Wire) -> None:
         wait_until(lambda: self.switch.interface(guest.port, "ofport") == self.ofport(guest), 10,
                    f"port {guest.port} is there ({self.switch.interface(guest.port, 'error')})")
 
@@ -123,7 +130,6 @@ class Lab:
     def fix_neighbours(self) -> None:
         """Static ARP between all guests: no broadcast of the kernel's disturbs an exact count."""
         for guest in self.guests:
-            for other in self.wires:
-                if other is not guest:
-                    guest.namespace.run(["ip", "neigh", "replace", other.address, "lladdr", other.mac, "dev",
-                                         guest.device, "nud", "permanent"])
+            run(guest.namespace.command(["ip", "-batch", "-"]), stdin="".join(
+                f"neigh replace {other.address} lladdr {other.mac} dev {guest.device} nud permanent\n"
+                for other in self.wires if other is not guest))

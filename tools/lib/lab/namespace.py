@@ -28,10 +28,9 @@ class Namespace:
     def create(self) -> None:
         run(["ip", "netns", "add", self.name])
         self.run(["ip", "link", "set", "lo", "up"])
-        for scope in ("all", "default"):
-            self.run(["sysctl", "-qw", f"net.ipv6.conf.{scope}.accept_dad=0",
-                      f"net.ipv6.conf.{scope}.router_solicitations=0", f"net.ipv6.conf.{scope}.addr_gen_mode=1"],
-                     check=False)
+        self.run(["sysctl", "-qw", *(f"net.ipv6.conf.{scope}.{setting}" for scope in ("all", "default")
+                                     for setting in ("accept_dad=0", "router_solicitations=0", "addr_gen_mode=1"))],
+                 check=False)
 
     def delete(self) -> None:
         """Its veth ends go first: a namespace that dies with a veth end in it can hold the pair for a while."""
@@ -81,13 +80,11 @@ def make_veth(inner: Namespace, inner_device: str, outer: Namespace, outer_devic
 
     The guest end does no checksum offload: an AF_PACKET reader would see unfinished checksums, and TCP would hang.
     """
-    outer.run(["ip", "link", "add", outer_device, "type", "veth", "peer", "name", inner_device,
-               "netns", inner.name])
-    inner.run(["ip", "link", "set", inner_device, "address", mac, "mtu", str(mtu)])
-    outer.run(["ip", "link", "set", outer_device, "mtu", str(mtu)])
+    outer.run(["ip", "link", "add", outer_device, "mtu", str(mtu), "type", "veth", "peer", "name", inner_device,
+               "address", mac, "mtu", str(mtu), "netns", inner.name])
     for namespace, device in ((inner, inner_device), (outer, outer_device)):
-        for feature in ("tx", "gro", "txvlan", "rxvlan"):
-            namespace.run(["ethtool", "-K", device, feature, "off"], check=False)
+        namespace.run(["ethtool", "-K", device, *(word for feature in ("tx", "gro", "txvlan", "rxvlan")
+                                                  for word in (feature, "off"))], check=False)
     if address:
         inner.run(["ip", "address", "add", address, "dev", inner_device])
     outer.run(["ip", "link", "set", outer_device, "up"])
