@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "offload/dr/ib_port.hpp"
+
 namespace ovsdr::ctrl {
 namespace {
 
@@ -305,8 +307,11 @@ int ovsdr_port_get_stats(const ovsdr_port* port, ovsdr_port_stats* stats) noexce
 }
 
 std::uint32_t ovsdr_port_speed(const ovsdr_port* port) noexcept {
+    ibv_context* const context = port->eswitch().context();
+    const auto ib_port = dr::find_ib_port(context, port->vport);
     ibv_port_attr attributes{};
-    if (ibv_query_port(port->eswitch().context(), 1, &attributes) != 0) return 0;
+    if (!ib_port || ib_port->number > UINT8_MAX) return 0;
+    if (ibv_query_port(context, static_cast<std::uint8_t>(ib_port->number), &attributes) != 0) return 0;
     return lane_speed(attributes.active_speed) * lanes(attributes.active_width);
 }
 

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "offload/dr/ib_port.hpp"
 #include "offload/dr/leak.hpp"
 #include "offload/dr/prm.hpp"
 
@@ -76,26 +77,14 @@ Device::~Device() {
     destroyed([this] { return ibv_close_device(context_) == 0 ? 0 : (errno != 0 ? errno : EIO); });
 }
 
-/// A port that does not answer is passed over: behind it there may be a vport that has gone.
 Result<Device::VportRegister> Device::vport_register(VportId vport) const {
-    ibv_device_attr_ex attributes{};
-    if (const int code = ibv_query_device_ex(context_, nullptr, &attributes); code != 0) {
-        return tl::unexpected(failure(code, fmt::format("ibv_query_device_ex({})", name_)));
+    const auto port = find_ib_port(context_, vport);
+    if (!port) return tl::unexpected(port.error());
+    if (!port->has_register) {
+        return tl::unexpected(Error{ENOENT, fmt::format("IB port {} of {}, which is vport {}, has no bits of reg_c_0", port->number,
+                                                        name_, vport.value)});
     }
-    Error absent{ENOENT, fmt::format("{} has no vport {}", name_, vport.value)};
-    const std::uint32_t ports =
-        attributes.phys_port_cnt_ex != 0 ? attributes.phys_port_cnt_ex : attributes.orig_attr.phys_port_cnt;
-    for (std::uint32_t port = 1; port <= ports; ++port) {
-        mlx5dv_port info{};
-        if (const int code = mlx5dv_query_port(context_, port, &info); code != 0) {
-            absent.what += "; " + failure(code, fmt::format("mlx5dv_query_port({})", port)).what;
-            continue;
-        }
-        constexpr std::uint64_t needed = MLX5DV_QUERY_PORT_VPORT | MLX5DV_QUERY_PORT_VPORT_REG_C0;
-        if ((info.flags & needed) != needed || info.vport != vport.value) continue;
-        return VportRegister{info.reg_c0.value, info.reg_c0.mask};
-    }
-    return tl::unexpected(std::move(absent));
+    return VportRegister{port->register_value, port->register_mask};
 }
 
 Result<void> Device::command(const char* call, std::span<const std::uint8_t> in,

@@ -6,6 +6,8 @@
 #include <new>
 #include <utility>
 
+#include "offload/dr/ib_port.hpp"
+
 namespace ovsdr::slowpath {
 
 namespace {
@@ -40,7 +42,10 @@ AttachedPort::~AttachedPort() {
 }
 
 Result<std::unique_ptr<PortQueue>> AttachedPort::make_queue(unsigned frame_size) const noexcept {
-    return PortQueue::create({.context = eswitch_->context(), .pd = eswitch_->pd(), .frame_size = frame_size});
+    const auto port = dr::find_ib_port(eswitch_->context(), vport_);
+    if (!port) return tl::unexpected(port.error());
+    return PortQueue::create(
+        {.context = eswitch_->context(), .pd = eswitch_->pd(), .ib_port = port->number, .frame_size = frame_size});
 }
 
 std::span<const Frame> AttachedPort::receive() noexcept {

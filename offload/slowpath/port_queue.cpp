@@ -75,7 +75,6 @@ struct Objects {
     std::uint32_t sqn = 0;
 };
 
-constexpr std::uint8_t ib_port = 1;
 constexpr unsigned min_length = 2 * batch_length, max_length = 1 << 15;
 constexpr unsigned min_frame_size = 64, max_frame_size = 1 << 16;
 
@@ -312,6 +311,10 @@ private:
 };
 
 Result<void> check(const PortQueueSpec& spec) {
+    // ibv_modify_qp() has 8 bits for it.
+    if (spec.ib_port == 0 || spec.ib_port > UINT8_MAX) {
+        return tl::unexpected(Error{EINVAL, "IB port " + std::to_string(spec.ib_port) + " can have no raw packet QP"});
+    }
     const auto fits = [](unsigned length) {
         return std::has_single_bit(length) && length >= min_length && length <= max_length;
     };
@@ -356,10 +359,10 @@ Result<void> create_queue_pair(const PortQueueSpec& spec, Objects& objects) {
     return {};
 }
 
-Result<void> start_queue_pair(Objects& objects) {
+Result<void> start_queue_pair(Objects& objects, std::uint32_t ib_port) {
     ibv_qp_attr attributes{};
     attributes.qp_state = IBV_QPS_INIT;
-    attributes.port_num = ib_port;
+    attributes.port_num = static_cast<std::uint8_t>(ib_port);
     int code = ibv_modify_qp(objects.qp.get(), &attributes, IBV_QP_STATE | IBV_QP_PORT);
     for (const ibv_qp_state state : {IBV_QPS_RTR, IBV_QPS_RTS}) {
         if (code != 0) break;
@@ -394,7 +397,7 @@ Result<std::unique_ptr<PortQueue>> PortQueue::create(const PortQueueSpec& spec) 
     if (!buffers) return tl::unexpected(std::move(buffers.error()));
     made = create_completion_queues(spec, objects);
     if (made) made = create_queue_pair(spec, objects);
-    if (made) made = start_queue_pair(objects);
+    if (made) made = start_queue_pair(objects, spec.ib_port);
     if (!made) return tl::unexpected(std::move(made.error()));
     auto queue = std::make_unique<RawPacketQueue>(spec, std::move(*buffers), std::move(objects));
     if (auto started = queue->start(); !started) return tl::unexpected(std::move(started.error()));

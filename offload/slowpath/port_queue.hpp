@@ -32,6 +32,7 @@ inline constexpr unsigned batch_length = 32;
 struct PortQueueSpec {
     ibv_context* context;
     ibv_pd* pd;
+    std::uint32_t ib_port;            ///< that of the port's representor: the kernel refuses raw packet QPs of ports without one
     unsigned receive_length = 1024;   ///< frames, a power of two
     unsigned transmit_length = 1024;
     unsigned frame_size = 2048;       ///< bytes a buffer holds: at least MTU + 22

@@ -20,6 +20,7 @@
 #include <thread>
 
 #include "offload/dr/eswitch.hpp"
+#include "offload/dr/ib_port.hpp"
 #include "offload/dr/leak.hpp"
 #include "offload/dr/vport.hpp"
 #include "offload/slowpath/port_queue.hpp"
@@ -201,7 +202,9 @@ protected:
 
     static void attach(Port& port) {
         port.wire = std::make_unique<Wire>(port.outer);
-        auto queue = PortQueue::create({.context = eswitch_->context(), .pd = eswitch_->pd()});
+        const auto ib_port = find_ib_port(eswitch_->context(), port.vport);
+        ASSERT_TRUE(ib_port) << ib_port.error().what;
+        auto queue = PortQueue::create({.context = eswitch_->context(), .pd = eswitch_->pd(), .ib_port = ib_port->number});
         ASSERT_TRUE(queue) << queue.error().what;
         port.queue = std::move(*queue);
         const auto attached =

@@ -116,6 +116,22 @@ TEST_F(AttachedPortTest, LetsPacketsInLastAndTheirWayOutGoAfterThem) {
     EXPECT_EQ(without_counters(FakeProvider::take_events()), expected);
 }
 
+/// The recording provider has the manager, vports 1 to 4 and the uplink, in this order.
+TEST_F(AttachedPortTest, ItsQueueIsOfItsVportsIbPort) {
+    for (const auto& [vport, ib_port] : {std::pair<std::uint16_t, unsigned>{1, 2}, {3, 4}, {0xffff, 6}}) {
+        AttachedPortSpec other = spec();
+        other.vport = {vport};
+        auto port = AttachedPort::open(eswitch_, other);
+        ASSERT_TRUE(port) << port.error().what;
+        EXPECT_EQ(FakeVerbs::queues().back()->ib_port, ib_port) << vport;
+    }
+    AttachedPortSpec absent = spec();
+    absent.vport = {77};
+    const auto port = AttachedPort::open(eswitch_, absent);
+    ASSERT_FALSE(port);
+    EXPECT_EQ(port.error().code, ENOENT) << port.error().what;
+}
+
 TEST_F(AttachedPortTest, LeavesNothingBehindWhicheverCallFails) {
     const unsigned before = FakeProvider::alive();
     std::set<std::string> failed;

@@ -244,7 +244,11 @@ int ibv_destroy_qp(ibv_qp* qp) {
     delete &queue;
     return --now.alive, 0;
 }
-int ibv_modify_qp(ibv_qp*, ibv_qp_attr*, int) { return fails() ? ENOMEM : 0; }
+int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask) {
+    if (fails()) return ENOMEM;
+    if ((mask & IBV_QP_PORT) != 0) queue_of(qp).ib_port = attributes->port_num;
+    return 0;
+}
 
 int mlx5dv_init_obj(mlx5dv_obj* object, uint64_t) {
     object->qp.out->sqn = queue_of(object->qp.in).sqn;

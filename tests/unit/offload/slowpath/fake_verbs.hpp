@@ -40,6 +40,7 @@ public:
     };
     ibv_qp qp{};
     std::uint32_t sqn = 0;
+    unsigned ib_port = 0;   ///< that INIT named
     std::deque<Receive> receives;
     std::deque<Received> received;          ///< completions that nobody has polled
     std::deque<ibv_send_wr> sends;          ///< posted, not executed

@@ -25,7 +25,7 @@ protected:
         EXPECT_EQ(FakeVerbs::alive(), 0);
     }
     PortQueueSpec spec() {
-        return {.context = &context_.context, .pd = &pd_, .receive_length = 64, .transmit_length = 64};
+        return {.context = &context_.context, .pd = &pd_, .ib_port = 3, .receive_length = 64, .transmit_length = 64};
     }
     void open() {
         auto queue = PortQueue::create(spec());
@@ -193,6 +193,16 @@ TEST_F(PortQueueTest, DropsAFrameThatIsTooLongAndOnlyThat) {
     ASSERT_EQ(fake().sent.size(), 2U);
     EXPECT_EQ(fake().sent[1], Bytes(61, 3));
     EXPECT_EQ(queue_->stats().send_drops, 1U);
+}
+
+TEST_F(PortQueueTest, RefusesIbPortsThatVerbsCannotName) {
+    for (const std::uint32_t port : {0U, 256U}) {
+        PortQueueSpec bad = spec();
+        bad.ib_port = port;
+        const auto queue = PortQueue::create(bad);
+        ASSERT_FALSE(queue);
+        EXPECT_EQ(queue.error().code, EINVAL);
+    }
 }
 
 TEST_F(PortQueueTest, RefusesSizesThatMakeNoRing) {
