@@ -117,6 +117,9 @@ struct NicConfig {
 /// The name of the file to read, from the environment.
 [[nodiscard]] std::string config_path();
 
+/// The file's text. Throws ConfigError; its text begins with `path`.
+[[nodiscard]] std::string read_config_text(const std::string& path);
+
 /// Throws ConfigError; its text begins with `path`.
 [[nodiscard]] NicConfig read_config(const std::string& path);
 
