@@ -13,7 +13,8 @@ void MissingVports::add(std::shared_ptr<OpenDevice> device, dr::VportId vport, C
 
 void MissingVports::remove(const OpenDevice& device, dr::VportId vport) noexcept {
     const std::lock_guard guard(lock_);
-    std::erase_if(list_, [&](const Missing& missing) { return missing.device.get() == &device && missing.vport == vport; });
+    std::erase_if(list_,
+                  [&](const Missing& missing) { return missing.device.get() == &device && missing.vport == vport; });
 }
 
 bool MissingVports::check(bool changed, Clock::time_point now) {

@@ -1,9 +1,9 @@
 // Vports that interfaces ask for and a device does not have: who tells OVS when they are there.
 //
-// OVS gives an interface up whose vport is missing, with the error that `ovs-vsctl show` shows, and opens it again only when
-// it reconfigures its bridges. So each missing vport is remembered here, its device kept open for the sake of its events, and
-// after an event or a minute somebody has OVS reconfigure. An interface that is still wanted then asks for its vport again;
-// what nobody asks for again is forgotten, and its device is closed.
+// OVS gives an interface up whose vport is missing, with the error that `ovs-vsctl show` shows, and opens it again
+// only when it reconfigures its bridges. So each missing vport is remembered here, its device kept open for the sake
+// of its events, and after an event or a minute somebody has OVS reconfigure. An interface that is still wanted then
+// asks for its vport again; what nobody asks for again is forgotten, and its device is closed.
 //
 // Threads: any; one lock. A look at a vport is a command to the device.
 #pragma once
@@ -29,8 +29,8 @@ public:
     /// It has been opened.
     void remove(const OpenDevice& device, dr::VportId vport) noexcept;
 
-    /// Whether OVS is to reconfigure: one of them is there (`changed`: a device told of a change), or it is time to ask who
-    /// still wants them. Forgets those that nobody has asked for since the last time.
+    /// Whether OVS is to reconfigure: one of them is there (`changed`: a device told of a change), or it is time to
+    /// ask who still wants them. Forgets those that nobody has asked for since the last time.
     [[nodiscard]] bool check(bool changed, Clock::time_point now);
     /// When to check() again although nothing changes.
     [[nodiscard]] std::optional<Clock::time_point> next_check() const;

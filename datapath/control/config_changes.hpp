@@ -1,10 +1,10 @@
 // What `drnic add` and `drnic del` changed since the NIC started, and how it gets into the configuration file.
 //
-// A NIC reads its file once, so that a vport added later is gone after a restart, and a removed one back, until save() writes
-// the changes into the file as it is then: each added port takes the place of the one with its number, or comes last among
-// its device's; removed ones go. All else in the file stays, and so do the file's owner and mode; the text is laid out anew.
-// What cannot be read back as a configuration is not written. MACs, MTUs and links that were set are no part of it: OVS sets
-// them, too.
+// A NIC reads its file once, so that a vport added later is gone after a restart, and a removed one back, until
+// save() writes the changes into the file as it is then: each added port takes the place of the one with its number,
+// or comes last among its device's; removed ones go. All else in the file stays, and so do the file's owner and mode;
+// the text is laid out anew. What cannot be read back as a configuration is not written. MACs, MTUs and links that
+// were set are no part of it: OVS sets them, too.
 //
 // Threads: the control thread.
 #pragma once

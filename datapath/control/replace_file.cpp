@@ -51,7 +51,8 @@ private:
     bool renamed_ = false;
 };
 
-// The new name survives a crash once its folder is written. Where a file system cannot do that, nothing is lost but time.
+// The new name survives a crash once its folder is written. Where a file system cannot do that, nothing is lost but
+// time.
 void sync_folder(const std::string& path) noexcept {
     const auto slash = path.rfind('/');
     const int folder = open(path.substr(0, slash + 1).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);

@@ -30,8 +30,8 @@ def error_of(lab: Lab, guest: Wire) -> str:
 
 
 def add(lab: Lab, guest: Guest, *more: str) -> str:
-    return lab.nic.drnic("add", str(guest.vport), "--dpdk", lab.dpdk_arguments(guest), "--name", guest.name, "--mac", guest.mac,
-                         *more)
+    return lab.nic.drnic("add", str(guest.vport), "--dpdk", lab.dpdk_arguments(guest), "--name", guest.name,
+                         "--mac", guest.mac, *more)
 
 
 def test_a_removed_vport_is_an_error_of_its_interface_and_heals_when_it_is_back(workspace: Workspace) -> None:
@@ -74,8 +74,8 @@ def test_an_interface_waits_for_a_vport_that_is_added_later(workspace: Workspace
     workspace.defer(lab.switch.stop)
     lab.switch.start()
     lab.switch.vsctl("add-br", BRIDGE, "--", "set", "bridge", BRIDGE, "datapath_type=netdev")
-    lab.switch.vsctl("add-port", BRIDGE, late.port, "--", "set", "interface", late.port, *lab.interface_settings(late),
-                     check=False)
+    lab.switch.vsctl("add-port", BRIDGE, late.port, "--", "set", "interface", late.port,
+                     *lab.interface_settings(late), check=False)
     for _ in range(2):
         wait_until(lambda: "mlx5_0 has no vport 7" in error_of(lab, late), PATIENCE, "the error")
         lab.nic.drnic("add", "7", "--dpdk", "net_null,no-rx=1")

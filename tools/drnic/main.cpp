@@ -97,7 +97,8 @@ void describe(CLI::App& app, Options& options) {
         command->add_option("vport,--vport", options.vport, "1 to 65279 for a VF, 65535 for the uplink")->required();
     };
     const auto save = [&](CLI::App* command) {
-        command->add_flag("--save", options.save, "write this, and what else was added and removed, into the configuration file");
+        command->add_flag("--save", options.save,
+                          "write this, and what else was added and removed, into the configuration file");
     };
 
     CLI::App* list = app.add_subcommand("list", "devices and their vports");
