@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "ctrl/missing_vports.hpp"
 #include "offload/dr/ib_port.hpp"
 
 namespace ovsdr::ctrl {
@@ -88,10 +89,11 @@ void restart_queue(ovsdr_port& port) {
     if (!notice.empty()) port.notice = std::move(notice);
 }
 
-/// A device refuses what it is asked about a vport that it does not have.
-Error no_such_vport(const ovsdr_port_options& options, const Error& cause) {
-    if (cause.code != EREMOTEIO) return cause;
-    return {ENOENT, std::string(options.device) + " has no vport " + std::to_string(options.vport) + " (" + cause.what + ")"};
+/// With what an operator does about it, and noted, so that OVS opens the interface once the vport is there.
+Error no_such_vport(std::shared_ptr<OpenDevice> device, dr::VportId vport, const Error& cause) {
+    if (cause.code != ENOENT) return cause;
+    missing_vports().add(std::move(device), vport, MissingVports::Clock::now());
+    return {ENOENT, cause.what + ": a soft NIC's are shown by `drnic list`, a hardware NIC's by `devlink port show`"};
 }
 
 Result<std::unique_ptr<ovsdr_port>> open_port(const ovsdr_port_options& options) {
@@ -103,7 +105,8 @@ Result<std::unique_ptr<ovsdr_port>> open_port(const ovsdr_port_options& options)
     port->vport = dr::VportId{options.vport};
     port->odp_port = options.odp_port;
     auto state = dr::query_vport(port->eswitch(), port->vport);
-    if (!state) return tl::unexpected(no_such_vport(options, state.error()));
+    if (!state) return tl::unexpected(no_such_vport(port->device, port->vport, state.error()));
+    missing_vports().remove(*port->device, port->vport);
     port->state = *state;
     auto attached = slowpath::AttachedPort::open(port->device->eswitch, {.odp_port = dr::OdpPort{port->odp_port},
                                                                          .vport = port->vport,
@@ -254,9 +257,12 @@ bool ovsdr_port_refresh(ovsdr_port* port) noexcept {
         bool differs = port->problem() != problem;
         if (now) {
             auto& before = port->state;
-            differs = differs || before.mac != now->mac || before.mtu != now->mtu || before.admin_up != now->admin_up ||
-                      before.link_up != now->link_up;
+            differs = std::exchange(port->gone, false) || differs || before.mac != now->mac || before.mtu != now->mtu ||
+                      before.admin_up != now->admin_up || before.link_up != now->link_up;
             before = *now;
+        } else if (now.error().code == ENOENT) {
+            port->state.link_up = false;
+            differs = !std::exchange(port->gone, true) || differs;
         }
         return differs ? 1 : 0;
     };
@@ -275,6 +281,11 @@ char* ovsdr_port_problem(const ovsdr_port* port) noexcept {
 
 char* ovsdr_port_take_notice(ovsdr_port* port) noexcept {
     return text_or_null([&] { return locked(*port, [&] { return std::exchange(port->notice, {}); }); });
+}
+
+bool ovsdr_port_is_gone(const ovsdr_port* port) noexcept {
+    const std::lock_guard guard(port->state_lock);
+    return port->gone;
 }
 
 void ovsdr_port_get_state(const ovsdr_port* port, ovsdr_port_state* state) noexcept {

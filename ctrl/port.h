@@ -82,8 +82,11 @@ unsigned ovsdr_port_transmit(struct ovsdr_port *, const struct ovsdr_frame *fram
 /* The longest frame that fits the vport's MTU, two VLAN tags included. */
 uint32_t ovsdr_port_max_frame_size(const struct ovsdr_port *) OVSDR_NOEXCEPT;
 
-/* Asks the device, and mends the slow path if it has stopped. True if something differs from last time. */
+/* Asks the device, and mends the slow path if it has stopped. True if something differs from last time. A vport that the
+ * device has no more has no link. */
 bool ovsdr_port_refresh(struct ovsdr_port *) OVSDR_NOEXCEPT;
+/* Whether the device had the vport no more when it was last asked. */
+bool ovsdr_port_is_gone(const struct ovsdr_port *) OVSDR_NOEXCEPT;
 /* A slow path that has stopped makes ovsdr_changes_fd() readable once. In how many milliseconds ovsdr_port_refresh() will try to
  * start it again; -1: it works. */
 long long ovsdr_port_restart_in_ms(const struct ovsdr_port *) OVSDR_NOEXCEPT;
@@ -106,6 +109,12 @@ int ovsdr_port_set_admin_state(struct ovsdr_port *, bool up) OVSDR_NOEXCEPT;
  * -1 if the process has no descriptor left for it. */
 int ovsdr_changes_fd(void) OVSDR_NOEXCEPT;
 bool ovsdr_changes_take(void) OVSDR_NOEXCEPT;
+
+/* Vports that ovsdr_port_open() did not find (ENOENT): whether OVS is to reconfigure, so that interfaces ask for them again.
+ * `changed`: ovsdr_changes_take() said so. See ctrl/missing_vports.hpp. */
+bool ovsdr_missing_vports_check(bool changed) OVSDR_NOEXCEPT;
+/* Milliseconds until the next check although nothing changes, -1 for never. */
+int ovsdr_missing_vports_timeout(void) OVSDR_NOEXCEPT;
 
 #ifdef __cplusplus
 }

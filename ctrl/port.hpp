@@ -49,6 +49,7 @@ struct ovsdr_port {
 
     mutable std::mutex state_lock;
     ovsdr::dr::VportState state{};
+    bool gone = false;                      ///< the device has the vport no more
     std::uint32_t odp_port = OVSDR_NO_ODP_PORT;
     // What does not work although the port does, for people; empty when it works.
     std::string too_small, stopped;

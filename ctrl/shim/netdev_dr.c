@@ -6,6 +6,7 @@
 
 #include <errno.h>
 
+#include "if-notifier.h"
 #include "openvswitch/poll-loop.h"
 #include "openvswitch/vlog.h"
 #include "shim/netdev_dr_parts.h"
@@ -149,12 +150,13 @@ netdev_dr_changed(struct netdev_dr *dev)
  * only. */
 static long long int next_restart = LLONG_MAX;
 
-/* True if something changed that users of the netdev want to know. */
+/* True if the interface's vport has gone. */
 static bool
 refresh(struct netdev_dr *dev)
 {
     static struct vlog_rate_limit rl = VLOG_RATE_LIMIT_INIT(5, 10);
     bool changed = false;
+    bool gone = false;
     char *notice = NULL;
 
     ovs_rwlock_rdlock(&dev->lock);
@@ -162,6 +164,7 @@ refresh(struct netdev_dr *dev)
         long long int restart_in;
 
         changed = ovsdr_port_refresh(dev->port);
+        gone = changed && ovsdr_port_is_gone(dev->port);
         notice = ovsdr_port_take_notice(dev->port);
         restart_in = ovsdr_port_restart_in_ms(dev->port);
         if (restart_in >= 0) {
@@ -173,30 +176,39 @@ refresh(struct netdev_dr *dev)
         VLOG_WARN_RL(&rl, "%s: %s", netdev_get_name(&dev->up), notice);
         free(notice);
     }
-    return changed;
+    if (changed) {
+        netdev_dr_changed(dev);
+    }
+    return gone;
 }
 
+/* A reconfiguration sets each interface's options anew: that fails where the vport has gone, and OVS then takes the
+ * port out of its bridge and shows the error, as it does when an interface of the kernel's goes; and it opens the
+ * interfaces that could not be opened before. */
 static void
 dr_run(const struct netdev_class *class OVS_UNUSED)
 {
+    bool changes = ovsdr_changes_take();
+    bool reconfigure = ovsdr_missing_vports_check(changes);
     struct netdev_dr *dev;
 
-    if (!ovsdr_changes_take() && time_msec() < next_restart) {
-        return;
-    }
-    next_restart = LLONG_MAX;
-    ovs_mutex_lock(&list_mutex);
-    LIST_FOR_EACH (dev, node, &all_netdevs) {
-        if (refresh(dev)) {
-            netdev_dr_changed(dev);
+    if (changes || time_msec() >= next_restart) {
+        next_restart = LLONG_MAX;
+        ovs_mutex_lock(&list_mutex);
+        LIST_FOR_EACH (dev, node, &all_netdevs) {
+            reconfigure |= refresh(dev);
         }
+        ovs_mutex_unlock(&list_mutex);
     }
-    ovs_mutex_unlock(&list_mutex);
+    if (reconfigure) {
+        if_notifier_manual_report();
+    }
 }
 
 static void
 dr_wait(const struct netdev_class *class OVS_UNUSED)
 {
+    int timeout = ovsdr_missing_vports_timeout();
     int fd = ovsdr_changes_fd();
 
     if (fd >= 0) {
@@ -204,6 +216,9 @@ dr_wait(const struct netdev_class *class OVS_UNUSED)
     }
     if (next_restart != LLONG_MAX) {
         poll_timer_wait_until(next_restart);
+    }
+    if (timeout >= 0) {
+        poll_timer_wait(timeout);
     }
 }
 

@@ -15,6 +15,11 @@ VLOG_DEFINE_THIS_MODULE(netdev_dr_io);
 /* As other netdevs leave in front of a packet, for headers that actions push. */
 #define HEADROOM 128
 
+/* And behind it. OVS's connection tracking lengthens an FTP packet in place, by up to 45 bytes, and looks only whether
+ * the whole buffer is that much larger than the packet, headroom included (repl_ftp_v6_addr() in conntrack.c): without
+ * room here it would write into somebody else's memory. */
+#define TAILROOM 128
+
 BUILD_ASSERT_DECL((int) OVSDR_BATCH == (int) NETDEV_MAX_BURST);
 
 struct netdev_rxq *
@@ -43,8 +48,9 @@ netdev_dr_rxq_dealloc(struct netdev_rxq *rxq)
 static struct dp_packet *
 packet_from_frame(const struct ovsdr_frame *frame, bool offload)
 {
-    struct dp_packet *packet = dp_packet_clone_data_with_headroom(frame->data, frame->size, HEADROOM);
+    struct dp_packet *packet = dp_packet_new_with_headroom(frame->size + TAILROOM, HEADROOM);
 
+    dp_packet_put(packet, frame->data, frame->size);
     /* The table that missed; hw_miss_packet_recover() takes it off again. Nobody does while offload is off. */
     if (offload && frame->tag) {
         dp_packet_set_flow_mark(packet, frame->tag);

@@ -93,10 +93,11 @@ open_port(struct netdev_dr *dev, const char *device, uint16_t vport, struct ovsd
     return error;
 }
 
+/* Not when the vport has gone: to open it anew then says so. */
 static bool
 is_in_force(const struct netdev_dr *dev, const char *device, uint16_t vport)
 {
-    return dev->port && dev->vport == vport && !strcmp(dev->device, device);
+    return dev->port && dev->vport == vport && !strcmp(dev->device, device) && !ovsdr_port_is_gone(dev->port);
 }
 
 int

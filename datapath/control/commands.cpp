@@ -9,6 +9,7 @@
 #include <initializer_list>
 #include <nlohmann/json.hpp>
 
+#include "datapath/control/config_changes.hpp"
 #include "datapath/control/errno_names.hpp"
 #include "datapath/control/fault.hpp"
 #include "datapath/ports/config.hpp"
@@ -167,22 +168,49 @@ json stats(SoftNic& nic) {
             {"memory", {{"small", pool_json(*nic.small_mempool())}, {"jumbo", pool_json(*nic.mempool())}}}};
 }
 
-json add(SoftNic& nic, const json& request) {
-    allow_only(request, {"device", "port"});
-    SoftDevice& device = device_of(nic, request);
-    const PortConfig port = parse_port(require(request, "port", "a port as in the configuration"), "port");
-    std::string error;
-    if (int result = device.add_vport(port, true, error)) throw ConfigError(error, result);
-    return json::object();
+json save(ConfigChanges& changes) {
+    const std::string path = config_path();
+    changes.save(path);
+    return {{"saved", path}};
 }
 
-json del(SoftNic& nic, const json& request) {
-    allow_only(request, {"device", "vport"});
+bool is_to_be_saved(const json& request) {
+    const json wanted = request.value("save", json(false));
+    if (!wanted.is_boolean()) throw ConfigError(fmt::format("save: {} is not true or false", wanted.dump()));
+    return wanted.get<bool>();
+}
+
+// `done`: what stays done when the file cannot be written.
+json saved_after(ConfigChanges& changes, bool wanted, const std::string& done) {
+    if (!wanted) return json::object();
+    try {
+        return save(changes);
+    } catch (const ConfigError& error) {
+        throw ConfigError(fmt::format("{}, but not saved: {}", done, error.what()), error.code());
+    }
+}
+
+json add(SoftNic& nic, ConfigChanges& changes, const json& request) {
+    allow_only(request, {"device", "port", "save"});
+    const bool wanted = is_to_be_saved(request);
+    SoftDevice& device = device_of(nic, request);
+    const json& given = require(request, "port", "a port as in the configuration");
+    const PortConfig port = parse_port(given, "port");
+    std::string error;
+    if (int result = device.add_vport(port, true, error)) throw ConfigError(error, result);
+    changes.added(device.name(), port.vport, given);
+    return saved_after(changes, wanted, fmt::format("vport {} is added", port.vport.value));
+}
+
+json del(SoftNic& nic, ConfigChanges& changes, const json& request) {
+    allow_only(request, {"device", "vport", "save"});
+    const bool wanted = is_to_be_saved(request);
     SoftDevice& device = device_of(nic, request);
     const VportId vport = vport_of(device, request);
     if (vport == manager_vport) throw ConfigError("vport: 0 is the eSwitch manager, which cannot be removed");
     if (device.remove_vport(vport) != 0) throw ConfigError(fmt::format("vport: {} is gone already", vport.value));
-    return json::object();
+    changes.removed(device.name(), vport);
+    return saved_after(changes, wanted, fmt::format("vport {} is removed", vport.value));
 }
 
 void set_mtu(SoftDevice& device, VportId vport, const json& mtu) {
@@ -261,28 +289,32 @@ json faults(const json& request) {
     return {{"calls", fault_points()}, {"armed", std::move(armed)}};
 }
 
-json dispatch(SoftNic& nic, std::string_view text) {
+json dispatch(SoftNic& nic, ConfigChanges& changes, std::string_view text) {
     const json request = json::parse(text);
     if (!request.is_object()) throw ConfigError("a request is a JSON object");
-    const json& command = require(request, "command", "list, stats, add, del, set, fault or faults");
+    const json& command = require(request, "command", "list, stats, add, del, save, set, fault or faults");
     if (command == "list" || command == "stats") {
         allow_only(request, {});
         return command == "list" ? list(nic) : stats(nic);
     }
-    if (command == "add") return add(nic, request);
-    if (command == "del") return del(nic, request);
+    if (command == "add") return add(nic, changes, request);
+    if (command == "del") return del(nic, changes, request);
+    if (command == "save") {
+        allow_only(request, {});
+        return save(changes);
+    }
     if (command == "set") return set(nic, request);
     if (command == "fault") return fault(nic, request);
     if (command == "faults") return faults(request);
-    throw ConfigError(fmt::format("command: {} is not list, stats, add, del, set, fault or faults", command.dump()));
+    throw ConfigError(fmt::format("command: {} is not list, stats, add, del, save, set, fault or faults", command.dump()));
 }
 
 }  // namespace
 
-std::string answer(SoftNic& nic, std::string_view request) {
+std::string answer(SoftNic& nic, ConfigChanges& changes, std::string_view request) {
     json result;
     try {
-        result = dispatch(nic, request);
+        result = dispatch(nic, changes, request);
         result["ok"] = true;
     } catch (const json::parse_error& error) {
         result = {{"ok", false}, {"error", fmt::format("not JSON: {}", error.what())}};

@@ -4,12 +4,15 @@
 //   {"command": "stats"}                    counters of vports, steering drops, co-tenants, workers
 //   {"command": "add", "port": {…}}         as in the configuration's `ports`; a port that does not open is not added
 //   {"command": "del", "vport": N}
+//   {"command": "save"}                     writes what add and del changed into the configuration file; see
+//                                           config_changes.hpp
 //   {"command": "set", "vport": N, …}       any of "link": "up" | "down" (administrative), "mac": "…", "mtu": N
 //   {"command": "fault", "call": "ibv_create_qp", "errno": "ENOMEM" | 12, "nth": 1}
 //   {"command": "faults"}                   calls that can be made to fail, and the faults that are armed;
 //                                           "disarm": true forgets these
 //
-// add, del and set take "device": "mlx5_0", which may be left out where there is only one. An answer has "ok": true and
+// add, del and set take "device": "mlx5_0", which may be left out where there is only one; add and del take
+// "save": true, which is a save afterwards. An answer has "ok": true and
 // what was asked for, or "ok": false and "error", which names the option, its value, and what would be right. A set
 // that fails changes nothing of what comes after the failing part: mtu, link and mac are checked first and done in that
 // order.
@@ -20,9 +23,10 @@
 
 namespace ovsdr::soft {
 
+class ConfigChanges;
 class SoftNic;
 
 /// The answer to one request, without a newline. Takes as long as opening a port takes. Threads: the control thread.
-[[nodiscard]] std::string answer(SoftNic& nic, std::string_view request);
+[[nodiscard]] std::string answer(SoftNic& nic, ConfigChanges& changes, std::string_view request);
 
 }  // namespace ovsdr::soft

@@ -91,7 +91,7 @@ void ControlServer::read_requests(Client& client) {
     while ((size = recv(client.socket, buffer, sizeof buffer, 0)) > 0) {
         client.in.append(buffer, static_cast<std::size_t>(size));
         for (std::size_t end; (end = client.in.find('\n')) != std::string::npos;) {
-            client.out += answer(nic_, std::string_view(client.in).substr(0, end)) + '\n';
+            client.out += answer(nic_, changes_, std::string_view(client.in).substr(0, end)) + '\n';
             client.in.erase(0, end + 1);
         }
         if (client.in.size() > longest_line || client.out.size() > most_unread) break;

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "datapath/control/config_changes.hpp"
 #include "datapath/ports/socket_path.hpp"
 
 namespace ovsdr::soft {
@@ -49,6 +50,7 @@ private:
     static void write_answers(Client& client);
 
     SoftNic& nic_;
+    ConfigChanges changes_;
     std::string path_;
     int listener_ = -1;
     SocketFile file_;

@@ -9,9 +9,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <sstream>
 
 #include "datapath/ports/drivers.hpp"
 
@@ -259,11 +259,18 @@ std::string config_path() {
     return path != nullptr && *path != '\0' ? path : "/etc/ovs-dr/softnic.json";
 }
 
-NicConfig read_config(const std::string& path) {
+std::string read_config_text(const std::string& path) {
     std::ifstream file(path);
     if (!file) throw ConfigError(fmt::format("{}: {}", path, std::strerror(errno)), errno);
-    const std::string content{std::istreambuf_iterator<char>(file), {}};
-    if (file.bad()) throw ConfigError(fmt::format("{}: cannot be read", path), EIO);
+    (void)file.peek();  // of a folder, the first byte cannot be read
+    std::ostringstream content;
+    if (!file.bad() && !file.eof()) content << file.rdbuf();
+    if (file.bad() || !content) throw ConfigError(fmt::format("{}: cannot be read", path), EIO);
+    return content.str();
+}
+
+NicConfig read_config(const std::string& path) {
+    const std::string content = read_config_text(path);
     try {
         return parse_config(content);
     } catch (const ConfigError& error) {

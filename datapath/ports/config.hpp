@@ -16,10 +16,11 @@
 //                   default), 1 MPLS over GRE and UDP, 2 VXLAN-GPE and ICMP, 3 GTP-U.
 //     mac           of the manager function, and so of its RoCE packets and its link-local GID. Default: derived from this
 //                   machine and the device's name; two NICs of one machine that meet on a wire need different ones.
-//     ports         vports; `drnic add` makes more. Default none.
+//     ports         vports; `drnic add` makes more, and `drnic save` writes them into this file. Default none.
 //       vport       1 to 65279 for a VF, 65535 for the uplink. Unique. (0, the manager, is always there.)
 //       dpdk        device arguments as DPDK has them, without an instance number:
-//                   net_af_packet,iface=NAME   a network interface, by packet sockets
+//                   net_af_packet,iface=NAME   a network interface, by packet sockets; with qdisc_bypass=1 tcpdump on the
+//                                              interface does not see what the vport gets, nor does its queueing discipline
 //                   net_af_xdp,iface=NAME      the same, by AF_XDP
 //                   net_tap,iface=NAME         a network interface that the port makes, with the vport's MAC
 //                   net_vhost,iface=PATH       a guest: a vhost-user socket where QEMU connects (give its chardev
@@ -116,6 +117,9 @@ struct NicConfig {
 
 /// The name of the file to read, from the environment.
 [[nodiscard]] std::string config_path();
+
+/// The file's text. Throws ConfigError; its text begins with `path`.
+[[nodiscard]] std::string read_config_text(const std::string& path);
 
 /// Throws ConfigError; its text begins with `path`.
 [[nodiscard]] NicConfig read_config(const std::string& path);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -26,6 +27,27 @@ struct DeviceList {
     ibv_device** devices;
 };
 
+struct StatusName {
+    std::uint32_t status;
+    const char* words;
+};
+
+/// Source: PRM, "Command Return Status"; mlx5_ifc.h of the kernel has the numbers.
+constexpr StatusName statuses[] = {
+    {0x1, "an internal error"},
+    {0x2, "it does not know the command"},
+    {prm::bad_parameter, "a wrong parameter"},
+    {0x4, "it is in no state for it"},
+    {prm::bad_resource, "it has no such resource"},
+    {0x6, "the resource is busy"},
+    {0x8, "a limit is exceeded"},
+    {0x9, "the resource is in no state for it"},
+    {0xa, "a wrong index"},
+    {0xf, "it has no resources left"},
+    {0x50, "a wrong size of the command"},
+    {0x51, "a wrong size of the answer"},
+};
+
 std::string names_in(const DeviceList& list) {
     std::string names;
     for (int i = 0; i < list.length; ++i) {
@@ -46,10 +68,12 @@ Error failure(int code, std::string what) {
 
 Error devx_failure(int code, const std::string& call, std::span<const std::uint8_t> out) {
     if (std::abs(code) != EREMOTEIO || out.size() < 8) return failure(code, call);
-    constexpr prm::Field status{0, 8};
     constexpr prm::Field syndrome{32, 32};
-    return Error{EREMOTEIO, fmt::format("{}: the device refused with status {:#x}, syndrome {:#x}", call,
-                                        prm::get(out.data(), status), prm::get(out.data(), syndrome))};
+    const std::uint32_t status = prm::get(out.data(), prm::status);
+    const auto named = std::ranges::find(statuses, status, &StatusName::status);
+    return Error{EREMOTEIO, fmt::format("{}: the device refuses: {} (status {:#x}, syndrome {:#x})", call,
+                                        named == std::end(statuses) ? "for a reason of its own" : named->words, status,
+                                        prm::get(out.data(), syndrome))};
 }
 
 Result<std::shared_ptr<Device>> Device::open(std::string_view name) noexcept {

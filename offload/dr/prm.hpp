@@ -20,6 +20,10 @@ struct Field {
     friend bool operator==(const Field&, const Field&) = default;
 };
 
+/// At the head of every command's output, and two of its values.
+inline constexpr Field status{0, 8};
+inline constexpr std::uint32_t bad_parameter = 0x3, bad_resource = 0x5;
+
 [[nodiscard]] constexpr std::uint32_t ones(unsigned bits) noexcept {
     return bits >= 32 ? 0xFFFFFFFFU : (std::uint32_t{1} << bits) - 1;
 }

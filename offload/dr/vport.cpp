@@ -66,6 +66,13 @@ Result<void> run(Eswitch& eswitch, const char* call, VportId vport, std::span<st
     return run_once(eswitch, call, vport, in, out);
 }
 
+/// Devices differ in how they refuse a query of a vport that they do not have; the rest of the query is right.
+Error query_failure(const Eswitch& eswitch, VportId vport, Error&& cause, std::span<const std::uint8_t> out) {
+    const std::uint32_t status = prm::get(out.data(), prm::status);
+    if (cause.code != EREMOTEIO || (status != prm::bad_parameter && status != prm::bad_resource)) return std::move(cause);
+    return {ENOENT, std::string(eswitch.device()) + " has no vport " + std::to_string(vport.value)};
+}
+
 struct Sum {
     std::uint64_t packets = 0, bytes = 0;
 };
@@ -85,13 +92,13 @@ Result<VportState> query_vport(Eswitch& eswitch, VportId vport) noexcept {
     auto context_in = command_for<16>(query_nic_vport_context, vport);
     std::array<std::uint8_t, query_context_out_size> context{};
     if (auto done = run(eswitch, "QUERY_NIC_VPORT_CONTEXT", vport, context_in, context); !done) {
-        return tl::unexpected(std::move(done.error()));
+        return tl::unexpected(query_failure(eswitch, vport, std::move(done.error()), context));
     }
     auto state_in = command_for<16>(query_vport_state, vport);
     prm::set(state_in.data(), op_mod, op_mod_esw_vport);
     std::array<std::uint8_t, 16> states{};
     if (auto done = run(eswitch, "QUERY_VPORT_STATE", vport, state_in, states); !done) {
-        return tl::unexpected(std::move(done.error()));
+        return tl::unexpected(query_failure(eswitch, vport, std::move(done.error()), states));
     }
 
     VportState result{};

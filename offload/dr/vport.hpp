@@ -1,6 +1,7 @@
 // What a function's owner may read and set of an eSwitch vport: MAC, MTU, state, counters; by DEVX commands.
 //
-// Threads: any. Errors: the command's errno, EREMOTEIO with the syndrome in `what` when the device refused.
+// Threads: any. Errors: the command's errno; EREMOTEIO when the device refused, `what` says why; ENOENT of a query when the
+// device has no such vport.
 // Source: PRM QUERY/MODIFY_NIC_VPORT_CONTEXT, QUERY/MODIFY_VPORT_STATE, QUERY_VPORT_COUNTER; mlx5dv_query_port(3).
 #pragma once
 

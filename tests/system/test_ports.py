@@ -13,12 +13,14 @@ from lab import build, stats
 from lab.command import run, wait_until
 from lab.lab import BRIDGE, Lab, Wire
 from lab.namespace import Namespace
-from lab.traffic import Stream, iperf, ping
+from lab.traffic import Stream, iperf, ping, stream_number
 from lab.workspace import Workspace
 
 pytestmark = pytest.mark.dr_only
 FRAMES = 2000
 CPU_LIMIT = 0.05
+ETH_P_ALL = 3
+SO_RCVBUFFORCE = 33
 
 
 def cross(lab: Lab, first: Wire, second: Wire) -> None:
@@ -152,3 +154,35 @@ def test_ports_of_all_kinds_share_a_bridge(workspace: Workspace) -> None:
     share = idle_share(lab)
     figure(f"veth, tap, memif, vhost-user idle: {share:.1%} of a core")
     assert share <= CPU_LIMIT
+
+
+@pytest.mark.parametrize("option, seen", [("", FRAMES), (",qdisc_bypass=1", 0)])
+def test_packet_sockets_on_its_interface_see_what_a_port_sends(workspace: Workspace, option: str, seen: int) -> None:
+    """tcpdump does, then. With the option, which is faster, it does not."""
+    lab = Lab(workspace)
+    source = lab.wire("vm1", 1)
+    target = lab.wire("vm2", 2)
+    lab.nic.ports[-1]["dpdk"] = lab.dpdk_arguments(target) + option
+    lab.fix_neighbours()
+    lab.start(offload=True, fail_mode="secure")
+    cross(lab, source, target)
+    with lab.namespace.entered():
+        sniffer = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+    sniffer.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 64 << 20)
+    sniffer.bind((target.veth, ETH_P_ALL))
+    sniffer.settimeout(0.5)
+    numbered = Stream(source.namespace, source.device, source_mac=source.mac, target_mac=target.mac,
+                      source=source.address, target=target.address, rate=5000, limit=FRAMES)
+    with target.capture() as capture, numbered:
+        assert numbered.join() == FRAMES
+        capture.settle()
+    assert len([frame for frame in capture.frames if stream_number(frame) is not None]) == FRAMES
+    outgoing = 0
+    while True:
+        try:
+            frame, (*_, kind, _, _) = sniffer.recvfrom(65535)
+        except TimeoutError:
+            break
+        outgoing += kind == socket.PACKET_OUTGOING and stream_number(frame) is not None
+    sniffer.close()
+    assert outgoing == seen

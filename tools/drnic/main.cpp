@@ -3,9 +3,12 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "tools/drnic/client.hpp"
@@ -23,7 +26,7 @@ struct Options {
     std::string device, name, mac, link, call, error;
     std::uint64_t vport = 0, nth = 1;
     std::optional<std::uint64_t> mtu;
-    bool disarm = false;
+    bool disarm = false, save = false;
 };
 
 json with_device(json request, const Options& options) {
@@ -37,7 +40,11 @@ json add_request(const Options& options) {
     if (!options.name.empty()) port["name"] = options.name;
     if (!options.mac.empty()) port["mac"] = options.mac;
     if (options.mtu) port["mtu"] = *options.mtu;
-    return with_device({{"command", "add"}, {"port", port}}, options);
+    return with_device({{"command", "add"}, {"port", port}, {"save", options.save}}, options);
+}
+
+json del_request(const Options& options) {
+    return with_device({{"command", "del"}, {"vport", options.vport}, {"save", options.save}}, options);
 }
 
 json set_request(const Options& options) {
@@ -59,12 +66,39 @@ void show(const Options& options, const json& question, std::string (*table)(con
     fmt::print("{}", options.as_json ? answer.dump(2) + '\n' : table(answer));
 }
 
+// For what changes the NIC: says which file was written, if any.
+void change(const Options& options, const json& wanted) {
+    const json answer = request(options.socket, wanted);
+    if (answer.contains("saved")) fmt::print("saved in {}\n", answer["saved"].get<std::string>());
+}
+
+/// Help whose usage line names the options that must be given.
+class Help : public CLI::Formatter {
+public:
+    std::string make_usage(const CLI::App* app, std::string name) const override {
+        std::string usage = CLI::Formatter::make_usage(app, std::move(name)), required;
+        for (const CLI::Option* option : app->get_options()) {
+            if (option->get_required() && !option->get_positional()) {
+                required += fmt::format(" {} {}", option->get_name(), option->get_type_name());
+            }
+        }
+        const std::string_view options = "[OPTIONS]";
+        const auto at = usage.find(options);
+        return at == std::string::npos ? usage : usage.insert(at + options.size(), required);
+    }
+};
+
 void describe(CLI::App& app, Options& options) {
     app.require_subcommand(1);
+    app.formatter(std::make_shared<Help>());   // subcommands inherit it
     app.add_option("--socket", options.socket, "control socket of the NIC")->capture_default_str();
     const auto device = [&](CLI::App* command) {
         command->add_option("--device", options.device, "device, where there are several: mlx5_0");
         command->add_option("vport,--vport", options.vport, "1 to 65279 for a VF, 65535 for the uplink")->required();
+    };
+    const auto save = [&](CLI::App* command) {
+        command->add_flag("--save", options.save,
+                          "write this, and what else was added and removed, into the configuration file");
     };
 
     CLI::App* list = app.add_subcommand("list", "devices and their vports");
@@ -75,19 +109,23 @@ void describe(CLI::App& app, Options& options) {
     stats->add_flag("--json", options.as_json, "for programs");
     stats->callback([&] { show(options, {{"command", "stats"}}, stats_table); });
 
-    CLI::App* add = app.add_subcommand("add", "add a vport, until the process ends");
+    CLI::App* add = app.add_subcommand("add", "add a vport, until the process ends or, saved, for good");
     device(add);
-    add->add_option("--dpdk", options.dpdk, "DPDK device arguments: net_af_packet,iface=vm1; of an uplink in LAG twice")->required();
+    add->add_option("--dpdk", options.dpdk, "DPDK device arguments: net_af_packet,iface=vm1; of an uplink in LAG twice")
+        ->required()->type_name("ARGUMENTS");
     add->add_option("--name", options.name, "what people call it");
     add->add_option("--mac", options.mac, "02:00:00:00:00:01");
     add->add_option("--mtu", options.mtu, "68 to 9978");
-    add->callback([&] { (void)request(options.socket, add_request(options)); });
+    save(add);
+    add->callback([&] { change(options, add_request(options)); });
 
     CLI::App* del = app.add_subcommand("del", "remove a vport");
     device(del);
-    del->callback([&] {
-        (void)request(options.socket, with_device({{"command", "del"}, {"vport", options.vport}}, options));
-    });
+    save(del);
+    del->callback([&] { change(options, del_request(options)); });
+
+    CLI::App* saved = app.add_subcommand("save", "write vports that were added and removed into the configuration file");
+    saved->callback([&] { change(options, {{"command", "save"}}); });
 
     CLI::App* set = app.add_subcommand("set", "change a vport");
     device(set);

@@ -1,6 +1,7 @@
 #include "datapath/rdma/ethernet/segmentation.hpp"
 
 #include "datapath/steering/key.hpp"
+#include "datapath/steering/vlan.hpp"
 
 namespace ovsdr::soft {
 

@@ -6,10 +6,13 @@ import json
 import re
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
+from cycles import worker_thread
 from lab import build, stats
 from lab.command import wait_until
 from lab.lab import BRIDGE
+from lab.namespace import Namespace, make_veth
 from lab.softnic import DEVICE, SoftNic
 from lab.switch import STOCK_DPDK_DAEMON, Switch
 from lab.workspace import Workspace
@@ -67,7 +70,7 @@ class SoftNicSubject(Subject):
         self.nic.workers = {"count": 1, "cpus": [self.core]}
         self.nic.memory_mb = MEMORY_MB
         self.nic.add_port(1, f"net_pcap,{self.source_arguments()}", "source", "02:0d:00:00:01:01")
-        self.nic.add_port(2, "net_null,no-rx=1", "sink", "02:0d:00:00:01:02")
+        self.nic.add_port(2, self.sink_arguments(namespace), "sink", "02:0d:00:00:01:02")
         self.nic.write()
         self.switch = Switch(namespace, self.workspace.folder, str(build.daemon()),
                              environment=self.nic.environment(), daemon_arguments=["--disable-system"])
@@ -83,6 +86,10 @@ class SoftNicSubject(Subject):
         self._pause()
         self._counted = self._counters()
         self._resume()
+
+    def sink_arguments(self, _: Namespace) -> str:
+        """The port that takes everything; it is opened in this namespace."""
+        return "net_null,no-rx=1"
 
     def measure(self, seconds: float) -> Sample:
         before, begin = self._nic_state(), time.monotonic()
@@ -125,6 +132,45 @@ class SoftNicSubject(Subject):
         state = json.loads(self.nic.drnic("stats", "--json"))
         vport = next(port for port in state["devices"][0]["vports"] if port["vport"] == 1)
         return int(vport["sent_packets"]), sum(int(worker["busy_cycles"]) for worker in state["workers"])
+
+
+class PacketSocketSubject(SoftNicSubject):
+    """The sink is a veth behind net_af_packet; its other end drops all, as nobody there has the frames' address.
+
+    A packet is one that the kernel took, and a second is one of the worker's processor time, the kernel's share of it
+    included: what else runs on the machine does not count.
+    """
+
+    name = "packet sockets that see it"
+    options = ""
+
+    def sink_arguments(self, namespace: Namespace) -> str:
+        behind = self.workspace.namespace("sink")
+        make_veth(behind, "eth0", namespace, "sink-p", mac="02:0d:00:00:02:02", address="192.0.2.1/24")
+        return f"net_af_packet,iface=sink-p{self.options}"
+
+    def measure(self, seconds: float) -> Sample:
+        assert self.switch.daemon is not None
+        clock = Path(f"/proc/{self.switch.daemon.pid}/task/{worker_thread(self.switch.daemon.pid)}/schedstat")
+
+        def state() -> tuple[int, float, int]:
+            """Packets that the kernel took, processor time, cycles since the start."""
+            told = json.loads(self.nic.drnic("stats", "--json"))
+            packets = next(int(port["received_packets"]) for port in told["devices"][0]["vports"] if port["vport"] == 2)
+            worker = told["workers"][0]
+            return (packets, int(clock.read_text().split()[0]) / 1e9,
+                    sum(int(worker[kind]) for kind in ("busy_cycles", "idle_cycles", "asleep_cycles")))
+
+        before, begin = state(), time.monotonic()
+        time.sleep(seconds)
+        after, wall = state(), time.monotonic() - begin
+        packets, took, cycles = (later - earlier for later, earlier in zip(after, before))
+        return Sample(packets / took, took * cycles / wall / max(1, packets))
+
+
+class BypassSubject(PacketSocketSubject):
+    name = "qdisc_bypass=1"
+    options = ",qdisc_bypass=1"
 
 
 class OvsDpdkSubject(Subject):
@@ -174,3 +220,4 @@ def _quoted(text: str) -> str:
 
 
 SUBJECTS: list[type[Subject]] = [SoftNicSubject, OvsDpdkSubject]
+PACKET_SOCKETS: list[type[Subject]] = [PacketSocketSubject, BypassSubject]

@@ -21,7 +21,8 @@ ALLOWED = [
      "the device has one bit for both kinds of fragments"),
     ("unsupported match", r"vlan.*(second|two|inner)", "one tag only"),
     ("unsupported action", r"(ct|recirc|userspace|set|set_masked|sample|meter|trunc|clone|hash|push_mpls|pop_mpls|"
-     r"add_mpls|push_eth|pop_eth|push_nsh|pop_nsh|ct_clear|tunnel_push|tunnel_pop|check_pkt_len|lb_output|drop)\b",
+     r"add_mpls|push_eth|pop_eth|push_nsh|pop_nsh|ct_clear|tunnel_push|tunnel_pop|tnl_push|tnl_pop|"
+     r"check_pkt_len|lb_output|drop)\b",
      "no such action in the vocabulary"),
     ("in_port not offloaded", r"", "the packet came from a port that is no dr port: LOCAL, a tap, a tunnel"),
     ("output not offloaded", r"", "the packet goes to a port that is no dr port: LOCAL, a tap, a tunnel; or back"),

@@ -573,7 +573,13 @@ TEST_F(SoftNic, ReadsAndSetsAVport) {
     for (int i = 0; i < 100 && changes == 0; ++i) std::this_thread::sleep_for(10ms);
     EXPECT_GT(changes, 0);
     EXPECT_TRUE(set_vport_mtu(*eswitch_, vport, 1500));
-    EXPECT_FALSE(query_vport(*eswitch_, VportId{77}));
+    const auto missing = query_vport(*eswitch_, VportId{77});
+    ASSERT_FALSE(missing);
+    EXPECT_EQ(missing.error().code, ENOENT);
+    EXPECT_EQ(missing.error().what, std::string(eswitch_->device()) + " has no vport 77");
+    const auto refused = set_vport_mtu(*eswitch_, VportId{77}, 1500);
+    ASSERT_FALSE(refused);
+    EXPECT_NE(refused.error().what.find("it has no such resource (status 0x5"), std::string::npos) << refused.error().what;
 
     const auto stats = query_vport_stats(*eswitch_, vport);
     ASSERT_TRUE(stats);

@@ -46,6 +46,10 @@ class Switch:
     def start_database(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         run(["ovsdb-tool", "create", str(self.folder / "conf.db"), SCHEMA])
+        self.start_database_again()
+
+    def start_database_again(self) -> None:
+        """With what it held when it was stopped."""
         self.database = self.namespace.start(
             [*PRIORITY, "ovsdb-server", str(self.folder / "conf.db"), f"--remote=punix:{self.folder}/db.sock", "--pidfile",
              f"--log-file={self.folder}/ovsdb-server.log", "-vconsole:off"],

@@ -131,6 +131,83 @@ TEST_F(ControlTest, NamesOptionValueAndRemedy) {
     EXPECT_THAT(refusal(R"({"command": "fault", "call": "ibv_alloc_pd", "errno": 5, "nth": 0})"), HasSubstr("nth: 0"));
 }
 
+/// A NIC whose configuration is a file.
+class SavedConfigTest : public ControlTest {
+protected:
+    SavedConfigTest() {
+        write(std::string(R"({"memory_mb": 128, )") + options() + R"(, "devices": [
+            {"name": "mlx5_0", "profile": "connectx-7", "ports": [{"vport": 1, "dpdk": "net_ring", "name": "one"},
+                                                                  {"vport": 2, "dpdk": "net_ring"}]}]})");
+        setenv("OVSDR_SOFTNIC", path().c_str(), 1);
+        start(R"("ports": [{"vport": 1, "dpdk": "net_ring"}, {"vport": 2, "dpdk": "net_ring"}])", options());
+    }
+    ~SavedConfigTest() override { unsetenv("OVSDR_SOFTNIC"); }
+
+    [[nodiscard]] std::string path() const { return folder_ + "/softnic.json"; }
+    void write(const std::string& text) const { std::ofstream(path()) << text; }
+    [[nodiscard]] std::string text() const {
+        std::ifstream file(path());
+        return {std::istreambuf_iterator<char>(file), {}};
+    }
+};
+
+TEST_F(SavedConfigTest, HoldsWhatWasAddedAndRemovedAndAllElseThatWasThere) {
+    chmod(path().c_str(), 0640);
+    ASSERT_EQ(ask(R"({"command": "del", "vport": 2})")["ok"], true);
+    ASSERT_EQ(ask(R"({"command": "add", "port": {"vport": 3, "dpdk": "net_ring", "mtu": 1400, "name": "three"}})")["ok"], true);
+    EXPECT_EQ(json::parse(text())["devices"][0]["ports"].size(), 2U) << "nothing is written before a save";
+    EXPECT_EQ(ask(R"({"command": "save"})")["saved"], path());
+    EXPECT_EQ(text(), std::string("{\n  \"memory_mb\": 128,\n  ") + options() + R"(,
+  "devices": [
+    {
+      "name": "mlx5_0",
+      "profile": "connectx-7",
+      "ports": [
+        {"vport": 1, "dpdk": "net_ring", "name": "one"},
+        {"vport": 3, "name": "three", "dpdk": "net_ring", "mtu": 1400}
+      ]
+    }
+  ]
+}
+)");
+    struct stat status {};
+    ASSERT_EQ(stat(path().c_str(), &status), 0);
+    EXPECT_EQ(status.st_mode & 0777, 0640U);
+    EXPECT_EQ(read_config(path()).devices[0].ports.size(), 2U) << "it can be read back";
+    EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 2) << "the file and the socket";
+}
+
+TEST_F(SavedConfigTest, FollowsALinkAndReplacesAPortThatCameBack) {
+    std::filesystem::rename(path(), folder_ + "/real.json");
+    std::filesystem::create_symlink("real.json", path());
+    ASSERT_EQ(ask(R"({"command": "del", "vport": 1, "save": true})")["saved"], path());
+    ASSERT_EQ(ask(R"({"command": "add", "port": {"vport": 1, "dpdk": "net_null"}, "save": true})")["saved"], path());
+    ASSERT_EQ(ask(R"({"command": "del", "vport": 2})")["ok"], true);
+    ASSERT_EQ(ask(R"({"command": "add", "port": {"vport": 2, "dpdk": "net_null"}, "save": true})")["saved"], path());
+    EXPECT_TRUE(std::filesystem::is_symlink(path()));
+    const json ports = json::parse(text())["devices"][0]["ports"];
+    EXPECT_EQ(ports, (json::array({{{"vport", 2}, {"dpdk", "net_null"}}, {{"vport", 1}, {"dpdk", "net_null"}}})));
+}
+
+TEST_F(SavedConfigTest, IsLeftAloneWhenItCannotBeRight) {
+    write("{ ");
+    EXPECT_THAT(refusal(R"({"command": "add", "port": {"vport": 3, "dpdk": "net_ring"}, "save": true})"),
+                HasSubstr("vport 3 is added, but not saved: " + path() + ": not JSON"));
+    EXPECT_EQ(text(), "{ ");
+    const std::string good = R"({"devices": [{"name": "mlx5_0", "ports": [{"vport": 2, "dpdk": "net_ring"}],
+                                 "cotenant": {"vports": [2]}}]})";
+    write(good);
+    EXPECT_THAT(refusal(R"({"command": "del", "vport": 2, "save": true})"),
+                HasSubstr("vport 2 is removed, but not saved: " + path() + ": devices[0].cotenant.vports"));
+    EXPECT_EQ(text(), good);
+    EXPECT_THAT(refusal(R"({"command": "save", "vport": 2})"), HasSubstr("vport: no such option"));
+    EXPECT_THAT(refusal(R"({"command": "del", "vport": 1, "save": 1})"), HasSubstr("save: 1 is not true or false"));
+    std::filesystem::remove(path());
+    EXPECT_THAT(refusal(R"({"command": "save"})"), HasSubstr(path() + ": No such file"));
+    std::filesystem::create_directory(path());
+    EXPECT_THAT(refusal(R"({"command": "save"})"), HasSubstr(path() + ": cannot be read"));
+}
+
 TEST_F(ControlTest, RefusesFaultsThatWouldNeverHappen) {
     start("", options());
     for (const char* call : {"ibv_wc_status_str", "ibv_get_device_name", "ibv_alloc_dp", ""}) {
