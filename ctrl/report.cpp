@@ -5,6 +5,7 @@
 
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "ctrl/port.hpp"
 #include "offload/dr/leak.hpp"
@@ -109,7 +110,15 @@ void append_port(Text& text, const PortReport& port) {
     if (!port.problem.empty()) append(text, "  {}\n", port.problem);
 }
 
-json json_of(const dr::Eswitch& eswitch, bool verbose) {
+dr::PortNames names_of(const ovsdr_datapath& datapath) {
+    dr::PortNames names;
+    for (const ovsdr_datapath_port& port : std::span(datapath.ports, datapath.n_ports)) {
+        names[dr::OdpPort{port.odp_port}] = port.name;
+    }
+    return names;
+}
+
+json json_of(const dr::Eswitch& eswitch, bool verbose, const dr::PortNames& names) {
     const auto totals = eswitch.totals();
     return {{"device", eswitch.device()},
             {"offloaded", totals.offloaded},
@@ -118,34 +127,102 @@ json json_of(const dr::Eswitch& eswitch, bool verbose) {
             {"packets", totals.packets},
             {"bytes", totals.bytes},
             {"misses", totals.misses},
-            {"tables", eswitch.show(verbose)}};
+            {"tables", eswitch.show(verbose, names)}};
 }
 
-void append_device(Text& text, const dr::Eswitch& eswitch, bool verbose) {
+void append_device(Text& text, const dr::Eswitch& eswitch, bool verbose, const dr::PortNames& names) {
     const auto totals = eswitch.totals();
     append(text, "{}: megaflows offloaded={} rejected={} failed={}\n", eswitch.device(), totals.offloaded,
            totals.rejected, totals.failed);
     append(text, "  offloaded packets={} bytes={}, sent up to the slow path packets={}\n", totals.packets,
            totals.bytes, totals.misses);
-    append(text, "{}", eswitch.show(verbose));
+    append(text, "{}", eswitch.show(verbose, names));
     if (text.size() > 0 && text[text.size() - 1] != '\n') append(text, "\n");
 }
 
+std::string other_port_text(const ovsdr_datapath_port& port) {
+    return fmt::format("{}: in_port is no dr port: {} (type {})",
+                       dr::name_of(dr::RejectReason::in_port_not_offloaded).text(), port.name, port.type);
+}
+
+/// What dr/explain says: the devices' reasons, and the megaflows that come from other ports, which no device is offered.
+class Reasons {
+public:
+    explicit Reasons(const ovsdr_datapath& datapath) : ports_(datapath.ports, datapath.n_ports) {
+        for (const auto& eswitch : dr::open_eswitches()) {
+            const auto totals = eswitch->totals();
+            offloaded_ += totals.offloaded;
+            rejected_ += totals.rejected;
+            failed_ += totals.failed;
+            for (auto& count : eswitch->reasons()) rows_.push_back({std::string(eswitch->device()), std::move(count)});
+        }
+        for (const ovsdr_datapath_port& port : ports_) (port.is_dr ? from_dr_ports_ : from_others_) += port.megaflows;
+    }
+
+    [[nodiscard]] json as_json() const {
+        json reasons = json::array(), others = json::array();
+        for (const auto& [device, count] : rows_) {
+            reasons.push_back({{"device", device},
+                               {"reason", count.reason},
+                               {"detail", count.detail},
+                               {"megaflows", count.megaflows},
+                               {"total", count.total}});
+        }
+        for (const ovsdr_datapath_port& port : ports_) {
+            if (port.is_dr || port.megaflows == 0) continue;
+            others.push_back({{"name", port.name}, {"type", port.type}, {"megaflows", port.megaflows}});
+        }
+        return {{"reasons", reasons},
+                {"other_ports", others},
+                {"megaflows", {{"offloaded", offloaded_}, {"rejected", rejected_}, {"failed", failed_},
+                               {"from_dr_ports", from_dr_ports_}, {"from_other_ports", from_others_}}}};
+    }
+
+    [[nodiscard]] std::string as_text() const {
+        Text text;
+        append(text, "megaflows in the datapath: {}, {} of them from dr ports\n", from_dr_ports_ + from_others_,
+               from_dr_ports_);
+        append(text, "of those from dr ports: {} offloaded, {} rejected, {} failed\n", offloaded_, rejected_, failed_);
+        append(text, "one that is rejected is counted under each of its reasons\n");
+        append(text, "{:>10} {:>10}  {}\n", "now", "total", "megaflows");
+        for (const auto& [device, count] : rows_) {
+            append(text, "{:>10} {:>10}  {}{}{}\n", count.megaflows, count.total, count.reason,
+                   count.detail.empty() ? "" : ": ", count.detail);
+        }
+        for (const ovsdr_datapath_port& port : ports_) {
+            if (port.is_dr || port.megaflows == 0) continue;
+            append(text, "{:>10} {:>10}  {}\n", port.megaflows, "-", other_port_text(port));
+        }
+        return fmt::to_string(text);
+    }
+
+private:
+    struct Row {
+        std::string device;
+        dr::Eswitch::ReasonCount count;
+    };
+    std::span<const ovsdr_datapath_port> ports_;
+    std::vector<Row> rows_;
+    std::uint64_t offloaded_ = 0, rejected_ = 0, failed_ = 0;
+    std::uint64_t from_dr_ports_ = 0, from_others_ = 0;
+};
+
 }  // namespace
 
-char* ovsdr_report_devices(bool verbose, bool as_json) noexcept {
+char* ovsdr_report_devices(const ovsdr_datapath* datapath, bool verbose, bool as_json) noexcept {
     return text_of([&]() -> std::string {
+        const dr::PortNames names = names_of(*datapath);
         const auto eswitches = dr::open_eswitches();
         const std::uint64_t leaked = dr::leaked_objects();
         if (as_json) {
             json devices = json::array();
-            for (const auto& eswitch : eswitches) devices.push_back(json_of(*eswitch, verbose));
+            for (const auto& eswitch : eswitches) devices.push_back(json_of(*eswitch, verbose, names));
             return json{{"devices", devices}, {"leaked_objects", leaked}}.dump(2);
         }
         Text text;
         if (leaked != 0) append(text, "objects that the devices would not destroy: {}\n", leaked);
         if (eswitches.empty()) append(text, "no device is open: add an interface of type=dr\n");
-        for (const auto& eswitch : eswitches) append_device(text, *eswitch, verbose);
+        for (const auto& eswitch : eswitches) append_device(text, *eswitch, verbose, names);
         return fmt::to_string(text);
     });
 }
@@ -164,48 +241,46 @@ char* ovsdr_report_ports(bool as_json) noexcept {
     });
 }
 
-char* ovsdr_report_reasons(bool as_json) noexcept {
+char* ovsdr_report_reasons(const ovsdr_datapath* datapath, bool as_json) noexcept {
     return text_of([&]() -> std::string {
-        json reasons = json::array();
-        Text text;
-        append(text, "{:>10} {:>10}  {}\n", "now", "total", "megaflows");
-        for (const auto& eswitch : dr::open_eswitches()) {
-            for (const auto& count : eswitch->reasons()) {
-                reasons.push_back({{"device", eswitch->device()},
-                                   {"reason", count.reason},
-                                   {"detail", count.detail},
-                                   {"megaflows", count.megaflows},
-                                   {"total", count.total}});
-                append(text, "{:>10} {:>10}  {}{}{}\n", count.megaflows, count.total, count.reason,
-                       count.detail.empty() ? "" : ": ", count.detail);
-            }
-        }
-        return as_json ? json{{"reasons", reasons}}.dump(2) : fmt::to_string(text);
+        const Reasons reasons(*datapath);
+        return as_json ? reasons.as_json().dump(2) : reasons.as_text();
     });
 }
 
-char* ovsdr_report_megaflow(const ovsdr_ufid* ufid, bool as_json) noexcept {
+char* ovsdr_report_megaflow(const ovsdr_ufid* ufid, const ovsdr_datapath* datapath, bool as_json) noexcept {
     bool found = false;
     char* text = text_of([&]() -> std::string {
         for (const auto& eswitch : dr::open_eswitches()) {
-            const auto report = eswitch->explain({ufid->value[0], ufid->value[1]});
+            const auto report = eswitch->explain({ufid->value[0], ufid->value[1]}, names_of(*datapath));
             if (!report) continue;
             found = true;
             if (as_json) {
                 return json{{"device", eswitch->device()},
                             {"offloaded", report->offloaded},
                             {"text", report->text},
+                            {"reasons", report->reasons},
                             {"packets", report->stats.packets},
                             {"bytes", report->stats.bytes}}
                     .dump(2);
             }
+            const std::string body =
+                report->offloaded ? report->text : fmt::format("{}", fmt::join(report->reasons, "\n"));
             return fmt::format("{}: {}\n  packets={} bytes={}\n{}{}", eswitch->device(),
                                report->offloaded ? "offloaded" : "not offloaded", report->stats.packets,
-                               report->stats.bytes, report->text, report->text.ends_with('\n') ? "" : "\n");
+                               report->stats.bytes, body, body.ends_with('\n') ? "" : "\n");
         }
         return {};
     });
     if (found) return text;
     std::free(text);
     return nullptr;
+}
+
+char* ovsdr_report_other_port(const ovsdr_datapath_port* port, bool as_json) noexcept {
+    return text_of([&]() -> std::string {
+        const std::string reason = other_port_text(*port);
+        if (!as_json) return fmt::format("not offloaded\n{}\n", reason);
+        return json{{"device", nullptr}, {"offloaded", false}, {"text", reason}, {"reasons", {reason}}}.dump(2);
+    });
 }

@@ -11,17 +11,33 @@
 extern "C" {
 #endif
 
-/* dr/show: per device totals, and domains, tables, matchers, rules and hits. */
-char *ovsdr_report_devices(bool verbose, bool json) OVSDR_NOEXCEPT;
+struct ovsdr_datapath_port {
+    uint32_t odp_port;
+    const char *name, *type;    /* of the interface */
+    bool is_dr;
+    uint64_t megaflows;         /* that come in by it */
+};
+
+/* The datapath as dpif-netdev knows it. Devices know ports by number, and their own only. */
+struct ovsdr_datapath {
+    struct ovsdr_datapath_port *ports;
+    size_t n_ports;
+};
+
+/* dr/show: per device totals, and domains, tables, matchers, rules and hits. Of `datapath`, the names. */
+char *ovsdr_report_devices(const struct ovsdr_datapath *datapath, bool verbose, bool json) OVSDR_NOEXCEPT;
 
 /* dr/ports: one line per port, with traffic and how much of it took the slow path. */
 char *ovsdr_report_ports(bool json) OVSDR_NOEXCEPT;
 
-/* dr/explain without argument: how many megaflows per reason. */
-char *ovsdr_report_reasons(bool json) OVSDR_NOEXCEPT;
+/* dr/explain without argument: how many megaflows per reason, those of ports that are no dr port too. */
+char *ovsdr_report_reasons(const struct ovsdr_datapath *, bool json) OVSDR_NOEXCEPT;
 
-/* dr/explain UFID: the megaflow's rules, or why there are none. NULL also if no device knows it. */
-char *ovsdr_report_megaflow(const struct ovsdr_ufid *, bool json) OVSDR_NOEXCEPT;
+/* dr/explain UFID: the megaflow's rules, or all reasons why there are none. NULL also if no device knows it. */
+char *ovsdr_report_megaflow(const struct ovsdr_ufid *, const struct ovsdr_datapath *, bool json) OVSDR_NOEXCEPT;
+
+/* dr/explain UFID of a megaflow from a port that is no dr port. */
+char *ovsdr_report_other_port(const struct ovsdr_datapath_port *, bool json) OVSDR_NOEXCEPT;
 
 #ifdef __cplusplus
 }

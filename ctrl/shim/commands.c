@@ -9,6 +9,7 @@
 #include "ctrl/report.h"
 #include "dpif.h"
 #include "odp-util.h"
+#include "shim/datapath.h"
 #include "shim/mega_ufid.h"
 #include "unixctl.h"
 #include "util.h"
@@ -59,7 +60,10 @@ dr_show(struct unixctl_conn *conn, int argc, const char *argv[], void *aux OVS_U
     struct options options;
 
     if (parse(conn, argc, argv, true, false, &options)) {
-        reply(conn, ovsdr_report_devices(options.verbose, options.json));
+        struct ovsdr_datapath datapath = datapath_ports();
+
+        reply(conn, ovsdr_report_devices(&datapath, options.verbose, options.json));
+        datapath_free(&datapath);
     }
 }
 
@@ -91,24 +95,32 @@ mega_ufid_of(const ovs_u128 *ufid)
 static void
 explain_ufid(struct unixctl_conn *conn, const struct options *options)
 {
+    const struct ovsdr_datapath_port *in_port;
+    struct ovsdr_datapath datapath;
+    ovs_u128 ufid, mega_ufid;
     struct ovsdr_ufid key;
-    ovs_u128 ufid;
     char *text;
 
     if (odp_ufid_from_string(options->ufid, &ufid) <= 0) {
         unixctl_command_reply_error(conn, "not a ufid: give one as dpctl/dump-flows -m prints it");
         return;
     }
-    ufid = mega_ufid_of(&ufid);
-    key = (struct ovsdr_ufid) {.value = {ufid.u64.lo, ufid.u64.hi}};
-    text = ovsdr_report_megaflow(&key, options->json);
+    mega_ufid = mega_ufid_of(&ufid);
+    key = (struct ovsdr_ufid) {.value = {mega_ufid.u64.lo, mega_ufid.u64.hi}};
+    datapath = datapath_ports();
+    text = ovsdr_report_megaflow(&key, &datapath, options->json);
+    in_port = text ? NULL : datapath_in_port(&datapath, &ufid);
+    if (in_port && !in_port->is_dr) {
+        text = ovsdr_report_other_port(in_port, options->json);
+    }
     if (text) {
         unixctl_command_reply(conn, text);
     } else {
-        unixctl_command_reply_error(conn, "no dr port has such a flow: its in_port is of another type, it is gone, "
-                                          "or other_config:hw-offload was off when it came");
+        unixctl_command_reply_error(conn, "no dr port has such a flow: it is gone, or other_config:hw-offload was off "
+                                          "when it came");
     }
     free(text);
+    datapath_free(&datapath);
 }
 
 static void
@@ -122,7 +134,10 @@ dr_explain(struct unixctl_conn *conn, int argc, const char *argv[], void *aux OV
     if (options.ufid) {
         explain_ufid(conn, &options);
     } else {
-        reply(conn, ovsdr_report_reasons(options.json));
+        struct ovsdr_datapath datapath = datapath_with_megaflows();
+
+        reply(conn, ovsdr_report_reasons(&datapath, options.json));
+        datapath_free(&datapath);
     }
 }
 

@@ -15,88 +15,100 @@
 /* Another struct flow needs another look at every field below. */
 BUILD_ASSERT_DECL(FLOW_WC_SEQ == 42);
 
+/* Every byte of struct flow, in its order, under the name that ovs-fields(7) has for it. */
+#define FIELDS(FIELD) \
+    FIELD(tunnel.ip_dst, "tun_dst") \
+    FIELD(tunnel.ipv6_dst, "tun_ipv6_dst") \
+    FIELD(tunnel.ip_src, "tun_src") \
+    FIELD(tunnel.ipv6_src, "tun_ipv6_src") \
+    FIELD(tunnel.tun_id, "tun_id") \
+    FIELD(tunnel.flags, "tun_flags") \
+    FIELD(tunnel.ip_tos, "tun_tos") \
+    FIELD(tunnel.ip_ttl, "tun_ttl") \
+    FIELD(tunnel.tp_src, "tun_tp_src") \
+    FIELD(tunnel.tp_dst, "tun_tp_dst") \
+    FIELD(tunnel.gbp_id, "tun_gbp_id") \
+    FIELD(tunnel.gbp_flags, "tun_gbp_flags") \
+    FIELD(tunnel.erspan_ver, "tun_erspan_ver") \
+    FIELD(tunnel.erspan_idx, "tun_erspan_idx") \
+    FIELD(tunnel.erspan_dir, "tun_erspan_dir") \
+    FIELD(tunnel.erspan_hwid, "tun_erspan_hwid") \
+    FIELD(tunnel.gtpu_flags, "tun_gtpu_flags") \
+    FIELD(tunnel.gtpu_msgtype, "tun_gtpu_msgtype") \
+    FIELD(tunnel.metadata, "tun_metadata") \
+    FIELD(metadata, "metadata") \
+    FIELD(regs, "reg") \
+    FIELD(skb_priority, "skb_priority") \
+    FIELD(pkt_mark, "pkt_mark") \
+    FIELD(dp_hash, "dp_hash") \
+    FIELD(in_port, "in_port") \
+    FIELD(recirc_id, "recirc_id") \
+    FIELD(ct_state, "ct_state") \
+    FIELD(ct_nw_proto, "ct_nw_proto") \
+    FIELD(ct_zone, "ct_zone") \
+    FIELD(ct_mark, "ct_mark") \
+    FIELD(packet_type, "packet_type") \
+    FIELD(ct_label, "ct_label") \
+    FIELD(conj_id, "conj_id") \
+    FIELD(actset_output, "actset_output") \
+    FIELD(dl_dst, "eth_dst") \
+    FIELD(dl_src, "eth_src") \
+    FIELD(dl_type, "eth_type") \
+    FIELD(vlans, "vlan_tci") \
+    FIELD(mpls_lse, "mpls") \
+    FIELD(nw_src, "nw_src") \
+    FIELD(nw_dst, "nw_dst") \
+    FIELD(ct_nw_src, "ct_nw_src") \
+    FIELD(ct_nw_dst, "ct_nw_dst") \
+    FIELD(ipv6_src, "ipv6_src") \
+    FIELD(ipv6_dst, "ipv6_dst") \
+    FIELD(ct_ipv6_src, "ct_ipv6_src") \
+    FIELD(ct_ipv6_dst, "ct_ipv6_dst") \
+    FIELD(ipv6_label, "ipv6_label") \
+    FIELD(nw_frag, "nw_frag") \
+    FIELD(nw_tos, "nw_tos") \
+    FIELD(nw_ttl, "nw_ttl") \
+    FIELD(nw_proto, "nw_proto") \
+    FIELD(nd_target, "nd_target") \
+    FIELD(arp_sha, "arp_sha") \
+    FIELD(arp_tha, "arp_tha") \
+    FIELD(tcp_flags, "tcp_flags") \
+    FIELD(nsh, "nsh") \
+    FIELD(tp_src, "tp_src") \
+    FIELD(tp_dst, "tp_dst") \
+    FIELD(ct_tp_src, "ct_tp_src") \
+    FIELD(ct_tp_dst, "ct_tp_dst") \
+    FIELD(igmp_group_ip4, "igmp_group_ip4")
+
+
 struct field {
     size_t offset, size;
-    const char *name;           /* as ovs-fields(7) has it */
 };
 
-#define FIELD(MEMBER, NAME) {offsetof(struct flow, MEMBER), MEMBER_SIZEOF(struct flow, MEMBER), NAME}
+#define AS_PLACE(MEMBER, NAME) {offsetof(struct flow, MEMBER), MEMBER_SIZEOF(struct flow, MEMBER)},
+#define AS_NAME(MEMBER, NAME) NAME,
+static const struct field fields[] = {FIELDS(AS_PLACE)};
+static const char *const names[] = {FIELDS(AS_NAME) "padding"};
+enum { PADDING = ARRAY_SIZE(fields) };
 
-/* Every byte of struct flow, in its order. */
-static const struct field fields[] = {
-    FIELD(tunnel.ip_dst, "tun_dst"),
-    FIELD(tunnel.ipv6_dst, "tun_ipv6_dst"),
-    FIELD(tunnel.ip_src, "tun_src"),
-    FIELD(tunnel.ipv6_src, "tun_ipv6_src"),
-    FIELD(tunnel.tun_id, "tun_id"),
-    FIELD(tunnel.flags, "tun_flags"),
-    FIELD(tunnel.ip_tos, "tun_tos"),
-    FIELD(tunnel.ip_ttl, "tun_ttl"),
-    FIELD(tunnel.tp_src, "tun_tp_src"),
-    FIELD(tunnel.tp_dst, "tun_tp_dst"),
-    FIELD(tunnel.gbp_id, "tun_gbp_id"),
-    FIELD(tunnel.gbp_flags, "tun_gbp_flags"),
-    FIELD(tunnel.erspan_ver, "tun_erspan_ver"),
-    FIELD(tunnel.erspan_idx, "tun_erspan_idx"),
-    FIELD(tunnel.erspan_dir, "tun_erspan_dir"),
-    FIELD(tunnel.erspan_hwid, "tun_erspan_hwid"),
-    FIELD(tunnel.gtpu_flags, "tun_gtpu_flags"),
-    FIELD(tunnel.gtpu_msgtype, "tun_gtpu_msgtype"),
-    FIELD(tunnel.metadata, "tun_metadata"),
-    FIELD(metadata, "metadata"),
-    FIELD(regs, "reg"),
-    FIELD(skb_priority, "skb_priority"),
-    FIELD(pkt_mark, "pkt_mark"),
-    FIELD(dp_hash, "dp_hash"),
-    FIELD(in_port, "in_port"),
-    FIELD(recirc_id, "recirc_id"),
-    FIELD(ct_state, "ct_state"),
-    FIELD(ct_nw_proto, "ct_nw_proto"),
-    FIELD(ct_zone, "ct_zone"),
-    FIELD(ct_mark, "ct_mark"),
-    FIELD(packet_type, "packet_type"),
-    FIELD(ct_label, "ct_label"),
-    FIELD(conj_id, "conj_id"),
-    FIELD(actset_output, "actset_output"),
-    FIELD(dl_dst, "eth_dst"),
-    FIELD(dl_src, "eth_src"),
-    FIELD(dl_type, "eth_type"),
-    FIELD(vlans, "vlan_tci"),
-    FIELD(mpls_lse, "mpls"),
-    FIELD(nw_src, "nw_src"),
-    FIELD(nw_dst, "nw_dst"),
-    FIELD(ct_nw_src, "ct_nw_src"),
-    FIELD(ct_nw_dst, "ct_nw_dst"),
-    FIELD(ipv6_src, "ipv6_src"),
-    FIELD(ipv6_dst, "ipv6_dst"),
-    FIELD(ct_ipv6_src, "ct_ipv6_src"),
-    FIELD(ct_ipv6_dst, "ct_ipv6_dst"),
-    FIELD(ipv6_label, "ipv6_label"),
-    FIELD(nw_frag, "nw_frag"),
-    FIELD(nw_tos, "nw_tos"),
-    FIELD(nw_ttl, "nw_ttl"),
-    FIELD(nw_proto, "nw_proto"),
-    FIELD(nd_target, "nd_target"),
-    FIELD(arp_sha, "arp_sha"),
-    FIELD(arp_tha, "arp_tha"),
-    FIELD(tcp_flags, "tcp_flags"),
-    FIELD(nsh, "nsh"),
-    FIELD(tp_src, "tp_src"),
-    FIELD(tp_dst, "tp_dst"),
-    FIELD(ct_tp_src, "ct_tp_src"),
-    FIELD(ct_tp_dst, "ct_tp_dst"),
-    FIELD(igmp_group_ip4, "igmp_group_ip4"),
-};
+/* A field's number is its bit in struct ovsdr_names. */
+BUILD_ASSERT_DECL(ARRAY_SIZE(names) <= 64);
+
+static size_t
+number_of_field(size_t offset)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(fields); i++) {
+        if (offset >= fields[i].offset && offset < fields[i].offset + fields[i].size) {
+            return i;
+        }
+    }
+    return PADDING;
+}
 
 const char *
 megaflow_field_name(size_t offset)
 {
-    for (size_t i = 0; i < ARRAY_SIZE(fields); i++) {
-        if (offset >= fields[i].offset && offset < fields[i].offset + fields[i].size) {
-            return fields[i].name;
-        }
-    }
-    return "padding";
+    return names[number_of_field(offset)];
 }
 
 /* Moves MEMBER of the flow and of its mask over, and takes it out of what is left of the mask. */
@@ -174,17 +186,20 @@ carry_l4(const struct flow *flow, struct flow *left, struct ovsdr_megaflow *to)
     }
 }
 
-static const char *
-first_left(const struct flow *left)
+/* The last step: whatever byte of the mask is still there, no step above knows what to do with. */
+static struct ovsdr_names
+all_left(const struct flow *left)
 {
     const uint8_t *bytes = (const uint8_t *) left;
+    struct ovsdr_names all = {.bits = 0};
 
     for (size_t i = 0; i < sizeof *left; i++) {
         if (bytes[i]) {
-            return megaflow_field_name(i);
+            all.bits |= UINT64_C(1) << number_of_field(i);
+            all.names = names;
         }
     }
-    return NULL;
+    return all;
 }
 
 void
@@ -201,5 +216,5 @@ megaflow_from_match(const struct match *match, struct ovsdr_megaflow *to)
     carry_addresses(flow, left, to);
     carry_ip(flow, left, to);
     carry_l4(flow, left, to);
-    to->unsupported_match = first_left(left);
+    to->unsupported_match = all_left(left);
 }

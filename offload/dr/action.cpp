@@ -15,8 +15,8 @@ Action::Action(Key, mlx5dv_dr_action* action, std::shared_ptr<void> holds) noexc
 
 Action::~Action() { destroyed([this] { return mlx5dv_dr_action_destroy(action_); }); }
 
-Result<ActionRef> Action::wrap(mlx5dv_dr_action* action, const char* call, std::shared_ptr<void> holds) {
-    if (action == nullptr) return tl::unexpected(failure(errno, std::string("mlx5dv_dr_action_create_") + call));
+Result<ActionRef> Action::wrap(mlx5dv_dr_action* action, StaticName call, std::shared_ptr<void> holds) {
+    if (action == nullptr) return tl::unexpected(failure(errno, call));
     try {
         return std::make_shared<Action>(Key{}, action, std::move(holds));
     } catch (...) {
@@ -25,27 +25,29 @@ Result<ActionRef> Action::wrap(mlx5dv_dr_action* action, const char* call, std::
     }
 }
 
-Result<ActionRef> Action::drop() noexcept { return wrap(mlx5dv_dr_action_create_drop(), "drop"); }
+Result<ActionRef> Action::drop() noexcept { return wrap(mlx5dv_dr_action_create_drop(), "mlx5dv_dr_action_create_drop"); }
 
 Result<ActionRef> Action::default_miss() noexcept {
-    return wrap(mlx5dv_dr_action_create_default_miss(), "default_miss");
+    return wrap(mlx5dv_dr_action_create_default_miss(), "mlx5dv_dr_action_create_default_miss");
 }
 
-Result<ActionRef> Action::tag(std::uint32_t tag) noexcept { return wrap(mlx5dv_dr_action_create_tag(tag), "tag"); }
+Result<ActionRef> Action::tag(std::uint32_t tag) noexcept {
+    return wrap(mlx5dv_dr_action_create_tag(tag), "mlx5dv_dr_action_create_tag");
+}
 
 Result<ActionRef> Action::to_queue_pair(ibv_qp* queue_pair) {
-    return wrap(mlx5dv_dr_action_create_dest_ibv_qp(queue_pair), "dest_ibv_qp");
+    return wrap(mlx5dv_dr_action_create_dest_ibv_qp(queue_pair), "mlx5dv_dr_action_create_dest_ibv_qp");
 }
 
 Result<ActionRef> Action::to_table(std::shared_ptr<Table> table, std::shared_ptr<void> holds) noexcept {
     mlx5dv_dr_action* action = mlx5dv_dr_action_create_dest_table(table->get());
     if (holds == nullptr) holds = std::move(table);
-    return wrap(action, "dest_table", std::move(holds));
+    return wrap(action, "mlx5dv_dr_action_create_dest_table", std::move(holds));
 }
 
 Result<ActionRef> Action::to_vport(std::shared_ptr<Domain> domain, VportId vport) {
     mlx5dv_dr_action* action = mlx5dv_dr_action_create_dest_vport(domain->get(), vport.value);
-    return wrap(action, "dest_vport", std::move(domain));
+    return wrap(action, "mlx5dv_dr_action_create_dest_vport", std::move(domain));
 }
 
 Result<ActionRef> Action::to_all(std::shared_ptr<Domain> domain, std::span<const ActionRef> destinations) noexcept {
@@ -61,16 +63,16 @@ Result<ActionRef> Action::to_all(std::shared_ptr<Domain> domain, std::span<const
         std::shared_ptr<Domain> domain;
         std::vector<ActionRef> destinations;
     };
-    return wrap(action, "dest_array",
+    return wrap(action, "mlx5dv_dr_action_create_dest_array",
                 std::make_shared<Holds>(Holds{std::move(domain), {destinations.begin(), destinations.end()}}));
 }
 
-Result<ActionRef> Action::pop_vlan() noexcept { return wrap(mlx5dv_dr_action_create_pop_vlan(), "pop_vlan"); }
+Result<ActionRef> Action::pop_vlan() noexcept { return wrap(mlx5dv_dr_action_create_pop_vlan(), "mlx5dv_dr_action_create_pop_vlan"); }
 
 Result<ActionRef> Action::push_vlan(std::shared_ptr<Domain> domain, std::uint16_t tpid, std::uint16_t tci) noexcept {
     const std::uint32_t header = static_cast<std::uint32_t>(tpid) << 16 | tci;
     mlx5dv_dr_action* action = mlx5dv_dr_action_create_push_vlan(domain->get(), htobe32(header));
-    return wrap(action, "push_vlan", std::move(domain));
+    return wrap(action, "mlx5dv_dr_action_create_push_vlan", std::move(domain));
 }
 
 Result<ActionRef> Action::set_reg_c_1(std::shared_ptr<Domain> domain, std::uint32_t value) noexcept {
@@ -83,11 +85,12 @@ Result<ActionRef> Action::set_reg_c_1(std::shared_ptr<Domain> domain, std::uint3
     prm::set(&modification, data, value);
     mlx5dv_dr_action* action =
         mlx5dv_dr_action_create_modify_header(domain->get(), 0, sizeof modification, &modification);
-    return wrap(action, "modify_header", std::move(domain));
+    return wrap(action, "mlx5dv_dr_action_create_modify_header", std::move(domain));
 }
 
 Result<ActionRef> Action::count(mlx5dv_devx_obj* object, std::uint32_t offset, std::shared_ptr<void> bulk) {
-    return wrap(mlx5dv_dr_action_create_flow_counter(object, offset), "flow_counter", std::move(bulk));
+    return wrap(mlx5dv_dr_action_create_flow_counter(object, offset), "mlx5dv_dr_action_create_flow_counter",
+                std::move(bulk));
 }
 
 }  // namespace ovsdr::dr

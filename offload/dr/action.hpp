@@ -51,7 +51,7 @@ public:
 
 private:
     /// `action` NULL: the Error of errno and `call`.
-    [[nodiscard]] static Result<ActionRef> wrap(mlx5dv_dr_action* action, const char* call,
+    [[nodiscard]] static Result<ActionRef> wrap(mlx5dv_dr_action* action, StaticName call,
                                                 std::shared_ptr<void> holds = nullptr);
 
     mlx5dv_dr_action* action_;

@@ -1,9 +1,10 @@
 // The compiler: a megaflow, the ports and the device's profile in; the rules to install, or a Reject, out. Pure.
 //
 // Model. Validation and translation are one pass. The mask comes by value; each bit that found its place in the match
-// parameter is cleared, and a bit left over is a Reject that names its field. Exact or refused: the rule takes a subset of
-// the megaflow's packets and does to each what dpif-netdev would. Where the subset is a proper one, the rest takes the
-// slow path, where the megaflow is known as well.
+// parameter is cleared, and a bit left over is an obstacle that has its field's name (flow_fields.hpp). The pass goes on
+// behind an obstacle: a Reject names every field and action at fault. Exact or refused: the rule takes a subset of the
+// megaflow's packets and does to each what dpif-netdev would. Where the subset is a proper one, the rest takes the slow
+// path, where the megaflow is known as well.
 //
 // Where a rule is narrower than its megaflow, on purpose:
 // - VLAN: the device's ethertype is the one behind all tags it parsed, OVS's the one behind as many as vlan-limit allows.
@@ -21,6 +22,7 @@
 
 #include "offload/dr/caps.hpp"
 #include "offload/dr/megaflow.h"
+#include "offload/dr/obstacles.hpp"
 #include "offload/dr/port_map.hpp"
 #include "offload/dr/reject.hpp"
 #include "offload/dr/rule_plan.hpp"
@@ -30,12 +32,15 @@ namespace ovsdr::dr {
 template <typename T>
 using Compiled = tl::expected<T, Reject>;
 
-[[nodiscard]] Compiled<MatchPlan> compile_match(const ovsdr_flow_fields& key, ovsdr_flow_fields mask,
-                                                const PortMap& ports, const DeviceCaps& caps) noexcept;
+/// Adds what it finds to `obstacles`. With an obstacle the plan is good for compile_actions() only, to find the others.
+[[nodiscard]] MatchPlan compile_match(const ovsdr_flow_fields& key, ovsdr_flow_fields mask, const PortMap& ports,
+                                      const DeviceCaps& caps, Obstacles& obstacles) noexcept;
 
-/// `match`: of the same megaflow, since what is allowed depends on the source vport and on the tags.
-[[nodiscard]] Compiled<std::vector<Leg>> compile_actions(std::span<const ovsdr_action> actions, const MatchPlan& match,
-                                                         const PortMap& ports, const DeviceCaps& caps) noexcept;
+/// `match` and `obstacles`: of the same megaflow, since what is allowed depends on the source vport and on the tags. Of a
+/// megaflow whose in_port was refused, what depends on the source is not looked at.
+[[nodiscard]] std::vector<Leg> compile_actions(std::span<const ovsdr_action> actions, const MatchPlan& match,
+                                               const PortMap& ports, const DeviceCaps& caps,
+                                               Obstacles& obstacles) noexcept;
 
 [[nodiscard]] Compiled<RulePlan> compile(const ovsdr_megaflow& megaflow, const PortMap& ports,
                                          const DeviceCaps& caps) noexcept;

@@ -5,8 +5,10 @@
 #include <array>
 #include <cstring>
 #include <optional>
+#include <utility>
 
 #include "offload/dr/compile.hpp"
+#include "offload/dr/flow_fields.hpp"
 
 namespace ovsdr::dr {
 
@@ -22,10 +24,6 @@ constexpr std::uint8_t frag_any = 1, frag_later = 2;
 /// Next-header numbers of IPv6 that OVS steps over: hop-by-hop, routing, fragment, AH, destination options.
 constexpr std::array<std::uint8_t, 5> ipv6_extension_headers{0, 43, 44, 51, 60};
 
-tl::unexpected<Reject> reject(RejectReason reason, std::string detail) {
-    return tl::unexpected(Reject{reason, std::move(detail)});
-}
-
 std::uint32_t word_at(const std::uint8_t* bytes) noexcept {
     std::uint32_t word;
     std::memcpy(&word, bytes, sizeof word);
@@ -39,17 +37,16 @@ bool is_zero(std::span<const std::uint8_t> bytes) noexcept {
 class MatchCompiler {
 public:
     MatchCompiler(const ovsdr_flow_fields& key, const ovsdr_flow_fields& mask, const PortMap& ports,
-                  const DeviceCaps& caps) noexcept
-        : key_(key), mask_(mask), ports_(ports), caps_(caps) {}
+                  const DeviceCaps& caps, Obstacles& obstacles) noexcept
+        : key_(key), mask_(mask), ports_(ports), caps_(caps), obstacles_(obstacles) {}
 
-    Compiled<MatchPlan> run() {
-        using Step = Compiled<void> (MatchCompiler::*)();
+    /// Each step clears what it dealt with, be it that it refused it.
+    MatchPlan run() {
+        using Step = void (MatchCompiler::*)();
         constexpr Step steps[] = {&MatchCompiler::recirculation, &MatchCompiler::in_port, &MatchCompiler::ethernet,
                                   &MatchCompiler::eth_type,      &MatchCompiler::vlan,    &MatchCompiler::ip,
                                   &MatchCompiler::fragment,      &MatchCompiler::transport, &MatchCompiler::leftovers};
-        for (const Step step : steps) {
-            if (auto done = (this->*step)(); !done) return tl::unexpected(std::move(done.error()));
-        }
+        for (const Step step : steps) (this->*step)();
         return plan_;
     }
 
@@ -62,38 +59,37 @@ private:
         plan_.value.set(field, value & mask);
     }
 
+    void refuse(RejectReason reason, StaticName name, std::string value = {}) {
+        obstacles_.add(reason, name, std::move(value));
+    }
+
     template <typename T>
     static void clear(T& bits) noexcept {
         std::memset(&bits, 0, sizeof bits);
     }
 
-    Compiled<void> recirculation() {
+    void recirculation() {
         if ((key_.recirc_id & mask_.recirc_id) != 0) {
-            return reject(RejectReason::recirculation, fmt::format("recirc_id={:#x}", key_.recirc_id));
+            refuse(RejectReason::recirculation, "recirc_id", fmt::format("={:#x}", key_.recirc_id));
         }
         clear(mask_.recirc_id);   // packets in this table were never recirculated
-        return {};
     }
 
-    Compiled<void> in_port() {
-        if (mask_.in_port != UINT32_MAX) {
-            return reject(RejectReason::in_port_not_offloaded, "in_port is not matched whole");
-        }
-        const PortMap::Port* port = ports_.find(OdpPort{key_.in_port});
+    void in_port() {
+        const std::uint32_t mask = std::exchange(mask_.in_port, 0);
+        if (mask != UINT32_MAX) return refuse(RejectReason::in_port_not_offloaded, "in_port is not matched whole");
+        const OdpPort odp_port{key_.in_port};
+        const PortMap::Port* port = ports_.find(odp_port);
         if (port == nullptr) {
-            return reject(RejectReason::in_port_not_offloaded,
-                          fmt::format("in_port {} is no dr port of this device", key_.in_port));
+            return obstacles_.add({RejectReason::in_port_not_offloaded, "in_port is no dr port of this device", {}, odp_port});
         }
         plan_.source = port->vport;
         match(field::source_port, port->vport.value, 0xFFFF);
-        clear(mask_.in_port);
-        return {};
     }
 
-    Compiled<void> ethernet() {
+    void ethernet() {
         match_mac(field::dmac_47_16, field::dmac_15_0, key_.eth_dst, mask_.eth_dst);
         match_mac(field::smac_47_16, field::smac_15_0, key_.eth_src, mask_.eth_src);
-        return {};
     }
 
     void match_mac(prm::Field high, prm::Field low, const std::uint8_t (&key)[6], std::uint8_t (&mask)[6]) noexcept {
@@ -102,20 +98,19 @@ private:
         clear(mask);
     }
 
-    Compiled<void> eth_type() {
-        if (mask_.be_eth_type == 0) return {};
-        const std::uint16_t type = be16toh(key_.be_eth_type);
-        if (mask_.be_eth_type != 0xFFFF) {
-            return reject(RejectReason::unsupported_mask, fmt::format("eth_type/{:#06x}", be16toh(mask_.be_eth_type)));
-        }
+    void eth_type() {
+        if (mask_.be_eth_type == 0) return;
+        const std::uint16_t type = be16toh(key_.be_eth_type), mask = be16toh(mask_.be_eth_type);
+        clear(mask_.be_eth_type);
+        if (mask != 0xFFFF) return refuse(RejectReason::unsupported_mask, "eth_type", fmt::format("/{:#06x}", mask));
         if (type < first_eth_type) {
-            return reject(RejectReason::unsupported_match, fmt::format("eth_type={:#06x} (802.3 with LLC)", type));
+            return refuse(RejectReason::unsupported_match, "eth_type", fmt::format("={:#06x} (802.3 with LLC)", type));
         }
         if (type == tpid_customer || type == tpid_service) {
-            return reject(RejectReason::unsupported_match, fmt::format("eth_type={:#06x} (a tag that OVS did not parse)", type));
+            return refuse(RejectReason::unsupported_match, "eth_type",
+                          fmt::format("={:#06x} (a tag that OVS did not parse)", type));
         }
         match(field::ethertype, type, 0xFFFF);
-        clear(mask_.be_eth_type);
         if (type == eth_type_arp || type == eth_type_rarp) l3_ = L3::arp;
         if (type == eth_type_ipv4) l3_ = L3::ipv4;
         if (type == eth_type_ipv6) l3_ = L3::ipv6;
@@ -125,58 +120,64 @@ private:
         // Facts of the key that the ethertype settles; a mask on them asks for nothing more.
         if (l3_ == L3::arp && key_.arp != 0) clear(mask_.arp);
         if (l3_ == L3::ipv6 && key_.ipv6 != 0) clear(mask_.ipv6);
-        return {};
     }
 
-    Compiled<void> vlan() {
-        if (auto done = inner_vlan(); !done) return done;
+    void vlan() {
+        inner_vlan();
         const std::uint16_t tci = be16toh(key_.be_vlan_tci[0]), tci_mask = be16toh(mask_.be_vlan_tci[0]);
         const std::uint16_t tpid = be16toh(key_.be_vlan_tpid[0]), tpid_mask = be16toh(mask_.be_vlan_tpid[0]);
-        if ((tci_mask & vlan_present) == 0) {
-            if (tci_mask != 0) {
-                return reject(RejectReason::unsupported_mask, fmt::format("vlan_tci/{:#06x} without presence", tci_mask));
-            }
-            if (tpid_mask != 0) return reject(RejectReason::unsupported_mask, "vlan_tpid without presence of a tag");
-            plan_.vlan_tags = MatchPlan::unknown_tags;
-            match(field::outer_second_cvlan_tag, 0, 1);
-            return {};
-        }
         clear(mask_.be_vlan_tci[0]);
         clear(mask_.be_vlan_tpid[0]);
+        if ((tci_mask & vlan_present) == 0) return perhaps_tagged(tci_mask, tpid_mask);
         if ((tci & vlan_present) == 0) return untagged(tci & tci_mask, tpid & tpid_mask);
-        if (tpid != tpid_customer && tpid != tpid_service) {
-            return reject(RejectReason::unsupported_match, fmt::format("vlan_tpid={:#06x}", tpid));
-        }
         plan_.vlan_tags = 1;
+        if (tpid != tpid_customer && tpid != tpid_service) {
+            return refuse(RejectReason::unsupported_match, "vlan_tpid", fmt::format("={:#06x}", tpid));
+        }
         match(tpid == tpid_customer ? field::cvlan_tag : field::svlan_tag, 1, 1);
         match(field::outer_second_cvlan_tag, 0, 1);
         match(field::first_vid, tci & 0xFFF, tci_mask & 0xFFF);
         match(field::first_prio, tci >> 13, tci_mask >> 13);
-        return {};
     }
 
-    Compiled<void> untagged(std::uint16_t tci, std::uint16_t tpid) {
-        if (tci != 0 || tpid != 0) {
-            return reject(RejectReason::unsupported_match, fmt::format("vlan_tci={:#06x} of an untagged packet", tci));
+    void perhaps_tagged(std::uint16_t tci_mask, std::uint16_t tpid_mask) {
+        plan_.vlan_tags = MatchPlan::unknown_tags;
+        if (tci_mask != 0) {
+            refuse(RejectReason::unsupported_mask, "vlan_tci", fmt::format("/{:#06x} without presence of a tag", tci_mask));
         }
+        if (tpid_mask != 0) {
+            refuse(RejectReason::unsupported_mask, "vlan_tpid", fmt::format("/{:#06x} without presence of a tag", tpid_mask));
+        }
+        match(field::outer_second_cvlan_tag, 0, 1);
+    }
+
+    void untagged(std::uint16_t tci, std::uint16_t tpid) {
         plan_.vlan_tags = 0;
+        if (tci != 0) {
+            refuse(RejectReason::unsupported_match, "vlan_tci", fmt::format("={:#06x} of an untagged packet", tci));
+        }
+        if (tpid != 0) {
+            refuse(RejectReason::unsupported_match, "vlan_tpid", fmt::format("={:#06x} of an untagged packet", tpid));
+        }
         match(field::cvlan_tag, 0, 1);   // one qualifier: neither a customer's nor a service tag
-        return {};
     }
 
     /// A second tag is not in the vocabulary; that there is none is what every rule asks for.
-    Compiled<void> inner_vlan() {
-        if ((key_.be_vlan_tci[1] & mask_.be_vlan_tci[1]) != 0 || (key_.be_vlan_tpid[1] & mask_.be_vlan_tpid[1]) != 0) {
-            return reject(RejectReason::unsupported_match,
-                          fmt::format("vlan_tci[1]={:#06x} (a second tag)", be16toh(key_.be_vlan_tci[1])));
+    void inner_vlan() {
+        if ((key_.be_vlan_tci[1] & mask_.be_vlan_tci[1]) != 0) {
+            refuse(RejectReason::unsupported_match, "vlan_tci[1]",
+                   fmt::format("={:#06x} (a second tag)", be16toh(key_.be_vlan_tci[1])));
+        }
+        if ((key_.be_vlan_tpid[1] & mask_.be_vlan_tpid[1]) != 0) {
+            refuse(RejectReason::unsupported_match, "vlan_tpid[1]",
+                   fmt::format("={:#06x} (a second tag)", be16toh(key_.be_vlan_tpid[1])));
         }
         clear(mask_.be_vlan_tci[1]);
         clear(mask_.be_vlan_tpid[1]);
-        return {};
     }
 
-    Compiled<void> ip() {
-        if (l3_ != L3::ipv4 && l3_ != L3::ipv6) return {};
+    void ip() {
+        if (l3_ != L3::ipv4 && l3_ != L3::ipv6) return;
         match(field::ip_dscp, key_.ip_tos >> 2, mask_.ip_tos >> 2);
         match(field::ip_ecn, key_.ip_tos & 3, mask_.ip_tos & 3);
         clear(mask_.ip_tos);
@@ -184,7 +185,7 @@ private:
         clear(mask_.ip_ttl);
         match_address(field::src_ip, key_.src, mask_.src);
         match_address(field::dst_ip, key_.dst, mask_.dst);
-        return protocol();
+        protocol();
     }
 
     void match_address(const std::array<prm::Field, 4>& fields, const std::uint8_t (&key)[16],
@@ -198,25 +199,24 @@ private:
         clear(mask);
     }
 
-    Compiled<void> protocol() {
-        if (mask_.ip_proto == 0) return {};
-        if (mask_.ip_proto != 0xFF) {
-            return reject(RejectReason::unsupported_mask, fmt::format("nw_proto/{:#04x}", mask_.ip_proto));
-        }
+    void protocol() {
+        if (mask_.ip_proto == 0) return;
+        const std::uint8_t mask = std::exchange(mask_.ip_proto, 0);
+        if (mask != 0xFF) return refuse(RejectReason::unsupported_mask, "nw_proto", fmt::format("/{:#04x}", mask));
+        protocol_ = key_.ip_proto;
         if (l3_ == L3::ipv6 && std::ranges::count(ipv6_extension_headers, key_.ip_proto) != 0) {
-            return reject(RejectReason::unsupported_match, fmt::format("nw_proto={} (an IPv6 extension header)", key_.ip_proto));
+            return refuse(RejectReason::unsupported_match, "nw_proto",
+                          fmt::format("={} (an IPv6 extension header)", key_.ip_proto));
         }
         match(field::ip_protocol, key_.ip_proto, 0xFF);
-        clear(mask_.ip_proto);
-        protocol_ = key_.ip_proto;
-        return {};
     }
 
     /// The device has one bit, "is a fragment"; OVS tells first fragments (1) from later ones (3).
-    Compiled<void> fragment() {
-        if (l3_ != L3::ipv4 && l3_ != L3::ipv6) return {};
+    void fragment() {
+        if (l3_ != L3::ipv4 && l3_ != L3::ipv6) return;
         const std::uint8_t bits = mask_.ip_frag & (frag_any | frag_later);
-        if (bits == 0) return {};
+        if (bits == 0) return;
+        mask_.ip_frag = static_cast<std::uint8_t>(mask_.ip_frag & ~bits);
         const std::uint8_t value = key_.ip_frag & bits;
         if (value == 0 && (bits & frag_any) != 0) {
             match(field::frag, 0, 1);
@@ -224,33 +224,29 @@ private:
             match(field::frag, 1, 1);
             any_fragment_ = true;
         } else {
-            return reject(RejectReason::unsupported_match,
-                          fmt::format("nw_frag={:#x}/{:#x} (first and later fragments are one to the device)", value, bits));
+            refuse(RejectReason::unsupported_match, "nw_frag",
+                   fmt::format("={:#x}/{:#x} (first and later fragments are one to the device)", value, bits));
         }
-        mask_.ip_frag = static_cast<std::uint8_t>(mask_.ip_frag & ~bits);
-        return {};
     }
 
-    Compiled<void> transport() {
-        if (mask_.be_tp_src == 0 && mask_.be_tp_dst == 0 && mask_.be_tcp_flags == 0) return {};
-        if (!protocol_) return {};   // left over, and named there
+    void transport() {
+        if (mask_.be_tp_src == 0 && mask_.be_tp_dst == 0 && mask_.be_tcp_flags == 0) return;
+        if (!protocol_) return;   // left over, and named there
         if (any_fragment_) {
-            return reject(RejectReason::unsupported_match, "nw_frag with transport fields (a fragment has none to the device)");
+            refuse(RejectReason::unsupported_match, "nw_frag", " with transport fields (a fragment has none to the device)");
         }
-        Compiled<void> done;
         switch (*protocol_) {
-            case proto_tcp: done = tcp(); break;
+            case proto_tcp: tcp(); break;
             case proto_udp: ports(field::udp_sport, field::udp_dport); break;
             case proto_icmp:
-                if (l3_ == L3::ipv4) done = icmp(caps_.icmp_v4, field::icmp_type, field::icmp_code, "icmp_type");
+                if (l3_ == L3::ipv4) icmp(caps_.icmp_v4, field::icmp_type, field::icmp_code, "icmp_type");
                 break;
             case proto_icmpv6:
-                if (l3_ == L3::ipv6) done = icmp(caps_.icmp_v6, field::icmpv6_type, field::icmpv6_code, "icmpv6_type");
+                if (l3_ == L3::ipv6) icmp(caps_.icmp_v6, field::icmpv6_type, field::icmpv6_code, "icmpv6_type");
                 break;
             default: break;
         }
-        if (done) match(field::frag, 0, 1);
-        return done;
+        match(field::frag, 0, 1);
     }
 
     void ports(prm::Field source, prm::Field destination) noexcept {
@@ -260,69 +256,53 @@ private:
         clear(mask_.be_tp_dst);
     }
 
-    Compiled<void> tcp() {
+    void tcp() {
         ports(field::tcp_sport, field::tcp_dport);
         const std::uint16_t flags_mask = be16toh(mask_.be_tcp_flags);
+        clear(mask_.be_tcp_flags);
         if ((flags_mask & ~0x1FF) != 0) {
-            return reject(RejectReason::unsupported_mask,
-                          fmt::format("tcp_flags/{:#05x} (the device has the lower 9 bits)", flags_mask));
+            return refuse(RejectReason::unsupported_mask, "tcp_flags",
+                          fmt::format("/{:#05x} (the device has the lower 9 bits)", flags_mask));
         }
         match(field::tcp_flags, be16toh(key_.be_tcp_flags), flags_mask);
-        clear(mask_.be_tcp_flags);
-        return {};
     }
 
     /// OVS keeps type and code in the low bytes of the ports; the high ones are always 0.
-    Compiled<void> icmp(bool parsed, prm::Field type, prm::Field code, const char* name) {
+    void icmp(bool parsed, prm::Field type, prm::Field code, StaticName name) {
         const std::uint16_t key_type = be16toh(key_.be_tp_src), key_code = be16toh(key_.be_tp_dst);
         const std::uint16_t mask_type = be16toh(mask_.be_tp_src), mask_code = be16toh(mask_.be_tp_dst);
-        if (!parsed) return reject(RejectReason::device_limit, std::string(name) + " (not in the device's parser profile)");
+        clear(mask_.be_tp_src);
+        clear(mask_.be_tp_dst);
+        if (!parsed) return refuse(RejectReason::device_limit, name, " (not in the device's parser profile)");
         if (((key_type & mask_type) | (key_code & mask_code)) >> 8 != 0) {
-            return reject(RejectReason::unsupported_match, fmt::format("{}={:#x}", name, key_type));
+            return refuse(RejectReason::unsupported_match, name, fmt::format("={:#x}, code {:#x}", key_type, key_code));
         }
         match(type, key_type & 0xFF, mask_type & 0xFF);
         match(code, key_code & 0xFF, mask_code & 0xFF);
-        clear(mask_.be_tp_src);
-        clear(mask_.be_tp_dst);
-        return {};
     }
 
-    /// Names the first field that still has a mask bit.
-    Compiled<void> leftovers() {
-        const bool arp = l3_ == L3::arp;
-        const bool igmp = protocol_ == proto_igmp, sctp = protocol_ == proto_sctp;
-        const struct {
-            bool left;
-            const char* name;
-        } fields[] = {
-            {mask_.ip_proto != 0, arp ? "arp_op" : "nw_proto"},
-            {!is_zero(mask_.src), arp ? "arp_spa" : "nw_src"},
-            {!is_zero(mask_.dst), arp ? "arp_tpa" : "nw_dst"},
-            {mask_.ip_tos != 0, "nw_tos"},
-            {mask_.ip_ttl != 0, "nw_ttl"},
-            {mask_.ip_frag != 0, "nw_frag"},
-            {mask_.be_ipv6_label != 0, "ipv6_label"},
-            {mask_.be_tp_src != 0, igmp ? "igmp_type" : sctp ? "sctp_src" : "tp_src"},
-            {mask_.be_tp_dst != 0, igmp ? "igmp_code" : sctp ? "sctp_dst" : "tp_dst"},
-            {mask_.be_tcp_flags != 0, "tcp_flags"},
-            {mask_.ipv6 != 0, "ipv6"},
-            {mask_.arp != 0, "arp"},
-        };
-        for (const auto& field : fields) {
-            if (field.left) return reject(RejectReason::unsupported_match, field.name);
+    /// The last step: whatever bit of the structure is still set, no step above knows what to do with.
+    void leftovers() {
+        const auto* bytes = reinterpret_cast<const std::uint8_t*>(&mask_);
+        for (const FlowField& field : flow_fields) {
+            if (!is_zero({bytes + field.offset, field.size})) refuse(RejectReason::unsupported_match, name_here(field));
         }
-        // Fields without a name of their own here cannot be left, but a new one in the structure would be.
-        if (mask_.in_port != 0 || mask_.recirc_id != 0 || mask_.be_eth_type != 0 || !is_zero(mask_.eth_dst) ||
-            !is_zero(mask_.eth_src)) {
-            return reject(RejectReason::unsupported_match, "a field that was not translated");
-        }
-        return {};
+    }
+
+    /// The name of the field in packets of this megaflow.
+    StaticName name_here(const FlowField& field) const noexcept {
+        StaticName name;
+        if (l3_ == L3::arp) name = field.in_arp;
+        if (protocol_ == proto_igmp) name = field.in_igmp;
+        if (protocol_ == proto_sctp) name = field.in_sctp;
+        return name.empty() ? field.name : name;
     }
 
     const ovsdr_flow_fields& key_;
     ovsdr_flow_fields mask_;
     const PortMap& ports_;
     const DeviceCaps& caps_;
+    Obstacles& obstacles_;
     MatchPlan plan_;
     L3 l3_ = L3::none;
     std::optional<std::uint8_t> protocol_;
@@ -331,9 +311,9 @@ private:
 
 }  // namespace
 
-Compiled<MatchPlan> compile_match(const ovsdr_flow_fields& key, ovsdr_flow_fields mask, const PortMap& ports,
-                                  const DeviceCaps& caps) noexcept {
-    return MatchCompiler(key, mask, ports, caps).run();
+MatchPlan compile_match(const ovsdr_flow_fields& key, ovsdr_flow_fields mask, const PortMap& ports, const DeviceCaps& caps,
+                        Obstacles& obstacles) noexcept {
+    return MatchCompiler(key, mask, ports, caps, obstacles).run();
 }
 
 }  // namespace ovsdr::dr

@@ -57,23 +57,27 @@ std::string names_in(const DeviceList& list) {
     return names.empty() ? "none" : names;
 }
 
-}  // namespace
-
-Error failure(int code, std::string what) {
-    const int positive = code == 0 ? EIO : std::abs(code);
-    what += ": ";
-    what += std::strerror(positive);
-    return Error{positive, std::move(what)};
+std::string text_of(StaticName call, std::string_view object) {
+    return object.empty() ? call.text() : fmt::format("{}({})", call.text(), object);
 }
 
-Error devx_failure(int code, const std::string& call, std::span<const std::uint8_t> out) {
-    if (std::abs(code) != EREMOTEIO || out.size() < 8) return failure(code, call);
+}  // namespace
+
+Error failure(int code, StaticName call, std::string_view object) {
+    const int positive = code == 0 ? EIO : std::abs(code);
+    return Error{positive, fmt::format("{}: {}", text_of(call, object), std::strerror(positive)), call};
+}
+
+Error devx_failure(int code, StaticName call, std::span<const std::uint8_t> out, std::string_view object) {
+    if (std::abs(code) != EREMOTEIO || out.size() < 8) return failure(code, call, object);
     constexpr prm::Field syndrome{32, 32};
     const std::uint32_t status = prm::get(out.data(), prm::status);
     const auto named = std::ranges::find(statuses, status, &StatusName::status);
-    return Error{EREMOTEIO, fmt::format("{}: the device refuses: {} (status {:#x}, syndrome {:#x})", call,
-                                        named == std::end(statuses) ? "for a reason of its own" : named->words, status,
-                                        prm::get(out.data(), syndrome))};
+    return Error{EREMOTEIO,
+                 fmt::format("{}: the device refuses: {} (status {:#x}, syndrome {:#x})", text_of(call, object),
+                             named == std::end(statuses) ? "for a reason of its own" : named->words, status,
+                             prm::get(out.data(), syndrome)),
+                 call};
 }
 
 Result<std::shared_ptr<Device>> Device::open(std::string_view name) noexcept {
@@ -85,10 +89,10 @@ Result<std::shared_ptr<Device>> Device::open(std::string_view name) noexcept {
         mlx5dv_context_attr attributes{};
         attributes.flags = MLX5DV_CONTEXT_FLAGS_DEVX;
         ibv_context* context = mlx5dv_open_device(found, &attributes);
-        if (context == nullptr) return tl::unexpected(failure(errno, fmt::format("mlx5dv_open_device({})", name)));
+        if (context == nullptr) return tl::unexpected(failure(errno, "mlx5dv_open_device", name));
         std::shared_ptr<Device> device(new Device(std::string(name), context));
         device->pd_ = ibv_alloc_pd(context);
-        if (device->pd_ == nullptr) return tl::unexpected(failure(errno, fmt::format("ibv_alloc_pd({})", name)));
+        if (device->pd_ == nullptr) return tl::unexpected(failure(errno, "ibv_alloc_pd", name));
         return device;
     }
     return tl::unexpected(Error{ENODEV, fmt::format("no device \"{}\"; there are: {}", name, names_in(list))});
@@ -111,7 +115,7 @@ Result<Device::VportRegister> Device::vport_register(VportId vport) const {
     return VportRegister{port->register_value, port->register_mask};
 }
 
-Result<void> Device::command(const char* call, std::span<const std::uint8_t> in,
+Result<void> Device::command(StaticName call, std::span<const std::uint8_t> in,
                              std::span<std::uint8_t> out) const noexcept {
     const int code = mlx5dv_devx_general_cmd(context_, in.data(), in.size(), out.data(), out.size());
     if (code != 0) return tl::unexpected(devx_failure(code < 0 && errno != 0 ? errno : code, call, out));

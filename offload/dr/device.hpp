@@ -24,8 +24,9 @@ namespace ovsdr::dr {
 
 inline constexpr VportId uplink_vport{0xFFFF};
 
-/// An Error out of errno (or a positive return) and the call's name; a call that failed without one is EIO.
-[[nodiscard]] Error failure(int code, std::string what);
+/// An Error out of errno (or a positive return), the call's name and what it was called on; a call that failed without an
+/// errno is EIO.
+[[nodiscard]] Error failure(int code, StaticName call, std::string_view object = {});
 
 class Device {
 public:
@@ -47,7 +48,7 @@ public:
     [[nodiscard]] Result<VportRegister> vport_register(VportId vport) const;   ///< may throw std::bad_alloc
 
     /// A DEVX command. `call` names it for errors. Shapes: device structures, big endian.
-    [[nodiscard]] Result<void> command(const char* call, std::span<const std::uint8_t> in,
+    [[nodiscard]] Result<void> command(StaticName call, std::span<const std::uint8_t> in,
                                        std::span<std::uint8_t> out) const noexcept;
 
 private:
@@ -59,6 +60,6 @@ private:
 };
 
 /// The Error of a DEVX call: errno, and the status and syndrome in `out` when the device refused.
-[[nodiscard]] Error devx_failure(int code, const std::string& call, std::span<const std::uint8_t> out);
+[[nodiscard]] Error devx_failure(int code, StaticName call, std::span<const std::uint8_t> out, std::string_view object = {});
 
 }  // namespace ovsdr::dr

@@ -31,7 +31,7 @@ const char* name_of(DomainType type) noexcept {
 Result<std::shared_ptr<Domain>> Domain::create(std::shared_ptr<Device> device, DomainType type) noexcept {
     mlx5dv_dr_domain* domain = mlx5dv_dr_domain_create(device->context(), provider_type(type));
     if (domain == nullptr) {
-        return tl::unexpected(failure(errno, std::string("mlx5dv_dr_domain_create(") + name_of(type) + ")"));
+        return tl::unexpected(failure(errno, "mlx5dv_dr_domain_create", name_of(type)));
     }
     return std::shared_ptr<Domain>(new Domain(std::move(device), domain, type));
 }
@@ -45,7 +45,7 @@ Domain::~Domain() { destroyed([this] { return mlx5dv_dr_domain_destroy(domain_);
 Result<void> Domain::sync(std::uint32_t flags) noexcept {
     int code = mlx5dv_dr_domain_sync(domain_, flags);
     if (code != 0) code = mlx5dv_dr_domain_sync(domain_, flags);
-    if (code != 0) return tl::unexpected(failure(code, std::string("mlx5dv_dr_domain_sync(") + name_of(type_) + ")"));
+    if (code != 0) return tl::unexpected(failure(code, "mlx5dv_dr_domain_sync", name_of(type_)));
     return {};
 }
 

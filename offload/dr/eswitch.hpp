@@ -29,6 +29,7 @@
 #include <vector>
 
 #include "offload/dr/megaflow.h"
+#include "offload/dr/odp_port.hpp"
 #include "offload/dr/reject.hpp"
 #include "offload/dr/result.hpp"
 
@@ -41,12 +42,6 @@ namespace ovsdr::dr {
 struct VportId {
     std::uint16_t value;
     friend auto operator<=>(const VportId&, const VportId&) = default;
-};
-
-/// A datapath port number (odp_port_t).
-struct OdpPort {
-    std::uint32_t value;
-    friend auto operator<=>(const OdpPort&, const OdpPort&) = default;
 };
 
 using Ufid = std::array<std::uint64_t, 2>;
@@ -72,7 +67,8 @@ struct PortSpec {
 struct FlowReport {
     Ufid ufid;
     bool offloaded;
-    std::string text;         ///< the DR rules (domain, table, matcher mask, value, actions, counter), or the reason
+    std::string text;         ///< the DR rules (domain, table, matcher mask, value, actions, counter), or all reasons why not
+    std::vector<std::string> reasons;   ///< the same one by one; empty if it is offloaded
     FlowStats stats;
 };
 
@@ -133,20 +129,22 @@ public:
     /// Removes every megaflow whose in_port is `port`, or all.
     virtual void flush(std::optional<OdpPort> port) noexcept = 0;
 
-    /// For `dr/show`: domains, tables, matchers (mask, rules, priority), rules, hits. `verbose` lists the rules.
-    [[nodiscard]] virtual std::string show(bool verbose) const = 0;
-    [[nodiscard]] virtual std::optional<FlowReport> explain(const Ufid& ufid) const = 0;
+    /// For `dr/show`: domains, tables, matchers (mask, rules, priority), rules, hits. `verbose` lists the rules. Ports have
+    /// names for those who give them.
+    [[nodiscard]] virtual std::string show(bool verbose, const PortNames& names = {}) const = 0;
+    [[nodiscard]] virtual std::optional<FlowReport> explain(const Ufid& ufid, const PortNames& names = {}) const = 0;
 
+    /// A megaflow is counted under each of its obstacles: the sum over all reasons is more than Totals has megaflows.
     struct ReasonCount {
-        std::string reason;       ///< Reject's name, or "offloaded", or "device error"
-        std::string detail;       ///< the field or action at fault, empty for "offloaded"
+        std::string reason;       ///< an obstacle's, or "offloaded", or "device error"
+        std::string detail;       ///< the field or action at fault, or the call and its errno; empty for "offloaded"
         std::uint64_t megaflows;  ///< known now
         std::uint64_t total;      ///< since start
     };
     [[nodiscard]] virtual std::vector<ReasonCount> reasons() const = 0;
 
     struct Totals {
-        std::uint64_t offloaded, rejected, failed;  ///< megaflows now
+        std::uint64_t offloaded, rejected, failed;  ///< megaflows now, each once
         std::uint64_t packets, bytes;               ///< by offloaded rules since start, those gone included
         std::uint64_t misses;                       ///< packets that the FDB sent up
     };

@@ -70,7 +70,7 @@ void EswitchImpl::prepare(Update& update) noexcept {
         return;
     }
     if (update.in_line && !flow.now.rule && backlog_.is_full()) {
-        update.outcome = Error{ENOSPC, "the device is full: it took none of the last megaflows"};
+        update.outcome = Error{ENOSPC, "the device is full: it took none of the last megaflows", "waiting for room"};
         return;
     }
     if (auto installed = install(flow, *plan, update.next); !installed) {
@@ -117,24 +117,19 @@ void EswitchImpl::wait_for_replacements(std::span<Update> updates) noexcept {
 void EswitchImpl::finish(Update& update) noexcept {
     Flow& flow = update.entry->second;
     if (const auto* error = std::get_if<Error>(&update.outcome)) {
-        mark(flow, ReasonTable::Kind::failed, "device error", error->what);
+        reasons_.mark_failed(flow.mark, *error);
+        flow.failure = std::make_unique<std::string>(error->what);
         if (!flow.place) flow.place = backlog_.join(update.entry->first);
         return;
     }
     flow.place.leave();
+    flow.failure.reset();
     if (const auto* reject = std::get_if<Reject>(&update.outcome)) {
-        mark(flow, ReasonTable::Kind::rejected, name_of(reject->reason), reject->detail);
+        reasons_.mark_rejected(flow.mark, *reject);
         return;
     }
-    mark(flow, ReasonTable::Kind::offloaded, "offloaded", "");
+    reasons_.mark_offloaded(flow.mark);
     flow.was_installed = true;
-}
-
-/// A megaflow that fails again for the same reason is not counted again.
-void EswitchImpl::mark(Flow& flow, ReasonTable::Kind kind, const std::string& reason, const std::string& detail) noexcept {
-    const ReasonTable::Row* row = flow.mark.row();
-    if (row != nullptr && row->kind == kind && row->reason == reason && row->detail == detail) return;
-    flow.mark = reasons_.mark(kind, reason, detail);
 }
 
 void EswitchImpl::retire(std::span<Retirement> retirements) noexcept {

@@ -45,8 +45,8 @@ public:
     std::optional<Status> status(const Ufid& ufid) noexcept override;
     void flush(std::optional<OdpPort> port) noexcept override;
 
-    std::string show(bool verbose) const override;
-    std::optional<FlowReport> explain(const Ufid& ufid) const override;
+    std::string show(bool verbose, const PortNames& names) const override;
+    std::optional<FlowReport> explain(const Ufid& ufid, const PortNames& names) const override;
     std::vector<ReasonCount> reasons() const override;
     Totals totals() const noexcept override;
 
@@ -77,7 +77,6 @@ private:
     [[nodiscard]] Result<void> install(Flow& flow, const RulePlan& plan, Installation& next) noexcept;
     void wait_for_replacements(std::span<Update> updates) noexcept;
     void finish(Update& update) noexcept;
-    void mark(Flow& flow, ReasonTable::Kind kind, const std::string& reason, const std::string& detail) noexcept;
 
     /// A rule that goes, and the megaflow that inherits what it counted.
     struct Retirement {
@@ -114,7 +113,7 @@ private:
     void detach_locked(VportId vport) noexcept;
 
     [[nodiscard]] std::string rule_text(const Flow& flow) const;
-    [[nodiscard]] FlowReport report_of(const Ufid& ufid, const Flow& flow) const;
+    [[nodiscard]] FlowReport report_of(const Ufid& ufid, const Flow& flow, const PortNames& names) const;
 
     // Destroyed in reverse: flows, then the backlog, ports before the pipeline, that before the counters.
     std::shared_ptr<Device> device_;

@@ -25,25 +25,30 @@ std::string EswitchImpl::rule_text(const Flow& flow) const {
                        dr::text_of(*plan));
 }
 
-FlowReport EswitchImpl::report_of(const Ufid& ufid, const Flow& flow) const {
+/// Reasons are not kept: the compiler says them again, with the values. With the flow's shard locked and ports_mutex_ shared.
+FlowReport EswitchImpl::report_of(const Ufid& ufid, const Flow& flow, const PortNames& names) const {
     flow.now.counter.bring_up_to_date();
-    FlowReport report{ufid, static_cast<bool>(flow.now.rule), {}, stats_of(flow)};
-    const ReasonTable::Row* row = flow.mark.row();
+    FlowReport report{ufid, static_cast<bool>(flow.now.rule), {}, {}, stats_of(flow)};
     if (flow.now.rule) {
         report.text = rule_text(flow);
-    } else if (row != nullptr) {
-        report.text = row->detail.empty() ? row->reason : row->reason + ": " + row->detail;
+        return report;
     }
+    if (flow.failure != nullptr) {
+        report.reasons.push_back("device error: " + *flow.failure);
+    } else if (const auto plan = compile(flow.megaflow.restore(), port_map_, caps_); !plan) {
+        for (const Obstacle& obstacle : plan.error().obstacles) report.reasons.push_back(dr::text_of(obstacle, names));
+    }
+    report.text = fmt::format("{}", fmt::join(report.reasons, "; "));
     return report;
 }
 
-std::optional<FlowReport> EswitchImpl::explain(const Ufid& ufid) const {
+std::optional<FlowReport> EswitchImpl::explain(const Ufid& ufid, const PortNames& names) const {
     const auto map_lock = read_ports();
     const FlowShard& shard = shard_of(ufid);
     std::lock_guard lock(shard.mutex);
     const auto found = shard.flows.find(ufid);
     if (found == shard.flows.end()) return std::nullopt;
-    return report_of(ufid, found->second);
+    return report_of(ufid, found->second, names);
 }
 
 std::vector<Eswitch::ReasonCount> EswitchImpl::reasons() const { return reasons_.counts(); }
@@ -61,7 +66,7 @@ Eswitch::Totals EswitchImpl::totals() const noexcept {
             misses.packets};
 }
 
-std::string EswitchImpl::show(bool verbose) const {
+std::string EswitchImpl::show(bool verbose, const PortNames& names) const {
     const Totals sums = totals();
     std::string text = fmt::format(
         "device {}: steering format {}, manager vport {}\n"
@@ -82,7 +87,7 @@ std::string EswitchImpl::show(bool verbose) const {
     for (const FlowShard& shard : shards_) {
         std::lock_guard lock(shard.mutex);
         for (const auto& [ufid, flow] : shard.flows) {
-            const FlowReport report = report_of(ufid, flow);
+            const FlowReport report = report_of(ufid, flow, names);
             text += fmt::format("{} {}{}\n", text_of(ufid), report.offloaded ? "" : "not offloaded: ", report.text);
         }
     }

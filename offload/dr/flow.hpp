@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -34,6 +35,7 @@ struct Flow {
     Installation now;
     std::unique_ptr<FlowStats> carried;   ///< counts of installations that this megaflow had before, if any
     ReasonTable::Mark mark;
+    std::unique_ptr<std::string> failure;   ///< what the device said, when it did not take the megaflow last
     Backlog::Place place;                 ///< in line for the device
     bool was_installed = false;
 };

@@ -14,7 +14,7 @@ Result<IbPort> find_ib_port(ibv_context* context, VportId vport) noexcept try {
     const char* const name = ibv_get_device_name(context->device);
     ibv_device_attr_ex attributes{};
     if (const int code = ibv_query_device_ex(context, nullptr, &attributes); code != 0) {
-        return tl::unexpected(failure(code, fmt::format("ibv_query_device_ex({})", name)));
+        return tl::unexpected(failure(code, "ibv_query_device_ex", name));
     }
     Error absent{ENOENT, fmt::format("{} has no vport {}", name, vport.value)};
     const std::uint32_t ports =
@@ -22,7 +22,7 @@ Result<IbPort> find_ib_port(ibv_context* context, VportId vport) noexcept try {
     for (std::uint32_t port = 1; port <= ports; ++port) {
         mlx5dv_port info{};
         if (const int code = mlx5dv_query_port(context, port, &info); code != 0) {
-            absent.what += "; " + failure(code, fmt::format("mlx5dv_query_port({})", port)).what;
+            absent.what += "; " + failure(code, "mlx5dv_query_port", std::to_string(port)).what;
             continue;
         }
         if ((info.flags & MLX5DV_QUERY_PORT_VPORT) == 0 || info.vport != vport.value) continue;

@@ -77,8 +77,8 @@ Result<MatcherRef> MatcherSet::acquire(const MatcherSpec& spec) {
         ProviderMatch mask(spec.mask, shared->criteria);
         shared->matcher = mlx5dv_dr_matcher_create(table_->get(), spec.priority, shared->criteria, mask.get());
         if (shared->matcher == nullptr) {
-            return tl::unexpected(failure(errno, fmt::format("mlx5dv_dr_matcher_create({} level {})",
-                                                             name_of(table_->domain()->type()), table_->level())));
+            return tl::unexpected(failure(errno, "mlx5dv_dr_matcher_create",
+                                          fmt::format("{} level {}", name_of(table_->domain()->type()), table_->level())));
         }
         found = matchers_.emplace(spec, std::move(shared)).first;
         ++next_number_;

@@ -1,8 +1,8 @@
 /* A megaflow as the offload code sees it: a plain value that C and C++ can both build.
  *
  * Made by the C shim out of OVS's `struct match` and netlink actions, or by a test. Nothing behind it knows OVS. The
- * shim clears each mask bit that it carries over; the name of the first field that has no place here is left in
- * `unsupported_match`, the name of the first action that has none in an OVSDR_ACTION_UNSUPPORTED entry. The value owns
+ * shim clears each mask bit that it carries over; the names of all fields that have no place here are left in
+ * `unsupported_match`, the name of each action that has none in an OVSDR_ACTION_UNSUPPORTED entry. The value owns
  * nothing: names point at static storage.
  *
  * Byte order: `be` fields are as on the wire, all others are the host's.
@@ -37,6 +37,13 @@ struct ovsdr_flow_fields {
     uint16_t be_tp_src;        /* ICMP: type in the low byte of the host-order value */
     uint16_t be_tp_dst;        /* ICMP: code */
     uint16_t be_tcp_flags;
+    uint16_t reserved;         /* 0, also in the mask; there is no padding, so that all bytes are values and compare as such */
+};
+
+/* Some names of a table: bit i stands for names[i]. */
+struct ovsdr_names {
+    uint64_t bits;
+    const char *const *names;  /* static storage; NULL when no bit is set */
 };
 
 enum ovsdr_action_type {
@@ -63,8 +70,8 @@ enum { OVSDR_MAX_ACTIONS = 32 };
 struct ovsdr_megaflow {
     struct ovsdr_flow_fields key;
     struct ovsdr_flow_fields mask;
-    const char *unsupported_match;      /* "ct_state", "tun_id", ...; NULL when every masked field is above */
-    uint32_t n_actions;                 /* 0: drop; above OVSDR_MAX_ACTIONS: too many, none is listed */
+    struct ovsdr_names unsupported_match;   /* "ct_state", "tun_id", ...; no bit when every masked field is above */
+    uint32_t n_actions;                     /* 0: drop; above OVSDR_MAX_ACTIONS: too many, the first are listed */
     struct ovsdr_action actions[OVSDR_MAX_ACTIONS];
 };
 

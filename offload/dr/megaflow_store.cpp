@@ -8,12 +8,17 @@ namespace ovsdr::dr {
 
 namespace {
 
-/// Bytes compare as values: whoever makes a megaflow clears it first, padding included, or an equal one is put again in vain.
 std::string_view bytes_of(const ovsdr_flow_fields& fields) noexcept {
     return {reinterpret_cast<const char*>(&fields), sizeof fields};
 }
 
-std::uint32_t kept_actions(std::uint32_t n_actions) noexcept { return n_actions <= OVSDR_MAX_ACTIONS ? n_actions : 0; }
+bool same_names(const ovsdr_names& left, const ovsdr_names& right) noexcept {
+    return left.bits == right.bits && left.names == right.names;
+}
+
+std::uint32_t kept_actions(std::uint32_t n_actions) noexcept {
+    return std::min<std::uint32_t>(n_actions, OVSDR_MAX_ACTIONS);
+}
 
 bool same(const ovsdr_action& left, const ovsdr_action& right) noexcept {
     if (left.type != right.type) return false;
@@ -29,19 +34,19 @@ bool same(const ovsdr_action& left, const ovsdr_action& right) noexcept {
 
 }  // namespace
 
-std::size_t MaskPool::Hash::operator()(const ovsdr_flow_fields& mask) const noexcept {
-    return std::hash<std::string_view>{}(bytes_of(mask));
+std::size_t MaskPool::Hash::operator()(const Wildcards& mask) const noexcept {
+    return std::hash<std::string_view>{}(bytes_of(mask.fields)) ^ std::hash<std::uint64_t>{}(mask.unsupported.bits);
 }
 
-bool MaskPool::Equal::operator()(const ovsdr_flow_fields& left, const ovsdr_flow_fields& right) const noexcept {
-    return bytes_of(left) == bytes_of(right);
+bool MaskPool::Equal::operator()(const Wildcards& left, const Wildcards& right) const noexcept {
+    return bytes_of(left.fields) == bytes_of(right.fields) && same_names(left.unsupported, right.unsupported);
 }
 
-MaskPool::Mask MaskPool::share(const ovsdr_flow_fields& mask) {
+MaskPool::Mask MaskPool::share(const Wildcards& mask) {
     std::lock_guard lock(mutex_);
-    std::weak_ptr<const ovsdr_flow_fields>& known = masks_[mask];
+    std::weak_ptr<const Wildcards>& known = masks_[mask];
     if (Mask shared = known.lock()) return shared;
-    auto made = std::make_shared<const ovsdr_flow_fields>(mask);
+    auto made = std::make_shared<const Wildcards>(mask);
     known = made;
     if (masks_.size() >= prune_at_) {
         std::erase_if(masks_, [](const auto& entry) { return entry.second.expired(); });
@@ -52,8 +57,7 @@ MaskPool::Mask MaskPool::share(const ovsdr_flow_fields& mask) {
 
 StoredMegaflow::StoredMegaflow(const ovsdr_megaflow& megaflow, MaskPool& masks)
     : key_(megaflow.key),
-      mask_(masks.share(megaflow.mask)),
-      unsupported_match_(megaflow.unsupported_match),
+      mask_(masks.share({megaflow.mask, megaflow.unsupported_match})),
       n_actions_(megaflow.n_actions) {
     const std::uint32_t kept = kept_actions(n_actions_);
     if (kept == 0) return;
@@ -64,16 +68,16 @@ StoredMegaflow::StoredMegaflow(const ovsdr_megaflow& megaflow, MaskPool& masks)
 ovsdr_megaflow StoredMegaflow::restore() const noexcept {
     ovsdr_megaflow megaflow{};
     megaflow.key = key_;
-    megaflow.mask = *mask_;
-    megaflow.unsupported_match = unsupported_match_;
+    megaflow.mask = mask_->fields;
+    megaflow.unsupported_match = mask_->unsupported;
     megaflow.n_actions = n_actions_;
     std::copy_n(actions_.get(), kept_actions(n_actions_), megaflow.actions);
     return megaflow;
 }
 
 bool StoredMegaflow::is(const ovsdr_megaflow& megaflow) const noexcept {
-    return mask_ != nullptr && bytes_of(key_) == bytes_of(megaflow.key) && bytes_of(*mask_) == bytes_of(megaflow.mask) &&
-           unsupported_match_ == megaflow.unsupported_match && n_actions_ == megaflow.n_actions &&
+    return mask_ != nullptr && bytes_of(key_) == bytes_of(megaflow.key) && bytes_of(mask_->fields) == bytes_of(megaflow.mask) &&
+           same_names(mask_->unsupported, megaflow.unsupported_match) && n_actions_ == megaflow.n_actions &&
            std::equal(actions_.get(), actions_.get() + kept_actions(n_actions_), megaflow.actions, same);
 }
 

@@ -18,18 +18,23 @@ namespace ovsdr::dr {
 
 class MaskPool {
 public:
-    using Mask = std::shared_ptr<const ovsdr_flow_fields>;
-    [[nodiscard]] Mask share(const ovsdr_flow_fields& mask);
+    /// All that a megaflow matches on, with what of it has no place in `fields`.
+    struct Wildcards {
+        ovsdr_flow_fields fields;
+        ovsdr_names unsupported;
+    };
+    using Mask = std::shared_ptr<const Wildcards>;
+    [[nodiscard]] Mask share(const Wildcards& mask);
 
 private:
     struct Hash {
-        std::size_t operator()(const ovsdr_flow_fields& mask) const noexcept;
+        std::size_t operator()(const Wildcards& mask) const noexcept;
     };
     struct Equal {
-        bool operator()(const ovsdr_flow_fields& left, const ovsdr_flow_fields& right) const noexcept;
+        bool operator()(const Wildcards& left, const Wildcards& right) const noexcept;
     };
     std::mutex mutex_;
-    std::unordered_map<ovsdr_flow_fields, std::weak_ptr<const ovsdr_flow_fields>, Hash, Equal> masks_;
+    std::unordered_map<Wildcards, std::weak_ptr<const Wildcards>, Hash, Equal> masks_;
     std::size_t prune_at_ = 1024;
 };
 
@@ -62,8 +67,7 @@ public:
 private:
     ovsdr_flow_fields key_{};
     MaskPool::Mask mask_;
-    const char* unsupported_match_ = nullptr;
-    std::uint32_t n_actions_ = 0;   ///< as given; past OVSDR_MAX_ACTIONS none is kept
+    std::uint32_t n_actions_ = 0;   ///< as given; no more than OVSDR_MAX_ACTIONS are kept
     std::unique_ptr<ovsdr_action[]> actions_;
 };
 

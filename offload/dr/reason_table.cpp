@@ -1,43 +1,84 @@
 #include "offload/dr/reason_table.hpp"
 
+#include <algorithm>
+#include <cstring>
+
 namespace ovsdr::dr {
 
+namespace {
+
+constexpr StaticName offloaded_name = "offloaded", device_error_name = "device error";
+
+std::size_t index_of(ReasonTable::Kind kind) noexcept { return static_cast<std::size_t>(kind); }
+
+}  // namespace
+
 void ReasonTable::Mark::reset() noexcept {
-    if (row_ == nullptr) return;
-    std::lock_guard lock(row_->table->mutex_);
-    --row_->megaflows;
-    row_ = nullptr;
+    if (verdict_ == nullptr) return;
+    ReasonTable& table = *verdict_->table;
+    std::lock_guard lock(table.mutex_);
+    table.leave(*this);
 }
 
-ReasonTable::Mark ReasonTable::mark(Kind kind, const std::string& reason, const std::string& detail) {
-    std::lock_guard lock(mutex_);
-    auto found = rows_.find({reason, detail});
-    if (found == rows_.end()) {
-        const std::string& kept = rows_.size() < max_rows ? detail : std::string("other");
-        found = rows_.try_emplace({reason, kept}, Row{kind, reason, kept, this}).first;
+void ReasonTable::leave(Mark& mark) noexcept {
+    Verdict* const verdict = std::exchange(mark.verdict_, nullptr);
+    if (verdict == nullptr) return;
+    for (Row* row : *verdict->rows) --row->megaflows;
+    --megaflows_[index_of(verdict->kind)];
+    if (--verdict->megaflows == 0) verdicts_.erase(verdicts_.find(*verdict->rows));
+}
+
+void ReasonTable::enter(Mark& mark, Kind kind, RowSet rows) {
+    std::ranges::sort(rows);
+    const auto repeated = std::ranges::unique(rows);
+    rows.erase(repeated.begin(), repeated.end());
+    const auto found = verdicts_.try_emplace(std::move(rows), Verdict{this, kind}).first;
+    Verdict& verdict = found->second;
+    if (mark.verdict_ == &verdict) return;
+    verdict.rows = &found->first;
+    ++verdict.megaflows;
+    ++megaflows_[index_of(kind)];
+    for (Row* row : *verdict.rows) {
+        ++row->megaflows;
+        ++row->total;
     }
-    Row& row = found->second;
-    ++row.megaflows;
-    ++row.total;
-    Mark mark;
-    mark.row_ = &row;
-    return mark;
+    leave(mark);
+    mark.verdict_ = &verdict;
+}
+
+void ReasonTable::mark_offloaded(Mark& mark) {
+    std::lock_guard lock(mutex_);
+    enter(mark, Kind::offloaded, {&rows_[{offloaded_name, {}}]});
+}
+
+void ReasonTable::mark_rejected(Mark& mark, const Reject& reject) {
+    std::lock_guard lock(mutex_);
+    RowSet rows;
+    rows.reserve(reject.obstacles.size());
+    for (const Obstacle& obstacle : reject.obstacles) rows.push_back(&rows_[{name_of(obstacle.reason), obstacle.name}]);
+    enter(mark, Kind::rejected, std::move(rows));
+}
+
+void ReasonTable::mark_failed(Mark& mark, const Error& error) {
+    const int code = strerrordesc_np(error.code) != nullptr ? error.code : 0;
+    std::lock_guard lock(mutex_);
+    enter(mark, Kind::failed, {&rows_[{device_error_name, error.call, code}]});
 }
 
 std::vector<Eswitch::ReasonCount> ReasonTable::counts() const {
     std::lock_guard lock(mutex_);
     std::vector<Eswitch::ReasonCount> counts;
-    for (const auto& [key, row] : rows_) counts.push_back({row.reason, row.detail, row.megaflows, row.total});
+    for (const auto& [key, row] : rows_) {
+        std::string detail = key.name.text();
+        if (key.code != 0) detail += std::string(key.name.empty() ? "" : ": ") + strerrordesc_np(key.code);
+        counts.push_back({key.reason.text(), std::move(detail), row.megaflows, row.total});
+    }
     return counts;
 }
 
 std::uint64_t ReasonTable::count(Kind kind) const noexcept {
     std::lock_guard lock(mutex_);
-    std::uint64_t sum = 0;
-    for (const auto& [key, row] : rows_) {
-        if (row.kind == kind) sum += row.megaflows;
-    }
-    return sum;
+    return megaflows_[index_of(kind)];
 }
 
 }  // namespace ovsdr::dr

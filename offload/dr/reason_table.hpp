@@ -1,15 +1,19 @@
-// How many megaflows are offloaded, and why the others are not: a count per reason and detail.
+// How many megaflows are offloaded, and why the others are not: a count per reason and name.
 //
-// A megaflow holds a Mark on its row. Details come from a bounded vocabulary (fields, actions, ports); should there be more
-// than max_rows all the same, the rest is counted under the detail "other".
+// Model. A row is a reason and the name of what is at fault: a match field, an action, or a call with its errno. Both are
+// written down in the source, so that there are as many rows as names, whatever the traffic: values are not in here. A
+// megaflow stands in the row of each of its obstacles; the rows' numbers therefore add up to more than there are megaflows,
+// and count() has how many there are. Megaflows with the same obstacles share one Verdict, which goes with the last of them:
+// a megaflow pays a pointer.
 //
 // Threads: any.
 #pragma once
 
+#include <array>
+#include <compare>
 #include <cstdint>
 #include <map>
 #include <mutex>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -21,42 +25,60 @@ class ReasonTable {
 public:
     enum class Kind : std::uint8_t { offloaded, rejected, failed };
 
+private:
+    struct RowKey {
+        StaticName reason, name;
+        int code = 0;   ///< an errno that has a text, else 0
+        friend auto operator<=>(const RowKey&, const RowKey&) = default;
+    };
     struct Row {
-        Kind kind;
-        std::string reason, detail;
-        ReasonTable* table = nullptr;
         std::uint64_t megaflows = 0, total = 0;
     };
+    using Rows = std::map<RowKey, Row>;
+    /// Sorted by address, none twice.
+    using RowSet = std::vector<Row*>;
+    struct Verdict {
+        ReasonTable* table;
+        Kind kind;
+        const RowSet* rows = nullptr;   ///< its key in verdicts_
+        std::uint64_t megaflows = 0;
+    };
 
-    /// A megaflow's share of a row. Move-only.
+public:
+    /// A megaflow's place in the table. Move-only.
     class Mark {
     public:
         Mark() noexcept = default;
         ~Mark() { reset(); }
-        Mark(Mark&& other) noexcept : row_(std::exchange(other.row_, nullptr)) {}
+        Mark(Mark&& other) noexcept : verdict_(std::exchange(other.verdict_, nullptr)) {}
         Mark& operator=(Mark&& other) noexcept {
-            std::swap(row_, other.row_);
+            std::swap(verdict_, other.verdict_);
             return *this;
         }
         void reset() noexcept;
-        /// Kind, reason and detail never change; nullptr when there is none.
-        [[nodiscard]] const Row* row() const noexcept { return row_; }
 
     private:
         friend class ReasonTable;
-        Row* row_ = nullptr;
+        Verdict* verdict_ = nullptr;
     };
 
-    [[nodiscard]] Mark mark(Kind kind, const std::string& reason, const std::string& detail);
+    // A megaflow whose rows stay the same is not counted again.
+    void mark_offloaded(Mark& mark);
+    void mark_rejected(Mark& mark, const Reject& reject);
+    void mark_failed(Mark& mark, const Error& error);
+
     [[nodiscard]] std::vector<Eswitch::ReasonCount> counts() const;
-    /// Megaflows now.
+    /// Megaflows now, each once.
     [[nodiscard]] std::uint64_t count(Kind kind) const noexcept;
 
-    static constexpr std::size_t max_rows = 1024;
-
 private:
+    void enter(Mark& mark, Kind kind, RowSet rows);
+    void leave(Mark& mark) noexcept;
+
     mutable std::mutex mutex_;
-    std::map<std::pair<std::string, std::string>, Row> rows_;
+    Rows rows_;
+    std::map<RowSet, Verdict> verdicts_;
+    std::array<std::uint64_t, 3> megaflows_{};   ///< by Kind
 };
 
 }  // namespace ovsdr::dr

@@ -1,8 +1,10 @@
 #include "offload/dr/reject.hpp"
 
+#include <fmt/format.h>
+
 namespace ovsdr::dr {
 
-const char* name_of(RejectReason reason) noexcept {
+StaticName name_of(RejectReason reason) noexcept {
     switch (reason) {
         case RejectReason::unsupported_match: return "unsupported match";
         case RejectReason::unsupported_mask: return "unsupported mask";
@@ -15,6 +17,23 @@ const char* name_of(RejectReason reason) noexcept {
         case RejectReason::device_limit: return "device limit";
     }
     return "unknown";
+}
+
+std::string text_of(const Obstacle& obstacle, const PortNames& names) {
+    std::string text = fmt::format("{}: {}{}", name_of(obstacle.reason).text(), obstacle.name.text(), obstacle.value);
+    if (!obstacle.port) return text;
+    const auto known = names.find(*obstacle.port);
+    if (known != names.end()) return text + ": " + known->second;
+    return text + fmt::format(": datapath port {}", obstacle.port->value);
+}
+
+std::string text_of(const Reject& reject, const PortNames& names) {
+    std::string text;
+    for (const Obstacle& obstacle : reject.obstacles) {
+        if (!text.empty()) text += "; ";
+        text += text_of(obstacle, names);
+    }
+    return text;
 }
 
 }  // namespace ovsdr::dr

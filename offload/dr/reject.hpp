@@ -1,14 +1,24 @@
-// Why a megaflow stays in software: a reason that is counted and a detail that names the field or action at fault.
+// Why a megaflow stays in software: each field and each action at fault, by name.
+//
+// Obstacles are counted by reason and name, both written down in the source; the value that made the field or action an
+// obstacle is for whoever asks about this megaflow.
+//
+// Threads: values.
 #pragma once
 
+#include <optional>
 #include <string>
+#include <vector>
+
+#include "offload/dr/odp_port.hpp"
+#include "offload/dr/static_name.hpp"
 
 namespace ovsdr::dr {
 
 enum class RejectReason {
-    unsupported_match,      ///< a field without a DR equivalent; detail: field
-    unsupported_mask,       ///< a field that DR matches whole or not at all; detail: field and mask
-    unsupported_action,     ///< detail: action
+    unsupported_match,      ///< a field without a DR equivalent
+    unsupported_mask,       ///< a field that DR matches whole or not at all
+    unsupported_action,
     unsupported_order,      ///< actions that the device does not take in this order
     recirculation,          ///< recirc_id is not 0
     in_port_not_offloaded,  ///< in_port is no dr port, or is not matched whole
@@ -17,12 +27,26 @@ enum class RejectReason {
     device_limit,           ///< the device's profile lacks what is needed
 };
 
-struct Reject {
+struct Obstacle {
     RejectReason reason;
-    std::string detail;
+    StaticName name;                ///< field or action
+    std::string value{};            ///< goes on behind the name: "=0x05ff", "/0xff00", " (a second tag)"
+    std::optional<OdpPort> port{};  ///< which port it is about
+
+    friend bool operator==(const Obstacle&, const Obstacle&) = default;
+};
+
+/// All obstacles of one megaflow, none twice; at least one.
+struct Reject {
+    std::vector<Obstacle> obstacles;
 };
 
 /// "unsupported match", as users read it.
-[[nodiscard]] const char* name_of(RejectReason reason) noexcept;
+[[nodiscard]] StaticName name_of(RejectReason reason) noexcept;
+
+/// "unsupported match: eth_type=0x05ff (802.3 with LLC)". A port that is not in `names` is "datapath port 7".
+[[nodiscard]] std::string text_of(const Obstacle& obstacle, const PortNames& names = {});
+/// All of them in one line.
+[[nodiscard]] std::string text_of(const Reject& reject, const PortNames& names = {});
 
 }  // namespace ovsdr::dr

@@ -12,7 +12,7 @@ Result<std::shared_ptr<Table>> Table::create(std::shared_ptr<Domain> domain, std
     mlx5dv_dr_table* table = mlx5dv_dr_table_create(domain->get(), level);
     if (table == nullptr) {
         return tl::unexpected(
-            failure(errno, fmt::format("mlx5dv_dr_table_create({} level {})", name_of(domain->type()), level)));
+            failure(errno, "mlx5dv_dr_table_create", fmt::format("{} level {}", name_of(domain->type()), level)));
     }
     return std::shared_ptr<Table>(new Table(std::move(domain), table, level));
 }

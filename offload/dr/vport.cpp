@@ -47,16 +47,16 @@ std::array<std::uint8_t, size> command_for(std::uint16_t operation, VportId vpor
     return in;
 }
 
-Result<void> run_once(Eswitch& eswitch, const char* call, VportId vport, std::span<const std::uint8_t> in,
+Result<void> run_once(Eswitch& eswitch, StaticName call, VportId vport, std::span<const std::uint8_t> in,
                       std::span<std::uint8_t> out) {
     const int code = mlx5dv_devx_general_cmd(eswitch.context(), in.data(), in.size(), out.data(), out.size());
     if (code == 0) return {};
-    return tl::unexpected(devx_failure(code < 0 && errno != 0 ? errno : code,
-                                       std::string(call) + "(vport " + std::to_string(vport.value) + ")", out));
+    return tl::unexpected(devx_failure(code < 0 && errno != 0 ? errno : code, call, out,
+                                       "vport " + std::to_string(vport.value)));
 }
 
 /// Silicon has no vport context of the uplink: where it refuses one, the function's own and the physical port's are meant.
-Result<void> run(Eswitch& eswitch, const char* call, VportId vport, std::span<std::uint8_t> in,
+Result<void> run(Eswitch& eswitch, StaticName call, VportId vport, std::span<std::uint8_t> in,
                  std::span<std::uint8_t> out) {
     auto done = run_once(eswitch, call, vport, in, out);
     if (done || vport != uplink_vport || done.error().code != EREMOTEIO) return done;
@@ -140,7 +140,7 @@ Result<void> set_vport_mac(Eswitch& eswitch, VportId vport, const std::array<std
 }
 
 Result<void> set_vport_mtu(Eswitch& eswitch, VportId vport, std::uint16_t mtu) noexcept {
-    if (mtu > UINT16_MAX - frame_overhead) return tl::unexpected(failure(EINVAL, "MTU " + std::to_string(mtu)));
+    if (mtu > UINT16_MAX - frame_overhead) return tl::unexpected(failure(EINVAL, "MTU", std::to_string(mtu)));
     auto in = command_for<modify_context_in_size>(modify_nic_vport_context, vport);
     prm::set(in.data(), field_select_mtu, 1);
     prm::set(in.data(), field_of(context_in_modify, context_mtu, 16), static_cast<std::uint32_t>(mtu) + frame_overhead);

@@ -40,7 +40,7 @@ CASES = {
     "pop-and-tagged": Case("output:3,pop_vlan,output:2", 5, {"vm3": 5, "vm2": None}),
     "tagged-as-it-is": Case("output:3", 5, {"vm3": 5}),
     "other-tag": Case("pop_vlan,push_vlan:0x8100,set_field:4103->vlan_vid,output:3", 5, {"vm3": 7}),
-    "hairpin": Case("in_port", received={"vm1": None}, software="is the in_port"),
+    "hairpin": Case("in_port", received={"vm1": None}, software="output to the in_port"),
     "drop": Case("drop"),
 }
 

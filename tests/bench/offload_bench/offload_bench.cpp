@@ -118,7 +118,7 @@ private:
         for (std::uint64_t i = begin; i < end; ++i) {
             const auto outcome = eswitch_->put(ufid(i), megaflow(i, options_.ports, turn));
             if (const auto* error = std::get_if<Error>(&outcome)) throw std::runtime_error(error->what);
-            if (const auto* reject = std::get_if<dr::Reject>(&outcome)) throw std::runtime_error(reject->detail);
+            if (const auto* reject = std::get_if<dr::Reject>(&outcome)) throw std::runtime_error(text_of(*reject));
         }
     }
 

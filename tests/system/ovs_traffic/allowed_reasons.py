@@ -10,16 +10,14 @@ import re
 
 # Reason as dr/explain names it, what its detail begins with (a regular expression), why it may be.
 ALLOWED = [
-    ("recirculation", r"recirc_id=", "recirculated packets stay in software"),
+    ("recirculation", r"recirc_id$", "recirculated packets stay in software"),
     ("unsupported match", r"(arp_|nd_|ct_|tun_|mpls|nsh|dp_hash|skb_|pkt_mark|conj|regs?\b|metadata|packet_type)",
      "no such field in the vocabulary"),
-    ("unsupported match", r"ipv6_label|nw_proto=\d+ \(an IPv6 extension header\)", "the device has no such field"),
-    ("unsupported match", r"eth_type=0x[0-9a-f]+ \((802\.3 with LLC|a tag that OVS did not parse)\)",
-     "LLC frames and deeper tags are parsed differently"),
-    ("unsupported match", r"nw_frag with transport fields", "a fragment has no transport fields to the device"),
-    ("unsupported match", r"nw_frag=.* \(first and later fragments are one to the device\)",
-     "the device has one bit for both kinds of fragments"),
-    ("unsupported match", r"vlan.*(second|two|inner)", "one tag only"),
+    ("unsupported match", r"ipv6_label$", "the device has no such field"),
+    ("unsupported match", r"nw_proto$", "of IPv6 extension headers, which the device steps over"),
+    ("unsupported match", r"eth_type$", "of LLC frames and deeper tags, which the device parses differently"),
+    ("unsupported match", r"nw_frag$", "the device has one bit for both kinds of fragments, which have no transport fields"),
+    ("unsupported match", r"vlan_(tci|tpid)\[1\]$", "one tag only"),
     ("unsupported action", r"(ct|recirc|userspace|set|set_masked|sample|meter|trunc|clone|hash|push_mpls|pop_mpls|"
      r"add_mpls|push_eth|pop_eth|push_nsh|pop_nsh|ct_clear|tunnel_push|tunnel_pop|tnl_push|tnl_pop|"
      r"check_pkt_len|lb_output|drop)\b",

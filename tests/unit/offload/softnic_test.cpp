@@ -235,7 +235,7 @@ protected:
 
     static void put(const Ufid& ufid, const ovsdr_megaflow& megaflow) {
         const PutOutcome outcome = eswitch_->put(ufid, megaflow);
-        if (const auto* reject = std::get_if<Reject>(&outcome)) FAIL() << name_of(reject->reason) << ": " << reject->detail;
+        if (const auto* reject = std::get_if<Reject>(&outcome)) FAIL() << text_of(*reject);
         if (const auto* error = std::get_if<Error>(&outcome)) FAIL() << error->what;
     }
 

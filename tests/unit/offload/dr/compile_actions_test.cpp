@@ -20,7 +20,7 @@ Compiled<RulePlan> compile_here(const ovsdr_megaflow& megaflow, std::uint8_t ste
 std::string text_of_compiled(const ovsdr_megaflow& megaflow, std::uint8_t steering_format = 1) {
     const auto plan = compile_here(megaflow, steering_format);
     if (plan) return text_of(*plan);
-    return std::string(name_of(plan.error().reason)) + ": " + plan.error().detail;
+    return text_of(plan.error());
 }
 
 TEST(CompileActions, DropsWhenNothingIsAsked) { EXPECT_EQ(text_of_compiled(MegaflowBuilder().ipv4()), "drop"); }
@@ -40,16 +40,16 @@ TEST(CompileActions, CopiesToSeveralInOneArrayWhateverTheOrder) {
 
 TEST(CompileActions, NamesThePortThatIsNoVport) {
     EXPECT_EQ(text_of_compiled(MegaflowBuilder().ipv4().output(2).output(77)),
-              "output not offloaded: port 77 is no dr port of this device");
+              "output not offloaded: output to a port that is no dr port of this device: datapath port 77");
 }
 
 TEST(CompileActions, RefusesToSendBack) {
-    EXPECT_EQ(text_of_compiled(MegaflowBuilder(9).ipv4().output(9)), "output not offloaded: uplink is the in_port");
-    EXPECT_EQ(text_of_compiled(MegaflowBuilder(1).ipv4().output(1)), "output not offloaded: vf1 is the in_port");
+    EXPECT_EQ(text_of_compiled(MegaflowBuilder(9).ipv4().output(9)), "output not offloaded: output to the in_port: uplink");
+    EXPECT_EQ(text_of_compiled(MegaflowBuilder(1).ipv4().output(1)), "output not offloaded: output to the in_port: vf1");
 }
 
 TEST(CompileActions, RefusesTheSameCopyTwice) {
-    EXPECT_EQ(text_of_compiled(MegaflowBuilder().ipv4().output(2).output(2)), "unsupported action: two outputs to vf2");
+    EXPECT_EQ(text_of_compiled(MegaflowBuilder().ipv4().output(2).output(2)), "unsupported action: two outputs to one port: vf2");
 }
 
 TEST(CompileActions, PushesWithoutOvssPresenceBit) {
@@ -99,7 +99,7 @@ TEST(CompileActions, BranchesWhereOutputsSeeDifferentPackets) {
     caps.copies_to_table = false;
     const auto plan = compile(MegaflowBuilder().ipv4().output(2).push(5).output(9), four_ports(), caps);
     ASSERT_FALSE(plan);
-    EXPECT_EQ(plan.error().reason, RejectReason::device_limit);
+    EXPECT_EQ(plan.error().obstacles[0].reason, RejectReason::device_limit);
 }
 
 TEST(CompileActions, KnowsWhatConnectX5Lacks) {
@@ -132,14 +132,42 @@ TEST(CompileActions, NamesTheActionThatHasNoWord) {
 
 TEST(CompileActions, RefusesAListThatWasTooLong) {
     MegaflowBuilder flow;
-    flow.ipv4().raw().n_actions = OVSDR_MAX_ACTIONS + 1;
-    EXPECT_EQ(text_of_compiled(flow), "too many actions: 33 actions");
+    flow.ipv4();
+    while (flow.raw().n_actions < OVSDR_MAX_ACTIONS) flow.push(5).pop();
+    flow.raw().n_actions = OVSDR_MAX_ACTIONS + 1;
+    EXPECT_EQ(text_of_compiled(flow), "too many actions: more than a megaflow may have: 33, the most is 32");
 }
 
 TEST(CompileActions, PassesOnTheMatchThatTheShimCouldNotCarry) {
     MegaflowBuilder flow;
-    flow.ipv4().raw().unsupported_match = "ct_state";
-    EXPECT_EQ(text_of_compiled(flow), "unsupported match: ct_state");
+    static const char* const names[] = {"tun_id", "ct_state", "ct_mark"};
+    flow.ipv4().raw().unsupported_match = {0b110, names};
+    EXPECT_EQ(text_of_compiled(flow), "unsupported match: ct_state; unsupported match: ct_mark");
+}
+
+TEST(CompileActions, NamesEveryObstacleOnce) {
+    MegaflowBuilder flow(1);
+    flow.ipv6().unsupported("ct").output(77).output(1).output(2).output(2).output(78).unsupported("ct").push(1, 0x9100);
+    flow.raw().mask.be_ipv6_label = 1;
+    EXPECT_EQ(text_of_compiled(flow),
+              "unsupported match: ipv6_label; unsupported action: ct; "
+              "output not offloaded: output to a port that is no dr port of this device: datapath port 77; "
+              "output not offloaded: output to the in_port: vf1; unsupported action: two outputs to one port: vf2; "
+              "output not offloaded: output to a port that is no dr port of this device: datapath port 78; "
+              "unsupported action: push_vlan(tpid=0x9100)");
+}
+
+TEST(CompileActions, NamesWhatDoesNotDependOnAnUnknownInPort) {
+    EXPECT_EQ(text_of_compiled(MegaflowBuilder(77).ipv4().vlan(5).unsupported("ct").pop().output(2)),
+              "in_port not offloaded: in_port is no dr port of this device: datapath port 77; unsupported action: ct");
+}
+
+TEST(CompileActions, GivesPortsTheNamesThatItIsTold) {
+    const auto plan = compile_here(MegaflowBuilder(1).ipv4().output(77).output(78));
+    ASSERT_FALSE(plan);
+    EXPECT_EQ(text_of(plan.error(), {{OdpPort{77}, "br0"}}),
+              "output not offloaded: output to a port that is no dr port of this device: br0; "
+              "output not offloaded: output to a port that is no dr port of this device: datapath port 78");
 }
 
 }  // namespace

@@ -1,0 +1,197 @@
+/* See datapath.h. */
+#include <config.h>
+
+#include "shim/datapath.h"
+
+#include "dpif.h"
+#include "flow.h"
+#include "hash.h"
+#include "netlink.h"
+#include "odp-netlink.h"
+#include "odp-util.h"
+#include "openvswitch/hmap.h"
+#include "openvswitch/match.h"
+#include "openvswitch/ofpbuf.h"
+#include "shim/netdev_dr.h"
+#include "shim/real.h"
+#include "util.h"
+
+enum { BATCH = 50 };
+
+/* Flows whose in_port is none of the ports: a packet that has none, or whose port has just gone. */
+#define NO_PORT "none"
+
+static struct dpif *
+open_datapath(void)
+{
+    struct dpif *dpif;
+
+    return dpif_open("ovs-netdev", "netdev", &dpif) ? NULL : dpif;
+}
+
+static void
+add_port(struct ovsdr_datapath *datapath, size_t *allocated, odp_port_t odp_port, const char *name, const char *type)
+{
+    if (datapath->n_ports == *allocated) {
+        datapath->ports = x2nrealloc(datapath->ports, allocated, sizeof *datapath->ports);
+    }
+    datapath->ports[datapath->n_ports++] = (struct ovsdr_datapath_port) {
+        .odp_port = odp_to_u32(odp_port),
+        .name = xstrdup(name),
+        .type = xstrdup(type),
+        .is_dr = !strcmp(type, netdev_dr_class.type),
+    };
+}
+
+static struct ovsdr_datapath
+ports_of(const struct dpif *dpif)
+{
+    struct ovsdr_datapath datapath = {.n_ports = 0};
+    struct dpif_port_dump dump;
+    struct dpif_port port;
+    size_t allocated = 0;
+
+    DPIF_PORT_FOR_EACH (&port, &dump, dpif) {
+        add_port(&datapath, &allocated, port.port_no, port.name, port.type);
+    }
+    add_port(&datapath, &allocated, ODPP_NONE, NO_PORT, NO_PORT);
+    return datapath;
+}
+
+struct ovsdr_datapath
+datapath_ports(void)
+{
+    struct ovsdr_datapath datapath = {.n_ports = 0};
+    struct dpif *dpif = open_datapath();
+
+    if (dpif) {
+        datapath = ports_of(dpif);
+        dpif_close(dpif);
+    }
+    return datapath;
+}
+
+void
+datapath_free(struct ovsdr_datapath *datapath)
+{
+    for (size_t i = 0; i < datapath->n_ports; i++) {
+        free(CONST_CAST(char *, datapath->ports[i].name));
+        free(CONST_CAST(char *, datapath->ports[i].type));
+    }
+    free(datapath->ports);
+}
+
+/* The last one, NO_PORT, stands for all that is not known. */
+static struct ovsdr_datapath_port *
+find_port(const struct ovsdr_datapath *datapath, const struct dpif_flow *flow)
+{
+    const struct nlattr *in_port = nl_attr_find__(flow->key, flow->key_len, OVS_KEY_ATTR_IN_PORT);
+    size_t i = 0;
+
+    while (i + 1 < datapath->n_ports && !(in_port && datapath->ports[i].odp_port == nl_attr_get_u32(in_port))) {
+        i++;
+    }
+    return &datapath->ports[i];
+}
+
+struct known {
+    struct hmap_node node;
+    ovs_u128 hash;
+};
+
+/* What dpif-netdev takes for one megaflow: the masked packet, and the mask. */
+static bool
+hash_of_megaflow(const struct dpif_flow *flow, ovs_u128 *hash)
+{
+    struct match match;
+
+    memset(&match, 0, sizeof match);
+    if (odp_flow_key_to_flow(flow->key, flow->key_len, &match.flow, NULL) == ODP_FIT_ERROR
+        || odp_flow_key_to_mask(flow->mask, flow->mask_len, &match.wc, &match.flow, NULL) == ODP_FIT_ERROR) {
+        return false;
+    }
+    for (size_t i = 0; i < sizeof match.flow; i++) {
+        ((uint8_t *) &match.flow)[i] &= ((const uint8_t *) &match.wc.masks)[i];
+    }
+    hash_bytes128(&match, offsetof(struct match, tun_md), 0, hash);
+    return true;
+}
+
+/* False if it was there. */
+static bool
+remember(struct hmap *megaflows, const ovs_u128 *hash)
+{
+    struct known *known;
+
+    HMAP_FOR_EACH_WITH_HASH (known, node, hash->u32[0], megaflows) {
+        if (ovs_u128_equals(known->hash, *hash)) {
+            return false;
+        }
+    }
+    known = xmalloc(sizeof *known);
+    known->hash = *hash;
+    hmap_insert(megaflows, &known->node, hash->u32[0]);
+    return true;
+}
+
+static void
+count_megaflows(struct ovsdr_datapath *datapath, struct dpif *dpif)
+{
+    struct dpif_flow_dump *dump = real_dpif_flow_dump_create(dpif, false, NULL);
+    struct dpif_flow_dump_thread *thread = dpif_flow_dump_thread_create(dump);
+    struct hmap megaflows = HMAP_INITIALIZER(&megaflows);
+    struct dpif_flow flows[BATCH];
+    struct known *known;
+    int n;
+
+    while ((n = real_dpif_flow_dump_next(thread, flows, BATCH)) > 0) {
+        for (int i = 0; i < n; i++) {
+            ovs_u128 hash;
+
+            if (!hash_of_megaflow(&flows[i], &hash) || remember(&megaflows, &hash)) {
+                find_port(datapath, &flows[i])->megaflows++;
+            }
+        }
+    }
+    dpif_flow_dump_thread_destroy(thread);
+    real_dpif_flow_dump_destroy(dump);
+    HMAP_FOR_EACH_POP (known, node, &megaflows) {
+        free(known);
+    }
+    hmap_destroy(&megaflows);
+}
+
+struct ovsdr_datapath
+datapath_with_megaflows(void)
+{
+    struct ovsdr_datapath datapath = {.n_ports = 0};
+    struct dpif *dpif = open_datapath();
+
+    if (dpif) {
+        datapath = ports_of(dpif);
+        count_megaflows(&datapath, dpif);
+        dpif_close(dpif);
+    }
+    return datapath;
+}
+
+const struct ovsdr_datapath_port *
+datapath_in_port(const struct ovsdr_datapath *datapath, const ovs_u128 *ufid)
+{
+    const struct ovsdr_datapath_port *port = NULL;
+    struct dpif *dpif = open_datapath();
+    struct dpif_flow flow;
+    uint64_t stub[4096 / 8];
+    struct ofpbuf buffer;
+
+    if (!dpif) {
+        return NULL;
+    }
+    ofpbuf_use_stub(&buffer, stub, sizeof stub);
+    if (datapath->n_ports && !dpif_flow_get(dpif, NULL, 0, ufid, PMD_ID_NULL, &buffer, &flow)) {
+        port = find_port(datapath, &flow);
+    }
+    ofpbuf_uninit(&buffer);
+    dpif_close(dpif);
+    return port;
+}

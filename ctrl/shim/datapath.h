@@ -1,0 +1,26 @@
+/* The datapath's ports by name, and how many megaflows come in by each.
+ *
+ * Devices know only what the flow-API provider is offered. dpif-netdev offers nothing that comes from a port of another type
+ * (LOCAL, taps, tunnels): such megaflows are found in a dump of the datapath's flows, on demand. The dump takes the calling
+ * thread as long as dpctl/dump-flows does.
+ *
+ * Threads: the main thread.
+ */
+#ifndef CTRL_SHIM_DATAPATH_H
+#define CTRL_SHIM_DATAPATH_H
+
+#include "ctrl/report.h"
+#include "openvswitch/types.h"
+
+/* Without a datapath there are no ports. The caller passes the result to datapath_free(). */
+struct ovsdr_datapath datapath_ports(void);
+
+/* The same with the megaflows counted; one that several PMD threads have is one. */
+struct ovsdr_datapath datapath_with_megaflows(void);
+
+void datapath_free(struct ovsdr_datapath *);
+
+/* The port that the flow with this ufid comes from. NULL: no such flow. */
+const struct ovsdr_datapath_port *datapath_in_port(const struct ovsdr_datapath *, const ovs_u128 *ufid);
+
+#endif
