@@ -93,7 +93,7 @@ Result<QueueRules> Pipeline::serve(const QueueIn& queue) {
     QueueRules rules;
     rules.priority = queue.priority;
     ActionRef to_queue, to_vport;
-    auto made = take(rules.led_up, CounterBulk::create(device_, CounterBulk::single_counter));
+    auto made = take(rules.led_up, CounterBulk::create(device_, CounterBulk::single_counter, 0));
     std::uint32_t slot = 0;
     if (made) made = take(slot, rules.led_up->take(0));
     if (made) made = take(to_queue, Action::to_queue_pair(queue.slow_path_qp));
