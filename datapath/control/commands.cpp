@@ -6,12 +6,13 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <initializer_list>
 #include <nlohmann/json.hpp>
 
+#include "datapath/control/capture_session.hpp"
 #include "datapath/control/config_changes.hpp"
 #include "datapath/control/errno_names.hpp"
 #include "datapath/control/fault.hpp"
+#include "datapath/control/request.hpp"
 #include "datapath/ports/config.hpp"
 #include "datapath/ports/soft_nic.hpp"
 
@@ -19,45 +20,6 @@ namespace ovsdr::soft {
 namespace {
 
 using nlohmann::json;
-
-void allow_only(const json& request, std::initializer_list<std::string_view> names) {
-    for (const auto& [name, value] : request.items()) {
-        if (name == "command" || std::find(names.begin(), names.end(), name) != names.end()) continue;
-        throw ConfigError(
-            fmt::format("{}: no such option of this command; there are {}", name, fmt::join(names, ", ")));
-    }
-}
-
-const json& require(const json& request, const char* name, std::string_view what) {
-    const auto found = request.find(name);
-    if (found == request.end()) throw ConfigError(fmt::format("{}: missing; it must be {}", name, what));
-    return *found;
-}
-
-SoftDevice& device_of(SoftNic& nic, const json& request) {
-    const auto& devices = nic.soft_devices();
-    const auto name = request.find("device");
-    std::string names;
-    for (const auto& device : devices) names += fmt::format("{}{}", names.empty() ? "" : ", ", device->name());
-    if (name == request.end()) {
-        if (devices.size() == 1) return *devices.front();
-        throw ConfigError(fmt::format("device: missing; there are {}", names));
-    }
-    for (const auto& device : devices) {
-        if (*name == std::string(device->name())) return *device;
-    }
-    throw ConfigError(fmt::format("device: {} is no device; there are {}", name->dump(), names));
-}
-
-VportId vport_of(const SoftDevice& device, const json& request) {
-    const json& value = require(request, "vport", "a vport's number");
-    std::string numbers;
-    for (const VportInfo& info : device.vports()) {
-        if (value.is_number_unsigned() && value == info.id.value) return info.id;
-        numbers += fmt::format("{}{}", numbers.empty() ? "" : ", ", info.id.value);
-    }
-    throw ConfigError(fmt::format("vport: {} is no vport of {}; there are {}", value.dump(), device.name(), numbers));
-}
 
 json vport_json(const VportInfo& info) {
     json value{{"vport", info.id.value},
@@ -86,7 +48,7 @@ json list(SoftNic& nic) {
                            {"guid", fmt::format("{:016x}", device->guid())},
                            {"vports", std::move(vports)}});
     }
-    return {{"devices", std::move(devices)}};
+    return {{"devices", std::move(devices)}, {"captures", capture_list(nic)}};
 }
 
 json counters_json(const VportCounters& counters) {
@@ -165,6 +127,7 @@ json stats(SoftNic& nic) {
     }
     return {{"devices", std::move(devices)},
             {"workers", std::move(workers)},
+            {"captures", capture_list(nic)},
             {"memory", {{"small", pool_json(*nic.small_mempool())}, {"jumbo", pool_json(*nic.mempool())}}}};
 }
 
@@ -289,10 +252,10 @@ json faults(const json& request) {
     return {{"calls", fault_points()}, {"armed", std::move(armed)}};
 }
 
-json dispatch(SoftNic& nic, ConfigChanges& changes, std::string_view text) {
+json dispatch(SoftNic& nic, ConfigChanges& changes, Session& session, std::string_view text) {
     const json request = json::parse(text);
     if (!request.is_object()) throw ConfigError("a request is a JSON object");
-    const json& command = require(request, "command", "list, stats, add, del, save, set, fault or faults");
+    const json& command = require(request, "command", "list, stats, add, del, save, set, capture, fault or faults");
     if (command == "list" || command == "stats") {
         allow_only(request, {});
         return command == "list" ? list(nic) : stats(nic);
@@ -304,17 +267,19 @@ json dispatch(SoftNic& nic, ConfigChanges& changes, std::string_view text) {
         return save(changes);
     }
     if (command == "set") return set(nic, request);
+    if (command == "capture") return capture_command(nic, session, request);
     if (command == "fault") return fault(nic, request);
     if (command == "faults") return faults(request);
-    throw ConfigError(fmt::format("command: {} is not list, stats, add, del, save, set, fault or faults", command.dump()));
+    throw ConfigError(
+        fmt::format("command: {} is not list, stats, add, del, save, set, capture, fault or faults", command.dump()));
 }
 
 }  // namespace
 
-std::string answer(SoftNic& nic, ConfigChanges& changes, std::string_view request) {
+std::string answer(SoftNic& nic, ConfigChanges& changes, Session& session, std::string_view request) {
     json result;
     try {
-        result = dispatch(nic, changes, request);
+        result = dispatch(nic, changes, session, request);
         result["ok"] = true;
     } catch (const json::parse_error& error) {
         result = {{"ok", false}, {"error", fmt::format("not JSON: {}", error.what())}};

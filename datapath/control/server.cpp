@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <nlohmann/json.hpp>
 
 #include "datapath/control/commands.hpp"
 
@@ -18,6 +19,12 @@ namespace {
 constexpr std::size_t longest_line = 65536;
 constexpr std::size_t most_unread = 16 << 20;
 constexpr std::size_t most_clients = 32;
+
+pid_t peer_of(int socket) noexcept {
+    ucred peer{};
+    socklen_t size = sizeof peer;
+    return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 ? peer.pid : 0;
+}
 
 }  // namespace
 
@@ -70,6 +77,14 @@ void ControlServer::handle(const std::vector<pollfd>& polled) {
         if ((ready.revents & (POLLIN | POLLHUP | POLLERR)) != 0) read_requests(*client);
         write_answers(*client);
     }
+    // A request of one client may have ended what another one holds.
+    for (Client& client : clients_) {
+        if (client.done || !client.session.capture) continue;
+        if (const auto reason = client.session.capture->take_end()) {
+            client.out += nlohmann::json{{"ended", *reason}}.dump() + '\n';
+            write_answers(client);
+        }
+    }
     std::erase_if(clients_, [](const Client& client) {
         if (!client.done) return false;
         close(client.socket);
@@ -81,7 +96,7 @@ void ControlServer::accept_clients() {
     while (clients_.size() < most_clients) {
         const int socket = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (socket < 0) return;
-        clients_.push_back({.socket = socket});
+        clients_.push_back({.socket = socket, .session = {.peer = peer_of(socket)}});
     }
 }
 
@@ -91,7 +106,8 @@ void ControlServer::read_requests(Client& client) {
     while ((size = recv(client.socket, buffer, sizeof buffer, 0)) > 0) {
         client.in.append(buffer, static_cast<std::size_t>(size));
         for (std::size_t end; (end = client.in.find('\n')) != std::string::npos;) {
-            client.out += answer(nic_, changes_, std::string_view(client.in).substr(0, end)) + '\n';
+            const std::string_view request = std::string_view(client.in).substr(0, end);
+            client.out += answer(nic_, changes_, client.session, request) + '\n';
             client.in.erase(0, end + 1);
         }
         if (client.in.size() > longest_line || client.out.size() > most_unread) break;
@@ -105,13 +121,35 @@ void ControlServer::read_requests(Client& client) {
 
 void ControlServer::write_answers(Client& client) {
     while (!client.out.empty()) {
-        const ssize_t size = send(client.socket, client.out.data(), client.out.size(), MSG_NOSIGNAL);
+        const ssize_t size = send_some(client);
         if (size < 0) {
             if (errno != EAGAIN && errno != EINTR) client.done = true;
             return;
         }
         client.out.erase(0, static_cast<std::size_t>(size));
     }
+}
+
+// A descriptor goes with the first byte that does.
+ssize_t ControlServer::send_some(Client& client) noexcept {
+    const int descriptor = client.session.descriptor;
+    iovec part{client.out.data(), client.out.size()};
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof descriptor)]{};
+    msghdr message{};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    if (descriptor >= 0) {
+        message.msg_control = control;
+        message.msg_controllen = sizeof control;
+        cmsghdr* header = CMSG_FIRSTHDR(&message);
+        header->cmsg_level = SOL_SOCKET;
+        header->cmsg_type = SCM_RIGHTS;
+        header->cmsg_len = CMSG_LEN(sizeof descriptor);
+        std::memcpy(CMSG_DATA(header), &descriptor, sizeof descriptor);
+    }
+    const ssize_t size = sendmsg(client.socket, &message, MSG_NOSIGNAL);
+    if (size > 0) client.session.descriptor = -1;
+    return size;
 }
 
 }  // namespace ovsdr::soft

@@ -5,8 +5,8 @@
 // steps are taken under a lock on the socket's folder, so that two processes that start together cannot both win. The
 // file is removed when the server ends, if it is still its own.
 //
-// Commands and answers: see commands.hpp. A client may send several requests; a line of more than 64 KiB ends its
-// connection, and so does a client that does not read its answers.
+// Commands and answers: see commands.hpp. What a connection holds (a capture) ends with it. A client may send several
+// requests; a line of more than 64 KiB ends its connection, and so does a client that does not read its answers.
 //
 // Threads: the control thread only.
 #pragma once
@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "datapath/control/config_changes.hpp"
+#include "datapath/control/session.hpp"
 #include "datapath/ports/socket_path.hpp"
 
 namespace ovsdr::soft {
@@ -41,6 +42,7 @@ private:
     struct Client {
         int socket;
         std::string in, out;
+        Session session;
         bool done = false;
     };
 
@@ -48,6 +50,7 @@ private:
     void accept_clients();
     void read_requests(Client& client);
     static void write_answers(Client& client);
+    static ssize_t send_some(Client& client) noexcept;
 
     SoftNic& nic_;
     ConfigChanges changes_;

@@ -23,6 +23,7 @@
 #include <string>
 #include <vector>
 
+#include "datapath/capture/capture.hpp"
 #include "datapath/ports/config.hpp"
 #include "datapath/ports/lag.hpp"
 #include "datapath/ports/listeners.hpp"
@@ -63,6 +64,13 @@ public:
     /// Closes all ports. The workers have stopped.
     void close_ports() noexcept;
 
+    /// Has `capture` look at a vport's packets, on each of its ports: they are the capture's interfaces 0 and 1.
+    /// ENOENT; EOPNOTSUPP for the manager, which has no port. Ends when the vport is removed. Control thread.
+    [[nodiscard]] int add_capture(VportId vport, Capture& capture);
+    [[nodiscard]] bool has_capture(VportId vport, const Capture& capture);
+    /// Returns when no worker uses `capture` any more. Nothing where has_capture() is false.
+    void remove_capture(VportId vport, const Capture& capture);
+
     /// Counts LACP frames that the uplink receives; before it is added.
     void watch_lacp() noexcept { watch_lacp_ = true; }
     [[nodiscard]] std::uint64_t lacp_frames() const;
@@ -99,6 +107,7 @@ private:
         std::string error;
         bool up = false;
         unsigned interface_index = 0;  ///< of the interface that was last tried, 0: none or no interface
+        std::unique_ptr<CaptureList> captures;  ///< none: empty; outlives the path
         std::unique_ptr<VportPath> path;
         std::unique_ptr<Port> port;
         std::uint64_t past_overruns = 0;  ///< of ports before this one
@@ -122,6 +131,7 @@ private:
     void check_link(Vport& vport, Link& link);
     int change_mtu(Vport& vport, Link& link, std::uint16_t mtu);
     void tell_links(Vport& vport);
+    void replace_captures(Link& link, std::vector<CaptureList::Item> items);
     [[nodiscard]] bool can_be_opened(const Link& link) const;
     void port_changed() noexcept;
     Vport* find(VportId vport) noexcept;

@@ -28,6 +28,7 @@
 
 namespace ovsdr::soft {
 
+class CaptureSession;
 class ControlServer;
 
 class SoftNic final : public Nic {
@@ -46,6 +47,9 @@ public:
     [[nodiscard]] rte_mempool* small_mempool() const noexcept { return small_pool_.get(); }
     [[nodiscard]] const std::vector<std::unique_ptr<SoftDevice>>& soft_devices() const noexcept { return devices_; }
     [[nodiscard]] const std::vector<std::unique_ptr<Worker>>& workers() const noexcept { return workers_; }
+    /// Those that run; each enters and removes itself. Control thread.
+    [[nodiscard]] std::vector<CaptureSession*>& captures() noexcept { return captures_; }
+    [[nodiscard]] const std::vector<CaptureSession*>& captures() const noexcept { return captures_; }
     /// nullptr where the configuration has none.
     [[nodiscard]] const Cotenant* cotenant(std::size_t device) const noexcept { return cotenants_[device].get(); }
 
@@ -69,6 +73,7 @@ private:
     std::vector<Device*> device_pointers_;
     std::vector<std::unique_ptr<Worker>> workers_;
     std::vector<std::unique_ptr<Cotenant>> cotenants_;
+    std::vector<CaptureSession*> captures_;
     std::unique_ptr<ControlServer> server_;
 
     enum class Phase { starting, failed, running, stopped };

@@ -95,7 +95,12 @@ void VportPath::deliver(unsigned worker, rte_mbuf** packets, unsigned length) no
         bytes += packets[i]->pkt_len;
         packets[kept++] = packets[i];
     }
+    const CaptureList* captures = captures_.load(std::memory_order_acquire);
+    if (captures != nullptr) [[unlikely]]
+        captures->before_send(worker, {packets, kept});
     const unsigned sent = send(packets, kept);
+    if (captures != nullptr) [[unlikely]]
+        captures->after_send(worker, sent);
     if (sent < kept) [[unlikely]] {
         for (unsigned i = sent; i < kept; ++i) bytes -= packets[i]->pkt_len;
         cells.receive_drops.add(kept - sent);
@@ -166,6 +171,8 @@ unsigned VportPath::receive(unsigned worker, Lane& lane) noexcept {
             }
         }
     }
+    if (const CaptureList* captures = captures_.load(std::memory_order_acquire)) [[unlikely]]
+        captures->received(worker, {packets, length});
     if (length > 0) lane.from_vport(id_, packets, length);
     return received;
 }

@@ -17,6 +17,7 @@
 #include <functional>
 #include <memory>
 
+#include "datapath/capture/capture.hpp"
 #include "datapath/packet.hpp"
 #include "datapath/ports/nic.hpp"
 #include "datapath/ports/port.hpp"
@@ -49,6 +50,10 @@ public:
 
     /// Frames of up to the MTU plus an Ethernet header and two VLAN tags pass.
     void set_mtu(std::uint16_t mtu) noexcept;
+
+    /// Who captures from now on; nullptr for nobody. No worker uses the list of before once Steering::synchronize()
+    /// has returned.
+    void set_captures(const CaptureList* captures) noexcept { captures_.store(captures, std::memory_order_release); }
 
     /// Counts frames to the slow protocols' address (LACP) that come from this vport. Set before the first packet.
     void watch_slow_protocols() noexcept { watch_slow_protocols_ = true; }
@@ -96,6 +101,7 @@ private:
     const unsigned workers_;
     const std::function<void()> look_;
     std::atomic<std::uint8_t> state_{0};
+    std::atomic<const CaptureList*> captures_{nullptr};
     std::atomic<std::uint64_t> link_asked_{0};  ///< when, in cycles
     PacketIo io_;                               ///< this and the port: valid while has_port is set
     const Port* port_ = nullptr;

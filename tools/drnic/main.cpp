@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "tools/drnic/capture.hpp"
 #include "tools/drnic/client.hpp"
 #include "tools/drnic/tables.hpp"
 
@@ -133,6 +134,8 @@ void describe(CLI::App& app, Options& options) {
     set->add_option("--mac", options.mac, "02:00:00:00:00:01");
     set->add_option("--mtu", options.mtu, "68 to 9978");
     set->callback([&] { (void)request(options.socket, set_request(options)); });
+
+    describe_capture(app, options.socket);
 
     CLI::App* fault = app.add_subcommand("fault", "make the Nth next call of a function, or work request, fail");
     fault->add_option("CALL", options.call, "function: ibv_create_qp_ex; drnic faults lists them")->required();

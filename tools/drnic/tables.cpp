@@ -72,6 +72,18 @@ std::string cotenant_text(const json& cotenant) {
            fmt::format("  foreign {}, queue full {}\n", cell(cotenant, "foreign"), cell(cotenant, "queue_full"));
 }
 
+// Nothing where there is none, and of a NIC that is older than this drnic.
+std::string captures_text(const json& answer) {
+    const json captures = answer.value("captures", json::array());
+    if (captures.empty()) return "";
+    std::vector<Row> rows{{"device", "vport", "direction", "seen", "accepted", "dropped", "process", "filter"}};
+    for (const json& capture : captures) {
+        rows.emplace_back();
+        for (const std::string& name : rows.front()) rows.back().push_back(cell(capture, name.c_str()));
+    }
+    return "captures\n" + table(rows);
+}
+
 }  // namespace
 
 std::string list_table(const json& answer) {
@@ -93,7 +105,7 @@ std::string list_table(const json& answer) {
                 text += fmt::format("  vport {}: {}\n", cell(vport, "vport"), cell(vport, "error"));
         }
     }
-    return text;
+    return text + captures_text(answer);
 }
 
 std::string stats_table(const json& answer) {
@@ -116,7 +128,7 @@ std::string stats_table(const json& answer) {
     }
     std::size_t index = 0;
     for (const json& worker : answer.at("workers")) text += worker_line(index++, worker);
-    return text;
+    return text + captures_text(answer);
 }
 
 std::string faults_table(const json& answer) {
