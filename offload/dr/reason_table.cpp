@@ -30,8 +30,7 @@ void ReasonTable::leave(Mark& mark) noexcept {
 
 void ReasonTable::enter(Mark& mark, Kind kind, RowSet rows) {
     std::ranges::sort(rows);
-    const auto repeated = std::ranges::unique(rows);
-    rows.erase(repeated.begin(), repeated.end());
+    rows.erase(std::unique(rows.begin(), rows.end()), rows.end());   // clang 14 cannot compile std::ranges::unique
     const auto found = verdicts_.try_emplace(std::move(rows), Verdict{this, kind}).first;
     Verdict& verdict = found->second;
     if (mark.verdict_ == &verdict) return;
