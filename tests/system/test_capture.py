@@ -88,14 +88,13 @@ def test_a_capture_of_a_stream_is_exact(normal_lab: Lab) -> None:
     folder = lab.workspace.folder
     traffic.ping(client.namespace, server.address, count=3)
     before = vport(lab, 2)
-    at_nic = NicCapture(lab.nic, "2", folder / "nic.pcapng", *LARGE)
+    ways = [NicCapture(lab.nic, "2", folder / f"{way}.pcapng", "--direction", way, *LARGE) for way in ("in", "out")]
     at_guest = Tcpdump(server.namespace, "eth0", folder / "guest.pcap", "-Q", "in")
     result = traffic.iperf(client.namespace, server.namespace, server.address, folder, seconds=1)
     lost = at_guest.stop()
     after = vport(lab, 2)
-    summary = at_nic.stop()
-    inbound, outbound = by_direction(at_nic.file)
-    assert summary.dropped == 0
+    assert [capture.stop().dropped for capture in ways] == [0, 0]
+    inbound, outbound = (frames(capture.file) for capture in ways)
     assert len(outbound) == after["received_packets"] - before["received_packets"]
     assert sum(map(len, outbound)) == after["received_bytes"] - before["received_bytes"]
     assert len(inbound) == after["sent_packets"] - before["sent_packets"]
