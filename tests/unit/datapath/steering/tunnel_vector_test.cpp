@@ -73,7 +73,7 @@ protected:
 
 TEST_F(TunnelVectors, AreWrittenAndTakenAwayAsScapyDoes) {
     const std::vector<Row> all = rows();
-    ASSERT_EQ(all.size(), 124U);
+    ASSERT_EQ(all.size(), 152U);
     for (const Row& row : all) {
         const Frame expected = row.l3 ? untagged(row.frame) : row.frame;
         const auto encap = reformatting(fdb, row.l3 ? Kind::encap_l3 : Kind::encap_l2, row.header);
