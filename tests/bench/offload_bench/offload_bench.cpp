@@ -19,6 +19,7 @@
 
 #include "offload/dr/compile.hpp"
 #include "offload/dr/eswitch.hpp"
+#include "offload/dr/ib_port.hpp"
 #include "offload/slowpath/port_queue.hpp"
 #include "tests/bench/offload_bench/megaflows.hpp"
 
@@ -98,7 +99,10 @@ public:
 private:
     void attach(std::uint32_t port) {
         if (options_.queues) {
-            auto queue = slowpath::PortQueue::create({.context = eswitch_->context(), .pd = eswitch_->pd()});
+            const auto ib_port = dr::find_ib_port(eswitch_->context(), dr::VportId{static_cast<std::uint16_t>(port)});
+            if (!ib_port) throw std::runtime_error(ib_port.error().what);
+            auto queue = slowpath::PortQueue::create(
+                {.context = eswitch_->context(), .pd = eswitch_->pd(), .ib_port = ib_port->number});
             if (!queue) throw std::runtime_error(queue.error().what);
             queues_.resize(std::max<std::size_t>(queues_.size(), port + 1));
             queues_[port] = std::move(*queue);
