@@ -4,21 +4,31 @@
 
 namespace ovsdr::dr {
 
+std::vector<PortIndex::Count>::iterator PortIndex::place_of(std::uint32_t port) noexcept {
+    return std::ranges::lower_bound(counts_, port, {}, &Count::port);
+}
+
 void PortIndex::add(const StoredMegaflow& megaflow) {
     const PortList ports = megaflow.ports();
-    for (std::uint32_t i = 0; i < ports.size(); ++i) ++megaflows_[ports[i].value];
+    for (std::uint32_t i = 0; i < ports.size(); ++i) {
+        auto place = place_of(ports[i].value);
+        if (place == counts_.end() || place->port != ports[i].value) place = counts_.insert(place, {ports[i].value, 0});
+        ++place->megaflows;
+    }
 }
 
 void PortIndex::remove(const StoredMegaflow& megaflow) noexcept {
     const PortList ports = megaflow.ports();
     for (std::uint32_t i = 0; i < ports.size(); ++i) {
-        const auto found = megaflows_.find(ports[i].value);
-        if (--found->second == 0) megaflows_.erase(found);
+        const auto place = place_of(ports[i].value);
+        if (--place->megaflows == 0) counts_.erase(place);
     }
 }
 
 bool PortIndex::mentions_any(std::span<const OdpPort> ports) const noexcept {
-    return std::ranges::any_of(ports, [this](OdpPort port) { return megaflows_.contains(port.value); });
+    return std::ranges::any_of(ports, [this](OdpPort port) {
+        return std::ranges::binary_search(counts_, port.value, {}, &Count::port);
+    });
 }
 
 std::vector<FlowEntry*> FlowShard::mentioning(std::span<const OdpPort> ports_that_change) {

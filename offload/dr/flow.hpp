@@ -40,8 +40,10 @@ struct Flow {
     bool was_installed = false;
 };
 
+/// Not noexcept: the standard library's table then keeps the hash in each node, and a look-up passes over the other nodes of a
+/// bucket without computing theirs.
 struct UfidHash {
-    std::size_t operator()(const Ufid& ufid) const noexcept { return ufid[0] ^ (ufid[1] * 0x9E3779B97F4A7C15ULL); }
+    std::size_t operator()(const Ufid& ufid) const { return ufid[0] ^ (ufid[1] * 0x9E3779B97F4A7C15ULL); }
 };
 
 using Flows = std::unordered_map<Ufid, Flow, UfidHash>;
@@ -57,7 +59,12 @@ public:
     [[nodiscard]] bool mentions_any(std::span<const OdpPort> ports) const noexcept;
 
 private:
-    std::unordered_map<std::uint32_t, std::uint32_t> megaflows_;
+    struct Count {
+        std::uint32_t port, megaflows;
+    };
+    [[nodiscard]] std::vector<Count>::iterator place_of(std::uint32_t port) noexcept;
+
+    std::vector<Count> counts_;   ///< by port, none of 0 megaflows: a shard has few ports, and they lie side by side
 };
 
 struct FlowShard {
