@@ -166,11 +166,13 @@ public:
     [[nodiscard]] virtual std::optional<Count> counted(std::uint32_t counter) const = 0;
 
     /// The calls seen so far, by name: `QP_CREATE`, `DEVX_OBJ_CREATE:CREATE_FLOW_TABLE`, … (the log has the same names).
+    /// Work requests count as calls `REQUEST:RDMA_WRITE`, …
     [[nodiscard]] virtual std::map<std::string, std::uint64_t> calls() const = 0;
     /// What was asked for and is not emulated, by name. Each failed with an errno.
     [[nodiscard]] virtual std::vector<std::string> not_emulated() const = 0;
     /// Makes the `nth` call of this name from now on (1 is the next) fail with `error`; a DEVX command fails as the kernel
-    /// reports a firmware's refusal if `error` is EREMOTEIO. `*` is any call that makes something. False: no such name.
+    /// reports a firmware's refusal if `error` is EREMOTEIO. `*` is any call that makes something. A work request
+    /// (`REQUEST:RDMA_WRITE`, …) completes with an error, and its queue pair is in error from then on. False: no such name.
     virtual bool fail(std::string_view call, std::uint64_t nth, int error) = 0;
     /// Forgets faults that have not happened. The number that were still waiting.
     virtual std::size_t clear_faults() = 0;
@@ -181,9 +183,10 @@ public:
     /// Objects that closing a context destroyed because the process had not, since the process began, by kind.
     [[nodiscard]] virtual std::map<std::string, std::uint64_t> left_behind() const = 0;
 
-    /// Work requests carried out, and bytes written to ICM.
+    /// Work requests carried out, bytes written to ICM, and frames sent on raw packet queues (they go nowhere).
     [[nodiscard]] virtual std::uint64_t work_requests() const = 0;
     [[nodiscard]] virtual std::uint64_t icm_bytes_written() const = 0;
+    [[nodiscard]] virtual std::uint64_t frames_sent() const = 0;
 
     /// Makes a VF's vport come or go: while gone, queries of it fail as firmware refuses them.
     virtual void set_vport(std::uint16_t number, bool present) = 0;
