@@ -32,7 +32,8 @@ namespace ovsdr::connectx {
 enum class TableType : std::uint8_t { nic_rx = 0, nic_tx = 1, fdb = 4, rdma_rx = 7, rdma_tx = 8 };
 
 /// A flow table that the firmware knows: libmlx5 makes one for each table above level 0 (`sw_owner`: the entries are in ICM,
-/// written by libmlx5), and firmware-owned ones of a single entry for destination arrays and samplers.
+/// written by libmlx5), and firmware-owned ones of a single entry for destination arrays and samplers. libmlx5 tells the
+/// firmware its own level: 63 for all of its tables, whatever level the application asked for.
 struct Table {
     std::uint32_t id;
     TableType type;
