@@ -3,7 +3,9 @@
 #include <endian.h>
 #include <fcntl.h>
 #include <infiniband/mlx5dv.h>
+#include <poll.h>
 #include <rdma/ib_user_verbs.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -26,13 +28,31 @@ EventFile::EventFile() {
     if (pipe2(ends, O_CLOEXEC | O_DIRECT) != 0) throw Refused{errno, "no pipe for events"};
     fd_ = ends[0];
     write_end_ = ends[1];
+    read_end_ = fcntl(fd_, F_DUPFD_CLOEXEC, 0);
     fcntl(write_end_, F_SETFL, O_NONBLOCK | O_DIRECT);
 }
 
-EventFile::~EventFile() { close(write_end_); }
+EventFile::~EventFile() {
+    close(read_end_);
+    close(write_end_);
+}
 
-void EventFile::send(const void* message, std::size_t size) const {
-    [[maybe_unused]] const auto written = write(write_end_, message, size);
+void EventFile::send(std::uint64_t message) const {
+    [[maybe_unused]] const auto written = write(write_end_, &message, sizeof message);
+}
+
+std::uint32_t EventFile::take_back(std::uint64_t message) const {
+    int unread = 0;
+    std::uint32_t taken = 0;
+    ioctl(read_end_, FIONREAD, &unread);
+    // Each is read once; those of others go to the end again.
+    for (std::size_t left = static_cast<std::size_t>(unread) / sizeof message; left > 0; --left) {
+        pollfd ready{read_end_, POLLIN, 0};
+        std::uint64_t one = 0;
+        if (poll(&ready, 1, 0) != 1 || read(read_end_, &one, sizeof one) != sizeof one) break;
+        one == message ? void(++taken) : send(one);
+    }
+    return taken;
 }
 
 bool CompletionQueue::complete(const Completion& completion) {
@@ -65,9 +85,14 @@ void CompletionQueue::arm(std::uint32_t consumer) {
 void CompletionQueue::wake() {
     is_armed_ = false;
     if (spec_.channel == nullptr) return;
-    const ib_uverbs_comp_event_desc event{.cq_handle = spec_.user_handle};
-    spec_.channel->send(&event, sizeof event);
+    static_assert(sizeof(ib_uverbs_comp_event_desc) == sizeof spec_.user_handle);
+    spec_.channel->send(spec_.user_handle);
     ++events_;
+}
+
+std::uint32_t CompletionQueue::end_events() {
+    is_armed_ = false;
+    return spec_.channel == nullptr ? 0 : events_ - spec_.channel->take_back(spec_.user_handle);
 }
 
 }  // namespace ovsdr::connectx

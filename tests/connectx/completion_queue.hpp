@@ -21,11 +21,15 @@ public:
 
     /// The process's end; the process closes it.
     [[nodiscard]] int fd() const { return fd_; }
-    /// Lost when nobody has read for very long, or when the process has closed its end.
-    void send(const void* message, std::size_t size) const;
+    /// Lost when nobody has read for very long.
+    void send(std::uint64_t message) const;
+    /// Takes back the messages that are `message` and nobody has read; how many.
+    std::uint32_t take_back(std::uint64_t message) const;
 
 private:
-    int fd_ = -1, write_end_ = -1;
+    int fd_ = -1;         ///< the process's
+    int read_end_ = -1;   ///< our own, after the process's is closed too
+    int write_end_ = -1;
 };
 
 class CompletionQueue {
@@ -55,7 +59,9 @@ public:
     /// The process wants an event for the next completion that is not before `consumer`, which may be there already.
     void arm(std::uint32_t consumer);
 
-    [[nodiscard]] std::uint32_t events() const { return events_; }
+    /// Before it is destroyed: takes back events that nobody has read. How many have been read, which libibverbs waits for
+    /// until all of them are acknowledged.
+    [[nodiscard]] std::uint32_t end_events();
 
 private:
     void wake();
@@ -63,7 +69,7 @@ private:
     std::uint32_t number_;
     Spec spec_;
     std::uint32_t producer_ = 0;
-    std::uint32_t events_ = 0;   ///< sent so far; the kernel tells when the queue is destroyed
+    std::uint32_t events_ = 0;   ///< sent so far
     bool is_armed_ = false;
 };
 

@@ -111,7 +111,7 @@ void destroy_completion_queue(OpenFile& file, Call& call) {
         if (object->completions == queue) throw Refused{EINVAL, "a queue pair made by DEVX uses it"};
     }
     file.destroy(handle);
-    call.answer(UVERBS_ATTR_DESTROY_CQ_RESP, ib_uverbs_destroy_cq_resp{queue->events(), 0});
+    call.answer(UVERBS_ATTR_DESTROY_CQ_RESP, ib_uverbs_destroy_cq_resp{queue->end_events(), 0});
 }
 
 void create_queue_pair(OpenFile& file, Call& call) {

@@ -318,16 +318,18 @@ TEST_F(EmulatedDevice, SaysWhatItDoesNotEmulate) {
 /// A raw packet queue pair, as the slow path has them.
 struct RawPacketQueue {
     Pd pd;
-    Channel channel;
+    Channel own_channel;
+    ibv_comp_channel* channel;
     Cq completions;
     Qp queue_pair;
     std::array<std::uint8_t, 256> frame{};
     Mr region;
 
-    explicit RawPacketQueue(ibv_context* context)
+    explicit RawPacketQueue(ibv_context* context, ibv_comp_channel* shared = nullptr)
         : pd(ibv_alloc_pd(context)),
-          channel(ibv_create_comp_channel(context)),
-          completions(ibv_create_cq(context, 64, nullptr, channel.get(), 0)),
+          own_channel(shared == nullptr ? ibv_create_comp_channel(context) : nullptr),
+          channel(shared == nullptr ? own_channel.get() : shared),
+          completions(ibv_create_cq(context, 64, nullptr, channel, 0)),
           region(ibv_reg_mr(pd.get(), frame.data(), frame.size(), 0)) {
         ibv_qp_init_attr attributes{};
         attributes.send_cq = attributes.recv_cq = completions.get();
@@ -371,7 +373,7 @@ TEST_F(EmulatedDevice, SendsFramesAndWakesTheWaiting) {
         ASSERT_EQ(poll(&waited, 1, 0), 1);
         ibv_cq* woken = nullptr;
         void* own = nullptr;
-        ASSERT_EQ(ibv_get_cq_event(queue.channel.get(), &woken, &own), 0);
+        ASSERT_EQ(ibv_get_cq_event(queue.channel, &woken, &own), 0);
         EXPECT_EQ(woken, queue.completions.get());
         ibv_ack_cq_events(woken, 1);
         ASSERT_EQ(ibv_poll_cq(queue.completions.get(), 1, &completion), 1);
@@ -391,7 +393,26 @@ TEST_F(EmulatedDevice, WakesForACompletionThatWasThereBefore) {
     EXPECT_EQ(poll(&waited, 1, 0), 1);
     ibv_cq* woken = nullptr;
     void* own = nullptr;
-    ASSERT_EQ(ibv_get_cq_event(queue.channel.get(), &woken, &own), 0);
+    ASSERT_EQ(ibv_get_cq_event(queue.channel, &woken, &own), 0);
+    ibv_ack_cq_events(woken, 1);
+}
+
+/// libibverbs waits until each event that was read is acknowledged: one that nobody read must not count.
+TEST_F(EmulatedDevice, DestroysAQueueWhoseEventNobodyRead) {
+    const Channel channel(ibv_create_comp_channel(context_.get()));
+    RawPacketQueue first(context_.get(), channel.get());
+    {
+        RawPacketQueue second(context_.get(), channel.get());
+        for (RawPacketQueue* queue : {&first, &second}) {
+            ASSERT_EQ(queue->start(), 0);
+            ASSERT_EQ(ibv_req_notify_cq(queue->completions.get(), 0), 0);
+            ASSERT_EQ(queue->send(1, queue->region->lkey), 0);
+        }
+    }
+    ibv_cq* woken = nullptr;
+    void* own = nullptr;
+    ASSERT_EQ(ibv_get_cq_event(channel.get(), &woken, &own), 0);
+    EXPECT_EQ(woken, first.completions.get());
     ibv_ack_cq_events(woken, 1);
 }
 
