@@ -24,6 +24,7 @@ from lab import build  # noqa: E402
 SOURCE = build.SOURCE
 PYTHON = "/usr/bin/python3"
 SIDE_BY_SIDE = 2   # parts
+CONNECTX_TESTS = Path("tests") / "system" / "test_connectx.py"
 
 
 @dataclass
@@ -102,17 +103,19 @@ def junit_reader(folder: Path) -> Callable[[int, str], Outcome]:
     return read
 
 
-def meson_test(folder: Path, patience: int = 2) -> Callable[[argparse.Namespace], list[str]]:
+def meson_test(folder: Path, patience: int = 2, suite: str = "--no-suite") -> Callable[[argparse.Namespace], list[str]]:
+    """All but what tests/connectx/check runs, or (--suite) that."""
     def argv(options: argparse.Namespace) -> list[str]:
         named = [options.keyword] if options.keyword else []
         return ["meson", "test", "-C", str(folder), "--no-rebuild", "--print-errorlogs", "--num-processes", "2",
-                "--timeout-multiplier", str(patience), *named]
+                "--timeout-multiplier", str(patience), suite, "connectx", *named]
     return argv
 
 
 def pytest(options: argparse.Namespace, *tests: str) -> list[str]:
     return [PYTHON, "-m", "pytest", "-q", "-ra", "-s", "-p", "no:cacheprovider",
-            *(tests or (str(SOURCE / "tests" / "system"),)), *(["-k", options.keyword] if options.keyword else [])]
+            *(tests or (str(SOURCE / "tests" / "system"), f"--ignore={SOURCE / CONNECTX_TESTS}")),
+            *(["-k", options.keyword] if options.keyword else [])]
 
 
 def pytest_of(folder: Path, *files: str) -> Callable[[argparse.Namespace], list[str]]:
@@ -155,6 +158,9 @@ def parts() -> list[Part]:
              default=False),
         # The longest first, then what runs beside it.
         Part("system", "the daemon, its ports and its traffic", pytest, read_pytest, timeout=2400),
+        Part("connectx", "the real libmlx5 on an emulated ConnectX: the device, offload/, the daemon",
+             lambda options: [str(SOURCE / "tests" / "connectx" / "check"), *(["-k", options.keyword] if options.keyword else [])],
+             read_summary),
         Part("conformance", "rdma-core's own tests on the soft NIC", script("tests/conformance/rdma-core"),
              read_summary),
         Part("asan-conformance", "the same under AddressSanitizer and UBSan", conformance_under_asan(build.asan_folder()),
