@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "offload/dr/eswitch.hpp"
 #include "offload/dr/table.hpp"
@@ -18,6 +19,8 @@ namespace ovsdr::dr {
 
 class Action;
 using ActionRef = std::shared_ptr<Action>;
+/// What a rule does, in order; one list serves many rules.
+using ActionList = std::shared_ptr<const std::vector<ActionRef>>;
 
 class Action {
     struct Key {};   // only the factories below make one

@@ -101,8 +101,12 @@ public:
     /// megaflows from this port grow no more. For the last words of a port that is about to go.
     virtual void close_entrance(VportId vport) noexcept = 0;
 
+    [[nodiscard]] virtual bool knows(const Ufid& ufid) const noexcept = 0;
     /// Adds, or modifies when the ufid is known (statistics go on). A Reject or Error leaves no rule of this ufid behind.
-    [[nodiscard]] virtual PutOutcome put(const Ufid& ufid, const ovsdr_megaflow& megaflow) noexcept = 0;
+    /// Megaflows of one `neighbourhood`, a number that the caller chooses, are cheaper to delete in one call.
+    [[nodiscard]] virtual PutOutcome put(const Ufid& ufid, const ovsdr_megaflow& megaflow,
+                                         std::uint16_t neighbourhood) noexcept = 0;
+    [[nodiscard]] PutOutcome put(const Ufid& ufid, const ovsdr_megaflow& megaflow) noexcept { return put(ufid, megaflow, 0); }
 
     struct Deletion {
         Ufid ufid;

@@ -40,7 +40,9 @@ public:
     Result<std::uint64_t> switch_queue(VportId vport, ibv_qp* qp, std::uint32_t sqn) noexcept override;
     void forget_old_queue(VportId vport) noexcept override;
 
-    PutOutcome put(const Ufid& ufid, const ovsdr_megaflow& megaflow) noexcept override;
+    bool knows(const Ufid& ufid) const noexcept override;
+    using Eswitch::put;
+    PutOutcome put(const Ufid& ufid, const ovsdr_megaflow& megaflow, std::uint16_t neighbourhood) noexcept override;
     void del(std::span<Deletion> deletions) noexcept override;
     std::optional<Status> status(const Ufid& ufid) noexcept override;
     void flush(std::optional<OdpPort> port) noexcept override;
@@ -88,6 +90,7 @@ private:
     /// query per counter bulk, however many they are. The counters are free then.
     void retire(std::span<Retirement> retirements) noexcept;
     [[nodiscard]] static std::vector<Retirement> retirements_of(std::span<Flows::node_type> gone);
+    void forget(std::span<Flows::node_type> gone) noexcept;
     [[nodiscard]] static FlowStats stats_of(const Flow& flow) noexcept;
     [[nodiscard]] bool try_again(const Ufid& ufid) noexcept;
 
@@ -121,7 +124,7 @@ private:
     std::unique_ptr<CounterPool> counters_;
     std::unique_ptr<Pipeline> pipeline_;
     ReasonTable reasons_;
-    MaskPool masks_;
+    MegaflowParts parts_;
 
     std::mutex port_changes_;
     mutable std::mutex ports_gate_;

@@ -37,6 +37,7 @@ struct Flow {
     ReasonTable::Mark mark;
     std::unique_ptr<std::string> failure;   ///< what the device said, when it did not take the megaflow last
     Backlog::Place place;                 ///< in line for the device
+    std::uint16_t neighbourhood = 0;      ///< its counters lie with those of the same
     bool was_installed = false;
 };
 

@@ -86,7 +86,7 @@ Result<Rule> Pipeline::add(MatcherSet& table, MatcherSpec spec, const MatchParam
                            std::vector<ActionRef> actions) {
     auto matcher = table.acquire(spec);
     if (!matcher) return tl::unexpected(std::move(matcher.error()));
-    return Rule::create(std::move(*matcher), value, std::move(actions));
+    return Rule::create(std::move(*matcher), value, std::make_shared<const std::vector<ActionRef>>(std::move(actions)));
 }
 
 Result<QueueRules> Pipeline::serve(const QueueIn& queue) {
@@ -129,9 +129,9 @@ std::uint64_t Pipeline::stop_leading_up(QueueRules& rules) noexcept {
     rules.to_queue = Rule();
     // A device that fails here has been asked twice: what it has counted so far is the best that there is.
     (void)nic_rx_->drain();
-    constexpr std::uint32_t only[] = {0};
+    constexpr std::uint32_t only = 0;
     if (!rules.led_up->settle(only)) (void)rules.led_up->settle(only);
-    return rules.led_up->read(only[0]).packets;
+    return rules.led_up->read(only).packets;
 }
 
 Result<Rule> Pipeline::let_in(VportId vport) {
@@ -144,8 +144,9 @@ Result<Rule> Pipeline::let_in(VportId vport) {
 Result<Rule> Pipeline::install(const RulePlan& plan, const Counter& counter) noexcept {
     auto actions = actions_->actions_for(plan);
     if (!actions) return tl::unexpected(std::move(actions.error()));
-    actions->insert(actions->begin(), counter.action());
-    return add(*megaflows_, {plan.match.mask, megaflow_priority}, plan.match.value, std::move(*actions));
+    auto matcher = megaflows_->acquire({plan.match.mask, megaflow_priority});
+    if (!matcher) return tl::unexpected(std::move(matcher.error()));
+    return Rule::create(std::move(*matcher), plan.match.value, std::move(*actions), counter.action().get());
 }
 
 namespace {

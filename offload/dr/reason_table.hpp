@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -66,6 +67,8 @@ public:
     void mark_offloaded(Mark& mark);
     void mark_rejected(Mark& mark, const Reject& reject);
     void mark_failed(Mark& mark, const Error& error);
+    /// As if each were reset.
+    void forget(std::span<Mark* const> marks) noexcept;
 
     [[nodiscard]] std::vector<Eswitch::ReasonCount> counts() const;
     /// Megaflows now, each once.

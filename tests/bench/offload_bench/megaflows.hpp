@@ -37,4 +37,7 @@ inline dr::Ufid ufid(std::uint64_t i) {
     return {mix(i + 1), mix(~i)};
 }
 
+/// The part of the revalidators' memory that the megaflow's key is in; they delete part after part.
+inline std::uint16_t neighbourhood(std::uint64_t i) { return static_cast<std::uint16_t>(ufid(i)[1] >> 16) % 512; }
+
 }  // namespace ovsdr::bench

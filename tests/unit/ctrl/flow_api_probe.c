@@ -119,6 +119,6 @@ probe_watch_has_last(const struct probe_watch *watch, uint64_t *packets)
 void
 probe_watch_free(struct probe_watch *watch)
 {
-    flow_watch_end(&watch->watch);
+    flow_api_end_watch(&watch->watch);
     free(watch);
 }
