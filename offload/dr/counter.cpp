@@ -57,7 +57,8 @@ void Counter::bring_up_to_date() const noexcept {
 
 std::uint32_t Counter::id() const noexcept { return bulk_->first_id() + slot_; }
 
-Result<std::unique_ptr<CounterPool>> CounterPool::create(std::shared_ptr<Device> device, const DeviceCaps& caps) noexcept {
+Result<std::unique_ptr<CounterPool>> CounterPool::create(std::shared_ptr<Device> device,
+                                                         const DeviceCaps& caps) noexcept {
     const unsigned log = bulk_log_for(caps);
     std::unique_ptr<CounterPool> pool(new CounterPool(device, log));
     auto first = CounterBulk::create(std::move(device), log, 0);
@@ -110,7 +111,8 @@ void CounterPool::settle(std::span<Counter* const> counters) noexcept {
     std::uint64_t failed = 0;
     for (auto first = by_bulk.begin(); first != by_bulk.end();) {
         CounterBulk* const bulk = (*first)->bulk_;
-        const auto end = std::find_if(first, by_bulk.end(), [bulk](const Counter* counter) { return counter->bulk_ != bulk; });
+        const auto end =
+            std::find_if(first, by_bulk.end(), [bulk](const Counter* counter) { return counter->bulk_ != bulk; });
         std::vector<std::uint32_t> slots;
         std::transform(first, end, std::back_inserter(slots), [](const Counter* counter) { return counter->slot_; });
         // Try twice: this is the last chance to read them.

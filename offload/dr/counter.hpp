@@ -1,15 +1,15 @@
 // Flow counters: slots of DEVX counter bulks, read in bulk by one poller.
 //
-// Model. A bulk is one firmware object with many counters; a Counter is one slot of it, handed out to one megaflow and taken
-// back when that is forgotten. Hardware counters only ever grow, so a slot remembers the value it started from: whoever
-// gets a slot begins at 0.
+// Model. A bulk is one firmware object with many counters; a Counter is one slot of it, handed out to one megaflow and
+// taken back when that is forgotten. Hardware counters only ever grow, so a slot remembers the value it started from:
+// whoever gets a slot begins at 0.
 //
 // Life cycle of a slot: acquire() → rules count with action() → the last of those rules is destroyed and the domain
 // drained → CounterPool::settle() reads the final value → the Counter is destroyed and the slot is free.
 //
-// The poller sleeps while no slot is out, and reads every bulk in use twice a second otherwise. read() is memory only. While
-// there are few bulks, bring_up_to_date() lets whoever looks at a single megaflow see what it counted just now; with many,
-// asking for each would cost more than the poller's half second is worth.
+// The poller sleeps while no slot is out, and reads every bulk in use twice a second otherwise. read() is memory only.
+// While there are few bulks, bring_up_to_date() lets whoever looks at a single megaflow see what it counted just now;
+// with many, asking for each would cost more than the poller's half second is worth.
 //
 // Threads: any. Errors: those of ALLOC_FLOW_COUNTER and QUERY_FLOW_COUNTER; a failing poll is counted and tried again.
 // Source: PRM ALLOC/QUERY_FLOW_COUNTER; mlx5dv_devx_obj_create(3), mlx5dv_dr_flow(3) "Action: Flow Count".
@@ -75,8 +75,8 @@ public:
     /// A counter that is not `polled` does not keep the poller awake: settle() reads it.
     [[nodiscard]] Result<Counter> acquire(std::uint8_t bytes_uncounted, bool polled = true) noexcept;
 
-    /// Asks the device, once for each bulk. Final for counters that no rule counts into any more, when the domain has been
-    /// drained. When the device does not answer, what is known already stays.
+    /// Asks the device, once for each bulk. Final for counters that no rule counts into any more, when the domain has
+    /// been drained. When the device does not answer, what is known already stays.
     void settle(std::span<Counter* const> counters) noexcept;
     /// One of them; what it has counted.
     FlowStats settle(Counter& counter) noexcept;

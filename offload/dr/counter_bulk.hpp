@@ -1,6 +1,7 @@
 // One DEVX flow counter bulk and the state of its slots. Used by counter.cpp only.
 //
-// Threads: any; one mutex per bulk, held across the command that reads it, so that a late answer never overwrites a newer.
+// Threads: any; one mutex per bulk, held across the command that reads it, so that a late answer never overwrites a
+// newer.
 #pragma once
 
 #include <chrono>
@@ -18,8 +19,8 @@ class CounterBulk {
 public:
     static constexpr unsigned single_counter = 0xFF;
 
-    /// `bulk_log`: 128 << bulk_log counters, or single_counter. `number`: the owner's. This and take() may throw std::bad_alloc;
-    /// nothing is left then.
+    /// `bulk_log`: 128 << bulk_log counters, or single_counter. `number`: the owner's. This and take() may throw
+    /// std::bad_alloc; nothing is left then.
     [[nodiscard]] static Result<std::unique_ptr<CounterBulk>> create(std::shared_ptr<Device> device, unsigned bulk_log,
                                                                      std::size_t number);
 
@@ -35,8 +36,8 @@ public:
     [[nodiscard]] Result<void> refresh() noexcept;
     /// The same, unless the last time was less than `age` ago.
     [[nodiscard]] Result<void> refresh_if_older(std::chrono::milliseconds age) noexcept;
-    /// Reads `slots`, ascending and at least one, for good: no rule counts into them any more. A slot given back without is
-    /// read when it is taken next.
+    /// Reads `slots`, ascending and at least one, for good: no rule counts into them any more. A slot given back
+    /// without is read when it is taken next.
     [[nodiscard]] Result<void> settle(std::span<const std::uint32_t> slots) noexcept;
 
     [[nodiscard]] std::size_t number() const noexcept { return number_; }

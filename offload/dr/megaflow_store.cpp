@@ -76,7 +76,8 @@ ovsdr_megaflow StoredMegaflow::restore() const noexcept {
 }
 
 bool StoredMegaflow::is(const ovsdr_megaflow& megaflow) const noexcept {
-    return mask_ != nullptr && bytes_of(key_) == bytes_of(megaflow.key) && bytes_of(mask_->fields) == bytes_of(megaflow.mask) &&
+    return mask_ != nullptr && bytes_of(key_) == bytes_of(megaflow.key) &&
+           bytes_of(mask_->fields) == bytes_of(megaflow.mask) &&
            same_names(mask_->unsupported, megaflow.unsupported_match) && n_actions_ == megaflow.n_actions &&
            std::equal(actions_.get(), actions_.get() + kept_actions(n_actions_), megaflow.actions, same);
 }

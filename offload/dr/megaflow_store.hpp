@@ -1,7 +1,7 @@
 // A megaflow kept in little room, so that it can be compiled again when a port changes.
 //
-// Model. Megaflows are many and their masks few: the mask is shared between the megaflows that have it, and actions take the room
-// they need.
+// Model. Megaflows are many and their masks few: the mask is shared between the megaflows that have it, and actions
+// take the room they need.
 //
 // Threads: StoredMegaflow is a value; MaskPool may be used from any thread.
 #pragma once
