@@ -144,8 +144,8 @@ def conformance_under_asan(folder: Path) -> Callable[[argparse.Namespace], list[
 def parts() -> list[Part]:
     folder = build.build_folder()
     return [
-        Part("checks", "include rules, symbols of a NIC, size of files", script("tests/checks/run"), read_summary,
-             alone=True),
+        Part("checks", "include rules, symbols of a NIC, lengths of files and lines", script("tests/checks/run"),
+             read_summary, alone=True),
         Part("unit", "unit tests", meson_test(folder), junit_reader(folder), alone=True),
         Part("asan", "unit tests under AddressSanitizer and UBSan", meson_test(build.asan_folder(), 4),
              junit_reader(build.asan_folder()), "asan", alone=True),
