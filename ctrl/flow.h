@@ -51,8 +51,8 @@ struct ovsdr_flow_deletion {
     struct ovsdr_flow_stats last;   /* Out, if so: final ones, no packet is counted after them. */
 };
 
-/* Forgets the ufids. A device is waited for once, however many they are: delete in batches. The ports are of any device,
- * and may be the same. */
+/* Forgets the ufids. A device is waited for once, however many they are: delete in batches. The ports are of any
+ * device, and may be the same. */
 void ovsdr_flows_del(struct ovsdr_flow_deletion *, size_t n) OVSDR_NOEXCEPT;
 
 /* Removes every megaflow whose in_port is this port. */

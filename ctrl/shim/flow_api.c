@@ -109,7 +109,8 @@ put(struct netdev_dr *dev, const ovs_u128 *mega_ufid, const struct ovsdr_megaflo
     ovs_rwlock_rdlock(&dev->lock);
     if (dev->port) {
         error = 0;
-        if (ovsdr_flow_put(dev->port, &ufid, megaflow, neighbourhood_of(flow_of(mega_ufid)), &message) == OVSDR_PUT_FAILED) {
+        if (ovsdr_flow_put(dev->port, &ufid, megaflow, neighbourhood_of(flow_of(mega_ufid)), &message)
+            == OVSDR_PUT_FAILED) {
             VLOG_WARN_RL(&error_limit, "%s: a megaflow stays in software: %s", netdev_get_name(&dev->up),
                          message ? message : "out of memory");
             free(message);

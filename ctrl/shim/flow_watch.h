@@ -26,7 +26,7 @@ struct netdev;
 
 enum watched_rule {
     WATCHED_RULE_ITS_OWN,       /* If there is a rule, it is that of the flow that is watched. */
-    WATCHED_RULE_LEFT,          /* The same, and the provider was asked to take it out, and leaves that to this thread. */
+    WATCHED_RULE_LEFT,          /* The same, and the provider, asked to take it out, leaves that to this thread. */
     WATCHED_RULE_GONE,          /* The provider took it out; `last` is what it counted. */
     WATCHED_RULE_ANOTHERS,      /* Another flow with this ufid has put its own. */
 };

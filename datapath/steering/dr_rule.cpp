@@ -52,7 +52,9 @@ int Rule::make(Matcher& matcher, std::span<const std::uint8_t> given, std::span<
     Steering::Impl& impl = matcher.table().domain().steering().impl();
     for (const Action* action : actions) {
         if (action->type != ActionType::qp) continue;
-        if (const int error = impl.acquire_destination(action->queue.sink, made->destination_); error != 0) return error;
+        if (const int error = impl.acquire_destination(action->queue.sink, made->destination_); error != 0) {
+            return error;
+        }
     }
     if (const int error = made->take_links(); error != 0) return error;
     const RuleContext context{.queue = made->destination_,

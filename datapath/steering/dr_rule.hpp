@@ -5,8 +5,9 @@
 // destroyed, the next ones do not, and queues that it led to have seen their last packet.
 //
 // Errors: make_value()'s; EINVAL (foreign domain, destination level not higher, one action too often, no usable queue),
-// EBUSY (a linked connection that another rule has), EOPNOTSUPP (an order that the state machine refuses), ENOTSUP (an action that root tables lack), ENOMEM (a root priority above 15), EEXIST (duplicates,
-// where they are disallowed, and in root tables).
+// EBUSY (a linked connection that another rule has), EOPNOTSUPP (an order that the state machine refuses), ENOTSUP (an
+// action that root tables lack), ENOMEM (a root priority above 15), EEXIST (duplicates, where they are disallowed, and
+// in root tables).
 // Threads: any.
 #pragma once
 

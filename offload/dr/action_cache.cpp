@@ -116,7 +116,8 @@ Result<ActionRef> ActionCache::make_branch(const Leg& leg, VportId source) {
     if (!matcher) return tl::unexpected(std::move(matcher.error()));
     auto actions = leg_actions(leg);
     if (!actions) return tl::unexpected(std::move(actions.error()));
-    auto rule = Rule::create(std::move(*matcher), value, std::make_shared<const std::vector<ActionRef>>(std::move(*actions)));
+    auto rule =
+        Rule::create(std::move(*matcher), value, std::make_shared<const std::vector<ActionRef>>(std::move(*actions)));
     if (!rule) return tl::unexpected(std::move(rule.error()));
     branch->rule = std::move(*rule);
     return Action::to_table(std::move(*table), std::move(branch));

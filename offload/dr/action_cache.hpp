@@ -1,11 +1,11 @@
 // Actions by content: one dest_vport per vport, one push_vlan per tag, one dest_array per set of destinations.
 //
-// Model. Arrays are several firmware objects each, so megaflows with the same outputs share one. The cache holds its actions
-// weakly: the last rule that uses an action destroys it.
+// Model. Arrays are several firmware objects each, so megaflows with the same outputs share one. The cache holds its
+// actions weakly: the last rule that uses an action destroys it.
 //
-// A changed leg of several (see rule_plan.hpp) is a branch: a private table at branch_level with one rule that matches the
-// source vport, does the leg's operations and sends the copy on. Branches are shared by (source, leg) and go with their last
-// user.
+// A changed leg of several (see rule_plan.hpp) is a branch: a private table at branch_level with one rule that matches
+// the source vport, does the leg's operations and sends the copy on. Branches are shared by (source, leg) and go with
+// their last user.
 //
 // Threads: any; creation is serialised. Errors: the device's.
 #pragma once

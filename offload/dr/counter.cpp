@@ -56,7 +56,8 @@ void Counter::bring_up_to_date() const noexcept {
 
 std::uint32_t Counter::id() const noexcept { return bulk_->first_id() + slot_; }
 
-Result<std::unique_ptr<CounterPool>> CounterPool::create(std::shared_ptr<Device> device, const DeviceCaps& caps) noexcept {
+Result<std::unique_ptr<CounterPool>> CounterPool::create(std::shared_ptr<Device> device,
+                                                         const DeviceCaps& caps) noexcept {
     const unsigned log = bulk_log_for(caps);
     std::unique_ptr<CounterPool> pool(new CounterPool(device, log));
     auto first = CounterBulk::create(std::move(device), log, 0);
@@ -127,7 +128,8 @@ void CounterPool::release(CounterBulk* bulk, std::uint32_t slot, bool polled) no
 }
 
 void CounterPool::give_back(std::span<Leaving> leaving) noexcept {
-    std::ranges::sort(leaving, {}, [](const Leaving& one) { return std::pair(one.counter->bulk_, one.counter->slot_); });
+    std::ranges::sort(leaving, {},
+                      [](const Leaving& one) { return std::pair(one.counter->bulk_, one.counter->slot_); });
     std::uint64_t failed = 0, polled = 0;
     std::size_t lowest = SIZE_MAX;
     std::vector<CounterBulk::Leaving> of_bulk;

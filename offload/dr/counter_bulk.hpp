@@ -1,6 +1,7 @@
 // One DEVX flow counter bulk and the state of its slots. Used by counter.cpp only.
 //
-// Threads: any; one mutex per bulk, held across the command that reads it, so that a late answer never overwrites a newer.
+// Threads: any; one mutex per bulk, held across the command that reads it, so that a late answer never overwrites a
+// newer.
 #pragma once
 
 #include <chrono>
@@ -18,8 +19,8 @@ class CounterBulk {
 public:
     static constexpr unsigned single_counter = 0xFF;
 
-    /// `bulk_log`: 128 << bulk_log counters, or single_counter. `number`: the owner's. This and take() may throw std::bad_alloc;
-    /// nothing is left then.
+    /// `bulk_log`: 128 << bulk_log counters, or single_counter. `number`: the owner's. This and take() may throw
+    /// std::bad_alloc; nothing is left then.
     [[nodiscard]] static Result<std::unique_ptr<CounterBulk>> create(std::shared_ptr<Device> device, unsigned bulk_log,
                                                                      std::size_t number);
 
@@ -29,8 +30,8 @@ public:
         std::uint32_t slot;
         FlowStats* counted;   ///< out: as last read
     };
-    /// Reads the slots, ascending and at least one, for good, and they are free: no rule counts into them any more. An error:
-    /// they could not be read, and are free all the same.
+    /// Reads the slots, ascending and at least one, for good, and they are free: no rule counts into them any more. An
+    /// error: they could not be read, and are free all the same.
     [[nodiscard]] Result<void> give_back(std::span<const Leaving> leaving) noexcept;
     /// Without reading it.
     FlowStats give_back(std::uint32_t slot) noexcept;
@@ -42,7 +43,8 @@ public:
     [[nodiscard]] Result<void> refresh() noexcept;
     /// The same, unless the last time was less than `age` ago.
     [[nodiscard]] Result<void> refresh_if_older(std::chrono::milliseconds age) noexcept;
-    /// Reads the slot for good: no rule counts into it any more. A slot given back without is read when it is taken next.
+    /// Reads the slot for good: no rule counts into it any more. A slot given back without is read when it is taken
+    /// next.
     [[nodiscard]] Result<void> settle(std::uint32_t slot) noexcept;
 
     [[nodiscard]] std::size_t number() const noexcept { return number_; }

@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cerrno>
 
@@ -33,8 +31,8 @@ PutOutcome EswitchImpl::put(const Ufid& ufid, const ovsdr_megaflow& megaflow, st
     return std::move(update.outcome);
 }
 
-/// Where there was a rule already, the new one goes in before the old one goes out, and both count: at any moment a packet finds
-/// exactly one of them, never the slow path, whichever of two equal matches the device tries first.
+/// Where there was a rule already, the new one goes in before the old one goes out, and both count: at any moment a
+/// packet finds exactly one of them, never the slow path, whichever of two equal matches the device tries first.
 void EswitchImpl::bring_up_to_date(std::span<Update> updates) noexcept {
     for (Update& update : updates) prepare(update);
     wait_for_replacements(updates);

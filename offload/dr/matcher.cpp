@@ -39,7 +39,8 @@ struct MatcherRef::Shared {
     std::atomic<std::uint64_t> references{0};   ///< becomes 0, and more than that again, with the set's mutex only
 };
 
-MatcherRef::MatcherRef(Shared* shared, std::shared_ptr<MatcherSet> set) noexcept : shared_(shared), set_(std::move(set)) {}
+MatcherRef::MatcherRef(Shared* shared, std::shared_ptr<MatcherSet> set) noexcept
+    : shared_(shared), set_(std::move(set)) {}
 
 MatcherRef::~MatcherRef() {
     if (shared_ != nullptr) set_->release(shared_);
@@ -78,8 +79,9 @@ Result<MatcherRef> MatcherSet::acquire(const MatcherSpec& spec) {
         ProviderMatch mask(spec.mask, shared->criteria);
         shared->matcher = mlx5dv_dr_matcher_create(table_->get(), spec.priority, shared->criteria, mask.get());
         if (shared->matcher == nullptr) {
-            return tl::unexpected(failure(errno, "mlx5dv_dr_matcher_create",
-                                          fmt::format("{} level {}", name_of(table_->domain()->type()), table_->level())));
+            return tl::unexpected(
+                failure(errno, "mlx5dv_dr_matcher_create",
+                        fmt::format("{} level {}", name_of(table_->domain()->type()), table_->level())));
         }
         found = matchers_.emplace(spec, std::move(shared)).first;
         ++next_number_;

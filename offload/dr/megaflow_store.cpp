@@ -24,7 +24,8 @@ std::uint64_t bits_of(const ovsdr_action& action) noexcept {
     const auto type = static_cast<std::uint64_t>(action.type) << 48;
     switch (action.type) {
         case OVSDR_ACTION_OUTPUT: return type ^ action.output;
-        case OVSDR_ACTION_PUSH_VLAN: return type ^ (std::uint64_t{action.push_vlan.be_tpid} << 16) ^ action.push_vlan.be_tci;
+        case OVSDR_ACTION_PUSH_VLAN:
+            return type ^ (std::uint64_t{action.push_vlan.be_tpid} << 16) ^ action.push_vlan.be_tci;
         case OVSDR_ACTION_POP_VLAN: return type;
         case OVSDR_ACTION_UNSUPPORTED: return type ^ reinterpret_cast<std::uintptr_t>(action.unsupported);
     }
@@ -80,7 +81,8 @@ ovsdr_megaflow StoredMegaflow::restore() const noexcept {
 }
 
 bool StoredMegaflow::is(const ovsdr_megaflow& megaflow) const noexcept {
-    return mask_ != nullptr && bytes_of(key_) == bytes_of(megaflow.key) && bytes_of(mask_->fields) == bytes_of(megaflow.mask) &&
+    return mask_ != nullptr && bytes_of(key_) == bytes_of(megaflow.key) &&
+           bytes_of(mask_->fields) == bytes_of(megaflow.mask) &&
            same_names(mask_->unsupported, megaflow.unsupported_match) && actions_->length == megaflow.n_actions &&
            std::ranges::equal(actions_->kept, given_actions(megaflow), same);
 }

@@ -1,6 +1,7 @@
 // A megaflow kept in little room, so that it can be compiled again when a port changes.
 //
-// Model. Megaflows are many, their masks and lists of actions few: those are shared between the megaflows that have them.
+// Model. Megaflows are many, their masks and lists of actions few: those are shared between the megaflows that have
+// them.
 //
 // Threads: StoredMegaflow is a value; MegaflowParts may be used from any thread.
 #pragma once

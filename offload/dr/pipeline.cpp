@@ -14,7 +14,8 @@ Result<void> take(T& place, Result<T> result) {
     return {};
 }
 
-Result<void> take_table(std::shared_ptr<MatcherSet>& place, const std::shared_ptr<Domain>& domain, std::uint32_t level) {
+Result<void> take_table(std::shared_ptr<MatcherSet>& place, const std::shared_ptr<Domain>& domain,
+                        std::uint32_t level) {
     auto table = Table::create(domain, level);
     if (!table) return tl::unexpected(std::move(table.error()));
     place = MatcherSet::create(std::move(*table));
@@ -114,7 +115,9 @@ Result<QueueRules> Pipeline::serve(const QueueIn& queue) {
 
     // Where the device may fail, a queue that gets no packet yet loses none.
     made = take(rules.send_to_vport, add(*send_, {send_mask, 0}, send_value, {to_vport}));
-    if (made) made = take(rules.enter_send, add(*fdb_root_, {queue_mask, root_queue_priority}, queue_value, {to_send_}));
+    if (made) {
+        made = take(rules.enter_send, add(*fdb_root_, {queue_mask, root_queue_priority}, queue_value, {to_send_}));
+    }
     if (made) made = fdb_->wait_written();
     if (made) {
         made = take(rules.to_queue, add(*nic_rx_root_, {up_mask, queue.priority}, up_value,
@@ -153,8 +156,8 @@ namespace {
 
 void append(std::string& text, const char* name, const MatcherSet& table) {
     const auto rows = table.rows();
-    text += fmt::format("{} level {}: {} ({} matchers)\n", name_of(table.table().domain()->type()), table.table().level(),
-                        name, rows.size());
+    text += fmt::format("{} level {}: {} ({} matchers)\n", name_of(table.table().domain()->type()),
+                        table.table().level(), name, rows.size());
     for (const MatcherSet::Row& row : rows) {
         text += fmt::format("  matcher #{} priority {}, {} rules: {}\n", row.number, row.spec.priority, row.rules,
                             text_of(row.spec.mask));

@@ -36,7 +36,9 @@ Rule::~Rule() {
 }
 
 Rule::Rule(Rule&& other) noexcept
-    : matcher_(std::move(other.matcher_)), actions_(std::move(other.actions_)), rule_(std::exchange(other.rule_, nullptr)) {}
+    : matcher_(std::move(other.matcher_)),
+      actions_(std::move(other.actions_)),
+      rule_(std::exchange(other.rule_, nullptr)) {}
 
 Rule& Rule::operator=(Rule&& other) noexcept {
     Rule old(std::move(*this));

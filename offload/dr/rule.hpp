@@ -1,7 +1,7 @@
 // A Direct Rule: a value of a matcher's mask, and what happens to the packets that have it.
 //
-// Owns the provider's rule; holds its matcher and its actions, and lets go of them after the rule is gone. A megaflow's counter is
-// its own: what it counts into is held by whoever holds the rule.
+// Owns the provider's rule; holds its matcher and its actions, and lets go of them after the rule is gone. A megaflow's
+// counter is its own: what it counts into is held by whoever holds the rule.
 //
 // Threads: creation and destruction from any thread. Errors: errno of mlx5dv_dr_rule_create().
 // Source: mlx5dv_dr_flow(3), "Rule".
@@ -16,7 +16,8 @@ namespace ovsdr::dr {
 
 class Rule {
 public:
-    /// `value` has no bit outside the matcher's mask. `counter`, if any, comes before the other actions and outlives the rule.
+    /// `value` has no bit outside the matcher's mask. `counter`, if any, comes before the other actions and outlives
+    /// the rule.
     [[nodiscard]] static Result<Rule> create(MatcherRef matcher, const MatchParam& value, ActionList actions,
                                              const Action* counter = nullptr) noexcept;
 

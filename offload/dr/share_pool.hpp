@@ -1,7 +1,7 @@
 // Values that many megaflows have in common, each kept once: masks, lists of actions.
 //
-// Model. The pool knows its values weakly: the last owner of a value destroys it, without the pool's lock. What the pool still
-// remembers of such values it forgets whenever it has doubled.
+// Model. The pool knows its values weakly: the last owner of a value destroys it, without the pool's lock. What the
+// pool still remembers of such values it forgets whenever it has doubled.
 //
 // Threads: any.
 #pragma once

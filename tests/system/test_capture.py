@@ -51,7 +51,8 @@ def by_direction(file: Path) -> tuple[list[bytes], list[bytes]]:
     directions = [int(line[0], 16) for line in fields(file, "frame.packet_flags_direction")]
     pairs = list(zip(frames(file), directions, strict=True))
     assert {direction for _, direction in pairs} <= {1, 2}
-    return [frame for frame, direction in pairs if direction == 1], [frame for frame, direction in pairs if direction == 2]
+    return ([frame for frame, direction in pairs if direction == 1],
+            [frame for frame, direction in pairs if direction == 2])
 
 
 def test_a_capture_sees_what_the_guest_sees(shared_lab: Lab) -> None:
@@ -82,7 +83,8 @@ def test_a_capture_sees_what_the_guest_sees(shared_lab: Lab) -> None:
 
 
 def test_a_capture_of_a_stream_is_exact(normal_lab: Lab) -> None:
-    """iperf3: what the vport counted is what the capture has; whatever the guest's kernel and tcpdump still had is in it."""
+    """iperf3: what the vport counted is what the capture has; whatever the guest's kernel and tcpdump still had is in
+    it."""
     lab = normal_lab
     client, server = lab.guests[:2]
     folder = lab.workspace.folder
@@ -101,8 +103,8 @@ def test_a_capture_of_a_stream_is_exact(normal_lab: Lab) -> None:
     assert sum(map(len, inbound)) == after["sent_bytes"] - before["sent_bytes"]
     received = frames(at_guest.file)
     assert received and not Counter(received) - Counter(outbound)
-    figure(f"iperf3 {result.megabits_per_second:.0f} Mb/s: {len(outbound)} frames to the guest, {len(received)} of them seen by "
-           f"its tcpdump, which lost {lost}; {len(inbound)} from it")
+    figure(f"iperf3 {result.megabits_per_second:.0f} Mb/s: {len(outbound)} frames to the guest, "
+           f"{len(received)} of them seen by its tcpdump, which lost {lost}; {len(inbound)} from it")
 
 
 def test_a_filter_is_tcpdumps(shared_lab: Lab) -> None:

@@ -130,9 +130,15 @@ json capture_request(const Options& options, const std::string& filter) {
 class Capture {
 public:
     Capture(const Options& options, const std::string& socket)
-        : options_(options), filter_(fmt::format("{}", fmt::join(options.filter, " "))),
-          request_(capture_request(options, filter_)), connection_(socket), answer_(start()),
-          memory_(connection_.take_descriptor()), reader_(memory_), output_(options.file), file_(output_.descriptor()) {}
+        : options_(options),
+          filter_(fmt::format("{}", fmt::join(options.filter, " "))),
+          request_(capture_request(options, filter_)),
+          connection_(socket),
+          answer_(start()),
+          memory_(connection_.take_descriptor()),
+          reader_(memory_),
+          output_(options.file),
+          file_(output_.descriptor()) {}
 
     void run() {
         try {
@@ -160,7 +166,8 @@ private:
             throw;
         }
         if (answer.value("layout", 0U) != capture::layout_version) {
-            throw Failure("the running soft NIC and this drnic are of different versions; use the one that came with it");
+            throw Failure(
+                "the running soft NIC and this drnic are of different versions; use the one that came with it");
         }
         return answer;
     }
@@ -201,7 +208,8 @@ private:
     void hear() {
         try {
             const json line = json::parse(connection_.receive_line(), nullptr, false);
-            end_ = line.is_object() ? line.value("ended", "the soft NIC ended the capture") : "the soft NIC spoke no JSON";
+            end_ = line.is_object() ? line.value("ended", "the soft NIC ended the capture")
+                                    : "the soft NIC spoke no JSON";
         } catch (const Failure&) {
             end_ = "the soft NIC's process has ended";
         }
@@ -257,7 +265,8 @@ private:
             sum.dropped += counts.dropped;
         }
         fmt::print(stderr,
-                   "{} packets captured at {}; {} passed by, {} of them through the filter; {} dropped by the capture\n",
+                   "{} packets captured at {}; {} passed by, {} of them through the filter; {} dropped by the "
+                   "capture\n",
                    written_, fmt::join(names_, ", "), sum.seen, sum.accepted, sum.dropped);
     }
 
