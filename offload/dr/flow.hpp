@@ -30,8 +30,8 @@ struct Installation {
     std::uint8_t bytes_uncounted = 0;
 };
 
+/// What a deletion touches lies together; the megaflow's key comes last.
 struct Flow {
-    StoredMegaflow megaflow;
     Installation now;
     std::unique_ptr<FlowStats> carried;   ///< counts of installations that this megaflow had before, if any
     ReasonTable::Mark mark;
@@ -39,6 +39,7 @@ struct Flow {
     Backlog::Place place;                 ///< in line for the device
     std::uint16_t neighbourhood = 0;      ///< its counters lie with those of the same
     bool was_installed = false;
+    StoredMegaflow megaflow;
 };
 
 /// Not noexcept: the standard library's table then keeps the hash in each node, and a look-up passes over the other

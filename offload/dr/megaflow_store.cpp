@@ -65,7 +65,7 @@ bool MegaflowParts::Equal::operator()(const Actions& left, const Actions& right)
 }
 
 StoredMegaflow::StoredMegaflow(const ovsdr_megaflow& megaflow, MegaflowParts& parts)
-    : key_(megaflow.key), mask_(parts.share(MegaflowParts::Wildcards{megaflow.mask, megaflow.unsupported_match})) {
+    : mask_(parts.share(MegaflowParts::Wildcards{megaflow.mask, megaflow.unsupported_match})), key_(megaflow.key) {
     const auto given = given_actions(megaflow);
     actions_ = parts.share(MegaflowParts::Actions{megaflow.n_actions, {given.begin(), given.end()}});
 }

@@ -75,9 +75,9 @@ public:
     [[nodiscard]] OdpPort in_port() const noexcept { return OdpPort{key_.in_port}; }
 
 private:
-    ovsdr_flow_fields key_{};
     MegaflowParts::Mask mask_;
     MegaflowParts::ActionList actions_;
+    ovsdr_flow_fields key_{};
 };
 
 }  // namespace ovsdr::dr
