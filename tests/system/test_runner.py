@@ -2,10 +2,78 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
+import sys
 from pathlib import Path
+from typing import Iterator
 
-from lab import workspace
+import pytest
+from lab import build, workspace
+from lab.command import wait_until
+
+# Two parts that wait for ever, each in a shell that waits for a child: they run side by side. The log has the ids of both.
+RUNNER = """
+import importlib.util, sys
+specification = importlib.util.spec_from_file_location("runner", sys.argv[1])
+runner = sys.modules["runner"] = importlib.util.module_from_spec(specification)
+specification.loader.exec_module(runner)
+waits = ["bash", "-c", "sleep 1000 & echo $$ $! ready; wait"]
+parts = [runner.Part(name, "waits", lambda _: waits, runner.read_code) for name in ("first", "second")]
+broken = runner.Part("broken", "cannot be started", lambda _: [missing], runner.read_code)
+runner.parts = lambda: [parts[0], broken] if sys.argv[2] == "broken" else parts
+sys.exit(runner.main([]))
+"""
+
+
+def runs(pid: int) -> bool:
+    try:
+        return Path("/proc", str(pid), "stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+class Runner:
+    def __init__(self, folder: Path, parts: str) -> None:
+        self.logs = [folder / "logs" / f"test-{name}.log" for name in ("first", "second")]
+        command = [sys.executable, "-c", RUNNER, str(build.SOURCE / "tools" / "lib" / "test.py"), parts]
+        self.process = subprocess.Popen(command, env={**os.environ, "OVSDR_BUILD": str(folder)}, stdout=subprocess.DEVNULL,
+                                        stderr=subprocess.DEVNULL, start_new_session=True)
+
+    def children(self) -> list[int]:
+        texts = [log.read_text() for log in self.logs if log.exists()]
+        return [int(word) for text in texts if "ready" in text for word in text.split()[:2]]
+
+
+@pytest.fixture
+def runner(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Runner]:
+    made = Runner(tmp_path, request.param)
+    yield made
+    made.process.kill()
+    made.process.wait()
+    for pid in filter(runs, made.children()):
+        os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("runner", ["two"], indirect=True)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+def test_parts_end_with_the_runner(runner: Runner, number: signal.Signals) -> None:
+    """A CI that has waited for long enough sends SIGTERM, a terminal that is closed SIGHUP; the parts have sessions of
+    their own. Of a killed runner the parts themselves end: what they have started goes when they clear away."""
+    wait_until(lambda: len(runner.children()) == 4, 20, "both parts run")
+    shells, sleeps = runner.children()[::2], runner.children()[1::2]
+    runner.process.send_signal(number)
+    wait_until(lambda: not any(map(runs, shells)), 20, "the parts have ended")
+    if number != signal.SIGKILL:
+        assert runner.process.wait(20) == 130
+        assert not any(map(runs, sleeps))
+
+
+@pytest.mark.parametrize("runner", ["broken"], indirect=True)
+def test_a_part_that_cannot_be_started_leaves_none_behind(runner: Runner) -> None:
+    assert runner.process.wait(20) != 0
+    assert not any(map(runs, runner.children()))
 
 
 def test_a_folder_without_an_owner_is_its_makers(tmp_path: Path) -> None:
