@@ -76,6 +76,48 @@ def test_a_part_that_cannot_be_started_leaves_none_behind(runner: Runner) -> Non
     assert not any(map(runs, runner.children()))
 
 
+# tools/lib/setup with a package that is missing, and the path of a policy that nobody obeys.
+INSTALL = """
+program=test source=$1 OVSDR_BUILD=$2
+. "$source/tools/lib/setup"
+policy_file=$2/policy
+missing_packages() { [[ -e $2/installed ]] || echo something; }
+PATH=$2:$PATH
+setup_packages
+"""
+
+
+@pytest.mark.parametrize("number", [None, signal.SIGTERM, signal.SIGKILL])
+def test_services_may_start_again_when_packages_are_installed(tmp_path: Path, number: signal.Signals | None) -> None:
+    """Until then the policy forbids it, and it must not stay when the installation is interrupted."""
+    folder = tmp_path
+    apt = folder / "apt-get"
+    apt.write_text(f"#!/bin/sh\ntouch {folder}/begun\nwhile ! [ -e {folder}/go ]; do sleep 0.05; done\n"
+                   f"touch {folder}/installed {folder}/done\n")
+    apt.chmod(0o755)
+    policy = folder / "policy"
+    argv = ["bash", "-euo", "pipefail", "-c", INSTALL.replace("$2/installed", f"{folder}/installed"), "bash",
+            str(build.SOURCE), str(folder)]
+    with subprocess.Popen(argv, start_new_session=True, stdout=subprocess.DEVNULL) as setup:
+        wait_until((folder / "begun").exists, 20, "apt-get runs")
+        assert subprocess.run([str(policy), "openvswitch-switch", "start"], check=False).returncode == 101
+        if number == signal.SIGKILL:
+            os.killpg(setup.pid, number)
+        elif number is not None:
+            setup.send_signal(number)
+            setup.wait(20)
+            assert policy.exists() and not (folder / "done").exists()
+        (folder / "go").touch()
+        if number is None:
+            assert setup.wait(20) == 0
+    if number == signal.SIGKILL:
+        (folder / "installed").unlink(missing_ok=True)
+        assert policy.exists()
+        subprocess.run(argv, check=True, timeout=20, stdout=subprocess.DEVNULL)
+    wait_until(lambda: not policy.exists(), 20, "the policy is gone")
+    assert (folder / "done").exists()
+
+
 def test_a_folder_without_an_owner_is_its_makers(tmp_path: Path) -> None:
     """A workspace is made in steps, and another process may look for leftovers between any two of them."""
     with subprocess.Popen(["sleep", "1000"]) as maker:
