@@ -67,13 +67,26 @@ def test_parts_end_with_the_runner(runner: Runner, number: signal.Signals) -> No
     wait_until(lambda: not any(map(runs, shells)), 20, "the parts have ended")
     if number != signal.SIGKILL:
         assert runner.process.wait(20) == 130
-        assert not any(map(runs, sleeps))
+        wait_until(lambda: not any(map(runs, sleeps)), 20, "what they started has ended")
 
 
 @pytest.mark.parametrize("runner", ["broken"], indirect=True)
 def test_a_part_that_cannot_be_started_leaves_none_behind(runner: Runner) -> None:
     assert runner.process.wait(20) != 0
-    assert not any(map(runs, runner.children()))
+    wait_until(lambda: not any(map(runs, runner.children())), 20, "the other part has ended")
+
+
+def test_a_build_folder_whose_configuration_was_interrupted_is_configured(tmp_path: Path) -> None:
+    """meson writes what makes it take a folder for configured before what ninja reads."""
+    (tmp_path / "meson.build").write_text("project('nothing')\n")
+    script = 'program=test source=$1 OVSDR_BUILD=$1/build; . "$2/tools/lib/setup"; ovs_dir=x; setup_build "$1/build/plain"'
+    argv = ["bash", "-euo", "pipefail", "-c", script, "bash", str(tmp_path), str(build.SOURCE)]
+    (tmp_path / "meson_options.txt").write_text("option('ovs', type: 'string')\n")
+    (tmp_path / "tools" / "lib").mkdir(parents=True)
+    (tmp_path / "tools" / "lib" / "ccache").touch()
+    for _ in range(2):
+        subprocess.run(argv, check=True, timeout=60, stdout=subprocess.DEVNULL)
+        (tmp_path / "build" / "plain" / "build.ninja").unlink()
 
 
 # tools/lib/setup with a package that is missing, and the path of a policy that nobody obeys.
