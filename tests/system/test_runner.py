@@ -13,13 +13,15 @@ import pytest
 from lab import build, workspace
 from lab.command import wait_until
 
-# Two parts that wait for ever, each in a shell that waits for a child: they run side by side. The log has the ids of both.
+# Two parts that wait for ever, each in a shell that waits for a child, which takes a moment to clear away: they run side by
+# side. The log has the ids of both.
 RUNNER = """
-import importlib.util, sys
+import importlib.util, os, sys
 specification = importlib.util.spec_from_file_location("runner", sys.argv[1])
 runner = sys.modules["runner"] = importlib.util.module_from_spec(specification)
 specification.loader.exec_module(runner)
-waits = ["bash", "-c", "sleep 1000 & echo $$ $! ready; wait"]
+child = "trap 'sleep 0.3; touch cleared; exit' TERM; echo $BASHPID ready; while :; do sleep 0.1; done"
+waits = ["bash", "-c", f"cd {os.environ['OVSDR_BUILD']}; echo $$; ({child}) & wait"]
 parts = [runner.Part(name, "waits", lambda _: waits, runner.read_code) for name in ("first", "second")]
 broken = runner.Part("broken", "cannot be started", lambda _: [missing], runner.read_code)
 runner.parts = lambda: [parts[0], broken] if sys.argv[2] == "broken" else parts
@@ -45,6 +47,9 @@ class Runner:
         texts = [log.read_text() for log in self.logs if log.exists()]
         return [int(word) for text in texts if "ready" in text for word in text.split()[:2]]
 
+    def has_cleared_away(self) -> bool:
+        return (self.logs[0].parents[1] / "cleared").exists()
+
 
 @pytest.fixture
 def runner(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Runner]:
@@ -62,12 +67,12 @@ def test_parts_end_with_the_runner(runner: Runner, number: signal.Signals) -> No
     """A CI that has waited for long enough sends SIGTERM, a terminal that is closed SIGHUP; the parts have sessions of
     their own. Of a killed runner the parts themselves end: what they have started goes when they clear away."""
     wait_until(lambda: len(runner.children()) == 4, 20, "both parts run")
-    shells, sleeps = runner.children()[::2], runner.children()[1::2]
+    shells, children = runner.children()[::2], runner.children()[1::2]
     runner.process.send_signal(number)
     wait_until(lambda: not any(map(runs, shells)), 20, "the parts have ended")
     if number != signal.SIGKILL:
         assert runner.process.wait(20) == 130
-        wait_until(lambda: not any(map(runs, sleeps)), 20, "what they started has ended")
+        assert not any(map(runs, children)) and runner.has_cleared_away()
 
 
 @pytest.mark.parametrize("runner", ["broken"], indirect=True)

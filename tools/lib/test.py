@@ -224,16 +224,22 @@ class Running:
         return None
 
     def end(self) -> int:
-        """SIGTERM lets a part clear away what it made; what it then leaves running goes with its session's process group."""
-        self.child.terminate()
-        try:
-            self.child.wait(30)
-        except subprocess.TimeoutExpired:
-            pass
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.child.pid, signal.SIGKILL)
+        """SIGTERM lets the processes of a part clear away what they made; those that have not ended by then are killed."""
+        self.signal(signal.SIGTERM)
+        latest = time.monotonic() + 30
+        while self.signal(0) and time.monotonic() < latest:
+            self.child.poll()
+            time.sleep(0.05)
+        self.signal(signal.SIGKILL)
         self.child.wait()
         return 124
+
+    def signal(self, number: int) -> bool:
+        """To all processes of the part but those with a session of their own; whether there are any."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.child.pid, number)
+            return True
+        return False
 
     def _output(self) -> str:
         return self.log.read_text(errors="replace")
@@ -272,7 +278,7 @@ def end_all(running: list[Running]) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     for one in running:
-        one.child.terminate()
+        one.signal(signal.SIGTERM)
     for one in running:
         one.end()
 
