@@ -13,8 +13,8 @@ import pytest
 from lab import build, workspace
 from lab.command import wait_until
 
-# Two parts that wait for ever, each in a shell that waits for a child, which takes a moment to clear away: they run side by
-# side. The log has the ids of both.
+# Two parts that wait for ever, each in a shell that waits for a child, which takes a moment to clear away: they run
+# side by side. The log has the ids of both.
 RUNNER = """
 import importlib.util, os, sys
 specification = importlib.util.spec_from_file_location("runner", sys.argv[1])
@@ -40,8 +40,8 @@ class Runner:
     def __init__(self, folder: Path, parts: str) -> None:
         self.logs = [folder / "logs" / f"test-{name}.log" for name in ("first", "second")]
         command = [sys.executable, "-c", RUNNER, str(build.SOURCE / "tools" / "lib" / "test.py"), parts]
-        self.process = subprocess.Popen(command, env={**os.environ, "OVSDR_BUILD": str(folder)}, stdout=subprocess.DEVNULL,
-                                        stderr=subprocess.DEVNULL, start_new_session=True)
+        self.process = subprocess.Popen(command, env={**os.environ, "OVSDR_BUILD": str(folder)},
+                                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
 
     def children(self) -> list[int]:
         texts = [log.read_text() for log in self.logs if log.exists()]
@@ -84,7 +84,8 @@ def test_a_part_that_cannot_be_started_leaves_none_behind(runner: Runner) -> Non
 def test_a_build_folder_whose_configuration_was_interrupted_is_configured(tmp_path: Path) -> None:
     """meson writes what makes it take a folder for configured before what ninja reads."""
     (tmp_path / "meson.build").write_text("project('nothing')\n")
-    script = 'program=test source=$1 OVSDR_BUILD=$1/build; . "$2/tools/lib/setup"; ovs_dir=x; setup_build "$1/build/plain"'
+    script = ('program=test source=$1 OVSDR_BUILD=$1/build; . "$2/tools/lib/setup"; ovs_dir=x; '
+              'setup_build "$1/build/plain"')
     argv = ["bash", "-euo", "pipefail", "-c", script, "bash", str(tmp_path), str(build.SOURCE)]
     (tmp_path / "meson_options.txt").write_text("option('ovs', type: 'string')\n")
     (tmp_path / "tools" / "lib").mkdir(parents=True)

@@ -40,7 +40,8 @@ struct Options {
 // How long the rings are left alone. The shorter pause comes after packets.
 constexpr std::chrono::milliseconds shortest_pause = 1ms, longest_pause = 16ms;
 
-// Where packets come faster than they can be written, the rings are never empty: somebody may want the end all the same.
+// Where packets come faster than they can be written, the rings are never empty: somebody may want the end all the
+// same.
 constexpr std::uint64_t records_per_turn = 256;
 
 /// Where the file goes: a file of that name, or standard output.

@@ -3,7 +3,8 @@
 What computes (the unit tests) runs alone. The other parts mostly wait, for daemons, guests and clocks: two of them run
 side by side.
 
-Parts have sessions of their own, so that Ctrl-C reaches them through here only; they end with this program, however that ends.
+Parts have sessions of their own, so that Ctrl-C reaches them through here only; they end with this program, however
+that ends.
 """
 
 from __future__ import annotations
@@ -224,7 +225,7 @@ class Running:
         return None
 
     def end(self) -> int:
-        """SIGTERM lets the processes of a part clear away what they made; those that have not ended by then are killed."""
+        """SIGTERM lets the processes of a part clear away what they made; those that do not end in time are killed."""
         self.signal(signal.SIGTERM)
         latest = time.monotonic() + 30
         while self.signal(0) and time.monotonic() < latest:

@@ -34,8 +34,8 @@ class NicCapture:
     def __init__(self, nic: SoftNic, port: str, file: Path, *arguments: str, under: Sequence[str] = ()) -> None:
         self.file = file
         self.log = file.with_suffix(".log")
-        self.process = Background([*under, str(build.drnic()), "--socket", str(nic.control), "capture", port, "-w", str(file),
-                                   *arguments], self.log)
+        self.process = Background([*under, str(build.drnic()), "--socket", str(nic.control), "capture", port,
+                                   "-w", str(file), *arguments], self.log)
         wait_until(lambda: "capturing at" in self.output() or not self.process.running(), 20, "drnic captures")
 
     def output(self) -> str:

@@ -1,8 +1,8 @@
 """A workspace: a unique name, a folder, namespaces, and the undoing of everything that was made in them.
 
 The name holds the process id. The folder /run/ovs-dr/NAME has the owner's id and start time in it, so that the next
-workspace can tell a leftover (its owner is gone) from a neighbour (it runs) and from one that was kept on purpose. Until
-they are written, the name tells.
+workspace can tell a leftover (its owner is gone) from a neighbour (it runs) and from one that was kept on purpose.
+Until they are written, the name tells.
 """
 
 from __future__ import annotations
