@@ -7,6 +7,7 @@ import signal
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Sequence
 
 from . import build
 from .command import Background, run, wait_until
@@ -28,13 +29,13 @@ class Summary:
 
 
 class NicCapture:
-    """Runs from its construction until stop(), or until it ends by itself."""
+    """Runs from its construction until stop(), or until it ends by itself. `under`: a command that starts it."""
 
-    def __init__(self, nic: SoftNic, port: str, file: Path, *arguments: str) -> None:
+    def __init__(self, nic: SoftNic, port: str, file: Path, *arguments: str, under: Sequence[str] = ()) -> None:
         self.file = file
         self.log = file.with_suffix(".log")
-        self.process = Background([str(build.drnic()), "--socket", str(nic.control), "capture", port, "-w", str(file),
-                                   *arguments], self.log)
+        self.process = Background([*under, str(build.drnic()), "--socket", str(nic.control), "capture", port,
+                                   "-w", str(file), *arguments], self.log)
         wait_until(lambda: "capturing at" in self.output() or not self.process.running(), 20, "drnic captures")
 
     def output(self) -> str:
