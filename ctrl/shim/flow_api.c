@@ -304,6 +304,7 @@ dr_flow_get(struct netdev *netdev, struct match *match OVS_UNUSED, struct nlattr
     struct netdev_dr *dev = netdev_dr_cast(netdev);
     struct ovsdr_flow_stats from = {.packets = 0};
     struct ovsdr_ufid key = ufid_from(ufid);
+    struct flow_watch *busy;
     bool known = false;
 
     ovs_rwlock_rdlock(&dev->lock);
@@ -318,7 +319,9 @@ dr_flow_get(struct netdev *netdev, struct match *match OVS_UNUSED, struct nlattr
     stats->used = from.used_ms;
     attrs->offloaded = from.offloaded;
     attrs->dp_layer = from.offloaded ? "dr" : "ovs";
-    flow_watch_note(netdev, flow_of(ufid), stats);
+    while ((busy = flow_watch_note(netdev, flow_of(ufid), stats))) {
+        flow_api_del_watched(&busy, 1);
+    }
     return known ? 0 : ENOENT;
 }
 

@@ -43,14 +43,20 @@ enlist(struct flow_watch *watch)
     ovs_mutex_unlock(&shard->lock);
 }
 
-static void
-delist(struct flow_watch *watch)
+/* False: a rule was left to it meanwhile. */
+static bool
+delist_unless_left(struct flow_watch *watch)
 {
     struct shard *shard = shard_of(&watch->mega_ufid);
+    bool left;
 
     ovs_mutex_lock(&shard->lock);
-    ovs_list_remove(&watch->node);
+    left = watch->rule == WATCHED_RULE_LEFT;
+    if (!left) {
+        ovs_list_remove(&watch->node);
+    }
     ovs_mutex_unlock(&shard->lock);
+    return !left;
 }
 
 static bool
@@ -78,19 +84,8 @@ flow_watch_end(struct flow_watch *watch)
     if (current == watch) {
         current = NULL;
     }
-    if (watch->flow) {
-        struct shard *shard = shard_of(&watch->mega_ufid);
-        bool left;
-
-        ovs_mutex_lock(&shard->lock);
-        left = watch->rule == WATCHED_RULE_LEFT;
-        if (!left) {
-            ovs_list_remove(&watch->node);
-        }
-        ovs_mutex_unlock(&shard->lock);
-        if (left) {
-            return false;
-        }
+    if (watch->flow && !delist_unless_left(watch)) {
+        return false;
     }
     netdev_close(watch->netdev);
     return true;
@@ -102,17 +97,17 @@ flow_watch_active(void)
     return current != NULL;
 }
 
-void
+struct flow_watch *
 flow_watch_note(struct netdev *netdev, const struct dp_netdev_flow *flow, const struct dpif_flow_stats *stats)
 {
     struct flow_watch *watch = current;
 
     if (!watch) {
-        return;
+        return NULL;
     }
     if (watch->flow != flow) {
-        if (watch->flow) {
-            delist(watch);
+        if (watch->flow && !delist_unless_left(watch)) {
+            return watch;
         }
         if (watch->netdev != netdev) {
             netdev_close(watch->netdev);
@@ -124,6 +119,7 @@ flow_watch_note(struct netdev *netdev, const struct dp_netdev_flow *flow, const 
         enlist(watch);
     }
     watch->stats = *stats;
+    return NULL;
 }
 
 void

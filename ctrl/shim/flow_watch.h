@@ -55,8 +55,9 @@ bool flow_watch_end(struct flow_watch *);
 /* Whether this thread watches, and has not paused. */
 bool flow_watch_active(void);
 
-/* By the provider: flow_get() for this flow in this thread. */
-void flow_watch_note(struct netdev *, const struct dp_netdev_flow *, const struct dpif_flow_stats *);
+/* By the provider: flow_get() for this flow in this thread. Not NULL: nothing is noted yet, since the rule of another
+ * flow was left to this watch; once it has been taken out, note again. */
+struct flow_watch *flow_watch_note(struct netdev *, const struct dp_netdev_flow *, const struct dpif_flow_stats *);
 
 /* By the provider, with its lock of the ufid: the flow is about to have a rule of its own. */
 void flow_watch_put(const struct netdev *, const struct dp_netdev_flow *);

@@ -194,6 +194,13 @@ TEST_F(FlowApi, AWatchThatEndsTakesOutWhatWasLeftToIt) {
     EXPECT_TRUE(port.packets.empty());
 }
 
+TEST_F(FlowApi, AWatchThatGoesOnToAnotherFlowTakesOutWhatWasLeftToIt) {
+    const Flow other{probe_flow_new(ufid + 1), probe_flow_free};
+    ASSERT_EQ(probe_put(netdev.get(), old.get()), 0);
+    const Watch deletion{probe_watch_of_two(netdev.get(), old.get(), other.get()), probe_watch_free};
+    EXPECT_TRUE(port.packets.empty()) << "nobody else will take it out";
+}
+
 TEST_F(FlowApi, WithoutAWatchTheOffloadThreadTakesTheRuleOut) {
     ASSERT_EQ(probe_put(netdev.get(), old.get()), 0);
     probe_flow_dies(old.get());
