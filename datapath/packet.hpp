@@ -38,8 +38,8 @@ extern "C" void __tsan_acquire(void* address);
 extern "C" void __tsan_release(void* address);
 #endif
 
-/// For ThreadSanitizer, which sees no order in the rings of DPDK's drivers (it did not build them): whoever takes a packet
-/// over sees what was done before it was passed on. Nothing in other builds.
+/// For ThreadSanitizer, which sees no order in the rings of DPDK's drivers (it did not build them): whoever takes a
+/// packet over sees what was done before it was passed on. Nothing in other builds.
 inline void passed_on([[maybe_unused]] rte_mbuf* const* packets, [[maybe_unused]] unsigned length) noexcept {
 #ifdef __SANITIZE_THREAD__
     for (unsigned i = 0; i < length; ++i) __tsan_release(packets[i]);

@@ -127,7 +127,8 @@ constexpr Block inner_block{key_offset::inner, key_offset::inner_flow_label};
     switch (version) {
         case 0: return any_ip_field(key, block) ? EOPNOTSUPP : 0;
         case 4:
-            return any(key, block.begin + key_offset::source_ip, 12) || any(key, block.begin + key_offset::destination_ip, 12)
+            return any(key, block.begin + key_offset::source_ip, 12) ||
+                           any(key, block.begin + key_offset::destination_ip, 12)
                        ? EOPNOTSUPP
                        : 0;
         case 6: return any(key, block.begin + key_offset::ihl, 1) ? EOPNOTSUPP : 0;
@@ -135,7 +136,8 @@ constexpr Block inner_block{key_offset::inner, key_offset::inner_flow_label};
     }
 }
 
-/// One builder takes either ICMP or ICMPv6; ConnectX-5 needs a parser for both that its firmware must have been set up for.
+/// One builder takes either ICMP or ICMPv6; ConnectX-5 needs a parser for both that its firmware must have been set up
+/// for.
 [[nodiscard]] int check_icmp(const MatchSpec& spec, const Key& key) noexcept {
     const bool v4 = any(key, key_offset::icmp, 2) || any(key, key_offset::icmp_data, 4);
     const bool v6 = any(key, key_offset::icmp + 2, 2) || any(key, key_offset::icmpv6_data, 4);
@@ -162,8 +164,8 @@ constexpr Block inner_block{key_offset::inner, key_offset::inner_flow_label};
                : 0;
 }
 
-/// VXLAN-GPE, Geneve, GTP-U and the bare tunnel header share a place in the device: one of them at most. Whether there is
-/// an option is asked beside another field of Geneve.
+/// VXLAN-GPE, Geneve, GTP-U and the bare tunnel header share a place in the device: one of them at most. Whether there
+/// is an option is asked beside another field of Geneve.
 [[nodiscard]] int check_tunnel(const MatchSpec& spec, const Key& key) noexcept {
     const bool gpe = any(key, key_offset::gpe_vni, 5);
     const bool oam = (key.bytes()[key_offset::geneve_oam] & geneve_oam_bit) != 0;

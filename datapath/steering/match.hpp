@@ -5,8 +5,8 @@
 // full match; L3 and L4 fields need it; cvlan_tag and svlan_tag are one qualifier (mask 1, value 0: untagged). Root
 // tables are the firmware's: bits as they are.
 //
-// Errors: EINVAL (sizes, unknown criteria, an empty mask with criteria, a value outside its mask), EOPNOTSUPP (bits that
-// nothing matches on).
+// Errors: EINVAL (sizes, unknown criteria, an empty mask with criteria, a value outside its mask), EOPNOTSUPP (bits
+// that nothing matches on).
 #pragma once
 
 #include <cstddef>

@@ -1,9 +1,9 @@
 // Megaflows that the device had no room for, in line to be tried again.
 //
-// Model. Who fails joins the end of the line. A thread tries from the front: while that works it goes on at once, so that a
-// long line is in as fast as the device takes it. After some failures in a row it rests, 20 ms at first and twice as long
-// each time up to a second: a device that is full is asked a few times a second, however long the line is. room() says
-// that something was taken out of the device, and shortens a long rest.
+// Model. Who fails joins the end of the line. A thread tries from the front: while that works it goes on at once, so
+// that a long line is in as fast as the device takes it. After some failures in a row it rests, 20 ms at first and
+// twice as long each time up to a second: a device that is full is asked a few times a second, however long the line
+// is. room() says that something was taken out of the device, and shortens a long rest.
 //
 // A failure need not be everybody's: those that fail go to the end, so that others get their turn.
 //
@@ -29,7 +29,8 @@ public:
     /// Tries a megaflow again. True: it is in the device, or gone, or needs the device no more; its Place is given up.
     using TryAgain = std::function<bool(const Ufid&)>;
 
-    /// A megaflow's place in the line, given up when it is destroyed. Move-only; empty by default. The Backlog outlives it.
+    /// A megaflow's place in the line, given up when it is destroyed. Move-only; empty by default. The Backlog outlives
+    /// it.
     class Place {
     public:
         Place() noexcept = default;

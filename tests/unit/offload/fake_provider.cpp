@@ -118,7 +118,8 @@ void put_bits(void* structure, unsigned bit_offset, unsigned bits, std::uint32_t
     for (unsigned i = 0; i < bits; ++i) {
         const unsigned bit = bit_offset + i;
         const auto one = static_cast<std::uint8_t>(0x80 >> (bit % 8));
-        bytes[bit / 8] = static_cast<std::uint8_t>((value >> (bits - 1 - i)) & 1 ? bytes[bit / 8] | one : bytes[bit / 8] & ~one);
+        bytes[bit / 8] =
+            static_cast<std::uint8_t>((value >> (bits - 1 - i)) & 1 ? bytes[bit / 8] | one : bytes[bit / 8] & ~one);
     }
 }
 
@@ -178,7 +179,8 @@ std::string FakeProvider::failed_call() {
 unsigned FakeProvider::alive(const std::string& kind) {
     State& now = state();
     std::lock_guard lock(now.mutex);
-    const auto length = std::ranges::count_if(now.objects, [&](auto* object) { return kind.empty() || object->kind == kind; });
+    const auto length =
+        std::ranges::count_if(now.objects, [&](auto* object) { return kind.empty() || object->kind == kind; });
     unsigned others = 0;
     if (kind.empty() || kind == "pd") others += now.pds;
     if (kind.empty() || kind == "context") others += now.contexts;
@@ -298,7 +300,8 @@ int ibv_close_device(ibv_context* context) {
     std::lock_guard lock(state().mutex);
     if (!state().objects.empty() || state().pds != 0) state().violations.push_back("device closed while in use");
     --state().contexts;
-    delete reinterpret_cast<verbs_context*>(reinterpret_cast<std::uint8_t*>(context) - offsetof(verbs_context, context));
+    delete reinterpret_cast<verbs_context*>(reinterpret_cast<std::uint8_t*>(context) -
+                                            offsetof(verbs_context, context));
     return 0;
 }
 
