@@ -1,6 +1,6 @@
-"""The daemon on the system's own libibverbs and libmlx5, unmodified, over the emulated ConnectX: a thousand megaflows, their
-counters, revalidation, ports that go and come, a restart. Nothing is left behind in the kernel or in the device's memory, and
-nobody complains.
+"""The daemon on the system's own libibverbs and libmlx5, unmodified, over the emulated ConnectX: a thousand megaflows,
+their counters, revalidation, ports that go and come, a restart. Nothing is left behind in the kernel or in the device's
+memory, and nobody complains.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ FORMS = [
     ("drop", "drop"),
 ]
 # What a megaflow matches besides addresses and port.
-PROTOCOLS = ["eth_type(0x0800),ipv4(frag=no)", "eth_type(0x86dd),ipv6(frag=no)", "eth_type(0x0806),arp(op=0/0)", "eth_type(0x88b5)",
+PROTOCOLS = ["eth_type(0x0800),ipv4(frag=no)", "eth_type(0x86dd),ipv6(frag=no)",
+             "eth_type(0x0806),arp(op=0/0)", "eth_type(0x88b5)",
              "eth_type(0x0800),ipv4(proto=6,frag=no),tcp(src=1000,dst={port})",
              "eth_type(0x86dd),ipv6(proto=17,frag=no),udp(src={port},dst=0/0)"]
 
@@ -53,8 +54,8 @@ def switch(workspace: Workspace, request: pytest.FixtureRequest) -> Iterator[Con
 
 def add_port(switch: ConnectXSwitch, name: str) -> None:
     number = list(PORTS).index(name) + 1
-    switch.vsctl("add-port", BRIDGE, name, "--", "set", "interface", name, "type=dr", f"options:device={connectx.DEVICE}",
-                 f"options:vport={PORTS[name]}", f"ofport_request={number}")
+    switch.vsctl("add-port", BRIDGE, name, "--", "set", "interface", name, "type=dr",
+                 f"options:device={connectx.DEVICE}", f"options:vport={PORTS[name]}", f"ofport_request={number}")
     wait_until(lambda: switch.interface(name, "ofport") == number, 10, f"port {name} is there")
     assert switch.interface(name, "error") is None
 
@@ -71,7 +72,8 @@ def megaflow(number: int, ports: dict[str, str]) -> tuple[str, list[str]]:
     """Number n: form n mod forms, its own source address, one of the protocols."""
     form = number % len(FORMS)
     protocol = PROTOCOLS[number // len(FORMS) % len(PROTOCOLS)].format(port=1 + number)
-    match = (f"recirc_id(0),in_port({ports['vm1']}),packet_type(ns=0,id=0),eth(src=02:01:00:00:{number >> 8:02x}:{number & 255:02x},"
+    source = f"02:01:00:00:{number >> 8:02x}:{number & 255:02x}"
+    match = (f"recirc_id(0),in_port({ports['vm1']}),packet_type(ns=0,id=0),eth(src={source},"
              f"dst=02:00:00:00:00:{form:02x}),{protocol}")
     return "dpctl/add-flow", [match, FORMS[form][1].format(**ports)]
 
@@ -105,7 +107,8 @@ def test_a_thousand_megaflows_on_the_real_libmlx5(switch: ConnectXSwitch) -> Non
     switch.ofctl("mod-flows", BRIDGE, flow_of(0, "output:3"))
 
     def moved() -> int:
-        return sum(1 for flow in offloaded(switch) if "dst=02:00:00:00:00:00" in flow.match and flow.actions == "uplink")
+        return sum(1 for flow in offloaded(switch)
+                   if "dst=02:00:00:00:00:00" in flow.match and flow.actions == "uplink")
 
     wait_until(lambda: moved() == of_form, 20, "the megaflows of a changed flow lead elsewhere")
     assert all(flow.packets == 7 for flow in offloaded(switch))

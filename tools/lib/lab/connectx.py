@@ -75,10 +75,11 @@ class ConnectXSwitch(Switch):
         return replies
 
     def complaints(self) -> list[str]:
-        """Lines of the daemon's log that are warnings or worse, without those on how busy the machine is, and all of the
-        device's log but its closing figures."""
+        """Lines of the daemon's log that are warnings or worse, without those on how busy the machine is, and all of
+        the device's log but its closing figures."""
         daemon = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
         device = self.log_of_calls.read_text().splitlines() if self.log_of_calls.exists() else []
-        return [line for line in daemon if re.search(r"\|(WARN|ERR|EMER)\|", line) and not re.search(r"\|timeval[|(]", line)] + \
+        return [line for line in daemon
+                if re.search(r"\|(WARN|ERR|EMER)\|", line) and not re.search(r"\|timeval[|(]", line)] + \
                [line for line in device if " end: " not in line]
 
