@@ -37,9 +37,13 @@ const Creation* creation_of(Bytes command) {
     return nullptr;
 }
 
+/// A steering entry has 8 bits for a definer's id, and a number below these for those that are no objects.
+constexpr std::uint32_t first_definer = 0x20, last_definer = 0xFF;
+
 Firmware::Firmware(const Profile& profile, const HostMemory& host)
     : profile_(profile), host_(host), vports_(profile.vfs) {
     for (std::size_t kind = 0; kind < object_kinds; ++kind) kinds_.push_back({IdSpace(first_id_of(kind), last_id), {}});
+    kinds_[static_cast<std::size_t>(ObjectKind::match_definer)].ids = IdSpace(first_definer, last_definer);
 }
 
 std::string Firmware::name_of(Bytes command) {
