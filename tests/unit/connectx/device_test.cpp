@@ -255,6 +255,19 @@ TEST_F(EmulatedDevice, KeepsModifyHeaderArgumentsApart) {
     EXPECT_FALSE(device()->argument(behind));
 }
 
+/// A steering entry has 8 bits for it, and libmlx5 puts the id in without a look.
+TEST_F(EmulatedDevice, GivesDefinersIdsThatFitIntoAnEntry) {
+    if (device()->steering_format() != 2) return;   // no definers there
+    const Rules rules(context_.get(), MLX5DV_DR_DOMAIN_TYPE_FDB);
+    unsigned definers = 0;
+    for (const DevxObject& object : device()->devx_objects()) {
+        if (object.general_type != 0x18) continue;
+        ++definers;
+        EXPECT_LT(object.id, 0x100U);
+    }
+    EXPECT_GT(definers, 0U);
+}
+
 TEST_F(EmulatedDevice, DestroysNothingThatIsInUse) {
     const Pd pd(ibv_alloc_pd(context_.get()));
     std::array<char, 64> bytes{};
@@ -454,6 +467,24 @@ TEST_F(EmulatedDevice, CarriesOutParallelDoorbells) {
 }
 
 using EmulatedDeviceDeathTest = EmulatedDevice;
+
+/// A write that fails leaves its queue pair in error, and libmlx5 says so when it next looks at completions. Once it has
+/// read them all it waits for more for ever, as it would on a card (dr_handle_pending_wc()): so the process ends here.
+TEST_F(EmulatedDeviceDeathTest, TellsOfAWriteThatFailed) {
+    ::testing::GTEST_FLAG(death_test_style) = "threadsafe";
+    constexpr int told = 3;
+    const auto write_until_told = [this] {
+        Rules rules(context_.get(), MLX5DV_DR_DOMAIN_TYPE_FDB);
+        mlx5dv_dr_action* drop = rules.add(mlx5dv_dr_action_create_drop());
+        const bool armed = device()->fail("REQUEST:RDMA_WRITE", 10, EIO);
+        for (std::uint64_t i = 1; armed && i <= 100; ++i) {
+            rules.rules.push_back(rules.rule(i, {drop}));
+            if (rules.rules.back() == nullptr) _exit(told);
+        }
+        _exit(0);
+    };
+    EXPECT_EXIT(write_until_told(), ::testing::ExitedWithCode(told), "");
+}
 
 TEST_F(EmulatedDeviceDeathTest, LeavesOtherFaultsToTheProcess) {
     ::testing::GTEST_FLAG(death_test_style) = "threadsafe";
