@@ -31,6 +31,7 @@ SOURCE = build.SOURCE
 PYTHON = "/usr/bin/python3"
 SIDE_BY_SIDE = 2   # parts
 PATIENCE = 2 if len(os.sched_getaffinity(0)) == 1 else 1   # a part's timeout is for two cores: it tells what hangs
+CONNECTX_TESTS = Path("tests") / "system" / "test_connectx.py"
 
 
 @dataclass
@@ -115,18 +116,21 @@ def junit_reader(folder: Path) -> Callable[[int, str], Outcome]:
     return read
 
 
-def meson_test(folder: Path, patience: int = 2) -> Callable[[argparse.Namespace], list[str]]:
+def meson_test(folder: Path, patience: int = 2,
+               suite: str = "--no-suite") -> Callable[[argparse.Namespace], list[str]]:
+    """All but what tests/connectx/check runs, or (--suite) that."""
     def argv(options: argparse.Namespace) -> list[str]:
         named = [options.keyword] if options.keyword else []
         junit_file(folder).unlink(missing_ok=True)   # of the run before
         return ["meson", "test", "-C", str(folder), "--no-rebuild", "--print-errorlogs", "--num-processes", "2",
-                "--timeout-multiplier", str(patience), *named]
+                "--timeout-multiplier", str(patience), suite, "connectx", *named]
     return argv
 
 
 def pytest(options: argparse.Namespace, *tests: str) -> list[str]:
     return [PYTHON, "-m", "pytest", "-q", "-ra", "-s", "-p", "no:cacheprovider",
-            *(tests or (str(SOURCE / "tests" / "system"),)), *(["-k", options.keyword] if options.keyword else [])]
+            *(tests or (str(SOURCE / "tests" / "system"), f"--ignore={SOURCE / CONNECTX_TESTS}")),
+            *(["-k", options.keyword] if options.keyword else [])]
 
 
 def pytest_of(folder: Path, *files: str) -> Callable[[argparse.Namespace], list[str]]:
@@ -141,6 +145,10 @@ def script(*words: str) -> Callable[[argparse.Namespace], list[str]]:
 
 def traffic_suite(options: argparse.Namespace) -> list[str]:
     return [str(SOURCE / "tests" / "system" / "ovs-system-traffic"), *(["--all"] if options.all else [])]
+
+
+def connectx_check(options: argparse.Namespace) -> list[str]:
+    return [str(SOURCE / "tests" / "connectx" / "check"), *(["-k", options.keyword] if options.keyword else [])]
 
 
 def conformance_under_asan(folder: Path) -> Callable[[argparse.Namespace], list[str]]:
@@ -170,6 +178,8 @@ def parts() -> list[Part]:
              "tsan", default=False),
         # The longest first, then what runs beside it.
         Part("system", "the daemon, its ports and its traffic", pytest, read_pytest, timeout=2400),
+        Part("connectx", "the real libmlx5 on an emulated ConnectX: the device, offload/, the daemon",
+             connectx_check, read_summary),
         Part("conformance", "rdma-core's own tests on the soft NIC", script("tests/conformance/rdma-core"),
              read_summary),
         Part("asan-conformance", "the same under AddressSanitizer and UBSan",
