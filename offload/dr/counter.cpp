@@ -46,6 +46,8 @@ Counter& Counter::operator=(Counter&& other) noexcept {
 ActionRef Counter::action() const noexcept { return bulk_->action(slot_); }
 FlowStats Counter::read() const noexcept { return bulk_->read(slot_); }
 
+void Counter::withhold() noexcept { bulk_->withhold(slot_); }
+
 void Counter::bring_up_to_date() const noexcept {
     if (bulk_ == nullptr || pool_->bulk_count_.load(std::memory_order_relaxed) > CounterPool::few_bulks) return;
     if (!bulk_->refresh_if_older(CounterPool::moment)) {
@@ -99,7 +101,12 @@ Result<CounterBulk*> CounterPool::bulk_for(std::uint32_t neighbourhood) {
     CounterBulk*& open = open_[neighbourhood % open_.size()];
     if (open != nullptr && open->has_room()) return open;
     auto next = open_bulk();
-    if (!next) return next;
+    if (!next) {
+        // The device is full: rather a bulk that is open for others than none.
+        const auto other = std::ranges::find_if(bulks_, [](const auto& bulk) { return bulk->has_room(); });
+        if (other != bulks_.end()) return other->get();
+        return next;
+    }
     if (open != nullptr) is_open_[open->number()] = false;
     open = *next;
     is_open_[open->number()] = true;

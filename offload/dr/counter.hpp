@@ -54,6 +54,8 @@ public:
     [[nodiscard]] FlowStats read() const noexcept;
     /// Reads the slot's bulk again when the pool has few and the last time is more than a moment ago.
     void bring_up_to_date() const noexcept;
+    /// A rule stays in the device that counts into the slot: nobody gets it any more.
+    void withhold() noexcept;
     /// As `dr/show` numbers it: the device's counter id.
     [[nodiscard]] std::uint32_t id() const noexcept;
 

@@ -111,13 +111,19 @@ FlowStats CounterBulk::give_back(std::uint32_t index) noexcept {
     return free_locked(slots_[index]);
 }
 
+void CounterBulk::withhold(std::uint32_t slot) noexcept {
+    std::lock_guard lock(mutex_);
+    slots_[slot].withheld = true;
+}
+
 FlowStats CounterBulk::free_locked(Slot& slot) noexcept {
     const FlowStats final = stats_of(slot);
     gone_.packets += final.packets;
     gone_.bytes += final.bytes;
-    slot.taken = false;
     slot.first_packets = slot.packets;
     slot.first_bytes = slot.bytes;
+    if (slot.withheld) return final;
+    slot.taken = false;
     --taken_;
     return final;
 }

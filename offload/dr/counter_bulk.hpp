@@ -36,6 +36,9 @@ public:
     /// Without reading it.
     FlowStats give_back(std::uint32_t slot) noexcept;
 
+    /// Nobody gets the slot again once it is given back.
+    void withhold(std::uint32_t slot) noexcept;
+
     [[nodiscard]] ActionRef action(std::uint32_t slot) const noexcept;
     [[nodiscard]] FlowStats read(std::uint32_t slot) const noexcept;
 
@@ -61,6 +64,7 @@ private:
         ActionRef action;                                   ///< made when first taken, kept
         std::uint8_t bytes_uncounted = 0;
         bool taken = false;
+        bool withheld = false;   ///< given back, and still counted into
         bool unsettled = false;                             ///< may have counted since it was last read for good
     };
     struct Object;

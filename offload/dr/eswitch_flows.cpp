@@ -13,6 +13,11 @@ void add(FlowStats& sum, const FlowStats& part) noexcept {
     sum.used_ms = std::max(sum.used_ms, part.used_ms);
 }
 
+/// A rule that the device keeps goes on counting: what it counts must not be another megaflow's.
+void end(Rule& rule, Counter& counter) noexcept {
+    if (!rule.end() && counter) counter.withhold();
+}
+
 }  // namespace
 
 PutOutcome EswitchImpl::put(const Ufid& ufid, const ovsdr_megaflow& megaflow, std::uint16_t neighbourhood) noexcept {
@@ -42,7 +47,7 @@ void EswitchImpl::bring_up_to_date(std::span<Update> updates) noexcept {
         if (std::holds_alternative<std::monostate>(update.outcome)) {
             std::swap(flow.now.rule, update.next.rule);
             if (!update.next.counter) {
-                update.next.rule = Rule();   // its successor counts into the same counter
+                end(update.next.rule, flow.now.counter);   // its successor counts into the same counter
                 continue;
             }
             std::swap(flow.now.counter, update.next.counter);
@@ -69,6 +74,7 @@ void EswitchImpl::prepare(Update& update) noexcept {
         return;
     }
     if (update.in_line && !flow.now.rule && backlog_.is_full()) {
+        update.asked = false;
         update.outcome = Error{ENOSPC, "the device is full: it took none of the last megaflows", "waiting for room"};
         return;
     }
@@ -90,7 +96,7 @@ Result<void> EswitchImpl::install(Flow& flow, const RulePlan& plan, Installation
     auto rule = pipeline_->install(plan, next.counter ? next.counter : flow.now.counter);
     if (!rule && rule.error().code == EEXIST && flow.now.rule) {
         // A device that has no two rules with one value: the old one must go first.
-        flow.now.rule = Rule();
+        end(flow.now.rule, flow.now.counter);
         rule = pipeline_->install(plan, next.counter ? next.counter : flow.now.counter);
     }
     if (!rule) {
@@ -118,7 +124,7 @@ void EswitchImpl::finish(Update& update) noexcept {
     if (const auto* error = std::get_if<Error>(&update.outcome)) {
         reasons_.mark_failed(flow.mark, *error);
         flow.failure = std::make_unique<std::string>(error->what);
-        if (!flow.place) flow.place = backlog_.join(update.entry->first);
+        if (!flow.place) flow.place = backlog_.join(update.entry->first, update.asked);
         return;
     }
     flow.place.leave();
@@ -135,7 +141,7 @@ void EswitchImpl::retire(std::span<Retirement> retirements) noexcept {
     std::vector<CounterPool::Leaving> counters;
     counters.reserve(retirements.size());
     for (Retirement& retirement : retirements) {
-        retirement.what.rule = Rule();
+        end(retirement.what.rule, retirement.what.counter);
         if (retirement.what.counter) counters.push_back({&retirement.what.counter, &retirement.counted});
     }
     if (counters.empty()) return;
@@ -173,6 +179,7 @@ void EswitchImpl::del(std::span<Deletion> deletions) noexcept {
         Flows::node_type node = shard.flows.extract(deletion.ufid);
         if (!node) continue;
         shard.ports.remove(node.mapped().megaflow);
+        node.mapped().place.leave();   // whoever looks for it now finds no such megaflow
         gone.push_back(std::move(node));
         answers.push_back(&deletion);
     }
@@ -231,6 +238,7 @@ void EswitchImpl::flush(std::optional<OdpPort> port) noexcept {
             const auto next = std::next(entry);
             if (!port || entry->second.megaflow.in_port() == *port) {
                 shard.ports.remove(entry->second.megaflow);
+                entry->second.place.leave();
                 gone.push_back(shard.flows.extract(entry));
             }
             entry = next;

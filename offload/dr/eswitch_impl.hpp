@@ -68,6 +68,7 @@ private:
     /// A megaflow on its way to what it asks for.
     struct Update {
         FlowEntry* entry;
+        bool asked = true;        ///< the device was, or need not be
         bool in_line = true;      ///< behind those that wait, when the device is full
         PutOutcome outcome{};
         Installation next{};      ///< shares the counter of the present one when it has none of its own

@@ -31,8 +31,14 @@ Result<Rule> Rule::create(MatcherRef matcher, const MatchParam& value, ActionLis
     return rule;
 }
 
-Rule::~Rule() {
-    if (rule_ != nullptr) destroyed([this] { return mlx5dv_dr_rule_destroy(rule_); });
+Rule::~Rule() { end(); }
+
+bool Rule::end() noexcept {
+    mlx5dv_dr_rule* const rule = std::exchange(rule_, nullptr);
+    const bool gone = rule == nullptr || destroyed([rule] { return mlx5dv_dr_rule_destroy(rule); });
+    actions_.reset();
+    matcher_ = MatcherRef();
+    return gone;
 }
 
 Rule::Rule(Rule&& other) noexcept

@@ -58,6 +58,10 @@ struct FakeProvider {
     static void set_room(unsigned rules);
     /// Rules refused for want of room since reset().
     [[nodiscard]] static unsigned refused();
+    /// From now on a rule is not destroyed: EIO.
+    static void keep_rules(bool keep);
+    /// From now on a bulk of counters is ENOSPC.
+    static void refuse_bulks(bool refuse);
     /// From now on an array of destinations is ENOSPC.
     static void refuse_arrays(bool refuse);
     /// From now on, a rule that is destroyed counts so many packets of 100 bytes at its last moment; 0: none.

@@ -352,6 +352,35 @@ TEST_F(EswitchTest, OneThatFailsAlwaysDoesNotHoldUpTheOthers) {
     FakeProvider::refuse_arrays(false);
 }
 
+TEST_F(EswitchTest, AsksForANewMegaflowBeforeThoseThatHaveFailed) {
+    constexpr unsigned failing = 400;
+    FakeProvider::refuse_arrays(true);
+    for (std::uint64_t i = 0; i < failing; ++i) {
+        (void)eswitch_->put({1, i}, MegaflowBuilder().ipv4().output(2).output(3));
+    }
+    FakeProvider::fail_call(0, 0);
+    (void)eswitch_->put({2, 1}, MegaflowBuilder().ipv4().output(2));
+    ASSERT_TRUE(becomes([&] { return eswitch_->totals().offloaded == 1; }));
+    EXPECT_LT(FakeProvider::calls(), failing) << "all that fail have been asked for before";
+    FakeProvider::refuse_arrays(false);
+}
+
+TEST_F(EswitchTest, TakesACounterOfAnyBulkBeforeTheDeviceIsFull) {
+    const auto put = [&](std::uint64_t i, std::uint16_t neighbourhood) {
+        const auto type = static_cast<std::uint16_t>(0x9000 + i);
+        return installed(eswitch_->put({1, i}, MegaflowBuilder().eth_type(type).output(2), neighbourhood));
+    };
+    std::uint64_t next = 0;
+    for (; FakeProvider::alive("devx") < 8; ++next) ASSERT_TRUE(put(next, static_cast<std::uint16_t>(next % 2)));
+    FakeProvider::refuse_bulks(true);
+    unsigned of_one = 0, of_other = 0;
+    for (; put(next++, 0); ++of_one) continue;
+    for (; put(next++, 1); ++of_other) continue;
+    EXPECT_GT(of_one, 0U);
+    EXPECT_EQ(of_other, 0U) << "free counters, while megaflows were refused for want of one";
+    FakeProvider::refuse_bulks(false);
+}
+
 TEST_F(EswitchTest, DeletesInBatchesWithOneDrainAndOneQueryABulk) {
     std::vector<Eswitch::Deletion> deletions;
     for (std::uint64_t i = 0; i < 50; ++i) {
