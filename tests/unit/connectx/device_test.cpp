@@ -468,8 +468,9 @@ TEST_F(EmulatedDevice, CarriesOutParallelDoorbells) {
 
 using EmulatedDeviceDeathTest = EmulatedDevice;
 
-/// A write that fails leaves its queue pair in error, and libmlx5 says so when it next looks at completions. Once it has
-/// read them all it waits for more for ever, as it would on a card (dr_handle_pending_wc()): so the process ends here.
+/// A write that fails leaves its queue pair in error, and libmlx5 says so when it next looks at completions. Once it
+/// has read them all it waits for more for ever, as it would on a card (dr_handle_pending_wc()): so the process ends
+/// here.
 TEST_F(EmulatedDeviceDeathTest, TellsOfAWriteThatFailed) {
     ::testing::GTEST_FLAG(death_test_style) = "threadsafe";
     constexpr int told = 3;
