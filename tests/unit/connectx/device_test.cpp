@@ -521,7 +521,13 @@ TEST_F(EmulatedDeviceDeathTest, TellsOfAWriteThatFailed) {
 
 TEST_F(EmulatedDeviceDeathTest, LeavesOtherFaultsToTheProcess) {
     ::testing::GTEST_FLAG(death_test_style) = "threadsafe";
-    EXPECT_EXIT(*static_cast<volatile int*>(nullptr) = 0, ::testing::KilledBySignal(SIGSEGV), "");
+    // The store that a doorbell is made of, to pages that are none: the first, which a null pointer points into, and
+    // one that nothing is mapped to.
+    for (const std::uintptr_t address : {std::uintptr_t{0}, std::uintptr_t{0x20}, std::uintptr_t{0x7000'0000}}) {
+        const std::uint64_t value = address + 1;
+        const auto store = [&] { *reinterpret_cast<volatile std::uint64_t*>(address) = value; };
+        EXPECT_EXIT((store(), _exit(0)), ::testing::KilledBySignal(SIGSEGV), "");
+    }
 }
 
 }   // namespace
