@@ -57,8 +57,8 @@ struct Nic final : RequestTargets {
     void ring_completion_queue(std::uint32_t number, std::uint32_t consumer);
 
     // RequestTargets
-    std::uint8_t* memory(std::uint32_t key, std::uint64_t address, std::uint64_t size) override {
-        return host.at(icm, key, address, size);
+    std::uint8_t* memory(std::uint32_t key, std::uint64_t address, std::uint64_t size, std::uint32_t access) override {
+        return host.at(icm, key, address, size, access);
     }
     bool is_icm(std::uint32_t key) const override {
         const auto found = host.keys.find(key);

@@ -1,5 +1,8 @@
 // The emulated ConnectX under the system's own libibverbs and libmlx5: runs under tests/connectx/run, for each profile.
 #include <poll.h>
+#include <rdma/mlx5_user_ioctl_cmds.h>
+#include <rdma/rdma_user_ioctl_cmds.h>
+#include <sys/ioctl.h>
 
 #include <algorithm>
 #include <array>
@@ -335,6 +338,35 @@ TEST_F(EmulatedDevice, SaysWhatItDoesNotEmulate) {
     std::uint8_t in[16] = {0x09, 0xff}, out[16] = {};
     EXPECT_NE(mlx5dv_devx_general_cmd(context_.get(), in, sizeof in, out, sizeof out), 0);
     EXPECT_EQ(device()->not_emulated().size(), before + 2);
+}
+
+/// An attribute that the device does not know and the caller calls mandatory.
+TEST_F(EmulatedDevice, MakesNothingOfACallThatItDoesNotUnderstand) {
+    std::uint64_t offset = 0;
+    std::uint32_t length = 0, page = 0;
+    constexpr std::size_t length_of_call = sizeof(ib_uverbs_ioctl_hdr) + 5 * sizeof(ib_uverbs_attr);
+    alignas(ib_uverbs_ioctl_hdr) std::array<std::uint8_t, length_of_call> bytes{};
+    auto& call = *reinterpret_cast<ib_uverbs_ioctl_hdr*>(bytes.data());
+    const auto attribute = [&](std::size_t i, std::uint16_t id, std::uint16_t size, void* answer) {
+        call.attrs[i].attr_id = id;
+        call.attrs[i].len = size;
+        call.attrs[i].flags = UVERBS_ATTR_F_MANDATORY;
+        call.attrs[i].data = reinterpret_cast<std::uintptr_t>(answer);
+    };
+    attribute(0, MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE, 0, nullptr);
+    attribute(1, MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET, sizeof offset, &offset);
+    attribute(2, MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH, sizeof length, &length);
+    attribute(3, MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID, sizeof page, &page);
+    attribute(4, 0x1ABC, 8, nullptr);
+    call.length = length_of_call;
+    call.object_id = MLX5_IB_OBJECT_UAR;
+    call.method_id = MLX5_IB_METHOD_UAR_OBJ_ALLOC;
+    call.num_attrs = 5;
+    const auto before = device()->alive();
+    EXPECT_EQ(ioctl(context_->cmd_fd, RDMA_VERBS_IOCTL, &call), -1);
+    EXPECT_EQ(errno, EOPNOTSUPP);
+    EXPECT_EQ(device()->alive(), before);
+    EXPECT_NE(device()->not_emulated().back().find("0x1abc"), std::string::npos);
 }
 
 /// A raw packet queue pair, as the slow path has them.
