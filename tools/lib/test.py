@@ -151,6 +151,10 @@ def connectx_check(options: argparse.Namespace) -> list[str]:
     return [str(SOURCE / "tests" / "connectx" / "check"), *(["-k", options.keyword] if options.keyword else [])]
 
 
+def differential(options: argparse.Namespace) -> list[str]:
+    return [str(SOURCE / "tests" / "differential" / "megaflows"), *([] if options.all else ["--quick"])]
+
+
 def conformance_under_asan(folder: Path) -> Callable[[argparse.Namespace], list[str]]:
     """The interpreter is not built for AddressSanitizer and keeps what it likes: leaks are the unit tests' business."""
     def argv(options: argparse.Namespace) -> list[str]:
@@ -182,6 +186,8 @@ def parts() -> list[Part]:
              connectx_check, read_summary),
         Part("conformance", "rdma-core's own tests on the soft NIC", script("tests/conformance/rdma-core"),
              read_summary),
+        Part("differential", "random megaflows: the real libmlx5's entries, the soft NIC and OVS side by side",
+             differential, read_code),
         Part("asan-conformance", "the same under AddressSanitizer and UBSan",
              conformance_under_asan(build.asan_folder()), read_summary, "asan", timeout=2400),
         Part("fuzz", "packets, match parameters, commands and edits at random, for a minute",
