@@ -57,9 +57,8 @@ class Bench:
             sys.exit(f"mutation: another run is in {folder}")
         self._copy_sources()
         if not (self.build / "build.ninja").exists():
-            stripped = "-Dcpp_link_args=-Wl,--strip-debug"
-            subprocess.run(["meson", "setup", str(self.build), str(folder), stripped, *options],
-                           check=True, stdout=subprocess.DEVNULL)
+            command = ["meson", "setup", str(self.build), str(folder), "-Dcpp_link_args=-Wl,--strip-debug", *options]
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         self.make(["build.ninja"])
         self._outputs = self._read_outputs()
         self.tests = self._read_tests()
