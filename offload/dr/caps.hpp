@@ -27,6 +27,9 @@ struct DeviceCaps {
     [[nodiscard]] bool pushes_from_wire() const noexcept { return steering_format >= 1; }
     /// Bytes of packets from the wire are counted after a tag of theirs has been popped.
     [[nodiscard]] bool counts_after_pop() const noexcept { return steering_format >= 1; }
+    /// Of two tags that a rule pushes its counter counts the first: libmlx5 puts it into the entry of the second push.
+    /// Source: what libmlx5 writes, as tests/differential executes it.
+    [[nodiscard]] bool counts_after_push(bool from_wire) const noexcept { return from_wire == (steering_format >= 1); }
 };
 
 /// EOPNOTSUPP: the function does not manage an eSwitch. Makes trial objects in a trial domain.

@@ -150,8 +150,13 @@ Compiled<RulePlan> compile(const ovsdr_megaflow& megaflow, const PortMap& ports,
                       fmt::format(": {}, the most is {}", megaflow.n_actions, n_actions));
     }
     RulePlan plan{match, compile_actions({megaflow.actions, n_actions}, match, ports, caps, obstacles), 0};
+    const bool from_wire = match.source == uplink_vport;
+    if (plan.legs.size() == 1 && plan.legs[0].pushes.size() > 1 && caps.counts_after_push(from_wire)) {
+        obstacles.add(RejectReason::device_limit, "two push_vlan, whose counter would count the first tag",
+                      from_wire ? ", from the wire" : ", from a vport");
+    }
     if (!obstacles.empty()) return tl::unexpected(obstacles.take());
-    if (plan.legs.size() == 1 && match.source == uplink_vport && caps.counts_after_pop()) {
+    if (plan.legs.size() == 1 && from_wire && caps.counts_after_pop()) {
         plan.bytes_uncounted = static_cast<std::uint8_t>(plan.legs[0].pops * bytes_per_tag);
     }
     return plan;

@@ -23,18 +23,14 @@ namespace ovsdr::differential {
 
 struct Subject {
     const Verdict& verdict;
-    unsigned format;    ///< steering format
-    bool by_entries;    ///< judged by steering entries, not by the soft NIC
+    unsigned format;   ///< steering format
 };
 
-struct Comparison {
-    std::vector<std::string> differences;   ///< in words, at most some tens, and then how many more there are
-    std::size_t explained = 0;              ///< megaflows
-};
-
-[[nodiscard]] Comparison compare_nics(const Scenario& scenario, const Subject& one, const Subject& other,
-                                      const Verdict& ovs);
-[[nodiscard]] Comparison compare_with_ovs(const Scenario& scenario, const Subject& nic, const Verdict& ovs);
+/// Differences in words: at most some tens, and then how many more there are.
+[[nodiscard]] std::vector<std::string> compare_nics(const Scenario& scenario, const Subject& one, const Subject& other,
+                                                    const Verdict& ovs);
+[[nodiscard]] std::vector<std::string> compare_with_ovs(const Scenario& scenario, const Subject& nic,
+                                                        const Verdict& ovs);
 
 /// Of packets that a NIC forwarded or dropped by a megaflow, and of the others.
 struct Figures {

@@ -21,7 +21,6 @@ struct Options {
     std::vector<std::string> sockets;
     std::vector<std::uint32_t> explain;
     unsigned format = 1;
-    bool by_entries = false;
 };
 
 Scenario scenario_of(const Options& options) {
@@ -32,24 +31,23 @@ Scenario scenario_of(const Options& options) {
 }
 
 /// Prints what is different, and then one line: the figures.
-int report(const Options& options, const Verdict& nic, const Comparison& comparison) {
+int report(const Options& options, const Verdict& nic, const std::vector<std::string>& differences) {
     const Figures figures = figures_of(nic);
-    for (const std::string& line : comparison.differences) std::puts(line.c_str());
-    fmt::print("{} of {} megaflows installed; {} of {} packets forwarded by them, in {} copies, {} went up; "
-               "{} counts explained; {}\n",
+    for (const std::string& line : differences) std::puts(line.c_str());
+    fmt::print("{} of {} megaflows installed; {} of {} packets forwarded by them, in {} copies, {} went up; {}\n",
                figures.installed, options.megaflows, figures.taken, options.packets, figures.copies, figures.up,
-               comparison.explained, comparison.differences.empty() ? "equal" : "DIFFERENT");
-    return comparison.differences.empty() ? 0 : 1;
+               differences.empty() ? "equal" : "DIFFERENT");
+    return differences.empty() ? 0 : 1;
 }
 
 int run_compare(const Options& options) {
     const Scenario scenario = scenario_of(options);
     const Verdict verdict = Verdict::read(options.verdict);
-    const Subject nic{verdict, options.format, options.by_entries};
+    const Subject nic{verdict, options.format};
     const Verdict ovs = Verdict::read(options.ovs);
     if (options.other.empty()) return report(options, verdict, compare_with_ovs(scenario, nic, ovs));
     const Verdict other = Verdict::read(options.other);
-    return report(options, verdict, compare_nics(scenario, nic, {other, options.format, false}, ovs));
+    return report(options, verdict, compare_nics(scenario, nic, {other, options.format}, ovs));
 }
 
 int show(const Options& options) {
@@ -95,7 +93,6 @@ int main(int argc, char** argv) {
     auto* const compare = common(app.add_subcommand("compare", "a NIC's verdict with OVS's or another NIC's"));
     compare->add_option("--ovs", options.ovs)->required();
     compare->add_option("--soft-nic", options.other);
-    compare->add_flag("--by-entries", options.by_entries, "the verdict is of steering entries");
     compare->add_option("--format", options.format, "steering format of the NIC");
     CLI11_PARSE(app, argc, argv);
     try {

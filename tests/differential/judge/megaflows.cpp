@@ -363,9 +363,32 @@ std::string actions_text(const Megaflow& megaflow) {
     return text;
 }
 
+namespace {
+
+bool has_one_leg_with_two_pushes(const Megaflow& megaflow) {
+    std::size_t pushed = 0;
+    bool changed_between = false, any_output = false;
+    for (const Action& action : megaflow.actions) {
+        if (action.kind == Action::Kind::output) {
+            any_output = true;
+        } else if (any_output) {
+            changed_between = true;
+        } else {
+            pushed = action.kind == Action::Kind::push ? pushed + 1 : pushed - std::min<std::size_t>(pushed, 1);
+        }
+        // A change that nobody sees behind the last output makes no second leg.
+        if (action.kind == Action::Kind::output && changed_between) return false;
+    }
+    return any_output && pushed == 2;
+}
+
+}  // namespace
+
 bool is_offloadable(const Megaflow& megaflow, unsigned format) {
     if (megaflow.first_fragments) return false;
     const bool from_wire = vport_of(megaflow.in_port) == wire_vport, connectx_5 = format == 0;
+    // libmlx5 puts the counter into the entry of the second push, which sees the first tag.
+    if (from_wire != connectx_5 && has_one_leg_with_two_pushes(megaflow)) return false;
     const std::uint8_t protocol = megaflow[Feature::protocol].value[15];
     const bool looks_at_icmp = (protocol == protocol_icmp || protocol == protocol_icmpv6) &&
                                (megaflow[Feature::tp_src].mask != Bytes{} || megaflow[Feature::tp_dst].mask != Bytes{});

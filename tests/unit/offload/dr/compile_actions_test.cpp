@@ -123,6 +123,18 @@ TEST(CompileActions, CorrectsBytesCountedAfterAPop) {
     EXPECT_EQ(compile_here(MegaflowBuilder(1).ipv4().vlan(5).pop().output(2), 1)->bytes_uncounted, 0);
 }
 
+TEST(CompileActions, RefusesTwoPushesWhereTheFirstWouldBeCounted) {
+    const ovsdr_megaflow vport = MegaflowBuilder(1).ipv4().push(1).push(2).output(2);
+    const ovsdr_megaflow wire = MegaflowBuilder(9).ipv4().push(1).push(2).output(2);
+    EXPECT_TRUE(compile_here(vport, 1));
+    EXPECT_EQ(text_of_compiled(vport, 0),
+              "device limit: two push_vlan, whose counter would count the first tag, from a vport");
+    EXPECT_EQ(text_of_compiled(wire, 1),
+              "device limit: two push_vlan, whose counter would count the first tag, from the wire");
+    // A copy's tags are pushed behind the counter, in a table of its own.
+    EXPECT_TRUE(compile_here(MegaflowBuilder(9).ipv4().output(1).push(1).push(2).output(2), 1));
+}
+
 TEST(CompileActions, RefusesMoreThanTwoPushes) {
     EXPECT_EQ(text_of_compiled(MegaflowBuilder().ipv4().push(1).push(2).output(2)),
               "push_vlan 0x8100 vid 1 pcp 0, push_vlan 0x8100 vid 2 pcp 0, dest_vport 2");
