@@ -12,6 +12,23 @@ namespace {
 
 constexpr std::size_t max_array = 32;  ///< 2^log_max_destination, as the capabilities have it
 
+/// What libmlx5 takes into an array, before the firmware has its say.
+[[nodiscard]] bool takes_branch(const Domain& domain, const Action::Branch& branch) noexcept {
+    switch (branch.destination->type) {
+        case ActionType::vport:
+        case ActionType::default_miss:
+            if (domain.type() != DomainType::fdb) return false;
+            break;
+        case ActionType::qp:
+        case ActionType::counter:
+        case ActionType::table: break;
+        default: return false;
+    }
+    if (branch.reformat == nullptr) return true;
+    const bool encapsulates = branch.reformat->type == ActionType::encap_l2 || branch.reformat->type == ActionType::encap_l3;
+    return encapsulates && !branch.reformat->root_level;
+}
+
 }  // namespace
 
 Action::Created Action::drop() { return Created(new Action(ActionType::drop)); }
@@ -108,8 +125,12 @@ int Action::packet_reformat(Domain& domain, bool root_level, Reformat::Kind kind
 }
 
 int Action::dest_array(Domain& domain, std::span<const Branch> branches, Created& action) {
-    if (branches.size() < 2 || branches.size() > max_array) return EINVAL;
+    if (branches.size() < 2) return EINVAL;
     if (domain.type() == DomainType::nic_tx) return EOPNOTSUPP;
+    for (const Branch& branch : branches) {
+        if (!takes_branch(domain, branch)) return EOPNOTSUPP;
+    }
+    if (branches.size() > max_array) return EINVAL;
     Created array(new Action(ActionType::dest_array));
     array->domain = &domain;
     domain.refer();
