@@ -1,0 +1,117 @@
+// Methods of DEVX: commands to the firmware, memory for it, and its events.
+#include <rdma/mlx5_user_ioctl_cmds.h>
+#include <rdma/mlx5_user_ioctl_verbs.h>
+#include <rdma/rdma_user_ioctl_cmds.h>
+
+#include <cerrno>
+
+#include "tests/connectx/open_file.hpp"
+
+namespace ovsdr::connectx {
+namespace {
+
+/// The command's name; the attribute is DEVX_*_CMD_IN.
+template <std::uint16_t attribute>
+std::string command_name(OpenFile&, Call& call) {
+    return Firmware::name_of(call.input(attribute));
+}
+
+/// The name of the command that made the object.
+std::string creation_name(OpenFile& file, Call& call) {
+    const DevxHandle& devx = file.objects.get<DevxHandle>(call.handle(MLX5_IB_ATTR_DEVX_OBJ_DESTROY_HANDLE));
+    return std::string(file.nic.firmware.find(devx.name)->label);
+}
+
+FirmwareObject& object_of(OpenFile& file, Call& call, std::uint16_t attribute) {
+    FirmwareObject* object = file.nic.firmware.find(file.objects.get<DevxHandle>(call.handle(attribute)).name);
+    if (object == nullptr) throw Refused{EINVAL, "the firmware's object is gone"};
+    return *object;
+}
+
+void general(OpenFile& file, Call& call) {
+    file.nic.firmware.general(call.input(MLX5_IB_ATTR_DEVX_OTHER_CMD_IN), call.output(MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT));
+}
+
+void create(OpenFile& file, Call& call) {
+    const FirmwareObject& object = file.nic.firmware.create(call.input(MLX5_IB_ATTR_DEVX_OBJ_CREATE_CMD_IN),
+                                                            call.output(MLX5_IB_ATTR_DEVX_OBJ_CREATE_CMD_OUT));
+    call.answer_handle(MLX5_IB_ATTR_DEVX_OBJ_CREATE_HANDLE, file.objects.add(DevxHandle{object.name}));
+}
+
+void query(OpenFile& file, Call& call) {
+    const FirmwareObject& object = object_of(file, call, MLX5_IB_ATTR_DEVX_OBJ_QUERY_HANDLE);
+    file.nic.firmware.query(object, call.input(MLX5_IB_ATTR_DEVX_OBJ_QUERY_CMD_IN),
+                            call.output(MLX5_IB_ATTR_DEVX_OBJ_QUERY_CMD_OUT));
+}
+
+void modify(OpenFile& file, Call& call) {
+    FirmwareObject& object = object_of(file, call, MLX5_IB_ATTR_DEVX_OBJ_MODIFY_HANDLE);
+    (void)call.output(MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_OUT);
+    file.nic.firmware.modify(object, call.input(MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_IN));
+}
+
+void destroy(OpenFile& file, Call& call) {
+    file.destroy_of_kind<DevxHandle>(call.handle(MLX5_IB_ATTR_DEVX_OBJ_DESTROY_HANDLE));
+}
+
+void register_memory(OpenFile& file, Call& call) {
+    if (call.has(MLX5_IB_ATTR_DEVX_UMEM_REG_DMABUF_FD)) throw NotEmulated{"memory of a dma-buf"};
+    call.ignore({MLX5_IB_ATTR_DEVX_UMEM_REG_ACCESS, MLX5_IB_ATTR_DEVX_UMEM_REG_PGSZ_BITMAP});
+    const std::uint64_t address = call.number(MLX5_IB_ATTR_DEVX_UMEM_REG_ADDR), size = call.number(MLX5_IB_ATTR_DEVX_UMEM_REG_LEN);
+    if (size == 0) throw Refused{EINVAL, "no byte of memory"};
+    const std::uint32_t id = file.nic.user_memory.allocate();
+    file.nic.host.user_memory[id] = {reinterpret_cast<std::uint8_t*>(address), size};
+    call.answer_handle(MLX5_IB_ATTR_DEVX_UMEM_REG_HANDLE, file.objects.add(UserMemoryHandle{id}));
+    call.answer(MLX5_IB_ATTR_DEVX_UMEM_REG_OUT_ID, id);
+}
+
+void deregister_memory(OpenFile& file, Call& call) {
+    const std::uint32_t handle = call.handle(MLX5_IB_ATTR_DEVX_UMEM_DEREG_HANDLE);
+    const auto found = file.nic.host.user_memory.find(file.objects.get<UserMemoryHandle>(handle).id);
+    // The send queues of the firmware have pointers into it.
+    for (const auto& [id, object] : file.nic.firmware.all(ObjectKind::queue_pair)) {
+        if (object->send_queue && object->send_queue->is_in(found->second.memory, found->second.size)) {
+            throw BadStatus{BadStatus::bad_resource_state, "a queue pair has its rings in it"};
+        }
+    }
+    file.destroy(handle);
+}
+
+void allocate_event_file(OpenFile& file, Call& call) {
+    call.ignore({MLX5_IB_ATTR_DEVX_ASYNC_EVENT_FD_ALLOC_FLAGS});
+    call.answer_file(MLX5_IB_ATTR_DEVX_ASYNC_EVENT_FD_ALLOC_HANDLE, file.nic.add_event_file());
+}
+
+/// Nothing ever happens here that would have to be told.
+void subscribe(OpenFile& file, Call& call) {
+    call.ignore({MLX5_IB_ATTR_DEVX_SUBSCRIBE_EVENT_OBJ_HANDLE, MLX5_IB_ATTR_DEVX_SUBSCRIBE_EVENT_TYPE_NUM_LIST,
+                 MLX5_IB_ATTR_DEVX_SUBSCRIBE_EVENT_COOKIE});
+    if (call.has(MLX5_IB_ATTR_DEVX_SUBSCRIBE_EVENT_FD_NUM)) throw NotEmulated{"events to an eventfd"};
+    const auto fd = static_cast<int>(call.number(MLX5_IB_ATTR_DEVX_SUBSCRIBE_EVENT_FD_HANDLE));
+    if (!file.nic.event_files.contains(fd)) throw Refused{EBADF, "not an event file"};
+}
+
+constexpr std::uint16_t object_attribute = MLX5_IB_ATTR_DEVX_OBJ_CREATE_CMD_IN;
+
+constexpr Method table[] = {
+    {MLX5_IB_OBJECT_DEVX, MLX5_IB_METHOD_DEVX_OTHER, "DEVX_OTHER", false, general,
+     command_name<MLX5_IB_ATTR_DEVX_OTHER_CMD_IN>, MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT},
+    {MLX5_IB_OBJECT_DEVX, MLX5_IB_METHOD_DEVX_SUBSCRIBE_EVENT, "DEVX_SUBSCRIBE_EVENT", true, subscribe},
+    {MLX5_IB_OBJECT_DEVX_OBJ, MLX5_IB_METHOD_DEVX_OBJ_CREATE, "DEVX_OBJ_CREATE", true, create,
+     command_name<object_attribute>, MLX5_IB_ATTR_DEVX_OBJ_CREATE_CMD_OUT},
+    {MLX5_IB_OBJECT_DEVX_OBJ, MLX5_IB_METHOD_DEVX_OBJ_QUERY, "DEVX_OBJ_QUERY", false, query,
+     command_name<MLX5_IB_ATTR_DEVX_OBJ_QUERY_CMD_IN>, MLX5_IB_ATTR_DEVX_OBJ_QUERY_CMD_OUT},
+    {MLX5_IB_OBJECT_DEVX_OBJ, MLX5_IB_METHOD_DEVX_OBJ_MODIFY, "DEVX_OBJ_MODIFY", false, modify,
+     command_name<MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_IN>, MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_OUT},
+    {MLX5_IB_OBJECT_DEVX_OBJ, MLX5_IB_METHOD_DEVX_OBJ_DESTROY, "DEVX_OBJ_DESTROY", false, destroy, creation_name},
+    {MLX5_IB_OBJECT_DEVX_UMEM, MLX5_IB_METHOD_DEVX_UMEM_REG, "DEVX_UMEM_REG", true, register_memory},
+    {MLX5_IB_OBJECT_DEVX_UMEM, MLX5_IB_METHOD_DEVX_UMEM_DEREG, "DEVX_UMEM_DEREG", false, deregister_memory},
+    {MLX5_IB_OBJECT_DEVX_ASYNC_EVENT_FD, MLX5_IB_METHOD_DEVX_ASYNC_EVENT_FD_ALLOC, "DEVX_ASYNC_EVENT_FD_ALLOC", true,
+     allocate_event_file},
+};
+
+}  // namespace
+
+std::span<const Method> devx_methods() { return table; }
+
+}  // namespace ovsdr::connectx

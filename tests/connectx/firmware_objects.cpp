@@ -1,0 +1,214 @@
+// How firmware's objects are made: what a creating command must bring, and what the object shows of it.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "tests/connectx/address_plan.hpp"
+#include "tests/connectx/firmware.hpp"
+#include "tests/connectx/firmware_tables.hpp"
+#include "tests/connectx/refused.hpp"
+
+namespace ovsdr::connectx {
+namespace {
+
+constexpr std::uint32_t counters_per_bulk = 128;   // of each bit of flow_counter_bulk
+constexpr std::uint8_t to_table = 1, to_tir = 2;   // destination types
+constexpr std::size_t reformat_data_at =
+    layout::alloc_packet_reformat_context_in::packet_reformat_context.byte() + layout::packet_reformat_context_in::reformat_data.byte();
+
+std::uint32_t id_length_of(const Creation& creation, Bytes in) {
+    using namespace layout;
+    if (creation.kind == ObjectKind::counter) {
+        const auto bulk = static_cast<std::uint32_t>(get(in, alloc_flow_counter_in::flow_counter_bulk));
+        if ((bulk & (bulk - 1)) != 0) throw BadStatus{BadStatus::bad_parameter, "more than one bit of flow_counter_bulk"};
+        return bulk == 0 ? 1 : bulk * counters_per_bulk;
+    }
+    if (creation.opcode != CREATE_GENERAL_OBJECT) return 1;
+    constexpr std::uint64_t most = 20;
+    const std::uint64_t log = get(in, general_obj_in_cmd_hdr::log_obj_range);
+    if (log > most) throw BadStatus{BadStatus::no_resources, fmt::format("2^{} objects at once", log)};
+    return 1U << log;
+}
+
+}  // namespace
+
+void Firmware::use(FirmwareObject& user, ObjectName used) {
+    hold(used);
+    user.uses.push_back(used);
+}
+
+FirmwareObject& Firmware::create(Bytes in, WritableBytes out) {
+    const Creation* creation = creation_of(in);
+    if (creation == nullptr) throw NotEmulated{"command " + name_of(in)};
+    if (in.size() < creation->input_size) throw BadStatus{BadStatus::bad_input_length, "the command is too short"};
+    if (creation->general_type != 0) {
+        const auto types = std::find_if(profile_.capabilities.begin(), profile_.capabilities.end(), [](const Capability& one) {
+            return one.group == CapabilityGroup::general && one.field.offset == layout::cmd_hca_cap::general_obj_types.offset;
+        });
+        if ((types->value >> creation->general_type & 1U) == 0) {
+            throw BadStatus{BadStatus::bad_parameter, std::string(creation->label) + " on " + profile_.name};
+        }
+    }
+    Kind& kind = kinds_[static_cast<std::size_t>(creation->kind)];
+    const std::uint32_t length = id_length_of(*creation, in);
+    const std::uint32_t id = kind.ids.allocate(length);
+    auto made = std::make_unique<FirmwareObject>();
+    FirmwareObject& object = *made;
+    object.name = {creation->kind, id};
+    object.label = creation->label;
+    object.opcode = creation->opcode;
+    object.general_type = creation->general_type;
+    object.id_length = length;
+    object.command.assign(in.begin(), in.end());
+    kind.objects.emplace(id, std::move(made));
+    try {
+        if (creation->id.width != 0) set(out, creation->id, id);
+        complete(object, out);
+    } catch (...) {
+        destroy(object.name);
+        throw;
+    }
+    return object;
+}
+
+void Firmware::complete(FirmwareObject& object, WritableBytes out) {
+    using namespace layout;
+    const Bytes in = object.command;
+    switch (object.name.kind) {
+        case ObjectKind::flow_group: {
+            const ObjectName table{ObjectKind::flow_table, static_cast<std::uint32_t>(get(in, create_flow_group_in::table_id))};
+            return use(object, table);
+        }
+        case ObjectKind::flow_entry: return complete_entry(object);
+        case ObjectKind::tir: {
+            const std::uint64_t address = address_plan::of(address_plan::tir, object.name.id);
+            set(out, create_tir_out::icm_address_39_32, address >> 32);
+            set(out, create_tir_out::icm_address_31_0, address);
+            return;
+        }
+        case ObjectKind::queue_pair: return complete_queue_pair(object);
+        case ObjectKind::sampler: {
+            constexpr Field sampler = create_flow_sampler_in::sampler;
+            for (const Field table : {flow_sampler::sample_table_id, flow_sampler::default_table_id}) {
+                use(object, {ObjectKind::flow_table, static_cast<std::uint32_t>(get(in, sampler / table))});
+            }
+            return;
+        }
+        case ObjectKind::flow_meter: {
+            constexpr Field table = create_flow_meter_in::meter / flow_meter::destination_table_id;
+            return use(object, {ObjectKind::flow_table, static_cast<std::uint32_t>(get(in, table))});
+        }
+        case ObjectKind::reformat: {
+            constexpr Field size = alloc_packet_reformat_context_in::packet_reformat_context / packet_reformat_context_in::reformat_data_size;
+            if (reformat_data_at + get(in, size) > in.size()) throw BadStatus{BadStatus::bad_input_length, "the header is cut off"};
+            return;
+        }
+        default: return;
+    }
+}
+
+void Firmware::complete_entry(FirmwareObject& object) {
+    const TableEntry entry = entry_of(object);
+    use(object, {ObjectKind::flow_table, entry.table_id});
+    use(object, {ObjectKind::flow_group, entry.group_id});
+    for (const Destination& destination : entry.destinations) {
+        if (destination.type == to_table) use(object, {ObjectKind::flow_table, destination.id});
+        if (destination.type == to_tir && find({ObjectKind::tir, destination.id}) != nullptr) use(object, {ObjectKind::tir, destination.id});
+        if (destination.reformat_id) use(object, {ObjectKind::reformat, *destination.reformat_id});
+    }
+    for (const std::uint32_t counter : entry.counters) {
+        const FirmwareObject& bulk = existing({ObjectKind::counter, counter});
+        use(object, bulk.name);
+    }
+}
+
+void Firmware::complete_queue_pair(FirmwareObject& object) {
+    using namespace layout;
+    const Bytes in = object.command;
+    constexpr Field context = create_qp_in::qpc;
+    const auto memory_of = [this](std::uint64_t id) {
+        const auto found = host_.user_memory.find(static_cast<std::uint32_t>(id));
+        if (found == host_.user_memory.end()) throw BadStatus{BadStatus::bad_resource, fmt::format("no umem {:#x}", id)};
+        return found->second;
+    };
+    const UserMemory ring = memory_of(get(in, create_qp_in::wq_umem_id));
+    const UserMemory record = memory_of(get(in, context / qpc::dbr_umem_id));
+    const auto completions = host_.completion_queues.find(static_cast<std::uint32_t>(get(in, context / qpc::cqn_snd)));
+    if (completions == host_.completion_queues.end()) throw BadStatus{BadStatus::bad_resource, "no such completion queue"};
+    // The receive ring comes first, then the send ring.
+    const std::uint64_t receive_size = 1ULL << (get(in, context / qpc::log_rq_size) + get(in, context / qpc::log_rq_stride) + 4);
+    const std::uint64_t blocks = 1ULL << get(in, context / qpc::log_sq_size);
+    if (receive_size + blocks * 64 > ring.size || record.size < 8) throw BadStatus{BadStatus::bad_parameter, "the rings do not fit"};
+    object.completions = completions->second;
+    object.send_queue = std::make_unique<SendQueue>(
+        object.name.id, SendQueue::Spec{.service = SendQueue::Service::loopback,
+                                        .user_index = static_cast<std::uint32_t>(get(in, context / qpc::user_index)),
+                                        .ring = ring.memory + receive_size,
+                                        .length = static_cast<std::uint32_t>(blocks),
+                                        .doorbell_record = reinterpret_cast<std::uint32_t*>(record.memory) + 1});
+}
+
+FirmwareObject& Firmware::kernel_table(TableType type) {
+    std::array<std::uint8_t, layout::create_flow_table_in::size> in{};
+    std::array<std::uint8_t, layout::create_flow_table_out::size> out{};
+    set(in, layout::command_in::opcode, CREATE_FLOW_TABLE);
+    set(in, layout::create_flow_table_in::table_type, static_cast<std::uint64_t>(type));
+    return create(in, out);
+}
+
+Table table_of(const FirmwareObject& object) {
+    using namespace layout;
+    constexpr Field context = create_flow_table_in::flow_table_context;
+    const auto value = [&](Field field) { return get(object.command, context / field); };
+    Table table{.id = object.name.id,
+                .type = static_cast<TableType>(get(object.command, create_flow_table_in::table_type)),
+                .level = static_cast<std::uint8_t>(value(flow_table_context::level)),
+                .sw_owner = value(flow_table_context::sw_owner) != 0,
+                .termination = value(flow_table_context::termination_table) != 0,
+                .reformat_enabled = value(flow_table_context::reformat_en) != 0,
+                .icm = {value(flow_table_context::sw_owner_icm_root_0), value(flow_table_context::sw_owner_icm_root_1)}};
+    if (!table.sw_owner) {
+        table.icm = {address_plan::of(address_plan::table, table.id, 0), address_plan::of(address_plan::table, table.id, 1)};
+    }
+    return table;
+}
+
+TableEntry entry_of(const FirmwareObject& object) {
+    using namespace layout;
+    const Bytes in = object.command;
+    constexpr Field context = set_fte_in::flow_context;
+    const auto value = [&](Field field) { return static_cast<std::uint32_t>(get(in, context / field)); };
+    TableEntry entry{.table_id = static_cast<std::uint32_t>(get(in, set_fte_in::table_id)),
+                     .group_id = value(flow_context::group_id),
+                     .flow_index = static_cast<std::uint32_t>(get(in, set_fte_in::flow_index)),
+                     .action = static_cast<std::uint16_t>(value(flow_context::action)),
+                     .flow_tag = value(flow_context::flow_tag)};
+    const bool extended = value(flow_context::extended_destination) != 0;
+    const auto step = static_cast<std::uint32_t>((extended ? extended_dest_format::size : dest_format::size) * 8);
+    // Destinations, then counters, in slots of one size, behind the command's fixed part.
+    Field slot{static_cast<std::uint32_t>(set_fte_in::size * 8), 0};
+    for (std::uint32_t i = value(flow_context::destination_list_size); i > 0; --i, slot.offset += step) {
+        Destination destination{.type = static_cast<std::uint8_t>(get(in, slot / dest_format::destination_type)),
+                                .id = static_cast<std::uint32_t>(get(in, slot / dest_format::destination_id))};
+        if (extended && get(in, slot / dest_format::packet_reformat) != 0) {
+            destination.reformat_id = static_cast<std::uint32_t>(get(in, slot / extended_dest_format::packet_reformat_id));
+        }
+        entry.destinations.push_back(destination);
+    }
+    for (std::uint32_t i = value(flow_context::flow_counter_list_size); i > 0; --i, slot.offset += step) {
+        entry.counters.push_back(static_cast<std::uint32_t>(get(in, slot / flow_counter_list::flow_counter_id)));
+    }
+    return entry;
+}
+
+Reformat reformat_of(const FirmwareObject& object) {
+    using namespace layout;
+    constexpr Field context = alloc_packet_reformat_context_in::packet_reformat_context;
+    const auto size = get(object.command, context / packet_reformat_context_in::reformat_data_size);
+    const auto begin = object.command.begin() + static_cast<std::ptrdiff_t>(reformat_data_at);
+    return {static_cast<std::uint8_t>(get(object.command, context / packet_reformat_context_in::reformat_type)),
+            {begin, begin + static_cast<std::ptrdiff_t>(size)}};
+}
+
+}  // namespace ovsdr::connectx

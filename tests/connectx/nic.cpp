@@ -1,0 +1,57 @@
+#include "tests/connectx/nic.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "tests/connectx/open_file.hpp"
+
+namespace ovsdr::connectx {
+
+int Nic::add_event_file() {
+    auto events = std::make_shared<EventFile>();
+    const int fd = events->fd();
+    if (on_event_file != nullptr && !on_event_file(fd)) {
+        close(fd);
+        throw Refused{EMFILE, "too many files"};
+    }
+    event_files[fd] = std::move(events);
+    return fd;
+}
+
+void Nic::ring_queue_pair(std::uint32_t number) {
+    if (FirmwareObject* object = firmware.find({ObjectKind::queue_pair, number}); object != nullptr && object->send_queue) {
+        return object->send_queue->run(*object->completions, *this, figures);
+    }
+    for (auto& [fd, file] : files) {
+        bool found = false;
+        file->objects.for_each<QueuePair>([&](std::uint32_t, QueuePair& queue_pair) {
+            if (queue_pair.number != number) return;
+            queue_pair.send_queue->run(*queue_pair.completions, *this, figures);
+            found = true;
+        });
+        if (found) return;
+    }
+    log.not_emulated("doorbell", fmt::format("queue pair {:#x} is not there", number));
+}
+
+void Nic::ring_completion_queue(std::uint32_t number, std::uint32_t consumer) {
+    const auto found = host.completion_queues.find(number);
+    if (found == host.completion_queues.end()) {
+        return log.not_emulated("doorbell", fmt::format("completion queue {:#x} is not there", number));
+    }
+    found->second->arm(consumer);
+}
+
+std::uint8_t* Nic::argument(std::uint32_t id) {
+    FirmwareObject* object = firmware.find({ObjectKind::modify_argument, id});
+    return object == nullptr ? nullptr : object->arguments[id - object->name.id].data();
+}
+
+bool Nic::must_fail(std::string_view opcode) {
+    log.called(opcode);
+    return faults.due(opcode, false).has_value();
+}
+
+}  // namespace ovsdr::connectx

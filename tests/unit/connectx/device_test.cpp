@@ -1,0 +1,455 @@
+// The emulated ConnectX under the system's own libibverbs and libmlx5: runs under tests/connectx/run, for each profile.
+#include <poll.h>
+
+#include <algorithm>
+#include <array>
+#include <csignal>
+#include <thread>
+
+#include "tests/connectx/address_plan.hpp"
+#include "tests/unit/connectx/open_device.hpp"
+
+namespace ovsdr::connectx {
+namespace {
+
+using namespace test;
+
+constexpr mlx5dv_dr_domain_type domain_types[] = {MLX5DV_DR_DOMAIN_TYPE_NIC_RX, MLX5DV_DR_DOMAIN_TYPE_NIC_TX,
+                                                  MLX5DV_DR_DOMAIN_TYPE_FDB};
+constexpr std::uint8_t outer = 1;
+
+class EmulatedDevice : public ::testing::Test {
+protected:
+    void SetUp() override {
+        ASSERT_NE(device(), nullptr) << "not under tests/connectx/run";
+        context_ = open_device();
+        ASSERT_NE(context_, nullptr) << strerror(errno);
+    }
+    void TearDown() override {
+        EXPECT_EQ(alive_beside_context(), (std::map<std::string, std::uint64_t>{}));
+        EXPECT_EQ(device()->icm_bytes_alive(), 0U);
+        context_.reset();
+        EXPECT_EQ(device()->clear_faults(), 0U);
+        EXPECT_EQ(device()->left_behind(), (std::map<std::string, std::uint64_t>{}));
+        EXPECT_EQ(device()->alive(), (std::map<std::string, std::uint64_t>{}));
+    }
+
+    Context context_;
+};
+
+TEST_F(EmulatedDevice, IsOfItsProfile) {
+    const std::string profile = std::getenv("OVSDR_CONNECTX_PROFILE");
+    const std::map<std::string, unsigned> formats{{"cx5", 0}, {"cx6dx", 1}, {"cx7", 2}};
+    EXPECT_EQ(device()->steering_format(), formats.at(profile));
+    ibv_device_attr attributes{};
+    ASSERT_EQ(ibv_query_device(context_.get(), &attributes), 0);
+    const std::map<std::string, std::uint32_t> parts{{"cx5", 0x1017}, {"cx6dx", 0x101d}, {"cx7", 0x1021}};
+    EXPECT_EQ(attributes.vendor_part_id, parts.at(profile));
+}
+
+TEST_F(EmulatedDevice, ShowsTheWireTheManagerAndItsVfsAsIbPorts) {
+    std::vector<std::uint16_t> vports;
+    mlx5dv_port port{};
+    for (std::uint32_t number = 1; mlx5dv_query_port(context_.get(), number, &port) == 0; ++number) {
+        vports.push_back(port.vport);
+        EXPECT_EQ(port.reg_c0.value & ~port.reg_c0.mask, 0U);
+    }
+    EXPECT_EQ(vports, (std::vector<std::uint16_t>{0xFFFF, 0, 1, 2}));
+    device()->set_vport(2, false);
+    EXPECT_EQ(mlx5dv_query_port(context_.get(), 4, &port), EINVAL);
+    device()->set_vport(2, true);
+    EXPECT_EQ(mlx5dv_query_port(context_.get(), 4, &port), 0);
+}
+
+/// A table with one matcher on the source MAC address and rules on it.
+struct Rules {
+    Domain domain;
+    DrTable table;
+    Matcher matcher;
+    std::vector<DrTable> next;   // actions lead to them
+    std::vector<Action> actions;
+    std::vector<Rule> rules;
+
+    Rules(ibv_context* context, mlx5dv_dr_domain_type type, std::uint32_t level = 1)
+        : domain(mlx5dv_dr_domain_create(context, type)), table(mlx5dv_dr_table_create(domain.get(), level)) {
+        MatchParam mask;
+        mask.number(smac_at, 0xFFFF'FFFF'FFFF, 6);
+        matcher.reset(mlx5dv_dr_matcher_create(table.get(), 0, outer, mask.get()));
+    }
+    mlx5dv_dr_action* to_table(std::uint32_t level) {
+        next.emplace_back(mlx5dv_dr_table_create(domain.get(), level));
+        return add(mlx5dv_dr_action_create_dest_table(next.back().get()));
+    }
+    mlx5dv_dr_action* add(mlx5dv_dr_action* action) {
+        actions.emplace_back(action);
+        return action;
+    }
+    Rule rule(std::uint64_t smac, std::vector<mlx5dv_dr_action*> list) {
+        MatchParam value;
+        value.number(smac_at, smac, 6);
+        return Rule(mlx5dv_dr_rule_create(matcher.get(), value.get(), list.size(), list.data()));
+    }
+};
+
+TEST_F(EmulatedDevice, TakesRulesOfEachDomainAndLeavesNothing) {
+    for (const auto type : domain_types) {
+        const std::uint64_t written = device()->icm_bytes_written();
+        Rules rules(context_.get(), type);
+        ASSERT_NE(rules.matcher, nullptr) << type << strerror(errno);
+        mlx5dv_dr_action* drop = rules.add(mlx5dv_dr_action_create_drop());
+        for (std::uint64_t i = 1; i <= 1000; ++i) {
+            rules.rules.push_back(rules.rule(i, {drop}));
+            ASSERT_NE(rules.rules.back(), nullptr) << strerror(errno);
+        }
+        EXPECT_GT(device()->icm_bytes_written(), written + 1000 * 64);
+        const auto tables = device()->tables();
+        ASSERT_EQ(tables.size(), 1U);
+        EXPECT_TRUE(tables[0].sw_owner);
+        EXPECT_EQ(tables[0].level, 63U);   // whatever the level that libmlx5 was asked for
+        EXPECT_NE(device()->icm(tables[0].icm[0], 64), nullptr);
+        EXPECT_EQ(device()->owner_of(tables[0].icm[0]).kind, AddressOwner::Kind::entries);
+        EXPECT_EQ(device()->icm(tables[0].icm[1], 64) != nullptr, type == MLX5DV_DR_DOMAIN_TYPE_FDB);
+    }
+}
+
+TEST_F(EmulatedDevice, HasTheValueOfARuleInItsMemory) {
+    constexpr std::uint64_t smac = 0x02A1B2C3D4E5;
+    const std::uint8_t bytes[] = {0x02, 0xA1, 0xB2, 0xC3, 0xD4, 0xE5};
+    Rules rules(context_.get(), MLX5DV_DR_DOMAIN_TYPE_NIC_RX);
+    mlx5dv_dr_action* drop = rules.add(mlx5dv_dr_action_create_drop());
+    const auto holds = [&] {
+        // All that was allocated: regions begin at multiples of their size.
+        for (std::uint64_t at = address_plan::steering; at < address_plan::steering + (1U << 26); at += 4096) {
+            const std::uint8_t* page = device()->icm(at, 4096);
+            if (page != nullptr && std::search(page, page + 4096, bytes, bytes + 4) != page + 4096) return true;
+        }
+        return false;
+    };
+    EXPECT_FALSE(holds());
+    const Rule rule = rules.rule(smac, {drop});
+    ASSERT_NE(rule, nullptr);
+    EXPECT_TRUE(holds());
+}
+
+TEST_F(EmulatedDevice, ShowsRulesOfRootTablesAsTheyCame) {
+    Rules root(context_.get(), MLX5DV_DR_DOMAIN_TYPE_FDB, 0);
+    ASSERT_NE(root.matcher, nullptr) << strerror(errno);
+    const Rule rule = root.rule(0x020000000007, {root.to_table(1)});
+    ASSERT_NE(rule, nullptr) << strerror(errno);
+    const auto matchers = device()->root_matchers();
+    ASSERT_EQ(matchers.size(), 1U);
+    EXPECT_EQ(matchers[0].type, TableType::fdb);
+    EXPECT_EQ(matchers[0].criteria, outer);
+    ASSERT_GE(matchers[0].mask.size(), 6U);
+    EXPECT_EQ(matchers[0].mask[5], 0xFF);
+    const auto rules = device()->root_rules();
+    ASSERT_EQ(rules.size(), 1U);
+    EXPECT_EQ(rules[0].matcher, matchers[0].handle);
+    EXPECT_EQ(rules[0].value[5], 7);
+    EXPECT_EQ(rules[0].table, device()->tables().at(0).id);
+    EXPECT_FALSE(rules[0].drop);
+}
+
+/// mlx5dv_dr's flow counters are DEVX objects of the application.
+DevxObj make_counters(ibv_context* context, std::uint8_t bulk) {
+    std::uint8_t in[16] = {0x09, 0x39}, out[16] = {};
+    in[15] = bulk;
+    return DevxObj(mlx5dv_devx_obj_create(context, in, sizeof in, out, sizeof out));
+}
+
+TEST_F(EmulatedDevice, CountsWhatATestCounts) {
+    Rules rules(context_.get(), MLX5DV_DR_DOMAIN_TYPE_FDB);
+    const DevxObj counters = make_counters(context_.get(), 1);
+    ASSERT_NE(counters, nullptr);
+    mlx5dv_dr_action* count = rules.add(mlx5dv_dr_action_create_flow_counter(counters.get(), 5));
+    mlx5dv_dr_action* drop = rules.add(mlx5dv_dr_action_create_drop());
+    const Rule rule = rules.rule(1, {count, drop});
+    ASSERT_NE(rule, nullptr) << strerror(errno);
+
+    const auto objects = device()->devx_objects();
+    const auto found = std::find_if(objects.begin(), objects.end(), [](const DevxObject& one) { return one.opcode == 0x939; });
+    ASSERT_NE(found, objects.end());
+    EXPECT_EQ(found->id_length, 128U);
+    EXPECT_TRUE(device()->count(found->id + 5, {3, 300}));
+    EXPECT_TRUE(device()->count(found->id + 5, {1, 64}));
+    EXPECT_FALSE(device()->count(found->id + 128, {1, 1}));
+    EXPECT_EQ(device()->counted(found->id + 5)->bytes, 364U);
+
+    std::array<std::uint8_t, 32> in{0x09, 0x3b};
+    in[27] = 8;   // num_of_counters
+    for (int i = 0; i < 4; ++i) in[28 + static_cast<std::size_t>(i)] = static_cast<std::uint8_t>(found->id >> (24 - 8 * i));
+    std::array<std::uint8_t, 16 + 8 * 16> out{};
+    ASSERT_EQ(mlx5dv_devx_obj_query(counters.get(), in.data(), in.size(), out.data(), out.size()), 0);
+    EXPECT_EQ(out[16 + 5 * 16 + 7], 4);                                   // packets
+    EXPECT_EQ(out[16 + 5 * 16 + 14] << 8 | out[16 + 5 * 16 + 15], 364);   // octets
+    in[26] = 1;   // 256 + 8 counters: more than there are
+    EXPECT_EQ(mlx5dv_devx_obj_query(counters.get(), in.data(), in.size(), out.data(), out.size()), EREMOTEIO);
+}
+
+TEST_F(EmulatedDevice, ShowsTheCopiesOfADestinationArray) {
+    Rules rules(context_.get(), MLX5DV_DR_DOMAIN_TYPE_FDB);
+    const std::uint8_t header[50] = {1, 2, 3};
+    mlx5dv_dr_action* vports[] = {rules.add(mlx5dv_dr_action_create_dest_vport(rules.domain.get(), 1)),
+                                  rules.add(mlx5dv_dr_action_create_dest_vport(rules.domain.get(), 2))};
+    mlx5dv_dr_action* push = rules.add(mlx5dv_dr_action_create_packet_reformat(
+        rules.domain.get(), 0, MLX5DV_FLOW_ACTION_PACKET_REFORMAT_TYPE_L2_TO_L2_TUNNEL, sizeof header, const_cast<std::uint8_t*>(header)));
+    ASSERT_NE(push, nullptr) << strerror(errno);
+    mlx5dv_dr_action_dest_reformat tunnel{.reformat = push, .dest = vports[1]};
+    mlx5dv_dr_action_dest_attr plain{.type = MLX5DV_DR_ACTION_DEST, .dest = vports[0]};
+    mlx5dv_dr_action_dest_attr encapsulated{.type = MLX5DV_DR_ACTION_DEST_REFORMAT, .dest_reformat = &tunnel};
+    mlx5dv_dr_action_dest_attr* list[] = {&plain, &encapsulated};
+    const Action array(mlx5dv_dr_action_create_dest_array(rules.domain.get(), 2, list));
+    ASSERT_NE(array, nullptr) << strerror(errno);
+
+    const auto entries = device()->table_entries();
+    ASSERT_EQ(entries.size(), 1U);
+    ASSERT_EQ(entries[0].destinations.size(), 2U);
+    const auto [first, second] = std::pair{entries[0].destinations[0], entries[0].destinations[1]};
+    EXPECT_EQ(std::max(first.id, second.id), 2U);
+    const Destination& encapsulating = first.reformat_id ? first : second;
+    ASSERT_TRUE(encapsulating.reformat_id);
+    EXPECT_EQ(encapsulating.id, 2U);
+    const auto reformat = device()->reformat(*encapsulating.reformat_id);
+    ASSERT_TRUE(reformat);
+    EXPECT_EQ(reformat->data, std::vector<std::uint8_t>(header, header + sizeof header));
+    const auto tables = device()->tables();
+    const auto table = std::find_if(tables.begin(), tables.end(), [&](const Table& one) { return one.id == entries[0].table_id; });
+    ASSERT_NE(table, tables.end());
+    EXPECT_FALSE(table->sw_owner);
+    EXPECT_EQ(device()->owner_of(table->icm[1]).kind, AddressOwner::Kind::table);
+    EXPECT_EQ(device()->owner_of(table->icm[1]).number, table->id);
+    EXPECT_EQ(device()->owner_of(table->icm[1]).side, 1U);
+}
+
+TEST_F(EmulatedDevice, KeepsModifyHeaderArgumentsApart) {
+    if (device()->steering_format() != 2) GTEST_SKIP() << "no modify-header arguments on this profile";
+    Rules rules(context_.get(), MLX5DV_DR_DOMAIN_TYPE_FDB);
+    std::vector<Action> edits;
+    // Several lists of several actions: they become patterns in ICM and arguments by number.
+    for (std::uint64_t i = 0; i < 20; ++i) {
+        const std::uint64_t set_smac = 1ULL << 60 | 1ULL << 48, set_dmac = 1ULL << 60 | 4ULL << 48;
+        __be64 list[] = {htobe64(set_smac | (0x1000 + i)), htobe64(set_dmac | (0x2000 + i))};
+        edits.emplace_back(mlx5dv_dr_action_create_modify_header(rules.domain.get(), 0, sizeof list, list));
+        ASSERT_NE(edits.back(), nullptr) << strerror(errno);
+    }
+    EXPECT_GE(device()->calls().at("REQUEST:FLOW_TBL_ACCESS"), 20U);
+    const auto objects = device()->devx_objects();
+    std::vector<std::uint8_t> seen;
+    std::uint32_t behind = 0;
+    for (const DevxObject& object : objects) {
+        if (object.general_type != 0x23) continue;
+        behind = std::max(behind, object.id + object.id_length);
+        for (std::uint32_t id = object.id; id < object.id + object.id_length; ++id) {
+            const auto argument = device()->argument(id);
+            ASSERT_TRUE(argument);
+            if ((*argument)[6] == 0x10) seen.push_back((*argument)[7]);
+        }
+    }
+    std::sort(seen.begin(), seen.end());
+    EXPECT_EQ(seen.size(), 20U);
+    EXPECT_EQ(std::adjacent_find(seen.begin(), seen.end()), seen.end());
+    EXPECT_FALSE(device()->argument(behind));
+}
+
+TEST_F(EmulatedDevice, DestroysNothingThatIsInUse) {
+    const Pd pd(ibv_alloc_pd(context_.get()));
+    std::array<char, 64> bytes{};
+    const Mr region(ibv_reg_mr(pd.get(), bytes.data(), bytes.size(), 0));
+    ASSERT_NE(region, nullptr);
+    EXPECT_EQ(ibv_dealloc_pd(pd.get()), EBUSY);
+    EXPECT_EQ(device()->alive().at("PD"), 1U);
+}
+
+/// Firmware's own use counts: a table that an entry of another leads to.
+TEST_F(EmulatedDevice, RefusesToDestroyATableThatAnEntryLeadsTo) {
+    Rules rules(context_.get(), MLX5DV_DR_DOMAIN_TYPE_FDB);
+    const std::uint32_t target = device()->tables().at(0).id;
+    const auto make = [&](std::size_t size, std::initializer_list<std::pair<std::size_t, std::uint32_t>> words) {
+        std::vector<std::uint8_t> in(size), out(16);
+        for (const auto& [at, value] : words) {
+            const std::uint32_t big = htobe32(value);
+            std::memcpy(in.data() + at, &big, sizeof big);
+        }
+        return DevxObj(mlx5dv_devx_obj_create(context_.get(), in.data(), in.size(), out.data(), out.size()));
+    };
+    const auto id_of = [](const char* label, std::uint16_t opcode) {
+        std::uint32_t id = 0;
+        for (const DevxObject& object : device()->devx_objects()) {
+            if (object.opcode == opcode) id = std::max(id, object.id);
+        }
+        EXPECT_NE(id, 0U) << label;
+        return id;
+    };
+    constexpr std::uint32_t fdb = 4U << 24;
+    const DevxObj table = make(64, {{0, 0x0930'0000}, {16, fdb}});
+    ASSERT_NE(table, nullptr) << strerror(errno);
+    const std::uint32_t table_id = id_of("table", 0x930);
+    EXPECT_NE(table_id, target);
+    const DevxObj group = make(1024, {{0, 0x0933'0000}, {16, fdb}, {20, table_id}});
+    ASSERT_NE(group, nullptr) << strerror(errno);
+    const DevxObj entry = make(832 + 8, {{0, 0x0936'0000}, {16, fdb}, {20, table_id}, {64 + 4, id_of("group", 0x933)},
+                                         {64 + 12, 4}, {64 + 16, 1}, {832, 1U << 24 | target}});
+    ASSERT_NE(entry, nullptr) << strerror(errno);
+    EXPECT_EQ(device()->table_entries().at(0).destinations.at(0).id, target);
+    EXPECT_EQ(mlx5dv_devx_obj_destroy(table.get()), EREMOTEIO);
+    EXPECT_EQ(mlx5dv_devx_obj_destroy(group.get()), EREMOTEIO);
+    EXPECT_EQ(device()->alive().at("DEVX:CREATE_FLOW_TABLE"), 2U);
+}
+
+TEST_F(EmulatedDevice, SaysWhatItDoesNotEmulate) {
+    const std::size_t before = device()->not_emulated().size();
+    const Pd pd(ibv_alloc_pd(context_.get()));
+    const Cq queue(ibv_create_cq(context_.get(), 16, nullptr, nullptr, 0));
+    ASSERT_NE(queue, nullptr) << strerror(errno);
+    ibv_qp_init_attr attributes{};
+    attributes.send_cq = attributes.recv_cq = queue.get();
+    attributes.cap = {16, 16, 1, 1, 0};
+    attributes.qp_type = IBV_QPT_RC;
+    EXPECT_EQ(ibv_create_qp(pd.get(), &attributes), nullptr);
+    EXPECT_EQ(errno, EOPNOTSUPP);
+    const auto missing = device()->not_emulated();
+    ASSERT_EQ(missing.size(), before + 1);
+    EXPECT_NE(missing.back().find("QP_CREATE"), std::string::npos);
+    std::uint8_t in[16] = {0x09, 0xff}, out[16] = {};
+    EXPECT_NE(mlx5dv_devx_general_cmd(context_.get(), in, sizeof in, out, sizeof out), 0);
+    EXPECT_EQ(device()->not_emulated().size(), before + 2);
+}
+
+/// A raw packet queue pair, as the slow path has them.
+struct RawPacketQueue {
+    Pd pd;
+    Channel own_channel;
+    ibv_comp_channel* channel;
+    Cq completions;
+    Qp queue_pair;
+    std::array<std::uint8_t, 256> frame{};
+    Mr region;
+
+    explicit RawPacketQueue(ibv_context* context, ibv_comp_channel* shared = nullptr)
+        : pd(ibv_alloc_pd(context)),
+          own_channel(shared == nullptr ? ibv_create_comp_channel(context) : nullptr),
+          channel(shared == nullptr ? own_channel.get() : shared),
+          completions(ibv_create_cq(context, 64, nullptr, channel, 0)),
+          region(ibv_reg_mr(pd.get(), frame.data(), frame.size(), 0)) {
+        ibv_qp_init_attr attributes{};
+        attributes.send_cq = attributes.recv_cq = completions.get();
+        attributes.cap = {64, 64, 1, 1, 0};
+        attributes.qp_type = IBV_QPT_RAW_PACKET;
+        queue_pair.reset(ibv_create_qp(pd.get(), &attributes));
+    }
+    [[nodiscard]] int start() const {
+        ibv_qp_attr attributes{};
+        attributes.port_num = 1;
+        for (const auto state : {IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS}) {
+            attributes.qp_state = state;
+            const int mask = IBV_QP_STATE | (state == IBV_QPS_INIT ? IBV_QP_PORT : 0);
+            if (const int error = ibv_modify_qp(queue_pair.get(), &attributes, mask)) return error;
+        }
+        return 0;
+    }
+    [[nodiscard]] int send(std::uint64_t id, std::uint32_t key) {
+        ibv_sge piece{reinterpret_cast<std::uintptr_t>(frame.data()), 60, key};
+        ibv_send_wr request{}, *refused = nullptr;
+        request.wr_id = id;
+        request.sg_list = &piece;
+        request.num_sge = 1;
+        request.opcode = IBV_WR_SEND;
+        request.send_flags = IBV_SEND_SIGNALED;
+        return ibv_post_send(queue_pair.get(), &request, &refused);
+    }
+};
+
+TEST_F(EmulatedDevice, SendsFramesAndWakesTheWaiting) {
+    RawPacketQueue queue(context_.get());
+    ASSERT_NE(queue.queue_pair, nullptr) << strerror(errno);
+    ASSERT_EQ(queue.start(), 0);
+    const std::uint64_t before = device()->frames_sent();
+    ibv_wc completion{};
+    pollfd waited{queue.channel->fd, POLLIN, 0};
+    for (std::uint64_t i = 1; i <= 200; ++i) {   // several times around the ring
+        ASSERT_EQ(ibv_req_notify_cq(queue.completions.get(), 0), 0);
+        EXPECT_EQ(poll(&waited, 1, 0), 0);
+        ASSERT_EQ(queue.send(i, queue.region->lkey), 0);
+        ASSERT_EQ(poll(&waited, 1, 0), 1);
+        ibv_cq* woken = nullptr;
+        void* own = nullptr;
+        ASSERT_EQ(ibv_get_cq_event(queue.channel, &woken, &own), 0);
+        EXPECT_EQ(woken, queue.completions.get());
+        ibv_ack_cq_events(woken, 1);
+        ASSERT_EQ(ibv_poll_cq(queue.completions.get(), 1, &completion), 1);
+        EXPECT_EQ(completion.status, IBV_WC_SUCCESS);
+        EXPECT_EQ(completion.wr_id, i);
+    }
+    EXPECT_EQ(device()->frames_sent(), before + 200);
+}
+
+/// Armed after the completion is there: the event comes at once, or whoever arms and then waits sleeps for ever.
+TEST_F(EmulatedDevice, WakesForACompletionThatWasThereBefore) {
+    RawPacketQueue queue(context_.get());
+    ASSERT_EQ(queue.start(), 0);
+    ASSERT_EQ(queue.send(1, queue.region->lkey), 0);
+    ASSERT_EQ(ibv_req_notify_cq(queue.completions.get(), 0), 0);
+    pollfd waited{queue.channel->fd, POLLIN, 0};
+    EXPECT_EQ(poll(&waited, 1, 0), 1);
+    ibv_cq* woken = nullptr;
+    void* own = nullptr;
+    ASSERT_EQ(ibv_get_cq_event(queue.channel, &woken, &own), 0);
+    ibv_ack_cq_events(woken, 1);
+}
+
+/// libibverbs waits until each event that was read is acknowledged: one that nobody read must not count.
+TEST_F(EmulatedDevice, DestroysAQueueWhoseEventNobodyRead) {
+    const Channel channel(ibv_create_comp_channel(context_.get()));
+    RawPacketQueue first(context_.get(), channel.get());
+    {
+        RawPacketQueue second(context_.get(), channel.get());
+        for (RawPacketQueue* queue : {&first, &second}) {
+            ASSERT_EQ(queue->start(), 0);
+            ASSERT_EQ(ibv_req_notify_cq(queue->completions.get(), 0), 0);
+            ASSERT_EQ(queue->send(1, queue->region->lkey), 0);
+        }
+    }
+    ibv_cq* woken = nullptr;
+    void* own = nullptr;
+    ASSERT_EQ(ibv_get_cq_event(channel.get(), &woken, &own), 0);
+    EXPECT_EQ(woken, first.completions.get());
+    ibv_ack_cq_events(woken, 1);
+}
+
+TEST_F(EmulatedDevice, FailsASendFromMemoryThatItsKeyDoesNotGrant) {
+    RawPacketQueue queue(context_.get());
+    ASSERT_EQ(queue.start(), 0);
+    ASSERT_EQ(queue.send(1, queue.region->lkey + 0x100), 0);
+    ASSERT_EQ(queue.send(2, queue.region->lkey), 0);
+    ibv_wc completions[2] = {};
+    ASSERT_EQ(ibv_poll_cq(queue.completions.get(), 2, completions), 2);
+    EXPECT_EQ(completions[0].status, IBV_WC_LOC_PROT_ERR);
+    EXPECT_EQ(completions[1].status, IBV_WC_WR_FLUSH_ERR);
+}
+
+TEST_F(EmulatedDevice, CarriesOutParallelDoorbells) {
+    Rules rules(context_.get(), MLX5DV_DR_DOMAIN_TYPE_FDB);
+    mlx5dv_dr_action* drop = rules.add(mlx5dv_dr_action_create_drop());
+    std::array<std::vector<Rule>, 4> made;
+    std::vector<std::thread> threads;
+    for (std::size_t t = 0; t < made.size(); ++t) {
+        threads.emplace_back([&, t] {
+            for (std::uint64_t i = 0; i < 2000; ++i) made[t].push_back(rules.rule(t << 32 | i, {drop}));
+            for (std::size_t i = 0; i < made[t].size(); i += 2) made[t][i].reset();
+        });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (const auto& some : made) {
+        EXPECT_EQ(std::count(some.begin(), some.end(), nullptr), 1000);
+    }
+}
+
+using EmulatedDeviceDeathTest = EmulatedDevice;
+
+TEST_F(EmulatedDeviceDeathTest, LeavesOtherFaultsToTheProcess) {
+    ::testing::GTEST_FLAG(death_test_style) = "threadsafe";
+    EXPECT_EXIT(*static_cast<volatile int*>(nullptr) = 0, ::testing::KilledBySignal(SIGSEGV), "");
+}
+
+}  // namespace
+}  // namespace ovsdr::connectx

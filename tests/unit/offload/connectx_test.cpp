@@ -1,0 +1,250 @@
+// offload/ on the system's own libibverbs and libmlx5, over the emulated ConnectX. Runs under tests/connectx/run, for each
+// profile.
+//
+// Nothing carries packets here: counters show what the test counts on them.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <map>
+#include <string>
+#include <thread>
+
+#include "offload/dr/eswitch.hpp"
+#include "offload/dr/ib_port.hpp"
+#include "offload/dr/leak.hpp"
+#include "offload/dr/vport.hpp"
+#include "offload/slowpath/port_queue.hpp"
+#include "tests/connectx/device.hpp"
+#include "tests/unit/offload/megaflow_builder.hpp"
+
+namespace ovsdr::dr {
+namespace {
+
+using slowpath::PortQueue;
+using test::MegaflowBuilder;
+using Counts = std::map<std::string, std::uint64_t>;
+
+struct Port {
+    VportId vport;
+    OdpPort odp;
+};
+constexpr Port ports[] = {{{1}, {1}}, {{2}, {2}}, {{0xFFFF}, {9}}};
+
+/// An Eswitch with its ports and their slow-path queues.
+class Host {
+public:
+    /// An error's text, or nothing.
+    [[nodiscard]] std::string open() {
+        auto opened = Eswitch::open("mlx5_0");
+        if (!opened) return opened.error().what;
+        eswitch_ = *opened;
+        for (const Port& port : ports) {
+            if (std::string error = attach(port); !error.empty()) return error;
+        }
+        return {};
+    }
+    ~Host() {
+        if (eswitch_ == nullptr) return;
+        eswitch_->flush(std::nullopt);
+        for (const Port& port : ports) eswitch_->detach_port(port.vport);
+    }
+    [[nodiscard]] Eswitch& eswitch() const { return *eswitch_; }
+    [[nodiscard]] PortQueue& queue(std::size_t port) const { return *queues_[port]; }
+
+private:
+    [[nodiscard]] std::string attach(const Port& port) {
+        const auto ib_port = find_ib_port(eswitch_->context(), port.vport);
+        if (!ib_port) return ib_port.error().what;
+        auto queue = PortQueue::create({.context = eswitch_->context(), .pd = eswitch_->pd(), .ib_port = ib_port->number});
+        if (!queue) return queue.error().what;
+        queues_.push_back(std::move(*queue));
+        const auto attached =
+            eswitch_->attach_port({port.odp, port.vport, "p", queues_.back()->qp(), queues_.back()->sqn()});
+        return attached ? std::string() : attached.error().what;
+    }
+
+    std::shared_ptr<Eswitch> eswitch_;                 // gone last: queues are on its protection domain
+    std::vector<std::unique_ptr<PortQueue>> queues_;
+};
+
+class OffloadOnConnectX : public ::testing::Test {
+protected:
+    void SetUp() override { ASSERT_NE(device(), nullptr) << "not under tests/connectx/run"; }
+    void TearDown() override {
+        EXPECT_EQ(device()->alive(), Counts{});
+        EXPECT_EQ(device()->left_behind(), Counts{});
+        EXPECT_EQ(device()->icm_bytes_alive(), 0U);
+        EXPECT_EQ(device()->not_emulated(), std::vector<std::string>{});
+        EXPECT_EQ(leaked_objects(), 0U);
+    }
+    static connectx::Device* device() { return connectx::device(); }
+};
+
+/// What OVS makes of traffic between three ports: by protocol, ports, tags and what is done.
+std::vector<ovsdr_megaflow> megaflows_of_all_forms() {
+    std::vector<ovsdr_megaflow> all;
+    const auto act = [](MegaflowBuilder& flow, unsigned form, std::uint32_t in) {
+        const std::uint32_t one = in == 1 ? 2 : 1, two = in == 9 ? 2 : 9;
+        switch (form) {
+            case 0: break;   // drop
+            case 1: flow.output(one); break;
+            case 2: flow.output(two); break;
+            case 3: flow.output(one).output(two); break;
+            case 4: flow.push(7).output(one); break;
+            case 5: flow.push(7).output(two); break;
+            case 6: flow.pop().output(one); break;
+            case 7: flow.pop().output(two); break;
+            case 8: flow.pop().push(9).output(two); break;
+            case 9: flow.output(one).push(7).output(two); break;
+            case 10: flow.push(7, 0x88a8).push(8).output(two); break;
+            default: flow.output(in); break;
+        }
+    };
+    for (const std::uint32_t in : {9U, 1U, 2U}) {
+        for (unsigned l3 = 0; l3 < 6; ++l3) {
+            const bool is_ip = l3 == 1 || l3 == 2;
+            for (unsigned l4 = 0; l4 < (is_ip ? 5U : 1U); ++l4) {
+                for (unsigned vlan = 0; vlan < 3; ++vlan) {
+                    for (unsigned form = 0; form < 12; ++form) {
+                        MegaflowBuilder flow(in);
+                        if (vlan != 0) flow.vlan(5, vlan == 1 ? 0x8100 : 0x88a8);
+                        if (l3 == 1) flow.ipv4();
+                        if (l3 == 2) flow.ipv6();
+                        if (l3 == 3) flow.arp();
+                        if (l3 >= 4) flow.eth_type(l3 == 4 ? 0x88b5 : 0x0800);
+                        const std::uint8_t protocols[] = {0, 6, 17, static_cast<std::uint8_t>(l3 == 1 ? 1 : 58), 132};
+                        if (l4 != 0) flow.proto(protocols[l4]);
+                        if (l4 == 1 || l4 == 2) flow.ports(1000, 2000);
+                        act(flow, form, in);
+                        all.push_back(flow);
+                    }
+                }
+            }
+        }
+    }
+    return all;
+}
+
+TEST_F(OffloadOnConnectX, TakesMegaflowsOfAllFormsOrRejectsThem) {
+    Host host;
+    ASSERT_EQ(host.open(), "");
+    const auto megaflows = megaflows_of_all_forms();
+    unsigned installed = 0, rejected = 0;
+    for (std::uint64_t i = 0; i < megaflows.size(); ++i) {
+        const PutOutcome outcome = host.eswitch().put({1, i}, megaflows[i]);
+        const auto* error = std::get_if<Error>(&outcome);
+        EXPECT_EQ(error, nullptr) << "megaflow " << i << ": " << error->what;
+        std::holds_alternative<std::monostate>(outcome) ? ++installed : ++rejected;
+    }
+    EXPECT_EQ(host.eswitch().totals().offloaded, installed);
+    std::printf("FIGURE %zu megaflows, %u installed, %u rejected\n", megaflows.size(), installed, rejected);
+    EXPECT_GT(installed, megaflows.size() / 2);
+    for (std::uint64_t i = 0; i < megaflows.size(); i += 2) host.eswitch().del({1, i});
+    // Modified: each becomes what another was.
+    for (std::uint64_t i = 1; i < megaflows.size(); i += 2) {
+        const PutOutcome outcome = host.eswitch().put({1, i}, megaflows[megaflows.size() - i]);
+        EXPECT_FALSE(std::holds_alternative<Error>(outcome)) << "megaflow " << i;
+    }
+}
+
+TEST_F(OffloadOnConnectX, ReadsTheDevicesCounters) {
+    Host host;
+    ASSERT_EQ(host.open(), "");
+    const Ufid ufid{7, 7};
+    ASSERT_TRUE(std::holds_alternative<std::monostate>(host.eswitch().put(ufid, MegaflowBuilder(1).ipv4().output(2))));
+    // Which counter is this megaflow's is offload/'s business: all of them count.
+    for (const connectx::DevxObject& object : device()->devx_objects()) {
+        if (object.opcode != 0x939) continue;
+        for (std::uint32_t id = object.id; id < object.id + object.id_length; ++id) EXPECT_TRUE(device()->count(id, {5, 500}));
+    }
+    const auto last = host.eswitch().del(ufid);
+    ASSERT_TRUE(last);
+    EXPECT_EQ(last->packets, 5U);
+    EXPECT_EQ(last->bytes, 500U);
+}
+
+TEST_F(OffloadOnConnectX, SendsFromTheSlowPath) {
+    Host host;
+    ASSERT_EQ(host.open(), "");
+    const std::vector<std::uint8_t> frame(60, 1);
+    const std::span<const std::uint8_t> one[] = {frame};
+    const std::uint64_t before = device()->frames_sent();
+    for (unsigned i = 0; i < 3000; ++i) ASSERT_EQ(host.queue(0).transmit(one), 1U) << i;
+    EXPECT_EQ(device()->frames_sent(), before + 3000);
+}
+
+TEST_F(OffloadOnConnectX, SeesItsVports) {
+    Host host;
+    ASSERT_EQ(host.open(), "");
+    ASSERT_TRUE(set_vport_mtu(host.eswitch(), {1}, 4000));
+    ASSERT_TRUE(set_vport_mac(host.eswitch(), {1}, {2, 3, 4, 5, 6, 7}));
+    const auto state = query_vport(host.eswitch(), {1});
+    ASSERT_TRUE(state);
+    EXPECT_EQ(state->mtu, 4000);
+    EXPECT_EQ(state->mac, (std::array<std::uint8_t, 6>{2, 3, 4, 5, 6, 7}));
+    EXPECT_TRUE(query_vport_stats(host.eswitch(), {2}));
+    device()->set_vport(2, false);
+    EXPECT_FALSE(query_vport(host.eswitch(), {2}));
+    device()->set_vport(2, true);
+}
+
+TEST_F(OffloadOnConnectX, TakesPutsAndDeletesFromSeveralThreads) {
+    Host host;
+    ASSERT_EQ(host.open(), "");
+    std::vector<std::thread> threads;
+    std::atomic<unsigned> refused{0};
+    for (std::uint64_t t = 0; t < 4; ++t) {
+        threads.emplace_back([&, t] {
+            for (std::uint64_t i = 0; i < 300; ++i) {
+                const auto type = static_cast<std::uint16_t>(0x9000 + t * 0x400 + i);
+                MegaflowBuilder flow(1);
+                flow.eth_type(type);
+                i % 3 == 0 ? flow.output(2).output(9) : flow.output(2);
+                if (!std::holds_alternative<std::monostate>(host.eswitch().put({t, i}, flow))) ++refused;
+                if (i % 2 == 0) host.eswitch().del({t, i / 2});
+            }
+        });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(refused, 0U);
+    EXPECT_EQ(host.eswitch().totals().offloaded, 4 * 150U);
+}
+
+/// What a megaflow with copies, a tag and a counter makes, and its modification.
+bool put_and_delete(Eswitch& eswitch) {
+    const ovsdr_megaflow megaflows[] = {MegaflowBuilder(1).ipv4().output(2).push(5).output(9), MegaflowBuilder(1).ipv4().output(9),
+                                        MegaflowBuilder(9).arp().pop().output(1)};
+    bool all = true;
+    for (std::size_t i = 0; i < std::size(megaflows); ++i) {
+        all &= !std::holds_alternative<Error>(eswitch.put({1, i / 2}, megaflows[i]));
+    }
+    eswitch.del({1, 0});
+    eswitch.del({1, 1});
+    return all;
+}
+
+TEST_F(OffloadOnConnectX, LeavesNothingBehindWhicheverCallFails) {
+    std::uint64_t nth = 1, told = 0;
+    for (;; ++nth) {
+        ASSERT_TRUE(device()->fail("*", nth, ENOMEM));
+        {
+            Host host;
+            const std::string error = host.open();
+            const bool all = error.empty() && put_and_delete(host.eswitch());
+            if (!all) ++told;
+        }
+        EXPECT_EQ(device()->alive(), Counts{}) << "after call " << nth;
+        EXPECT_EQ(device()->icm_bytes_alive(), 0U) << "after call " << nth;
+        EXPECT_EQ(device()->left_behind(), Counts{}) << "after call " << nth;
+        if (device()->clear_faults() != 0) break;
+        if (HasFailure()) return;
+    }
+    EXPECT_EQ(leaked_objects(), 0U);
+    std::printf("FIGURE %llu calls made to fail, %llu of them told\n", static_cast<unsigned long long>(nth - 1),
+                static_cast<unsigned long long>(told));
+    EXPECT_GT(told, nth * 9 / 10);
+}
+
+}  // namespace
+}  // namespace ovsdr::dr
