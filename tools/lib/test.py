@@ -129,6 +129,10 @@ def traffic_suite(options: argparse.Namespace) -> list[str]:
     return [str(SOURCE / "tests" / "system" / "ovs-system-traffic"), *(["--all"] if options.all else [])]
 
 
+def libmlx5_questions(options: argparse.Namespace) -> list[str]:
+    return [str(SOURCE / "tests" / "conformance" / "libmlx5"), *(["--whole"] if options.all else [])]
+
+
 def conformance_under_asan(folder: Path) -> Callable[[argparse.Namespace], list[str]]:
     """The interpreter is not built for AddressSanitizer and keeps what it likes: leaks are the unit tests' business."""
     def argv(options: argparse.Namespace) -> list[str]:
@@ -159,6 +163,8 @@ def parts() -> list[Part]:
              read_summary),
         Part("asan-conformance", "the same under AddressSanitizer and UBSan", conformance_under_asan(build.asan_folder()),
              read_summary, "asan", timeout=2400),
+        Part("libmlx5", "Debian's libmlx5 and the soft NIC are asked the same questions", libmlx5_questions, read_code,
+             timeout=7200),
         Part("fuzz", "packets, match parameters, commands and edits at random, for a minute",
              script("tests/fuzz/run", "--seconds", "60"), read_code, "asan"),
         Part("ovs-dpif-netdev", "OVS's own tests of dpif-netdev", script("tests/system/ovs-dpif-netdev"),

@@ -11,7 +11,7 @@
 namespace ovsdr::oracle {
 namespace {
 
-constexpr unsigned drawn_one_in = 16;
+constexpr unsigned drawn_one_in = 4;
 constexpr std::size_t lengths[] = {0, 1, 2, 3, 4, 8, 16, 31, 32, 33, 64};
 constexpr std::array<const char*, 6> reformats{"", "encap L2", "encap L3", "decap L2", "counter", "modify header"};
 

@@ -82,7 +82,7 @@ private:
     void ask_places(unsigned field) {
         for (unsigned offset = 0; offset < field_bits; ++offset) {
             for (unsigned length = 0; length < field_bits; ++length) {
-                ask("set " + named(field) + " at " + std::to_string(offset) + " for " + std::to_string(length), 16,
+                ask("set " + named(field) + " at " + std::to_string(offset) + " for " + std::to_string(length), 4,
                     {EditCommand{.field = field, .offset = offset, .length = length}.encoded()});
             }
         }
@@ -92,7 +92,7 @@ private:
         const std::string both = named(one) + ", " + named(two);
         for (const unsigned first : {edit_set, edit_add}) {
             for (const unsigned second : {edit_set, edit_add}) {
-                ask("operations " + std::to_string(first) + " and " + std::to_string(second) + " of " + both, 8,
+                ask("operations " + std::to_string(first) + " and " + std::to_string(second) + " of " + both, 4,
                     {EditCommand{.operation = first, .field = one}.encoded(),
                      EditCommand{.operation = second, .field = two}.encoded()});
             }
@@ -105,7 +105,7 @@ private:
             copy.to = two;
             ask("copy of " + both + " from " + std::to_string(copy.from_offset) + " to " + std::to_string(copy.to_offset) +
                     " for " + std::to_string(copy.length),
-                16, {copy.encoded()});
+                4, {copy.encoded()});
         }
     }
 

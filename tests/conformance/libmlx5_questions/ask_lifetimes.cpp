@@ -12,7 +12,7 @@
 namespace ovsdr::oracle {
 namespace {
 
-constexpr unsigned drawn_one_in = 8;
+constexpr unsigned drawn_one_in = 2;
 
 /// A domain, a table, a deeper one, a matcher, an action that leads to the deeper table, and a rule of them.
 class Chain {

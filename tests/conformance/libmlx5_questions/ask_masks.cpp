@@ -10,6 +10,14 @@ namespace {
 
 constexpr unsigned priorities[] = {0, 1, 2, 0x7fff, 0xffff};
 
+/// The field of a bit, or "reserved".
+[[nodiscard]] std::string owner_of(unsigned bit) {
+    for (const MatchField& field : match_fields()) {
+        if (bit >= field.bit && bit < field.bit + 0U + field.bits) return std::string(field.name);
+    }
+    return "reserved";
+}
+
 class Masks {
 public:
     Masks(const Session& session, Answers& answers, mlx5dv_dr_domain_type type)
@@ -21,11 +29,11 @@ public:
         const MatchField& mac = match_field("outer.smac_47_16");
         for (unsigned bit = 0; bit < match_blocks * block_bits; ++bit) {
             const MatchField one{"", static_cast<std::uint16_t>(bit), 1};
-            const std::string name = "bit " + std::to_string(bit);
-            ask(name, 3, MaskQuestion(one.criteria()).fill(one));
-            ask(name + " set", 3, MaskQuestion(one.criteria()).fill(one).equal(one, 1));
-            ask(name + " and outer.smac_47_16", 3, MaskQuestion(one.criteria()).fill(one).fill(mac));
-            ask(name + " without criteria", 8, MaskQuestion(0).fill(one, false));
+            const std::string name = "bit " + std::to_string(bit) + " (" + owner_of(bit) + ")";
+            ask(name, 1, MaskQuestion(one.criteria()).fill(one));
+            ask(name + " set", 2, MaskQuestion(one.criteria()).fill(one).equal(one, 1));
+            ask(name + " and outer.smac_47_16", 2, MaskQuestion(one.criteria()).fill(one).fill(mac));
+            ask(name + " without criteria", 4, MaskQuestion(0).fill(one, false));
         }
     }
 
@@ -50,7 +58,7 @@ public:
                     MaskQuestion question;
                     question.fill(fields[i]).fill(fields[j]);
                     if (version != 0) question.version("outer.ip_version", version).version("inner.ip_version", version);
-                    ask(version == 0 ? name : name + " in IPv" + std::to_string(version), 24, question);
+                    ask(version == 0 ? name : name + " in IPv" + std::to_string(version), 12, question);
                 }
             }
         }

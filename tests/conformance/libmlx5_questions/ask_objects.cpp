@@ -70,7 +70,7 @@ public:
                 for (const std::uint32_t hint : hints) {
                     answers_.ask(prefix_ + "layout of " + mask.name + ", flags " + std::to_string(flags) + ", hint " +
                                      std::to_string(hint),
-                                 12, [&] { return layout(mask, {flags, hint}); });
+                                 8, [&] { return layout(mask, {flags, hint}); });
                 }
             }
         }

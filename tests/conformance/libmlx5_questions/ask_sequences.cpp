@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t longest = 4;
 /// Of the sequences of each length one in so many is drawn.
-constexpr unsigned drawn_one_in[longest + 1] = {1, 1, 1, 6, 600};
+constexpr unsigned drawn_one_in[longest + 1] = {1, 1, 1, 3, 200};
 
 struct Source {
     const char* name;

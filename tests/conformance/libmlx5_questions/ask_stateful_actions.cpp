@@ -92,13 +92,13 @@ private:
     };
 
     void ask_aso_use(const std::string& what, mlx5dv_devx_obj* object, AsoUse use) {
-        answers_.ask(prefix_ + what, 12, [&] {
+        answers_.ask(prefix_ + what, 4, [&] {
             if (object == nullptr) return std::string("no object");
             const Action action(
                 mlx5dv_dr_action_create_aso(stage_.domain.get(), object, use.offset, use.flags, use.reg_c));
             return outcome(action.get());
         });
-        answers_.ask(prefix_ + "changed to " + what, 12, [&] {
+        answers_.ask(prefix_ + "changed to " + what, 4, [&] {
             if (object == nullptr) return std::string("no object");
             const std::uint32_t first_flags = object == session_.flow_meter.get()
                                                   ? std::uint32_t{MLX5DV_DR_ACTION_FLAGS_ASO_FLOW_METER_GREEN}
@@ -128,7 +128,7 @@ private:
     }
 
     void ask_sampler(const std::string& name, const Sampler& sampler) {
-        answers_.ask(prefix_ + "sampler: " + name, 2, [&] { return answer(sampler); });
+        answers_.ask(prefix_ + "sampler: " + name, 1, [&] { return answer(sampler); });
     }
 
     [[nodiscard]] std::string answer(const Sampler& sampler) {

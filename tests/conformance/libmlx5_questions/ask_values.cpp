@@ -5,7 +5,7 @@
 namespace ovsdr::oracle {
 namespace {
 
-constexpr unsigned drawn_one_in = 12;
+constexpr unsigned drawn_one_in = 8;
 constexpr std::uint64_t udp = 17;
 
 /// What is matched beside the IP version and the field in question.

@@ -171,6 +171,7 @@ TEST_F(Refusal, Reformats) {
     EXPECT_EQ(make(fdb, Kind::decap_l3, 18), 0);
     EXPECT_EQ(make(fdb, Kind::decap_l3, 0), EINVAL);
     EXPECT_EQ(make(fdb, Kind::decap_l3, 16), EINVAL);
+    EXPECT_EQ(make(fdb, Kind::decap_l3, 16, true), EOPNOTSUPP) << "the kernel has none in the FDB, of whatever size";
 
     const auto encap = reformatting(fdb, Kind::encap_l2, header);
     const auto decap = reformatting(fdb, Kind::decap_l2, {});
