@@ -21,14 +21,18 @@ ovsdr_flow_stats stats_of(const dr::FlowStats& stats, bool offloaded) {
 }  // namespace
 
 ovsdr_put_outcome ovsdr_flow_put(ovsdr_port* port, const ovsdr_ufid* ufid, const ovsdr_megaflow* megaflow,
-                                 char** error) noexcept {
+                                 std::uint16_t neighbourhood, char** error) noexcept {
     *error = nullptr;
-    const auto outcome = port->eswitch().put(ufid_of(*ufid), *megaflow);
+    const auto outcome = port->eswitch().put(ufid_of(*ufid), *megaflow, neighbourhood);
     if (const auto* failure = std::get_if<Error>(&outcome)) {
         *error = c_string(failure->what);
         return OVSDR_PUT_FAILED;
     }
     return std::holds_alternative<dr::Reject>(outcome) ? OVSDR_PUT_REJECTED : OVSDR_PUT_INSTALLED;
+}
+
+bool ovsdr_flow_known(const ovsdr_port* port, const ovsdr_ufid* ufid) noexcept {
+    return port->eswitch().knows(ufid_of(*ufid));
 }
 
 bool ovsdr_flow_get(const ovsdr_port* port, const ovsdr_ufid* ufid, ovsdr_flow_stats* stats) noexcept {

@@ -34,8 +34,12 @@ struct ovsdr_flow_stats {
  * not installed is known all the same, with its reason, until it is deleted. */
 enum ovsdr_put_outcome { OVSDR_PUT_INSTALLED, OVSDR_PUT_REJECTED, OVSDR_PUT_FAILED };
 
+/* Megaflows that are likely to be deleted together are cheaper to delete if they have the same `neighbourhood`. */
 enum ovsdr_put_outcome ovsdr_flow_put(struct ovsdr_port *, const struct ovsdr_ufid *, const struct ovsdr_megaflow *,
-                                      char **error) OVSDR_NOEXCEPT;
+                                      uint16_t neighbourhood, char **error) OVSDR_NOEXCEPT;
+
+/* Whether the device has been told of the ufid, with or without a rule. */
+bool ovsdr_flow_known(const struct ovsdr_port *, const struct ovsdr_ufid *) OVSDR_NOEXCEPT;
 
 /* False if the device does not know the ufid or never had it. */
 bool ovsdr_flow_get(const struct ovsdr_port *, const struct ovsdr_ufid *, struct ovsdr_flow_stats *) OVSDR_NOEXCEPT;
@@ -47,8 +51,8 @@ struct ovsdr_flow_deletion {
     struct ovsdr_flow_stats last;   /* Out, if so: final ones, no packet is counted after them. */
 };
 
-/* Forgets the ufids. A device is waited for once, however many they are: delete in batches. The ports are of any device,
- * and may be the same. */
+/* Forgets the ufids. A device is waited for once, however many they are: delete in batches. The ports are of any
+ * device, and may be the same. */
 void ovsdr_flows_del(struct ovsdr_flow_deletion *, size_t n) OVSDR_NOEXCEPT;
 
 /* Removes every megaflow whose in_port is this port. */

@@ -116,7 +116,9 @@ Result<std::unique_ptr<ovsdr_port>> open_port(const ovsdr_port_options& options)
     if (!attached) return tl::unexpected(std::move(attached.error()));
     port->slow_path = std::move(*attached);
     if (!state->admin_up) {
-        if (auto up = dr::set_vport_admin_state(port->eswitch(), port->vport, true); !up) return tl::unexpected(up.error());
+        if (auto up = dr::set_vport_admin_state(port->eswitch(), port->vport, true); !up) {
+            return tl::unexpected(up.error());
+        }
         port->state.admin_up = true;
     }
     return port;

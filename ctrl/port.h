@@ -5,8 +5,8 @@
  * of one device share its eSwitch, which stays open as long as one of them does.
  *
  * Errors: positive errno values; an `error` out-parameter gets a message for the user, which the caller frees.
- * Threads: receive, arm, refresh, set_mtu, restart_in_ms and close by one thread at a time; everything else from any. Nothing
- * here throws.
+ * Threads: receive, arm, refresh, set_mtu, restart_in_ms and close by one thread at a time; everything else from any.
+ * Nothing here throws.
  */
 #ifndef CTRL_PORT_H
 #define CTRL_PORT_H
@@ -45,8 +45,8 @@ struct ovsdr_port_state {
 struct ovsdr_port_stats {
     uint64_t rx_packets, rx_bytes, rx_errors;
     uint64_t tx_packets, tx_bytes, tx_errors;
-    /* Frames. Errors: lost in the queue. Missed: they found no buffer, or a queue that had failed; told when that queue is
-     * replaced. Drops: they found the ring full. */
+    /* Frames. Errors: lost in the queue. Missed: they found no buffer, or a queue that had failed; told when that queue
+     * is replaced. Drops: they found the ring full. */
     uint64_t slow_path_rx, slow_path_rx_errors, slow_path_rx_missed;
     uint64_t slow_path_tx, slow_path_tx_drops, slow_path_tx_errors;
     uint64_t slow_path_restarts;    /* Queues that failed and were replaced. */
@@ -82,13 +82,13 @@ unsigned ovsdr_port_transmit(struct ovsdr_port *, const struct ovsdr_frame *fram
 /* The longest frame that fits the vport's MTU, two VLAN tags included. */
 uint32_t ovsdr_port_max_frame_size(const struct ovsdr_port *) OVSDR_NOEXCEPT;
 
-/* Asks the device, and mends the slow path if it has stopped. True if something differs from last time. A vport that the
- * device has no more has no link. */
+/* Asks the device, and mends the slow path if it has stopped. True if something differs from last time. A vport that
+ * the device has no more has no link. */
 bool ovsdr_port_refresh(struct ovsdr_port *) OVSDR_NOEXCEPT;
 /* Whether the device had the vport no more when it was last asked. */
 bool ovsdr_port_is_gone(const struct ovsdr_port *) OVSDR_NOEXCEPT;
-/* A slow path that has stopped makes ovsdr_changes_fd() readable once. In how many milliseconds ovsdr_port_refresh() will try to
- * start it again; -1: it works. */
+/* A slow path that has stopped makes ovsdr_changes_fd() readable once. In how many milliseconds ovsdr_port_refresh()
+ * will try to start it again; -1: it works. */
 long long ovsdr_port_restart_in_ms(const struct ovsdr_port *) OVSDR_NOEXCEPT;
 /* What does not work although the port does; NULL: everything works. The caller frees it. */
 char *ovsdr_port_problem(const struct ovsdr_port *) OVSDR_NOEXCEPT;
@@ -100,8 +100,8 @@ int ovsdr_port_get_stats(const struct ovsdr_port *, struct ovsdr_port_stats *) O
 uint32_t ovsdr_port_speed(const struct ovsdr_port *) OVSDR_NOEXCEPT;
 
 int ovsdr_port_set_mac(struct ovsdr_port *, const uint8_t mac[6]) OVSDR_NOEXCEPT;
-/* An MTU that the slow path's buffers cannot hold makes a new queue, while traffic goes on. EINVAL outside of what the device
- * takes. Another error: the MTU is set, the old buffers stay, and the same call tries again. */
+/* An MTU that the slow path's buffers cannot hold makes a new queue, while traffic goes on. EINVAL outside of what the
+ * device takes. Another error: the MTU is set, the old buffers stay, and the same call tries again. */
 int ovsdr_port_set_mtu(struct ovsdr_port *, uint16_t mtu) OVSDR_NOEXCEPT;
 int ovsdr_port_set_admin_state(struct ovsdr_port *, bool up) OVSDR_NOEXCEPT;
 
@@ -110,8 +110,8 @@ int ovsdr_port_set_admin_state(struct ovsdr_port *, bool up) OVSDR_NOEXCEPT;
 int ovsdr_changes_fd(void) OVSDR_NOEXCEPT;
 bool ovsdr_changes_take(void) OVSDR_NOEXCEPT;
 
-/* Vports that ovsdr_port_open() did not find (ENOENT): whether OVS is to reconfigure, so that interfaces ask for them again.
- * `changed`: ovsdr_changes_take() said so. See ctrl/missing_vports.hpp. */
+/* Vports that ovsdr_port_open() did not find (ENOENT): whether OVS is to reconfigure, so that interfaces ask for them
+ * again. `changed`: ovsdr_changes_take() said so. See ctrl/missing_vports.hpp. */
 bool ovsdr_missing_vports_check(bool changed) OVSDR_NOEXCEPT;
 /* Milliseconds until the next check although nothing changes, -1 for never. */
 int ovsdr_missing_vports_timeout(void) OVSDR_NOEXCEPT;

@@ -145,7 +145,8 @@ std::string other_port_text(const ovsdr_datapath_port& port) {
                        dr::name_of(dr::RejectReason::in_port_not_offloaded).text(), port.name, port.type);
 }
 
-/// What dr/explain says: the devices' reasons, and the megaflows that come from other ports, which no device is offered.
+/// What dr/explain says: the devices' reasons, and the megaflows that come from other ports, which no device is
+/// offered.
 class Reasons {
 public:
     explicit Reasons(const ovsdr_datapath& datapath) : ports_(datapath.ports, datapath.n_ports) {

@@ -1,9 +1,9 @@
 // What a packet carries through the soft NIC beside its bytes.
 //
 // Packets are DPDK mbufs, one segment each. Beside the bytes travel the vport that the packet entered the eSwitch by
-// and, once a NIC_RX rule has set them, the flow tag and reg_b. They live in the mbuf's flow-director hash and, reg_b, in
-// what drivers use for VLAN tags taken out of a frame: no port of ours uses either otherwise. set_source() initialises
-// them, so whoever brings a packet in calls it first.
+// and, once a NIC_RX rule has set them, the flow tag and reg_b. They live in the mbuf's flow-director hash and, reg_b,
+// in what drivers use for VLAN tags taken out of a frame: no port of ours uses either otherwise. set_source()
+// initialises them, so whoever brings a packet in calls it first.
 //
 // Threads: a packet belongs to one worker at a time.
 #pragma once
@@ -50,8 +50,8 @@ extern "C" void __tsan_acquire(void* address);
 extern "C" void __tsan_release(void* address);
 #endif
 
-/// For ThreadSanitizer, which sees no order in the rings of DPDK's drivers (it did not build them): whoever takes a packet
-/// over sees what was done before it was passed on. Nothing in other builds.
+/// For ThreadSanitizer, which sees no order in the rings of DPDK's drivers (it did not build them): whoever takes a
+/// packet over sees what was done before it was passed on. Nothing in other builds.
 inline void passed_on([[maybe_unused]] rte_mbuf* const* packets, [[maybe_unused]] unsigned length) noexcept {
 #ifdef __SANITIZE_THREAD__
     for (unsigned i = 0; i < length; ++i) __tsan_release(packets[i]);

@@ -156,7 +156,7 @@ finish(struct batch *batch)
         flow_api_del_watched(watches, n_watches);
     }
     for (size_t i = 0; i < batch->n; i++) {
-        flow_watch_end(&batch->deletions[i].watch);
+        flow_api_end_watch(&batch->deletions[i].watch);
         correct(&batch->deletions[i]);
     }
     batch->n = 0;

@@ -9,6 +9,7 @@
 #include "dp-packet.h"
 #include "dpif.h"
 #include "dpif-netdev-private-flow.h"
+#include "hash.h"
 #include "netdev-offload-provider.h"
 #include "netdev-offload.h"
 #include "openvswitch/match.h"
@@ -89,6 +90,15 @@ flow_of(const ovs_u128 *mega_ufid)
     return CONTAINER_OF(mega_ufid, struct dp_netdev_flow, mega_ufid);
 }
 
+/* Revalidators keep flows in maps by this hash, and delete together what lies in one map (ofproto-dpif-upcall.c). */
+static uint16_t
+neighbourhood_of(const struct dp_netdev_flow *flow)
+{
+    enum { N_UMAPS = 512 };
+
+    return hash_2words(flow->ufid.u32[0], flow->pmd_id) % N_UMAPS;
+}
+
 static int
 put(struct netdev_dr *dev, const ovs_u128 *mega_ufid, const struct ovsdr_megaflow *megaflow)
 {
@@ -99,7 +109,8 @@ put(struct netdev_dr *dev, const ovs_u128 *mega_ufid, const struct ovsdr_megaflo
     ovs_rwlock_rdlock(&dev->lock);
     if (dev->port) {
         error = 0;
-        if (ovsdr_flow_put(dev->port, &ufid, megaflow, &message) == OVSDR_PUT_FAILED) {
+        if (ovsdr_flow_put(dev->port, &ufid, megaflow, neighbourhood_of(flow_of(mega_ufid)), &message)
+            == OVSDR_PUT_FAILED) {
             VLOG_WARN_RL(&error_limit, "%s: a megaflow stays in software: %s", netdev_get_name(&dev->up),
                          message ? message : "out of memory");
             free(message);
@@ -107,6 +118,36 @@ put(struct netdev_dr *dev, const ovs_u128 *mega_ufid, const struct ovsdr_megaflo
     }
     ovs_rwlock_unlock(&dev->lock);
     return error;
+}
+
+static bool
+is_known(struct netdev *netdev, const ovs_u128 *mega_ufid)
+{
+    struct netdev_dr *dev = netdev_dr_cast(netdev);
+    struct ovsdr_ufid ufid = ufid_from(mega_ufid);
+    bool known;
+
+    ovs_rwlock_rdlock(&dev->lock);
+    known = dev->port && ovsdr_flow_known(dev->port, &ufid);
+    ovs_rwlock_unlock(&dev->lock);
+    return known;
+}
+
+/* With the ufid's lock. */
+static void
+del(struct netdev *netdev, const struct dp_netdev_flow *flow, struct ovsdr_flow_stats *last)
+{
+    struct netdev_dr *dev = netdev_dr_cast(netdev);
+    struct ovsdr_flow_deletion deletion = {.ufid = ufid_from(&flow->mega_ufid)};
+
+    ovs_rwlock_rdlock(&dev->lock);
+    if (dev->port) {
+        deletion.port = dev->port;
+        ovsdr_flows_del(&deletion, 1);
+    }
+    ovs_rwlock_unlock(&dev->lock);
+    flow_watch_deleted(netdev, flow, &deletion.last);
+    *last = deletion.last;
 }
 
 static int
@@ -126,6 +167,12 @@ dr_flow_put(struct netdev *netdev, struct match *match, struct nlattr *actions, 
     if (flow_of(ufid)->dead) {
         error = ENOENT;
     } else {
+        const struct dp_netdev_flow *left = flow_watch_left(netdev, ufid);
+        struct ovsdr_flow_stats last;
+
+        if (left) {
+            del(netdev, left, &last);
+        }
         flow_watch_put(netdev, flow_of(ufid));
         error = put(netdev_dr_cast(netdev), ufid, &megaflow);
     }
@@ -133,30 +180,22 @@ dr_flow_put(struct netdev *netdev, struct match *match, struct nlattr *actions, 
     return error;
 }
 
-/* Usually the rule is gone already: whoever deleted the flow needed its statistics. */
+/* Usually the rule is gone already, or will be soon: whoever deleted the flow needs its statistics. */
 static int
 dr_flow_del(struct netdev *netdev, const ovs_u128 *ufid, struct dpif_flow_stats *stats)
 {
-    struct netdev_dr *dev = netdev_dr_cast(netdev);
-    struct ovsdr_flow_deletion deletion = {.ufid = ufid_from(ufid)};
+    struct ovsdr_flow_stats last = {.packets = 0};
 
-    ovs_mutex_lock(lock_of(ufid));
-    ovs_rwlock_rdlock(&dev->lock);
-    if (dev->port) {
-        deletion.port = dev->port;
-        ovsdr_flows_del(&deletion, 1);
+    if (is_known(netdev, ufid) && !flow_watch_leave(netdev, flow_of(ufid))) {
+        ovs_mutex_lock(lock_of(ufid));
+        del(netdev, flow_of(ufid), &last);
+        ovs_mutex_unlock(lock_of(ufid));
     }
-    ovs_rwlock_unlock(&dev->lock);
-    if (deletion.had_stats) {
-        flow_watch_deleted(netdev, flow_of(ufid), &deletion.last);
-    }
-    ovs_mutex_unlock(lock_of(ufid));
-
     if (stats) {
         memset(stats, 0, sizeof *stats);
-        stats->n_packets = deletion.last.packets;
-        stats->n_bytes = deletion.last.bytes;
-        stats->used = deletion.last.used_ms;
+        stats->n_packets = last.packets;
+        stats->n_bytes = last.bytes;
+        stats->used = last.used_ms;
     }
     return 0;
 }
@@ -228,21 +267,33 @@ flow_api_del_watched(struct flow_watch *watches[], size_t n)
     take_locks(&many);
     for (size_t i = 0; i < n; i++) {
         struct netdev_dr *dev = netdev_dr_cast(watches[i]->netdev);
+        enum watched_rule rule = flow_watch_rule(watches[i]);
 
-        if (dev->port && flow_watch_rule(watches[i]) == WATCHED_RULE_ITS_OWN) {
-            of[n_deletions] = watches[i];
-            deletions[n_deletions++] = (struct ovsdr_flow_deletion) {
-                .port = dev->port, .ufid = ufid_from(&watches[i]->mega_ufid),
-            };
+        if (rule != WATCHED_RULE_ITS_OWN && rule != WATCHED_RULE_LEFT) {
+            continue;
         }
+        if (!dev->port) {
+            flow_watch_deleted(watches[i]->netdev, watches[i]->flow, &(struct ovsdr_flow_stats) {.packets = 0});
+            continue;
+        }
+        of[n_deletions] = watches[i];
+        deletions[n_deletions++] = (struct ovsdr_flow_deletion) {
+            .port = dev->port, .ufid = ufid_from(&watches[i]->mega_ufid),
+        };
     }
     ovsdr_flows_del(deletions, n_deletions);
     for (size_t i = 0; i < n_deletions; i++) {
-        if (deletions[i].had_stats) {
-            flow_watch_deleted(of[i]->netdev, of[i]->flow, &deletions[i].last);
-        }
+        flow_watch_deleted(of[i]->netdev, of[i]->flow, &deletions[i].last);
     }
     give_locks(&many);
+}
+
+void
+flow_api_end_watch(struct flow_watch *watch)
+{
+    while (!flow_watch_end(watch)) {
+        flow_api_del_watched(&watch, 1);
+    }
 }
 
 static int
@@ -253,6 +304,7 @@ dr_flow_get(struct netdev *netdev, struct match *match OVS_UNUSED, struct nlattr
     struct netdev_dr *dev = netdev_dr_cast(netdev);
     struct ovsdr_flow_stats from = {.packets = 0};
     struct ovsdr_ufid key = ufid_from(ufid);
+    struct flow_watch *busy;
     bool known = false;
 
     ovs_rwlock_rdlock(&dev->lock);
@@ -267,7 +319,9 @@ dr_flow_get(struct netdev *netdev, struct match *match OVS_UNUSED, struct nlattr
     stats->used = from.used_ms;
     attrs->offloaded = from.offloaded;
     attrs->dp_layer = from.offloaded ? "dr" : "ovs";
-    flow_watch_note(netdev, flow_of(ufid), stats);
+    while ((busy = flow_watch_note(netdev, flow_of(ufid), stats))) {
+        flow_api_del_watched(&busy, 1);
+    }
     return known ? 0 : ENOENT;
 }
 

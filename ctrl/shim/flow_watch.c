@@ -43,14 +43,26 @@ enlist(struct flow_watch *watch)
     ovs_mutex_unlock(&shard->lock);
 }
 
-static void
-delist(struct flow_watch *watch)
+/* False: a rule was left to it meanwhile. */
+static bool
+delist_unless_left(struct flow_watch *watch)
 {
     struct shard *shard = shard_of(&watch->mega_ufid);
+    bool left;
 
     ovs_mutex_lock(&shard->lock);
-    ovs_list_remove(&watch->node);
+    left = watch->rule == WATCHED_RULE_LEFT;
+    if (!left) {
+        ovs_list_remove(&watch->node);
+    }
     ovs_mutex_unlock(&shard->lock);
+    return !left;
+}
+
+static bool
+is_its_own(const struct flow_watch *watch)
+{
+    return watch->rule == WATCHED_RULE_ITS_OWN || watch->rule == WATCHED_RULE_LEFT;
 }
 
 void
@@ -66,16 +78,17 @@ flow_watch_pause(void)
     current = NULL;
 }
 
-void
+bool
 flow_watch_end(struct flow_watch *watch)
 {
     if (current == watch) {
         current = NULL;
     }
-    if (watch->flow) {
-        delist(watch);
+    if (watch->flow && !delist_unless_left(watch)) {
+        return false;
     }
     netdev_close(watch->netdev);
+    return true;
 }
 
 bool
@@ -84,17 +97,17 @@ flow_watch_active(void)
     return current != NULL;
 }
 
-void
+struct flow_watch *
 flow_watch_note(struct netdev *netdev, const struct dp_netdev_flow *flow, const struct dpif_flow_stats *stats)
 {
     struct flow_watch *watch = current;
 
     if (!watch) {
-        return;
+        return NULL;
     }
     if (watch->flow != flow) {
-        if (watch->flow) {
-            delist(watch);
+        if (watch->flow && !delist_unless_left(watch)) {
+            return watch;
         }
         if (watch->netdev != netdev) {
             netdev_close(watch->netdev);
@@ -106,6 +119,7 @@ flow_watch_note(struct netdev *netdev, const struct dp_netdev_flow *flow, const 
         enlist(watch);
     }
     watch->stats = *stats;
+    return NULL;
 }
 
 void
@@ -116,12 +130,50 @@ flow_watch_put(const struct netdev *netdev, const struct dp_netdev_flow *flow)
 
     ovs_mutex_lock(&shard->lock);
     LIST_FOR_EACH (watch, node, watches_of(shard)) {
-        if (watch->flow != flow && watch->netdev == netdev && watch->rule == WATCHED_RULE_ITS_OWN
+        if (watch->flow != flow && watch->netdev == netdev && is_its_own(watch)
             && ovs_u128_equals(watch->mega_ufid, flow->mega_ufid)) {
             watch->rule = WATCHED_RULE_ANOTHERS;
         }
     }
     ovs_mutex_unlock(&shard->lock);
+}
+
+bool
+flow_watch_leave(const struct netdev *netdev, const struct dp_netdev_flow *flow)
+{
+    struct shard *shard = shard_of(&flow->mega_ufid);
+    struct flow_watch *watch;
+    bool left = false;
+
+    ovs_mutex_lock(&shard->lock);
+    LIST_FOR_EACH (watch, node, watches_of(shard)) {
+        if (watch->flow == flow && watch->netdev == netdev && is_its_own(watch)) {
+            watch->rule = WATCHED_RULE_LEFT;
+            left = true;
+            break;
+        }
+    }
+    ovs_mutex_unlock(&shard->lock);
+    return left;
+}
+
+const struct dp_netdev_flow *
+flow_watch_left(const struct netdev *netdev, const ovs_u128 *mega_ufid)
+{
+    struct shard *shard = shard_of(mega_ufid);
+    const struct dp_netdev_flow *flow = NULL;
+    struct flow_watch *watch;
+
+    ovs_mutex_lock(&shard->lock);
+    LIST_FOR_EACH (watch, node, watches_of(shard)) {
+        if (watch->netdev == netdev && watch->rule == WATCHED_RULE_LEFT
+            && ovs_u128_equals(watch->mega_ufid, *mega_ufid)) {
+            flow = watch->flow;
+            break;
+        }
+    }
+    ovs_mutex_unlock(&shard->lock);
+    return flow;
 }
 
 void
@@ -132,7 +184,7 @@ flow_watch_deleted(const struct netdev *netdev, const struct dp_netdev_flow *flo
 
     ovs_mutex_lock(&shard->lock);
     LIST_FOR_EACH (watch, node, watches_of(shard)) {
-        if (watch->flow == flow && watch->netdev == netdev && watch->rule == WATCHED_RULE_ITS_OWN) {
+        if (watch->flow == flow && watch->netdev == netdev && is_its_own(watch)) {
             watch->rule = WATCHED_RULE_GONE;
             watch->last = *last;
         }

@@ -26,6 +26,7 @@ struct netdev;
 
 enum watched_rule {
     WATCHED_RULE_ITS_OWN,       /* If there is a rule, it is that of the flow that is watched. */
+    WATCHED_RULE_LEFT,          /* The same, and the provider, asked to take it out, leaves that to this thread. */
     WATCHED_RULE_GONE,          /* The provider took it out; `last` is what it counted. */
     WATCHED_RULE_ANOTHERS,      /* Another flow with this ufid has put its own. */
 };
@@ -45,19 +46,27 @@ struct flow_watch {
 
 /* From the beginning to the pause, the thread's calls of flow_get() go into this watch: one at a time in each thread.
  * From the first such call to the end the provider tells it of the rule: any number. The thread must not quiesce in
- * between. The end gives the reference back. */
+ * between. The end gives the reference back; false: the watch goes on, since a rule was left to it (use
+ * flow_api_end_watch()). */
 void flow_watch_begin(struct flow_watch *);
 void flow_watch_pause(void);
-void flow_watch_end(struct flow_watch *);
+bool flow_watch_end(struct flow_watch *);
 
 /* Whether this thread watches, and has not paused. */
 bool flow_watch_active(void);
 
-/* By the provider: flow_get() for this flow in this thread. */
-void flow_watch_note(struct netdev *, const struct dp_netdev_flow *, const struct dpif_flow_stats *);
+/* By the provider: flow_get() for this flow in this thread. Not NULL: nothing is noted yet, since the rule of another
+ * flow was left to this watch; once it has been taken out, note again. */
+struct flow_watch *flow_watch_note(struct netdev *, const struct dp_netdev_flow *, const struct dpif_flow_stats *);
 
 /* By the provider, with its lock of the ufid: the flow is about to have a rule of its own. */
 void flow_watch_put(const struct netdev *, const struct dp_netdev_flow *);
+
+/* By the provider: a rule of this flow is left to a thread that watches it. False: none does. */
+bool flow_watch_leave(const struct netdev *, const struct dp_netdev_flow *);
+
+/* By the provider, with its lock of the ufid: the flow whose rule is left to a watching thread, and still there. */
+const struct dp_netdev_flow *flow_watch_left(const struct netdev *, const ovs_u128 *mega_ufid);
 
 /* By the provider, with its lock of the ufid: it took out the flow's rule, which had counted this. */
 void flow_watch_deleted(const struct netdev *, const struct dp_netdev_flow *, const struct ovsdr_flow_stats *last);

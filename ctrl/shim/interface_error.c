@@ -1,7 +1,8 @@
 /* Shows what is wrong with an interface that works as `error` in the database, where `ovs-vsctl show` prints it.
  *
- * vswitchd itself writes that column only while it configures. The daemon is linked with --wrap=ovsrec_interface_set_status:
- * bridge.c calls that with what netdev_get_status() says, in the same transaction, whenever the netdev has changed. */
+ * vswitchd itself writes that column only while it configures. The daemon is linked with
+ * --wrap=ovsrec_interface_set_status: bridge.c calls that with what netdev_get_status() says, in the same transaction,
+ * whenever the netdev has changed. */
 #include <config.h>
 
 #include <string.h>

@@ -6,6 +6,7 @@
 #include "flow.h"
 #include "openvswitch/match.h"
 #include "openvswitch/ofpbuf.h"
+#include "shim/flow_api.h"
 #include "shim/flow_watch.h"
 #include "shim/real.h"
 #include "util.h"
@@ -62,7 +63,7 @@ mega_ufid_find(struct dpif *dpif, const ovs_u128 *ufid, ovs_u128 *mega_ufid)
     real_dpif_operate(dpif, &ops, 1, DPIF_OFFLOAD_AUTO);
     *mega_ufid = watch.mega_ufid;
     found = watch.netdev != NULL;
-    flow_watch_end(&watch);
+    flow_api_end_watch(&watch);
     ofpbuf_uninit(&buffer);
     return found;
 }

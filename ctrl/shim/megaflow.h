@@ -1,8 +1,8 @@
 /* OVS's match and actions as a struct ovsdr_megaflow.
  *
- * Translation and validation are one pass: what is carried over is cleared in a copy of the mask, and each bit that is left
- * over has its field named in `unsupported_match`. Actions are carried over in order; one that has no place is there as
- * OVSDR_ACTION_UNSUPPORTED under its name.
+ * Translation and validation are one pass: what is carried over is cleared in a copy of the mask, and each bit that is
+ * left over has its field named in `unsupported_match`. Actions are carried over in order; one that has no place is
+ * there as OVSDR_ACTION_UNSUPPORTED under its name.
  *
  * Pure functions: any thread, no device, no allocation that outlives the call.
  */

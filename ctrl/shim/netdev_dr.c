@@ -146,8 +146,8 @@ netdev_dr_changed(struct netdev_dr *dev)
     netdev_change_seq_changed(&dev->up);
 }
 
-/* When a slow path that has stopped is to be started again, in time_msec()'s milliseconds; LLONG_MAX: none has. Main thread
- * only. */
+/* When a slow path that has stopped is to be started again, in time_msec()'s milliseconds; LLONG_MAX: none has. Main
+ * thread only. */
 static long long int next_restart = LLONG_MAX;
 
 /* True if the interface's vport has gone. */

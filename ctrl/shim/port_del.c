@@ -10,6 +10,7 @@
 #include "openvswitch/vlog.h"
 #include "ovs-atomic.h"
 #include "seq.h"
+#include "shim/flow_api.h"
 #include "shim/flow_watch.h"
 #include "shim/netdev_dr.h"
 #include "shim/real.h"
@@ -90,7 +91,7 @@ next_with_its_netdev(struct dpif_flow_dump_thread *thread, struct dpif_flow *flo
         flow->stats.used = LONG_AGO;
         atomic_add(&leaving.n_flows, 1, &before);
     }
-    flow_watch_end(&watch);
+    flow_api_end_watch(&watch);
     atomic_store(&leaving.heard_ms, time_msec());
     return n;
 }

@@ -97,8 +97,9 @@ CaptureSession::CaptureSession(SoftNic& nic, SoftDevice& device, const json& req
     if (error == 0) return;
     nic_.captures().pop_back();
     if (error != EOPNOTSUPP) throw ConfigError(fmt::format("port: vport {} is gone", vport_.value));
-    throw ConfigError("port: 0 is the eSwitch manager, which has no port; its packets are seen at the vports that they go "
-                      "to and come from");
+    throw ConfigError(
+        "port: 0 is the eSwitch manager, which has no port; its packets are seen at the vports that they go to and "
+        "come from");
 }
 
 CaptureSession::~CaptureSession() {

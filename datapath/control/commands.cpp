@@ -221,9 +221,10 @@ json fault(SoftNic&, const json& request) {
     allow_only(request, {"call", "errno", "nth"});
     const json& call = require(request, "call", "a function such as \"ibv_create_qp\"");
     if (!call.is_string() || !std::ranges::binary_search(fault_points(), call.get<std::string>())) {
-        throw ConfigError(fmt::format("call: {} is no call that can be made to fail: not a function of this NIC, or one that "
-                                      "never fails; \"drnic faults\" lists those that can",
-                                      call.dump()));
+        throw ConfigError(
+            fmt::format("call: {} is no call that can be made to fail: not a function of this NIC, or one that never "
+                        "fails; \"drnic faults\" lists those that can",
+                        call.dump()));
     }
     const json& error = require(request, "errno", "a name such as \"ENOMEM\" or a number");
     int code = 0;

@@ -13,10 +13,9 @@
 //                                           "disarm": true forgets these
 //
 // add, del, set and capture take "device": "mlx5_0", which may be left out where there is only one; add and del take
-// "save": true, which is a save afterwards. An answer has "ok": true and what was asked for, or "ok": false and "error",
-// which names the option, its value, and what would be right. A set
-// that fails changes nothing of what comes after the failing part: mtu, link and mac are checked first and done in that
-// order.
+// "save": true, which is a save afterwards. An answer has "ok": true and what was asked for, or "ok": false and
+// "error", which names the option, its value, and what would be right. A set that fails changes nothing of what comes
+// after the failing part: mtu, link and mac are checked first and done in that order.
 #pragma once
 
 #include <string>

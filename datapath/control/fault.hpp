@@ -3,9 +3,9 @@
 // Every exported function that creates, changes or commands something asks here first. No fault armed costs one
 // relaxed load.
 //
-// "work_request_send" and "work_request_receive" are no functions: the Nth next request of a raw packet queue completes with an
-// error, and the queue fails as a device's does (EMSGSIZE: local length error, EFAULT: local protection error, any other: general
-// error).
+// "work_request_send" and "work_request_receive" are no functions: the Nth next request of a raw packet queue completes
+// with an error, and the queue fails as a device's does (EMSGSIZE: local length error, EFAULT: local protection error,
+// any other: general error).
 #pragma once
 
 #include <span>

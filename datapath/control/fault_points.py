@@ -1,5 +1,7 @@
 #!/usr/bin/python3
-"""Lists what asks injected_fault() whether to fail: the names that stand as literals in datapath/verbs and datapath/rdma.
+"""Lists what asks injected_fault() whether to fail.
+
+These are the names that stand as literals in datapath/verbs and datapath/rdma.
 
     fault_points.py HEADER DEPFILE FOLDER...
 """
@@ -8,7 +10,8 @@ import re
 import sys
 from pathlib import Path
 
-# A name alone in quotes: what is passed to injected_fault(), or to a helper that passes it on. A function, or a work request.
+# A name alone in quotes: what is passed to injected_fault(), or to a helper that passes it on. A function, or a work
+# request.
 NAME = re.compile(r'"((?:ibv|mlx5dv|work_request)_[a-z0-9_]+)"')
 
 

@@ -127,7 +127,8 @@ const json& list(const json& value, const std::string& where) {
 
 std::vector<RoceAddress> parse_roce_addresses(const json& value, const std::string& where, VportId vport) {
     if (vport != uplink_vport) {
-        fail(where, value, "possible here: RoCE is the manager function's, its addresses stand at the uplink (vport 65535)");
+        fail(where, value,
+             "possible here: RoCE is the manager function's, its addresses stand at the uplink (vport 65535)");
     }
     std::vector<RoceAddress> addresses;
     if (!value.is_array()) return {roce_address(value, where)};
@@ -216,7 +217,9 @@ DeviceConfig parse_device(const json& value, const std::string& where) {
         device.flex_parser_profile = static_cast<unsigned>(
             number(*parsers, object.path("flex_parser_profile"), 0, flex_parser_profiles - 1));
     }
-    if (const json* mac = object.find("mac")) device.mac = parse_mac(text(*mac, object.path("mac")), object.path("mac"));
+    if (const json* mac = object.find("mac")) {
+        device.mac = parse_mac(text(*mac, object.path("mac")), object.path("mac"));
+    }
     if (const json* ports = object.find("ports")) {
         unsigned index = 0;
         for (const json& port : list(*ports, object.path("ports"))) {
@@ -325,8 +328,12 @@ void parse_dpdk(const json& value, const std::string& where, PortConfig& port) {
         port.dpdk = dpdk_arguments(value, where);
         return;
     }
-    if (port.vport != uplink_vport) fail(where, value, "one port's: only the uplink (vport 65535) can have two, in LAG");
-    if (value.size() != lag_ports) fail(where, value, fmt::format("a list of {}: that many ports are a LAG", lag_ports));
+    if (port.vport != uplink_vport) {
+        fail(where, value, "one port's: only the uplink (vport 65535) can have two, in LAG");
+    }
+    if (value.size() != lag_ports) {
+        fail(where, value, fmt::format("a list of {}: that many ports are a LAG", lag_ports));
+    }
     port.dpdk = dpdk_arguments(value[0], where + "[0]");
     port.lag_dpdk = dpdk_arguments(value[1], where + "[1]");
     if (port.dpdk == port.lag_dpdk && driver_of(port.dpdk)->backing != Backing::nothing) {

@@ -12,15 +12,17 @@
 //   devices         at least one:
 //     name          as ibv_get_device_list() shows it: letters, digits, '_', '-', at most 31. Unique.
 //     profile       connectx-5, connectx-6dx or connectx-7. Default connectx-6dx.
-//     flex_parser_profile   what the flexible parser reads, as mlxconfig's FLEX_PARSER_PROFILE_ENABLE: 0 as shipped (the
-//                   default), 1 MPLS over GRE and UDP, 2 VXLAN-GPE and ICMP, 3 GTP-U.
-//     mac           of the manager function, and so of its RoCE packets and its link-local GID. Default: derived from this
-//                   machine and the device's name; two NICs of one machine that meet on a wire need different ones.
+//     flex_parser_profile   what the flexible parser reads, as mlxconfig's FLEX_PARSER_PROFILE_ENABLE: 0 as shipped
+//                   (the default), 1 MPLS over GRE and UDP, 2 VXLAN-GPE and ICMP, 3 GTP-U.
+//     mac           of the manager function, and so of its RoCE packets and its link-local GID. Default: derived from
+//                   this machine and the device's name; two NICs of one machine that meet on a wire need different
+//                   ones.
 //     ports         vports; `drnic add` makes more, and `drnic save` writes them into this file. Default none.
 //       vport       1 to 65279 for a VF, 65535 for the uplink. Unique. (0, the manager, is always there.)
 //       dpdk        device arguments as DPDK has them, without an instance number:
-//                   net_af_packet,iface=NAME   a network interface, by packet sockets; with qdisc_bypass=1 tcpdump on the
-//                                              interface does not see what the vport gets, nor does its queueing discipline
+//                   net_af_packet,iface=NAME   a network interface, by packet sockets; with qdisc_bypass=1 tcpdump on
+//                                              the interface does not see what the vport gets, nor does its queueing
+//                                              discipline
 //                   net_af_xdp,iface=NAME      the same, by AF_XDP
 //                   net_tap,iface=NAME         a network interface that the port makes, with the vport's MAC
 //                   net_vhost,iface=PATH       a guest: a vhost-user socket where QEMU connects (give its chardev
@@ -35,9 +37,9 @@
 //       mac         "02:00:00:00:00:01", unicast. Default: derived from this machine, the device and the vport.
 //       mtu         68 to 9978. Default: that of the network interface behind the port, 1500 where there is none. One
 //                   that is given is also set on that interface.
-//       roce_address  "192.0.2.1/24", "2001:db8::1/64", or a list of such: addresses of the RoCE transport, which is the
-//                   manager function's and goes out by the uplink. Only the uplink (vport 65535) may have any. Default
-//                   none: the link-local address alone.
+//       roce_address  "192.0.2.1/24", "2001:db8::1/64", or a list of such: addresses of the RoCE transport, which is
+//                   the manager function's and goes out by the uplink. Only the uplink (vport 65535) may have any.
+//                   Default none: the link-local address alone.
 //     cotenant      plays the kernel of a switchdev host, see cotenant.hpp. Default: none.
 //       vports      VFs (of `ports`) that the kernel bridges among themselves. Default none.
 //       lacp        true: LACP on the uplink (in LAG on both its ports) is the kernel's. Default false.

@@ -145,8 +145,8 @@ void Cotenant::deliver(rte_mbuf** packets, unsigned length) noexcept {
             bridge(*queue, packets[i]);
             continue;
         }
-        const bool lacp =
-            !lacp_.empty() && source == uplink_vport && std::memcmp(ethernet->destination, slow_protocols_address, 6) == 0;
+        const bool lacp = !lacp_.empty() && source == uplink_vport &&
+                          std::memcmp(ethernet->destination, slow_protocols_address, 6) == 0;
         add(lacp ? lacp_received_ : foreign_);
         rte_pktmbuf_free(packets[i]);
     }

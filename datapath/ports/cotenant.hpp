@@ -1,8 +1,8 @@
 // The co-tenant: plays the kernel of a switchdev host, which shares the eSwitch with us.
 //
-// It has a send queue for each of its VFs and, with LACP, one for the uplink, in LAG one that is strict about its port for each
-// of both; the kernel's own rules (Steering::cotenant_send_rule) take what they send to their vports. It receives what no NIC_RX
-// root rule of ours took:
+// It has a send queue for each of its VFs and, with LACP, one for the uplink, in LAG one that is strict about its port
+// for each of both; the kernel's own rules (Steering::cotenant_send_rule) take what they send to their vports. It
+// receives what no NIC_RX root rule of ours took:
 //   from its own VFs   it forwards like a bridge that learns addresses, among its own VFs;
 //   LACP frames from the uplink (01:80:c2:00:00:02) it counts, as a bond would consume them;
 //   anything else      is a packet without a reader: counted as `foreign`, and freed.

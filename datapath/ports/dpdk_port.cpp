@@ -83,8 +83,9 @@ void ignore_outgoing(int descriptor) noexcept {
     (void)setsockopt(descriptor, SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof filter);
 }
 
-// The driver hands its ring to the kernel once per batch. What the kernel does not take then, because the packets before
-// are still on their way and fill the socket's share of memory, would wait for the next batch: room for all of the ring.
+// The driver hands its ring to the kernel once per batch. What the kernel does not take then, because the packets
+// before are still on their way and fill the socket's share of memory, would wait for the next batch: room for all of
+// the ring.
 void make_room_to_send(int descriptor) noexcept {
     constexpr int room = 64 << 20;
     (void)setsockopt(descriptor, SOL_SOCKET, SO_SNDBUFFORCE, &room, sizeof room);
@@ -107,8 +108,8 @@ std::string complete_arguments(const PortSpec& spec, bool jumbo) {
         add_argument(arguments, "framesz", jumbo ? 10240 : 2048);
         add_argument(arguments, "blocksz", jumbo ? 20480 : 4096);
         add_argument(arguments, "framecnt", packet_ring_length(jumbo, spec.uplink));
-        // The driver's own default goes past the interface's queueing discipline, and past tcpdump on the interface, which
-        // is where operators look. What that would save: docs/performance.md.
+        // The driver's own default goes past the interface's queueing discipline, and past tcpdump on the interface,
+        // which is where operators look. What that would save: docs/performance.md.
         add_argument(arguments, "qdisc_bypass", 0);
     } else if (given.starts_with("net_af_xdp")) {
         // Preferred busy polling would make a system call of every empty poll, and cannot sleep.

@@ -22,9 +22,9 @@ namespace {
     const bool fragment = (key.bytes()[key_offset::l3_flags] & frag_bit) != 0;
     std::uint64_t hash = fragment ? 0 : key.bytes()[key_offset::ip_protocol];
     for (const std::uint64_t field :
-         {word(key_offset::smac, 8), word(key_offset::dmac, 8), word(key_offset::tcp_sport, 4), word(key_offset::udp_sport, 4),
-          word(key_offset::source_ip, 8), word(key_offset::source_ip + 8, 8), word(key_offset::destination_ip, 8),
-          word(key_offset::destination_ip + 8, 8)}) {
+         {word(key_offset::smac, 8), word(key_offset::dmac, 8), word(key_offset::tcp_sport, 4),
+          word(key_offset::udp_sport, 4), word(key_offset::source_ip, 8), word(key_offset::source_ip + 8, 8),
+          word(key_offset::destination_ip, 8), word(key_offset::destination_ip + 8, 8)}) {
         hash = (hash ^ field) * multiplier;
         hash ^= hash >> 32;
     }
@@ -38,7 +38,8 @@ Sink Lag::by_hash() noexcept {
                 std::array<std::array<rte_mbuf*, batch_length>, lag_ports> batches;
                 std::array<unsigned, lag_ports> lengths{};
                 for (unsigned i = 0; i < length; ++i) {
-                    const unsigned chosen = static_cast<unsigned>(std::uint64_t{flow_hash(packets[i])} * lag_ports >> 32);
+                    const unsigned chosen =
+                        static_cast<unsigned>(std::uint64_t{flow_hash(packets[i])} * lag_ports >> 32);
                     batches[chosen][lengths[chosen]++] = packets[i];
                 }
                 for (unsigned i = 0; i < lag_ports; ++i) {

@@ -1,9 +1,9 @@
 // LAG: an uplink of two ports, as a device has it whose ports the kernel has bonded.
 //
-// What a queue sends that has chosen a port leaves by that one; everything else by the one that a hash of the packet's outer
-// addresses, VLAN, protocol and L4 ports names, so that the packets of a flow stay in their order. What would leave by a port
-// whose link is down leaves by the other one, if that is up; as soon as the link is back, everything is as before.
-// Choices are counted from 1: the PRM's tx_port_affinity, in the mode that it calls queue affinity.
+// What a queue sends that has chosen a port leaves by that one; everything else by the one that a hash of the packet's
+// outer addresses, VLAN, protocol and L4 ports names, so that the packets of a flow stay in their order. What would
+// leave by a port whose link is down leaves by the other one, if that is up; as soon as the link is back, everything is
+// as before. Choices are counted from 1: the PRM's tx_port_affinity, in the mode that it calls queue affinity.
 //
 // Threads: any; sinks as Sink::deliver says.
 // Source: PRM, LAG context (tx_remap_affinity); mlx5_core's lag.c on which port stands in for which.

@@ -94,8 +94,8 @@ public:
     [[nodiscard]] virtual bool lost() const noexcept { return false; }
 
     /// Packets that came and found no room, because no worker took those before them, since the port was opened;
-    /// net_af_xdp's are also those larger than a buffer. 0 where the peer waits instead (net_vhost, net_memif) and where
-    /// only the interface counts them (net_tap: its tx_dropped; net_af_xdp where the driver copies nothing).
+    /// net_af_xdp's are also those larger than a buffer. 0 where the peer waits instead (net_vhost, net_memif) and
+    /// where only the interface counts them (net_tap: its tx_dropped; net_af_xdp where the driver copies nothing).
     [[nodiscard]] virtual std::uint64_t overruns() noexcept { return 0; }
 
     /// Adds the descriptors on which serve() has something to do.

@@ -13,9 +13,10 @@ namespace {
 constexpr std::uint16_t default_mtu = 1500;
 
 void add(VportCounters& sum, const VportCounters& counters) noexcept {
-    for (const auto member : {&VportCounters::received_packets, &VportCounters::received_bytes, &VportCounters::sent_packets,
-                              &VportCounters::sent_bytes, &VportCounters::receive_drops, &VportCounters::send_drops,
-                              &VportCounters::oversize, &VportCounters::down, &VportCounters::overruns}) {
+    for (const auto member :
+         {&VportCounters::received_packets, &VportCounters::received_bytes, &VportCounters::sent_packets,
+          &VportCounters::sent_bytes, &VportCounters::receive_drops, &VportCounters::send_drops,
+          &VportCounters::oversize, &VportCounters::down, &VportCounters::overruns}) {
         sum.*member += counters.*member;
     }
 }

@@ -5,8 +5,8 @@
 // wait for DPDK. A port is closed in this order: its worker forgets it, its path is unbound, Steering::synchronize()
 // waits for batches on their way, the port dies.
 //
-// An uplink in LAG has two ports, each with its path and a worker of its own; all else about it is one vport's: its link is up
-// when one port's is, its MTU is what both ports have.
+// An uplink in LAG has two ports, each with its path and a worker of its own; all else about it is one vport's: its
+// link is up when one port's is, its MTU is what both ports have.
 //
 // A port whose network interface is missing, or was deleted and made anew, is opened when the interface is there; one
 // that makes its interface or socket itself and could not, is tried again: check_links() does it.

@@ -54,7 +54,8 @@ std::unique_ptr<SoftNic> SoftNic::start(NicConfig config, int& code, std::string
     std::unique_ptr<SoftNic> nic(new SoftNic(std::move(config)));
     guard_copies();
     // Threads inherit the mask: no signal of the process is ever handled on one of ours, but for what their own
-    // instructions raise. Blocked, a fault in a guarded copy would end the process, and any other would reach no handler.
+    // instructions raise. Blocked, a fault in a guarded copy would end the process, and any other would reach no
+    // handler.
     sigset_t ours, before;
     sigfillset(&ours);
     for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) sigdelset(&ours, fault);

@@ -14,7 +14,8 @@ constexpr std::uint32_t frame_overhead = 14 + 2 * 4;  // Ethernet header and two
 
 // How long a full port is waited for, in pauses of the processor: a few microseconds at most, the time that a neighbour
 // on another core needs to take some packets. A port earns its waits with the packets that it takes. One that takes
-// none has soon used up what it had, and then costs its senders one attempt a batch; a slow one costs no more than it earns.
+// none has soon used up what it had, and then costs its senders one attempt a batch; a slow one costs no more than it
+// earns.
 constexpr unsigned pauses_between_attempts = 64;
 constexpr unsigned most_patience = 7 * pauses_between_attempts;
 constexpr unsigned patience_per_packet = 4;

@@ -45,7 +45,8 @@ public:
     void set_admin_up(bool up) noexcept { set_state(admin_up, up); }
     void set_link_up(bool up) noexcept { set_state(link_up, up); }
 
-    /// Whether what it is given can leave: it has a port, whose link is up, and is not administratively down. Threads: any.
+    /// Whether what it is given can leave: it has a port, whose link is up, and is not administratively down.
+    /// Threads: any.
     [[nodiscard]] bool usable() const noexcept { return state_.load(std::memory_order_acquire) == ready; }
 
     /// Frames of up to the MTU plus an Ethernet header and two VLAN tags pass.

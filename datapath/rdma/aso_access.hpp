@@ -1,11 +1,11 @@
 // ASO objects as DEVX makes them, and the ACCESS_ASO work request that reads and writes them.
 //
-// The request (opcode 0x2d; opmod 1 connection tracking, 2 flow meter, 4 first hit) is a control segment whose last double word is the object's
-// number, an ASO control segment of 48 bytes, and 64 bytes of data if it writes:
+// The request (opcode 0x2d; opmod 1 connection tracking, 2 flow meter, 4 first hit) is a control segment whose last
+// double word is the object's number, an ASO control segment of 48 bytes, and 64 bytes of data if it writes:
 //
-//   ASO control  0  va_h, 4 va_l (its lowest bit: read), 8 lkey, 12 data_mask_mode:2 0:6, 13 condition 1:4, 0:4 operand,
-//                14 their offsets, 15 logical operation:2 data offset:6; 16..31 data and masks of the conditions;
-//                32 bitwise_data, 40 data_mask
+//   ASO control  0  va_h, 4 va_l (its lowest bit: read), 8 lkey, 12 data_mask_mode:2 0:6, 13 condition 1:4,
+//                0:4 operand, 14 their offsets, 15 logical operation:2 data offset:6; 16..31 data and masks of the
+//                conditions; 32 bitwise_data, 40 data_mask
 //
 // If the conditions hold, the object's bytes that data_mask selects (bit 63: the first) are replaced. If it reads, the
 // object's 64 bytes as they were go to va first. Done: conditions that are always true or always false, data masks by
@@ -61,8 +61,9 @@ struct AsoRequester {
     unsigned stripe = 0;        ///< of MemoryTable::Reading
 };
 
-/// Does the request (a whole work queue entry, from its control segment on); 0, or the reason for an error completion: EINVAL (too short, not an ACCESS_ASO, an opmod that is not
-/// the object's), ENOENT (no such object), EPERM (another PD), EFAULT (the memory to read into), EOPNOTSUPP (see above).
+/// Does the request (a whole work queue entry, from its control segment on); 0, or the reason for an error completion:
+/// EINVAL (too short, not an ACCESS_ASO, an opmod that is not the object's), ENOENT (no such object), EPERM (another
+/// PD), EFAULT (the memory to read into), EOPNOTSUPP (see above).
 [[nodiscard]] int access_aso(DeviceState& state, const AsoRequester& by, std::span<const std::byte> wqe) noexcept;
 
 }  // namespace ovsdr::soft

@@ -1,9 +1,10 @@
 // What all contexts of one device share: registered memory, numbers of objects, IB ports, receive queues by number.
 //
 // IB ports. Port n stands for a vport, as the representors of a switchdev NIC do: numbered in ascending order of the
-// vports that there were when the device was first opened (port 1 is the manager, the last one the uplink), those that come
-// later at the end. A port keeps its vport for the life of the process; one whose vport is gone stays, down. docs/soft-nic-ports.md
-// has the kernel's numbering, and why nobody may count on either: ask mlx5dv_query_port() for a port's vport.
+// vports that there were when the device was first opened (port 1 is the manager, the last one the uplink), those that
+// come later at the end. A port keeps its vport for the life of the process; one whose vport is gone stays, down.
+// docs/soft-nic-ports.md has the kernel's numbering, and why nobody may count on either: ask mlx5dv_query_port() for a
+// port's vport.
 //
 // Life cycle. One per Device, made on first use, never destroyed: packets in flight refer to it.
 // Threads: any function from any thread.
@@ -148,8 +149,8 @@ public:
     /// Bytes of device memory that are taken, of device_memory_size.
     [[nodiscard]] std::atomic<std::uint64_t>& device_memory_taken() noexcept { return device_memory_taken_; }
 
-    /// A descriptor of the device's command file, which stands for it (ibv_import_device()) and whose pages are what the
-    /// device lets applications map. The caller closes it; -1 and errno.
+    /// A descriptor of the device's command file, which stands for it (ibv_import_device()) and whose pages are what
+    /// the device lets applications map. The caller closes it; -1 and errno.
     [[nodiscard]] int open_file();
     /// Whether `descriptor` is of that file.
     [[nodiscard]] bool is_file(int descriptor);

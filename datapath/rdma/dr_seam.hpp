@@ -1,7 +1,7 @@
 // What the Direct Rules front (verbs/dr/) needs to know of verbs objects that are not its own.
 //
-// Implemented by rdma/ and verbs/: the public structures ibv_context, ibv_qp and mlx5dv_devx_obj are the first members of
-// private ones, and only these functions look behind them.
+// Implemented by rdma/ and verbs/: the public structures ibv_context, ibv_qp and mlx5dv_devx_obj are the first members
+// of private ones, and only these functions look behind them.
 //
 // Threads: any; the objects must outlive the call.
 #pragma once

@@ -1,4 +1,5 @@
-// By which port of an uplink in LAG a send queue sends: what the contexts of queue pairs and TIS call lag_tx_port_affinity.
+// By which port of an uplink in LAG a send queue sends: what the contexts of queue pairs and TIS call
+// lag_tx_port_affinity.
 //
 // 0 is no port: its packets leave each by their hash. Where there is no LAG a choice has no effect.
 // Threads: set() one at a time, port() from any. Source: PRM, QP and TIS contexts.

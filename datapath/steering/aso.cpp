@@ -6,8 +6,8 @@
 namespace ovsdr::soft {
 namespace {
 
-/// The 8 bits of a byte mask that start at byte `word` * 8, spread over the bytes of a host-order word whose highest byte
-/// comes first.
+/// The 8 bits of a byte mask that start at byte `word` * 8, spread over the bytes of a host-order word whose highest
+/// byte comes first.
 [[nodiscard]] std::uint64_t spread(std::uint64_t bytes, unsigned word) noexcept {
     std::uint64_t mask = 0;
     for (unsigned i = 0; i < 8; ++i) {
@@ -102,7 +102,8 @@ void AsoBulk::leave_link(std::uint32_t offset) noexcept {
     link_users_.erase(offset);
 }
 
-int make_aso_use(const AsoBulk& bulk, std::uint32_t offset, std::uint32_t flags, std::uint8_t reg_c, AsoUse& use) noexcept {
+int make_aso_use(const AsoBulk& bulk, std::uint32_t offset, std::uint32_t flags, std::uint8_t reg_c,
+                 AsoUse& use) noexcept {
     AsoUse made{.offset = offset, .reg_c = reg_c};
     unsigned per_object = 1;
     switch (bulk.kind()) {

@@ -1,18 +1,18 @@
 // ASO objects (advanced steering operations): state that rules update packet by packet, in bulks.
 //
 // A bulk is 2^n objects of 64 bytes: two meters each (flow meter), 512 bits each (first hit: bit i is bit i % 8 of byte
-// 63 - i / 8), or a TCP connection each (connection tracking). Actions name a meter, a bit or a connection by its offset in
-// the bulk; ACCESS_ASO work requests read and write objects whole.
+// 63 - i / 8), or a TCP connection each (connection tracking). Actions name a meter, a bit or a connection by its
+// offset in the bulk; ACCESS_ASO work requests read and write objects whole.
 //
-// What a rule gets goes into the low byte of a register: the colour of a meter, the bit as it was before the packet, the
-// verdict on a segment.
+// What a rule gets goes into the low byte of a register: the colour of a meter, the bit as it was before the packet,
+// the verdict on a segment.
 //
-// Links. Rules of another domain than its action's use a connection by a link of the whole bulk to that domain, one rule per
-// connection at a time; direction and register are then the link's.
+// Links. Rules of another domain than its action's use a connection by a link of the whole bulk to that domain, one
+// rule per connection at a time; direction and register are then the link's.
 //
 // Threads: meter(), hit() and connection() from any worker; the others from any thread.
-// Source: flow_meter_aso, flow_hit_aso, conn_track_aso (PRM, as DPDK and Linux have them), dr_action.c and dr_ste_v1.c of
-// rdma-core.
+// Source: flow_meter_aso, flow_hit_aso, conn_track_aso (PRM, as DPDK and Linux have them), dr_action.c and dr_ste_v1.c
+// of rdma-core.
 #pragma once
 
 #include <array>
@@ -49,8 +49,8 @@ public:
     static constexpr unsigned hits_per_object = 512;
     using Image = std::array<std::uint8_t, object_size>;
 
-    /// 2^`log_length` objects, all 0. `owner`: whom rules must belong to as well (the verbs front's ibv_context). Throws
-    /// std::bad_alloc.
+    /// 2^`log_length` objects, all 0. `owner`: whom rules must belong to as well (the verbs front's ibv_context).
+    /// Throws std::bad_alloc.
     AsoBulk(AsoKind kind, unsigned log_length, const void* owner);
 
     [[nodiscard]] AsoKind kind() const noexcept { return kind_; }
@@ -72,15 +72,15 @@ public:
     /// `offset` below length().
     [[nodiscard]] ConnTrack& connection(unsigned offset) noexcept { return connections_[offset]; }
 
-    /// Direction and register of rules of `domain`, by the flags of actions. EINVAL: no such direction or register. A link
-    /// replaces the one before it.
+    /// Direction and register of rules of `domain`, by the flags of actions. EINVAL: no such direction or register. A
+    /// link replaces the one before it.
     [[nodiscard]] int link(const Domain& domain, std::uint32_t flags, std::uint8_t reg_c) noexcept;
     /// EINVAL: there is no link. EBUSY: a rule uses it.
     [[nodiscard]] int unlink() noexcept;
     [[nodiscard]] bool linked() noexcept;
 
-    /// A rule's hold on a linked connection. `use` becomes the link's. EINVAL: not linked to `domain`. EBUSY: another rule
-    /// has it.
+    /// A rule's hold on a linked connection. `use` becomes the link's. EINVAL: not linked to `domain`. EBUSY: another
+    /// rule has it.
     [[nodiscard]] int take_link(const Domain& domain, AsoUse& use);
     void leave_link(std::uint32_t offset) noexcept;
 

@@ -12,11 +12,15 @@ namespace {
 using Direction = ConnTrack::Direction;
 
 /// Sequence numbers go round.
-[[nodiscard]] constexpr bool before(std::uint32_t a, std::uint32_t b) noexcept { return static_cast<std::int32_t>(a - b) < 0; }
+[[nodiscard]] constexpr bool before(std::uint32_t a, std::uint32_t b) noexcept {
+    return static_cast<std::int32_t>(a - b) < 0;
+}
 
 enum State : std::uint8_t { syn_recv, established, fin_wait, close_wait, last_ack, time_wait };
 
-enum Flag : std::uint8_t { fin = 0x01, syn = 0x02, rst = 0x04, psh = 0x08, ack = 0x10, urg = 0x20, ece = 0x40, cwr = 0x80 };
+enum Flag : std::uint8_t {
+    fin = 0x01, syn = 0x02, rst = 0x04, psh = 0x08, ack = 0x10, urg = 0x20, ece = 0x40, cwr = 0x80
+};
 
 /// As last_index names them.
 enum Index : std::uint8_t { index_syn = 1, index_syn_ack = 2, index_fin = 4, index_ack = 8, index_rst = 16 };
@@ -25,9 +29,11 @@ enum Index : std::uint8_t { index_syn = 1, index_syn_ack = 2, index_fin = 4, ind
 struct Bits {
     unsigned at, length;
 };
-constexpr Bits last_end{256, 32}, last_acked{288, 32}, last_seq{320, 32}, last_win{352, 16}, last_dir{378, 1}, last_index{379, 5};
-constexpr Bits valid{480, 1}, state_bits{481, 3}, freeze_track{484, 1}, connection_assured{497, 1}, sack_permitted{498, 1},
-    heartbeat{500, 1}, max_ack_window{501, 3}, retransmissions{505, 3}, limit_exceeded{508, 1}, limit{509, 3};
+constexpr Bits last_end{256, 32}, last_acked{288, 32}, last_seq{320, 32}, last_win{352, 16};
+constexpr Bits last_dir{378, 1}, last_index{379, 5};
+constexpr Bits valid{480, 1}, state_bits{481, 3}, freeze_track{484, 1}, connection_assured{497, 1};
+constexpr Bits sack_permitted{498, 1}, heartbeat{500, 1}, max_ack_window{501, 3}, retransmissions{505, 3};
+constexpr Bits limit_exceeded{508, 1}, limit{509, 3};
 
 /// Of one direction.
 struct Side {
@@ -135,7 +141,8 @@ public:
         if (peer_window != 0 && before(segment.end, get(own_.sent_end) - peer_window)) return false;
         if ((segment.flags & ack) == 0) return true;
         const std::uint64_t scaled = static_cast<std::uint64_t>(get(own_.max_win)) << get(max_ack_window);
-        const auto window = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(scaled, least_ack_window, largest_window));
+        const auto window =
+            static_cast<std::uint32_t>(std::clamp<std::uint64_t>(scaled, least_ack_window, largest_window));
         const std::uint32_t sacked = sacked_by(segment);
         return !before(peer_end, sacked) && !before(sacked, peer_end - window);
     }

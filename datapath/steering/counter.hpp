@@ -63,7 +63,8 @@ private:
     }
 
     unsigned length_;
-    std::atomic<std::uint32_t> counting_{0};   // a bit for each worker that has counted: a reader passes over the others' copies
+    // A bit for each worker that has counted: a reader passes over the others' copies.
+    std::atomic<std::uint32_t> counting_{0};
     std::size_t stride_;                       // cells from one worker's copy to the next
     std::unique_ptr<std::byte, Free> memory_;
     Cell* cells_;                              // in memory_, from a cache line on

@@ -13,37 +13,39 @@ struct Range {
     std::uint8_t offset, size, bits;
 };
 
-constexpr std::uint8_t all = 0xff, not_tcp_flags = 0xfe, inner_kind = cvlan_bit | svlan_bit | frag_bit | ip_version_bits;
+constexpr std::uint8_t all = 0xff, not_tcp_flags = 0xfe,
+                       inner_kind = cvlan_bit | svlan_bit | frag_bit | ip_version_bits;
 
-constexpr Range format_0[] = {{at::smac, 16, all},              // to first_vlan
+constexpr Range format_0[] = {{at::smac, 16, all},  // to first_vlan
                               {at::l3_flags, 1, not_tcp_flags},
-                              {at::tcp_flags, 1, all},          // without the ninth
-                              {reg_c_offset(1), 8, all}};       // and reg_c_0
-constexpr Range format_2[] = {{at::ip_protocol, 2, all},        // and tos
+                              {at::tcp_flags, 1, all},     // without the ninth
+                              {reg_c_offset(1), 8, all}};  // and reg_c_0
+constexpr Range format_2[] = {{at::ip_protocol, 2, all},   // and tos
                               {at::l3_flags, 1, frag_bit | ip_version_bits | 1},
-                              {at::tcp_flags, 5, all},          // and the TCP ports
+                              {at::tcp_flags, 5, all},  // and the TCP ports
                               {at::ihl, 1, 0xf0},
-                              {at::ttl, 5, all},                // and the UDP ports
+                              {at::ttl, 5, all},  // and the UDP ports
                               {at::reg_a, 4, all}};
 constexpr Range format_22[] = {{at::smac, 6, all},
-                               {at::dmac, 8, all},              // and first_vlan
+                               {at::dmac, 8, all},  // and first_vlan
                                {at::l3_flags, 1, not_tcp_flags},
-                               {at::tcp_sport, 4, all},         // and tcp_dport
+                               {at::tcp_sport, 4, all},  // and tcp_dport
                                {at::udp_sport, 4, all},
                                {at::reg_c_0, 4, all}};
 constexpr Range format_24[] = {{at::ip_protocol, 1, all},
                                {at::l3_flags, 1, not_tcp_flags},
                                {at::tcp_sport, 4, all},
                                {at::udp_sport, 4, all},
-                               {reg_c_offset(3), 16, all},      // to reg_c_0
+                               {reg_c_offset(3), 16, all},  // to reg_c_0
                                {at::inner + at::ip_protocol, 1, all},
                                {at::inner + at::l3_flags, 1, inner_kind}};
 
 struct Definer {
     unsigned format;
     std::span<const Range> ranges;
-    bool ipv4_addresses;      ///< of a mask with IP version 4
-    bool protocol_by_ports;   ///< tells TCP from UDP and nothing else: beside a port, or where the mask itself is 6 or 17
+    bool ipv4_addresses;  ///< of a mask with IP version 4
+    bool
+        protocol_by_ports;  ///< tells TCP from UDP and nothing else: beside a port, or where the mask itself is 6 or 17
 };
 constexpr Definer definers[] = {{0, format_0, false, false},
                                 {2, format_2, false, false},

@@ -25,7 +25,8 @@ constexpr std::size_t max_array = 32;  ///< 2^log_max_destination, as the capabi
         default: return false;
     }
     if (branch.reformat == nullptr) return true;
-    const bool encapsulates = branch.reformat->type == ActionType::encap_l2 || branch.reformat->type == ActionType::encap_l3;
+    const bool encapsulates =
+        branch.reformat->type == ActionType::encap_l2 || branch.reformat->type == ActionType::encap_l3;
     return encapsulates && !branch.reformat->root_level;
 }
 
@@ -228,7 +229,9 @@ int Action::aso(Domain& domain, std::shared_ptr<AsoBulk> bulk, std::uint32_t off
 
 int Action::modify_aso(std::uint32_t offset, std::uint32_t flags, std::uint8_t reg_c) noexcept {
     if (aso_bulk == nullptr) return EINVAL;
-    if (type != ActionType::aso_ct || !aso_bulk->linked()) return make_aso_use(*aso_bulk, offset, flags, reg_c, aso_use);
+    if (type != ActionType::aso_ct || !aso_bulk->linked()) {
+        return make_aso_use(*aso_bulk, offset, flags, reg_c, aso_use);
+    }
     // Linked objects can only be exchanged for others of the bulk.
     const std::uint32_t own = aso_use.direction == ConnTrack::Direction::initiator ? 1 : 2;
     if (reg_c != aso_use.reg_c || (flags != 0 && flags != own)) return EOPNOTSUPP;
@@ -254,7 +257,9 @@ int Action::flow_meter(Table& next, const FlowMeterSpec& spec, Created& action) 
 
 int Action::modify_flow_meter(const FlowMeterSpec& spec, std::uint64_t fields) noexcept {
     enum Field : std::uint64_t { active = 1, cbs = 2, cir = 4, ebs = 8, eir = 16, all = 31 };
-    if (metering == nullptr || spec.parameters.size() > Meter::size || (fields & ~std::uint64_t{all}) != 0) return EINVAL;
+    if (metering == nullptr || spec.parameters.size() > Meter::size || (fields & ~std::uint64_t{all}) != 0) {
+        return EINVAL;
+    }
     Meter::Image image{};
     std::copy(spec.parameters.begin(), spec.parameters.end(), image.begin());
     // Bit 31 selects byte 0 of the parameters.

@@ -75,12 +75,12 @@ public:
     [[nodiscard]] static int root_table(Table& table, std::uint16_t priority, Created& action);
     /// EOPNOTSUPP outside the FDB, EINVAL past 0xFFFF. That the vport exists is the caller's to check.
     [[nodiscard]] static int vport(Domain& domain, std::uint32_t vport, Created& action);
-    /// `commands` big-endian; see EditList. `root_level`: for root tables only, as others are for the rest. EOPNOTSUPP for
-    /// more commands than a root action has room for, EINVAL for more than any other has.
+    /// `commands` big-endian; see EditList. `root_level`: for root tables only, as others are for the rest. EOPNOTSUPP
+    /// for more commands than a root action has room for, EINVAL for more than any other has.
     [[nodiscard]] static int modify_header(Domain& domain, bool root_level, std::span<const std::uint64_t> commands,
                                            Created& action);
-    /// `root_level` as for modify_header, and EOPNOTSUPP in the FDB. EINVAL for an encapsulation in NIC_RX, a decapsulation in NIC_TX, and
-    /// Reformat's.
+    /// `root_level` as for modify_header, and EOPNOTSUPP in the FDB. EINVAL for an encapsulation in NIC_RX, a
+    /// decapsulation in NIC_TX, and Reformat's.
     [[nodiscard]] static int packet_reformat(Domain& domain, bool root_level, Reformat::Kind kind,
                                              std::span<const std::uint8_t> data, Created& action);
 
@@ -89,29 +89,30 @@ public:
         Action* destination;
         Action* reformat = nullptr;
     };
-    /// Every branch gets the packet, counters count it once. EINVAL below two branches and above 32; EOPNOTSUPP in NIC_TX
-    /// and for branches that an array cannot have; EINVAL for an encapsulated one that leads to no vport or table; ENOSPC.
+    /// Every branch gets the packet, counters count it once. EINVAL below two branches and above 32; EOPNOTSUPP in
+    /// NIC_TX and for branches that an array cannot have; EINVAL for an encapsulated one that leads to no vport or
+    /// table; ENOSPC.
     [[nodiscard]] static int dest_array(Domain& domain, std::span<const Branch> branches, Created& action);
     /// Destinations without encapsulation.
     [[nodiscard]] static int dest_array(Domain& domain, std::span<Action* const> branches, Created& action);
 
-    /// What a flow of verbs leads to: every receiver gets the packet, each counter counts it once, and where `next_rank`
-    /// is given the packet goes on at matchers of the root from that rank on; without any of these it is dropped. In any
-    /// domain. ENOSPC.
+    /// What a flow of verbs leads to: every receiver gets the packet, each counter counts it once, and where
+    /// `next_rank` is given the packet goes on at matchers of the root from that rank on; without any of these it is
+    /// dropped. In any domain. ENOSPC.
     [[nodiscard]] static int flow_array(Domain& domain, std::span<Action* const> branches,
                                         std::optional<std::uint32_t> next_rank, Created& action);
-    /// ASO objects of `bulk` for rules of `domain`'s context, a connection for rules of `domain` and one that the bulk is
-    /// linked to. EOPNOTSUPP on ConnectX-5 and without a bulk; errors of make_aso_use().
-    [[nodiscard]] static int aso(Domain& domain, std::shared_ptr<AsoBulk> bulk, std::uint32_t offset, std::uint32_t flags,
-                                 std::uint8_t reg_c, Created& action);
+    /// ASO objects of `bulk` for rules of `domain`'s context, a connection for rules of `domain` and one that the bulk
+    /// is linked to. EOPNOTSUPP on ConnectX-5 and without a bulk; errors of make_aso_use().
+    [[nodiscard]] static int aso(Domain& domain, std::shared_ptr<AsoBulk> bulk, std::uint32_t offset,
+                                 std::uint32_t flags, std::uint8_t reg_c, Created& action);
     /// For rules to come; those that there are keep what they have. EINVAL for other actions; EOPNOTSUPP for another
     /// direction or register of a connection whose bulk is linked.
     [[nodiscard]] int modify_aso(std::uint32_t offset, std::uint32_t flags, std::uint8_t reg_c) noexcept;
-    /// A meter of its own that ends in `next`: colours packets into reg_c. EOPNOTSUPP for a root table; EINVAL for more than
-    /// Meter::size bytes of parameters and for a register that the device does not return colours in.
+    /// A meter of its own that ends in `next`: colours packets into reg_c. EOPNOTSUPP for a root table; EINVAL for more
+    /// than Meter::size bytes of parameters and for a register that the device does not return colours in.
     [[nodiscard]] static int flow_meter(Table& next, const FlowMeterSpec& spec, Created& action);
-    /// `fields`: MLX5_FLOW_METER_OBJ_MODIFY_FIELD_*. Packets of all its rules meet the change. EINVAL for other actions and
-    /// unknown fields.
+    /// `fields`: MLX5_FLOW_METER_OBJ_MODIFY_FIELD_*. Packets of all its rules meet the change. EINVAL for other actions
+    /// and unknown fields.
     [[nodiscard]] int modify_flow_meter(const FlowMeterSpec& spec, std::uint64_t fields) noexcept;
     /// EINVAL (no ratio, no actions, a root table), EOPNOTSUPP (NIC_TX; actions that samples cannot have there; on
     /// ConnectX-5 in the FDB a restore command that is no SET of reg_c_0), ENOSPC.

@@ -30,7 +30,8 @@ private:
 
 class Domain : public Referenced {
 public:
-    Domain(Steering& steering, DomainType type, void* owner) noexcept : steering_(steering), type_(type), owner_(owner) {}
+    Domain(Steering& steering, DomainType type, void* owner) noexcept
+        : steering_(steering), type_(type), owner_(owner) {}
     Domain(const Domain&) = delete;
     Domain& operator=(const Domain&) = delete;
 

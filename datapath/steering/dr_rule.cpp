@@ -48,11 +48,13 @@ int Rule::make(Matcher& matcher, std::span<const std::uint8_t> given, std::span<
     if (const int error = make_value(matcher.mask(), given, value); error != 0) return error;
     const std::uint8_t sides = sides_of(matcher, value);
     if (const int error = check_actions(matcher, sides, actions); error != 0) return error;
-    std::unique_ptr<Rule> made(new Rule(matcher, actions));
+    std::unique_ptr<Rule> made(new (actions.size()) Rule(matcher, actions));
     Steering::Impl& impl = matcher.table().domain().steering().impl();
     for (const Action* action : actions) {
         if (action->type != ActionType::qp) continue;
-        if (const int error = impl.acquire_destination(action->queue.sink, made->destination_); error != 0) return error;
+        if (const int error = impl.acquire_destination(action->queue.sink, made->destination_); error != 0) {
+            return error;
+        }
     }
     if (const int error = made->take_links(); error != 0) return error;
     const RuleContext context{.queue = made->destination_,
@@ -66,9 +68,9 @@ int Rule::make(Matcher& matcher, std::span<const std::uint8_t> given, std::span<
 
 Rule::Rule(Matcher& matcher, std::span<Action* const> actions)
     : matcher_(matcher),
-      actions_(std::make_unique<Action*[]>(actions.size())),
-      action_count_(static_cast<std::uint32_t>(actions.size())) {
-    std::copy(actions.begin(), actions.end(), actions_.get());
+      action_count_(static_cast<std::uint32_t>(actions.size())),
+      reaches_queue_(reaches_queue(actions)) {
+    std::copy(actions.begin(), actions.end(), reinterpret_cast<Action**>(this + 1));
     matcher.refer();
     for (Action* action : actions) action->refer();
     hold_queues(actions);
@@ -104,7 +106,17 @@ void Rule::link() noexcept {
     matcher_.rules() = this;
 }
 
+/// All that a rule's end touches, fetched at once: with many rules none of it is in the cache.
+void Rule::prefetch() const noexcept {
+    for (const void* const place : {static_cast<const void*>(node_), static_cast<const void*>(previous_),
+                                    static_cast<const void*>(next_)}) {
+        __builtin_prefetch(place, 1);
+    }
+    for (const Action* action : actions()) __builtin_prefetch(action, 1);
+}
+
 Rule::~Rule() {
+    prefetch();
     Domain& domain = matcher_.table().domain();
     Steering::Impl& impl = domain.steering().impl();
     if (node_ != nullptr) {
@@ -116,7 +128,7 @@ Rule::~Rule() {
         rules.remove(node_, impl.rcu);
         if (domain.reclaims_memory() && rules.sparse()) rules.shrink(impl.rcu);
     }
-    if (reaches_queue(actions())) {
+    if (reaches_queue_) {
         if (node_ != nullptr) domain.steering().synchronize();
         if (destination_ != 0) impl.release_destination(destination_);
         release_queues(actions());

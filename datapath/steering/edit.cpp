@@ -76,7 +76,10 @@ struct Found {
 
 void fix_l4(std::uint8_t* frame, const Headers& headers, std::uint32_t old, std::uint32_t now) noexcept {
     if (headers.l4 == 0) return;
-    const unsigned place = headers.l4_protocol == 6 ? 16 : headers.l4_protocol == 17 ? 6 : headers.l4_protocol == 58 ? 2 : 0;
+    const unsigned place = headers.l4_protocol == 6    ? 16
+                           : headers.l4_protocol == 17 ? 6
+                           : headers.l4_protocol == 58 ? 2
+                                                       : 0;
     if (place == 0) return;
     std::uint8_t* at = frame + headers.l4 + place;
     const std::uint16_t checksum = load_be16(at);

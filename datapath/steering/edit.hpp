@@ -4,8 +4,9 @@
 // An edit of a header that the packet does not have does nothing, as in hardware; no edit reaches L4 of a fragment.
 // Checksums of IPv4, TCP, UDP and ICMPv6 are fixed up incrementally; an absent UDP checksum stays absent.
 //
-// Errors are libmlx5's: EINVAL (unknown field, too long, ADD elsewhere than TTL, hop limit, sequence and acknowledgement
-// number, reg_a outside NIC_TX, reg_b outside NIC_RX, TCP with UDP), ENOTSUP (IPv4 with IPv6), EOPNOTSUPP (unknown command).
+// Errors are libmlx5's: EINVAL (unknown field, too long, ADD elsewhere than TTL, hop limit, sequence and
+// acknowledgement number, reg_a outside NIC_TX, reg_b outside NIC_RX, TCP with UDP), ENOTSUP (IPv4 with IPv6),
+// EOPNOTSUPP (unknown command).
 // Source: set_action_in, add_action_in, copy_action_in; dr_action.c, dr_ste_v1.c of rdma-core.
 #pragma once
 

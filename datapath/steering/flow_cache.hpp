@@ -33,7 +33,9 @@ public:
         std::uint32_t word_count;
         alignas(8) unsigned char held[held_size];
 
-        [[nodiscard]] const std::uint64_t* words() const noexcept { return reinterpret_cast<const std::uint64_t*>(held); }
+        [[nodiscard]] const std::uint64_t* words() const noexcept {
+            return reinterpret_cast<const std::uint64_t*>(held);
+        }
         [[nodiscard]] std::span<const Op> ops() const noexcept {
             return {reinterpret_cast<const Op*>(held + word_count * sizeof(std::uint64_t)), op_count};
         }

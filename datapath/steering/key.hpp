@@ -2,11 +2,12 @@
 // where the PRM puts them, without the blocks and words that no packet of ours fills.
 //
 // Line 0 is the whole outer block. Line 1 gathers what is used of misc, misc3 and misc2. Lines 2 to 4 are the inner
-// block and what else describes a tunnel: they, and the few bits for tunnels in line 1, are read only where a mask asks for
-// them (parse_deep()). A mask or a rule's value is a Key as well; a packet meets a rule when (packet & mask) == value in
-// each word.
+// block and what else describes a tunnel: they, and the few bits for tunnels in line 1, are read only where a mask asks
+// for them (parse_deep()). A mask or a rule's value is a Key as well; a packet meets a rule when (packet & mask) ==
+// value in each word.
 //
-//   double words 16..19   misc  0..3    GRE flags, source_sqn; source_port; second VLANs; their qualifiers, gre_protocol
+//   double words 16..19   misc  0..3    GRE flags, source_sqn; source_port; second VLANs; their qualifiers,
+//                                     gre_protocol
 //                20..22   misc3 8,6,7   ICMP types and codes; ICMPv4, ICMPv6 header data
 //                23..30   misc2 4..11   reg_c_7 .. reg_c_0
 //                31       misc2 12      reg_a

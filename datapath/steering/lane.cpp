@@ -13,7 +13,7 @@ namespace ovsdr::soft {
 namespace {
 
 constexpr std::uint32_t cache_seed = 0x9e3779b9;
-constexpr std::uint64_t sample_seed = 0x2545f4914f6cdd1dULL;  ///< each lane draws its own sequence, the same in every run
+constexpr std::uint64_t sample_seed = 0x2545f4914f6cdd1dULL;  ///< each lane draws a sequence, the same in every run
 constexpr Key no_registers{};  ///< cached traces never copy from one
 
 void apply_edits(const EditList& edits, rte_mbuf* packet, const Key& registers) noexcept {
@@ -229,7 +229,8 @@ std::uint8_t Lane::Impl::run_stateful(const Op& op, const StatefulUse& use, rte_
         return const_cast<AsoBulk*>(static_cast<const AsoBulk*>(op.object))->hit(op.value, (op.argument & 1) != 0);
     }
     const Colour initial = use.colour == Colour::undefined ? held : use.colour;
-    const Colour colour = use.meter->mark(steering_.now(), initial, rte_pktmbuf_mtod(packet, std::uint8_t*), packet->pkt_len);
+    const Colour colour =
+        use.meter->mark(steering_.now(), initial, rte_pktmbuf_mtod(packet, std::uint8_t*), packet->pkt_len);
     return static_cast<std::uint8_t>(colour);
 }
 

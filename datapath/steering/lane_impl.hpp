@@ -1,9 +1,9 @@
 // The inside of a Lane.
 //
-// process() takes each batch through four steps: read the headers and hash what the masks look at; find the cache's set;
-// find the line; then, in order, run the line's trace on runs of packets that share it. A packet without a line walks
-// the tables (walk.cpp), which does to it what its rules say and leaves a trace in the cache if the outcome is a function of
-// what the masks look at.
+// process() takes each batch through four steps: read the headers and hash what the masks look at; find the cache's
+// set; find the line; then, in order, run the line's trace on runs of packets that share it. A packet without a line
+// walks the tables (walk.cpp), which does to it what its rules say and leaves a trace in the cache if the outcome is a
+// function of what the masks look at.
 //
 // Threads: the lane's worker.
 #pragma once
@@ -64,7 +64,8 @@ public:
     [[nodiscard]] unsigned apply(const Op& op, rte_mbuf** packets, unsigned length, const Key* registers) noexcept;
 
     /// Runs an op of state on one packet; `held` is the colour in its register. Returns what goes there.
-    [[nodiscard]] std::uint8_t run_stateful(const Op& op, const StatefulUse& use, rte_mbuf* packet, Colour held) noexcept;
+    [[nodiscard]] std::uint8_t run_stateful(const Op& op, const StatefulUse& use, rte_mbuf* packet,
+                                            Colour held) noexcept;
 
     /// True for one call in `ratio`, by a generator of the lane's own.
     [[nodiscard]] bool draw(std::uint32_t ratio) noexcept {

@@ -122,15 +122,17 @@ constexpr Block inner_block{key_offset::inner, key_offset::inner_flow_label};
 
 [[nodiscard]] bool any_second_vlan(const Key& key, const Block& block) noexcept {
     const bool is_inner = block.begin == inner_block.begin;
-    const unsigned bits = is_inner ? inner_second_cvlan_bit | inner_second_svlan_bit : second_cvlan_bit | second_svlan_bit;
+    const unsigned bits =
+        is_inner ? inner_second_cvlan_bit | inner_second_svlan_bit : second_cvlan_bit | second_svlan_bit;
     return any(key, is_inner ? key_offset::inner_second_vlan : key_offset::second_vlan, 2) ||
            (key.bytes()[key_offset::second_qualifier] & bits) != 0;
 }
 
-/// Whether a look-up of Ethernet headers takes the fragment bit along. Both addresses have one of their own without it, and
-/// a further one only for what that lacks.
+/// Whether a look-up of Ethernet headers takes the fragment bit along. Both addresses have one of their own without it,
+/// and a further one only for what that lacks.
 [[nodiscard]] bool takes_fragment_bit(const Key& key, const Block& block) noexcept {
-    const bool source = any(key, block.begin + key_offset::smac, 6), destination = any(key, block.begin + key_offset::dmac, 6);
+    const bool source = any(key, block.begin + key_offset::smac, 6),
+               destination = any(key, block.begin + key_offset::dmac, 6);
     const bool vlan = any(key, block.begin + key_offset::first_vlan, 2) ||
                       (key.bytes()[block.begin + key_offset::l3_flags] & (cvlan_bit | svlan_bit)) != 0;
     if (any(key, block.begin + key_offset::ethertype, 2) || any_second_vlan(key, block)) return true;
@@ -151,7 +153,8 @@ constexpr Block inner_block{key_offset::inner, key_offset::inner_flow_label};
     switch (version) {
         case 0: return any_ip_field(key, block) ? EOPNOTSUPP : 0;
         case 4:
-            return any(key, block.begin + key_offset::source_ip, 12) || any(key, block.begin + key_offset::destination_ip, 12)
+            return any(key, block.begin + key_offset::source_ip, 12) ||
+                           any(key, block.begin + key_offset::destination_ip, 12)
                        ? EOPNOTSUPP
                        : 0;
         case 6: return any(key, block.begin + key_offset::ihl, 1) ? EOPNOTSUPP : 0;
@@ -159,7 +162,8 @@ constexpr Block inner_block{key_offset::inner, key_offset::inner_flow_label};
     }
 }
 
-/// One builder takes either ICMP or ICMPv6; ConnectX-5 needs a parser for both that its firmware must have been set up for.
+/// One builder takes either ICMP or ICMPv6; ConnectX-5 needs a parser for both that its firmware must have been set up
+/// for.
 [[nodiscard]] int check_icmp(const MatchSpec& spec, const Key& key) noexcept {
     const bool v4 = any(key, key_offset::icmp, 2) || any(key, key_offset::icmp_data, 4);
     const bool v6 = any(key, key_offset::icmp + 2, 2) || any(key, key_offset::icmpv6_data, 4);
@@ -186,8 +190,8 @@ constexpr Block inner_block{key_offset::inner, key_offset::inner_flow_label};
                : 0;
 }
 
-/// VXLAN-GPE, Geneve, GTP-U and the bare tunnel header share a place in the device: one of them at most. Whether there is
-/// an option is asked beside another field of Geneve.
+/// VXLAN-GPE, Geneve, GTP-U and the bare tunnel header share a place in the device: one of them at most. Whether there
+/// is an option is asked beside another field of Geneve.
 [[nodiscard]] int check_tunnel(const MatchSpec& spec, const Key& key) noexcept {
     const bool gpe = any(key, key_offset::gpe_vni, 5);
     const bool oam = (key.bytes()[key_offset::geneve_oam] & geneve_oam_bit) != 0;
@@ -210,7 +214,8 @@ constexpr Block inner_block{key_offset::inner, key_offset::inner_flow_label};
     return any_source(key) && spec.domain == DomainType::nic_tx ? EOPNOTSUPP : 0;
 }
 
-/// A sample of the flexible parser: libmlx5 knows eight of them, and the first by its value alone. Nothing is sampled here.
+/// A sample of the flexible parser: libmlx5 knows eight of them, and the first by its value alone. Nothing is sampled
+/// here.
 [[nodiscard]] bool any_sample(const Parameters& given) noexcept {
     constexpr unsigned misc4 = 320, samples = 8;
     for (unsigned i = 0; i < samples; ++i) {
@@ -238,8 +243,9 @@ constexpr Block inner_block{key_offset::inner, key_offset::inner_flow_label};
     return (any(key, key_offset::gpe_vni, 5) && spec.profile->parses(flex_parser::vxlan_gpe)) ||
            (geneve && spec.profile->parses(flex_parser::geneve)) ||
            (any(key, key_offset::geneve_option, 4) && spec.profile->has_parser(flex_parser::geneve_option)) ||
-           (gtpu && spec.profile->has_parser(flex_parser::gtpu)) || any(key, key_offset::gre_key, 4) || any(key, key_offset::gre_protocol, 2) ||
-           (key.bytes()[key_offset::gre_flags] & gre_bits) != 0 || any(key, key_offset::vxlan_vni, 3) ||
+           (gtpu && spec.profile->has_parser(flex_parser::gtpu)) || any(key, key_offset::gre_key, 4) ||
+           any(key, key_offset::gre_protocol, 2) || (key.bytes()[key_offset::gre_flags] & gre_bits) != 0 ||
+           any(key, key_offset::vxlan_vni, 3) ||
            std::any_of(header, header + tunnel_header_size, [](std::uint8_t byte) { return byte != 0; });
 }
 

@@ -143,8 +143,8 @@ void Meter::add(std::uint64_t elapsed) noexcept {
     }
 }
 
-/// Whoever moves the timestamp grants the time since; the others go on with what there is. But none before the buckets are
-/// full for the first time: what it paid would be forgotten.
+/// Whoever moves the timestamp grants the time since; the others go on with what there is. But none before the buckets
+/// are full for the first time: what it paid would be forgotten.
 void Meter::refill(std::uint64_t now) noexcept {
     std::uint64_t last = last_.load(std::memory_order_acquire);
     if (last == 0) [[unlikely]] {

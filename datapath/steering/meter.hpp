@@ -1,28 +1,30 @@
 // One meter: two token buckets that colour packets red, yellow or green.
 //
 // Parameters are the device's own (flow_meter_parameters, 32 bytes, big-endian):
-//     valid, bucket_overflow, start_color, both_buckets_on_green, meter_mode; committed and excess burst (mantissa * 2^exponent
-//     bytes) and rate (10^9 * mantissa / 2^exponent bytes per second); c_tokens, e_tokens (signed bytes), timestamp (ns).
+//     valid, bucket_overflow, start_color, both_buckets_on_green, meter_mode; committed and excess burst (mantissa *
+//     2^exponent bytes) and rate (10^9 * mantissa / 2^exponent bytes per second); c_tokens, e_tokens (signed bytes),
+//     timestamp (ns).
 // A rate is mantissa / 2^exponent bytes per nanosecond, so tokens in units of 2^-32 bytes are exact.
 //
 // Rules, as far as they are public (Linux en/tc/meter.c, DPDK mlx5_flow_aso.c, mlx5_flow_quota.c):
-//   - A bucket that is not negative pays for the packet, whatever its length; it may end below 0. One of size 0 never pays.
-//   - A packet that comes in green and finds the committed bucket paying is green; else, unless it came in red, yellow if
-//     the excess bucket pays; else red. A red packet costs nothing.
-//   - both_buckets_on_green: green takes from both buckets, and needs both (RFC 2698). bucket_overflow: what the committed
-//     bucket cannot hold fills the excess one (RFC 2697). Neither: RFC 4115.
+//   - A bucket that is not negative pays for the packet, whatever its length; it may end below 0. One of size 0 never
+//     pays.
+//   - A packet that comes in green and finds the committed bucket paying is green; else, unless it came in red, yellow
+//     if the excess bucket pays; else red. A red packet costs nothing.
+//   - both_buckets_on_green: green takes from both buckets, and needs both (RFC 2698). bucket_overflow: what the
+//     committed bucket cannot hold fills the excess one (RFC 2697). Neither: RFC 4115.
 //   - In packet mode each packet counts 128 bytes. Bursts end at 2^31 - 1 bytes, as in the device.
-//   - A timestamp of 0 is so long ago that every bucket with a rate is full. One without keeps the tokens that were written:
-//     that is a quota.
+//   - A timestamp of 0 is so long ago that every bucket with a rate is full. One without keeps the tokens that were
+//     written: that is a quota.
 //   - Bytes of IP are what the IP header says, where it says what can be: what is there otherwise.
 //   - Not valid: packets keep the colour that they came in with.
 //
 // Sharing. Buckets are one 128-bit word, changed by compare-and-exchange: each packet of any worker is coloured by one
-// state of both buckets, and each token is granted once. Exact by bytes for one worker; between workers, tokens of the last
-// refill may be granted to the next packet instead of this one.
+// state of both buckets, and each token is granted once. Exact by bytes for one worker; between workers, tokens of the
+// last refill may be granted to the next packet instead of this one.
 //
-// The first packet after a timestamp of 0, and those that come while it fills the buckets, take turns; so do write() and
-// read().
+// The first packet after a timestamp of 0, and those that come while it fills the buckets, take turns; so do write()
+// and read().
 //
 // Threads: any.
 #pragma once
@@ -54,7 +56,8 @@ public:
     [[nodiscard]] Colour start_colour() const noexcept { return start_.load(std::memory_order_relaxed); }
 
     /// Colours a frame at `now`, in nanoseconds, and takes its tokens.
-    [[nodiscard]] Colour mark(std::uint64_t now, Colour initial, const std::uint8_t* frame, std::uint32_t frame_size) noexcept;
+    [[nodiscard]] Colour mark(std::uint64_t now, Colour initial, const std::uint8_t* frame,
+                              std::uint32_t frame_size) noexcept;
 
 private:
     enum Mode : std::uint8_t { ip_bytes, l2_bytes, l2_bytes_and_gap, packets };

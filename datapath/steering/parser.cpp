@@ -70,8 +70,8 @@ inline Layer3 enter_ipv6(Cursor& cursor) noexcept {
     Layer3 layer;
     const std::uint8_t* header = cursor.at();
     if (cursor.left() < 40 || header[0] >> 4 != 6) return layer;
-    // A length past the frame is none of the matching hardware's business (rdma-core's own flow tests send such frames):
-    // the headers count, and the frame's end is the packet's.
+    // A length past the frame is none of the matching hardware's business (rdma-core's own flow tests send such
+    // frames): the headers count, and the frame's end is the packet's.
     const unsigned payload = std::min<unsigned>(load_be16(header + 4), cursor.left() - 40);
     layer.valid = true;
     layer.protocol = header[6];

@@ -2,8 +2,8 @@
 //
 // Never reads past the frame. A header that is cut short, or whose own length fields contradict the frame, leaves its
 // fields 0 and ends the parse: no field is ever invented. Fragments have ip fields and the frag bit but no L4. IPv6
-// extension headers (hop-by-hop, routing, destination, AH, fragment) are skipped; of a later fragment ip_protocol is 44.
-// Of VLAN tags as many are looked through as vlan.hpp says; ethertype is the one behind them.
+// extension headers (hop-by-hop, routing, destination, AH, fragment) are skipped; of a later fragment ip_protocol is
+// 44. Of VLAN tags as many are looked through as vlan.hpp says; ethertype is the one behind them.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +25,9 @@ struct Headers {
     std::uint32_t end;          ///< of the IP packet
 };
 
-/// Fills the outer block, second VLAN and ICMP words of `key` (which need not be initialised), and makes the rest of its
-/// first Key::shallow_length words 0; leaves the others alone. False for what is no Ethernet frame: shorter than 14 bytes.
+/// Fills the outer block, second VLAN and ICMP words of `key` (which need not be initialised), and makes the rest of
+/// its first Key::shallow_length words 0; leaves the others alone. False for what is no Ethernet frame: shorter than 14
+/// bytes.
 bool parse(const std::uint8_t* frame, std::uint32_t size, Key& key) noexcept;
 
 /// The same walk over the headers, giving their places. Threads: any.

@@ -1,8 +1,9 @@
 // What a rule does, compiled when the rule is created; and what a whole traversal does, composed from that.
 //
-// A rule's Program is a few Ops in the order the hardware works in (decapsulate, pop, count,
-// edit, push, encapsulate; counted first where rule_compile.cpp says so), whatever order the application listed its actions in, and one End: where the packet goes next. A Trace is a flat list of Ops only: the
-// flow cache keeps one per line and runs it on every packet that meets the line.
+// A rule's Program is a few Ops in the order the hardware works in (decapsulate, pop, count, edit, push, encapsulate;
+// counted first where rule_compile.cpp says so), whatever order the application listed its actions in, and one End:
+// where the packet goes next. A Trace is a flat list of Ops only: the flow cache keeps one per line and runs it on
+// every packet that meets the line.
 //
 // Lifetime: Ops point into objects that the rule's node keeps alive until a grace period after its removal.
 #pragma once
@@ -88,8 +89,8 @@ struct SamplerProgram {
     ArrayProgram array;
 };
 
-/// tag, counter (before or after, by side), edit, two pops, two pushes, decapsulation and encapsulation, first hit, meter and connection by side,
-/// sample and its edit
+/// tag, counter (before or after, by side), edit, two pops, two pushes, decapsulation and encapsulation, first hit,
+/// meter and connection by side, sample and its edit
 inline constexpr unsigned max_rule_ops = 20;
 
 struct Program {

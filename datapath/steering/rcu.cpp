@@ -1,9 +1,10 @@
 #include "datapath/steering/rcu.hpp"
 
+#include <array>
 #include <chrono>
 #include <new>
+#include <span>
 #include <thread>
-#include <vector>
 
 namespace ovsdr::soft {
 
@@ -27,16 +28,16 @@ void Rcu::retire(void* object, void (*free_object)(void*)) {
 
 /// Freeing runs outside the lock: what is freed may retire in turn.
 bool Rcu::collect(std::unique_lock<std::mutex>& lock) {
-    constexpr std::size_t at_once = 64;
-    std::vector<Retired> due;
-    while (!retired_.empty() && due.size() < at_once &&
+    std::array<Retired, 64> due;
+    std::size_t length = 0;
+    while (!retired_.empty() && length < due.size() &&
            rte_rcu_qsbr_check(state_.get(), retired_.front().token, false) == 1) {
-        due.push_back(retired_.front());
+        due[length++] = retired_.front();
         retired_.pop_front();
     }
     lock.unlock();
-    for (const Retired& retired : due) retired.free_object(retired.object);
-    return !due.empty();
+    for (const Retired& retired : std::span(due.data(), length)) retired.free_object(retired.object);
+    return length != 0;
 }
 
 void Rcu::drain() noexcept {

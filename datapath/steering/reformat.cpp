@@ -62,7 +62,8 @@ Reformat::Reformat(Kind kind, std::span<const std::uint8_t> data, bool opens_gtp
     const std::size_t l3 = type_at + 2;
     std::size_t l4 = 0;
     std::uint8_t protocol = 0;
-    if (type == type_ipv4 && l3 + 20 <= data.size() && l3 + (data[l3] & 0xfu) * 4 <= data.size() && (data[l3] & 0xf) >= 5) {
+    if (type == type_ipv4 && l3 + 20 <= data.size() && l3 + (data[l3] & 0xfu) * 4 <= data.size() &&
+        (data[l3] & 0xf) >= 5) {
         l3_version_ = 4;
         l4 = l3 + (data[l3] & 0xfu) * 4;
         protocol = data[l3 + 9];
@@ -96,7 +97,8 @@ rte_mbuf* Reformat::remove(rte_mbuf* packet, DropReason& reason) const noexcept 
     }
     rte_pktmbuf_trim(packet, static_cast<std::uint16_t>(packet->data_len - tunnel.end));
     rte_pktmbuf_adj(packet, static_cast<std::uint16_t>(begin));
-    // There is room: the tunnel's headers were longer than an Ethernet header with its tag. (Of an L2 tunnel data_ is empty.)
+    // There is room: the tunnel's headers were longer than an Ethernet header with its tag. (Of an L2 tunnel data_ is
+    // empty.)
     std::copy(data_.begin(), data_.end(), rte_pktmbuf_prepend(packet, static_cast<std::uint16_t>(data_.size())));
     return packet;
 }

@@ -45,7 +45,8 @@ constexpr unsigned max_vlans = 2;
         case ActionType::push_vlan: return receives && !profile.pushes_when_receiving ? EINVAL : 0;
         case ActionType::decap_l3: return action.root_level ? EINVAL : 0;
         case ActionType::encap_l2:
-        case ActionType::encap_l3: return action.root_level || (receives && !profile.encapsulates_when_receiving) ? EINVAL : 0;
+        case ActionType::encap_l3:
+            return action.root_level || (receives && !profile.encapsulates_when_receiving) ? EINVAL : 0;
         default: return 0;
     }
 }
@@ -88,7 +89,8 @@ enum class RootUse : std::uint8_t { refused, other, destination, queue, tag, def
     }
 }
 
-/// libmlx5's dr_actions_build_attr(), its flow command, and then what the kernel takes in each namespace, in this order.
+/// libmlx5's dr_actions_build_attr(), its flow command, and then what the kernel takes in each namespace, in this
+/// order.
 [[nodiscard]] int check_root(const Matcher& matcher, std::span<Action* const> actions) noexcept {
     const Domain& domain = matcher.table().domain();
     std::array<unsigned, action_types> times{};
@@ -124,9 +126,9 @@ enum class RootUse : std::uint8_t { refused, other, destination, queue, tag, def
     return matcher.priority() > last_priority ? ENOMEM : 0;
 }
 
-/// Packets whose bytes a counter sees with the tag or tunnel that the same rule takes away. STE v0 counts first. STE v1 does
-/// so only where it transmits: there the counter sits in the popping STE, while receiving it moves on to the next one
-/// (rdma-core, dr_ste_v1_set_actions_tx and _rx).
+/// Packets whose bytes a counter sees with the tag or tunnel that the same rule takes away. STE v0 counts first. STE v1
+/// does so only where it transmits: there the counter sits in the popping STE, while receiving it moves on to the next
+/// one (rdma-core, dr_ste_v1_set_actions_tx and _rx).
 [[nodiscard]] std::uint8_t sides_counted_before_pop(Domain& domain) noexcept {
     if (domain.steering().profile().counts_before_pop || domain.type() == DomainType::nic_tx) return side_both;
     return domain.type() == DomainType::fdb ? side_vports : 0;

@@ -32,7 +32,8 @@ struct RuleContext {
     std::uint16_t queue = 0;           ///< the destination of the list's receiver action
     const AsoUse* linked = nullptr;    ///< what its connection-tracking action asks by a link, not by itself
 };
-[[nodiscard]] RulePlan compile_actions(const Matcher& matcher, std::span<Action* const> actions, const RuleContext& context);
+[[nodiscard]] RulePlan compile_actions(const Matcher& matcher, std::span<Action* const> actions,
+                                       const RuleContext& context);
 
 /// A node for a rule of that value.
 [[nodiscard]] std::unique_ptr<RuleNode> make_node(const Matcher& matcher, const Key& value, RulePlan plan);

@@ -81,6 +81,8 @@ std::atomic<std::uint64_t>* RuleTable::slot_of(const RuleNode& node) const noexc
         if (packed == free_slot) return nullptr;
         if (packed == grave) continue;
         const RuleNode* other = node_in(packed);
+        if (other == &node) return &slots->slots[at];
+        if (packed >> 48 != node.hash >> 16) continue;
         if (other->hash == node.hash && std::equal(node.words(), node.words() + node.word_count, other->words())) {
             return &slots->slots[at];
         }

@@ -3,9 +3,9 @@
 // Open addressing over 64-bit slots (16 bits of hash, 48 of pointer): a look-up touches one line of slots and then the
 // node that matches. Rules with equal values hang behind the first one, which is the one that packets meet.
 //
-// At half load the slots are replaced by a quarter full array that is published whole; the old one is retired. A table of
-// fixed size keeps its array until it is seven eighths full: look-ups take longer, as where a fixed hash table of the
-// device chains what collides, but no rule is refused.
+// At half load the slots are replaced by a quarter full array that is published whole; the old one is retired. A table
+// of fixed size keeps its array until it is seven eighths full: look-ups take longer, as where a fixed hash table of
+// the device chains what collides, but no rule is refused.
 //
 // Threads: find() from lanes that are online; everything else by one writer at a time.
 #pragma once
@@ -23,12 +23,16 @@ namespace ovsdr::soft {
 /// One rule as readers see it; immutable once inserted. Its words and ops lie behind it in the same block of memory: a
 /// million rules are a question of size, and a look-up touches one place.
 struct RuleNode {
-    [[nodiscard]] static void* operator new(std::size_t size, std::size_t behind) { return ::operator new(size + behind); }
+    [[nodiscard]] static void* operator new(std::size_t size, std::size_t behind) {
+        return ::operator new(size + behind);
+    }
     static void operator delete(void* node) noexcept { ::operator delete(node); }
     static void operator delete(void* node, std::size_t) noexcept { ::operator delete(node); }
 
     [[nodiscard]] std::uint64_t* words() noexcept { return reinterpret_cast<std::uint64_t*>(this + 1); }
-    [[nodiscard]] const std::uint64_t* words() const noexcept { return reinterpret_cast<const std::uint64_t*>(this + 1); }
+    [[nodiscard]] const std::uint64_t* words() const noexcept {
+        return reinterpret_cast<const std::uint64_t*>(this + 1);
+    }
 
     std::uint32_t hash = 0;
     std::uint8_t sides = side_both;
@@ -59,8 +63,8 @@ public:
     /// Allocates a node whose words are `value` masked, with room for `op_count` ops. Throws std::bad_alloc.
     [[nodiscard]] std::unique_ptr<RuleNode> make_node(const Key& value, unsigned op_count) const;
 
-    /// Makes the array right for `rules`, or for those that there are if they are more. Throws std::bad_alloc, then nothing
-    /// has changed.
+    /// Makes the array right for `rules`, or for those that there are if they are more. Throws std::bad_alloc, then
+    /// nothing has changed.
     void reserve(std::size_t rules, Rcu& rcu);
     void fix_size(bool fixed) noexcept { fixed_ = fixed; }
 

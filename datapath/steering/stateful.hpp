@@ -20,7 +20,8 @@ struct StatefulUse {
     void* object = const_cast<void*>(op.object);
     if (op.code == OpCode::flow_meter) {
         auto* legacy = static_cast<FlowMeter*>(object);
-        return {&legacy->meter, legacy->meter.start_colour(), legacy->reg_c, legacy->active.load(std::memory_order_relaxed)};
+        return {&legacy->meter, legacy->meter.start_colour(), legacy->reg_c,
+                legacy->active.load(std::memory_order_relaxed)};
     }
     const auto reg_c = static_cast<std::uint8_t>(op.argument >> 8);
     if (op.code == OpCode::first_hit) return {nullptr, Colour::red, reg_c, true};

@@ -13,7 +13,9 @@ Steering::Steering(const Profile& profile) : impl_(std::make_unique<Impl>(profil
 Steering::~Steering() = default;
 
 int Steering::attach(VportId vport, Sink sink) { return impl_->attach(vport, sink); }
-int Steering::attach_lag_port(unsigned port, Sink sink, Sink strict) { return impl_->attach_lag_port(port, sink, strict); }
+int Steering::attach_lag_port(unsigned port, Sink sink, Sink strict) {
+    return impl_->attach_lag_port(port, sink, strict);
+}
 void Steering::detach(VportId vport) noexcept { impl_->detach(vport); }
 void Steering::cotenant_send_rule(std::uint32_t sqn, VportId vport) { impl_->add_send_rule(sqn, vport); }
 void Steering::remove_cotenant_send_rule(std::uint32_t sqn) noexcept { impl_->remove_send_rule(sqn); }
@@ -120,8 +122,8 @@ void Steering::Impl::set_cotenant_sink(Sink sink) noexcept {
 }
 
 void Steering::Impl::set_transport(Filter transport) {
-    const std::unique_ptr<const Filter> old(
-        this->transport.exchange(transport.take == nullptr ? nullptr : new Filter(transport), std::memory_order_acq_rel));
+    const std::unique_ptr<const Filter> old(this->transport.exchange(
+        transport.take == nullptr ? nullptr : new Filter(transport), std::memory_order_acq_rel));
     rcu.synchronize();
 }
 
@@ -132,8 +134,8 @@ int Steering::Impl::set_geneve_option(const GeneveOption& option) {
     return 0;
 }
 
-/// Lanes keep what they have cached where a number gets its first rule: its queue has sent nothing yet. So the making of a
-/// queue pair costs the others nothing.
+/// Lanes keep what they have cached where a number gets its first rule: its queue has sent nothing yet. So the making
+/// of a queue pair costs the others nothing.
 void Steering::Impl::add_send_rule(std::uint32_t sqn, VportId vport) {
     const auto add = [&] { replace(send_rules_, [&](SendRules& rules) { rules.insert_or_assign(sqn, vport); }); };
     {
@@ -172,7 +174,8 @@ std::uint16_t Steering::Impl::uplink_slot_of(std::uint32_t sqn) const noexcept {
     const LagChoices* choices = lag_choices_.load(std::memory_order_acquire);
     const auto choice = choices->find(sqn);
     if (choice == choices->end()) return slot_of(uplink_vport);
-    const std::uint16_t slot = lag_slots_[lag_place(choice->second.port, choice->second.strict)].load(std::memory_order_acquire);
+    const std::uint16_t slot =
+        lag_slots_[lag_place(choice->second.port, choice->second.strict)].load(std::memory_order_acquire);
     return slot != 0 ? slot : slot_of(uplink_vport);
 }
 

@@ -6,8 +6,8 @@
 //     manager's SQ  -> NIC_TX root -> ... -> FDB root -> ...
 // Kernel stand-ins: where the FDB root has no rule for a packet it goes where a switchdev kernel would send it: a
 // co-tenant's send queue to that queue's vport (cotenant_send_rule), everything else to the manager's NIC_RX. What
-// NIC_RX root does not take goes to the RoCE transport where it is the transport's, otherwise to the co-tenant's sink, or
-// is dropped and counted when there is none.
+// NIC_RX root does not take goes to the RoCE transport where it is the transport's, otherwise to the co-tenant's sink,
+// or is dropped and counted when there is none.
 //
 // Life cycle. A Lane is created by the worker that uses it, with an index below max_workers. A worker calls
 // online() before it touches packets, quiescent() once per loop, offline() before it sleeps. What a writer removed
@@ -38,20 +38,20 @@ public:
     /// From now on packets for `vport` go to `sink`. EEXIST when the vport is attached, ENOSPC past max_vports.
     [[nodiscard]] int attach(VportId vport, Sink sink);
 
-    /// LAG: in place of the uplink's sink, what queues send that have chosen `port` (1, 2) goes to `sink`, or to `strict` where
-    /// they were strict. detach(uplink_vport) ends it. ENOSPC.
+    /// LAG: in place of the uplink's sink, what queues send that have chosen `port` (1, 2) goes to `sink`, or to
+    /// `strict` where they were strict. detach(uplink_vport) ends it. ENOSPC.
     [[nodiscard]] int attach_lag_port(unsigned port, Sink sink, Sink strict);
 
     /// Packets for `vport` are dropped and counted from now on. Returns once no worker can call its sink any more.
     void detach(VportId vport) noexcept;
 
-    /// The kernel's own rule "what this queue of the manager sends goes to that vport". Before the queue sends, and gone after
-    /// it has sent its last.
+    /// The kernel's own rule "what this queue of the manager sends goes to that vport". Before the queue sends, and
+    /// gone after it has sent its last.
     void cotenant_send_rule(std::uint32_t sqn, VportId vport);
     void remove_cotenant_send_rule(std::uint32_t sqn) noexcept;
 
-    /// By which port of an uplink in LAG the manager's queue sends, whatever leads its packets there; 0: by none. A strict one
-    /// stays with its port though the port's link is down.
+    /// By which port of an uplink in LAG the manager's queue sends, whatever leads its packets there; 0: by none. A
+    /// strict one stays with its port though the port's link is down.
     void set_lag_port(std::uint32_t sqn, unsigned port, bool strict = false);
 
     /// Takes what no NIC_RX root rule took; an empty Sink drops and counts. Waits like detach().
@@ -60,8 +60,8 @@ public:
     /// Shown what no NIC_RX root rule took, before the co-tenant; an empty Filter for none. Waits like detach().
     void set_transport(Filter transport);
 
-    /// What the flexible parser looks for in Geneve headers from now on; a GeneveOption of length 0: nothing. The device has
-    /// room for one: EBUSY while another is there.
+    /// What the flexible parser looks for in Geneve headers from now on; a GeneveOption of length 0: nothing. The
+    /// device has room for one: EBUSY while another is there.
     [[nodiscard]] int set_geneve_option(const GeneveOption& option);
 
     /// Lanes walk the tables again instead of doing what they have cached.

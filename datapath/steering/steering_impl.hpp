@@ -84,8 +84,8 @@ public:
     /// Gives it back; the caller has waited for a grace period since it was last reachable.
     void release_destination(std::uint16_t destination) noexcept;
 
-    /// How many actions take L2 tunnels away: while there are any, the cache's key holds of inner headers what masks look
-    /// at of outer ones.
+    /// How many actions take L2 tunnels away: while there are any, the cache's key holds of inner headers what masks
+    /// look at of outer ones.
     void count_decapsulations(int difference);
 
     // Under the caller's Change.
@@ -96,7 +96,8 @@ public:
     [[nodiscard]] std::uint16_t slot_of(VportId vport) const noexcept {
         return slots_[vport.value].load(std::memory_order_acquire);
     }
-    /// Where a queue's packets for the uplink go: slot_of(uplink_vport) but for those that have chosen a port. Threads: any.
+    /// Where a queue's packets for the uplink go: slot_of(uplink_vport) but for those that have chosen a port.
+    /// Threads: any.
     [[nodiscard]] std::uint16_t uplink_slot_of(std::uint32_t sqn) const noexcept;
     /// Nanoseconds on a clock that never goes back: what meters fill by. Threads: any.
     [[nodiscard]] std::uint64_t now() const noexcept {
@@ -138,7 +139,9 @@ private:
     using LagChoices = std::map<std::uint32_t, LagChoice>;
 
     [[nodiscard]] std::uint16_t free_destination() const noexcept;
-    [[nodiscard]] static constexpr unsigned lag_place(unsigned port, bool strict) noexcept { return (port - 1) * 2 + strict; }
+    [[nodiscard]] static constexpr unsigned lag_place(unsigned port, bool strict) noexcept {
+        return (port - 1) * 2 + strict;
+    }
     /// Puts a changed copy in a map's place.
     template <typename Map, typename Edit>
     void replace(std::atomic<const Map*>& published, Edit edit) {

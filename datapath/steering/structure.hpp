@@ -12,10 +12,10 @@
 
 namespace ovsdr::soft {
 
-/// The order in which packets walk the matchers of one table, lowest first. A non-root table and an application's DR root
-/// rules know priorities only. The kernel's other users of a root table stand between and around them: a flow that lets
-/// packets go on is seen before the others of its priority, flows for multicast addresses after every priority, and
-/// what takes the rest comes last, behind the co-tenant.
+/// The order in which packets walk the matchers of one table, lowest first. A non-root table and an application's DR
+/// root rules know priorities only. The kernel's other users of a root table stand between and around them: a flow that
+/// lets packets go on is seen before the others of its priority, flows for multicast addresses after every priority,
+/// and what takes the rest comes last, behind the co-tenant.
 /// Source: mlx5_ib's ib_prio_to_core_prio() and mlx5_core's order of namespaces.
 namespace rank {
 inline constexpr std::uint32_t sniffer = 0, multicast = 1u << 18, leftovers = 1u << 19, end = 1u << 20;

@@ -148,11 +148,13 @@ void fill_gtpu(const std::uint8_t* header, std::uint32_t size, std::uint8_t* out
 }
 
 /// The first option of that class, type and length. RFC 8926, 3.5.
-void fill_geneve_option(const std::uint8_t* header, std::uint32_t size, const GeneveOption& wanted, std::uint8_t* out) noexcept {
+void fill_geneve_option(const std::uint8_t* header, std::uint32_t size, const GeneveOption& wanted,
+                        std::uint8_t* out) noexcept {
     const std::uint32_t end = 8 + (header[0] & 0x3fu) * 4;
     if (wanted.length == 0 || end > size) return;
     for (std::uint32_t at = 8; at + 4 <= end;) {
-        const GeneveOption found{load_be16(header + at), header[at + 2], static_cast<std::uint8_t>(header[at + 3] & 0x1f)};
+        const GeneveOption found{load_be16(header + at), header[at + 2],
+                                 static_cast<std::uint8_t>(header[at + 3] & 0x1f)};
         const std::uint32_t next = at + 4 + found.length * 4u;
         if (next > end) return;
         if (found == wanted) {
@@ -165,7 +167,8 @@ void fill_geneve_option(const std::uint8_t* header, std::uint32_t size, const Ge
 }
 
 /// The fields of a tunnel's own header.
-void fill_tunnel(const std::uint8_t* frame, const Tunnel& tunnel, const ParserSetup& setup, std::uint8_t* out) noexcept {
+void fill_tunnel(const std::uint8_t* frame, const Tunnel& tunnel, const ParserSetup& setup,
+                 std::uint8_t* out) noexcept {
     const std::uint8_t* header = frame + tunnel.header;
     switch (tunnel.kind) {
         case Tunnel::Kind::vxlan: std::memcpy(out + key_offset::vxlan_vni, header + 4, 3); break;

@@ -3,8 +3,8 @@
 //   VXLAN      UDP to 4789, VNI flag          Ethernet
 //   VXLAN-GPE  UDP to 4790                    by its next protocol: IPv4, IPv6, Ethernet
 //   Geneve     UDP to 6081, version 0         by its protocol type: Ethernet, IPv4, IPv6; one option, see ParserSetup
-//   GRE        IP protocol 47, version 0      by its protocol: Ethernet (NVGRE), IPv4, IPv6; MPLS by its first label only
-//              or 1                           (of version 1 only what has no acknowledgement number)
+//   GRE        IP protocol 47, version 0      by its protocol: Ethernet (NVGRE), IPv4, IPv6; MPLS by its first label
+//              or 1                           only (of version 1 only what has no acknowledgement number)
 //   GTP-U      UDP to 2152, version 1         G-PDUs: IPv4 or IPv6, by its version
 //   MPLS       UDP to 6635                    its first label only
 //   IP in IP   IP protocol 4 or 41            IPv4, IPv6
@@ -12,7 +12,8 @@
 // As parse(), it never reads past the frame or the outer packet; what is cut short carries nothing. Fragments carry
 // nothing. The checksum of GRE and the outer UDP are not looked at.
 //
-// Source: RFC 7348, RFC 7637, RFC 2637, RFC 2784, RFC 2890, RFC 8926, RFC 2003, RFC 2473, RFC 4023, RFC 7510; 3GPP TS 29.281; draft-ietf-nvo3-vxlan-gpe.
+// Source: RFC 7348, RFC 7637, RFC 2637, RFC 2784, RFC 2890, RFC 8926, RFC 2003, RFC 2473, RFC 4023, RFC 7510;
+// 3GPP TS 29.281; draft-ietf-nvo3-vxlan-gpe.
 #pragma once
 
 #include <cstdint>
@@ -51,15 +52,15 @@ struct Tunnel {
 /// By a parser that is set up for everything.
 [[nodiscard]] Tunnel find_tunnel(const std::uint8_t* frame, std::uint32_t size) noexcept;
 
-/// Fills the words and bits that parse() leaves alone: tunnels, inner headers, TCP numbers, flow labels, MPLS. `key` has
-/// been parsed from the same frame.
+/// Fills the words and bits that parse() leaves alone: tunnels, inner headers, TCP numbers, flow labels, MPLS. `key`
+/// has been parsed from the same frame.
 void parse_deep(const std::uint8_t* frame, std::uint32_t size, const ParserSetup& setup, Key& key) noexcept;
 
 /// Adds to a mask the inner fields that become the outer ones of its when an L2 tunnel is taken away.
 void add_inner_of_outer(Key& mask) noexcept;
 
-/// What is known of a packet once its L2 tunnel was taken away: as much of each field as was known of the inner one that it
-/// was; nothing of those that no inner one became. `taint` has a 1 for each bit that is not known.
+/// What is known of a packet once its L2 tunnel was taken away: as much of each field as was known of the inner one
+/// that it was; nothing of those that no inner one became. `taint` has a 1 for each bit that is not known.
 void taint_by_decapsulation(Key& taint) noexcept;
 
 /// Everything that parse() and parse_deep() read.

@@ -80,7 +80,9 @@ void Walk::follow(Branch& branch, End end) noexcept {
             end = node->program.end;
         }
         // The device drops silently what a rule would send back to the wire (dr_action.c).
-        if (end.kind == EndKind::vport && end.vport == uplink_vport && branch.side == side_wire) end.kind = EndKind::drop;
+        if (end.kind == EndKind::vport && end.vport == uplink_vport && branch.side == side_wire) {
+            end.kind = EndKind::drop;
+        }
         if (end.kind == EndKind::array && !fork(branch, *end.array, end)) return;
         if (end.kind == EndKind::vport && end.vport == manager_vport) {
             enter_nic_rx(branch);
@@ -161,7 +163,8 @@ bool Walk::run_ops(Branch& branch, const Program& program) noexcept {
             case OpCode::sample: sample(branch, *static_cast<const SamplerProgram*>(op.object)); continue;
             case OpCode::edit: {
                 const auto* edits = static_cast<const EditList*>(op.object);
-                edits->apply_registers(branch.key, rte_pktmbuf_mtod(branch.packet, std::uint8_t*), branch.packet->data_len);
+                edits->apply_registers(branch.key, rte_pktmbuf_mtod(branch.packet, std::uint8_t*),
+                                       branch.packet->data_len);
                 to_packet = edits->edits_headers() || edits->edits_reg_b();
                 break;
             }
@@ -274,7 +277,8 @@ bool Walk::miss(Branch& branch, bool in_root) noexcept {
     }
     if (branch.domain == DomainType::fdb) {
         VportId vport{0};
-        if (in_root && entrance_.from_queue && lane_.steering().send_rule(entrance_.sqn, vport) && vport != manager_vport) {
+        if (in_root && entrance_.from_queue && lane_.steering().send_rule(entrance_.sqn, vport) &&
+            vport != manager_vport) {
             output_to_vport(branch, vport);
             return false;
         }
@@ -296,7 +300,8 @@ void Walk::output(Branch& branch, std::uint16_t destination) noexcept {
 
 void Walk::output_to_vport(Branch& branch, VportId vport) noexcept {
     const bool by_queue = vport == uplink_vport && entrance_.from_queue;
-    const std::uint16_t slot = by_queue ? lane_.steering().uplink_slot_of(entrance_.sqn) : lane_.steering().slot_of(vport);
+    const std::uint16_t slot =
+        by_queue ? lane_.steering().uplink_slot_of(entrance_.sqn) : lane_.steering().slot_of(vport);
     if (slot == 0) return drop(branch, DropReason::no_vport);
     output(branch, slot);
 }

@@ -20,8 +20,8 @@ class Walk {
 public:
     explicit Walk(Lane::Impl& lane) noexcept : lane_(lane) {}
 
-    /// Takes `packet` all the way. `key` is its parsed words with source and registers 0 but for the source words; `deep`
-    /// says that parse_deep() has filled it too.
+    /// Takes `packet` all the way. `key` is its parsed words with source and registers 0 but for the source words;
+    /// `deep` says that parse_deep() has filled it too.
     void run(const Entrance& entrance, const Key& key, bool deep, rte_mbuf* packet) noexcept;
 
     /// Whether ops() does the same to every packet with the same cache key.

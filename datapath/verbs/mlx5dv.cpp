@@ -154,10 +154,12 @@ ibv_qp* mlx5dv_create_qp(ibv_context* context, ibv_qp_init_attr_ex* attr, mlx5dv
         constexpr std::uint32_t harmless = MLX5DV_QP_CREATE_TIR_ALLOW_SELF_LOOPBACK_UC |
                                            MLX5DV_QP_CREATE_TIR_ALLOW_SELF_LOOPBACK_MC |
                                            MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE;
-        constexpr std::uint32_t known_flags = harmless | MLX5DV_QP_CREATE_TUNNEL_OFFLOADS | MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE |
-                                              MLX5DV_QP_CREATE_PACKET_BASED_CREDIT_MODE | MLX5DV_QP_CREATE_SIG_PIPELINING;
-        constexpr std::uint64_t known = MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS | MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS |
-                                        MLX5DV_QP_INIT_ATTR_MASK_DCI_STREAMS;
+        constexpr std::uint32_t known_flags = harmless | MLX5DV_QP_CREATE_TUNNEL_OFFLOADS |
+                                              MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE |
+                                              MLX5DV_QP_CREATE_PACKET_BASED_CREDIT_MODE |
+                                              MLX5DV_QP_CREATE_SIG_PIPELINING;
+        constexpr std::uint64_t known = MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS |
+                                        MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS | MLX5DV_QP_INIT_ATTR_MASK_DCI_STREAMS;
         const std::uint64_t mask = mlx5_attr->comp_mask;
         const std::uint32_t flags = mask & MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS ? mlx5_attr->create_flags : 0;
         if (mask & ~std::uint64_t{MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS}) error = EOPNOTSUPP;

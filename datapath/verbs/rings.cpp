@@ -53,12 +53,13 @@ CqExposure::~CqExposure() {
 void CqExposure::show() {
     const unsigned length = cq_.queue->length();
     QueueMemory ring = allocate_pages(std::size_t{length} * cq_.cqe_size);
-    cq_.queue->expose(std::make_unique<CqeRing>(CqeRing::Spec{.base = ring.get(),
-                                                              .log_length = static_cast<unsigned>(std::countr_zero(length)),
-                                                              .entry_size = cq_.cqe_size,
-                                                              .doorbell = doorbells_.data(),
-                                                              .ignore_overrun = true}),
-                      doorbells_[0]);
+    cq_.queue->expose(
+        std::make_unique<CqeRing>(CqeRing::Spec{.base = ring.get(),
+                                                .log_length = static_cast<unsigned>(std::countr_zero(length)),
+                                                .entry_size = cq_.cqe_size,
+                                                .doorbell = doorbells_.data(),
+                                                .ignore_overrun = true}),
+        doorbells_[0]);
     ring_ = std::move(ring);
 }
 

@@ -1,8 +1,9 @@
-// What mlx5dv_init_obj() shows of queues: rings, doorbell records, doorbell pages, for applications that drive them themselves.
+// What mlx5dv_init_obj() shows of queues: rings, doorbell records, doorbell pages, for applications that drive them
+// themselves.
 //
-// Model. Receive and send rings of RDMA queue pairs and work queues are in the application's memory anyway; a send ring that
-// was shown has its doorbell record looked at from then on (polled_doorbell.hpp), since nobody says when the application has
-// rung. A CQ that was shown gets a ring of CQEs beside its own (CompletionQueue, "Exposed").
+// Model. Receive and send rings of RDMA queue pairs and work queues are in the application's memory anyway; a send ring
+// that was shown has its doorbell record looked at from then on (polled_doorbell.hpp), since nobody says when the
+// application has rung. A CQ that was shown gets a ring of CQEs beside its own (CompletionQueue, "Exposed").
 //
 // Threads: any; one call for an object at a time. Errors: positive errno. Source: mlx5dv_init_obj(3).
 #pragma once

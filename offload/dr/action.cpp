@@ -25,7 +25,9 @@ Result<ActionRef> Action::wrap(mlx5dv_dr_action* action, StaticName call, std::s
     }
 }
 
-Result<ActionRef> Action::drop() noexcept { return wrap(mlx5dv_dr_action_create_drop(), "mlx5dv_dr_action_create_drop"); }
+Result<ActionRef> Action::drop() noexcept {
+    return wrap(mlx5dv_dr_action_create_drop(), "mlx5dv_dr_action_create_drop");
+}
 
 Result<ActionRef> Action::default_miss() noexcept {
     return wrap(mlx5dv_dr_action_create_default_miss(), "mlx5dv_dr_action_create_default_miss");
@@ -67,7 +69,9 @@ Result<ActionRef> Action::to_all(std::shared_ptr<Domain> domain, std::span<const
                 std::make_shared<Holds>(Holds{std::move(domain), {destinations.begin(), destinations.end()}}));
 }
 
-Result<ActionRef> Action::pop_vlan() noexcept { return wrap(mlx5dv_dr_action_create_pop_vlan(), "mlx5dv_dr_action_create_pop_vlan"); }
+Result<ActionRef> Action::pop_vlan() noexcept {
+    return wrap(mlx5dv_dr_action_create_pop_vlan(), "mlx5dv_dr_action_create_pop_vlan");
+}
 
 Result<ActionRef> Action::push_vlan(std::shared_ptr<Domain> domain, std::uint16_t tpid, std::uint16_t tci) noexcept {
     const std::uint32_t header = static_cast<std::uint32_t>(tpid) << 16 | tci;

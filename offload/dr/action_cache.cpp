@@ -7,6 +7,17 @@ namespace ovsdr::dr {
 ActionCache::ActionCache(std::shared_ptr<Domain> fdb, std::uint32_t branch_level) noexcept
     : fdb_(std::move(fdb)), branch_level_(branch_level) {}
 
+namespace {
+
+/// Once there are `limit` entries; the next time when they have doubled.
+void forget_expired(auto& known, std::size_t& limit) {
+    if (known.size() < limit) return;
+    std::erase_if(known, [](const auto& entry) { return entry.second.expired(); });
+    limit = 2 * known.size() + 64;
+}
+
+}  // namespace
+
 /// Called with mutex_ held. The key is the action's text, which says all that it does.
 template <typename Make>
 Result<ActionRef> ActionCache::cached(const Key& key, Make&& make) {
@@ -15,16 +26,26 @@ Result<ActionRef> ActionCache::cached(const Key& key, Make&& make) {
     }
     Result<ActionRef> made = make();
     if (!made) return made;
-    if (actions_.size() >= prune_at_) {
-        std::erase_if(actions_, [](const auto& known) { return known.second.expired(); });
-        prune_at_ = 2 * actions_.size() + 64;
-    }
+    forget_expired(actions_, prune_at_);
     actions_[key] = *made;
     return made;
 }
 
-Result<std::vector<ActionRef>> ActionCache::actions_for(const RulePlan& plan) noexcept {
+Result<ActionList> ActionCache::actions_for(const RulePlan& plan) noexcept {
+    ListKey key{plan.legs.size() > 1 ? plan.match.source : VportId{0}, plan.legs};
     std::lock_guard lock(mutex_);
+    if (const auto found = lists_.find(key); found != lists_.end()) {
+        if (ActionList list = found->second.lock()) return list;
+    }
+    auto made = make_list(plan);
+    if (!made) return tl::unexpected(std::move(made.error()));
+    auto list = std::make_shared<const std::vector<ActionRef>>(std::move(*made));
+    forget_expired(lists_, prune_lists_at_);
+    lists_[std::move(key)] = list;
+    return list;
+}
+
+Result<std::vector<ActionRef>> ActionCache::make_list(const RulePlan& plan) {
     if (plan.legs.size() == 1) return leg_actions(plan.legs[0]);
     Result<ActionRef> only =
         plan.legs.empty() ? cached("drop", [] { return Action::drop(); }) : to_legs(plan);
@@ -95,7 +116,8 @@ Result<ActionRef> ActionCache::make_branch(const Leg& leg, VportId source) {
     if (!matcher) return tl::unexpected(std::move(matcher.error()));
     auto actions = leg_actions(leg);
     if (!actions) return tl::unexpected(std::move(actions.error()));
-    auto rule = Rule::create(std::move(*matcher), value, std::move(*actions));
+    auto rule =
+        Rule::create(std::move(*matcher), value, std::make_shared<const std::vector<ActionRef>>(std::move(*actions)));
     if (!rule) return tl::unexpected(std::move(rule.error()));
     branch->rule = std::move(*rule);
     return Action::to_table(std::move(*table), std::move(branch));

@@ -1,11 +1,11 @@
 // Actions by content: one dest_vport per vport, one push_vlan per tag, one dest_array per set of destinations.
 //
-// Model. Arrays are several firmware objects each, so megaflows with the same outputs share one. The cache holds its actions
-// weakly: the last rule that uses an action destroys it.
+// Model. Arrays are several firmware objects each, so megaflows with the same outputs share one. The cache holds its
+// actions weakly: the last rule that uses an action destroys it.
 //
-// A changed leg of several (see rule_plan.hpp) is a branch: a private table at branch_level with one rule that matches the
-// source vport, does the leg's operations and sends the copy on. Branches are shared by (source, leg) and go with their last
-// user.
+// A changed leg of several (see rule_plan.hpp) is a branch: a private table at branch_level with one rule that matches
+// the source vport, does the leg's operations and sends the copy on. Branches are shared by (source, leg) and go with
+// their last user.
 //
 // Threads: any; creation is serialised. Errors: the device's.
 #pragma once
@@ -27,11 +27,18 @@ public:
     ActionCache(std::shared_ptr<Domain> fdb, std::uint32_t branch_level) noexcept;
 
     /// Everything that the plan's rule does, behind its counter.
-    [[nodiscard]] Result<std::vector<ActionRef>> actions_for(const RulePlan& plan) noexcept;
+    [[nodiscard]] Result<ActionList> actions_for(const RulePlan& plan) noexcept;
     [[nodiscard]] Result<ActionRef> to_vport(VportId vport);   ///< may throw std::bad_alloc
 
 private:
     using Key = std::string;
+    /// All that the list depends on.
+    struct ListKey {
+        VportId source;   ///< of several legs, else 0
+        std::vector<Leg> legs;
+        friend auto operator<=>(const ListKey&, const ListKey&) = default;
+    };
+    [[nodiscard]] Result<std::vector<ActionRef>> make_list(const RulePlan& plan);
     template <typename Make>
     [[nodiscard]] Result<ActionRef> cached(const Key& key, Make&& make);
 
@@ -46,7 +53,9 @@ private:
     std::uint32_t branch_level_;
     std::mutex mutex_;
     std::map<Key, std::weak_ptr<Action>> actions_;
-    std::size_t prune_at_ = 64;
+    std::map<ListKey, std::weak_ptr<const std::vector<ActionRef>>> lists_;
+    std::size_t prune_at_ = 64;         ///< when there are so many actions; lists likewise
+    std::size_t prune_lists_at_ = 64;
 };
 
 }  // namespace ovsdr::dr

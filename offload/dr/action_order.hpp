@@ -1,7 +1,7 @@
 // What may follow what in a rule's list of actions, per side of the FDB: the device's rules as a table.
 //
-// Model. An FDB rule exists twice in hardware, for packets from the wire and for packets from vports; each side starts in
-// `none` and every action must have a row for the state it finds. Only the actions that we use have rows here.
+// Model. An FDB rule exists twice in hardware, for packets from the wire and for packets from vports; each side starts
+// in `none` and every action must have a row for the state it finds. Only the actions that we use have rows here.
 //
 // Threads: constants. Source: rdma-core 44 dr_action.c, next_action_state.
 #pragma once

@@ -27,7 +27,7 @@ void Backlog::end() noexcept {
     if (thread_.joinable()) thread_.join();
 }
 
-Backlog::Place Backlog::join(const Ufid& ufid) {
+Backlog::Place Backlog::join(const Ufid& ufid, bool asked) {
     std::lock_guard lock(mutex_);
     if (line_.empty()) {
         rest_ = shortest_rest;
@@ -35,7 +35,7 @@ Backlog::Place Backlog::join(const Ufid& ufid) {
         wake_.notify_all();
     }
     Place place;
-    place.entry_ = line_.insert(line_.end(), ufid);
+    place.entry_ = line_.insert(asked ? line_.end() : line_.begin(), ufid);
     place.backlog_ = this;
     waiting_.store(true, std::memory_order_relaxed);
     return place;

@@ -1,9 +1,10 @@
 // Megaflows that the device had no room for, in line to be tried again.
 //
-// Model. Who fails joins the end of the line. A thread tries from the front: while that works it goes on at once, so that a
-// long line is in as fast as the device takes it. After some failures in a row it rests, 20 ms at first and twice as long
-// each time up to a second: a device that is full is asked a few times a second, however long the line is. room() says
-// that something was taken out of the device, and shortens a long rest.
+// Model. Who fails joins the end of the line; whom the device was not asked for, its front: those that fail always must
+// not hold up the others. A thread tries from the front: while that works it goes on at once, so that a long line is in
+// as fast as the device takes it. After some failures in a row it rests, 20 ms at first and twice as long each time up
+// to a second: a device that is full is asked a few times a second, however long the line is. room() says that
+// something was taken out of the device, and shortens a long rest.
 //
 // A failure need not be everybody's: those that fail go to the end, so that others get their turn.
 //
@@ -29,7 +30,8 @@ public:
     /// Tries a megaflow again. True: it is in the device, or gone, or needs the device no more; its Place is given up.
     using TryAgain = std::function<bool(const Ufid&)>;
 
-    /// A megaflow's place in the line, given up when it is destroyed. Move-only; empty by default. The Backlog outlives it.
+    /// A megaflow's place in the line, given up when it is destroyed. Move-only; empty by default. The Backlog outlives
+    /// it.
     class Place {
     public:
         Place() noexcept = default;
@@ -58,7 +60,8 @@ public:
     /// Ends the thread: nothing is tried again when this returns.
     void end() noexcept;
 
-    [[nodiscard]] Place join(const Ufid& ufid);
+    /// `asked`: the device has refused it already.
+    [[nodiscard]] Place join(const Ufid& ufid, bool asked);
 
     /// What became of an attempt to install a megaflow, first or repeated.
     void refused() noexcept;

@@ -49,8 +49,8 @@ Result<std::shared_ptr<Table>> try_table(const std::shared_ptr<Device>& device) 
     return Table::create(std::move(*domain), 1);
 }
 
-/// A device that refuses says so with one of these; anything else (memory, a command that timed out) says nothing about what
-/// it can do.
+/// A device that refuses says so with one of these; anything else (memory, a command that timed out) says nothing about
+/// what it can do.
 bool is_refusal(const Error& error) noexcept {
     return error.code == EOPNOTSUPP || error.code == EINVAL || error.code == EREMOTEIO || error.code == ENOSYS;
 }
@@ -75,8 +75,8 @@ Result<DeviceCaps> probe_caps(const std::shared_ptr<Device>& device) noexcept {
     auto base = query(*device, general);
     if (!base) return tl::unexpected(std::move(base.error()));
     if (prm::get(base->data(), eswitch_manager) == 0) {
-        return tl::unexpected(Error{EOPNOTSUPP, fmt::format("{} does not manage an eSwitch (not the physical function, or "
-                                                            "not in switchdev mode)",
+        return tl::unexpected(Error{EOPNOTSUPP, fmt::format("{} does not manage an eSwitch (not the physical function, "
+                                                            "or not in switchdev mode)",
                                                             device->name())});
     }
     DeviceCaps caps;

@@ -1,8 +1,8 @@
 // What a device can do, as far as the compiler and the tables must know: the profile, found by asking.
 //
 // Model. DEVX QUERY_HCA_CAP tells the steering format (which generation), the flex parser's protocols, who manages the
-// eSwitch, and the counter bulks to be had. What no bit tells is tried with trial objects: tables above the root, an array
-// that copies to a table.
+// eSwitch, and the counter bulks to be had. What no bit tells is tried with trial objects: tables above the root, an
+// array that copies to a table.
 //
 // Threads: DeviceCaps is a value. Source: PRM QUERY_HCA_CAP, cmd_hca_cap, e_switch_cap; rdma-core's caps query.
 #pragma once

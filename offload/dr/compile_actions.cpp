@@ -61,8 +61,8 @@ private:
     void output(OdpPort odp_port) {
         const PortMap::Port* port = ports_.find(odp_port);
         if (port == nullptr) {
-            return obstacles_.add({RejectReason::output_not_offloaded, "output to a port that is no dr port of this device",
-                                   {}, odp_port});
+            return obstacles_.add({RejectReason::output_not_offloaded,
+                                   "output to a port that is no dr port of this device", {}, odp_port});
         }
         if (side_ && port->vport == match_.source) {
             // Uplink to uplink is refused by devices; for other vports whether a packet comes back is not known.
@@ -117,7 +117,8 @@ private:
         for (std::size_t i = 0; i < leg.pushes.size(); ++i) then(OrderAction::push_vlan);
         then(leg.outputs.size() > 1 ? OrderAction::array : OrderAction::vport);
         if (state) return;
-        refuse(RejectReason::unsupported_order, "push_vlan after pop_vlan", wire ? ", from the wire" : ", from a vport");
+        refuse(RejectReason::unsupported_order, "push_vlan after pop_vlan",
+               wire ? ", from the wire" : ", from a vport");
     }
 
     const MatchPlan& match_;

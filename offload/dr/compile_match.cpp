@@ -18,7 +18,8 @@ constexpr std::uint16_t eth_type_ipv4 = 0x0800, eth_type_arp = 0x0806, eth_type_
 constexpr std::uint16_t tpid_customer = 0x8100, tpid_service = 0x88a8;
 constexpr std::uint16_t first_eth_type = 0x0600;   ///< below: an 802.3 length; OVS has 0x05ff for those
 constexpr std::uint16_t vlan_present = 0x1000;     ///< OVS's VLAN_CFI
-constexpr std::uint8_t proto_icmp = 1, proto_igmp = 2, proto_tcp = 6, proto_udp = 17, proto_icmpv6 = 58, proto_sctp = 132;
+constexpr std::uint8_t proto_icmp = 1, proto_igmp = 2, proto_tcp = 6, proto_udp = 17, proto_icmpv6 = 58;
+constexpr std::uint8_t proto_sctp = 132;
 constexpr std::uint8_t frag_any = 1, frag_later = 2;
 
 /// Next-header numbers of IPv6 that OVS steps over: hop-by-hop, routing, fragment, AH, destination options.
@@ -81,7 +82,8 @@ private:
         const OdpPort odp_port{key_.in_port};
         const PortMap::Port* port = ports_.find(odp_port);
         if (port == nullptr) {
-            return obstacles_.add({RejectReason::in_port_not_offloaded, "in_port is no dr port of this device", {}, odp_port});
+            return obstacles_.add(
+                {RejectReason::in_port_not_offloaded, "in_port is no dr port of this device", {}, odp_port});
         }
         plan_.source = port->vport;
         match(field::source_port, port->vport.value, 0xFFFF);
@@ -94,7 +96,8 @@ private:
 
     void match_mac(prm::Field high, prm::Field low, const std::uint8_t (&key)[6], std::uint8_t (&mask)[6]) noexcept {
         match(high, word_at(key), word_at(mask));
-        match(low, static_cast<std::uint32_t>(key[4] << 8 | key[5]), static_cast<std::uint32_t>(mask[4] << 8 | mask[5]));
+        match(low, static_cast<std::uint32_t>(key[4] << 8 | key[5]),
+              static_cast<std::uint32_t>(mask[4] << 8 | mask[5]));
         clear(mask);
     }
 
@@ -143,10 +146,12 @@ private:
     void perhaps_tagged(std::uint16_t tci_mask, std::uint16_t tpid_mask) {
         plan_.vlan_tags = MatchPlan::unknown_tags;
         if (tci_mask != 0) {
-            refuse(RejectReason::unsupported_mask, "vlan_tci", fmt::format("/{:#06x} without presence of a tag", tci_mask));
+            refuse(RejectReason::unsupported_mask, "vlan_tci",
+                   fmt::format("/{:#06x} without presence of a tag", tci_mask));
         }
         if (tpid_mask != 0) {
-            refuse(RejectReason::unsupported_mask, "vlan_tpid", fmt::format("/{:#06x} without presence of a tag", tpid_mask));
+            refuse(RejectReason::unsupported_mask, "vlan_tpid",
+                   fmt::format("/{:#06x} without presence of a tag", tpid_mask));
         }
         match(field::outer_second_cvlan_tag, 0, 1);
     }
@@ -233,7 +238,8 @@ private:
         if (mask_.be_tp_src == 0 && mask_.be_tp_dst == 0 && mask_.be_tcp_flags == 0) return;
         if (!protocol_) return;   // left over, and named there
         if (any_fragment_) {
-            refuse(RejectReason::unsupported_match, "nw_frag", " with transport fields (a fragment has none to the device)");
+            refuse(RejectReason::unsupported_match, "nw_frag",
+                   " with transport fields (a fragment has none to the device)");
         }
         switch (*protocol_) {
             case proto_tcp: tcp(); break;
@@ -311,8 +317,8 @@ private:
 
 }  // namespace
 
-MatchPlan compile_match(const ovsdr_flow_fields& key, ovsdr_flow_fields mask, const PortMap& ports, const DeviceCaps& caps,
-                        Obstacles& obstacles) noexcept {
+MatchPlan compile_match(const ovsdr_flow_fields& key, ovsdr_flow_fields mask, const PortMap& ports,
+                        const DeviceCaps& caps, Obstacles& obstacles) noexcept {
     return MatchCompiler(key, mask, ports, caps, obstacles).run();
 }
 

@@ -3,7 +3,8 @@
 #include <pthread.h>
 
 #include <algorithm>
-#include <iterator>
+#include <bit>
+#include <cstdint>
 #include <utility>
 
 #include "offload/dr/counter_bulk.hpp"
@@ -28,7 +29,7 @@ Counter::Counter(CounterPool* pool, CounterBulk* bulk, std::uint32_t slot, bool 
     : pool_(pool), bulk_(bulk), slot_(slot), polled_(polled) {}
 
 Counter::~Counter() {
-    if (bulk_ != nullptr) (void)give_back();
+    if (bulk_ != nullptr) pool_->release(bulk_, slot_, polled_);
 }
 
 Counter::Counter(Counter&& other) noexcept
@@ -45,7 +46,7 @@ Counter& Counter::operator=(Counter&& other) noexcept {
 ActionRef Counter::action() const noexcept { return bulk_->action(slot_); }
 FlowStats Counter::read() const noexcept { return bulk_->read(slot_); }
 
-FlowStats Counter::give_back() noexcept { return pool_->release(std::exchange(bulk_, nullptr), slot_, polled_); }
+void Counter::withhold() noexcept { bulk_->withhold(slot_); }
 
 void Counter::bring_up_to_date() const noexcept {
     if (bulk_ == nullptr || pool_->bulk_count_.load(std::memory_order_relaxed) > CounterPool::few_bulks) return;
@@ -57,12 +58,14 @@ void Counter::bring_up_to_date() const noexcept {
 
 std::uint32_t Counter::id() const noexcept { return bulk_->first_id() + slot_; }
 
-Result<std::unique_ptr<CounterPool>> CounterPool::create(std::shared_ptr<Device> device, const DeviceCaps& caps) noexcept {
+Result<std::unique_ptr<CounterPool>> CounterPool::create(std::shared_ptr<Device> device,
+                                                         const DeviceCaps& caps) noexcept {
     const unsigned log = bulk_log_for(caps);
     std::unique_ptr<CounterPool> pool(new CounterPool(device, log));
     auto first = CounterBulk::create(std::move(device), log, 0);
     if (!first) return tl::unexpected(std::move(first.error()));
     pool->bulks_.push_back(std::move(*first));
+    pool->is_open_.push_back(false);
     pool->bulk_count_.store(1, std::memory_order_relaxed);
     pool->poller_ = std::thread([raw = pool.get()] { raw->poll(); });
     pthread_setname_np(pool->poller_.native_handle(), "dr-counters");
@@ -81,50 +84,87 @@ CounterPool::~CounterPool() {
     if (poller_.joinable()) poller_.join();
 }
 
-Result<Counter> CounterPool::acquire(std::uint8_t bytes_uncounted, bool polled) noexcept {
+Result<Counter> CounterPool::acquire(std::uint8_t bytes_uncounted, bool polled, std::uint32_t neighbourhood) noexcept {
     std::lock_guard lock(mutex_);
-    while (first_with_room_ < bulks_.size() && !bulks_[first_with_room_]->has_room()) ++first_with_room_;
-    if (first_with_room_ == bulks_.size()) {
-        auto bulk = CounterBulk::create(device_, bulk_log_, bulks_.size());
-        if (!bulk) return tl::unexpected(std::move(bulk.error()));
-        bulks_.push_back(std::move(*bulk));
-        bulk_count_.store(bulks_.size(), std::memory_order_release);
-    }
-    CounterBulk* bulk = bulks_[first_with_room_].get();
-    auto slot = bulk->take(bytes_uncounted);
+    auto bulk = bulk_for(neighbourhood);
+    if (!bulk) return tl::unexpected(std::move(bulk.error()));
+    auto slot = (*bulk)->take(bytes_uncounted);
     if (!slot) return tl::unexpected(std::move(slot.error()));
     if (polled && polled_slots_++ == 0) wake_.notify_all();
-    return Counter(this, bulk, *slot, polled);
+    return Counter(this, *bulk, *slot, polled);
 }
 
-FlowStats CounterPool::release(CounterBulk* bulk, std::uint32_t slot, bool polled) noexcept {
+/// With mutex_ locked; it has room.
+Result<CounterBulk*> CounterPool::bulk_for(std::uint32_t neighbourhood) {
+    const std::size_t side_by_side = std::bit_floor(std::max<std::size_t>(bulks_.size() / 2, 1));
+    if (open_.size() < side_by_side) open_.resize(side_by_side);
+    CounterBulk*& open = open_[neighbourhood % open_.size()];
+    if (open != nullptr && open->has_room()) return open;
+    auto next = open_bulk();
+    if (!next) {
+        // The device is full: rather a bulk that is open for others than none.
+        const auto other = std::ranges::find_if(bulks_, [](const auto& bulk) { return bulk->has_room(); });
+        if (other != bulks_.end()) return other->get();
+        return next;
+    }
+    if (open != nullptr) is_open_[open->number()] = false;
+    open = *next;
+    is_open_[open->number()] = true;
+    return open;
+}
+
+/// One with room that is not open yet.
+Result<CounterBulk*> CounterPool::open_bulk() {
+    while (first_with_room_ < bulks_.size() && !bulks_[first_with_room_]->has_room()) ++first_with_room_;
+    for (std::size_t i = first_with_room_; i < bulks_.size(); ++i) {
+        if (!is_open_[i] && bulks_[i]->has_room()) return bulks_[i].get();
+    }
+    auto bulk = CounterBulk::create(device_, bulk_log_, bulks_.size());
+    if (!bulk) return tl::unexpected(std::move(bulk.error()));
+    is_open_.push_back(false);
+    bulks_.push_back(std::move(*bulk));
+    bulk_count_.store(bulks_.size(), std::memory_order_release);
+    return bulks_.back().get();
+}
+
+void CounterPool::release(CounterBulk* bulk, std::uint32_t slot, bool polled) noexcept {
     std::lock_guard lock(mutex_);
     polled_slots_ -= polled;
     first_with_room_ = std::min(first_with_room_, bulk->number());
-    return bulk->give_back(slot);
+    (void)bulk->give_back(slot);
 }
 
-void CounterPool::settle(std::span<Counter* const> counters) noexcept {
-    std::vector<Counter*> by_bulk(counters.begin(), counters.end());
-    std::ranges::sort(by_bulk, {}, [](const Counter* counter) { return std::pair(counter->bulk_, counter->slot_); });
-    std::uint64_t failed = 0;
-    for (auto first = by_bulk.begin(); first != by_bulk.end();) {
-        CounterBulk* const bulk = (*first)->bulk_;
-        const auto end = std::find_if(first, by_bulk.end(), [bulk](const Counter* counter) { return counter->bulk_ != bulk; });
-        std::vector<std::uint32_t> slots;
-        std::transform(first, end, std::back_inserter(slots), [](const Counter* counter) { return counter->slot_; });
-        // Try twice: this is the last chance to read them.
-        if (!bulk->settle(slots) && !bulk->settle(slots)) ++failed;
-        first = end;
+void CounterPool::give_back(std::span<Leaving> leaving) noexcept {
+    std::ranges::sort(leaving, {},
+                      [](const Leaving& one) { return std::pair(one.counter->bulk_, one.counter->slot_); });
+    std::uint64_t failed = 0, polled = 0;
+    std::size_t lowest = SIZE_MAX;
+    std::vector<CounterBulk::Leaving> of_bulk;
+    of_bulk.reserve(leaving.size());
+    for (auto first = leaving.begin(); first != leaving.end();) {
+        CounterBulk* const bulk = first->counter->bulk_;
+        of_bulk.clear();
+        for (; first != leaving.end() && first->counter->bulk_ == bulk; ++first) {
+            of_bulk.push_back({first->counter->slot_, first->counted});
+        }
+        failed += !bulk->give_back(of_bulk);
+        lowest = std::min(lowest, bulk->number());
     }
-    if (failed == 0) return;
+    for (const Leaving& one : leaving) {
+        polled += one.counter->polled_;
+        one.counter->bulk_ = nullptr;
+    }
     std::lock_guard lock(mutex_);
     failed_polls_ += failed;
+    polled_slots_ -= polled;
+    first_with_room_ = std::min(first_with_room_, lowest);
 }
 
 FlowStats CounterPool::settle(Counter& counter) noexcept {
-    Counter* const one[] = {&counter};
-    settle(one);
+    if (!counter.bulk_->settle(counter.slot_)) {
+        std::lock_guard lock(mutex_);
+        ++failed_polls_;
+    }
     return counter.read();
 }
 

@@ -86,17 +86,45 @@ Result<std::uint32_t> CounterBulk::take(std::uint8_t bytes_uncounted) {
     return search_from_;
 }
 
+Result<void> CounterBulk::give_back(std::span<const Leaving> leaving) noexcept {
+    std::lock_guard lock(mutex_);
+    for (const Leaving& one : leaving) __builtin_prefetch(&slots_[one.slot], 1);
+    // Twice: this is the last chance to read them.
+    auto read = query_locked(leaving.back().slot + 1);
+    if (!read) read = query_locked(leaving.back().slot + 1);
+    const std::int64_t now = now_ms();
+    for (const Leaving& one : leaving) {
+        Slot& slot = slots_[one.slot];
+        if (read) {
+            take_answer(one.slot, now);
+            slot.unsettled = false;
+        }
+        *one.counted = free_locked(slot);
+    }
+    search_from_ = std::min(search_from_, leaving.front().slot);
+    return read;
+}
+
 FlowStats CounterBulk::give_back(std::uint32_t index) noexcept {
     std::lock_guard lock(mutex_);
-    Slot& slot = slots_[index];
+    search_from_ = std::min(search_from_, index);
+    return free_locked(slots_[index]);
+}
+
+void CounterBulk::withhold(std::uint32_t slot) noexcept {
+    std::lock_guard lock(mutex_);
+    slots_[slot].withheld = true;
+}
+
+FlowStats CounterBulk::free_locked(Slot& slot) noexcept {
     const FlowStats final = stats_of(slot);
     gone_.packets += final.packets;
     gone_.bytes += final.bytes;
-    slot.taken = false;
     slot.first_packets = slot.packets;
     slot.first_bytes = slot.bytes;
+    if (slot.withheld) return final;
+    slot.taken = false;
     --taken_;
-    search_from_ = std::min(search_from_, index);
     return final;
 }
 
@@ -132,15 +160,12 @@ FlowStats CounterBulk::total() const noexcept {
     return sum;
 }
 
-Result<void> CounterBulk::settle(std::span<const std::uint32_t> slots) noexcept {
+Result<void> CounterBulk::settle(std::uint32_t slot) noexcept {
     std::lock_guard lock(mutex_);
-    auto read = query_locked(slots.back() + 1);
+    auto read = query_locked(slot + 1);
     if (!read) return read;
-    const std::int64_t now = now_ms();
-    for (const std::uint32_t slot : slots) {
-        take_answer(slot, now);
-        slots_[slot].unsettled = false;
-    }
+    take_answer(slot, now_ms());
+    slots_[slot].unsettled = false;
     return {};
 }
 

@@ -109,8 +109,8 @@ Result<Device::VportRegister> Device::vport_register(VportId vport) const {
     const auto port = find_ib_port(context_, vport);
     if (!port) return tl::unexpected(port.error());
     if (!port->has_register) {
-        return tl::unexpected(Error{ENOENT, fmt::format("IB port {} of {}, which is vport {}, has no bits of reg_c_0", port->number,
-                                                        name_, vport.value)});
+        return tl::unexpected(Error{ENOENT, fmt::format("IB port {} of {}, which is vport {}, has no bits of reg_c_0",
+                                                        port->number, name_, vport.value)});
     }
     return VportRegister{port->register_value, port->register_mask};
 }

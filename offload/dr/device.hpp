@@ -3,8 +3,9 @@
 // Life cycle. open() finds the device by name; the last owner closes it. Everything else in offload/ that touches the
 // device holds a reference, so that the context goes last.
 //
-// Threads: any. Errors: ENODEV (naming the devices there are), the errno of the call that failed, EREMOTEIO with status and
-// syndrome when the device refused a command. Source: mlx5dv_open_device(3), mlx5dv_query_port(3), mlx5dv_devx_obj_create(3).
+// Threads: any. Errors: ENODEV (naming the devices there are), the errno of the call that failed, EREMOTEIO with status
+// and syndrome when the device refused a command. Source: mlx5dv_open_device(3), mlx5dv_query_port(3),
+// mlx5dv_devx_obj_create(3).
 #pragma once
 
 #include <infiniband/mlx5dv.h>
@@ -24,8 +25,8 @@ namespace ovsdr::dr {
 
 inline constexpr VportId uplink_vport{0xFFFF};
 
-/// An Error out of errno (or a positive return), the call's name and what it was called on; a call that failed without an
-/// errno is EIO.
+/// An Error out of errno (or a positive return), the call's name and what it was called on; a call that failed without
+/// an errno is EIO.
 [[nodiscard]] Error failure(int code, StaticName call, std::string_view object = {});
 
 class Device {
@@ -60,6 +61,7 @@ private:
 };
 
 /// The Error of a DEVX call: errno, and the status and syndrome in `out` when the device refused.
-[[nodiscard]] Error devx_failure(int code, StaticName call, std::span<const std::uint8_t> out, std::string_view object = {});
+[[nodiscard]] Error devx_failure(int code, StaticName call, std::span<const std::uint8_t> out,
+                                 std::string_view object = {});
 
 }  // namespace ovsdr::dr

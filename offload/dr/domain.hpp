@@ -23,7 +23,8 @@ enum class DomainType { nic_rx, nic_tx, fdb };
 
 class Domain {
 public:
-    [[nodiscard]] static Result<std::shared_ptr<Domain>> create(std::shared_ptr<Device> device, DomainType type) noexcept;
+    [[nodiscard]] static Result<std::shared_ptr<Domain>> create(std::shared_ptr<Device> device,
+                                                                DomainType type) noexcept;
     ~Domain();
     Domain(const Domain&) = delete;
     Domain& operator=(const Domain&) = delete;
@@ -34,8 +35,8 @@ public:
     /// Waits until every rule change made so far is in the device's memory: what comes next happens after it.
     [[nodiscard]] Result<void> wait_written() noexcept;
 
-    /// wait_written(), and no packet is still under way on rules that were gone before the call. Callers at the same time
-    /// share one command to the device.
+    /// wait_written(), and no packet is still under way on rules that were gone before the call. Callers at the same
+    /// time share one command to the device.
     [[nodiscard]] Result<void> drain() noexcept;
 
 private:

@@ -5,9 +5,9 @@
 // misses to the port's slow-path QP; put() compiles a megaflow and installs it.
 //
 // The Eswitch keeps each megaflow that it was given, installed or rejected, with the reason. A port that comes or
-// goes, or moves to another vport, recompiles the megaflows that name its datapath port number: rules of a dead port are
-// gone when detach_port() returns, and megaflows that waited for a port are installed when it comes. One that the device
-// failed to take waits in a line (backlog.hpp) and is tried again by itself.
+// goes, or moves to another vport, recompiles the megaflows that name its datapath port number: rules of a dead port
+// are gone when detach_port() returns, and megaflows that waited for a port are installed when it comes. One that the
+// device failed to take waits in a line (backlog.hpp) and is tried again by itself.
 //
 // Statistics. A megaflow's counter lives as long as its ufid is known: a modify keeps it, and it moves over to the
 // new rule. One poller reads counters in bulk; stats() reads memory, and while megaflows are few asks for what is not
@@ -67,7 +67,8 @@ struct PortSpec {
 struct FlowReport {
     Ufid ufid;
     bool offloaded;
-    std::string text;         ///< the DR rules (domain, table, matcher mask, value, actions, counter), or all reasons why not
+    /// The DR rules (domain, table, matcher mask, value, actions, counter), or all reasons why not.
+    std::string text;
     std::vector<std::string> reasons;   ///< the same one by one; empty if it is offloaded
     FlowStats stats;
 };
@@ -86,11 +87,13 @@ public:
     /// EBUSY: the vport is taken (`what` says by which port). ENOENT: the device has no such vport. EINVAL: it is the
     /// manager's own.
     [[nodiscard]] virtual Result<void> attach_port(const PortSpec& spec) noexcept = 0;
-    /// Misses that had come in from the vport are in its queue when this returns, and what the queue has sent is at the vport.
+    /// Misses that had come in from the vport are in its queue when this returns, and what the queue has sent is at the
+    /// vport.
     virtual void detach_port(VportId vport) noexcept = 0;
     /// Leads what misses from the vport to another queue while traffic goes on: each packet reaches one of the two, and
-    /// megaflows stay as they are. When this returns the old queue gets nothing more, and has got as many packets in all as
-    /// is returned. What either queue sends reaches the vport, until forget_old_queue(). An error: the old queue stays.
+    /// megaflows stay as they are. When this returns the old queue gets nothing more, and has got as many packets in
+    /// all as is returned. What either queue sends reaches the vport, until forget_old_queue(). An error: the old queue
+    /// stays.
     [[nodiscard]] virtual Result<std::uint64_t> switch_queue(VportId vport, ibv_qp* qp, std::uint32_t sqn) noexcept = 0;
     /// What the queue of before switch_queue() sends goes nowhere; its QP may be destroyed when this returns.
     virtual void forget_old_queue(VportId vport) noexcept = 0;
@@ -101,15 +104,21 @@ public:
     /// megaflows from this port grow no more. For the last words of a port that is about to go.
     virtual void close_entrance(VportId vport) noexcept = 0;
 
-    /// Adds, or modifies when the ufid is known (statistics go on). A Reject or Error leaves no rule of this ufid behind.
-    [[nodiscard]] virtual PutOutcome put(const Ufid& ufid, const ovsdr_megaflow& megaflow) noexcept = 0;
+    [[nodiscard]] virtual bool knows(const Ufid& ufid) const noexcept = 0;
+    /// Adds, or modifies when the ufid is known (statistics go on). A Reject or Error leaves no rule of this ufid
+    /// behind. Megaflows of one `neighbourhood`, a number that the caller chooses, are cheaper to delete in one call.
+    [[nodiscard]] virtual PutOutcome put(const Ufid& ufid, const ovsdr_megaflow& megaflow,
+                                         std::uint16_t neighbourhood) noexcept = 0;
+    [[nodiscard]] PutOutcome put(const Ufid& ufid, const ovsdr_megaflow& megaflow) noexcept {
+        return put(ufid, megaflow, 0);
+    }
 
     struct Deletion {
         Ufid ufid;
         std::optional<FlowStats> last{};   ///< out: final statistics, nothing if it was unknown or never installed
     };
-    /// Forgets the ufids. The device is waited for once, and each counter bulk read once, however many they are: delete in
-    /// batches.
+    /// Forgets the ufids. The device is waited for once, and each counter bulk read once, however many they are: delete
+    /// in batches.
     virtual void del(std::span<Deletion> deletions) noexcept = 0;
     /// One of them; its final statistics.
     std::optional<FlowStats> del(const Ufid& ufid) noexcept {
@@ -129,8 +138,8 @@ public:
     /// Removes every megaflow whose in_port is `port`, or all.
     virtual void flush(std::optional<OdpPort> port) noexcept = 0;
 
-    /// For `dr/show`: domains, tables, matchers (mask, rules, priority), rules, hits. `verbose` lists the rules. Ports have
-    /// names for those who give them.
+    /// For `dr/show`: domains, tables, matchers (mask, rules, priority), rules, hits. `verbose` lists the rules. Ports
+    /// have names for those who give them.
     [[nodiscard]] virtual std::string show(bool verbose, const PortNames& names = {}) const = 0;
     [[nodiscard]] virtual std::optional<FlowReport> explain(const Ufid& ufid, const PortNames& names = {}) const = 0;
 

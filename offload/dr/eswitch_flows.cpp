@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cerrno>
 
@@ -15,9 +13,14 @@ void add(FlowStats& sum, const FlowStats& part) noexcept {
     sum.used_ms = std::max(sum.used_ms, part.used_ms);
 }
 
+/// A rule that the device keeps goes on counting: what it counts must not be another megaflow's.
+void end(Rule& rule, Counter& counter) noexcept {
+    if (!rule.end() && counter) counter.withhold();
+}
+
 }  // namespace
 
-PutOutcome EswitchImpl::put(const Ufid& ufid, const ovsdr_megaflow& megaflow) noexcept {
+PutOutcome EswitchImpl::put(const Ufid& ufid, const ovsdr_megaflow& megaflow, std::uint16_t neighbourhood) noexcept {
     const auto map_lock = read_ports();
     FlowShard& shard = shard_of(ufid);
     std::lock_guard lock(shard.mutex);
@@ -25,15 +28,16 @@ PutOutcome EswitchImpl::put(const Ufid& ufid, const ovsdr_megaflow& megaflow) no
     Flow& flow = entry.second;
     if (flow.now.rule && flow.megaflow.is(megaflow)) return std::monostate{};
     if (flow.megaflow) shard.ports.remove(flow.megaflow);
-    flow.megaflow = StoredMegaflow(megaflow, masks_);
+    flow.megaflow = StoredMegaflow(megaflow, parts_);
+    flow.neighbourhood = neighbourhood;
     shard.ports.add(flow.megaflow);
     Update update{&entry};
     bring_up_to_date(std::span(&update, 1));
     return std::move(update.outcome);
 }
 
-/// Where there was a rule already, the new one goes in before the old one goes out, and both count: at any moment a packet finds
-/// exactly one of them, never the slow path, whichever of two equal matches the device tries first.
+/// Where there was a rule already, the new one goes in before the old one goes out, and both count: at any moment a
+/// packet finds exactly one of them, never the slow path, whichever of two equal matches the device tries first.
 void EswitchImpl::bring_up_to_date(std::span<Update> updates) noexcept {
     for (Update& update : updates) prepare(update);
     wait_for_replacements(updates);
@@ -43,7 +47,7 @@ void EswitchImpl::bring_up_to_date(std::span<Update> updates) noexcept {
         if (std::holds_alternative<std::monostate>(update.outcome)) {
             std::swap(flow.now.rule, update.next.rule);
             if (!update.next.counter) {
-                update.next.rule = Rule();   // its successor counts into the same counter
+                end(update.next.rule, flow.now.counter);   // its successor counts into the same counter
                 continue;
             }
             std::swap(flow.now.counter, update.next.counter);
@@ -70,6 +74,7 @@ void EswitchImpl::prepare(Update& update) noexcept {
         return;
     }
     if (update.in_line && !flow.now.rule && backlog_.is_full()) {
+        update.asked = false;
         update.outcome = Error{ENOSPC, "the device is full: it took none of the last megaflows", "waiting for room"};
         return;
     }
@@ -83,7 +88,7 @@ void EswitchImpl::prepare(Update& update) noexcept {
 
 Result<void> EswitchImpl::install(Flow& flow, const RulePlan& plan, Installation& next) noexcept {
     if (!flow.now.counter || flow.now.bytes_uncounted != plan.bytes_uncounted) {
-        auto counter = counters_->acquire(plan.bytes_uncounted);
+        auto counter = counters_->acquire(plan.bytes_uncounted, true, flow.neighbourhood);
         if (!counter) return tl::unexpected(std::move(counter.error()));
         next.counter = std::move(*counter);
         next.bytes_uncounted = plan.bytes_uncounted;
@@ -91,7 +96,7 @@ Result<void> EswitchImpl::install(Flow& flow, const RulePlan& plan, Installation
     auto rule = pipeline_->install(plan, next.counter ? next.counter : flow.now.counter);
     if (!rule && rule.error().code == EEXIST && flow.now.rule) {
         // A device that has no two rules with one value: the old one must go first.
-        flow.now.rule = Rule();
+        end(flow.now.rule, flow.now.counter);
         rule = pipeline_->install(plan, next.counter ? next.counter : flow.now.counter);
     }
     if (!rule) {
@@ -119,7 +124,7 @@ void EswitchImpl::finish(Update& update) noexcept {
     if (const auto* error = std::get_if<Error>(&update.outcome)) {
         reasons_.mark_failed(flow.mark, *error);
         flow.failure = std::make_unique<std::string>(error->what);
-        if (!flow.place) flow.place = backlog_.join(update.entry->first);
+        if (!flow.place) flow.place = backlog_.join(update.entry->first, update.asked);
         return;
     }
     flow.place.leave();
@@ -133,26 +138,26 @@ void EswitchImpl::finish(Update& update) noexcept {
 }
 
 void EswitchImpl::retire(std::span<Retirement> retirements) noexcept {
-    std::vector<Counter*> counters;
+    std::vector<CounterPool::Leaving> counters;
     counters.reserve(retirements.size());
     for (Retirement& retirement : retirements) {
-        retirement.what.rule = Rule();
-        if (retirement.what.counter) counters.push_back(&retirement.what.counter);
+        end(retirement.what.rule, retirement.what.counter);
+        if (retirement.what.counter) counters.push_back({&retirement.what.counter, &retirement.counted});
     }
     if (counters.empty()) return;
     // Should the device fail here, what was counted last is the best that there is.
     (void)pipeline_->fdb().drain();
-    counters_->settle(counters);
-    for (Retirement& retirement : retirements) {
-        if (retirement.what.counter) retirement.counted = retirement.what.counter.give_back();
-    }
+    counters_->give_back(counters);
     backlog_.room();
 }
 
 std::vector<EswitchImpl::Retirement> EswitchImpl::retirements_of(std::span<Flows::node_type> gone) {
     std::vector<Retirement> retirements;
     retirements.reserve(gone.size());
-    for (Flows::node_type& node : gone) retirements.push_back({&node.mapped(), std::move(node.mapped().now)});
+    for (Flows::node_type& node : gone) {
+        node.mapped().now.rule.prefetch();
+        retirements.push_back({&node.mapped(), std::move(node.mapped().now)});
+    }
     return retirements;
 }
 
@@ -174,6 +179,7 @@ void EswitchImpl::del(std::span<Deletion> deletions) noexcept {
         Flows::node_type node = shard.flows.extract(deletion.ufid);
         if (!node) continue;
         shard.ports.remove(node.mapped().megaflow);
+        node.mapped().place.leave();   // whoever looks for it now finds no such megaflow
         gone.push_back(std::move(node));
         answers.push_back(&deletion);
     }
@@ -185,6 +191,21 @@ void EswitchImpl::del(std::span<Deletion> deletions) noexcept {
         answers[i]->last = stats_of(flow);
         add(*answers[i]->last, retirements[i].counted);
     }
+    forget(gone);
+}
+
+/// What a megaflow's destruction would do one by one.
+void EswitchImpl::forget(std::span<Flows::node_type> gone) noexcept {
+    std::vector<ReasonTable::Mark*> marks;
+    marks.reserve(gone.size());
+    for (Flows::node_type& node : gone) marks.push_back(&node.mapped().mark);
+    reasons_.forget(marks);
+}
+
+bool EswitchImpl::knows(const Ufid& ufid) const noexcept {
+    const FlowShard& shard = shard_of(ufid);
+    std::lock_guard lock(shard.mutex);
+    return shard.flows.contains(ufid);
 }
 
 std::optional<Eswitch::Status> EswitchImpl::status(const Ufid& ufid) noexcept {
@@ -217,6 +238,7 @@ void EswitchImpl::flush(std::optional<OdpPort> port) noexcept {
             const auto next = std::next(entry);
             if (!port || entry->second.megaflow.in_port() == *port) {
                 shard.ports.remove(entry->second.megaflow);
+                entry->second.place.leave();
                 gone.push_back(shard.flows.extract(entry));
             }
             entry = next;
@@ -224,6 +246,7 @@ void EswitchImpl::flush(std::optional<OdpPort> port) noexcept {
     }
     std::vector<Retirement> retirements = retirements_of(gone);
     retire(retirements);
+    forget(gone);
 }
 
 }  // namespace ovsdr::dr

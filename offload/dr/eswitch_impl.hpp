@@ -2,13 +2,13 @@
 //
 // Locks, in the order in which they are taken:
 //   port_changes_   serialises attach, detach and renumbering
-//   ports_mutex_    shared by whoever compiles and installs, exclusive for the moment in which the port map changes: what was
-//                   compiled with the old map is installed before the map changes, and compiled again after it
+//   ports_mutex_    shared by whoever compiles and installs, exclusive for the moment in which the port map changes:
+//                   what was compiled with the old map is installed before the map changes, and compiled again after it
 //   FlowShard::mutex  one per 1/256 of the ufids, held across device calls for a megaflow of that shard
 //   then those of the pipeline's parts, the counters, the reasons and the backlog
 //
-// Deletions take their megaflows out of the shards first and the rules out of the device after that, with no shard locked but
-// ports_mutex_ shared: a port that is gone has no rules left.
+// Deletions take their megaflows out of the shards first and the rules out of the device after that, with no shard
+// locked but ports_mutex_ shared: a port that is gone has no rules left.
 #pragma once
 
 #include <array>
@@ -40,7 +40,9 @@ public:
     Result<std::uint64_t> switch_queue(VportId vport, ibv_qp* qp, std::uint32_t sqn) noexcept override;
     void forget_old_queue(VportId vport) noexcept override;
 
-    PutOutcome put(const Ufid& ufid, const ovsdr_megaflow& megaflow) noexcept override;
+    bool knows(const Ufid& ufid) const noexcept override;
+    using Eswitch::put;
+    PutOutcome put(const Ufid& ufid, const ovsdr_megaflow& megaflow, std::uint16_t neighbourhood) noexcept override;
     void del(std::span<Deletion> deletions) noexcept override;
     std::optional<Status> status(const Ufid& ufid) noexcept override;
     void flush(std::optional<OdpPort> port) noexcept override;
@@ -66,6 +68,7 @@ private:
     /// A megaflow on its way to what it asks for.
     struct Update {
         FlowEntry* entry;
+        bool asked = true;        ///< the device was, or need not be
         bool in_line = true;      ///< behind those that wait, when the device is full
         PutOutcome outcome{};
         Installation next{};      ///< shares the counter of the present one when it has none of its own
@@ -84,14 +87,16 @@ private:
         Installation what;
         FlowStats counted{};
     };
-    /// Destroys the rules, waits until the device has let go of them, and reads their counters for good. One drain and one
-    /// query per counter bulk, however many they are. The counters are free then.
+    /// Destroys the rules, waits until the device has let go of them, and reads their counters for good. One drain and
+    /// one query per counter bulk, however many they are. The counters are free then.
     void retire(std::span<Retirement> retirements) noexcept;
     [[nodiscard]] static std::vector<Retirement> retirements_of(std::span<Flows::node_type> gone);
+    void forget(std::span<Flows::node_type> gone) noexcept;
     [[nodiscard]] static FlowStats stats_of(const Flow& flow) noexcept;
     [[nodiscard]] bool try_again(const Ufid& ufid) noexcept;
 
-    /// ports_mutex_, through a gate: puts that follow each other without a gap do not keep a port change waiting for ever.
+    /// ports_mutex_, through a gate: puts that follow each other without a gap do not keep a port change waiting for
+    /// ever.
     [[nodiscard]] std::shared_lock<std::shared_mutex> read_ports() const noexcept {
         std::lock_guard gate(ports_gate_);
         return std::shared_lock(ports_mutex_);
@@ -121,7 +126,7 @@ private:
     std::unique_ptr<CounterPool> counters_;
     std::unique_ptr<Pipeline> pipeline_;
     ReasonTable reasons_;
-    MaskPool masks_;
+    MegaflowParts parts_;
 
     std::mutex port_changes_;
     mutable std::mutex ports_gate_;

@@ -41,9 +41,9 @@ void EswitchImpl::unmap_port(const PortSpec& spec) noexcept {
 Result<void> EswitchImpl::attach_port(const PortSpec& spec) noexcept {
     std::lock_guard changes(port_changes_);
     if (spec.vport == caps_.manager_vport) {
-        return tl::unexpected(
-            Error{EINVAL, fmt::format("vport {} of {} is the eSwitch manager, whose queues are the slow path of all ports",
-                                      spec.vport.value, device())});
+        return tl::unexpected(Error{
+            EINVAL, fmt::format("vport {} of {} is the eSwitch manager, whose queues are the slow path of all ports",
+                                spec.vport.value, device())});
     }
     if (const Port* taken = port_of(spec.vport)) {
         return tl::unexpected(
@@ -92,13 +92,14 @@ void EswitchImpl::detach_port(VportId vport) noexcept {
     detach_locked(vport);
 }
 
-/// Packets that have passed the entrance reach the queue: its rules stay until none of them is under way. The rules of those
-/// that the queue has sent go last, and the caller destroys the QP after that.
+/// Packets that have passed the entrance reach the queue: its rules stay until none of them is under way. The rules of
+/// those that the queue has sent go last, and the caller destroys the QP after that.
 void EswitchImpl::detach_locked(VportId vport) noexcept {
     std::unique_ptr<Port> gone;
     {
         const auto lock = change_ports();
-        const auto found = std::ranges::find_if(ports_, [vport](const auto& port) { return port->spec.vport == vport; });
+        const auto found =
+            std::ranges::find_if(ports_, [vport](const auto& port) { return port->spec.vport == vport; });
         if (found == ports_.end()) return;
         gone = std::move(*found);
         ports_.erase(found);

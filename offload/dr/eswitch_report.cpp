@@ -21,11 +21,12 @@ std::string EswitchImpl::rule_text(const Flow& flow) const {
     const FlowStats stats = stats_of(flow);
     return fmt::format("FDB table {} matcher #{} {} actions: count#{}(packets={}, bytes={}), {}",
                        Pipeline::megaflow_table_id, flow.now.rule.matcher().number(),
-                       dr::text_of(plan->match.mask, plan->match.value), flow.now.counter.id(), stats.packets, stats.bytes,
-                       dr::text_of(*plan));
+                       dr::text_of(plan->match.mask, plan->match.value), flow.now.counter.id(), stats.packets,
+                       stats.bytes, dr::text_of(*plan));
 }
 
-/// Reasons are not kept: the compiler says them again, with the values. With the flow's shard locked and ports_mutex_ shared.
+/// Reasons are not kept: the compiler says them again, with the values. With the flow's shard locked and ports_mutex_
+/// shared.
 FlowReport EswitchImpl::report_of(const Ufid& ufid, const Flow& flow, const PortNames& names) const {
     flow.now.counter.bring_up_to_date();
     FlowReport report{ufid, static_cast<bool>(flow.now.rule), {}, {}, stats_of(flow)};
@@ -80,7 +81,9 @@ std::string EswitchImpl::show(bool verbose, const PortNames& names) const {
     for (const auto& port : ports_) {
         text += fmt::format("port {}: vport {}, slow-path SQ {:#x}", port->spec.name, port->spec.vport.value,
                             port->spec.slow_path_sqn);
-        text += port->spec.odp_port.value == UINT32_MAX ? "\n" : fmt::format(", datapath port {}\n", port->spec.odp_port.value);
+        text += port->spec.odp_port.value == UINT32_MAX
+                    ? "\n"
+                    : fmt::format(", datapath port {}\n", port->spec.odp_port.value);
     }
     text += pipeline_->text();
     if (!verbose) return text;

@@ -1,7 +1,7 @@
 // The fields of struct ovsdr_flow_fields by their place in it, with the names that users know from ovs-fields(7).
 //
-// The compiler ends with a look at every byte of the mask through this table: a bit that no step translated is refused under
-// its field's name. A field without a row does not compile.
+// The compiler ends with a look at every byte of the mask through this table: a bit that no step translated is refused
+// under its field's name. A field without a row does not compile.
 #pragma once
 
 #include <array>
@@ -54,6 +54,7 @@ consteval bool flow_fields_cover_every_byte() {
     }
     return end == sizeof(ovsdr_flow_fields);
 }
-static_assert(flow_fields_cover_every_byte(), "a field of ovsdr_flow_fields has no row here, or padding is before or behind it");
+static_assert(flow_fields_cover_every_byte(),
+              "a field of ovsdr_flow_fields has no row here, or padding is before or behind it");
 
 }  // namespace ovsdr::dr

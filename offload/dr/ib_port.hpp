@@ -1,7 +1,7 @@
 // The IB port that stands for a vport.
 //
-// Its number follows from nothing: kernels have numbered representors in two ways, and leave gaps (docs/soft-nic-ports.md). The device
-// is asked each time, since vports come and go.
+// Its number follows from nothing: kernels have numbered representors in two ways, and leave gaps
+// (docs/soft-nic-ports.md). The device is asked each time, since vports come and go.
 // Source: mlx5dv_query_port(3); the kernel's drivers/infiniband/hw/mlx5/ib_rep.c.
 #pragma once
 
@@ -21,8 +21,8 @@ struct IbPort {
     std::uint32_t register_value, register_mask;
 };
 
-/// ENOENT: no port stands for the vport; `what` has what the ports that did not answer said. A port without a representor does
-/// not, nor one whose vport has gone.
+/// ENOENT: no port stands for the vport; `what` has what the ports that did not answer said. A port without a
+/// representor does not, nor one whose vport has gone.
 [[nodiscard]] Result<IbPort> find_ib_port(ibv_context* context, VportId vport) noexcept;
 
 }  // namespace ovsdr::dr

@@ -1,10 +1,10 @@
 // What becomes of an object that the device would not destroy.
 //
-// It is asked a second time: what failed once (memory, an interrupted command) need not stay. Then the object is leaked and
-// counted, because the daemon that we live in must go on.
+// It is asked a second time: what failed once (memory, an interrupted command) need not stay. Then the object is leaked
+// and counted, because the daemon that we live in must go on.
 //
-// Ownership makes EBUSY impossible (rule → actions, matcher → table → domain), but for what a leaked object still refers to;
-// if it happens all the same it is a defect of ours: an assertion in debug builds.
+// Ownership makes EBUSY impossible (rule → actions, matcher → table → domain), but for what a leaked object still
+// refers to; if it happens all the same it is a defect of ours: an assertion in debug builds.
 //
 // Threads: any.
 #pragma once

@@ -1,10 +1,12 @@
-// The match parameter of Direct Rules: which bit of it is which field, and a value with room for the blocks that we use.
+// The match parameter of Direct Rules: which bit of it is which field, and a value with room for the blocks that we
+// use.
 //
 // Model. A matcher's mask and a rule's value are one structure of 512-bit blocks, all big endian: outer headers, misc,
-// inner headers, misc2, misc3 (then misc4 and misc5, which we never fill). A block counts only when its bit is set in the
-// matcher's match_criteria. The compiler fills a MatchParam through the Fields below and through nothing else.
+// inner headers, misc2, misc3 (then misc4 and misc5, which we never fill). A block counts only when its bit is set in
+// the matcher's match_criteria. The compiler fills a MatchParam through the Fields below and through nothing else.
 //
-// Threads: plain values. Source: mlx5dv_dr_flow(3); PRM fte_match_param (rdma-core's dr_match_spec, dr_match_set_misc*).
+// Threads: plain values. Source: mlx5dv_dr_flow(3); PRM fte_match_param (rdma-core's dr_match_spec,
+// dr_match_set_misc*).
 #pragma once
 
 #include <array>

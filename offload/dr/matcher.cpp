@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 
@@ -35,10 +36,11 @@ struct MatcherRef::Shared {
     std::uint8_t criteria;
     mlx5dv_dr_matcher* matcher = nullptr;
     unsigned number;
-    std::uint64_t references = 0;   ///< guarded by the set's mutex
+    std::atomic<std::uint64_t> references{0};   ///< becomes 0, and more than that again, with the set's mutex only
 };
 
-MatcherRef::MatcherRef(Shared* shared, std::shared_ptr<MatcherSet> set) noexcept : shared_(shared), set_(std::move(set)) {}
+MatcherRef::MatcherRef(Shared* shared, std::shared_ptr<MatcherSet> set) noexcept
+    : shared_(shared), set_(std::move(set)) {}
 
 MatcherRef::~MatcherRef() {
     if (shared_ != nullptr) set_->release(shared_);
@@ -77,8 +79,9 @@ Result<MatcherRef> MatcherSet::acquire(const MatcherSpec& spec) {
         ProviderMatch mask(spec.mask, shared->criteria);
         shared->matcher = mlx5dv_dr_matcher_create(table_->get(), spec.priority, shared->criteria, mask.get());
         if (shared->matcher == nullptr) {
-            return tl::unexpected(failure(errno, "mlx5dv_dr_matcher_create",
-                                          fmt::format("{} level {}", name_of(table_->domain()->type()), table_->level())));
+            return tl::unexpected(
+                failure(errno, "mlx5dv_dr_matcher_create",
+                        fmt::format("{} level {}", name_of(table_->domain()->type()), table_->level())));
         }
         found = matchers_.emplace(spec, std::move(shared)).first;
         ++next_number_;
@@ -88,8 +91,12 @@ Result<MatcherRef> MatcherSet::acquire(const MatcherSpec& spec) {
 }
 
 void MatcherSet::release(MatcherRef::Shared* shared) noexcept {
+    std::uint64_t references = shared->references.load(std::memory_order_relaxed);
+    while (references > 1) {
+        if (shared->references.compare_exchange_weak(references, references - 1, std::memory_order_release)) return;
+    }
     std::lock_guard lock(mutex_);
-    if (--shared->references == 0) matchers_.erase(MatcherSpec(shared->spec));
+    if (shared->references.fetch_sub(1, std::memory_order_acq_rel) == 1) matchers_.erase(MatcherSpec(shared->spec));
 }
 
 std::vector<MatcherSet::Row> MatcherSet::rows() const {

@@ -5,8 +5,9 @@
 //
 // Ownership. A ref keeps the set alive, the set keeps its table. The last ref destroys the matcher.
 //
-// Threads: any. Creation and destruction are serialised per set, since the provider checks its reference count before it
-// locks. Errors: errno of mlx5dv_dr_matcher_create(). It does not prove that the mask is supported: compile_match() does.
+// Threads: any. Creation and destruction are serialised per set, since the provider checks its reference count before
+// it locks. Errors: errno of mlx5dv_dr_matcher_create(). It does not prove that the mask is supported: compile_match()
+// does.
 // Source: mlx5dv_dr_flow(3), "Matcher".
 #pragma once
 

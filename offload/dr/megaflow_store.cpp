@@ -1,7 +1,6 @@
 #include "offload/dr/megaflow_store.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <string_view>
 
 namespace ovsdr::dr {
@@ -16,8 +15,21 @@ bool same_names(const ovsdr_names& left, const ovsdr_names& right) noexcept {
     return left.bits == right.bits && left.names == right.names;
 }
 
-std::uint32_t kept_actions(std::uint32_t n_actions) noexcept {
-    return std::min<std::uint32_t>(n_actions, OVSDR_MAX_ACTIONS);
+std::span<const ovsdr_action> given_actions(const ovsdr_megaflow& megaflow) noexcept {
+    return {megaflow.actions, std::min<std::size_t>(megaflow.n_actions, OVSDR_MAX_ACTIONS)};
+}
+
+/// Differs where same() does not hold, mostly.
+std::uint64_t bits_of(const ovsdr_action& action) noexcept {
+    const auto type = static_cast<std::uint64_t>(action.type) << 48;
+    switch (action.type) {
+        case OVSDR_ACTION_OUTPUT: return type ^ action.output;
+        case OVSDR_ACTION_PUSH_VLAN:
+            return type ^ (std::uint64_t{action.push_vlan.be_tpid} << 16) ^ action.push_vlan.be_tci;
+        case OVSDR_ACTION_POP_VLAN: return type;
+        case OVSDR_ACTION_UNSUPPORTED: return type ^ reinterpret_cast<std::uintptr_t>(action.unsupported);
+    }
+    return type;
 }
 
 bool same(const ovsdr_action& left, const ovsdr_action& right) noexcept {
@@ -34,35 +46,28 @@ bool same(const ovsdr_action& left, const ovsdr_action& right) noexcept {
 
 }  // namespace
 
-std::size_t MaskPool::Hash::operator()(const Wildcards& mask) const noexcept {
+std::size_t MegaflowParts::Hash::operator()(const Wildcards& mask) const noexcept {
     return std::hash<std::string_view>{}(bytes_of(mask.fields)) ^ std::hash<std::uint64_t>{}(mask.unsupported.bits);
 }
 
-bool MaskPool::Equal::operator()(const Wildcards& left, const Wildcards& right) const noexcept {
+std::size_t MegaflowParts::Hash::operator()(const Actions& actions) const noexcept {
+    std::uint64_t hash = actions.length;
+    for (const ovsdr_action& action : actions.kept) hash = (hash ^ bits_of(action)) * 0x9E3779B97F4A7C15ULL;
+    return hash ^ hash >> 32;
+}
+
+bool MegaflowParts::Equal::operator()(const Wildcards& left, const Wildcards& right) const noexcept {
     return bytes_of(left.fields) == bytes_of(right.fields) && same_names(left.unsupported, right.unsupported);
 }
 
-MaskPool::Mask MaskPool::share(const Wildcards& mask) {
-    std::lock_guard lock(mutex_);
-    std::weak_ptr<const Wildcards>& known = masks_[mask];
-    if (Mask shared = known.lock()) return shared;
-    auto made = std::make_shared<const Wildcards>(mask);
-    known = made;
-    if (masks_.size() >= prune_at_) {
-        std::erase_if(masks_, [](const auto& entry) { return entry.second.expired(); });
-        prune_at_ = 2 * masks_.size() + 1024;
-    }
-    return made;
+bool MegaflowParts::Equal::operator()(const Actions& left, const Actions& right) const noexcept {
+    return left.length == right.length && std::ranges::equal(left.kept, right.kept, same);
 }
 
-StoredMegaflow::StoredMegaflow(const ovsdr_megaflow& megaflow, MaskPool& masks)
-    : key_(megaflow.key),
-      mask_(masks.share({megaflow.mask, megaflow.unsupported_match})),
-      n_actions_(megaflow.n_actions) {
-    const std::uint32_t kept = kept_actions(n_actions_);
-    if (kept == 0) return;
-    actions_ = std::make_unique<ovsdr_action[]>(kept);
-    std::copy_n(megaflow.actions, kept, actions_.get());
+StoredMegaflow::StoredMegaflow(const ovsdr_megaflow& megaflow, MegaflowParts& parts)
+    : mask_(parts.share(MegaflowParts::Wildcards{megaflow.mask, megaflow.unsupported_match})), key_(megaflow.key) {
+    const auto given = given_actions(megaflow);
+    actions_ = parts.share(MegaflowParts::Actions{megaflow.n_actions, {given.begin(), given.end()}});
 }
 
 ovsdr_megaflow StoredMegaflow::restore() const noexcept {
@@ -70,15 +75,16 @@ ovsdr_megaflow StoredMegaflow::restore() const noexcept {
     megaflow.key = key_;
     megaflow.mask = mask_->fields;
     megaflow.unsupported_match = mask_->unsupported;
-    megaflow.n_actions = n_actions_;
-    std::copy_n(actions_.get(), kept_actions(n_actions_), megaflow.actions);
+    megaflow.n_actions = actions_->length;
+    std::ranges::copy(actions_->kept, megaflow.actions);
     return megaflow;
 }
 
 bool StoredMegaflow::is(const ovsdr_megaflow& megaflow) const noexcept {
-    return mask_ != nullptr && bytes_of(key_) == bytes_of(megaflow.key) && bytes_of(mask_->fields) == bytes_of(megaflow.mask) &&
-           same_names(mask_->unsupported, megaflow.unsupported_match) && n_actions_ == megaflow.n_actions &&
-           std::equal(actions_.get(), actions_.get() + kept_actions(n_actions_), megaflow.actions, same);
+    return mask_ != nullptr && bytes_of(key_) == bytes_of(megaflow.key) &&
+           bytes_of(mask_->fields) == bytes_of(megaflow.mask) &&
+           same_names(mask_->unsupported, megaflow.unsupported_match) && actions_->length == megaflow.n_actions &&
+           std::ranges::equal(actions_->kept, given_actions(megaflow), same);
 }
 
 void PortList::add(OdpPort port) noexcept {
@@ -89,9 +95,8 @@ void PortList::add(OdpPort port) noexcept {
 PortList StoredMegaflow::ports() const noexcept {
     PortList ports;
     ports.add(in_port());
-    const std::uint32_t kept = kept_actions(n_actions_);
-    for (std::uint32_t i = 0; i < kept; ++i) {
-        if (actions_[i].type == OVSDR_ACTION_OUTPUT) ports.add(OdpPort{actions_[i].output});
+    for (const ovsdr_action& action : actions_->kept) {
+        if (action.type == OVSDR_ACTION_OUTPUT) ports.add(OdpPort{action.output});
     }
     return ports;
 }

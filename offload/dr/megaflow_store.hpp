@@ -1,41 +1,51 @@
 // A megaflow kept in little room, so that it can be compiled again when a port changes.
 //
-// Model. Megaflows are many and their masks few: the mask is shared between the megaflows that have it, and actions take the room
-// they need.
+// Model. Megaflows are many, their masks and lists of actions few: those are shared between the megaflows that have
+// them.
 //
-// Threads: StoredMegaflow is a value; MaskPool may be used from any thread.
+// Threads: StoredMegaflow is a value; MegaflowParts may be used from any thread.
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <memory>
-#include <mutex>
 #include <span>
-#include <unordered_map>
+#include <vector>
 
 #include "offload/dr/eswitch.hpp"
+#include "offload/dr/share_pool.hpp"
 
 namespace ovsdr::dr {
 
-class MaskPool {
+/// What megaflows have in common.
+class MegaflowParts {
 public:
     /// All that a megaflow matches on, with what of it has no place in `fields`.
     struct Wildcards {
         ovsdr_flow_fields fields;
         ovsdr_names unsupported;
     };
+    struct Actions {
+        std::uint32_t length = 0;          ///< as given; no more than OVSDR_MAX_ACTIONS are kept
+        std::vector<ovsdr_action> kept;
+    };
     using Mask = std::shared_ptr<const Wildcards>;
-    [[nodiscard]] Mask share(const Wildcards& mask);
+    using ActionList = std::shared_ptr<const Actions>;
+
+    [[nodiscard]] Mask share(const Wildcards& mask) { return masks_.share(mask); }
+    [[nodiscard]] ActionList share(const Actions& actions) { return actions_.share(actions); }
 
 private:
     struct Hash {
         std::size_t operator()(const Wildcards& mask) const noexcept;
+        std::size_t operator()(const Actions& actions) const noexcept;
     };
     struct Equal {
         bool operator()(const Wildcards& left, const Wildcards& right) const noexcept;
+        bool operator()(const Actions& left, const Actions& right) const noexcept;
     };
-    std::mutex mutex_;
-    std::unordered_map<Wildcards, std::weak_ptr<const Wildcards>, Hash, Equal> masks_;
-    std::size_t prune_at_ = 1024;
+    SharePool<Wildcards, Hash, Equal> masks_;
+    SharePool<Actions, Hash, Equal> actions_;
 };
 
 /// A few ports by value.
@@ -53,7 +63,7 @@ private:
 class StoredMegaflow {
 public:
     StoredMegaflow() noexcept = default;
-    StoredMegaflow(const ovsdr_megaflow& megaflow, MaskPool& masks);
+    StoredMegaflow(const ovsdr_megaflow& megaflow, MegaflowParts& parts);
 
     [[nodiscard]] ovsdr_megaflow restore() const noexcept;
     [[nodiscard]] bool is(const ovsdr_megaflow& megaflow) const noexcept;
@@ -65,10 +75,9 @@ public:
     [[nodiscard]] OdpPort in_port() const noexcept { return OdpPort{key_.in_port}; }
 
 private:
+    MegaflowParts::Mask mask_;
+    MegaflowParts::ActionList actions_;
     ovsdr_flow_fields key_{};
-    MaskPool::Mask mask_;
-    std::uint32_t n_actions_ = 0;   ///< as given; no more than OVSDR_MAX_ACTIONS are kept
-    std::unique_ptr<ovsdr_action[]> actions_;
 };
 
 }  // namespace ovsdr::dr

@@ -14,7 +14,8 @@ Result<void> take(T& place, Result<T> result) {
     return {};
 }
 
-Result<void> take_table(std::shared_ptr<MatcherSet>& place, const std::shared_ptr<Domain>& domain, std::uint32_t level) {
+Result<void> take_table(std::shared_ptr<MatcherSet>& place, const std::shared_ptr<Domain>& domain,
+                        std::uint32_t level) {
     auto table = Table::create(domain, level);
     if (!table) return tl::unexpected(std::move(table.error()));
     place = MatcherSet::create(std::move(*table));
@@ -86,7 +87,7 @@ Result<Rule> Pipeline::add(MatcherSet& table, MatcherSpec spec, const MatchParam
                            std::vector<ActionRef> actions) {
     auto matcher = table.acquire(spec);
     if (!matcher) return tl::unexpected(std::move(matcher.error()));
-    return Rule::create(std::move(*matcher), value, std::move(actions));
+    return Rule::create(std::move(*matcher), value, std::make_shared<const std::vector<ActionRef>>(std::move(actions)));
 }
 
 Result<QueueRules> Pipeline::serve(const QueueIn& queue) {
@@ -114,7 +115,9 @@ Result<QueueRules> Pipeline::serve(const QueueIn& queue) {
 
     // Where the device may fail, a queue that gets no packet yet loses none.
     made = take(rules.send_to_vport, add(*send_, {send_mask, 0}, send_value, {to_vport}));
-    if (made) made = take(rules.enter_send, add(*fdb_root_, {queue_mask, root_queue_priority}, queue_value, {to_send_}));
+    if (made) {
+        made = take(rules.enter_send, add(*fdb_root_, {queue_mask, root_queue_priority}, queue_value, {to_send_}));
+    }
     if (made) made = fdb_->wait_written();
     if (made) {
         made = take(rules.to_queue, add(*nic_rx_root_, {up_mask, queue.priority}, up_value,
@@ -129,9 +132,9 @@ std::uint64_t Pipeline::stop_leading_up(QueueRules& rules) noexcept {
     rules.to_queue = Rule();
     // A device that fails here has been asked twice: what it has counted so far is the best that there is.
     (void)nic_rx_->drain();
-    constexpr std::uint32_t only[] = {0};
+    constexpr std::uint32_t only = 0;
     if (!rules.led_up->settle(only)) (void)rules.led_up->settle(only);
-    return rules.led_up->read(only[0]).packets;
+    return rules.led_up->read(only).packets;
 }
 
 Result<Rule> Pipeline::let_in(VportId vport) {
@@ -144,16 +147,17 @@ Result<Rule> Pipeline::let_in(VportId vport) {
 Result<Rule> Pipeline::install(const RulePlan& plan, const Counter& counter) noexcept {
     auto actions = actions_->actions_for(plan);
     if (!actions) return tl::unexpected(std::move(actions.error()));
-    actions->insert(actions->begin(), counter.action());
-    return add(*megaflows_, {plan.match.mask, megaflow_priority}, plan.match.value, std::move(*actions));
+    auto matcher = megaflows_->acquire({plan.match.mask, megaflow_priority});
+    if (!matcher) return tl::unexpected(std::move(matcher.error()));
+    return Rule::create(std::move(*matcher), plan.match.value, std::move(*actions), counter.action().get());
 }
 
 namespace {
 
 void append(std::string& text, const char* name, const MatcherSet& table) {
     const auto rows = table.rows();
-    text += fmt::format("{} level {}: {} ({} matchers)\n", name_of(table.table().domain()->type()), table.table().level(),
-                        name, rows.size());
+    text += fmt::format("{} level {}: {} ({} matchers)\n", name_of(table.table().domain()->type()),
+                        table.table().level(), name, rows.size());
     for (const MatcherSet::Row& row : rows) {
         text += fmt::format("  matcher #{} priority {}, {} rules: {}\n", row.number, row.spec.priority, row.rules,
                             text_of(row.spec.mask));

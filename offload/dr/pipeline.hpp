@@ -9,23 +9,25 @@
 //   FDB miss      everything                                  → count, default miss (the manager)
 //   NIC_RX root   vport bits of reg_c_0, reg_c_1 = table's id → count, tag(table's id), the port's slow-path QP
 //
-// A port's queue may be replaced while packets go up. Two rules with one match would give both queues a copy (the kernel adds the
-// second destination to the first rule), so the new queue's rule has the other of two priorities: at any moment a packet finds
-// exactly one of them, and none after the old one has gone but the new one.
+// A port's queue may be replaced while packets go up. Two rules with one match would give both queues a copy (the
+// kernel adds the second destination to the first rule), so the new queue's rule has the other of two priorities: at
+// any moment a packet finds exactly one of them, and none after the old one has gone but the new one.
 //
-// Root rules are one per vport or queue that we own, never a match-all: what is not ours stays the kernel's. The send table is
-// apart from the megaflow table so that forwarded packets do not walk its matcher. default_miss right after a modify_header
-// is refused by devices, hence the miss table.
+// Root rules are one per vport or queue that we own, never a match-all: what is not ours stays the kernel's. The send
+// table is apart from the megaflow table so that forwarded packets do not walk its matcher. default_miss right after a
+// modify_header is refused by devices, hence the miss table.
 //
-// A packet that ends a TCP connection goes up whatever megaflow it belongs to, and the software datapath forwards and counts it:
-// OpenFlow's fin_timeout and NetFlow ask for the flags that a flow's packets had, and a counter knows none. One such rule for
-// all costs a connection two packets in the slow path; a second and third rule for each megaflow would triple their memory and
-// the time to delete them (docs/performance.md), and only megaflows that match TCP could have them.
-// NIC_TX has no part in this: it sees none of the vports' traffic.
+// A packet that ends a TCP connection goes up whatever megaflow it belongs to, and the software datapath forwards and
+// counts it: OpenFlow's fin_timeout and NetFlow ask for the flags that a flow's packets had, and a counter knows none.
+// One such rule for all costs a connection two packets in the slow path; a second and third rule for each megaflow
+// would triple their memory and the time to delete them (docs/performance.md), and only megaflows that match TCP could
+// have them. NIC_TX has no part in this: it sees none of the vports' traffic.
 //
-// Life cycle. A Pipeline is made whole or not at all; a PortRules lives while its port is attached and dies before the Pipeline.
+// Life cycle. A Pipeline is made whole or not at all; a PortRules lives while its port is attached and dies before the
+// Pipeline.
 //
-// Threads: PortRules may be made and destroyed from any thread. Errors: the device's. Source: docs/architecture.md, "Tables".
+// Threads: PortRules may be made and destroyed from any thread. Errors: the device's. Source: docs/architecture.md,
+// "Tables".
 #pragma once
 
 #include <memory>
@@ -50,8 +52,8 @@ struct QueueRules {
     std::uint16_t priority = 0;            ///< of `to_queue`
 };
 
-/// All rules of an attached vport. Destroyed from the last to the first, so that nothing enters any more when the way out goes;
-/// what entered before that is the owner's affair (drain between the two).
+/// All rules of an attached vport. Destroyed from the last to the first, so that nothing enters any more when the way
+/// out goes; what entered before that is the owner's affair (drain between the two).
 struct PortRules {
     QueueRules queue;
     std::optional<QueueRules> old_queue;   ///< of the queue before, whose last packets are under way
@@ -66,7 +68,8 @@ public:
     static constexpr std::uint16_t end_priority = 0, megaflow_priority = 1, last_priority = 2;
 
     [[nodiscard]] static Result<std::unique_ptr<Pipeline>> create(const std::shared_ptr<Device>& device,
-                                                                  const DeviceCaps& caps, CounterPool& counters) noexcept;
+                                                                  const DeviceCaps& caps,
+                                                                  CounterPool& counters) noexcept;
 
     struct QueueIn {
         VportId vport;
@@ -75,13 +78,13 @@ public:
         std::uint32_t slow_path_sqn;
         std::uint16_t priority = 0;   ///< 0 or 1: the one that the queue before does not have
     };
-    /// When this returns, what the queue sends reaches the vport, and misses go to it unless a queue of priority 0 gets them.
-    /// May throw std::bad_alloc; leaves nothing behind then.
+    /// When this returns, what the queue sends reaches the vport, and misses go to it unless a queue of priority 0 gets
+    /// them. May throw std::bad_alloc; leaves nothing behind then.
     [[nodiscard]] Result<QueueRules> serve(const QueueIn& queue);
     /// PortRules::enter: misses of the vport must have a queue to go to already. May throw std::bad_alloc.
     [[nodiscard]] Result<Rule> let_in(VportId vport);
-    /// Takes away the rule that leads misses to the queue. No packet is under way to it when this returns; how many it got in
-    /// all, as far as the device could be asked.
+    /// Takes away the rule that leads misses to the queue. No packet is under way to it when this returns; how many it
+    /// got in all, as far as the device could be asked.
     std::uint64_t stop_leading_up(QueueRules& rules) noexcept;
 
     /// Rule of a megaflow, behind `counter`.

@@ -1,7 +1,7 @@
 // Reading and writing fields of device structures: big-endian bit ranges, as the PRM and rdma-core's tables give them.
 //
-// Words: a Field is (bit offset, bits) where bit 0 is the most significant bit of the first byte of the structure. A field
-// of up to 32 bits lies within one 32-bit word; one of 64 bits is aligned to 64.
+// Words: a Field is (bit offset, bits) where bit 0 is the most significant bit of the first byte of the structure. A
+// field of up to 32 bits lies within one 32-bit word; one of 64 bits is aligned to 64.
 //
 // Threads: pure functions.
 #pragma once

@@ -20,6 +20,11 @@ void ReasonTable::Mark::reset() noexcept {
     table.leave(*this);
 }
 
+void ReasonTable::forget(std::span<Mark* const> marks) noexcept {
+    std::lock_guard lock(mutex_);
+    for (Mark* const mark : marks) leave(*mark);
+}
+
 void ReasonTable::leave(Mark& mark) noexcept {
     Verdict* const verdict = std::exchange(mark.verdict_, nullptr);
     if (verdict == nullptr) return;

@@ -1,10 +1,10 @@
 // How many megaflows are offloaded, and why the others are not: a count per reason and name.
 //
-// Model. A row is a reason and the name of what is at fault: a match field, an action, or a call with its errno. Both are
-// written down in the source, so that there are as many rows as names, whatever the traffic: values are not in here. A
-// megaflow stands in the row of each of its obstacles; the rows' numbers therefore add up to more than there are megaflows,
-// and count() has how many there are. Megaflows with the same obstacles share one Verdict, which goes with the last of them:
-// a megaflow pays a pointer.
+// Model. A row is a reason and the name of what is at fault: a match field, an action, or a call with its errno. Both
+// are written down in the source, so that there are as many rows as names, whatever the traffic: values are not in
+// here. A megaflow stands in the row of each of its obstacles; the rows' numbers therefore add up to more than there
+// are megaflows, and count() has how many there are. Megaflows with the same obstacles share one Verdict, which goes
+// with the last of them: a megaflow pays a pointer.
 //
 // Threads: any.
 #pragma once
@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -66,6 +67,8 @@ public:
     void mark_offloaded(Mark& mark);
     void mark_rejected(Mark& mark, const Reject& reject);
     void mark_failed(Mark& mark, const Error& error);
+    /// As if each were reset.
+    void forget(std::span<Mark* const> marks) noexcept;
 
     [[nodiscard]] std::vector<Eswitch::ReasonCount> counts() const;
     /// Megaflows now, each once.

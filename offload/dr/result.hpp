@@ -9,8 +9,8 @@
 
 namespace ovsdr {
 
-/// A call to the device failed. `code` is a positive errno; `what` names the call and its object. With `code`, `call` is what
-/// such failures are counted by: the function or command, or what was attempted; empty where nobody counts.
+/// A call to the device failed. `code` is a positive errno; `what` names the call and its object. With `code`, `call`
+/// is what such failures are counted by: the function or command, or what was attempted; empty where nobody counts.
 struct Error {
     int code;
     std::string what;

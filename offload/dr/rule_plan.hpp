@@ -1,9 +1,9 @@
 // What the compiler makes of a megaflow: everything that installing its rules needs, and nothing of a device.
 //
-// Model. A megaflow's packets are matched by one rule in FDB level 1. What then happens is a list of Legs: a leg is the packet
-// with some VLAN operations applied and the vports it then goes to. No leg: drop. One leg: the rule does it itself.
-// Several: the rule copies to the vports of the unchanged leg and to one branch table per changed leg, whose one rule
-// (matching the source vport, so that it exists on one side only) does that leg's operations and outputs.
+// Model. A megaflow's packets are matched by one rule in FDB level 1. What then happens is a list of Legs: a leg is the
+// packet with some VLAN operations applied and the vports it then goes to. No leg: drop. One leg: the rule does it
+// itself. Several: the rule copies to the vports of the unchanged leg and to one branch table per changed leg, whose
+// one rule (matching the source vport, so that it exists on one side only) does that leg's operations and outputs.
 //
 // Threads: values.
 #pragma once

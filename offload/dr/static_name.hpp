@@ -1,7 +1,7 @@
 // A name that was written down in the source: of a match field, an action, a call, a reason.
 //
-// Tables that are keyed by such names cannot grow with what the traffic or the device says: a text made at run time does not
-// convert to one. It points at static storage, costs a pointer, and compares by its characters.
+// Tables that are keyed by such names cannot grow with what the traffic or the device says: a text made at run time
+// does not convert to one. It points at static storage, costs a pointer, and compares by its characters.
 //
 // Threads: a value.
 #pragma once

@@ -15,7 +15,8 @@ namespace ovsdr::dr {
 
 class Table {
 public:
-    [[nodiscard]] static Result<std::shared_ptr<Table>> create(std::shared_ptr<Domain> domain, std::uint32_t level) noexcept;
+    [[nodiscard]] static Result<std::shared_ptr<Table>> create(std::shared_ptr<Domain> domain,
+                                                               std::uint32_t level) noexcept;
     ~Table();
     Table(const Table&) = delete;
     Table& operator=(const Table&) = delete;

@@ -20,7 +20,8 @@ constexpr prm::Field opcode{0, 16}, op_mod{48, 16}, other_vport{64, 1}, vport_nu
 constexpr prm::Field admin_state{120, 4}, state{124, 4};   // of the vport state commands, in and out
 constexpr std::uint32_t down = 0, up = 1;
 
-constexpr prm::Field field_select_mtu{121, 1}, field_select_permanent_address{124, 1};   // in modify_nic_vport_context_in
+// In modify_nic_vport_context_in.
+constexpr prm::Field field_select_mtu{121, 1}, field_select_permanent_address{124, 1};
 constexpr std::uint16_t context_in_query = 128, context_in_modify = 2048;                // bits
 constexpr std::uint16_t context_mtu = 0x130, context_mac_47_32 = 0x7b0, context_mac_31_0 = 0x7c0;
 constexpr std::size_t context_size = 256, query_context_out_size = 16 + context_size,
@@ -55,7 +56,8 @@ Result<void> run_once(Eswitch& eswitch, StaticName call, VportId vport, std::spa
                                        "vport " + std::to_string(vport.value)));
 }
 
-/// Silicon has no vport context of the uplink: where it refuses one, the function's own and the physical port's are meant.
+/// Silicon has no vport context of the uplink: where it refuses one, the function's own and the physical port's are
+/// meant.
 Result<void> run(Eswitch& eswitch, StaticName call, VportId vport, std::span<std::uint8_t> in,
                  std::span<std::uint8_t> out) {
     auto done = run_once(eswitch, call, vport, in, out);
@@ -69,7 +71,9 @@ Result<void> run(Eswitch& eswitch, StaticName call, VportId vport, std::span<std
 /// Devices differ in how they refuse a query of a vport that they do not have; the rest of the query is right.
 Error query_failure(const Eswitch& eswitch, VportId vport, Error&& cause, std::span<const std::uint8_t> out) {
     const std::uint32_t status = prm::get(out.data(), prm::status);
-    if (cause.code != EREMOTEIO || (status != prm::bad_parameter && status != prm::bad_resource)) return std::move(cause);
+    if (cause.code != EREMOTEIO || (status != prm::bad_parameter && status != prm::bad_resource)) {
+        return std::move(cause);
+    }
     return {ENOENT, std::string(eswitch.device()) + " has no vport " + std::to_string(vport.value)};
 }
 

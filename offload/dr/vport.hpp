@@ -1,7 +1,7 @@
 // What a function's owner may read and set of an eSwitch vport: MAC, MTU, state, counters; by DEVX commands.
 //
-// Threads: any. Errors: the command's errno; EREMOTEIO when the device refused, `what` says why; ENOENT of a query when the
-// device has no such vport.
+// Threads: any. Errors: the command's errno; EREMOTEIO when the device refused, `what` says why; ENOENT of a query when
+// the device has no such vport.
 // Source: PRM QUERY/MODIFY_NIC_VPORT_CONTEXT, QUERY/MODIFY_VPORT_STATE, QUERY_VPORT_COUNTER; mlx5dv_query_port(3).
 #pragma once
 
@@ -29,7 +29,8 @@ struct VportStats {
 
 [[nodiscard]] Result<VportState> query_vport(Eswitch& eswitch, VportId vport) noexcept;
 [[nodiscard]] Result<VportStats> query_vport_stats(Eswitch& eswitch, VportId vport) noexcept;
-[[nodiscard]] Result<void> set_vport_mac(Eswitch& eswitch, VportId vport, const std::array<std::uint8_t, 6>& mac) noexcept;
+[[nodiscard]] Result<void> set_vport_mac(Eswitch& eswitch, VportId vport,
+                                         const std::array<std::uint8_t, 6>& mac) noexcept;
 [[nodiscard]] Result<void> set_vport_mtu(Eswitch& eswitch, VportId vport, std::uint16_t mtu) noexcept;
 [[nodiscard]] Result<void> set_vport_admin_state(Eswitch& eswitch, VportId vport, bool up) noexcept;
 

@@ -52,15 +52,18 @@ public:
 
 private:
     void watch() {
-        pollfd waited[] = {{channel_->fd, POLLIN, 0}, {end_.get(), POLLIN, 0}};
+        // A device that was taken out leaves a channel that is hung up, and readable without an event (kernel: devx.c).
+        constexpr short hung_up = POLLRDHUP | POLLHUP | POLLERR;
+        pollfd waited[] = {{channel_->fd, POLLIN | POLLRDHUP, 0}, {end_.get(), POLLIN, 0}};
         while (true) {
             if (poll(waited, 2, -1) < 0) {
                 if (errno == EINTR) continue;
                 return;
             }
             if (waited[1].revents != 0) return;
-            if ((waited[0].revents & POLLIN) == 0) return;   // the device is gone
-            if (drain_events()) changed_();
+            const bool gone = (waited[0].revents & hung_up) != 0 || (waited[0].revents & POLLIN) == 0;
+            if (drain_events() || gone) changed_();
+            if (gone) return;
         }
     }
 

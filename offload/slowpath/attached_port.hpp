@@ -1,16 +1,18 @@
 // A vport that is attached to its eSwitch, with the queue of its slow path, which may be replaced while packets move.
 //
-// Model. There is one queue that receives and sends. fit() replaces it by one with larger buffers, restart() by one that works:
-// the new queue is filled, its rules go in, the old one's rule for misses goes out, and the old queue then waits beside the new
-// one until receive() has given out all that it still held and its sends are done. Megaflows never notice.
+// Model. There is one queue that receives and sends. fit() replaces it by one with larger buffers, restart() by one
+// that works: the new queue is filled, its rules go in, the old one's rule for misses goes out, and the old queue then
+// waits beside the new one until receive() has given out all that it still held and its sends are done. Megaflows never
+// notice.
 //
-// Life cycle. open() commits last and leaves nothing behind when a step fails. The destructor detaches the vport, which waits for
-// packets that are under way, and destroys the queues after that.
+// Life cycle. open() commits last and leaves nothing behind when a step fails. The destructor detaches the vport, which
+// waits for packets that are under way, and destroys the queues after that.
 //
-// Losses. What a queue was led and did not give out (no buffer, or it had failed) is known exactly once it is replaced: the rule
-// that leads to it counts. Until then stats() does not have them.
+// Losses. What a queue was led and did not give out (no buffer, or it had failed) is known exactly once it is replaced:
+// the rule that leads to it counts. Until then stats() does not have them.
 //
-// Threads: receive(), arm(), receive_fd(), fit(), restart() and the destructor by one thread at a time; the rest from any.
+// Threads: receive(), arm(), receive_fd(), fit(), restart() and the destructor by one thread at a time; the rest from
+// any.
 #pragma once
 
 #include <atomic>
@@ -31,7 +33,8 @@ struct AttachedPortSpec {
     dr::VportId vport;
     std::string name;       ///< the interface's, for messages
     unsigned frame_size;    ///< bytes that a buffer holds
-    std::function<void()> on_failure{};   ///< once for each queue that fails, from any thread, which it must not keep waiting
+    /// Once for each queue that fails, from any thread, which it must not keep waiting.
+    std::function<void()> on_failure{};
 };
 
 struct SlowPathStats {

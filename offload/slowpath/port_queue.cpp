@@ -178,7 +178,8 @@ private:
         std::array<ibv_sge, batch_length> elements;
         for (std::size_t i = 0; i < returned_.size(); ++i) {
             elements[i] = buffers_.element(returned_[i], buffers_.frame_size());
-            requests[i] = ibv_recv_wr{returned_[i], i + 1 < returned_.size() ? &requests[i + 1] : nullptr, &elements[i], 1};
+            requests[i] =
+                ibv_recv_wr{returned_[i], i + 1 < returned_.size() ? &requests[i + 1] : nullptr, &elements[i], 1};
         }
         ibv_recv_wr* refused = nullptr;
         const int code = ibv_post_recv(objects_.qp.get(), requests.data(), &refused);
@@ -258,13 +259,16 @@ private:
             requests[i].opcode = IBV_WR_SEND;
             requests[i].wr_id = posted_ + i + 1;
             requests[i].next = i + 1 < length ? &requests[i + 1] : nullptr;
-            // By number too: batches that were taken in part have no last one, and a ring full of those would never empty.
+            // By number too: batches that were taken in part have no last one, and a ring full of those would never
+            // empty.
             if (requests[i].wr_id % batch_length == 0) requests[i].send_flags = IBV_SEND_SIGNALED;
         }
         requests[length - 1].send_flags = IBV_SEND_SIGNALED;
         ibv_send_wr* refused = nullptr;
         const int code = ibv_post_send(objects_.qp.get(), requests.data(), &refused);
-        const std::size_t taken = code == 0 ? length : refused == nullptr ? 0 : static_cast<std::size_t>(refused - requests.data());
+        const std::size_t taken = code == 0            ? length
+                                  : refused == nullptr ? 0
+                                                       : static_cast<std::size_t>(refused - requests.data());
         posted_ += taken;
         return static_cast<unsigned>(taken);
     }
@@ -381,7 +385,8 @@ Result<void> start_queue_pair(Objects& objects, std::uint32_t ib_port) {
         return tl::unexpected(failure_of(error, "mlx5dv_init_obj"));
     }
     if ((provider.comp_mask & MLX5DV_QP_MASK_RAW_QP_HANDLES) == 0) {
-        return tl::unexpected(Error{EOPNOTSUPP, "mlx5dv_init_obj: the device does not tell a raw packet QP's SQ number"});
+        return tl::unexpected(
+            Error{EOPNOTSUPP, "mlx5dv_init_obj: the device does not tell a raw packet QP's SQ number"});
     }
     objects.sqn = provider.sqn;
     return {};

@@ -3,14 +3,16 @@
 // receive() gives frames that no rule took, transmit() sends frames that a source_sqn rule takes to the port's vport.
 // The rules themselves are Eswitch::attach_port()'s.
 //
-// Failure. A QP that the device moves to the error state stays there: what was received before is given out, everything posted
-// comes back flushed, nothing more is posted, and failed() says so. The owner makes another queue (attached_port.hpp).
+// Failure. A QP that the device moves to the error state stays there: what was received before is given out, everything
+// posted comes back flushed, nothing more is posted, and failed() says so. The owner makes another queue
+// (attached_port.hpp).
 //
-// Sends. One completion is asked for per batch. It carries the number of the last send that it covers: a good one says that all
-// of those were sent, a failed one that all but the last were, a flushed one says nothing of any, so none counts as sent.
+// Sends. One completion is asked for per batch. It carries the number of the last send that it covers: a good one says
+// that all of those were sent, a failed one that all but the last were, a flushed one says nothing of any, so none
+// counts as sent.
 //
-// Threads: one receiver at a time; transmit() may be called by several threads at once (a mutex: this is the slow path).
-// receive_fd() becomes readable when frames wait, after arm(), and when the queue fails.
+// Threads: one receiver at a time; transmit() may be called by several threads at once (a mutex: this is the slow
+// path). receive_fd() becomes readable when frames wait, after arm(), and when the queue fails.
 // Source: ibv_create_qp_ex(3), ibv_post_send(3), ibv_req_notify_cq(3), mlx5dv_init_obj(3) for the SQ number.
 #pragma once
 
@@ -32,7 +34,7 @@ inline constexpr unsigned batch_length = 32;
 struct PortQueueSpec {
     ibv_context* context;
     ibv_pd* pd;
-    std::uint32_t ib_port;            ///< that of the port's representor: the kernel refuses raw packet QPs of ports without one
+    std::uint32_t ib_port;            ///< of the port's representor: others are refused raw packet QPs by the kernel
     unsigned receive_length = 1024;   ///< frames, a power of two
     unsigned transmit_length = 1024;
     unsigned frame_size = 2048;       ///< bytes a buffer holds: at least MTU + 22
@@ -77,8 +79,8 @@ public:
     [[nodiscard]] virtual bool arm() noexcept = 0;
     [[nodiscard]] virtual int receive_fd() const noexcept = 0;
 
-    /// Copies and posts; returns how many frames were taken. The rest found the ring full or no buffer long enough, which
-    /// counts as send_drops, or the queue failed, which counts as send_errors.
+    /// Copies and posts; returns how many frames were taken. The rest found the ring full or no buffer long enough,
+    /// which counts as send_drops, or the queue failed, which counts as send_errors.
     [[nodiscard]] virtual unsigned transmit(std::span<const std::span<const std::uint8_t>> frames) noexcept = 0;
 
     /// Frames taken and not known to be sent or lost.

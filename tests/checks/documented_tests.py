@@ -1,7 +1,8 @@
 """Whether the tests that docs/conformance/ names are there.
 
-In a row's last cell stand files (in backquotes, below tests/ or by their name alone), names of test cases, whole or begun
-("ReportsTheFirstBadBlock…"), modules of rdma-core's suite, and short names that the page's head explains (in backquotes).
+In a row's last cell stand files (in backquotes, below tests/ or by their name alone), names of test cases, whole or
+begun ("ReportsTheFirstBadBlock…"), modules of rdma-core's suite, and short names that the page's head explains (in
+backquotes).
 """
 
 from __future__ import annotations

@@ -160,11 +160,11 @@ private:
     Nic& nic_;
 };
 
-}  // namespace
+}   // namespace
 
 extern "C" __attribute__((visibility("default"))) Device* ovsdr_connectx_device() {
     static Answers answers(the_nic());
     return &answers;
 }
 
-}  // namespace ovsdr::connectx
+}   // namespace ovsdr::connectx

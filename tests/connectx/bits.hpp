@@ -50,4 +50,4 @@ inline void set(std::span<std::uint8_t> structure, Field field, std::uint64_t va
     }
 }
 
-}  // namespace ovsdr::connectx
+}   // namespace ovsdr::connectx

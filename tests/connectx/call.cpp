@@ -15,7 +15,7 @@ T* pointer(const ib_uverbs_attr& attribute) {
     return reinterpret_cast<T*>(static_cast<std::uintptr_t>(attribute.data));
 }
 
-}  // namespace
+}   // namespace
 
 ib_uverbs_attr* Call::find(std::uint16_t id) {
     for (std::size_t i = 0; i < header_.num_attrs; ++i) {
@@ -40,7 +40,8 @@ std::uint64_t Call::number(std::uint16_t id, std::optional<std::uint64_t> missin
 std::span<const std::uint8_t> Call::input(std::uint16_t id) {
     const ib_uverbs_attr* attribute = find(id);
     if (attribute == nullptr) return {};
-    if (attribute->len <= sizeof attribute->data) return {reinterpret_cast<const std::uint8_t*>(&attribute->data), attribute->len};
+    if (attribute->len <= sizeof attribute->data)
+        return {reinterpret_cast<const std::uint8_t*>(&attribute->data), attribute->len};
     return {pointer<const std::uint8_t>(*attribute), attribute->len};
 }
 
@@ -65,9 +66,13 @@ std::span<std::uint8_t> Call::output(std::uint16_t id) {
     return {memory, attribute->len};
 }
 
-void Call::answer_handle(std::uint16_t id, std::uint32_t handle) { required(id).data = handle; }
+void Call::answer_handle(std::uint16_t id, std::uint32_t handle) {
+    required(id).data = handle;
+}
 
-void Call::answer_file(std::uint16_t id, int fd) { required(id).data_s64 = fd; }
+void Call::answer_file(std::uint16_t id, int fd) {
+    required(id).data_s64 = fd;
+}
 
 void Call::check_all_read() const {
     for (std::size_t i = 0; i < header_.num_attrs; ++i) {
@@ -76,4 +81,4 @@ void Call::check_all_read() const {
     }
 }
 
-}  // namespace ovsdr::connectx
+}   // namespace ovsdr::connectx

@@ -1,8 +1,8 @@
 // One ioctl of the uverbs ABI: its attributes, as the process gave them.
 //
-// An attribute is a number, a buffer (eight bytes and less stand in the attribute itself), a handle, a file, or an array of
-// handles. Each that a method understands is asked for; what nobody asked for and the process calls mandatory is found by
-// check_all_read(). Threads: one. Source: rdma/rdma_user_ioctl_cmds.h.
+// An attribute is a number, a buffer (eight bytes and less stand in the attribute itself), a handle, a file, or an
+// array of handles. Each that a method understands is asked for; what nobody asked for and the process calls mandatory
+// is found by check_all_read(). Threads: one. Source: rdma/rdma_user_ioctl_cmds.h.
 #pragma once
 
 #include <rdma/rdma_user_ioctl_cmds.h>
@@ -67,4 +67,4 @@ private:
     std::vector<bool> read_;
 };
 
-}  // namespace ovsdr::connectx
+}   // namespace ovsdr::connectx

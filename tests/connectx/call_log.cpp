@@ -11,7 +11,8 @@ namespace ovsdr::connectx {
 
 CallLog::CallLog() {
     // "e": a program that the process starts does not inherit it.
-    if (const char* name = std::getenv("OVSDR_CONNECTX_LOG"); name != nullptr && *name != 0) file_ = std::fopen(name, "ae");
+    if (const char* name = std::getenv("OVSDR_CONNECTX_LOG"); name != nullptr && *name != 0)
+        file_ = std::fopen(name, "ae");
     const char* verbose = std::getenv("OVSDR_CONNECTX_VERBOSE");
     is_verbose_ = verbose != nullptr && std::strcmp(verbose, "1") == 0;
 }
@@ -47,4 +48,4 @@ void CallLog::line(std::string_view text) {
     std::fflush(file_);
 }
 
-}  // namespace ovsdr::connectx
+}   // namespace ovsdr::connectx

@@ -36,4 +36,4 @@ private:
     std::vector<std::string> not_emulated_;
 };
 
-}  // namespace ovsdr::connectx
+}   // namespace ovsdr::connectx

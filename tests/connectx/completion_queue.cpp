@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::uint32_t index_mask = 0xFFFFFF;   // consumer and producer have 24 bits on the wire
 
-}  // namespace
+}   // namespace
 
 EventFile::EventFile() {
     int ends[2];
@@ -95,4 +95,4 @@ std::uint32_t CompletionQueue::end_events() {
     return spec_.channel == nullptr ? 0 : events_ - spec_.channel->take_back(spec_.user_handle);
 }
 
-}  // namespace ovsdr::connectx
+}   // namespace ovsdr::connectx

@@ -1,8 +1,8 @@
 // A completion queue in the process's memory, as the device writes it, and the completion channel that it wakes.
 //
-// Words. The doorbell record is two words in the process's memory: how far software has read, and the last request to be
-// woken. Armed: the next completion sends one event to the channel, then it is no longer armed.
-// Threads: the device's lock. Source: PRM, "Completion Queues"; struct mlx5_cqe64 of mlx5dv.h.
+// Words. The doorbell record is two words in the process's memory: how far software has read, and the last request to
+// be woken. Armed: the next completion sends one event to the channel, then it is no longer armed. Threads: the
+// device's lock. Source: PRM, "Completion Queues"; struct mlx5_cqe64 of mlx5dv.h.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,8 @@
 
 namespace ovsdr::connectx {
 
-/// A file whose readable end is the process's. Each message is read in one piece, as the kernel's event files give them.
+/// A file whose readable end is the process's. Each message is read in one piece, as the kernel's event files give
+/// them.
 class EventFile {
 public:
     /// Throws Refused.
@@ -35,11 +36,11 @@ private:
 class CompletionQueue {
 public:
     struct Spec {
-        std::uint8_t* buffer;            ///< the process's memory
-        std::uint32_t* doorbell_record;  ///< the same
-        std::uint32_t length;            ///< entries, a power of two
-        std::uint32_t entry_size;        ///< 64 or 128 bytes
-        std::uint64_t user_handle;       ///< what events name it by
+        std::uint8_t* buffer;                 ///< the process's memory
+        std::uint32_t* doorbell_record;       ///< the same
+        std::uint32_t length;                 ///< entries, a power of two
+        std::uint32_t entry_size;             ///< 64 or 128 bytes
+        std::uint64_t user_handle;            ///< what events name it by
         std::shared_ptr<EventFile> channel;   ///< may be null
     };
     explicit CompletionQueue(std::uint32_t number, Spec spec) : number_(number), spec_(std::move(spec)) {}
@@ -48,10 +49,10 @@ public:
 
     struct Completion {
         std::uint32_t queue_pair;
-        std::uint32_t user_index;     ///< what libmlx5 finds the queue pair by; 0 for queue pairs made by DEVX
-        std::uint16_t request;        ///< index of the work request
-        std::uint8_t opcode;          ///< of the work request
-        std::uint8_t syndrome = 0;    ///< MLX5_CQE_SYNDROME_*; 0 is success
+        std::uint32_t user_index;    ///< what libmlx5 finds the queue pair by; 0 for queue pairs made by DEVX
+        std::uint16_t request;       ///< index of the work request
+        std::uint8_t opcode;         ///< of the work request
+        std::uint8_t syndrome = 0;   ///< MLX5_CQE_SYNDROME_*; 0 is success
     };
     /// False: there is no room, and the completion is lost. A real queue would go into its error state.
     [[nodiscard]] bool complete(const Completion& completion);
@@ -59,8 +60,8 @@ public:
     /// The process wants an event for the next completion that is not before `consumer`, which may be there already.
     void arm(std::uint32_t consumer);
 
-    /// Before it is destroyed: takes back events that nobody has read. How many have been read, which libibverbs waits for
-    /// until all of them are acknowledged.
+    /// Before it is destroyed: takes back events that nobody has read. How many have been read, which libibverbs waits
+    /// for until all of them are acknowledged.
     [[nodiscard]] std::uint32_t end_events();
 
 private:
@@ -73,4 +74,4 @@ private:
     bool is_armed_ = false;
 };
 
-}  // namespace ovsdr::connectx
+}   // namespace ovsdr::connectx

@@ -13,4 +13,4 @@ Count fed_count() {
     return file >> count.packets >> count.bytes ? count : Count{};
 }
 
-}  // namespace ovsdr::connectx
+}   // namespace ovsdr::connectx

@@ -1,8 +1,8 @@
-// What every flow counter shows besides what was counted on it: two numbers in the file that OVSDR_CONNECTX_COUNTERS names,
-// packets and bytes.
+// What every flow counter shows besides what was counted on it: two numbers in the file that OVSDR_CONNECTX_COUNTERS
+// names, packets and bytes.
 //
-// So a test makes traffic for a program that it does not run in: a daemon, say. The file is read again at each query; without
-// one, and while it cannot be read, nothing is added.
+// So a test makes traffic for a program that it does not run in: a daemon, say. The file is read again at each query;
+// without one, and while it cannot be read, nothing is added.
 #pragma once
 
 #include "tests/connectx/device.hpp"
@@ -11,4 +11,4 @@ namespace ovsdr::connectx {
 
 [[nodiscard]] Count fed_count();
 
-}  // namespace ovsdr::connectx
+}   // namespace ovsdr::connectx

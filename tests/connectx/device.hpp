@@ -1,17 +1,19 @@
 // What a test asks of the emulated ConnectX that it runs on.
 //
-// The model. tests/connectx/run preloads a library under the real libibverbs and libmlx5. It plays the kernel's uverbs device
-// and the firmware behind it, and remembers what it was told: device memory (ICM) that libmlx5 wrote by RDMA, objects made by
-// DEVX commands, and the rules of root tables, which libmlx5 leaves to the kernel. A program under the launcher finds this
-// interface with device(); the library makes no sense of steering entries (tests/connectx/entries does).
+// The model. tests/connectx/run preloads a library under the real libibverbs and libmlx5. It plays the kernel's uverbs
+// device and the firmware behind it, and remembers what it was told: device memory (ICM) that libmlx5 wrote by RDMA,
+// objects made by DEVX commands, and the rules of root tables, which libmlx5 leaves to the kernel. A program under the
+// launcher finds this interface with device(); the library makes no sense of steering entries (tests/connectx/entries
+// does).
 //
-// Words. An id is the firmware's number of an object (table, counter, TIR, …), as it stands in commands and steering entries.
-// A handle is the kernel's number of an object, as it stands in ioctl calls. Ids of different kinds of objects overlap.
-// ICM addresses are device addresses, not pointers.
+// Words. An id is the firmware's number of an object (table, counter, TIR, …), as it stands in commands and steering
+// entries. A handle is the kernel's number of an object, as it stands in ioctl calls. Ids of different kinds of objects
+// overlap. ICM addresses are device addresses, not pointers.
 //
-// Life cycle. The device lives as long as the process. All answers are copies of the state at the time of the call, except
-// icm(). When the process closes the device, the kernel's part destroys what was left; left_behind() remembers how much.
-// Doorbells are synchronous: when a store to the doorbell has retired, all requests up to it have been carried out.
+// Life cycle. The device lives as long as the process. All answers are copies of the state at the time of the call,
+// except icm(). When the process closes the device, the kernel's part destroys what was left; left_behind() remembers
+// how much. Doorbells are synchronous: when a store to the doorbell has retired, all requests up to it have been
+// carried out.
 //
 // Threads: any function from any thread, at any time, not from signal handlers.
 #pragma once
@@ -31,22 +33,22 @@ namespace ovsdr::connectx {
 /// The firmware's numbers of flow table types.
 enum class TableType : std::uint8_t { nic_rx = 0, nic_tx = 1, fdb = 4, rdma_rx = 7, rdma_tx = 8 };
 
-/// A flow table that the firmware knows: libmlx5 makes one for each table above level 0 (`sw_owner`: the entries are in ICM,
-/// written by libmlx5), and firmware-owned ones of a single entry for destination arrays and samplers. libmlx5 tells the
-/// firmware its own level: 63 for all of its tables, whatever level the application asked for.
+/// A flow table that the firmware knows: libmlx5 makes one for each table above level 0 (`sw_owner`: the entries are in
+/// ICM, written by libmlx5), and firmware-owned ones of a single entry for destination arrays and samplers. libmlx5
+/// tells the firmware its own level: 63 for all of its tables, whatever level the application asked for.
 struct Table {
     std::uint32_t id;
     TableType type;
     std::uint8_t level;
     bool sw_owner, termination, reformat_enabled;
-    /// Where packets enter: [0] NIC_RX, NIC_TX, or FDB from the wire; [1] FDB from the vports. As given for sw_owner tables,
-    /// chosen by the device for others.
+    /// Where packets enter: [0] NIC_RX, NIC_TX, or FDB from the wire; [1] FDB from the vports. As given for sw_owner
+    /// tables, chosen by the device for others.
     std::array<std::uint64_t, 2> icm;
 };
 
 struct Destination {
-    std::uint8_t type;   ///< 0 vport, 1 flow table, 2 TIR
-    std::uint32_t id;    ///< vport number, table id, TIR number
+    std::uint8_t type;                          ///< 0 vport, 1 flow table, 2 TIR
+    std::uint32_t id;                           ///< vport number, table id, TIR number
     std::optional<std::uint32_t> reformat_id;   ///< a packet reformat context, done on this copy only
 };
 
@@ -71,16 +73,16 @@ struct RootMatcher {
 /// A rule of a root table.
 struct RootRule {
     std::uint32_t handle;
-    std::uint32_t matcher;            ///< handle of its RootMatcher
-    std::uint64_t order;              ///< of creation, in the life of the process
-    std::vector<std::uint8_t> value;  ///< as given; may be short
-    std::optional<std::uint32_t> table;          ///< id: go to this flow table
-    std::optional<std::uint32_t> tir;            ///< number of a TIR made by DEVX
-    std::optional<std::uint32_t> queue_pair;     ///< number of a queue pair made by verbs
+    std::uint32_t matcher;                     ///< handle of its RootMatcher
+    std::uint64_t order;                       ///< of creation, in the life of the process
+    std::vector<std::uint8_t> value;           ///< as given; may be short
+    std::optional<std::uint32_t> table;        ///< id: go to this flow table
+    std::optional<std::uint32_t> tir;          ///< number of a TIR made by DEVX
+    std::optional<std::uint32_t> queue_pair;   ///< number of a queue pair made by verbs
     bool drop, default_miss;
     std::optional<std::uint32_t> tag;
-    std::vector<std::uint32_t> counters;         ///< counter ids, with their offset in the bulk added
-    std::vector<std::uint32_t> actions;          ///< handles of RootActions, as ordered in the call
+    std::vector<std::uint32_t> counters;   ///< counter ids, with their offset in the bulk added
+    std::vector<std::uint32_t> actions;    ///< handles of RootActions, as ordered in the call
 };
 
 /// A modify-header list or a packet reformat made through the kernel, for root rules.
@@ -89,8 +91,9 @@ struct RootAction {
     std::uint32_t handle;
     Kind kind;
     TableType type;
-    std::uint8_t reformat_type;        ///< MLX5_IB_UAPI_FLOW_ACTION_PACKET_REFORMAT_TYPE_*; 0 for modify_header
-    std::vector<std::uint8_t> data;    ///< set/add/copy_action_in, 8 bytes each, or the header; empty for a decapsulation
+    std::uint8_t reformat_type;   ///< MLX5_IB_UAPI_FLOW_ACTION_PACKET_REFORMAT_TYPE_*; 0 for modify_header
+    std::vector<std::uint8_t>
+        data;   ///< set/add/copy_action_in, 8 bytes each, or the header; empty for a decapsulation
 };
 
 /// An object made by a DEVX command: `command` is the whole creating command, `opcode` its first two bytes.
@@ -98,21 +101,23 @@ struct DevxObject {
     std::uint32_t id;
     std::uint16_t opcode;
     std::uint16_t general_type;   ///< obj_type of CREATE_GENERAL_OBJECT (0xa00), otherwise 0
-    std::uint32_t id_length;      ///< ids that it covers, from `id` on: a counter's bulk, ASO objects, modify-header arguments
+    std::uint32_t
+        id_length;   ///< ids that it covers, from `id` on: a counter's bulk, ASO objects, modify-header arguments
     std::vector<std::uint8_t> command;
 };
 
 /// ALLOC_PACKET_REFORMAT_CONTEXT: what steering entries name by id to insert or remove a header.
 struct Reformat {
-    std::uint8_t type;   ///< enum reformat_type of the PRM: 0 L2 to VXLAN, 2 L2 to L2 tunnel, 3 L3 tunnel to L2, 4 L2 to L3
+    std::uint8_t
+        type;   ///< enum reformat_type of the PRM: 0 L2 to VXLAN, 2 L2 to L2 tunnel, 3 L3 tunnel to L2, 4 L2 to L3
     std::vector<std::uint8_t> data;
 };
 
 /// What stands behind an ICM address where steering ends or leaves software's entries.
 struct AddressOwner {
     enum class Kind : std::uint8_t {
-        nothing,        ///< no such address
-        entries,        ///< steering entries or modify-header lists in allocated ICM
+        nothing,   ///< no such address
+        entries,   ///< steering entries or modify-header lists in allocated ICM
         drop,
         nic_tx_allow,   ///< NIC_TX is done: on to the FDB
         vport_rx,       ///< `number` is a vport; 0xFFFF is the wire. Reached from FDB entries of the RX side
@@ -130,7 +135,7 @@ struct AddressOwner {
 
 /// A vport as the device shows it. Its vhca id is the gvmi of steering entries.
 struct Vport {
-    std::uint16_t number;    ///< 0 the manager, 1… VFs, 0xFFFF the wire
+    std::uint16_t number;   ///< 0 the manager, 1… VFs, 0xFFFF the wire
     std::uint16_t vhca_id;
     std::uint32_t register_value, register_mask;   ///< of reg_c_0, for packets that enter here
 };
@@ -166,14 +171,16 @@ public:
     virtual bool count(std::uint32_t counter, Count more) = 0;
     [[nodiscard]] virtual std::optional<Count> counted(std::uint32_t counter) const = 0;
 
-    /// The calls seen so far, by name: `QP_CREATE`, `DEVX_OBJ_CREATE:CREATE_FLOW_TABLE`, … (the log has the same names).
-    /// Work requests count as calls `REQUEST:RDMA_WRITE`, …
+    /// The calls seen so far, by name: `QP_CREATE`, `DEVX_OBJ_CREATE:CREATE_FLOW_TABLE`, … (the log has the same
+    /// names). Work requests count as calls `REQUEST:RDMA_WRITE`, …
     [[nodiscard]] virtual std::map<std::string, std::uint64_t> calls() const = 0;
     /// What was asked for and is not emulated, by name. Each failed with an errno.
     [[nodiscard]] virtual std::vector<std::string> not_emulated() const = 0;
-    /// Makes the `nth` call of this name from now on (1 is the next) fail with `error`; a DEVX command fails as the kernel
-    /// reports a firmware's refusal if `error` is EREMOTEIO. `*` is any call that makes something. A work request
-    /// (`REQUEST:RDMA_WRITE`, …) completes with an error, and its queue pair is in error from then on. False: no such name.
+    /// Makes the `nth` call of this name from now on (1 is the next) fail with `error`; a DEVX command fails as the
+    /// kernel reports a firmware's refusal if `error` is EREMOTEIO. `*` is any call that makes something. A work
+    /// request
+    /// (`REQUEST:RDMA_WRITE`, …) completes with an error, and its queue pair is in error from then on. False: no such
+    /// name.
     virtual bool fail(std::string_view call, std::uint64_t nth, int error) = 0;
     /// Forgets faults that have not happened. The number that were still waiting.
     virtual std::size_t clear_faults() = 0;
@@ -203,4 +210,4 @@ protected:
     return find == nullptr ? nullptr : find();
 }
 
-}  // namespace ovsdr::connectx
+}   // namespace ovsdr::connectx

@@ -57,7 +57,8 @@ void destroy(OpenFile& file, Call& call) {
 void register_memory(OpenFile& file, Call& call) {
     if (call.has(MLX5_IB_ATTR_DEVX_UMEM_REG_DMABUF_FD)) throw NotEmulated{"memory of a dma-buf"};
     call.ignore({MLX5_IB_ATTR_DEVX_UMEM_REG_ACCESS, MLX5_IB_ATTR_DEVX_UMEM_REG_PGSZ_BITMAP});
-    const std::uint64_t address = call.number(MLX5_IB_ATTR_DEVX_UMEM_REG_ADDR), size = call.number(MLX5_IB_ATTR_DEVX_UMEM_REG_LEN);
+    const std::uint64_t address = call.number(MLX5_IB_ATTR_DEVX_UMEM_REG_ADDR),
+                        size = call.number(MLX5_IB_ATTR_DEVX_UMEM_REG_LEN);
     if (size == 0) throw Refused{EINVAL, "no byte of memory"};
     const std::uint32_t id = file.nic.user_memory.allocate();
     file.nic.host.user_memory[id] = {reinterpret_cast<std::uint8_t*>(address), size};
@@ -110,8 +111,10 @@ constexpr Method table[] = {
      allocate_event_file},
 };
 
-}  // namespace
+}   // namespace
 
-std::span<const Method> devx_methods() { return table; }
+std::span<const Method> devx_methods() {
+    return table;
+}
 
-}  // namespace ovsdr::connectx
+}   // namespace ovsdr::connectx

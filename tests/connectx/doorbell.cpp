@@ -20,7 +20,7 @@ constexpr std::size_t page_size = 4096;
 struct Pages {
     std::array<std::atomic<std::uintptr_t>, 256> addresses{};   ///< 0: free. Read by the handler without a lock
     std::atomic<OnRing*> on_ring{nullptr};
-    struct sigaction before{};
+    struct sigaction before {};
     std::mutex mutex;
     bool has_handler = false;
 };
@@ -68,14 +68,14 @@ void on_fault(int signal, siginfo_t* info, void* raw_context) {
 }
 
 void install_handler() {
-    struct sigaction ours{};
+    struct sigaction ours {};
     ours.sa_sigaction = on_fault;
     // Not blocked while it runs, so that a fault of our own ends the process instead of hanging it.
     ours.sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK;
     sigaction(SIGSEGV, &ours, &pages().before);
 }
 
-}  // namespace
+}   // namespace
 
 void* map_doorbell_page(OnRing* on_ring) {
     std::lock_guard lock(pages().mutex);
@@ -104,4 +104,4 @@ bool unmap_doorbell_page(void* page) {
     return false;
 }
 
-}  // namespace ovsdr::connectx
+}   // namespace ovsdr::connectx

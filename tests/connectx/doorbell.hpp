@@ -1,12 +1,13 @@
 // Doorbell pages (UARs): pages of the process to which libmlx5 stores to tell the device of new work.
 //
-// The pages are never writable. A store to one faults; the handler reads the store out of the instruction, lets the device do
-// the work, and goes on behind the instruction, as if it had been done. So a doorbell is synchronous, no two are ever lost, and
-// nothing has to be unprotected in between.
+// The pages are never writable. A store to one faults; the handler reads the store out of the instruction, lets the
+// device do the work, and goes on behind the instruction, as if it had been done. So a doorbell is synchronous, no two
+// are ever lost, and nothing has to be unprotected in between.
 //
-// SIGSEGV is taken over when the first page is mapped; faults elsewhere go to the handler that was there before. A program that
-// installs a handler of its own later, without keeping ours, cannot use the device. Under gdb: `handle SIGSEGV nostop noprint
-// pass`. valgrind does not show an interrupted program's registers as a processor does, and is of no use here.
+// SIGSEGV is taken over when the first page is mapped; faults elsewhere go to the handler that was there before. A
+// program that installs a handler of its own later, without keeping ours, cannot use the device. Under gdb: `handle
+// SIGSEGV nostop noprint pass`. valgrind does not show an interrupted program's registers as a processor does, and is
+// of no use here.
 //
 // Threads: any; the handler runs on the thread that rang, outside of all locks of this library.
 #pragma once
@@ -31,4 +32,4 @@ using OnRing = void(const Ring& ring);
 /// True: it was one of ours.
 bool unmap_doorbell_page(void* page);
 
-}  // namespace ovsdr::connectx
+}   // namespace ovsdr::connectx

@@ -18,9 +18,11 @@ int errno_of(std::string_view name) {
     throw std::invalid_argument("OVSDR_CONNECTX_FAIL: no errno is named " + std::string(name));
 }
 
-}  // namespace
+}   // namespace
 
-void FaultPlan::add(std::string_view name, std::uint64_t nth, int error) { faults_.push_back({std::string(name), nth, error}); }
+void FaultPlan::add(std::string_view name, std::uint64_t nth, int error) {
+    faults_.push_back({std::string(name), nth, error});
+}
 
 void FaultPlan::add_list(std::string_view list) {
     while (!list.empty()) {
@@ -54,4 +56,4 @@ std::optional<int> FaultPlan::due(std::string_view name, bool makes_something) {
     return error;
 }
 
-}  // namespace ovsdr::connectx
+}   // namespace ovsdr::connectx

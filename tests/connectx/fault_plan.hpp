@@ -1,6 +1,7 @@
 // Faults to come: the Nth call of a name fails.
 //
-// Out of OVSDR_CONNECTX_FAIL, a list `NAME@N=ERRNO,…` (`=ERRNO` may be left out: ENOMEM), or asked for through device.hpp.
+// Out of OVSDR_CONNECTX_FAIL, a list `NAME@N=ERRNO,…` (`=ERRNO` may be left out: ENOMEM), or asked for through
+// device.hpp.
 // `*` stands for any call that makes something. Threads: the device's lock.
 #pragma once
 
@@ -32,4 +33,4 @@ private:
     std::vector<Fault> faults_;
 };
 
-}  // namespace ovsdr::connectx
+}   // namespace ovsdr::connectx

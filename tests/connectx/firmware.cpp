@@ -21,9 +21,11 @@ constexpr std::uint16_t opcode_of(Bytes command) {
 constexpr std::uint32_t last_id = 0xFFFFFF;
 
 /// Spaces begin at different numbers, so that an id of the wrong kind is found out.
-constexpr std::uint32_t first_id_of(std::size_t kind) { return 0x100 + static_cast<std::uint32_t>(kind) * 0x1000; }
+constexpr std::uint32_t first_id_of(std::size_t kind) {
+    return 0x100 + static_cast<std::uint32_t>(kind) * 0x1000;
+}
 
-}  // namespace
+}   // namespace
 
 const Creation* creation_of(Bytes command) {
     const std::uint16_t opcode = opcode_of(command);
@@ -35,8 +37,13 @@ const Creation* creation_of(Bytes command) {
     return nullptr;
 }
 
-Firmware::Firmware(const Profile& profile, const HostMemory& host) : profile_(profile), host_(host), vports_(profile.vfs) {
+/// A steering entry has 8 bits for a definer's id, and a number below these for those that are no objects.
+constexpr std::uint32_t first_definer = 0x20, last_definer = 0xFF;
+
+Firmware::Firmware(const Profile& profile, const HostMemory& host)
+    : profile_(profile), host_(host), vports_(profile.vfs) {
     for (std::size_t kind = 0; kind < object_kinds; ++kind) kinds_.push_back({IdSpace(first_id_of(kind), last_id), {}});
+    kinds_[static_cast<std::size_t>(ObjectKind::match_definer)].ids = IdSpace(first_definer, last_definer);
 }
 
 std::string Firmware::name_of(Bytes command) {
@@ -49,7 +56,8 @@ std::string Firmware::name_of(Bytes command) {
 }
 
 bool Firmware::is_name(std::string_view name) {
-    return std::any_of(std::begin(command_names), std::end(command_names), [&](const auto& row) { return row.name == name; }) ||
+    return std::any_of(std::begin(command_names), std::end(command_names),
+                       [&](const auto& row) { return row.name == name; }) ||
            std::any_of(std::begin(creations), std::end(creations), [&](const auto& row) { return row.label == name; });
 }
 
@@ -65,17 +73,26 @@ void Firmware::query_hca_cap(Bytes in, WritableBytes out) const {
 
 void Firmware::general(Bytes in, WritableBytes out) {
     switch (opcode_of(in)) {
-        case QUERY_HCA_CAP: return query_hca_cap(in, out);
-        case QUERY_ESW_VPORT_CONTEXT: return vports_.query_eswitch_context(in, out);
-        case QUERY_NIC_VPORT_CONTEXT: return vports_.query_nic_context(in, out);
-        case MODIFY_NIC_VPORT_CONTEXT: return vports_.modify_nic_context(in);
-        case QUERY_VPORT_STATE: return vports_.query_state(in, out);
-        case MODIFY_VPORT_STATE: return vports_.modify_state(in);
-        case QUERY_VPORT_COUNTER: return vports_.query_counter(in);
+        case QUERY_HCA_CAP:
+            return query_hca_cap(in, out);
+        case QUERY_ESW_VPORT_CONTEXT:
+            return vports_.query_eswitch_context(in, out);
+        case QUERY_NIC_VPORT_CONTEXT:
+            return vports_.query_nic_context(in, out);
+        case MODIFY_NIC_VPORT_CONTEXT:
+            return vports_.modify_nic_context(in);
+        case QUERY_VPORT_STATE:
+            return vports_.query_state(in, out);
+        case MODIFY_VPORT_STATE:
+            return vports_.modify_state(in);
+        case QUERY_VPORT_COUNTER:
+            return vports_.query_counter(in);
         case QUERY_ESW_FUNCTIONS:   // no embedded CPU: its fields stay 0
         case QUERY_ROCE_ADDRESS:    // no GID
-        case SYNC_STEERING: return;   // nothing is cached
-        default: throw NotEmulated{"command " + name_of(in)};
+        case SYNC_STEERING:
+            return;   // nothing is cached
+        default:
+            throw NotEmulated{"command " + name_of(in)};
     }
 }
 
@@ -93,7 +110,8 @@ const std::map<std::uint32_t, std::unique_ptr<FirmwareObject>>& Firmware::all(Ob
 
 FirmwareObject& Firmware::existing(ObjectName name) {
     if (FirmwareObject* object = find(name)) return *object;
-    throw BadStatus{BadStatus::bad_resource, fmt::format("no object {:#x} of kind {}", name.id, static_cast<unsigned>(name.kind))};
+    throw BadStatus{BadStatus::bad_resource,
+                    fmt::format("no object {:#x} of kind {}", name.id, static_cast<unsigned>(name.kind))};
 }
 
 void Firmware::query_table(const FirmwareObject& object, WritableBytes out) const {
@@ -114,7 +132,9 @@ void Firmware::query_counters(const FirmwareObject& object, Bytes in, WritableBy
     for (std::uint64_t i = 0; i < length; ++i) {
         const auto counted = object.counts.find(static_cast<std::uint32_t>(offset + i));
         const Count count = counted == object.counts.end() ? Count{} : counted->second;
-        const Field at{static_cast<std::uint32_t>(query_flow_counter_out::flow_statistics.offset + i * traffic_counter::size * 8), 0};
+        const Field at{
+            static_cast<std::uint32_t>(query_flow_counter_out::flow_statistics.offset + i * traffic_counter::size * 8),
+            0};
         set(out, at / traffic_counter::packets, count.packets + fed.packets);
         set(out, at / traffic_counter::octets, count.bytes + fed.bytes);
     }
@@ -153,7 +173,8 @@ void Firmware::modify(FirmwareObject& object, Bytes in) {
     for (const Transition& transition : transitions) {
         if (transition.opcode != opcode || object.send_queue == nullptr) continue;
         if (object.send_queue->state() != transition.from) {
-            throw BadStatus{BadStatus::bad_resource_state, "a queue pair is not in the state that the command begins in"};
+            throw BadStatus{BadStatus::bad_resource_state,
+                            "a queue pair is not in the state that the command begins in"};
         }
         object.send_queue->set_state(transition.to);
         return;
@@ -174,4 +195,4 @@ void Firmware::destroy(ObjectName name) {
     kind.objects.erase(name.id);
 }
 
-}  // namespace ovsdr::connectx
+}   // namespace ovsdr::connectx

@@ -1,12 +1,12 @@
 // The firmware as DEVX commands show it: capabilities, vports, and objects by id (flow tables, counters, TIRs, …).
 //
 // Words. A kind is a class of objects that share one space of ids. An object remembers its creating command as it came.
-// Objects that others use (a table that an entry leads to, a counter that a rule counts on) cannot be destroyed: firmware
-// says BAD_RES_STATE.
+// Objects that others use (a table that an entry leads to, a counter that a rule counts on) cannot be destroyed:
+// firmware says BAD_RES_STATE.
 //
-// What it does not do. It does not judge what software puts into objects, beyond what must exist: sizes of reformats, say, are
-// for a real card to refuse. Commands throw BadStatus, NotEmulated, InputTooShort, OutputTooShort.
-// Threads: the device's lock. Source: PRM, "Command Reference".
+// What it does not do. It does not judge what software puts into objects, beyond what must exist: sizes of reformats,
+// say, are for a real card to refuse. Commands throw BadStatus, NotEmulated, InputTooShort, OutputTooShort. Threads:
+// the device's lock. Source: PRM, "Command Reference".
 #pragma once
 
 #include <array>
@@ -126,4 +126,4 @@ private:
 [[nodiscard]] TableEntry entry_of(const FirmwareObject& object);
 [[nodiscard]] Reformat reformat_of(const FirmwareObject& object);
 
-}  // namespace ovsdr::connectx
+}   // namespace ovsdr::connectx

@@ -14,14 +14,15 @@ namespace {
 
 constexpr std::uint32_t counters_per_bulk = 128;   // of each bit of flow_counter_bulk
 constexpr std::uint8_t to_table = 1, to_tir = 2;   // destination types
-constexpr std::size_t reformat_data_at =
-    layout::alloc_packet_reformat_context_in::packet_reformat_context.byte() + layout::packet_reformat_context_in::reformat_data.byte();
+constexpr std::size_t reformat_data_at = layout::alloc_packet_reformat_context_in::packet_reformat_context.byte() +
+                                         layout::packet_reformat_context_in::reformat_data.byte();
 
 std::uint32_t id_length_of(const Creation& creation, Bytes in) {
     using namespace layout;
     if (creation.kind == ObjectKind::counter) {
         const auto bulk = static_cast<std::uint32_t>(get(in, alloc_flow_counter_in::flow_counter_bulk));
-        if ((bulk & (bulk - 1)) != 0) throw BadStatus{BadStatus::bad_parameter, "more than one bit of flow_counter_bulk"};
+        if ((bulk & (bulk - 1)) != 0)
+            throw BadStatus{BadStatus::bad_parameter, "more than one bit of flow_counter_bulk"};
         return bulk == 0 ? 1 : bulk * counters_per_bulk;
     }
     if (creation.opcode != CREATE_GENERAL_OBJECT) return 1;
@@ -31,7 +32,7 @@ std::uint32_t id_length_of(const Creation& creation, Bytes in) {
     return 1U << log;
 }
 
-}  // namespace
+}   // namespace
 
 void Firmware::use(FirmwareObject& user, ObjectName used) {
     hold(used);
@@ -43,9 +44,11 @@ FirmwareObject& Firmware::create(Bytes in, WritableBytes out) {
     if (creation == nullptr) throw NotEmulated{"command " + name_of(in)};
     if (in.size() < creation->input_size) throw BadStatus{BadStatus::bad_input_length, "the command is too short"};
     if (creation->general_type != 0) {
-        const auto types = std::find_if(profile_.capabilities.begin(), profile_.capabilities.end(), [](const Capability& one) {
-            return one.group == CapabilityGroup::general && one.field.offset == layout::cmd_hca_cap::general_obj_types.offset;
-        });
+        const auto types =
+            std::find_if(profile_.capabilities.begin(), profile_.capabilities.end(), [](const Capability& one) {
+                return one.group == CapabilityGroup::general &&
+                       one.field.offset == layout::cmd_hca_cap::general_obj_types.offset;
+            });
         if ((types->value >> creation->general_type & 1U) == 0) {
             throw BadStatus{BadStatus::bad_parameter, std::string(creation->label) + " on " + profile_.name};
         }
@@ -77,17 +80,20 @@ void Firmware::complete(FirmwareObject& object, WritableBytes out) {
     const Bytes in = object.command;
     switch (object.name.kind) {
         case ObjectKind::flow_group: {
-            const ObjectName table{ObjectKind::flow_table, static_cast<std::uint32_t>(get(in, create_flow_group_in::table_id))};
+            const ObjectName table{ObjectKind::flow_table,
+                                   static_cast<std::uint32_t>(get(in, create_flow_group_in::table_id))};
             return use(object, table);
         }
-        case ObjectKind::flow_entry: return complete_entry(object);
+        case ObjectKind::flow_entry:
+            return complete_entry(object);
         case ObjectKind::tir: {
             const std::uint64_t address = address_plan::of(address_plan::tir, object.name.id);
             set(out, create_tir_out::icm_address_39_32, address >> 32);
             set(out, create_tir_out::icm_address_31_0, address);
             return;
         }
-        case ObjectKind::queue_pair: return complete_queue_pair(object);
+        case ObjectKind::queue_pair:
+            return complete_queue_pair(object);
         case ObjectKind::sampler: {
             constexpr Field sampler = create_flow_sampler_in::sampler;
             for (const Field table : {flow_sampler::sample_table_id, flow_sampler::default_table_id}) {
@@ -100,11 +106,14 @@ void Firmware::complete(FirmwareObject& object, WritableBytes out) {
             return use(object, {ObjectKind::flow_table, static_cast<std::uint32_t>(get(in, table))});
         }
         case ObjectKind::reformat: {
-            constexpr Field size = alloc_packet_reformat_context_in::packet_reformat_context / packet_reformat_context_in::reformat_data_size;
-            if (reformat_data_at + get(in, size) > in.size()) throw BadStatus{BadStatus::bad_input_length, "the header is cut off"};
+            constexpr Field size = alloc_packet_reformat_context_in::packet_reformat_context /
+                                   packet_reformat_context_in::reformat_data_size;
+            if (reformat_data_at + get(in, size) > in.size())
+                throw BadStatus{BadStatus::bad_input_length, "the header is cut off"};
             return;
         }
-        default: return;
+        default:
+            return;
     }
 }
 
@@ -114,7 +123,8 @@ void Firmware::complete_entry(FirmwareObject& object) {
     use(object, {ObjectKind::flow_group, entry.group_id});
     for (const Destination& destination : entry.destinations) {
         if (destination.type == to_table) use(object, {ObjectKind::flow_table, destination.id});
-        if (destination.type == to_tir && find({ObjectKind::tir, destination.id}) != nullptr) use(object, {ObjectKind::tir, destination.id});
+        if (destination.type == to_tir && find({ObjectKind::tir, destination.id}) != nullptr)
+            use(object, {ObjectKind::tir, destination.id});
         if (destination.reformat_id) use(object, {ObjectKind::reformat, *destination.reformat_id});
     }
     for (const std::uint32_t counter : entry.counters) {
@@ -129,17 +139,21 @@ void Firmware::complete_queue_pair(FirmwareObject& object) {
     constexpr Field context = create_qp_in::qpc;
     const auto memory_of = [this](std::uint64_t id) {
         const auto found = host_.user_memory.find(static_cast<std::uint32_t>(id));
-        if (found == host_.user_memory.end()) throw BadStatus{BadStatus::bad_resource, fmt::format("no umem {:#x}", id)};
+        if (found == host_.user_memory.end())
+            throw BadStatus{BadStatus::bad_resource, fmt::format("no umem {:#x}", id)};
         return found->second;
     };
     const UserMemory ring = memory_of(get(in, create_qp_in::wq_umem_id));
     const UserMemory record = memory_of(get(in, context / qpc::dbr_umem_id));
     const auto completions = host_.completion_queues.find(static_cast<std::uint32_t>(get(in, context / qpc::cqn_snd)));
-    if (completions == host_.completion_queues.end()) throw BadStatus{BadStatus::bad_resource, "no such completion queue"};
+    if (completions == host_.completion_queues.end())
+        throw BadStatus{BadStatus::bad_resource, "no such completion queue"};
     // The receive ring comes first, then the send ring.
-    const std::uint64_t receive_size = 1ULL << (get(in, context / qpc::log_rq_size) + get(in, context / qpc::log_rq_stride) + 4);
+    const std::uint64_t receive_size =
+        1ULL << (get(in, context / qpc::log_rq_size) + get(in, context / qpc::log_rq_stride) + 4);
     const std::uint64_t blocks = 1ULL << get(in, context / qpc::log_sq_size);
-    if (receive_size + blocks * 64 > ring.size || record.size < 8) throw BadStatus{BadStatus::bad_parameter, "the rings do not fit"};
+    if (receive_size + blocks * 64 > ring.size || record.size < 8)
+        throw BadStatus{BadStatus::bad_parameter, "the rings do not fit"};
     object.completions = completions->second;
     object.send_queue = std::make_unique<SendQueue>(
         object.name.id, SendQueue::Spec{.service = SendQueue::Service::loopback,
@@ -161,15 +175,17 @@ Table table_of(const FirmwareObject& object) {
     using namespace layout;
     constexpr Field context = create_flow_table_in::flow_table_context;
     const auto value = [&](Field field) { return get(object.command, context / field); };
-    Table table{.id = object.name.id,
-                .type = static_cast<TableType>(get(object.command, create_flow_table_in::table_type)),
-                .level = static_cast<std::uint8_t>(value(flow_table_context::level)),
-                .sw_owner = value(flow_table_context::sw_owner) != 0,
-                .termination = value(flow_table_context::termination_table) != 0,
-                .reformat_enabled = value(flow_table_context::reformat_en) != 0,
-                .icm = {value(flow_table_context::sw_owner_icm_root_0), value(flow_table_context::sw_owner_icm_root_1)}};
+    Table table{
+        .id = object.name.id,
+        .type = static_cast<TableType>(get(object.command, create_flow_table_in::table_type)),
+        .level = static_cast<std::uint8_t>(value(flow_table_context::level)),
+        .sw_owner = value(flow_table_context::sw_owner) != 0,
+        .termination = value(flow_table_context::termination_table) != 0,
+        .reformat_enabled = value(flow_table_context::reformat_en) != 0,
+        .icm = {value(flow_table_context::sw_owner_icm_root_0), value(flow_table_context::sw_owner_icm_root_1)}};
     if (!table.sw_owner) {
-        table.icm = {address_plan::of(address_plan::table, table.id, 0), address_plan::of(address_plan::table, table.id, 1)};
+        table.icm = {address_plan::of(address_plan::table, table.id, 0),
+                     address_plan::of(address_plan::table, table.id, 1)};
     }
     return table;
 }
@@ -192,7 +208,8 @@ TableEntry entry_of(const FirmwareObject& object) {
         Destination destination{.type = static_cast<std::uint8_t>(get(in, slot / dest_format::destination_type)),
                                 .id = static_cast<std::uint32_t>(get(in, slot / dest_format::destination_id))};
         if (extended && get(in, slot / dest_format::packet_reformat) != 0) {
-            destination.reformat_id = static_cast<std::uint32_t>(get(in, slot / extended_dest_format::packet_reformat_id));
+            destination.reformat_id =
+                static_cast<std::uint32_t>(get(in, slot / extended_dest_format::packet_reformat_id));
         }
         entry.destinations.push_back(destination);
     }
@@ -211,4 +228,4 @@ Reformat reformat_of(const FirmwareObject& object) {
             {begin, begin + static_cast<std::ptrdiff_t>(size)}};
 }
 
-}  // namespace ovsdr::connectx
+}   // namespace ovsdr::connectx

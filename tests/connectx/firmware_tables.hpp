@@ -42,23 +42,37 @@ struct CommandName {
     Opcode opcode;
     const char* name;
 };
+// clang-format off
 inline constexpr CommandName command_names[] = {
 #define COMMAND(name) {name, #name}
-    COMMAND(QUERY_HCA_CAP),           COMMAND(CREATE_QP),
-    COMMAND(RST2INIT_QP),             COMMAND(INIT2RTR_QP),
-    COMMAND(RTR2RTS_QP),              COMMAND(QUERY_ESW_FUNCTIONS),
-    COMMAND(QUERY_VPORT_STATE),       COMMAND(MODIFY_VPORT_STATE),
-    COMMAND(QUERY_ESW_VPORT_CONTEXT), COMMAND(QUERY_NIC_VPORT_CONTEXT),
-    COMMAND(MODIFY_NIC_VPORT_CONTEXT), COMMAND(QUERY_ROCE_ADDRESS),
-    COMMAND(QUERY_VPORT_COUNTER),     COMMAND(CREATE_TIR),
-    COMMAND(CREATE_FLOW_TABLE),       COMMAND(QUERY_FLOW_TABLE),
-    COMMAND(CREATE_FLOW_GROUP),       COMMAND(SET_FLOW_TABLE_ENTRY),
-    COMMAND(ALLOC_FLOW_COUNTER),      COMMAND(QUERY_FLOW_COUNTER),
-    COMMAND(ALLOC_PACKET_REFORMAT_CONTEXT), COMMAND(CREATE_GENERAL_OBJECT),
-    COMMAND(MODIFY_GENERAL_OBJECT),   COMMAND(QUERY_GENERAL_OBJECT),
+    COMMAND(QUERY_HCA_CAP),
+    COMMAND(CREATE_QP),
+    COMMAND(RST2INIT_QP),
+    COMMAND(INIT2RTR_QP),
+    COMMAND(RTR2RTS_QP),
+    COMMAND(QUERY_ESW_FUNCTIONS),
+    COMMAND(QUERY_VPORT_STATE),
+    COMMAND(MODIFY_VPORT_STATE),
+    COMMAND(QUERY_ESW_VPORT_CONTEXT),
+    COMMAND(QUERY_NIC_VPORT_CONTEXT),
+    COMMAND(MODIFY_NIC_VPORT_CONTEXT),
+    COMMAND(QUERY_ROCE_ADDRESS),
+    COMMAND(QUERY_VPORT_COUNTER),
+    COMMAND(CREATE_TIR),
+    COMMAND(CREATE_FLOW_TABLE),
+    COMMAND(QUERY_FLOW_TABLE),
+    COMMAND(CREATE_FLOW_GROUP),
+    COMMAND(SET_FLOW_TABLE_ENTRY),
+    COMMAND(ALLOC_FLOW_COUNTER),
+    COMMAND(QUERY_FLOW_COUNTER),
+    COMMAND(ALLOC_PACKET_REFORMAT_CONTEXT),
+    COMMAND(CREATE_GENERAL_OBJECT),
+    COMMAND(MODIFY_GENERAL_OBJECT),
+    COMMAND(QUERY_GENERAL_OBJECT),
     COMMAND(SYNC_STEERING),
 #undef COMMAND
 };
+// clang-format on
 
 /// What a creating command makes.
 struct Creation {
@@ -66,8 +80,8 @@ struct Creation {
     std::uint16_t general_type;   ///< of CREATE_GENERAL_OBJECT, otherwise 0
     ObjectKind kind;
     const char* label;
-    std::size_t input_size;       ///< bytes that the command has at least
-    Field id;                     ///< in the answer; width 0: it has none
+    std::size_t input_size;   ///< bytes that the command has at least
+    Field id;                 ///< in the answer; width 0: it has none
 };
 
 // clang-format off
@@ -101,4 +115,4 @@ inline constexpr Creation creations[] = {
 /// The row for a creating command, or null.
 [[nodiscard]] const Creation* creation_of(Bytes command);
 
-}  // namespace ovsdr::connectx
+}   // namespace ovsdr::connectx

@@ -1,4 +1,5 @@
-// What the device reaches of the process: memory keys, memory registered for DEVX (umem), and completion queues, by number.
+// What the device reaches of the process: memory keys, memory registered for DEVX (umem), and completion queues, by
+// number.
 //
 // The kernel's part (verbs_methods.cpp) enters and removes them; firmware and work requests look them up.
 // Threads: the device's lock.
@@ -17,10 +18,10 @@ namespace ovsdr::connectx {
 
 /// Grants access to memory of the process, or to device memory.
 struct MemoryKey {
-    std::uint64_t first;                          ///< the first byte, as work requests address it; ICM from 0
-    std::uint64_t size;                           ///< bytes
-    std::uint8_t* memory;                         ///< of the process, or null
-    std::optional<std::uint64_t> icm_address;     ///< of device memory
+    std::uint64_t first;                        ///< the first byte, as work requests address it; ICM from 0
+    std::uint64_t size;                         ///< bytes
+    std::uint8_t* memory;                       ///< of the process, or null
+    std::optional<std::uint64_t> icm_address;   ///< of device memory
 };
 
 struct UserMemory {
@@ -29,8 +30,8 @@ struct UserMemory {
 };
 
 struct HostMemory {
-    std::unordered_map<std::uint32_t, MemoryKey> keys;       ///< by memory key
-    std::map<std::uint32_t, UserMemory> user_memory;         ///< by umem id
+    std::unordered_map<std::uint32_t, MemoryKey> keys;                             ///< by memory key
+    std::map<std::uint32_t, UserMemory> user_memory;                               ///< by umem id
     std::map<std::uint32_t, std::shared_ptr<CompletionQueue>> completion_queues;   ///< by CQ number
 
     /// Null if the key does not grant all of it.
@@ -44,4 +45,4 @@ struct HostMemory {
     }
 };
 
-}  // namespace ovsdr::connectx
+}   // namespace ovsdr::connectx

@@ -17,7 +17,7 @@ namespace {
 constexpr std::uint64_t page_size = 4096;
 constexpr std::array bases{address_plan::steering, address_plan::modify_header, address_plan::modify_pattern};
 
-}  // namespace
+}   // namespace
 
 Icm::~Icm() {
     for (const auto& [address, region] : regions_) munmap(region.memory, region.size);
@@ -25,13 +25,15 @@ Icm::~Icm() {
 
 std::uint64_t Icm::allocate(IcmType type, std::uint64_t size) {
     const auto index = static_cast<std::size_t>(type) - 1;
-    if (index >= bases.size()) throw NotEmulated{"device memory of type " + std::to_string(static_cast<unsigned>(type))};
+    if (index >= bases.size())
+        throw NotEmulated{"device memory of type " + std::to_string(static_cast<unsigned>(type))};
     const std::uint64_t end = bases[index] + (1ULL << log_sizes_[index]);
     if (size == 0) throw Refused{EINVAL, "no byte of device memory"};
     if (size > end - bases[index]) throw Refused{ENOMEM, "more device memory than there is"};
     const std::uint64_t rounded = std::max(page_size, std::bit_ceil(size));
     std::uint64_t address = bases[index];
-    for (auto region = regions_.lower_bound(address); region != regions_.end() && region->first < address + rounded; ++region) {
+    for (auto region = regions_.lower_bound(address); region != regions_.end() && region->first < address + rounded;
+         ++region) {
         address = (region->first + region->second.size + rounded - 1) / rounded * rounded;
     }
     if (address + rounded > end) throw Refused{ENOMEM, "no device memory is left"};
@@ -62,4 +64,4 @@ std::uint64_t Icm::bytes_alive() const {
     return sum;
 }
 
-}  // namespace ovsdr::connectx
+}   // namespace ovsdr::connectx

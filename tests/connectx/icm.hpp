@@ -1,8 +1,8 @@
 // Device memory: what software allocates through the kernel and writes by RDMA: steering entries, lists and patterns of
 // modify-header actions.
 //
-// Each allocation is a mapping of its own, so that an address behind its end is found out. Its bytes begin as zero; a real
-// device leaves what was there. Threads: the caller's lock.
+// Each allocation is a mapping of its own, so that an address behind its end is found out. Its bytes begin as zero; a
+// real device leaves what was there. Threads: the caller's lock.
 #pragma once
 
 #include <array>
@@ -26,7 +26,8 @@ public:
     Icm(const Icm&) = delete;
     Icm& operator=(const Icm&) = delete;
 
-    /// The address of `size` bytes, rounded up to a power of two that is a page at least, and aligned to that. Throws Refused.
+    /// The address of `size` bytes, rounded up to a power of two that is a page at least, and aligned to that. Throws
+    /// Refused.
     [[nodiscard]] std::uint64_t allocate(IcmType type, std::uint64_t size);
     void release(std::uint64_t address);
 
@@ -43,4 +44,4 @@ private:
     std::map<std::uint64_t, Region> regions_;   ///< by address
 };
 
-}  // namespace ovsdr::connectx
+}   // namespace ovsdr::connectx

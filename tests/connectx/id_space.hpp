@@ -1,7 +1,7 @@
 // Numbers of one kind of firmware object (queue pairs, tables, counters, …): ranges of them that do not overlap.
 //
-// A number that was given back is not given out again before the space is through, so that whoever still uses it is found out.
-// Threads: the caller's lock.
+// A number that was given back is not given out again before the space is through, so that whoever still uses it is
+// found out. Threads: the caller's lock.
 #pragma once
 
 #include <cstdint>
@@ -51,4 +51,4 @@ private:
     std::map<std::uint32_t, std::uint32_t> taken_;   ///< first number → how many
 };
 
-}  // namespace ovsdr::connectx
+}   // namespace ovsdr::connectx

@@ -21,7 +21,8 @@ int Nic::add_event_file() {
 }
 
 void Nic::ring_queue_pair(std::uint32_t number) {
-    if (FirmwareObject* object = firmware.find({ObjectKind::queue_pair, number}); object != nullptr && object->send_queue) {
+    if (FirmwareObject* object = firmware.find({ObjectKind::queue_pair, number});
+        object != nullptr && object->send_queue) {
         return object->send_queue->run(*object->completions, *this, figures);
     }
     for (auto& [fd, file] : files) {
@@ -54,4 +55,4 @@ bool Nic::must_fail(std::string_view opcode) {
     return faults.due(opcode, false).has_value();
 }
 
-}  // namespace ovsdr::connectx
+}   // namespace ovsdr::connectx

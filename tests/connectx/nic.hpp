@@ -22,7 +22,9 @@ class OpenFile;
 
 struct Nic final : RequestTargets {
     explicit Nic(Profile claimed)
-        : profile(std::move(claimed)), icm({log_steering_icm, log_modify_header_icm, log_modify_pattern_icm}), firmware(profile, host) {}
+        : profile(std::move(claimed)),
+          icm({log_steering_icm, log_modify_header_icm, log_modify_pattern_icm}),
+          firmware(profile, host) {}
 
     std::mutex mutex;
     const Profile profile;
@@ -61,4 +63,4 @@ struct Nic final : RequestTargets {
     void note(std::string_view what) override { log.not_emulated("work request", what); }
 };
 
-}  // namespace ovsdr::connectx
+}   // namespace ovsdr::connectx

@@ -1,7 +1,7 @@
 // Objects of the kernel, by handle, as one open device file has them.
 //
-// An object that others were made of (a protection domain of memory regions, a matcher of rules) cannot be destroyed before
-// those: EBUSY, as the kernel's use counts give. Closing the file destroys what is left, last made first.
+// An object that others were made of (a protection domain of memory regions, a matcher of rules) cannot be destroyed
+// before those: EBUSY, as the kernel's use counts give. Closing the file destroys what is left, last made first.
 // Threads: the device's lock.
 #pragma once
 
@@ -76,8 +76,9 @@ struct SteeringAnchor {
 
 class Objects {
 public:
-    using Body = std::variant<ProtectionDomain, CompletionQueueHandle, QueuePair, MemoryRegion, DeviceMemory, UserMemoryHandle,
-                              DoorbellPage, DevxHandle, RootMatcherHandle, RootRuleHandle, RootActionHandle, SteeringAnchor>;
+    using Body =
+        std::variant<ProtectionDomain, CompletionQueueHandle, QueuePair, MemoryRegion, DeviceMemory, UserMemoryHandle,
+                     DoorbellPage, DevxHandle, RootMatcherHandle, RootRuleHandle, RootActionHandle, SteeringAnchor>;
 
     struct Object {
         Body body;
@@ -121,4 +122,4 @@ private:
     std::uint32_t next_ = 1;
 };
 
-}  // namespace ovsdr::connectx
+}   // namespace ovsdr::connectx

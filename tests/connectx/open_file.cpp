@@ -42,7 +42,8 @@ Target target_of_write(Call& call) {
 }
 
 Target target_of(OpenFile& file, Call& call) {
-    if (call.object() == UVERBS_OBJECT_DEVICE && call.method() == UVERBS_METHOD_INVOKE_WRITE) return target_of_write(call);
+    if (call.object() == UVERBS_OBJECT_DEVICE && call.method() == UVERBS_METHOD_INVOKE_WRITE)
+        return target_of_write(call);
     const Method* method = find_method(call);
     if (method == nullptr) return {fmt::format("object {:#x} method {:#x}", call.object(), call.method())};
     Target target{method->name, method->makes_something, method->run, method->answer};
@@ -58,11 +59,11 @@ void set_status(Call& call, const Target& target, std::uint8_t status) {
 
 /// Before libibverbs relies on INVOKE_WRITE it asks whether the kernel knows it, by a call without attributes.
 bool is_probe(Call& call) {
-    return call.object() == UVERBS_OBJECT_DEVICE && call.method() == UVERBS_METHOD_INVOKE_WRITE && !call.has(UVERBS_ATTR_CORE_IN) &&
-           !call.has(UVERBS_ATTR_CORE_OUT);
+    return call.object() == UVERBS_OBJECT_DEVICE && call.method() == UVERBS_METHOD_INVOKE_WRITE &&
+           !call.has(UVERBS_ATTR_CORE_IN) && !call.has(UVERBS_ATTR_CORE_OUT);
 }
 
-}  // namespace
+}   // namespace
 
 OpenFile::~OpenFile() {
     while (!objects.all().empty()) {
@@ -103,7 +104,8 @@ int OpenFile::ioctl(ib_uverbs_ioctl_hdr& header) {
         return EOPNOTSUPP;
     } catch (const BadStatus& bad) {
         set_status(call, target, bad.status);
-        nic.log.failed(target.name, EREMOTEIO, fmt::format("status {:#x}: {}", static_cast<unsigned>(bad.status), bad.why));
+        nic.log.failed(target.name, EREMOTEIO,
+                       fmt::format("status {:#x}: {}", static_cast<unsigned>(bad.status), bad.why));
         return EREMOTEIO;
     } catch (const InputTooShort&) {
         set_status(call, target, BadStatus::bad_input_length);
@@ -180,4 +182,4 @@ std::string label_of(Nic& nic, const Objects::Body& body) {
     return std::visit([](const auto& known) { return std::string(std::decay_t<decltype(known)>::label); }, body);
 }
 
-}  // namespace ovsdr::connectx
+}   // namespace ovsdr::connectx

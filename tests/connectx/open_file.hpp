@@ -1,7 +1,7 @@
 // /dev/infiniband/uverbs0 as one open() gave it: the kernel's objects, and the methods that make and destroy them.
 //
-// Methods stand in tables by object and method number (verbs_methods.cpp, devx_methods.cpp, root_methods.cpp), commands of the
-// older write interface in write_commands.cpp. Each has a name, which the log, faults and counts know it by.
+// Methods stand in tables by object and method number (verbs_methods.cpp, devx_methods.cpp, root_methods.cpp), commands
+// of the older write interface in write_commands.cpp. Each has a name, which the log, faults and counts know it by.
 // Threads: the device's lock.
 #pragma once
 
@@ -26,8 +26,8 @@ public:
     /// RDMA_VERBS_IOCTL. 0 or a positive errno.
     [[nodiscard]] int ioctl(ib_uverbs_ioctl_hdr& header);
 
-    /// Undoes what making an object did elsewhere, and forgets it. Throws Refused{EBUSY} if others use it, BadStatus if the
-    /// firmware says so.
+    /// Undoes what making an object did elsewhere, and forgets it. Throws Refused{EBUSY} if others use it, BadStatus if
+    /// the firmware says so.
     void destroy(std::uint32_t handle);
     /// The same, of an object that must be of this kind. Throws Refused.
     template <class T>
@@ -72,4 +72,4 @@ struct WriteCommand {
 /// `PD`, `DEVX:CREATE_FLOW_TABLE`, …
 [[nodiscard]] std::string label_of(Nic& nic, const Objects::Body& body);
 
-}  // namespace ovsdr::connectx
+}   // namespace ovsdr::connectx

@@ -1,11 +1,14 @@
 // The C library's functions through which libibverbs and libmlx5 reach the kernel, interposed for one device.
 //
-// Taken over: the device's path and the files opened of it; mappings of those files (doorbell pages), and their end; sockets of
-// RDMA netlink, which would show the host's own devices (libibverbs then reads sysfs, where SYSFS_PATH says). All else goes to
-// the C library unchanged. Interposed functions may run before this library's constructors, and on any thread.
+// Taken over: the device's path and the files opened of it; mappings of those files (doorbell pages), and their end;
+// sockets of RDMA netlink, which would show the host's own devices (libibverbs then reads sysfs, where SYSFS_PATH
+// says). All else goes to the C library unchanged. Interposed functions may run before this library's constructors, and
+// on any thread.
 
 // Both names of each function are interposed here; with this the headers would make them one.
 #undef _FILE_OFFSET_BITS
+#include "tests/connectx/preload.hpp"
+
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -27,7 +30,6 @@
 
 #include "tests/connectx/doorbell.hpp"
 #include "tests/connectx/open_file.hpp"
-#include "tests/connectx/preload.hpp"
 
 #define INTERPOSED extern "C" __attribute__((visibility("default")))
 
@@ -42,7 +44,8 @@ enum class Use : std::uint8_t { none, device, events };
 constinit std::array<std::atomic<Use>, 1U << 16> uses{};
 
 Use use_of(int fd) {
-    return fd >= 0 && static_cast<std::size_t>(fd) < uses.size() ? uses[static_cast<std::size_t>(fd)].load() : Use::none;
+    return fd >= 0 && static_cast<std::size_t>(fd) < uses.size() ? uses[static_cast<std::size_t>(fd)].load()
+                                                                 : Use::none;
 }
 bool set_use(int fd, Use use) {
     if (fd < 0 || static_cast<std::size_t>(fd) >= uses.size()) return false;
@@ -55,10 +58,11 @@ template <class F>
 F* next(const char* name) {
     return reinterpret_cast<F*>(dlsym(RTLD_NEXT, name));
 }
-#define NEXT(name) \
-    static auto* const real = next<decltype(name)>(#name)
+#define NEXT(name) static auto* const real = next<decltype(name)>(#name)
 
-bool is_device(const char* path) { return path != nullptr && std::strcmp(path, device_path) == 0; }
+bool is_device(const char* path) {
+    return path != nullptr && std::strcmp(path, device_path) == 0;
+}
 
 template <class S>
 int describe(S* status) {
@@ -91,7 +95,8 @@ int device_ioctl(int fd, unsigned long request, void* argument) {
     Nic& nic = the_nic();
     const std::lock_guard lock(nic.mutex);
     const auto file = nic.files.find(fd);
-    const int error = file == nic.files.end() ? EBADF : file->second->ioctl(*static_cast<ib_uverbs_ioctl_hdr*>(argument));
+    const int error =
+        file == nic.files.end() ? EBADF : file->second->ioctl(*static_cast<ib_uverbs_ioctl_hdr*>(argument));
     if (error == 0) return 0;
     errno = error;
     return -1;
@@ -107,7 +112,8 @@ void on_ring(const Ring& ring) {
         return nic.ring_completion_queue(static_cast<std::uint32_t>(ring.value) & number_mask,
                                          static_cast<std::uint32_t>(ring.value >> 32) & number_mask);
     }
-    if (ring.width != sizeof(std::uint64_t)) return nic.log.not_emulated("doorbell", fmt::format("{} bytes wide", ring.width));
+    if (ring.width != sizeof(std::uint64_t))
+        return nic.log.not_emulated("doorbell", fmt::format("{} bytes wide", ring.width));
     // The first eight bytes of the last request's control segment; the second word has the queue pair's number.
     nic.ring_queue_pair(static_cast<std::uint32_t>(ring.value) >> 8);
 }
@@ -139,13 +145,15 @@ void print_summary() {
     Nic& nic = the_nic();
     const std::lock_guard lock(nic.mutex);
     for (const auto& [fd, file] : nic.files) {
-        for (const auto& [handle, object] : file->objects.all()) nic.log.line("alive at the end: " + label_of(nic, object.body));
+        for (const auto& [handle, object] : file->objects.all())
+            nic.log.line("alive at the end: " + label_of(nic, object.body));
     }
     nic.log.line(fmt::format("end: {} work requests, {} bytes to ICM, {} bytes of ICM alive", nic.figures.requests,
                              nic.figures.icm_bytes, nic.icm.bytes_alive()));
     if (wanted == nullptr || std::strcmp(wanted, "1") != 0) return;
     for (const auto& [name, count] : nic.log.calls()) fmt::print(stderr, "connectx: {:8} {}\n", count, name);
-    for (const auto& [name, count] : nic.left_behind) fmt::print(stderr, "connectx: {:8} {} left behind\n", count, name);
+    for (const auto& [name, count] : nic.left_behind)
+        fmt::print(stderr, "connectx: {:8} {} left behind\n", count, name);
     fmt::print(stderr, "connectx: {} bytes of ICM alive\n", nic.icm.bytes_alive());
 }
 
@@ -160,14 +168,14 @@ Nic* make_nic() try {
     std::exit(EXIT_FAILURE);
 }
 
-}  // namespace
+}   // namespace
 
 Nic& the_nic() {
     static Nic* const nic = make_nic();
     return *nic;
 }
 
-}  // namespace ovsdr::connectx
+}   // namespace ovsdr::connectx
 
 using namespace ovsdr::connectx;
 

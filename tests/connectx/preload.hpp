@@ -8,4 +8,4 @@ namespace ovsdr::connectx {
 /// Made at the first call, and never destroyed: the process's own end may still close files.
 [[nodiscard]] Nic& the_nic();
 
-}  // namespace ovsdr::connectx
+}   // namespace ovsdr::connectx

@@ -32,10 +32,13 @@ constexpr Kind kinds[] = {
     {"cx7", 0x1021, 2, 0x788, true, true},
 };
 
-/// What the soft NIC has too, formats 0, 2, 22 and 24: others take integrity bits and tunnel headers that it has no parser for.
+/// What the soft NIC has too, formats 0, 2, 22 and 24: others take integrity bits and tunnel headers that it has no
+/// parser for.
 constexpr std::uint64_t definer_formats = 1ULL << 0 | 1ULL << 2 | 1ULL << 22 | 1ULL << 24;
 
-constexpr std::uint64_t bit(GeneralType type) { return 1ULL << static_cast<unsigned>(type); }
+constexpr std::uint64_t bit(GeneralType type) {
+    return 1ULL << static_cast<unsigned>(type);
+}
 
 // clang-format off
 constexpr Capability common[] = {
@@ -86,14 +89,16 @@ constexpr Capability common[] = {
 constexpr Capability before_format_1[] = {
     {nic_flow_table, flow_table_nic_cap::flow_table_properties_nic_receive / flow_table_prop_layout::sw_owner, 1},
     {nic_flow_table, flow_table_nic_cap::flow_table_properties_nic_transmit / flow_table_prop_layout::sw_owner, 1},
-    {eswitch_flow_table, flow_table_eswitch_cap::flow_table_properties_nic_esw_fdb / flow_table_prop_layout::sw_owner, 1},
+    {eswitch_flow_table,
+     flow_table_eswitch_cap::flow_table_properties_nic_esw_fdb / flow_table_prop_layout::sw_owner, 1},
 };
 constexpr Capability from_format_1[] = {
     {nic_flow_table, flow_table_nic_cap::flow_table_properties_nic_receive / flow_table_prop_layout::sw_owner_v2, 1},
     {nic_flow_table, flow_table_nic_cap::flow_table_properties_nic_transmit / flow_table_prop_layout::sw_owner_v2, 1},
     {nic_flow_table, flow_table_nic_cap::flow_table_properties_nic_receive / flow_table_prop_layout::ft_field_support /
                          flow_table_fields_supported::geneve_tlv_option_0_exist, 1},
-    {eswitch_flow_table, flow_table_eswitch_cap::flow_table_properties_nic_esw_fdb / flow_table_prop_layout::sw_owner_v2, 1},
+    {eswitch_flow_table,
+     flow_table_eswitch_cap::flow_table_properties_nic_esw_fdb / flow_table_prop_layout::sw_owner_v2, 1},
 };
 constexpr Capability with_arguments[] = {
     {general, cmd_hca_cap::log_header_modify_argument_granularity, 0},
@@ -117,12 +122,13 @@ std::optional<unsigned> number_of(const char* variable, unsigned most) {
     unsigned value = 0;
     const auto parsed = std::from_chars(text, text + std::strlen(text), value);
     if (parsed.ec != std::errc{} || *parsed.ptr != 0 || value > most) {
-        throw std::invalid_argument(std::string(variable) + " is not a number up to " + std::to_string(most) + ": " + text);
+        throw std::invalid_argument(std::string(variable) + " is not a number up to " + std::to_string(most) + ": " +
+                                    text);
     }
     return value;
 }
 
-}  // namespace
+}   // namespace
 
 bool is_known(CapabilityGroup group) {
     constexpr std::array known{general, odp, atomic,        roce,   nic_flow_table, eswitch_flow_table,
@@ -133,8 +139,10 @@ bool is_known(CapabilityGroup group) {
 Profile profile_of_environment() {
     const char* wanted = std::getenv("OVSDR_CONNECTX_PROFILE");
     if (wanted == nullptr || *wanted == 0) wanted = "cx6dx";
-    const auto* kind = std::find_if(std::begin(kinds), std::end(kinds), [&](const Kind& one) { return std::strcmp(one.name, wanted) == 0; });
-    if (kind == std::end(kinds)) throw std::invalid_argument(std::string("OVSDR_CONNECTX_PROFILE is not cx5, cx6dx or cx7: ") + wanted);
+    const auto* kind = std::find_if(std::begin(kinds), std::end(kinds),
+                                    [&](const Kind& one) { return std::strcmp(one.name, wanted) == 0; });
+    if (kind == std::end(kinds))
+        throw std::invalid_argument(std::string("OVSDR_CONNECTX_PROFILE is not cx5, cx6dx or cx7: ") + wanted);
 
     constexpr unsigned most_vfs = 126;   // ibv_modify_qp() has eight bits for a port
     Profile profile{.name = kind->name,
@@ -144,15 +152,18 @@ Profile profile_of_environment() {
                     .has_definers = number_of("OVSDR_CONNECTX_DEFINERS", 1).value_or(kind->has_definers) != 0,
                     .has_arguments = number_of("OVSDR_CONNECTX_ARGUMENTS", 1).value_or(kind->has_arguments) != 0,
                     .capabilities{std::begin(common), std::end(common)}};
-    const auto add = [&](auto& rows) { profile.capabilities.insert(profile.capabilities.end(), std::begin(rows), std::end(rows)); };
+    const auto add = [&](auto& rows) {
+        profile.capabilities.insert(profile.capabilities.end(), std::begin(rows), std::end(rows));
+    };
     profile.steering_format == 0 ? add(before_format_1) : add(from_format_1);
     if (profile.has_arguments) add(with_arguments);
-    profile.capabilities.insert(profile.capabilities.end(),
-                                {{general, cmd_hca_cap::steering_format_version, profile.steering_format},
-                                 {general, cmd_hca_cap::flex_parser_protocols, kind->flex_protocols},
-                                 {general, cmd_hca_cap::general_obj_types, general_types(profile)},
-                                 {general, cmd_hca_cap::match_definer_format_supported, profile.has_definers ? definer_formats : 0}});
+    profile.capabilities.insert(
+        profile.capabilities.end(),
+        {{general, cmd_hca_cap::steering_format_version, profile.steering_format},
+         {general, cmd_hca_cap::flex_parser_protocols, kind->flex_protocols},
+         {general, cmd_hca_cap::general_obj_types, general_types(profile)},
+         {general, cmd_hca_cap::match_definer_format_supported, profile.has_definers ? definer_formats : 0}});
     return profile;
 }
 
-}  // namespace ovsdr::connectx
+}   // namespace ovsdr::connectx

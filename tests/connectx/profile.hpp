@@ -1,7 +1,8 @@
 // What kind of ConnectX this is, and what it claims to be able to do.
 //
 // The claims are the emulation's own: they make libmlx5 behave as on such a card. Fields that are not listed are 0.
-// Source: what libmlx5 asks (PRM QUERY_HCA_CAP); that ConnectX-5 steers with entries of format 0, 6 Dx with 1, 7 with 2.
+// Source: what libmlx5 asks (PRM QUERY_HCA_CAP); that ConnectX-5 steers with entries of format 0, 6 Dx with 1, 7
+// with 2.
 #pragma once
 
 #include <cstdint>
@@ -36,12 +37,12 @@ struct Capability {
 };
 
 struct Profile {
-    std::string name;                 ///< cx5, cx6dx, cx7
-    std::uint32_t part_id;            ///< PCI device
-    unsigned steering_format;         ///< 0, 1, 2
-    unsigned vfs;                     ///< how many VF vports: 1 to vfs
-    bool has_definers;                ///< match definers; matcher layouts with them
-    bool has_arguments;               ///< modify-header arguments and patterns
+    std::string name;           ///< cx5, cx6dx, cx7
+    std::uint32_t part_id;      ///< PCI device
+    unsigned steering_format;   ///< 0, 1, 2
+    unsigned vfs;               ///< how many VF vports: 1 to vfs
+    bool has_definers;          ///< match definers; matcher layouts with them
+    bool has_arguments;         ///< modify-header arguments and patterns
     std::vector<Capability> capabilities;
 };
 
@@ -65,4 +66,4 @@ inline constexpr std::uint16_t manager_vhca = 1;
 /// OVSDR_CONNECTX_DEFINERS and OVSDR_CONNECTX_ARGUMENTS (0, 1; default: 1 on cx7). Throws std::invalid_argument.
 [[nodiscard]] Profile profile_of_environment();
 
-}  // namespace ovsdr::connectx
+}   // namespace ovsdr::connectx

@@ -1,4 +1,5 @@
-// How a call of the kernel fails: thrown by whoever finds out, caught where the call came in (uverbs.cpp, firmware.cpp).
+// How a call of the kernel fails: thrown by whoever finds out, caught where the call came in (uverbs.cpp,
+// firmware.cpp).
 #pragma once
 
 #include <cstdint>
@@ -34,4 +35,4 @@ struct BadStatus {
     std::string why;
 };
 
-}  // namespace ovsdr::connectx
+}   // namespace ovsdr::connectx

@@ -1,8 +1,8 @@
 // Methods for root tables, whose rules the kernel holds: matchers, rules, their modify-header lists and reformats; and
 // steering anchors.
 //
-// What is refused here is what the kernel's mlx5_ib refuses before it asks the firmware (drivers/infiniband/hw/mlx5/fs.c);
-// what only firmware would refuse is taken.
+// What is refused here is what the kernel's mlx5_ib refuses before it asks the firmware
+// (drivers/infiniband/hw/mlx5/fs.c); what only firmware would refuse is taken.
 #include <fmt/format.h>
 #include <rdma/ib_user_ioctl_cmds.h>
 #include <rdma/mlx5_user_ioctl_cmds.h>
@@ -21,12 +21,18 @@ constexpr std::size_t modify_action_size = 8;
 
 TableType table_type(std::uint64_t type) {
     switch (type) {
-        case MLX5_IB_UAPI_FLOW_TABLE_TYPE_NIC_RX: return TableType::nic_rx;
-        case MLX5_IB_UAPI_FLOW_TABLE_TYPE_NIC_TX: return TableType::nic_tx;
-        case MLX5_IB_UAPI_FLOW_TABLE_TYPE_FDB: return TableType::fdb;
-        case MLX5_IB_UAPI_FLOW_TABLE_TYPE_RDMA_RX: return TableType::rdma_rx;
-        case MLX5_IB_UAPI_FLOW_TABLE_TYPE_RDMA_TX: return TableType::rdma_tx;
-        default: throw Refused{EINVAL, "no such type of flow table"};
+        case MLX5_IB_UAPI_FLOW_TABLE_TYPE_NIC_RX:
+            return TableType::nic_rx;
+        case MLX5_IB_UAPI_FLOW_TABLE_TYPE_NIC_TX:
+            return TableType::nic_tx;
+        case MLX5_IB_UAPI_FLOW_TABLE_TYPE_FDB:
+            return TableType::fdb;
+        case MLX5_IB_UAPI_FLOW_TABLE_TYPE_RDMA_RX:
+            return TableType::rdma_rx;
+        case MLX5_IB_UAPI_FLOW_TABLE_TYPE_RDMA_TX:
+            return TableType::rdma_tx;
+        default:
+            throw Refused{EINVAL, "no such type of flow table"};
     }
 }
 
@@ -37,12 +43,14 @@ std::vector<std::uint8_t> match_param(Call& call, std::uint16_t attribute) {
 }
 
 void create_matcher(OpenFile& file, Call& call) {
-    if (call.element(MLX5_IB_ATTR_FLOW_MATCHER_FLOW_TYPE) != MLX5_IB_FLOW_TYPE_NORMAL) throw NotEmulated{"a matcher that is not normal"};
+    if (call.element(MLX5_IB_ATTR_FLOW_MATCHER_FLOW_TYPE) != MLX5_IB_FLOW_TYPE_NORMAL)
+        throw NotEmulated{"a matcher that is not normal"};
     constexpr std::uint32_t egress = 1U << 2;   // IB_FLOW_ATTR_FLAGS_EGRESS, the older way to say NIC_TX
     const std::uint64_t flags = call.number(MLX5_IB_ATTR_FLOW_MATCHER_FLOW_FLAGS, 0);
     if ((flags & ~std::uint64_t{egress}) != 0) throw NotEmulated{fmt::format("flow flags {:#x}", flags)};
-    const std::uint64_t type = call.number(MLX5_IB_ATTR_FLOW_MATCHER_FT_TYPE, flags != 0 ? MLX5_IB_UAPI_FLOW_TABLE_TYPE_NIC_TX
-                                                                                          : MLX5_IB_UAPI_FLOW_TABLE_TYPE_NIC_RX);
+    const std::uint64_t type =
+        call.number(MLX5_IB_ATTR_FLOW_MATCHER_FT_TYPE,
+                    flags != 0 ? MLX5_IB_UAPI_FLOW_TABLE_TYPE_NIC_TX : MLX5_IB_UAPI_FLOW_TABLE_TYPE_NIC_RX);
     RootMatcher matcher{.handle = 0,
                         .type = table_type(type),
                         .priority = call.structure<std::uint16_t>(MLX5_IB_ATTR_FLOW_MATCHER_FLOW_TYPE),
@@ -58,21 +66,28 @@ void destroy_matcher(OpenFile& file, Call& call) {
 }
 
 /// Where a rule leads, as the kernel's get_dests() allows it.
-void read_destination(OpenFile& file, Call& call, TableType type, RootRuleHandle& made, std::vector<std::uint32_t>& parts) {
+void read_destination(OpenFile& file, Call& call, TableType type, RootRuleHandle& made,
+                      std::vector<std::uint32_t>& parts) {
     const std::uint64_t flags = call.number(MLX5_IB_ATTR_CREATE_FLOW_FLAGS, 0);
-    const bool to_object = call.has(MLX5_IB_ATTR_CREATE_FLOW_DEST_DEVX), to_queue_pair = call.has(MLX5_IB_ATTR_CREATE_FLOW_DEST_QP);
+    const bool to_object = call.has(MLX5_IB_ATTR_CREATE_FLOW_DEST_DEVX),
+               to_queue_pair = call.has(MLX5_IB_ATTR_CREATE_FLOW_DEST_QP);
     made.rule.drop = (flags & MLX5_IB_ATTR_CREATE_FLOW_FLAGS_DROP) != 0;
     made.rule.default_miss = (flags & MLX5_IB_ATTR_CREATE_FLOW_FLAGS_DEFAULT_MISS) != 0;
     if (made.rule.drop && made.rule.default_miss) throw Refused{EINVAL, "drop and default miss"};
-    if (type == TableType::nic_rx && to_object + to_queue_pair + (flags != 0) > 1) throw Refused{EINVAL, "two destinations"};
-    if (type == TableType::fdb && !to_object && !made.rule.drop) throw Refused{EINVAL, "an FDB rule that leads nowhere"};
-    if (type == TableType::rdma_rx && to_object == to_queue_pair) throw Refused{EINVAL, "an RDMA_RX rule needs one destination"};
+    if (type == TableType::nic_rx && to_object + to_queue_pair + (flags != 0) > 1)
+        throw Refused{EINVAL, "two destinations"};
+    if (type == TableType::fdb && !to_object && !made.rule.drop)
+        throw Refused{EINVAL, "an FDB rule that leads nowhere"};
+    if (type == TableType::rdma_rx && to_object == to_queue_pair)
+        throw Refused{EINVAL, "an RDMA_RX rule needs one destination"};
     if (to_object) {
         const std::uint32_t handle = call.handle(MLX5_IB_ATTR_CREATE_FLOW_DEST_DEVX);
         const ObjectName name = file.objects.get<DevxHandle>(handle).name;
         const bool is_table = name.kind == ObjectKind::flow_table;
-        if (!is_table && name.kind != ObjectKind::tir) throw Refused{EINVAL, "the destination is neither table nor TIR"};
-        if (!is_table && (type == TableType::fdb || type == TableType::rdma_rx)) throw Refused{EINVAL, "the destination is no table"};
+        if (!is_table && name.kind != ObjectKind::tir)
+            throw Refused{EINVAL, "the destination is neither table nor TIR"};
+        if (!is_table && (type == TableType::fdb || type == TableType::rdma_rx))
+            throw Refused{EINVAL, "the destination is no table"};
         (is_table ? made.rule.table : made.rule.tir) = name.id;
         made.uses.push_back(name);
         parts.push_back(handle);
@@ -137,7 +152,8 @@ void destroy_rule(OpenFile& file, Call& call) {
     // Two methods, one number: the driver's own, and the one of all devices.
     constexpr auto by_driver = static_cast<std::uint16_t>(MLX5_IB_ATTR_DESTROY_FLOW_HANDLE);
     const bool driver = call.has(by_driver);
-    file.destroy_of_kind<RootRuleHandle>(call.handle(driver ? by_driver : std::uint16_t{UVERBS_ATTR_DESTROY_FLOW_HANDLE}));
+    file.destroy_of_kind<RootRuleHandle>(
+        call.handle(driver ? by_driver : std::uint16_t{UVERBS_ATTR_DESTROY_FLOW_HANDLE}));
 }
 
 std::uint32_t add_action(OpenFile& file, RootAction action) {
@@ -148,12 +164,14 @@ std::uint32_t add_action(OpenFile& file, RootAction action) {
 
 void create_modify_header(OpenFile& file, Call& call) {
     const auto list = call.input(MLX5_IB_ATTR_CREATE_MODIFY_HEADER_ACTIONS_PRM);
-    if (list.empty() || list.size() % modify_action_size != 0) throw Refused{EINVAL, "not a list of modify-header actions"};
-    const std::uint32_t handle = add_action(file, {.handle = 0,
-                                                   .kind = RootAction::Kind::modify_header,
-                                                   .type = table_type(call.number(MLX5_IB_ATTR_CREATE_MODIFY_HEADER_FT_TYPE)),
-                                                   .reformat_type = 0,
-                                                   .data{list.begin(), list.end()}});
+    if (list.empty() || list.size() % modify_action_size != 0)
+        throw Refused{EINVAL, "not a list of modify-header actions"};
+    const std::uint32_t handle =
+        add_action(file, {.handle = 0,
+                          .kind = RootAction::Kind::modify_header,
+                          .type = table_type(call.number(MLX5_IB_ATTR_CREATE_MODIFY_HEADER_FT_TYPE)),
+                          .reformat_type = 0,
+                          .data{list.begin(), list.end()}});
     call.answer_handle(MLX5_IB_ATTR_CREATE_MODIFY_HEADER_HANDLE, handle);
 }
 
@@ -161,10 +179,13 @@ void create_modify_header(OpenFile& file, Call& call) {
 bool is_taken(std::uint64_t reformat, TableType type) {
     switch (reformat) {
         case MLX5_IB_UAPI_FLOW_ACTION_PACKET_REFORMAT_TYPE_L2_TO_L2_TUNNEL:
-        case MLX5_IB_UAPI_FLOW_ACTION_PACKET_REFORMAT_TYPE_L2_TO_L3_TUNNEL: return type == TableType::nic_tx;
+        case MLX5_IB_UAPI_FLOW_ACTION_PACKET_REFORMAT_TYPE_L2_TO_L3_TUNNEL:
+            return type == TableType::nic_tx;
         case MLX5_IB_UAPI_FLOW_ACTION_PACKET_REFORMAT_TYPE_L3_TUNNEL_TO_L2:
-        case MLX5_IB_UAPI_FLOW_ACTION_PACKET_REFORMAT_TYPE_L2_TUNNEL_TO_L2: return type == TableType::nic_rx;
-        default: return false;
+        case MLX5_IB_UAPI_FLOW_ACTION_PACKET_REFORMAT_TYPE_L2_TUNNEL_TO_L2:
+            return type == TableType::nic_rx;
+        default:
+            return false;
     }
 }
 
@@ -203,17 +224,21 @@ constexpr Method table[] = {
     {UVERBS_OBJECT_FLOW, MLX5_IB_METHOD_CREATE_FLOW, "FLOW_CREATE", true, create_rule},
     {UVERBS_OBJECT_FLOW, MLX5_IB_METHOD_DESTROY_FLOW, "FLOW_DESTROY", false, destroy_rule},
     {UVERBS_OBJECT_FLOW, UVERBS_METHOD_FLOW_DESTROY, "FLOW_DESTROY", false, destroy_rule},
-    {UVERBS_OBJECT_FLOW_ACTION, MLX5_IB_METHOD_FLOW_ACTION_CREATE_MODIFY_HEADER, "FLOW_ACTION_CREATE_MODIFY_HEADER", true,
-     create_modify_header},
-    {UVERBS_OBJECT_FLOW_ACTION, MLX5_IB_METHOD_FLOW_ACTION_CREATE_PACKET_REFORMAT, "FLOW_ACTION_CREATE_PACKET_REFORMAT", true,
-     create_reformat},
+    {UVERBS_OBJECT_FLOW_ACTION, MLX5_IB_METHOD_FLOW_ACTION_CREATE_MODIFY_HEADER, "FLOW_ACTION_CREATE_MODIFY_HEADER",
+     true, create_modify_header},
+    {UVERBS_OBJECT_FLOW_ACTION, MLX5_IB_METHOD_FLOW_ACTION_CREATE_PACKET_REFORMAT, "FLOW_ACTION_CREATE_PACKET_REFORMAT",
+     true, create_reformat},
     {UVERBS_OBJECT_FLOW_ACTION, UVERBS_METHOD_FLOW_ACTION_DESTROY, "FLOW_ACTION_DESTROY", false, destroy_action},
-    {MLX5_IB_OBJECT_STEERING_ANCHOR, MLX5_IB_METHOD_STEERING_ANCHOR_CREATE, "STEERING_ANCHOR_CREATE", true, create_anchor},
-    {MLX5_IB_OBJECT_STEERING_ANCHOR, MLX5_IB_METHOD_STEERING_ANCHOR_DESTROY, "STEERING_ANCHOR_DESTROY", false, destroy_anchor},
+    {MLX5_IB_OBJECT_STEERING_ANCHOR, MLX5_IB_METHOD_STEERING_ANCHOR_CREATE, "STEERING_ANCHOR_CREATE", true,
+     create_anchor},
+    {MLX5_IB_OBJECT_STEERING_ANCHOR, MLX5_IB_METHOD_STEERING_ANCHOR_DESTROY, "STEERING_ANCHOR_DESTROY", false,
+     destroy_anchor},
 };
 
-}  // namespace
+}   // namespace
 
-std::span<const Method> root_methods() { return table; }
+std::span<const Method> root_methods() {
+    return table;
+}
 
-}  // namespace ovsdr::connectx
+}   // namespace ovsdr::connectx

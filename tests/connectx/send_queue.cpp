@@ -27,15 +27,20 @@ T read_at(std::span<const std::uint8_t> bytes, std::size_t offset) {
 
 std::string_view name_of(std::uint8_t opcode) {
     switch (opcode) {
-        case MLX5_OPCODE_RDMA_WRITE: return "REQUEST:RDMA_WRITE";
-        case MLX5_OPCODE_RDMA_READ: return "REQUEST:RDMA_READ";
-        case MLX5_OPCODE_SEND: return "REQUEST:SEND";
-        case MLX5_OPCODE_FLOW_TBL_ACCESS: return "REQUEST:FLOW_TBL_ACCESS";
-        default: return "REQUEST:?";
+        case MLX5_OPCODE_RDMA_WRITE:
+            return "REQUEST:RDMA_WRITE";
+        case MLX5_OPCODE_RDMA_READ:
+            return "REQUEST:RDMA_READ";
+        case MLX5_OPCODE_SEND:
+            return "REQUEST:SEND";
+        case MLX5_OPCODE_FLOW_TBL_ACCESS:
+            return "REQUEST:FLOW_TBL_ACCESS";
+        default:
+            return "REQUEST:?";
     }
 }
 
-}  // namespace
+}   // namespace
 
 struct SendQueue::Request {
     std::array<std::uint8_t, block_size * unit_size> copy;   ///< as it stands in the ring, straightened
@@ -95,7 +100,8 @@ std::uint8_t SendQueue::store_argument(const Request& request, RequestTargets& t
     constexpr std::size_t at = 64;
     std::uint8_t* argument = targets.argument(request.immediate);
     if (argument == nullptr) return MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR;
-    if (request.modifier != update_argument || at + argument_size > request.size) return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
+    if (request.modifier != update_argument || at + argument_size > request.size)
+        return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
     std::memcpy(argument, request.copy.data() + at, argument_size);
     return 0;
 }
@@ -107,14 +113,16 @@ std::uint8_t SendQueue::send(const Request& request, RequestTargets& targets, Fi
     // The inline header begins in the Ethernet segment's last two bytes; what follows is aligned to 16.
     const std::size_t start = sizeof(mlx5_wqe_ctrl_seg) + offsetof(mlx5_wqe_eth_seg, inline_hdr_start) +
                               std::max<std::size_t>(header, sizeof ethernet.inline_hdr_start);
-    for (std::size_t at = (start + unit_size - 1) / unit_size * unit_size; at < request.size; at += sizeof(mlx5_wqe_data_seg)) {
+    for (std::size_t at = (start + unit_size - 1) / unit_size * unit_size; at < request.size;
+         at += sizeof(mlx5_wqe_data_seg)) {
         const auto data = read_at<mlx5_wqe_data_seg>(request.bytes(), at);
         const std::uint32_t length = be32toh(data.byte_count);
         if ((length & MLX5_INLINE_SEG) != 0) {
             size += length & inline_length_mask;
             break;   // inline data is the last
         }
-        if (targets.memory(be32toh(data.lkey), be64toh(data.addr), length) == nullptr) return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
+        if (targets.memory(be32toh(data.lkey), be64toh(data.addr), length) == nullptr)
+            return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
         size += length;
     }
     ++figures.frames;
@@ -130,7 +138,8 @@ std::uint8_t SendQueue::carry_out(const Request& request, RequestTargets& target
     }
     if (!raw && request.opcode == MLX5_OPCODE_FLOW_TBL_ACCESS) return store_argument(request, targets);
     if (raw && request.opcode == MLX5_OPCODE_SEND) return send(request, targets, figures);
-    targets.note("work request opcode " + std::to_string(request.opcode) + (raw ? " on a raw packet queue" : " on an RC queue"));
+    targets.note("work request opcode " + std::to_string(request.opcode) +
+                 (raw ? " on a raw packet queue" : " on an RC queue"));
     return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
 }
 
@@ -145,12 +154,11 @@ void SendQueue::run(CompletionQueue& completions, RequestTargets& targets, Figur
             ++figures.requests;
         }
         if (syndrome != 0) state_ = State::error;
-        if ((request.signaled || syndrome != 0) &&
-            !completions.complete({.queue_pair = number_,
-                                   .user_index = spec_.user_index,
-                                   .request = consumer_,
-                                   .opcode = request.opcode,
-                                   .syndrome = syndrome})) {
+        if ((request.signaled || syndrome != 0) && !completions.complete({.queue_pair = number_,
+                                                                          .user_index = spec_.user_index,
+                                                                          .request = consumer_,
+                                                                          .opcode = request.opcode,
+                                                                          .syndrome = syndrome})) {
             targets.note("a completion queue is full: completion lost");
         }
         const std::size_t blocks = std::max<std::size_t>(1, (request.size + block_size - 1) / block_size);
@@ -158,4 +166,4 @@ void SendQueue::run(CompletionQueue& completions, RequestTargets& targets, Figur
     }
 }
 
-}  // namespace ovsdr::connectx
+}   // namespace ovsdr::connectx

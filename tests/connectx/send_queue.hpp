@@ -42,9 +42,9 @@ public:
     struct Spec {
         Service service;
         std::uint32_t user_index;
-        std::uint8_t* ring;              ///< the process's memory
-        std::uint32_t length;            ///< blocks, a power of two
-        std::uint32_t* doorbell_record;  ///< the same; the second of the pair
+        std::uint8_t* ring;               ///< the process's memory
+        std::uint32_t length;             ///< blocks, a power of two
+        std::uint32_t* doorbell_record;   ///< the same; the second of the pair
     };
     struct Figures {
         std::uint64_t requests = 0, icm_bytes = 0, frames = 0, frame_bytes = 0;
@@ -80,4 +80,4 @@ private:
     std::uint16_t consumer_ = 0;   ///< blocks
 };
 
-}  // namespace ovsdr::connectx
+}   // namespace ovsdr::connectx

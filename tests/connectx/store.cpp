@@ -23,7 +23,7 @@ std::size_t operand_size(const std::uint8_t* modrm) {
     return (has_sib ? 2U : 1U) + (displaced ? 4U : 0U);
 }
 
-}  // namespace
+}   // namespace
 
 std::optional<Store> decode_store(const std::uint8_t* code, const mcontext_t& context) {
     const bool has_rex = (code[0] & 0xF0U) == 0x40;
@@ -38,4 +38,4 @@ std::optional<Store> decode_store(const std::uint8_t* code, const mcontext_t& co
     return Store{static_cast<std::size_t>(modrm - code) + operand_size(modrm), is_wide ? 8U : 4U, value};
 }
 
-}  // namespace ovsdr::connectx
+}   // namespace ovsdr::connectx

@@ -1,7 +1,8 @@
 // Reads a store out of an interrupted x86-64 program: what libmlx5 writes to a doorbell.
 //
-// Only what compilers make of a 4 or 8 byte MMIO write is known: MOV of a register to memory. Without the addressing mode's
-// meaning: the address is the one that faulted. Source: Intel SDM, volume 2, MOV (89 /r) and chapter 2.1 (ModR/M, SIB).
+// Only what compilers make of a 4 or 8 byte MMIO write is known: MOV of a register to memory. Without the addressing
+// mode's meaning: the address is the one that faulted. Source: Intel SDM, volume 2, MOV (89 /r) and chapter 2.1
+// (ModR/M, SIB).
 #pragma once
 
 #include <ucontext.h>
@@ -21,4 +22,4 @@ struct Store {
 /// `code` is the faulting instruction, readable for 15 bytes or up to its own end.
 [[nodiscard]] std::optional<Store> decode_store(const std::uint8_t* code, const mcontext_t& context);
 
-}  // namespace ovsdr::connectx
+}   // namespace ovsdr::connectx

@@ -43,7 +43,8 @@ void get_context(OpenFile& file, Call& call) {
 
 void query_port(OpenFile& file, Call& call) {
     const auto port = static_cast<std::uint32_t>(call.number(UVERBS_ATTR_QUERY_PORT_PORT_NUM));
-    if (port == 0 || port > file.nic.firmware.vports().ib_ports()) throw Refused{EINVAL, fmt::format("no IB port {}", port)};
+    if (port == 0 || port > file.nic.firmware.vports().ib_ports())
+        throw Refused{EINVAL, fmt::format("no IB port {}", port)};
     ib_uverbs_query_port_resp_ex answer{};
     answer.legacy_resp.state = IBV_PORT_ACTIVE;
     answer.legacy_resp.max_mtu = IBV_MTU_4096;
@@ -117,11 +118,13 @@ void destroy_completion_queue(OpenFile& file, Call& call) {
 void create_queue_pair(OpenFile& file, Call& call) {
     call.ignore({UVERBS_ATTR_CREATE_QP_USER_HANDLE, UVERBS_ATTR_CREATE_QP_EVENT_FD});
     // Others could not carry traffic anyway; raw packet queues send into nothing, and are destinations of rules.
-    if (call.number(UVERBS_ATTR_CREATE_QP_TYPE) != IBV_QPT_RAW_PACKET) throw NotEmulated{"queue pairs other than raw packet ones"};
+    if (call.number(UVERBS_ATTR_CREATE_QP_TYPE) != IBV_QPT_RAW_PACKET)
+        throw NotEmulated{"queue pairs other than raw packet ones"};
     const auto own = call.structure<mlx5_ib_create_qp>(UVERBS_ATTR_UHW_IN);
     const auto capabilities = call.structure<ib_uverbs_qp_cap>(UVERBS_ATTR_CREATE_QP_CAP);
     const std::uint32_t domain = call.handle(UVERBS_ATTR_CREATE_QP_PD_HANDLE);
-    const std::uint32_t send = call.handle(UVERBS_ATTR_CREATE_QP_SEND_CQ_HANDLE), receive = call.handle(UVERBS_ATTR_CREATE_QP_RECV_CQ_HANDLE);
+    const std::uint32_t send = call.handle(UVERBS_ATTR_CREATE_QP_SEND_CQ_HANDLE),
+                        receive = call.handle(UVERBS_ATTR_CREATE_QP_RECV_CQ_HANDLE);
     (void)file.objects.get<ProtectionDomain>(domain);
     (void)file.objects.get<CompletionQueueHandle>(receive);
     auto completions = file.objects.get<CompletionQueueHandle>(send).queue;
@@ -141,8 +144,9 @@ void create_queue_pair(OpenFile& file, Call& call) {
     call.answer(UVERBS_ATTR_CREATE_QP_RESP_CAP, capabilities);
     mlx5_ib_create_qp_resp answer{};
     answer.bfreg_index = UINT32_MAX;   // MLX5_IB_INVALID_BFREG: it uses a page of its own
-    answer.comp_mask = MLX5_IB_CREATE_QP_RESP_MASK_TIRN | MLX5_IB_CREATE_QP_RESP_MASK_TISN | MLX5_IB_CREATE_QP_RESP_MASK_RQN |
-                       MLX5_IB_CREATE_QP_RESP_MASK_SQN | MLX5_IB_CREATE_QP_RESP_MASK_TIR_ICM_ADDR;
+    answer.comp_mask = MLX5_IB_CREATE_QP_RESP_MASK_TIRN | MLX5_IB_CREATE_QP_RESP_MASK_TISN |
+                       MLX5_IB_CREATE_QP_RESP_MASK_RQN | MLX5_IB_CREATE_QP_RESP_MASK_SQN |
+                       MLX5_IB_CREATE_QP_RESP_MASK_TIR_ICM_ADDR;
     answer.tirn = tir;
     answer.tisn = number;
     answer.rqn = number;
@@ -165,7 +169,8 @@ void destroy_memory_region(OpenFile& file, Call& call) {
 }
 
 void allocate_device_memory(OpenFile& file, Call& call) {
-    call.ignore({UVERBS_ATTR_ALLOC_DM_ALIGNMENT, MLX5_IB_ATTR_ALLOC_DM_RESP_PAGE_INDEX});   // aligned to its size anyway
+    call.ignore(
+        {UVERBS_ATTR_ALLOC_DM_ALIGNMENT, MLX5_IB_ATTR_ALLOC_DM_RESP_PAGE_INDEX});   // aligned to its size anyway
     const std::uint64_t type = call.number(MLX5_IB_ATTR_ALLOC_DM_REQ_TYPE, MLX5_IB_UAPI_DM_TYPE_MEMIC);
     const std::uint64_t size = call.number(UVERBS_ATTR_ALLOC_DM_LENGTH);
     if (type < MLX5_IB_UAPI_DM_TYPE_STEERING_SW_ICM) throw NotEmulated{"device memory that is not ICM"};
@@ -180,10 +185,12 @@ void free_device_memory(OpenFile& file, Call& call) {
 
 void register_device_memory(OpenFile& file, Call& call) {
     call.ignore({UVERBS_ATTR_REG_DM_MR_ACCESS_FLAGS});
-    const std::uint32_t domain = call.handle(UVERBS_ATTR_REG_DM_MR_PD_HANDLE), memory = call.handle(UVERBS_ATTR_REG_DM_MR_DM_HANDLE);
+    const std::uint32_t domain = call.handle(UVERBS_ATTR_REG_DM_MR_PD_HANDLE),
+                        memory = call.handle(UVERBS_ATTR_REG_DM_MR_DM_HANDLE);
     (void)file.objects.get<ProtectionDomain>(domain);
     const auto [address, there] = file.objects.get<DeviceMemory>(memory);
-    const std::uint64_t offset = call.number(UVERBS_ATTR_REG_DM_MR_OFFSET), size = call.number(UVERBS_ATTR_REG_DM_MR_LENGTH);
+    const std::uint64_t offset = call.number(UVERBS_ATTR_REG_DM_MR_OFFSET),
+                        size = call.number(UVERBS_ATTR_REG_DM_MR_LENGTH);
     if (offset > there || size > there - offset) throw Refused{EINVAL, "more than the device memory"};
     const std::uint32_t key = file.nic.key_numbers.allocate() << 8;
     file.nic.host.keys[key] = {.first = 0, .size = size, .memory = nullptr, .icm_address = address + offset};
@@ -223,8 +230,10 @@ constexpr Method table[] = {
     {MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_DESTROY, "UAR_OBJ_DESTROY", false, destroy_doorbell_page},
 };
 
-}  // namespace
+}   // namespace
 
-std::span<const Method> verbs_methods() { return table; }
+std::span<const Method> verbs_methods() {
+    return table;
+}
 
-}  // namespace ovsdr::connectx
+}   // namespace ovsdr::connectx

@@ -20,7 +20,7 @@ std::uint16_t vhca_of(std::uint16_t vport) {
     return vport == wire ? 0 : static_cast<std::uint16_t>(manager_vhca + vport);
 }
 
-}  // namespace
+}   // namespace
 
 Vports::Vports(unsigned vfs) : vfs_(vfs) {
     constexpr std::uint64_t first_mac = 0x02'00'00'00'00'01;
@@ -64,7 +64,9 @@ const Vports::State& Vports::named(std::span<const std::uint8_t> in) const {
     return found->second;
 }
 
-Vports::State& Vports::named(std::span<const std::uint8_t> in) { return const_cast<State&>(std::as_const(*this).named(in)); }
+Vports::State& Vports::named(std::span<const std::uint8_t> in) {
+    return const_cast<State&>(std::as_const(*this).named(in));
+}
 
 void Vports::query_hca_cap(std::span<const std::uint8_t> in, std::span<std::uint8_t> out) const {
     using namespace layout;
@@ -80,8 +82,10 @@ void Vports::query_eswitch_context(std::span<const std::uint8_t> in, std::span<s
     const bool other = get(in, query_esw_vport_context_in::other_vport) != 0;
     const auto number = other ? static_cast<std::uint32_t>(get(in, query_esw_vport_context_in::vport_number)) : manager;
     constexpr Field context = query_esw_vport_context_out::esw_vport_context;
-    set(out, context / esw_vport_context::sw_steering_vport_icm_address_rx, address_plan::of(address_plan::vport_rx, number));
-    set(out, context / esw_vport_context::sw_steering_vport_icm_address_tx, address_plan::of(address_plan::vport_tx, number));
+    set(out, context / esw_vport_context::sw_steering_vport_icm_address_rx,
+        address_plan::of(address_plan::vport_rx, number));
+    set(out, context / esw_vport_context::sw_steering_vport_icm_address_tx,
+        address_plan::of(address_plan::vport_tx, number));
 }
 
 void Vports::query_nic_context(std::span<const std::uint8_t> in, std::span<std::uint8_t> out) const {
@@ -97,10 +101,12 @@ void Vports::query_nic_context(std::span<const std::uint8_t> in, std::span<std::
 void Vports::modify_nic_context(std::span<const std::uint8_t> in) {
     using namespace layout;
     State& state = named(in);
-    constexpr Field context = modify_nic_vport_context_in::nic_vport_context, select = modify_nic_vport_context_in::field_select;
+    constexpr Field context = modify_nic_vport_context_in::nic_vport_context,
+                    select = modify_nic_vport_context_in::field_select;
     constexpr std::uint64_t known = 1U << (31 - modify_nic_vport_field_select::mtu.offset) |
                                     1U << (31 - modify_nic_vport_field_select::permanent_address.offset);
-    if ((get(in, select) & ~known) != 0) throw NotEmulated{"MODIFY_NIC_VPORT_CONTEXT of other fields than MTU and address"};
+    if ((get(in, select) & ~known) != 0)
+        throw NotEmulated{"MODIFY_NIC_VPORT_CONTEXT of other fields than MTU and address"};
     if (get(in, select / modify_nic_vport_field_select::mtu) != 0) {
         state.mtu = static_cast<std::uint16_t>(get(in, context / nic_vport_context::mtu));
     }
@@ -124,6 +130,8 @@ void Vports::modify_state(std::span<const std::uint8_t> in) {
     state.admin = static_cast<std::uint8_t>(get(in, vport_state::admin_state));
 }
 
-void Vports::query_counter(std::span<const std::uint8_t> in) const { (void)named(in); }
+void Vports::query_counter(std::span<const std::uint8_t> in) const {
+    (void)named(in);
+}
 
-}  // namespace ovsdr::connectx
+}   // namespace ovsdr::connectx

@@ -36,7 +36,7 @@ public:
 private:
     struct State {
         bool present = true;
-        std::uint8_t admin = 1;   ///< 0 down, 1 up, 2 as the wire is
+        std::uint8_t admin = 1;     ///< 0 down, 1 up, 2 as the wire is
         std::uint16_t mtu = 1522;   ///< bytes of a frame: Ethernet and VLAN headers and the FCS are in it
         std::uint64_t mac;
     };
@@ -49,4 +49,4 @@ private:
     std::map<std::uint16_t, State> states_;
 };
 
-}  // namespace ovsdr::connectx
+}   // namespace ovsdr::connectx

@@ -1,11 +1,10 @@
 // Commands of the older write interface, which libibverbs sends through the method INVOKE_WRITE.
+#include <endian.h>
 #include <fmt/format.h>
 #include <infiniband/verbs.h>
 #include <rdma/ib_user_ioctl_cmds.h>
 #include <rdma/ib_user_verbs.h>
 #include <rdma/mlx5-abi.h>
-
-#include <endian.h>
 
 #include <cerrno>
 
@@ -83,14 +82,16 @@ void modify_queue_pair(OpenFile& file, Call& call) {
     (void)call.output(UVERBS_ATTR_UHW_OUT);
     SendQueue& queue = *file.objects.get<QueuePair>(asked.qp_handle).send_queue;
     constexpr std::uint32_t known = IBV_QP_STATE | IBV_QP_PORT;
-    if ((asked.attr_mask & ~known) != 0) throw NotEmulated{fmt::format("attributes {:#x} of a queue pair", asked.attr_mask)};
+    if ((asked.attr_mask & ~known) != 0)
+        throw NotEmulated{fmt::format("attributes {:#x} of a queue pair", asked.attr_mask)};
     const std::uint32_t ports = file.nic.firmware.vports().ib_ports();
     if ((asked.attr_mask & IBV_QP_PORT) != 0 && (asked.port_num == 0 || asked.port_num > ports)) {
         throw Refused{EINVAL, fmt::format("no IB port {}", asked.port_num)};
     }
     if ((asked.attr_mask & IBV_QP_STATE) == 0) return;
     for (const Transition& transition : transitions) {
-        if (transition.from == queue.state() && transition.to == asked.qp_state) return queue.set_state(transition.state);
+        if (transition.from == queue.state() && transition.to == asked.qp_state)
+            return queue.set_state(transition.state);
     }
     // Receives would have to be flushed.
     if (asked.qp_state >= IBV_QPS_SQD || asked.qp_state == IBV_QPS_RESET) {
@@ -111,8 +112,10 @@ constexpr WriteCommand table[] = {
     {IB_USER_VERBS_EX_CMD_MODIFY_QP | extended, "MODIFY_QP", true, modify_queue_pair},
 };
 
-}  // namespace
+}   // namespace
 
-std::span<const WriteCommand> write_commands() { return table; }
+std::span<const WriteCommand> write_commands() {
+    return table;
+}
 
-}  // namespace ovsdr::connectx
+}   // namespace ovsdr::connectx

@@ -38,7 +38,8 @@ class Test:
 
     @property
     def folder(self) -> Path:
-        return Path(next(target for target in self.targets if target.startswith("tests/unit"))).parent.relative_to("tests/unit")
+        program = next(target for target in self.targets if target.startswith("tests/unit"))
+        return Path(program).parent.relative_to("tests/unit")
 
 
 class Bench:
@@ -55,8 +56,8 @@ class Bench:
             sys.exit(f"mutation: another run is in {folder}")
         self._copy_sources()
         if not (self.build / "build.ninja").exists():
-            subprocess.run(["meson", "setup", str(self.build), str(folder), "-Dcpp_link_args=-Wl,--strip-debug"], check=True,
-                           stdout=subprocess.DEVNULL)
+            subprocess.run(["meson", "setup", str(self.build), str(folder), "-Dcpp_link_args=-Wl,--strip-debug"],
+                           check=True, stdout=subprocess.DEVNULL)
         self.make(["build.ninja"])
         self._outputs = self._read_outputs()
         self.tests = self._read_tests()
@@ -84,7 +85,8 @@ class Bench:
         by_id = {target["id"]: target["filename"] for target in self._introspect("--targets")}
         tests = {}
         for test in self._introspect("--tests"):
-            needed = [str(Path(name).relative_to(self.build)) for identity in test["depends"] for name in by_id.get(identity, [])]
+            needed = [str(Path(name).relative_to(self.build))
+                      for identity in test["depends"] for name in by_id.get(identity, [])]
             if any(name.startswith("tests/unit/datapath") and not name.startswith(FAR) for name in needed):
                 tests[test["name"]] = Test(test["name"], test["cmd"], test["env"], needed)
         return tests
@@ -98,17 +100,20 @@ class Bench:
                               stderr=subprocess.DEVNULL, env=environment, check=False).returncode == 0
 
     def undo(self, path: Path, text: str, modified: int) -> None:
-        """Gives a source its text and time back and throws away what was made of the broken one: objects come from the cache."""
+        """Gives a source its text and time back and throws away what was made of the broken one: objects come from the
+        cache."""
         broken = path.stat().st_mtime_ns
         path.write_text(text)
         os.utime(path, ns=(modified, modified))
-        made = [name for name in self._outputs if (self.build / name).is_file() and (self.build / name).stat().st_mtime_ns >= broken]
+        made = [name for name in self._outputs
+                if (self.build / name).is_file() and (self.build / name).stat().st_mtime_ns >= broken]
         for name in made:
             (self.build / name).unlink()
         self.make([name for name in made if name.endswith(".o")])
 
     def _read_outputs(self) -> list[str]:
-        listed = subprocess.run(["ninja", "-C", str(self.build), "-t", "targets", "all"], check=True, text=True, capture_output=True).stdout
+        listed = subprocess.run(["ninja", "-C", str(self.build), "-t", "targets", "all"], check=True, text=True,
+                                capture_output=True).stdout
         return [name for name, _, rule in (line.partition(": ") for line in listed.splitlines())
                 if rule not in ("phony", "REGENERATE_BUILD")]
 
@@ -116,7 +121,8 @@ class Bench:
         """What is compiled of each file of datapath/, by ninja's log of dependencies; tests' own objects left out."""
         found: dict[Path, list[str]] = {}
         target = ""
-        log = subprocess.run(["ninja", "-C", str(self.build), "-t", "deps"], check=True, text=True, capture_output=True).stdout
+        log = subprocess.run(["ninja", "-C", str(self.build), "-t", "deps"], check=True, text=True,
+                             capture_output=True).stdout
         for line in log.splitlines():
             if match := re.match(r"(\S+): #deps", line):
                 target = match.group(1)
@@ -142,8 +148,9 @@ class Bench:
 
     def run(self, argv: list[str], environment: dict[str, str], limit: float) -> tuple[bool, str]:
         """Whether it ended well within `limit` seconds, and what it printed."""
-        process = subprocess.Popen(argv, cwd=self.build, env={**os.environ, **environment}, start_new_session=True, text=True,
-                                   errors="replace", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(argv, cwd=self.build, env={**os.environ, **environment}, start_new_session=True,
+                                   text=True, errors="replace", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                   stderr=subprocess.STDOUT)
         try:
             output, _ = process.communicate(timeout=limit)
             return process.returncode == 0, output
@@ -182,4 +189,5 @@ class Bench:
         return passed
 
     def conforms(self, modules: list[str], limit: float) -> bool:
-        return self.run([str(self.sources / "tests/conformance/rdma-core"), *modules], {"OVSDR_BUILD": str(self.build)}, limit)[0]
+        argv = [str(self.sources / "tests/conformance/rdma-core"), *modules]
+        return self.run(argv, {"OVSDR_BUILD": str(self.build)}, limit)[0]

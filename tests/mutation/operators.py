@@ -1,7 +1,7 @@
 """Small breaks of C++ source, drawn without knowing what the code is for.
 
-Each operator looks at one line and offers replacements for it. The line's number stays, so that a break that changes nothing
-shows by an object file that is the same.
+Each operator looks at one line and offers replacements for it. The line's number stays, so that a break that changes
+nothing shows by an object file that is the same.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ class Break:
 
 # An operator between blanks, so that neither templates nor references look like one.
 SWAPS = {
-    "relation": [("==", "!="), ("!=", "=="), ("<", "<="), ("<=", "<"), (">", ">="), (">=", ">"), ("<", ">="), (">", "<=")],
+    "relation": [("==", "!="), ("!=", "=="), ("<", "<="), ("<=", "<"), (">", ">="), (">=", ">"),
+                 ("<", ">="), (">", "<=")],
     "logic": [("&&", "||"), ("||", "&&")],
     "arithmetic": [("+", "-"), ("-", "+"), ("<<", ">>"), (">>", "<<"), ("*", "+"), ("%", "/")],
     "bits": [("|", "&"), ("&", "|"), ("^", "|"), ("|=", "&="), ("&=", "|="), ("+=", "-="), ("-=", "+=")],
@@ -51,7 +52,8 @@ def code_of(line: str) -> str:
 
 
 def condition_of(code: str) -> tuple[int, int] | None:
-    """Begin and end of the last part of an if's condition (what follows an initialiser), where it is all on this line."""
+    """Begin and end of the last part of an if's condition (what follows an initialiser), where it is all on this
+    line."""
     match = CONDITION.search(code)
     if match is None or "constexpr" in match.group():
         return None
@@ -68,7 +70,8 @@ def condition_of(code: str) -> tuple[int, int] | None:
 def breaks_of_line(line: str) -> Iterator[tuple[str, str]]:
     """(operator, the broken line) for every way to break `line`."""
     code = code_of(line)
-    if not code.strip() or re.match(r"\s*(#|static_assert|template|using|namespace|\*|///?)", line) or HINT.search(code):
+    if (not code.strip() or re.match(r"\s*(#|static_assert|template|using|namespace|\*|///?)", line)
+            or HINT.search(code)):
         return
     for operator, swaps in SWAPS.items():
         for old, new in swaps:

@@ -1,5 +1,5 @@
-"""Moves random bytes between two processes over a reliable connection, and has SHA-256 compare them. Runs in each of two
-namespaces on pyverbs: without an address it waits for its peer, with one it connects.
+"""Moves random bytes between two processes over a reliable connection, and has SHA-256 compare them. Runs in each of
+two namespaces on pyverbs: without an address it waits for its peer, with one it connects.
 
     rdma_transfer.py --gid INDEX --megabytes N [--chunk BYTES] write|read|send|both [ADDRESS]
 
@@ -21,8 +21,9 @@ import time
 from pyverbs.addr import AHAttr, GID, GlobalRoute
 from pyverbs.cq import CQ
 from pyverbs.device import Context
-from pyverbs.enums import (IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_WRITE, IBV_MTU_1024, IBV_QPT_RC,
-                           IBV_SEND_SIGNALED, IBV_WC_SUCCESS, IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_SEND)
+from pyverbs.enums import (IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_WRITE, IBV_MTU_1024,
+                           IBV_QPT_RC, IBV_SEND_SIGNALED, IBV_WC_SUCCESS, IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE,
+                           IBV_WR_SEND)
 from pyverbs.mr import MR
 from pyverbs.pd import PD
 from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
@@ -64,7 +65,8 @@ class End:
         self.pair = QP(domain, QPInitAttr(qp_type=IBV_QPT_RC, scq=self.queue, rcq=self.queue, cap=cap))
         psn = random.randrange(1 << 24)
         self.peer = channel.exchange({"qpn": self.pair.qp_num, "psn": psn, "gid": context.query_gid(1, gid_index).gid,
-                                      "source": [self.source.buf, self.source.rkey], "sink": [self.sink.buf, self.sink.rkey]})
+                                      "source": [self.source.buf, self.source.rkey],
+                                      "sink": [self.sink.buf, self.sink.rkey]})
         route = GlobalRoute(dgid=GID(self.peer["gid"]), sgid_index=gid_index)
         route.hop_limit = 64
         attr = QPAttr(port_num=1)

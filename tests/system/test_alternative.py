@@ -1,7 +1,8 @@
-"""Our daemon in the place of Debian's: update-alternatives, then stock ovs-ctl as the unit files call it, and stock tools.
+"""Our daemon in the place of Debian's: update-alternatives, then stock ovs-ctl as the unit files call it, and stock
+tools.
 
-All of it in a mount namespace of its own, in which /run, /var/log, /etc/openvswitch and the list of alternatives are copies: the
-host's own Open vSwitch, running or not, notices nothing.
+All of it in a mount namespace of its own, in which /run, /var/log, /etc/openvswitch and the list of alternatives are
+copies: the host's own Open vSwitch, running or not, notices nothing.
 """
 
 from __future__ import annotations
@@ -47,8 +48,9 @@ class Host:
         self.lab = lab
         self.folder = workspace.folder / "host"
         self.folder.mkdir()
-        keeper = Background(lab.namespace.command(["unshare", "--mount", "--propagation", "private", "bash", "-c", PRIVATE,
-                                                   "private", str(self.folder)]), workspace.folder / "host.out")
+        keeper = Background(lab.namespace.command(["unshare", "--mount", "--propagation", "private",
+                                                   "bash", "-c", PRIVATE, "private", str(self.folder)]),
+                            workspace.folder / "host.out")
         workspace.defer(keeper.stop)
         wait_until((self.folder / "ready").exists, 10, f"a mount namespace ({keeper.log.read_text()})")
         self.keeper = keeper

@@ -10,13 +10,14 @@ import socket
 import subprocess
 import threading
 from collections import Counter
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Iterator
 
 import pytest
 from helpers import figure, is_offloaded, stream, wait_offloaded
 from lab import build, stats, traffic
-from lab.command import run, wait_until
+from lab.command import Background, run, wait_until
 from lab.lab import Lab
 from lab.nic_capture import NicCapture, Tcpdump, fields, frames, statistics
 from lab.workspace import Workspace
@@ -51,7 +52,8 @@ def by_direction(file: Path) -> tuple[list[bytes], list[bytes]]:
     directions = [int(line[0], 16) for line in fields(file, "frame.packet_flags_direction")]
     pairs = list(zip(frames(file), directions, strict=True))
     assert {direction for _, direction in pairs} <= {1, 2}
-    return [frame for frame, direction in pairs if direction == 1], [frame for frame, direction in pairs if direction == 2]
+    return ([frame for frame, direction in pairs if direction == 1],
+            [frame for frame, direction in pairs if direction == 2])
 
 
 def test_a_capture_sees_what_the_guest_sees(shared_lab: Lab) -> None:
@@ -82,7 +84,8 @@ def test_a_capture_sees_what_the_guest_sees(shared_lab: Lab) -> None:
 
 
 def test_a_capture_of_a_stream_is_exact(normal_lab: Lab) -> None:
-    """iperf3: what the vport counted is what the capture has; whatever the guest's kernel and tcpdump still had is in it."""
+    """iperf3: what the vport counted is what the capture has; whatever the guest's kernel and tcpdump still had is in
+    it."""
     lab = normal_lab
     client, server = lab.guests[:2]
     folder = lab.workspace.folder
@@ -101,8 +104,8 @@ def test_a_capture_of_a_stream_is_exact(normal_lab: Lab) -> None:
     assert sum(map(len, inbound)) == after["sent_bytes"] - before["sent_bytes"]
     received = frames(at_guest.file)
     assert received and not Counter(received) - Counter(outbound)
-    figure(f"iperf3 {result.megabits_per_second:.0f} Mb/s: {len(outbound)} frames to the guest, {len(received)} of them seen by "
-           f"its tcpdump, which lost {lost}; {len(inbound)} from it")
+    figure(f"iperf3 {result.megabits_per_second:.0f} Mb/s: {len(outbound)} frames to the guest, "
+           f"{len(received)} of them seen by its tcpdump, which lost {lost}; {len(inbound)} from it")
 
 
 def test_a_filter_is_tcpdumps(shared_lab: Lab) -> None:
@@ -162,6 +165,92 @@ def test_a_reader_that_sleeps_loses_packets_and_forwarding_none(shared_lab: Lab)
                                          "delivered": summary.captured}]
     assert len(frames(capture.file)) == summary.captured > 0
     figure(f"4000 frames arrived; the capture has {summary.captured} and says that it dropped {summary.dropped}")
+
+
+@contextmanager
+def into_a_pipe(lab: Lab, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    """`drnic capture -w -`, with what it writes as standard output; it is killed at the end if it has not ended."""
+    command = [str(build.drnic()), "--socket", str(lab.nic.control), "capture", *arguments, "-w", "-"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        try:
+            wait_until(lambda: len(captures(lab)) == 1, 10, "drnic captures")
+            yield process
+        finally:
+            process.kill()
+
+
+def wait_for_drops(lab: Lab) -> None:
+    wait_until(lambda: captures(lab)[0]["dropped"] > 0, 20, "the capture drops packets")
+
+
+def test_ctrl_c_ends_a_capture_that_cannot_keep_up(shared_lab: Lab, tmp_path: Path) -> None:
+    """Packets come faster than the pipe takes them, and drnic's buffer is filled from the ring without emptying it."""
+    lab = shared_lab
+    first, second = lab.guests[:2]
+    traffic.ping(second.namespace, first.address, count=2)
+    with into_a_pipe(lab, "vm2", "-B", "1024", "udp") as process, stream(first, second, rate=4000, size=1000):
+        assert process.stdout is not None and process.stderr is not None
+        taken = bytearray()
+
+        def taken_so_far() -> int:
+            taken.extend(os.read(process.stdout.fileno(), 16384))
+            return len(taken)
+
+        def capture_has_ended() -> bool:
+            taken_so_far()
+            return captures(lab) == []
+
+        wait_for_drops(lab)
+        wait_until(lambda: taken_so_far() > 1 << 20, 20, "drnic's buffer has been emptied a few times", interval=0.01)
+        process.send_signal(signal.SIGINT)
+        wait_until(capture_has_ended, 20, "the capture has ended", interval=0.01)
+        taken += process.stdout.read()
+        assert process.wait(20) == 0, process.stderr.read()
+    (tmp_path / "taken.pcapng").write_bytes(taken)
+    assert statistics(tmp_path / "taken.pcapng")[0]["delivered"] == len(frames(tmp_path / "taken.pcapng")) > 0
+
+
+def test_a_second_ctrl_c_ends_a_capture_that_nobody_reads(shared_lab: Lab) -> None:
+    """The first one waits for the reader, so that the file is whole."""
+    lab = shared_lab
+    first, second = lab.guests[:2]
+    traffic.ping(second.namespace, first.address, count=2)
+    with into_a_pipe(lab, "vm2", "-B", "64", "udp") as process:
+        with stream(first, second, rate=4000, size=1000):
+            wait_for_drops(lab)
+
+        def has_ended() -> bool:
+            process.send_signal(signal.SIGINT)
+            return process.poll() is not None
+
+        wait_until(has_ended, 10, "drnic has ended", interval=0.3)
+        assert process.returncode == -signal.SIGINT
+    wait_until(lambda: captures(lab) == [], 10, "the capture is gone")
+
+
+def test_a_file_that_nobody_reads_can_be_given_up(shared_lab: Lab, tmp_path: Path) -> None:
+    """A named pipe is opened when somebody reads it, which need not be ever."""
+    lab = shared_lab
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    command = [str(build.drnic()), "--socket", str(lab.nic.control), "capture", "vm1", "-w", str(pipe)]
+    capture = Background(command, tmp_path / "pipe.log")
+    try:
+        wait_until(lambda: len(captures(lab)) == 1, 10, "drnic captures")
+        capture.signal(signal.SIGINT)
+        assert capture.wait(10) == 1
+    finally:
+        capture.process.kill()
+    assert f"{pipe}: Interrupted system call" in capture.output()
+
+
+def test_a_capture_survives_its_terminal_under_nohup(shared_lab: Lab, tmp_path: Path) -> None:
+    lab = shared_lab
+    first, second = lab.guests[:2]
+    capture = NicCapture(lab.nic, "vm1", tmp_path / "nohup.pcapng", "icmp", under=["nohup"])
+    capture.process.signal(signal.SIGHUP)
+    assert traffic.ping(first.namespace, second.address, count=3).received == 3
+    assert capture.stop().captured == 6
 
 
 def daemon_holds_captures(lab: Lab) -> bool:

@@ -38,7 +38,8 @@ COMMANDS: dict[str, list[Try]] = {
     "dpif/set-dp-features": [Try(BRIDGE, "CT state")],
     "dpif-netdev/bond-show": [Try()],
     "dpif-netdev/dpif-impl-get": [Try(shows="dpif_scalar")],
-    "dpif-netdev/dpif-impl-set": [Try("dpif_scalar", "set to dpif_scalar"), Try("x", refused="Unknown DPIF implementation x")],
+    "dpif-netdev/dpif-impl-set": [Try("dpif_scalar", "set to dpif_scalar"),
+                                  Try("x", refused="Unknown DPIF implementation x")],
     "dpif-netdev/miniflow-parser-get": [Try(shows="scalar")],
     "dpif-netdev/miniflow-parser-set": [Try("scalar", "set to scalar")],
     "dpif-netdev/pmd-perf-log-set": [Try("off")],
@@ -174,15 +175,16 @@ def test_shown_numbers_are_those_of_the_nic(lab: Lab) -> None:
     assert "lookups: hit:0 missed:0 lost:0" in text and "flows: 2" in text
     inserted = re.search(r"Total +Inserted offloads: +(\d+)", lab.switch.appctl("dpctl/offload-stats-show"))
     assert inserted and int(inserted.group(1)) == 2
-    figure(f"50 pings in dpctl/show -s and OpenFlow's counts, none in look-ups (before: {slow.received} in the slow path)")
+    figure(f"50 pings in dpctl/show -s and OpenFlow's counts, none in look-ups "
+           f"(before: {slow.received} in the slow path)")
 
 
 def test_dump_flows_selects(lab: Lab) -> None:
     offloaded(lab)
     number = datapath_ports(lab)["vm1"]
     for argument, length in {"type=offloaded": 2, "type=all": 2, "type=dpdk,offloaded": 2, "pmd=-1": 2, "type=ovs": 0,
-                             "type=non-offloaded": 0, "type=partially-offloaded": 0, "type=tc": 0, "type=dpdk": 0, "pmd=0": 0,
-                             "filter=in_port(vm1)": 1, f"filter=in_port={number}": 1, "filter=icmp": 2,
+                             "type=non-offloaded": 0, "type=partially-offloaded": 0, "type=tc": 0, "type=dpdk": 0,
+                             "pmd=0": 0, "filter=in_port(vm1)": 1, f"filter=in_port={number}": 1, "filter=icmp": 2,
                              "filter=arp": 0}.items():
         text = lab.switch.appctl("dpctl/dump-flows", argument)
         assert len([line for line in text.splitlines() if "recirc_id" in line]) == length, (argument, text)
@@ -213,7 +215,8 @@ def test_flows_by_hand_are_offloaded(lab: Lab, tmp_path: Path) -> None:
     lab.switch.appctl("dpctl/add-flow", match, numbers["vm2"])
     wait_state(("yes", "vm2"))
     lab.switch.appctl("dpctl/mod-flow", match, "drop")
-    wait_until(lambda: state() in ([("yes", "drop")], [("yes", "vm2")]), 5, "modified; the revalidator may have put it right")
+    wait_until(lambda: state() in ([("yes", "drop")], [("yes", "vm2")]), 5,
+               "modified; the revalidator may have put it right")
     lab.switch.appctl("dpctl/del-flow", match)
     wait_state()
     lab.switch.appctl("dpctl/add-flows", file(f"{match} {numbers['vm2']}"))
@@ -271,12 +274,13 @@ def test_connections_are_shown_and_flushed(lab: Lab) -> None:
 
 
 def test_ovs_tcpdump_sees_both_directions_and_leaves_nothing(lab: Lab) -> None:
-    """Its mirror has a port that is not in the NIC, so it takes what it mirrors into software; then all is as before."""
+    """Its mirror has a port that is not in the NIC, so it takes what it mirrors into software; then all is as
+    before."""
     first, second = offloaded(lab)
     before = sent_by_first(lab)
     log = lab.workspace.folder / "ovs-tcpdump.log"
-    tcpdump = lab.namespace.start(["ovs-tcpdump", "--db-sock", f"unix:{lab.workspace.folder}/db.sock", "-i", first.port, "-n", "-l",
-                                   "-c", "40", "icmp"], log, lab.switch.environment)
+    tcpdump = lab.namespace.start(["ovs-tcpdump", "--db-sock", f"unix:{lab.workspace.folder}/db.sock", "-i", first.port,
+                                   "-n", "-l", "-c", "40", "icmp"], log, lab.switch.environment)
     wait_until(lambda: "listening on" in tcpdump.output(), 20, "ovs-tcpdump listens")
     wait_until(lambda: not stats.megaflows(lab.switch, kind="offloaded"), 10, "the port's megaflows are in software")
     assert traffic.ping(first.namespace, second.address, count=20, interval=0.05).received == 20
@@ -284,7 +288,8 @@ def test_ovs_tcpdump_sees_both_directions_and_leaves_nothing(lab: Lab) -> None:
     text = tcpdump.output()
     assert len(re.findall("ICMP echo request", text)) == len(re.findall("ICMP echo reply", text)) == 20
     assert "is no dr port" in lab.switch.appctl("dr/explain")
-    wait_until(lambda: not re.search(r"^_uuid", lab.switch.vsctl("list", "mirror"), re.MULTILINE), 10, "the mirror is gone")
+    wait_until(lambda: not re.search(r"^_uuid", lab.switch.vsctl("list", "mirror"), re.MULTILINE), 10,
+               "the mirror is gone")
     offloaded(lab)
     wait_counts(lab, "in_port=1", before + 30, 98 * (before + 30))
     assert not [port for port in datapath_ports(lab) if port.startswith("mi")]
@@ -292,6 +297,8 @@ def test_ovs_tcpdump_sees_both_directions_and_leaves_nothing(lab: Lab) -> None:
 
 
 def test_ovs_tcpdump_of_no_port_says_so(lab: Lab) -> None:
-    done = subprocess.run(lab.namespace.command(["ovs-tcpdump", "--db-sock", f"unix:{lab.workspace.folder}/db.sock", "-i", "vm9"]),
-                          env={**os.environ, **lab.switch.environment}, capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(lab.namespace.command(["ovs-tcpdump", "--db-sock", f"unix:{lab.workspace.folder}/db.sock",
+                                                 "-i", "vm9"]),
+                          env={**os.environ, **lab.switch.environment}, capture_output=True, text=True, timeout=30,
+                          check=False)
     assert done.returncode != 0 and "vm9" in done.stdout + done.stderr

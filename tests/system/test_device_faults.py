@@ -1,5 +1,5 @@
-"""Each call of the NIC's that offload/ and ctrl/ make fails once, where it matters: the daemon goes on, what did not work says
-why, traffic goes by software meanwhile, counts stay exact, and the NIC takes it all back.
+"""Each call of the NIC's that offload/ and ctrl/ make fails once, where it matters: the daemon goes on, what did not
+work says why, traffic goes by software meanwhile, counts stay exact, and the NIC takes it all back.
 
 The list of calls is read from the sources and objects; a call that is new has to get its place here.
 """
@@ -27,8 +27,8 @@ FRAMES = 300
 # Inline functions of the headers that pass on to another one as they are called here.
 ASKS_AS = {"ibv_create_qp_ex": "ibv_create_qp"}
 
-# While a first port opens, in order: device, domains, tables and what they lead to, the port's queue, its rules. What the
-# port's error says of it: the call's name unless told here.
+# While a first port opens, in order: device, domains, tables and what they lead to, the port's queue, its rules. What
+# the port's error says of it: the call's name unless told here.
 OPEN = {call: call for call in (
     "ibv_get_device_list", "mlx5dv_open_device", "ibv_alloc_pd", "mlx5dv_dr_domain_create", "mlx5dv_dr_table_create",
     "mlx5dv_dr_matcher_create", "mlx5dv_dr_rule_create", "mlx5dv_dr_action_create_default_miss",
@@ -64,9 +64,9 @@ ALL_GO = {"mlx5dv_dr_rule_destroy", "mlx5dv_dr_matcher_destroy", "mlx5dv_dr_acti
 MTU_GROWS = {"ibv_reg_mr", "ibv_create_comp_channel", "ibv_create_cq_ex", "ibv_create_cq", "ibv_create_qp_ex",
              "ibv_modify_qp", "mlx5dv_init_obj", "ibv_post_recv", "ibv_query_device_ex", "mlx5dv_devx_general_cmd",
              "mlx5dv_dr_action_create_dest_ibv_qp", "mlx5dv_dr_rule_create",
-             "mlx5dv_devx_obj_create", "mlx5dv_dr_action_create_flow_counter", "mlx5dv_devx_obj_query", "ibv_req_notify_cq",
-             "mlx5dv_query_port", "mlx5dv_dr_domain_sync", "mlx5dv_dr_rule_destroy", "mlx5dv_dr_action_destroy",
-             "ibv_destroy_qp"}
+             "mlx5dv_devx_obj_create", "mlx5dv_dr_action_create_flow_counter", "mlx5dv_devx_obj_query",
+             "ibv_req_notify_cq", "mlx5dv_query_port", "mlx5dv_dr_domain_sync", "mlx5dv_dr_rule_destroy",
+             "mlx5dv_dr_action_destroy", "ibv_destroy_qp"}
 # When the device tells of a change.
 EVENT = {"mlx5dv_devx_get_event"}
 
@@ -93,7 +93,8 @@ class Faults:
     def open_port(self, guest: Guest) -> str:
         """The port's error, empty when it works."""
         self.lab.switch.vsctl("add-port", BRIDGE, guest.port, "--", "set", "interface", guest.port,
-                              *self.lab.interface_settings(guest), f"ofport_request={self.lab.ofport(guest)}", check=False)
+                              *self.lab.interface_settings(guest), f"ofport_request={self.lab.ofport(guest)}",
+                              check=False)
 
         def outcome() -> bool:
             return self.lab.switch.interface(guest.port, "ofport") == self.lab.ofport(guest) or \
@@ -276,7 +277,8 @@ def test_calls_that_fail_while_a_port_grows(jumbo_faults: Faults) -> None:
         jumbo_faults.open_ports()
         assert_reaches(first, second, count=1)
         jumbo_faults.arm(call)
-        grow: Callable[[Guest], str] = lambda guest: lab.switch.vsctl("set", "interface", guest.port, "mtu_request=8000")
+        grow: Callable[[Guest], str] = lambda guest: lab.switch.vsctl(
+            "set", "interface", guest.port, "mtu_request=8000")
         for guest in lab.guests:
             grow(guest)
         wait_until(jumbo_faults.happened, 3, f"{call} is asked for")

@@ -74,8 +74,8 @@ def test_a_guest_pings_through_the_bridge_with_its_flows_in_the_nic(workspace: W
     assert guests.counts() == expected
     slow = stats.slow_path(guests.lab.switch).received - slow_before
     assert slow == 0, f"{slow} packets took the slow path"
-    figure(f"guest booted in {seconds:.1f} s, {answers} of {PINGS} pings, OpenFlow counts {expected}, {slow} by the slow "
-           f"path")
+    figure(f"guest booted in {seconds:.1f} s, {answers} of {PINGS} pings, OpenFlow counts {expected}, "
+           f"{slow} by the slow path")
 
 
 def test_what_a_guest_sends_has_whole_checksums(workspace: Workspace) -> None:

@@ -14,7 +14,8 @@ CPU_LIMIT = 0.05
 IDLE_SECONDS = 10
 SLEEPS_LIMIT = 50     # a second of an idle worker; it has ten of 100 ms if its ports all have a socket
 PINGS = 60
-PAUSE = 0.02          # seconds between them: in that time the worker falls asleep, and five of them are its longest sleep
+# Seconds between them: in that time the worker falls asleep, and five of them are its longest sleep.
+PAUSE = 0.02
 
 
 def sleeps(lab: Lab) -> int:

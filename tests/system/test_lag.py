@@ -1,4 +1,5 @@
-"""RoCEv2 between two processes whose soft NICs have an uplink of two ports each, in LAG: which of two wires saw the frames.
+"""RoCEv2 between two processes whose soft NICs have an uplink of two ports each, in LAG: which of two wires saw the
+frames.
 
 mlx5_ib gives the first queue pair of a context port 2, so that is the wire of ibv_rc_pingpong's, in both directions.
 """
@@ -68,7 +69,8 @@ def test_a_connection_has_port_2_and_takes_port_1_where_there_is_no_other(nodes:
 
 
 def test_a_connection_outlives_its_wire(nodes: tuple[LagNode, LagNode]) -> None:
-    """The wire goes and comes back: what was on its way is sent again, by the other one. The transfer would last for minutes."""
+    """The wire goes and comes back: what was on its way is sent again, by the other one. The transfer would last for
+    minutes."""
     server, client = nodes
     arguments = ["ibv_rc_pingpong", "-g", str(GIDS["ipv4"]), "-n", "10000000"]
     with Capture(client.namespace, client.port(1)) as first, Capture(client.namespace, client.port(2)) as second:

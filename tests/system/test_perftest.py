@@ -29,7 +29,8 @@ def last_row(said: str) -> list[float]:
 
 
 @pytest.mark.parametrize("program, arguments", RUNS, ids=[" ".join(run) for run in RUNS])
-def test_perftest_runs_between_two_namespaces(nodes: tuple[Node, Node], program: str, arguments: str) -> None:  # noqa: F811
+def test_perftest_runs_between_two_namespaces(  # noqa: F811
+        nodes: tuple[Node, Node], program: str, arguments: str) -> None:
     said = pingpong(nodes, program, "-d", "mlx5_0", "-x", str(GIDS["ipv4"]), "-F", *arguments.split())
     row = last_row(said)
     assert row[3] > 0, said
@@ -49,6 +50,7 @@ def test_raw_ethernet_bw_runs_between_two_namespaces(nodes: tuple[Node, Node]) -
         time.sleep(3)  # its flow rule is in place then, and nothing tells
         said = client.run(*common, "--client", "-B", macs[client], "-E", macs[server], "-n", "20000")
         assert background.wait(20) == 0, background.output()
-        figure(f"raw_ethernet_bw: {last_row(said)[3]:.1f} MB/s sent, {last_row(background.output())[3]:.1f} MB/s received")
+        figure(f"raw_ethernet_bw: {last_row(said)[3]:.1f} MB/s sent, "
+               f"{last_row(background.output())[3]:.1f} MB/s received")
     finally:
         background.stop()

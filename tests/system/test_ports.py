@@ -132,7 +132,8 @@ def test_dpdks_own_drivers_on_the_other_end_get_each_frame_once(workspace: Works
             match = f"in_port={lab.ofport(wire)}"
             wait_until(lambda: stats.openflow_counts(lab.switch, BRIDGE, match)[0] >= total, 8, f"counts of {match}")
             assert stats.openflow_counts(lab.switch, BRIDGE, match)[0] == total
-        wait_until(lambda: lab.switch.interface(first.port, "link_state") == "down", 10, f"no link, round {round_number}")
+        wait_until(lambda: lab.switch.interface(first.port, "link_state") == "down", 10,
+                   f"no link, round {round_number}")
     share = idle_share(lab)
     figure(f"{kind}: {total} of {total} frames each way over two connections; idle {share:.1%} of a core")
     assert share <= CPU_LIMIT

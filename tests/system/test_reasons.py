@@ -29,7 +29,8 @@ def arp_request(sender: Guest, target: Guest) -> bytes:
     def address(text: str) -> bytes:
         return bytes(int(part) for part in text.split("."))
 
-    body = struct.pack("!HHBBH", 1, 0x0800, 6, 4, 1) + mac + address(sender.address) + bytes(6) + address(target.address)
+    body = (struct.pack("!HHBBH", 1, 0x0800, 6, 4, 1) + mac + address(sender.address)
+            + bytes(6) + address(target.address))
     return (b"\xff" * 6 + mac + struct.pack("!H", 0x0806) + body).ljust(60, b"\0")
 
 
@@ -91,7 +92,8 @@ def test_a_megaflow_from_local_is_counted_under_the_ports_name(lab: Lab) -> None
 
 
 def test_two_thousand_values_of_a_field_are_one_row(lab: Lab, tmp_path: Path) -> None:
-    """Revalidators delete what no OpenFlow rule made, some of it before an offload thread has seen it: more values, then."""
+    """Revalidators delete what no OpenFlow rule made, some of it before an offload thread has seen it: more
+    values, then."""
     port = lab.guests[0].port
 
     def row() -> list[dict[str, Any]]:

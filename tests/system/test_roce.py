@@ -1,7 +1,8 @@
 """RoCEv2 between two processes, each with a soft NIC of its own: rdma-core's examples in two namespaces, unmodified.
 
-The uplinks are the two ends of a veth pair that carries nothing else; the examples' own TCP connection has another pair.
-Oracles: the examples' exit codes, tshark's dissection of what was on the wire, and the ICRC of each packet by scapy.
+The uplinks are the two ends of a veth pair that carries nothing else; the examples' own TCP connection has another
+pair. Oracles: the examples' exit codes, tshark's dissection of what was on the wire, and the ICRC of each packet by
+scapy.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ pytestmark = pytest.mark.dr_only
 
 # The GID index that a soft NIC gives each of its addresses: 0 is the link-local one.
 GIDS = {"link-local": 0, "ipv4": 1, "ipv6": 2}
-EXAMPLES = {"ibv_rc_pingpong": ["-n", "200"], "ibv_uc_pingpong": ["-n", "200"], "ibv_ud_pingpong": ["-n", "200", "-s", "512"],
-            "ibv_srq_pingpong": ["-n", "200", "-q", "8"], "ibv_xsrq_pingpong": ["-n", "200"]}
+EXAMPLES = {"ibv_rc_pingpong": ["-n", "200"], "ibv_uc_pingpong": ["-n", "200"],
+            "ibv_ud_pingpong": ["-n", "200", "-s", "512"], "ibv_srq_pingpong": ["-n", "200", "-q", "8"],
+            "ibv_xsrq_pingpong": ["-n", "200"]}
 
 
 class Node:
@@ -49,7 +51,8 @@ class Node:
 
     def environment(self) -> dict[str, str]:
         library = build.build_folder() / "datapath" / "verbs" / "lib"
-        return {"OVSDR_SOFTNIC": str(self.file), "LD_LIBRARY_PATH": os.environ.get("OVSDR_SOFTNIC_LIBRARY", str(library))}
+        return {"OVSDR_SOFTNIC": str(self.file),
+                "LD_LIBRARY_PATH": os.environ.get("OVSDR_SOFTNIC_LIBRARY", str(library))}
 
     def start(self, *argv: str) -> Background:
         return self.namespace.start(list(argv), self.log, env=self.environment())
@@ -111,7 +114,8 @@ def test_examples_of_rdma_core_run_between_two_namespaces(nodes: tuple[Node, Nod
 
 
 def icrc_is_right(frame: bytes) -> bool:
-    """By scapy's contrib.roce; for IPv6, which that does not know, by the specification's words (IBTA A17.3.3) and zlib."""
+    """By scapy's contrib.roce; for IPv6, which that does not know, by the specification's words (IBTA A17.3.3) and
+    zlib."""
     from scapy.contrib.roce import BTH
     from scapy.layers.l2 import Ether
 

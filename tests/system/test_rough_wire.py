@@ -1,9 +1,10 @@
 """A wire that loses 1 % of the packets, repeats 1 % and reorders 1 %: what arrives is what was sent.
 
-128 MB are a thousand packets of each kind of harm; OVSDR_ALL in the environment (`tools/test --all`) makes it a gigabyte.
+128 MB are a thousand packets of each kind of harm; OVSDR_ALL in the environment (`tools/test --all`) makes it a
+gigabyte.
 
-rough_wire carries the frames between the two hosts' uplinks; rdma_transfer.py moves the bytes by pyverbs and has SHA-256
-compare them. Both ways are harmed: requests and answers, data and acknowledgements, neighbour discovery too.
+rough_wire carries the frames between the two hosts' uplinks; rdma_transfer.py moves the bytes by pyverbs and has
+SHA-256 compare them. Both ways are harmed: requests and answers, data and acknowledgements, neighbour discovery too.
 """
 
 from __future__ import annotations
@@ -59,7 +60,8 @@ def test_all_bytes_go_through_a_rough_wire(rough_nodes: tuple[Node, Node, Backgr
     arguments = [sys.executable, str(TRANSFER), "--gid", str(GIDS["ipv4"]), "--megabytes", str(megabytes), operation]
     background = server.start(*arguments)
     try:
-        wait_until(lambda: bool(server.namespace.run(["ss", "-Hltn", "sport", "=", ":18600"])), 20, "the server listens")
+        wait_until(lambda: bool(server.namespace.run(["ss", "-Hltn", "sport", "=", ":18600"])), 20,
+                   "the server listens")
         said = client.run(*arguments, server.control_address, timeout=4 * WITHIN)
         assert background.wait(20) == 0, background.output()
     finally:

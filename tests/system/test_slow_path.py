@@ -23,8 +23,8 @@ MTU_CHANGES = 10
 
 @pytest.fixture
 def two(workspace: Workspace) -> Iterator[Lab]:
-    """Two guests of MTU 9000, their vports of 1500. The first one's frames are forwarded by the NIC, the second one's need what
-    the NIC cannot do: they go up and are sent down again."""
+    """Two guests of MTU 9000, their vports of 1500. The first one's frames are forwarded by the NIC, the second one's
+    need what the NIC cannot do: they go up and are sent down again."""
     lab = Lab(workspace, mtu=9000)
     lab.wire_all(vms=2, uplink=False)
     lab.fix_neighbours()

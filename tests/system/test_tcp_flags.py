@@ -32,8 +32,8 @@ def listening(guest: Guest) -> Iterator[socket.socket]:
 
 
 def connection(lab: Lab, source: Guest, target: Guest, *, reset: bool) -> None:
-    """SIZE bytes from source to target, the last of them when the NIC forwards both directions, then its end: FIN, or RST by
-    the source."""
+    """SIZE bytes from source to target, the last of them when the NIC forwards both directions, then its end: FIN, or
+    RST by the source."""
     with listening(target) as server:
         received: list[int] = []
 
@@ -54,7 +54,8 @@ def connection(lab: Lab, source: Guest, target: Guest, *, reset: bool) -> None:
             client.settimeout(30)
             client.connect((target.address, PORT))
             client.sendall(bytes(SIZE - 1000))
-            wait_until(lambda: all(is_offloaded(lab, guest) for guest in (source, target)), 15, "both directions are in the NIC")
+            wait_until(lambda: all(is_offloaded(lab, guest) for guest in (source, target)), 15,
+                       "both directions are in the NIC")
             client.sendall(bytes(1000))
             if reset:
                 wait_until(lambda: sum(received) == SIZE, 30, "all has arrived")
@@ -110,7 +111,8 @@ def test_a_connection_without_an_end_shortens_nothing(lab: Lab) -> None:
                 for _ in range(200):
                     client.sendall(bytes(1000))
                     accepted.recv(1 << 16)
-                wait_until(lambda: stats.openflow_counts(lab.switch, BRIDGE, rule)[0] >= 100, 15, "the packets are counted")
+                wait_until(lambda: stats.openflow_counts(lab.switch, BRIDGE, rule)[0] >= 100, 15,
+                           "the packets are counted")
                 assert idle_timeout(lab, rule) == 3600
 
 
@@ -149,5 +151,6 @@ def test_netflow_tells_how_a_connection_began_and_ended(lab: Lab) -> None:
         lab.switch.vsctl("--", "set", "bridge", BRIDGE, "netflow=@n", "--", "--id=@n", "create", "netflow",
                          f'targets="{collector.address}"', "active_timeout=2")
         connection(lab, first, second, reset=False)
-        wait_until(lambda: collector.flags_to(PORT) & (SYN | FIN | ACK) == SYN | FIN | ACK, 30, "NetFlow tells SYN, FIN and ACK")
+        wait_until(lambda: collector.flags_to(PORT) & (SYN | FIN | ACK) == SYN | FIN | ACK, 30,
+                   "NetFlow tells SYN, FIN and ACK")
         figure(f"NetFlow's flags of the connection: {collector.flags_to(PORT):#04x}")

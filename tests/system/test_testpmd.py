@@ -1,8 +1,8 @@
-"""DPDK's own mlx5 driver, as Debian has it, on the soft NIC: an application that makes its queues by DEVX commands and drives
-their rings itself. dpdk-testpmd is the application; the oracle is what it says of the packets that it got.
+"""DPDK's own mlx5 driver, as Debian has it, on the soft NIC: an application that makes its queues by DEVX commands and
+drives their rings itself. dpdk-testpmd is the application; the oracle is what it says of the packets that it got.
 
-The driver looks for its device in sysfs: with_subfunction shows it one. Its netdev, which it takes address and MTU from, is a
-veth that carries nothing. The soft NIC's uplink is another veth, on whose other end the frames are sent.
+The driver looks for its device in sysfs: with_subfunction shows it one. Its netdev, which it takes address and MTU
+from, is a veth that carries nothing. The soft NIC's uplink is another veth, on whose other end the frames are sent.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from lab.namespace import Namespace, make_veth
 from lab.workspace import Workspace
 
 DRIVER = next(Path("/usr/lib").glob("*/dpdk/pmds-*/librte_net_mlx5.so*"), None)
-MISSING = [name for name, there in (("dpdk-testpmd", shutil.which("dpdk-testpmd")), ("librte-net-mlx5", DRIVER)) if not there]
+NEEDED = (("dpdk-testpmd", shutil.which("dpdk-testpmd")), ("librte-net-mlx5", DRIVER))
+MISSING = [name for name, there in NEEDED if not there]
 pytestmark = [pytest.mark.dr_only, pytest.mark.skipif(bool(MISSING), reason=f"not installed: {' '.join(MISSING)}")]
 
 ADDRESS, SOURCE = "02:00:00:00:00:97", "02:00:00:00:00:99"
@@ -46,11 +47,12 @@ class Application:
     def start(self, mode: str, *arguments: str, verbose: bool = False) -> Background:
         self.commands.write_text("set verbose 1\n" if verbose else "")
         library = build.build_folder() / "datapath" / "verbs" / "lib"
-        argv = [str(Path(__file__).parent / "with_subfunction"), "mlx5_0", "pf0", "dpdk-testpmd", "-l", "0,1", "--no-huge",
-                "-m", "512", "--no-shconf", "--no-telemetry", "--no-pci", "-a", "auxiliary:mlx5_core.sf.1", "--",
-                "--total-num-mbufs=4096", "--stats-period=1", f"--cmdline-file={self.commands}", f"--forward-mode={mode}",
-                *arguments]
-        running = self.namespace.start(argv, self.log, env={"OVSDR_SOFTNIC": str(self.config), "LD_LIBRARY_PATH": str(library)})
+        argv = [str(Path(__file__).parent / "with_subfunction"), "mlx5_0", "pf0", "dpdk-testpmd", "-l", "0,1",
+                "--no-huge", "-m", "512", "--no-shconf", "--no-telemetry", "--no-pci", "-a", "auxiliary:mlx5_core.sf.1",
+                "--", "--total-num-mbufs=4096", "--stats-period=1", f"--cmdline-file={self.commands}",
+                f"--forward-mode={mode}", *arguments]
+        running = self.namespace.start(argv, self.log, env={"OVSDR_SOFTNIC": str(self.config),
+                                                            "LD_LIBRARY_PATH": str(library)})
         wait_until(lambda: STARTED in running.output() or not running.running(), 30, "testpmd starts")
         assert running.running(), running.output()
         return running
@@ -69,7 +71,8 @@ def frame(number: int) -> bytes:
         return bytes.fromhex(address.replace(":", ""))
     payload = bytes([number % 256]) * (20 + number)
     udp = struct.pack("!4H", 1000 + number, 2000, 8 + len(payload), 0) + payload
-    ip = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 20 + len(udp), number, 0, 64, 17, 0, bytes([10, 0, 0, 1]), bytes([10, 0, 0, 2]))
+    ip = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 20 + len(udp), number, 0, 64, 17, 0, bytes([10, 0, 0, 1]),
+                     bytes([10, 0, 0, 2]))
     return raw(ADDRESS) + raw(SOURCE) + b"\x08\x00" + ip + udp
 
 
@@ -100,7 +103,8 @@ def test_frames_from_the_wire_come_to_dpdks_mlx5_driver(workspace: Workspace) ->
 
 
 def test_dpdks_mlx5_driver_sends_what_it_receives(workspace: Workspace) -> None:
-    """No rule of the eSwitch takes what the driver sends anywhere: it misses, and comes to the manager's function again.
+    """No rule of the eSwitch takes what the driver sends anywhere: it misses, and comes to the manager's function
+    again.
 
     Long enough that the driver's 16-bit counters wrap, that of send completions too (one for 32 frames).
     """

@@ -1,8 +1,10 @@
-"""DPDK's own mlx5 driver on the soft NIC takes rte_flow rules, and they act: the judge of what the device says that it can do.
+"""DPDK's own mlx5 driver on the soft NIC takes rte_flow rules, and they act: the judge of what the device says that it
+can do.
 
-testpmd runs interactively: rules go in by a FIFO, one after the other, and what it says of each is looked at. Every rule is in
-group 1, where the driver's tables are its own (group 0 leads there), and matches frames of its own, which a source address
-tells apart. The oracle is what testpmd says of the packets that it got, its counters, and its dump of the rules.
+testpmd runs interactively: rules go in by a FIFO, one after the other, and what it says of each is looked at. Every
+rule is in group 1, where the driver's tables are its own (group 0 leads there), and matches frames of its own, which a
+source address tells apart. The oracle is what testpmd says of the packets that it got, its counters, and its dump of
+the rules.
 """
 
 from __future__ import annotations
@@ -79,20 +81,23 @@ def inner_of(number: int, each: int) -> bytes:
 
 SPREAD: dict[int, int | None] = {0: None, 1: None}
 ACCEPTED = [
-    Rule("a flow", "ipv4 dst is 10.9.0.1 / udp", "count / queue index 1", flows(1, 3, lambda _: ip(UDP, udp(5, bytes(30)), 1)), {1: 3}),
+    Rule("a flow", "ipv4 dst is 10.9.0.1 / udp", "count / queue index 1",
+         flows(1, 3, lambda _: ip(UDP, udp(5, bytes(30)), 1)), {1: 3}),
     Rule("Geneve by VNI", "ipv4 / udp / geneve vni is 5", "count / queue index 1",
          flows(2, 3, lambda each: ip(UDP, geneve(5, inner_of(2, each)))), {1: 3}),
     Rule("RSS over what VXLAN carries", "ipv4 / udp / vxlan vni is 7 / eth / ipv4 / udp",
          "count / rss level 2 types ipv4-udp end queues 0 1 end",
          flows(3, 24, lambda each: ip(UDP, vxlan(7, inner_of(3, each)))), SPREAD),
-    Rule("RSS over what Geneve carries", "ipv4 / udp / geneve vni is 6 / eth / ipv4", "rss level 2 types ipv4 end queues 0 1 end",
-         flows(4, 24, lambda each: ip(UDP, geneve(6, inner_of(4, each)))), SPREAD),
+    Rule("RSS over what Geneve carries", "ipv4 / udp / geneve vni is 6 / eth / ipv4",
+         "rss level 2 types ipv4 end queues 0 1 end", flows(4, 24, lambda each: ip(UDP, geneve(6, inner_of(4, each)))),
+         SPREAD),
     Rule("decapsulation to a queue", "ipv4 / udp / vxlan vni is 9", "vxlan_decap / count / queue index 1",
          flows(5, 3, lambda each: ip(UDP, vxlan(9, inner_of(55, each)))), {1: 3}, got_from=55),
     Rule("RSS over GRE's outer header", "ipv4 / gre / ipv4", "count / rss types ipv4 end queues 0 1 end",
          flows(6, 24, lambda each: ip(GRE, b"\0\0\x08\0" + ip(UDP, udp(7, bytes(20))), source=2 + each)), SPREAD),
     Rule("a mirror", "ipv4 dst is 10.9.0.7", "sample ratio 1 index 0 / queue index 0",
-         flows(7, 5, lambda _: ip(UDP, udp(5, bytes(30)), 7)), {0: 5, 1: 5}, before=["set sample_actions 0 queue index 1 / end"]),
+         flows(7, 5, lambda _: ip(UDP, udp(5, bytes(30)), 7)), {0: 5, 1: 5},
+         before=["set sample_actions 0 queue index 1 / end"]),
     Rule("a sample", "ipv4 dst is 10.9.0.8", "sample ratio 2 index 0 / count / queue index 0",
          flows(8, 60, lambda _: ip(UDP, udp(5, bytes(30)), 8)), {0: 60, 1: None}),
     Rule("RSS by ESP's SPI", "ipv4 dst is 10.9.0.9 / esp", "count / rss types esp end queues 0 1 end",
@@ -102,8 +107,9 @@ ACCEPTED = [
          before=["flow indirect_action 0 create ingress action rss types ipv4-udp end queues 0 1 end / end"]),
     Rule("a mark", "ipv4 dst is 10.9.0.12 / udp", "mark id 85 / queue index 0",
          flows(12, 2, lambda _: ip(UDP, udp(5, bytes(30)), 12)), {0: 2}, said="FDIR matched ID=0x55"),
-    Rule("an address set", "ipv4 dst is 10.9.0.17", "modify_field op set dst_type ipv4_dst src_type value src_value 0a090020 width 32 "
-         "/ queue index 0", flows(17, 2, lambda _: ip(UDP, udp(5, bytes(30)), 17)), {0: 2}),
+    Rule("an address set", "ipv4 dst is 10.9.0.17",
+         "modify_field op set dst_type ipv4_dst src_type value src_value 0a090020 width 32 / queue index 0",
+         flows(17, 2, lambda _: ip(UDP, udp(5, bytes(30)), 17)), {0: 2}),
     Rule("a metadata set", "ipv4 dst is 10.9.0.19 / udp", "set_meta data 5 mask 0xff / queue index 0",
          flows(19, 2, lambda _: ip(UDP, udp(5, bytes(30)), 19)), {0: 2}),
     Rule("an age", "ipv4 dst is 10.9.0.18 / udp", "age timeout 1 / queue index 0",
@@ -112,9 +118,11 @@ ACCEPTED = [
 
 # What is refused, in what words, and whose doing it is.
 REFUSED = [
-    ("integrity value mask 0x1 value spec 0x1 / eth", "queue index 0", "integrity_item not supported", "the soft NIC: no such bits"),
+    ("integrity value mask 0x1 value spec 0x1 / eth", "queue index 0", "integrity_item not supported",
+     "the soft NIC: no such bits"),
     ("eth / ecpri", "queue index 0", "cannot create eCPRI parser", "the soft NIC: no parse graphs"),
-    ("eth / ipv4 / udp / gtp teid is 5", "queue index 0", "GTP support is not enabled", "the configuration: flex_parser_profile"),
+    ("eth / ipv4 / udp / gtp teid is 5", "queue index 0", "GTP support is not enabled",
+     "the configuration: flex_parser_profile"),
     ("eth / ipv4", "queue index 0 / rss queues 0 1 end", "can't have 2 fate actions", "DPDK"),
 ]
 
@@ -127,15 +135,18 @@ class Interactive:
         os.mkfifo(fifo)
         self.input = os.open(fifo, os.O_RDWR)
         library = build.build_folder() / "datapath" / "verbs" / "lib"
-        argv = ["sh", "-c", 'exec "$@" <"$0"', str(fifo), str(Path(__file__).parent / "with_subfunction"), "mlx5_0", "pf0",
-                "stdbuf", "-oL", "dpdk-testpmd", "-l", "0,1", "--no-huge", "-m", "512", "--no-shconf", "--no-telemetry", "--no-pci",
-                "-a", "auxiliary:mlx5_core.sf.1", "--", "--total-num-mbufs=4096", "-i", "--forward-mode=rxonly", "--rxq=2", "--txq=2"]
+        argv = ["sh", "-c", 'exec "$@" <"$0"', str(fifo), str(Path(__file__).parent / "with_subfunction"), "mlx5_0",
+                "pf0", "stdbuf", "-oL", "dpdk-testpmd", "-l", "0,1", "--no-huge", "-m", "512", "--no-shconf",
+                "--no-telemetry", "--no-pci", "-a", "auxiliary:mlx5_core.sf.1", "--", "--total-num-mbufs=4096", "-i",
+                "--forward-mode=rxonly", "--rxq=2", "--txq=2"]
         self.running = application.namespace.start(argv, application.log,
-                                                   env={"OVSDR_SOFTNIC": str(application.config), "LD_LIBRARY_PATH": str(library)})
+                                                   env={"OVSDR_SOFTNIC": str(application.config),
+                                                        "LD_LIBRARY_PATH": str(library)})
         self.wait_for(PROMPT)
 
     def wait_for(self, words: str, since: int = 0) -> str:
-        wait_until(lambda: words in self.running.output()[since:] or not self.running.running(), 60, f"testpmd says {words!r}")
+        wait_until(lambda: words in self.running.output()[since:] or not self.running.running(), 60,
+                   f"testpmd says {words!r}")
         said = self.running.output()[since:]
         assert words in said, said[-2000:]
         return said
@@ -156,8 +167,8 @@ def create(testpmd: Interactive, rule: Rule) -> int:
     for command in rule.before:
         os.write(testpmd.input, f"{command}\n".encode())
     # Whatever comes of it, the answer to a command that does nothing comes behind it.
-    said = testpmd.ask(f"flow create 0 ingress group 1 pattern eth / {rule.pattern} / end actions {rule.actions} / end\nshow fwd x",
-                       "Bad arguments")
+    said = testpmd.ask(f"flow create 0 ingress group 1 pattern eth / {rule.pattern} / end "
+                       f"actions {rule.actions} / end\nshow fwd x", "Bad arguments")
     created = re.search(r"Flow rule #(\d+) created", said)
     assert created, f"{rule.name}: {said}"
     return int(created[1])
@@ -199,9 +210,12 @@ def test_dpdks_mlx5_driver_takes_rules_and_they_act(workspace: Workspace) -> Non
             if "count" in rule.actions:
                 # The driver reads its counters once a second, by a dump to memory.
                 wait_until(lambda rule=rule: f"hits: {len(rule.frames)}" in  # type: ignore[misc]
-                           testpmd.ask(f"flow query 0 {numbers[rule.name]} count", "bytes:"), 10, f"{rule.name} is counted", 0.3)
-        wait_until(lambda: re.search(rf"^{numbers['an age']}\t", testpmd.ask("flow aged 0", "Port 0 total aged flows"), re.M) is not None
-                   or str(numbers["an age"]) in testpmd.ask("flow aged 0", "Port 0 total aged flows"), 15, "the idle flow ages", 0.5)
+                           testpmd.ask(f"flow query 0 {numbers[rule.name]} count", "bytes:"), 10,
+                           f"{rule.name} is counted", 0.3)
+        wait_until(lambda: re.search(rf"^{numbers['an age']}\t",
+                                     testpmd.ask("flow aged 0", "Port 0 total aged flows"), re.M) is not None
+                   or str(numbers["an age"]) in testpmd.ask("flow aged 0", "Port 0 total aged flows"), 15,
+                   "the idle flow ages", 0.5)
         dump = workspace.folder / "flows.dump"
         testpmd.ask(f"flow dump 0 all {dump}", "Flow dump finished")
         assert dump.stat().st_size > 0
@@ -215,7 +229,8 @@ def test_what_dpdks_mlx5_driver_refuses(workspace: Workspace) -> None:
     testpmd = Interactive(Application(workspace), workspace)
     try:
         for pattern, actions, words, whose in REFUSED:
-            said = testpmd.ask(f"flow create 0 ingress group 1 pattern {pattern} / end actions {actions} / end\nshow fwd x", "Bad arguments")
+            said = testpmd.ask(f"flow create 0 ingress group 1 pattern {pattern} / end "
+                               f"actions {actions} / end\nshow fwd x", "Bad arguments")
             assert words in said and "created" not in said, f"{pattern} => {actions} ({whose}): {said}"
     finally:
         testpmd.stop()

@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/signalfd.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -40,6 +40,10 @@ struct Options {
 // How long the rings are left alone. The shorter pause comes after packets.
 constexpr std::chrono::milliseconds shortest_pause = 1ms, longest_pause = 16ms;
 
+// Where packets come faster than they can be written, the rings are never empty: somebody may want the end all the
+// same.
+constexpr std::uint64_t records_per_turn = 256;
+
 /// Where the file goes: a file of that name, or standard output.
 class Output {
 public:
@@ -66,31 +70,56 @@ private:
     int descriptor_ = STDOUT_FILENO;
 };
 
-/// Ctrl-C and its like, once; the second one ends the process as ever.
+/// Ctrl-C and its like, once; the second one ends the process as ever, also while a write waits for whoever reads. Only
+/// one at a time is there.
 class StopSignal {
 public:
     StopSignal() {
-        sigemptyset(&signals_);
-        for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&signals_, signal);
-        sigprocmask(SIG_BLOCK, &signals_, nullptr);
-        descriptor_ = signalfd(-1, &signals_, SFD_CLOEXEC);
-        if (descriptor_ < 0) throw Failure(fmt::format("signalfd: {}", std::strerror(errno)));
+        asked_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        if (asked_ < 0) throw Failure(fmt::format("eventfd: {}", std::strerror(errno)));
+        struct sigaction action {};
+        action.sa_handler = ask;   // without SA_RESTART: an open() that waits ends as well
+        for (const int signal : signals) {
+            struct sigaction before {};
+            sigaction(signal, nullptr, &before);
+            const bool under_nohup = signal == SIGHUP && before.sa_handler == SIG_IGN;
+            if (!under_nohup) sigaction(signal, &action, nullptr);
+        }
         signal(SIGPIPE, SIG_IGN);  // whoever reads our output may leave: EPIPE says so
     }
-    ~StopSignal() { close(descriptor_); }
+    ~StopSignal() {
+        restore_defaults();
+        close(asked_);
+    }
     StopSignal(const StopSignal&) = delete;
     StopSignal& operator=(const StopSignal&) = delete;
 
-    [[nodiscard]] int descriptor() const noexcept { return descriptor_; }
-    void take() noexcept {
-        signalfd_siginfo taken;
-        [[maybe_unused]] const ssize_t size = read(descriptor_, &taken, sizeof taken);
-        sigprocmask(SIG_UNBLOCK, &signals_, nullptr);
-    }
+    /// To poll: readable once it has been asked.
+    [[nodiscard]] int descriptor() const noexcept { return asked_; }
 
 private:
-    sigset_t signals_{};
-    int descriptor_ = -1;
+    static constexpr int signals[] = {SIGINT, SIGTERM, SIGHUP};
+
+    static void restore_defaults() noexcept {
+        struct sigaction action {};
+        action.sa_handler = SIG_DFL;
+        for (const int signal : signals) {
+            struct sigaction now {};
+            sigaction(signal, nullptr, &now);
+            if (now.sa_handler == ask) sigaction(signal, &action, nullptr);
+        }
+    }
+
+    /// All of it is allowed in a signal handler: signal-safety(7).
+    static void ask(int) noexcept {
+        const int error = errno;
+        restore_defaults();
+        const std::uint64_t one = 1;
+        [[maybe_unused]] const ssize_t written = write(asked_, &one, sizeof one);
+        errno = error;
+    }
+
+    static inline int asked_ = -1;
 };
 
 /// From the clock of records to the time of day.
@@ -115,7 +144,8 @@ private:
 };
 
 json capture_request(const Options& options, const std::string& filter) {
-    const bool number = options.port.find_first_not_of("0123456789") == std::string::npos && options.port.size() < 9;
+    const bool number = !options.port.empty() && options.port.size() < 9 &&
+                        options.port.find_first_not_of("0123456789") == std::string::npos;
     json request{{"command", "capture"},
                  {"port", number ? json(std::stoul(options.port)) : json(options.port)},
                  {"direction", options.direction},
@@ -130,9 +160,15 @@ json capture_request(const Options& options, const std::string& filter) {
 class Capture {
 public:
     Capture(const Options& options, const std::string& socket)
-        : options_(options), filter_(fmt::format("{}", fmt::join(options.filter, " "))),
-          request_(capture_request(options, filter_)), connection_(socket), answer_(start()),
-          memory_(connection_.take_descriptor()), reader_(memory_), output_(options.file), file_(output_.descriptor()) {}
+        : options_(options),
+          filter_(fmt::format("{}", fmt::join(options.filter, " "))),
+          request_(capture_request(options, filter_)),
+          connection_(socket),
+          answer_(start()),
+          memory_(connection_.take_descriptor()),
+          reader_(memory_),
+          output_(options.file),
+          file_(output_.descriptor()) {}
 
     void run() {
         try {
@@ -160,7 +196,8 @@ private:
             throw;
         }
         if (answer.value("layout", 0U) != capture::layout_version) {
-            throw Failure("the running soft NIC and this drnic are of different versions; use the one that came with it");
+            throw Failure(
+                "the running soft NIC and this drnic are of different versions; use the one that came with it");
         }
         return answer;
     }
@@ -185,14 +222,14 @@ private:
     void follow() {
         std::chrono::milliseconds pause = shortest_pause;
         while (!enough()) {
-            const bool some = write_records(true);
-            file_.flush();
-            pause = some ? shortest_pause : std::min(pause * 2, longest_pause);
+            const std::uint64_t some = write_records(true);
+            const bool more = some == records_per_turn;
+            if (!more) file_.flush();
+            pause = some > 0 ? shortest_pause : std::min(pause * 2, longest_pause);
             if (enough()) break;
             pollfd polled[] = {{stop_.descriptor(), POLLIN, 0}, {connection_.socket(), POLLIN, 0}};
-            if (poll(polled, std::size(polled), static_cast<int>(pause.count())) <= 0) continue;
+            if (poll(polled, std::size(polled), more ? 0 : static_cast<int>(pause.count())) <= 0) continue;
             if (polled[1].revents != 0) hear();
-            if (polled[0].revents != 0) stop_.take();
             break;
         }
     }
@@ -201,7 +238,8 @@ private:
     void hear() {
         try {
             const json line = json::parse(connection_.receive_line(), nullptr, false);
-            end_ = line.is_object() ? line.value("ended", "the soft NIC ended the capture") : "the soft NIC spoke no JSON";
+            end_ = line.is_object() ? line.value("ended", "the soft NIC ended the capture")
+                                    : "the soft NIC spoke no JSON";
         } catch (const Failure&) {
             end_ = "the soft NIC's process has ended";
         }
@@ -213,7 +251,7 @@ private:
         } catch (const Failure& failure) {
             if (end_.empty()) end_ = failure.what();  // what is in the rings is good all the same
         }
-        (void)write_records(false);
+        while (write_records(false) > 0) {}
         const std::uint64_t end = clock_.time_of(monotonic_now());
         for (unsigned interface = 0; interface < names_.size(); ++interface) {
             const capture::Counts counts = reader_.counts(interface);
@@ -224,11 +262,11 @@ private:
         file_.flush();
     }
 
-    /// Whether there were any.
-    bool write_records(bool packets_still_come) {
+    /// At most records_per_turn; how many there were.
+    std::uint64_t write_records(bool packets_still_come) {
         const std::uint64_t before = written_;
         clock_.adjust();
-        while (!enough()) {
+        while (!enough() && written_ - before < records_per_turn) {
             const auto record = reader_.next(packets_still_come);
             if (!record) break;
             const capture::RecordHeader& header = record->header;
@@ -243,7 +281,7 @@ private:
             ++delivered_[header.interface];
             ++written_;
         }
-        return written_ != before;
+        return written_ - before;
     }
 
     [[nodiscard]] bool enough() const noexcept { return options_.count != 0 && written_ >= options_.count; }
@@ -257,7 +295,8 @@ private:
             sum.dropped += counts.dropped;
         }
         fmt::print(stderr,
-                   "{} packets captured at {}; {} passed by, {} of them through the filter; {} dropped by the capture\n",
+                   "{} packets captured at {}; {} passed by, {} of them through the filter; {} dropped by the "
+                   "capture\n",
                    written_, fmt::join(names_, ", "), sum.seen, sum.accepted, sum.dropped);
     }
 

@@ -54,6 +54,7 @@ void Connection::send_line(std::string line) {
     line += '\n';
     for (std::size_t at = 0; at < line.size();) {
         const ssize_t size = send(socket_, line.data() + at, line.size() - at, MSG_NOSIGNAL);
+        if (size < 0 && errno == EINTR) continue;
         if (size < 0) throw Failure(fmt::format("the soft NIC hung up: {}", std::strerror(errno)));
         at += static_cast<std::size_t>(size);
     }

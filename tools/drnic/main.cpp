@@ -125,7 +125,8 @@ void describe(CLI::App& app, Options& options) {
     save(del);
     del->callback([&] { change(options, del_request(options)); });
 
-    CLI::App* saved = app.add_subcommand("save", "write vports that were added and removed into the configuration file");
+    CLI::App* saved =
+        app.add_subcommand("save", "write vports that were added and removed into the configuration file");
     saved->callback([&] { change(options, {{"command", "save"}}); });
 
     CLI::App* set = app.add_subcommand("set", "change a vport");

@@ -112,8 +112,8 @@ std::string stats_table(const json& answer) {
     std::string text;
     for (const json& device : answer.at("devices")) {
         text += cell(device, "name") + '\n';
-        std::vector<Row> rows{{"vport", "name", "received", "bytes", "sent", "bytes", "rx drops", "tx drops", "oversize",
-                               "down", "overruns"}};
+        std::vector<Row> rows{{"vport", "name", "received", "bytes", "sent", "bytes", "rx drops", "tx drops",
+                               "oversize", "down", "overruns"}};
         for (const json& vport : device.at("vports")) {
             rows.push_back(counters_row(cell(vport, "vport"), cell(vport, "name"), vport));
             for (const json& port : vport.value("lag", json::array())) {

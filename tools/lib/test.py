@@ -2,13 +2,18 @@
 
 What computes (the unit tests) runs alone. The other parts mostly wait, for daemons, guests and clocks: two of them run
 side by side.
+
+Parts have sessions of their own, so that Ctrl-C reaches them through here only; they end with this program, however
+that ends.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -20,10 +25,13 @@ from typing import Callable
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from lab import build  # noqa: E402
+from lab.workspace import end_like_interrupt  # noqa: E402
 
 SOURCE = build.SOURCE
 PYTHON = "/usr/bin/python3"
 SIDE_BY_SIDE = 2   # parts
+PATIENCE = 2 if len(os.sched_getaffinity(0)) == 1 else 1   # a part's timeout is for two cores: it tells what hangs
+CONNECTX_TESTS = Path("tests") / "system" / "test_connectx.py"
 
 
 @dataclass
@@ -80,12 +88,18 @@ def read_pytest(code: int, output: str) -> Outcome:
     return outcome
 
 
+def junit_file(folder: Path) -> Path:
+    return folder / "meson-logs" / "testlog.junit.xml"
+
+
 def junit_reader(folder: Path) -> Callable[[int, str], Outcome]:
     """meson's JUnit file has each test case of a GoogleTest program."""
     def read(code: int, _: str) -> Outcome:
         outcome = Outcome()
-        file = folder / "meson-logs" / "testlog.junit.xml"
-        cases = ElementTree.parse(file).getroot().iter("testcase") if file.exists() else []
+        try:
+            cases = list(ElementTree.parse(junit_file(folder)).getroot().iter("testcase"))
+        except (OSError, ElementTree.ParseError) as error:
+            return Outcome(failed=1, note=f"meson test ended with {code} and without its results: {error}")
         for case in cases:
             name = f"{case.get('classname', '')}.{case.get('name', '')}"
             if case.find("failure") is not None or case.find("error") is not None:
@@ -102,17 +116,21 @@ def junit_reader(folder: Path) -> Callable[[int, str], Outcome]:
     return read
 
 
-def meson_test(folder: Path, patience: int = 2) -> Callable[[argparse.Namespace], list[str]]:
+def meson_test(folder: Path, patience: int = 2,
+               suite: str = "--no-suite") -> Callable[[argparse.Namespace], list[str]]:
+    """All but what tests/connectx/check runs, or (--suite) that."""
     def argv(options: argparse.Namespace) -> list[str]:
         named = [options.keyword] if options.keyword else []
+        junit_file(folder).unlink(missing_ok=True)   # of the run before
         return ["meson", "test", "-C", str(folder), "--no-rebuild", "--print-errorlogs", "--num-processes", "2",
-                "--timeout-multiplier", str(patience), *named]
+                "--timeout-multiplier", str(patience), suite, "connectx", *named]
     return argv
 
 
 def pytest(options: argparse.Namespace, *tests: str) -> list[str]:
     return [PYTHON, "-m", "pytest", "-q", "-ra", "-s", "-p", "no:cacheprovider",
-            *(tests or (str(SOURCE / "tests" / "system"),)), *(["-k", options.keyword] if options.keyword else [])]
+            *(tests or (str(SOURCE / "tests" / "system"), f"--ignore={SOURCE / CONNECTX_TESTS}")),
+            *(["-k", options.keyword] if options.keyword else [])]
 
 
 def pytest_of(folder: Path, *files: str) -> Callable[[argparse.Namespace], list[str]]:
@@ -129,6 +147,10 @@ def traffic_suite(options: argparse.Namespace) -> list[str]:
     return [str(SOURCE / "tests" / "system" / "ovs-system-traffic"), *(["--all"] if options.all else [])]
 
 
+def connectx_check(options: argparse.Namespace) -> list[str]:
+    return [str(SOURCE / "tests" / "connectx" / "check"), *(["-k", options.keyword] if options.keyword else [])]
+
+
 def libmlx5_questions(options: argparse.Namespace) -> list[str]:
     return [str(SOURCE / "tests" / "conformance" / "libmlx5"), *(["--whole"] if options.all else [])]
 
@@ -138,7 +160,8 @@ def conformance_under_asan(folder: Path) -> Callable[[argparse.Namespace], list[
     def argv(options: argparse.Namespace) -> list[str]:
         # AddressSanitizer must find the C++ library's throw when it starts, and the interpreter does not load that.
         runtimes = [subprocess.run(["clang++", f"-print-file-name={name}"], check=True, capture_output=True,
-                                   text=True).stdout.strip() for name in ("libclang_rt.asan-x86_64.so", "libstdc++.so.6")]
+                                   text=True).stdout.strip()
+                    for name in ("libclang_rt.asan-x86_64.so", "libstdc++.so.6")]
         return ["env", "ASAN_OPTIONS=detect_leaks=0:abort_on_error=1", *script("tests/conformance/rdma-core")(options),
                 "--library", str(folder / "datapath" / "verbs" / "lib"), "--preload", ":".join(runtimes)]
     return argv
@@ -147,22 +170,24 @@ def conformance_under_asan(folder: Path) -> Callable[[argparse.Namespace], list[
 def parts() -> list[Part]:
     folder = build.build_folder()
     return [
-        Part("checks", "include rules, symbols of a NIC, size of files", script("tests/checks/run"), read_summary,
-             alone=True),
+        Part("checks", "include rules, symbols of a NIC, lengths of files and lines", script("tests/checks/run"),
+             read_summary, alone=True),
         Part("unit", "unit tests", meson_test(folder), junit_reader(folder), alone=True),
         Part("asan", "unit tests under AddressSanitizer and UBSan", meson_test(build.asan_folder(), 4),
              junit_reader(build.asan_folder()), "asan", alone=True),
         Part("tsan", "unit tests under ThreadSanitizer", meson_test(folder / "tsan", 5), junit_reader(folder / "tsan"),
              "tsan", default=False, alone=True),
         Part("tsan-system", "the daemon under ThreadSanitizer",
-             pytest_of(folder / "tsan", "test_counts.py", "test_lifecycle.py", "test_under_load.py"), read_pytest, "tsan",
-             default=False),
+             pytest_of(folder / "tsan", "test_counts.py", "test_lifecycle.py", "test_under_load.py"), read_pytest,
+             "tsan", default=False),
         # The longest first, then what runs beside it.
         Part("system", "the daemon, its ports and its traffic", pytest, read_pytest, timeout=2400),
+        Part("connectx", "the real libmlx5 on an emulated ConnectX: the device, offload/, the daemon",
+             connectx_check, read_summary),
         Part("conformance", "rdma-core's own tests on the soft NIC", script("tests/conformance/rdma-core"),
              read_summary),
-        Part("asan-conformance", "the same under AddressSanitizer and UBSan", conformance_under_asan(build.asan_folder()),
-             read_summary, "asan", timeout=2400),
+        Part("asan-conformance", "the same under AddressSanitizer and UBSan",
+             conformance_under_asan(build.asan_folder()), read_summary, "asan", timeout=2400),
         Part("libmlx5", "Debian's libmlx5 and the soft NIC are asked the same questions", libmlx5_questions, read_code,
              timeout=7200),
         Part("fuzz", "packets, match parameters, commands and edits at random, for a minute",
@@ -197,15 +222,16 @@ class Running:
         print(f"test: {part.name}: {part.what} (log: {self.log})", flush=True)
         self.start = self.shown = time.monotonic()
         with open(self.log, "wb") as output:
-            self.child = subprocess.Popen(part.argv(options), cwd=SOURCE, stdin=subprocess.DEVNULL, stdout=output,
-                                          stderr=subprocess.STDOUT, env=environment(options), start_new_session=True)
+            self.child = subprocess.Popen(["setpriv", "--pdeathsig", "TERM", *part.argv(options)], cwd=SOURCE,
+                                          stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+                                          env=environment(options), start_new_session=True)
 
     def outcome(self) -> Outcome | None:
         """None while it runs; says every 20 s how far it is, and ends what takes too long."""
         code = self.child.poll()
         now = time.monotonic()
-        if code is None and now - self.start > self.part.timeout:
-            print(f"test:   {self.part.name}: no end after {self.part.timeout} s", flush=True)
+        if code is None and now - self.start > self.part.timeout * PATIENCE:
+            print(f"test:   {self.part.name}: no end after {self.part.timeout * PATIENCE} s", flush=True)
             code = self.end()
         if code is not None:
             return self._report(code, now - self.start)
@@ -216,14 +242,22 @@ class Running:
         return None
 
     def end(self) -> int:
-        """SIGTERM lets a part clear away what it made."""
-        self.child.terminate()
-        try:
-            self.child.wait(30)
-        except subprocess.TimeoutExpired:
-            self.child.kill()
-            self.child.wait()
+        """SIGTERM lets the processes of a part clear away what they made; those that do not end in time are killed."""
+        self.signal(signal.SIGTERM)
+        latest = time.monotonic() + 30
+        while self.signal(0) and time.monotonic() < latest:
+            self.child.poll()
+            time.sleep(0.05)
+        self.signal(signal.SIGKILL)
+        self.child.wait()
         return 124
+
+    def signal(self, number: int) -> bool:
+        """To all processes of the part but those with a session of their own; whether there are any."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.child.pid, number)
+            return True
+        return False
 
     def _output(self) -> str:
         return self.log.read_text(errors="replace")
@@ -251,11 +285,20 @@ def run_parts(selected: list[Part], options: argparse.Namespace) -> dict[str, Ou
                     outcomes[one.part.name] = outcome
                     running.remove(one)
             time.sleep(0.2)
-    except KeyboardInterrupt:
-        for one in running:
-            one.end()
+    except BaseException:
+        end_all(running)
         raise
     return {part.name: outcomes[part.name] for part in selected}
+
+
+def end_all(running: list[Running]) -> None:
+    """A second Ctrl-C must not leave some of them behind."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    for one in running:
+        one.signal(signal.SIGTERM)
+    for one in running:
+        one.end()
 
 
 def may_start(part: Part, running: list[Part]) -> bool:
@@ -298,8 +341,12 @@ def main(arguments: list[str]) -> int:
     if options.builds:
         print(" ".join(dict.fromkeys(part.build for part in selected)))
         return 0
+    end_like_interrupt()
     start = time.monotonic()
-    outcomes = run_parts(selected, options)
+    try:
+        outcomes = run_parts(selected, options)
+    except KeyboardInterrupt:
+        return 130
     steps = set_up_seconds()
     print(f"\ntest: summary after {sum(steps.values()) + time.monotonic() - start:.0f} s")
     for name, seconds in steps.items():
@@ -317,7 +364,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main(sys.argv[1:]))
-    except KeyboardInterrupt:
-        sys.exit(130)
+    sys.exit(main(sys.argv[1:]))

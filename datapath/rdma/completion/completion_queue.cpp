@@ -42,7 +42,9 @@ void CompletionQueue::add(std::span<const Completion> completions) noexcept {
     bool notify = false;
     bool broke = false;
     const std::uint64_t now =
-        timestamps_.load(std::memory_order_relaxed) ? static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count()) : 0;
+        timestamps_.load(std::memory_order_relaxed)
+            ? static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count())
+            : 0;
     {
         std::unique_lock<std::mutex> taking(take_mutex_, std::defer_lock);
         if (ignore_overrun_ || is_exposed_.load(std::memory_order_relaxed)) taking.lock();

@@ -48,15 +48,16 @@ struct Completion {
     std::uint64_t timestamp;            ///< CLOCK_MONOTONIC nanoseconds, 0 where the queue does not ask for it
     std::atomic<std::uint64_t>* freed;  ///< the work queue's count of free slots, set to `freed_up_to` when taken
     std::uint64_t freed_up_to;
-    std::uint32_t imm_data =
-        0;  ///< as ibv_wc's: big-endian with IBV_WC_WITH_IMM; the key, host order, with IBV_WC_WITH_INV; of a frame: reg_b
+    std::uint32_t imm_data = 0;  ///< as ibv_wc's: big-endian with IBV_WC_WITH_IMM; the key, host order, with
+                                 ///< IBV_WC_WITH_INV; of a frame: reg_b
     std::uint32_t src_qp = 0;  ///< datagrams
     std::uint16_t wqe_counter =
         0;  ///< of the entry in its ring, as a CQE has it: the first basic block, or the receive entry
     std::uint8_t sl = 0;  ///< datagrams: the L3 type, 1 IPv6, 2 IPv4
     std::uint16_t cvlan = 0;  ///< TCI of the tag that was stripped, host order
     std::uint32_t user_index = 0;  ///< the queue's, where it has one
-    std::uint8_t entry_opcode = 0xff;  ///< MLX5_OPCODE_* of a send entry in a ring of the application's; 0xff: as `opcode` says
+    /// MLX5_OPCODE_* of a send entry in a ring of the application's; 0xff: as `opcode` says
+    std::uint8_t entry_opcode = 0xff;
     /// Of a frame that an Ethernet queue received, as CQEs have them; see cqe_ring.hpp.
     std::uint8_t rx_hash_type = 0;
     std::uint8_t tunnel = 0;
@@ -89,8 +90,8 @@ public:
     [[nodiscard]] int take(std::span<Completion> completions) noexcept;
 
     void arm(bool solicited_only) noexcept;
-    /// Arms as an application does that has taken `consumed` completions (24 bits): one that came since calls the notifier
-    /// at once.
+    /// Arms as an application does that has taken `consumed` completions (24 bits): one that came since calls the
+    /// notifier at once.
     void arm_from(std::uint32_t consumed, bool solicited_only) noexcept;
 
     /// Removes the completions of a QP that is being destroyed; those of an exposed queue are the application's.

@@ -140,7 +140,8 @@ bool CqeRing::write(const Completion& completion) noexcept {
 
 void CqeRing::put(std::uint32_t index, const Completion& completion) noexcept {
     const std::uint32_t length = 1u << spec_.log_length;
-    std::byte* const at = spec_.base + (index & (length - 1)) * spec_.entry_size + spec_.entry_size - sizeof(mlx5_cqe64);
+    std::byte* const at =
+        spec_.base + (index & (length - 1)) * spec_.entry_size + spec_.entry_size - sizeof(mlx5_cqe64);
     mlx5_cqe64 entry = entry_of(completion);
     std::memcpy(at, &entry, offsetof(mlx5_cqe64, op_own));
     const unsigned owner = index >> spec_.log_length & 1;

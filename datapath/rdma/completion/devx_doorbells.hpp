@@ -1,10 +1,11 @@
 // Doorbell pages (UARs), and the completion queues that applications arm through them.
 //
-// Model. A page is plain memory. An application that arms a CQ writes the CQ's arm record and then the page's CQ register,
-// 64 bits with the record's word and the CQ's number. A worker looks at that register: takes what is in it, arms that CQ,
-// and looks at the records of the page's other CQs too, since two registers written within one look leave only the last.
-// A record that was never looked at before counts as new: such a CQ may tell of a completion though it was not armed yet.
-// Send doorbells are not looked at here: queues look at their doorbell records (polled_doorbell.hpp).
+// Model. A page is plain memory. An application that arms a CQ writes the CQ's arm record and then the page's CQ
+// register, 64 bits with the record's word and the CQ's number. A worker looks at that register: takes what is in it,
+// arms that CQ, and looks at the records of the page's other CQs too, since two registers written within one look leave
+// only the last. A record that was never looked at before counts as new: such a CQ may tell of a completion though it
+// was not armed yet. Send doorbells are not looked at here: queues look at their doorbell records
+// (polled_doorbell.hpp).
 //
 // Threads: any; look() on worker 0. Source: PRM, UAR page format and CQ doorbells; mlx5dv.h MLX5_CQ_DOORBELL.
 #pragma once

@@ -74,8 +74,8 @@ constexpr std::array commands{
 
 /// nullptr: the device does not know it.
 [[nodiscard]] const Command* command_of(Opcode opcode) {
-    const auto* const known =
-        std::find_if(commands.begin(), commands.end(), [&](const Command& command) { return command.opcode == opcode; });
+    const auto* const known = std::find_if(commands.begin(), commands.end(),
+                                           [&](const Command& command) { return command.opcode == opcode; });
     return known == commands.end() ? nullptr : known;
 }
 
@@ -149,7 +149,8 @@ int general_command(DeviceState& state, Input in, Output out) {
     std::fill(out.begin(), out.end(), std::byte{0});
     const Opcode opcode = opcode_of(in);
     const Command* const command = command_of(opcode);
-    if (is_of_resources(opcode) || (command && command->create)) return EINVAL;  // The kernel wants an object for these.
+    // The kernel wants an object for these.
+    if (is_of_resources(opcode) || (command && command->create)) return EINVAL;
     Status status = check_sizes(command, in, out);
     if (status == Status::ok) {
         switch (opcode) {

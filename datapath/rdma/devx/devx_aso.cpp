@@ -53,13 +53,16 @@ Status query_general_object(mlx5dv_devx_obj& object, Input in, Output out) {
     prm::set(out, general::number, wanted);
     prm::set(out, aso::access_pd, found.access_pd);
     const AsoBulk::Image image = found.bulk->read(found.index);
-    std::transform(image.begin(), image.end(), out.data() + aso::image, [](std::uint8_t byte) { return std::byte{byte}; });
+    std::transform(image.begin(), image.end(), out.data() + aso::image,
+                   [](std::uint8_t byte) { return std::byte{byte}; });
     return Status::ok;
 }
 
 bool is_general_object(const mlx5dv_devx_obj& object, Input in) {
     AsoKind kind{};
-    if (object.aso == nullptr || !kind_of(prm::get(in, general::type), kind) || kind != object.aso->kind()) return false;
+    if (object.aso == nullptr || !kind_of(prm::get(in, general::type), kind) || kind != object.aso->kind()) {
+        return false;
+    }
     const auto wanted = static_cast<std::uint32_t>(prm::get(in, general::number));
     return wanted - object.number < object.aso->length();
 }

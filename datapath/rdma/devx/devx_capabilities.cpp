@@ -1,5 +1,5 @@
-// QUERY_HCA_CAP: what the device says that it can do. Only what is implemented is claimed; docs/soft-nic-devx.md lists what is
-// implemented and not claimed.
+// QUERY_HCA_CAP: what the device says that it can do. Only what is implemented is claimed; docs/soft-nic-devx.md lists
+// what is implemented and not claimed.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -112,7 +112,8 @@ constexpr std::array ethernet_facts{
     Fact{{20, 4}, 11},  // rss_ind_tbl_cap
     Fact{{25, 1}, 1},   // scatter_fcs
     Fact{{62, 1}, 1},   // max_geneve_opt_len: 63 double words
-    Fact{{63, 1}, 1},   // tunnel_stateless_geneve_rx; other tunnels' bits mean both ways, and nothing is segmented inside a tunnel
+    // tunnel_stateless_geneve_rx; other tunnels' bits mean both ways, and nothing is segmented inside a tunnel
+    Fact{{63, 1}, 1},
 };
 
 // flow_table_prop_layout, and where it stands in the capability of each domain.
@@ -181,7 +182,9 @@ void put_general(DeviceState& state, Output out) {
     put(out, 0, steering_format_version, profile.steering_format);
     if (state.device().has_lag()) {
         put(out, 0, num_lag_ports, lag_ports);
-        for (const Field able : {rts2rts_lag_tx_port_affinity, lag_dct, lag_tx_port_affinity, lag_master}) put(out, 0, able, 1);
+        for (const Field able : {rts2rts_lag_tx_port_affinity, lag_dct, lag_tx_port_affinity, lag_master}) {
+            put(out, 0, able, 1);
+        }
     }
     if (!roce::MemoryCopy::there_is(profile)) return;
     put(out, 0, dma_mmo_sq, 1);
@@ -220,7 +223,9 @@ void put_qos(const Profile& profile, Output out) {
 }
 
 void put_fields(Output out, std::uint32_t structure, Fields fields) {
-    for (std::uint32_t bit = fields.first; bit <= fields.last; ++bit) put(out, structure, {ft_field_support + bit, 1}, 1);
+    for (std::uint32_t bit = fields.first; bit <= fields.last; ++bit) {
+        put(out, structure, {ft_field_support + bit, 1}, 1);
+    }
 }
 
 /// What packets are matched by: match.cpp refuses the rest.
@@ -268,7 +273,9 @@ Status query_capabilities(DeviceState& state, Input in, Output out) {
             put_receiving(out, nic_receive);
             put_tables(profile, out, nic_transmit);
             put_fields(out, nic_transmit, reg_a_field);
-            for (const std::uint32_t structure : {nic_receive_2, nic_transmit_2}) put(out, structure, tunnel_header_0_1, 1);
+            for (const std::uint32_t structure : {nic_receive_2, nic_transmit_2}) {
+                put(out, structure, tunnel_header_0_1, 1);
+            }
             return Status::ok;
         case 0x8:  // eSwitch flow tables
             put_tables(profile, out, fdb);

@@ -1,8 +1,8 @@
 // CREATE_CQ: completion queues whose ring the application polls, and which it arms through a doorbell page.
 //
-// Events. A CQ that was armed tells its subscribers (mlx5dv_devx_subscribe_devx_event()) of the next completion, or at once
-// of one that is there already at the consumer counter that the arm record gives. Then it has to be armed again. An overrun
-// is told as CQ_ERROR.
+// Events. A CQ that was armed tells its subscribers (mlx5dv_devx_subscribe_devx_event()) of the next completion, or at
+// once of one that is there already at the consumer counter that the arm record gives. Then it has to be armed again.
+// An overrun is told as CQ_ERROR.
 #include <array>
 #include <mutex>
 
@@ -46,7 +46,9 @@ public:
         if (watched_) state_.doorbell_pages().remove(page_, number());
         state_.cq_numbers().give_back(number());
     }
-    bool takes(Opcode opcode) const noexcept override { return opcode == Opcode::modify_cq || opcode == Opcode::query_cq; }
+    bool takes(Opcode opcode) const noexcept override {
+        return opcode == Opcode::modify_cq || opcode == Opcode::query_cq;
+    }
     Status execute(Opcode, Input, Output) override { return Status::bad_op; }
     bool busy() const noexcept override { return Resource::busy() || queue_.held(); }
 
@@ -136,7 +138,8 @@ Status create_cq(DeviceState& state, Input in, std::unique_ptr<Resource>& made) 
     const Buffer base = find_buffer(state.umems(), in, umem_valid, umem_number, umem_offset,
                                     std::size_t{entry_size} << log_length, Use::write);
     if (!base || !doorbell) return Status::bad_param;
-    made = std::make_unique<DevxCq>(state, state.cq_numbers().take(), static_cast<std::uint32_t>(prm::get(in, uar_page)),
+    made = std::make_unique<DevxCq>(state, state.cq_numbers().take(),
+                                    static_cast<std::uint32_t>(prm::get(in, uar_page)),
                                     CqeRing::Spec{.base = base.get(),
                                                   .log_length = log_length,
                                                   .entry_size = entry_size,

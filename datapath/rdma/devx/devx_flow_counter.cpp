@@ -43,8 +43,11 @@ namespace {
 [[nodiscard]] Status dump(MemoryTable& memory, Input in, Output values) {
     const auto key = static_cast<std::uint32_t>(prm::get(in, fc::mkey));
     const ibv_sge piece{prm::get(in, fc::address), static_cast<std::uint32_t>(values.size()), key};
-    const Transfer::Spec spec{
-        .memory = memory, .domain = domain_of(memory, key), .access = IBV_ACCESS_LOCAL_WRITE, .remote = false, .stripe = 0};
+    const Transfer::Spec spec{.memory = memory,
+                              .domain = domain_of(memory, key),
+                              .access = IBV_ACCESS_LOCAL_WRITE,
+                              .remote = false,
+                              .stripe = 0};
     if (spec.domain == nullptr) return Status::bad_res;
     const auto transfer = std::make_unique<Transfer>();
     const bool written = transfer->begin(spec, {&piece, 1}) == Transfer::Fault::none &&

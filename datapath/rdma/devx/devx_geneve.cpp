@@ -1,5 +1,5 @@
-// GENEVE_TLV_OPT: the option that the device's flexible parser looks for in Geneve headers. A device has one, of four bytes
-// of data; matchers name it as geneve_tlv_option_0.
+// GENEVE_TLV_OPT: the option that the device's flexible parser looks for in Geneve headers. A device has one, of four
+// bytes of data; matchers name it as geneve_tlv_option_0.
 #include "datapath/rdma/devx/devx_geneve.hpp"
 
 #include "datapath/rdma/devx/devx_object.hpp"

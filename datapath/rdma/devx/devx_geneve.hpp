@@ -7,7 +7,8 @@ struct mlx5dv_devx_obj;
 
 namespace ovsdr::soft::devx {
 
-/// BAD_PARAM: no such parser, another length than 4 bytes of data, another index than 0. EXCEED_LIM: there is one already.
+/// BAD_PARAM: no such parser, another length than 4 bytes of data, another index than 0. EXCEED_LIM: there is one
+/// already.
 [[nodiscard]] prm::Status create_geneve_option(mlx5dv_devx_obj& object, Input in, Output out);
 
 }  // namespace ovsdr::soft::devx

@@ -22,9 +22,9 @@ inline constexpr std::uint64_t cyclic = 1;
 }  // namespace wq
 
 namespace sqc {
-inline constexpr Field reserved_lkey{0, 1}, flush_in_error{3, 1}, multi_packet{4, 1}, min_inline{5, 3}, state{8, 4}, reg_umr{12, 1},
-    allow_swp{13, 1}, hairpin{14, 1}, timestamp_format{26, 2}, user_index{40, 24}, cqn{72, 24}, rate_limit{240, 16},
-    tis_count{256, 16}, tisn{360, 24};
+inline constexpr Field reserved_lkey{0, 1}, flush_in_error{3, 1}, multi_packet{4, 1}, min_inline{5, 3}, state{8, 4},
+    reg_umr{12, 1}, allow_swp{13, 1}, hairpin{14, 1}, timestamp_format{26, 2}, user_index{40, 24}, cqn{72, 24},
+    rate_limit{240, 16}, tis_count{256, 16}, tisn{360, 24};
 inline constexpr std::uint32_t wq = 384;
 inline constexpr std::uint64_t modify_rate_limit = 1u << 0;
 }  // namespace sqc
@@ -71,9 +71,9 @@ inline constexpr unsigned most = 128;           ///< sets; numbers have 8 bits
 /// CREATE_MKEY's memory key entry, from bit 128 of the command on, and what stands behind it.
 namespace mkc {
 inline constexpr std::uint32_t begin = 128;
-inline constexpr Field free{1, 1}, access_mode_high{3, 3}, umr{16, 1}, atomic{17, 1}, remote_write{18, 1}, remote_read{19, 1},
-    local_write{20, 1}, access_mode{22, 2}, tag{56, 8}, whole_space{96, 1}, signature{97, 1}, remote_invalidate{103, 1}, pd{104, 24},
-    start_address{128, 64}, length{192, 64}, crypto{483, 2};
+inline constexpr Field free{1, 1}, access_mode_high{3, 3}, umr{16, 1}, atomic{17, 1}, remote_write{18, 1},
+    remote_read{19, 1}, local_write{20, 1}, access_mode{22, 2}, tag{56, 8}, whole_space{96, 1}, signature{97, 1},
+    remote_invalidate{103, 1}, pd{104, 24}, start_address{128, 64}, length{192, 64}, crypto{483, 2};
 inline constexpr std::uint64_t list_of_keys = 2;        ///< access_mode: KLM
 inline constexpr Field list_length{768, 32};            ///< in the command: octwords, an entry each
 inline constexpr std::size_t list = 272, entry = 16;    ///< bytes in the command, and of {size, key, address}

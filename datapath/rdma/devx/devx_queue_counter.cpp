@@ -1,7 +1,7 @@
 // ALLOC_Q_COUNTER and QUERY_Q_COUNTER: what the receive queues of a counter set dropped because no buffer was posted.
 //
-// Receive queues name their set when they are made. The other counters of a set are of queue pairs, which have none here
-// (CREATE_QP refuses them): they stay 0.
+// Receive queues name their set when they are made. The other counters of a set are of queue pairs, which have none
+// here (CREATE_QP refuses them): they stay 0.
 #include <atomic>
 
 #include "datapath/rdma/devx/devx_layout.hpp"

@@ -1,7 +1,9 @@
-// What queues belong to: TIS, transport domains, protection domains made by DEVX commands. They have numbers and nothing
-// else that a packet could feel, but that a TIS may choose the port of a LAG by which its SQs send (lag_tx_port_affinity).
+// What queues belong to: TIS, transport domains, protection domains made by DEVX commands. They have numbers and
+// nothing else that a packet could feel, but that a TIS may choose the port of a LAG by which its SQs send
+// (lag_tx_port_affinity).
 //
-// Transport domain 0 stands for the one that every context has. Source: PRM, CREATE_TIS, ALLOC_TRANSPORT_DOMAIN, ALLOC_PD.
+// Transport domain 0 stands for the one that every context has. Source: PRM, CREATE_TIS, ALLOC_TRANSPORT_DOMAIN,
+// ALLOC_PD.
 #pragma once
 
 #include <mutex>

@@ -84,7 +84,8 @@ constexpr std::array moves{Move{static_cast<Opcode>(0x502), IBV_QPS_RESET, IBV_Q
                            Move{static_cast<Opcode>(0x50c), IBV_QPS_SQD, IBV_QPS_RTS}};
 /// nullptr: no such command.
 [[nodiscard]] const Move* move_of(Opcode opcode) noexcept {
-    const auto* const move = std::find_if(moves.begin(), moves.end(), [&](const Move& m) { return m.opcode == opcode; });
+    const auto* const move =
+        std::find_if(moves.begin(), moves.end(), [&](const Move& m) { return m.opcode == opcode; });
     return move == moves.end() ? nullptr : move;
 }
 
@@ -108,7 +109,8 @@ void read_path(Input in, ibv_ah_attr& path) {
 
 class DevxQp final : public Resource {
 public:
-    DevxQp(DeviceState& state, roce::QueuePairSpec spec, std::shared_ptr<ProtectionDomain> protection, unsigned lag_port)
+    DevxQp(DeviceState& state, roce::QueuePairSpec spec, std::shared_ptr<ProtectionDomain> protection,
+           unsigned lag_port)
         : Resource(spec.qpn),
           state_(state),
           protection_(std::move(protection)),
@@ -137,7 +139,8 @@ public:
 
 private:
     Status modify(const Move& move, Input in) {
-        const bool changes = word(in, qp_optional) == change_lag_port && move.from == IBV_QPS_RTS && state_.device().has_lag();
+        const bool changes =
+            word(in, qp_optional) == change_lag_port && move.from == IBV_QPS_RTS && state_.device().has_lag();
         if (word(in, qp_optional) != 0 && !changes) return Status::bad_param;  // No other one is implemented.
         const bool sets_port = changes || move.to == IBV_QPS_INIT;
         if (sets_port && !lag_port_is_there(state_, in)) return Status::bad_param;
@@ -235,7 +238,9 @@ Status create_qp(DeviceState& state, Input in, std::unique_ptr<Resource>& made) 
     const std::uint32_t service = word(in, qp_service);
     const std::uint32_t domain = word(in, qp_pd);
     roce::QueuePairSpec spec{.state = state};
-    if (std::any_of(absent.begin(), absent.end(), [&](Field which) { return word(in, which) != 0; })) return Status::bad_param;
+    if (std::any_of(absent.begin(), absent.end(), [&](Field which) { return word(in, which) != 0; })) {
+        return Status::bad_param;
+    }
     if (!prm::has_timestamps(word(in, qp_timestamp_format))) return Status::bad_param;
     const Rings rings = place_rings(in, spec);
     if (service >= types.size() || !rings.base || !lag_port_is_there(state, in)) return Status::bad_param;

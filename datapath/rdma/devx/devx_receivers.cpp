@@ -1,7 +1,8 @@
 // CREATE_TIR and CREATE_RQT: where rules lead packets, one receive queue or those of a table by a hash.
 //
-// The hash is Toeplitz's (XOR8 is BAD_PARAM) over outer headers, or with tunnel offloads over those of the packet that a
-// tunnel carries; no LRO, no blocking of one's own packets. MODIFY_RQT replaces the list while packets come; nothing of a TIR can be modified (BAD_OP).
+// The hash is Toeplitz's (XOR8 is BAD_PARAM) over outer headers, or with tunnel offloads over those of the packet that
+// a tunnel carries; no LRO, no blocking of one's own packets. MODIFY_RQT replaces the list while packets come; nothing
+// of a TIR can be modified (BAD_OP).
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -76,7 +77,9 @@ public:
     }
     [[nodiscard]] std::shared_ptr<const QueueTable> table() const noexcept { return table_; }
 
-    bool takes(Opcode opcode) const noexcept override { return opcode == Opcode::modify_rqt || opcode == Opcode::query_rqt; }
+    bool takes(Opcode opcode) const noexcept override {
+        return opcode == Opcode::modify_rqt || opcode == Opcode::query_rqt;
+    }
     Status execute(Opcode opcode, Input in, Output out) override {
         return opcode == Opcode::query_rqt ? query(out) : modify(in);
     }
@@ -116,7 +119,9 @@ public:
     }
     ~Tir() override { state_.queue_numbers().give_back(number()); }
 
-    bool takes(Opcode opcode) const noexcept override { return opcode == Opcode::modify_tir || opcode == Opcode::query_tir; }
+    bool takes(Opcode opcode) const noexcept override {
+        return opcode == Opcode::modify_tir || opcode == Opcode::query_tir;
+    }
     Status execute(Opcode, Input, Output) override { return Status::bad_op; }
     Sink sink() noexcept override { return spread_ ? spread_->sink() : direct_.list().front()->sink(); }
 
@@ -141,7 +146,9 @@ private:
     fields.source_port = selected & tirc::source_port;
     fields.destination_port = selected & tirc::destination_port;
     fields.spi = selected & tirc::ipsec_spi;
-    if (fields.source || fields.destination) fields.ip_version = field(in, prm::within(selector, tirc::l3_is_v6)) ? 6 : 4;
+    if (fields.source || fields.destination) {
+        fields.ip_version = field(in, prm::within(selector, tirc::l3_is_v6)) ? 6 : 4;
+    }
     const bool udp = field(in, prm::within(selector, tirc::l4_is_udp));
     if (fields.source_port || fields.destination_port) fields.protocol = udp ? protocol_udp : protocol_tcp;
     return Status::ok;
@@ -166,7 +173,9 @@ private:
 [[nodiscard]] std::unique_ptr<RssReceiver> make_spread(Input in, const RssFields& fields,
                                                        std::shared_ptr<const QueueTable> table) {
     std::array<std::uint8_t, Toeplitz::key_size> key;
-    for (std::uint32_t i = 0; i < key.size(); ++i) key[i] = static_cast<std::uint8_t>(field(in, {prm::tirc::key + 8 * i, 8}));
+    for (std::uint32_t i = 0; i < key.size(); ++i) {
+        key[i] = static_cast<std::uint8_t>(field(in, {prm::tirc::key + 8 * i, 8}));
+    }
     return std::make_unique<RssReceiver>(fields, key, std::move(table), field(in, prm::tirc::tunneled) != 0);
 }
 

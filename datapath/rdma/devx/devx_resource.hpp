@@ -1,7 +1,7 @@
 // What a DEVX command made and other commands name by number: CQ, QP, SQ, RQ, TIS, TIR, RQT, a domain, a memory key.
 //
-// Life cycle. Made by one of the creators below, owned by its mlx5dv_devx_obj. Whoever uses a resource holds it; one that
-// is held cannot be destroyed (busy()). Numbers are given back when it goes.
+// Life cycle. Made by one of the creators below, owned by its mlx5dv_devx_obj. Whoever uses a resource holds it; one
+// that is held cannot be destroyed (busy()). Numbers are given back when it goes.
 //
 // Threads: commands of one object one at a time; hold() and release() from any. Source: PRM, the commands' chapters.
 #pragma once

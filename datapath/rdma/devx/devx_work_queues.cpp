@@ -1,11 +1,12 @@
 // CREATE_SQ and CREATE_RQ, MODIFY and QUERY: Ethernet queues whose rings the application fills and rings.
 //
-// Rings are cyclic, in a UMEM, their doorbell record in another or the same. A queue is made in RST and moves RST, RDY, ERR;
-// from ERR only to RST, where its counters begin anew and the application clears its doorbell record. A failed entry or
-// buffer is a move to ERR of the device's own.
+// Rings are cyclic, in a UMEM, their doorbell record in another or the same. A queue is made in RST and moves RST, RDY,
+// ERR; from ERR only to RST, where its counters begin anew and the application clears its doorbell record. A failed
+// entry or buffer is a move to ERR of the device's own.
 //
-// Refused as by a device without the capability: striding and shared receive memory (RMP), hairpin, UMR and multi-packet
-// entries, offsets for the parser, the reserved lkey, delayed drops, padding of what is written, rate limits (all BAD_PARAM).
+// Refused as by a device without the capability: striding and shared receive memory (RMP), hairpin, UMR and
+// multi-packet entries, offsets for the parser, the reserved lkey, delayed drops, padding of what is written, rate
+// limits (all BAD_PARAM).
 #include <infiniband/mlx5dv.h>
 
 #include <optional>
@@ -42,7 +43,8 @@ struct Ring {
 [[nodiscard]] Status read_ring(DeviceState& state, Input in, std::uint32_t structure, Ring& ring) {
     namespace wq = prm::wq;
     constexpr std::uint32_t least_log_stride = 4, most_log_stride = 9, most_log_size = 15;
-    const std::uint32_t log_size = field(in, structure, wq::log_size), log_stride = field(in, structure, wq::log_stride);
+    const std::uint32_t log_size = field(in, structure, wq::log_size);
+    const std::uint32_t log_stride = field(in, structure, wq::log_stride);
     if (field(in, structure, wq::type) != wq::cyclic || field(in, structure, wq::signature)) return Status::bad_param;
     if (field(in, structure, wq::end_padding) || log_size > most_log_size) return Status::bad_param;
     if (log_stride < least_log_stride || log_stride > most_log_stride) return Status::bad_param;
@@ -51,8 +53,8 @@ struct Ring {
     const auto of_wq = [structure](Field which) { return prm::within(structure, which); };
     ring.base = find_buffer(state.umems(), in, of_wq(wq::umem_valid), of_wq(wq::umem), of_wq(wq::umem_offset),
                             std::size_t{ring.length} << log_stride, Use::read);
-    ring.doorbells =
-        find_doorbell(state.umems(), in, of_wq(wq::doorbell_umem_valid), of_wq(wq::doorbell_umem), of_wq(wq::doorbell_offset));
+    ring.doorbells = find_doorbell(state.umems(), in, of_wq(wq::doorbell_umem_valid), of_wq(wq::doorbell_umem),
+                                   of_wq(wq::doorbell_offset));
     if (!ring.base || !ring.doorbells) return Status::bad_param;
     ring.domain = state.protection_domains().find(field(in, structure, wq::pd));
     return ring.domain ? Status::ok : Status::bad_res;
@@ -101,8 +103,8 @@ void put_context(Output out, const std::vector<std::byte>& context) {
 
 class Sq final : public Resource {
 public:
-    Sq(DeviceState& state, Input in, const EthernetSendQueueSpec& spec, std::shared_ptr<ProtectionDomain> domain, Held tis,
-       std::uint32_t kilobits)
+    Sq(DeviceState& state, Input in, const EthernetSendQueueSpec& spec, std::shared_ptr<ProtectionDomain> domain,
+       Held tis, std::uint32_t kilobits)
         : Resource(spec.number),
           state_(state),
           context_(context_of(in)),
@@ -117,7 +119,9 @@ public:
         state_.queue_numbers().give_back(number());
     }
 
-    bool takes(Opcode opcode) const noexcept override { return opcode == Opcode::modify_sq || opcode == Opcode::query_sq; }
+    bool takes(Opcode opcode) const noexcept override {
+        return opcode == Opcode::modify_sq || opcode == Opcode::query_sq;
+    }
     Status execute(Opcode opcode, Input in, Output out) override {
         if (opcode == Opcode::query_sq) {
             put_context(out, context_);
@@ -162,7 +166,8 @@ private:
 
 class Rq final : public Resource {
 public:
-    Rq(DeviceState& state, Input in, const ReceiveQueueSpec& spec, std::shared_ptr<ProtectionDomain> domain, Held counter)
+    Rq(DeviceState& state, Input in, const ReceiveQueueSpec& spec, std::shared_ptr<ProtectionDomain> domain,
+       Held counter)
         : Resource(spec.number),
           state_(state),
           context_(context_of(in)),
@@ -178,7 +183,9 @@ public:
     }
 
     bool busy() const noexcept override { return Resource::busy() || queue_.held(); }
-    bool takes(Opcode opcode) const noexcept override { return opcode == Opcode::modify_rq || opcode == Opcode::query_rq; }
+    bool takes(Opcode opcode) const noexcept override {
+        return opcode == Opcode::modify_rq || opcode == Opcode::query_rq;
+    }
     Status execute(Opcode opcode, Input in, Output out) override {
         if (opcode == Opcode::query_rq) {
             put_context(out, context_);
@@ -232,7 +239,9 @@ Status create_sq(DeviceState& state, Input in, std::unique_ptr<Resource>& made) 
     constexpr std::array absent{sqc::reserved_lkey, sqc::multi_packet, sqc::reg_umr, sqc::allow_swp, sqc::hairpin};
     constexpr std::uint32_t ethernet_header = 14;
     const std::uint32_t min_inline = field(in, queue_context, sqc::min_inline);  // 0 nothing, 1 the Ethernet header
-    if (any(in, absent) || field(in, queue_context, sqc::state) != prm::queue_reset || min_inline > 1) return Status::bad_param;
+    if (any(in, absent) || field(in, queue_context, sqc::state) != prm::queue_reset || min_inline > 1) {
+        return Status::bad_param;
+    }
     if (!prm::has_timestamps(field(in, queue_context, sqc::timestamp_format))) return Status::bad_param;
     const std::uint32_t tis_count = field(in, queue_context, sqc::tis_count);
     const auto rate = state.rates().rate_of(field(in, queue_context, sqc::rate_limit));
@@ -271,7 +280,9 @@ Status create_rq(DeviceState& state, Input in, std::unique_ptr<Resource>& made) 
     if (!completions.get()) return Status::bad_res;
     Held counter;
     std::atomic<std::uint64_t>* out_of_buffer = nullptr;
-    if (!hold_queue_counter(state, field(in, queue_context, rqc::counter_set_id), counter, out_of_buffer)) return Status::bad_res;
+    if (!hold_queue_counter(state, field(in, queue_context, rqc::counter_set_id), counter, out_of_buffer)) {
+        return Status::bad_res;
+    }
     const ReceiveQueueSpec spec{
         .memory = state.memory(),
         .completions = *completions.get(),

@@ -1,11 +1,12 @@
 // An entry of an Ethernet send queue's ring, read and taken apart.
 //
-// Model. As a RoCE entry (roce/work_entry.hpp) it begins with a control segment and takes 64-byte basic blocks of the ring.
-// What follows is an Ethernet segment (checksums and segmentation asked for, the first bytes of the frame inline or a VLAN
-// tag to insert), then data: inline segments first, pointers behind them. The copy that was read is what is judged.
+// Model. As a RoCE entry (roce/work_entry.hpp) it begins with a control segment and takes 64-byte basic blocks of the
+// ring. What follows is an Ethernet segment (checksums and segmentation asked for, the first bytes of the frame inline
+// or a VLAN tag to insert), then data: inline segments first, pointers behind them. The copy that was read is what is
+// judged.
 //
-// Opcodes: SEND, TSO and NOP; ACCESS_ASO, which is left as it is (aso_access.hpp). An entry with anything else, with more
-// than it has room for, or with parser offsets is malformed.
+// Opcodes: SEND, TSO and NOP; ACCESS_ASO, which is left as it is (aso_access.hpp). An entry with anything else, with
+// more than it has room for, or with parser offsets is malformed.
 //
 // Source: PRM, Ethernet send work queue entries; mlx5dv.h (struct mlx5_wqe_eth_seg).
 #pragma once
@@ -33,7 +34,8 @@ struct EthernetEntry {
     std::uint32_t front_size, length;
     std::array<std::byte, roce::most_entry_size> front;
     std::array<ibv_sge, roce::most_entry_size / 16> pieces;
-    alignas(16) std::array<std::byte, roce::most_entry_size + 16> bytes;  ///< as it stands in the ring, to a block's end
+    /// As it stands in the ring, to a block's end.
+    alignas(16) std::array<std::byte, roce::most_entry_size + 16> bytes;
 
     [[nodiscard]] bool sends() const noexcept { return opcode == MLX5_OPCODE_SEND || opcode == MLX5_OPCODE_TSO; }
     [[nodiscard]] OutgoingRequest request() const noexcept {

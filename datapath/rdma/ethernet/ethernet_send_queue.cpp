@@ -111,8 +111,9 @@ ibv_wc_status EthernetSendQueue::begin_entry() noexcept {
     const bool may = spec_.sends_frames || !entry_.sends();
     if (!whole || !may || entry_.blocks > left || left > spec_.ring.length) return IBV_WC_LOC_QP_OP_ERR;
     if (entry_.opcode != opcode_access_aso) return IBV_WC_SUCCESS;
-    const int error = access_aso(spec_.state, {.pdn = spec_.domain_number, .domain = spec_.domain, .stripe = spec_.number},
-                                 {entry_.bytes.data(), entry_.size});
+    const int error =
+        access_aso(spec_.state, {.pdn = spec_.domain_number, .domain = spec_.domain, .stripe = spec_.number},
+                   {entry_.bytes.data(), entry_.size});
     return error == 0 ? IBV_WC_SUCCESS : error == EFAULT ? IBV_WC_LOC_PROT_ERR : IBV_WC_LOC_QP_OP_ERR;
 }
 
@@ -123,7 +124,8 @@ unsigned EthernetSendQueue::execute(rte_mbuf** packets, bool& failed, std::uint6
     const std::uint64_t allowed = rate_.allowance(now);
     std::uint64_t size = 0;
     const MemoryTable::Reading reading(spec_.state.memory(), spec_.number);
-    while (filled < batch_length && completions < batch_length && size < allowed && !failed && (under_way_ || posted() != 0)) {
+    while (filled < batch_length && completions < batch_length && size < allowed && !failed &&
+           (under_way_ || posted() != 0)) {
         ibv_wc_status status = IBV_WC_SUCCESS;
         if (!under_way_) status = begin_entry();
         if (status == IBV_WC_SUCCESS && entry_.sends()) {

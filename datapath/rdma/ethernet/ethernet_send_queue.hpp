@@ -1,12 +1,12 @@
 // An Ethernet send queue whose ring is the application's: what a SQ made by DEVX commands does.
 //
-// Model. A worker looks at the doorbell record in each of its turns (polled_doorbell.hpp), executes the entries that were
-// posted and hands their frames to NIC_TX as those of this queue's number. Completions name the queue by that number and
-// the entry by its first block.
+// Model. A worker looks at the doorbell record in each of its turns (polled_doorbell.hpp), executes the entries that
+// were posted and hands their frames to NIC_TX as those of this queue's number. Completions name the queue by that
+// number and the entry by its first block.
 //
-// States. reset: nothing is looked at. ready: executing. failed: everything that is posted completes as flushed (where the
-// queue was made so), until it is reset. An entry that fails completes with the error and fails the queue. A rate bounds what
-// a ready queue sends (rate_limit.hpp).
+// States. reset: nothing is looked at. ready: executing. failed: everything that is posted completes as flushed (where
+// the queue was made so), until it is reset. An entry that fails completes with the error and fails the queue. A rate
+// bounds what a ready queue sends (rate_limit.hpp).
 //
 // Threads: move() from any application thread, one at a time; the rest on the queue's worker.
 // Source: PRM, SQ context and MODIFY_SQ.

@@ -42,8 +42,8 @@ namespace {
 
 }  // namespace
 
-ibv_wc_status build_frame(const MemoryTable& memory, const void* domain, const OutgoingRequest& request, Segment& segment,
-                          rte_mbuf* packet) noexcept {
+ibv_wc_status build_frame(const MemoryTable& memory, const void* domain, const OutgoingRequest& request,
+                          Segment& segment, rte_mbuf* packet) noexcept {
     std::uint64_t left = 0;
     for (const ibv_sge& sge : request.sges) left += sge.length;
     if (request.mss && left > most_segmented) return IBV_WC_LOC_LEN_ERR;

@@ -7,8 +7,8 @@
 // RTR, RTS and SQD, sent in RTS. A request that fails (memory that is not registered, a buffer too small) completes
 // with the error and moves the QP to ERR, where everything that is posted completes as flushed.
 //
-// Limits. A queue without one is polled by its worker; one with a rate or a place in the scheduler is a service of the same
-// worker's, which has to be woken when it may go on. RESET and ERR end limits.
+// Limits. A queue without one is polled by its worker; one with a rate or a place in the scheduler is a service of the
+// same worker's, which has to be woken when it may go on. RESET and ERR end limits.
 //
 // Threads: post_* and modify() from any application thread, poll() from the worker that the send queue is assigned to.
 // One lock per batch, none per packet.

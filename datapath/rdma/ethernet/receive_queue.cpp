@@ -55,7 +55,8 @@ using PacketBytes = std::span<const std::uint8_t>;
 [[nodiscard]] bool outer_is_good(PacketBytes frame, const Headers& outer) {
     constexpr unsigned udp_checksum = 6;
     const Checksums good = good_checksums(frame, outer);
-    const bool none = outer.l4 == 0 || outer.l4_protocol != protocol_udp || load_be16(frame.data() + outer.l4 + udp_checksum) == 0;
+    const bool none =
+        outer.l4 == 0 || outer.l4_protocol != protocol_udp || load_be16(frame.data() + outer.l4 + udp_checksum) == 0;
     return good.ip && (none || good.transport);
 }
 

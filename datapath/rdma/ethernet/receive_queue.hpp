@@ -4,8 +4,8 @@
 // no buffer is dropped and counted, as hardware does. A buffer that is not registered for writing or too small
 // completes with the error and the queue fails: what is posted then completes as flushed, until it is reset.
 //
-// It is the receive side of a raw packet QP, or a work queue (ibv_create_wq, CREATE_RQ) on its own. Buffers are posted with
-// post(), or stand in a ring of the application's, whose doorbell record is read when a packet comes.
+// It is the receive side of a raw packet QP, or a work queue (ibv_create_wq, CREATE_RQ) on its own. Buffers are posted
+// with post(), or stand in a ring of the application's, whose doorbell record is read when a packet comes.
 //
 // Threads: post() and state changes from any application thread, deliver() from any worker. One lock per batch.
 // Source: ibv_post_recv(3), ibv_create_wq(3).
@@ -55,7 +55,8 @@ struct ReceiveQueueSpec {
     std::uint32_t number;  ///< as its completions name it: QP or WQ number
     std::optional<roce::ReceiveRing> ring = {};  ///< in place of post()
     std::uint32_t user_index = 0;
-    std::atomic<std::uint64_t>* out_of_buffer = nullptr;  ///< counts for others what counters() says; outlives the queue
+    /// Counts for others what counters() says; outlives the queue.
+    std::atomic<std::uint64_t>* out_of_buffer = nullptr;
     std::uint32_t unheard = 0;  ///< the send queue whose multicasts are dropped, by its SenderMark; 0: none
 };
 

@@ -22,7 +22,8 @@ public:
     explicit Input(bool symmetric) noexcept : symmetric_(symmetric) {}
     void add(const std::uint8_t* source, bool with_source, const std::uint8_t* destination, bool with_destination,
              unsigned size) noexcept {
-        const bool swapped = symmetric_ && with_source && with_destination && std::memcmp(source, destination, size) > 0;
+        const bool swapped =
+            symmetric_ && with_source && with_destination && std::memcmp(source, destination, size) > 0;
         if (swapped) std::swap(source, destination);
         if (with_source) add(source, size);
         if (with_destination) add(destination, size);

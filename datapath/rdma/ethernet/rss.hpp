@@ -1,20 +1,20 @@
 // Receive-side scaling: packets of one TIR spread over the receive queues of an indirection table by a hash of their
 // headers, so that each flow stays in one queue.
 //
-// Model. The hash's input is what is selected of source and destination address, source and destination port or the SPI of
-// ESP, in that order; its lowest bits are the index into the table. With `symmetric` both directions of a connection meet the same
-// queue: where both addresses (ports) are selected, the lower one comes first, as the kernel asks of the device for verbs
-// QPs (rx_hash_symmetric). A packet that is not of the selected protocols, or whose ports are in another fragment, goes to
-// the table's first queue.
+// Model. The hash's input is what is selected of source and destination address, source and destination port or the SPI
+// of ESP, in that order; its lowest bits are the index into the table. With `symmetric` both directions of a connection
+// meet the same queue: where both addresses (ports) are selected, the lower one comes first, as the kernel asks of the
+// device for verbs QPs (rx_hash_symmetric). A packet that is not of the selected protocols, or whose ports are in
+// another fragment, goes to the table's first queue.
 //
-// A receiver with tunnel offloads looks inside: completions describe the inner packet, and the hash may be made of it. What
-// carries no packet then counts as not of the selected protocols.
+// A receiver with tunnel offloads looks inside: completions describe the inner packet, and the hash may be made of it.
+// What carries no packet then counts as not of the selected protocols.
 //
-// A packet that was hashed says so (RTE_MBUF_F_RX_RSS_HASH): its hash is where its source was, hash.fdir.lo, and what it is
-// made of in packet_type, see rx_hash_type.
+// A packet that was hashed says so (RTE_MBUF_F_RX_RSS_HASH): its hash is where its source was, hash.fdir.lo, and what
+// it is made of in packet_type, see rx_hash_type.
 //
-// Life cycle. The table's queues are held by whoever owns the table. Threads: any worker delivers; a table's queues may be
-// replaced meanwhile.
+// Life cycle. The table's queues are held by whoever owns the table. Threads: any worker delivers; a table's queues may
+// be replaced meanwhile.
 // Source: ibv_create_qp_ex(3), ibv_create_rwq_ind_table(3); mlx5_ib's create_rss_raw_qp_tir.
 #pragma once
 

@@ -29,7 +29,8 @@ struct Checksums {
 /// Fills in those that `which` names of a frame. Leaves what it does not know, and what a fragment does not hold.
 void fill_checksums(std::span<std::uint8_t> frame, Checksums which) noexcept;
 
-/// Which of a frame's checksums are right. IPv6, which has none, counts as right; what the frame does not have, as wrong.
+/// Which of a frame's checksums are right. IPv6, which has none, counts as right; what the frame does not have, as
+/// wrong.
 [[nodiscard]] Checksums good_checksums(std::span<const std::uint8_t> frame) noexcept;
 /// The same of a packet whose headers have been found, an IP packet alone too.
 [[nodiscard]] Checksums good_checksums(std::span<const std::uint8_t> packet, const Headers& headers) noexcept;

@@ -38,7 +38,8 @@ Buffer find_buffer(Umems& umems, std::span<const std::byte> in, prm::Field valid
     return umems.find(static_cast<std::uint32_t>(prm::get(in, umem)), prm::get(in, offset), size, use);
 }
 
-DoorbellRecord find_doorbell(Umems& umems, std::span<const std::byte> in, prm::Field valid, prm::Field umem, prm::Field offset) {
+DoorbellRecord find_doorbell(Umems& umems, std::span<const std::byte> in, prm::Field valid, prm::Field umem,
+                             prm::Field offset) {
     const Buffer place = find_buffer(umems, in, valid, umem, offset, 2 * sizeof(__be32), Use::read);
     // A record that is not aligned could not be read as a whole.
     if (reinterpret_cast<std::uintptr_t>(place.get()) % sizeof(__be32) != 0) return {};

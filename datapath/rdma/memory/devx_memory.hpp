@@ -1,7 +1,7 @@
 // What DEVX commands name by number: memory that the application registered for queues (UMEMs).
 //
-// Life cycle. A UMEM is the device's from add() to remove(); what stands on a piece of it keeps that piece, and the UMEM is
-// busy meanwhile. The memory itself is the application's.
+// Life cycle. A UMEM is the device's from add() to remove(); what stands on a piece of it keeps that piece, and the
+// UMEM is busy meanwhile. The memory itself is the application's.
 // Threads: any. Source: mlx5dv_devx_umem_reg(3).
 #pragma once
 
@@ -47,12 +47,12 @@ private:
     std::map<std::uint32_t, std::shared_ptr<const Umem>> umems_;
 };
 
-/// Memory that a command names by three fields: valid, number and offset of a UMEM. Empty: not valid, not that large, or
-/// not for that use.
+/// Memory that a command names by three fields: valid, number and offset of a UMEM. Empty: not valid, not that large,
+/// or not for that use.
 [[nodiscard]] Buffer find_buffer(Umems& umems, std::span<const std::byte> in, prm::Field valid, prm::Field umem,
                                  prm::Field offset, std::size_t size, Use use);
 /// A doorbell record of two words.
-[[nodiscard]] DoorbellRecord find_doorbell(Umems& umems, std::span<const std::byte> in, prm::Field valid, prm::Field umem,
-                                           prm::Field offset);
+[[nodiscard]] DoorbellRecord find_doorbell(Umems& umems, std::span<const std::byte> in, prm::Field valid,
+                                           prm::Field umem, prm::Field offset);
 
 }  // namespace ovsdr::soft::devx

@@ -56,8 +56,8 @@ public:
     [[nodiscard]] int add(MemoryRegion& region);
     /// Sets the MKEY's key. The MKEY stays the caller's, who removes it before it goes.
     [[nodiscard]] int add(Mkey& mkey);
-    /// Puts `region` in the place of the one with its key, and returns once no reader can be using that one. EINVAL where
-    /// there is none.
+    /// Puts `region` in the place of the one with its key, and returns once no reader can be using that one. EINVAL
+    /// where there is none.
     [[nodiscard]] int replace(const MemoryRegion& region);
     /// The region of an index (a key without its tag); false where there is none.
     [[nodiscard]] bool find(std::uint32_t index, MemoryRegion& region);

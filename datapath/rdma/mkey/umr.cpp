@@ -140,7 +140,8 @@ void apply(const Configuration& from, Mkey::State& state) {
 
 }  // namespace
 
-int configure_mkey(DeviceState& state, const void* domain, std::uint32_t qpn, std::span<const std::byte> entry) noexcept {
+int configure_mkey(DeviceState& state, const void* domain, std::uint32_t qpn,
+                   std::span<const std::byte> entry) noexcept {
     Configuration configuration;
     if (const int error = parse(entry, configuration)) return error;
     const std::uint32_t key = be32toh(segment_at<mlx5_wqe_ctrl_seg>(entry, 0).imm);

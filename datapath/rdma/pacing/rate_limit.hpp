@@ -1,8 +1,8 @@
 // A limit on how fast bytes leave: a token bucket that may go into debt.
 //
-// Model. A packet may leave once those before it are paid for, whatever its size, and is paid for at the rate from then on. So the
-// average is exact, and one packet is the least that goes at a time. Time in which nothing was sent is worth something for a
-// millisecond: that much is caught up with at once.
+// Model. A packet may leave once those before it are paid for, whatever its size, and is paid for at the rate from then
+// on. So the average is exact, and one packet is the least that goes at a time. Time in which nothing was sent is worth
+// something for a millisecond: that much is caught up with at once.
 //
 // Units: kilobits per second (1000 bits), bytes, nanoseconds of the steady clock. Threads: one at a time.
 #pragma once

@@ -1,8 +1,8 @@
 // The device's table of rates that send queues are paced with.
 //
-// Model. A rate has an index, which queues name; index 0 stands for no limit. Who asks for a rate that is there shares its index,
-// unless either has asked for one of its own ("dedicated"). A rate goes with the last who holds it. Each queue of an index
-// is limited for itself: the table keeps no account.
+// Model. A rate has an index, which queues name; index 0 stands for no limit. Who asks for a rate that is there shares
+// its index, unless either has asked for one of its own ("dedicated"). A rate goes with the last who holds it. Each
+// queue of an index is limited for itself: the table keeps no account.
 //
 // Threads: any. Source: PRM, SET_PP_RATE_LIMIT; the kernel's mlx5_core, rl.c, whose errors these are.
 #pragma once

@@ -1,17 +1,19 @@
 // The device's transmit scheduler: trees of elements that share bandwidth and bound it.
 //
-// Model. A root has nodes and leaves under it, nodes have more, queues hang on leaves. Each element but a root has a share and may
-// have a limit, which is on all that is sent below it together. A queue with something to send asks; it may send when no
-// limit above it is exceeded and when, at no level, an element beside it that could send now has had less for its share
-// (start-time fair queueing). So bandwidth that somebody cannot use goes to the others, and those that are all busy get theirs as
-// their shares are: exactly, but for the batch under way. Queues on one leaf share it equally.
+// Model. A root has nodes and leaves under it, nodes have more, queues hang on leaves. Each element but a root has a
+// share and may have a limit, which is on all that is sent below it together. A queue with something to send asks; it
+// may send when no limit above it is exceeded and when, at no level, an element beside it that could send now has had
+// less for its share (start-time fair queueing). So bandwidth that somebody cannot use goes to the others, and those
+// that are all busy get theirs as their shares are: exactly, but for the batch under way. Queues on one leaf share it
+// equally.
 //
-// There is no rate of a link that would make elements wait for each other. Where nothing limits them, the shares are those of what
-// the workers manage to send.
+// There is no rate of a link that would make elements wait for each other. Where nothing limits them, the shares are
+// those of what the workers manage to send.
 //
 // A queue that was told to wait, and does not come back within a millisecond, waits no more in the eyes of others.
 //
-// Threads: any; one lock for the device, taken twice for a batch of a queue that hangs on a leaf. Times: ns, steady clock.
+// Threads: any; one lock for the device, taken twice for a batch of a queue that hangs on a leaf. Times: ns, steady
+// clock.
 // Source: mlx5dv_sched_node_create(3); P. Goyal, H. Vin, H. Cheng: Start-time Fair Queueing (SIGCOMM 1996).
 #pragma once
 

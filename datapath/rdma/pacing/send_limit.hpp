@@ -1,7 +1,7 @@
 // What bounds one send queue: a rate of its own, and its place under a leaf of the device's scheduler.
 //
-// Use. A queue with something to send calls begin(), sends as much as that says, and calls end(). Where begin() says 0 the
-// queue is held: held_until() is when to try again.
+// Use. A queue with something to send calls begin(), sends as much as that says, and calls end(). Where begin() says 0
+// the queue is held: held_until() is when to try again.
 //
 // Threads: one at a time, under the queue's own lock. Times: nanoseconds of the steady clock.
 #pragma once

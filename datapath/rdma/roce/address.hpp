@@ -24,7 +24,9 @@ namespace ovsdr::soft::roce {
 [[nodiscard]] int resolve(DeviceState& state, const ibv_ah_attr& attr, mlx5_wqe_av& vector);
 
 /// The priority of packets that carry a VLAN's tag: the service level.
-[[nodiscard]] inline std::uint8_t priority_of(const mlx5_wqe_av& vector) noexcept { return vector.stat_rate_sl >> 1 & 7; }
+[[nodiscard]] inline std::uint8_t priority_of(const mlx5_wqe_av& vector) noexcept {
+    return vector.stat_rate_sl >> 1 & 7;
+}
 
 /// Where an address says none: a packet that may not make one hop would never arrive, and Linux says 64.
 inline constexpr std::uint8_t default_hop_limit = 64;

@@ -24,7 +24,8 @@ bool Burst::begin(const Spec& spec, Packet& packet) noexcept {
     rte_mbuf* const buffer = rte_pktmbuf_alloc(transport_.state().mempool());
     const unsigned pad = padding(spec.payload);
     const auto body = static_cast<unsigned>(sizeof(Bth) + spec.extensions + spec.payload + pad + icrc_size);
-    char* const frame = buffer ? rte_pktmbuf_append(buffer, static_cast<std::uint16_t>(spec.path.size + body)) : nullptr;
+    char* const frame =
+        buffer ? rte_pktmbuf_append(buffer, static_cast<std::uint16_t>(spec.path.size + body)) : nullptr;
     if (frame == nullptr) {
         rte_pktmbuf_free(buffer);
         starved_ = true;

@@ -2,8 +2,8 @@
 //
 // Model. An entry's control segment names a stream; streams that are equal modulo 1 << log_streams are one, and entries
 // of one are executed in their order. Each has its own sequence numbers and its own session, so that one that waits for
-// its target does not keep the others waiting. Whichever meets the ring's next entry gives it to the requester that it is
-// for. Completions are given in the ring's order all the same, as blocks are freed in that order.
+// its target does not keep the others waiting. Whichever meets the ring's next entry gives it to the requester that it
+// is for. Completions are given in the ring's order all the same, as blocks are freed in that order.
 //
 // Errors. A stream that fails flushes its entries, also later ones, until reset_stream(); the others go on. When
 // 1 << log_errored streams have failed, the queue pair fails. A DCI made without streams has one, and fails with it.

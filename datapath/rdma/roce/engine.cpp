@@ -26,7 +26,8 @@ constexpr unsigned pairs_in_turn = 16;
 
 [[nodiscard]] rte_ring* make_ring(unsigned length) {
     static std::atomic<unsigned> next{0};
-    rte_ring* const ring = rte_ring_create(fmt::format("roce-{}", next++).c_str(), length, SOCKET_ID_ANY, RING_F_SC_DEQ);
+    rte_ring* const ring =
+        rte_ring_create(fmt::format("roce-{}", next++).c_str(), length, SOCKET_ID_ANY, RING_F_SC_DEQ);
     if (ring == nullptr) throw std::bad_alloc();
     return ring;
 }
@@ -253,7 +254,8 @@ unsigned Engine::send(const Outlet& outlet, std::uint64_t now) noexcept {
 
 unsigned Engine::send_frames(const Outlet& outlet) noexcept {
     rte_mbuf* packets[batch_length];
-    const unsigned length = rte_ring_sc_dequeue_burst(frames_, reinterpret_cast<void**>(packets), batch_length, nullptr);
+    const unsigned length =
+        rte_ring_sc_dequeue_burst(frames_, reinterpret_cast<void**>(packets), batch_length, nullptr);
     if (length != 0) outlet.send(outlet.self, own_sqn_, packets, length);
     return length;
 }

@@ -1,8 +1,8 @@
 // One worker's share of the RoCE transport: the queue pairs that it executes, their packets, their timers.
 //
-// Model. In each turn of its worker the engine takes what doorbells rang for, what timers ran out, and what packets came
-// (the inbox), and then lets each queue pair that has something to send send a batch, one after another. A turn with
-// nothing to do costs a few loads.
+// Model. In each turn of its worker the engine takes what doorbells rang for, what timers ran out, and what packets
+// came (the inbox), and then lets each queue pair that has something to send send a batch, one after another. A turn
+// with nothing to do costs a few loads.
 //
 // Control. Queue pairs change (states, attributes, birth and death) under the engine's lock, which a turn holds: see
 // Engine::Control. A worker that finds someone waiting lets them go first.
@@ -75,7 +75,8 @@ public:
     /// The pair's deadline may have become earlier.
     void arm(Pair& pair, std::uint64_t deadline) noexcept;
 
-    /// A packet for a queue pair of this engine; takes ownership. false: the inbox is full, the packet stays the caller's.
+    /// A packet for a queue pair of this engine; takes ownership. false: the inbox is full, the packet stays the
+    /// caller's.
     [[nodiscard]] bool post(rte_mbuf* packet) noexcept;
     /// Packets that the inbox has room for.
     [[nodiscard]] unsigned room() const noexcept { return rte_ring_free_count(inbox_); }
@@ -90,7 +91,8 @@ public:
     [[nodiscard]] Transport& transport() noexcept { return transport_; }
 
     /// Returns when the doorbells that have rung are answered, and what they told of has been sent or waits for its
-    /// peer; at the latest after two turns of the worker that had something to do, or a second. Any thread but the worker.
+    /// peer; at the latest after two turns of the worker that had something to do, or a second. Any thread but the
+    /// worker.
     void settle() noexcept;
 
     [[nodiscard]] unsigned run(const Outlet& outlet, std::uint64_t now) noexcept;

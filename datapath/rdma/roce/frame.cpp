@@ -133,9 +133,10 @@ Path make_path(const PathSpec& spec) noexcept {
         std::memcpy(at, &ip, sizeof ip);
         at += sizeof ip;
     } else {
-        Ipv6 ip{.version_class_label =
-                    htobe32(6u << 28 | static_cast<std::uint32_t>(spec.traffic_class) << 20 | (spec.flow_label & 0xfffff)),
-                .next_header = protocol_udp, .hop_limit = spec.hop_limit};
+        Ipv6 ip{.version_class_label = htobe32(6u << 28 | static_cast<std::uint32_t>(spec.traffic_class) << 20 |
+                                               (spec.flow_label & 0xfffff)),
+                .next_header = protocol_udp,
+                .hop_limit = spec.hop_limit};
         std::memcpy(ip.source, spec.source.raw, 16);
         std::memcpy(ip.destination, spec.destination.raw, 16);
         std::memcpy(at, &ip, sizeof ip);

@@ -1,11 +1,11 @@
 // RoCEv2 frames: what stands around a packet's payload, written and read.
 //
 // Model. A Path is the front of every packet to one destination (Ethernet, IP, UDP), made once; write_front() copies it
-// and sets what depends on the size. An Arrival is a received frame taken apart. A frame that is cut short, has options,
-// fragments, or an opcode that no service has, is not RoCE that we take.
+// and sets what depends on the size. An Arrival is a received frame taken apart. A frame that is cut short, has
+// options, fragments, or an opcode that no service has, is not RoCE that we take.
 //
-// The ICRC is the CRC-32 of Ethernet over eight bytes of ones and the packet from the IP header on, with the fields that
-// routers change set to ones; it stands in the frame least significant byte first.
+// The ICRC is the CRC-32 of Ethernet over eight bytes of ones and the packet from the IP header on, with the fields
+// that routers change set to ones; it stands in the frame least significant byte first.
 //
 // Threads: any; nothing is shared.
 // Source: IBTA annex A17, 17.9; IBTA volume 1, 7.8.1.

@@ -2,8 +2,8 @@
 //
 // Model. RoCE is the manager function's, whose IB port is 1; representors' ports have no GIDs, as on hardware. All
 // entries are RoCE v2: index 0 is the link-local address of the manager's MAC, then come the addresses of the
-// configuration (`roce_address` of the uplink, the manager function's way out), IPv4 ones as ::ffff:a.b.c.d. Those of a VLAN
-// are as if they were its interface's: what is sent from them carries the tag, what is sent to them must.
+// configuration (`roce_address` of the uplink, the manager function's way out), IPv4 ones as ::ffff:a.b.c.d. Those of a
+// VLAN are as if they were its interface's: what is sent from them carries the tag, what is sent to them must.
 //
 // Threads: any.
 // Source: ibv_query_gid_ex(3), IBTA annex A17.

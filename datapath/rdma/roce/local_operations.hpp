@@ -1,7 +1,9 @@
-// Work queue entries that do not go over the wire: the transport executes them in order, and leaves what they do to mkey/umr.cpp.
+// Work queue entries that do not go over the wire: the transport executes them in order, and leaves what they do to
+// mkey/umr.cpp.
 //
 // Threads: the worker that executes the queue; no allocation that can throw, no waiting.
-// Errors: 0, or EINVAL (the completion is IBV_WC_LOC_QP_OP_ERR), EACCES (IBV_WC_MW_BIND_ERR), EFAULT (IBV_WC_LOC_PROT_ERR).
+// Errors: 0, or EINVAL (the completion is IBV_WC_LOC_QP_OP_ERR), EACCES (IBV_WC_MW_BIND_ERR), EFAULT
+// (IBV_WC_LOC_PROT_ERR).
 #pragma once
 
 #include <cstddef>

@@ -29,7 +29,9 @@ public:
     static constexpr std::uint32_t slice = 128u << 10;   ///< bytes in a turn
 
     /// Whether such a device has the engine: ConnectX-5 has none.
-    [[nodiscard]] static constexpr bool there_is(const Profile& profile) noexcept { return profile.steering_format >= 1; }
+    [[nodiscard]] static constexpr bool there_is(const Profile& profile) noexcept {
+        return profile.steering_format >= 1;
+    }
 
     struct Metadata {
         __be32 control;
@@ -42,7 +44,8 @@ public:
     MemoryCopy(Transfer& from, Transfer& to) noexcept : from_(from), to_(to) {}
 
     /// Begins `entry`, or goes on with the one under way; copies a slice. Anything but IBV_WC_SUCCESS ends it:
-    /// LOC_QP_OP_ERR malformed, LOC_LEN_ERR too long, LOC_PROT_ERR a key. `memory` is what Transfer wants, without access.
+    /// LOC_QP_OP_ERR malformed, LOC_LEN_ERR too long, LOC_PROT_ERR a key. `memory` is what Transfer wants, without
+    /// access.
     [[nodiscard]] ibv_wc_status advance(const Transfer::Spec& memory, std::span<const std::byte> entry) noexcept;
     /// There is more to copy.
     [[nodiscard]] bool under_way() const noexcept { return left_ != 0; }

@@ -1,9 +1,9 @@
 // Multicast groups: which datagram queue pairs of a device get what is sent to a group.
 //
-// Model. A group is a multicast GID, ff00::/8 or an IPv4 address as ::ffff:224.0.0.0/4, and the MAC address that Ethernet
-// has for it. Packets to it name queue pair 0xffffff; each member gets a copy with its own number in that place. What a
-// queue pair of this device sends goes to the wire and to the members here too, to the sender itself unless it was made
-// with IBV_QP_CREATE_BLOCK_SELF_MCAST_LB.
+// Model. A group is a multicast GID, ff00::/8 or an IPv4 address as ::ffff:224.0.0.0/4, and the MAC address that
+// Ethernet has for it. Packets to it name queue pair 0xffffff; each member gets a copy with its own number in that
+// place. What a queue pair of this device sends goes to the wire and to the members here too, to the sender itself
+// unless it was made with IBV_QP_CREATE_BLOCK_SELF_MCAST_LB.
 //
 // The table is never changed: attach() and detach() put another one in its place.
 //

@@ -16,8 +16,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// In all as long as Linux waits (three times a second), so that a link that is just coming up is in time; asked more often,
-// so that what was lost on the way costs little.
+// In all as long as Linux waits (three times a second), so that a link that is just coming up is in time; asked more
+// often, so that what was lost on the way costs little.
 constexpr auto patience = 250ms;  // for one answer
 constexpr unsigned attempts = 12;
 constexpr auto lifetime = 60s;
@@ -125,7 +125,8 @@ bool Neighbours::send(std::span<const std::byte> frame, std::uint16_t vlan) noex
     rte_mbuf* const packet = rte_pktmbuf_alloc(transport_.state().mempool());
     if (packet == nullptr) return false;
     const std::size_t tag_size = vlan ? vlan_tag_size : 0;
-    auto* const to = reinterpret_cast<std::byte*>(rte_pktmbuf_append(packet, static_cast<std::uint16_t>(frame.size() + tag_size)));
+    auto* const to =
+        reinterpret_cast<std::byte*>(rte_pktmbuf_append(packet, static_cast<std::uint16_t>(frame.size() + tag_size)));
     const __be16 tag[] = {htobe16(type_cvlan), htobe16(vlan)};
     std::memcpy(to, frame.data(), before_type);
     std::memcpy(to + before_type, tag, tag_size);

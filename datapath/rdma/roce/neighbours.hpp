@@ -1,8 +1,8 @@
 // The neighbours of the RoCE addresses: who is behind an address on the link, and who asks for ours.
 //
-// Model. resolve() asks by ARP or by neighbour solicitation, waits for the answer, and asks again, for three seconds in all.
-// What was learned is kept, and used without asking for a minute. Requests for our own addresses are answered; nothing
-// else on the link is. Each VLAN is a link of its own: questions and answers carry its tag.
+// Model. resolve() asks by ARP or by neighbour solicitation, waits for the answer, and asks again, for three seconds in
+// all. What was learned is kept, and used without asking for a minute. Requests for our own addresses are answered;
+// nothing else on the link is. Each VLAN is a link of its own: questions and answers carry its tag.
 //
 // Threads: resolve() from any application thread; take() from any worker.
 // Source: RFC 826 (ARP), RFC 4861 (neighbour discovery).

@@ -1,8 +1,8 @@
 // How much a requester keeps on its way, and how long silence lasts before it asks what has arrived.
 //
-// Model. A window of packets: it halves when something was lost, as going back sends all of it again, and grows with what
-// is acknowledged. The time from a packet to its acknowledgement is measured; silence well beyond that is taken for a
-// loss of the acknowledgement, or of what was sent again (which no NAK tells: a responder says only once what it
+// Model. A window of packets: it halves when something was lost, as going back sends all of it again, and grows with
+// what is acknowledged. The time from a packet to its acknowledgement is measured; silence well beyond that is taken
+// for a loss of the acknowledgement, or of what was sent again (which no NAK tells: a responder says only once what it
 // misses). Then one packet goes out, and the window opens again with its acknowledgement. The times of the queue pair's
 // timeout attribute stand beside this, with its retry counter: they decide when to give up.
 //

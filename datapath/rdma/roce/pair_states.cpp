@@ -1,8 +1,8 @@
 // A queue pair's states: which transitions there are, what they require, what they do.
 //
 // Source: ibv_modify_qp(3); the tables are those of the kernel's ib_modify_qp_is_ok(), which libmlx5's devices are
-// behind, and for DC those of mlx5_ib's modify_dci_qp_is_ok() and mlx5_ib_modify_dct(). Alternate paths are InfiniBand's:
-// they are not in the tables, as the kernel refuses them for RoCE.
+// behind, and for DC those of mlx5_ib's modify_dci_qp_is_ok() and mlx5_ib_modify_dct(). Alternate paths are
+// InfiniBand's: they are not in the tables, as the kernel refuses them for RoCE.
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -76,8 +76,9 @@ constexpr Transitions dc_initiator{
      {IBV_QPS_RTS, IBV_QPS_ERR, 0, 0},
      {IBV_QPS_ERR, IBV_QPS_ERR, 0, 0}}};
 // A target goes this way once, and then there is only its destruction.
-constexpr std::array dc_target{Transition{IBV_QPS_RESET, IBV_QPS_INIT, init_connected, 0},
-                               Transition{IBV_QPS_INIT, IBV_QPS_RTR, IBV_QP_MIN_RNR_TIMER | IBV_QP_AV | IBV_QP_PATH_MTU, 0}};
+constexpr std::array dc_target{
+    Transition{IBV_QPS_RESET, IBV_QPS_INIT, init_connected, 0},
+    Transition{IBV_QPS_INIT, IBV_QPS_RTR, IBV_QP_MIN_RNR_TIMER | IBV_QP_AV | IBV_QP_PATH_MTU, 0}};
 
 [[nodiscard]] std::span<const Transition> transitions_of(const QueuePairSpec& spec) noexcept {
     if (spec.is_dc(MLX5DV_DCTYPE_DCT)) return dc_target;
@@ -117,7 +118,8 @@ constexpr std::array dc_target{Transition{IBV_QPS_RESET, IBV_QPS_INIT, init_conn
              bad(IBV_QP_ACCESS_FLAGS, attr.qp_access_flags & ~known_access) ||
              bad(IBV_QP_PATH_MTU, attr.path_mtu < IBV_MTU_256 || attr.path_mtu > IBV_MTU_4096) ||
              bad(IBV_QP_TIMEOUT, attr.timeout > timers) || bad(IBV_QP_RETRY_CNT, attr.retry_cnt > retries) ||
-             bad(IBV_QP_RNR_RETRY, attr.rnr_retry > retries) || bad(IBV_QP_MIN_RNR_TIMER, attr.min_rnr_timer > timers) ||
+             bad(IBV_QP_RNR_RETRY, attr.rnr_retry > retries) ||
+             bad(IBV_QP_MIN_RNR_TIMER, attr.min_rnr_timer > timers) ||
              bad(IBV_QP_MAX_QP_RD_ATOMIC, attr.max_rd_atomic > Responder::most_reads) ||
              bad(IBV_QP_MAX_DEST_RD_ATOMIC, attr.max_dest_rd_atomic > Responder::most_reads) ||
              bad(IBV_QP_PATH_MIG_STATE, attr.path_mig_state != IBV_MIG_MIGRATED));
@@ -134,7 +136,9 @@ int Pair::modify(const ibv_qp_attr& attr, int mask) {
     mlx5_wqe_av vector{};
     if ((mask & IBV_QP_AV) && spec_.dc) {
         // Destinations are the entries'; here is only where we are.
-        if (!attr.ah_attr.is_global || attr.ah_attr.grh.sgid_index >= transport().addresses().gids.size()) return EINVAL;
+        if (!attr.ah_attr.is_global || attr.ah_attr.grh.sgid_index >= transport().addresses().gids.size()) {
+            return EINVAL;
+        }
     } else if (mask & IBV_QP_AV) {
         // May wait for the neighbour: without the engine's lock.
         if (const int error = resolve(spec_.state, attr.ah_attr, vector)) return error;

@@ -119,8 +119,8 @@ public:
     /// Of packets from now on, in RTS; RC and UC. EINVAL in another state.
     [[nodiscard]] virtual int set_udp_source_port(std::uint16_t port) = 0;
 
-    /// What the queue pair asks for, and what it answers, under leaves of the device's scheduler from now on, until RESET;
-    /// nullptr: nowhere. In INIT and RTS; EINVAL in another state.
+    /// What the queue pair asks for, and what it answers, under leaves of the device's scheduler from now on, until
+    /// RESET; nullptr: nowhere. In INIT and RTS; EINVAL in another state.
     [[nodiscard]] virtual int schedule(Scheduler::Element* requests, Scheduler::Element* answers) = 0;
 
     /// DCI: the stream that failed may send again; in RTS. EINVAL: no stream of that number has failed.
@@ -133,11 +133,12 @@ public:
     virtual void ring_send() noexcept = 0;
     virtual void ring_receive() noexcept = 0;
 
-    /// From now on the device looks at the doorbell records itself too, as of a queue that was made `polled`. Throws std::bad_alloc.
+    /// From now on the device looks at the doorbell records itself too, as of a queue that was made `polled`. Throws
+    /// std::bad_alloc.
     virtual void poll_doorbells() {}
 
-    /// Blocks that were taken off the send ring, where the queue is in SQD with nothing under way: what is posted behind
-    /// them may be changed. Nothing in any other state.
+    /// Blocks that were taken off the send ring, where the queue is in SQD with nothing under way: what is posted
+    /// behind them may be changed. Nothing in any other state.
     [[nodiscard]] virtual std::optional<std::uint64_t> drained_at() const { return std::nullopt; }
 };
 

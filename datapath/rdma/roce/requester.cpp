@@ -291,7 +291,8 @@ Requester::Step Requester::send_packet(Burst& burst, Entry& entry, std::uint64_t
     const std::uint64_t offset = std::uint64_t{cursor_packet_} * pair_.mtu();
     const auto size = static_cast<unsigned>(std::min<std::uint64_t>(entry.size - offset, pair_.mtu()));
     const bool window_ends = psn_distance(una_, next_psn_) + 1 >= static_cast<std::int32_t>(pace_.window());
-    const bool asks = pair_.is_reliable() && (last || window_ends || next_psn_ % ack_interval == 0 || burst.ends_with(size));
+    const bool asks =
+        pair_.is_reliable() && (last || window_ends || next_psn_ % ack_interval == 0 || burst.ends_with(size));
     Burst::Packet packet;
     if (!burst.begin({.path = peer_.path,
                       .opcode = static_cast<std::uint8_t>(static_cast<std::uint8_t>(pair_.service()) | low),

@@ -4,20 +4,20 @@
 // numbers that it has taken. The cursor is where sending goes on; una is the oldest number that is not acknowledged.
 // To send something again the cursor goes back, and packets are made anew from the ring and the memory that it names.
 //
-// Reliable types (RC, XRC) keep as many packets on their way as Pace says. Reads and atomics are answered in order; up to
-// max_rd_atomic of them may wait. A long read is asked for in pieces, one request each, so that its answers keep to the
-// window too. Loss shows as a NAK, as an answer that skips something, or as time that passes: Pace tells when to ask what
-// has arrived, and after 4.096 µs * 2^timeout without progress a retry is used up, of which there are retry_cnt. A
-// receiver that is not ready names the time to wait, up to rnr_retry times (7: for ever).
+// Reliable types (RC, XRC) keep as many packets on their way as Pace says. Reads and atomics are answered in order; up
+// to max_rd_atomic of them may wait. A long read is asked for in pieces, one request each, so that its answers keep to
+// the window too. Loss shows as a NAK, as an answer that skips something, or as time that passes: Pace tells when to
+// ask what has arrived, and after 4.096 µs * 2^timeout without progress a retry is used up, of which there are
+// retry_cnt. A receiver that is not ready names the time to wait, up to rnr_retry times (7: for ever).
 //
 // Unreliable types complete an entry when its last packet is sent.
 //
 // Local entries (UMR, invalidate, ACCESS_ASO, copies) are executed when all before them is complete.
 //
-// A DC initiator has a requester for each stream, all fed from one ring (dc_initiator.hpp). Entries name their targets; one
-// with another target than the one before it waits until all before it is complete, then begins a session: a disconnect
-// packet to the old target, which nobody answers, and a connect packet to the new one, which goes with the sequence number
-// of the request behind it, and again whenever that one does.
+// A DC initiator has a requester for each stream, all fed from one ring (dc_initiator.hpp). Entries name their targets;
+// one with another target than the one before it waits until all before it is complete, then begins a session: a
+// disconnect packet to the old target, which nobody answers, and a connect packet to the new one, which goes with the
+// sequence number of the request behind it, and again whenever that one does.
 //
 // Source: IBTA volume 1, 9.7.3, 9.7.5, 9.9.2.
 #pragma once

@@ -279,7 +279,8 @@ void Requester::read_response(const Arrival& arrival, std::uint64_t now) noexcep
     const std::uint64_t size = std::min<std::uint64_t>(entry->size - offset, pair_.mtu());
     const bool last = entry->answered + 1 == entry->packets;
     const bool ends_piece = last || (entry->answered + 1) % read_piece == 0;
-    if (entry->opcode != MLX5_OPCODE_RDMA_READ || arrival.payload_size != size || arrival.operation.last != ends_piece) {
+    if (entry->opcode != MLX5_OPCODE_RDMA_READ || arrival.payload_size != size ||
+        arrival.operation.last != ends_piece) {
         return fail_oldest(IBV_WC_BAD_RESP_ERR);
     }
     if (!receive_answer(*entry, offset, {arrival.payload, arrival.payload_size})) return;

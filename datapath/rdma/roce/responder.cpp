@@ -295,7 +295,9 @@ void Responder::read(const Arrival& arrival, bool again) noexcept {
         // What is answered again the requester may have had already: it does not count.
         waiting += !answer_at(i).again && (type == Answer::Type::read || type == Answer::Type::atomic);
     }
-    if (size > most_message || (!again && waiting >= granted())) return refuse_and_fail(arrival.psn, Nak::invalid_request);
+    if (size > most_message || (!again && waiting >= granted())) {
+        return refuse_and_fail(arrival.psn, Nak::invalid_request);
+    }
     const ibv_sge place{be64toh(header.address), size, be32toh(header.rkey)};
     const void* const domain = domain_of(arrival);
     Transfer probe;
@@ -321,7 +323,9 @@ void Responder::read(const Arrival& arrival, bool again) noexcept {
 void Responder::atomic(const Arrival& arrival) noexcept {
     const AtomicEth header = load<AtomicEth>(arrival.headers());
     const std::uint64_t address = be64toh(header.address);
-    if (address % sizeof(std::uint64_t) != 0 || granted() == 0) return refuse_and_fail(arrival.psn, Nak::invalid_request);
+    if (address % sizeof(std::uint64_t) != 0 || granted() == 0) {
+        return refuse_and_fail(arrival.psn, Nak::invalid_request);
+    }
     std::uint64_t before = 0;
     {
         const ibv_sge piece{address, sizeof before, be32toh(header.rkey)};

@@ -11,8 +11,8 @@
 // Sends to a queue that matches tags (tag_matching.hpp) go where their first packet's header says: responder_tags.cpp.
 //
 // Errors that are the requester's are told to it and fail the queue pair: QP_ACCESS_ERR, QP_REQ_ERR. Errors of our own
-// receive entry complete it with the error. Unreliable types drop what they cannot take. A DC target has a responder for
-// each session; what fails there is the session, and nobody but the initiator is told.
+// receive entry complete it with the error. Unreliable types drop what they cannot take. A DC target has a responder
+// for each session; what fails there is the session, and nobody but the initiator is told.
 //
 // Source: IBTA volume 1, 9.7.4, 9.7.5.2, 9.8.2 (UC), 9.8.3 (UD), 9.9.3.
 #pragma once

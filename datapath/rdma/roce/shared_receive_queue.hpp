@@ -4,8 +4,8 @@
 // the slot back when the message is complete, in whatever order that is. The slots are the device's own memory, not a
 // ring of the application's.
 //
-// Limit. Once armed, when a request is taken and fewer than `limit` are left, the limit event comes, once, and the limit
-// is 0 again.
+// Limit. Once armed, when a request is taken and fewer than `limit` are left, the limit event comes, once, and the
+// limit is 0 again.
 //
 // XRC. The queue has a number by which requests from the wire name it, and a completion queue of its own.
 //

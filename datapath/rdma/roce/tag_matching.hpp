@@ -1,12 +1,13 @@
 // Tag matching: buffers that wait for a message of their tag, in front of a shared receive queue.
 //
-// Model. A message that comes to a queue pair of such an SRQ begins with a TagHeader. EAGER and RNDV are matched against
-// the list, oldest entry first: tag & mask == the entry's tag. What is matched goes to the entry's buffer; what is not is
-// unexpected, and goes with its header to a buffer of the SRQ, as do NO_TAG, FIN, and what is too short for a header.
+// Model. A message that comes to a queue pair of such an SRQ begins with a TagHeader. EAGER and RNDV are matched
+// against the list, oldest entry first: tag & mask == the entry's tag. What is matched goes to the entry's buffer; what
+// is not is unexpected, and goes with its header to a buffer of the SRQ, as do NO_TAG, FIN, and what is too short for a
+// header.
 //
-// Phases. An unexpected message may belong to an entry that the application is just adding. So while it has not said that
-// it knows all unexpected messages (IBV_OPS_TM_SYNC with their count, modulo 2^16), new entries wait; once the counts
-// agree they are live, in their order. Entries that are live stay so.
+// Phases. An unexpected message may belong to an entry that the application is just adding. So while it has not said
+// that it knows all unexpected messages (IBV_OPS_TM_SYNC with their count, modulo 2^16), new entries wait; once the
+// counts agree they are live, in their order. Entries that are live stay so.
 //
 // Handles. An entry's handle is taken until the application has polled what tells it so: the completion that ends the
 // entry's use, and those of signaled operations that name it. Operations likewise: at most max_ops that no polled
@@ -49,8 +50,8 @@ public:
     /// Throws std::bad_alloc. `completions` outlives the matcher.
     TagMatcher(unsigned max_tags, unsigned max_ops, std::uint32_t number, CompletionQueue& completions);
 
-    /// ENOMEM: no operation or no entry is free; EINVAL: an unknown operation, more than one piece, no such handle. `bad`
-    /// is the first request that was not posted. A handle is written into each TAG_ADD.
+    /// ENOMEM: no operation or no entry is free; EINVAL: an unknown operation, more than one piece, no such handle.
+    /// `bad` is the first request that was not posted. A handle is written into each TAG_ADD.
     [[nodiscard]] int post(ibv_ops_wr* first, ibv_ops_wr** bad);
 
     enum class Claim : std::uint8_t { matched, unexpected, not_ready };

@@ -8,8 +8,8 @@
 //
 // Packets to a multicast group with members here go to each of them, whatever MAC address the device has.
 //
-// Packets to one of our own addresses go from engine to engine and never see the wire; everything else about them is the
-// same but the ICRC, which nobody could break.
+// Packets to one of our own addresses go from engine to engine and never see the wire; everything else about them is
+// the same but the ICRC, which nobody could break.
 //
 // Life cycle. One per DeviceState, made with the first queue pair, or at once where addresses are configured, as they
 // are to be answered for.

@@ -5,11 +5,12 @@
 // integers are big-endian but the ICRC.
 //
 // DC (dynamically connected) is Mellanox's and in no public specification whole. What is public: its packets have RC's
-// opcodes in the class of the reliable datagram, 0x40 (Wireshark 4.0's InfiniBand dissector, which calls them DC; 0x55 it
-// knows without a meaning); a connect packet goes before the first request and data does not wait for its answer
-// (US patents 8213315, 8761189); connecting has an extension header of its own, the DCCETH (mlx5's match definers, ib_l4).
-// The layouts of DcEth and DcConnectEth and the opcode of the disconnect are this device's own. They are chosen so that a
-// dissector that reads the class as RD's (RDETH, DETH) finds what it names: the source queue, and what follows in place.
+// opcodes in the class of the reliable datagram, 0x40 (Wireshark 4.0's InfiniBand dissector, which calls them DC; 0x55
+// it knows without a meaning); a connect packet goes before the first request and data does not wait for its answer
+// (US patents 8213315, 8761189); connecting has an extension header of its own, the DCCETH (mlx5's match definers,
+// ib_l4). The layouts of DcEth and DcConnectEth and the opcode of the disconnect are this device's own. They are chosen
+// so that a dissector that reads the class as RD's (RDETH, DETH) finds what it names: the source queue, and what
+// follows in place.
 //
 // Source: IBTA volume 1 release 1.4, chapter 9 (9.2 BTH opcodes, 9.3 extension headers), annexes A14 (XRC), A17
 // (RoCEv2).

@@ -1,8 +1,8 @@
 // A send queue's entry, read out of its ring and taken apart; and a receive queue's.
 //
 // Model. read_entry() copies the entry (it may wrap around the ring's end, and the application may write to it while we
-// read: what was copied is what is judged), then follows its segments: control, datagram (UD, DC) or XRC, remote address,
-// atomic, data or inline.
+// read: what was copied is what is judged), then follows its segments: control, datagram (UD, DC) or XRC, remote
+// address, atomic, data or inline.
 //
 // Source: PRM work queue entries; mlx5dv.h.
 #pragma once

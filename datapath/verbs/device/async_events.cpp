@@ -1,5 +1,5 @@
-// Asynchronous events of contexts: of CQs, queue pairs, SRQs and ports. Whoever destroys an object waits until each event of it
-// that the application has taken is acknowledged; those that it has not taken are forgotten.
+// Asynchronous events of contexts: of CQs, queue pairs, SRQs and ports. Whoever destroys an object waits until each
+// event of it that the application has taken is acknowledged; those that it has not taken are forgotten.
 //
 // Source: ibv_get_async_event(3).
 #include "datapath/verbs/objects.hpp"

@@ -72,7 +72,8 @@ constexpr std::uint64_t rss_fields = IBV_RX_HASH_SRC_IPV4 | IBV_RX_HASH_DST_IPV4
     return caps;
 }
 
-/// An Ethernet link's speed as InfiniBand's lanes and signalling rate, in the way in which the kernel's mlx5_ib puts it.
+/// An Ethernet link's speed as InfiniBand's lanes and signalling rate, in the way in which the kernel's mlx5_ib puts
+/// it.
 struct LinkSpeed {
     std::uint32_t up_to;  ///< Mb/s
     std::uint8_t width, speed;

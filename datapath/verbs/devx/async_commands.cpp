@@ -1,7 +1,8 @@
 // Queries of DEVX objects whose answers are read from a descriptor.
 //
-// The device answers at once, so that an answer is there as soon as mlx5dv_devx_obj_query_async() has returned; answers come in
-// the order of the queries. What the device refuses is an answer too; what the kernel would not pass on is an error of the query.
+// The device answers at once, so that an answer is there as soon as mlx5dv_devx_obj_query_async() has returned; answers
+// come in the order of the queries. What the device refuses is an answer too; what the kernel would not pass on is an
+// error of the query.
 // Source: mlx5dv_devx_create_cmd_comp(3).
 #include <cerrno>
 #include <cstring>
@@ -28,7 +29,9 @@ struct CommandCompletions : mlx5dv_devx_cmd_comp {
         context.hold();
     }
     ~CommandCompletions() { context.let_go(); }
-    [[nodiscard]] static CommandCompletions& of(mlx5dv_devx_cmd_comp* from) { return *static_cast<CommandCompletions*>(from); }
+    [[nodiscard]] static CommandCompletions& of(mlx5dv_devx_cmd_comp* from) {
+        return *static_cast<CommandCompletions*>(from);
+    }
 
     Context& context;
     EventQueue<Answer> answers;
@@ -65,9 +68,10 @@ int mlx5dv_devx_obj_query_async(mlx5dv_devx_obj* object, const void* in, std::si
     return 0;
 }
 
-/// EAGAIN where the descriptor is in non-blocking mode and nothing is there. ENOSPC for an answer longer than `size` bytes,
-/// which stays.
-int mlx5dv_devx_get_async_cmd_comp(mlx5dv_devx_cmd_comp* completions, mlx5dv_devx_async_cmd_hdr* out, std::size_t size) {
+/// EAGAIN where the descriptor is in non-blocking mode and nothing is there. ENOSPC for an answer longer than `size`
+/// bytes, which stays.
+int mlx5dv_devx_get_async_cmd_comp(mlx5dv_devx_cmd_comp* completions, mlx5dv_devx_async_cmd_hdr* out,
+                                   std::size_t size) {
     if (const int error = injected_fault("mlx5dv_devx_get_async_cmd_comp")) return failed(error);
     EventQueue<Answer>& answers = CommandCompletions::of(completions).answers;
     Answer answer;

@@ -1,10 +1,10 @@
 // DEVX event channels: events of the device and of its objects as the event-queue entries that hardware would write.
 //
-// Unaffiliated events (object NULL): NIC_VPORT_CHANGE for every change of a vport, PORT_CHANGE for the link of an IB port.
-// Events of an object: what it publishes (a CQ: COMPLETION when it was armed, CQ_ERROR), to the channel or to an eventfd of
-// the application's. A channel that leaves out event data keeps one event per subscription waiting at most. A subscription
-// ends with its object or its channel. Source: mlx5dv_devx_create_event_channel(3), mlx5dv_devx_subscribe_devx_event(3),
-// mlx5dv_devx_get_event(3).
+// Unaffiliated events (object NULL): NIC_VPORT_CHANGE for every change of a vport, PORT_CHANGE for the link of an IB
+// port. Events of an object: what it publishes (a CQ: COMPLETION when it was armed, CQ_ERROR), to the channel or to an
+// eventfd of the application's. A channel that leaves out event data keeps one event per subscription waiting at most.
+// A subscription ends with its object or its channel. Source: mlx5dv_devx_create_event_channel(3),
+// mlx5dv_devx_subscribe_devx_event(3), mlx5dv_devx_get_event(3).
 #include <fcntl.h>
 
 #include <algorithm>
@@ -43,7 +43,8 @@ struct Waiting {
     void push(std::uint64_t cookie, std::uint16_t type, const Entry& entry) {
         const DevxEvent event{cookie, type, entry};
         if (!omit_data) return events.push(event);
-        events.push_unless(event, [&](const DevxEvent& waiting) { return waiting.cookie == cookie && waiting.type == type; });
+        events.push_unless(event,
+                           [&](const DevxEvent& waiting) { return waiting.cookie == cookie && waiting.type == type; });
     }
 
     const bool omit_data;

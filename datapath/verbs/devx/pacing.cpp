@@ -1,8 +1,9 @@
 // Packet pacing: the rate of a raw packet queue, and rates that DEVX commands name by index.
 //
-// Bounds of bursts and typical packet sizes are EINVAL, as of a device without those capabilities: what idle time is worth is the
-// queue's own (rate_limit.hpp).
-// Source: ibv_modify_qp_rate_limit(3), mlx5dv_pp_alloc(3); PRM, SET_PP_RATE_LIMIT; libmlx5 and mlx5_ib, whose errors these are.
+// Bounds of bursts and typical packet sizes are EINVAL, as of a device without those capabilities: what idle time is
+// worth is the queue's own (rate_limit.hpp).
+// Source: ibv_modify_qp_rate_limit(3), mlx5dv_pp_alloc(3); PRM, SET_PP_RATE_LIMIT; libmlx5 and mlx5_ib, whose errors
+// these are.
 #include <infiniband/mlx5_api.h>
 
 #include <algorithm>
@@ -31,7 +32,8 @@ constexpr std::size_t rate_limit_size = 4;  // the first field, kilobits per sec
     if (size == 0 || size > pacing_context_size) return EINVAL;
     std::array<std::byte, pacing_context_size> whole{};
     std::memcpy(whole.data(), context, size);
-    if (std::any_of(whole.begin() + rate_limit_size, whole.end(), [](std::byte byte) { return byte != std::byte{0}; })) {
+    if (std::any_of(whole.begin() + rate_limit_size, whole.end(),
+                    [](std::byte byte) { return byte != std::byte{0}; })) {
         return EINVAL;
     }
     kilobits = static_cast<std::uint32_t>(prm::get(whole, prm::Field{0, 32}));

@@ -1,7 +1,8 @@
 // VARs: pages of doorbells for virtio queues that a device emulates (VIRTIO_NET_Q objects).
 //
-// A page is a part of the device's command file, for an application to map and to give to a guest. This device has no such queues
-// (the command that makes them is BAD_OP), so a doorbell there rings nothing, as on hardware with no queue behind the page.
+// A page is a part of the device's command file, for an application to map and to give to a guest. This device has no
+// such queues (the command that makes them is BAD_OP), so a doorbell there rings nothing, as on hardware with no queue
+// behind the page.
 // Source: mlx5dv_alloc_var(3); mlx5_ib, whose errors these are.
 #include <fcntl.h>
 

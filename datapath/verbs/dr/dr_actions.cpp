@@ -9,8 +9,8 @@ using namespace ovsdr::soft;
 
 namespace {
 
-/// A vport that the device has, as libmlx5 asks for its capabilities before it makes the action: EREMOTEIO, the kernel's
-/// errno for what a firmware refuses. Every device has an uplink, configured or not: then there is no cable in it.
+/// A vport that the device has, as libmlx5 asks for its capabilities before it makes the action: EREMOTEIO, the
+/// kernel's errno for firmware's refusals. Every device has an uplink, configured or not: then there is no cable in it.
 [[nodiscard]] int vport_action(Domain& domain, std::uint32_t vport, Action::Created& action) {
     if (const int error = Action::vport(domain, vport, action); error != 0) return error;
     if (vport == uplink_vport.value) return 0;

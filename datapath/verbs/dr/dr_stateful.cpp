@@ -64,8 +64,8 @@ mlx5dv_dr_action* mlx5dv_dr_action_create_flow_sampler(mlx5dv_dr_flow_sampler_at
 }
 
 /// The domain that the connections were made for is none of our business: they are the device's.
-int mlx5dv_dr_aso_other_domain_link(mlx5dv_devx_obj* devx_obj, mlx5dv_dr_domain*, mlx5dv_dr_domain* domain, uint32_t flags,
-                                    uint8_t return_reg_c) {
+int mlx5dv_dr_aso_other_domain_link(mlx5dv_devx_obj* devx_obj, mlx5dv_dr_domain*, mlx5dv_dr_domain* domain,
+                                    uint32_t flags, uint8_t return_reg_c) {
     return change_object("mlx5dv_dr_aso_other_domain_link", [=] {
         const std::shared_ptr<AsoBulk> bulk = aso_bulk_of(devx_obj);
         const bool links = bulk != nullptr && bulk->kind() == AsoKind::connection;

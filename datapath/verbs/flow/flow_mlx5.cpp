@@ -243,10 +243,10 @@ ibv_flow_action* mlx5dv_create_flow_action_modify_header(ibv_context* context, s
 ibv_flow_action* mlx5dv_create_flow_action_packet_reformat(ibv_context* context, std::size_t size, void* data,
                                                            mlx5dv_flow_action_packet_reformat_type type,
                                                            mlx5dv_flow_table_type table) {
-    return create_action("mlx5dv_create_flow_action_packet_reformat", context, table,
-                         [&](Domain& domain, Action::Created& action) {
-                             return reformat_action(domain, true, type, {static_cast<std::uint8_t*>(data), size}, action);
-                         });
+    return create_action(
+        "mlx5dv_create_flow_action_packet_reformat", context, table, [&](Domain& domain, Action::Created& action) {
+            return reformat_action(domain, true, type, {static_cast<std::uint8_t*>(data), size}, action);
+        });
 }
 
 /// IPsec: see create_flow_action_esp_op().

@@ -54,8 +54,8 @@ public:
     [[nodiscard]] int begin(MkeyHandle& mkey, unsigned setters, const mlx5dv_mkey_conf_attr& attr, unsigned wr_flags,
                             std::uint32_t max_inline) noexcept;
 
-    // Setters, after begin(). EINVAL: called twice, or arguments that libmlx5 refuses; ENOMEM: more than an entry or the
-    // MKEY holds.
+    // Setters, after begin(). EINVAL: called twice, or arguments that libmlx5 refuses; ENOMEM: more than an entry or
+    // the MKEY holds.
     [[nodiscard]] int set_access_flags(std::uint32_t access) noexcept;
     [[nodiscard]] int set_layout(std::span<const ibv_sge> list) noexcept;
     /// EINVAL too for pieces or strides past 65535 bytes: the device's format has 16 bits, which libmlx5 overruns.

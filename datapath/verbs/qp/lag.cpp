@@ -1,4 +1,5 @@
-// By which port of an uplink in LAG queue pairs send: what mlx5_ib gives them when they go to INIT, and what they choose.
+// By which port of an uplink in LAG queue pairs send: what mlx5_ib gives them when they go to INIT, and what they
+// choose.
 // Source: mlx5dv_query_qp_lag_port(3), mlx5dv_modify_qp_lag_port(3); libmlx5 and mlx5_ib, whose errors these are.
 #include "datapath/control/fault.hpp"
 #include "datapath/verbs/objects.hpp"
@@ -18,7 +19,8 @@ namespace {
     return qp.qp_base.qp_type != IBV_QPT_XRC_RECV;
 }
 
-/// EOPNOTSUPP: it has no port, be it for want of a LAG, by its type or in RESET. EINVAL: a raw packet QP without a send queue.
+/// EOPNOTSUPP: it has no port, be it for want of a LAG, by its type or in RESET. EINVAL: a raw packet QP without a send
+/// queue.
 [[nodiscard]] int find_affinity(Qp& qp, LagAffinity*& affinity) {
     if (!device_of(qp).has_lag() || !sends(qp)) return EOPNOTSUPP;
     if (!qp.rdma && (qp.rss || qp.raw->spec().cap.max_send_wr == 0)) return EINVAL;

@@ -26,7 +26,9 @@ namespace {
     constexpr std::uint32_t others = IBV_QP_INIT_ATTR_XRCD | IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH;
     if (attr.comp_mask & ~(known | others)) return EINVAL;
     if ((attr.comp_mask & others) || attr.srq) return EOPNOTSUPP;
-    if (const int error = check_flags(attr.comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS ? attr.create_flags : 0)) return error;
+    if (const int error = check_flags(attr.comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS ? attr.create_flags : 0)) {
+        return error;
+    }
     if ((attr.comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) && (attr.send_ops_flags & ~raw_packet_operations)) {
         return EOPNOTSUPP;
     }
@@ -107,8 +109,8 @@ void set_cotenant_rule(Qp& qp) {
     if (vport && *vport != manager_vport) state.device().steering().cotenant_send_rule(sqn, *vport);
 }
 
-/// A queue that went without a rule has its way in the flow caches too, and its number may get a rule next, which is new to
-/// steering: it forgets nothing for it.
+/// A queue that went without a rule has its way in the flow caches too, and its number may get a rule next, which is
+/// new to steering: it forgets nothing for it.
 void forget_way_of(Steering& steering, std::uint32_t sqn) {
     steering.remove_cotenant_send_rule(sqn);
     steering.forget_cached();

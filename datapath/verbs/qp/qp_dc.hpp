@@ -23,6 +23,7 @@ namespace ovsdr::soft {
                            const mlx5dv_qp_init_attr* mlx5) noexcept;
 
 /// Nothing for other types; of attributes that check_dc() took.
-[[nodiscard]] std::optional<roce::DcSpec> dc_of(const ibv_qp_init_attr_ex& attr, const mlx5dv_qp_init_attr* mlx5) noexcept;
+[[nodiscard]] std::optional<roce::DcSpec> dc_of(const ibv_qp_init_attr_ex& attr,
+                                                const mlx5dv_qp_init_attr* mlx5) noexcept;
 
 }  // namespace ovsdr::soft

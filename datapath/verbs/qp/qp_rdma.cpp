@@ -53,13 +53,15 @@ constexpr std::array operations_of_types{
     const auto* const allowed = std::find_if(operations_of_types.begin(), operations_of_types.end(),
                                              [&](const OperationsOfType& of) { return of.type == attr.qp_type; });
     if (allowed == operations_of_types.end()) return EOPNOTSUPP;
-    if ((mlx5_operations_of(mlx5) & MLX5DV_QP_EX_WITH_MEMCPY) && !roce::MemoryCopy::there_is(profile)) return EOPNOTSUPP;
+    if ((mlx5_operations_of(mlx5) & MLX5DV_QP_EX_WITH_MEMCPY) && !roce::MemoryCopy::there_is(profile)) {
+        return EOPNOTSUPP;
+    }
     return (verbs & ~allowed->verbs) || (mlx5_operations_of(mlx5) & ~allowed->mlx5) ? EOPNOTSUPP : 0;
 }
 
-/// Creation flags, in the kernel's order: connected types have none, those of raw packets are raw packets' only. A source
-/// QPN is IPoIB's, and padding is of what is written over PCI: neither is there. Loopback of multicasts is blocked by the
-/// transport.
+/// Creation flags, in the kernel's order: connected types have none, those of raw packets are raw packets' only. A
+/// source QPN is IPoIB's, and padding is of what is written over PCI: neither is there. Loopback of multicasts is
+/// blocked by the transport.
 [[nodiscard]] int check_flags(const ibv_qp_init_attr_ex& attr) {
     if (!(attr.comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS)) return 0;
     constexpr std::uint32_t unsupported = IBV_QP_CREATE_SCATTER_FCS | IBV_QP_CREATE_CVLAN_STRIPPING |
@@ -137,7 +139,8 @@ constexpr std::array operations_of_types{
     if (allocate) {
         pages = allocate(rounded);
     } else {
-        pages = {static_cast<std::byte*>(std::aligned_alloc(page, rounded)), [](std::byte* taken) { std::free(taken); }};
+        pages = {static_cast<std::byte*>(std::aligned_alloc(page, rounded)),
+                 [](std::byte* taken) { std::free(taken); }};
     }
     if (!pages) throw std::bad_alloc();
     std::memset(pages.get(), 0, rounded);
@@ -214,7 +217,8 @@ void forget_completions(RdmaQp& qp) {
 
 CopyMetadata::CopyMetadata(MemoryTable& memory, const void* domain)
     : memory_(memory),
-      region_{reinterpret_cast<std::uint64_t>(bytes_.data()), bytes_.size(), bytes_.data(), IBV_ACCESS_LOCAL_WRITE, domain} {
+      region_{reinterpret_cast<std::uint64_t>(bytes_.data()), bytes_.size(), bytes_.data(), IBV_ACCESS_LOCAL_WRITE,
+              domain} {
     if (memory_.add(region_) != 0) throw std::bad_alloc();
 }
 
@@ -337,7 +341,9 @@ int modify_rdma_qp(Qp& qp, const ibv_qp_attr& attr, int mask) {
 int query_rdma_qp(Qp& qp, ibv_qp_attr& attr, int mask, ibv_qp_init_attr& init_attr) {
     constexpr int of_target = IBV_QP_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_PORT | IBV_QP_MIN_RNR_TIMER | IBV_QP_AV |
                               IBV_QP_PATH_MTU | IBV_QP_PKEY_INDEX;
-    if (qp.rdma->is_dc(MLX5DV_DCTYPE_DCT) && ((mask & ~of_target) || qp.rdma->device->state() != IBV_QPS_RTR)) return EINVAL;
+    if (qp.rdma->is_dc(MLX5DV_DCTYPE_DCT) && ((mask & ~of_target) || qp.rdma->device->state() != IBV_QPS_RTR)) {
+        return EINVAL;
+    }
     attr = ibv_qp_attr{};
     qp.rdma->device->query(attr);
     attr.qp_state = attr.cur_qp_state = qp.qp_base.state = qp.rdma->device->state();

@@ -1,8 +1,8 @@
 // Extended RDMA queue pairs: requests built call by call between ibv_wr_start() and ibv_wr_complete().
 //
-// A connected queue's operations wait for one setter (the data), those of datagrams, DC and XRC for two (the address, or
-// the remote SRQ, in either order); windows and invalidations for none. As in libmlx5 an extended queue has every operation
-// of its type, whatever send_ops_flags named.
+// A connected queue's operations wait for one setter (the data), those of datagrams, DC and XRC for two (the address,
+// or the remote SRQ, in either order); windows and invalidations for none. As in libmlx5 an extended queue has every
+// operation of its type, whatever send_ops_flags named.
 // Source: ibv_wr_post(3), mlx5dv_wr_post(3).
 #include <endian.h>
 

@@ -1,7 +1,7 @@
 // ibv_post_send() and ibv_post_recv() on RDMA queue pairs.
 //
-// What libmlx5 looks at when a request is posted is looked at here, with its errors; the rest is the device's, and comes
-// as a completion. Source: ibv_post_send(3), ibv_post_recv(3), rdma-core 44 providers/mlx5.
+// What libmlx5 looks at when a request is posted is looked at here, with its errors; the rest is the device's, and
+// comes as a completion. Source: ibv_post_send(3), ibv_post_recv(3), rdma-core 44 providers/mlx5.
 #include <endian.h>
 
 #include <array>

@@ -1,8 +1,8 @@
 // How large an RDMA queue pair's rings are, and what capabilities that comes to.
 //
 // The arithmetic is libmlx5's, so that an application is granted on the soft NIC what it is granted on hardware: an
-// entry has room for the largest operation that the queue may be asked for, its pieces or its inline data, rounded up to
-// basic blocks of 64 bytes; the ring is rounded up to a power of two; what rounding added is granted.
+// entry has room for the largest operation that the queue may be asked for, its pieces or its inline data, rounded up
+// to basic blocks of 64 bytes; the ring is rounded up to a power of two; what rounding added is granted.
 // Source: ibv_create_qp_ex(3); rdma-core 44 providers/mlx5 (sizes of work queue entries).
 #pragma once
 

@@ -5,12 +5,12 @@
 // writes it into the ring: until then it stands in one piece in the builder, so that nobody who fills segments has to
 // think of the ring's end, and a reference to a segment is good until end().
 //
-// Setters. An operation whose data comes by later calls (ibv_wr_set_sge(), mlx5dv_wr_set_mkey_*()) says how many of them
-// it waits for: expect(n). Each of them ends with setter_done(), the last of which closes the entry.
+// Setters. An operation whose data comes by later calls (ibv_wr_set_sge(), mlx5dv_wr_set_mkey_*()) says how many of
+// them it waits for: expect(n). Each of them ends with setter_done(), the last of which closes the entry.
 //
 // Errors. The first error of a batch stays (fail()); begin() and everything after it does nothing from then on, and
-// publish() is refused: as libmlx5 defers errors to ibv_wr_complete(). append() past the size of an entry fails the batch
-// and hands out a segment that goes nowhere.
+// publish() is refused: as libmlx5 defers errors to ibv_wr_complete(). append() past the size of an entry fails the
+// batch and hands out a segment that goes nowhere.
 //
 // Room. An entry occupies its basic blocks until a completion at or after it is taken (Completion::freed). The queue is
 // full (ENOMEM) with max_entries outstanding, or when the ring's blocks do not suffice.
@@ -69,8 +69,8 @@ public:
     [[nodiscard]] const Shape& shape() const noexcept { return shape_; }
 
     void start();
-    /// Gives the entries to the device and unlocks. The batch's error, and then nothing is posted; EINVAL where an entry
-    /// waits for setters. `any`: there is something to ring for.
+    /// Gives the entries to the device and unlocks. The batch's error, and then nothing is posted; EINVAL where an
+    /// entry waits for setters. `any`: there is something to ring for.
     [[nodiscard]] int publish(bool& any) noexcept;
     void abort() noexcept;
 

@@ -1,10 +1,10 @@
-// What a capture costs the packets' path: vport 1's path receives batches of 32 from a port in memory, one rule steers them,
-// and vport 2's path sends them to another such port. Captures are at vport 2.
+// What a capture costs the packets' path: vport 1's path receives batches of 32 from a port in memory, one rule steers
+// them, and vport 2's path sends them to another such port. Captures are at vport 2.
 //
 // The reader of a capture is always done: its cost is not the path's. Time is this thread's own.
 //
-// --batches N sets the length of a row; --benchmark_min_time=… makes a short run. --only ROW runs one row and nothing else,
-// for callgrind: with two lengths the difference is the batches' alone (`tests/bench/capture --instructions`).
+// --batches N sets the length of a row; --benchmark_min_time=… makes a short run. --only ROW runs one row and nothing
+// else, for callgrind: with two lengths the difference is the batches' alone (`tests/bench/capture --instructions`).
 #include <fmt/format.h>
 #include <pcap/pcap.h>
 #include <rte_cycles.h>

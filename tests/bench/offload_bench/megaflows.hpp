@@ -14,7 +14,10 @@ namespace ovsdr::bench {
 inline ovsdr_megaflow megaflow(std::uint64_t i, std::uint32_t ports, std::uint32_t turn = 1) {
     const auto in_port = static_cast<std::uint32_t>(1 + i % ports);
     dr::test::MegaflowBuilder builder(in_port);
-    builder.ipv4().proto(6).ports(static_cast<std::uint16_t>(1024 + i % 50000), 443).output(1 + (in_port - 1 + turn) % ports);
+    builder.ipv4()
+        .proto(6)
+        .ports(static_cast<std::uint16_t>(1024 + i % 50000), 443)
+        .output(1 + (in_port - 1 + turn) % ports);
     ovsdr_megaflow& made = builder.raw();
     const std::uint64_t host = i / 50000;
     const std::uint8_t source[] = {10, 1, static_cast<std::uint8_t>(host >> 8), static_cast<std::uint8_t>(host)};
@@ -36,5 +39,8 @@ inline dr::Ufid ufid(std::uint64_t i) {
     };
     return {mix(i + 1), mix(~i)};
 }
+
+/// The part of the revalidators' memory that the megaflow's key is in; they delete part after part.
+inline std::uint16_t neighbourhood(std::uint64_t i) { return static_cast<std::uint16_t>(ufid(i)[1] >> 16) % 512; }
 
 }  // namespace ovsdr::bench

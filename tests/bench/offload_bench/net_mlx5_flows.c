@@ -1,5 +1,5 @@
-/* DPDK's own mlx5 driver, with the same 5-tuples as offload_bench: rules that count, created and destroyed one by one, their
- * counters read before. Prints one JSON object.
+/* DPDK's own mlx5 driver, with the same 5-tuples as offload_bench: rules that count, created and destroyed one by one,
+ * their counters read before. Prints one JSON object.
  *
  *   net_mlx5_flows EAL-OPTION... -- RULES
  */
@@ -154,8 +154,8 @@ main(int argc, char **argv)
         shuffle(rules, length);
         seconds[read] = delete_all(rules, length, read);
     }
-    printf("{\"rules\": %" PRIu64 ", \"install\": %.0f, \"delete\": %.0f, \"delete_read\": %.0f}\n", length, length / install,
-           length / seconds[0], length / seconds[1]);
+    printf("{\"rules\": %" PRIu64 ", \"install\": %.0f, \"delete\": %.0f, \"delete_read\": %.0f}\n", length,
+           length / install, length / seconds[0], length / seconds[1]);
     fflush(stdout);
     _exit(0);   /* Nothing of the port is needed any more, and its end is not what is measured. */
 }

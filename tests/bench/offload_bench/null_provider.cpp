@@ -27,7 +27,9 @@ void put_bits(void* structure, unsigned bit_offset, unsigned bits, std::uint32_t
     auto* bytes = static_cast<std::uint8_t*>(structure);
     for (unsigned i = 0; i < bits; ++i) {
         const unsigned bit = bit_offset + i;
-        if ((value >> (bits - 1 - i)) & 1U) bytes[bit / 8] = static_cast<std::uint8_t>(bytes[bit / 8] | (0x80U >> (bit % 8)));
+        if ((value >> (bits - 1 - i)) & 1U) {
+            bytes[bit / 8] = static_cast<std::uint8_t>(bytes[bit / 8] | (0x80U >> (bit % 8)));
+        }
     }
 }
 

@@ -1,9 +1,9 @@
 // How fast megaflows come, change and go through dr::Eswitch, and the memory that they take. Prints one JSON object.
 //
-// The NIC is whichever libmlx5 the process finds: the soft NIC, or null_provider.cpp, which is linked into a program of its own
-// and takes no time and no memory: what is measured with that is offload/ alone.
+// The NIC is whichever libmlx5 the process finds: the soft NIC, or null_provider.cpp, which is linked into a program of
+// its own and takes no time and no memory: what is measured with that is offload/ alone.
 //
-// Deletions are in batches of 50, in random order, as revalidators ask for them; their counters are settled.
+// Deletions are in batches of 50, in the order in which revalidators ask for them; their counters are settled.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -77,23 +77,28 @@ public:
     void run() {
         const std::uint64_t length = options_.megaflows;
         const std::size_t before = used_bytes();
-        const double put = seconds_of([&] { in_threads(options_.threads, length, [&](auto a, auto b) { put_all(a, b, 1); }); });
+        const double put =
+            seconds_of([&] { in_threads(options_.threads, length, [&](auto a, auto b) { put_all(a, b, 1); }); });
         const std::size_t after = used_bytes();
         if (eswitch_->totals().offloaded != length) throw std::runtime_error("not all megaflows are in the NIC");
-        const double modify = seconds_of([&] { in_threads(options_.threads, length, [&](auto a, auto b) { put_all(a, b, 2); }); });
+        const double modify =
+            seconds_of([&] { in_threads(options_.threads, length, [&](auto a, auto b) { put_all(a, b, 2); }); });
         const double idle_port = seconds_of([&] { detach(options_.ports + 1); });
         attach(options_.ports + 1);
         const double moved_port = seconds_of([&] { (void)eswitch_->set_odp_port(dr::VportId{1}, dr::OdpPort{1000}); });
         (void)eswitch_->set_odp_port(dr::VportId{1}, dr::OdpPort{1});
-        if (eswitch_->totals().offloaded != length) throw std::runtime_error("a port that came back has lost its megaflows");
-        shuffle();
-        const double del = seconds_of([&] { in_threads(options_.threads, length, [&](auto a, auto b) { del_all(a, b); }); });
+        if (eswitch_->totals().offloaded != length)
+            throw std::runtime_error("a port that came back has lost its megaflows");
+        sort_as_revalidators_do();
+        const double del =
+            seconds_of([&] { in_threads(options_.threads, length, [&](auto a, auto b) { del_all(a, b); }); });
         if (eswitch_->totals().offloaded != 0) throw std::runtime_error("megaflows are left over");
         const auto rate = [length](double seconds) { return static_cast<double>(length) / seconds; };
-        fmt::print(R"({{"megaflows": {}, "threads": {}, "compile": {:.0f}, "install": {:.0f}, "modify": {:.0f}, "delete": {:.0f}, )"
-                   R"("detach_other_ms": {:.3f}, "move_port_ms": {:.3f}, "bytes": {:.0f}}})" "\n",
-                   length, options_.threads, rate(compile_seconds()), rate(put), rate(modify), rate(del), idle_port * 1e3,
-                   moved_port * 1e3, static_cast<double>(after - before) / static_cast<double>(length));
+        fmt::print(
+            R"({{"megaflows": {}, "threads": {}, "compile": {:.0f}, "install": {:.0f}, "modify": {:.0f}, )"
+            R"("delete": {:.0f}, "detach_other_ms": {:.3f}, "move_port_ms": {:.3f}, "bytes": {:.0f}}})" "\n",
+            length, options_.threads, rate(compile_seconds()), rate(put), rate(modify), rate(del), idle_port * 1e3,
+            moved_port * 1e3, static_cast<double>(after - before) / static_cast<double>(length));
     }
 
 private:
@@ -120,16 +125,18 @@ private:
 
     void put_all(std::uint64_t begin, std::uint64_t end, std::uint32_t turn) {
         for (std::uint64_t i = begin; i < end; ++i) {
-            const auto outcome = eswitch_->put(ufid(i), megaflow(i, options_.ports, turn));
+            const auto outcome = eswitch_->put(ufid(i), megaflow(i, options_.ports, turn), neighbourhood(i));
             if (const auto* error = std::get_if<Error>(&outcome)) throw std::runtime_error(error->what);
             if (const auto* reject = std::get_if<dr::Reject>(&outcome)) throw std::runtime_error(text_of(*reject));
         }
     }
 
-    void shuffle() {
+    /// Neighbourhood after neighbourhood, at random within each.
+    void sort_as_revalidators_do() {
         order_.resize(options_.megaflows);
         for (std::uint64_t i = 0; i < order_.size(); ++i) order_[i] = i;
         std::shuffle(order_.begin(), order_.end(), std::mt19937_64(1));
+        std::ranges::stable_sort(order_, {}, neighbourhood);
     }
     void del_all(std::uint64_t begin, std::uint64_t end) {
         std::vector<dr::Eswitch::Deletion> deletions;

@@ -69,7 +69,8 @@ void Endpoint::connect(const Address& peer) {
     attr.qp_state = IBV_QPS_INIT;
     attr.port_num = port;
     attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
-    check(ibv_modify_qp(qp_.get(), &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS), "INIT");
+    check(ibv_modify_qp(qp_.get(), &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS),
+          "INIT");
     attr = {};
     attr.qp_state = IBV_QPS_RTR;
     attr.path_mtu = IBV_MTU_4096;

@@ -1,7 +1,7 @@
 // One end of a reliable connection for the benchmark: a device, a QP, and a buffer that the other end may write.
 //
-// Life cycle. Made after fork(): the soft NIC is of the process that opens it. connect() with the other end's address, which
-// travels by whatever the caller likes; then write() on one side.
+// Life cycle. Made after fork(): the soft NIC is of the process that opens it. connect() with the other end's address,
+// which travels by whatever the caller likes; then write() on one side.
 // Errors: exceptions that name the call.
 #pragma once
 

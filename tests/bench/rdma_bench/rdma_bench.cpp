@@ -40,7 +40,8 @@ double copy_speed(std::size_t size, seconds duration) {
 
 void exchange(int socket, const Endpoint& mine, Address& theirs) {
     const Address address = mine.address();
-    if (write(socket, &address, sizeof address) != sizeof address || read(socket, &theirs, sizeof theirs) != sizeof theirs) {
+    if (write(socket, &address, sizeof address) != sizeof address ||
+        read(socket, &theirs, sizeof theirs) != sizeof theirs) {
         throw std::runtime_error("the other process is gone");
     }
 }
@@ -118,16 +119,20 @@ int main(int argc, char** argv) {
         // Before this process opens a device: a child of a process that has one would share its memory.
         if (!peer.empty()) between_processes(peer, seconds(duration), rows);
         inside_one_device(seconds(duration), rows);
-        fmt::print("| message | loopback GB/s | of memcpy | two processes GB/s | of memcpy | memcpy GB/s |\n|---|---|---|---|---|---|\n");
+        fmt::print(
+            "| message | loopback GB/s | of memcpy | two processes GB/s | of memcpy | memcpy GB/s |\n"
+            "|---|---|---|---|---|---|\n");
         for (std::size_t i = 0; i < std::size(sizes); ++i) {
             rows[i].copy = copy_speed(sizes[i], seconds(duration));
-            fmt::print("| {} KiB | {:.2f} | {:.0f} % | {:.2f} | {:.0f} % | {:.2f} |\n", sizes[i] / 1024, rows[i].loopback / 1e9,
-                       100 * rows[i].loopback / rows[i].copy, rows[i].between / 1e9, 100 * rows[i].between / rows[i].copy,
-                       rows[i].copy / 1e9);
+            fmt::print("| {} KiB | {:.2f} | {:.0f} % | {:.2f} | {:.0f} % | {:.2f} |\n", sizes[i] / 1024,
+                       rows[i].loopback / 1e9, 100 * rows[i].loopback / rows[i].copy, rows[i].between / 1e9,
+                       100 * rows[i].between / rows[i].copy, rows[i].copy / 1e9);
         }
         const Row& last = rows[std::size(sizes) - 1];
-        fmt::print("RC writes of 1 MiB: {:.2f} GB/s inside one device, {:.2f} GB/s between two processes, memcpy {:.2f} GB/s\n",
-                   last.loopback / 1e9, last.between / 1e9, last.copy / 1e9);
+        fmt::print(
+            "RC writes of 1 MiB: {:.2f} GB/s inside one device, {:.2f} GB/s between two processes, "
+            "memcpy {:.2f} GB/s\n",
+            last.loopback / 1e9, last.between / 1e9, last.copy / 1e9);
     } catch (const std::exception& error) {
         fmt::print(stderr, "rdma_bench: {}\n", error.what());
         return 1;

@@ -1,8 +1,8 @@
 // The steering engine without ports.
 //
-// Packets: how many a second one lane steers. Batches of 32 go into a vport over and over, and the sink that takes them only
-// counts. One row per traffic and number of matchers. "warm" packets meet the flow cache, "cold" ones a table that has just
-// changed: of a megaflow's batch one packet walks then, and of a batch of different rules' each.
+// Packets: how many a second one lane steers. Batches of 32 go into a vport over and over, and the sink that takes them
+// only counts. One row per traffic and number of matchers. "warm" packets meet the flow cache, "cold" ones a table that
+// has just changed: of a megaflow's batch one packet walks then, and of a batch of different rules' each.
 //
 // Rules: how many a second are created and deleted in a matcher that has one rule, and in one that has a million.
 //
@@ -155,7 +155,9 @@ public:
     }
 
 private:
-    static void take(void* self, unsigned, rte_mbuf**, unsigned length) noexcept { static_cast<Bench*>(self)->taken_ += length; }
+    static void take(void* self, unsigned, rte_mbuf**, unsigned length) noexcept {
+        static_cast<Bench*>(self)->taken_ += length;
+    }
 
     static std::unique_ptr<Matcher> matcher(Table& table, std::uint8_t criteria, const Parameters& mask) {
         std::unique_ptr<Matcher> made;
@@ -279,7 +281,9 @@ int main(int argc, char** argv) {
             standing = 10'000;
             judged = false;
         }
-        if (std::strcmp(argv[i], "--rounds") == 0 && i + 1 < argc) batches = static_cast<unsigned>(std::atoi(argv[++i]));
+        if (std::strcmp(argv[i], "--rounds") == 0 && i + 1 < argc) {
+            batches = static_cast<unsigned>(std::atoi(argv[++i]));
+        }
     }
     start_eal();
     rte_mempool* pool = rte_pktmbuf_pool_create("bench", 100'000, 0, 0, 128 + RTE_PKTMBUF_HEADROOM, SOCKET_ID_ANY);
@@ -296,16 +300,17 @@ int main(int argc, char** argv) {
     for (unsigned i = 0; i < matchers.size(); ++i) costs[i] = run_row({10'000, 10'000, matchers[i]}, packets, batches);
 
     const RuleRates few = RuleBench(1).run_alone(standing / 4), many = RuleBench(standing).run(standing / 4);
-    fmt::print("rules a second, beside 1: {:.0f} created, {:.0f} deleted; beside {}: {:.0f}, {:.0f}\n", few.created, few.deleted,
-               standing, many.created, many.deleted);
+    fmt::print("rules a second, beside 1: {:.0f} created, {:.0f} deleted; beside {}: {:.0f}, {:.0f}\n", few.created,
+               few.deleted, standing, many.created, many.deleted);
 
     constexpr double least_rules = 100'000, most_slowdown = 4, most_growth = 2;
     const bool good = many.created >= least_rules && many.deleted >= least_rules &&
                       many.created * most_slowdown >= few.created && many.deleted * most_slowdown >= few.deleted &&
                       costs[2].hit <= most_growth * costs[0].hit;
-    fmt::print("{:.0f} and {:.0f} rules a second created and deleted beside {}; cycles a packet with 1, 10, 50 matchers: {:.0f}, {:.0f}, "
-               "{:.0f} from the cache, {:.0f}, {:.0f}, {:.0f} without\n",
-               many.created, many.deleted, standing, costs[0].hit, costs[1].hit, costs[2].hit, costs[0].miss, costs[1].miss,
-               costs[2].miss);
+    fmt::print(
+        "{:.0f} and {:.0f} rules a second created and deleted beside {}; cycles a packet with 1, 10, 50 matchers: "
+        "{:.0f}, {:.0f}, {:.0f} from the cache, {:.0f}, {:.0f}, {:.0f} without\n",
+        many.created, many.deleted, standing, costs[0].hit, costs[1].hit, costs[2].hit, costs[0].miss, costs[1].miss,
+        costs[2].miss);
     return judged && !good ? 1 : 0;
 }

@@ -77,8 +77,8 @@ void ActionSet::make_plain(const Session& session, const Stage& stage, std::uint
 
 void ActionSet::make_reformats(mlx5dv_dr_domain* domain, std::uint32_t flags) {
     std::array<std::uint8_t, vxlan_headers.size()> headers = vxlan_headers;
-    keep(mlx5dv_dr_action_create_packet_reformat(domain, flags, MLX5DV_FLOW_ACTION_PACKET_REFORMAT_TYPE_L2_TUNNEL_TO_L2, 0,
-                                                 nullptr));
+    keep(mlx5dv_dr_action_create_packet_reformat(domain, flags, MLX5DV_FLOW_ACTION_PACKET_REFORMAT_TYPE_L2_TUNNEL_TO_L2,
+                                                 0, nullptr));
     keep(mlx5dv_dr_action_create_packet_reformat(domain, flags, MLX5DV_FLOW_ACTION_PACKET_REFORMAT_TYPE_L3_TUNNEL_TO_L2,
                                                  ethernet_size, headers.data()));
     keep(mlx5dv_dr_action_create_packet_reformat(domain, flags, MLX5DV_FLOW_ACTION_PACKET_REFORMAT_TYPE_L2_TO_L2_TUNNEL,
@@ -109,8 +109,9 @@ void ActionSet::make_stateful(const Session& session, const Stage& stage) {
                            Aso{session.flow_meter.get(), MLX5DV_DR_ACTION_FLAGS_ASO_FLOW_METER_GREEN, 3},
                            Aso{session.connections.get(), MLX5DV_DR_ACTION_FLAGS_ASO_CT_DIRECTION_INITIATOR, 5}}) {
         errno = aso.object == nullptr ? EOPNOTSUPP : 0;
-        keep(aso.object == nullptr ? nullptr
-                                   : mlx5dv_dr_action_create_aso(stage.domain.get(), aso.object, 0, aso.flags, aso.reg_c));
+        keep(aso.object == nullptr
+                 ? nullptr
+                 : mlx5dv_dr_action_create_aso(stage.domain.get(), aso.object, 0, aso.flags, aso.reg_c));
     }
     std::array<std::uint8_t, 28> parameters{};
     parameters[3] = 1;

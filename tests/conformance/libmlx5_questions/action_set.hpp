@@ -39,9 +39,9 @@ struct Stage {
 class ActionSet {
 public:
     static constexpr std::array<std::string_view, 22> names{
-        "drop",      "tag",      "default miss", "counter",  "modify header", "push VLAN", "pop VLAN", "decap L2",
-        "decap L3",  "encap L2", "encap L3",     "table",    "vport 1",       "uplink",    "array",    "queue",
-        "first hit", "ASO meter", "connections", "meter",    "sampler",       "IB port 2"};
+        "drop",      "tag",       "default miss", "counter", "modify header", "push VLAN", "pop VLAN", "decap L2",
+        "decap L3",  "encap L2",  "encap L3",     "table",   "vport 1",       "uplink",    "array",    "queue",
+        "first hit", "ASO meter", "connections",  "meter",   "sampler",       "IB port 2"};
 
     ActionSet(const Session& session, const Stage& stage, bool root = false);
 
@@ -63,6 +63,7 @@ private:
 };
 
 /// An array of two vports; null with errno where the domain has none.
-[[nodiscard]] mlx5dv_dr_action* create_array(mlx5dv_dr_domain* domain, mlx5dv_dr_action* first, mlx5dv_dr_action* second);
+[[nodiscard]] mlx5dv_dr_action* create_array(mlx5dv_dr_domain* domain, mlx5dv_dr_action* first,
+                                             mlx5dv_dr_action* second);
 
 }  // namespace ovsdr::oracle

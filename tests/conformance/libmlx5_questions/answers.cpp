@@ -37,6 +37,8 @@ std::string outcome(const void* created) {
     return errno == 0 ? "NULL without errno" : errno_name(errno);
 }
 
-std::string outcome_of(int returned) { return errno_name(returned < 0 ? errno : returned); }
+std::string outcome_of(int returned) {
+    return errno_name(returned < 0 ? errno : returned);
+}
 
 }  // namespace ovsdr::oracle

@@ -1,11 +1,11 @@
 // Questions to a provider of libibverbs and libmlx5, and its answers.
 //
-// A question has a name in words, which is the same in every run, and is answered by "ok", or by the step that failed and
-// its errno: "matcher EINVAL". Each question makes what it needs and takes it away again: no answer depends on which
-// other questions were asked. A line of output is name, tab, answer.
+// A question has a name in words, which is the same in every run, and is answered by "ok", or by the step that failed
+// and its errno: "matcher EINVAL". Each question makes what it needs and takes it away again: no answer depends on
+// which other questions were asked. A line of output is name, tab, answer.
 //
-// Which questions are asked: all (--whole), one (--ask), or of each group the share that its author gave it, drawn by the
-// seed and the name. So both providers are asked the same ones.
+// Which questions are asked: all (--whole), one (--ask), or of each group the share that its author gave it, drawn by
+// the seed and the name. So both providers are asked the same ones.
 #pragma once
 
 #include <cerrno>

@@ -12,9 +12,10 @@ namespace ovsdr::oracle {
 namespace {
 
 constexpr unsigned reformat_types[] = {0, 1, 2, 3, 4, 5, 255, 0xffffffff};
-constexpr std::size_t reformat_sizes[] = {0, 1, 2, 4, 12, 13, 14, 15, 16, 17, 18, 19, 22, 32, 34, 42, 50, 54, 58, 62, 63, 64, 65,
-                                          66, 70, 74, 90, 100, 126, 127, 128, 129, 256, 512};
-constexpr std::uint32_t vports[] = {0, 1, 2, 3, 4, 5, 100, 0xfffd, 0xfffe, 0xffff, 0x10000, 0x10001, 0x1ffff, 0xffffffff};
+constexpr std::size_t reformat_sizes[] = {0,  1,  2,  4,  12, 13, 14, 15, 16, 17, 18,  19,  22,  32,  34,  42,  50,
+                                          54, 58, 62, 63, 64, 65, 66, 70, 74, 90, 100, 126, 127, 128, 129, 256, 512};
+constexpr std::uint32_t vports[] = {0,      1,      2,      3,       4,       5,       100,
+                                    0xfffd, 0xfffe, 0xffff, 0x10000, 0x10001, 0x1ffff, 0xffffffff};
 constexpr std::uint32_t vlans[] = {0x81000000, 0x81000fff, 0x8100ffff, 0x88a80001, 0x88a80000, 0x08000001,
                                    0,          0xffffffff, 0x91000001, 0x92000001, 0x81010001, 0x86dd0001};
 constexpr std::uint32_t tags[] = {0, 1, 0xffff, 0xffffff, 0x1000000, 0x80000000, 0xffffffff};
@@ -41,10 +42,12 @@ public:
 
     void ask_plain() {
         for (const std::uint32_t vport : vports) {
-            ask("vport " + std::to_string(vport), [&] { return mlx5dv_dr_action_create_dest_vport(domain_.get(), vport); });
+            ask("vport " + std::to_string(vport),
+                [&] { return mlx5dv_dr_action_create_dest_vport(domain_.get(), vport); });
         }
         for (std::uint32_t port = 0; port < 8; ++port) {
-            ask("IB port " + std::to_string(port), [&] { return mlx5dv_dr_action_create_dest_ib_port(domain_.get(), port); });
+            ask("IB port " + std::to_string(port),
+                [&] { return mlx5dv_dr_action_create_dest_ib_port(domain_.get(), port); });
         }
         for (const std::uint32_t vlan : vlans) {
             ask("push VLAN " + std::to_string(vlan),
@@ -69,8 +72,10 @@ public:
             const char* name;
             mlx5dv_devx_obj* object;
         };
-        for (const Object& one : {Object{"first hit", session_.first_hit.get()}, {"meter", session_.flow_meter.get()},
-                                  {"connections", session_.connections.get()}, {"counter", session_.counter.get()}}) {
+        for (const Object& one : {Object{"first hit", session_.first_hit.get()},
+                                  {"meter", session_.flow_meter.get()},
+                                  {"connections", session_.connections.get()},
+                                  {"counter", session_.counter.get()}}) {
             answers_.ask(prefix_ + "counter of the object " + one.name, 1, [&] {
                 if (one.object == nullptr) return std::string("no object");
                 return outcome(Action(mlx5dv_dr_action_create_flow_counter(one.object, 0)).get());

@@ -76,7 +76,9 @@ private:
             name += member.destination;
             if (!member.reformat.empty()) name += std::string(" after ") + std::string(member.reformat);
         }
-        answers_.ask(name, drawn_one_in, [&] { return answer({members.begin(), members.end()}, MLX5DV_DR_ACTION_DEST); });
+        answers_.ask(name, drawn_one_in, [&] {
+            return answer({members.begin(), members.end()}, MLX5DV_DR_ACTION_DEST);
+        });
     }
 
     /// A member with a reformat is of that type whatever `type` says.
@@ -100,7 +102,8 @@ private:
         }
         pointers.push_back(nullptr);
         errno = 0;
-        return outcome(Action(mlx5dv_dr_action_create_dest_array(stage_.domain.get(), members.size(), pointers.data())).get());
+        return outcome(
+            Action(mlx5dv_dr_action_create_dest_array(stage_.domain.get(), members.size(), pointers.data())).get());
     }
 
     Answers& answers_;

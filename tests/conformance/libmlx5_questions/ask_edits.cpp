@@ -1,5 +1,5 @@
-// Modify-header actions. libmlx5 translates the commands for non-root tables itself; its table of fields differs between
-// generations.
+// Modify-header actions. libmlx5 translates the commands for non-root tables itself; its table of fields differs
+// between generations.
 #include <endian.h>
 
 #include <algorithm>
@@ -11,9 +11,9 @@
 namespace ovsdr::oracle {
 namespace {
 
-constexpr unsigned fields = 0x100;     ///< of the 12 bits that a command has for one
+constexpr unsigned fields = 0x100;  ///< of the 12 bits that a command has for one
 constexpr unsigned operations = 16;
-constexpr unsigned field_bits = 32;    ///< offsets and lengths: five bits each
+constexpr unsigned field_bits = 32;  ///< offsets and lengths: five bits each
 constexpr unsigned field_ttl = 0x0a;
 constexpr std::size_t list_lengths[] = {0, 1, 2, 3, 4, 7, 8, 9, 15, 16, 17, 31, 32, 33, 64, 128, 200, 512, 1024, 2048};
 
@@ -97,14 +97,14 @@ private:
                      EditCommand{.operation = second, .field = two}.encoded()});
             }
         }
-        constexpr CopyCommand places[] = {{0, 0, 0, 0, 0},   {0, 0, 0, 0, 1},   {0, 0, 0, 0, 8},  {0, 0, 0, 0, 16},
-                                          {0, 8, 0, 4, 8},   {0, 16, 0, 0, 16}, {0, 0, 0, 16, 16}, {0, 16, 0, 16, 16},
-                                          {0, 31, 0, 0, 1},  {0, 0, 0, 31, 1},  {0, 1, 0, 1, 31}, {0, 0, 0, 24, 8}};
+        constexpr CopyCommand places[] = {{0, 0, 0, 0, 0},  {0, 0, 0, 0, 1},   {0, 0, 0, 0, 8},   {0, 0, 0, 0, 16},
+                                          {0, 8, 0, 4, 8},  {0, 16, 0, 0, 16}, {0, 0, 0, 16, 16}, {0, 16, 0, 16, 16},
+                                          {0, 31, 0, 0, 1}, {0, 0, 0, 31, 1},  {0, 1, 0, 1, 31},  {0, 0, 0, 24, 8}};
         for (CopyCommand copy : places) {
             copy.from = one;
             copy.to = two;
-            ask("copy of " + both + " from " + std::to_string(copy.from_offset) + " to " + std::to_string(copy.to_offset) +
-                    " for " + std::to_string(copy.length),
+            ask("copy of " + both + " from " + std::to_string(copy.from_offset) + " to " +
+                    std::to_string(copy.to_offset) + " for " + std::to_string(copy.length),
                 4, {copy.encoded()});
         }
     }

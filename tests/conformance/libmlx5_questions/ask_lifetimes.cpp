@@ -36,12 +36,18 @@ public:
     /// The object of that place in `names`; what is refused stays.
     [[nodiscard]] std::string destroy(std::size_t object) {
         switch (object) {
-            case 0: return destroyed(domain_);
-            case 1: return destroyed(table_);
-            case 2: return destroyed(next_);
-            case 3: return destroyed(action_);
-            case 4: return destroyed(matcher_);
-            default: return destroyed(rule_);
+            case 0:
+                return destroyed(domain_);
+            case 1:
+                return destroyed(table_);
+            case 2:
+                return destroyed(next_);
+            case 3:
+                return destroyed(action_);
+            case 4:
+                return destroyed(matcher_);
+            default:
+                return destroyed(rule_);
         }
     }
 
@@ -66,7 +72,8 @@ void ask_orders(const Session& session, Answers& answers, mlx5dv_dr_domain_type 
     std::iota(order.begin(), order.end(), 0);
     do {
         std::string name = "destroy " + domain_name(type) + ":";
-        for (const std::size_t object : order) name += std::string(object == order[0] ? " " : ", ") + Chain::names[object];
+        for (const std::size_t object : order)
+            name += std::string(object == order[0] ? " " : ", ") + Chain::names[object];
         answers.ask(name, drawn_one_in, [&] {
             Chain chain(session, type);
             if (!chain.complete()) return std::string("no rule");
@@ -110,21 +117,22 @@ void ask_assemblies(const Session& session, Answers& answers, mlx5dv_dr_domain_t
         Assembly (*assemble)(const Stage&);
     };
     for (const Kind& kind : {Kind{"array", assemble_array}, Kind{"sampler", assemble_sampler}}) {
-        answers.ask("destroy " + domain_name(type) + ": members of an " + kind.name + ", then its tables, then itself", 1, [&] {
-            Stage stage(session, type, 1);
-            Assembly made = kind.assemble(stage);
-            if (made.whole == nullptr) return "creation " + outcome(nullptr);
-            std::string answer;
-            for (Action& part : made.parts) {
-                const int error = mlx5dv_dr_action_destroy(part.get());
-                answer += outcome_of(error) + ", ";
-                if (error == 0) static_cast<void>(part.release());
-            }
-            const int error = mlx5dv_dr_table_destroy(stage.next.get());
-            if (error == 0) static_cast<void>(stage.next.release());
-            answer += outcome_of(error) + ", ";
-            return answer + outcome_of(mlx5dv_dr_action_destroy(made.whole.release()));
-        });
+        answers.ask("destroy " + domain_name(type) + ": members of an " + kind.name + ", then its tables, then itself",
+                    1, [&] {
+                        Stage stage(session, type, 1);
+                        Assembly made = kind.assemble(stage);
+                        if (made.whole == nullptr) return "creation " + outcome(nullptr);
+                        std::string answer;
+                        for (Action& part : made.parts) {
+                            const int error = mlx5dv_dr_action_destroy(part.get());
+                            answer += outcome_of(error) + ", ";
+                            if (error == 0) static_cast<void>(part.release());
+                        }
+                        const int error = mlx5dv_dr_table_destroy(stage.next.get());
+                        if (error == 0) static_cast<void>(stage.next.release());
+                        answer += outcome_of(error) + ", ";
+                        return answer + outcome_of(mlx5dv_dr_action_destroy(made.whole.release()));
+                    });
     }
 }
 

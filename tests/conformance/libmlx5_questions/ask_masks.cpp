@@ -57,7 +57,8 @@ public:
                 for (const unsigned version : {0U, 4U, 6U}) {
                     MaskQuestion question;
                     question.fill(fields[i]).fill(fields[j]);
-                    if (version != 0) question.version("outer.ip_version", version).version("inner.ip_version", version);
+                    if (version != 0)
+                        question.version("outer.ip_version", version).version("inner.ip_version", version);
                     ask(version == 0 ? name : name + " in IPv" + std::to_string(version), 12, question);
                 }
             }
@@ -71,8 +72,8 @@ public:
             ask(name + ", nothing masked", 1, MaskQuestion(byte));
             ask(name + ", outer.smac_47_16", 1, MaskQuestion(byte).fill(match_field("outer.smac_47_16"), false));
             MaskQuestion all(byte);
-            for (const char* field : {"outer.smac_47_16", "misc.vxlan_vni", "inner.smac_47_16", "misc2.metadata_reg_c_1",
-                                      "misc3.outer_tcp_seq_num", "misc5.tunnel_header_0"}) {
+            for (const char* field : {"outer.smac_47_16", "misc.vxlan_vni", "inner.smac_47_16",
+                                      "misc2.metadata_reg_c_1", "misc3.outer_tcp_seq_num", "misc5.tunnel_header_0"}) {
                 all.fill(match_field(field), false);
             }
             ask(name + ", a field of each block", 1, all);
@@ -80,8 +81,8 @@ public:
         for (const unsigned priority : priorities) {
             answers_.ask(prefix_ + "priority " + std::to_string(priority), 1, [&] {
                 MatchBuffer nothing;
-                const Matcher matcher(mlx5dv_dr_matcher_create(stage_.table.get(), static_cast<std::uint16_t>(priority), 0,
-                                                               nothing.get()));
+                const Matcher matcher(mlx5dv_dr_matcher_create(stage_.table.get(), static_cast<std::uint16_t>(priority),
+                                                               0, nothing.get()));
                 return outcome(matcher.get());
             });
         }

@@ -58,8 +58,9 @@ public:
     void ask_levels() {
         for (const std::uint32_t from : levels) {
             for (const std::uint32_t to : levels) {
-                answers_.ask(prefix_ + "a rule at level " + std::to_string(from) + " leads to level " + std::to_string(to), 1,
-                             [&] { return leading(from, to); });
+                answers_.ask(
+                    prefix_ + "a rule at level " + std::to_string(from) + " leads to level " + std::to_string(to), 1,
+                    [&] { return leading(from, to); });
             }
         }
     }
@@ -70,7 +71,9 @@ public:
                 for (const std::uint32_t hint : hints) {
                     answers_.ask(prefix_ + "layout of " + mask.name + ", flags " + std::to_string(flags) + ", hint " +
                                      std::to_string(hint),
-                                 8, [&] { return layout(mask, {flags, hint}); });
+                                 8, [&] {
+                                     return layout(mask, {flags, hint});
+                                 });
                 }
             }
         }
@@ -94,8 +97,9 @@ public:
                 mask.fill(match_field("outer.smac_47_16"));
                 const Matcher first(mlx5dv_dr_matcher_create(table.get(), 0, 1, mask.get()));
                 errno = 0;
-                return outcome(Matcher(mlx5dv_dr_matcher_create(table.get(), static_cast<std::uint16_t>(priority), 1,
-                                                                mask.get())).get());
+                return outcome(
+                    Matcher(mlx5dv_dr_matcher_create(table.get(), static_cast<std::uint16_t>(priority), 1, mask.get()))
+                        .get());
             });
         }
     }
@@ -159,8 +163,9 @@ private:
 void ask_objects(const Session& session, Answers& answers) {
     for (unsigned number = 0; number < 6; ++number) {
         answers.ask("object: a domain of type " + std::to_string(number), 1, [&] {
-            return outcome(Domain(mlx5dv_dr_domain_create(session.context.get(),
-                                                          static_cast<mlx5dv_dr_domain_type>(number))).get());
+            return outcome(
+                Domain(mlx5dv_dr_domain_create(session.context.get(), static_cast<mlx5dv_dr_domain_type>(number)))
+                    .get());
         });
     }
     for (const mlx5dv_dr_domain_type type : domain_types) {

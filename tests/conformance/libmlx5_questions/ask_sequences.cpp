@@ -1,5 +1,5 @@
-// Rules with every sequence of up to four actions. What may follow what is a state machine per domain and side; in the FDB a
-// rule has two sides unless its match says where packets come from.
+// Rules with every sequence of up to four actions. What may follow what is a state machine per domain and side; in the
+// FDB a rule has two sides unless its match says where packets come from.
 #include <vector>
 
 #include "tests/conformance/libmlx5_questions/action_set.hpp"

@@ -13,7 +13,7 @@ namespace ovsdr::oracle {
 namespace {
 
 constexpr std::uint32_t offsets[] = {0, 1, 2, 511, 512, 1000000, 0xffffffff};
-constexpr unsigned flag_sets = 32;     ///< one more bit than there are ASO flags
+constexpr unsigned flag_sets = 32;  ///< one more bit than there are ASO flags
 constexpr unsigned registers = 9;
 constexpr std::size_t parameter_sizes[] = {0, 1, 4, 16, 27, 28, 32};
 constexpr std::uint32_t ratios[] = {0, 1, 2, 3, 4, 5, 255, 256, 65535, 65536, 0x80000000, 0xffffffff};
@@ -30,8 +30,10 @@ public:
             const char* name;
             mlx5dv_devx_obj* object;
         };
-        for (const Object& one : {Object{"first hit", session_.first_hit.get()}, {"ASO meter", session_.flow_meter.get()},
-                                  {"connections", session_.connections.get()}, {"counter", session_.counter.get()}}) {
+        for (const Object& one : {Object{"first hit", session_.first_hit.get()},
+                                  {"ASO meter", session_.flow_meter.get()},
+                                  {"connections", session_.connections.get()},
+                                  {"counter", session_.counter.get()}}) {
             for (const std::uint32_t offset : offsets) {
                 for (unsigned flags = 0; flags < flag_sets; ++flags) {
                     for (unsigned reg_c = 0; reg_c < registers; ++reg_c) {
@@ -66,8 +68,9 @@ public:
         }
         for (unsigned field = 0x4f; field < 0x5a; ++field) {
             for (unsigned operation = 0; operation < 4; ++operation) {
-                ask_sampler("restoring with operation " + std::to_string(operation) + " of field " + std::to_string(field),
-                            {.restore = EditCommand{.operation = operation, .field = field}});
+                ask_sampler(
+                    "restoring with operation " + std::to_string(operation) + " of field " + std::to_string(field),
+                    {.restore = EditCommand{.operation = operation, .field = field}});
             }
         }
         for (const std::string_view one : ActionSet::names) {
@@ -100,11 +103,10 @@ private:
         });
         answers_.ask(prefix_ + "changed to " + what, 4, [&] {
             if (object == nullptr) return std::string("no object");
-            const std::uint32_t first_flags = object == session_.flow_meter.get()
-                                                  ? std::uint32_t{MLX5DV_DR_ACTION_FLAGS_ASO_FLOW_METER_GREEN}
-                                              : object == session_.first_hit.get()
-                                                  ? std::uint32_t{MLX5DV_DR_ACTION_FLAGS_ASO_FIRST_HIT_SET}
-                                                  : std::uint32_t{MLX5DV_DR_ACTION_FLAGS_ASO_CT_DIRECTION_INITIATOR};
+            const std::uint32_t first_flags =
+                object == session_.flow_meter.get()  ? std::uint32_t{MLX5DV_DR_ACTION_FLAGS_ASO_FLOW_METER_GREEN}
+                : object == session_.first_hit.get() ? std::uint32_t{MLX5DV_DR_ACTION_FLAGS_ASO_FIRST_HIT_SET}
+                                                     : std::uint32_t{MLX5DV_DR_ACTION_FLAGS_ASO_CT_DIRECTION_INITIATOR};
             const Action action(mlx5dv_dr_action_create_aso(stage_.domain.get(), object, 0, first_flags, 3));
             if (action == nullptr) return "creation " + outcome(nullptr);
             errno = 0;

@@ -15,7 +15,7 @@ constexpr const char* beside_names[] = {"", ", its ethertype", ", its ethertype 
 struct Versions {
     unsigned mask, value;
 };
-constexpr Versions versions[] = {{0, 0},  {15, 0}, {15, 4}, {15, 5}, {15, 6}, {4, 0}, {4, 4},
+constexpr Versions versions[] = {{0, 0}, {15, 0}, {15, 4}, {15, 5}, {15, 6}, {4, 0}, {4, 4},
                                  {4, 5}, {4, 6},  {6, 0},  {6, 4},  {6, 5},  {6, 6}};
 
 struct Case {
@@ -61,7 +61,8 @@ public:
                 const std::string masked = name + (whole ? "" : "'s lowest bit");
                 ask(masked + " 0", drawn_one_in, one.question().mask(field, mask).equal(field, 0));
                 ask(masked + " 1", drawn_one_in, one.question().mask(field, mask).equal(field, 1));
-                ask(masked + " all ones", drawn_one_in, one.question().mask(field, mask).equal(field, ~std::uint64_t{0}));
+                ask(masked + " all ones", drawn_one_in,
+                    one.question().mask(field, mask).equal(field, ~std::uint64_t{0}));
             }
         }
     }
@@ -71,7 +72,8 @@ public:
         const MatchField& mac = match_field("outer.smac_47_16");
         for (const MatchField& field : match_fields()) {
             ask(std::string(field.name) + " not masked", 1, MaskQuestion().fill(mac).equal(field, 1));
-            ask(std::string(field.name) + " not masked, every criterion", 1, MaskQuestion(0x7f).fill(mac).equal(field, 1));
+            ask(std::string(field.name) + " not masked, every criterion", 1,
+                MaskQuestion(0x7f).fill(mac).equal(field, 1));
         }
         for (std::size_t size = 0; size <= MatchBuffer::capacity; ++size) {
             answers_.ask(prefix_ + "size " + std::to_string(size), 2, [&] { return answer_of_size(size); });

@@ -13,9 +13,15 @@ struct Group {
     const char* name;
     void (*ask)(const Session&, Answers&);
 };
-constexpr Group groups[] = {{"sequences", ask_sequences}, {"masks", ask_masks},     {"values", ask_values},
-                            {"edits", ask_edits},         {"actions", ask_actions}, {"arrays", ask_arrays},
-                            {"stateful", ask_stateful_actions}, {"objects", ask_objects}, {"lifetimes", ask_lifetimes}};
+constexpr Group groups[] = {{"sequences", ask_sequences},
+                            {"masks", ask_masks},
+                            {"values", ask_values},
+                            {"edits", ask_edits},
+                            {"actions", ask_actions},
+                            {"arrays", ask_arrays},
+                            {"stateful", ask_stateful_actions},
+                            {"objects", ask_objects},
+                            {"lifetimes", ask_lifetimes}};
 
 struct Options {
     std::string device = "mlx5_0";
@@ -41,7 +47,8 @@ int main(int argc, char** argv) {
     Options options;
     app.add_option("--device", options.device, "its name")->capture_default_str();
     app.add_option("--group", options.group, "only this group: sequences, masks, values, edits, actions, …");
-    app.add_option("--seed", options.choice.seed, "of what is drawn and of what is made at random")->capture_default_str();
+    app.add_option("--seed", options.choice.seed, "of what is drawn and of what is made at random")
+        ->capture_default_str();
     app.add_flag("--whole", options.choice.whole, "every question, not a draw");
     app.add_option("--ask", options.choice.only, "the one question of this name");
     CLI11_PARSE(app, argc, argv);

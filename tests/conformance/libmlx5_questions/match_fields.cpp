@@ -181,7 +181,9 @@ constexpr MatchField fields[] = {
 
 }  // namespace
 
-std::span<const MatchField> match_fields() noexcept { return fields; }
+std::span<const MatchField> match_fields() noexcept {
+    return fields;
+}
 
 const MatchField& match_field(std::string_view name) noexcept {
     const auto* found = std::find_if(std::begin(fields), std::end(fields),

@@ -15,7 +15,8 @@ public:
 
     Command& put(unsigned bit, unsigned bits, std::uint64_t value) {
         for (unsigned i = 0; i < bits; ++i) {
-            if ((value >> (bits - 1 - i) & 1) != 0) bytes_[(bit + i) / 8] |= static_cast<std::uint8_t>(0x80U >> (bit + i) % 8);
+            if ((value >> (bits - 1 - i) & 1) != 0)
+                bytes_[(bit + i) / 8] |= static_cast<std::uint8_t>(0x80U >> (bit + i) % 8);
         }
         return *this;
     }
@@ -66,7 +67,8 @@ std::string domain_name(mlx5dv_dr_domain_type type) {
 Session::Session(std::string_view device)
     : context(open_device(device)),
       pd(needed(ProtectionDomain(ibv_alloc_pd(context.get())), "no protection domain")),
-      completions(needed(CompletionQueue(ibv_create_cq(context.get(), 16, nullptr, nullptr, 0)), "no completion queue")),
+      completions(
+          needed(CompletionQueue(ibv_create_cq(context.get(), 16, nullptr, nullptr, 0)), "no completion queue")),
       queue(needed(raw_packet_queue(pd.get(), completions.get()), "no raw packet queue")),
       counter(needed(Command(16).put(0, 16, alloc_flow_counter).create(context.get()), "no flow counter")),
       first_hit(aso_object(object_first_hit)),
@@ -84,7 +86,11 @@ DevxObject Session::aso_object(std::uint16_t type) const {
     object.pd = {.in = pd.get(), .out = &domain};
     if (mlx5dv_init_obj(&object, MLX5DV_OBJ_PD) != 0) return {};
     constexpr unsigned header = 128, access_pd = header + 136;
-    return Command(144).put(0, 16, create_general_object).put(48, 16, type).put(access_pd, 24, domain.pdn).create(context.get());
+    return Command(144)
+        .put(0, 16, create_general_object)
+        .put(48, 16, type)
+        .put(access_pd, 24, domain.pdn)
+        .create(context.get());
 }
 
 }  // namespace ovsdr::oracle

@@ -34,9 +34,9 @@ struct Session {
     Context context;
     ProtectionDomain pd;
     CompletionQueue completions;
-    Queue queue;             ///< raw packets
-    DevxObject counter;      ///< one counter
-    DevxObject first_hit;    ///< ASO objects: null where the device has none
+    Queue queue;           ///< raw packets
+    DevxObject counter;    ///< one counter
+    DevxObject first_hit;  ///< ASO objects: null where the device has none
     DevxObject flow_meter;
     DevxObject connections;
 

@@ -69,7 +69,8 @@ public:
         std::uint64_t carried = 0, lost = 0, repeated = 0, reordered = 0, refused = 0;
     };
 
-    Direction(int from, int to, const Harm& harm, std::uint32_t seed) : from_(from), to_(to), harm_(harm), random_(seed) {
+    Direction(int from, int to, const Harm& harm, std::uint32_t seed)
+        : from_(from), to_(to), harm_(harm), random_(seed) {
         for (unsigned i = 0; i < batch; ++i) {
             buffers_[i].resize(largest);
             pieces_[i] = {buffers_[i].data(), largest};
@@ -155,8 +156,8 @@ private:
 };
 
 void print(const Direction::Counts& counts, const std::string& from, const std::string& to) {
-    fmt::print("{} to {}: {} carried, {} lost, {} repeated, {} reordered, {} refused; ", from, to, counts.carried, counts.lost,
-               counts.repeated, counts.reordered, counts.refused);
+    fmt::print("{} to {}: {} carried, {} lost, {} repeated, {} reordered, {} refused; ", from, to, counts.carried,
+               counts.lost, counts.repeated, counts.reordered, counts.refused);
 }
 
 }  // namespace

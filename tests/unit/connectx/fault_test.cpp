@@ -38,7 +38,8 @@ Outcome make_everything(mlx5dv_dr_domain_type type) {
     std::uint8_t in[16] = {0x09, 0x39}, out[16] = {};
     const DevxObj counter(mlx5dv_devx_obj_create(context.get(), in, sizeof in, out, sizeof out));
     if (counter == nullptr) return failed("counter");
-    const Action count(mlx5dv_dr_action_create_flow_counter(counter.get(), 0)), forward(mlx5dv_dr_action_create_dest_table(next.get()));
+    const Action count(mlx5dv_dr_action_create_flow_counter(counter.get(), 0)),
+        forward(mlx5dv_dr_action_create_dest_table(next.get()));
     if (count == nullptr || forward == nullptr) return failed("action");
     __be64 edits[] = {htobe64(1ULL << 60 | 1ULL << 48 | 7), htobe64(1ULL << 60 | 4ULL << 48 | 8)};
     const Action edit(mlx5dv_dr_action_create_modify_header(domain.get(), 0, sizeof edits, edits));
@@ -73,18 +74,20 @@ TEST_P(Faults, OfEachCallAreReportedAndLeaveNothing) {
         }
         const auto left_now = device()->left_behind();
         for (const auto& [kind, count] : left_now) {
-            EXPECT_EQ(count, left[kind])
-                << "call " << nth << " (" << outcome.failed_at << ") left " << count - left[kind] << " " << kind;
+            EXPECT_EQ(count, left[kind]) << "call " << nth << " (" << outcome.failed_at << ") left "
+                                         << count - left[kind] << " " << kind;
         }
         left = left_now;
         EXPECT_EQ(device()->icm_bytes_alive(), 0U);
     }
-    std::printf("FIGURE %llu calls made to fail, %u of them tolerated\n", static_cast<unsigned long long>(nth - 1), tolerated);
+    std::printf("FIGURE %llu calls made to fail, %u of them tolerated\n", static_cast<unsigned long long>(nth - 1),
+                tolerated);
     EXPECT_GT(nth, 50U);
 }
 
 INSTANTIATE_TEST_SUITE_P(Domains, Faults,
-                         ::testing::Values(MLX5DV_DR_DOMAIN_TYPE_NIC_RX, MLX5DV_DR_DOMAIN_TYPE_NIC_TX, MLX5DV_DR_DOMAIN_TYPE_FDB));
+                         ::testing::Values(MLX5DV_DR_DOMAIN_TYPE_NIC_RX, MLX5DV_DR_DOMAIN_TYPE_NIC_TX,
+                                           MLX5DV_DR_DOMAIN_TYPE_FDB));
 
-}  // namespace
-}  // namespace ovsdr::connectx
+}   // namespace
+}   // namespace ovsdr::connectx

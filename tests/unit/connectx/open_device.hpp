@@ -73,4 +73,4 @@ inline std::map<std::string, std::uint64_t> alive_beside_context() {
     return alive;
 }
 
-}  // namespace ovsdr::connectx::test
+}   // namespace ovsdr::connectx::test

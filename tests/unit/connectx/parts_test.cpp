@@ -79,16 +79,16 @@ TEST(Store, IsReadOutOfTheInstruction) {
         std::size_t size, width;
         std::uint64_t value;
     } const cases[] = {
-        {{0x48, 0x89, 0x02}, 3, 8, 0x1122334455667788},                                      // mov %rax,(%rdx)
-        {{0x89, 0x02}, 2, 4, 0x55667788},                                                    // mov %eax,(%rdx)
-        {{0x4c, 0x89, 0x0a}, 3, 8, 0x0102030405060708},                                      // mov %r9,(%rdx)
-        {{0x48, 0x89, 0x42, 0x20}, 4, 8, 0x1122334455667788},                                // mov %rax,0x20(%rdx)
-        {{0x48, 0x89, 0x82, 0, 8, 0, 0}, 7, 8, 0x1122334455667788},                          // mov %rax,0x800(%rdx)
-        {{0x48, 0x89, 0x04, 0x0a}, 4, 8, 0x1122334455667788},                                // mov %rax,(%rdx,%rcx)
-        {{0x4a, 0x89, 0x44, 0x22, 0x10}, 5, 8, 0x1122334455667788},                          // mov %rax,0x10(%rdx,%r12)
-        {{0x48, 0x89, 0x05, 1, 2, 3, 4}, 7, 8, 0x1122334455667788},                          // mov %rax,0x4030201(%rip)
-        {{0x48, 0x89, 0x04, 0x25, 1, 2, 3, 4}, 8, 8, 0x1122334455667788},                    // mov %rax,0x4030201
-        {{0x49, 0x89, 0x84, 0x24, 0, 8, 0, 0}, 8, 8, 0x1122334455667788},                    // mov %rax,0x800(%r12)
+        {{0x48, 0x89, 0x02}, 3, 8, 0x1122334455667788},                     // mov %rax,(%rdx)
+        {{0x89, 0x02}, 2, 4, 0x55667788},                                   // mov %eax,(%rdx)
+        {{0x4c, 0x89, 0x0a}, 3, 8, 0x0102030405060708},                     // mov %r9,(%rdx)
+        {{0x48, 0x89, 0x42, 0x20}, 4, 8, 0x1122334455667788},               // mov %rax,0x20(%rdx)
+        {{0x48, 0x89, 0x82, 0, 8, 0, 0}, 7, 8, 0x1122334455667788},         // mov %rax,0x800(%rdx)
+        {{0x48, 0x89, 0x04, 0x0a}, 4, 8, 0x1122334455667788},               // mov %rax,(%rdx,%rcx)
+        {{0x4a, 0x89, 0x44, 0x22, 0x10}, 5, 8, 0x1122334455667788},         // mov %rax,0x10(%rdx,%r12)
+        {{0x48, 0x89, 0x05, 1, 2, 3, 4}, 7, 8, 0x1122334455667788},         // mov %rax,0x4030201(%rip)
+        {{0x48, 0x89, 0x04, 0x25, 1, 2, 3, 4}, 8, 8, 0x1122334455667788},   // mov %rax,0x4030201
+        {{0x49, 0x89, 0x84, 0x24, 0, 8, 0, 0}, 8, 8, 0x1122334455667788},   // mov %rax,0x800(%r12)
     };
     for (const auto& one : cases) {
         const auto store = decoded(one.code);
@@ -97,9 +97,9 @@ TEST(Store, IsReadOutOfTheInstruction) {
         EXPECT_EQ(store->width, one.width);
         EXPECT_EQ(store->value, one.value);
     }
-    EXPECT_FALSE(decoded({0x48, 0x8b, 0x02}));         // a load
-    EXPECT_FALSE(decoded({0x48, 0x89, 0xc2}));         // to a register
-    EXPECT_FALSE(decoded({0x0f, 0x11, 0x02}));         // movups
+    EXPECT_FALSE(decoded({0x48, 0x8b, 0x02}));   // a load
+    EXPECT_FALSE(decoded({0x48, 0x89, 0xc2}));   // to a register
+    EXPECT_FALSE(decoded({0x0f, 0x11, 0x02}));   // movups
 }
 
 TEST(FaultPlan, FailsTheNthCallOfANameOnce) {
@@ -150,5 +150,5 @@ TEST(AddressPlan, KnowsWhatItGaveOut) {
     EXPECT_EQ(table.side, 1U);
 }
 
-}  // namespace
-}  // namespace ovsdr::connectx
+}   // namespace
+}   // namespace ovsdr::connectx

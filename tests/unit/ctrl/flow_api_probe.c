@@ -85,15 +85,36 @@ probe_del(struct probe_netdev *netdev, struct probe_flow *flow)
     flow_api_dr.flow_del(&netdev->dr.up, &flow->flow.mega_ufid, NULL);
 }
 
+static void
+get(struct probe_netdev *netdev, struct probe_flow *flow)
+{
+    struct dpif_flow_stats stats;
+    struct dpif_flow_attrs attrs;
+
+    flow_api_dr.flow_get(&netdev->dr.up, NULL, NULL, &flow->flow.mega_ufid, &stats, &attrs, NULL);
+}
+
 struct probe_watch *
 probe_watch_new(struct probe_netdev *netdev, struct probe_flow *flow)
 {
     struct probe_watch *watch = xzalloc(sizeof *watch);
-    struct dpif_flow_stats stats;
-    struct dpif_flow_attrs attrs;
 
     flow_watch_begin(&watch->watch);
-    flow_api_dr.flow_get(&netdev->dr.up, NULL, NULL, &flow->flow.mega_ufid, &stats, &attrs, NULL);
+    get(netdev, flow);
+    flow_watch_pause();
+    return watch;
+}
+
+struct probe_watch *
+probe_watch_of_two(struct probe_netdev *netdev, struct probe_flow *first, struct probe_flow *second)
+{
+    struct probe_watch *watch = xzalloc(sizeof *watch);
+
+    flow_watch_begin(&watch->watch);
+    get(netdev, first);
+    probe_flow_dies(first);
+    probe_del(netdev, first);
+    get(netdev, second);
     flow_watch_pause();
     return watch;
 }
@@ -119,6 +140,6 @@ probe_watch_has_last(const struct probe_watch *watch, uint64_t *packets)
 void
 probe_watch_free(struct probe_watch *watch)
 {
-    flow_watch_end(&watch->watch);
+    flow_api_end_watch(&watch->watch);
     free(watch);
 }

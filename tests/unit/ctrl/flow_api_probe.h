@@ -32,6 +32,8 @@ void probe_del(struct probe_netdev *, struct probe_flow *);
 /* What a deleting thread does: watches while dpif-netdev asks flow_get about the flow; takes the rules of many out at
  * once. */
 struct probe_watch *probe_watch_new(struct probe_netdev *, struct probe_flow *);
+/* The same, of two flows one after the other; the offload thread deletes the first one in between. */
+struct probe_watch *probe_watch_of_two(struct probe_netdev *, struct probe_flow *, struct probe_flow *);
 void probe_delete(struct probe_watch *[], size_t n);
 bool probe_watch_has_last(const struct probe_watch *, uint64_t *packets);
 void probe_watch_free(struct probe_watch *);

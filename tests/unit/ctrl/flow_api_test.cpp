@@ -24,11 +24,15 @@ std::vector<std::size_t> deletion_sizes;
 
 extern "C" {
 
-ovsdr_put_outcome ovsdr_flow_put(ovsdr_port* port, const ovsdr_ufid* ufid, const ovsdr_megaflow*,
+ovsdr_put_outcome ovsdr_flow_put(ovsdr_port* port, const ovsdr_ufid* ufid, const ovsdr_megaflow*, std::uint16_t,
                                  char** error) noexcept {
     *error = nullptr;
     port->packets.try_emplace(ufid->value[0], 0);
     return OVSDR_PUT_INSTALLED;
+}
+
+bool ovsdr_flow_known(const ovsdr_port* port, const ovsdr_ufid* ufid) noexcept {
+    return port->packets.contains(ufid->value[0]);
 }
 
 bool ovsdr_flow_get(const ovsdr_port* port, const ovsdr_ufid* ufid, ovsdr_flow_stats* stats) noexcept {
@@ -150,6 +154,60 @@ TEST_F(FlowApi, AModificationOfTheFlowItselfLeavesTheRuleItsOwn) {
     std::uint64_t last = 0;
     EXPECT_TRUE(finish(deletion, last));
     EXPECT_TRUE(port.packets.empty());
+}
+
+TEST_F(FlowApi, TheOffloadThreadLeavesAWatchedRuleToTheDeletion) {
+    ASSERT_EQ(probe_put(netdev.get(), old.get()), 0);
+    const Watch deletion = watch(old);
+    probe_flow_dies(old.get());
+    port.packets[ufid] = 7;
+    probe_del(netdev.get(), old.get());
+    EXPECT_TRUE(deletion_sizes.empty());
+    EXPECT_EQ(port.packets.count(ufid), 1U);
+    std::uint64_t last = 0;
+    EXPECT_TRUE(finish(deletion, last));
+    EXPECT_EQ(last, 7U);
+    EXPECT_TRUE(port.packets.empty());
+}
+
+TEST_F(FlowApi, ARuleThatWasLeftGoesBeforeTheNextFlowsComes) {
+    ASSERT_EQ(probe_put(netdev.get(), old.get()), 0);
+    const Watch deletion = watch(old);
+    probe_flow_dies(old.get());
+    port.packets[ufid] = 7;
+    probe_del(netdev.get(), old.get());
+    ASSERT_EQ(probe_put(netdev.get(), next.get()), 0);
+    EXPECT_EQ(port.packets[ufid], 0U) << "the next flow inherited what the one before had counted";
+    std::uint64_t last = 0;
+    EXPECT_TRUE(finish(deletion, last));
+    EXPECT_EQ(last, 7U);
+}
+
+TEST_F(FlowApi, AWatchThatEndsTakesOutWhatWasLeftToIt) {
+    ASSERT_EQ(probe_put(netdev.get(), old.get()), 0);
+    {
+        const Watch look = watch(old);   // of a thread that does not delete, or whose deletion came second
+        probe_flow_dies(old.get());
+        probe_del(netdev.get(), old.get());
+        EXPECT_EQ(port.packets.count(ufid), 1U);
+    }
+    EXPECT_TRUE(port.packets.empty());
+}
+
+TEST_F(FlowApi, AWatchThatGoesOnToAnotherFlowTakesOutWhatWasLeftToIt) {
+    const Flow other{probe_flow_new(ufid + 1), probe_flow_free};
+    ASSERT_EQ(probe_put(netdev.get(), old.get()), 0);
+    const Watch deletion{probe_watch_of_two(netdev.get(), old.get(), other.get()), probe_watch_free};
+    EXPECT_TRUE(port.packets.empty()) << "nobody else will take it out";
+}
+
+TEST_F(FlowApi, WithoutAWatchTheOffloadThreadTakesTheRuleOut) {
+    ASSERT_EQ(probe_put(netdev.get(), old.get()), 0);
+    probe_flow_dies(old.get());
+    probe_del(netdev.get(), old.get());
+    EXPECT_TRUE(port.packets.empty());
+    probe_del(netdev.get(), old.get());
+    EXPECT_EQ(deletion_sizes.size(), 1U) << "nothing is asked of the NIC for a megaflow that it does not know";
 }
 
 TEST_F(FlowApi, RefusesARuleForADeadFlow) {

@@ -77,8 +77,8 @@ const KeyCase key_cases[] = {
     {"in_port(1),eth(),eth_type(0x86dd),ipv6(src=::1,dst=::2,label=0,proto=17,tclass=0,hlimit=64,frag=no),"
      "udp(src=80,dst=8080)",
      ""},
-    {"in_port(1),eth(),eth_type(0x0800),ipv4(src=1.2.3.4,dst=5.6.7.8,proto=6,tos=0,ttl=64,frag=no),tcp(src=80,dst=8080),"
-     "tcp_flags(+syn-ack)",
+    {"in_port(1),eth(),eth_type(0x0800),ipv4(src=1.2.3.4,dst=5.6.7.8,proto=6,tos=0,ttl=64,frag=no),"
+     "tcp(src=80,dst=8080),tcp_flags(+syn-ack)",
      ""},
     {"in_port(1),eth(),eth_type(0x0800),ipv4(src=1.2.3.4,dst=5.6.7.8,proto=1,tos=0,ttl=64,frag=no),icmp(type=8,code=0)",
      ""},
@@ -98,7 +98,8 @@ const KeyCase key_cases[] = {
     {"skb_priority(0x1234),in_port(1),eth(),eth_type(0x1234)", "skb_priority"},
     {"skb_mark(0x1234),in_port(1),eth(),eth_type(0x1234)", "pkt_mark"},
     {"dp_hash(0x1),in_port(1),eth(),eth_type(0x1234)", "dp_hash"},
-    {"tunnel(tun_id=0x7f10354,src=10.10.10.10,dst=20.20.20.20,ttl=64,flags(csum|key)),in_port(1),eth(),eth_type(0x1234)",
+    {"tunnel(tun_id=0x7f10354,src=10.10.10.10,dst=20.20.20.20,ttl=64,flags(csum|key)),in_port(1),eth(),"
+     "eth_type(0x1234)",
      "tun_dst,tun_src,tun_id,tun_flags,tun_ttl"},
     {"ct_state(+trk+est),in_port(1),eth(),eth_type(0x1234)", "ct_state"},
     {"ct_zone(5),in_port(1),eth(),eth_type(0x1234)", "ct_zone"},
@@ -154,7 +155,8 @@ TEST(MegaflowMatch, CarriesAddressesPortsAndTags) {
 
 TEST(MegaflowMatch, TellsIpv6AndArpAddressesApart) {
     const auto v6 = from_match(
-        "in_port(1),eth(),eth_type(0x86dd),ipv6(src=2001:db8::1,dst=::2,label=0x12345,proto=6,tclass=0,hlimit=1,frag=later)");
+        "in_port(1),eth(),eth_type(0x86dd),"
+        "ipv6(src=2001:db8::1,dst=::2,label=0x12345,proto=6,tclass=0,hlimit=1,frag=later)");
     EXPECT_TRUE(v6.key.ipv6);
     EXPECT_EQ(v6.key.src[0], 0x20);
     EXPECT_EQ(v6.key.src[15], 1);

@@ -16,7 +16,8 @@ size_t probe_flow_size(void);
 /* The name that a leftover mask bit in byte `offset` of struct flow gets. */
 const char *probe_field_name(size_t offset);
 
-/* The match of a flow with this Ethernet type and IP protocol whose mask has `bits` in byte `offset`, and nothing else. */
+/* The match of a flow with this Ethernet type and IP protocol whose mask has `bits` in byte `offset`, and nothing
+ * else. */
 void probe_match_byte(size_t offset, uint8_t bits, uint16_t eth_type, uint8_t ip_proto, struct ovsdr_megaflow *);
 
 /* The match of a datapath flow as dpctl writes it. `attributes` gets a bit for each OVS_KEY_ATTR_* that the mask has.
@@ -29,7 +30,8 @@ bool probe_match_nsh(struct ovsdr_megaflow *, uint64_t *attributes);
 /* Actions as dpctl writes them. */
 bool probe_actions_text(const char *text, struct ovsdr_megaflow *);
 
-/* One action of this OVS_ACTION_ATTR_* with a payload of zeros; for set and set_masked, `key_attribute` is what it sets. */
+/* One action of this OVS_ACTION_ATTR_* with a payload of zeros; for set and set_masked, `key_attribute` is what it
+ * sets. */
 void probe_action(uint16_t attribute, uint16_t key_attribute, struct ovsdr_megaflow *);
 
 extern const int probe_key_attribute_max, probe_action_attribute_max;

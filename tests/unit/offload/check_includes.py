@@ -1,8 +1,9 @@
 #!/usr/bin/python3
 """Who may know whom: the include rules of the house, and the symbols that offload/ asks of a NIC.
 
-offload/ includes nothing of datapath/ or ctrl/ and nothing of Open vSwitch; ctrl/ includes nothing of datapath/; only ctrl/
-includes Open vSwitch's headers. Of a NIC both reference only what rdma-core's public headers declare: ibv_* and mlx5dv_*.
+offload/ includes nothing of datapath/ or ctrl/ and nothing of Open vSwitch; ctrl/ includes nothing of datapath/; only
+ctrl/ includes Open vSwitch's headers. Of a NIC both reference only what rdma-core's public headers declare: ibv_* and
+mlx5dv_*.
 
 Usage: check_includes.py SOURCE_ROOT [ARCHIVE_OR_OBJECT ...]
 Prints each violation; exits with their number, at most 99.
@@ -16,7 +17,8 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*["<]([^">]+)[">]')
 SUFFIXES = {'.c', '.cpp', '.h', '.hpp'}
 
 # Top-level folders of Open vSwitch's include path and headers that only it has.
-OVS = re.compile(r'^(openvswitch|openflow|ofproto|vswitchd|ovsdb)/|^(dpif|netdev|dp-packet|odp-|flow\.h|packets\.h|unixctl|'
+OVS = re.compile(r'^(openvswitch|openflow|ofproto|vswitchd|ovsdb)/|'
+                 r'^(dpif|netdev|dp-packet|odp-|flow\.h|packets\.h|unixctl|'
                  r'smap|ovs-|coverage\.h|util\.h|cmap\.h|config\.h|meta-flow|match\.h)')
 DATAPATH_LIBRARIES = re.compile(r'^(rte_|isa-l|bpf/|xdp/)')
 
@@ -45,7 +47,8 @@ def include_violations(root):
 
 
 def symbol_violations(binary):
-    listing = subprocess.run(['nm', '--undefined-only', '--format=posix', binary], check=True, capture_output=True, text=True)
+    listing = subprocess.run(['nm', '--undefined-only', '--format=posix', binary], check=True, capture_output=True,
+                             text=True)
     seen = set()
     for line in listing.stdout.splitlines():
         symbol = line.split(' ')[0].split('@')[0]

@@ -1,5 +1,5 @@
-// offload/ on the system's own libibverbs and libmlx5, over the emulated ConnectX. Runs under tests/connectx/run, for each
-// profile.
+// offload/ on the system's own libibverbs and libmlx5, over the emulated ConnectX. Runs under tests/connectx/run, for
+// each profile.
 //
 // Nothing carries packets here: counters show what the test counts on them.
 #include <gtest/gtest.h>
@@ -56,7 +56,8 @@ private:
     [[nodiscard]] std::string attach(const Port& port) {
         const auto ib_port = find_ib_port(eswitch_->context(), port.vport);
         if (!ib_port) return ib_port.error().what;
-        auto queue = PortQueue::create({.context = eswitch_->context(), .pd = eswitch_->pd(), .ib_port = ib_port->number});
+        auto queue =
+            PortQueue::create({.context = eswitch_->context(), .pd = eswitch_->pd(), .ib_port = ib_port->number});
         if (!queue) return queue.error().what;
         queues_.push_back(std::move(*queue));
         const auto attached =
@@ -64,7 +65,7 @@ private:
         return attached ? std::string() : attached.error().what;
     }
 
-    std::shared_ptr<Eswitch> eswitch_;                 // gone last: queues are on its protection domain
+    std::shared_ptr<Eswitch> eswitch_;   // gone last: queues are on its protection domain
     std::vector<std::unique_ptr<PortQueue>> queues_;
 };
 
@@ -87,18 +88,41 @@ std::vector<ovsdr_megaflow> megaflows_of_all_forms() {
     const auto act = [](MegaflowBuilder& flow, unsigned form, std::uint32_t in) {
         const std::uint32_t one = in == 1 ? 2 : 1, two = in == 9 ? 2 : 9;
         switch (form) {
-            case 0: break;   // drop
-            case 1: flow.output(one); break;
-            case 2: flow.output(two); break;
-            case 3: flow.output(one).output(two); break;
-            case 4: flow.push(7).output(one); break;
-            case 5: flow.push(7).output(two); break;
-            case 6: flow.pop().output(one); break;
-            case 7: flow.pop().output(two); break;
-            case 8: flow.pop().push(9).output(two); break;
-            case 9: flow.output(one).push(7).output(two); break;
-            case 10: flow.push(7, 0x88a8).push(8).output(two); break;
-            default: flow.output(in); break;
+            case 0:
+                break;   // drop
+            case 1:
+                flow.output(one);
+                break;
+            case 2:
+                flow.output(two);
+                break;
+            case 3:
+                flow.output(one).output(two);
+                break;
+            case 4:
+                flow.push(7).output(one);
+                break;
+            case 5:
+                flow.push(7).output(two);
+                break;
+            case 6:
+                flow.pop().output(one);
+                break;
+            case 7:
+                flow.pop().output(two);
+                break;
+            case 8:
+                flow.pop().push(9).output(two);
+                break;
+            case 9:
+                flow.output(one).push(7).output(two);
+                break;
+            case 10:
+                flow.push(7, 0x88a8).push(8).output(two);
+                break;
+            default:
+                flow.output(in);
+                break;
         }
     };
     for (const std::uint32_t in : {9U, 1U, 2U}) {
@@ -156,7 +180,8 @@ TEST_F(OffloadOnConnectX, ReadsTheDevicesCounters) {
     // Which counter is this megaflow's is offload/'s business: all of them count.
     for (const connectx::DevxObject& object : device()->devx_objects()) {
         if (object.opcode != 0x939) continue;
-        for (std::uint32_t id = object.id; id < object.id + object.id_length; ++id) EXPECT_TRUE(device()->count(id, {5, 500}));
+        for (std::uint32_t id = object.id; id < object.id + object.id_length; ++id)
+            EXPECT_TRUE(device()->count(id, {5, 500}));
     }
     const auto last = host.eswitch().del(ufid);
     ASSERT_TRUE(last);
@@ -213,8 +238,8 @@ TEST_F(OffloadOnConnectX, TakesPutsAndDeletesFromSeveralThreads) {
 
 /// What a megaflow with copies, a tag and a counter makes, and its modification.
 bool put_and_delete(Eswitch& eswitch) {
-    const ovsdr_megaflow megaflows[] = {MegaflowBuilder(1).ipv4().output(2).push(5).output(9), MegaflowBuilder(1).ipv4().output(9),
-                                        MegaflowBuilder(9).arp().pop().output(1)};
+    const ovsdr_megaflow megaflows[] = {MegaflowBuilder(1).ipv4().output(2).push(5).output(9),
+                                        MegaflowBuilder(1).ipv4().output(9), MegaflowBuilder(9).arp().pop().output(1)};
     bool all = true;
     for (std::size_t i = 0; i < std::size(megaflows); ++i) {
         all &= !std::holds_alternative<Error>(eswitch.put({1, i / 2}, megaflows[i]));
@@ -246,5 +271,5 @@ TEST_F(OffloadOnConnectX, LeavesNothingBehindWhicheverCallFails) {
     EXPECT_GT(told, nth * 9 / 10);
 }
 
-}  // namespace
-}  // namespace ovsdr::dr
+}   // namespace
+}   // namespace ovsdr::dr

@@ -44,7 +44,7 @@ struct State {
     std::uint32_t next_counter = 16;
     std::map<std::uint32_t, std::pair<std::uint64_t, std::uint64_t>> counters;
     unsigned queries = 0, room = UINT_MAX, refused = 0, count_at_destroy = 0, destroyed_rules = 0;
-    bool refuse_arrays = false;
+    bool refuse_arrays = false, refuse_bulks = false, keep_rules = false;
     bool refuse_duplicates = false;
     std::uint8_t steering_format = 1;
     std::vector<std::string> events;
@@ -118,7 +118,8 @@ void put_bits(void* structure, unsigned bit_offset, unsigned bits, std::uint32_t
     for (unsigned i = 0; i < bits; ++i) {
         const unsigned bit = bit_offset + i;
         const auto one = static_cast<std::uint8_t>(0x80 >> (bit % 8));
-        bytes[bit / 8] = static_cast<std::uint8_t>((value >> (bits - 1 - i)) & 1 ? bytes[bit / 8] | one : bytes[bit / 8] & ~one);
+        bytes[bit / 8] =
+            static_cast<std::uint8_t>((value >> (bits - 1 - i)) & 1 ? bytes[bit / 8] | one : bytes[bit / 8] & ~one);
     }
 }
 
@@ -145,7 +146,7 @@ void FakeProvider::reset() {
     now.calls = now.fail_at = now.syncs = 0;
     now.queries = now.refused = now.count_at_destroy = now.destroyed_rules = 0;
     now.room = UINT_MAX;
-    now.refuse_arrays = false;
+    now.refuse_arrays = now.refuse_bulks = now.keep_rules = false;
     now.failed.clear();
     now.events.clear();
     now.counters.clear();
@@ -178,7 +179,8 @@ std::string FakeProvider::failed_call() {
 unsigned FakeProvider::alive(const std::string& kind) {
     State& now = state();
     std::lock_guard lock(now.mutex);
-    const auto length = std::ranges::count_if(now.objects, [&](auto* object) { return kind.empty() || object->kind == kind; });
+    const auto length =
+        std::ranges::count_if(now.objects, [&](auto* object) { return kind.empty() || object->kind == kind; });
     unsigned others = 0;
     if (kind.empty() || kind == "pd") others += now.pds;
     if (kind.empty() || kind == "context") others += now.contexts;
@@ -232,6 +234,16 @@ unsigned FakeProvider::refused() {
 void FakeProvider::refuse_arrays(bool refuse) {
     std::lock_guard lock(state().mutex);
     state().refuse_arrays = refuse;
+}
+
+void FakeProvider::refuse_bulks(bool refuse) {
+    std::lock_guard lock(state().mutex);
+    state().refuse_bulks = refuse;
+}
+
+void FakeProvider::keep_rules(bool keep) {
+    std::lock_guard lock(state().mutex);
+    state().keep_rules = keep;
 }
 
 void FakeProvider::count_at_destroy(unsigned packets) {
@@ -298,7 +310,8 @@ int ibv_close_device(ibv_context* context) {
     std::lock_guard lock(state().mutex);
     if (!state().objects.empty() || state().pds != 0) state().violations.push_back("device closed while in use");
     --state().contexts;
-    delete reinterpret_cast<verbs_context*>(reinterpret_cast<std::uint8_t*>(context) - offsetof(verbs_context, context));
+    delete reinterpret_cast<verbs_context*>(reinterpret_cast<std::uint8_t*>(context) -
+                                            offsetof(verbs_context, context));
     return 0;
 }
 
@@ -351,6 +364,10 @@ int mlx5dv_devx_general_cmd(ibv_context*, const void* in, size_t, void* out, siz
 mlx5dv_devx_obj* mlx5dv_devx_obj_create(ibv_context*, const void* in, size_t, void* out, size_t) {
     std::lock_guard lock(state().mutex);
     if (fails("mlx5dv_devx_obj_create")) return nullptr;
+    if (state().refuse_bulks) {
+        errno = ENOSPC;
+        return nullptr;
+    }
     auto* object = make<mlx5dv_devx_obj>("devx", {});
     const std::uint32_t units = get_bits(in, 120, 8);
     object->length = units == 0 ? 1 : 128 * units;
@@ -454,6 +471,7 @@ mlx5dv_dr_rule* mlx5dv_dr_rule_create(mlx5dv_dr_matcher* matcher, mlx5dv_flow_ma
 int mlx5dv_dr_rule_destroy(mlx5dv_dr_rule* rule) {
     {
         std::lock_guard lock(state().mutex);
+        if (state().keep_rules) return EIO;
         const bool counts = !rule->actions.empty() && rule->actions[0].starts_with("count ");
         if (counts && state().count_at_destroy != 0) {
             auto& counter = state().counters[static_cast<std::uint32_t>(std::stoul(rule->actions[0].substr(6)))];

@@ -1,8 +1,9 @@
-// A recording provider: the mlx5dv_* and ibv_* functions that offload/dr calls, in the test's executable instead of a library's.
+// A recording provider: the mlx5dv_* and ibv_* functions that offload/dr calls, in the test's executable instead of a
+// library's.
 //
-// It knows no packets. It keeps every object with what depends on it, refuses to destroy what is in use (EBUSY, and notes the
-// violation), refuses rules whose value exceeds their matcher's mask, and makes the n-th creating call fail on demand.
-// Counters hold what a test puts into them.
+// It knows no packets. It keeps every object with what depends on it, refuses to destroy what is in use (EBUSY, and
+// notes the violation), refuses rules whose value exceeds their matcher's mask, and makes the n-th creating call fail
+// on demand. Counters hold what a test puts into them.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,8 @@ struct verbs_context;
 
 namespace ovsdr::test {
 
-/// While one lives, memory that a test makes run out (memory_faults.hpp) does not run out for this thread: the fake's own.
+/// While one lives, memory that a test makes run out (memory_faults.hpp) does not run out for this thread: the fake's
+/// own.
 class NoMemoryFaults {
 public:
     NoMemoryFaults() { ++depth; }
@@ -51,10 +53,15 @@ struct FakeProvider {
     [[nodiscard]] static unsigned syncs();
     [[nodiscard]] static unsigned queries();
 
-    /// From now on so many more rules fit, then creating one is ENOSPC. UINT_MAX: no limit. Destroying one makes no room.
+    /// From now on so many more rules fit, then creating one is ENOSPC. UINT_MAX: no limit. Destroying one makes no
+    /// room.
     static void set_room(unsigned rules);
     /// Rules refused for want of room since reset().
     [[nodiscard]] static unsigned refused();
+    /// From now on a rule is not destroyed: EIO.
+    static void keep_rules(bool keep);
+    /// From now on a bulk of counters is ENOSPC.
+    static void refuse_bulks(bool refuse);
     /// From now on an array of destinations is ENOSPC.
     static void refuse_arrays(bool refuse);
     /// From now on, a rule that is destroyed counts so many packets of 100 bytes at its last moment; 0: none.
@@ -62,8 +69,8 @@ struct FakeProvider {
     /// Rules with a counter that were destroyed while count_at_destroy() was on last.
     [[nodiscard]] static unsigned destroyed_rules();
 
-    /// What happened to the device, in order: "create …" and "destroy FDB level 1 priority 0: count 5 dest_vport 2", "write FDB"
-    /// and "drain NIC_RX", and what others note. Forgets them.
+    /// What happened to the device, in order: "create …" and "destroy FDB level 1 priority 0: count 5 dest_vport 2",
+    /// "write FDB" and "drain NIC_RX", and what others note. Forgets them.
     [[nodiscard]] static std::vector<std::string> take_events();
     static void note(const std::string& event);
     static void note_locked(const std::string& event);   ///< for the fake itself

@@ -1,4 +1,5 @@
-// Megaflows for tests, as dpif-netdev makes them: in_port, recirc_id, the type and the presence of a tag are always matched.
+// Megaflows for tests, as dpif-netdev makes them: in_port, recirc_id, the type and the presence of a tag are always
+// matched.
 #pragma once
 
 #include <endian.h>

@@ -1,7 +1,7 @@
 // offload/ on the soft NIC, end to end: real packets on veth pairs, in a network namespace of the test's own.
 //
-// The vports are the inner ends of four pairs, the test reads and writes the outer ends. They run on AF_XDP: DPDK's AF_PACKET
-// driver lets the kernel put IP fragments together. Skipped without the right to make a network namespace.
+// The vports are the inner ends of four pairs, the test reads and writes the outer ends. They run on AF_XDP: DPDK's
+// AF_PACKET driver lets the kernel put IP fragments together. Skipped without the right to make a network namespace.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -111,7 +111,8 @@ protected:
             return;
         }
         std::ofstream file("softnic-test.json");
-        file << R"({"memory_mb": 512, "control_socket": "softnic-test.sock", "devices": [{"name": "mlx5_0", "ports": [)";
+        file << R"({"memory_mb": 512, "control_socket": "softnic-test.sock", )"
+             << R"("devices": [{"name": "mlx5_0", "ports": [)";
         const char* comma = "";
         for (const auto& [vport, odp] : {std::pair{1, 1}, {2, 2}, {3, 3}, {65535, 9}}) {
             const std::string inner = "in" + std::to_string(odp), outer = "out" + std::to_string(odp);
@@ -122,8 +123,8 @@ protected:
             run("ip link set " + inner + " up && ip link set " + outer + " up");
             file << comma << R"({"vport": )" << vport << R"(, "dpdk": "net_af_xdp,iface=)" << inner << "\"}";
             comma = ",";
-            ports_.push_back({VportId{static_cast<std::uint16_t>(vport)}, OdpPort{static_cast<std::uint32_t>(odp)}, inner,
-                              outer, nullptr, nullptr});
+            ports_.push_back({VportId{static_cast<std::uint16_t>(vport)}, OdpPort{static_cast<std::uint32_t>(odp)},
+                              inner, outer, nullptr, nullptr});
         }
         file << "]}]}";
         file.close();
@@ -148,7 +149,8 @@ protected:
         port.wire = std::make_unique<Wire>(port.outer);
         const auto ib_port = find_ib_port(eswitch_->context(), port.vport);
         ASSERT_TRUE(ib_port) << ib_port.error().what;
-        auto queue = PortQueue::create({.context = eswitch_->context(), .pd = eswitch_->pd(), .ib_port = ib_port->number});
+        auto queue =
+            PortQueue::create({.context = eswitch_->context(), .pd = eswitch_->pd(), .ib_port = ib_port->number});
         ASSERT_TRUE(queue) << queue.error().what;
         port.queue = std::move(*queue);
         const auto attached =
@@ -197,19 +199,24 @@ protected:
         return frames;
     }
 
-    /// Sends numbered frames from port 1, a window at a time so that no ring of the host's overflows, and gives what arrived at
-    /// each of `targets`.
-    static std::vector<std::vector<FrameBytes>> exchange(std::uint32_t length, const std::vector<std::uint32_t>& targets) {
+    /// Sends numbered frames from port 1, a window at a time so that no ring of the host's overflows, and gives what
+    /// arrived at each of `targets`.
+    static std::vector<std::vector<FrameBytes>> exchange(std::uint32_t length,
+                                                         const std::vector<std::uint32_t>& targets) {
         constexpr std::uint32_t window = 50;
         std::vector<std::vector<FrameBytes>> arrived(targets.size());
         for (std::uint32_t sent = 0; sent < length;) {
-            for (const std::uint32_t end = std::min(length, sent + window); sent < end; ++sent) port(1).wire->send(frame(sent));
+            for (const std::uint32_t end = std::min(length, sent + window); sent < end; ++sent) {
+                port(1).wire->send(frame(sent));
+            }
             const auto deadline = std::chrono::steady_clock::now() + 1s;
             std::size_t sum = 0;
             while (sum < sent && std::chrono::steady_clock::now() < deadline) {
                 sum = 0;
                 for (std::size_t i = 0; i < targets.size(); ++i) {
-                    for (auto& bytes : port(targets[i]).wire->collect(window, 1ms)) arrived[i].push_back(std::move(bytes));
+                    for (auto& bytes : port(targets[i]).wire->collect(window, 1ms)) {
+                        arrived[i].push_back(std::move(bytes));
+                    }
                     sum += arrived[i].size();
                 }
             }
@@ -267,7 +274,9 @@ TEST_F(SoftNic, BringsUpWhatCameInBeforeItsPortWasDetached) {
         eswitch_->detach_port(flooded.vport);
         ends = true;
         flood.join();
-        for (auto frames = flooded.queue->receive(); !frames.empty(); frames = flooded.queue->receive()) came += frames.size();
+        for (auto frames = flooded.queue->receive(); !frames.empty(); frames = flooded.queue->receive()) {
+            came += frames.size();
+        }
         EXPECT_EQ(came, eswitch_->totals().misses - before) << "round " << round;
         brought += came;
         attach(flooded);
@@ -520,7 +529,8 @@ TEST_F(SoftNic, ReadsAndSetsAVport) {
     EXPECT_EQ(missing.error().what, std::string(eswitch_->device()) + " has no vport 77");
     const auto refused = set_vport_mtu(*eswitch_, VportId{77}, 1500);
     ASSERT_FALSE(refused);
-    EXPECT_NE(refused.error().what.find("it has no such resource (status 0x5"), std::string::npos) << refused.error().what;
+    EXPECT_NE(refused.error().what.find("it has no such resource (status 0x5"), std::string::npos)
+        << refused.error().what;
 
     const auto stats = query_vport_stats(*eswitch_, vport);
     ASSERT_TRUE(stats);

@@ -42,6 +42,8 @@ def make(*targets: str) -> None:
     """Builds targets of the build folder, and configures it where that is not done yet."""
     folder = build_folder()
     if not (folder / "build.ninja").exists():
+        # Of a set-up that was interrupted: it would make meson say that all is done.
+        (folder / "meson-private" / "coredata.dat").unlink(missing_ok=True)
         subprocess.run(["meson", "setup", str(folder), str(SOURCE)], check=True, stdout=sys.stderr)
     subprocess.run(["ninja", "-C", str(folder), *targets], check=True, stdout=sys.stderr)
 

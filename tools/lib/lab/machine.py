@@ -21,8 +21,8 @@ def image() -> Path:
 
 
 class Machine:
-    """A guest, which may boot several times, whose eth0 is on the vhost-user socket `path`. QEMU connects to it, again and again; with
-    `serves` QEMU listens there."""
+    """A guest, which may boot several times, whose eth0 is on the vhost-user socket `path`. QEMU connects to it, again
+    and again; with `serves` QEMU listens there."""
 
     def __init__(self, workspace: Workspace, name: str, path: Path, *, mac: str, address: str,
                  serves: bool = False) -> None:

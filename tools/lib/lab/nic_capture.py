@@ -7,6 +7,7 @@ import signal
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Sequence
 
 from . import build
 from .command import Background, run, wait_until
@@ -28,13 +29,13 @@ class Summary:
 
 
 class NicCapture:
-    """Runs from its construction until stop(), or until it ends by itself."""
+    """Runs from its construction until stop(), or until it ends by itself. `under`: a command that starts it."""
 
-    def __init__(self, nic: SoftNic, port: str, file: Path, *arguments: str) -> None:
+    def __init__(self, nic: SoftNic, port: str, file: Path, *arguments: str, under: Sequence[str] = ()) -> None:
         self.file = file
         self.log = file.with_suffix(".log")
-        self.process = Background([str(build.drnic()), "--socket", str(nic.control), "capture", port, "-w", str(file),
-                                   *arguments], self.log)
+        self.process = Background([*under, str(build.drnic()), "--socket", str(nic.control), "capture", port,
+                                   "-w", str(file), *arguments], self.log)
         wait_until(lambda: "capturing at" in self.output() or not self.process.running(), 20, "drnic captures")
 
     def output(self) -> str:
@@ -49,8 +50,8 @@ class NicCapture:
         return self.process.wait(timeout)
 
     def summary(self) -> Summary:
-        found = re.search(r"(\d+) packets captured at .*; (\d+) passed by, (\d+) of them through the filter; (\d+) dropped",
-                          self.output())
+        found = re.search(r"(\d+) packets captured at .*; "
+                          r"(\d+) passed by, (\d+) of them through the filter; (\d+) dropped", self.output())
         assert found, self.output()
         return Summary(*map(int, found.groups()))
 
@@ -60,13 +61,13 @@ class Tcpdump:
 
     def __init__(self, namespace: Namespace, device: str, file: Path, *arguments: str) -> None:
         self.file = file
-        self.process = namespace.start(["tcpdump", "-ni", device, "-s", "65535", "-B", "65536", "--immediate-mode", "-U", "-w",
-                                        str(file), *arguments], file.with_suffix(".log"))
+        self.process = namespace.start(["tcpdump", "-ni", device, "-s", "65535", "-B", "65536", "--immediate-mode",
+                                        "-U", "-w", str(file), *arguments], file.with_suffix(".log"))
         wait_until(lambda: "listening on" in self.process.output(), 20, "tcpdump listens")
 
     def stop(self, quiet: float = 0.5) -> int:
-        """Once it has written nothing for `quiet` seconds: what it has not read when it is interrupted, is lost. Returns how
-        many packets it says that it lost before."""
+        """Once it has written nothing for `quiet` seconds: what it has not read when it is interrupted, is lost.
+        Returns how many packets it says that it lost before."""
         before = -1
         while (size := self.file.stat().st_size) != before:
             before = size

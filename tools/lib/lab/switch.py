@@ -20,7 +20,8 @@ SCHEMA = "/usr/share/openvswitch/vswitch.ovsschema"
 STOCK_DAEMON = "/usr/lib/openvswitch-switch/ovs-vswitchd"
 STOCK_DPDK_DAEMON = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk"
 
-# ovs-ctl's default for both daemons. Without it a switch that wakes up waits for whoever computes to use up a time slice.
+# ovs-ctl's default for both daemons. Without it a switch that wakes up waits for whoever computes to use up a time
+# slice.
 PRIORITY = ["nice", "-n", "-10"]
 
 
@@ -51,8 +52,8 @@ class Switch:
     def start_database_again(self) -> None:
         """With what it held when it was stopped."""
         self.database = self.namespace.start(
-            [*PRIORITY, "ovsdb-server", str(self.folder / "conf.db"), f"--remote=punix:{self.folder}/db.sock", "--pidfile",
-             f"--log-file={self.folder}/ovsdb-server.log", "-vconsole:off"],
+            [*PRIORITY, "ovsdb-server", str(self.folder / "conf.db"), f"--remote=punix:{self.folder}/db.sock",
+             "--pidfile", f"--log-file={self.folder}/ovsdb-server.log", "-vconsole:off"],
             self.folder / "ovsdb-server.out", self.environment)
         wait_until((self.folder / "db.sock").exists, 10, "the database server's socket")
         self.vsctl("--no-wait", "init")
@@ -60,8 +61,8 @@ class Switch:
     def start_daemon(self, timeout: float = 60) -> float:
         """Starts vswitchd; returns the seconds until it answers."""
         self.daemon = self.namespace.start(
-            [*PRIORITY, self.daemon_path, f"unix:{self.folder}/db.sock", "--pidfile", f"--log-file={self.log}", "-vconsole:off",
-             *self.daemon_arguments],
+            [*PRIORITY, self.daemon_path, f"unix:{self.folder}/db.sock", "--pidfile", f"--log-file={self.log}",
+             "-vconsole:off", *self.daemon_arguments],
             self.folder / "ovs-vswitchd.out", self.daemon_environment)
 
         def answers() -> bool:

@@ -49,7 +49,8 @@ TEST(Config, ReadsRoceAddresses) {
     EXPECT_EQ(two[1].address[0], 0x20);
     EXPECT_EQ(two[1].address[15], 9);
     EXPECT_EQ(two[1].vlan, 0);
-    const auto tagged = addresses(R"(["192.0.2.7/32", {"address": "192.0.2.8/24", "vlan": 4094}, {"address": "192.0.2.9/24"}])");
+    const auto tagged =
+        addresses(R"(["192.0.2.7/32", {"address": "192.0.2.8/24", "vlan": 4094}, {"address": "192.0.2.9/24"}])");
     ASSERT_EQ(tagged.size(), 3U);
     EXPECT_EQ(tagged[0].vlan, 0);
     EXPECT_EQ(tagged[1].vlan, 4094);
@@ -121,7 +122,8 @@ TEST(Config, NamesOptionValueAndRemedy) {
         {R"({"devices": [{"name": "a b"}]})", {"devices[0].name", "a b", "letters"}},
         {R"({"devices": [{"name": "a"}, {"name": "a"}]})", {"devices", "\"a\"", "twice"}},
         {R"({"devices": [{"name": "a", "profile": "cx5"}]})", {"devices[0].profile", "cx5", "connectx-5"}},
-        {R"({"devices": [{"name": "a", "flex_parser_profile": 4}]})", {"devices[0].flex_parser_profile", "from 0 to 3"}},
+        {R"({"devices": [{"name": "a", "flex_parser_profile": 4}]})",
+         {"devices[0].flex_parser_profile", "from 0 to 3"}},
         {with_port(R"({"dpdk": "net_null"})"), {"devices[0].ports[0].vport", "missing"}},
         {with_port(R"({"vport": 0, "dpdk": "net_null"})"), {"ports[0].vport", "0", "65535 for the uplink"}},
         {with_port(R"({"vport": 65280, "dpdk": "net_null"})"), {"ports[0].vport", "65280", "1 to 65279"}},
@@ -148,9 +150,11 @@ TEST(Config, NamesOptionValueAndRemedy) {
         {with_uplink(R"("fe80::1/64")"), {"roce_address", "fe80::1", "after the MAC"}},
         {with_port(R"({"vport": 1, "dpdk": ["net_null", "net_null"]})"), {"ports[0].dpdk", "one port's", "65535"}},
         {with_port(R"({"vport": 65535, "dpdk": ["net_null"]})"), {"ports[0].dpdk", "a list of 2"}},
-        {with_port(R"({"vport": 65535, "dpdk": ["net_null", "net_null", "net_ring"]})"), {"ports[0].dpdk", "a list of 2"}},
+        {with_port(R"({"vport": 65535, "dpdk": ["net_null", "net_null", "net_ring"]})"),
+         {"ports[0].dpdk", "a list of 2"}},
         {with_port(R"({"vport": 65535, "dpdk": ["net_null", 5]})"), {"ports[0].dpdk[1]", "5", "a string"}},
-        {with_port(R"({"vport": 65535, "dpdk": ["net_tap", "net_null"]})"), {"ports[0].dpdk[0]", "net_tap", "iface=NAME"}},
+        {with_port(R"({"vport": 65535, "dpdk": ["net_tap", "net_null"]})"),
+         {"ports[0].dpdk[0]", "net_tap", "iface=NAME"}},
         {with_port(R"({"vport": 65535, "dpdk": ["net_tap,iface=a", "net_tap,iface=a"]})"),
          {"ports[0].dpdk[1]", "net_tap,iface=a", "another port than the first"}},
         {with_port(R"({"vport": 1, "dpdk": "net_bond,iface=t0"})"), {"dpdk", "net_bond", "net_af_packet, net_af_xdp"}},

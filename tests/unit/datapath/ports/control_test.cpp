@@ -86,7 +86,8 @@ TEST_F(ControlTest, ListsAddsSetsAndDeletes) {
 }
 
 TEST_F(ControlTest, ShowsBothPortsOfALag) {
-    start(R"("ports": [{"vport": 65535, "dpdk": ["net_ring", "net_null,no-rx=1"]}, {"vport": 1, "dpdk": "net_ring"}])", options());
+    start(R"("ports": [{"vport": 65535, "dpdk": ["net_ring", "net_null,no-rx=1"]}, {"vport": 1, "dpdk": "net_ring"}])",
+          options());
     const json vports = ask(R"({"command": "list"})")["devices"][0]["vports"];
     EXPECT_FALSE(vports[1].contains("lag"));
     EXPECT_EQ(vports[2]["dpdk"], json::array({"net_ring", "net_null,no-rx=1"}));
@@ -105,7 +106,8 @@ TEST_F(ControlTest, ShowsBothPortsOfALag) {
     EXPECT_EQ(stats[2]["lag"][1].at("overruns"), 0);
     device().steering().set_lag_port(77, 0);
     EXPECT_EQ(ask(R"({"command": "del", "vport": 65535})")["ok"], true);
-    EXPECT_THAT(refusal(R"({"command": "add", "port": {"vport": 2, "dpdk": ["net_ring", "net_ring"]}})"), HasSubstr("one port's"));
+    EXPECT_THAT(refusal(R"({"command": "add", "port": {"vport": 2, "dpdk": ["net_ring", "net_ring"]}})"),
+                HasSubstr("one port's"));
     EXPECT_EQ(ask(R"({"command": "add", "port": {"vport": 65535, "dpdk": ["net_ring", "net_ring"]}})")["ok"], true);
     EXPECT_EQ(ask(R"({"command": "list"})")["devices"][0]["vports"][2]["lag"].size(), 2U);
 }
@@ -127,7 +129,8 @@ TEST_F(ControlTest, NamesOptionValueAndRemedy) {
     EXPECT_THAT(refusal(R"({"command": "set", "vport": 1, "mac": "03:00:00:00:00:01"})"), HasSubstr("mac: \"03:"));
     EXPECT_THAT(refusal(R"({"command": "add", "port": {"vport": 1, "dpdk": "net_ring"}})"), HasSubstr("already"));
     EXPECT_THAT(refusal(R"({"command": "add", "port": {"vport": 2, "dpdk": "net_tap"}})"), HasSubstr("net_tap"));
-    EXPECT_THAT(refusal(R"({"command": "fault", "call": "ibv_alloc_pd", "errno": "EFOO"})"), HasSubstr("\"EFOO\" is no errno"));
+    EXPECT_THAT(refusal(R"({"command": "fault", "call": "ibv_alloc_pd", "errno": "EFOO"})"),
+                HasSubstr("\"EFOO\" is no errno"));
     EXPECT_THAT(refusal(R"({"command": "fault", "call": "ibv_alloc_pd", "errno": 5, "nth": 0})"), HasSubstr("nth: 0"));
 }
 
@@ -154,7 +157,9 @@ protected:
 TEST_F(SavedConfigTest, HoldsWhatWasAddedAndRemovedAndAllElseThatWasThere) {
     chmod(path().c_str(), 0640);
     ASSERT_EQ(ask(R"({"command": "del", "vport": 2})")["ok"], true);
-    ASSERT_EQ(ask(R"({"command": "add", "port": {"vport": 3, "dpdk": "net_ring", "mtu": 1400, "name": "three"}})")["ok"], true);
+    ASSERT_EQ(
+        ask(R"({"command": "add", "port": {"vport": 3, "dpdk": "net_ring", "mtu": 1400, "name": "three"}})")["ok"],
+        true);
     EXPECT_EQ(json::parse(text())["devices"][0]["ports"].size(), 2U) << "nothing is written before a save";
     EXPECT_EQ(ask(R"({"command": "save"})")["saved"], path());
     EXPECT_EQ(text(), std::string("{\n  \"memory_mb\": 128,\n  ") + options() + R"(,
@@ -352,7 +357,8 @@ int act(const std::string& end) {
 }  // namespace
 }  // namespace ovsdr::soft
 
-/// LeakSanitizer asks before it looks: a forked child has lost its parent's threads, and with them what their stacks held.
+/// LeakSanitizer asks before it looks: a forked child has lost its parent's threads, and with them what their stacks
+/// held.
 extern "C" int __lsan_is_turned_off() { return ovsdr::soft::forked_child ? 1 : 0; }
 
 int main(int argc, char** argv) {

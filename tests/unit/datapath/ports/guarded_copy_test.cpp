@@ -38,7 +38,8 @@ TEST(GuardedCopy, TellsThatMemoryIsNotThere) {
     ASSERT_NE(static_cast<void*>(pages), MAP_FAILED);
     ASSERT_EQ(mprotect(pages + page, page, PROT_NONE), 0);
     std::vector<unsigned char> other(page);
-    for (const std::size_t size : {std::size_t{1}, std::size_t{16}, std::size_t{40}, std::size_t{256}, std::size_t{257}, page}) {
+    for (const std::size_t size :
+         {std::size_t{1}, std::size_t{16}, std::size_t{40}, std::size_t{256}, std::size_t{257}, page}) {
         EXPECT_TRUE(guarded_copy(other.data(), pages + page - size, size));
         EXPECT_FALSE(guarded_copy(other.data(), pages + page - size + 1, size)) << size;
         EXPECT_TRUE(guarded_copy(pages + page - size, other.data(), size));
@@ -80,7 +81,9 @@ TEST(GuardedCopy, AdditionsOfManyThreadsAllCount) {
 }
 
 void exits_with_7(int) { _exit(7); }
-void exits_with_8_for_page_1(int, siginfo_t* info, void*) { _exit(info->si_addr == reinterpret_cast<void*>(page) ? 8 : 9); }
+void exits_with_8_for_page_1(int, siginfo_t* info, void*) {
+    _exit(info->si_addr == reinterpret_cast<void*>(page) ? 8 : 9);
+}
 void touch_page_1() { *reinterpret_cast<volatile char*>(page) = 1; }
 
 /// The application's own faults are its own: whoever was there before hears of them as before.
@@ -88,7 +91,8 @@ TEST(GuardedCopyDeathTest, OtherFaultsAreWhoseTheyWere) {
     GTEST_FLAG_SET(death_test_style, "threadsafe");  // processes in which nobody guards yet
     EXPECT_EXIT(signal(SIGSEGV, SIG_DFL); guard_copies(); touch_page_1(), testing::KilledBySignal(SIGSEGV), "");
     EXPECT_EXIT(signal(SIGSEGV, SIG_IGN); guard_copies(); touch_page_1(), testing::KilledBySignal(SIGSEGV), "");
-    EXPECT_EXIT(signal(SIGBUS, SIG_DFL); guard_copies(); raise(SIGBUS); raise(SIGBUS), testing::KilledBySignal(SIGBUS), "");
+    EXPECT_EXIT(signal(SIGBUS, SIG_DFL); guard_copies(); raise(SIGBUS); raise(SIGBUS),
+                testing::KilledBySignal(SIGBUS), "");
     EXPECT_EXIT(signal(SIGBUS, exits_with_7); guard_copies(); raise(SIGBUS), testing::ExitedWithCode(7), "");
     EXPECT_EXIT(signal(SIGSEGV, exits_with_7); guard_copies(); touch_page_1(), testing::ExitedWithCode(7), "");
     EXPECT_EXIT(
@@ -126,7 +130,8 @@ std::array<char, 1 << 16> other_stack;
 sigjmp_buf back;
 void exits_with_7_from_the_other_stack(int) {
     char here;
-    const auto at = reinterpret_cast<std::uintptr_t>(&here), start = reinterpret_cast<std::uintptr_t>(other_stack.data());
+    const auto at = reinterpret_cast<std::uintptr_t>(&here);
+    const auto start = reinterpret_cast<std::uintptr_t>(other_stack.data());
     _exit(at >= start && at < start + other_stack.size() ? 7 : 9);
 }
 void use_other_stack() {

@@ -92,7 +92,8 @@ inline std::chrono::steady_clock::duration median_time(Guest& from, Guest& to) {
     return times[times.size() / 2];
 }
 
-/// Whether a frame wakes the worker, which would sleep for 100 ms otherwise. Three tries: somebody else may have the processor.
+/// Whether a frame wakes the worker, which would sleep for 100 ms otherwise. Three tries: somebody else may have the
+/// processor.
 inline bool wakes_the_worker(Guest& from, Guest& to) {
     for (unsigned tries = 0; tries < 3; ++tries) {
         if (median_time(from, to) < std::chrono::milliseconds(25)) return true;

@@ -155,8 +155,8 @@ TEST_P(InterfaceTest, IgnoresWhatTheHostSendsOnItsEnd) {
     EXPECT_EQ(counters(1).sent_packets, 0U);
 }
 
-// A worker that is kept away, as by a busy host, gets what the port's buffer holds: the rest is counted, and stays so when
-// the port goes.
+// A worker that is kept away, as by a busy host, gets what the port's buffer holds: the rest is counted, and stays so
+// when the port goes.
 TEST_P(InterfaceTest, CountsWhatFindsNoRoom) {
     constexpr unsigned frames = 6000;
     start_pair();
@@ -166,7 +166,8 @@ TEST_P(InterfaceTest, CountsWhatFindsNoRoom) {
     worker.let_go();
 
     EXPECT_TRUE(eventually([&] { return counters(1).sent_packets + counters(1).overruns >= frames - lost; }))
-        << counters(1).sent_packets << " sent, " << counters(1).overruns << " found no room, " << lost << " lost before";
+        << counters(1).sent_packets << " sent, " << counters(1).overruns << " found no room, " << lost
+        << " lost before";
     EXPECT_LE(counters(1).sent_packets + counters(1).overruns, frames);
     EXPECT_GE(counters(1).overruns + lost, frames / 2);
     EXPECT_EQ(counters(2).overruns, 0U);

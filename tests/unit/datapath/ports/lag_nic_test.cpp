@@ -209,8 +209,8 @@ TEST_F(LagNicTest, AnUplinkCanBeTakenAwayAndComeBackAsOnePort) {
     VportCounters counters{};
     EXPECT_EQ(device().lag_counters(1, counters), ENOENT);
     std::string error;
-    ASSERT_EQ(device().add_vport({.vport = uplink_vport, .name = "up", .dpdk = "net_af_packet,iface=host2"}, true, error), 0)
-        << error;
+    const PortConfig port{.vport = uplink_vport, .name = "up", .dpdk = "net_af_packet,iface=host2"};
+    ASSERT_EQ(device().add_vport(port, true, error), 0) << error;
     EXPECT_FALSE(device().has_lag());
     EXPECT_EQ(device().lag_counters(1, counters), ENOENT);
     TestQueue queue(device(), sqn, uplink_vport);

@@ -96,7 +96,8 @@ protected:
                 packets[i] = rte_pktmbuf_alloc(pool_.get());
                 ASSERT_NE(packets[i], nullptr);
                 const Frame& frame = frames[done + i];
-                std::memcpy(rte_pktmbuf_append(packets[i], static_cast<std::uint16_t>(frame.size())), frame.data(), frame.size());
+                std::memcpy(rte_pktmbuf_append(packets[i], static_cast<std::uint16_t>(frame.size())), frame.data(),
+                            frame.size());
             }
             sink.deliver(sink.self, 0, packets.data(), length);
         }
@@ -170,10 +171,11 @@ TEST_F(LagTest, EachFieldOfAFlowCounts) {
         bool counts;
     };
     // Of 64 values of a byte that counts, all by the same port has the odds of 2^63 to one.
-    for (const Place& place : {Place{"destination MAC", 5, true}, Place{"source MAC", 11, true}, Place{"type of service", 15, false},
-                               Place{"identification", 19, false}, Place{"time to live", 22, false},
-                               Place{"source address", 29, true}, Place{"destination address", 33, true}, Place{"source port", 35, true},
-                               Place{"destination port", 37, true}, Place{"payload", 50, false}}) {
+    for (const Place& place :
+         {Place{"destination MAC", 5, true}, Place{"source MAC", 11, true}, Place{"type of service", 15, false},
+          Place{"identification", 19, false}, Place{"time to live", 22, false}, Place{"source address", 29, true},
+          Place{"destination address", 33, true}, Place{"source port", 35, true}, Place{"destination port", 37, true},
+          Place{"payload", 50, false}}) {
         std::vector<Frame> frames;
         for (unsigned value = 1; value <= 64; ++value) {
             frames.push_back(udp(0));

@@ -21,7 +21,8 @@ constexpr std::uint32_t sqn = 77;
 
 TEST_F(NicTest, ListsTheManagerAndThePorts) {
     start(
-        R"("ports": [{"vport": 65535, "dpdk": "net_null,no-rx=1", "mac": "02:00:00:00:00:99"}, {"vport": 2, "dpdk": "net_ring"}])");
+        R"("ports": [{"vport": 65535, "dpdk": "net_null,no-rx=1", "mac": "02:00:00:00:00:99"}, )"
+        R"({"vport": 2, "dpdk": "net_ring"}])");
     const auto vports = device().vports();
     ASSERT_EQ(vports.size(), 3U);
     EXPECT_EQ(vports[0].id, manager_vport);
@@ -75,7 +76,8 @@ TEST_F(NicTest, CotenantHearsWhatItSent) {
 }
 
 TEST_F(NicTest, LacpIsCountedOnBothPortsOfALag) {
-    start(R"("ports": [{"vport": 65535, "dpdk": ["net_ring", "net_ring"]}], "cotenant": {"lacp": true, "period_ms": 10})");
+    start(R"("ports": [{"vport": 65535, "dpdk": ["net_ring", "net_ring"]}], )"
+          R"("cotenant": {"lacp": true, "period_ms": 10})");
     EXPECT_TRUE(eventually([&] {
         const Cotenant::Statistics seen = nic_->cotenant(0)->statistics();
         return seen.lacp_received >= 6 && device().lacp_frames() == seen.lacp_received;

@@ -79,8 +79,9 @@ protected:
     std::array<std::uint8_t, 64> read(std::uint32_t object, std::uint8_t opmod) {
         alignas(64) std::array<std::uint8_t, 64> memory{};
         ibv_mr* region = ibv_reg_mr(open.pd, memory.data(), memory.size(), IBV_ACCESS_LOCAL_WRITE);
-        const Request request{.opmod = opmod, .object = object, .read_to = reinterpret_cast<std::uintptr_t>(memory.data()),
-                              .lkey = region->lkey, .with_data = false};
+        const Request request{.opmod = opmod, .object = object,
+                              .read_to = reinterpret_cast<std::uintptr_t>(memory.data()), .lkey = region->lkey,
+                              .with_data = false};
         EXPECT_EQ(access(request), 0);
         ibv_dereg_mr(region);
         return memory;
@@ -170,8 +171,9 @@ TEST_F(Aso, RefusesRequestsThatAreNotForTheObject) {
     const auto whole = Request{.object = number()}.bytes();
     EXPECT_EQ(access_aso(open.state, {.pdn = pdn, .domain = open.pd}, std::span(whole).first(63)), EINVAL);
     std::array<std::uint8_t, 64> memory{};
-    EXPECT_EQ(access({.object = number(), .read_to = reinterpret_cast<std::uintptr_t>(memory.data()) & ~1ULL, .lkey = 7}),
-              EFAULT);
+    EXPECT_EQ(
+        access({.object = number(), .read_to = reinterpret_cast<std::uintptr_t>(memory.data()) & ~1ULL, .lkey = 7}),
+        EFAULT);
     EXPECT_EQ(mlx5dv_devx_obj_destroy(object), 0);
 }
 
@@ -251,7 +253,8 @@ TEST_F(OldAso, ConnectX5HasNone) {
 TEST_F(Aso, ActionsTakeObjectsOfTheirKindOnly) {
     mlx5dv_dr_domain* domain = mlx5dv_dr_domain_create(open.context, MLX5DV_DR_DOMAIN_TYPE_FDB);
     mlx5dv_devx_obj* meters = create(create_command(flow_meter, 0));
-    mlx5dv_dr_action* action = mlx5dv_dr_action_create_aso(domain, meters, 1, MLX5DV_DR_ACTION_FLAGS_ASO_FLOW_METER_GREEN, 5);
+    mlx5dv_dr_action* action =
+        mlx5dv_dr_action_create_aso(domain, meters, 1, MLX5DV_DR_ACTION_FLAGS_ASO_FLOW_METER_GREEN, 5);
     ASSERT_NE(action, nullptr);
     EXPECT_EQ(mlx5dv_dr_action_modify_aso(action, 0, MLX5DV_DR_ACTION_FLAGS_ASO_FLOW_METER_RED, 1), 0);
     EXPECT_EQ(mlx5dv_dr_action_modify_aso(action, 2, MLX5DV_DR_ACTION_FLAGS_ASO_FLOW_METER_RED, 1), EINVAL);

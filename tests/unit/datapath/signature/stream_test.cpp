@@ -300,7 +300,8 @@ TEST_F(StreamTest, AMessageMayGoOnWhereAnotherEndedWithinABlock) {
         std::fill(memory.bytes.begin(), memory.bytes.end(), std::byte{});
         for (std::size_t at = 0; at < bytes.size(); at += step) {
             Stream stream;
-            const auto part = std::span<const std::byte>(bytes).subspan(at, std::min<std::size_t>(step, bytes.size() - at));
+            const auto part =
+                std::span<const std::byte>(bytes).subspan(at, std::min<std::size_t>(step, bytes.size() - at));
             ASSERT_TRUE(stream.scatter({memory_domain, wire, 0xFF, 0}, memory, at, part));
             ASSERT_EQ(stream.error().type, ErrorType::none);
         }
@@ -353,7 +354,8 @@ struct LockedMemory : CutMemory {
 TEST_F(StreamTest, GoesOnRightlyAfterAPartThatWasOutOfReach) {
     const Domain memory_domain = crc(4096, GuardType::crc32c, ones), dif = t10(512, GuardType::t10_crc, ones);
     const auto raw = random_bytes(random, 2 * 4096);
-    for (const auto& [inside, outside] : {std::pair{memory_domain, dif}, std::pair{dif, dif}, std::pair{Domain{}, dif}}) {
+    for (const auto& [inside, outside] :
+         {std::pair{memory_domain, dif}, std::pair{dif, dif}, std::pair{Domain{}, dif}}) {
         const auto in_memory = reference::framed(inside, raw), on_wire = reference::framed(outside, raw);
         for (const std::uint8_t copy : {0x00, 0xFF}) {
             if (copy && !inside.same_structure(outside)) continue;
@@ -413,7 +415,8 @@ TEST_F(StreamTest, NeedsTheFieldThatItCopiesAndTheDataBeforeAGuard) {
         EXPECT_TRUE(Stream().gather({domain, domain, 0xFF, 0xFF}, no_data, 512, whole));
     }
     LockedMemory no_data{{bytes}, 100, 101};
-    EXPECT_TRUE(Stream().gather({dif, dif, 0x3F, 0xC0}, no_data, 512, field)) << "tags do not, when the guard is copied";
+    EXPECT_TRUE(Stream().gather({dif, dif, 0x3F, 0xC0}, no_data, 512, field))
+        << "tags do not, when the guard is copied";
 }
 
 TEST_F(StreamTest, APlaceThatWasOutOfReachIsPlacedAgain) {
@@ -481,7 +484,8 @@ TEST_F(StreamTest, FieldsBehindTheFirstAreCheckedWhereverAMessageBegins) {
                 ASSERT_TRUE(stream.scatter({{}, dif, 0xFF, 0}, memory, at, part));
             }
             ASSERT_EQ(stream.error().type, start == 512 ? ErrorType::application_tag : ErrorType::guard) << start;
-            ASSERT_EQ(stream.error().offset, start == 512 ? 0U : 2 * 520U) << "a field that is entered half-way is not checked";
+            ASSERT_EQ(stream.error().offset, start == 512 ? 0U : 2 * 520U)
+                << "a field that is entered half-way is not checked";
         }
     }
 }
@@ -503,7 +507,9 @@ TEST_F(StreamTest, BlocksInPlaceBeginAnywhereAndEndWithTheLastWholeOne) {
     const auto all = reference::framed(domain, raw);
     const auto part = std::vector(all.begin() + 2 * 520, all.begin() + 5 * 520 + 519);
     auto made = part;
-    for (std::size_t block = 0; block < 3; ++block) std::fill_n(made.begin() + static_cast<long>(block * 520 + 512), 8, std::byte{});
+    for (std::size_t block = 0; block < 3; ++block) {
+        std::fill_n(made.begin() + static_cast<long>(block * 520 + 512), 8, std::byte{});
+    }
     generate(domain, 2, made);
     EXPECT_EQ(made, part);
     made.back() ^= std::byte{1};

@@ -1,5 +1,5 @@
-// Actions by themselves and in rules: what root tables and other domains' rules refuse, arrays and samplers, what is kept for
-// packets in flight.
+// Actions by themselves and in rules: what root tables and other domains' rules refuse, arrays and samplers, what is
+// kept for packets in flight.
 #include <array>
 #include <cerrno>
 
@@ -33,13 +33,16 @@ protected:
         return Action::dest_array(domain, std::span<const Action::Branch>(branches.begin(), branches.size()), array);
     }
 
-    const std::vector<std::uint8_t> header = std::vector<std::uint8_t>(50, 0x11), l2 = std::vector<std::uint8_t>(14, 0x22);
+    const std::vector<std::uint8_t> header = std::vector<std::uint8_t>(50, 0x11);
+    const std::vector<std::uint8_t> l2 = std::vector<std::uint8_t>(14, 0x22);
     Domain fdb{steering, DomainType::fdb, nullptr}, other{steering, DomainType::fdb, nullptr};
     Domain rx{steering, DomainType::nic_rx, nullptr}, tx{steering, DomainType::nic_tx, nullptr};
-    Table fdb_root{fdb, 0}, first{fdb, 1}, second{fdb, 2}, other_root{other, 0}, other_first{other, 1}, other_second{other, 2};
+    Table fdb_root{fdb, 0}, first{fdb, 1}, second{fdb, 2}, other_root{other, 0}, other_first{other, 1};
+    Table other_second{other, 2};
     Table rx_root{rx, 0}, rx_first{rx, 1}, rx_second{rx, 2}, tx_root{tx, 0}, tx_first{tx, 1};
     Collector queue, queue_two;
-    Action::Created drop = Action::drop(), miss = Action::default_miss(), pop = Action::pop_vlan(), push = pushing(0x81000005);
+    Action::Created drop = Action::drop(), miss = Action::default_miss(), pop = Action::pop_vlan();
+    Action::Created push = pushing(0x81000005);
     Action::Created tag = Action::tag(1), to_queue = to_sink(queue.sink()), to_two = to_sink(queue_two.sink()),
                     to_nothing = to_sink({});
     Action::Created out = to_vport(fdb, 1), to_second = to_table(second), to_other = to_table(other_second),
@@ -78,19 +81,23 @@ TEST_F(Actions, RootTablesTakeTheirOwnDomainsObjectsMadeForThem) {
         const bool decap = kind == Kind::decap_l2 || kind == Kind::decap_l3;
         Action::Created none;
         EXPECT_EQ(Action::packet_reformat(fdb, true, kind, data, none), EOPNOTSUPP) << "in NIC domains only";
-        const auto mine = reformatting(decap ? rx : tx, kind, data, true), elsewhere = reformatting(decap ? rx : tx, kind, data);
+        const auto mine = reformatting(decap ? rx : tx, kind, data, true);
+        const auto elsewhere = reformatting(decap ? rx : tx, kind, data);
         Table& root = decap ? rx_root : tx_root;
         const Action::Created& end = decap ? to_queue : drop;
         EXPECT_EQ(list_error(root, {&mine, &end}), 0);
         EXPECT_EQ(list_error(root, {&elsewhere, &end}), EINVAL);
         EXPECT_EQ(list_error(root, {&mine, &mine, &end}), EINVAL);
-        EXPECT_EQ(list_error_from(first, wire, {&mine, &out}), kind == Kind::decap_l2 ? 0 : EINVAL) << "where libmlx5 looks";
+        EXPECT_EQ(list_error_from(first, wire, {&mine, &out}), kind == Kind::decap_l2 ? 0 : EINVAL)
+            << "where libmlx5 looks";
     }
 }
 
 TEST_F(Actions, RootRulesTakeTwoObjectsOfWhichOneIsAReformat) {
-    const auto encap = reformatting(tx, Kind::encap_l2, header, true), encap_l3 = reformatting(tx, Kind::encap_l3, header, true);
-    const auto decap = reformatting(rx, Kind::decap_l2, {}, true), decap_l3 = reformatting(rx, Kind::decap_l3, l2, true);
+    const auto encap = reformatting(tx, Kind::encap_l2, header, true);
+    const auto encap_l3 = reformatting(tx, Kind::encap_l3, header, true);
+    const auto decap = reformatting(rx, Kind::decap_l2, {}, true);
+    const auto decap_l3 = reformatting(rx, Kind::decap_l3, l2, true);
     const auto edit = modifying(rx, {set_command(id::reg_c_1, 0, 32, 1)}, true);
     const auto sent = modifying(tx, {set_command(id::reg_c_1, 0, 32, 1)}, true);
     EXPECT_EQ(list_error(tx_root, {&encap, &encap_l3, &drop}), EINVAL);
@@ -126,7 +133,8 @@ TEST_F(Actions, RootRulesEndOnce) {
 TEST_F(Actions, OfAnotherDomainAreRefused) {
     Action::Created go_on;
     ASSERT_EQ(Action::root_table(other_root, 1, go_on), 0);
-    const auto edit = modifying(other, {set_command(id::reg_c_1, 0, 32, 1)}), array = array_of(other, {&to_other, &count});
+    const auto edit = modifying(other, {set_command(id::reg_c_1, 0, 32, 1)});
+    const auto array = array_of(other, {&to_other, &count});
     const auto elsewhere = to_vport(other, 1);
     const std::vector<const Action::Created*> foreign{&go_on, &edit, &array, &elsewhere, &to_other};
     for (const Action::Created* action : foreign) {
@@ -202,7 +210,8 @@ TEST_F(OldActions, ConnectX5RestoresInTheFdbOnly) {
     const std::array<Action*, 1> queues{to_queue.get()}, vports_{out.get()};
     EXPECT_EQ(Action::sampler({.ratio = 2, .next = &rx_second, .actions = queues, .restore = 0}, sampler), 0);
     const auto restore = [&](std::uint64_t command) {
-        return Action::sampler({.ratio = 2, .next = &second, .actions = vports_, .restore = __builtin_bswap64(command)}, sampler);
+        return Action::sampler({.ratio = 2, .next = &second, .actions = vports_, .restore = __builtin_bswap64(command)},
+                               sampler);
     };
     EXPECT_EQ(restore(set_command(id::reg_c_0, 0, 16, 1)), 0);
     EXPECT_EQ(restore(set_command(id::reg_c_0, 16, 32, 1)), EINVAL) << "past the register";
@@ -310,10 +319,12 @@ TEST_F(Actions, RulesExistOnTheSideOfTheirSource) {
         EXPECT_EQ(rule.error, 0);
         return rule.rule->node().sides;
     };
-    const auto by_port = Parameters{}.set(field::source_port, 0xffff), by_bit = Parameters{}.set(field::reg_c_0, 0x80000000);
+    const auto by_port = Parameters{}.set(field::source_port, 0xffff);
+    const auto by_bit = Parameters{}.set(field::reg_c_0, 0x80000000);
     EXPECT_EQ(sides(by_port, Parameters{}.set(field::source_port, wire)), side_wire);
     EXPECT_EQ(sides(by_port, {}), side_vports);
-    EXPECT_EQ(sides(Parameters{}.set(field::reg_c_0, 0xffff0000), Parameters{}.set(field::reg_c_0, 0xffff0000)), side_wire);
+    EXPECT_EQ(sides(Parameters{}.set(field::reg_c_0, 0xffff0000), Parameters{}.set(field::reg_c_0, 0xffff0000)),
+              side_wire);
     EXPECT_EQ(sides(by_bit, {}), side_vports);
     EXPECT_EQ(sides(Parameters{}.set(field::reg_c_0, 0xffff), {}), side_both);
 }

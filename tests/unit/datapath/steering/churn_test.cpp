@@ -57,12 +57,14 @@ TEST_F(Churn, NothingIsLostOrDuplicatedWhileRulesComeAndGo) {
     });
     const auto bulk = std::make_shared<CounterBulk>(1);
     for (unsigned round = 0; round < 300; ++round) {
-        const auto matcher = make_matcher(table, static_cast<std::uint16_t>(round & 3), criteria::outer,
-                                          Parameters{}.set(field::ip_version, 4).set(field::udp_dport, round % 2 ? 0xffff : 0x1f));
+        const auto matcher =
+            make_matcher(table, static_cast<std::uint16_t>(round & 3), criteria::outer,
+                         Parameters{}.set(field::ip_version, 4).set(field::udp_dport, round % 2 ? 0xffff : 0x1f));
         const auto count = counting(bulk);
         std::vector<MadeRule> rules;
         for (unsigned port = 0; port < 32; ++port) {
-            rules.push_back(make_rule(*matcher, Parameters{}.set(field::ip_version, 4).set(field::udp_dport, port), {&count, &out}));
+            rules.push_back(make_rule(*matcher, Parameters{}.set(field::ip_version, 4).set(field::udp_dport, port),
+                                      {&count, &out}));
             ASSERT_EQ(rules.back().error, 0);
         }
         if (round % 16 == 0) steering.synchronize();

@@ -160,7 +160,8 @@ TEST_F(Connection, ARstThatAcknowledgesZeroAcknowledgesNothing) {
     for (const bool resets : {true, false}) {
         become(far);
         ASSERT_EQ(from_client({0x40000000, 5001}), changed);
-        EXPECT_EQ(from_server({5001, 0, static_cast<std::uint16_t>(resets ? rst | ack : ack)}), resets ? changed : invalid);
+        EXPECT_EQ(from_server({5001, 0, static_cast<std::uint16_t>(resets ? rst | ack : ack)}),
+                  resets ? changed : invalid);
     }
 }
 
@@ -170,7 +171,8 @@ TEST_F(Connection, NoWindowIsLargerThanHalfOfAllNumbers) {
     become(after_syn_ack().set(reply_max_win, 0x7ffffff0).set(original_liberal, 1));
     EXPECT_EQ(from_client({0x70000000, 5001}), changed);
     EXPECT_EQ(now().get(reply_max_win), 0x7fffffffU) << "by data past the window";
-    for (const auto& ends : {std::vector<std::uint32_t>{1001U + 0x7fffffff}, {1001U + 0x7fffffff, 1001U + 0xfffffffe}}) {
+    for (const auto& ends :
+         {std::vector<std::uint32_t>{1001U + 0x7fffffff}, {1001U + 0x7fffffff, 1001U + 0xfffffffe}}) {
         become(after_syn_ack().set(reply_liberal, 1).set(sack, 1));
         EXPECT_EQ(pass(responder, with_sack({5001, 1001}, ends)), valid);
         EXPECT_EQ(now().get(reply_max_win), 0x7fffffffU) << "by SACK";
@@ -179,7 +181,10 @@ TEST_F(Connection, NoWindowIsLargerThanHalfOfAllNumbers) {
 
 TEST_F(Connection, AnOldAcknowledgementIsInsideIfItsSackIs) {
     for (const bool permitted : {true, false}) {
-        become(after_syn_ack().set(sack, permitted ? 1 : 0).set(original_sent_end, 100000).set(original_reply_end, 101000));
+        become(after_syn_ack()
+                   .set(sack, permitted ? 1 : 0)
+                   .set(original_sent_end, 100000)
+                   .set(original_reply_end, 101000));
         ASSERT_EQ(from_client({100000, 5001}), changed);
         EXPECT_EQ(pass(responder, with_sack({5001, 33999}, {100000})), permitted ? valid : invalid);
     }
@@ -200,8 +205,9 @@ TEST_F(Connection, BadPacketsChangeNothing) {
     FrameSpec fragment;
     fragment.protocol = 6;
     fragment.place = 0x2000;
-    for (const Bytes& frame : {make_frame(FrameSpec{}), cut, long_header, make_frame(fragment), segment({1001, 5001, fin}),
-                               segment({1001, 5001, syn | fin}), segment({1001, 5001, 0}), segment({1001, 5001, syn | rst})}) {
+    for (const Bytes& frame :
+         {make_frame(FrameSpec{}), cut, long_header, make_frame(fragment), segment({1001, 5001, fin}),
+          segment({1001, 5001, syn | fin}), segment({1001, 5001, 0}), segment({1001, 5001, syn | rst})}) {
         EXPECT_EQ(pass(initiator, frame), bad);
         EXPECT_EQ(now().image, after_syn_ack().image);
     }
@@ -212,7 +218,8 @@ TEST_F(Connection, SegmentsHaveFlagsThatGoTogether) {
     for (std::uint16_t flags = 0; flags < 256; ++flags) {
         const std::uint16_t kind = flags & (fin | syn | rst | ack | urg);
         const bool possible = kind == ack || kind == (ack | urg) || kind == (fin | ack) || kind == (fin | ack | urg) ||
-                              kind == (syn | ack) || kind == syn || kind == (syn | urg) || kind == rst || kind == (rst | ack);
+                              kind == (syn | ack) || kind == syn || kind == (syn | urg) || kind == rst ||
+                              kind == (rst | ack);
         become(after_syn_ack().set(original_liberal, 1));
         EXPECT_EQ(from_client({1001, 5001, flags}) == bad, !possible) << flags;
     }
@@ -348,13 +355,17 @@ TEST_F(Connection, ConversationsAreValid) {
         std::mt19937 random(seed);
         const auto pick = [&random](std::uint32_t below) { return static_cast<std::uint32_t>(random() % below); };
         const std::uint32_t one = ~0U - pick(5000), two = pick(2) != 0 ? ~0U - pick(5000) : pick(100000);
-        Endpoint ends[2] = {{one + 1, one + 1, two + 1, 0, pick(4), 3000}, {two + 1, two + 1, one + 1, 0, pick(4), 3000}};
+        Endpoint ends[2] = {{one + 1, one + 1, two + 1, 0, pick(4), 3000},
+                            {two + 1, two + 1, one + 1, 0, pick(4), 3000}};
         ends[0].allowed = one + 1 + 3000;
         ends[1].allowed = two + 1 + 3000;
         Object object;
         object.set(object_valid, 1).set(limit, 7).set(original_scale, ends[0].scale).set(reply_scale, ends[1].scale);
         object.set(original_sent_end, one + 1).set(original_reply_end, one + 3001).set(original_max_win, 3000);
-        object.set(reply_sent_end, two + 1).set(reply_end, two + 3001).set(reply_max_win, 3000).set(reply_max_ack, one + 1);
+        object.set(reply_sent_end, two + 1)
+            .set(reply_end, two + 3001)
+            .set(reply_max_win, 3000)
+            .set(reply_max_ack, one + 1);
         become(object);
         ASSERT_EQ(from_client({one + 1, two + 1, ack, 3000}) & 0xc1, 0);
         for (unsigned step = 0; step < 200; ++step) {
@@ -365,8 +376,10 @@ TEST_F(Connection, ConversationsAreValid) {
             const bool closes = !self.closed && step > 150 && room > size && pick(10) == 0;
             self.window = pick(2) != 0 ? 3000 : 3000 + pick(60000);
             const auto shown = static_cast<std::uint16_t>(self.window >> self.scale);
-            const Words words{self.next, self.peer_next, static_cast<std::uint16_t>(ack | (closes ? fin : 0)), shown, size};
-            ASSERT_EQ(pass(who == 0 ? initiator : responder, segment(words)) & 0xc1, 0) << "seed " << seed << " step " << step;
+            const Words words{self.next, self.peer_next, static_cast<std::uint16_t>(ack | (closes ? fin : 0)), shown,
+                              size};
+            ASSERT_EQ(pass(who == 0 ? initiator : responder, segment(words)) & 0xc1, 0)
+                << "seed " << seed << " step " << step;
             self.next += size + (closes ? 1 : 0);
             self.closed = self.closed || closes;
             peer.peer_next = self.next;
@@ -379,7 +392,8 @@ TEST_F(Connection, ConversationsAreValid) {
     }
 }
 
-/// A connection as conn_track.hpp describes it, in plain numbers: numbers that go round are told apart by their distance.
+/// A connection as conn_track.hpp describes it, in plain numbers: numbers that go round are told apart by their
+/// distance.
 struct Model {
     struct End {
         std::uint32_t max_ack, max_win, reply_end, sent_end, scale;
@@ -451,7 +465,8 @@ struct Model {
         }
         if ((words.flags & rst) != 0) return;
         const bool has_ack = (words.flags & ack) != 0;
-        own.max_win = std::min(std::max(own.max_win, window + (reaches - (has_ack ? words.acked : reaches))), 0x7fffffffU);
+        own.max_win =
+            std::min(std::max(own.max_win, window + (reaches - (has_ack ? words.acked : reaches))), 0x7fffffffU);
         if (peer.max_win != 0 && behind(own.reply_end, end) > 0) {
             peer.max_win = std::min(peer.max_win + (end - own.reply_end), 0x7fffffffU);
         }
@@ -464,8 +479,9 @@ struct Model {
     }
     [[nodiscard]] Object object() const {
         Object all;
-        constexpr ObjectField windows[2][4] = {{original_max_ack, original_max_win, original_reply_end, original_sent_end},
-                                               {reply_max_ack, reply_max_win, reply_end, reply_sent_end}};
+        constexpr ObjectField windows[2][4] = {
+            {original_max_ack, original_max_win, original_reply_end, original_sent_end},
+            {reply_max_ack, reply_max_win, reply_end, reply_sent_end}};
         for (unsigned i = 0; i < 2; ++i) {
             const End& one = ends[i];
             all.set(windows[i][0], one.max_ack).set(windows[i][1], one.max_win);
@@ -490,8 +506,9 @@ TEST_F(Connection, IsTheModelBitByBit) {
         std::mt19937 random(seed);
         const auto pick = [&random](std::uint32_t below) { return static_cast<std::uint32_t>(random() % below); };
         const std::uint32_t one = random(), two = random();
-        Model model{.ends = {{0, 1 + pick(5000), one + 1 + pick(5000), one + 1, pick(2) ? 15 : pick(15)},
-                             {one + 1, pick(4) ? 1 + pick(70000) : 0, two + 1 + pick(5000), two + 1, pick(2) ? 15 : pick(8)}}};
+        Model model{
+            .ends = {{0, 1 + pick(5000), one + 1 + pick(5000), one + 1, pick(2) ? 15 : pick(15)},
+                     {one + 1, pick(4) ? 1 + pick(70000) : 0, two + 1 + pick(5000), two + 1, pick(2) ? 15 : pick(8)}}};
         model.sack = pick(2) != 0;
         model.limit = pick(8);
         model.shift = pick(3);
@@ -502,7 +519,8 @@ TEST_F(Connection, IsTheModelBitByBit) {
             const Model::End &own = model.ends[direction == initiator ? 0 : 1],
                              &peer = model.ends[direction == initiator ? 1 : 0];
             const auto near = [&](std::uint32_t edge) { return edge + pick(3) - 1; };
-            Words words{own.sent_end, peer.sent_end, kinds[pick(10)], static_cast<std::uint16_t>(pick(4) ? random() : 0)};
+            Words words{own.sent_end, peer.sent_end, kinds[pick(10)],
+                        static_cast<std::uint16_t>(pick(4) ? random() : 0)};
             if (pick(4) == 0) words.seq = near(own.reply_end);
             if (pick(4) == 0) words.seq = own.sent_end - pick(3000);
             if (pick(6) == 0) words.seq = near(own.sent_end - peer.max_win);

@@ -1,5 +1,5 @@
-// What lanes read of a device: vports and queues that come and go, the cache's key, who waits for whom; and that nothing is
-// left of a device.
+// What lanes read of a device: vports and queues that come and go, the cache's key, who waits for whom; and that
+// nothing is left of a device.
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -40,10 +40,11 @@ TEST_F(DeviceTest, QueuesAreReleasedWhenTheirLastPacketHasArrived) {
         Collector collector;
         std::atomic<int> holders{0};
     } held;
-    const auto to_held = Action::receiver({.sink = held.collector.sink(),
-                                           .object = &held,
-                                           .hold = [](void* self) noexcept { ++static_cast<Held*>(self)->holders; },
-                                           .release = [](void* self) noexcept { --static_cast<Held*>(self)->holders; }});
+    const auto to_held =
+        Action::receiver({.sink = held.collector.sink(),
+                          .object = &held,
+                          .hold = [](void* self) noexcept { ++static_cast<Held*>(self)->holders; },
+                          .release = [](void* self) noexcept { --static_cast<Held*>(self)->holders; }});
     onward.rule.reset();
     const auto array = array_of(rx, {&to_held, &to_queue});
     for (const Action::Created* action : {&to_held, &array}) {
@@ -126,7 +127,8 @@ TEST_F(DeviceTest, DetachingWhatIsNotThereChangesNothing) {
 
 [[nodiscard]] unsigned sinks_in_use(Steering& steering) {
     const auto& sinks = steering.impl().sinks;
-    return static_cast<unsigned>(std::count_if(sinks.begin(), sinks.end(), [](const auto& sink) { return sink != nullptr; }));
+    return static_cast<unsigned>(
+        std::count_if(sinks.begin(), sinks.end(), [](const auto& sink) { return sink != nullptr; }));
 }
 
 TEST_F(DeviceTest, QueuesOfOneSinkShareADestination) {
@@ -266,8 +268,9 @@ TEST_F(DeviceTest, TheCacheIsKeyedByWhatMasksLookAtAndTheEntranceDoesNotSettle) 
         {
             const auto decap = reformatting(fdb, Reformat::Kind::decap_l2, {});
             const auto again = reformatting(fdb, Reformat::Kind::decap_l2, {});
-            const Key both = key_with({{key_offset::dmac, 6}, {key_offset::second_vlan, 2}, {key_offset::icmpv6_data, 4},
-                                       {key_offset::inner + key_offset::dmac, 6}, {key_offset::inner_second_vlan, 2}});
+            const Key both = key_with({{key_offset::dmac, 6}, {key_offset::second_vlan, 2},
+                                       {key_offset::icmpv6_data, 4}, {key_offset::inner + key_offset::dmac, 6},
+                                       {key_offset::inner_second_vlan, 2}});
             EXPECT_EQ(cache_key(steering), both);
             EXPECT_TRUE(steering.impl().cache_key().words.deep);
         }
@@ -314,8 +317,10 @@ void make_and_destroy() {
     const auto all_root = match_all(root), all_first = match_all(first);
     const auto by_mac = make_matcher(first, 0, outer, Parameters{}.set(field::dmac_15_0, 0xffff));
     const auto bulk = std::make_shared<CounterBulk>(4);
-    const auto to_first = to_table(first), to_second = to_table(second), to_1 = to_vport(fdb, 1), count = counting(bulk);
-    const auto edit = modifying(fdb, {set_command(id::dmac_15_0, 0, 16, 1)}), array = array_of(fdb, {&to_1, &to_second});
+    const auto to_first = to_table(first), to_second = to_table(second), to_1 = to_vport(fdb, 1);
+    const auto count = counting(bulk);
+    const auto edit = modifying(fdb, {set_command(id::dmac_15_0, 0, 16, 1)});
+    const auto array = array_of(fdb, {&to_1, &to_second});
     const auto decap = reformatting(fdb, Reformat::Kind::decap_l2, {}), to_b = to_sink(b.sink());
     const std::array<Action*, 1> sampled{to_1.get()};
     Action::Created sampler, meter;
@@ -326,7 +331,9 @@ void make_and_destroy() {
     rules.push_back(make_rule(*all_first, {}, {&count, &edit, &array}));
     rules.push_back(make_rule(*all_first, {}, {&sampler}));
     rules.push_back(make_rule(*all_first, {}, {&meter}));
-    for (unsigned i = 0; i < 100; ++i) rules.push_back(make_rule(*by_mac, Parameters{}.set(field::dmac_15_0, i), {&to_1}));
+    for (unsigned i = 0; i < 100; ++i) {
+        rules.push_back(make_rule(*by_mac, Parameters{}.set(field::dmac_15_0, i), {&to_1}));
+    }
     (*by_mac).set_layout({.rules = 1000, .resizable = true});
     const auto all_rx = match_all(rx_root);
     rules.push_back(make_rule(*all_rx, {}, {&to_b}));

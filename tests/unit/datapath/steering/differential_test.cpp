@@ -16,8 +16,8 @@ namespace {
 
 constexpr unsigned tables = 3, counters = 16;
 constexpr std::uint16_t ports[] = {1, 2, 3, 0xffff};
-constexpr unsigned all_criteria = criteria::outer | criteria::misc | criteria::misc2 | criteria::misc3 | criteria::inner |
-                                  criteria::misc5;
+constexpr unsigned all_criteria =
+    criteria::outer | criteria::misc | criteria::misc2 | criteria::misc3 | criteria::inner | criteria::misc5;
 
 [[nodiscard]] std::string hex(const Frame& frame) {
     std::string text;
@@ -42,20 +42,21 @@ struct Candidate {
     bool whole;        ///< only a full mask
 };
 constexpr Candidate candidates[] = {
-    {field::dmac_15_0, 0, false}, {field::smac_15_0, 0, false}, {field::ethertype, 0, true}, {field::first_vid, 0, false},
-    {field::first_prio, 0, false}, {field::cvlan_tag, 0, true}, {field::svlan_tag, 0, true}, {field::second_vid, 0, false},
-    {field::second_cvlan, 0, true}, {field::ip_protocol, 10, false}, {field::ip_dscp, 10, false}, {field::ip_ecn, 10, true},
-    {field::frag, 10, true}, {field::ttl, 10, false}, {field::tcp_sport, 10, false}, {field::tcp_dport, 10, true},
-    {field::tcp_flags, 10, false}, {field::udp_sport, 10, false}, {field::udp_dport, 10, true}, {field::src_31_0, 10, false},
-    {field::dst_31_0, 10, false}, {field::src_127_96, 6, false}, {field::source_port, 0, true}, {field::reg_c_0, 0, true},
-    {field::reg_c_1, 0, false}, {field::icmp_type, 0, true}, {field::icmpv6_type, 0, true},
-    {field::vxlan_vni, 0, false}, {field::geneve_vni, 0, true}, {field::gre_key_l, 0, false}, {field::gre_protocol, 0, true},
-    {field::tunnel_0, 0, true}, {field::outer_label, 6, false}, {field::inner_label, 16, false},
-    {field::inner_dmac_15_0, 0, false}, {field::inner_smac_15_0, 0, false}, {field::inner_ethertype, 0, true},
-    {field::inner_first_vid, 0, false}, {field::inner_second_vid, 0, false}, {field::inner_protocol, 20, false},
-    {field::inner_ttl, 20, false}, {field::inner_tcp_sport, 20, false}, {field::inner_udp_dport, 20, true},
-    {field::inner_src_31_0, 20, false}, {field::inner_dst_31_0, 20, false}, {field::inner_frag, 20, true},
-    {field::outer_seq, 0, false}, {field::inner_seq, 0, false},
+    {field::dmac_15_0, 0, false}, {field::smac_15_0, 0, false}, {field::ethertype, 0, true},
+    {field::first_vid, 0, false}, {field::first_prio, 0, false}, {field::cvlan_tag, 0, true},
+    {field::svlan_tag, 0, true}, {field::second_vid, 0, false}, {field::second_cvlan, 0, true},
+    {field::ip_protocol, 10, false}, {field::ip_dscp, 10, false}, {field::ip_ecn, 10, true}, {field::frag, 10, true},
+    {field::ttl, 10, false}, {field::tcp_sport, 10, false}, {field::tcp_dport, 10, true}, {field::tcp_flags, 10, false},
+    {field::udp_sport, 10, false}, {field::udp_dport, 10, true}, {field::src_31_0, 10, false},
+    {field::dst_31_0, 10, false}, {field::src_127_96, 6, false}, {field::source_port, 0, true},
+    {field::reg_c_0, 0, true}, {field::reg_c_1, 0, false}, {field::icmp_type, 0, true}, {field::icmpv6_type, 0, true},
+    {field::vxlan_vni, 0, false}, {field::geneve_vni, 0, true}, {field::gre_key_l, 0, false},
+    {field::gre_protocol, 0, true}, {field::tunnel_0, 0, true}, {field::outer_label, 6, false},
+    {field::inner_label, 16, false}, {field::inner_dmac_15_0, 0, false}, {field::inner_smac_15_0, 0, false},
+    {field::inner_ethertype, 0, true}, {field::inner_first_vid, 0, false}, {field::inner_second_vid, 0, false},
+    {field::inner_protocol, 20, false}, {field::inner_ttl, 20, false}, {field::inner_tcp_sport, 20, false},
+    {field::inner_udp_dport, 20, true}, {field::inner_src_31_0, 20, false}, {field::inner_dst_31_0, 20, false},
+    {field::inner_frag, 20, true}, {field::outer_seq, 0, false}, {field::inner_seq, 0, false},
     {field::mpls_over_gre, 0, false}, {field::mpls_over_udp, 0, false}, {field::gtpu_teid, 0, false},
     {field::gtpu_type, 0, true}, {field::gtpu_dw_2, 0, false}, {field::gtpu_extension, 0, false},
     {field::geneve_option, 0, false}, {field::geneve_exists, 0, true}};
@@ -73,7 +74,8 @@ const Frame encapsulations[] = {
      0, 0, 0x65, 0x58, 0, 0, 1, 0}};
 
 /// Each parser profile has fields of its own.
-const Profile profiles[] = {connectx_6dx, with_flex_parser_profile(connectx_6dx, 1), with_flex_parser_profile(connectx_6dx, 3)};
+const Profile profiles[] = {connectx_6dx, with_flex_parser_profile(connectx_6dx, 1),
+                            with_flex_parser_profile(connectx_6dx, 3)};
 
 class Differential : public SteeringTest, public ::testing::WithParamInterface<unsigned> {
 protected:
@@ -156,8 +158,8 @@ Frame Differential::random_tunnel() {
     switch (pick(6)) {
         case 0:
             outer.dport = 2152;
-            content = {static_cast<std::uint8_t>(0x30 | pick(8)), static_cast<std::uint8_t>(chance(4) ? 1 : 255), 0, 9, 0, 0, 0,
-                       vni, 0, vni, 0, static_cast<std::uint8_t>(pick(2)), 1, vni, 0, 0};
+            content = {static_cast<std::uint8_t>(0x30 | pick(8)), static_cast<std::uint8_t>(chance(4) ? 1 : 255), 0, 9,
+                       0, 0, 0, vni, 0, vni, 0, static_cast<std::uint8_t>(pick(2)), 1, vni, 0, 0};
             if ((content[0] & 4) == 0 || content[11] == 0) content.resize((content[0] & 7) == 0 ? 8 : 12);
             break;
         case 1:
@@ -236,7 +238,9 @@ Parameters Differential::random_mask() {
     for (unsigned fields = 1 + pick(4); fields > 0; --fields) {
         const Candidate& candidate = candidates[pick(std::size(candidates))];
         if (candidate.version % 10 == 6 && version != 6) continue;
-        if (candidate.version != 0) mask.set(candidate.version > 10 ? field::inner_version : field::ip_version, version);
+        if (candidate.version != 0) {
+            mask.set(candidate.version > 10 ? field::inner_version : field::ip_version, version);
+        }
         const std::uint64_t ones = (1ULL << candidate.field.width) - 1;
         mask.set(candidate.field, candidate.whole || chance(2) ? ones : random_() & ones);
     }
@@ -292,7 +296,9 @@ NaiveProgram Differential::random_program(unsigned table) {
         program.ends.push_back({});
         return program;
     }
-    for (unsigned branches = chance(4) ? 2 + pick(3) : 1; branches > 0; --branches) program.ends.push_back(random_end());
+    for (unsigned branches = chance(4) ? 2 + pick(3) : 1; branches > 0; --branches) {
+        program.ends.push_back(random_end());
+    }
     return program;
 }
 
@@ -301,7 +307,9 @@ Action* Differential::end_action(const NaiveEnd& end, std::vector<Action::Create
         case NaiveEnd::Kind::drop: return drop_.get();
         case NaiveEnd::Kind::table: return to_tables_[end.number - 1].get();
         case NaiveEnd::Kind::vport:
-            return to_ports_[static_cast<std::size_t>(std::find(std::begin(ports), std::end(ports), end.number) - ports)].get();
+            return to_ports_[static_cast<std::size_t>(std::find(std::begin(ports), std::end(ports), end.number) -
+                                                      ports)]
+                .get();
         case NaiveEnd::Kind::miss: break;
     }
     made.push_back(Action::default_miss());
@@ -380,7 +388,8 @@ void Differential::add_rule() {
     RulePair pair{rule.id, matcher.id, {}, nullptr};
     std::vector<Action*> list;
     pair.actions = actions_of(rule.program, list);
-    const auto found = std::find_if(matchers_.begin(), matchers_.end(), [&](const MatcherPair& one) { return one.id == matcher.id; });
+    const auto found =
+        std::find_if(matchers_.begin(), matchers_.end(), [&](const MatcherPair& one) { return one.id == matcher.id; });
     if (Rule::create(*found->matcher, rule.value.bytes(), list, pair.rule) != 0) return;
     ++accepted;
     rules_.push_back(std::move(pair));

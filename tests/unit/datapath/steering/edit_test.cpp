@@ -1,5 +1,5 @@
-// Modify-header commands one by one: every field that libmlx5 knows, on frames of every kind, against bits moved one at a
-// time and checksums computed from scratch.
+// Modify-header commands one by one: every field that libmlx5 knows, on frames of every kind, against bits moved one at
+// a time and checksums computed from scratch.
 #include "datapath/steering/edit.hpp"
 
 #include <cerrno>
@@ -210,7 +210,8 @@ TEST_F(EditFields, AddWrapsWithinItsField) {
     for (const FieldPlace& field : field_places) {
         std::vector<std::uint64_t> command{__builtin_bswap64(add_command(field.id, 1))};
         std::shared_ptr<const EditList> list;
-        ASSERT_EQ(EditList::compile(DomainType::fdb, command, list), field.addable ? 0 : EINVAL) << "field " << field.id;
+        ASSERT_EQ(EditList::compile(DomainType::fdb, command, list), field.addable ? 0 : EINVAL)
+            << "field " << field.id;
         if (!field.addable) continue;
         for (const Shape& shape : all) {
             for (unsigned round = 0; round < 8; ++round) {
@@ -232,7 +233,8 @@ TEST_F(EditFields, CopyMovesBitsBetweenAnyTwoFields) {
         for (const FieldPlace& to : field_places) {
             const Shape& shape = all[random() % all.size()];
             const unsigned length = 1 + random() % std::min(from.width, to.width);
-            const unsigned from_offset = random() % (from.width - length + 1), to_offset = random() % (to.width - length + 1);
+            const unsigned from_offset = random() % (from.width - length + 1);
+            const unsigned to_offset = random() % (to.width - length + 1);
             const Frame before = make_frame(shape.spec);
             Frame expected = before;
             if (const auto bit = to.bit(shape)) {
@@ -319,7 +321,8 @@ TEST_F(EditFields, BitsThatAreAsTheyWereLeaveTheFrameAlone) {
 }
 
 TEST_F(EditFields, FramesShorterThanAnEthernetHeaderAreLeftAlone) {
-    const auto list = compiled({set_command(id::dmac_47_16, 0, 32, 0x11111111), set_command(id::smac_15_0, 0, 16, 0x2222)});
+    const auto list =
+        compiled({set_command(id::dmac_47_16, 0, 32, 0x11111111), set_command(id::smac_15_0, 0, 16, 0x2222)});
     for (unsigned size = 0; size < 20; ++size) {
         Frame frame(size, 0xee), expected = frame;
         if (size >= 14) {

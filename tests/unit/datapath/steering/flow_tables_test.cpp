@@ -252,7 +252,8 @@ TEST_F(FlowTablesTest, LeftoversThatMatchNothingLeaveThePacketToNobody) {
 
 TEST_F(FlowTablesTest, RewritesAreNotShared) {
     FlowRequest rewriting = to(a);
-    rewriting.rewrites.push_back(modifying(tables.domain(DomainType::nic_rx), {set_command(id::dmac_15_0, 0, 16, 0x7777)}, true));
+    rewriting.rewrites.push_back(
+        modifying(tables.domain(DomainType::nic_rx), {set_command(id::dmac_15_0, 0, 16, 0x7777)}, true));
     auto first = for_mac(mac, rewriting);
     ASSERT_EQ(first.error, 0);
     EXPECT_EQ(for_mac(mac, rewriting).error, EEXIST);

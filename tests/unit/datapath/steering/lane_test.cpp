@@ -60,7 +60,9 @@ TEST_F(LaneTest, PacketsInSegmentsAreMalformed) {
     for (std::uint64_t number = skip;; ++number) {
         const std::uint64_t address = number * 0x9e3779b97f4a7c15ULL >> 16 & ~(1ULL << 40);
         Key key{};
-        for (unsigned i = 0; i < 6; ++i) key.bytes()[key_offset::dmac + i] = static_cast<std::uint8_t>(address >> (40 - 8 * i));
+        for (unsigned i = 0; i < 6; ++i) {
+            key.bytes()[key_offset::dmac + i] = static_cast<std::uint8_t>(address >> (40 - 8 * i));
+        }
         const auto [found, fresh] = seen.try_emplace(words.hash(key, 0), address);
         if (!fresh) return {found->second, address};
     }

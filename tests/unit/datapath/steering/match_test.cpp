@@ -1,4 +1,5 @@
-// Masks bit by bit: which ones a generation takes in which table, what they become, and that packets are matched by them.
+// Masks bit by bit: which ones a generation takes in which table, what they become, and that packets are matched by
+// them.
 #include "datapath/steering/match.hpp"
 
 #include <cerrno>
@@ -143,8 +144,8 @@ struct Place {
 
 [[nodiscard]] Parameters bit_mask(unsigned bit) { return Parameters{}.set({bit, 1}, 1); }
 
-[[nodiscard]] int error_of(const Profile& profile, bool root, const Parameters& mask, DomainType domain = DomainType::fdb,
-                           std::uint8_t criteria = every) {
+[[nodiscard]] int error_of(const Profile& profile, bool root, const Parameters& mask,
+                           DomainType domain = DomainType::fdb, std::uint8_t criteria = every) {
     MatchMask made;
     return make_mask({.domain = domain, .root = root, .criteria = criteria, .profile = &profile}, mask.bytes(), made);
 }
@@ -166,9 +167,11 @@ TEST(Masks, RootTablesTakeEachKnownBitByItself) {
             const Place place = place_of(bit);
             const int parser = parser_profile_of(bit);
             const bool version = holds(field::ip_version, bit) || holds(field::inner_version, bit);
-            const bool taken = (place.known != nullptr || version) && (parser < 0 || parser == static_cast<int>(number)) &&
+            const bool taken = (place.known != nullptr || version) &&
+                               (parser < 0 || parser == static_cast<int>(number)) &&
                                !holds(field::source_port, bit);  // only whole
-            ASSERT_EQ(error_of(profile, true, bit_mask(bit)), taken ? 0 : EOPNOTSUPP) << "bit " << bit << " profile " << number;
+            ASSERT_EQ(error_of(profile, true, bit_mask(bit)), taken ? 0 : EOPNOTSUPP)
+                << "bit " << bit << " profile " << number;
         }
     }
 }
@@ -217,9 +220,11 @@ TEST(Masks, OnlyBlocksOfTheCriteriaCount) {
         Parameters others;
         for (unsigned bit = 0; bit < parameters_size * 8; ++bit) others.set({bit, 1}, bit / 512 != block);
         const auto criteria = static_cast<std::uint8_t>(1U << block);
-        EXPECT_EQ(error_of(connectx_6dx, true, others, DomainType::fdb, criteria), EINVAL) << "nothing in block " << block;
+        EXPECT_EQ(error_of(connectx_6dx, true, others, DomainType::fdb, criteria), EINVAL)
+            << "nothing in block " << block;
         if (samples[block] == 0) continue;
-        EXPECT_EQ(error_of(connectx_6dx, true, others.set({samples[block], 1}, 1), DomainType::fdb, criteria), 0) << block;
+        EXPECT_EQ(error_of(connectx_6dx, true, others.set({samples[block], 1}, 1), DomainType::fdb, criteria), 0)
+            << block;
         MatchMask mask;
         ASSERT_EQ(make_mask({DomainType::fdb, true, criteria, &connectx_6dx}, others.bytes(), mask), 0);
         EXPECT_TRUE(same(spread(mask.given), bit_mask(samples[block])));
@@ -237,7 +242,8 @@ TEST(Masks, IcmpOfOneVersionAtATimeAndWithAParser) {
             EXPECT_EQ(error_of(connectx_6dx, false, Parameters{}.set(one, 1)), 0) << one.bit;
             EXPECT_EQ(error_of(with_parser, false, Parameters{}.set(one, 1)), 0) << one.bit;
             EXPECT_EQ(error_of(connectx_5, false, Parameters{}.set(one, 1)), EINVAL) << one.bit;
-            EXPECT_EQ(error_of(connectx_5, false, Parameters{}.set(one, 1).set(field::vxlan_vni, 1)), EOPNOTSUPP) << one.bit;
+            EXPECT_EQ(error_of(connectx_5, false, Parameters{}.set(one, 1).set(field::vxlan_vni, 1)), EOPNOTSUPP)
+                << one.bit;
             EXPECT_EQ(error_of(connectx_5, true, Parameters{}.set(one, 1)), 0) << one.bit;
         }
         for (const Field other : v6) {
@@ -252,7 +258,8 @@ TEST(Masks, TunnelsThatShareAPlaceInTheDeviceAreRefusedTogether) {
         {field::gpe_vni, field::gpe_next, field::gpe_flags},
         {field::geneve_vni, field::geneve_oam, field::geneve_opt_len, field::geneve_protocol, field::geneve_option},
         {field::tunnel_0, field::tunnel_1},
-        {field::gtpu_teid, field::gtpu_type, field::gtpu_flags, field::gtpu_dw_2, field::gtpu_extension, field::gtpu_dw_0}};
+        {field::gtpu_teid, field::gtpu_type, field::gtpu_flags, field::gtpu_dw_2, field::gtpu_extension,
+         field::gtpu_dw_0}};
     for (std::size_t a = 0; a < groups.size(); ++a) {
         for (const Field one : groups[a]) {
             const auto exists = Parameters{}.set(one, 1).set(field::geneve_exists, 1);
@@ -261,7 +268,8 @@ TEST(Masks, TunnelsThatShareAPlaceInTheDeviceAreRefusedTogether) {
             for (std::size_t b = 0; b < groups.size(); ++b) {
                 for (const Field other : groups[b]) {
                     const auto both = Parameters{}.set(one, 1).set(other, 1);
-                    EXPECT_EQ(error_of(all_parsers, false, both), a == b ? 0 : EOPNOTSUPP) << one.bit << ' ' << other.bit;
+                    EXPECT_EQ(error_of(all_parsers, false, both), a == b ? 0 : EOPNOTSUPP)
+                        << one.bit << ' ' << other.bit;
                     EXPECT_EQ(error_of(all_parsers, true, both), 0);
                 }
             }
@@ -306,7 +314,8 @@ TEST(Masks, TheFragmentBitRidesAlongWithALookUpOfEthernetHeaders) {
         EXPECT_EQ(error({field::frag, one}), 0) << one.bit;
     }
     EXPECT_EQ(error({field::frag, field::smac_15_0, field::first_vid}), 0);
-    EXPECT_EQ(error({field::frag, field::smac_47_16, field::dmac_47_16}), EOPNOTSUPP) << "both have a look-up without it";
+    EXPECT_EQ(error({field::frag, field::smac_47_16, field::dmac_47_16}), EOPNOTSUPP)
+        << "both have a look-up without it";
     EXPECT_EQ(error({field::frag, field::smac_47_16, field::dmac_47_16, field::first_vid}), EOPNOTSUPP);
     EXPECT_EQ(error({field::frag, field::smac_47_16, field::dmac_47_16, field::ethertype}), 0);
     EXPECT_EQ(error({field::frag, field::inner_dmac}), EOPNOTSUPP);
@@ -331,16 +340,20 @@ TEST(Masks, WhatADefinerCoversNeedsNoIpVersion) {
     EXPECT_EQ(error({}), 0) << "nothing, with criteria";
     EXPECT_EQ(error(bits({field::ip_protocol, field::ttl, field::ip_dscp, field::ip_ecn, field::udp_dport, field::frag,
                           field::tcp_flags, field::reg_a, field::ipv4_ihl})), 0) << "format 2";
-    EXPECT_EQ(error(bits({field::tcp_dport, field::smac_15_0, field::dmac_47_16, field::first_vid, field::reg_c_0})), 0) << "format 22";
+    EXPECT_EQ(error(bits({field::tcp_dport, field::smac_15_0, field::dmac_47_16, field::first_vid, field::reg_c_0})), 0)
+        << "format 22";
     EXPECT_EQ(error(bits({field::udp_sport, field::ip_protocol, field::dmac_15_0})), 0) << "22 tells UDP from TCP";
     EXPECT_EQ(error(bits({field::ip_protocol, field::dmac_15_0})), EOPNOTSUPP) << "and no more";
     EXPECT_EQ(error(Parameters{}.set(field::ip_protocol, 17).set(field::dmac_15_0, 1)), 0);
     EXPECT_EQ(error(bits({field::tcp_dport, field::ethertype, field::smac_15_0})), EOPNOTSUPP) << "22 has no ethertype";
-    EXPECT_EQ(error(bits({field::ip_protocol, field::udp_sport, field::inner_version}).set(field::inner_version, 4)), 0) << "24";
+    EXPECT_EQ(error(bits({field::ip_protocol, field::udp_sport, field::inner_version}).set(field::inner_version, 4)), 0)
+        << "24";
     EXPECT_EQ(error(bits({field::ip_protocol, field::udp_sport, field::reg_c_1})), 0) << "24";
     EXPECT_EQ(error(bits({field::ip_protocol, field::vxlan_vni})), EOPNOTSUPP) << "in none";
-    EXPECT_EQ(error(bits({field::src_31_0, field::tcp_sport, field::reg_c_0})), EOPNOTSUPP) << "addresses still need one";
-    EXPECT_EQ(error(bits({field::udp_sport}).set(field::source_port, 0xffff)), EOPNOTSUPP) << "nor has one a source port";
+    EXPECT_EQ(error(bits({field::src_31_0, field::tcp_sport, field::reg_c_0})), EOPNOTSUPP)
+        << "addresses still need one";
+    EXPECT_EQ(error(bits({field::udp_sport}).set(field::source_port, 0xffff)), EOPNOTSUPP)
+        << "nor has one a source port";
     EXPECT_EQ(error(bits({field::udp_sport, field::source_sqn}), DomainType::nic_rx), EOPNOTSUPP);
     EXPECT_EQ(error(bits({field::udp_sport}).set(field::ip_version, 5)), EOPNOTSUPP);
 }
@@ -370,7 +383,8 @@ TEST(Masks, QualifiersAndIpVersionsAreMatchedWhole) {
         for (const Field one : {customer, service}) {
             for (const bool root : {false, true}) {
                 MatchMask mask;
-                ASSERT_EQ(make_mask({DomainType::fdb, root, every, &connectx_6dx}, Parameters{}.set(one, 1).bytes(), mask), 0);
+                ASSERT_EQ(make_mask({DomainType::fdb, root, every, &connectx_6dx}, Parameters{}.set(one, 1).bytes(),
+                                    mask), 0);
                 EXPECT_TRUE(same(spread(mask.given), Parameters{}.set(one, 1)));
                 EXPECT_TRUE(same(spread(mask.key),
                                  root ? Parameters{}.set(one, 1) : Parameters{}.set(customer, 1).set(service, 1)));
@@ -380,7 +394,8 @@ TEST(Masks, QualifiersAndIpVersionsAreMatchedWhole) {
     for (const Field version : {field::ip_version, field::inner_version}) {
         for (const bool root : {false, true}) {
             MatchMask mask;
-            ASSERT_EQ(make_mask({DomainType::fdb, root, every, &connectx_6dx}, Parameters{}.set(version, 4).bytes(), mask), 0);
+            ASSERT_EQ(make_mask({DomainType::fdb, root, every, &connectx_6dx}, Parameters{}.set(version, 4).bytes(),
+                                mask), 0);
             EXPECT_TRUE(same(spread(mask.key), Parameters{}.set(version, root ? 4 : 15)));
         }
     }
@@ -409,7 +424,8 @@ TEST(Values, OfBothTagsTheCustomersCounts) {
 }
 
 TEST(Values, KeepToTheirMaskAndToItsSize) {
-    const auto fields = Parameters{}.set(field::dmac_15_0, 0xff00).set(field::ip_version, 4).set(field::inner_version, 6);
+    const auto fields =
+        Parameters{}.set(field::dmac_15_0, 0xff00).set(field::ip_version, 4).set(field::inner_version, 6);
     const auto good = Parameters{}.set(field::dmac_15_0, 0x1200).set(field::ip_version, 4).set(field::inner_version, 6);
     for (const bool root : {false, true}) {
         const MatchMask mask = mask_of(fields, root);
@@ -476,7 +492,8 @@ protected:
 
 TEST_F(MatchedFields, TakePacketsThatHaveTheirValueAndNoOthers) {
     const FrameSpec tcp{.tags = {0x88a85fff, 0x8100b123}, .protocol = 6, .tos = 0xb9, .tcp_flags = 0x1d3};
-    const FrameSpec tcp6{.tags = {0x8100b123, 0x88a85fff}, .version = 6, .protocol = 6, .tos = 0xb9, .tcp_flags = 0x1d3};
+    const FrameSpec tcp6{
+        .tags = {0x8100b123, 0x88a85fff}, .version = 6, .protocol = 6, .tos = 0xb9, .tcp_flags = 0x1d3};
     const Bytes vxlan{8, 0, 0, 0, 0x12, 0x34, 0x56, 0}, gpe{0x0c, 0, 0, 3, 1, 2, 3, 0};
     const Bytes geneve{0x02, 0x80, 0x65, 0x58, 9, 8, 7, 0, 1, 2, 0x80, 1, 4, 5, 6, 7};
     const Bytes gre{0xb0, 0, 0x65, 0x58, 1, 2, 0, 0, 3, 4, 5, 6, 7, 8, 9, 10};
@@ -489,7 +506,8 @@ TEST_F(MatchedFields, TakePacketsThatHaveTheirValueAndNoOthers) {
     gre_labels.insert(gre_labels.end(), labels.begin(), labels.end());
     Bytes frames[] = {make_frame(tcp), make_frame(tcp6), make_frame({.place = 0x2000}), make_frame({.protocol = 1}),
                             make_frame({.version = 6, .protocol = 58}), labelled(0x8847), labelled(0x8848),
-                            in_tunnel({.dport = 4789}, vxlan, tcp), in_tunnel({.version = 6, .dport = 4789}, vxlan, tcp6),
+                            in_tunnel({.dport = 4789}, vxlan, tcp),
+                            in_tunnel({.version = 6, .dport = 4789}, vxlan, tcp6),
                             in_tunnel({.dport = 4789}, vxlan, {.place = 0x2000}), in_tunnel({.dport = 4790}, gpe, {}),
                             in_tunnel({.dport = 6081}, geneve, {}), in_tunnel({.protocol = 47}, gre, {}),
                             in_tunnel({.dport = 2152}, gtpu, {}, 14), make_frame({.dport = 4789}, inner_label),
@@ -504,7 +522,8 @@ TEST_F(MatchedFields, TakePacketsThatHaveTheirValueAndNoOthers) {
         fields.push_back({known.field.bit + 1024, known.field.width});
     }
     for (const Known& known : elsewhere) {
-        if (known.field.width <= 32 && known.field.bit != field::source_sqn.bit && known.field.bit != field::source_port.bit) {
+        if (known.field.width <= 32 && known.field.bit != field::source_sqn.bit &&
+            known.field.bit != field::source_port.bit) {
             fields.push_back(known.field);
         }
     }

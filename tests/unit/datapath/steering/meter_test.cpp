@@ -28,8 +28,8 @@ struct Rates {
 /// The 32 bytes of flow_meter_parameters, as the PRM draws them.
 Meter::Image image_of(const Rates& rates) {
     Meter::Image image{};
-    image[0] = static_cast<std::uint8_t>(rates.valid << 7 | rates.overflow << 6 | static_cast<unsigned>(rates.start) << 4 |
-                                         rates.both << 3 | rates.mode);
+    image[0] = static_cast<std::uint8_t>(rates.valid << 7 | rates.overflow << 6 |
+                                         static_cast<unsigned>(rates.start) << 4 | rates.both << 3 | rates.mode);
     image[8] = static_cast<std::uint8_t>(rates.cbs_exponent);
     image[9] = static_cast<std::uint8_t>(rates.cbs_mantissa);
     image[10] = static_cast<std::uint8_t>(rates.cir_exponent);
@@ -108,7 +108,8 @@ void expect_as_the_model(const Rates& rates, std::uint32_t seed) {
         now += random() % 4 == 0 ? random() % 100'000 : random() % 300;
         const auto in = static_cast<Colour>(random() % 3);
         const auto bytes = static_cast<std::uint32_t>(60 + random() % 1455);
-        ASSERT_EQ(meter.mark(now, in, frame.data(), bytes), model.mark(now, in, bytes)) << "packet " << i << ", seed " << seed;
+        ASSERT_EQ(meter.mark(now, in, frame.data(), bytes), model.mark(now, in, bytes))
+            << "packet " << i << ", seed " << seed;
     }
 }
 
@@ -265,11 +266,14 @@ TEST(Meter, FillsUpAtATimestampOfZeroOnly) {
 /// As DPDK makes a quota: a committed bucket of 2^30 bytes without a rate, 10,000 bytes in it, none in the other.
 TEST(Meter, AQuotaIsWhatWasWritten) {
     Meter meter;
-    Meter::Image image = quota_of({.cbs_mantissa = 1, .cbs_exponent = 30, .ebs_mantissa = 1, .ebs_exponent = 30}, 10000);
+    Meter::Image image =
+        quota_of({.cbs_mantissa = 1, .cbs_exponent = 30, .ebs_mantissa = 1, .ebs_exponent = 30}, 10000);
     std::fill_n(image.begin() + 20, 4, std::uint8_t{0xff});
     meter.write(image, ~0U);
     std::array<std::uint8_t, 1000> frame{};
-    for (unsigned i = 0; i < 11; ++i) EXPECT_EQ(meter.mark(noon + i, Colour::green, frame.data(), 1000), Colour::green) << i;
+    for (unsigned i = 0; i < 11; ++i) {
+        EXPECT_EQ(meter.mark(noon + i, Colour::green, frame.data(), 1000), Colour::green) << i;
+    }
     EXPECT_EQ(meter.mark(noon + 20, Colour::green, frame.data(), 1000), Colour::red);
 }
 
@@ -333,7 +337,8 @@ TEST(Meter, ReplacesSelectedBytesOnly) {
 
 TEST(Meter, GrantsNoTokenTwiceBetweenWorkers) {
     Meter meter;
-    meter.write(quota_of({.cbs_mantissa = 200, .cbs_exponent = 8, .mode = 3}, 200 << 8), ~0U);  // 400, and the one below zero
+    // 400, and the one below zero.
+    meter.write(quota_of({.cbs_mantissa = 200, .cbs_exponent = 8, .mode = 3}, 200 << 8), ~0U);
     std::atomic<unsigned> green{0};
     std::vector<std::thread> workers;
     for (unsigned i = 0; i < 4; ++i) {

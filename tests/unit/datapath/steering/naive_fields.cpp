@@ -130,8 +130,11 @@ void take_gre(const Bytes& frame, const Payload& payload, Parameters& out, Carri
     out.set(field::tunnel_0, reader.number(payload.begin, 4));
     if (size >= 8) out.set(field::tunnel_1, reader.number(payload.begin + 4, 4));
     const bool mpls = protocol == 0x8847 || protocol == 0x8848;
-    if (mpls && reader.has(payload.begin + size, 4)) out.set(field::mpls_over_gre, reader.number(payload.begin + size, 4));
-    const Bytes rest(frame.begin() + static_cast<long>(payload.begin + size), frame.begin() + static_cast<long>(payload.end));
+    if (mpls && reader.has(payload.begin + size, 4)) {
+        out.set(field::mpls_over_gre, reader.number(payload.begin + size, 4));
+    }
+    const Bytes rest(frame.begin() + static_cast<long>(payload.begin + size),
+                     frame.begin() + static_cast<long>(payload.end));
     if (protocol == 0x6558) carried = {rest, 0};
     if (protocol == 0x0800) carried = {rest, 4};
     if (protocol == 0x86dd) carried = {rest, 6};
@@ -180,7 +183,8 @@ void take_geneve_option(const Reader& reader, std::size_t header, std::size_t si
     }
 }
 
-void take_udp(const Bytes& frame, const Payload& payload, const NaiveParser& parser, Parameters& out, Carried& carried) {
+void take_udp(const Bytes& frame, const Payload& payload, const NaiveParser& parser, Parameters& out,
+              Carried& carried) {
     Reader reader(frame);
     reader.cut(payload.end);
     if (!reader.has(payload.begin, 8)) return;
@@ -194,7 +198,8 @@ void take_udp(const Bytes& frame, const Payload& payload, const NaiveParser& par
         if (!parser.gtpu || !at || !reader.has(*at, 1)) return;
         const auto version = static_cast<unsigned>(reader.number(*at, 1) >> 4);
         if (version != 4 && version != 6) return;
-        carried = {Bytes(frame.begin() + static_cast<long>(*at), frame.begin() + static_cast<long>(payload.end)), version};
+        carried = {Bytes(frame.begin() + static_cast<long>(*at), frame.begin() + static_cast<long>(payload.end)),
+                   version};
         return;
     }
     const std::uint64_t vni = reader.number(header + 4, 3);
@@ -219,7 +224,8 @@ void take_udp(const Bytes& frame, const Payload& payload, const NaiveParser& par
     }
     out.set(field::tunnel_0, reader.number(header, 4)).set(field::tunnel_1, reader.number(header + 4, 4));
     if (version == nothing || !reader.has(header, size)) return;
-    carried = {Bytes(frame.begin() + static_cast<long>(header + size), frame.begin() + static_cast<long>(payload.end)), version};
+    carried = {Bytes(frame.begin() + static_cast<long>(header + size), frame.begin() + static_cast<long>(payload.end)),
+               version};
 }
 
 struct Apart {
@@ -260,8 +266,9 @@ struct Apart {
     if (payload.protocol == 17) take_udp(frame, payload, parser, out, apart.carried);
     if (payload.protocol == 47) take_gre(frame, payload, out, apart.carried);
     if (payload.protocol == 4 || payload.protocol == 41) {
-        apart.carried = {Bytes(frame.begin() + static_cast<long>(payload.begin), frame.begin() + static_cast<long>(payload.end)),
-                         payload.protocol == 4 ? 4U : 6U};
+        apart.carried = {
+            Bytes(frame.begin() + static_cast<long>(payload.begin), frame.begin() + static_cast<long>(payload.end)),
+            payload.protocol == 4 ? 4U : 6U};
     }
     const std::size_t least = apart.carried.ip_version == 0 ? 14 : apart.carried.ip_version == 4 ? 20 : 40;
     if (apart.carried.packet.size() < least) apart.carried.ip_version = nothing;
@@ -275,7 +282,8 @@ void add_inner(const Parameters& inner, Parameters& out) {
         {field::second_prio, field::inner_second_prio}, {field::second_cfi, field::inner_second_cfi},
         {field::second_vid, field::inner_second_vid}, {field::second_cvlan, field::inner_second_cvlan},
         {field::second_svlan, field::inner_second_svlan}, {field::outer_label, field::inner_label},
-        {field::outer_mpls, field::inner_mpls}, {field::outer_seq, field::inner_seq}, {field::outer_ack, field::inner_ack}};
+        {field::outer_mpls, field::inner_mpls}, {field::outer_seq, field::inner_seq},
+        {field::outer_ack, field::inner_ack}};
     for (const auto& [from, to] : others) out.set(to, inner.get(from));
 }
 

@@ -44,7 +44,8 @@ inline constexpr Field inner_version{1024 + 147, 4}, inner_tcp_sport{1024 + 160,
 inline constexpr Field inner_udp_dport{1024 + 240, 16}, inner_src_31_0{1024 + 352, 32}, inner_dst_31_0{1024 + 480, 32};
 inline constexpr Field outer_mpls{1536, 32}, inner_mpls{1536 + 32, 32}, mpls_over_gre{1536 + 64, 32};
 inline constexpr Field mpls_over_udp{1536 + 96, 32};
-inline constexpr Field inner_seq{2048, 32}, outer_seq{2048 + 32, 32}, inner_ack{2048 + 64, 32}, outer_ack{2048 + 96, 32};
+inline constexpr Field inner_seq{2048, 32}, outer_seq{2048 + 32, 32}, inner_ack{2048 + 64, 32};
+inline constexpr Field outer_ack{2048 + 96, 32};
 inline constexpr Field gpe_vni{2048 + 136, 24}, gpe_next{2048 + 160, 8}, gpe_flags{2048 + 168, 8};
 inline constexpr Field geneve_option{2048 + 288, 32}, gtpu_teid{2048 + 320, 32}, gtpu_type{2048 + 352, 8};
 inline constexpr Field gtpu_flags{2048 + 360, 8}, gtpu_dw_2{2048 + 384, 32}, gtpu_extension{2048 + 416, 32};
@@ -104,8 +105,8 @@ struct NaiveParser {
 /// What the NIC sees in a frame, the inner packet of a tunnel too; nothing for one that is no Ethernet frame.
 [[nodiscard]] std::optional<Parameters> take_apart(const Bytes& frame, const NaiveParser& parser = {});
 
-/// The inner packet of a tunnel, and whether it begins with an Ethernet header (else: its IP version); nothing where the
-/// frame carries none.
+/// The inner packet of a tunnel, and whether it begins with an Ethernet header (else: its IP version); nothing where
+/// the frame carries none.
 struct Carried {
     Bytes packet;
     unsigned ip_version;  ///< 0 = Ethernet

@@ -13,16 +13,17 @@ constexpr unsigned wire = 0xffff;  // the uplink, as source_port has it
 
 constexpr Field plain_fields[] = {
     field::smac_47_16, field::smac_15_0, field::ethertype, field::dmac_47_16, field::dmac_15_0, field::first_prio,
-    field::first_cfi, field::first_vid, field::ip_protocol, field::ip_dscp, field::ip_ecn, field::frag, field::tcp_flags,
-    field::tcp_sport, field::tcp_dport, field::ttl, field::udp_sport, field::udp_dport, field::src_127_96,
-    field::src_95_64, field::src_63_32, field::src_31_0, field::dst_127_96, field::dst_95_64, field::dst_63_32,
-    field::dst_31_0, field::source_port, field::second_prio, field::second_cfi, field::second_vid, field::reg_c_1,
-    field::reg_c_0, field::icmp_type, field::icmp_code, field::icmpv6_type, field::icmpv6_code, field::gre_protocol, field::gre_key_l,
-    field::vxlan_vni, field::geneve_vni, field::outer_label, field::inner_label, field::inner_dmac_15_0,
-    field::inner_smac_15_0, field::inner_ethertype, field::inner_first_vid, field::inner_protocol, field::inner_ttl,
-    field::inner_tcp_sport, field::inner_udp_dport, field::inner_src_31_0, field::inner_dst_31_0, field::inner_frag,
-    field::inner_second_vid, field::outer_seq, field::inner_seq, field::tunnel_0, field::mpls_over_gre, field::mpls_over_udp,
-    field::gtpu_teid, field::gtpu_type, field::gtpu_dw_2, field::gtpu_extension, field::geneve_exists, field::geneve_option};
+    field::first_cfi, field::first_vid, field::ip_protocol, field::ip_dscp, field::ip_ecn, field::frag,
+    field::tcp_flags, field::tcp_sport, field::tcp_dport, field::ttl, field::udp_sport, field::udp_dport,
+    field::src_127_96, field::src_95_64, field::src_63_32, field::src_31_0, field::dst_127_96, field::dst_95_64,
+    field::dst_63_32, field::dst_31_0, field::source_port, field::second_prio, field::second_cfi, field::second_vid,
+    field::reg_c_1, field::reg_c_0, field::icmp_type, field::icmp_code, field::icmpv6_type, field::icmpv6_code,
+    field::gre_protocol, field::gre_key_l, field::vxlan_vni, field::geneve_vni, field::outer_label, field::inner_label,
+    field::inner_dmac_15_0, field::inner_smac_15_0, field::inner_ethertype, field::inner_first_vid,
+    field::inner_protocol, field::inner_ttl, field::inner_tcp_sport, field::inner_udp_dport, field::inner_src_31_0,
+    field::inner_dst_31_0, field::inner_frag, field::inner_second_vid, field::outer_seq, field::inner_seq,
+    field::tunnel_0, field::mpls_over_gre, field::mpls_over_udp, field::gtpu_teid, field::gtpu_type, field::gtpu_dw_2,
+    field::gtpu_extension, field::geneve_exists, field::geneve_option};
 
 [[nodiscard]] int qualifier(const Parameters& of, Field customer, Field service) {
     return of.get(customer) != 0 ? 1 : of.get(service) != 0 ? 2 : 0;
@@ -45,7 +46,8 @@ constexpr Field plain_fields[] = {
 }
 
 [[nodiscard]] bool tagged(const Bytes& frame, std::size_t at) {
-    return frame.size() >= at + 6 && ((frame[at] == 0x81 && frame[at + 1] == 0) || (frame[at] == 0x88 && frame[at + 1] == 0xa8));
+    return frame.size() >= at + 6 &&
+           ((frame[at] == 0x81 && frame[at + 1] == 0) || (frame[at] == 0x88 && frame[at + 1] == 0xa8));
 }
 
 void pop(Bytes& frame) {

@@ -42,7 +42,8 @@ struct MadeRule {
     int error = 0;
 };
 
-inline MadeRule make_rule(Matcher& matcher, const Parameters& value, std::initializer_list<const Action::Created*> actions) {
+inline MadeRule make_rule(Matcher& matcher, const Parameters& value,
+                          std::initializer_list<const Action::Created*> actions) {
     std::vector<Action*> list;
     for (const Action::Created* action : actions) list.push_back(action->get());
     MadeRule made;
@@ -111,7 +112,8 @@ inline int try_modify(Domain& domain, std::initializer_list<std::uint64_t> comma
     return Action::modify_header(domain, root_level, big_endian, action);
 }
 
-inline Action::Created modifying(Domain& domain, std::initializer_list<std::uint64_t> commands, bool root_level = false) {
+inline Action::Created modifying(Domain& domain, std::initializer_list<std::uint64_t> commands,
+                                 bool root_level = false) {
     Action::Created action;
     EXPECT_EQ(try_modify(domain, commands, action, root_level), 0);
     return action;

@@ -40,8 +40,8 @@ private:
     static void deliver(void* self, unsigned worker, rte_mbuf** packets, unsigned length) noexcept;
 };
 
-/// A device with a lane and some vports. The lane is online only while it is sent something: control calls wait for lanes,
-/// and nobody else moves this one.
+/// A device with a lane and some vports. The lane is online only while it is sent something: control calls wait for
+/// lanes, and nobody else moves this one.
 class SteeringTest : public ::testing::Test {
 protected:
     explicit SteeringTest(const Profile& profile = connectx_6dx) : steering(profile), lane(steering, 0) {}

@@ -32,7 +32,8 @@ void compare_deep(std::span<const std::uint8_t> frame, const ParserSetup& setup,
     const Parameters whole = spread(key);
     const auto expected = take_apart(Bytes(frame.begin(), frame.end()), naive);
     for (unsigned bit = 0; bit < parameters_size * 8; bit += 32) {
-        ASSERT_EQ(whole.get({bit, 32}), expected->get({bit, 32})) << "bit " << bit << " of a frame cut to " << frame.size();
+        ASSERT_EQ(whole.get({bit, 32}), expected->get({bit, 32}))
+            << "bit " << bit << " of a frame cut to " << frame.size();
     }
 }
 
@@ -127,7 +128,8 @@ TEST_P(Parser, ReadsWhatIsThereAndInventsNothing) {
 TEST_P(Parser, SurvivesEveryByteBeingWrong) {
     const Bytes frame = make_frame(GetParam());
     for (std::size_t at = 0; at < frame.size(); ++at) {
-        for (const std::uint8_t wrong : {0x00, 0x01, 0x2b, 0x2c, 0x33, 0x3b, 0x3c, 0x46, 0x4f, 0x60, 0x7f, 0x81, 0x88, 0xff}) {
+        for (const std::uint8_t wrong :
+             {0x00, 0x01, 0x2b, 0x2c, 0x33, 0x3b, 0x3c, 0x46, 0x4f, 0x60, 0x7f, 0x81, 0x88, 0xff}) {
             Bytes bad = frame;
             bad[at] = wrong;
             ASSERT_NO_FATAL_FAILURE(compare(bad, bad.size())) << "byte " << at;
@@ -174,10 +176,14 @@ TEST(MplsParser, LabelsStandBehindTheTagsAndOverGre) {
                 Bytes content{8, 0, 0, 0, 0, 0, 7, 0};
                 content.insert(content.end(), frame.begin(), frame.begin() + 40);
                 const Bytes carrier = make_frame({.version = version, .dport = 4789}, content);
-                for (std::size_t size = 14; size <= carrier.size(); ++size) ASSERT_NO_FATAL_FAILURE(compare(carrier, size));
+                for (std::size_t size = 14; size <= carrier.size(); ++size) {
+                    ASSERT_NO_FATAL_FAILURE(compare(carrier, size));
+                }
                 const Bytes gre_content{0, 0, 0x88, type, 1, 2, 3, 4, 5};
                 const Bytes over_gre = make_frame({.version = version, .protocol = 47}, gre_content);
-                for (std::size_t size = 14; size <= over_gre.size(); ++size) ASSERT_NO_FATAL_FAILURE(compare(over_gre, size));
+                for (std::size_t size = 14; size <= over_gre.size(); ++size) {
+                    ASSERT_NO_FATAL_FAILURE(compare(over_gre, size));
+                }
             }
         }
     }
@@ -227,7 +233,8 @@ const Bytes geneve_beyond{0x02, 0, 0x08, 0x00, 9, 8, 7, 0, 9, 9, 9, 0, 1, 2, 0x8
 const Bytes nvgre{0x20, 0, 0x65, 0x58, 0xaa, 0xbb, 0xcc, 0xdd}, gre{0, 0, 8, 0};
 const FrameSpec to_gtpu{.dport = 2152}, to_mpls{.version = 6, .dport = 6635};
 const Bytes gtpu{0x30, 0xff, 0, 10, 1, 2, 3, 4}, gtpu_numbered{0x32, 0xff, 0, 14, 1, 2, 3, 4, 0, 7, 0, 0x85};
-const Bytes gtpu_extended{0x34, 0x01, 0, 18, 1, 2, 3, 4, 0, 7, 9, 0x85, 1, 0x10, 5, 0}, gtp_prime{0x20, 1, 0, 10, 1, 2, 3, 4};
+const Bytes gtpu_extended{0x34, 0x01, 0, 18, 1, 2, 3, 4, 0, 7, 9, 0x85, 1, 0x10, 5, 0};
+const Bytes gtp_prime{0x20, 1, 0, 10, 1, 2, 3, 4};
 const Bytes gtpu_chain{0x34, 0xff, 0, 26, 1, 2, 3, 4, 0, 7, 9, 0x85, 1, 0x10, 5, 0x40, 2, 0x08, 0x68, 0, 0, 0, 0, 0};
 const Bytes gtpu_endless{0x34, 0xff, 0, 26, 1, 2, 3, 4, 0, 7, 9, 0x85, 0, 0x10, 5, 0x40};
 const Bytes mpls{0x12, 0x34, 0x51, 0x40}, gre_mpls{0x20, 0, 0x88, 0x47, 1, 2, 3, 4, 0x12, 0x34, 0x51, 0x40};
@@ -247,14 +254,17 @@ INSTANTIATE_TEST_SUITE_P(
                       TunnelCase{to_geneve, geneve_ipv6, {.version = 6, .protocol = 6}, 14},
                       TunnelCase{to_geneve, geneve_version_1, {}}, TunnelCase{{.protocol = 47}, nvgre, {.protocol = 6}},
                       TunnelCase{{.version = 6, .protocol = 47}, gre, {.protocol = 6}, 14},
-                      TunnelCase{{.protocol = 47}, gre_all, {.version = 6}, 14}, TunnelCase{{.protocol = 47}, gre_routed, {}, 14},
-                      TunnelCase{to_geneve, geneve_option, {}}, TunnelCase{to_geneve, geneve_other_length, {}},
-                      TunnelCase{to_geneve, geneve_twice, {.protocol = 6}, 14}, TunnelCase{to_geneve, geneve_beyond, {}, 14},
-                      TunnelCase{to_gtpu, gtpu_chain, {.version = 6, .protocol = 6}, 14}, TunnelCase{to_gtpu, gtpu_chain, {}},
-                      TunnelCase{to_gtpu, gtpu_endless, {}, 14}, TunnelCase{to_gtpu, gtpu_numbered, {.protocol = 6}, 14},
-                      TunnelCase{to_gtpu, gtpu, {}, 14}, TunnelCase{to_gtpu, gtpu_numbered, {}, 14},
-                      TunnelCase{to_gtpu, gtpu_extended, {}, 14}, TunnelCase{to_gtpu, gtp_prime, {}, 14},
-                      TunnelCase{to_mpls, mpls, {}, 14}, TunnelCase{{.protocol = 47}, gre_mpls, {}, 14},
+                      TunnelCase{{.protocol = 47}, gre_all, {.version = 6}, 14},
+                      TunnelCase{{.protocol = 47}, gre_routed, {}, 14}, TunnelCase{to_geneve, geneve_option, {}},
+                      TunnelCase{to_geneve, geneve_other_length, {}},
+                      TunnelCase{to_geneve, geneve_twice, {.protocol = 6}, 14},
+                      TunnelCase{to_geneve, geneve_beyond, {}, 14},
+                      TunnelCase{to_gtpu, gtpu_chain, {.version = 6, .protocol = 6}, 14},
+                      TunnelCase{to_gtpu, gtpu_chain, {}}, TunnelCase{to_gtpu, gtpu_endless, {}, 14},
+                      TunnelCase{to_gtpu, gtpu_numbered, {.protocol = 6}, 14}, TunnelCase{to_gtpu, gtpu, {}, 14},
+                      TunnelCase{to_gtpu, gtpu_numbered, {}, 14}, TunnelCase{to_gtpu, gtpu_extended, {}, 14},
+                      TunnelCase{to_gtpu, gtp_prime, {}, 14}, TunnelCase{to_mpls, mpls, {}, 14},
+                      TunnelCase{{.protocol = 47}, gre_mpls, {}, 14},
                       TunnelCase{{.protocol = 4}, {}, {.protocol = 1}, 14},
                       TunnelCase{{.version = 6, .protocol = 41}, {}, {.version = 6, .protocol = 6}, 14}));
 
@@ -269,10 +279,13 @@ INSTANTIATE_TEST_SUITE_P(Frames, Parser,
                                            FrameSpec{.version = 6, .protocol = 58, .hop_by_hop = true},
                                            FrameSpec{.version = 6, .place = 1, .fragment_header = true},
                                            FrameSpec{.version = 6, .place = 0, .fragment_header = true},
-                                           FrameSpec{.version = 6, .place = 8, .fragment_header = true, .hop_by_hop = true},
+                                           FrameSpec{.version = 6, .place = 8, .fragment_header = true,
+                                                     .hop_by_hop = true},
                                            FrameSpec{.version = 6, .protocol = 51}, FrameSpec{.protocol = 58},
-                                           FrameSpec{.version = 6, .protocol = 1}, FrameSpec{.protocol = 6, .place = 0x2000},
-                                           FrameSpec{.version = 6, .protocol = 6, .place = 1, .fragment_header = true}));
+                                           FrameSpec{.version = 6, .protocol = 1},
+                                           FrameSpec{.protocol = 6, .place = 0x2000},
+                                           FrameSpec{.version = 6, .protocol = 6, .place = 1,
+                                                     .fragment_header = true}));
 
 }  // namespace
 }  // namespace ovsdr::soft::test

@@ -117,7 +117,8 @@ TEST_F(Pipeline, RegBGoesWithThePacketToItsReceiver) {
     const auto enter = make_rule(*root, {}, {&jump});
     const auto all = match_all(table), last = match_all(next);
     // Half of it a constant, half what the packet itself has; a later list reads what an earlier one wrote.
-    const auto write = modifying(rx, {copy_command(id::dmac_15_0, id::reg_b, 16), set_command(id::reg_b, 16, 16, 0xbeef)});
+    const auto write =
+        modifying(rx, {copy_command(id::dmac_15_0, id::reg_b, 16), set_command(id::reg_b, 16, 16, 0xbeef)});
     const auto read = modifying(rx, {copy_command(id::reg_b, id::smac_15_0, 16)});
     const auto first = make_rule(*all, {}, {&write, &on});
     const auto second = make_rule(*last, {}, {&read, &to_queue});
@@ -174,15 +175,18 @@ TEST_F(Pipeline, OnlyRegC1AndTheFreeBitsOfRegC0ReachNicRx) {
     const auto jump = to_table(table);
     const auto enter = by_source(*root, 1, {&jump});
     // The vport bits are overwritten too, and come back.
-    const auto registers = modifying(fdb, {set_command(id::reg_c_0, 0, 32, 0xbeef1234), set_command(id::reg_c_1, 0, 32, 77),
-                                           set_command(id::reg_c_2, 0, 32, 5)});
+    const auto registers = modifying(fdb, {set_command(id::reg_c_0, 0, 32, 0xbeef1234),
+                                           set_command(id::reg_c_1, 0, 32, 77), set_command(id::reg_c_2, 0, 32, 5)});
     const auto out = to_vport(fdb, 0);
     const auto rule = make_rule(*all, {}, {&registers, &out});
     ASSERT_EQ(rule.error, 0);
     const auto rx_matcher = make_matcher(rx_root, 0, misc2,
-                                         Parameters{}.set(field::reg_c_0, 0xffffffff).set(field::reg_c_1, 0xffffffff).set(
-                                             Field{1536 + 288, 32}, 0xffffffff));
-    const auto taken = make_rule(*rx_matcher, Parameters{}.set(field::reg_c_0, 0x00011234).set(field::reg_c_1, 77), {&to_queue});
+                                         Parameters{}
+                                             .set(field::reg_c_0, 0xffffffff)
+                                             .set(field::reg_c_1, 0xffffffff)
+                                             .set(Field{1536 + 288, 32}, 0xffffffff));
+    const auto taken =
+        make_rule(*rx_matcher, Parameters{}.set(field::reg_c_0, 0x00011234).set(field::reg_c_1, 77), {&to_queue});
     ASSERT_EQ(taken.error, 0);
     send(1, frame, 2);
     EXPECT_EQ(queue.taken.size(), 2U);
@@ -190,9 +194,11 @@ TEST_F(Pipeline, OnlyRegC1AndTheFreeBitsOfRegC0ReachNicRx) {
 
 TEST_F(Pipeline, SendQueueRulesTakeOnlyTheirQueue) {
     Table table(fdb, 1);
-    const auto root = make_matcher(fdb_root, 0, misc, Parameters{}.set(field::source_port, 0xffff).set(field::source_sqn, 0xffffff));
+    const auto root =
+        make_matcher(fdb_root, 0, misc, Parameters{}.set(field::source_port, 0xffff).set(field::source_sqn, 0xffffff));
     const auto jump = to_table(table);
-    const auto enter = make_rule(*root, Parameters{}.set(field::source_port, 0).set(field::source_sqn, 0x1234), {&jump});
+    const auto enter =
+        make_rule(*root, Parameters{}.set(field::source_port, 0).set(field::source_sqn, 0x1234), {&jump});
     ASSERT_EQ(enter.error, 0);
     const auto all = match_all(table);
     const auto out = to_vport(fdb, 3);
@@ -386,11 +392,13 @@ TEST_F(Pipeline, FlowsKeepTheirOrderThroughMissesAndHits) {
     const auto root = source_matcher();
     const auto jump = to_table(table);
     const auto enter = by_source(*root, 1, {&jump});
-    const auto by_port = make_matcher(table, 0, outer, Parameters{}.set(field::ip_version, 4).set(field::udp_dport, 0xffff));
+    const auto by_port =
+        make_matcher(table, 0, outer, Parameters{}.set(field::ip_version, 4).set(field::udp_dport, 0xffff));
     const auto out = to_vport(fdb, 2);
     std::vector<MadeRule> rules;
     for (unsigned port = 0; port < 8; ++port) {
-        rules.push_back(make_rule(*by_port, Parameters{}.set(field::ip_version, 4).set(field::udp_dport, port), {&out}));
+        rules.push_back(
+            make_rule(*by_port, Parameters{}.set(field::ip_version, 4).set(field::udp_dport, port), {&out}));
         ASSERT_EQ(rules.back().error, 0);
     }
     std::vector<Frame> sent;
@@ -398,7 +406,8 @@ TEST_F(Pipeline, FlowsKeepTheirOrderThroughMissesAndHits) {
     for (unsigned round = 0; round < 4; ++round) {
         rte_mbuf* batch[batch_length];
         for (unsigned i = 0; i < batch_length; ++i) {
-            sent.push_back(make_frame({.sport = static_cast<std::uint16_t>(round * 32 + i), .dport = static_cast<std::uint16_t>(i * 5 % 8)}));
+            sent.push_back(make_frame(
+                {.sport = static_cast<std::uint16_t>(round * 32 + i), .dport = static_cast<std::uint16_t>(i * 5 % 8)}));
             batch[i] = packet_of(sent.back());
         }
         lane.from_vport(VportId{1}, batch, batch_length);

@@ -1,4 +1,5 @@
-// Reformats by themselves: which header fields the device writes, by what the given header is; and frames that end early.
+// Reformats by themselves: which header fields the device writes, by what the given header is; and frames that end
+// early.
 #include "datapath/steering/reformat.hpp"
 
 #include <sys/mman.h>
@@ -29,7 +30,8 @@ struct Outcome {
     DropReason reason = DropReason::by_rule;
 };
 
-[[nodiscard]] Outcome applied(const Reformat& reformat, const Frame& frame, std::uint16_t headroom = RTE_PKTMBUF_HEADROOM) {
+[[nodiscard]] Outcome applied(const Reformat& reformat, const Frame& frame,
+                              std::uint16_t headroom = RTE_PKTMBUF_HEADROOM) {
     const unsigned before = mbufs_in_use();
     rte_mbuf* packet = packet_of({});
     packet->data_off = headroom;
@@ -150,7 +152,8 @@ TEST(Reformat, RoomIsFoundOnEitherSideOfTheFrame) {
 
 TEST(Reformat, DataIsReadToItsEndAndNotFurther) {
     const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-    auto* const pages = static_cast<std::uint8_t*>(mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    auto* const pages =
+        static_cast<std::uint8_t*>(mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     ASSERT_NE(static_cast<void*>(pages), MAP_FAILED);
     ASSERT_EQ(mprotect(pages + page, page, PROT_NONE), 0);
     Frame ipv4(50), ipv6(62);  // UDP in IPv4 with a word of options behind a tag, and in IPv6
@@ -229,8 +232,8 @@ TEST(Reformat, HeadersAreWholeWordsAndNotTooLong) {
 /// Fields that mean the same outside and inside.
 constexpr std::pair<Field, Field> twins[] = {
     {{0, 512}, {1024, 512}}, {{512 + 64, 16}, {512 + 80, 16}}, {field::second_cvlan, field::inner_second_cvlan},
-    {field::second_svlan, field::inner_second_svlan}, {{512 + 224, 32}, {512 + 256, 32}}, {field::outer_mpls, field::inner_mpls},
-    {field::outer_seq, field::inner_seq}, {field::outer_ack, field::inner_ack}};
+    {field::second_svlan, field::inner_second_svlan}, {{512 + 224, 32}, {512 + 256, 32}},
+    {field::outer_mpls, field::inner_mpls}, {field::outer_seq, field::inner_seq}, {field::outer_ack, field::inner_ack}};
 
 [[nodiscard]] int twin_of(unsigned bit, bool outer) {
     for (const auto& [out, in] : twins) {
@@ -259,7 +262,8 @@ TEST(TunnelTaint, ADecapsulationMakesOuterFieldsOfInnerOnes) {
             } else {
                 EXPECT_EQ(taint.get(one), inner >= 0 ? was.get({static_cast<unsigned>(inner), 1}) : 1U) << bit;
             }
-            EXPECT_EQ(wider.get(one), was.get(one) | (outer >= 0 ? was.get({static_cast<unsigned>(outer), 1}) : 0U)) << bit;
+            EXPECT_EQ(wider.get(one), was.get(one) | (outer >= 0 ? was.get({static_cast<unsigned>(outer), 1}) : 0U))
+                << bit;
         }
     }
 }

@@ -63,16 +63,20 @@ TEST_F(Refusal, Masks) {
     EXPECT_EQ(mask_error(fdb_table, outer, v4), 0);
     EXPECT_EQ(mask_error(fdb_table, outer, Parameters{}.set(field::ip_version, 15)), EOPNOTSUPP);
     EXPECT_EQ(mask_error(fdb_table, outer, Parameters{}.set(field::udp_dport, 0xffff)), EINVAL) << "no ip_version";
-    EXPECT_EQ(mask_error(fdb_table, outer, Parameters{}.set(field::udp_dport, 0xffff).set(field::ethertype, 1)), EOPNOTSUPP);
+    EXPECT_EQ(mask_error(fdb_table, outer, Parameters{}.set(field::udp_dport, 0xffff).set(field::ethertype, 1)),
+              EOPNOTSUPP);
     EXPECT_EQ(mask_error(fdb_table, outer, Parameters{v4}.set(field::udp_dport, 0xffff)), 0);
-    EXPECT_EQ(mask_error(fdb_table, outer, Parameters{v4}.set(field::src_63_32, 1)), EOPNOTSUPP) << "IPv6 bits under IPv4";
+    EXPECT_EQ(mask_error(fdb_table, outer, Parameters{v4}.set(field::src_63_32, 1)), EOPNOTSUPP)
+        << "IPv6 bits under IPv4";
     EXPECT_EQ(mask_error(fdb_table, outer, Parameters{}.set(Field{200, 4}, 1)), EINVAL) << "reserved";
     EXPECT_EQ(mask_error(fdb_table, outer, Parameters{v4}.set(Field{200, 4}, 1)), EOPNOTSUPP) << "reserved";
     EXPECT_EQ(mask_error(fdb_table, outer, Parameters{v4}.set(Field{213, 1}, 1)), EOPNOTSUPP) << "l4_ok";
     EXPECT_EQ(mask_error(fdb_table, misc, Parameters{}.set(field::source_port, 0xff)), EOPNOTSUPP) << "partial";
-    EXPECT_EQ(mask_error(tx_table, misc, Parameters{}.set(field::source_sqn, 0xffffff)), EINVAL) << "NIC_TX has no source";
+    EXPECT_EQ(mask_error(tx_table, misc, Parameters{}.set(field::source_sqn, 0xffffff)), EINVAL)
+        << "NIC_TX has no source";
     EXPECT_EQ(mask_error(rx_table, misc, Parameters{}.set(field::source_sqn, 0xffffff)), 0);
-    EXPECT_EQ(mask_error(fdb_table, misc3, Parameters{}.set(field::icmp_type, 255).set(field::icmpv6_type, 255)), EOPNOTSUPP);
+    EXPECT_EQ(mask_error(fdb_table, misc3, Parameters{}.set(field::icmp_type, 255).set(field::icmpv6_type, 255)),
+              EOPNOTSUPP);
     EXPECT_EQ(mask_error(fdb_table, misc3, Parameters{}.set(field::icmp_type, 255)), 0);
     // Bits of a block that the criteria leave out do not count.
     EXPECT_EQ(mask_error(fdb_table, outer, Parameters{v4}.set(field::vxlan_vni, 1)), 0);
@@ -83,20 +87,23 @@ TEST_F(Refusal, TunnelMasks) {
     constexpr std::uint8_t every = outer | misc | inner | misc2 | misc3 | criteria::misc4 | criteria::misc5;
     const auto error = [&](const Parameters& mask) { return mask_error(fdb_table, every, mask); };
     const auto one = [&](Field field) { return error(Parameters{}.set(field, 1)); };
-    for (const Field field : {field::gre_c, field::gre_k, field::gre_s, field::gre_protocol, field::gre_key_h, field::gre_key_l,
-                              field::vxlan_vni, field::geneve_vni, field::geneve_oam, field::geneve_opt_len,
-                              field::geneve_protocol, field::gpe_vni, field::gpe_next, field::gpe_flags, field::inner_dmac,
-                              field::inner_second_vid, field::inner_second_cvlan, field::outer_mpls, field::inner_mpls,
-                              field::inner_seq, field::outer_seq, field::inner_ack, field::outer_ack, field::tunnel_0,
-                              field::tunnel_1, field::geneve_option}) {
+    for (const Field field : {field::gre_c, field::gre_k, field::gre_s, field::gre_protocol, field::gre_key_h,
+                              field::gre_key_l, field::vxlan_vni, field::geneve_vni, field::geneve_oam,
+                              field::geneve_opt_len, field::geneve_protocol, field::gpe_vni, field::gpe_next,
+                              field::gpe_flags, field::inner_dmac, field::inner_second_vid, field::inner_second_cvlan,
+                              field::outer_mpls, field::inner_mpls, field::inner_seq, field::outer_seq,
+                              field::inner_ack, field::outer_ack, field::tunnel_0, field::tunnel_1,
+                              field::geneve_option}) {
         EXPECT_EQ(one(field), 0) << "bit " << field.bit;
     }
-    for (const Field field : {field::geneve_exists, field::bth_dst_qp, field::inner_esp, field::outer_esp, field::mpls_over_gre,
-                              field::mpls_over_udp, field::gtpu_teid, field::gtpu_type, field::macsec_0}) {
+    for (const Field field : {field::geneve_exists, field::bth_dst_qp, field::inner_esp, field::outer_esp,
+                              field::mpls_over_gre, field::mpls_over_udp, field::gtpu_teid, field::gtpu_type,
+                              field::macsec_0}) {
         EXPECT_EQ(one(field), EINVAL) << "bit " << field.bit;
         EXPECT_EQ(error(Parameters{}.set(field, 1).set(field::inner_dmac, 1)), EOPNOTSUPP) << "bit " << field.bit;
     }
-    for (const Field field : {field::sample_0, field::tunnel_2}) EXPECT_EQ(one(field), EOPNOTSUPP) << "bit " << field.bit;
+    for (const Field field : {field::sample_0, field::tunnel_2})
+        EXPECT_EQ(one(field), EOPNOTSUPP) << "bit " << field.bit;
     EXPECT_EQ(one(field::inner_udp_dport), EINVAL) << "no inner ip_version";
     EXPECT_EQ(error(Parameters{}.set(field::inner_version, 4).set(field::inner_udp_dport, 1)), 0);
     EXPECT_EQ(error(Parameters{}.set(field::inner_version, 5)), EOPNOTSUPP);
@@ -119,9 +126,9 @@ TEST(RefusalByParserProfile, FieldsOfOtherProtocols) {
         Field field;
         unsigned number;  ///< of the parser profile that has it
     };
-    const Case cases[] = {{field::mpls_over_gre, 1}, {field::mpls_over_udp, 1}, {field::gtpu_teid, 3}, {field::gtpu_type, 3},
-                          {field::gtpu_flags, 3}, {field::gtpu_dw_0, 3}, {field::gtpu_dw_2, 3}, {field::gtpu_extension, 3},
-                          {field::geneve_option, 0}};
+    const Case cases[] = {{field::mpls_over_gre, 1}, {field::mpls_over_udp, 1},  {field::gtpu_teid, 3},
+                          {field::gtpu_type, 3},     {field::gtpu_flags, 3},     {field::gtpu_dw_0, 3},
+                          {field::gtpu_dw_2, 3},     {field::gtpu_extension, 3}, {field::geneve_option, 0}};
     for (const Profile& generation : {connectx_5, connectx_6dx, connectx_7}) {
         for (unsigned number = 0; number < flex_parser_profiles; ++number) {
             const Profile profile = with_flex_parser_profile(generation, number);
@@ -131,15 +138,18 @@ TEST(RefusalByParserProfile, FieldsOfOtherProtocols) {
             for (const Case& one : cases) {
                 const Parameters mask = Parameters{}.set(one.field, 1);
                 const bool taken = one.number == number;
-                EXPECT_EQ(make_matcher(table, 0, misc2 | misc3, mask).error, taken ? 0 : EINVAL) << one.field.bit << ' ' << number;
-                EXPECT_EQ(make_matcher(root, 0, misc2 | misc3, mask).error, taken ? 0 : EOPNOTSUPP) << one.field.bit << ' ' << number;
+                EXPECT_EQ(make_matcher(table, 0, misc2 | misc3, mask).error, taken ? 0 : EINVAL)
+                    << one.field.bit << ' ' << number;
+                EXPECT_EQ(make_matcher(root, 0, misc2 | misc3, mask).error, taken ? 0 : EOPNOTSUPP)
+                    << one.field.bit << ' ' << number;
             }
             const bool option = generation.steering_format >= 1 && number == 0;
             const Parameters exists = Parameters{}.set(field::geneve_exists, 1).set(field::geneve_vni, 1);
             const bool geneve = profile.parses(flex_parser::geneve);
             EXPECT_EQ(make_matcher(table, 0, misc, exists).error, option ? 0 : geneve ? EOPNOTSUPP : EINVAL)
                 << profile.name << ' ' << number;
-            EXPECT_EQ(make_matcher(root, 0, misc, exists).error, option ? 0 : EOPNOTSUPP) << profile.name << ' ' << number;
+            EXPECT_EQ(make_matcher(root, 0, misc, exists).error, option ? 0 : EOPNOTSUPP)
+                << profile.name << ' ' << number;
             const bool icmp = generation.steering_format >= 1 || number == 2;
             EXPECT_EQ(make_matcher(table, 0, misc3, Parameters{}.set(field::icmp_type, 1)).error, icmp ? 0 : EINVAL);
             if (number != 3) continue;
@@ -229,7 +239,8 @@ TEST_F(Refusal, ShortMasksAreTakenAndLongOnesAreNot) {
 }
 
 TEST_F(Refusal, Values) {
-    const auto matcher = make_matcher(fdb_table, 0, outer, Parameters{}.set(field::ip_version, 4).set(field::udp_dport, 0xff00));
+    const auto matcher =
+        make_matcher(fdb_table, 0, outer, Parameters{}.set(field::ip_version, 4).set(field::udp_dport, 0xff00));
     const auto v4 = Parameters{}.set(field::ip_version, 4);
     EXPECT_EQ(make_rule(*matcher, Parameters{v4}.set(field::udp_dport, 0x1200), {&drop}).error, 0);
     EXPECT_EQ(make_rule(*matcher, Parameters{v4}.set(field::udp_dport, 0x1201), {&drop}).error, EINVAL);
@@ -280,7 +291,8 @@ TEST_F(Refusal, BothSidesOfTheFdbAreCheckedUnlessTheSourceSettlesOne) {
     EXPECT_EQ(list_error_from(0xffff, {&pop, &push, &out}), EOPNOTSUPP);
     const auto by_metadata = make_matcher(fdb_table, 0, misc2, Parameters{}.set(field::reg_c_0, 0xffff0000));
     EXPECT_EQ(make_rule(*by_metadata, Parameters{}.set(field::reg_c_0, 0x00010000), {&pop, &push, &out}).error, 0);
-    EXPECT_EQ(make_rule(*by_metadata, Parameters{}.set(field::reg_c_0, 0xffff0000), {&pop, &push, &out}).error, EOPNOTSUPP);
+    EXPECT_EQ(make_rule(*by_metadata, Parameters{}.set(field::reg_c_0, 0xffff0000), {&pop, &push, &out}).error,
+              EOPNOTSUPP);
     const auto by_free_bits = make_matcher(fdb_table, 0, misc2, Parameters{}.set(field::reg_c_0, 0xffff));
     EXPECT_EQ(make_rule(*by_free_bits, {}, {&pop, &push, &out}).error, EOPNOTSUPP);
 }
@@ -340,7 +352,8 @@ TEST_F(Refusal, Arrays) {
     std::vector<Action*> with_queue{out.get(), to_queue.get()};
     EXPECT_EQ(Action::dest_array(fdb, with_queue, array), EINVAL);
     std::vector<Action*> with_both{to_queue.get(), drop.get()};
-    EXPECT_EQ(Action::dest_array(fdb, with_both, array), EOPNOTSUPP) << "libmlx5 refuses the drop before firmware sees the queue";
+    EXPECT_EQ(Action::dest_array(fdb, with_both, array), EOPNOTSUPP)
+        << "libmlx5 refuses the drop before firmware sees the queue";
     std::vector<Action*> long_in_tx(33, to_queue.get());
     EXPECT_EQ(Action::dest_array(tx, long_in_tx, array), EOPNOTSUPP);
     std::vector<Action*> queues{to_queue.get(), to_queue.get()};
@@ -361,8 +374,10 @@ TEST_F(Refusal, ModifyHeaderCommands) {
     EXPECT_EQ(try_modify(rx, {set_command(id::reg_b, 0, 32, 1)}, action), 0);
     EXPECT_EQ(try_modify(fdb, {add_command(id::dmac_15_0, 1)}, action), EINVAL);
     EXPECT_EQ(try_modify(fdb, {add_command(id::ip_ttl, 255)}, action), 0);
-    EXPECT_EQ(try_modify(fdb, {set_command(id::sipv4, 0, 32, 1), set_command(id::sipv6_31_0, 0, 32, 1)}, action), ENOTSUP);
-    EXPECT_EQ(try_modify(fdb, {set_command(id::tcp_sport, 0, 16, 1), set_command(id::udp_sport, 0, 16, 1)}, action), EINVAL);
+    EXPECT_EQ(try_modify(fdb, {set_command(id::sipv4, 0, 32, 1), set_command(id::sipv6_31_0, 0, 32, 1)}, action),
+              ENOTSUP);
+    EXPECT_EQ(try_modify(fdb, {set_command(id::tcp_sport, 0, 16, 1), set_command(id::udp_sport, 0, 16, 1)}, action),
+              EINVAL);
     EXPECT_EQ(try_modify(fdb, {0x4ULL << 60}, action), EOPNOTSUPP);
     EXPECT_EQ(try_modify(fdb, {copy_command(id::reg_c_1, id::dmac_15_0, 16)}, action), 0);
     EXPECT_EQ(try_modify(fdb, {copy_command(id::reg_c_1, id::dmac_15_0, 17)}, action), EINVAL);

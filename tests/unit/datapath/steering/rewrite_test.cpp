@@ -111,8 +111,9 @@ TEST_F(Rewrite, SetsPortsAndFlags) {
               make_frame({.sport = 5, .dport = 6}));
     EXPECT_EQ(modified({.udp_checksum = false}, {set_command(id::udp_dport, 0, 16, 6)}),
               make_frame({.dport = 6, .udp_checksum = false}));
-    EXPECT_EQ(modified({.protocol = 6}, {set_command(id::tcp_sport, 0, 16, 5), set_command(id::tcp_flags, 0, 9, 0x112)}),
-              make_frame({.protocol = 6, .sport = 5, .tcp_flags = 0x112}));
+    EXPECT_EQ(
+        modified({.protocol = 6}, {set_command(id::tcp_sport, 0, 16, 5), set_command(id::tcp_flags, 0, 9, 0x112)}),
+        make_frame({.protocol = 6, .sport = 5, .tcp_flags = 0x112}));
 }
 
 TEST_F(Rewrite, LeavesAloneWhatThePacketDoesNotHave) {
@@ -120,7 +121,8 @@ TEST_F(Rewrite, LeavesAloneWhatThePacketDoesNotHave) {
     EXPECT_EQ(modified({.version = 6}, {set_command(id::sipv4, 0, 32, 6)}), make_frame({.version = 6}));
     EXPECT_EQ(modified({.version = 0}, {set_command(id::ip_ttl, 0, 8, 6)}), make_frame({.version = 0}));
     EXPECT_EQ(modified({}, {set_command(id::first_vid, 0, 12, 6)}), make_frame({}));
-    EXPECT_EQ(modified({.tags = {0x81006005}}, {set_command(id::first_vid, 0, 12, 6)}), make_frame({.tags = {0x81006006}}));
+    EXPECT_EQ(modified({.tags = {0x81006005}}, {set_command(id::first_vid, 0, 12, 6)}),
+              make_frame({.tags = {0x81006006}}));
 }
 
 TEST_F(Rewrite, KeepsAFirstFragmentsChecksumRightAndItsPortsUntouched) {
@@ -137,7 +139,8 @@ TEST_F(Rewrite, KeepsAFirstFragmentsChecksumRightAndItsPortsUntouched) {
 }
 
 TEST_F(Rewrite, CopiesARegisterIntoAHeader) {
-    const auto edit = modifying(fdb, {set_command(id::reg_c_1, 0, 32, 0x4242), copy_command(id::reg_c_1, id::dmac_15_0, 16)});
+    const auto edit =
+        modifying(fdb, {set_command(id::reg_c_1, 0, 32, 0x4242), copy_command(id::reg_c_1, id::dmac_15_0, 16)});
     EXPECT_EQ(through(make_frame({}), {&edit}), make_frame({.dmac = 0x020000004242}));
 }
 
@@ -242,7 +245,8 @@ TEST(RewriteBuffers, ATagFindsItsRoomOrIsNotPushed) {
     const unsigned before = mbufs_in_use();
     for (const std::uint16_t headroom : {0, 3, 4, 5}) {
         rte_mbuf* packet = packet_of(frame);
-        std::memmove(static_cast<std::uint8_t*>(packet->buf_addr) + headroom, rte_pktmbuf_mtod(packet, void*), frame.size());
+        std::memmove(static_cast<std::uint8_t*>(packet->buf_addr) + headroom, rte_pktmbuf_mtod(packet, void*),
+                     frame.size());
         packet->data_off = headroom;
         rte_mbuf* const pushed = push_vlan(packet, 0x81000005);
         ASSERT_NE(pushed, nullptr);

@@ -1,5 +1,5 @@
-// The hash table of a matcher by itself, against a map: values of one hash, of one place, duplicates, graves, growth. And
-// what is freed when.
+// The hash table of a matcher by itself, against a map: values of one hash, of one place, duplicates, graves, growth.
+// And what is freed when.
 #include "datapath/steering/rule_table.hpp"
 
 #include <gtest/gtest.h>
@@ -115,7 +115,8 @@ TEST_F(RuleTableTest, AGraveHidesNobodyWhoseHashBeginsWithZeros) {
     table.remove(first, rcu);
     EXPECT_EQ(find(values[1]), 2);
     EXPECT_EQ(find(values[0]), -1);
-    const std::unique_ptr<RuleNode> node = table.make_node(key_of(values[0]), 0), other = table.make_node(key_of(values[1]), 0);
+    const std::unique_ptr<RuleNode> node = table.make_node(key_of(values[0]), 0);
+    const std::unique_ptr<RuleNode> other = table.make_node(key_of(values[1]), 0);
     EXPECT_FALSE(table.contains(*node));
     EXPECT_TRUE(table.contains(*other));
 }

@@ -1,5 +1,5 @@
-// First hits, meters and samplers in the tables: what they write into registers, where packets go, and what stays exact when
-// the flow cache answers.
+// First hits, meters and samplers in the tables: what they write into registers, where packets go, and what stays exact
+// when the flow cache answers.
 #include <cerrno>
 #include <cmath>
 
@@ -26,12 +26,14 @@ protected:
     void stop_clock(std::uint64_t at) { steering.impl().stopped_clock = at; }
     void advance(std::uint64_t ns) { steering.impl().stopped_clock += ns; }
 
-    Action::Created aso(const std::shared_ptr<AsoBulk>& bulk, std::uint32_t offset, std::uint32_t flags, std::uint8_t reg) {
+    Action::Created aso(const std::shared_ptr<AsoBulk>& bulk, std::uint32_t offset, std::uint32_t flags,
+                        std::uint8_t reg) {
         Action::Created action;
         EXPECT_EQ(Action::aso(fdb, bulk, offset, flags, reg, action), 0);
         return action;
     }
-    /// A bulk of one object whose meter 0 lets `packets` pass and then refills one per `ns_per_packet`, if that is not 0.
+    /// A bulk of one object whose meter 0 lets `packets` pass and then refills one per `ns_per_packet`, if that is not
+    /// 0.
     std::shared_ptr<AsoBulk> metering(unsigned packets, unsigned start = 2) {
         auto bulk = std::make_shared<AsoBulk>(AsoKind::flow_meter, 0, nullptr);
         AsoBulk::Image image{};
@@ -260,7 +262,8 @@ TEST_F(Stateful, ALegacyMeterIsModifiedFieldByField) {
     EXPECT_EQ(vports[2].taken.size(), 10U);
     image[9] = 2;
     image[11] = 255;
-    EXPECT_EQ(meter->modify_flow_meter({.active = true, .reg_c = 2, .parameters = {image.data(), 20}}, 2), 0);  // CBS only
+    // CBS only.
+    EXPECT_EQ(meter->modify_flow_meter({.active = true, .reg_c = 2, .parameters = {image.data(), 20}}, 2), 0);
     advance(131072ULL * 100);
     send(1, frame, 15);
     EXPECT_EQ(vports[2].taken.size(), 13U);
@@ -291,9 +294,8 @@ TEST_F(Stateful, RefusesAsoActionsAsLibmlx5Does) {
     const auto hits = std::make_shared<AsoBulk>(AsoKind::first_hit, 1, nullptr);
     const auto meters = std::make_shared<AsoBulk>(AsoKind::flow_meter, 1, nullptr);
     Action::Created action;
-    const auto error = [&](const std::shared_ptr<AsoBulk>& bulk, std::uint32_t offset, std::uint32_t flags, std::uint8_t reg) {
-        return Action::aso(fdb, bulk, offset, flags, reg, action);
-    };
+    const auto error = [&](const std::shared_ptr<AsoBulk>& bulk, std::uint32_t offset, std::uint32_t flags,
+                           std::uint8_t reg) { return Action::aso(fdb, bulk, offset, flags, reg, action); };
     for (const std::uint8_t reg : {0, 2, 4, 6, 7}) {
         EXPECT_EQ(error(hits, 0, 1, reg), EINVAL) << int{reg};
         EXPECT_EQ(error(meters, 0, 4, reg), EINVAL) << int{reg};
@@ -329,8 +331,8 @@ protected:
                     Action::Created& action, std::uint64_t restore = 0) {
         std::vector<Action*> actions;
         for (const Action::Created* one : list) actions.push_back(one->get());
-        return Action::sampler({.ratio = ratio, .next = &next, .actions = actions, .restore = __builtin_bswap64(restore)},
-                               action);
+        return Action::sampler(
+            {.ratio = ratio, .next = &next, .actions = actions, .restore = __builtin_bswap64(restore)}, action);
     }
     Action::Created sampler(std::uint32_t ratio, std::initializer_list<const Action::Created*> list,
                             std::uint64_t restore = 0) {

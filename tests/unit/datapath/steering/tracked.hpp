@@ -1,5 +1,5 @@
-// Tracked connections for tests: their objects bit by bit, and segments. The object's fields are written out by their bit
-// offsets once more, as the drivers have them.
+// Tracked connections for tests: their objects bit by bit, and segments. The object's fields are written out by their
+// bit offsets once more, as the drivers have them.
 #pragma once
 
 #include "datapath/steering/conn_track.hpp"
@@ -22,7 +22,8 @@ inline constexpr ObjectField original_max_ack{128, 32}, original_max_win{160, 32
 inline constexpr ObjectField object_valid{480, 1}, state{481, 3}, freeze{484, 1}, assured{497, 1}, sack{498, 1},
     heartbeat{500, 1};
 inline constexpr ObjectField retransmissions{505, 3}, exceeded{508, 1}, limit{509, 3};
-inline constexpr ObjectField reply_scale{448, 4}, reply_liberal{453, 1}, original_scale{464, 4}, original_liberal{469, 1};
+inline constexpr ObjectField reply_scale{448, 4}, reply_liberal{453, 1}, original_scale{464, 4};
+inline constexpr ObjectField original_liberal{469, 1};
 inline constexpr ObjectField original_closed{468, 1}, reply_unacked{454, 1};
 
 class Object {
@@ -32,7 +33,9 @@ public:
             const unsigned bit = field.bit + i;
             const auto one = static_cast<std::uint8_t>(0x80 >> bit % 8);
             image[bit / 8] = static_cast<std::uint8_t>(image[bit / 8] & ~one);
-            if ((value >> (field.width - 1 - i) & 1) != 0) image[bit / 8] = static_cast<std::uint8_t>(image[bit / 8] | one);
+            if ((value >> (field.width - 1 - i) & 1) != 0) {
+                image[bit / 8] = static_cast<std::uint8_t>(image[bit / 8] | one);
+            }
         }
         return *this;
     }

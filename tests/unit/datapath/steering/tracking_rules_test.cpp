@@ -34,7 +34,8 @@ protected:
     Action::Created to_first = to_table(first), to_second = to_table(second), drop = Action::drop();
     Action::Created to_foreign = to_table(foreign_next);
     Action::Created to_2 = to_vport(fdb, 2), to_3 = to_vport(fdb, 3);
-    MadeMatcher all_root = match_all(root), sorter = make_matcher(second, 0, criteria::misc2, Parameters{}.set(reg_c_3, 0xff));
+    MadeMatcher all_root = match_all(root);
+    MadeMatcher sorter = make_matcher(second, 0, criteria::misc2, Parameters{}.set(reg_c_3, 0xff));
     MadeMatcher by_source = make_matcher(first, 0, criteria::misc, Parameters{}.set(field::source_port, 0xffff));
     MadeMatcher in_foreign = match_all(foreign);
     MadeRule enter = make_rule(*all_root, {}, {&to_first});
@@ -68,7 +69,8 @@ TEST_F(TrackingRules, LinksAreForOneRuleAConnection) {
         ASSERT_EQ(linked.error, 0);
         EXPECT_EQ(make_rule(*in_foreign, {}, {&client, &to_foreign}).error, EBUSY);
         EXPECT_EQ(bulk->unlink(), EBUSY);
-        EXPECT_EQ(make_rule(*by_source, Parameters{}.set(field::source_port, 1), {&client, &to_second}).error, 0) << "its own";
+        EXPECT_EQ(make_rule(*by_source, Parameters{}.set(field::source_port, 1), {&client, &to_second}).error, 0)
+            << "its own";
         EXPECT_EQ(client->modify_aso(2, 1, 5), EOPNOTSUPP) << "another register";
         EXPECT_EQ(client->modify_aso(2, 2, 3), EOPNOTSUPP) << "another direction";
         EXPECT_EQ(client->modify_aso(2, 4, 3), EOPNOTSUPP);
@@ -111,7 +113,9 @@ TEST_F(TrackingRules, LinksSayDirectionAndRegister) {
 
 TEST_F(TrackingRules, ActionsNeedADirectionAnObjectAndARegister) {
     Action::Created action;
-    for (const std::uint32_t flags : {0U, 3U, 4U}) EXPECT_EQ(Action::aso(fdb, bulk, 0, flags, 3, action), EINVAL) << flags;
+    for (const std::uint32_t flags : {0U, 3U, 4U}) {
+        EXPECT_EQ(Action::aso(fdb, bulk, 0, flags, 3, action), EINVAL) << flags;
+    }
     EXPECT_EQ(Action::aso(fdb, bulk, 4, 1, 3, action), EINVAL);
     for (const std::uint8_t reg : {0, 2, 7}) EXPECT_EQ(Action::aso(fdb, bulk, 0, 1, reg, action), EINVAL);
     for (const std::uint8_t reg : {1, 3, 5}) EXPECT_EQ(Action::aso(fdb, bulk, 3, 2, reg, action), 0);

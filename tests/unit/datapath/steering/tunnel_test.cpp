@@ -170,7 +170,8 @@ TEST_F(Tunnels, GreOfVersion1IsATunnelWithoutAnAcknowledgement) {
 TEST_F(Tunnels, BehindADecapsulationTheInnerHeadersAreTheOuterOnes) {
     const auto decap = reformatting(fdb, Kind::decap_l2, {});
     const auto in = make_rule(*by_source, source(wire), {&decap, &to_second});
-    const auto by_mac = make_matcher(second, 0, outer, Parameters{}.set(field::dmac_15_0, 0xffff).set(field::ip_version, 4));
+    const auto by_mac =
+        make_matcher(second, 0, outer, Parameters{}.set(field::dmac_15_0, 0xffff).set(field::ip_version, 4));
     const auto of = [](unsigned mac) { return Parameters{}.set(field::dmac_15_0, mac).set(field::ip_version, 4); };
     const auto one = make_rule(*by_mac, of(1), {&to_1});
     const auto two = make_rule(*by_mac, of(2), {&to_2});
@@ -195,7 +196,8 @@ TEST_F(Tunnels, BehindADecapsulationTheInnerHeadersAreTheOuterOnes) {
 }
 
 TEST_F(Tunnels, MatchesByTheTunnelAndWhatIsInside) {
-    const auto mask = Parameters{}.set(field::vxlan_vni, 0xffffff).set(field::inner_version, 4).set(field::inner_udp_dport, 0xffff);
+    const auto mask =
+        Parameters{}.set(field::vxlan_vni, 0xffffff).set(field::inner_version, 4).set(field::inner_udp_dport, 0xffff);
     const auto matcher = make_matcher(first, 0, of_tunnels, mask);
     ASSERT_EQ(matcher.error, 0);
     const auto value = [](unsigned vni, unsigned port) {

@@ -113,7 +113,8 @@ protected:
         return vports[2].taken.size() == 2;
     }
 
-    static constexpr std::uint8_t every = criteria::outer | criteria::misc | criteria::inner | criteria::misc2 | criteria::misc3;
+    static constexpr std::uint8_t every =
+        criteria::outer | criteria::misc | criteria::inner | criteria::misc2 | criteria::misc3;
     Domain fdb{steering, DomainType::fdb, nullptr};
     Table root{fdb, 0}, first{fdb, 1};
     MadeMatcher root_all = match_all(root);
@@ -148,9 +149,11 @@ TEST_F(FieldVectors, GeneveOptionsAreFoundWhereScapyPutThem) {
         ASSERT_EQ(steering.set_geneve_option({.option_class = 0x0102, .type = 0x80, .length = 1}), 0);
         EXPECT_TRUE(takes(data_mask, Parameters{}.set(field::geneve_option, data), frame)) << cells[0];
         EXPECT_EQ(takes(data_mask, Parameters{}, frame), data == 0) << cells[0];
-        EXPECT_TRUE(takes(exists_mask, Parameters{}.set(field::geneve_exists, cells[2] == "1").set(field::geneve_vni, vni), frame))
+        EXPECT_TRUE(takes(exists_mask,
+                          Parameters{}.set(field::geneve_exists, cells[2] == "1").set(field::geneve_vni, vni), frame))
             << cells[0];
-        EXPECT_FALSE(takes(exists_mask, Parameters{}.set(field::geneve_exists, cells[2] != "1").set(field::geneve_vni, vni), frame))
+        EXPECT_FALSE(takes(exists_mask,
+                           Parameters{}.set(field::geneve_exists, cells[2] != "1").set(field::geneve_vni, vni), frame))
             << cells[0];
         EXPECT_EQ(takes(inner_mask, inner_of(cells), frame), vni == 1) << cells[0] << ": GTP-U is not parsed here";
         ASSERT_EQ(steering.set_geneve_option({}), 0);

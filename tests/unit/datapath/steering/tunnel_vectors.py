@@ -4,11 +4,12 @@
     tunnel_vectors.py           writes data/tunnel_vectors.csv and data/field_vectors.csv
     tunnel_vectors.py --check   compares them with the files that are there; 77 (skipped) where scapy is missing
 
-A row of field_vectors.csv: its name; a frame; whether it has the Geneve option of class 0x102 and type 0x80 with four bytes
-of data, and that; the inner packet's source (its last 32 bits) and protocol, 0 where there is none.
+A row of field_vectors.csv: its name; a frame; whether it has the Geneve option of class 0x102 and type 0x80 with four
+bytes of data, and that; the inner packet's source (its last 32 bits) and protocol, 0 where there is none.
 
-A row of tunnel_vectors.csv: its name; the kind (l2: the whole frame is carried, l3: its IP packet); the frame; the header as an application gives it,
-with lengths and checksums 0; the frame on the wire with scapy's lengths and checksums. UDP's checksum is 0 on the wire.
+A row of tunnel_vectors.csv: its name; the kind (l2: the whole frame is carried, l3: its IP packet); the frame; the
+header as an application gives it, with lengths and checksums 0; the frame on the wire with scapy's lengths and
+checksums. UDP's checksum is 0 on the wire.
 """
 
 import sys
@@ -49,7 +50,8 @@ OUTER = {
     "l2": {
         "vxlan": udp(4789) / VXLAN(vni=0x123456, flags=8),
         "geneve": udp(6081) / GENEVE(vni=0xABCDEF, proto=0x6558),
-        "geneve_options": udp(6081) / GENEVE(vni=1, proto=0x6558, options=GeneveOptions(classid=0x102, type=0x80, data=b"12345678")),
+        "geneve_options": udp(6081) / GENEVE(vni=1, proto=0x6558,
+                                             options=GeneveOptions(classid=0x102, type=0x80, data=b"12345678")),
         "nvgre": GRE(proto=0x6558, key_present=1, key=0x12345677),
         "gre_version_1": GRE(proto=0x6558, version=1, key_present=1, key=0x12345678),
     },
@@ -83,7 +85,8 @@ def zeroed(header: bytes) -> bytes:
 
 
 def rows():
-    outers = {"ipv4": L2 / IPV4, "ipv4_options": L2 / IPV4_OPTIONS, "ipv6": L2 / IPV6, "tagged": L2 / Dot1Q(vlan=7) / IPV4}
+    outers = {"ipv4": L2 / IPV4, "ipv4_options": L2 / IPV4_OPTIONS, "ipv6": L2 / IPV6,
+              "tagged": L2 / Dot1Q(vlan=7) / IPV4}
     for kind, tunnels in OUTER.items():
         for tunnel_name, tunnel in tunnels.items():
             for outer_name, outer in outers.items():

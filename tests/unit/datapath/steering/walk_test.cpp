@@ -1,4 +1,5 @@
-// Walks by themselves: the order in which a packet meets what its rules list, and which walks may stand for other packets.
+// Walks by themselves: the order in which a packet meets what its rules list, and which walks may stand for other
+// packets.
 #include "datapath/steering/walk.hpp"
 
 #include <string>
@@ -95,8 +96,10 @@ protected:
     Table fdb_root{fdb, 0}, first{fdb, 1}, second{fdb, 2}, third{fdb, 3};
     Table rx_root{rx, 0}, rx_first{rx, 1}, rx_second{rx, 2}, tx_root{tx, 0}, tx_first{tx, 1};
     Action::Created to_first = to_table(first), to_second = to_table(second), to_third = to_table(third);
-    Action::Created to_rx_first = to_table(rx_first), to_rx_second = to_table(rx_second), to_tx_first = to_table(tx_first);
-    Action::Created drop = Action::drop(), miss = Action::default_miss(), pop = Action::pop_vlan(), push = pushing(0x81000009);
+    Action::Created to_rx_first = to_table(rx_first), to_rx_second = to_table(rx_second);
+    Action::Created to_tx_first = to_table(tx_first);
+    Action::Created drop = Action::drop(), miss = Action::default_miss();
+    Action::Created pop = Action::pop_vlan(), push = pushing(0x81000009);
     Action::Created tag = Action::tag(1), to_queue = to_sink(queue.sink());
     Action::Created to_1 = to_vport(fdb, 1), to_2 = to_vport(fdb, 2), to_3 = to_vport(fdb, 3);
     Action::Created count = counting(std::make_shared<CounterBulk>(1));
@@ -128,7 +131,8 @@ protected:
 
 TEST_F(WalkTest, ActionsAreDoneInTheDevicesOrder) {
     const auto edit = edited({set_command(id::dmac_15_0, 0, 16, 1)});
-    const auto hit = aso(AsoKind::first_hit, 1), meter = aso(AsoKind::flow_meter, 4), track = aso(AsoKind::connection, 1);
+    const auto hit = aso(AsoKind::first_hit, 1), meter = aso(AsoKind::flow_meter, 4);
+    const auto track = aso(AsoKind::connection, 1);
     // What comes from the wire.
     EXPECT_EQ(ops_of(first, from_wire, {&decap, &hit, &count, &edit, &push, &encap, &to_2}),
               "reformat hit count edit push reformat output");
@@ -361,7 +365,8 @@ TEST_F(WalkTest, EditsTaintWhatDependsOnThePacket) {
     EXPECT_TRUE(same({set_command(id::tcp_sport, 0, 16, 1)}, field::vxlan_vni)) << "no tunnel is known by a TCP port";
     EXPECT_FALSE(same({copy_command(id::smac_15_0, id::reg_c_1, 16)}, field::reg_c_1));
     EXPECT_TRUE(same({copy_command(id::smac_15_0, id::reg_c_1, 16)}, field::dmac_15_0));
-    EXPECT_FALSE(same({copy_command(id::reg_c_1, id::dmac_15_0, 16)}, field::smac_15_0)) << "the register was another's";
+    EXPECT_FALSE(same({copy_command(id::reg_c_1, id::dmac_15_0, 16)}, field::smac_15_0))
+        << "the register was another's";
     EXPECT_FALSE(same({set_command(id::udp_dport, 0, 16, 1)}, field::vxlan_vni)) << "another tunnel, or none";
     EXPECT_FALSE(same({set_command(3, 0, 16, 1)}, field::dmac_47_16)) << "other headers";
     EXPECT_TRUE(same({set_command(id::dipv4, 0, 32, 1)}, field::inner_dmac_15_0));
@@ -405,7 +410,8 @@ TEST_F(WalkTest, OutcomesOfStateTaintTheLowByteOfTheirRegister) {
         return repeatable({&action, &to_second}, looked_at, 1, packet);
     };
     const Field low{reg_c(5).bit + 24, 8}, others{reg_c(5).bit, 24};
-    const auto green = aso(AsoKind::flow_meter, 4), hit = aso(AsoKind::first_hit, 1), track = aso(AsoKind::connection, 1);
+    const auto green = aso(AsoKind::flow_meter, 4), hit = aso(AsoKind::first_hit, 1);
+    const auto track = aso(AsoKind::connection, 1);
     for (const Action::Created* action : {&green, &hit, &track}) {
         EXPECT_FALSE(same(*action, low));
         EXPECT_TRUE(same(*action, others));
@@ -436,7 +442,8 @@ TEST_F(WalkTest, SamplesThatAreNotTakenAreNotReadAnew) {
     const auto found = make_rule(*look, Parameters{}.set(field::smac_15_0, 1), {&to_queue});
     const std::array<Action*, 1> sampled{miss.get()};
     for (const bool edits : {false, true}) {
-        const auto taken = edits ? make_rule(*rx_all, {}, {&rx_edit, &to_rx_second}) : make_rule(*rx_all, {}, {&to_rx_second});
+        const auto taken =
+            edits ? make_rule(*rx_all, {}, {&rx_edit, &to_rx_second}) : make_rule(*rx_all, {}, {&to_rx_second});
         for (const std::uint32_t ratio : {1U, 1'000'000'000U}) {
             Action::Created sampler;
             ASSERT_EQ(Action::sampler({.ratio = ratio, .next = &second, .actions = sampled, .restore = 0}, sampler), 0);

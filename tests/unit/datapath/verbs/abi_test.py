@@ -16,7 +16,8 @@ INSTALLED = ["/usr/lib/x86_64-linux-gnu/libibverbs.so.1", "/usr/lib/x86_64-linux
 
 def exports(library):
     """{(name, version, "default" or "old"): kind}"""
-    listing = subprocess.run(["readelf", "--wide", "--dyn-syms", library], check=True, capture_output=True, text=True).stdout
+    listing = subprocess.run(["readelf", "--wide", "--dyn-syms", library], check=True, capture_output=True,
+                             text=True).stdout
     found = {}
     for line in listing.splitlines():
         fields = line.split()
@@ -30,7 +31,8 @@ def exports(library):
 
 
 def soname(library):
-    listing = subprocess.run(["readelf", "--wide", "--dynamic", library], check=True, capture_output=True, text=True).stdout
+    listing = subprocess.run(["readelf", "--wide", "--dynamic", library], check=True, capture_output=True,
+                             text=True).stdout
     return re.search(r"soname: \[(.*)\]", listing).group(1)
 
 
@@ -41,8 +43,10 @@ def main():
     for one in installed:
         theirs.update(exports(one))
     wrong = [f"missing: {name}@{version} ({binding})" for name, version, binding in theirs.keys() - ours.keys()]
-    wrong += [f"not in rdma-core: {name}@{version} ({binding})" for name, version, binding in ours.keys() - theirs.keys()]
-    wrong += [f"{key[0]} is {ours[key]}, not {theirs[key]}" for key in theirs.keys() & ours.keys() if ours[key] != theirs[key]]
+    wrong += [f"not in rdma-core: {name}@{version} ({binding})"
+              for name, version, binding in ours.keys() - theirs.keys()]
+    wrong += [f"{key[0]} is {ours[key]}, not {theirs[key]}"
+              for key in theirs.keys() & ours.keys() if ours[key] != theirs[key]]
     if soname(library) != "libibverbs.so.1":
         wrong.append(f"soname {soname(library)}")
     print("\n".join(sorted(wrong)), end="\n" if wrong else "")

@@ -1,4 +1,5 @@
-// mlx5dv_init_obj(): the test is the application that polls the rings of verbs objects and fills them, as DPDK's driver does.
+// mlx5dv_init_obj(): the test is the application that polls the rings of verbs objects and fills them, as DPDK's driver
+// does.
 #include <fcntl.h>
 #include <poll.h>
 
@@ -21,8 +22,8 @@ protected:
         return shown;
     }
     static mlx5_cqe64* wait(Shown& cq, std::chrono::milliseconds patience = std::chrono::seconds(10)) {
-        auto* const entry = reinterpret_cast<mlx5_cqe64*>(static_cast<std::byte*>(cq.buf) +
-                                                          (cq.next % cq.cqe_cnt + 1) * cq.cqe_size - sizeof(mlx5_cqe64));
+        auto* const entry = reinterpret_cast<mlx5_cqe64*>(
+            static_cast<std::byte*>(cq.buf) + (cq.next % cq.cqe_cnt + 1) * cq.cqe_size - sizeof(mlx5_cqe64));
         const std::atomic_ref<std::uint8_t> last(entry->op_own);
         const bool came = eventually(
             [&] {

@@ -44,12 +44,15 @@ TEST(CompileActions, NamesThePortThatIsNoVport) {
 }
 
 TEST(CompileActions, RefusesToSendBack) {
-    EXPECT_EQ(text_of_compiled(MegaflowBuilder(9).ipv4().output(9)), "output not offloaded: output to the in_port: uplink");
-    EXPECT_EQ(text_of_compiled(MegaflowBuilder(1).ipv4().output(1)), "output not offloaded: output to the in_port: vf1");
+    EXPECT_EQ(text_of_compiled(MegaflowBuilder(9).ipv4().output(9)),
+              "output not offloaded: output to the in_port: uplink");
+    EXPECT_EQ(text_of_compiled(MegaflowBuilder(1).ipv4().output(1)),
+              "output not offloaded: output to the in_port: vf1");
 }
 
 TEST(CompileActions, RefusesTheSameCopyTwice) {
-    EXPECT_EQ(text_of_compiled(MegaflowBuilder().ipv4().output(2).output(2)), "unsupported action: two outputs to one port: vf2");
+    EXPECT_EQ(text_of_compiled(MegaflowBuilder().ipv4().output(2).output(2)),
+              "unsupported action: two outputs to one port: vf2");
 }
 
 TEST(CompileActions, PushesWithoutOvssPresenceBit) {
@@ -92,7 +95,8 @@ TEST(CompileActions, RetagsFromVportsButNotFromTheWire) {
 
 TEST(CompileActions, BranchesWhereOutputsSeeDifferentPackets) {
     EXPECT_EQ(text_of_compiled(MegaflowBuilder().ipv4().output(2).push(5).output(9).output(3)),
-              "dest_array [dest_vport 2, dest_table (push_vlan 0x8100 vid 5 pcp 0, dest_array [dest_vport 3, dest_vport 65535])]");
+              "dest_array [dest_vport 2, dest_table (push_vlan 0x8100 vid 5 pcp 0, dest_array [dest_vport 3, "
+              "dest_vport 65535])]");
     EXPECT_EQ(text_of_compiled(MegaflowBuilder().ipv4().push(5).output(9).pop().output(2)),
               "dest_array [dest_vport 2, dest_table (push_vlan 0x8100 vid 5 pcp 0, dest_vport 65535)]");
     DeviceCaps caps;

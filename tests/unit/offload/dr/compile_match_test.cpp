@@ -115,7 +115,8 @@ TEST(CompileMatch, RejectsTagsThatTheDeviceHasNoWordFor) {
     second.ipv4().vlan(1).raw().key.be_vlan_tci[1] = htobe16(0x1002);
     second.raw().mask.be_vlan_tci[1] = 0xFFFF;
     expect_reject(compile(second), RejectReason::unsupported_match, "second tag");
-    expect_reject(compile(MegaflowBuilder().eth_type(0x8100).vlan(1)), RejectReason::unsupported_match, "eth_type=0x8100");
+    expect_reject(compile(MegaflowBuilder().eth_type(0x8100).vlan(1)), RejectReason::unsupported_match,
+                  "eth_type=0x8100");
     MegaflowBuilder without_presence;
     without_presence.ipv4().raw().mask.be_vlan_tci[0] = htobe16(0x0FFF);
     expect_reject(compile(without_presence), RejectReason::unsupported_mask, "vlan_tci");
@@ -176,7 +177,8 @@ TEST(CompileMatch, MatchesIpv6AddressesInNetworkOrder) {
 
 TEST(CompileMatch, RejectsIpv6ExtensionHeadersAsProtocols) {
     for (const std::uint8_t header : {0, 43, 44, 51, 60}) {
-        expect_reject(compile(MegaflowBuilder().ipv6().proto(header)), RejectReason::unsupported_match, "extension header");
+        expect_reject(compile(MegaflowBuilder().ipv6().proto(header)), RejectReason::unsupported_match,
+                      "extension header");
     }
     EXPECT_TRUE(compile(MegaflowBuilder().ipv4().proto(51)));
 }
@@ -203,8 +205,10 @@ TEST(CompileMatch, MatchesIcmpOnlyWithTheParserProfile) {
     expect_field(*six, field::icmpv6_type, 135, 0xFF);
     DeviceCaps plain;
     plain.icmp_v4 = plain.icmp_v6 = false;
-    expect_reject(compile(MegaflowBuilder().ipv4().proto(1).ports(8, 0), plain), RejectReason::device_limit, "icmp_type");
-    expect_reject(compile(MegaflowBuilder().ipv6().proto(58).ports(135, 0), plain), RejectReason::device_limit, "icmpv6_type");
+    expect_reject(compile(MegaflowBuilder().ipv4().proto(1).ports(8, 0), plain), RejectReason::device_limit,
+                  "icmp_type");
+    expect_reject(compile(MegaflowBuilder().ipv6().proto(58).ports(135, 0), plain), RejectReason::device_limit,
+                  "icmpv6_type");
     EXPECT_TRUE(compile(MegaflowBuilder().ipv4().proto(1), plain));
 }
 
@@ -317,7 +321,8 @@ TEST_P(EveryBit, ThatIsRefusedHasTheNameOfItsField) {
         if (compiled) continue;
         ASSERT_EQ(compiled.error().obstacles.size(), 1U) << text_of(compiled.error());
         const std::string name = compiled.error().obstacles[0].name.text();
-        const std::set<std::string> names{field->name.text(), field->in_arp.text(), field->in_igmp.text(), field->in_sctp.text()};
+        const std::set<std::string> names{field->name.text(), field->in_arp.text(), field->in_igmp.text(),
+                                          field->in_sctp.text()};
         const bool icmp = name.starts_with("icmp") && field->name.text() == std::string("tp_src");
         EXPECT_TRUE(icmp || std::ranges::any_of(names, [&](const auto& known) {
                         return !known.empty() && name.substr(0, name.find('[')) == known;
@@ -333,9 +338,10 @@ TEST(CompileMatch, AMaskOfAllOnesNamesEachFieldThatItCannotMatch) {
     ASSERT_FALSE(compiled);
     std::set<std::string> names;
     for (const Obstacle& obstacle : compiled.error().obstacles) names.insert(obstacle.name.text());
-    EXPECT_EQ(names, (std::set<std::string>{"recirc_id", "in_port is no dr port of this device", "vlan_tci[1]", "vlan_tpid[1]",
-                                            "vlan_tpid", "nw_proto", "nw_tos", "nw_ttl", "nw_frag", "ipv6", "arp", "nw_src",
-                                            "nw_dst", "ipv6_label", "tp_src", "tp_dst", "tcp_flags", "reserved"}));
+    EXPECT_EQ(names,
+              (std::set<std::string>{"recirc_id", "in_port is no dr port of this device", "vlan_tci[1]", "vlan_tpid[1]",
+                                     "vlan_tpid", "nw_proto", "nw_tos", "nw_ttl", "nw_frag", "ipv6", "arp", "nw_src",
+                                     "nw_dst", "ipv6_label", "tp_src", "tp_dst", "tcp_flags", "reserved"}));
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -52,8 +52,8 @@ protected:
         eswitch_.reset();
     }
     Result<void> attach(std::uint32_t odp) {
-        return eswitch_->attach_port({OdpPort{odp}, VportId{static_cast<std::uint16_t>(odp)}, "vf" + std::to_string(odp),
-                                      &queue_pair_, 0x100 + odp});
+        return eswitch_->attach_port({OdpPort{odp}, VportId{static_cast<std::uint16_t>(odp)},
+                                      "vf" + std::to_string(odp), &queue_pair_, 0x100 + odp});
     }
 
     /// Actions of the rules in the megaflow table, but the one that marks misses.
@@ -96,7 +96,9 @@ TEST_F(EswitchTest, InstallsOneRuleAndTakesItAway) {
 TEST_F(EswitchTest, SendsUpWhatEndsAConnection) {
     unsigned ends = 0;
     for (const auto& rule : FakeProvider::rules()) {
-        if (rule.table != "FDB level 1" || rule.priority != Pipeline::end_priority || rule.actions.size() != 2) continue;
+        if (rule.table != "FDB level 1" || rule.priority != Pipeline::end_priority || rule.actions.size() != 2) {
+            continue;
+        }
         EXPECT_EQ(rule.actions[0], "modify_header");
         EXPECT_EQ(rule.actions[1], "dest_table 60");
         ++ends;
@@ -242,7 +244,9 @@ TEST_F(EswitchTest, RemovesTheRulesOfADeadPort) {
 
 TEST_F(EswitchTest, CountsReasonsByFieldAndAction) {
     ASSERT_TRUE(installed(eswitch_->put({1, 1}, MegaflowBuilder().ipv4().output(2))));
-    for (std::uint64_t i = 2; i < 5; ++i) (void)eswitch_->put({1, i}, MegaflowBuilder().ipv4().unsupported("meter").output(2));
+    for (std::uint64_t i = 2; i < 5; ++i) {
+        (void)eswitch_->put({1, i}, MegaflowBuilder().ipv4().unsupported("meter").output(2));
+    }
     eswitch_->del(Ufid{1, 4});
     bool seen = false;
     for (const auto& row : eswitch_->reasons()) {
@@ -275,7 +279,8 @@ TEST_F(EswitchTest, TakesPutsAndDeletesFromSeveralThreads) {
             for (std::uint64_t i = 0; i < 300; ++i) {
                 const Ufid ufid{thread + 1, i};
                 const auto type = static_cast<std::uint16_t>(0x9000 + i % 50);
-                EXPECT_TRUE(installed(eswitch_->put(ufid, MegaflowBuilder().eth_type(type).output(2).push(5).output(3))));
+                EXPECT_TRUE(
+                    installed(eswitch_->put(ufid, MegaflowBuilder().eth_type(type).output(2).push(5).output(3))));
                 (void)eswitch_->status(ufid);
                 if (i % 3 != 0) eswitch_->del(ufid);
             }
@@ -315,7 +320,8 @@ TEST_F(EswitchTest, FillsRoomThatReturnsAndAsksLittleWhileThereIsNone) {
     constexpr std::uint64_t waiting = 20000;
     FakeProvider::set_room(0);
     for (std::uint64_t i = 0; i < waiting; ++i) {
-        (void)eswitch_->put({1, i}, MegaflowBuilder().eth_type(static_cast<std::uint16_t>(0x9000 + i % 0x1000)).output(2));
+        (void)eswitch_->put({1, i},
+                            MegaflowBuilder().eth_type(static_cast<std::uint16_t>(0x9000 + i % 0x1000)).output(2));
     }
     EXPECT_EQ(eswitch_->totals().failed, waiting);
     // The rests double: were it not so, 20,000 puts and any number of rounds would have asked.
@@ -346,6 +352,35 @@ TEST_F(EswitchTest, OneThatFailsAlwaysDoesNotHoldUpTheOthers) {
     FakeProvider::refuse_arrays(false);
 }
 
+TEST_F(EswitchTest, AsksForANewMegaflowBeforeThoseThatHaveFailed) {
+    constexpr unsigned failing = 400;
+    FakeProvider::refuse_arrays(true);
+    for (std::uint64_t i = 0; i < failing; ++i) {
+        (void)eswitch_->put({1, i}, MegaflowBuilder().ipv4().output(2).output(3));
+    }
+    FakeProvider::fail_call(0, 0);
+    (void)eswitch_->put({2, 1}, MegaflowBuilder().ipv4().output(2));
+    ASSERT_TRUE(becomes([&] { return eswitch_->totals().offloaded == 1; }));
+    EXPECT_LT(FakeProvider::calls(), failing) << "all that fail have been asked for before";
+    FakeProvider::refuse_arrays(false);
+}
+
+TEST_F(EswitchTest, TakesACounterOfAnyBulkBeforeTheDeviceIsFull) {
+    const auto put = [&](std::uint64_t i, std::uint16_t neighbourhood) {
+        const auto type = static_cast<std::uint16_t>(0x9000 + i);
+        return installed(eswitch_->put({1, i}, MegaflowBuilder().eth_type(type).output(2), neighbourhood));
+    };
+    std::uint64_t next = 0;
+    for (; FakeProvider::alive("devx") < 8; ++next) ASSERT_TRUE(put(next, static_cast<std::uint16_t>(next % 2)));
+    FakeProvider::refuse_bulks(true);
+    unsigned of_one = 0, of_other = 0;
+    for (; put(next++, 0); ++of_one) continue;
+    for (; put(next++, 1); ++of_other) continue;
+    EXPECT_GT(of_one, 0U);
+    EXPECT_EQ(of_other, 0U) << "free counters, while megaflows were refused for want of one";
+    FakeProvider::refuse_bulks(false);
+}
+
 TEST_F(EswitchTest, DeletesInBatchesWithOneDrainAndOneQueryABulk) {
     std::vector<Eswitch::Deletion> deletions;
     for (std::uint64_t i = 0; i < 50; ++i) {
@@ -367,6 +402,46 @@ TEST_F(EswitchTest, DeletesInBatchesWithOneDrainAndOneQueryABulk) {
     EXPECT_FALSE(deletions[51].last) << "forgotten by the same batch";
     EXPECT_TRUE(megaflow_rules().empty());
     EXPECT_EQ(eswitch_->totals().packets, 150U);
+}
+
+TEST_F(EswitchTest, CountersOfANeighbourhoodLieTogether) {
+    constexpr std::uint64_t neighbourhoods = 16, each = 400;
+    const auto megaflow_of = [](std::uint64_t i) {
+        return MegaflowBuilder().ipv4().proto(6).ports(static_cast<std::uint16_t>(i), 80).output(2);
+    };
+    // As traffic makes them: whose neighbourhood comes next is anyone's guess.
+    for (std::uint64_t i = 0; i < neighbourhoods * each; ++i) {
+        ASSERT_TRUE(installed(eswitch_->put({1, i}, megaflow_of(i), static_cast<std::uint16_t>(i % neighbourhoods))));
+    }
+    // 50 of each, from the first to the last that came: they are in all 13 bulks, unless neighbours lie together.
+    unsigned fewest = UINT_MAX;   // the poller's queries may be among those of one batch, not of all
+    for (std::uint64_t neighbourhood = 0; neighbourhood < neighbourhoods; ++neighbourhood) {
+        std::vector<Eswitch::Deletion> deletions;
+        for (std::uint64_t n = 0; n < 50; ++n) deletions.push_back({{1, neighbourhood + 8 * n * neighbourhoods}});
+        const unsigned queries = FakeProvider::queries();
+        eswitch_->del(deletions);
+        fewest = std::min(fewest, FakeProvider::queries() - queries);
+    }
+    EXPECT_LE(fewest, 7U);
+    eswitch_->flush(std::nullopt);
+    EXPECT_EQ(eswitch_->totals().offloaded, 0U);
+}
+
+TEST_F(EswitchTest, EachMegaflowOfABatchGetsItsOwnCount) {
+    std::vector<Eswitch::Deletion> deletions;
+    for (std::uint64_t i = 0; i < 40; ++i) {
+        const auto type = static_cast<std::uint16_t>(0x9000 + i);
+        ASSERT_TRUE(installed(eswitch_->put({1, i}, MegaflowBuilder().eth_type(type).output(2))));
+    }
+    for (std::uint64_t i = 0; i < 40; ++i) {
+        const auto report = eswitch_->explain({1, i});
+        const std::size_t at = report->text.find("count#");
+        ASSERT_NE(at, std::string::npos) << report->text;
+        FakeProvider::count(static_cast<std::uint32_t>(std::stoul(report->text.substr(at + 6))), i + 1, 100 * (i + 1));
+    }
+    for (std::uint64_t i = 0; i < 40; ++i) deletions.push_back({{1, i * 7 % 40}});   // not as their counters lie
+    eswitch_->del(deletions);
+    for (const Eswitch::Deletion& deletion : deletions) EXPECT_EQ(deletion.last->packets, deletion.ufid[1] + 1);
 }
 
 TEST_F(EswitchTest, APortThatGoesTouchesOnlyItsOwnMegaflows) {
@@ -393,8 +468,8 @@ TEST_F(EswitchTest, FindsAMegaflowByThePortsThatItsModificationNames) {
     EXPECT_FALSE(eswitch_->explain({1, 1})->offloaded);
 }
 
-/// Each call of a modification that can fail, in turn: what the old rule had counted, and what came while both rules were
-/// there, is in the final statistics.
+/// Each call of a modification that can fail, in turn: what the old rule had counted, and what came while both rules
+/// were there, is in the final statistics.
 TEST_F(EswitchTest, LosesNoHitOfARuleThatMakesRoomForAModification) {
     // What comes from the wire and loses a tag is counted short, and needs a counter of its own.
     ASSERT_TRUE(eswitch_->attach_port({OdpPort{4}, VportId{0xFFFF}, "uplink", &queue_pair_, 0x200}));
@@ -476,9 +551,10 @@ TEST(EswitchFaults, LeavesNothingBehindWhicheverCallFails) {
         if (call.empty()) break;
         failed.insert(call);
     }
-    for (const char* call : {"mlx5dv_open_device", "ibv_alloc_pd", "mlx5dv_dr_domain_create", "mlx5dv_dr_table_create",
-                             "mlx5dv_dr_matcher_create", "mlx5dv_dr_rule_create", "mlx5dv_devx_obj_create",
-                             "mlx5dv_devx_obj_query", "mlx5dv_dr_domain_sync", "dest_array", "dest_vport", "push_vlan"}) {
+    for (const char* call :
+         {"mlx5dv_open_device", "ibv_alloc_pd", "mlx5dv_dr_domain_create", "mlx5dv_dr_table_create",
+          "mlx5dv_dr_matcher_create", "mlx5dv_dr_rule_create", "mlx5dv_devx_obj_create", "mlx5dv_devx_obj_query",
+          "mlx5dv_dr_domain_sync", "dest_array", "dest_vport", "push_vlan"}) {
         EXPECT_TRUE(failed.count(call)) << call << " was never made to fail";
     }
     EXPECT_EQ(leaked_objects(), 0U);

@@ -1,6 +1,6 @@
-// What libmlx5 takes in a mask or a value and then ignores: its steering entries do not depend on it, so that a rule would match
-// more packets than it was made for. The compiler must never write it, whatever a megaflow asks for.
-// Found by: tests/conformance/libmlx5 (libmlx5_explained.csv).
+// What libmlx5 takes in a mask or a value and then ignores: its steering entries do not depend on it, so that a rule
+// would match more packets than it was made for. The compiler must never write it, whatever a megaflow asks for. Found
+// by: tests/conformance/libmlx5 (libmlx5_explained.csv).
 #include <gtest/gtest.h>
 
 #include <random>
@@ -23,10 +23,10 @@ constexpr prm::Field ignored_fields[] = {field::misc(32, 16),    // source_eswit
 
 /// Bits of the outer block, misc, misc2 and misc3 that have no name, as first bit and number. They are ignored as well.
 constexpr prm::Field reserved_fields[] = {
-    field::outer(192, 16),  field::misc(1, 1),     field::misc(101, 11),  field::misc(184, 8),   field::misc(216, 6),
-    field::misc(224, 12),   field::misc(256, 12),  field::misc(288, 10),  field::misc(320, 8),   field::misc(416, 32),
-    field::misc(448, 32),   field::misc(480, 32),  field::misc2(416, 32), field::misc2(448, 32), field::misc2(480, 32),
-    field::misc3(128, 8),   field::misc3(176, 16), field::misc3(368, 16), field::misc3(480, 32)};
+    field::outer(192, 16), field::misc(1, 1),     field::misc(101, 11),  field::misc(184, 8),   field::misc(216, 6),
+    field::misc(224, 12),  field::misc(256, 12),  field::misc(288, 10),  field::misc(320, 8),   field::misc(416, 32),
+    field::misc(448, 32),  field::misc(480, 32),  field::misc2(416, 32), field::misc2(448, 32), field::misc2(480, 32),
+    field::misc3(128, 8),  field::misc3(176, 16), field::misc3(368, 16), field::misc3(480, 32)};
 
 const std::vector<MegaflowBuilder>& bases() {
     static const std::vector<MegaflowBuilder> all{
@@ -48,7 +48,8 @@ const std::vector<MegaflowBuilder>& bases() {
     Obstacles obstacles;
     const MatchPlan plan = compile_match(flow.key, flow.mask, test::four_ports(), {}, obstacles);
     if (!obstacles.empty()) return false;
-    for (const auto& fields : {std::span<const prm::Field>(ignored_fields), std::span<const prm::Field>(reserved_fields)}) {
+    for (const auto& fields :
+         {std::span<const prm::Field>(ignored_fields), std::span<const prm::Field>(reserved_fields)}) {
         for (const prm::Field one : fields) {
             EXPECT_EQ(plan.mask.get(one), 0U) << "mask, bit " << one.bit_offset;
             EXPECT_EQ(plan.value.get(one), 0U) << "value, bit " << one.bit_offset;

@@ -24,7 +24,8 @@ protected:
         ASSERT_TRUE(opened) << opened.error().what;
         eswitch_ = *opened;
         for (const std::uint16_t port : {1, 2}) {
-            ASSERT_TRUE(eswitch_->attach_port({OdpPort{port}, VportId{port}, "vf" + std::to_string(port), &queue_pair_, port}));
+            ASSERT_TRUE(
+                eswitch_->attach_port({OdpPort{port}, VportId{port}, "vf" + std::to_string(port), &queue_pair_, port}));
         }
     }
     void TearDown() override {
@@ -67,10 +68,10 @@ TEST_F(Reasons, AreAsManyRowsAsThereAreNamesWhateverTheTraffic) {
         tpid.ipv4().vlan(1, static_cast<std::uint16_t>(0x9200 + value));
         tag.ipv4().vlan(1).raw().key.be_vlan_tci[1] = htobe16(static_cast<std::uint16_t>(0x1000 + value));
         tag.raw().mask.be_vlan_tci[1] = 0xFFFF;
-        for (const ovsdr_megaflow& flow : {ovsdr_megaflow(llc.output(2)), ovsdr_megaflow(tpid.output(2)),
-                                           ovsdr_megaflow(tag.output(2)), ovsdr_megaflow(MegaflowBuilder(100 + i).ipv4()),
-                                           ovsdr_megaflow(MegaflowBuilder().ipv4().output(100 + i)),
-                                           ovsdr_megaflow(MegaflowBuilder().ipv4().push(1, value).output(2))}) {
+        for (const ovsdr_megaflow& flow :
+             {ovsdr_megaflow(llc.output(2)), ovsdr_megaflow(tpid.output(2)), ovsdr_megaflow(tag.output(2)),
+              ovsdr_megaflow(MegaflowBuilder(100 + i).ipv4()), ovsdr_megaflow(MegaflowBuilder().ipv4().output(100 + i)),
+              ovsdr_megaflow(MegaflowBuilder().ipv4().push(1, value).output(2))}) {
             (void)eswitch_->put({++megaflows, 1}, flow);
         }
     }

@@ -1,5 +1,5 @@
-// An attached port on the recording provider and on queues of the test's own: in which order rules and queues come and go, what
-// is left behind when something fails, and where each frame ends up while a queue is replaced.
+// An attached port on the recording provider and on queues of the test's own: in which order rules and queues come and
+// go, what is left behind when something fails, and where each frame ends up while a queue is replaced.
 #include <gtest/gtest.h>
 
 #include <cerrno>
@@ -150,8 +150,8 @@ TEST_F(AttachedPortTest, LeavesNothingBehindWhicheverCallFails) {
         EXPECT_EQ(FakeProvider::alive(), before) << call;
         EXPECT_EQ(FakeVerbs::alive(), 0) << call;
     }
-    for (const char* call : {"mlx5dv_devx_obj_create", "flow_counter", "dest_ibv_qp", "dest_vport", "mlx5dv_dr_matcher_create",
-                             "mlx5dv_dr_rule_create"}) {
+    for (const char* call : {"mlx5dv_devx_obj_create", "flow_counter", "dest_ibv_qp", "dest_vport",
+                             "mlx5dv_dr_matcher_create", "mlx5dv_dr_rule_create"}) {
         EXPECT_TRUE(failed.count(call)) << call;
     }
     for (unsigned n = 1;; ++n) {

@@ -1,8 +1,8 @@
 // Raw packet queues of the tests' own: the ibv_* functions that offload/slowpath calls. The test plays the network.
 //
-// Any number of queue pairs, each with a receive and a send completion queue. fail_call() makes one call fail; a queue pair that
-// fails flushes what is posted, as a device's does. Creating and destroying is noted with FakeProvider's events where both are
-// in one program.
+// Any number of queue pairs, each with a receive and a send completion queue. fail_call() makes one call fail; a queue
+// pair that fails flushes what is posted, as a device's does. Creating and destroying is noted with FakeProvider's
+// events where both are in one program.
 #pragma once
 
 #include <infiniband/mlx5dv.h>

@@ -96,7 +96,8 @@ TEST_F(PortQueueTest, CountsAsSentWhatACompletionSaysIsSent) {
     EXPECT_EQ(queue_->stats().sent, 15U);
 }
 
-/// What goes before a refused request has no completion of its own. The next one is not the completion of an earlier batch.
+/// What goes before a refused request has no completion of its own. The next one is not the completion of an earlier
+/// batch.
 TEST_F(PortQueueTest, CreditsSendsWithoutACompletionToTheNextOneAfterThem) {
     open();
     fake().executes = false;

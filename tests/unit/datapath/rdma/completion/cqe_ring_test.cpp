@@ -44,8 +44,8 @@ TEST_F(CqeRingTest, EntriesBeginInvalid) {
 TEST_F(CqeRingTest, ARequestersEntryNamesOperationAndCounter) {
     CqeRing made = ring();
     ASSERT_TRUE(made.write(done));
-    EXPECT_EQ(bytes(44, 20), (std::vector<unsigned>{0x11, 0x22, 0x33, 0x44, 1, 2, 3, 4, 5, 6, 7, 8, 0x0a, 0xab, 0xcd, 0xef,
-                                                    0x55, 0x66, 0, 0x00}));
+    EXPECT_EQ(bytes(44, 20), (std::vector<unsigned>{0x11, 0x22, 0x33, 0x44, 1,    2,    3,    4,    5, 6,
+                                                    7,    8,    0x0a, 0xab, 0xcd, 0xef, 0x55, 0x66, 0, 0x00}));
     EXPECT_EQ(at(127) >> 4, 15u);
 }
 

@@ -147,7 +147,8 @@ TEST_F(DevxTest, QueueCountersAreASetOf128) {
     Bytes answer(256);
     EXPECT_EQ(mlx5dv_devx_obj_query(sets.front(), query.data(), query.size(), answer.data(), answer.size()), 0);
     EXPECT_EQ(big_endian(answer, 48, 4), 0u) << "out_of_buffer";
-    EXPECT_EQ(mlx5dv_devx_obj_query(sets.back(), query.data(), query.size(), answer.data(), answer.size()), EINVAL) << "not its id";
+    EXPECT_EQ(mlx5dv_devx_obj_query(sets.back(), query.data(), query.size(), answer.data(), answer.size()), EINVAL)
+        << "not its id";
     for (mlx5dv_devx_obj* const set : sets) EXPECT_EQ(mlx5dv_devx_obj_destroy(set), 0);
     mlx5dv_devx_obj* const next = create(command(0x771, 16));
     ASSERT_NE(next, nullptr);
@@ -322,9 +323,11 @@ TEST_F(DevxTest, DumpsABulkOfCountersToMemory) {
     EXPECT_EQ(answer[8], 0x05) << "BAD_RES: no such key";
     put(query, 12, lkey, 4);
     put(query, 16, address + 8, 8);
-    EXPECT_EQ(mlx5dv_devx_obj_query(bulk, query.data(), query.size(), out.data(), out.size()), EREMOTEIO) << "past its end";
+    EXPECT_EQ(mlx5dv_devx_obj_query(bulk, query.data(), query.size(), out.data(), out.size()), EREMOTEIO)
+        << "past its end";
     put(query, 28, bulk->number + 128, 4);
-    EXPECT_EQ(mlx5dv_devx_obj_query_async(bulk, query.data(), query.size(), 16, 79, completions), EINVAL) << "not its counter";
+    EXPECT_EQ(mlx5dv_devx_obj_query_async(bulk, query.data(), query.size(), 16, 79, completions), EINVAL)
+        << "not its counter";
     mlx5dv_devx_destroy_cmd_comp(completions);
     EXPECT_EQ(mlx5dv_devx_obj_destroy(key), 0);
     EXPECT_EQ(mlx5dv_devx_obj_destroy(bulk), 0);

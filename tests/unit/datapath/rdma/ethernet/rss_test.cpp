@@ -176,8 +176,10 @@ TEST_F(RssTest, UdpPortsAreHashedToo) {
 std::vector<std::uint8_t> in_vxlan(const std::vector<std::uint8_t>& frame) {
     const auto size = static_cast<std::uint8_t>(frame.size());
     std::vector<std::uint8_t> all{2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0,
-                                  0x45, 0, 0, static_cast<std::uint8_t>(size + 36), 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2,
-                                  0xc0, 0, 0x12, 0xb5, 0, static_cast<std::uint8_t>(size + 16), 0, 0, 8, 0, 0, 0, 0, 0, 9, 0};
+                                  0x45, 0, 0, static_cast<std::uint8_t>(size + 36), 0, 0, 0, 0, 64, 17, 0, 0,
+                                  10, 0, 0, 1, 10, 0, 0, 2,
+                                  0xc0, 0, 0x12, 0xb5, 0, static_cast<std::uint8_t>(size + 16), 0, 0,
+                                  8, 0, 0, 0, 0, 0, 9, 0};
     all.insert(all.end(), frame.begin(), frame.end());
     return all;
 }

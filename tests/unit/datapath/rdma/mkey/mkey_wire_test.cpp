@@ -50,7 +50,9 @@ struct Key {
     }
     void configure(std::size_t size, const signature::Attributes& attributes) {
         UmrEntry entry = UmrEntry(mkey.key()).access(all_access).list({queue.piece(0, size)});
-        if (attributes.memory.present() || attributes.wire.present()) entry.signature(attributes, attributes.memory.same_structure(attributes.wire));
+        if (attributes.memory.present() || attributes.wire.present()) {
+            entry.signature(attributes, attributes.memory.same_structure(attributes.wire));
+        }
         post(entry);
     }
     ibv_sge piece(std::size_t size) const { return {0, static_cast<std::uint32_t>(size), mkey.key()}; }

@@ -251,8 +251,8 @@ TEST_F(UmrTest, EachAccessBitIsNamedByItself) {
 TEST_F(UmrTest, AKeyIsEmptyBeforeItIsConfiguredAndAfterInvalidation) {
     const auto is_empty = [](Mkey& mkey) {
         const Mkey::Reading state(mkey);
-        return state->free && !state->is_signed && state->access == 0 && state->start_address == 0 && state->length == 0 &&
-               state->layout.size() == 0;
+        return state->free && !state->is_signed && state->access == 0 && state->start_address == 0 &&
+               state->length == 0 && state->layout.size() == 0;
     };
     Mkey& mkey = make_mkey(4, true, true);
     EXPECT_TRUE(is_empty(mkey));
@@ -293,7 +293,8 @@ TEST_F(UmrTest, ALayoutEndsWhereItSaysSo) {
     const mlx5_wqe_umr_repeat_ent_seg entry{htobe16(8), htobe16(8), htobe32(region), htobe64(address(0))};
     ASSERT_EQ(followed(UmrEntry(mkey.key()).interleaved(2, {part, part, part}), entry), 0);
     EXPECT_EQ(size(), 48U);
-    const mlx5_wqe_umr_repeat_block_seg block{.byte_count = htobe32(1), .op = htobe32(0x400), .repeat_count = htobe32(1)};
+    const mlx5_wqe_umr_repeat_block_seg block{
+        .byte_count = htobe32(1), .op = htobe32(0x400), .repeat_count = htobe32(1)};
     EXPECT_EQ(followed(UmrEntry(mkey.key()), block), 0);
     EXPECT_EQ(size(), 48U) << "no layout: it stays";
 }
@@ -316,7 +317,8 @@ TEST_F(UmrTest, RefusesEntriesThatContradictThemselves) {
     EXPECT_EQ(cut(plain, 0), 0);
     EXPECT_EQ(cut(plain, 16), EINVAL) << "shorter than its head";
     EXPECT_EQ(cut(is_signed, 16), EINVAL) << "shorter than its signature";
-    EXPECT_EQ(configure(with(is_signed, [](UmrEntry& it) { it.mask &= ~std::uint64_t{1u << 12}; })), EINVAL) << "not named";
+    EXPECT_EQ(configure(with(is_signed, [](UmrEntry& it) { it.mask &= ~std::uint64_t{1u << 12}; })), EINVAL)
+        << "not named";
     EXPECT_EQ(configure(with(is_signed, [](UmrEntry& it) { it.context.flags_pd = 0; })), EINVAL);
     for (unsigned bit = 0; bit < 64; ++bit) {
         constexpr std::uint64_t known = 1u << 0 | 1u << 6 | 1u << 12 | 1u << 13 | 1u << 14 | 0xfu << 18 | 1u << 29;
@@ -333,14 +335,17 @@ TEST_F(UmrTest, RefusesEntriesThatContradictThemselves) {
                              })),
               EACCES)
         << "another's";
-    EXPECT_EQ(configure(with(is_signed, [](UmrEntry& it) { it.bsf.clear(); })), EACCES) << "no signature where one is announced";
+    EXPECT_EQ(configure(with(is_signed, [](UmrEntry& it) { it.bsf.clear(); })), EACCES)
+        << "no signature where one is announced";
     EXPECT_EQ(configure(with(is_signed, [](UmrEntry& it) { it.bsf.resize(128); })), EACCES) << "one of twice the size";
     EXPECT_EQ(configure(with(is_signed, [](UmrEntry& it) { it.bsf[0] = {}; })), EACCES) << "one of an unknown format";
-    EXPECT_EQ(configure(with(is_signed, [](UmrEntry& it) { it.flags |= MLX5_WQE_UMR_CTRL_FLAG_TRNSLATION_OFFSET; })), EINVAL)
+    EXPECT_EQ(configure(with(is_signed, [](UmrEntry& it) { it.flags |= MLX5_WQE_UMR_CTRL_FLAG_TRNSLATION_OFFSET; })),
+              EINVAL)
         << "its size is an offset now";
     EXPECT_EQ(configure(with(plain, [](UmrEntry& it) { it.flags |= MLX5_WQE_UMR_CTRL_FLAG_TRNSLATION_OFFSET; })), 0);
     EXPECT_EQ(configure(with(plain, [](UmrEntry& it) { it.layout.resize(64 * 16); })), 0);
-    EXPECT_EQ(configure(with(plain, [](UmrEntry& it) { it.layout.resize(65 * 16); })), EINVAL) << "longer than an entry";
+    EXPECT_EQ(configure(with(plain, [](UmrEntry& it) { it.layout.resize(65 * 16); })), EINVAL)
+        << "longer than an entry";
 }
 
 TEST_F(UmrTest, TheTagIsTheContextsAndNeededOnlyToChangeIt) {
@@ -366,7 +371,8 @@ TEST_F(UmrTest, EachPartOfASignatureHasItsCode) {
         std::memcpy(all.data(), &bsf, sizeof bsf);
         return all;
     };
-    constexpr std::size_t wire_block = 2, memory_block = 3, wire_format = 8, memory_format = 12, wire_dif = 32, memory_dif = 48;
+    constexpr std::size_t wire_block = 2, memory_block = 3, wire_format = 8, memory_format = 12, wire_dif = 32;
+    constexpr std::size_t memory_dif = 48;
     struct Size {
         std::uint32_t size;
         unsigned selector;
@@ -384,7 +390,8 @@ TEST_F(UmrTest, EachPartOfASignatureHasItsCode) {
     };
     for (const auto& [guard, format] :
          {Crc{GuardType::crc32, 0x22}, Crc{GuardType::crc32c, 0x42}, Crc{GuardType::crc64_xp10, 0x52}}) {
-        const Domain ones{.block_size = 512, .guard = guard, .seed = 0xFFFFFFFF}, zero{.block_size = 512, .guard = guard};
+        const Domain ones{.block_size = 512, .guard = guard, .seed = 0xFFFFFFFF};
+        const Domain zero{.block_size = 512, .guard = guard};
         EXPECT_EQ(encoded(ones)[memory_format], format);
         EXPECT_EQ(encoded(zero)[memory_format], format | 1);
         EXPECT_EQ(encoded({}, ones)[wire_format], format);
@@ -400,11 +407,12 @@ TEST_F(UmrTest, EachPartOfASignatureHasItsCode) {
         change(changed);
         return changed;
     };
-    for (const Dif& one : {Dif{dif, 1, 0x80, 0}, Dif{with([](Domain& it) { it.guard = GuardType::ip_checksum; }), 2, 0x80, 0},
-                           Dif{with([](Domain& it) { it.seed = 0xFFFF; }), 1, 0x88, 0},
-                           Dif{with([](Domain& it) { it.increment_reference_tag = true; }), 1, 0x80, 0x40},
-                           Dif{with([](Domain& it) { it.escape = Escape::application_tag; }), 1, 0x80, 1},
-                           Dif{with([](Domain& it) { it.escape = Escape::application_and_reference_tag; }), 1, 0x80, 2}}) {
+    for (const Dif& one :
+         {Dif{dif, 1, 0x80, 0}, Dif{with([](Domain& it) { it.guard = GuardType::ip_checksum; }), 2, 0x80, 0},
+          Dif{with([](Domain& it) { it.seed = 0xFFFF; }), 1, 0x88, 0},
+          Dif{with([](Domain& it) { it.increment_reference_tag = true; }), 1, 0x80, 0x40},
+          Dif{with([](Domain& it) { it.escape = Escape::application_tag; }), 1, 0x80, 1},
+          Dif{with([](Domain& it) { it.escape = Escape::application_and_reference_tag; }), 1, 0x80, 2}}) {
         for (const std::size_t at : {memory_dif, wire_dif}) {
             const auto all = at == memory_dif ? encoded(one.domain) : encoded({}, one.domain);
             EXPECT_EQ(all[at], 0xC0);
@@ -510,8 +518,10 @@ TEST_F(UmrTest, RefusesSignatureFormatsThatItDoesNotHave) {
         return !umr::decode(changed, out);
     };
     EXPECT_TRUE(refused(reference, [](umr::Bsf& it) { it.size_same_structure = 3 << 6; })) << "an unknown size";
-    EXPECT_TRUE(refused(reference, [](umr::Bsf& it) { it.memory_format_psv |= htobe32(8u << 24); })) << "a flag of no CRC";
-    EXPECT_TRUE(refused(reference, [](umr::Bsf& it) { it.memory_format_psv &= ~htobe32(2u << 24); })) << "no repetition";
+    EXPECT_TRUE(refused(reference, [](umr::Bsf& it) { it.memory_format_psv |= htobe32(8u << 24); }))
+        << "a flag of no CRC";
+    EXPECT_TRUE(refused(reference, [](umr::Bsf& it) { it.memory_format_psv &= ~htobe32(2u << 24); }))
+        << "no repetition";
     const signature::Domain dif{.block_size = 512, .t10dif = true};
     const umr::Bsf of_dif = umr::encode({dif, {}, 0xFF, 0}, false);
     ASSERT_TRUE(umr::decode(of_dif, out));

@@ -1,5 +1,5 @@
-// Packet pacing and transmit scheduling of raw packet queues, through the verbs that applications use. The test is the worker, and
-// the clock is its own.
+// Packet pacing and transmit scheduling of raw packet queues, through the verbs that applications use. The test is the
+// worker, and the clock is its own.
 #include "datapath/rdma/pacing/send_limit.hpp"
 
 #include <gtest/gtest.h>
@@ -38,7 +38,8 @@ struct Sender {
         attr.qp_state = state;
         attr.port_num = 1;
         attr.rate_limit = rate;
-        return ibv_modify_qp(qp, &attr, IBV_QP_STATE | (state == IBV_QPS_INIT ? IBV_QP_PORT : 0) | (rate ? IBV_QP_RATE_LIMIT : 0));
+        return ibv_modify_qp(qp, &attr,
+                             IBV_QP_STATE | (state == IBV_QPS_INIT ? IBV_QP_PORT : 0) | (rate ? IBV_QP_RATE_LIMIT : 0));
     }
     int pace(std::uint32_t kilobits) {
         ibv_qp_rate_limit_attr attr{};
@@ -204,8 +205,8 @@ TEST_F(SendLimitTest, RatesAreThoseOfTheCapabilities) {
 TEST_F(SendLimitTest, IndicesAreSharedUnlessDedicated) {
     const auto alloc = [&](std::uint32_t kilobits, std::uint32_t flags = 0) {
         const __be32 rate = htobe32(kilobits);
-        return std::unique_ptr<mlx5dv_pp, decltype(&mlx5dv_pp_free)>(mlx5dv_pp_alloc(open.context, sizeof rate, &rate, flags),
-                                                                    &mlx5dv_pp_free);
+        return std::unique_ptr<mlx5dv_pp, decltype(&mlx5dv_pp_free)>(
+            mlx5dv_pp_alloc(open.context, sizeof rate, &rate, flags), &mlx5dv_pp_free);
     };
     const auto one = alloc(100), same = alloc(100), other = alloc(200);
     const auto own = alloc(100, MLX5DV_PP_ALLOC_FLAGS_DEDICATED_INDEX);
@@ -281,7 +282,8 @@ TEST_F(SendLimitTest, ANodeLimitsAllBelowIt) {
 }
 
 TEST_F(SendLimitTest, BusyElementsShareByWeight) {
-    for (const std::optional<std::uint32_t> limit : {std::optional<std::uint32_t>{}, std::optional<std::uint32_t>{50}}) {
+    for (const std::optional<std::uint32_t> limit :
+         {std::optional<std::uint32_t>{}, std::optional<std::uint32_t>{50}}) {
         mlx5dv_sched_node* const parent = node(attributes(node(attributes(nullptr)), {}, limit));
         Sender& seven = add_under(attributes(parent, 7));
         Sender& two = add_under(attributes(node(attributes(parent, 2)), 100));
@@ -384,7 +386,8 @@ TEST_F(SendLimitTest, VarsArePagesOfTheCommandFile) {
     EXPECT_NE(all[0]->page_id, all[1]->page_id);
     EXPECT_NE(all[0]->mmap_off, all[1]->mmap_off);
     const auto map = [&](const mlx5dv_var& var) {
-        void* const at = mmap(nullptr, var.length, PROT_READ | PROT_WRITE, MAP_SHARED, open.context->cmd_fd, var.mmap_off);
+        void* const at =
+            mmap(nullptr, var.length, PROT_READ | PROT_WRITE, MAP_SHARED, open.context->cmd_fd, var.mmap_off);
         EXPECT_NE(at, MAP_FAILED);
         return static_cast<std::uint32_t*>(at);
     };

@@ -27,7 +27,8 @@ struct AddressesTest : TwoNodes, testing::WithParamInterface<unsigned> {
     void expect_route(Frame frame) {
         if (GetParam() >= 3) {
             const Frame tag(frame.begin() + 12, frame.begin() + 16);
-            EXPECT_EQ(tag, (Frame{std::byte{0x81}, std::byte{0}, std::byte{service_level << 5}, std::byte{Node::vlan}}));
+            EXPECT_EQ(tag,
+                      (Frame{std::byte{0x81}, std::byte{0}, std::byte{service_level << 5}, std::byte{Node::vlan}}));
             frame.erase(frame.begin() + 12, frame.begin() + 16);
         }
         const auto byte = [&frame](std::size_t at) { return std::to_integer<unsigned>(frame.at(at)); };
@@ -36,7 +37,8 @@ struct AddressesTest : TwoNodes, testing::WithParamInterface<unsigned> {
             EXPECT_EQ(byte(15), traffic_class);
             EXPECT_EQ(byte(22), hop_limit);
         } else {
-            EXPECT_EQ(byte(14) << 24 | byte(15) << 16 | byte(16) << 8 | byte(17), 6u << 28 | traffic_class << 20 | label);
+            EXPECT_EQ(byte(14) << 24 | byte(15) << 16 | byte(16) << 8 | byte(17),
+                      6u << 28 | traffic_class << 20 | label);
             EXPECT_EQ(byte(21), hop_limit);
         }
         const std::size_t udp = ipv4 ? 34 : 54;
@@ -140,8 +142,9 @@ TEST_F(VlanTest, AnAddressWithoutAVlanTakesPriorityTagsAndNoOthers) {
 
 TEST_F(VlanTest, WhoHasAnAddressOfAVlanIsAnsweredThereOnly) {
     Frame request;
-    for (const unsigned byte : {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 9, 9, 8, 6, 0, 1, 8, 0, 6, 4, 0, 1, 2, 0, 0, 0, 9, 9,
-                                198, 51, 100, 9, 0, 0, 0, 0, 0, 0, 198, 51, 100, 2}) {
+    for (const unsigned byte :
+         {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0,   0,  0,   9, 9, 8, 6, 0, 1, 8, 0,   6,  4,   0,
+          1,    2,    0,    0,    0,    9,    9, 198, 51, 100, 9, 0, 0, 0, 0, 0, 0, 198, 51, 100, 2}) {
         request.push_back(static_cast<std::byte>(byte));
     }
     std::vector<Frame> answers;

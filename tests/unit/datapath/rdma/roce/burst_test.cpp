@@ -63,7 +63,9 @@ TEST_F(BurstTest, APacketHasItsPaddingOfZeros) {
         const unsigned pad = -payload & 3;
         ASSERT_EQ(frame.size(), 42 + 12 + payload + pad + 4);
         EXPECT_EQ(frame[43], static_cast<std::byte>(0x40 | pad << 4));
-        for (unsigned i = 0; i < payload + pad; ++i) EXPECT_EQ(frame[54 + i], i < payload ? std::byte{0xaa} : std::byte{0});
+        for (unsigned i = 0; i < payload + pad; ++i) {
+            EXPECT_EQ(frame[54 + i], i < payload ? std::byte{0xaa} : std::byte{0});
+        }
         Arrival arrival;
         ASSERT_TRUE(read_frame(frame.data(), frame.size(), arrival));
         EXPECT_EQ(arrival.payload_size, payload);
@@ -117,7 +119,9 @@ TEST_F(BurstTest, WantsBuffers) {
     EXPECT_FALSE(send(burst, away, 10'200)) << "longer than a buffer";
     EXPECT_TRUE(burst.starved());
     std::vector<rte_mbuf*> taken;
-    for (rte_mbuf* one = nullptr; (one = rte_pktmbuf_alloc(soft::test::packet_pool())) != nullptr;) taken.push_back(one);
+    for (rte_mbuf* one = nullptr; (one = rte_pktmbuf_alloc(soft::test::packet_pool())) != nullptr;) {
+        taken.push_back(one);
+    }
     Burst other(node.transport(), outlet, 9, 100);
     EXPECT_FALSE(send(other, away));
     EXPECT_TRUE(other.starved());

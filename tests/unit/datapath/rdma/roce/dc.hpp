@@ -13,7 +13,8 @@ struct DcTest : TwoNodes {
     struct Target {
         Target(Node& node, std::uint64_t key = access_key)
             : srq({.state = node.state(), .domain = &domain, .number = 1, .max_requests = 64, .max_sges = 1}),
-              queue(node, {.type = IBV_QPT_DRIVER, .srq = &srq, .dc = DcSpec{.end = MLX5DV_DCTYPE_DCT, .access_key = key}}),
+              queue(node,
+                    {.type = IBV_QPT_DRIVER, .srq = &srq, .dc = DcSpec{.end = MLX5DV_DCTYPE_DCT, .access_key = key}}),
               buffers(1 << 18) {
             region = {reinterpret_cast<std::uint64_t>(buffers.data()), buffers.size(), buffers.data(),
                       IBV_ACCESS_LOCAL_WRITE, &domain};

@@ -16,8 +16,9 @@ struct DcForgedTest : DcTest {
             if (kept.empty()) kept = frame;
             return 1u;
         };
-        initiator.post({.opcode = MLX5_OPCODE_ATOMIC_FA, .sges = {initiator.piece(0, 8)}, .remote = target.queue.address(),
-                        .rkey = target.queue.region.key, .swap_add = 1, .address = &to_target});
+        initiator.post({.opcode = MLX5_OPCODE_ATOMIC_FA, .sges = {initiator.piece(0, 8)},
+                        .remote = target.queue.address(), .rkey = target.queue.region.key, .swap_add = 1,
+                        .address = &to_target});
         run();
         ASSERT_EQ(statuses(initiator.sends()), std::vector{IBV_WC_SUCCESS});
         ASSERT_FALSE(answer.empty());
@@ -111,11 +112,14 @@ TEST_F(DcForgedTest, RefusalsThatWaitAreSixteenAtMost) {
 }
 
 TEST_F(DcForgedTest, ARefusalWaitsForABuffer) {
-    rte_mempool* const others = rte_pktmbuf_pool_create("others", 1, 0, 0, 2048, 0);  // what arrived gives no buffer back
+    // What arrived gives no buffer back.
+    rte_mempool* const others = rte_pktmbuf_pool_create("others", 1, 0, 0, 2048, 0);
     ASSERT_NE(others, nullptr);
     right.receive(with(connect, body + 12, 0), uplink_vport, others);
     std::vector<rte_mbuf*> taken;
-    for (rte_mbuf* one = nullptr; (one = rte_pktmbuf_alloc(soft::test::packet_pool())) != nullptr;) taken.push_back(one);
+    for (rte_mbuf* one = nullptr; (one = rte_pktmbuf_alloc(soft::test::packet_pool())) != nullptr;) {
+        taken.push_back(one);
+    }
     for (int i = 0; i < 3; ++i) (void)right.turn(now += 1000);
     EXPECT_TRUE(right.sent.empty());
     for (rte_mbuf* one : taken) rte_pktmbuf_free(one);
@@ -153,8 +157,8 @@ TEST_F(DcForgedTest, WhatHasEndedMakesRoomBeforeWhatIsOpen) {
 
 TEST_F(DcForgedTest, AnswersAreOfTheTargetAndForAStreamThatIsThere) {
     wire = [](const Frame&, bool from_left) { return from_left ? 1u : 0u; };
-    initiator.post({.opcode = MLX5_OPCODE_RDMA_WRITE, .sges = {initiator.piece(0, 8)}, .remote = target.queue.address(64),
-                    .rkey = target.queue.region.key, .address = &to_target});
+    initiator.post({.opcode = MLX5_OPCODE_RDMA_WRITE, .sges = {initiator.piece(0, 8)},
+                    .remote = target.queue.address(64), .rkey = target.queue.region.key, .address = &to_target});
     run({}, 100'000);
     Frame acknowledge = answer;  // an atomic's: without its value
     acknowledge.erase(acknowledge.begin() + body + 8, acknowledge.begin() + body + 16);
@@ -182,7 +186,9 @@ TEST_F(DcTest, ALongReadIsAnsweredInSeveralTurns) {
 TEST_F(DcTest, WithoutBuffersSessionsWait) {
     std::vector<rte_mbuf*> taken;
     const auto starve = [&] {
-        for (rte_mbuf* one = nullptr; (one = rte_pktmbuf_alloc(soft::test::packet_pool())) != nullptr;) taken.push_back(one);
+        for (rte_mbuf* one = nullptr; (one = rte_pktmbuf_alloc(soft::test::packet_pool())) != nullptr;) {
+            taken.push_back(one);
+        }
         for (int i = 0; i < 3; ++i) EXPECT_NE(left.turn(now += 1000), 0U);
         EXPECT_TRUE(left.sent.empty());
         for (rte_mbuf* one : taken) rte_pktmbuf_free(one);
@@ -270,7 +276,8 @@ TEST_F(DcTest, AnswersHaveTheTargetsRoute) {
             label ^= label >> 20;
             label ^= label >> 40;
         }
-        EXPECT_EQ(byte(udp) << 8 | byte(udp + 1), ibv_flow_label_to_udp_sport(static_cast<std::uint32_t>(label & 0xfffff)));
+        EXPECT_EQ(byte(udp) << 8 | byte(udp + 1),
+                  ibv_flow_label_to_udp_sport(static_cast<std::uint32_t>(label & 0xfffff)));
     }
 }
 
@@ -278,7 +285,8 @@ TEST_F(DcTest, EntriesOfStreamsThatAreNotSignaledAreFreedAndNotTold) {
     Initiator sender(left, streams(1, 1));
     for (std::uint64_t i = 0; i < 4; ++i) target.post(i);
     for (std::uint16_t i = 0; i < 4; ++i) {
-        sender.post({.sges = {sender.piece(0, 10)}, .signaled = i == 2, .wr_id = i, .address = &to_target, .stream = i});
+        sender.post(
+            {.sges = {sender.piece(0, 10)}, .signaled = i == 2, .wr_id = i, .address = &to_target, .stream = i});
     }
     run();
     const auto done = sender.sends();

@@ -15,8 +15,9 @@ TEST_F(DcTest, EveryOperationArrives) {
                     .address = &to_target});
     initiator.post({.opcode = MLX5_OPCODE_RDMA_WRITE, .sges = {initiator.piece(0, 3000)}, .remote = there.address(),
                     .rkey = there.region.key, .address = &to_target});
-    initiator.post({.opcode = MLX5_OPCODE_RDMA_WRITE_IMM, .sges = {initiator.piece(0, 8)}, .remote = there.address(4096),
-                    .rkey = there.region.key, .immediate = htobe32(8), .address = &to_target});
+    initiator.post({.opcode = MLX5_OPCODE_RDMA_WRITE_IMM, .sges = {initiator.piece(0, 8)},
+                    .remote = there.address(4096), .rkey = there.region.key, .immediate = htobe32(8),
+                    .address = &to_target});
     initiator.post({.opcode = MLX5_OPCODE_RDMA_READ, .sges = {initiator.piece(8192, 3000)}, .remote = there.address(),
                     .rkey = there.region.key, .address = &to_target});
     initiator.post({.opcode = MLX5_OPCODE_ATOMIC_FA, .sges = {initiator.piece(16384, 8)}, .remote = there.address(4096),
@@ -44,8 +45,8 @@ TEST_F(DcTest, EveryOperationArrives) {
 TEST_F(DcTest, PacketsHaveTheirHeaders) {
     watch();
     target.post(0);
-    initiator.post({.opcode = MLX5_OPCODE_SEND_IMM, .inlined = Frame(5, std::byte{0xaa}), .immediate = htobe32(0x01020304),
-                    .address = &to_target});
+    initiator.post({.opcode = MLX5_OPCODE_SEND_IMM, .inlined = Frame(5, std::byte{0xaa}),
+                    .immediate = htobe32(0x01020304), .address = &to_target});
     run();
     ASSERT_EQ(opcodes, (std::vector<std::uint8_t>{0x55, 0x45, 0x51}));
     constexpr std::size_t bth = 14 + 20 + 8;
@@ -108,8 +109,8 @@ TEST_F(DcTest, AWrongKeyIsARemoteAccessError) {
 }
 
 TEST_F(DcTest, AFailedRequestFailsTheSessionAndNotTheTarget) {
-    Queue::Work work{.opcode = MLX5_OPCODE_RDMA_WRITE, .sges = {initiator.piece(0, 10)}, .remote = target.queue.address(),
-                     .rkey = target.queue.region.key + 0x100, .address = &to_target};
+    Queue::Work work{.opcode = MLX5_OPCODE_RDMA_WRITE, .sges = {initiator.piece(0, 10)},
+                     .remote = target.queue.address(), .rkey = target.queue.region.key + 0x100, .address = &to_target};
     initiator.post(work);
     run();
     EXPECT_EQ(statuses(initiator.sends()), std::vector{IBV_WC_REM_ACCESS_ERR});
@@ -137,7 +138,8 @@ TEST_F(DcTest, TheTargetsAccessFlagsCount) {
     attr.ah_attr.is_global = 1;
     attr.ah_attr.grh.sgid_index = 1;
     attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
-    Queue strict(right, {.type = IBV_QPT_DRIVER, .srq = &target.srq, .dc = DcSpec{.end = MLX5DV_DCTYPE_DCT, .access_key = 5}});
+    Queue strict(right,
+                 {.type = IBV_QPT_DRIVER, .srq = &target.srq, .dc = DcSpec{.end = MLX5DV_DCTYPE_DCT, .access_key = 5}});
     ASSERT_EQ(strict.to(IBV_QPS_INIT, attr, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS), 0);
     ASSERT_EQ(strict.to(IBV_QPS_RTR, attr, IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_MIN_RNR_TIMER), 0);
     const mlx5_wqe_av address = vector_to(strict, 5);
@@ -259,7 +261,8 @@ TEST_F(DcTest, AStreamsFailureIsItsOwn) {
         sender.post({.opcode = opcode, .sges = {sender.piece(0, 10)}, .address = &to_target, .stream = 1});
     }
     run();
-    EXPECT_EQ(statuses(sender.sends()), std::vector(2, IBV_WC_WR_FLUSH_ERR)) << "what comes to a stream that has failed";
+    EXPECT_EQ(statuses(sender.sends()), std::vector(2, IBV_WC_WR_FLUSH_ERR))
+        << "what comes to a stream that has failed";
     EXPECT_EQ(sender.pair->reset_stream(1), 0);
     EXPECT_EQ(sender.pair->reset_stream(1), EINVAL);
     target.post(1);

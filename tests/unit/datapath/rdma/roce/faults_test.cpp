@@ -75,7 +75,8 @@ struct FaultsTest : TwoNodes {
 
 TEST_F(FaultsTest, WhatCannotBeSentIsAProtectionErrorAndStopsTheQueue) {
     server.post_receive(1, {server.piece(0, 8000)});
-    client.post({.opcode = a_write, .sges = {client.piece(0, 8)}, .remote = server.address(), .rkey = server.region.key});
+    client.post(
+        {.opcode = a_write, .sges = {client.piece(0, 8)}, .remote = server.address(), .rkey = server.region.key});
     client.post({.sges = {of_client.piece(1100, 3000)}, .wr_id = 1});
     client.post({.sges = {client.piece(0, 8)}, .wr_id = 2});
     run();
@@ -256,8 +257,9 @@ TEST_F(ChangesTest, AMessageThatGrowsBeforeItIsSentAgainIsNoGoodOne) {
 }
 
 TEST_F(ChangesTest, AKeyThatGoesBeforeItsBytesAreSentAgainIsAProtectionError) {
-    EXPECT_EQ(outcome_after(of(a_write, client.piece(0, 8), server.piece(0, 8)), [&] { change(first_piece + 7, 0xff); }),
-              IBV_WC_LOC_PROT_ERR);
+    EXPECT_EQ(
+        outcome_after(of(a_write, client.piece(0, 8), server.piece(0, 8)), [&] { change(first_piece + 7, 0xff); }),
+        IBV_WC_LOC_PROT_ERR);
 }
 
 /// The entry is changed while its answer is under way.
@@ -279,7 +281,8 @@ TEST_F(AnswersTest, AReadWhoseOpcodeChangesTakesNoAnswer) {
 }
 
 TEST_F(AnswersTest, AReadThatIsMalformedTakesNoAnswer) {
-    EXPECT_EQ(outcome_after(of(a_read, client.piece(0, 8), server.piece(0, 8)), [&] { change(units, 1); }), IBV_WC_LOC_QP_OP_ERR);
+    EXPECT_EQ(outcome_after(of(a_read, client.piece(0, 8), server.piece(0, 8)), [&] { change(units, 1); }),
+              IBV_WC_LOC_QP_OP_ERR);
 }
 
 TEST_F(AnswersTest, AReadWhosePlaceHasAnotherSizeTakesNoAnswer) {
@@ -319,7 +322,9 @@ TEST_F(FaultsTest, AKeyThatGoesBeforeTheAnswerIsMadeIsARemoteAccessError) {
 struct StarvedTest : TwoNodes {
     std::vector<rte_mbuf*> taken;
     void take_all() {
-        for (rte_mbuf* one = nullptr; (one = rte_pktmbuf_alloc(soft::test::packet_pool())) != nullptr;) taken.push_back(one);
+        for (rte_mbuf* one = nullptr; (one = rte_pktmbuf_alloc(soft::test::packet_pool())) != nullptr;) {
+            taken.push_back(one);
+        }
         ASSERT_FALSE(taken.empty());
     }
     void give_back() {
@@ -341,7 +346,8 @@ TEST_F(StarvedTest, RequestsAreSentWhenThereAreBuffersAgain) {
     server.connect(client);
     fill(client.memory, 1);
     for (const std::uint8_t opcode : {a_write, an_atomic, a_read}) {
-        client.post({.opcode = opcode, .sges = {client.piece(0, 8)}, .remote = server.address(), .rkey = server.region.key});
+        client.post(
+            {.opcode = opcode, .sges = {client.piece(0, 8)}, .remote = server.address(), .rkey = server.region.key});
         starve(left);
         run();
         const auto done = client.sends();
@@ -356,7 +362,8 @@ TEST_F(StarvedTest, AnswersAreSentWhenThereAreBuffersAgain) {
     server.connect(client);
     fill(server.memory, 1);
     for (const std::uint8_t opcode : {a_write, an_atomic, a_read}) {
-        client.post({.opcode = opcode, .sges = {client.piece(0, 8)}, .remote = server.address(), .rkey = server.region.key});
+        client.post(
+            {.opcode = opcode, .sges = {client.piece(0, 8)}, .remote = server.address(), .rkey = server.region.key});
         (void)left.turn(now += 1000);
         ASSERT_EQ(left.sent.size(), 1U);
         // Past the node's port, as the buffer is to stay ours.

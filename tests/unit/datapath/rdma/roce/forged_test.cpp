@@ -57,7 +57,8 @@ private:
 struct ForgedTest : TwoNodes {
     struct Ends {
         Queue client, server;
-        Ends(Node& left, Node& right, const Queue::Options& options = {}) : client(left, options), server(right, options) {
+        Ends(Node& left, Node& right, const Queue::Options& options = {})
+            : client(left, options), server(right, options) {
             client.connect(server);
             server.connect(client);
             server.post_receive(5, {server.piece(0, 8000)});
@@ -170,7 +171,8 @@ TEST_F(ForgedTest, WhatAnUnreliableConnectionDoesNotUnderstandIsLost) {
         EXPECT_TRUE(ends.server.events.empty());
         EXPECT_EQ(outcome(ends, a_send, 3000), IBV_WC_SUCCESS);
         EXPECT_EQ(ends.server.receives_done().size(), 1U) << "the next message has the entry";
-        EXPECT_TRUE(std::equal(ends.client.memory.begin(), ends.client.memory.begin() + 3000, ends.server.memory.begin()));
+        EXPECT_TRUE(
+            std::equal(ends.client.memory.begin(), ends.client.memory.begin() + 3000, ends.server.memory.begin()));
     }
 }
 
@@ -210,12 +212,15 @@ TEST_F(ForgedTest, ALimitedMemberOfThePartitionIsHeard) {
 
 TEST_F(ForgedTest, AnswersThatDoNotFitTheirReadAreBad) {
     const auto cut_header = [](Packet& packet) { packet.body.erase(packet.body.begin(), packet.body.begin() + 4); };
-    const auto add_header = [](Packet& packet) { packet.body.insert(packet.body.begin(), {std::byte{0x1f}, {}, {}, {}}); };
+    const auto add_header = [](Packet& packet) {
+        packet.body.insert(packet.body.begin(), {std::byte{0x1f}, {}, {}, {}});
+    };
     const Forgery all[] = {
         {"a short beginning", a_read, 3000, 0, [](Packet& packet) { packet.shrink(4); }},
         {"a short middle", a_read, 3000, 1, [](Packet& packet) { packet.shrink(4); }},
         {"a long end", a_read, 3000, 2, [](Packet& packet) { packet.grow(1); }},
-        {"an end in the middle", a_read, 3000, 1, [=](Packet& packet) { packet.bth.opcode = 0x0f, add_header(packet); }},
+        {"an end in the middle", a_read, 3000, 1,
+         [=](Packet& packet) { packet.bth.opcode = 0x0f, add_header(packet); }},
         {"a middle at the end", a_read, 3000, 2, [=](Packet& packet) { packet.bth.opcode = 0x0e, cut_header(packet); }},
         {"an atomic's answer", a_read, 8, 0, [](Packet& packet) { packet.bth.opcode = 0x12; }},
         {"an atomic with a read's answer", an_atomic, 8, 0, [](Packet& packet) { packet.bth.opcode = 0x10; }},
@@ -232,8 +237,8 @@ TEST_F(ForgedTest, AnswersThatDoNotFitTheirReadAreBad) {
 }
 
 TEST_F(ForgedTest, TheCodeOfARefusalIsTheStatus) {
-    constexpr std::pair<std::uint8_t, ibv_wc_status> codes[] = {{0x61, IBV_WC_REM_INV_REQ_ERR}, {0x62, IBV_WC_REM_ACCESS_ERR},
-                                                                {0x63, IBV_WC_REM_OP_ERR}};
+    constexpr std::pair<std::uint8_t, ibv_wc_status> codes[] = {
+        {0x61, IBV_WC_REM_INV_REQ_ERR}, {0x62, IBV_WC_REM_ACCESS_ERR}, {0x63, IBV_WC_REM_OP_ERR}};
     for (const auto& [syndrome, status] : codes) {
         Ends ends(left, right);
         forge(false, 0, [code = syndrome](Packet& packet) { packet.body[0] = std::byte{code}; });
@@ -252,8 +257,10 @@ TEST_F(ForgedTest, AcknowledgementsOfWhatWasNotSentSayNothing) {
         {"a number far ahead", a_write, 100, 0, move_psn(1000)},
         {"an old number", a_write, 100, 0, move_psn(mask24)},
         {"a syndrome that is not there", a_write, 100, 0, [](Packet& packet) { packet.body[0] = std::byte{0x40}; }},
-        {"an old refusal", a_write, 100, 0, [=](Packet& packet) { packet.body[0] = std::byte{0x62}, move_psn(mask24)(packet); }},
-        {"an early refusal", a_write, 100, 0, [=](Packet& packet) { packet.body[0] = std::byte{0x62}, move_psn(1)(packet); }},
+        {"an old refusal", a_write, 100, 0,
+         [=](Packet& packet) { packet.body[0] = std::byte{0x62}, move_psn(mask24)(packet); }},
+        {"an early refusal", a_write, 100, 0,
+         [=](Packet& packet) { packet.body[0] = std::byte{0x62}, move_psn(1)(packet); }},
     };
     for (const Forgery& one : all) {
         SCOPED_TRACE(one.name);

@@ -1,5 +1,5 @@
-// RoCEv2 frames by their bytes. The ICRC's oracles: a bit-by-bit computation here, and a frame that scapy's contrib.roce
-// made.
+// RoCEv2 frames by their bytes. The ICRC's oracles: a bit-by-bit computation here, and a frame that scapy's
+// contrib.roce made.
 #include "datapath/rdma/roce/frame.hpp"
 
 #include <gtest/gtest.h>
@@ -14,16 +14,16 @@ namespace {
 
 using Frame = std::vector<std::byte>;
 
-/// scapy 2.5.0: Ether/IP(tos=0x22, flags="DF", id=0)/UDP(sport=0xc123, chksum=0)/BTH(opcode=SEND_ONLY, solicited, migreq,
-/// padcount=3, dqpn=0x123456, ackreq, psn=0xabcdef)/"hello"+3 bytes of padding.
+/// scapy 2.5.0: Ether/IP(tos=0x22, flags="DF", id=0)/UDP(sport=0xc123, chksum=0)/BTH(opcode=SEND_ONLY, solicited,
+/// migreq, padcount=3, dqpn=0x123456, ackreq, psn=0xabcdef)/"hello"+3 bytes of padding.
 constexpr std::string_view by_scapy =
-    "020000000702020000000701080045220034000040004011b693c0000201c0000202c12312b70020000004f0ffff0012345680abcdef68656c6c"
-    "6f0000002d72972b";
+    "020000000702020000000701080045220034000040004011b693c0000201c0000202c12312b70020000004f0ffff0012345680abcdef"
+    "68656c6c6f0000002d72972b";
 
 /// The same behind Dot1Q(vlan=5, prio=3).
 constexpr std::string_view tagged_by_scapy =
-    "02000000070202000000070181006005080045220034000040004011b693c0000201c0000202c12312b70020000004f0ffff0012345680abcdef"
-    "68656c6c6f0000002d72972b";
+    "02000000070202000000070181006005080045220034000040004011b693c0000201c0000202c12312b70020000004f0ffff"
+    "0012345680abcdef68656c6c6f0000002d72972b";
 
 [[nodiscard]] Frame from_hex(std::string_view text) {
     Frame bytes;
@@ -211,7 +211,9 @@ TEST(RoceFrame, NothingBehindItsEndIsRead) {
     for (const Way& way : ways) {
         const Frame good = build(way.path(), send_only, Frame(8));
         Arrival arrival;
-        for (std::size_t size = 0; size < good.size(); ++size) EXPECT_FALSE(read_frame(good.data(), size, arrival)) << size;
+        for (std::size_t size = 0; size < good.size(); ++size) {
+            EXPECT_FALSE(read_frame(good.data(), size, arrival)) << size;
+        }
         ASSERT_TRUE(read_frame(good.data(), good.size(), arrival));
         EXPECT_TRUE(icrc_is_right(arrival));
         EXPECT_EQ(arrival.ipv4, way.ipv4);

@@ -82,7 +82,8 @@ TEST_F(LossyTest, EachMessageArrivesOnceAndInOrder) {
             EXPECT_EQ(completion.status, IBV_WC_SUCCESS);
         }
         for (; sent < messages && sent - acknowledged < 8; ++sent) {
-            std::fill_n(client.memory.begin() + static_cast<long>(sent % 8 * 4000), size_of(sent), static_cast<std::byte>(sent));
+            std::fill_n(client.memory.begin() + static_cast<long>(sent % 8 * 4000), size_of(sent),
+                        static_cast<std::byte>(sent));
             client.post({.opcode = MLX5_OPCODE_SEND_IMM, .sges = {client.piece(sent % 8 * 4000, size_of(sent))},
                          .immediate = htobe32(static_cast<std::uint32_t>(sent)), .wr_id = sent});
         }
@@ -174,7 +175,8 @@ struct RepairTest : TwoNodes {
         EXPECT_EQ(client.sends().size(), 1U);
     }
     void post(std::uint8_t opcode, std::size_t at, std::size_t size) {
-        client.post({.opcode = opcode, .sges = {client.piece(at, size)}, .remote = server.address(at), .rkey = server.region.key});
+        client.post({.opcode = opcode, .sges = {client.piece(at, size)}, .remote = server.address(at),
+                     .rkey = server.region.key});
     }
     /// Until `length` requests are complete; how long it took.
     std::uint64_t complete(std::size_t length) {

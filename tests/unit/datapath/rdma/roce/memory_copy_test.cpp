@@ -88,7 +88,8 @@ TEST_F(MemoryCopyTest, TheDestinationMustBeOfTheDomain) {
 }
 
 TEST_F(MemoryCopyTest, TheDestinationMustBeWritableAndTheSourceNeedNot) {
-    MemoryRegion readable{client.address(), client.memory.size(), client.memory.data(), IBV_ACCESS_REMOTE_READ, &client};
+    MemoryRegion readable{client.address(), client.memory.size(), client.memory.data(), IBV_ACCESS_REMOTE_READ,
+                          &client};
     ASSERT_EQ(left.state().memory().add(readable), 0);
     ibv_sge piece = client.piece(0, 8);
     piece.lkey = readable.key;

@@ -1,4 +1,5 @@
-// Who has an address: frames of ARP (RFC 826) and neighbour discovery (RFC 4861) byte by byte, and frames that are none.
+// Who has an address: frames of ARP (RFC 826) and neighbour discovery (RFC 4861) byte by byte, and frames that are
+// none.
 #include "two_nodes.hpp"
 
 namespace ovsdr::soft::roce::test {
@@ -7,7 +8,8 @@ namespace {
 using Octets = std::vector<std::uint8_t>;
 using Frames = std::vector<Octets>;
 
-const Octets own_mac{2, 0, 0, 0, 7, 1}, peer_mac{2, 0, 0, 0, 9, 9}, other_mac{2, 0, 0, 0, 8, 8}, multicast_mac{3, 0, 0, 0, 9, 9};
+const Octets own_mac{2, 0, 0, 0, 7, 1}, peer_mac{2, 0, 0, 0, 9, 9}, other_mac{2, 0, 0, 0, 8, 8};
+const Octets multicast_mac{3, 0, 0, 0, 9, 9};
 const Octets everyone{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, nobody(6);
 const Octets own_v4{192, 0, 2, 1}, peer_v4{192, 0, 2, 77};
 const Octets own_v6{0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1};
@@ -51,8 +53,8 @@ Octets link_option(std::uint8_t type, const Octets& mac) { return joined({{type,
 
 /// 02:..:09:09 asks who has our IPv6 address.
 Discovery solicitation() {
-    return {.to = {0x33, 0x33, 0xff, 0, 0, 1}, .from = peer_mac, .source = peer_v6, .destination = own_node, .target = own_v6,
-            .type = 135, .option = link_option(1, peer_mac)};
+    return {.to = {0x33, 0x33, 0xff, 0, 0, 1}, .from = peer_mac, .source = peer_v6, .destination = own_node,
+            .target = own_v6, .type = 135, .option = link_option(1, peer_mac)};
 }
 /// It tells us, who have asked, that it has 2001:db8::1234:5677.
 Discovery advertisement(const Octets& mac) {
@@ -118,7 +120,8 @@ TEST_F(NeighboursTest, WhoAsksForOurIpv4AddressIsAnswered) {
 
 TEST_F(NeighboursTest, OtherArpIsNotOurs) {
     const Octets question = arp(everyone, peer_mac, 1, peer_mac, peer_v4, nobody, own_v4);
-    for (const std::size_t at : {15UL, 17UL, 18UL, 19UL, 21UL, 41UL}) {  // hardware, protocol, sizes, operation, address
+    // Hardware, protocol, sizes, operation, address.
+    for (const std::size_t at : {15UL, 17UL, 18UL, 19UL, 21UL, 41UL}) {
         Octets other = question;
         other[at] ^= 8;
         EXPECT_TRUE(answers(other).empty()) << at;
@@ -170,8 +173,8 @@ TEST_F(NeighboursTest, NobodyIsBelievedWhoWasNotAsked) {
 
 TEST_F(NeighboursTest, AnIpv6AddressIsAskedForAtItsNodesGroup) {
     const Found found = find(peer_v6, {frame_of(advertisement(peer_mac))});
-    const Discovery asked{.to = {0x33, 0x33, 0xff, 0x34, 0x56, 0x77}, .from = own_mac, .source = own_v6, .destination = peer_node,
-                          .target = peer_v6, .type = 135, .option = link_option(1, own_mac)};
+    const Discovery asked{.to = {0x33, 0x33, 0xff, 0x34, 0x56, 0x77}, .from = own_mac, .source = own_v6,
+                          .destination = peer_node, .target = peer_v6, .type = 135, .option = link_option(1, own_mac)};
     EXPECT_EQ(found.questions, Frames{frame_of(asked)});
     EXPECT_EQ(found.mac, peer_mac);
 }
@@ -183,7 +186,8 @@ TEST_F(NeighboursTest, AnAdvertisementWithoutItsOptionIsOfItsSender) {
 }
 
 TEST_F(NeighboursTest, OtherOptionsSayNothingOfAnAddress) {
-    Discovery source_option = advertisement(peer_mac), long_option = advertisement(peer_mac), target_option = solicitation();
+    Discovery source_option = advertisement(peer_mac), long_option = advertisement(peer_mac);
+    Discovery target_option = solicitation();
     source_option.option[0] = 1;
     EXPECT_EQ(find(peer_v6, {frame_of(source_option)}).mac, other_mac);
     hear(frame_of(advertisement(peer_mac)));
@@ -198,7 +202,8 @@ TEST_F(NeighboursTest, OtherOptionsSayNothingOfAnAddress) {
 
 TEST_F(NeighboursTest, FramesThatAreCutOffAreNotOurs) {
     Neighbours& neighbours = left.transport().neighbours();
-    const Octets question = arp(everyone, peer_mac, 1, peer_mac, peer_v4, nobody, own_v4), asked = frame_of(solicitation());
+    const Octets question = arp(everyone, peer_mac, 1, peer_mac, peer_v4, nobody, own_v4);
+    const Octets asked = frame_of(solicitation());
     Octets tagged = question;
     tagged.insert(tagged.begin() + 12, {0x81, 0, 0, 0});
     for (const auto& [whole, least] : {std::pair{question, 42UL}, std::pair{tagged, 46UL}, std::pair{asked, 78UL}}) {
@@ -214,7 +219,8 @@ TEST_F(NeighboursTest, OnlyWhatWasSaidToUsIsLearned) {
     Discovery to_another = advertisement(peer_mac), of_another = advertisement(peer_mac);
     to_another.to = other_mac;
     of_another.destination = peer_v6;
-    EXPECT_EQ(find(peer_v6, {frame_of(to_another), frame_of(of_another), frame_of(advertisement(other_mac))}).mac, other_mac);
+    EXPECT_EQ(find(peer_v6, {frame_of(to_another), frame_of(of_another), frame_of(advertisement(other_mac))}).mac,
+              other_mac);
 }
 
 TEST_F(NeighboursTest, WhoAsksForOurIpv6AddressIsAnswered) {

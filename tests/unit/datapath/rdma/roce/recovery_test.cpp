@@ -51,8 +51,8 @@ struct RecoveryTest : TwoNodes {
         return all;
     }
     void post(std::uint8_t opcode, std::size_t size, std::size_t at = 0, std::uint64_t wr_id = 0) {
-        client.post({.opcode = opcode, .sges = {client.piece(at, size)}, .remote = server.address(at), .rkey = server.region.key,
-                     .swap_add = 1, .wr_id = wr_id});
+        client.post({.opcode = opcode, .sges = {client.piece(at, size)}, .remote = server.address(at),
+                     .rkey = server.region.key, .swap_add = 1, .wr_id = wr_id});
     }
     std::vector<ibv_wc_status> statuses() {
         std::vector<ibv_wc_status> all;
@@ -176,7 +176,9 @@ TEST_F(RecoveryTest, AReceiverThatIsNotReadyBehindAReadWhoseAnswerIsMissingIsAsk
 
 TEST_F(RecoveryTest, AnAnswerToWhatIsNoReadSaysNothing) {
     join();
-    loses = [](const Arrival& arrival, bool from_left) { return !from_left && arrival.operation.kind == Kind::acknowledge; };
+    loses = [](const Arrival& arrival, bool from_left) {
+        return !from_left && arrival.operation.kind == Kind::acknowledge;
+    };
     post(a_write, 8);
     post(a_read, 8);
     run({}, 100'000);
@@ -319,7 +321,8 @@ TEST_F(RecoveryTest, AnswersCountMessages) {
     run();
     EXPECT_EQ(syndromes(answers),
               (std::vector<std::uint32_t>{0x1f000001, 0x1f000002, 0x1f000003, 0x1f000004, 0x1f000005, 0x1f000006}));
-    EXPECT_EQ(numbers(answers), (std::vector<std::uint32_t>{0xfffff0, 0xfffff1, 0xfffff2, 0xfffff3, 0xfffff4, 0xfffff7}));
+    EXPECT_EQ(numbers(answers),
+              (std::vector<std::uint32_t>{0xfffff0, 0xfffff1, 0xfffff2, 0xfffff3, 0xfffff4, 0xfffff7}));
 }
 
 TEST_F(RecoveryTest, ReadAnswersHaveTheirHeadersFirstAndLast) {
@@ -447,11 +450,13 @@ TEST_F(RecoveryTest, WhatTheTargetDoesNotAllowIsARemoteAccessError) {
               }),
               IBV_WC_REM_ACCESS_ERR);
     EXPECT_EQ(status_of([&](Queue& from, Queue& to) {
-                  from.post({.opcode = fetch_add, .sges = {from.piece(0, 8)}, .remote = to.address(), .rkey = to.region.key + 1});
+                  from.post({.opcode = fetch_add, .sges = {from.piece(0, 8)}, .remote = to.address(),
+                             .rkey = to.region.key + 1});
               }),
               IBV_WC_REM_ACCESS_ERR);
     EXPECT_EQ(status_of([&](Queue& from, Queue& to) {
-                  from.post({.opcode = MLX5_OPCODE_SEND_INVAL, .sges = {from.piece(0, 8)}, .immediate = htobe32(to.region.key)});
+                  from.post({.opcode = MLX5_OPCODE_SEND_INVAL, .sges = {from.piece(0, 8)},
+                             .immediate = htobe32(to.region.key)});
               }),
               IBV_WC_REM_ACCESS_ERR);
 }
@@ -497,7 +502,8 @@ TEST_F(RecoveryTest, HalfTheCircleIsNeverUnderWay) {
         client.pair->query(now_is);
         return psn_distance(first_psn, now_is.sq_psn);
     };
-    const Queue::Work large{.opcode = a_write, .sges = {{region.iova, size / 2, region.key}, {region.iova, size / 2, region.key}},
+    const Queue::Work large{.opcode = a_write,
+                            .sges = {{region.iova, size / 2, region.key}, {region.iova, size / 2, region.key}},
                             .remote = server.address(), .rkey = server.region.key};
     post(a_write, 8);
     client.post(large);
@@ -518,7 +524,8 @@ TEST_F(RecoveryTest, AMessageHasTwoGigabytesAtMost) {
     ASSERT_EQ(left.state().memory().add(region), 0);
     join();
     server.post_receive(1, {server.piece(0, 8)});
-    client.post({.sges = {{region.iova, size - 1, region.key}, {region.iova, 1, region.key}, {region.iova, 1, region.key}}});
+    client.post(
+        {.sges = {{region.iova, size - 1, region.key}, {region.iova, 1, region.key}, {region.iova, 1, region.key}}});
     run();
     EXPECT_EQ(statuses(), std::vector{IBV_WC_LOC_LEN_ERR});
     EXPECT_TRUE(requests.empty());

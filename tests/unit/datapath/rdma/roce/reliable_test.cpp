@@ -81,7 +81,8 @@ TEST_P(ReliableTest, AWriteWithImmediateTakesAReceiveEntry) {
 TEST_P(ReliableTest, ReadsBringTheRemoteBytes) {
     fill(server.memory, 4);
     for (std::uint64_t i = 0; i < 8; ++i) {  // more than may wait
-        client.post({.opcode = MLX5_OPCODE_RDMA_READ, .sges = {client.piece(i * 4000, 1500), client.piece(i * 4000 + 1500, 1500)},
+        client.post({.opcode = MLX5_OPCODE_RDMA_READ,
+                     .sges = {client.piece(i * 4000, 1500), client.piece(i * 4000 + 1500, 1500)},
                      .remote = server.address(i * 4000), .rkey = server.region.key, .wr_id = i});
     }
     run();

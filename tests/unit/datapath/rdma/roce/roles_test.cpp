@@ -173,21 +173,23 @@ TEST_F(RolesTest, ATargetOfXrcHasNoRings) {
                  .rkey = server.region.key,
                  .xrc_srq = 0x77});
     run();
-    EXPECT_EQ(statuses(client.sends()), std::vector{IBV_WC_REM_ACCESS_ERR}) << "of another domain than the shared queue";
+    EXPECT_EQ(statuses(client.sends()), std::vector{IBV_WC_REM_ACCESS_ERR})
+        << "of another domain than the shared queue";
     EXPECT_EQ(server.pair->state(), IBV_QPS_ERR) << "of which nobody wants to hear";
 }
 
 TEST_F(RolesTest, AWriteThatNamesNoQueueOfItsDomainIsARemoteAccessError) {
     CompletionQueue completions(64, false, {});
     const int domain = 0, other = 1;
-    SharedReceiveQueue foreign({.state = right.state(), .domain = this, .number = 0x78, .max_requests = 4, .max_sges = 1,
-                                .completions = &completions, .xrc_domain = &other});
+    SharedReceiveQueue foreign({.state = right.state(), .domain = this, .number = 0x78, .max_requests = 4,
+                                .max_sges = 1, .completions = &completions, .xrc_domain = &other});
     std::vector<std::byte> bytes(64);
     MemoryRegion region{reinterpret_cast<std::uint64_t>(bytes.data()), bytes.size(), bytes.data(),
                         IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE, this};
     ASSERT_EQ(right.state().memory().add(region), 0);
     for (const std::uint32_t number : {0x77U, 0x78U}) {
-        Queue client{left, {.type = IBV_QPT_XRC_SEND}}, server{right, {.type = IBV_QPT_XRC_RECV, .xrc_domain = &domain}};
+        Queue client{left, {.type = IBV_QPT_XRC_SEND}};
+        Queue server{right, {.type = IBV_QPT_XRC_RECV, .xrc_domain = &domain}};
         client.connect(server);
         server.connect(client);
         client.post({.opcode = a_write,
@@ -363,7 +365,9 @@ TEST_F(RolesTest, AnotherUdpSourcePortIsForRunningConnections) {
     label ^= label >> 40;
     std::vector<unsigned> ports;
     wire = [&](const Frame& frame, bool from_left) {
-        if (from_left) ports.push_back(std::to_integer<unsigned>(frame[34]) << 8 | std::to_integer<unsigned>(frame[35]));
+        if (from_left) {
+            ports.push_back(std::to_integer<unsigned>(frame[34]) << 8 | std::to_integer<unsigned>(frame[35]));
+        }
         return 1u;
     };
     client.post(write(client, server));

@@ -9,7 +9,8 @@ constexpr std::size_t message = 60'000;
 constexpr std::uint64_t millisecond = 1'000'000;
 
 struct ScheduledTest : TwoNodes {
-    std::unique_ptr<Scheduler::Element> root_of(Node& node, std::unique_ptr<Scheduler::Element>& leaf, std::uint32_t megabits) {
+    std::unique_ptr<Scheduler::Element> root_of(Node& node, std::unique_ptr<Scheduler::Element>& leaf,
+                                                std::uint32_t megabits) {
         std::unique_ptr<Scheduler::Element> root;
         EXPECT_EQ(node.state().scheduler().add(nullptr, Scheduler::Kind::node, {}, root), 0);
         EXPECT_EQ(node.state().scheduler().add(root.get(), Scheduler::Kind::leaf, {.megabits = megabits}, leaf), 0);

@@ -47,7 +47,8 @@ TEST_F(SharedReceiveQueueTest, MatchesTagsWhereItHasAny) {
     EXPECT_EQ(queue.tags(), nullptr);
     CompletionQueue told{8, false, {}};
     const SharedReceiveQueue one{
-        {.state = state, .domain = this, .number = 8, .max_requests = 4, .max_sges = 1, .completions = &told, .max_tags = 1, .max_ops = 1}};
+        {.state = state, .domain = this, .number = 8, .max_requests = 4, .max_sges = 1, .completions = &told,
+         .max_tags = 1, .max_ops = 1}};
     EXPECT_NE(one.tags(), nullptr);
 }
 

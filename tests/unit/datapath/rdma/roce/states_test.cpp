@@ -268,8 +268,8 @@ TEST_F(SharedTest, XrcRequestsNameTheirQueue) {
     const int domain = 0, other = 1;
     SharedReceiveQueue srq({.state = right.state(), .domain = this, .number = 0x77, .max_requests = 16, .max_sges = 1,
                             .completions = &completions, .xrc_domain = &domain});
-    SharedReceiveQueue foreign({.state = right.state(), .domain = this, .number = 0x78, .max_requests = 16, .max_sges = 1,
-                                .completions = &completions, .xrc_domain = &other});
+    SharedReceiveQueue foreign({.state = right.state(), .domain = this, .number = 0x78, .max_requests = 16,
+                                .max_sges = 1, .completions = &completions, .xrc_domain = &other});
     Queue client(left, {.type = IBV_QPT_XRC_SEND}), server(right, {.type = IBV_QPT_XRC_RECV, .xrc_domain = &domain});
     client.connect(server);
     server.connect(client);
@@ -302,8 +302,8 @@ TEST_F(SharedTest, AnXrcQueueThatIsGoneIsNamedInVain) {
     client.connect(server);
     server.connect(client);
     {
-        const SharedReceiveQueue gone({.state = right.state(), .domain = this, .number = 0x79, .max_requests = 16, .max_sges = 1,
-                                       .completions = &completions, .xrc_domain = &domain});
+        const SharedReceiveQueue gone({.state = right.state(), .domain = this, .number = 0x79, .max_requests = 16,
+                                       .max_sges = 1, .completions = &completions, .xrc_domain = &domain});
     }
     client.post({.sges = {client.piece(0, 3000)}, .xrc_srq = 0x79});
     run();

@@ -93,7 +93,8 @@ struct TagMatchingTest : TwoNodes {
         run();
     }
     [[nodiscard]] bool holds(std::size_t at, std::size_t from, std::size_t size) const {
-        return std::equal(client.memory.begin() + static_cast<long>(from), client.memory.begin() + static_cast<long>(from + size),
+        return std::equal(client.memory.begin() + static_cast<long>(from),
+                          client.memory.begin() + static_cast<long>(from + size),
                           memory.begin() + static_cast<long>(at));
     }
 

@@ -9,7 +9,8 @@ namespace {
 constexpr int to_init = IBV_QP_PKEY_INDEX | IBV_QP_PORT;
 constexpr int connection = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
 constexpr int responds = IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
-constexpr int retries = IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY, requests = IBV_QP_TIMEOUT | retries | IBV_QP_MAX_QP_RD_ATOMIC;
+constexpr int retries = IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY;
+constexpr int requests = IBV_QP_TIMEOUT | retries | IBV_QP_MAX_QP_RD_ATOMIC;
 constexpr int running = IBV_QP_ACCESS_FLAGS | IBV_QP_PATH_MIG_STATE;
 constexpr int paused = running | IBV_QP_AV | IBV_QP_PKEY_INDEX;
 
@@ -48,7 +49,8 @@ constexpr Row rows[] = {
     {"U", IBV_QPS_SQE, IBV_QPS_RTS, 0, IBV_QP_ACCESS_FLAGS},
     {"D", IBV_QPS_SQE, IBV_QPS_RTS, 0, IBV_QP_QKEY},
 };
-constexpr ibv_qp_state states[] = {IBV_QPS_RESET, IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPS_SQD, IBV_QPS_SQE, IBV_QPS_ERR};
+constexpr ibv_qp_state states[] = {IBV_QPS_RESET, IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS,
+                                   IBV_QPS_SQD,   IBV_QPS_SQE,  IBV_QPS_ERR};
 
 [[nodiscard]] const Row* row_of(char type, ibv_qp_state from, ibv_qp_state to) {
     const auto row = std::find_if(std::begin(rows), std::end(rows), [=](const Row& one) {
@@ -152,7 +154,8 @@ TEST_F(TransitionsTest, TheCurrentStateMayBeNamedAndTheNextOneNeedNot) {
 TEST_F(TransitionsTest, EachAttributeHasItsRangeAndIsKept) {
     struct Attribute {
         int bit;
-        std::function<unsigned(ibv_qp_attr&, std::optional<unsigned>)> value;  ///< sets it, if there is something to set
+        /// Sets it, if there is something to set.
+        std::function<unsigned(ibv_qp_attr&, std::optional<unsigned>)> value;
         std::vector<unsigned> good, bad;
     };
     const auto member = [](auto ibv_qp_attr::*place) {
@@ -284,7 +287,8 @@ TEST_F(TransitionsTest, AQueueThatFailsWhileItsAddressIsLookedForStaysFailed) {
     Queue client(left, {}), server(right, {});
     client.connect(server);
     server.connect(client);
-    client.post({.opcode = MLX5_OPCODE_RDMA_WRITE, .sges = {client.piece(0, 8)}, .remote = server.address(), .rkey = 0});
+    client.post(
+        {.opcode = MLX5_OPCODE_RDMA_WRITE, .sges = {client.piece(0, 8)}, .remote = server.address(), .rkey = 0});
     (void)left.turn(now += 1000);  // the request is on its way
     ASSERT_EQ(client.to(IBV_QPS_SQD), 0);
     ibv_qp_attr attr{};
@@ -298,8 +302,8 @@ TEST_F(TransitionsTest, AQueueThatFailsWhileItsAddressIsLookedForStaysFailed) {
     run({}, 100'000);
     EXPECT_EQ(client.pair->state(), IBV_QPS_ERR);
     Frame answer;  // of 192.0.2.77
-    for (const unsigned byte : {2, 0, 0, 0, 7, 1, 2, 0, 0, 0, 9, 9, 8, 6, 0, 1, 8, 0, 6, 4, 0, 2, 2, 0, 0, 0, 9, 9, 192, 0, 2, 77,
-                                2, 0, 0, 0, 7, 1, 192, 0, 2, 1}) {
+    for (const unsigned byte : {2, 0, 0, 0, 7, 1, 2, 0,   0, 0, 9,  9, 8, 6, 0, 1, 8, 0,   6, 4, 0,
+                                2, 2, 0, 0, 0, 9, 9, 192, 0, 2, 77, 2, 0, 0, 0, 7, 1, 192, 0, 2, 1}) {
         answer.push_back(static_cast<std::byte>(byte));
     }
     left.receive(answer);

@@ -104,8 +104,8 @@ TEST_F(TransportTest, TheMacMayChange) {
 
 TEST_F(TransportTest, TheUplinksMtuBoundsDatagrams) {
     // 40 of IPv6, 8 of UDP, 12 of the BTH, 32 of what may come behind it, 4 of the ICRC.
-    const std::pair<std::uint16_t, unsigned> known[] = {{9000, 4096}, {4192, 4096}, {4191, 2048}, {1500, 1024}, {1120, 1024},
-                                                        {1119, 512},  {600, 256},   {68, 256}};
+    const std::pair<std::uint16_t, unsigned> known[] = {{9000, 4096}, {4192, 4096}, {4191, 2048}, {1500, 1024},
+                                                        {1120, 1024}, {1119, 512},  {600, 256},   {68, 256}};
     for (const auto& [mtu, payload] : known) {
         ASSERT_EQ(left.device().set_mtu(uplink_vport, mtu), 0);
         EXPECT_EQ(left.transport().largest_mtu(), payload) << mtu;
@@ -193,7 +193,9 @@ TEST_F(TransportTest, AnAddressHandleIsWhatWasAskedFor) {
 
 TEST_F(TransportTest, WithoutABufferNobodyIsAskedForAnAddress) {
     std::vector<rte_mbuf*> taken;
-    for (rte_mbuf* one = nullptr; (one = rte_pktmbuf_alloc(soft::test::packet_pool())) != nullptr;) taken.push_back(one);
+    for (rte_mbuf* one = nullptr; (one = rte_pktmbuf_alloc(soft::test::packet_pool())) != nullptr;) {
+        taken.push_back(one);
+    }
     ibv_gid nobody = right.gid(1);
     nobody.raw[15] = 99;
     Mac mac{};

@@ -31,8 +31,8 @@ using soft::test::FakeDevice;
 
 using Frame = std::vector<std::byte>;
 
-inline constexpr std::uint8_t a_send = MLX5_OPCODE_SEND, a_write = MLX5_OPCODE_RDMA_WRITE, a_read = MLX5_OPCODE_RDMA_READ;
-inline constexpr std::uint8_t an_atomic = MLX5_OPCODE_ATOMIC_FA;
+inline constexpr std::uint8_t a_send = MLX5_OPCODE_SEND, a_write = MLX5_OPCODE_RDMA_WRITE;
+inline constexpr std::uint8_t a_read = MLX5_OPCODE_RDMA_READ, an_atomic = MLX5_OPCODE_ATOMIC_FA;
 
 inline RoceAddress ipv4(std::uint8_t last) {
     return {{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, last}, 96 + 24};
@@ -135,11 +135,13 @@ public:
                .receive_queue = &received,
                .srq = options.srq,
                .send = options.bare ? SendRing{}
-                                    : SendRing{send_ring, ring_length, &send_doorbell, options.anonymous ? nullptr : send_ids,
-                                               &send_freed, options.completes_as},
+                                    : SendRing{send_ring, ring_length, &send_doorbell,
+                                               options.anonymous ? nullptr : send_ids, &send_freed,
+                                               options.completes_as},
                .receive = options.bare ? ReceiveRing{}
-                                       : ReceiveRing{receive_ring, options.srq ? 0 : ring_length, pieces * 16, &receive_doorbell,
-                                                     options.anonymous ? nullptr : receive_ids, &receive_freed},
+                                       : ReceiveRing{receive_ring, options.srq ? 0 : ring_length, pieces * 16,
+                                                     &receive_doorbell, options.anonymous ? nullptr : receive_ids,
+                                                     &receive_freed},
                .polled = options.polled,
                .create_flags = options.create_flags,
                .xrc_domain = options.xrc_domain,
@@ -210,7 +212,8 @@ public:
         std::memcpy(entry.data(), &control, sizeof control);
         send_ids[posted % ring_length] = work.wr_id;
         for (std::size_t at = 0; at < entry.size(); at += 64, ++posted) {
-            std::memcpy(send_ring + posted % ring_length * 64, entry.data() + at, std::min<std::size_t>(64, entry.size() - at));
+            std::memcpy(send_ring + posted % ring_length * 64, entry.data() + at,
+                        std::min<std::size_t>(64, entry.size() - at));
         }
         send_doorbell = htobe32(posted & 0xffff);
         if (rings) pair->ring_send();

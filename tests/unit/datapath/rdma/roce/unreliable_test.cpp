@@ -26,8 +26,8 @@ TEST_F(UnreliableTest, SendsAndWritesArriveAndNobodyAnswers) {
     client.post({.opcode = MLX5_OPCODE_SEND_IMM, .sges = {client.piece(0, 4000)}, .immediate = 7});
     client.post({.opcode = MLX5_OPCODE_RDMA_WRITE, .sges = {client.piece(4000, 2000)}, .remote = server.address(4000),
                  .rkey = server.region.key});
-    client.post({.opcode = MLX5_OPCODE_RDMA_WRITE_IMM, .sges = {client.piece(6000, 2000)}, .remote = server.address(6000),
-                 .rkey = server.region.key, .immediate = 8});
+    client.post({.opcode = MLX5_OPCODE_RDMA_WRITE_IMM, .sges = {client.piece(6000, 2000)},
+                 .remote = server.address(6000), .rkey = server.region.key, .immediate = 8});
     run();
     EXPECT_EQ(client.sends().size(), 3U);
     const auto got = server.receives_done();
@@ -141,7 +141,8 @@ TEST_P(DatagramTest, ACommandComesBehindTheDoorbellsThatRangBefore) {
 TEST_P(DatagramTest, BringsTheGrhTheSourceAndTheBytes) {
     fill(client.memory, 1);
     server.post_receive(1, {server.piece(0, 20), server.piece(20, 1020)});
-    client.post({.opcode = MLX5_OPCODE_SEND_IMM, .sges = {client.piece(0, 1000)}, .immediate = 99, .address = &address});
+    client.post(
+        {.opcode = MLX5_OPCODE_SEND_IMM, .sges = {client.piece(0, 1000)}, .immediate = 99, .address = &address});
     run();
     ASSERT_EQ(client.sends().size(), 1U);
     const auto got = server.receives_done();
@@ -153,7 +154,8 @@ TEST_P(DatagramTest, BringsTheGrhTheSourceAndTheBytes) {
     EXPECT_EQ(got[0].imm_data, 99U);
     EXPECT_TRUE(std::equal(client.memory.begin(), client.memory.begin() + 1000, server.memory.begin() + 40));
     if (GetParam() == 1) {
-        EXPECT_TRUE(std::all_of(server.memory.begin(), server.memory.begin() + 20, [](std::byte b) { return b == std::byte{0}; }));
+        EXPECT_TRUE(std::all_of(server.memory.begin(), server.memory.begin() + 20,
+                                [](std::byte b) { return b == std::byte{0}; }));
         EXPECT_EQ(server.memory[20], std::byte{0x45});
         EXPECT_EQ(server.memory[21], std::byte{0x48});
         EXPECT_EQ(server.memory[28], std::byte{9});

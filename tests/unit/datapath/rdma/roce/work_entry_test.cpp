@@ -31,7 +31,8 @@ struct WorkEntryTest : testing::Test {
     WorkEntry entry{};
 
     /// An entry at `block`, of as many units of 16 bytes as it has, or of `units`.
-    void put(std::uint64_t block, std::uint8_t opcode, const Words& segments, std::uint32_t flags = 0, unsigned units = 0) {
+    void put(std::uint64_t block, std::uint8_t opcode, const Words& segments, std::uint32_t flags = 0,
+             unsigned units = 0) {
         if (units == 0) units = 1 + static_cast<unsigned>(segments.size() / 4);
         const Words whole = joined({{opcode, 0x123400 | units, flags, 0xfeedbeef}, segments});
         for (std::size_t i = 0; i < whole.size(); ++i) {
@@ -90,9 +91,12 @@ TEST_F(WorkEntryTest, EachTypeHasItsOperations) {
         bool uc, ud;
         Words before;  ///< the pieces
     };
-    const Operation all[] = {{MLX5_OPCODE_SEND, true, true, {}},          {MLX5_OPCODE_SEND_IMM, true, true, {}},
-                             {MLX5_OPCODE_SEND_INVAL, false, false, {}},  {MLX5_OPCODE_RDMA_WRITE, true, false, remote},
-                             {MLX5_OPCODE_RDMA_WRITE_IMM, true, false, remote}, {MLX5_OPCODE_RDMA_READ, false, false, remote},
+    const Operation all[] = {{MLX5_OPCODE_SEND, true, true, {}},
+                             {MLX5_OPCODE_SEND_IMM, true, true, {}},
+                             {MLX5_OPCODE_SEND_INVAL, false, false, {}},
+                             {MLX5_OPCODE_RDMA_WRITE, true, false, remote},
+                             {MLX5_OPCODE_RDMA_WRITE_IMM, true, false, remote},
+                             {MLX5_OPCODE_RDMA_READ, false, false, remote},
                              {MLX5_OPCODE_ATOMIC_CS, false, false, joined({remote, atomic})},
                              {MLX5_OPCODE_ATOMIC_FA, false, false, joined({remote, atomic})}};
     for (const Operation& one : all) {
@@ -124,7 +128,8 @@ TEST_F(WorkEntryTest, InlineBytesStandInOneOrMoreSegments) {
     const std::uint8_t bytes[] = {1, 2, 3, 4, 5, 0, 0, 0, 6, 0, 0, 0, 7, 0, 0, 0, 8};
     EXPECT_EQ(std::memcmp(entry.inline_bytes.data(), bytes, sizeof bytes), 0);
     // 13 bytes and their count are two units; what follows is another segment.
-    ASSERT_TRUE(read(MLX5_OPCODE_SEND, {is_inline | 13, 1, 2, 3, 0x04000000, 0, 0, 0, is_inline | 1, 0xaa000000, 0, 0}));
+    ASSERT_TRUE(
+        read(MLX5_OPCODE_SEND, {is_inline | 13, 1, 2, 3, 0x04000000, 0, 0, 0, is_inline | 1, 0xaa000000, 0, 0}));
     EXPECT_EQ(entry.inline_size, 14U);
     EXPECT_EQ(entry.inline_bytes[13], std::byte{0xaa});
     ASSERT_TRUE(read(MLX5_OPCODE_SEND, {is_inline | 0, 0, 0, 0}));

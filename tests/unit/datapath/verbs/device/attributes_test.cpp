@@ -47,7 +47,8 @@ TEST_F(AttributesTest, FlagsAreThoseOfWhatThereIs) {
 TEST_F(AttributesTest, SharedReceiveQueuesAreWhatTheAttributesPromise) {
     const ibv_device_attr attr = attributes().orig_attr;
     EXPECT_GT(attr.max_srq, 0);
-    ibv_srq_init_attr most{nullptr, {static_cast<unsigned>(attr.max_srq_wr), static_cast<unsigned>(attr.max_srq_sge), 0}};
+    ibv_srq_init_attr most{nullptr,
+                           {static_cast<unsigned>(attr.max_srq_wr), static_cast<unsigned>(attr.max_srq_sge), 0}};
     ibv_srq* const srq = ibv_create_srq(open.pd, &most);
     ASSERT_NE(srq, nullptr);
     EXPECT_EQ(ibv_destroy_srq(srq), 0);

@@ -1,5 +1,5 @@
-// LAG in DEVX commands, byte by byte: QUERY_LAG, capabilities, and the ports of TIS and queue pairs. The uplink's two ports count
-// what leaves by each.
+// LAG in DEVX commands, byte by byte: QUERY_LAG, capabilities, and the ports of TIS and queue pairs. The uplink's two
+// ports count what leaves by each.
 #include "devx_rings.hpp"
 
 namespace ovsdr::soft::test {
@@ -7,21 +7,30 @@ namespace {
 
 class DevxLag : public DevxRings {
 protected:
-    const char* configuration() const override { return R"("ports": [{"vport": 65535, "dpdk": ["net_ring", "net_ring"]}])"; }
+    const char* configuration() const override {
+        return R"("ports": [{"vport": 65535, "dpdk": ["net_ring", "net_ring"]}])";
+    }
 
     int general(const Mailbox& in, std::size_t size) {
         out = Mailbox(size);
         return mlx5dv_devx_general_cmd(context, in.bytes.data(), in.bytes.size(), out.bytes.data(), out.bytes.size());
     }
-    static Mailbox tis(unsigned port, bool strict = false) { return Mailbox(0x912, 192).put(256 + 4, 4, port).put(256, 1, strict); }
+    static Mailbox tis(unsigned port, bool strict = false) {
+        return Mailbox(0x912, 192).put(256 + 4, 4, port).put(256, 1, strict);
+    }
     Mailbox modify_tis(Made made, unsigned bitmask, unsigned port, bool strict = false) {
-        return Mailbox(0x913, 192).put(72, 24, made.number).put(160, 32, bitmask).put(256 + 4, 4, port).put(256, 1, strict);
+        return Mailbox(0x913, 192)
+            .put(72, 24, made.number)
+            .put(160, 32, bitmask)
+            .put(256 + 4, 4, port)
+            .put(256, 1, strict);
     }
     /// Port and strictness.
     std::pair<unsigned, unsigned> port_of(Made made) {
         const Mailbox in = Mailbox(0x915, 16).put(72, 24, made.number);
         Mailbox answer(176);
-        EXPECT_EQ(mlx5dv_devx_obj_query(made.object, in.bytes.data(), in.bytes.size(), answer.bytes.data(), answer.bytes.size()), 0);
+        EXPECT_EQ(mlx5dv_devx_obj_query(made.object, in.bytes.data(), in.bytes.size(), answer.bytes.data(),
+                                        answer.bytes.size()), 0);
         return {static_cast<unsigned>(answer.get(128 + 4, 4)), static_cast<unsigned>(answer.get(128, 1))};
     }
     /// Frames that left by each port.
@@ -101,7 +110,8 @@ TEST_F(DevxLag, FramesOfAnSqLeaveByItsTissPort) {
         post_send(sq, frame(), {});
         ASSERT_NE(wait(cq), nullptr);
         (port == 1 ? first : second) += 1;
-        EXPECT_TRUE(eventually([&] { return left() == Left(first, second); })) << left().first << " and " << left().second;
+        EXPECT_TRUE(eventually([&] { return left() == Left(first, second); }))
+            << left().first << " and " << left().second;
     }
 }
 
@@ -157,7 +167,8 @@ struct DevxLagQp : DevxLag {
     unsigned port_of_qp(Made made) {
         const Mailbox in = Mailbox(0x50b, 16).put(72, 24, made.number);
         Mailbox answer(272);
-        EXPECT_EQ(mlx5dv_devx_obj_query(made.object, in.bytes.data(), in.bytes.size(), answer.bytes.data(), answer.bytes.size()), 0);
+        EXPECT_EQ(mlx5dv_devx_obj_query(made.object, in.bytes.data(), in.bytes.size(), answer.bytes.data(),
+                                        answer.bytes.size()), 0);
         return static_cast<unsigned>(answer.get(192 + 4, 4));
     }
 };
@@ -185,7 +196,8 @@ TEST_F(DevxLagQp, AQueuePairHasThePortOfItsContextAndChangesItInRts) {
     EXPECT_EQ(out.get(0, 8), bad_param);
     EXPECT_EQ(modify(made, move_qp(0x505, made, 1, 1 << 15)), 0) << out.get(0, 8);
     EXPECT_EQ(port_of_qp(made), 1u);
-    EXPECT_EQ(modify(made, move_qp(0x505, made, 2, 1 << 15 | 1)), EREMOTEIO) << "another parameter, which is not implemented";
+    EXPECT_EQ(modify(made, move_qp(0x505, made, 2, 1 << 15 | 1)), EREMOTEIO)
+        << "another parameter, which is not implemented";
     EXPECT_EQ(modify(made, move_qp(0x50a, made)), 0);
     EXPECT_EQ(port_of_qp(made), 0u);
 }

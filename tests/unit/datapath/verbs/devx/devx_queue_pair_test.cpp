@@ -27,15 +27,22 @@ struct DevxQueuePair : DevxRings {
         to_init.put(72, 24, qp.number).put(path + 296, 8, 1).put(qpc + 1168, 3, 7);
         ibv_gid own{};
         ASSERT_EQ(ibv_query_gid(context, 1, 0, &own), 0);
-        to_rtr.put(72, 24, qp.number).put(qpc + 64, 3, 3).put(qpc + 168, 24, peer.number).put(path + 88, 8, 64).put(path + 296, 8, 1);
+        to_rtr.put(72, 24, qp.number)
+            .put(qpc + 64, 3, 3)
+            .put(qpc + 168, 24, peer.number)
+            .put(path + 88, 8, 64)
+            .put(path + 296, 8, 1);
         for (unsigned i = 0; i < sizeof own.raw; ++i) to_rtr.put(path + 128 + 8 * i, 8, own.raw[i]);
         to_rts.put(72, 24, qp.number).put(path + 64, 5, 14).put(qpc + 909, 3, 7).put(qpc + 912, 3, 7);
-        for (const Mailbox& in : {to_init, to_rtr, to_rts}) ASSERT_EQ(modify(qp, in), 0) << in.get(0, 16) << ": " << out.get(0, 8);
+        for (const Mailbox& in : {to_init, to_rtr, to_rts}) {
+            ASSERT_EQ(modify(qp, in), 0) << in.get(0, 16) << ": " << out.get(0, 8);
+        }
     }
     unsigned state_of(const Qp& qp) {
         const Mailbox in = Mailbox(0x50b, 16).put(72, 24, qp.number);
         Mailbox answer(272);
-        EXPECT_EQ(mlx5dv_devx_obj_query(qp.object, in.bytes.data(), in.bytes.size(), answer.bytes.data(), answer.bytes.size()), 0);
+        EXPECT_EQ(mlx5dv_devx_obj_query(qp.object, in.bytes.data(), in.bytes.size(), answer.bytes.data(),
+                                        answer.bytes.size()), 0);
         return static_cast<unsigned>(answer.get(qpc, 4));
     }
     void receive(Qp& qp, std::size_t at, std::uint32_t size) {
@@ -101,11 +108,12 @@ TEST_F(DevxQueuePair, RefusesWhatTheDeviceDoesNotHave) {
     };
     const Cq cq = make_cq();
     for (const auto& [offset, width, name] :
-         {Field{18, 1, "isolate_vl_tc"}, Field{24, 4, "offload_type"}, Field{28, 2, "end_padding_mode"}, Field{32, 1, "wq_signature"},
-          Field{34, 1, "atomic_like_write_en"}, Field{37, 1, "drain_sigerr"}, Field{90, 1, "data_in_order"}, Field{91, 1, "rlky"},
-          Field{92, 4, "ulp_stateless_offload_mode"}, Field{96, 8, "counter_set_id"}, Field{1032, 24, "deth_sqpn"},
-          Field{1172, 6, "page_offset"}, Field{1181, 1, "cd_slave_receive"}, Field{1182, 1, "cd_slave_send"},
-          Field{1183, 1, "cd_master"}, Field{1584, 8, "cs_req"}, Field{1592, 8, "cs_res"}}) {
+         {Field{18, 1, "isolate_vl_tc"}, Field{24, 4, "offload_type"}, Field{28, 2, "end_padding_mode"},
+          Field{32, 1, "wq_signature"}, Field{34, 1, "atomic_like_write_en"}, Field{37, 1, "drain_sigerr"},
+          Field{90, 1, "data_in_order"}, Field{91, 1, "rlky"}, Field{92, 4, "ulp_stateless_offload_mode"},
+          Field{96, 8, "counter_set_id"}, Field{1032, 24, "deth_sqpn"}, Field{1172, 6, "page_offset"},
+          Field{1181, 1, "cd_slave_receive"}, Field{1182, 1, "cd_slave_send"}, Field{1183, 1, "cd_master"},
+          Field{1584, 8, "cs_req"}, Field{1592, 8, "cs_res"}}) {
         const auto mark = taken;
         for (const std::uint64_t value : {std::uint64_t{1}, std::uint64_t{1} << (width - 1)}) {
             EXPECT_EQ(refusal(qp_command(cq.number).put(qpc + offset, width, value)), bad_param) << name;
@@ -116,7 +124,8 @@ TEST_F(DevxQueuePair, RefusesWhatTheDeviceDoesNotHave) {
     EXPECT_EQ(refusal(qp_command(cq.number).put(qpc + 1381, 3, 1)), bad_param) << "an SRQ";
     EXPECT_EQ(refusal(qp_command(cq.number).put(qpc + 1667, 1, 0)), bad_param) << "no doorbell record";
     EXPECT_EQ(refusal(qp_command(cq.number).put(2144, 1, 0)), bad_param) << "no rings";
-    EXPECT_EQ(refusal(qp_command(cq.number).put(2048, 64, memory.size() - 64)), bad_param) << "rings past the UMEM's end";
+    EXPECT_EQ(refusal(qp_command(cq.number).put(2048, 64, memory.size() - 64)), bad_param)
+        << "rings past the UMEM's end";
     EXPECT_EQ(refusal(qp_command(cq.number).put(qpc + 40, 24, 0xfffff)), bad_res) << "no such PD";
     EXPECT_EQ(refusal(qp_command(0x9999)), bad_res) << "no such CQ";
     EXPECT_EQ(refusal(qp_command(cq.number).put(qpc + 1256, 24, 0x9999)), bad_res) << "no such CQ for receives";

@@ -12,8 +12,9 @@ protected:
         Bytes frame(34);
         std::copy(TirRule::address.begin(), TirRule::address.end(), frame.begin());
         frame[12] = 8;
-        const std::array<std::uint8_t, 20> ip{0x45, 0, static_cast<std::uint8_t>(size >> 8), static_cast<std::uint8_t>(size), 0, 0, 0, 0, 64,
-                                              protocol, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2};
+        const std::array<std::uint8_t, 20> ip{0x45, 0, static_cast<std::uint8_t>(size >> 8),
+                                              static_cast<std::uint8_t>(size), 0, 0, 0, 0, 64, protocol, 0, 0, 10, 0, 0,
+                                              1, 10, 0, 0, 2};
         std::copy(ip.begin(), ip.end(), frame.begin() + 14);
         unsigned sum = 0;
         for (unsigned i = 14; i < 34; i += 2) sum += frame[i] << 8 | frame[i + 1];
@@ -67,7 +68,9 @@ TEST_F(DevxReceivers, AnInnerHashNeedsTunnelOffloadsAndStandsAlone) {
     table.put(256 + 176, 16, 1).put(256 + 208, 16, 1).put(256 + 1920 + 8, 24, rq.number);
     const Made rqt = create(table);
     ASSERT_NE(rqt.object, nullptr);
-    const auto command = [&] { return Mailbox(0x900, 272).put(256 + 32, 4, 1).put(256 + 264, 24, rqt.number).put(256 + 288, 4, 2); };
+    const auto command = [&] {
+        return Mailbox(0x900, 272).put(256 + 32, 4, 1).put(256 + 264, 24, rqt.number).put(256 + 288, 4, 2);
+    };
     const auto inner = [&] { return command().put(256 + 672 + 2, 30, 0x3); };
     EXPECT_EQ(refusal(inner()), bad_param);
     EXPECT_EQ(refusal(inner().put(256 + 258, 1, 1).put(256 + 642, 30, 0x3)), bad_param) << "and an outer one";

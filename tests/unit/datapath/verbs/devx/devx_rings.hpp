@@ -37,7 +37,9 @@ struct Mailbox {
     }
     [[nodiscard]] std::uint64_t get(unsigned offset, unsigned width) const {
         std::uint64_t value = 0;
-        for (unsigned bit = offset; bit < offset + width; ++bit) value = value << 1 | (bytes[bit / 8] >> (7 - bit % 8) & 1);
+        for (unsigned bit = offset; bit < offset + width; ++bit) {
+            value = value << 1 | (bytes[bit / 8] >> (7 - bit % 8) & 1);
+        }
         return value;
     }
     Bytes bytes;
@@ -56,7 +58,9 @@ protected:
     static constexpr unsigned status_ok = 0, bad_op = 2, bad_param = 3, bad_res = 5, bad_res_state = 9;
 
     /// The device's configuration.
-    [[nodiscard]] virtual const char* configuration() const { return R"("ports": [{"vport": 1, "dpdk": "net_ring", "mtu": 9000}])"; }
+    [[nodiscard]] virtual const char* configuration() const {
+        return R"("ports": [{"vport": 1, "dpdk": "net_ring", "mtu": 9000}])";
+    }
 
     void SetUp() override {
         memory.fill(0);
@@ -172,7 +176,11 @@ protected:
     }
     Mailbox sq_command(Queue& sq, std::uint32_t cqn, std::uint32_t tisn) {
         Mailbox in(0x904, 272);
-        in.put(256 + 3, 1, 1).put(256 + 40, 24, 0xabc).put(256 + 72, 24, cqn).put(256 + 256, 16, 1).put(256 + 360, 24, tisn);
+        in.put(256 + 3, 1, 1)
+            .put(256 + 40, 24, 0xabc)
+            .put(256 + 72, 24, cqn)
+            .put(256 + 256, 16, 1)
+            .put(256 + 360, 24, tisn);
         put_wq(in, 256 + 384, sq, 6);
         return in;
     }
@@ -229,7 +237,8 @@ protected:
         const std::size_t rooms = take(std::size_t{count} * room_size);
         for (unsigned i = 0; i < count; ++i) {
             auto* const segment = place<mlx5_wqe_data_seg>(rq.ring) + rq.posted++ % ring_length;
-            mlx5dv_set_data_seg(segment, size, mr->lkey, reinterpret_cast<std::uintptr_t>(memory.data() + rooms + i * room_size));
+            mlx5dv_set_data_seg(segment, size, mr->lkey,
+                                reinterpret_cast<std::uintptr_t>(memory.data() + rooms + i * room_size));
         }
         ring(rq, 0);
         return rooms;
@@ -269,11 +278,12 @@ protected:
         if (rings) ring(sq, 1);
     }
 
-    /// An ACCESS_ASO entry of two blocks that writes all of a flow meter's object, whose bytes as they were go to `read_to`.
+    /// An ACCESS_ASO entry of two blocks that writes all of a flow meter's object, whose bytes as they were go to
+    /// `read_to`.
     void post_meter_access(Queue& sq, std::uint32_t meter, const void* read_to, std::uint8_t fill) {
         std::array<std::uint8_t, 128> entry{};
-        mlx5dv_set_ctrl_seg(reinterpret_cast<mlx5_wqe_ctrl_seg*>(entry.data()), sq.posted, 0x2d, 2, sq.number, MLX5_WQE_CTRL_CQ_UPDATE,
-                            entry.size() / 16, 0, htobe32(meter));
+        mlx5dv_set_ctrl_seg(reinterpret_cast<mlx5_wqe_ctrl_seg*>(entry.data()), sq.posted, 0x2d, 2, sq.number,
+                            MLX5_WQE_CTRL_CQ_UPDATE, entry.size() / 16, 0, htobe32(meter));
         const std::uint64_t to = htobe64(reinterpret_cast<std::uintptr_t>(read_to) | 1);
         const std::uint32_t lkey = htobe32(mr->lkey);
         std::memcpy(entry.data() + 16, &to, sizeof to);
@@ -319,8 +329,8 @@ public:
         std::copy(address.begin(), address.end(), value.bytes + 8);
         matcher_ = mlx5dv_dr_matcher_create(table_, 0, 1, reinterpret_cast<mlx5dv_flow_match_parameters*>(&mask));
         actions_ = {mlx5dv_dr_action_create_tag(flow_tag), mlx5dv_dr_action_create_dest_devx_tir(tir)};
-        rule_ = mlx5dv_dr_rule_create(matcher_, reinterpret_cast<mlx5dv_flow_match_parameters*>(&value), actions_.size(),
-                                      actions_.data());
+        rule_ = mlx5dv_dr_rule_create(matcher_, reinterpret_cast<mlx5dv_flow_match_parameters*>(&value),
+                                      actions_.size(), actions_.data());
         EXPECT_NE(rule_, nullptr);
     }
     ~TirRule() {

@@ -141,8 +141,9 @@ TEST_F(DevxRings, ALargeSegmentIsCutIntoFrames) {
     const TirRule rule(context, tir.object);
     const std::size_t rooms = post_receives(rq, 3);
     const Bytes frame = ip_frame(250, 6);
-    post_send(sq, frame,
-              {.opcode = MLX5_OPCODE_TSO, .front = 54, .checksums = MLX5_ETH_WQE_L3_CSUM | MLX5_ETH_WQE_L4_CSUM, .mss = 100});
+    post_send(
+        sq, frame,
+        {.opcode = MLX5_OPCODE_TSO, .front = 54, .checksums = MLX5_ETH_WQE_L3_CSUM | MLX5_ETH_WQE_L4_CSUM, .mss = 100});
     for (unsigned i = 0; i < 3; ++i) {
         const mlx5_cqe64* const came = wait(received);
         ASSERT_NE(came, nullptr) << i;
@@ -323,7 +324,8 @@ TEST_F(DevxRings, AnIndirectTirSpreadsFlowsOverItsTable) {
 }
 
 TEST_F(DevxRings, AnArmedQueueTellsOnce) {
-    auto* const channel = mlx5dv_devx_create_event_channel(context, MLX5DV_DEVX_CREATE_EVENT_CHANNEL_FLAGS_OMIT_EV_DATA);
+    auto* const channel =
+        mlx5dv_devx_create_event_channel(context, MLX5DV_DEVX_CREATE_EVENT_CHANNEL_FLAGS_OMIT_EV_DATA);
     ASSERT_NE(channel, nullptr);
     fcntl(channel->fd, F_SETFL, fcntl(channel->fd, F_GETFL) | O_NONBLOCK);
     Cq sent = make_cq();
@@ -331,7 +333,8 @@ TEST_F(DevxRings, AnArmedQueueTellsOnce) {
     std::uint16_t types[] = {0, 4};
     ASSERT_EQ(mlx5dv_devx_subscribe_devx_event(channel, sent.object, sizeof types, types, 42), 0);
     std::uint16_t unknown[] = {0x9};
-    EXPECT_EQ(mlx5dv_devx_subscribe_devx_event(channel, sent.object, sizeof unknown, unknown, 42), EINVAL) << "no object's";
+    EXPECT_EQ(mlx5dv_devx_subscribe_devx_event(channel, sent.object, sizeof unknown, unknown, 42), EINVAL)
+        << "no object's";
     const auto came = [&](std::chrono::milliseconds patience) {
         return eventually(
             [&] {
@@ -343,7 +346,8 @@ TEST_F(DevxRings, AnArmedQueueTellsOnce) {
     const auto arm = [&](unsigned sequence) {
         const std::uint32_t word = sequence << 28 | (sent.next & 0xffffff);
         std::atomic_ref(place<__be32>(sent.record)[1]).store(htobe32(word));
-        auto* const doorbell = reinterpret_cast<std::uint64_t*>(static_cast<std::byte*>(uar->base_addr) + MLX5_CQ_DOORBELL);
+        auto* const doorbell =
+            reinterpret_cast<std::uint64_t*>(static_cast<std::byte*>(uar->base_addr) + MLX5_CQ_DOORBELL);
         std::atomic_ref(*doorbell).store(htobe64(std::uint64_t{word} << 32 | sent.number));
     };
     using namespace std::chrono_literals;
@@ -406,7 +410,8 @@ TEST_F(DevxRings, RefusesWhatADeviceWithoutTheCapabilityRefuses) {
     EXPECT_NE(create(cq_command(unmade, 6).put(128 + 17, 1, 1).put(128 + 18, 2, 3)).object, nullptr) << "compression";
     EXPECT_EQ(refusal(cq_command(unmade, 6).put(128 + 17, 1, 1).put(128 + 18, 2, 2)), bad_param) << "no such format";
     EXPECT_EQ(refusal(cq_command(unmade, 6).put(128 + 17, 1, 1).put(128 + 25, 7, 1)), bad_param) << "another layout";
-    EXPECT_EQ(refusal(cq_command(unmade, 6).put(128 + 17, 1, 1).put(128 + 92, 2, 1)), bad_param) << "tags in small CQEs";
+    EXPECT_EQ(refusal(cq_command(unmade, 6).put(128 + 17, 1, 1).put(128 + 92, 2, 1)), bad_param)
+        << "tags in small CQEs";
     EXPECT_EQ(refusal(cq_command(unmade, 6).put(736, 1, 0)), bad_param) << "no ring";
     EXPECT_EQ(refusal(Mailbox(0x90c, 272)), bad_op) << "CREATE_RMP";
     EXPECT_EQ(create(Mailbox(0x301, 272)).object, nullptr) << "CREATE_EQ";
@@ -455,15 +460,16 @@ TEST_F(DevxRings, DomainsThatAreUsedStay) {
 
 TEST_F(DevxRings, AUmemIsItsDevicesAndStaysWhileQueuesStandInIt) {
     mlx5dv_devx_umem* const first = umem;
-    mlx5dv_devx_umem* const second = mlx5dv_devx_umem_reg(context, memory.data(), memory.size(), IBV_ACCESS_LOCAL_WRITE);
+    mlx5dv_devx_umem* const second =
+        mlx5dv_devx_umem_reg(context, memory.data(), memory.size(), IBV_ACCESS_LOCAL_WRITE);
     ASSERT_NE(second, nullptr);
     Cq cq = make_cq();
     const std::uint32_t tisn = make_tis().number;
     umem = second;
     Queue rq, sq;
     Cq another;
-    for (const Mailbox& command : {cq_command(another, 6), rq_command(rq, cq.number, true), sq_command(sq, cq.number, tisn),
-                                   qp_command(cq.number)}) {
+    for (const Mailbox& command : {cq_command(another, 6), rq_command(rq, cq.number, true),
+                                   sq_command(sq, cq.number, tisn), qp_command(cq.number)}) {
         const Made made = create(command);
         ASSERT_NE(made.object, nullptr) << "status " << out.get(0, 8);
         EXPECT_EQ(mlx5dv_devx_umem_dereg(second), EBUSY);
@@ -478,7 +484,8 @@ TEST_F(DevxRings, AUmemIsItsDevicesAndStaysWhileQueuesStandInIt) {
 
     DeviceState other(device(), device().mempool());
     ibv_context* const stranger = open_context(&listed, other);
-    EXPECT_EQ(mlx5dv_devx_obj_create(stranger, record_elsewhere.bytes.data(), record_elsewhere.bytes.size(), out.bytes.data(), 16),
+    EXPECT_EQ(mlx5dv_devx_obj_create(stranger, record_elsewhere.bytes.data(), record_elsewhere.bytes.size(),
+                                     out.bytes.data(), 16),
               nullptr);
     EXPECT_EQ(out.get(0, 8), bad_param) << "of another device";
     EXPECT_EQ(ibv_close_device(stranger), 0);
@@ -492,7 +499,9 @@ TEST_F(DevxRings, AQueuePairIsRefusedWhatTheDeviceLacks) {
     const Cq cq = make_cq();
     EXPECT_NE(create(qp_command(cq.number)).object, nullptr);
     EXPECT_NE(create(qp_command(cq.number).put(192 + 1381, 3, 3)).object, nullptr) << "it only sends";
-    for (const unsigned kind : {1u, 2u, 4u, 7u}) EXPECT_EQ(refusal(qp_command(cq.number).put(192 + 1381, 3, kind)), bad_param) << kind;
+    for (const unsigned kind : {1u, 2u, 4u, 7u}) {
+        EXPECT_EQ(refusal(qp_command(cq.number).put(192 + 1381, 3, kind)), bad_param) << kind;
+    }
     for (const auto& [bit, width] : std::initializer_list<std::pair<unsigned, unsigned>>{
              {24, 4}, {28, 2}, {32, 1}, {34, 1}, {92, 4}, {96, 8}, {1172, 6}, {1181, 1}, {1182, 1}, {1183, 1}}) {
         EXPECT_EQ(refusal(qp_command(cq.number).put(192 + bit, width, 1)), bad_param) << bit;

@@ -1,10 +1,10 @@
-// Every list of up to four actions, in every domain, on every side, for every profile: accepted or refused, and with which
-// errno, by the public functions on real action objects, against the state machine of rdma-core 44 as a table.
+// Every list of up to four actions, in every domain, on every side, for every profile: accepted or refused, and with
+// which errno, by the public functions on real action objects, against the state machine of rdma-core 44 as a table.
 //
-// The table says what may follow what. Around it libmlx5 looks, action by action and in this order: whether the generation
-// can do it on this side (EINVAL), whether there are too many of its kind (EINVAL; a third push_vlan ENOTSUP), the state
-// machine (EOPNOTSUPP). An FDB rule is looked at for packets from the wire and then for those from vports, unless its
-// source settles one.
+// The table says what may follow what. Around it libmlx5 looks, action by action and in this order: whether the
+// generation can do it on this side (EINVAL), whether there are too many of its kind (EINVAL; a third push_vlan
+// ENOTSUP), the state machine (EOPNOTSUPP). An FDB rule is looked at for packets from the wire and then for those from
+// vports, unless its source settles one.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -70,7 +70,8 @@ TEST(ActionOrder, IsTheTable) {
             for (const auto& [action_name, action] : types) {
                 const auto row = order().find({side_name, state_name, action_name});
                 const ActionState expected = row == order().end() ? ActionState::refused : states.at(row->second);
-                EXPECT_EQ(next_state(side, state, action), expected) << side_name << ' ' << state_name << ' ' << action_name;
+                EXPECT_EQ(next_state(side, state, action), expected)
+                    << side_name << ' ' << state_name << ' ' << action_name;
                 taken += row != order().end();
             }
         }
@@ -198,7 +199,8 @@ protected:
         if (action != nullptr) kinds.push_back({name, action});
     }
     mlx5dv_dr_action* of(const std::string& name) const {
-        const auto found = std::find_if(kinds.begin(), kinds.end(), [&](const Kind& kind) { return kind.name == name; });
+        const auto found =
+            std::find_if(kinds.begin(), kinds.end(), [&](const Kind& kind) { return kind.name == name; });
         return found == kinds.end() ? nullptr : found->action;
     }
 
@@ -207,7 +209,8 @@ protected:
     [[nodiscard]] mlx5dv_dr_action* make_array();
     [[nodiscard]] mlx5dv_dr_action* make_sampler();
 
-    /// Tries every list on rules of `value`; returns how many there were. `models`: the sides in the order they are asked.
+    /// Tries every list on rules of `value`; returns how many there were. `models`: the sides in the order they are
+    /// asked.
     std::size_t try_all(mlx5dv_dr_matcher* matcher, Parameters& value, const std::vector<SideModel>& models);
 
     OpenDevice open;
@@ -291,7 +294,8 @@ void ActionSequence::make_reformats(bool receives, bool sends) {
     }
 }
 
-std::size_t ActionSequence::try_all(mlx5dv_dr_matcher* matcher, Parameters& value, const std::vector<SideModel>& models) {
+std::size_t ActionSequence::try_all(mlx5dv_dr_matcher* matcher, Parameters& value,
+                                    const std::vector<SideModel>& models) {
     std::size_t tried = 0;
     unsigned wrong = 0;
     std::vector<unsigned> list;
@@ -355,7 +359,8 @@ TEST_P(ActionSequence, UpToFourActionsAreTakenOrRefusedAsByLibmlx5) {
 std::vector<Case> cases() {
     std::vector<Case> all;
     for (const Profile* profile : {&connectx_5, &connectx_6dx, &connectx_7}) {
-        for (const auto domain : {MLX5DV_DR_DOMAIN_TYPE_NIC_RX, MLX5DV_DR_DOMAIN_TYPE_NIC_TX, MLX5DV_DR_DOMAIN_TYPE_FDB}) {
+        for (const auto domain :
+             {MLX5DV_DR_DOMAIN_TYPE_NIC_RX, MLX5DV_DR_DOMAIN_TYPE_NIC_TX, MLX5DV_DR_DOMAIN_TYPE_FDB}) {
             all.push_back({profile, domain});
         }
     }

@@ -1,4 +1,5 @@
-// mlx5dv_dump_dr_*: what the text says of a domain's objects, addresses aside; and faults that are armed for each function.
+// mlx5dv_dump_dr_*: what the text says of a domain's objects, addresses aside; and faults that are armed for each
+// function.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -50,7 +51,8 @@ protected:
         return objects.back();
     }
     mlx5dv_dr_rule* rule(std::uint8_t low, std::vector<mlx5dv_dr_action*> list) {
-        rules.push_back(mlx5dv_dr_rule_create(matcher, Match(64).byte(6, 8).byte(7, low).get(), list.size(), list.data()));
+        rules.push_back(
+            mlx5dv_dr_rule_create(matcher, Match(64).byte(6, 8).byte(7, low).get(), list.size(), list.data()));
         EXPECT_NE(rules.back(), nullptr) << errno;
         return rules.back();
     }
@@ -95,7 +97,8 @@ TEST_F(DrDump, ObjectsContainEachOther) {
     EXPECT_EQ(text_of(rules[1]), second);
     const std::string of_matcher = text_of([&](FILE* file) { return mlx5dv_dump_dr_matcher(file, matcher); });
     EXPECT_TRUE(of_matcher == head + first + second || of_matcher == head + second + first) << of_matcher;
-    EXPECT_EQ(text_of([&](FILE* file) { return mlx5dv_dump_dr_table(file, tables[1]); }), "  table @: level 1\n" + of_matcher);
+    EXPECT_EQ(text_of([&](FILE* file) { return mlx5dv_dump_dr_table(file, tables[1]); }),
+              "  table @: level 1\n" + of_matcher);
     const std::string all = text_of([&](FILE* file) { return mlx5dv_dump_dr_domain(file, domain); });
     EXPECT_EQ(all.find("domain @: fdb on connectx-7\n"), 0U) << all;
     for (const std::string& part : {std::string("  table @: level 0\n"), "  table @: level 1\n" + of_matcher,
@@ -107,7 +110,9 @@ TEST_F(DrDump, ObjectsContainEachOther) {
 /// Newest first; whichever goes, the others stay.
 TEST_F(DrDump, RulesAreListedInAnyOrderOfTheirGoing) {
     mlx5dv_dr_action* const drop = keep(mlx5dv_dr_action_create_drop());
-    const auto line = [](unsigned low) { return "      rule @:" + ethertype("080" + std::to_string(low)) + " -> drop\n"; };
+    const auto line = [](unsigned low) {
+        return "      rule @:" + ethertype("080" + std::to_string(low)) + " -> drop\n";
+    };
     for (const unsigned gone : {0U, 1U, 2U}) {
         for (const std::uint8_t low : {0, 1, 2}) rule(low, {drop});
         std::string expected;
@@ -161,7 +166,8 @@ TEST_F(DrDump, ActionsSayWhatTheyAreMadeOf) {
     check({edit, push, vport}, " modify_header(dmac_15_0 0x1234)(smac_15_0 0x77) push_vlan(0x81000007) vport(1)");
     check({keep(mlx5dv_dr_action_create_aso(domain, object(0x0a, 0, 0x25), 5, 1, 3)), vport},
           " aso_first_hit(5 -> reg_c_3) vport(1)");
-    check({keep(mlx5dv_dr_action_create_aso(domain, object(0x0a, 0, 0x31), 0, 2, 5)), vport}, " aso_ct(0 -> reg_c_5) vport(1)");
+    check({keep(mlx5dv_dr_action_create_aso(domain, object(0x0a, 0, 0x31), 0, 2, 5)), vport},
+          " aso_ct(0 -> reg_c_5) vport(1)");
     check({keep(mlx5dv_dr_action_create_aso(domain, object(0x0a, 0, 0x24), 1, 4, 1)), vport},
           " aso_flow_meter(1 -> reg_c_1) vport(1)");
     std::array<std::uint8_t, 32> parameters{0x80};
@@ -218,7 +224,9 @@ TEST_F(DrFault, FunctionsFailWhenTheyAreTold) {
     mlx5dv_dr_matcher* const all = made("mlx5dv_dr_matcher_create", [&] {
         return mlx5dv_dr_matcher_create(table, 0, 0, Match(64).get());
     });
-    const auto action = [&](const char* name, const std::function<mlx5dv_dr_action*()>& call) { return keep(made(name, call)); };
+    const auto action = [&](const char* name, const std::function<mlx5dv_dr_action*()>& call) {
+        return keep(made(name, call));
+    };
     mlx5dv_dr_action* drop = action("mlx5dv_dr_action_create_drop", [] { return mlx5dv_dr_action_create_drop(); });
     action("mlx5dv_dr_action_create_default_miss", [] { return mlx5dv_dr_action_create_default_miss(); });
     action("mlx5dv_dr_action_create_tag", [] { return mlx5dv_dr_action_create_tag(1); });
@@ -227,7 +235,8 @@ TEST_F(DrFault, FunctionsFailWhenTheyAreTold) {
         return mlx5dv_dr_action_create_push_vlan(domain, __builtin_bswap32(0x81000007));
     });
     action("mlx5dv_dr_action_create_dest_table", [&] { return mlx5dv_dr_action_create_dest_table(tables[2]); });
-    action("mlx5dv_dr_action_create_dest_root_table", [&] { return mlx5dv_dr_action_create_dest_root_table(tables[0], 1); });
+    action("mlx5dv_dr_action_create_dest_root_table",
+           [&] { return mlx5dv_dr_action_create_dest_root_table(tables[0], 1); });
     mlx5dv_dr_action* vport =
         action("mlx5dv_dr_action_create_dest_vport", [&] { return mlx5dv_dr_action_create_dest_vport(domain, 1); });
     action("mlx5dv_dr_action_create_packet_reformat", [&] {
@@ -256,9 +265,11 @@ TEST_F(DrFault, FunctionsFailWhenTheyAreTold) {
     to.type = MLX5DV_DR_ACTION_DEST;
     to.dest = vport;
     std::array<mlx5dv_dr_action_dest_attr*, 2> both{&to, &to};
-    action("mlx5dv_dr_action_create_dest_array", [&] { return mlx5dv_dr_action_create_dest_array(domain, 2, both.data()); });
+    action("mlx5dv_dr_action_create_dest_array",
+           [&] { return mlx5dv_dr_action_create_dest_array(domain, 2, both.data()); });
     mlx5dv_devx_obj* const connections = object(0x0a, 0, 0x31);
-    done("mlx5dv_dr_aso_other_domain_link", [&] { return mlx5dv_dr_aso_other_domain_link(connections, domain, other, 1, 3); });
+    done("mlx5dv_dr_aso_other_domain_link",
+         [&] { return mlx5dv_dr_aso_other_domain_link(connections, domain, other, 1, 3); });
     done("mlx5dv_dr_aso_other_domain_unlink", [&] { return mlx5dv_dr_aso_other_domain_unlink(connections, other); });
     done("mlx5dv_dr_domain_sync", [&] { return mlx5dv_dr_domain_sync(other, MLX5DV_DR_DOMAIN_SYNC_FLAGS_HW); });
     mlx5dv_dr_matcher_layout layout{MLX5DV_DR_MATCHER_LAYOUT_RESIZABLE, 0};

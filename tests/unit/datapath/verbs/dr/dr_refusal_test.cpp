@@ -91,7 +91,8 @@ TEST_F(DrRefusal, ADomainIsBusyWhileAnActionIsBoundToIt) {
     mlx5dv_dr_action* const port = mlx5dv_dr_action_create_dest_vport(fdb, 0xffff);
     mlx5dv_dr_action* const others[] = {
         port, mlx5dv_dr_action_create_modify_header(fdb, 0, sizeof command, command.data()),
-        mlx5dv_dr_action_create_packet_reformat(fdb, 0, MLX5DV_FLOW_ACTION_PACKET_REFORMAT_TYPE_L2_TUNNEL_TO_L2, 0, nullptr)};
+        mlx5dv_dr_action_create_packet_reformat(fdb, 0, MLX5DV_FLOW_ACTION_PACKET_REFORMAT_TYPE_L2_TUNNEL_TO_L2, 0,
+                                                nullptr)};
     for (std::size_t left = std::size(others); left-- != 0;) {
         ASSERT_NE(others[left], nullptr) << left;
         EXPECT_EQ(mlx5dv_dr_domain_destroy(fdb), EBUSY) << left;
@@ -485,7 +486,8 @@ TEST_F(DrRefusal, LinksOfConnectionsOnly) {
     std::vector<std::uint8_t> counter(16);
     counter[0] = 0x09;
     counter[1] = 0x39;
-    mlx5dv_devx_obj* const count = mlx5dv_devx_obj_create(open.context, counter.data(), counter.size(), out.data(), out.size());
+    mlx5dv_devx_obj* const count =
+        mlx5dv_devx_obj_create(open.context, counter.data(), counter.size(), out.data(), out.size());
     mlx5dv_devx_obj* const hits = object(0x25);
     mlx5dv_devx_obj* const connections = object(0x31);
     EXPECT_EQ(mlx5dv_dr_aso_other_domain_link(count, fdb, other, 1, 3), EOPNOTSUPP);
@@ -510,7 +512,8 @@ TEST_F(OldDrRefusal, ConnectX5HasNoAso) {
     std::vector<std::uint8_t> counter(16);
     counter[0] = 0x09;
     counter[1] = 0x39;
-    mlx5dv_devx_obj* const count = mlx5dv_devx_obj_create(open.context, counter.data(), counter.size(), out.data(), out.size());
+    mlx5dv_devx_obj* const count =
+        mlx5dv_devx_obj_create(open.context, counter.data(), counter.size(), out.data(), out.size());
     EXPECT_EQ(mlx5dv_dr_aso_other_domain_link(count, fdb, fdb, 1, 3), EOPNOTSUPP);
     EXPECT_EQ(mlx5dv_dr_aso_other_domain_unlink(count, fdb), EOPNOTSUPP);
     EXPECT_EQ(mlx5dv_devx_obj_destroy(count), 0);

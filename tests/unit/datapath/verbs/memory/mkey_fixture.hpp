@@ -81,7 +81,9 @@ protected:
     std::vector<std::byte> gathered(const MkeyHandle& mkey, std::uint32_t size) {
         Transfer transfer;
         const ibv_sge piece{0, size, mkey.lkey};
-        if (transfer.begin({state.memory(), Pd::of(pd).domain(), 0, false, 0}, {&piece, 1}) != Transfer::Fault::none) return {};
+        if (transfer.begin({state.memory(), Pd::of(pd).domain(), 0, false, 0}, {&piece, 1}) != Transfer::Fault::none) {
+            return {};
+        }
         std::vector<std::byte> wire(transfer.size());
         EXPECT_EQ(transfer.gather(0, wire), Transfer::Fault::none);
         return wire;

@@ -1,4 +1,5 @@
-// Signatures by the library's half of MKEYs: which are refused, what comes out on the wire, what mlx5dv_mkey_check() tells.
+// Signatures by the library's half of MKEYs: which are refused, what comes out on the wire, what mlx5dv_mkey_check()
+// tells.
 #include "mkey_fixture.hpp"
 
 namespace ovsdr::soft {
@@ -163,10 +164,12 @@ TEST_F(MkeyVerbsTest, CopyMaskNeedsTheSameStructure) {
 TEST_F(MkeyVerbsTest, FieldsGoThroughAsTheCopyMaskSays) {
     MkeyHandle& mkey = make();
     constexpr std::uint32_t said = MLX5DV_SIG_BLOCK_ATTR_FLAG_COPY_MASK;
-    const auto sent = [&](const mlx5dv_sig_block_domain& domain, std::uint32_t size, std::uint32_t flags, std::uint8_t mask) {
+    const auto sent = [&](const mlx5dv_sig_block_domain& domain, std::uint32_t size, std::uint32_t flags,
+                          std::uint8_t mask) {
         EXPECT_EQ(begin(mkey, 2), 0);
         EXPECT_EQ(set_list({sge(0, size)}), 0);
-        EXPECT_EQ(request.set_signature({.mem = &domain, .wire = &domain, .flags = flags, .check_mask = 0, .copy_mask = mask}), 0);
+        EXPECT_EQ(request.set_signature({.mem = &domain, .wire = &domain, .flags = flags, .check_mask = 0,
+                                         .copy_mask = mask}), 0);
         EXPECT_EQ(execute(), 0);
         return gathered(mkey, size);
     };
@@ -178,7 +181,8 @@ TEST_F(MkeyVerbsTest, FieldsGoThroughAsTheCopyMaskSays) {
                                          .reference_tag = 0x01234567,
                                          .increment_reference_tag = true},
                                         data);
-    EXPECT_EQ(sent(signature.of_dif, 520, 0, 0), part_of_bytes(0, 520)) << "calculated: everything, whatever copy_mask is";
+    EXPECT_EQ(sent(signature.of_dif, 520, 0, 0), part_of_bytes(0, 520))
+        << "calculated: everything, whatever copy_mask is";
     EXPECT_EQ(sent(signature.of_dif, 520, said, 0), made);
     auto mixed = made;
     std::copy_n(bytes.begin() + 514, 2, mixed.begin() + 514);
@@ -261,7 +265,8 @@ TEST_F(MkeyVerbsTest, CheckTellsTheErrorOnce) {
     error.err.sig = {1, 2, 3};
     ASSERT_EQ(mlx5dv_mkey_check(&mkey, &error), 0);
     EXPECT_EQ(error.err_type, MLX5DV_MKEY_NO_ERR);
-    EXPECT_TRUE(error.err.sig.actual_value == 1 && error.err.sig.expected_value == 2 && error.err.sig.offset == 3) << "untouched";
+    EXPECT_TRUE(error.err.sig.actual_value == 1 && error.err.sig.expected_value == 2 && error.err.sig.offset == 3)
+        << "untouched";
     EXPECT_EQ(mlx5dv_mkey_check(&make(MLX5DV_MKEY_INIT_ATTR_FLAGS_INDIRECT), &error), EINVAL);
     EXPECT_EQ(_mlx5dv_mkey_check(&mkey, &error, sizeof error - 1), EINVAL) << "from before there was such an error";
 }

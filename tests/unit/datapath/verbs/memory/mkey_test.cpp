@@ -18,8 +18,9 @@ TEST_F(MkeyVerbsTest, CreationRoundsEntriesUpAndSaysSo) {
 }
 
 TEST_F(MkeyVerbsTest, CreationTakesEachFlagThatItKnows) {
-    for (const unsigned flag : {MLX5DV_MKEY_INIT_ATTR_FLAGS_INDIRECT, MLX5DV_MKEY_INIT_ATTR_FLAGS_BLOCK_SIGNATURE,
-                                MLX5DV_MKEY_INIT_ATTR_FLAGS_UPDATE_TAG, MLX5DV_MKEY_INIT_ATTR_FLAGS_REMOTE_INVALIDATE}) {
+    for (const unsigned flag :
+         {MLX5DV_MKEY_INIT_ATTR_FLAGS_INDIRECT, MLX5DV_MKEY_INIT_ATTR_FLAGS_BLOCK_SIGNATURE,
+          MLX5DV_MKEY_INIT_ATTR_FLAGS_UPDATE_TAG, MLX5DV_MKEY_INIT_ATTR_FLAGS_REMOTE_INVALIDATE}) {
         const Mkey::Spec& spec = make(MLX5DV_MKEY_INIT_ATTR_FLAGS_INDIRECT | flag).device.spec();
         EXPECT_EQ(spec.has_signature, flag == MLX5DV_MKEY_INIT_ATTR_FLAGS_BLOCK_SIGNATURE);
         EXPECT_EQ(spec.remote_invalidate, flag == MLX5DV_MKEY_INIT_ATTR_FLAGS_REMOTE_INVALIDATE);
@@ -133,8 +134,9 @@ TEST_F(MkeyVerbsTest, EntriesAreLimitedByTheQueueAndTheMkey) {
 }
 
 TEST_F(MkeyVerbsTest, EntriesAreLimitedByTheSizeOfAQueueEntry) {
-    constexpr std::uint32_t widest_inline = 828;  // of a queue for MKEYs: 1024 bytes but control, UMR and MKEY segments, and a head
-    constexpr std::size_t most = 52;               // of 880 bytes, in pieces of 64 bytes
+    // Of a queue for MKEYs: 1024 bytes but control, UMR and MKEY segments, and a head.
+    constexpr std::uint32_t widest_inline = 828;
+    constexpr std::size_t most = 52;  // of 880 bytes, in pieces of 64 bytes
     MkeyHandle& mkey = make(MLX5DV_MKEY_INIT_ATTR_FLAGS_INDIRECT, 64);
     const std::vector<ibv_sge> list(most + 1, sge(0, 8));
     const std::vector<mlx5dv_mr_interleaved> parts(most, part(0, 8, 0));
@@ -202,7 +204,8 @@ TEST_F(MkeyVerbsTest, TheTagIsTheApplications) {
 }
 
 TEST_F(MkeyVerbsTest, FunctionsFailWhenTheyAreTold) {
-    mlx5dv_mkey_init_attr attr{pd, MLX5DV_MKEY_INIT_ATTR_FLAGS_INDIRECT | MLX5DV_MKEY_INIT_ATTR_FLAGS_BLOCK_SIGNATURE, 4};
+    mlx5dv_mkey_init_attr attr{pd, MLX5DV_MKEY_INIT_ATTR_FLAGS_INDIRECT | MLX5DV_MKEY_INIT_ATTR_FLAGS_BLOCK_SIGNATURE,
+                               4};
     mlx5dv_mkey_err told{};
     arm_fault("mlx5dv_create_mkey", EIO, 1);
     EXPECT_EQ(mlx5dv_create_mkey(&attr), nullptr);

@@ -19,7 +19,9 @@ class LagDevice : public FakeDevice {
 public:
     LagDevice() {
         EXPECT_EQ(steering().attach(uplink_vport, counting(0)), 0);
-        for (unsigned port = 1; port <= lag_ports; ++port) EXPECT_EQ(steering().attach_lag_port(port, counting(port), counting(0)), 0);
+        for (unsigned port = 1; port <= lag_ports; ++port) {
+            EXPECT_EQ(steering().attach_lag_port(port, counting(port), counting(0)), 0);
+        }
     }
     bool has_lag() const override { return lag; }
     unsigned active_lag_port(unsigned port) const override { return down == port ? 3 - port : port; }
@@ -86,7 +88,9 @@ protected:
         const ibv_qp_type type = qp->qp_type;
         const bool raw = type == IBV_QPT_RAW_PACKET, ud = type == IBV_QPT_UD;
         const bool reliable = type == IBV_QPT_RC || type == IBV_QPT_XRC_SEND;
-        if (to == IBV_QPS_INIT) mask |= IBV_QP_PORT | (raw ? 0 : IBV_QP_PKEY_INDEX | (ud ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS));
+        if (to == IBV_QPS_INIT) {
+            mask |= IBV_QP_PORT | (raw ? 0 : IBV_QP_PKEY_INDEX | (ud ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS));
+        }
         if (to == IBV_QPS_RTR && !raw && !ud) {
             mask |= IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
             if (type == IBV_QPT_RC) mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
@@ -359,7 +363,8 @@ TEST_F(LagVerbs, AQueueThatGoesToAnotherPortAfterResetIsFollowed) {
 }
 
 TEST_F(LagVerbs, XrcInitiatorsHaveAPortForGoodAndTargetsNone) {
-    ibv_xrcd_init_attr domain{.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS, .fd = -1, .oflags = O_CREAT};
+    ibv_xrcd_init_attr domain{
+        .comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS, .fd = -1, .oflags = O_CREAT};
     ibv_xrcd* const xrcd = ibv_open_xrcd(context, &domain);
     ASSERT_NE(xrcd, nullptr);
     ibv_qp_init_attr_ex attr{};

@@ -301,7 +301,8 @@ TEST_F(RdmaQpTest, WithASharedQueueReceivesAreNotLookedAt) {
     attr = attr_of(IBV_QPT_XRC_SEND);
     attr.srq = srq;
     EXPECT_EQ(refusal(attr), EINVAL) << "it receives nothing";
-    ibv_xrcd_init_attr open_domain{.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS, .fd = -1, .oflags = O_CREAT};
+    ibv_xrcd_init_attr open_domain{
+        .comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS, .fd = -1, .oflags = O_CREAT};
     ibv_xrcd* const xrcd = ibv_open_xrcd(open.context, &open_domain);
     attr = attr_of(IBV_QPT_XRC_RECV);
     attr.comp_mask |= IBV_QP_INIT_ATTR_XRCD;

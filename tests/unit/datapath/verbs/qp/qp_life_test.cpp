@@ -132,7 +132,8 @@ TEST_F(RdmaQpTest, WindowsAreBoundToRegionsThatLibmlx5Takes) {
     ibv_mr* const zero_based = ibv_reg_mr(open.pd, memory.data(), 64, IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED);
     ibv_mr* const null = ibv_alloc_null_mr(open.pd);
     const auto bind = [&](ibv_mw* window, ibv_mr* region, unsigned access, std::uint64_t length = 64) {
-        ibv_mw_bind request{7, IBV_SEND_SIGNALED, {region, reinterpret_cast<std::uintptr_t>(memory.data()), length, access}};
+        ibv_mw_bind request{
+            7, IBV_SEND_SIGNALED, {region, reinterpret_cast<std::uintptr_t>(memory.data()), length, access}};
         return ibv_bind_mw(qp, window, &request);
     };
     const std::uint32_t before = first->rkey;
@@ -170,7 +171,8 @@ TEST_F(RdmaQpTest, SharedReceiveQueuesAreGrantedAsLibmlx5ComputesThem) {
     struct Case {
         std::uint32_t wr, sge, granted_wr, granted_sge;
     };
-    for (const Case& asked : {Case{1, 1, 1, 1}, {100, 1, 127, 1}, {127, 2, 127, 3}, {128, 4, 255, 7}, {10, 31, 15, 31}}) {
+    for (const Case& asked :
+         {Case{1, 1, 1, 1}, {100, 1, 127, 1}, {127, 2, 127, 3}, {128, 4, 255, 7}, {10, 31, 15, 31}}) {
         ibv_srq_init_attr attr{.srq_context = nullptr, .attr = {asked.wr, asked.sge, 0}};
         ibv_srq* const srq = ibv_create_srq(open.pd, &attr);
         ASSERT_TRUE(srq);
@@ -212,7 +214,8 @@ TEST_F(RdmaQpTest, TheLimitOfASharedReceiveQueueIsAnEvent) {
 }
 
 TEST_F(RdmaQpTest, XrcDomainsAreFilesOrPrivate) {
-    const auto open_domain = [&](int fd, int flags, std::uint32_t mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS) {
+    const auto open_domain = [&](int fd, int flags,
+                                 std::uint32_t mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS) {
         ibv_xrcd_init_attr attr{.comp_mask = mask, .fd = fd, .oflags = flags};
         errno = 0;
         return ibv_open_xrcd(open.context, &attr);
@@ -269,7 +272,8 @@ TEST_F(RdmaQpTest, XrcDomainsAreFilesOrPrivate) {
 }
 
 TEST_F(RdmaQpTest, XrcQueuesHaveADomainACompletionQueueAndANumber) {
-    ibv_xrcd_init_attr domain{.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS, .fd = -1, .oflags = O_CREAT};
+    ibv_xrcd_init_attr domain{
+        .comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS, .fd = -1, .oflags = O_CREAT};
     ibv_xrcd* const xrcd = ibv_open_xrcd(open.context, &domain);
     ibv_srq_init_attr_ex attr{};
     attr.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD;

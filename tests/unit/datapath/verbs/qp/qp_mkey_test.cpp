@@ -19,7 +19,8 @@ protected:
     void open_queue(std::uint32_t entries, std::uint32_t max_inline) {
         mlx5dv_qp_init_attr mlx5{};
         mlx5.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS;
-        mlx5.send_ops_flags = MLX5DV_QP_EX_WITH_MKEY_CONFIGURE | MLX5DV_QP_EX_WITH_MR_LIST | MLX5DV_QP_EX_WITH_MR_INTERLEAVED;
+        mlx5.send_ops_flags =
+            MLX5DV_QP_EX_WITH_MKEY_CONFIGURE | MLX5DV_QP_EX_WITH_MR_LIST | MLX5DV_QP_EX_WITH_MR_INTERLEAVED;
         ibv_qp_init_attr_ex attr = attr_of(IBV_QPT_RC);
         attr.cap.max_send_wr = entries;
         attr.cap.max_inline_data = max_inline;
@@ -44,8 +45,8 @@ protected:
     void list(std::vector<ibv_sge> pieces_of) {
         mlx5dv_wr_set_mkey_layout_list(dv, static_cast<std::uint16_t>(pieces_of.size()), pieces_of.data());
     }
-    void sign(const mlx5dv_sig_block_domain* memory_domain, const mlx5dv_sig_block_domain* wire, std::uint32_t flags = 0,
-              std::uint8_t copy_mask = 0) {
+    void sign(const mlx5dv_sig_block_domain* memory_domain, const mlx5dv_sig_block_domain* wire,
+              std::uint32_t flags = 0, std::uint8_t copy_mask = 0) {
         const mlx5dv_sig_block_attr attr{
             .mem = memory_domain, .wire = wire, .flags = flags, .check_mask = 0xA5, .copy_mask = copy_mask};
         mlx5dv_wr_set_mkey_sig_block(dv, &attr);
@@ -64,8 +65,8 @@ protected:
         EXPECT_EQ(batch(say), 0);
         const std::size_t size = sent(qp, block, 8)[7] * 16;
         EXPECT_EQ(sent(qp, block, 16),
-                  words({static_cast<std::uint32_t>(block) << 8 | 0x25, qp->qp_num << 8 | static_cast<std::uint32_t>(size / 16),
-                         block == 0 ? 8u : 0x28u, mkey->lkey}))
+                  words({static_cast<std::uint32_t>(block) << 8 | 0x25,
+                         qp->qp_num << 8 | static_cast<std::uint32_t>(size / 16), block == 0 ? 8u : 0x28u, mkey->lkey}))
             << "each waits for the one before";
         const auto& ring = device(qp).spec().send;
         EXPECT_EQ(ring.completes_as[block], static_cast<std::uint32_t>(IBV_WC_DRIVER1));
@@ -81,10 +82,10 @@ protected:
         std::uint64_t length = 0;
     };
     static Bytes expected(const mlx5dv_mkey* mkey, const Head& head, std::initializer_list<std::uint32_t> tail = {}) {
-        Bytes all = words({0x80000000, head.octowords << 16 | head.signature_octowords, 0, always | head.mask, 0, 0, 0, 0, 0, 0,
-                           0, 0, head.access << 8, 0xffffff00 | (mkey->lkey & 0xff), 0, head.flags, 0, 0,
-                           static_cast<std::uint32_t>(head.length >> 32), static_cast<std::uint32_t>(head.length), 0, 0, 0, 0, 0,
-                           0, 0, 0});
+        Bytes all = words({0x80000000, head.octowords << 16 | head.signature_octowords, 0, always | head.mask, 0, 0, 0,
+                           0, 0, 0, 0, 0, head.access << 8, 0xffffff00 | (mkey->lkey & 0xff), 0, head.flags, 0, 0,
+                           static_cast<std::uint32_t>(head.length >> 32), static_cast<std::uint32_t>(head.length), 0, 0,
+                           0, 0, 0, 0, 0, 0});
         const Bytes more = words(tail);
         all.insert(all.end(), more.begin(), more.end());
         return all;
@@ -132,13 +133,15 @@ TEST_F(MkeyQpTest, ListsArePaddedToFourEntries) {
                        {2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1}));
     EXPECT_EQ(entry(mkey, [&] { configure(mkey, 1), list({small, small, small, small, small}); }),
               expected(mkey, {.mask = length_bit, .octowords = 8, .length = 10},
-                       {2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}));
+                       {2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+                        0}));
     EXPECT_EQ(entry(mkey, [&] { configure(mkey, 0); }), expected(mkey, {})) << "nothing but free and tag";
 }
 
 TEST_F(MkeyQpTest, InterleavedLayoutsAreARepeatBlock) {
     mlx5dv_mkey* const mkey = make();
-    mlx5dv_mr_interleaved parts[4]{{0x1000, 0x100, 4, 7}, {0x1122334455667788, 0xfff0, 0xf, 8}, {3, 2, 1, 9}, {4, 0, 0xffff, 10}};
+    mlx5dv_mr_interleaved parts[4]{
+        {0x1000, 0x100, 4, 7}, {0x1122334455667788, 0xfff0, 0xf, 8}, {3, 2, 1, 9}, {4, 0, 0xffff, 10}};
     EXPECT_EQ(entry(mkey, [&] { configure(mkey, 1), mlx5dv_wr_set_mkey_layout_interleaved(dv, 0x30001, 2, parts); }),
               expected(mkey, {.mask = length_bit, .octowords = 4, .length = 0x302d100f0},
                        {0x100f0, 0x400, 0x30001, 2, 0x01040100, 7, 0, 0x1000, 0xfffffff0, 8, 0x11223344,
@@ -163,9 +166,10 @@ TEST_F(MkeyQpTest, SignaturesAreAByteStreamFormat) {
     const auto anew = [&] { configure(mkey, 2), sign(&of_dif, nullptr), list({piece}); };
     EXPECT_EQ(entry(mkey, anew),
               expected(mkey,
-                       {.mask = bsf_bit | length_bit, .octowords = 4, .signature_octowords = 4, .flags = flags, .length = 2},
-                       {2, 3, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x80a50001, 0xffffffff, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
-                        dif_words[0], dif_words[1], dif_words[2], dif_words[3]}));
+                       {.mask = bsf_bit | length_bit, .octowords = 4, .signature_octowords = 4, .flags = flags,
+                        .length = 2},
+                       {2, 3, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x80a50001, 0xffffffff, 0, 0, 0, 0, 0, 0, 0, 0,
+                        0, 0, dif_words[0], dif_words[1], dif_words[2], dif_words[3]}));
     const auto same = [&](std::uint32_t conf, std::uint32_t attr_flags) {
         configure(mkey, 1, conf);
         sign(&of_crc64, &of_crc64, attr_flags, 0x3c);
@@ -212,9 +216,11 @@ TEST_F(MkeyQpTest, RefusalsComeWithTheBatchAndPostNothing) {
         << "none can do it";
     EXPECT_EQ(batch([&] { configure(mkey, 1), list(std::vector<ibv_sge>(17, piece)); }), ENOMEM);
     EXPECT_EQ(batch([&] { configure(mkey, 1), sign(&of_crc, nullptr); }), EINVAL);
-    EXPECT_EQ(batch([&] { configure(mkey, 2), list(std::vector<ibv_sge>(17, piece)), access(IBV_ACCESS_MW_BIND); }), ENOMEM)
+    EXPECT_EQ(batch([&] { configure(mkey, 2), list(std::vector<ibv_sge>(17, piece)), access(IBV_ACCESS_MW_BIND); }),
+              ENOMEM)
         << "the first error counts";
-    EXPECT_EQ(batch([&] { configure(signable, 1), sign(&of_crc, &of_dif, MLX5DV_SIG_BLOCK_ATTR_FLAG_COPY_MASK); }), EINVAL);
+    EXPECT_EQ(batch([&] { configure(signable, 1), sign(&of_crc, &of_dif, MLX5DV_SIG_BLOCK_ATTR_FLAG_COPY_MASK); }),
+              EINVAL);
     EXPECT_EQ(device(qp).send_rings, 0u);
     EXPECT_EQ(device(qp).spec().send.doorbell->load(), 0u);
 }
@@ -291,7 +297,8 @@ TEST_F(MkeyQpTest, AFullQueueAndANarrowOneSaySo) {
     open_queue(1, 0);
     mlx5dv_mkey* const mkey = make(true);
     const ibv_sge piece{1, 2, 3};
-    EXPECT_EQ(batch([&] { configure(mkey, 2), list({piece}), sign(&of_crc, nullptr); }), ENOMEM) << "the entries are too small";
+    EXPECT_EQ(batch([&] { configure(mkey, 2), list({piece}), sign(&of_crc, nullptr); }), ENOMEM)
+        << "the entries are too small";
     EXPECT_EQ(device(qp).send_rings, 0u);
     for (std::uint32_t room = device(qp).spec().send.length; room != 0; --room) {
         if (const int error = batch([&] { configure(mkey, 0); })) {

@@ -34,8 +34,8 @@ TEST_F(RdmaQpTest, RemoteOperationsSayWhereAndAtomicsWhat) {
     wr = request(IBV_WR_ATOMIC_CMP_AND_SWP);
     wr.wr.atomic = {0x10, 0xc0c1c2c3c4c5c6c7, 0x5051525354555657, 3};
     ASSERT_EQ(post(qp, wr), 0);
-    EXPECT_EQ(sent(qp, 2, 64), words({0x211, qp->qp_num << 8 | 4, 0, 0, 0, 0x10, 3, 0, 0x50515253, 0x54555657, 0xc0c1c2c3,
-                                      0xc4c5c6c7, 8, 7, 0, 0x1000}));
+    EXPECT_EQ(sent(qp, 2, 64), words({0x211, qp->qp_num << 8 | 4, 0, 0, 0, 0x10, 3, 0, 0x50515253, 0x54555657,
+                                      0xc0c1c2c3, 0xc4c5c6c7, 8, 7, 0, 0x1000}));
     wr.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
     ASSERT_EQ(post(qp, wr), 0);
     EXPECT_EQ(sent(qp, 3, 48),
@@ -81,8 +81,8 @@ TEST_F(RdmaQpTest, ADatagramHasItsAddress) {
     wr.wr.ud = {&ah, 0x1234, 0x55667788};
     ASSERT_EQ(post(qp, wr), 0);
     EXPECT_EQ(sent(qp, 0, 80),
-              words({0x0a, qp->qp_num << 8 | 5, 0, 0, 0x55667788, 0, 0x80001234, 0x0000c123, 0, 0xaa000000, 0x00001100, 0, 0,
-                     0, 0, 0x99, 100, 7, 0, 0x1000}));
+              words({0x0a, qp->qp_num << 8 | 5, 0, 0, 0x55667788, 0, 0x80001234, 0x0000c123, 0, 0xaa000000, 0x00001100,
+                     0, 0, 0, 0, 0x99, 100, 7, 0, 0x1000}));
 }
 
 TEST_F(RdmaQpTest, WindowsAreBoundAndKeysInvalidatedByUmrEntries) {
@@ -309,10 +309,10 @@ TEST_F(RdmaQpTest, DatagramsAndXrcTakeTheirTwoSettersInEitherOrder) {
         if (!address_first) ibv_wr_set_xrc_srqn(ex, 0x99);
         ASSERT_EQ(ibv_wr_complete(ex), 0);
         const unsigned index = address_first ? 0 : 1;
-        EXPECT_EQ(sent(ud, 2 * index, 80), words({2 * index << 8 | 0x0a, ud->qp_num << 8 | 5, 0, 0, 0x88, 0, 0x80000077, 0, 0,
-                                                  0, 0, 0, 0x42000000, 0, 0, 0, 9, 3, 0, 0x500}));
-        EXPECT_EQ(sent(xrc, index, 64), words({index << 8 | 0x08, xrc->qp_num << 8 | 4, 0, 0, 0x99, 0, 0, 0, 0, 6, 5, 0, 9, 3,
-                                               0, 0x500}));
+        EXPECT_EQ(sent(ud, 2 * index, 80), words({2 * index << 8 | 0x0a, ud->qp_num << 8 | 5, 0, 0, 0x88, 0, 0x80000077,
+                                                  0, 0, 0, 0, 0, 0x42000000, 0, 0, 0, 9, 3, 0, 0x500}));
+        EXPECT_EQ(sent(xrc, index, 64), words({index << 8 | 0x08, xrc->qp_num << 8 | 4, 0, 0, 0x99, 0, 0, 0, 0, 6, 5, 0,
+                                               9, 3, 0, 0x500}));
     }
     ibv_qp_ex* const ex = ibv_qp_to_qp_ex(ud);
     ibv_wr_start(ex);
@@ -475,11 +475,15 @@ TEST_F(RdmaQpTest, ACopyIsMetadataSourceAndDestination) {
     };
     ASSERT_EQ(copy(100), 0);
     Bytes entry = sent(qp, 0, 64);
-    const auto word_at = [&](std::size_t at) { return entry[at] << 24 | entry[at + 1] << 16 | entry[at + 2] << 8 | entry[at + 3]; };
+    const auto word_at = [&](std::size_t at) {
+        return entry[at] << 24 | entry[at + 1] << 16 | entry[at + 2] << 8 | entry[at + 3];
+    };
     const std::uint64_t metadata = std::uint64_t{word_at(24)} << 32 | word_at(28);
-    EXPECT_TRUE(open.state.memory().lookup(word_at(20), metadata, 64, IBV_ACCESS_LOCAL_WRITE, Pd::of(open.pd).domain()));
+    EXPECT_TRUE(
+        open.state.memory().lookup(word_at(20), metadata, 64, IBV_ACCESS_LOCAL_WRITE, Pd::of(open.pd).domain()));
     std::fill_n(entry.begin() + 20, 12, 0U);
-    EXPECT_EQ(entry, words({0x0100002f, qp->qp_num << 8 | 4, 8, 0, 0, 0, 0, 0, 100, 5, 0, 0x5000, 100, 0xd, 0, 0xd000}));
+    EXPECT_EQ(entry,
+              words({0x0100002f, qp->qp_num << 8 | 4, 8, 0, 0, 0, 0, 0, 100, 5, 0, 0x5000, 100, 0xd, 0, 0xd000}));
     EXPECT_EQ(device(qp).spec().send.completes_as[0], static_cast<std::uint32_t>(MLX5DV_WC_MEMCPY));
     EXPECT_EQ(copy(1U << 21), 0);
     EXPECT_EQ(copy((1U << 21) + 1), EINVAL);

@@ -33,7 +33,9 @@ protected:
     }
     [[nodiscard]] std::vector<unsigned> bytes(std::size_t offset, std::size_t size) const {
         std::vector<unsigned> all;
-        for (std::size_t i = 0; i < size; ++i) all.push_back(std::to_integer<unsigned>(ring[(offset + i) % ring.size()]));
+        for (std::size_t i = 0; i < size; ++i) {
+            all.push_back(std::to_integer<unsigned>(ring[(offset + i) % ring.size()]));
+        }
         return all;
     }
     [[nodiscard]] std::uint32_t rung() const { return be32toh(doorbell.load()); }

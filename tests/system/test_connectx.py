@@ -1,0 +1,152 @@
+"""The daemon on the system's own libibverbs and libmlx5, unmodified, over the emulated ConnectX: a thousand megaflows,
+their counters, revalidation, ports that go and come, a restart. Nothing is left behind in the kernel or in the device's
+memory, and nobody complains.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Iterator
+
+import pytest
+from helpers import figure
+from lab import connectx, stats
+from lab.command import wait_until
+from lab.connectx import UPLINK, ConnectXSwitch
+from lab.lab import BRIDGE
+from lab.workspace import Workspace
+
+pytestmark = pytest.mark.dr_only
+
+PORTS = {"vm1": 1, "vm2": 2, "uplink": UPLINK}   # by OpenFlow's numbers 1, 2, 3
+MEGAFLOWS = 1000
+
+# What becomes of a packet to 02:00:00:00:00:NN, as OpenFlow says it, and as a megaflow's actions in terms of ports.
+FORMS = [
+    ("output:2", "{vm2}"),
+    ("output:3", "{uplink}"),
+    ("output:2,output:3", "{vm2},{uplink}"),
+    ("mod_vlan_vid:7,output:3", "push_vlan(vid=7,pcp=0),{uplink}"),
+    ("output:2,mod_vlan_vid:8,output:3", "{vm2},push_vlan(vid=8,pcp=0),{uplink}"),
+    ("drop", "drop"),
+]
+# What a megaflow matches besides addresses and port.
+PROTOCOLS = ["eth_type(0x0800),ipv4(frag=no)", "eth_type(0x86dd),ipv6(frag=no)",
+             "eth_type(0x0806),arp(op=0/0)", "eth_type(0x88b5)",
+             "eth_type(0x0800),ipv4(proto=6,frag=no),tcp(src=1000,dst={port})",
+             "eth_type(0x86dd),ipv6(proto=17,frag=no),udp(src={port},dst=0/0)"]
+
+
+@pytest.fixture(params=["cx5", "cx6dx", "cx7"])
+def switch(workspace: Workspace, request: pytest.FixtureRequest) -> Iterator[ConnectXSwitch]:
+    if not connectx.built():
+        pytest.skip("tests/connectx/libconnectx.so is not built")
+    made = ConnectXSwitch(workspace, profile=request.param)
+    made.start()
+    made.vsctl("set", "Open_vSwitch", ".", "other_config:hw-offload=true", "other_config:max-idle=600000")
+    made.vsctl("add-br", BRIDGE, "--", "set", "bridge", BRIDGE, "datapath_type=netdev", "fail_mode=secure",
+               "other_config:disable-in-band=true")
+    for name in PORTS:
+        add_port(made, name)
+    made.add_flows(BRIDGE, [flow_of(form) for form in range(len(FORMS))])
+    yield made
+
+
+def add_port(switch: ConnectXSwitch, name: str) -> None:
+    number = list(PORTS).index(name) + 1
+    switch.vsctl("add-port", BRIDGE, name, "--", "set", "interface", name, "type=dr",
+                 f"options:device={connectx.DEVICE}", f"options:vport={PORTS[name]}", f"ofport_request={number}")
+    wait_until(lambda: switch.interface(name, "ofport") == number, 10, f"port {name} is there")
+    assert switch.interface(name, "error") is None
+
+
+def flow_of(form: int, actions: str | None = None) -> str:
+    return f"in_port=1,dl_dst=02:00:00:00:00:{form:02x},actions={actions or FORMS[form][0]}"
+
+
+def odp_ports(switch: ConnectXSwitch) -> dict[str, str]:
+    return {name: number for number, name in re.findall(r"port (\d+): (\S+)", switch.appctl("dpctl/show"))}
+
+
+def megaflow(number: int, ports: dict[str, str]) -> tuple[str, list[str]]:
+    """Number n: form n mod forms, its own source address, one of the protocols."""
+    form = number % len(FORMS)
+    protocol = PROTOCOLS[number // len(FORMS) % len(PROTOCOLS)].format(port=1 + number)
+    source = f"02:01:00:00:{number >> 8:02x}:{number & 255:02x}"
+    match = (f"recirc_id(0),in_port({ports['vm1']}),packet_type(ns=0,id=0),eth(src={source},"
+             f"dst=02:00:00:00:00:{form:02x}),{protocol}")
+    return "dpctl/add-flow", [match, FORMS[form][1].format(**ports)]
+
+
+def add_megaflows(switch: ConnectXSwitch) -> None:
+    ports = odp_ports(switch)
+    switch.unixctl(megaflow(number, ports) for number in range(MEGAFLOWS))
+    wait_offloaded(switch, MEGAFLOWS)
+
+
+def offloaded(switch: ConnectXSwitch) -> list[stats.Megaflow]:
+    return [flow for flow in stats.megaflows(switch) if flow.offloaded == "yes" and flow.layer == "dr"]
+
+
+def wait_offloaded(switch: ConnectXSwitch, number: int) -> None:
+    wait_until(lambda: len(offloaded(switch)) == number, 30, f"{number} megaflows are offloaded")
+
+
+def test_a_thousand_megaflows_on_the_real_libmlx5(switch: ConnectXSwitch) -> None:
+    add_megaflows(switch)
+
+    # Counters: each shows what the device counts, and OpenFlow gets the sum.
+    switch.count(7, 700)
+    wait_until(lambda: all(flow.packets == 7 for flow in offloaded(switch)), 10, "each megaflow shows 7 packets")
+    wait_until(lambda: stats.openflow_counts(switch, BRIDGE)[0] == 7 * MEGAFLOWS, 10, "OpenFlow's counts are the sum")
+    assert all(flow.bytes == 700 for flow in offloaded(switch))
+
+    # Revalidation: another output for one form, which modifies its megaflows and keeps what they counted.
+    of_form = len(range(0, MEGAFLOWS, len(FORMS)))
+    ports = odp_ports(switch)
+    switch.ofctl("mod-flows", BRIDGE, flow_of(0, "output:3"))
+
+    def moved() -> int:
+        return sum(1 for flow in offloaded(switch)
+                   if "dst=02:00:00:00:00:00" in flow.match and flow.actions == "uplink")
+
+    wait_until(lambda: moved() == of_form, 20, "the megaflows of a changed flow lead elsewhere")
+    assert all(flow.packets == 7 for flow in offloaded(switch))
+    assert len(offloaded(switch)) == MEGAFLOWS
+
+    # A port goes: so do the megaflows that lead to it. It comes back.
+    switch.vsctl("del-port", BRIDGE, "uplink")
+    wait_until(lambda: not any("uplink" in flow.actions.split(",") or ports["uplink"] in flow.actions.split(",")
+                               for flow in offloaded(switch)), 20, "nothing leads to a port that is gone")
+    add_port(switch, "uplink")
+
+    # Deletion, and all of it anew. First OpenFlow's flow as it was: revalidators must have nothing to modify then.
+    switch.ofctl("mod-flows", BRIDGE, flow_of(0))
+    wait_until(lambda: moved() == 0, 20, "the changed flow's megaflows are as they were")
+    switch.appctl("revalidator/wait")
+    switch.appctl("dpctl/del-flows")
+    wait_until(lambda: not stats.megaflows(switch), 10, "no megaflow is left")
+    add_megaflows(switch)
+    finish(switch)
+    figure(f"{MEGAFLOWS} megaflows installed twice, no complaint, nothing left behind")
+
+
+def test_a_restart_leaves_nothing_and_finds_its_ports_again(switch: ConnectXSwitch) -> None:
+    add_megaflows(switch)
+    switch.appctl("exit", "--cleanup", timeout=15)
+    assert switch.daemon is not None
+    switch.daemon.wait(15)
+    switch.start_daemon()
+    for name in PORTS:
+        wait_until(lambda name=name: switch.interface(name, "error") is None and switch.interface(name, "ofport"), 10,
+                   f"{name} is there again")
+    add_megaflows(switch)
+    finish(switch)
+
+
+def finish(switch: ConnectXSwitch) -> None:
+    """The daemon ends; nobody has complained, and nothing was left behind."""
+    switch.stop()
+    assert switch.complaints() == []
+    ends = [line for line in switch.log_of_calls.read_text().splitlines() if " end: " in line]
+    assert ends and all(line.endswith(" 0 bytes of ICM alive") for line in ends), ends

@@ -1,0 +1,44 @@
+// A device that does not let go of a rule. In a program of its own: what is leaked is counted per process.
+#include <gtest/gtest.h>
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+
+#include "offload/dr/eswitch.hpp"
+#include "offload/dr/leak.hpp"
+#include "tests/unit/offload/fake_provider.hpp"
+#include "tests/unit/offload/megaflow_builder.hpp"
+
+namespace ovsdr::dr {
+namespace {
+
+using ovsdr::test::FakeProvider;
+using test::MegaflowBuilder;
+
+TEST(KeptRule, CountsIntoNoOthersCounter) {
+    FakeProvider::reset();
+    const auto eswitch = *Eswitch::open("fake_0");
+    alignas(16) std::uint8_t queue_pair[256]{};   // the provider never looks into it
+    for (const std::uint16_t vport : {1, 2}) {
+        const PortSpec port{OdpPort{vport}, VportId{vport}, "vf", reinterpret_cast<ibv_qp*>(queue_pair), vport};
+        ASSERT_TRUE(eswitch->attach_port(port));
+    }
+    ASSERT_TRUE(std::holds_alternative<std::monostate>(eswitch->put({1, 1}, MegaflowBuilder().ipv4().output(2))));
+    const auto counter_of = [&](const Ufid& ufid) {
+        const std::string text = eswitch->explain(ufid)->text;
+        return static_cast<std::uint32_t>(std::stoul(text.substr(text.find("count#") + 6)));
+    };
+    const std::uint32_t kept = counter_of({1, 1});
+    FakeProvider::keep_rules(true);
+    (void)eswitch->del(Ufid{1, 1});
+    FakeProvider::keep_rules(false);
+    EXPECT_GE(leaked_objects(), 1U) << "its matcher stays with it";
+    ASSERT_TRUE(std::holds_alternative<std::monostate>(eswitch->put({2, 2}, MegaflowBuilder().ipv6().output(2))));
+    EXPECT_NE(counter_of({2, 2}), kept);
+    FakeProvider::count(kept, 5, 500);   // the rule goes on
+    EXPECT_EQ(eswitch->del(Ufid{2, 2})->packets, 0U);
+    for (const std::uint16_t vport : {1, 2}) eswitch->detach_port(VportId{vport});
+}
+
+}  // namespace
+}  // namespace ovsdr::dr
