@@ -153,7 +153,7 @@ public:
 
     void set_vport(std::uint16_t number, bool present) override {
         const std::lock_guard lock(nic_.mutex);
-        nic_.firmware.vports().set_present(number, present);
+        nic_.set_vport(number, present);
     }
 
 private:

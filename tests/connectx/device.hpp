@@ -196,7 +196,8 @@ public:
     [[nodiscard]] virtual std::uint64_t icm_bytes_written() const = 0;
     [[nodiscard]] virtual std::uint64_t frames_sent() const = 0;
 
-    /// Makes a VF's vport come or go: while gone, queries of it fail as firmware refuses them.
+    /// Makes a VF's vport come or go: while gone, queries of it fail as firmware refuses them. Who subscribed to
+    /// NIC_VPORT_CHANGE is told.
     virtual void set_vport(std::uint16_t number, bool present) = 0;
 
 protected:

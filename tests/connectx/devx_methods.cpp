@@ -4,6 +4,7 @@
 #include <rdma/rdma_user_ioctl_cmds.h>
 
 #include <cerrno>
+#include <cstring>
 
 #include "tests/connectx/open_file.hpp"
 
@@ -79,17 +80,28 @@ void deregister_memory(OpenFile& file, Call& call) {
 }
 
 void allocate_event_file(OpenFile& file, Call& call) {
-    call.ignore({MLX5_IB_ATTR_DEVX_ASYNC_EVENT_FD_ALLOC_FLAGS});
+    if ((call.number(MLX5_IB_ATTR_DEVX_ASYNC_EVENT_FD_ALLOC_FLAGS, 0) & MLX5_IB_UAPI_DEVX_CR_EV_CH_FLAGS_OMIT_DATA) ==
+        0) {
+        throw NotEmulated{"events with the event queue's entry"};
+    }
     call.answer_file(MLX5_IB_ATTR_DEVX_ASYNC_EVENT_FD_ALLOC_HANDLE, file.nic.add_event_file());
 }
 
-/// Nothing ever happens here that would have to be told.
+/// Of what can be subscribed to only the coming and going of vports happens here.
 void subscribe(OpenFile& file, Call& call) {
-    call.ignore({MLX5_IB_ATTR_DEVX_SUBSCRIBE_EVENT_OBJ_HANDLE, MLX5_IB_ATTR_DEVX_SUBSCRIBE_EVENT_TYPE_NUM_LIST,
-                 MLX5_IB_ATTR_DEVX_SUBSCRIBE_EVENT_COOKIE});
     if (call.has(MLX5_IB_ATTR_DEVX_SUBSCRIBE_EVENT_FD_NUM)) throw NotEmulated{"events to an eventfd"};
-    const auto fd = static_cast<int>(call.number(MLX5_IB_ATTR_DEVX_SUBSCRIBE_EVENT_FD_HANDLE));
-    if (!file.nic.event_files.contains(fd)) throw Refused{EBADF, "not an event file"};
+    if (call.has(MLX5_IB_ATTR_DEVX_SUBSCRIBE_EVENT_OBJ_HANDLE)) throw NotEmulated{"events of an object"};
+    constexpr std::uint16_t nic_vport_change = 0xd;
+    const auto events =
+        file.nic.event_files.find(static_cast<int>(call.number(MLX5_IB_ATTR_DEVX_SUBSCRIBE_EVENT_FD_HANDLE)));
+    if (events == file.nic.event_files.end()) throw Refused{EBADF, "not an event file"};
+    const std::uint64_t cookie = call.number(MLX5_IB_ATTR_DEVX_SUBSCRIBE_EVENT_COOKIE, 0);
+    const auto list = call.input(MLX5_IB_ATTR_DEVX_SUBSCRIBE_EVENT_TYPE_NUM_LIST);
+    for (std::size_t at = 0; at + sizeof nic_vport_change <= list.size(); at += sizeof nic_vport_change) {
+        std::uint16_t type = 0;
+        std::memcpy(&type, list.data() + at, sizeof type);
+        if (type == nic_vport_change) file.nic.vport_watchers.emplace_back(events->second, cookie);
+    }
 }
 
 constexpr std::uint16_t object_attribute = MLX5_IB_ATTR_DEVX_OBJ_CREATE_CMD_IN;

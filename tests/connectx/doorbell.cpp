@@ -31,6 +31,7 @@ Pages& pages() {
 }
 
 [[nodiscard]] bool is_doorbell(std::uintptr_t page) {
+    if (page == 0) return false;   // a null pointer's; 0 marks free places here
     for (const auto& known : pages().addresses) {
         if (known.load(std::memory_order_acquire) == page) return true;
     }

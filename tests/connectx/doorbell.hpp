@@ -6,8 +6,7 @@
 //
 // SIGSEGV is taken over when the first page is mapped; faults elsewhere go to the handler that was there before. A
 // program that installs a handler of its own later, without keeping ours, cannot use the device. Under gdb: `handle
-// SIGSEGV nostop noprint pass`. valgrind does not show an interrupted program's registers as a processor does, and is
-// of no use here.
+// SIGSEGV nostop noprint pass`.
 //
 // Threads: any; the handler runs on the thread that rang, outside of all locks of this library.
 #pragma once

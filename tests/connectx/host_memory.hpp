@@ -18,10 +18,14 @@ namespace ovsdr::connectx {
 
 /// Grants access to memory of the process, or to device memory.
 struct MemoryKey {
+    /// What a work request does with the memory: bits as IBV_ACCESS_* has them. Reading at home needs none.
+    enum Access : std::uint32_t { local_read = 0, local_write = 1, remote_write = 2, remote_read = 4 };
+
     std::uint64_t first;                        ///< the first byte, as work requests address it; ICM from 0
     std::uint64_t size;                         ///< bytes
     std::uint8_t* memory;                       ///< of the process, or null
     std::optional<std::uint64_t> icm_address;   ///< of device memory
+    std::uint32_t access;                       ///< granted
 };
 
 struct UserMemory {
@@ -35,10 +39,12 @@ struct HostMemory {
     std::map<std::uint32_t, std::shared_ptr<CompletionQueue>> completion_queues;   ///< by CQ number
 
     /// Null if the key does not grant all of it.
-    [[nodiscard]] std::uint8_t* at(const Icm& icm, std::uint32_t key, std::uint64_t address, std::uint64_t size) const {
+    [[nodiscard]] std::uint8_t* at(const Icm& icm, std::uint32_t key, std::uint64_t address, std::uint64_t size,
+                                   std::uint32_t access) const {
         const auto found = keys.find(key);
         if (found == keys.end()) return nullptr;
         const MemoryKey& granted = found->second;
+        if ((access & ~granted.access) != 0) return nullptr;
         const std::uint64_t offset = address - granted.first;
         if (offset > granted.size || size > granted.size - offset) return nullptr;
         return granted.icm_address ? icm.at(*granted.icm_address + offset, size) : granted.memory + offset;

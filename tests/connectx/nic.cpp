@@ -20,6 +20,12 @@ int Nic::add_event_file() {
     return fd;
 }
 
+void Nic::set_vport(std::uint16_t number, bool present) {
+    firmware.vports().set_present(number, present);
+    std::erase_if(vport_watchers, [](const auto& watcher) { return watcher.first.expired(); });
+    for (const auto& [events, cookie] : vport_watchers) events.lock()->send(cookie);
+}
+
 void Nic::ring_queue_pair(std::uint32_t number) {
     if (FirmwareObject* object = firmware.find({ObjectKind::queue_pair, number});
         object != nullptr && object->send_queue) {

@@ -7,6 +7,8 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "tests/connectx/call_log.hpp"
 #include "tests/connectx/fault_plan.hpp"
@@ -40,19 +42,23 @@ struct Nic final : RequestTargets {
     std::map<int, std::shared_ptr<EventFile>> event_files;   ///< by the process's end
     bool (*on_event_file)(int fd) = nullptr;                 ///< told of each; false: there is no room for it
     std::map<int, std::unique_ptr<OpenFile>> files;          ///< by file descriptor
+    /// Who wants to hear of vports that come and go, and the word that tells it.
+    std::vector<std::pair<std::weak_ptr<EventFile>, std::uint64_t>> vport_watchers;
     std::map<std::string, std::uint64_t> left_behind;
     std::uint64_t rules_made = 0;
 
     /// A new file of events; the process's end of it. Throws Refused.
     [[nodiscard]] int add_event_file();
 
+    void set_vport(std::uint16_t number, bool present);
+
     /// The process rang for this queue pair. Numbers that nobody has go into the log.
     void ring_queue_pair(std::uint32_t number);
     void ring_completion_queue(std::uint32_t number, std::uint32_t consumer);
 
     // RequestTargets
-    std::uint8_t* memory(std::uint32_t key, std::uint64_t address, std::uint64_t size) override {
-        return host.at(icm, key, address, size);
+    std::uint8_t* memory(std::uint32_t key, std::uint64_t address, std::uint64_t size, std::uint32_t access) override {
+        return host.at(icm, key, address, size, access);
     }
     bool is_icm(std::uint32_t key) const override {
         const auto found = host.keys.find(key);

@@ -103,6 +103,9 @@ public:
     }
     [[nodiscard]] bool is_used(std::uint32_t handle) const { return objects_.at(handle).users != 0; }
 
+    /// The handle of the object that is made next.
+    [[nodiscard]] std::uint32_t next() const { return next_; }
+
     void remove(std::uint32_t handle) {
         const auto found = objects_.find(handle);
         for (const std::uint32_t part : found->second.made_of) --objects_.at(part).users;

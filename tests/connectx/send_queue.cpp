@@ -10,6 +10,8 @@
 #include <string>
 #include <string_view>
 
+#include "tests/connectx/host_memory.hpp"
+
 namespace ovsdr::connectx {
 namespace {
 
@@ -81,13 +83,15 @@ std::uint8_t SendQueue::access(const Request& request, RequestTargets& targets, 
     const bool is_inline = (first & MLX5_INLINE_SEG) != 0;
     const std::uint32_t size = is_inline ? first & inline_length_mask : first;
     const bool writes = request.opcode == MLX5_OPCODE_RDMA_WRITE;
-    std::uint8_t* far = targets.memory(be32toh(remote.rkey), be64toh(remote.raddr), size);
+    std::uint8_t* far = targets.memory(be32toh(remote.rkey), be64toh(remote.raddr), size,
+                                       writes ? MemoryKey::remote_write : MemoryKey::remote_read);
     if (far == nullptr) return MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR;
     if (is_inline) {
         if (!writes || data_at + sizeof first + size > request.size) return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
         std::memcpy(far, request.copy.data() + data_at + sizeof first, size);
     } else {
-        std::uint8_t* near = targets.memory(be32toh(data.lkey), be64toh(data.addr), size);
+        std::uint8_t* near = targets.memory(be32toh(data.lkey), be64toh(data.addr), size,
+                                            writes ? MemoryKey::local_read : MemoryKey::local_write);
         if (near == nullptr) return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
         std::memmove(writes ? far : near, writes ? near : far, size);
     }
@@ -121,7 +125,7 @@ std::uint8_t SendQueue::send(const Request& request, RequestTargets& targets, Fi
             size += length & inline_length_mask;
             break;   // inline data is the last
         }
-        if (targets.memory(be32toh(data.lkey), be64toh(data.addr), length) == nullptr)
+        if (targets.memory(be32toh(data.lkey), be64toh(data.addr), length, MemoryKey::local_read) == nullptr)
             return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
         size += length;
     }

@@ -20,8 +20,10 @@ namespace ovsdr::connectx {
 /// What work requests reach of the rest of the device.
 class RequestTargets {
 public:
-    /// `size` bytes behind a memory key, or null if the key does not grant them. `address` as the work request has it.
-    [[nodiscard]] virtual std::uint8_t* memory(std::uint32_t key, std::uint64_t address, std::uint64_t size) = 0;
+    /// `size` bytes behind a memory key, or null if the key does not grant them for `access` (MemoryKey::Access).
+    /// `address` as the work request has it.
+    [[nodiscard]] virtual std::uint8_t* memory(std::uint32_t key, std::uint64_t address, std::uint64_t size,
+                                               std::uint32_t access) = 0;
     /// True if `memory` is device memory (for counting what is written there).
     [[nodiscard]] virtual bool is_icm(std::uint32_t key) const = 0;
     /// The 64 bytes of a modify-header argument, or null.

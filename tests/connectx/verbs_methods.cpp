@@ -17,10 +17,11 @@ namespace ovsdr::connectx {
 namespace {
 
 constexpr std::uint32_t page_size = 4096;
+constexpr std::uint32_t completion_vectors = 1;
 
 void get_context(OpenFile& file, Call& call) {
     call.ignore({UVERBS_ATTR_UHW_IN});
-    call.answer(UVERBS_ATTR_GET_CONTEXT_NUM_COMP_VECTORS, std::uint32_t{1});
+    call.answer(UVERBS_ATTR_GET_CONTEXT_NUM_COMP_VECTORS, completion_vectors);
     call.answer(UVERBS_ATTR_GET_CONTEXT_CORE_SUPPORT, std::uint64_t{0});
     mlx5_ib_alloc_ucontext_resp answer{};
     answer.qp_tab_size = 1U << 17;
@@ -80,8 +81,13 @@ void allocate_async_events(OpenFile& file, Call& call) {
 }
 
 void create_completion_queue(OpenFile& file, Call& call) {
-    call.ignore({UVERBS_ATTR_CREATE_CQ_COMP_VECTOR, UVERBS_ATTR_CREATE_CQ_FLAGS, UVERBS_ATTR_CREATE_CQ_EVENT_FD});
+    call.ignore({UVERBS_ATTR_CREATE_CQ_EVENT_FD});
+    if (call.number(UVERBS_ATTR_CREATE_CQ_FLAGS, 0) != 0) throw NotEmulated{"flags of a completion queue"};
+    if (call.number(UVERBS_ATTR_CREATE_CQ_COMP_VECTOR, 0) >= completion_vectors)
+        throw Refused{EINVAL, "no such vector"};
     const auto own = call.structure<mlx5_ib_create_cq>(UVERBS_ATTR_UHW_IN);
+    if ((own.flags & ~MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX) != 0)
+        throw NotEmulated{"mlx5's flags of a completion queue"};
     if (own.cqe_comp_en != 0) throw NotEmulated{"compressed completions"};
     if (own.cqe_size != 64 && own.cqe_size != 128) throw Refused{EINVAL, "completions of neither 64 nor 128 bytes"};
     const auto entries = static_cast<std::uint32_t>(call.number(UVERBS_ATTR_CREATE_CQ_CQE));
@@ -121,6 +127,12 @@ void create_queue_pair(OpenFile& file, Call& call) {
     if (call.number(UVERBS_ATTR_CREATE_QP_TYPE) != IBV_QPT_RAW_PACKET)
         throw NotEmulated{"queue pairs other than raw packet ones"};
     const auto own = call.structure<mlx5_ib_create_qp>(UVERBS_ATTR_UHW_IN);
+    constexpr std::uint32_t harmless = MLX5_QP_FLAG_SCATTER_CQE | MLX5_QP_FLAG_ALLOW_SCATTER_CQE |
+                                       MLX5_QP_FLAG_BFREG_INDEX | MLX5_QP_FLAG_UAR_PAGE_INDEX;
+    if ((own.flags & ~harmless) != 0) throw NotEmulated{fmt::format("mlx5's flags {:#x} of a queue pair", own.flags)};
+    // That every send is signaled is libmlx5's business.
+    const std::uint64_t flags = call.number(UVERBS_ATTR_CREATE_QP_FLAGS, 0);
+    if ((flags & ~std::uint64_t{IB_UVERBS_QP_CREATE_SQ_SIG_ALL}) != 0) throw NotEmulated{"flags of a queue pair"};
     const auto capabilities = call.structure<ib_uverbs_qp_cap>(UVERBS_ATTR_CREATE_QP_CAP);
     const std::uint32_t domain = call.handle(UVERBS_ATTR_CREATE_QP_PD_HANDLE);
     const std::uint32_t send = call.handle(UVERBS_ATTR_CREATE_QP_SEND_CQ_HANDLE),
@@ -184,7 +196,7 @@ void free_device_memory(OpenFile& file, Call& call) {
 }
 
 void register_device_memory(OpenFile& file, Call& call) {
-    call.ignore({UVERBS_ATTR_REG_DM_MR_ACCESS_FLAGS});
+    const auto access = static_cast<std::uint32_t>(call.number(UVERBS_ATTR_REG_DM_MR_ACCESS_FLAGS, 0));
     const std::uint32_t domain = call.handle(UVERBS_ATTR_REG_DM_MR_PD_HANDLE),
                         memory = call.handle(UVERBS_ATTR_REG_DM_MR_DM_HANDLE);
     (void)file.objects.get<ProtectionDomain>(domain);
@@ -193,7 +205,8 @@ void register_device_memory(OpenFile& file, Call& call) {
                         size = call.number(UVERBS_ATTR_REG_DM_MR_LENGTH);
     if (offset > there || size > there - offset) throw Refused{EINVAL, "more than the device memory"};
     const std::uint32_t key = file.nic.key_numbers.allocate() << 8;
-    file.nic.host.keys[key] = {.first = 0, .size = size, .memory = nullptr, .icm_address = address + offset};
+    file.nic.host.keys[key] = {
+        .first = 0, .size = size, .memory = nullptr, .icm_address = address + offset, .access = access};
     call.answer_handle(UVERBS_ATTR_REG_DM_MR_HANDLE, file.objects.add(MemoryRegion{key}, {domain, memory}));
     call.answer(UVERBS_ATTR_REG_DM_MR_RESP_LKEY, key);
     call.answer(UVERBS_ATTR_REG_DM_MR_RESP_RKEY, key);

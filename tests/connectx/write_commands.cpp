@@ -27,7 +27,8 @@ void register_memory(OpenFile& file, Call& call) {
     file.nic.host.keys[key] = {.first = asked.hca_va,
                                .size = asked.length,
                                .memory = reinterpret_cast<std::uint8_t*>(asked.start),
-                               .icm_address = std::nullopt};
+                               .icm_address = std::nullopt,
+                               .access = asked.access_flags};
     const std::uint32_t handle = file.objects.add(MemoryRegion{key}, {asked.pd_handle});
     call.answer(UVERBS_ATTR_CORE_OUT, ib_uverbs_reg_mr_resp{.mr_handle = handle, .lkey = key, .rkey = key});
 }

@@ -45,7 +45,8 @@ class Test:
 class Bench:
     """The warm folder. One process at a time: a second one is refused."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *options: str) -> None:
+        """`options`: of meson, when the folder is made."""
         self.sources = folder
         self.build = folder / "build"
         folder.mkdir(parents=True, exist_ok=True)
@@ -56,7 +57,8 @@ class Bench:
             sys.exit(f"mutation: another run is in {folder}")
         self._copy_sources()
         if not (self.build / "build.ninja").exists():
-            subprocess.run(["meson", "setup", str(self.build), str(folder), "-Dcpp_link_args=-Wl,--strip-debug"],
+            stripped = "-Dcpp_link_args=-Wl,--strip-debug"
+            subprocess.run(["meson", "setup", str(self.build), str(folder), stripped, *options],
                            check=True, stdout=subprocess.DEVNULL)
         self.make(["build.ninja"])
         self._outputs = self._read_outputs()

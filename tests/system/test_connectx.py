@@ -39,25 +39,34 @@ PROTOCOLS = ["eth_type(0x0800),ipv4(frag=no)", "eth_type(0x86dd),ipv6(frag=no)",
 
 @pytest.fixture(params=["cx5", "cx6dx", "cx7"])
 def switch(workspace: Workspace, request: pytest.FixtureRequest) -> Iterator[ConnectXSwitch]:
+    made = start_switch(workspace, profile=request.param)
+    for name in PORTS:
+        add_port(made, name)
+    yield made
+
+
+def start_switch(workspace: Workspace, **options: str) -> ConnectXSwitch:
+    """A bridge without ports."""
     if not connectx.built():
         pytest.skip("tests/connectx/libconnectx.so is not built")
-    made = ConnectXSwitch(workspace, profile=request.param)
+    made = ConnectXSwitch(workspace, **options)
     made.start()
     made.vsctl("set", "Open_vSwitch", ".", "other_config:hw-offload=true", "other_config:max-idle=600000")
     made.vsctl("add-br", BRIDGE, "--", "set", "bridge", BRIDGE, "datapath_type=netdev", "fail_mode=secure",
                "other_config:disable-in-band=true")
-    for name in PORTS:
-        add_port(made, name)
     made.add_flows(BRIDGE, [flow_of(form) for form in range(len(FORMS))])
-    yield made
+    return made
 
 
-def add_port(switch: ConnectXSwitch, name: str) -> None:
+def add_port(switch: ConnectXSwitch, name: str, *, may_fail: bool = False) -> str | None:
+    """Its error, which must be none if it may not fail."""
     number = list(PORTS).index(name) + 1
     switch.vsctl("add-port", BRIDGE, name, "--", "set", "interface", name, "type=dr",
                  f"options:device={connectx.DEVICE}", f"options:vport={PORTS[name]}", f"ofport_request={number}")
-    wait_until(lambda: switch.interface(name, "ofport") == number, 10, f"port {name} is there")
-    assert switch.interface(name, "error") is None
+    wait_until(lambda: switch.interface(name, "ofport") in (number, -1), 10, f"port {name} is there")
+    error = switch.interface(name, "error")
+    assert may_fail or (error is None and switch.interface(name, "ofport") == number)
+    return None if error is None else str(error)
 
 
 def flow_of(form: int, actions: str | None = None) -> str:
@@ -78,10 +87,10 @@ def megaflow(number: int, ports: dict[str, str]) -> tuple[str, list[str]]:
     return "dpctl/add-flow", [match, FORMS[form][1].format(**ports)]
 
 
-def add_megaflows(switch: ConnectXSwitch) -> None:
+def add_megaflows(switch: ConnectXSwitch, length: int = MEGAFLOWS) -> None:
     ports = odp_ports(switch)
-    switch.unixctl(megaflow(number, ports) for number in range(MEGAFLOWS))
-    wait_offloaded(switch, MEGAFLOWS)
+    switch.unixctl(megaflow(number, ports) for number in range(length))
+    wait_offloaded(switch, length)
 
 
 def offloaded(switch: ConnectXSwitch) -> list[stats.Megaflow]:
@@ -144,9 +153,31 @@ def test_a_restart_leaves_nothing_and_finds_its_ports_again(switch: ConnectXSwit
     finish(switch)
 
 
+@pytest.mark.parametrize("call", [20, 90, 140, 240, 290, 310, 320, 330])
+def test_a_call_to_the_kernel_that_fails_is_told_and_leaves_nothing(workspace: Workspace, call: int) -> None:
+    """Counted from the daemon's start: while the device opens, a port is added, megaflows are installed."""
+    switch = start_switch(workspace, fail=f"*@{call}")
+    errors = {name: error for name in PORTS if (error := add_port(switch, name, may_fail=True))}
+    for name in errors:
+        switch.vsctl("del-port", BRIDGE, name)
+        add_port(switch, name)
+    add_megaflows(switch, 100)
+    switch.stop()
+    failed = [line for line in switch.log_of_calls.read_text().splitlines() if "a fault was asked for" in line]
+    assert len(failed) == 1
+    figure(f"call {call}, {failed[0].split(' ')[1]} ports say {errors or 'nothing'}")
+    nothing_left(switch)
+
+
 def finish(switch: ConnectXSwitch) -> None:
     """The daemon ends; nobody has complained, and nothing was left behind."""
     switch.stop()
     assert switch.complaints() == []
-    ends = [line for line in switch.log_of_calls.read_text().splitlines() if " end: " in line]
+    nothing_left(switch)
+
+
+def nothing_left(switch: ConnectXSwitch) -> None:
+    lines = switch.log_of_calls.read_text().splitlines()
+    assert not [line for line in lines if "left behind" in line or "alive at the end" in line or "not emulated" in line]
+    ends = [line for line in lines if " end: " in line]
     assert ends and all(line.endswith(" 0 bytes of ICM alive") for line in ends), ends

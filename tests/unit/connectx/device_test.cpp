@@ -1,5 +1,8 @@
 // The emulated ConnectX under the system's own libibverbs and libmlx5: runs under tests/connectx/run, for each profile.
 #include <poll.h>
+#include <rdma/mlx5_user_ioctl_cmds.h>
+#include <rdma/rdma_user_ioctl_cmds.h>
+#include <sys/ioctl.h>
 
 #include <algorithm>
 #include <array>
@@ -255,6 +258,19 @@ TEST_F(EmulatedDevice, KeepsModifyHeaderArgumentsApart) {
     EXPECT_FALSE(device()->argument(behind));
 }
 
+/// A steering entry has 8 bits for it, and libmlx5 puts the id in without a look.
+TEST_F(EmulatedDevice, GivesDefinersIdsThatFitIntoAnEntry) {
+    if (device()->steering_format() != 2) return;   // no definers there
+    const Rules rules(context_.get(), MLX5DV_DR_DOMAIN_TYPE_FDB);
+    unsigned definers = 0;
+    for (const DevxObject& object : device()->devx_objects()) {
+        if (object.general_type != 0x18) continue;
+        ++definers;
+        EXPECT_LT(object.id, 0x100U);
+    }
+    EXPECT_GT(definers, 0U);
+}
+
 TEST_F(EmulatedDevice, DestroysNothingThatIsInUse) {
     const Pd pd(ibv_alloc_pd(context_.get()));
     std::array<char, 64> bytes{};
@@ -322,6 +338,35 @@ TEST_F(EmulatedDevice, SaysWhatItDoesNotEmulate) {
     std::uint8_t in[16] = {0x09, 0xff}, out[16] = {};
     EXPECT_NE(mlx5dv_devx_general_cmd(context_.get(), in, sizeof in, out, sizeof out), 0);
     EXPECT_EQ(device()->not_emulated().size(), before + 2);
+}
+
+/// An attribute that the device does not know and the caller calls mandatory.
+TEST_F(EmulatedDevice, MakesNothingOfACallThatItDoesNotUnderstand) {
+    std::uint64_t offset = 0;
+    std::uint32_t length = 0, page = 0;
+    constexpr std::size_t length_of_call = sizeof(ib_uverbs_ioctl_hdr) + 5 * sizeof(ib_uverbs_attr);
+    alignas(ib_uverbs_ioctl_hdr) std::array<std::uint8_t, length_of_call> bytes{};
+    auto& call = *reinterpret_cast<ib_uverbs_ioctl_hdr*>(bytes.data());
+    const auto attribute = [&](std::size_t i, std::uint16_t id, std::uint16_t size, void* answer) {
+        call.attrs[i].attr_id = id;
+        call.attrs[i].len = size;
+        call.attrs[i].flags = UVERBS_ATTR_F_MANDATORY;
+        call.attrs[i].data = reinterpret_cast<std::uintptr_t>(answer);
+    };
+    attribute(0, MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE, 0, nullptr);
+    attribute(1, MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET, sizeof offset, &offset);
+    attribute(2, MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH, sizeof length, &length);
+    attribute(3, MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID, sizeof page, &page);
+    attribute(4, 0x1ABC, 8, nullptr);
+    call.length = length_of_call;
+    call.object_id = MLX5_IB_OBJECT_UAR;
+    call.method_id = MLX5_IB_METHOD_UAR_OBJ_ALLOC;
+    call.num_attrs = 5;
+    const auto before = device()->alive();
+    EXPECT_EQ(ioctl(context_->cmd_fd, RDMA_VERBS_IOCTL, &call), -1);
+    EXPECT_EQ(errno, EOPNOTSUPP);
+    EXPECT_EQ(device()->alive(), before);
+    EXPECT_NE(device()->not_emulated().back().find("0x1abc"), std::string::npos);
 }
 
 /// A raw packet queue pair, as the slow path has them.
@@ -455,9 +500,34 @@ TEST_F(EmulatedDevice, CarriesOutParallelDoorbells) {
 
 using EmulatedDeviceDeathTest = EmulatedDevice;
 
+/// A write that fails leaves its queue pair in error, and libmlx5 says so when it next looks at completions. Once it
+/// has read them all it waits for more for ever, as it would on a card (dr_handle_pending_wc()): so the process ends
+/// here.
+TEST_F(EmulatedDeviceDeathTest, TellsOfAWriteThatFailed) {
+    ::testing::GTEST_FLAG(death_test_style) = "threadsafe";
+    constexpr int told = 3;
+    const auto write_until_told = [this] {
+        Rules rules(context_.get(), MLX5DV_DR_DOMAIN_TYPE_FDB);
+        mlx5dv_dr_action* drop = rules.add(mlx5dv_dr_action_create_drop());
+        const bool armed = device()->fail("REQUEST:RDMA_WRITE", 10, EIO);
+        for (std::uint64_t i = 1; armed && i <= 100; ++i) {
+            rules.rules.push_back(rules.rule(i, {drop}));
+            if (rules.rules.back() == nullptr) _exit(told);
+        }
+        _exit(0);
+    };
+    EXPECT_EXIT(write_until_told(), ::testing::ExitedWithCode(told), "");
+}
+
 TEST_F(EmulatedDeviceDeathTest, LeavesOtherFaultsToTheProcess) {
     ::testing::GTEST_FLAG(death_test_style) = "threadsafe";
-    EXPECT_EXIT(*static_cast<volatile int*>(nullptr) = 0, ::testing::KilledBySignal(SIGSEGV), "");
+    // The store that a doorbell is made of, to pages that are none: the first, which a null pointer points into, and
+    // one that nothing is mapped to.
+    for (const std::uintptr_t address : {std::uintptr_t{0}, std::uintptr_t{0x20}, std::uintptr_t{0x7000'0000}}) {
+        const std::uint64_t value = address + 1;
+        const auto store = [&] { *reinterpret_cast<volatile std::uint64_t*>(address) = value; };
+        EXPECT_EXIT((store(), _exit(0)), ::testing::KilledBySignal(SIGSEGV), "");
+    }
 }
 
 }   // namespace

@@ -1,12 +1,14 @@
 // Parts of the emulated ConnectX that need no device: bit fields, numbers, stores, faults.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cerrno>
 #include <vector>
 
 #include "tests/connectx/address_plan.hpp"
 #include "tests/connectx/bits.hpp"
 #include "tests/connectx/fault_plan.hpp"
+#include "tests/connectx/host_memory.hpp"
 #include "tests/connectx/icm.hpp"
 #include "tests/connectx/id_space.hpp"
 #include "tests/connectx/layouts.hpp"
@@ -134,6 +136,20 @@ TEST(Icm, IsAlignedToItsSizeAndBounded) {
     EXPECT_THROW((void)icm.allocate(IcmType::steering, 1U << 20), Refused);
     EXPECT_EQ(icm.allocate(IcmType::modify_header, 1U << 20), address_plan::modify_header);
     EXPECT_THROW((void)icm.allocate(static_cast<IcmType>(4), 1), NotEmulated);
+}
+
+TEST(HostMemory, GrantsWhatAKeyIsFor) {
+    const Icm icm({20, 20, 20});
+    std::array<std::uint8_t, 64> bytes{};
+    HostMemory host;
+    host.keys[0x100] = {
+        .first = 0x5000, .size = 64, .memory = bytes.data(), .icm_address = {}, .access = MemoryKey::remote_read};
+    EXPECT_EQ(host.at(icm, 0x100, 0x5000, 64, MemoryKey::remote_read), bytes.data());
+    EXPECT_EQ(host.at(icm, 0x100, 0x503F, 1, MemoryKey::local_read), bytes.data() + 63);
+    EXPECT_EQ(host.at(icm, 0x100, 0x5000, 64, MemoryKey::remote_write), nullptr);
+    EXPECT_EQ(host.at(icm, 0x100, 0x5001, 64, MemoryKey::remote_read), nullptr);
+    EXPECT_EQ(host.at(icm, 0x100, 0x4FFF, 1, MemoryKey::remote_read), nullptr);
+    EXPECT_EQ(host.at(icm, 0x200, 0x5000, 1, MemoryKey::local_read), nullptr);
 }
 
 TEST(AddressPlan, KnowsWhatItGaveOut) {

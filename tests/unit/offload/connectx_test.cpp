@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <chrono>
+#include <future>
 #include <map>
 #include <string>
 #include <thread>
@@ -211,6 +211,21 @@ TEST_F(OffloadOnConnectX, SeesItsVports) {
     EXPECT_TRUE(query_vport_stats(host.eswitch(), {2}));
     device()->set_vport(2, false);
     EXPECT_FALSE(query_vport(host.eswitch(), {2}));
+    device()->set_vport(2, true);
+}
+
+TEST_F(OffloadOnConnectX, HearsOfAVportThatGoes) {
+    Host host;
+    ASSERT_EQ(host.open(), "");
+    std::promise<void> heard;
+    std::atomic<bool> once{false};
+    const auto watcher = VportWatcher::start(host.eswitch(), [&] {
+        if (!once.exchange(true)) heard.set_value();
+    });
+    ASSERT_TRUE(watcher) << watcher.error().what;
+    EXPECT_FALSE(once);
+    device()->set_vport(2, false);
+    heard.get_future().wait();
     device()->set_vport(2, true);
 }
 

@@ -28,13 +28,14 @@ def built() -> bool:
 class ConnectXSwitch(Switch):
     """`log_of_calls` has what failed or was left behind, `counters` is what each flow counter shows."""
 
-    def __init__(self, workspace: Workspace, *, profile: str = "cx6dx", vfs: int = 2) -> None:
+    def __init__(self, workspace: Workspace, *, profile: str = "cx6dx", vfs: int = 2,
+                 fail: str = "") -> None:
         folder = workspace.folder
         self.log_of_calls = folder / "connectx.log"
         self.counters = folder / "counters"
         launcher = folder / "ovs-vswitchd-connectx"
         command = [str(LAUNCHER), "--profile", profile, "--vfs", str(vfs), "--log", str(self.log_of_calls),
-                   "--counters", str(self.counters), str(build.daemon())]
+                   "--counters", str(self.counters), *(["--fail", fail] if fail else []), str(build.daemon())]
         launcher.parent.mkdir(parents=True, exist_ok=True)
         launcher.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
         launcher.chmod(0o755)

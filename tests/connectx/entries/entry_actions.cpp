@@ -1,0 +1,186 @@
+#include "tests/connectx/entries/entry_actions.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+
+#include "tests/connectx/entries/edits.hpp"
+#include "tests/connectx/entries/stopped.hpp"
+
+namespace ovsdr::connectx::entries {
+
+namespace {
+
+constexpr std::size_t tag_offset = 12, tag_size = 4;   ///< of a frame's first VLAN tag
+constexpr std::size_t list_unit = 64;
+constexpr std::uint32_t flow_tag_bits = 0xFFFFFF;
+
+void insert(Packet& packet, std::size_t offset, std::span<const std::uint8_t> bytes) {
+    if (offset > packet.bytes.size()) throw Stopped(fmt::format("an insertion at {} of a shorter packet", offset));
+    packet.bytes.insert(packet.bytes.begin() + static_cast<std::ptrdiff_t>(offset), bytes.begin(), bytes.end());
+}
+
+void remove(Packet& packet, std::size_t offset, std::size_t size) {
+    if (offset + size > packet.bytes.size()) throw Stopped(fmt::format("a removal of {} bytes at {}", size, offset));
+    const auto begin = packet.bytes.begin() + static_cast<std::ptrdiff_t>(offset);
+    packet.bytes.erase(begin, begin + static_cast<std::ptrdiff_t>(size));
+}
+
+void run_list(const EntryMemory& memory, std::uint32_t pointer, std::uint32_t length, Packet& packet) {
+    const std::uint64_t address = memory.modify_header_base + std::uint64_t{pointer} * list_unit;
+    const std::uint8_t* list = memory.read(address, length * edit_size);
+    if (list == nullptr) throw Stopped(fmt::format("a modify-header list at {:#x}, where there is no memory", address));
+    for (std::uint32_t i = 0; i < length; ++i) edit(memory.format, list + i * edit_size, packet);
+}
+
+using Handler = void (*)(const EntryMemory&, const std::uint8_t* action, Packet&);
+
+struct ActionRow {
+    std::uint8_t number;
+    const char* name;
+    std::size_t size;
+    Handler handler;   ///< null: known by name only
+};
+
+namespace v0 {
+
+/// One field of the control part decides; the sizes of the rows are not used.
+constexpr Bits tx_action{102, 3}, tx_data{128, 32}, rx_action{161, 3}, rx_description{164, 4}, rx_tag{128, 32};
+constexpr Bits list_length{96, 16}, list_pointer{128, 32}, fail_on_error{251, 1};
+constexpr std::uint32_t tag_enabled = 1U << 31;
+
+constexpr struct {
+    Bits bits;
+    const char* name;
+} unknown_tx[] = {{{96, 1}, "sx_wire"},           {{97, 1}, "sx_func_lb"},        {{98, 1}, "sx_sniffer"},
+                  {{99, 1}, "sx_wire_enable"},    {{100, 1}, "sx_func_lb_enable"}, {{101, 1}, "sx_sniffer_enable"},
+                  {{106, 6}, "action_description"}, {{160, 8}, "loopback_syndrome_en"}, {{251, 1}, "go_back"}};
+
+void push_vlan(const EntryMemory&, const std::uint8_t* entry, Packet& packet) {
+    std::uint8_t tag[tag_size];
+    store32(tag, get(entry, tx_data));
+    insert(packet, tag_offset, tag);
+}
+
+void pop_vlan(const EntryMemory&, const std::uint8_t*, Packet& packet) { remove(packet, tag_offset, tag_size); }
+
+constexpr ActionRow tx_actions[] = {
+    {0, "none", 0, [](const EntryMemory&, const std::uint8_t*, Packet&) {}},
+    {1, "PUSH_VLAN", 0, push_vlan},
+    {3, "ENCAP_L3", 0, nullptr},
+    {4, "ENCAP", 0, nullptr},
+};
+constexpr ActionRow rx_actions[] = {
+    {0, "none", 0, [](const EntryMemory&, const std::uint8_t*, Packet&) {}},
+    {1, "ENABLE", 0, nullptr},
+    {2, "DECAP", 0, nullptr},
+    {3, "L3_DECAP", 0, nullptr},
+    {4, "POP_VLAN", 0, pop_vlan},
+};
+
+}  // namespace v0
+
+namespace v1 {
+
+constexpr Bits action_number{0, 8};
+constexpr Bits remove_anchor{10, 6}, remove_l4{16, 1}, remove_offset{18, 7}, remove_length{26, 6};
+constexpr Bits insert_anchor{10, 6}, insert_offset{16, 7};
+constexpr Bits list_length{8, 8}, list_pointer{16, 16};
+constexpr std::uint32_t anchor_start = 0, anchor_first_vlan = 2;
+constexpr std::size_t unit = 2;   ///< offsets and sizes count 2 bytes
+
+std::size_t offset_of(std::uint32_t anchor) {
+    if (anchor == anchor_start) return 0;
+    if (anchor == anchor_first_vlan) return tag_offset;
+    throw Stopped(fmt::format("header anchor {:#x}", anchor));
+}
+
+void flow_tag(const EntryMemory&, const std::uint8_t* action, Packet& packet) {
+    packet.flow_tag = load32(action) & flow_tag_bits;
+}
+
+void remove_by_size(const EntryMemory&, const std::uint8_t* action, Packet& packet) {
+    if (get(action, remove_l4) != 0) throw Stopped("outer_l4_remove of REMOVE_BY_SIZE");
+    remove(packet, offset_of(get(action, remove_anchor)) + get(action, remove_offset) * unit,
+           get(action, remove_length) * unit);
+}
+
+void insert_inline(const EntryMemory&, const std::uint8_t* action, Packet& packet) {
+    insert(packet, offset_of(get(action, insert_anchor)) + get(action, insert_offset) * unit, {action + 4, 4});
+}
+
+void modify_list(const EntryMemory& memory, const std::uint8_t* action, Packet& packet) {
+    run_list(memory, get(action, list_pointer), get(action, list_length), packet);
+}
+
+void edit_inline(const EntryMemory& memory, const std::uint8_t* action, Packet& packet) {
+    edit(memory.format, action, packet);
+}
+
+constexpr ActionRow actions[] = {
+    {0x00, "NOP", 4, [](const EntryMemory&, const std::uint8_t*, Packet&) {}},
+    {0x05, "COPY", 8, edit_inline},
+    {0x06, "SET", 8, edit_inline},
+    {0x07, "ADD", 8, edit_inline},
+    {0x08, "REMOVE_BY_SIZE", 4, remove_by_size},
+    {0x09, "REMOVE_HEADER_TO_HEADER", 4, nullptr},
+    {0x0a, "INSERT_INLINE", 8, insert_inline},
+    {0x0b, "INSERT_POINTER", 8, nullptr},
+    {0x0c, "FLOW_TAG", 4, flow_tag},
+    {0x0d, "QUEUE_ID_SEL", 4, nullptr},
+    {0x0e, "ACCELERATED_LIST", 8, nullptr},
+    {0x0f, "MODIFY_LIST", 4, modify_list},
+    {0x12, "ASO", 8, nullptr},
+    {0x13, "TRAILER", 8, nullptr},
+    {0x14, "COUNTER_ID", 4, nullptr},
+};
+
+}  // namespace v1
+
+const ActionRow& row_of(std::span<const ActionRow> rows, std::uint32_t number, unsigned format) {
+    const auto found = std::ranges::find(rows, number, &ActionRow::number);
+    if (found == rows.end()) throw Stopped(fmt::format("action {:#x} of format {}", number, format));
+    if (found->handler == nullptr) throw Stopped(fmt::format("action {} of format {}", found->name, format));
+    return *found;
+}
+
+void act_format_0(const EntryMemory& memory, const Entry& entry, Packet& packet) {
+    const EntryType own = packet.side == Side::rx ? EntryType::rx : EntryType::tx;
+    if (entry.type != own && entry.type != EntryType::modify) throw Stopped("an entry of the other side");
+    if (packet.side == Side::rx) {
+        if (get(entry.bytes, v0::fail_on_error) != 0 || get(entry.bytes, v0::rx_description) != 0) {
+            throw Stopped("fail_on_error or action_description of an RX entry");
+        }
+        row_of(v0::rx_actions, get(entry.bytes, v0::rx_action), 0).handler(memory, entry.bytes, packet);
+        const std::uint32_t tag = get(entry.bytes, v0::rx_tag);
+        if (entry.type == EntryType::rx && (tag & v0::tag_enabled) != 0) packet.flow_tag = tag & flow_tag_bits;
+    } else if (entry.type == EntryType::tx) {
+        for (const auto& bit : v0::unknown_tx) {
+            if (get(entry.bytes, bit.bits) != 0) throw Stopped(fmt::format("{} of a TX entry", bit.name));
+        }
+        row_of(v0::tx_actions, get(entry.bytes, v0::tx_action), 0).handler(memory, entry.bytes, packet);
+    }
+    if (entry.type == EntryType::modify) {
+        run_list(memory, get(entry.bytes, v0::list_pointer), get(entry.bytes, v0::list_length), packet);
+    }
+}
+
+void act_format_1(const EntryMemory& memory, const Entry& entry, Packet& packet) {
+    std::span<const std::uint8_t> rest = entry.actions;
+    while (!rest.empty()) {
+        const ActionRow& row = row_of(v1::actions, get(rest.data(), v1::action_number), memory.format);
+        if (row.size > rest.size()) throw Stopped(fmt::format("action {} without room for it", row.name));
+        row.handler(memory, rest.data(), packet);
+        rest = rest.subspan(row.size);
+    }
+}
+
+}  // namespace
+
+void act(const EntryMemory& memory, const Entry& entry, Packet& packet) {
+    if (memory.format == 0) return act_format_0(memory, entry, packet);
+    act_format_1(memory, entry, packet);
+}
+
+}  // namespace ovsdr::connectx::entries

@@ -1,0 +1,93 @@
+// Random megaflows of today's vocabulary, disjoint as those of dpif-netdev are.
+//
+// The model. A megaflow is a pattern (value and mask) for each Feature of a packet, a number of tags and actions. They
+// grow as leaves of trees: one tree for each in_port, ethertype and kind of tag; each inner node tells its children
+// apart by values of one feature under one mask. So no packet belongs to two megaflows, megaflows of a tree share few
+// masks (as a switch's do), and values that no child has are near misses.
+//
+// Which of them offload/ must install is worked out here a second time, from docs/architecture.md and the devices'
+// limits.
+//
+// Threads: pure; one seed, one list.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace ovsdr::differential {
+
+using Chance = std::mt19937_64;
+[[nodiscard]] inline std::uint32_t below(Chance& chance, std::uint32_t limit) {
+    return static_cast<std::uint32_t>(chance() % limit);
+}
+[[nodiscard]] inline bool happens(Chance& chance, unsigned percent) { return below(chance, 100) < percent; }
+
+/// Datapath port numbers and the vports behind them.
+struct PortNumber {
+    std::uint32_t odp;
+    std::uint16_t vport;
+};
+inline constexpr std::uint16_t wire_vport = 0xFFFF;
+inline constexpr PortNumber ports[] = {{1, 1}, {2, 2}, {3, 3}, {9, wire_vport}};
+inline constexpr std::size_t port_length = std::size(ports);
+[[nodiscard]] std::uint16_t vport_of(std::uint32_t odp);
+
+inline constexpr std::uint16_t type_ipv4 = 0x0800, type_ipv6 = 0x86dd, type_arp = 0x0806;
+inline constexpr std::uint16_t customer_tag = 0x8100, service_tag = 0x88a8;
+/// Frames that a judge sends to know that what was before them has come out. No tree has this ethertype.
+inline constexpr std::uint16_t type_marker = 0x88b6;
+inline constexpr std::uint8_t protocol_icmp = 1, protocol_tcp = 6, protocol_udp = 17, protocol_icmpv6 = 58,
+                              protocol_sctp = 132;
+
+enum class Feature : std::uint8_t {
+    eth_dst, eth_src, vid, pcp, ip_src, ip_dst, tos, ttl, protocol, tp_src, tp_dst, tcp_flags, count_of_features
+};
+inline constexpr std::size_t feature_length = static_cast<std::size_t>(Feature::count_of_features);
+
+/// Big endian, right aligned in its bytes: an IPv4 address is the last four.
+struct Pattern {
+    std::array<std::uint8_t, 16> value{}, mask{};
+};
+
+enum class Tag : std::uint8_t { none, customer, service, any };   ///< any: the megaflow does not look at tags
+
+struct Action {
+    enum class Kind : std::uint8_t { output, push, pop };
+    Kind kind;
+    std::uint32_t port = 0;      ///< output
+    std::uint16_t tpid = 0, vid = 0;
+    std::uint8_t pcp = 0;
+};
+
+struct Megaflow {
+    std::uint32_t in_port = 0;
+    std::uint16_t eth_type = 0;
+    Tag tag = Tag::none;
+    bool first_fragments = false;    ///< frag=first instead of frag=no
+    std::array<Pattern, feature_length> patterns{};
+    std::vector<Action> actions;
+
+    [[nodiscard]] Pattern& operator[](Feature feature) { return patterns[static_cast<std::size_t>(feature)]; }
+    [[nodiscard]] const Pattern& operator[](Feature feature) const {
+        return patterns[static_cast<std::size_t>(feature)];
+    }
+    [[nodiscard]] bool is_ip() const { return eth_type == type_ipv4 || eth_type == type_ipv6; }
+};
+
+/// `length` of them, and then one for each port that leads markers from it to the next port.
+[[nodiscard]] std::vector<Megaflow> make_megaflows(std::uint64_t seed, std::size_t length);
+
+/// As `ovs-dpctl add-flow` takes them.
+[[nodiscard]] std::string match_text(const Megaflow& megaflow);
+[[nodiscard]] std::string actions_text(const Megaflow& megaflow);
+
+/// Whether a device of this steering format (0, 1, 2) can do it.
+[[nodiscard]] bool is_offloadable(const Megaflow& megaflow, unsigned format);
+
+/// Bits that a feature has in packets of this ethertype.
+[[nodiscard]] unsigned bits_of(Feature feature, std::uint16_t eth_type);
+
+}  // namespace ovsdr::differential

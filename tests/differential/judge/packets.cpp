@@ -1,0 +1,348 @@
+#include "tests/differential/judge/packets.hpp"
+
+#include <algorithm>
+#include <optional>
+
+namespace ovsdr::differential {
+
+namespace {
+
+using Bytes = std::vector<std::uint8_t>;
+
+constexpr std::uint16_t dont_fragment = 0x4000, more_fragments = 0x2000;
+constexpr std::uint16_t tcp_ends = 0x005;   ///< FIN, RST
+constexpr std::size_t largest_payload = 200;
+
+struct TagOnWire {
+    std::uint16_t tpid, tci;
+};
+
+/// What a frame is made of.
+struct Recipe {
+    std::uint32_t in_port = 0;
+    std::array<std::array<std::uint8_t, 16>, feature_length> values{};
+    std::vector<TagOnWire> tags;
+    std::uint16_t eth_type = 0;
+    std::uint16_t fragment = 0;          ///< IPv4's flags and offset; IPv6 gets a fragment header of the same
+    bool fragment_header = false;        ///< IPv6, also of no fragment
+    bool options = false;                ///< IPv4 options, or an IPv6 extension header
+    std::size_t cut = 0;                 ///< bytes that the IP payload is too short for its L4 header
+    int length_lie = 0;                  ///< added to IPv4's total length
+    std::uint8_t version_lie = 0;        ///< instead of the IP version
+    std::size_t payload = 0;
+
+    [[nodiscard]] std::array<std::uint8_t, 16>& operator[](Feature feature) {
+        return values[static_cast<std::size_t>(feature)];
+    }
+    [[nodiscard]] const std::array<std::uint8_t, 16>& operator[](Feature feature) const {
+        return values[static_cast<std::size_t>(feature)];
+    }
+    [[nodiscard]] std::uint8_t byte(Feature feature) const { return (*this)[feature][15]; }
+    [[nodiscard]] std::uint16_t half(Feature feature) const {
+        return static_cast<std::uint16_t>((*this)[feature][14] << 8 | (*this)[feature][15]);
+    }
+};
+
+void put16(Bytes& bytes, unsigned value) {
+    bytes.push_back(static_cast<std::uint8_t>(value >> 8));
+    bytes.push_back(static_cast<std::uint8_t>(value));
+}
+
+void put32(Bytes& bytes, std::uint32_t value) {
+    put16(bytes, value >> 16);
+    put16(bytes, value);
+}
+
+template <typename Range>
+void put(Bytes& bytes, const Range& range, std::size_t last) {
+    bytes.insert(bytes.end(), range.end() - static_cast<std::ptrdiff_t>(last), range.end());
+}
+
+Bytes transport(const Recipe& recipe, Chance& chance) {
+    const std::uint8_t protocol = recipe.byte(Feature::protocol);
+    Bytes bytes;
+    if (protocol == protocol_icmp || protocol == protocol_icmpv6) {
+        bytes = {recipe.byte(Feature::tp_src), recipe.byte(Feature::tp_dst)};
+        put16(bytes, 0);
+        put32(bytes, static_cast<std::uint32_t>(chance()));
+    } else {
+        put16(bytes, recipe.half(Feature::tp_src));
+        put16(bytes, recipe.half(Feature::tp_dst));
+    }
+    if (protocol == protocol_tcp) {
+        put32(bytes, static_cast<std::uint32_t>(chance()));
+        put32(bytes, static_cast<std::uint32_t>(chance()));
+        put16(bytes, 0x5000U | (recipe.half(Feature::tcp_flags) & 0x1FFU));
+        bytes.resize(20);
+    } else if (protocol == protocol_udp) {
+        put16(bytes, static_cast<unsigned>(8 + recipe.payload));
+        put16(bytes, 0);
+    }
+    const std::size_t header = bytes.size();
+    bytes.resize(header + recipe.payload, 0xA5);
+    if (recipe.cut > 0) bytes.resize(header > recipe.cut ? header - recipe.cut : 0);
+    return bytes;
+}
+
+void finish_ipv4_checksum(Bytes& bytes, std::size_t begin, std::size_t size) {
+    std::uint32_t sum = 0;
+    for (std::size_t i = begin; i < begin + size; i += 2) {
+        sum += static_cast<std::uint32_t>(bytes[i] << 8 | bytes[i + 1]);
+    }
+    while (sum >> 16 != 0) sum = (sum & 0xFFFF) + (sum >> 16);
+    bytes[begin + 10] = static_cast<std::uint8_t>(~sum >> 8);
+    bytes[begin + 11] = static_cast<std::uint8_t>(~sum);
+}
+
+void put_ipv4(Bytes& bytes, const Recipe& recipe, Chance& chance) {
+    const Bytes l4 = transport(recipe, chance);
+    const std::size_t begin = bytes.size(), header = recipe.options ? 24 : 20;
+    const unsigned version = recipe.version_lie != 0 ? recipe.version_lie : 4;
+    bytes.push_back(static_cast<std::uint8_t>(version << 4 | header / 4));
+    bytes.push_back(recipe.byte(Feature::tos));
+    put16(bytes, static_cast<unsigned>(static_cast<int>(header + l4.size()) + recipe.length_lie));
+    put16(bytes, 0);
+    put16(bytes, recipe.fragment);
+    bytes.push_back(recipe.byte(Feature::ttl));
+    bytes.push_back(recipe.byte(Feature::protocol));
+    put16(bytes, 0);
+    put(bytes, recipe[Feature::ip_src], 4);
+    put(bytes, recipe[Feature::ip_dst], 4);
+    if (recipe.options) put32(bytes, 0x01010101);
+    finish_ipv4_checksum(bytes, begin, header);
+    bytes.insert(bytes.end(), l4.begin(), l4.end());
+}
+
+void put_ipv6(Bytes& bytes, const Recipe& recipe, Chance& chance) {
+    constexpr std::uint8_t destination_options = 60, fragment_header = 44;
+    Bytes rest;
+    std::uint8_t next = recipe.byte(Feature::protocol);
+    if (recipe.options) {
+        rest = {recipe.fragment_header ? fragment_header : next, 0, 1, 4, 0, 0, 0, 0};
+        next = destination_options;
+    }
+    if (recipe.fragment_header) {
+        rest.push_back(recipe.byte(Feature::protocol));
+        rest.push_back(0);
+        const unsigned more = (recipe.fragment & more_fragments) != 0 ? 1 : 0;
+        put16(rest, static_cast<unsigned>(recipe.fragment & 0x1FFF) << 3 | more);
+        put32(rest, 7);
+        if (!recipe.options) next = fragment_header;
+    }
+    const Bytes l4 = transport(recipe, chance);
+    rest.insert(rest.end(), l4.begin(), l4.end());
+    const unsigned version = recipe.version_lie != 0 ? recipe.version_lie : 6;
+    put32(bytes, version << 28 | static_cast<std::uint32_t>(recipe.byte(Feature::tos)) << 20 | (chance() & 0xFFFFF));
+    put16(bytes, static_cast<unsigned>(rest.size()));
+    bytes.push_back(next);
+    bytes.push_back(recipe.byte(Feature::ttl));
+    put(bytes, recipe[Feature::ip_src], 16);
+    put(bytes, recipe[Feature::ip_dst], 16);
+    bytes.insert(bytes.end(), rest.begin(), rest.end());
+}
+
+Bytes frame_of(const Recipe& recipe, std::uint32_t number, Chance& chance) {
+    Bytes bytes;
+    put(bytes, recipe[Feature::eth_dst], 6);
+    put(bytes, recipe[Feature::eth_src], 6);
+    for (const TagOnWire& tag : recipe.tags) {
+        put16(bytes, tag.tpid);
+        put16(bytes, tag.tci);
+    }
+    put16(bytes, recipe.eth_type);
+    if (recipe.eth_type == type_ipv4) {
+        put_ipv4(bytes, recipe, chance);
+    } else if (recipe.eth_type == type_ipv6) {
+        put_ipv6(bytes, recipe, chance);
+    } else {
+        for (std::size_t i = 0; i < 28 + recipe.payload; ++i) bytes.push_back(static_cast<std::uint8_t>(chance()));
+    }
+    bytes.resize(std::max<std::size_t>(bytes.size(), 56));
+    put32(bytes, number);
+    return bytes;
+}
+
+std::uint16_t random_tci(Chance& chance) { return static_cast<std::uint16_t>(chance()); }
+
+std::uint8_t random_protocol(Chance& chance, std::uint16_t eth_type) {
+    const std::uint8_t known[] = {protocol_tcp, protocol_udp, eth_type == type_ipv4 ? protocol_icmp : protocol_icmpv6,
+                                  protocol_sctp, 253};
+    return known[below(chance, std::size(known))];
+}
+
+TagOnWire tag_for(const Megaflow& megaflow, Chance& chance) {
+    std::uint16_t tci = random_tci(chance);
+    const auto apply = [&](Feature feature, unsigned shift) {
+        const Pattern& pattern = megaflow[feature];
+        const auto mask = static_cast<std::uint16_t>((pattern.mask[14] << 8 | pattern.mask[15]) << shift);
+        const auto value = static_cast<std::uint16_t>((pattern.value[14] << 8 | pattern.value[15]) << shift);
+        tci = static_cast<std::uint16_t>((tci & ~mask) | (value & mask));
+    };
+    apply(Feature::vid, 0);
+    apply(Feature::pcp, 13);
+    return {megaflow.tag == Tag::customer ? customer_tag : service_tag, tci};
+}
+
+/// A packet of this megaflow.
+Recipe aimed_at(const Megaflow& megaflow, Chance& chance) {
+    Recipe recipe{.in_port = megaflow.in_port, .eth_type = megaflow.eth_type};
+    for (std::size_t i = 0; i < feature_length; ++i) {
+        for (std::size_t k = 0; k < 16; ++k) {
+            const std::uint8_t mask = megaflow.patterns[i].mask[k], value = megaflow.patterns[i].value[k];
+            recipe.values[i][k] = static_cast<std::uint8_t>((chance() & ~mask) | (value & mask));
+        }
+    }
+    if (megaflow[Feature::protocol].mask[15] == 0) {
+        recipe[Feature::protocol][15] = random_protocol(chance, megaflow.eth_type);
+    }
+    if (!happens(chance, 4)) recipe[Feature::tcp_flags][15] &= static_cast<std::uint8_t>(~tcp_ends);
+    if (megaflow.tag == Tag::customer || megaflow.tag == Tag::service) recipe.tags.push_back(tag_for(megaflow, chance));
+    if (megaflow.tag == Tag::any && happens(chance, 50)) {
+        recipe.tags.push_back({happens(chance, 50) ? customer_tag : service_tag, random_tci(chance)});
+    }
+    if (happens(chance, 50)) recipe.fragment = dont_fragment;
+    if (megaflow.first_fragments) {
+        recipe.fragment = more_fragments;
+        recipe.fragment_header = true;
+    }
+    recipe.options = happens(chance, 8);
+    recipe.payload = below(chance, largest_payload);
+    return recipe;
+}
+
+void flip_bit(Recipe& recipe, const Megaflow& megaflow, Chance& chance) {
+    std::vector<std::pair<std::size_t, unsigned>> bits;
+    for (std::size_t i = 0; i < feature_length; ++i) {
+        for (unsigned bit = 0; bit < 128; ++bit) {
+            if ((megaflow.patterns[i].mask[bit / 8] >> (7 - bit % 8) & 1) != 0) bits.emplace_back(i, bit);
+        }
+    }
+    if (bits.empty()) return;
+    const auto [feature, bit] = bits[below(chance, static_cast<std::uint32_t>(bits.size()))];
+    const auto flipped = static_cast<std::uint8_t>(1U << (7 - bit % 8));
+    recipe.values[feature][bit / 8] ^= flipped;
+    if (recipe.tags.empty()) return;
+    const auto of_tag = static_cast<std::uint16_t>((bit / 8 == 14 ? flipped << 8 : flipped));
+    if (feature == static_cast<std::size_t>(Feature::vid)) recipe.tags[0].tci ^= of_tag;
+    if (feature == static_cast<std::size_t>(Feature::pcp)) {
+        recipe.tags[0].tci ^= static_cast<std::uint16_t>(of_tag << 13);
+    }
+}
+
+void change_tags(Recipe& recipe, Chance& chance) {
+    const TagOnWire one{happens(chance, 50) ? customer_tag : service_tag, random_tci(chance)};
+    switch (below(chance, 4)) {
+        case 0: recipe.tags.insert(recipe.tags.begin(), one); break;
+        case 1: recipe.tags.push_back(one); break;
+        case 2: recipe.tags.insert(recipe.tags.end(), 2, one); break;
+        default: recipe.tags.clear(); break;
+    }
+}
+
+void make_fragment(Recipe& recipe, Chance& chance) {
+    recipe.fragment_header = true;
+    recipe.fragment = happens(chance, 20) ? 0 : happens(chance, 50) ? more_fragments
+                      : static_cast<std::uint16_t>(1 + below(chance, 100));
+}
+
+/// Changes one thing.
+void change(Recipe& recipe, const Megaflow& megaflow, Chance& chance) {
+    switch (below(chance, 14)) {
+        case 0: recipe.in_port = ports[below(chance, port_length)].odp; break;
+        case 1: change_tags(recipe, chance); break;
+        case 2: make_fragment(recipe, chance); break;
+        case 3: recipe[Feature::tcp_flags][15] ^= static_cast<std::uint8_t>(happens(chance, 50) ? 1 : 4); break;
+        case 4: recipe[Feature::protocol][15] = random_protocol(chance, recipe.eth_type); break;
+        case 5: recipe.eth_type = happens(chance, 50) ? type_ipv4 : type_ipv6; break;
+        case 6: recipe.cut = 1 + below(chance, 8), recipe.payload = 0; break;
+        case 7: recipe.length_lie = happens(chance, 50) ? 100 : -static_cast<int>(below(chance, 60)); break;
+        case 8: recipe.version_lie = static_cast<std::uint8_t>(below(chance, 16)); break;
+        default: flip_bit(recipe, megaflow, chance); break;
+    }
+}
+
+/// The headers that matter to may_go_up(), read with OVS's rules.
+struct Glance {
+    unsigned tags = 0;
+    std::uint16_t type = 0;
+    std::size_t l3 = 14;
+};
+
+Glance glance_at(const Bytes& frame) {
+    Glance glance;
+    std::size_t at = 12;
+    const auto half = [&](std::size_t place) {
+        const bool there = place + 1 < frame.size();
+        return static_cast<std::uint16_t>(there ? frame[place] << 8 | frame[place + 1] : 0);
+    };
+    while (half(at) == customer_tag || half(at) == service_tag) {
+        at += 4;
+        ++glance.tags;
+    }
+    glance.type = half(at);
+    glance.l3 = at + 2;
+    return glance;
+}
+
+/// Where TCP's header begins in an unfragmented packet.
+std::optional<std::size_t> find_tcp(const Bytes& frame, const Glance& glance) {
+    std::size_t at = glance.l3;
+    if (at + 40 > frame.size()) return std::nullopt;
+    std::uint8_t protocol = 0;
+    if (glance.type == type_ipv4) {
+        protocol = frame[at + 9];
+        at += (frame[at] & 15U) * 4U;
+    } else if (glance.type == type_ipv6) {
+        protocol = frame[at + 6];
+        at += 40;
+        while ((protocol == 60 || protocol == 44) && at + 8 <= frame.size()) {
+            protocol = frame[at];
+            at += 8;
+        }
+    }
+    if (protocol != protocol_tcp || at + 20 > frame.size()) return std::nullopt;
+    return at;
+}
+
+/// OVS looks at lengths only, the devices at the version too.
+bool has_broken_ip(const Bytes& frame, const Glance& glance) {
+    const std::size_t at = glance.l3, left = frame.size() - std::min(at, frame.size());
+    if (glance.type == type_ipv6) return left < 40 || frame[at] >> 4 != 6;
+    if (glance.type != type_ipv4) return false;
+    if (left < 20 || frame[at] >> 4 != 4) return true;
+    const std::size_t header = (frame[at] & 15U) * 4U;
+    const auto total = static_cast<std::size_t>(frame[at + 2] << 8 | frame[at + 3]);
+    return header < 20 || total < header || total > left;
+}
+
+}  // namespace
+
+std::vector<TestPacket> make_packets(std::uint64_t seed, std::size_t length,
+                                     std::span<const Megaflow> megaflows) {
+    Chance chance(seed ^ 0x5eed);
+    std::vector<TestPacket> packets;
+    const auto aims = static_cast<std::uint32_t>(megaflows.size() - port_length);   // not at the markers'
+    while (packets.size() < length) {
+        const Megaflow& aim = megaflows[below(chance, aims)];
+        Recipe recipe = aimed_at(aim, chance);
+        if (happens(chance, 45)) change(recipe, aim, chance);
+        packets.push_back({recipe.in_port, frame_of(recipe, static_cast<std::uint32_t>(packets.size()), chance)});
+    }
+    return packets;
+}
+
+std::vector<std::uint8_t> marker_frame(std::uint32_t number) {
+    Chance chance(0);
+    Recipe recipe{.eth_type = type_marker};
+    return frame_of(recipe, number, chance);
+}
+
+bool may_go_up(const Bytes& frame) {
+    const Glance glance = glance_at(frame);
+    if (glance.tags > 1) return true;   // rules ask for no second tag
+    if (has_broken_ip(frame, glance)) return true;
+    if (const auto tcp = find_tcp(frame, glance)) return (frame[*tcp + 13] & tcp_ends) != 0;
+    return false;
+}
+
+}  // namespace ovsdr::differential

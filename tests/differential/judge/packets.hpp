@@ -1,0 +1,37 @@
+// Random packets aimed at megaflows, and near misses of them.
+//
+// The model. A packet takes what a megaflow looks at from its pattern and everything else from chance; then, for half
+// of them, one thing is changed: a bit that the megaflow looks at, the port, the tags, the protocol, a fragment, a flag
+// that ends a connection, an extension header, a header that is cut short. The last four bytes of each frame are its
+// number.
+//
+// Left out, because only a card can tell: an IPv6 payload length beyond the frame (OVS takes such a packet for no IPv6,
+// the device's parser is believed not to look).
+//
+// Threads: pure; one seed, one list.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "tests/differential/judge/megaflows.hpp"
+
+namespace ovsdr::differential {
+
+struct TestPacket {
+    std::uint32_t in_port;   ///< datapath port number
+    std::vector<std::uint8_t> bytes;
+};
+
+[[nodiscard]] std::vector<TestPacket> make_packets(std::uint64_t seed, std::size_t length,
+                                                   std::span<const Megaflow> megaflows);
+
+/// What follows the markers' megaflows.
+[[nodiscard]] std::vector<std::uint8_t> marker_frame(std::uint32_t number);
+
+/// Whether rules are narrower than megaflows for such a frame, or a rule of all takes it, as docs/architecture.md and
+/// compile.hpp say: what ends a TCP connection, a second tag, a broken IP header.
+[[nodiscard]] bool may_go_up(const std::vector<std::uint8_t>& frame);
+
+}  // namespace ovsdr::differential
