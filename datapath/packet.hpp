@@ -1,8 +1,9 @@
 // What a packet carries through the soft NIC beside its bytes.
 //
 // Packets are DPDK mbufs, one segment each. Beside the bytes travel the vport that the packet entered the eSwitch by
-// and, once a NIC_RX rule has set one, the flow tag. Both live in the mbuf's flow-director hash, which no port of ours
-// uses otherwise; set_source() initialises both, so whoever brings a packet in calls it first.
+// and, once a NIC_RX rule has set them, the flow tag and reg_b. They live in the mbuf's flow-director hash and, reg_b,
+// in what drivers use for VLAN tags taken out of a frame: no port of ours uses either otherwise. set_source()
+// initialises them, so whoever brings a packet in calls it first.
 //
 // Threads: a packet belongs to one worker at a time.
 #pragma once
@@ -18,10 +19,11 @@ namespace ovsdr::soft {
 /// Packets move in batches of at most this many.
 inline constexpr unsigned batch_length = 32;
 
-/// Names the vport that `packet` enters by and forgets any tag that a port's driver left behind.
+/// Names the vport that `packet` enters by and forgets what a port's driver left behind.
 inline void set_source(rte_mbuf* packet, VportId vport) noexcept {
     packet->hash.fdir.lo = vport.value;
     packet->hash.fdir.hi = 0;
+    packet->vlan_tci = packet->vlan_tci_outer = 0;
 }
 
 [[nodiscard]] inline VportId source_of(const rte_mbuf* packet) noexcept {
@@ -32,6 +34,16 @@ inline void set_source(rte_mbuf* packet, VportId vport) noexcept {
 inline void set_tag(rte_mbuf* packet, std::uint32_t tag) noexcept { packet->hash.fdir.hi = tag; }
 
 [[nodiscard]] inline std::uint32_t tag_of(const rte_mbuf* packet) noexcept { return packet->hash.fdir.hi; }
+
+/// What rules tell the receiver, host order; 0 where none did.
+inline void set_reg_b(rte_mbuf* packet, std::uint32_t value) noexcept {
+    packet->vlan_tci = static_cast<std::uint16_t>(value);
+    packet->vlan_tci_outer = static_cast<std::uint16_t>(value >> 16);
+}
+
+[[nodiscard]] inline std::uint32_t reg_b_of(const rte_mbuf* packet) noexcept {
+    return std::uint32_t{packet->vlan_tci_outer} << 16 | packet->vlan_tci;
+}
 
 #ifdef __SANITIZE_THREAD__
 extern "C" void __tsan_acquire(void* address);

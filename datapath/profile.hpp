@@ -25,7 +25,8 @@ struct Profile {
     bool encapsulates_when_receiving;   ///< L2_TO_L2_TUNNEL and L2_TO_L3_TUNNEL likewise
     bool aso;                           ///< first hit, flow meter and connection tracking, by ACCESS_ASO
     bool sampler_restores_reg_c_0;      ///< an FDB sampler must SET reg_c_0 of what goes on from vports
-    bool matcher_layout;                ///< mlx5dv_dr_matcher_set_layout() has something to set (definers)
+    std::uint64_t definers;             ///< formats that libmlx5 may use; ConnectX-6 Dx as with firmware that has none.
+                                        ///< DEVX makes none for applications: its capabilities do not name them
     std::uint32_t flex_parsers;         ///< flex_parser_protocols; below as shipped (the firmware's parser profile 0)
     std::uint8_t flow_meter_registers;  ///< bit n: a legacy meter may return its colour in reg_c_n
     std::uint8_t max_root_edits;        ///< modify-header commands of one root action (max_modify_header_actions)
@@ -46,13 +47,14 @@ struct Profile {
 
 /// What generations do differently, as far as rdma-core 44's dr_ste_v0.c, _v1.c, _v2.c and dr_action.c tell them apart.
 // clang-format off
-//  part    format counts pops   pushes encaps aso    restores layout parsers registers root log
+inline constexpr std::uint64_t formats_0_2_22_and_24 = 1ULL << 0 | 1ULL << 2 | 1ULL << 22 | 1ULL << 24;
+//  part    format counts pops   pushes encaps aso    restores definers               parsers registers root log
 inline constexpr Profile connectx_5{"connectx-5",
-    0x1019, 0,     true,  false, false, false, false, true,    false, 0x488,  0xfc,     32,  17};
+    0x1019, 0,     true,  false, false, false, false, true,    0,                     0x488,  0xfc,     32,  17};
 inline constexpr Profile connectx_6dx{"connectx-6dx",
-    0x101d, 1,     false, true,  true,  true,  true,  false,   true,  0x788,  0xfc,     32,  17};
+    0x101d, 1,     false, true,  true,  true,  true,  false,   0,                     0x788,  0xfc,     32,  17};
 inline constexpr Profile connectx_7{"connectx-7",
-    0x1021, 2,     false, true,  true,  true,  true,  false,   true,  0x788,  0xfc,     32,  17};
+    0x1021, 2,     false, true,  true,  true,  true,  false,   formats_0_2_22_and_24, 0x788,  0xfc,     32,  17};
 // clang-format on
 
 /// The flexible parser set up for other protocols, as mlxconfig's FLEX_PARSER_PROFILE_ENABLE does: 0 as shipped, 1 MPLS

@@ -12,6 +12,24 @@ namespace {
 
 constexpr std::size_t max_array = 32;  ///< 2^log_max_destination, as the capabilities have it
 
+/// What libmlx5 takes into an array, before the firmware has its say.
+[[nodiscard]] bool takes_branch(const Domain& domain, const Action::Branch& branch) noexcept {
+    switch (branch.destination->type) {
+        case ActionType::vport:
+        case ActionType::default_miss:
+            if (domain.type() != DomainType::fdb) return false;
+            break;
+        case ActionType::qp:
+        case ActionType::counter:
+        case ActionType::table: break;
+        default: return false;
+    }
+    if (branch.reformat == nullptr) return true;
+    const bool encapsulates =
+        branch.reformat->type == ActionType::encap_l2 || branch.reformat->type == ActionType::encap_l3;
+    return encapsulates && !branch.reformat->root_level;
+}
+
 }  // namespace
 
 Action::Created Action::drop() { return Created(new Action(ActionType::drop)); }
@@ -94,10 +112,10 @@ int Action::packet_reformat(Domain& domain, bool root_level, Reformat::Kind kind
                                     ActionType::decap_l3};
     const bool encap = kind == encap_l2 || kind == encap_l3;
     if (domain.type() == (encap ? DomainType::nic_rx : DomainType::nic_tx)) return EINVAL;
+    if (root_level && domain.type() == DomainType::fdb) return EOPNOTSUPP;  // the kernel reformats in NIC domains
     std::shared_ptr<const Reformat> reformat;
     const bool opens_gtpu = domain.steering().profile().has_parser(flex_parser::gtpu);
     if (const int error = Reformat::create(kind, data, opens_gtpu, reformat); error != 0) return error;
-    if (root_level && domain.type() == DomainType::fdb) return EOPNOTSUPP;  // the kernel reformats in NIC domains
     action.reset(new Action(types[static_cast<unsigned>(kind)]));
     action->domain = &domain;
     action->root_level = root_level;
@@ -108,8 +126,12 @@ int Action::packet_reformat(Domain& domain, bool root_level, Reformat::Kind kind
 }
 
 int Action::dest_array(Domain& domain, std::span<const Branch> branches, Created& action) {
-    if (branches.size() < 2 || branches.size() > max_array) return EINVAL;
+    if (branches.size() < 2) return EINVAL;
     if (domain.type() == DomainType::nic_tx) return EOPNOTSUPP;
+    for (const Branch& branch : branches) {
+        if (!takes_branch(domain, branch)) return EOPNOTSUPP;
+    }
+    if (branches.size() > max_array) return EINVAL;
     Created array(new Action(ActionType::dest_array));
     array->domain = &domain;
     domain.refer();

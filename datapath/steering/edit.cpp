@@ -154,7 +154,7 @@ int EditList::add(DomainType domain, std::uint64_t command) {
     const EditField* named = edit_field(first_id);
     if (kind == command_add && (named == nullptr || !named->addable)) return EINVAL;
     for (const std::uint16_t id : {first_id, kind == command_copy ? copy_id : first_id}) {
-        if (id == field_reg_b) return domain == DomainType::nic_rx ? EOPNOTSUPP : EINVAL;
+        if (id == field_reg_b && domain != DomainType::nic_rx) return EINVAL;
         if (id == field_reg_a && domain != DomainType::nic_tx) return EINVAL;
     }
     const EditField* first = named;
@@ -198,9 +198,9 @@ int EditList::check_types(const EditField& field) noexcept {
 void EditList::note_effect(const Edit& edit) noexcept {
     const EditField& field = *edit.destination;
     (field.place == EditPlace::reg ? edits_registers_ : edits_headers_) = true;
-    if (edit.kind == Edit::Kind::copy && edit.source->place == EditPlace::reg && field.place != EditPlace::reg) {
-        repeatable_ = false;
-    }
+    edits_reg_b_ = edits_reg_b_ || field.id == field_reg_b;
+    const bool leaves_registers = field.place != EditPlace::reg || field.id == field_reg_b;
+    if (edit.kind == Edit::Kind::copy && edit.source->place == EditPlace::reg && leaves_registers) repeatable_ = false;
     // A constant in a register, or in the Ethernet header that every packet has, is known beforehand.
     const bool known = edit.kind == Edit::Kind::set &&
                        (field.place == EditPlace::reg || field.place == EditPlace::ethernet);
@@ -234,6 +234,14 @@ void EditList::run(std::uint8_t* frame, std::uint32_t size, Key& registers) cons
 void EditList::apply(std::uint8_t* frame, std::uint32_t size, const Key& registers) const noexcept {
     Key own;  // A list that edits no register only reads them.
     run(frame, size, edits_registers_ ? own = registers : const_cast<Key&>(registers));
+}
+
+std::uint32_t EditList::apply(std::uint8_t* frame, std::uint32_t size, const Key& registers,
+                              std::uint32_t reg_b) const noexcept {
+    Key own = registers;
+    store_be32(own.bytes() + key_offset::reg_b, reg_b);
+    run(frame, size, own);
+    return load_be32(own.bytes() + key_offset::reg_b);
 }
 
 void EditList::apply_registers(Key& key, const std::uint8_t* frame, std::uint32_t size) const noexcept {

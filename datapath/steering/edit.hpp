@@ -5,8 +5,8 @@
 // Checksums of IPv4, TCP, UDP and ICMPv6 are fixed up incrementally; an absent UDP checksum stays absent.
 //
 // Errors are libmlx5's: EINVAL (unknown field, too long, ADD elsewhere than TTL, hop limit, sequence and
-// acknowledgement number, reg_a outside NIC_TX, TCP with UDP), ENOTSUP (IPv4 with IPv6), EOPNOTSUPP (unknown command;
-// reg_b, whose way into a completion we lack).
+// acknowledgement number, reg_a outside NIC_TX, reg_b outside NIC_RX, TCP with UDP), ENOTSUP (IPv4 with IPv6),
+// EOPNOTSUPP (unknown command).
 // Source: set_action_in, add_action_in, copy_action_in; dr_action.c, dr_ste_v1.c of rdma-core.
 #pragma once
 
@@ -39,11 +39,16 @@ public:
 
     /// Edits the headers. `registers` are as they were before the list. One frame, writable, `size` bytes.
     void apply(std::uint8_t* frame, std::uint32_t size, const Key& registers) const noexcept;
+    /// The same, and returns what becomes of reg_b, which was `reg_b` (host order).
+    [[nodiscard]] std::uint32_t apply(std::uint8_t* frame, std::uint32_t size, const Key& registers,
+                                      std::uint32_t reg_b) const noexcept;
 
     /// Edits the registers of `key`; `frame` is as it was before the list.
     void apply_registers(Key& key, const std::uint8_t* frame, std::uint32_t size) const noexcept;
 
     [[nodiscard]] bool edits_headers() const noexcept { return edits_headers_; }
+    /// reg_b travels with the packet: its receiver is told.
+    [[nodiscard]] bool edits_reg_b() const noexcept { return edits_reg_b_; }
     /// Whether the same edits can be repeated on another packet of the same flow without its registers.
     [[nodiscard]] bool repeatable() const noexcept { return repeatable_; }
 
@@ -65,6 +70,7 @@ private:
     std::uint8_t l3_ = 0, l4_ = 0;  // that the list is tied to so far
     bool edits_headers_ = false;
     bool edits_registers_ = false;
+    bool edits_reg_b_ = false;
     bool repeatable_ = true;
 };
 

@@ -36,6 +36,7 @@ constexpr EditField fields[] = {
     {0x17, "first_vid", vlan, 2, 2, 0, 16, 0, 0, false, false, at::first_vlan, 2},
     {0x47, "ipv6_hoplimit", ipv6, 7, 1, 0, 8, 6, 0, false, true, at::ttl, 1},
     {0x49, "reg_a", reg, at::reg_a, 4, 0, 32, 0, 0, false, false, at::reg_a, 4},
+    {0x50, "reg_b", reg, at::reg_b, 4, 0, 32, 0, 0, false, false, at::reg_b, 4},
     {0x51, "reg_c_0", reg, reg_c_offset(0), 4, 0, 32, 0, 0, false, false, reg_c_offset(0), 4},
     {0x52, "reg_c_1", reg, reg_c_offset(1), 4, 0, 32, 0, 0, false, false, reg_c_offset(1), 4},
     {0x53, "reg_c_2", reg, reg_c_offset(2), 4, 0, 32, 0, 0, false, false, reg_c_offset(2), 4},

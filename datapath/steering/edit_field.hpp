@@ -16,12 +16,13 @@ struct EditField {
     std::uint16_t id;
     const char* name;
     EditPlace place;
-    std::uint8_t offset, bytes, shift, length;
+    std::uint16_t offset;
+    std::uint8_t bytes, shift, length;
     std::uint8_t l3;            ///< 4 or 6 where libmlx5 ties the field to one, else 0
     std::uint8_t l4;            ///< 6 or 17 likewise
     bool address;               ///< counts in the L4 pseudo header
     bool addable;
-    std::uint8_t key_offset;    ///< the container in a Key
+    std::uint16_t key_offset;   ///< the container in a Key
     std::uint8_t key_bytes;     ///< 0: no such field in a Key
 };
 

@@ -19,6 +19,7 @@
 //                64..65   misc2 2..3    first MPLS label over GRE, over UDP
 //                66..70   misc3 10..14  GTP-U: TEID; type and flags; third word; first extension's; first word
 //                71       misc3 9       the Geneve option's data
+//                72       none          reg_b, which rules write for receivers and no mask looks at
 //
 // Source: dr_match_param and its parts in rdma-core's providers/mlx5/mlx5_ifc.h.
 #pragma once
@@ -105,6 +106,7 @@ inline constexpr unsigned gtpu_dw_2 = 272;       ///< sequence number, N-PDU num
 inline constexpr unsigned gtpu_extension = 276;  ///< the first extension header's first 4 bytes
 inline constexpr unsigned gtpu_dw_0 = 280;
 inline constexpr unsigned geneve_option = 284;
+inline constexpr unsigned reg_b = 288;
 }  // namespace key_offset
 
 /// Bits of key_offset::l3_flags.

@@ -16,6 +16,12 @@ constexpr std::uint32_t cache_seed = 0x9e3779b9;
 constexpr std::uint64_t sample_seed = 0x2545f4914f6cdd1dULL;  ///< each lane draws a sequence, the same in every run
 constexpr Key no_registers{};  ///< cached traces never copy from one
 
+void apply_edits(const EditList& edits, rte_mbuf* packet, const Key& registers) noexcept {
+    auto* frame = rte_pktmbuf_mtod(packet, std::uint8_t*);
+    if (!edits.edits_reg_b()) return edits.apply(frame, packet->data_len, registers);
+    set_reg_b(packet, edits.apply(frame, packet->data_len, registers, reg_b_of(packet)));
+}
+
 }  // namespace
 
 Lane::Lane(Steering& steering, unsigned worker) : impl_(std::make_unique<Impl>(steering, worker)) {}
@@ -262,10 +268,7 @@ unsigned Lane::Impl::edit(const Op& op, rte_mbuf** packets, unsigned length, con
             continue;
         }
         switch (op.code) {
-            case OpCode::edit:
-                static_cast<const EditList*>(op.object)
-                    ->apply(rte_pktmbuf_mtod(packet, std::uint8_t*), packet->data_len, registers);
-                break;
+            case OpCode::edit: apply_edits(*static_cast<const EditList*>(op.object), packet, registers); break;
             case OpCode::pop_vlan: pop_vlan(packet); break;
             case OpCode::tag: set_tag(packet, op.value); break;
             default: break;

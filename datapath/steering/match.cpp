@@ -4,6 +4,7 @@
 #include <array>
 #include <cerrno>
 
+#include "datapath/steering/definer.hpp"
 #include "datapath/steering/flow_cache.hpp"
 
 namespace ovsdr::soft {
@@ -79,23 +80,27 @@ static_assert(cached_words() <= FlowCache::max_words);
     return (enabled >> (match_offset / 64) & 1) != 0;
 }
 
-/// The enabled blocks' double words at their places; false when bits are left that have none.
-[[nodiscard]] bool gather(std::uint8_t enabled, std::span<const std::uint8_t> given, Key& key) noexcept {
-    Parameters parameters{};
-    std::copy(given.begin(), given.end(), parameters.begin());
-    key = Key{};
-    bool complete = true;
+/// What an application wrote of the enabled blocks.
+struct Given {
+    Parameters parameters{};  ///< other blocks are zeros
+    Key key{};                ///< the double words that have a place there
+    bool complete = true;     ///< no bit was left that has none
+};
+
+[[nodiscard]] Given gather(std::uint8_t enabled, std::span<const std::uint8_t> bytes) noexcept {
+    Given given;
     for (unsigned offset = 0; offset < match_param_size; offset += 4) {
-        if (!block_enabled(enabled, offset)) continue;
+        if (offset >= bytes.size() || !block_enabled(enabled, offset)) continue;
+        std::uint8_t* word = &given.parameters[offset];
+        std::copy_n(&bytes[offset], std::min<std::size_t>(4, bytes.size() - offset), word);
         const int place = key_offset_of(offset);
         if (place >= 0) {
-            std::memcpy(key.bytes() + place, &parameters[offset], 4);
+            std::memcpy(given.key.bytes() + place, word, 4);
         } else {
-            complete = complete && std::all_of(&parameters[offset], &parameters[offset] + 4,
-                                               [](std::uint8_t byte) { return byte == 0; });
+            given.complete = given.complete && std::all_of(word, word + 4, [](std::uint8_t byte) { return byte == 0; });
         }
     }
-    return complete;
+    return given;
 }
 
 [[nodiscard]] bool any(const Key& key, unsigned offset, unsigned size) noexcept {
@@ -115,10 +120,31 @@ constexpr Block inner_block{key_offset::inner, key_offset::inner_flow_label};
     return (key.bytes()[block.begin + key_offset::l3_flags] & ip_version_bits) >> 1;
 }
 
+[[nodiscard]] bool any_second_vlan(const Key& key, const Block& block) noexcept {
+    const bool is_inner = block.begin == inner_block.begin;
+    const unsigned bits =
+        is_inner ? inner_second_cvlan_bit | inner_second_svlan_bit : second_cvlan_bit | second_svlan_bit;
+    return any(key, is_inner ? key_offset::inner_second_vlan : key_offset::second_vlan, 2) ||
+           (key.bytes()[key_offset::second_qualifier] & bits) != 0;
+}
+
+/// Whether a look-up of Ethernet headers takes the fragment bit along. Both addresses have one of their own without it,
+/// and a further one only for what that lacks.
+[[nodiscard]] bool takes_fragment_bit(const Key& key, const Block& block) noexcept {
+    const bool source = any(key, block.begin + key_offset::smac, 6),
+               destination = any(key, block.begin + key_offset::dmac, 6);
+    const bool vlan = any(key, block.begin + key_offset::first_vlan, 2) ||
+                      (key.bytes()[block.begin + key_offset::l3_flags] & (cvlan_bit | svlan_bit)) != 0;
+    if (any(key, block.begin + key_offset::ethertype, 2) || any_second_vlan(key, block)) return true;
+    if (block.begin == inner_block.begin && any(key, key_offset::vxlan_vni, 3)) return true;
+    return source != destination || (vlan && !source);
+}
+
 /// L3 and L4 fields that a builder takes only under a known IP version.
 [[nodiscard]] bool any_ip_field(const Key& key, const Block& block) noexcept {
+    const unsigned flags = key.bytes()[block.begin + key_offset::l3_flags];
     return any(key, block.begin + key_offset::ip_protocol, 2) || any(key, block.begin + key_offset::tcp_flags, 45) ||
-           (key.bytes()[block.begin + key_offset::l3_flags] & (frag_bit | 1)) != 0;
+           (flags & 1) != 0 || ((flags & frag_bit) != 0 && !takes_fragment_bit(key, block));
 }
 
 [[nodiscard]] int check_ip_version(const Key& key, const Block& block) noexcept {
@@ -178,11 +204,105 @@ constexpr Block inner_block{key_offset::inner, key_offset::inner_flow_label};
     return geneve && !spec.profile->parses(flex_parser::geneve) ? EOPNOTSUPP : 0;
 }
 
+[[nodiscard]] bool any_source(const Key& key) noexcept {
+    return any(key, key_offset::source_port, 2) || any(key, key_offset::source_sqn, 3);
+}
+
 [[nodiscard]] int check_source(const MatchSpec& spec, const Key& key) noexcept {
     const std::uint16_t port = load_be16(key.bytes() + key_offset::source_port);
     if (port != 0 && port != 0xffff) return EOPNOTSUPP;
-    const bool any_source = port != 0 || any(key, key_offset::source_sqn, 3);
-    return any_source && spec.domain == DomainType::nic_tx ? EOPNOTSUPP : 0;
+    return any_source(key) && spec.domain == DomainType::nic_tx ? EOPNOTSUPP : 0;
+}
+
+/// A sample of the flexible parser: libmlx5 knows eight of them, and the first by its value alone. Nothing is sampled
+/// here.
+[[nodiscard]] bool any_sample(const Parameters& given) noexcept {
+    constexpr unsigned misc4 = 320, samples = 8;
+    for (unsigned i = 0; i < samples; ++i) {
+        const std::uint32_t value = load_be32(&given[misc4 + 8 * i]), id = load_be32(&given[misc4 + 8 * i + 4]);
+        if (id < samples && (id | value) != 0) return true;
+    }
+    return false;
+}
+
+[[nodiscard]] bool starts_ethernet(const Key& key, const Block& block) noexcept {
+    constexpr unsigned bits = cvlan_bit | svlan_bit | ip_version_bits;
+    return any(key, block.begin, key_offset::ip_protocol) || any_second_vlan(key, block) ||
+           (key.bytes()[block.begin + key_offset::l3_flags] & bits) != 0;
+}
+
+[[nodiscard]] bool starts_tunnel(const MatchSpec& spec, const Given& given) noexcept {
+    constexpr unsigned misc5_tunnel_header = 400, tunnel_header_size = 16;
+    const Key& key = given.key;
+    const std::uint8_t* header = &given.parameters[misc5_tunnel_header];
+    constexpr std::uint8_t opt_len_bits = 0x3f;
+    const bool geneve = any(key, key_offset::geneve_vni, 3) || any(key, key_offset::geneve_protocol, 2) ||
+                        (key.bytes()[key_offset::geneve_opt_len] & opt_len_bits) != 0 ||
+                        (key.bytes()[key_offset::geneve_oam] & geneve_oam_bit) != 0;
+    const bool gtpu = any(key, key_offset::gtpu_teid, 6) || any(key, key_offset::gtpu_dw_2, 12);
+    return (any(key, key_offset::gpe_vni, 5) && spec.profile->parses(flex_parser::vxlan_gpe)) ||
+           (geneve && spec.profile->parses(flex_parser::geneve)) ||
+           (any(key, key_offset::geneve_option, 4) && spec.profile->has_parser(flex_parser::geneve_option)) ||
+           (gtpu && spec.profile->has_parser(flex_parser::gtpu)) || any(key, key_offset::gre_key, 4) ||
+           any(key, key_offset::gre_protocol, 2) || (key.bytes()[key_offset::gre_flags] & gre_bits) != 0 ||
+           any(key, key_offset::vxlan_vni, 3) ||
+           std::any_of(header, header + tunnel_header_size, [](std::uint8_t byte) { return byte != 0; });
+}
+
+[[nodiscard]] bool starts_icmp(const MatchSpec& spec, const Key& key) noexcept {
+    const bool v4 = any(key, key_offset::icmp, 2) || any(key, key_offset::icmp_data, 4);
+    const bool v6 = any(key, key_offset::icmp + 2, 2) || any(key, key_offset::icmpv6_data, 4);
+    return v4 ? spec.profile->parses(flex_parser::icmp_v4) : v6 && spec.profile->parses(flex_parser::icmp_v6);
+}
+
+/// Whether any of libmlx5's builders begins a look-up for this mask. Fields that only ride along begin none.
+[[nodiscard]] bool starts_look_up(const MatchSpec& spec, const Given& given) noexcept {
+    const Key& key = given.key;
+    return any(key, key_offset::reg_c_7, 36) || (any_source(key) && spec.domain != DomainType::nic_tx) ||
+           starts_ethernet(key, outer_block) || starts_ethernet(key, inner_block) || starts_tunnel(spec, given) ||
+           any(key, key_offset::inner_tcp_seq, 16) || any(key, key_offset::outer_mpls, 8) ||
+           (any(key, key_offset::mpls_over_gre, 4) && spec.profile->has_parser(flex_parser::mpls_over_gre)) ||
+           (any(key, key_offset::mpls_over_udp, 4) && spec.profile->has_parser(flex_parser::mpls_over_udp)) ||
+           starts_icmp(spec, key) || any_sample(given.parameters);
+}
+
+[[nodiscard]] bool known(const Given& given) noexcept {
+    for (unsigned i = 0; i < sizeof(Key); ++i) {
+        if ((given.key.bytes()[i] & ~matched_bits[i]) != 0) return false;
+    }
+    return given.complete;
+}
+
+/// What the firmware is believed to say: bits by themselves.
+[[nodiscard]] int check_root(const MatchSpec& spec, const Given& given) noexcept {
+    if (!known(given)) return EOPNOTSUPP;
+    if (const int error = check_parsers(spec, given.key); error != 0) return error;
+    if (const int error = check_source(spec, given.key); error != 0) return error;
+    return spec.criteria != 0 && !any(given.key) ? EINVAL : 0;
+}
+
+/// libmlx5 looks at these before all else.
+[[nodiscard]] int check_first(const Key& key) noexcept {
+    for (const Block& block : {outer_block, inner_block}) {
+        const unsigned version = ip_version(key, block);
+        if (version != 0 && version != 4 && version != 6) return EOPNOTSUPP;
+    }
+    const std::uint16_t port = load_be16(key.bytes() + key_offset::source_port);
+    return port != 0 && port != 0xffff ? EOPNOTSUPP : 0;
+}
+
+/// A mask put together from look-ups of headers.
+[[nodiscard]] int check_builders(const MatchSpec& spec, const Given& given) noexcept {
+    if (spec.criteria == 0) return 0;
+    if (!starts_look_up(spec, given)) return EINVAL;
+    if (!known(given)) return EOPNOTSUPP;
+    for (const Block& block : {outer_block, inner_block}) {
+        if (const int error = check_ip_version(given.key, block); error != 0) return error;
+    }
+    if (const int error = check_parsers(spec, given.key); error != 0) return error;
+    if (const int error = check_source(spec, given.key); error != 0) return error;
+    if (const int error = check_icmp(spec, given.key); error != 0) return error;
+    return check_tunnel(spec, given.key);
 }
 
 void widen_qualifier(std::uint8_t& byte, std::uint8_t pair) noexcept {
@@ -203,37 +323,32 @@ void narrow_qualifier(std::uint8_t& byte, std::uint8_t c_bit, std::uint8_t s_bit
 
 }  // namespace
 
-int make_mask(const MatchSpec& spec, std::span<const std::uint8_t> given, MatchMask& mask) noexcept {
-    if ((spec.criteria & 0x80) != 0 || given.size() > match_param_size) return EINVAL;
-    mask.criteria = spec.criteria;
-    mask.root = spec.root;
-    if (!gather(spec.criteria, given, mask.given)) return EOPNOTSUPP;
-    for (unsigned i = 0; i < sizeof(Key); ++i) {
-        if ((mask.given.bytes()[i] & ~matched_bits[i]) != 0) return EOPNOTSUPP;
+int make_mask(const MatchSpec& spec, std::span<const std::uint8_t> bytes, MatchMask& mask) noexcept {
+    if ((spec.criteria & 0x80) != 0 || bytes.size() > match_param_size) return EINVAL;
+    const Given given = gather(spec.criteria, bytes);
+    mask = {.given = given.key, .key = given.key, .criteria = spec.criteria, .root = spec.root, .definer = false};
+    if (spec.root) return check_root(spec, given);
+    if (const int error = check_first(given.key); error != 0) return error;
+    // In the FDB each side finds its own; the source port, which only one side looks at, is in none.
+    mask.definer = known(given) && fits_definer(spec.profile->definers, given.key);
+    if (!mask.definer) {
+        if (const int error = check_builders(spec, given); error != 0) return error;
     }
-    if (const int error = check_parsers(spec, mask.given); error != 0) return error;
-    if (const int error = check_source(spec, mask.given); error != 0) return error;
-    if (spec.criteria != 0 && !any(mask.given)) return EINVAL;
-    mask.key = mask.given;
-    if (spec.root) return 0;
+    std::uint8_t* key = mask.key.bytes();
     for (const Block& block : {outer_block, inner_block}) {
-        if (const int error = check_ip_version(mask.given, block); error != 0) return error;
+        if (ip_version(mask.given, block) != 0) key[block.begin + key_offset::l3_flags] |= ip_version_bits;
+        widen_qualifier(key[block.begin + key_offset::l3_flags], cvlan_bit | svlan_bit);
     }
-    if (const int error = check_icmp(spec, mask.given); error != 0) return error;
-    if (const int error = check_tunnel(spec, mask.given); error != 0) return error;
-    std::uint8_t* bytes = mask.key.bytes();
-    for (const Block& block : {outer_block, inner_block}) {
-        if (ip_version(mask.given, block) != 0) bytes[block.begin + key_offset::l3_flags] |= ip_version_bits;
-        widen_qualifier(bytes[block.begin + key_offset::l3_flags], cvlan_bit | svlan_bit);
-    }
-    widen_qualifier(bytes[key_offset::second_qualifier], second_cvlan_bit | second_svlan_bit);
-    widen_qualifier(bytes[key_offset::second_qualifier], inner_second_cvlan_bit | inner_second_svlan_bit);
+    widen_qualifier(key[key_offset::second_qualifier], second_cvlan_bit | second_svlan_bit);
+    widen_qualifier(key[key_offset::second_qualifier], inner_second_cvlan_bit | inner_second_svlan_bit);
     return 0;
 }
 
 int make_value(const MatchMask& mask, std::span<const std::uint8_t> given, Key& value) noexcept {
     if (given.size() > match_param_size || (!mask.root && given.size() % 4 != 0)) return EINVAL;
-    if (!gather(mask.criteria, given, value) || !within(value, mask.given)) return EINVAL;
+    const Given gathered = gather(mask.criteria, given);
+    if (!gathered.complete || !within(gathered.key, mask.given)) return EINVAL;
+    value = gathered.key;
     if (mask.root) return 0;
     std::uint8_t* bytes = value.bytes();
     for (const Block& block : {outer_block, inner_block}) {

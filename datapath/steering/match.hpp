@@ -5,8 +5,10 @@
 // full match; L3 and L4 fields need it; cvlan_tag and svlan_tag are one qualifier (mask 1, value 0: untagged). Root
 // tables are the firmware's: bits as they are.
 //
-// Errors: EINVAL (sizes, unknown criteria, an empty mask with criteria, a value outside its mask), EOPNOTSUPP (bits
-// that nothing matches on).
+// libmlx5 builds a mask from look-ups, some fields beginning one, others only riding along, or finds a definer for it.
+//
+// Errors: EINVAL (sizes, unknown criteria, a mask with criteria that no look-up begins for, a value outside its mask),
+// EOPNOTSUPP (bits that no look-up takes).
 #pragma once
 
 #include <cstddef>
@@ -41,6 +43,7 @@ struct MatchMask {
     Key key;
     std::uint8_t criteria;
     bool root;
+    bool definer;  ///< one of the device's definers stands for it: only then has the matcher a layout
 };
 
 [[nodiscard]] int make_mask(const MatchSpec& spec, std::span<const std::uint8_t> given, MatchMask& mask) noexcept;

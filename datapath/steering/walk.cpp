@@ -37,6 +37,7 @@ void Walk::run(const Entrance& entrance, const Key& key, bool deep, rte_mbuf* pa
                   .side = entrance.source == uplink_vport ? side_wire : side_vports,
                   .deep = deep,
                   .stale = false};
+    store_be32(branch.key.bytes() + key_offset::reg_b, 0);
     if (!entrance.from_queue) enter_fdb(branch);
     follow(branch, End{.kind = EndKind::root_table});
 }
@@ -164,7 +165,7 @@ bool Walk::run_ops(Branch& branch, const Program& program) noexcept {
                 const auto* edits = static_cast<const EditList*>(op.object);
                 edits->apply_registers(branch.key, rte_pktmbuf_mtod(branch.packet, std::uint8_t*),
                                        branch.packet->data_len);
-                to_packet = edits->edits_headers();
+                to_packet = edits->edits_headers() || edits->edits_reg_b();
                 break;
             }
             default: break;

@@ -32,6 +32,10 @@ constexpr Kind kinds[] = {
     {"cx7", 0x1021, 2, 0x788, true, true},
 };
 
+/// What the soft NIC has too, formats 0, 2, 22 and 24: others take integrity bits and tunnel headers that it has no
+/// parser for.
+constexpr std::uint64_t definer_formats = 1ULL << 0 | 1ULL << 2 | 1ULL << 22 | 1ULL << 24;
+
 constexpr std::uint64_t bit(GeneralType type) {
     return 1ULL << static_cast<unsigned>(type);
 }
@@ -153,13 +157,12 @@ Profile profile_of_environment() {
     };
     profile.steering_format == 0 ? add(before_format_1) : add(from_format_1);
     if (profile.has_arguments) add(with_arguments);
-    const std::uint64_t every_format = ~0ULL;
     profile.capabilities.insert(
         profile.capabilities.end(),
         {{general, cmd_hca_cap::steering_format_version, profile.steering_format},
          {general, cmd_hca_cap::flex_parser_protocols, kind->flex_protocols},
          {general, cmd_hca_cap::general_obj_types, general_types(profile)},
-         {general, cmd_hca_cap::match_definer_format_supported, profile.has_definers ? every_format : 0}});
+         {general, cmd_hca_cap::match_definer_format_supported, profile.has_definers ? definer_formats : 0}});
     return profile;
 }
 

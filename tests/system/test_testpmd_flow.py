@@ -110,6 +110,8 @@ ACCEPTED = [
     Rule("an address set", "ipv4 dst is 10.9.0.17",
          "modify_field op set dst_type ipv4_dst src_type value src_value 0a090020 width 32 / queue index 0",
          flows(17, 2, lambda _: ip(UDP, udp(5, bytes(30)), 17)), {0: 2}),
+    Rule("a metadata set", "ipv4 dst is 10.9.0.19 / udp", "set_meta data 5 mask 0xff / queue index 0",
+         flows(19, 2, lambda _: ip(UDP, udp(5, bytes(30)), 19)), {0: 2}),
     Rule("an age", "ipv4 dst is 10.9.0.18 / udp", "age timeout 1 / queue index 0",
          flows(18, 2, lambda _: ip(UDP, udp(5, bytes(30)), 18)), {0: 2}),
 ]
@@ -118,8 +120,6 @@ ACCEPTED = [
 REFUSED = [
     ("integrity value mask 0x1 value spec 0x1 / eth", "queue index 0", "integrity_item not supported",
      "the soft NIC: no such bits"),
-    ("eth / ipv4", "set_meta data 5 mask 0xff / queue index 0", "cannot create modification action",
-     "the soft NIC: no reg_b"),
     ("eth / ecpri", "queue index 0", "cannot create eCPRI parser", "the soft NIC: no parse graphs"),
     ("eth / ipv4 / udp / gtp teid is 5", "queue index 0", "GTP support is not enabled",
      "the configuration: flex_parser_profile"),

@@ -151,6 +151,10 @@ def connectx_check(options: argparse.Namespace) -> list[str]:
     return [str(SOURCE / "tests" / "connectx" / "check"), *(["-k", options.keyword] if options.keyword else [])]
 
 
+def libmlx5_questions(options: argparse.Namespace) -> list[str]:
+    return [str(SOURCE / "tests" / "conformance" / "libmlx5"), *(["--whole"] if options.all else [])]
+
+
 def differential(options: argparse.Namespace) -> list[str]:
     return [str(SOURCE / "tests" / "differential" / "megaflows"), *([] if options.all else ["--quick"])]
 
@@ -190,6 +194,8 @@ def parts() -> list[Part]:
              differential, read_code),
         Part("asan-conformance", "the same under AddressSanitizer and UBSan",
              conformance_under_asan(build.asan_folder()), read_summary, "asan", timeout=2400),
+        Part("libmlx5", "Debian's libmlx5 and the soft NIC are asked the same questions", libmlx5_questions, read_code,
+             timeout=7200),
         Part("fuzz", "packets, match parameters, commands and edits at random, for a minute",
              script("tests/fuzz/run", "--seconds", "60"), read_code, "asan"),
         Part("ovs-dpif-netdev", "OVS's own tests of dpif-netdev", script("tests/system/ovs-dpif-netdev"),

@@ -48,8 +48,8 @@ struct Completion {
     std::uint64_t timestamp;            ///< CLOCK_MONOTONIC nanoseconds, 0 where the queue does not ask for it
     std::atomic<std::uint64_t>* freed;  ///< the work queue's count of free slots, set to `freed_up_to` when taken
     std::uint64_t freed_up_to;
-    std::uint32_t imm_data =
-        0;  ///< as ibv_wc's: big-endian with IBV_WC_WITH_IMM; the key, host order, with IBV_WC_WITH_INV
+    std::uint32_t imm_data = 0;  ///< as ibv_wc's: big-endian with IBV_WC_WITH_IMM; the key, host order, with
+                                 ///< IBV_WC_WITH_INV; of a frame: reg_b
     std::uint32_t src_qp = 0;  ///< datagrams
     std::uint16_t wqe_counter =
         0;  ///< of the entry in its ring, as a CQE has it: the first basic block, or the receive entry

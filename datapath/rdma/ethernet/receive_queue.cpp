@@ -78,6 +78,7 @@ void describe(const rte_mbuf* packet, Completion& completion) {
     const PacketBytes frame = bytes_of(packet);
     const bool spread = packet->ol_flags & RTE_MBUF_F_RX_RSS_HASH;
     completion.flow_tag = tag_of(packet);
+    completion.imm_data = htobe32(reg_b_of(packet));
     if (spread) {
         completion.rx_hash = packet->hash.fdir.lo;
         completion.rx_hash_type = static_cast<std::uint8_t>(packet->packet_type);

@@ -9,14 +9,14 @@ using namespace ovsdr::soft;
 
 namespace {
 
-/// A vport that the device has, as libmlx5 asks for its capabilities before it makes the action. Every device has an
-/// uplink, configured or not: then there is no cable in it.
+/// A vport that the device has, as libmlx5 asks for its capabilities before it makes the action: EREMOTEIO, the
+/// kernel's errno for firmware's refusals. Every device has an uplink, configured or not: then there is no cable in it.
 [[nodiscard]] int vport_action(Domain& domain, std::uint32_t vport, Action::Created& action) {
     if (const int error = Action::vport(domain, vport, action); error != 0) return error;
     if (vport == uplink_vport.value) return 0;
     VportInfo info;
     Device& device = device_of(static_cast<ibv_context*>(domain.owner()));
-    return device.query(VportId{static_cast<std::uint16_t>(vport)}, info) != 0 ? EINVAL : 0;
+    return device.query(VportId{static_cast<std::uint16_t>(vport)}, info) != 0 ? EREMOTEIO : 0;
 }
 
 [[nodiscard]] int ib_port_action(Domain& domain, std::uint32_t port, Action::Created& action) {
@@ -29,6 +29,7 @@ namespace {
 [[nodiscard]] int array_action(Domain& domain, std::span<mlx5dv_dr_action_dest_attr* const> attributes,
                                Action::Created& action) {
     if (attributes.size() < 2) return EINVAL;
+    if (domain.type() == DomainType::nic_tx) return EOPNOTSUPP;
     std::vector<Action::Branch> branches;
     for (const mlx5dv_dr_action_dest_attr* attribute : attributes) {
         std::uint32_t type;  // an application may have written what is none

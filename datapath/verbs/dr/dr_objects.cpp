@@ -20,8 +20,7 @@ constexpr unsigned max_log_rules = 23;
 
 [[nodiscard]] int layout_error(const Matcher& matcher, const mlx5dv_dr_matcher_layout& layout) noexcept {
     constexpr std::uint32_t known = MLX5DV_DR_MATCHER_LAYOUT_RESIZABLE | MLX5DV_DR_MATCHER_LAYOUT_NUM_RULE;
-    const bool definers = matcher.table().domain().steering().profile().matcher_layout;
-    if (matcher.table().root() || !definers || (layout.flags & ~known) != 0) return ENOTSUP;
+    if (!matcher.mask().definer || (layout.flags & ~known) != 0) return ENOTSUP;
     const bool hint = (layout.flags & MLX5DV_DR_MATCHER_LAYOUT_NUM_RULE) != 0;
     return hint && layout.log_num_of_rules_hint > max_log_rules ? ENOTSUP : 0;
 }
@@ -37,6 +36,21 @@ constexpr unsigned max_log_rules = 23;
         return ENOTSUP;
     }
     return 0;
+}
+
+/// libmlx5 asks the device for the vport that a rule's source is, and has of an absent one what the kernel makes of a
+/// firmware's refusal. A value that is wrong otherwise is Rule::create()'s to refuse, and root rules are the kernel's.
+[[nodiscard]] int source_error(const Matcher& matcher, std::span<const std::uint8_t> value) noexcept {
+    const MatchMask& mask = matcher.mask();
+    if (mask.root || load_be16(mask.given.bytes() + key_offset::source_port) == 0) return 0;
+    constexpr std::size_t place = 70;
+    if (value.size() < place + 2) return 0;
+    const VportId source{load_be16(value.data() + place)};
+    VportInfo info;
+    Device& device = device_of(static_cast<ibv_context*>(matcher.table().domain().owner()));
+    if (source == uplink_vport || device.query(source, info) == 0) return 0;
+    Key key;
+    return make_value(mask, value, key) == 0 ? EREMOTEIO : 0;
 }
 
 }  // namespace
@@ -108,6 +122,7 @@ mlx5dv_dr_rule* mlx5dv_dr_rule_create(mlx5dv_dr_matcher* matcher, mlx5dv_flow_ma
                                       size_t num_actions, mlx5dv_dr_action* actions[]) {
     return create_object<Rule>("mlx5dv_dr_rule_create", [=](std::unique_ptr<Rule>& rule) {
         const std::span<Action* const> list{reinterpret_cast<Action**>(actions), num_actions};
+        if (const int error = source_error(*from(matcher), bytes_of(value)); error != 0) return error;
         return Rule::create(*from(matcher), bytes_of(value), list, rule);
     });
 }

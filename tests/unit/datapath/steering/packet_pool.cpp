@@ -51,7 +51,7 @@ void Collector::deliver(void* self, unsigned, rte_mbuf** packets, unsigned lengt
     for (unsigned i = 0; i < length; ++i) {
         EXPECT_EQ(packets[i]->pkt_len, packets[i]->data_len);
         static_cast<Collector*>(self)->taken.push_back(
-            {frame_of(packets[i]), tag_of(packets[i]), source_of(packets[i])});
+            {frame_of(packets[i]), tag_of(packets[i]), source_of(packets[i]), reg_b_of(packets[i])});
         rte_pktmbuf_free(packets[i]);
     }
 }

@@ -32,6 +32,7 @@ public:
         Frame frame;
         std::uint32_t tag;
         VportId source;
+        std::uint32_t reg_b = 0;
     };
     std::vector<Taken> taken;
 

@@ -110,6 +110,53 @@ TEST_F(Pipeline, NicRxTagsAndDelivers) {
     EXPECT_EQ(cotenant.taken.size(), 1U);
 }
 
+TEST_F(Pipeline, RegBGoesWithThePacketToItsReceiver) {
+    Table table(rx, 1), next(rx, 2);
+    const auto root = match_all(rx_root);
+    const auto jump = to_table(table), on = to_table(next);
+    const auto enter = make_rule(*root, {}, {&jump});
+    const auto all = match_all(table), last = match_all(next);
+    // Half of it a constant, half what the packet itself has; a later list reads what an earlier one wrote.
+    const auto write =
+        modifying(rx, {copy_command(id::dmac_15_0, id::reg_b, 16), set_command(id::reg_b, 16, 16, 0xbeef)});
+    const auto read = modifying(rx, {copy_command(id::reg_b, id::smac_15_0, 16)});
+    const auto first = make_rule(*all, {}, {&write, &on});
+    const auto second = make_rule(*last, {}, {&read, &to_queue});
+    ASSERT_EQ(first.error, 0);
+    ASSERT_EQ(second.error, 0);
+    for (const std::uint8_t low : {0x11, 0x22, 0x22}) {
+        Frame changed = frame;
+        changed[4] = 0x77;
+        changed[5] = low;
+        send(1, changed, 2);
+        ASSERT_FALSE(queue.taken.empty());
+        EXPECT_EQ(queue.taken.back().reg_b, 0xbeef7700U | low);
+        EXPECT_EQ(queue.taken.back().frame[10], 0x77);
+        EXPECT_EQ(queue.taken.back().frame[11], low);
+    }
+    EXPECT_EQ(queue.taken.size(), 6U);
+}
+
+TEST_F(Pipeline, RegBOfACachedFlowIsEachPacketsOwn) {
+    Table table(rx, 1);
+    const auto root = match_all(rx_root);
+    const auto jump = to_table(table);
+    const auto enter = make_rule(*root, {}, {&jump});
+    const auto all = match_all(table);
+    const auto write = modifying(rx, {copy_command(id::dmac_15_0, id::reg_b, 16)});
+    const auto rule = make_rule(*all, {}, {&write, &to_queue});
+    ASSERT_EQ(rule.error, 0);
+    for (const std::uint8_t low : {1, 2, 3, 3}) {
+        Frame changed = frame;
+        changed[5] = low;
+        send(1, changed, 3);
+        ASSERT_FALSE(queue.taken.empty());
+        EXPECT_EQ(queue.taken.back().reg_b & 0xff, low) << "no mask tells these packets apart";
+    }
+    send(1, frame);
+    EXPECT_EQ(queue.taken.size(), 13U);
+}
+
 TEST_F(Pipeline, NonRootMissInNicRxDrops) {
     Table table(rx, 1);
     const auto root = match_all(rx_root);

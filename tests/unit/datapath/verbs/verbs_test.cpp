@@ -217,10 +217,10 @@ TEST_F(VerbsTest, AnOverrunCqRaisesOneEvent) {
     EXPECT_EQ(ibv_destroy_cq(cq), 0);
 }
 
-TEST_F(VerbsTest, AnExtendedCqReadsTagAndLength) {
+TEST_F(VerbsTest, AnExtendedCqReadsTagRegBAndLength) {
     ibv_cq_init_attr_ex attr{};
     attr.cqe = 8;
-    attr.wc_flags = IBV_WC_EX_WITH_FLOW_TAG | IBV_WC_EX_WITH_BYTE_LEN;
+    attr.wc_flags = IBV_WC_EX_WITH_FLOW_TAG | IBV_WC_EX_WITH_BYTE_LEN | IBV_WC_EX_WITH_IMM;
     ibv_cq_ex* const cq = ibv_create_cq_ex(open.context, &attr);
     ASSERT_NE(cq, nullptr);
     ibv_qp* const qp = raw_qp(ibv_cq_ex_to_cq(cq));
@@ -235,12 +235,15 @@ TEST_F(VerbsTest, AnExtendedCqReadsTagAndLength) {
     rte_pktmbuf_append(packet, 20);
     set_source(packet, uplink_vport);
     set_tag(packet, 0xabcdef);
+    set_reg_b(packet, 0x12345678);
     receive_sink_of(qp).deliver(receive_sink_of(qp).self, 0, &packet, 1);
     ibv_poll_cq_attr poll_attr{};
     ASSERT_EQ(ibv_start_poll(cq, &poll_attr), 0);
     EXPECT_EQ(cq->wr_id, 77u);
     EXPECT_EQ(cq->status, IBV_WC_SUCCESS);
     EXPECT_EQ(ibv_wc_read_flow_tag(cq), 0xabcdefu);
+    EXPECT_EQ(ibv_wc_read_imm_data(cq), htobe32(0x12345678)) << "reg_b is where an immediate would be";
+    EXPECT_EQ(ibv_wc_read_wc_flags(cq) & IBV_WC_WITH_IMM, 0u);
     EXPECT_EQ(ibv_wc_read_byte_len(cq), 20u);
     EXPECT_EQ(ibv_next_poll(cq), ENOENT);
     ibv_end_poll(cq);

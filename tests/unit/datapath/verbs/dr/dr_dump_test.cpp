@@ -78,7 +78,7 @@ protected:
         return " w" + std::to_string(word) + "=" + digits.replace(in_word * 2, 4, value);
     }
 
-    OpenDevice open;
+    OpenDevice open{connectx_7};  // matchers have layouts
     mlx5dv_dr_domain* domain = mlx5dv_dr_domain_create(open.context, MLX5DV_DR_DOMAIN_TYPE_FDB);
     std::vector<mlx5dv_dr_table*> tables;
     mlx5dv_dr_matcher* matcher;
@@ -100,7 +100,7 @@ TEST_F(DrDump, ObjectsContainEachOther) {
     EXPECT_EQ(text_of([&](FILE* file) { return mlx5dv_dump_dr_table(file, tables[1]); }),
               "  table @: level 1\n" + of_matcher);
     const std::string all = text_of([&](FILE* file) { return mlx5dv_dump_dr_domain(file, domain); });
-    EXPECT_EQ(all.find("domain @: fdb on connectx-6dx\n"), 0U) << all;
+    EXPECT_EQ(all.find("domain @: fdb on connectx-7\n"), 0U) << all;
     for (const std::string& part : {std::string("  table @: level 0\n"), "  table @: level 1\n" + of_matcher,
                                     std::string("  table @: level 2\n")}) {
         EXPECT_NE(all.find(part), std::string::npos) << part;
@@ -135,7 +135,7 @@ TEST_F(DrDump, DomainsSayTheirType) {
          {std::pair(MLX5DV_DR_DOMAIN_TYPE_NIC_RX, "nic_rx"), std::pair(MLX5DV_DR_DOMAIN_TYPE_NIC_TX, "nic_tx")}) {
         mlx5dv_dr_domain* const other = mlx5dv_dr_domain_create(open.context, type);
         EXPECT_EQ(text_of([=](FILE* file) { return mlx5dv_dump_dr_domain(file, other); }),
-                  "domain @: " + std::string(name) + " on connectx-6dx\n");
+                  "domain @: " + std::string(name) + " on connectx-7\n");
         mlx5dv_dr_table* const table = mlx5dv_dr_table_create(other, 1);
         mlx5dv_dr_matcher* const all = mlx5dv_dr_matcher_create(table, 0, 0, Match(64).get());
         EXPECT_EQ(mlx5dv_dr_matcher_destroy(all), 0);
@@ -143,7 +143,7 @@ TEST_F(DrDump, DomainsSayTheirType) {
             << "no matcher any more";
         EXPECT_EQ(mlx5dv_dr_table_destroy(table), 0);
         EXPECT_EQ(text_of([=](FILE* file) { return mlx5dv_dump_dr_domain(file, other); }),
-                  "domain @: " + std::string(name) + " on connectx-6dx\n") << "no table any more";
+                  "domain @: " + std::string(name) + " on connectx-7\n") << "no table any more";
         EXPECT_EQ(mlx5dv_dr_domain_destroy(other), 0);
     }
 }

@@ -89,7 +89,7 @@ protected:
         return room;
     }
 
-    OpenDevice open;
+    OpenDevice open{connectx_7};  // layouts are of matchers with definers
     mlx5dv_dr_domain* domain = mlx5dv_dr_domain_create(open.context, MLX5DV_DR_DOMAIN_TYPE_FDB);
     mlx5dv_dr_table* table = mlx5dv_dr_table_create(domain, 1);
     mlx5dv_dr_action* drop = mlx5dv_dr_action_create_drop();

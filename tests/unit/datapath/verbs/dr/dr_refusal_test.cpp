@@ -43,6 +43,11 @@ protected:
     OldDrRefusal() : DrRefusal(connectx_5) {}
 };
 
+class NewDrRefusal : public DrRefusal {
+protected:
+    NewDrRefusal() : DrRefusal(connectx_7) {}
+};
+
 TEST_F(DrRefusal, UnknownDomainTypes) {
     EXPECT_EQ(domain(static_cast<mlx5dv_dr_domain_type>(3)), nullptr);
     EXPECT_EQ(errno, EINVAL);
@@ -155,7 +160,7 @@ int layout_error(OpenDevice& open, std::uint32_t level, mlx5dv_dr_matcher_layout
     return error;
 }
 
-TEST_F(DrRefusal, MatcherLayouts) {
+TEST_F(NewDrRefusal, MatcherLayouts) {
     constexpr std::uint32_t resizable = MLX5DV_DR_MATCHER_LAYOUT_RESIZABLE, hint = MLX5DV_DR_MATCHER_LAYOUT_NUM_RULE;
     EXPECT_EQ(layout_error(open, 1, {resizable, 0}), 0);
     EXPECT_EQ(layout_error(open, 1, {hint, 10}), 0);
@@ -184,8 +189,71 @@ TEST_F(DrRefusal, MatcherLayouts) {
     }
 }
 
-TEST_F(OldDrRefusal, ConnectX5HasNoMatcherLayouts) {
-    EXPECT_EQ(layout_error(open, 1, {MLX5DV_DR_MATCHER_LAYOUT_RESIZABLE, 0}), ENOTSUP);
+TEST(DrRefusalByProfile, OnlyDevicesWithDefinersHaveMatcherLayouts) {
+    for (const Profile& profile : {connectx_5, connectx_6dx, connectx_7}) {
+        OpenDevice open(profile);
+        const int expected = profile.definers != 0 ? 0 : ENOTSUP;
+        EXPECT_EQ(layout_error(open, 1, {MLX5DV_DR_MATCHER_LAYOUT_RESIZABLE, 0}), expected) << profile.name;
+    }
+}
+
+TEST_F(NewDrRefusal, OnlyMatchersWithADefinerHaveALayout) {
+    mlx5dv_dr_domain* fdb = domain();
+    mlx5dv_dr_table* table = mlx5dv_dr_table_create(fdb, 1);
+    const auto error = [&](std::size_t byte, std::uint8_t criteria) {
+        Match mask(448);
+        reinterpret_cast<std::uint8_t*>(mask.get()->match_buf)[byte] = 0xff;
+        mlx5dv_dr_matcher* matcher = mlx5dv_dr_matcher_create(table, 0, criteria, mask.get());
+        mlx5dv_dr_matcher_layout layout{MLX5DV_DR_MATCHER_LAYOUT_RESIZABLE, 0};
+        const int answer = mlx5dv_dr_matcher_set_layout(matcher, &layout);
+        EXPECT_EQ(mlx5dv_dr_matcher_destroy(matcher), 0);
+        return answer;
+    };
+    constexpr std::size_t smac = 0, vxlan_vni = 64 + 20, inner_smac = 128;
+    EXPECT_EQ(error(smac, 1), 0);
+    EXPECT_EQ(error(vxlan_vni, 2), ENOTSUP);
+    EXPECT_EQ(error(inner_smac, 4), ENOTSUP);
+    EXPECT_EQ(mlx5dv_dr_table_destroy(table), 0);
+    EXPECT_EQ(mlx5dv_dr_domain_destroy(fdb), 0);
+}
+
+TEST_F(DrRefusal, ARuleOfASourceThatTheDeviceLacksIsRefusedAsFirmwareDoes) {
+    mlx5dv_dr_action* drop = mlx5dv_dr_action_create_drop();
+    for (const mlx5dv_dr_domain_type type : {MLX5DV_DR_DOMAIN_TYPE_FDB, MLX5DV_DR_DOMAIN_TYPE_NIC_RX}) {
+        mlx5dv_dr_domain* one = domain(type);
+        mlx5dv_dr_table* table = mlx5dv_dr_table_create(one, 1);
+        mlx5dv_dr_table* root = mlx5dv_dr_table_create(one, 0);
+        const auto source = [](std::uint16_t port) {
+            Match match(72);
+            auto* bytes = reinterpret_cast<std::uint8_t*>(match.get()->match_buf);
+            bytes[70] = static_cast<std::uint8_t>(port >> 8);
+            bytes[71] = static_cast<std::uint8_t>(port);
+            return match;
+        };
+        Match mask = source(0xffff);
+        mlx5dv_dr_matcher* matcher = mlx5dv_dr_matcher_create(table, 0, 2, mask.get());
+        mlx5dv_dr_matcher* in_root = mlx5dv_dr_matcher_create(root, 0, 2, mask.get());
+        for (const std::uint16_t port : {std::uint16_t{0}, std::uint16_t{1}, uplink_vport.value}) {
+            mlx5dv_dr_rule* made = rule(matcher, {drop}, source(port));
+            ASSERT_NE(made, nullptr) << port;
+            EXPECT_EQ(mlx5dv_dr_rule_destroy(made), 0);
+        }
+        EXPECT_EQ(rule(matcher, {drop}, source(77)), nullptr);
+        EXPECT_EQ(errno, EREMOTEIO);
+        Match outside = source(77);
+        reinterpret_cast<std::uint8_t*>(outside.get()->match_buf)[69] = 1;
+        EXPECT_EQ(rule(matcher, {drop}, outside), nullptr);
+        EXPECT_EQ(errno, EINVAL) << "what is wrong in itself comes first";
+        mlx5dv_dr_rule* in_kernel = rule(in_root, {drop}, source(77));
+        ASSERT_NE(in_kernel, nullptr) << "root rules are the kernel's";
+        EXPECT_EQ(mlx5dv_dr_rule_destroy(in_kernel), 0);
+        EXPECT_EQ(mlx5dv_dr_matcher_destroy(matcher), 0);
+        EXPECT_EQ(mlx5dv_dr_matcher_destroy(in_root), 0);
+        EXPECT_EQ(mlx5dv_dr_table_destroy(table), 0);
+        EXPECT_EQ(mlx5dv_dr_table_destroy(root), 0);
+        EXPECT_EQ(mlx5dv_dr_domain_destroy(one), 0);
+    }
+    EXPECT_EQ(mlx5dv_dr_action_destroy(drop), 0);
 }
 
 TEST_F(DrRefusal, SizesAndFlagsOfModifyHeader) {
@@ -214,7 +282,7 @@ TEST_F(DrRefusal, DestinationsThatDoNotFitTheDomain) {
     EXPECT_EQ(refused(mlx5dv_dr_action_create_dest_vport(rx, 1)), EOPNOTSUPP);
     EXPECT_EQ(refused(mlx5dv_dr_action_create_dest_ib_port(rx, 1)), EOPNOTSUPP);
     EXPECT_EQ(refused(mlx5dv_dr_action_create_dest_vport(fdb, 0x10000)), EINVAL);
-    EXPECT_EQ(refused(mlx5dv_dr_action_create_dest_vport(fdb, 77)), EINVAL) << "no such vport";
+    EXPECT_EQ(refused(mlx5dv_dr_action_create_dest_vport(fdb, 77)), EREMOTEIO) << "no such vport";
     EXPECT_EQ(refused(mlx5dv_dr_action_create_dest_ib_port(fdb, 77)), EINVAL) << "no such port";
     EXPECT_EQ(refused(mlx5dv_dr_action_create_dest_table(root)), EINVAL);
     EXPECT_EQ(refused(mlx5dv_dr_action_create_dest_root_table(table, 0)), EINVAL);
@@ -289,6 +357,7 @@ TEST_F(DrRefusal, Arrays) {
     EXPECT_EQ(errno, EOPNOTSUPP);
     EXPECT_EQ(mlx5dv_dr_action_destroy(encap), 0);
     EXPECT_EQ(error(tx, vport, 2, MLX5DV_DR_ACTION_DEST), EOPNOTSUPP);
+    EXPECT_EQ(error(tx, vport, 2, 9), EOPNOTSUPP) << "the domain has none, of whatever type";
     EXPECT_EQ(mlx5dv_dr_action_destroy(drop), 0);
     EXPECT_EQ(mlx5dv_dr_action_destroy(vport), 0);
     EXPECT_EQ(mlx5dv_dr_domain_destroy(tx), 0);
@@ -303,7 +372,7 @@ TEST_F(DrRefusal, EveryDeviceHasAnUplinkAndOnlyTheVportsThatItHas) {
     ASSERT_NE(uplink, nullptr) << "without a cable";
     errno = 0;
     EXPECT_EQ(mlx5dv_dr_action_create_dest_vport(fdb, 1), nullptr);
-    EXPECT_EQ(errno, EINVAL);
+    EXPECT_EQ(errno, EREMOTEIO);
     EXPECT_EQ(mlx5dv_dr_action_destroy(uplink), 0);
     EXPECT_EQ(mlx5dv_dr_domain_destroy(fdb), 0) << "what was refused refers to nothing";
 }
