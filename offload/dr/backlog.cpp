@@ -9,8 +9,9 @@ namespace ovsdr::dr {
 void Backlog::Place::leave() noexcept {
     if (backlog_ == nullptr) return;
     std::lock_guard lock(backlog_->mutex_);
-    backlog_->line_.erase(entry_);
-    if (backlog_->line_.empty()) backlog_->waiting_.store(false, std::memory_order_relaxed);
+    if (backlog_->tried_ == entry_) backlog_->tried_.reset();
+    backlog_->line_of(*entry_).erase(entry_);
+    if (backlog_->is_empty()) backlog_->waiting_.store(false, std::memory_order_relaxed);
     backlog_ = nullptr;
 }
 
@@ -29,13 +30,13 @@ void Backlog::end() noexcept {
 
 Backlog::Place Backlog::join(const Ufid& ufid, bool asked) {
     std::lock_guard lock(mutex_);
-    if (line_.empty()) {
+    if (is_empty()) {
         rest_ = shortest_rest;
         next_round_ = Clock::now() + rest_;
         wake_.notify_all();
     }
     Place place;
-    place.entry_ = line_.insert(asked ? line_.end() : line_.begin(), ufid);
+    place.entry_ = asked ? asked_.insert(asked_.end(), {ufid, asked}) : unasked_.insert(unasked_.begin(), {ufid, asked});
     place.backlog_ = this;
     waiting_.store(true, std::memory_order_relaxed);
     return place;
@@ -60,13 +61,13 @@ void Backlog::room() noexcept {
 
 std::size_t Backlog::length() const {
     std::lock_guard lock(mutex_);
-    return line_.size();
+    return asked_.size() + unasked_.size();
 }
 
 void Backlog::work() noexcept {
     std::unique_lock lock(mutex_);
     while (!ending_) {
-        if (line_.empty()) {
+        if (is_empty()) {
             wake_.wait(lock);
         } else if (Clock::now() < next_round_) {
             wake_.wait_until(lock, next_round_);
@@ -76,16 +77,29 @@ void Backlog::work() noexcept {
     }
 }
 
+bool Backlog::try_next(std::unique_lock<std::mutex>& lock) noexcept {
+    const bool from_asked = unasked_.empty() || (asked_is_next_ && !asked_.empty());
+    asked_is_next_ = !from_asked;
+    tried_ = (from_asked ? asked_ : unasked_).begin();
+    const Ufid ufid = (*tried_)->ufid;
+    lock.unlock();
+    const bool taken = try_again_(ufid);
+    lock.lock();
+    if (!taken && tried_) {
+        Line& line = line_of(**tried_);
+        (*tried_)->asked = true;
+        asked_.splice(asked_.end(), line, *tried_);
+    }
+    tried_.reset();
+    return taken;
+}
+
 void Backlog::try_until_it_fails(std::unique_lock<std::mutex>& lock) noexcept {
     bool any_taken = false;
-    for (unsigned failures = 0; failures < failures_per_round && !line_.empty() && !ending_;) {
-        const Ufid ufid = line_.front();
-        lock.unlock();
-        const bool taken = try_again_(ufid);
-        lock.lock();
+    for (unsigned failures = 0; failures < failures_per_round && !is_empty() && !ending_;) {
+        const bool taken = try_next(lock);
         any_taken = any_taken || taken;
         failures = taken ? 0 : failures + 1;
-        if (!taken && !line_.empty() && line_.front() == ufid) line_.splice(line_.end(), line_, line_.begin());
     }
     rest_ = any_taken ? shortest_rest : std::min(2 * rest_, longest_rest);
     last_round_ = Clock::now();

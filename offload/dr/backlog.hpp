@@ -1,12 +1,12 @@
 // Megaflows that the device had no room for, in line to be tried again.
 //
-// Model. Who fails joins the end of the line; whom the device was not asked for, its front: those that fail always must
-// not hold up the others. A thread tries from the front: while that works it goes on at once, so that a long line is in
-// as fast as the device takes it. After some failures in a row it rests, 20 ms at first and twice as long each time up
-// to a second: a device that is full is asked a few times a second, however long the line is. room() says that
-// something was taken out of the device, and shortens a long rest.
-//
-// A failure need not be everybody's: those that fail go to the end, so that others get their turn.
+// Model. There are two lines: of those that the device has refused, and of those that it was not asked for. A failure
+// need not be everybody's, and those that fail always must not hold up the others: whoever fails goes to the end of the
+// refused, the newest of the others comes first, since packets are coming for it, and the two lines take turns. A thread
+// tries from their fronts: while that works it goes on at once, so that a long line is in as fast as the device takes it.
+// After some failures in a row it rests, 20 ms at first and twice as long each time up to a second: a device that is full
+// is asked a few times a second, however long the lines are. room() says that something was taken out of the device, and
+// shortens a long rest.
 //
 // is_full(): the last megaflows failed one after another. New ones then join the line without asking the device.
 //
@@ -19,6 +19,7 @@
 #include <functional>
 #include <list>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include "offload/dr/eswitch.hpp"
@@ -26,6 +27,12 @@
 namespace ovsdr::dr {
 
 class Backlog {
+    struct Waiting {
+        Ufid ufid;
+        bool asked;   ///< stands with those that the device has refused
+    };
+    using Line = std::list<Waiting>;
+
 public:
     /// Tries a megaflow again. True: it is in the device, or gone, or needs the device no more; its Place is given up.
     using TryAgain = std::function<bool(const Ufid&)>;
@@ -48,7 +55,7 @@ public:
     private:
         friend class Backlog;
         Backlog* backlog_ = nullptr;
-        std::list<Ufid>::iterator entry_;
+        Line::iterator entry_;
     };
 
     explicit Backlog(TryAgain try_again);
@@ -80,13 +87,19 @@ private:
     using Clock = std::chrono::steady_clock;
     void work() noexcept;
     void try_until_it_fails(std::unique_lock<std::mutex>& lock) noexcept;
+    // With the lock.
+    [[nodiscard]] bool try_next(std::unique_lock<std::mutex>& lock) noexcept;
+    [[nodiscard]] bool is_empty() const noexcept { return asked_.empty() && unasked_.empty(); }
+    [[nodiscard]] Line& line_of(const Waiting& waiting) noexcept { return waiting.asked ? asked_ : unasked_; }
 
     TryAgain try_again_;
     std::atomic<unsigned> failures_{0};     ///< in a row
-    std::atomic<bool> waiting_{false};      ///< the line is not empty
+    std::atomic<bool> waiting_{false};      ///< somebody stands in line
     mutable std::mutex mutex_;
     std::condition_variable wake_;
-    std::list<Ufid> line_;
+    Line asked_, unasked_;
+    bool asked_is_next_ = false;            ///< whose turn it is
+    std::optional<Line::iterator> tried_;   ///< without the lock; nobody once it has left
     std::chrono::milliseconds rest_ = shortest_rest;
     Clock::time_point last_round_{}, next_round_{};
     bool ending_ = false;

@@ -100,11 +100,15 @@ Result<CounterBulk*> CounterPool::bulk_for(std::uint32_t neighbourhood) {
     if (open_.size() < side_by_side) open_.resize(side_by_side);
     CounterBulk*& open = open_[neighbourhood % open_.size()];
     if (open != nullptr && open->has_room()) return open;
+    // A device that has no more bulks is not asked each time while there is room in one that is open for others.
+    const auto now = std::chrono::steady_clock::now();
+    if (now < no_more_until_) {
+        if (CounterBulk* const other = any_with_room()) return other;
+    }
     auto next = open_bulk();
     if (!next) {
-        // The device is full: rather a bulk that is open for others than none.
-        const auto other = std::ranges::find_if(bulks_, [](const auto& bulk) { return bulk->has_room(); });
-        if (other != bulks_.end()) return other->get();
+        no_more_until_ = now + poll_interval;
+        if (CounterBulk* const other = any_with_room()) return other;
         return next;
     }
     if (open != nullptr) is_open_[open->number()] = false;
@@ -113,9 +117,14 @@ Result<CounterBulk*> CounterPool::bulk_for(std::uint32_t neighbourhood) {
     return open;
 }
 
+CounterBulk* CounterPool::any_with_room() noexcept {
+    while (first_with_room_ < bulks_.size() && !bulks_[first_with_room_]->has_room()) ++first_with_room_;
+    return first_with_room_ < bulks_.size() ? bulks_[first_with_room_].get() : nullptr;
+}
+
 /// One with room that is not open yet.
 Result<CounterBulk*> CounterPool::open_bulk() {
-    while (first_with_room_ < bulks_.size() && !bulks_[first_with_room_]->has_room()) ++first_with_room_;
+    (void)any_with_room();
     for (std::size_t i = first_with_room_; i < bulks_.size(); ++i) {
         if (!is_open_[i] && bulks_[i]->has_room()) return bulks_[i].get();
     }

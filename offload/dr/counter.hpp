@@ -108,6 +108,7 @@ private:
     CounterPool(std::shared_ptr<Device> device, unsigned bulk_log) noexcept;
     [[nodiscard]] Result<CounterBulk*> bulk_for(std::uint32_t neighbourhood);
     [[nodiscard]] Result<CounterBulk*> open_bulk();
+    CounterBulk* any_with_room() noexcept;   ///< the first; NULL: none
     void release(CounterBulk* bulk, std::uint32_t slot, bool polled) noexcept;
     void poll() noexcept;
 
@@ -120,6 +121,7 @@ private:
     std::vector<bool> is_open_;               ///< by number of the bulk: it is one of open_
     std::vector<CounterBulk*> open_;          ///< that a share of the neighbourhoods fills now, or NULL; a power of two
     std::size_t first_with_room_ = 0;         ///< none below has
+    std::chrono::steady_clock::time_point no_more_until_{};   ///< the device refused a bulk a moment ago
     std::uint64_t polled_slots_ = 0;          ///< handed out, of those that are polled
     std::uint64_t failed_polls_ = 0;
     bool ending_ = false;

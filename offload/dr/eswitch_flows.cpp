@@ -53,6 +53,8 @@ void EswitchImpl::bring_up_to_date(std::span<Update> updates) noexcept {
             std::swap(flow.now.counter, update.next.counter);
             std::swap(flow.now.bytes_uncounted, update.next.bytes_uncounted);
         } else if (flow.now.counter) {
+            // A new rule that shares the counter goes first: should the device keep it, nobody else gets that counter.
+            if (!update.next.counter) end(update.next.rule, flow.now.counter);
             retirements.push_back({&flow, std::exchange(flow.now, Installation{})});
         }
         if (update.next.counter || update.next.rule) retirements.push_back({&flow, std::move(update.next)});

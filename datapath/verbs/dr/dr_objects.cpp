@@ -40,7 +40,7 @@ constexpr unsigned max_log_rules = 23;
 
 /// libmlx5 asks the device for the vport that a rule's source is, and has of an absent one what the kernel makes of a
 /// firmware's refusal. A value that is wrong otherwise is Rule::create()'s to refuse, and root rules are the kernel's.
-[[nodiscard]] int source_error(const Matcher& matcher, std::span<const std::uint8_t> value) noexcept {
+[[nodiscard]] int source_error(const Matcher& matcher, std::span<const std::uint8_t> value) {
     const MatchMask& mask = matcher.mask();
     if (mask.root || load_be16(mask.given.bytes() + key_offset::source_port) == 0) return 0;
     constexpr std::size_t place = 70;
