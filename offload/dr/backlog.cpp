@@ -36,7 +36,8 @@ Backlog::Place Backlog::join(const Ufid& ufid, bool asked) {
         wake_.notify_all();
     }
     Place place;
-    place.entry_ = asked ? asked_.insert(asked_.end(), {ufid, asked}) : unasked_.insert(unasked_.begin(), {ufid, asked});
+    const Waiting waiting{ufid, asked};
+    place.entry_ = asked ? asked_.insert(asked_.end(), waiting) : unasked_.insert(unasked_.begin(), waiting);
     place.backlog_ = this;
     waiting_.store(true, std::memory_order_relaxed);
     return place;

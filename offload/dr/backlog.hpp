@@ -1,12 +1,13 @@
 // Megaflows that the device had no room for, in line to be tried again.
 //
 // Model. There are two lines: of those that the device has refused, and of those that it was not asked for. A failure
-// need not be everybody's, and those that fail always must not hold up the others: whoever fails goes to the end of the
-// refused, the newest of the others comes first, since packets are coming for it, and the two lines take turns. A thread
-// tries from their fronts: while that works it goes on at once, so that a long line is in as fast as the device takes it.
-// After some failures in a row it rests, 20 ms at first and twice as long each time up to a second: a device that is full
-// is asked a few times a second, however long the lines are. room() says that something was taken out of the device, and
-// shortens a long rest.
+// need not be everybody's, and those that fail always must not hold up the others: whoever fails goes to the end of
+// the refused, the newest of the others comes first, since packets are coming for it, and the two lines take turns.
+//
+// A thread tries from their fronts: while that works it goes on at once, so that a long line is in as fast as the
+// device takes it. After some failures in a row it rests, 20 ms at first and twice as long each time up to a second: a
+// device that is full is asked a few times a second, however long the lines are. room() says that something was taken
+// out of the device, and shortens a long rest.
 //
 // is_full(): the last megaflows failed one after another. New ones then join the line without asking the device.
 //
