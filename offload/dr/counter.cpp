@@ -117,14 +117,18 @@ Result<CounterBulk*> CounterPool::bulk_for(std::uint32_t neighbourhood) {
     return open;
 }
 
-CounterBulk* CounterPool::any_with_room() noexcept {
+void CounterPool::pass_full_bulks() noexcept {
     while (first_with_room_ < bulks_.size() && !bulks_[first_with_room_]->has_room()) ++first_with_room_;
+}
+
+CounterBulk* CounterPool::any_with_room() noexcept {
+    pass_full_bulks();
     return first_with_room_ < bulks_.size() ? bulks_[first_with_room_].get() : nullptr;
 }
 
 /// One with room that is not open yet.
 Result<CounterBulk*> CounterPool::open_bulk() {
-    (void)any_with_room();
+    pass_full_bulks();
     for (std::size_t i = first_with_room_; i < bulks_.size(); ++i) {
         if (!is_open_[i] && bulks_[i]->has_room()) return bulks_[i].get();
     }

@@ -108,7 +108,8 @@ private:
     CounterPool(std::shared_ptr<Device> device, unsigned bulk_log) noexcept;
     [[nodiscard]] Result<CounterBulk*> bulk_for(std::uint32_t neighbourhood);
     [[nodiscard]] Result<CounterBulk*> open_bulk();
-    CounterBulk* any_with_room() noexcept;   ///< the first; NULL: none
+    void pass_full_bulks() noexcept;                        ///< first_with_room_ is right then
+    [[nodiscard]] CounterBulk* any_with_room() noexcept;    ///< the first; NULL: none
     void release(CounterBulk* bulk, std::uint32_t slot, bool polled) noexcept;
     void poll() noexcept;
 
