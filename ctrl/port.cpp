@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "ctrl/missing_vports.hpp"
-#include "offload/dr/ib_port.hpp"
+#include "offload/dr/device/ib_port.hpp"
 
 namespace ovsdr::ctrl {
 namespace {

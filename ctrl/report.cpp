@@ -8,7 +8,7 @@
 #include <span>
 
 #include "ctrl/port.hpp"
-#include "offload/dr/leak.hpp"
+#include "offload/dr/device/leak.hpp"
 
 using namespace ovsdr;
 using namespace ovsdr::ctrl;

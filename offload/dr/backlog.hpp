@@ -23,7 +23,7 @@
 #include <optional>
 #include <thread>
 
-#include "offload/dr/eswitch.hpp"
+#include "offload/dr/ids.hpp"
 
 namespace ovsdr::dr {
 

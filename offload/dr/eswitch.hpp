@@ -17,7 +17,6 @@
 // Threads: any function from any thread; put/del of different ufids run in parallel. Nothing throws. No OVS.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -29,7 +28,7 @@
 #include <vector>
 
 #include "offload/dr/megaflow.h"
-#include "offload/dr/odp_port.hpp"
+#include "offload/dr/ids.hpp"
 #include "offload/dr/reject.hpp"
 #include "offload/dr/result.hpp"
 
@@ -38,20 +37,6 @@ struct ibv_pd;
 struct ibv_qp;
 
 namespace ovsdr::dr {
-
-struct VportId {
-    std::uint16_t value;
-    friend auto operator<=>(const VportId&, const VportId&) = default;
-};
-
-using Ufid = std::array<std::uint64_t, 2>;
-
-/// Cumulative since the ufid was first put.
-struct FlowStats {
-    std::uint64_t packets = 0;
-    std::uint64_t bytes = 0;
-    std::int64_t used_ms = 0;  ///< CLOCK_MONOTONIC milliseconds at which the poller last saw the counter grow; 0 never
-};
 
 /// Not offloaded (a Reject, normal) or failed (an Error of the device). std::monostate: installed.
 using PutOutcome = std::variant<std::monostate, Reject, Error>;

@@ -17,10 +17,10 @@
 #include <shared_mutex>
 #include <span>
 
-#include "offload/dr/compile.hpp"
+#include "offload/dr/compile/compile.hpp"
 #include "offload/dr/eswitch.hpp"
 #include "offload/dr/flow.hpp"
-#include "offload/dr/pipeline.hpp"
+#include "offload/dr/install/pipeline.hpp"
 
 namespace ovsdr::dr {
 

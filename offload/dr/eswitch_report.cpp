@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 
 #include "offload/dr/eswitch_impl.hpp"
-#include "offload/dr/leak.hpp"
+#include "offload/dr/device/leak.hpp"
 
 namespace ovsdr::dr {
 

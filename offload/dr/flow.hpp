@@ -15,10 +15,10 @@
 #include <vector>
 
 #include "offload/dr/backlog.hpp"
-#include "offload/dr/counter.hpp"
+#include "offload/dr/install/counter.hpp"
 #include "offload/dr/megaflow_store.hpp"
 #include "offload/dr/reason_table.hpp"
-#include "offload/dr/rule.hpp"
+#include "offload/dr/device/rule.hpp"
 
 namespace ovsdr::dr {
 

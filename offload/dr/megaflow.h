@@ -50,7 +50,34 @@ enum ovsdr_action_type {
     OVSDR_ACTION_OUTPUT,
     OVSDR_ACTION_PUSH_VLAN,
     OVSDR_ACTION_POP_VLAN,
+    OVSDR_ACTION_SET,
+    OVSDR_ACTION_RECIRC,         /* the packet goes on in the table of this recirc_id */
+    OVSDR_ACTION_COPY_BEGIN,     /* up to COPY_END: for a copy; the packet goes on behind it as it was here */
+    OVSDR_ACTION_COPY_END,
     OVSDR_ACTION_UNSUPPORTED,
+};
+
+/* Header fields that can be written; value and mask are as on the wire, from the first byte on. */
+enum ovsdr_header_field {
+    OVSDR_HEADER_ETH_DST,        /* 6 bytes */
+    OVSDR_HEADER_ETH_SRC,
+    OVSDR_HEADER_IP_SRC,         /* 4 bytes */
+    OVSDR_HEADER_IP_DST,
+    OVSDR_HEADER_IPV6_SRC,       /* 16 bytes */
+    OVSDR_HEADER_IPV6_DST,
+    OVSDR_HEADER_IP_TOS,         /* 1 byte: DSCP and ECN; IPv6: traffic class */
+    OVSDR_HEADER_IP_TTL,         /* 1 byte; IPv6: hop limit */
+    OVSDR_HEADER_TCP_SRC,        /* 2 bytes */
+    OVSDR_HEADER_TCP_DST,
+    OVSDR_HEADER_UDP_SRC,
+    OVSDR_HEADER_UDP_DST,
+};
+
+/* The bits of a field that are set in the mask are written; of the value no others are set. */
+struct ovsdr_set {
+    uint8_t field;               /* enum ovsdr_header_field */
+    uint8_t value[16];
+    uint8_t mask[16];
 };
 
 struct ovsdr_action {
@@ -61,6 +88,8 @@ struct ovsdr_action {
             uint16_t be_tpid;
             uint16_t be_tci;            /* with OVS's VLAN_CFI bit, which is not part of the wire's PCP/DEI/VID */
         } push_vlan;
+        struct ovsdr_set set;
+        uint32_t recirc_id;
         const char *unsupported;        /* OVS_ACTION_ATTR_*'s name without prefix, lower case: "meter", "ct" */
     };
 };

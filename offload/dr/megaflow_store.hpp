@@ -12,8 +12,8 @@
 #include <span>
 #include <vector>
 
-#include "offload/dr/eswitch.hpp"
-#include "offload/dr/share_pool.hpp"
+#include "offload/dr/ids.hpp"
+#include "offload/dr/install/share_pool.hpp"
 
 namespace ovsdr::dr {
 

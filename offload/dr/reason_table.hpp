@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "offload/dr/eswitch.hpp"
+#include "offload/dr/ids.hpp"
 
 namespace ovsdr::dr {
 

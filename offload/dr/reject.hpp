@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "offload/dr/odp_port.hpp"
+#include "offload/dr/ids.hpp"
 #include "offload/dr/static_name.hpp"
 
 namespace ovsdr::dr {

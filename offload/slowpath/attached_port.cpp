@@ -6,7 +6,7 @@
 #include <new>
 #include <utility>
 
-#include "offload/dr/ib_port.hpp"
+#include "offload/dr/device/ib_port.hpp"
 
 namespace ovsdr::slowpath {
 

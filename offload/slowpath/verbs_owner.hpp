@@ -1,13 +1,13 @@
 // unique_ptr for verbs objects.
 //
-// What becomes of an object that the device will not destroy: offload/dr/leak.hpp.
+// What becomes of an object that the device will not destroy: offload/dr/device/leak.hpp.
 #pragma once
 
 #include <infiniband/verbs.h>
 
 #include <memory>
 
-#include "offload/dr/leak.hpp"
+#include "offload/dr/device/leak.hpp"
 
 namespace ovsdr::slowpath {
 

@@ -17,9 +17,9 @@
 #include <thread>
 #include <vector>
 
-#include "offload/dr/compile.hpp"
+#include "offload/dr/compile/compile.hpp"
 #include "offload/dr/eswitch.hpp"
-#include "offload/dr/ib_port.hpp"
+#include "offload/dr/device/ib_port.hpp"
 #include "offload/slowpath/port_queue.hpp"
 #include "tests/bench/offload_bench/megaflows.hpp"
 

@@ -3,7 +3,7 @@
 #include <stdexcept>
 #include <variant>
 
-#include "offload/dr/ib_port.hpp"
+#include "offload/dr/device/ib_port.hpp"
 #include "tests/differential/judge/judges.hpp"
 
 namespace ovsdr::differential {

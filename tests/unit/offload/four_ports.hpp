@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "offload/dr/device.hpp"
-#include "offload/dr/port_map.hpp"
+#include "offload/dr/device/device.hpp"
+#include "offload/dr/compile/port_map.hpp"
 
 namespace ovsdr::dr::test {
 

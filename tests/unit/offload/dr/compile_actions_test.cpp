@@ -1,7 +1,7 @@
 // The compiler's actions: legs, orders per side, and what each device generation refuses.
 #include <gtest/gtest.h>
 
-#include "offload/dr/compile.hpp"
+#include "offload/dr/compile/compile.hpp"
 #include "tests/unit/offload/four_ports.hpp"
 #include "tests/unit/offload/megaflow_builder.hpp"
 

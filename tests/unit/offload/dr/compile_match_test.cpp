@@ -6,8 +6,8 @@
 #include <functional>
 #include <set>
 
-#include "offload/dr/compile.hpp"
-#include "offload/dr/flow_fields.hpp"
+#include "offload/dr/compile/compile.hpp"
+#include "offload/dr/compile/flow_fields.hpp"
 #include "tests/unit/offload/four_ports.hpp"
 #include "tests/unit/offload/megaflow_builder.hpp"
 

@@ -9,8 +9,8 @@
 #include <infiniband/verbs.h>
 
 #include "offload/dr/eswitch.hpp"
-#include "offload/dr/leak.hpp"
-#include "offload/dr/pipeline.hpp"
+#include "offload/dr/device/leak.hpp"
+#include "offload/dr/install/pipeline.hpp"
 #include "tests/unit/offload/fake_provider.hpp"
 #include "tests/unit/offload/megaflow_builder.hpp"
 

@@ -6,8 +6,8 @@
 #include <set>
 #include <sstream>
 
-#include "offload/dr/action_order.hpp"
-#include "offload/dr/match_param.hpp"
+#include "offload/dr/device/action_order.hpp"
+#include "offload/dr/device/match_param.hpp"
 #include "tests/unit/paths.hpp"
 
 namespace ovsdr::dr {

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "offload/dr/compile.hpp"
+#include "offload/dr/compile/compile.hpp"
 #include "tests/unit/offload/four_ports.hpp"
 #include "tests/unit/offload/megaflow_builder.hpp"
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "offload/dr/eswitch.hpp"
-#include "offload/dr/leak.hpp"
+#include "offload/dr/device/leak.hpp"
 #include "tests/unit/offload/fake_provider.hpp"
 #include "tests/unit/offload/megaflow_builder.hpp"
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "offload/dr/leak.hpp"
+#include "offload/dr/device/leak.hpp"
 #include "offload/slowpath/attached_port.hpp"
 #include "tests/unit/offload/fake_provider.hpp"
 #include "tests/unit/offload/megaflow_builder.hpp"

@@ -1,0 +1,325 @@
+#include <endian.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "offload/dr/compile/compile.hpp"
+#include "offload/dr/compile/flow_fields.hpp"
+
+namespace ovsdr::dr {
+
+namespace {
+
+constexpr std::uint16_t eth_type_ipv4 = 0x0800, eth_type_arp = 0x0806, eth_type_rarp = 0x8035, eth_type_ipv6 = 0x86dd;
+constexpr std::uint16_t tpid_customer = 0x8100, tpid_service = 0x88a8;
+constexpr std::uint16_t first_eth_type = 0x0600;   ///< below: an 802.3 length; OVS has 0x05ff for those
+constexpr std::uint16_t vlan_present = 0x1000;     ///< OVS's VLAN_CFI
+constexpr std::uint8_t proto_icmp = 1, proto_igmp = 2, proto_tcp = 6, proto_udp = 17, proto_icmpv6 = 58;
+constexpr std::uint8_t proto_sctp = 132;
+constexpr std::uint8_t frag_any = 1, frag_later = 2;
+
+/// Next-header numbers of IPv6 that OVS steps over: hop-by-hop, routing, fragment, AH, destination options.
+constexpr std::array<std::uint8_t, 5> ipv6_extension_headers{0, 43, 44, 51, 60};
+
+std::uint32_t word_at(const std::uint8_t* bytes) noexcept {
+    std::uint32_t word;
+    std::memcpy(&word, bytes, sizeof word);
+    return be32toh(word);
+}
+
+bool is_zero(std::span<const std::uint8_t> bytes) noexcept {
+    return std::all_of(bytes.begin(), bytes.end(), [](std::uint8_t byte) { return byte == 0; });
+}
+
+class MatchCompiler {
+public:
+    MatchCompiler(const ovsdr_flow_fields& key, const ovsdr_flow_fields& mask, const PortMap& ports,
+                  const DeviceCaps& caps, Obstacles& obstacles) noexcept
+        : key_(key), mask_(mask), ports_(ports), caps_(caps), obstacles_(obstacles) {}
+
+    /// Each step clears what it dealt with, be it that it refused it.
+    MatchPlan run() {
+        using Step = void (MatchCompiler::*)();
+        constexpr Step steps[] = {&MatchCompiler::recirculation, &MatchCompiler::in_port, &MatchCompiler::ethernet,
+                                  &MatchCompiler::eth_type,      &MatchCompiler::vlan,    &MatchCompiler::ip,
+                                  &MatchCompiler::fragment,      &MatchCompiler::transport, &MatchCompiler::leftovers};
+        for (const Step step : steps) (this->*step)();
+        return plan_;
+    }
+
+private:
+    enum class L3 { none, ipv4, ipv6, arp };
+
+    /// Only the bits of `value` within `mask` go in, since a rule's value must not exceed its matcher's mask.
+    void match(prm::Field field, std::uint32_t value, std::uint32_t mask) noexcept {
+        plan_.mask.set(field, mask);
+        plan_.value.set(field, value & mask);
+    }
+
+    void refuse(RejectReason reason, StaticName name, std::string value = {}) {
+        obstacles_.add(reason, name, std::move(value));
+    }
+
+    template <typename T>
+    static void clear(T& bits) noexcept {
+        std::memset(&bits, 0, sizeof bits);
+    }
+
+    void recirculation() {
+        if ((key_.recirc_id & mask_.recirc_id) != 0) {
+            refuse(RejectReason::recirculation, "recirc_id", fmt::format("={:#x}", key_.recirc_id));
+        }
+        clear(mask_.recirc_id);   // packets in this table were never recirculated
+    }
+
+    void in_port() {
+        const std::uint32_t mask = std::exchange(mask_.in_port, 0);
+        if (mask != UINT32_MAX) return refuse(RejectReason::in_port_not_offloaded, "in_port is not matched whole");
+        const OdpPort odp_port{key_.in_port};
+        const PortMap::Port* port = ports_.find(odp_port);
+        if (port == nullptr) {
+            return obstacles_.add(
+                {RejectReason::in_port_not_offloaded, "in_port is no dr port of this device", {}, odp_port});
+        }
+        plan_.source = port->vport;
+        match(field::source_port, port->vport.value, 0xFFFF);
+    }
+
+    void ethernet() {
+        match_mac(field::dmac_47_16, field::dmac_15_0, key_.eth_dst, mask_.eth_dst);
+        match_mac(field::smac_47_16, field::smac_15_0, key_.eth_src, mask_.eth_src);
+    }
+
+    void match_mac(prm::Field high, prm::Field low, const std::uint8_t (&key)[6], std::uint8_t (&mask)[6]) noexcept {
+        match(high, word_at(key), word_at(mask));
+        match(low, static_cast<std::uint32_t>(key[4] << 8 | key[5]),
+              static_cast<std::uint32_t>(mask[4] << 8 | mask[5]));
+        clear(mask);
+    }
+
+    void eth_type() {
+        if (mask_.be_eth_type == 0) return;
+        const std::uint16_t type = be16toh(key_.be_eth_type), mask = be16toh(mask_.be_eth_type);
+        clear(mask_.be_eth_type);
+        if (mask != 0xFFFF) return refuse(RejectReason::unsupported_mask, "eth_type", fmt::format("/{:#06x}", mask));
+        if (type < first_eth_type) {
+            return refuse(RejectReason::unsupported_match, "eth_type", fmt::format("={:#06x} (802.3 with LLC)", type));
+        }
+        if (type == tpid_customer || type == tpid_service) {
+            return refuse(RejectReason::unsupported_match, "eth_type",
+                          fmt::format("={:#06x} (a tag that OVS did not parse)", type));
+        }
+        match(field::ethertype, type, 0xFFFF);
+        if (type == eth_type_arp || type == eth_type_rarp) l3_ = L3::arp;
+        if (type == eth_type_ipv4) l3_ = L3::ipv4;
+        if (type == eth_type_ipv6) l3_ = L3::ipv6;
+        // libmlx5 chooses what it builds by the number in the mask, which stands for the whole field.
+        if (l3_ == L3::ipv4) match(field::ip_version, 4, 4);
+        if (l3_ == L3::ipv6) match(field::ip_version, 6, 6);
+        // Facts of the key that the ethertype settles; a mask on them asks for nothing more.
+        if (l3_ == L3::arp && key_.arp != 0) clear(mask_.arp);
+        if (l3_ == L3::ipv6 && key_.ipv6 != 0) clear(mask_.ipv6);
+    }
+
+    void vlan() {
+        inner_vlan();
+        const std::uint16_t tci = be16toh(key_.be_vlan_tci[0]), tci_mask = be16toh(mask_.be_vlan_tci[0]);
+        const std::uint16_t tpid = be16toh(key_.be_vlan_tpid[0]), tpid_mask = be16toh(mask_.be_vlan_tpid[0]);
+        clear(mask_.be_vlan_tci[0]);
+        clear(mask_.be_vlan_tpid[0]);
+        if ((tci_mask & vlan_present) == 0) return perhaps_tagged(tci_mask, tpid_mask);
+        if ((tci & vlan_present) == 0) return untagged(tci & tci_mask, tpid & tpid_mask);
+        plan_.vlan_tags = 1;
+        if (tpid != tpid_customer && tpid != tpid_service) {
+            return refuse(RejectReason::unsupported_match, "vlan_tpid", fmt::format("={:#06x}", tpid));
+        }
+        match(tpid == tpid_customer ? field::cvlan_tag : field::svlan_tag, 1, 1);
+        match(field::outer_second_cvlan_tag, 0, 1);
+        match(field::first_vid, tci & 0xFFF, tci_mask & 0xFFF);
+        match(field::first_prio, tci >> 13, tci_mask >> 13);
+    }
+
+    void perhaps_tagged(std::uint16_t tci_mask, std::uint16_t tpid_mask) {
+        plan_.vlan_tags = MatchPlan::unknown_tags;
+        if (tci_mask != 0) {
+            refuse(RejectReason::unsupported_mask, "vlan_tci",
+                   fmt::format("/{:#06x} without presence of a tag", tci_mask));
+        }
+        if (tpid_mask != 0) {
+            refuse(RejectReason::unsupported_mask, "vlan_tpid",
+                   fmt::format("/{:#06x} without presence of a tag", tpid_mask));
+        }
+        match(field::outer_second_cvlan_tag, 0, 1);
+    }
+
+    void untagged(std::uint16_t tci, std::uint16_t tpid) {
+        plan_.vlan_tags = 0;
+        if (tci != 0) {
+            refuse(RejectReason::unsupported_match, "vlan_tci", fmt::format("={:#06x} of an untagged packet", tci));
+        }
+        if (tpid != 0) {
+            refuse(RejectReason::unsupported_match, "vlan_tpid", fmt::format("={:#06x} of an untagged packet", tpid));
+        }
+        match(field::cvlan_tag, 0, 1);   // one qualifier: neither a customer's nor a service tag
+    }
+
+    /// A second tag is not in the vocabulary; that there is none is what every rule asks for.
+    void inner_vlan() {
+        if ((key_.be_vlan_tci[1] & mask_.be_vlan_tci[1]) != 0) {
+            refuse(RejectReason::unsupported_match, "vlan_tci[1]",
+                   fmt::format("={:#06x} (a second tag)", be16toh(key_.be_vlan_tci[1])));
+        }
+        if ((key_.be_vlan_tpid[1] & mask_.be_vlan_tpid[1]) != 0) {
+            refuse(RejectReason::unsupported_match, "vlan_tpid[1]",
+                   fmt::format("={:#06x} (a second tag)", be16toh(key_.be_vlan_tpid[1])));
+        }
+        clear(mask_.be_vlan_tci[1]);
+        clear(mask_.be_vlan_tpid[1]);
+    }
+
+    void ip() {
+        if (l3_ != L3::ipv4 && l3_ != L3::ipv6) return;
+        match(field::ip_dscp, key_.ip_tos >> 2, mask_.ip_tos >> 2);
+        match(field::ip_ecn, key_.ip_tos & 3, mask_.ip_tos & 3);
+        clear(mask_.ip_tos);
+        match(field::ip_ttl_hoplimit, key_.ip_ttl, mask_.ip_ttl);
+        clear(mask_.ip_ttl);
+        match_address(field::src_ip, key_.src, mask_.src);
+        match_address(field::dst_ip, key_.dst, mask_.dst);
+        protocol();
+    }
+
+    void match_address(const std::array<prm::Field, 4>& fields, const std::uint8_t (&key)[16],
+                       std::uint8_t (&mask)[16]) noexcept {
+        if (l3_ == L3::ipv4) {
+            match(fields[3], word_at(key), word_at(mask));
+            std::memset(mask, 0, 4);
+            return;
+        }
+        for (std::size_t i = 0; i < fields.size(); ++i) match(fields[i], word_at(key + 4 * i), word_at(mask + 4 * i));
+        clear(mask);
+    }
+
+    void protocol() {
+        if (mask_.ip_proto == 0) return;
+        const std::uint8_t mask = std::exchange(mask_.ip_proto, 0);
+        if (mask != 0xFF) return refuse(RejectReason::unsupported_mask, "nw_proto", fmt::format("/{:#04x}", mask));
+        protocol_ = key_.ip_proto;
+        if (l3_ == L3::ipv6 && std::ranges::count(ipv6_extension_headers, key_.ip_proto) != 0) {
+            return refuse(RejectReason::unsupported_match, "nw_proto",
+                          fmt::format("={} (an IPv6 extension header)", key_.ip_proto));
+        }
+        match(field::ip_protocol, key_.ip_proto, 0xFF);
+    }
+
+    /// The device has one bit, "is a fragment"; OVS tells first fragments (1) from later ones (3).
+    void fragment() {
+        if (l3_ != L3::ipv4 && l3_ != L3::ipv6) return;
+        const std::uint8_t bits = mask_.ip_frag & (frag_any | frag_later);
+        if (bits == 0) return;
+        mask_.ip_frag = static_cast<std::uint8_t>(mask_.ip_frag & ~bits);
+        const std::uint8_t value = key_.ip_frag & bits;
+        if (value == 0 && (bits & frag_any) != 0) {
+            match(field::frag, 0, 1);
+        } else if (value == frag_any && bits == frag_any) {
+            match(field::frag, 1, 1);
+            any_fragment_ = true;
+        } else {
+            refuse(RejectReason::unsupported_match, "nw_frag",
+                   fmt::format("={:#x}/{:#x} (first and later fragments are one to the device)", value, bits));
+        }
+    }
+
+    void transport() {
+        if (mask_.be_tp_src == 0 && mask_.be_tp_dst == 0 && mask_.be_tcp_flags == 0) return;
+        if (!protocol_) return;   // left over, and named there
+        if (any_fragment_) {
+            refuse(RejectReason::unsupported_match, "nw_frag",
+                   " with transport fields (a fragment has none to the device)");
+        }
+        switch (*protocol_) {
+            case proto_tcp: tcp(); break;
+            case proto_udp: ports(field::udp_sport, field::udp_dport); break;
+            case proto_icmp:
+                if (l3_ == L3::ipv4) icmp(caps_.icmp_v4, field::icmp_type, field::icmp_code, "icmp_type");
+                break;
+            case proto_icmpv6:
+                if (l3_ == L3::ipv6) icmp(caps_.icmp_v6, field::icmpv6_type, field::icmpv6_code, "icmpv6_type");
+                break;
+            default: break;
+        }
+        match(field::frag, 0, 1);
+    }
+
+    void ports(prm::Field source, prm::Field destination) noexcept {
+        match(source, be16toh(key_.be_tp_src), be16toh(mask_.be_tp_src));
+        match(destination, be16toh(key_.be_tp_dst), be16toh(mask_.be_tp_dst));
+        clear(mask_.be_tp_src);
+        clear(mask_.be_tp_dst);
+    }
+
+    void tcp() {
+        ports(field::tcp_sport, field::tcp_dport);
+        const std::uint16_t flags_mask = be16toh(mask_.be_tcp_flags);
+        clear(mask_.be_tcp_flags);
+        if ((flags_mask & ~0x1FF) != 0) {
+            return refuse(RejectReason::unsupported_mask, "tcp_flags",
+                          fmt::format("/{:#05x} (the device has the lower 9 bits)", flags_mask));
+        }
+        match(field::tcp_flags, be16toh(key_.be_tcp_flags), flags_mask);
+    }
+
+    /// OVS keeps type and code in the low bytes of the ports; the high ones are always 0.
+    void icmp(bool parsed, prm::Field type, prm::Field code, StaticName name) {
+        const std::uint16_t key_type = be16toh(key_.be_tp_src), key_code = be16toh(key_.be_tp_dst);
+        const std::uint16_t mask_type = be16toh(mask_.be_tp_src), mask_code = be16toh(mask_.be_tp_dst);
+        clear(mask_.be_tp_src);
+        clear(mask_.be_tp_dst);
+        if (!parsed) return refuse(RejectReason::device_limit, name, " (not in the device's parser profile)");
+        if (((key_type & mask_type) | (key_code & mask_code)) >> 8 != 0) {
+            return refuse(RejectReason::unsupported_match, name, fmt::format("={:#x}, code {:#x}", key_type, key_code));
+        }
+        match(type, key_type & 0xFF, mask_type & 0xFF);
+        match(code, key_code & 0xFF, mask_code & 0xFF);
+    }
+
+    /// The last step: whatever bit of the structure is still set, no step above knows what to do with.
+    void leftovers() {
+        const auto* bytes = reinterpret_cast<const std::uint8_t*>(&mask_);
+        for (const FlowField& field : flow_fields) {
+            if (!is_zero({bytes + field.offset, field.size})) refuse(RejectReason::unsupported_match, name_here(field));
+        }
+    }
+
+    /// The name of the field in packets of this megaflow.
+    StaticName name_here(const FlowField& field) const noexcept {
+        StaticName name;
+        if (l3_ == L3::arp) name = field.in_arp;
+        if (protocol_ == proto_igmp) name = field.in_igmp;
+        if (protocol_ == proto_sctp) name = field.in_sctp;
+        return name.empty() ? field.name : name;
+    }
+
+    const ovsdr_flow_fields& key_;
+    ovsdr_flow_fields mask_;
+    const PortMap& ports_;
+    const DeviceCaps& caps_;
+    Obstacles& obstacles_;
+    MatchPlan plan_;
+    L3 l3_ = L3::none;
+    std::optional<std::uint8_t> protocol_;
+    bool any_fragment_ = false;
+};
+
+}  // namespace
+
+MatchPlan compile_match(const ovsdr_flow_fields& key, ovsdr_flow_fields mask, const PortMap& ports,
+                        const DeviceCaps& caps, Obstacles& obstacles) noexcept {
+    return MatchCompiler(key, mask, ports, caps, obstacles).run();
+}
+
+}  // namespace ovsdr::dr

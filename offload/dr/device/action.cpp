@@ -1,0 +1,100 @@
+#include "offload/dr/device/action.hpp"
+
+#include <endian.h>
+
+#include <cerrno>
+#include <vector>
+
+#include "offload/dr/device/leak.hpp"
+#include "offload/dr/device/prm.hpp"
+
+namespace ovsdr::dr {
+
+Action::Action(Key, mlx5dv_dr_action* action, std::shared_ptr<void> holds) noexcept
+    : action_(action), holds_(std::move(holds)) {}
+
+Action::~Action() { destroyed([this] { return mlx5dv_dr_action_destroy(action_); }); }
+
+Result<ActionRef> Action::wrap(mlx5dv_dr_action* action, StaticName call, std::shared_ptr<void> holds) {
+    if (action == nullptr) return tl::unexpected(failure(errno, call));
+    try {
+        return std::make_shared<Action>(Key{}, action, std::move(holds));
+    } catch (...) {
+        destroyed([action] { return mlx5dv_dr_action_destroy(action); });
+        throw;
+    }
+}
+
+Result<ActionRef> Action::drop() noexcept {
+    return wrap(mlx5dv_dr_action_create_drop(), "mlx5dv_dr_action_create_drop");
+}
+
+Result<ActionRef> Action::default_miss() noexcept {
+    return wrap(mlx5dv_dr_action_create_default_miss(), "mlx5dv_dr_action_create_default_miss");
+}
+
+Result<ActionRef> Action::tag(std::uint32_t tag) noexcept {
+    return wrap(mlx5dv_dr_action_create_tag(tag), "mlx5dv_dr_action_create_tag");
+}
+
+Result<ActionRef> Action::to_queue_pair(ibv_qp* queue_pair) {
+    return wrap(mlx5dv_dr_action_create_dest_ibv_qp(queue_pair), "mlx5dv_dr_action_create_dest_ibv_qp");
+}
+
+Result<ActionRef> Action::to_table(std::shared_ptr<Table> table, std::shared_ptr<void> holds) noexcept {
+    mlx5dv_dr_action* action = mlx5dv_dr_action_create_dest_table(table->get());
+    if (holds == nullptr) holds = std::move(table);
+    return wrap(action, "mlx5dv_dr_action_create_dest_table", std::move(holds));
+}
+
+Result<ActionRef> Action::to_vport(std::shared_ptr<Domain> domain, VportId vport) {
+    mlx5dv_dr_action* action = mlx5dv_dr_action_create_dest_vport(domain->get(), vport.value);
+    return wrap(action, "mlx5dv_dr_action_create_dest_vport", std::move(domain));
+}
+
+Result<ActionRef> Action::to_all(std::shared_ptr<Domain> domain, std::span<const ActionRef> destinations) noexcept {
+    std::vector<mlx5dv_dr_action_dest_attr> attributes(destinations.size());
+    std::vector<mlx5dv_dr_action_dest_attr*> pointers;
+    for (std::size_t i = 0; i < destinations.size(); ++i) {
+        attributes[i].type = MLX5DV_DR_ACTION_DEST;
+        attributes[i].dest = destinations[i]->get();
+        pointers.push_back(&attributes[i]);
+    }
+    mlx5dv_dr_action* action = mlx5dv_dr_action_create_dest_array(domain->get(), pointers.size(), pointers.data());
+    struct Holds {
+        std::shared_ptr<Domain> domain;
+        std::vector<ActionRef> destinations;
+    };
+    return wrap(action, "mlx5dv_dr_action_create_dest_array",
+                std::make_shared<Holds>(Holds{std::move(domain), {destinations.begin(), destinations.end()}}));
+}
+
+Result<ActionRef> Action::pop_vlan() noexcept {
+    return wrap(mlx5dv_dr_action_create_pop_vlan(), "mlx5dv_dr_action_create_pop_vlan");
+}
+
+Result<ActionRef> Action::push_vlan(std::shared_ptr<Domain> domain, std::uint16_t tpid, std::uint16_t tci) noexcept {
+    const std::uint32_t header = static_cast<std::uint32_t>(tpid) << 16 | tci;
+    mlx5dv_dr_action* action = mlx5dv_dr_action_create_push_vlan(domain->get(), htobe32(header));
+    return wrap(action, "mlx5dv_dr_action_create_push_vlan", std::move(domain));
+}
+
+Result<ActionRef> Action::set_reg_c_1(std::shared_ptr<Domain> domain, std::uint32_t value) noexcept {
+    // PRM set_action_in; a length of 0 stands for 32 bits.
+    constexpr prm::Field action_type{0, 4}, register_id{4, 12}, data{32, 32};
+    constexpr std::uint32_t set = 1, metadata_reg_c_1 = 0x52;
+    alignas(8) __be64 modification = 0;
+    prm::set(&modification, action_type, set);
+    prm::set(&modification, register_id, metadata_reg_c_1);
+    prm::set(&modification, data, value);
+    mlx5dv_dr_action* action =
+        mlx5dv_dr_action_create_modify_header(domain->get(), 0, sizeof modification, &modification);
+    return wrap(action, "mlx5dv_dr_action_create_modify_header", std::move(domain));
+}
+
+Result<ActionRef> Action::count(mlx5dv_devx_obj* object, std::uint32_t offset, std::shared_ptr<void> bulk) {
+    return wrap(mlx5dv_dr_action_create_flow_counter(object, offset), "mlx5dv_dr_action_create_flow_counter",
+                std::move(bulk));
+}
+
+}  // namespace ovsdr::dr

@@ -1,0 +1,68 @@
+// Direct Rules actions: what a rule does with a packet.
+//
+// Owns the provider's action and holds what it refers to (domain, table, counter object, other actions), so that those
+// outlive it; a Rule holds its Actions. Shared, since one action serves many rules.
+//
+// Threads: any. Errors: errno of the mlx5dv_dr_action_create_*() call. Those that a port's rules use may throw
+// std::bad_alloc and leave nothing behind then. Source: mlx5dv_dr_flow(3), "Actions".
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "offload/dr/ids.hpp"
+#include "offload/dr/device/table.hpp"
+
+namespace ovsdr::dr {
+
+class Action;
+using ActionRef = std::shared_ptr<Action>;
+/// What a rule does, in order; one list serves many rules.
+using ActionList = std::shared_ptr<const std::vector<ActionRef>>;
+
+class Action {
+    struct Key {};   // only the factories below make one
+
+public:
+    [[nodiscard]] static Result<ActionRef> drop() noexcept;
+    /// The domain's default; in FDB: to the eSwitch manager.
+    [[nodiscard]] static Result<ActionRef> default_miss() noexcept;
+    /// `tag`: 24 bits, host order, read from the completion.
+    [[nodiscard]] static Result<ActionRef> tag(std::uint32_t tag) noexcept;
+    [[nodiscard]] static Result<ActionRef> to_queue_pair(ibv_qp* queue_pair);
+    /// `holds`: what the table needs to be of use, destroyed after the action.
+    [[nodiscard]] static Result<ActionRef> to_table(std::shared_ptr<Table> table,
+                                                    std::shared_ptr<void> holds = nullptr) noexcept;
+    [[nodiscard]] static Result<ActionRef> to_vport(std::shared_ptr<Domain> domain, VportId vport);
+    /// A copy to each; at least two.
+    [[nodiscard]] static Result<ActionRef> to_all(std::shared_ptr<Domain> domain,
+                                                  std::span<const ActionRef> destinations) noexcept;
+    [[nodiscard]] static Result<ActionRef> pop_vlan() noexcept;
+    /// Host order; `tci` without OVS's VLAN_CFI.
+    [[nodiscard]] static Result<ActionRef> push_vlan(std::shared_ptr<Domain> domain, std::uint16_t tpid,
+                                                     std::uint16_t tci) noexcept;
+    /// reg_c_1 := value. Not for root tables.
+    [[nodiscard]] static Result<ActionRef> set_reg_c_1(std::shared_ptr<Domain> domain, std::uint32_t value) noexcept;
+    /// Counter `offset` of a bulk, kept alive by `bulk`.
+    [[nodiscard]] static Result<ActionRef> count(mlx5dv_devx_obj* object, std::uint32_t offset,
+                                                 std::shared_ptr<void> bulk);
+
+    Action(Key, mlx5dv_dr_action* action, std::shared_ptr<void> holds) noexcept;
+    ~Action();
+    Action(const Action&) = delete;
+    Action& operator=(const Action&) = delete;
+
+    [[nodiscard]] mlx5dv_dr_action* get() const noexcept { return action_; }
+
+private:
+    /// `action` NULL: the Error of errno and `call`.
+    [[nodiscard]] static Result<ActionRef> wrap(mlx5dv_dr_action* action, StaticName call,
+                                                std::shared_ptr<void> holds = nullptr);
+
+    mlx5dv_dr_action* action_;
+    std::shared_ptr<void> holds_;
+};
+
+}  // namespace ovsdr::dr

@@ -1,0 +1,105 @@
+#include "offload/dr/device/caps.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cerrno>
+#include <vector>
+
+#include "offload/dr/device/action.hpp"
+#include "offload/dr/device/prm.hpp"
+#include "offload/dr/device/table.hpp"
+
+namespace ovsdr::dr {
+
+namespace {
+
+constexpr std::uint16_t query_hca_cap = 0x100;
+constexpr std::uint16_t current = 1;
+constexpr std::uint16_t general = 0x0 << 1, esw = 0x9 << 1;
+
+constexpr std::size_t capability_offset = 16;   ///< bytes
+constexpr std::size_t capability_size = 4096;
+
+constexpr prm::Field opcode{0, 16}, op_mod{48, 16};
+
+// In cmd_hca_cap.
+constexpr prm::Field eswitch_manager{423, 1}, flow_counter_bulk_alloc{784, 8}, steering_format_version{1092, 4},
+    flex_parser_protocols{1344, 32};
+constexpr std::uint32_t parses_icmp_v4 = 1U << 8, parses_icmp_v6 = 1U << 9;
+// In e_switch_cap.
+constexpr prm::Field manager_vport_valid{96, 1}, manager_vport_number{112, 16};
+
+using Capability = std::vector<std::uint8_t>;
+
+Result<Capability> query(const Device& device, std::uint16_t capability) noexcept {
+    std::array<std::uint8_t, 16> in{};
+    prm::set(in.data(), opcode, query_hca_cap);
+    prm::set(in.data(), op_mod, capability | current);
+    std::vector<std::uint8_t> out(capability_offset + capability_size);
+    if (auto done = device.command("QUERY_HCA_CAP", in, out); !done) return tl::unexpected(std::move(done.error()));
+    out.erase(out.begin(), out.begin() + capability_offset);
+    return out;
+}
+
+/// Tables above the root are what everything here stands on.
+Result<std::shared_ptr<Table>> try_table(const std::shared_ptr<Device>& device) noexcept {
+    auto domain = Domain::create(device, DomainType::fdb);
+    if (!domain) return tl::unexpected(std::move(domain.error()));
+    return Table::create(std::move(*domain), 1);
+}
+
+/// A device that refuses says so with one of these; anything else (memory, a command that timed out) says nothing about
+/// what it can do.
+bool is_refusal(const Error& error) noexcept {
+    return error.code == EOPNOTSUPP || error.code == EINVAL || error.code == EREMOTEIO || error.code == ENOSYS;
+}
+
+/// Whether one copy of a packet may go on in a table while another leaves.
+Result<bool> try_copy_to_table(const std::shared_ptr<Table>& table, VportId vport) noexcept {
+    auto to_table = Action::to_table(table);
+    if (!to_table) return tl::unexpected(std::move(to_table.error()));
+    auto to_vport = Action::to_vport(table->domain(), vport);
+    if (!to_vport && is_refusal(to_vport.error())) return false;
+    if (!to_vport) return tl::unexpected(std::move(to_vport.error()));
+    const ActionRef destinations[] = {*to_vport, *to_table};
+    auto copies = Action::to_all(table->domain(), destinations);
+    if (copies) return true;
+    if (is_refusal(copies.error())) return false;
+    return tl::unexpected(std::move(copies.error()));
+}
+
+}  // namespace
+
+Result<DeviceCaps> probe_caps(const std::shared_ptr<Device>& device) noexcept {
+    auto base = query(*device, general);
+    if (!base) return tl::unexpected(std::move(base.error()));
+    if (prm::get(base->data(), eswitch_manager) == 0) {
+        return tl::unexpected(Error{EOPNOTSUPP, fmt::format("{} does not manage an eSwitch (not the physical function, "
+                                                            "or not in switchdev mode)",
+                                                            device->name())});
+    }
+    DeviceCaps caps;
+    caps.steering_format = static_cast<std::uint8_t>(prm::get(base->data(), steering_format_version));
+    const std::uint32_t protocols = prm::get(base->data(), flex_parser_protocols);
+    // From ConnectX-6 Dx on ICMP needs no parser profile (rdma-core's dr_matcher.c asks the same).
+    const bool parses_icmp = caps.steering_format >= 1;
+    caps.icmp_v4 = parses_icmp || (protocols & parses_icmp_v4) != 0;
+    caps.icmp_v6 = parses_icmp || (protocols & parses_icmp_v6) != 0;
+    caps.counter_bulks = static_cast<std::uint8_t>(prm::get(base->data(), flow_counter_bulk_alloc));
+
+    // Older firmware does not know this one; then the manager's vport is 0, as on every host.
+    auto eswitch = query(*device, esw);
+    if (!eswitch && !is_refusal(eswitch.error())) return tl::unexpected(std::move(eswitch.error()));
+    if (eswitch && prm::get(eswitch->data(), manager_vport_valid) != 0) {
+        caps.manager_vport.value = static_cast<std::uint16_t>(prm::get(eswitch->data(), manager_vport_number));
+    }
+    auto table = try_table(device);
+    if (!table) return tl::unexpected(std::move(table.error()));
+    auto copies = try_copy_to_table(*table, caps.manager_vport);
+    if (!copies) return tl::unexpected(std::move(copies.error()));
+    caps.copies_to_table = *copies;
+    return caps;
+}
+
+}  // namespace ovsdr::dr

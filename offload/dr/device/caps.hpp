@@ -1,0 +1,38 @@
+// What a device can do, as far as the compiler and the tables must know: the profile, found by asking.
+//
+// Model. DEVX QUERY_HCA_CAP tells the steering format (which generation), the flex parser's protocols, who manages the
+// eSwitch, and the counter bulks to be had. What no bit tells is tried with trial objects: tables above the root, an
+// array that copies to a table.
+//
+// Threads: DeviceCaps is a value. Source: PRM QUERY_HCA_CAP, cmd_hca_cap, e_switch_cap; rdma-core's caps query.
+#pragma once
+
+#include <cstdint>
+
+#include "offload/dr/device/device.hpp"
+#include "offload/dr/result.hpp"
+
+namespace ovsdr::dr {
+
+struct DeviceCaps {
+    std::uint8_t steering_format = 1;      ///< 0 ConnectX-5, 1 ConnectX-6 Dx, 2 ConnectX-7
+    bool icmp_v4 = true;                   ///< the flex parser yields ICMP type and code
+    bool icmp_v6 = true;
+    bool copies_to_table = true;           ///< an FDB dest_array may name a table
+    std::uint8_t counter_bulks = 0;        ///< bit n: a bulk of 128 << n counters can be had; 0: single counters only
+    VportId manager_vport{0};              ///< the eSwitch manager's vport
+
+    /// Generations before ConnectX-6 Dx neither pop a tag off what vports send nor push one onto what the wire brings.
+    [[nodiscard]] bool pops_from_vports() const noexcept { return steering_format >= 1; }
+    [[nodiscard]] bool pushes_from_wire() const noexcept { return steering_format >= 1; }
+    /// Bytes of packets from the wire are counted after a tag of theirs has been popped.
+    [[nodiscard]] bool counts_after_pop() const noexcept { return steering_format >= 1; }
+    /// Of two tags that a rule pushes its counter counts the first: libmlx5 puts it into the entry of the second push.
+    /// Source: what libmlx5 writes, as tests/differential executes it.
+    [[nodiscard]] bool counts_after_push(bool from_wire) const noexcept { return from_wire == (steering_format >= 1); }
+};
+
+/// EOPNOTSUPP: the function does not manage an eSwitch. Makes trial objects in a trial domain.
+[[nodiscard]] Result<DeviceCaps> probe_caps(const std::shared_ptr<Device>& device) noexcept;
+
+}  // namespace ovsdr::dr

@@ -1,0 +1,57 @@
+#include "offload/dr/device/rule.hpp"
+
+#include <array>
+#include <cerrno>
+#include <utility>
+
+#include "offload/dr/device/leak.hpp"
+
+namespace ovsdr::dr {
+
+namespace {
+constexpr std::size_t max_actions = 16;
+}
+
+Result<Rule> Rule::create(MatcherRef matcher, const MatchParam& value, ActionList actions,
+                          const Action* counter) noexcept {
+    std::array<mlx5dv_dr_action*, max_actions> list{};
+    std::size_t length = 0;
+    if (counter != nullptr) list[length++] = counter->get();
+    if (length + actions->size() > list.size()) {
+        return tl::unexpected(Error{E2BIG, "a rule with more actions than a device takes", "a rule's actions"});
+    }
+    for (const ActionRef& action : *actions) list[length++] = action->get();
+    ProviderMatch match(value, matcher.criteria());
+    mlx5dv_dr_rule* created = mlx5dv_dr_rule_create(matcher.get(), match.get(), length, list.data());
+    if (created == nullptr) return tl::unexpected(failure(errno, "mlx5dv_dr_rule_create"));
+    Rule rule;
+    rule.matcher_ = std::move(matcher);
+    rule.actions_ = std::move(actions);
+    rule.rule_ = created;
+    return rule;
+}
+
+Rule::~Rule() { end(); }
+
+bool Rule::end() noexcept {
+    mlx5dv_dr_rule* const rule = std::exchange(rule_, nullptr);
+    const bool gone = rule == nullptr || destroyed([rule] { return mlx5dv_dr_rule_destroy(rule); });
+    actions_.reset();
+    matcher_ = MatcherRef();
+    return gone;
+}
+
+Rule::Rule(Rule&& other) noexcept
+    : matcher_(std::move(other.matcher_)),
+      actions_(std::move(other.actions_)),
+      rule_(std::exchange(other.rule_, nullptr)) {}
+
+Rule& Rule::operator=(Rule&& other) noexcept {
+    Rule old(std::move(*this));
+    matcher_ = std::move(other.matcher_);
+    actions_ = std::move(other.actions_);
+    rule_ = std::exchange(other.rule_, nullptr);
+    return *this;
+}
+
+}  // namespace ovsdr::dr
