@@ -66,6 +66,14 @@ void ovsdr_flows_del(ovsdr_flow_deletion* deletions, size_t n) noexcept {
     }
 }
 
+bool ovsdr_missed_behind(const ovsdr_port* port, std::uint32_t tag, std::uint32_t* recirc_id) noexcept {
+    const auto table = port->eswitch().table_of(tag);
+    if (table) *recirc_id = table->recirc_id;
+    return table.has_value();
+}
+
+bool ovsdr_recirculates() noexcept { return dr::any_recirculation(); }
+
 void ovsdr_flow_flush(ovsdr_port* port) noexcept {
     std::uint32_t odp_port = OVSDR_NO_ODP_PORT;
     {

@@ -55,6 +55,13 @@ struct ovsdr_flow_deletion {
  * device, and may be the same. */
 void ovsdr_flows_del(struct ovsdr_flow_deletion *, size_t n) OVSDR_NOEXCEPT;
 
+/* Behind which recirculation a packet missed that came up with this tag: it goes on there, as it is; 0: as it came from
+ * the vport. False: no table of the device has or had the tag lately. */
+bool ovsdr_missed_behind(const struct ovsdr_port *, uint32_t tag, uint32_t *recirc_id) OVSDR_NOEXCEPT;
+
+/* Whether a device has ever had a table behind a recirculation. */
+bool ovsdr_recirculates(void) OVSDR_NOEXCEPT;
+
 /* Removes every megaflow whose in_port is this port. */
 void ovsdr_flow_flush(struct ovsdr_port *) OVSDR_NOEXCEPT;
 

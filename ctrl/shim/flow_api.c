@@ -350,13 +350,25 @@ dr_flow_get_n_flows(struct netdev *netdev, uint64_t *n_flows)
     return 0;
 }
 
-/* Megaflows start at recirculation 0, so whichever table missed, the packet is as it came from the vport, and the slow
- * path starts afresh. The mark must go: dpif-netdev would take it for one of its own. */
+/* The mark is the table that the packet missed in. Behind a recirculation the packet is as its parents left it, and goes
+ * on there; what else of its metadata they may have set, none that is in the NIC can (compile_actions.cpp). The mark must
+ * go: dpif-netdev would take it for one of its own. */
 static int
-dr_hw_miss_packet_recover(struct netdev *netdev OVS_UNUSED, struct dp_packet *packet)
+dr_hw_miss_packet_recover(struct netdev *netdev, struct dp_packet *packet)
 {
+    struct netdev_dr *dev = netdev_dr_cast(netdev);
+    bool known = true;
+    uint32_t mark;
+
+    if (dp_packet_has_flow_mark(packet, &mark)) {
+        ovs_rwlock_rdlock(&dev->lock);
+        if (dev->port) {
+            known = ovsdr_missed_behind(dev->port, mark, &packet->md.recirc_id);
+        }
+        ovs_rwlock_unlock(&dev->lock);
+    }
     dp_packet_reset_offload(packet);
-    return 0;
+    return known ? 0 : ENOENT;
 }
 
 const struct netdev_flow_api flow_api_dr = {

@@ -6,7 +6,9 @@
  */
 #include <config.h>
 
+#include "ctrl/flow.h"
 #include "dpif.h"
+#include "dpif-netdev-private-dpif.h"
 #include "flow.h"
 #include "netdev-offload.h"
 #include "odp-util.h"
@@ -98,6 +100,14 @@ int
 dpif_flow_dump_destroy(struct dpif_flow_dump *dump)
 {
     return port_del_flow_dump_destroy(dump);
+}
+
+/* Within libopenvswitch. A simple match does not look at the recirc_id that dr_hw_miss_packet_recover() restores: it would
+ * take the packet through the megaflows that it has been through already. */
+bool
+dp_netdev_simple_match_enabled(const struct dp_netdev_pmd_thread *pmd, odp_port_t in_port)
+{
+    return !ovsdr_recirculates() && real_dp_netdev_simple_match_enabled(pmd, in_port);
 }
 
 /* Within libopenvswitch: its only caller is dpif-netdev, for the match of a megaflow that it adds. */

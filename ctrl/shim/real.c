@@ -5,6 +5,7 @@
 
 #include <dlfcn.h>
 
+#include "dpif-netdev-private-dpif.h"
 #include "flow.h"
 #include "odp-util.h"
 #include "util.h"
@@ -77,6 +78,12 @@ int
 real_dpif_flow_dump_destroy(struct dpif_flow_dump *dump)
 {
     return REAL(dpif_flow_dump_destroy)(dump);
+}
+
+bool
+real_dp_netdev_simple_match_enabled(const struct dp_netdev_pmd_thread *pmd, odp_port_t in_port)
+{
+    return REAL(dp_netdev_simple_match_enabled)(pmd, in_port);
 }
 
 void

@@ -14,6 +14,7 @@
 #include "dpif.h"
 #include "openvswitch/types.h"
 
+struct dp_netdev_pmd_thread;
 struct flow;
 struct flowmap;
 struct netdev;
@@ -28,6 +29,8 @@ int real_dpif_port_set_config(struct dpif *, odp_port_t, const struct smap *);
 struct dpif_flow_dump *real_dpif_flow_dump_create(const struct dpif *, bool terse, struct dpif_flow_dump_types *);
 int real_dpif_flow_dump_next(struct dpif_flow_dump_thread *, struct dpif_flow *, int max_flows);
 int real_dpif_flow_dump_destroy(struct dpif_flow_dump *);
+
+bool real_dp_netdev_simple_match_enabled(const struct dp_netdev_pmd_thread *, odp_port_t in_port);
 
 void real_flow_wc_map(const struct flow *, struct flowmap *);
 void real_odp_flow_key_hash(const void *key, size_t size, ovs_u128 *hash);

@@ -33,6 +33,8 @@ Result<std::shared_ptr<Eswitch>> Eswitch::open(std::string_view device) {
     return std::shared_ptr<Eswitch>(std::move(*made));
 }
 
+bool any_recirculation() noexcept { return TableSet::any_ever(); }
+
 std::vector<std::shared_ptr<Eswitch>> open_eswitches() {
     Registry& known = registry();
     std::lock_guard lock(known.mutex);

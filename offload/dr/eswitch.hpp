@@ -149,6 +149,9 @@ public:
     [[nodiscard]] virtual Totals totals() const noexcept = 0;
 };
 
+/// Whether any Eswitch has ever had a table behind a recirculation. True before a packet can come up from there.
+[[nodiscard]] bool any_recirculation() noexcept;
+
 /// All Eswitches that are open, for unixctl.
 [[nodiscard]] std::vector<std::shared_ptr<Eswitch>> open_eswitches();
 

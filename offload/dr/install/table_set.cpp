@@ -9,6 +9,14 @@
 
 namespace ovsdr::dr {
 
+namespace {
+
+std::atomic<bool> any_made{false};
+
+}  // namespace
+
+bool TableSet::any_ever() noexcept { return any_made.load(std::memory_order_acquire); }
+
 FlowTable::FlowTable(Private, TableKey key, std::uint32_t id, std::shared_ptr<TableSet> set) noexcept
     : key_(key), id_(id), set_(std::move(set)) {}
 
@@ -68,6 +76,7 @@ Result<ActionRef> TableSet::lead_to(TableKey to, std::uint32_t level, unsigned d
     }
     const bool is_new = table == nullptr;
     if (is_new) {
+        any_made.store(true, std::memory_order_release);
         table = std::make_shared<FlowTable>(FlowTable::Private{}, to, new_id(to), shared_from_this());
         if (auto made = furnish(*table, level + levels_per_table); !made) {
             lock.unlock();

@@ -69,6 +69,9 @@ public:
     /// The table that packets enter. The caller's: the set does not know it.
     [[nodiscard]] Result<std::shared_ptr<FlowTable>> make_entry();
 
+    /// Whether any set has ever had a table behind a recirculation. True before packets can get there.
+    [[nodiscard]] static bool any_ever() noexcept;
+
     /// Nothing if no rule leads there.
     [[nodiscard]] std::shared_ptr<FlowTable> find(TableKey key) const;
 
