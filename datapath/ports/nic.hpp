@@ -106,6 +106,7 @@ public:
     /// Ascending by id; the manager is always there.
     [[nodiscard]] virtual std::vector<VportInfo> vports() const = 0;
     [[nodiscard]] virtual int query(VportId, VportInfo&) const = 0;            ///< ENOENT
+    [[nodiscard]] virtual bool has(VportId) const = 0;
     [[nodiscard]] virtual int counters(VportId, VportCounters&) const = 0;     ///< ENOENT
     [[nodiscard]] virtual int set_mac(VportId, const std::uint8_t (&mac)[6]) = 0;
     [[nodiscard]] virtual int set_mtu(VportId, std::uint16_t mtu) = 0;         ///< EINVAL outside 68..9978

@@ -148,6 +148,11 @@ int SoftDevice::query(VportId id, VportInfo& info) const {
     return 0;
 }
 
+bool SoftDevice::has(VportId id) const {
+    const std::lock_guard lock(mutex_);
+    return find(id) != nullptr;
+}
+
 VportCounters SoftDevice::Link::counters() const noexcept {
     VportCounters counters = path->counters();
     counters.overruns = past_overruns + (port ? port->overruns() : 0);

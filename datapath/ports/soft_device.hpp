@@ -84,6 +84,7 @@ public:
     [[nodiscard]] Steering& steering() noexcept override { return steering_; }
     [[nodiscard]] std::vector<VportInfo> vports() const override;
     [[nodiscard]] int query(VportId vport, VportInfo& info) const override;
+    [[nodiscard]] bool has(VportId vport) const override;
     [[nodiscard]] int counters(VportId vport, VportCounters& counters) const override;
     [[nodiscard]] int set_mac(VportId vport, const std::uint8_t (&mac)[6]) override;
     [[nodiscard]] int set_mtu(VportId vport, std::uint16_t mtu) override;

@@ -160,6 +160,25 @@ void Firmware::query(const FirmwareObject& object, Bytes in, WritableBytes out) 
     throw NotEmulated{fmt::format("{} of {}", name_of(in), object.label)};
 }
 
+/// The object holds what it was told, for whoever looks. No packet is measured: the entries' forwarder stops at a meter.
+void Firmware::modify_meter(FirmwareObject& object, Bytes in) {
+    using namespace layout;
+    constexpr Field meter = create_flow_meter_in::meter;
+    constexpr std::uint64_t activity = 1, rates_and_bursts = 0x1E;
+    const std::uint64_t select = get(in, meter / flow_meter::modify_field_select);
+    if ((select & ~(activity | rates_and_bursts)) != 0)
+        throw NotEmulated{fmt::format("{} with modify_field_select {:#x}", object.label, select)};
+    if ((select & activity) != 0) set(object.command, meter / flow_meter::active, get(in, meter / flow_meter::active));
+    if ((select & rates_and_bursts) == 0) return;
+    if ((select & rates_and_bursts) != rates_and_bursts)
+        throw NotEmulated{fmt::format("{} of some rates and bursts ({:#x})", object.label, select)};
+    constexpr Field parameters = meter / flow_meter::flow_meter_params;
+    for (std::uint32_t at = 0; at < parameters.width; at += 64) {
+        const Field part{parameters.offset + at, 64};
+        set(object.command, part, get(in, part));
+    }
+}
+
 void Firmware::modify(FirmwareObject& object, Bytes in) {
     using State = SendQueue::State;
     struct Transition {
@@ -179,8 +198,7 @@ void Firmware::modify(FirmwareObject& object, Bytes in) {
         object.send_queue->set_state(transition.to);
         return;
     }
-    // A legacy meter's parameters: taken, and nothing measures by them here.
-    if (opcode == MODIFY_GENERAL_OBJECT && object.name.kind == ObjectKind::flow_meter) return;
+    if (opcode == MODIFY_GENERAL_OBJECT && object.name.kind == ObjectKind::flow_meter) return modify_meter(object, in);
     throw NotEmulated{fmt::format("{} of {}", name_of(in), object.label)};
 }
 

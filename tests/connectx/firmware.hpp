@@ -94,8 +94,10 @@ public:
     void release(ObjectName name) { --existing(name).users; }
     /// Numbers for what the kernel makes: queue pairs, TIRs.
     [[nodiscard]] IdSpace& numbers(ObjectKind kind) { return kinds_[static_cast<std::size_t>(kind)].ids; }
-    /// A table that the kernel made, for a steering anchor.
-    [[nodiscard]] FirmwareObject& kernel_table(TableType type);
+    /// The table that the kernel has for the rules of a type and a priority, for a steering anchor. All anchors of both
+    /// share it; each returns it.
+    [[nodiscard]] ObjectName take_kernel_table(TableType type, std::uint16_t priority);
+    void return_kernel_table(ObjectName table);
 
     [[nodiscard]] Vports& vports() { return vports_; }
     [[nodiscard]] const Vports& vports() const { return vports_; }
@@ -107,8 +109,16 @@ private:
     };
     /// Throws BadStatus.
     [[nodiscard]] FirmwareObject& existing(ObjectName name);
+    /// A priority of a table's type, and the table that the kernel made for it.
+    struct KernelTable {
+        TableType type;
+        std::uint16_t priority;
+        ObjectName name;
+        unsigned anchors;
+    };
     void query_hca_cap(Bytes in, WritableBytes out) const;
     void query_counters(const FirmwareObject& object, Bytes in, WritableBytes out) const;
+    void modify_meter(FirmwareObject& object, Bytes in);
     void query_table(const FirmwareObject& object, WritableBytes out) const;
     void complete(FirmwareObject& object, WritableBytes out);
     void complete_entry(FirmwareObject& object);
@@ -119,6 +129,7 @@ private:
     const HostMemory& host_;
     Vports vports_;
     std::vector<Kind> kinds_;
+    std::vector<KernelTable> kernel_tables_;
 };
 
 /// Answers to device.hpp's questions.

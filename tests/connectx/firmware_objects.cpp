@@ -163,12 +163,30 @@ void Firmware::complete_queue_pair(FirmwareObject& object) {
                                         .doorbell_record = reinterpret_cast<std::uint32_t*>(record.memory) + 1});
 }
 
-FirmwareObject& Firmware::kernel_table(TableType type) {
+ObjectName Firmware::take_kernel_table(TableType type, std::uint16_t priority) {
+    for (KernelTable& table : kernel_tables_) {
+        if (table.type != type || table.priority != priority) continue;
+        ++table.anchors;
+        return table.name;
+    }
     std::array<std::uint8_t, layout::create_flow_table_in::size> in{};
     std::array<std::uint8_t, layout::create_flow_table_out::size> out{};
     set(in, layout::command_in::opcode, CREATE_FLOW_TABLE);
     set(in, layout::create_flow_table_in::table_type, static_cast<std::uint64_t>(type));
-    return create(in, out);
+    const ObjectName name = create(in, out).name;
+    kernel_tables_.push_back({type, priority, name, 1});
+    return name;
+}
+
+void Firmware::return_kernel_table(ObjectName name) {
+    const auto table = std::find_if(kernel_tables_.begin(), kernel_tables_.end(),
+                                    [&](const KernelTable& each) { return each.name.id == name.id; });
+    if (table->anchors == 1) {
+        destroy(name);   // may throw: then the anchor stays
+        kernel_tables_.erase(table);
+    } else {
+        --table->anchors;
+    }
 }
 
 Table table_of(const FirmwareObject& object) {

@@ -159,7 +159,7 @@ void OpenFile::undo(Objects::Body& body) {
             for (const ObjectName used : rule.uses) nic.firmware.release(used);
         }
         void operator()(const RootActionHandle&) const {}
-        void operator()(const SteeringAnchor& anchor) const { nic.firmware.destroy(anchor.table); }
+        void operator()(const SteeringAnchor& anchor) const { nic.firmware.return_kernel_table(anchor.table); }
     };
     std::visit(Undo{*this, nic}, body);
 }

@@ -207,9 +207,9 @@ void destroy_action(OpenFile& file, Call& call) {
 }
 
 void create_anchor(OpenFile& file, Call& call) {
-    call.ignore({MLX5_IB_ATTR_STEERING_ANCHOR_PRIORITY});
     const TableType type = table_type(call.number(MLX5_IB_ATTR_STEERING_ANCHOR_FT_TYPE));
-    const ObjectName table = file.nic.firmware.kernel_table(type).name;
+    const auto priority = static_cast<std::uint16_t>(call.number(MLX5_IB_ATTR_STEERING_ANCHOR_PRIORITY));
+    const ObjectName table = file.nic.firmware.take_kernel_table(type, priority);
     call.answer_handle(MLX5_IB_ATTR_STEERING_ANCHOR_CREATE_HANDLE, file.objects.add(SteeringAnchor{table}));
     call.answer(MLX5_IB_ATTR_STEERING_ANCHOR_FT_ID, table.id);
 }

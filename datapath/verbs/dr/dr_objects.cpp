@@ -46,9 +46,8 @@ constexpr unsigned max_log_rules = 23;
     constexpr std::size_t place = 70;
     if (value.size() < place + 2) return 0;
     const VportId source{load_be16(value.data() + place)};
-    VportInfo info;
-    Device& device = device_of(static_cast<ibv_context*>(matcher.table().domain().owner()));
-    if (source == uplink_vport || device.query(source, info) == 0) return 0;
+    const Device& device = device_of(static_cast<ibv_context*>(matcher.table().domain().owner()));
+    if (source == uplink_vport || device.has(source)) return 0;
     Key key;
     return make_value(mask, value, key) == 0 ? EREMOTEIO : 0;
 }

@@ -57,6 +57,7 @@ public:
         info = found->second;
         return 0;
     }
+    bool has(VportId id) const override { return vports_.contains(id); }
     int counters(VportId id, VportCounters& counters) const override {
         counters = VportCounters{10, 1000, 20, 2000, 1, 2, 3, 4, 5};
         return vports_.contains(id) ? 0 : ENOENT;
