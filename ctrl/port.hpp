@@ -15,7 +15,7 @@
 
 #include "ctrl/port.h"
 #include "offload/dr/eswitch.hpp"
-#include "offload/dr/device/vport.hpp"
+#include "offload/dr/vport.hpp"
 #include "offload/slowpath/attached_port.hpp"
 
 namespace ovsdr::ctrl {

@@ -1,17 +1,20 @@
 /* dpif actions -> the actions of a struct ovsdr_megaflow. See megaflow.h. */
 #include <config.h>
 
+#include <string.h>
+
 #include "netlink.h"
 #include "odp-netlink.h"
+#include "openvswitch/ofpbuf.h"
 #include "openvswitch/types.h"
 #include "shim/megaflow.h"
 #include "util.h"
 
-/* A set action is named with what it sets. */
+/* A set action is named with what it sets. Both: an int, a datapath may know more than this release. */
 static const char *
-name_of_set(enum ovs_key_attr key)
+name_of_set(const struct nlattr *key)
 {
-    switch (key) {
+    switch ((enum ovs_key_attr) nl_attr_type(key)) {
     case OVS_KEY_ATTR_UNSPEC: return "set(unspec)";
     case OVS_KEY_ATTR_ENCAP: return "set(encap)";
     case OVS_KEY_ATTR_PRIORITY: return "set(skb_priority)";
@@ -52,13 +55,12 @@ name_of_set(enum ovs_key_attr key)
 static const char *
 name_of(const struct nlattr *action)
 {
-    /* An int: a datapath may know more actions than this release. */
     switch ((enum ovs_action_attr) nl_attr_type(action)) {
     case OVS_ACTION_ATTR_UNSPEC: return "unspec";
     case OVS_ACTION_ATTR_OUTPUT: return "output";
     case OVS_ACTION_ATTR_USERSPACE: return "userspace";
-    case OVS_ACTION_ATTR_SET: return name_of_set(nl_attr_type(nl_attr_get(action)));
-    case OVS_ACTION_ATTR_SET_MASKED: return name_of_set(nl_attr_type(nl_attr_get(action)));
+    case OVS_ACTION_ATTR_SET: return "set";
+    case OVS_ACTION_ATTR_SET_MASKED: return "set_masked";
     case OVS_ACTION_ATTR_PUSH_VLAN: return "push_vlan";
     case OVS_ACTION_ATTR_POP_VLAN: return "pop_vlan";
     case OVS_ACTION_ATTR_SAMPLE: return "sample";
@@ -86,49 +88,267 @@ name_of(const struct nlattr *action)
     return "unknown";
 }
 
-static struct ovsdr_action
-translate(const struct nlattr *action)
+/* A copy takes two entries of the list. One that is nested deeper than this is beyond the list's end. */
+enum { MOST_NESTED = OVSDR_MAX_ACTIONS / 2 };
+
+static const char malformed[] = "malformed";
+
+static void
+append(struct ovsdr_megaflow *to, const struct ovsdr_action *action)
 {
-    struct ovsdr_action to = {.type = OVSDR_ACTION_UNSUPPORTED};
+    if (to->n_actions < OVSDR_MAX_ACTIONS) {
+        to->actions[to->n_actions] = *action;
+    }
+    to->n_actions++;
+}
+
+static void
+append_type(struct ovsdr_megaflow *to, enum ovsdr_action_type type)
+{
+    struct ovsdr_action action = {.type = type};
+
+    append(to, &action);
+}
+
+static void
+append_unsupported(struct ovsdr_megaflow *to, const char *name)
+{
+    struct ovsdr_action action = {.type = OVSDR_ACTION_UNSUPPORTED};
+
+    action.unsupported = name;
+    append(to, &action);
+}
+
+static bool
+has_size(const struct nlattr *attr, size_t size)
+{
+    return nl_attr_get_size(attr) == size;
+}
+
+/* A member of a struct ovs_key_* that OVS writes into the packet (odp-execute.c, packets.c). It reads no other. */
+struct member {
+    size_t offset, size;
+    const char *unsupported;          /* NULL: there is a header field for it */
+    enum ovsdr_header_field field;
+};
+
+#define MEMBER(STRUCT, NAME) .offset = offsetof(struct STRUCT, NAME), .size = MEMBER_SIZEOF(struct STRUCT, NAME)
+static const struct member ethernet[] = {
+    {MEMBER(ovs_key_ethernet, eth_src), .field = OVSDR_HEADER_ETH_SRC},
+    {MEMBER(ovs_key_ethernet, eth_dst), .field = OVSDR_HEADER_ETH_DST},
+};
+static const struct member ipv4[] = {
+    {MEMBER(ovs_key_ipv4, ipv4_src), .field = OVSDR_HEADER_IP_SRC},
+    {MEMBER(ovs_key_ipv4, ipv4_dst), .field = OVSDR_HEADER_IP_DST},
+    {MEMBER(ovs_key_ipv4, ipv4_tos), .field = OVSDR_HEADER_IP_TOS},
+    {MEMBER(ovs_key_ipv4, ipv4_ttl), .field = OVSDR_HEADER_IP_TTL},
+};
+static const struct member ipv6[] = {
+    {MEMBER(ovs_key_ipv6, ipv6_src), .field = OVSDR_HEADER_IPV6_SRC},
+    {MEMBER(ovs_key_ipv6, ipv6_dst), .field = OVSDR_HEADER_IPV6_DST},
+    {MEMBER(ovs_key_ipv6, ipv6_label), .unsupported = "set(ipv6(label))"},
+    {MEMBER(ovs_key_ipv6, ipv6_tclass), .field = OVSDR_HEADER_IP_TOS},
+    {MEMBER(ovs_key_ipv6, ipv6_hlimit), .field = OVSDR_HEADER_IP_TTL},
+};
+static const struct member tcp[] = {
+    {MEMBER(ovs_key_tcp, tcp_src), .field = OVSDR_HEADER_TCP_SRC},
+    {MEMBER(ovs_key_tcp, tcp_dst), .field = OVSDR_HEADER_TCP_DST},
+};
+static const struct member udp[] = {
+    {MEMBER(ovs_key_udp, udp_src), .field = OVSDR_HEADER_UDP_SRC},
+    {MEMBER(ovs_key_udp, udp_dst), .field = OVSDR_HEADER_UDP_DST},
+};
+
+struct header {
+    size_t size;                      /* of the struct ovs_key_* */
+    const struct member *members;
+    size_t n_members;
+};
+
+#define HEADER(STRUCT, MEMBERS) {sizeof(struct STRUCT), MEMBERS, ARRAY_SIZE(MEMBERS)}
+/* By OVS_KEY_ATTR_*; no members where nothing of a header has a place. */
+static const struct header headers[OVS_KEY_ATTR_MAX + 1] = {
+    [OVS_KEY_ATTR_ETHERNET] = HEADER(ovs_key_ethernet, ethernet),
+    [OVS_KEY_ATTR_IPV4] = HEADER(ovs_key_ipv4, ipv4),
+    [OVS_KEY_ATTR_IPV6] = HEADER(ovs_key_ipv6, ipv6),
+    [OVS_KEY_ATTR_TCP] = HEADER(ovs_key_tcp, tcp),
+    [OVS_KEY_ATTR_UDP] = HEADER(ovs_key_udp, udp),
+};
+
+/* `mask` NULL: all of it is written. */
+static void
+append_member(struct ovsdr_megaflow *to, const struct member *member, const uint8_t *key, const uint8_t *mask)
+{
+    struct ovsdr_action action;
+    uint8_t any = 0, outside = 0;
+
+    memset(&action, 0, sizeof action);
+    action.type = OVSDR_ACTION_SET;
+    action.set.field = member->field;
+    for (size_t i = 0; i < member->size; i++) {
+        action.set.value[i] = key[member->offset + i];
+        action.set.mask[i] = mask ? mask[member->offset + i] : UINT8_MAX;
+        any |= action.set.value[i] | action.set.mask[i];
+        outside |= action.set.value[i] & ~action.set.mask[i];
+    }
+    if (!any) {
+        return;
+    }
+    if (member->unsupported) {
+        append_unsupported(to, member->unsupported);
+    } else if (outside) {
+        /* OVS would not replace such bits, but set those that are one. */
+        append_unsupported(to, "set of bits outside the mask");
+    } else {
+        append(to, &action);
+    }
+}
+
+/* A set has one attribute, which holds a struct ovs_key_*; a masked one holds the mask behind it. */
+static void
+append_set(struct ovsdr_megaflow *to, const struct nlattr *action, bool masked)
+{
+    const struct nlattr *key = nl_attr_get(action);
+    const struct header *header;
+    const uint8_t *value;
+
+    if (!nl_attr_is_valid(key, nl_attr_get_size(action))) {
+        append_unsupported(to, malformed);
+        return;
+    }
+    header = nl_attr_type(key) <= OVS_KEY_ATTR_MAX ? &headers[nl_attr_type(key)] : &headers[OVS_KEY_ATTR_UNSPEC];
+    if (!header->n_members) {
+        append_unsupported(to, name_of_set(key));
+    } else if (!has_size(key, masked ? 2 * header->size : header->size)) {
+        append_unsupported(to, malformed);
+    } else {
+        value = nl_attr_get(key);
+        for (size_t i = 0; i < header->n_members; i++) {
+            append_member(to, &header->members[i], value, masked ? value + header->size : NULL);
+        }
+    }
+}
+
+static void append_all(struct ovsdr_megaflow *, const void *actions, size_t actions_len, int depth);
+
+/* OVS does nested actions to a copy of the packet, unless there is nothing to be done behind them. */
+static void
+append_copy(struct ovsdr_megaflow *to, const struct nlattr *nested, int depth)
+{
+    append_type(to, OVSDR_ACTION_COPY_BEGIN);
+    if (depth < MOST_NESTED) {
+        append_all(to, nl_attr_get(nested), nl_attr_get_size(nested), depth + 1);
+    }
+    append_type(to, OVSDR_ACTION_COPY_END);
+}
+
+/* Does one of two lists to a copy of the packet; equal ones without a look at its length. */
+static void
+append_check_pkt_len(struct ovsdr_megaflow *to, const struct nlattr *action, int depth)
+{
+    static const struct nl_policy policy[] = {
+        [OVS_CHECK_PKT_LEN_ATTR_PKT_LEN] = {.type = NL_A_U16},
+        [OVS_CHECK_PKT_LEN_ATTR_ACTIONS_IF_GREATER] = {.type = NL_A_NESTED},
+        [OVS_CHECK_PKT_LEN_ATTR_ACTIONS_IF_LESS_EQUAL] = {.type = NL_A_NESTED},
+    };
+    struct nlattr *attrs[ARRAY_SIZE(policy)];
+    const struct nlattr *greater, *others;
+
+    if (!nl_parse_nested(action, policy, attrs, ARRAY_SIZE(policy))) {
+        append_unsupported(to, malformed);
+        return;
+    }
+    greater = attrs[OVS_CHECK_PKT_LEN_ATTR_ACTIONS_IF_GREATER];
+    others = attrs[OVS_CHECK_PKT_LEN_ATTR_ACTIONS_IF_LESS_EQUAL];
+    if (has_size(greater, nl_attr_get_size(others))
+        && !memcmp(nl_attr_get(greater), nl_attr_get(others), nl_attr_get_size(others))) {
+        append_copy(to, greater, depth);
+    } else {
+        append_unsupported(to, "check_pkt_len (branches differ)");
+    }
+}
+
+/* What append_action() reads of the action is there. */
+static bool
+is_whole(const struct nlattr *action)
+{
+    switch (nl_attr_type(action)) {
+    case OVS_ACTION_ATTR_OUTPUT: return has_size(action, sizeof(odp_port_t));
+    case OVS_ACTION_ATTR_PUSH_VLAN: return has_size(action, sizeof(struct ovs_action_push_vlan));
+    case OVS_ACTION_ATTR_RECIRC: return has_size(action, sizeof(uint32_t));
+    default: return true;
+    }
+}
+
+static void
+append_action(struct ovsdr_megaflow *to, const struct nlattr *action, int depth)
+{
+    struct ovsdr_action simple = {.type = OVSDR_ACTION_UNSUPPORTED};
 
     switch (nl_attr_type(action)) {
     case OVS_ACTION_ATTR_OUTPUT:
-        to.type = OVSDR_ACTION_OUTPUT;
-        to.output = nl_attr_get_u32(action);
+        simple.type = OVSDR_ACTION_OUTPUT;
+        simple.output = nl_attr_get_u32(action);
         break;
     case OVS_ACTION_ATTR_PUSH_VLAN: {
         const struct ovs_action_push_vlan *vlan = nl_attr_get(action);
 
-        to.type = OVSDR_ACTION_PUSH_VLAN;
-        to.push_vlan.be_tpid = vlan->vlan_tpid;
-        to.push_vlan.be_tci = vlan->vlan_tci;
+        simple.type = OVSDR_ACTION_PUSH_VLAN;
+        simple.push_vlan.be_tpid = vlan->vlan_tpid;
+        simple.push_vlan.be_tci = vlan->vlan_tci;
         break;
     }
     case OVS_ACTION_ATTR_POP_VLAN:
-        to.type = OVSDR_ACTION_POP_VLAN;
+        simple.type = OVSDR_ACTION_POP_VLAN;
         break;
+    case OVS_ACTION_ATTR_RECIRC:
+        simple.type = OVSDR_ACTION_RECIRC;
+        simple.recirc_id = nl_attr_get_u32(action);
+        break;
+    case OVS_ACTION_ATTR_SET:
+        append_set(to, action, false);
+        return;
+    case OVS_ACTION_ATTR_SET_MASKED:
+        append_set(to, action, true);
+        return;
+    case OVS_ACTION_ATTR_CLONE:
+        append_copy(to, action, depth);
+        return;
+    case OVS_ACTION_ATTR_CHECK_PKT_LEN:
+        append_check_pkt_len(to, action, depth);
+        return;
     default:
-        to.unsupported = name_of(action);
+        simple.unsupported = name_of(action);
         break;
     }
-    return to;
+    append(to, &simple);
+}
+
+static void
+append_all(struct ovsdr_megaflow *to, const void *actions, size_t actions_len, int depth)
+{
+    const struct nlattr *action;
+    size_t left;
+
+    NL_ATTR_FOR_EACH (action, left, actions, actions_len) {
+        /* What comes before a drop has been done, what comes after it in this list never is. */
+        if (nl_attr_type(action) == OVS_ACTION_ATTR_DROP) {
+            return;
+        }
+        if (is_whole(action)) {
+            append_action(to, action, depth);
+        } else {
+            append_unsupported(to, malformed);
+        }
+    }
+    if (left) {
+        append_unsupported(to, malformed);
+    }
 }
 
 void
 megaflow_from_actions(const struct nlattr *actions, size_t actions_len, struct ovsdr_megaflow *to)
 {
-    const struct nlattr *action;
-    size_t left;
-
     to->n_actions = 0;
-    NL_ATTR_FOR_EACH (action, left, actions, actions_len) {
-        /* What comes before a drop has been done, what comes after never is. */
-        if (nl_attr_type(action) == OVS_ACTION_ATTR_DROP) {
-            return;
-        }
-        if (to->n_actions < OVSDR_MAX_ACTIONS) {
-            to->actions[to->n_actions] = translate(action);
-        }
-        to->n_actions++;
-    }
+    append_all(to, actions, actions_len, 0);
 }

@@ -15,81 +15,89 @@
 /* Another struct flow needs another look at every field below. */
 BUILD_ASSERT_DECL(FLOW_WC_SEQ == 42);
 
-/* Every byte of struct flow, in its order, under the name that ovs-fields(7) has for it. */
-#define FIELDS(FIELD) \
-    FIELD(tunnel.ip_dst, "tun_dst") \
-    FIELD(tunnel.ipv6_dst, "tun_ipv6_dst") \
-    FIELD(tunnel.ip_src, "tun_src") \
-    FIELD(tunnel.ipv6_src, "tun_ipv6_src") \
-    FIELD(tunnel.tun_id, "tun_id") \
-    FIELD(tunnel.flags, "tun_flags") \
-    FIELD(tunnel.ip_tos, "tun_tos") \
-    FIELD(tunnel.ip_ttl, "tun_ttl") \
-    FIELD(tunnel.tp_src, "tun_tp_src") \
-    FIELD(tunnel.tp_dst, "tun_tp_dst") \
-    FIELD(tunnel.gbp_id, "tun_gbp_id") \
-    FIELD(tunnel.gbp_flags, "tun_gbp_flags") \
-    FIELD(tunnel.erspan_ver, "tun_erspan_ver") \
-    FIELD(tunnel.erspan_idx, "tun_erspan_idx") \
-    FIELD(tunnel.erspan_dir, "tun_erspan_dir") \
-    FIELD(tunnel.erspan_hwid, "tun_erspan_hwid") \
-    FIELD(tunnel.gtpu_flags, "tun_gtpu_flags") \
-    FIELD(tunnel.gtpu_msgtype, "tun_gtpu_msgtype") \
-    FIELD(tunnel.metadata, "tun_metadata") \
-    FIELD(metadata, "metadata") \
-    FIELD(regs, "reg") \
-    FIELD(skb_priority, "skb_priority") \
-    FIELD(pkt_mark, "pkt_mark") \
-    FIELD(dp_hash, "dp_hash") \
-    FIELD(in_port, "in_port") \
-    FIELD(recirc_id, "recirc_id") \
-    FIELD(ct_state, "ct_state") \
-    FIELD(ct_nw_proto, "ct_nw_proto") \
-    FIELD(ct_zone, "ct_zone") \
-    FIELD(ct_mark, "ct_mark") \
-    FIELD(packet_type, "packet_type") \
-    FIELD(ct_label, "ct_label") \
-    FIELD(conj_id, "conj_id") \
-    FIELD(actset_output, "actset_output") \
-    FIELD(dl_dst, "eth_dst") \
-    FIELD(dl_src, "eth_src") \
-    FIELD(dl_type, "eth_type") \
-    FIELD(vlans, "vlan_tci") \
-    FIELD(mpls_lse, "mpls") \
-    FIELD(nw_src, "nw_src") \
-    FIELD(nw_dst, "nw_dst") \
-    FIELD(ct_nw_src, "ct_nw_src") \
-    FIELD(ct_nw_dst, "ct_nw_dst") \
-    FIELD(ipv6_src, "ipv6_src") \
-    FIELD(ipv6_dst, "ipv6_dst") \
-    FIELD(ct_ipv6_src, "ct_ipv6_src") \
-    FIELD(ct_ipv6_dst, "ct_ipv6_dst") \
-    FIELD(ipv6_label, "ipv6_label") \
-    FIELD(nw_frag, "nw_frag") \
-    FIELD(nw_tos, "nw_tos") \
-    FIELD(nw_ttl, "nw_ttl") \
-    FIELD(nw_proto, "nw_proto") \
-    FIELD(nd_target, "nd_target") \
-    FIELD(arp_sha, "arp_sha") \
-    FIELD(arp_tha, "arp_tha") \
-    FIELD(tcp_flags, "tcp_flags") \
-    FIELD(nsh, "nsh") \
-    FIELD(tp_src, "tp_src") \
-    FIELD(tp_dst, "tp_dst") \
-    FIELD(ct_tp_src, "ct_tp_src") \
-    FIELD(ct_tp_dst, "ct_tp_dst") \
-    FIELD(igmp_group_ip4, "igmp_group_ip4")
+/* Who gives a field its value. Of all but PACKET, zero stands for none. */
+enum origin {
+    PACKET,     /* the packet; the port and the recirculation that it comes from */
+    SWITCH,     /* set(skb_mark), hash and the like; OpenFlow's own fields are never in a datapath's packet */
+    TRACKER,    /* ct */
+    TUNNEL,     /* tnl_pop */
+};
 
+/* Every byte of struct flow, in its order: who sets it, and its name in ovs-fields(7). */
+#define FIELDS(FIELD) \
+    FIELD(TUNNEL, tunnel.ip_dst, "tun_dst") \
+    FIELD(TUNNEL, tunnel.ipv6_dst, "tun_ipv6_dst") \
+    FIELD(TUNNEL, tunnel.ip_src, "tun_src") \
+    FIELD(TUNNEL, tunnel.ipv6_src, "tun_ipv6_src") \
+    FIELD(TUNNEL, tunnel.tun_id, "tun_id") \
+    FIELD(TUNNEL, tunnel.flags, "tun_flags") \
+    FIELD(TUNNEL, tunnel.ip_tos, "tun_tos") \
+    FIELD(TUNNEL, tunnel.ip_ttl, "tun_ttl") \
+    FIELD(TUNNEL, tunnel.tp_src, "tun_tp_src") \
+    FIELD(TUNNEL, tunnel.tp_dst, "tun_tp_dst") \
+    FIELD(TUNNEL, tunnel.gbp_id, "tun_gbp_id") \
+    FIELD(TUNNEL, tunnel.gbp_flags, "tun_gbp_flags") \
+    FIELD(TUNNEL, tunnel.erspan_ver, "tun_erspan_ver") \
+    FIELD(TUNNEL, tunnel.erspan_idx, "tun_erspan_idx") \
+    FIELD(TUNNEL, tunnel.erspan_dir, "tun_erspan_dir") \
+    FIELD(TUNNEL, tunnel.erspan_hwid, "tun_erspan_hwid") \
+    FIELD(TUNNEL, tunnel.gtpu_flags, "tun_gtpu_flags") \
+    FIELD(TUNNEL, tunnel.gtpu_msgtype, "tun_gtpu_msgtype") \
+    FIELD(TUNNEL, tunnel.metadata, "tun_metadata") \
+    FIELD(SWITCH, metadata, "metadata") \
+    FIELD(SWITCH, regs, "reg") \
+    FIELD(SWITCH, skb_priority, "skb_priority") \
+    FIELD(SWITCH, pkt_mark, "pkt_mark") \
+    FIELD(SWITCH, dp_hash, "dp_hash") \
+    FIELD(PACKET, in_port, "in_port") \
+    FIELD(PACKET, recirc_id, "recirc_id") \
+    FIELD(TRACKER, ct_state, "ct_state") \
+    FIELD(TRACKER, ct_nw_proto, "ct_nw_proto") \
+    FIELD(TRACKER, ct_zone, "ct_zone") \
+    FIELD(TRACKER, ct_mark, "ct_mark") \
+    FIELD(PACKET, packet_type, "packet_type") \
+    FIELD(TRACKER, ct_label, "ct_label") \
+    FIELD(SWITCH, conj_id, "conj_id") \
+    FIELD(SWITCH, actset_output, "actset_output") \
+    FIELD(PACKET, dl_dst, "eth_dst") \
+    FIELD(PACKET, dl_src, "eth_src") \
+    FIELD(PACKET, dl_type, "eth_type") \
+    FIELD(PACKET, vlans, "vlan_tci") \
+    FIELD(PACKET, mpls_lse, "mpls") \
+    FIELD(PACKET, nw_src, "nw_src") \
+    FIELD(PACKET, nw_dst, "nw_dst") \
+    FIELD(TRACKER, ct_nw_src, "ct_nw_src") \
+    FIELD(TRACKER, ct_nw_dst, "ct_nw_dst") \
+    FIELD(PACKET, ipv6_src, "ipv6_src") \
+    FIELD(PACKET, ipv6_dst, "ipv6_dst") \
+    FIELD(TRACKER, ct_ipv6_src, "ct_ipv6_src") \
+    FIELD(TRACKER, ct_ipv6_dst, "ct_ipv6_dst") \
+    FIELD(PACKET, ipv6_label, "ipv6_label") \
+    FIELD(PACKET, nw_frag, "nw_frag") \
+    FIELD(PACKET, nw_tos, "nw_tos") \
+    FIELD(PACKET, nw_ttl, "nw_ttl") \
+    FIELD(PACKET, nw_proto, "nw_proto") \
+    FIELD(PACKET, nd_target, "nd_target") \
+    FIELD(PACKET, arp_sha, "arp_sha") \
+    FIELD(PACKET, arp_tha, "arp_tha") \
+    FIELD(PACKET, tcp_flags, "tcp_flags") \
+    FIELD(PACKET, nsh, "nsh") \
+    FIELD(PACKET, tp_src, "tp_src") \
+    FIELD(PACKET, tp_dst, "tp_dst") \
+    FIELD(TRACKER, ct_tp_src, "ct_tp_src") \
+    FIELD(TRACKER, ct_tp_dst, "ct_tp_dst") \
+    FIELD(PACKET, igmp_group_ip4, "igmp_group_ip4")
 
 struct field {
+    enum origin origin;
     size_t offset, size;
 };
 
-#define AS_PLACE(MEMBER, NAME) {offsetof(struct flow, MEMBER), MEMBER_SIZEOF(struct flow, MEMBER)},
-#define AS_NAME(MEMBER, NAME) NAME,
-static const struct field fields[] = {FIELDS(AS_PLACE)};
+#define AS_FIELD(ORIGIN, MEMBER, NAME) {ORIGIN, offsetof(struct flow, MEMBER), MEMBER_SIZEOF(struct flow, MEMBER)},
+#define AS_NAME(ORIGIN, MEMBER, NAME) NAME,
+/* Last the padding: all that is no field. */
+static const struct field fields[] = {FIELDS(AS_FIELD) {PACKET, 0, sizeof(struct flow)}};
 static const char *const names[] = {FIELDS(AS_NAME) "padding"};
-enum { PADDING = ARRAY_SIZE(fields) };
 
 /* A field's number is its bit in struct ovsdr_names. */
 BUILD_ASSERT_DECL(ARRAY_SIZE(names) <= 64);
@@ -97,12 +105,12 @@ BUILD_ASSERT_DECL(ARRAY_SIZE(names) <= 64);
 static size_t
 number_of_field(size_t offset)
 {
-    for (size_t i = 0; i < ARRAY_SIZE(fields); i++) {
-        if (offset >= fields[i].offset && offset < fields[i].offset + fields[i].size) {
-            return i;
-        }
+    size_t i = 0;
+
+    while (offset < fields[i].offset || offset >= fields[i].offset + fields[i].size) {
+        i++;
     }
-    return PADDING;
+    return i;
 }
 
 const char *
@@ -186,17 +194,42 @@ carry_l4(const struct flow *flow, struct flow *left, struct ovsdr_megaflow *to)
     }
 }
 
-/* The last step: whatever byte of the mask is still there, no step above knows what to do with. */
-static struct ovsdr_names
-all_left(const struct flow *left)
+/* Whether zero is a value of such a field in this megaflow's packets like any other, and not the lack of one. */
+static bool
+has_value(const struct flow *flow, const struct flow *left, enum origin origin)
 {
-    const uint8_t *bytes = (const uint8_t *) left;
+    switch (origin) {
+    case PACKET: return true;
+    case SWITCH: return false;
+    case TRACKER: return flow->ct_state & left->ct_state;
+    case TUNNEL: return flow_tnl_dst_is_set(&flow->tunnel);
+    }
+    return true;
+}
+
+/* The last step: whatever byte of the mask is still there, no step above knows what to do with.
+ *
+ * A match for zero of metadata is no match, because all packets that the NIC can hold against this megaflow have it:
+ * OVS clears the metadata of a packet that a vport hands it, and behind a recirculation the NIC has only packets that
+ * megaflows in the NIC have sent there. Those do nothing but what enum ovsdr_action_type knows: outputs, VLAN tags,
+ * set of header fields, copies, recirculation. A megaflow that does something else (ct, hash, tnl_pop, set(skb_mark))
+ * stays in software, and its packets with it. Whoever carries over an action that leaves metadata behind must make its
+ * fields say so in has_value(). */
+static struct ovsdr_names
+all_left(const struct flow *flow, const struct flow *left)
+{
+    const uint8_t *key = (const uint8_t *) flow;
+    const uint8_t *mask = (const uint8_t *) left;
     struct ovsdr_names all = {.bits = 0};
 
     for (size_t i = 0; i < sizeof *left; i++) {
-        if (bytes[i]) {
-            all.bits |= UINT64_C(1) << number_of_field(i);
-            all.names = names;
+        if (mask[i]) {
+            size_t field = number_of_field(i);
+
+            if (key[i] & mask[i] || has_value(flow, left, fields[field].origin)) {
+                all.bits |= UINT64_C(1) << field;
+                all.names = names;
+            }
         }
     }
     return all;
@@ -216,5 +249,5 @@ megaflow_from_match(const struct match *match, struct ovsdr_megaflow *to)
     carry_addresses(flow, left, to);
     carry_ip(flow, left, to);
     carry_l4(flow, left, to);
-    to->unsupported_match = all_left(left);
+    to->unsupported_match = all_left(flow, left);
 }

@@ -10,9 +10,23 @@ void Backlog::Place::leave() noexcept {
     if (backlog_ == nullptr) return;
     std::lock_guard lock(backlog_->mutex_);
     if (backlog_->tried_ == entry_) backlog_->tried_.reset();
-    backlog_->line_of(*entry_).erase(entry_);
+    Line& line = backlog_->line_of(*entry_);
+    const std::optional<TableKey> parked = entry_->parked;
+    line.erase(entry_);
+    if (parked && line.empty()) backlog_->parked_.erase(*parked);
     if (backlog_->is_empty()) backlog_->waiting_.store(false, std::memory_order_relaxed);
     backlog_ = nullptr;
+}
+
+bool Backlog::Place::is_parked() const noexcept {
+    if (backlog_ == nullptr) return false;
+    std::lock_guard lock(backlog_->mutex_);
+    return entry_->parked.has_value();
+}
+
+Backlog::Line& Backlog::line_of(const Waiting& waiting) noexcept {
+    if (waiting.parked) return parked_.find(*waiting.parked)->second;
+    return waiting.asked ? asked_ : unasked_;
 }
 
 Backlog::Backlog(TryAgain try_again) : try_again_(std::move(try_again)), thread_([this] { work(); }) {
@@ -28,18 +42,43 @@ void Backlog::end() noexcept {
     if (thread_.joinable()) thread_.join();
 }
 
-Backlog::Place Backlog::join(const Ufid& ufid, bool asked) {
-    std::lock_guard lock(mutex_);
+void Backlog::now_in_line() noexcept {
     if (is_empty()) {
         rest_ = shortest_rest;
         next_round_ = Clock::now() + rest_;
         wake_.notify_all();
     }
+    waiting_.store(true, std::memory_order_relaxed);
+}
+
+Backlog::Place Backlog::park(const Ufid& ufid, TableKey table) {
+    std::lock_guard lock(mutex_);
+    Place place;
+    Line& line = parked_[table];
+    place.entry_ = line.insert(line.end(), Waiting{ufid, false, table});
+    place.backlog_ = this;
+    return place;
+}
+
+void Backlog::unpark(TableKey table) noexcept {
+    std::lock_guard lock(mutex_);
+    const auto found = parked_.find(table);
+    if (found == parked_.end()) return;
+    now_in_line();
+    for (Waiting& waiting : found->second) waiting.parked.reset();
+    unasked_.splice(unasked_.begin(), found->second);
+    parked_.erase(found);
+    next_round_ = std::min(next_round_, Clock::now());
+    wake_.notify_all();
+}
+
+Backlog::Place Backlog::join(const Ufid& ufid, bool asked) {
+    std::lock_guard lock(mutex_);
+    now_in_line();
     Place place;
     const Waiting waiting{ufid, asked};
     place.entry_ = asked ? asked_.insert(asked_.end(), waiting) : unasked_.insert(unasked_.begin(), waiting);
     place.backlog_ = this;
-    waiting_.store(true, std::memory_order_relaxed);
     return place;
 }
 

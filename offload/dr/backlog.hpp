@@ -9,6 +9,9 @@
 // device that is full is asked a few times a second, however long the lines are. room() says that something was taken
 // out of the device, and shortens a long rest.
 //
+// Megaflows that wait for a table rather than for room are parked: nobody tries them until unpark(), and then they are
+// those that the device was not asked for.
+//
 // is_full(): the last megaflows failed one after another. New ones then join the line without asking the device.
 //
 // Threads: any. The thread calls `try_again` without a lock of the Backlog's; it sleeps while the line is empty.
@@ -19,9 +22,11 @@
 #include <condition_variable>
 #include <functional>
 #include <list>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include "offload/dr/ids.hpp"
 
@@ -31,6 +36,7 @@ class Backlog {
     struct Waiting {
         Ufid ufid;
         bool asked;   ///< stands with those that the device has refused
+        std::optional<TableKey> parked{};   ///< stands in no line, but waits for this table
     };
     using Line = std::list<Waiting>;
 
@@ -52,6 +58,7 @@ public:
         }
         [[nodiscard]] explicit operator bool() const noexcept { return backlog_ != nullptr; }
         void leave() noexcept;
+        [[nodiscard]] bool is_parked() const noexcept;
 
     private:
         friend class Backlog;
@@ -70,6 +77,10 @@ public:
 
     /// `asked`: the device has refused it already.
     [[nodiscard]] Place join(const Ufid& ufid, bool asked);
+    /// Waits until `table` comes or goes.
+    [[nodiscard]] Place park(const Ufid& ufid, TableKey table);
+    /// Whoever waits for `table` is tried at once.
+    void unpark(TableKey table) noexcept;
 
     /// What became of an attempt to install a megaflow, first or repeated.
     void refused() noexcept;
@@ -91,7 +102,8 @@ private:
     // With the lock.
     [[nodiscard]] bool try_next(std::unique_lock<std::mutex>& lock) noexcept;
     [[nodiscard]] bool is_empty() const noexcept { return asked_.empty() && unasked_.empty(); }
-    [[nodiscard]] Line& line_of(const Waiting& waiting) noexcept { return waiting.asked ? asked_ : unasked_; }
+    [[nodiscard]] Line& line_of(const Waiting& waiting) noexcept;
+    void now_in_line() noexcept;
 
     TryAgain try_again_;
     std::atomic<unsigned> failures_{0};     ///< in a row
@@ -99,6 +111,7 @@ private:
     mutable std::mutex mutex_;
     std::condition_variable wake_;
     Line asked_, unasked_;
+    std::map<TableKey, Line> parked_;       ///< none empty
     bool asked_is_next_ = false;            ///< whose turn it is
     std::optional<Line::iterator> tried_;   ///< without the lock; nobody once it has left
     std::chrono::milliseconds rest_ = shortest_rest;

@@ -57,6 +57,9 @@ Result<std::shared_ptr<EswitchImpl>> EswitchImpl::create(std::string_view name) 
     eswitch->caps_ = *caps;
     eswitch->counters_ = std::move(*counters);
     eswitch->pipeline_ = std::move(*pipeline);
+    eswitch->pipeline_->tables().on_change([eswitch = eswitch.get()](TableKey table) {
+        eswitch->backlog_.unpark(table);
+    });
     return eswitch;
 }
 

@@ -75,6 +75,12 @@ void EswitchImpl::prepare(Update& update) noexcept {
         update.outcome = std::move(plan.error());
         return;
     }
+    update.table_changes = pipeline_->tables().changes();
+    if (auto no_way = pipeline_->obstacle_to(*plan)) {
+        update.waits_for = no_way->because;
+        update.outcome = Reject{{std::move(no_way->obstacle)}};
+        return;
+    }
     if (update.in_line && !flow.now.rule && backlog_.is_full()) {
         update.asked = false;
         update.outcome = Error{ENOSPC, "the device is full: it took none of the last megaflows", "waiting for room"};
@@ -133,10 +139,17 @@ void EswitchImpl::finish(Update& update) noexcept {
     flow.failure.reset();
     if (const auto* reject = std::get_if<Reject>(&update.outcome)) {
         reasons_.mark_rejected(flow.mark, *reject);
+        if (update.waits_for) park(update);
         return;
     }
     reasons_.mark_offloaded(flow.mark);
     flow.was_installed = true;
+}
+
+/// Until the table that the megaflow waits for comes or goes, which may have happened since it was looked at.
+void EswitchImpl::park(Update& update) noexcept {
+    update.entry->second.place = backlog_.park(update.entry->first, *update.waits_for);
+    if (pipeline_->tables().changes() != update.table_changes) backlog_.unpark(*update.waits_for);
 }
 
 void EswitchImpl::retire(std::span<Retirement> retirements) noexcept {
@@ -227,7 +240,7 @@ bool EswitchImpl::try_again(const Ufid& ufid) noexcept {
     if (found == shard.flows.end() || !found->second.place) return true;
     Update update{.entry = &*found, .in_line = false};
     bring_up_to_date(std::span(&update, 1));
-    return !found->second.place;
+    return !found->second.place || found->second.place.is_parked();
 }
 
 void EswitchImpl::flush(std::optional<OdpPort> port) noexcept {

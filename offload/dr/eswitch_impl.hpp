@@ -71,6 +71,8 @@ private:
         bool asked = true;        ///< the device was, or need not be
         bool in_line = true;      ///< behind those that wait, when the device is full
         PutOutcome outcome{};
+        std::optional<TableKey> waits_for{};   ///< rejected until this table comes or goes
+        std::uint64_t table_changes = 0;       ///< TableSet::changes() when that was found
         Installation next{};      ///< shares the counter of the present one when it has none of its own
     };
 
@@ -80,6 +82,7 @@ private:
     [[nodiscard]] Result<void> install(Flow& flow, const RulePlan& plan, Installation& next) noexcept;
     void wait_for_replacements(std::span<Update> updates) noexcept;
     void finish(Update& update) noexcept;
+    void park(Update& update) noexcept;
 
     /// A rule that goes, and the megaflow that inherits what it counted.
     struct Retirement {

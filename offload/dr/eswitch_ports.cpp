@@ -54,7 +54,9 @@ Result<void> EswitchImpl::attach_port(const PortSpec& spec) noexcept {
         if (!bits) return tl::unexpected(std::move(bits.error()));
         auto queue = pipeline_->serve({spec.vport, *bits, spec.slow_path_qp, spec.slow_path_sqn});
         if (!queue) return tl::unexpected(std::move(queue.error()));
-        auto port = std::make_unique<Port>(Port{spec, PortRules{std::move(*queue), {}, {}}});
+        auto down = pipeline_->let_down(*bits);
+        if (!down) return tl::unexpected(std::move(down.error()));
+        auto port = std::make_unique<Port>(Port{spec, PortRules{std::move(*queue), {}, std::move(*down), {}}});
         {
             const auto lock = change_ports();
             ports_.reserve(ports_.size() + 1);

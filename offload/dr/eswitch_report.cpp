@@ -20,9 +20,9 @@ std::string EswitchImpl::rule_text(const Flow& flow) const {
     if (!plan) return "being changed";
     const FlowStats stats = stats_of(flow);
     return fmt::format("FDB table {} matcher #{} {} actions: count#{}(packets={}, bytes={}), {}",
-                       Pipeline::megaflow_table_id, flow.now.rule.matcher().number(),
+                       pipeline_->table_id(plan->match.table), flow.now.rule.matcher().number(),
                        dr::text_of(plan->match.mask, plan->match.value), flow.now.counter.id(), stats.packets,
-                       stats.bytes, dr::text_of(*plan));
+                       stats.bytes, dr::text_of(plan->path));
 }
 
 /// Reasons are not kept: the compiler says them again, with the values. With the flow's shard locked and ports_mutex_
@@ -38,6 +38,8 @@ FlowReport EswitchImpl::report_of(const Ufid& ufid, const Flow& flow, const Port
         report.reasons.push_back("device error: " + *flow.failure);
     } else if (const auto plan = compile(flow.megaflow.restore(), port_map_, caps_); !plan) {
         for (const Obstacle& obstacle : plan.error().obstacles) report.reasons.push_back(dr::text_of(obstacle, names));
+    } else if (const auto no_way = pipeline_->obstacle_to(*plan)) {
+        report.reasons.push_back(dr::text_of(no_way->obstacle, names));
     }
     report.text = fmt::format("{}", fmt::join(report.reasons, "; "));
     return report;

@@ -73,7 +73,8 @@ enum ovsdr_header_field {
     OVSDR_HEADER_UDP_DST,
 };
 
-/* The bits of a field that are set in the mask are written; of the value no others are set. */
+/* The bits of a field that are set in the mask are written; of the value no others are set, and no bytes behind the
+ * field. A mask is not empty. */
 struct ovsdr_set {
     uint8_t field;               /* enum ovsdr_header_field */
     uint8_t value[16];

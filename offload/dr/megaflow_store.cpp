@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string_view>
+#include <type_traits>
 
 namespace ovsdr::dr {
 
@@ -15,6 +16,12 @@ bool same_names(const ovsdr_names& left, const ovsdr_names& right) noexcept {
     return left.bits == right.bits && left.names == right.names;
 }
 
+/// Whole: the bytes of value and mask behind the field are zero, and there are no others.
+std::string_view bytes_of(const ovsdr_set& set) noexcept {
+    static_assert(std::has_unique_object_representations_v<ovsdr_set>);
+    return {reinterpret_cast<const char*>(&set), sizeof set};
+}
+
 std::span<const ovsdr_action> given_actions(const ovsdr_megaflow& megaflow) noexcept {
     return {megaflow.actions, std::min<std::size_t>(megaflow.n_actions, OVSDR_MAX_ACTIONS)};
 }
@@ -26,7 +33,11 @@ std::uint64_t bits_of(const ovsdr_action& action) noexcept {
         case OVSDR_ACTION_OUTPUT: return type ^ action.output;
         case OVSDR_ACTION_PUSH_VLAN:
             return type ^ (std::uint64_t{action.push_vlan.be_tpid} << 16) ^ action.push_vlan.be_tci;
-        case OVSDR_ACTION_POP_VLAN: return type;
+        case OVSDR_ACTION_SET: return type ^ std::hash<std::string_view>{}(bytes_of(action.set));
+        case OVSDR_ACTION_RECIRC: return type ^ action.recirc_id;
+        case OVSDR_ACTION_POP_VLAN:
+        case OVSDR_ACTION_COPY_BEGIN:
+        case OVSDR_ACTION_COPY_END: return type;
         case OVSDR_ACTION_UNSUPPORTED: return type ^ reinterpret_cast<std::uintptr_t>(action.unsupported);
     }
     return type;
@@ -38,7 +49,11 @@ bool same(const ovsdr_action& left, const ovsdr_action& right) noexcept {
         case OVSDR_ACTION_OUTPUT: return left.output == right.output;
         case OVSDR_ACTION_PUSH_VLAN:
             return left.push_vlan.be_tpid == right.push_vlan.be_tpid && left.push_vlan.be_tci == right.push_vlan.be_tci;
-        case OVSDR_ACTION_POP_VLAN: return true;
+        case OVSDR_ACTION_SET: return bytes_of(left.set) == bytes_of(right.set);
+        case OVSDR_ACTION_RECIRC: return left.recirc_id == right.recirc_id;
+        case OVSDR_ACTION_POP_VLAN:
+        case OVSDR_ACTION_COPY_BEGIN:
+        case OVSDR_ACTION_COPY_END: return true;
         case OVSDR_ACTION_UNSUPPORTED: return left.unsupported == right.unsupported;
     }
     return false;

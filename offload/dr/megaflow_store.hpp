@@ -14,6 +14,7 @@
 
 #include "offload/dr/ids.hpp"
 #include "offload/dr/install/share_pool.hpp"
+#include "offload/dr/megaflow.h"
 
 namespace ovsdr::dr {
 

@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "offload/dr/ids.hpp"
+#include "offload/dr/eswitch.hpp"
 
 namespace ovsdr::dr {
 

@@ -20,7 +20,7 @@ enum class RejectReason {
     unsupported_mask,       ///< a field that DR matches whole or not at all
     unsupported_action,
     unsupported_order,      ///< actions that the device does not take in this order
-    recirculation,          ///< recirc_id is not 0
+    recirculation,          ///< nothing in the device leads to its recirc_id, or what it leads to cannot follow
     in_port_not_offloaded,  ///< in_port is no dr port, or is not matched whole
     output_not_offloaded,   ///< an output to a port that is no vport of this device
     too_many_actions,

@@ -10,7 +10,7 @@
 // - VLAN: the device's ethertype is the one behind all tags it parsed, OVS's the one behind as many as vlan-limit
 //   allows. A rule therefore asks for no second tag. A megaflow with a tag but a wildcarded TPID takes the key's TPID.
 // - IPv4 and IPv6: the device's parser must agree (ip_version), so frames with a broken IP header take the slow path.
-// - L4 fields: never of a fragment (frag = 0).
+// - L4 fields, and rewriting addresses or ports: never of a fragment (frag = 0).
 // - IPv6 extension headers: the device's ip_protocol is the one it parsed to. Numbers of extension headers themselves
 //   are refused, for there OVS's nw_proto and the device's may mean different headers.
 //
@@ -18,6 +18,7 @@
 // actions.
 #pragma once
 
+#include <span>
 #include <tl/expected.hpp>
 
 #include "offload/dr/device/caps.hpp"
@@ -36,11 +37,11 @@ using Compiled = tl::expected<T, Reject>;
 [[nodiscard]] MatchPlan compile_match(const ovsdr_flow_fields& key, ovsdr_flow_fields mask, const PortMap& ports,
                                       const DeviceCaps& caps, Obstacles& obstacles) noexcept;
 
-/// `match` and `obstacles`: of the same megaflow, since what is allowed depends on the source vport and on the tags. Of
-/// a megaflow whose in_port was refused, what depends on the source is not looked at.
-[[nodiscard]] std::vector<Leg> compile_actions(std::span<const ovsdr_action> actions, const MatchPlan& match,
-                                               const PortMap& ports, const DeviceCaps& caps,
-                                               Obstacles& obstacles) noexcept;
+/// `match` and `obstacles`: of the same megaflow, since what is allowed depends on the source vport, the tags and the
+/// headers. Of a megaflow whose in_port was refused, what depends on the source is not looked at. Narrows the match
+/// where an action can be done to fewer packets only.
+[[nodiscard]] Path compile_actions(std::span<const ovsdr_action> actions, MatchPlan& match, const PortMap& ports,
+                                   const DeviceCaps& caps, Obstacles& obstacles) noexcept;
 
 [[nodiscard]] Compiled<RulePlan> compile(const ovsdr_megaflow& megaflow, const PortMap& ports,
                                          const DeviceCaps& caps) noexcept;

@@ -2,12 +2,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <optional>
 #include <utility>
 
-#include "offload/dr/device/action_order.hpp"
+#include "offload/dr/compile/arrange.hpp"
 #include "offload/dr/compile/compile.hpp"
+#include "offload/dr/compile/rewrite.hpp"
 
 namespace ovsdr::dr {
 
@@ -15,33 +15,33 @@ namespace {
 
 constexpr std::uint16_t tpid_customer = 0x8100, tpid_service = 0x88a8;
 constexpr std::uint16_t vlan_present = 0x1000;   ///< OVS's VLAN_CFI, no bit of the wire
-constexpr std::size_t max_pushes = 2;            ///< of one rule
-constexpr unsigned bytes_per_tag = 4;
+constexpr std::size_t max_pushes = 2;
+constexpr std::uint8_t proto_tcp = 6, proto_udp = 17;
 
-/// Follows the megaflow's packet through its actions: the tags it has lost and gained at each output.
+/// Follows the megaflow's packet through its actions: what it has become at each place where it goes.
 class ActionCompiler {
 public:
-    ActionCompiler(const MatchPlan& match, const PortMap& ports, const DeviceCaps& caps, Obstacles& obstacles) noexcept
-        : match_(match), ports_(ports), caps_(caps), obstacles_(obstacles) {
-        if (obstacles.has(RejectReason::in_port_not_offloaded)) return;
-        side_ = match.source == uplink_vport ? Side::wire : Side::vports;
-    }
+    ActionCompiler(MatchPlan& match, const PortMap& ports, const DeviceCaps& caps, Obstacles& obstacles) noexcept
+        : match_(match), ports_(ports), caps_(caps), obstacles_(obstacles),
+          source_is_known_(!obstacles.has(RejectReason::in_port_not_offloaded)) {}
 
-    std::vector<Leg> run(std::span<const ovsdr_action> actions) {
+    /// A path for each shape in which the packet goes somewhere, in the order in which they were found.
+    std::vector<Path> run(std::span<const ovsdr_action> actions) {
         for (const ovsdr_action& action : actions) step(action);
-        // Operations behind the last output reach nobody.
-        std::stable_partition(legs_.begin(), legs_.end(), [](const Leg& leg) { return !leg.changes_packet(); });
-        for (Leg& leg : legs_) {
-            std::ranges::sort(leg.outputs);
-            if (side_) check(leg, *side_);
-        }
-        if (legs_.size() > 1 && !caps_.copies_to_table) {
-            refuse(RejectReason::device_limit, "outputs before and after a VLAN action", " (no copies to tables)");
+        for (Path& leg : legs_) {
+            std::ranges::sort(leg.vports);
+            std::ranges::sort(leg.tables);
         }
         return std::move(legs_);
     }
 
 private:
+    struct Packet {
+        std::uint8_t pops = 0;
+        Rewrite rewrite{};
+        std::vector<VlanTag> pushes{};
+    };
+
     void refuse(RejectReason reason, StaticName name, std::string value = {}) {
         obstacles_.add(reason, name, std::move(value));
     }
@@ -52,10 +52,26 @@ private:
             case OVSDR_ACTION_PUSH_VLAN:
                 return push(be16toh(action.push_vlan.be_tpid), be16toh(action.push_vlan.be_tci));
             case OVSDR_ACTION_POP_VLAN: return pop();
+            case OVSDR_ACTION_SET: return set(action.set);
+            case OVSDR_ACTION_RECIRC: return recirculate(TableKey{action.recirc_id});
+            case OVSDR_ACTION_COPY_BEGIN: return outside_.push_back(now_);
+            case OVSDR_ACTION_COPY_END: return end_copy();
             case OVSDR_ACTION_UNSUPPORTED: break;
         }
         const bool named = action.type == OVSDR_ACTION_UNSUPPORTED && action.unsupported != nullptr;
         refuse(RejectReason::unsupported_action, named ? StaticName::of_table(action.unsupported) : "unknown");
+    }
+
+    void end_copy() {
+        if (outside_.empty()) return refuse(RejectReason::unsupported_action, "the end of a copy that never began");
+        now_ = std::move(outside_.back());
+        outside_.pop_back();
+    }
+
+    Path& leg() {
+        const Changes changes{now_.pops, now_.rewrite.writes(), now_.pushes};
+        const auto known = std::ranges::find(legs_, changes, &Path::changes);
+        return known != legs_.end() ? *known : legs_.emplace_back(Path{changes, {}, {}, {}});
     }
 
     void output(OdpPort odp_port) {
@@ -64,27 +80,39 @@ private:
             return obstacles_.add({RejectReason::output_not_offloaded,
                                    "output to a port that is no dr port of this device", {}, odp_port});
         }
-        if (side_ && port->vport == match_.source) {
+        if (source_is_known_ && port->vport == match_.source) {
             // Uplink to uplink is refused by devices; for other vports whether a packet comes back is not known.
             return refuse(RejectReason::output_not_offloaded, "output to the in_port", ": " + port->name);
         }
-        const auto leg = std::ranges::find_if(legs_, [this](const Leg& known) {
-            return known.pops == now_.pops && known.pushes == now_.pushes;
-        });
-        if (leg != legs_.end() && std::ranges::count(leg->outputs, port->vport) != 0) {
+        auto& vports = leg().vports;
+        if (std::ranges::count(vports, port->vport) != 0) {
             return refuse(RejectReason::unsupported_action, "two outputs to one port", ": " + port->name);
         }
-        if (leg != legs_.end()) {
-            leg->outputs.push_back(port->vport);
-        } else {
-            legs_.push_back(now_);
-            legs_.back().outputs = {port->vport};
+        vports.push_back(port->vport);
+    }
+
+    void recirculate(TableKey table) {
+        if (!caps_.recirculates) {
+            return refuse(RejectReason::device_limit, "recirc", " (NIC_RX has no table but its root)");
         }
+        if (table.recirc_id == match_.table.recirc_id) {
+            return refuse(RejectReason::recirculation, "recirc to the table that it comes from",
+                          fmt::format(": {:#x}", table.recirc_id));
+        }
+        auto& tables = leg().tables;
+        if (std::ranges::count(tables, table) != 0) {
+            return refuse(RejectReason::unsupported_action, "recirc twice to one recirc_id",
+                          fmt::format(": {:#x}", table.recirc_id));
+        }
+        tables.push_back(table);
     }
 
     void push(std::uint16_t tpid, std::uint16_t tci) {
         if (tpid != tpid_customer && tpid != tpid_service) {
             refuse(RejectReason::unsupported_action, "push_vlan", fmt::format("(tpid={:#06x})", tpid));
+        }
+        if (now_.pushes.size() == max_pushes) {
+            return refuse(RejectReason::too_many_actions, "more than two push_vlan");
         }
         now_.pushes.push_back({tpid, static_cast<std::uint16_t>(tci & ~vlan_present)});
     }
@@ -99,67 +127,79 @@ private:
         }   // else OVS leaves an untagged packet as it is
     }
 
-    /// Whether the device takes this leg's operations, in this order, on this side.
-    void check(const Leg& leg, Side side) {
-        const bool wire = side == Side::wire;
-        if (leg.pops != 0 && !wire && !caps_.pops_from_vports()) {
-            refuse(RejectReason::device_limit, "pop_vlan of packets from a vport");
+    void set(const ovsdr_set& set) {
+        const bool ipv6 = match_.l3 == L3::ipv6;
+        switch (set.field) {
+            case OVSDR_HEADER_ETH_DST:
+            case OVSDR_HEADER_ETH_SRC: break;
+            case OVSDR_HEADER_IP_SRC:
+            case OVSDR_HEADER_IP_DST:
+                if (match_.l3 != L3::ipv4) return refuse_other_packets("set(ipv4)");
+                if (!whole_datagrams("set(ipv4) of addresses")) return;
+                break;
+            case OVSDR_HEADER_IPV6_SRC:
+            case OVSDR_HEADER_IPV6_DST:
+                if (!ipv6) return refuse_other_packets("set(ipv6)");
+                if (!whole_datagrams("set(ipv6) of addresses")) return;
+                break;
+            case OVSDR_HEADER_IP_TOS:
+                if (match_.l3 != L3::ipv4 && !ipv6) return refuse_other_packets("set(ipv4) or set(ipv6)");
+                if ((set.mask[0] & 3) != 0 && !caps_.writes_ecn) {
+                    return refuse(RejectReason::device_limit, "set of the IP header's ECN bits");
+                }
+                break;
+            case OVSDR_HEADER_IP_TTL:
+                if (match_.l3 != L3::ipv4 && !ipv6) return refuse_other_packets("set(ipv4) or set(ipv6)");
+                break;
+            case OVSDR_HEADER_TCP_SRC:
+            case OVSDR_HEADER_TCP_DST:
+                if (match_.protocol != proto_tcp) return refuse_other_packets("set(tcp)");
+                if (!whole_datagrams("set(tcp)")) return;
+                break;
+            case OVSDR_HEADER_UDP_SRC:
+            case OVSDR_HEADER_UDP_DST:
+                if (match_.protocol != proto_udp) return refuse_other_packets("set(udp)");
+                if (!whole_datagrams("set(udp)")) return;
+                break;
+            default: return refuse(RejectReason::unsupported_action, "set of an unknown field");
         }
-        if (!leg.pushes.empty() && wire && !caps_.pushes_from_wire()) {
-            refuse(RejectReason::device_limit, "push_vlan onto packets from the wire");
-        }
-        if (leg.pushes.size() > max_pushes) return refuse(RejectReason::too_many_actions, "more than two push_vlan");
-        auto state = std::optional(OrderState::counted);
-        const auto then = [&](OrderAction action) {
-            if (state) state = next_state(side, *state, action);
-        };
-        for (unsigned i = 0; i < leg.pops; ++i) then(OrderAction::pop_vlan);
-        for (std::size_t i = 0; i < leg.pushes.size(); ++i) then(OrderAction::push_vlan);
-        then(leg.outputs.size() > 1 ? OrderAction::array : OrderAction::vport);
-        if (state) return;
-        refuse(RejectReason::unsupported_order, "push_vlan after pop_vlan",
-               wire ? ", from the wire" : ", from a vport");
+        now_.rewrite.write(set, ipv6);
     }
 
-    const MatchPlan& match_;
+    void refuse_other_packets(StaticName name) {
+        refuse(RejectReason::unsupported_action, name, " of packets that may have no such header");
+    }
+
+    /// A fragment has no transport header to the device, and its checksum is the whole datagram's. Rules that need one
+    /// ask for packets that are none; OVS would change first fragments too, and does it in the slow path.
+    bool whole_datagrams(StaticName name) {
+        if (match_.fragment) {
+            refuse(RejectReason::unsupported_action, name, " of a fragment");
+            return false;
+        }
+        match_.mask.set(field::frag, 1);
+        return true;
+    }
+
+    MatchPlan& match_;
     const PortMap& ports_;
     const DeviceCaps& caps_;
     Obstacles& obstacles_;
-    std::optional<Side> side_;   ///< nothing: the in_port is no vport
-    Leg now_;
-    std::vector<Leg> legs_;
+    const bool source_is_known_;
+    Packet now_;
+    std::vector<Packet> outside_;   ///< of the copies that we are in
+    std::vector<Path> legs_;
 };
 
 }  // namespace
 
-std::vector<Leg> compile_actions(std::span<const ovsdr_action> actions, const MatchPlan& match, const PortMap& ports,
-                                 const DeviceCaps& caps, Obstacles& obstacles) noexcept {
-    return ActionCompiler(match, ports, caps, obstacles).run(actions);
-}
-
-Compiled<RulePlan> compile(const ovsdr_megaflow& megaflow, const PortMap& ports, const DeviceCaps& caps) noexcept {
-    Obstacles obstacles;
-    for (std::uint64_t left = megaflow.unsupported_match.bits; left != 0; left &= left - 1) {
-        const char* name = megaflow.unsupported_match.names[std::countr_zero(left)];
-        obstacles.add(RejectReason::unsupported_match, StaticName::of_table(name));
+Path compile_actions(std::span<const ovsdr_action> actions, MatchPlan& match, const PortMap& ports,
+                     const DeviceCaps& caps, Obstacles& obstacles) noexcept {
+    Path path = join(ActionCompiler(match, ports, caps, obstacles).run(actions));
+    if (!obstacles.has(RejectReason::in_port_not_offloaded)) {
+        arrange(path, match.source == uplink_vport ? Side::wire : Side::vports, caps, obstacles);
     }
-    const MatchPlan match = compile_match(megaflow.key, megaflow.mask, ports, caps, obstacles);
-    const std::size_t n_actions = std::min<std::size_t>(megaflow.n_actions, OVSDR_MAX_ACTIONS);
-    if (n_actions < megaflow.n_actions) {
-        obstacles.add(RejectReason::too_many_actions, "more than a megaflow may have",
-                      fmt::format(": {}, the most is {}", megaflow.n_actions, n_actions));
-    }
-    RulePlan plan{match, compile_actions({megaflow.actions, n_actions}, match, ports, caps, obstacles), 0};
-    const bool from_wire = match.source == uplink_vport;
-    if (plan.legs.size() == 1 && plan.legs[0].pushes.size() > 1 && caps.counts_after_push(from_wire)) {
-        obstacles.add(RejectReason::device_limit, "two push_vlan, whose counter would count the first tag",
-                      from_wire ? ", from the wire" : ", from a vport");
-    }
-    if (!obstacles.empty()) return tl::unexpected(obstacles.take());
-    if (plan.legs.size() == 1 && from_wire && caps.counts_after_pop()) {
-        plan.bytes_uncounted = static_cast<std::uint8_t>(plan.legs[0].pops * bytes_per_tag);
-    }
-    return plan;
+    return path;
 }
 
 }  // namespace ovsdr::dr

@@ -52,8 +52,6 @@ public:
     }
 
 private:
-    enum class L3 { none, ipv4, ipv6, arp };
-
     /// Only the bits of `value` within `mask` go in, since a rule's value must not exceed its matcher's mask.
     void match(prm::Field field, std::uint32_t value, std::uint32_t mask) noexcept {
         plan_.mask.set(field, mask);
@@ -69,11 +67,15 @@ private:
         std::memset(&bits, 0, sizeof bits);
     }
 
+    /// The table says it: no rule asks for it again.
     void recirculation() {
-        if ((key_.recirc_id & mask_.recirc_id) != 0) {
-            refuse(RejectReason::recirculation, "recirc_id", fmt::format("={:#x}", key_.recirc_id));
+        const std::uint32_t mask = std::exchange(mask_.recirc_id, 0), value = key_.recirc_id & mask;
+        if (value == 0) return;   // perhaps of recirculated packets as well, which then stay in software
+        if (mask != UINT32_MAX) return refuse(RejectReason::unsupported_mask, "recirc_id", fmt::format("/{:#x}", mask));
+        if (!caps_.recirculates) {
+            return refuse(RejectReason::device_limit, "recirc_id", " (NIC_RX has no table but its root)");
         }
-        clear(mask_.recirc_id);   // packets in this table were never recirculated
+        plan_.table.recirc_id = value;
     }
 
     void in_port() {
@@ -114,15 +116,15 @@ private:
                           fmt::format("={:#06x} (a tag that OVS did not parse)", type));
         }
         match(field::ethertype, type, 0xFFFF);
-        if (type == eth_type_arp || type == eth_type_rarp) l3_ = L3::arp;
-        if (type == eth_type_ipv4) l3_ = L3::ipv4;
-        if (type == eth_type_ipv6) l3_ = L3::ipv6;
+        if (type == eth_type_arp || type == eth_type_rarp) plan_.l3 = L3::arp;
+        if (type == eth_type_ipv4) plan_.l3 = L3::ipv4;
+        if (type == eth_type_ipv6) plan_.l3 = L3::ipv6;
         // libmlx5 chooses what it builds by the number in the mask, which stands for the whole field.
-        if (l3_ == L3::ipv4) match(field::ip_version, 4, 4);
-        if (l3_ == L3::ipv6) match(field::ip_version, 6, 6);
+        if (plan_.l3 == L3::ipv4) match(field::ip_version, 4, 4);
+        if (plan_.l3 == L3::ipv6) match(field::ip_version, 6, 6);
         // Facts of the key that the ethertype settles; a mask on them asks for nothing more.
-        if (l3_ == L3::arp && key_.arp != 0) clear(mask_.arp);
-        if (l3_ == L3::ipv6 && key_.ipv6 != 0) clear(mask_.ipv6);
+        if (plan_.l3 == L3::arp && key_.arp != 0) clear(mask_.arp);
+        if (plan_.l3 == L3::ipv6 && key_.ipv6 != 0) clear(mask_.ipv6);
     }
 
     void vlan() {
@@ -182,7 +184,7 @@ private:
     }
 
     void ip() {
-        if (l3_ != L3::ipv4 && l3_ != L3::ipv6) return;
+        if (plan_.l3 != L3::ipv4 && plan_.l3 != L3::ipv6) return;
         match(field::ip_dscp, key_.ip_tos >> 2, mask_.ip_tos >> 2);
         match(field::ip_ecn, key_.ip_tos & 3, mask_.ip_tos & 3);
         clear(mask_.ip_tos);
@@ -195,7 +197,7 @@ private:
 
     void match_address(const std::array<prm::Field, 4>& fields, const std::uint8_t (&key)[16],
                        std::uint8_t (&mask)[16]) noexcept {
-        if (l3_ == L3::ipv4) {
+        if (plan_.l3 == L3::ipv4) {
             match(fields[3], word_at(key), word_at(mask));
             std::memset(mask, 0, 4);
             return;
@@ -208,8 +210,8 @@ private:
         if (mask_.ip_proto == 0) return;
         const std::uint8_t mask = std::exchange(mask_.ip_proto, 0);
         if (mask != 0xFF) return refuse(RejectReason::unsupported_mask, "nw_proto", fmt::format("/{:#04x}", mask));
-        protocol_ = key_.ip_proto;
-        if (l3_ == L3::ipv6 && std::ranges::count(ipv6_extension_headers, key_.ip_proto) != 0) {
+        plan_.protocol = key_.ip_proto;
+        if (plan_.l3 == L3::ipv6 && std::ranges::count(ipv6_extension_headers, key_.ip_proto) != 0) {
             return refuse(RejectReason::unsupported_match, "nw_proto",
                           fmt::format("={} (an IPv6 extension header)", key_.ip_proto));
         }
@@ -218,7 +220,7 @@ private:
 
     /// The device has one bit, "is a fragment"; OVS tells first fragments (1) from later ones (3).
     void fragment() {
-        if (l3_ != L3::ipv4 && l3_ != L3::ipv6) return;
+        if (plan_.l3 != L3::ipv4 && plan_.l3 != L3::ipv6) return;
         const std::uint8_t bits = mask_.ip_frag & (frag_any | frag_later);
         if (bits == 0) return;
         mask_.ip_frag = static_cast<std::uint8_t>(mask_.ip_frag & ~bits);
@@ -227,7 +229,7 @@ private:
             match(field::frag, 0, 1);
         } else if (value == frag_any && bits == frag_any) {
             match(field::frag, 1, 1);
-            any_fragment_ = true;
+            plan_.fragment = true;
         } else {
             refuse(RejectReason::unsupported_match, "nw_frag",
                    fmt::format("={:#x}/{:#x} (first and later fragments are one to the device)", value, bits));
@@ -236,19 +238,19 @@ private:
 
     void transport() {
         if (mask_.be_tp_src == 0 && mask_.be_tp_dst == 0 && mask_.be_tcp_flags == 0) return;
-        if (!protocol_) return;   // left over, and named there
-        if (any_fragment_) {
+        if (!plan_.protocol) return;   // left over, and named there
+        if (plan_.fragment) {
             refuse(RejectReason::unsupported_match, "nw_frag",
                    " with transport fields (a fragment has none to the device)");
         }
-        switch (*protocol_) {
+        switch (*plan_.protocol) {
             case proto_tcp: tcp(); break;
             case proto_udp: ports(field::udp_sport, field::udp_dport); break;
             case proto_icmp:
-                if (l3_ == L3::ipv4) icmp(caps_.icmp_v4, field::icmp_type, field::icmp_code, "icmp_type");
+                if (plan_.l3 == L3::ipv4) icmp(caps_.icmp_v4, field::icmp_type, field::icmp_code, "icmp_type");
                 break;
             case proto_icmpv6:
-                if (l3_ == L3::ipv6) icmp(caps_.icmp_v6, field::icmpv6_type, field::icmpv6_code, "icmpv6_type");
+                if (plan_.l3 == L3::ipv6) icmp(caps_.icmp_v6, field::icmpv6_type, field::icmpv6_code, "icmpv6_type");
                 break;
             default: break;
         }
@@ -298,9 +300,9 @@ private:
     /// The name of the field in packets of this megaflow.
     StaticName name_here(const FlowField& field) const noexcept {
         StaticName name;
-        if (l3_ == L3::arp) name = field.in_arp;
-        if (protocol_ == proto_igmp) name = field.in_igmp;
-        if (protocol_ == proto_sctp) name = field.in_sctp;
+        if (plan_.l3 == L3::arp) name = field.in_arp;
+        if (plan_.protocol == proto_igmp) name = field.in_igmp;
+        if (plan_.protocol == proto_sctp) name = field.in_sctp;
         return name.empty() ? field.name : name;
     }
 
@@ -310,9 +312,6 @@ private:
     const DeviceCaps& caps_;
     Obstacles& obstacles_;
     MatchPlan plan_;
-    L3 l3_ = L3::none;
-    std::optional<std::uint8_t> protocol_;
-    bool any_fragment_ = false;
 };
 
 }  // namespace

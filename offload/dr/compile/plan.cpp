@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace ovsdr::dr {
 
 namespace {
@@ -39,30 +41,35 @@ std::string text_of(const MatchParam& mask) {
     return "{" + text + "}";
 }
 
-std::string text_of(const Leg& leg) {
+std::string text_of(const Changes& changes) {
     std::string text;
-    for (unsigned i = 0; i < leg.pops; ++i) append(text, "pop_vlan");
-    for (const VlanTag& tag : leg.pushes) {
+    for (unsigned i = 0; i < changes.pops; ++i) append(text, "pop_vlan");
+    for (const HeaderWrite& write : changes.writes) {
+        const HeaderFieldRow& row = row_of(write.field);
+        append(text, fmt::format("set {}={:#x}", row.name, write.value));
+        if (write.mask != prm::ones(row.bits)) text += fmt::format("/{:#x}", write.mask);
+    }
+    for (const VlanTag& tag : changes.pushes) {
         append(text, fmt::format("push_vlan {:#06x} vid {} pcp {}{}", tag.tpid, tag.tci & 0xFFF, tag.tci >> 13,
                                  (tag.tci & 0x1000) != 0 ? " dei" : ""));
-    }
-    if (leg.outputs.size() == 1) append(text, fmt::format("dest_vport {}", leg.outputs[0].value));
-    if (leg.outputs.size() > 1) {
-        std::string all;
-        for (const VportId vport : leg.outputs) append(all, fmt::format("dest_vport {}", vport.value));
-        append(text, "dest_array [" + all + "]");
     }
     return text;
 }
 
-std::string text_of(const RulePlan& plan) {
-    if (plan.legs.empty()) return "drop";
-    if (plan.legs.size() == 1) return text_of(plan.legs[0]);
-    std::string text;
-    for (const Leg& leg : plan.legs) {
-        append(text, leg.changes_packet() ? "dest_table (" + text_of(leg) + ")" : text_of(leg));
-    }
-    return "dest_array [" + text + "]";
+std::string text_of(const Path& path) {
+    std::string text = text_of(path.changes), ends;
+    for (const VportId vport : path.vports) append(ends, fmt::format("dest_vport {}", vport.value));
+    for (const TableKey table : path.tables) append(ends, fmt::format("dest_table recirc_id {:#x}", table.recirc_id));
+    for (const Path& branch : path.branches) append(ends, "dest_table (" + text_of(branch) + ")");
+    if (path.ends() == 0) ends = "drop";
+    append(text, path.ends() > 1 ? "dest_array [" + ends + "]" : ends);
+    return text;
+}
+
+unsigned Path::depth() const noexcept {
+    unsigned depth = 0;
+    for (const Path& branch : branches) depth = std::max(depth, 1 + branch.depth());
+    return depth;
 }
 
 }  // namespace ovsdr::dr

@@ -1,27 +1,40 @@
 // What the compiler makes of a megaflow: everything that installing its rules needs, and nothing of a device.
 //
-// Model. A megaflow's packets are matched by one rule in FDB level 1. What then happens is a list of Legs: a leg is the
-// packet with some VLAN operations applied and the vports it then goes to. No leg: drop. One leg: the rule does it
-// itself. Several: the rule copies to the vports of the unchanged leg and to one branch table per changed leg, whose
-// one rule (matching the source vport, so that it exists on one side only) does that leg's operations and outputs.
+// Model. A megaflow's packets are matched by one rule in the table of their TableKey. What then happens is a Path: the
+// packet is changed, and goes to vports, to tables of megaflows, or on along a branch, a Path of its own in a private
+// table with one rule. Nowhere: drop. To one: the rule leads there itself. To several: a copy to each. A single branch
+// is how a rule goes on where the device does not take an action behind another.
 //
-// Threads: values.
+// Changes are made in one order, that of their members: nothing that OVS does to a header depends on the tags in front
+// of it.
+//
+// Threads: values; equal is what is equal by content.
 #pragma once
 
+#include <compare>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "offload/dr/ids.hpp"
+#include "offload/dr/device/header_field.hpp"
 #include "offload/dr/device/match_param.hpp"
+#include "offload/dr/ids.hpp"
 
 namespace ovsdr::dr {
 
+enum class L3 : std::uint8_t { none, ipv4, ipv6, arp };
+
 struct MatchPlan {
+    TableKey table{};
     MatchParam mask;
     MatchParam value;
     VportId source{0};            ///< also in mask and value
-    std::uint8_t vlan_tags = 0;   ///< how many tags each matched packet has: 0, 1, or unknown_tags
+    // What each matched packet is:
+    std::uint8_t vlan_tags = 0;   ///< how many tags it has: 0, 1, or unknown_tags
+    L3 l3 = L3::none;             ///< none: another or not known
+    std::optional<std::uint8_t> protocol{};   ///< of its IP header, if known
+    bool fragment = false;        ///< it is one; what is none is matched by frag = 0
 
     static constexpr std::uint8_t unknown_tags = 0xFF;
     friend bool operator==(const MatchPlan&, const MatchPlan&) = default;
@@ -33,19 +46,38 @@ struct VlanTag {
     friend auto operator<=>(const VlanTag&, const VlanTag&) = default;
 };
 
-struct Leg {
-    std::uint8_t pops = 0;
-    std::vector<VlanTag> pushes;      ///< in order; the last is the outermost
-    std::vector<VportId> outputs;     ///< ascending, none twice
+struct Changes {
+    std::uint8_t pops = 0;             ///< VLAN tags
+    std::vector<HeaderWrite> writes;   ///< ascending by field, each once, no mask 0
+    std::vector<VlanTag> pushes;       ///< in order; the last is the outermost
 
-    [[nodiscard]] bool changes_packet() const noexcept { return pops != 0 || !pushes.empty(); }
-    friend bool operator==(const Leg&, const Leg&) = default;
-    friend auto operator<=>(const Leg&, const Leg&) = default;
+    [[nodiscard]] bool none() const noexcept { return pops == 0 && writes.empty() && pushes.empty(); }
+    friend bool operator==(const Changes&, const Changes&) = default;
+    friend auto operator<=>(const Changes&, const Changes&) = default;
+};
+
+struct Path {
+    Changes changes;
+    // Ascending, none twice:
+    std::vector<VportId> vports;
+    std::vector<TableKey> tables;
+    std::vector<Path> branches;
+
+    [[nodiscard]] std::size_t ends() const noexcept { return vports.size() + tables.size() + branches.size(); }
+    /// Levels of private tables behind the rule's own.
+    [[nodiscard]] unsigned depth() const noexcept;
+    /// TableKeys here and in the branches, each with the number of private tables in between.
+    void for_each_table(const auto& visit, unsigned depth = 0) const {
+        for (const TableKey table : tables) visit(table, depth);
+        for (const Path& branch : branches) branch.for_each_table(visit, depth + 1);
+    }
+    friend bool operator==(const Path&, const Path&) = default;
+    std::strong_ordering operator<=>(const Path&) const = default;
 };
 
 struct RulePlan {
     MatchPlan match;
-    std::vector<Leg> legs;            ///< the unchanged one, if any, first; empty: drop
+    Path path;
     std::uint8_t bytes_uncounted = 0; ///< bytes per packet that the device counts too few of (tags popped before)
 
     friend bool operator==(const RulePlan&, const RulePlan&) = default;
@@ -55,9 +87,9 @@ struct RulePlan {
 [[nodiscard]] std::string text_of(const MatchParam& mask, const MatchParam& value);
 /// "{source_port, ethertype, src_ip_31_0/0xffffff00}": what a matcher looks at.
 [[nodiscard]] std::string text_of(const MatchParam& mask);
-/// "pop_vlan, push_vlan 0x8100 vid 5 pcp 0, dest_vport 2". Says all that the leg does: equal texts, equal legs.
-[[nodiscard]] std::string text_of(const Leg& leg);
-/// The legs, or "drop".
-[[nodiscard]] std::string text_of(const RulePlan& plan);
+/// "pop_vlan, set ip_ttl=0x3f, push_vlan 0x8100 vid 5 pcp 0".
+[[nodiscard]] std::string text_of(const Changes& changes);
+/// The changes and the ends, or "drop". Says all that the path does: equal texts, equal paths.
+[[nodiscard]] std::string text_of(const Path& path);
 
 }  // namespace ovsdr::dr

@@ -2,6 +2,7 @@
 
 #include <endian.h>
 
+#include <bit>
 #include <cerrno>
 #include <vector>
 
@@ -79,16 +80,34 @@ Result<ActionRef> Action::push_vlan(std::shared_ptr<Domain> domain, std::uint16_
     return wrap(action, "mlx5dv_dr_action_create_push_vlan", std::move(domain));
 }
 
-Result<ActionRef> Action::set_reg_c_1(std::shared_ptr<Domain> domain, std::uint32_t value) noexcept {
+namespace {
+
+/// One command for each run of mask bits.
+void append_sets(std::vector<__be64>& commands, const HeaderWrite& write) {
     // PRM set_action_in; a length of 0 stands for 32 bits.
-    constexpr prm::Field action_type{0, 4}, register_id{4, 12}, data{32, 32};
-    constexpr std::uint32_t set = 1, metadata_reg_c_1 = 0x52;
-    alignas(8) __be64 modification = 0;
-    prm::set(&modification, action_type, set);
-    prm::set(&modification, register_id, metadata_reg_c_1);
-    prm::set(&modification, data, value);
-    mlx5dv_dr_action* action =
-        mlx5dv_dr_action_create_modify_header(domain->get(), 0, sizeof modification, &modification);
+    constexpr prm::Field action_type{0, 4}, field{4, 12}, offset{19, 5}, length{27, 5}, data{32, 32};
+    constexpr std::uint32_t set = 1;
+    for (std::uint32_t left = write.mask; left != 0;) {
+        const auto first = static_cast<unsigned>(std::countr_zero(left));
+        const auto bits = static_cast<unsigned>(std::countr_one(left >> first));
+        alignas(8) __be64 command = 0;
+        prm::set(&command, action_type, set);
+        prm::set(&command, field, static_cast<std::uint32_t>(write.field));
+        prm::set(&command, offset, first);
+        prm::set(&command, length, bits % 32);
+        prm::set(&command, data, (write.value >> first) & prm::ones(bits));
+        commands.push_back(command);
+        left &= ~(prm::ones(bits) << first);
+    }
+}
+
+}  // namespace
+
+Result<ActionRef> Action::modify_header(std::shared_ptr<Domain> domain, std::span<const HeaderWrite> writes) {
+    std::vector<__be64> commands;
+    for (const HeaderWrite& write : writes) append_sets(commands, write);
+    mlx5dv_dr_action* action = mlx5dv_dr_action_create_modify_header(
+        domain->get(), 0, commands.size() * sizeof commands[0], commands.data());
     return wrap(action, "mlx5dv_dr_action_create_modify_header", std::move(domain));
 }
 

@@ -12,8 +12,9 @@
 #include <span>
 #include <vector>
 
-#include "offload/dr/ids.hpp"
+#include "offload/dr/device/header_field.hpp"
 #include "offload/dr/device/table.hpp"
+#include "offload/dr/ids.hpp"
 
 namespace ovsdr::dr {
 
@@ -43,8 +44,9 @@ public:
     /// Host order; `tci` without OVS's VLAN_CFI.
     [[nodiscard]] static Result<ActionRef> push_vlan(std::shared_ptr<Domain> domain, std::uint16_t tpid,
                                                      std::uint16_t tci) noexcept;
-    /// reg_c_1 := value. Not for root tables.
-    [[nodiscard]] static Result<ActionRef> set_reg_c_1(std::shared_ptr<Domain> domain, std::uint32_t value) noexcept;
+    /// Not for root tables.
+    [[nodiscard]] static Result<ActionRef> modify_header(std::shared_ptr<Domain> domain,
+                                                         std::span<const HeaderWrite> writes);
     /// Counter `offset` of a bulk, kept alive by `bulk`.
     [[nodiscard]] static Result<ActionRef> count(mlx5dv_devx_obj* object, std::uint32_t offset,
                                                  std::shared_ptr<void> bulk);

@@ -69,6 +69,23 @@ Result<bool> try_copy_to_table(const std::shared_ptr<Table>& table, VportId vpor
     return tl::unexpected(std::move(copies.error()));
 }
 
+/// Whether there are tables behind the root of NIC_RX.
+Result<bool> try_landing(const std::shared_ptr<Device>& device) noexcept {
+    auto domain = Domain::create(device, DomainType::nic_rx);
+    if (!domain) return tl::unexpected(std::move(domain.error()));
+    auto table = Table::create(std::move(*domain), 1);
+    if (table) return true;
+    if (is_refusal(table.error())) return false;
+    return tl::unexpected(std::move(table.error()));
+}
+
+Result<bool> try_write(const std::shared_ptr<Table>& table, HeaderWrite write) noexcept {
+    auto action = Action::modify_header(table->domain(), std::array{write});
+    if (action) return true;
+    if (is_refusal(action.error())) return false;
+    return tl::unexpected(std::move(action.error()));
+}
+
 }  // namespace
 
 Result<DeviceCaps> probe_caps(const std::shared_ptr<Device>& device) noexcept {
@@ -99,6 +116,12 @@ Result<DeviceCaps> probe_caps(const std::shared_ptr<Device>& device) noexcept {
     auto copies = try_copy_to_table(*table, caps.manager_vport);
     if (!copies) return tl::unexpected(std::move(copies.error()));
     caps.copies_to_table = *copies;
+    auto writes_ecn = try_write(*table, {HeaderField::ip_ecn, 0, 3});
+    if (!writes_ecn) return tl::unexpected(std::move(writes_ecn.error()));
+    caps.writes_ecn = *writes_ecn;
+    auto landing = try_landing(device);
+    if (!landing) return tl::unexpected(std::move(landing.error()));
+    caps.recirculates = *landing;
     return caps;
 }
 

@@ -19,6 +19,8 @@ struct DeviceCaps {
     bool icmp_v4 = true;                   ///< the flex parser yields ICMP type and code
     bool icmp_v6 = true;
     bool copies_to_table = true;           ///< an FDB dest_array may name a table
+    bool recirculates = true;              ///< NIC_RX has tables behind its root, to tell where a packet missed
+    bool writes_ecn = true;                ///< modify_header knows the IP header's ECN bits
     std::uint8_t counter_bulks = 0;        ///< bit n: a bulk of 128 << n counters can be had; 0: single counters only
     VportId manager_vport{0};              ///< the eSwitch manager's vport
 

@@ -71,7 +71,7 @@ bool MatcherSet::Less::operator()(const MatcherSpec& left, const MatcherSpec& ri
     return left.mask.bytes < right.mask.bytes;
 }
 
-Result<MatcherRef> MatcherSet::acquire(const MatcherSpec& spec) {
+Result<MatcherRef> MatcherSet::acquire(const MatcherSpec& spec, std::shared_ptr<MatcherSet> self) {
     std::lock_guard lock(mutex_);
     auto found = matchers_.find(spec);
     if (found == matchers_.end()) {
@@ -87,7 +87,7 @@ Result<MatcherRef> MatcherSet::acquire(const MatcherSpec& spec) {
         ++next_number_;
     }
     ++found->second->references;
-    return MatcherRef(found->second.get(), shared_from_this());
+    return MatcherRef(found->second.get(), std::move(self));
 }
 
 void MatcherSet::release(MatcherRef::Shared* shared) noexcept {

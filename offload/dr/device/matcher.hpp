@@ -57,7 +57,12 @@ public:
     ~MatcherSet();
 
     /// The matcher of `spec`, made if there is none. May throw std::bad_alloc and leaves nothing behind then.
-    [[nodiscard]] Result<MatcherRef> acquire(const MatcherSpec& spec);
+    [[nodiscard]] Result<MatcherRef> acquire(const MatcherSpec& spec) { return acquire(spec, shared_from_this()); }
+    /// The ref keeps `owner` alive, which keeps the set.
+    template <typename Owner>
+    [[nodiscard]] Result<MatcherRef> acquire(const MatcherSpec& spec, std::shared_ptr<Owner> owner) {
+        return acquire(spec, std::shared_ptr<MatcherSet>(std::move(owner), this));
+    }
 
     [[nodiscard]] Table& table() const noexcept { return *table_; }
     [[nodiscard]] const std::shared_ptr<Table>& shared_table() const noexcept { return table_; }
@@ -77,6 +82,7 @@ private:
     };
 
     explicit MatcherSet(std::shared_ptr<Table> table) noexcept;
+    [[nodiscard]] Result<MatcherRef> acquire(const MatcherSpec& spec, std::shared_ptr<MatcherSet> self);
     void release(MatcherRef::Shared* shared) noexcept;
 
     std::shared_ptr<Table> table_;

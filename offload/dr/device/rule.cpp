@@ -35,10 +35,7 @@ Rule::~Rule() { end(); }
 
 bool Rule::end() noexcept {
     mlx5dv_dr_rule* const rule = std::exchange(rule_, nullptr);
-    const bool gone = rule == nullptr || destroyed([rule] { return mlx5dv_dr_rule_destroy(rule); });
-    actions_.reset();
-    matcher_ = MatcherRef();
-    return gone;
+    return rule == nullptr || destroyed([rule] { return mlx5dv_dr_rule_destroy(rule); });
 }
 
 Rule::Rule(Rule&& other) noexcept

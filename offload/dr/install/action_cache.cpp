@@ -2,10 +2,12 @@
 
 #include <fmt/format.h>
 
+#include "offload/dr/install/make.hpp"
+
 namespace ovsdr::dr {
 
-ActionCache::ActionCache(std::shared_ptr<Domain> fdb, std::uint32_t branch_level) noexcept
-    : fdb_(std::move(fdb)), branch_level_(branch_level) {}
+ActionCache::ActionCache(std::shared_ptr<Domain> fdb, std::shared_ptr<TableSet> tables) noexcept
+    : fdb_(std::move(fdb)), tables_(std::move(tables)) {}
 
 namespace {
 
@@ -16,9 +18,15 @@ void forget_expired(auto& known, std::size_t& limit) {
     limit = 2 * known.size() + 64;
 }
 
+Result<void> append(std::vector<ActionRef>& actions, Result<ActionRef> action) {
+    if (!action) return tl::unexpected(std::move(action.error()));
+    actions.push_back(std::move(*action));
+    return {};
+}
+
 }  // namespace
 
-/// Called with mutex_ held. The key is the action's text, which says all that it does.
+/// The key is the action's text, which says all that it does.
 template <typename Make>
 Result<ActionRef> ActionCache::cached(const Key& key, Make&& make) {
     if (const auto found = actions_.find(key); found != actions_.end()) {
@@ -31,26 +39,21 @@ Result<ActionRef> ActionCache::cached(const Key& key, Make&& make) {
     return made;
 }
 
-Result<ActionList> ActionCache::actions_for(const RulePlan& plan) noexcept {
-    ListKey key{plan.legs.size() > 1 ? plan.match.source : VportId{0}, plan.legs};
+Result<ActionList> ActionCache::actions_for(const Path& path, VportId source, std::uint32_t level) noexcept {
+    Start start{VportId{0}, 0, 0};
+    if (!path.branches.empty()) start.source = source;
+    if (!path.branches.empty() || !path.tables.empty()) start.level = level;
+    ListKey key{start, path};
     std::lock_guard lock(mutex_);
     if (const auto found = lists_.find(key); found != lists_.end()) {
         if (ActionList list = found->second.lock()) return list;
     }
-    auto made = make_list(plan);
+    auto made = make_list(path, start);
     if (!made) return tl::unexpected(std::move(made.error()));
     auto list = std::make_shared<const std::vector<ActionRef>>(std::move(*made));
     forget_expired(lists_, prune_lists_at_);
     lists_[std::move(key)] = list;
     return list;
-}
-
-Result<std::vector<ActionRef>> ActionCache::make_list(const RulePlan& plan) {
-    if (plan.legs.size() == 1) return leg_actions(plan.legs[0]);
-    Result<ActionRef> only =
-        plan.legs.empty() ? cached("drop", [] { return Action::drop(); }) : to_legs(plan);
-    if (!only) return tl::unexpected(std::move(only.error()));
-    return std::vector<ActionRef>{std::move(*only)};
 }
 
 Result<ActionRef> ActionCache::to_vport(VportId vport) {
@@ -62,84 +65,75 @@ Result<ActionRef> ActionCache::to_vport_locked(VportId vport) {
     return cached(fmt::format("dest_vport {}", vport.value), [&] { return Action::to_vport(fdb_, vport); });
 }
 
-Result<ActionRef> ActionCache::to_outputs(const std::vector<VportId>& outputs) {
-    if (outputs.size() == 1) return to_vport_locked(outputs[0]);
-    return cached(text_of(Leg{0, {}, outputs}), [&]() -> Result<ActionRef> {
-        std::vector<ActionRef> destinations;
-        for (const VportId vport : outputs) {
-            auto destination = to_vport_locked(vport);
-            if (!destination) return destination;
-            destinations.push_back(std::move(*destination));
-        }
-        return Action::to_all(fdb_, destinations);
-    });
-}
-
-Result<std::vector<ActionRef>> ActionCache::leg_actions(const Leg& leg) {
+Result<std::vector<ActionRef>> ActionCache::make_list(const Path& path, Start start) {
     std::vector<ActionRef> actions;
-    const auto add = [&actions](Result<ActionRef> action) -> Result<void> {
-        if (!action) return tl::unexpected(std::move(action.error()));
-        actions.push_back(std::move(*action));
-        return {};
-    };
-    for (unsigned i = 0; i < leg.pops; ++i) {
-        auto done = add(cached("pop_vlan", [] { return Action::pop_vlan(); }));
-        if (!done) return tl::unexpected(std::move(done.error()));
-    }
-    for (const VlanTag& tag : leg.pushes) {
-        auto done = add(cached(fmt::format("push_vlan {:#x} {:#x}", tag.tpid, tag.tci),
-                               [&] { return Action::push_vlan(fdb_, tag.tpid, tag.tci); }));
-        if (!done) return tl::unexpected(std::move(done.error()));
-    }
-    if (auto done = add(to_outputs(leg.outputs)); !done) return tl::unexpected(std::move(done.error()));
+    Result<void> made = append_changes(actions, path.changes);
+    if (made) made = append(actions, end_of(path, start));
+    if (!made) return tl::unexpected(std::move(made.error()));
     return actions;
 }
 
-Result<ActionRef> ActionCache::branch(const Leg& leg, VportId source) {
-    return cached(fmt::format("branch from vport {}: {}", source.value, text_of(leg)),
-                  [&] { return make_branch(leg, source); });
+Result<void> ActionCache::append_changes(std::vector<ActionRef>& actions, const Changes& changes) {
+    Result<void> made;
+    for (unsigned i = 0; made && i < changes.pops; ++i) {
+        made = append(actions, cached("pop_vlan", [] { return Action::pop_vlan(); }));
+    }
+    if (made && !changes.writes.empty()) {
+        made = append(actions, cached(text_of(Changes{0, changes.writes, {}}),
+                                      [&] { return Action::modify_header(fdb_, changes.writes); }));
+    }
+    for (const VlanTag& tag : changes.pushes) {
+        if (!made) break;
+        made = append(actions, cached(fmt::format("push_vlan {:#x} {:#x}", tag.tpid, tag.tci),
+                                      [&] { return Action::push_vlan(fdb_, tag.tpid, tag.tci); }));
+    }
+    return made;
 }
 
-Result<ActionRef> ActionCache::make_branch(const Leg& leg, VportId source) {
+/// The one place that the packet goes to, or an array of them.
+Result<ActionRef> ActionCache::end_of(const Path& path, Start start) {
+    std::vector<ActionRef> ends;
+    Result<void> made;
+    for (const VportId vport : path.vports) {
+        if (made) made = append(ends, to_vport_locked(vport));
+    }
+    for (const TableKey table : path.tables) {
+        if (made) made = append(ends, tables_->lead_to(table, start.level, start.depth));
+    }
+    for (const Path& each : path.branches) {
+        if (made) made = append(ends, branch(each, {start.source, start.level, start.depth + 1}));
+    }
+    if (!made) return tl::unexpected(std::move(made.error()));
+    if (ends.empty()) return cached("drop", [] { return Action::drop(); });
+    if (ends.size() == 1) return std::move(ends.front());
+    const Path destinations{{}, path.vports, path.tables, path.branches};
+    return cached(fmt::format("from vport {} level {}+{}: {}", start.source.value, start.level, start.depth,
+                              text_of(destinations)),
+                  [&] { return Action::to_all(fdb_, ends); });
+}
+
+Result<ActionRef> ActionCache::branch(const Path& path, Start start) {
+    return cached(fmt::format("branch from vport {} level {}+{}: {}", start.source.value, start.level, start.depth,
+                              text_of(path)),
+                  [&] { return make_branch(path, start); });
+}
+
+Result<ActionRef> ActionCache::make_branch(const Path& path, Start start) {
     struct Branch {
         std::shared_ptr<MatcherSet> matchers;
         Rule rule;
     };
-    auto table = Table::create(fdb_, branch_level_);
-    if (!table) return tl::unexpected(std::move(table.error()));
     auto branch = std::make_shared<Branch>();
-    branch->matchers = MatcherSet::create(*table);
     MatchParam mask, value;
     mask.set(field::source_port, 0xFFFF);
-    value.set(field::source_port, source.value);
-    auto matcher = branch->matchers->acquire({mask, 0});
-    if (!matcher) return tl::unexpected(std::move(matcher.error()));
-    auto actions = leg_actions(leg);
+    value.set(field::source_port, start.source.value);
+    auto actions = make_list(path, start);
     if (!actions) return tl::unexpected(std::move(actions.error()));
-    auto rule =
-        Rule::create(std::move(*matcher), value, std::make_shared<const std::vector<ActionRef>>(std::move(*actions)));
-    if (!rule) return tl::unexpected(std::move(rule.error()));
-    branch->rule = std::move(*rule);
-    return Action::to_table(std::move(*table), std::move(branch));
-}
-
-Result<ActionRef> ActionCache::to_legs(const RulePlan& plan) {
-    std::vector<ActionRef> destinations;
-    for (const Leg& leg : plan.legs) {
-        if (leg.changes_packet()) {
-            auto destination = branch(leg, plan.match.source);
-            if (!destination) return destination;
-            destinations.push_back(std::move(*destination));
-            continue;
-        }
-        for (const VportId vport : leg.outputs) {
-            auto destination = to_vport_locked(vport);
-            if (!destination) return destination;
-            destinations.push_back(std::move(*destination));
-        }
-    }
-    return cached(fmt::format("from vport {}: {}", plan.match.source.value, text_of(plan)),
-                  [&] { return Action::to_all(fdb_, destinations); });
+    Result<void> made = take_table(branch->matchers, fdb_, start.level + start.depth);
+    if (made) made = take(branch->rule, make_rule(*branch->matchers, {mask, 0}, value, std::move(*actions)));
+    if (!made) return tl::unexpected(std::move(made.error()));
+    std::shared_ptr<Table> table = branch->matchers->shared_table();
+    return Action::to_table(std::move(table), std::move(branch));
 }
 
 }  // namespace ovsdr::dr

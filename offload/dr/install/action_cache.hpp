@@ -1,13 +1,13 @@
-// Actions by content: one dest_vport per vport, one push_vlan per tag, one dest_array per set of destinations.
+// Actions by content: one dest_vport per vport, one push_vlan per tag, one dest_array per set of destinations, one
+// modify_header per list of writes; and whole lists of them by Path.
 //
 // Model. Arrays are several firmware objects each, so megaflows with the same outputs share one. The cache holds its
 // actions weakly: the last rule that uses an action destroys it.
 //
-// A changed leg of several (see compile/plan.hpp) is a branch: a private table at branch_level with one rule that matches
-// the source vport, does the leg's operations and sends the copy on. Branches are shared by (source, leg) and go with
-// their last user.
+// A branch of a Path is a private table above the rule's own with one rule, which matches the source vport so that it
+// exists on one side of the FDB only. Branches are shared by (source, level, path) and go with their last user.
 //
-// Threads: any; creation is serialised. Errors: the device's.
+// Threads: any; creation is serialised. Errors: the device's, and ELOOP of TableSet::lead_to().
 #pragma once
 
 #include <map>
@@ -15,42 +15,48 @@
 #include <mutex>
 #include <string>
 
+#include "offload/dr/compile/plan.hpp"
 #include "offload/dr/device/action.hpp"
 #include "offload/dr/device/rule.hpp"
-#include "offload/dr/compile/plan.hpp"
+#include "offload/dr/install/table_set.hpp"
 
 namespace ovsdr::dr {
 
 class ActionCache {
 public:
-    /// `branch_level`: above the table of the megaflows.
-    ActionCache(std::shared_ptr<Domain> fdb, std::uint32_t branch_level) noexcept;
+    ActionCache(std::shared_ptr<Domain> fdb, std::shared_ptr<TableSet> tables) noexcept;
 
-    /// Everything that the plan's rule does, behind its counter.
-    [[nodiscard]] Result<ActionList> actions_for(const RulePlan& plan) noexcept;
+    /// Everything that a rule in a table of `level` does, behind its counter.
+    [[nodiscard]] Result<ActionList> actions_for(const Path& path, VportId source, std::uint32_t level) noexcept;
     [[nodiscard]] Result<ActionRef> to_vport(VportId vport);   ///< may throw std::bad_alloc
 
 private:
     using Key = std::string;
-    /// All that the list depends on.
+    /// Where a path begins, as far as its actions depend on it.
+    struct Start {
+        VportId source;          ///< of paths with branches, else 0
+        std::uint32_t level;     ///< of the megaflow's table, for paths with branches or tables, else 0
+        unsigned depth;          ///< private tables in between
+        friend auto operator<=>(const Start&, const Start&) = default;
+    };
     struct ListKey {
-        VportId source;   ///< of several legs, else 0
-        std::vector<Leg> legs;
+        Start start;
+        Path path;
         friend auto operator<=>(const ListKey&, const ListKey&) = default;
     };
-    [[nodiscard]] Result<std::vector<ActionRef>> make_list(const RulePlan& plan);
     template <typename Make>
     [[nodiscard]] Result<ActionRef> cached(const Key& key, Make&& make);
 
+    // With mutex_.
     [[nodiscard]] Result<ActionRef> to_vport_locked(VportId vport);
-    [[nodiscard]] Result<ActionRef> to_outputs(const std::vector<VportId>& outputs);
-    [[nodiscard]] Result<std::vector<ActionRef>> leg_actions(const Leg& leg);
-    [[nodiscard]] Result<ActionRef> branch(const Leg& leg, VportId source);
-    [[nodiscard]] Result<ActionRef> make_branch(const Leg& leg, VportId source);
-    [[nodiscard]] Result<ActionRef> to_legs(const RulePlan& plan);
+    [[nodiscard]] Result<std::vector<ActionRef>> make_list(const Path& path, Start start);
+    [[nodiscard]] Result<void> append_changes(std::vector<ActionRef>& actions, const Changes& changes);
+    [[nodiscard]] Result<ActionRef> end_of(const Path& path, Start start);
+    [[nodiscard]] Result<ActionRef> branch(const Path& path, Start start);
+    [[nodiscard]] Result<ActionRef> make_branch(const Path& path, Start start);
 
     std::shared_ptr<Domain> fdb_;
-    std::uint32_t branch_level_;
+    std::shared_ptr<TableSet> tables_;
     std::mutex mutex_;
     std::map<Key, std::weak_ptr<Action>> actions_;
     std::map<ListKey, std::weak_ptr<const std::vector<ActionRef>>> lists_;

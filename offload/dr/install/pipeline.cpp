@@ -2,25 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <cerrno>
+
+#include "offload/dr/install/make.hpp"
+
 namespace ovsdr::dr {
 
 namespace {
-
-/// Assigns a Result's value or leaves with its Error.
-template <typename T>
-Result<void> take(T& place, Result<T> result) {
-    if (!result) return tl::unexpected(std::move(result.error()));
-    place = std::move(*result);
-    return {};
-}
-
-Result<void> take_table(std::shared_ptr<MatcherSet>& place, const std::shared_ptr<Domain>& domain,
-                        std::uint32_t level) {
-    auto table = Table::create(domain, level);
-    if (!table) return tl::unexpected(std::move(table.error()));
-    place = MatcherSet::create(std::move(*table));
-    return {};
-}
 
 /// In the root, a queue's rule comes before that of the manager's vport, should that be a port of ours as well.
 constexpr std::uint16_t root_queue_priority = 0, root_vport_priority = 1;
@@ -33,38 +21,38 @@ Result<std::unique_ptr<Pipeline>> Pipeline::create(const std::shared_ptr<Device>
     pipeline->device_ = device;
     pipeline->manager_ = caps.manager_vport;
     pipeline->counters_ = &counters;
-    if (auto made = pipeline->make_tables(device); !made) return tl::unexpected(std::move(made.error()));
+    if (auto made = pipeline->make_tables(device, caps); !made) return tl::unexpected(std::move(made.error()));
     if (auto made = pipeline->make_miss_rules(counters); !made) return tl::unexpected(std::move(made.error()));
     return pipeline;
 }
 
-Result<void> Pipeline::make_tables(const std::shared_ptr<Device>& device) noexcept {
-    if (auto made = take(fdb_, Domain::create(device, DomainType::fdb)); !made) return made;
-    if (auto made = take(nic_rx_, Domain::create(device, DomainType::nic_rx)); !made) return made;
-    if (auto made = take_table(fdb_root_, fdb_, 0); !made) return made;
-    if (auto made = take_table(send_, fdb_, megaflow_level); !made) return made;
-    if (auto made = take_table(megaflows_, fdb_, megaflow_level); !made) return made;
-    if (auto made = take_table(miss_, fdb_, miss_level); !made) return made;
-    if (auto made = take_table(nic_rx_root_, nic_rx_, 0); !made) return made;
-    if (auto made = take(to_megaflows_, Action::to_table(megaflows_->shared_table())); !made) return made;
-    if (auto made = take(to_send_, Action::to_table(send_->shared_table())); !made) return made;
-    if (auto made = take(tag_, Action::tag(megaflow_table_id)); !made) return made;
-    actions_ = std::make_unique<ActionCache>(fdb_, branch_level);
-    return {};
+Result<void> Pipeline::make_tables(const std::shared_ptr<Device>& device, const DeviceCaps& caps) {
+    ActionRef to_miss;
+    Result<void> made = take(fdb_, Domain::create(device, DomainType::fdb));
+    if (made) made = take(landing_, Landing::create(device, caps));
+    if (made) made = take_table(fdb_root_, fdb_, 0);
+    if (made) made = take_table(send_, fdb_, TableSet::entry_level);
+    if (made) made = take_table(miss_, fdb_, miss_level);
+    if (made) made = take(to_send_, Action::to_table(send_->shared_table()));
+    if (made) made = take(to_miss, Action::to_table(miss_->shared_table()));
+    if (!made) return made;
+    tables_ = std::make_shared<TableSet>(fdb_, std::move(to_miss), *landing_);
+    made = take(entry_, tables_->make_entry());
+    if (made) made = take(to_entry_, Action::to_table(entry_->matchers().shared_table()));
+    actions_ = std::make_unique<ActionCache>(fdb_, tables_);
+    return made;
 }
 
-Result<void> Pipeline::make_miss_rules(CounterPool& counters) noexcept {
-    if (auto made = take(misses_, counters.acquire(0, false)); !made) return made;
-    ActionRef miss, mark, to_miss;
-    if (auto made = take(miss, Action::default_miss()); !made) return made;
-    if (auto made = take(mark, Action::set_reg_c_1(fdb_, megaflow_table_id)); !made) return made;
-    if (auto made = take(to_miss, Action::to_table(miss_->shared_table())); !made) return made;
-    if (auto made = take(count_misses_, add(*miss_, {{}, 0}, {}, {misses_.action(), miss})); !made) return made;
-    if (auto made = take(mark_misses_, add(*megaflows_, {{}, last_priority}, {}, {mark, to_miss})); !made) return made;
-    return mark_connection_ends({mark, to_miss});
+Result<void> Pipeline::make_miss_rules(CounterPool& counters) {
+    ActionRef miss;
+    Result<void> made = take(misses_, counters.acquire(0, false));
+    if (made) made = take(miss, Action::default_miss());
+    if (made) made = take(count_misses_, make_rule(*miss_, {{}, 0}, {}, {misses_.action(), miss}));
+    if (made) made = mark_connection_ends();
+    return made;
 }
 
-Result<void> Pipeline::mark_connection_ends(const std::vector<ActionRef>& to_miss) {
+Result<void> Pipeline::mark_connection_ends() {
     constexpr std::uint32_t tcp = 6, fin = 1, rst = 4;
     for (const std::uint32_t version : {4U, 6U}) {
         for (const std::uint32_t flag : {fin, rst}) {
@@ -75,19 +63,12 @@ Result<void> Pipeline::mark_connection_ends(const std::vector<ActionRef>& to_mis
             value.set(field::ip_protocol, tcp);
             mask.set(field::tcp_flags, flag);
             value.set(field::tcp_flags, flag);
-            auto rule = add(*megaflows_, {mask, end_priority}, value, to_miss);
+            auto rule = make_rule(entry_->matchers(), {mask, FlowTable::first_priority}, value, entry_->to_software());
             if (!rule) return tl::unexpected(std::move(rule.error()));
             mark_ends_.push_back(std::move(*rule));
         }
     }
     return {};
-}
-
-Result<Rule> Pipeline::add(MatcherSet& table, MatcherSpec spec, const MatchParam& value,
-                           std::vector<ActionRef> actions) {
-    auto matcher = table.acquire(spec);
-    if (!matcher) return tl::unexpected(std::move(matcher.error()));
-    return Rule::create(std::move(*matcher), value, std::make_shared<const std::vector<ActionRef>>(std::move(actions)));
 }
 
 Result<QueueRules> Pipeline::serve(const QueueIn& queue) {
@@ -101,11 +82,7 @@ Result<QueueRules> Pipeline::serve(const QueueIn& queue) {
     if (made) made = take(to_vport, actions_->to_vport(queue.vport));
     if (!made) return tl::unexpected(std::move(made.error()));
 
-    MatchParam up_mask, up_value, queue_mask, queue_value, send_mask, send_value;
-    up_mask.set(field::metadata_reg_c_0, queue.register_bits.mask);
-    up_value.set(field::metadata_reg_c_0, queue.register_bits.value & queue.register_bits.mask);
-    up_mask.set(field::metadata_reg_c_1, UINT32_MAX);
-    up_value.set(field::metadata_reg_c_1, megaflow_table_id);
+    MatchParam queue_mask, queue_value, send_mask, send_value;
     send_mask.set(field::source_sqn, 0xFFFFFF);
     send_value.set(field::source_sqn, queue.slow_path_sqn);
     queue_mask = send_mask;
@@ -114,16 +91,17 @@ Result<QueueRules> Pipeline::serve(const QueueIn& queue) {
     queue_value.set(field::source_port, manager_.value);
 
     // Where the device may fail, a queue that gets no packet yet loses none.
-    made = take(rules.send_to_vport, add(*send_, {send_mask, 0}, send_value, {to_vport}));
+    made = take(rules.send_to_vport, make_rule(*send_, {send_mask, 0}, send_value, {to_vport}));
     if (made) {
-        made = take(rules.enter_send, add(*fdb_root_, {queue_mask, root_queue_priority}, queue_value, {to_send_}));
+        made = take(rules.enter_send,
+                    make_rule(*fdb_root_, {queue_mask, root_queue_priority}, queue_value, {to_send_}));
     }
     if (made) made = fdb_->wait_written();
     if (made) {
-        made = take(rules.to_queue, add(*nic_rx_root_, {up_mask, queue.priority}, up_value,
-                                        {rules.led_up->action(slot), tag_, to_queue}));
+        made = take(rules.to_queue, landing_->to_queue(queue.register_bits, queue.priority, rules.led_up->action(slot),
+                                                       std::move(to_queue)));
     }
-    if (made) made = nic_rx_->wait_written();
+    if (made) made = landing_->domain().wait_written();
     if (!made) return tl::unexpected(std::move(made.error()));
     return rules;
 }
@@ -131,7 +109,7 @@ Result<QueueRules> Pipeline::serve(const QueueIn& queue) {
 std::uint64_t Pipeline::stop_leading_up(QueueRules& rules) noexcept {
     rules.to_queue = Rule();
     // A device that fails here has been asked twice: what it has counted so far is the best that there is.
-    (void)nic_rx_->drain();
+    (void)landing_->domain().drain();
     constexpr std::uint32_t only = 0;
     if (!rules.led_up->settle(only)) (void)rules.led_up->settle(only);
     return rules.led_up->read(only).packets;
@@ -141,13 +119,46 @@ Result<Rule> Pipeline::let_in(VportId vport) {
     MatchParam mask, value;
     mask.set(field::source_port, 0xFFFF);
     value.set(field::source_port, vport.value);
-    return add(*fdb_root_, {mask, root_vport_priority}, value, {to_megaflows_});
+    return make_rule(*fdb_root_, {mask, root_vport_priority}, value, {to_entry_});
+}
+
+std::shared_ptr<FlowTable> Pipeline::find(TableKey key) const {
+    return key == TableKey{} ? entry_ : tables_->find(key);
+}
+
+std::uint32_t Pipeline::table_id(TableKey key) const {
+    const auto table = find(key);
+    return table == nullptr ? 0 : table->id();
+}
+
+std::optional<Pipeline::NoWay> Pipeline::obstacle_to(const RulePlan& plan) const {
+    const auto recirc_id = [](TableKey key) { return fmt::format("={:#x}", key.recirc_id); };
+    const auto table = find(plan.match.table);
+    if (table == nullptr) {
+        return NoWay{{RejectReason::recirculation, "recirc_id", recirc_id(plan.match.table) +
+                      " (no megaflow in the NIC leads there)"}, plan.match.table};
+    }
+    std::optional<NoWay> no_way;
+    plan.path.for_each_table([&](TableKey to, unsigned depth) {
+        switch (tables_->lead(to, table->level(), depth)) {
+            case TableSet::Lead::possible: return;
+            case TableSet::Lead::too_deep:
+                no_way = {{RejectReason::recirculation, "recirc", recirc_id(to) + " (too many of them in a row)"}, to};
+                return;
+            case TableSet::Lead::goes_back:
+                no_way = {{RejectReason::recirculation, "recirc", recirc_id(to) + " (its table lies before this one)"}, to};
+                return;
+        }
+    });
+    return no_way;
 }
 
 Result<Rule> Pipeline::install(const RulePlan& plan, const Counter& counter) noexcept {
-    auto actions = actions_->actions_for(plan);
+    const auto table = find(plan.match.table);
+    if (table == nullptr) return tl::unexpected(Error{ELOOP, "its table has gone", "recirc"});
+    auto actions = actions_->actions_for(plan.path, plan.match.source, table->level());
     if (!actions) return tl::unexpected(std::move(actions.error()));
-    auto matcher = megaflows_->acquire({plan.match.mask, megaflow_priority});
+    auto matcher = table->matchers().acquire({plan.match.mask, FlowTable::megaflow_priority}, table);
     if (!matcher) return tl::unexpected(std::move(matcher.error()));
     return Rule::create(std::move(*matcher), plan.match.value, std::move(*actions), counter.action().get());
 }
@@ -170,9 +181,13 @@ std::string Pipeline::text() const {
     std::string text;
     append(text, "root, what enters", *fdb_root_);
     append(text, "what the slow path sends", *send_);
-    append(text, "megaflows", *megaflows_);
+    append(text, "megaflows", entry_->matchers());
+    for (const auto& table : tables_->tables()) {
+        append(text, fmt::format("megaflows behind recirc_id {:#x}", table->key().recirc_id).c_str(),
+               table->matchers());
+    }
     append(text, "misses", *miss_);
-    append(text, "root, what goes up", *nic_rx_root_);
+    for (const auto& [name, table] : landing_->tables()) append(text, name, *table);
     return text;
 }
 

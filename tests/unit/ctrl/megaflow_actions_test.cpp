@@ -1,9 +1,13 @@
 // What of a datapath flow's actions reaches offload/.
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
+#include <cstring>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "ovs_probe.h"
 
@@ -13,6 +17,74 @@ ovsdr_megaflow from_actions(const std::string& text) {
     ovsdr_megaflow megaflow{};
     EXPECT_TRUE(probe_actions_text(text.c_str(), &megaflow)) << text;
     return megaflow;
+}
+
+/// A netlink attribute with its padding.
+std::string attribute(int type, const std::string& payload) {
+    const std::uint16_t header[2] = {static_cast<std::uint16_t>(sizeof header + payload.size()),
+                                    static_cast<std::uint16_t>(type)};
+    std::string bytes(reinterpret_cast<const char*>(header), sizeof header);
+    bytes += payload;
+    bytes.resize((bytes.size() + 3) / 4 * 4);
+    return bytes;
+}
+
+std::string number(std::uint32_t value) { return {reinterpret_cast<const char*>(&value), sizeof value}; }
+std::string output(std::uint32_t port) { return attribute(probe_output, number(port)); }
+std::string drop() { return attribute(probe_drop, number(0)); }
+
+ovsdr_megaflow from_bytes(const std::string& bytes) {
+    const std::vector<char> aligned(bytes.begin(), bytes.end());
+    ovsdr_megaflow megaflow{};
+    probe_actions(aligned.data(), aligned.size(), &megaflow);
+    return megaflow;
+}
+
+const char* field_names[] = {"eth_dst", "eth_src", "ip_src",  "ip_dst",  "ipv6_src", "ipv6_dst",
+                             "ip_tos",  "ip_ttl",  "tcp_src", "tcp_dst", "udp_src",  "udp_dst"};
+constexpr int field_sizes[] = {6, 6, 4, 4, 16, 16, 1, 1, 2, 2, 2, 2};
+
+std::string hex(const std::uint8_t* bytes, int size) {
+    std::string text;
+    for (int i = 0; i < size; ++i) {
+        char digits[3];
+        std::snprintf(digits, sizeof digits, "%02x", bytes[i]);
+        text += digits;
+    }
+    return text;
+}
+
+std::string text_of(const ovsdr_set& set) {
+    const int size = field_sizes[set.field];
+    for (int i = size; i < 16; ++i) EXPECT_EQ(set.value[i] | set.mask[i], 0) << "behind the field";
+    const std::string mask = hex(set.mask, size);
+    std::string text = std::string(field_names[set.field]) + "=" + hex(set.value, size);
+    if (mask.find_first_not_of('f') != std::string::npos) text += "/" + mask;
+    return text;
+}
+
+std::string text_of(const ovsdr_action& action) {
+    switch (action.type) {
+        case OVSDR_ACTION_OUTPUT: return std::to_string(action.output);
+        case OVSDR_ACTION_PUSH_VLAN: return "push";
+        case OVSDR_ACTION_POP_VLAN: return "pop";
+        case OVSDR_ACTION_SET: return text_of(action.set);
+        case OVSDR_ACTION_RECIRC: return "recirc " + std::to_string(action.recirc_id);
+        case OVSDR_ACTION_COPY_BEGIN: return "{";
+        case OVSDR_ACTION_COPY_END: return "}";
+        case OVSDR_ACTION_UNSUPPORTED: return std::string("no ") + action.unsupported;
+    }
+    return "?";
+}
+
+/// All actions, in a row.
+std::string text_of(const ovsdr_megaflow& megaflow) {
+    std::string text;
+    for (std::uint32_t i = 0; i < megaflow.n_actions && i < OVSDR_MAX_ACTIONS; ++i) {
+        if (i != 0) text += " ";
+        text += text_of(megaflow.actions[i]);
+    }
+    return text;
 }
 
 TEST(MegaflowActions, CarriesOutputsAndTagsInOrder) {
@@ -37,36 +109,120 @@ TEST(MegaflowActions, NoActionsAndAnExplicitDropAreDrops) {
 }
 
 TEST(MegaflowActions, EveryOtherActionIsNamedEachByItsOwnName) {
+    const std::set<int> known = {probe_output, probe_push_vlan, probe_pop_vlan,   probe_drop,         probe_recirc,
+                                 probe_clone,  probe_set,       probe_set_masked, probe_check_pkt_len};
     std::set<std::string> names;
     int unsupported = 0;
     for (int attribute = 0; attribute <= probe_action_attribute_max; ++attribute) {
-        if (attribute == probe_output || attribute == probe_push_vlan || attribute == probe_pop_vlan ||
-            attribute == probe_drop || attribute == probe_set || attribute == probe_set_masked) {
-            continue;
-        }
+        if (known.contains(attribute)) continue;
         ovsdr_megaflow megaflow{};
         probe_action(attribute, 0, &megaflow);
         ASSERT_EQ(megaflow.n_actions, 1u);
         ASSERT_EQ(megaflow.actions[0].type, OVSDR_ACTION_UNSUPPORTED) << "OVS_ACTION_ATTR " << attribute;
         EXPECT_STRNE(megaflow.actions[0].unsupported, "unknown") << "OVS_ACTION_ATTR " << attribute;
+        EXPECT_STRNE(megaflow.actions[0].unsupported, "malformed") << "OVS_ACTION_ATTR " << attribute;
         names.insert(megaflow.actions[0].unsupported);
         ++unsupported;
     }
     EXPECT_EQ(names.size(), static_cast<std::size_t>(unsupported));
 }
 
-TEST(MegaflowActions, ASetIsNamedWithWhatItSets) {
+struct ActionCase {
+    const char* actions;  // in dpctl's words
+    const char* expected;
+};
+
+const ActionCase set_cases[] = {
+    {"set(eth(src=00:01:02:03:04:05,dst=10:11:12:13:14:15))", "eth_src=000102030405 eth_dst=101112131415"},
+    {"set(eth(dst=10:11:12:13:14:15))", "eth_dst=101112131415"},
+    {"set(eth(src=01:00:00:00:00:00/01:00:00:00:00:00))", "eth_src=010000000000/010000000000"},
+    {"set(ipv4(src=1.2.3.4,dst=5.6.7.8,proto=6,tos=0x10,ttl=63,frag=no))",
+     "ip_src=01020304 ip_dst=05060708 ip_tos=10 ip_ttl=3f"},
+    {"set(ipv4(ttl=63))", "ip_ttl=3f"},
+    {"set(ipv4(src=1.2.0.0/255.255.0.0,tos=0x8/0xfc))", "ip_src=01020000/ffff0000 ip_tos=08/fc"},
+    {"set(ipv6(src=2001:db8::1,dst=::2/::ffff,tclass=0x20,hlimit=9))",
+     "ipv6_src=20010db8000000000000000000000001 "
+     "ipv6_dst=00000000000000000000000000000002/0000000000000000000000000000ffff ip_tos=20 ip_ttl=09"},
+    {"set(ipv6(hlimit=9)),3", "ip_ttl=09 3"},
+    {"set(tcp(src=80,dst=8080))", "tcp_src=0050 tcp_dst=1f90"},
+    {"set(tcp(dst=0x10/0xff))", "tcp_dst=0010/00ff"},
+    {"set(udp(src=80,dst=8080))", "udp_src=0050 udp_dst=1f90"},
+    {"set(udp(src=53)),4", "udp_src=0035 4"},
+    // Nothing to be written.
+    {"set(ipv4(proto=17,frag=no)),1", "1"},
+    {"set(eth(src=00:00:00:00:00:00/00:00:00:00:00:00)),1", "1"},
+    {"set(tcp(src=0/0,dst=0/0)),1", "1"},
+    // What OVS would write and no header field stands for.
+    {"set(ipv6(label=0x12345,hlimit=9))", "no set(ipv6(label)) ip_ttl=09"},
+    {"set(ipv6(label=0/0,hlimit=9))", "ip_ttl=09"},
+    {"set(ipv6(src=::1,dst=::2,label=0,proto=6,tclass=0,hlimit=9,frag=no))",
+     "ipv6_src=00000000000000000000000000000001 ipv6_dst=00000000000000000000000000000002 no set(ipv6(label)) "
+     "ip_tos=00 ip_ttl=09"},
+    {"set(sctp(src=1,dst=2))", "no set(sctp)"},
+    {"set(arp(sip=1.2.3.4))", "no set(arp)"},
+    {"set(nd(target=::1)),1", "no set(nd) 1"},
+    {"set(skb_mark(1))", "no set(skb_mark)"},
+    {"set(skb_priority(1))", "no set(skb_priority)"},
+    {"set(mpls(label=1,tc=0,ttl=1,bos=1))", "no set(mpls)"},
+    {"set(tunnel(tun_id=0x1,dst=1.1.1.1,ttl=64,flags(key)))", "no set(tunnel)"},
+};
+
+TEST(MegaflowActions, ASetIsOneActionForEachHeaderFieldThatIsWritten) {
+    for (const auto& [actions, expected] : set_cases) EXPECT_EQ(text_of(from_actions(actions)), expected) << actions;
+}
+
+TEST(MegaflowActions, ASetOfBitsOutsideItsMaskIsNamed) {
+    // OVS would not replace 0x30 of the TTL, but set it.
+    EXPECT_EQ(text_of(from_actions("set(ipv4(ttl=0x3f/0x0f))")), "no set of bits outside the mask");
+    EXPECT_EQ(text_of(from_actions("set(ipv6(label=0x1/0))")), "no set(ipv6(label))");
+}
+
+TEST(MegaflowActions, ASetOfAnythingElseIsNamedWithWhatItSets) {
+    const std::set<int> known = {probe_key_ethernet, probe_key_ipv4, probe_key_ipv6, probe_key_tcp, probe_key_udp};
     std::set<std::string> names;
     for (int key = 0; key <= probe_key_attribute_max; ++key) {
+        if (known.contains(key)) continue;
         for (const int attribute : {probe_set, probe_set_masked}) {
             ovsdr_megaflow megaflow{};
             probe_action(attribute, key, &megaflow);
+            ASSERT_EQ(megaflow.n_actions, 1u);
             ASSERT_EQ(megaflow.actions[0].type, OVSDR_ACTION_UNSUPPORTED);
             EXPECT_STRNE(megaflow.actions[0].unsupported, "set(unknown)") << "OVS_KEY_ATTR " << key;
             names.insert(megaflow.actions[0].unsupported);
         }
     }
-    EXPECT_EQ(names.size(), static_cast<std::size_t>(probe_key_attribute_max) + 1);
+    EXPECT_EQ(names.size(), static_cast<std::size_t>(probe_key_attribute_max) + 1 - known.size());
+    ovsdr_megaflow later{};
+    probe_action(probe_set, static_cast<std::uint16_t>(probe_key_attribute_max + 20), &later);
+    EXPECT_EQ(text_of(later), "no set(unknown)");
+}
+
+const ActionCase copy_cases[] = {
+    {"1,recirc(7)", "1 recirc 7"},
+    {"recirc(7),2", "recirc 7 2"},
+    {"clone(1,pop_vlan,2),3", "{ 1 pop 2 } 3"},
+    {"clone(set(ipv4(ttl=1)),clone(1),2),3", "{ ip_ttl=01 { 1 } 2 } 3"},
+    {"1,clone(2)", "1 { 2 }"},
+    {"clone(ct(zone=1),recirc(4)),1", "{ no ct recirc 4 } 1"},
+    {"check_pkt_len(size=1500,gt(2,recirc(3)),le(2,recirc(3))),4", "{ 2 recirc 3 } 4"},
+    {"check_pkt_len(size=1500,gt(drop),le(drop)),4", "{ } 4"},
+    {"check_pkt_len(size=1500,gt(2),le(3)),4", "no check_pkt_len (branches differ) 4"},
+    {"check_pkt_len(size=1500,gt(2),le(2,3)),4", "no check_pkt_len (branches differ) 4"},
+    {"check_pkt_len(size=1500,gt(drop),le(2)),4", "no check_pkt_len (branches differ) 4"},
+    {"clone(check_pkt_len(size=9,gt(clone(1)),le(clone(1)))),2", "{ { { 1 } } } 2"},
+    {"sample(sample=50.0%,actions(2)),3", "no sample 3"},
+    {"trunc(100),1", "no trunc 1"},
+};
+
+TEST(MegaflowActions, NestedListsAreCopiesWhereOvsMakesOne) {
+    for (const auto& [actions, expected] : copy_cases) EXPECT_EQ(text_of(from_actions(actions)), expected) << actions;
+}
+
+TEST(MegaflowActions, ADropEndsTheListThatItIsIn) {
+    EXPECT_EQ(text_of(from_bytes(output(1) + drop() + output(2))), "1");
+    EXPECT_EQ(text_of(from_bytes(attribute(probe_clone, output(1) + drop() + output(2)) + output(3))), "{ 1 } 3");
+    EXPECT_EQ(text_of(from_bytes(attribute(probe_clone, drop()) + output(3) + drop() + output(4))), "{ } 3");
+    EXPECT_EQ(text_of(from_bytes(attribute(probe_clone, "") + output(3))), "{ } 3");
 }
 
 TEST(MegaflowActions, AnActionOfALaterReleaseIsUnknownNotACrash) {
@@ -81,11 +237,104 @@ TEST(MegaflowActions, CountsThoseThatDoNotFit) {
     EXPECT_EQ(from_actions(text).n_actions, static_cast<std::uint32_t>(OVSDR_MAX_ACTIONS + 8));
 }
 
-TEST(MegaflowActions, NestedListsAreOneAction) {
-    const auto megaflow = from_actions("sample(sample=50.0%,actions(2)),3");
-    ASSERT_EQ(megaflow.n_actions, 2u);
-    EXPECT_STREQ(megaflow.actions[0].unsupported, "sample");
-    EXPECT_EQ(megaflow.actions[1].output, 3u);
+TEST(MegaflowActions, CountsNestedOnesToo) {
+    std::string nested = output(1);
+    std::uint32_t count = 1;
+    while (count < OVSDR_MAX_ACTIONS + 1u) {
+        nested = attribute(probe_clone, nested + output(2));
+        count += 3;
+        EXPECT_EQ(from_bytes(nested).n_actions, count);
+    }
+    const auto many = from_bytes(nested);
+    EXPECT_EQ(many.actions[0].type, OVSDR_ACTION_COPY_BEGIN);
+    // As many as can be there: a header has 16 bits for the length.
+    std::string deep;
+    while (deep.size() < 65500) deep = attribute(probe_clone, deep);
+    EXPECT_GT(from_bytes(deep).n_actions, static_cast<std::uint32_t>(OVSDR_MAX_ACTIONS));
+    std::string wide;
+    for (int i = 0; i < 16000; ++i) wide += attribute(probe_pop_vlan, "");
+    EXPECT_EQ(from_bytes(attribute(probe_clone, wide)).n_actions, 16002u);
+}
+
+TEST(MegaflowActions, AttributesOfAWrongSizeAreMalformed) {
+    for (const int type : {probe_output, probe_push_vlan, probe_recirc}) {
+        for (const std::size_t size : {0, 1, 2, 3, 5, 8, 200}) {
+            EXPECT_EQ(text_of(from_bytes(attribute(type, std::string(size, 'x')) + output(1))), "no malformed 1");
+        }
+    }
+    const std::pair<int, std::size_t> keys[] = {
+        {probe_key_ethernet, 12}, {probe_key_ipv4, 12}, {probe_key_ipv6, 40}, {probe_key_tcp, 4}, {probe_key_udp, 4}};
+    for (const auto& [key, right] : keys) {
+        for (std::size_t size = 0; size < 2 * right + 9; ++size) {
+            const std::string nested = attribute(key, std::string(size, '\xff'));
+            for (const auto& [type, whole] : {std::pair{probe_set, right}, {probe_set_masked, 2 * right}}) {
+                const auto megaflow = from_bytes(attribute(type, nested));
+                EXPECT_EQ(text_of(megaflow) == "no malformed", size != whole) << "key " << key << ", size " << size;
+            }
+        }
+    }
+    EXPECT_EQ(text_of(from_bytes(attribute(probe_set, ""))), "no malformed");
+    EXPECT_EQ(text_of(from_bytes(attribute(probe_set_masked, std::string(3, '\0')))), "no malformed");
+    EXPECT_EQ(text_of(from_bytes(attribute(probe_set, std::string("\xff\xff\4\0", 4)))), "no malformed");
+    EXPECT_EQ(text_of(from_bytes(attribute(probe_check_pkt_len, ""))), "no malformed");
+}
+
+TEST(MegaflowActions, WhatFollowsTheLastWholeAttributeIsMalformed) {
+    EXPECT_EQ(text_of(from_bytes(output(1) + std::string(3, '\0'))), "1 no malformed");
+    EXPECT_EQ(text_of(from_bytes(output(1) + std::string("\xff\xff\1\0", 4))), "1 no malformed");
+    EXPECT_EQ(text_of(from_bytes(output(1) + std::string("\3\0\1\0", 4))), "1 no malformed");
+    EXPECT_EQ(text_of(from_bytes(attribute(probe_clone, output(1) + std::string("\x9\0\1\0", 4)) + output(2))),
+              "{ 1 no malformed } 2");
+}
+
+/// Memory that ends where an address space's hole begins.
+class Edge {
+public:
+    Edge() : page_(static_cast<std::size_t>(sysconf(_SC_PAGESIZE))) {
+        start_ = static_cast<std::uint8_t*>(
+            mmap(nullptr, 2 * page_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+        EXPECT_NE(start_, MAP_FAILED);
+        EXPECT_EQ(mprotect(start_ + page_, page_, PROT_NONE), 0);
+    }
+    Edge(const Edge&) = delete;
+    Edge& operator=(const Edge&) = delete;
+    ~Edge() { munmap(start_, 2 * page_); }
+
+    /// Reads the actions from the hole's edge, or as near as their alignment allows.
+    ovsdr_megaflow read(const std::uint8_t* bytes, std::size_t size) const {
+        std::uint8_t* const place = start_ + page_ - (size + 3) / 4 * 4;
+        std::memcpy(place, bytes, size);
+        ovsdr_megaflow megaflow{};
+        probe_actions(place, size, &megaflow);
+        return megaflow;
+    }
+
+private:
+    std::size_t page_;
+    std::uint8_t* start_;
+};
+
+TEST(MegaflowActions, ReadsNothingBehindTheEnd) {
+    const Edge edge;
+    std::uint8_t whole[1024];
+    const std::size_t size = probe_actions_bytes(
+        "1,set(eth(src=00:01:02:03:04:05,dst=10:11:12:13:14:15)),set(ipv4(ttl=3)),push_vlan(vid=1,pcp=0),recirc(3),"
+        "clone(set(udp(src=1,dst=2)),clone(set(ipv6(hlimit=1)),7)),check_pkt_len(size=9,gt(2,set(tcp(src=1))),"
+        "le(2,set(tcp(src=1)))),set(tcp(dst=3))",
+        whole, sizeof whole);
+    ASSERT_GT(size, 100u);
+    ASSERT_EQ(text_of(edge.read(whole, size)).find("no "), std::string::npos);
+    for (std::size_t length = 0; length < size; ++length) {
+        edge.read(whole, length);
+        // And with each byte, of which some are lengths, as large and as small as can be.
+        for (const std::uint8_t value : {0x00, 0x03, 0x05, 0x10, 0xff}) {
+            std::uint8_t damaged[sizeof whole];
+            std::memcpy(damaged, whole, size);
+            damaged[length] = value;
+            edge.read(damaged, size);
+            for (std::size_t shorter = length + 1; shorter < size; shorter += 13) edge.read(damaged, shorter);
+        }
+    }
 }
 
 }  // namespace

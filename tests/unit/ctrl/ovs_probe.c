@@ -24,6 +24,14 @@ const int probe_pop_vlan = OVS_ACTION_ATTR_POP_VLAN;
 const int probe_set = OVS_ACTION_ATTR_SET;
 const int probe_set_masked = OVS_ACTION_ATTR_SET_MASKED;
 const int probe_drop = OVS_ACTION_ATTR_DROP;
+const int probe_clone = OVS_ACTION_ATTR_CLONE;
+const int probe_recirc = OVS_ACTION_ATTR_RECIRC;
+const int probe_check_pkt_len = OVS_ACTION_ATTR_CHECK_PKT_LEN;
+const int probe_key_ethernet = OVS_KEY_ATTR_ETHERNET;
+const int probe_key_ipv4 = OVS_KEY_ATTR_IPV4;
+const int probe_key_ipv6 = OVS_KEY_ATTR_IPV6;
+const int probe_key_tcp = OVS_KEY_ATTR_TCP;
+const int probe_key_udp = OVS_KEY_ATTR_UDP;
 const int probe_key_encap = OVS_KEY_ATTR_ENCAP;
 const int probe_key_tunnel_info = OVS_KEY_ATTR_TUNNEL_INFO;
 
@@ -40,13 +48,15 @@ probe_field_name(size_t offset)
 }
 
 void
-probe_match_byte(size_t offset, uint8_t bits, uint16_t eth_type, uint8_t ip_proto, struct ovsdr_megaflow *megaflow)
+probe_match_byte(size_t offset, uint8_t value, uint8_t bits, uint16_t eth_type, uint8_t ip_proto,
+                 struct ovsdr_megaflow *megaflow)
 {
     struct match match;
 
     memset(&match, 0, sizeof match);
     match.flow.dl_type = htons(eth_type);
     match.flow.nw_proto = ip_proto;
+    ((uint8_t *) &match.flow)[offset] |= value;
     ((uint8_t *) &match.wc.masks)[offset] = bits;
     megaflow_from_match(&match, megaflow);
 }
@@ -128,6 +138,21 @@ probe_match_nsh(struct ovsdr_megaflow *megaflow, uint64_t *attributes)
     return ok;
 }
 
+size_t
+probe_actions_bytes(const char *text, uint8_t *bytes, size_t size)
+{
+    struct ofpbuf actions;
+    size_t length = 0;
+
+    ofpbuf_init(&actions, 0);
+    if (!odp_actions_from_string(text, NULL, &actions) && actions.size <= size) {
+        length = actions.size;
+        memcpy(bytes, actions.data, length);
+    }
+    ofpbuf_uninit(&actions);
+    return length;
+}
+
 bool
 probe_actions_text(const char *text, struct ovsdr_megaflow *megaflow)
 {
@@ -141,6 +166,12 @@ probe_actions_text(const char *text, struct ovsdr_megaflow *megaflow)
     }
     ofpbuf_uninit(&actions);
     return ok;
+}
+
+void
+probe_actions(const void *actions, size_t size, struct ovsdr_megaflow *megaflow)
+{
+    megaflow_from_actions(actions, size, megaflow);
 }
 
 void

@@ -16,9 +16,10 @@ size_t probe_flow_size(void);
 /* The name that a leftover mask bit in byte `offset` of struct flow gets. */
 const char *probe_field_name(size_t offset);
 
-/* The match of a flow with this Ethernet type and IP protocol whose mask has `bits` in byte `offset`, and nothing
- * else. */
-void probe_match_byte(size_t offset, uint8_t bits, uint16_t eth_type, uint8_t ip_proto, struct ovsdr_megaflow *);
+/* The match of a flow with this Ethernet type and IP protocol that has `value` in byte `offset`, where its mask has
+ * `bits`, and nothing else. */
+void probe_match_byte(size_t offset, uint8_t value, uint8_t bits, uint16_t eth_type, uint8_t ip_proto,
+                      struct ovsdr_megaflow *);
 
 /* The match of a datapath flow as dpctl writes it. `attributes` gets a bit for each OVS_KEY_ATTR_* that the mask has.
  * False if OVS does not understand the text. */
@@ -29,6 +30,11 @@ bool probe_match_nsh(struct ovsdr_megaflow *, uint64_t *attributes);
 
 /* Actions as dpctl writes them. */
 bool probe_actions_text(const char *text, struct ovsdr_megaflow *);
+/* Their netlink attributes. Returns how many bytes they are; 0 if OVS does not understand the text. */
+size_t probe_actions_bytes(const char *text, uint8_t *bytes, size_t size);
+
+/* Actions as netlink attributes, well-formed or not; aligned to 4 bytes. */
+void probe_actions(const void *actions, size_t size, struct ovsdr_megaflow *);
 
 /* One action of this OVS_ACTION_ATTR_* with a payload of zeros; for set and set_masked, `key_attribute` is what it
  * sets. */
@@ -36,7 +42,10 @@ void probe_action(uint16_t attribute, uint16_t key_attribute, struct ovsdr_megaf
 
 extern const int probe_key_attribute_max, probe_action_attribute_max;
 /* OVS_ACTION_ATTR_* that tests single out. */
-extern const int probe_output, probe_push_vlan, probe_pop_vlan, probe_set, probe_set_masked, probe_drop;
+extern const int probe_output, probe_push_vlan, probe_pop_vlan, probe_set, probe_set_masked, probe_drop, probe_clone;
+extern const int probe_recirc, probe_check_pkt_len;
+/* OVS_KEY_ATTR_* whose members have header fields. */
+extern const int probe_key_ethernet, probe_key_ipv4, probe_key_ipv6, probe_key_tcp, probe_key_udp;
 /* OVS_KEY_ATTR_* that never stand in a userspace datapath's flow. */
 extern const int probe_key_encap, probe_key_tunnel_info;
 

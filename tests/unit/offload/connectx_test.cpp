@@ -13,7 +13,7 @@
 #include "offload/dr/eswitch.hpp"
 #include "offload/dr/device/ib_port.hpp"
 #include "offload/dr/device/leak.hpp"
-#include "offload/dr/device/vport.hpp"
+#include "offload/dr/vport.hpp"
 #include "offload/slowpath/port_queue.hpp"
 #include "tests/connectx/device.hpp"
 #include "tests/unit/offload/megaflow_builder.hpp"

@@ -9,7 +9,7 @@
 #include <chrono>
 #include <thread>
 
-#include "offload/dr/device/vport.hpp"
+#include "offload/dr/vport.hpp"
 
 namespace {
 

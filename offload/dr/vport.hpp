@@ -10,7 +10,7 @@
 #include <functional>
 #include <memory>
 
-#include "offload/dr/ids.hpp"
+#include "offload/dr/eswitch.hpp"
 
 namespace ovsdr::dr {
 

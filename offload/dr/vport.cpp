@@ -1,4 +1,4 @@
-#include "offload/dr/device/vport.hpp"
+#include "offload/dr/vport.hpp"
 
 #include <infiniband/mlx5dv.h>
 

@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "offload/dr/device/device.hpp"
-#include "offload/dr/device/vport.hpp"
+#include "offload/dr/vport.hpp"
 
 namespace ovsdr::dr {
 

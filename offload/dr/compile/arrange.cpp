@@ -1,0 +1,141 @@
+#include "offload/dr/compile/arrange.hpp"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+namespace ovsdr::dr {
+
+namespace {
+
+/// A device's branches are tables, and levels are few.
+constexpr unsigned max_depth = 6;
+
+std::vector<HeaderWrite> without(const std::vector<HeaderWrite>& writes, const std::vector<HeaderWrite>& those) {
+    std::vector<HeaderWrite> rest;
+    std::ranges::set_difference(writes, those, std::back_inserter(rest));
+    return rest;
+}
+
+/// What is done to the packet in all of the legs.
+Changes common_to(const std::vector<Path>& legs) {
+    Changes common = legs.front().changes;
+    for (const Path& leg : legs) {
+        common.pops = std::min(common.pops, leg.changes.pops);
+        std::vector<HeaderWrite> both;
+        std::ranges::set_intersection(common.writes, leg.changes.writes, std::back_inserter(both));
+        common.writes = std::move(both);
+        const auto differ = std::ranges::mismatch(common.pushes, leg.changes.pushes).in1;
+        common.pushes.erase(differ, common.pushes.end());
+    }
+    // A tag that was pushed is in front of those that one leg still has to pop.
+    const bool equally_popped = std::ranges::all_of(
+        legs, [&](const Path& leg) { return leg.changes.pops == common.pops; });
+    if (!equally_popped) common.pushes.clear();
+    return common;
+}
+
+void take_out(Changes& changes, const Changes& common) {
+    changes.pops = static_cast<std::uint8_t>(changes.pops - common.pops);
+    changes.writes = without(changes.writes, common.writes);
+    changes.pushes.erase(changes.pushes.begin(),
+                         changes.pushes.begin() + static_cast<std::ptrdiff_t>(common.pushes.size()));
+}
+
+/// One rule's actions, as the device takes them one after another.
+class Arranger {
+public:
+    Arranger(Side side, const DeviceCaps& caps, Obstacles& obstacles) noexcept
+        : side_(side), caps_(caps), obstacles_(obstacles) {}
+
+    void rule(Path& path, OrderState state, unsigned depth) {
+        if (depth > max_depth) {
+            return obstacles_.add(RejectReason::unsupported_order, "actions that need too many tables in a row");
+        }
+        const bool counts = state == OrderState::counted;
+        Changes done;
+        Changes& left = path.changes;
+        for (; done.pops < left.pops && follows(state, OrderAction::pop_vlan); ++done.pops) {}
+        left.pops = static_cast<std::uint8_t>(left.pops - done.pops);
+        if (left.pops == 0 && !left.writes.empty() && follows(state, OrderAction::modify_header)) {
+            done.writes = std::exchange(left.writes, {});
+        }
+        if (left.pops == 0 && left.writes.empty() && !miscounts(left.pushes, counts)) {
+            auto tag = left.pushes.begin();
+            for (; tag != left.pushes.end() && follows(state, OrderAction::push_vlan); ++tag) done.pushes.push_back(*tag);
+            left.pushes.erase(left.pushes.begin(), tag);
+        }
+        if (!left.none() || !ends(state, path)) {
+            if (done.none() && !counts) {
+                return obstacles_.add(RejectReason::unsupported_order, "actions that the device takes in no order");
+            }
+            Path rest = std::exchange(path, Path{});
+            path.branches.push_back(std::move(rest));
+        }
+        path.changes = std::move(done);
+        if (path.ends() > 1 && path.ends() != path.vports.size() && !caps_.copies_to_table) {
+            obstacles_.add(RejectReason::device_limit, "outputs before and after another action",
+                           " (no copies to tables)");
+        }
+        for (Path& branch : path.branches) rule(branch, OrderState::none, depth + 1);
+    }
+
+private:
+    [[nodiscard]] bool follows(OrderState& state, OrderAction action) const noexcept {
+        const auto next = next_state(side_, state, action);
+        if (next) state = *next;
+        return next.has_value();
+    }
+
+    [[nodiscard]] bool ends(OrderState state, const Path& path) const noexcept {
+        if (path.ends() == 0) return follows(state, OrderAction::drop);
+        if (path.ends() > 1) return follows(state, OrderAction::array);
+        return follows(state, path.vports.empty() ? OrderAction::table : OrderAction::vport);
+    }
+
+    /// See DeviceCaps: two tags that the counting rule pushes.
+    [[nodiscard]] bool miscounts(const std::vector<VlanTag>& pushes, bool counts) const noexcept {
+        return counts && pushes.size() > 1 && caps_.counts_after_push(side_ == Side::wire);
+    }
+
+    const Side side_;
+    const DeviceCaps& caps_;
+    Obstacles& obstacles_;
+};
+
+bool any_change(const Path& path, auto&& is) {
+    return is(path.changes) || std::ranges::any_of(path.branches, [&](const Path& branch) { return any_change(branch, is); });
+}
+
+}  // namespace
+
+Path join(std::vector<Path> legs) {
+    if (legs.empty()) return {};
+    if (legs.size() == 1) return std::move(legs.front());
+    Path path{common_to(legs), {}, {}, {}};
+    for (Path& leg : legs) {
+        take_out(leg.changes, path.changes);
+        if (leg.changes.none()) {
+            path.vports = std::move(leg.vports);
+            path.tables = std::move(leg.tables);
+        } else {
+            path.branches.push_back(std::move(leg));
+        }
+    }
+    std::ranges::sort(path.branches);
+    return path;
+}
+
+void arrange(Path& path, Side side, const DeviceCaps& caps, Obstacles& obstacles) {
+    const bool wire = side == Side::wire;
+    const auto pops = [](const Changes& changes) { return changes.pops != 0; };
+    const auto pushes = [](const Changes& changes) { return !changes.pushes.empty(); };
+    const bool cannot_pop = !wire && !caps.pops_from_vports() && any_change(path, pops);
+    const bool cannot_push = wire && !caps.pushes_from_wire() && any_change(path, pushes);
+    if (cannot_pop) obstacles.add(RejectReason::device_limit, "pop_vlan of packets from a vport");
+    if (cannot_push) obstacles.add(RejectReason::device_limit, "push_vlan onto packets from the wire");
+    if (cannot_pop || cannot_push) return;
+    Arranger(side, caps, obstacles).rule(path, OrderState::counted, 0);
+}
+
+}  // namespace ovsdr::dr

@@ -1,0 +1,72 @@
+#include "offload/dr/install/landing.hpp"
+
+#include "offload/dr/install/make.hpp"
+
+namespace ovsdr::dr {
+
+namespace {
+
+struct Match {
+    MatchParam mask{}, value{};
+
+    void set(prm::Field field, std::uint32_t bits_value, std::uint32_t bits_mask) {
+        mask.set(field, bits_mask);
+        value.set(field, bits_value & bits_mask);
+    }
+};
+
+Match of_vport(Device::VportRegister vport) {
+    Match match;
+    match.set(field::metadata_reg_c_0, vport.value, vport.mask);
+    return match;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Landing>> Landing::create(const std::shared_ptr<Device>& device, const DeviceCaps& caps) {
+    std::unique_ptr<Landing> landing(new Landing);
+    Result<void> made = take(landing->domain_, Domain::create(device, DomainType::nic_rx));
+    if (made) made = take_table(landing->root_, landing->domain_, 0);
+    if (made && caps.recirculates) {
+        made = take_table(landing->by_table_, landing->domain_, 1);
+        if (made) made = take_table(landing->by_port_, landing->domain_, 2);
+        if (made) made = take(landing->to_by_table_, Action::to_table(landing->by_table_->shared_table()));
+        if (made) made = take(landing->to_by_port_, Action::to_table(landing->by_port_->shared_table()));
+    } else if (made) {
+        made = take(landing->tag_of_entry_, Action::tag(entry_id));
+    }
+    if (!made) return tl::unexpected(std::move(made.error()));
+    return landing;
+}
+
+Result<Rule> Landing::name_table(std::uint32_t id) {
+    if (by_table_ == nullptr) return Rule();
+    ActionRef tag;
+    if (auto made = take(tag, Action::tag(id)); !made) return tl::unexpected(std::move(made.error()));
+    Match match;
+    match.set(field::metadata_reg_c_1, mark_of(id), UINT32_MAX);
+    return make_rule(*by_table_, {match.mask, 0}, match.value, {tag, to_by_port_});
+}
+
+Result<Rule> Landing::let_down(Device::VportRegister vport) {
+    if (by_table_ == nullptr) return Rule();
+    Match match = of_vport(vport);
+    match.set(field::metadata_reg_c_1, ours, ours_mask);
+    return make_rule(*root_, {match.mask, 0}, match.value, {to_by_table_});
+}
+
+Result<Rule> Landing::to_queue(Device::VportRegister vport, std::uint16_t priority, ActionRef count, ActionRef queue) {
+    Match match = of_vport(vport);
+    if (by_port_ != nullptr) return make_rule(*by_port_, {match.mask, priority}, match.value, {count, queue});
+    match.set(field::metadata_reg_c_1, mark_of(entry_id), UINT32_MAX);
+    return make_rule(*root_, {match.mask, priority}, match.value, {count, tag_of_entry_, queue});
+}
+
+std::vector<std::pair<const char*, const MatcherSet*>> Landing::tables() const {
+    std::vector<std::pair<const char*, const MatcherSet*>> tables{{"root, what goes up", root_.get()}};
+    if (by_table_ != nullptr) tables.emplace_back("what goes up, by table", by_table_.get());
+    if (by_port_ != nullptr) tables.emplace_back("what goes up, by port", by_port_.get());
+    return tables;
+}
+
+}  // namespace ovsdr::dr

@@ -1,0 +1,57 @@
+// Where what missed in the FDB comes down: NIC_RX's tables, from the manager's root to a port's slow-path queue.
+//
+//   root      vport bits of reg_c_0, reg_c_1 is a mark of ours   → by table
+//   by table  reg_c_1 = mark of the table                        → tag(table's id), by port
+//   by port   vport bits of reg_c_0                              → count, the port's slow-path QP
+//
+// So a table of megaflows costs one rule here, and so does a port. Devices whose NIC_RX has only its root
+// (DeviceCaps::recirculates) have one table of megaflows, whose mark the root rule asks for:
+//
+//   root      vport bits of reg_c_0, reg_c_1 = mark of table 1   → count, tag(1), the port's slow-path QP
+//
+// A port's queue may be replaced while packets come down: the new queue's rule has the other of two priorities, so that
+// at any moment a packet finds exactly one of them, and none after the old one has gone but the new one.
+//
+// Threads: any. Errors: the device's; may throw std::bad_alloc and leaves nothing behind then.
+#pragma once
+
+#include <memory>
+
+#include "offload/dr/device/action.hpp"
+#include "offload/dr/device/caps.hpp"
+#include "offload/dr/device/rule.hpp"
+
+namespace ovsdr::dr {
+
+class Landing {
+public:
+    /// The id of the table that packets enter; 0 is none's.
+    static constexpr std::uint32_t entry_id = 1;
+    /// What a packet that missed in the table has in reg_c_1. Packets that are not ours have something else there.
+    [[nodiscard]] static constexpr std::uint32_t mark_of(std::uint32_t id) noexcept { return ours | id; }
+
+    [[nodiscard]] static Result<std::unique_ptr<Landing>> create(const std::shared_ptr<Device>& device,
+                                                                 const DeviceCaps& caps);
+
+    /// Lets packets that missed in the table come down. Nothing where the device has only one table.
+    [[nodiscard]] Result<Rule> name_table(std::uint32_t id);
+    /// Lets those of a vport come down. Nothing where to_queue() does.
+    [[nodiscard]] Result<Rule> let_down(Device::VportRegister vport);
+    /// The first way to a queue has priority 0, one that replaces it the other of 0 and 1.
+    [[nodiscard]] Result<Rule> to_queue(Device::VportRegister vport, std::uint16_t priority, ActionRef count,
+                                        ActionRef queue);
+
+    [[nodiscard]] Domain& domain() noexcept { return *domain_; }
+    /// For people.
+    [[nodiscard]] std::vector<std::pair<const char*, const MatcherSet*>> tables() const;
+
+private:
+    static constexpr std::uint32_t ours = 0xD5000000, ours_mask = 0xFF000000;
+    Landing() = default;
+
+    std::shared_ptr<Domain> domain_;
+    std::shared_ptr<MatcherSet> root_, by_table_, by_port_;   ///< the latter two: perhaps none
+    ActionRef to_by_table_, to_by_port_, tag_of_entry_;
+};
+
+}  // namespace ovsdr::dr

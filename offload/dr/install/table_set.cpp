@@ -1,0 +1,139 @@
+#include "offload/dr/install/table_set.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cerrno>
+
+#include "offload/dr/install/make.hpp"
+
+namespace ovsdr::dr {
+
+FlowTable::FlowTable(Private, TableKey key, std::uint32_t id, std::shared_ptr<TableSet> set) noexcept
+    : key_(key), id_(id), set_(std::move(set)) {}
+
+FlowTable::~FlowTable() {
+    // What is led up is led down until no packet is under way any more: the caller drains after its last rule.
+    miss_ = Rule();
+    named_ = Rule();
+    if (set_ != nullptr) set_->gone(*this);
+}
+
+TableSet::TableSet(std::shared_ptr<Domain> fdb, ActionRef to_miss, Landing& landing) noexcept
+    : fdb_(std::move(fdb)), to_miss_(std::move(to_miss)), landing_(landing) {}
+
+Result<void> TableSet::furnish(FlowTable& table, std::uint32_t level) {
+    const HeaderWrite mark{HeaderField::metadata_reg_c_1, Landing::mark_of(table.id()), UINT32_MAX};
+    ActionRef marked;
+    Result<void> made = take_table(table.matchers_, fdb_, level);
+    if (made) made = take(table.named_, landing_.name_table(table.id()));
+    if (made) made = take(marked, Action::modify_header(fdb_, std::array{mark}));
+    if (made) {
+        table.to_software_ = {std::move(marked), to_miss_};
+        made = take(table.miss_, make_rule(*table.matchers_, {{}, FlowTable::last_priority}, {}, table.to_software_));
+    }
+    // Before a packet gets here, all of it must be in the device.
+    if (made) made = landing_.domain().wait_written();
+    if (made) made = fdb_->wait_written();
+    return made;
+}
+
+Result<std::shared_ptr<FlowTable>> TableSet::make_entry() {
+    auto table = std::make_shared<FlowTable>(FlowTable::Private{}, TableKey{}, Landing::entry_id, nullptr);
+    if (auto made = furnish(*table, entry_level); !made) return tl::unexpected(std::move(made.error()));
+    return table;
+}
+
+std::shared_ptr<FlowTable> TableSet::find(TableKey key) const {
+    std::lock_guard lock(mutex_);
+    const auto known = known_.find(key);
+    return known == known_.end() ? nullptr : known->second.table.lock();
+}
+
+TableSet::Lead TableSet::lead(const FlowTable* table, std::uint32_t level, unsigned depth) noexcept {
+    if (table != nullptr) return table->level() > level + depth ? Lead::possible : Lead::goes_back;
+    return level + levels_per_table <= highest_level ? Lead::possible : Lead::too_deep;
+}
+
+TableSet::Lead TableSet::lead(TableKey to, std::uint32_t level, unsigned depth) const {
+    return lead(find(to).get(), level, depth);
+}
+
+Result<ActionRef> TableSet::lead_to(TableKey to, std::uint32_t level, unsigned depth) {
+    std::shared_ptr<FlowTable> table;   // let go of without the lock, which the end of a table takes
+    std::unique_lock lock(mutex_);
+    if (const auto known = known_.find(to); known != known_.end()) table = known->second.table.lock();
+    if (lead(table.get(), level, depth) != Lead::possible) {
+        return tl::unexpected(Error{ELOOP, fmt::format("no way up to recirc_id {:#x}", to.recirc_id), "recirc"});
+    }
+    const bool is_new = table == nullptr;
+    if (is_new) {
+        table = std::make_shared<FlowTable>(FlowTable::Private{}, to, new_id(to), shared_from_this());
+        if (auto made = furnish(*table, level + levels_per_table); !made) {
+            lock.unlock();
+            return tl::unexpected(std::move(made.error()));
+        }
+        known_[to] = {table, {}};
+    }
+    Known& known = known_[to];
+    ActionRef leading = known.lead.lock();
+    if (leading == nullptr) {
+        auto made = Action::to_table(table->matchers().shared_table(), table);
+        if (!made) {
+            lock.unlock();
+            return made;
+        }
+        leading = std::move(*made);
+        known.lead = leading;
+    }
+    lock.unlock();
+    if (is_new) tell(to);
+    return leading;
+}
+
+/// With mutex_.
+std::uint32_t TableSet::new_id(TableKey key) {
+    constexpr std::uint32_t last_id = 0xFFFFFF;
+    while (next_id_ > last_id || next_id_ <= Landing::entry_id || ids_.contains(next_id_)) {
+        next_id_ = next_id_ > last_id ? Landing::entry_id + 1 : next_id_ + 1;
+    }
+    ids_[next_id_] = key;
+    return next_id_++;
+}
+
+void TableSet::gone(const FlowTable& table) noexcept {
+    {
+        std::lock_guard lock(mutex_);
+        const auto known = known_.find(table.key());
+        if (known != known_.end() && known->second.table.expired()) known_.erase(known);
+        gone_ids_.push_back(table.id());
+        if (gone_ids_.size() > remembered) {
+            ids_.erase(gone_ids_.front());
+            gone_ids_.pop_front();
+        }
+    }
+    tell(table.key());
+}
+
+void TableSet::tell(TableKey key) noexcept {
+    changes_.fetch_add(1, std::memory_order_acq_rel);
+    if (changed_) changed_(key);
+}
+
+std::optional<TableKey> TableSet::key_of(std::uint32_t id) const {
+    if (id == Landing::entry_id) return TableKey{};
+    std::lock_guard lock(mutex_);
+    const auto found = ids_.find(id);
+    return found == ids_.end() ? std::nullopt : std::optional(found->second);
+}
+
+std::vector<std::shared_ptr<FlowTable>> TableSet::tables() const {
+    std::vector<std::shared_ptr<FlowTable>> tables;
+    std::lock_guard lock(mutex_);
+    for (const auto& [key, known] : known_) {
+        if (auto table = known.table.lock()) tables.push_back(std::move(table));
+    }
+    return tables;
+}
+
+}  // namespace ovsdr::dr

@@ -1,0 +1,115 @@
+// The tables of megaflows: one for packets as they come from a vport, one behind each recirculation.
+//
+// Model. A FlowTable has an id, which a packet that misses in it takes to software. The table of a recirculation is
+// made for the first rule that leads to it, and goes with the last rule that leads to it or lies in it.
+//
+// Levels only ascend and never change. A table behind a recirculation lies eight levels above the table of the rule
+// that made it, which leaves room for that rule's private tables. A rule that would lead from a higher level has to
+// wait until the table has gone, and so has one that would lead back.
+//
+// Ids are not used again while packets may be under way with them: key_of() still knows many that have gone.
+//
+// Threads: any. `changed` is called when a table has been made or has gone, with no lock of the TableSet's.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "offload/dr/ids.hpp"
+#include "offload/dr/install/landing.hpp"
+
+namespace ovsdr::dr {
+
+class TableSet;
+
+class FlowTable {
+    struct Private {};   // only TableSet makes them
+
+public:
+    /// Matchers by priority: megaflows, and last what no megaflow takes. The first is for rules of the table's maker.
+    static constexpr std::uint16_t first_priority = 0, megaflow_priority = 1, last_priority = 2;
+
+    FlowTable(Private, TableKey key, std::uint32_t id, std::shared_ptr<TableSet> set) noexcept;
+    ~FlowTable();
+    FlowTable(const FlowTable&) = delete;
+    FlowTable& operator=(const FlowTable&) = delete;
+
+    [[nodiscard]] TableKey key() const noexcept { return key_; }
+    [[nodiscard]] std::uint32_t id() const noexcept { return id_; }
+    [[nodiscard]] std::uint32_t level() const noexcept { return matchers_->table().level(); }
+    [[nodiscard]] MatcherSet& matchers() const noexcept { return *matchers_; }
+    /// Marks a packet as having missed here, and leads it up.
+    [[nodiscard]] const std::vector<ActionRef>& to_software() const noexcept { return to_software_; }
+
+private:
+    friend class TableSet;
+    TableKey key_;
+    std::uint32_t id_;
+    std::shared_ptr<TableSet> set_;   ///< none: the entry's
+    std::shared_ptr<MatcherSet> matchers_;
+    std::vector<ActionRef> to_software_;
+    Rule named_, miss_;
+};
+
+class TableSet : public std::enable_shared_from_this<TableSet> {
+public:
+    using Changed = std::function<void(TableKey)>;
+    static constexpr std::uint32_t entry_level = 1, levels_per_table = 8, highest_level = 49;
+
+    /// `to_miss`: leads what missed up to the manager. The landing outlives all tables.
+    TableSet(std::shared_ptr<Domain> fdb, ActionRef to_miss, Landing& landing) noexcept;
+    void on_change(Changed changed) noexcept { changed_ = std::move(changed); }
+
+    /// The table that packets enter. The caller's: the set does not know it.
+    [[nodiscard]] Result<std::shared_ptr<FlowTable>> make_entry();
+
+    /// Nothing if no rule leads there.
+    [[nodiscard]] std::shared_ptr<FlowTable> find(TableKey key) const;
+
+    enum class Lead { possible, too_deep, goes_back };
+    /// From a rule in a table of level `level` with `depth` private tables in between.
+    [[nodiscard]] Lead lead(TableKey to, std::uint32_t level, unsigned depth) const;
+    /// ELOOP where that is not possible.
+    [[nodiscard]] Result<ActionRef> lead_to(TableKey to, std::uint32_t level, unsigned depth);
+
+    /// Grows with each table that has been made or has gone, before `changed` is called.
+    [[nodiscard]] std::uint64_t changes() const noexcept { return changes_.load(std::memory_order_acquire); }
+    /// Whose id it is or was.
+    [[nodiscard]] std::optional<TableKey> key_of(std::uint32_t id) const;
+    /// Those behind recirculations.
+    [[nodiscard]] std::vector<std::shared_ptr<FlowTable>> tables() const;
+
+private:
+    friend class FlowTable;
+    struct Known {
+        std::weak_ptr<FlowTable> table;
+        std::weak_ptr<Action> lead;
+    };
+    static constexpr std::size_t remembered = 4096;
+
+    [[nodiscard]] Result<void> furnish(FlowTable& table, std::uint32_t level);
+    [[nodiscard]] static Lead lead(const FlowTable* table, std::uint32_t level, unsigned depth) noexcept;
+    [[nodiscard]] std::uint32_t new_id(TableKey key);
+    void gone(const FlowTable& table) noexcept;
+    void tell(TableKey key) noexcept;
+
+    std::shared_ptr<Domain> fdb_;
+    ActionRef to_miss_;
+    Landing& landing_;
+    Changed changed_;
+    std::atomic<std::uint64_t> changes_{0};
+
+    mutable std::mutex mutex_;
+    std::map<TableKey, Known> known_;
+    std::map<std::uint32_t, TableKey> ids_;
+    std::deque<std::uint32_t> gone_ids_;
+    std::uint32_t next_id_ = Landing::entry_id + 1;
+};
+
+}  // namespace ovsdr::dr

@@ -1,0 +1,138 @@
+// When two megaflows are the same, and what is kept of one.
+#include "offload/dr/megaflow_store.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+namespace ovsdr::dr {
+namespace {
+
+ovsdr_action action_of(ovsdr_action_type type) {
+    ovsdr_action action{};
+    action.type = type;
+    return action;
+}
+
+ovsdr_action output(std::uint32_t port) {
+    auto action = action_of(OVSDR_ACTION_OUTPUT);
+    action.output = port;
+    return action;
+}
+
+ovsdr_action recirc(std::uint32_t id) {
+    auto action = action_of(OVSDR_ACTION_RECIRC);
+    action.recirc_id = id;
+    return action;
+}
+
+ovsdr_action set(ovsdr_header_field field, std::vector<std::pair<std::uint8_t, std::uint8_t>> bytes) {
+    auto action = action_of(OVSDR_ACTION_SET);
+    action.set.field = field;
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+        action.set.value[i] = bytes[i].first;
+        action.set.mask[i] = bytes[i].second;
+    }
+    return action;
+}
+
+ovsdr_action push(std::uint16_t be_tpid, std::uint16_t be_tci) {
+    auto action = action_of(OVSDR_ACTION_PUSH_VLAN);
+    action.push_vlan = {be_tpid, be_tci};
+    return action;
+}
+
+ovsdr_action unsupported(const char* name) {
+    auto action = action_of(OVSDR_ACTION_UNSUPPORTED);
+    action.unsupported = name;
+    return action;
+}
+
+ovsdr_megaflow megaflow_of(const std::vector<ovsdr_action>& actions) {
+    ovsdr_megaflow megaflow{};
+    megaflow.key.in_port = 1;
+    for (const ovsdr_action& action : actions) megaflow.actions[megaflow.n_actions++] = action;
+    return megaflow;
+}
+
+/// Lists of actions of which no two are the same.
+std::vector<std::vector<ovsdr_action>> different_lists() {
+    const auto begin = action_of(OVSDR_ACTION_COPY_BEGIN), end = action_of(OVSDR_ACTION_COPY_END);
+    return {{},
+            {output(1)},
+            {output(2)},
+            {output(1), output(1)},
+            {recirc(1)},
+            {recirc(2)},
+            {action_of(OVSDR_ACTION_POP_VLAN)},
+            {push(0x81, 1)},
+            {push(0x81, 2)},
+            {push(0xa888, 1)},
+            {set(OVSDR_HEADER_IP_TTL, {{1, 0xff}})},
+            {set(OVSDR_HEADER_IP_TTL, {{2, 0xff}})},
+            {set(OVSDR_HEADER_IP_TTL, {{1, 0x0f}})},
+            {set(OVSDR_HEADER_IP_TOS, {{1, 0xff}})},
+            {set(OVSDR_HEADER_TCP_SRC, {{1, 0xff}, {0, 0xff}})},
+            {set(OVSDR_HEADER_TCP_SRC, {{1, 0xff}, {0, 0}})},
+            {set(OVSDR_HEADER_IPV6_SRC, std::vector<std::pair<std::uint8_t, std::uint8_t>>(16, {7, 0xff}))},
+            {set(OVSDR_HEADER_IPV6_SRC, std::vector<std::pair<std::uint8_t, std::uint8_t>>(15, {7, 0xff}))},
+            {begin, output(1), end},
+            {begin, end, output(1)},
+            {begin, output(1), end, output(1)},
+            {begin, output(1), output(1), end},
+            {begin, begin, output(1), end, end},
+            {unsupported("ct")},
+            {unsupported("meter")}};
+}
+
+TEST(MegaflowStore, AMegaflowIsItselfAndNoOther) {
+    const auto lists = different_lists();
+    MegaflowParts parts;
+    for (std::size_t i = 0; i < lists.size(); ++i) {
+        const StoredMegaflow stored(megaflow_of(lists[i]), parts);
+        for (std::size_t j = 0; j < lists.size(); ++j) {
+            EXPECT_EQ(stored.is(megaflow_of(lists[j])), i == j) << i << " against " << j;
+        }
+    }
+}
+
+TEST(MegaflowStore, SharesActionsOnlyWithItsEqual) {
+    const auto lists = different_lists();
+    MegaflowParts parts;
+    std::vector<MegaflowParts::ActionList> shared;
+    const auto share = [&](const std::vector<ovsdr_action>& list) {
+        return parts.share(MegaflowParts::Actions{static_cast<std::uint32_t>(list.size()), list});
+    };
+    for (const auto& list : lists) shared.push_back(share(list));
+    for (std::size_t i = 0; i < lists.size(); ++i) {
+        EXPECT_EQ(share(lists[i]), shared[i]) << i;
+        EXPECT_EQ(std::ranges::count(shared, shared[i]), 1) << i;
+    }
+}
+
+TEST(MegaflowStore, GivesBackWhatItWasGiven) {
+    MegaflowParts parts;
+    for (const auto& list : different_lists()) {
+        const ovsdr_megaflow megaflow = megaflow_of(list);
+        const StoredMegaflow stored(megaflow, parts);
+        EXPECT_TRUE(StoredMegaflow(stored.restore(), parts).is(megaflow));
+        EXPECT_EQ(stored.restore().n_actions, list.size());
+    }
+}
+
+TEST(MegaflowStore, MentionsThePortsOfCopiesAndNoRecirculations) {
+    MegaflowParts parts;
+    const StoredMegaflow stored(
+        megaflow_of({action_of(OVSDR_ACTION_COPY_BEGIN), output(5), action_of(OVSDR_ACTION_COPY_END), recirc(6),
+                     set(OVSDR_HEADER_IP_TTL, {{7, 0xff}}), output(8)}),
+        parts);
+    const auto ports = stored.ports();
+    std::vector<std::uint32_t> numbers;
+    for (std::uint32_t i = 0; i < ports.size(); ++i) numbers.push_back(ports[i].value);
+    EXPECT_EQ(numbers, (std::vector<std::uint32_t>{1, 5, 8}));
+}
+
+}  // namespace
+}  // namespace ovsdr::dr
