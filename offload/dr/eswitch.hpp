@@ -120,6 +120,10 @@ public:
     /// if the ufid is unknown or never was installed.
     [[nodiscard]] virtual std::optional<Status> status(const Ufid& ufid) noexcept = 0;
 
+    /// Behind which recirculation a packet missed that came up with this flow tag: it goes on there, as it is. Nothing:
+    /// the tag is not ours, or its table went too long ago.
+    [[nodiscard]] virtual std::optional<TableKey> table_of(std::uint32_t tag) const noexcept = 0;
+
     /// Removes every megaflow whose in_port is `port`, or all.
     virtual void flush(std::optional<OdpPort> port) noexcept = 0;
 

@@ -45,6 +45,9 @@ public:
     PutOutcome put(const Ufid& ufid, const ovsdr_megaflow& megaflow, std::uint16_t neighbourhood) noexcept override;
     void del(std::span<Deletion> deletions) noexcept override;
     std::optional<Status> status(const Ufid& ufid) noexcept override;
+    std::optional<TableKey> table_of(std::uint32_t tag) const noexcept override {
+        return pipeline_->tables().key_of(tag);
+    }
     void flush(std::optional<OdpPort> port) noexcept override;
 
     std::string show(bool verbose, const PortNames& names) const override;

@@ -4,6 +4,7 @@
 
 #include <endian.h>
 
+#include <algorithm>
 #include <cstring>
 #include <initializer_list>
 
@@ -72,6 +73,38 @@ public:
     }
     MegaflowBuilder& pop() {
         next(OVSDR_ACTION_POP_VLAN);
+        return *this;
+    }
+    /// Behind a recirculation.
+    MegaflowBuilder& behind(std::uint32_t recirc_id) {
+        megaflow_.key.recirc_id = recirc_id;
+        return *this;
+    }
+    MegaflowBuilder& recirc(std::uint32_t recirc_id) {
+        next(OVSDR_ACTION_RECIRC).recirc_id = recirc_id;
+        return *this;
+    }
+    /// All bits of the given bytes.
+    MegaflowBuilder& set(ovsdr_header_field field, std::initializer_list<std::uint8_t> value) {
+        ovsdr_set& set = next(OVSDR_ACTION_SET).set;
+        set.field = static_cast<std::uint8_t>(field);
+        std::copy(value.begin(), value.end(), set.value);
+        std::fill_n(set.mask, value.size(), std::uint8_t{0xFF});
+        return *this;
+    }
+    /// The last set action writes these bits only.
+    MegaflowBuilder& under(std::initializer_list<std::uint8_t> mask) {
+        ovsdr_set& set = megaflow_.actions[megaflow_.n_actions - 1].set;
+        std::copy(mask.begin(), mask.end(), set.mask);
+        for (std::size_t i = 0; i < mask.size(); ++i) set.value[i] = static_cast<std::uint8_t>(set.value[i] & set.mask[i]);
+        return *this;
+    }
+    MegaflowBuilder& copy() {
+        next(OVSDR_ACTION_COPY_BEGIN);
+        return *this;
+    }
+    MegaflowBuilder& end_copy() {
+        next(OVSDR_ACTION_COPY_END);
         return *this;
     }
     MegaflowBuilder& unsupported(const char* name) {

@@ -19,7 +19,7 @@ Compiled<RulePlan> compile_here(const ovsdr_megaflow& megaflow, std::uint8_t ste
 
 std::string text_of_compiled(const ovsdr_megaflow& megaflow, std::uint8_t steering_format = 1) {
     const auto plan = compile_here(megaflow, steering_format);
-    if (plan) return text_of(*plan);
+    if (plan) return text_of(plan->path);
     return text_of(plan.error());
 }
 
@@ -58,8 +58,7 @@ TEST(CompileActions, RefusesTheSameCopyTwice) {
 TEST(CompileActions, PushesWithoutOvssPresenceBit) {
     const auto plan = compile_here(MegaflowBuilder().ipv4().push(0x123).output(2));
     ASSERT_TRUE(plan);
-    ASSERT_EQ(plan->legs.size(), 1U);
-    EXPECT_EQ(plan->legs[0].pushes, (std::vector<VlanTag>{{0x8100, 0x123}}));
+    EXPECT_EQ(plan->path.changes.pushes, (std::vector<VlanTag>{{0x8100, 0x123}}));
 }
 
 TEST(CompileActions, RefusesTagTypesThatDevicesDoNotPush) {
@@ -86,11 +85,11 @@ TEST(CompileActions, RefusesToPopWhatMayNotBeThere) {
     EXPECT_EQ(text_of_compiled(flow), "unsupported order of actions: pop_vlan of packets that may have no tag");
 }
 
-TEST(CompileActions, RetagsFromVportsButNotFromTheWire) {
+TEST(CompileActions, RetagsFromTheWireInASecondTable) {
     EXPECT_EQ(text_of_compiled(MegaflowBuilder(1).ipv4().vlan(5).pop().push(6).output(2)),
               "pop_vlan, push_vlan 0x8100 vid 6 pcp 0, dest_vport 2");
     EXPECT_EQ(text_of_compiled(MegaflowBuilder(9).ipv4().vlan(5).pop().push(6).output(2)),
-              "unsupported order of actions: push_vlan after pop_vlan, from the wire");
+              "pop_vlan, dest_table (push_vlan 0x8100 vid 6 pcp 0, dest_vport 2)");
 }
 
 TEST(CompileActions, BranchesWhereOutputsSeeDifferentPackets) {
@@ -123,16 +122,108 @@ TEST(CompileActions, CorrectsBytesCountedAfterAPop) {
     EXPECT_EQ(compile_here(MegaflowBuilder(1).ipv4().vlan(5).pop().output(2), 1)->bytes_uncounted, 0);
 }
 
-TEST(CompileActions, RefusesTwoPushesWhereTheFirstWouldBeCounted) {
+TEST(CompileActions, PushesTwiceInASecondTableWhereTheFirstWouldBeCounted) {
     const ovsdr_megaflow vport = MegaflowBuilder(1).ipv4().push(1).push(2).output(2);
     const ovsdr_megaflow wire = MegaflowBuilder(9).ipv4().push(1).push(2).output(2);
-    EXPECT_TRUE(compile_here(vport, 1));
-    EXPECT_EQ(text_of_compiled(vport, 0),
-              "device limit: two push_vlan, whose counter would count the first tag, from a vport");
-    EXPECT_EQ(text_of_compiled(wire, 1),
-              "device limit: two push_vlan, whose counter would count the first tag, from the wire");
-    // A copy's tags are pushed behind the counter, in a table of its own.
-    EXPECT_TRUE(compile_here(MegaflowBuilder(9).ipv4().output(1).push(1).push(2).output(2), 1));
+    const std::string both = "push_vlan 0x8100 vid 1 pcp 0, push_vlan 0x8100 vid 2 pcp 0, dest_vport 2";
+    EXPECT_EQ(text_of_compiled(vport, 1), both);
+    EXPECT_EQ(text_of_compiled(vport, 0), "dest_table (" + both + ")");
+    EXPECT_EQ(text_of_compiled(wire, 1), "dest_table (" + both + ")");
+    // A copy's tags are pushed behind the counter anyway.
+    EXPECT_EQ(text_of_compiled(MegaflowBuilder(9).ipv4().output(1).push(1).push(2).output(2), 1),
+              "dest_array [dest_vport 1, dest_table (" + both + ")]");
+}
+
+MegaflowBuilder routed(std::uint32_t in_port = 1) {
+    return MegaflowBuilder(in_port).ipv4().set(OVSDR_HEADER_ETH_DST, {0, 1, 2, 3, 4, 5}).set(OVSDR_HEADER_IP_TTL, {63});
+}
+const std::string routing = "set dmac_47_16=0x10203, set dmac_15_0=0x405, set ip_ttl=0x3f";
+
+TEST(CompileActions, RewritesBeforeItSends) {
+    EXPECT_EQ(text_of_compiled(routed().output(2)), routing + ", dest_vport 2");
+    EXPECT_EQ(text_of_compiled(MegaflowBuilder().ipv6().set(OVSDR_HEADER_IP_TTL, {63}).output(2)),
+              "set ipv6_hoplimit=0x3f, dest_vport 2");
+    EXPECT_EQ(text_of_compiled(MegaflowBuilder().ipv4().set(OVSDR_HEADER_IP_TOS, {0x2b}).under({0xfc}).output(2)),
+              "set ip_dscp=0xa, dest_vport 2");
+    EXPECT_EQ(text_of_compiled(MegaflowBuilder().ipv4().set(OVSDR_HEADER_IP_SRC, {10, 0, 0, 1}).under({0, 0, 0xff, 0xf})
+                                   .output(2)),
+              "set src_ipv4=0x1/0xff0f, dest_vport 2");
+}
+
+TEST(CompileActions, TheLastOfTwoWritesStays) {
+    EXPECT_EQ(text_of_compiled(routed().set(OVSDR_HEADER_IP_TTL, {7}).output(2)),
+              "set dmac_47_16=0x10203, set dmac_15_0=0x405, set ip_ttl=0x7, dest_vport 2");
+    EXPECT_EQ(text_of_compiled(MegaflowBuilder().ipv4().set(OVSDR_HEADER_IP_TTL, {0xf0}).under({0xf0})
+                                   .set(OVSDR_HEADER_IP_TTL, {0x18}).under({0x18}).output(2)),
+              "set ip_ttl=0xf8/0xf8, dest_vport 2");
+}
+
+TEST(CompileActions, RewritesInOneOrderWhateverTheMegaflows) {
+    const std::string text = "pop_vlan, set ip_ttl=0x3f, push_vlan 0x8100 vid 6 pcp 0, dest_vport 2";
+    EXPECT_EQ(text_of_compiled(
+                  MegaflowBuilder().ipv4().vlan(5).set(OVSDR_HEADER_IP_TTL, {63}).pop().push(6).output(2)), text);
+    EXPECT_EQ(text_of_compiled(
+                  MegaflowBuilder(9).ipv4().vlan(5).pop().push(6).set(OVSDR_HEADER_IP_TTL, {63}).output(2)), text)
+        << "from the wire too: a rewriting stands between the two";
+}
+
+TEST(CompileActions, DoesOnceWhatAllCopiesNeed) {
+    EXPECT_EQ(text_of_compiled(routed().output(2).output(3)), routing + ", dest_array [dest_vport 2, dest_vport 3]");
+    EXPECT_EQ(text_of_compiled(routed().output(2).push(5).output(9)),
+              routing + ", dest_array [dest_vport 2, dest_table (push_vlan 0x8100 vid 5 pcp 0, dest_vport 65535)]");
+    EXPECT_EQ(text_of_compiled(MegaflowBuilder().ipv4().output(2).set(OVSDR_HEADER_IP_TTL, {63}).output(3)),
+              "dest_array [dest_vport 2, dest_table (set ip_ttl=0x3f, dest_vport 3)]");
+    EXPECT_EQ(text_of_compiled(MegaflowBuilder().ipv4().vlan(5).push(6).output(2).pop().pop().push(6).output(3)),
+              "dest_array [dest_table (push_vlan 0x8100 vid 6 pcp 0, dest_vport 2), "
+              "dest_table (pop_vlan, push_vlan 0x8100 vid 6 pcp 0, dest_vport 3)]")
+        << "one tag lies behind the other only in one of them";
+    EXPECT_EQ(text_of_compiled(MegaflowBuilder().ipv4().push(6).output(2).push(7).output(3)),
+              "push_vlan 0x8100 vid 6 pcp 0, "
+              "dest_array [dest_vport 2, dest_table (push_vlan 0x8100 vid 7 pcp 0, dest_vport 3)]");
+}
+
+TEST(CompileActions, ACopyLeavesThePacketAsItWas) {
+    EXPECT_EQ(text_of_compiled(
+                  MegaflowBuilder().ipv4().copy().set(OVSDR_HEADER_IP_TTL, {63}).output(2).end_copy().output(3)),
+              "dest_array [dest_vport 3, dest_table (set ip_ttl=0x3f, dest_vport 2)]");
+    EXPECT_EQ(text_of_compiled(MegaflowBuilder().ipv4().copy().output(2).end_copy()), "dest_vport 2");
+    EXPECT_EQ(text_of_compiled(MegaflowBuilder().ipv4().copy().set(OVSDR_HEADER_IP_TTL, {63}).end_copy().output(2)),
+              "dest_vport 2");
+    EXPECT_EQ(text_of_compiled(MegaflowBuilder().ipv4().end_copy().output(2)),
+              "unsupported action: the end of a copy that never began");
+}
+
+TEST(CompileActions, GoesOnBehindARecirculation) {
+    EXPECT_EQ(text_of_compiled(routed().recirc(7)), routing + ", dest_table recirc_id 0x7");
+    EXPECT_EQ(text_of_compiled(MegaflowBuilder().ipv4().output(2).recirc(7)),
+              "dest_array [dest_vport 2, dest_table recirc_id 0x7]");
+    EXPECT_EQ(text_of_compiled(MegaflowBuilder().ipv4().behind(7).recirc(7)),
+              "recirculation: recirc to the table that it comes from: 0x7");
+    EXPECT_EQ(text_of_compiled(MegaflowBuilder().ipv4().recirc(7).recirc(7)),
+              "unsupported action: recirc twice to one recirc_id: 0x7");
+}
+
+TEST(CompileActions, RewritesOnlyHeadersThatAreThere) {
+    EXPECT_EQ(text_of_compiled(MegaflowBuilder().arp().set(OVSDR_HEADER_IP_TTL, {63}).output(2)),
+              "unsupported action: set(ipv4) or set(ipv6) of packets that may have no such header");
+    EXPECT_EQ(text_of_compiled(MegaflowBuilder().ipv6().set(OVSDR_HEADER_IP_SRC, {1, 2, 3, 4}).output(2)),
+              "unsupported action: set(ipv4) of packets that may have no such header");
+    EXPECT_EQ(text_of_compiled(MegaflowBuilder().ipv4().proto(17).set(OVSDR_HEADER_TCP_SRC, {1, 2}).output(2)),
+              "unsupported action: set(tcp) of packets that may have no such header");
+    EXPECT_EQ(text_of_compiled(MegaflowBuilder().ipv4().proto(6).set(OVSDR_HEADER_TCP_SRC, {1, 2}).output(2)),
+              "set tcp_sport=0x102, dest_vport 2");
+}
+
+TEST(CompileActions, RewritesNoTransportHeaderOfAFragment) {
+    MegaflowBuilder any, first;
+    any.ipv4().proto(6).set(OVSDR_HEADER_TCP_SRC, {1, 2}).output(2).raw().mask.ip_frag = 0;
+    const auto plan = compile_here(any);
+    ASSERT_TRUE(plan);
+    EXPECT_EQ(plan->match.mask.get(field::frag), 1U) << "fragments go on in software";
+    EXPECT_EQ(plan->match.value.get(field::frag), 0U);
+    first.ipv4().set(OVSDR_HEADER_IP_SRC, {1, 2, 3, 4}).output(2).raw().key.ip_frag = 1;
+    first.raw().mask.ip_frag = 1;
+    EXPECT_EQ(text_of_compiled(first), "unsupported action: set(ipv4) of addresses of a fragment");
 }
 
 TEST(CompileActions, RefusesMoreThanTwoPushes) {

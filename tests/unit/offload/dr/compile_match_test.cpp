@@ -56,10 +56,17 @@ TEST(CompileMatch, RejectsAnInPortNotMatchedWhole) {
     expect_reject(compile(flow), RejectReason::in_port_not_offloaded, "whole");
 }
 
-TEST(CompileMatch, RejectsRecirculatedPackets) {
-    MegaflowBuilder flow;
-    flow.ipv4().raw().key.recirc_id = 0x17;
-    expect_reject(compile(flow), RejectReason::recirculation, "0x17");
+TEST(CompileMatch, RecirculatedPacketsAreInATableOfTheirOwn) {
+    const auto plan = compile(MegaflowBuilder().ipv4().behind(0x17));
+    ASSERT_TRUE(plan);
+    EXPECT_EQ(plan->table, TableKey{0x17});
+    EXPECT_EQ(plan->mask, compile(MegaflowBuilder().ipv4())->mask) << "the rule need not ask again";
+    DeviceCaps caps;
+    caps.recirculates = false;
+    expect_reject(compile(MegaflowBuilder().ipv4().behind(0x17), caps), RejectReason::device_limit, "recirc_id");
+    MegaflowBuilder some;
+    some.ipv4().behind(0x17).raw().mask.recirc_id = 0xFF;
+    expect_reject(compile(some), RejectReason::unsupported_mask, "recirc_id/0xff");
 }
 
 TEST(CompileMatch, MatchesMaskedMacs) {
@@ -339,7 +346,7 @@ TEST(CompileMatch, AMaskOfAllOnesNamesEachFieldThatItCannotMatch) {
     std::set<std::string> names;
     for (const Obstacle& obstacle : compiled.error().obstacles) names.insert(obstacle.name.text());
     EXPECT_EQ(names,
-              (std::set<std::string>{"recirc_id", "in_port is no dr port of this device", "vlan_tci[1]", "vlan_tpid[1]",
+              (std::set<std::string>{"in_port is no dr port of this device", "vlan_tci[1]", "vlan_tpid[1]",
                                      "vlan_tpid", "nw_proto", "nw_tos", "nw_ttl", "nw_frag", "ipv6", "arp", "nw_src",
                                      "nw_dst", "ipv6_label", "tp_src", "tp_dst", "tcp_flags", "reserved"}));
 }

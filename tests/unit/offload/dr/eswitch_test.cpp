@@ -1,15 +1,18 @@
 // The Eswitch on the recording provider: what it makes, what it leaves behind when a call fails, and what it counts.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <climits>
+#include <functional>
 #include <set>
 #include <thread>
 
 #include <infiniband/verbs.h>
 
-#include "offload/dr/eswitch.hpp"
 #include "offload/dr/device/leak.hpp"
+#include "offload/dr/eswitch.hpp"
 #include "offload/dr/install/pipeline.hpp"
 #include "tests/unit/offload/fake_provider.hpp"
 #include "tests/unit/offload/megaflow_builder.hpp"
@@ -65,6 +68,18 @@ protected:
         }
         return rules;
     }
+    /// Rules of the table that have this action.
+    static std::size_t rules_in(const std::string& table, const std::string& action) {
+        const auto rules = FakeProvider::rules();
+        return static_cast<std::size_t>(std::ranges::count_if(rules, [&](const auto& rule) {
+            return rule.table == table && std::ranges::count(rule.actions, action) != 0;
+        }));
+    }
+    /// Within some seconds; another thread does it.
+    static bool soon(const std::function<bool()>& is_true) {
+        for (unsigned i = 0; i < 1000 && !is_true(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        return is_true();
+    }
     /// The counter that the only megaflow rule counts into.
     static std::uint32_t only_counter() {
         const auto rules = megaflow_rules();
@@ -96,7 +111,7 @@ TEST_F(EswitchTest, InstallsOneRuleAndTakesItAway) {
 TEST_F(EswitchTest, SendsUpWhatEndsAConnection) {
     unsigned ends = 0;
     for (const auto& rule : FakeProvider::rules()) {
-        if (rule.table != "FDB level 1" || rule.priority != Pipeline::end_priority || rule.actions.size() != 2) {
+        if (rule.table != "FDB level 1" || rule.priority != FlowTable::first_priority || rule.actions.size() != 2) {
             continue;
         }
         EXPECT_EQ(rule.actions[0], "modify_header");
@@ -236,10 +251,74 @@ TEST_F(EswitchTest, RemovesTheRulesOfADeadPort) {
     const std::size_t rules = FakeProvider::rules().size();
     eswitch_->detach_port(VportId{2});
     EXPECT_EQ(megaflow_rules().size(), 1U);
-    EXPECT_EQ(FakeProvider::rules().size(), rules - 2 - 4);
+    EXPECT_EQ(FakeProvider::rules().size(), rules - 2 - 5);
     eswitch_->flush(OdpPort{3});
     EXPECT_FALSE(eswitch_->explain({1, 3}));
     EXPECT_TRUE(eswitch_->explain({1, 2}));
+}
+
+TEST_F(EswitchTest, InstallsBehindARecirculationWhatLeadsThereFirst) {
+    ASSERT_TRUE(installed(eswitch_->put({1, 1}, MegaflowBuilder().ipv4().recirc(7))));
+    ASSERT_TRUE(installed(eswitch_->put({1, 2}, MegaflowBuilder().ipv4().behind(7).recirc(8))));
+    ASSERT_TRUE(installed(eswitch_->put({1, 3}, MegaflowBuilder().ipv4().behind(8).output(2))));
+    EXPECT_EQ(rules_in("FDB level 1", "dest_table 9"), 1U);
+    EXPECT_EQ(rules_in("FDB level 9", "dest_table 17"), 1U);
+    EXPECT_EQ(rules_in("FDB level 17", "dest_vport 2"), 1U);
+    // What misses behind a recirculation goes up as well.
+    EXPECT_EQ(rules_in("FDB level 9", "dest_table 60"), 1U);
+    EXPECT_EQ(rules_in("FDB level 17", "dest_table 60"), 1U);
+}
+
+TEST_F(EswitchTest, AMegaflowBehindARecirculationWaitsForOneThatLeadsThere) {
+    EXPECT_TRUE(std::holds_alternative<Reject>(eswitch_->put({1, 2}, MegaflowBuilder().ipv4().behind(7).output(2))));
+    EXPECT_EQ(eswitch_->explain({1, 2})->text, "recirculation: recirc_id=0x7 (no megaflow in the NIC leads there)");
+    ASSERT_TRUE(installed(eswitch_->put({1, 1}, MegaflowBuilder().ipv4().recirc(7))));
+    EXPECT_TRUE(soon([&] { return rules_in("FDB level 9", "dest_vport 2") == 1; }));
+    EXPECT_TRUE(eswitch_->explain({1, 2})->offloaded);
+}
+
+TEST_F(EswitchTest, ATableGoesWithTheLastMegaflowThatNeedsIt) {
+    const unsigned tables = FakeProvider::alive("table"), rules = static_cast<unsigned>(FakeProvider::rules().size());
+    ASSERT_TRUE(installed(eswitch_->put({1, 1}, MegaflowBuilder().ipv4().recirc(7))));
+    ASSERT_TRUE(installed(eswitch_->put({1, 2}, MegaflowBuilder(2).ipv4().recirc(7))));
+    ASSERT_TRUE(installed(eswitch_->put({1, 3}, MegaflowBuilder().ipv4().behind(7).output(2))));
+    EXPECT_EQ(FakeProvider::alive("table"), tables + 1) << "two megaflows lead to one table";
+    (void)eswitch_->del(Ufid{1, 1});
+    (void)eswitch_->del(Ufid{1, 2});
+    EXPECT_EQ(FakeProvider::alive("table"), tables + 1) << "a megaflow lies there";
+    (void)eswitch_->del(Ufid{1, 3});
+    EXPECT_EQ(FakeProvider::alive("table"), tables);
+    EXPECT_EQ(FakeProvider::rules().size(), rules);
+}
+
+TEST_F(EswitchTest, ARecirculationThatGoesBackWaitsUntilItsTableHasGone) {
+    ASSERT_TRUE(installed(eswitch_->put({1, 1}, MegaflowBuilder().ipv4().recirc(7))));
+    ASSERT_TRUE(installed(eswitch_->put({1, 2}, MegaflowBuilder().ipv4().behind(7).recirc(8))));
+    EXPECT_TRUE(std::holds_alternative<Reject>(eswitch_->put({1, 3}, MegaflowBuilder().ipv4().behind(8).recirc(7))));
+    EXPECT_EQ(eswitch_->explain({1, 3})->text, "recirculation: recirc=0x7 (its table lies before this one)");
+    ASSERT_TRUE(installed(eswitch_->put({1, 4}, MegaflowBuilder(2).ipv4().recirc(8))));
+    (void)eswitch_->del(Ufid{1, 1});
+    (void)eswitch_->del(Ufid{1, 2});
+    EXPECT_TRUE(soon([&] { return rules_in("FDB level 17", "dest_table 25") == 1; })) << "8 lies before 7 now";
+}
+
+TEST_F(EswitchTest, RecirculatesSixTimesInARowAndNoMore) {
+    for (std::uint32_t id = 1; id <= 6; ++id) {
+        ASSERT_TRUE(installed(eswitch_->put({1, id}, MegaflowBuilder().ipv4().behind(id - 1).recirc(id))));
+    }
+    EXPECT_TRUE(std::holds_alternative<Reject>(eswitch_->put({1, 7}, MegaflowBuilder().ipv4().behind(6).recirc(7))));
+    EXPECT_EQ(eswitch_->explain({1, 7})->text, "recirculation: recirc=0x7 (too many of them in a row)");
+}
+
+TEST_F(EswitchTest, KnowsWhichTableAPacketMissedIn) {
+    ASSERT_TRUE(installed(eswitch_->put({1, 1}, MegaflowBuilder().ipv4().recirc(7))));
+    EXPECT_EQ(eswitch_->table_of(1), std::optional(TableKey{0}));
+    EXPECT_EQ(eswitch_->table_of(2), std::optional(TableKey{7}));
+    EXPECT_EQ(eswitch_->table_of(3), std::nullopt);
+    (void)eswitch_->del(Ufid{1, 1});
+    EXPECT_EQ(eswitch_->table_of(2), std::optional(TableKey{7})) << "its packets may be under way";
+    ASSERT_TRUE(installed(eswitch_->put({1, 1}, MegaflowBuilder().ipv4().recirc(9))));
+    EXPECT_EQ(eswitch_->table_of(3), std::optional(TableKey{9}));
 }
 
 TEST_F(EswitchTest, CountsReasonsByFieldAndAction) {
