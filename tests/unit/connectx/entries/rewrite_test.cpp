@@ -228,6 +228,17 @@ TEST(Rewrite, LeavesAWrongChecksumAsWrongAsItWas) {
     EXPECT_NE(once, summed(once, tcp4));
     EXPECT_EQ(edited(1, list_of({{6, 0x0e, 40, 8, 64}}), once), wrong);
     EXPECT_EQ(edited(1, list_of({{6, 0x0e, 40, 8, 64}}), wrong), wrong) << "what is written was there";
+    // All ones is a sum of 0, too: a write that changes nothing must not touch it.
+    wrong = written(frame_of(tcp4), 14 + 10, 2, 0xFFFF);
+    EXPECT_EQ(edited(1, list_of({{6, 0x0e, 40, 8, 64}}), wrong), wrong);
+}
+
+TEST(Rewrite, FindsTheFirstOfTwoTags) {
+    Bytes frame = frame_of(tagged4);
+    const Bytes second{0x81, 0, 0, 7};
+    frame.insert(frame.begin() + 16, second.begin(), second.end());
+    EXPECT_EQ(edited(0, list_of({{2, 2, 0, 16, 0xE123}}), frame), written(frame, 14, 2, 0xE123));
+    EXPECT_EQ(edited(1, list_of({{6, 1, 32, 16, 0x9999}}), frame), written(frame, 20, 2, 0x9999)) << "the ethertype";
 }
 
 TEST(Rewrite, MendsBehindExtensionHeadersAndOptions) {
