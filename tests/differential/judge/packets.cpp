@@ -88,7 +88,7 @@ Bytes transport(const Recipe& recipe, Chance& chance) {
 
 std::uint32_t sum_of(std::span<const std::uint8_t> bytes) {
     std::uint32_t sum = 0;
-    for (std::size_t i = 0; i < bytes.size(); ++i) sum += i % 2 == 0 ? static_cast<std::uint32_t>(bytes[i] << 8) : bytes[i];
+    for (std::size_t i = 0; i < bytes.size(); ++i) sum += i % 2 == 0 ? bytes[i] * 256U : bytes[i];
     return sum;
 }
 

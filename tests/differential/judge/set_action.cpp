@@ -30,12 +30,21 @@ std::string text_of(const Pattern& pattern, unsigned bits) {
     return whole ? form(pattern.value) : fmt::format("{}/{}", form(pattern.value), form(pattern.mask));
 }
 
+/// Neighbouring bits, as a part of a field is set by OpenFlow. Others would be commands without end.
+PatternBytes run_of(Chance& chance, unsigned bits) {
+    const unsigned length = 1 + below(chance, bits), low = below(chance, bits - length + 1);
+    PatternBytes run = ones(low + length);
+    const PatternBytes below_it = ones(low);
+    for (std::size_t i = 0; i < run.size(); ++i) run[i] &= static_cast<std::uint8_t>(~below_it[i]);
+    return run;
+}
+
 /// Of TOS OVS sets DSCP or ECN more often than other bits.
 PatternBytes mask_for(Chance& chance, SetHeader header, std::size_t field) {
     const bool is_ip = header == SetHeader::ipv4 || header == SetHeader::ipv6;
     if (is_ip && field == tos && happens(chance, 70)) return number(happens(chance, 70) ? dscp : ecn);
     const unsigned bits = row_of(header).fields[field].bits;
-    return happens(chance, 60) ? ones(bits) : part_of(chance, bits);
+    return happens(chance, 60) ? ones(bits) : run_of(chance, bits);
 }
 
 }  // namespace
