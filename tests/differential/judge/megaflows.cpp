@@ -136,7 +136,7 @@ private:
 
     /// A set action here and there in the lists of some megaflows.
     void perhaps_set(const Megaflow& megaflow, bool sets, std::vector<Action>& list) {
-        if (!sets || !happens(chance_, 35)) return;
+        if (!sets || !happens(chance_, 45)) return;
         list.push_back({.kind = Action::Kind::set, .set = draw_set(chance_, megaflow.eth_type, megaflow.protocol())});
     }
 
@@ -144,7 +144,7 @@ private:
     std::vector<Action> actions(const Megaflow& megaflow) {
         std::vector<Action> list;
         if (happens(chance_, 10)) return list;
-        const bool sets = happens(chance_, 50);
+        const bool sets = happens(chance_, 60);
         const unsigned legs = happens(chance_, 85) ? 1 : 2 + below(chance_, 2);
         for (unsigned leg = 0; leg < legs; ++leg) {
             const bool plain = leg == 0 && (legs > 1 || happens(chance_, 55));

@@ -52,11 +52,15 @@ PatternBytes mask_for(Chance& chance, SetHeader header, std::size_t field) {
 const SetHeaderRow& row_of(SetHeader header) { return rows[static_cast<std::size_t>(header)]; }
 
 SetAction draw_set(Chance& chance, std::uint16_t eth_type, std::uint8_t protocol) {
-    std::vector<SetHeader> possible{SetHeader::ethernet};
-    if (protocol != 0 && eth_type == type_ipv4) possible.insert(possible.end(), 2, SetHeader::ipv4);
-    if (protocol != 0 && eth_type == type_ipv6) possible.insert(possible.end(), 2, SetHeader::ipv6);
-    if (protocol == protocol_tcp) possible.insert(possible.end(), 2, SetHeader::tcp);
-    if (protocol == protocol_udp) possible.insert(possible.end(), 2, SetHeader::udp);
+    std::vector<SetHeader> possible;
+    const auto weigh = [&possible](SetHeader header, unsigned weight) {
+        for (unsigned i = 0; i < weight; ++i) possible.push_back(header);
+    };
+    weigh(SetHeader::ethernet, 1);
+    if (protocol != 0 && eth_type == type_ipv4) weigh(SetHeader::ipv4, 2);
+    if (protocol != 0 && eth_type == type_ipv6) weigh(SetHeader::ipv6, 2);
+    if (protocol == protocol_tcp) weigh(SetHeader::tcp, 4);
+    if (protocol == protocol_udp) weigh(SetHeader::udp, 4);
     SetAction set{.header = possible[below(chance, static_cast<std::uint32_t>(possible.size()))]};
     const auto length = static_cast<std::uint32_t>(row_of(set.header).fields.size());
     const std::uint32_t surely = below(chance, length);
