@@ -86,8 +86,10 @@ TEST(MegaflowMatch, APacketTypeOtherThanEthernetIsNamed) {
     for (std::size_t offset = 0; offset < probe_flow_size(); ++offset) {
         if (std::string(probe_field_name(offset)) != "packet_type") continue;
         ovsdr_megaflow megaflow;
-        probe_match_byte(offset, 1, 0xff, ipv4, tcp, &megaflow);
-        EXPECT_EQ(unsupported(megaflow), "packet_type");
+        for (const std::uint8_t bits : {0xff, 0xfe}) {
+            probe_match_byte(offset, 1, bits, ipv4, tcp, &megaflow);
+            EXPECT_EQ(unsupported(megaflow), "packet_type");
+        }
     }
 }
 

@@ -4,8 +4,10 @@
 
 #include <string.h>
 
+#include "dp-packet.h"
 #include "flow.h"
 #include "netlink.h"
+#include "odp-execute.h"
 #include "odp-netlink.h"
 #include "odp-util.h"
 #include "openvswitch/match.h"
@@ -172,6 +174,21 @@ void
 probe_actions(const void *actions, size_t size, struct ovsdr_megaflow *megaflow)
 {
     megaflow_from_actions(actions, size, megaflow);
+}
+
+void
+probe_execute(const void *actions, size_t actions_size, uint8_t *bytes, size_t size)
+{
+    struct dp_packet *packet = dp_packet_clone_data(bytes, size);
+    struct dp_packet_batch batch;
+    struct flow flow;
+
+    odp_execute_init();
+    flow_extract(packet, &flow);
+    dp_packet_batch_init_packet(&batch, packet);
+    odp_execute_actions(NULL, &batch, false, actions, actions_size, NULL);
+    memcpy(bytes, dp_packet_data(packet), size);
+    dp_packet_delete(packet);
 }
 
 void

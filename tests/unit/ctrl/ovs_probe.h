@@ -36,6 +36,9 @@ size_t probe_actions_bytes(const char *text, uint8_t *bytes, size_t size);
 /* Actions as netlink attributes, well-formed or not; aligned to 4 bytes. */
 void probe_actions(const void *actions, size_t size, struct ovsdr_megaflow *);
 
+/* Does actions that need no datapath and keep the packet's size as OVS does them. */
+void probe_execute(const void *actions, size_t actions_size, uint8_t *packet, size_t size);
+
 /* One action of this OVS_ACTION_ATTR_* with a payload of zeros; for set and set_masked, `key_attribute` is what it
  * sets. */
 void probe_action(uint16_t attribute, uint16_t key_attribute, struct ovsdr_megaflow *);

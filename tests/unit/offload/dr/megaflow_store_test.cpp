@@ -83,6 +83,8 @@ std::vector<std::vector<ovsdr_action>> different_lists() {
             {begin, output(1), end, output(1)},
             {begin, output(1), output(1), end},
             {begin, begin, output(1), end, end},
+            {begin, begin, end, end},
+            {begin, end, begin, end},
             {unsupported("ct")},
             {unsupported("meter")}};
 }
