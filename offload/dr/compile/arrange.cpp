@@ -31,7 +31,10 @@ Changes common_to(const std::vector<Path>& legs) {
     // A tag that was pushed is in front of those that one leg still has to pop.
     const bool equally_popped = std::ranges::all_of(
         legs, [&](const Path& leg) { return leg.changes.pops == common.pops; });
-    if (!equally_popped) common.pushes.clear();
+    // Behind three tags the device finds no header to write.
+    const bool equally_written = std::ranges::all_of(
+        legs, [&](const Path& leg) { return leg.changes.writes == common.writes; });
+    if (!equally_popped || !equally_written) common.pushes.clear();
     return common;
 }
 

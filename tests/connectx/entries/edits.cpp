@@ -2,95 +2,145 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <iterator>
-#include <span>
+#include <array>
 
 #include "tests/connectx/entries/bits.hpp"
+#include "tests/connectx/entries/edit_tables.hpp"
 #include "tests/connectx/entries/stopped.hpp"
 
 namespace ovsdr::connectx::entries {
 
 namespace {
 
-using Register = std::uint32_t& (*)(Packet&);
-
-template <unsigned number>
-std::uint32_t& reg_c(Packet& packet) {
-    return packet.reg_c[number];
-}
-std::uint32_t& reg_a(Packet& packet) { return packet.reg_a; }
-std::uint32_t& reg_b(Packet& packet) { return packet.reg_b; }
-
-/// Null: nothing there.
-struct Window {
-    std::uint8_t code;
-    Register high, low;
+/// Parts of a format's table.
+using Rows = std::array<std::span<const EditRow>, 2>;
+constexpr Rows rows_of[] = {
+    {tables::edits_0, {}},
+    {tables::edits_1_and_2, tables::registers_of_1},
+    {tables::edits_1_and_2, tables::registers_of_2},
 };
 
-constexpr Window windows_0[] = {
-    {0x0c, reg_c<0>, reg_c<1>},
-    {0x0d, reg_c<2>, reg_c<3>},
-    {0x0e, reg_c<4>, reg_c<5>},
-    {0x16, reg_b, reg_a},
+enum class Verb : std::uint8_t { copy, set, add };
+constexpr const char* names[] = {"COPY", "SET", "ADD"};   ///< by Verb
+constexpr std::uint32_t first_verb[] = {1, 5, 5};         ///< by format: the number of COPY; SET and ADD follow
+
+constexpr Bits command_code{0, 8}, field_code{8, 8}, left_shift{18, 6}, length_0{27, 5}, length{26, 6}, data{32, 32};
+constexpr Bits source_code{40, 8}, source_shift{50, 6};
+
+/// `length` bits of a window.
+struct Range {
+    std::uint32_t code;
+    unsigned shift, length;
+
+    [[nodiscard]] std::uint64_t mask() const noexcept { return std::uint64_t{low_ones(length)} << shift; }
 };
-constexpr Window windows_1[] = {
-    {0x7b, reg_b, nullptr},   {0x7c, reg_a, nullptr},   {0x8c, reg_c<4>, nullptr}, {0x8d, reg_c<5>, nullptr},
-    {0x8e, reg_c<2>, nullptr}, {0x8f, reg_c<3>, nullptr}, {0x90, reg_c<0>, nullptr}, {0x91, reg_c<1>, nullptr},
-};
-constexpr Window windows_2[] = {
-    {0x7b, reg_b, nullptr},   {0x7c, reg_a, nullptr},   {0x90, reg_c<4>, nullptr}, {0x91, reg_c<5>, nullptr},
-    {0x92, reg_c<2>, nullptr}, {0x93, reg_c<3>, nullptr}, {0x94, reg_c<0>, nullptr}, {0x95, reg_c<1>, nullptr},
-};
-constexpr std::span<const Window> windows[] = {windows_0, windows_1, windows_2};
 
 struct Command {
-    std::uint8_t code;
-    const char* name;
-    bool known;
+    Verb verb;
+    Range to, from;   ///< from: COPY
+    std::uint32_t data;
 };
-constexpr Command commands_0[] = {{1, "COPY", false}, {2, "SET", true}, {3, "ADD", false}};
-constexpr Command commands_1[] = {{5, "COPY", false}, {6, "SET", true}, {7, "ADD", false}};
-constexpr std::span<const Command> commands[] = {commands_0, commands_1, commands_1};
 
-constexpr Bits command_code{0, 8}, field_code{8, 8}, left_shift{18, 6}, length_0{27, 5}, length_1{26, 6}, data{32, 32};
-
-template <typename Row>
-const Row* find(std::span<const Row> rows, std::uint32_t code) noexcept {
-    const auto found = std::ranges::find(rows, code, &Row::code);
-    return found == rows.end() ? nullptr : &*found;
+Command read_command(unsigned format, const std::uint8_t* bytes) {
+    const std::uint32_t code = get(bytes, command_code), verb = code - first_verb[format];
+    if (verb >= std::size(names)) throw Stopped(fmt::format("modify-header action {:#x} of format {}", code, format));
+    Command command{.verb = static_cast<Verb>(verb), .data = get(bytes, data)};
+    const bool short_length = format == 0 && command.verb != Verb::copy;
+    unsigned bits = get(bytes, short_length ? length_0 : length);
+    if (short_length && bits == 0) bits = 32;
+    command.to = {get(bytes, field_code), get(bytes, left_shift), bits};
+    command.from = {get(bytes, source_code), get(bytes, source_shift), bits};
+    return command;
 }
 
-void write(Packet& packet, const Window& window, unsigned shift, unsigned length, std::uint32_t value) {
-    if (shift + length > 64) throw Stopped(fmt::format("a modify-header action of {} bits at {}", length, shift));
-    const std::uint64_t mask = std::uint64_t{low_ones(length)} << shift;
-    const std::uint64_t bits = std::uint64_t{value & low_ones(length)} << shift;
-    const auto apply = [&](Register half, unsigned down) {
-        const auto part = static_cast<std::uint32_t>(mask >> down);
-        if (part == 0) return;
-        if (half == nullptr) throw Stopped(fmt::format("a modify-header action below field {:#x}", window.code));
-        std::uint32_t& there = half(packet);
-        there = (there & ~part) | static_cast<std::uint32_t>(bits >> down);
-    };
-    apply(window.high, 32);
-    apply(window.low, 0);
+class Edits {
+public:
+    Edits(unsigned format, Packet& packet) noexcept : format_(format), rewriter_(packet) {}
+
+    void run(const Command& command) {
+        verb_ = command.verb;
+        switch (command.verb) {
+            case Verb::set: return write(command.to, command.data);
+            case Verb::copy: return write(command.to, read(command.from));
+            case Verb::add: return write(command.to, read(command.to) + command.data);
+        }
+    }
+
+private:
+    [[noreturn]] void stop(const Range& range, const char* why) const {
+        throw Stopped(fmt::format("modify-header action {} of field {:#x} of format {}{}",
+                                  names[static_cast<std::size_t>(verb_)], range.code, format_, why));
+    }
+
+    /// Calls `each` with the rows that the packet has and that share bits with the range.
+    template <typename Each>
+    void for_each_row(const Range& range, Each each) {
+        if (range.length == 0 || range.length > 32 || range.shift + range.length > 64) {
+            stop(range, fmt::format(": {} bits at {}", range.length, range.shift).c_str());
+        }
+        bool known = false;
+        std::uint64_t missing = range.mask();
+        for (const std::span<const EditRow> part : rows_of[format_]) {
+            for (const EditRow& row : part) {
+                const std::uint64_t mask = std::uint64_t{low_ones(row.field.length)} << row.low;
+                if (row.code != range.code || (mask & range.mask()) == 0) continue;
+                known = true;
+                if (!rewriter_.has(row.field.header)) continue;
+                if (verb_ == Verb::add && !row.adds) stop(range, "");
+                missing &= ~mask;
+                each(row);
+            }
+        }
+        if (!known) stop(range, "");
+        if (missing != 0) stop(range, ": the packet has no such header, or not all of these bits");
+    }
+
+    [[nodiscard]] std::uint32_t read(const Range& range) {
+        std::uint64_t window = 0;
+        for_each_row(range, [&](const EditRow& row) {
+            window |= std::uint64_t{rewriter_.read(row.field)} << row.low;
+        });
+        return static_cast<std::uint32_t>((window & range.mask()) >> range.shift);
+    }
+
+    void write(const Range& range, std::uint32_t value) {
+        const std::uint64_t bits = std::uint64_t{value} << range.shift & range.mask();
+        // Nothing is written unless the packet has all of the range.
+        for_each_row(range, [](const EditRow&) {});
+        for_each_row(range, [&](const EditRow& row) {
+            const auto mask = static_cast<std::uint32_t>(range.mask() >> row.low & low_ones(row.field.length));
+            const auto part = static_cast<std::uint32_t>(bits >> row.low) & mask;
+            rewriter_.write(row.field, (rewriter_.read(row.field) & ~mask) | part);
+        });
+    }
+
+    unsigned format_;
+    Rewriter rewriter_;
+    Verb verb_ = Verb::set;
+};
+
+bool touches(const Command& command, std::uint32_t window) {
+    return command.to.code == window || (command.verb == Verb::copy && command.from.code == window);
 }
 
 }  // namespace
 
-void edit(unsigned format, const std::uint8_t* bytes, Packet& packet) {
-    const std::uint32_t code = get(bytes, command_code);
-    if (code == 0) return;
-    const Command* command = find(commands[format], code);
-    if (command == nullptr) throw Stopped(fmt::format("modify-header action {:#x} of format {}", code, format));
-    const Window* window = find(windows[format], get(bytes, field_code));
-    if (!command->known || window == nullptr) {
-        throw Stopped(fmt::format("modify-header action {} of field {:#x} of format {}", command->name,
-                                  get(bytes, field_code), format));
+void edit(unsigned format, std::span<const std::uint8_t> commands, Packet& packet) {
+    Edits edits(format, packet);
+    constexpr std::uint32_t none = UINT32_MAX;
+    std::uint32_t written = none;   // the window of the first of a pair
+    for (std::size_t i = 0; (i + 1) * edit_size <= commands.size(); ++i) {
+        const std::uint8_t* const bytes = commands.data() + i * edit_size;
+        const bool is_first = i % 2 == 0;
+        if (is_first) written = none;
+        if (get(bytes, command_code) == 0) continue;
+        const Command command = read_command(format, bytes);
+        if (touches(command, written)) {
+            throw Stopped(fmt::format("two modify-header actions of a pair on field {:#x}", written));
+        }
+        edits.run(command);
+        if (is_first) written = command.to.code;
     }
-    unsigned length = get(bytes, format == 0 ? length_0 : length_1);
-    if (format == 0 && length == 0) length = 32;
-    write(packet, *window, get(bytes, left_shift), length, get(bytes, data));
 }
 
 }  // namespace ovsdr::connectx::entries

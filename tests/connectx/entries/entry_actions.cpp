@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <vector>
 
 #include "tests/connectx/entries/edits.hpp"
 #include "tests/connectx/entries/stopped.hpp"
@@ -31,7 +32,24 @@ void run_list(const EntryMemory& memory, std::uint32_t pointer, std::uint32_t le
     const std::uint64_t address = memory.modify_header_base + std::uint64_t{pointer} * list_unit;
     const std::uint8_t* list = memory.read(address, length * edit_size);
     if (list == nullptr) throw Stopped(fmt::format("a modify-header list at {:#x}, where there is no memory", address));
-    for (std::uint32_t i = 0; i < length; ++i) edit(memory.format, list + i * edit_size, packet);
+    edit(memory.format, {list, length * edit_size}, packet);
+}
+
+/// A pattern has the commands, arguments have their numbers: what runs is the one OR the other.
+void run_pattern(const EntryMemory& memory, std::uint32_t pattern, std::uint32_t argument, std::uint32_t length,
+                 Packet& packet) {
+    const std::uint64_t address = memory.modify_pattern_base + std::uint64_t{pattern} * list_unit;
+    const std::uint8_t* bytes = memory.read(address, length * edit_size);
+    if (bytes == nullptr) {
+        throw Stopped(fmt::format("a modify-header pattern at {:#x}, where there is no memory", address));
+    }
+    std::vector<std::uint8_t> commands(bytes, bytes + length * edit_size);
+    for (std::size_t at = 0; at < commands.size(); at += list_unit, ++argument) {
+        const auto numbers = memory.argument ? memory.argument(argument) : std::nullopt;
+        if (!numbers) throw Stopped(fmt::format("modify-header argument {:#x}, which is not there", argument));
+        for (std::size_t i = 0; i < list_unit && at + i < commands.size(); ++i) commands[at + i] |= (*numbers)[i];
+    }
+    edit(memory.format, commands, packet);
 }
 
 using Handler = void (*)(const EntryMemory&, const std::uint8_t* action, Packet&);
@@ -87,6 +105,7 @@ constexpr Bits action_number{0, 8};
 constexpr Bits remove_anchor{10, 6}, remove_l4{16, 1}, remove_offset{18, 7}, remove_length{26, 6};
 constexpr Bits insert_anchor{10, 6}, insert_offset{16, 7};
 constexpr Bits list_length{8, 8}, list_pointer{16, 16};
+constexpr Bits pattern_pointer{8, 24}, pattern_length{32, 8}, argument_pointer{40, 24};
 constexpr std::uint32_t anchor_start = 0, anchor_first_vlan = 2;
 constexpr std::size_t unit = 2;   ///< offsets and sizes count 2 bytes
 
@@ -115,7 +134,12 @@ void modify_list(const EntryMemory& memory, const std::uint8_t* action, Packet& 
 }
 
 void edit_inline(const EntryMemory& memory, const std::uint8_t* action, Packet& packet) {
-    edit(memory.format, action, packet);
+    edit(memory.format, {action, edit_size}, packet);
+}
+
+void accelerated_list(const EntryMemory& memory, const std::uint8_t* action, Packet& packet) {
+    run_pattern(memory, get(action, pattern_pointer), get(action, argument_pointer), get(action, pattern_length),
+                packet);
 }
 
 constexpr ActionRow actions[] = {
@@ -129,7 +153,7 @@ constexpr ActionRow actions[] = {
     {0x0b, "INSERT_POINTER", 8, nullptr},
     {0x0c, "FLOW_TAG", 4, flow_tag},
     {0x0d, "QUEUE_ID_SEL", 4, nullptr},
-    {0x0e, "ACCELERATED_LIST", 8, nullptr},
+    {0x0e, "ACCELERATED_LIST", 8, accelerated_list},
     {0x0f, "MODIFY_LIST", 4, modify_list},
     {0x12, "ASO", 8, nullptr},
     {0x13, "TRAILER", 8, nullptr},

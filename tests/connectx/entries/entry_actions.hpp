@@ -1,13 +1,15 @@
 // What an entry does with a packet that it recognises.
 //
 // The model. A table for each steering format has a row for each action that the format has: its number, name, size and
-// handler. A row without a handler stops the engine by its name; encapsulation, decapsulation, rewriting by argument
-// and ASO objects become handlers when rules use them.
+// handler. A row without a handler stops the engine by its name; encapsulation, decapsulation and ASO objects become
+// handlers when rules use them.
 //
 // Threads: pure functions, but for the memory. Source: PRM, actions of steering entries.
 #pragma once
 
+#include <array>
 #include <functional>
+#include <optional>
 
 #include "tests/connectx/entries/entry.hpp"
 #include "tests/connectx/entries/packet.hpp"
@@ -20,12 +22,17 @@ struct Definer {
     Vector mask;
 };
 
+/// The numbers of eight commands of a modify-header pattern.
+using ModifyArgument = std::array<std::uint8_t, 64>;
+
 /// The device memory that entries and their actions point to, and the objects that they name.
 struct EntryMemory {
     unsigned format = 0;                                                      ///< 0, 1, 2
     std::function<const std::uint8_t*(std::uint64_t, std::size_t)> read;      ///< null: no memory there
     std::uint64_t modify_header_base = 0;                                     ///< lists are 64-byte units from here
     std::function<const Definer*(std::uint32_t)> definer = {};                ///< by id; null: no such definer
+    std::uint64_t modify_pattern_base = 0;                                    ///< patterns are 64-byte units from here
+    std::function<std::optional<ModifyArgument>(std::uint32_t)> argument = {};   ///< by id; nothing: no such one
 };
 
 /// Does all actions of an entry, in the device's order. Throws Stopped for what is not known here.

@@ -39,7 +39,9 @@ EntryMemory memory_of(const Device& device, const std::map<std::uint32_t, Define
             [&definers](std::uint32_t id) {
                 const auto found = definers.find(id);
                 return found == definers.end() ? nullptr : &found->second;
-            }};
+            },
+            device.modify_pattern_base(),
+            [&device](std::uint32_t id) { return device.argument(id); }};
 }
 
 }  // namespace

@@ -18,15 +18,19 @@ constexpr std::uint8_t stepped_over[] = {hop_by_hop, routing, fragment_header, a
 
 using Frame = std::span<const std::uint8_t>;
 
-class Parser {
+}  // namespace
+
+class HeaderParser {
 public:
-    Parser(Frame frame, HeaderFields& fields) noexcept : rest_(frame), fields_(fields) {}
+    HeaderParser(Frame frame, HeaderFields& fields) noexcept
+        : begin_(frame.data()), rest_(frame), fields_(fields), offsets_(fields.offsets_) {}
 
     void run() noexcept {
         if (rest_.size() < 14) return;
         ethernet();
         const std::uint16_t type = tags();
         fields_.set(Field::ethertype, type);
+        offsets_.ethertype = here();
         advance(2);
         if (type == type_ipv4) ipv4();
         if (type == type_ipv6) ipv6();
@@ -36,6 +40,7 @@ private:
     [[nodiscard]] std::uint8_t at(std::size_t offset) const noexcept { return rest_[offset]; }
     [[nodiscard]] std::uint32_t word(std::size_t offset) const noexcept { return load32(rest_.data() + offset); }
     [[nodiscard]] std::uint16_t half(std::size_t offset) const noexcept { return load16(rest_.data() + offset); }
+    [[nodiscard]] std::size_t here() const noexcept { return static_cast<std::size_t>(rest_.data() - begin_); }
     void advance(std::size_t size) noexcept { rest_ = rest_.subspan(size); }
 
     void ethernet() noexcept {
@@ -61,6 +66,7 @@ private:
             const std::uint16_t type = half(0);
             if ((type != customer_tag && type != service_tag) || rest_.size() < 6) break;
             const std::uint16_t tci = half(2);
+            if (offsets_.tag == 0) offsets_.tag = here();
             fields_.set(tag.qualifier, type == customer_tag ? qualifier_customer : qualifier_service);
             fields_.set(tag.priority, tci >> 13);
             fields_.set(tag.cfi, tci >> 12 & 1);
@@ -75,6 +81,7 @@ private:
         const std::size_t header = (at(0) & 15U) * 4U, total = half(2);
         if (header < 20 || total < header || total > rest_.size()) return;
         const bool fragment = (half(6) & 0x3FFF) != 0;
+        offsets_.ipv4 = here();
         fields_.set(Field::l3_type, l3_ipv4);
         fields_.set(Field::ip_version, 4);
         fields_.set(Field::ipv4_ihl, at(0) & 15U);
@@ -92,6 +99,7 @@ private:
 
     void ipv6() noexcept {
         if (rest_.size() < 40 || at(0) >> 4 != 6) return;
+        offsets_.ipv6 = here();
         fields_.set(Field::l3_type, l3_ipv6);
         fields_.set(Field::ip_version, 6);
         traffic_class(static_cast<std::uint8_t>(half(0) >> 4));
@@ -127,6 +135,7 @@ private:
                 if (fragment) fields_.set(Field::fragment, 1);
                 if (later) return false;
             }
+            if (protocol == routing && at(3) != 0) offsets_.routed = true;
             protocol = at(0);
             advance(size);
         }
@@ -140,6 +149,7 @@ private:
 
     void l4(std::uint8_t protocol, std::uint8_t icmp_protocol) noexcept {
         if ((protocol == tcp && rest_.size() >= 20) || (protocol == udp && rest_.size() >= 8)) {
+            offsets_.transport = here();
             fields_.set(Field::source_port, half(0));
             fields_.set(Field::destination_port, half(2));
             fields_.set(Field::l4_type, protocol == tcp ? l4_tcp : l4_udp);
@@ -148,21 +158,23 @@ private:
             fields_.set(Field::tcp_acknowledgement, word(8));
             fields_.set(Field::tcp_flags, half(12) & 0x1FFU);
         } else if (protocol == icmp_protocol && rest_.size() >= 8) {
+            offsets_.transport = here();
             fields_.set(Field::icmp_type, at(0));
             fields_.set(Field::icmp_code, at(1));
             fields_.set(Field::icmp_data, word(4));
         }
     }
 
+    const std::uint8_t* begin_;
     Frame rest_;
     HeaderFields& fields_;
+    HeaderOffsets& offsets_;
 };
-
-}  // namespace
 
 void HeaderFields::parse(Frame frame) noexcept {
     std::fill_n(values_.begin(), static_cast<std::size_t>(Field::source_gvmi), 0);
-    Parser(frame, *this).run();
+    offsets_ = {};
+    HeaderParser(frame, *this).run();
 }
 
 void HeaderFields::take_metadata(const Packet& packet) noexcept {

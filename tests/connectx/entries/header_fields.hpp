@@ -46,6 +46,15 @@ enum class Field : std::uint8_t {
     count_of_fields,
 };
 
+/// Where the headers begin in the frame; 0: there is none.
+struct HeaderOffsets {
+    std::size_t tag = 0;              ///< the first one's 0x8100 or 0x88a8
+    std::size_t ethertype = 0;        ///< behind all tags
+    std::size_t ipv4 = 0, ipv6 = 0;
+    std::size_t transport = 0;        ///< TCP, UDP, ICMP of the IP version; none in a fragment
+    bool routed = false;              ///< IPv6: a routing header says that the destination is not the last one
+};
+
 inline constexpr std::size_t field_length = static_cast<std::size_t>(Field::count_of_fields);
 
 class HeaderFields {
@@ -55,13 +64,17 @@ public:
     }
     void set(Field field, std::uint32_t value) noexcept { values_[static_cast<std::size_t>(field)] = value; }
 
+    [[nodiscard]] const HeaderOffsets& offsets() const noexcept { return offsets_; }
+
     /// Reads the headers anew. The fields of the metadata stay.
     void parse(std::span<const std::uint8_t> frame) noexcept;
     /// Takes over source, queue and registers.
     void take_metadata(const Packet& packet) noexcept;
 
 private:
+    friend class HeaderParser;
     std::array<std::uint32_t, field_length> values_{};
+    HeaderOffsets offsets_;
 };
 
 }  // namespace ovsdr::connectx::entries

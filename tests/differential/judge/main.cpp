@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tests/differential/judge/compare.hpp"
+#include "tests/differential/judge/coverage.hpp"
 #include "tests/differential/judge/judges.hpp"
 
 using namespace ovsdr::differential;
@@ -57,6 +58,14 @@ int show(const Options& options) {
     return 0;
 }
 
+int show_coverage(const Options& options) {
+    const auto megaflows = make_megaflows(options.seed, options.megaflows);
+    for (const auto& [name, covered] : coverage_of(megaflows, Verdict::read(options.verdict))) {
+        fmt::print("{:6} of {:6} {}\n", covered.installed, covered.drawn, name);
+    }
+    return 0;
+}
+
 int run_judge(const Options& options, const std::string& judge) {
     const Scenario scenario = scenario_of(options);
     const OvsJudge ovs(scenario.megaflows);
@@ -90,6 +99,7 @@ int main(int argc, char** argv) {
         ->add_option("--socket", options.sockets, "of each port's memif");
     common(app.add_subcommand("entries", "steering entries on the emulated ConnectX"))
         ->add_option("--explain", options.explain, "print what entries packet N meets");
+    common(app.add_subcommand("coverage", "megaflows that a NIC took, by match and by action"));
     auto* const compare = common(app.add_subcommand("compare", "a NIC's verdict with OVS's or another NIC's"));
     compare->add_option("--ovs", options.ovs)->required();
     compare->add_option("--soft-nic", options.other);
@@ -98,6 +108,7 @@ int main(int argc, char** argv) {
     try {
         const std::string chosen = app.get_subcommands().front()->get_name();
         if (chosen == "show") return show(options);
+        if (chosen == "coverage") return show_coverage(options);
         return chosen == "compare" ? run_compare(options) : run_judge(options, chosen);
     } catch (const std::exception& error) {
         fmt::print(stderr, "{}\n", error.what());

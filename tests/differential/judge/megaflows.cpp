@@ -17,31 +17,7 @@ constexpr Tag tags[] = {Tag::none, Tag::customer, Tag::service};
 constexpr unsigned frag_first_percent = 2, any_tag_percent = 15, transport_percent = 80;
 constexpr std::uint32_t most_children = 9;
 
-using Bytes = std::array<std::uint8_t, 16>;
-
-Bytes ones(unsigned bits) {
-    Bytes mask{};
-    for (unsigned i = 0; i < bits; ++i) mask[15 - i / 8] |= static_cast<std::uint8_t>(1U << i % 8);
-    return mask;
-}
-
-Bytes number(std::uint64_t value) {
-    Bytes bytes{};
-    for (unsigned i = 0; i < 8; ++i) bytes[15 - i] = static_cast<std::uint8_t>(value >> 8 * i);
-    return bytes;
-}
-
-Bytes random_bytes(Chance& chance) {
-    Bytes bytes;
-    for (std::uint8_t& byte : bytes) byte = static_cast<std::uint8_t>(chance());
-    return bytes;
-}
-
-Bytes both(const Bytes& a, const Bytes& b) {
-    Bytes result;
-    for (std::size_t i = 0; i < a.size(); ++i) result[i] = a[i] & b[i];
-    return result;
-}
+using Bytes = PatternBytes;
 
 /// What a node tells its children apart by.
 struct Step {
@@ -52,16 +28,8 @@ struct Step {
 /// Whole, a prefix, or any bits. Protocols are matched whole, as OVS does.
 Bytes random_mask(Chance& chance, Feature feature, std::uint16_t eth_type) {
     const unsigned bits = bits_of(feature, eth_type);
-    const Bytes whole = ones(bits);
-    if (feature == Feature::protocol || happens(chance, 50)) return whole;
-    if (happens(chance, 60)) {
-        const Bytes low = ones(below(chance, bits));
-        Bytes prefix = whole;
-        for (std::size_t i = 0; i < prefix.size(); ++i) prefix[i] &= static_cast<std::uint8_t>(~low[i]);
-        return prefix;
-    }
-    const Bytes some = both(whole, random_bytes(chance));
-    return some == Bytes{} ? whole : some;
+    if (feature == Feature::protocol || happens(chance, 50)) return ones(bits);
+    return part_of(chance, bits);
 }
 
 class Grower {
@@ -97,7 +65,7 @@ private:
 
     /// A protocol's own fields come next; the same ones all over the tree.
     std::vector<Step> with_transport(const Megaflow& megaflow, std::vector<Step> steps, std::size_t depth) {
-        const std::uint8_t protocol = megaflow[Feature::protocol].value[15];
+        const std::uint8_t protocol = megaflow.protocol();
         const auto known = transport_.try_emplace({megaflow.in_port, megaflow.eth_type, megaflow.tag, protocol});
         std::vector<Step>& more = known.first->second;
         if (known.second) {
@@ -166,25 +134,37 @@ private:
                 .pcp = static_cast<std::uint8_t>(below(chance_, 8))};
     }
 
-    /// Outputs between changes of the tags; sometimes nothing, or changes that nobody sees.
+    /// A set action here and there in the lists of some megaflows.
+    void perhaps_set(const Megaflow& megaflow, bool sets, std::vector<Action>& list) {
+        if (!sets || !happens(chance_, 45)) return;
+        list.push_back({.kind = Action::Kind::set, .set = draw_set(chance_, megaflow.eth_type, megaflow.protocol())});
+    }
+
+    /// Outputs between changes of tags and headers; sometimes nothing, or changes that nobody sees.
     std::vector<Action> actions(const Megaflow& megaflow) {
         std::vector<Action> list;
         if (happens(chance_, 10)) return list;
+        const bool sets = happens(chance_, 60);
         const unsigned legs = happens(chance_, 85) ? 1 : 2 + below(chance_, 2);
         for (unsigned leg = 0; leg < legs; ++leg) {
             const bool plain = leg == 0 && (legs > 1 || happens(chance_, 55));
+            perhaps_set(megaflow, sets, list);
             if (!plain) {
                 if (megaflow.tag != Tag::any && happens(chance_, megaflow.tag == Tag::none ? 8 : 50)) {
                     list.push_back({.kind = Action::Kind::pop});
                 }
+                perhaps_set(megaflow, sets, list);
                 const unsigned pushes = below(chance_, 10) < 5 ? 1 : below(chance_, 3);
                 for (unsigned i = 0; i < pushes; ++i) list.push_back(push());
+                perhaps_set(megaflow, sets, list);
             }
             std::set<std::uint32_t> outputs;
             const unsigned most = happens(chance_, 60) ? 1 : 2 + below(chance_, 2);
             for (unsigned i = 0; i < most; ++i) {
                 const Action one = output(megaflow);
-                if (outputs.insert(one.port).second) list.push_back(one);
+                if (!outputs.insert(one.port).second) continue;
+                list.push_back(one);
+                if (happens(chance_, 30)) perhaps_set(megaflow, sets, list);
             }
         }
         if (happens(chance_, 3)) list.push_back(push());
@@ -213,26 +193,8 @@ std::vector<Megaflow> roots(Chance& chance) {
     return found;
 }
 
-std::string hex(const Pattern& pattern, unsigned bits) {
-    const auto value_of = [](const Bytes& bytes) {
-        std::uint64_t value = 0;
-        for (unsigned i = 8; i < 16; ++i) value = value << 8 | bytes[i];
-        return value;
-    };
-    const bool whole = pattern.mask == ones(bits);
-    return whole ? fmt::format("{:#x}", value_of(pattern.value))
-                 : fmt::format("{:#x}/{:#x}", value_of(pattern.value), value_of(pattern.mask));
-}
-
-std::string mac(const Bytes& bytes) {
-    return fmt::format("{:02x}", fmt::join(bytes.begin() + 10, bytes.end(), ":"));
-}
-
 std::string address(const Bytes& bytes, std::uint16_t eth_type) {
-    if (eth_type == type_ipv4) return fmt::format("{}.{}.{}.{}", bytes[12], bytes[13], bytes[14], bytes[15]);
-    std::string text;
-    for (unsigned i = 0; i < 16; i += 2) text += fmt::format("{}{:x}", i == 0 ? "" : ":", bytes[i] << 8 | bytes[i + 1]);
-    return text;
+    return eth_type == type_ipv4 ? ipv4_address(bytes) : ipv6_address(bytes);
 }
 
 /// "name(a=1,b=2/3)", with what the megaflow looks at.
@@ -260,7 +222,7 @@ std::string ethernet_text(const Megaflow& megaflow) {
 }
 
 std::string transport_text(const Megaflow& megaflow) {
-    const std::uint8_t protocol = megaflow[Feature::protocol].value[15];
+    const std::uint8_t protocol = megaflow.protocol();
     const bool icmp = protocol == protocol_icmp || protocol == protocol_icmpv6;
     const char* name = protocol == protocol_tcp ? "tcp" : protocol == protocol_udp ? "udp"
                        : protocol == protocol_icmp ? "icmp" : "icmpv6";
@@ -355,69 +317,13 @@ std::string actions_text(const Megaflow& megaflow) {
         switch (action.kind) {
             case Action::Kind::output: text += fmt::format("{}", action.port); break;
             case Action::Kind::pop: text += "pop_vlan"; break;
+            case Action::Kind::set: text += text_of(action.set); break;
             case Action::Kind::push:
                 text += fmt::format("push_vlan(tpid={:#06x},vid={},pcp={})", action.tpid, action.vid, action.pcp);
                 break;
         }
     }
     return text;
-}
-
-namespace {
-
-bool has_one_leg_with_two_pushes(const Megaflow& megaflow) {
-    std::size_t pushed = 0;
-    bool changed_between = false, any_output = false;
-    for (const Action& action : megaflow.actions) {
-        if (action.kind == Action::Kind::output) {
-            any_output = true;
-        } else if (any_output) {
-            changed_between = true;
-        } else {
-            pushed = action.kind == Action::Kind::push ? pushed + 1 : pushed - std::min<std::size_t>(pushed, 1);
-        }
-        // A change that nobody sees behind the last output makes no second leg.
-        if (action.kind == Action::Kind::output && changed_between) return false;
-    }
-    return any_output && pushed == 2;
-}
-
-}  // namespace
-
-bool is_offloadable(const Megaflow& megaflow, unsigned format) {
-    if (megaflow.first_fragments) return false;
-    const bool from_wire = vport_of(megaflow.in_port) == wire_vport, connectx_5 = format == 0;
-    // libmlx5 puts the counter into the entry of the second push, which sees the first tag.
-    if (from_wire != connectx_5 && has_one_leg_with_two_pushes(megaflow)) return false;
-    const std::uint8_t protocol = megaflow[Feature::protocol].value[15];
-    const bool looks_at_icmp = (protocol == protocol_icmp || protocol == protocol_icmpv6) &&
-                               (megaflow[Feature::tp_src].mask != Bytes{} || megaflow[Feature::tp_dst].mask != Bytes{});
-    if (looks_at_icmp && connectx_5) return false;
-    unsigned own_tags = megaflow.tag == Tag::customer || megaflow.tag == Tag::service ? 1 : 0;
-    unsigned popped = 0;
-    std::vector<Action> pushed;
-    std::set<std::string> copies;
-    for (const Action& action : megaflow.actions) {
-        if (action.kind == Action::Kind::push) pushed.push_back(action);
-        if (action.kind == Action::Kind::pop) {
-            if (!pushed.empty()) {
-                pushed.pop_back();
-            } else if (megaflow.tag == Tag::any) {
-                return false;
-            } else if (own_tags > 0) {
-                --own_tags;
-                ++popped;
-            }
-        }
-        if (action.kind != Action::Kind::output) continue;
-        if (pushed.size() > 2) return false;
-        if (from_wire && popped > 0 && !pushed.empty()) return false;
-        if (connectx_5 && ((!from_wire && popped > 0) || (from_wire && !pushed.empty()))) return false;
-        std::string copy = fmt::format("{} {}", action.port, popped);
-        for (const Action& tag : pushed) copy += fmt::format(" {} {} {}", tag.tpid, tag.vid, tag.pcp);
-        if (!copies.insert(copy).second) return false;
-    }
-    return true;
 }
 
 }  // namespace ovsdr::differential

@@ -13,17 +13,12 @@
 
 #include <array>
 #include <cstdint>
-#include <random>
 #include <string>
 #include <vector>
 
-namespace ovsdr::differential {
+#include "tests/differential/judge/set_action.hpp"
 
-using Chance = std::mt19937_64;
-[[nodiscard]] inline std::uint32_t below(Chance& chance, std::uint32_t limit) {
-    return static_cast<std::uint32_t>(chance() % limit);
-}
-[[nodiscard]] inline bool happens(Chance& chance, unsigned percent) { return below(chance, 100) < percent; }
+namespace ovsdr::differential {
 
 /// Datapath port numbers and the vports behind them.
 struct PortNumber {
@@ -35,31 +30,24 @@ inline constexpr PortNumber ports[] = {{1, 1}, {2, 2}, {3, 3}, {9, wire_vport}};
 inline constexpr std::size_t port_length = std::size(ports);
 [[nodiscard]] std::uint16_t vport_of(std::uint32_t odp);
 
-inline constexpr std::uint16_t type_ipv4 = 0x0800, type_ipv6 = 0x86dd, type_arp = 0x0806;
 inline constexpr std::uint16_t customer_tag = 0x8100, service_tag = 0x88a8;
 /// Frames that a judge sends to know that what was before them has come out. No tree has this ethertype.
 inline constexpr std::uint16_t type_marker = 0x88b6;
-inline constexpr std::uint8_t protocol_icmp = 1, protocol_tcp = 6, protocol_udp = 17, protocol_icmpv6 = 58,
-                              protocol_sctp = 132;
 
 enum class Feature : std::uint8_t {
     eth_dst, eth_src, vid, pcp, ip_src, ip_dst, tos, ttl, protocol, tp_src, tp_dst, tcp_flags, count_of_features
 };
 inline constexpr std::size_t feature_length = static_cast<std::size_t>(Feature::count_of_features);
 
-/// Big endian, right aligned in its bytes: an IPv4 address is the last four.
-struct Pattern {
-    std::array<std::uint8_t, 16> value{}, mask{};
-};
-
 enum class Tag : std::uint8_t { none, customer, service, any };   ///< any: the megaflow does not look at tags
 
 struct Action {
-    enum class Kind : std::uint8_t { output, push, pop };
+    enum class Kind : std::uint8_t { output, push, pop, set };
     Kind kind;
     std::uint32_t port = 0;      ///< output
     std::uint16_t tpid = 0, vid = 0;
     std::uint8_t pcp = 0;
+    SetAction set{};
 };
 
 struct Megaflow {
@@ -74,6 +62,8 @@ struct Megaflow {
     [[nodiscard]] const Pattern& operator[](Feature feature) const {
         return patterns[static_cast<std::size_t>(feature)];
     }
+    /// 0: not matched.
+    [[nodiscard]] std::uint8_t protocol() const { return (*this)[Feature::protocol].value[15]; }
     [[nodiscard]] bool is_ip() const { return eth_type == type_ipv4 || eth_type == type_ipv6; }
 };
 

@@ -6,7 +6,8 @@
 // number.
 //
 // Left out, because only a card can tell: an IPv6 payload length beyond the frame (OVS takes such a packet for no IPv6,
-// the device's parser is believed not to look).
+// the device's parser is believed not to look); and where a megaflow writes what a transport checksum covers, a
+// TCP, UDP or ICMPv6 header that is cut short, and an IPv6 fragment that is all there (OVS leaves its checksum wrong).
 //
 // Threads: pure; one seed, one list.
 #pragma once

@@ -47,6 +47,10 @@ TEST(HeaderFields, ReadsIpv4AndTcp) {
     EXPECT_EQ(fields[Field::tcp_flags], 0x102U);
     EXPECT_EQ(fields[Field::tcp_sequence], 1U);
     EXPECT_EQ(fields[Field::tcp_acknowledgement], 2U);
+    EXPECT_EQ(fields.offsets().ethertype, 12U);
+    EXPECT_EQ(fields.offsets().ipv4, 14U);
+    EXPECT_EQ(fields.offsets().ipv6, 0U);
+    EXPECT_EQ(fields.offsets().transport, 34U);
 }
 
 TEST(HeaderFields, LeavesABrokenIpv4HeaderAlone) {
@@ -133,6 +137,8 @@ TEST(HeaderFields, ForgetsTheLastFrame) {
     fields.parse(ethernet({0x12, 0x34}));
     EXPECT_EQ(fields[Field::source_port], 0U);
     EXPECT_EQ(fields[Field::ethertype], 0x1234U);
+    EXPECT_EQ(fields.offsets().ipv4, 0U);
+    EXPECT_EQ(fields.offsets().transport, 0U);
     fields.parse(Bytes(13));
     EXPECT_EQ(fields[Field::ethertype], 0U);
 }

@@ -215,6 +215,28 @@ TEST_F(WalkerTest, SetsRegistersInlineAndByList) {
     EXPECT_EQ(packet_.reg_c[0], 0xFF99FFFFU);
 }
 
+TEST_F(WalkerTest, PutsArgumentsIntoAPattern) {
+    EntryBytes pattern{}, numbers{};
+    put_bits(pattern.data(), 0, 64, 0x0695202000000000);
+    put_bits(pattern.data(), 64, 64, 0x060E280800000000);   // TTL
+    put_bits(numbers.data(), 0, 64, 0x0695202055667788);    // libmlx5 writes the commands whole
+    put_bits(numbers.data(), 64, 64, 9);
+    constexpr std::uint64_t pattern_base = 0x800000000;
+    icm_.put(pattern_base + 2 * 64, pattern);
+    icm_.put(first, Entry1().action(0x0E00000202000345, 8).reparse().hit(out));
+    EntryMemory memory = icm_.memory(2);
+    memory.modify_pattern_base = pattern_base;
+    memory.argument = [&numbers](std::uint32_t id) {
+        return id == 0x345 ? std::optional(numbers) : std::nullopt;
+    };
+    Walker walker(memory, [](std::uint32_t, std::size_t) {});
+    EXPECT_EQ(walker.run(first, packet_), out);
+    EXPECT_EQ(packet_.reg_c[1], 0x55667788U);
+    EXPECT_EQ(packet_.bytes[18 + 8], 9);
+    icm_.put(first, Entry1().action(0x0E00000202000346, 8).hit(out));
+    EXPECT_THROW(walker.run(first, packet_), Stopped);
+}
+
 TEST_F(WalkerTest, HasRegistersElsewhereInFormat2) {
     icm_.put(first, Entry1().action(0x0695202011223344, 8).hit(out));
     EXPECT_EQ(run(2), out);
@@ -298,7 +320,7 @@ TEST_F(WalkerTest, StopsByNameAtWhatItDoesNotKnow) {
         {Entry1().action(0x0B, 1).hit(out), 1, "INSERT_POINTER"},
         {Entry1().action(0x09, 1).hit(out), 1, "REMOVE_HEADER_TO_HEADER"},
         {Entry1().action(0x12, 1).hit(out), 2, "ASO of format 2"},
-        {Entry1().action(0x0E, 1).hit(out), 1, "ACCELERATED_LIST"},
+        {Entry1().action(0x0E00000901000000, 8).hit(out), 1, "a modify-header pattern at 0x240, where there is no"},
         {Entry1().action(0x77, 1).hit(out), 1, "action 0x77"},
         {Entry1().action(0x08050002, 4).hit(out), 1, "header anchor 0x5"},
         {Entry1().action(0x0791202011223344, 8).hit(out), 1, "ADD of field 0x91"},

@@ -1,0 +1,107 @@
+// What offload/ takes of the megaflows drawn here, worked out a second time.
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include "tests/differential/judge/megaflows.hpp"
+
+namespace ovsdr::differential {
+
+namespace {
+
+constexpr std::size_t most_entries = 32;   ///< of actions, where each field of a set is one
+constexpr std::size_t most_pushed = 2;
+
+bool looks_at_icmp(const Megaflow& megaflow) {
+    const auto looks_at = [&](Feature feature) { return megaflow[feature].mask != PatternBytes{}; };
+    const bool icmp = megaflow.protocol() == protocol_icmp || megaflow.protocol() == protocol_icmpv6;
+    return icmp && (looks_at(Feature::tp_src) || looks_at(Feature::tp_dst));
+}
+
+std::size_t entries_of(const Action& action) {
+    if (action.kind != Action::Kind::set) return 1;
+    return static_cast<std::size_t>(std::ranges::count_if(
+        action.set.fields, [](const Pattern& field) { return field.mask != PatternBytes{}; }));
+}
+
+/// What has become of the packet at some point of the actions. Equal: the same bytes come out, whatever went in.
+struct Shape {
+    unsigned popped = 0;
+    std::vector<std::tuple<std::uint16_t, std::uint16_t, std::uint8_t>> pushed;
+    std::map<std::pair<SetHeader, std::size_t>, std::pair<PatternBytes, PatternBytes>> written;   ///< value, mask
+
+    void set(const SetAction& set) {
+        for (std::size_t i = 0; i < set.fields.size(); ++i) {
+            if (set.fields[i].mask == PatternBytes{}) continue;
+            auto& [value, mask] = written[{set.header, i}];
+            for (std::size_t k = 0; k < mask.size(); ++k) {
+                const std::uint8_t bits = set.fields[i].mask[k];
+                value[k] = static_cast<std::uint8_t>((value[k] & ~bits) | set.fields[i].value[k]);
+                mask[k] |= bits;
+            }
+        }
+    }
+    auto operator<=>(const Shape&) const = default;
+};
+
+/// Follows the packet. What cannot be done on the way, or to a packet that then goes somewhere, ends it.
+class Follower {
+public:
+    Follower(const Megaflow& megaflow, bool connectx_5) : megaflow_(megaflow), connectx_5_(connectx_5) {
+        if (megaflow.tag == Tag::customer || megaflow.tag == Tag::service) own_tags_ = 1;
+    }
+
+    /// False: no NIC does it.
+    bool step(const Action& action) {
+        switch (action.kind) {
+            case Action::Kind::set: shape_.set(action.set); return true;
+            case Action::Kind::pop: return pop();
+            case Action::Kind::push:
+                shape_.pushed.emplace_back(action.tpid, action.vid, action.pcp);
+                return shape_.pushed.size() <= most_pushed;
+            case Action::Kind::output: return output(action.port);
+        }
+        return false;
+    }
+
+private:
+    bool pop() {
+        if (!shape_.pushed.empty()) {
+            shape_.pushed.pop_back();
+        } else if (megaflow_.tag == Tag::any) {
+            return false;
+        } else if (shape_.popped < own_tags_) {
+            ++shape_.popped;
+        }
+        return true;
+    }
+
+    bool output(std::uint32_t port) {
+        const bool from_wire = vport_of(megaflow_.in_port) == wire_vport;
+        if (connectx_5_ && (from_wire ? !shape_.pushed.empty() : shape_.popped > 0)) return false;
+        return copies_.insert({port, shape_}).second;
+    }
+
+    const Megaflow& megaflow_;
+    bool connectx_5_;
+    unsigned own_tags_ = 0;
+    Shape shape_;
+    std::set<std::pair<std::uint32_t, Shape>> copies_;
+};
+
+}  // namespace
+
+bool is_offloadable(const Megaflow& megaflow, unsigned format) {
+    const bool connectx_5 = format == 0;
+    if (megaflow.first_fragments || (connectx_5 && looks_at_icmp(megaflow))) return false;
+    std::size_t entries = 0;
+    Follower follower(megaflow, connectx_5);
+    for (const Action& action : megaflow.actions) {
+        entries += entries_of(action);
+        if (!follower.step(action)) return false;
+    }
+    return entries <= most_entries;
+}
+
+}  // namespace ovsdr::differential
