@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 #include <initializer_list>
+#include <vector>
 
 #include "offload/dr/megaflow.h"
 
@@ -97,6 +98,12 @@ public:
         ovsdr_set& set = megaflow_.actions[megaflow_.n_actions - 1].set;
         std::copy(mask.begin(), mask.end(), set.mask);
         for (std::size_t i = 0; i < mask.size(); ++i) set.value[i] = static_cast<std::uint8_t>(set.value[i] & set.mask[i]);
+        return *this;
+    }
+    /// `header`: kept by the caller. Source ports as OVS's default has them.
+    MegaflowBuilder& tunnel(const std::vector<std::uint8_t>& header) {
+        ovsdr_tunnel_push& push = next(OVSDR_ACTION_TUNNEL_PUSH).tunnel_push;
+        push = {header.data(), static_cast<std::uint16_t>(header.size()), 32768, 61000};
         return *this;
     }
     MegaflowBuilder& copy() {
