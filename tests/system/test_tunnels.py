@@ -1,0 +1,190 @@
+"""Tunnels: what leaves through one is encapsulated in the NIC, as stock OVS would encapsulate it.
+
+br-int has the VMs and the tunnel ports, br-phy the uplink and the tunnels' own address. The other end is a namespace
+behind the uplink.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+from dataclasses import dataclass
+
+import pytest
+from helpers import figure
+from lab import stats, traffic
+from lab.command import run, wait_until
+from lab.lab import Guest, Lab
+from lab.workspace import Workspace
+from scapy.layers.inet import IP, UDP
+from scapy.layers.inet6 import IPv6
+from scapy.layers.l2 import Dot1Q, Ether
+
+INTEGRATION, UNDERLAY = "br0", "br-phy"
+HERE, PEER = "172.31.0.1", "172.31.0.2"
+HERE_6, PEER_6 = "fd31::1", "fd31::2"
+FAR_MAC, FAR = "02:0d:00:00:0f:09", "10.99.0.9"   # behind the tunnel
+SOURCE_PORTS = range(32768, 61000)
+
+
+class Tunnelled(Lab):
+    """VMs on br-int, the uplink on br-phy, where this end of the tunnels has its address."""
+
+    def add_bridge(self, fail_mode: str = "standalone") -> None:
+        vms = [guest for guest in self.guests if guest.name != "uplink"]
+        for bridge, guests in ((INTEGRATION, vms), (UNDERLAY, [self.uplink])):
+            ports = [word for guest in guests for word in ("--", *self._addition_to(bridge, guest))]
+            self.switch.vsctl("add-br", bridge, "--", "set", "bridge", bridge, "datapath_type=netdev",
+                              f"fail_mode={fail_mode}", "other_config:disable-in-band=true", *ports)
+            for guest in guests:
+                self._wait_for(guest)
+        # Addresses by hand: the underlay's bridge answers no ARP for an exact count.
+        self.namespace.run(["ip", "address", "add", f"{HERE}/24", "dev", UNDERLAY])
+        self.namespace.run(["ip", "address", "add", f"{HERE_6}/64", "dev", UNDERLAY, "nodad"])
+        self.namespace.run(["ip", "link", "set", UNDERLAY, "up"])
+        self.switch.add_flows(UNDERLAY, ["actions=NORMAL"])
+        for address in (PEER, PEER_6):
+            self.switch.appctl("tnl/neigh/set", UNDERLAY, address, self.uplink.mac)
+        self.uplink.namespace.run(["ip", "address", "add", f"{PEER}/24", "dev", self.uplink.device])
+
+    def _addition_to(self, bridge: str, guest: Guest) -> list[str]:
+        words = self._addition(guest)
+        words[1] = bridge
+        return words
+
+    @property
+    def uplink(self) -> Guest:
+        return self.guest("uplink")
+
+    def add_tunnel(self, name: str, kind: str, **options: str) -> int:
+        """Its OpenFlow port."""
+        settings = {"remote_ip": PEER, "key": "5", **options}
+        self.switch.vsctl("add-port", INTEGRATION, name, "--", "set", "interface", name, f"type={kind}",
+                          *(f'options:{key}="{value}"' for key, value in settings.items()))
+        wait_until(lambda: isinstance(self.switch.interface(name, "ofport"), int), 10, f"{name} is there")
+        return int(str(self.switch.interface(name, "ofport")))
+
+
+@pytest.fixture
+def tunnelled(workspace: Workspace, lab_kind: str) -> Tunnelled:
+    made = Tunnelled(workspace, kind=lab_kind)
+    made.wire_all(vms=2)
+    made.fix_neighbours()
+    made.start(offload=True, fail_mode="secure")
+    return made
+
+
+def wait_offloaded(lab: Lab, count: int = 1) -> None:
+    def offloaded() -> int:
+        return sum(flow.layer == "dr" and "tnl_push" in flow.actions for flow in stats.megaflows(lab.switch))
+
+    if lab.kind == "dr":
+        wait_until(lambda: offloaded() >= count, 3, f"{count} megaflows with a tunnel are offloaded")
+
+
+def inner_frames(source: Guest, sizes: list[int], *, tos: int = 0) -> list[bytes]:
+    draw = random.Random(len(sizes))
+    return [bytes(Ether(src=source.mac, dst=FAR_MAC) / IP(src=source.address, dst=FAR, tos=tos, id=number) /
+                  UDP(sport=7000, dport=7001) / draw.randbytes(size)) for number, size in enumerate(sizes)]
+
+
+@dataclass(frozen=True)
+class Kind:
+    type: str
+    options: dict[str, str]
+    header: str          # what comes behind the outer Ethernet, as hexadecimal digits: "...." is checked apart
+    offloaded: bool = True
+    tos: int = 0
+
+
+#       version tos     id  flags ttl proto    addresses
+IPV4 = "45 {tos} .... 0000 {df} {ttl} {proto} .... ac1f0001 ac1f0002"
+UDP_HEADER = ".... {port} .... {checksum}"
+
+
+def ipv4(proto: str, *, tos: str = "00", df: str = "4000", ttl: str = "40") -> str:
+    return IPV4.format(tos=tos, df=df, ttl=ttl, proto=proto)
+
+
+def udp(port: str, checksum: str = "0000") -> str:
+    return UDP_HEADER.format(port=port, checksum=checksum)
+
+
+IPV6 = "6{tos}00000 .... {proto} 40 fd310000000000000000000000000001 fd310000000000000000000000000002"
+
+KINDS = {
+    "vxlan": Kind("vxlan", {}, ipv4("11") + udp("12b5") + "08000000 00000500"),
+    "vxlan on another port": Kind("vxlan", {"dst_port": "8472", "key": "1234567"},
+                                  ipv4("11") + udp("2118") + "08000000 12d68700"),
+    "ttl and no df": Kind("vxlan", {"ttl": "9", "df_default": "false"},
+                          ipv4("11", df="0000", ttl="09") + udp("12b5") + "08000000 00000500"),
+    "tos inherited": Kind("vxlan", {"tos": "inherit"}, ipv4("11", tos="b9") + udp("12b5") + "08000000 00000500",
+                          tos=0xB9),
+    "geneve": Kind("geneve", {}, ipv4("11") + udp("17c1") + "00006558 00000500"),
+    "gre": Kind("gre", {}, ipv4("2f") + "20006558 00000005"),
+    "gre without a key": Kind("gre", {"key": "0"}, ipv4("2f") + "20006558 00000000"),
+    "gre over IPv6": Kind("gre", {"remote_ip": PEER_6}, IPV6.format(tos="00", proto="2f") + "20006558 00000005"),
+    "vxlan with a checksum": Kind("vxlan", {"csum": "true"}, ipv4("11") + udp("12b5", "....") + "08000000 00000500",
+                                  offloaded=False),
+    "vxlan over IPv6": Kind("vxlan", {"remote_ip": PEER_6},
+                            IPV6.format(tos="00", proto="11") + udp("12b5", "....") + "08000000 00000500",
+                            offloaded=False),
+    "gre with a checksum": Kind("gre", {"csum": "true"}, ipv4("2f") + "a0006558 .... 0000 00000005", offloaded=False),
+    "gre with a sequence": Kind("gre", {"seq": "true"}, ipv4("2f") + "30006558 00000005 ........", offloaded=False),
+}
+
+
+def is_like(frame: bytes, pattern: str) -> bool:
+    digits = pattern.replace(" ", "")
+    return re.match(digits, frame[14:].hex()) is not None
+
+
+def assert_whole(frame: bytes) -> None:
+    """Lengths and checksums of the outer headers are what scapy computes."""
+    packet = Ether(frame)
+    again = packet.copy()
+    outer = again.payload
+    if isinstance(outer, IP):
+        del outer.len, outer.chksum
+    elif isinstance(outer, IPv6):
+        del outer.plen
+    if isinstance(outer.payload, UDP):
+        del outer.payload.len
+        if outer.payload.chksum:
+            del outer.payload.chksum
+    assert bytes(again) == frame, packet.show(dump=True)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_leaves_as_stock_would_send_it(tunnelled: Tunnelled, name: str) -> None:
+    lab, kind = tunnelled, KINDS[name]
+    source = lab.guests[0]
+    port = lab.add_tunnel("tun", kind.type, **kind.options)
+    lab.switch.add_flows(INTEGRATION, [f"in_port=1,actions=output:{port}"])
+    draw = random.Random(name)
+    frames = inner_frames(source, [draw.randrange(18, 1300) for _ in range(200)], tos=kind.tos)
+    with lab.uplink.capture() as seen:
+        traffic.send_frames(source.namespace, source.device, frames[:1])
+        if kind.offloaded:
+            wait_offloaded(lab)
+        for start in range(1, len(frames), 10):
+            traffic.send_frames(source.namespace, source.device, frames[start:start + 10])
+            time.sleep(0.01)
+        seen.settle()
+    outer = [frame for frame in seen.frames if is_like(frame, kind.header)]
+    assert len(outer) == len(frames), {frame[14:80].hex() for frame in seen.frames}
+    size = len(bytes.fromhex(re.sub(r"[^0-9a-f]", "0", kind.header.replace(" ", "")))) + 14
+    assert [frame[size:] for frame in outer] == frames
+    for frame in outer:
+        assert_whole(frame)
+        packet = Ether(frame)
+        assert packet.dst == lab.uplink.mac
+        if kind.type != "gre":
+            assert packet[UDP].sport in SOURCE_PORTS
+    assert len({frame[6:12] for frame in outer}) == 1
+    if lab.kind == "dr":
+        assert (stats.slow_path(lab.switch).received < 20) == kind.offloaded
+    wait_until(lambda: stats.openflow_counts(lab.switch, INTEGRATION, "in_port=1") ==
+               (len(frames), sum(map(len, frames))), 8, "counts")
+    figure(f"{name}: {len(frames)} packets, {'the first in software, the rest in the NIC' if kind.offloaded else 'all in software'}")
