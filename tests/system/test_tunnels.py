@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import random
 import re
+import socket
 import time
 from dataclasses import dataclass
 
 import pytest
 from helpers import figure
 from lab import stats, traffic
-from lab.command import run, wait_until
+from lab.command import wait_until
 from lab.lab import Guest, Lab
 from lab.workspace import Workspace
 from scapy.layers.inet import IP, UDP
@@ -188,3 +189,113 @@ def test_leaves_as_stock_would_send_it(tunnelled: Tunnelled, name: str) -> None:
     wait_until(lambda: stats.openflow_counts(lab.switch, INTEGRATION, "in_port=1") ==
                (len(frames), sum(map(len, frames))), 8, "counts")
     figure(f"{name}: {len(frames)} packets, {'the first in software, the rest in the NIC' if kind.offloaded else 'all in software'}")
+
+
+def test_each_tunnel_of_a_flood_has_its_own_header(tunnelled: Tunnelled) -> None:
+    lab = tunnelled
+    source, target = lab.guests[:2]
+    ports = [lab.add_tunnel(f"vx{key}", "vxlan", key=str(key)) for key in (10, 11)]
+    ports += [lab.add_tunnel("gre12", "gre", key="12")]
+    lab.switch.add_flows(INTEGRATION, [
+        f"in_port=1,actions=output:{ports[0]},output:2,mod_dl_src:{FAR_MAC},output:{ports[1]},output:{ports[2]}"])
+    frames = inner_frames(source, [random.Random(5).randrange(18, 1300) for _ in range(100)])
+    with target.capture() as at_target, lab.uplink.capture() as seen:
+        traffic.send_frames(source.namespace, source.device, frames[:1])
+        wait_offloaded(lab)
+        for frame in frames[1:]:
+            traffic.send_frames(source.namespace, source.device, [frame])
+            time.sleep(0.002)
+        seen.settle()
+    rewritten = [frame[:6] + bytes.fromhex(FAR_MAC.replace(":", "")) + frame[12:] for frame in frames]
+    inside = {"vxlan": [], "gre": []}
+    for frame in seen.frames:
+        for kind, offset in (("vxlan", 50), ("gre", 42)):
+            if is_like(frame, ipv4("11" if kind == "vxlan" else "2f")):
+                assert_whole(frame)
+                inside[kind].append((frame[offset - 4:offset].hex(), frame[offset:]))
+    expected = [("00000a00", frame) for frame in frames] + [("00000b00", frame) for frame in rewritten]
+    assert sorted(inside["vxlan"]) == sorted(expected)
+    assert sorted(inside["gre"]) == sorted(("0000000c", frame) for frame in rewritten)
+    assert [frame for frame in at_target.frames if frame in frames] == frames
+    if lab.kind == "dr":
+        assert stats.slow_path(lab.switch).received < 20
+    figure(f"{len(frames)} packets, each to a VM and through three tunnels with headers of their own")
+
+
+def test_the_underlay_has_tags_of_its_own(tunnelled: Tunnelled) -> None:
+    lab = tunnelled
+    source = lab.guests[0]
+    port = lab.add_tunnel("tun", "vxlan")
+    lab.switch.vsctl("set", "port", UNDERLAY, "tag=30")
+    lab.switch.add_flows(INTEGRATION, [f"in_port=1,actions=mod_vlan_vid:7,output:{port}"])
+    frames = inner_frames(source, [100] * 60)
+    with lab.uplink.capture() as seen:
+        traffic.send_frames(source.namespace, source.device, frames[:1])
+        wait_offloaded(lab)
+        traffic.send_frames(source.namespace, source.device, frames[1:])
+        seen.settle()
+    tagged = [Ether(frame) for frame in seen.frames if UDP in Ether(frame)]
+    assert len(tagged) == len(frames)
+    for frame, packet in zip(frames, tagged):
+        assert packet[Dot1Q].vlan == 30
+        outer = bytes(packet)[:12] + bytes(packet)[16:]
+        assert_whole(outer)
+        assert is_like(outer, KINDS["vxlan"].header)
+        assert outer[50:] == frame[:12] + bytes.fromhex("81000007") + frame[12:]
+    if lab.kind == "dr":
+        assert stats.slow_path(lab.switch).received < 20
+    wait_until(lambda: stats.openflow_counts(lab.switch, INTEGRATION, "in_port=1") ==
+               (len(frames), sum(map(len, frames))), 8, "counts")
+    figure(f"{len(frames)} packets with a tag inside the tunnel and another outside")
+
+
+def test_what_becomes_too_large_is_dropped(tunnelled: Tunnelled) -> None:
+    lab = tunnelled
+    source = lab.guests[0]
+    port = lab.add_tunnel("tun", "vxlan")
+    lab.switch.add_flows(INTEGRATION, [f"in_port=1,actions=output:{port}"])
+    largest = 1500 - 36 - 42   # the uplink's MTU, what is outside but for Ethernet, what is inside
+    with lab.uplink.capture() as seen:
+        traffic.send_frames(source.namespace, source.device, inner_frames(source, [10]))
+        wait_offloaded(lab)
+        traffic.send_frames(source.namespace, source.device, inner_frames(source, [largest, largest + 1, 1472, 20]))
+        seen.settle()
+    assert sorted(len(frame) for frame in seen.frames if is_like(frame, KINDS["vxlan"].header)) == [102, 112, 1514]
+
+
+def test_talks_with_the_kernels_vxlan(tunnelled: Tunnelled) -> None:
+    lab = tunnelled
+    source, peer = lab.guests[0], lab.uplink
+    lab.add_tunnel("tun", "vxlan")
+    lab.switch.add_flows(INTEGRATION, ["actions=NORMAL"])
+    source.namespace.run(["ip", "link", "set", source.device, "mtu", "1400"])
+    peer.namespace.run(["ip", "link", "add", "vxlan0", "address", FAR_MAC, "type", "vxlan", "id", "5", "dstport",
+                        "4789", "local", PEER, "remote", HERE, "dev", peer.device])
+    peer.namespace.run(["ip", "address", "add", f"{FAR}/24", "dev", "vxlan0"])
+    peer.namespace.run(["ip", "link", "set", "vxlan0", "up", "mtu", "1400"])
+    # That the uplink's own address lies in the same subnet is no way to it.
+    peer.namespace.run(["ip", "address", "flush", "dev", peer.device, "to", "10.99.0.0/24"])
+    source.namespace.run(["ip", "neigh", "flush", "dev", source.device], check=False)
+    result = traffic.ping(source.namespace, FAR, count=5)
+    assert result.received >= 4, result
+    result = traffic.ping(peer.namespace, source.address, count=3)
+    assert result.received == result.sent, result
+    with peer.namespace.entered():
+        sink = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    sink.bind((FAR, 7001))
+    with sink, traffic.Stream(source.namespace, source.device, source_mac=source.mac, target_mac=FAR_MAC,
+                              source=source.address, target=FAR, rate=3000, size=200, limit=None) as sender:
+        wait_offloaded(lab)
+        time.sleep(0.5)
+        before, sent = stats.slow_path(lab.switch).received, sender.sent
+        time.sleep(4)
+        after, sent = stats.slow_path(lab.switch).received, sender.sent - sent
+    share = (after - before) / sent
+    if lab.kind == "dr":
+        assert share <= 0.001, f"{after - before} of {sent}"
+    both = [traffic.iperf(client, server, address, lab.workspace.folder, seconds=2)
+            for client, server, address in ((source.namespace, peer.namespace, FAR),
+                                            (peer.namespace, source.namespace, source.address))]
+    assert all(each.megabits_per_second > 10 for each in both), both
+    figure(f"kernel's vxlan: {sent} packets sent, {after - before} of them in software; TCP there "
+           f"{both[0].megabits_per_second:.0f} Mb/s, back {both[1].megabits_per_second:.0f} Mb/s")
