@@ -299,3 +299,46 @@ def test_talks_with_the_kernels_vxlan(tunnelled: Tunnelled) -> None:
     assert all(each.megabits_per_second > 10 for each in both), both
     figure(f"kernel's vxlan: {sent} packets sent, {after - before} of them in software; TCP there "
            f"{both[0].megabits_per_second:.0f} Mb/s, back {both[1].megabits_per_second:.0f} Mb/s")
+
+
+@pytest.mark.dr_only
+def test_source_ports_as_stock_has_them_are_to_be_had(tunnelled: Tunnelled) -> None:
+    lab = tunnelled
+    source = lab.guests[0]
+    port = lab.add_tunnel("tun", "vxlan")
+    lab.switch.add_flows(INTEGRATION, [f"in_port=1,actions=output:{port}"])
+    # Streams of their own, which OVS tells apart by their ports.
+    frames = [traffic.udp_frame(source.mac, FAR_MAC, source.address, FAR, number.to_bytes(4, "big") * 9,
+                                source_port=1000 + number) for number in range(100)]
+
+    def source_ports() -> set[int]:
+        with lab.uplink.capture() as seen:
+            traffic.send_frames(source.namespace, source.device, frames)
+            seen.settle()
+        outer = [Ether(frame) for frame in seen.frames if is_like(frame, KINDS["vxlan"].header)]
+        assert len(outer) == len(frames)
+        return {packet[UDP].sport for packet in outer}
+
+    def setting(value: str) -> None:
+        lab.switch.vsctl("set", "Open_vSwitch", ".", f"other_config:dr-tunnel-source-port={value}")
+
+    def offloaded() -> bool:
+        return any(flow.layer == "dr" for flow in stats.megaflows(lab.switch))
+
+    traffic.send_frames(source.namespace, source.device, frames[:1])
+    wait_offloaded(lab)
+    assert len(source_ports()) == 1, "the megaflow's"
+    setting("exact")
+    wait_until(lambda: not offloaded(), 3, "the megaflow is in software")
+    assert len(source_ports()) > 90
+    assert "dr-tunnel-source-port=exact" in lab.switch.appctl("dr/reasons")
+    setting("flow")
+    wait_offloaded(lab)
+    assert len(source_ports()) == 1
+    setting("exakt")
+    wait_until(lambda: not offloaded(), 3, "what is unclear is not done")
+    message = "other_config:dr-tunnel-source-port=exakt is neither flow nor exact: taken as exact"
+    wait_until(lambda: lab.switch.vsctl("show").count(message) == len(lab.guests), 5, "each dr port shows the error")
+    setting("flow")
+    wait_until(lambda: "exakt" not in lab.switch.vsctl("show"), 5, "the error goes")
+    wait_offloaded(lab)

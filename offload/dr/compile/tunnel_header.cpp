@@ -112,6 +112,10 @@ std::optional<TunnelHeader> TunnelHeader::of(const ovsdr_tunnel_push& push, std:
     TunnelHeader header({bytes.begin(), bytes.end()});
     switch (payload->protocol) {
         case proto_udp:
+            if (push.udp_source_exact != 0) {
+                refuse(obstacles, "tnl_push in UDP (other_config:dr-tunnel-source-port=exact)");
+                return std::nullopt;
+            }
             if (!check_udp(bytes.subspan(payload->offset), payload->ipv6, obstacles)) return std::nullopt;
             put_be16(header.bytes_, payload->offset, source_port(push, flow_hash));
             return header;

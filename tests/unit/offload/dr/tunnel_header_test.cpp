@@ -111,6 +111,17 @@ TEST(TunnelHeader, IsRefusedWhereOvsComputesWhatTheDeviceCannot) {
     EXPECT_EQ(refusal_of(test::outer_ipv4(6)), "unsupported action: tnl_push of another protocol: 6");
 }
 
+TEST(TunnelHeader, IsRefusedWhereEachPacketMustHaveTheSourcePortOfOvs) {
+    const HeaderBytes header = test::vxlan();
+    ovsdr_megaflow flow = MegaflowBuilder().ipv4().tunnel(header).output(9);
+    flow.actions[0].tunnel_push.udp_source_exact = 1;
+    EXPECT_EQ(text_of_compiled(flow),
+              "unsupported action: tnl_push in UDP (other_config:dr-tunnel-source-port=exact)");
+    flow = MegaflowBuilder().ipv4().tunnel(gre).output(9);
+    flow.actions[0].tunnel_push.udp_source_exact = 1;
+    EXPECT_EQ(text_of_compiled(flow), encapsulation(gre) + ", dest_vport 65535") << "has none";
+}
+
 TEST(TunnelHeader, IsRefusedWhenItIsNoneOfOvss) {
     const std::string broken = "unsupported action: tnl_push with a broken header";
     for (const HeaderBytes& whole : {test::vxlan(), test::vxlan_over(test::outer_ipv6(17))}) {
