@@ -362,9 +362,7 @@ dr_hw_miss_packet_recover(struct netdev *netdev, struct dp_packet *packet)
 
     if (dp_packet_has_flow_mark(packet, &mark)) {
         ovs_rwlock_rdlock(&dev->lock);
-        if (dev->port) {
-            known = ovsdr_missed_behind(dev->port, mark, &packet->md.recirc_id);
-        }
+        known = dev->port && ovsdr_missed_behind(dev->port, mark, &packet->md.recirc_id);
         ovs_rwlock_unlock(&dev->lock);
     }
     dp_packet_reset_offload(packet);
