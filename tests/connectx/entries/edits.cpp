@@ -62,7 +62,9 @@ const Row* find(std::span<const Row> rows, std::uint32_t code) noexcept {
 }
 
 void write(Packet& packet, const Window& window, unsigned shift, unsigned length, std::uint32_t value) {
-    if (shift + length > 64) throw Stopped(fmt::format("a modify-header action of {} bits at {}", length, shift));
+    if (length == 0 || length > 32 || shift + length > 64) {
+        throw Stopped(fmt::format("a modify-header action of {} bits at {}", length, shift));
+    }
     const std::uint64_t mask = std::uint64_t{low_ones(length)} << shift;
     const std::uint64_t bits = std::uint64_t{value & low_ones(length)} << shift;
     const auto apply = [&](Register half, unsigned down) {
@@ -74,6 +76,12 @@ void write(Packet& packet, const Window& window, unsigned shift, unsigned length
     };
     apply(window.high, 32);
     apply(window.low, 0);
+}
+
+void refuse_one_field(const std::uint8_t* first, const std::uint8_t* second) {
+    const std::uint32_t field = get(second, field_code);
+    if (get(first, command_code) == 0 || get(second, command_code) == 0 || get(first, field_code) != field) return;
+    throw Stopped(fmt::format("two modify-header actions at once of field {:#x}", field));
 }
 
 }  // namespace
@@ -91,6 +99,14 @@ void edit(unsigned format, const std::uint8_t* bytes, Packet& packet) {
     unsigned length = get(bytes, format == 0 ? length_0 : length_1);
     if (format == 0 && length == 0) length = 32;
     write(packet, *window, get(bytes, left_shift), length, get(bytes, data));
+}
+
+void edit_all(unsigned format, const std::uint8_t* commands, std::uint32_t length, Packet& packet) {
+    for (std::uint32_t i = 0; i < length; ++i) {
+        const std::uint8_t* const command = commands + i * edit_size;
+        if (i % 2 == 1) refuse_one_field(command - edit_size, command);
+        edit(format, command, packet);
+    }
 }
 
 }  // namespace ovsdr::connectx::entries

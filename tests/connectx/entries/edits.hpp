@@ -18,4 +18,8 @@ inline constexpr std::size_t edit_size = 8;
 /// Carries out one command on the packet's registers or headers. A command of zeros does nothing.
 void edit(unsigned format, const std::uint8_t* command, Packet& packet);
 
+/// The same for a list. The device carries out its commands two at a time; where both of a pair name one field, what
+/// comes of it is not known (libmlx5 leaves a gap there).
+void edit_all(unsigned format, const std::uint8_t* commands, std::uint32_t length, Packet& packet);
+
 }  // namespace ovsdr::connectx::entries

@@ -28,7 +28,8 @@ struct EntryMemory {
     std::function<const Definer*(std::uint32_t)> definer = {};                ///< by id; null: no such definer
 };
 
-/// Does all actions of an entry, in the device's order. Throws Stopped for what is not known here.
-void act(const EntryMemory& memory, const Entry& entry, Packet& packet);
+/// Does all actions of an entry, in the device's order; false when there are none. Throws Stopped for what is not known
+/// here.
+[[nodiscard]] bool act(const EntryMemory& memory, const Entry& entry, Packet& packet);
 
 }  // namespace ovsdr::connectx::entries
