@@ -90,6 +90,10 @@ std::uint8_t SendQueue::access(const Request& request, RequestTargets& targets, 
         if (!writes || data_at + sizeof first + size > request.size) return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
         std::memcpy(far, request.copy.data() + data_at + sizeof first, size);
     } else {
+        if (request.size != data_at + sizeof(mlx5_wqe_data_seg)) {
+            targets.note("an RDMA request with more than one segment of data");
+            return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
+        }
         std::uint8_t* near = targets.memory(be32toh(data.lkey), be64toh(data.addr), size,
                                             writes ? MemoryKey::local_read : MemoryKey::local_write);
         if (near == nullptr) return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
