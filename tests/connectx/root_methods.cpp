@@ -252,6 +252,8 @@ void create_reformat(OpenFile& file, Call& call) {
     const TableType type = table_type(call.number(MLX5_IB_ATTR_CREATE_PACKET_REFORMAT_FT_TYPE));
     const std::uint64_t reformat = call.number(MLX5_IB_ATTR_CREATE_PACKET_REFORMAT_TYPE);
     if (!is_taken(reformat, type)) throw Refused{EOPNOTSUPP, "the kernel takes no such reformat in this type of table"};
+    if (data.empty() && reformat != MLX5_IB_UAPI_FLOW_ACTION_PACKET_REFORMAT_TYPE_L2_TUNNEL_TO_L2)
+        throw Refused{ENOENT, "no header"};
     const std::uint32_t handle = add_action(file, {.handle = 0,
                                                    .kind = RootAction::Kind::reformat,
                                                    .type = type,
