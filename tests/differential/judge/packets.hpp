@@ -10,8 +10,8 @@
 // - a TCP data offset below 5 or beyond the packet: to OVS such a header has neither ports nor flags;
 // - a chain of IPv6 extension headers that is cut short: OVS has the addresses then, and no TOS, hop limit or protocol;
 // - reserved bits in an IPv6 fragment header: they make a fragment to OVS;
-// - where a megaflow writes what a transport checksum covers: a TCP, UDP or ICMPv6 header that is cut short, and an IPv6
-//   fragment that is all there (OVS leaves its checksum wrong).
+// - where a megaflow writes what a transport checksum covers: a TCP, UDP or ICMPv6 header that is cut short, and an
+//   IPv6 fragment that is all there (OVS leaves its checksum wrong).
 //
 // Threads: pure; one seed, one list.
 #pragma once

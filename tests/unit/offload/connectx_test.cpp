@@ -10,7 +10,7 @@
 #include <string>
 #include <thread>
 
-#include "offload/dr/device.hpp"
+#include "offload/dr/device/device.hpp"
 #include "offload/dr/eswitch.hpp"
 #include "offload/dr/device/ib_port.hpp"
 #include "offload/dr/device/leak.hpp"
