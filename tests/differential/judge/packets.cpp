@@ -16,7 +16,7 @@ constexpr std::uint16_t tcp_ends = 0x005;   ///< FIN, RST
 constexpr std::size_t largest_payload = 200;
 constexpr std::uint32_t most_options = 10;   ///< words of an IPv4 header
 /// IPv6 extension headers whose size stands in their second byte: hop-by-hop, routing, AH, destination options.
-constexpr std::uint8_t stepped_over[] = {0, 43, 51, 60}, fragment_header = 44;
+constexpr std::uint8_t routing_header = 43, stepped_over[] = {0, routing_header, 51, 60}, fragment_header = 44;
 constexpr std::uint16_t first_eth_type = 0x600;   ///< below are lengths
 
 struct TagOnWire {
@@ -369,6 +369,7 @@ struct Payload {
     std::uint8_t protocol = 0;
     std::size_t size = 0;
     bool atomic_fragment = false;   ///< IPv6: behind a fragment header, and all there (RFC 6946)
+    bool routed = false;            ///< IPv6: behind a routing header
 };
 
 Payload payload_of(const Bytes& frame, const Glance& glance) {
@@ -380,20 +381,25 @@ Payload payload_of(const Bytes& frame, const Glance& glance) {
         return {fragment ? std::uint8_t{0} : frame[at + 9], half(at + 2) - (frame[at] & 15U) * 4U};
     }
     Payload payload{frame[at + 6], half(at + 4)};
-    for (at += 40; (payload.protocol == 60 || payload.protocol == 44) && payload.size >= 8; at += 8) {
-        if (payload.protocol == 44 && half(at + 2) != 0) return {};
-        payload = {frame[at], payload.size - 8, payload.atomic_fragment || payload.protocol == 44};
+    const auto is_extension = [](std::uint8_t protocol) {
+        return protocol == fragment_header || std::ranges::count(stepped_over, protocol) != 0;
+    };
+    for (at += 40; is_extension(payload.protocol) && payload.size >= 8; at += 8) {
+        if (payload.protocol == fragment_header && half(at + 2) != 0) return {};
+        payload = {frame[at], payload.size - 8, payload.atomic_fragment || payload.protocol == fragment_header,
+                   payload.routed || payload.protocol == routing_header};
     }
     return payload;
 }
 
 /// What writing an address or a port does to such a packet only a card can tell (a TCP, UDP or ICMPv6 header that is
-/// cut short: docs/fidelity.md), or OVS does wrong (an atomic fragment's checksum is not mended: packet_rh_present()).
+/// cut short, an address before a routing header: docs/fidelity.md), or OVS does wrong (an atomic fragment's checksum is
+/// not mended: packet_rh_present()).
 bool has_no_answer(const Bytes& frame) {
     const Glance glance = glance_at(frame);
     const Payload payload = payload_of(frame, glance);
     const bool icmpv6 = payload.protocol == protocol_icmpv6 && glance.type == type_ipv6;
-    if (payload.atomic_fragment) return true;
+    if (payload.atomic_fragment || payload.routed) return true;
     if (payload.protocol == protocol_tcp) return payload.size < 20;
     return (payload.protocol == protocol_udp || icmpv6) && payload.size < 8;
 }
