@@ -331,7 +331,7 @@ def test_source_ports_as_stock_has_them_are_to_be_had(tunnelled: Tunnelled) -> N
     setting("exact")
     wait_until(lambda: not offloaded(), 3, "the megaflow is in software")
     assert len(source_ports()) > 90
-    assert "dr-tunnel-source-port=exact" in lab.switch.appctl("dr/reasons")
+    assert "dr-tunnel-source-port=exact" in lab.switch.appctl("dr/explain")
     setting("flow")
     wait_offloaded(lab)
     assert len(source_ports()) == 1

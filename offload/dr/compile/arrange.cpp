@@ -103,8 +103,9 @@ private:
 
     /// See DeviceCaps: two things that the counting rule puts in front of the packet.
     [[nodiscard]] bool miscounts(const Changes& left, bool counts) const noexcept {
-        const std::size_t added = left.pushes.size() + (left.tunnel.empty() ? 0 : 1);
-        return counts && added > 1 && caps_.counts_after_push(side_ == Side::wire);
+        const bool wire = side_ == Side::wire;
+        const std::size_t added = left.pushes.size() + (caps_.counts_before_tunnel(wire) && !left.tunnel.empty() ? 1 : 0);
+        return counts && added > 1 && caps_.counts_after_push(wire);
     }
 
     const Side side_;

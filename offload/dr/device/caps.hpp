@@ -32,9 +32,12 @@ struct DeviceCaps {
     [[nodiscard]] bool encapsulates_from_wire() const noexcept { return steering_format >= 1; }
     /// Bytes of packets from the wire are counted after a tag of theirs has been popped.
     [[nodiscard]] bool counts_after_pop() const noexcept { return steering_format >= 1; }
-    /// Of two things that a rule puts in front of a packet, tags or a tunnel's header, its counter counts the first:
-    /// libmlx5 puts it into the entry of the second. Source: what libmlx5 writes, as tests/differential executes it.
+    /// Of two tags that a rule pushes its counter counts the first: libmlx5 puts it into the entry of the second push.
+    /// Source: what libmlx5 writes, as tests/differential executes it.
     [[nodiscard]] bool counts_after_push(bool from_wire) const noexcept { return from_wire == (steering_format >= 1); }
+    /// A tunnel's header counts as one more of them: the counter is in its entry. No header is counted itself. Source:
+    /// what libmlx5 writes, tests/unit/connectx/encapsulation_test.cpp.
+    [[nodiscard]] bool counts_before_tunnel(bool from_wire) const noexcept { return !from_wire; }
 };
 
 /// EOPNOTSUPP: the function does not manage an eSwitch. Makes trial objects in a trial domain.

@@ -237,6 +237,8 @@ TEST(TunnelHeader, GoesIntoASecondTableWhereATagWouldBeCounted) {
     EXPECT_EQ(text_of_compiled(tagged, 0), "dest_table (" + both + ")");
     EXPECT_EQ(text_of_compiled(MegaflowBuilder().ipv4().tunnel(gre).output(9), 0),
               encapsulation(gre) + ", dest_vport 65535");
+    EXPECT_EQ(text_of_compiled(MegaflowBuilder(9).ipv4().push(4).tunnel(gre).output(2), 1),
+              "push_vlan 0x8100 vid 4 pcp 0, " + encapsulation(gre) + ", dest_vport 2");
 }
 
 TEST(TunnelHeader, ConnectX5PutsNoneAroundWhatTheWireBrings) {
