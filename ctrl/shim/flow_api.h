@@ -31,8 +31,8 @@ enum { FLOW_API_MANY = 50 };
  * then, with its last statistics; no packet is counted after them. Each watch has a flow. */
 void flow_api_del_watched(struct flow_watch *[], size_t n);
 
-/* From now on megaflows whose tunnels' UDP source port must be OVS's own for each packet stay in software, or go into the
- * NIC. True if it was otherwise before. */
+/* Whether megaflows that encapsulate in UDP stay in software from now on, where each packet has a source port of its
+ * own. True if it was otherwise before. */
 bool flow_api_set_exact_source_port(bool exact);
 
 /* flow_watch_end(), after taking out a rule that was left to the watch. */

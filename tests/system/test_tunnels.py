@@ -188,7 +188,8 @@ def test_leaves_as_stock_would_send_it(tunnelled: Tunnelled, name: str) -> None:
         assert (stats.slow_path(lab.switch).received < 20) == kind.offloaded
     wait_until(lambda: stats.openflow_counts(lab.switch, INTEGRATION, "in_port=1") ==
                (len(frames), sum(map(len, frames))), 8, "counts")
-    figure(f"{name}: {len(frames)} packets, {'the first in software, the rest in the NIC' if kind.offloaded else 'all in software'}")
+    where = "the first in software, the rest in the NIC" if kind.offloaded else "all in software"
+    figure(f"{name}: {len(frames)} packets, {where}")
 
 
 def test_each_tunnel_of_a_flood_has_its_own_header(tunnelled: Tunnelled) -> None:

@@ -170,7 +170,8 @@ constexpr std::array vlan_fields{Field{10, 1}, Field{11, 1}, Field{13, 1}, Field
 
 /// flow_table_nic_cap: headers of any kind, how many, how long.
 constexpr Field max_encap_header_size{54, 10};   // also in e_switch_cap
-constexpr std::array reformat_facts{Fact{{32, 1}, 1}, Fact{{43, 5}, 20}, Fact{max_encap_header_size, Reformat::max_size}};
+constexpr std::array reformat_facts{Fact{{32, 1}, 1}, Fact{{43, 5}, 20},
+                                    Fact{max_encap_header_size, Reformat::max_size}};
 
 void put(Output out, std::uint32_t structure, Field field, std::uint64_t value) {
     prm::set(out, prm::within(capability + structure, field), value);

@@ -104,8 +104,8 @@ private:
     /// See DeviceCaps: two things that the counting rule puts in front of the packet.
     [[nodiscard]] bool miscounts(const Changes& left, bool counts) const noexcept {
         const bool wire = side_ == Side::wire;
-        const std::size_t added = left.pushes.size() + (caps_.counts_before_tunnel(wire) && !left.tunnel.empty() ? 1 : 0);
-        return counts && added > 1 && caps_.counts_after_push(wire);
+        const bool tunnel = !left.tunnel.empty() && caps_.counts_before_tunnel(wire);
+        return counts && left.pushes.size() + (tunnel ? 1 : 0) > 1 && caps_.counts_after_push(wire);
     }
 
     const Side side_;

@@ -86,7 +86,8 @@ struct ActionRow {
 namespace v0 {
 
 /// One field of the control part decides; the sizes of the rows are not used.
-constexpr Bits tx_action{102, 3}, tx_size{106, 6}, tx_data{128, 32}, tx_go_back{251, 1}, rx_action{161, 3}, rx_description{164, 4}, rx_tag{128, 32};
+constexpr Bits tx_action{102, 3}, tx_size{106, 6}, tx_data{128, 32}, tx_go_back{251, 1};
+constexpr Bits rx_action{161, 3}, rx_description{164, 4}, rx_tag{128, 32};
 constexpr Bits list_length{96, 16}, list_pointer{128, 32};
 constexpr std::uint32_t tag_enabled = 1U << 31;
 
@@ -198,8 +199,8 @@ void insert_inline(const EntryMemory&, const std::uint8_t* action, Packet& packe
 void insert_pointer(const EntryMemory& memory, const std::uint8_t* action, Packet& packet) {
     const std::uint32_t anchor = get(action, insert_anchor), offset = get(action, insert_offset);
     if (anchor != anchor_start || offset != 0 || get(action, insert_attributes) != is_encapsulation) {
-        throw Stopped(fmt::format("INSERT_POINTER {} words behind header anchor {:#x}, attributes {:#x}", offset, anchor,
-                                  get(action, insert_attributes)));
+        throw Stopped(fmt::format("INSERT_POINTER {} words behind header anchor {:#x}, attributes {:#x}", offset,
+                                  anchor, get(action, insert_attributes)));
     }
     encapsulate(memory, load32(action + 4), get(action, insert_size) * unit, packet);
 }

@@ -1,5 +1,5 @@
-// Encapsulation through the system's own libmlx5: what the entries that it writes for a reformat do to packets, and what
-// a rule's counter counts of them. Runs under tests/connectx/run, for each profile.
+// Encapsulation through the system's own libmlx5: what the entries that it writes for a reformat do to packets, and
+// what a rule's counter counts of them. Runs under tests/connectx/run, for each profile.
 #include <algorithm>
 #include <array>
 #include <string>
@@ -130,8 +130,9 @@ protected:
 };
 
 TEST_F(Encapsulating, PutsTheHeadersInFrontAndCountsThePacketWithout) {
-    for (const Bytes& headers : {tunnel::vxlan(), tunnel::geneve(0), tunnel::geneve(19), tunnel::gre(tunnel::outer_ipv4(47)),
-                                 tunnel::gre(tunnel::outer_ipv6(47)), tunnel::vxlan_over(tunnel::outer_ipv6(17))}) {
+    for (const Bytes& headers : {tunnel::vxlan(), tunnel::geneve(0), tunnel::geneve(19),
+                                 tunnel::gre(tunnel::outer_ipv4(47)), tunnel::gre(tunnel::outer_ipv6(47)),
+                                 tunnel::vxlan_over(tunnel::outer_ipv6(17))}) {
         const Action encapsulate = reformat(headers);
         ASSERT_NE(encapsulate, nullptr) << strerror(errno);
         for (const std::uint16_t source : sources()) {

@@ -42,10 +42,11 @@ struct Case {
 
 std::vector<Case> cases() {
     return {
-        {"vxlan", tunnel_push(50, 4, outer_4(17) + "udp(src=0,dst=4789,csum=0x0),vxlan(flags=0x8000000,vni=0x1c7)"), 50},
-        {"vxlan with tos and ttl", tunnel_push(50, 4, outer_4(17, "tos=0xb9,ttl=3,frag=0x0") +
-                                                          "udp(src=0,dst=8472,csum=0x0),vxlan(flags=0x8000000,vni=0x1)"),
-         50},
+        {"vxlan",
+         tunnel_push(50, 4, outer_4(17) + "udp(src=0,dst=4789,csum=0x0),vxlan(flags=0x8000000,vni=0x1c7)"), 50},
+        {"vxlan with tos and ttl",
+         tunnel_push(50, 4, outer_4(17, "tos=0xb9,ttl=3,frag=0x0") +
+                                "udp(src=0,dst=8472,csum=0x0),vxlan(flags=0x8000000,vni=0x1)"), 50},
         {"geneve", tunnel_push(50, 5, outer_4(17) + "udp(src=0,dst=6081,csum=0x0),geneve(oam,vni=0x1c7)"), 50},
         {"geneve with an option",
          tunnel_push(58, 5, outer_4(17) + "udp(src=0,dst=6081,csum=0x0),geneve(crit,vni=0x1c7,"
