@@ -32,7 +32,7 @@ struct TestPacket {
 [[nodiscard]] std::vector<std::uint8_t> marker_frame(std::uint32_t number);
 
 /// Whether rules are narrower than megaflows for such a frame, or a rule of all takes it, as docs/architecture.md and
-/// compile.hpp say: what ends a TCP connection, a second tag, a broken IP header.
+/// compile.hpp say: what ends a TCP connection, a broken IP header.
 [[nodiscard]] bool may_go_up(const std::vector<std::uint8_t>& frame);
 
 }  // namespace ovsdr::differential
