@@ -168,14 +168,18 @@ private:
         }
     }
 
+    /// OVS's TPID and TCI are 0 without a tag. A match that went through netlink may have all of one and none of the other.
     Tag tag(std::size_t number) {
         const TagFields& fields = tag_fields[number];
         const std::uint16_t tci = be16toh(key_.be_vlan_tci[number]), tci_mask = be16toh(mask_.be_vlan_tci[number]);
         const std::uint16_t tpid = be16toh(key_.be_vlan_tpid[number]), tpid_mask = be16toh(mask_.be_vlan_tpid[number]);
         clear(mask_.be_vlan_tci[number]);
         clear(mask_.be_vlan_tpid[number]);
-        if ((tci_mask & vlan_present) == 0) return perhaps_tagged(fields, tci_mask, tpid_mask);
-        if ((tci & vlan_present) == 0) return not_tagged(fields, tci & tci_mask, tpid & tpid_mask);
+        const bool tpid_tells = tpid_mask == 0xFFFF, tci_tells = (tci_mask & vlan_present) != 0;
+        if (!tci_tells && !tpid_tells) return perhaps_tagged(fields, tci_mask, tpid_mask);
+        if (tci_tells ? (tci & vlan_present) == 0 : tpid == 0) {
+            return not_tagged(fields, tci & tci_mask, tpid & tpid_mask);
+        }
         if (!is_tag(tpid)) {
             refuse(RejectReason::unsupported_match, fields.tpid_name, fmt::format("={:#06x}", tpid));
         }

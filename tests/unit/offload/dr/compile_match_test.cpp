@@ -147,6 +147,20 @@ TEST(CompileMatch, LooksAtNoSecondTagWhereOvsCouldAndDoesNot) {
     EXPECT_TRUE(at_most_one->more_tags);
 }
 
+TEST(CompileMatch, AWholeTpidTellsWhetherThereIsATag) {
+    MegaflowBuilder flow;   // as OVS's netlink encoding has a second tag that does not matter
+    flow.ipv4().vlan(5, 0x88a8).perhaps_second_vlan().raw().mask.be_vlan_tpid[1] = 0xFFFF;
+    const auto plan = compile(flow);
+    ASSERT_TRUE(plan);
+    expect_field(*plan, field::outer_second_cvlan_tag, 1, 1);
+    expect_field(*plan, field::outer_second_vid, 0, 0);
+    EXPECT_EQ(plan->vlan_tags, 2);
+    flow.raw().key.be_vlan_tpid[1] = 0;
+    EXPECT_EQ(*compile(flow), *compile(MegaflowBuilder().ipv4().vlan(5, 0x88a8).no_second_vlan()));
+    flow.raw().mask.be_vlan_tpid[1] = htobe16(0xFF00);
+    expect_reject(compile(flow), RejectReason::unsupported_mask, "vlan_tpid[1]/0xff00");
+}
+
 TEST(CompileMatch, TheTagBehindTheLimitIsTheEthertype) {
     for (const auto& [tpid, field] :
          {std::pair{0x8100, field::outer_second_cvlan_tag}, {0x88a8, field::outer_second_svlan_tag}}) {
