@@ -350,9 +350,9 @@ dr_flow_get_n_flows(struct netdev *netdev, uint64_t *n_flows)
     return 0;
 }
 
-/* The mark is the table that the packet missed in. Behind a recirculation the packet is as its parents left it, and goes
- * on there; what else of its metadata they may have set, none that is in the NIC can (compile_actions.cpp). The mark must
- * go: dpif-netdev would take it for one of its own. */
+/* The mark is the table that the packet missed in. Behind a recirculation the packet is as its parents left it, and
+ * goes on there; no megaflow in the NIC sets other metadata (match.c). The mark must go: dpif-netdev would take it for
+ * one of its own. */
 static int
 dr_hw_miss_packet_recover(struct netdev *netdev, struct dp_packet *packet)
 {
@@ -362,9 +362,7 @@ dr_hw_miss_packet_recover(struct netdev *netdev, struct dp_packet *packet)
 
     if (dp_packet_has_flow_mark(packet, &mark)) {
         ovs_rwlock_rdlock(&dev->lock);
-        if (dev->port) {
-            known = ovsdr_missed_behind(dev->port, mark, &packet->md.recirc_id);
-        }
+        known = dev->port && ovsdr_missed_behind(dev->port, mark, &packet->md.recirc_id);
         ovs_rwlock_unlock(&dev->lock);
     }
     dp_packet_reset_offload(packet);

@@ -104,8 +104,8 @@ dpif_flow_dump_destroy(struct dpif_flow_dump *dump)
     return port_del_flow_dump_destroy(dump);
 }
 
-/* Within libopenvswitch. A simple match does not look at the recirc_id that dr_hw_miss_packet_recover() restores: it would
- * take the packet through the megaflows that it has been through already. */
+/* Within libopenvswitch. A simple match does not look at the recirc_id that dr_hw_miss_packet_recover() restores: it
+ * would take the packet through the megaflows that it has been through already. */
 bool
 dp_netdev_simple_match_enabled(const struct dp_netdev_pmd_thread *pmd, odp_port_t in_port)
 {

@@ -42,11 +42,13 @@ void EswitchImpl::bring_up_to_date(std::span<Update> updates) noexcept {
     for (Update& update : updates) prepare(update);
     wait_for_replacements(updates);
     std::vector<Retirement> retirements;
+    bool any_replaced = false;
     for (Update& update : updates) {
         Flow& flow = update.entry->second;
         if (std::holds_alternative<std::monostate>(update.outcome)) {
             std::swap(flow.now.rule, update.next.rule);
             if (!update.next.counter) {
+                any_replaced = any_replaced || update.next.rule;
                 end(update.next.rule, flow.now.counter);   // its successor counts into the same counter
                 continue;
             }
@@ -60,6 +62,8 @@ void EswitchImpl::bring_up_to_date(std::span<Update> updates) noexcept {
         if (update.next.counter || update.next.rule) retirements.push_back({&flow, std::move(update.next)});
     }
     retire(retirements);
+    // Packets may be on their way to what the old rules led to, which goes with the updates.
+    if (any_replaced) (void)pipeline_->fdb().drain();
     for (const auto& [flow, what, counted] : retirements) {
         if (flow->carried == nullptr) flow->carried = std::make_unique<FlowStats>();
         add(*flow->carried, counted);

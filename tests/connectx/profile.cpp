@@ -102,7 +102,7 @@ constexpr Capability from_format_1[] = {
 };
 constexpr Capability with_arguments[] = {
     {general, cmd_hca_cap::log_header_modify_argument_granularity, 0},
-    {general, cmd_hca_cap::log_header_modify_argument_max_alloc, 10},
+    {general, cmd_hca_cap::log_header_modify_argument_max_alloc, log_modify_arguments},
 };
 // clang-format on
 

@@ -60,6 +60,8 @@ enum class GeneralType : std::uint16_t {
 /// log2 of the bytes of ICM of each type.
 inline constexpr unsigned log_steering_icm = 29, log_modify_header_icm = 25, log_modify_pattern_icm = 25;
 inline constexpr unsigned log_icm_granularity = 12;
+/// log2 of the modify-header arguments that one object may have.
+inline constexpr unsigned log_modify_arguments = 10;
 inline constexpr std::uint16_t manager_vhca = 1;
 
 /// Out of the environment: OVSDR_CONNECTX_PROFILE (cx5, cx6dx, cx7; default cx6dx), OVSDR_CONNECTX_VFS (default 2),

@@ -197,8 +197,8 @@ def test_calls_that_fail_while_packets_take_the_slow_path(faults: Faults) -> Non
     lab = faults.lab
     first, second = lab.guests[:2]
     # Not in the vocabulary of the NIC: each of these takes the slow path both ways.
-    lab.switch.add_flows(BRIDGE, ["in_port=1,ip,actions=mod_nw_ttl:60,output:2",
-                                  "in_port=2,ip,actions=mod_nw_ttl:60,output:1"])
+    lab.switch.add_flows(BRIDGE, ["in_port=1,ip,actions=output(port=2,max_len=9000)",
+                                  "in_port=2,ip,actions=output(port=1,max_len=9000)"])
     ping(first.namespace, second.address, count=2)
     for call in sorted(RUNNING):
         faults.arm(call)

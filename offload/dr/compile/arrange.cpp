@@ -65,7 +65,7 @@ public:
         }
         if (left.pops == 0 && left.writes.empty() && !miscounts(left.pushes, counts)) {
             auto tag = left.pushes.begin();
-            for (; tag != left.pushes.end() && follows(state, OrderAction::push_vlan); ++tag) done.pushes.push_back(*tag);
+            while (tag != left.pushes.end() && follows(state, OrderAction::push_vlan)) done.pushes.push_back(*tag++);
             left.pushes.erase(left.pushes.begin(), tag);
         }
         if (!left.none() || !ends(state, path)) {
@@ -107,7 +107,8 @@ private:
 };
 
 bool any_change(const Path& path, auto&& is) {
-    return is(path.changes) || std::ranges::any_of(path.branches, [&](const Path& branch) { return any_change(branch, is); });
+    return is(path.changes) ||
+           std::ranges::any_of(path.branches, [&](const Path& branch) { return any_change(branch, is); });
 }
 
 }  // namespace

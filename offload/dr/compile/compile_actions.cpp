@@ -70,6 +70,9 @@ private:
 
     Path& leg() {
         const Changes changes{now_.pops, now_.rewrite.writes(), now_.pushes};
+        if (commands_of(changes.writes) > most_commands) {
+            refuse(RejectReason::too_many_actions, "set actions whose masks have too many parts");
+        }
         const auto known = std::ranges::find(legs_, changes, &Path::changes);
         return known != legs_.end() ? *known : legs_.emplace_back(Path{changes, {}, {}, {}});
     }

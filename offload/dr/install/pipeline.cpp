@@ -146,7 +146,8 @@ std::optional<Pipeline::NoWay> Pipeline::obstacle_to(const RulePlan& plan) const
                 no_way = {{RejectReason::recirculation, "recirc", recirc_id(to) + " (too many of them in a row)"}, to};
                 return;
             case TableSet::Lead::goes_back:
-                no_way = {{RejectReason::recirculation, "recirc", recirc_id(to) + " (its table lies before this one)"}, to};
+                no_way = {{RejectReason::recirculation, "recirc", recirc_id(to) + " (its table lies before this one)"},
+                          to};
                 return;
         }
     });

@@ -21,7 +21,7 @@ FlowTable::FlowTable(Private, TableKey key, std::uint32_t id, std::shared_ptr<Ta
     : key_(key), id_(id), set_(std::move(set)) {}
 
 FlowTable::~FlowTable() {
-    // What is led up is led down until no packet is under way any more: the caller drains after its last rule.
+    // No packet is in here any more: whoever took the last rule out that led here has drained since.
     miss_ = Rule();
     named_ = Rule();
     if (set_ != nullptr) set_->gone(*this);

@@ -35,7 +35,8 @@ struct EntryMemory {
     std::function<std::optional<ModifyArgument>(std::uint32_t)> argument = {};   ///< by id; nothing: no such one
 };
 
-/// Does all actions of an entry, in the device's order. Throws Stopped for what is not known here.
-void act(const EntryMemory& memory, const Entry& entry, Packet& packet);
+/// Does all actions of an entry, in the device's order; false when there are none. Throws Stopped for what is not known
+/// here.
+[[nodiscard]] bool act(const EntryMemory& memory, const Entry& entry, Packet& packet);
 
 }  // namespace ovsdr::connectx::entries

@@ -15,6 +15,10 @@ constexpr std::uint16_t dont_fragment = 0x4000, more_fragments = 0x2000;
 constexpr std::uint16_t tcp_ends = 0x005;   ///< FIN, RST
 constexpr std::size_t largest_payload = 200;
 constexpr unsigned most_parsed_tags = 2;
+constexpr std::uint32_t most_options = 10;   ///< words of an IPv4 header
+/// IPv6 extension headers whose size stands in their second byte: hop-by-hop, routing, AH, destination options.
+constexpr std::uint8_t routing_header = 43, stepped_over[] = {0, routing_header, 51, 60}, fragment_header = 44;
+constexpr std::uint16_t first_eth_type = 0x600;   ///< below are lengths
 
 struct TagOnWire {
     std::uint16_t tpid, tci;
@@ -28,10 +32,13 @@ struct Recipe {
     std::uint16_t eth_type = 0;
     std::uint16_t fragment = 0;          ///< IPv4's flags and offset; IPv6 gets a fragment header of the same
     bool fragment_header = false;        ///< IPv6, also of no fragment
-    bool options = false;                ///< IPv4 options, or an IPv6 extension header
+    std::size_t options = 0;             ///< words of IPv4 options; not 0: an IPv6 extension header
+    std::uint8_t extension = 0;          ///< which one
     std::size_t cut = 0;                 ///< bytes that the IP payload is too short for its L4 header
     int length_lie = 0;                  ///< added to IPv4's total length
     std::uint8_t version_lie = 0;        ///< instead of the IP version
+    std::uint8_t size_lie = 0;           ///< instead of IPv4's header size, in words: fewer than it may have
+    bool llc = false;                    ///< an 802.3 frame: the ethertype is behind an LLC and SNAP header
     std::size_t payload = 0;
 
     [[nodiscard]] std::array<std::uint8_t, 16>& operator[](Feature feature) {
@@ -78,7 +85,8 @@ Bytes transport(const Recipe& recipe, Chance& chance) {
     if (protocol == protocol_tcp) {
         put32(bytes, static_cast<std::uint32_t>(chance()));
         put32(bytes, static_cast<std::uint32_t>(chance()));
-        put16(bytes, 0x5000U | (recipe.half(Feature::tcp_flags) & 0x1FFU));
+        const auto reserved = static_cast<unsigned>(chance() & 0xE00);
+        put16(bytes, 0x5000U | reserved | (recipe.half(Feature::tcp_flags) & 0x1FFU));
         bytes.resize(20);
     } else if (protocol == protocol_udp) {
         put16(bytes, static_cast<unsigned>(8 + recipe.payload));
@@ -119,9 +127,10 @@ void finish_ipv4_checksum(Bytes& bytes, std::size_t begin, std::size_t size, Cha
 
 void put_ipv4(Bytes& bytes, const Recipe& recipe, Chance& chance) {
     Bytes l4 = transport(recipe, chance);
-    const std::size_t begin = bytes.size(), header = recipe.options ? 24 : 20;
+    const std::size_t begin = bytes.size(), header = 20 + 4 * recipe.options;
     const unsigned version = recipe.version_lie != 0 ? recipe.version_lie : 4;
-    bytes.push_back(static_cast<std::uint8_t>(version << 4 | header / 4));
+    const std::size_t words = recipe.size_lie != 0 ? recipe.size_lie : header / 4;
+    bytes.push_back(static_cast<std::uint8_t>(version << 4 | words));
     bytes.push_back(recipe.byte(Feature::tos));
     put16(bytes, static_cast<unsigned>(static_cast<int>(header + l4.size()) + recipe.length_lie));
     put16(bytes, 0);
@@ -131,19 +140,18 @@ void put_ipv4(Bytes& bytes, const Recipe& recipe, Chance& chance) {
     put16(bytes, 0);
     put(bytes, recipe[Feature::ip_src], 4);
     put(bytes, recipe[Feature::ip_dst], 4);
-    if (recipe.options) put32(bytes, 0x01010101);
+    for (std::size_t i = 0; i < recipe.options; ++i) put32(bytes, 0x01010101);
     finish_ipv4_checksum(bytes, begin, header, chance);
     put_transport_checksum(l4, std::span(bytes).subspan(begin + 12, 8), recipe.byte(Feature::protocol), chance);
     bytes.insert(bytes.end(), l4.begin(), l4.end());
 }
 
 void put_ipv6(Bytes& bytes, const Recipe& recipe, Chance& chance) {
-    constexpr std::uint8_t destination_options = 60, fragment_header = 44;
     Bytes rest;
     std::uint8_t next = recipe.byte(Feature::protocol);
-    if (recipe.options) {
+    if (recipe.options != 0) {
         rest = {recipe.fragment_header ? fragment_header : next, 0, 1, 4, 0, 0, 0, 0};
-        next = destination_options;
+        next = recipe.extension;
     }
     if (recipe.fragment_header) {
         rest.push_back(recipe.byte(Feature::protocol));
@@ -151,7 +159,7 @@ void put_ipv6(Bytes& bytes, const Recipe& recipe, Chance& chance) {
         const unsigned more = (recipe.fragment & more_fragments) != 0 ? 1 : 0;
         put16(rest, static_cast<unsigned>(recipe.fragment & 0x1FFF) << 3 | more);
         put32(rest, 7);
-        if (!recipe.options) next = fragment_header;
+        if (recipe.options == 0) next = fragment_header;
     }
     Bytes l4 = transport(recipe, chance), addresses;
     put(addresses, recipe[Feature::ip_src], 16);
@@ -174,6 +182,10 @@ Bytes frame_of(const Recipe& recipe, std::uint32_t number, Chance& chance) {
     for (const TagOnWire& tag : recipe.tags) {
         put16(bytes, tag.tpid);
         put16(bytes, tag.tci);
+    }
+    if (recipe.llc) {
+        put16(bytes, 100);
+        for (const std::uint8_t byte : {0xAA, 0xAA, 3, 0, 0, 0}) bytes.push_back(byte);
     }
     put16(bytes, recipe.eth_type);
     if (recipe.eth_type == type_ipv4) {
@@ -255,7 +267,8 @@ Recipe aimed_at(const Megaflow& megaflow, Chance& chance) {
         recipe.fragment = more_fragments;
         recipe.fragment_header = true;
     }
-    recipe.options = happens(chance, 8);
+    if (happens(chance, 8)) recipe.options = 1 + below(chance, most_options);
+    recipe.extension = stepped_over[below(chance, std::size(stepped_over))];
     recipe.payload = below(chance, largest_payload);
     return recipe;
 }
@@ -305,9 +318,17 @@ void make_fragment(Recipe& recipe, Chance& chance) {
                       : static_cast<std::uint16_t>(1 + below(chance, 100));
 }
 
+int random_length_lie(Chance& chance) {
+    switch (below(chance, 4)) {
+        case 0: return 100;
+        case 1: return static_cast<int>(below(chance, 9));   // 4 and more: up to the frame's end, or beyond it
+        default: return -static_cast<int>(below(chance, 60));
+    }
+}
+
 /// Changes one thing.
 void change(Recipe& recipe, const Megaflow& megaflow, Chance& chance) {
-    switch (below(chance, 14)) {
+    switch (below(chance, 16)) {
         case 0: recipe.in_port = ports[below(chance, port_length)].odp; break;
         case 1: change_tags(recipe, chance); break;
         case 2: make_fragment(recipe, chance); break;
@@ -315,13 +336,19 @@ void change(Recipe& recipe, const Megaflow& megaflow, Chance& chance) {
         case 4: recipe[Feature::protocol][15] = random_protocol(chance, recipe.eth_type); break;
         case 5: recipe.eth_type = happens(chance, 50) ? type_ipv4 : type_ipv6; break;
         case 6: recipe.cut = 1 + below(chance, 8), recipe.payload = 0; break;
-        case 7: recipe.length_lie = happens(chance, 50) ? 100 : -static_cast<int>(below(chance, 60)); break;
+        case 7: recipe.length_lie = random_length_lie(chance); break;
         case 8: recipe.version_lie = static_cast<std::uint8_t>(below(chance, 16)); break;
+        case 9: recipe.size_lie = static_cast<std::uint8_t>(1 + below(chance, 4)); break;
+        case 10: recipe.llc = true; break;
         default: flip_bit(recipe, megaflow, chance); break;
     }
 }
 
-/// The headers that matter to may_go_up(), read with OVS's rules, behind the tags that devices parse.
+std::uint16_t half(const Bytes& frame, std::size_t at) {
+    return static_cast<std::uint16_t>(at + 1 < frame.size() ? frame[at] << 8 | frame[at + 1] : 0);
+}
+
+/// What is behind the tags that devices parse.
 struct Glance {
     std::uint16_t type = 0;
     std::size_t l3 = 14;
@@ -330,34 +357,34 @@ struct Glance {
 Glance glance_at(const Bytes& frame) {
     Glance glance;
     std::size_t at = 12;
-    const auto half = [&](std::size_t place) {
-        const bool there = place + 1 < frame.size();
-        return static_cast<std::uint16_t>(there ? frame[place] << 8 | frame[place + 1] : 0);
-    };
-    for (unsigned tags = 0; tags < most_parsed_tags && is_tag(half(at)); ++tags) at += 4;
-    glance.type = half(at);
+    for (unsigned tags = 0; tags < most_parsed_tags && is_tag(half(frame, at)); ++tags) at += 4;
+    glance.type = half(frame, at);
     glance.l3 = at + 2;
     return glance;
 }
 
-/// Where TCP's header begins in an unfragmented packet.
-std::optional<std::size_t> find_tcp(const Bytes& frame, const Glance& glance) {
-    std::size_t at = glance.l3;
-    if (at + 40 > frame.size()) return std::nullopt;
-    std::uint8_t protocol = 0;
-    if (glance.type == type_ipv4) {
-        protocol = frame[at + 9];
-        at += (frame[at] & 15U) * 4U;
-    } else if (glance.type == type_ipv6) {
-        protocol = frame[at + 6];
-        at += 40;
-        while ((protocol == 60 || protocol == 44) && at + 8 <= frame.size()) {
-            protocol = frame[at];
-            at += 8;
-        }
+/// Where the L4 header begins and the IP packet ends.
+struct Transport {
+    std::uint8_t protocol;
+    std::size_t begin, end;
+};
+
+/// Of a whole, unfragmented packet with a header that is not broken.
+std::optional<Transport> transport_of_ipv4(const Bytes& frame, std::size_t l3) {
+    if ((half(frame, l3 + 6) & 0x3FFF) != 0) return std::nullopt;
+    return Transport{frame[l3 + 9], l3 + (frame[l3] & 15U) * 4U, l3 + half(frame, l3 + 2)};
+}
+
+std::optional<Transport> transport_of_ipv6(const Bytes& frame, std::size_t l3) {
+    Transport found{frame[l3 + 6], l3 + 40, std::min(frame.size(), l3 + 40 + half(frame, l3 + 4))};
+    while (found.protocol == fragment_header || std::ranges::count(stepped_over, found.protocol) != 0) {
+        if (found.begin + 8 > found.end) return std::nullopt;
+        const bool fragment = found.protocol == fragment_header;
+        if (fragment && (half(frame, found.begin + 2) & 0xFFF9) != 0) return std::nullopt;
+        found.protocol = frame[found.begin];
+        found.begin += 8;   // as large as put_ipv6() makes them
     }
-    if (protocol != protocol_tcp || at + 20 > frame.size()) return std::nullopt;
-    return at;
+    return found;
 }
 
 /// OVS looks at lengths only, the devices at the version too.
@@ -376,6 +403,7 @@ struct Payload {
     std::uint8_t protocol = 0;
     std::size_t size = 0;
     bool atomic_fragment = false;   ///< IPv6: behind a fragment header, and all there (RFC 6946)
+    bool routed = false;            ///< IPv6: behind a routing header
 };
 
 Payload payload_of(const Bytes& frame, const Glance& glance) {
@@ -387,20 +415,25 @@ Payload payload_of(const Bytes& frame, const Glance& glance) {
         return {fragment ? std::uint8_t{0} : frame[at + 9], half(at + 2) - (frame[at] & 15U) * 4U};
     }
     Payload payload{frame[at + 6], half(at + 4)};
-    for (at += 40; (payload.protocol == 60 || payload.protocol == 44) && payload.size >= 8; at += 8) {
-        if (payload.protocol == 44 && half(at + 2) != 0) return {};
-        payload = {frame[at], payload.size - 8, payload.atomic_fragment || payload.protocol == 44};
+    const auto is_extension = [](std::uint8_t protocol) {
+        return protocol == fragment_header || std::ranges::count(stepped_over, protocol) != 0;
+    };
+    for (at += 40; is_extension(payload.protocol) && payload.size >= 8; at += 8) {
+        if (payload.protocol == fragment_header && half(at + 2) != 0) return {};
+        payload = {frame[at], payload.size - 8, payload.atomic_fragment || payload.protocol == fragment_header,
+                   payload.routed || payload.protocol == routing_header};
     }
     return payload;
 }
 
 /// What writing an address or a port does to such a packet only a card can tell (a TCP, UDP or ICMPv6 header that is
-/// cut short: docs/fidelity.md), or OVS does wrong (an atomic fragment's checksum is not mended: packet_rh_present()).
+/// cut short, an address before a routing header: docs/fidelity.md), or OVS does wrong (an atomic fragment's checksum is
+/// not mended: packet_rh_present()).
 bool has_no_answer(const Bytes& frame) {
     const Glance glance = glance_at(frame);
     const Payload payload = payload_of(frame, glance);
     const bool icmpv6 = payload.protocol == protocol_icmpv6 && glance.type == type_ipv6;
-    if (payload.atomic_fragment) return true;
+    if (payload.atomic_fragment || payload.routed) return true;
     if (payload.protocol == protocol_tcp) return payload.size < 20;
     return (payload.protocol == protocol_udp || icmpv6) && payload.size < 8;
 }
@@ -442,11 +475,19 @@ std::vector<std::uint8_t> marker_frame(std::uint32_t number) {
     return frame_of(recipe, number, chance);
 }
 
+bool ends_connection(const Bytes& frame) {
+    const Glance glance = glance_at(frame);
+    if (has_broken_ip(frame, glance)) return false;
+    std::optional<Transport> found;
+    if (glance.type == type_ipv4) found = transport_of_ipv4(frame, glance.l3);
+    if (glance.type == type_ipv6) found = transport_of_ipv6(frame, glance.l3);
+    if (!found || found->protocol != protocol_tcp || found->begin + 20 > found->end) return false;
+    return (frame[found->begin + 13] & tcp_ends) != 0;
+}
+
 bool may_go_up(const Bytes& frame) {
     const Glance glance = glance_at(frame);
-    if (has_broken_ip(frame, glance)) return true;
-    if (const auto tcp = find_tcp(frame, glance)) return (frame[*tcp + 13] & tcp_ends) != 0;
-    return false;
+    return glance.type < first_eth_type || has_broken_ip(frame, glance);
 }
 
 }  // namespace ovsdr::differential

@@ -55,6 +55,7 @@ void ovsdr_flows_del(ovsdr_flow_deletion* deletions, size_t n) noexcept {
 }
 
 void ovsdr_flow_flush(ovsdr_port*) noexcept {}
+bool ovsdr_missed_behind(const ovsdr_port*, std::uint32_t, std::uint32_t*) noexcept { return false; }
 std::uint64_t ovsdr_flow_count_of_device(const ovsdr_port*) noexcept { return 0; }
 
 // Of the netdev class, which is not linked.

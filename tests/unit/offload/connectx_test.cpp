@@ -10,6 +10,7 @@
 #include <string>
 #include <thread>
 
+#include "offload/dr/device/device.hpp"
 #include "offload/dr/eswitch.hpp"
 #include "offload/dr/device/ib_port.hpp"
 #include "offload/dr/device/leak.hpp"
@@ -207,12 +208,20 @@ TEST_F(OffloadOnConnectX, SendsFromTheSlowPath) {
 TEST_F(OffloadOnConnectX, SeesItsVports) {
     Host host;
     ASSERT_EQ(host.open(), "");
-    ASSERT_TRUE(set_vport_mtu(host.eswitch(), {1}, 4000));
-    ASSERT_TRUE(set_vport_mac(host.eswitch(), {1}, {2, 3, 4, 5, 6, 7}));
     const auto state = query_vport(host.eswitch(), {1});
     ASSERT_TRUE(state);
-    EXPECT_EQ(state->mtu, 4000);
-    EXPECT_EQ(state->mac, (std::array<std::uint8_t, 6>{2, 3, 4, 5, 6, 7}));
+    EXPECT_EQ(state->mtu, 1500);
+    EXPECT_EQ(state->mac, (std::array<std::uint8_t, 6>{2, 0, 0, 0, 0, 2}));
+    // Linux keeps back the commands that would change a vport.
+    const auto mtu = set_vport_mtu(host.eswitch(), {1}, 4000);
+    ASSERT_FALSE(mtu);
+    EXPECT_EQ(mtu.error().code, EINVAL);
+    EXPECT_FALSE(set_vport_mac(host.eswitch(), {1}, {2, 3, 4, 5, 6, 7}));
+    EXPECT_FALSE(set_vport_admin_state(host.eswitch(), {1}, false));
+    // The wire has no context of its own: it shows the manager's.
+    const auto wire = query_vport(host.eswitch(), uplink_vport);
+    ASSERT_TRUE(wire) << wire.error().what;
+    EXPECT_EQ(wire->mac, (std::array<std::uint8_t, 6>{2, 0, 0, 0, 0, 1}));
     EXPECT_TRUE(query_vport_stats(host.eswitch(), {2}));
     device()->set_vport(2, false);
     EXPECT_FALSE(query_vport(host.eswitch(), {2}));

@@ -117,7 +117,9 @@ public:
     MegaflowBuilder& under(std::initializer_list<std::uint8_t> mask) {
         ovsdr_set& set = megaflow_.actions[megaflow_.n_actions - 1].set;
         std::copy(mask.begin(), mask.end(), set.mask);
-        for (std::size_t i = 0; i < mask.size(); ++i) set.value[i] = static_cast<std::uint8_t>(set.value[i] & set.mask[i]);
+        for (std::size_t i = 0; i < mask.size(); ++i) {
+            set.value[i] = static_cast<std::uint8_t>(set.value[i] & set.mask[i]);
+        }
         return *this;
     }
     MegaflowBuilder& copy() {

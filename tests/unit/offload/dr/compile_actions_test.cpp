@@ -248,6 +248,24 @@ TEST(CompileActions, RewritesOnlyHeadersThatAreThere) {
               "set tcp_sport=0x102, dest_vport 2");
 }
 
+TEST(CompileActions, RefusesMasksOfTooManyParts) {
+    const auto stripes = [](std::uint8_t mask) {
+        MegaflowBuilder flow;
+        flow.ipv6().set(OVSDR_HEADER_IPV6_SRC, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0});
+        ovsdr_set& set = flow.raw().actions[0].set;
+        std::fill(std::begin(set.mask), std::end(set.mask), mask);
+        return text_of_compiled(flow.output(2));
+    };
+    EXPECT_TRUE(stripes(0x66).ends_with("dest_vport 2")) << "32 parts";
+    EXPECT_EQ(stripes(0x6a), "too many actions: set actions whose masks have too many parts");
+}
+
+TEST(CompileActions, CopiesThatAreRewrittenDifferentlyGetTheirTagsAfterIt) {
+    EXPECT_EQ(text_of_compiled(MegaflowBuilder().ipv4().push(6).output(2).set(OVSDR_HEADER_IP_TTL, {63}).output(3)),
+              "dest_array [dest_table (push_vlan 0x8100 vid 6 pcp 0, dest_vport 2), "
+              "dest_table (set ip_ttl=0x3f, push_vlan 0x8100 vid 6 pcp 0, dest_vport 3)]");
+}
+
 TEST(CompileActions, RewritesNoTransportHeaderOfAFragment) {
     MegaflowBuilder any, first;
     any.ipv4().proto(6).set(OVSDR_HEADER_TCP_SRC, {1, 2}).output(2).raw().mask.ip_frag = 0;

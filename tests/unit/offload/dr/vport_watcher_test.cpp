@@ -54,6 +54,7 @@ public:
     PutOutcome put(const Ufid&, const ovsdr_megaflow&, std::uint16_t) noexcept override { return {}; }
     void del(std::span<Deletion>) noexcept override {}
     std::optional<Status> status(const Ufid&) noexcept override { return {}; }
+    std::optional<TableKey> table_of(std::uint32_t) const noexcept override { return {}; }
     void flush(std::optional<OdpPort>) noexcept override {}
     std::string show(bool, const PortNames&) const override { return {}; }
     std::optional<FlowReport> explain(const Ufid&, const PortNames&) const override { return {}; }
