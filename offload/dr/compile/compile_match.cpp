@@ -168,7 +168,7 @@ private:
         }
     }
 
-    /// OVS's TPID and TCI are 0 without a tag. A match that went through netlink may have all of one and none of the other.
+    /// OVS's TPID and TCI are 0 without a tag. A match that went through netlink may have the whole TPID and no TCI.
     Tag tag(std::size_t number) {
         const TagFields& fields = tag_fields[number];
         const std::uint16_t tci = be16toh(key_.be_vlan_tci[number]), tci_mask = be16toh(mask_.be_vlan_tci[number]);

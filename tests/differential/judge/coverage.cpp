@@ -9,10 +9,12 @@ namespace ovsdr::differential {
 
 namespace {
 
-constexpr const char* feature_names[] = {"eth_dst", "eth_src", "vid",   "pcp",    "second vid", "second pcp", "ip_src", "ip_dst",
-                                         "tos",     "ttl",     "label", "proto",  "tp_src",     "tp_dst",     "tcp_flags"};
+constexpr const char* feature_names[] = {"eth_dst", "eth_src", "vid",    "pcp",    "second vid",
+                                         "second pcp", "ip_src", "ip_dst", "tos",    "ttl",
+                                         "label",      "proto",  "tp_src", "tp_dst", "tcp_flags"};
 constexpr const char* tag_names[] = {"untagged", "802.1Q tag", "802.1ad tag", "any tags"};
-constexpr const char* second_names[] = {"no second tag", "second 802.1Q tag", "second 802.1ad tag", "any second tag"};
+constexpr const char* second_names[] = {"no second tag", "second 802.1Q tag", "second 802.1ad tag",
+                                        "any second tag"};
 constexpr const char* mask_names[] = {"", "/mask"};
 
 const char* protocol_name(const Megaflow& megaflow) {

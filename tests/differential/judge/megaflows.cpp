@@ -67,7 +67,8 @@ private:
     /// A protocol's own fields come next; the same ones all over the tree.
     std::vector<Step> with_transport(const Megaflow& megaflow, std::vector<Step> steps, std::size_t depth) {
         const std::uint8_t protocol = megaflow.protocol();
-        const auto known = transport_.try_emplace({Tree{megaflow.in_port, megaflow.eth_type, megaflow.tag, megaflow.second}, protocol});
+        const Tree tree{megaflow.in_port, megaflow.eth_type, megaflow.tag, megaflow.second};
+        const auto known = transport_.try_emplace({tree, protocol});
         std::vector<Step>& more = known.first->second;
         if (known.second) {
             const bool has_ports = protocol == protocol_tcp || protocol == protocol_udp;

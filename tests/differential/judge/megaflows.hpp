@@ -36,7 +36,9 @@ inline constexpr std::size_t port_length = std::size(ports);
 [[nodiscard]] std::uint8_t vlan_limit_of(std::uint32_t odp);
 
 inline constexpr std::uint16_t customer_tag = 0x8100, service_tag = 0x88a8;
-[[nodiscard]] constexpr bool is_tag(std::uint16_t eth_type) { return eth_type == customer_tag || eth_type == service_tag; }
+[[nodiscard]] constexpr bool is_tag(std::uint16_t eth_type) {
+    return eth_type == customer_tag || eth_type == service_tag;
+}
 /// Frames that a judge sends to know that what was before them has come out. No tree has this ethertype.
 inline constexpr std::uint16_t type_marker = 0x88b6;
 

@@ -427,8 +427,8 @@ Payload payload_of(const Bytes& frame, const Glance& glance) {
 }
 
 /// What writing an address or a port does to such a packet only a card can tell (a TCP, UDP or ICMPv6 header that is
-/// cut short, an address before a routing header: docs/fidelity.md), or OVS does wrong (an atomic fragment's checksum is
-/// not mended: packet_rh_present()).
+/// cut short, an address before a routing header: docs/fidelity.md), or OVS does wrong (an atomic fragment's checksum
+/// is not mended: packet_rh_present()).
 bool has_no_answer(const Bytes& frame) {
     const Glance glance = glance_at(frame);
     const Payload payload = payload_of(frame, glance);

@@ -89,7 +89,8 @@ TEST(CompileActions, PopsAndReplacesTwoTags) {
                   "pop_vlan, dest_array [dest_vport 2, dest_table (pop_vlan, dest_vport 3)]");
     }
     const std::string both = "push_vlan 0x88a8 vid 7 pcp 0, push_vlan 0x8100 vid 8 pcp 0, dest_vport 2";
-    EXPECT_EQ(text_of_compiled(two_tags(1).pop().pop().push(7, 0x88a8).push(8).output(2)), "pop_vlan, pop_vlan, " + both);
+    EXPECT_EQ(text_of_compiled(two_tags(1).pop().pop().push(7, 0x88a8).push(8).output(2)),
+              "pop_vlan, pop_vlan, " + both);
     EXPECT_EQ(text_of_compiled(two_tags(9).pop().pop().push(7, 0x88a8).push(8).output(2)),
               "pop_vlan, pop_vlan, dest_table (" + both + ")");
     EXPECT_EQ(text_of_compiled(two_tags(1).pop().pop().output(2), 0), "device limit: pop_vlan of packets from a vport");
