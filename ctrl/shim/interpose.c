@@ -19,6 +19,7 @@
 #include "shim/mega_ufid.h"
 #include "shim/port_del.h"
 #include "shim/real.h"
+#include "shim/vlan_limit.h"
 
 void
 dpif_operate(struct dpif *dpif, struct dpif_op **ops, size_t n_ops, enum dpif_offload_type offload_type)
@@ -41,6 +42,7 @@ dpif_run(struct dpif *dpif)
     }
     gate_close();
     adopt_flows_once(dpif);
+    vlan_limit_flush_if_changed(dpif);
     result = real_dpif_run(dpif);
     gate_open();
     return result;

@@ -129,6 +129,9 @@ std::vector<ovsdr_megaflow> megaflows_of_all_forms() {
             case 10:
                 flow.push(7, 0x88a8).push(8).output(two);
                 break;
+            case 11:
+                flow.pop().pop().output(two);
+                break;
             default:
                 flow.output(in);
                 break;
@@ -138,10 +141,12 @@ std::vector<ovsdr_megaflow> megaflows_of_all_forms() {
         for (unsigned l3 = 0; l3 < 6; ++l3) {
             const bool is_ip = l3 == 1 || l3 == 2;
             for (unsigned l4 = 0; l4 < (is_ip ? 5U : 1U); ++l4) {
-                for (unsigned vlan = 0; vlan < 3; ++vlan) {
-                    for (unsigned form = 0; form < 12; ++form) {
+                for (unsigned vlan = 0; vlan < 5; ++vlan) {
+                    for (unsigned form = 0; form < 13; ++form) {
                         MegaflowBuilder flow(in);
                         if (vlan != 0) flow.vlan(5, vlan == 1 ? 0x8100 : 0x88a8);
+                        if (vlan == 3) flow.second_vlan(6);
+                        if (vlan == 4) flow.vlan_limit(2);
                         if (l3 == 1) flow.ipv4();
                         if (l3 == 2) flow.ipv6();
                         if (l3 == 3) flow.arp();
