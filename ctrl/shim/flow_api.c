@@ -150,6 +150,26 @@ del(struct netdev *netdev, const struct dp_netdev_flow *flow, struct ovsdr_flow_
     *last = deletion.last;
 }
 
+static bool exact_source_port;
+
+bool
+flow_api_set_exact_source_port(bool exact)
+{
+    return __atomic_exchange_n(&exact_source_port, exact, __ATOMIC_RELAXED) != exact;
+}
+
+static void
+set_source_ports(struct ovsdr_megaflow *megaflow)
+{
+    bool exact = __atomic_load_n(&exact_source_port, __ATOMIC_RELAXED);
+
+    for (uint32_t i = 0; i < MIN(megaflow->n_actions, OVSDR_MAX_ACTIONS); i++) {
+        if (megaflow->actions[i].type == OVSDR_ACTION_TUNNEL_PUSH) {
+            megaflow->actions[i].tunnel_push.udp_source_exact = exact;
+        }
+    }
+}
+
 static int
 dr_flow_put(struct netdev *netdev, struct match *match, struct nlattr *actions, size_t actions_len,
             const ovs_u128 *ufid, struct offload_info *info OVS_UNUSED, struct dpif_flow_stats *stats)
@@ -159,6 +179,7 @@ dr_flow_put(struct netdev *netdev, struct match *match, struct nlattr *actions, 
 
     megaflow_from_match(match, &megaflow);
     megaflow_from_actions(actions, actions_len, &megaflow);
+    set_source_ports(&megaflow);
     if (stats) {
         memset(stats, 0, sizeof *stats);
     }

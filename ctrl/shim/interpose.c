@@ -17,6 +17,7 @@
 #include "shim/flow_watch.h"
 #include "shim/gate.h"
 #include "shim/mega_ufid.h"
+#include "shim/options.h"
 #include "shim/port_del.h"
 #include "shim/real.h"
 #include "shim/vlan_limit.h"
@@ -46,6 +47,14 @@ dpif_run(struct dpif *dpif)
     result = real_dpif_run(dpif);
     gate_open();
     return result;
+}
+
+/* other_config of the Open_vSwitch table, whenever vswitchd configures a datapath. */
+int
+dpif_set_config(struct dpif *dpif, const struct smap *config)
+{
+    options_set(config);
+    return real_dpif_set_config(dpif, config);
 }
 
 /* While the datapath's ports are being changed, dpif-netdev asks no flow_get(): deletions wait. */

@@ -10,6 +10,7 @@
 #include "openvswitch/poll-loop.h"
 #include "openvswitch/vlog.h"
 #include "shim/netdev_dr_parts.h"
+#include "shim/options.h"
 #include "smap.h"
 #include "timeval.h"
 #include "util.h"
@@ -359,7 +360,7 @@ dr_get_status(const struct netdev *netdev, struct smap *status)
 {
     struct netdev_dr *dev = netdev_dr_cast(netdev);
     int error = ENODEV;
-    char *problem;
+    char *problem, *misconfigured;
 
     ovs_rwlock_rdlock(&dev->lock);
     if (dev->port) {
@@ -367,9 +368,13 @@ dr_get_status(const struct netdev *netdev, struct smap *status)
         smap_add(status, "device", dev->device);
         smap_add_format(status, "vport", "%u", dev->vport);
         problem = ovsdr_port_problem(dev->port);
-        if (problem) {
-            smap_add_nocopy(status, xstrdup(NETDEV_DR_PROBLEM), problem);
+        misconfigured = options_problem();
+        if (problem || misconfigured) {
+            smap_add_format(status, NETDEV_DR_PROBLEM, "%s%s%s", problem ? problem : "",
+                            problem && misconfigured ? "; " : "", misconfigured ? misconfigured : "");
         }
+        free(problem);
+        free(misconfigured);
         error = 0;
     }
     ovs_rwlock_unlock(&dev->lock);

@@ -6,7 +6,7 @@
 // is how a rule goes on where the device does not take an action behind another.
 //
 // Changes are made in one order, that of their members: nothing that OVS does to a header depends on the tags in front
-// of it.
+// of it, and what it does to a packet inside of a tunnel's is done to the tunnel's header (encapsulation.hpp).
 //
 // Threads: values; equal is what is equal by content.
 #pragma once
@@ -50,8 +50,11 @@ struct Changes {
     std::uint8_t pops = 0;             ///< VLAN tags
     std::vector<HeaderWrite> writes;   ///< ascending by field, each once, no mask 0
     std::vector<VlanTag> pushes;       ///< in order; the last is the outermost
+    std::vector<std::uint8_t> tunnel{};  ///< headers that go in front of all that; the device fills in the lengths
 
-    [[nodiscard]] bool none() const noexcept { return pops == 0 && writes.empty() && pushes.empty(); }
+    [[nodiscard]] bool none() const noexcept {
+        return pops == 0 && writes.empty() && pushes.empty() && tunnel.empty();
+    }
     friend bool operator==(const Changes&, const Changes&) = default;
     friend auto operator<=>(const Changes&, const Changes&) = default;
 };
@@ -87,7 +90,7 @@ struct RulePlan {
 [[nodiscard]] std::string text_of(const MatchParam& mask, const MatchParam& value);
 /// "{source_port, ethertype, src_ip_31_0/0xffffff00}": what a matcher looks at.
 [[nodiscard]] std::string text_of(const MatchParam& mask);
-/// "pop_vlan, set ip_ttl=0x3f, push_vlan 0x8100 vid 5 pcp 0".
+/// "pop_vlan, set ip_ttl=0x3f, push_vlan 0x8100 vid 5 pcp 0, encapsulate 0123…".
 [[nodiscard]] std::string text_of(const Changes& changes);
 /// The changes and the ends, or "drop". Says all that the path does: equal texts, equal paths.
 [[nodiscard]] std::string text_of(const Path& path);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tests/connectx/entries/edits.hpp"
+#include "tests/connectx/entries/encapsulation.hpp"
 #include "tests/connectx/entries/stopped.hpp"
 
 namespace ovsdr::connectx::entries {
@@ -63,6 +64,16 @@ void run_pattern(const EntryMemory& memory, std::uint32_t pattern, std::uint32_t
     edit(memory.format, commands, packet);
 }
 
+/// `size`: as the action says it.
+void encapsulate(const EntryMemory& memory, std::uint32_t id, std::size_t size, Packet& packet) {
+    const auto headers = memory.tunnel_headers ? memory.tunnel_headers(id) : std::nullopt;
+    if (!headers) throw Stopped(fmt::format("reformat {:#x}, which is no L2 to L2 tunnel or not there", id));
+    if (headers->size() != size) {
+        throw Stopped(fmt::format("reformat {:#x} of {} bytes as one of {}", id, headers->size(), size));
+    }
+    entries::encapsulate(*headers, packet);
+}
+
 using Handler = void (*)(const EntryMemory&, const std::uint8_t* action, Packet&);
 
 struct ActionRow {
@@ -75,7 +86,8 @@ struct ActionRow {
 namespace v0 {
 
 /// One field of the control part decides; the sizes of the rows are not used.
-constexpr Bits tx_action{102, 3}, tx_data{128, 32}, rx_action{161, 3}, rx_description{164, 4}, rx_tag{128, 32};
+constexpr Bits tx_action{102, 3}, tx_size{106, 6}, tx_data{128, 32}, tx_go_back{251, 1};
+constexpr Bits rx_action{161, 3}, rx_description{164, 4}, rx_tag{128, 32};
 constexpr Bits list_length{96, 16}, list_pointer{128, 32};
 constexpr std::uint32_t tag_enabled = 1U << 31;
 
@@ -86,7 +98,7 @@ struct UnknownBits {
 constexpr UnknownBits unknown_tx[] = {
     {{96, 1}, "sx_wire"},           {{97, 1}, "sx_func_lb"},        {{98, 1}, "sx_sniffer"},
     {{99, 1}, "sx_wire_enable"},    {{100, 1}, "sx_func_lb_enable"}, {{101, 1}, "sx_sniffer_enable"},
-    {{106, 6}, "action_description"}, {{160, 8}, "loopback_syndrome_en"}, {{251, 1}, "go_back"},
+    {{160, 8}, "loopback_syndrome_en"},
 };
 constexpr UnknownBits unknown_rx[] = {
     {{96, 16}, "member_count"}, {rx_description, "action_description"}, {{251, 1}, "fail_on_error"},
@@ -117,7 +129,14 @@ void flow_tag(const std::uint8_t* entry, Packet& packet) {
     packet.flow_tag = tag & flow_tag_bits;
 }
 
+void nothing(const EntryMemory&, const std::uint8_t* entry, Packet&) {
+    if (get(entry, tx_size) != 0) throw Stopped("action_description of a TX entry without an action");
+    if (get(entry, tx_go_back) != 0) throw Stopped("go_back of a TX entry without an action");
+}
+
+/// go_back: libmlx5 sets it where the packet is encapsulated later, which would not work without.
 void push_vlan(const EntryMemory&, const std::uint8_t* entry, Packet& packet) {
+    if (get(entry, tx_size) != 0) throw Stopped("action_description of PUSH_VLAN");
     std::uint8_t tag[tag_size];
     store32(tag, get(entry, tx_data));
     insert(packet, tag_offset, tag);
@@ -125,11 +144,17 @@ void push_vlan(const EntryMemory&, const std::uint8_t* entry, Packet& packet) {
 
 void pop_vlan(const EntryMemory&, const std::uint8_t*, Packet& packet) { remove_tags(packet, tag_size); }
 
+void encap(const EntryMemory& memory, const std::uint8_t* entry, Packet& packet) {
+    if (get(entry, tx_go_back) != 0) throw Stopped("go_back of ENCAP");
+    constexpr std::size_t unit = 2;
+    encapsulate(memory, get(entry, tx_data), get(entry, tx_size) * unit, packet);
+}
+
 constexpr ActionRow tx_actions[] = {
-    {0, "none", 0, [](const EntryMemory&, const std::uint8_t*, Packet&) {}},
+    {0, "none", 0, nothing},
     {1, "PUSH_VLAN", 0, push_vlan},
     {3, "ENCAP_L3", 0, nullptr},
-    {4, "ENCAP", 0, nullptr},
+    {4, "ENCAP", 0, encap},
 };
 constexpr ActionRow rx_actions[] = {
     {0, "none", 0, [](const EntryMemory&, const std::uint8_t*, Packet&) {}},
@@ -145,7 +170,8 @@ namespace v1 {
 
 constexpr Bits action_number{0, 8};
 constexpr Bits remove_anchor{10, 6}, remove_l4{16, 1}, remove_offset{18, 7}, remove_length{26, 6};
-constexpr Bits insert_anchor{10, 6}, insert_offset{16, 7};
+constexpr Bits insert_anchor{10, 6}, insert_offset{16, 7}, insert_size{23, 6}, insert_attributes{29, 3};
+constexpr std::uint32_t is_encapsulation = 1;
 constexpr Bits list_length{8, 8}, list_pointer{16, 16};
 constexpr Bits pattern_pointer{8, 24}, pattern_length{32, 8}, argument_pointer{40, 24};
 constexpr std::uint32_t anchor_start = 0, anchor_first_vlan = 2;
@@ -170,6 +196,15 @@ void insert_inline(const EntryMemory&, const std::uint8_t* action, Packet& packe
     insert(packet, get(action, insert_offset) * unit, {action + 4, 4});
 }
 
+void insert_pointer(const EntryMemory& memory, const std::uint8_t* action, Packet& packet) {
+    const std::uint32_t anchor = get(action, insert_anchor), offset = get(action, insert_offset);
+    if (anchor != anchor_start || offset != 0 || get(action, insert_attributes) != is_encapsulation) {
+        throw Stopped(fmt::format("INSERT_POINTER {} words behind header anchor {:#x}, attributes {:#x}", offset,
+                                  anchor, get(action, insert_attributes)));
+    }
+    encapsulate(memory, load32(action + 4), get(action, insert_size) * unit, packet);
+}
+
 void modify_list(const EntryMemory& memory, const std::uint8_t* action, Packet& packet) {
     run_list(memory, get(action, list_pointer), get(action, list_length), packet);
 }
@@ -192,7 +227,7 @@ constexpr ActionRow actions[] = {
     {0x08, "REMOVE_BY_SIZE", 4, remove_by_size},
     {0x09, "REMOVE_HEADER_TO_HEADER", 4, nullptr},
     {0x0a, "INSERT_INLINE", 8, insert_inline},
-    {0x0b, "INSERT_POINTER", 8, nullptr},
+    {0x0b, "INSERT_POINTER", 8, insert_pointer},
     {0x0c, "FLOW_TAG", 4, flow_tag},
     {0x0d, "QUEUE_ID_SEL", 4, nullptr},
     {0x0e, "ACCELERATED_LIST", 8, accelerated_list},
@@ -219,10 +254,11 @@ bool act_format_0(const EntryMemory& memory, const Entry& entry, Packet& packet)
         if (get(entry.bytes, one.bits) != 0) throw Stopped(fmt::format("{} of {}", one.name, kind.name));
     }
     std::uint32_t action = 0;
-    if (rx) action = get(entry.bytes, v0::rx_action);
-    if (!rx && !modifies) action = get(entry.bytes, v0::tx_action);
-    const std::span<const ActionRow> rows = rx ? std::span<const ActionRow>(v0::rx_actions) : v0::tx_actions;
-    row_of(rows, action, 0).handler(memory, entry.bytes, packet);
+    if (rx || !modifies) {
+        const std::span<const ActionRow> rows = rx ? std::span<const ActionRow>(v0::rx_actions) : v0::tx_actions;
+        action = get(entry.bytes, rx ? v0::rx_action : v0::tx_action);
+        row_of(rows, action, 0).handler(memory, entry.bytes, packet);
+    }
     if (rx && !modifies) v0::flow_tag(entry.bytes, packet);
     if (modifies) run_list(memory, get(entry.bytes, v0::list_pointer), get(entry.bytes, v0::list_length), packet);
     return action != 0 || modifies;

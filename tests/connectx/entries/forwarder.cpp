@@ -46,7 +46,13 @@ EntryMemory memory_of(const Device& device, const std::map<std::uint32_t, Define
                 return found == definers.end() ? nullptr : &found->second;
             },
             device.modify_pattern_base(),
-            [&device](std::uint32_t id) { return device.argument(id); }};
+            [&device](std::uint32_t id) { return device.argument(id); },
+            [&device](std::uint32_t id) -> std::optional<std::vector<std::uint8_t>> {
+                constexpr std::uint8_t l2_to_l2_tunnel = 2;
+                auto reformat = device.reformat(id);
+                if (!reformat || reformat->type != l2_to_l2_tunnel) return std::nullopt;
+                return std::move(reformat->data);
+            }};
 }
 
 }  // namespace

@@ -19,6 +19,7 @@
 #include "offload/slowpath/port_queue.hpp"
 #include "tests/connectx/device.hpp"
 #include "tests/unit/offload/megaflow_builder.hpp"
+#include "tests/unit/offload/tunnel_headers.hpp"
 
 namespace ovsdr::dr {
 namespace {
@@ -94,6 +95,8 @@ private:
 /// What OVS makes of traffic between three ports: by protocol, ports, tags and what is done.
 std::vector<ovsdr_megaflow> megaflows_of_all_forms() {
     std::vector<ovsdr_megaflow> all;
+    static const test::HeaderBytes vxlan = test::vxlan(), gre = test::gre(test::outer_ipv6(47)),
+                                   geneve = test::geneve(19);
     const auto act = [](MegaflowBuilder& flow, unsigned form, std::uint32_t in) {
         const std::uint32_t one = in == 1 ? 2 : 1, two = in == 9 ? 2 : 9;
         switch (form) {
@@ -132,6 +135,15 @@ std::vector<ovsdr_megaflow> megaflows_of_all_forms() {
             case 11:
                 flow.pop().pop().output(two);
                 break;
+            case 12:
+                flow.tunnel(vxlan).output(two);
+                break;
+            case 13:
+                flow.push(7).tunnel(geneve).output(two);
+                break;
+            case 14:
+                flow.copy().tunnel(gre).push(9).output(two).end_copy().output(one).tunnel(vxlan).output(two);
+                break;
             default:
                 flow.output(in);
                 break;
@@ -142,7 +154,7 @@ std::vector<ovsdr_megaflow> megaflows_of_all_forms() {
             const bool is_ip = l3 == 1 || l3 == 2;
             for (unsigned l4 = 0; l4 < (is_ip ? 5U : 1U); ++l4) {
                 for (unsigned vlan = 0; vlan < 5; ++vlan) {
-                    for (unsigned form = 0; form < 13; ++form) {
+                    for (unsigned form = 0; form < 16; ++form) {
                         MegaflowBuilder flow(in);
                         if (vlan != 0) flow.vlan(5, vlan == 1 ? 0x8100 : 0x88a8);
                         if (vlan == 3) flow.second_vlan(6);

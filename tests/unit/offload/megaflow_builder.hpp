@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 #include <initializer_list>
+#include <vector>
 
 #include "offload/dr/megaflow.h"
 
@@ -120,6 +121,12 @@ public:
         for (std::size_t i = 0; i < mask.size(); ++i) {
             set.value[i] = static_cast<std::uint8_t>(set.value[i] & set.mask[i]);
         }
+        return *this;
+    }
+    /// `header`: kept by the caller. Source ports as OVS's default has them.
+    MegaflowBuilder& tunnel(const std::vector<std::uint8_t>& header) {
+        ovsdr_tunnel_push& push = next(OVSDR_ACTION_TUNNEL_PUSH).tunnel_push;
+        push = {header.data(), static_cast<std::uint16_t>(header.size()), 32768, 61000, 0};
         return *this;
     }
     MegaflowBuilder& copy() {
