@@ -236,15 +236,16 @@ std::optional<Eswitch::Status> EswitchImpl::status(const Ufid& ufid) noexcept {
     return Status{.stats = stats_of(found->second), .offloaded = bool(found->second.now.rule)};
 }
 
-bool EswitchImpl::try_again(const Ufid& ufid) noexcept {
+Backlog::Attempt EswitchImpl::try_again(const Ufid& ufid) noexcept {
     const auto map_lock = read_ports();
     FlowShard& shard = shard_of(ufid);
     std::lock_guard lock(shard.mutex);
     const auto found = shard.flows.find(ufid);
-    if (found == shard.flows.end() || !found->second.place) return true;
+    if (found == shard.flows.end() || !found->second.place) return Backlog::Attempt::not_asked;
     Update update{.entry = &*found, .in_line = false};
     bring_up_to_date(std::span(&update, 1));
-    return !found->second.place || found->second.place.is_parked();
+    if (std::holds_alternative<Error>(update.outcome)) return Backlog::Attempt::refused;
+    return std::holds_alternative<Reject>(update.outcome) ? Backlog::Attempt::not_asked : Backlog::Attempt::taken;
 }
 
 void EswitchImpl::flush(std::optional<OdpPort> port) noexcept {

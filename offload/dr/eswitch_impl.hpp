@@ -99,7 +99,7 @@ private:
     [[nodiscard]] static std::vector<Retirement> retirements_of(std::span<Flows::node_type> gone);
     void forget(std::span<Flows::node_type> gone) noexcept;
     [[nodiscard]] static FlowStats stats_of(const Flow& flow) noexcept;
-    [[nodiscard]] bool try_again(const Ufid& ufid) noexcept;
+    [[nodiscard]] Backlog::Attempt try_again(const Ufid& ufid) noexcept;
 
     /// ports_mutex_, through a gate: puts that follow each other without a gap do not keep a port change waiting for
     /// ever.

@@ -72,5 +72,23 @@ TEST_F(Recirculation, KnowsWhichTableAPacketMissedIn) {
     EXPECT_EQ(eswitch_->table_of(3), std::optional(TableKey{9}));
 }
 
+TEST_F(Recirculation, ADeviceThatRefusesAParentIsLeftAloneAlthoughAChildWaits) {
+    FakeProvider::refuse_arrays(true);   // the parent's table is made each time, and goes again
+    const auto parent = MegaflowBuilder().ipv4().output(2).recirc(7);
+    const auto child = MegaflowBuilder().ipv4().behind(7).output(2).output(3);
+    EXPECT_TRUE(std::holds_alternative<Reject>(eswitch_->put({1, 2}, child)));
+    EXPECT_TRUE(std::holds_alternative<Error>(eswitch_->put({1, 1}, parent)));
+    (void)FakeProvider::take_events();
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    const auto events = FakeProvider::take_events();
+    const auto made = std::ranges::count_if(events, [](const std::string& event) {
+        return event.starts_with("create FDB level 9 ");
+    });
+    EXPECT_GT(made, 0) << "it is tried again";
+    EXPECT_LT(made, 200) << "and the device gets some rest";
+    FakeProvider::refuse_arrays(false);
+    EXPECT_TRUE(becomes([&] { return eswitch_->explain({1, 1})->offloaded && eswitch_->explain({1, 2})->offloaded; }));
+}
+
 }  // namespace
 }  // namespace ovsdr::dr
