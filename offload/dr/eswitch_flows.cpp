@@ -136,7 +136,8 @@ void EswitchImpl::finish(Update& update) noexcept {
     if (const auto* error = std::get_if<Error>(&update.outcome)) {
         reasons_.mark_failed(flow.mark, *error);
         flow.failure = std::make_unique<std::string>(error->what);
-        if (!flow.place) flow.place = backlog_.join(update.entry->first, update.asked);
+        // One that waited for a table waits for the device now.
+        if (!flow.place || flow.place.is_parked()) flow.place = backlog_.join(update.entry->first, update.asked);
         return;
     }
     flow.place.leave();

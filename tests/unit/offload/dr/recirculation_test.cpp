@@ -1,6 +1,8 @@
 // Tables behind recirculations on the recording provider: when they are made, at which level, and when they go.
 #include <gtest/gtest.h>
 
+#include <climits>
+
 #include "tests/unit/offload/dr/eswitch_fixture.hpp"
 
 namespace ovsdr::dr {
@@ -88,6 +90,14 @@ TEST_F(Recirculation, ADeviceThatRefusesAParentIsLeftAloneAlthoughAChildWaits) {
     EXPECT_LT(made, 200) << "and the device gets some rest";
     FakeProvider::refuse_arrays(false);
     EXPECT_TRUE(becomes([&] { return eswitch_->explain({1, 1})->offloaded && eswitch_->explain({1, 2})->offloaded; }));
+}
+
+TEST_F(Recirculation, AMegaflowThatWaitedForATableAndIsRefusedByTheDeviceIsTriedAgain) {
+    EXPECT_TRUE(std::holds_alternative<Reject>(eswitch_->put({1, 2}, MegaflowBuilder().ipv4().behind(7).output(2))));
+    FakeProvider::set_room(0);
+    EXPECT_TRUE(std::holds_alternative<Error>(eswitch_->put({1, 2}, MegaflowBuilder().ipv4().output(2))));
+    FakeProvider::set_room(UINT_MAX);
+    EXPECT_TRUE(becomes([&] { return eswitch_->explain({1, 2})->offloaded; }));
 }
 
 }  // namespace
