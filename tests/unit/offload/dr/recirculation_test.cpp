@@ -100,5 +100,13 @@ TEST_F(Recirculation, AMegaflowThatWaitedForATableAndIsRefusedByTheDeviceIsTried
     EXPECT_TRUE(becomes([&] { return eswitch_->explain({1, 2})->offloaded; }));
 }
 
+TEST_F(Recirculation, ATableThatTheDeviceDidNotMakeWholeNeverWas) {
+    FakeProvider::set_room(1);   // for what names it, not for its miss rule
+    EXPECT_TRUE(std::holds_alternative<Error>(eswitch_->put({1, 1}, MegaflowBuilder().ipv4().recirc(7))));
+    (void)eswitch_->del(Ufid{1, 1});
+    EXPECT_EQ(eswitch_->table_of(2), std::nullopt);
+    FakeProvider::set_room(UINT_MAX);
+}
+
 }  // namespace
 }  // namespace ovsdr::dr
