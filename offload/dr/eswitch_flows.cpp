@@ -109,6 +109,7 @@ Result<void> EswitchImpl::install(Flow& flow, const RulePlan& plan, Installation
     if (!rule && rule.error().code == EEXIST && flow.now.rule) {
         // A device that has no two rules with one value: the old one must go first.
         end(flow.now.rule, flow.now.counter);
+        (void)pipeline_->fdb().drain();   // what it led to goes with this update
         rule = pipeline_->install(plan, next.counter ? next.counter : flow.now.counter);
     }
     if (!rule) {

@@ -1,7 +1,9 @@
 // Tables behind recirculations on the recording provider: when they are made, at which level, and when they go.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <climits>
+#include <string_view>
 
 #include "tests/unit/offload/dr/eswitch_fixture.hpp"
 
@@ -106,6 +108,21 @@ TEST_F(Recirculation, ATableThatTheDeviceDidNotMakeWholeNeverWas) {
     (void)eswitch_->del(Ufid{1, 1});
     EXPECT_EQ(eswitch_->table_of(2), std::nullopt);
     FakeProvider::set_room(UINT_MAX);
+}
+
+TEST_F(Recirculation, WhereNoTwoRulesAreEqualPacketsLeaveTheOldTableBeforeItGoes) {
+    ASSERT_TRUE(installed(eswitch_->put({1, 1}, MegaflowBuilder().ipv4().recirc(7))));
+    FakeProvider::refuse_duplicates(true);
+    (void)FakeProvider::take_events();
+    ASSERT_TRUE(installed(eswitch_->put({1, 1}, MegaflowBuilder().ipv4().recirc(8))));
+    FakeProvider::refuse_duplicates(false);
+    const auto events = FakeProvider::take_events();
+    const auto next = [&](auto from, std::string_view start) {
+        return std::find_if(from, events.end(), [=](const std::string& event) { return event.starts_with(start); });
+    };
+    const auto out = next(events.begin(), "destroy FDB level 1 "), gone = next(out, "destroy FDB level 9 ");
+    ASSERT_NE(gone, events.end());
+    EXPECT_EQ(std::count(out, gone, "drain FDB"), 1);
 }
 
 }  // namespace
