@@ -13,12 +13,15 @@ void add(FlowStats& sum, const FlowStats& part) noexcept {
     sum.used_ms = std::max(sum.used_ms, part.used_ms);
 }
 
-/// A rule that the device keeps goes on counting: what it counts must not be another megaflow's.
-void end(Rule& rule, Counter& counter) noexcept {
-    if (!rule.end() && counter) counter.withhold();
-}
-
 }  // namespace
+
+/// A rule that the device keeps goes on: what it counts must not be another megaflow's, and where it leads must be there.
+void EswitchImpl::end(Rule& rule, Counter& counter) noexcept {
+    if (rule.end()) return;
+    if (counter) counter.withhold();
+    std::lock_guard lock(kept_mutex_);
+    kept_.push_back(std::move(rule));
+}
 
 PutOutcome EswitchImpl::put(const Ufid& ufid, const ovsdr_megaflow& megaflow, std::uint16_t neighbourhood) noexcept {
     const auto map_lock = read_ports();
