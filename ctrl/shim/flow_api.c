@@ -373,7 +373,8 @@ dr_flow_get_n_flows(struct netdev *netdev, uint64_t *n_flows)
 
 /* The mark is the table that the packet missed in. Behind a recirculation the packet is as its parents left it, and
  * goes on there; no megaflow in the NIC sets other metadata (match.c). The mark must go: dpif-netdev would take it for
- * one of its own. */
+ * one of its own. Of whose table nothing is known it cannot be said where it goes on: it is dropped, and counted as
+ * datapath_drop_hw_miss_recover. */
 static int
 dr_hw_miss_packet_recover(struct netdev *netdev, struct dp_packet *packet)
 {
@@ -386,8 +387,12 @@ dr_hw_miss_packet_recover(struct netdev *netdev, struct dp_packet *packet)
         known = dev->port && ovsdr_missed_behind(dev->port, mark, &packet->md.recirc_id);
         ovs_rwlock_unlock(&dev->lock);
     }
+    if (!known) {
+        dp_packet_delete(packet);       /* Who gets an error has no packet any more. */
+        return ENOENT;
+    }
     dp_packet_reset_offload(packet);
-    return known ? 0 : ENOENT;
+    return 0;
 }
 
 const struct netdev_flow_api flow_api_dr = {

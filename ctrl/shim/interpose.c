@@ -20,6 +20,7 @@
 #include "shim/options.h"
 #include "shim/port_del.h"
 #include "shim/real.h"
+#include "shim/vlan_limit.h"
 
 void
 dpif_operate(struct dpif *dpif, struct dpif_op **ops, size_t n_ops, enum dpif_offload_type offload_type)
@@ -42,6 +43,7 @@ dpif_run(struct dpif *dpif)
     }
     gate_close();
     adopt_flows_once(dpif);
+    vlan_limit_flush_if_changed(dpif);
     result = real_dpif_run(dpif);
     gate_open();
     return result;

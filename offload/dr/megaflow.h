@@ -37,7 +37,8 @@ struct ovsdr_flow_fields {
     uint16_t be_tp_src;        /* ICMP: type in the low byte of the host-order value */
     uint16_t be_tp_dst;        /* ICMP: code */
     uint16_t be_tcp_flags;
-    uint16_t reserved;         /* 0, also in the mask; no padding: all bytes are values and compare as such */
+    uint8_t vlan_limit;        /* tags that OVS parses, 1 or 2: the TPID of a further one is its eth_type; key only */
+    uint8_t reserved;          /* 0, also in the mask; no padding: all bytes are values and compare as such */
 };
 
 /* Some names of a table: bit i stands for names[i]. */

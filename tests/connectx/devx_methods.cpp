@@ -114,12 +114,19 @@ void allocate_event_file(OpenFile& file, Call& call) {
     call.answer_file(MLX5_IB_ATTR_DEVX_ASYNC_EVENT_FD_ALLOC_HANDLE, file.nic.add_event_file());
 }
 
+constexpr std::uint16_t port_change = 0x9, nic_vport_change = 0xd;
+
+/// Without event capabilities mlx5_ib knows one event that belongs to no object. With them firmware says which a
+/// process may have: these two, on this card.
+bool is_offered(const Profile& profile, std::uint16_t type) {
+    return type == port_change || (profile.has_event_cap && type == nic_vport_change);
+}
+
 /// Of what can be subscribed to only the coming and going of vports happens here. Ports change with their links, which
 /// stay as they are.
 void subscribe(OpenFile& file, Call& call) {
     if (call.has(MLX5_IB_ATTR_DEVX_SUBSCRIBE_EVENT_FD_NUM)) throw NotEmulated{"events to an eventfd"};
     if (call.has(MLX5_IB_ATTR_DEVX_SUBSCRIBE_EVENT_OBJ_HANDLE)) throw NotEmulated{"events of an object"};
-    constexpr std::uint16_t port_change = 0x9, nic_vport_change = 0xd;
     constexpr std::size_t most_types = 16;
     const auto events =
         file.nic.event_files.find(static_cast<int>(call.number(MLX5_IB_ATTR_DEVX_SUBSCRIBE_EVENT_FD_HANDLE)));
@@ -131,8 +138,8 @@ void subscribe(OpenFile& file, Call& call) {
         throw Refused{EINVAL, "not a list of 1 to 16 event types"};
     std::memcpy(types.data(), list.data(), list.size());
     for (const std::uint16_t type : types) {
-        if (type != port_change && type != nic_vport_change)
-            throw NotEmulated{fmt::format("events of type {:#x}", type)};
+        if (!is_offered(file.nic.profile, type))
+            throw Refused{EINVAL, fmt::format("events of type {:#x} are not for processes", type)};
     }
     for (const std::uint16_t type : types) {
         if (type == nic_vport_change) file.nic.vport_watchers.emplace_back(events->second, cookie);

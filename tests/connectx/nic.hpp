@@ -45,7 +45,7 @@ struct Nic final : RequestTargets {
     /// Who wants to hear of vports that come and go, and the word that tells it.
     std::vector<std::pair<std::weak_ptr<EventFile>, std::uint64_t>> vport_watchers;
     std::map<std::string, std::uint64_t> left_behind;
-    std::uint64_t rules_made = 0, events_lost = 0;
+    std::uint64_t rules_made = 0, shared_root_entries = 0, events_lost = 0;
 
     /// A new file of events; the process's end of it. Throws Refused.
     [[nodiscard]] int add_event_file();

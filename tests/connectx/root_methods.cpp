@@ -157,7 +157,9 @@ std::vector<std::uint32_t> edits_of(OpenFile& file, const RootRule& rule) {
 }
 
 /// Rules of one match are one entry to the kernel: they may lead to different places, and must agree in the rest.
-void check_others_of_its_match(OpenFile& file, const RootMatcher& matcher, const RootRule& rule) {
+/// Whether there are others.
+bool check_others_of_its_match(OpenFile& file, const RootMatcher& matcher, const RootRule& rule) {
+    bool any = false;
     file.objects.for_each<RootRuleHandle>([&](std::uint32_t, const RootRuleHandle& handle) {
         const RootRule& other = handle.rule;
         const RootMatcher& by = file.objects.get<RootMatcherHandle>(other.matcher).matcher;
@@ -169,7 +171,9 @@ void check_others_of_its_match(OpenFile& file, const RootMatcher& matcher, const
             throw Refused{EEXIST, "a rule of this match does something else"};
         if (rule.tag && *rule.tag != other.tag.value_or(0))
             throw Refused{EEXIST, "a rule of this match has another tag"};
+        any = true;
     });
+    return any;
 }
 
 void check_value(const RootMatcher& matcher, const RootRule& rule) {
@@ -198,8 +202,9 @@ void create_rule(OpenFile& file, Call& call) {
     }
     if (matcher.priority > last_priority) throw Refused{ENOMEM, fmt::format("priority {}", matcher.priority)};
     check_value(matcher, made.rule);
-    check_others_of_its_match(file, matcher, made.rule);
+    const bool is_shared = check_others_of_its_match(file, matcher, made.rule);
     made.rule.order = ++file.nic.rules_made;
+    if (is_shared) ++file.nic.shared_root_entries;
     for (const ObjectName used : made.uses) file.nic.firmware.hold(used);
     const std::uint32_t handle = file.objects.add(std::move(made), std::move(parts));
     file.objects.get<RootRuleHandle>(handle).rule.handle = handle;

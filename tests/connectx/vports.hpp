@@ -24,6 +24,9 @@ public:
     /// Those that are present.
     [[nodiscard]] std::vector<Vport> all() const;
     void set_present(std::uint16_t number, bool present);
+    void configure(std::uint16_t number, VportSettings settings);
+    /// Throws std::out_of_range.
+    [[nodiscard]] VportSettings settings(std::uint16_t number) const { return states_.at(number).settings; }
 
     // Commands, as firmware gets them; the kernel lets nobody change a vport by DEVX. They throw BadStatus.
     void query_hca_cap(std::span<const std::uint8_t> in, std::span<std::uint8_t> out) const;   ///< of another function
@@ -35,11 +38,13 @@ public:
 private:
     struct State {
         bool present = true;
-        std::uint64_t mac;
+        VportSettings settings;
     };
     [[nodiscard]] Vport described(std::uint16_t number) const;
     /// The vport that a command names. Throws BadStatus.
-    [[nodiscard]] const State& named(std::span<const std::uint8_t> in) const;
+    [[nodiscard]] std::uint16_t named(std::span<const std::uint8_t> in) const;
+    /// As the process was told, or as vport_feed.hpp's file says.
+    [[nodiscard]] VportSettings current(std::uint16_t number) const;
 
     unsigned vfs_;
     std::map<std::uint16_t, State> states_;

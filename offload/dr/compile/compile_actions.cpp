@@ -158,10 +158,10 @@ private:
             now_.tunnel->pop();
         } else if (!now_.pushes.empty()) {
             now_.pushes.pop_back();
-        } else if (match_.vlan_tags == MatchPlan::unknown_tags) {
-            refuse(RejectReason::unsupported_order, "pop_vlan of packets that may have no tag");
         } else if (now_.pops < match_.vlan_tags) {
             ++now_.pops;
+        } else if (match_.more_tags) {
+            refuse(RejectReason::unsupported_order, "pop_vlan of packets that may have no tag");
         }   // else OVS leaves an untagged packet as it is
     }
 

@@ -31,12 +31,12 @@ struct MatchPlan {
     MatchParam value;
     VportId source{0};            ///< also in mask and value
     // What each matched packet is:
-    std::uint8_t vlan_tags = 0;   ///< how many tags it has: 0, 1, or unknown_tags
+    std::uint8_t vlan_tags = 0;   ///< how many tags it has: 0, 1, 2
+    bool more_tags = false;       ///< it may have more than that
     L3 l3 = L3::none;             ///< none: another or not known
     std::optional<std::uint8_t> protocol{};   ///< of its IP header, if known
     bool fragment = false;        ///< it is one; what is none is matched by frag = 0
 
-    static constexpr std::uint8_t unknown_tags = 0xFF;
     friend bool operator==(const MatchPlan&, const MatchPlan&) = default;
 };
 

@@ -14,6 +14,7 @@ using Bytes = std::vector<std::uint8_t>;
 constexpr std::uint16_t dont_fragment = 0x4000, more_fragments = 0x2000;
 constexpr std::uint16_t tcp_ends = 0x005;   ///< FIN, RST
 constexpr std::size_t largest_payload = 200;
+constexpr unsigned most_parsed_tags = 2;
 constexpr std::uint32_t most_options = 10;   ///< words of an IPv4 header
 /// IPv6 extension headers whose size stands in their second byte: hop-by-hop, routing, AH, destination options.
 constexpr std::uint8_t routing_header = 43, stepped_over[] = {0, routing_header, 51, 60}, fragment_header = 44;
@@ -47,6 +48,9 @@ struct Recipe {
         return values[static_cast<std::size_t>(feature)];
     }
     [[nodiscard]] std::uint8_t byte(Feature feature) const { return (*this)[feature][15]; }
+    [[nodiscard]] std::uint32_t label() const {
+        return (static_cast<std::uint32_t>((*this)[Feature::label][13]) << 16 | half(Feature::label)) & 0xFFFFF;
+    }
     [[nodiscard]] std::uint16_t half(Feature feature) const {
         return static_cast<std::uint16_t>((*this)[feature][14] << 8 | (*this)[feature][15]);
     }
@@ -163,7 +167,7 @@ void put_ipv6(Bytes& bytes, const Recipe& recipe, Chance& chance) {
     put_transport_checksum(l4, addresses, recipe.byte(Feature::protocol), chance);
     rest.insert(rest.end(), l4.begin(), l4.end());
     const unsigned version = recipe.version_lie != 0 ? recipe.version_lie : 6;
-    put32(bytes, version << 28 | static_cast<std::uint32_t>(recipe.byte(Feature::tos)) << 20 | (chance() & 0xFFFFF));
+    put32(bytes, version << 28 | static_cast<std::uint32_t>(recipe.byte(Feature::tos)) << 20 | recipe.label());
     put16(bytes, static_cast<unsigned>(rest.size()));
     bytes.push_back(next);
     bytes.push_back(recipe.byte(Feature::ttl));
@@ -204,22 +208,49 @@ std::uint8_t random_protocol(Chance& chance, std::uint16_t eth_type) {
     return known[below(chance, std::size(known))];
 }
 
-TagOnWire tag_for(const Megaflow& megaflow, Chance& chance) {
+TagOnWire random_tag(Chance& chance) {
+    return {happens(chance, 50) ? customer_tag : service_tag, random_tci(chance)};
+}
+
+TagOnWire tag_for(Tag tag, const Pattern& vid, const Pattern& pcp, Chance& chance) {
     std::uint16_t tci = random_tci(chance);
-    const auto apply = [&](Feature feature, unsigned shift) {
-        const Pattern& pattern = megaflow[feature];
+    const auto apply = [&tci](const Pattern& pattern, unsigned shift) {
         const auto mask = static_cast<std::uint16_t>((pattern.mask[14] << 8 | pattern.mask[15]) << shift);
         const auto value = static_cast<std::uint16_t>((pattern.value[14] << 8 | pattern.value[15]) << shift);
         tci = static_cast<std::uint16_t>((tci & ~mask) | (value & mask));
     };
-    apply(Feature::vid, 0);
-    apply(Feature::pcp, 13);
-    return {megaflow.tag == Tag::customer ? customer_tag : service_tag, tci};
+    apply(vid, 0);
+    apply(pcp, 13);
+    return {tag == Tag::customer ? customer_tag : service_tag, tci};
+}
+
+/// Those that the megaflow asks for, and where it asks for none, some.
+std::vector<TagOnWire> tags_for(const Megaflow& megaflow, Chance& chance) {
+    std::vector<TagOnWire> tags;
+    if (megaflow.tag == Tag::none) return tags;
+    if (is_there(megaflow.tag)) {
+        tags.push_back(tag_for(megaflow.tag, megaflow[Feature::vid], megaflow[Feature::pcp], chance));
+    } else if (happens(chance, 50)) {
+        tags.push_back(random_tag(chance));
+    }
+    if (is_there(megaflow.second)) {
+        tags.push_back(tag_for(megaflow.second, megaflow[Feature::second_vid], megaflow[Feature::second_pcp], chance));
+    } else if (megaflow.second == Tag::any && vlan_limit_of(megaflow.in_port) > 1 && happens(chance, 40)) {
+        tags.push_back(random_tag(chance));
+    }
+    if (is_tag(megaflow.eth_type)) tags.push_back({megaflow.eth_type, random_tci(chance)});
+    return tags;
+}
+
+/// What is behind the tags; a megaflow whose ethertype is a tag's does not care.
+std::uint16_t payload_type(const Megaflow& megaflow, Chance& chance) {
+    constexpr std::uint16_t types[] = {type_ipv4, type_ipv6, type_arp, 0x88b5};
+    return is_tag(megaflow.eth_type) ? types[below(chance, std::size(types))] : megaflow.eth_type;
 }
 
 /// A packet of this megaflow.
 Recipe aimed_at(const Megaflow& megaflow, Chance& chance) {
-    Recipe recipe{.in_port = megaflow.in_port, .eth_type = megaflow.eth_type};
+    Recipe recipe{.in_port = megaflow.in_port, .eth_type = payload_type(megaflow, chance)};
     for (std::size_t i = 0; i < feature_length; ++i) {
         for (std::size_t k = 0; k < 16; ++k) {
             const std::uint8_t mask = megaflow.patterns[i].mask[k], value = megaflow.patterns[i].value[k];
@@ -227,13 +258,10 @@ Recipe aimed_at(const Megaflow& megaflow, Chance& chance) {
         }
     }
     if (megaflow[Feature::protocol].mask[15] == 0) {
-        recipe[Feature::protocol][15] = random_protocol(chance, megaflow.eth_type);
+        recipe[Feature::protocol][15] = random_protocol(chance, recipe.eth_type);
     }
     if (!happens(chance, 4)) recipe[Feature::tcp_flags][15] &= static_cast<std::uint8_t>(~tcp_ends);
-    if (megaflow.tag == Tag::customer || megaflow.tag == Tag::service) recipe.tags.push_back(tag_for(megaflow, chance));
-    if (megaflow.tag == Tag::any && happens(chance, 50)) {
-        recipe.tags.push_back({happens(chance, 50) ? customer_tag : service_tag, random_tci(chance)});
-    }
+    recipe.tags = tags_for(megaflow, chance);
     if (happens(chance, 50)) recipe.fragment = dont_fragment;
     if (megaflow.first_fragments) {
         recipe.fragment = more_fragments;
@@ -256,20 +284,30 @@ void flip_bit(Recipe& recipe, const Megaflow& megaflow, Chance& chance) {
     const auto [feature, bit] = bits[below(chance, static_cast<std::uint32_t>(bits.size()))];
     const auto flipped = static_cast<std::uint8_t>(1U << (7 - bit % 8));
     recipe.values[feature][bit / 8] ^= flipped;
-    if (recipe.tags.empty()) return;
     const auto of_tag = static_cast<std::uint16_t>((bit / 8 == 14 ? flipped << 8 : flipped));
-    if (feature == static_cast<std::size_t>(Feature::vid)) recipe.tags[0].tci ^= of_tag;
-    if (feature == static_cast<std::size_t>(Feature::pcp)) {
-        recipe.tags[0].tci ^= static_cast<std::uint16_t>(of_tag << 13);
+    switch (static_cast<Feature>(feature)) {
+        case Feature::vid: recipe.tags[0].tci ^= of_tag; break;
+        case Feature::pcp: recipe.tags[0].tci ^= static_cast<std::uint16_t>(of_tag << 13); break;
+        case Feature::second_vid: recipe.tags[1].tci ^= of_tag; break;
+        case Feature::second_pcp: recipe.tags[1].tci ^= static_cast<std::uint16_t>(of_tag << 13); break;
+        default: break;
     }
 }
 
 void change_tags(Recipe& recipe, Chance& chance) {
-    const TagOnWire one{happens(chance, 50) ? customer_tag : service_tag, random_tci(chance)};
-    switch (below(chance, 4)) {
+    const TagOnWire one = random_tag(chance);
+    if (!recipe.tags.empty() && happens(chance, 30)) {
+        TagOnWire& tag = recipe.tags[below(chance, static_cast<std::uint32_t>(recipe.tags.size()))];
+        tag.tpid = tag.tpid == customer_tag ? service_tag : customer_tag;
+        return;
+    }
+    switch (below(chance, 5)) {
         case 0: recipe.tags.insert(recipe.tags.begin(), one); break;
         case 1: recipe.tags.push_back(one); break;
         case 2: recipe.tags.insert(recipe.tags.end(), 2, one); break;
+        case 3:
+            if (!recipe.tags.empty()) recipe.tags.pop_back();
+            break;
         default: recipe.tags.clear(); break;
     }
 }
@@ -310,9 +348,8 @@ std::uint16_t half(const Bytes& frame, std::size_t at) {
     return static_cast<std::uint16_t>(at + 1 < frame.size() ? frame[at] << 8 | frame[at + 1] : 0);
 }
 
-/// What is behind the tags.
+/// What is behind the tags that devices parse.
 struct Glance {
-    unsigned tags = 0;
     std::uint16_t type = 0;
     std::size_t l3 = 14;
 };
@@ -320,10 +357,7 @@ struct Glance {
 Glance glance_at(const Bytes& frame) {
     Glance glance;
     std::size_t at = 12;
-    while (half(frame, at) == customer_tag || half(frame, at) == service_tag) {
-        at += 4;
-        ++glance.tags;
-    }
+    for (unsigned tags = 0; tags < most_parsed_tags && is_tag(half(frame, at)); ++tags) at += 4;
     glance.type = half(frame, at);
     glance.l3 = at + 2;
     return glance;
@@ -443,7 +477,7 @@ std::vector<std::uint8_t> marker_frame(std::uint32_t number) {
 
 bool ends_connection(const Bytes& frame) {
     const Glance glance = glance_at(frame);
-    if (glance.tags > 2 || has_broken_ip(frame, glance)) return false;
+    if (has_broken_ip(frame, glance)) return false;
     std::optional<Transport> found;
     if (glance.type == type_ipv4) found = transport_of_ipv4(frame, glance.l3);
     if (glance.type == type_ipv6) found = transport_of_ipv6(frame, glance.l3);

@@ -129,12 +129,15 @@ TEST_F(EmulatedDevice, RefusesRootRulesThatTheKernelRefuses) {
     EXPECT_EQ(errno, EINVAL);
     const Rule first = rule(matcher, 1, {forward.get()});
     ASSERT_NE(first, nullptr) << strerror(errno);
+    const std::uint64_t before = device()->shared_root_entries();
     EXPECT_NE(rule(matcher, 1, {forward.get()}), nullptr) << strerror(errno);   // one entry, twice
+    EXPECT_EQ(device()->shared_root_entries(), before + 1);
     EXPECT_EQ(rule(matcher, 1, {drop.get()}), nullptr);
     EXPECT_EQ(errno, EEXIST);
     EXPECT_EQ(rule(matcher, 1, {tag.get(), forward.get()}), nullptr);
     EXPECT_EQ(errno, EEXIST);
     EXPECT_NE(rule(matcher, 2, {drop.get()}), nullptr) << strerror(errno);
+    EXPECT_EQ(device()->shared_root_entries(), before + 1);
 }
 
 }   // namespace

@@ -98,6 +98,12 @@ match_from_attributes(const struct ofpbuf *key, const struct ofpbuf *mask, struc
     return true;
 }
 
+void
+probe_limit_vlans(int limit)
+{
+    flow_limit_vlans(limit);
+}
+
 bool
 probe_match_text(const char *text, struct ovsdr_megaflow *megaflow, uint64_t *attributes)
 {

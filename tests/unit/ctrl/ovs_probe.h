@@ -21,6 +21,9 @@ const char *probe_field_name(size_t offset);
 void probe_match_byte(size_t offset, uint8_t value, uint8_t bits, uint16_t eth_type, uint8_t ip_proto,
                       struct ovsdr_megaflow *);
 
+/* As other_config:vlan-limit; 0: OVS's own. */
+void probe_limit_vlans(int limit);
+
 /* The match of a datapath flow as dpctl writes it. `attributes` gets a bit for each OVS_KEY_ATTR_* that the mask has.
  * False if OVS does not understand the text. */
 bool probe_match_text(const char *text, struct ovsdr_megaflow *, uint64_t *attributes);

@@ -69,6 +69,9 @@ public:
     [[nodiscard]] std::uint64_t icm_bytes_written() const override { return 0; }
     [[nodiscard]] std::uint64_t frames_sent() const override { return 0; }
     void set_vport(std::uint16_t, bool) override {}
+    void configure_vport(std::uint16_t, VportSettings) override {}
+    [[nodiscard]] VportSettings vport_settings(std::uint16_t) const override { return {}; }
+    [[nodiscard]] std::uint64_t shared_root_entries() const override { return 0; }
 
     Icm memory;
     std::vector<TableEntry> entries;

@@ -1,6 +1,10 @@
 // Tables behind recirculations on the recording provider: when they are made, at which level, and when they go.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <climits>
+#include <string_view>
+
 #include "tests/unit/offload/dr/eswitch_fixture.hpp"
 
 namespace ovsdr::dr {
@@ -70,6 +74,55 @@ TEST_F(Recirculation, KnowsWhichTableAPacketMissedIn) {
     EXPECT_EQ(eswitch_->table_of(2), std::optional(TableKey{7})) << "its packets may be under way";
     ASSERT_TRUE(installed(eswitch_->put({1, 1}, MegaflowBuilder().ipv4().recirc(9))));
     EXPECT_EQ(eswitch_->table_of(3), std::optional(TableKey{9}));
+}
+
+TEST_F(Recirculation, ADeviceThatRefusesAParentIsLeftAloneAlthoughAChildWaits) {
+    FakeProvider::refuse_arrays(true);   // the parent's table is made each time, and goes again
+    const auto parent = MegaflowBuilder().ipv4().output(2).recirc(7);
+    const auto child = MegaflowBuilder().ipv4().behind(7).output(2).output(3);
+    EXPECT_TRUE(std::holds_alternative<Reject>(eswitch_->put({1, 2}, child)));
+    EXPECT_TRUE(std::holds_alternative<Error>(eswitch_->put({1, 1}, parent)));
+    (void)FakeProvider::take_events();
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    const auto events = FakeProvider::take_events();
+    const auto made = std::ranges::count_if(events, [](const std::string& event) {
+        return event.starts_with("create FDB level 9 ");
+    });
+    EXPECT_GT(made, 0) << "it is tried again";
+    EXPECT_LT(made, 200) << "and the device gets some rest";
+    FakeProvider::refuse_arrays(false);
+    EXPECT_TRUE(becomes([&] { return eswitch_->explain({1, 1})->offloaded && eswitch_->explain({1, 2})->offloaded; }));
+}
+
+TEST_F(Recirculation, AMegaflowThatWaitedForATableAndIsRefusedByTheDeviceIsTriedAgain) {
+    EXPECT_TRUE(std::holds_alternative<Reject>(eswitch_->put({1, 2}, MegaflowBuilder().ipv4().behind(7).output(2))));
+    FakeProvider::set_room(0);
+    EXPECT_TRUE(std::holds_alternative<Error>(eswitch_->put({1, 2}, MegaflowBuilder().ipv4().output(2))));
+    FakeProvider::set_room(UINT_MAX);
+    EXPECT_TRUE(becomes([&] { return eswitch_->explain({1, 2})->offloaded; }));
+}
+
+TEST_F(Recirculation, ATableThatTheDeviceDidNotMakeWholeNeverWas) {
+    FakeProvider::set_room(1);   // for what names it, not for its miss rule
+    EXPECT_TRUE(std::holds_alternative<Error>(eswitch_->put({1, 1}, MegaflowBuilder().ipv4().recirc(7))));
+    (void)eswitch_->del(Ufid{1, 1});
+    EXPECT_EQ(eswitch_->table_of(2), std::nullopt);
+    FakeProvider::set_room(UINT_MAX);
+}
+
+TEST_F(Recirculation, WhereNoTwoRulesAreEqualPacketsLeaveTheOldTableBeforeItGoes) {
+    ASSERT_TRUE(installed(eswitch_->put({1, 1}, MegaflowBuilder().ipv4().recirc(7))));
+    FakeProvider::refuse_duplicates(true);
+    (void)FakeProvider::take_events();
+    ASSERT_TRUE(installed(eswitch_->put({1, 1}, MegaflowBuilder().ipv4().recirc(8))));
+    FakeProvider::refuse_duplicates(false);
+    const auto events = FakeProvider::take_events();
+    const auto next = [&](auto from, std::string_view start) {
+        return std::find_if(from, events.end(), [=](const std::string& event) { return event.starts_with(start); });
+    };
+    const auto out = next(events.begin(), "destroy FDB level 1 "), gone = next(out, "destroy FDB level 9 ");
+    ASSERT_NE(gone, events.end());
+    EXPECT_EQ(std::count(out, gone, "drain FDB"), 1);
 }
 
 }  // namespace
