@@ -101,6 +101,7 @@ class Kind:
     header: str          # what comes behind the outer Ethernet, as hexadecimal digits: "...." is checked apart
     offloaded: bool = True
     tos: int = 0
+    metadata: str = ""   # an option of OVN's kind (class 0x102, type 0x80, 4 bytes) with this value
 
 
 #       version tos     id  flags ttl proto    addresses
@@ -127,6 +128,8 @@ KINDS = {
     "tos inherited": Kind("vxlan", {"tos": "inherit"}, ipv4("11", tos="b9") + udp("12b5") + "08000000 00000500",
                           tos=0xB9),
     "geneve": Kind("geneve", {}, ipv4("11") + udp("17c1") + "00006558 00000500"),
+    "geneve with an option": Kind("geneve", {}, ipv4("11") + udp("17c1") + "02406558 00000500 01028001 00010003",
+                                  metadata="0x10003"),
     "gre": Kind("gre", {}, ipv4("2f") + "20006558 00000005"),
     "gre without a key": Kind("gre", {"key": "0"}, ipv4("2f") + "20006558 00000000"),
     "gre over IPv6": Kind("gre", {"remote_ip": PEER_6}, IPV6.format(tos="00", proto="2f") + "20006558 00000005"),
@@ -166,7 +169,11 @@ def test_leaves_as_stock_would_send_it(tunnelled: Tunnelled, name: str) -> None:
     lab, kind = tunnelled, KINDS[name]
     source = lab.guests[0]
     port = lab.add_tunnel("tun", kind.type, **kind.options)
-    lab.switch.add_flows(INTEGRATION, [f"in_port=1,actions=output:{port}"])
+    write = ""
+    if kind.metadata:
+        lab.switch.ofctl("add-tlv-map", INTEGRATION, "{class=0x102,type=0x80,len=4}->tun_metadata0")
+        write = f"set_field:{kind.metadata}->tun_metadata0,"
+    lab.switch.add_flows(INTEGRATION, [f"in_port=1,actions={write}output:{port}"])
     draw = random.Random(name)
     frames = inner_frames(source, [draw.randrange(18, 1300) for _ in range(200)], tos=kind.tos)
     with lab.uplink.capture() as seen:
