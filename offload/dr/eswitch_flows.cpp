@@ -15,7 +15,7 @@ void add(FlowStats& sum, const FlowStats& part) noexcept {
 
 }  // namespace
 
-/// A rule that the device keeps goes on: what it counts must not be another megaflow's, and where it leads must be there.
+/// A rule that the device keeps goes on: what it counts must not be another megaflow's, and where it leads must stay.
 void EswitchImpl::end(Rule& rule, Counter& counter) noexcept {
     if (rule.end()) return;
     if (counter) counter.withhold();

@@ -128,7 +128,8 @@ private:
     [[nodiscard]] std::string rule_text(const Flow& flow) const;
     [[nodiscard]] FlowReport report_of(const Ufid& ufid, const Flow& flow, const PortNames& names) const;
 
-    // Destroyed in reverse: flows and what kept rules lead to, then the backlog, ports before the pipeline, that before the counters.
+    // Destroyed in reverse: flows and what kept rules lead to, then the backlog, ports before the pipeline, that before
+    // the counters.
     std::shared_ptr<Device> device_;
     DeviceCaps caps_;
     std::unique_ptr<CounterPool> counters_;
