@@ -74,7 +74,7 @@ private:
         bool asked = true;        ///< the device was, or need not be
         bool in_line = true;      ///< behind those that wait, when the device is full
         PutOutcome outcome{};
-        std::optional<TableKey> waits_for{};   ///< rejected until this table comes or goes
+        std::optional<Backlog::Awaited> waits_for{};   ///< rejected until one of these tables comes or goes
         std::uint64_t table_changes = 0;       ///< TableSet::changes() when that was found
         Installation next{};      ///< shares the counter of the present one when it has none of its own
     };

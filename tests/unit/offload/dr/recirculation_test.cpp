@@ -148,5 +148,17 @@ TEST_F(Recirculation, ToKnowWhereAPacketMissedDoesNotWaitForATableThatIsBeingMad
     EXPECT_EQ(waits, 0U);
 }
 
+TEST_F(Recirculation, ARecirculationThatGoesBackIsTriedAgainWhenItsOwnTableLiesLower) {
+    ASSERT_TRUE(installed(eswitch_->put({1, 1}, MegaflowBuilder(2).ipv4().recirc(10))));
+    ASSERT_TRUE(installed(eswitch_->put({1, 2}, MegaflowBuilder(2).ipv4().behind(10).recirc(9))));
+    ASSERT_TRUE(installed(eswitch_->put({1, 3}, MegaflowBuilder().ipv4().recirc(7))));
+    ASSERT_TRUE(installed(eswitch_->put({1, 4}, MegaflowBuilder().ipv4().behind(7).recirc(8))));
+    EXPECT_TRUE(std::holds_alternative<Reject>(eswitch_->put({1, 5}, MegaflowBuilder().ipv4().behind(8).recirc(9))));
+    EXPECT_EQ(eswitch_->explain({1, 5})->text, "recirculation: recirc=0x9 (its table lies before this one)");
+    (void)eswitch_->del(Ufid{1, 4});
+    ASSERT_TRUE(installed(eswitch_->put({1, 6}, MegaflowBuilder().ipv6().recirc(8))));
+    EXPECT_TRUE(becomes([&] { return eswitch_->explain({1, 5})->offloaded; })) << "8 lies before 9 now";
+}
+
 }  // namespace
 }  // namespace ovsdr::dr
