@@ -152,7 +152,7 @@ def test_a_chain_runs_in_the_nic(recirculating: Lab) -> None:
 
 
 def test_what_misses_in_the_middle_goes_on_there(recirculating: Lab) -> None:
-    """Each UDP port has a megaflow of its own behind the recirculation: its first packet finds the table and no rule."""
+    """Each UDP port has a megaflow of its own behind the recirculation: its first packet finds the table, no rule."""
     lab = recirculating
     source, target = lab.guests[:2]
     ports = random.Random(1).sample(range(1024, 65000), 600)

@@ -67,13 +67,17 @@ class Tunnelled(Lab):
         return int(str(self.switch.interface(name, "ofport")))
 
 
-@pytest.fixture
-def tunnelled(workspace: Workspace, lab_kind: str) -> Tunnelled:
-    made = Tunnelled(workspace, kind=lab_kind)
+def make_tunnelled(workspace: Workspace, kind: str, profile: str = "connectx-6dx") -> Tunnelled:
+    made = Tunnelled(workspace, kind=kind, profile=profile)
     made.wire_all(vms=2)
     made.fix_neighbours()
     made.start(offload=True, fail_mode="secure")
     return made
+
+
+@pytest.fixture
+def tunnelled(workspace: Workspace, lab_kind: str) -> Tunnelled:
+    return make_tunnelled(workspace, lab_kind)
 
 
 def wait_offloaded(lab: Lab, count: int = 1) -> None:
@@ -223,8 +227,9 @@ def test_each_tunnel_of_a_flood_has_its_own_header(tunnelled: Tunnelled) -> None
     figure(f"{len(frames)} packets, each to a VM and through three tunnels with headers of their own")
 
 
-def test_the_underlay_has_tags_of_its_own(tunnelled: Tunnelled) -> None:
-    lab = tunnelled
+@pytest.mark.parametrize("profile", ["connectx-5", "connectx-6dx", "connectx-7"])
+def test_the_underlay_has_tags_of_its_own(workspace: Workspace, lab_kind: str, profile: str) -> None:
+    lab = make_tunnelled(workspace, lab_kind, profile)
     source = lab.guests[0]
     port = lab.add_tunnel("tun", "vxlan")
     lab.switch.vsctl("set", "port", UNDERLAY, "tag=30")
@@ -247,7 +252,7 @@ def test_the_underlay_has_tags_of_its_own(tunnelled: Tunnelled) -> None:
         assert stats.slow_path(lab.switch).received < 20
     wait_until(lambda: stats.openflow_counts(lab.switch, INTEGRATION, "in_port=1") ==
                (len(frames), sum(map(len, frames))), 8, "counts")
-    figure(f"{len(frames)} packets with a tag inside the tunnel and another outside")
+    figure(f"{profile}: {len(frames)} packets with a tag inside the tunnel and another outside")
 
 
 def test_what_becomes_too_large_is_dropped(tunnelled: Tunnelled) -> None:

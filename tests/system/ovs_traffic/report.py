@@ -21,7 +21,7 @@ not asked of ovs-dr.
 {totals}
 
 *Offloaded* counts the megaflows that were in the NIC, of all that there were (`dr/explain` at the test's end); most of
-these tests are of connection tracking, NAT and tunnels, which stay in software.
+these tests are of connection tracking, NAT and tunnels, most of which stay in software.
 
 | test | title | stock | ovs-dr | offloaded | remark |
 |---:|---|---|---|---:|---|

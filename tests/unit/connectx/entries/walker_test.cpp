@@ -366,9 +366,55 @@ TEST_F(WalkerTest, StopsByNameAtWhatItDoesNotKnow) {
         SCOPED_TRACE(one.name);
         expect_stop(one.format, one.name);
     }
-    packet_ = {.bytes = frame(), .side = Side::tx};
-    icm_.put(first, Entry0(6).bits(161, 3, 4).hit(out));
-    expect_stop(0, "tunneling_action of a MODIFY entry on the TX side");
+    const struct {
+        EntryBytes entry;
+        const char* name;
+    } sending[] = {
+        {Entry0(6).bits(161, 3, 4).hit(out), "tunneling_action of a MODIFY entry on the TX side"},
+        {Entry0(1).bits(106, 6, 1).hit(out), "action_description of a TX entry without an action"},
+        {Entry0(1).bits(251, 1, 1).hit(out), "go_back of a TX entry without an action"},
+        {Entry0(1).bits(102, 3, 1).bits(106, 6, 1).hit(out), "action_description of PUSH_VLAN"},
+        {Entry0(1).bits(102, 3, 4).bits(251, 1, 1).hit(out), "go_back of ENCAP"},
+        {Entry0(1).bits(102, 3, 4).bits(128, 32, 7).hit(out), "reformat 0x7, which is no L2 to L2 tunnel or not there"},
+        {Entry0(1).bits(102, 3, 3).hit(out), "ENCAP_L3 of format 0"},
+    };
+    for (const auto& one : sending) {
+        packet_ = {.bytes = frame(), .side = Side::tx};
+        icm_.put(first, one.entry);
+        SCOPED_TRACE(one.name);
+        expect_stop(0, one.name);
+    }
+}
+
+TEST_F(WalkerTest, PutsTheHeadersOfAReformatInFront) {
+    // To 10.9.0.2, with a tag; the lengths and both checksums are what is not there yet.
+    const std::vector<std::uint8_t> headers{2,    0, 0, 0, 0, 9, 2,    0, 0, 0, 0, 8, 0x81, 0, 0, 30, 8, 0, 0x45, 0,
+                                            1,    1, 0, 0, 0, 0, 64,   17, 7, 7, 10, 9, 0,   1, 10, 9, 0, 2,
+                                            0x80, 1, 0x12, 0xB5, 1, 1, 9, 9, 8, 0, 0, 0, 0, 0, 5, 0};
+    const auto run_with = [&](unsigned format, const EntryBytes& entry) {
+        packet_ = {.bytes = frame(), .side = Side::tx};
+        icm_.put(first, entry);
+        EntryMemory memory = icm_.memory(format);
+        memory.tunnel_headers = [&headers](std::uint32_t id) {
+            return id == 0x1234 ? std::optional(headers) : std::nullopt;
+        };
+        Walker walker(memory, [](std::uint32_t, std::size_t) {});
+        EXPECT_EQ(walker.run(first, packet_), out);
+        return packet_.bytes;
+    };
+    std::vector<std::uint8_t> expected = headers;
+    const std::vector<std::uint8_t> inside = frame();
+    expected.insert(expected.end(), inside.begin(), inside.end());
+    // 54 bytes of headers and 60 inside.
+    expected[20] = 0, expected[21] = 96;
+    expected[28] = 0x66, expected[29] = 0x79;
+    expected[42] = 0, expected[43] = 76;
+    expected[44] = expected[45] = 0;
+    EXPECT_EQ(run_with(1, Entry1().action(0x0B0000D900001234, 8).reparse().hit(out)).size(), expected.size());
+    EXPECT_EQ(packet_.bytes, expected);
+    EXPECT_EQ(run_with(0, Entry0(1).bits(102, 3, 4).bits(106, 6, 27).bits(128, 32, 0x1234).hit(out)), expected);
+    EXPECT_THROW((void)run_with(0, Entry0(1).bits(102, 3, 4).bits(106, 6, 26).bits(128, 32, 0x1234).hit(out)), Stopped);
+    EXPECT_THROW((void)run_with(1, Entry1().action(0x0B0200D900001234, 8).hit(out)), Stopped);
 }
 
 TEST_F(WalkerTest, TakesNoTagOffAnUntaggedPacket) {
