@@ -11,7 +11,7 @@ void Backlog::Place::leave() noexcept {
     std::lock_guard lock(backlog_->mutex_);
     if (backlog_->tried_ == entry_) backlog_->tried_.reset();
     Line& line = backlog_->line_of(*entry_);
-    const std::optional<TableKey> parked = entry_->parked;
+    const std::optional<Awaited> parked = entry_->parked;
     line.erase(entry_);
     if (parked && line.empty()) backlog_->parked_.erase(*parked);
     if (backlog_->is_empty()) backlog_->waiting_.store(false, std::memory_order_relaxed);
@@ -51,23 +51,29 @@ void Backlog::now_in_line() noexcept {
     waiting_.store(true, std::memory_order_relaxed);
 }
 
-Backlog::Place Backlog::park(const Ufid& ufid, TableKey table) {
+Backlog::Place Backlog::park(const Ufid& ufid, const Awaited& awaited) {
     std::lock_guard lock(mutex_);
     Place place;
-    Line& line = parked_[table];
-    place.entry_ = line.insert(line.end(), Waiting{ufid, false, table});
+    Line& line = parked_[awaited];
+    place.entry_ = line.insert(line.end(), Waiting{ufid, false, awaited});
     place.backlog_ = this;
     return place;
 }
 
 void Backlog::unpark(TableKey table) noexcept {
     std::lock_guard lock(mutex_);
-    const auto found = parked_.find(table);
-    if (found == parked_.end()) return;
+    const auto concerned = [table](const auto& parked) {
+        return parked.first.table == table || parked.first.own == table;
+    };
+    if (std::ranges::none_of(parked_, concerned)) return;
     now_in_line();
-    for (Waiting& waiting : found->second) waiting.parked.reset();
-    unasked_.splice(unasked_.begin(), found->second);
-    parked_.erase(found);
+    for (auto parked = parked_.begin(); parked != parked_.end();) {
+        const auto each = parked++;
+        if (!concerned(*each)) continue;
+        for (Waiting& waiting : each->second) waiting.parked.reset();
+        unasked_.splice(unasked_.begin(), each->second);
+        parked_.erase(each);
+    }
     next_round_ = std::min(next_round_, Clock::now());
     wake_.notify_all();
 }

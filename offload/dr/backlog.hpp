@@ -10,7 +10,8 @@
 // out of the device, and shortens a long rest.
 //
 // Megaflows that wait for a table rather than for room are parked: nobody tries them until unpark(), and then they are
-// those that the device was not asked for.
+// those that the device was not asked for. What a megaflow leads to may be out of reach for the level of its own table,
+// too: it waits for a change of either.
 //
 // is_full(): the last megaflows failed one after another. New ones then join the line without asking the device.
 //
@@ -34,10 +35,18 @@
 namespace ovsdr::dr {
 
 class Backlog {
+public:
+    /// Tables whose coming or going may let a megaflow in.
+    struct Awaited {
+        TableKey table, own;
+        friend auto operator<=>(const Awaited&, const Awaited&) = default;
+    };
+
+private:
     struct Waiting {
         Ufid ufid;
         bool asked;   ///< stands with those that the device has refused
-        std::optional<TableKey> parked{};   ///< stands in no line, but waits for this table
+        std::optional<Awaited> parked{};   ///< stands in no line, but waits for these tables
     };
     using Line = std::list<Waiting>;
 
@@ -80,8 +89,7 @@ public:
 
     /// `asked`: the device has refused it already.
     [[nodiscard]] Place join(const Ufid& ufid, bool asked);
-    /// Waits until `table` comes or goes.
-    [[nodiscard]] Place park(const Ufid& ufid, TableKey table);
+    [[nodiscard]] Place park(const Ufid& ufid, const Awaited& awaited);
     /// Whoever waits for `table` is tried at once.
     void unpark(TableKey table) noexcept;
 
@@ -114,7 +122,7 @@ private:
     mutable std::mutex mutex_;
     std::condition_variable wake_;
     Line asked_, unasked_;
-    std::map<TableKey, Line> parked_;       ///< none empty
+    std::map<Awaited, Line> parked_;        ///< none empty
     bool asked_is_next_ = false;            ///< whose turn it is
     std::optional<Line::iterator> tried_;   ///< without the lock; nobody once it has left
     std::chrono::milliseconds rest_ = shortest_rest;

@@ -15,7 +15,7 @@ void add(FlowStats& sum, const FlowStats& part) noexcept {
 
 }  // namespace
 
-/// A rule that the device keeps goes on: what it counts must not be another megaflow's, and where it leads must be there.
+/// A rule that the device keeps goes on: what it counts must not be another megaflow's, and where it leads must stay.
 void EswitchImpl::end(Rule& rule, Counter& counter) noexcept {
     if (rule.end()) return;
     if (counter) counter.withhold();
@@ -84,7 +84,7 @@ void EswitchImpl::prepare(Update& update) noexcept {
     }
     update.table_changes = pipeline_->tables().changes();
     if (auto no_way = pipeline_->obstacle_to(*plan)) {
-        update.waits_for = no_way->because;
+        update.waits_for = {no_way->because, plan->match.table};
         update.outcome = Reject{{std::move(no_way->obstacle)}};
         return;
     }
@@ -155,10 +155,10 @@ void EswitchImpl::finish(Update& update) noexcept {
     flow.was_installed = true;
 }
 
-/// Until the table that the megaflow waits for comes or goes, which may have happened since it was looked at.
+/// Until a table that the megaflow waits for comes or goes, which may have happened since it was looked at.
 void EswitchImpl::park(Update& update) noexcept {
     update.entry->second.place = backlog_.park(update.entry->first, *update.waits_for);
-    if (pipeline_->tables().changes() != update.table_changes) backlog_.unpark(*update.waits_for);
+    if (pipeline_->tables().changes() != update.table_changes) backlog_.unpark(update.waits_for->table);
 }
 
 void EswitchImpl::retire(std::span<Retirement> retirements) noexcept {

@@ -74,7 +74,7 @@ private:
         bool asked = true;        ///< the device was, or need not be
         bool in_line = true;      ///< behind those that wait, when the device is full
         PutOutcome outcome{};
-        std::optional<TableKey> waits_for{};   ///< rejected until this table comes or goes
+        std::optional<Backlog::Awaited> waits_for{};   ///< rejected until one of these tables comes or goes
         std::uint64_t table_changes = 0;       ///< TableSet::changes() when that was found
         Installation next{};      ///< shares the counter of the present one when it has none of its own
     };
@@ -128,7 +128,8 @@ private:
     [[nodiscard]] std::string rule_text(const Flow& flow) const;
     [[nodiscard]] FlowReport report_of(const Ufid& ufid, const Flow& flow, const PortNames& names) const;
 
-    // Destroyed in reverse: flows and what kept rules lead to, then the backlog, ports before the pipeline, that before the counters.
+    // Destroyed in reverse: flows and what kept rules lead to, then the backlog, ports before the pipeline, that before
+    // the counters.
     std::shared_ptr<Device> device_;
     DeviceCaps caps_;
     std::unique_ptr<CounterPool> counters_;

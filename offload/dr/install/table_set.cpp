@@ -80,7 +80,7 @@ Result<ActionRef> TableSet::lead_to(TableKey to, std::uint32_t level, unsigned d
         table = std::make_shared<FlowTable>(FlowTable::Private{}, to, new_id(to), shared_from_this());
         if (auto made = furnish(*table, level + levels_per_table); !made) {
             // Nobody was told of it, and no packet has its id.
-            ids_.erase(table->id());
+            forget_id(table->id());
             table->set_ = nullptr;
             lock.unlock();
             return tl::unexpected(std::move(made.error()));
@@ -103,9 +103,9 @@ Result<ActionRef> TableSet::lead_to(TableKey to, std::uint32_t level, unsigned d
     return leading;
 }
 
-/// With mutex_.
 std::uint32_t TableSet::new_id(TableKey key) {
     constexpr std::uint32_t last_id = 0xFFFFFF;
+    std::lock_guard lock(ids_mutex_);
     while (next_id_ > last_id || next_id_ <= Landing::entry_id || ids_.contains(next_id_)) {
         next_id_ = next_id_ > last_id ? Landing::entry_id + 1 : next_id_ + 1;
     }
@@ -113,11 +113,19 @@ std::uint32_t TableSet::new_id(TableKey key) {
     return next_id_++;
 }
 
+void TableSet::forget_id(std::uint32_t id) noexcept {
+    std::lock_guard lock(ids_mutex_);
+    ids_.erase(id);
+}
+
 void TableSet::gone(const FlowTable& table) noexcept {
     {
         std::lock_guard lock(mutex_);
         const auto known = known_.find(table.key());
         if (known != known_.end() && known->second.table.expired()) known_.erase(known);
+    }
+    {
+        std::lock_guard lock(ids_mutex_);
         gone_ids_.push_back(table.id());
         if (gone_ids_.size() > remembered) {
             ids_.erase(gone_ids_.front());
@@ -134,7 +142,7 @@ void TableSet::tell(TableKey key) noexcept {
 
 std::optional<TableKey> TableSet::key_of(std::uint32_t id) const {
     if (id == Landing::entry_id) return TableKey{};
-    std::lock_guard lock(mutex_);
+    std::lock_guard lock(ids_mutex_);
     const auto found = ids_.find(id);
     return found == ids_.end() ? std::nullopt : std::optional(found->second);
 }

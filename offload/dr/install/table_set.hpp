@@ -83,7 +83,7 @@ public:
 
     /// Grows with each table that has been made or has gone, before `changed` is called.
     [[nodiscard]] std::uint64_t changes() const noexcept { return changes_.load(std::memory_order_acquire); }
-    /// Whose id it is or was.
+    /// Whose id it is or was. Does not wait for the device.
     [[nodiscard]] std::optional<TableKey> key_of(std::uint32_t id) const;
     /// Those behind recirculations.
     [[nodiscard]] std::vector<std::shared_ptr<FlowTable>> tables() const;
@@ -99,6 +99,7 @@ private:
     [[nodiscard]] Result<void> furnish(FlowTable& table, std::uint32_t level);
     [[nodiscard]] static Lead lead(const FlowTable* table, std::uint32_t level, unsigned depth) noexcept;
     [[nodiscard]] std::uint32_t new_id(TableKey key);
+    void forget_id(std::uint32_t id) noexcept;
     void gone(const FlowTable& table) noexcept;
     void tell(TableKey key) noexcept;
 
@@ -108,8 +109,10 @@ private:
     Changed changed_;
     std::atomic<std::uint64_t> changes_{0};
 
-    mutable std::mutex mutex_;
+    mutable std::mutex mutex_;      ///< held while a table is made
     std::map<TableKey, Known> known_;
+
+    mutable std::mutex ids_mutex_;  ///< taken last and held for a moment: whoever receives packets asks for ids
     std::map<std::uint32_t, TableKey> ids_;
     std::deque<std::uint32_t> gone_ids_;
     std::uint32_t next_id_ = Landing::entry_id + 1;

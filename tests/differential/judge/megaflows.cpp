@@ -14,7 +14,8 @@ namespace {
 
 constexpr std::uint16_t other_types[] = {0x88b5, 0x8847, 0x9000};
 constexpr Tag tags[] = {Tag::none, Tag::customer, Tag::service};
-constexpr unsigned frag_first_percent = 2, any_tag_percent = 15, any_second_percent = 40, transport_percent = 80;
+constexpr unsigned frag_first_percent = 2, any_tag_percent = 15, any_second_percent = 40, three_tags_percent = 30,
+                   transport_percent = 80;
 constexpr std::uint32_t most_children = 9;
 constexpr unsigned label_bits = 20;
 
@@ -45,7 +46,8 @@ public:
     }
 
 private:
-    /// Most trees of IP tell protocols apart, and then their transport fields, before anything else.
+    /// Most trees of a second tag look at it. Most trees of IP tell protocols apart, and then their transport fields,
+    /// before anything else.
     std::vector<Step> steps_for(const Megaflow& root) {
         std::vector<Feature> features{Feature::eth_dst, Feature::eth_src};
         if (is_there(root.tag)) features.insert(features.end(), {Feature::vid, Feature::pcp});
@@ -56,6 +58,10 @@ private:
         if (root.eth_type == type_ipv6) features.push_back(Feature::label);
         std::ranges::shuffle(features, chance_);
         features.resize(std::min<std::size_t>(features.size(), 1 + below(chance_, 4)));
+        if (is_there(root.second) && happens(chance_, 80)) {
+            const Feature one = root.second == Tag::customer ? Feature::second_vid : Feature::second_pcp;
+            if (std::ranges::count(features, one) == 0) features.insert(features.begin(), one);
+        }
         if (root.is_ip() && happens(chance_, transport_percent)) {
             features.insert(features.begin() + below(chance_, 2), Feature::protocol);
         }
@@ -227,7 +233,7 @@ std::vector<Megaflow> roots(Chance& chance) {
                 add_roots(chance, {.in_port = port.odp, .eth_type = type, .tag = tag}, found);
             }
         }
-        add_roots_behind_the_limit(port, found);
+        if (port.vlan_limit == 1 || happens(chance, three_tags_percent)) add_roots_behind_the_limit(port, found);
     }
     return found;
 }

@@ -80,6 +80,9 @@ struct FakeProvider {
     /// Called for each context that is opened; fake_verbs.hpp makes it take queues.
     static inline void (*prepare_context)(verbs_context&) = nullptr;
 
+    /// Called in each sync of a domain, with no lock of the fake's.
+    static inline void (*in_sync)() = nullptr;
+
     /// From now on a rule with the value of another is EEXIST.
     static void refuse_duplicates(bool refuse);
     static void set_steering_format(std::uint8_t format);

@@ -2,8 +2,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <climits>
+#include <future>
+#include <optional>
 #include <string_view>
+#include <thread>
+#include <utility>
 
 #include "tests/unit/offload/dr/eswitch_fixture.hpp"
 
@@ -123,6 +128,36 @@ TEST_F(Recirculation, WhereNoTwoRulesAreEqualPacketsLeaveTheOldTableBeforeItGoes
     const auto out = next(events.begin(), "destroy FDB level 1 "), gone = next(out, "destroy FDB level 9 ");
     ASSERT_NE(gone, events.end());
     EXPECT_EQ(std::count(out, gone, "drain FDB"), 1);
+}
+
+TEST_F(Recirculation, ToKnowWhereAPacketMissedDoesNotWaitForATableThatIsBeingMade) {
+    static Eswitch* asked;
+    static unsigned answers, waits;
+    ASSERT_TRUE(installed(eswitch_->put({1, 1}, MegaflowBuilder().ipv4().recirc(7))));
+    asked = eswitch_.get();
+    answers = waits = 0;
+    FakeProvider::in_sync = [] {
+        std::packaged_task<std::optional<TableKey>()> task([] { return asked->table_of(2); });
+        auto answer = task.get_future();
+        std::thread(std::move(task)).detach();
+        ++(answer.wait_for(std::chrono::seconds(1)) == std::future_status::ready ? answers : waits);
+    };
+    EXPECT_TRUE(installed(eswitch_->put({1, 2}, MegaflowBuilder().ipv6().recirc(8))));
+    FakeProvider::in_sync = nullptr;
+    EXPECT_GT(answers, 0U);
+    EXPECT_EQ(waits, 0U);
+}
+
+TEST_F(Recirculation, ARecirculationThatGoesBackIsTriedAgainWhenItsOwnTableLiesLower) {
+    ASSERT_TRUE(installed(eswitch_->put({1, 1}, MegaflowBuilder(2).ipv4().recirc(10))));
+    ASSERT_TRUE(installed(eswitch_->put({1, 2}, MegaflowBuilder(2).ipv4().behind(10).recirc(9))));
+    ASSERT_TRUE(installed(eswitch_->put({1, 3}, MegaflowBuilder().ipv4().recirc(7))));
+    ASSERT_TRUE(installed(eswitch_->put({1, 4}, MegaflowBuilder().ipv4().behind(7).recirc(8))));
+    EXPECT_TRUE(std::holds_alternative<Reject>(eswitch_->put({1, 5}, MegaflowBuilder().ipv4().behind(8).recirc(9))));
+    EXPECT_EQ(eswitch_->explain({1, 5})->text, "recirculation: recirc=0x9 (its table lies before this one)");
+    (void)eswitch_->del(Ufid{1, 4});
+    ASSERT_TRUE(installed(eswitch_->put({1, 6}, MegaflowBuilder().ipv6().recirc(8))));
+    EXPECT_TRUE(becomes([&] { return eswitch_->explain({1, 5})->offloaded; })) << "8 lies before 9 now";
 }
 
 }  // namespace
