@@ -32,6 +32,7 @@ struct DeviceCaps {
     /// Of two tags that a rule pushes its counter counts the first: libmlx5 puts it into the entry of the second push.
     /// Source: what libmlx5 writes, as tests/differential executes it.
     [[nodiscard]] bool counts_after_push(bool from_wire) const noexcept { return from_wire == (steering_format >= 1); }
+    friend bool operator==(const DeviceCaps&, const DeviceCaps&) = default;
 };
 
 /// EOPNOTSUPP: the function does not manage an eSwitch. Makes trial objects in a trial domain.
