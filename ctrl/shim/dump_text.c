@@ -324,10 +324,6 @@ match_of_attributes(const struct ofpbuf *key, const struct ofpbuf *mask, struct 
         }
         return false;
     }
-    /* As dpif-netdev: what says nothing about tags asks for none. */
-    if (!match->wc.masks.vlans[0].tci) {
-        match->wc.masks.vlans[0].tci = htons(VLAN_VID_MASK | VLAN_CFI);
-    }
     return true;
 }
 

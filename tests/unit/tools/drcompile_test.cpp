@@ -133,6 +133,12 @@ TEST(Recirculations, DoNotGoBack) {
               (Texts{"level 1", "level 9", "recirculation: recirc=0x7 (its table lies before this one)"}));
 }
 
+TEST(Recirculations, DoNotGoAside) {
+    EXPECT_EQ(verdicts_of(flow("vm1", "recirc(0x7)") + flow("vm2", "recirc(0x8)") +
+                          flow("vm1", "recirc(0x8)", "0x7") + flow("vm1", "vm2", "0x8")),
+              (Texts{"level 1", "level 1", "recirculation: recirc=0x8 (its table lies before this one)", "level 9"}));
+}
+
 TEST(Recirculations, AreNotTooManyInARow) {
     std::string dump;
     for (int i = 0; i < 8; ++i) dump += flow("vm1", fmt::format("recirc({:#x})", i + 1), fmt::format("{:#x}", i));
@@ -194,6 +200,10 @@ TEST(Summaries, ReasonsWithOtherValuesAreOne) {
     EXPECT_EQ(summary.rows[0].detail, "output to the in_port");
     EXPECT_EQ(summary.rows[0].all.megaflows, 2U);
     EXPECT_EQ(summary.rows[0].only, 2U);
+    const Summary twice = summary_of(Compiled(flow("vm1", "br-int,br-ex")).report());
+    ASSERT_EQ(twice.rows.size(), 1U);
+    EXPECT_EQ(twice.rows[0].all.megaflows, 1U);
+    EXPECT_EQ(twice.rows[0].only, 1U);
 }
 
 TEST(Summaries, MayHaveNothingToCount) {

@@ -257,7 +257,6 @@ TEST(DumpText, AMatchIsThatOfTheFlow) {
     EXPECT_EQ(megaflow.unsupported_match.bits, 0U);
 }
 
-// As dpif-netdev takes it (dpif_netdev_flow_put()).
 TEST(DumpText, AMatchWithoutTagsAsksForNone) {
     EXPECT_NE(read("in_port(1),eth(),eth_type(0x1234)").mask.be_vlan_tci[0], 0);
     const auto tagged = read("in_port(1),eth(),eth_type(0x8100),vlan(vid=5,pcp=0/0x0),encap(eth_type(0x1234))");
