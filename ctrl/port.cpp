@@ -47,7 +47,8 @@ Result<std::shared_ptr<OpenDevice>> open_device(std::string_view name) {
     if (!eswitch) return tl::unexpected(eswitch.error());
     auto watcher = dr::VportWatcher::start(**eswitch, announce_change);
     if (!watcher) return tl::unexpected(watcher.error());
-    auto device = std::make_shared<OpenDevice>(OpenDevice{std::move(*eswitch), std::move(*watcher)});
+    auto device = std::make_shared<OpenDevice>(OpenDevice{std::move(*eswitch), std::move(*watcher), {}});
+    device->notice = device->watcher->missing_events();
     known = device;
     return device;
 }
@@ -86,7 +87,34 @@ void restart_queue(ovsdr_port& port) {
     }
     const std::lock_guard guard(port.state_lock);
     port.stopped = std::move(stopped);
-    if (!notice.empty()) port.notice = std::move(notice);
+    port.tell(notice);
+}
+
+/// The errno of a change that somebody wants of the vport. A refusal is told once: OVS asks for an MTU again with each
+/// reconfiguration.
+int outcome_of_change(ovsdr_port& port, const Result<void>& changed, std::string& told) {
+    const std::lock_guard guard(port.state_lock);
+    if (changed) {
+        told.clear();
+        return 0;
+    }
+    if (told != changed.error().what) port.tell(told = changed.error().what);
+    return changed.error().code;
+}
+
+/// A vport that is down and cannot be set up is a port all the same: whoever sets it up later finds it working.
+void set_up(ovsdr_port& port) {
+    const auto up = dr::set_vport_admin_state(port.eswitch(), port.vport, true);
+    if (up) {
+        port.state.admin_up = true;
+    } else {
+        port.tell("the vport is down: " + up.error().what);
+    }
+}
+
+std::string take_notice(OpenDevice& device) {
+    const std::lock_guard guard(registry().lock);
+    return std::exchange(device.notice, {});
 }
 
 /// With what an operator does about it, and noted, so that OVS opens the interface once the vport is there.
@@ -115,12 +143,8 @@ Result<std::unique_ptr<ovsdr_port>> open_port(const ovsdr_port_options& options)
                                                                          .on_failure = announce_change});
     if (!attached) return tl::unexpected(std::move(attached.error()));
     port->slow_path = std::move(*attached);
-    if (!state->admin_up) {
-        if (auto up = dr::set_vport_admin_state(port->eswitch(), port->vport, true); !up) {
-            return tl::unexpected(up.error());
-        }
-        port->state.admin_up = true;
-    }
+    if (!state->admin_up) set_up(*port);
+    port->tell(take_notice(*port->device));
     return port;
 }
 
@@ -329,33 +353,40 @@ std::uint32_t ovsdr_port_speed(const ovsdr_port* port) noexcept {
 }
 
 int ovsdr_port_set_mac(ovsdr_port* port, const std::uint8_t mac[6]) noexcept {
-    std::array<std::uint8_t, 6> value;
-    std::copy_n(mac, value.size(), value.begin());
-    if (auto set = dr::set_vport_mac(port->eswitch(), port->vport, value); !set) return set.error().code;
-    const std::lock_guard guard(port->state_lock);
-    port->state.mac = value;
-    return 0;
+    return errno_of([&] {
+        std::array<std::uint8_t, 6> value;
+        std::copy_n(mac, value.size(), value.begin());
+        const auto set = dr::set_vport_mac(port->eswitch(), port->vport, value);
+        if (const int error = outcome_of_change(*port, set, port->refused_mac); error != 0) return error;
+        const std::lock_guard guard(port->state_lock);
+        port->state.mac = value;
+        return 0;
+    });
 }
 
 int ovsdr_port_set_mtu(ovsdr_port* port, std::uint16_t mtu) noexcept {
-    ovsdr_port_state state;
-    ovsdr_port_get_state(port, &state);
-    if (state.mtu != mtu) {
-        if (auto set = dr::set_vport_mtu(port->eswitch(), port->vport, mtu); !set) return set.error().code;
-        const std::lock_guard guard(port->state_lock);
-        port->state.mtu = mtu;
-    }
     return errno_of([&] {
+        ovsdr_port_state state;
+        ovsdr_port_get_state(port, &state);
+        if (state.mtu != mtu) {
+            const auto set = dr::set_vport_mtu(port->eswitch(), port->vport, mtu);
+            if (const int error = outcome_of_change(*port, set, port->refused_mtu); error != 0) return error;
+            const std::lock_guard guard(port->state_lock);
+            port->state.mtu = mtu;
+        }
         auto fits = fit_queue(*port, mtu);
         return fits ? 0 : fits.error().code;
     });
 }
 
 int ovsdr_port_set_admin_state(ovsdr_port* port, bool up) noexcept {
-    if (auto set = dr::set_vport_admin_state(port->eswitch(), port->vport, up); !set) return set.error().code;
-    const std::lock_guard guard(port->state_lock);
-    port->state.admin_up = up;
-    return 0;
+    return errno_of([&] {
+        const auto set = dr::set_vport_admin_state(port->eswitch(), port->vport, up);
+        if (const int error = outcome_of_change(*port, set, port->refused_state); error != 0) return error;
+        const std::lock_guard guard(port->state_lock);
+        port->state.admin_up = up;
+        return 0;
+    });
 }
 
 int ovsdr_changes_fd() noexcept { return registry().changes_fd; }

@@ -59,7 +59,7 @@ struct ovsdr_frame {
 };
 
 /* ENODEV: no such device (the message lists those there are). ENOENT: no such vport. EBUSY: the vport is taken (the
- * message names the interface). The vport is up when this returns. */
+ * message names the interface). The vport is up when this returns, or ovsdr_port_take_notice() says why it is not. */
 int ovsdr_port_open(const struct ovsdr_port_options *, struct ovsdr_port **, char **error) OVSDR_NOEXCEPT;
 
 /* Rules that name the port are gone when this returns. */
@@ -92,13 +92,16 @@ bool ovsdr_port_is_gone(const struct ovsdr_port *) OVSDR_NOEXCEPT;
 long long ovsdr_port_restart_in_ms(const struct ovsdr_port *) OVSDR_NOEXCEPT;
 /* What does not work although the port does; NULL: everything works. The caller frees it. */
 char *ovsdr_port_problem(const struct ovsdr_port *) OVSDR_NOEXCEPT;
-/* What has happened to the slow path since the last call, for the log; NULL: nothing. The caller frees it. */
+/* What has happened since the last call, for the log: the slow path stopped, a change was refused, the device is a poor
+ * one. NULL: nothing. The caller frees it. */
 char *ovsdr_port_take_notice(struct ovsdr_port *) OVSDR_NOEXCEPT;
 void ovsdr_port_get_state(const struct ovsdr_port *, struct ovsdr_port_state *) OVSDR_NOEXCEPT;
 int ovsdr_port_get_stats(const struct ovsdr_port *, struct ovsdr_port_stats *) OVSDR_NOEXCEPT;
 /* Of the device's physical port, in Mb/s; 0 unknown. */
 uint32_t ovsdr_port_speed(const struct ovsdr_port *) OVSDR_NOEXCEPT;
 
+/* EOPNOTSUPP of the three: the kernel keeps such changes to itself, as Linux does with a card's vports; the notice says
+ * what to do instead. Any other refusal has a notice as well; the same one is told once. */
 int ovsdr_port_set_mac(struct ovsdr_port *, const uint8_t mac[6]) OVSDR_NOEXCEPT;
 /* An MTU that the slow path's buffers cannot hold makes a new queue, while traffic goes on. EINVAL outside of what the
  * device takes. Another error: the MTU is set, the old buffers stay, and the same call tries again. */

@@ -24,6 +24,7 @@ namespace ovsdr::ctrl {
 struct OpenDevice {
     std::shared_ptr<dr::Eswitch> eswitch;
     std::unique_ptr<dr::VportWatcher> watcher;  ///< destroyed before the eSwitch
+    std::string notice;                         ///< for people, until a port has taken it
 };
 
 /// Calls `visit` for every open port, in the order they were opened.
@@ -53,12 +54,16 @@ struct ovsdr_port {
     std::uint32_t odp_port = OVSDR_NO_ODP_PORT;
     // What does not work although the port does, for people; empty when it works.
     std::string too_small, stopped;
-    std::string notice;                     ///< what happened to the slow path and nobody has been told yet
+    std::string notice;                     ///< what has happened and nobody has been told yet
+    std::string refused_mac, refused_mtu, refused_state;   ///< what was told of changes, lest it be told again
     std::chrono::steady_clock::time_point next_restart{};
 
     /// With state_lock held.
     [[nodiscard]] std::string problem() const {
         return stopped.empty() || too_small.empty() ? stopped + too_small : stopped + "; " + too_small;
+    }
+    void tell(const std::string& what) {
+        if (!what.empty()) notice += notice.empty() ? what : "; " + what;
     }
     [[nodiscard]] ovsdr::dr::Eswitch& eswitch() const noexcept { return *device->eswitch; }
 };

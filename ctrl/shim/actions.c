@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "netdev-native-tnl.h"
 #include "netlink.h"
 #include "odp-netlink.h"
 #include "openvswitch/ofpbuf.h"
@@ -268,6 +269,52 @@ append_check_pkt_len(struct ovsdr_megaflow *to, const struct nlattr *action, int
     }
 }
 
+BUILD_ASSERT_DECL(TNL_PUSH_HEADER_SIZE == OVSDR_MAX_TUNNEL_HEADER);
+
+/* Other tunnels' headers hold what OVS counts or computes for each packet. */
+static const char *
+name_of_foreign_tunnel(uint32_t type)
+{
+    switch (type) {
+    case OVS_VPORT_TYPE_VXLAN:
+    case OVS_VPORT_TYPE_GENEVE:
+    case OVS_VPORT_TYPE_GRE:
+    case OVS_VPORT_TYPE_IP6GRE: return NULL;
+    case OVS_VPORT_TYPE_ERSPAN:
+    case OVS_VPORT_TYPE_IP6ERSPAN: return "tnl_push of ERSPAN";
+    case OVS_VPORT_TYPE_GTPU: return "tnl_push of GTP-U";
+    default: return "tnl_push of another tunnel";
+    }
+}
+
+static void
+append_tunnel_push(struct ovsdr_megaflow *to, const struct nlattr *action)
+{
+    const struct ovs_action_push_tnl *push = nl_attr_get(action);
+    const char *foreign = name_of_foreign_tunnel(push->tnl_type);
+    struct ovsdr_action encapsulation = {.type = OVSDR_ACTION_TUNNEL_PUSH};
+
+    if (foreign) {
+        append_unsupported(to, foreign);
+        return;
+    }
+    encapsulation.tunnel_push.header = (const uint8_t *) push->header;
+    encapsulation.tunnel_push.header_size = push->header_len;
+    encapsulation.tunnel_push.udp_source_first = tnl_udp_port_min;
+    encapsulation.tunnel_push.udp_source_end = tnl_udp_port_max;
+    append(to, &encapsulation);
+}
+
+static bool
+is_whole_tunnel_push(const struct nlattr *action)
+{
+    const struct ovs_action_push_tnl *push = nl_attr_get(action);
+    size_t before = offsetof(struct ovs_action_push_tnl, header);
+
+    return nl_attr_get_size(action) >= before && push->header_len <= sizeof push->header
+           && nl_attr_get_size(action) - before >= push->header_len;
+}
+
 /* What append_action() reads of the action is there. */
 static bool
 is_whole(const struct nlattr *action)
@@ -276,6 +323,7 @@ is_whole(const struct nlattr *action)
     case OVS_ACTION_ATTR_OUTPUT: return has_size(action, sizeof(odp_port_t));
     case OVS_ACTION_ATTR_PUSH_VLAN: return has_size(action, sizeof(struct ovs_action_push_vlan));
     case OVS_ACTION_ATTR_RECIRC: return has_size(action, sizeof(uint32_t));
+    case OVS_ACTION_ATTR_TUNNEL_PUSH: return is_whole_tunnel_push(action);
     default: return true;
     }
 }
@@ -310,6 +358,9 @@ append_action(struct ovsdr_megaflow *to, const struct nlattr *action, int depth)
         return;
     case OVS_ACTION_ATTR_SET_MASKED:
         append_set(to, action, true);
+        return;
+    case OVS_ACTION_ATTR_TUNNEL_PUSH:
+        append_tunnel_push(to, action);
         return;
     case OVS_ACTION_ATTR_CLONE:
         append_copy(to, action, depth);

@@ -66,10 +66,17 @@ note_dr_port(struct netdev *netdev, odp_port_t odp_port OVS_UNUSED, void *found_
     return *found;
 }
 
+static struct sset heard_of = SSET_INITIALIZER(&heard_of);   /* Types of datapaths. */
+
+void
+adopt_flows_again(void)
+{
+    sset_clear(&heard_of);
+}
+
 void
 adopt_flows_once(struct dpif *dpif)
 {
-    static struct sset heard_of = SSET_INITIALIZER(&heard_of);   /* Types. */
     const char *type = dpif_normalize_type(dpif_type(dpif));
     bool has_dr_ports = false;
 

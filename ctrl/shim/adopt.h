@@ -17,4 +17,7 @@ struct dpif;
 /* Does nothing but the first time for a datapath. Offload is on. */
 void adopt_flows_once(struct dpif *);
 
+/* What decides on offload has changed for flows that are known already: the next time is the first again. */
+void adopt_flows_again(void);
+
 #endif

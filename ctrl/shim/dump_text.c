@@ -23,7 +23,7 @@
 enum { MOST_NESTED = 32 };   /* As many as OVS's own parser goes into. */
 
 struct reader {
-    const struct ovsdr_port_reader *ports;
+    const struct ovsdr_dump_reader *ports;
     struct ofpbuf *actions;
     int depth;
     char *error;
@@ -355,7 +355,7 @@ read_match(struct reader *reader, const char *text, struct ovsdr_megaflow *megaf
 }
 
 bool
-actions_from_text(const char *text, const struct ovsdr_port_reader *ports, struct ofpbuf *actions, char **error)
+actions_from_text(const char *text, const struct ovsdr_dump_reader *ports, struct ofpbuf *actions, char **error)
 {
     struct reader reader = {.ports = ports, .actions = actions};
     const char *end = read_list(&reader, text);
@@ -368,15 +368,17 @@ actions_from_text(const char *text, const struct ovsdr_port_reader *ports, struc
 }
 
 bool
-megaflow_from_text(const char *match, const char *actions, const struct ovsdr_port_reader *ports,
-                   struct ovsdr_megaflow *megaflow, char **error)
+megaflow_from_text(const char *match, const char *actions, const struct ovsdr_dump_reader *ports,
+                   struct ovsdr_megaflow *megaflow, void **storage, char **error)
 {
     struct reader reader = {.ports = ports};
     struct ofpbuf attributes;
     bool ok;
 
     vlog_set_levels(NULL, VLF_ANY_DESTINATION, VLL_OFF);
+    flow_limit_vlans(ports->vlan_limit);
     memset(megaflow, 0, sizeof *megaflow);
+    *storage = NULL;
     if (!read_match(&reader, match, megaflow)) {
         *error = reader.error;
         return false;
@@ -384,7 +386,10 @@ megaflow_from_text(const char *match, const char *actions, const struct ovsdr_po
     ofpbuf_init(&attributes, 0);
     ok = actions_from_text(actions, ports, &attributes, error);
     if (ok) {
-        megaflow_from_actions(attributes.data, attributes.size, megaflow);
+        size_t size = attributes.size;
+
+        *storage = ofpbuf_steal_data(&attributes);
+        megaflow_from_actions(*storage, size, megaflow);
     }
     ofpbuf_uninit(&attributes);
     return ok;

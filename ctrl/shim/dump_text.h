@@ -26,22 +26,23 @@ enum ovsdr_port_role {
     OVSDR_PORT_BRIDGE,    /* by which a tunnel's packets leave: the LOCAL port of a bridge */
 };
 
-struct ovsdr_port_reader {
+struct ovsdr_dump_reader {
     /* Gives `number` to the port whose name or number stands in `length` bytes at `text`; false if no port can be
      * called that. Does not throw. */
     bool (*read)(void *aux, const char *text, size_t length, enum ovsdr_port_role, uint32_t *number);
     void *aux;
+    int vlan_limit;       /* other_config:vlan-limit of the switch that printed: tags that it parsed; 0: 2 */
 };
 
-/* `match` is "recirc_id(0),in_port(vm1),eth(),...", `actions` what stands behind "actions:". False: `error` says what
- * was not understood; the caller frees it. */
-bool megaflow_from_text(const char *match, const char *actions, const struct ovsdr_port_reader *,
-                        struct ovsdr_megaflow *, char **error);
+/* `match` is "recirc_id(0),in_port(vm1),eth(),...", `actions` what stands behind "actions:". The megaflow points into
+ * `storage`. False: `error` says what was not understood. The caller frees both. */
+bool megaflow_from_text(const char *match, const char *actions, const struct ovsdr_dump_reader *,
+                        struct ovsdr_megaflow *, void **storage, char **error);
 
 struct ofpbuf;
 
 /* The actions alone, appended as OVS's attributes. */
-bool actions_from_text(const char *actions, const struct ovsdr_port_reader *, struct ofpbuf *, char **error);
+bool actions_from_text(const char *actions, const struct ovsdr_dump_reader *, struct ofpbuf *, char **error);
 
 #ifdef __cplusplus
 }

@@ -150,6 +150,26 @@ del(struct netdev *netdev, const struct dp_netdev_flow *flow, struct ovsdr_flow_
     *last = deletion.last;
 }
 
+static bool exact_source_port;
+
+bool
+flow_api_set_exact_source_port(bool exact)
+{
+    return __atomic_exchange_n(&exact_source_port, exact, __ATOMIC_RELAXED) != exact;
+}
+
+static void
+set_source_ports(struct ovsdr_megaflow *megaflow)
+{
+    bool exact = __atomic_load_n(&exact_source_port, __ATOMIC_RELAXED);
+
+    for (uint32_t i = 0; i < MIN(megaflow->n_actions, OVSDR_MAX_ACTIONS); i++) {
+        if (megaflow->actions[i].type == OVSDR_ACTION_TUNNEL_PUSH) {
+            megaflow->actions[i].tunnel_push.udp_source_exact = exact;
+        }
+    }
+}
+
 static int
 dr_flow_put(struct netdev *netdev, struct match *match, struct nlattr *actions, size_t actions_len,
             const ovs_u128 *ufid, struct offload_info *info OVS_UNUSED, struct dpif_flow_stats *stats)
@@ -159,6 +179,7 @@ dr_flow_put(struct netdev *netdev, struct match *match, struct nlattr *actions, 
 
     megaflow_from_match(match, &megaflow);
     megaflow_from_actions(actions, actions_len, &megaflow);
+    set_source_ports(&megaflow);
     if (stats) {
         memset(stats, 0, sizeof *stats);
     }
@@ -350,9 +371,10 @@ dr_flow_get_n_flows(struct netdev *netdev, uint64_t *n_flows)
     return 0;
 }
 
-/* The mark is the table that the packet missed in. Behind a recirculation the packet is as its parents left it, and goes
- * on there; what else of its metadata they may have set, none that is in the NIC can (compile_actions.cpp). The mark must
- * go: dpif-netdev would take it for one of its own. */
+/* The mark is the table that the packet missed in. Behind a recirculation the packet is as its parents left it, and
+ * goes on there; no megaflow in the NIC sets other metadata (match.c). The mark must go: dpif-netdev would take it for
+ * one of its own. Of whose table nothing is known it cannot be said where it goes on: it is dropped, and counted as
+ * datapath_drop_hw_miss_recover. */
 static int
 dr_hw_miss_packet_recover(struct netdev *netdev, struct dp_packet *packet)
 {
@@ -365,8 +387,12 @@ dr_hw_miss_packet_recover(struct netdev *netdev, struct dp_packet *packet)
         known = dev->port && ovsdr_missed_behind(dev->port, mark, &packet->md.recirc_id);
         ovs_rwlock_unlock(&dev->lock);
     }
+    if (!known) {
+        dp_packet_delete(packet);       /* Who gets an error has no packet any more. */
+        return ENOENT;
+    }
     dp_packet_reset_offload(packet);
-    return known ? 0 : ENOENT;
+    return 0;
 }
 
 const struct netdev_flow_api flow_api_dr = {

@@ -16,6 +16,7 @@
 #ifndef CTRL_SHIM_FLOW_API_H
 #define CTRL_SHIM_FLOW_API_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 struct flow_watch;
@@ -29,6 +30,10 @@ enum { FLOW_API_MANY = 50 };
 /* Takes the rules of flows that are dead out of the NIC. A rule that was still the watched flow's is WATCHED_RULE_GONE
  * then, with its last statistics; no packet is counted after them. Each watch has a flow. */
 void flow_api_del_watched(struct flow_watch *[], size_t n);
+
+/* Whether megaflows that encapsulate in UDP stay in software from now on, where each packet has a source port of its
+ * own. True if it was otherwise before. */
+bool flow_api_set_exact_source_port(bool exact);
 
 /* flow_watch_end(), after taking out a rule that was left to the watch. */
 void flow_api_end_watch(struct flow_watch *);

@@ -17,8 +17,10 @@
 #include "shim/flow_watch.h"
 #include "shim/gate.h"
 #include "shim/mega_ufid.h"
+#include "shim/options.h"
 #include "shim/port_del.h"
 #include "shim/real.h"
+#include "shim/vlan_limit.h"
 
 void
 dpif_operate(struct dpif *dpif, struct dpif_op **ops, size_t n_ops, enum dpif_offload_type offload_type)
@@ -41,9 +43,18 @@ dpif_run(struct dpif *dpif)
     }
     gate_close();
     adopt_flows_once(dpif);
+    vlan_limit_flush_if_changed(dpif);
     result = real_dpif_run(dpif);
     gate_open();
     return result;
+}
+
+/* other_config of the Open_vSwitch table, whenever vswitchd configures a datapath. */
+int
+dpif_set_config(struct dpif *dpif, const struct smap *config)
+{
+    options_set(config);
+    return real_dpif_set_config(dpif, config);
 }
 
 /* While the datapath's ports are being changed, dpif-netdev asks no flow_get(): deletions wait. */
@@ -102,8 +113,8 @@ dpif_flow_dump_destroy(struct dpif_flow_dump *dump)
     return port_del_flow_dump_destroy(dump);
 }
 
-/* Within libopenvswitch. A simple match does not look at the recirc_id that dr_hw_miss_packet_recover() restores: it would
- * take the packet through the megaflows that it has been through already. */
+/* Within libopenvswitch. A simple match does not look at the recirc_id that dr_hw_miss_packet_recover() restores: it
+ * would take the packet through the megaflows that it has been through already. */
 bool
 dp_netdev_simple_match_enabled(const struct dp_netdev_pmd_thread *pmd, odp_port_t in_port)
 {

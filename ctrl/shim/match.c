@@ -151,6 +151,7 @@ carry_l2(const struct flow *flow, struct flow *left, struct ovsdr_megaflow *to)
         CARRY(be_vlan_tpid[i], vlans[i].tpid);
         CARRY(be_vlan_tci[i], vlans[i].tci);
     }
+    to->key.vlan_limit = flow_vlan_limit;
 }
 
 static void

@@ -23,8 +23,8 @@ struct nlattr;
 
 void megaflow_from_match(const struct match *, struct ovsdr_megaflow *);
 
-/* `actions` are those of struct dpif_flow_put. No actions, or an explicit drop first: n_actions 0. Reads nothing behind
- * `actions_len`, whatever lengths the attributes claim. */
+/* `actions` are those of struct dpif_flow_put, and outlive the megaflow: tunnel headers lie in there. No actions, or
+ * an explicit drop first: n_actions 0. Reads nothing behind `actions_len`, whatever lengths the attributes claim. */
 void megaflow_from_actions(const struct nlattr *actions, size_t actions_len, struct ovsdr_megaflow *);
 
 /* Name of the field of struct flow that holds byte `offset`. */

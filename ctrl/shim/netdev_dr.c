@@ -10,6 +10,7 @@
 #include "openvswitch/poll-loop.h"
 #include "openvswitch/vlog.h"
 #include "shim/netdev_dr_parts.h"
+#include "shim/options.h"
 #include "smap.h"
 #include "timeval.h"
 #include "util.h"
@@ -128,6 +129,24 @@ netdev_dr_close_entrance(struct netdev_dr *dev)
     ovs_rwlock_unlock(&dev->lock);
 }
 
+/* What there is to say of the port goes to the log. */
+void
+netdev_dr_tell_notice(struct netdev_dr *dev)
+{
+    static struct vlog_rate_limit rl = VLOG_RATE_LIMIT_INIT(5, 10);
+    char *notice = NULL;
+
+    ovs_rwlock_rdlock(&dev->lock);
+    if (dev->port) {
+        notice = ovsdr_port_take_notice(dev->port);
+    }
+    ovs_rwlock_unlock(&dev->lock);
+    if (notice) {
+        VLOG_WARN_RL(&rl, "%s: %s", netdev_get_name(&dev->up), notice);
+        free(notice);
+    }
+}
+
 /* Carrier, MAC, MTU or admin state changed, by the device or by us. */
 void
 netdev_dr_changed(struct netdev_dr *dev)
@@ -154,10 +173,8 @@ static long long int next_restart = LLONG_MAX;
 static bool
 refresh(struct netdev_dr *dev)
 {
-    static struct vlog_rate_limit rl = VLOG_RATE_LIMIT_INIT(5, 10);
     bool changed = false;
     bool gone = false;
-    char *notice = NULL;
 
     ovs_rwlock_rdlock(&dev->lock);
     if (dev->port) {
@@ -165,17 +182,13 @@ refresh(struct netdev_dr *dev)
 
         changed = ovsdr_port_refresh(dev->port);
         gone = changed && ovsdr_port_is_gone(dev->port);
-        notice = ovsdr_port_take_notice(dev->port);
         restart_in = ovsdr_port_restart_in_ms(dev->port);
         if (restart_in >= 0) {
             next_restart = MIN(next_restart, time_msec() + restart_in);
         }
     }
     ovs_rwlock_unlock(&dev->lock);
-    if (notice) {
-        VLOG_WARN_RL(&rl, "%s: %s", netdev_get_name(&dev->up), notice);
-        free(notice);
-    }
+    netdev_dr_tell_notice(dev);
     if (changed) {
         netdev_dr_changed(dev);
     }
@@ -251,6 +264,7 @@ dr_set_etheraddr(struct netdev *netdev, const struct eth_addr mac)
     ovs_rwlock_rdlock(&dev->lock);
     error = dev->port ? ovsdr_port_set_mac(dev->port, mac.ea) : ENODEV;
     ovs_rwlock_unlock(&dev->lock);
+    netdev_dr_tell_notice(dev);
     if (!error) {
         netdev_dr_changed(dev);
     }
@@ -279,6 +293,8 @@ dr_get_mtu(const struct netdev *netdev, int *mtu)
     return error;
 }
 
+/* EOPNOTSUPP where only the kernel's tools set it: netdev.c is silent then, the notice is not, and the bridge goes on
+ * with the MTU there is. */
 static int
 dr_set_mtu(struct netdev *netdev, int mtu)
 {
@@ -295,6 +311,7 @@ dr_set_mtu(struct netdev *netdev, int mtu)
     ovs_rwlock_rdlock(&dev->lock);
     error = dev->port ? ovsdr_port_set_mtu(dev->port, mtu) : ENODEV;
     ovs_rwlock_unlock(&dev->lock);
+    netdev_dr_tell_notice(dev);
     if (!error && state.mtu != mtu) {
         netdev_dr_changed(dev);
     }
@@ -343,7 +360,7 @@ dr_get_status(const struct netdev *netdev, struct smap *status)
 {
     struct netdev_dr *dev = netdev_dr_cast(netdev);
     int error = ENODEV;
-    char *problem;
+    char *problem, *misconfigured;
 
     ovs_rwlock_rdlock(&dev->lock);
     if (dev->port) {
@@ -351,16 +368,21 @@ dr_get_status(const struct netdev *netdev, struct smap *status)
         smap_add(status, "device", dev->device);
         smap_add_format(status, "vport", "%u", dev->vport);
         problem = ovsdr_port_problem(dev->port);
-        if (problem) {
-            smap_add_nocopy(status, xstrdup(NETDEV_DR_PROBLEM), problem);
+        misconfigured = options_problem();
+        if (problem || misconfigured) {
+            smap_add_format(status, NETDEV_DR_PROBLEM, "%s%s%s", problem ? problem : "",
+                            problem && misconfigured ? "; " : "", misconfigured ? misconfigured : "");
         }
+        free(problem);
+        free(misconfigured);
         error = 0;
     }
     ovs_rwlock_unlock(&dev->lock);
     return error;
 }
 
-/* Up and down are the vport's administrative state: down, the NIC moves nothing to it or from it, offloaded or not. */
+/* Up and down are the vport's administrative state: down, the NIC moves nothing to it or from it, offloaded or not.
+ * Promiscuous mode, which the datapath sets on each port, is no state of the vport: it must not fail with that. */
 static int
 dr_update_flags(struct netdev *netdev, enum netdev_flags off, enum netdev_flags on, enum netdev_flags *old_flags)
 {
@@ -384,9 +406,8 @@ dr_update_flags(struct netdev *netdev, enum netdev_flags off, enum netdev_flags 
         ovs_rwlock_rdlock(&dev->lock);
         error = dev->port ? ovsdr_port_set_admin_state(dev->port, wanted & NETDEV_UP) : ENODEV;
         ovs_rwlock_unlock(&dev->lock);
+        netdev_dr_tell_notice(dev);
         if (error) {
-            VLOG_WARN("%s: cannot set the vport %s: %s", netdev_get_name(netdev),
-                      wanted & NETDEV_UP ? "up" : "down", ovs_strerror(error));
             return error;
         }
     }

@@ -150,6 +150,7 @@ netdev_dr_set_config(struct netdev *netdev, const struct smap *args, char **errp
     if (dev->odp_port != OVSDR_NO_ODP_PORT) {
         netdev_dr_set_odp_port(dev, dev->odp_port);
     }
+    netdev_dr_tell_notice(dev);
     netdev_dr_changed(dev);
     return 0;
 }

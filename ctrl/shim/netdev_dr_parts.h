@@ -12,6 +12,7 @@ struct smap;
 void netdev_dr_close_port(struct netdev_dr *);
 bool netdev_dr_release_removed(const char *device, uint16_t vport);
 void netdev_dr_changed(struct netdev_dr *);
+void netdev_dr_tell_notice(struct netdev_dr *);
 
 /* netdev_dr_options.c */
 int netdev_dr_get_config(const struct netdev *, struct smap *);

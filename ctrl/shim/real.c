@@ -45,6 +45,12 @@ real_dpif_run(struct dpif *dpif)
 }
 
 int
+real_dpif_set_config(struct dpif *dpif, const struct smap *config)
+{
+    return REAL(dpif_set_config)(dpif, config);
+}
+
+int
 real_dpif_port_add(struct dpif *dpif, struct netdev *netdev, odp_port_t *port_no)
 {
     return REAL(dpif_port_add)(dpif, netdev, port_no);

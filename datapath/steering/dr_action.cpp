@@ -113,6 +113,7 @@ int Action::packet_reformat(Domain& domain, bool root_level, Reformat::Kind kind
     const bool encap = kind == encap_l2 || kind == encap_l3;
     if (domain.type() == (encap ? DomainType::nic_rx : DomainType::nic_tx)) return EINVAL;
     if (root_level && domain.type() == DomainType::fdb) return EOPNOTSUPP;  // the kernel reformats in NIC domains
+    if (root_level && data.empty() && kind != decap_l2) return ENOENT;      // it misses the header
     std::shared_ptr<const Reformat> reformat;
     const bool opens_gtpu = domain.steering().profile().has_parser(flex_parser::gtpu);
     if (const int error = Reformat::create(kind, data, opens_gtpu, reformat); error != 0) return error;

@@ -117,29 +117,36 @@ void Backlog::work() noexcept {
     }
 }
 
-bool Backlog::try_next(std::unique_lock<std::mutex>& lock) noexcept {
+Backlog::Attempt Backlog::try_next(std::unique_lock<std::mutex>& lock) noexcept {
     const bool from_asked = unasked_.empty() || (asked_is_next_ && !asked_.empty());
     asked_is_next_ = !from_asked;
     tried_ = (from_asked ? asked_ : unasked_).begin();
     const Ufid ufid = (*tried_)->ufid;
     lock.unlock();
-    const bool taken = try_again_(ufid);
+    const Attempt attempt = try_again_(ufid);
     lock.lock();
-    if (!taken && tried_) {
+    if (attempt == Attempt::refused && tried_) {
         Line& line = line_of(**tried_);
         (*tried_)->asked = true;
         asked_.splice(asked_.end(), line, *tried_);
     }
     tried_.reset();
-    return taken;
+    return attempt;
 }
 
+/// Only what the device takes lets the round go on: an attempt that fails may have made a table for a moment, and who
+/// waits for that table is in line again each time, only to be parked once more.
 void Backlog::try_until_it_fails(std::unique_lock<std::mutex>& lock) noexcept {
     bool any_taken = false;
     for (unsigned failures = 0; failures < failures_per_round && !is_empty() && !ending_;) {
-        const bool taken = try_next(lock);
-        any_taken = any_taken || taken;
-        failures = taken ? 0 : failures + 1;
+        switch (try_next(lock)) {
+            case Attempt::taken:
+                any_taken = true;
+                failures = 0;
+                break;
+            case Attempt::refused: ++failures; break;
+            case Attempt::not_asked: break;
+        }
     }
     rest_ = any_taken ? shortest_rest : std::min(2 * rest_, longest_rest);
     last_round_ = Clock::now();

@@ -20,6 +20,7 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <functional>
 #include <list>
 #include <map>
@@ -41,8 +42,10 @@ class Backlog {
     using Line = std::list<Waiting>;
 
 public:
-    /// Tries a megaflow again. True: it is in the device, or gone, or needs the device no more; its Place is given up.
-    using TryAgain = std::function<bool(const Ufid&)>;
+    /// What became of a megaflow that was tried again. `refused`: by the device; it keeps its Place. `not_asked`: the
+    /// megaflow has gone, or waits for a table, or needs the device no more, which says nothing about the device.
+    enum class Attempt : std::uint8_t { taken, refused, not_asked };
+    using TryAgain = std::function<Attempt(const Ufid&)>;
 
     /// A megaflow's place in the line, given up when it is destroyed. Move-only; empty by default. The Backlog outlives
     /// it.
@@ -100,7 +103,7 @@ private:
     void work() noexcept;
     void try_until_it_fails(std::unique_lock<std::mutex>& lock) noexcept;
     // With the lock.
-    [[nodiscard]] bool try_next(std::unique_lock<std::mutex>& lock) noexcept;
+    [[nodiscard]] Attempt try_next(std::unique_lock<std::mutex>& lock) noexcept;
     [[nodiscard]] bool is_empty() const noexcept { return asked_.empty() && unasked_.empty(); }
     [[nodiscard]] Line& line_of(const Waiting& waiting) noexcept;
     void now_in_line() noexcept;

@@ -13,12 +13,15 @@ void add(FlowStats& sum, const FlowStats& part) noexcept {
     sum.used_ms = std::max(sum.used_ms, part.used_ms);
 }
 
-/// A rule that the device keeps goes on counting: what it counts must not be another megaflow's.
-void end(Rule& rule, Counter& counter) noexcept {
-    if (!rule.end() && counter) counter.withhold();
-}
-
 }  // namespace
+
+/// A rule that the device keeps goes on: what it counts must not be another megaflow's, and where it leads must be there.
+void EswitchImpl::end(Rule& rule, Counter& counter) noexcept {
+    if (rule.end()) return;
+    if (counter) counter.withhold();
+    std::lock_guard lock(kept_mutex_);
+    kept_.push_back(std::move(rule));
+}
 
 PutOutcome EswitchImpl::put(const Ufid& ufid, const ovsdr_megaflow& megaflow, std::uint16_t neighbourhood) noexcept {
     const auto map_lock = read_ports();
@@ -109,6 +112,7 @@ Result<void> EswitchImpl::install(Flow& flow, const RulePlan& plan, Installation
     if (!rule && rule.error().code == EEXIST && flow.now.rule) {
         // A device that has no two rules with one value: the old one must go first.
         end(flow.now.rule, flow.now.counter);
+        (void)pipeline_->fdb().drain();   // what it led to goes with this update
         rule = pipeline_->install(plan, next.counter ? next.counter : flow.now.counter);
     }
     if (!rule) {
@@ -136,7 +140,8 @@ void EswitchImpl::finish(Update& update) noexcept {
     if (const auto* error = std::get_if<Error>(&update.outcome)) {
         reasons_.mark_failed(flow.mark, *error);
         flow.failure = std::make_unique<std::string>(error->what);
-        if (!flow.place) flow.place = backlog_.join(update.entry->first, update.asked);
+        // One that waited for a table waits for the device now.
+        if (!flow.place || flow.place.is_parked()) flow.place = backlog_.join(update.entry->first, update.asked);
         return;
     }
     flow.place.leave();
@@ -236,15 +241,16 @@ std::optional<Eswitch::Status> EswitchImpl::status(const Ufid& ufid) noexcept {
     return Status{.stats = stats_of(found->second), .offloaded = bool(found->second.now.rule)};
 }
 
-bool EswitchImpl::try_again(const Ufid& ufid) noexcept {
+Backlog::Attempt EswitchImpl::try_again(const Ufid& ufid) noexcept {
     const auto map_lock = read_ports();
     FlowShard& shard = shard_of(ufid);
     std::lock_guard lock(shard.mutex);
     const auto found = shard.flows.find(ufid);
-    if (found == shard.flows.end() || !found->second.place) return true;
+    if (found == shard.flows.end() || !found->second.place) return Backlog::Attempt::not_asked;
     Update update{.entry = &*found, .in_line = false};
     bring_up_to_date(std::span(&update, 1));
-    return !found->second.place || found->second.place.is_parked();
+    if (std::holds_alternative<Error>(update.outcome)) return Backlog::Attempt::refused;
+    return std::holds_alternative<Reject>(update.outcome) ? Backlog::Attempt::not_asked : Backlog::Attempt::taken;
 }
 
 void EswitchImpl::flush(std::optional<OdpPort> port) noexcept {

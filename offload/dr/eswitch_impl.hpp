@@ -87,6 +87,8 @@ private:
     void finish(Update& update) noexcept;
     void park(Update& update) noexcept;
 
+    /// Takes the rule out of the device.
+    void end(Rule& rule, Counter& counter) noexcept;
     /// A rule that goes, and the megaflow that inherits what it counted.
     struct Retirement {
         Flow* flow;
@@ -99,7 +101,7 @@ private:
     [[nodiscard]] static std::vector<Retirement> retirements_of(std::span<Flows::node_type> gone);
     void forget(std::span<Flows::node_type> gone) noexcept;
     [[nodiscard]] static FlowStats stats_of(const Flow& flow) noexcept;
-    [[nodiscard]] bool try_again(const Ufid& ufid) noexcept;
+    [[nodiscard]] Backlog::Attempt try_again(const Ufid& ufid) noexcept;
 
     /// ports_mutex_, through a gate: puts that follow each other without a gap do not keep a port change waiting for
     /// ever.
@@ -126,7 +128,7 @@ private:
     [[nodiscard]] std::string rule_text(const Flow& flow) const;
     [[nodiscard]] FlowReport report_of(const Ufid& ufid, const Flow& flow, const PortNames& names) const;
 
-    // Destroyed in reverse: flows, then the backlog, ports before the pipeline, that before the counters.
+    // Destroyed in reverse: flows and what kept rules lead to, then the backlog, ports before the pipeline, that before the counters.
     std::shared_ptr<Device> device_;
     DeviceCaps caps_;
     std::unique_ptr<CounterPool> counters_;
@@ -142,6 +144,8 @@ private:
 
     static constexpr std::size_t shard_length = 256;
     Backlog backlog_;
+    std::mutex kept_mutex_;
+    std::vector<Rule> kept_;   ///< the device would not destroy them, and packets go on by them
     std::array<FlowShard, shard_length> shards_;
 };
 

@@ -3,7 +3,7 @@
  * Made by the C shim out of OVS's `struct match` and netlink actions, or by a test. Nothing behind it knows OVS. The
  * shim clears each mask bit that it carries over; the names of all fields that have no place here are left in
  * `unsupported_match`, the name of each action that has none in an OVSDR_ACTION_UNSUPPORTED entry. The value owns
- * nothing: names point at static storage.
+ * nothing: names point at static storage, a tunnel's header at bytes that whoever made the value keeps as long as it.
  *
  * Byte order: `be` fields are as on the wire, all others are the host's.
  */
@@ -37,7 +37,8 @@ struct ovsdr_flow_fields {
     uint16_t be_tp_src;        /* ICMP: type in the low byte of the host-order value */
     uint16_t be_tp_dst;        /* ICMP: code */
     uint16_t be_tcp_flags;
-    uint16_t reserved;         /* 0, also in the mask; no padding: all bytes are values and compare as such */
+    uint8_t vlan_limit;        /* tags that OVS parses, 1 or 2: the TPID of a further one is its eth_type; key only */
+    uint8_t reserved;          /* 0, also in the mask; no padding: all bytes are values and compare as such */
 };
 
 /* Some names of a table: bit i stands for names[i]. */
@@ -51,6 +52,7 @@ enum ovsdr_action_type {
     OVSDR_ACTION_PUSH_VLAN,
     OVSDR_ACTION_POP_VLAN,
     OVSDR_ACTION_SET,
+    OVSDR_ACTION_TUNNEL_PUSH,    /* the packet goes on inside of a tunnel's packet */
     OVSDR_ACTION_RECIRC,         /* the packet goes on in the table of this recirc_id */
     OVSDR_ACTION_COPY_BEGIN,     /* up to COPY_END: for a copy; the packet goes on behind it as it was here */
     OVSDR_ACTION_COPY_END,
@@ -81,6 +83,18 @@ struct ovsdr_set {
     uint8_t mask[16];
 };
 
+/* The headers that go in front of the packet: Ethernet, IP, what follows. OVS fills in the lengths, the IPv4 header's
+ * checksum, UDP's source port and its checksum if that is not 0 in `header`. */
+struct ovsdr_tunnel_push {
+    const uint8_t *header;       /* NULL in a value that keeps its headers elsewhere (megaflow_store.hpp) */
+    uint16_t header_size;
+    uint16_t udp_source_first;   /* of those that OVS takes source ports of UDP from, host order */
+    uint16_t udp_source_end;     /* behind the last */
+    uint8_t udp_source_exact;    /* each packet must have the source port that OVS would give it */
+};
+
+enum { OVSDR_MAX_TUNNEL_HEADER = 512 };   /* bytes; OVS has no longer ones */
+
 struct ovsdr_action {
     enum ovsdr_action_type type;
     union {
@@ -90,6 +104,7 @@ struct ovsdr_action {
             uint16_t be_tci;            /* with OVS's VLAN_CFI bit, which is not part of the wire's PCP/DEI/VID */
         } push_vlan;
         struct ovsdr_set set;
+        struct ovsdr_tunnel_push tunnel_push;
         uint32_t recirc_id;
         const char *unsupported;        /* OVS_ACTION_ATTR_*'s name without prefix, lower case: "meter", "ct" */
     };

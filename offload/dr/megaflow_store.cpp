@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 
 namespace ovsdr::dr {
 
@@ -34,6 +35,9 @@ std::uint64_t bits_of(const ovsdr_action& action) noexcept {
         case OVSDR_ACTION_PUSH_VLAN:
             return type ^ (std::uint64_t{action.push_vlan.be_tpid} << 16) ^ action.push_vlan.be_tci;
         case OVSDR_ACTION_SET: return type ^ std::hash<std::string_view>{}(bytes_of(action.set));
+        case OVSDR_ACTION_TUNNEL_PUSH:
+            return type ^ (std::uint64_t{action.tunnel_push.header_size} << 32) ^
+                   (std::uint64_t{action.tunnel_push.udp_source_first} << 16) ^ action.tunnel_push.udp_source_end;
         case OVSDR_ACTION_RECIRC: return type ^ action.recirc_id;
         case OVSDR_ACTION_POP_VLAN:
         case OVSDR_ACTION_COPY_BEGIN:
@@ -43,6 +47,12 @@ std::uint64_t bits_of(const ovsdr_action& action) noexcept {
     return type;
 }
 
+/// But for the bytes of tunnel headers.
+bool same(const ovsdr_tunnel_push& left, const ovsdr_tunnel_push& right) noexcept {
+    return left.header_size == right.header_size && left.udp_source_first == right.udp_source_first &&
+           left.udp_source_end == right.udp_source_end && left.udp_source_exact == right.udp_source_exact;
+}
+
 bool same(const ovsdr_action& left, const ovsdr_action& right) noexcept {
     if (left.type != right.type) return false;
     switch (left.type) {
@@ -50,6 +60,7 @@ bool same(const ovsdr_action& left, const ovsdr_action& right) noexcept {
         case OVSDR_ACTION_PUSH_VLAN:
             return left.push_vlan.be_tpid == right.push_vlan.be_tpid && left.push_vlan.be_tci == right.push_vlan.be_tci;
         case OVSDR_ACTION_SET: return bytes_of(left.set) == bytes_of(right.set);
+        case OVSDR_ACTION_TUNNEL_PUSH: return same(left.tunnel_push, right.tunnel_push);
         case OVSDR_ACTION_RECIRC: return left.recirc_id == right.recirc_id;
         case OVSDR_ACTION_POP_VLAN:
         case OVSDR_ACTION_COPY_BEGIN:
@@ -59,7 +70,39 @@ bool same(const ovsdr_action& left, const ovsdr_action& right) noexcept {
     return false;
 }
 
+bool equal(std::span<const ovsdr_action> left, std::span<const ovsdr_action> right) noexcept {
+    return std::ranges::equal(left, right, [](const auto& one, const auto& other) { return same(one, other); });
+}
+
+std::string_view bytes_of(const std::vector<std::uint8_t>& bytes) noexcept {
+    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+/// The headers of `given` are those in `headers`, one behind the other.
+bool same_headers(std::span<const ovsdr_action> given, const std::vector<std::uint8_t>& headers) noexcept {
+    std::string_view left = bytes_of(headers);
+    for (const ovsdr_action& action : given) {
+        if (action.type != OVSDR_ACTION_TUNNEL_PUSH) continue;
+        const std::size_t size = action.tunnel_push.header_size;
+        const std::string_view header(reinterpret_cast<const char*>(action.tunnel_push.header), size);
+        if (!left.starts_with(header)) return false;
+        left.remove_prefix(size);
+    }
+    return left.empty();
+}
+
 }  // namespace
+
+MegaflowParts::Actions MegaflowParts::actions_of(const ovsdr_megaflow& megaflow) {
+    const auto given = given_actions(megaflow);
+    Actions actions{megaflow.n_actions, {given.begin(), given.end()}};
+    for (ovsdr_action& action : actions.kept) {
+        if (action.type != OVSDR_ACTION_TUNNEL_PUSH) continue;
+        const std::uint8_t* header = std::exchange(action.tunnel_push.header, nullptr);
+        actions.headers.insert(actions.headers.end(), header, header + action.tunnel_push.header_size);
+    }
+    return actions;
+}
 
 std::size_t MegaflowParts::Hash::operator()(const Wildcards& mask) const noexcept {
     return std::hash<std::string_view>{}(bytes_of(mask.fields)) ^ std::hash<std::uint64_t>{}(mask.unsupported.bits);
@@ -67,6 +110,7 @@ std::size_t MegaflowParts::Hash::operator()(const Wildcards& mask) const noexcep
 
 std::size_t MegaflowParts::Hash::operator()(const Actions& actions) const noexcept {
     std::uint64_t hash = actions.length;
+    if (!actions.headers.empty()) hash ^= std::hash<std::string_view>{}(bytes_of(actions.headers));
     for (const ovsdr_action& action : actions.kept) hash = (hash ^ bits_of(action)) * 0x9E3779B97F4A7C15ULL;
     return hash ^ hash >> 32;
 }
@@ -76,13 +120,12 @@ bool MegaflowParts::Equal::operator()(const Wildcards& left, const Wildcards& ri
 }
 
 bool MegaflowParts::Equal::operator()(const Actions& left, const Actions& right) const noexcept {
-    return left.length == right.length && std::ranges::equal(left.kept, right.kept, same);
+    return left.length == right.length && left.headers == right.headers && equal(left.kept, right.kept);
 }
 
 StoredMegaflow::StoredMegaflow(const ovsdr_megaflow& megaflow, MegaflowParts& parts)
     : mask_(parts.share(MegaflowParts::Wildcards{megaflow.mask, megaflow.unsupported_match})), key_(megaflow.key) {
-    const auto given = given_actions(megaflow);
-    actions_ = parts.share(MegaflowParts::Actions{megaflow.n_actions, {given.begin(), given.end()}});
+    actions_ = parts.share(MegaflowParts::actions_of(megaflow));
 }
 
 ovsdr_megaflow StoredMegaflow::restore() const noexcept {
@@ -92,6 +135,12 @@ ovsdr_megaflow StoredMegaflow::restore() const noexcept {
     megaflow.unsupported_match = mask_->unsupported;
     megaflow.n_actions = actions_->length;
     std::ranges::copy(actions_->kept, megaflow.actions);
+    const std::uint8_t* header = actions_->headers.data();
+    for (std::size_t i = 0; i < actions_->kept.size(); ++i) {
+        if (megaflow.actions[i].type != OVSDR_ACTION_TUNNEL_PUSH) continue;
+        megaflow.actions[i].tunnel_push.header = header;
+        header += megaflow.actions[i].tunnel_push.header_size;
+    }
     return megaflow;
 }
 
@@ -99,7 +148,7 @@ bool StoredMegaflow::is(const ovsdr_megaflow& megaflow) const noexcept {
     return mask_ != nullptr && bytes_of(key_) == bytes_of(megaflow.key) &&
            bytes_of(mask_->fields) == bytes_of(megaflow.mask) &&
            same_names(mask_->unsupported, megaflow.unsupported_match) && actions_->length == megaflow.n_actions &&
-           std::ranges::equal(actions_->kept, given_actions(megaflow), same);
+           equal(actions_->kept, given_actions(megaflow)) && same_headers(given_actions(megaflow), actions_->headers);
 }
 
 void PortList::add(OdpPort port) noexcept {

@@ -28,8 +28,10 @@ public:
     };
     struct Actions {
         std::uint32_t length = 0;          ///< as given; no more than OVSDR_MAX_ACTIONS are kept
-        std::vector<ovsdr_action> kept;
+        std::vector<ovsdr_action> kept;    ///< they point at no tunnel headers
+        std::vector<std::uint8_t> headers{};   ///< of tunnels, one behind the other
     };
+    [[nodiscard]] static Actions actions_of(const ovsdr_megaflow& megaflow);
     using Mask = std::shared_ptr<const Wildcards>;
     using ActionList = std::shared_ptr<const Actions>;
 
@@ -66,6 +68,7 @@ public:
     StoredMegaflow() noexcept = default;
     StoredMegaflow(const ovsdr_megaflow& megaflow, MegaflowParts& parts);
 
+    /// Points into this.
     [[nodiscard]] ovsdr_megaflow restore() const noexcept;
     [[nodiscard]] bool is(const ovsdr_megaflow& megaflow) const noexcept;
     /// The port that it comes in by and those that it goes out to, each once.

@@ -1,5 +1,6 @@
 #include "offload/dr/vport.hpp"
 
+#include <fmt/format.h>
 #include <infiniband/mlx5dv.h>
 
 #include <cerrno>
@@ -66,6 +67,28 @@ Result<void> run(Eswitch& eswitch, StaticName call, VportId vport, std::span<std
     prm::set(in.data(), vport_number, 0);
     if (prm::get(in.data(), op_mod) == op_mod_esw_vport) prm::set(in.data(), op_mod, op_mod_uplink);
     return run_once(eswitch, call, vport, in, out);
+}
+
+struct Setting {
+    StaticName call;
+    const char* name;
+    const char* instead;   ///< what an operator does under Linux
+};
+// A VF's MTU is its owner's; that of its representor is another.
+constexpr Setting mac_setting{"MODIFY_NIC_VPORT_CONTEXT", "the MAC address",
+                              "set it with devlink port function set PORT hw_addr ADDRESS"},
+    mtu_setting{"MODIFY_NIC_VPORT_CONTEXT", "the MTU", "its owner sets it with ip link set INTERFACE mtu MTU"},
+    admin_setting{"MODIFY_VPORT_STATE", "the state", "set it on the representor with ip link set REPRESENTOR up|down"};
+
+/// A kernel that does not pass a command on answers EINVAL for the device, whose own refusal is EREMOTEIO.
+Result<void> modify(Eswitch& eswitch, const Setting& setting, VportId vport, std::span<std::uint8_t> in) {
+    std::array<std::uint8_t, 16> out{};
+    auto done = run(eswitch, setting.call, vport, in, out);
+    if (done || done.error().code != EINVAL) return done;
+    return tl::unexpected(Error{EOPNOTSUPP,
+                                fmt::format("the kernel does not let {} of vport {} of {} be set by DEVX; {}",
+                                            setting.name, vport.value, eswitch.device(), setting.instead),
+                                setting.call});
 }
 
 /// Devices differ in how they refuse a query of a vport that they do not have; the rest of the query is right.
@@ -139,8 +162,7 @@ Result<void> set_vport_mac(Eswitch& eswitch, VportId vport, const std::array<std
     prm::set(in.data(), field_of(context_in_modify, context_mac_47_32, 16), byte(0) << 8 | byte(1));
     prm::set(in.data(), field_of(context_in_modify, context_mac_31_0, 32),
              byte(2) << 24 | byte(3) << 16 | byte(4) << 8 | byte(5));
-    std::array<std::uint8_t, 16> out{};
-    return run(eswitch, "MODIFY_NIC_VPORT_CONTEXT", vport, in, out);
+    return modify(eswitch, mac_setting, vport, in);
 }
 
 Result<void> set_vport_mtu(Eswitch& eswitch, VportId vport, std::uint16_t mtu) noexcept {
@@ -148,16 +170,14 @@ Result<void> set_vport_mtu(Eswitch& eswitch, VportId vport, std::uint16_t mtu) n
     auto in = command_for<modify_context_in_size>(modify_nic_vport_context, vport);
     prm::set(in.data(), field_select_mtu, 1);
     prm::set(in.data(), field_of(context_in_modify, context_mtu, 16), static_cast<std::uint32_t>(mtu) + frame_overhead);
-    std::array<std::uint8_t, 16> out{};
-    return run(eswitch, "MODIFY_NIC_VPORT_CONTEXT", vport, in, out);
+    return modify(eswitch, mtu_setting, vport, in);
 }
 
 Result<void> set_vport_admin_state(Eswitch& eswitch, VportId vport, bool up_wanted) noexcept {
     auto in = command_for<16>(modify_vport_state, vport);
     prm::set(in.data(), op_mod, op_mod_esw_vport);
     prm::set(in.data(), admin_state, up_wanted ? up : down);
-    std::array<std::uint8_t, 16> out{};
-    return run(eswitch, "MODIFY_VPORT_STATE", vport, in, out);
+    return modify(eswitch, admin_setting, vport, in);
 }
 
 }  // namespace ovsdr::dr

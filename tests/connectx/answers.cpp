@@ -129,6 +129,10 @@ public:
         }
         return found;
     }
+    std::uint64_t shared_root_entries() const override {
+        const std::lock_guard lock(nic_.mutex);
+        return nic_.shared_root_entries;
+    }
     std::uint64_t icm_bytes_alive() const override {
         const std::lock_guard lock(nic_.mutex);
         return nic_.icm.bytes_alive();
@@ -154,6 +158,14 @@ public:
     void set_vport(std::uint16_t number, bool present) override {
         const std::lock_guard lock(nic_.mutex);
         nic_.set_vport(number, present);
+    }
+    void configure_vport(std::uint16_t number, VportSettings settings) override {
+        const std::lock_guard lock(nic_.mutex);
+        nic_.firmware.vports().configure(number, settings);
+    }
+    VportSettings vport_settings(std::uint16_t number) const override {
+        const std::lock_guard lock(nic_.mutex);
+        return nic_.firmware.vports().settings(number);
     }
 
 private:

@@ -3,7 +3,6 @@
 #include <endian.h>
 #include <fcntl.h>
 #include <infiniband/mlx5dv.h>
-#include <poll.h>
 #include <rdma/ib_user_verbs.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -12,6 +11,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
+#include <string>
 
 #include "tests/connectx/refused.hpp"
 
@@ -19,6 +19,8 @@ namespace ovsdr::connectx {
 namespace {
 
 constexpr std::uint32_t index_mask = 0xFFFFFF;   // consumer and producer have 24 bits on the wire
+/// Bytes of a pipe: a message takes a page of it. The most that needs no privilege.
+constexpr int pipe_size = 1 << 20;
 
 }   // namespace
 
@@ -28,8 +30,16 @@ EventFile::EventFile() {
     if (pipe2(ends, O_CLOEXEC | O_DIRECT) != 0) throw Refused{errno, "no pipe for events"};
     fd_ = ends[0];
     write_end_ = ends[1];
-    read_end_ = fcntl(fd_, F_DUPFD_CLOEXEC, 0);
     fcntl(write_end_, F_SETFL, O_NONBLOCK | O_DIRECT);
+    fcntl(write_end_, F_SETPIPE_SZ, pipe_size);
+    // Opened anew, since a duplicate would block or not as the process has it for its own end.
+    read_end_ = open(("/proc/self/fd/" + std::to_string(fd_)).c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (read_end_ < 0) {
+        const int error = errno;
+        close(fd_);
+        close(write_end_);
+        throw Refused{error, "no reading end of the pipe for events"};
+    }
 }
 
 EventFile::~EventFile() {
@@ -37,20 +47,21 @@ EventFile::~EventFile() {
     close(write_end_);
 }
 
-void EventFile::send(std::uint64_t message) const {
-    [[maybe_unused]] const auto written = write(write_end_, &message, sizeof message);
+bool EventFile::send(std::uint64_t message) {
+    const bool sent = write(write_end_, &message, sizeof message) == sizeof message;
+    if (!sent) ++lost_;
+    return sent;
 }
 
-std::uint32_t EventFile::take_back(std::uint64_t message) const {
+std::uint32_t EventFile::take_back(std::uint64_t message) {
     int unread = 0;
     std::uint32_t taken = 0;
     ioctl(read_end_, FIONREAD, &unread);
     // Each is read once; those of others go to the end again.
     for (std::size_t left = static_cast<std::size_t>(unread) / sizeof message; left > 0; --left) {
-        pollfd ready{read_end_, POLLIN, 0};
         std::uint64_t one = 0;
-        if (poll(&ready, 1, 0) != 1 || read(read_end_, &one, sizeof one) != sizeof one) break;
-        one == message ? void(++taken) : send(one);
+        if (read(read_end_, &one, sizeof one) != sizeof one) break;   // the process was faster
+        one == message ? void(++taken) : void(send(one));
     }
     return taken;
 }
@@ -73,21 +84,23 @@ bool CompletionQueue::complete(const Completion& completion) {
     std::atomic_ref(entry[offsetof(mlx5_cqe64, op_own)])
         .store(static_cast<std::uint8_t>(kind << 4 | owner), std::memory_order_release);
     producer_ = (producer_ + 1) & index_mask;
-    if (is_armed_) wake();
+    if (failed) behind_error_ = producer_;
+    if (is_armed_ && (failed || !for_errors_)) wake();
     return true;
 }
 
-void CompletionQueue::arm(std::uint32_t consumer) {
+void CompletionQueue::arm(std::uint32_t consumer, bool errors_only) {
     is_armed_ = true;
-    if (((producer_ - consumer) & index_mask) != 0) wake();
+    for_errors_ = errors_only;
+    const std::uint32_t unread = ((errors_only ? behind_error_ : producer_) - consumer) & index_mask;
+    if (unread != 0 && unread <= spec_.length) wake();   // an error that was read lies behind the consumer
 }
 
 void CompletionQueue::wake() {
     is_armed_ = false;
     if (spec_.channel == nullptr) return;
     static_assert(sizeof(ib_uverbs_comp_event_desc) == sizeof spec_.user_handle);
-    spec_.channel->send(spec_.user_handle);
-    ++events_;
+    if (spec_.channel->send(spec_.user_handle)) ++events_;
 }
 
 std::uint32_t CompletionQueue::end_events() {

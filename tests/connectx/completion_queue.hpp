@@ -1,8 +1,9 @@
 // A completion queue in the process's memory, as the device writes it, and the completion channel that it wakes.
 //
 // Words. The doorbell record is two words in the process's memory: how far software has read, and the last request to
-// be woken. Armed: the next completion sends one event to the channel, then it is no longer armed. Threads: the
-// device's lock. Source: PRM, "Completion Queues"; struct mlx5_cqe64 of mlx5dv.h.
+// be woken. Armed: the next completion sends one event to the channel, then it is no longer armed. Armed for errors:
+// the next one with an error does (`solicited_only` of ibv_req_notify_cq(); no receive ever completes here). Threads:
+// the device's lock. Source: PRM, "Completion Queues"; struct mlx5_cqe64 of mlx5dv.h.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,7 @@
 namespace ovsdr::connectx {
 
 /// A file whose readable end is the process's. Each message is read in one piece, as the kernel's event files give
-/// them.
+/// them. It holds some hundred messages, where the kernel's hold any number.
 class EventFile {
 public:
     /// Throws Refused.
@@ -22,15 +23,18 @@ public:
 
     /// The process's end; the process closes it.
     [[nodiscard]] int fd() const { return fd_; }
-    /// Lost when nobody has read for very long.
-    void send(std::uint64_t message) const;
+    /// False: it is full, and the message is lost.
+    bool send(std::uint64_t message);
     /// Takes back the messages that are `message` and nobody has read; how many.
-    std::uint32_t take_back(std::uint64_t message) const;
+    std::uint32_t take_back(std::uint64_t message);
+    /// Messages lost so far.
+    [[nodiscard]] std::uint64_t lost() const { return lost_; }
 
 private:
     int fd_ = -1;         ///< the process's
-    int read_end_ = -1;   ///< our own, after the process's is closed too
+    int read_end_ = -1;   ///< our own, after the process's is closed too; never blocks
     int write_end_ = -1;
+    std::uint64_t lost_ = 0;
 };
 
 class CompletionQueue {
@@ -58,7 +62,7 @@ public:
     [[nodiscard]] bool complete(const Completion& completion);
 
     /// The process wants an event for the next completion that is not before `consumer`, which may be there already.
-    void arm(std::uint32_t consumer);
+    void arm(std::uint32_t consumer, bool errors_only);
 
     /// Before it is destroyed: takes back events that nobody has read. How many have been read, which libibverbs waits
     /// for until all of them are acknowledged.
@@ -70,8 +74,9 @@ private:
     std::uint32_t number_;
     Spec spec_;
     std::uint32_t producer_ = 0;
-    std::uint32_t events_ = 0;   ///< sent so far
-    bool is_armed_ = false;
+    std::uint32_t behind_error_ = 0;   ///< what producer_ was after the last completion with an error
+    std::uint32_t events_ = 0;         ///< sent so far
+    bool is_armed_ = false, for_errors_ = false;
 };
 
 }   // namespace ovsdr::connectx

@@ -22,6 +22,7 @@
 
 #include <array>
 #include <cstdint>
+#include <cstdlib>
 #include <map>
 #include <optional>
 #include <string>
@@ -140,6 +141,14 @@ struct Vport {
     std::uint32_t register_value, register_mask;   ///< of reg_c_0, for packets that enter here
 };
 
+/// What the kernel and the vport's owner set of a vport.
+struct VportSettings {
+    bool up = true;
+    std::uint16_t mtu = 1500;
+    std::uint64_t mac = 0;
+    friend bool operator==(const VportSettings&, const VportSettings&) = default;
+};
+
 struct Count {
     std::uint64_t packets = 0, bytes = 0;
 };
@@ -163,6 +172,9 @@ public:
     [[nodiscard]] virtual std::vector<RootMatcher> root_matchers() const = 0;
     [[nodiscard]] virtual std::vector<RootRule> root_rules() const = 0;
     [[nodiscard]] virtual std::vector<RootAction> root_actions() const = 0;
+    /// How often a root rule was made while another one of its match and priority was there. They are one entry to the
+    /// kernel: for as long as both are there, each packet goes to the destinations of both.
+    [[nodiscard]] virtual std::uint64_t shared_root_entries() const = 0;
     [[nodiscard]] virtual std::vector<DevxObject> devx_objects() const = 0;
     [[nodiscard]] virtual std::optional<Reformat> reformat(std::uint32_t id) const = 0;
     [[nodiscard]] virtual std::vector<Vport> vports() const = 0;
@@ -199,6 +211,9 @@ public:
     /// Makes a VF's vport come or go: while gone, queries of it fail as firmware refuses them. Who subscribed to
     /// NIC_VPORT_CHANGE is told.
     virtual void set_vport(std::uint16_t number, bool present) = 0;
+    /// As the kernel's tools set it. Nobody is told: Linux has firmware tell of addresses only.
+    virtual void configure_vport(std::uint16_t number, VportSettings settings) = 0;
+    [[nodiscard]] virtual VportSettings vport_settings(std::uint16_t number) const = 0;
 
 protected:
     ~Device() = default;
@@ -209,6 +224,12 @@ protected:
     using Find = Device*();
     auto* find = reinterpret_cast<Find*>(dlsym(RTLD_DEFAULT, "ovsdr_connectx_device"));
     return find == nullptr ? nullptr : find();
+}
+
+/// Whether the device was started with event capabilities (tests/connectx/run --events).
+[[nodiscard]] inline bool has_event_cap() noexcept {
+    const char* events = std::getenv("OVSDR_CONNECTX_EVENTS");
+    return events == nullptr || std::string_view(events) != "0";
 }
 
 }   // namespace ovsdr::connectx

@@ -1,10 +1,14 @@
 // Methods of DEVX: commands to the firmware, memory for it, and its events.
+//
+// What the kernel's mlx5_ib refuses before it asks the firmware is refused here (drivers/infiniband/hw/mlx5/devx.c).
+#include <fmt/format.h>
 #include <rdma/mlx5_user_ioctl_cmds.h>
 #include <rdma/mlx5_user_ioctl_verbs.h>
 #include <rdma/rdma_user_ioctl_cmds.h>
 
 #include <cerrno>
 #include <cstring>
+#include <vector>
 
 #include "tests/connectx/open_file.hpp"
 
@@ -30,7 +34,24 @@ FirmwareObject& object_of(OpenFile& file, Call& call, std::uint16_t attribute) {
 }
 
 void general(OpenFile& file, Call& call) {
-    file.nic.firmware.general(call.input(MLX5_IB_ATTR_DEVX_OTHER_CMD_IN), call.output(MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT));
+    const Bytes in = call.input(MLX5_IB_ATTR_DEVX_OTHER_CMD_IN);
+    if (!Firmware::is_open_to_all(in)) throw Refused{EINVAL, "the kernel does not pass it on"};
+    file.nic.firmware.general(in, call.output(MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT));
+}
+
+/// A command on an object names it once more, after the call's handle. Of a bulk of counters by the first: older
+/// kernels take no other.
+void check_id(const FirmwareObject& object, Bytes in) {
+    if (!Firmware::is_named(object, in)) throw Refused{EINVAL, "the command names another object"};
+}
+
+/// The kernel destroys by a command of its own, whose answer becomes an errno.
+void destroy_by_command(OpenFile& file, std::uint32_t handle) {
+    try {
+        file.destroy(handle);
+    } catch (const BadStatus& bad) {
+        throw Refused{EINVAL, "firmware: " + bad.why};
+    }
 }
 
 void create(OpenFile& file, Call& call) {
@@ -41,23 +62,29 @@ void create(OpenFile& file, Call& call) {
 
 void query(OpenFile& file, Call& call) {
     const FirmwareObject& object = object_of(file, call, MLX5_IB_ATTR_DEVX_OBJ_QUERY_HANDLE);
-    file.nic.firmware.query(object, call.input(MLX5_IB_ATTR_DEVX_OBJ_QUERY_CMD_IN),
-                            call.output(MLX5_IB_ATTR_DEVX_OBJ_QUERY_CMD_OUT));
+    const Bytes in = call.input(MLX5_IB_ATTR_DEVX_OBJ_QUERY_CMD_IN);
+    check_id(object, in);
+    file.nic.firmware.query(object, in, call.output(MLX5_IB_ATTR_DEVX_OBJ_QUERY_CMD_OUT));
 }
 
 void modify(OpenFile& file, Call& call) {
     FirmwareObject& object = object_of(file, call, MLX5_IB_ATTR_DEVX_OBJ_MODIFY_HANDLE);
+    const Bytes in = call.input(MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_IN);
+    check_id(object, in);
     (void)call.output(MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_OUT);
-    file.nic.firmware.modify(object, call.input(MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_IN));
+    file.nic.firmware.modify(object, in);
 }
 
 void destroy(OpenFile& file, Call& call) {
-    file.destroy_of_kind<DevxHandle>(call.handle(MLX5_IB_ATTR_DEVX_OBJ_DESTROY_HANDLE));
+    const std::uint32_t handle = call.handle(MLX5_IB_ATTR_DEVX_OBJ_DESTROY_HANDLE);
+    (void)file.objects.get<DevxHandle>(handle);
+    destroy_by_command(file, handle);
 }
 
 void register_memory(OpenFile& file, Call& call) {
     if (call.has(MLX5_IB_ATTR_DEVX_UMEM_REG_DMABUF_FD)) throw NotEmulated{"memory of a dma-buf"};
-    call.ignore({MLX5_IB_ATTR_DEVX_UMEM_REG_ACCESS, MLX5_IB_ATTR_DEVX_UMEM_REG_PGSZ_BITMAP});
+    call.ignore({MLX5_IB_ATTR_DEVX_UMEM_REG_PGSZ_BITMAP});   // how the kernel cuts it into pages
+    check_access(call.number(MLX5_IB_ATTR_DEVX_UMEM_REG_ACCESS, 0));
     const std::uint64_t address = call.number(MLX5_IB_ATTR_DEVX_UMEM_REG_ADDR),
                         size = call.number(MLX5_IB_ATTR_DEVX_UMEM_REG_LEN);
     if (size == 0) throw Refused{EINVAL, "no byte of memory"};
@@ -73,7 +100,7 @@ void deregister_memory(OpenFile& file, Call& call) {
     // The send queues of the firmware have pointers into it.
     for (const auto& [id, object] : file.nic.firmware.all(ObjectKind::queue_pair)) {
         if (object->send_queue && object->send_queue->is_in(found->second.memory, found->second.size)) {
-            throw BadStatus{BadStatus::bad_resource_state, "a queue pair has its rings in it"};
+            throw Refused{EINVAL, "firmware: a queue pair has its rings in it"};
         }
     }
     file.destroy(handle);
@@ -87,19 +114,34 @@ void allocate_event_file(OpenFile& file, Call& call) {
     call.answer_file(MLX5_IB_ATTR_DEVX_ASYNC_EVENT_FD_ALLOC_HANDLE, file.nic.add_event_file());
 }
 
-/// Of what can be subscribed to only the coming and going of vports happens here.
+constexpr std::uint16_t port_change = 0x9, nic_vport_change = 0xd;
+
+/// Without event capabilities mlx5_ib knows one event that belongs to no object. With them firmware says which a
+/// process may have: these two, on this card.
+bool is_offered(const Profile& profile, std::uint16_t type) {
+    return type == port_change || (profile.has_event_cap && type == nic_vport_change);
+}
+
+/// Of what can be subscribed to only the coming and going of vports happens here. Ports change with their links, which
+/// stay as they are.
 void subscribe(OpenFile& file, Call& call) {
     if (call.has(MLX5_IB_ATTR_DEVX_SUBSCRIBE_EVENT_FD_NUM)) throw NotEmulated{"events to an eventfd"};
     if (call.has(MLX5_IB_ATTR_DEVX_SUBSCRIBE_EVENT_OBJ_HANDLE)) throw NotEmulated{"events of an object"};
-    constexpr std::uint16_t nic_vport_change = 0xd;
+    constexpr std::size_t most_types = 16;
     const auto events =
         file.nic.event_files.find(static_cast<int>(call.number(MLX5_IB_ATTR_DEVX_SUBSCRIBE_EVENT_FD_HANDLE)));
     if (events == file.nic.event_files.end()) throw Refused{EBADF, "not an event file"};
     const std::uint64_t cookie = call.number(MLX5_IB_ATTR_DEVX_SUBSCRIBE_EVENT_COOKIE, 0);
-    const auto list = call.input(MLX5_IB_ATTR_DEVX_SUBSCRIBE_EVENT_TYPE_NUM_LIST);
-    for (std::size_t at = 0; at + sizeof nic_vport_change <= list.size(); at += sizeof nic_vport_change) {
-        std::uint16_t type = 0;
-        std::memcpy(&type, list.data() + at, sizeof type);
+    const Bytes list = call.input(MLX5_IB_ATTR_DEVX_SUBSCRIBE_EVENT_TYPE_NUM_LIST);
+    std::vector<std::uint16_t> types(list.size() / sizeof(std::uint16_t));
+    if (types.empty() || types.size() > most_types || list.size() % sizeof(std::uint16_t) != 0)
+        throw Refused{EINVAL, "not a list of 1 to 16 event types"};
+    std::memcpy(types.data(), list.data(), list.size());
+    for (const std::uint16_t type : types) {
+        if (!is_offered(file.nic.profile, type))
+            throw Refused{EINVAL, fmt::format("events of type {:#x} are not for processes", type)};
+    }
+    for (const std::uint16_t type : types) {
         if (type == nic_vport_change) file.nic.vport_watchers.emplace_back(events->second, cookie);
     }
 }

@@ -39,6 +39,12 @@ void FaultPlan::add_list(std::string_view list) {
     }
 }
 
+std::vector<std::string> FaultPlan::names() const {
+    std::vector<std::string> all;
+    for (const Fault& fault : faults_) all.push_back(fault.name);
+    return all;
+}
+
 std::size_t FaultPlan::clear() {
     const std::size_t waiting = faults_.size();
     faults_.clear();

@@ -20,6 +20,8 @@ public:
     /// Throws std::invalid_argument, naming what it does not understand.
     void add_list(std::string_view list);
     [[nodiscard]] std::size_t clear();
+    /// Of the calls that are to fail.
+    [[nodiscard]] std::vector<std::string> names() const;
 
     /// To be asked once in each call: the errno to fail with.
     [[nodiscard]] std::optional<int> due(std::string_view name, bool makes_something);

@@ -78,6 +78,10 @@ public:
     /// `CREATE_FLOW_TABLE`, `QUERY_HCA_CAP`, `CREATE_GENERAL_OBJECT:FLOW_SAMPLER`, …; a number if it is not known.
     [[nodiscard]] static std::string name_of(Bytes command);
     [[nodiscard]] static bool is_name(std::string_view name);
+    /// A command on no object that the kernel lets a process send. Such as change a vport are not among them.
+    [[nodiscard]] static bool is_open_to_all(Bytes command);
+    /// The object's own id stands where the command names it; true of commands that are not known here.
+    [[nodiscard]] static bool is_named(const FirmwareObject& object, Bytes command);
 
     /// A command on no object.
     void general(Bytes in, WritableBytes out);
@@ -116,12 +120,15 @@ private:
         ObjectName name;
         unsigned anchors;
     };
+    /// What the device claims in a field of its general capabilities.
+    [[nodiscard]] std::uint64_t claimed(Field field) const;
     void query_hca_cap(Bytes in, WritableBytes out) const;
     void query_counters(const FirmwareObject& object, Bytes in, WritableBytes out) const;
     void modify_meter(FirmwareObject& object, Bytes in);
     void query_table(const FirmwareObject& object, WritableBytes out) const;
     void complete(FirmwareObject& object, WritableBytes out);
     void complete_entry(FirmwareObject& object);
+    void use_destination(FirmwareObject& entry, const Destination& destination);
     void complete_queue_pair(FirmwareObject& object);
     void use(FirmwareObject& user, ObjectName used);
 

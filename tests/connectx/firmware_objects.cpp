@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 
 #include "tests/connectx/address_plan.hpp"
@@ -13,9 +14,22 @@ namespace ovsdr::connectx {
 namespace {
 
 constexpr std::uint32_t counters_per_bulk = 128;   // of each bit of flow_counter_bulk
-constexpr std::uint8_t to_table = 1, to_tir = 2;   // destination types
+constexpr std::uint8_t to_vport = 0, to_table = 1, to_tir = 2;   // destination types
+constexpr std::uint16_t forward = 4, count = 8;                  // actions
 constexpr std::size_t reformat_data_at = layout::alloc_packet_reformat_context_in::packet_reformat_context.byte() +
                                          layout::packet_reformat_context_in::reformat_data.byte();
+
+/// `range` begins and ends with a byte. Throws NotEmulated.
+void check_zero(Bytes command, Field range, const char* what) {
+    for (std::uint32_t at = 0; at < range.width; at += 8) {
+        if (get(command, {range.offset + at, 8}) != 0) throw NotEmulated{what};
+    }
+}
+
+bool has_range(ObjectKind kind) {
+    return kind == ObjectKind::aso_flow_meter || kind == ObjectKind::aso_first_hit ||
+           kind == ObjectKind::aso_connection || kind == ObjectKind::modify_argument;
+}
 
 std::uint32_t id_length_of(const Creation& creation, Bytes in) {
     using namespace layout;
@@ -26,8 +40,11 @@ std::uint32_t id_length_of(const Creation& creation, Bytes in) {
         return bulk == 0 ? 1 : bulk * counters_per_bulk;
     }
     if (creation.opcode != CREATE_GENERAL_OBJECT) return 1;
-    constexpr std::uint64_t most = 20;
+    constexpr std::uint64_t most_aso = 20;
+    const std::uint64_t most = creation.kind == ObjectKind::modify_argument ? log_modify_arguments : most_aso;
     const std::uint64_t log = get(in, general_obj_in_cmd_hdr::log_obj_range);
+    if (log != 0 && !has_range(creation.kind))
+        throw BadStatus{BadStatus::bad_parameter, std::string("a range of ") + creation.label};
     if (log > most) throw BadStatus{BadStatus::no_resources, fmt::format("2^{} objects at once", log)};
     return 1U << log;
 }
@@ -39,17 +56,20 @@ void Firmware::use(FirmwareObject& user, ObjectName used) {
     user.uses.push_back(used);
 }
 
+std::uint64_t Firmware::claimed(Field field) const {
+    const auto claim =
+        std::find_if(profile_.capabilities.begin(), profile_.capabilities.end(), [&](const Capability& one) {
+            return one.group == CapabilityGroup::general && one.field.offset == field.offset;
+        });
+    return claim == profile_.capabilities.end() ? 0 : claim->value;
+}
+
 FirmwareObject& Firmware::create(Bytes in, WritableBytes out) {
     const Creation* creation = creation_of(in);
     if (creation == nullptr) throw NotEmulated{"command " + name_of(in)};
     if (in.size() < creation->input_size) throw BadStatus{BadStatus::bad_input_length, "the command is too short"};
     if (creation->general_type != 0) {
-        const auto types =
-            std::find_if(profile_.capabilities.begin(), profile_.capabilities.end(), [](const Capability& one) {
-                return one.group == CapabilityGroup::general &&
-                       one.field.offset == layout::cmd_hca_cap::general_obj_types.offset;
-            });
-        if ((types->value >> creation->general_type & 1U) == 0) {
+        if ((claimed(layout::cmd_hca_cap::general_obj_types) >> creation->general_type & 1U) == 0) {
             throw BadStatus{BadStatus::bad_parameter, std::string(creation->label) + " on " + profile_.name};
         }
     }
@@ -79,7 +99,19 @@ void Firmware::complete(FirmwareObject& object, WritableBytes out) {
     using namespace layout;
     const Bytes in = object.command;
     switch (object.name.kind) {
+        case ObjectKind::flow_table: {
+            constexpr Field miss = create_flow_table_in::flow_table_context / flow_table_context::table_miss_action;
+            if (get(in, miss) != 0) throw NotEmulated{"a flow table with a miss action of its own"};
+            return;
+        }
+        case ObjectKind::match_definer: {
+            const std::uint64_t format = get(in, create_definer_in::definer / definer::format_id);
+            if (format >= 64 || (claimed(cmd_hca_cap::match_definer_format_supported) >> format & 1U) == 0)
+                throw BadStatus{BadStatus::bad_parameter, fmt::format("definers of format {}", format)};
+            return;
+        }
         case ObjectKind::flow_group: {
+            check_zero(in, create_flow_group_in::indices_and_match, "a flow group that does not match everything");
             const ObjectName table{ObjectKind::flow_table,
                                    static_cast<std::uint32_t>(get(in, create_flow_group_in::table_id))};
             return use(object, table);
@@ -117,14 +149,39 @@ void Firmware::complete(FirmwareObject& object, WritableBytes out) {
     }
 }
 
+/// What an entry leads to. The kernel's TIRs are numbers only.
+void Firmware::use_destination(FirmwareObject& entry, const Destination& destination) {
+    switch (destination.type) {
+        case to_vport:
+            if (vports_.has(destination.id)) return;
+            throw BadStatus{BadStatus::bad_parameter, fmt::format("no vport {}", destination.id)};
+        case to_table:
+            return use(entry, {ObjectKind::flow_table, destination.id});
+        case to_tir:
+            if (find({ObjectKind::tir, destination.id}) == nullptr && numbers(ObjectKind::tir).has(destination.id))
+                return;
+            return use(entry, {ObjectKind::tir, destination.id});
+        default:
+            throw NotEmulated{fmt::format("a destination of type {}", destination.type)};
+    }
+}
+
 void Firmware::complete_entry(FirmwareObject& object) {
+    using namespace layout;
+    const Bytes in = object.command;
+    if (get(in, set_fte_in::op_mod) != 0) throw Refused{EINVAL, "a changing command creates nothing"};
     const TableEntry entry = entry_of(object);
+    if ((entry.action & ~(forward | count)) != 0)
+        throw NotEmulated{fmt::format("a flow table entry with action {:#x}", entry.action)};
+    constexpr const char* more = "a flow table entry with more than destinations, counters and a tag";
+    check_zero(in, set_fte_in::flow_context / flow_context::push_vlan, more);
+    check_zero(in, set_fte_in::flow_context / flow_context::edits_and_match, more);
     use(object, {ObjectKind::flow_table, entry.table_id});
     use(object, {ObjectKind::flow_group, entry.group_id});
+    if (existing({ObjectKind::flow_group, entry.group_id}).uses.front().id != entry.table_id)
+        throw BadStatus{BadStatus::bad_resource, "the group is of another table"};
     for (const Destination& destination : entry.destinations) {
-        if (destination.type == to_table) use(object, {ObjectKind::flow_table, destination.id});
-        if (destination.type == to_tir && find({ObjectKind::tir, destination.id}) != nullptr)
-            use(object, {ObjectKind::tir, destination.id});
+        use_destination(object, destination);
         if (destination.reformat_id) use(object, {ObjectKind::reformat, *destination.reformat_id});
     }
     for (const std::uint32_t counter : entry.counters) {
@@ -158,6 +215,7 @@ void Firmware::complete_queue_pair(FirmwareObject& object) {
     object.send_queue = std::make_unique<SendQueue>(
         object.name.id, SendQueue::Spec{.service = SendQueue::Service::loopback,
                                         .user_index = static_cast<std::uint32_t>(get(in, context / qpc::user_index)),
+                                        .protection_domain = static_cast<std::uint32_t>(get(in, context / qpc::pd)),
                                         .ring = ring.memory + receive_size,
                                         .length = static_cast<std::uint32_t>(blocks),
                                         .doorbell_record = reinterpret_cast<std::uint32_t*>(record.memory) + 1});

@@ -74,6 +74,29 @@ inline constexpr CommandName command_names[] = {
 };
 // clang-format on
 
+/// Commands on no object that the kernel passes on for a process (mlx5_ib's devx_is_general_cmd()): those that are
+/// known here, and whatever lies from `general_first` to `general_last`.
+inline constexpr Opcode open_to_all[] = {
+    QUERY_HCA_CAP,           QUERY_ESW_FUNCTIONS, QUERY_VPORT_STATE,   QUERY_ESW_VPORT_CONTEXT,
+    QUERY_NIC_VPORT_CONTEXT, QUERY_ROCE_ADDRESS,  QUERY_VPORT_COUNTER,
+};
+inline constexpr std::uint16_t general_first = 0xb00, general_last = 0xcff;
+
+/// Where commands on an object name it.
+struct Naming {
+    Opcode opcode;
+    Field id;
+};
+inline constexpr Naming namings[] = {
+    {RST2INIT_QP, layout::modify_qp_in::qpn},
+    {INIT2RTR_QP, layout::modify_qp_in::qpn},
+    {RTR2RTS_QP, layout::modify_qp_in::qpn},
+    {QUERY_FLOW_TABLE, layout::query_flow_table_in::table_id},
+    {QUERY_FLOW_COUNTER, layout::query_flow_counter_in::flow_counter_id},
+    {MODIFY_GENERAL_OBJECT, layout::general_obj_in_cmd_hdr::obj_id},
+    {QUERY_GENERAL_OBJECT, layout::general_obj_in_cmd_hdr::obj_id},
+};
+
 /// What a creating command makes.
 struct Creation {
     Opcode opcode;
@@ -106,7 +129,7 @@ inline constexpr Creation creations[] = {
     GENERAL(aso_flow_meter, aso_flow_meter, "ASO_FLOW_METER", layout::general_obj_in_cmd_hdr::size),
     GENERAL(aso_first_hit, aso_first_hit, "ASO_FIRST_HIT", layout::general_obj_in_cmd_hdr::size),
     GENERAL(aso_connection, aso_connection, "ASO_CT", layout::general_obj_in_cmd_hdr::size),
-    GENERAL(match_definer, match_definer, "MATCH_DEFINER", layout::general_obj_in_cmd_hdr::size),
+    GENERAL(match_definer, match_definer, "MATCH_DEFINER", layout::create_definer_in::size),
     GENERAL(modify_argument, modify_argument, "HEADER_MODIFY_ARGUMENT", layout::general_obj_in_cmd_hdr::size),
 #undef GENERAL
 };

@@ -26,6 +26,16 @@ struct MemoryKey {
     std::uint8_t* memory;                       ///< of the process, or null
     std::optional<std::uint64_t> icm_address;   ///< of device memory
     std::uint32_t access;                       ///< granted
+    std::uint32_t protection_domain;            ///< its number; queue pairs of others may not use the key
+};
+
+/// What a work request asks for.
+struct MemoryRange {
+    std::uint32_t key;
+    std::uint64_t address;             ///< as the work request has it
+    std::uint64_t size;                ///< bytes
+    std::uint32_t access;              ///< MemoryKey::Access
+    std::uint32_t protection_domain;   ///< of the queue pair
 };
 
 struct UserMemory {
@@ -39,15 +49,15 @@ struct HostMemory {
     std::map<std::uint32_t, std::shared_ptr<CompletionQueue>> completion_queues;   ///< by CQ number
 
     /// Null if the key does not grant all of it.
-    [[nodiscard]] std::uint8_t* at(const Icm& icm, std::uint32_t key, std::uint64_t address, std::uint64_t size,
-                                   std::uint32_t access) const {
-        const auto found = keys.find(key);
+    [[nodiscard]] std::uint8_t* at(const Icm& icm, const MemoryRange& range) const {
+        const auto found = keys.find(range.key);
         if (found == keys.end()) return nullptr;
         const MemoryKey& granted = found->second;
-        if ((access & ~granted.access) != 0) return nullptr;
-        const std::uint64_t offset = address - granted.first;
-        if (offset > granted.size || size > granted.size - offset) return nullptr;
-        return granted.icm_address ? icm.at(*granted.icm_address + offset, size) : granted.memory + offset;
+        if ((range.access & ~granted.access) != 0) return nullptr;
+        if (range.protection_domain != granted.protection_domain) return nullptr;
+        const std::uint64_t offset = range.address - granted.first;
+        if (offset > granted.size || range.size > granted.size - offset) return nullptr;
+        return granted.icm_address ? icm.at(*granted.icm_address + offset, range.size) : granted.memory + offset;
     }
 };
 

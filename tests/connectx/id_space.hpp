@@ -30,6 +30,8 @@ public:
     }
 
     void release(std::uint32_t id) { taken_.erase(id); }
+    /// `id` is the first of a range that is taken.
+    [[nodiscard]] bool has(std::uint32_t id) const { return taken_.count(id) != 0; }
 
 private:
     [[nodiscard]] std::uint64_t search(std::uint64_t from, std::uint32_t length) const {

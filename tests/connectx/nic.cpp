@@ -23,13 +23,27 @@ int Nic::add_event_file() {
 void Nic::set_vport(std::uint16_t number, bool present) {
     firmware.vports().set_present(number, present);
     std::erase_if(vport_watchers, [](const auto& watcher) { return watcher.first.expired(); });
-    for (const auto& [events, cookie] : vport_watchers) events.lock()->send(cookie);
+    for (const auto& [watcher, cookie] : vport_watchers) {
+        const auto events = watcher.lock();
+        // One that nobody has read yet stands for all, as in the kernel's files without data.
+        (void)events->take_back(cookie);
+        events->send(cookie);
+    }
+    note_lost_events();
+}
+
+void Nic::note_lost_events() {
+    std::uint64_t lost = 0;
+    for (const auto& [fd, events] : event_files) lost += events->lost();
+    if (lost > events_lost) log.not_emulated("event file", "more unread events than it holds: some are lost");
+    events_lost = lost;
 }
 
 void Nic::ring_queue_pair(std::uint32_t number) {
     if (FirmwareObject* object = firmware.find({ObjectKind::queue_pair, number});
         object != nullptr && object->send_queue) {
-        return object->send_queue->run(*object->completions, *this, figures);
+        object->send_queue->run(*object->completions, *this, figures);
+        return note_lost_events();
     }
     for (auto& [fd, file] : files) {
         bool found = false;
@@ -38,17 +52,18 @@ void Nic::ring_queue_pair(std::uint32_t number) {
             queue_pair.send_queue->run(*queue_pair.completions, *this, figures);
             found = true;
         });
-        if (found) return;
+        if (found) return note_lost_events();
     }
     log.not_emulated("doorbell", fmt::format("queue pair {:#x} is not there", number));
 }
 
-void Nic::ring_completion_queue(std::uint32_t number, std::uint32_t consumer) {
+void Nic::ring_completion_queue(std::uint32_t number, std::uint32_t consumer, bool errors_only) {
     const auto found = host.completion_queues.find(number);
     if (found == host.completion_queues.end()) {
         return log.not_emulated("doorbell", fmt::format("completion queue {:#x} is not there", number));
     }
-    found->second->arm(consumer);
+    found->second->arm(consumer, errors_only);
+    note_lost_events();
 }
 
 std::uint8_t* Nic::argument(std::uint32_t id) {

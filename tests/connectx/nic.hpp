@@ -45,7 +45,7 @@ struct Nic final : RequestTargets {
     /// Who wants to hear of vports that come and go, and the word that tells it.
     std::vector<std::pair<std::weak_ptr<EventFile>, std::uint64_t>> vport_watchers;
     std::map<std::string, std::uint64_t> left_behind;
-    std::uint64_t rules_made = 0;
+    std::uint64_t rules_made = 0, shared_root_entries = 0, events_lost = 0;
 
     /// A new file of events; the process's end of it. Throws Refused.
     [[nodiscard]] int add_event_file();
@@ -54,12 +54,12 @@ struct Nic final : RequestTargets {
 
     /// The process rang for this queue pair. Numbers that nobody has go into the log.
     void ring_queue_pair(std::uint32_t number);
-    void ring_completion_queue(std::uint32_t number, std::uint32_t consumer);
+    void ring_completion_queue(std::uint32_t number, std::uint32_t consumer, bool errors_only);
+    /// Says so when events were lost since it was last called.
+    void note_lost_events();
 
     // RequestTargets
-    std::uint8_t* memory(std::uint32_t key, std::uint64_t address, std::uint64_t size, std::uint32_t access) override {
-        return host.at(icm, key, address, size, access);
-    }
+    std::uint8_t* memory(const MemoryRange& range) override { return host.at(icm, range); }
     bool is_icm(std::uint32_t key) const override {
         const auto found = host.keys.find(key);
         return found != host.keys.end() && found->second.icm_address.has_value();

@@ -81,6 +81,7 @@ OpenFile::~OpenFile() {
 }
 
 int OpenFile::ioctl(ib_uverbs_ioctl_hdr& header) {
+    if (header.length != sizeof header + header.num_attrs * sizeof header.attrs[0]) return EINVAL;
     Call call(header);
     if (is_probe(call)) return ENOSPC;
     Target target;
@@ -164,8 +165,17 @@ void OpenFile::undo(Objects::Body& body) {
     std::visit(Undo{*this, nic}, body);
 }
 
+void check_access(std::uint64_t flags) {
+    constexpr std::uint64_t remote_atomic = 8, optional = 0x3FF00000;   // IB_ACCESS_*; hints that a kernel may ignore
+    constexpr std::uint64_t known = MemoryKey::local_write | MemoryKey::remote_write | MemoryKey::remote_read;
+    if ((flags & ~(known | remote_atomic | optional)) != 0)
+        throw NotEmulated{fmt::format("memory with access {:#x}", flags)};
+    if ((flags & (MemoryKey::remote_write | remote_atomic)) != 0 && (flags & MemoryKey::local_write) == 0)
+        throw Refused{EINVAL, "memory that others may write and its owner not"};
+}
+
 bool is_call_name(std::string_view name) {
-    if (name == "*" || name.starts_with("REQUEST:")) return true;
+    if (name == "*" || SendQueue::is_request_name(name)) return true;
     const auto rows = write_commands();
     if (std::any_of(rows.begin(), rows.end(), [&](const WriteCommand& row) { return row.name == name; })) return true;
     const std::string_view first = name.substr(0, name.find(':'));

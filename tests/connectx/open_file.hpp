@@ -67,6 +67,9 @@ struct WriteCommand {
 };
 [[nodiscard]] std::span<const WriteCommand> write_commands();
 
+/// What memory is registered for, as the kernel's ib_check_mr_access() judges it. Throws Refused, NotEmulated.
+void check_access(std::uint64_t flags);
+
 /// `name` is one that calls are counted and made to fail by.
 [[nodiscard]] bool is_call_name(std::string_view name);
 /// `PD`, `DEVX:CREATE_FLOW_TABLE`, …

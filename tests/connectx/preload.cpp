@@ -26,7 +26,8 @@
 #include <cstdarg>
 #include <cstdlib>
 #include <cstring>
-#include <exception>
+#include <stdexcept>
+#include <string>
 
 #include "tests/connectx/doorbell.hpp"
 #include "tests/connectx/open_file.hpp"
@@ -83,7 +84,7 @@ int open_device() {
         errno = EMFILE;
         return -1;
     }
-    nic.files.emplace(fd, std::make_unique<OpenFile>(nic));
+    nic.files[fd] = std::make_unique<OpenFile>(nic);   // one of this number was closed behind our back
     return fd;
 }
 
@@ -104,13 +105,14 @@ int device_ioctl(int fd, unsigned long request, void* argument) {
 
 void on_ring(const Ring& ring) {
     constexpr std::size_t completion_queue_doorbell = 0x20;   // MLX5_CQ_DOORBELL
-    constexpr std::uint32_t number_mask = 0xFFFFFF;
+    constexpr std::uint32_t number_mask = 0xFFFFFF, solicited_only = 1U << 24;   // MLX5_CQ_DB_REQ_NOT_SOL
     Nic& nic = the_nic();
     const std::lock_guard lock(nic.mutex);
     if (ring.offset == completion_queue_doorbell) {
         // High word: sequence, command, consumer; low word: the queue's number.
-        return nic.ring_completion_queue(static_cast<std::uint32_t>(ring.value) & number_mask,
-                                         static_cast<std::uint32_t>(ring.value >> 32) & number_mask);
+        const auto high = static_cast<std::uint32_t>(ring.value >> 32);
+        return nic.ring_completion_queue(static_cast<std::uint32_t>(ring.value) & number_mask, high & number_mask,
+                                         (high & solicited_only) != 0);
     }
     if (ring.width != sizeof(std::uint64_t))
         return nic.log.not_emulated("doorbell", fmt::format("{} bytes wide", ring.width));
@@ -118,11 +120,28 @@ void on_ring(const Ring& ring) {
     nic.ring_queue_pair(static_cast<std::uint32_t>(ring.value) >> 8);
 }
 
-void* map_page() {
+/// Of what a device can be asked to map there are the doorbell pages of UAR_OBJ_ALLOC.
+bool is_doorbell_page(Nic& nic, int fd, std::size_t size, off64_t offset) {
+    constexpr std::size_t page_size = 4096;
+    bool found = false;
+    const auto file = nic.files.find(fd);
+    if (file == nic.files.end()) return false;
+    file->second->objects.for_each<DoorbellPage>([&](std::uint32_t, const DoorbellPage& page) {
+        found |= static_cast<off64_t>(page.page * page_size) == offset;
+    });
+    return found && size == page_size;
+}
+
+void* map_page(int fd, std::size_t size, off64_t offset) {
     Nic& nic = the_nic();
     {
         const std::lock_guard lock(nic.mutex);
         nic.log.called("MMAP");
+        if (!is_doorbell_page(nic, fd, size, offset)) {
+            nic.log.not_emulated("MMAP", fmt::format("{} bytes at {:#x}", size, offset));
+            errno = EINVAL;
+            return MAP_FAILED;
+        }
     }
     void* page = map_doorbell_page(on_ring);
     if (page != nullptr) return page;
@@ -161,6 +180,9 @@ Nic* make_nic() try {
     auto nic = std::make_unique<Nic>(profile_of_environment());
     nic->on_event_file = [](int fd) { return set_use(fd, Use::events); };
     if (const char* faults = std::getenv("OVSDR_CONNECTX_FAIL")) nic->faults.add_list(faults);
+    for (const std::string& name : nic->faults.names()) {
+        if (!is_call_name(name)) throw std::invalid_argument("OVSDR_CONNECTX_FAIL: no call is named " + name);
+    }
     std::atexit(print_summary);
     return nic.release();
 } catch (const std::exception& error) {
@@ -234,12 +256,12 @@ INTERPOSED int ioctl(int fd, unsigned long request, ...) noexcept {
 
 INTERPOSED void* mmap(void* at, std::size_t size, int protection, int flags, int fd, off_t offset) noexcept {
     static auto* const real = next<void*(void*, std::size_t, int, int, int, off_t)>("mmap");
-    return use_of(fd) == Use::device ? map_page() : real(at, size, protection, flags, fd, offset);
+    return use_of(fd) == Use::device ? map_page(fd, size, offset) : real(at, size, protection, flags, fd, offset);
 }
 
 INTERPOSED void* mmap64(void* at, std::size_t size, int protection, int flags, int fd, off64_t offset) noexcept {
     static auto* const real = next<void*(void*, std::size_t, int, int, int, off64_t)>("mmap64");
-    return use_of(fd) == Use::device ? map_page() : real(at, size, protection, flags, fd, offset);
+    return use_of(fd) == Use::device ? map_page(fd, size, offset) : real(at, size, protection, flags, fd, offset);
 }
 
 INTERPOSED int munmap(void* at, std::size_t size) noexcept {

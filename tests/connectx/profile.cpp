@@ -102,7 +102,7 @@ constexpr Capability from_format_1[] = {
 };
 constexpr Capability with_arguments[] = {
     {general, cmd_hca_cap::log_header_modify_argument_granularity, 0},
-    {general, cmd_hca_cap::log_header_modify_argument_max_alloc, 10},
+    {general, cmd_hca_cap::log_header_modify_argument_max_alloc, log_modify_arguments},
 };
 // clang-format on
 
@@ -151,6 +151,7 @@ Profile profile_of_environment() {
                     .vfs = number_of("OVSDR_CONNECTX_VFS", most_vfs).value_or(2),
                     .has_definers = number_of("OVSDR_CONNECTX_DEFINERS", 1).value_or(kind->has_definers) != 0,
                     .has_arguments = number_of("OVSDR_CONNECTX_ARGUMENTS", 1).value_or(kind->has_arguments) != 0,
+                    .has_event_cap = number_of("OVSDR_CONNECTX_EVENTS", 1).value_or(1) != 0,
                     .capabilities{std::begin(common), std::end(common)}};
     const auto add = [&](auto& rows) {
         profile.capabilities.insert(profile.capabilities.end(), std::begin(rows), std::end(rows));

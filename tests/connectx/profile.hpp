@@ -43,6 +43,7 @@ struct Profile {
     unsigned vfs;               ///< how many VF vports: 1 to vfs
     bool has_definers;          ///< match definers; matcher layouts with them
     bool has_arguments;         ///< modify-header arguments and patterns
+    bool has_event_cap;         ///< firmware says which events a process may have; without, Linux keeps to a few
     std::vector<Capability> capabilities;
 };
 
@@ -60,10 +61,13 @@ enum class GeneralType : std::uint16_t {
 /// log2 of the bytes of ICM of each type.
 inline constexpr unsigned log_steering_icm = 29, log_modify_header_icm = 25, log_modify_pattern_icm = 25;
 inline constexpr unsigned log_icm_granularity = 12;
+/// log2 of the modify-header arguments that one object may have.
+inline constexpr unsigned log_modify_arguments = 10;
 inline constexpr std::uint16_t manager_vhca = 1;
 
 /// Out of the environment: OVSDR_CONNECTX_PROFILE (cx5, cx6dx, cx7; default cx6dx), OVSDR_CONNECTX_VFS (default 2),
-/// OVSDR_CONNECTX_DEFINERS and OVSDR_CONNECTX_ARGUMENTS (0, 1; default: 1 on cx7). Throws std::invalid_argument.
+/// OVSDR_CONNECTX_DEFINERS and OVSDR_CONNECTX_ARGUMENTS (0, 1; default: 1 on cx7), OVSDR_CONNECTX_EVENTS (0, 1;
+/// default 1). Throws std::invalid_argument.
 [[nodiscard]] Profile profile_of_environment();
 
 }   // namespace ovsdr::connectx

@@ -1,8 +1,9 @@
 // Methods for root tables, whose rules the kernel holds: matchers, rules, their modify-header lists and reformats; and
 // steering anchors.
 //
-// What is refused here is what the kernel's mlx5_ib refuses before it asks the firmware
-// (drivers/infiniband/hw/mlx5/fs.c); what only firmware would refuse is taken.
+// What is refused here is what the kernel refuses before it asks the firmware: its mlx5_ib
+// (drivers/infiniband/hw/mlx5/fs.c) and, of values and of rules of one match, its mlx5_core (fs_core.c). What only
+// firmware would refuse is taken.
 #include <fmt/format.h>
 #include <rdma/ib_user_ioctl_cmds.h>
 #include <rdma/mlx5_user_ioctl_cmds.h>
@@ -18,6 +19,7 @@ namespace {
 
 constexpr std::size_t match_param_most = sizeof(mlx5_ib_match_params);
 constexpr std::size_t modify_action_size = 8;
+constexpr std::uint16_t last_priority = 15;   // MLX5_IB_FLOW_LAST_PRIO
 
 TableType table_type(std::uint64_t type) {
     switch (type) {
@@ -38,13 +40,16 @@ TableType table_type(std::uint64_t type) {
 
 std::vector<std::uint8_t> match_param(Call& call, std::uint16_t attribute) {
     const auto bytes = call.input(attribute);
-    if (bytes.size() > match_param_most) throw Refused{EINVAL, "match parameters are too long"};
+    if (bytes.empty() || bytes.size() > match_param_most)
+        throw Refused{EINVAL, fmt::format("match parameters of {} bytes", bytes.size())};
     return {bytes.begin(), bytes.end()};
 }
 
 void create_matcher(OpenFile& file, Call& call) {
     if (call.element(MLX5_IB_ATTR_FLOW_MATCHER_FLOW_TYPE) != MLX5_IB_FLOW_TYPE_NORMAL)
         throw NotEmulated{"a matcher that is not normal"};
+    if (call.has(MLX5_IB_ATTR_FLOW_MATCHER_FT_TYPE) && call.has(MLX5_IB_ATTR_FLOW_MATCHER_FLOW_FLAGS))
+        throw Refused{EINVAL, "the type of table, said twice"};
     constexpr std::uint32_t egress = 1U << 2;   // IB_FLOW_ATTR_FLAGS_EGRESS, the older way to say NIC_TX
     const std::uint64_t flags = call.number(MLX5_IB_ATTR_FLOW_MATCHER_FLOW_FLAGS, 0);
     if ((flags & ~std::uint64_t{egress}) != 0) throw NotEmulated{fmt::format("flow flags {:#x}", flags)};
@@ -69,6 +74,9 @@ void destroy_matcher(OpenFile& file, Call& call) {
 void read_destination(OpenFile& file, Call& call, TableType type, RootRuleHandle& made,
                       std::vector<std::uint32_t>& parts) {
     const std::uint64_t flags = call.number(MLX5_IB_ATTR_CREATE_FLOW_FLAGS, 0);
+    constexpr std::uint64_t known = MLX5_IB_ATTR_CREATE_FLOW_FLAGS_DROP | MLX5_IB_ATTR_CREATE_FLOW_FLAGS_DEFAULT_MISS;
+    if ((flags & ~known) != 0) throw Refused{EINVAL, fmt::format("flow flags {:#x}", flags)};
+    const bool sends = type == TableType::nic_tx || type == TableType::rdma_tx;
     const bool to_object = call.has(MLX5_IB_ATTR_CREATE_FLOW_DEST_DEVX),
                to_queue_pair = call.has(MLX5_IB_ATTR_CREATE_FLOW_DEST_QP);
     made.rule.drop = (flags & MLX5_IB_ATTR_CREATE_FLOW_FLAGS_DROP) != 0;
@@ -88,34 +96,36 @@ void read_destination(OpenFile& file, Call& call, TableType type, RootRuleHandle
             throw Refused{EINVAL, "the destination is neither table nor TIR"};
         if (!is_table && (type == TableType::fdb || type == TableType::rdma_rx))
             throw Refused{EINVAL, "the destination is no table"};
+        if (!is_table && sends) throw Refused{EINVAL, "a TIR behind a table of what is sent"};
         (is_table ? made.rule.table : made.rule.tir) = name.id;
         made.uses.push_back(name);
-        parts.push_back(handle);
     } else if (to_queue_pair) {
         const std::uint32_t handle = call.handle(MLX5_IB_ATTR_CREATE_FLOW_DEST_QP);
         made.rule.queue_pair = file.objects.get<QueuePair>(handle).number;
-        if (type == TableType::nic_tx) throw Refused{EINVAL, "a queue pair behind NIC_TX"};
+        if (sends) throw Refused{EINVAL, "a queue pair behind a table of what is sent"};
         parts.push_back(handle);
     }
 }
 
-void read_counters(OpenFile& file, Call& call, RootRuleHandle& made, std::vector<std::uint32_t>& parts) {
+void read_counter(OpenFile& file, Call& call, RootRuleHandle& made) {
     const auto handles = call.numbers(MLX5_IB_ATTR_CREATE_FLOW_ARR_COUNTERS_DEVX);
     const auto offsets = call.numbers(MLX5_IB_ATTR_CREATE_FLOW_ARR_COUNTERS_DEVX_OFFSET);
-    for (std::size_t i = 0; i < handles.size(); ++i) {
-        const ObjectName name = file.objects.get<DevxHandle>(handles[i]).name;
-        const std::uint32_t offset = i < offsets.size() ? offsets[i] : 0;
-        if (name.kind != ObjectKind::counter) throw Refused{EINVAL, "not a counter"};
-        if (offset >= file.nic.firmware.find(name)->id_length) throw Refused{EINVAL, "behind the end of the bulk"};
-        made.rule.counters.push_back(name.id + offset);
-        made.uses.push_back(name);
-        parts.push_back(handles[i]);
-    }
+    if (handles.empty()) return;
+    if (handles.size() > 1 || offsets.size() > 1) throw Refused{EINVAL, "more than one counter"};
+    const ObjectName name = file.objects.get<DevxHandle>(handles[0]).name;
+    const std::uint32_t offset = offsets.empty() ? 0 : offsets[0];
+    if (name.kind != ObjectKind::counter) throw Refused{EINVAL, "not a counter"};
+    if (offset >= file.nic.firmware.find(name)->id_length) throw Refused{EINVAL, "behind the end of the bulk"};
+    made.rule.counters.push_back(name.id + offset);
+    made.uses.push_back(name);
 }
 
 void read_actions(OpenFile& file, Call& call, RootRuleHandle& made, std::vector<std::uint32_t>& parts) {
+    constexpr std::size_t most = 2;
     bool modifies = false, reformats = false;
-    for (const std::uint32_t handle : call.numbers(MLX5_IB_ATTR_CREATE_FLOW_ARR_FLOW_ACTIONS)) {
+    const auto handles = call.numbers(MLX5_IB_ATTR_CREATE_FLOW_ARR_FLOW_ACTIONS);
+    if (handles.size() > most) throw Refused{EINVAL, "more than two actions"};
+    for (const std::uint32_t handle : handles) {
         const RootAction& action = file.objects.get<RootActionHandle>(handle).action;
         bool& seen = action.kind == RootAction::Kind::modify_header ? modifies : reformats;
         if (seen) throw Refused{EINVAL, "two actions of a kind"};
@@ -125,15 +135,64 @@ void read_actions(OpenFile& file, Call& call, RootRuleHandle& made, std::vector<
     }
 }
 
+/// The same bytes, where a short one goes on with zeros.
+bool is_equal(std::vector<std::uint8_t> one, std::vector<std::uint8_t> other) {
+    one.resize(match_param_most);
+    other.resize(match_param_most);
+    return one == other;
+}
+
+/// What a rule does to a packet, for comparison: decapsulations are all alike.
+std::vector<std::uint32_t> edits_of(OpenFile& file, const RootRule& rule) {
+    std::vector<std::uint32_t> edits;
+    for (const std::uint32_t handle : rule.actions) {
+        const RootAction& action = file.objects.get<RootActionHandle>(handle).action;
+        const bool decapsulates =
+            action.kind == RootAction::Kind::reformat &&
+            action.reformat_type == MLX5_IB_UAPI_FLOW_ACTION_PACKET_REFORMAT_TYPE_L2_TUNNEL_TO_L2;
+        edits.push_back(decapsulates ? 0 : handle);
+    }
+    std::sort(edits.begin(), edits.end());
+    return edits;
+}
+
+/// Rules of one match are one entry to the kernel: they may lead to different places, and must agree in the rest.
+/// Whether there are others.
+bool check_others_of_its_match(OpenFile& file, const RootMatcher& matcher, const RootRule& rule) {
+    bool any = false;
+    file.objects.for_each<RootRuleHandle>([&](std::uint32_t, const RootRuleHandle& handle) {
+        const RootRule& other = handle.rule;
+        const RootMatcher& by = file.objects.get<RootMatcherHandle>(other.matcher).matcher;
+        if (by.type != matcher.type || by.priority != matcher.priority || by.criteria != matcher.criteria ||
+            !is_equal(by.mask, matcher.mask) || !is_equal(other.value, rule.value)) {
+            return;
+        }
+        if (other.drop != rule.drop || edits_of(file, other) != edits_of(file, rule))
+            throw Refused{EEXIST, "a rule of this match does something else"};
+        if (rule.tag && *rule.tag != other.tag.value_or(0))
+            throw Refused{EEXIST, "a rule of this match has another tag"};
+        any = true;
+    });
+    return any;
+}
+
+void check_value(const RootMatcher& matcher, const RootRule& rule) {
+    for (std::size_t i = 0; i < rule.value.size(); ++i) {
+        const unsigned mask = i < matcher.mask.size() ? matcher.mask[i] : 0;
+        if ((rule.value[i] & ~mask) != 0)
+            throw Refused{EINVAL, fmt::format("byte {} of the value has bits that the mask has not", i)};
+    }
+}
+
 void create_rule(OpenFile& file, Call& call) {
-    const std::uint32_t matcher = call.handle(MLX5_IB_ATTR_CREATE_FLOW_MATCHER);
-    const TableType type = file.objects.get<RootMatcherHandle>(matcher).matcher.type;
+    const std::uint32_t handle_of_matcher = call.handle(MLX5_IB_ATTR_CREATE_FLOW_MATCHER);
+    const RootMatcher& matcher = file.objects.get<RootMatcherHandle>(handle_of_matcher).matcher;
     RootRuleHandle made{};
-    std::vector<std::uint32_t> parts{matcher};
-    made.rule.matcher = matcher;
+    std::vector<std::uint32_t> parts{handle_of_matcher};
+    made.rule.matcher = handle_of_matcher;
     made.rule.value = match_param(call, MLX5_IB_ATTR_CREATE_FLOW_MATCH_VALUE);
-    read_destination(file, call, type, made, parts);
-    read_counters(file, call, made, parts);
+    read_destination(file, call, matcher.type, made, parts);
+    read_counter(file, call, made);
     read_actions(file, call, made, parts);
     if (call.has(MLX5_IB_ATTR_CREATE_FLOW_TAG)) {
         constexpr std::uint64_t most = 0xFFFFFF;
@@ -141,7 +200,11 @@ void create_rule(OpenFile& file, Call& call) {
         if (tag > most) throw Refused{EINVAL, "a flow tag has 24 bits"};
         made.rule.tag = static_cast<std::uint32_t>(tag);
     }
+    if (matcher.priority > last_priority) throw Refused{ENOMEM, fmt::format("priority {}", matcher.priority)};
+    check_value(matcher, made.rule);
+    const bool is_shared = check_others_of_its_match(file, matcher, made.rule);
     made.rule.order = ++file.nic.rules_made;
+    if (is_shared) ++file.nic.shared_root_entries;
     for (const ObjectName used : made.uses) file.nic.firmware.hold(used);
     const std::uint32_t handle = file.objects.add(std::move(made), std::move(parts));
     file.objects.get<RootRuleHandle>(handle).rule.handle = handle;
@@ -194,6 +257,8 @@ void create_reformat(OpenFile& file, Call& call) {
     const TableType type = table_type(call.number(MLX5_IB_ATTR_CREATE_PACKET_REFORMAT_FT_TYPE));
     const std::uint64_t reformat = call.number(MLX5_IB_ATTR_CREATE_PACKET_REFORMAT_TYPE);
     if (!is_taken(reformat, type)) throw Refused{EOPNOTSUPP, "the kernel takes no such reformat in this type of table"};
+    if (data.empty() && reformat != MLX5_IB_UAPI_FLOW_ACTION_PACKET_REFORMAT_TYPE_L2_TUNNEL_TO_L2)
+        throw Refused{ENOENT, "no header"};
     const std::uint32_t handle = add_action(file, {.handle = 0,
                                                    .kind = RootAction::Kind::reformat,
                                                    .type = type,

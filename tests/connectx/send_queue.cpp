@@ -7,6 +7,7 @@
 #include <array>
 #include <atomic>
 #include <cstring>
+#include <iterator>
 #include <string>
 #include <string_view>
 
@@ -27,19 +28,18 @@ T read_at(std::span<const std::uint8_t> bytes, std::size_t offset) {
     return value;
 }
 
+struct RequestName {
+    std::uint8_t opcode;
+    std::string_view name;
+};
+constexpr RequestName request_names[] = {{MLX5_OPCODE_RDMA_WRITE, "REQUEST:RDMA_WRITE"},
+                                         {MLX5_OPCODE_RDMA_READ, "REQUEST:RDMA_READ"},
+                                         {MLX5_OPCODE_SEND, "REQUEST:SEND"},
+                                         {MLX5_OPCODE_FLOW_TBL_ACCESS, "REQUEST:FLOW_TBL_ACCESS"}};
+
 std::string_view name_of(std::uint8_t opcode) {
-    switch (opcode) {
-        case MLX5_OPCODE_RDMA_WRITE:
-            return "REQUEST:RDMA_WRITE";
-        case MLX5_OPCODE_RDMA_READ:
-            return "REQUEST:RDMA_READ";
-        case MLX5_OPCODE_SEND:
-            return "REQUEST:SEND";
-        case MLX5_OPCODE_FLOW_TBL_ACCESS:
-            return "REQUEST:FLOW_TBL_ACCESS";
-        default:
-            return "REQUEST:?";
-    }
+    const auto* known = std::ranges::find(request_names, opcode, &RequestName::opcode);
+    return known == std::end(request_names) ? "REQUEST:?" : known->name;
 }
 
 }   // namespace
@@ -53,6 +53,10 @@ struct SendQueue::Request {
 
     [[nodiscard]] std::span<const std::uint8_t> bytes() const { return {copy.data(), size}; }
 };
+
+bool SendQueue::is_request_name(std::string_view name) {
+    return std::ranges::find(request_names, name, &RequestName::name) != std::end(request_names);
+}
 
 void SendQueue::set_state(State state) {
     state_ = state;
@@ -75,7 +79,7 @@ SendQueue::Request SendQueue::take() const {
     return request;
 }
 
-std::uint8_t SendQueue::access(const Request& request, RequestTargets& targets, Figures& figures) {
+std::uint8_t SendQueue::access(const Request& request, RequestTargets& targets, Figures& figures) const {
     const auto remote = read_at<mlx5_wqe_raddr_seg>(request.bytes(), sizeof(mlx5_wqe_ctrl_seg));
     constexpr std::size_t data_at = sizeof(mlx5_wqe_ctrl_seg) + sizeof(mlx5_wqe_raddr_seg);
     const auto data = read_at<mlx5_wqe_data_seg>(request.bytes(), data_at);
@@ -83,15 +87,25 @@ std::uint8_t SendQueue::access(const Request& request, RequestTargets& targets, 
     const bool is_inline = (first & MLX5_INLINE_SEG) != 0;
     const std::uint32_t size = is_inline ? first & inline_length_mask : first;
     const bool writes = request.opcode == MLX5_OPCODE_RDMA_WRITE;
-    std::uint8_t* far = targets.memory(be32toh(remote.rkey), be64toh(remote.raddr), size,
-                                       writes ? MemoryKey::remote_write : MemoryKey::remote_read);
+    if (!is_inline && data_at + sizeof data != request.size) {
+        targets.note("a work request that scatters or gathers");
+        return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
+    }
+    std::uint8_t* far = targets.memory({.key = be32toh(remote.rkey),
+                                        .address = be64toh(remote.raddr),
+                                        .size = size,
+                                        .access = writes ? MemoryKey::remote_write : MemoryKey::remote_read,
+                                        .protection_domain = spec_.protection_domain});
     if (far == nullptr) return MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR;
     if (is_inline) {
         if (!writes || data_at + sizeof first + size > request.size) return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
         std::memcpy(far, request.copy.data() + data_at + sizeof first, size);
     } else {
-        std::uint8_t* near = targets.memory(be32toh(data.lkey), be64toh(data.addr), size,
-                                            writes ? MemoryKey::local_read : MemoryKey::local_write);
+        std::uint8_t* near = targets.memory({.key = be32toh(data.lkey),
+                                             .address = be64toh(data.addr),
+                                             .size = size,
+                                             .access = writes ? MemoryKey::local_read : MemoryKey::local_write,
+                                             .protection_domain = spec_.protection_domain});
         if (near == nullptr) return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
         std::memmove(writes ? far : near, writes ? near : far, size);
     }
@@ -110,7 +124,7 @@ std::uint8_t SendQueue::store_argument(const Request& request, RequestTargets& t
     return 0;
 }
 
-std::uint8_t SendQueue::send(const Request& request, RequestTargets& targets, Figures& figures) {
+std::uint8_t SendQueue::send(const Request& request, RequestTargets& targets, Figures& figures) const {
     const auto ethernet = read_at<mlx5_wqe_eth_seg>(request.bytes(), sizeof(mlx5_wqe_ctrl_seg));
     const std::size_t header = be16toh(ethernet.inline_hdr_sz);
     std::uint64_t size = header;
@@ -125,8 +139,12 @@ std::uint8_t SendQueue::send(const Request& request, RequestTargets& targets, Fi
             size += length & inline_length_mask;
             break;   // inline data is the last
         }
-        if (targets.memory(be32toh(data.lkey), be64toh(data.addr), length, MemoryKey::local_read) == nullptr)
-            return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
+        const MemoryRange range{.key = be32toh(data.lkey),
+                                .address = be64toh(data.addr),
+                                .size = length,
+                                .access = MemoryKey::local_read,
+                                .protection_domain = spec_.protection_domain};
+        if (targets.memory(range) == nullptr) return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
         size += length;
     }
     ++figures.frames;
@@ -148,7 +166,7 @@ std::uint8_t SendQueue::carry_out(const Request& request, RequestTargets& target
 }
 
 void SendQueue::run(CompletionQueue& completions, RequestTargets& targets, Figures& figures) {
-    if (state_ != State::ready_to_send && state_ != State::error) return;
+    if (spec_.length == 0 || (state_ != State::ready_to_send && state_ != State::error)) return;
     const auto posted = static_cast<std::uint16_t>(be32toh(std::atomic_ref(*spec_.doorbell_record).load()));
     while (consumer_ != posted) {
         const Request request = take();

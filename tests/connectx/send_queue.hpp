@@ -17,13 +17,13 @@
 
 namespace ovsdr::connectx {
 
+struct MemoryRange;
+
 /// What work requests reach of the rest of the device.
 class RequestTargets {
 public:
-    /// `size` bytes behind a memory key, or null if the key does not grant them for `access` (MemoryKey::Access).
-    /// `address` as the work request has it.
-    [[nodiscard]] virtual std::uint8_t* memory(std::uint32_t key, std::uint64_t address, std::uint64_t size,
-                                               std::uint32_t access) = 0;
+    /// Null if the key does not grant it.
+    [[nodiscard]] virtual std::uint8_t* memory(const MemoryRange& range) = 0;
     /// True if `memory` is device memory (for counting what is written there).
     [[nodiscard]] virtual bool is_icm(std::uint32_t key) const = 0;
     /// The 64 bytes of a modify-header argument, or null.
@@ -44,8 +44,9 @@ public:
     struct Spec {
         Service service;
         std::uint32_t user_index;
+        std::uint32_t protection_domain;   ///< its number
         std::uint8_t* ring;               ///< the process's memory
-        std::uint32_t length;             ///< blocks, a power of two
+        std::uint32_t length;             ///< blocks, a power of two; 0: it only receives
         std::uint32_t* doorbell_record;   ///< the same; the second of the pair
     };
     struct Figures {
@@ -53,6 +54,9 @@ public:
     };
 
     SendQueue(std::uint32_t number, Spec spec) : number_(number), spec_(spec) {}
+
+    /// `REQUEST:SEND`, …
+    [[nodiscard]] static bool is_request_name(std::string_view name);
 
     [[nodiscard]] std::uint32_t number() const { return number_; }
     [[nodiscard]] State state() const { return state_; }
@@ -71,9 +75,9 @@ private:
     struct Request;
     [[nodiscard]] Request take() const;
     /// A syndrome, 0 for success.
-    [[nodiscard]] static std::uint8_t access(const Request& request, RequestTargets& targets, Figures& figures);
+    [[nodiscard]] std::uint8_t access(const Request& request, RequestTargets& targets, Figures& figures) const;
     [[nodiscard]] static std::uint8_t store_argument(const Request& request, RequestTargets& targets);
-    [[nodiscard]] static std::uint8_t send(const Request& request, RequestTargets& targets, Figures& figures);
+    [[nodiscard]] std::uint8_t send(const Request& request, RequestTargets& targets, Figures& figures) const;
     [[nodiscard]] std::uint8_t carry_out(const Request& request, RequestTargets& targets, Figures& figures) const;
 
     std::uint32_t number_;

@@ -7,6 +7,7 @@
 #include <rdma/mlx5_user_ioctl_cmds.h>
 #include <rdma/mlx5_user_ioctl_verbs.h>
 
+#include <algorithm>
 #include <bit>
 #include <cerrno>
 
@@ -64,9 +65,11 @@ void query_port(OpenFile& file, Call& call) {
 void query_mlx5_port(OpenFile& file, Call& call) {
     const Vport vport = file.nic.firmware.vports().of_ib_port(call.handle(MLX5_IB_ATTR_QUERY_PORT_PORT_NUM));
     mlx5_ib_uapi_query_port answer{};
-    answer.flags = MLX5_IB_UAPI_QUERY_PORT_VPORT | MLX5_IB_UAPI_QUERY_PORT_VPORT_VHCA_ID |
-                   MLX5_IB_UAPI_QUERY_PORT_VPORT_STEERING_ICM_RX | MLX5_IB_UAPI_QUERY_PORT_VPORT_STEERING_ICM_TX |
-                   MLX5_IB_UAPI_QUERY_PORT_VPORT_REG_C0 | MLX5_IB_UAPI_QUERY_PORT_ESW_OWNER_VHCA_ID;
+    constexpr std::uint16_t wire = 0xFFFF;   // no function: it has no vhca id
+    answer.flags = MLX5_IB_UAPI_QUERY_PORT_VPORT | MLX5_IB_UAPI_QUERY_PORT_VPORT_STEERING_ICM_RX |
+                   MLX5_IB_UAPI_QUERY_PORT_VPORT_STEERING_ICM_TX | MLX5_IB_UAPI_QUERY_PORT_VPORT_REG_C0 |
+                   MLX5_IB_UAPI_QUERY_PORT_ESW_OWNER_VHCA_ID;
+    if (vport.number != wire) answer.flags |= MLX5_IB_UAPI_QUERY_PORT_VPORT_VHCA_ID;
     answer.vport = vport.number;
     answer.vport_vhca_id = vport.vhca_id;
     answer.esw_owner_vhca_id = manager_vhca;
@@ -137,15 +140,17 @@ void create_queue_pair(OpenFile& file, Call& call) {
     const std::uint32_t domain = call.handle(UVERBS_ATTR_CREATE_QP_PD_HANDLE);
     const std::uint32_t send = call.handle(UVERBS_ATTR_CREATE_QP_SEND_CQ_HANDLE),
                         receive = call.handle(UVERBS_ATTR_CREATE_QP_RECV_CQ_HANDLE);
-    (void)file.objects.get<ProtectionDomain>(domain);
+    const std::uint32_t domain_number = file.objects.get<ProtectionDomain>(domain).number;
     (void)file.objects.get<CompletionQueueHandle>(receive);
     auto completions = file.objects.get<CompletionQueueHandle>(send).queue;
-    if (!std::has_single_bit(own.sq_wqe_count)) throw Refused{EINVAL, "the send ring is no power of two"};
+    if (own.sq_wqe_count != 0 && !std::has_single_bit(own.sq_wqe_count))
+        throw Refused{EINVAL, "the send ring is no power of two"};
     const std::uint32_t number = file.nic.firmware.numbers(ObjectKind::queue_pair).allocate();
     const std::uint32_t tir = file.nic.firmware.numbers(ObjectKind::tir).allocate();
     auto queue = std::make_unique<SendQueue>(
         number, SendQueue::Spec{.service = SendQueue::Service::raw_packet,
                                 .user_index = own.uidx,
+                                .protection_domain = domain_number,
                                 .ring = reinterpret_cast<std::uint8_t*>(own.sq_buf_addr),
                                 .length = own.sq_wqe_count,
                                 .doorbell_record = reinterpret_cast<std::uint32_t*>(own.db_addr) + 1});
@@ -181,11 +186,13 @@ void destroy_memory_region(OpenFile& file, Call& call) {
 }
 
 void allocate_device_memory(OpenFile& file, Call& call) {
-    call.ignore(
-        {UVERBS_ATTR_ALLOC_DM_ALIGNMENT, MLX5_IB_ATTR_ALLOC_DM_RESP_PAGE_INDEX});   // aligned to its size anyway
+    call.ignore({MLX5_IB_ATTR_ALLOC_DM_RESP_PAGE_INDEX});   // of MEMIC
     const std::uint64_t type = call.number(MLX5_IB_ATTR_ALLOC_DM_REQ_TYPE, MLX5_IB_UAPI_DM_TYPE_MEMIC);
     const std::uint64_t size = call.number(UVERBS_ATTR_ALLOC_DM_LENGTH);
     if (type < MLX5_IB_UAPI_DM_TYPE_STEERING_SW_ICM) throw NotEmulated{"device memory that is not ICM"};
+    const std::uint64_t log_alignment = call.number(UVERBS_ATTR_ALLOC_DM_ALIGNMENT, 0);
+    if (log_alignment >= 64 || std::max<std::uint64_t>(size, page_size) < 1ULL << log_alignment)
+        throw NotEmulated{"device memory aligned to more than its size"};
     const std::uint64_t address = file.nic.icm.allocate(static_cast<IcmType>(type), size);
     call.answer(MLX5_IB_ATTR_ALLOC_DM_RESP_START_OFFSET, address);
     call.answer_handle(UVERBS_ATTR_ALLOC_DM_HANDLE, file.objects.add(DeviceMemory{address, size}));
@@ -196,17 +203,24 @@ void free_device_memory(OpenFile& file, Call& call) {
 }
 
 void register_device_memory(OpenFile& file, Call& call) {
-    const auto access = static_cast<std::uint32_t>(call.number(UVERBS_ATTR_REG_DM_MR_ACCESS_FLAGS, 0));
+    const auto flags = static_cast<std::uint32_t>(call.number(UVERBS_ATTR_REG_DM_MR_ACCESS_FLAGS, 0));
+    const std::uint32_t access = flags & ~std::uint32_t{IBV_ACCESS_ZERO_BASED};
+    if (access == flags) throw Refused{EINVAL, "device memory that is not addressed from 0"};
+    check_access(access);
     const std::uint32_t domain = call.handle(UVERBS_ATTR_REG_DM_MR_PD_HANDLE),
                         memory = call.handle(UVERBS_ATTR_REG_DM_MR_DM_HANDLE);
-    (void)file.objects.get<ProtectionDomain>(domain);
+    const std::uint32_t domain_number = file.objects.get<ProtectionDomain>(domain).number;
     const auto [address, there] = file.objects.get<DeviceMemory>(memory);
     const std::uint64_t offset = call.number(UVERBS_ATTR_REG_DM_MR_OFFSET),
                         size = call.number(UVERBS_ATTR_REG_DM_MR_LENGTH);
     if (offset > there || size > there - offset) throw Refused{EINVAL, "more than the device memory"};
     const std::uint32_t key = file.nic.key_numbers.allocate() << 8;
-    file.nic.host.keys[key] = {
-        .first = 0, .size = size, .memory = nullptr, .icm_address = address + offset, .access = access};
+    file.nic.host.keys[key] = {.first = 0,
+                               .size = size,
+                               .memory = nullptr,
+                               .icm_address = address + offset,
+                               .access = access,
+                               .protection_domain = domain_number};
     call.answer_handle(UVERBS_ATTR_REG_DM_MR_HANDLE, file.objects.add(MemoryRegion{key}, {domain, memory}));
     call.answer(UVERBS_ATTR_REG_DM_MR_RESP_LKEY, key);
     call.answer(UVERBS_ATTR_REG_DM_MR_RESP_RKEY, key);

@@ -2,19 +2,20 @@
 
 #include <cerrno>
 #include <string>
-#include <utility>
 
 #include "tests/connectx/address_plan.hpp"
 #include "tests/connectx/layouts.hpp"
 #include "tests/connectx/profile.hpp"
 #include "tests/connectx/refused.hpp"
+#include "tests/connectx/vport_feed.hpp"
 
 namespace ovsdr::connectx {
 namespace {
 
 constexpr std::uint16_t wire = 0xFFFF, manager = 0;
 constexpr std::uint16_t op_mod_uplink = 2;   // of the vport state commands
-constexpr std::uint8_t up = 1, down = 0;
+constexpr std::uint8_t down = 0, up = 1;
+constexpr std::uint16_t frame_overhead = 22;   // Ethernet header, a VLAN tag, and the FCS
 
 std::uint16_t vhca_of(std::uint16_t vport) {
     return vport == wire ? 0 : static_cast<std::uint16_t>(manager_vhca + vport);
@@ -24,8 +25,10 @@ std::uint16_t vhca_of(std::uint16_t vport) {
 
 Vports::Vports(unsigned vfs) : vfs_(vfs) {
     constexpr std::uint64_t first_mac = 0x02'00'00'00'00'01;
-    for (unsigned vport = 0; vport <= vfs; ++vport) states_[static_cast<std::uint16_t>(vport)].mac = first_mac + vport;
-    states_[wire].mac = first_mac + wire;
+    for (unsigned vport = 0; vport <= vfs; ++vport) {
+        states_[static_cast<std::uint16_t>(vport)].settings.mac = first_mac + vport;
+    }
+    states_[wire].settings.mac = first_mac + wire;
 }
 
 Vport Vports::described(std::uint16_t number) const {
@@ -34,10 +37,15 @@ Vport Vports::described(std::uint16_t number) const {
     return {number, vhca_of(number), port << 16, 0xFFFF'0000};
 }
 
+bool Vports::has(std::uint32_t number) const {
+    const auto found = number > UINT16_MAX ? states_.end() : states_.find(static_cast<std::uint16_t>(number));
+    return found != states_.end() && found->second.present;
+}
+
 Vport Vports::of_ib_port(std::uint32_t port) const {
     if (port == 0 || port > ib_ports()) throw Refused{EINVAL, "no IB port " + std::to_string(port)};
     const std::uint16_t number = port == 1 ? wire : static_cast<std::uint16_t>(port - 2);
-    if (!states_.at(number).present) throw Refused{EINVAL, "vport " + std::to_string(number) + " is gone"};
+    if (!has(number)) throw Refused{EOPNOTSUPP, "vport " + std::to_string(number) + " is gone: no representor"};
     return described(number);
 }
 
@@ -53,19 +61,21 @@ void Vports::set_present(std::uint16_t number, bool present) {
     if (const auto found = states_.find(number); found != states_.end()) found->second.present = present;
 }
 
-const Vports::State& Vports::named(std::span<const std::uint8_t> in) const {
+void Vports::configure(std::uint16_t number, VportSettings settings) {
+    if (const auto found = states_.find(number); found != states_.end()) found->second.settings = settings;
+}
+
+VportSettings Vports::current(std::uint16_t number) const {
+    return fed_vport(number).value_or(states_.at(number).settings);
+}
+
+std::uint16_t Vports::named(std::span<const std::uint8_t> in) const {
     using namespace layout;
     auto number = static_cast<std::uint16_t>(get(in, vport_command_in::vport_number));
     if (get(in, vport_command_in::other_vport) == 0) number = manager;
-    const auto found = states_.find(number);
-    if (found == states_.end() || !found->second.present) {
-        throw BadStatus{BadStatus::bad_parameter, "no vport " + std::to_string(number)};
-    }
-    return found->second;
-}
-
-Vports::State& Vports::named(std::span<const std::uint8_t> in) {
-    return const_cast<State&>(std::as_const(*this).named(in));
+    // The wire is no function: it has neither context nor capabilities.
+    if (!has(number) || number == wire) throw BadStatus{BadStatus::bad_parameter, "no vport " + std::to_string(number)};
+    return number;
 }
 
 void Vports::query_hca_cap(std::span<const std::uint8_t> in, std::span<std::uint8_t> out) const {
@@ -90,44 +100,21 @@ void Vports::query_eswitch_context(std::span<const std::uint8_t> in, std::span<s
 
 void Vports::query_nic_context(std::span<const std::uint8_t> in, std::span<std::uint8_t> out) const {
     using namespace layout;
-    const State& state = named(in);
+    const VportSettings settings = current(named(in));
     constexpr Field context = query_nic_vport_context_out::nic_vport_context;
     set(out, context / nic_vport_context::roce_en, 1);
-    set(out, context / nic_vport_context::mtu, state.mtu);
-    set(out, context / nic_vport_context::permanent_address_47_32, state.mac >> 32);
-    set(out, context / nic_vport_context::permanent_address_31_0, state.mac);
-}
-
-void Vports::modify_nic_context(std::span<const std::uint8_t> in) {
-    using namespace layout;
-    State& state = named(in);
-    constexpr Field context = modify_nic_vport_context_in::nic_vport_context,
-                    select = modify_nic_vport_context_in::field_select;
-    constexpr std::uint64_t known = 1U << (31 - modify_nic_vport_field_select::mtu.offset) |
-                                    1U << (31 - modify_nic_vport_field_select::permanent_address.offset);
-    if ((get(in, select) & ~known) != 0)
-        throw NotEmulated{"MODIFY_NIC_VPORT_CONTEXT of other fields than MTU and address"};
-    if (get(in, select / modify_nic_vport_field_select::mtu) != 0) {
-        state.mtu = static_cast<std::uint16_t>(get(in, context / nic_vport_context::mtu));
-    }
-    if (get(in, select / modify_nic_vport_field_select::permanent_address) != 0) {
-        state.mac = get(in, context / nic_vport_context::permanent_address_47_32) << 32 |
-                    get(in, context / nic_vport_context::permanent_address_31_0);
-    }
+    set(out, context / nic_vport_context::mtu, settings.mtu + frame_overhead);
+    set(out, context / nic_vport_context::permanent_address_47_32, settings.mac >> 32);
+    set(out, context / nic_vport_context::permanent_address_31_0, settings.mac);
 }
 
 void Vports::query_state(std::span<const std::uint8_t> in, std::span<std::uint8_t> out) const {
     using namespace layout;
-    const bool is_wire = get(in, command_in::op_mod) == op_mod_uplink;
-    const State& state = is_wire ? states_.at(wire) : named(in);
-    set(out, vport_state::admin_state, state.admin);
-    set(out, vport_state::state, state.admin == down ? down : up);
-}
-
-void Vports::modify_state(std::span<const std::uint8_t> in) {
-    using namespace layout;
-    State& state = get(in, command_in::op_mod) == op_mod_uplink ? states_.at(wire) : named(in);
-    state.admin = static_cast<std::uint8_t>(get(in, vport_state::admin_state));
+    const std::uint16_t number = get(in, command_in::op_mod) == op_mod_uplink ? wire : named(in);
+    // A link is up as long as nobody sets the vport down.
+    const std::uint8_t now = current(number).up ? up : down;
+    set(out, vport_state::admin_state, now);
+    set(out, vport_state::state, now);
 }
 
 void Vports::query_counter(std::span<const std::uint8_t> in) const {

@@ -22,13 +22,18 @@ void allocate_protection_domain(OpenFile& file, Call& call) {
 
 void register_memory(OpenFile& file, Call& call) {
     const auto asked = call.structure<ib_uverbs_reg_mr>(UVERBS_ATTR_CORE_IN);
-    (void)file.objects.get<ProtectionDomain>(asked.pd_handle);
+    const std::uint32_t domain = file.objects.get<ProtectionDomain>(asked.pd_handle).number;
+    check_access(asked.access_flags);
+    constexpr std::uint64_t in_page = 0xFFF;
+    if ((asked.start & in_page) != (asked.hca_va & in_page))
+        throw Refused{EINVAL, "memory and its address for the device begin differently in their pages"};
     const std::uint32_t key = file.nic.key_numbers.allocate() << 8;
     file.nic.host.keys[key] = {.first = asked.hca_va,
                                .size = asked.length,
                                .memory = reinterpret_cast<std::uint8_t*>(asked.start),
                                .icm_address = std::nullopt,
-                               .access = asked.access_flags};
+                               .access = asked.access_flags,
+                               .protection_domain = domain};
     const std::uint32_t handle = file.objects.add(MemoryRegion{key}, {asked.pd_handle});
     call.answer(UVERBS_ATTR_CORE_OUT, ib_uverbs_reg_mr_resp{.mr_handle = handle, .lkey = key, .rkey = key});
 }
@@ -86,13 +91,18 @@ void modify_queue_pair(OpenFile& file, Call& call) {
     if ((asked.attr_mask & ~known) != 0)
         throw NotEmulated{fmt::format("attributes {:#x} of a queue pair", asked.attr_mask)};
     const std::uint32_t ports = file.nic.firmware.vports().ib_ports();
-    if ((asked.attr_mask & IBV_QP_PORT) != 0 && (asked.port_num == 0 || asked.port_num > ports)) {
+    const bool names_port = (asked.attr_mask & IBV_QP_PORT) != 0;
+    if (names_port && (asked.port_num == 0 || asked.port_num > ports))
         throw Refused{EINVAL, fmt::format("no IB port {}", asked.port_num)};
+    if ((asked.attr_mask & IBV_QP_STATE) == 0) {
+        if (names_port) throw Refused{EINVAL, "a port without a state"};
+        return;
     }
-    if ((asked.attr_mask & IBV_QP_STATE) == 0) return;
     for (const Transition& transition : transitions) {
-        if (transition.from == queue.state() && transition.to == asked.qp_state)
-            return queue.set_state(transition.state);
+        if (transition.from != queue.state() || transition.to != asked.qp_state) continue;
+        if (names_port != (transition.from == State::reset))
+            throw Refused{EINVAL, "raw packet queues name their port from RESET to INIT, and only there"};
+        return queue.set_state(transition.state);
     }
     // Receives would have to be flushed.
     if (asked.qp_state >= IBV_QPS_SQD || asked.qp_state == IBV_QPS_RESET) {

@@ -26,13 +26,20 @@ void check(const ovsdr_set& set) {
     }
 }
 
-void check(const ovsdr_megaflow& megaflow) {
+/// The header lies in the actions that it came from.
+void check(const ovsdr_tunnel_push& push, const std::uint8_t* from, std::size_t size) {
+    FUZZ_CHECK(push.header_size <= OVSDR_MAX_TUNNEL_HEADER);
+    FUZZ_CHECK(push.header >= from && push.header + push.header_size <= from + size);
+}
+
+void check(const ovsdr_megaflow& megaflow, const std::uint8_t* from, std::size_t size) {
     int depth = 0;
     const auto kept = std::min<std::uint32_t>(megaflow.n_actions, OVSDR_MAX_ACTIONS);
     for (std::uint32_t i = 0; i < kept; ++i) {
         const ovsdr_action& action = megaflow.actions[i];
         FUZZ_CHECK(action.type <= OVSDR_ACTION_UNSUPPORTED);
         if (action.type == OVSDR_ACTION_SET) check(action.set);
+        if (action.type == OVSDR_ACTION_TUNNEL_PUSH) check(action.tunnel_push, from, size);
         if (action.type == OVSDR_ACTION_UNSUPPORTED) FUZZ_CHECK(std::strlen(action.unsupported) > 0);
         if (action.type == OVSDR_ACTION_COPY_BEGIN) ++depth;
         if (action.type == OVSDR_ACTION_COPY_END) FUZZ_CHECK(--depth >= 0);
@@ -48,6 +55,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     std::copy_n(data, size, actions.get());
     ovsdr_megaflow megaflow;
     megaflow_from_actions(reinterpret_cast<const nlattr*>(actions.get()), size, &megaflow);
-    check(megaflow);
+    check(megaflow, actions.get(), size);
     return 0;
 }

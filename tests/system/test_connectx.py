@@ -1,11 +1,13 @@
 """The daemon on the system's own libibverbs and libmlx5, unmodified, over the emulated ConnectX: a thousand megaflows,
 their counters, revalidation, ports that go and come, a restart. Nothing is left behind in the kernel or in the device's
-memory, and nobody complains.
+memory, and nobody complains. And vports as Linux gives them: it lets the daemon read them and not change them, and need
+not tell of a change.
 """
 
 from __future__ import annotations
 
 import re
+import time
 from typing import Iterator
 
 import pytest
@@ -20,6 +22,9 @@ pytestmark = pytest.mark.dr_only
 
 PORTS = {"vm1": 1, "vm2": 2, "uplink": UPLINK}   # by OpenFlow's numbers 1, 2, 3
 MEGAFLOWS = 1000
+IDLE_SECONDS, CPU_LIMIT = 5, 0.05
+# In which a change that no event tells of is seen: the daemon looks every second, or every ten where it gets events.
+UNTOLD = {0: 5, 1: 20}
 
 # What becomes of a packet to 02:00:00:00:00:NN, as OpenFlow says it, and as a megaflow's actions in terms of ports.
 FORMS = [
@@ -45,7 +50,7 @@ def switch(workspace: Workspace, request: pytest.FixtureRequest) -> Iterator[Con
     yield made
 
 
-def start_switch(workspace: Workspace, **options: str) -> ConnectXSwitch:
+def start_switch(workspace: Workspace, **options: str | int) -> ConnectXSwitch:
     """A bridge without ports."""
     if not connectx.built():
         pytest.skip("tests/connectx/libconnectx.so is not built")
@@ -167,6 +172,78 @@ def test_a_call_to_the_kernel_that_fails_is_told_and_leaves_nothing(workspace: W
     assert len(failed) == 1
     figure(f"call {call}, {failed[0].split(' ')[1]} ports say {errors or 'nothing'}")
     nothing_left(switch)
+
+
+@pytest.mark.parametrize("events", [0, 1])
+def test_a_vport_that_is_down_opens_and_follows_the_kernel(workspace: Workspace, events: int) -> None:
+    """A card's vports are down until their representors are set up."""
+    switch = start_switch(workspace, events=events)
+    switch.configure_vport(1, up=False)
+    for name in PORTS:
+        add_port(switch, name)
+    wait_until(lambda: switch.interface("vm1", "admin_state") == "down", 10, "the port of the vport shows down")
+    assert switch.interface("vm1", "link_state") == "down"
+    assert switch.interface("vm2", "admin_state") == switch.interface("vm2", "link_state") == "up"
+    assert len(said(switch, "vm1: .*the vport is down: the kernel does not let the state of vport 1 of mlx5_0 be")) == 1
+    assert len(said(switch, r"NIC_VPORT_CHANGE\): Invalid argument\): they are looked at every 1000 ms")) == 1 - events
+    add_megaflows(switch, 100)
+
+    switch.configure_vport(1, mtu=9000, mac="02:00:00:00:12:34")
+    wait_until(lambda: switch.interface("vm1", "admin_state") == "up", UNTOLD[events], "the vport was set up")
+    assert switch.interface("vm1", "link_state") == "up"
+    assert switch.interface("vm1", "mtu") == 9000
+    assert switch.interface("vm1", "mac_in_use") == "02:00:00:00:12:34"
+    switch.configure_vport(1, up=False)
+    wait_until(lambda: switch.interface("vm1", "link_state") == "down", UNTOLD[events], "the vport was set down")
+    assert len(offloaded(switch)) == 100
+    switch.stop()
+    nothing_left(switch)
+
+
+def test_what_the_kernel_sets_is_refused_once_and_the_bridge_goes_on(workspace: Workspace) -> None:
+    switch = start_switch(workspace)
+    for name in PORTS:
+        add_port(switch, name)
+    for mtu in (4000, 5000, 6000):
+        switch.vsctl("set", "interface", "vm1", f"mtu_request={mtu}")
+    switch.vsctl("set", "interface", "vm1", 'mac="02:00:00:00:00:99"')
+    for _ in range(3):
+        switch.ofctl("mod-port", BRIDGE, "vm1", "down")
+    switch.vsctl("add-port", BRIDGE, "other", "--", "set", "interface", "other", "type=internal")
+    wait_until(lambda: said(switch, "the state of vport 1"), 10, "the daemon says what it cannot do")
+    assert len(said(switch, "vm1: the kernel does not let the MTU of vport 1 .*its owner sets it with ip link")) == 1
+    assert len(said(switch, "vm1: the kernel does not let the state of vport 1 .*on the representor")) == 1
+    assert not said(switch, "failed to set MTU")
+    assert switch.interface("vm1", "mtu") == 1500
+    assert switch.interface("vm1", "admin_state") == switch.interface("vm1", "link_state") == "up"
+    assert switch.interface("vm1", "error") is None
+    # A request for what there is already is none.
+    switch.vsctl("set", "interface", "vm2", "mtu_request=1500")
+    assert not said(switch, "vm2: the kernel")
+    add_megaflows(switch, 100)
+    # Opened anew, with the request in place, and told anew.
+    switch.vsctl("del-port", BRIDGE, "vm1")
+    switch.vsctl("add-port", BRIDGE, "vm1", "--", "set", "interface", "vm1", "type=dr", "mtu_request=4000",
+                 f"options:device={connectx.DEVICE}", "options:vport=1", "ofport_request=1")
+    wait_until(lambda: switch.interface("vm1", "ofport") == 1, 10, "the port is there again")
+    assert len(said(switch, "vm1: the kernel does not let the MTU of vport 1")) == 2
+    switch.stop()
+    nothing_left(switch)
+
+
+def test_looking_at_vports_takes_no_core(workspace: Workspace) -> None:
+    switch = start_switch(workspace, events=0)
+    for name in PORTS:
+        add_port(switch, name)
+    begin, cpu = time.monotonic(), switch.cpu_seconds()
+    time.sleep(IDLE_SECONDS)
+    share = (switch.cpu_seconds() - cpu) / (time.monotonic() - begin)
+    figure(f"idle without events of vports: {share:.1%} of a core")
+    assert share <= CPU_LIMIT
+
+
+def said(switch: ConnectXSwitch, pattern: str) -> list[str]:
+    return [line for line in switch.log.read_text().splitlines() if re.search(pattern, line)]
 
 
 def finish(switch: ConnectXSwitch) -> None:

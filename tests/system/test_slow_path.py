@@ -33,7 +33,7 @@ def two(workspace: Workspace) -> Iterator[Lab]:
         lab.switch.vsctl("del-port", BRIDGE, guest.port)
         lab.nic.drnic("set", str(guest.vport), "--mtu", "1500")
         lab.add_port(guest)
-    lab.switch.add_flows(BRIDGE, ["in_port=1,ip,actions=output:2", "in_port=2,ip,actions=mod_nw_ttl:60,output:1"])
+    lab.switch.add_flows(BRIDGE, ["in_port=1,ip,actions=output:2", "in_port=2,ip,actions=output(port=1,max_len=9100)"])
     assert_reaches(*lab.guests, count=2)
     yield lab
     assert_alive(lab)

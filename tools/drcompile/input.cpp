@@ -6,8 +6,6 @@
 #include <memory>
 #include <stdexcept>
 
-#include "tools/drcompile/dump_line.hpp"
-
 namespace ovsdr::drcompile {
 namespace {
 
@@ -18,17 +16,21 @@ bool read_port(void* ports, const char* text, std::size_t length, ovsdr_port_rol
     return port.has_value();
 }
 
-ovsdr_megaflow megaflow_of(const DumpLine& line, Ports& ports) {
-    const ovsdr_port_reader reader{read_port, &ports};
-    ovsdr_megaflow megaflow;
-    char* error = nullptr;
-    const bool done = megaflow_from_text(line.match.c_str(), line.actions.c_str(), &reader, &megaflow, &error);
-    const std::unique_ptr<char, decltype(&std::free)> owner(error, std::free);
-    if (!done) throw BadLine(error != nullptr ? error : "not understood");
-    return megaflow;
-}
+using Freed = std::unique_ptr<void, decltype(&std::free)>;
 
 }  // namespace
+
+dr::StoredMegaflow Input::megaflow_of(const DumpLine& line) {
+    const ovsdr_dump_reader reader{read_port, &ports_, vlan_limit_};
+    ovsdr_megaflow megaflow;
+    void* storage = nullptr;
+    char* error = nullptr;
+    const bool done =
+        megaflow_from_text(line.match.c_str(), line.actions.c_str(), &reader, &megaflow, &storage, &error);
+    const Freed storage_owner(storage, std::free), error_owner(error, std::free);
+    if (!done) throw BadLine(error != nullptr ? error : "not understood");
+    return {megaflow, parts_};
+}
 
 void Input::read(std::istream& stream, const std::string& name) {
     std::string text;
@@ -40,7 +42,7 @@ void Input::read_line(const std::string& text, Place place) {
     try {
         auto line = take_apart(text);
         if (!line) return;
-        values_.emplace_back(megaflow_of(*line, ports_), parts_);
+        values_.push_back(megaflow_of(*line));
         megaflows_.push_back({std::move(place), std::move(line->ufid), line->packets});
     } catch (const BadLine& bad) {
         faults_.push_back({std::move(place), bad.what()});

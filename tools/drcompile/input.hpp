@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "offload/dr/megaflow_store.hpp"
+#include "tools/drcompile/dump_line.hpp"
 #include "tools/drcompile/ports.hpp"
 
 namespace ovsdr::drcompile {
@@ -31,7 +32,8 @@ public:
         std::string what;
     };
 
-    explicit Input(PortWishes wishes) : ports_(std::move(wishes)) {}
+    /// `vlan_limit`: other_config:vlan-limit of the switch that printed; 0: as many tags as OVS can parse.
+    explicit Input(PortWishes wishes, int vlan_limit = 1) : ports_(std::move(wishes)), vlan_limit_(vlan_limit) {}
 
     /// Throws std::runtime_error: the stream cannot be read to its end.
     void read(std::istream& stream, const std::string& name);
@@ -45,8 +47,10 @@ public:
 
 private:
     void read_line(const std::string& text, Place place);
+    [[nodiscard]] dr::StoredMegaflow megaflow_of(const DumpLine& line);
 
     Ports ports_;
+    int vlan_limit_;
     dr::MegaflowParts parts_;
     std::vector<Megaflow> megaflows_;
     std::vector<dr::StoredMegaflow> values_;

@@ -23,6 +23,7 @@ namespace {
 struct Options {
     std::string profile = "cx6dx";
     std::vector<std::string> files, ports, uplinks, others;
+    int vlan_limit = 1;
     bool summary = false, as_json = false;
 };
 
@@ -72,6 +73,8 @@ void describe(CLI::App& app, Options& options) {
         ->type_name("NAME")->allow_extra_args(false);
     app.add_option("--other", options.others, "what a shell's pattern fits is no dr port: 'tap*'; repeated")
         ->type_name("PATTERN")->allow_extra_args(false);
+    app.add_option("--vlan-limit", options.vlan_limit, "the switch's other_config:vlan-limit: tags that it parses, 0: all")
+        ->check(CLI::Range(0, 2))->type_name("N")->capture_default_str();
     app.add_flag("--summary", options.summary, "how many are offloaded, and how many are not for each reason");
     app.add_flag("-j,--json", options.as_json, "for programs");
 }
@@ -113,7 +116,7 @@ bool read_all(Input& input, const std::vector<std::string>& files) {
 }
 
 int run(const Options& options) {
-    Input input(wishes_of(options));
+    Input input(wishes_of(options), options.vlan_limit);
     const bool all = read_all(input, options.files.empty() ? std::vector<std::string>{"-"} : options.files);
     input.ports().assign();
     const auto profile = std::ranges::find(profiles, options.profile, &Profile::name);

@@ -169,7 +169,9 @@ constexpr std::uint32_t nic_receive_2 = 5120, nic_transmit_2 = 5888, fdb_2 = 512
 constexpr std::array vlan_fields{Field{10, 1}, Field{11, 1}, Field{13, 1}, Field{14, 1}};  // pop, push, pop 2, push 2
 
 /// flow_table_nic_cap: headers of any kind, how many, how long.
-constexpr std::array reformat_facts{Fact{{32, 1}, 1}, Fact{{43, 5}, 20}, Fact{{54, 10}, Reformat::max_size}};
+constexpr Field max_encap_header_size{54, 10};   // also in e_switch_cap
+constexpr std::array reformat_facts{Fact{{32, 1}, 1}, Fact{{43, 5}, 20},
+                                    Fact{max_encap_header_size, Reformat::max_size}};
 
 void put(Output out, std::uint32_t structure, Field field, std::uint64_t value) {
     prm::set(out, prm::within(capability + structure, field), value);
@@ -283,6 +285,8 @@ Status query_capabilities(DeviceState& state, Input in, Output out) {
             put(out, fdb_2, tunnel_header_0_1, 1);
             return Status::ok;
         case 0x9:  // eSwitch: no sub-functions, no VLAN handling of its own
+            put(out, 0, max_encap_header_size, Reformat::max_size);
+            return Status::ok;
         case 0xc:
             put_qos(profile, out);
             return Status::ok;

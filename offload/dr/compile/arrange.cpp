@@ -35,6 +35,8 @@ Changes common_to(const std::vector<Path>& legs) {
     const bool equally_written = std::ranges::all_of(
         legs, [&](const Path& leg) { return leg.changes.writes == common.writes; });
     if (!equally_popped || !equally_written) common.pushes.clear();
+    // Legs with one tunnel differ in what comes before it.
+    common.tunnel.clear();
     return common;
 }
 
@@ -63,10 +65,13 @@ public:
         if (left.pops == 0 && !left.writes.empty() && follows(state, OrderAction::modify_header)) {
             done.writes = std::exchange(left.writes, {});
         }
-        if (left.pops == 0 && left.writes.empty() && !miscounts(left.pushes, counts)) {
+        if (left.pops == 0 && left.writes.empty() && !miscounts(left, counts)) {
             auto tag = left.pushes.begin();
-            for (; tag != left.pushes.end() && follows(state, OrderAction::push_vlan); ++tag) done.pushes.push_back(*tag);
+            while (tag != left.pushes.end() && follows(state, OrderAction::push_vlan)) done.pushes.push_back(*tag++);
             left.pushes.erase(left.pushes.begin(), tag);
+            if (left.pushes.empty() && !left.tunnel.empty() && follows(state, OrderAction::encapsulate)) {
+                done.tunnel = std::exchange(left.tunnel, {});
+            }
         }
         if (!left.none() || !ends(state, path)) {
             if (done.none() && !counts) {
@@ -96,9 +101,11 @@ private:
         return follows(state, path.vports.empty() ? OrderAction::table : OrderAction::vport);
     }
 
-    /// See DeviceCaps: two tags that the counting rule pushes.
-    [[nodiscard]] bool miscounts(const std::vector<VlanTag>& pushes, bool counts) const noexcept {
-        return counts && pushes.size() > 1 && caps_.counts_after_push(side_ == Side::wire);
+    /// See DeviceCaps: two things that the counting rule puts in front of the packet.
+    [[nodiscard]] bool miscounts(const Changes& left, bool counts) const noexcept {
+        const bool wire = side_ == Side::wire;
+        const bool tunnel = !left.tunnel.empty() && caps_.counts_before_tunnel(wire);
+        return counts && left.pushes.size() + (tunnel ? 1 : 0) > 1 && caps_.counts_after_push(wire);
     }
 
     const Side side_;
@@ -107,7 +114,8 @@ private:
 };
 
 bool any_change(const Path& path, auto&& is) {
-    return is(path.changes) || std::ranges::any_of(path.branches, [&](const Path& branch) { return any_change(branch, is); });
+    return is(path.changes) ||
+           std::ranges::any_of(path.branches, [&](const Path& branch) { return any_change(branch, is); });
 }
 
 }  // namespace
@@ -133,11 +141,14 @@ void arrange(Path& path, Side side, const DeviceCaps& caps, Obstacles& obstacles
     const bool wire = side == Side::wire;
     const auto pops = [](const Changes& changes) { return changes.pops != 0; };
     const auto pushes = [](const Changes& changes) { return !changes.pushes.empty(); };
+    const auto tunnels = [](const Changes& changes) { return !changes.tunnel.empty(); };
     const bool cannot_pop = !wire && !caps.pops_from_vports() && any_change(path, pops);
     const bool cannot_push = wire && !caps.pushes_from_wire() && any_change(path, pushes);
     if (cannot_pop) obstacles.add(RejectReason::device_limit, "pop_vlan of packets from a vport");
     if (cannot_push) obstacles.add(RejectReason::device_limit, "push_vlan onto packets from the wire");
-    if (cannot_pop || cannot_push) return;
+    const bool cannot_encapsulate = wire && !caps.encapsulates_from_wire() && any_change(path, tunnels);
+    if (cannot_encapsulate) obstacles.add(RejectReason::device_limit, "tnl_push of packets from the wire");
+    if (cannot_pop || cannot_push || cannot_encapsulate) return;
     Arranger(side, caps, obstacles).rule(path, OrderState::counted, 0);
 }
 

@@ -7,8 +7,11 @@
 // slow path, where the megaflow is known as well.
 //
 // Where a rule is narrower than its megaflow, on purpose:
-// - VLAN: the device's ethertype is the one behind all tags it parsed, OVS's the one behind as many as vlan-limit
-//   allows. A rule therefore asks for no second tag. A megaflow with a tag but a wildcarded TPID takes the key's TPID.
+// - VLAN: the device's ethertype is the one behind both tags that it parses, OVS's the one behind as many as vlan-limit
+//   allows. With a limit of 1 a rule therefore asks for no second tag, or for one whose TPID is the megaflow's
+//   ethertype; then it looks at nothing behind that. A third tag is refused: what a device makes of it is not written
+//   anywhere. A megaflow with a tag but a wildcarded TPID takes the key's TPID. DEI is never matched: OVS has its mark
+//   of presence in that bit.
 // - IPv4 and IPv6: the device's parser must agree (ip_version), so frames with a broken IP header take the slow path.
 // - L4 fields, and rewriting addresses or ports: never of a fragment (frag = 0).
 // - IPv6 extension headers: the device's ip_protocol is the one it parsed to. Numbers of extension headers themselves

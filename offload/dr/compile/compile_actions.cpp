@@ -2,12 +2,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "offload/dr/compile/arrange.hpp"
 #include "offload/dr/compile/compile.hpp"
 #include "offload/dr/compile/rewrite.hpp"
+#include "offload/dr/compile/tunnel_header.hpp"
 
 namespace ovsdr::dr {
 
@@ -40,6 +43,7 @@ private:
         std::uint8_t pops = 0;
         Rewrite rewrite{};
         std::vector<VlanTag> pushes{};
+        std::optional<TunnelHeader> tunnel{};   ///< around all that; what comes later is done to it
     };
 
     void refuse(RejectReason reason, StaticName name, std::string value = {}) {
@@ -53,6 +57,7 @@ private:
                 return push(be16toh(action.push_vlan.be_tpid), be16toh(action.push_vlan.be_tci));
             case OVSDR_ACTION_POP_VLAN: return pop();
             case OVSDR_ACTION_SET: return set(action.set);
+            case OVSDR_ACTION_TUNNEL_PUSH: return encapsulate(action.tunnel_push);
             case OVSDR_ACTION_RECIRC: return recirculate(TableKey{action.recirc_id});
             case OVSDR_ACTION_COPY_BEGIN: return outside_.push_back(now_);
             case OVSDR_ACTION_COPY_END: return end_copy();
@@ -69,9 +74,22 @@ private:
     }
 
     Path& leg() {
-        const Changes changes{now_.pops, now_.rewrite.writes(), now_.pushes};
+        Changes changes{now_.pops, now_.rewrite.writes(), now_.pushes, {}};
+        if (now_.tunnel) changes.tunnel = tunnel_bytes();
+        if (commands_of(changes.writes) > most_commands) {
+            refuse(RejectReason::too_many_actions, "set actions whose masks have too many parts");
+        }
         const auto known = std::ranges::find(legs_, changes, &Path::changes);
         return known != legs_.end() ? *known : legs_.emplace_back(Path{changes, {}, {}, {}});
+    }
+
+    std::vector<std::uint8_t> tunnel_bytes() {
+        const auto& bytes = now_.tunnel->bytes();
+        if (bytes.size() > caps_.max_tunnel_header) {
+            refuse(RejectReason::device_limit, "tnl_push with a header longer than the device's",
+                   fmt::format(": {} bytes, the most is {}", bytes.size(), caps_.max_tunnel_header));
+        }
+        return bytes;
     }
 
     void output(OdpPort odp_port) {
@@ -95,6 +113,7 @@ private:
         if (!caps_.recirculates) {
             return refuse(RejectReason::device_limit, "recirc", " (NIC_RX has no table but its root)");
         }
+        if (now_.tunnel) return refuse(RejectReason::unsupported_order, "recirc behind tnl_push");
         if (table.recirc_id == match_.table.recirc_id) {
             return refuse(RejectReason::recirculation, "recirc to the table that it comes from",
                           fmt::format(": {:#x}", table.recirc_id));
@@ -111,24 +130,44 @@ private:
         if (tpid != tpid_customer && tpid != tpid_service) {
             refuse(RejectReason::unsupported_action, "push_vlan", fmt::format("(tpid={:#06x})", tpid));
         }
-        if (now_.pushes.size() == max_pushes) {
+        const VlanTag tag{tpid, static_cast<std::uint16_t>(tci & ~vlan_present)};
+        if ((now_.tunnel ? now_.tunnel->tags() : now_.pushes.size()) == max_pushes) {
             return refuse(RejectReason::too_many_actions, "more than two push_vlan");
         }
-        now_.pushes.push_back({tpid, static_cast<std::uint16_t>(tci & ~vlan_present)});
+        if (now_.tunnel) {
+            now_.tunnel->push(tag);
+        } else {
+            now_.pushes.push_back(tag);
+        }
+    }
+
+    void encapsulate(const ovsdr_tunnel_push& push) {
+        if (now_.tunnel) return refuse(RejectReason::unsupported_order, "tnl_push behind tnl_push");
+        now_.tunnel = TunnelHeader::of(push, flow_hash(), obstacles_);
+    }
+
+    /// Of what tells this megaflow from others.
+    [[nodiscard]] std::uint64_t flow_hash() const noexcept {
+        const auto& value = match_.value.bytes;
+        const std::string_view bytes(reinterpret_cast<const char*>(value.data()), value.size());
+        return std::hash<std::string_view>{}(bytes);
     }
 
     void pop() {
-        if (!now_.pushes.empty()) {
+        if (now_.tunnel) {
+            now_.tunnel->pop();
+        } else if (!now_.pushes.empty()) {
             now_.pushes.pop_back();
-        } else if (match_.vlan_tags == MatchPlan::unknown_tags) {
-            refuse(RejectReason::unsupported_order, "pop_vlan of packets that may have no tag");
         } else if (now_.pops < match_.vlan_tags) {
             ++now_.pops;
+        } else if (match_.more_tags) {
+            refuse(RejectReason::unsupported_order, "pop_vlan of packets that may have no tag");
         }   // else OVS leaves an untagged packet as it is
     }
 
     void set(const ovsdr_set& set) {
         const bool ipv6 = match_.l3 == L3::ipv6;
+        if (now_.tunnel) return refuse(RejectReason::unsupported_order, "set behind tnl_push");
         switch (set.field) {
             case OVSDR_HEADER_ETH_DST:
             case OVSDR_HEADER_ETH_SRC: break;

@@ -16,6 +16,7 @@ namespace {
 
 constexpr std::uint16_t eth_type_ipv4 = 0x0800, eth_type_arp = 0x0806, eth_type_rarp = 0x8035, eth_type_ipv6 = 0x86dd;
 constexpr std::uint16_t tpid_customer = 0x8100, tpid_service = 0x88a8;
+constexpr bool is_tag(std::uint16_t eth_type) noexcept { return eth_type == tpid_customer || eth_type == tpid_service; }
 constexpr std::uint16_t first_eth_type = 0x0600;   ///< below: an 802.3 length; OVS has 0x05ff for those
 constexpr std::uint16_t vlan_present = 0x1000;     ///< OVS's VLAN_CFI
 constexpr std::uint8_t proto_icmp = 1, proto_igmp = 2, proto_tcp = 6, proto_udp = 17, proto_icmpv6 = 58;
@@ -24,6 +25,19 @@ constexpr std::uint8_t frag_any = 1, frag_later = 2;
 
 /// Next-header numbers of IPv6 that OVS steps over: hop-by-hop, routing, fragment, AH, destination options.
 constexpr std::array<std::uint8_t, 5> ipv6_extension_headers{0, 43, 44, 51, 60};
+
+/// Where the device has a tag, and what users call it.
+struct TagFields {
+    prm::Field customer, service, prio, vid;
+    StaticName tci_name, tpid_name;
+};
+constexpr TagFields tag_fields[] = {
+    {field::cvlan_tag, field::svlan_tag, field::first_prio, field::first_vid, "vlan_tci", "vlan_tpid"},
+    {field::outer_second_cvlan_tag, field::outer_second_svlan_tag, field::outer_second_prio, field::outer_second_vid,
+     "vlan_tci[1]", "vlan_tpid[1]"},
+};
+
+constexpr std::uint32_t ipv6_label_bits = 20;
 
 std::uint32_t word_at(const std::uint8_t* bytes) noexcept {
     std::uint32_t word;
@@ -39,7 +53,8 @@ class MatchCompiler {
 public:
     MatchCompiler(const ovsdr_flow_fields& key, const ovsdr_flow_fields& mask, const PortMap& ports,
                   const DeviceCaps& caps, Obstacles& obstacles) noexcept
-        : key_(key), mask_(mask), ports_(ports), caps_(caps), obstacles_(obstacles) {}
+        : key_(key), mask_(mask), parses_two_tags_(key.vlan_limit > 1), ports_(ports), caps_(caps),
+          obstacles_(obstacles) {}
 
     /// Each step clears what it dealt with, be it that it refused it.
     MatchPlan run() {
@@ -111,9 +126,9 @@ private:
         if (type < first_eth_type) {
             return refuse(RejectReason::unsupported_match, "eth_type", fmt::format("={:#06x} (802.3 with LLC)", type));
         }
-        if (type == tpid_customer || type == tpid_service) {
-            return refuse(RejectReason::unsupported_match, "eth_type",
-                          fmt::format("={:#06x} (a tag that OVS did not parse)", type));
+        if (is_tag(type)) {
+            unparsed_tag_ = type;
+            return;
         }
         match(field::ethertype, type, 0xFFFF);
         if (type == eth_type_arp || type == eth_type_rarp) plan_.l3 = L3::arp;
@@ -127,60 +142,84 @@ private:
         if (plan_.l3 == L3::ipv6 && key_.ipv6 != 0) clear(mask_.ipv6);
     }
 
+    enum class Tag : std::uint8_t { none, present, perhaps };
+
     void vlan() {
-        inner_vlan();
-        const std::uint16_t tci = be16toh(key_.be_vlan_tci[0]), tci_mask = be16toh(mask_.be_vlan_tci[0]);
-        const std::uint16_t tpid = be16toh(key_.be_vlan_tpid[0]), tpid_mask = be16toh(mask_.be_vlan_tpid[0]);
-        clear(mask_.be_vlan_tci[0]);
-        clear(mask_.be_vlan_tpid[0]);
-        if ((tci_mask & vlan_present) == 0) return perhaps_tagged(tci_mask, tpid_mask);
-        if ((tci & vlan_present) == 0) return untagged(tci & tci_mask, tpid & tpid_mask);
-        plan_.vlan_tags = 1;
-        if (tpid != tpid_customer && tpid != tpid_service) {
-            return refuse(RejectReason::unsupported_match, "vlan_tpid", fmt::format("={:#06x}", tpid));
+        const Tag first = tag(0), second = parses_two_tags_ ? tag(1) : tag_not_parsed();
+        if (unparsed_tag_ != 0 && (parses_two_tags_ || first == Tag::none)) {
+            return refuse(RejectReason::unsupported_match, "eth_type",
+                          fmt::format("={:#06x} (a tag that OVS did not parse)", unparsed_tag_));
         }
-        match(tpid == tpid_customer ? field::cvlan_tag : field::svlan_tag, 1, 1);
-        match(field::outer_second_cvlan_tag, 0, 1);
-        match(field::first_vid, tci & 0xFFF, tci_mask & 0xFFF);
-        match(field::first_prio, tci >> 13, tci_mask >> 13);
+        if (first == Tag::none) return untagged(second);
+        if (second == Tag::none) match(field::outer_second_cvlan_tag, 0, 1);
+        if (second == Tag::present) {
+            plan_.vlan_tags = 2;
+            plan_.more_tags = plan_.mask.get(field::ethertype) == 0;
+        } else {
+            plan_.vlan_tags = first == Tag::present ? 1 : 0;
+            plan_.more_tags = first == Tag::perhaps || second == Tag::perhaps;
+        }
     }
 
-    void perhaps_tagged(std::uint16_t tci_mask, std::uint16_t tpid_mask) {
-        plan_.vlan_tags = MatchPlan::unknown_tags;
+    void untagged(Tag second) {
+        match(field::cvlan_tag, 0, 1);   // one qualifier: neither a customer's nor a service tag
+        if (second == Tag::present) {
+            refuse(RejectReason::unsupported_match, "vlan_tci[1]", " (a second tag of an untagged packet)");
+        }
+    }
+
+    /// OVS's TPID and TCI are 0 without a tag. A match that went through netlink may have the whole TPID and no TCI.
+    Tag tag(std::size_t number) {
+        const TagFields& fields = tag_fields[number];
+        const std::uint16_t tci = be16toh(key_.be_vlan_tci[number]), tci_mask = be16toh(mask_.be_vlan_tci[number]);
+        const std::uint16_t tpid = be16toh(key_.be_vlan_tpid[number]), tpid_mask = be16toh(mask_.be_vlan_tpid[number]);
+        clear(mask_.be_vlan_tci[number]);
+        clear(mask_.be_vlan_tpid[number]);
+        const bool tpid_tells = tpid_mask == 0xFFFF, tci_tells = (tci_mask & vlan_present) != 0;
+        if (!tci_tells && !tpid_tells) return perhaps_tagged(fields, tci_mask, tpid_mask);
+        if (tci_tells ? (tci & vlan_present) == 0 : tpid == 0) {
+            return not_tagged(fields, tci & tci_mask, tpid & tpid_mask);
+        }
+        if (!is_tag(tpid)) {
+            refuse(RejectReason::unsupported_match, fields.tpid_name, fmt::format("={:#06x}", tpid));
+        }
+        match(tpid == tpid_customer ? fields.customer : fields.service, 1, 1);
+        match(fields.vid, tci & 0xFFF, tci_mask & 0xFFF);
+        match(fields.prio, tci >> 13, tci_mask >> 13);
+        return Tag::present;
+    }
+
+    Tag perhaps_tagged(const TagFields& fields, std::uint16_t tci_mask, std::uint16_t tpid_mask) {
         if (tci_mask != 0) {
-            refuse(RejectReason::unsupported_mask, "vlan_tci",
+            refuse(RejectReason::unsupported_mask, fields.tci_name,
                    fmt::format("/{:#06x} without presence of a tag", tci_mask));
         }
         if (tpid_mask != 0) {
-            refuse(RejectReason::unsupported_mask, "vlan_tpid",
+            refuse(RejectReason::unsupported_mask, fields.tpid_name,
                    fmt::format("/{:#06x} without presence of a tag", tpid_mask));
         }
-        match(field::outer_second_cvlan_tag, 0, 1);
+        return Tag::perhaps;
     }
 
-    void untagged(std::uint16_t tci, std::uint16_t tpid) {
-        plan_.vlan_tags = 0;
+    Tag not_tagged(const TagFields& fields, int tci, int tpid) {
         if (tci != 0) {
-            refuse(RejectReason::unsupported_match, "vlan_tci", fmt::format("={:#06x} of an untagged packet", tci));
+            refuse(RejectReason::unsupported_match, fields.tci_name, fmt::format("={:#06x} without a tag", tci));
         }
         if (tpid != 0) {
-            refuse(RejectReason::unsupported_match, "vlan_tpid", fmt::format("={:#06x} of an untagged packet", tpid));
+            refuse(RejectReason::unsupported_match, fields.tpid_name, fmt::format("={:#06x} without a tag", tpid));
         }
-        match(field::cvlan_tag, 0, 1);   // one qualifier: neither a customer's nor a service tag
+        return Tag::none;
     }
 
-    /// A second tag is not in the vocabulary; that there is none is what every rule asks for.
-    void inner_vlan() {
-        if ((key_.be_vlan_tci[1] & mask_.be_vlan_tci[1]) != 0) {
-            refuse(RejectReason::unsupported_match, "vlan_tci[1]",
-                   fmt::format("={:#06x} (a second tag)", be16toh(key_.be_vlan_tci[1])));
-        }
-        if ((key_.be_vlan_tpid[1] & mask_.be_vlan_tpid[1]) != 0) {
-            refuse(RejectReason::unsupported_match, "vlan_tpid[1]",
-                   fmt::format("={:#06x} (a second tag)", be16toh(key_.be_vlan_tpid[1])));
-        }
+    /// With a vlan-limit of 1 OVS's ethertype says whether there is a second tag; its own fields are 0 in all packets.
+    Tag tag_not_parsed() {
+        const Tag none = not_tagged(tag_fields[1], be16toh(key_.be_vlan_tci[1] & mask_.be_vlan_tci[1]),
+                                    be16toh(key_.be_vlan_tpid[1] & mask_.be_vlan_tpid[1]));
         clear(mask_.be_vlan_tci[1]);
         clear(mask_.be_vlan_tpid[1]);
+        if (unparsed_tag_ == 0) return none;
+        match(unparsed_tag_ == tpid_customer ? tag_fields[1].customer : tag_fields[1].service, 1, 1);
+        return Tag::present;
     }
 
     void ip() {
@@ -192,7 +231,17 @@ private:
         clear(mask_.ip_ttl);
         match_address(field::src_ip, key_.src, mask_.src);
         match_address(field::dst_ip, key_.dst, mask_.dst);
+        if (plan_.l3 == L3::ipv6) flow_label();
         protocol();
+    }
+
+    /// OVS's field has 32 bits, of which the upper ones are 0 in every packet.
+    void flow_label() {
+        const std::uint32_t label = be32toh(key_.be_ipv6_label), mask = be32toh(std::exchange(mask_.be_ipv6_label, 0));
+        if ((label & mask) >> ipv6_label_bits != 0) {
+            return refuse(RejectReason::unsupported_match, "ipv6_label", fmt::format("={:#x}", label));
+        }
+        match(field::outer_ipv6_flow_label, label, mask & prm::ones(ipv6_label_bits));
     }
 
     void match_address(const std::array<prm::Field, 4>& fields, const std::uint8_t (&key)[16],
@@ -308,6 +357,8 @@ private:
 
     const ovsdr_flow_fields& key_;
     ovsdr_flow_fields mask_;
+    const bool parses_two_tags_;
+    std::uint16_t unparsed_tag_ = 0;   ///< the TPID that is OVS's ethertype; 0: it is another one
     const PortMap& ports_;
     const DeviceCaps& caps_;
     Obstacles& obstacles_;

@@ -41,6 +41,7 @@ inline constexpr std::array flow_fields{
     FlowField{OVSDR_FIELD(be_tp_src), "tp_src", {}, "igmp_type", "sctp_src"},
     FlowField{OVSDR_FIELD(be_tp_dst), "tp_dst", {}, "igmp_code", "sctp_dst"},
     FlowField{OVSDR_FIELD(be_tcp_flags), "tcp_flags"},
+    FlowField{OVSDR_FIELD(vlan_limit), "vlan_limit"},
     FlowField{OVSDR_FIELD(reserved), "reserved"},
 };
 

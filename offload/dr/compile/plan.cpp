@@ -53,6 +53,7 @@ std::string text_of(const Changes& changes) {
         append(text, fmt::format("push_vlan {:#06x} vid {} pcp {}{}", tag.tpid, tag.tci & 0xFFF, tag.tci >> 13,
                                  (tag.tci & 0x1000) != 0 ? " dei" : ""));
     }
+    if (!changes.tunnel.empty()) append(text, fmt::format("encapsulate {:02x}", fmt::join(changes.tunnel, "")));
     return text;
 }
 

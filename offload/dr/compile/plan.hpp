@@ -6,7 +6,7 @@
 // is how a rule goes on where the device does not take an action behind another.
 //
 // Changes are made in one order, that of their members: nothing that OVS does to a header depends on the tags in front
-// of it.
+// of it, and what it does to a packet inside of a tunnel's is done to the tunnel's header (encapsulation.hpp).
 //
 // Threads: values; equal is what is equal by content.
 #pragma once
@@ -31,12 +31,12 @@ struct MatchPlan {
     MatchParam value;
     VportId source{0};            ///< also in mask and value
     // What each matched packet is:
-    std::uint8_t vlan_tags = 0;   ///< how many tags it has: 0, 1, or unknown_tags
+    std::uint8_t vlan_tags = 0;   ///< how many tags it has: 0, 1, 2
+    bool more_tags = false;       ///< it may have more than that
     L3 l3 = L3::none;             ///< none: another or not known
     std::optional<std::uint8_t> protocol{};   ///< of its IP header, if known
     bool fragment = false;        ///< it is one; what is none is matched by frag = 0
 
-    static constexpr std::uint8_t unknown_tags = 0xFF;
     friend bool operator==(const MatchPlan&, const MatchPlan&) = default;
 };
 
@@ -50,8 +50,11 @@ struct Changes {
     std::uint8_t pops = 0;             ///< VLAN tags
     std::vector<HeaderWrite> writes;   ///< ascending by field, each once, no mask 0
     std::vector<VlanTag> pushes;       ///< in order; the last is the outermost
+    std::vector<std::uint8_t> tunnel{};  ///< headers that go in front of all that; the device fills in the lengths
 
-    [[nodiscard]] bool none() const noexcept { return pops == 0 && writes.empty() && pushes.empty(); }
+    [[nodiscard]] bool none() const noexcept {
+        return pops == 0 && writes.empty() && pushes.empty() && tunnel.empty();
+    }
     friend bool operator==(const Changes&, const Changes&) = default;
     friend auto operator<=>(const Changes&, const Changes&) = default;
 };
@@ -87,7 +90,7 @@ struct RulePlan {
 [[nodiscard]] std::string text_of(const MatchParam& mask, const MatchParam& value);
 /// "{source_port, ethertype, src_ip_31_0/0xffffff00}": what a matcher looks at.
 [[nodiscard]] std::string text_of(const MatchParam& mask);
-/// "pop_vlan, set ip_ttl=0x3f, push_vlan 0x8100 vid 5 pcp 0".
+/// "pop_vlan, set ip_ttl=0x3f, push_vlan 0x8100 vid 5 pcp 0, encapsulate 0123…".
 [[nodiscard]] std::string text_of(const Changes& changes);
 /// The changes and the ends, or "drop". Says all that the path does: equal texts, equal paths.
 [[nodiscard]] std::string text_of(const Path& path);

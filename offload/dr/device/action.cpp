@@ -111,6 +111,13 @@ Result<ActionRef> Action::modify_header(std::shared_ptr<Domain> domain, std::spa
     return wrap(action, "mlx5dv_dr_action_create_modify_header", std::move(domain));
 }
 
+Result<ActionRef> Action::encapsulate(std::shared_ptr<Domain> domain, std::span<const std::uint8_t> header) {
+    std::vector<std::uint8_t> data(header.begin(), header.end());   // the provider's parameter is not const
+    mlx5dv_dr_action* action = mlx5dv_dr_action_create_packet_reformat(
+        domain->get(), 0, MLX5DV_FLOW_ACTION_PACKET_REFORMAT_TYPE_L2_TO_L2_TUNNEL, data.size(), data.data());
+    return wrap(action, "mlx5dv_dr_action_create_packet_reformat", std::move(domain));
+}
+
 Result<ActionRef> Action::count(mlx5dv_devx_obj* object, std::uint32_t offset, std::shared_ptr<void> bulk) {
     return wrap(mlx5dv_dr_action_create_flow_counter(object, offset), "mlx5dv_dr_action_create_flow_counter",
                 std::move(bulk));

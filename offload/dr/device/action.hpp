@@ -47,6 +47,10 @@ public:
     /// Not for root tables.
     [[nodiscard]] static Result<ActionRef> modify_header(std::shared_ptr<Domain> domain,
                                                          std::span<const HeaderWrite> writes);
+    /// `header`: whole headers from Ethernet on, a multiple of two bytes; the device fills in the lengths and the IPv4
+    /// header's checksum, and makes UDP's 0. A firmware object. Not for root tables.
+    [[nodiscard]] static Result<ActionRef> encapsulate(std::shared_ptr<Domain> domain,
+                                                       std::span<const std::uint8_t> header);
     /// Counter `offset` of a bulk, kept alive by `bulk`.
     [[nodiscard]] static Result<ActionRef> count(mlx5dv_devx_obj* object, std::uint32_t offset,
                                                  std::shared_ptr<void> bulk);

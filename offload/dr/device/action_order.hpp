@@ -12,8 +12,10 @@
 namespace ovsdr::dr {
 
 enum class Side : std::uint8_t { wire, vports };   ///< rdma-core's FDB ingress and egress
-enum class OrderState : std::uint8_t { none, counted, popped, pushed, modified, done };
-enum class OrderAction : std::uint8_t { count, pop_vlan, push_vlan, modify_header, vport, table, array, drop, miss };
+enum class OrderState : std::uint8_t { none, counted, popped, pushed, modified, encapsulated, done };
+enum class OrderAction : std::uint8_t {
+    count, pop_vlan, push_vlan, modify_header, encapsulate, vport, table, array, drop, miss,
+};
 
 struct OrderRow {
     OrderState state;
@@ -28,6 +30,7 @@ inline constexpr OrderRow action_order[] = {
     {OrderState::none, OrderAction::pop_vlan, OrderState::popped, true, true},
     {OrderState::none, OrderAction::push_vlan, OrderState::pushed, true, true},
     {OrderState::none, OrderAction::modify_header, OrderState::modified, true, true},
+    {OrderState::none, OrderAction::encapsulate, OrderState::encapsulated, true, true},
     {OrderState::none, OrderAction::vport, OrderState::done, true, true},
     {OrderState::none, OrderAction::table, OrderState::done, true, true},
     {OrderState::none, OrderAction::array, OrderState::done, true, true},
@@ -37,6 +40,7 @@ inline constexpr OrderRow action_order[] = {
     {OrderState::counted, OrderAction::pop_vlan, OrderState::popped, true, true},
     {OrderState::counted, OrderAction::push_vlan, OrderState::pushed, true, true},
     {OrderState::counted, OrderAction::modify_header, OrderState::modified, true, true},
+    {OrderState::counted, OrderAction::encapsulate, OrderState::encapsulated, true, true},
     {OrderState::counted, OrderAction::vport, OrderState::done, true, true},
     {OrderState::counted, OrderAction::table, OrderState::done, true, true},
     {OrderState::counted, OrderAction::array, OrderState::done, true, true},
@@ -46,19 +50,26 @@ inline constexpr OrderRow action_order[] = {
     {OrderState::popped, OrderAction::pop_vlan, OrderState::popped, true, true},
     {OrderState::popped, OrderAction::push_vlan, OrderState::pushed, false, true},
     {OrderState::popped, OrderAction::modify_header, OrderState::modified, true, true},
+    {OrderState::popped, OrderAction::encapsulate, OrderState::encapsulated, true, true},
     {OrderState::popped, OrderAction::vport, OrderState::done, true, true},
     {OrderState::popped, OrderAction::table, OrderState::done, true, true},
     {OrderState::popped, OrderAction::array, OrderState::done, true, true},
     {OrderState::pushed, OrderAction::count, OrderState::pushed, true, true},
     {OrderState::pushed, OrderAction::push_vlan, OrderState::pushed, true, true},
+    {OrderState::pushed, OrderAction::encapsulate, OrderState::encapsulated, true, true},
     {OrderState::pushed, OrderAction::vport, OrderState::done, true, true},
     {OrderState::pushed, OrderAction::table, OrderState::done, true, true},
     {OrderState::pushed, OrderAction::array, OrderState::done, true, true},
     {OrderState::modified, OrderAction::count, OrderState::modified, true, true},
     {OrderState::modified, OrderAction::push_vlan, OrderState::pushed, true, true},
+    {OrderState::modified, OrderAction::encapsulate, OrderState::encapsulated, true, true},
     {OrderState::modified, OrderAction::vport, OrderState::done, true, true},
     {OrderState::modified, OrderAction::table, OrderState::done, true, true},
     {OrderState::modified, OrderAction::array, OrderState::done, true, true},
+    {OrderState::encapsulated, OrderAction::count, OrderState::encapsulated, true, true},
+    {OrderState::encapsulated, OrderAction::vport, OrderState::done, true, true},
+    {OrderState::encapsulated, OrderAction::table, OrderState::done, true, true},
+    {OrderState::encapsulated, OrderAction::array, OrderState::done, true, true},
     {OrderState::done, OrderAction::count, OrderState::done, true, true},
 };
 

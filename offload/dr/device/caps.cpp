@@ -28,7 +28,8 @@ constexpr prm::Field eswitch_manager{423, 1}, flow_counter_bulk_alloc{784, 8}, s
     flex_parser_protocols{1344, 32};
 constexpr std::uint32_t parses_icmp_v4 = 1U << 8, parses_icmp_v6 = 1U << 9;
 // In e_switch_cap.
-constexpr prm::Field manager_vport_valid{96, 1}, manager_vport_number{112, 16};
+constexpr prm::Field manager_vport_valid{96, 1}, manager_vport_number{112, 16},
+    max_encap_header_size{54, 10};
 
 using Capability = std::vector<std::uint8_t>;
 
@@ -110,6 +111,10 @@ Result<DeviceCaps> probe_caps(const std::shared_ptr<Device>& device) noexcept {
     if (!eswitch && !is_refusal(eswitch.error())) return tl::unexpected(std::move(eswitch.error()));
     if (eswitch && prm::get(eswitch->data(), manager_vport_valid) != 0) {
         caps.manager_vport.value = static_cast<std::uint16_t>(prm::get(eswitch->data(), manager_vport_number));
+    }
+    if (eswitch) {
+        const std::uint32_t size = prm::get(eswitch->data(), max_encap_header_size);
+        if (size != 0) caps.max_tunnel_header = static_cast<std::uint16_t>(size);
     }
     auto table = try_table(device);
     if (!table) return tl::unexpected(std::move(table.error()));

@@ -21,17 +21,23 @@ struct DeviceCaps {
     bool copies_to_table = true;           ///< an FDB dest_array may name a table
     bool recirculates = true;              ///< NIC_RX has tables behind its root, to tell where a packet missed
     bool writes_ecn = true;                ///< modify_header knows the IP header's ECN bits
+    std::uint16_t max_tunnel_header = 128; ///< bytes that a reformat puts in front of a packet
     std::uint8_t counter_bulks = 0;        ///< bit n: a bulk of 128 << n counters can be had; 0: single counters only
     VportId manager_vport{0};              ///< the eSwitch manager's vport
 
-    /// Generations before ConnectX-6 Dx neither pop a tag off what vports send nor push one onto what the wire brings.
+    /// Generations before ConnectX-6 Dx neither pop a tag off what vports send nor put a tag or a tunnel's header in
+    /// front of what the wire brings.
     [[nodiscard]] bool pops_from_vports() const noexcept { return steering_format >= 1; }
     [[nodiscard]] bool pushes_from_wire() const noexcept { return steering_format >= 1; }
+    [[nodiscard]] bool encapsulates_from_wire() const noexcept { return steering_format >= 1; }
     /// Bytes of packets from the wire are counted after a tag of theirs has been popped.
     [[nodiscard]] bool counts_after_pop() const noexcept { return steering_format >= 1; }
     /// Of two tags that a rule pushes its counter counts the first: libmlx5 puts it into the entry of the second push.
     /// Source: what libmlx5 writes, as tests/differential executes it.
     [[nodiscard]] bool counts_after_push(bool from_wire) const noexcept { return from_wire == (steering_format >= 1); }
+    /// A tunnel's header counts as one more of them: the counter is in its entry. No header is counted itself. Source:
+    /// what libmlx5 writes, tests/unit/connectx/encapsulation_test.cpp.
+    [[nodiscard]] bool counts_before_tunnel(bool from_wire) const noexcept { return !from_wire; }
     friend bool operator==(const DeviceCaps&, const DeviceCaps&) = default;
 };
 

@@ -6,7 +6,9 @@
 // Threads: constants. Source: PRM set_action_in.field.
 #pragma once
 
+#include <bit>
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 namespace ovsdr::dr {
@@ -75,6 +77,17 @@ inline constexpr HeaderFieldRow header_fields[] = {
     {HeaderField::metadata_reg_c_1, "metadata_reg_c_1", 32},
     {HeaderField::ip_ecn, "ip_ecn", 2},
 };
+
+/// Commands that the writes take: one for each run of mask bits.
+[[nodiscard]] constexpr unsigned commands_of(std::span<const HeaderWrite> writes) noexcept {
+    unsigned commands = 0;
+    for (const HeaderWrite& write : writes) {
+        commands += static_cast<unsigned>(std::popcount(write.mask & ~(write.mask << 1)));
+    }
+    return commands;
+}
+/// What a device takes of them: 64, and libmlx5 may leave a gap behind each.
+inline constexpr unsigned most_commands = 32;
 
 /// The row of a field; each has one.
 [[nodiscard]] constexpr const HeaderFieldRow& row_of(HeaderField field) noexcept {

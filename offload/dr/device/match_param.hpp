@@ -89,7 +89,9 @@ inline constexpr std::array<prm::Field, 4> src_ip{outer(256, 32), outer(288, 32)
 inline constexpr std::array<prm::Field, 4> dst_ip{outer(384, 32), outer(416, 32), outer(448, 32), outer(480, 32)};
 
 inline constexpr prm::Field source_sqn = misc(8, 24), source_port = misc(48, 16);
-inline constexpr prm::Field outer_second_cvlan_tag = misc(96, 1);
+inline constexpr prm::Field outer_second_prio = misc(64, 3), outer_second_vid = misc(68, 12);
+inline constexpr prm::Field outer_second_cvlan_tag = misc(96, 1), outer_second_svlan_tag = misc(98, 1);
+inline constexpr prm::Field outer_ipv6_flow_label = misc(236, 20);
 
 inline constexpr prm::Field metadata_reg_c_1 = misc2(320, 32), metadata_reg_c_0 = misc2(352, 32);
 
@@ -135,7 +137,11 @@ inline constexpr NamedField match_fields[] = {
     {"dst_ip_31_0", field::dst_ip_31_0},
     {"source_sqn", field::source_sqn},
     {"source_port", field::source_port},
+    {"outer_second_prio", field::outer_second_prio},
+    {"outer_second_vid", field::outer_second_vid},
     {"outer_second_cvlan_tag", field::outer_second_cvlan_tag},
+    {"outer_second_svlan_tag", field::outer_second_svlan_tag},
+    {"outer_ipv6_flow_label", field::outer_ipv6_flow_label},
     {"metadata_reg_c_1", field::metadata_reg_c_1},
     {"metadata_reg_c_0", field::metadata_reg_c_0},
     {"icmp_type", field::icmp_type},

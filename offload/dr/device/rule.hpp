@@ -27,8 +27,8 @@ public:
     Rule& operator=(Rule&& other) noexcept;
 
     [[nodiscard]] explicit operator bool() const noexcept { return rule_ != nullptr; }
-    /// Takes it out of the device; what it needs goes with the Rule, since packets may be under way in there. False: the
-    /// device keeps it, and packets go on by it and count into its counter.
+    /// Takes it out of the device; what it needs goes with the Rule, since packets may be under way in there. False:
+    /// the device keeps it, and packets go on by it and count into its counter.
     bool end() noexcept;
     [[nodiscard]] const MatcherRef& matcher() const noexcept { return matcher_; }
     /// Fetches what its end touches first: of many rules that end together, each then waits for memory less.

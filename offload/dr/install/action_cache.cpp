@@ -79,13 +79,17 @@ Result<void> ActionCache::append_changes(std::vector<ActionRef>& actions, const 
         made = append(actions, cached("pop_vlan", [] { return Action::pop_vlan(); }));
     }
     if (made && !changes.writes.empty()) {
-        made = append(actions, cached(text_of(Changes{0, changes.writes, {}}),
+        made = append(actions, cached(text_of(Changes{0, changes.writes, {}, {}}),
                                       [&] { return Action::modify_header(fdb_, changes.writes); }));
     }
     for (const VlanTag& tag : changes.pushes) {
         if (!made) break;
         made = append(actions, cached(fmt::format("push_vlan {:#x} {:#x}", tag.tpid, tag.tci),
                                       [&] { return Action::push_vlan(fdb_, tag.tpid, tag.tci); }));
+    }
+    if (made && !changes.tunnel.empty()) {
+        made = append(actions, cached(text_of(Changes{0, {}, {}, changes.tunnel}),
+                                      [&] { return Action::encapsulate(fdb_, changes.tunnel); }));
     }
     return made;
 }

@@ -1,8 +1,8 @@
 // Actions by content: one dest_vport per vport, one push_vlan per tag, one dest_array per set of destinations, one
-// modify_header per list of writes; and whole lists of them by Path.
+// modify_header per list of writes, one reformat per tunnel header; and whole lists of them by Path.
 //
-// Model. Arrays are several firmware objects each, so megaflows with the same outputs share one. The cache holds its
-// actions weakly: the last rule that uses an action destroys it.
+// Model. Arrays are several firmware objects each and reformats one, so megaflows with the same share them. The cache
+// holds its actions weakly: the last rule that uses an action destroys it.
 //
 // A branch of a Path is a private table above the rule's own with one rule, which matches the source vport so that it
 // exists on one side of the FDB only. Branches are shared by (source, level, path) and go with their last user.

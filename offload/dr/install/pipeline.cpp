@@ -132,6 +132,7 @@ std::uint32_t Pipeline::table_id(TableKey key) const {
 }
 
 std::optional<NoWay> Pipeline::obstacle_to(const RulePlan& plan) const {
+    if (plan.match.table == TableKey{} && plan.path.tables.empty() && plan.path.branches.empty()) return std::nullopt;
     return no_way_for(plan, [this](TableKey key) -> std::optional<std::uint32_t> {
         const auto table = find(key);
         return table == nullptr ? std::nullopt : std::optional(table->level());
@@ -139,11 +140,12 @@ std::optional<NoWay> Pipeline::obstacle_to(const RulePlan& plan) const {
 }
 
 Result<Rule> Pipeline::install(const RulePlan& plan, const Counter& counter) noexcept {
-    const auto table = find(plan.match.table);
+    auto table = find(plan.match.table);
     if (table == nullptr) return tl::unexpected(Error{ELOOP, "its table has gone", "recirc"});
     auto actions = actions_->actions_for(plan.path, plan.match.source, table->level());
     if (!actions) return tl::unexpected(std::move(actions.error()));
-    auto matcher = table->matchers().acquire({plan.match.mask, FlowTable::megaflow_priority}, table);
+    MatcherSet& matchers = table->matchers();
+    auto matcher = matchers.acquire({plan.match.mask, FlowTable::megaflow_priority}, std::move(table));
     if (!matcher) return tl::unexpected(std::move(matcher.error()));
     return Rule::create(std::move(*matcher), plan.match.value, std::move(*actions), counter.action().get());
 }

@@ -71,6 +71,9 @@ Result<ActionRef> TableSet::lead_to(TableKey to, std::uint32_t level, unsigned d
         any_made.store(true, std::memory_order_release);
         table = std::make_shared<FlowTable>(FlowTable::Private{}, to, new_id(to), shared_from_this());
         if (auto made = furnish(*table, level + Levels::per_table); !made) {
+            // Nobody was told of it, and no packet has its id.
+            ids_.erase(table->id());
+            table->set_ = nullptr;
             lock.unlock();
             return tl::unexpected(std::move(made.error()));
         }

@@ -51,7 +51,7 @@ private:
     friend class TableSet;
     TableKey key_;
     std::uint32_t id_;
-    std::shared_ptr<TableSet> set_;   ///< none: the entry's
+    std::shared_ptr<TableSet> set_;   ///< none: the entry's, or one that the device did not make whole
     std::shared_ptr<MatcherSet> matchers_;
     std::vector<ActionRef> to_software_;
     Rule named_, miss_;

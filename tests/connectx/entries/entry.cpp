@@ -29,8 +29,9 @@ constexpr Bits next_lookup{48, 8}, next_high{56, 8}, next_low{64, 27};
 constexpr Bits counter_low{176, 16}, miss_high{216, 8}, counter_high{208, 8}, miss_low{224, 26};
 
 constexpr UnknownBit unknown[] = {
-    {{91, 1}, "linear_hash_enable"}, {{94, 2}, "next_table_rank"}, {{250, 1}, "learning_point"},
-    {{252, 1}, "match_polarity"},    {{253, 1}, "mask_mode"},      {{254, 2}, "miss_rank"},
+    {{4, 4}, "reserved_at_4"},       {{91, 1}, "linear_hash_enable"}, {{92, 2}, "reserved_at_5c"},
+    {{94, 2}, "next_table_rank"},    {{250, 1}, "learning_point"},    {{252, 1}, "match_polarity"},
+    {{253, 1}, "mask_mode"},         {{254, 2}, "miss_rank"},
 };
 
 EntryType type_of(const std::uint8_t* bytes) {
@@ -51,9 +52,8 @@ constexpr std::uint32_t by_byte = 0, by_word = 1, match = 4;
 constexpr std::size_t actions = 24, actions_size = 8, match_actions = 20, match_actions_size = 12;
 
 constexpr UnknownBit unknown[] = {
-    {{91, 1}, "match_polarity"},
-    {{155, 2}, "hash_type"},
-    {{157, 1}, "hash_after_actions"},
+    {{90, 1}, "reserved_at_5a"}, {{91, 1}, "match_polarity"},      {{93, 3}, "reserved_at_5d"},
+    {{155, 2}, "hash_type"},     {{157, 1}, "hash_after_actions"}, {{158, 2}, "reserved_at_9e"},
 };
 constexpr UnknownBit mask_mode[] = {{{177, 1}, "mask_mode"}};
 

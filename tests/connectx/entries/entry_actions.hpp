@@ -1,8 +1,8 @@
 // What an entry does with a packet that it recognises.
 //
 // The model. A table for each steering format has a row for each action that the format has: its number, name, size and
-// handler. A row without a handler stops the engine by its name; encapsulation, decapsulation and ASO objects become
-// handlers when rules use them.
+// handler. A row without a handler stops the engine by its name; decapsulation and ASO objects become handlers when
+// rules use them.
 //
 // Threads: pure functions, but for the memory. Source: PRM, actions of steering entries.
 #pragma once
@@ -10,6 +10,7 @@
 #include <array>
 #include <functional>
 #include <optional>
+#include <vector>
 
 #include "tests/connectx/entries/entry.hpp"
 #include "tests/connectx/entries/packet.hpp"
@@ -33,9 +34,12 @@ struct EntryMemory {
     std::function<const Definer*(std::uint32_t)> definer = {};                ///< by id; null: no such definer
     std::uint64_t modify_pattern_base = 0;                                    ///< patterns are 64-byte units from here
     std::function<std::optional<ModifyArgument>(std::uint32_t)> argument = {};   ///< by id; nothing: no such one
+    /// Headers of reformats of the type L2 to L2 tunnel, by id; nothing: no such one.
+    std::function<std::optional<std::vector<std::uint8_t>>(std::uint32_t)> tunnel_headers = {};
 };
 
-/// Does all actions of an entry, in the device's order. Throws Stopped for what is not known here.
-void act(const EntryMemory& memory, const Entry& entry, Packet& packet);
+/// Does all actions of an entry, in the device's order; false when there are none. Throws Stopped for what is not known
+/// here.
+[[nodiscard]] bool act(const EntryMemory& memory, const Entry& entry, Packet& packet);
 
 }  // namespace ovsdr::connectx::entries

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "tests/connectx/entries/stopped.hpp"
@@ -13,12 +14,12 @@ namespace {
 constexpr unsigned most_depth = 16;
 /// SET_FLOW_TABLE_ENTRY's action bits.
 constexpr std::uint16_t action_forward = 4, action_count = 8;
-enum DestinationType : std::uint8_t { to_vport = 0, to_table = 1, to_tir = 2 };
+enum DestinationType : std::uint8_t { to_vport = 0, to_table = 1 };
 
 /// CREATE_GENERAL_OBJECT of a definer.
 constexpr std::uint16_t match_definer = 0x18;
 constexpr Bits definer_format{16 * 8 + 144, 16};
-constexpr std::size_t definer_mask = 16 + 96, definer_size = 32;   ///< bytes
+constexpr std::size_t definer_control = 16 + 64, definer_mask = 16 + 96, definer_size = 32;   ///< bytes
 
 std::map<std::uint32_t, Definer> definers_of(const Device& device) {
     std::map<std::uint32_t, Definer> definers;
@@ -26,6 +27,10 @@ std::map<std::uint32_t, Definer> definers_of(const Device& device) {
         if (object.general_type != match_definer) continue;
         if (object.command.size() < definer_mask + definer_size) throw Stopped("a definer's command that is too short");
         const std::uint8_t* command = object.command.data();
+        const auto is_set = [](std::uint8_t byte) { return byte != 0; };
+        if (std::any_of(command + definer_control, command + definer_mask, is_set)) {
+            throw Stopped("a definer that chooses its words, or has more than 32 bytes");
+        }
         definers[object.id] = {static_cast<std::uint16_t>(get(command, definer_format)),
                                Vector::load(command + definer_mask, definer_size)};
     }
@@ -41,7 +46,13 @@ EntryMemory memory_of(const Device& device, const std::map<std::uint32_t, Define
                 return found == definers.end() ? nullptr : &found->second;
             },
             device.modify_pattern_base(),
-            [&device](std::uint32_t id) { return device.argument(id); }};
+            [&device](std::uint32_t id) { return device.argument(id); },
+            [&device](std::uint32_t id) -> std::optional<std::vector<std::uint8_t>> {
+                constexpr std::uint8_t l2_to_l2_tunnel = 2;
+                auto reformat = device.reformat(id);
+                if (!reformat || reformat->type != l2_to_l2_tunnel) return std::nullopt;
+                return std::move(reformat->data);
+            }};
 }
 
 }  // namespace
@@ -66,13 +77,15 @@ void Forwarder::deliver(Delivery::Kind kind, std::uint32_t number, Packet packet
     delivered_.push_back({kind, number, std::move(packet)});
 }
 
-const Vport& Forwarder::vport(std::uint16_t number) const {
+const Vport& Forwarder::vport(std::uint32_t number) const {
     const auto found = vports_.find(number);
     if (found == vports_.end()) throw Stopped(fmt::format("vport {}, which is not there", number));
     return found->second;
 }
 
-std::vector<Delivery> Forwarder::from_port(std::uint16_t vport, Frame frame) { return forward(vport, 0, frame); }
+std::vector<Delivery> Forwarder::from_port(std::uint16_t vport, Frame frame, std::uint32_t queue) {
+    return forward(vport, queue, frame);
+}
 
 std::vector<Delivery> Forwarder::from_queue(std::uint32_t queue, Frame frame) {
     return forward(manager_vport, queue, frame);
@@ -97,6 +110,9 @@ void Forwarder::apply(const std::vector<const RootRule*>& rules, const Packet& p
     for (const RootRule* rule : rules) {
         if (!rule->actions.empty()) throw Stopped("a root rule with a modify-header list or a reformat");
         if (rule->default_miss) throw Stopped("a root rule with a default miss");
+        if (rule->drop + rule->queue_pair.has_value() + rule->tir.has_value() + rule->table.has_value() > 1) {
+            throw Stopped("a root rule with two destinations");
+        }
         Packet copy = packet;
         for (const std::uint32_t counter : rule->counters) count(counter, copy.bytes.size());
         if (rule->tag) copy.flow_tag = *rule->tag;
@@ -121,18 +137,23 @@ void Forwarder::go_to_table(std::uint32_t id, Packet packet, const Vport& source
     if (!table.sw_owner) return copy_to_all(table, packet, source);
     const std::uint64_t root = table.icm[static_cast<std::size_t>(packet.side)];
     const std::uint64_t end = walker_.run(root, packet);
-    go_to_address(end, std::move(packet), source);
+    go_to_address(end, table.type, std::move(packet), source);
 }
 
-void Forwarder::go_to_address(std::uint64_t address, Packet packet, const Vport& source) {
+void Forwarder::go_to_address(std::uint64_t address, TableType type, Packet packet, const Vport& source) {
     using Kind = AddressOwner::Kind;
     const AddressOwner owner = device_.owner_of(address);
     const bool rx = packet.side == Side::rx;
-    if (owner.kind == Kind::vport_rx && rx) return go_to_vport(owner.number, std::move(packet), source);
-    if (owner.kind == Kind::vport_tx && !rx) return go_to_vport(owner.number, std::move(packet), source);
     if (owner.kind == Kind::drop) return deliver(Delivery::Kind::dropped, 0, std::move(packet));
-    if (owner.kind == Kind::queue_pair) return deliver(Delivery::Kind::queue_pair, owner.number, std::move(packet));
-    if (owner.kind == Kind::tir) return deliver(Delivery::Kind::tir, owner.number, std::move(packet));
+    if (type == TableType::fdb && owner.kind == (rx ? Kind::vport_rx : Kind::vport_tx)) {
+        return go_to_vport(owner.number, std::move(packet), source);
+    }
+    if (type == TableType::nic_rx && owner.kind == Kind::queue_pair) {
+        return deliver(Delivery::Kind::queue_pair, owner.number, std::move(packet));
+    }
+    if (type == TableType::nic_rx && owner.kind == Kind::tir) {
+        return deliver(Delivery::Kind::tir, owner.number, std::move(packet));
+    }
     if (owner.kind == Kind::table && owner.side == static_cast<std::uint8_t>(packet.side)) {
         const auto found = tables_.find(owner.number);
         if (found != tables_.end()) return copy_to_all(found->second, packet, source);
@@ -142,7 +163,11 @@ void Forwarder::go_to_address(std::uint64_t address, Packet packet, const Vport&
 }
 
 void Forwarder::go_to_vport(std::uint32_t number, Packet packet, const Vport& source) {
-    if (number != manager_vport) return deliver(Delivery::Kind::vport, number, std::move(packet));
+    (void)vport(number);
+    if (number != manager_vport) {
+        if (number == source.number) throw Stopped(fmt::format("a packet back to vport {}, its source", number));
+        return deliver(Delivery::Kind::vport, number, std::move(packet));
+    }
     packet.side = Side::rx;
     packet.looped_back = source.number != wire_vport;
     packet.reg_c = {(packet.reg_c[0] & ~source.register_mask) | (source.register_value & source.register_mask),
@@ -161,8 +186,12 @@ void Forwarder::copy_to_all(const Table& table, const Packet& packet, const Vpor
                                   found == arrays_.end() ? 0 : found->second.size()));
     }
     const TableEntry& entry = found->second.front();
-    if ((entry.action & ~(action_forward | action_count)) != 0) {
+    if ((entry.action | action_count) != (action_forward | action_count)) {
         throw Stopped(fmt::format("action {:#x} of firmware's table {}", entry.action, table.id));
+    }
+    if (entry.destinations.empty() || entry.flow_tag != 0 || table.type != TableType::fdb) {
+        throw Stopped(fmt::format("firmware's table {} without a destination, with a flow tag or outside of the FDB",
+                                  table.id));
     }
     for (const std::uint32_t counter : entry.counters) count(counter, packet.bytes.size());
     for (const Destination& destination : entry.destinations) {
@@ -170,7 +199,6 @@ void Forwarder::copy_to_all(const Table& table, const Packet& packet, const Vpor
         switch (destination.type) {
             case to_vport: go_to_vport(destination.id, packet, source); break;
             case to_table: go_to_table(destination.id, packet, source); break;
-            case to_tir: deliver(Delivery::Kind::tir, destination.id, packet); break;
             default:
                 throw Stopped(fmt::format("destination type {} of firmware's table {}", destination.type, table.id));
         }

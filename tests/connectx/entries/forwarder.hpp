@@ -42,8 +42,9 @@ public:
     explicit Forwarder(Device& device);
 
     using Frame = std::span<const std::uint8_t>;
-    /// From the wire (vport 0xFFFF) or from what is behind a vport. Copies in the order of their destinations.
-    [[nodiscard]] std::vector<Delivery> from_port(std::uint16_t vport, Frame frame);
+    /// From the wire (vport 0xFFFF) or from what is behind a vport, where `queue` is a number of that function's own:
+    /// queues of two functions may have one number. Copies in the order of their destinations.
+    [[nodiscard]] std::vector<Delivery> from_port(std::uint16_t vport, Frame frame, std::uint32_t queue = 0);
     /// From a send queue of the manager's function.
     [[nodiscard]] std::vector<Delivery> from_queue(std::uint32_t queue, Frame frame);
 
@@ -54,12 +55,12 @@ private:
     [[nodiscard]] std::vector<Delivery> forward(std::uint16_t source, std::uint32_t queue, Frame frame);
     void apply(const std::vector<const RootRule*>& rules, const Packet& packet, const Vport& source);
     void go_to_table(std::uint32_t id, Packet packet, const Vport& source);
-    void go_to_address(std::uint64_t address, Packet packet, const Vport& source);
+    void go_to_address(std::uint64_t address, TableType type, Packet packet, const Vport& source);
     void go_to_vport(std::uint32_t vport, Packet packet, const Vport& source);
     void copy_to_all(const Table& table, const Packet& packet, const Vport& source);
     void count(std::uint32_t counter, std::size_t bytes);
     void deliver(Delivery::Kind kind, std::uint32_t number, Packet packet);
-    [[nodiscard]] const Vport& vport(std::uint16_t number) const;
+    [[nodiscard]] const Vport& vport(std::uint32_t number) const;
 
     Device& device_;
     std::map<std::uint32_t, Definer> definers_;   ///< by id
@@ -67,7 +68,7 @@ private:
     RootTable fdb_, nic_rx_;
     std::map<std::uint32_t, Table> tables_;                     ///< by id
     std::map<std::uint32_t, std::vector<TableEntry>> arrays_;   ///< by table
-    std::map<std::uint16_t, Vport> vports_;
+    std::map<std::uint32_t, Vport> vports_;
     std::vector<Delivery> delivered_;   ///< of the packet under way
     unsigned depth_ = 0;                ///< tables within arrays
 };

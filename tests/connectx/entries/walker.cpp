@@ -99,7 +99,10 @@ std::uint64_t Walker::run(std::uint64_t address, Packet& packet) {
             continue;
         }
         if (entry.counter != 0) count_(entry.counter, packet.bytes.size());
-        act(memory_, entry, packet);
+        // Whether the hash takes the packet before or behind the actions is not known.
+        if (act(memory_, entry, packet) && entry.next_length > 1) {
+            throw Stopped("an entry with actions that leads to a hash table");
+        }
         if (entry.parse_again) {
             parse(packet);
         } else {

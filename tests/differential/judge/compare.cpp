@@ -68,6 +68,7 @@ std::string fault_of_going_up(const Scenario& scenario, std::size_t number, cons
         copy.bytes != packet.bytes) {
         return "went up otherwise than it came";
     }
+    if (ends_connection(packet.bytes)) return "";
     const std::int32_t taken_by = ovs.taken_by[number];
     if (taken_by < 0 || !nic.megaflows[static_cast<std::size_t>(taken_by)].installed) return "";
     return may_go_up(packet.bytes) ? "" : "went up";
@@ -156,6 +157,8 @@ std::vector<std::string> compare_with_ovs(const Scenario& scenario, const Subjec
         std::string fault;
         if (went_up(copies)) {
             fault = fault_of_going_up(scenario, i, nic.verdict, ovs);
+        } else if (ends_connection(scenario.packets[i].bytes)) {
+            fault = "ends a connection, and did not go up";
         } else if (taken_by < 0 || copies != ovs.copies[i]) {
             fault = "differs";
         }

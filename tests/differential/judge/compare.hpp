@@ -6,8 +6,8 @@
 //
 // A NIC and OVS's software are equal where the NIC forwarded. A packet that went up must be unchanged, at its own
 // port's queue, with the megaflow table's tag, and be one that may: no megaflow takes it, its megaflow is not in the
-// NIC, or may_go_up(). What the NIC counted for a megaflow is what OVS's software took of the packets that did not go
-// up. Which megaflows are in the NIC is what is_offloadable() says.
+// NIC, or may_go_up(). One that ends_connection() must go up. What the NIC counted for a megaflow is what OVS's
+// software took of the packets that did not go up. Which megaflows are in the NIC is what is_offloadable() says.
 //
 // What only a card can tell stands in a table (compare.cpp) with its reason; such a difference is counted and no fault.
 //

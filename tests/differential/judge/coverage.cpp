@@ -9,9 +9,12 @@ namespace ovsdr::differential {
 
 namespace {
 
-constexpr const char* feature_names[] = {"eth_dst", "eth_src", "vid", "pcp", "ip_src", "ip_dst", "tos", "ttl", "proto",
-                                         "tp_src", "tp_dst", "tcp_flags"};
+constexpr const char* feature_names[] = {"eth_dst", "eth_src", "vid",    "pcp",    "second vid",
+                                         "second pcp", "ip_src", "ip_dst", "tos",    "ttl",
+                                         "label",      "proto",  "tp_src", "tp_dst", "tcp_flags"};
 constexpr const char* tag_names[] = {"untagged", "802.1Q tag", "802.1ad tag", "any tags"};
+constexpr const char* second_names[] = {"no second tag", "second 802.1Q tag", "second 802.1ad tag",
+                                        "any second tag"};
 constexpr const char* mask_names[] = {"", "/mask"};
 
 const char* protocol_name(const Megaflow& megaflow) {
@@ -30,6 +33,8 @@ const char* type_name(const Megaflow& megaflow) {
         case type_ipv4: return "ipv4";
         case type_ipv6: return "ipv6";
         case type_arp: return "arp";
+        case customer_tag:
+        case service_tag: return "the TPID of a tag that OVS does not parse";
         default: return "another ethertype";
     }
 }
@@ -49,6 +54,10 @@ std::string match_name(const Megaflow& megaflow, Feature feature) {
 void add_matches(const Megaflow& megaflow, std::set<std::string>& names) {
     names.insert(fmt::format("match {}", type_name(megaflow)));
     names.insert(fmt::format("match {}", tag_names[static_cast<std::size_t>(megaflow.tag)]));
+    if (is_there(megaflow.tag)) {
+        names.insert(fmt::format("match {} (vlan-limit {})", second_names[static_cast<std::size_t>(megaflow.second)],
+                                 vlan_limit_of(megaflow.in_port)));
+    }
     if (megaflow.is_ip()) names.insert(megaflow.first_fragments ? "match frag=first" : "match frag=no");
     for (std::size_t i = 0; i < feature_length; ++i) {
         const auto feature = static_cast<Feature>(i);
@@ -71,7 +80,7 @@ void add_set(const SetAction& set, std::set<std::string>& names) {
 }
 
 void add_actions(const Megaflow& megaflow, std::set<std::string>& names) {
-    std::size_t outputs = 0, pushes = 0;
+    std::size_t outputs = 0, pushes = 0, pops = 0;
     bool changed_behind = false;
     for (const Action& action : megaflow.actions) {
         switch (action.kind) {
@@ -80,13 +89,14 @@ void add_actions(const Megaflow& megaflow, std::set<std::string>& names) {
                 ++outputs;
                 break;
             case Action::Kind::push: ++pushes, names.insert("push_vlan"); break;
-            case Action::Kind::pop: names.insert("pop_vlan"); break;
+            case Action::Kind::pop: ++pops, names.insert("pop_vlan"); break;
             case Action::Kind::set: add_set(action.set, names); break;
         }
         if (action.kind != Action::Kind::output && outputs > 0) changed_behind = true;
     }
     names.insert(outputs == 0 ? "drop" : outputs == 1 ? "output" : "outputs");
     if (pushes > 1) names.insert("push_vlan twice");
+    if (pops > 1) names.insert("pop_vlan twice");
 }
 
 }  // namespace

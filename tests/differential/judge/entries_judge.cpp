@@ -37,14 +37,21 @@ void add(const Installation& installation, const TestPacket& packet, Delivery& d
     verdict.add(packet.in_port, std::move(copy));
 }
 
+/// The number of the queue that a VF sends the packet from: queues have numbers of their function, and those of the
+/// slow path's queues may be a VF's too.
+std::uint32_t queue_of(Installation& installation, const TestPacket& packet, std::uint32_t number) {
+    return vport_of(packet.in_port) == wire_vport ? 0 : installation.queue(number % port_length).sqn();
+}
+
 /// Prints the entries that the packet meets, if that is asked for or the engine stops.
-std::vector<Delivery> forward(Forwarder& forwarder, const TestPacket& packet, std::uint32_t number, bool explain) {
+std::vector<Delivery> forward(Forwarder& forwarder, const TestPacket& packet, std::uint32_t queue, std::uint32_t number,
+                              bool explain) {
     std::string lines;
     forwarder.trace(&lines);
     const auto print = [&] { std::printf("packet %u from port %u\n%s", number, packet.in_port, lines.c_str()); };
     try {
         if (!explain) forwarder.trace(nullptr);
-        auto deliveries = forwarder.from_port(vport_of(packet.in_port), packet.bytes);
+        auto deliveries = forwarder.from_port(vport_of(packet.in_port), packet.bytes, queue);
         if (explain) print();
         return deliveries;
     } catch (const connectx::entries::Stopped&) {
@@ -79,8 +86,10 @@ Verdict judge_by_entries(const Scenario& scenario, const std::vector<ovsdr_megaf
     Forwarder forwarder(*device);
     check_slow_path(installation, forwarder);
     for (std::uint32_t i = 0; i < scenario.packets.size(); ++i) {
-        for (Delivery& delivery : forward(forwarder, scenario.packets[i], i, std::ranges::count(explain, i) != 0)) {
-            add(installation, scenario.packets[i], delivery, verdict);
+        const TestPacket& packet = scenario.packets[i];
+        const std::uint32_t queue = queue_of(installation, packet, i);
+        for (Delivery& delivery : forward(forwarder, packet, queue, i, std::ranges::count(explain, i) != 0)) {
+            add(installation, packet, delivery, verdict);
         }
     }
     std::printf("entries: %.1f visited for a packet\n",

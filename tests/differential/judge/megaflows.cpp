@@ -14,8 +14,9 @@ namespace {
 
 constexpr std::uint16_t other_types[] = {0x88b5, 0x8847, 0x9000};
 constexpr Tag tags[] = {Tag::none, Tag::customer, Tag::service};
-constexpr unsigned frag_first_percent = 2, any_tag_percent = 15, transport_percent = 80;
+constexpr unsigned frag_first_percent = 2, any_tag_percent = 15, any_second_percent = 40, transport_percent = 80;
 constexpr std::uint32_t most_children = 9;
+constexpr unsigned label_bits = 20;
 
 using Bytes = PatternBytes;
 
@@ -47,12 +48,12 @@ private:
     /// Most trees of IP tell protocols apart, and then their transport fields, before anything else.
     std::vector<Step> steps_for(const Megaflow& root) {
         std::vector<Feature> features{Feature::eth_dst, Feature::eth_src};
-        if (root.tag == Tag::customer || root.tag == Tag::service) {
-            features.insert(features.end(), {Feature::vid, Feature::pcp});
-        }
+        if (is_there(root.tag)) features.insert(features.end(), {Feature::vid, Feature::pcp});
+        if (is_there(root.second)) features.insert(features.end(), {Feature::second_vid, Feature::second_pcp});
         if (root.is_ip()) {
             features.insert(features.end(), {Feature::ip_src, Feature::ip_dst, Feature::tos, Feature::ttl});
         }
+        if (root.eth_type == type_ipv6) features.push_back(Feature::label);
         std::ranges::shuffle(features, chance_);
         features.resize(std::min<std::size_t>(features.size(), 1 + below(chance_, 4)));
         if (root.is_ip() && happens(chance_, transport_percent)) {
@@ -66,7 +67,8 @@ private:
     /// A protocol's own fields come next; the same ones all over the tree.
     std::vector<Step> with_transport(const Megaflow& megaflow, std::vector<Step> steps, std::size_t depth) {
         const std::uint8_t protocol = megaflow.protocol();
-        const auto known = transport_.try_emplace({megaflow.in_port, megaflow.eth_type, megaflow.tag, protocol});
+        const Tree tree{megaflow.in_port, megaflow.eth_type, megaflow.tag, megaflow.second};
+        const auto known = transport_.try_emplace({tree, protocol});
         std::vector<Step>& more = known.first->second;
         if (known.second) {
             const bool has_ports = protocol == protocol_tcp || protocol == protocol_udp;
@@ -134,6 +136,15 @@ private:
                 .pcp = static_cast<std::uint8_t>(below(chance_, 8))};
     }
 
+    /// Mostly tags that are there.
+    void pop(const Megaflow& megaflow, std::vector<Action>& list) {
+        const bool two = is_there(megaflow.second) || is_tag(megaflow.eth_type);
+        if (megaflow.tag == Tag::any || !happens(chance_, megaflow.tag == Tag::none ? 8 : 50)) return;
+        list.push_back({.kind = Action::Kind::pop});
+        if (happens(chance_, two ? 50 : 5)) list.push_back({.kind = Action::Kind::pop});
+        if (happens(chance_, two ? 4 : 0)) list.push_back({.kind = Action::Kind::pop});
+    }
+
     /// A set action here and there in the lists of some megaflows.
     void perhaps_set(const Megaflow& megaflow, bool sets, std::vector<Action>& list) {
         if (!sets || !happens(chance_, 45)) return;
@@ -150,9 +161,7 @@ private:
             const bool plain = leg == 0 && (legs > 1 || happens(chance_, 55));
             perhaps_set(megaflow, sets, list);
             if (!plain) {
-                if (megaflow.tag != Tag::any && happens(chance_, megaflow.tag == Tag::none ? 8 : 50)) {
-                    list.push_back({.kind = Action::Kind::pop});
-                }
+                pop(megaflow, list);
                 perhaps_set(megaflow, sets, list);
                 const unsigned pushes = below(chance_, 10) < 5 ? 1 : below(chance_, 3);
                 for (unsigned i = 0; i < pushes; ++i) list.push_back(push());
@@ -174,8 +183,35 @@ private:
     Chance& chance_;
     std::size_t wanted_;
     std::vector<Megaflow>& leaves_;
-    std::map<std::tuple<std::uint32_t, std::uint16_t, Tag, std::uint8_t>, std::vector<Step>> transport_;   ///< by tree
+    using Tree = std::tuple<std::uint32_t, std::uint16_t, Tag, Tag>;
+    std::map<std::pair<Tree, std::uint8_t>, std::vector<Step>> transport_;
 };
+
+/// Where a second tag is looked at, a tree for each kind.
+void add_roots(Chance& chance, Megaflow root, std::vector<Megaflow>& found) {
+    const bool looks = is_there(root.tag) && vlan_limit_of(root.in_port) > 1 && !happens(chance, any_second_percent);
+    if (!looks) {
+        found.push_back(root);
+        return;
+    }
+    for (const Tag tag : tags) {
+        root.second = tag;
+        found.push_back(root);
+    }
+}
+
+/// Ethertypes that are the TPID of a tag that OVS does not parse, behind as many as it does.
+void add_roots_behind_the_limit(const PortNumber& port, std::vector<Megaflow>& found) {
+    if (port.vlan_limit > 1) {   // nobody offloads these
+        found.push_back({.in_port = port.odp, .eth_type = customer_tag, .tag = Tag::service, .second = Tag::customer});
+        return;
+    }
+    for (const std::uint16_t type : {customer_tag, service_tag}) {
+        for (const Tag tag : {Tag::customer, Tag::service}) {
+            found.push_back({.in_port = port.odp, .eth_type = type, .tag = tag});
+        }
+    }
+}
 
 std::vector<Megaflow> roots(Chance& chance) {
     std::vector<Megaflow> found;
@@ -187,8 +223,11 @@ std::vector<Megaflow> roots(Chance& chance) {
                 found.push_back({.in_port = port.odp, .eth_type = type, .tag = Tag::any});
                 continue;
             }
-            for (const Tag tag : tags) found.push_back({.in_port = port.odp, .eth_type = type, .tag = tag});
+            for (const Tag tag : tags) {
+                add_roots(chance, {.in_port = port.odp, .eth_type = type, .tag = tag}, found);
+            }
         }
+        add_roots_behind_the_limit(port, found);
     }
     return found;
 }
@@ -253,8 +292,19 @@ std::string ip_text(const Megaflow& megaflow) {
     if (megaflow[Feature::protocol].mask != Bytes{}) part.add("proto=" + hex(megaflow[Feature::protocol], 8));
     if (megaflow[Feature::tos].mask != Bytes{}) part.add((v4 ? "tos=" : "tclass=") + hex(megaflow[Feature::tos], 8));
     if (megaflow[Feature::ttl].mask != Bytes{}) part.add((v4 ? "ttl=" : "hlimit=") + hex(megaflow[Feature::ttl], 8));
+    if (megaflow[Feature::label].mask != Bytes{}) part.add("label=" + hex(megaflow[Feature::label], label_bits));
     part.add(megaflow.first_fragments ? "frag=first" : "frag=no");
     return part.text() + transport_text(megaflow);
+}
+
+/// A tag and what is behind it.
+std::string encap_text(Tag tag, const Pattern& vid, const Pattern& pcp, const std::string& payload) {
+    Part vlan("vlan");
+    if (vid.mask != Bytes{}) vlan.add("vid=" + hex(vid, 12));
+    if (pcp.mask != Bytes{}) vlan.add("pcp=" + hex(pcp, 3));
+    vlan.add("cfi=1");
+    return fmt::format("eth_type({:#06x}){},encap({})", tag == Tag::customer ? customer_tag : service_tag, vlan.text(),
+                       payload);
 }
 
 }  // namespace
@@ -263,12 +313,19 @@ std::uint16_t vport_of(std::uint32_t odp) {
     return std::ranges::find(ports, odp, &PortNumber::odp)->vport;
 }
 
+std::uint8_t vlan_limit_of(std::uint32_t odp) {
+    return std::ranges::find(ports, odp, &PortNumber::odp)->vlan_limit;
+}
+
 unsigned bits_of(Feature feature, std::uint16_t eth_type) {
     switch (feature) {
         case Feature::eth_dst:
         case Feature::eth_src: return 48;
-        case Feature::vid: return 12;
-        case Feature::pcp: return 3;
+        case Feature::vid:
+        case Feature::second_vid: return 12;
+        case Feature::pcp:
+        case Feature::second_pcp: return 3;
+        case Feature::label: return label_bits;
         case Feature::ip_src:
         case Feature::ip_dst: return eth_type == type_ipv4 ? 32 : 128;
         case Feature::tp_src:
@@ -301,13 +358,13 @@ std::string match_text(const Megaflow& megaflow) {
     std::string text = fmt::format("recirc_id(0),in_port({}){}", megaflow.in_port, ethernet_text(megaflow));
     const std::string payload = fmt::format("eth_type({:#06x}){}", megaflow.eth_type,
                                             megaflow.is_ip() ? ip_text(megaflow) : std::string());
-    if (megaflow.tag == Tag::none || megaflow.tag == Tag::any) return text + "," + payload;
-    Part vlan("vlan");
-    if (megaflow[Feature::vid].mask != Bytes{}) vlan.add("vid=" + hex(megaflow[Feature::vid], 12));
-    if (megaflow[Feature::pcp].mask != Bytes{}) vlan.add("pcp=" + hex(megaflow[Feature::pcp], 3));
-    vlan.add("cfi=1");
-    return text + fmt::format(",eth_type({:#06x}){},encap({})",
-                              megaflow.tag == Tag::customer ? customer_tag : service_tag, vlan.text(), payload);
+    const std::string behind_one =
+        is_there(megaflow.second)
+            ? encap_text(megaflow.second, megaflow[Feature::second_vid], megaflow[Feature::second_pcp], payload)
+            : payload;
+    return text + "," + (is_there(megaflow.tag) ? encap_text(megaflow.tag, megaflow[Feature::vid],
+                                                             megaflow[Feature::pcp], behind_one)
+                                                : payload);
 }
 
 std::string actions_text(const Megaflow& megaflow) {

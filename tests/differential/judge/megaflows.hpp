@@ -1,9 +1,12 @@
 // Random megaflows of today's vocabulary, disjoint as those of dpif-netdev are.
 //
 // The model. A megaflow is a pattern (value and mask) for each Feature of a packet, a number of tags and actions. They
-// grow as leaves of trees: one tree for each in_port, ethertype and kind of tag; each inner node tells its children
+// grow as leaves of trees: one tree for each in_port, ethertype and kind of tags; each inner node tells its children
 // apart by values of one feature under one mask. So no packet belongs to two megaflows, megaflows of a tree share few
 // masks (as a switch's do), and values that no child has are near misses.
+//
+// OVS has one vlan-limit. Here each port has its own, so that both are judged at once: behind a limit of 1 a second
+// tag's TPID is the ethertype, behind one of 2 a third's.
 //
 // Which of them offload/ must install is worked out here a second time, from docs/architecture.md and the devices'
 // limits.
@@ -24,22 +27,29 @@ namespace ovsdr::differential {
 struct PortNumber {
     std::uint32_t odp;
     std::uint16_t vport;
+    std::uint8_t vlan_limit;
 };
 inline constexpr std::uint16_t wire_vport = 0xFFFF;
-inline constexpr PortNumber ports[] = {{1, 1}, {2, 2}, {3, 3}, {9, wire_vport}};
+inline constexpr PortNumber ports[] = {{1, 1, 2}, {2, 2, 1}, {3, 3, 1}, {9, wire_vport, 2}};
 inline constexpr std::size_t port_length = std::size(ports);
 [[nodiscard]] std::uint16_t vport_of(std::uint32_t odp);
+[[nodiscard]] std::uint8_t vlan_limit_of(std::uint32_t odp);
 
 inline constexpr std::uint16_t customer_tag = 0x8100, service_tag = 0x88a8;
+[[nodiscard]] constexpr bool is_tag(std::uint16_t eth_type) {
+    return eth_type == customer_tag || eth_type == service_tag;
+}
 /// Frames that a judge sends to know that what was before them has come out. No tree has this ethertype.
 inline constexpr std::uint16_t type_marker = 0x88b6;
 
 enum class Feature : std::uint8_t {
-    eth_dst, eth_src, vid, pcp, ip_src, ip_dst, tos, ttl, protocol, tp_src, tp_dst, tcp_flags, count_of_features
+    eth_dst, eth_src, vid, pcp, second_vid, second_pcp, ip_src, ip_dst, tos, ttl, label, protocol, tp_src, tp_dst,
+    tcp_flags, count_of_features
 };
 inline constexpr std::size_t feature_length = static_cast<std::size_t>(Feature::count_of_features);
 
-enum class Tag : std::uint8_t { none, customer, service, any };   ///< any: the megaflow does not look at tags
+enum class Tag : std::uint8_t { none, customer, service, any };   ///< any: the megaflow does not look at it
+[[nodiscard]] constexpr bool is_there(Tag tag) { return tag == Tag::customer || tag == Tag::service; }
 
 struct Action {
     enum class Kind : std::uint8_t { output, push, pop, set };
@@ -53,7 +63,7 @@ struct Action {
 struct Megaflow {
     std::uint32_t in_port = 0;
     std::uint16_t eth_type = 0;
-    Tag tag = Tag::none;
+    Tag tag = Tag::none, second = Tag::any;   ///< second: behind a first one; any where vlan-limit is 1
     bool first_fragments = false;    ///< frag=first instead of frag=no
     std::array<Pattern, feature_length> patterns{};
     std::vector<Action> actions;

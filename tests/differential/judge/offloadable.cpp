@@ -49,7 +49,11 @@ struct Shape {
 class Follower {
 public:
     Follower(const Megaflow& megaflow, bool connectx_5) : megaflow_(megaflow), connectx_5_(connectx_5) {
-        if (megaflow.tag == Tag::customer || megaflow.tag == Tag::service) own_tags_ = 1;
+        // Behind a limit of 1 OVS's ethertype says whether there is a second tag, and not whether there is a third.
+        const bool second_by_type = is_tag(megaflow.eth_type);
+        if (is_there(megaflow.tag)) own_tags_ = is_there(megaflow.second) || second_by_type ? 2 : 1;
+        const bool second_unknown = megaflow.second == Tag::any && vlan_limit_of(megaflow.in_port) > 1;
+        may_have_more_ = megaflow.tag == Tag::any || (megaflow.tag != Tag::none && second_unknown) || second_by_type;
     }
 
     /// False: no NIC does it.
@@ -69,11 +73,10 @@ private:
     bool pop() {
         if (!shape_.pushed.empty()) {
             shape_.pushed.pop_back();
-        } else if (megaflow_.tag == Tag::any) {
-            return false;
-        } else if (shape_.popped < own_tags_) {
-            ++shape_.popped;
+            return true;
         }
+        if (shape_.popped == own_tags_) return !may_have_more_;
+        ++shape_.popped;
         return true;
     }
 
@@ -85,7 +88,8 @@ private:
 
     const Megaflow& megaflow_;
     bool connectx_5_;
-    unsigned own_tags_ = 0;
+    unsigned own_tags_ = 0;   ///< at least
+    bool may_have_more_ = false;
     Shape shape_;
     std::set<std::pair<std::uint32_t, Shape>> copies_;
 };
@@ -95,6 +99,7 @@ private:
 bool is_offloadable(const Megaflow& megaflow, unsigned format) {
     const bool connectx_5 = format == 0;
     if (megaflow.first_fragments || (connectx_5 && looks_at_icmp(megaflow))) return false;
+    if (is_tag(megaflow.eth_type) && vlan_limit_of(megaflow.in_port) > 1) return false;   // a third tag
     std::size_t entries = 0;
     Follower follower(megaflow, connectx_5);
     for (const Action& action : megaflow.actions) {

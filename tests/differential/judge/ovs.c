@@ -19,8 +19,6 @@
 #include "shim/megaflow.h"
 #include "util.h"
 
-enum { MOST_TAGS = 1 };   /* The daemon's default of other_config:vlan-limit. */
-
 struct judge_flow {
     struct cls_rule rule;
     int number;
@@ -43,7 +41,6 @@ ovs_judge_create(void)
 {
     struct ovs_judge *judge = xzalloc(sizeof *judge);
 
-    flow_limit_vlans(MOST_TAGS);
     odp_execute_init();
     classifier_init(&judge->classifier, NULL);
     return judge;
@@ -65,8 +62,30 @@ ovs_judge_destroy(struct ovs_judge *judge)
     free(judge);
 }
 
+void
+ovs_judge_limit_vlans(int limit)
+{
+    flow_limit_vlans(limit);
+}
+
+/* The text cannot say that a tag does not matter, nor that there is no second one. */
+static void
+mask_tags(int looks_at_tags, struct match *match)
+{
+    union flow_vlan_hdr *masks = match->wc.masks.vlans;
+
+    if (looks_at_tags < 1) {
+        masks[0].qtag = 0;
+    }
+    if (looks_at_tags < 2) {
+        masks[1].qtag = 0;
+    } else {
+        masks[1].tci |= htons(VLAN_CFI);
+    }
+}
+
 static bool
-match_from_text(const char *text, bool any_tag, struct match *match, char **error)
+match_from_text(const char *text, int looks_at_tags, struct match *match, char **error)
 {
     struct ofpbuf key, mask;
     bool ok;
@@ -82,17 +101,14 @@ match_from_text(const char *text, bool any_tag, struct match *match, char **erro
     /* What dpif-netdev always matches, and the text need not say. */
     match->wc.masks.in_port.odp_port = ODPP_NONE;
     match->wc.masks.recirc_id = UINT32_MAX;
-    if (any_tag) {
-        memset(match->wc.masks.vlans, 0, sizeof match->wc.masks.vlans);
-    }
-    match->wc.masks.vlans[1].qtag = 0;
+    mask_tags(looks_at_tags, match);
     match_zero_wildcarded_fields(match);
     return ok;
 }
 
 bool
-ovs_judge_add(struct ovs_judge *judge, const char *text, const char *actions, bool any_tag,
-              struct ovsdr_megaflow *megaflow, const char **error)
+ovs_judge_add(struct ovs_judge *judge, const struct ovs_judge_megaflow *text, struct ovsdr_megaflow *megaflow,
+              const char **error)
 {
     static char message[1024];
     struct judge_flow *flow = xzalloc(sizeof *flow);
@@ -100,9 +116,9 @@ ovs_judge_add(struct ovs_judge *judge, const char *text, const char *actions, bo
     char *why = NULL;
 
     ofpbuf_init(&flow->actions, 0);
-    if (!match_from_text(text, any_tag, &match, &why)
-        || (*actions && odp_actions_from_string(actions, NULL, &flow->actions) < 0)) {
-        snprintf(message, sizeof message, "%s: %s: %s", text, actions, why ? why : "not understood");
+    if (!match_from_text(text->match, text->looks_at_tags, &match, &why)
+        || (*text->actions && odp_actions_from_string(text->actions, NULL, &flow->actions) < 0)) {
+        snprintf(message, sizeof message, "%s: %s: %s", text->match, text->actions, why ? why : "not understood");
         free(why);
         ofpbuf_uninit(&flow->actions);
         free(flow);

@@ -23,10 +23,16 @@ struct ovs_judge;
 struct ovs_judge *ovs_judge_create(void);
 void ovs_judge_destroy(struct ovs_judge *);
 
-/* The next megaflow: they are numbered from 0. `any_tag`: whatever tags there are, match none of them. `error`, if
- * false is returned, points at a static buffer. */
-bool ovs_judge_add(struct ovs_judge *, const char *match, const char *actions, bool any_tag, struct ovsdr_megaflow *,
-                   const char **error);
+/* How many tags OVS parses, of megaflows and packets, from now on: other_config:vlan-limit. */
+void ovs_judge_limit_vlans(int limit);
+
+struct ovs_judge_megaflow {
+    const char *match, *actions;
+    int looks_at_tags;   /* 0: whatever tags there are; 1: not at the second; 2: at both, where the text has none too */
+};
+
+/* The next megaflow: they are numbered from 0. `error`, if false is returned, points at a static buffer. */
+bool ovs_judge_add(struct ovs_judge *, const struct ovs_judge_megaflow *, struct ovsdr_megaflow *, const char **error);
 
 typedef void ovs_judge_output(void *aux, uint32_t port, const uint8_t *bytes, size_t size);
 

@@ -5,13 +5,23 @@
 
 namespace ovsdr::differential {
 
+namespace {
+
+/// No text says it of a second tag.
+int looks_at_tags(const Megaflow& megaflow) {
+    if (megaflow.tag == Tag::any) return 0;
+    return is_there(megaflow.tag) && megaflow.second != Tag::any ? 2 : 1;
+}
+
+}  // namespace
+
 OvsJudge::OvsJudge(const std::vector<Megaflow>& megaflows) : ovs_(ovs_judge_create()), translated_(megaflows.size()) {
     for (std::size_t i = 0; i < megaflows.size(); ++i) {
         const char* error = nullptr;
-        if (!ovs_judge_add(ovs_, match_text(megaflows[i]).c_str(), actions_text(megaflows[i]).c_str(),
-                           megaflows[i].tag == Tag::any, &translated_[i], &error)) {
-            throw std::runtime_error(error);
-        }
+        const std::string match = match_text(megaflows[i]), actions = actions_text(megaflows[i]);
+        const ovs_judge_megaflow megaflow{match.c_str(), actions.c_str(), looks_at_tags(megaflows[i])};
+        ovs_judge_limit_vlans(vlan_limit_of(megaflows[i].in_port));
+        if (!ovs_judge_add(ovs_, &megaflow, &translated_[i], &error)) throw std::runtime_error(error);
     }
 }
 
@@ -27,6 +37,7 @@ Verdict OvsJudge::judge(const Scenario& scenario) const {
     };
     for (const TestPacket& packet : scenario.packets) {
         Aux aux{verdict, packet.in_port};
+        ovs_judge_limit_vlans(vlan_limit_of(packet.in_port));
         const int taken = ovs_judge_forward(
             ovs_, packet.in_port, packet.bytes.data(), packet.bytes.size(),
             [](void* into, std::uint32_t port, const std::uint8_t* bytes, std::size_t size) {

@@ -14,6 +14,11 @@ using Bytes = std::vector<std::uint8_t>;
 constexpr std::uint16_t dont_fragment = 0x4000, more_fragments = 0x2000;
 constexpr std::uint16_t tcp_ends = 0x005;   ///< FIN, RST
 constexpr std::size_t largest_payload = 200;
+constexpr unsigned most_parsed_tags = 2;
+constexpr std::uint32_t most_options = 10;   ///< words of an IPv4 header
+/// IPv6 extension headers whose size stands in their second byte: hop-by-hop, routing, AH, destination options.
+constexpr std::uint8_t routing_header = 43, stepped_over[] = {0, routing_header, 51, 60}, fragment_header = 44;
+constexpr std::uint16_t first_eth_type = 0x600;   ///< below are lengths
 
 struct TagOnWire {
     std::uint16_t tpid, tci;
@@ -27,10 +32,13 @@ struct Recipe {
     std::uint16_t eth_type = 0;
     std::uint16_t fragment = 0;          ///< IPv4's flags and offset; IPv6 gets a fragment header of the same
     bool fragment_header = false;        ///< IPv6, also of no fragment
-    bool options = false;                ///< IPv4 options, or an IPv6 extension header
+    std::size_t options = 0;             ///< words of IPv4 options; not 0: an IPv6 extension header
+    std::uint8_t extension = 0;          ///< which one
     std::size_t cut = 0;                 ///< bytes that the IP payload is too short for its L4 header
     int length_lie = 0;                  ///< added to IPv4's total length
     std::uint8_t version_lie = 0;        ///< instead of the IP version
+    std::uint8_t size_lie = 0;           ///< instead of IPv4's header size, in words: fewer than it may have
+    bool llc = false;                    ///< an 802.3 frame: the ethertype is behind an LLC and SNAP header
     std::size_t payload = 0;
 
     [[nodiscard]] std::array<std::uint8_t, 16>& operator[](Feature feature) {
@@ -40,6 +48,9 @@ struct Recipe {
         return values[static_cast<std::size_t>(feature)];
     }
     [[nodiscard]] std::uint8_t byte(Feature feature) const { return (*this)[feature][15]; }
+    [[nodiscard]] std::uint32_t label() const {
+        return (static_cast<std::uint32_t>((*this)[Feature::label][13]) << 16 | half(Feature::label)) & 0xFFFFF;
+    }
     [[nodiscard]] std::uint16_t half(Feature feature) const {
         return static_cast<std::uint16_t>((*this)[feature][14] << 8 | (*this)[feature][15]);
     }
@@ -74,7 +85,8 @@ Bytes transport(const Recipe& recipe, Chance& chance) {
     if (protocol == protocol_tcp) {
         put32(bytes, static_cast<std::uint32_t>(chance()));
         put32(bytes, static_cast<std::uint32_t>(chance()));
-        put16(bytes, 0x5000U | (recipe.half(Feature::tcp_flags) & 0x1FFU));
+        const auto reserved = static_cast<unsigned>(chance() & 0xE00);
+        put16(bytes, 0x5000U | reserved | (recipe.half(Feature::tcp_flags) & 0x1FFU));
         bytes.resize(20);
     } else if (protocol == protocol_udp) {
         put16(bytes, static_cast<unsigned>(8 + recipe.payload));
@@ -115,9 +127,10 @@ void finish_ipv4_checksum(Bytes& bytes, std::size_t begin, std::size_t size, Cha
 
 void put_ipv4(Bytes& bytes, const Recipe& recipe, Chance& chance) {
     Bytes l4 = transport(recipe, chance);
-    const std::size_t begin = bytes.size(), header = recipe.options ? 24 : 20;
+    const std::size_t begin = bytes.size(), header = 20 + 4 * recipe.options;
     const unsigned version = recipe.version_lie != 0 ? recipe.version_lie : 4;
-    bytes.push_back(static_cast<std::uint8_t>(version << 4 | header / 4));
+    const std::size_t words = recipe.size_lie != 0 ? recipe.size_lie : header / 4;
+    bytes.push_back(static_cast<std::uint8_t>(version << 4 | words));
     bytes.push_back(recipe.byte(Feature::tos));
     put16(bytes, static_cast<unsigned>(static_cast<int>(header + l4.size()) + recipe.length_lie));
     put16(bytes, 0);
@@ -127,19 +140,18 @@ void put_ipv4(Bytes& bytes, const Recipe& recipe, Chance& chance) {
     put16(bytes, 0);
     put(bytes, recipe[Feature::ip_src], 4);
     put(bytes, recipe[Feature::ip_dst], 4);
-    if (recipe.options) put32(bytes, 0x01010101);
+    for (std::size_t i = 0; i < recipe.options; ++i) put32(bytes, 0x01010101);
     finish_ipv4_checksum(bytes, begin, header, chance);
     put_transport_checksum(l4, std::span(bytes).subspan(begin + 12, 8), recipe.byte(Feature::protocol), chance);
     bytes.insert(bytes.end(), l4.begin(), l4.end());
 }
 
 void put_ipv6(Bytes& bytes, const Recipe& recipe, Chance& chance) {
-    constexpr std::uint8_t destination_options = 60, fragment_header = 44;
     Bytes rest;
     std::uint8_t next = recipe.byte(Feature::protocol);
-    if (recipe.options) {
+    if (recipe.options != 0) {
         rest = {recipe.fragment_header ? fragment_header : next, 0, 1, 4, 0, 0, 0, 0};
-        next = destination_options;
+        next = recipe.extension;
     }
     if (recipe.fragment_header) {
         rest.push_back(recipe.byte(Feature::protocol));
@@ -147,7 +159,7 @@ void put_ipv6(Bytes& bytes, const Recipe& recipe, Chance& chance) {
         const unsigned more = (recipe.fragment & more_fragments) != 0 ? 1 : 0;
         put16(rest, static_cast<unsigned>(recipe.fragment & 0x1FFF) << 3 | more);
         put32(rest, 7);
-        if (!recipe.options) next = fragment_header;
+        if (recipe.options == 0) next = fragment_header;
     }
     Bytes l4 = transport(recipe, chance), addresses;
     put(addresses, recipe[Feature::ip_src], 16);
@@ -155,7 +167,7 @@ void put_ipv6(Bytes& bytes, const Recipe& recipe, Chance& chance) {
     put_transport_checksum(l4, addresses, recipe.byte(Feature::protocol), chance);
     rest.insert(rest.end(), l4.begin(), l4.end());
     const unsigned version = recipe.version_lie != 0 ? recipe.version_lie : 6;
-    put32(bytes, version << 28 | static_cast<std::uint32_t>(recipe.byte(Feature::tos)) << 20 | (chance() & 0xFFFFF));
+    put32(bytes, version << 28 | static_cast<std::uint32_t>(recipe.byte(Feature::tos)) << 20 | recipe.label());
     put16(bytes, static_cast<unsigned>(rest.size()));
     bytes.push_back(next);
     bytes.push_back(recipe.byte(Feature::ttl));
@@ -170,6 +182,10 @@ Bytes frame_of(const Recipe& recipe, std::uint32_t number, Chance& chance) {
     for (const TagOnWire& tag : recipe.tags) {
         put16(bytes, tag.tpid);
         put16(bytes, tag.tci);
+    }
+    if (recipe.llc) {
+        put16(bytes, 100);
+        for (const std::uint8_t byte : {0xAA, 0xAA, 3, 0, 0, 0}) bytes.push_back(byte);
     }
     put16(bytes, recipe.eth_type);
     if (recipe.eth_type == type_ipv4) {
@@ -192,22 +208,49 @@ std::uint8_t random_protocol(Chance& chance, std::uint16_t eth_type) {
     return known[below(chance, std::size(known))];
 }
 
-TagOnWire tag_for(const Megaflow& megaflow, Chance& chance) {
+TagOnWire random_tag(Chance& chance) {
+    return {happens(chance, 50) ? customer_tag : service_tag, random_tci(chance)};
+}
+
+TagOnWire tag_for(Tag tag, const Pattern& vid, const Pattern& pcp, Chance& chance) {
     std::uint16_t tci = random_tci(chance);
-    const auto apply = [&](Feature feature, unsigned shift) {
-        const Pattern& pattern = megaflow[feature];
+    const auto apply = [&tci](const Pattern& pattern, unsigned shift) {
         const auto mask = static_cast<std::uint16_t>((pattern.mask[14] << 8 | pattern.mask[15]) << shift);
         const auto value = static_cast<std::uint16_t>((pattern.value[14] << 8 | pattern.value[15]) << shift);
         tci = static_cast<std::uint16_t>((tci & ~mask) | (value & mask));
     };
-    apply(Feature::vid, 0);
-    apply(Feature::pcp, 13);
-    return {megaflow.tag == Tag::customer ? customer_tag : service_tag, tci};
+    apply(vid, 0);
+    apply(pcp, 13);
+    return {tag == Tag::customer ? customer_tag : service_tag, tci};
+}
+
+/// Those that the megaflow asks for, and where it asks for none, some.
+std::vector<TagOnWire> tags_for(const Megaflow& megaflow, Chance& chance) {
+    std::vector<TagOnWire> tags;
+    if (megaflow.tag == Tag::none) return tags;
+    if (is_there(megaflow.tag)) {
+        tags.push_back(tag_for(megaflow.tag, megaflow[Feature::vid], megaflow[Feature::pcp], chance));
+    } else if (happens(chance, 50)) {
+        tags.push_back(random_tag(chance));
+    }
+    if (is_there(megaflow.second)) {
+        tags.push_back(tag_for(megaflow.second, megaflow[Feature::second_vid], megaflow[Feature::second_pcp], chance));
+    } else if (megaflow.second == Tag::any && vlan_limit_of(megaflow.in_port) > 1 && happens(chance, 40)) {
+        tags.push_back(random_tag(chance));
+    }
+    if (is_tag(megaflow.eth_type)) tags.push_back({megaflow.eth_type, random_tci(chance)});
+    return tags;
+}
+
+/// What is behind the tags; a megaflow whose ethertype is a tag's does not care.
+std::uint16_t payload_type(const Megaflow& megaflow, Chance& chance) {
+    constexpr std::uint16_t types[] = {type_ipv4, type_ipv6, type_arp, 0x88b5};
+    return is_tag(megaflow.eth_type) ? types[below(chance, std::size(types))] : megaflow.eth_type;
 }
 
 /// A packet of this megaflow.
 Recipe aimed_at(const Megaflow& megaflow, Chance& chance) {
-    Recipe recipe{.in_port = megaflow.in_port, .eth_type = megaflow.eth_type};
+    Recipe recipe{.in_port = megaflow.in_port, .eth_type = payload_type(megaflow, chance)};
     for (std::size_t i = 0; i < feature_length; ++i) {
         for (std::size_t k = 0; k < 16; ++k) {
             const std::uint8_t mask = megaflow.patterns[i].mask[k], value = megaflow.patterns[i].value[k];
@@ -215,19 +258,17 @@ Recipe aimed_at(const Megaflow& megaflow, Chance& chance) {
         }
     }
     if (megaflow[Feature::protocol].mask[15] == 0) {
-        recipe[Feature::protocol][15] = random_protocol(chance, megaflow.eth_type);
+        recipe[Feature::protocol][15] = random_protocol(chance, recipe.eth_type);
     }
     if (!happens(chance, 4)) recipe[Feature::tcp_flags][15] &= static_cast<std::uint8_t>(~tcp_ends);
-    if (megaflow.tag == Tag::customer || megaflow.tag == Tag::service) recipe.tags.push_back(tag_for(megaflow, chance));
-    if (megaflow.tag == Tag::any && happens(chance, 50)) {
-        recipe.tags.push_back({happens(chance, 50) ? customer_tag : service_tag, random_tci(chance)});
-    }
+    recipe.tags = tags_for(megaflow, chance);
     if (happens(chance, 50)) recipe.fragment = dont_fragment;
     if (megaflow.first_fragments) {
         recipe.fragment = more_fragments;
         recipe.fragment_header = true;
     }
-    recipe.options = happens(chance, 8);
+    if (happens(chance, 8)) recipe.options = 1 + below(chance, most_options);
+    recipe.extension = stepped_over[below(chance, std::size(stepped_over))];
     recipe.payload = below(chance, largest_payload);
     return recipe;
 }
@@ -243,20 +284,30 @@ void flip_bit(Recipe& recipe, const Megaflow& megaflow, Chance& chance) {
     const auto [feature, bit] = bits[below(chance, static_cast<std::uint32_t>(bits.size()))];
     const auto flipped = static_cast<std::uint8_t>(1U << (7 - bit % 8));
     recipe.values[feature][bit / 8] ^= flipped;
-    if (recipe.tags.empty()) return;
     const auto of_tag = static_cast<std::uint16_t>((bit / 8 == 14 ? flipped << 8 : flipped));
-    if (feature == static_cast<std::size_t>(Feature::vid)) recipe.tags[0].tci ^= of_tag;
-    if (feature == static_cast<std::size_t>(Feature::pcp)) {
-        recipe.tags[0].tci ^= static_cast<std::uint16_t>(of_tag << 13);
+    switch (static_cast<Feature>(feature)) {
+        case Feature::vid: recipe.tags[0].tci ^= of_tag; break;
+        case Feature::pcp: recipe.tags[0].tci ^= static_cast<std::uint16_t>(of_tag << 13); break;
+        case Feature::second_vid: recipe.tags[1].tci ^= of_tag; break;
+        case Feature::second_pcp: recipe.tags[1].tci ^= static_cast<std::uint16_t>(of_tag << 13); break;
+        default: break;
     }
 }
 
 void change_tags(Recipe& recipe, Chance& chance) {
-    const TagOnWire one{happens(chance, 50) ? customer_tag : service_tag, random_tci(chance)};
-    switch (below(chance, 4)) {
+    const TagOnWire one = random_tag(chance);
+    if (!recipe.tags.empty() && happens(chance, 30)) {
+        TagOnWire& tag = recipe.tags[below(chance, static_cast<std::uint32_t>(recipe.tags.size()))];
+        tag.tpid = tag.tpid == customer_tag ? service_tag : customer_tag;
+        return;
+    }
+    switch (below(chance, 5)) {
         case 0: recipe.tags.insert(recipe.tags.begin(), one); break;
         case 1: recipe.tags.push_back(one); break;
         case 2: recipe.tags.insert(recipe.tags.end(), 2, one); break;
+        case 3:
+            if (!recipe.tags.empty()) recipe.tags.pop_back();
+            break;
         default: recipe.tags.clear(); break;
     }
 }
@@ -267,9 +318,17 @@ void make_fragment(Recipe& recipe, Chance& chance) {
                       : static_cast<std::uint16_t>(1 + below(chance, 100));
 }
 
+int random_length_lie(Chance& chance) {
+    switch (below(chance, 4)) {
+        case 0: return 100;
+        case 1: return static_cast<int>(below(chance, 9));   // 4 and more: up to the frame's end, or beyond it
+        default: return -static_cast<int>(below(chance, 60));
+    }
+}
+
 /// Changes one thing.
 void change(Recipe& recipe, const Megaflow& megaflow, Chance& chance) {
-    switch (below(chance, 14)) {
+    switch (below(chance, 16)) {
         case 0: recipe.in_port = ports[below(chance, port_length)].odp; break;
         case 1: change_tags(recipe, chance); break;
         case 2: make_fragment(recipe, chance); break;
@@ -277,15 +336,20 @@ void change(Recipe& recipe, const Megaflow& megaflow, Chance& chance) {
         case 4: recipe[Feature::protocol][15] = random_protocol(chance, recipe.eth_type); break;
         case 5: recipe.eth_type = happens(chance, 50) ? type_ipv4 : type_ipv6; break;
         case 6: recipe.cut = 1 + below(chance, 8), recipe.payload = 0; break;
-        case 7: recipe.length_lie = happens(chance, 50) ? 100 : -static_cast<int>(below(chance, 60)); break;
+        case 7: recipe.length_lie = random_length_lie(chance); break;
         case 8: recipe.version_lie = static_cast<std::uint8_t>(below(chance, 16)); break;
+        case 9: recipe.size_lie = static_cast<std::uint8_t>(1 + below(chance, 4)); break;
+        case 10: recipe.llc = true; break;
         default: flip_bit(recipe, megaflow, chance); break;
     }
 }
 
-/// The headers that matter to may_go_up(), read with OVS's rules.
+std::uint16_t half(const Bytes& frame, std::size_t at) {
+    return static_cast<std::uint16_t>(at + 1 < frame.size() ? frame[at] << 8 | frame[at + 1] : 0);
+}
+
+/// What is behind the tags that devices parse.
 struct Glance {
-    unsigned tags = 0;
     std::uint16_t type = 0;
     std::size_t l3 = 14;
 };
@@ -293,37 +357,34 @@ struct Glance {
 Glance glance_at(const Bytes& frame) {
     Glance glance;
     std::size_t at = 12;
-    const auto half = [&](std::size_t place) {
-        const bool there = place + 1 < frame.size();
-        return static_cast<std::uint16_t>(there ? frame[place] << 8 | frame[place + 1] : 0);
-    };
-    while (half(at) == customer_tag || half(at) == service_tag) {
-        at += 4;
-        ++glance.tags;
-    }
-    glance.type = half(at);
+    for (unsigned tags = 0; tags < most_parsed_tags && is_tag(half(frame, at)); ++tags) at += 4;
+    glance.type = half(frame, at);
     glance.l3 = at + 2;
     return glance;
 }
 
-/// Where TCP's header begins in an unfragmented packet.
-std::optional<std::size_t> find_tcp(const Bytes& frame, const Glance& glance) {
-    std::size_t at = glance.l3;
-    if (at + 40 > frame.size()) return std::nullopt;
-    std::uint8_t protocol = 0;
-    if (glance.type == type_ipv4) {
-        protocol = frame[at + 9];
-        at += (frame[at] & 15U) * 4U;
-    } else if (glance.type == type_ipv6) {
-        protocol = frame[at + 6];
-        at += 40;
-        while ((protocol == 60 || protocol == 44) && at + 8 <= frame.size()) {
-            protocol = frame[at];
-            at += 8;
-        }
+/// Where the L4 header begins and the IP packet ends.
+struct Transport {
+    std::uint8_t protocol;
+    std::size_t begin, end;
+};
+
+/// Of a whole, unfragmented packet with a header that is not broken.
+std::optional<Transport> transport_of_ipv4(const Bytes& frame, std::size_t l3) {
+    if ((half(frame, l3 + 6) & 0x3FFF) != 0) return std::nullopt;
+    return Transport{frame[l3 + 9], l3 + (frame[l3] & 15U) * 4U, l3 + half(frame, l3 + 2)};
+}
+
+std::optional<Transport> transport_of_ipv6(const Bytes& frame, std::size_t l3) {
+    Transport found{frame[l3 + 6], l3 + 40, std::min(frame.size(), l3 + 40 + half(frame, l3 + 4))};
+    while (found.protocol == fragment_header || std::ranges::count(stepped_over, found.protocol) != 0) {
+        if (found.begin + 8 > found.end) return std::nullopt;
+        const bool fragment = found.protocol == fragment_header;
+        if (fragment && (half(frame, found.begin + 2) & 0xFFF9) != 0) return std::nullopt;
+        found.protocol = frame[found.begin];
+        found.begin += 8;   // as large as put_ipv6() makes them
     }
-    if (protocol != protocol_tcp || at + 20 > frame.size()) return std::nullopt;
-    return at;
+    return found;
 }
 
 /// OVS looks at lengths only, the devices at the version too.
@@ -342,6 +403,7 @@ struct Payload {
     std::uint8_t protocol = 0;
     std::size_t size = 0;
     bool atomic_fragment = false;   ///< IPv6: behind a fragment header, and all there (RFC 6946)
+    bool routed = false;            ///< IPv6: behind a routing header
 };
 
 Payload payload_of(const Bytes& frame, const Glance& glance) {
@@ -353,20 +415,25 @@ Payload payload_of(const Bytes& frame, const Glance& glance) {
         return {fragment ? std::uint8_t{0} : frame[at + 9], half(at + 2) - (frame[at] & 15U) * 4U};
     }
     Payload payload{frame[at + 6], half(at + 4)};
-    for (at += 40; (payload.protocol == 60 || payload.protocol == 44) && payload.size >= 8; at += 8) {
-        if (payload.protocol == 44 && half(at + 2) != 0) return {};
-        payload = {frame[at], payload.size - 8, payload.atomic_fragment || payload.protocol == 44};
+    const auto is_extension = [](std::uint8_t protocol) {
+        return protocol == fragment_header || std::ranges::count(stepped_over, protocol) != 0;
+    };
+    for (at += 40; is_extension(payload.protocol) && payload.size >= 8; at += 8) {
+        if (payload.protocol == fragment_header && half(at + 2) != 0) return {};
+        payload = {frame[at], payload.size - 8, payload.atomic_fragment || payload.protocol == fragment_header,
+                   payload.routed || payload.protocol == routing_header};
     }
     return payload;
 }
 
 /// What writing an address or a port does to such a packet only a card can tell (a TCP, UDP or ICMPv6 header that is
-/// cut short: docs/fidelity.md), or OVS does wrong (an atomic fragment's checksum is not mended: packet_rh_present()).
+/// cut short, an address before a routing header: docs/fidelity.md), or OVS does wrong (an atomic fragment's checksum
+/// is not mended: packet_rh_present()).
 bool has_no_answer(const Bytes& frame) {
     const Glance glance = glance_at(frame);
     const Payload payload = payload_of(frame, glance);
     const bool icmpv6 = payload.protocol == protocol_icmpv6 && glance.type == type_ipv6;
-    if (payload.atomic_fragment) return true;
+    if (payload.atomic_fragment || payload.routed) return true;
     if (payload.protocol == protocol_tcp) return payload.size < 20;
     return (payload.protocol == protocol_udp || icmpv6) && payload.size < 8;
 }
@@ -408,12 +475,19 @@ std::vector<std::uint8_t> marker_frame(std::uint32_t number) {
     return frame_of(recipe, number, chance);
 }
 
+bool ends_connection(const Bytes& frame) {
+    const Glance glance = glance_at(frame);
+    if (has_broken_ip(frame, glance)) return false;
+    std::optional<Transport> found;
+    if (glance.type == type_ipv4) found = transport_of_ipv4(frame, glance.l3);
+    if (glance.type == type_ipv6) found = transport_of_ipv6(frame, glance.l3);
+    if (!found || found->protocol != protocol_tcp || found->begin + 20 > found->end) return false;
+    return (frame[found->begin + 13] & tcp_ends) != 0;
+}
+
 bool may_go_up(const Bytes& frame) {
     const Glance glance = glance_at(frame);
-    if (glance.tags > 1) return true;   // rules ask for no second tag
-    if (has_broken_ip(frame, glance)) return true;
-    if (const auto tcp = find_tcp(frame, glance)) return (frame[*tcp + 13] & tcp_ends) != 0;
-    return false;
+    return glance.type < first_eth_type || has_broken_ip(frame, glance);
 }
 
 }  // namespace ovsdr::differential

@@ -1,5 +1,4 @@
 // The emulated ConnectX under the system's own libibverbs and libmlx5: runs under tests/connectx/run, for each profile.
-#include <poll.h>
 #include <rdma/mlx5_user_ioctl_cmds.h>
 #include <rdma/rdma_user_ioctl_cmds.h>
 #include <sys/ioctl.h>
@@ -10,7 +9,7 @@
 #include <thread>
 
 #include "tests/connectx/address_plan.hpp"
-#include "tests/unit/connectx/open_device.hpp"
+#include "tests/unit/connectx/emulated_device.hpp"
 
 namespace ovsdr::connectx {
 namespace {
@@ -19,26 +18,6 @@ using namespace test;
 
 constexpr mlx5dv_dr_domain_type domain_types[] = {MLX5DV_DR_DOMAIN_TYPE_NIC_RX, MLX5DV_DR_DOMAIN_TYPE_NIC_TX,
                                                   MLX5DV_DR_DOMAIN_TYPE_FDB};
-constexpr std::uint8_t outer = 1;
-
-class EmulatedDevice : public ::testing::Test {
-protected:
-    void SetUp() override {
-        ASSERT_NE(device(), nullptr) << "not under tests/connectx/run";
-        context_ = open_device();
-        ASSERT_NE(context_, nullptr) << strerror(errno);
-    }
-    void TearDown() override {
-        EXPECT_EQ(alive_beside_context(), (std::map<std::string, std::uint64_t>{}));
-        EXPECT_EQ(device()->icm_bytes_alive(), 0U);
-        context_.reset();
-        EXPECT_EQ(device()->clear_faults(), 0U);
-        EXPECT_EQ(device()->left_behind(), (std::map<std::string, std::uint64_t>{}));
-        EXPECT_EQ(device()->alive(), (std::map<std::string, std::uint64_t>{}));
-    }
-
-    Context context_;
-};
 
 TEST_F(EmulatedDevice, IsOfItsProfile) {
     const std::string profile = std::getenv("OVSDR_CONNECTX_PROFILE");
@@ -55,44 +34,15 @@ TEST_F(EmulatedDevice, ShowsTheWireTheManagerAndItsVfsAsIbPorts) {
     mlx5dv_port port{};
     for (std::uint32_t number = 1; mlx5dv_query_port(context_.get(), number, &port) == 0; ++number) {
         vports.push_back(port.vport);
+        EXPECT_EQ((port.flags & MLX5DV_QUERY_PORT_VPORT_VHCA_ID) == 0, port.vport == 0xFFFF);
         EXPECT_EQ(port.reg_c0.value & ~port.reg_c0.mask, 0U);
     }
     EXPECT_EQ(vports, (std::vector<std::uint16_t>{0xFFFF, 0, 1, 2}));
     device()->set_vport(2, false);
-    EXPECT_EQ(mlx5dv_query_port(context_.get(), 4, &port), EINVAL);
+    EXPECT_EQ(mlx5dv_query_port(context_.get(), 4, &port), EOPNOTSUPP);
     device()->set_vport(2, true);
     EXPECT_EQ(mlx5dv_query_port(context_.get(), 4, &port), 0);
 }
-
-/// A table with one matcher on the source MAC address and rules on it.
-struct Rules {
-    Domain domain;
-    DrTable table;
-    Matcher matcher;
-    std::vector<DrTable> next;   // actions lead to them
-    std::vector<Action> actions;
-    std::vector<Rule> rules;
-
-    Rules(ibv_context* context, mlx5dv_dr_domain_type type, std::uint32_t level = 1)
-        : domain(mlx5dv_dr_domain_create(context, type)), table(mlx5dv_dr_table_create(domain.get(), level)) {
-        MatchParam mask;
-        mask.number(smac_at, 0xFFFF'FFFF'FFFF, 6);
-        matcher.reset(mlx5dv_dr_matcher_create(table.get(), 0, outer, mask.get()));
-    }
-    mlx5dv_dr_action* to_table(std::uint32_t level) {
-        next.emplace_back(mlx5dv_dr_table_create(domain.get(), level));
-        return add(mlx5dv_dr_action_create_dest_table(next.back().get()));
-    }
-    mlx5dv_dr_action* add(mlx5dv_dr_action* action) {
-        actions.emplace_back(action);
-        return action;
-    }
-    Rule rule(std::uint64_t smac, std::vector<mlx5dv_dr_action*> list) {
-        MatchParam value;
-        value.number(smac_at, smac, 6);
-        return Rule(mlx5dv_dr_rule_create(matcher.get(), value.get(), list.size(), list.data()));
-    }
-};
 
 TEST_F(EmulatedDevice, TakesRulesOfEachDomainAndLeavesNothing) {
     for (const auto type : domain_types) {
@@ -187,8 +137,17 @@ TEST_F(EmulatedDevice, CountsWhatATestCounts) {
     ASSERT_EQ(mlx5dv_devx_obj_query(counters.get(), in.data(), in.size(), out.data(), out.size()), 0);
     EXPECT_EQ(out[16 + 5 * 16 + 7], 4);                                   // packets
     EXPECT_EQ(out[16 + 5 * 16 + 14] << 8 | out[16 + 5 * 16 + 15], 364);   // octets
-    in[26] = 1;                                                           // 256 + 8 counters: more than there are
-    EXPECT_EQ(mlx5dv_devx_obj_query(counters.get(), in.data(), in.size(), out.data(), out.size()), EREMOTEIO);
+    const auto refused_with = [&] {
+        return mlx5dv_devx_obj_query(counters.get(), in.data(), in.size(), out.data(), out.size());
+    };
+    in[26] = 1;   // 256 + 8 counters: more than there are
+    EXPECT_EQ(refused_with(), EREMOTEIO);
+    in[26] = 0;
+    in[27] = 6;   // not a multiple of four
+    EXPECT_EQ(refused_with(), EREMOTEIO);
+    in[27] = 8;
+    in[31] ^= 4;   // another id than the handle's object has
+    EXPECT_EQ(refused_with(), EINVAL);
 }
 
 TEST_F(EmulatedDevice, ShowsTheCopiesOfADestinationArray) {
@@ -280,47 +239,6 @@ TEST_F(EmulatedDevice, DestroysNothingThatIsInUse) {
     EXPECT_EQ(device()->alive().at("PD"), 1U);
 }
 
-/// Firmware's own use counts: a table that an entry of another leads to.
-TEST_F(EmulatedDevice, RefusesToDestroyATableThatAnEntryLeadsTo) {
-    Rules rules(context_.get(), MLX5DV_DR_DOMAIN_TYPE_FDB);
-    const std::uint32_t target = device()->tables().at(0).id;
-    const auto make = [&](std::size_t size, std::initializer_list<std::pair<std::size_t, std::uint32_t>> words) {
-        std::vector<std::uint8_t> in(size), out(16);
-        for (const auto& [at, value] : words) {
-            const std::uint32_t big = htobe32(value);
-            std::memcpy(in.data() + at, &big, sizeof big);
-        }
-        return DevxObj(mlx5dv_devx_obj_create(context_.get(), in.data(), in.size(), out.data(), out.size()));
-    };
-    const auto id_of = [](const char* label, std::uint16_t opcode) {
-        std::uint32_t id = 0;
-        for (const DevxObject& object : device()->devx_objects()) {
-            if (object.opcode == opcode) id = std::max(id, object.id);
-        }
-        EXPECT_NE(id, 0U) << label;
-        return id;
-    };
-    constexpr std::uint32_t fdb = 4U << 24;
-    const DevxObj table = make(64, {{0, 0x0930'0000}, {16, fdb}});
-    ASSERT_NE(table, nullptr) << strerror(errno);
-    const std::uint32_t table_id = id_of("table", 0x930);
-    EXPECT_NE(table_id, target);
-    const DevxObj group = make(1024, {{0, 0x0933'0000}, {16, fdb}, {20, table_id}});
-    ASSERT_NE(group, nullptr) << strerror(errno);
-    const DevxObj entry = make(832 + 8, {{0, 0x0936'0000},
-                                         {16, fdb},
-                                         {20, table_id},
-                                         {64 + 4, id_of("group", 0x933)},
-                                         {64 + 12, 4},
-                                         {64 + 16, 1},
-                                         {832, 1U << 24 | target}});
-    ASSERT_NE(entry, nullptr) << strerror(errno);
-    EXPECT_EQ(device()->table_entries().at(0).destinations.at(0).id, target);
-    EXPECT_EQ(mlx5dv_devx_obj_destroy(table.get()), EREMOTEIO);
-    EXPECT_EQ(mlx5dv_devx_obj_destroy(group.get()), EREMOTEIO);
-    EXPECT_EQ(device()->alive().at("DEVX:CREATE_FLOW_TABLE"), 2U);
-}
-
 TEST_F(EmulatedDevice, SaysWhatItDoesNotEmulate) {
     const std::size_t before = device()->not_emulated().size();
     const Pd pd(ibv_alloc_pd(context_.get()));
@@ -335,7 +253,7 @@ TEST_F(EmulatedDevice, SaysWhatItDoesNotEmulate) {
     const auto missing = device()->not_emulated();
     ASSERT_EQ(missing.size(), before + 1);
     EXPECT_NE(missing.back().find("QP_CREATE"), std::string::npos);
-    std::uint8_t in[16] = {0x09, 0xff}, out[16] = {};
+    std::uint8_t in[16] = {0x0b, 0x04}, out[16] = {};   // of those that the kernel passes
     EXPECT_NE(mlx5dv_devx_general_cmd(context_.get(), in, sizeof in, out, sizeof out), 0);
     EXPECT_EQ(device()->not_emulated().size(), before + 2);
 }
@@ -369,116 +287,14 @@ TEST_F(EmulatedDevice, MakesNothingOfACallThatItDoesNotUnderstand) {
     EXPECT_NE(device()->not_emulated().back().find("0x1abc"), std::string::npos);
 }
 
-/// A raw packet queue pair, as the slow path has them.
-struct RawPacketQueue {
-    Pd pd;
-    Channel own_channel;
-    ibv_comp_channel* channel;
-    Cq completions;
-    Qp queue_pair;
-    std::array<std::uint8_t, 256> frame{};
-    Mr region;
-
-    explicit RawPacketQueue(ibv_context* context, ibv_comp_channel* shared = nullptr)
-        : pd(ibv_alloc_pd(context)),
-          own_channel(shared == nullptr ? ibv_create_comp_channel(context) : nullptr),
-          channel(shared == nullptr ? own_channel.get() : shared),
-          completions(ibv_create_cq(context, 64, nullptr, channel, 0)),
-          region(ibv_reg_mr(pd.get(), frame.data(), frame.size(), 0)) {
-        ibv_qp_init_attr attributes{};
-        attributes.send_cq = attributes.recv_cq = completions.get();
-        attributes.cap = {64, 64, 1, 1, 0};
-        attributes.qp_type = IBV_QPT_RAW_PACKET;
-        queue_pair.reset(ibv_create_qp(pd.get(), &attributes));
+TEST_F(EmulatedDevice, KnowsTheCallsThatCanFail) {
+    for (const char* name : {"*", "QP_CREATE", "REG_MR", "REQUEST:SEND", "DEVX_OBJ_CREATE:CREATE_FLOW_TABLE"}) {
+        EXPECT_TRUE(device()->fail(name, 1000, EIO)) << name;
     }
-    [[nodiscard]] int start() const {
-        ibv_qp_attr attributes{};
-        attributes.port_num = 1;
-        for (const auto state : {IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS}) {
-            attributes.qp_state = state;
-            const int mask = IBV_QP_STATE | (state == IBV_QPS_INIT ? IBV_QP_PORT : 0);
-            if (const int error = ibv_modify_qp(queue_pair.get(), &attributes, mask)) return error;
-        }
-        return 0;
+    for (const char* name : {"", "QP_MAKE", "REQUEST:", "REQUEST:SENT", "DEVX_OBJ_CREATE", "DEVX_OBJ_CREATE:QP"}) {
+        EXPECT_FALSE(device()->fail(name, 1000, EIO)) << name;
     }
-    [[nodiscard]] int send(std::uint64_t id, std::uint32_t key) {
-        ibv_sge piece{reinterpret_cast<std::uintptr_t>(frame.data()), 60, key};
-        ibv_send_wr request{}, *refused = nullptr;
-        request.wr_id = id;
-        request.sg_list = &piece;
-        request.num_sge = 1;
-        request.opcode = IBV_WR_SEND;
-        request.send_flags = IBV_SEND_SIGNALED;
-        return ibv_post_send(queue_pair.get(), &request, &refused);
-    }
-};
-
-TEST_F(EmulatedDevice, SendsFramesAndWakesTheWaiting) {
-    RawPacketQueue queue(context_.get());
-    ASSERT_NE(queue.queue_pair, nullptr) << strerror(errno);
-    ASSERT_EQ(queue.start(), 0);
-    const std::uint64_t before = device()->frames_sent();
-    ibv_wc completion{};
-    pollfd waited{queue.channel->fd, POLLIN, 0};
-    for (std::uint64_t i = 1; i <= 200; ++i) {   // several times around the ring
-        ASSERT_EQ(ibv_req_notify_cq(queue.completions.get(), 0), 0);
-        EXPECT_EQ(poll(&waited, 1, 0), 0);
-        ASSERT_EQ(queue.send(i, queue.region->lkey), 0);
-        ASSERT_EQ(poll(&waited, 1, 0), 1);
-        ibv_cq* woken = nullptr;
-        void* own = nullptr;
-        ASSERT_EQ(ibv_get_cq_event(queue.channel, &woken, &own), 0);
-        EXPECT_EQ(woken, queue.completions.get());
-        ibv_ack_cq_events(woken, 1);
-        ASSERT_EQ(ibv_poll_cq(queue.completions.get(), 1, &completion), 1);
-        EXPECT_EQ(completion.status, IBV_WC_SUCCESS);
-        EXPECT_EQ(completion.wr_id, i);
-    }
-    EXPECT_EQ(device()->frames_sent(), before + 200);
-}
-
-/// Armed after the completion is there: the event comes at once, or whoever arms and then waits sleeps for ever.
-TEST_F(EmulatedDevice, WakesForACompletionThatWasThereBefore) {
-    RawPacketQueue queue(context_.get());
-    ASSERT_EQ(queue.start(), 0);
-    ASSERT_EQ(queue.send(1, queue.region->lkey), 0);
-    ASSERT_EQ(ibv_req_notify_cq(queue.completions.get(), 0), 0);
-    pollfd waited{queue.channel->fd, POLLIN, 0};
-    EXPECT_EQ(poll(&waited, 1, 0), 1);
-    ibv_cq* woken = nullptr;
-    void* own = nullptr;
-    ASSERT_EQ(ibv_get_cq_event(queue.channel, &woken, &own), 0);
-    ibv_ack_cq_events(woken, 1);
-}
-
-/// libibverbs waits until each event that was read is acknowledged: one that nobody read must not count.
-TEST_F(EmulatedDevice, DestroysAQueueWhoseEventNobodyRead) {
-    const Channel channel(ibv_create_comp_channel(context_.get()));
-    RawPacketQueue first(context_.get(), channel.get());
-    {
-        RawPacketQueue second(context_.get(), channel.get());
-        for (RawPacketQueue* queue : {&first, &second}) {
-            ASSERT_EQ(queue->start(), 0);
-            ASSERT_EQ(ibv_req_notify_cq(queue->completions.get(), 0), 0);
-            ASSERT_EQ(queue->send(1, queue->region->lkey), 0);
-        }
-    }
-    ibv_cq* woken = nullptr;
-    void* own = nullptr;
-    ASSERT_EQ(ibv_get_cq_event(channel.get(), &woken, &own), 0);
-    EXPECT_EQ(woken, first.completions.get());
-    ibv_ack_cq_events(woken, 1);
-}
-
-TEST_F(EmulatedDevice, FailsASendFromMemoryThatItsKeyDoesNotGrant) {
-    RawPacketQueue queue(context_.get());
-    ASSERT_EQ(queue.start(), 0);
-    ASSERT_EQ(queue.send(1, queue.region->lkey + 0x100), 0);
-    ASSERT_EQ(queue.send(2, queue.region->lkey), 0);
-    ibv_wc completions[2] = {};
-    ASSERT_EQ(ibv_poll_cq(queue.completions.get(), 2, completions), 2);
-    EXPECT_EQ(completions[0].status, IBV_WC_LOC_PROT_ERR);
-    EXPECT_EQ(completions[1].status, IBV_WC_WR_FLUSH_ERR);
+    EXPECT_EQ(device()->clear_faults(), 5U);
 }
 
 TEST_F(EmulatedDevice, CarriesOutParallelDoorbells) {

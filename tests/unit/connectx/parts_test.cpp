@@ -141,15 +141,24 @@ TEST(Icm, IsAlignedToItsSizeAndBounded) {
 TEST(HostMemory, GrantsWhatAKeyIsFor) {
     const Icm icm({20, 20, 20});
     std::array<std::uint8_t, 64> bytes{};
+    constexpr std::uint32_t domain = 7;
     HostMemory host;
-    host.keys[0x100] = {
-        .first = 0x5000, .size = 64, .memory = bytes.data(), .icm_address = {}, .access = MemoryKey::remote_read};
-    EXPECT_EQ(host.at(icm, 0x100, 0x5000, 64, MemoryKey::remote_read), bytes.data());
-    EXPECT_EQ(host.at(icm, 0x100, 0x503F, 1, MemoryKey::local_read), bytes.data() + 63);
-    EXPECT_EQ(host.at(icm, 0x100, 0x5000, 64, MemoryKey::remote_write), nullptr);
-    EXPECT_EQ(host.at(icm, 0x100, 0x5001, 64, MemoryKey::remote_read), nullptr);
-    EXPECT_EQ(host.at(icm, 0x100, 0x4FFF, 1, MemoryKey::remote_read), nullptr);
-    EXPECT_EQ(host.at(icm, 0x200, 0x5000, 1, MemoryKey::local_read), nullptr);
+    host.keys[0x100] = {.first = 0x5000,
+                        .size = 64,
+                        .memory = bytes.data(),
+                        .icm_address = {},
+                        .access = MemoryKey::remote_read,
+                        .protection_domain = domain};
+    const auto at = [&](std::uint32_t key, std::uint64_t address, std::uint64_t size, std::uint32_t access) {
+        return host.at(icm, {key, address, size, access, domain});
+    };
+    EXPECT_EQ(at(0x100, 0x5000, 64, MemoryKey::remote_read), bytes.data());
+    EXPECT_EQ(at(0x100, 0x503F, 1, MemoryKey::local_read), bytes.data() + 63);
+    EXPECT_EQ(at(0x100, 0x5000, 64, MemoryKey::remote_write), nullptr);
+    EXPECT_EQ(at(0x100, 0x5001, 64, MemoryKey::remote_read), nullptr);
+    EXPECT_EQ(at(0x100, 0x4FFF, 1, MemoryKey::remote_read), nullptr);
+    EXPECT_EQ(at(0x200, 0x5000, 1, MemoryKey::local_read), nullptr);
+    EXPECT_EQ(host.at(icm, {0x100, 0x5000, 1, MemoryKey::local_read, domain + 1}), nullptr);
 }
 
 TEST(AddressPlan, KnowsWhatItGaveOut) {

@@ -85,6 +85,36 @@ probe_del(struct probe_netdev *netdev, struct probe_flow *flow)
     flow_api_dr.flow_del(&netdev->dr.up, &flow->flow.mega_ufid, NULL);
 }
 
+static unsigned int packets_freed;
+
+/* Ahead of OVS's own, which dp_packet_delete() calls. */
+void
+dp_packet_uninit(struct dp_packet *packet)
+{
+    packets_freed++;
+    free(dp_packet_base(packet));
+}
+
+struct probe_recovered
+probe_recover(struct probe_netdev *netdev, uint32_t tag)
+{
+    struct probe_recovered recovered = {.gone = false};
+    struct dp_packet *packet = dp_packet_new(64);
+    unsigned int before = packets_freed;
+    uint32_t mark;
+
+    pkt_metadata_init(&packet->md, u32_to_odp(1));
+    dp_packet_set_flow_mark(packet, tag);
+    recovered.error = flow_api_dr.hw_miss_packet_recover(&netdev->dr.up, packet);
+    recovered.gone = packets_freed != before;
+    if (!recovered.gone) {
+        recovered.recirc_id = packet->md.recirc_id;
+        recovered.has_mark = dp_packet_has_flow_mark(packet, &mark);
+        dp_packet_delete(packet);
+    }
+    return recovered;
+}
+
 static void
 get(struct probe_netdev *netdev, struct probe_flow *flow)
 {

@@ -29,6 +29,15 @@ void probe_flow_dies(struct probe_flow *);
 int probe_put(struct probe_netdev *, struct probe_flow *);
 void probe_del(struct probe_netdev *, struct probe_flow *);
 
+/* What dpif-netdev does with a packet that came up with this tag. */
+struct probe_recovered {
+    int error;
+    bool gone;                  /* the provider has freed the packet */
+    uint32_t recirc_id;
+    bool has_mark;
+};
+struct probe_recovered probe_recover(struct probe_netdev *, uint32_t tag);
+
 /* What a deleting thread does: watches while dpif-netdev asks flow_get about the flow; takes the rules of many out at
  * once. */
 struct probe_watch *probe_watch_new(struct probe_netdev *, struct probe_flow *);

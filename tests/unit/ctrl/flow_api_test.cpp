@@ -20,6 +20,9 @@ namespace {
 /// What the NIC was asked for in one call.
 std::vector<std::size_t> deletion_sizes;
 
+/// Of the only table whose misses come up.
+constexpr std::uint32_t known_tag = 2, recirc_id_of_known_tag = 7;
+
 }  // namespace
 
 extern "C" {
@@ -55,6 +58,10 @@ void ovsdr_flows_del(ovsdr_flow_deletion* deletions, size_t n) noexcept {
 }
 
 void ovsdr_flow_flush(ovsdr_port*) noexcept {}
+bool ovsdr_missed_behind(const ovsdr_port*, std::uint32_t tag, std::uint32_t* recirc_id) noexcept {
+    if (tag == known_tag) *recirc_id = recirc_id_of_known_tag;
+    return tag == known_tag;
+}
 std::uint64_t ovsdr_flow_count_of_device(const ovsdr_port*) noexcept { return 0; }
 
 // Of the netdev class, which is not linked.
@@ -237,6 +244,20 @@ TEST_F(FlowApi, ManyDeletionsAreOneCallOfTheNic) {
         EXPECT_EQ(last, i);
     }
     EXPECT_TRUE(port.packets.empty() && other_port.packets.empty());
+}
+
+TEST_F(FlowApi, APacketThatMissedGoesOnBehindItsRecirculation) {
+    const probe_recovered recovered = probe_recover(netdev.get(), known_tag);
+    EXPECT_EQ(recovered.error, 0);
+    EXPECT_FALSE(recovered.gone);
+    EXPECT_EQ(recovered.recirc_id, recirc_id_of_known_tag);
+    EXPECT_FALSE(recovered.has_mark) << "dpif-netdev takes marks for its own";
+}
+
+TEST_F(FlowApi, APacketOfATableThatNobodyKnowsIsFreedAndReported) {
+    const probe_recovered recovered = probe_recover(netdev.get(), known_tag + 1);
+    EXPECT_NE(recovered.error, 0);
+    EXPECT_TRUE(recovered.gone) << "dpif-netdev forgets a packet that could not be recovered";
 }
 
 }  // namespace

@@ -225,6 +225,26 @@ TEST(MegaflowMatch, CarriesAddressesPortsAndTags) {
     EXPECT_FALSE(megaflow.key.arp);
 }
 
+TEST(MegaflowMatch, CarriesTheSecondTagAndOvssLimit) {
+    const char* const two_tags =
+        "in_port(7),eth(),eth_type(0x88a8),vlan(vid=99,pcp=7),encap(eth_type(0x8100),vlan(vid=5/0xff,pcp=1),"
+        "encap(eth_type(0x0806)))";
+    const auto megaflow = from_match(two_tags);
+    EXPECT_EQ(megaflow.key.vlan_limit, 2) << "OVS's own where nobody sets one";
+    EXPECT_EQ(megaflow.mask.vlan_limit, 0);
+    EXPECT_EQ(megaflow.key.be_vlan_tpid[1], htons(0x8100));
+    EXPECT_EQ(megaflow.key.be_vlan_tci[1], htons(1 << 13 | 1 << 12 | 5));
+    EXPECT_EQ(megaflow.mask.be_vlan_tci[1], htons(7 << 13 | 1 << 12 | 0xff));
+    EXPECT_EQ(megaflow.key.be_eth_type, htons(arp));
+    probe_limit_vlans(1);
+    const auto limited = from_match("in_port(7),eth(),eth_type(0x88a8),vlan(vid=99,pcp=7),encap(eth_type(0x8100))");
+    probe_limit_vlans(0);
+    EXPECT_EQ(limited.key.vlan_limit, 1);
+    EXPECT_EQ(limited.key.be_vlan_tpid[0], htons(0x88a8));
+    EXPECT_EQ(limited.key.be_eth_type, htons(0x8100));
+    EXPECT_EQ(limited.key.be_vlan_tci[1], 0);
+}
+
 TEST(MegaflowMatch, TellsIpv6AndArpAddressesApart) {
     const auto v6 = from_match(
         "in_port(1),eth(),eth_type(0x86dd),"

@@ -6,6 +6,7 @@
 
 #include "dp-packet.h"
 #include "flow.h"
+#include "netdev-native-tnl.h"
 #include "netlink.h"
 #include "odp-execute.h"
 #include "odp-netlink.h"
@@ -29,6 +30,7 @@ const int probe_drop = OVS_ACTION_ATTR_DROP;
 const int probe_clone = OVS_ACTION_ATTR_CLONE;
 const int probe_recirc = OVS_ACTION_ATTR_RECIRC;
 const int probe_check_pkt_len = OVS_ACTION_ATTR_CHECK_PKT_LEN;
+const int probe_tunnel_push_attribute = OVS_ACTION_ATTR_TUNNEL_PUSH;
 const int probe_key_ethernet = OVS_KEY_ATTR_ETHERNET;
 const int probe_key_ipv4 = OVS_KEY_ATTR_IPV4;
 const int probe_key_ipv6 = OVS_KEY_ATTR_IPV6;
@@ -94,6 +96,12 @@ match_from_attributes(const struct ofpbuf *key, const struct ofpbuf *mask, struc
     collect(mask, attributes);
     megaflow_from_match(&match, megaflow);
     return true;
+}
+
+void
+probe_limit_vlans(int limit)
+{
+    flow_limit_vlans(limit);
 }
 
 bool
@@ -189,6 +197,41 @@ probe_execute(const void *actions, size_t actions_size, uint8_t *bytes, size_t s
     odp_execute_actions(NULL, &batch, false, actions, actions_size, NULL);
     memcpy(bytes, dp_packet_data(packet), size);
     dp_packet_delete(packet);
+}
+
+size_t
+probe_tunnel_push(const char *text, const uint8_t *inner, size_t inner_size, uint8_t *outer, size_t size)
+{
+    struct dp_packet *packet = dp_packet_clone_data_with_headroom(inner, inner_size, TNL_PUSH_HEADER_SIZE);
+    struct ofpbuf actions;
+    size_t made = 0;
+
+    ofpbuf_init(&actions, 0);
+    if (!odp_actions_from_string(text, NULL, &actions)) {
+        const struct ovs_action_push_tnl *push = nl_attr_get(actions.data);
+        int ip_size;
+
+        if (push->tnl_type == OVS_VPORT_TYPE_GRE || push->tnl_type == OVS_VPORT_TYPE_IP6GRE) {
+            netdev_tnl_push_ip_header(packet, push->header, push->header_len, &ip_size);
+        } else {
+            dp_packet_set_rss_hash(packet, 0x12345678);
+            netdev_tnl_push_udp_header(NULL, packet, push);
+        }
+        if (dp_packet_size(packet) <= size) {
+            made = dp_packet_size(packet);
+            memcpy(outer, dp_packet_data(packet), made);
+        }
+    }
+    ofpbuf_uninit(&actions);
+    dp_packet_delete(packet);
+    return made;
+}
+
+void
+probe_tunnel_source_ports(uint16_t first, uint16_t end)
+{
+    tnl_udp_port_min = first;
+    tnl_udp_port_max = end;
 }
 
 void

@@ -21,6 +21,9 @@ const char *probe_field_name(size_t offset);
 void probe_match_byte(size_t offset, uint8_t value, uint8_t bits, uint16_t eth_type, uint8_t ip_proto,
                       struct ovsdr_megaflow *);
 
+/* As other_config:vlan-limit; 0: OVS's own. */
+void probe_limit_vlans(int limit);
+
 /* The match of a datapath flow as dpctl writes it. `attributes` gets a bit for each OVS_KEY_ATTR_* that the mask has.
  * False if OVS does not understand the text. */
 bool probe_match_text(const char *text, struct ovsdr_megaflow *, uint64_t *attributes);
@@ -39,6 +42,12 @@ void probe_actions(const void *actions, size_t size, struct ovsdr_megaflow *);
 /* Does actions that need no datapath and keep the packet's size as OVS does them. */
 void probe_execute(const void *actions, size_t actions_size, uint8_t *packet, size_t size);
 
+/* What OVS makes of a packet by a tnl_push, as dpctl writes it, of a tunnel that needs no port to be there. Returns its
+ * size; 0 if it does not fit or OVS does not understand the text. */
+size_t probe_tunnel_push(const char *text, const uint8_t *inner, size_t inner_size, uint8_t *outer, size_t size);
+/* UDP source ports of tunnels, for a test. */
+void probe_tunnel_source_ports(uint16_t first, uint16_t end);
+
 /* One action of this OVS_ACTION_ATTR_* with a payload of zeros; for set and set_masked, `key_attribute` is what it
  * sets. */
 void probe_action(uint16_t attribute, uint16_t key_attribute, struct ovsdr_megaflow *);
@@ -46,7 +55,7 @@ void probe_action(uint16_t attribute, uint16_t key_attribute, struct ovsdr_megaf
 extern const int probe_key_attribute_max, probe_action_attribute_max;
 /* OVS_ACTION_ATTR_* that tests single out. */
 extern const int probe_output, probe_push_vlan, probe_pop_vlan, probe_set, probe_set_masked, probe_drop, probe_clone;
-extern const int probe_recirc, probe_check_pkt_len;
+extern const int probe_recirc, probe_check_pkt_len, probe_tunnel_push_attribute;
 /* OVS_KEY_ATTR_* whose members have header fields. */
 extern const int probe_key_ethernet, probe_key_ipv4, probe_key_ipv6, probe_key_tcp, probe_key_udp;
 /* OVS_KEY_ATTR_* that never stand in a userspace datapath's flow. */

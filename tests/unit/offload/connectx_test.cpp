@@ -10,13 +10,16 @@
 #include <string>
 #include <thread>
 
+#include "offload/dr/device/device.hpp"
 #include "offload/dr/eswitch.hpp"
 #include "offload/dr/device/ib_port.hpp"
 #include "offload/dr/device/leak.hpp"
 #include "offload/dr/vport.hpp"
+#include "offload/slowpath/attached_port.hpp"
 #include "offload/slowpath/port_queue.hpp"
 #include "tests/connectx/device.hpp"
 #include "tests/unit/offload/megaflow_builder.hpp"
+#include "tests/unit/offload/tunnel_headers.hpp"
 
 namespace ovsdr::dr {
 namespace {
@@ -71,20 +74,29 @@ private:
 
 class OffloadOnConnectX : public ::testing::Test {
 protected:
-    void SetUp() override { ASSERT_NE(device(), nullptr) << "not under tests/connectx/run"; }
+    void SetUp() override {
+        ASSERT_NE(device(), nullptr) << "not under tests/connectx/run";
+        shared_before_ = device()->shared_root_entries();
+    }
     void TearDown() override {
         EXPECT_EQ(device()->alive(), Counts{});
         EXPECT_EQ(device()->left_behind(), Counts{});
         EXPECT_EQ(device()->icm_bytes_alive(), 0U);
         EXPECT_EQ(device()->not_emulated(), std::vector<std::string>{});
         EXPECT_EQ(leaked_objects(), 0U);
+        EXPECT_EQ(device()->shared_root_entries(), shared_before_) << "packets go to the destinations of both rules";
     }
     static connectx::Device* device() { return connectx::device(); }
+
+private:
+    std::uint64_t shared_before_ = 0;
 };
 
 /// What OVS makes of traffic between three ports: by protocol, ports, tags and what is done.
 std::vector<ovsdr_megaflow> megaflows_of_all_forms() {
     std::vector<ovsdr_megaflow> all;
+    static const test::HeaderBytes vxlan = test::vxlan(), gre = test::gre(test::outer_ipv6(47)),
+                                   geneve = test::geneve(19);
     const auto act = [](MegaflowBuilder& flow, unsigned form, std::uint32_t in) {
         const std::uint32_t one = in == 1 ? 2 : 1, two = in == 9 ? 2 : 9;
         switch (form) {
@@ -120,6 +132,18 @@ std::vector<ovsdr_megaflow> megaflows_of_all_forms() {
             case 10:
                 flow.push(7, 0x88a8).push(8).output(two);
                 break;
+            case 11:
+                flow.pop().pop().output(two);
+                break;
+            case 12:
+                flow.tunnel(vxlan).output(two);
+                break;
+            case 13:
+                flow.push(7).tunnel(geneve).output(two);
+                break;
+            case 14:
+                flow.copy().tunnel(gre).push(9).output(two).end_copy().output(one).tunnel(vxlan).output(two);
+                break;
             default:
                 flow.output(in);
                 break;
@@ -129,10 +153,12 @@ std::vector<ovsdr_megaflow> megaflows_of_all_forms() {
         for (unsigned l3 = 0; l3 < 6; ++l3) {
             const bool is_ip = l3 == 1 || l3 == 2;
             for (unsigned l4 = 0; l4 < (is_ip ? 5U : 1U); ++l4) {
-                for (unsigned vlan = 0; vlan < 3; ++vlan) {
-                    for (unsigned form = 0; form < 12; ++form) {
+                for (unsigned vlan = 0; vlan < 5; ++vlan) {
+                    for (unsigned form = 0; form < 16; ++form) {
                         MegaflowBuilder flow(in);
                         if (vlan != 0) flow.vlan(5, vlan == 1 ? 0x8100 : 0x88a8);
+                        if (vlan == 3) flow.second_vlan(6);
+                        if (vlan == 4) flow.vlan_limit(2);
                         if (l3 == 1) flow.ipv4();
                         if (l3 == 2) flow.ipv6();
                         if (l3 == 3) flow.arp();
@@ -199,33 +225,125 @@ TEST_F(OffloadOnConnectX, SendsFromTheSlowPath) {
     EXPECT_EQ(device()->frames_sent(), before + 3000);
 }
 
+/// Each packet goes to one queue at any moment: two root rules of one match and priority would be one entry to the
+/// kernel, which leads to both queues (TearDown() asks).
+TEST_F(OffloadOnConnectX, ReplacesAQueueByARuleOfAnotherPriority) {
+    const auto eswitch = Eswitch::open("mlx5_0");
+    ASSERT_TRUE(eswitch) << eswitch.error().what;
+    const VportId vport{1};
+    auto port = slowpath::AttachedPort::open(*eswitch,
+                                             {.odp_port = {1}, .vport = vport, .name = "p", .frame_size = 2048});
+    ASSERT_TRUE(port) << port.error().what;
+    const std::size_t rules = device()->root_rules().size();
+    for (unsigned i = 0; i < 5; ++i) {
+        const auto restarted = (*port)->restart();
+        ASSERT_TRUE(restarted) << restarted.error().what;
+    }
+    ASSERT_TRUE((*port)->fit(9216));
+    (*eswitch)->close_entrance(vport);
+    ASSERT_TRUE((*eswitch)->set_odp_port(vport, {7}));
+    (void)(*port)->receive();   // the last queue's rule for what it sent goes
+    EXPECT_EQ(device()->root_rules().size(), rules);
+}
+
 TEST_F(OffloadOnConnectX, SeesItsVports) {
     Host host;
     ASSERT_EQ(host.open(), "");
-    ASSERT_TRUE(set_vport_mtu(host.eswitch(), {1}, 4000));
-    ASSERT_TRUE(set_vport_mac(host.eswitch(), {1}, {2, 3, 4, 5, 6, 7}));
     const auto state = query_vport(host.eswitch(), {1});
     ASSERT_TRUE(state);
-    EXPECT_EQ(state->mtu, 4000);
-    EXPECT_EQ(state->mac, (std::array<std::uint8_t, 6>{2, 3, 4, 5, 6, 7}));
+    EXPECT_EQ(state->mtu, 1500);
+    EXPECT_EQ(state->mac, (std::array<std::uint8_t, 6>{2, 0, 0, 0, 0, 2}));
+    // The wire has no context of its own: it shows the manager's.
+    const auto wire = query_vport(host.eswitch(), uplink_vport);
+    ASSERT_TRUE(wire) << wire.error().what;
+    EXPECT_EQ(wire->mac, (std::array<std::uint8_t, 6>{2, 0, 0, 0, 0, 1}));
     EXPECT_TRUE(query_vport_stats(host.eswitch(), {2}));
     device()->set_vport(2, false);
     EXPECT_FALSE(query_vport(host.eswitch(), {2}));
     device()->set_vport(2, true);
 }
 
+/// Linux keeps to itself the commands that change a vport.
+TEST_F(OffloadOnConnectX, SaysWhatToDoWhereTheKernelLetsNothingBeChanged) {
+    Host host;
+    ASSERT_EQ(host.open(), "");
+    const connectx::VportSettings before = device()->vport_settings(1);
+    const struct {
+        Result<void> outcome;
+        const char* advice;
+    } changes[] = {{set_vport_mtu(host.eswitch(), {1}, 4000), "the MTU of vport 1 of mlx5_0 be set by DEVX; its owner"},
+                   {set_vport_mac(host.eswitch(), {1}, {2, 3, 4, 5, 6, 7}), "devlink port function set"},
+                   {set_vport_admin_state(host.eswitch(), {1}, false), "ip link set REPRESENTOR up|down"},
+                   {set_vport_admin_state(host.eswitch(), uplink_vport, false), "the state of vport 65535"}};
+    for (const auto& [outcome, advice] : changes) {
+        ASSERT_FALSE(outcome) << advice;
+        EXPECT_EQ(outcome.error().code, EOPNOTSUPP) << outcome.error().what;
+        EXPECT_NE(outcome.error().what.find(advice), std::string::npos) << outcome.error().what;
+    }
+    EXPECT_EQ(device()->vport_settings(1), before);
+}
+
+/// What no kernel knows of stays an error of the caller's.
+TEST_F(OffloadOnConnectX, RefusesAnMtuThatNoFrameHas) {
+    Host host;
+    ASSERT_EQ(host.open(), "");
+    const auto mtu = set_vport_mtu(host.eswitch(), {1}, UINT16_MAX);
+    ASSERT_FALSE(mtu);
+    EXPECT_EQ(mtu.error().code, EINVAL);
+}
+
+TEST_F(OffloadOnConnectX, SaysWhichEventsTheDeviceDoesNotGive) {
+    Host host;
+    ASSERT_EQ(host.open(), "");
+    const auto watcher = VportWatcher::start(host.eswitch(), [] {});
+    ASSERT_TRUE(watcher) << watcher.error().what;
+    const std::string& missing = (*watcher)->missing_events();
+    if (connectx::has_event_cap()) {
+        EXPECT_EQ(missing, "");
+    } else {
+        EXPECT_NE(missing.find("(NIC_VPORT_CHANGE): Invalid argument)"), std::string::npos) << missing;
+        EXPECT_EQ(missing.find("(PORT_CHANGE)"), std::string::npos) << missing;
+    }
+}
+
+/// A representor that is set up: a query shows it, and no event tells of it.
+TEST_F(OffloadOnConnectX, LooksAtVportsThatNobodyTellsOf) {
+    Host host;
+    ASSERT_EQ(host.open(), "");
+    const connectx::VportSettings before = device()->vport_settings(1);
+    std::atomic<bool> seen{false};
+    std::promise<void> heard;
+    const auto watcher = VportWatcher::start(
+        host.eswitch(),
+        [&] {
+            const auto state = query_vport(host.eswitch(), {1});
+            if (state && !state->admin_up && !state->link_up && state->mtu == 9000 && !seen.exchange(true)) {
+                heard.set_value();
+            }
+        },
+        {.with_events = std::chrono::milliseconds(20), .without = std::chrono::milliseconds(10)});
+    ASSERT_TRUE(watcher) << watcher.error().what;
+    device()->configure_vport(1, {.up = false, .mtu = 9000, .mac = before.mac});
+    EXPECT_EQ(heard.get_future().wait_for(std::chrono::seconds(20)), std::future_status::ready);
+    device()->configure_vport(1, before);
+}
+
+/// With events at once, long before it would look anyway; without them by looking.
 TEST_F(OffloadOnConnectX, HearsOfAVportThatGoes) {
     Host host;
     ASSERT_EQ(host.open(), "");
     std::promise<void> heard;
     std::atomic<bool> once{false};
-    const auto watcher = VportWatcher::start(host.eswitch(), [&] {
-        if (!once.exchange(true)) heard.set_value();
-    });
+    const auto watcher = VportWatcher::start(
+        host.eswitch(),
+        [&] {
+            if (!query_vport(host.eswitch(), {2}) && !once.exchange(true)) heard.set_value();
+        },
+        {.with_events = std::chrono::hours(1), .without = std::chrono::milliseconds(10)});
     ASSERT_TRUE(watcher) << watcher.error().what;
     EXPECT_FALSE(once);
     device()->set_vport(2, false);
-    heard.get_future().wait();
+    EXPECT_EQ(heard.get_future().wait_for(std::chrono::seconds(20)), std::future_status::ready);
     device()->set_vport(2, true);
 }
 

@@ -44,7 +44,7 @@ struct State {
     std::uint32_t next_counter = 16;
     std::map<std::uint32_t, std::pair<std::uint64_t, std::uint64_t>> counters;
     unsigned queries = 0, room = UINT_MAX, refused = 0, count_at_destroy = 0, destroyed_rules = 0;
-    bool refuse_arrays = false, refuse_bulks = false, keep_rules = false;
+    bool refuse_arrays = false, refuse_bulks = false, refuse_reformats = false, keep_rules = false;
     bool refuse_duplicates = false;
     std::uint8_t steering_format = 1;
     std::vector<std::string> events;
@@ -146,7 +146,7 @@ void FakeProvider::reset() {
     now.calls = now.fail_at = now.syncs = 0;
     now.queries = now.refused = now.count_at_destroy = now.destroyed_rules = 0;
     now.room = UINT_MAX;
-    now.refuse_arrays = now.refuse_bulks = now.keep_rules = false;
+    now.refuse_arrays = now.refuse_bulks = now.refuse_reformats = now.keep_rules = false;
     now.failed.clear();
     now.events.clear();
     now.counters.clear();
@@ -231,6 +231,10 @@ unsigned FakeProvider::refused() {
     return state().refused;
 }
 
+void FakeProvider::refuse_reformats(bool refuse) {
+    std::lock_guard lock(state().mutex);
+    state().refuse_reformats = refuse;
+}
 void FakeProvider::refuse_arrays(bool refuse) {
     std::lock_guard lock(state().mutex);
     state().refuse_arrays = refuse;
@@ -524,6 +528,19 @@ mlx5dv_dr_action* mlx5dv_dr_action_create_push_vlan(mlx5dv_dr_domain* domain, __
 }
 mlx5dv_dr_action* mlx5dv_dr_action_create_modify_header(mlx5dv_dr_domain* domain, uint32_t, size_t, __be64[]) {
     return action("modify_header", "modify_header", {domain});
+}
+mlx5dv_dr_action* mlx5dv_dr_action_create_packet_reformat(mlx5dv_dr_domain* domain, uint32_t,
+                                                         mlx5dv_flow_action_packet_reformat_type type, size_t size,
+                                                         void*) {
+    {
+        std::lock_guard lock(state().mutex);
+        if (state().refuse_reformats) {
+            errno = ENOMEM;
+            return nullptr;
+        }
+    }
+    return action("packet_reformat",
+                  "packet_reformat " + std::to_string(type) + " of " + std::to_string(size), {domain});
 }
 mlx5dv_dr_action* mlx5dv_dr_action_create_flow_counter(mlx5dv_devx_obj* object, uint32_t offset) {
     return action("flow_counter", "count " + std::to_string(object->first_id + offset), {object});

@@ -64,6 +64,8 @@ struct FakeProvider {
     static void refuse_bulks(bool refuse);
     /// From now on an array of destinations is ENOSPC.
     static void refuse_arrays(bool refuse);
+    /// From now on a reformat is ENOMEM.
+    static void refuse_reformats(bool refuse);
     /// From now on, a rule that is destroyed counts so many packets of 100 bytes at its last moment; 0: none.
     static void count_at_destroy(unsigned packets);
     /// Rules with a counter that were destroyed while count_at_destroy() was on last.

@@ -1,5 +1,5 @@
 // Megaflows for tests, as dpif-netdev makes them: in_port, recirc_id, the type and the presence of a tag are always
-// matched.
+// matched; the vlan-limit is 1 unless a second tag is asked for.
 #pragma once
 
 #include <endian.h>
@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 #include <initializer_list>
+#include <vector>
 
 #include "offload/dr/megaflow.h"
 
@@ -21,6 +22,7 @@ public:
         megaflow_.mask.in_port = UINT32_MAX;
         megaflow_.mask.recirc_id = UINT32_MAX;
         megaflow_.mask.be_vlan_tci[0] = htobe16(vlan_present);
+        megaflow_.key.vlan_limit = 1;
     }
 
     MegaflowBuilder& eth_type(std::uint16_t type) {
@@ -60,6 +62,26 @@ public:
         megaflow_.mask.be_vlan_tci[0] = htobe16(vlan_present | 0xFFF);
         return *this;
     }
+    MegaflowBuilder& vlan_limit(std::uint8_t limit) {
+        megaflow_.key.vlan_limit = limit;
+        return *this;
+    }
+    /// A second tag, VID matched.
+    MegaflowBuilder& second_vlan(std::uint16_t vid, std::uint16_t tpid = 0x8100) {
+        megaflow_.key.be_vlan_tpid[1] = htobe16(tpid);
+        megaflow_.key.be_vlan_tci[1] = htobe16(static_cast<std::uint16_t>(vid | vlan_present));
+        megaflow_.mask.be_vlan_tci[1] = htobe16(vlan_present | 0xFFF);
+        return vlan_limit(2);
+    }
+    /// What the packet had that OVS made the megaflow of.
+    MegaflowBuilder& perhaps_second_vlan() {
+        megaflow_.key.be_vlan_tpid[1] = htobe16(0x8100);
+        return vlan_limit(2);
+    }
+    MegaflowBuilder& no_second_vlan() {
+        megaflow_.mask.be_vlan_tci[1] = htobe16(vlan_present);
+        return vlan_limit(2);
+    }
     MegaflowBuilder& output(std::uint32_t port) {
         ovsdr_action& action = next(OVSDR_ACTION_OUTPUT);
         action.output = port;
@@ -96,7 +118,15 @@ public:
     MegaflowBuilder& under(std::initializer_list<std::uint8_t> mask) {
         ovsdr_set& set = megaflow_.actions[megaflow_.n_actions - 1].set;
         std::copy(mask.begin(), mask.end(), set.mask);
-        for (std::size_t i = 0; i < mask.size(); ++i) set.value[i] = static_cast<std::uint8_t>(set.value[i] & set.mask[i]);
+        for (std::size_t i = 0; i < mask.size(); ++i) {
+            set.value[i] = static_cast<std::uint8_t>(set.value[i] & set.mask[i]);
+        }
+        return *this;
+    }
+    /// `header`: kept by the caller. Source ports as OVS's default has them.
+    MegaflowBuilder& tunnel(const std::vector<std::uint8_t>& header) {
+        ovsdr_tunnel_push& push = next(OVSDR_ACTION_TUNNEL_PUSH).tunnel_push;
+        push = {header.data(), static_cast<std::uint16_t>(header.size()), 32768, 61000, 0};
         return *this;
     }
     MegaflowBuilder& copy() {

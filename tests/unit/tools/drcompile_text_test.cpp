@@ -81,7 +81,7 @@ bool read_number(void*, const char* text, std::size_t length, ovsdr_port_role, s
     *number = static_cast<std::uint32_t>(std::strtoul(name.c_str(), &end, 10));
     return !name.empty() && *end == '\0';
 }
-const ovsdr_port_reader by_number{read_number, nullptr};
+const ovsdr_dump_reader by_number{read_number, nullptr, 1};
 
 struct Printed {
     std::string text, error;
@@ -231,7 +231,9 @@ TEST(DumpText, SaysWhatIsWrongWithAMatch) {
     for (const MatchCase& one : cases) {
         ovsdr_megaflow megaflow;
         char* error = nullptr;
-        EXPECT_FALSE(megaflow_from_text(one.match, "drop", &by_number, &megaflow, &error)) << one.match;
+        void* storage = nullptr;
+        EXPECT_FALSE(megaflow_from_text(one.match, "drop", &by_number, &megaflow, &storage, &error)) << one.match;
+        EXPECT_EQ(storage, nullptr);
         const std::unique_ptr<char, decltype(&std::free)> owner(error, std::free);
         EXPECT_STREQ(error, one.error);
     }
@@ -240,7 +242,10 @@ TEST(DumpText, SaysWhatIsWrongWithAMatch) {
 ovsdr_megaflow read(const std::string& match) {
     ovsdr_megaflow megaflow;
     char* error = nullptr;
-    EXPECT_TRUE(megaflow_from_text(match.c_str(), "drop", &by_number, &megaflow, &error)) << match << ": " << error;
+    void* storage = nullptr;
+    const bool done = megaflow_from_text(match.c_str(), "drop", &by_number, &megaflow, &storage, &error);
+    EXPECT_TRUE(done) << match << ": " << error;
+    std::free(storage);
     std::free(error);
     return megaflow;
 }

@@ -18,7 +18,7 @@ print(const struct ofpbuf *actions)
 }
 
 char *
-probe_print_actions(const char *text, const struct ovsdr_port_reader *ports, char **error)
+probe_print_actions(const char *text, const struct ovsdr_dump_reader *ports, char **error)
 {
     struct ofpbuf actions;
     char *printed;

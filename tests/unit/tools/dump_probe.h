@@ -10,7 +10,7 @@ extern "C" {
 
 /* Reads actions as drcompile does, and prints them as OVS does. NULL: they were not understood. The caller frees
  * both. */
-char *probe_print_actions(const char *actions, const struct ovsdr_port_reader *, char **error);
+char *probe_print_actions(const char *actions, const struct ovsdr_dump_reader *, char **error);
 
 /* How OVS prints clone() with an empty list, and with a drop. The caller frees it. */
 char *probe_print_empty_clone(bool with_drop);

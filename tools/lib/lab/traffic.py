@@ -111,17 +111,18 @@ _STREAM_MARK = b"ovs-dr stream "
 class Stream:
     """Numbered UDP datagrams as whole frames at a constant rate, from a thread of its own.
 
-    A frame is (destination MAC, source MAC, IPv4, UDP 7000 to 7001, mark, number). `sent` counts.
+    A frame is (destination MAC, source MAC, tags, IPv4, UDP 7000 to 7001, mark, number). `sent` counts.
     """
 
     def __init__(self, namespace: Namespace, device: str, *, source_mac: str, target_mac: str, source: str,
-                 target: str, rate: float = 200, size: int = 100, limit: int | None = None) -> None:
+                 target: str, rate: float = 200, size: int = 100, limit: int | None = None, tags: bytes = b"") -> None:
         self.sent = 0
         self.size = size
         self._limit = limit
         self._interval = 1 / rate
         self._end = threading.Event()
-        self._head = udp_frame(source_mac, target_mac, source, target, b"\0" * (size - 42))[:42] + _STREAM_MARK
+        untagged = udp_frame(source_mac, target_mac, source, target, b"\0" * (size - len(tags) - 42))[:42]
+        self._head = untagged[:12] + tags + untagged[12:] + _STREAM_MARK
         with namespace.entered():
             self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
         self._socket.bind((device, 0))

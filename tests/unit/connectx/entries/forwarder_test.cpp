@@ -13,7 +13,7 @@ using namespace test;
 
 constexpr std::uint64_t rx_root = 0x1000000, tx_root = 0x2000000;
 constexpr std::uint64_t vport_rx = 0x5000000000, vport_tx = 0x5100000000, drop = 0x5200000000, array_rx = 0x5300000000,
-                        array_tx = 0x5300000040;
+                        array_tx = 0x5300000040, queue_pair = 0x5700000040;
 constexpr std::uint32_t megaflows = 11, array = 12, branch = 13;
 
 /// Answers what the forwarder asks; the rest is empty.
@@ -29,6 +29,7 @@ public:
         if (address == drop) return {Kind::drop};
         if (address == array_rx) return {Kind::table, array, 0};
         if (address == array_tx) return {Kind::table, array, 1};
+        if (address == queue_pair) return {Kind::queue_pair, 1};
         if (address >> 32 == vport_rx >> 32) return {Kind::vport_rx, number, 0};
         if (address >> 32 == vport_tx >> 32) return {Kind::vport_tx, number, 1};
         return {};
@@ -68,6 +69,9 @@ public:
     [[nodiscard]] std::uint64_t icm_bytes_written() const override { return 0; }
     [[nodiscard]] std::uint64_t frames_sent() const override { return 0; }
     void set_vport(std::uint16_t, bool) override {}
+    void configure_vport(std::uint16_t, VportSettings) override {}
+    [[nodiscard]] VportSettings vport_settings(std::uint16_t) const override { return {}; }
+    [[nodiscard]] std::uint64_t shared_root_entries() const override { return 0; }
 
     Icm memory;
     std::vector<TableEntry> entries;
@@ -189,6 +193,18 @@ TEST_F(ForwarderTest, PrefersTheLowerPriorityOfRootMatchers) {
     EXPECT_EQ(Forwarder(device_).from_queue(0x78, frame_)[0].kind, Delivery::Kind::kernel);
 }
 
+TEST_F(ForwarderTest, TellsTheQueuesOfTwoFunctionsApart) {
+    device_.matchers.push_back({3, TableType::fdb, 0, 2, parameter({{source_queue, 24, 0xFFFFFF}})});
+    RootRule send{.handle = 3, .matcher = 3, .value = parameter({{source_queue, 24, 0x77}})};
+    send.table = branch;
+    device_.rules.push_back(send);
+    lead(Entry1(), Entry1().hit(drop));
+    device_.memory.put(tx_root + 0x1000, Entry1().hit(vport_tx + 2 * 64));
+    Forwarder forwarder(device_);
+    EXPECT_EQ(forwarder.from_port(1, frame_, 0x77)[0].kind, Delivery::Kind::vport) << "the rule names no function";
+    EXPECT_EQ(forwarder.from_port(1, frame_, 0x78)[0].kind, Delivery::Kind::dropped);
+}
+
 TEST_F(ForwarderTest, GivesACopyToEachRuleOfTheSameMatch) {
     RootRule second = device_.rules.back();
     second.queue_pair = 99;
@@ -228,6 +244,27 @@ TEST_F(ForwarderTest, StopsAtWhatItDoesNotKnow) {
     expect_stop("firmware's table 12 with 0 entries");
     lead(Entry1(), Entry1().hit(vport_tx + 2 * 64).counter(0xBAD));
     expect_stop("counter 0xbad");
+    lead(Entry1(), Entry1().hit(queue_pair));
+    expect_stop("at the end of steering on the TX side");
+    lead(Entry1(), Entry1().hit(vport_tx + 7 * 64));
+    expect_stop("vport 7, which is not there");
+    lead(Entry1(), Entry1().hit(vport_tx + 64));
+    expect_stop("a packet back to vport 1, its source");
+    lead(Entry1(), Entry1().hit(array_tx));
+    device_.entries = {{.table_id = array, .action = 4}};
+    expect_stop("without a destination");
+    device_.entries[0].destinations = {{0, 2, {}}};
+    device_.entries[0].action = 8;
+    expect_stop("action 0x8 of firmware's table 12");
+    DevxObject definer{.id = 0x21, .opcode = 0xA00, .general_type = 0x18, .id_length = 1};
+    definer.command.resize(16 + 128);
+    definer.command[16 + 95] = 1;
+    device_.objects = {definer};
+    expect_stop("a definer that chooses its words");
+    device_.objects.clear();
+    device_.rules[0].drop = true;
+    expect_stop("a root rule with two destinations");
+    device_.rules[0].drop = false;
     device_.matchers.push_back({4, TableType::fdb, 5, 1, parameter({{0, 8, 0xFF}})});
     expect_stop("byte 0 of a root matcher's mask");
 }

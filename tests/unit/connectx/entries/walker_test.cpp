@@ -237,6 +237,21 @@ TEST_F(WalkerTest, PutsArgumentsIntoAPattern) {
     EXPECT_THROW(walker.run(first, packet_), Stopped);
 }
 
+TEST_F(WalkerTest, StopsAtAPairOfCommandsForOneField) {
+    EntryBytes list{};
+    put_bits(list.data(), 0, 64, 0x0691202000000001);
+    put_bits(list.data(), 64, 64, 0x0690202000000002);
+    put_bits(list.data(), 128, 64, 0x0690202000000003);   // of another pair
+    icm_.put(Icm::modify_base + 3 * 64, list);
+    icm_.put(first, Entry1().action(0x0F030003, 4).reparse().hit(out));
+    EXPECT_EQ(run(1), out);
+    EXPECT_EQ(packet_.reg_c[1], 1U);
+    EXPECT_EQ(packet_.reg_c[0], 3U);
+    put_bits(list.data(), 64, 64, 0x0691202000000002);
+    icm_.put(Icm::modify_base + 3 * 64, list);
+    expect_stop(1, "two modify-header actions of a pair on field 0x91");
+}
+
 TEST_F(WalkerTest, HasRegistersElsewhereInFormat2) {
     icm_.put(first, Entry1().action(0x0695202011223344, 8).hit(out));
     EXPECT_EQ(run(2), out);
@@ -317,18 +332,30 @@ TEST_F(WalkerTest, StopsByNameAtWhatItDoesNotKnow) {
         {Entry1(0x200).hit(out), 1, "entry format 0x2"},
         {Entry1().bits(91, 1, 1).hit(out), 1, "match_polarity"},
         {Entry1().bits(157, 1, 1).hit(out), 1, "hash_after_actions"},
+        {Entry1().bits(93, 3, 1).hit(out), 1, "reserved_at_5d"},
         {Entry1().action(0x0B, 1).hit(out), 1, "INSERT_POINTER"},
         {Entry1().action(0x09, 1).hit(out), 1, "REMOVE_HEADER_TO_HEADER"},
         {Entry1().action(0x12, 1).hit(out), 2, "ASO of format 2"},
         {Entry1().action(0x0E00000901000000, 8).hit(out), 1, "a modify-header pattern at 0x240, where there is no"},
         {Entry1().action(0x77, 1).hit(out), 1, "action 0x77"},
         {Entry1().action(0x08050002, 4).hit(out), 1, "header anchor 0x5"},
+        {Entry1().action(0x08020102, 4).hit(out), 1, "REMOVE_BY_SIZE 4 bytes behind header anchor 0x2"},
+        {Entry1().action(0x08020004, 4).hit(out), 1, "a tag that is not there"},
+        {Entry1().action(0x08020001, 4).hit(out), 1, "a removal of 2 bytes of tags"},
+        {Entry1().action(0x0A02000081000005, 8).hit(out), 1, "INSERT_INLINE at header anchor 0x2"},
+        {Entry1().action(0x0691202011223344, 8).hit(table, 16), 1, "that leads to a hash table"},
+        {Entry1().action(0x0691200011223344, 8).hit(out), 1, ": 0 bits at 32"},
+        {Entry1().action(0x0691002811223344, 8).hit(out), 1, ": 40 bits at 0"},
         {Entry1().action(0x0791202011223344, 8).hit(out), 1, "ADD of field 0x91"},
         {Entry1().action(0x0F010009, 4).hit(out), 1, "where there is no memory"},
         {Entry0(3).hit(out), 0, "entry type 0x3"},
         {Entry0(1).hit(out), 0, "an entry of the other side"},
         {Entry0(2).bits(161, 3, 2).hit(out), 0, "DECAP of format 0"},
         {Entry0(2).bits(251, 1, 1).hit(out), 0, "fail_on_error"},
+        {Entry0(2).bits(96, 16, 1).hit(out), 0, "member_count of an RX entry"},
+        {Entry0(2).bits(128, 32, 0x123).hit(out), 0, "qp_list_pointer 0x123"},
+        {Entry0(2).bits(161, 3, 4).hit(table, 16), 0, "that leads to a hash table"},
+        {Entry0(6).bits(164, 4, 1).hit(out), 0, "action_description of a MODIFY entry"},
         {Entry0(2).bits(91, 1, 1).hit(out), 0, "linear_hash_enable"},
         {Entry1().bits(120, 8, 0xFF).bits(128, 27, 0x7FFFFFF), 1, "an empty entry"},
         {Entry1().hit(first), 1, "in circles"},
@@ -339,6 +366,17 @@ TEST_F(WalkerTest, StopsByNameAtWhatItDoesNotKnow) {
         SCOPED_TRACE(one.name);
         expect_stop(one.format, one.name);
     }
+    packet_ = {.bytes = frame(), .side = Side::tx};
+    icm_.put(first, Entry0(6).bits(161, 3, 4).hit(out));
+    expect_stop(0, "tunneling_action of a MODIFY entry on the TX side");
+}
+
+TEST_F(WalkerTest, TakesNoTagOffAnUntaggedPacket) {
+    packet_.bytes.erase(packet_.bytes.begin() + 12, packet_.bytes.begin() + 16);
+    icm_.put(first, Entry1().action(0x08020002, 4).reparse().hit(out));
+    expect_stop(1, "a tag that is not there");
+    icm_.put(first, Entry0(2).bits(161, 3, 4).hit(out));
+    expect_stop(0, "a tag that is not there");
 }
 
 }  // namespace

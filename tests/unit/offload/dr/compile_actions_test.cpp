@@ -75,6 +75,38 @@ TEST(CompileActions, LeavesAnUntaggedPacketAsItIs) {
     EXPECT_EQ(text_of_compiled(MegaflowBuilder().ipv4().vlan(5).pop().pop().output(2)), "pop_vlan, dest_vport 2");
 }
 
+TEST(CompileActions, PopsAndReplacesTwoTags) {
+    const auto two_tags = [](std::uint32_t port) {
+        return MegaflowBuilder(port).ipv4().vlan(5, 0x88a8).second_vlan(6);
+    };
+    for (const std::uint32_t port : {1, 9}) {
+        EXPECT_EQ(text_of_compiled(two_tags(port).pop().output(2)), "pop_vlan, dest_vport 2");
+        EXPECT_EQ(text_of_compiled(two_tags(port).pop().pop().output(2)), "pop_vlan, pop_vlan, dest_vport 2");
+        EXPECT_EQ(text_of_compiled(two_tags(port).pop().pop().pop().output(2)), "pop_vlan, pop_vlan, dest_vport 2");
+        EXPECT_EQ(text_of_compiled(two_tags(port).set(OVSDR_HEADER_IP_TTL, {63}).pop().pop().output(2)),
+                  "pop_vlan, pop_vlan, set ip_ttl=0x3f, dest_vport 2");
+        EXPECT_EQ(text_of_compiled(two_tags(port).pop().output(2).pop().output(3)),
+                  "pop_vlan, dest_array [dest_vport 2, dest_table (pop_vlan, dest_vport 3)]");
+    }
+    const std::string both = "push_vlan 0x88a8 vid 7 pcp 0, push_vlan 0x8100 vid 8 pcp 0, dest_vport 2";
+    EXPECT_EQ(text_of_compiled(two_tags(1).pop().pop().push(7, 0x88a8).push(8).output(2)),
+              "pop_vlan, pop_vlan, " + both);
+    EXPECT_EQ(text_of_compiled(two_tags(9).pop().pop().push(7, 0x88a8).push(8).output(2)),
+              "pop_vlan, pop_vlan, dest_table (" + both + ")");
+    EXPECT_EQ(text_of_compiled(two_tags(1).pop().pop().output(2), 0), "device limit: pop_vlan of packets from a vport");
+    EXPECT_EQ(text_of_compiled(two_tags(9).pop().pop().output(2), 0), "pop_vlan, pop_vlan, dest_vport 2");
+}
+
+TEST(CompileActions, PopsAsManyTagsAsThereSurelyAre) {
+    const auto perhaps_two = [] { return MegaflowBuilder().ipv4().vlan(5).vlan_limit(2); };
+    const auto at_least_two = [] { return MegaflowBuilder().eth_type(0x8100).vlan(5, 0x88a8); };
+    const std::string refused = "unsupported order of actions: pop_vlan of packets that may have no tag";
+    EXPECT_EQ(text_of_compiled(perhaps_two().pop().output(2)), "pop_vlan, dest_vport 2");
+    EXPECT_EQ(text_of_compiled(perhaps_two().pop().pop().output(2)), refused);
+    EXPECT_EQ(text_of_compiled(at_least_two().pop().pop().output(2)), "pop_vlan, pop_vlan, dest_vport 2");
+    EXPECT_EQ(text_of_compiled(at_least_two().pop().pop().pop().output(2)), refused) << "there may be a third";
+}
+
 TEST(CompileActions, CancelsAPushByThePopBehindIt) {
     EXPECT_EQ(text_of_compiled(MegaflowBuilder().ipv4().push(5).pop().output(2)), "dest_vport 2");
 }
@@ -120,6 +152,9 @@ TEST(CompileActions, CorrectsBytesCountedAfterAPop) {
     EXPECT_EQ(compile_here(wire, 1)->bytes_uncounted, 4);
     EXPECT_EQ(compile_here(wire, 0)->bytes_uncounted, 0);
     EXPECT_EQ(compile_here(MegaflowBuilder(1).ipv4().vlan(5).pop().output(2), 1)->bytes_uncounted, 0);
+    const ovsdr_megaflow two_tags = MegaflowBuilder(9).ipv4().vlan(5).second_vlan(6).pop().pop().output(2);
+    EXPECT_EQ(compile_here(two_tags, 1)->bytes_uncounted, 8);
+    EXPECT_EQ(compile_here(two_tags, 0)->bytes_uncounted, 0);
 }
 
 TEST(CompileActions, PushesTwiceInASecondTableWhereTheFirstWouldBeCounted) {
@@ -214,6 +249,24 @@ TEST(CompileActions, RewritesOnlyHeadersThatAreThere) {
               "set tcp_sport=0x102, dest_vport 2");
 }
 
+TEST(CompileActions, RefusesMasksOfTooManyParts) {
+    const auto stripes = [](std::uint8_t mask) {
+        MegaflowBuilder flow;
+        flow.ipv6().set(OVSDR_HEADER_IPV6_SRC, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0});
+        ovsdr_set& set = flow.raw().actions[0].set;
+        std::fill(std::begin(set.mask), std::end(set.mask), mask);
+        return text_of_compiled(flow.output(2));
+    };
+    EXPECT_TRUE(stripes(0x66).ends_with("dest_vport 2")) << "32 parts";
+    EXPECT_EQ(stripes(0x6a), "too many actions: set actions whose masks have too many parts");
+}
+
+TEST(CompileActions, CopiesThatAreRewrittenDifferentlyGetTheirTagsAfterIt) {
+    EXPECT_EQ(text_of_compiled(MegaflowBuilder().ipv4().push(6).output(2).set(OVSDR_HEADER_IP_TTL, {63}).output(3)),
+              "dest_array [dest_table (push_vlan 0x8100 vid 6 pcp 0, dest_vport 2), "
+              "dest_table (set ip_ttl=0x3f, push_vlan 0x8100 vid 6 pcp 0, dest_vport 3)]");
+}
+
 TEST(CompileActions, RewritesNoTransportHeaderOfAFragment) {
     MegaflowBuilder any, first;
     any.ipv4().proto(6).set(OVSDR_HEADER_TCP_SRC, {1, 2}).output(2).raw().mask.ip_frag = 0;
@@ -255,9 +308,9 @@ TEST(CompileActions, PassesOnTheMatchThatTheShimCouldNotCarry) {
 TEST(CompileActions, NamesEveryObstacleOnce) {
     MegaflowBuilder flow(1);
     flow.ipv6().unsupported("ct").output(77).output(1).output(2).output(2).output(78).unsupported("ct").push(1, 0x9100);
-    flow.raw().mask.be_ipv6_label = 1;
+    flow.raw().mask.be_tp_src = 1;
     EXPECT_EQ(text_of_compiled(flow),
-              "unsupported match: ipv6_label; unsupported action: ct; "
+              "unsupported match: tp_src; unsupported action: ct; "
               "output not offloaded: output to a port that is no dr port of this device: datapath port 77; "
               "output not offloaded: output to the in_port: vf1; unsupported action: two outputs to one port: vf2; "
               "output not offloaded: output to a port that is no dr port of this device: datapath port 78; "

@@ -86,17 +86,100 @@ TEST(CompileMatch, AsksForAnUntaggedPacketWithTheOneQualifier) {
     expect_field(*plan, field::cvlan_tag, 0, 1);
     expect_field(*plan, field::svlan_tag, 0, 0);
     EXPECT_EQ(plan->vlan_tags, 0);
+    EXPECT_FALSE(plan->more_tags);
 }
 
 TEST(CompileMatch, AsksForOneTagAndNoSecond) {
     const auto plan = compile(MegaflowBuilder().ipv4().vlan(0x123));
     ASSERT_TRUE(plan);
+    EXPECT_EQ(*plan, *compile(MegaflowBuilder().ipv4().vlan(0x123).no_second_vlan()))
+        << "what is behind OVS's limit, and what OVS looks at and does not find";
     expect_field(*plan, field::cvlan_tag, 1, 1);
     expect_field(*plan, field::first_vid, 0x123, 0xFFF);
     expect_field(*plan, field::first_prio, 0, 0);
     expect_field(*plan, field::first_cfi, 0, 0);   // OVS's presence bit is not the wire's DEI
     expect_field(*plan, field::outer_second_cvlan_tag, 0, 1);
     EXPECT_EQ(plan->vlan_tags, 1);
+    EXPECT_FALSE(plan->more_tags);
+}
+
+TEST(CompileMatch, MatchesASecondTag) {
+    MegaflowBuilder flow;
+    flow.ipv4().vlan(5, 0x88a8).second_vlan(0x00A).raw().key.be_vlan_tci[1] = htobe16(0xB00A);
+    flow.raw().mask.be_vlan_tci[1] = htobe16(0xF00E);
+    const auto plan = compile(flow);
+    ASSERT_TRUE(plan);
+    expect_field(*plan, field::svlan_tag, 1, 1);
+    expect_field(*plan, field::first_vid, 5, 0xFFF);
+    expect_field(*plan, field::outer_second_cvlan_tag, 1, 1);
+    expect_field(*plan, field::outer_second_svlan_tag, 0, 0);
+    expect_field(*plan, field::outer_second_vid, 0x00A, 0x00E);
+    expect_field(*plan, field::outer_second_prio, 5, 7);
+    expect_field(*plan, field::misc(67, 1), 0, 0);   // outer_second_cfi
+    expect_field(*plan, field::ethertype, 0x0800, 0xFFFF);
+    EXPECT_EQ(plan->vlan_tags, 2);
+    EXPECT_FALSE(plan->more_tags);
+    const auto service = compile(MegaflowBuilder().ipv4().vlan(5).second_vlan(6, 0x88a8));
+    ASSERT_TRUE(service);
+    expect_field(*service, field::outer_second_svlan_tag, 1, 1);
+    expect_field(*service, field::outer_second_cvlan_tag, 0, 0);
+}
+
+TEST(CompileMatch, LooksAtNoSecondTagWhereOvsCouldAndDoesNot) {
+    const auto plan = compile(MegaflowBuilder().ipv4().vlan(5).vlan_limit(2));
+    ASSERT_TRUE(plan);
+    expect_field(*plan, field::outer_second_cvlan_tag, 0, 0);
+    expect_field(*plan, field::first_vid, 5, 0xFFF);
+    EXPECT_EQ(plan->vlan_tags, 1);
+    EXPECT_TRUE(plan->more_tags);
+    MegaflowBuilder either;
+    either.ipv4().vlan_limit(2).raw().mask.be_vlan_tci[0] = 0;
+    const auto any = compile(either);
+    ASSERT_TRUE(any);
+    expect_field(*any, field::cvlan_tag, 0, 0);
+    expect_field(*any, field::outer_second_cvlan_tag, 0, 0);
+    EXPECT_EQ(any->vlan_tags, 0);
+    EXPECT_TRUE(any->more_tags);
+    either.vlan_limit(1);
+    const auto at_most_one = compile(either);
+    ASSERT_TRUE(at_most_one);
+    expect_field(*at_most_one, field::outer_second_cvlan_tag, 0, 1);
+    EXPECT_TRUE(at_most_one->more_tags);
+}
+
+TEST(CompileMatch, AWholeTpidTellsWhetherThereIsATag) {
+    MegaflowBuilder flow;   // as OVS's netlink encoding has a second tag that does not matter
+    flow.ipv4().vlan(5, 0x88a8).perhaps_second_vlan().raw().mask.be_vlan_tpid[1] = 0xFFFF;
+    const auto plan = compile(flow);
+    ASSERT_TRUE(plan);
+    expect_field(*plan, field::outer_second_cvlan_tag, 1, 1);
+    expect_field(*plan, field::outer_second_vid, 0, 0);
+    EXPECT_EQ(plan->vlan_tags, 2);
+    flow.raw().key.be_vlan_tpid[1] = 0;
+    EXPECT_EQ(*compile(flow), *compile(MegaflowBuilder().ipv4().vlan(5, 0x88a8).no_second_vlan()));
+    flow.raw().mask.be_vlan_tpid[1] = htobe16(0xFF00);
+    expect_reject(compile(flow), RejectReason::unsupported_mask, "vlan_tpid[1]/0xff00");
+}
+
+TEST(CompileMatch, TheTagBehindTheLimitIsTheEthertype) {
+    for (const auto& [tpid, field] :
+         {std::pair{0x8100, field::outer_second_cvlan_tag}, {0x88a8, field::outer_second_svlan_tag}}) {
+        const auto plan = compile(MegaflowBuilder().eth_type(static_cast<std::uint16_t>(tpid)).vlan(5, 0x88a8));
+        ASSERT_TRUE(plan);
+        expect_field(*plan, field::svlan_tag, 1, 1);
+        expect_field(*plan, field, 1, 1);
+        expect_field(*plan, field::outer_second_vid, 0, 0);
+        expect_field(*plan, field::ethertype, 0, 0);   // the device's is the one behind that tag
+        EXPECT_EQ(plan->l3, L3::none);
+        EXPECT_EQ(plan->vlan_tags, 2);
+        EXPECT_TRUE(plan->more_tags);
+    }
+    MegaflowBuilder masked;   // OVS parses none: its fields are 0
+    masked.eth_type(0x8100).vlan(5).raw().mask.be_vlan_tci[1] = 0xFFFF;
+    masked.raw().mask.be_vlan_tpid[1] = 0xFFFF;
+    const auto plan = compile(masked);
+    ASSERT_TRUE(plan);
+    EXPECT_EQ(*plan, *compile(MegaflowBuilder().eth_type(0x8100).vlan(5)));
 }
 
 TEST(CompileMatch, TellsServiceTagsFromCustomerTags) {
@@ -118,12 +201,20 @@ TEST(CompileMatch, MatchesPartOfATci) {
 
 TEST(CompileMatch, RejectsTagsThatTheDeviceHasNoWordFor) {
     expect_reject(compile(MegaflowBuilder().ipv4().vlan(1, 0x9100)), RejectReason::unsupported_match, "0x9100");
-    MegaflowBuilder second;
-    second.ipv4().vlan(1).raw().key.be_vlan_tci[1] = htobe16(0x1002);
-    second.raw().mask.be_vlan_tci[1] = 0xFFFF;
-    expect_reject(compile(second), RejectReason::unsupported_match, "second tag");
-    expect_reject(compile(MegaflowBuilder().eth_type(0x8100).vlan(1)), RejectReason::unsupported_match,
+    expect_reject(compile(MegaflowBuilder().ipv4().vlan(1).second_vlan(2, 0x9100)), RejectReason::unsupported_match,
+                  "vlan_tpid[1]=0x9100");
+    expect_reject(compile(MegaflowBuilder().eth_type(0x8100)), RejectReason::unsupported_match, "eth_type=0x8100");
+    expect_reject(compile(MegaflowBuilder().eth_type(0x88a8).vlan(1).vlan_limit(2)), RejectReason::unsupported_match,
+                  "eth_type=0x88a8");
+    expect_reject(compile(MegaflowBuilder().eth_type(0x8100).vlan(1).second_vlan(2)), RejectReason::unsupported_match,
                   "eth_type=0x8100");
+    expect_reject(compile(MegaflowBuilder().ipv4().vlan(1).second_vlan(2).vlan_limit(1)),
+                  RejectReason::unsupported_match, "vlan_tci[1]=0x1002");
+    expect_reject(compile(MegaflowBuilder().ipv4().second_vlan(2)), RejectReason::unsupported_match,
+                  "vlan_tci[1] (a second tag of an untagged packet)");
+    MegaflowBuilder second_without_presence;
+    second_without_presence.ipv4().vlan(1).vlan_limit(2).raw().mask.be_vlan_tci[1] = htobe16(0x0FFF);
+    expect_reject(compile(second_without_presence), RejectReason::unsupported_mask, "vlan_tci[1]/0x0fff");
     MegaflowBuilder without_presence;
     without_presence.ipv4().raw().mask.be_vlan_tci[0] = htobe16(0x0FFF);
     expect_reject(compile(without_presence), RejectReason::unsupported_mask, "vlan_tci");
@@ -180,6 +271,22 @@ TEST(CompileMatch, MatchesIpv6AddressesInNetworkOrder) {
     expect_field(*plan, field::dst_ip[0], 0x20000000, 0xF0000000);
     expect_field(*plan, field::udp_sport, 53, 0xFFFF);
     expect_field(*plan, field::udp_dport, 1024, 0xFFFF);
+}
+
+TEST(CompileMatch, MatchesTheIpv6FlowLabel) {
+    MegaflowBuilder flow;
+    flow.ipv6().raw().key.be_ipv6_label = htobe32(0xABCDE);
+    const auto with_mask = [&flow](std::uint32_t mask) {
+        flow.raw().mask.be_ipv6_label = htobe32(mask);
+        return compile(flow);
+    };
+    ASSERT_TRUE(with_mask(0xFFFFF));
+    expect_field(*with_mask(0xFFFFF), field::outer_ipv6_flow_label, 0xABCDE, 0xFFFFF);
+    expect_field(*with_mask(0xFF0F0), field::outer_ipv6_flow_label, 0xAB0D0, 0xFF0F0);
+    // OVS masks 32 bits where it means the field; no packet has one of the upper.
+    EXPECT_EQ(*with_mask(0xFFFFFFFF), *with_mask(0xFFFFF));
+    flow.raw().key.be_ipv6_label = htobe32(0x100000);
+    expect_reject(with_mask(0xFFFFFFFF), RejectReason::unsupported_match, "ipv6_label=0x100000");
 }
 
 TEST(CompileMatch, RejectsIpv6ExtensionHeadersAsProtocols) {
@@ -255,7 +362,8 @@ TEST(CompileMatch, NamesWhatIsLeft) {
     left(MegaflowBuilder().arp(), [](auto& mask) { mask.ip_proto = 0xFF; }, "arp_op");
     left(MegaflowBuilder().arp(), [](auto& mask) { mask.src[0] = 0xFF; }, "arp_spa");
     left(MegaflowBuilder().arp(), [](auto& mask) { mask.dst[3] = 0xFF; }, "arp_tpa");
-    left(MegaflowBuilder().ipv6(), [](auto& mask) { mask.be_ipv6_label = htobe32(0xFFFFF); }, "ipv6_label");
+    left(MegaflowBuilder().ipv4(), [](auto& mask) { mask.be_ipv6_label = htobe32(0xFFFFF); }, "ipv6_label");
+    left(MegaflowBuilder().ipv4(), [](auto& mask) { mask.vlan_limit = 1; }, "vlan_limit");
     left(MegaflowBuilder().ipv4().proto(132), [](auto& mask) { mask.be_tp_src = 0xFFFF; }, "sctp_src");
     left(MegaflowBuilder().ipv4().proto(132), [](auto& mask) { mask.be_tp_dst = 0xFFFF; }, "sctp_dst");
     left(MegaflowBuilder().ipv4().proto(2), [](auto& mask) { mask.be_tp_src = 0xFFFF; }, "igmp_type");
@@ -277,6 +385,9 @@ bool is_tpid(std::size_t byte) {
     return byte >= offsetof(ovsdr_flow_fields, be_vlan_tpid) &&
            byte < offsetof(ovsdr_flow_fields, be_vlan_tpid) + sizeof(ovsdr_flow_fields::be_vlan_tpid);
 }
+
+/// No field of a packet: how OVS reads it.
+bool is_vlan_limit(std::size_t byte) { return byte == offsetof(ovsdr_flow_fields, vlan_limit); }
 
 /// True or false: of these the lowest bit is enough.
 bool is_flag(std::size_t byte) {
@@ -301,7 +412,7 @@ TEST_P(EveryBit, OfTheMaskDecidesOrIsRefused) {
             ++accepted;
         }
         const bool in_base = (reinterpret_cast<const std::uint8_t*>(&base.mask)[byte] & one) != 0;
-        if (in_base || is_tpid(byte)) continue;
+        if (in_base || is_tpid(byte) || is_vlan_limit(byte)) continue;
         ovsdr_megaflow unmasked = base;
         reinterpret_cast<std::uint8_t*>(&unmasked.key)[byte] ^= one;
         const auto plain = compile(base), other = compile(unmasked);
@@ -315,6 +426,7 @@ TEST_P(EveryBit, OfTheMaskDecidesOrIsRefused) {
 TEST_P(EveryBit, ThatIsRefusedHasTheNameOfItsField) {
     const ovsdr_megaflow base = GetParam().second;
     for (std::size_t bit = 0; bit < 8 * sizeof(ovsdr_flow_fields); ++bit) {
+        if (is_vlan_limit(bit / 8)) continue;
         const auto one = static_cast<std::uint8_t>(1U << (bit % 8));
         const auto* field = std::ranges::find_if(flow_fields, [bit](const FlowField& candidate) {
             return bit / 8 >= candidate.offset && bit / 8 < candidate.offset + candidate.size;
@@ -346,9 +458,9 @@ TEST(CompileMatch, AMaskOfAllOnesNamesEachFieldThatItCannotMatch) {
     std::set<std::string> names;
     for (const Obstacle& obstacle : compiled.error().obstacles) names.insert(obstacle.name.text());
     EXPECT_EQ(names,
-              (std::set<std::string>{"in_port is no dr port of this device", "vlan_tci[1]", "vlan_tpid[1]",
-                                     "vlan_tpid", "nw_proto", "nw_tos", "nw_ttl", "nw_frag", "ipv6", "arp", "nw_src",
-                                     "nw_dst", "ipv6_label", "tp_src", "tp_dst", "tcp_flags", "reserved"}));
+              (std::set<std::string>{"in_port is no dr port of this device", "vlan_tpid[1]", "vlan_tpid", "nw_proto",
+                                     "nw_tos", "nw_ttl", "nw_frag", "ipv6", "arp", "nw_src", "nw_dst", "ipv6_label",
+                                     "tp_src", "tp_dst", "tcp_flags", "vlan_limit", "reserved"}));
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -361,7 +473,11 @@ INSTANTIATE_TEST_SUITE_P(
                       std::pair{"Icmp", MegaflowBuilder().ipv4().proto(1).ports(8, 0)},
                       std::pair{"Icmp6", MegaflowBuilder().ipv6().proto(58).ports(128, 0)},
                       std::pair{"Sctp", MegaflowBuilder().ipv4().proto(132)},
-                      std::pair{"ServiceTagged", MegaflowBuilder().ipv4().vlan(100, 0x88a8)}),
+                      std::pair{"ServiceTagged", MegaflowBuilder().ipv4().vlan(100, 0x88a8)},
+                      std::pair{"PerhapsASecondTag", MegaflowBuilder().ipv4().vlan(100).perhaps_second_vlan()},
+                      std::pair{"NoSecondTag", MegaflowBuilder().ipv6().vlan(100).no_second_vlan()},
+                      std::pair{"TwoTags", MegaflowBuilder().ipv6().vlan(100, 0x88a8).second_vlan(200)},
+                      std::pair{"TagBehindTheLimit", MegaflowBuilder().eth_type(0x8100).vlan(100, 0x88a8)}),
     [](const auto& flow) { return std::string(flow.param.first); });
 
 TEST(CompileMatch, NeverPutsAValueOutsideItsMask) {

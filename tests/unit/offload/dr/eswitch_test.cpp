@@ -1,99 +1,16 @@
 // The Eswitch on the recording provider: what it makes, what it leaves behind when a call fails, and what it counts.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <climits>
-#include <functional>
 #include <set>
 #include <thread>
 
-#include <infiniband/verbs.h>
-
-#include "offload/dr/device/leak.hpp"
-#include "offload/dr/eswitch.hpp"
 #include "offload/dr/install/pipeline.hpp"
-#include "tests/unit/offload/fake_provider.hpp"
-#include "tests/unit/offload/megaflow_builder.hpp"
+#include "tests/unit/offload/dr/eswitch_fixture.hpp"
 
 namespace ovsdr::dr {
 namespace {
-
-using ovsdr::test::FakeProvider;
-using test::MegaflowBuilder;
-
-/// Waits for what another thread brings about; long enough for any machine.
-template <typename Condition>
-bool becomes(Condition&& condition) {
-    for (int i = 0; i < 60000 && !condition(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    return condition();
-}
-
-class EswitchTest : public ::testing::Test {
-protected:
-    void SetUp() override {
-        FakeProvider::reset();
-        open();
-    }
-    void TearDown() override {
-        close();
-        EXPECT_EQ(FakeProvider::alive(), 0U);
-        EXPECT_TRUE(FakeProvider::violations().empty()) << FakeProvider::violations().front();
-        EXPECT_EQ(leaked_objects(), 0U);
-    }
-
-    void open() {
-        auto opened = Eswitch::open("fake_0");
-        ASSERT_TRUE(opened) << opened.error().what;
-        eswitch_ = *opened;
-        for (const std::uint32_t odp : {1U, 2U, 3U}) ASSERT_TRUE(attach(odp));
-    }
-    void close() {
-        if (eswitch_ == nullptr) return;
-        for (const std::uint16_t vport : {1, 2, 3}) eswitch_->detach_port(VportId{vport});
-        eswitch_.reset();
-    }
-    Result<void> attach(std::uint32_t odp) {
-        return eswitch_->attach_port({OdpPort{odp}, VportId{static_cast<std::uint16_t>(odp)},
-                                      "vf" + std::to_string(odp), &queue_pair_, 0x100 + odp});
-    }
-
-    /// Actions of the rules in the megaflow table, but the one that marks misses.
-    static std::vector<std::vector<std::string>> megaflow_rules() {
-        std::vector<std::vector<std::string>> rules;
-        for (const auto& rule : FakeProvider::rules()) {
-            const bool counts = !rule.actions.empty() && rule.actions[0].starts_with("count");
-            if (rule.table == "FDB level 1" && counts) rules.push_back(rule.actions);
-        }
-        return rules;
-    }
-    /// Rules of the table that have this action.
-    static std::size_t rules_in(const std::string& table, const std::string& action) {
-        const auto rules = FakeProvider::rules();
-        return static_cast<std::size_t>(std::ranges::count_if(rules, [&](const auto& rule) {
-            return rule.table == table && std::ranges::count(rule.actions, action) != 0;
-        }));
-    }
-    /// Within some seconds; another thread does it.
-    static bool soon(const std::function<bool()>& is_true) {
-        for (unsigned i = 0; i < 1000 && !is_true(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
-        return is_true();
-    }
-    /// The counter that the only megaflow rule counts into.
-    static std::uint32_t only_counter() {
-        const auto rules = megaflow_rules();
-        EXPECT_EQ(rules.size(), 1U);
-        return rules.empty() ? 0 : static_cast<std::uint32_t>(std::stoul(rules[0][0].substr(6)));
-    }
-    bool installed(const PutOutcome& outcome) { return std::holds_alternative<std::monostate>(outcome); }
-
-    std::shared_ptr<Eswitch> eswitch_;
-    // The provider never looks into it.
-    alignas(16) std::uint8_t queue_pair_bytes_[256]{};
-    ibv_qp& queue_pair_ = reinterpret_cast<ibv_qp&>(queue_pair_bytes_);
-    static constexpr Ufid ufid_{0x1122334455667788, 0x99aabbccddeeff00};
-};
 
 TEST_F(EswitchTest, InstallsOneRuleAndTakesItAway) {
     ASSERT_TRUE(installed(eswitch_->put(ufid_, MegaflowBuilder().ipv4().output(2))));
@@ -255,70 +172,6 @@ TEST_F(EswitchTest, RemovesTheRulesOfADeadPort) {
     eswitch_->flush(OdpPort{3});
     EXPECT_FALSE(eswitch_->explain({1, 3}));
     EXPECT_TRUE(eswitch_->explain({1, 2}));
-}
-
-TEST_F(EswitchTest, InstallsBehindARecirculationWhatLeadsThereFirst) {
-    ASSERT_TRUE(installed(eswitch_->put({1, 1}, MegaflowBuilder().ipv4().recirc(7))));
-    ASSERT_TRUE(installed(eswitch_->put({1, 2}, MegaflowBuilder().ipv4().behind(7).recirc(8))));
-    ASSERT_TRUE(installed(eswitch_->put({1, 3}, MegaflowBuilder().ipv4().behind(8).output(2))));
-    EXPECT_EQ(rules_in("FDB level 1", "dest_table 9"), 1U);
-    EXPECT_EQ(rules_in("FDB level 9", "dest_table 17"), 1U);
-    EXPECT_EQ(rules_in("FDB level 17", "dest_vport 2"), 1U);
-    // What misses behind a recirculation goes up as well.
-    EXPECT_EQ(rules_in("FDB level 9", "dest_table 60"), 1U);
-    EXPECT_EQ(rules_in("FDB level 17", "dest_table 60"), 1U);
-}
-
-TEST_F(EswitchTest, AMegaflowBehindARecirculationWaitsForOneThatLeadsThere) {
-    EXPECT_TRUE(std::holds_alternative<Reject>(eswitch_->put({1, 2}, MegaflowBuilder().ipv4().behind(7).output(2))));
-    EXPECT_EQ(eswitch_->explain({1, 2})->text, "recirculation: recirc_id=0x7 (no megaflow in the NIC leads there)");
-    ASSERT_TRUE(installed(eswitch_->put({1, 1}, MegaflowBuilder().ipv4().recirc(7))));
-    EXPECT_TRUE(soon([&] { return rules_in("FDB level 9", "dest_vport 2") == 1; }));
-    EXPECT_TRUE(eswitch_->explain({1, 2})->offloaded);
-}
-
-TEST_F(EswitchTest, ATableGoesWithTheLastMegaflowThatNeedsIt) {
-    const unsigned tables = FakeProvider::alive("table"), rules = static_cast<unsigned>(FakeProvider::rules().size());
-    ASSERT_TRUE(installed(eswitch_->put({1, 1}, MegaflowBuilder().ipv4().recirc(7))));
-    ASSERT_TRUE(installed(eswitch_->put({1, 2}, MegaflowBuilder(2).ipv4().recirc(7))));
-    ASSERT_TRUE(installed(eswitch_->put({1, 3}, MegaflowBuilder().ipv4().behind(7).output(2))));
-    EXPECT_EQ(FakeProvider::alive("table"), tables + 1) << "two megaflows lead to one table";
-    (void)eswitch_->del(Ufid{1, 1});
-    (void)eswitch_->del(Ufid{1, 2});
-    EXPECT_EQ(FakeProvider::alive("table"), tables + 1) << "a megaflow lies there";
-    (void)eswitch_->del(Ufid{1, 3});
-    EXPECT_EQ(FakeProvider::alive("table"), tables);
-    EXPECT_EQ(FakeProvider::rules().size(), rules);
-}
-
-TEST_F(EswitchTest, ARecirculationThatGoesBackWaitsUntilItsTableHasGone) {
-    ASSERT_TRUE(installed(eswitch_->put({1, 1}, MegaflowBuilder().ipv4().recirc(7))));
-    ASSERT_TRUE(installed(eswitch_->put({1, 2}, MegaflowBuilder().ipv4().behind(7).recirc(8))));
-    EXPECT_TRUE(std::holds_alternative<Reject>(eswitch_->put({1, 3}, MegaflowBuilder().ipv4().behind(8).recirc(7))));
-    EXPECT_EQ(eswitch_->explain({1, 3})->text, "recirculation: recirc=0x7 (its table lies before this one)");
-    ASSERT_TRUE(installed(eswitch_->put({1, 4}, MegaflowBuilder(2).ipv4().recirc(8))));
-    (void)eswitch_->del(Ufid{1, 1});
-    (void)eswitch_->del(Ufid{1, 2});
-    EXPECT_TRUE(soon([&] { return rules_in("FDB level 17", "dest_table 25") == 1; })) << "8 lies before 7 now";
-}
-
-TEST_F(EswitchTest, RecirculatesSixTimesInARowAndNoMore) {
-    for (std::uint32_t id = 1; id <= 6; ++id) {
-        ASSERT_TRUE(installed(eswitch_->put({1, id}, MegaflowBuilder().ipv4().behind(id - 1).recirc(id))));
-    }
-    EXPECT_TRUE(std::holds_alternative<Reject>(eswitch_->put({1, 7}, MegaflowBuilder().ipv4().behind(6).recirc(7))));
-    EXPECT_EQ(eswitch_->explain({1, 7})->text, "recirculation: recirc=0x7 (too many of them in a row)");
-}
-
-TEST_F(EswitchTest, KnowsWhichTableAPacketMissedIn) {
-    ASSERT_TRUE(installed(eswitch_->put({1, 1}, MegaflowBuilder().ipv4().recirc(7))));
-    EXPECT_EQ(eswitch_->table_of(1), std::optional(TableKey{0}));
-    EXPECT_EQ(eswitch_->table_of(2), std::optional(TableKey{7}));
-    EXPECT_EQ(eswitch_->table_of(3), std::nullopt);
-    (void)eswitch_->del(Ufid{1, 1});
-    EXPECT_EQ(eswitch_->table_of(2), std::optional(TableKey{7})) << "its packets may be under way";
-    ASSERT_TRUE(installed(eswitch_->put({1, 1}, MegaflowBuilder().ipv4().recirc(9))));
-    EXPECT_EQ(eswitch_->table_of(3), std::optional(TableKey{9}));
 }
 
 TEST_F(EswitchTest, CountsReasonsByFieldAndAction) {

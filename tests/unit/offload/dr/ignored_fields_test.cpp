@@ -39,6 +39,9 @@ const std::vector<MegaflowBuilder>& bases() {
         MegaflowBuilder().ipv6().proto(58),
         MegaflowBuilder().ipv6().proto(6).ports(3, 4).vlan(8, 0x88a8),
         MegaflowBuilder(9).ipv6(),
+        MegaflowBuilder(9).ipv6().vlan(8, 0x88a8).second_vlan(9),
+        MegaflowBuilder().ipv4().vlan(8).no_second_vlan(),
+        MegaflowBuilder().eth_type(0x8100).vlan(8, 0x88a8),
     };
     return all;
 }

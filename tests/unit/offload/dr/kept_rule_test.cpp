@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 #include <infiniband/verbs.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <optional>
 
 #include "offload/dr/eswitch.hpp"
 #include "offload/dr/device/leak.hpp"
@@ -38,6 +40,28 @@ TEST(KeptRule, CountsIntoNoOthersCounter) {
     FakeProvider::count(kept, 5, 500);   // the rule goes on
     EXPECT_EQ(eswitch->del(Ufid{2, 2})->packets, 0U);
     for (const std::uint16_t vport : {1, 2}) eswitch->detach_port(VportId{vport});
+}
+
+TEST(KeptRule, LeadsToATableThatStaysWhole) {
+    const auto eswitch = *Eswitch::open("fake_0");
+    alignas(16) std::uint8_t queue_pair[256]{};
+    const PortSpec port{OdpPort{1}, VportId{1}, "vf", reinterpret_cast<ibv_qp*>(queue_pair), 1};
+    ASSERT_TRUE(eswitch->attach_port(port));
+    ASSERT_TRUE(std::holds_alternative<std::monostate>(eswitch->put({1, 1}, MegaflowBuilder().ipv4().recirc(7))));
+    const auto misses_go_up = [] {
+        return std::ranges::any_of(FakeProvider::rules(), [](const auto& rule) {
+            return rule.table == "FDB level 9" && std::ranges::count(rule.actions, "dest_table 60") != 0;
+        });
+    };
+    ASSERT_TRUE(misses_go_up());
+    ASSERT_TRUE(std::holds_alternative<std::monostate>(eswitch->put({1, 2}, MegaflowBuilder().ipv4().behind(7))));
+    FakeProvider::keep_rules(true);
+    (void)eswitch->del(Ufid{1, 1});
+    FakeProvider::keep_rules(false);
+    (void)eswitch->del(Ufid{1, 2});
+    EXPECT_TRUE(misses_go_up()) << "packets still come by the rule that the device keeps";
+    EXPECT_EQ(eswitch->table_of(2), std::optional(TableKey{7}));
+    eswitch->detach_port(VportId{1});
 }
 
 }  // namespace

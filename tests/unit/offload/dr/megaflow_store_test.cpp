@@ -44,6 +44,14 @@ ovsdr_action push(std::uint16_t be_tpid, std::uint16_t be_tci) {
     return action;
 }
 
+/// `header`: static.
+ovsdr_action tunnel(const std::vector<std::uint8_t>& header, std::uint16_t first = 1000, std::uint16_t end = 2000,
+                    bool exact = false) {
+    auto action = action_of(OVSDR_ACTION_TUNNEL_PUSH);
+    action.tunnel_push = {header.data(), static_cast<std::uint16_t>(header.size()), first, end, exact};
+    return action;
+}
+
 ovsdr_action unsupported(const char* name) {
     auto action = action_of(OVSDR_ACTION_UNSUPPORTED);
     action.unsupported = name;
@@ -60,7 +68,19 @@ ovsdr_megaflow megaflow_of(const std::vector<ovsdr_action>& actions) {
 /// Lists of actions of which no two are the same.
 std::vector<std::vector<ovsdr_action>> different_lists() {
     const auto begin = action_of(OVSDR_ACTION_COPY_BEGIN), end = action_of(OVSDR_ACTION_COPY_END);
+    static const std::vector<std::uint8_t> header{1, 2, 3, 4}, another{1, 2, 3, 5}, half{1, 2}, rest{3, 4}, empty;
     return {{},
+            {tunnel(header)},
+            {tunnel(another)},
+            {tunnel(half)},
+            {tunnel(half), tunnel(rest)},
+            {tunnel(half), output(1), tunnel(rest)},
+            {tunnel(rest), tunnel(half)},
+            {tunnel(header), tunnel(empty)},
+            {tunnel(empty), tunnel(header)},
+            {tunnel(header, 1001)},
+            {tunnel(header, 1000, 1999)},
+            {tunnel(header, 1000, 2000, true)},
             {output(1)},
             {output(2)},
             {output(1), output(1)},
@@ -105,7 +125,7 @@ TEST(MegaflowStore, SharesActionsOnlyWithItsEqual) {
     MegaflowParts parts;
     std::vector<MegaflowParts::ActionList> shared;
     const auto share = [&](const std::vector<ovsdr_action>& list) {
-        return parts.share(MegaflowParts::Actions{static_cast<std::uint32_t>(list.size()), list});
+        return parts.share(MegaflowParts::actions_of(megaflow_of(list)));
     };
     for (const auto& list : lists) shared.push_back(share(list));
     for (std::size_t i = 0; i < lists.size(); ++i) {
@@ -121,6 +141,29 @@ TEST(MegaflowStore, GivesBackWhatItWasGiven) {
         const StoredMegaflow stored(megaflow, parts);
         EXPECT_TRUE(StoredMegaflow(stored.restore(), parts).is(megaflow));
         EXPECT_EQ(stored.restore().n_actions, list.size());
+    }
+}
+
+TEST(MegaflowStore, KeepsTheHeadersOfTunnels) {
+    MegaflowParts parts;
+    StoredMegaflow stored, copy;
+    {
+        std::vector<std::uint8_t> first{1, 2, 3, 4}, second{5, 6};
+        stored = StoredMegaflow(megaflow_of({tunnel(first), output(1), tunnel(second)}), parts);
+        copy = stored;
+        first.assign(4, 0);
+        second.assign(2, 0);
+    }
+    for (const StoredMegaflow* each : {&stored, &copy}) {
+        const ovsdr_megaflow restored = each->restore();
+        const auto header = [&](int i) {
+            const ovsdr_tunnel_push& push = restored.actions[i].tunnel_push;
+            return std::vector<std::uint8_t>(push.header, push.header + push.header_size);
+        };
+        EXPECT_EQ(header(0), (std::vector<std::uint8_t>{1, 2, 3, 4}));
+        EXPECT_EQ(header(2), (std::vector<std::uint8_t>{5, 6}));
+        EXPECT_EQ(restored.actions[0].tunnel_push.udp_source_first, 1000);
+        EXPECT_EQ(restored.actions[2].tunnel_push.udp_source_end, 2000);
     }
 }
 

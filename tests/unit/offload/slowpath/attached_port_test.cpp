@@ -81,7 +81,7 @@ protected:
     static void lead_up(std::uint64_t packets) {
         const std::string newest = "dest_qp " + std::to_string(FakeVerbs::queues().back()->sqn);
         for (const auto& rule : FakeProvider::rules()) {
-            if (rule.table == "NIC_RX level 0" && rule.actions.back() == newest) {
+            if (rule.table == "NIC_RX level 2" && rule.actions.back() == newest) {
                 FakeProvider::count(static_cast<std::uint32_t>(std::stoul(rule.actions.front().substr(6))), packets, 0);
             }
         }
@@ -108,7 +108,8 @@ TEST_F(AttachedPortTest, LetsPacketsInLastAndTheirWayOutGoAfterThem) {
     const std::vector<std::string> expected{std::string("destroy ") + to_megaflows,
                                             "drain FDB",
                                             "drain NIC_RX",
-                                            "destroy NIC_RX level 0 priority 0: tag 1 dest_qp " + sqn,
+                                            "destroy NIC_RX level 0 priority 0: dest_table 1",
+                                            "destroy NIC_RX level 2 priority 0: dest_qp " + sqn,
                                             "destroy FDB level 0 priority 0: dest_table 1",
                                             "destroy FDB level 1 priority 0: dest_vport 1",
                                             "drain FDB",
@@ -202,9 +203,9 @@ TEST_F(AttachedPortTest, ReplacesItsQueueBeneathTheRules) {
             "create FDB level 1 priority 0: dest_vport 1",
             "create FDB level 0 priority 0: dest_table 1",
             "write FDB",
-            "create NIC_RX level 0 priority " + is + ": tag 1 dest_qp " + new_sqn,
+            "create NIC_RX level 2 priority " + is + ": dest_qp " + new_sqn,
             "write NIC_RX",
-            "destroy NIC_RX level 0 priority " + was + ": tag 1 dest_qp " + old_sqn,
+            "destroy NIC_RX level 2 priority " + was + ": dest_qp " + old_sqn,
             "drain NIC_RX"};
         EXPECT_EQ(without_counters(FakeProvider::take_events()), switching) << "entrance and megaflows are not touched";
         EXPECT_FALSE(port_->arm()) << "the old queue may hold frames";

@@ -1,0 +1,23 @@
+/* What operators may choose for all dr ports: other_config of the database's Open_vSwitch table.
+ *
+ * dr-tunnel-source-port: where a tunnel's outer UDP source port comes from.
+ *   "flow"   (default) each megaflow in the NIC has one of its own, where OVS has one for each packet
+ *   "exact"  as OVS: megaflows that encapsulate in UDP stay in software
+ * A value that is neither is an error that each dr port shows, and works as "exact".
+ *
+ * Threads: options_set() is the main thread's, options_problem() any's.
+ */
+#ifndef CTRL_SHIM_OPTIONS_H
+#define CTRL_SHIM_OPTIONS_H
+
+#include <stdbool.h>
+
+struct smap;
+
+/* Takes over what the database says now. Megaflows that are known already follow (adopt.h). */
+void options_set(const struct smap *other_config);
+
+/* NULL: nothing is wrong. The caller frees it. */
+char *options_problem(void);
+
+#endif

@@ -1,0 +1,183 @@
+// Encapsulation through the system's own libmlx5: what the entries that it writes for a reformat do to packets, and
+// what a rule's counter counts of them. Runs under tests/connectx/run, for each profile.
+#include <algorithm>
+#include <array>
+#include <string>
+
+#include "tests/connectx/entries/forwarder.hpp"
+#include "tests/unit/connectx/entries/frames.hpp"
+#include "tests/unit/connectx/open_device.hpp"
+#include "tests/unit/offload/tunnel_headers.hpp"
+
+namespace ovsdr::connectx {
+namespace {
+
+using namespace test;
+using entries::Delivery;
+using entries::Forwarder;
+using entries::test::Bytes;
+using entries::test::frame_of;
+using entries::test::put_sum;
+using entries::test::sum_of;
+namespace tunnel = ovsdr::dr::test;
+
+constexpr std::uint16_t wire = 0xFFFF, from_vf = 1, to_vf = 2;
+constexpr std::uint8_t misc = 2;
+constexpr std::size_t source_port_at = 64 + 6;
+
+void put(Bytes& bytes, std::size_t at, std::size_t value) {
+    bytes[at] = static_cast<std::uint8_t>(value / 256);
+    bytes[at + 1] = static_cast<std::uint8_t>(value % 256);
+}
+
+/// Without tags outside.
+Bytes encapsulated(const Bytes& headers, const Bytes& inside) {
+    Bytes frame = headers;
+    frame.insert(frame.end(), inside.begin(), inside.end());
+    const bool over_ipv6 = headers[12] == 0x86;
+    const std::size_t l4 = over_ipv6 ? 54 : 34;
+    if (over_ipv6) {
+        put(frame, 18, frame.size() - l4);
+    } else {
+        put(frame, 16, frame.size() - 14);
+        put(frame, 24, 0);
+        put_sum(frame, 24, sum_of(frame, 14, 34));
+    }
+    if (headers[over_ipv6 ? 20 : 23] == 17) put(frame, l4 + 4, frame.size() - l4);
+    return frame;
+}
+
+Bytes tagged(Bytes frame) {
+    constexpr std::array<std::uint8_t, 4> tag{0x81, 0, 0, 7};
+    frame.insert(frame.begin() + 12, tag.begin(), tag.end());
+    return frame;
+}
+
+class Encapsulating : public ::testing::Test {
+protected:
+    void SetUp() override {
+        ASSERT_NE(device(), nullptr) << "not under tests/connectx/run";
+        context_ = open_device();
+        ASSERT_NE(context_, nullptr) << strerror(errno);
+        domain_.reset(mlx5dv_dr_domain_create(context_.get(), MLX5DV_DR_DOMAIN_TYPE_FDB));
+        root_.reset(mlx5dv_dr_table_create(domain_.get(), 0));
+        table_.reset(mlx5dv_dr_table_create(domain_.get(), 1));
+        MatchParam ports;
+        ports.number(source_port_at, 0xFFFF, 2);
+        root_matcher_.reset(mlx5dv_dr_matcher_create(root_.get(), 0, misc, ports.get()));
+        matcher_.reset(mlx5dv_dr_matcher_create(table_.get(), 0, misc, ports.get()));
+        ASSERT_NE(matcher_, nullptr) << strerror(errno);
+        enter_.reset(mlx5dv_dr_action_create_dest_table(table_.get()));
+        out_.reset(mlx5dv_dr_action_create_dest_vport(domain_.get(), to_vf));
+        for (const std::uint16_t source : {from_vf, wire}) {
+            MatchParam value;
+            value.number(source_port_at, source, 2);
+            mlx5dv_dr_action* actions[] = {enter_.get()};
+            root_rules_.emplace_back(mlx5dv_dr_rule_create(root_matcher_.get(), value.get(), 1, actions));
+            ASSERT_NE(root_rules_.back(), nullptr) << strerror(errno);
+        }
+        std::array<std::uint32_t, 4> command{htobe32(0x939 << 16)}, answer{};   // ALLOC_FLOW_COUNTER
+        counter_.reset(mlx5dv_devx_obj_create(context_.get(), command.data(), sizeof command, answer.data(),
+                                              sizeof answer));
+        ASSERT_NE(counter_, nullptr) << strerror(errno);
+        counter_id_ = be32toh(answer[2]);
+        count_.reset(mlx5dv_dr_action_create_flow_counter(counter_.get(), 0));
+        push_.reset(mlx5dv_dr_action_create_push_vlan(domain_.get(), htobe32(0x81000007)));
+        std::array<__be64, 1> ttl{htobe64(std::uint64_t{0x100A0008} << 32 | 9)};
+        ttl_.reset(mlx5dv_dr_action_create_modify_header(domain_.get(), 0, sizeof ttl, ttl.data()));
+        ASSERT_NE(ttl_, nullptr) << strerror(errno);
+    }
+
+    Action reformat(Bytes headers) {
+        return Action(mlx5dv_dr_action_create_packet_reformat(
+            domain_.get(), 0, MLX5DV_FLOW_ACTION_PACKET_REFORMAT_TYPE_L2_TO_L2_TUNNEL, headers.size(), headers.data()));
+    }
+    Rule rule(std::uint16_t source, std::vector<mlx5dv_dr_action*> actions) {
+        MatchParam value;
+        value.number(source_port_at, source, 2);
+        actions.insert(actions.begin(), count_.get());
+        actions.push_back(out_.get());
+        return Rule(mlx5dv_dr_rule_create(matcher_.get(), value.get(), actions.size(), actions.data()));
+    }
+    struct Sent {
+        Bytes bytes;
+        std::uint64_t counted;
+    };
+    Sent forwarded(std::uint16_t source, const Bytes& frame) {
+        const std::uint64_t before = device()->counted(counter_id_)->bytes;
+        std::vector<Delivery> out = Forwarder(*device()).from_port(source, frame);
+        if (out.size() != 1 || out[0].kind != Delivery::Kind::vport || out[0].number != to_vf) {
+            ADD_FAILURE() << "came out elsewhere";
+            return {};
+        }
+        return {out[0].packet.bytes, device()->counted(counter_id_)->bytes - before};
+    }
+    /// ConnectX-5 puts nothing around what the wire brings.
+    static std::vector<std::uint16_t> sources() {
+        if (device()->steering_format() == 0) return {from_vf};
+        return {from_vf, wire};
+    }
+
+    Context context_;
+    Domain domain_;
+    DrTable root_, table_;
+    Matcher root_matcher_, matcher_;
+    Action enter_, out_;
+    DevxObj counter_;
+    Action count_, push_, ttl_;
+    std::vector<Rule> root_rules_;
+    std::uint32_t counter_id_ = 0;
+};
+
+TEST_F(Encapsulating, PutsTheHeadersInFrontAndCountsThePacketWithout) {
+    for (const Bytes& headers : {tunnel::vxlan(), tunnel::geneve(0), tunnel::geneve(19),
+                                 tunnel::gre(tunnel::outer_ipv4(47)), tunnel::gre(tunnel::outer_ipv6(47)),
+                                 tunnel::vxlan_over(tunnel::outer_ipv6(17))}) {
+        const Action encapsulate = reformat(headers);
+        ASSERT_NE(encapsulate, nullptr) << strerror(errno);
+        for (const std::uint16_t source : sources()) {
+            const Rule made = rule(source, {encapsulate.get()});
+            ASSERT_NE(made, nullptr) << strerror(errno);
+            for (const bool v6 : {false, true}) {
+                const Bytes frame = frame_of({.ipv6 = v6, .protocol = 17});
+                const Sent sent = forwarded(source, frame);
+                EXPECT_EQ(sent.bytes, encapsulated(headers, frame));
+                EXPECT_EQ(sent.counted, frame.size());
+            }
+        }
+    }
+}
+
+TEST_F(Encapsulating, ComesLastAndCountsATagWhereTheCompilerBelievesSo) {
+    const Bytes headers = tunnel::vxlan(), frame = frame_of({.protocol = 17});
+    Bytes routed = frame;
+    routed[22] = 9;
+    put(routed, 24, 0);
+    put_sum(routed, 24, sum_of(routed, 14, 34));
+    const Action encapsulate = reformat(headers);
+    ASSERT_NE(encapsulate, nullptr) << strerror(errno);
+    const bool counts_the_tag_of_vports = device()->steering_format() == 0;
+    for (const std::uint16_t source : sources()) {
+        const Rule rewritten = rule(source, {ttl_.get(), encapsulate.get()});
+        ASSERT_NE(rewritten, nullptr) << strerror(errno);
+        Sent sent = forwarded(source, frame);
+        EXPECT_EQ(sent.bytes, encapsulated(headers, routed));
+        EXPECT_EQ(sent.counted, frame.size());
+    }
+    for (const std::uint16_t source : sources()) {
+        const Rule pushed = rule(source, {push_.get(), encapsulate.get()});
+        ASSERT_NE(pushed, nullptr) << strerror(errno);
+        const Sent sent = forwarded(source, frame);
+        EXPECT_EQ(sent.bytes, encapsulated(headers, tagged(frame)));
+        EXPECT_EQ(sent.counted, frame.size() + (source == from_vf && counts_the_tag_of_vports ? 4 : 0));
+    }
+}
+
+TEST_F(Encapsulating, ConnectX5RefusesItOnTheWiresSide) {
+    const Action encapsulate = reformat(tunnel::vxlan());
+    ASSERT_NE(encapsulate, nullptr);
+    EXPECT_EQ(rule(wire, {encapsulate.get()}) != nullptr, device()->steering_format() != 0);
+}
+
+}  // namespace
+}  // namespace ovsdr::connectx

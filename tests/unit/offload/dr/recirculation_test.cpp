@@ -1,0 +1,129 @@
+// Tables behind recirculations on the recording provider: when they are made, at which level, and when they go.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <climits>
+#include <string_view>
+
+#include "tests/unit/offload/dr/eswitch_fixture.hpp"
+
+namespace ovsdr::dr {
+namespace {
+
+class Recirculation : public EswitchTest {};
+
+TEST_F(Recirculation, InstallsBehindARecirculationWhatLeadsThereFirst) {
+    ASSERT_TRUE(installed(eswitch_->put({1, 1}, MegaflowBuilder().ipv4().recirc(7))));
+    ASSERT_TRUE(installed(eswitch_->put({1, 2}, MegaflowBuilder().ipv4().behind(7).recirc(8))));
+    ASSERT_TRUE(installed(eswitch_->put({1, 3}, MegaflowBuilder().ipv4().behind(8).output(2))));
+    EXPECT_EQ(rules_in("FDB level 1", "dest_table 9"), 1U);
+    EXPECT_EQ(rules_in("FDB level 9", "dest_table 17"), 1U);
+    EXPECT_EQ(rules_in("FDB level 17", "dest_vport 2"), 1U);
+    // What misses behind a recirculation goes up as well.
+    EXPECT_EQ(rules_in("FDB level 9", "dest_table 60"), 1U);
+    EXPECT_EQ(rules_in("FDB level 17", "dest_table 60"), 1U);
+}
+
+TEST_F(Recirculation, AMegaflowBehindARecirculationWaitsForOneThatLeadsThere) {
+    EXPECT_TRUE(std::holds_alternative<Reject>(eswitch_->put({1, 2}, MegaflowBuilder().ipv4().behind(7).output(2))));
+    EXPECT_EQ(eswitch_->explain({1, 2})->text, "recirculation: recirc_id=0x7 (no megaflow in the NIC leads there)");
+    ASSERT_TRUE(installed(eswitch_->put({1, 1}, MegaflowBuilder().ipv4().recirc(7))));
+    EXPECT_TRUE(becomes([&] { return rules_in("FDB level 9", "dest_vport 2") == 1; }));
+    EXPECT_TRUE(eswitch_->explain({1, 2})->offloaded);
+}
+
+TEST_F(Recirculation, ATableGoesWithTheLastMegaflowThatNeedsIt) {
+    const unsigned tables = FakeProvider::alive("table"), rules = static_cast<unsigned>(FakeProvider::rules().size());
+    ASSERT_TRUE(installed(eswitch_->put({1, 1}, MegaflowBuilder().ipv4().recirc(7))));
+    ASSERT_TRUE(installed(eswitch_->put({1, 2}, MegaflowBuilder(2).ipv4().recirc(7))));
+    ASSERT_TRUE(installed(eswitch_->put({1, 3}, MegaflowBuilder().ipv4().behind(7).output(2))));
+    EXPECT_EQ(FakeProvider::alive("table"), tables + 1) << "two megaflows lead to one table";
+    (void)eswitch_->del(Ufid{1, 1});
+    (void)eswitch_->del(Ufid{1, 2});
+    EXPECT_EQ(FakeProvider::alive("table"), tables + 1) << "a megaflow lies there";
+    (void)eswitch_->del(Ufid{1, 3});
+    EXPECT_EQ(FakeProvider::alive("table"), tables);
+    EXPECT_EQ(FakeProvider::rules().size(), rules);
+}
+
+TEST_F(Recirculation, ARecirculationThatGoesBackWaitsUntilItsTableHasGone) {
+    ASSERT_TRUE(installed(eswitch_->put({1, 1}, MegaflowBuilder().ipv4().recirc(7))));
+    ASSERT_TRUE(installed(eswitch_->put({1, 2}, MegaflowBuilder().ipv4().behind(7).recirc(8))));
+    EXPECT_TRUE(std::holds_alternative<Reject>(eswitch_->put({1, 3}, MegaflowBuilder().ipv4().behind(8).recirc(7))));
+    EXPECT_EQ(eswitch_->explain({1, 3})->text, "recirculation: recirc=0x7 (its table lies before this one)");
+    ASSERT_TRUE(installed(eswitch_->put({1, 4}, MegaflowBuilder(2).ipv4().recirc(8))));
+    (void)eswitch_->del(Ufid{1, 1});
+    (void)eswitch_->del(Ufid{1, 2});
+    EXPECT_TRUE(becomes([&] { return rules_in("FDB level 17", "dest_table 25") == 1; })) << "8 lies before 7 now";
+}
+
+TEST_F(Recirculation, RecirculatesSixTimesInARowAndNoMore) {
+    for (std::uint32_t id = 1; id <= 6; ++id) {
+        ASSERT_TRUE(installed(eswitch_->put({1, id}, MegaflowBuilder().ipv4().behind(id - 1).recirc(id))));
+    }
+    EXPECT_TRUE(std::holds_alternative<Reject>(eswitch_->put({1, 7}, MegaflowBuilder().ipv4().behind(6).recirc(7))));
+    EXPECT_EQ(eswitch_->explain({1, 7})->text, "recirculation: recirc=0x7 (too many of them in a row)");
+}
+
+TEST_F(Recirculation, KnowsWhichTableAPacketMissedIn) {
+    ASSERT_TRUE(installed(eswitch_->put({1, 1}, MegaflowBuilder().ipv4().recirc(7))));
+    EXPECT_EQ(eswitch_->table_of(1), std::optional(TableKey{0}));
+    EXPECT_EQ(eswitch_->table_of(2), std::optional(TableKey{7}));
+    EXPECT_EQ(eswitch_->table_of(3), std::nullopt);
+    (void)eswitch_->del(Ufid{1, 1});
+    EXPECT_EQ(eswitch_->table_of(2), std::optional(TableKey{7})) << "its packets may be under way";
+    ASSERT_TRUE(installed(eswitch_->put({1, 1}, MegaflowBuilder().ipv4().recirc(9))));
+    EXPECT_EQ(eswitch_->table_of(3), std::optional(TableKey{9}));
+}
+
+TEST_F(Recirculation, ADeviceThatRefusesAParentIsLeftAloneAlthoughAChildWaits) {
+    FakeProvider::refuse_arrays(true);   // the parent's table is made each time, and goes again
+    const auto parent = MegaflowBuilder().ipv4().output(2).recirc(7);
+    const auto child = MegaflowBuilder().ipv4().behind(7).output(2).output(3);
+    EXPECT_TRUE(std::holds_alternative<Reject>(eswitch_->put({1, 2}, child)));
+    EXPECT_TRUE(std::holds_alternative<Error>(eswitch_->put({1, 1}, parent)));
+    (void)FakeProvider::take_events();
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    const auto events = FakeProvider::take_events();
+    const auto made = std::ranges::count_if(events, [](const std::string& event) {
+        return event.starts_with("create FDB level 9 ");
+    });
+    EXPECT_GT(made, 0) << "it is tried again";
+    EXPECT_LT(made, 200) << "and the device gets some rest";
+    FakeProvider::refuse_arrays(false);
+    EXPECT_TRUE(becomes([&] { return eswitch_->explain({1, 1})->offloaded && eswitch_->explain({1, 2})->offloaded; }));
+}
+
+TEST_F(Recirculation, AMegaflowThatWaitedForATableAndIsRefusedByTheDeviceIsTriedAgain) {
+    EXPECT_TRUE(std::holds_alternative<Reject>(eswitch_->put({1, 2}, MegaflowBuilder().ipv4().behind(7).output(2))));
+    FakeProvider::set_room(0);
+    EXPECT_TRUE(std::holds_alternative<Error>(eswitch_->put({1, 2}, MegaflowBuilder().ipv4().output(2))));
+    FakeProvider::set_room(UINT_MAX);
+    EXPECT_TRUE(becomes([&] { return eswitch_->explain({1, 2})->offloaded; }));
+}
+
+TEST_F(Recirculation, ATableThatTheDeviceDidNotMakeWholeNeverWas) {
+    FakeProvider::set_room(1);   // for what names it, not for its miss rule
+    EXPECT_TRUE(std::holds_alternative<Error>(eswitch_->put({1, 1}, MegaflowBuilder().ipv4().recirc(7))));
+    (void)eswitch_->del(Ufid{1, 1});
+    EXPECT_EQ(eswitch_->table_of(2), std::nullopt);
+    FakeProvider::set_room(UINT_MAX);
+}
+
+TEST_F(Recirculation, WhereNoTwoRulesAreEqualPacketsLeaveTheOldTableBeforeItGoes) {
+    ASSERT_TRUE(installed(eswitch_->put({1, 1}, MegaflowBuilder().ipv4().recirc(7))));
+    FakeProvider::refuse_duplicates(true);
+    (void)FakeProvider::take_events();
+    ASSERT_TRUE(installed(eswitch_->put({1, 1}, MegaflowBuilder().ipv4().recirc(8))));
+    FakeProvider::refuse_duplicates(false);
+    const auto events = FakeProvider::take_events();
+    const auto next = [&](auto from, std::string_view start) {
+        return std::find_if(from, events.end(), [=](const std::string& event) { return event.starts_with(start); });
+    };
+    const auto out = next(events.begin(), "destroy FDB level 1 "), gone = next(out, "destroy FDB level 9 ");
+    ASSERT_NE(gone, events.end());
+    EXPECT_EQ(std::count(out, gone, "drain FDB"), 1);
+}
+
+}  // namespace
+}  // namespace ovsdr::dr
