@@ -73,7 +73,7 @@ void describe(CLI::App& app, Options& options) {
         ->type_name("NAME")->allow_extra_args(false);
     app.add_option("--other", options.others, "what a shell's pattern fits is no dr port: 'tap*'; repeated")
         ->type_name("PATTERN")->allow_extra_args(false);
-    app.add_option("--vlan-limit", options.vlan_limit, "the switch's other_config:vlan-limit: tags that it parses, 0: all")
+    app.add_option("--vlan-limit", options.vlan_limit, "the switch's other_config:vlan-limit: 0, 1 or 2")
         ->check(CLI::Range(0, 2))->type_name("N")->capture_default_str();
     app.add_flag("--summary", options.summary, "how many are offloaded, and how many are not for each reason");
     app.add_flag("-j,--json", options.as_json, "for programs");

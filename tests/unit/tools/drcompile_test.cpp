@@ -220,6 +220,16 @@ TEST(Reports, SayWhatDoesNotFit) {
     EXPECT_EQ(text_of(compiled.input.faults()[0]), "dump:3: not an action: \"nonsense(1)\"");
 }
 
+TEST(Reports, HoldTheHeadersOfTunnels) {
+    const Compiled compiled(flow("vm1", "tnl_push(tnl_port(6),header(size=50,type=4,eth(dst=02:00:00:00:00:01,"
+                                        "src=02:00:00:00:00:02,dl_type=0x0800),ipv4(src=10.0.0.1,dst=10.0.0.2,proto=17,"
+                                        "tos=0,ttl=64,frag=0x4000),udp(src=0,dst=4789,csum=0x0),"
+                                        "vxlan(flags=0x8000000,vni=0x3)),out_port(5)),vm2"));
+    const std::string text = megaflows_text(compiled.report());
+    EXPECT_NE(text.find("encapsulate 0200000000010200000000020800"), std::string::npos) << text;
+    EXPECT_NE(text.find("0800000000000300, dest_vport 2\n"), std::string::npos) << text;
+}
+
 TEST(Reports, HoldTheProgram) {
     const Compiled compiled("ufid:00000000-0000-0000-0000-000000000001, " + flow("vm1", "vm2,recirc(0x7)"));
     const std::string match = "{ethertype=0x1234, cvlan_tag=0x0, source_port=0x1}",

@@ -239,6 +239,24 @@ TEST(DumpText, SaysWhatIsWrongWithAMatch) {
     }
 }
 
+TEST(DumpText, TagsAreParsedUpToTheLimitOfTheSwitch) {
+    const char* const match = "in_port(1),eth(),eth_type(0x88a8),vlan(vid=5,pcp=0),encap(eth_type(0x8100),"
+                              "vlan(vid=6,pcp=0),encap(eth_type(0x1234)))";
+    for (const int limit : {0, 1, 2}) {
+        const ovsdr_dump_reader reader{read_number, nullptr, limit};
+        ovsdr_megaflow megaflow;
+        void* storage = nullptr;
+        char* error = nullptr;
+        EXPECT_EQ(megaflow_from_text(match, "drop", &reader, &megaflow, &storage, &error), limit != 1);
+        if (limit != 1) {
+            EXPECT_EQ(megaflow.key.vlan_limit, 2);
+            EXPECT_EQ(megaflow.key.be_vlan_tci[1], 0x0610);   // VID 6 and OVS's mark of presence
+        }
+        std::free(storage);
+        std::free(error);
+    }
+}
+
 ovsdr_megaflow read(const std::string& match) {
     ovsdr_megaflow megaflow;
     char* error = nullptr;
