@@ -19,7 +19,7 @@ namespace {
 constexpr std::uint16_t tpid_customer = 0x8100, tpid_service = 0x88a8;
 constexpr std::uint16_t vlan_present = 0x1000;   ///< OVS's VLAN_CFI, no bit of the wire
 constexpr std::size_t max_pushes = 2;
-constexpr std::uint8_t proto_tcp = 6, proto_udp = 17;
+constexpr std::uint8_t proto_tcp = 6, proto_udp = 17, proto_icmpv6 = 58;
 
 /// Follows the megaflow's packet through its actions: what it has become at each place where it goes.
 class ActionCompiler {
@@ -179,6 +179,11 @@ private:
             case OVSDR_HEADER_IPV6_SRC:
             case OVSDR_HEADER_IPV6_DST:
                 if (!ipv6) return refuse_other_packets("set(ipv6)");
+                if (!match_.protocol || match_.protocol == proto_icmpv6) {
+                    // Linux's own offload writes no addresses of ICMPv6 (modify_header_match_supported in mlx5).
+                    return refuse(RejectReason::unsupported_action, "set(ipv6) of addresses",
+                                  " of packets that may be ICMPv6, whose checksum covers them");
+                }
                 if (!whole_datagrams("set(ipv6) of addresses")) return;
                 break;
             case OVSDR_HEADER_IP_TOS:

@@ -38,6 +38,7 @@ struct DeviceCaps {
     /// A tunnel's header counts as one more of them: the counter is in its entry. No header is counted itself. Source:
     /// what libmlx5 writes, tests/unit/connectx/encapsulation_test.cpp.
     [[nodiscard]] bool counts_before_tunnel(bool from_wire) const noexcept { return !from_wire; }
+    friend bool operator==(const DeviceCaps&, const DeviceCaps&) = default;
 };
 
 /// EOPNOTSUPP: the function does not manage an eSwitch. Makes trial objects in a trial domain.

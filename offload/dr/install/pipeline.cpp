@@ -31,7 +31,7 @@ Result<void> Pipeline::make_tables(const std::shared_ptr<Device>& device, const 
     Result<void> made = take(fdb_, Domain::create(device, DomainType::fdb));
     if (made) made = take(landing_, Landing::create(device, caps));
     if (made) made = take_table(fdb_root_, fdb_, 0);
-    if (made) made = take_table(send_, fdb_, TableSet::entry_level);
+    if (made) made = take_table(send_, fdb_, Levels::entry);
     if (made) made = take_table(miss_, fdb_, miss_level);
     if (made) made = take(to_send_, Action::to_table(send_->shared_table()));
     if (made) made = take(to_miss, Action::to_table(miss_->shared_table()));
@@ -131,28 +131,12 @@ std::uint32_t Pipeline::table_id(TableKey key) const {
     return table == nullptr ? 0 : table->id();
 }
 
-std::optional<Pipeline::NoWay> Pipeline::obstacle_to(const RulePlan& plan) const {
+std::optional<NoWay> Pipeline::obstacle_to(const RulePlan& plan) const {
     if (plan.match.table == TableKey{} && plan.path.tables.empty() && plan.path.branches.empty()) return std::nullopt;
-    const auto recirc_id = [](TableKey key) { return fmt::format("={:#x}", key.recirc_id); };
-    const auto table = find(plan.match.table);
-    if (table == nullptr) {
-        return NoWay{{RejectReason::recirculation, "recirc_id", recirc_id(plan.match.table) +
-                      " (no megaflow in the NIC leads there)"}, plan.match.table};
-    }
-    std::optional<NoWay> no_way;
-    plan.path.for_each_table([&](TableKey to, unsigned depth) {
-        switch (tables_->lead(to, table->level(), depth)) {
-            case TableSet::Lead::possible: return;
-            case TableSet::Lead::too_deep:
-                no_way = {{RejectReason::recirculation, "recirc", recirc_id(to) + " (too many of them in a row)"}, to};
-                return;
-            case TableSet::Lead::goes_back:
-                no_way = {{RejectReason::recirculation, "recirc", recirc_id(to) + " (its table lies before this one)"},
-                          to};
-                return;
-        }
+    return no_way_for(plan, [this](TableKey key) -> std::optional<std::uint32_t> {
+        const auto table = find(key);
+        return table == nullptr ? std::nullopt : std::optional(table->level());
     });
-    return no_way;
 }
 
 Result<Rule> Pipeline::install(const RulePlan& plan, const Counter& counter) noexcept {

@@ -32,6 +32,7 @@
 #include <optional>
 #include <vector>
 
+#include "offload/dr/compile/levels.hpp"
 #include "offload/dr/device/counter_bulk.hpp"
 #include "offload/dr/install/action_cache.hpp"
 #include "offload/dr/install/counter.hpp"
@@ -84,11 +85,7 @@ public:
     /// got in all, as far as the device could be asked.
     std::uint64_t stop_leading_up(QueueRules& rules) noexcept;
 
-    /// What the tables that are there now have against the plan; a table whose coming or going changes that.
-    struct NoWay {
-        Obstacle obstacle;
-        TableKey because;
-    };
+    /// What the tables that are there now have against the plan.
     [[nodiscard]] std::optional<NoWay> obstacle_to(const RulePlan& plan) const;
     /// Rule of a megaflow, behind `counter`. ELOOP: obstacle_to() has something to say since.
     [[nodiscard]] Result<Rule> install(const RulePlan& plan, const Counter& counter) noexcept;

@@ -48,7 +48,7 @@ Result<void> TableSet::furnish(FlowTable& table, std::uint32_t level) {
 
 Result<std::shared_ptr<FlowTable>> TableSet::make_entry() {
     auto table = std::make_shared<FlowTable>(FlowTable::Private{}, TableKey{}, Landing::entry_id, nullptr);
-    if (auto made = furnish(*table, entry_level); !made) return tl::unexpected(std::move(made.error()));
+    if (auto made = furnish(*table, Levels::entry); !made) return tl::unexpected(std::move(made.error()));
     return table;
 }
 
@@ -58,27 +58,19 @@ std::shared_ptr<FlowTable> TableSet::find(TableKey key) const {
     return known == known_.end() ? nullptr : known->second.table.lock();
 }
 
-TableSet::Lead TableSet::lead(const FlowTable* table, std::uint32_t level, unsigned depth) noexcept {
-    if (table != nullptr) return table->level() > level + depth ? Lead::possible : Lead::goes_back;
-    return level + levels_per_table <= highest_level ? Lead::possible : Lead::too_deep;
-}
-
-TableSet::Lead TableSet::lead(TableKey to, std::uint32_t level, unsigned depth) const {
-    return lead(find(to).get(), level, depth);
-}
-
 Result<ActionRef> TableSet::lead_to(TableKey to, std::uint32_t level, unsigned depth) {
     std::shared_ptr<FlowTable> table;   // let go of without the lock, which the end of a table takes
     std::unique_lock lock(mutex_);
     if (const auto known = known_.find(to); known != known_.end()) table = known->second.table.lock();
-    if (lead(table.get(), level, depth) != Lead::possible) {
+    const auto its_level = table == nullptr ? std::nullopt : std::optional(table->level());
+    if (lead(its_level, level, depth) != Lead::possible) {
         return tl::unexpected(Error{ELOOP, fmt::format("no way up to recirc_id {:#x}", to.recirc_id), "recirc"});
     }
     const bool is_new = table == nullptr;
     if (is_new) {
         any_made.store(true, std::memory_order_release);
         table = std::make_shared<FlowTable>(FlowTable::Private{}, to, new_id(to), shared_from_this());
-        if (auto made = furnish(*table, level + levels_per_table); !made) {
+        if (auto made = furnish(*table, level + Levels::per_table); !made) {
             // Nobody was told of it, and no packet has its id.
             forget_id(table->id());
             table->set_ = nullptr;

@@ -3,9 +3,8 @@
 // Model. A FlowTable has an id, which a packet that misses in it takes to software. The table of a recirculation is
 // made for the first rule that leads to it, and goes with the last rule that leads to it or lies in it.
 //
-// Levels only ascend and never change. A table behind a recirculation lies eight levels above the table of the rule
-// that made it, which leaves room for that rule's private tables. A rule that would lead from a higher level has to
-// wait until the table has gone, and so has one that would lead back.
+// Levels only ascend (compile/levels.hpp) and never change: a rule that would lead from a higher level than its table's
+// has to wait until that table has gone, and so has one that would lead back.
 //
 // Ids are not used again while packets may be under way with them: key_of() still knows many that have gone.
 //
@@ -21,6 +20,7 @@
 #include <optional>
 #include <vector>
 
+#include "offload/dr/compile/levels.hpp"
 #include "offload/dr/ids.hpp"
 #include "offload/dr/install/landing.hpp"
 
@@ -60,7 +60,6 @@ private:
 class TableSet : public std::enable_shared_from_this<TableSet> {
 public:
     using Changed = std::function<void(TableKey)>;
-    static constexpr std::uint32_t entry_level = 1, levels_per_table = 8, highest_level = 49;
 
     /// `to_miss`: leads what missed up to the manager. The landing outlives all tables.
     TableSet(std::shared_ptr<Domain> fdb, ActionRef to_miss, Landing& landing) noexcept;
@@ -75,10 +74,8 @@ public:
     /// Nothing if no rule leads there.
     [[nodiscard]] std::shared_ptr<FlowTable> find(TableKey key) const;
 
-    enum class Lead { possible, too_deep, goes_back };
-    /// From a rule in a table of level `level` with `depth` private tables in between.
-    [[nodiscard]] Lead lead(TableKey to, std::uint32_t level, unsigned depth) const;
-    /// ELOOP where that is not possible.
+    /// From a rule in a table of level `level` with `depth` private tables in between. ELOOP where that is not
+    /// possible.
     [[nodiscard]] Result<ActionRef> lead_to(TableKey to, std::uint32_t level, unsigned depth);
 
     /// Grows with each table that has been made or has gone, before `changed` is called.
@@ -97,7 +94,6 @@ private:
     static constexpr std::size_t remembered = 4096;
 
     [[nodiscard]] Result<void> furnish(FlowTable& table, std::uint32_t level);
-    [[nodiscard]] static Lead lead(const FlowTable* table, std::uint32_t level, unsigned depth) noexcept;
     [[nodiscard]] std::uint32_t new_id(TableKey key);
     void forget_id(std::uint32_t id) noexcept;
     void gone(const FlowTable& table) noexcept;

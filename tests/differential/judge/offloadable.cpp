@@ -59,7 +59,7 @@ public:
     /// False: no NIC does it.
     bool step(const Action& action) {
         switch (action.kind) {
-            case Action::Kind::set: shape_.set(action.set); return true;
+            case Action::Kind::set: shape_.set(action.set); return !may_be_icmpv6(action.set);
             case Action::Kind::pop: return pop();
             case Action::Kind::push:
                 shape_.pushed.emplace_back(action.tpid, action.vid, action.pcp);
@@ -70,6 +70,13 @@ public:
     }
 
 private:
+    /// A checksum covers the addresses that no device is known to mend.
+    bool may_be_icmpv6(const SetAction& set) const {
+        const std::uint8_t protocol = megaflow_.protocol();
+        return set.header == SetHeader::ipv6 && touches_transport_checksum(set) &&
+               (protocol == 0 || protocol == protocol_icmpv6);
+    }
+
     bool pop() {
         if (!shape_.pushed.empty()) {
             shape_.pushed.pop_back();

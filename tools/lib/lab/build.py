@@ -33,6 +33,10 @@ def drgen() -> Path:
     return build_folder() / "tools" / "drgen" / "drgen"
 
 
+def drcompile() -> Path:
+    return build_folder() / "tools" / "drcompile" / "drcompile"
+
+
 def missing() -> list[str]:
     """What a lab on the soft NIC needs and the build folder does not have."""
     return [str(path) for path in (daemon(), drnic()) if not path.exists()]

@@ -252,7 +252,7 @@ TEST(CompileActions, RewritesOnlyHeadersThatAreThere) {
 TEST(CompileActions, RefusesMasksOfTooManyParts) {
     const auto stripes = [](std::uint8_t mask) {
         MegaflowBuilder flow;
-        flow.ipv6().set(OVSDR_HEADER_IPV6_SRC, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0});
+        flow.ipv6().proto(17).set(OVSDR_HEADER_IPV6_SRC, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0});
         ovsdr_set& set = flow.raw().actions[0].set;
         std::fill(std::begin(set.mask), std::end(set.mask), mask);
         return text_of_compiled(flow.output(2));
@@ -265,6 +265,19 @@ TEST(CompileActions, CopiesThatAreRewrittenDifferentlyGetTheirTagsAfterIt) {
     EXPECT_EQ(text_of_compiled(MegaflowBuilder().ipv4().push(6).output(2).set(OVSDR_HEADER_IP_TTL, {63}).output(3)),
               "dest_array [dest_table (push_vlan 0x8100 vid 6 pcp 0, dest_vport 2), "
               "dest_table (set ip_ttl=0x3f, push_vlan 0x8100 vid 6 pcp 0, dest_vport 3)]");
+}
+
+TEST(CompileActions, RewritesNoAddressOfWhatMayBeIcmpv6) {
+    const auto moved = [](MegaflowBuilder flow) {
+        return text_of_compiled(
+            flow.set(OVSDR_HEADER_IPV6_SRC, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}).under(
+                {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff}).output(2));
+    };
+    const std::string refusal = "unsupported action: set(ipv6) of addresses of packets that may be ICMPv6, "
+                                "whose checksum covers them";
+    EXPECT_EQ(moved(MegaflowBuilder().ipv6().proto(17)), "set src_ipv6_31_0=0x1/0xff, dest_vport 2");
+    EXPECT_EQ(moved(MegaflowBuilder().ipv6().proto(58)), refusal);
+    EXPECT_EQ(moved(MegaflowBuilder().ipv6()), refusal);
 }
 
 TEST(CompileActions, RewritesNoTransportHeaderOfAFragment) {

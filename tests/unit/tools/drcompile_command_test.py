@@ -1,0 +1,134 @@
+#!/usr/bin/python3
+"""drcompile as one calls it: files and standard input, options, exit codes, on megaflows that OVN made.
+
+    drcompile_command_test.py PROGRAM
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import unittest
+from pathlib import Path
+
+MEGAFLOWS = Path(__file__).resolve().parent / "data" / "ovn_megaflows.txt"
+PROGRAM = ""
+
+FLOW = "in_port(vm1),eth(),eth_type(0x1234), packets:1, bytes:60, used:never, actions:vm2\n"
+UNKNOWN = "in_port(vm1),eth(),eth_type(0x1234), actions:nonsense(1)\n"
+
+
+def drcompile(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run([PROGRAM, *arguments], input=stdin, capture_output=True, text=True, timeout=60, check=False)
+
+
+class RealMegaflows(unittest.TestCase):
+    lines: dict[int, str]
+    found: dict
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        text = MEGAFLOWS.read_text(encoding="utf-8").splitlines()
+        cls.lines = {number: line for number, line in enumerate(text, 1) if not line.startswith("#")}
+        done = drcompile("-j", str(MEGAFLOWS))
+        assert done.returncode == 0, done.stderr
+        cls.found = json.loads(done.stdout)
+
+    def test_each_line_is_understood(self) -> None:
+        self.assertEqual([flow["line"] for flow in self.found["megaflows"]], list(self.lines))
+        self.assertEqual(self.found["faults"], [])
+
+    def test_ports_are_those_of_ovn(self) -> None:
+        others = {port["name"] for port in self.found["ports"] if port["vport"] is None}
+        self.assertEqual(others, {"br-ex", "genev_sys_6081", "vxlan_sys_4789"})
+        self.assertIn({"name": "uplink", "vport": 65535}, self.found["ports"])
+
+    def test_switching_and_routing_without_ct_is_offloaded(self) -> None:
+        names = {flow["line"]: flow for flow in self.found["megaflows"]}
+        others = ("eth_type(0x0806)", "nd(", "recirc_id(0x", "recirc(", "ct(", "ct_clear", "userspace", "tnl_", "meter",
+                  "br-ex")
+        plain = [number for number, line in self.lines.items()
+                 if "in_port(vm" in line and not any(word in line for word in others)]
+        self.assertGreaterEqual(len(plain), 8)
+        for number in plain:
+            self.assertTrue(names[number]["offloaded"], self.lines[number] + str(names[number]))
+
+    def test_ct_arp_and_userspace_are_named(self) -> None:
+        for flow in self.found["megaflows"]:
+            line = self.lines[flow["line"]]
+            actions = line.split("actions:", 1)[1]
+            for word, reason in (("ct_clear", "unsupported action: ct_clear"), ("ct(", "unsupported action: ct")):
+                if actions.startswith(word):
+                    self.assertIn(reason, flow["reasons"], line)
+            if actions.startswith("userspace("):
+                self.assertIn("unsupported action: userspace", flow["reasons"], line)
+            if "arp(" in line and "op=1/0xff" in line:
+                self.assertTrue(any(reason.startswith("unsupported match: arp_op") for reason in flow["reasons"]), line)
+
+    def test_the_summary_counts_them(self) -> None:
+        summary = self.found["summary"]
+        offloaded = sum(flow["offloaded"] for flow in self.found["megaflows"])
+        self.assertEqual((summary["megaflows"], summary["offloaded"]), (len(self.lines), offloaded))
+        text = drcompile("--summary", str(MEGAFLOWS)).stdout
+        self.assertIn(f"\nmegaflows: {len(self.lines)}, offloaded: {offloaded} (", text)
+        for row in summary["reasons"]:
+            self.assertIn(f"{row['megaflows']:>10} {row['only']:>10}  {row['reason']}: {row['detail']}\n", text)
+
+    def test_the_text_says_the_same(self) -> None:
+        text = drcompile(str(MEGAFLOWS)).stdout
+        for flow in self.found["megaflows"]:
+            head = f"{MEGAFLOWS}:{flow['line']}: "
+            for reason in flow.get("reasons", []):
+                self.assertIn(f"  {reason}\n", text.split(head, 1)[1].split(str(MEGAFLOWS))[0])
+            self.assertIn(head + ("offloaded\n" if flow["offloaded"] else "not offloaded\n"), text)
+
+
+class Command(unittest.TestCase):
+    def test_a_line_that_is_not_understood_is_named_and_others_go_on(self) -> None:
+        done = drcompile("-", stdin=FLOW + UNKNOWN + "\n# comment\nflow-dump from the main thread:\n" + FLOW)
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(done.stderr, 'drcompile: stdin:2: not an action: "nonsense(1)"\n')
+        self.assertIn("\nstdin:1: offloaded\n", done.stdout)
+        self.assertIn("\nstdin:6: offloaded\n", done.stdout)
+        faults = json.loads(drcompile("-j", stdin=UNKNOWN).stdout)["faults"]
+        self.assertEqual(faults, [{"file": "stdin", "line": 1, "what": 'not an action: "nonsense(1)"'}])
+
+    def test_a_file_that_is_not_there_is_named_and_others_are_read(self) -> None:
+        done = drcompile("/nonexistent/flows", "-", stdin=FLOW)
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(done.stderr, "drcompile: /nonexistent/flows: No such file or directory\n")
+        self.assertIn("\nstdin:1: offloaded\n", done.stdout)
+        self.assertEqual(drcompile("/").returncode, 1)
+
+    def test_options_may_come_before_files(self) -> None:
+        done = drcompile("--port", "vm1=7", "--uplink", "vm2", "--other", "x*", "-", stdin=FLOW)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("dr ports: vm1 = vport 7, vm2 = uplink\n", done.stdout)
+        self.assertIn("source_port=0x7", done.stdout)
+        self.assertIn("dest_vport 65535", done.stdout)
+
+    def test_profiles_differ(self) -> None:
+        pop = "in_port(vm1),eth(),eth_type(0x8100),vlan(vid=5,pcp=0),encap(eth_type(0x1234)), actions:pop_vlan,vm2\n"
+        offloaded = {profile: "stdin:1: offloaded" in drcompile("--profile", profile, stdin=pop).stdout
+                     for profile in ("cx5", "cx6dx", "cx7")}
+        self.assertEqual(offloaded, {"cx5": False, "cx6dx": True, "cx7": True})
+
+    def test_what_cannot_be_is_refused(self) -> None:
+        for arguments in (["--profile", "cx4"], ["--port", "vm1"], ["--port", "vm1=0"], ["--nonsense"],
+                          ["--port", "vm1=1", "--port", "vm2=1"], ["--port", "vm1=1", "--uplink", "vm1"]):
+            done = drcompile(*arguments, stdin=FLOW)
+            self.assertNotEqual(done.returncode, 0, arguments)
+            self.assertNotEqual(done.stderr, "", arguments)
+            self.assertEqual(done.stdout, "", arguments)
+
+    def test_help_says_what_it_reads_and_what_it_takes_for_a_port(self) -> None:
+        done = drcompile("--help")
+        self.assertEqual(done.returncode, 0)
+        for word in ("--profile", "--port", "--uplink", "--other", "--summary", "--json", "dpctl/dump-flows", "br-*"):
+            self.assertIn(word, done.stdout)
+
+
+if __name__ == "__main__":
+    PROGRAM = sys.argv.pop()
+    unittest.main()
