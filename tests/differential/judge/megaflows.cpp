@@ -147,7 +147,7 @@ private:
         const bool two = is_there(megaflow.second) || is_tag(megaflow.eth_type);
         if (megaflow.tag == Tag::any || !happens(chance_, megaflow.tag == Tag::none ? 8 : 50)) return;
         list.push_back({.kind = Action::Kind::pop});
-        if (happens(chance_, two ? 50 : 5)) list.push_back({.kind = Action::Kind::pop});
+        if (happens(chance_, two ? 50 : 15)) list.push_back({.kind = Action::Kind::pop});
         if (happens(chance_, two ? 4 : 0)) list.push_back({.kind = Action::Kind::pop});
     }
 
