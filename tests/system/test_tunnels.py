@@ -6,6 +6,8 @@ behind the uplink.
 
 from __future__ import annotations
 
+import errno
+import json
 import random
 import re
 import socket
@@ -27,6 +29,7 @@ HERE, PEER = "172.31.0.1", "172.31.0.2"
 HERE_6, PEER_6 = "fd31::1", "fd31::2"
 FAR_MAC, FAR = "02:0d:00:00:0f:09", "10.99.0.9"   # behind the tunnel
 SOURCE_PORTS = range(32768, 61000)
+REFORMAT = "mlx5dv_dr_action_create_packet_reformat"
 
 
 class Tunnelled(Lab):
@@ -260,6 +263,26 @@ def test_the_underlay_has_tags_of_its_own(workspace: Workspace, lab_kind: str, p
     wait_until(lambda: stats.openflow_counts(lab.switch, INTEGRATION, "in_port=1") ==
                (len(frames), sum(map(len, frames))), 8, "counts")
     figure(f"{profile}: {len(frames)} packets with a tag inside the tunnel and another outside")
+
+
+def test_a_header_that_the_device_did_not_take_is_tried_again(tunnelled: Tunnelled) -> None:
+    lab = tunnelled
+    if lab.kind != "dr":
+        pytest.skip("stock has no device")
+    source = lab.guests[0]
+    port = lab.add_tunnel("tun", "vxlan")
+    lab.switch.add_flows(INTEGRATION, [f"in_port=1,actions=output:{port}"])
+    lab.nic.drnic("fault", REFORMAT, str(errno.ENOMEM), "1")
+    frames = inner_frames(source, [100] * 20)
+    with lab.uplink.capture() as seen:
+        traffic.send_frames(source.namespace, source.device, frames[:10])
+        wait_offloaded(lab)
+        traffic.send_frames(source.namespace, source.device, frames[10:])
+        seen.settle()
+    failed = [row for row in json.loads(lab.switch.appctl("dr/explain", "--json"))["reasons"]
+              if row["reason"] == "device error" and REFORMAT in row["detail"]]
+    assert [row["total"] for row in failed] == [1], failed
+    assert [frame[50:] for frame in seen.frames if is_like(frame, KINDS["vxlan"].header)] == frames
 
 
 def test_what_becomes_too_large_is_dropped(tunnelled: Tunnelled) -> None:
