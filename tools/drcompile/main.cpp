@@ -85,7 +85,7 @@ PortWishes wishes_of(const Options& options) {
     for (const std::string& text : options.ports) given.push_back(parse_wish(text));
     for (const std::string& name : options.uplinks) given.emplace_back(name, dr::uplink_vport);
     for (const auto& [name, vport] : given) {
-        const auto same = [vport](const auto& wish) { return wish.second == vport; };
+        const auto same = [vport = vport](const auto& wish) { return wish.second == vport; };
         if (vport != dr::uplink_vport && std::ranges::any_of(wishes.vports, same)) {
             throw std::invalid_argument(fmt::format("--port: two ports for vport {}", vport.value));
         }

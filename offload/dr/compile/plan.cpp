@@ -67,6 +67,14 @@ std::string text_of(const Path& path) {
     return text;
 }
 
+std::strong_ordering Path::operator<=>(const Path& other) const noexcept {
+    if (const auto order = changes <=> other.changes; order != 0) return order;
+    if (const auto order = vports <=> other.vports; order != 0) return order;
+    if (const auto order = tables <=> other.tables; order != 0) return order;
+    return std::lexicographical_compare_three_way(branches.begin(), branches.end(), other.branches.begin(),
+                                                  other.branches.end());
+}
+
 unsigned Path::depth() const noexcept {
     unsigned depth = 0;
     for (const Path& branch : branches) depth = std::max(depth, 1 + branch.depth());

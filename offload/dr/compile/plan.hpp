@@ -75,7 +75,7 @@ struct Path {
         for (const Path& branch : branches) branch.for_each_table(visit, depth + 1);
     }
     friend bool operator==(const Path&, const Path&) = default;
-    std::strong_ordering operator<=>(const Path&) const = default;
+    std::strong_ordering operator<=>(const Path& other) const noexcept;
 };
 
 struct RulePlan {

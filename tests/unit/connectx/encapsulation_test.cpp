@@ -4,26 +4,18 @@
 #include <array>
 #include <string>
 
-#include "tests/connectx/entries/forwarder.hpp"
-#include "tests/unit/connectx/entries/frames.hpp"
-#include "tests/unit/connectx/open_device.hpp"
+#include "tests/unit/connectx/forwarding.hpp"
 #include "tests/unit/offload/tunnel_headers.hpp"
 
 namespace ovsdr::connectx {
 namespace {
 
 using namespace test;
-using entries::Delivery;
-using entries::Forwarder;
 using entries::test::Bytes;
 using entries::test::frame_of;
 using entries::test::put_sum;
 using entries::test::sum_of;
 namespace tunnel = ovsdr::dr::test;
-
-constexpr std::uint16_t wire = 0xFFFF, from_vf = 1, to_vf = 2;
-constexpr std::uint8_t misc = 2;
-constexpr std::size_t source_port_at = 64 + 6;
 
 void put(Bytes& bytes, std::size_t at, std::size_t value) {
     bytes[at] = static_cast<std::uint8_t>(value / 256);
@@ -53,29 +45,12 @@ Bytes tagged(Bytes frame) {
     return frame;
 }
 
-class Encapsulating : public ::testing::Test {
+class Encapsulating : public Forwarding {
 protected:
     void SetUp() override {
-        ASSERT_NE(device(), nullptr) << "not under tests/connectx/run";
-        context_ = open_device();
-        ASSERT_NE(context_, nullptr) << strerror(errno);
-        domain_.reset(mlx5dv_dr_domain_create(context_.get(), MLX5DV_DR_DOMAIN_TYPE_FDB));
-        root_.reset(mlx5dv_dr_table_create(domain_.get(), 0));
-        table_.reset(mlx5dv_dr_table_create(domain_.get(), 1));
         MatchParam ports;
         ports.number(source_port_at, 0xFFFF, 2);
-        root_matcher_.reset(mlx5dv_dr_matcher_create(root_.get(), 0, misc, ports.get()));
-        matcher_.reset(mlx5dv_dr_matcher_create(table_.get(), 0, misc, ports.get()));
-        ASSERT_NE(matcher_, nullptr) << strerror(errno);
-        enter_.reset(mlx5dv_dr_action_create_dest_table(table_.get()));
-        out_.reset(mlx5dv_dr_action_create_dest_vport(domain_.get(), to_vf));
-        for (const std::uint16_t source : {from_vf, wire}) {
-            MatchParam value;
-            value.number(source_port_at, source, 2);
-            mlx5dv_dr_action* actions[] = {enter_.get()};
-            root_rules_.emplace_back(mlx5dv_dr_rule_create(root_matcher_.get(), value.get(), 1, actions));
-            ASSERT_NE(root_rules_.back(), nullptr) << strerror(errno);
-        }
+        ASSERT_NO_FATAL_FAILURE(make_tables(ports, misc));
         std::array<std::uint32_t, 4> command{htobe32(0x939 << 16)}, answer{};   // ALLOC_FLOW_COUNTER
         counter_.reset(mlx5dv_devx_obj_create(context_.get(), command.data(), sizeof command, answer.data(),
                                               sizeof answer));
@@ -96,21 +71,16 @@ protected:
         MatchParam value;
         value.number(source_port_at, source, 2);
         actions.insert(actions.begin(), count_.get());
-        actions.push_back(out_.get());
-        return Rule(mlx5dv_dr_rule_create(matcher_.get(), value.get(), actions.size(), actions.data()));
+        return rule_for(value, std::move(actions));
     }
     struct Sent {
         Bytes bytes;
         std::uint64_t counted;
     };
-    Sent forwarded(std::uint16_t source, const Bytes& frame) {
+    Sent send(std::uint16_t source, const Bytes& frame) {
         const std::uint64_t before = device()->counted(counter_id_)->bytes;
-        std::vector<Delivery> out = Forwarder(*device()).from_port(source, frame);
-        if (out.size() != 1 || out[0].kind != Delivery::Kind::vport || out[0].number != to_vf) {
-            ADD_FAILURE() << "came out elsewhere";
-            return {};
-        }
-        return {out[0].packet.bytes, device()->counted(counter_id_)->bytes - before};
+        entries::Packet packet = forwarded(source, frame);
+        return {std::move(packet.bytes), device()->counted(counter_id_)->bytes - before};
     }
     /// ConnectX-5 puts nothing around what the wire brings.
     static std::vector<std::uint16_t> sources() {
@@ -118,14 +88,8 @@ protected:
         return {from_vf, wire};
     }
 
-    Context context_;
-    Domain domain_;
-    DrTable root_, table_;
-    Matcher root_matcher_, matcher_;
-    Action enter_, out_;
     DevxObj counter_;
     Action count_, push_, ttl_;
-    std::vector<Rule> root_rules_;
     std::uint32_t counter_id_ = 0;
 };
 
@@ -140,7 +104,7 @@ TEST_F(Encapsulating, PutsTheHeadersInFrontAndCountsThePacketWithout) {
             ASSERT_NE(made, nullptr) << strerror(errno);
             for (const bool v6 : {false, true}) {
                 const Bytes frame = frame_of({.ipv6 = v6, .protocol = 17});
-                const Sent sent = forwarded(source, frame);
+                const Sent sent = send(source, frame);
                 EXPECT_EQ(sent.bytes, encapsulated(headers, frame));
                 EXPECT_EQ(sent.counted, frame.size());
             }
@@ -160,14 +124,14 @@ TEST_F(Encapsulating, ComesLastAndCountsATagWhereTheCompilerBelievesSo) {
     for (const std::uint16_t source : sources()) {
         const Rule rewritten = rule(source, {ttl_.get(), encapsulate.get()});
         ASSERT_NE(rewritten, nullptr) << strerror(errno);
-        Sent sent = forwarded(source, frame);
+        Sent sent = send(source, frame);
         EXPECT_EQ(sent.bytes, encapsulated(headers, routed));
         EXPECT_EQ(sent.counted, frame.size());
     }
     for (const std::uint16_t source : sources()) {
         const Rule pushed = rule(source, {push_.get(), encapsulate.get()});
         ASSERT_NE(pushed, nullptr) << strerror(errno);
-        const Sent sent = forwarded(source, frame);
+        const Sent sent = send(source, frame);
         EXPECT_EQ(sent.bytes, encapsulated(headers, tagged(frame)));
         EXPECT_EQ(sent.counted, frame.size() + (source == from_vf && counts_the_tag_of_vports ? 4 : 0));
     }

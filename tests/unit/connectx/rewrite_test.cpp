@@ -5,16 +5,12 @@
 #include <cstdlib>
 #include <string>
 
-#include "tests/connectx/entries/forwarder.hpp"
-#include "tests/unit/connectx/entries/frames.hpp"
-#include "tests/unit/connectx/open_device.hpp"
+#include "tests/unit/connectx/forwarding.hpp"
 
 namespace ovsdr::connectx {
 namespace {
 
 using namespace test;
-using entries::Delivery;
-using entries::Forwarder;
 using entries::test::Bytes;
 using entries::test::frame_of;
 using entries::test::FrameKind;
@@ -122,37 +118,13 @@ Bytes written(Bytes frame, std::size_t at, std::size_t size, std::uint64_t value
 
 std::uint64_t low_bits(unsigned length) { return (std::uint64_t{1} << length) - 1; }
 
-constexpr std::uint16_t wire = 0xFFFF, from_vf = 1, to_vf = 2;
-constexpr std::uint8_t outer_and_misc = 3, misc = 2;
-constexpr std::size_t source_port_at = 64 + 6;
-
-class Rewriting : public ::testing::Test {
+class Rewriting : public Forwarding {
 protected:
     void SetUp() override {
-        ASSERT_NE(device(), nullptr) << "not under tests/connectx/run";
-        not_emulated_ = device()->not_emulated().size();
-        context_ = open_device();
-        ASSERT_NE(context_, nullptr) << strerror(errno);
-        domain_.reset(mlx5dv_dr_domain_create(context_.get(), MLX5DV_DR_DOMAIN_TYPE_FDB));
-        root_.reset(mlx5dv_dr_table_create(domain_.get(), 0));
-        table_.reset(mlx5dv_dr_table_create(domain_.get(), 1));
-        MatchParam ports, both;
-        ports.number(source_port_at, 0xFFFF, 2);
+        MatchParam both;
         both.number(source_port_at, 0xFFFF, 2).number(smac_at, 0xFFFF'FFFF'FFFF, 6);
-        root_matcher_.reset(mlx5dv_dr_matcher_create(root_.get(), 0, misc, ports.get()));
-        matcher_.reset(mlx5dv_dr_matcher_create(table_.get(), 0, outer_and_misc, both.get()));
-        ASSERT_NE(matcher_, nullptr) << strerror(errno);
-        enter_.reset(mlx5dv_dr_action_create_dest_table(table_.get()));
-        out_.reset(mlx5dv_dr_action_create_dest_vport(domain_.get(), to_vf));
-        for (const std::uint16_t source : {from_vf, wire}) {
-            MatchParam value;
-            value.number(source_port_at, source, 2);
-            mlx5dv_dr_action* actions[] = {enter_.get()};
-            root_rules_.emplace_back(mlx5dv_dr_rule_create(root_matcher_.get(), value.get(), 1, actions));
-            ASSERT_NE(root_rules_.back(), nullptr) << strerror(errno);
-        }
+        make_tables(both, outer_and_misc);
     }
-    void TearDown() override { EXPECT_EQ(device()->not_emulated().size(), not_emulated_); }
 
     Action make(std::vector<__be64> commands) {
         errno = 0;
@@ -162,16 +134,7 @@ protected:
     Rule rule(std::uint16_t source, std::vector<mlx5dv_dr_action*> actions) {
         MatchParam value;
         value.number(source_port_at, source, 2).number(smac_at, 0x0200'0000'0001, 6);
-        actions.push_back(out_.get());
-        return Rule(mlx5dv_dr_rule_create(matcher_.get(), value.get(), actions.size(), actions.data()));
-    }
-    static entries::Packet forwarded(std::uint16_t source, const Bytes& frame) {
-        std::vector<Delivery> out = Forwarder(*device()).from_port(source, frame);
-        if (out.size() != 1 || out[0].kind != Delivery::Kind::vport || out[0].number != to_vf) {
-            ADD_FAILURE() << "came out elsewhere";
-            return {};
-        }
-        return std::move(out[0].packet);
+        return rule_for(value, std::move(actions));
     }
     /// What the list makes of the packet, from the wire and from a VF alike.
     entries::Packet rewritten(const std::vector<__be64>& commands, const Bytes& frame) {
@@ -185,14 +148,6 @@ protected:
         return packet;
     }
     [[nodiscard]] int refusal(std::vector<__be64> commands) { return make(std::move(commands)) ? 0 : errno; }
-
-    std::size_t not_emulated_ = 0;   // by what ran before
-    Context context_;
-    Domain domain_;
-    DrTable root_, table_;
-    Matcher root_matcher_, matcher_;
-    Action enter_, out_;
-    std::vector<Rule> root_rules_;
 };
 
 TEST_F(Rewriting, SetsEachFieldOfEachPacket) {
