@@ -1,5 +1,5 @@
-// Two tables of a ConnectX's FDB through the system's own libmlx5: what comes from a VF or the wire is led from the root
-// to a table whose rules the tests make, and the entries that libmlx5 wrote are executed on packets.
+// Two tables of a ConnectX's FDB through the system's own libmlx5: what comes from a VF or the wire is led from the
+// root to a table whose rules the tests make, and the entries that libmlx5 wrote are executed on packets.
 #pragma once
 
 #include <cerrno>
