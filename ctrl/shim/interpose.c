@@ -41,9 +41,9 @@ dpif_run(struct dpif *dpif)
     if (!netdev_is_flow_api_enabled()) {
         return real_dpif_run(dpif);
     }
+    vlan_limit_flush_if_changed(dpif);
     gate_close();
     adopt_flows_once(dpif);
-    vlan_limit_flush_if_changed(dpif);
     result = real_dpif_run(dpif);
     gate_open();
     return result;

@@ -3,13 +3,33 @@
 
 #include "shim/vlan_limit.h"
 
+#include "dpif-netdev.h"
 #include "dpif.h"
 #include "flow.h"
+#include "ofproto/ofproto-dpif-upcall.h"
+#include "ofproto/ofproto-dpif.h"
+#include "openvswitch/shash.h"
 #include "openvswitch/vlog.h"
 #include "simap.h"
 #include "util.h"
 
 VLOG_DEFINE_THIS_MODULE(vlan_limit);
+
+/* Not dpif_flow_flush(): the revalidators would go on knowing the flows, and take none for a packet that finds its own
+ * among them. */
+static void
+flush(const struct dpif *dpif)
+{
+    struct shash_node *node;
+
+    SHASH_FOR_EACH (node, &all_dpif_backers) {
+        const struct dpif_backer *backer = node->data;
+
+        if (backer->dpif == dpif) {
+            udpif_flush(backer->udpif);
+        }
+    }
+}
 
 void
 vlan_limit_flush_if_changed(struct dpif *dpif)
@@ -18,13 +38,13 @@ vlan_limit_flush_if_changed(struct dpif *dpif)
     const char *type = dpif_normalize_type(dpif_type(dpif));
     unsigned int before = simap_get(&limits, type);
 
-    if (before == flow_vlan_limit) {
+    if (before == flow_vlan_limit || !dpif_is_netdev(dpif)) {
         return;
     }
     simap_put(&limits, type, flow_vlan_limit);
     if (before) {
         VLOG_INFO("%s: OVS parses %d VLAN tags instead of %u, all megaflows begin anew", dpif_name(dpif),
                   flow_vlan_limit, before);
-        dpif_flow_flush(dpif);
+        flush(dpif);
     }
 }

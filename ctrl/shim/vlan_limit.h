@@ -2,10 +2,9 @@
  *
  * The limit says how many tags OVS parses, and so what a megaflow's match means. dpif-netdev parses packets with the
  * new limit as soon as it is set; rules in the NIC would go on with the old meaning. So all megaflows are deleted when
- * the limit changes, and come anew with the next packets. OpenFlow does not hear of what they took since the
- * revalidators last looked.
+ * the limit changes, as revalidators delete them, and come anew with the next packets.
  *
- * Threads: the main thread.
+ * Threads: the main thread, with the gate open: deletions go through it.
  */
 #ifndef CTRL_SHIM_VLAN_LIMIT_H
 #define CTRL_SHIM_VLAN_LIMIT_H
