@@ -108,6 +108,7 @@ void set_up(ovsdr_port& port) {
     if (up) {
         port.state.admin_up = true;
     } else {
+        port.refused_state = up.error().what;   // OVS will ask for the same at once
         port.tell("the vport is down: " + up.error().what);
     }
 }
