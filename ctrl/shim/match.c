@@ -213,9 +213,9 @@ has_value(const struct flow *flow, const struct flow *left, enum origin origin)
  * A match for zero of metadata is no match, because all packets that the NIC can hold against this megaflow have it:
  * OVS clears the metadata of a packet that a vport hands it, and behind a recirculation the NIC has only packets that
  * megaflows in the NIC have sent there. Those do nothing but what enum ovsdr_action_type knows: outputs, VLAN tags,
- * set of header fields, copies, recirculation. A megaflow that does something else (ct, hash, tnl_pop, set(skb_mark))
- * stays in software, and its packets with it. Whoever carries over an action that leaves metadata behind must make its
- * fields say so in has_value(). */
+ * set of header fields, copies, recirculation, and tnl_push, behind which the compiler takes no recirculation. A
+ * megaflow that does something else (ct, hash, tnl_pop, set(skb_mark)) stays in software, and its packets with it.
+ * Whoever carries over an action that leaves metadata behind must make its fields say so in has_value(). */
 static struct ovsdr_names
 all_left(const struct flow *flow, const struct flow *left)
 {
