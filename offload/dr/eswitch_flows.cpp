@@ -77,7 +77,7 @@ void EswitchImpl::bring_up_to_date(std::span<Update> updates) noexcept {
 /// Compiles the megaflow and makes its new rule, beside the present one if there is one.
 void EswitchImpl::prepare(Update& update) noexcept {
     Flow& flow = update.entry->second;
-    auto plan = compile(flow.megaflow.restore(), port_map_, caps_);
+    auto plan = compiled(flow);
     if (!plan) {
         update.outcome = std::move(plan.error());
         return;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 
 namespace ovsdr::dr {
 
@@ -13,8 +14,14 @@ constexpr unsigned bytes_per_tag = 4;
 
 }  // namespace
 
-Compiled<RulePlan> compile(const ovsdr_megaflow& megaflow, const PortMap& ports, const DeviceCaps& caps) noexcept {
+Compiled<RulePlan> compile(const ovsdr_megaflow& megaflow, const PortMap& ports, const DeviceCaps& caps,
+                           const Choices& choices) noexcept {
     Obstacles obstacles;
+    (void)choices;
+    constexpr ovsdr_tunnel_fields no_tunnel{};
+    if (std::memcmp(&megaflow.tunnel_mask, &no_tunnel, sizeof no_tunnel) != 0) {
+        obstacles.add(RejectReason::unsupported_match, "tunnel");
+    }
     for (std::uint64_t left = megaflow.unsupported_match.bits; left != 0; left &= left - 1) {
         const char* name = megaflow.unsupported_match.names[std::countr_zero(left)];
         obstacles.add(RejectReason::unsupported_match, StaticName::of_table(name));

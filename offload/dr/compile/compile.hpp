@@ -24,6 +24,7 @@
 #include <span>
 #include <tl/expected.hpp>
 
+#include "offload/dr/choices.hpp"
 #include "offload/dr/device/caps.hpp"
 #include "offload/dr/megaflow.h"
 #include "offload/dr/compile/obstacles.hpp"
@@ -47,6 +48,6 @@ using Compiled = tl::expected<T, Reject>;
                                    const DeviceCaps& caps, Obstacles& obstacles) noexcept;
 
 [[nodiscard]] Compiled<RulePlan> compile(const ovsdr_megaflow& megaflow, const PortMap& ports,
-                                         const DeviceCaps& caps) noexcept;
+                                         const DeviceCaps& caps, const Choices& choices = {}) noexcept;
 
 }  // namespace ovsdr::dr

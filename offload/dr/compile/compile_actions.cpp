@@ -58,6 +58,7 @@ private:
             case OVSDR_ACTION_POP_VLAN: return pop();
             case OVSDR_ACTION_SET: return set(action.set);
             case OVSDR_ACTION_TUNNEL_PUSH: return encapsulate(action.tunnel_push);
+            case OVSDR_ACTION_TUNNEL_POP: return refuse(RejectReason::unsupported_action, "tnl_pop");
             case OVSDR_ACTION_RECIRC: return recirculate(TableKey{action.recirc_id});
             case OVSDR_ACTION_COPY_BEGIN: return outside_.push_back(now_);
             case OVSDR_ACTION_COPY_END: return end_copy();

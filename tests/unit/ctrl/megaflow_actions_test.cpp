@@ -61,6 +61,7 @@ std::string text_of(const ovsdr_action& action) {
         case OVSDR_ACTION_POP_VLAN: return "pop";
         case OVSDR_ACTION_SET: return text_of(action.set);
         case OVSDR_ACTION_TUNNEL_PUSH: return "tunnel of " + std::to_string(action.tunnel_push.header_size);
+        case OVSDR_ACTION_TUNNEL_POP: return "pop into " + std::to_string(action.tunnel_port);
         case OVSDR_ACTION_RECIRC: return "recirc " + std::to_string(action.recirc_id);
         case OVSDR_ACTION_COPY_BEGIN: return "{";
         case OVSDR_ACTION_COPY_END: return "}";
