@@ -54,6 +54,11 @@ def canonical(dot: str) -> str:
     return done.stdout
 
 
+def misses(lab: Lab) -> int:
+    (device,) = json.loads(lab.switch.appctl("dr/show", "-j"))["devices"]
+    return int(device["misses"])
+
+
 def draw(lab: Lab, *arguments: str, appctl: str = "ovs-appctl -t ovs-vswitchd") -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, str(build.SOURCE / "tools" / "graph"), "--appctl", appctl, *arguments],
                           env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", **lab.switch.environment}, capture_output=True,
@@ -72,8 +77,10 @@ def test_it_shows_the_pipeline_that_packets_take(chain: Lab) -> None:
         settled(lab, 3)
         there.join()
         back.join()
-    dot = lab.switch.appctl("dr/graph")
-    found = edges(canonical(dot) and dot)
+    time.sleep(0.5)   # the last are under way
+    before, dot, after = misses(lab), lab.switch.appctl("dr/graph"), misses(lab)
+    canonical(dot)
+    found = edges(dot)
     (behind,) = {end for _, end in found if end.startswith("recirc_id 0x") and end != ENTRY and "+" not in end}
     flows = {("drop" if flow.actions == "drop" else "there" if "recirc_id(0)" in flow.match else "behind"):
              json.loads(lab.switch.appctl("dr/explain", "-j", f"ufid:{flow.ufid}"))["packets"]
@@ -85,9 +92,8 @@ def test_it_shows_the_pipeline_that_packets_take(chain: Lab) -> None:
     assert found[behind, f"{behind} +1"] == found[f"{behind} +1", "vport 65535"] == flows["behind"]
     assert min(flows.values()) > RATE / 2
     assert found["root", ENTRY] is None and ("up 2", "slow path") in found
-    (device,) = json.loads(lab.switch.appctl("dr/show", "-j"))["devices"]
-    assert found["miss", "up 0"] == device["misses"]
-    assert dot == lab.switch.appctl("dr/graph", "mlx5_0")
+    assert before <= (found["miss", "up 0"] or 0) <= after   # guests say a word now and then
+    assert found.keys() == edges(lab.switch.appctl("dr/graph", "mlx5_0")).keys()
     figure(f"{len(found)} edges; {flows} packets are on those of their megaflows")
 
 
