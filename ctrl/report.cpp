@@ -228,6 +228,21 @@ char* ovsdr_report_devices(const ovsdr_datapath* datapath, bool verbose, bool as
     });
 }
 
+char* ovsdr_report_graph(const char* device, bool* known) noexcept {
+    return text_of([&]() -> std::string {
+        std::vector<dr::Graph> graphs;
+        std::string devices;
+        for (const auto& eswitch : dr::open_eswitches()) {
+            devices += fmt::format("{}{}", devices.empty() ? "" : ", ", eswitch->device());
+            if (device == nullptr || eswitch->device() == device) graphs.push_back(eswitch->graph());
+        }
+        *known = !graphs.empty();
+        if (*known) return dr::dot_of(graphs);
+        if (devices.empty()) return "no device is open: add an interface of type=dr";
+        return fmt::format("no device {} is open; there is {}", device, devices);
+    });
+}
+
 char* ovsdr_report_ports(bool as_json) noexcept {
     return text_of([&]() -> std::string {
         const auto reports = port_reports();
@@ -261,15 +276,15 @@ char* ovsdr_report_megaflow(const ovsdr_ufid* ufid, const ovsdr_datapath* datapa
                             {"offloaded", report->offloaded},
                             {"text", report->text},
                             {"reasons", report->reasons},
+                            {"program", report->program},
                             {"packets", report->stats.packets},
                             {"bytes", report->stats.bytes}}
                     .dump(2);
             }
-            const std::string body =
-                report->offloaded ? report->text : fmt::format("{}", fmt::join(report->reasons, "\n"));
-            return fmt::format("{}: {}\n  packets={} bytes={}\n{}{}", eswitch->device(),
+            return fmt::format("{}: {}\n  packets={} bytes={}\n{}\n", eswitch->device(),
                                report->offloaded ? "offloaded" : "not offloaded", report->stats.packets,
-                               report->stats.bytes, body, body.ends_with('\n') ? "" : "\n");
+                               report->stats.bytes,
+                               fmt::join(report->offloaded ? report->program : report->reasons, "\n"));
         }
         return {};
     });

@@ -27,6 +27,10 @@ struct ovsdr_datapath {
 /* dr/show: per device totals, and domains, tables, matchers, rules and hits. Of `datapath`, the names. */
 char *ovsdr_report_devices(const struct ovsdr_datapath *datapath, bool verbose, bool json) OVSDR_NOEXCEPT;
 
+/* dr/graph: the pipelines in the devices, for Graphviz; `device` NULL: all that are open. `known`: there is such a
+ * device. If not, the text says which there are. */
+char *ovsdr_report_graph(const char *device, bool *known) OVSDR_NOEXCEPT;
+
 /* dr/ports: one line per port, with traffic and how much of it took the slow path. */
 char *ovsdr_report_ports(bool json) OVSDR_NOEXCEPT;
 

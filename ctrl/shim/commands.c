@@ -14,24 +14,31 @@
 #include "unixctl.h"
 #include "util.h"
 
+/* What a command takes. */
+enum {
+    JSON = 1 << 0,
+    VERBOSE = 1 << 1,
+    UFID = 1 << 2,
+    DEVICE = 1 << 3,
+};
+
 struct options {
     bool verbose, json;
-    const char *ufid;
+    const char *name;    /* the ufid or the device, or NULL */
 };
 
 /* False after an error reply. */
 static bool
-parse(struct unixctl_conn *conn, int argc, const char *argv[], bool takes_verbose, bool takes_ufid,
-      struct options *options)
+parse(struct unixctl_conn *conn, int argc, const char *argv[], unsigned int takes, struct options *options)
 {
-    *options = (struct options) {.ufid = NULL};
+    *options = (struct options) {.name = NULL};
     for (int i = 1; i < argc; i++) {
-        if (!strcmp(argv[i], "-j") || !strcmp(argv[i], "--json")) {
+        if (takes & JSON && (!strcmp(argv[i], "-j") || !strcmp(argv[i], "--json"))) {
             options->json = true;
-        } else if (takes_verbose && (!strcmp(argv[i], "-v") || !strcmp(argv[i], "--verbose"))) {
+        } else if (takes & VERBOSE && (!strcmp(argv[i], "-v") || !strcmp(argv[i], "--verbose"))) {
             options->verbose = true;
-        } else if (takes_ufid && argv[i][0] != '-' && !options->ufid) {
-            options->ufid = argv[i];
+        } else if (takes & (UFID | DEVICE) && argv[i][0] != '-' && !options->name) {
+            options->name = argv[i];
         } else {
             char *message = xasprintf("%s: unknown argument %s", argv[0], argv[i]);
 
@@ -59,7 +66,7 @@ dr_show(struct unixctl_conn *conn, int argc, const char *argv[], void *aux OVS_U
 {
     struct options options;
 
-    if (parse(conn, argc, argv, true, false, &options)) {
+    if (parse(conn, argc, argv, JSON | VERBOSE, &options)) {
         struct ovsdr_datapath datapath = datapath_ports();
 
         reply(conn, ovsdr_report_devices(&datapath, options.verbose, options.json));
@@ -72,8 +79,27 @@ dr_ports(struct unixctl_conn *conn, int argc, const char *argv[], void *aux OVS_
 {
     struct options options;
 
-    if (parse(conn, argc, argv, false, false, &options)) {
+    if (parse(conn, argc, argv, JSON, &options)) {
         reply(conn, ovsdr_report_ports(options.json));
+    }
+}
+
+static void
+dr_graph(struct unixctl_conn *conn, int argc, const char *argv[], void *aux OVS_UNUSED)
+{
+    struct options options;
+    bool known = false;
+    char *text;
+
+    if (!parse(conn, argc, argv, DEVICE, &options)) {
+        return;
+    }
+    text = ovsdr_report_graph(options.name, &known);
+    if (text && !known) {
+        unixctl_command_reply_error(conn, text);
+        free(text);
+    } else {
+        reply(conn, text);
     }
 }
 
@@ -101,7 +127,7 @@ explain_ufid(struct unixctl_conn *conn, const struct options *options)
     struct ovsdr_ufid key;
     char *text;
 
-    if (odp_ufid_from_string(options->ufid, &ufid) <= 0) {
+    if (odp_ufid_from_string(options->name, &ufid) <= 0) {
         unixctl_command_reply_error(conn, "not a ufid: give one as dpctl/dump-flows -m prints it");
         return;
     }
@@ -128,10 +154,10 @@ dr_explain(struct unixctl_conn *conn, int argc, const char *argv[], void *aux OV
 {
     struct options options;
 
-    if (!parse(conn, argc, argv, false, true, &options)) {
+    if (!parse(conn, argc, argv, JSON | UFID, &options)) {
         return;
     }
-    if (options.ufid) {
+    if (options.name) {
         explain_ufid(conn, &options);
     } else {
         struct ovsdr_datapath datapath = datapath_with_megaflows();
@@ -145,6 +171,7 @@ void
 commands_register(void)
 {
     unixctl_command_register("dr/show", "[-v] [-j]", 0, 2, dr_show, NULL);
+    unixctl_command_register("dr/graph", "[device]", 0, 1, dr_graph, NULL);
     unixctl_command_register("dr/ports", "[-j]", 0, 1, dr_ports, NULL);
     unixctl_command_register("dr/explain", "[ufid] [-j]", 0, 2, dr_explain, NULL);
 }

@@ -29,6 +29,7 @@
 
 #include "offload/dr/choices.hpp"
 #include "offload/dr/megaflow.h"
+#include "offload/dr/graph.hpp"
 #include "offload/dr/ids.hpp"
 #include "offload/dr/reject.hpp"
 #include "offload/dr/result.hpp"
@@ -53,9 +54,13 @@ struct PortSpec {
 struct FlowReport {
     Ufid ufid;
     bool offloaded;
-    /// The DR rules (domain, table, matcher mask, value, actions, counter), or all reasons why not.
+    /// The rule that its packets meet (domain, table, matcher, value, counter, actions), or all reasons why there is
+    /// none, in one line.
     std::string text;
     std::vector<std::string> reasons;   ///< the same one by one; empty if it is offloaded
+    /// Line by line, by domain: every table, matcher and rule that its packets meet, and where they go from there.
+    /// From explain() only.
+    std::vector<std::string> program;
     FlowStats stats;
 };
 
@@ -140,6 +145,8 @@ public:
     /// For `dr/show`: domains, tables, matchers (mask, rules, priority), rules, hits. `verbose` lists the rules. Ports
     /// have names for those who give them.
     [[nodiscard]] virtual std::string show(bool verbose, const PortNames& names = {}) const = 0;
+    /// For `dr/graph`: what is in the device now, and what it has counted.
+    [[nodiscard]] virtual Graph graph() const = 0;
     [[nodiscard]] virtual std::optional<FlowReport> explain(const Ufid& ufid, const PortNames& names = {}) const = 0;
 
     /// A megaflow is counted under each of its obstacles: the sum over all reasons is more than Totals has megaflows.

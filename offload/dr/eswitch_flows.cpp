@@ -85,7 +85,7 @@ void EswitchImpl::prepare(Update& update) noexcept {
     update.table_changes = pipeline_->tables().changes();
     if (auto no_way = pipeline_->obstacle_to(update.entry->first, *plan)) {
         update.waits_for = {no_way->because, plan->match.table};
-        update.outcome = Reject{{std::move(no_way->obstacle)}};
+        update.outcome = std::move(no_way->reject);
         return;
     }
     if (update.in_line && !flow.now.rule && backlog_.is_full()) {

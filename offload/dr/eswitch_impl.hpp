@@ -54,6 +54,7 @@ public:
     void flush(std::optional<OdpPort> port) noexcept override;
 
     std::string show(bool verbose, const PortNames& names) const override;
+    Graph graph() const override;
     std::optional<FlowReport> explain(const Ufid& ufid, const PortNames& names) const override;
     std::vector<ReasonCount> reasons() const override;
     Totals totals() const noexcept override;
@@ -134,6 +135,7 @@ private:
     void shut_entrance(Port& port) noexcept;
     void detach_locked(VportId vport) noexcept;
 
+    [[nodiscard]] static std::string count_text(const Flow& flow);
     [[nodiscard]] std::string rule_text(const Flow& flow) const;
     [[nodiscard]] FlowReport report_of(const Ufid& ufid, const Flow& flow, const PortNames& names) const;
 

@@ -14,22 +14,25 @@ std::string text_of(const Ufid& ufid) {
 
 }  // namespace
 
+std::string EswitchImpl::count_text(const Flow& flow) {
+    const FlowStats stats = stats_of(flow);
+    return fmt::format("count#{}(packets={}, bytes={})", flow.now.counter.id(), stats.packets, stats.bytes);
+}
+
 /// With the flow's shard locked and ports_mutex_ shared.
 std::string EswitchImpl::rule_text(const Flow& flow) const {
     const auto plan = compiled(flow);
     if (!plan) return "being changed";
-    const FlowStats stats = stats_of(flow);
-    return fmt::format("FDB table {} matcher #{} {} actions: count#{}(packets={}, bytes={}), {}",
-                       pipeline_->table_id(plan->match.table), flow.now.rule.matcher().number(),
-                       dr::text_of(plan->match.mask, plan->match.value), flow.now.counter.id(), stats.packets,
-                       stats.bytes, dr::text_of(plan->path));
+    return fmt::format("FDB table {} matcher #{} {} actions: {}, {}", pipeline_->table_id(plan->match.table),
+                       flow.now.rule.matcher().number(), dr::text_of(plan->match.mask, plan->match.value),
+                       count_text(flow), dr::text_of(plan->path));
 }
 
 /// Reasons are not kept: the compiler says them again, with the values. With the flow's shard locked and ports_mutex_
 /// shared.
 FlowReport EswitchImpl::report_of(const Ufid& ufid, const Flow& flow, const PortNames& names) const {
     flow.now.counter.bring_up_to_date();
-    FlowReport report{ufid, static_cast<bool>(flow.now.rule), {}, {}, stats_of(flow)};
+    FlowReport report{ufid, static_cast<bool>(flow.now.rule), {}, {}, {}, stats_of(flow)};
     if (flow.now.rule) {
         report.text = rule_text(flow);
         return report;
@@ -39,7 +42,9 @@ FlowReport EswitchImpl::report_of(const Ufid& ufid, const Flow& flow, const Port
     } else if (const auto plan = compiled(flow); !plan) {
         for (const Obstacle& obstacle : plan.error().obstacles) report.reasons.push_back(dr::text_of(obstacle, names));
     } else if (const auto no_way = pipeline_->obstacle_to(ufid, *plan)) {
-        report.reasons.push_back(dr::text_of(no_way->obstacle, names));
+        for (const Obstacle& obstacle : no_way->reject.obstacles) {
+            report.reasons.push_back(dr::text_of(obstacle, names));
+        }
     }
     report.text = fmt::format("{}", fmt::join(report.reasons, "; "));
     return report;
@@ -51,7 +56,13 @@ std::optional<FlowReport> EswitchImpl::explain(const Ufid& ufid, const PortNames
     std::lock_guard lock(shard.mutex);
     const auto found = shard.flows.find(ufid);
     if (found == shard.flows.end()) return std::nullopt;
-    return report_of(ufid, found->second, names);
+    const Flow& flow = found->second;
+    FlowReport report = report_of(ufid, flow, names);
+    if (!flow.now.rule) return report;
+    if (const auto plan = compile(flow.megaflow.restore(), port_map_, caps_)) {
+        report.program = pipeline_->program_of(*plan, flow.now.rule, count_text(flow));
+    }
+    return report;
 }
 
 std::vector<Eswitch::ReasonCount> EswitchImpl::reasons() const { return reasons_.counts(); }

@@ -7,7 +7,9 @@ The list of calls is read from the sources and objects; a call that is new has t
 from __future__ import annotations
 
 import errno
+import itertools
 import json
+import re
 import time
 from typing import Callable, Iterator
 
@@ -19,6 +21,8 @@ from lab.command import wait_until
 from lab.lab import BRIDGE, Guest, Lab
 from lab.traffic import ping, send_frames, udp_frame
 from lab.workspace import Workspace
+from scapy.layers.inet import IP
+from scapy.layers.l2 import Dot1Q, Ether
 
 pytestmark = pytest.mark.dr_only
 
@@ -51,6 +55,14 @@ INSTALL = {"mlx5dv_dr_matcher_create": "output:2", "mlx5dv_dr_rule_create": "out
            "mlx5dv_dr_action_create_push_vlan": TAGGED, "mlx5dv_dr_table_create": TAGGED,
            "mlx5dv_dr_action_create_dest_table": TAGGED, "mlx5dv_dr_action_create_pop_vlan": "pop_vlan,output:2",
            "mlx5dv_dr_action_create_drop": "drop"}
+
+# While a chain is installed, which takes several of most calls: each of them fails once.
+CHAIN = "dec_ttl,output:3,mod_vlan_vid:{number},output:4,strip_vlan,debug_recirc,mod_nw_src:192.0.2.{number},output:2"
+# Counters first: later ones have actions of megaflows that have gone.
+CHAIN_CALLS = ("mlx5dv_dr_action_create_flow_counter", "mlx5dv_dr_table_create", "mlx5dv_dr_matcher_create",
+               "mlx5dv_dr_rule_create", "mlx5dv_dr_action_create_dest_table", "mlx5dv_dr_action_create_modify_header",
+               "mlx5dv_dr_action_create_push_vlan", "mlx5dv_dr_action_create_dest_array",
+               "mlx5dv_dr_action_create_tag")
 
 # While packets take the slow path: a batch at most is lost, and counted.
 RUNNING = {"ibv_post_send", "ibv_post_recv", "ibv_poll_cq", "ibv_start_poll", "ibv_req_notify_cq", "ibv_get_cq_event"}
@@ -87,9 +99,9 @@ class Faults:
         self.lab = lab
         self._number = 0
 
-    def arm(self, call: str) -> None:
+    def arm(self, call: str, nth: int = 1) -> None:
         self.lab.nic.drnic("faults", "--disarm")
-        self.lab.nic.drnic("fault", ASKS_AS.get(call, call), str(errno.ENOMEM), "1")
+        self.lab.nic.drnic("fault", ASKS_AS.get(call, call), str(errno.ENOMEM), str(nth))
 
     def happened(self) -> bool:
         return not json.loads(self.lab.nic.drnic("faults", "--json"))["armed"]
@@ -123,6 +135,7 @@ class Faults:
         self._number += 1
         tag = f"dl_vlan={self._number}," if "pop_vlan" in actions else "vlan_tci=0x0000/0x1fff,"
         match = f"in_port=1,{tag}udp,tp_src={9000 + self._number}"
+        actions = actions.replace("{number}", str(self._number))
         self.lab.switch.ofctl("add-flow", "-OOpenFlow13", BRIDGE, f"{match},actions={actions}")
         time.sleep(0.1)
         return match
@@ -196,6 +209,61 @@ def test_a_call_that_fails_while_a_flow_is_installed(faults: Faults, call: str) 
     wait_counts(lab, match, 2 * FRAMES, 2 * FRAMES * size)
     figure(f"{call}: the flow stayed in software and said so, and was in the NIC {again:.1f} s later; {arrived} of "
            f"{2 * FRAMES} frames arrived, {2 * FRAMES} counted")
+
+
+def chain_is_offloaded(lab: Lab, match: str) -> bool:
+    """The megaflow and the one behind its recirculation."""
+    flows = [flow for flow in stats.megaflows(lab.switch) if flow.layer == "dr"]
+    parents = [flow for flow in flows if f"udp(src={match.rsplit('=', 1)[1]}," in flow.match]
+    led_to = {recirc for flow in parents for recirc in re.findall(r"recirc\((0x[0-9a-f]+)\)", flow.actions)}
+    return bool(led_to) and all(any(f"recirc_id({recirc})" in flow.match for flow in flows) for recirc in led_to)
+
+
+@pytest.fixture
+def chain_faults(workspace: Workspace) -> Iterator[Faults]:
+    lab = Lab(workspace)
+    lab.switch.daemon_arguments.append("--enable-dummy")   # debug_recirc
+    lab.wire_all(vms=3)
+    lab.fix_neighbours()
+    lab.start(offload=True, fail_mode="secure")
+    made = Faults(lab)
+    yield made
+    assert_alive(lab)
+    assert made.leaked() == 0
+
+
+def test_each_call_of_a_chain_fails_once(chain_faults: Faults) -> None:
+    """Parts of the chain are in software for a moment, and each packet arrives changed as it should be."""
+    lab, count = chain_faults.lab, 30
+    _, second, third, uplink = lab.guests
+    asked: dict[str, int] = {}
+    for call in CHAIN_CALLS:
+        for nth in itertools.count(1):
+            match = chain_faults.new_flow(CHAIN)
+            told = failures(lab, call)
+            chain_faults.arm(call, nth)
+            with second.capture() as at_end, third.capture() as at_copy, uplink.capture() as tagged:
+                chain_faults.send(count)
+                wait_until(lambda: chain_is_offloaded(lab, match), 5, f"a chain is in the NIC: {call} {nth}")
+                happened = chain_faults.happened()
+                chain_faults.send(count)
+                at_end.settle()
+                at_copy.settle(quiet=0.05)
+                tagged.settle(quiet=0.05)
+            number = int(match.rsplit("=", 1)[1]) - 9000
+            for seen, source, vlan in ((at_end, f"192.0.2.{number}", None), (at_copy, lab.guests[0].address, None),
+                                       (tagged, lab.guests[0].address, number)):
+                packets = [Ether(frame) for frame in seen.matching(b"ovs-dr fault")]
+                assert len(packets) == 2 * count, f"{call} {nth}: {len(packets)} of {2 * count}"
+                assert {(packet[IP].src, packet[IP].ttl, packet[Dot1Q].vlan if Dot1Q in packet else None)
+                        for packet in packets} == {(source, 63, vlan)}, f"{call} {nth}"
+            if not happened:
+                break
+            assert failures(lab, call) > told, lab.switch.appctl("dr/explain")
+            asked[call] = nth
+    assert asked.keys() == set(CHAIN_CALLS), asked
+    figure(f"{sum(asked.values())} calls of a chain failed once each: all packets arrived, changed as they should be; "
+           + ", ".join(f"{call} {nth}" for call, nth in asked.items()))
 
 
 def test_calls_that_fail_while_packets_take_the_slow_path(faults: Faults) -> None:

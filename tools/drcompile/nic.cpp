@@ -48,7 +48,7 @@ std::vector<Verdict> offload_all(std::span<const dr::StoredMegaflow> megaflows, 
         auto no_way = tables.install(*verdict->plan);
         verdict->obstacles.clear();
         if (no_way) {
-            verdict->obstacles.push_back(std::move(no_way->obstacle));
+            verdict->obstacles = std::move(no_way->reject.obstacles);
         } else {
             verdict->level = *tables.level(verdict->plan->match.table);
         }

@@ -2,43 +2,39 @@
 
 #include <fmt/format.h>
 
+#include "offload/dr/compile/obstacles.hpp"
+
 namespace ovsdr::dr {
 
 namespace {
 
-NoWay no_way(StaticName name, TableKey because, const char* why) {
-    return {{RejectReason::recirculation, name, fmt::format("={:#x} ({})", because.recirc_id, why)}, because};
-}
-
-NoWay no_way_into_tunnel(StaticName name, TableKey because, const char* why) {
-    return {{RejectReason::recirculation, name, fmt::format(" ({})", why), OdpPort{because.tunnel_port}}, because};
-}
-
-NoWay nothing_leads_to(TableKey table) {
-    constexpr const char* why = "no megaflow in the NIC leads there";
-    if (table.recirc_id != 0) return no_way("recirc_id", table, why);
-    return no_way_into_tunnel("in_port is a tunnel port", table, why);
-}
-
-NoWay no_way_up_to(TableKey table, const char* why) {
-    if (table.recirc_id != 0) return no_way("recirc", table, why);
-    return no_way_into_tunnel("tnl_pop", table, why);
+Obstacle obstacle(StaticName of_recirculation, StaticName of_tunnel, TableKey because, const char* why) {
+    if (because.recirc_id != 0) {
+        return {RejectReason::recirculation, of_recirculation, fmt::format("={:#x} ({})", because.recirc_id, why)};
+    }
+    return {RejectReason::recirculation, of_tunnel, fmt::format(" ({})", why), OdpPort{because.tunnel_port}};
 }
 
 }  // namespace
 
 std::optional<NoWay> no_way_for(const RulePlan& plan, const LevelOf& level_of) {
     const auto level = level_of(plan.match.table);
-    if (!level) return nothing_leads_to(plan.match.table);
-    std::optional<NoWay> found;
+    if (!level) {
+        return NoWay{{{obstacle("recirc_id", "in_port is a tunnel port", plan.match.table,
+                                "no megaflow in the NIC leads there")}},
+                     plan.match.table};
+    }
+    Obstacles found;
+    TableKey because;
     plan.path.for_each_table([&](TableKey to, unsigned depth) {
-        switch (lead(level_of(to), *level, depth)) {
-            case Lead::possible: return;
-            case Lead::too_deep: found = no_way_up_to(to, "too many of them in a row"); return;
-            case Lead::goes_back: found = no_way_up_to(to, "its table lies before this one"); return;
-        }
+        const Lead way = lead(level_of(to), *level, depth);
+        if (way == Lead::possible) return;
+        found.add(obstacle("recirc", "tnl_pop", to, way == Lead::too_deep ? "too many of them in a row"
+                                                                          : "its table lies before this one"));
+        because = to;
     });
-    return found;
+    if (found.empty()) return std::nullopt;
+    return NoWay{found.take(), because};
 }
 
 }  // namespace ovsdr::dr

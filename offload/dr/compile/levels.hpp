@@ -29,9 +29,9 @@ enum class Lead { possible, too_deep, goes_back };
     return from + Levels::per_table <= Levels::highest ? Lead::possible : Lead::too_deep;
 }
 
-/// What the tables that are there have against a plan; a table whose coming or going changes that.
+/// All that the tables that are there have against a plan; a table whose coming or going changes that.
 struct NoWay {
-    Obstacle obstacle;
+    Reject reject;
     TableKey because;
 };
 

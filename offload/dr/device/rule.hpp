@@ -31,6 +31,7 @@ public:
     /// the device keeps it, and packets go on by it and count into its counter.
     bool end() noexcept;
     [[nodiscard]] const MatcherRef& matcher() const noexcept { return matcher_; }
+    [[nodiscard]] const ActionList& actions() const noexcept { return actions_; }
     /// Fetches what its end touches first: of many rules that end together, each then waits for memory less.
     void prefetch() const noexcept { __builtin_prefetch(rule_, 1); }
 

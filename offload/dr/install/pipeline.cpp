@@ -1,19 +1,10 @@
 #include "offload/dr/install/pipeline.hpp"
 
-#include <fmt/format.h>
-
 #include <cerrno>
 
 #include "offload/dr/install/make.hpp"
 
 namespace ovsdr::dr {
-
-namespace {
-
-/// In the root, a queue's rule comes before that of the manager's vport, should that be a port of ours as well.
-constexpr std::uint16_t root_queue_priority = 0, root_vport_priority = 1;
-
-}  // namespace
 
 Result<std::unique_ptr<Pipeline>> Pipeline::create(const std::shared_ptr<Device>& device, const DeviceCaps& caps,
                                                    CounterPool& counters) noexcept {
@@ -136,34 +127,6 @@ Result<Rule> Pipeline::install(const Ufid& ufid, const RulePlan& plan, const Cou
     auto matcher = matchers.acquire({plan.match.mask, FlowTable::megaflow_priority}, std::move(table));
     if (!matcher) return tl::unexpected(std::move(matcher.error()));
     return Rule::create(std::move(*matcher), plan.match.value, std::move(*actions), counter.action().get());
-}
-
-namespace {
-
-void append(std::string& text, const char* name, const MatcherSet& table) {
-    const auto rows = table.rows();
-    text += fmt::format("{} level {}: {} ({} matchers)\n", name_of(table.table().domain()->type()),
-                        table.table().level(), name, rows.size());
-    for (const MatcherSet::Row& row : rows) {
-        text += fmt::format("  matcher #{} priority {}, {} rules: {}\n", row.number, row.spec.priority, row.rules,
-                            text_of(row.spec.mask));
-    }
-}
-
-}  // namespace
-
-std::string Pipeline::text() const {
-    std::string text;
-    append(text, "root, what enters", *fdb_root_);
-    append(text, "what the slow path sends", *send_);
-    append(text, "megaflows", entry_->matchers());
-    for (const auto& table : tables_->tables()) {
-        const char* where = table->key().recirc_id != 0 ? "behind" : "of";
-        append(text, fmt::format("megaflows {} {}", where, text_of(table->key())).c_str(), table->matchers());
-    }
-    append(text, "misses", *miss_);
-    for (const auto& [name, table] : landing_->tables()) append(text, name, *table);
-    return text;
 }
 
 }  // namespace ovsdr::dr

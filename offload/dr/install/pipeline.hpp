@@ -34,6 +34,7 @@
 
 #include "offload/dr/compile/levels.hpp"
 #include "offload/dr/device/counter_bulk.hpp"
+#include "offload/dr/graph.hpp"
 #include "offload/dr/install/action_cache.hpp"
 #include "offload/dr/install/counter.hpp"
 #include "offload/dr/install/tunnel_rules.hpp"
@@ -103,9 +104,26 @@ public:
 
     /// Domains, tables and matchers, for people.
     [[nodiscard]] std::string text() const;
+    /// FlowReport::program of a megaflow in the device; `count`: what is said of its counter.
+    [[nodiscard]] std::vector<std::string> program_of(const RulePlan& plan, const Rule& rule,
+                                                      const std::string& count) const;
+    /// Tables, and where those of their rules lead that are no megaflow's.
+    void draw(Graph& graph, const FlowStats& misses) const;
+    /// What draw() calls the table of megaflows.
+    [[nodiscard]] static std::string node_of(TableKey key);
 
 private:
+    /// In the root, a queue's rule comes before that of the manager's vport, should that be a port of ours as well.
+    static constexpr std::uint16_t root_queue_priority = 0, root_vport_priority = 1;
+
+    /// A table as people are told of it.
+    struct TableView {
+        std::string node, name;
+        std::shared_ptr<const MatcherSet> table;
+    };
+
     Pipeline() = default;
+    [[nodiscard]] std::vector<TableView> views() const;
     [[nodiscard]] Result<void> make_tables(const std::shared_ptr<Device>& device, const DeviceCaps& caps);
     [[nodiscard]] Result<void> make_miss_rules(CounterPool& counters);
     [[nodiscard]] std::shared_ptr<FlowTable> find(TableKey key) const;

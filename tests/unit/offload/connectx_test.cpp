@@ -369,16 +369,24 @@ TEST_F(OffloadOnConnectX, TakesPutsAndDeletesFromSeveralThreads) {
     EXPECT_EQ(host.eswitch().totals().offloaded, 4 * 150U);
 }
 
-/// What a megaflow with copies, a tag and a counter makes, and its modification.
+/// What a megaflow with copies, a tag and a counter makes, and its modification; a chain with a rewrite, a tunnel and
+/// a branch.
 bool put_and_delete(Eswitch& eswitch) {
-    const ovsdr_megaflow megaflows[] = {MegaflowBuilder(1).ipv4().output(2).push(5).output(9),
-                                        MegaflowBuilder(1).ipv4().output(9), MegaflowBuilder(9).arp().pop().output(1)};
+    const test::HeaderBytes vxlan = test::vxlan();
+    const struct {
+        std::uint64_t ufid;
+        ovsdr_megaflow megaflow;
+    } puts[] = {{0, MegaflowBuilder(1).ipv4().output(2).push(5).output(9)},
+                {0, MegaflowBuilder(1).ipv4().output(9)},
+                {1, MegaflowBuilder(9).arp().pop().output(1)},
+                {2, MegaflowBuilder(1).ipv4().proto(17).copy().tunnel(vxlan).output(9).end_copy()
+                        .set(OVSDR_HEADER_IP_TTL, {63}).output(2).push(5).recirc(7)},
+                {3, MegaflowBuilder(1).ipv4().proto(17).vlan(5).behind(7).output(2)}};
     bool all = true;
-    for (std::size_t i = 0; i < std::size(megaflows); ++i) {
-        all &= !std::holds_alternative<Error>(eswitch.put({1, i / 2}, megaflows[i]));
+    for (const auto& [ufid, megaflow] : puts) {
+        all &= !std::holds_alternative<Error>(eswitch.put({1, ufid}, megaflow));
     }
-    eswitch.del({1, 0});
-    eswitch.del({1, 1});
+    for (const std::uint64_t ufid : {0, 1, 2, 3}) eswitch.del({1, ufid});
     return all;
 }
 

@@ -41,12 +41,13 @@ struct State {
     unsigned calls = 0, fail_at = 0, fail_times = 1, syncs = 0;
     int fail_code = 0;
     std::string failed;
+    std::map<std::string, int> refused_calls;
     std::uint32_t next_counter = 16;
     std::map<std::uint32_t, std::pair<std::uint64_t, std::uint64_t>> counters;
     unsigned queries = 0, room = UINT_MAX, refused = 0, count_at_destroy = 0, destroyed_rules = 0;
     bool refuse_arrays = false, refuse_bulks = false, refuse_reformats = false, keep_rules = false;
     bool refuse_duplicates = false;
-    std::uint8_t steering_format = 1;
+    std::uint8_t steering_format = 1, counter_bulks = 0x0F;
     std::vector<std::string> events;
     unsigned contexts = 0, pds = 0;
 };
@@ -60,8 +61,12 @@ State& state() {
 bool fails(const char* call) {
     State& now = state();
     ++now.calls;
+    if (const auto refused = now.refused_calls.find(call); refused != now.refused_calls.end()) {
+        errno = refused->second;
+        return true;
+    }
     if (now.fail_at == 0 || now.calls < now.fail_at || now.calls >= now.fail_at + now.fail_times) return false;
-    now.failed = call;
+    if (now.failed.empty()) now.failed = call;
     errno = now.fail_code;
     return true;
 }
@@ -148,11 +153,13 @@ void FakeProvider::reset() {
     now.room = UINT_MAX;
     now.refuse_arrays = now.refuse_bulks = now.refuse_reformats = now.keep_rules = false;
     now.failed.clear();
+    now.refused_calls.clear();
     now.events.clear();
     now.counters.clear();
     now.next_counter = 16;
     now.refuse_duplicates = false;
     now.steering_format = 1;
+    now.counter_bulks = 0x0F;
     std::strcpy(fake_device.name, "fake_0");
 }
 
@@ -164,6 +171,15 @@ void FakeProvider::fail_call(unsigned n, int code, unsigned times) {
     now.fail_times = times;
     now.fail_code = code;
     now.failed.clear();
+}
+
+void FakeProvider::refuse(const std::string& call, int code) {
+    std::lock_guard lock(state().mutex);
+    if (code != 0) {
+        state().refused_calls[call] = code;
+    } else {
+        state().refused_calls.erase(call);
+    }
 }
 
 unsigned FakeProvider::calls() {
@@ -185,6 +201,13 @@ unsigned FakeProvider::alive(const std::string& kind) {
     if (kind.empty() || kind == "pd") others += now.pds;
     if (kind.empty() || kind == "context") others += now.contexts;
     return static_cast<unsigned>(length) + others;
+}
+
+unsigned FakeProvider::counting_actions() {
+    std::lock_guard lock(state().mutex);
+    return static_cast<unsigned>(std::ranges::count_if(state().objects, [](const FakeObject* object) {
+        return object->kind == "action" && object->text.starts_with("count ");
+    }));
 }
 
 std::vector<std::string> FakeProvider::violations() {
@@ -286,6 +309,11 @@ void FakeProvider::set_steering_format(std::uint8_t format) {
     state().steering_format = format;
 }
 
+void FakeProvider::set_counter_bulks(std::uint8_t bits) {
+    std::lock_guard lock(state().mutex);
+    state().counter_bulks = bits;
+}
+
 }  // namespace ovsdr::test
 
 using namespace ovsdr::test;
@@ -355,7 +383,7 @@ int mlx5dv_devx_general_cmd(ibv_context*, const void* in, size_t, void* out, siz
     switch (get_bits(in, 48, 16) >> 1) {
         case 0:
             put_bits(capability, 423, 1, 1);
-            put_bits(capability, 784, 8, 0x0F);
+            put_bits(capability, 784, 8, state().counter_bulks);
             put_bits(capability, 1092, 4, state().steering_format);
             put_bits(capability, 1344, 32, 0x300);
             break;

@@ -34,11 +34,15 @@ struct FakeProvider {
     static void fail_call(unsigned n, int code, unsigned times = 1);
     /// Calls that could have failed since reset() or fail_call().
     [[nodiscard]] static unsigned calls();
-    /// The name of the call that was made to fail, empty when none was.
+    /// From now on each call of this name (as failed_call() has it) gives `code`; 0: no more.
+    static void refuse(const std::string& call, int code);
+    /// The name of the first call that was made to fail, empty when none was.
     [[nodiscard]] static std::string failed_call();
 
     /// Objects alive, by kind: "rule", "matcher", "action", "table", "domain", "devx", "pd", "context"; "" for all.
     [[nodiscard]] static unsigned alive(const std::string& kind = "");
+    /// Of them the actions that count: a bulk keeps each that it has made.
+    [[nodiscard]] static unsigned counting_actions();
     /// Objects that were destroyed while in use, and the like.
     [[nodiscard]] static std::vector<std::string> violations();
 
@@ -86,6 +90,8 @@ struct FakeProvider {
     /// From now on a rule with the value of another is EEXIST.
     static void refuse_duplicates(bool refuse);
     static void set_steering_format(std::uint8_t format);
+    /// Which bulks of counters there are: bit n for 128 << n; 0: single counters only.
+    static void set_counter_bulks(std::uint8_t bits);
 };
 
 }  // namespace ovsdr::test

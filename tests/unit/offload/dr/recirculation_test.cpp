@@ -160,5 +160,39 @@ TEST_F(Recirculation, ARecirculationThatGoesBackIsTriedAgainWhenItsOwnTableLiesL
     EXPECT_TRUE(becomes([&] { return eswitch_->explain({1, 5})->offloaded; })) << "8 lies before 9 now";
 }
 
+TEST_F(Recirculation, ExplainsEveryRuleOfAChainWithBranches) {
+    ASSERT_TRUE(installed(eswitch_->put({1, 1}, MegaflowBuilder().ipv4().recirc(7))));
+    ASSERT_TRUE(installed(eswitch_->put({1, 2}, MegaflowBuilder().ipv4().behind(7).output(2).push(5).recirc(8))));
+    const std::vector<std::string> program{
+        "FDB table 2, level 9: megaflows at recirc_id 0x7",
+        "  matcher #2 priority 1: {ethertype, cvlan_tag, frag, ip_version, source_port}, 1 rules",
+        "  rule: {ethertype=0x800, cvlan_tag=0x0, frag=0x0, ip_version=0x4, source_port=0x1}",
+        "  actions: count#18(packets=0, bytes=0), dest_array [dest_vport 2, dest_table branch 1]",
+        "FDB branch 1, level 10: a private table",
+        "  matcher priority 0: {source_port}, 1 rule",
+        "  rule: {source_port=0x1}",
+        "  actions: push_vlan 0x8100 vid 5 pcp 0, dest_table 3 (recirc_id 0x8)",
+        "FDB table 3, level 17: megaflows at recirc_id 0x8",
+        "  1 matchers; what misses: set metadata_reg_c_1=0xd5000003, dest_table (level 60: default_miss)",
+        "NIC_RX level 1: {metadata_reg_c_1=0xd5000003}: tag 0x3, to the port's queue",
+    };
+    EXPECT_EQ(eswitch_->explain({1, 2})->program, program);
+}
+
+/// Each of them, not only the last.
+TEST_F(Recirculation, NamesEveryTableThatIsOutOfReach) {
+    ASSERT_TRUE(installed(eswitch_->put({1, 1}, MegaflowBuilder().ipv4().recirc(7).push(4).recirc(9))));
+    ASSERT_TRUE(installed(eswitch_->put({1, 2}, MegaflowBuilder().ipv4().behind(7).recirc(8))));
+    EXPECT_TRUE(std::holds_alternative<Reject>(
+        eswitch_->put({1, 3}, MegaflowBuilder().ipv4().behind(8).recirc(7).push(4).recirc(9))));
+    EXPECT_EQ(eswitch_->explain({1, 3})->reasons,
+              (std::vector<std::string>{"recirculation: recirc=0x7 (its table lies before this one)",
+                                        "recirculation: recirc=0x9 (its table lies before this one)"}));
+    (void)eswitch_->del(Ufid{1, 1});
+    (void)eswitch_->del(Ufid{1, 2});
+    ASSERT_TRUE(installed(eswitch_->put({1, 4}, MegaflowBuilder(2).ipv4().recirc(8))));
+    EXPECT_TRUE(becomes([&] { return eswitch_->explain({1, 3})->offloaded; })) << "both have gone";
+}
+
 }  // namespace
 }  // namespace ovsdr::dr

@@ -69,6 +69,7 @@ public:
     std::optional<TableKey> table_of(std::uint32_t) const noexcept override { return {}; }
     void flush(std::optional<OdpPort>) noexcept override {}
     std::string show(bool, const PortNames&) const override { return {}; }
+    Graph graph() const override { return {}; }
     std::optional<FlowReport> explain(const Ufid&, const PortNames&) const override { return {}; }
     std::vector<ReasonCount> reasons() const override { return {}; }
     Totals totals() const noexcept override { return {}; }

@@ -1,0 +1,166 @@
+// What a Pipeline tells people of its tables, as text and as a drawing.
+#include <fmt/format.h>
+
+#include <deque>
+#include <functional>
+#include <set>
+#include <utility>
+
+#include "offload/dr/install/pipeline.hpp"
+
+namespace ovsdr::dr {
+
+namespace {
+
+// Names of nodes that are no table of megaflows.
+constexpr const char *root = "root", *send = "send", *miss = "miss", *slow_path = "slow path";
+
+std::string landing_node(std::uint32_t level) { return fmt::format("up {}", level); }
+
+void lead(Graph& graph, const std::string& from, const Graph::Matcher& matcher, const std::string& to,
+          std::optional<std::uint64_t> packets = {}) {
+    graph.edges[{from, matcher.number, to}] = {matcher.rules, packets};
+}
+
+/// The rules of a plan, one after another: the megaflow's own first, then those of private tables.
+class RuleLines {
+public:
+    using NumberOf = std::function<std::uint32_t(TableKey)>;
+    explicit RuleLines(NumberOf number_of) : number_of_(std::move(number_of)) {}
+
+    /// What the path does, with numbers for the tables that it leads to.
+    std::string actions(const Path& path, unsigned depth) {
+        std::string changes = text_of(path.changes);
+        std::vector<std::string> ends;
+        for (const VportId vport : path.vports) ends.push_back(fmt::format("dest_vport {}", vport.value));
+        for (const TableKey table : path.tables) {
+            ends.push_back(fmt::format("dest_table {} ({})", number_of_(table), text_of(table)));
+        }
+        for (const Path& branch : path.branches) {
+            left_.push_back({&branch, depth + 1});
+            ends.push_back(fmt::format("dest_table branch {}", ++numbered_));
+        }
+        if (!changes.empty()) changes += ", ";
+        if (ends.empty()) return changes + "drop";
+        if (ends.size() == 1) return changes + ends.front();
+        return changes + fmt::format("dest_array [{}]", fmt::join(ends, ", "));
+    }
+
+    void append_branches(std::vector<std::string>& lines, std::uint32_t level, VportId source) {
+        for (unsigned number = 1; !left_.empty(); ++number) {
+            const auto [path, depth] = left_.front();
+            left_.pop_front();
+            lines.push_back(fmt::format("FDB branch {}, level {}: a private table", number, level + depth));
+            lines.push_back(fmt::format("  matcher priority 0: {{source_port}}, 1 rule"));
+            lines.push_back(fmt::format("  rule: {{source_port={:#x}}}", source.value));
+            lines.push_back("  actions: " + actions(*path, depth));
+        }
+    }
+
+private:
+    NumberOf number_of_;
+    std::deque<std::pair<const Path*, unsigned>> left_;
+    unsigned numbered_ = 0;
+};
+
+}  // namespace
+
+std::vector<std::string> Pipeline::program_of(const RulePlan& plan, const Rule& rule, const std::string& count) const {
+    const auto table = find(plan.match.table);
+    if (table == nullptr) return {};
+    const auto title = [](const FlowTable& each) {
+        return fmt::format("FDB table {}, level {}: megaflows at {}", each.id(), each.level(), text_of(each.key()));
+    };
+    std::vector<std::string> lines{title(*table)};
+    for (const MatcherSet::Row& row : table->matchers().rows()) {
+        if (row.number != rule.matcher().number()) continue;
+        lines.push_back(fmt::format("  matcher #{} priority {}: {}, {} rules", row.number, row.spec.priority,
+                                    text_of(row.spec.mask), row.rules));
+    }
+    RuleLines rules([this](TableKey key) { return table_id(key); });
+    lines.push_back("  rule: " + text_of(plan.match.mask, plan.match.value));
+    lines.push_back(fmt::format("  actions: {}, {}", count, rules.actions(plan.path, 0)));
+    rules.append_branches(lines, table->level(), plan.match.source);
+    std::set<TableKey> behind;
+    plan.path.for_each_table([&](TableKey key, unsigned) { behind.insert(key); });
+    for (const TableKey key : behind) {
+        const auto next = find(key);
+        if (next == nullptr) continue;
+        const std::uint32_t mark = Landing::mark_of(next->id());
+        lines.push_back(title(*next));
+        lines.push_back(fmt::format("  {} matchers; what misses: set metadata_reg_c_1={:#x}, dest_table (level {}: "
+                                    "default_miss)", next->matchers().rows().size(), mark, miss_level));
+        lines.push_back(fmt::format("NIC_RX level 1: {{metadata_reg_c_1={:#x}}}: tag {:#x}, to the port's queue", mark,
+                                    next->id()));
+    }
+    return lines;
+}
+
+std::string Pipeline::node_of(TableKey key) { return text_of(key); }
+
+std::vector<Pipeline::TableView> Pipeline::views() const {
+    const auto matchers_of = [](const std::shared_ptr<FlowTable>& table) {
+        return std::shared_ptr<const MatcherSet>(table, &table->matchers());
+    };
+    std::vector<TableView> views{{root, "root, what enters", fdb_root_},
+                                 {send, "what the slow path sends", send_},
+                                 {node_of({}), "megaflows", matchers_of(entry_)}};
+    for (const auto& table : tables_->tables()) {
+        const char* where = table->key().recirc_id != 0 ? "behind" : "of";
+        views.push_back({node_of(table->key()), fmt::format("megaflows {} {}", where, text_of(table->key())),
+                         matchers_of(table)});
+    }
+    views.push_back({miss, "misses", miss_});
+    for (const auto& [name, table] : landing_->tables()) {
+        views.push_back({landing_node(table->table().level()), name, table->shared_from_this()});
+    }
+    return views;
+}
+
+std::string Pipeline::text() const {
+    std::string text;
+    for (const TableView& view : views()) {
+        const auto rows = view.table->rows();
+        text += fmt::format("{} level {}: {} ({} matchers)\n", name_of(view.table->table().domain()->type()),
+                            view.table->table().level(), view.name, rows.size());
+        for (const MatcherSet::Row& row : rows) {
+            text += fmt::format("  matcher #{} priority {}, {} rules: {}\n", row.number, row.spec.priority, row.rules,
+                                text_of(row.spec.mask));
+        }
+    }
+    return text;
+}
+
+void Pipeline::draw(Graph& graph, const FlowStats& misses) const {
+    for (const TableView& view : views()) {
+        Graph::Table& table = graph.tables[view.node];
+        table = {name_of(view.table->table().domain()->type()), view.table->table().level(), view.name};
+        for (const MatcherSet::Row& row : view.table->rows()) {
+            table.matchers.push_back({row.number, row.spec.priority, row.rules, text_of(row.spec.mask)});
+        }
+    }
+    graph.places["ports"] = "packets from the ports";
+    graph.places["sent"] = "Open vSwitch:\nwhat it sends";
+    graph.places["queue's port"] = "the queue's port";
+    graph.places[slow_path] = "Open vSwitch:\nthe slow path";
+    graph.edges[{"ports", 0, root}] = graph.edges[{"sent", 0, root}] = {};
+    for (const auto& [node, table] : graph.tables) {
+        const bool is_landing = node.starts_with("up ");
+        const std::string next_landing = landing_node(table.level + 1);
+        for (const Graph::Matcher& matcher : table.matchers) {
+            if (node == root) {
+                lead(graph, node, matcher, matcher.priority == root_queue_priority ? send : node_of({}));
+            } else if (node == send) {
+                lead(graph, node, matcher, "queue's port");
+            } else if (node == miss) {
+                lead(graph, node, matcher, landing_node(0), misses.packets);
+            } else if (is_landing) {
+                lead(graph, node, matcher, graph.tables.contains(next_landing) ? next_landing : slow_path);
+            } else if (matcher.priority != FlowTable::megaflow_priority) {
+                lead(graph, node, matcher, miss);
+            }
+        }
+    }
+}
+
+}  // namespace ovsdr::dr
