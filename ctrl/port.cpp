@@ -141,7 +141,8 @@ Result<std::unique_ptr<ovsdr_port>> open_port(const ovsdr_port_options& options)
                                                                          .vport = port->vport,
                                                                          .name = port->interface,
                                                                          .frame_size = frame_size_for(state->mtu),
-                                                                         .on_failure = announce_change});
+                                                                         .on_failure = announce_change,
+                                                                         .policed = options.policed});
     if (!attached) return tl::unexpected(std::move(attached.error()));
     port->slow_path = std::move(*attached);
     if (!state->admin_up) set_up(*port);
@@ -250,6 +251,10 @@ int ovsdr_port_set_odp_port(ovsdr_port* port, std::uint32_t odp_port) noexcept {
 }
 
 void ovsdr_port_close_entrance(ovsdr_port* port) noexcept { port->eswitch().close_entrance(port->vport); }
+
+void ovsdr_port_set_policed(ovsdr_port* port, bool policed) noexcept {
+    port->eswitch().set_policed(port->vport, policed);
+}
 
 unsigned ovsdr_port_receive(ovsdr_port* port, ovsdr_frame* frames) noexcept {
     unsigned n = 0;
