@@ -86,8 +86,8 @@ public:
     /// Tells or changes the datapath port number of an attached vport. Opens its entrance again, which is all that can
     /// fail: nothing comes in then.
     virtual Result<void> set_odp_port(VportId vport, OdpPort odp_port) noexcept = 0;
-    /// Whether the slow path polices what comes in from an attached vport. If so, all of it goes there: when this returns
-    /// no megaflow from this port is in the device, and no packet is under way in one.
+    /// Whether the slow path polices what comes in from an attached vport. If so, all of it goes there: when this
+    /// returns no megaflow from this port is in the device, and no packet is under way in one.
     virtual void set_policed(VportId vport, bool policed) noexcept = 0;
     /// Lets nothing in from the vport any more. What came in has been counted when this returns: statistics of the
     /// megaflows from this port grow no more. For the last words of a port that is about to go.

@@ -1,5 +1,5 @@
-"""ingress_policing_rate and ingress_policing_kpkts_rate: nothing that comes in from a policed port passes by its policer,
-offloaded before or not."""
+"""ingress_policing_rate and ingress_policing_kpkts_rate: nothing that comes in from a policed port passes by its
+policer, offloaded before or not."""
 
 from __future__ import annotations
 

@@ -103,7 +103,8 @@ private:
                 {RejectReason::in_port_not_offloaded, "in_port is no dr port of this device", {}, odp_port});
         }
         if (port->policed) {
-            obstacles_.add({RejectReason::policed_port, "in_port has a policer, which is in the slow path", {}, odp_port});
+            obstacles_.add(
+                {RejectReason::policed_port, "in_port has a policer, which is in the slow path", {}, odp_port});
         }
         plan_.source = port->vport;
         match(field::source_port, port->vport.value, 0xFFFF);
