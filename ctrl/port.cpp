@@ -147,7 +147,8 @@ Result<std::unique_ptr<ovsdr_port>> open_port(const ovsdr_port_options& options)
                                                                          .vport = port->vport,
                                                                          .name = port->interface,
                                                                          .frame_size = frame_size_for(state->mtu),
-                                                                         .on_failure = announce_change});
+                                                                         .on_failure = announce_change,
+                                                                         .policed = options.policed});
     if (!attached) return tl::unexpected(std::move(attached.error()));
     port->slow_path = std::move(*attached);
     if (!state->admin_up) {
@@ -270,6 +271,10 @@ bool ovsdr_port_is_last_of_device(const ovsdr_port* port) noexcept {
     bool last = true;
     for_each_port([&](const ovsdr_port& other) { last = last && (&other == port || other.device != port->device); });
     return last;
+}
+
+void ovsdr_port_set_policed(ovsdr_port* port, bool policed) noexcept {
+    port->eswitch().set_policed(port->vport, policed);
 }
 
 unsigned ovsdr_port_receive(ovsdr_port* port, ovsdr_frame* frames) noexcept {

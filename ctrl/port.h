@@ -31,6 +31,7 @@ struct ovsdr_port_options {
     const char *device;         /* "mlx5_0" */
     uint16_t vport;
     uint32_t odp_port;          /* OVSDR_NO_ODP_PORT while unknown */
+    bool policed;               /* as ovsdr_port_set_policed() says */
 };
 
 /* What the port's owner sees, as last asked of the device. */
@@ -73,6 +74,10 @@ void ovsdr_port_close_entrance(struct ovsdr_port *) OVSDR_NOEXCEPT;
 
 /* Whether no other port of its device is open. */
 bool ovsdr_port_is_last_of_device(const struct ovsdr_port *) OVSDR_NOEXCEPT;
+
+/* The caller polices what it receives: all that comes in from the vport has to come up. When this returns no megaflow of
+ * the port is in the NIC; `false` lets them in again. */
+void ovsdr_port_set_policed(struct ovsdr_port *, bool policed) OVSDR_NOEXCEPT;
 
 /* At most OVSDR_BATCH frames, valid until the next receive, arm or close. */
 unsigned ovsdr_port_receive(struct ovsdr_port *, struct ovsdr_frame *frames) OVSDR_NOEXCEPT;

@@ -42,6 +42,7 @@ dr_construct(struct netdev *netdev)
 
     ovs_rwlock_init(&dev->lock);
     dev->odp_port = OVSDR_NO_ODP_PORT;
+    policer_init(&dev->policer);
     atomic_init(&dev->tx_oversize, 0);
     ovs_mutex_lock(&list_mutex);
     ovs_list_push_back(&all_netdevs, &dev->node);
@@ -58,6 +59,7 @@ dr_destruct(struct netdev *netdev)
     ovs_list_remove(&dev->node);
     ovs_mutex_unlock(&list_mutex);
     netdev_dr_close_port(dev);
+    policer_destroy(&dev->policer);
     ovs_rwlock_destroy(&dev->lock);
 }
 
@@ -366,6 +368,26 @@ dr_get_features(const struct netdev *netdev, enum netdev_features *current, enum
     return 0;
 }
 
+/* The NIC polices nothing yet: a port that is policed has its megaflows in software, where they cost what they cost,
+ * and the limit holds. `dr/explain` says why they are there. */
+static int
+dr_set_policing(struct netdev *netdev, uint32_t kbits_rate, uint32_t kbits_burst, uint32_t kpkts_rate,
+                uint32_t kpkts_burst)
+{
+    struct netdev_dr *dev = netdev_dr_cast(netdev);
+    struct policing limits = {
+        .kbits_rate = kbits_rate, .kbits_burst = kbits_burst, .kpkts_rate = kpkts_rate, .kpkts_burst = kpkts_burst,
+    };
+    bool active = policer_set(&dev->policer, &limits);
+
+    ovs_rwlock_rdlock(&dev->lock);
+    if (dev->port) {
+        ovsdr_port_set_policed(dev->port, active);
+    }
+    ovs_rwlock_unlock(&dev->lock);
+    return 0;
+}
+
 static int
 dr_get_status(const struct netdev *netdev, struct smap *status)
 {
@@ -449,6 +471,7 @@ const struct netdev_class netdev_dr_class = {
     .get_stats = netdev_dr_get_stats,
     .get_custom_stats = netdev_dr_get_custom_stats,
     .get_features = dr_get_features,
+    .set_policing = dr_set_policing,
     .get_status = dr_get_status,
     .update_flags = dr_update_flags,
     .rxq_alloc = netdev_dr_rxq_alloc,

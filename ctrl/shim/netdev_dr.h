@@ -19,6 +19,7 @@
 #include "netdev-provider.h"
 #include "openvswitch/list.h"
 #include "openvswitch/thread.h"
+#include "shim/policer.h"
 
 struct netdev_dr {
     struct netdev up;
@@ -33,6 +34,7 @@ struct netdev_dr {
     enum netdev_flags flags;        /* Those that the vport does not hold. */
     long long int carrier_resets;
     bool link_up;                   /* When last looked at, to count resets. */
+    struct policer policer;         /* Of what is received. */
     atomic_ullong tx_oversize;      /* Frames longer than the MTU allows. */
 };
 

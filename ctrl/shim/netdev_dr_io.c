@@ -8,6 +8,7 @@
 #include "openvswitch/poll-loop.h"
 #include "openvswitch/vlog.h"
 #include "shim/netdev_dr_parts.h"
+#include "timeval.h"
 #include "util.h"
 
 VLOG_DEFINE_THIS_MODULE(netdev_dr_io);
@@ -66,20 +67,22 @@ netdev_dr_rxq_recv(struct netdev_rxq *rxq, struct dp_packet_batch *batch, int *q
     struct ovsdr_frame frames[OVSDR_BATCH];
     unsigned int n = 0;
 
+    batch->count = 0;
     ovs_rwlock_rdlock(&dev->lock);
     if (dev->port) {
         n = ovsdr_port_receive(dev->port, frames);
     }
     for (unsigned int i = 0; i < n; i++) {
-        batch->packets[i] = packet_from_frame(&frames[i], offload);
+        if (!policer_is_active(&dev->policer) || policer_passes(&dev->policer, frames[i].size, time_usec())) {
+            batch->packets[batch->count++] = packet_from_frame(&frames[i], offload);
+        }
     }
     ovs_rwlock_unlock(&dev->lock);
 
-    batch->count = n;
     if (qfill) {
         *qfill = -ENOTSUP;
     }
-    return n ? 0 : EAGAIN;
+    return batch->count ? 0 : EAGAIN;
 }
 
 void
@@ -197,7 +200,7 @@ netdev_dr_get_stats(const struct netdev *netdev, struct netdev_stats *stats)
     stats->rx_packets = from.rx_packets;
     stats->rx_bytes = from.rx_bytes;
     stats->rx_errors = from.rx_errors + from.slow_path_rx_errors;
-    stats->rx_dropped = from.slow_path_rx_missed;
+    stats->rx_dropped = from.slow_path_rx_missed + policer_dropped(&netdev_dr_cast(netdev)->policer);
     stats->tx_packets = from.tx_packets;
     stats->tx_bytes = from.tx_bytes;
     stats->tx_errors = from.tx_errors + from.slow_path_tx_errors;
@@ -223,6 +226,7 @@ netdev_dr_get_custom_stats(const struct netdev *netdev, struct netdev_custom_sta
         {"slow_path_rx_packets", from.slow_path_rx},
         {"slow_path_rx_errors", from.slow_path_rx_errors},
         {"slow_path_rx_missed", from.slow_path_rx_missed},
+        {"slow_path_rx_policed", policer_dropped(&netdev_dr_cast(netdev)->policer)},
         {"slow_path_tx_packets", from.slow_path_tx},
         {"slow_path_tx_drops", from.slow_path_tx_drops},
         {"slow_path_tx_errors", from.slow_path_tx_errors},

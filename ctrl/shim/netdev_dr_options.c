@@ -83,6 +83,7 @@ open_port(struct netdev_dr *dev, const char *device, uint16_t vport, struct ovsd
         .device = device,
         .vport = vport,
         .odp_port = OVSDR_NO_ODP_PORT,
+        .policed = policer_is_active(&dev->policer),
     };
     int error = ovsdr_port_open(&options, port, message);
 

@@ -49,6 +49,7 @@ struct PortSpec {
     std::string name;         ///< the interface's, for messages
     ibv_qp* slow_path_qp;     ///< a raw packet QP on pd(); outlives the attachment
     std::uint32_t slow_path_sqn;
+    bool policed = false;     ///< as set_policed() says
 };
 
 struct FlowReport {
@@ -91,6 +92,9 @@ public:
     /// Tells or changes the datapath port number of an attached vport. Opens its entrance again, which is all that can
     /// fail: nothing comes in then.
     virtual Result<void> set_odp_port(VportId vport, OdpPort odp_port) noexcept = 0;
+    /// Whether the slow path polices what comes in from an attached vport. If so, all of it goes there: when this
+    /// returns no megaflow from this port is in the device, and no packet is under way in one.
+    virtual void set_policed(VportId vport, bool policed) noexcept = 0;
     /// Lets nothing in from the vport any more. What came in has been counted when this returns: statistics of the
     /// megaflows from this port grow no more. For the last words of a port that is about to go.
     virtual void close_entrance(VportId vport) noexcept = 0;

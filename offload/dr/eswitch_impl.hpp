@@ -36,6 +36,7 @@ public:
     Result<void> attach_port(const PortSpec& spec) noexcept override;
     void detach_port(VportId vport) noexcept override;
     Result<void> set_odp_port(VportId vport, OdpPort odp_port) noexcept override;
+    void set_policed(VportId vport, bool policed) noexcept override;
     void close_entrance(VportId vport) noexcept override;
     void set_tunnel_port(const TunnelPort& port) noexcept override;
     void remove_tunnel_port(OdpPort odp_port) noexcept override;

@@ -29,7 +29,7 @@ EswitchImpl::Port* EswitchImpl::port_of(VportId vport) const noexcept {
 }
 
 void EswitchImpl::map_port(const PortSpec& spec) {
-    if (spec.odp_port != unknown_odp_port) port_map_.set(spec.odp_port, {spec.vport, spec.name});
+    if (spec.odp_port != unknown_odp_port) port_map_.set(spec.odp_port, {spec.vport, spec.name, spec.policed});
 }
 
 /// Leaves the number alone when another port has taken it over meanwhile.
@@ -157,6 +157,18 @@ Result<void> EswitchImpl::set_odp_port(VportId vport, OdpPort odp_port) noexcept
     }
     if (port->rules.enter || odp_port == unknown_odp_port) return {};
     return open_entrance(*port);
+}
+
+void EswitchImpl::set_policed(VportId vport, bool policed) noexcept {
+    std::lock_guard changes(port_changes_);
+    Port* const port = port_of(vport);
+    if (port == nullptr || port->spec.policed == policed) return;
+    {
+        const auto lock = change_ports();
+        port->spec.policed = policed;
+        map_port(port->spec);
+    }
+    recompile(std::array{port->spec.odp_port});
 }
 
 void EswitchImpl::close_entrance(VportId vport) noexcept {

@@ -14,6 +14,7 @@ StaticName name_of(RejectReason reason) noexcept {
         case RejectReason::in_port_not_offloaded: return "in_port not offloaded";
         case RejectReason::output_not_offloaded: return "output not offloaded";
         case RejectReason::too_many_actions: return "too many actions";
+        case RejectReason::policed_port: return "policed port";
         case RejectReason::device_limit: return "device limit";
     }
     return "unknown";

@@ -24,6 +24,7 @@ enum class RejectReason {
     in_port_not_offloaded,  ///< in_port is no dr port, or is not matched whole
     output_not_offloaded,   ///< an output to a port that is no vport of this device
     too_many_actions,
+    policed_port,           ///< in_port has a policer, which is in the slow path
     device_limit,           ///< the device's profile lacks what is needed
 };
 

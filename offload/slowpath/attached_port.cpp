@@ -29,7 +29,8 @@ Result<std::unique_ptr<AttachedPort>> AttachedPort::open(std::shared_ptr<dr::Esw
                                                  .vport = spec.vport,
                                                  .name = spec.name,
                                                  .slow_path_qp = port->queue_->qp(),
-                                                 .slow_path_sqn = port->queue_->sqn()});
+                                                 .slow_path_sqn = port->queue_->sqn(),
+                                                 .policed = spec.policed});
     if (!attached) return tl::unexpected(std::move(attached.error()));
     port->attached_ = true;
     return port;

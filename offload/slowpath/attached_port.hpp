@@ -35,6 +35,7 @@ struct AttachedPortSpec {
     unsigned frame_size;    ///< bytes that a buffer holds
     /// Once for each queue that fails, from any thread, which it must not keep waiting.
     std::function<void()> on_failure{};
+    bool policed = false;   ///< as PortSpec's
 };
 
 struct SlowPathStats {

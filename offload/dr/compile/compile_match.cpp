@@ -109,6 +109,10 @@ private:
             return obstacles_.add(
                 {RejectReason::in_port_not_offloaded, "in_port is no dr port of this device", {}, odp_port});
         }
+        if (port->policed) {
+            obstacles_.add(
+                {RejectReason::policed_port, "in_port has a policer, which is in the slow path", {}, odp_port});
+        }
         comes_from(port->vport);
     }
 

@@ -14,7 +14,8 @@ class PortMap {
 public:
     struct Port {
         VportId vport;
-        std::string name;   ///< the interface's, for messages
+        std::string name;       ///< the interface's, for messages
+        bool policed = false;   ///< what comes in from it has to go through the slow path, which polices it
     };
 
     void set(OdpPort odp_port, Port port) { ports_[odp_port] = std::move(port); }

@@ -58,14 +58,16 @@ class Lab:
                              environment=self.nic.environment() if kind == "dr" else None,
                              daemon_arguments=["--disable-system"])
 
-    def wire(self, name: str, vport: int) -> Guest:
-        """A guest on a veth; its vport is in the soft NIC's configuration from the start of the daemon on."""
+    def wire(self, name: str, vport: int, *, inside: Namespace | None = None) -> Guest:
+        """A guest on a veth; its vport is in the soft NIC's configuration from the start of the daemon on. With
+        `inside` the other end is a device of that namespace, with the guest's name and no address."""
         number = len(self.wires) + 1
-        namespace = self.workspace.namespace(name)
+        namespace = inside or self.workspace.namespace(name)
         guest = Guest(name=name, namespace=namespace, mac=f"02:0d:00:00:00:{number:02x}", address=f"10.99.0.{number}",
-                      vport=vport, port=name if self.kind == "dr" else f"{name}-p", veth=f"{name}-p")
-        make_veth(namespace, guest.device, self.namespace, guest.veth, mac=guest.mac, address=f"{guest.address}/24",
-                  mtu=self.mtu)
+                      vport=vport, port=name if self.kind == "dr" else f"{name}-p", veth=f"{name}-p",
+                      device=name if inside else "eth0")
+        make_veth(namespace, guest.device, self.namespace, guest.veth, mac=guest.mac,
+                  address=None if inside else f"{guest.address}/24", mtu=self.mtu)
         self.nic.add_port(vport, self.dpdk_arguments(guest), name, guest.mac)
         self.guests.append(guest)
         self.wires.append(guest)

@@ -115,6 +115,41 @@ TEST_F(EswitchTest, ClosesTheEntranceOfAPortUntilItHasANumberAgain) {
     EXPECT_EQ(entrances(), 3U);
 }
 
+TEST_F(EswitchTest, KeepsMegaflowsOfAPolicedPortInSoftware) {
+    const Ufid to_it{2, 2}, later{3, 3};
+    ASSERT_TRUE(installed(eswitch_->put(ufid_, MegaflowBuilder(1).ipv4().output(2))));
+    FakeProvider::count(only_counter(), 3, 300);
+    ASSERT_TRUE(installed(eswitch_->put(to_it, MegaflowBuilder(2).ipv4().output(1))));
+    const unsigned syncs = FakeProvider::syncs();
+    eswitch_->set_policed(VportId{1}, true);
+    EXPECT_GT(FakeProvider::syncs(), syncs) << "no packet may be under way";
+    EXPECT_EQ(megaflow_rules(), (std::vector<std::vector<std::string>>{{megaflow_rules()[0][0], "dest_vport 1"}}));
+    EXPECT_FALSE(eswitch_->status(ufid_)->offloaded);
+    EXPECT_EQ(eswitch_->status(ufid_)->stats.packets, 3U);
+    EXPECT_EQ(eswitch_->explain(ufid_)->text,
+              "policed port: in_port has a policer, which is in the slow path: datapath port 1");
+    EXPECT_FALSE(installed(eswitch_->put(later, MegaflowBuilder(1).eth_type(0x9000).output(3))));
+
+    // It stays with the vport when that gets another number.
+    ASSERT_TRUE(eswitch_->set_odp_port(VportId{1}, OdpPort{7}));
+    EXPECT_FALSE(installed(eswitch_->put({4, 4}, MegaflowBuilder(7).ipv4().output(2))));
+    ASSERT_TRUE(eswitch_->set_odp_port(VportId{1}, OdpPort{1}));
+
+    eswitch_->set_policed(VportId{1}, false);
+    EXPECT_TRUE(eswitch_->status(ufid_)->offloaded);
+    EXPECT_TRUE(eswitch_->status(later)->offloaded);
+    EXPECT_EQ(megaflow_rules().size(), 3U);
+    eswitch_->set_policed(VportId{44}, true);
+}
+
+TEST_F(EswitchTest, AttachesAPolicedPort) {
+    eswitch_->detach_port(VportId{1});
+    ASSERT_TRUE(eswitch_->attach_port({.odp_port = OdpPort{1}, .vport = VportId{1}, .name = "vf1",
+                                       .slow_path_qp = &queue_pair_, .slow_path_sqn = 0x101, .policed = true}));
+    EXPECT_FALSE(installed(eswitch_->put(ufid_, MegaflowBuilder(1).ipv4().output(2))));
+    EXPECT_TRUE(megaflow_rules().empty());
+}
+
 TEST_F(EswitchTest, SaysWhenAnEntranceCannotBeOpenedAgain) {
     eswitch_->close_entrance(VportId{1});
     FakeProvider::fail_call(1, ENOSPC);
