@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import Sequence
 
-from lab.ovn import OUTSIDE, PHYSICAL_NETWORK, Vm
-from ovn_traffic import Scenario
+from lab.ovn import PHYSICAL_NETWORK, Vm
 
 PLAIN, SECURE, LEFT, RIGHT, FILTERED, MARKED, TAGGED, INSIDE, FLOATING = range(1, 10)
 NAMES = {PLAIN: "plain", SECURE: "secure", LEFT: "left", RIGHT: "right", FILTERED: "filtered", MARKED: "marked",
@@ -109,26 +108,3 @@ def networks() -> Commands:
         ["--stateless", "lr-nat-add", "float", "dnat_and_snat", FLOATING_IP, f"10.{FLOATING}.0.1", "floating1",
          "02:00:00:00:ff:13"],
     ]
-
-
-SCENARIOS = [
-    Scenario("L2", "plain1", "plain2", "10.1.0.2"),
-    Scenario("IPv6, L2", "plain1", "plain2", "fd00:1::2"),
-    Scenario("port security", "secure1", "secure2", "10.2.0.2"),
-    Scenario("port security, IPv6", "secure1", "secure2", "fd00:2::2"),
-    Scenario("L3", "left1", "right1", "10.4.0.1"),
-    Scenario("L3, IPv6", "left1", "right1", "fd00:4::1"),
-    Scenario("stateless ACLs", "filtered1", "filtered2", "10.5.0.2"),
-    Scenario("DSCP", "marked1", "marked2", "10.6.0.2"),
-    Scenario("localnet with VLAN", "tagged1", "tagged2", "10.7.0.2"),
-    Scenario("gateway, out", "inside1", "outside", OUTSIDE),
-    Scenario("gateway, in", "outside", "inside1", "10.8.0.1"),
-    Scenario("stateless floating IP, in", "outside", "floating1", FLOATING_IP),
-    Scenario("stateless floating IP, out", "floating1", "outside", OUTSIDE),
-]
-TUNNELS = [
-    Scenario("L2", "plain1", "plain3", "10.1.0.3"),
-    Scenario("L3", "left1", "right2", "10.4.0.2"),
-    Scenario("IPv6, L2", "plain1", "plain3", "fd00:1::3"),
-    Scenario("gateway on another chassis", "inside2", "outside", OUTSIDE),
-]

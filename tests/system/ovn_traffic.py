@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 from dataclasses import dataclass, field
 
@@ -10,6 +11,9 @@ from lab import stats, traffic
 from lab.command import CommandError, wait_until
 from lab.ovn import Hypervisor, OvnLab
 
+LIMIT = 0.001     # share of iperf3's packets that may come up
+BEGIN = 1.0       # seconds of a run: connections and megaflows begin
+END = 0.5         # and end: a TCP receiver that closes answers what is still under way with RST, and RST comes up
 UDP_SIZE = 1300   # with IPv6 it still fits into a guest's MTU
 
 
@@ -21,12 +25,31 @@ class Scenario:
     address: str      # by which the source reaches the target
     commands: tuple[tuple[str, ...], ...] = ()   # ovn-nbctl's, before it
     undo: tuple[tuple[str, ...], ...] = ()       # and after it
+    only_ping: bool = False
 
 
 @dataclass(frozen=True)
 class Effort:
-    seconds: int = 5
-    udp_megabits: int = 100
+    seconds: int = 10
+    udp_megabits: int = 100   # 0: no UDP
+
+
+@dataclass
+class Count:
+    """Packets of iperf3's, as the busier hypervisor's vports gave them to it, and how often one came up on either."""
+
+    packets: int = 0
+    in_software: int = 0
+
+    @property
+    def share(self) -> float:
+        """Of the packets that came up anywhere, at most."""
+        return min(1.0, self.in_software / self.packets) if self.packets else 0.0
+
+    def __iadd__(self, other: "Count") -> "Count":
+        self.packets += other.packets
+        self.in_software += other.in_software
+        return self
 
 
 @dataclass
@@ -36,41 +59,33 @@ class Outcome:
     answers: int = 0
     tcp_megabits: float = 0
     udp_megabits: float = 0
-    udp_lost: float = 0                  # share, on the way
-    packets: int = 0                     # of iperf3's, on the hypervisor with the larger share in software
-    in_software: int = 0
-    offloaded: int = 0                   # megaflows
-    control: int = 0                     # of the others: ARP, ND, and what goes to the controller
-    reasons: Counter[str] = field(default_factory=Counter)   # of the rest: megaflows by reason
-    megaflows: list[str] = field(default_factory=list)       # that rest, as dpctl/dump-flows prints it
-
-    @property
-    def share(self) -> float:
-        return self.in_software / self.packets if self.packets else 0.0
-
-    @property
-    def rejected(self) -> int:
-        return len(self.megaflows)
+    udp_lost: float = 0                             # share, on the way
+    whole: Count = field(default_factory=Count)     # of both runs of iperf3
+    settled: Count = field(default_factory=Count)   # of both without BEGIN and END
+    offloaded: int = 0                              # megaflows
+    control: int = 0                                # of the others: ARP, ND, and what goes to the controller
+    reasons: Counter[str] = field(default_factory=Counter)   # of all that are not offloaded: megaflows by reason
+    software: list[str] = field(default_factory=list)        # those but for control, as dpctl/dump-flows prints them
 
 
 class Meter:
-    """Packets that came from the vports, and those that came up, for each hypervisor."""
+    """Counts from when it is made."""
 
     def __init__(self, lab: OvnLab) -> None:
         self._lab = lab
         self._start = self._now()
 
     def _now(self) -> list[tuple[int, int]]:
+        """Packets that came from a hypervisor's vports, and those of them that came up."""
         counts = []
-        for hypervisor in self._lab.hypervisors:
+        for hypervisor in self._lab.hypervisors if self._lab.kind == "dr" else ():
             ports = json.loads(hypervisor.switch.appctl("dr/ports", "-j"))["ports"]
             counts.append((sum(port["rx_packets"] for port in ports), sum(port["slow_path_rx"] for port in ports)))
         return counts
 
-    def worst(self) -> tuple[int, int]:
-        """Packets and those in software since the meter was made, where the share in software is largest."""
-        return max(((now[0] - then[0], now[1] - then[1]) for now, then in zip(self._now(), self._start)),
-                   key=lambda counts: counts[1] / max(1, counts[0]))
+    def read(self) -> Count:
+        gone = [(now[0] - then[0], now[1] - then[1]) for now, then in zip(self._now(), self._start)]
+        return Count(max((packets for packets, _ in gone), default=0), sum(up for _, up in gone))
 
 
 def run(lab: OvnLab, scenario: Scenario, effort: Effort) -> Outcome:
@@ -91,18 +106,29 @@ def _run(lab: OvnLab, scenario: Scenario, effort: Effort) -> Outcome:
         hypervisor.switch.appctl("revalidator/purge")
     pings = traffic.ping(source, scenario.address, count=10, interval=0.05)
     outcome = Outcome(scenario, pings.sent, pings.received)
-    meter = Meter(lab) if lab.kind == "dr" else None
-    folder = lab.workspace.folder
-    tcp = traffic.iperf(source, target, scenario.address, folder, seconds=effort.seconds)
-    udp = traffic.iperf(source, target, scenario.address, folder, seconds=effort.seconds,
-                        udp_megabits=effort.udp_megabits, udp_size=UDP_SIZE)
-    outcome.tcp_megabits, outcome.udp_megabits = tcp.megabits_per_second, udp.megabits_per_second
-    outcome.udp_lost = udp.lost / max(1, udp.packets)
-    if meter is not None:
-        outcome.packets, outcome.in_software = meter.worst()
-        for hypervisor in lab.hypervisors:
-            _explain(hypervisor, outcome)
+    if not scenario.only_ping:
+        outcome.tcp_megabits = _iperf(lab, outcome, effort.seconds, None).megabits_per_second
+    if effort.udp_megabits and not scenario.only_ping:
+        udp = _iperf(lab, outcome, effort.seconds, effort.udp_megabits)
+        outcome.udp_megabits, outcome.udp_lost = udp.megabits_per_second, udp.lost / max(1, udp.packets)
+    for hypervisor in lab.hypervisors if lab.kind == "dr" else ():
+        _explain(hypervisor, outcome)
     return outcome
+
+
+def _iperf(lab: OvnLab, outcome: Outcome, seconds: int, udp_megabits: int | None) -> traffic.Iperf:
+    scenario, whole = outcome.scenario, Meter(lab)
+
+    def after_begin() -> None:
+        settled = Meter(lab)
+        time.sleep(seconds - BEGIN - END)
+        outcome.settled += settled.read()
+
+    result = traffic.iperf(lab.namespace(scenario.source), lab.namespace(scenario.target), scenario.address,
+                           lab.workspace.folder, seconds=seconds, udp_megabits=udp_megabits, udp_size=UDP_SIZE,
+                           after_first_second=after_begin)
+    outcome.whole += whole.read()
+    return result
 
 
 def _explain(hypervisor: Hypervisor, outcome: Outcome) -> None:
@@ -110,15 +136,16 @@ def _explain(hypervisor: Hypervisor, outcome: Outcome) -> None:
     for flow in stats.megaflows(hypervisor.switch):
         if flow.offloaded == "yes":
             outcome.offloaded += 1
-        elif _is_control(flow):
+            continue
+        outcome.reasons.update(_reasons(hypervisor, flow))
+        if _is_control(flow):
             outcome.control += 1
         else:
-            outcome.megaflows.append(f"{hypervisor.name}: {flow.match}, packets:{flow.packets}, actions:{flow.actions}")
-            outcome.reasons.update(_reasons(hypervisor, flow))
+            outcome.software.append(f"{hypervisor.name}: {flow.match}, packets:{flow.packets}, actions:{flow.actions}")
 
 
 def _is_control(flow: stats.Megaflow) -> bool:
-    return any(sign in flow.text for sign in ("eth_type(0x0806)", "nd(target", "userspace(", "slow_path("))
+    return "eth_type(0x0806)" in flow.match or "nd(target" in flow.match or flow.actions.startswith("userspace(")
 
 
 def _reasons(hypervisor: Hypervisor, flow: stats.Megaflow) -> list[str]:

@@ -144,6 +144,15 @@ class Hypervisor(Lab):
         self.switch.vsctl("set", "Open_vSwitch", ".",
                           *(f'external_ids:{name}="{value}"' for name, value in external_ids.items()))
 
+    def tunnel(self) -> tuple[str, str] | None:
+        """Type and csum of ovn-controller's one tunnel port."""
+        rows = self.switch.vsctl("--format=csv", "--no-headings", "--data=bare", "--columns=type,options", "find",
+                                 "interface", "options:remote_ip!=0.0.0.0").splitlines()
+        if len(rows) != 1:
+            return None
+        kind, options = rows[0].split(",", 1)
+        return kind, "true" if "csum=true" in options else "false"
+
     def start_controller(self) -> None:
         folder = str(self.switch.folder)
         environment = {**self.switch.environment, "OVN_RUNDIR": folder, "OVN_LOGDIR": folder, "OVN_SYSCONFDIR": folder}
@@ -188,8 +197,17 @@ class OvnLab:
         """One transaction; returns when all hypervisors follow it."""
         self.central.nbctl(*(word for command in commands for word in ("--", *command)))
 
+    def encapsulate(self, settings: dict[str, str]) -> None:
+        """ovn-encap-type and ovn-encap-csum (external_ids); returns when the tunnels are such."""
+        wanted = settings["ovn-encap-type"], settings["ovn-encap-csum"]
+        for hypervisor in self.hypervisors:
+            hypervisor.configure(settings)
+        for hypervisor in self.hypervisors:
+            wait_until(lambda: hypervisor.tunnel() == wanted, 20, f"{hypervisor.name} has a tunnel of {wanted}")
+
     def namespace(self, name: str) -> Namespace:
         """Of a VM, or of `outside`."""
-        if name == "outside":
-            return self.outside
-        return next(guest.namespace for one in self.hypervisors for guest in one.guests if guest.name == name)
+        return self.outside if name == "outside" else self.guest(name).namespace
+
+    def guest(self, name: str) -> Guest:
+        return next(guest for one in self.hypervisors for guest in one.guests if guest.name == name)
