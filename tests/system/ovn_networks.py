@@ -36,7 +36,8 @@ def words(text: str) -> list[list[str]]:
     commands = []
     for line in filter(str.strip, text.splitlines()):
         parts = line.split("'")
-        commands.append([word for number, part in enumerate(parts) for word in ([part] if number % 2 else part.split())])
+        commands.append([word for number, part in enumerate(parts)
+                         for word in ([part] if number % 2 else part.split())])
     return commands
 
 

@@ -42,6 +42,7 @@ def acl(switch: str, priority: str, match: str, *options: str) -> dict[str, tupl
 
 
 SECOND_ADDRESS = "10.77.0.1"   # right1's, on its loopback: behind two next hops that are both right1
+RATED = 'inport == "marked1"'
 
 SOFTWARE = [
     Scenario("stateful ACLs", "plain1", "plain2", "10.1.0.2", **acl("plain", "1001", "ip4")),
@@ -66,8 +67,8 @@ SOFTWARE = [
              commands=(("set", "logical_router_port", "edge-public", "options:gateway_mtu=1400"),),
              undo=(("remove", "logical_router_port", "edge-public", "options", "gateway_mtu"),)),
     Scenario("QoS with a rate", "marked1", "marked2", "10.6.0.2",
-             commands=(("qos-add", "marked", "from-lport", "200", 'inport == "marked1"', "rate=400000", "burst=40000"),),
-             undo=(("qos-del", "marked", "from-lport", "200", 'inport == "marked1"'),)),
+             commands=(("qos-add", "marked", "from-lport", "200", RATED, "rate=400000", "burst=40000"),),
+             undo=(("qos-del", "marked", "from-lport", "200", RATED),)),
 ]
 
 

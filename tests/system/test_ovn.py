@@ -1,4 +1,4 @@
-"""OVN on two hypervisors: logical networks side by side, and whose packets the NIC carries. Figures: tests/system/ovn."""
+"""OVN on two hypervisors: logical networks side by side, and who carries their packets. Figures: tests/system/ovn."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ class Hypervisor(Lab):
             guest.namespace.run(["ip", family, "route", "add", "default", "via", gateway, "dev", guest.device])
         return guest
 
-    def add_bridge(self, fail_mode: str = "secure") -> None:
+    def add_bridge(self, fail_mode: str = "standalone") -> None:
         self._describe()
         vms = [word for guest in self.guests for word in (
             "--", "add-port", INTEGRATION, guest.port, "--", "set", "interface", guest.port,
@@ -189,7 +189,7 @@ class OvnLab:
     def start(self, networks: Sequence[Sequence[str]]) -> None:
         self.central.start()
         for hypervisor in self.hypervisors:
-            hypervisor.start()
+            hypervisor.start(fail_mode="secure")
             hypervisor.start_controller()
         self.configure(networks)
 

@@ -48,7 +48,8 @@ class Iperf:
 def iperf(client: Namespace, server: Namespace, server_address: str, folder: Path, *, seconds: int = 10,
           udp_megabits: int | None = None, udp_size: int = 1400, port: int = 5201,
           after_first_second: Callable[[], None] | None = None) -> Iperf:
-    """One run from client to server. `udp_size` is of a datagram's payload; `after_first_second` is called while it runs, a second after its start."""
+    """One run from client to server. `udp_size` is a datagram's payload in bytes; `after_first_second` is called while
+    it runs, a second after its start."""
     log, report = folder / f"iperf3-server-{port}.log", folder / f"iperf3-client-{port}.json"
     for file in (log, report):
         file.unlink(missing_ok=True)
