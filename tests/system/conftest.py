@@ -80,6 +80,6 @@ def normal_lab(lab: Lab) -> Lab:
     return lab
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def lab_kind() -> str:
     return KIND

@@ -44,17 +44,20 @@ class Guest(Wire):
 
 class Lab:
     def __init__(self, workspace: Workspace, *, kind: str = "dr", profile: str = "connectx-6dx", workers: int = 1,
-                 mtu: int = 1500, dpdk_port: str = "net_af_packet") -> None:
+                 mtu: int = 1500, dpdk_port: str = "net_af_packet", name: str = "") -> None:
+        """`name` tells the labs of one workspace apart."""
+        folder = workspace.folder / name
+        folder.mkdir(parents=True, exist_ok=True)
         self.workspace = workspace
         self.kind = kind
         self.mtu = mtu
         self.dpdk_port = dpdk_port
-        self.namespace = workspace.namespace("switch")
-        self.nic = SoftNic(workspace.folder, profile=profile, workers=workers)
+        self.namespace = workspace.namespace(name or "switch")
+        self.nic = SoftNic(folder, profile=profile, workers=workers)
         self.wires: list[Wire] = []
         self.guests: list[Guest] = []  # those of them that are namespaces on a veth
         daemon = str(build.daemon()) if kind == "dr" else STOCK_DAEMON
-        self.switch = Switch(self.namespace, workspace.folder, daemon,
+        self.switch = Switch(self.namespace, folder, daemon,
                              environment=self.nic.environment() if kind == "dr" else None,
                              daemon_arguments=["--disable-system"])
 
@@ -62,13 +65,20 @@ class Lab:
         """A guest on a veth; its vport is in the soft NIC's configuration from the start of the daemon on. With
         `inside` the other end is a device of that namespace, with the guest's name and no address."""
         number = len(self.wires) + 1
-        namespace = inside or self.workspace.namespace(name)
-        guest = Guest(name=name, namespace=namespace, mac=f"02:0d:00:00:00:{number:02x}", address=f"10.99.0.{number}",
-                      vport=vport, port=name if self.kind == "dr" else f"{name}-p", veth=f"{name}-p",
-                      device=name if inside else "eth0")
-        make_veth(namespace, guest.device, self.namespace, guest.veth, mac=guest.mac,
-                  address=None if inside else f"{guest.address}/24", mtu=self.mtu)
-        self.nic.add_port(vport, self.dpdk_arguments(guest), name, guest.mac)
+        return self.plug(Guest(name=name, namespace=inside or self.workspace.namespace(name),
+                               mac=f"02:0d:00:00:00:{number:02x}", address=f"10.99.0.{number}", vport=vport,
+                               port=self.port_name(name), veth=f"{name}-p", device=name if inside else "eth0"),
+                         addressed=inside is None)
+
+    def port_name(self, name: str) -> str:
+        """A stock switch's port is the veth end itself."""
+        return name if self.kind == "dr" else f"{name}-p"
+
+    def plug(self, guest: Guest, addressed: bool = True) -> Guest:
+        """Makes the veth pair of a guest whose namespace is there, and its vport."""
+        make_veth(guest.namespace, guest.device, self.namespace, guest.veth, mac=guest.mac,
+                  address=f"{guest.address}/24" if addressed else None, mtu=self.mtu)
+        self.nic.add_port(guest.vport, self.dpdk_arguments(guest), guest.name, guest.mac)
         self.guests.append(guest)
         self.wires.append(guest)
         return guest

@@ -46,14 +46,15 @@ class Iperf:
 
 
 def iperf(client: Namespace, server: Namespace, server_address: str, folder: Path, *, seconds: int = 10,
-          udp_megabits: int | None = None, port: int = 5201, after_first_second: Callable[[], None] | None = None
-          ) -> Iperf:
-    """One run from client to server. `after_first_second` is called while it runs, a second after its start."""
+          udp_megabits: int | None = None, udp_size: int = 1400, port: int = 5201,
+          after_first_second: Callable[[], None] | None = None) -> Iperf:
+    """One run from client to server. `udp_size` is a datagram's payload in bytes; `after_first_second` is called while
+    it runs, a second after its start."""
     log, report = folder / f"iperf3-server-{port}.log", folder / f"iperf3-client-{port}.json"
     for file in (log, report):
         file.unlink(missing_ok=True)
     arguments = ["iperf3", "-c", server_address, "-p", str(port), "-t", str(seconds), "-J", "--connect-timeout",
-                 "5000", *(["-u", "-b", f"{udp_megabits}M", "-l", "1400"] if udp_megabits else [])]
+                 "5000", *(["-u", "-b", f"{udp_megabits}M", "-l", str(udp_size)] if udp_megabits else [])]
     full_before = _full_sockets(server)
     daemon = server.start(["iperf3", "-s", "-1", "-p", str(port), "--forceflush"], log)
     try:
