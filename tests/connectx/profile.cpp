@@ -32,6 +32,9 @@ constexpr Kind kinds[] = {
     {"cx7", 0x1021, 2, 0x788, true, true},
 };
 
+/// Which of eight flexible parsers has the Geneve option; entries/lookup_tables.hpp has it in this place.
+constexpr std::uint64_t geneve_option_parser = 6;
+
 /// What the soft NIC has too, formats 0, 2, 22 and 24: others take integrity bits and tunnel headers that it has no
 /// parser for.
 constexpr std::uint64_t definer_formats = 1ULL << 0 | 1ULL << 2 | 1ULL << 22 | 1ULL << 24;
@@ -58,7 +61,9 @@ constexpr Capability common[] = {
     {general, cmd_hca_cap::flex_parser_id_gtpu_first_ext_dw_0, 3},
     {general, cmd_hca_cap::flex_parser_id_outer_first_mpls_over_gre, 4},
     {general, cmd_hca_cap::flex_parser_id_outer_first_mpls_over_udp_label, 5},
-    {general, cmd_hca_cap::flex_parser_id_geneve_opt_0, 6},
+    {general, cmd_hca_cap::flex_parser_id_geneve_opt_0, geneve_option_parser},
+    {general, cmd_hca_cap::max_geneve_tlv_options, most_geneve_options},
+    {general, cmd_hca_cap::max_geneve_tlv_option_data_len, geneve_option_length},
     {general, cmd_hca_cap::flex_parser_id_icmp_dw0, 0},
     {general, cmd_hca_cap::flex_parser_id_icmp_dw1, 1},
     {general, cmd_hca_cap::flex_parser_id_icmpv6_dw0, 2},
@@ -100,6 +105,16 @@ constexpr Capability from_format_1[] = {
     {eswitch_flow_table,
      flow_table_eswitch_cap::flow_table_properties_nic_esw_fdb / flow_table_prop_layout::sw_owner_v2, 1},
 };
+/// Fields that packets are matched by in tables of both kinds: tunnels and what is in them.
+constexpr Field matched_in[] = {
+    flow_table_nic_cap::flow_table_properties_nic_receive / flow_table_prop_layout::ft_field_support,
+    flow_table_eswitch_cap::flow_table_properties_nic_esw_fdb / flow_table_prop_layout::ft_field_support,
+};
+constexpr Field tunnel_fields[] = {
+    flow_table_fields_supported::outer_gre_protocol_and_key, flow_table_fields_supported::outer_vxlan_vni,
+    flow_table_fields_supported::outer_geneve_header,        flow_table_fields_supported::inner_headers,
+    flow_table_fields_supported::geneve_tlv_option_0_data,
+};
 constexpr Capability with_arguments[] = {
     {general, cmd_hca_cap::log_header_modify_argument_granularity, 0},
     {general, cmd_hca_cap::log_header_modify_argument_max_alloc, log_modify_arguments},
@@ -107,7 +122,8 @@ constexpr Capability with_arguments[] = {
 // clang-format on
 
 std::uint64_t general_types(const Profile& profile) {
-    std::uint64_t types = bit(GeneralType::flow_sampler) | bit(GeneralType::flow_meter);
+    std::uint64_t types = bit(GeneralType::flow_sampler) | bit(GeneralType::flow_meter) |
+                          bit(GeneralType::geneve_tlv_option);
     if (profile.steering_format > 0) {
         types |= bit(GeneralType::aso_flow_meter) | bit(GeneralType::aso_first_hit) | bit(GeneralType::aso_connection);
     }
@@ -158,6 +174,11 @@ Profile profile_of_environment() {
     };
     profile.steering_format == 0 ? add(before_format_1) : add(from_format_1);
     if (profile.has_arguments) add(with_arguments);
+    for (const Field field : tunnel_fields) {
+        const std::uint64_t all = (std::uint64_t{1} << field.width) - 1;
+        profile.capabilities.push_back({nic_flow_table, matched_in[0] / field, all});
+        profile.capabilities.push_back({eswitch_flow_table, matched_in[1] / field, all});
+    }
     profile.capabilities.insert(
         profile.capabilities.end(),
         {{general, cmd_hca_cap::steering_format_version, profile.steering_format},

@@ -50,6 +50,7 @@ struct Profile {
 /// General object types (obj_type of CREATE_GENERAL_OBJECT).
 enum class GeneralType : std::uint16_t {
     flow_meter = 0xa,
+    geneve_tlv_option = 0xb,
     match_definer = 0x18,
     flow_sampler = 0x20,
     modify_argument = 0x23,
@@ -63,6 +64,9 @@ inline constexpr unsigned log_steering_icm = 29, log_modify_header_icm = 25, log
 inline constexpr unsigned log_icm_granularity = 12;
 /// log2 of the modify-header arguments that one object may have.
 inline constexpr unsigned log_modify_arguments = 10;
+/// GENEVE_TLV_OPT objects at a time, and words of 4 bytes in the option that one names: what a card has whose flexible
+/// parser is set up as it comes (FLEX_PARSER_PROFILE_ENABLE 0).
+inline constexpr unsigned most_geneve_options = 1, geneve_option_length = 1;
 inline constexpr std::uint16_t manager_vhca = 1;
 
 /// Out of the environment: OVSDR_CONNECTX_PROFILE (cx5, cx6dx, cx7; default cx6dx), OVSDR_CONNECTX_VFS (default 2),
