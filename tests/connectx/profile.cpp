@@ -35,9 +35,11 @@ constexpr Kind kinds[] = {
 /// Which of eight flexible parsers has the Geneve option; entries/lookup_tables.hpp has it in this place.
 constexpr std::uint64_t geneve_option_parser = 6;
 
-/// What the soft NIC has too, formats 0, 2, 22 and 24: others take integrity bits and tunnel headers that it has no
-/// parser for.
-constexpr std::uint64_t definer_formats = 1ULL << 0 | 1ULL << 2 | 1ULL << 22 | 1ULL << 24;
+/// By OVSDR_CONNECTX_DEFINERS. The soft NIC has formats 0, 2, 22 and 24: others take integrity bits and tunnel headers
+/// that it has no parser for.
+constexpr std::uint64_t soft_formats = 1ULL << 0 | 1ULL << 2 | 1ULL << 22 | 1ULL << 24;
+constexpr std::uint64_t definer_formats[] = {
+    0, soft_formats, soft_formats | 1ULL << 6 | 1ULL << 16 | 1ULL << 25 | 1ULL << 26 | 1ULL << 28 | 1ULL << 33};
 
 constexpr std::uint64_t bit(GeneralType type) {
     return 1ULL << static_cast<unsigned>(type);
@@ -127,7 +129,7 @@ std::uint64_t general_types(const Profile& profile) {
     if (profile.steering_format > 0) {
         types |= bit(GeneralType::aso_flow_meter) | bit(GeneralType::aso_first_hit) | bit(GeneralType::aso_connection);
     }
-    if (profile.has_definers) types |= bit(GeneralType::match_definer);
+    if (profile.definer_formats != 0) types |= bit(GeneralType::match_definer);
     if (profile.has_arguments) types |= bit(GeneralType::modify_argument);
     return types;
 }
@@ -165,7 +167,8 @@ Profile profile_of_environment() {
                     .part_id = kind->part_id,
                     .steering_format = kind->steering_format,
                     .vfs = number_of("OVSDR_CONNECTX_VFS", most_vfs).value_or(2),
-                    .has_definers = number_of("OVSDR_CONNECTX_DEFINERS", 1).value_or(kind->has_definers) != 0,
+                    .definer_formats = definer_formats[number_of("OVSDR_CONNECTX_DEFINERS", 2)
+                                                           .value_or(kind->has_definers ? 1 : 0)],
                     .has_arguments = number_of("OVSDR_CONNECTX_ARGUMENTS", 1).value_or(kind->has_arguments) != 0,
                     .has_event_cap = number_of("OVSDR_CONNECTX_EVENTS", 1).value_or(1) != 0,
                     .capabilities{std::begin(common), std::end(common)}};
@@ -184,7 +187,7 @@ Profile profile_of_environment() {
         {{general, cmd_hca_cap::steering_format_version, profile.steering_format},
          {general, cmd_hca_cap::flex_parser_protocols, kind->flex_protocols},
          {general, cmd_hca_cap::general_obj_types, general_types(profile)},
-         {general, cmd_hca_cap::match_definer_format_supported, profile.has_definers ? definer_formats : 0}});
+         {general, cmd_hca_cap::match_definer_format_supported, profile.definer_formats}});
     return profile;
 }
 

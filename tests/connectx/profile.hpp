@@ -41,7 +41,7 @@ struct Profile {
     std::uint32_t part_id;      ///< PCI device
     unsigned steering_format;   ///< 0, 1, 2
     unsigned vfs;               ///< how many VF vports: 1 to vfs
-    bool has_definers;          ///< match definers; matcher layouts with them
+    std::uint64_t definer_formats;   ///< match definers, a bit for each format: matcher layouts with them; 0: none
     bool has_arguments;         ///< modify-header arguments and patterns
     bool has_event_cap;         ///< firmware says which events a process may have; without, Linux keeps to a few
     std::vector<Capability> capabilities;
@@ -70,8 +70,9 @@ inline constexpr unsigned most_geneve_options = 1, geneve_option_length = 1;
 inline constexpr std::uint16_t manager_vhca = 1;
 
 /// Out of the environment: OVSDR_CONNECTX_PROFILE (cx5, cx6dx, cx7; default cx6dx), OVSDR_CONNECTX_VFS (default 2),
-/// OVSDR_CONNECTX_DEFINERS and OVSDR_CONNECTX_ARGUMENTS (0, 1; default: 1 on cx7), OVSDR_CONNECTX_EVENTS (0, 1;
-/// default 1). Throws std::invalid_argument.
+/// OVSDR_CONNECTX_DEFINERS (0 none, 1 as the soft NIC has them, 2 all that libmlx5 knows; default: 1 on cx7),
+/// OVSDR_CONNECTX_ARGUMENTS (0, 1; default: 1 on cx7), OVSDR_CONNECTX_EVENTS (0, 1; default 1). Throws
+/// std::invalid_argument.
 [[nodiscard]] Profile profile_of_environment();
 
 }   // namespace ovsdr::connectx
