@@ -130,8 +130,8 @@ public:
     [[nodiscard]] virtual std::optional<Status> status(const Ufid& ufid) noexcept = 0;
 
     /// In which table a packet missed that came up with this flow tag: behind that recirculation it goes on, as it is.
-    /// With a tunnel port it still has its outer headers, and what it would have gone on with is inside of them: whoever
-    /// took it out there has counted it. Nothing: the tag is not ours, or its table went too long ago.
+    /// With a tunnel port it still has its outer headers; the megaflow whose tnl_pop led it there has counted it, and
+    /// what goes on is inside of them. Nothing: the tag is not ours, or its table went too long ago.
     [[nodiscard]] virtual std::optional<TableKey> table_of(std::uint32_t tag) const noexcept = 0;
 
     /// Removes every megaflow whose in_port is `port`, or all.

@@ -89,7 +89,7 @@ private:
     // With the flows' shard locked and ports_mutex_ shared.
     void bring_up_to_date(std::span<Update> updates) noexcept;
     void prepare(Update& update) noexcept;
-    [[nodiscard]] Result<void> install(Flow& flow, const RulePlan& plan, Installation& next) noexcept;
+    [[nodiscard]] Result<void> install(FlowEntry& entry, const RulePlan& plan, Installation& next) noexcept;
     void wait_for_replacements(std::span<Update> updates) noexcept;
     void finish(Update& update) noexcept;
     void park(Update& update) noexcept;

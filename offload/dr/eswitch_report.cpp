@@ -38,7 +38,7 @@ FlowReport EswitchImpl::report_of(const Ufid& ufid, const Flow& flow, const Port
         report.reasons.push_back("device error: " + *flow.failure);
     } else if (const auto plan = compiled(flow); !plan) {
         for (const Obstacle& obstacle : plan.error().obstacles) report.reasons.push_back(dr::text_of(obstacle, names));
-    } else if (const auto no_way = pipeline_->obstacle_to(*plan)) {
+    } else if (const auto no_way = pipeline_->obstacle_to(ufid, *plan)) {
         report.reasons.push_back(dr::text_of(no_way->obstacle, names));
     }
     report.text = fmt::format("{}", fmt::join(report.reasons, "; "));

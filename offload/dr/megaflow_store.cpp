@@ -19,7 +19,8 @@ std::string_view bytes_of(const ovsdr_tunnel_fields& fields) noexcept {
     return {reinterpret_cast<const char*>(&fields), sizeof fields};
 }
 
-bool same(const std::optional<MegaflowParts::Tunnel>& left, const std::optional<MegaflowParts::Tunnel>& right) noexcept {
+bool same(const std::optional<MegaflowParts::Tunnel>& left,
+          const std::optional<MegaflowParts::Tunnel>& right) noexcept {
     if (!left || !right) return !left && !right;
     return bytes_of(left->key) == bytes_of(right->key) && bytes_of(left->mask) == bytes_of(right->mask);
 }
@@ -176,7 +177,8 @@ bool StoredMegaflow::is(const ovsdr_megaflow& megaflow) const noexcept {
     return mask_ != nullptr && bytes_of(key_) == bytes_of(megaflow.key) &&
            bytes_of(mask_->fields) == bytes_of(megaflow.mask) &&
            same_names(mask_->unsupported, megaflow.unsupported_match) &&
-           same(mask_->tunnel, MegaflowParts::wildcards_of(megaflow).tunnel) && actions_->length == megaflow.n_actions &&
+           same(mask_->tunnel, MegaflowParts::wildcards_of(megaflow).tunnel) &&
+           actions_->length == megaflow.n_actions &&
            equal(actions_->kept, given_actions(megaflow)) && same_headers(given_actions(megaflow), actions_->headers);
 }
 
