@@ -54,6 +54,13 @@ std::optional<dr::TunnelPort> AllDevices::tunnel_port(dr::OdpPort port) const {
     return found->second;
 }
 
+std::optional<dr::TunnelPort> AllDevices::tunnel_port(std::string_view name) const {
+    const std::shared_lock guard(lock_);
+    const auto found = std::ranges::find(tunnel_ports_, name, [](const auto& entry) { return entry.second.name; });
+    if (found == tunnel_ports_.end()) return std::nullopt;
+    return found->second;
+}
+
 std::vector<dr::TunnelPort> AllDevices::tunnel_ports() const {
     const std::shared_lock guard(lock_);
     std::vector<dr::TunnelPort> ports;

@@ -20,6 +20,7 @@
 #include <mutex>
 #include <optional>
 #include <shared_mutex>
+#include <string_view>
 #include <vector>
 
 #include "offload/dr/eswitch.hpp"
@@ -50,6 +51,7 @@ public:
     /// With its megaflows.
     void remove_tunnel_port(dr::OdpPort port) noexcept;
     [[nodiscard]] std::optional<dr::TunnelPort> tunnel_port(dr::OdpPort port) const;
+    [[nodiscard]] std::optional<dr::TunnelPort> tunnel_port(std::string_view name) const;
     [[nodiscard]] std::vector<dr::TunnelPort> tunnel_ports() const;
 
     void choose(const dr::Eswitch::Choices& choices);

@@ -26,6 +26,11 @@ ovsdr_tunnel_kind kind_of(dr::TunnelKind kind) {
     return OVSDR_TUNNEL_VXLAN;
 }
 
+bool tell(const std::optional<dr::TunnelPort>& found, ovsdr_tunnel_port* port) {
+    if (found) *port = {.odp_port = found->odp_port.value, .kind = kind_of(found->kind), .udp_port = found->udp_port};
+    return found.has_value();
+}
+
 }  // namespace
 
 void ovsdr_tunnel_port_set(const ovsdr_tunnel_port* port, const char* name) noexcept {
@@ -40,9 +45,11 @@ void ovsdr_tunnel_port_remove(std::uint32_t odp_port) noexcept {
 }
 
 bool ovsdr_tunnel_port_get(std::uint32_t odp_port, ovsdr_tunnel_port* port) noexcept {
-    const auto found = all_devices().tunnel_port(dr::OdpPort{odp_port});
-    if (found) *port = {.odp_port = odp_port, .kind = kind_of(found->kind), .udp_port = found->udp_port};
-    return found.has_value();
+    return tell(all_devices().tunnel_port(dr::OdpPort{odp_port}), port);
+}
+
+bool ovsdr_tunnel_port_find(const char* name, ovsdr_tunnel_port* port) noexcept {
+    return tell(all_devices().tunnel_port(std::string_view(name)), port);
 }
 
 void ovsdr_choose(const ovsdr_choices* choices) noexcept {

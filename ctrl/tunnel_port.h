@@ -26,8 +26,9 @@ struct ovsdr_tunnel_port {
 void ovsdr_tunnel_port_set(const struct ovsdr_tunnel_port *, const char *name) OVSDR_NOEXCEPT;
 /* Its megaflows go with it. Nothing happens if it is none. */
 void ovsdr_tunnel_port_remove(uint32_t odp_port) OVSDR_NOEXCEPT;
-/* False: no tunnel port has this number. */
+/* False: no tunnel port has this number, or this name. */
 bool ovsdr_tunnel_port_get(uint32_t odp_port, struct ovsdr_tunnel_port *) OVSDR_NOEXCEPT;
+bool ovsdr_tunnel_port_find(const char *name, struct ovsdr_tunnel_port *) OVSDR_NOEXCEPT;
 
 /* What a user chose (ctrl/shim/options.h). Megaflows that are known follow. */
 struct ovsdr_choices {

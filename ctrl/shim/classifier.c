@@ -19,8 +19,8 @@ is_of_its_port(const struct dpcls_rule *rule, const struct netdev_flow_key *key)
 }
 
 bool
-classifier_lookup(struct dpcls *classifier, const struct netdev_flow_key *keys[], struct dpcls_rule **rules, size_t n,
-                  int *n_lookups)
+classifier_find_own(struct dpcls *classifier, const struct netdev_flow_key *keys[], struct dpcls_rule **rules, size_t n,
+                    int *n_lookups)
 {
     bool all = real_dpcls_lookup(classifier, keys, rules, n, n_lookups);
 

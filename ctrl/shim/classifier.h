@@ -17,8 +17,8 @@ struct dpcls;
 struct dpcls_rule;
 struct netdev_flow_key;
 
-/* dpcls_lookup(): whether all keys have found a rule. */
-bool classifier_lookup(struct dpcls *, const struct netdev_flow_key *keys[], struct dpcls_rule **rules, size_t n,
-                       int *n_lookups);
+/* dpcls_lookup(): whether all keys have found a rule. (classifier_lookup() is OVS's.) */
+bool classifier_find_own(struct dpcls *, const struct netdev_flow_key *keys[], struct dpcls_rule **rules, size_t n,
+                         int *n_lookups);
 
 #endif

@@ -13,6 +13,7 @@
 #include "flow.h"
 #include "netdev-offload.h"
 #include "odp-util.h"
+#include "ofproto/ofproto.h"
 #include "shim/adopt.h"
 #include "shim/classifier.h"
 #include "shim/deletion.h"
@@ -108,6 +109,14 @@ dpif_port_del(struct dpif *dpif, odp_port_t port_no, bool local_delete)
     return error;
 }
 
+/* Of vswitchd itself. */
+int
+ofproto_port_del(struct ofproto *ofproto, ofp_port_t ofp_port)
+{
+    port_del_flows_of_tunnel_go(ofproto, ofp_port);
+    return real_ofproto_port_del(ofproto, ofp_port);
+}
+
 struct dpif_flow_dump *
 dpif_flow_dump_create(const struct dpif *dpif, bool terse, struct dpif_flow_dump_types *types)
 {
@@ -139,7 +148,7 @@ bool
 dpcls_lookup(struct dpcls *classifier, const struct netdev_flow_key *keys[], struct dpcls_rule **rules,
              const size_t n, int *n_lookups)
 {
-    return classifier_lookup(classifier, keys, rules, n, n_lookups);
+    return classifier_find_own(classifier, keys, rules, n, n_lookups);
 }
 
 /* Within libopenvswitch: its only caller is dpif-netdev, for the match of a megaflow that it adds. */

@@ -6,6 +6,8 @@
 #include "dpif-provider.h"
 #include "dpif.h"
 #include "netdev-offload.h"
+#include "ofproto/ofproto-dpif.h"
+#include "ofproto/ofproto-provider.h"
 #include "openvswitch/poll-loop.h"
 #include "openvswitch/vlog.h"
 #include "ovs-atomic.h"
@@ -192,10 +194,10 @@ port_del_flows_go(struct netdev *netdev)
     }
 }
 
-void
-port_del_flows_of_port_go(struct dpif *dpif, odp_port_t port_no)
+static void
+flows_of_port_go(const char *type, odp_port_t port_no)
 {
-    struct netdev *netdev = netdev_ports_get(port_no, dpif_normalize_type(dpif_type(dpif)));
+    struct netdev *netdev = netdev_ports_get(port_no, type);
 
     if (netdev && is_netdev_dr(netdev)) {
         port_del_flows_go(netdev);
@@ -203,4 +205,23 @@ port_del_flows_of_port_go(struct dpif *dpif, odp_port_t port_no)
         flows_go(netdev, false);
     }
     netdev_close(netdev);
+}
+
+void
+port_del_flows_of_port_go(struct dpif *dpif, odp_port_t port_no)
+{
+    flows_of_port_go(dpif_normalize_type(dpif_type(dpif)), port_no);
+}
+
+void
+port_del_flows_of_tunnel_go(const struct ofproto *ofproto, ofp_port_t ofp_port)
+{
+    const struct ofport *port = ofproto_get_port(ofproto, ofp_port);
+    const struct dpif *dpif = CONTAINER_OF(ofproto, struct ofproto_dpif, up)->backer->dpif;
+    const char *type = dpif_normalize_type(dpif_type(dpif));
+    odp_port_t odp_port;
+
+    if (port && tunnel_port_is_ours(type) && tunnel_port_of(port->netdev, &odp_port)) {
+        flows_of_port_go(type, odp_port);
+    }
 }

@@ -9,6 +9,7 @@
 #include "dpif-netdev-private-dpif.h"
 #include "flow.h"
 #include "odp-util.h"
+#include "ofproto/ofproto.h"
 #include "util.h"
 
 static void *
@@ -85,6 +86,12 @@ int
 real_dpif_flow_dump_destroy(struct dpif_flow_dump *dump)
 {
     return REAL(dpif_flow_dump_destroy)(dump);
+}
+
+int
+real_ofproto_port_del(struct ofproto *ofproto, ofp_port_t ofp_port)
+{
+    return REAL(ofproto_port_del)(ofproto, ofp_port);
 }
 
 bool

@@ -21,6 +21,7 @@ struct flow;
 struct flowmap;
 struct netdev;
 struct netdev_flow_key;
+struct ofproto;
 struct smap;
 
 void real_dpif_operate(struct dpif *, struct dpif_op **, size_t n_ops, enum dpif_offload_type);
@@ -33,6 +34,8 @@ int real_dpif_port_set_config(struct dpif *, odp_port_t, const struct smap *);
 struct dpif_flow_dump *real_dpif_flow_dump_create(const struct dpif *, bool terse, struct dpif_flow_dump_types *);
 int real_dpif_flow_dump_next(struct dpif_flow_dump_thread *, struct dpif_flow *, int max_flows);
 int real_dpif_flow_dump_destroy(struct dpif_flow_dump *);
+
+int real_ofproto_port_del(struct ofproto *, ofp_port_t);
 
 bool real_dp_netdev_simple_match_enabled(const struct dp_netdev_pmd_thread *, odp_port_t in_port);
 

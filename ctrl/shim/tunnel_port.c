@@ -55,6 +55,21 @@ is_tunnel_port(const struct netdev *netdev)
     return tunnel_port_is_ours(netdev_get_dpif_type(netdev)) && find_kind(netdev, &kind);
 }
 
+bool
+tunnel_port_of(const struct netdev *netdev, odp_port_t *odp_port)
+{
+    char name[NETDEV_VPORT_NAME_BUFSIZE];
+    struct ovsdr_tunnel_port port;
+    enum ovsdr_tunnel_kind kind;
+
+    if (!find_kind(netdev, &kind)
+        || !ovsdr_tunnel_port_find(netdev_vport_get_dpif_port(netdev, name, sizeof name), &port)) {
+        return false;
+    }
+    *odp_port = u32_to_odp(port.odp_port);
+    return true;
+}
+
 void
 tunnel_port_added(const struct dpif *dpif, const struct netdev *netdev, odp_port_t odp_port)
 {

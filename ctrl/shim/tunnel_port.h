@@ -25,6 +25,10 @@ bool tunnel_port_is_ours(const char *dpif_type);
 /* Whether this netdev stands for a tunnel port, or will. Any thread. */
 bool is_tunnel_port(const struct netdev *);
 
+/* The datapath's port for what an OpenFlow port with this netdev receives. False: there is none, or it is none of ours.
+ * Any thread. */
+bool tunnel_port_of(const struct netdev *, odp_port_t *);
+
 /* The datapath has the port, or has it no more. Main thread. */
 void tunnel_port_added(const struct dpif *, const struct netdev *, odp_port_t);
 void tunnel_port_deleted(const struct dpif *, odp_port_t);

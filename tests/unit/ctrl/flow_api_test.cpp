@@ -83,6 +83,7 @@ bool ovsdr_tunnel_port_get(std::uint32_t odp_port, ovsdr_tunnel_port* port) noex
     *port = tunnel;
     return odp_port == tunnel_port;
 }
+bool ovsdr_tunnel_port_find(const char*, ovsdr_tunnel_port*) noexcept { return false; }
 void ovsdr_tunnel_port_set(const ovsdr_tunnel_port*, const char*) noexcept {}
 void ovsdr_tunnel_port_remove(std::uint32_t) noexcept {}
 std::uint64_t ovsdr_flow_count_of_device(const ovsdr_port*) noexcept { return 0; }

@@ -1,0 +1,195 @@
+// What all devices have in common: they come and go, and so do tunnel ports and megaflows.
+#include "ctrl/all_devices.hpp"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "ctrl/flow.h"
+#include "ctrl/tunnel_port.h"
+
+namespace ovsdr::ctrl {
+namespace {
+
+using dr::OdpPort;
+using dr::Ufid;
+
+/// Knows what it was told; a megaflow becomes what the test says.
+class FakeEswitch final : public dr::Eswitch {
+public:
+    std::map<OdpPort, dr::TunnelPort> tunnel_ports;
+    Choices choices;
+    std::map<Ufid, Status> megaflows;
+    dr::PutOutcome outcome;
+
+    [[nodiscard]] std::string_view device() const noexcept override { return "fake"; }
+    [[nodiscard]] ibv_context* context() const noexcept override { return nullptr; }
+    [[nodiscard]] ibv_pd* pd() const noexcept override { return nullptr; }
+    [[nodiscard]] Result<void> attach_port(const dr::PortSpec&) noexcept override { return {}; }
+    void detach_port(dr::VportId) noexcept override {}
+    [[nodiscard]] Result<std::uint64_t> switch_queue(dr::VportId, ibv_qp*, std::uint32_t) noexcept override {
+        return 0;
+    }
+    void forget_old_queue(dr::VportId) noexcept override {}
+    Result<void> set_odp_port(dr::VportId, OdpPort) noexcept override { return {}; }
+    void close_entrance(dr::VportId) noexcept override {}
+    void set_tunnel_port(const dr::TunnelPort& port) noexcept override { tunnel_ports[port.odp_port] = port; }
+    void remove_tunnel_port(OdpPort port) noexcept override { tunnel_ports.erase(port); }
+    void choose(const Choices& chosen) noexcept override { choices = chosen; }
+    [[nodiscard]] bool knows(const Ufid& ufid) const noexcept override { return megaflows.contains(ufid); }
+    using dr::Eswitch::put;
+    [[nodiscard]] dr::PutOutcome put(const Ufid& ufid, const ovsdr_megaflow&, std::uint16_t) noexcept override {
+        megaflows.try_emplace(ufid, Status{{}, std::holds_alternative<std::monostate>(outcome)});
+        return outcome;
+    }
+    using dr::Eswitch::del;
+    void del(std::span<Deletion> deletions) noexcept override {
+        for (Deletion& deletion : deletions) {
+            const auto found = megaflows.find(deletion.ufid);
+            if (found == megaflows.end()) continue;
+            deletion.last = found->second.stats;
+            megaflows.erase(found);
+        }
+    }
+    [[nodiscard]] std::optional<Status> status(const Ufid& ufid) noexcept override {
+        const auto found = megaflows.find(ufid);
+        if (found == megaflows.end()) return std::nullopt;
+        return found->second;
+    }
+    [[nodiscard]] std::optional<dr::TableKey> table_of(std::uint32_t) const noexcept override { return std::nullopt; }
+    void flush(std::optional<OdpPort>) noexcept override { megaflows.clear(); }
+    [[nodiscard]] std::string show(bool, const dr::PortNames&) const override { return {}; }
+    [[nodiscard]] std::optional<dr::FlowReport> explain(const Ufid&, const dr::PortNames&) const override {
+        return std::nullopt;
+    }
+    [[nodiscard]] std::vector<ReasonCount> reasons() const override { return {}; }
+    [[nodiscard]] Totals totals() const noexcept override { return {}; }
+};
+
+constexpr Ufid ufid{1, 2};
+
+dr::TunnelPort vxlan(std::uint32_t number, std::uint16_t udp_port = 4789) {
+    return {.odp_port = OdpPort{number}, .kind = dr::TunnelKind::vxlan, .udp_port = udp_port, .name = "vxlan_sys"};
+}
+
+ovsdr_megaflow from(std::uint32_t in_port) {
+    ovsdr_megaflow megaflow{};
+    megaflow.key.in_port = in_port;
+    return megaflow;
+}
+
+class AllDevicesTest : public testing::Test {
+protected:
+    AllDevices all;
+    FakeEswitch first, second;
+
+    AllDevicesTest() {
+        all.add(first);
+        all.set_tunnel_port(vxlan(4));
+    }
+};
+
+TEST_F(AllDevicesTest, ADeviceThatComesLaterLearnsOfTunnelPortsAndChoices) {
+    all.choose({.exact_tunnel_source_port = true, .exact_tunnel_flags = false});
+    all.set_tunnel_port(vxlan(5, 8472));
+    all.add(second);
+    EXPECT_EQ(second.tunnel_ports, first.tunnel_ports);
+    EXPECT_EQ(second.tunnel_ports.size(), 2U);
+    EXPECT_EQ(second.tunnel_ports[OdpPort{5}].udp_port, 8472);
+    EXPECT_TRUE(first.choices.exact_tunnel_source_port);
+    EXPECT_EQ(second.choices, first.choices);
+}
+
+TEST_F(AllDevicesTest, SaysOnceThatADeviceCame) {
+    EXPECT_TRUE(all.take_added());
+    EXPECT_FALSE(all.take_added());
+    all.add(second);
+    EXPECT_TRUE(all.take_added());
+}
+
+TEST_F(AllDevicesTest, AMegaflowIsInEachDeviceAndOffloadedIfItIsInOne) {
+    all.add(second);
+    first.outcome = dr::Reject{};
+    const auto outcome = all.put(ufid, from(4), 0);
+    ASSERT_TRUE(outcome);
+    EXPECT_TRUE(std::holds_alternative<std::monostate>(*outcome));
+    ASSERT_TRUE(first.knows(ufid) && second.knows(ufid) && all.knows(ufid));
+    first.megaflows[ufid].stats = {.packets = 3, .bytes = 300, .used_ms = 70};
+    second.megaflows[ufid].stats = {.packets = 4, .bytes = 400, .used_ms = 60};
+    const auto status = all.status(ufid);
+    ASSERT_TRUE(status);
+    EXPECT_TRUE(status->offloaded);
+    EXPECT_EQ(status->stats.packets, 7U);
+    EXPECT_EQ(status->stats.bytes, 700U);
+    EXPECT_EQ(status->stats.used_ms, 70);
+}
+
+TEST_F(AllDevicesTest, AFailureIsToldUnlessADeviceHasTheMegaflow) {
+    all.add(second);
+    first.outcome = dr::Reject{};
+    second.outcome = Error{5, "broken"};
+    const auto failed = all.put(ufid, from(4), 0);
+    ASSERT_TRUE(failed);
+    EXPECT_TRUE(std::holds_alternative<Error>(*failed));
+    first.outcome = std::monostate{};
+    EXPECT_TRUE(std::holds_alternative<std::monostate>(*all.put(ufid, from(4), 0)));
+}
+
+TEST_F(AllDevicesTest, ATunnelPortThatHasGoneGetsNoMegaflow) {
+    EXPECT_FALSE(all.put(ufid, from(5), 0));
+    ASSERT_TRUE(all.put(ufid, from(4), 0));
+    all.remove_tunnel_port(OdpPort{4});
+    EXPECT_TRUE(first.tunnel_ports.empty());
+    EXPECT_FALSE(first.knows(ufid)) << "its megaflows go with it";
+    EXPECT_FALSE(all.put(ufid, from(4), 0));
+    EXPECT_FALSE(first.knows(ufid));
+    EXPECT_FALSE(all.tunnel_port(OdpPort{4}));
+}
+
+TEST_F(AllDevicesTest, WithoutADeviceNothingIsPut) {
+    all.remove(first);
+    EXPECT_FALSE(all.put(ufid, from(4), 0));
+    EXPECT_FALSE(all.status(ufid));
+    EXPECT_FALSE(first.knows(ufid));
+}
+
+TEST_F(AllDevicesTest, FindsATunnelPortByItsName) {
+    EXPECT_EQ(all.tunnel_port("vxlan_sys"), vxlan(4));
+    EXPECT_FALSE(all.tunnel_port("genev_sys"));
+}
+
+/// The C side, on the process's own.
+TEST(TunnelFlows, ADeletionIsTheSumOfAllDevices) {
+    FakeEswitch first, second, third;
+    for (FakeEswitch* eswitch : {&first, &second, &third}) all_devices().add(*eswitch);
+    const ovsdr_tunnel_port port{.odp_port = 4, .kind = OVSDR_TUNNEL_GENEVE, .udp_port = 6081};
+    ovsdr_tunnel_port_set(&port, "genev_sys_6081");
+    const ovsdr_ufid known{{1, 2}}, unknown{{3, 4}};
+    const ovsdr_megaflow megaflow = from(4);
+    char* error = nullptr;
+    ASSERT_EQ(ovsdr_flow_put(nullptr, &known, &megaflow, 0, &error), OVSDR_PUT_INSTALLED);
+    first.megaflows[ufid].stats = {.packets = 3, .bytes = 300, .used_ms = 70};
+    second.megaflows[ufid].stats = {.packets = 4, .bytes = 400, .used_ms = 80};
+    third.megaflows.clear();
+    ovsdr_flow_deletion deletions[] = {{.port = nullptr, .ufid = unknown, .had_stats = true, .last = {}},
+                                       {.port = nullptr, .ufid = known, .had_stats = false, .last = {}}};
+    ovsdr_flows_del(deletions, 2);
+    EXPECT_FALSE(deletions[0].had_stats);
+    EXPECT_TRUE(deletions[1].had_stats);
+    EXPECT_EQ(deletions[1].last.packets, 7U);
+    EXPECT_EQ(deletions[1].last.bytes, 700U);
+    EXPECT_EQ(deletions[1].last.used_ms, 80);
+    EXPECT_FALSE(ovsdr_flow_known(nullptr, &known));
+    ovsdr_tunnel_port found{};
+    ASSERT_TRUE(ovsdr_tunnel_port_find("genev_sys_6081", &found));
+    EXPECT_EQ(found.odp_port, 4U);
+    EXPECT_EQ(found.kind, OVSDR_TUNNEL_GENEVE);
+    ovsdr_tunnel_port_remove(4);
+    EXPECT_FALSE(ovsdr_tunnel_port_get(4, &found));
+    EXPECT_EQ(ovsdr_flow_put(nullptr, &known, &megaflow, 0, &error), OVSDR_PUT_NOWHERE);
+    for (FakeEswitch* eswitch : {&first, &second, &third}) all_devices().remove(*eswitch);
+}
+
+}  // namespace
+}  // namespace ovsdr::ctrl
