@@ -3,10 +3,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <span>
+#include <utility>
 
+#include "ctrl/all_devices.hpp"
 #include "ctrl/port.hpp"
 #include "offload/dr/device/leak.hpp"
 
@@ -145,8 +150,7 @@ std::string other_port_text(const ovsdr_datapath_port& port) {
                        dr::name_of(dr::RejectReason::in_port_not_offloaded).text(), port.name, port.type);
 }
 
-/// What dr/explain says: the devices' reasons, and the megaflows that come from other ports, which no device is
-/// offered.
+/// What dr/explain says: the devices' reasons, and the megaflows that come from ports that no device is offered.
 class Reasons {
 public:
     explicit Reasons(const ovsdr_datapath& datapath) : ports_(datapath.ports, datapath.n_ports) {
@@ -156,8 +160,9 @@ public:
             rejected_ += totals.rejected;
             failed_ += totals.failed;
             for (auto& count : eswitch->reasons()) rows_.push_back({std::string(eswitch->device()), std::move(count)});
+            ++devices_;
         }
-        for (const ovsdr_datapath_port& port : ports_) (port.is_dr ? from_dr_ports_ : from_others_) += port.megaflows;
+        for (const ovsdr_datapath_port& port : ports_) from_[port.offered] += port.megaflows;
     }
 
     [[nodiscard]] json as_json() const {
@@ -170,20 +175,24 @@ public:
                                {"total", count.total}});
         }
         for (const ovsdr_datapath_port& port : ports_) {
-            if (port.is_dr || port.megaflows == 0) continue;
+            if (port.offered != OVSDR_OFFERED_NONE || port.megaflows == 0) continue;
             others.push_back({{"name", port.name}, {"type", port.type}, {"megaflows", port.megaflows}});
         }
         return {{"reasons", reasons},
                 {"other_ports", others},
                 {"megaflows", {{"offloaded", offloaded_}, {"rejected", rejected_}, {"failed", failed_},
-                               {"from_dr_ports", from_dr_ports_}, {"from_other_ports", from_others_}}}};
+                               {"from_dr_ports", from_[OVSDR_OFFERED_ITS_DEVICE]},
+                               {"from_tunnel_ports", from_[OVSDR_OFFERED_ALL_DEVICES]},
+                               {"from_other_ports", from_[OVSDR_OFFERED_NONE]}}}};
     }
 
     [[nodiscard]] std::string as_text() const {
         Text text;
-        append(text, "megaflows in the datapath: {}, {} of them from dr ports\n", from_dr_ports_ + from_others_,
-               from_dr_ports_);
-        append(text, "of those from dr ports: {} offloaded, {} rejected, {} failed\n", offloaded_, rejected_, failed_);
+        append(text, "megaflows in the datapath: {}, {} of them from dr ports and {} from tunnel ports\n",
+               std::reduce(from_.begin(), from_.end()), from_[OVSDR_OFFERED_ITS_DEVICE],
+               from_[OVSDR_OFFERED_ALL_DEVICES]);
+        append(text, "of those: {} offloaded, {} rejected, {} failed{}\n", offloaded_, rejected_, failed_,
+               devices_ > 1 ? " (those from tunnel ports once for each device)" : "");
         append(text, "one that is rejected is counted under each of its reasons\n");
         append(text, "{:>10} {:>10}  {}\n", "now", "total", "megaflows");
         for (const auto& [device, count] : rows_) {
@@ -191,7 +200,7 @@ public:
                    count.detail.empty() ? "" : ": ", count.detail);
         }
         for (const ovsdr_datapath_port& port : ports_) {
-            if (port.is_dr || port.megaflows == 0) continue;
+            if (port.offered != OVSDR_OFFERED_NONE || port.megaflows == 0) continue;
             append(text, "{:>10} {:>10}  {}\n", port.megaflows, "-", other_port_text(port));
         }
         return fmt::to_string(text);
@@ -205,8 +214,61 @@ private:
     std::span<const ovsdr_datapath_port> ports_;
     std::vector<Row> rows_;
     std::uint64_t offloaded_ = 0, rejected_ = 0, failed_ = 0;
-    std::uint64_t from_dr_ports_ = 0, from_others_ = 0;
+    std::size_t devices_ = 0;
+    std::array<std::uint64_t, 3> from_{};   ///< by ovsdr_offered
 };
+
+/// A megaflow in a device.
+using MegaflowReport = std::pair<std::string, dr::FlowReport>;
+
+/// Of all devices that know it.
+std::vector<MegaflowReport> reports_of(const dr::Ufid& ufid, const dr::PortNames& names) {
+    std::vector<MegaflowReport> reports;
+    for (const auto& eswitch : dr::open_eswitches()) {
+        auto report = eswitch->explain(ufid, names);
+        if (report) reports.emplace_back(eswitch->device(), std::move(*report));
+    }
+    return reports;
+}
+
+json json_of(const MegaflowReport& megaflow) {
+    const auto& [device, report] = megaflow;
+    return {{"device", device},
+            {"offloaded", report.offloaded},
+            {"text", report.text},
+            {"reasons", report.reasons},
+            {"packets", report.stats.packets},
+            {"bytes", report.stats.bytes}};
+}
+
+void append_megaflow(Text& text, const MegaflowReport& megaflow) {
+    const auto& [device, report] = megaflow;
+    const std::string body = report.offloaded ? report.text : fmt::format("{}", fmt::join(report.reasons, "\n"));
+    append(text, "{}: {}\n  packets={} bytes={}\n{}{}", device, report.offloaded ? "offloaded" : "not offloaded",
+           report.stats.packets, report.stats.bytes, body, body.ends_with('\n') ? "" : "\n");
+}
+
+std::string_view name_of(dr::TunnelKind kind) {
+    switch (kind) {
+        case dr::TunnelKind::vxlan: return "vxlan";
+        case dr::TunnelKind::geneve: return "geneve";
+        case dr::TunnelKind::gre: return "gre";
+    }
+    return "?";
+}
+
+json json_of(const dr::TunnelPort& port) {
+    return {{"name", port.name},
+            {"type", name_of(port.kind)},
+            {"odp_port", port.odp_port.value},
+            {"udp_port", port.kind == dr::TunnelKind::gre ? json(nullptr) : json(port.udp_port)}};
+}
+
+void append_tunnel_port(Text& text, const dr::TunnelPort& port) {
+    append(text, "{}: type={} odp_port={}", port.name, name_of(port.kind), port.odp_port.value);
+    if (port.kind != dr::TunnelKind::gre) append(text, " udp_port={}", port.udp_port);
+    append(text, "\n");
+}
 
 }  // namespace
 
@@ -231,13 +293,16 @@ char* ovsdr_report_devices(const ovsdr_datapath* datapath, bool verbose, bool as
 char* ovsdr_report_ports(bool as_json) noexcept {
     return text_of([&]() -> std::string {
         const auto reports = port_reports();
+        const auto tunnels = all_devices().tunnel_ports();
         if (as_json) {
-            json ports = json::array();
+            json ports = json::array(), tunnel_ports = json::array();
             for (const auto& report : reports) ports.push_back(json_of(report));
-            return json{{"ports", ports}}.dump(2);
+            for (const auto& tunnel : tunnels) tunnel_ports.push_back(json_of(tunnel));
+            return json{{"ports", ports}, {"tunnel_ports", tunnel_ports}}.dump(2);
         }
         Text text;
         for (const auto& report : reports) append_port(text, report);
+        for (const auto& tunnel : tunnels) append_tunnel_port(text, tunnel);
         return fmt::to_string(text);
     });
 }
@@ -252,26 +317,16 @@ char* ovsdr_report_reasons(const ovsdr_datapath* datapath, bool as_json) noexcep
 char* ovsdr_report_megaflow(const ovsdr_ufid* ufid, const ovsdr_datapath* datapath, bool as_json) noexcept {
     bool found = false;
     char* text = text_of([&]() -> std::string {
-        for (const auto& eswitch : dr::open_eswitches()) {
-            const auto report = eswitch->explain({ufid->value[0], ufid->value[1]}, names_of(*datapath));
-            if (!report) continue;
-            found = true;
-            if (as_json) {
-                return json{{"device", eswitch->device()},
-                            {"offloaded", report->offloaded},
-                            {"text", report->text},
-                            {"reasons", report->reasons},
-                            {"packets", report->stats.packets},
-                            {"bytes", report->stats.bytes}}
-                    .dump(2);
-            }
-            const std::string body =
-                report->offloaded ? report->text : fmt::format("{}", fmt::join(report->reasons, "\n"));
-            return fmt::format("{}: {}\n  packets={} bytes={}\n{}{}", eswitch->device(),
-                               report->offloaded ? "offloaded" : "not offloaded", report->stats.packets,
-                               report->stats.bytes, body, body.ends_with('\n') ? "" : "\n");
+        const auto reports = reports_of({ufid->value[0], ufid->value[1]}, names_of(*datapath));
+        found = !reports.empty();
+        if (!found) return {};
+        if (as_json) {
+            const auto best = std::ranges::find_if(reports, [](const auto& report) { return report.second.offloaded; });
+            return json_of(best != reports.end() ? *best : reports.front()).dump(2);
         }
-        return {};
+        Text all;
+        for (const auto& report : reports) append_megaflow(all, report);
+        return fmt::to_string(all);
     });
     if (found) return text;
     std::free(text);

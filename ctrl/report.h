@@ -11,10 +11,13 @@
 extern "C" {
 #endif
 
+/* Whose megaflows devices are offered. */
+enum ovsdr_offered { OVSDR_OFFERED_NONE, OVSDR_OFFERED_ITS_DEVICE, OVSDR_OFFERED_ALL_DEVICES };
+
 struct ovsdr_datapath_port {
     uint32_t odp_port;
     const char *name, *type;    /* of the interface */
-    bool is_dr;
+    enum ovsdr_offered offered; /* dr ports to their device, tunnel ports to all */
     uint64_t megaflows;         /* that come in by it */
 };
 
@@ -27,16 +30,17 @@ struct ovsdr_datapath {
 /* dr/show: per device totals, and domains, tables, matchers, rules and hits. Of `datapath`, the names. */
 char *ovsdr_report_devices(const struct ovsdr_datapath *datapath, bool verbose, bool json) OVSDR_NOEXCEPT;
 
-/* dr/ports: one line per port, with traffic and how much of it took the slow path. */
+/* dr/ports: each port with its traffic and how much of it took the slow path, and each tunnel port. */
 char *ovsdr_report_ports(bool json) OVSDR_NOEXCEPT;
 
-/* dr/explain without argument: how many megaflows per reason, those of ports that are no dr port too. */
+/* dr/explain without argument: how many megaflows per reason, those of ports that no device is offered too. */
 char *ovsdr_report_reasons(const struct ovsdr_datapath *, bool json) OVSDR_NOEXCEPT;
 
-/* dr/explain UFID: the megaflow's rules, or all reasons why there are none. NULL also if no device knows it. */
+/* dr/explain UFID: the megaflow's rules, or all reasons why there are none, of each device that knows it; as JSON of the
+ * first one, of those that have it offloaded if any has. NULL also if none knows it. */
 char *ovsdr_report_megaflow(const struct ovsdr_ufid *, const struct ovsdr_datapath *, bool json) OVSDR_NOEXCEPT;
 
-/* dr/explain UFID of a megaflow from a port that is no dr port. */
+/* dr/explain UFID of a megaflow from a port that no device is offered. */
 char *ovsdr_report_other_port(const struct ovsdr_datapath_port *, bool json) OVSDR_NOEXCEPT;
 
 #ifdef __cplusplus

@@ -110,14 +110,14 @@ explain_ufid(struct unixctl_conn *conn, const struct options *options)
     datapath = datapath_ports();
     text = ovsdr_report_megaflow(&key, &datapath, options->json);
     in_port = text ? NULL : datapath_in_port(&datapath, &ufid);
-    if (in_port && !in_port->is_dr) {
+    if (in_port && in_port->offered == OVSDR_OFFERED_NONE) {
         text = ovsdr_report_other_port(in_port, options->json);
     }
     if (text) {
         unixctl_command_reply(conn, text);
     } else {
-        unixctl_command_reply_error(conn, "no dr port has such a flow: it is gone, or other_config:hw-offload was off "
-                                          "when it came");
+        unixctl_command_reply_error(conn, "no device knows such a flow: it is gone, or other_config:hw-offload was "
+                                          "off when it came");
     }
     free(text);
     datapath_free(&datapath);

@@ -3,6 +3,7 @@
 
 #include "shim/datapath.h"
 
+#include "ctrl/tunnel_port.h"
 #include "dpif.h"
 #include "flow.h"
 #include "hash.h"
@@ -29,6 +30,17 @@ open_datapath(void)
     return dpif_open("ovs-netdev", "netdev", &dpif) ? NULL : dpif;
 }
 
+static enum ovsdr_offered
+offered_to(odp_port_t odp_port, const char *type)
+{
+    struct ovsdr_tunnel_port tunnel;
+
+    if (!strcmp(type, netdev_dr_class.type)) {
+        return OVSDR_OFFERED_ITS_DEVICE;
+    }
+    return ovsdr_tunnel_port_get(odp_to_u32(odp_port), &tunnel) ? OVSDR_OFFERED_ALL_DEVICES : OVSDR_OFFERED_NONE;
+}
+
 static void
 add_port(struct ovsdr_datapath *datapath, size_t *allocated, odp_port_t odp_port, const char *name, const char *type)
 {
@@ -39,7 +51,7 @@ add_port(struct ovsdr_datapath *datapath, size_t *allocated, odp_port_t odp_port
         .odp_port = odp_to_u32(odp_port),
         .name = xstrdup(name),
         .type = xstrdup(type),
-        .is_dr = !strcmp(type, netdev_dr_class.type),
+        .offered = offered_to(odp_port, type),
     };
 }
 

@@ -1,8 +1,8 @@
 /* The datapath's ports by name, and how many megaflows come in by each.
  *
- * Devices know only what the flow-API provider is offered. dpif-netdev offers nothing that comes from a port of another
- * type (LOCAL, taps, tunnels): such megaflows are found in a dump of the datapath's flows, on demand. The dump takes
- * the calling thread as long as dpctl/dump-flows does.
+ * Devices know only what the flow-API provider is offered: what comes from dr ports and from tunnel ports. dpif-netdev
+ * offers nothing that comes from another port (LOCAL, taps, other tunnels): such megaflows are found in a dump of the
+ * datapath's flows, on demand. The dump takes the calling thread as long as dpctl/dump-flows does.
  *
  * Threads: the main thread.
  */

@@ -10,6 +10,13 @@
  *      the revalidators delete them, whose statistics are exact (deletion.h) while the port is still known;
  *   3. wait for a dump without such flows, then let the port go.
  *
+ * Of a tunnel's flows the same is true, and sooner: the datapath's port goes when the OpenFlow port has gone already. So
+ * steps 2 and 3 are taken before that, for all flows of the datapath's port; those of other tunnels that share it come
+ * again with the next packets. Such a port has no entrance, but the main thread, which makes its flows, is here. What
+ * the NIC has no rule for waits meanwhile.
+ * With the last port of a device the flows of all tunnel ports go, since what the device has counted of them goes with
+ * it (ctrl/all_devices.hpp): they come again with the next packets.
+ *
  * Waiting ends when no revalidator is heard of for a second, or after five: the port goes, and a warning says so.
  *
  * The dump's three functions add nothing but a look at one pointer while no port goes.
@@ -25,12 +32,16 @@
 #include "openvswitch/types.h"
 
 struct netdev;
+struct ofproto;
 
 /* Once, before the first port. */
 void port_del_init(void);
 
-/* Steps 1 to 3, if it is a dr port; then the caller lets it go. Main thread. */
+/* Steps 1 to 3, if it is a dr port or a tunnel port; then the caller lets it go. Main thread. */
 void port_del_flows_of_port_go(struct dpif *, odp_port_t);
+
+/* The same for an OpenFlow port that is a tunnel. */
+void port_del_flows_of_tunnel_go(const struct ofproto *, ofp_port_t);
 
 /* The dump of flows, as the contracts of dpif.h say. */
 struct dpif_flow_dump *port_del_flow_dump_create(const struct dpif *, bool terse, struct dpif_flow_dump_types *);

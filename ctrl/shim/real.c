@@ -5,9 +5,11 @@
 
 #include <dlfcn.h>
 
+#include "dpif-netdev-private-dpcls.h"
 #include "dpif-netdev-private-dpif.h"
 #include "flow.h"
 #include "odp-util.h"
+#include "ofproto/ofproto.h"
 #include "util.h"
 
 static void *
@@ -86,10 +88,23 @@ real_dpif_flow_dump_destroy(struct dpif_flow_dump *dump)
     return REAL(dpif_flow_dump_destroy)(dump);
 }
 
+int
+real_ofproto_port_del(struct ofproto *ofproto, ofp_port_t ofp_port)
+{
+    return REAL(ofproto_port_del)(ofproto, ofp_port);
+}
+
 bool
 real_dp_netdev_simple_match_enabled(const struct dp_netdev_pmd_thread *pmd, odp_port_t in_port)
 {
     return REAL(dp_netdev_simple_match_enabled)(pmd, in_port);
+}
+
+bool
+real_dpcls_lookup(struct dpcls *classifier, const struct netdev_flow_key *keys[], struct dpcls_rule **rules, size_t n,
+                  int *n_lookups)
+{
+    return REAL(dpcls_lookup)(classifier, keys, rules, n, n_lookups);
 }
 
 void

@@ -13,6 +13,7 @@ import re
 import socket
 import time
 from dataclasses import dataclass
+from typing import Sequence
 
 import pytest
 from helpers import figure
@@ -70,8 +71,10 @@ class Tunnelled(Lab):
         return int(str(self.switch.interface(name, "ofport")))
 
 
-def make_tunnelled(workspace: Workspace, kind: str, profile: str = "connectx-6dx") -> Tunnelled:
+def make_tunnelled(workspace: Workspace, kind: str, profile: str = "connectx-6dx",
+                   daemon_arguments: Sequence[str] = ()) -> Tunnelled:
     made = Tunnelled(workspace, kind=kind, profile=profile)
+    made.switch.daemon_arguments += daemon_arguments
     made.wire_all(vms=2)
     made.fix_neighbours()
     made.start(offload=True, fail_mode="secure")
