@@ -63,9 +63,9 @@ class Outcome:
     whole: Count = field(default_factory=Count)     # of both runs of iperf3
     settled: Count = field(default_factory=Count)   # of both without BEGIN and END
     offloaded: int = 0                              # megaflows
-    control: int = 0                                # of the others: ARP, ND, and what goes to the controller
-    reasons: Counter[str] = field(default_factory=Counter)   # of all that are not offloaded: megaflows by reason
-    software: list[str] = field(default_factory=list)        # those but for control, as dpctl/dump-flows prints them
+    control: Counter[str] = field(default_factory=Counter)   # ARP and ND, which nobody offloads: megaflows by reason
+    reasons: Counter[str] = field(default_factory=Counter)   # of the others
+    software: list[str] = field(default_factory=list)        # and those, as dpctl/dump-flows prints them
 
 
 class Meter:
@@ -136,16 +136,11 @@ def _explain(hypervisor: Hypervisor, outcome: Outcome) -> None:
     for flow in stats.megaflows(hypervisor.switch):
         if flow.offloaded == "yes":
             outcome.offloaded += 1
-            continue
-        outcome.reasons.update(_reasons(hypervisor, flow))
-        if _is_control(flow):
-            outcome.control += 1
+        elif "eth_type(0x0806)" in flow.match or "nd(target" in flow.match:
+            outcome.control.update(_reasons(hypervisor, flow))
         else:
+            outcome.reasons.update(_reasons(hypervisor, flow))
             outcome.software.append(f"{hypervisor.name}: {flow.match}, packets:{flow.packets}, actions:{flow.actions}")
-
-
-def _is_control(flow: stats.Megaflow) -> bool:
-    return "eth_type(0x0806)" in flow.match or "nd(target" in flow.match or flow.actions.startswith("userspace(")
 
 
 def _reasons(hypervisor: Hypervisor, flow: stats.Megaflow) -> list[str]:
