@@ -17,6 +17,7 @@
 #include "shim/flow_watch.h"
 #include "shim/gate.h"
 #include "shim/mega_ufid.h"
+#include "shim/netdev_dr.h"
 #include "shim/options.h"
 #include "shim/port_del.h"
 #include "shim/real.h"
@@ -93,6 +94,13 @@ dpif_port_del(struct dpif *dpif, odp_port_t port_no, bool local_delete)
     error = real_dpif_port_del(dpif, port_no, local_delete);
     gate_open();
     return error;
+}
+
+/* Within libopenvswitch. OVS asks this of a class; whether PMD threads poll a dr port is the port's affair. */
+bool
+netdev_is_pmd(const struct netdev *netdev)
+{
+    return is_netdev_dr(netdev) ? netdev_dr_is_pmd(netdev) : real_netdev_is_pmd(netdev);
 }
 
 struct dpif_flow_dump *

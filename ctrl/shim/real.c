@@ -7,6 +7,7 @@
 
 #include "dpif-netdev-private-dpif.h"
 #include "flow.h"
+#include "netdev.h"
 #include "odp-util.h"
 #include "util.h"
 
@@ -84,6 +85,12 @@ int
 real_dpif_flow_dump_destroy(struct dpif_flow_dump *dump)
 {
     return REAL(dpif_flow_dump_destroy)(dump);
+}
+
+bool
+real_netdev_is_pmd(const struct netdev *netdev)
+{
+    return REAL(netdev_is_pmd)(netdev);
 }
 
 bool

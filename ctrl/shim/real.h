@@ -31,6 +31,7 @@ struct dpif_flow_dump *real_dpif_flow_dump_create(const struct dpif *, bool ters
 int real_dpif_flow_dump_next(struct dpif_flow_dump_thread *, struct dpif_flow *, int max_flows);
 int real_dpif_flow_dump_destroy(struct dpif_flow_dump *);
 
+bool real_netdev_is_pmd(const struct netdev *);
 bool real_dp_netdev_simple_match_enabled(const struct dp_netdev_pmd_thread *, odp_port_t in_port);
 
 void real_flow_wc_map(const struct flow *, struct flowmap *);

@@ -38,7 +38,9 @@ public:
     Result<void> set_odp_port(VportId vport, OdpPort odp_port) noexcept override;
     void set_policed(VportId vport, bool policed) noexcept override;
     void close_entrance(VportId vport) noexcept override;
-    Result<std::uint64_t> switch_queue(VportId vport, ibv_qp* qp, std::uint32_t sqn) noexcept override;
+    using Eswitch::switch_queue;
+    Result<std::uint64_t> switch_queue(VportId vport, ibv_qp* qp, std::uint32_t sqn,
+                                       std::span<const QueuePairFor> by_kind) noexcept override;
     void forget_old_queue(VportId vport) noexcept override;
 
     bool knows(const Ufid& ufid) const noexcept override;

@@ -165,7 +165,7 @@ protected:
         ASSERT_NE(eswitch_, nullptr);
         for (Port& port : ports_) {
             port.wire->collect(SIZE_MAX, 20ms);
-            while (!port.queue->receive().empty()) {}
+            while (!port.queue->receive(0).empty()) {}
         }
     }
     void TearDown() override {
@@ -190,7 +190,7 @@ protected:
         std::vector<std::pair<FrameBytes, std::uint32_t>> frames;
         const auto end = std::chrono::steady_clock::now() + 2s;
         while (frames.size() < at_most && std::chrono::steady_clock::now() < end) {
-            const auto batch = port.queue->receive();
+            const auto batch = port.queue->receive(0);
             for (const slowpath::Frame& frame : batch) {
                 frames.emplace_back(FrameBytes(frame.data, frame.data + frame.size), frame.tag);
             }
@@ -239,7 +239,7 @@ TEST_F(SoftNic, BringsMissesToThePortsQueueWithTheTablesTag) {
     ASSERT_EQ(frames.size(), 1U);
     EXPECT_EQ(frames[0].first, frame(1));
     EXPECT_EQ(frames[0].second, 1U);
-    EXPECT_TRUE(port(2).queue->receive().empty());
+    EXPECT_TRUE(port(2).queue->receive(0).empty());
 }
 
 TEST_F(SoftNic, BringsTheUplinksMissesUpToo) {
@@ -274,7 +274,7 @@ TEST_F(SoftNic, BringsUpWhatCameInBeforeItsPortWasDetached) {
         eswitch_->detach_port(flooded.vport);
         ends = true;
         flood.join();
-        for (auto frames = flooded.queue->receive(); !frames.empty(); frames = flooded.queue->receive()) {
+        for (auto frames = flooded.queue->receive(0); !frames.empty(); frames = flooded.queue->receive(0)) {
             came += frames.size();
         }
         EXPECT_EQ(came, eswitch_->totals().misses - before) << "round " << round;
@@ -286,8 +286,8 @@ TEST_F(SoftNic, BringsUpWhatCameInBeforeItsPortWasDetached) {
 
 TEST_F(SoftNic, WakesThePollerOfAQueue) {
     Port& first = port(1);
-    while (!first.queue->arm()) (void)first.queue->receive();
-    pollfd waited{first.queue->receive_fd(), POLLIN, 0};
+    while (!first.queue->arm(0)) (void)first.queue->receive(0);
+    pollfd waited{first.queue->receive_fd(0), POLLIN, 0};
     EXPECT_EQ(poll(&waited, 1, 50), 0);
     first.wire->send(frame(1));
     EXPECT_EQ(poll(&waited, 1, 2000), 1);
@@ -365,7 +365,7 @@ TEST_F(SoftNic, TakesTheIpPacketsOfAMegaflowAndNoOthers) {
         port(1).wire->send(bytes);
         for (int i = 0; i < 1000; ++i) {
             if (!port(2).wire->collect(1, 1ms).empty()) return 2;
-            if (!port(1).queue->receive().empty()) return 1;
+            if (!port(1).queue->receive(0).empty()) return 1;
         }
         return 0;
     };
@@ -438,7 +438,7 @@ TEST_F(SoftNic, LosesAndDuplicatesNothingWhileAMegaflowIsModified) {
     for (const auto* frames : {&two, &three}) {
         for (const FrameBytes& bytes : *frames) EXPECT_EQ(++seen[bytes], 1);
     }
-    EXPECT_TRUE(port(1).queue->receive().empty());
+    EXPECT_TRUE(port(1).queue->receive(0).empty());
     EXPECT_EQ(eswitch_->del(ufid)->packets, length);
 }
 
@@ -462,7 +462,7 @@ TEST_F(SoftNic, DropsAndCounts) {
     put({9, 9}, MegaflowBuilder(1).eth_type(experimental_type));
     for (std::uint32_t i = 0; i < 10; ++i) port(1).wire->send(frame(i));
     std::this_thread::sleep_for(100ms);
-    EXPECT_TRUE(port(1).queue->receive().empty());
+    EXPECT_TRUE(port(1).queue->receive(0).empty());
     EXPECT_EQ(eswitch_->del(Ufid{9, 9})->packets, 10U);
 }
 
