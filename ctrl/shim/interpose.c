@@ -6,6 +6,9 @@
  */
 #include <config.h>
 
+#include <errno.h>
+#include <string.h>
+
 #include "ctrl/flow.h"
 #include "dpif.h"
 #include "dpif-netdev-private-dpif.h"
@@ -127,6 +130,17 @@ bool
 dp_netdev_simple_match_enabled(const struct dp_netdev_pmd_thread *pmd, odp_port_t in_port)
 {
     return !ovsdr_recirculates() && real_dp_netdev_simple_match_enabled(pmd, in_port);
+}
+
+/* Within libopenvswitch, for the command dpif-netdev/dpif-impl-set. The AVX512 implementation can take packets by parsers
+ * that do not look at the recirc_id that dr_hw_miss_packet_recover() restores. */
+int32_t
+dp_netdev_impl_set_default_by_name(const char *name)
+{
+    if (netdev_is_flow_api_enabled() && !strcmp(name, "dpif_avx512")) {
+        return -ENOTSUP;
+    }
+    return real_dp_netdev_impl_set_default_by_name(name);
 }
 
 /* Within libopenvswitch: its only caller is dpif-netdev, for the match of a megaflow that it adds. */

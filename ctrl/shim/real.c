@@ -93,6 +93,12 @@ real_netdev_is_pmd(const struct netdev *netdev)
     return REAL(netdev_is_pmd)(netdev);
 }
 
+int32_t
+real_dp_netdev_impl_set_default_by_name(const char *name)
+{
+    return REAL(dp_netdev_impl_set_default_by_name)(name);
+}
+
 bool
 real_dp_netdev_simple_match_enabled(const struct dp_netdev_pmd_thread *pmd, odp_port_t in_port)
 {

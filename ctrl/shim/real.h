@@ -10,6 +10,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "dpif.h"
 #include "openvswitch/types.h"
@@ -32,6 +33,7 @@ int real_dpif_flow_dump_next(struct dpif_flow_dump_thread *, struct dpif_flow *,
 int real_dpif_flow_dump_destroy(struct dpif_flow_dump *);
 
 bool real_netdev_is_pmd(const struct netdev *);
+int32_t real_dp_netdev_impl_set_default_by_name(const char *name);
 bool real_dp_netdev_simple_match_enabled(const struct dp_netdev_pmd_thread *, odp_port_t in_port);
 
 void real_flow_wc_map(const struct flow *, struct flowmap *);
