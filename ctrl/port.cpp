@@ -18,6 +18,8 @@
 namespace ovsdr::ctrl {
 namespace {
 
+static_assert(OVSDR_MAX_RECEIVE_QUEUES == slowpath::max_receive_queues);
+
 constexpr unsigned link_overhead = 14 + 2 * 4;  // Ethernet header and two VLAN tags
 constexpr unsigned default_frame_size = 2048;
 
@@ -147,8 +149,9 @@ Result<std::unique_ptr<ovsdr_port>> open_port(const ovsdr_port_options& options)
                                                                          .vport = port->vport,
                                                                          .name = port->interface,
                                                                          .frame_size = frame_size_for(state->mtu),
-                                                                         .on_failure = announce_change,
-                                                                         .policed = options.policed});
+                                                                         .on_event = announce_change,
+                                                                         .policed = options.policed,
+                                                                         .receive_queues = options.receive_queues});
     if (!attached) return tl::unexpected(std::move(attached.error()));
     port->slow_path = std::move(*attached);
     if (!state->admin_up) {
@@ -277,15 +280,27 @@ void ovsdr_port_set_policed(ovsdr_port* port, bool policed) noexcept {
     port->eswitch().set_policed(port->vport, policed);
 }
 
-unsigned ovsdr_port_receive(ovsdr_port* port, ovsdr_frame* frames) noexcept {
+int ovsdr_port_set_receive_queues(ovsdr_port* port, unsigned receive_queues, char** error) noexcept {
+    *error = nullptr;
+    return errno_of([&] {
+        const auto set = port->slow_path->set_receive_queues(receive_queues);
+        if (set) return 0;
+        *error = c_string(set.error().what);
+        return set.error().code;
+    });
+}
+
+unsigned ovsdr_port_receive(ovsdr_port* port, unsigned queue, ovsdr_frame* frames) noexcept {
     unsigned n = 0;
-    for (const auto& frame : port->slow_path->receive()) frames[n++] = {frame.data, frame.size, frame.tag};
+    for (const auto& frame : port->slow_path->receive(queue)) frames[n++] = {frame.data, frame.size, frame.tag};
     return n;
 }
 
-bool ovsdr_port_arm(ovsdr_port* port) noexcept { return port->slow_path->arm(); }
+bool ovsdr_port_arm(ovsdr_port* port, unsigned queue) noexcept { return port->slow_path->arm(queue); }
 
-int ovsdr_port_receive_fd(const ovsdr_port* port) noexcept { return port->slow_path->receive_fd(); }
+int ovsdr_port_receive_fd(const ovsdr_port* port, unsigned queue) noexcept {
+    return port->slow_path->receive_fd(queue);
+}
 
 unsigned ovsdr_port_transmit(ovsdr_port* port, const ovsdr_frame* frames, unsigned n) noexcept {
     std::array<std::span<const std::uint8_t>, OVSDR_BATCH> spans;
@@ -303,6 +318,7 @@ bool ovsdr_port_refresh(ovsdr_port* port) noexcept {
     const auto now = dr::query_vport(port->eswitch(), port->vport);
     const auto changed = [&] {
         const std::string problem = locked(*port, [&] { return port->problem(); });
+        port->slow_path->tend();
         // Whoever wants to know what failed finds it in the port's problem.
         if (now) (void)fit_queue(*port, now->mtu);
         if (port->slow_path->failed()) restart_queue(*port);

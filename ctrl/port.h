@@ -5,7 +5,8 @@
  * of one device share its eSwitch, which stays open as long as one of them does.
  *
  * Errors: positive errno values; an `error` out-parameter gets a message for the user, which the caller frees.
- * Threads: receive, arm, refresh, set_mtu, restart_in_ms and close by one thread at a time; everything else from any.
+ * Threads: refresh, set_mtu, set_receive_queues, restart_in_ms and close by one thread, the owner's; receive and arm of
+ * one receive queue by one thread at a time, which is the owner's where there is one queue; everything else from any.
  * Nothing here throws.
  */
 #ifndef CTRL_PORT_H
@@ -23,7 +24,7 @@ extern "C" {
 
 struct ovsdr_port;
 
-enum { OVSDR_BATCH = 32 };
+enum { OVSDR_BATCH = 32, OVSDR_MAX_RECEIVE_QUEUES = 32 };
 #define OVSDR_NO_ODP_PORT UINT32_MAX
 
 struct ovsdr_port_options {
@@ -32,6 +33,7 @@ struct ovsdr_port_options {
     uint16_t vport;
     uint32_t odp_port;          /* OVSDR_NO_ODP_PORT while unknown */
     bool policed;               /* as ovsdr_port_set_policed() says */
+    unsigned receive_queues;    /* 1 to OVSDR_MAX_RECEIVE_QUEUES */
 };
 
 /* What the port's owner sees, as last asked of the device. */
@@ -79,11 +81,15 @@ bool ovsdr_port_is_last_of_device(const struct ovsdr_port *) OVSDR_NOEXCEPT;
  * the port is in the NIC; `false` lets them in again. */
 void ovsdr_port_set_policed(struct ovsdr_port *, bool policed) OVSDR_NOEXCEPT;
 
-/* At most OVSDR_BATCH frames, valid until the next receive, arm or close. */
-unsigned ovsdr_port_receive(struct ovsdr_port *, struct ovsdr_frame *frames) OVSDR_NOEXCEPT;
+/* As many receive queues from now on, numbered from 0, while traffic goes on; nobody receives meanwhile. An error: those
+ * there were stay. */
+int ovsdr_port_set_receive_queues(struct ovsdr_port *, unsigned receive_queues, char **error) OVSDR_NOEXCEPT;
+
+/* At most OVSDR_BATCH frames, valid until the next receive or arm of this queue, or close. */
+unsigned ovsdr_port_receive(struct ovsdr_port *, unsigned queue, struct ovsdr_frame *frames) OVSDR_NOEXCEPT;
 /* Asks for one wake-up of the descriptor; false when frames wait already. */
-bool ovsdr_port_arm(struct ovsdr_port *) OVSDR_NOEXCEPT;
-int ovsdr_port_receive_fd(const struct ovsdr_port *) OVSDR_NOEXCEPT;
+bool ovsdr_port_arm(struct ovsdr_port *, unsigned queue) OVSDR_NOEXCEPT;
+int ovsdr_port_receive_fd(const struct ovsdr_port *, unsigned queue) OVSDR_NOEXCEPT;
 
 /* How many of `n` (at most OVSDR_BATCH) frames were taken; the rest found the ring full. */
 unsigned ovsdr_port_transmit(struct ovsdr_port *, const struct ovsdr_frame *frames, unsigned n) OVSDR_NOEXCEPT;

@@ -6,6 +6,9 @@
  */
 #include <config.h>
 
+#include <errno.h>
+#include <string.h>
+
 #include "ctrl/flow.h"
 #include "dpif.h"
 #include "dpif-netdev-private-dpcls.h"
@@ -20,6 +23,7 @@
 #include "shim/flow_watch.h"
 #include "shim/gate.h"
 #include "shim/mega_ufid.h"
+#include "shim/netdev_dr.h"
 #include "shim/options.h"
 #include "shim/port_del.h"
 #include "shim/real.h"
@@ -117,6 +121,13 @@ ofproto_port_del(struct ofproto *ofproto, ofp_port_t ofp_port)
     return real_ofproto_port_del(ofproto, ofp_port);
 }
 
+/* Within libopenvswitch. OVS asks this of a class; whether PMD threads poll a dr port is the port's affair. */
+bool
+netdev_is_pmd(const struct netdev *netdev)
+{
+    return is_netdev_dr(netdev) ? netdev_dr_is_pmd(netdev) : real_netdev_is_pmd(netdev);
+}
+
 struct dpif_flow_dump *
 dpif_flow_dump_create(const struct dpif *dpif, bool terse, struct dpif_flow_dump_types *types)
 {
@@ -149,6 +160,17 @@ dpcls_lookup(struct dpcls *classifier, const struct netdev_flow_key *keys[], str
              const size_t n, int *n_lookups)
 {
     return classifier_find_own(classifier, keys, rules, n, n_lookups);
+}
+
+/* Within libopenvswitch, for the command dpif-netdev/dpif-impl-set. The AVX512 implementation can take packets by parsers
+ * that do not look at the recirc_id that dr_hw_miss_packet_recover() restores. */
+int32_t
+dp_netdev_impl_set_default_by_name(const char *name)
+{
+    if (netdev_is_flow_api_enabled() && !strcmp(name, "dpif_avx512")) {
+        return -ENOTSUP;
+    }
+    return real_dp_netdev_impl_set_default_by_name(name);
 }
 
 /* Within libopenvswitch: its only caller is dpif-netdev, for the match of a megaflow that it adds. */

@@ -3,6 +3,7 @@
 
 #include "shim/mega_ufid.h"
 
+#include "dpif-netdev-private-flow.h"
 #include "flow.h"
 #include "openvswitch/match.h"
 #include "openvswitch/ofpbuf.h"
@@ -28,6 +29,7 @@ mega_ufid_hash(const void *key, size_t size, ovs_u128 *hash)
     const struct match *match = added;
     struct {
         struct flow key, mask;
+        uint64_t pmd_id;
     } megaflow;
     size_t index;
 
@@ -41,6 +43,8 @@ mega_ufid_hash(const void *key, size_t size, ovs_u128 *hash)
     FLOWMAP_FOR_EACH_INDEX (index, added_fields) {
         *flow_u64_lvalue(&megaflow.mask, index) = flow_u64_value(&match->wc.masks, index);
     }
+    /* The ufid is made in its place, in the flow. */
+    megaflow.pmd_id = CONTAINER_OF(hash, struct dp_netdev_flow, mega_ufid)->pmd_id;
     real_odp_flow_key_hash(&megaflow, sizeof megaflow, hash);
 }
 

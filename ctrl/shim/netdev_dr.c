@@ -5,8 +5,10 @@
 #include "shim/netdev_dr.h"
 
 #include <errno.h>
+#include <stdio.h>
 
 #include "if-notifier.h"
+#include "openvswitch/dynamic-string.h"
 #include "openvswitch/poll-loop.h"
 #include "openvswitch/vlog.h"
 #include "shim/netdev_dr_parts.h"
@@ -27,6 +29,12 @@ is_netdev_dr(const struct netdev *netdev)
     return netdev_get_class(netdev) == &netdev_dr_class;
 }
 
+bool
+netdev_dr_is_pmd(const struct netdev *netdev)
+{
+    return netdev_dr_cast(netdev)->n_rxq > 1;
+}
+
 static struct netdev *
 dr_alloc(void)
 {
@@ -42,6 +50,8 @@ dr_construct(struct netdev *netdev)
 
     ovs_rwlock_init(&dev->lock);
     dev->odp_port = OVSDR_NO_ODP_PORT;
+    dev->n_rxq = 1;
+    atomic_init(&dev->pmd_receives, false);
     policer_init(&dev->policer);
     atomic_init(&dev->tx_oversize, 0);
     ovs_mutex_lock(&list_mutex);
@@ -60,6 +70,7 @@ dr_destruct(struct netdev *netdev)
     ovs_mutex_unlock(&list_mutex);
     netdev_dr_close_port(dev);
     policer_destroy(&dev->policer);
+    free(dev->n_rxq_problem);
     ovs_rwlock_destroy(&dev->lock);
 }
 
@@ -388,29 +399,90 @@ dr_set_policing(struct netdev *netdev, uint32_t kbits_rate, uint32_t kbits_burst
     return 0;
 }
 
+/* Nobody receives while dpif-netdev calls this. A number that cannot be had leaves that which is in force: an error here
+ * would take the port out of its bridge. */
+static int
+dr_reconfigure(struct netdev *netdev)
+{
+    struct netdev_dr *dev = netdev_dr_cast(netdev);
+    char *message = NULL;
+    int error = 0;
+
+    ovs_rwlock_wrlock(&dev->lock);
+    free(dev->n_rxq_problem);
+    dev->n_rxq_problem = NULL;
+    if (dev->port) {
+        error = ovsdr_port_set_receive_queues(dev->port, dev->n_rxq, &message);
+    }
+    if (error) {
+        dev->n_rxq_problem = xasprintf("options:n_rxq=%u: %s", dev->n_rxq, message ? message : ovs_strerror(error));
+        VLOG_WARN("%s: %s", netdev_get_name(netdev), dev->n_rxq_problem);
+        dev->n_rxq = netdev->n_rxq;
+    }
+    netdev->n_rxq = dev->n_rxq;
+    atomic_store_relaxed(&dev->pmd_receives, netdev->n_rxq > 1);
+    ovs_rwlock_unlock(&dev->lock);
+    free(message);
+    netdev_change_seq_changed(netdev);
+    return 0;
+}
+
+/* Where the device's function is, for dpif-netdev's choice of PMD threads; the soft NIC is nowhere in particular. */
+static int
+dr_get_numa_id(const struct netdev *netdev)
+{
+    struct netdev_dr *dev = netdev_dr_cast(netdev);
+    int numa_id = -1;
+    FILE *file = NULL;
+
+    ovs_rwlock_rdlock(&dev->lock);
+    if (dev->device) {
+        char *name = xasprintf("/sys/class/infiniband/%s/device/numa_node", dev->device);
+
+        file = fopen(name, "r");
+        free(name);
+    }
+    ovs_rwlock_unlock(&dev->lock);
+    if (file) {
+        if (fscanf(file, "%d", &numa_id) != 1) {
+            numa_id = -1;
+        }
+        fclose(file);
+    }
+    return MAX(numa_id, 0);
+}
+
+static void
+add_problem(struct ds *problems, char *problem)
+{
+    if (problem) {
+        ds_put_format(problems, "%s%s", problems->length ? "; " : "", problem);
+        free(problem);
+    }
+}
+
 static int
 dr_get_status(const struct netdev *netdev, struct smap *status)
 {
     struct netdev_dr *dev = netdev_dr_cast(netdev);
     int error = ENODEV;
-    char *problem, *misconfigured;
+    struct ds problems = DS_EMPTY_INITIALIZER;
 
     ovs_rwlock_rdlock(&dev->lock);
     if (dev->port) {
         smap_add(status, "driver_name", "ovs-dr");
         smap_add(status, "device", dev->device);
         smap_add_format(status, "vport", "%u", dev->vport);
-        problem = ovsdr_port_problem(dev->port);
-        misconfigured = options_problem();
-        if (problem || misconfigured) {
-            smap_add_format(status, NETDEV_DR_PROBLEM, "%s%s%s", problem ? problem : "",
-                            problem && misconfigured ? "; " : "", misconfigured ? misconfigured : "");
+        add_problem(&problems, ovsdr_port_problem(dev->port));
+        add_problem(&problems, nullable_xstrdup(dev->n_rxq_problem));
+        add_problem(&problems, options_problem());
+        if (problems.length) {
+            smap_add(status, NETDEV_DR_PROBLEM, ds_cstr(&problems));
         }
-        free(problem);
-        free(misconfigured);
         error = 0;
     }
     ovs_rwlock_unlock(&dev->lock);
+    ds_destroy(&problems);
     return error;
 }
 
@@ -451,7 +523,7 @@ dr_update_flags(struct netdev *netdev, enum netdev_flags off, enum netdev_flags 
 
 const struct netdev_class netdev_dr_class = {
     .type = "dr",
-    .is_pmd = false,
+    .is_pmd = false,                /* But see netdev_dr_is_pmd(). */
     .run = dr_run,
     .wait = dr_wait,
     .alloc = dr_alloc,
@@ -472,6 +544,8 @@ const struct netdev_class netdev_dr_class = {
     .get_custom_stats = netdev_dr_get_custom_stats,
     .get_features = dr_get_features,
     .set_policing = dr_set_policing,
+    .get_numa_id = dr_get_numa_id,
+    .reconfigure = dr_reconfigure,
     .get_status = dr_get_status,
     .update_flags = dr_update_flags,
     .rxq_alloc = netdev_dr_rxq_alloc,

@@ -7,7 +7,10 @@
  * Its packets that no rule in the NIC took come up by the vport's slow-path queue, and what the switch sends goes down
  * by it. Statistics are the vport's: traffic that never left the NIC is in them.
  *
- * Threads: the main thread configures, receives and runs; send and the flow API come from any thread. `lock` protects
+ * With options:n_rxq above 1 its slow path has as many receive queues, and OVS's PMD threads poll them; otherwise the main
+ * thread receives. What n_rxq asks for is in force once dpif-netdev has called reconfigure().
+ *
+ * Threads: the main thread configures and runs; send and the flow API come from any thread. `lock` protects
  * `port`: users share it, configuration owns it.
  */
 #ifndef CTRL_SHIM_NETDEV_DR_H
@@ -29,6 +32,9 @@ struct netdev_dr {
     struct ovsdr_port *port;        /* NULL until configured. */
     char *device;                   /* The options in force; NULL with `port`. */
     uint16_t vport;
+    unsigned int n_rxq;             /* Asked for; up.n_rxq is in force. Main thread. */
+    char *n_rxq_problem;            /* Why that is not in force; NULL if it is, or will be. */
+    atomic_bool pmd_receives;       /* In force: PMD threads receive, not the main thread. */
     uint32_t odp_port;              /* OVSDR_NO_ODP_PORT outside of a datapath. */
 
     enum netdev_flags flags;        /* Those that the vport does not hold. */
@@ -44,6 +50,9 @@ extern const struct netdev_class netdev_dr_class;
 #define NETDEV_DR_PROBLEM "problem"
 
 bool is_netdev_dr(const struct netdev *);
+
+/* netdev_is_pmd(): PMD threads are to poll the interface, from the next reconfiguration of the datapath on. */
+bool netdev_dr_is_pmd(const struct netdev *);
 
 static inline struct netdev_dr *
 netdev_dr_cast(const struct netdev *netdev)

@@ -4,6 +4,7 @@
 #include <errno.h>
 
 #include "dp-packet.h"
+#include "netdev-offload-provider.h"
 #include "netdev-offload.h"
 #include "openvswitch/poll-loop.h"
 #include "openvswitch/vlog.h"
@@ -46,31 +47,51 @@ netdev_dr_rxq_dealloc(struct netdev_rxq *rxq)
     free(rxq);
 }
 
+/* Our hw_miss_packet_recover() takes the mark off a packet again. Where nobody does, dpif-netdev would take it for one of
+ * its own: offload is off, or the interface's flow API is not ours. */
+static bool
+recovers_misses(const struct netdev *netdev)
+{
+    const struct netdev_flow_api *api = ovsrcu_get(const struct netdev_flow_api *, &netdev->flow_api);
+
+    return netdev_is_flow_api_enabled() && api && api->hw_miss_packet_recover;
+}
+
 static struct dp_packet *
 packet_from_frame(const struct ovsdr_frame *frame, bool offload)
 {
     struct dp_packet *packet = dp_packet_new_with_headroom(frame->size + TAILROOM, HEADROOM);
 
     dp_packet_put(packet, frame->data, frame->size);
-    /* The table that missed; hw_miss_packet_recover() takes it off again. Nobody does while offload is off. */
+    /* The table that missed. */
     if (offload && frame->tag) {
         dp_packet_set_flow_mark(packet, frame->tag);
     }
     return packet;
 }
 
+/* While OVS hands the interface over from the main thread to PMD threads, or back, both may come. */
+static bool
+is_receiver(const struct netdev_dr *dev)
+{
+    bool pmd_receives;
+
+    atomic_read_relaxed(&CONST_CAST(struct netdev_dr *, dev)->pmd_receives, &pmd_receives);
+    return thread_is_pmd() == pmd_receives;
+}
+
 int
 netdev_dr_rxq_recv(struct netdev_rxq *rxq, struct dp_packet_batch *batch, int *qfill)
 {
     struct netdev_dr *dev = netdev_dr_cast(rxq->netdev);
-    bool offload = netdev_is_flow_api_enabled();
+    bool offload = recovers_misses(rxq->netdev);
     struct ovsdr_frame frames[OVSDR_BATCH];
     unsigned int n = 0;
 
     batch->count = 0;
     ovs_rwlock_rdlock(&dev->lock);
-    if (dev->port) {
-        n = ovsdr_port_receive(dev->port, frames);
+    if (dev->port && is_receiver(dev)) {
+        n = ovsdr_port_receive(dev->port, rxq->queue_id, frames);
     }
     for (unsigned int i = 0; i < n; i++) {
         if (!policer_is_active(&dev->policer) || policer_passes(&dev->policer, frames[i].size, time_usec())) {
@@ -91,9 +112,9 @@ netdev_dr_rxq_wait(struct netdev_rxq *rxq)
     struct netdev_dr *dev = netdev_dr_cast(rxq->netdev);
 
     ovs_rwlock_rdlock(&dev->lock);
-    if (dev->port) {
-        if (ovsdr_port_arm(dev->port)) {
-            poll_fd_wait(ovsdr_port_receive_fd(dev->port), POLLIN);
+    if (dev->port && is_receiver(dev)) {
+        if (ovsdr_port_arm(dev->port, rxq->queue_id)) {
+            poll_fd_wait(ovsdr_port_receive_fd(dev->port, rxq->queue_id), POLLIN);
         } else {
             poll_immediate_wake();
         }
@@ -108,7 +129,7 @@ netdev_dr_rxq_drain(struct netdev_rxq *rxq)
     struct ovsdr_frame frames[OVSDR_BATCH];
 
     ovs_rwlock_rdlock(&dev->lock);
-    while (dev->port && ovsdr_port_receive(dev->port, frames)) {
+    while (dev->port && is_receiver(dev) && ovsdr_port_receive(dev->port, rxq->queue_id, frames)) {
         continue;
     }
     ovs_rwlock_unlock(&dev->lock);

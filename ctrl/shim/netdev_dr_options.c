@@ -1,4 +1,4 @@
-/* Options of an interface of type "dr": options:device and options:vport, both required.
+/* Options of an interface of type "dr": options:device and options:vport, both required, and options:n_rxq.
  *
  * A vport is opened when the options are set, so that what is wrong shows in `ovs-vsctl show`. Other options later open
  * the new vport before they close the old one: when the new one cannot be had, the interface keeps what it has.
@@ -19,6 +19,12 @@ VLOG_DEFINE_THIS_MODULE(netdev_dr_options);
 /* The uplink's number, which people should not have to know. */
 #define UPLINK_VPORT 65535
 
+struct dr_options {
+    const char *device;     /* The caller's. */
+    uint16_t vport;
+    unsigned int n_rxq;
+};
+
 int
 netdev_dr_get_config(const struct netdev *netdev, struct smap *args)
 {
@@ -28,6 +34,9 @@ netdev_dr_get_config(const struct netdev *netdev, struct smap *args)
     if (dev->port) {
         smap_add(args, "device", dev->device);
         smap_add_format(args, "vport", "%u", dev->vport);
+        if (netdev->n_rxq > 1) {
+            smap_add_format(args, "n_rxq", "%d", netdev->n_rxq);
+        }
     }
     ovs_rwlock_unlock(&dev->lock);
     return 0;
@@ -52,29 +61,42 @@ parse_vport(const char *text, uint16_t *vport)
     return NULL;
 }
 
+static char *
+parse_n_rxq(const char *text, unsigned int *n_rxq)
+{
+    if (strlen(text) > 2 || strspn(text, "0123456789") != strlen(text) || !str_to_uint(text, 10, n_rxq)
+        || *n_rxq < 1 || *n_rxq > OVSDR_MAX_RECEIVE_QUEUES) {
+        return xasprintf("options:n_rxq=%s is not a number from 1 to %d", text, OVSDR_MAX_RECEIVE_QUEUES);
+    }
+    return NULL;
+}
+
 /* NULL, or what is wrong; the caller frees it. */
 static char *
-parse_options(const struct smap *args, const char **device, uint16_t *vport)
+parse_options(const struct smap *args, struct dr_options *options)
 {
     const struct smap_node *node;
     const char *vport_text;
+    char *message;
 
     SMAP_FOR_EACH (node, args) {
-        if (strcmp(node->key, "device") && strcmp(node->key, "vport")) {
-            return xasprintf("unknown option %s (an interface of type=dr has device and vport)", node->key);
+        if (strcmp(node->key, "device") && strcmp(node->key, "vport") && strcmp(node->key, "n_rxq")) {
+            return xasprintf("unknown option %s (an interface of type=dr has device, vport and n_rxq)", node->key);
         }
     }
-    *device = smap_get(args, "device");
-    if (!*device || !(*device)[0]) {
+    options->device = smap_get(args, "device");
+    if (!options->device || !options->device[0]) {
         return xstrdup("options:device is missing (the RDMA device, such as mlx5_0)");
     }
     vport_text = smap_get(args, "vport");
     if (!vport_text) {
         return xstrdup("options:vport is missing (the eSwitch vport's number)");
     }
-    return parse_vport(vport_text, vport);
+    message = parse_vport(vport_text, &options->vport);
+    return message ? message : parse_n_rxq(smap_get_def(args, "n_rxq", "1"), &options->n_rxq);
 }
 
+/* With the receive queues that are in force, which may be in use: reconfigure() changes their number. */
 static int
 open_port(struct netdev_dr *dev, const char *device, uint16_t vport, struct ovsdr_port **port, char **message)
 {
@@ -82,6 +104,7 @@ open_port(struct netdev_dr *dev, const char *device, uint16_t vport, struct ovsd
         .interface = netdev_get_name(&dev->up),
         .device = device,
         .vport = vport,
+        .receive_queues = dev->up.n_rxq,
         .odp_port = OVSDR_NO_ODP_PORT,
         .policed = policer_is_active(&dev->policer),
     };
@@ -101,6 +124,16 @@ is_in_force(const struct netdev_dr *dev, const char *device, uint16_t vport)
     return dev->port && dev->vport == vport && !strcmp(dev->device, device) && !ovsdr_port_is_gone(dev->port);
 }
 
+/* Again, too, when it could not be had before. */
+static void
+ask_for_n_rxq(struct netdev_dr *dev, unsigned int n_rxq)
+{
+    if (dev->n_rxq != n_rxq) {
+        dev->n_rxq = n_rxq;
+        netdev_request_reconfigure(&dev->up);
+    }
+}
+
 int
 netdev_dr_set_config(struct netdev *netdev, const struct smap *args, char **errp)
 {
@@ -108,16 +141,20 @@ netdev_dr_set_config(struct netdev *netdev, const struct smap *args, char **errp
     const char *name = netdev_get_name(netdev);
     struct ovsdr_port *port, *old_port;
     char *message, *old_device;
-    const char *device = NULL;
-    uint16_t vport = 0;
+    struct dr_options options;
+    const char *device;
+    uint16_t vport;
     int error;
 
-    message = parse_options(args, &device, &vport);
+    message = parse_options(args, &options);
     if (message) {
         VLOG_WARN_BUF(errp, "%s: %s", name, message);
         free(message);
         return EINVAL;
     }
+    device = options.device;
+    vport = options.vport;
+    ask_for_n_rxq(dev, options.n_rxq);
     /* Only this thread changes what is in force. */
     if (is_in_force(dev, device, vport)) {
         return 0;

@@ -8,6 +8,7 @@
 #include "dpif-netdev-private-dpcls.h"
 #include "dpif-netdev-private-dpif.h"
 #include "flow.h"
+#include "netdev.h"
 #include "odp-util.h"
 #include "ofproto/ofproto.h"
 #include "util.h"
@@ -92,6 +93,18 @@ int
 real_ofproto_port_del(struct ofproto *ofproto, ofp_port_t ofp_port)
 {
     return REAL(ofproto_port_del)(ofproto, ofp_port);
+}
+
+bool
+real_netdev_is_pmd(const struct netdev *netdev)
+{
+    return REAL(netdev_is_pmd)(netdev);
+}
+
+int32_t
+real_dp_netdev_impl_set_default_by_name(const char *name)
+{
+    return REAL(dp_netdev_impl_set_default_by_name)(name);
 }
 
 bool

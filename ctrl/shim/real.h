@@ -10,6 +10,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "dpif.h"
 #include "openvswitch/types.h"
@@ -37,6 +38,8 @@ int real_dpif_flow_dump_destroy(struct dpif_flow_dump *);
 
 int real_ofproto_port_del(struct ofproto *, ofp_port_t);
 
+bool real_netdev_is_pmd(const struct netdev *);
+int32_t real_dp_netdev_impl_set_default_by_name(const char *name);
 bool real_dp_netdev_simple_match_enabled(const struct dp_netdev_pmd_thread *, odp_port_t in_port);
 
 bool real_dpcls_lookup(struct dpcls *, const struct netdev_flow_key *keys[], struct dpcls_rule **, size_t n,

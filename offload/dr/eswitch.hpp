@@ -43,12 +43,20 @@ namespace ovsdr::dr {
 /// Not offloaded (a Reject, normal) or failed (an Error of the device). std::monostate: installed.
 using PutOutcome = std::variant<std::monostate, Reject, Error>;
 
+/// A queue pair for packets of one kind that come up.
+struct QueuePairFor {
+    ibv_qp* qp;
+    std::uint8_t ip_version;    ///< 4 or 6
+    std::uint8_t ip_protocol;   ///< 0: any
+};
+
 struct PortSpec {
     OdpPort odp_port;         ///< may be unknown (UINT32_MAX) until set_odp_port()
     VportId vport;
     std::string name;         ///< the interface's, for messages
     ibv_qp* slow_path_qp;     ///< a raw packet QP on pd(); outlives the attachment
     std::uint32_t slow_path_sqn;
+    std::span<const QueuePairFor> by_kind{};   ///< others than slow_path_qp, as that
     bool policed = false;     ///< as set_policed() says
 };
 
@@ -86,7 +94,11 @@ public:
     /// megaflows stay as they are. When this returns the old queue gets nothing more, and has got as many packets in
     /// all as is returned. What either queue sends reaches the vport, until forget_old_queue(). An error: the old queue
     /// stays.
-    [[nodiscard]] virtual Result<std::uint64_t> switch_queue(VportId vport, ibv_qp* qp, std::uint32_t sqn) noexcept = 0;
+    [[nodiscard]] virtual Result<std::uint64_t> switch_queue(VportId vport, ibv_qp* qp, std::uint32_t sqn,
+                                                             std::span<const QueuePairFor> by_kind) noexcept = 0;
+    [[nodiscard]] Result<std::uint64_t> switch_queue(VportId vport, ibv_qp* qp, std::uint32_t sqn) noexcept {
+        return switch_queue(vport, qp, sqn, {});
+    }
     /// What the queue of before switch_queue() sends goes nowhere; its QP may be destroyed when this returns.
     virtual void forget_old_queue(VportId vport) noexcept = 0;
     /// Tells or changes the datapath port number of an attached vport. Opens its entrance again, which is all that can

@@ -41,7 +41,9 @@ public:
     void set_tunnel_port(const TunnelPort& port) noexcept override;
     void remove_tunnel_port(OdpPort odp_port) noexcept override;
     void choose(const Choices& choices) noexcept override;
-    Result<std::uint64_t> switch_queue(VportId vport, ibv_qp* qp, std::uint32_t sqn) noexcept override;
+    using Eswitch::switch_queue;
+    Result<std::uint64_t> switch_queue(VportId vport, ibv_qp* qp, std::uint32_t sqn,
+                                       std::span<const QueuePairFor> by_kind) noexcept override;
     void forget_old_queue(VportId vport) noexcept override;
 
     bool knows(const Ufid& ufid) const noexcept override;

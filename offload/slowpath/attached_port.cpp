@@ -17,12 +17,12 @@ Error out_of_memory() noexcept { return {ENOMEM, "out of memory"}; }
 }  // namespace
 
 AttachedPort::AttachedPort(std::shared_ptr<dr::Eswitch> eswitch, const AttachedPortSpec& spec)
-    : eswitch_(std::move(eswitch)), vport_(spec.vport), frame_size_(spec.frame_size), on_failure_(spec.on_failure) {}
+    : eswitch_(std::move(eswitch)), vport_(spec.vport), frame_size_(spec.frame_size), on_event_(spec.on_event) {}
 
 Result<std::unique_ptr<AttachedPort>> AttachedPort::open(std::shared_ptr<dr::Eswitch> eswitch,
                                                          const AttachedPortSpec& spec) noexcept try {
     std::unique_ptr<AttachedPort> port(new AttachedPort(std::move(eswitch), spec));
-    auto queue = port->make_queue(spec.frame_size);
+    auto queue = port->make_queue(spec.frame_size, spec.receive_queues);
     if (!queue) return tl::unexpected(std::move(queue.error()));
     port->queue_ = std::move(*queue);
     auto attached = port->eswitch_->attach_port({.odp_port = spec.odp_port,
@@ -30,6 +30,7 @@ Result<std::unique_ptr<AttachedPort>> AttachedPort::open(std::shared_ptr<dr::Esw
                                                  .name = spec.name,
                                                  .slow_path_qp = port->queue_->qp(),
                                                  .slow_path_sqn = port->queue_->sqn(),
+                                                 .by_kind = port->queue_->by_kind(),
                                                  .policed = spec.policed});
     if (!attached) return tl::unexpected(std::move(attached.error()));
     port->attached_ = true;
@@ -42,29 +43,60 @@ AttachedPort::~AttachedPort() {
     if (attached_) eswitch_->detach_port(vport_);
 }
 
-Result<std::unique_ptr<PortQueue>> AttachedPort::make_queue(unsigned frame_size) const noexcept {
+Result<std::unique_ptr<PortQueue>> AttachedPort::make_queue(unsigned frame_size,
+                                                            unsigned receive_queues) const noexcept {
     const auto port = dr::find_ib_port(eswitch_->context(), vport_);
     if (!port) return tl::unexpected(port.error());
-    return PortQueue::create(
-        {.context = eswitch_->context(), .pd = eswitch_->pd(), .ib_port = port->number, .frame_size = frame_size});
+    return PortQueue::create({.context = eswitch_->context(),
+                              .pd = eswitch_->pd(),
+                              .ib_port = port->number,
+                              .frame_size = frame_size,
+                              .receive_queues = receive_queues});
 }
 
-std::span<const Frame> AttachedPort::receive() noexcept {
-    if (old_ != nullptr) {
+std::span<const Frame> AttachedPort::receive(unsigned queue) noexcept {
+    {
+        const std::shared_lock guard(queue_lock_);
         // What came first is given out first.
-        if (const auto frames = old_->queue->receive(); !frames.empty()) return frames;
-        const bool patient = std::chrono::steady_clock::now() < old_->give_up;
-        if (old_->queue->sends_under_way() == 0 || !patient) end_old_queue();
+        if (const auto frames = receive_old(queue); !frames.empty()) return frames;
+        if (old_ == nullptr || !owner_receives()) {
+            const auto frames = queue_->receive(queue);
+            note_failure();
+            return frames;
+        }
     }
-    const auto frames = queue_->receive();
+    tend();
+    const auto frames = queue_->receive(queue);
     note_failure();
     return frames;
 }
 
-bool AttachedPort::arm() noexcept {
+/// What the old queue still holds, and the receiver of this receive queue is to get.
+std::span<const Frame> AttachedPort::receive_old(unsigned queue) noexcept {
+    if (old_ == nullptr) return {};
+    // Where there were more receive queues than now, some receivers look at several.
+    for (unsigned old = queue; old < old_->queue->receive_queues(); old += queue_->receive_queues()) {
+        if (old_->emptied[old]) continue;
+        const auto frames = old_->queue->receive(old);
+        if (!frames.empty()) return frames;
+        old_->emptied[old] = true;
+        // Release: whoever finds that the last one is empty destroys what this thread has read from.
+        const bool last = old_->to_empty.fetch_sub(1, std::memory_order_release) == 1;
+        if (last && !owner_receives() && on_event_) on_event_();
+    }
+    return {};
+}
+
+void AttachedPort::tend() noexcept {
+    if (old_ == nullptr || old_->to_empty.load(std::memory_order_acquire) != 0) return;
+    const bool patient = std::chrono::steady_clock::now() < old_->give_up;
+    if (old_->queue->sends_under_way() == 0 || !patient) end_old_queue();
+}
+
+bool AttachedPort::arm(unsigned queue) noexcept {
     // The old queue is looked after by receive().
     if (old_ != nullptr) return false;
-    const bool armed = queue_->arm();
+    const bool armed = queue_->arm(queue);
     note_failure();
     return armed;
 }
@@ -77,12 +109,19 @@ unsigned AttachedPort::transmit(std::span<const std::span<const std::uint8_t>> f
 }
 
 void AttachedPort::note_failure() const noexcept {
-    if (queue_->failed() && !failed_.exchange(true, std::memory_order_relaxed) && on_failure_) on_failure_();
+    if (queue_->failed() && !failed_.exchange(true, std::memory_order_relaxed) && on_event_) on_event_();
 }
 
 Result<void> AttachedPort::fit(unsigned frame_size) noexcept {
     if (frame_size <= frame_size_) return {};
-    return replace_queue(frame_size);
+    return replace_queue(frame_size, queue_->receive_queues());
+}
+
+Result<void> AttachedPort::set_receive_queues(unsigned length) noexcept {
+    if (length == queue_->receive_queues()) return {};
+    // Nobody receives: what the queue before still holds counts as missed.
+    if (old_ != nullptr) end_old_queue();
+    return replace_queue(frame_size_, length);
 }
 
 std::string AttachedPort::failure() const {
@@ -91,7 +130,7 @@ std::string AttachedPort::failure() const {
 }
 
 Result<void> AttachedPort::restart() noexcept {
-    auto replaced = replace_queue(frame_size_);
+    auto replaced = replace_queue(frame_size_, queue_->receive_queues());
     if (replaced) {
         const std::unique_lock guard(queue_lock_);
         ++past_.restarts;
@@ -99,15 +138,20 @@ Result<void> AttachedPort::restart() noexcept {
     return replaced;
 }
 
-Result<void> AttachedPort::replace_queue(unsigned frame_size) noexcept try {
+Result<void> AttachedPort::replace_queue(unsigned frame_size, unsigned receive_queues) noexcept try {
+    if (!owner_receives()) tend();
+    if (!owner_receives() && old_ != nullptr) {
+        return tl::unexpected(Error{EBUSY, "the queue before has not been emptied yet"});
+    }
     // Twice without a receive() in between: what the first one still holds counts as missed.
     if (old_ != nullptr) end_old_queue();
     auto next = std::make_unique<OldQueue>();
-    auto queue = make_queue(frame_size);
+    auto queue = make_queue(frame_size, receive_queues);
     if (!queue) return tl::unexpected(std::move(queue.error()));
-    const auto led_up = eswitch_->switch_queue(vport_, (*queue)->qp(), (*queue)->sqn());
+    const auto led_up = eswitch_->switch_queue(vport_, (*queue)->qp(), (*queue)->sqn(), (*queue)->by_kind());
     if (!led_up) return tl::unexpected(led_up.error());
     next->led_up = *led_up;
+    next->to_empty = queue_->receive_queues();
     next->give_up = std::chrono::steady_clock::now() + patience;
     const std::unique_lock guard(queue_lock_);
     next->queue = std::exchange(queue_, std::move(*queue));

@@ -3,16 +3,16 @@
 // receive() gives frames that no rule took, transmit() sends frames that a source_sqn rule takes to the port's vport.
 // The rules themselves are Eswitch::attach_port()'s.
 //
+// With one receive queue, that of the QP, all that comes up is in there. With several, each is a WQ, and the QP only
+// sends; what comes up is spread by flow (spread.hpp).
+//
 // Failure. A QP that the device moves to the error state stays there: what was received before is given out, everything
 // posted comes back flushed, nothing more is posted, and failed() says so. The owner makes another queue
 // (attached_port.hpp).
 //
-// Sends. One completion is asked for per batch. It carries the number of the last send that it covers: a good one says
-// that all of those were sent, a failed one that all but the last were, a flushed one says nothing of any, so none
-// counts as sent.
-//
-// Threads: one receiver at a time; transmit() may be called by several threads at once (a mutex: this is the slow
-// path). receive_fd() becomes readable when frames wait, after arm(), and when the queue fails.
+// Threads: one receiver of each receive queue at a time; transmit() may be called by several threads at once (a mutex:
+// this is the slow path). receive_fd() becomes readable when frames wait, after arm(), and, of the only receive queue,
+// when the queue fails.
 // Source: ibv_create_qp_ex(3), ibv_post_send(3), ibv_req_notify_cq(3), mlx5dv_init_obj(3) for the SQ number.
 #pragma once
 
@@ -21,6 +21,7 @@
 #include <span>
 #include <string>
 
+#include "offload/dr/eswitch.hpp"
 #include "offload/dr/result.hpp"
 
 struct ibv_context;
@@ -30,6 +31,7 @@ struct ibv_qp;
 namespace ovsdr::slowpath {
 
 inline constexpr unsigned batch_length = 32;
+inline constexpr unsigned max_receive_queues = 32;
 
 struct PortQueueSpec {
     ibv_context* context;
@@ -38,6 +40,7 @@ struct PortQueueSpec {
     unsigned receive_length = 1024;   ///< frames, a power of two
     unsigned transmit_length = 1024;
     unsigned frame_size = 2048;       ///< bytes a buffer holds: at least MTU + 22
+    unsigned receive_queues = 1;
 };
 
 /// A received frame; `data` is valid until the next receive() or release.
@@ -70,14 +73,17 @@ public:
     [[nodiscard]] static Result<std::unique_ptr<PortQueue>> create(const PortQueueSpec& spec) noexcept;
     virtual ~PortQueue() = default;
 
+    [[nodiscard]] virtual unsigned receive_queues() const noexcept = 0;
+    /// Where packets are led to that come up: those of these kinds there, all others to qp().
     [[nodiscard]] virtual ibv_qp* qp() const noexcept = 0;
+    [[nodiscard]] virtual std::span<const dr::QueuePairFor> by_kind() const noexcept = 0;
     [[nodiscard]] virtual std::uint32_t sqn() const noexcept = 0;
 
-    /// At most batch_length frames. Their buffers are posted again by the next receive() or arm().
-    [[nodiscard]] virtual std::span<const Frame> receive() noexcept = 0;
+    /// At most batch_length frames. Their buffers are posted again by the next receive() or arm() of the same queue.
+    [[nodiscard]] virtual std::span<const Frame> receive(unsigned queue) noexcept = 0;
     /// Asks for one wake-up of receive_fd(); false when frames wait already (receive again instead of sleeping).
-    [[nodiscard]] virtual bool arm() noexcept = 0;
-    [[nodiscard]] virtual int receive_fd() const noexcept = 0;
+    [[nodiscard]] virtual bool arm(unsigned queue) noexcept = 0;
+    [[nodiscard]] virtual int receive_fd(unsigned queue) const noexcept = 0;
 
     /// Copies and posts; returns how many frames were taken. The rest found the ring full or no buffer long enough,
     /// which counts as send_drops, or the queue failed, which counts as send_errors.

@@ -1,5 +1,7 @@
 #include "offload/dr/install/landing.hpp"
 
+#include <cerrno>
+
 #include "offload/dr/install/make.hpp"
 
 namespace ovsdr::dr {
@@ -14,6 +16,13 @@ struct Match {
         value.set(field, bits_value & bits_mask);
     }
 };
+
+/// The narrower kind first, in one of two ranges.
+constexpr std::uint16_t one_protocol = 0, any_protocol = 1, all_kinds = 2, range = 3;
+
+std::uint16_t priority_of(const Landing::Place& place, std::uint16_t within) noexcept {
+    return static_cast<std::uint16_t>(place.priority * range + within);
+}
 
 Match of_vport(Device::VportRegister vport) {
     Match match;
@@ -55,11 +64,27 @@ Result<Rule> Landing::let_down(Device::VportRegister vport) {
     return make_rule(*root_, {match.mask, 0}, match.value, {to_by_table_});
 }
 
-Result<Rule> Landing::to_queue(Device::VportRegister vport, std::uint16_t priority, ActionRef count, ActionRef queue) {
-    Match match = of_vport(vport);
-    if (by_port_ != nullptr) return make_rule(*by_port_, {match.mask, priority}, match.value, {count, queue});
+Result<Rule> Landing::to_queue(const Place& place, ActionRef queue) {
+    Match match = of_vport(place.vport);
+    if (by_port_ != nullptr) {
+        const std::uint16_t priority = place.has_kinds ? priority_of(place, all_kinds) : place.priority;
+        return make_rule(*by_port_, {match.mask, priority}, match.value, {place.count, queue});
+    }
     match.set(field::metadata_reg_c_1, mark_of(entry_id), UINT32_MAX);
-    return make_rule(*root_, {match.mask, priority}, match.value, {count, tag_of_entry_, queue});
+    return make_rule(*root_, {match.mask, place.priority}, match.value, {place.count, tag_of_entry_, queue});
+}
+
+Result<Rule> Landing::to_queue_of_kind(const Place& place, std::uint8_t ip_version, std::uint8_t protocol,
+                                       ActionRef queue) {
+    if (by_port_ == nullptr) {
+        return tl::unexpected(
+            Error{EOPNOTSUPP, "several receive queues of a port: the device's NIC_RX has no table but its root"});
+    }
+    Match match = of_vport(place.vport);
+    match.set(field::ip_version, ip_version, ip_version);   // as compile_match() asks for it
+    if (protocol != 0) match.set(field::ip_protocol, protocol, 0xFF);
+    const std::uint16_t priority = priority_of(place, protocol != 0 ? one_protocol : any_protocol);
+    return make_rule(*by_port_, {match.mask, priority}, match.value, {place.count, queue});
 }
 
 std::vector<std::pair<const char*, const MatcherSet*>> Landing::tables() const {

@@ -4,13 +4,19 @@
 //   by table  reg_c_1 = mark of the table                        → tag(table's id), by port
 //   by port   vport bits of reg_c_0                              → count, the port's slow-path QP
 //
+// A port with several receive queues has more rules by port, for the kinds of packets that are hashed:
+//
+//             vport bits, IP version, TCP or UDP                 → count, the TIR of the kind
+//             vport bits, IP version                             → count, the TIR of the kind
+//
 // So a table of megaflows costs one rule here, and so does a port. Devices whose NIC_RX has only its root
 // (DeviceCaps::recirculates) have one table of megaflows, whose mark the root rule asks for:
 //
 //   root      vport bits of reg_c_0, reg_c_1 = mark of table 1   → count, tag(1), the port's slow-path QP
 //
-// A port's queue may be replaced while packets come down: the new queue's rule has the other of two priorities, so that
-// at any moment a packet finds exactly one of them, and none after the old one has gone but the new one.
+// A port's queue may be replaced while packets come down: the new queue's rules have the other of two priorities (or of
+// two ranges of them), so that at any moment a packet finds exactly one of all, and none after the old queue's have gone
+// but the new one's.
 //
 // Threads: any. Errors: the device's; may throw std::bad_alloc and leaves nothing behind then.
 #pragma once
@@ -37,9 +43,16 @@ public:
     [[nodiscard]] Result<Rule> name_table(std::uint32_t id);
     /// Lets those of a vport come down. Nothing where to_queue() does.
     [[nodiscard]] Result<Rule> let_down(Device::VportRegister vport);
-    /// The first way to a queue has priority 0, one that replaces it the other of 0 and 1.
-    [[nodiscard]] Result<Rule> to_queue(Device::VportRegister vport, std::uint16_t priority, ActionRef count,
-                                        ActionRef queue);
+    struct Place {
+        Device::VportRegister vport;
+        std::uint16_t priority;   ///< 0 for a port's first queue; one that replaces it has the other of 0 and 1
+        ActionRef count;
+        bool has_kinds;           ///< there are rules of kinds in front
+    };
+    [[nodiscard]] Result<Rule> to_queue(const Place& place, ActionRef queue);
+    /// `protocol` 0: any. EOPNOTSUPP where NIC_RX has only its root.
+    [[nodiscard]] Result<Rule> to_queue_of_kind(const Place& place, std::uint8_t ip_version, std::uint8_t protocol,
+                                                ActionRef queue);
 
     [[nodiscard]] Domain& domain() noexcept { return *domain_; }
     /// For people.

@@ -69,16 +69,28 @@ Result<QueueRules> Pipeline::serve(const QueueIn& queue) {
                     make_rule(*fdb_root_, {queue_mask, root_queue_priority}, queue_value, {to_send_}));
     }
     if (made) made = fdb_->wait_written();
-    if (made) {
-        made = take(rules.to_queue, landing_->to_queue(queue.register_bits, queue.priority, rules.led_up->action(slot),
-                                                       std::move(to_queue)));
+    // What is there already leads packets to the queue before until the last rule of these is in front of it.
+    const Landing::Place place{queue.register_bits, queue.priority, rules.led_up->action(slot), queue.by_kind.size() > 0};
+    if (made) made = take(rules.to_queue, landing_->to_queue(place, std::move(to_queue)));
+    for (const QueuePairFor& kind : queue.by_kind) {
+        if (made) made = lead_kind(place, kind, rules.by_kind);
     }
     if (made) made = landing_->domain().wait_written();
     if (!made) return tl::unexpected(std::move(made.error()));
     return rules;
 }
 
+Result<void> Pipeline::lead_kind(const Landing::Place& place, const QueuePairFor& kind, std::vector<Rule>& rules) {
+    ActionRef action;
+    if (auto made = take(action, Action::to_queue_pair(kind.qp)); !made) return made;
+    auto rule = landing_->to_queue_of_kind(place, kind.ip_version, kind.ip_protocol, std::move(action));
+    if (!rule) return tl::unexpected(std::move(rule.error()));
+    rules.push_back(std::move(*rule));
+    return {};
+}
+
 std::uint64_t Pipeline::stop_leading_up(QueueRules& rules) noexcept {
+    rules.by_kind.clear();
     rules.to_queue = Rule();
     // A device that fails here has been asked twice: what it has counted so far is the best that there is.
     (void)landing_->domain().drain();

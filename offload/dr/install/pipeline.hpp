@@ -30,10 +30,12 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "offload/dr/compile/levels.hpp"
 #include "offload/dr/device/counter_bulk.hpp"
+#include "offload/dr/eswitch.hpp"
 #include "offload/dr/graph.hpp"
 #include "offload/dr/install/action_cache.hpp"
 #include "offload/dr/install/counter.hpp"
@@ -49,7 +51,8 @@ struct QueueRules {
     Rule send_to_vport;                    ///< FDB send table
     Rule enter_send;                       ///< FDB root
     Rule to_queue;                         ///< NIC_RX
-    std::uint16_t priority = 0;            ///< of `to_queue`
+    std::vector<Rule> by_kind;             ///< NIC_RX, in front of `to_queue`
+    std::uint16_t priority = 0;            ///< as Landing::to_queue() takes it
 };
 
 /// All rules of an attached vport. Destroyed from the last to the first, so that nothing enters any more when the way
@@ -74,6 +77,7 @@ public:
         Device::VportRegister register_bits;
         ibv_qp* slow_path_qp;
         std::uint32_t slow_path_sqn;
+        std::span<const QueuePairFor> by_kind{};
         std::uint16_t priority = 0;   ///< 0 or 1: the one that the queue before does not have
     };
     /// When this returns, what the queue sends reaches the vport, and misses go to it unless a queue of priority 0 gets
@@ -126,6 +130,8 @@ private:
     [[nodiscard]] std::vector<TableView> views() const;
     [[nodiscard]] Result<void> make_tables(const std::shared_ptr<Device>& device, const DeviceCaps& caps);
     [[nodiscard]] Result<void> make_miss_rules(CounterPool& counters);
+    [[nodiscard]] Result<void> lead_kind(const Landing::Place& place, const QueuePairFor& kind,
+                                         std::vector<Rule>& rules);
     [[nodiscard]] std::shared_ptr<FlowTable> find(TableKey key) const;
 
     std::shared_ptr<Device> device_;

@@ -167,7 +167,7 @@ protected:
         ASSERT_NE(eswitch_, nullptr);
         for (Port& port : ports_) {
             port.wire->collect(SIZE_MAX, 20ms);
-            while (!port.queue->receive().empty()) {}
+            while (!port.queue->receive(0).empty()) {}
         }
     }
     void TearDown() override {
@@ -192,7 +192,7 @@ protected:
         std::vector<std::pair<FrameBytes, std::uint32_t>> frames;
         const auto end = std::chrono::steady_clock::now() + 2s;
         while (frames.size() < at_most && std::chrono::steady_clock::now() < end) {
-            const auto batch = port.queue->receive();
+            const auto batch = port.queue->receive(0);
             for (const slowpath::Frame& frame : batch) {
                 frames.emplace_back(FrameBytes(frame.data, frame.data + frame.size), frame.tag);
             }

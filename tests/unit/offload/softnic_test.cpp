@@ -27,7 +27,7 @@ TEST_F(SoftNic, BringsMissesToThePortsQueueWithTheTablesTag) {
     ASSERT_EQ(frames.size(), 1U);
     EXPECT_EQ(frames[0].first, frame(1));
     EXPECT_EQ(frames[0].second, 1U);
-    EXPECT_TRUE(port(2).queue->receive().empty());
+    EXPECT_TRUE(port(2).queue->receive(0).empty());
 }
 
 TEST_F(SoftNic, BringsTheUplinksMissesUpToo) {
@@ -62,7 +62,7 @@ TEST_F(SoftNic, BringsUpWhatCameInBeforeItsPortWasDetached) {
         eswitch_->detach_port(flooded.vport);
         ends = true;
         flood.join();
-        for (auto frames = flooded.queue->receive(); !frames.empty(); frames = flooded.queue->receive()) {
+        for (auto frames = flooded.queue->receive(0); !frames.empty(); frames = flooded.queue->receive(0)) {
             came += frames.size();
         }
         EXPECT_EQ(came, eswitch_->totals().misses - before) << "round " << round;
@@ -74,8 +74,8 @@ TEST_F(SoftNic, BringsUpWhatCameInBeforeItsPortWasDetached) {
 
 TEST_F(SoftNic, WakesThePollerOfAQueue) {
     Port& first = port(1);
-    while (!first.queue->arm()) (void)first.queue->receive();
-    pollfd waited{first.queue->receive_fd(), POLLIN, 0};
+    while (!first.queue->arm(0)) (void)first.queue->receive(0);
+    pollfd waited{first.queue->receive_fd(0), POLLIN, 0};
     EXPECT_EQ(poll(&waited, 1, 50), 0);
     first.wire->send(frame(1));
     EXPECT_EQ(poll(&waited, 1, 2000), 1);
@@ -153,7 +153,7 @@ TEST_F(SoftNic, TakesTheIpPacketsOfAMegaflowAndNoOthers) {
         port(1).wire->send(bytes);
         for (int i = 0; i < 1000; ++i) {
             if (!port(2).wire->collect(1, 1ms).empty()) return 2;
-            if (!port(1).queue->receive().empty()) return 1;
+            if (!port(1).queue->receive(0).empty()) return 1;
         }
         return 0;
     };
@@ -226,7 +226,7 @@ TEST_F(SoftNic, LosesAndDuplicatesNothingWhileAMegaflowIsModified) {
     for (const auto* frames : {&two, &three}) {
         for (const FrameBytes& bytes : *frames) EXPECT_EQ(++seen[bytes], 1);
     }
-    EXPECT_TRUE(port(1).queue->receive().empty());
+    EXPECT_TRUE(port(1).queue->receive(0).empty());
     EXPECT_EQ(eswitch_->del(ufid)->packets, length);
 }
 
@@ -250,7 +250,7 @@ TEST_F(SoftNic, DropsAndCounts) {
     put({9, 9}, MegaflowBuilder(1).eth_type(experimental_type));
     for (std::uint32_t i = 0; i < 10; ++i) port(1).wire->send(frame(i));
     std::this_thread::sleep_for(100ms);
-    EXPECT_TRUE(port(1).queue->receive().empty());
+    EXPECT_TRUE(port(1).queue->receive(0).empty());
     EXPECT_EQ(eswitch_->del(Ufid{9, 9})->packets, 10U);
 }
 

@@ -326,7 +326,7 @@ TEST_F(SoftNicTunnels, DropsAndCountsWhatWasInside) {
     put({1, 1}, parent(vxlan_port));
     put({1, 2}, child(vxlan_port, 5).eth_type(experimental_type));
     EXPECT_TRUE(from_wire(inside(test::vxlan(5), frame(4))).empty());
-    EXPECT_TRUE(port(uplink).queue->receive().empty());
+    EXPECT_TRUE(port(uplink).queue->receive(0).empty());
     expect_counted({1, 2}, 1, frame_size);
 }
 

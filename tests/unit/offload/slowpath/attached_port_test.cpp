@@ -55,7 +55,7 @@ protected:
                 .vport = {1},
                 .name = "an interface whose name takes memory",
                 .frame_size = 2048,
-                .on_failure = [this] { ++failures_told_; }};
+                .on_event = [this] { ++failures_told_; }};
     }
     Result<void> open() {
         auto port = AttachedPort::open(eswitch_, spec());

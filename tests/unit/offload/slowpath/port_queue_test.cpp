@@ -53,16 +53,16 @@ TEST_F(PortQueueTest, PostsEveryBufferAndTellsTheSqNumber) {
 TEST_F(PortQueueTest, GivesFramesWithTheirTagsAndPostsTheirBuffersAgain) {
     open();
     for (std::uint8_t i = 0; i < 40; ++i) fake().deliver(Bytes(60 + i, i), i);
-    auto frames = queue_->receive();
+    auto frames = queue_->receive(0);
     ASSERT_EQ(frames.size(), batch_length);
     EXPECT_EQ(frames[7].size, 67U);
     EXPECT_EQ(frames[7].tag, 7U);
     EXPECT_EQ(frames[7].data[66], 7);
     EXPECT_EQ(fake().posted_receives(), 24U);
-    frames = queue_->receive();
+    frames = queue_->receive(0);
     ASSERT_EQ(frames.size(), 8U);
     EXPECT_EQ(frames[7].tag, 39U);
-    EXPECT_TRUE(queue_->receive().empty());
+    EXPECT_TRUE(queue_->receive(0).empty());
     EXPECT_EQ(fake().posted_receives(), 64U);
     EXPECT_EQ(queue_->stats().received, 40U);
 }
@@ -71,13 +71,13 @@ TEST_F(PortQueueTest, GivesWhatCameBeforeTheFailureAndPostsNothingAfterIt) {
     open();
     fake().deliver(Bytes(60, 1));
     fake().deliver(Bytes(61, 2), 2, IBV_WC_LOC_LEN_ERR);
-    const auto frames = queue_->receive();
+    const auto frames = queue_->receive(0);
     ASSERT_EQ(frames.size(), 1U);
     EXPECT_EQ(frames[0].size, 60U);
     EXPECT_TRUE(queue_->failed());
     EXPECT_EQ(queue_->failure(), "receiving: local length error");
-    EXPECT_TRUE(queue_->receive().empty());
-    EXPECT_TRUE(queue_->arm()) << "nothing comes any more: whoever waits for it must not spin";
+    EXPECT_TRUE(queue_->receive(0).empty());
+    EXPECT_TRUE(queue_->arm(0)) << "nothing comes any more: whoever waits for it must not spin";
     EXPECT_EQ(queue_->stats().receive_errors, 1U) << "buffers that were flushed are no frames";
     EXPECT_EQ(fake().posted_receives(), 0U);
     EXPECT_TRUE(fake().received.empty());
@@ -148,21 +148,21 @@ TEST_F(PortQueueTest, TellsTheCauseAndNotTheFlushThatFollows) {
     open();
     fake().fail(IBV_WC_LOC_PROT_ERR);
     EXPECT_EQ(transmit({Bytes(60, 1)}), 1U);
-    EXPECT_TRUE(queue_->receive().empty());   // sees its own buffers flushed
+    EXPECT_TRUE(queue_->receive(0).empty());   // sees its own buffers flushed
     EXPECT_EQ(queue_->failure(), "sending: local protection error");
     EXPECT_EQ(queue_->stats().send_errors, 1U);
 }
 
 TEST_F(PortQueueTest, DoesNotSleepOverFramesThatCameBeforeItAsked) {
     open();
-    EXPECT_TRUE(queue_->arm());
+    EXPECT_TRUE(queue_->arm(0));
     EXPECT_TRUE(FakeVerbs::armed());
     fake().deliver(Bytes(60, 1), 1);
-    EXPECT_FALSE(queue_->arm());
-    EXPECT_FALSE(queue_->arm()) << "nobody has seen the frame yet";
-    EXPECT_EQ(queue_->receive().size(), 1U);
-    EXPECT_TRUE(queue_->receive().empty());
-    EXPECT_TRUE(queue_->arm());
+    EXPECT_FALSE(queue_->arm(0));
+    EXPECT_FALSE(queue_->arm(0)) << "nobody has seen the frame yet";
+    EXPECT_EQ(queue_->receive(0).size(), 1U);
+    EXPECT_TRUE(queue_->receive(0).empty());
+    EXPECT_TRUE(queue_->arm(0));
 }
 
 TEST_F(PortQueueTest, CopiesWhatItSends) {
