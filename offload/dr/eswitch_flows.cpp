@@ -77,13 +77,13 @@ void EswitchImpl::bring_up_to_date(std::span<Update> updates) noexcept {
 /// Compiles the megaflow and makes its new rule, beside the present one if there is one.
 void EswitchImpl::prepare(Update& update) noexcept {
     Flow& flow = update.entry->second;
-    auto plan = compile(flow.megaflow.restore(), port_map_, caps_);
+    auto plan = compiled(flow);
     if (!plan) {
         update.outcome = std::move(plan.error());
         return;
     }
     update.table_changes = pipeline_->tables().changes();
-    if (auto no_way = pipeline_->obstacle_to(*plan)) {
+    if (auto no_way = pipeline_->obstacle_to(update.entry->first, *plan)) {
         update.waits_for = {no_way->because, plan->match.table};
         update.outcome = Reject{{std::move(no_way->obstacle)}};
         return;
@@ -93,7 +93,7 @@ void EswitchImpl::prepare(Update& update) noexcept {
         update.outcome = Error{ENOSPC, "the device is full: it took none of the last megaflows", "waiting for room"};
         return;
     }
-    if (auto installed = install(flow, *plan, update.next); !installed) {
+    if (auto installed = install(*update.entry, *plan, update.next); !installed) {
         backlog_.refused();
         update.outcome = std::move(installed.error());
         return;
@@ -101,19 +101,20 @@ void EswitchImpl::prepare(Update& update) noexcept {
     backlog_.taken();
 }
 
-Result<void> EswitchImpl::install(Flow& flow, const RulePlan& plan, Installation& next) noexcept {
+Result<void> EswitchImpl::install(FlowEntry& entry, const RulePlan& plan, Installation& next) noexcept {
+    auto& [ufid, flow] = entry;
     if (!flow.now.counter || flow.now.bytes_uncounted != plan.bytes_uncounted) {
         auto counter = counters_->acquire(plan.bytes_uncounted, true, flow.neighbourhood);
         if (!counter) return tl::unexpected(std::move(counter.error()));
         next.counter = std::move(*counter);
         next.bytes_uncounted = plan.bytes_uncounted;
     }
-    auto rule = pipeline_->install(plan, next.counter ? next.counter : flow.now.counter);
+    auto rule = pipeline_->install(ufid, plan, next.counter ? next.counter : flow.now.counter);
     if (!rule && rule.error().code == EEXIST && flow.now.rule) {
         // A device that has no two rules with one value: the old one must go first.
         end(flow.now.rule, flow.now.counter);
         (void)pipeline_->fdb().drain();   // what it led to goes with this update
-        rule = pipeline_->install(plan, next.counter ? next.counter : flow.now.counter);
+        rule = pipeline_->install(ufid, plan, next.counter ? next.counter : flow.now.counter);
     }
     if (!rule) {
         next.counter = Counter();   // nothing has counted into it

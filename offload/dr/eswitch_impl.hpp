@@ -37,6 +37,9 @@ public:
     void detach_port(VportId vport) noexcept override;
     Result<void> set_odp_port(VportId vport, OdpPort odp_port) noexcept override;
     void close_entrance(VportId vport) noexcept override;
+    void set_tunnel_port(const TunnelPort& port) noexcept override;
+    void remove_tunnel_port(OdpPort odp_port) noexcept override;
+    void choose(const Choices& choices) noexcept override;
     Result<std::uint64_t> switch_queue(VportId vport, ibv_qp* qp, std::uint32_t sqn) noexcept override;
     void forget_old_queue(VportId vport) noexcept override;
 
@@ -63,6 +66,10 @@ private:
 
     explicit EswitchImpl(std::shared_ptr<Device> device) noexcept;
 
+    [[nodiscard]] Compiled<RulePlan> compiled(const Flow& flow) const noexcept {
+        return compile(flow.megaflow.restore(), port_map_, caps_, choices_);
+    }
+
     [[nodiscard]] FlowShard& shard_of(const Ufid& ufid) noexcept { return shards_[UfidHash{}(ufid) % shards_.size()]; }
     [[nodiscard]] const FlowShard& shard_of(const Ufid& ufid) const noexcept {
         return shards_[UfidHash{}(ufid) % shards_.size()];
@@ -82,7 +89,7 @@ private:
     // With the flows' shard locked and ports_mutex_ shared.
     void bring_up_to_date(std::span<Update> updates) noexcept;
     void prepare(Update& update) noexcept;
-    [[nodiscard]] Result<void> install(Flow& flow, const RulePlan& plan, Installation& next) noexcept;
+    [[nodiscard]] Result<void> install(FlowEntry& entry, const RulePlan& plan, Installation& next) noexcept;
     void wait_for_replacements(std::span<Update> updates) noexcept;
     void finish(Update& update) noexcept;
     void park(Update& update) noexcept;
@@ -116,6 +123,8 @@ private:
 
     /// Compiles every megaflow that mentions one of these again.
     void recompile(std::span<const OdpPort> ports) noexcept;
+    /// With their shard locked and ports_mutex_ shared.
+    void recompile(std::span<FlowEntry* const> entries) noexcept;
     void map_port(const PortSpec& spec);
     void unmap_port(const PortSpec& spec) noexcept;
     [[nodiscard]] Port* port_of(VportId vport) const noexcept;
@@ -142,6 +151,7 @@ private:
     mutable std::shared_mutex ports_mutex_;
     std::vector<std::unique_ptr<Port>> ports_;
     PortMap port_map_;
+    Choices choices_;          ///< with ports_mutex_ too
 
     static constexpr std::size_t shard_length = 256;
     Backlog backlog_;

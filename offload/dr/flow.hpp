@@ -27,7 +27,7 @@ namespace ovsdr::dr {
 struct Installation {
     Counter counter;   ///< outlives the rule
     Rule rule;
-    std::uint8_t bytes_uncounted = 0;
+    std::int16_t bytes_uncounted = 0;
 };
 
 /// What a deletion touches lies together; the megaflow's key comes last.

@@ -63,7 +63,7 @@ CounterBulk::CounterBulk(std::shared_ptr<Object> object, std::uint32_t length, s
     : object_(std::move(object)), length_(length), number_(number), slots_(length),
       answer_(answer_header + length * answer_per_counter) {}
 
-Result<std::uint32_t> CounterBulk::take(std::uint8_t bytes_uncounted) {
+Result<std::uint32_t> CounterBulk::take(std::int16_t bytes_uncounted) {
     std::lock_guard lock(mutex_);
     while (search_from_ < length_ && slots_[search_from_].taken) ++search_from_;
     if (search_from_ == length_) return length_;
@@ -130,7 +130,8 @@ FlowStats CounterBulk::free_locked(Slot& slot) noexcept {
 
 FlowStats CounterBulk::stats_of(const Slot& slot) const noexcept {
     const std::uint64_t packets = slot.packets - slot.first_packets;
-    return {packets, slot.bytes - slot.first_bytes + packets * slot.bytes_uncounted, slot.used_ms};
+    const auto uncounted = static_cast<std::uint64_t>(slot.bytes_uncounted);   // less than 0: modulo 2^64
+    return {packets, slot.bytes - slot.first_bytes + packets * uncounted, slot.used_ms};
 }
 
 ActionRef CounterBulk::action(std::uint32_t slot) const noexcept {
