@@ -35,7 +35,7 @@ struct dpif_flow_dump *real_dpif_flow_dump_create(const struct dpif *, bool ters
 int real_dpif_flow_dump_next(struct dpif_flow_dump_thread *, struct dpif_flow *, int max_flows);
 int real_dpif_flow_dump_destroy(struct dpif_flow_dump *);
 
-int real_ofproto_port_del(struct ofproto *, ofp_port_t);
+void real_ofproto_port_unregister(struct ofproto *, ofp_port_t);
 
 bool real_dp_netdev_simple_match_enabled(const struct dp_netdev_pmd_thread *, odp_port_t in_port);
 
