@@ -113,12 +113,12 @@ dpif_port_del(struct dpif *dpif, odp_port_t port_no, bool local_delete)
     return error;
 }
 
-/* Of vswitchd itself. */
-int
-ofproto_port_del(struct ofproto *ofproto, ofp_port_t ofp_port)
+/* vswitchd is about to let go of the interface; ofproto still knows the port. */
+void
+ofproto_port_unregister(struct ofproto *ofproto, ofp_port_t ofp_port)
 {
     port_del_flows_of_tunnel_go(ofproto, ofp_port);
-    return real_ofproto_port_del(ofproto, ofp_port);
+    real_ofproto_port_unregister(ofproto, ofp_port);
 }
 
 /* Within libopenvswitch. OVS asks this of a class; whether PMD threads poll a dr port is the port's affair. */

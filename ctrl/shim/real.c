@@ -89,10 +89,10 @@ real_dpif_flow_dump_destroy(struct dpif_flow_dump *dump)
     return REAL(dpif_flow_dump_destroy)(dump);
 }
 
-int
-real_ofproto_port_del(struct ofproto *ofproto, ofp_port_t ofp_port)
+void
+real_ofproto_port_unregister(struct ofproto *ofproto, ofp_port_t ofp_port)
 {
-    return REAL(ofproto_port_del)(ofproto, ofp_port);
+    REAL(ofproto_port_unregister)(ofproto, ofp_port);
 }
 
 bool

@@ -36,7 +36,7 @@ struct dpif_flow_dump *real_dpif_flow_dump_create(const struct dpif *, bool ters
 int real_dpif_flow_dump_next(struct dpif_flow_dump_thread *, struct dpif_flow *, int max_flows);
 int real_dpif_flow_dump_destroy(struct dpif_flow_dump *);
 
-int real_ofproto_port_del(struct ofproto *, ofp_port_t);
+void real_ofproto_port_unregister(struct ofproto *, ofp_port_t);
 
 bool real_netdev_is_pmd(const struct netdev *);
 int32_t real_dp_netdev_impl_set_default_by_name(const char *name);

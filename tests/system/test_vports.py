@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import stat
 
@@ -112,3 +113,21 @@ def test_drnic_says_what_it_needs(workspace: Workspace) -> None:
     lab.nic.file.unlink()
     with pytest.raises(CommandError, match=r"vport 3 is removed, but not saved: .*softnic\.json: No such file"):
         lab.nic.drnic("del", "3", "--save")
+
+
+def test_a_vport_that_cannot_be_set_up_is_an_error_of_its_interface(workspace: Workspace) -> None:
+    """Only where the device refuses: what the kernel keeps to itself is no error (test_connectx.py)."""
+    lab, down, other, third = made(workspace)
+    lab.switch.ofctl("mod-port", BRIDGE, down.port, "down")
+    wait_until(lambda: lab.switch.interface(down.port, "admin_state") == "down", PATIENCE, "the vport is down")
+    errors = set()
+    for call in range(1, 12):
+        lab.switch.vsctl("del-port", down.port)
+        lab.nic.drnic("fault", "mlx5dv_devx_general_cmd", str(errno.EIO), str(call))
+        lab.switch.vsctl(*lab._addition(down))
+        wait_until(lambda: error_of(lab, down) or lab.switch.interface(down.port, "ofport"), PATIENCE, "an answer")
+        errors.add(error_of(lab, down))
+    refused = [error for error in errors if "the vport cannot be set up" in error]
+    assert len(refused) == 1, errors
+    assert "MODIFY_VPORT_STATE" in refused[0]
+    assert_reaches(third, other)

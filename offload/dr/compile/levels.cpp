@@ -17,6 +17,18 @@ Obstacle obstacle(StaticName of_recirculation, StaticName of_tunnel, TableKey be
 
 }  // namespace
 
+NoWay coincides(TableKey table) {
+    return {{{{RejectReason::device_limit, "tun_flags",
+               " (another megaflow differs in nothing that the device sees)"}}},
+            table};
+}
+
+NoWay other_geneve_option(TableKey table) {
+    return {{{{RejectReason::device_limit, "tun_metadata",
+               " (the device looks for another Geneve option, and has one at a time)"}}},
+            table};
+}
+
 std::optional<NoWay> no_way_for(const RulePlan& plan, const LevelOf& level_of) {
     const auto level = level_of(plan.match.table);
     if (!level) {
