@@ -28,11 +28,15 @@ WHY = {"stateful ACLs": "action: ct", "ACL with a log": "action: userspace", "lo
 
 
 @pytest.fixture(scope="module")
-def ovn(lab_kind: str) -> Iterator[OvnLab]:
+def ovn(lab_kind: str, request: pytest.FixtureRequest) -> Iterator[OvnLab]:
     if missing := missing_programs():
         pytest.skip(f"missing: {' '.join(missing)} (packages ovn-central, ovn-host)")
     with Workspace("ovn") as workspace:
-        yield make_lab(workspace, lab_kind)
+        lab = make_lab(workspace, lab_kind)
+        failed = request.session.testsfailed
+        yield lab
+        if request.session.testsfailed > failed:
+            print(*(f"\n--- {one.name}\n{one.switch.messages()}" for one in lab.hypervisors))
 
 
 def assert_in_the_nic(lab: OvnLab, scenario: Scenario) -> None:

@@ -119,7 +119,8 @@ def test_services_may_start_again_when_packages_are_installed(tmp_path: Path, nu
             str(build.SOURCE), str(folder)]
     with subprocess.Popen(argv, start_new_session=True, stdout=subprocess.DEVNULL) as setup:
         wait_until((folder / "begun").exists, 20, "apt-get runs")
-        assert subprocess.run([str(policy), "openvswitch-switch", "start"], check=False).returncode == 101
+        for service in ("openvswitch-switch", "ovn-central", "ovn-host"):
+            assert subprocess.run([str(policy), service, "start"], check=False).returncode == 101
         if number == signal.SIGKILL:
             os.killpg(setup.pid, number)
         elif number is not None:

@@ -134,7 +134,8 @@ class Hypervisor(Lab):
         self.namespace.run(["ip", "link", "set", UNDERLAY, "up"])
 
     def _describe(self) -> None:
-        """What ovn-controller reads: ovn-controller(8), "CONFIGURATION"."""
+        """What ovn-controller reads (ovn-controller(8), "CONFIGURATION"), and that megaflows stay to be looked at."""
+        self.switch.vsctl("set", "Open_vSwitch", ".", "other_config:max-idle=60000")
         self.configure({"system-id": self.name, "hostname": self.name, "ovn-remote": self.central.remote,
                         "ovn-encap-type": self.encapsulation, "ovn-encap-ip": self.address, "ovn-encap-csum": "false",
                         "ovn-bridge": INTEGRATION, "ovn-bridge-datapath-type": "netdev",

@@ -74,9 +74,10 @@ def iperf(client: Namespace, server: Namespace, server_address: str, folder: Pat
 
 def _full_sockets(namespace: Namespace) -> int:
     """Datagrams that this guest's kernel threw away because the program did not read fast enough."""
-    names, values = [line.split() for line in namespace.run(["cat", "/proc/net/snmp"]).splitlines()
-                     if line.startswith("Udp:")]
-    return int(values[names.index("RcvbufErrors")])
+    lines = namespace.run(["cat", "/proc/net/snmp", "/proc/net/snmp6"]).splitlines()
+    names, values = [line.split() for line in lines if line.startswith("Udp:")]
+    over_ipv6 = next(line.split()[1] for line in lines if line.startswith("Udp6RcvbufErrors"))
+    return int(values[names.index("RcvbufErrors")]) + int(over_ipv6)
 
 
 def _iperf_result(arguments: Sequence[str], output: str, unread: int | None) -> Iperf:
