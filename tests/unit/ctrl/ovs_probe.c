@@ -99,6 +99,32 @@ match_from_attributes(const struct ofpbuf *key, const struct ofpbuf *mask, struc
     return true;
 }
 
+bool
+probe_match_attributes(const void *key, size_t key_size, const void *mask, size_t mask_size,
+                       struct ovsdr_megaflow *megaflow)
+{
+    struct match match;
+
+    memset(&match, 0, sizeof match);
+    if (odp_flow_key_to_flow(key, key_size, &match.flow, NULL) == ODP_FIT_ERROR
+        || odp_flow_key_to_mask(mask, mask_size, &match.wc, &match.flow, NULL) == ODP_FIT_ERROR) {
+        return false;
+    }
+    megaflow_from_match(&match, megaflow);
+    return true;
+}
+
+void
+probe_match_flow(const void *flow, const void *mask, struct ovsdr_megaflow *megaflow)
+{
+    struct match match;
+
+    memset(&match, 0, sizeof match);
+    memcpy(&match.flow, flow, sizeof match.flow);
+    memcpy(&match.wc.masks, mask, sizeof match.wc.masks);
+    megaflow_from_match(&match, megaflow);
+}
+
 void
 probe_limit_vlans(int limit)
 {

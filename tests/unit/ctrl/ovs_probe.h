@@ -31,6 +31,12 @@ bool probe_match_text(const char *text, struct ovsdr_megaflow *, uint64_t *attri
 /* The same of a flow of NSH packets, which OVS 3.1 writes and does not read. */
 bool probe_match_nsh(struct ovsdr_megaflow *, uint64_t *attributes);
 
+/* Key and mask as netlink attributes, well-formed or not; aligned to 4 bytes. False if OVS does not take them. */
+bool probe_match_attributes(const void *key, size_t key_size, const void *mask, size_t mask_size,
+                            struct ovsdr_megaflow *);
+/* Key and mask as struct flow, of probe_flow_size() bytes each. */
+void probe_match_flow(const void *flow, const void *mask, struct ovsdr_megaflow *);
+
 /* Actions as dpctl writes them. */
 bool probe_actions_text(const char *text, struct ovsdr_megaflow *);
 /* Their netlink attributes. Returns how many bytes they are; 0 if OVS does not understand the text. */
