@@ -66,7 +66,8 @@ private:
     /// A set action here and there in the lists of some megaflows.
     void perhaps_set() {
         if (!sets_ || !happens(chance_, 45)) return;
-        list_.push_back({.kind = Action::Kind::set, .set = draw_set(chance_, megaflow_.eth_type, megaflow_.protocol())});
+        const SetAction set = draw_set(chance_, megaflow_.eth_type, megaflow_.protocol());
+        list_.push_back({.kind = Action::Kind::set, .set = set});
     }
 
     /// Some actions in a row become those of a copy.
@@ -78,7 +79,8 @@ private:
 
     void wrap(std::size_t begin, std::size_t end) {
         const std::uint16_t size = happens(chance_, length_percent) ? some_length : 0;
-        list_.insert(list_.begin() + static_cast<std::ptrdiff_t>(end), {.kind = Action::Kind::copy_end, .length = size});
+        list_.insert(list_.begin() + static_cast<std::ptrdiff_t>(end),
+                     {.kind = Action::Kind::copy_end, .length = size});
         list_.insert(list_.begin() + static_cast<std::ptrdiff_t>(begin),
                      {.kind = Action::Kind::copy_begin, .length = size});
     }
@@ -98,7 +100,8 @@ private:
         const Action recirc{.kind = Action::Kind::recirc, .port = table};
         if (happens(chance_, last_recirc_percent)) {
             // Most of the packets that recirculate went nowhere before.
-            if (happens(chance_, 60)) std::erase_if(list_, [](const Action& a) { return a.kind == Action::Kind::output; });
+            const auto is_output = [](const Action& action) { return action.kind == Action::Kind::output; };
+            if (happens(chance_, 60)) std::erase_if(list_, is_output);
             list_.push_back(recirc);
             return;
         }

@@ -17,7 +17,8 @@ constexpr unsigned deepest_layer = 6;
 constexpr std::size_t tables_in_layer[] = {0, 10, 7, 5, 4, 3, 2};
 /// Of the megaflows behind recirculations.
 constexpr unsigned share_of_layer[] = {0, 46, 26, 12, 8, 5, 3};
-constexpr unsigned leads_percent = 65, knot_percent = 3, no_masks_percent = 30, take_percent = 60, whole_mask_percent = 60;
+constexpr unsigned leads_percent = 65, knot_percent = 6, no_masks_percent = 30, take_percent = 60,
+                   whole_mask_percent = 60, scarce_percent = 60;
 constexpr std::size_t tries_for_one = 8;
 constexpr std::uint32_t first_recirc_id = 0x10;
 constexpr std::uint16_t first_eth_type = 0x600;
@@ -208,15 +209,22 @@ const Chains::Masks& Chains::masks_of(const Class& one, const Megaflow& megaflow
     return known->second;
 }
 
+std::size_t& Chains::drawn(const Megaflow& megaflow, Feature feature) {
+    return drawn_[{megaflow.eth_type, feature < Feature::tp_src ? std::uint8_t{0} : megaflow.protocol(), feature}];
+}
+
 Chains::Masks Chains::masks_for(const Megaflow& megaflow) {
     Masks masks{};
     if (happens(chance_, no_masks_percent)) return masks;
     std::vector<Feature> features = features_of(megaflow);
     std::ranges::shuffle(features, chance_);
+    if (happens(chance_, scarce_percent)) {
+        std::ranges::stable_sort(features, {}, [&](Feature feature) { return drawn(megaflow, feature); });
+    }
     features.resize(std::min<std::size_t>(features.size(), 1 + below(chance_, 4)));
     for (const Feature feature : features) {
         PatternBytes& mask = masks[static_cast<std::size_t>(feature)];
-        const bool whole = happens(chance_, whole_mask_percent);
+        const bool whole = ++drawn(megaflow, feature) % 2 == 0 || happens(chance_, whole_mask_percent - 50);
         const bool icmp = feature >= Feature::tp_src && megaflow.protocol() != protocol_tcp &&
                           megaflow.protocol() != protocol_udp;
         if (icmp) {

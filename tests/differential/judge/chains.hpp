@@ -2,8 +2,8 @@
 //
 // The model. They are made as OVS makes them: a packet that no megaflow of its table takes gives values, and the class
 // of packets that it is of gives masks. A class is a table, a port, an ethertype, tags, a protocol: it has the same
-// masks for all its megaflows, so that no packet belongs to two. The packet stays a pattern for others: what no megaflow
-// on its way looks at may vary.
+// masks for all its megaflows, so that no packet belongs to two. The packet stays a pattern for others: what no
+// megaflow on its way looks at may vary.
 //
 // Threads: one.
 #pragma once
@@ -52,12 +52,15 @@ private:
     void make_megaflow(const Missed& missed, const Recipe& recipe, const Masks& masks);
     [[nodiscard]] const Masks& masks_of(const Class& one, const Megaflow& megaflow);
     [[nodiscard]] Masks masks_for(const Megaflow& megaflow);
+    /// How many classes look at the feature, of those with the ethertype and, if it is the protocol's, the protocol.
+    [[nodiscard]] std::size_t& drawn(const Megaflow& megaflow, Feature feature);
 
     Chance& chance_;
     Scenario& scenario_;
     OvsJudge& ovs_;
     std::map<unsigned, std::vector<std::uint32_t>> layers_;   ///< recirc_ids
     std::map<Class, Masks> classes_;
+    std::map<std::tuple<std::uint16_t, std::uint8_t, Feature>, std::size_t> drawn_;
     std::map<std::uint32_t, Seed> seeds_;   ///< by version
 };
 

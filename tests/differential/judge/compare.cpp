@@ -50,13 +50,15 @@ std::string text_of(const std::vector<Copy>& copies) {
 
 std::string text_of(const std::vector<Up>& ups) {
     std::string text;
-    for (const Up& up : ups) text += fmt::format("\n      up from {:#x}: {:02x}", up.recirc_id, fmt::join(up.bytes, ""));
+    for (const Up& up : ups) {
+        text += fmt::format("\n      up from {:#x}: {:02x}", up.recirc_id, fmt::join(up.bytes, ""));
+    }
     return text;
 }
 
 std::string text_of(const Counts& counts) {
-    return fmt::format("{} packets, {} bytes in the NIC, {} packets, {} bytes in software", counts.packets, counts.bytes,
-                       counts.software_packets, counts.software_bytes);
+    return fmt::format("{} packets, {} bytes in the NIC, {} packets, {} bytes in software", counts.packets,
+                       counts.bytes, counts.software_packets, counts.software_bytes);
 }
 
 /// What a NIC counted, and software after it, as OVS alone would.
@@ -80,7 +82,7 @@ public:
             const std::string fault = fault_of(packet);
             if (!fault.empty()) tell(packet, fault, ovs_, "OVS");
         });
-        for (std::size_t i = 0; i < one_.counts.size(); ++i) {
+        for (std::size_t i = port_length; i < one_.counts.size(); ++i) {   // not the markers'
             if (sum_of(one_.counts[i]) != ovs_.counts[i]) tell_counts(i, ovs_.counts[i]);
         }
         compare_order(ovs_);
@@ -92,7 +94,7 @@ public:
             if (one_.copies[packet] == other.copies[packet] && one_.ups[packet] == other.ups[packet]) return;
             if (are_installed_alike(packet, other) && !excuse_untrue(packet)) tell(packet, "differs", other, "other");
         });
-        for (std::size_t i = 0; i < one_.counts.size(); ++i) {
+        for (std::size_t i = port_length; i < one_.counts.size(); ++i) {
             const Counts &left = one_.counts[i], &right = other.counts[i];
             const bool equal = is_waiting_alike(other) ? left == right : sum_of(left) == sum_of(right);
             if (!equal) tell_counts(i, right);
@@ -117,8 +119,8 @@ private:
             const bool right = expected[i] == Expectation::either ||
                                installed == (expected[i] == Expectation::installed);
             if (right) continue;
-            differences_.add(fmt::format("megaflow {} is {}in the NIC in phase {}: {}", i, installed ? "" : "not ", phase,
-                                         differential::text_of(scenario_.versions[i])));
+            differences_.add(fmt::format("megaflow {} is {}in the NIC in phase {}: {}", i, installed ? "" : "not ",
+                                         phase, differential::text_of(scenario_.versions[i])));
         }
     }
 
@@ -192,7 +194,8 @@ private:
     /// Numbers of packets of one flow (the megaflows that they meet) at one place. The n-th copies of packets are a
     /// sequence of their own, since a packet's copies have no order. Only of packets of which neither judge says that
     /// any of it went up.
-    using Sequences = std::map<std::tuple<std::uint32_t, const std::vector<Lookup>*, unsigned>, std::vector<std::uint32_t>>;
+    using Flow = std::vector<Lookup>;
+    using Sequences = std::map<std::tuple<std::uint32_t, const Flow*, unsigned>, std::vector<std::uint32_t>>;
 
     Sequences sequences_of(const Verdict& verdict, const Verdict& other) {
         Sequences sequences;
@@ -207,14 +210,15 @@ private:
         return sequences;
     }
 
-    const std::vector<Lookup>* flow_of(std::uint32_t number) { return &*flows_.insert(ovs_.lookups[number]).first; }
+    const Flow* flow_of(std::uint32_t number) { return &*flows_.insert(ovs_.lookups[number]).first; }
 
     void compare_order(const Verdict& other) {
         const Sequences left = sequences_of(one_, other), right = sequences_of(other, one_);
         for (const auto& [key, numbers] : left) {
             const auto found = right.find(key);
             if (found != right.end() && found->second == numbers) continue;
-            if (found == right.end() || !std::ranges::is_permutation(found->second, numbers)) continue;   // told already
+            const bool told = found == right.end() || !std::ranges::is_permutation(found->second, numbers);
+            if (told) continue;   // as packets that differ
             const auto& [place, flow, copy] = key;
             differences_.add(fmt::format("order from port {} to {}:\n    {}\n    {}", place >> 16, place & 0xFFFF,
                                          fmt::join(numbers, " "), fmt::join(found->second, " ")));
@@ -237,17 +241,17 @@ private:
                                      one_.installed[phase_][version] != 0 ? "" : ", not in the NIC",
                                      differential::text_of(scenario_.versions[version]));
         }
-        differences_.add(fmt::format("packet {} from port {} in phase {} {} ({:02x}):{}\n    NIC{}{}\n    {}{}{}", packet,
-                                     scenario_.packets[packet].in_port, phase_, fault,
-                                     fmt::join(scenario_.packets[packet].bytes, ""), way, text_of(one_.copies[packet]),
-                                     text_of(one_.ups[packet]), name, text_of(other.copies[packet]),
-                                     text_of(other.ups[packet])));
+        const TestPacket& sent = scenario_.packets[packet];
+        differences_.add(fmt::format("packet {} from port {} in phase {} {} ({:02x}):{}\n    NIC{}{}\n    {}{}{}",
+                                     packet, sent.in_port, phase_, fault, fmt::join(sent.bytes, ""), way,
+                                     text_of(one_.copies[packet]), text_of(one_.ups[packet]), name,
+                                     text_of(other.copies[packet]), text_of(other.ups[packet])));
     }
 
     const Scenario& scenario_;
     const Verdict &one_, &ovs_;
     std::size_t phase_ = 0;
-    std::set<std::vector<Lookup>> flows_;
+    std::set<Flow> flows_;
     Differences differences_;
     Excused excused_;
 };

@@ -17,7 +17,7 @@ namespace {
 
 struct Options {
     Draw draw;
-    std::string verdict, ovs, other;
+    std::string verdict, ovs, soft_nic;
     std::vector<std::string> sockets;
     std::vector<std::uint32_t> explain;
     unsigned format = 1;
@@ -73,20 +73,36 @@ void show_excused(const Excused& excused) {
     }
 }
 
+/// What is told of the verdicts on one profile, under a line with each comparison's name. True: all equal.
+bool compare_all(const Scenario& scenario, const Options& options, const Verdict& ovs) {
+    const Verdict soft = Verdict::read(options.soft_nic), entries = Verdict::read(options.verdict);
+    bool equal = true;
+    const auto show_one = [&](const char* name, const Comparison& comparison) {
+        fmt::print("compared\t{}\t{}\n", comparison.differences.empty() ? 1 : 0, name);
+        show_excused(comparison.excused);
+        for (const std::string& line : comparison.differences) fmt::print("{}\n", line);
+        equal = equal && comparison.differences.empty();
+    };
+    for (const auto& [name, nic] : {std::pair{"soft NIC", &soft}, {"entries", &entries}}) {
+        Comparison comparison = compare_with_ovs(scenario, *nic, ovs, options.format);
+        comparison.excused.add(scenario.left_out);
+        show_one(name, comparison);
+        show_coverage(scenario, *nic, ovs);
+    }
+    show_one("between", compare_nics(scenario, entries, soft, ovs));
+    return equal;
+}
+
+/// The entries alone, without words: tests/differential/faults asks.
+bool compare_entries(const Scenario& scenario, const Options& options, const Verdict& ovs) {
+    return compare_with_ovs(scenario, Verdict::read(options.verdict), ovs, options.format).differences.empty();
+}
+
 int run_compare(const Options& options) {
     const Scenario scenario = make_scenario(options.draw);
-    const Verdict nic = Verdict::read(options.verdict), ovs = Verdict::read(options.ovs);
-    Comparison comparison;
-    if (options.other.empty()) {
-        comparison = compare_with_ovs(scenario, nic, ovs, options.format);
-        comparison.excused.add(scenario.left_out);
-        show_coverage(scenario, nic, ovs);
-    } else {
-        comparison = compare_nics(scenario, nic, Verdict::read(options.other), ovs);
-    }
-    show_excused(comparison.excused);
-    for (const std::string& line : comparison.differences) fmt::print("{}\n", line);
-    return comparison.differences.empty() ? 0 : 1;
+    const Verdict ovs = Verdict::read(options.ovs);
+    const bool both = !options.soft_nic.empty();
+    return (both ? compare_all : compare_entries)(scenario, options, ovs) ? 0 : 1;
 }
 
 int show(const Options& options) {
@@ -120,9 +136,9 @@ int main(int argc, char** argv) {
         ->add_option("--socket", options.sockets, "of each port's memif");
     judge("entries", "steering entries on the emulated ConnectX")
         ->add_option("--explain", options.explain, "print what entries packet N meets");
-    auto* const compare = judge("compare", "a NIC's verdict with OVS's or another NIC's");
+    auto* const compare = judge("compare", "the entries' verdict with OVS's, and the soft NIC's with both");
     compare->add_option("--ovs", options.ovs)->required();
-    compare->add_option("--other", options.other);
+    compare->add_option("--soft-nic", options.soft_nic, "its verdict; the other one is the entries'");
     CLI11_PARSE(app, argc, argv);
     try {
         const std::string chosen = app.get_subcommands().front()->get_name();

@@ -1,7 +1,7 @@
 // A megaflow as the judges know it, and its text.
 //
-// The model. A megaflow is a pattern (value and mask) for each Feature of a packet, a number of tags and actions, in the
-// table of one recirc_id.
+// The model. A megaflow is a pattern (value and mask) for each Feature of a packet, a number of tags and actions, in
+// the table of one recirc_id.
 //
 // OVS has one vlan-limit. Here each port has its own, so that both are judged at once: behind a limit of 1 a second
 // tag's TPID is the ethertype, behind one of 2 a third's.

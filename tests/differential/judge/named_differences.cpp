@@ -70,7 +70,8 @@ void Excused::add(const Excused& others) {
 
 NamedDifference untrue_header(const Bytes& frame) {
     std::size_t at = 12;
-    for (unsigned tags = 0; tags < most_parsed_tags && is_tag(static_cast<std::uint16_t>(half(frame, at))); ++tags) at += 4;
+    const auto tag_at = [&](std::size_t place) { return is_tag(static_cast<std::uint16_t>(half(frame, place))); };
+    for (unsigned tags = 0; tags < most_parsed_tags && tag_at(at); ++tags) at += 4;
     const unsigned type = half(frame, at);
     const std::size_t l3 = at + 2;
     if (type == type_ipv6) return untrue_ipv6(frame, l3);

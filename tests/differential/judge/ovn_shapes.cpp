@@ -129,7 +129,8 @@ bool read_match(Text match, Megaflow& megaflow) {
 }
 
 SetAction set_in(Text text) {
-    for (const SetHeader header : {SetHeader::ethernet, SetHeader::ipv4, SetHeader::ipv6, SetHeader::tcp, SetHeader::udp}) {
+    using enum SetHeader;
+    for (const SetHeader header : {ethernet, ipv4, ipv6, tcp, udp}) {
         const SetHeaderRow& row = row_of(header);
         const Text items = inside(text, row.name);
         if (items.empty()) continue;
@@ -261,14 +262,13 @@ std::vector<Megaflow> grow_shapes(Chance& chance, const std::vector<Shape>& shap
         one[Feature::eth_dst].mask = ones(48);
         const PatternBytes destination = both(random_bytes(chance), ones(48));
         if (!destinations.insert(destination).second) continue;
-        std::set<std::array<Pattern, feature_length>, decltype([](const auto& a, const auto& b) {
-                     return std::lexicographical_compare(a.begin(), a.end(), b.begin(), b.end(),
-                                                         [](const Pattern& x, const Pattern& y) { return x.value < y.value; });
-                 })> values;
+        std::set<std::vector<PatternBytes>> values;
         for (std::uint32_t i = 1 + below(chance, most_siblings); i > 0; --i) {
             draw_values(chance, one);
             one[Feature::eth_dst].value = destination;
-            if (!values.insert(one.patterns).second) continue;
+            std::vector<PatternBytes> drawn;
+            for (const Pattern& pattern : one.patterns) drawn.push_back(pattern.value);
+            if (!values.insert(std::move(drawn)).second) continue;
             Megaflow made = one;
             draw_actions(chance, made, next_table);
             grown.push_back(std::move(made));

@@ -14,6 +14,7 @@ using Bytes = std::vector<std::uint8_t>;
 
 constexpr std::uint16_t dont_fragment = 0x4000, more_fragments = 0x2000;
 constexpr std::size_t largest_payload = 200;
+constexpr std::uint8_t destination_options = 60;
 constexpr std::uint32_t most_options = 10;   ///< words of an IPv4 header
 
 void put16(Bytes& bytes, unsigned value) {
@@ -46,7 +47,8 @@ Bytes transport(const Recipe& recipe, Chance& chance) {
         put32(bytes, static_cast<std::uint32_t>(chance()));
         put32(bytes, static_cast<std::uint32_t>(chance()));
         const auto reserved = static_cast<unsigned>(chance() & 0xE00);
-        put16(bytes, static_cast<unsigned>(recipe.offset_lie << 12) | reserved | (recipe.half(Feature::tcp_flags) & 0x1FFU));
+        const unsigned flags = recipe.half(Feature::tcp_flags) & 0x1FFU;
+        put16(bytes, static_cast<unsigned>(recipe.offset_lie << 12) | reserved | flags);
         bytes.resize(20);
     } else if (protocol == protocol_udp) {
         put16(bytes, static_cast<unsigned>(8 + recipe.payload));
@@ -218,10 +220,7 @@ std::uint16_t payload_type(const Megaflow& megaflow, Chance& chance) {
 Recipe aimed_at(const Megaflow& megaflow, Chance& chance) {
     Recipe recipe{.in_port = megaflow.in_port, .eth_type = payload_type(megaflow, chance)};
     for (std::size_t i = 0; i < feature_length; ++i) {
-        for (std::size_t k = 0; k < 16; ++k) {
-            const std::uint8_t mask = megaflow.patterns[i].mask[k], value = megaflow.patterns[i].value[k];
-            recipe.values[i][k] = static_cast<std::uint8_t>((chance() & ~mask) | (value & mask));
-        }
+        recipe.values[i] = filled(chance, megaflow.patterns[i].value, megaflow.patterns[i].mask);
     }
     if (megaflow[Feature::protocol].mask[15] == 0) {
         recipe[Feature::protocol][15] = random_protocol(chance, recipe.eth_type);
@@ -321,6 +320,7 @@ void lie(Recipe& recipe, Chance& chance) {
             case 0: recipe.ipv6_length_lie = true; return;
             case 1:
                 recipe.options = 1;
+                recipe.extension = destination_options;   // no routing header: it has no answer
                 recipe.chain_lie = true;
                 return;
             default:
@@ -336,10 +336,7 @@ void lie(Recipe& recipe, Chance& chance) {
 void vary(Recipe& recipe, const std::array<PatternBytes, feature_length>& masks, Chance& chance) {
     const std::uint8_t protocol = recipe.byte(Feature::protocol);
     for (std::size_t i = 0; i < feature_length; ++i) {
-        for (std::size_t k = 0; k < 16; ++k) {
-            const std::uint8_t mask = masks[i][k];
-            recipe.values[i][k] = static_cast<std::uint8_t>((chance() & ~mask) | (recipe.values[i][k] & mask));
-        }
+        recipe.values[i] = filled(chance, recipe.values[i], masks[i]);
     }
     recipe[Feature::protocol][15] = protocol;
     if (!happens(chance, 4)) recipe[Feature::tcp_flags][15] &= static_cast<std::uint8_t>(~tcp_ends);

@@ -16,10 +16,10 @@ namespace {
 
 constexpr unsigned chains_percent = 45;    ///< of the megaflows lie behind recirculations
 constexpr unsigned shapes_percent = 50;    ///< of the trees that can have OVN's shapes
-constexpr unsigned changed_percent = 40;   ///< of the packets
+constexpr unsigned changed_percent = 33;   ///< of the packets
 constexpr std::size_t phases = 5;          ///< in which packets are counted
 constexpr std::size_t part_of_untrue = 40; ///< of the packets, one in so many has a header that is not true
-constexpr unsigned delete_percent = 5, modify_percent = 4, return_percent = 40, aim_at_gone_percent = 25;
+constexpr unsigned delete_percent = 5, modify_percent = 4, return_percent = 40, aim_at_gone_percent = 20;
 
 /// Nobody is told; only whether OVS drops some of it.
 class Deaf final : public OvsJudge::Listener {

@@ -1,13 +1,16 @@
 // What all judges are asked: megaflows that come, change and go, and the packets in between.
 //
-// The model. A version is a megaflow that is put at some time; the versions of one megaflow have its ufid, and differ in
-// actions. A phase puts and deletes some, and then packets come. Tables of recirculations have a layer: megaflows lead
-// from one layer to the next, but for those of a knot, which lead back or further.
+// The model. A version is a megaflow that is put at some time; the versions of one megaflow have its ufid, and differ
+// in actions. A phase puts and deletes some, and then packets come. Tables of recirculations have a layer: megaflows
+// lead from one layer to the next, but for those of a knot, which lead back or further.
 //
 // A packet takes what the megaflows on its way look at from their patterns and everything else from chance; then, for
 // many of them, one thing is changed: a bit that a megaflow looks at, the port, the tags, the protocol, a fragment, a
-// flag that ends a connection, a header that is cut short, a length or version that is not true, an LLC header. The last
-// four bytes of each frame are its number.
+// flag that ends a connection, a header that is cut short, a length or version that is not true, an LLC header. The
+// last four bytes of each frame are its number.
+//
+// In the last phase all megaflows come anew, and packets have headers that are not true, where only a card can tell
+// what its parser makes of them (named_differences.hpp).
 //
 // Threads: pure; one draw, one scenario. Errors: std::runtime_error.
 #pragma once

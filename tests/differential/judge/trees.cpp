@@ -109,7 +109,8 @@ private:
             Bytes value = random_bytes(chance_);
             if (step.feature == Feature::protocol) {
                 const std::uint8_t icmp = eth_type == type_ipv4 ? protocol_icmp : protocol_icmpv6;
-                const std::uint8_t known[] = {protocol_tcp, protocol_tcp, protocol_udp, icmp, protocol_sctp, 47};
+                const std::uint8_t known[] = {protocol_tcp, protocol_tcp,  protocol_udp, protocol_udp,
+                                              icmp,         protocol_sctp, 47};
                 value = number(known[below(chance_, std::size(known))]);
             }
             // What ends a connection goes up whatever its megaflow: so not too many of these.

@@ -27,11 +27,13 @@ struct Text {
 
 Text udp_tunnel(const TunnelPush& push) {
     const bool geneve = push.kind == TunnelKind::geneve;
-    const std::string udp = fmt::format("udp(src=0,dst={},csum={:#x})", geneve ? 6081 : 4789, push.checksum ? 0xffff : 0);
-    if (!geneve) return {fmt::format("{},vxlan(flags=0x8000000,vni={:#x})", udp, push.id & 0xFFFFFF), udp_size + 2 * word};
+    const std::string udp =
+        fmt::format("udp(src=0,dst={},csum={:#x})", geneve ? 6081 : 4789, push.checksum ? 0xffff : 0);
+    const unsigned vni = push.id & 0xFFFFFF;
+    if (!geneve) return {fmt::format("{},vxlan(flags=0x8000000,vni={:#x})", udp, vni), udp_size + 2 * word};
     std::string options;
     if (push.option) options = fmt::format(",options({{class=0x102,type=0x80,len=4,{:#x}}})", push.id ^ 0x5A5A5A5A);
-    return {fmt::format("{},geneve({}vni={:#x}{})", udp, push.option ? "crit," : "", push.id & 0xFFFFFF, options),
+    return {fmt::format("{},geneve({}vni={:#x}{})", udp, push.option ? "crit," : "", vni, options),
             udp_size + (push.option ? 4 : 2) * word};
 }
 
