@@ -8,7 +8,8 @@ namespace ovsdr::differential {
 namespace {
 
 constexpr unsigned nothing_percent = 8, sets_percent = 60, tunnel_percent = 14, copy_percent = 18,
-                   length_percent = 40, recirc_percent = 45, last_recirc_percent = 70, late_push_percent = 3;
+                   length_percent = 40, recirc_percent = 45, last_recirc_percent = 70, late_push_percent = 3,
+                   plain_percent = 70;
 constexpr std::uint16_t some_length = 1400;
 
 class ActionList {
@@ -20,7 +21,7 @@ public:
         if (happens(chance_, nothing_percent)) return {};
         const unsigned legs = happens(chance_, 85) ? 1 : 2 + below(chance_, 2);
         for (unsigned leg = 0; leg < legs; ++leg) {
-            const bool plain = leg == 0 && (legs > 1 || happens(chance_, 55));
+            const bool plain = leg == 0 && (legs > 1 || happens(chance_, plain_percent));
             perhaps_set();
             if (!plain) change_tags();
             outputs();

@@ -17,7 +17,8 @@ constexpr unsigned deepest_layer = 6;
 constexpr std::size_t tables_in_layer[] = {0, 10, 7, 5, 4, 3, 2};
 /// Of the megaflows behind recirculations.
 constexpr unsigned share_of_layer[] = {0, 46, 26, 12, 8, 5, 3};
-constexpr unsigned leads_percent = 65, knot_percent = 6, no_masks_percent = 30, take_percent = 60,
+constexpr std::size_t most_of_class = 8;
+constexpr unsigned leads_percent = 65, way_out_percent = 50, no_masks_percent = 30, take_percent = 60,
                    whole_mask_percent = 60, scarce_percent = 60;
 constexpr std::size_t tries_for_one = 8;
 constexpr std::uint32_t first_recirc_id = 0x10;
@@ -118,19 +119,22 @@ unsigned Chains::layer_of(std::uint32_t recirc_id) const {
     return recirc_id == 0 ? 0 : scenario_.tables.at(recirc_id).layer;
 }
 
-std::optional<std::uint32_t> Chains::next_table(unsigned layer) {
+std::optional<std::uint32_t> Chains::next_table(std::uint32_t from) {
     if (!happens(chance_, leads_percent)) return std::nullopt;
-    if (layer > 0 && happens(chance_, knot_percent) && !scenario_.tables.empty()) {
-        const auto at = below(chance_, static_cast<std::uint32_t>(scenario_.tables.size()));
-        auto& [recirc_id, table] = *std::next(scenario_.tables.begin(), at);
-        table.knotted = table.knotted || table.layer != layer + 1;
-        return recirc_id;
+    if (from != 0 && scenario_.tables.at(from).knotted) {
+        if (happens(chance_, way_out_percent)) return std::nullopt;
+        std::vector<std::uint32_t> knot;
+        for (const auto& [recirc_id, table] : scenario_.tables) {
+            if (table.knotted) knot.push_back(recirc_id);
+        }
+        return knot[below(chance_, static_cast<std::uint32_t>(knot.size()))];
     }
+    const unsigned layer = layer_of(from);
     if (layer >= deepest_layer) return std::nullopt;
     auto& tables = layers_[layer + 1];
     if (tables.size() < tables_in_layer[layer + 1]) {
         const auto recirc_id = first_recirc_id + static_cast<std::uint32_t>(scenario_.tables.size());
-        scenario_.tables[recirc_id] = {.layer = layer + 1};
+        scenario_.tables[recirc_id] = {.layer = layer + 1, .knotted = tables.empty()};
         tables.push_back(recirc_id);
         return recirc_id;
     }
@@ -185,7 +189,10 @@ void Chains::make_megaflow(const Missed& missed, const Recipe& recipe, const Mas
     if (!made) return;
     const Class one{made->recirc_id, made->in_port, made->eth_type, made->tag, made->second, made->protocol(),
                     made->first_fragments};
-    const Masks& own = masks_of(one, *made);
+    const auto [of_class, is_new] = classes_.try_emplace(one);
+    if (is_new) of_class->second.masks = masks_for(*made);
+    if (++of_class->second.megaflows > most_of_class) return;
+    const Masks& own = of_class->second.masks;
     Seed seed{recipe, masks};
     for (std::size_t i = 0; i < feature_length; ++i) {
         const auto feature = static_cast<Feature>(i);
@@ -193,20 +200,13 @@ void Chains::make_megaflow(const Missed& missed, const Recipe& recipe, const Mas
         made->patterns[i] = {both(value_of(missed.seen, feature), own[i]), own[i]};
         for (std::size_t k = 0; k < own[i].size(); ++k) seed.masks[i][k] |= own[i][k];
     }
-    const unsigned layer = layer_of(made->recirc_id);
     made->ufid = scenario_.ufids++;
-    made->actions = draw_actions(chance_, *made, [&] { return next_table(layer); });
+    made->actions = draw_actions(chance_, *made, [&] { return next_table(made->recirc_id); });
     const auto version = static_cast<std::uint32_t>(scenario_.versions.size());
     ovs_.add(*made);
     ovs_.put(version);
     scenario_.versions.push_back(std::move(*made));
     seeds_.emplace(version, std::move(seed));
-}
-
-const Chains::Masks& Chains::masks_of(const Class& one, const Megaflow& megaflow) {
-    const auto [known, is_new] = classes_.try_emplace(one);
-    if (is_new) known->second = masks_for(megaflow);
-    return known->second;
 }
 
 std::size_t& Chains::drawn(const Megaflow& megaflow, Feature feature) {

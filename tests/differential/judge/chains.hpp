@@ -25,8 +25,8 @@ public:
     /// Megaflows are added to the scenario's versions and put into `ovs`.
     Chains(Chance& chance, Scenario& scenario, OvsJudge& ovs) : chance_(chance), scenario_(scenario), ovs_(ovs) {}
 
-    /// Where a megaflow of this layer (0: packets as they come from a port) may lead.
-    [[nodiscard]] std::optional<std::uint32_t> next_table(unsigned layer);
+    /// Where a megaflow of this table may lead.
+    [[nodiscard]] std::optional<std::uint32_t> next_table(std::uint32_t recirc_id);
     [[nodiscard]] unsigned layer_of(std::uint32_t recirc_id) const;
 
     /// Makes about `length` megaflows behind those that are there.
@@ -50,7 +50,6 @@ private:
     void grow_layer(unsigned layer, std::size_t length);
     [[nodiscard]] std::vector<std::uint32_t> leading_to(unsigned layer) const;
     void make_megaflow(const Missed& missed, const Recipe& recipe, const Masks& masks);
-    [[nodiscard]] const Masks& masks_of(const Class& one, const Megaflow& megaflow);
     [[nodiscard]] Masks masks_for(const Megaflow& megaflow);
     /// How many classes look at the feature, of those with the ethertype and, if it is the protocol's, the protocol.
     [[nodiscard]] std::size_t& drawn(const Megaflow& megaflow, Feature feature);
@@ -59,7 +58,11 @@ private:
     Scenario& scenario_;
     OvsJudge& ovs_;
     std::map<unsigned, std::vector<std::uint32_t>> layers_;   ///< recirc_ids
-    std::map<Class, Masks> classes_;
+    struct ClassOfPackets {
+        Masks masks;
+        std::size_t megaflows = 0;
+    };
+    std::map<Class, ClassOfPackets> classes_;
     std::map<std::tuple<std::uint16_t, std::uint8_t, Feature>, std::size_t> drawn_;
     std::map<std::uint32_t, Seed> seeds_;   ///< by version
 };

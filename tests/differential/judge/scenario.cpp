@@ -106,8 +106,7 @@ private:
     /// Other actions.
     std::uint32_t modified(std::uint32_t old) {
         Megaflow megaflow = scenario_.versions[old];
-        const unsigned layer = chains_.layer_of(megaflow.recirc_id);
-        megaflow.actions = draw_actions(chance_, megaflow, [&] { return chains_.next_table(layer); });
+        megaflow.actions = draw_actions(chance_, megaflow, [&] { return chains_.next_table(megaflow.recirc_id); });
         const auto version = static_cast<std::uint32_t>(scenario_.versions.size());
         ovs_.add(megaflow);
         scenario_.versions.push_back(std::move(megaflow));

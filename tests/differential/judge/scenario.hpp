@@ -2,7 +2,7 @@
 //
 // The model. A version is a megaflow that is put at some time; the versions of one megaflow have its ufid, and differ
 // in actions. A phase puts and deletes some, and then packets come. Tables of recirculations have a layer: megaflows
-// lead from one layer to the next, but for those of a knot, which lead back or further.
+// lead from one layer to the next, but for those of knotted tables. Each layer has one of these.
 //
 // A packet takes what the megaflows on its way look at from their patterns and everything else from chance; then, for
 // many of them, one thing is changed: a bit that a megaflow looks at, the port, the tags, the protocol, a fragment, a
@@ -50,7 +50,8 @@ struct Phase {
 /// Behind a recirculation.
 struct TableOfLayer {
     unsigned layer = 1;
-    bool knotted = false;   ///< a megaflow of another layer than the one before leads there
+    /// Its megaflows may lead to knotted tables of any layer: back, around, and further than one layer.
+    bool knotted = false;
 };
 
 struct Scenario {
