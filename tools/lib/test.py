@@ -190,7 +190,7 @@ def parts() -> list[Part]:
              connectx_check, read_summary),
         Part("conformance", "rdma-core's own tests on the soft NIC", script("tests/conformance/rdma-core"),
              read_summary),
-        Part("differential", "random pipelines of megaflows: the real libmlx5's entries, the soft NIC and OVS side by side",
+        Part("differential", "random pipelines: the real libmlx5's entries, the soft NIC and OVS side by side",
              differential, read_code, timeout=2400),
         Part("asan-conformance", "the same under AddressSanitizer and UBSan",
              conformance_under_asan(build.asan_folder()), read_summary, "asan", timeout=2400),
