@@ -164,7 +164,7 @@ def libmlx5_questions(options: argparse.Namespace) -> list[str]:
 
 
 def differential(options: argparse.Namespace) -> list[str]:
-    return [str(SOURCE / "tests" / "differential" / "megaflows"), *([] if options.all else ["--quick"])]
+    return [str(SOURCE / "tests" / "differential" / "run"), *(["--seconds", "1200"] if options.all else [])]
 
 
 def conformance_under_asan(folder: Path) -> Callable[[argparse.Namespace], list[str]]:
@@ -199,8 +199,8 @@ def parts() -> list[Part]:
              connectx_check, read_summary),
         Part("conformance", "rdma-core's own tests on the soft NIC", script("tests/conformance/rdma-core"),
              read_summary),
-        Part("differential", "random megaflows: the real libmlx5's entries, the soft NIC and OVS side by side",
-             differential, read_code),
+        Part("differential", "random pipelines: the real libmlx5's entries, the soft NIC and OVS side by side",
+             differential, read_code, timeout=2400),
         Part("asan-conformance", "the same under AddressSanitizer and UBSan",
              conformance_under_asan(build.asan_folder()), read_summary, "asan", timeout=2400),
         Part("libmlx5", "Debian's libmlx5 and the soft NIC are asked the same questions", libmlx5_questions, read_code,

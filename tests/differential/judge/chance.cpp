@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <cstring>
+
 namespace ovsdr::differential {
 
 PatternBytes ones(unsigned bits) {
@@ -19,13 +21,24 @@ PatternBytes number(std::uint64_t value) {
 
 PatternBytes random_bytes(Chance& chance) {
     PatternBytes bytes;
-    for (std::uint8_t& byte : bytes) byte = static_cast<std::uint8_t>(chance());
+    for (std::size_t at = 0; at < bytes.size(); at += sizeof(std::uint64_t)) {
+        const std::uint64_t some = chance();
+        std::memcpy(bytes.data() + at, &some, sizeof some);
+    }
     return bytes;
 }
 
 PatternBytes both(const PatternBytes& a, const PatternBytes& b) {
     PatternBytes result;
     for (std::size_t i = 0; i < a.size(); ++i) result[i] = a[i] & b[i];
+    return result;
+}
+
+PatternBytes filled(Chance& chance, const PatternBytes& value, const PatternBytes& mask) {
+    PatternBytes result = random_bytes(chance);
+    for (std::size_t i = 0; i < result.size(); ++i) {
+        result[i] = static_cast<std::uint8_t>((result[i] & ~mask[i]) | (value[i] & mask[i]));
+    }
     return result;
 }
 

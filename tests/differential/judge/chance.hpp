@@ -29,6 +29,8 @@ struct Pattern {
 [[nodiscard]] PatternBytes random_bytes(Chance& chance);
 /// The bits that both have.
 [[nodiscard]] PatternBytes both(const PatternBytes& a, const PatternBytes& b);
+/// The value within the mask, chance elsewhere.
+[[nodiscard]] PatternBytes filled(Chance& chance, const PatternBytes& value, const PatternBytes& mask);
 /// A prefix of `bits`, or any of them; not none.
 [[nodiscard]] PatternBytes part_of(Chance& chance, unsigned bits);
 

@@ -5,14 +5,18 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <tuple>
+
+#include "tests/differential/judge/expectation.hpp"
+#include "tests/differential/judge/frames.hpp"
 
 namespace ovsdr::differential {
 
 namespace {
 
 constexpr std::size_t most_lines = 20;
-constexpr std::uint32_t megaflow_table_tag = 1;
+using enum NamedDifference;
 
 class Differences {
 public:
@@ -36,155 +40,230 @@ private:
 std::string text_of(const std::vector<Copy>& copies) {
     std::string text;
     for (const Copy& copy : copies) {
-        const std::string up = copy.up ? fmt::format("up with tag {} at ", copy.tag) : std::string();
-        text += fmt::format(" {}{}:{:02x}", up, copy.port, fmt::join(copy.bytes, ""));
+        const std::string where = copy.port == Copy::upcall ? fmt::format("upcall at {:#x}", copy.recirc_id)
+                                                            : fmt::format("{}", copy.port);
+        text += fmt::format("\n      {}{}: {:02x}", where, copy.in_software ? " by software" : "",
+                            fmt::join(copy.bytes, ""));
     }
     return text.empty() ? " nowhere" : text;
 }
 
-std::string text_of(const Megaflow& megaflow) {
-    return match_text(megaflow) + " actions:" + (megaflow.actions.empty() ? "drop" : actions_text(megaflow));
-}
-
-std::string text_of(const MegaflowVerdict& verdict) {
-    const char* const there = verdict.installed ? "" : ", not installed";
-    return fmt::format("{} packets, {} bytes{}", verdict.packets, verdict.bytes, there);
-}
-
-std::string text_of(const Scenario& scenario, std::size_t packet) {
-    return fmt::format("packet {} from port {} ({:02x})", packet, scenario.packets[packet].in_port,
-                       fmt::join(scenario.packets[packet].bytes, ""));
-}
-
-bool went_up(const std::vector<Copy>& copies) {
-    return std::ranges::any_of(copies, [](const Copy& copy) { return copy.up; });
-}
-
-/// Empty: it may.
-std::string fault_of_going_up(const Scenario& scenario, std::size_t number, const Verdict& nic, const Verdict& ovs) {
-    const TestPacket& packet = scenario.packets[number];
-    const Copy& copy = nic.copies[number].front();
-    if (nic.copies[number].size() != 1 || copy.port != packet.in_port || copy.tag != megaflow_table_tag ||
-        copy.bytes != packet.bytes) {
-        return "went up otherwise than it came";
+std::string text_of(const std::vector<Up>& ups) {
+    std::string text;
+    for (const Up& up : ups) {
+        text += fmt::format("\n      up from {:#x}: {:02x}", up.recirc_id, fmt::join(up.bytes, ""));
     }
-    if (ends_connection(packet.bytes)) return "";
-    const std::int32_t taken_by = ovs.taken_by[number];
-    if (taken_by < 0 || !nic.megaflows[static_cast<std::size_t>(taken_by)].installed) return "";
-    return may_go_up(packet.bytes) ? "" : "went up";
+    return text;
 }
 
-void compare_counts(const Scenario& scenario, const Subject& one, const Subject& other, Differences& differences) {
-    for (std::size_t i = 0; i < scenario.megaflows.size() - port_length; ++i) {
-        if (one.verdict.megaflows[i] == other.verdict.megaflows[i]) continue;
-        differences.add(fmt::format("megaflow {} {}:\n    {}\n    {}", i, text_of(scenario.megaflows[i]),
-                                    text_of(one.verdict.megaflows[i]), text_of(other.verdict.megaflows[i])));
+std::string text_of(const Counts& counts) {
+    return fmt::format("{} packets, {} bytes in the NIC, {} packets, {} bytes in software", counts.packets,
+                       counts.bytes, counts.software_packets, counts.software_bytes);
+}
+
+/// What a NIC counted, and software after it, as OVS alone would.
+Counts sum_of(const Counts& counts) {
+    return {.software_packets = counts.packets + counts.software_packets,
+            .software_bytes = counts.bytes + counts.software_bytes};
+}
+
+/// Walks through a scenario's packets phase by phase.
+class Comparer {
+public:
+    Comparer(const Scenario& scenario, const Verdict& one, const Verdict& ovs)
+        : scenario_(scenario), one_(one), ovs_(ovs) {}
+
+    Comparison with_ovs(unsigned format) {
+        Expectations expectations(scenario_, format);
+        for_each_phase([&](std::size_t phase) {
+            expectations.apply(scenario_.phases[phase]);
+            compare_installed(expectations.all(), phase);
+        }, [&](std::size_t packet) {
+            const std::string fault = fault_of(packet);
+            if (!fault.empty()) tell(packet, fault, ovs_, "OVS");
+        });
+        for (std::size_t i = port_length; i < one_.counts.size(); ++i) {   // not the markers'
+            if (sum_of(one_.counts[i]) != ovs_.counts[i]) tell_counts(i, ovs_.counts[i]);
+        }
+        compare_order(ovs_);
+        return {differences_.take(), excused_};
     }
-}
 
-/// Packets of a megaflow (-1: of none) at one place, as they came out. The n-th copies of packets are a sequence of
-/// their own, since a packet's copies have no order.
-using Sequences = std::map<std::tuple<std::uint32_t, std::int32_t, unsigned>, std::vector<std::uint32_t>>;
+    Comparison with_nic(const Verdict& other) {
+        for_each_phase([](std::size_t) {}, [&](std::size_t packet) {
+            if (one_.copies[packet] == other.copies[packet] && one_.ups[packet] == other.ups[packet]) return;
+            if (are_installed_alike(packet, other) && !excuse_untrue(packet)) tell(packet, "differs", other, "other");
+        });
+        for (std::size_t i = port_length; i < one_.counts.size(); ++i) {
+            const Counts &left = one_.counts[i], &right = other.counts[i];
+            const bool equal = is_waiting_alike(other) ? left == right : sum_of(left) == sum_of(right);
+            if (!equal) tell_counts(i, right);
+        }
+        compare_order(other);
+        return {differences_.take(), excused_};
+    }
 
-Sequences sequences_of(const Verdict& verdict, const Verdict& ovs) {
-    Sequences sequences;
-    for (const auto& [place, numbers] : verdict.arrivals) {
-        std::map<std::uint32_t, unsigned> copies;
-        for (const std::uint32_t number : numbers) {
-            sequences[{place, ovs.taken_by[number], copies[number]++}].push_back(number);
+private:
+    template <typename Begin, typename Each>
+    void for_each_phase(Begin begin, Each each) {
+        std::size_t packet = 0;
+        for (phase_ = 0; phase_ < scenario_.phases.size(); ++phase_) {
+            begin(phase_);
+            for (; packet < scenario_.phases[phase_].packets_end; ++packet) each(packet);
         }
     }
-    return sequences;
-}
 
-void compare_order(const Verdict& one, const Verdict& other, const Verdict& ovs, Differences& differences) {
-    const Sequences left = sequences_of(one, ovs), right = sequences_of(other, ovs);
-    for (const auto& [key, numbers] : left) {
-        const auto found = right.find(key);
-        if (found != right.end() && found->second == numbers) continue;
-        const auto& [place, megaflow, copy] = key;
-        differences.add(fmt::format("order of megaflow {}'s packets from port {} to {:#x}:\n    {}\n    {}", megaflow,
-                                    place >> 16, place & 0xFFFF, fmt::join(numbers, " "),
-                                    found == right.end() ? "none" : fmt::format("{}", fmt::join(found->second, " "))));
+    void compare_installed(const std::vector<Expectation>& expected, std::size_t phase) {
+        for (std::size_t i = 0; i < expected.size(); ++i) {
+            const bool installed = one_.installed[phase][i] != 0;
+            const bool right = expected[i] == Expectation::either ||
+                               installed == (expected[i] == Expectation::installed);
+            if (right) continue;
+            differences_.add(fmt::format("megaflow {} is {}in the NIC in phase {}: {}", i, installed ? "" : "not ",
+                                         phase, differential::text_of(scenario_.versions[i])));
+        }
     }
-}
 
-/// What OVS's software says of the packets that did not go up.
-Verdict expected_of(const Scenario& scenario, const Subject& nic, const Verdict& ovs) {
-    Verdict expected;
-    expected.copies.resize(scenario.packets.size());
-    for (const Megaflow& megaflow : scenario.megaflows) {
-        expected.megaflows.push_back({.installed = is_offloadable(megaflow, nic.format)});
+    /// Empty: the packet is treated as OVS treats it.
+    std::string fault_of(std::size_t packet) {
+        const bool ends = ends_connection(scenario_.packets[packet].bytes);
+        const auto& ups = one_.ups[packet];
+        if (!are_same_copies(packet)) return excuse_untrue(packet) ? "" : "differs";
+        if (ends && (ups.size() != 1 || ups[0].recirc_id != 0)) {
+            return excuse_untrue(packet) ? "" : "ends a connection, and did not go up";
+        }
+        for (const Up& up : ups) {
+            if (may_come_up(packet, up)) continue;
+            if (up.recirc_id == 0 && ends) {
+                excused_.add(connection_end);
+            } else if (may_go_up(up.bytes)) {
+                excused_.add(broken_header);
+            } else if (!excuse_untrue(packet)) {
+                return "went up";
+            }
+        }
+        return "";
     }
-    for (const auto& [key, numbers] : nic.verdict.arrivals) {
-        if ((key & 0x8000) != 0) expected.arrivals.emplace(key, numbers);   // judged one by one
+
+    bool are_same_copies(std::size_t packet) {
+        const auto &nic = one_.copies[packet], &ovs = ovs_.copies[packet];
+        if (nic.size() != ovs.size()) return false;
+        std::vector<bool> used(ovs.size());
+        for (const Copy& copy : nic) {
+            std::size_t i = 0;
+            while (i < ovs.size() && (used[i] || !is_same(copy, ovs[i]))) ++i;
+            if (i == ovs.size()) return false;
+            used[i] = true;
+            if (copy.bytes != ovs[i].bytes) excused_.add(tunnel_source_port);
+        }
+        return true;
     }
-    for (const auto& [key, numbers] : ovs.arrivals) {
-        auto& arrived = expected.arrivals[key];
-        std::ranges::copy_if(numbers, std::back_inserter(arrived),
-                             [&](std::uint32_t number) { return !went_up(nic.verdict.copies[number]); });
-        if (arrived.empty()) expected.arrivals.erase(key);
+
+    [[nodiscard]] static bool is_same(const Copy& nic, const Copy& ovs) {
+        const bool place = nic.port == ovs.port && nic.recirc_id == ovs.recirc_id;
+        return place && (nic.bytes == ovs.bytes || differ_in_source_port(nic.bytes, ovs.bytes, ovs.source_port_at));
     }
-    for (std::size_t i = 0; i < scenario.packets.size(); ++i) {
-        if (went_up(nic.verdict.copies[i]) || ovs.taken_by[i] < 0) continue;
-        MegaflowVerdict& megaflow = expected.megaflows[static_cast<std::size_t>(ovs.taken_by[i])];
-        ++megaflow.packets;
-        megaflow.bytes += scenario.packets[i].bytes.size();
+
+    /// From a table where no megaflow in the NIC takes it.
+    [[nodiscard]] bool may_come_up(std::size_t packet, const Up& up) const {
+        return std::ranges::any_of(ovs_.lookups[packet], [&](const Lookup& lookup) {
+            if (lookup.recirc_id != up.recirc_id) return false;
+            return lookup.version < 0 || one_.installed[phase_][static_cast<std::size_t>(lookup.version)] == 0;
+        });
     }
-    return expected;
-}
+
+    /// Of packets that are not what their headers say.
+    bool excuse_untrue(std::size_t packet) {
+        if (scenario_.phases[phase_].counts) return false;
+        const NamedDifference difference = untrue_header(scenario_.packets[packet].bytes);
+        if (difference == count_of_differences) return false;
+        excused_.add(difference);
+        return true;
+    }
+
+    [[nodiscard]] bool are_installed_alike(std::size_t packet, const Verdict& other) const {
+        return std::ranges::all_of(ovs_.lookups[packet], [&](const Lookup& lookup) {
+            const auto version = static_cast<std::size_t>(std::max(lookup.version, 0));
+            return one_.installed[phase_][version] == other.installed[phase_][version];
+        });
+    }
+
+    /// No megaflow waits for a table in one of the NICs and not in the other.
+    [[nodiscard]] bool is_waiting_alike(const Verdict& other) const { return one_.installed == other.installed; }
+
+    /// Numbers of packets of one flow (the megaflows that they meet) at one place. The n-th copies of packets are a
+    /// sequence of their own, since a packet's copies have no order. Only of packets of which neither judge says that
+    /// any of it went up.
+    using Flow = std::vector<Lookup>;
+    using Sequences = std::map<std::tuple<std::uint32_t, const Flow*, unsigned>, std::vector<std::uint32_t>>;
+
+    Sequences sequences_of(const Verdict& verdict, const Verdict& other) {
+        Sequences sequences;
+        for (const auto& [place, numbers] : verdict.arrivals) {
+            std::map<std::uint32_t, unsigned> copies;
+            for (const std::uint32_t number : numbers) {
+                if (!verdict.ups[number].empty() || !other.ups[number].empty()) continue;
+                if (verdict.copies[number].size() != other.copies[number].size()) continue;   // told already
+                sequences[{place, flow_of(number), copies[number]++}].push_back(number);
+            }
+        }
+        return sequences;
+    }
+
+    const Flow* flow_of(std::uint32_t number) { return &*flows_.insert(ovs_.lookups[number]).first; }
+
+    void compare_order(const Verdict& other) {
+        const Sequences left = sequences_of(one_, other), right = sequences_of(other, one_);
+        for (const auto& [key, numbers] : left) {
+            const auto found = right.find(key);
+            if (found != right.end() && found->second == numbers) continue;
+            const bool told = found == right.end() || !std::ranges::is_permutation(found->second, numbers);
+            if (told) continue;   // as packets that differ
+            const auto& [place, flow, copy] = key;
+            differences_.add(fmt::format("order from port {} to {}:\n    {}\n    {}", place >> 16, place & 0xFFFF,
+                                         fmt::join(numbers, " "), fmt::join(found->second, " ")));
+        }
+    }
+
+    void tell_counts(std::size_t ufid, const Counts& other) {
+        const auto version = std::ranges::find(scenario_.versions, ufid, &Megaflow::ufid);
+        differences_.add(fmt::format("counts of megaflow {} {}:\n    {}\n    {}", ufid, differential::text_of(*version),
+                                     text_of(one_.counts[ufid]), text_of(other)));
+    }
+
+    void tell(std::size_t packet, const std::string& fault, const Verdict& other, const char* name) {
+        std::string way;
+        for (const Lookup& lookup : ovs_.lookups[packet]) {
+            const auto version = static_cast<std::size_t>(std::max(lookup.version, 0));
+            way += lookup.version < 0
+                       ? fmt::format("\n    {:#x}: no megaflow", lookup.recirc_id)
+                       : fmt::format("\n    {:#x}: {}{}: {}", lookup.recirc_id, lookup.version,
+                                     one_.installed[phase_][version] != 0 ? "" : ", not in the NIC",
+                                     differential::text_of(scenario_.versions[version]));
+        }
+        const TestPacket& sent = scenario_.packets[packet];
+        differences_.add(fmt::format("packet {} from port {} in phase {} {} ({:02x}):{}\n    NIC{}{}\n    {}{}{}",
+                                     packet, sent.in_port, phase_, fault, fmt::join(sent.bytes, ""), way,
+                                     text_of(one_.copies[packet]), text_of(one_.ups[packet]), name,
+                                     text_of(other.copies[packet]), text_of(other.ups[packet])));
+    }
+
+    const Scenario& scenario_;
+    const Verdict &one_, &ovs_;
+    std::size_t phase_ = 0;
+    std::set<Flow> flows_;
+    Differences differences_;
+    Excused excused_;
+};
 
 }  // namespace
 
-std::vector<std::string> compare_nics(const Scenario& scenario, const Subject& one, const Subject& other,
-                                      const Verdict& ovs) {
-    Differences differences;
-    for (std::size_t i = 0; i < scenario.packets.size(); ++i) {
-        if (one.verdict.copies[i] == other.verdict.copies[i]) continue;
-        differences.add(fmt::format("{}:\n   {}\n   {}", text_of(scenario, i), text_of(one.verdict.copies[i]),
-                                    text_of(other.verdict.copies[i])));
-    }
-    compare_counts(scenario, one, other, differences);
-    compare_order(one.verdict, other.verdict, ovs, differences);
-    return differences.take();
+Comparison compare_nics(const Scenario& scenario, const Verdict& one, const Verdict& other, const Verdict& ovs) {
+    return Comparer(scenario, one, ovs).with_nic(other);
 }
 
-std::vector<std::string> compare_with_ovs(const Scenario& scenario, const Subject& nic, const Verdict& ovs) {
-    Differences differences;
-    for (std::size_t i = 0; i < scenario.packets.size(); ++i) {
-        const auto& copies = nic.verdict.copies[i];
-        const std::int32_t taken_by = ovs.taken_by[i];
-        std::string fault;
-        if (went_up(copies)) {
-            fault = fault_of_going_up(scenario, i, nic.verdict, ovs);
-        } else if (ends_connection(scenario.packets[i].bytes)) {
-            fault = "ends a connection, and did not go up";
-        } else if (taken_by < 0 || copies != ovs.copies[i]) {
-            fault = "differs";
-        }
-        if (fault.empty()) continue;
-        const std::string megaflow =
-            taken_by < 0 ? "none" : text_of(scenario.megaflows[static_cast<std::size_t>(taken_by)]);
-        differences.add(fmt::format("{} {}; its megaflow: {}\n   {}\n    OVS{}", text_of(scenario, i), fault, megaflow,
-                                    text_of(copies), text_of(ovs.copies[i])));
-    }
-    const Verdict expected = expected_of(scenario, nic, ovs);
-    compare_counts(scenario, nic, {expected, nic.format}, differences);
-    compare_order(nic.verdict, expected, ovs, differences);
-    return differences.take();
-}
-
-Figures figures_of(const Verdict& nic) {
-    Figures figures;
-    for (const auto& copies : nic.copies) {
-        const bool up = went_up(copies);
-        figures.up += up ? 1 : 0;
-        figures.taken += up ? 0 : 1;
-        figures.copies += up ? 0 : copies.size();
-    }
-    figures.installed = static_cast<std::size_t>(std::ranges::count(nic.megaflows, true, &MegaflowVerdict::installed));
-    figures.installed -= std::min(figures.installed, port_length);   // the markers'
-    return figures;
+Comparison compare_with_ovs(const Scenario& scenario, const Verdict& nic, const Verdict& ovs, unsigned format) {
+    return Comparer(scenario, nic, ovs).with_ovs(format);
 }
 
 }  // namespace ovsdr::differential

@@ -79,9 +79,16 @@ void add_set(const SetAction& set, std::set<std::string>& names) {
     }
 }
 
+const char* copy_name(const Action& action) { return action.length == 0 ? "clone" : "check_pkt_len"; }
+
+std::string tunnel_name(const TunnelPush& push) {
+    return fmt::format("tnl_push({} over {}{})", name_of(push.kind), push.ipv6 ? "IPv6" : "IPv4",
+                       push.checksum ? ", checksum" : "");
+}
+
 void add_actions(const Megaflow& megaflow, std::set<std::string>& names) {
     std::size_t outputs = 0, pushes = 0, pops = 0;
-    bool changed_behind = false;
+    bool changed_behind = false, changed = false;
     for (const Action& action : megaflow.actions) {
         switch (action.kind) {
             case Action::Kind::output:
@@ -91,28 +98,73 @@ void add_actions(const Megaflow& megaflow, std::set<std::string>& names) {
             case Action::Kind::push: ++pushes, names.insert("push_vlan"); break;
             case Action::Kind::pop: ++pops, names.insert("pop_vlan"); break;
             case Action::Kind::set: add_set(action.set, names); break;
+            case Action::Kind::tunnel_push: names.insert(tunnel_name(action.tunnel)); break;
+            case Action::Kind::recirc: names.insert(changed ? "change, recirc" : "recirc"); break;
+            case Action::Kind::copy_begin: names.insert(copy_name(action)); break;
+            case Action::Kind::copy_end: break;
+            case Action::Kind::refused: names.insert("refused: " + action.text.substr(0, action.text.find('('))); break;
         }
-        if (action.kind != Action::Kind::output && outputs > 0) changed_behind = true;
+        const bool changes = action.kind == Action::Kind::push || action.kind == Action::Kind::pop ||
+                             action.kind == Action::Kind::set;
+        changed = changed || changes;
+        if (changes && outputs > 0) changed_behind = true;
     }
-    names.insert(outputs == 0 ? "drop" : outputs == 1 ? "output" : "outputs");
+    names.insert(outputs > 1 ? "outputs" : outputs == 1 ? "output" : megaflow.actions.empty() ? "drop" : "no output");
     if (pushes > 1) names.insert("push_vlan twice");
     if (pops > 1) names.insert("pop_vlan twice");
 }
 
+std::set<std::string> names_of(const Megaflow& megaflow, const Scenario& scenario) {
+    std::set<std::string> names;
+    add_matches(megaflow, names);
+    add_actions(megaflow, names);
+    const unsigned layer = megaflow.recirc_id == 0 ? 0 : scenario.tables.at(megaflow.recirc_id).layer;
+    names.insert(fmt::format("behind {} recirculations", layer));
+    return names;
+}
+
+/// In any phase, by version.
+std::vector<bool> ever_installed(const Scenario& scenario, const Verdict& nic) {
+    std::vector<bool> ever(scenario.versions.size());
+    for (const auto& phase : nic.installed) {
+        for (std::size_t i = 0; i < ever.size(); ++i) ever[i] = ever[i] || phase[i] != 0;
+    }
+    return ever;
+}
+
 }  // namespace
 
-std::map<std::string, Covered> coverage_of(const std::vector<Megaflow>& megaflows, const Verdict& nic) {
+std::map<std::string, Covered> coverage_of(const Scenario& scenario, const Verdict& nic, const Verdict& ovs) {
+    std::vector<std::size_t> packets(scenario.versions.size());
+    for (std::size_t i = 0; i < scenario.packets.size(); ++i) {
+        if (!nic.ups[i].empty()) continue;
+        for (const Lookup& lookup : ovs.lookups[i]) {
+            if (lookup.version >= 0) ++packets[static_cast<std::size_t>(lookup.version)];
+        }
+    }
     std::map<std::string, Covered> coverage;
-    for (std::size_t i = 0; i < megaflows.size() - port_length; ++i) {   // not the markers'
-        std::set<std::string> names;
-        add_matches(megaflows[i], names);
-        add_actions(megaflows[i], names);
-        for (const std::string& name : names) {
-            ++coverage[name].drawn;
-            coverage[name].installed += nic.megaflows[i].installed ? 1 : 0;
+    const auto installed = ever_installed(scenario, nic);
+    for (std::size_t i = port_length; i < scenario.versions.size(); ++i) {   // not the markers'
+        for (const std::string& name : names_of(scenario.versions[i], scenario)) {
+            Covered& covered = coverage[name];
+            ++covered.drawn;
+            covered.installed += installed[i] ? 1 : 0;
+            covered.packets += packets[i];
         }
     }
     return coverage;
+}
+
+Figures figures_of(const Scenario& scenario, const Verdict& nic) {
+    Figures figures;
+    for (std::size_t i = 0; i < scenario.packets.size(); ++i) {
+        ++(nic.ups[i].empty() ? figures.taken : figures.up);
+        figures.copies += static_cast<std::size_t>(std::ranges::count(nic.copies[i], false, &Copy::in_software));
+    }
+    const auto installed = ever_installed(scenario, nic);
+    figures.drawn = scenario.versions.size() - port_length;
+    figures.installed = static_cast<std::size_t>(std::ranges::count(installed, true)) - port_length;
+    return figures;
 }
 
 }  // namespace ovsdr::differential

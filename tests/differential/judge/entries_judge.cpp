@@ -6,7 +6,8 @@
 
 #include "tests/connectx/entries/forwarder.hpp"
 #include "tests/connectx/entries/stopped.hpp"
-#include "tests/differential/judge/judges.hpp"
+#include "tests/differential/judge/nic_judge.hpp"
+#include "tests/differential/judge/recipe.hpp"
 
 namespace ovsdr::differential {
 
@@ -21,20 +22,16 @@ std::uint32_t odp_of(std::uint32_t vport) {
     return found->odp;
 }
 
-void add(const Installation& installation, const TestPacket& packet, Delivery& delivery, Verdict& verdict) {
-    Copy copy{.bytes = std::move(delivery.packet.bytes)};
+void add(const Installation& installation, Delivery& delivery, NicRecord& record) {
     switch (delivery.kind) {
         case Delivery::Kind::dropped: return;
-        case Delivery::Kind::vport: copy.port = odp_of(delivery.number); break;
+        case Delivery::Kind::vport: return record.out(odp_of(delivery.number), std::move(delivery.packet.bytes));
         case Delivery::Kind::queue_pair:
-            copy.port = installation.port_of_queue(delivery.number);
-            copy.up = true;
-            copy.tag = delivery.packet.flow_tag;
-            break;
+            return record.up(installation.port_of_queue(delivery.number), delivery.packet.flow_tag,
+                             std::move(delivery.packet.bytes));
         case Delivery::Kind::tir: throw std::runtime_error("a packet came out at a TIR");
         case Delivery::Kind::kernel: throw std::runtime_error("a packet of ours was left to the kernel");
     }
-    verdict.add(packet.in_port, std::move(copy));
 }
 
 /// The number of the queue that a VF sends the packet from: queues have numbers of their function, and those of the
@@ -75,26 +72,33 @@ void check_slow_path(Installation& installation, Forwarder& forwarder) {
 
 }  // namespace
 
-Verdict judge_by_entries(const Scenario& scenario, const std::vector<ovsdr_megaflow>& megaflows,
+Verdict judge_by_entries(const Scenario& scenario, OvsJudge& ovs, unsigned format,
                          std::span<const std::uint32_t> explain) {
     connectx::Device* const device = connectx::device();
     if (device == nullptr) throw std::runtime_error("not under tests/connectx/run");
-    Verdict verdict;
-    verdict.copies.resize(scenario.packets.size());
-    Installation installation;
-    installation.put(megaflows, verdict);
-    Forwarder forwarder(*device);
-    check_slow_path(installation, forwarder);
-    for (std::uint32_t i = 0; i < scenario.packets.size(); ++i) {
-        const TestPacket& packet = scenario.packets[i];
-        const std::uint32_t queue = queue_of(installation, packet, i);
-        for (Delivery& delivery : forward(forwarder, packet, queue, i, std::ranges::count(explain, i) != 0)) {
-            add(installation, packet, delivery, verdict);
+    Verdict verdict(scenario.packets.size(), scenario.ufids);
+    Installation installation(scenario, ovs, format, verdict);
+    NicRecord record(scenario, ovs, installation, verdict);
+    std::uint64_t visited = 0;
+    std::uint32_t number = 0;
+    for (const Phase& phase : scenario.phases) {
+        installation.apply(phase);
+        record.apply(phase);
+        Forwarder forwarder(*device);   // it reads the rules when it is made
+        check_slow_path(installation, forwarder);
+        for (; number < phase.packets_end; ++number) {
+            const TestPacket& packet = scenario.packets[number];
+            const std::uint32_t queue = queue_of(installation, packet, number);
+            const bool explained = std::ranges::count(explain, number) != 0;
+            for (Delivery& delivery : forward(forwarder, packet, queue, number, explained)) {
+                add(installation, delivery, record);
+            }
         }
+        visited += forwarder.entries_visited();
     }
     std::printf("entries: %.1f visited for a packet\n",
-                static_cast<double>(forwarder.entries_visited()) / static_cast<double>(scenario.packets.size()));
-    installation.remove(verdict);
+                static_cast<double>(visited) / static_cast<double>(scenario.packets.size()));
+    installation.end();
     if (const auto missing = device->not_emulated(); !missing.empty()) {
         throw std::runtime_error("the device does not emulate " + missing.front());
     }

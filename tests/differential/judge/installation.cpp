@@ -1,14 +1,25 @@
+#include "tests/differential/judge/installation.hpp"
+
+#include <fmt/format.h>
 #include <infiniband/verbs.h>
 
+#include <chrono>
 #include <stdexcept>
+#include <thread>
 #include <variant>
 
 #include "offload/dr/device/ib_port.hpp"
-#include "tests/differential/judge/judges.hpp"
 
 namespace ovsdr::differential {
 
 namespace {
+
+using Clock = std::chrono::steady_clock;
+using namespace std::chrono_literals;
+
+/// How long megaflows that must be in the NIC may wait, and how long nothing more must happen to the others.
+constexpr std::chrono::milliseconds patience = 10s, quiet = 40ms, glance = 4ms;
+constexpr std::size_t deletions_at_once = 64;
 
 dr::Ufid ufid_of(std::size_t number) { return {0x6d656761, number}; }
 
@@ -20,7 +31,9 @@ T checked(Result<T> result) {
 
 }  // namespace
 
-Installation::Installation() : eswitch_(checked(dr::Eswitch::open("mlx5_0"))) {
+Installation::Installation(const Scenario& scenario, const OvsJudge& ovs, unsigned format, Verdict& verdict)
+    : scenario_(scenario), ovs_(ovs), verdict_(verdict), expectations_(scenario, format),
+      version_of_(scenario.ufids, -1), eswitch_(checked(dr::Eswitch::open("mlx5_0"))) {
     for (const PortNumber& port : ports) {
         const dr::VportId vport{port.vport};
         const dr::IbPort ib_port = checked(dr::find_ib_port(eswitch_->context(), vport));
@@ -37,23 +50,76 @@ Installation::~Installation() {
     queues_.clear();
 }
 
-void Installation::put(const std::vector<ovsdr_megaflow>& megaflows, Verdict& verdict) {
-    verdict.megaflows.resize(megaflows.size());
-    for (std::size_t i = 0; i < megaflows.size(); ++i) {
-        const dr::PutOutcome outcome = eswitch_->put(ufid_of(i), megaflows[i]);
-        if (const auto* error = std::get_if<Error>(&outcome)) throw std::runtime_error(error->what);
-        verdict.megaflows[i].installed = std::holds_alternative<std::monostate>(outcome);
+void Installation::apply(const Phase& phase) {
+    std::vector<std::uint32_t> gone;
+    for (const auto& [version, put_it] : phase.changes) {
+        if (!put_it) gone.push_back(scenario_.versions[version].ufid);
+        if (put_it || gone.size() == deletions_at_once) {
+            remove(gone);
+            gone.clear();
+        }
+        if (put_it) put(version);
+    }
+    remove(gone);
+    counts_ = phase.counts;
+    expectations_.apply(phase);
+    wait_until_settled();
+    verdict_.installed.push_back(installed());
+}
+
+void Installation::put(std::uint32_t version) {
+    const std::uint32_t ufid = scenario_.versions[version].ufid;
+    const dr::PutOutcome outcome = eswitch_->put(ufid_of(ufid), ovs_.translated(version));
+    if (const auto* error = std::get_if<Error>(&outcome)) throw std::runtime_error(error->what);
+    version_of_[ufid] = version;
+}
+
+void Installation::remove(const std::vector<std::uint32_t>& ufids) {
+    std::vector<dr::Eswitch::Deletion> deletions;
+    for (const std::uint32_t ufid : ufids) deletions.push_back({ufid_of(ufid)});
+    eswitch_->del(deletions);
+    for (std::size_t i = 0; i < deletions.size(); ++i) {
+        version_of_[ufids[i]] = -1;
+        if (!deletions[i].last || !counts_) continue;
+        verdict_.counts[ufids[i]].packets += deletions[i].last->packets;
+        verdict_.counts[ufids[i]].bytes += deletions[i].last->bytes;
     }
 }
 
-void Installation::remove(Verdict& verdict) {
-    std::vector<dr::Eswitch::Deletion> deletions;
-    for (std::size_t i = 0; i < verdict.megaflows.size(); ++i) deletions.push_back({ufid_of(i)});
-    eswitch_->del(deletions);
-    for (std::size_t i = 0; i < deletions.size(); ++i) {
-        if (!deletions[i].last) continue;
-        verdict.megaflows[i].packets = deletions[i].last->packets;
-        verdict.megaflows[i].bytes = deletions[i].last->bytes;
+void Installation::end() {
+    std::vector<std::uint32_t> all;
+    for (std::uint32_t ufid = 0; ufid < version_of_.size(); ++ufid) {
+        if (version_of_[ufid] >= 0) all.push_back(ufid);
+    }
+    remove(all);
+}
+
+std::vector<std::uint8_t> Installation::installed() const {
+    std::vector<std::uint8_t> installed(scenario_.versions.size());
+    for (std::size_t ufid = 0; ufid < version_of_.size(); ++ufid) {
+        if (version_of_[ufid] < 0) continue;
+        const auto status = eswitch_->status(ufid_of(ufid));
+        installed[static_cast<std::size_t>(version_of_[ufid])] = status && status->offloaded ? 1 : 0;
+    }
+    return installed;
+}
+
+void Installation::wait_until_settled() {
+    const auto expected = expectations_.all();
+    const auto all_there = [&](const std::vector<std::uint8_t>& now) {
+        for (std::size_t i = 0; i < now.size(); ++i) {
+            if (expected[i] == Expectation::installed && now[i] == 0) return false;
+        }
+        return true;
+    };
+    const auto deadline = Clock::now() + patience;
+    auto last = installed();
+    for (auto changed = Clock::now(); Clock::now() < deadline;) {
+        if (all_there(last) && Clock::now() > changed + quiet) return;
+        std::this_thread::sleep_for(glance);
+        auto now = installed();
+        if (now != last) changed = Clock::now();
+        last = std::move(now);
     }
 }
 
@@ -62,6 +128,12 @@ std::uint32_t Installation::port_of_queue(std::uint32_t queue_pair) const {
         if (queues_[i]->qp()->qp_num == queue_pair) return ports[i].odp;
     }
     return 0;
+}
+
+std::uint32_t Installation::recirc_id_of(std::uint32_t tag) const {
+    const auto table = eswitch_->table_of(tag);
+    if (!table) throw std::runtime_error(fmt::format("a packet came up with tag {}, which is no table's", tag));
+    return table->recirc_id;
 }
 
 }  // namespace ovsdr::differential

@@ -1,4 +1,4 @@
-// One judge of random megaflows and packets, or the comparison of two verdicts; tests/differential/megaflows runs it.
+// One judge of random megaflows and packets, or the comparison of verdicts; tests/differential/run calls it.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -9,71 +9,105 @@
 
 #include "tests/differential/judge/compare.hpp"
 #include "tests/differential/judge/coverage.hpp"
-#include "tests/differential/judge/judges.hpp"
+#include "tests/differential/judge/nic_judge.hpp"
 
 using namespace ovsdr::differential;
 
 namespace {
 
 struct Options {
-    std::uint64_t seed = 1;
-    std::size_t megaflows = 5000, packets = 200000;
-    std::string verdict, ovs, other;
+    Draw draw;
+    std::string verdict, ovs, soft_nic;
     std::vector<std::string> sockets;
     std::vector<std::uint32_t> explain;
     unsigned format = 1;
 };
 
-Scenario scenario_of(const Options& options) {
-    Scenario scenario;
-    scenario.megaflows = make_megaflows(options.seed, options.megaflows);
-    scenario.packets = make_packets(options.seed, options.packets, scenario.megaflows);
-    return scenario;
+/// With all versions, none of them put.
+void teach(OvsJudge& ovs, const Scenario& scenario) {
+    for (const Megaflow& megaflow : scenario.versions) ovs.add(megaflow);
 }
 
-/// Prints what is different, and then one line: the figures.
-int report(const Options& options, const Verdict& nic, const std::vector<std::string>& differences) {
-    const Figures figures = figures_of(nic);
-    for (const std::string& line : differences) std::puts(line.c_str());
-    fmt::print("{} of {} megaflows installed; {} of {} packets forwarded by them, in {} copies, {} went up; {}\n",
-               figures.installed, options.megaflows, figures.taken, options.packets, figures.copies, figures.up,
-               differences.empty() ? "equal" : "DIFFERENT");
-    return differences.empty() ? 0 : 1;
-}
-
-int run_compare(const Options& options) {
-    const Scenario scenario = scenario_of(options);
-    const Verdict verdict = Verdict::read(options.verdict);
-    const Subject nic{verdict, options.format};
-    const Verdict ovs = Verdict::read(options.ovs);
-    if (options.other.empty()) return report(options, verdict, compare_with_ovs(scenario, nic, ovs));
-    const Verdict other = Verdict::read(options.other);
-    return report(options, verdict, compare_nics(scenario, nic, {other, options.format}, ovs));
-}
-
-int show(const Options& options) {
-    for (const Megaflow& megaflow : scenario_of(options).megaflows) {
-        fmt::print("{} actions:{}\n", match_text(megaflow), megaflow.actions.empty() ? "drop" : actions_text(megaflow));
+Verdict judge_by_ovs(const Scenario& scenario, OvsJudge& ovs) {
+    Verdict verdict(scenario.packets.size(), scenario.ufids);
+    verdict.lookups.resize(scenario.packets.size());
+    Recorder recorder(verdict, scenario.versions, false);
+    std::uint32_t number = 0;
+    for (const Phase& phase : scenario.phases) {
+        for (const auto& [version, put] : phase.changes) put ? ovs.put(version) : ovs.remove(version);
+        for (; number < phase.packets_end; ++number) {
+            const TestPacket& packet = scenario.packets[number];
+            recorder.begin(number, packet.in_port, phase.counts);
+            (void)ovs.forward({packet.in_port, 0, packet.bytes.data(), packet.bytes.size()}, recorder);
+        }
     }
-    return 0;
-}
-
-int show_coverage(const Options& options) {
-    const auto megaflows = make_megaflows(options.seed, options.megaflows);
-    for (const auto& [name, covered] : coverage_of(megaflows, Verdict::read(options.verdict))) {
-        fmt::print("{:6} of {:6} {}\n", covered.installed, covered.drawn, name);
-    }
-    return 0;
+    verdict.finish();
+    return verdict;
 }
 
 int run_judge(const Options& options, const std::string& judge) {
-    const Scenario scenario = scenario_of(options);
-    const OvsJudge ovs(scenario.megaflows);
+    const Scenario scenario = make_scenario(options.draw);
+    OvsJudge ovs;
+    teach(ovs, scenario);
     Verdict verdict;
-    if (judge == "ovs") verdict = ovs.judge(scenario);
-    if (judge == "soft-nic") verdict = judge_by_soft_nic(scenario, ovs.translated(), options.sockets);
-    if (judge == "entries") verdict = judge_by_entries(scenario, ovs.translated(), options.explain);
+    if (judge == "ovs") verdict = judge_by_ovs(scenario, ovs);
+    if (judge == "soft-nic") verdict = judge_by_soft_nic(scenario, ovs, options.format, options.sockets);
+    if (judge == "entries") verdict = judge_by_entries(scenario, ovs, options.format, options.explain);
     verdict.write(options.verdict);
+    return 0;
+}
+
+/// What tests/differential/run adds up: a line each, "kind<tab>numbers<tab>name".
+void show_coverage(const Scenario& scenario, const Verdict& nic, const Verdict& ovs) {
+    for (const auto& [name, covered] : coverage_of(scenario, nic, ovs)) {
+        fmt::print("covered\t{}\t{}\t{}\t{}\n", covered.drawn, covered.installed, covered.packets, name);
+    }
+    const Figures figures = figures_of(scenario, nic);
+    fmt::print("figures\t{}\t{}\t{}\t{}\t{}\n", figures.drawn, figures.installed, figures.taken, figures.up,
+               figures.copies);
+}
+
+void show_excused(const Excused& excused) {
+    for (const auto& [difference, what, why] : named_differences()) {
+        fmt::print("excused\t{}\t{}: {}\n", excused.times[static_cast<std::size_t>(difference)], what, why);
+    }
+}
+
+/// What is told of the verdicts on one profile, under a line with each comparison's name. True: all equal.
+bool compare_all(const Scenario& scenario, const Options& options, const Verdict& ovs) {
+    const Verdict soft = Verdict::read(options.soft_nic), entries = Verdict::read(options.verdict);
+    bool equal = true;
+    const auto show_one = [&](const char* name, const Comparison& comparison) {
+        fmt::print("compared\t{}\t{}\n", comparison.differences.empty() ? 1 : 0, name);
+        show_excused(comparison.excused);
+        for (const std::string& line : comparison.differences) fmt::print("{}\n", line);
+        equal = equal && comparison.differences.empty();
+    };
+    for (const auto& [name, nic] : {std::pair{"soft NIC", &soft}, {"entries", &entries}}) {
+        Comparison comparison = compare_with_ovs(scenario, *nic, ovs, options.format);
+        comparison.excused.add(scenario.left_out);
+        show_one(name, comparison);
+        show_coverage(scenario, *nic, ovs);
+    }
+    show_one("between", compare_nics(scenario, entries, soft, ovs));
+    return equal;
+}
+
+/// The entries alone, without words: tests/differential/faults asks.
+bool compare_entries(const Scenario& scenario, const Options& options, const Verdict& ovs) {
+    return compare_with_ovs(scenario, Verdict::read(options.verdict), ovs, options.format).differences.empty();
+}
+
+int run_compare(const Options& options) {
+    const Scenario scenario = make_scenario(options.draw);
+    const Verdict ovs = Verdict::read(options.ovs);
+    const bool both = !options.soft_nic.empty();
+    return (both ? compare_all : compare_entries)(scenario, options, ovs) ? 0 : 1;
+}
+
+int show(const Options& options) {
+    const Scenario scenario = make_scenario(options.draw);
+    for (std::size_t i = 0; i < scenario.versions.size(); ++i) fmt::print("{}: {}\n", i, text_of(scenario.versions[i]));
     return 0;
 }
 
@@ -83,32 +117,32 @@ int main(int argc, char** argv) {
     Options options;
     CLI::App app("A judge of random megaflows and packets");
     app.require_subcommand(1);
-    const auto sized = [&](CLI::App* command) {
-        command->add_option("--seed", options.seed);
-        command->add_option("--megaflows", options.megaflows);
-        command->add_option("--packets", options.packets);
+    const auto drawn = [&](CLI::App* command) {
+        command->add_option("--seed", options.draw.seed);
+        command->add_option("--megaflows", options.draw.megaflows);
+        command->add_option("--packets", options.draw.packets);
+        command->add_option("--shapes", options.draw.shapes, "megaflows as dpctl/dump-flows prints them")->required();
         return command;
     };
-    const auto common = [&](CLI::App* command) {
-        sized(command)->add_option("verdict", options.verdict, "the judge's file")->required();
+    const auto judge = [&](const char* name, const char* text) {
+        CLI::App* const command = drawn(app.add_subcommand(name, text));
+        command->add_option("--format", options.format, "steering format of the NIC");
+        command->add_option("verdict", options.verdict, "the judge's file")->required();
         return command;
     };
-    sized(app.add_subcommand("show", "print the megaflows"));
-    common(app.add_subcommand("ovs", "OVS's software datapath"));
-    common(app.add_subcommand("soft-nic", "the soft NIC, which the process loads"))
+    drawn(app.add_subcommand("show", "print the megaflows"));
+    judge("ovs", "OVS's software datapath");
+    judge("soft-nic", "the soft NIC, which the process loads")
         ->add_option("--socket", options.sockets, "of each port's memif");
-    common(app.add_subcommand("entries", "steering entries on the emulated ConnectX"))
+    judge("entries", "steering entries on the emulated ConnectX")
         ->add_option("--explain", options.explain, "print what entries packet N meets");
-    common(app.add_subcommand("coverage", "megaflows that a NIC took, by match and by action"));
-    auto* const compare = common(app.add_subcommand("compare", "a NIC's verdict with OVS's or another NIC's"));
+    auto* const compare = judge("compare", "the entries' verdict with OVS's, and the soft NIC's with both");
     compare->add_option("--ovs", options.ovs)->required();
-    compare->add_option("--soft-nic", options.other);
-    compare->add_option("--format", options.format, "steering format of the NIC");
+    compare->add_option("--soft-nic", options.soft_nic, "its verdict; the other one is the entries'");
     CLI11_PARSE(app, argc, argv);
     try {
         const std::string chosen = app.get_subcommands().front()->get_name();
         if (chosen == "show") return show(options);
-        if (chosen == "coverage") return show_coverage(options);
         return chosen == "compare" ? run_compare(options) : run_judge(options, chosen);
     } catch (const std::exception& error) {
         fmt::print(stderr, "{}\n", error.what());

@@ -1,9 +1,7 @@
-// Random megaflows of today's vocabulary, disjoint as those of dpif-netdev are.
+// A megaflow as the judges know it, and its text.
 //
-// The model. A megaflow is a pattern (value and mask) for each Feature of a packet, a number of tags and actions. They
-// grow as leaves of trees: one tree for each in_port, ethertype and kind of tags; each inner node tells its children
-// apart by values of one feature under one mask. So no packet belongs to two megaflows, megaflows of a tree share few
-// masks (as a switch's do), and values that no child has are near misses.
+// The model. A megaflow is a pattern (value and mask) for each Feature of a packet, a number of tags and actions, in
+// the table of one recirc_id.
 //
 // OVS has one vlan-limit. Here each port has its own, so that both are judged at once: behind a limit of 1 a second
 // tag's TPID is the ethertype, behind one of 2 a third's.
@@ -11,7 +9,7 @@
 // Which of them offload/ must install is worked out here a second time, from docs/architecture.md and the devices'
 // limits.
 //
-// Threads: pure; one seed, one list.
+// Threads: pure.
 #pragma once
 
 #include <array>
@@ -20,6 +18,7 @@
 #include <vector>
 
 #include "tests/differential/judge/set_action.hpp"
+#include "tests/differential/judge/tunnel_push.hpp"
 
 namespace ovsdr::differential {
 
@@ -52,15 +51,24 @@ enum class Tag : std::uint8_t { none, customer, service, any };   ///< any: the 
 [[nodiscard]] constexpr bool is_there(Tag tag) { return tag == Tag::customer || tag == Tag::service; }
 
 struct Action {
-    enum class Kind : std::uint8_t { output, push, pop, set };
+    enum class Kind : std::uint8_t {
+        output, push, pop, set, tunnel_push, recirc,
+        copy_begin, copy_end,   ///< clone, or check_pkt_len with two equal lists (`length` is not 0)
+        refused,                ///< no NIC does it
+    };
     Kind kind;
-    std::uint32_t port = 0;      ///< output
+    std::uint32_t port = 0;      ///< output; recirc: the id
     std::uint16_t tpid = 0, vid = 0;
     std::uint8_t pcp = 0;
+    std::uint16_t length = 0;    ///< copy_begin and copy_end
     SetAction set{};
+    TunnelPush tunnel{};
+    std::string text{};          ///< refused
 };
 
 struct Megaflow {
+    std::uint32_t ufid = 0;          ///< its number; who modifies it keeps it
+    std::uint32_t recirc_id = 0;
     std::uint32_t in_port = 0;
     std::uint16_t eth_type = 0;
     Tag tag = Tag::none, second = Tag::any;   ///< second: behind a first one; any where vlan-limit is 1
@@ -77,14 +85,13 @@ struct Megaflow {
     [[nodiscard]] bool is_ip() const { return eth_type == type_ipv4 || eth_type == type_ipv6; }
 };
 
-/// `length` of them, and then one for each port that leads markers from it to the next port.
-[[nodiscard]] std::vector<Megaflow> make_megaflows(std::uint64_t seed, std::size_t length);
-
 /// As `ovs-dpctl add-flow` takes them.
 [[nodiscard]] std::string match_text(const Megaflow& megaflow);
 [[nodiscard]] std::string actions_text(const Megaflow& megaflow);
+/// Both, for people.
+[[nodiscard]] std::string text_of(const Megaflow& megaflow);
 
-/// Whether a device of this steering format (0, 1, 2) can do it.
+/// Whether a device of this steering format (0, 1, 2) can do it, if the tables that it leads to may be there.
 [[nodiscard]] bool is_offloadable(const Megaflow& megaflow, unsigned format);
 
 /// Bits that a feature has in packets of this ethertype.

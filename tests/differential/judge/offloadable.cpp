@@ -1,6 +1,7 @@
 // What offload/ takes of the megaflows drawn here, worked out a second time.
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <tuple>
 
@@ -11,7 +12,7 @@ namespace ovsdr::differential {
 namespace {
 
 constexpr std::size_t most_entries = 32;   ///< of actions, where each field of a set is one
-constexpr std::size_t most_pushed = 2;
+constexpr std::size_t most_pushed = 2;   ///< in front of the packet, and in front of a tunnel's headers
 
 bool looks_at_icmp(const Megaflow& megaflow) {
     const auto looks_at = [&](Feature feature) { return megaflow[feature].mask != PatternBytes{}; };
@@ -26,10 +27,13 @@ std::size_t entries_of(const Action& action) {
 }
 
 /// What has become of the packet at some point of the actions. Equal: the same bytes come out, whatever went in.
+using PushedTag = std::tuple<std::uint16_t, std::uint16_t, std::uint8_t>;
 struct Shape {
     unsigned popped = 0;
-    std::vector<std::tuple<std::uint16_t, std::uint16_t, std::uint8_t>> pushed;
+    std::vector<PushedTag> pushed;
     std::map<std::pair<SetHeader, std::size_t>, std::pair<PatternBytes, PatternBytes>> written;   ///< value, mask
+    std::optional<TunnelPush> tunnel;
+    std::vector<PushedTag> tunnel_tags;   ///< in front of its headers
 
     void set(const SetAction& set) {
         for (std::size_t i = 0; i < set.fields.size(); ++i) {
@@ -59,25 +63,45 @@ public:
     /// False: no NIC does it.
     bool step(const Action& action) {
         switch (action.kind) {
-            case Action::Kind::set: shape_.set(action.set); return !may_be_icmpv6(action.set);
+            case Action::Kind::set: shape_.set(action.set); return !shape_.tunnel && is_writable(action.set);
             case Action::Kind::pop: return pop();
-            case Action::Kind::push:
-                shape_.pushed.emplace_back(action.tpid, action.vid, action.pcp);
-                return shape_.pushed.size() <= most_pushed;
+            case Action::Kind::push: {
+                auto& tags = shape_.tunnel ? shape_.tunnel_tags : shape_.pushed;
+                tags.emplace_back(action.tpid, action.vid, action.pcp);
+                return tags.size() <= most_pushed;
+            }
             case Action::Kind::output: return output(action.port);
+            case Action::Kind::tunnel_push: {
+                const bool first = !shape_.tunnel;
+                shape_.tunnel = action.tunnel;
+                return first && !action.tunnel.checksum;
+            }
+            case Action::Kind::recirc:
+                return !shape_.tunnel && action.port != megaflow_.recirc_id && device_takes() &&
+                       tables_.insert({action.port, shape_}).second;
+            case Action::Kind::copy_begin: outside_.push_back(shape_); return true;
+            case Action::Kind::copy_end:
+                shape_ = std::move(outside_.back());
+                outside_.pop_back();
+                return true;
+            case Action::Kind::refused: return false;
         }
         return false;
     }
 
 private:
-    /// A checksum covers the addresses that no device is known to mend.
-    bool may_be_icmpv6(const SetAction& set) const {
+    /// A checksum covers the addresses of ICMPv6 that no device is known to mend.
+    bool is_writable(const SetAction& set) const {
         const std::uint8_t protocol = megaflow_.protocol();
-        return set.header == SetHeader::ipv6 && touches_transport_checksum(set) &&
-               (protocol == 0 || protocol == protocol_icmpv6);
+        const bool may_be_icmpv6 = protocol == 0 || protocol == protocol_icmpv6;
+        return set.header != SetHeader::ipv6 || !touches_transport_checksum(set) || !may_be_icmpv6;
     }
 
     bool pop() {
+        if (shape_.tunnel) {
+            if (!shape_.tunnel_tags.empty()) shape_.tunnel_tags.pop_back();
+            return true;
+        }
         if (!shape_.pushed.empty()) {
             shape_.pushed.pop_back();
             return true;
@@ -88,9 +112,14 @@ private:
     }
 
     bool output(std::uint32_t port) {
+        if (std::ranges::count(ports, port, &PortNumber::odp) == 0) return false;
+        return device_takes() && copies_.insert({port, shape_}).second;
+    }
+
+    bool device_takes() const {
         const bool from_wire = vport_of(megaflow_.in_port) == wire_vport;
-        if (connectx_5_ && (from_wire ? !shape_.pushed.empty() : shape_.popped > 0)) return false;
-        return copies_.insert({port, shape_}).second;
+        const bool adds = !shape_.pushed.empty() || shape_.tunnel.has_value();
+        return !connectx_5_ || !(from_wire ? adds : shape_.popped > 0);
     }
 
     const Megaflow& megaflow_;
@@ -98,7 +127,8 @@ private:
     unsigned own_tags_ = 0;   ///< at least
     bool may_have_more_ = false;
     Shape shape_;
-    std::set<std::pair<std::uint32_t, Shape>> copies_;
+    std::vector<Shape> outside_;   ///< of the copies that we are in
+    std::set<std::pair<std::uint32_t, Shape>> copies_, tables_;
 };
 
 }  // namespace

@@ -9,31 +9,57 @@
 #include "classifier.h"
 #include "dp-packet.h"
 #include "flow.h"
+#include "netdev-vport.h"
+#include "netdev.h"
 #include "netlink.h"
 #include "odp-execute.h"
 #include "odp-util.h"
 #include "openvswitch/match.h"
 #include "openvswitch/ofpbuf.h"
+#include "openvswitch/vlog.h"
 #include "ovs-rcu.h"
+#include "ovs-router.h"
 #include "packets.h"
+#include "seq.h"
 #include "shim/megaflow.h"
+#include "smap.h"
 #include "util.h"
 
+enum {
+    MOST_RECIRCULATIONS = 6,    /* dpif-netdev's MAX_RECIRC_DEPTH */
+    MOST_TUNNEL_PORTS = 8,
+    HEADROOM = 256,
+    OF_UDP_TUNNEL = 1,          /* pkt_mark of what has been put into one; no megaflow of a test sets it */
+};
+
 struct judge_flow {
+    struct match match;
     struct cls_rule rule;
+    bool there;                 /* in the classifier */
     int number;
     struct ofpbuf actions;
+};
+
+struct tunnel_port {
+    uint32_t number;
+    struct netdev *netdev;
 };
 
 struct ovs_judge {
     struct classifier classifier;
     struct judge_flow **flows;
-    int n_flows, allocated;
+    size_t n_flows, allocated;
+    struct tunnel_port tunnel_ports[MOST_TUNNEL_PORTS];
+    size_t n_tunnel_ports;
 };
 
-struct output_aux {
-    ovs_judge_output *output;
+/* A packet on its way. */
+struct journey {
+    struct ovs_judge *judge;
+    const struct ovs_judge_events *events;
     void *aux;
+    int recirculations;
+    bool too_many;
 };
 
 struct ovs_judge *
@@ -41,7 +67,14 @@ ovs_judge_create(void)
 {
     struct ovs_judge *judge = xzalloc(sizeof *judge);
 
+    vlog_set_levels(NULL, VLF_ANY_DESTINATION, VLL_OFF);
     odp_execute_init();
+    /* Tunnel ports ask for the way to their peer. */
+    if (!tnl_conf_seq) {
+        tnl_conf_seq = seq_create();
+    }
+    ovs_router_init();
+    netdev_vport_tunnel_register();
     classifier_init(&judge->classifier, NULL);
     return judge;
 }
@@ -49,17 +82,57 @@ ovs_judge_create(void)
 void
 ovs_judge_destroy(struct ovs_judge *judge)
 {
-    for (int i = 0; i < judge->n_flows; i++) {
+    for (size_t i = 0; i < judge->n_flows; i++) {
         struct judge_flow *flow = judge->flows[i];
 
-        classifier_remove_assert(&judge->classifier, &flow->rule);
-        cls_rule_destroy(&flow->rule);
+        if (flow->there) {
+            ovs_judge_remove(judge, i);
+        }
         ofpbuf_uninit(&flow->actions);
         free(flow);
+    }
+    for (size_t i = 0; i < judge->n_tunnel_ports; i++) {
+        netdev_close(judge->tunnel_ports[i].netdev);
     }
     classifier_destroy(&judge->classifier);
     free(judge->flows);
     free(judge);
+}
+
+bool
+ovs_judge_add_tunnel_port(struct ovs_judge *judge, uint32_t port, const char *type)
+{
+    struct tunnel_port *tunnel_port = &judge->tunnel_ports[judge->n_tunnel_ports];
+    struct smap options = SMAP_INITIALIZER(&options);
+    char name[16];
+    bool ok;
+
+    if (judge->n_tunnel_ports == MOST_TUNNEL_PORTS) {
+        return false;
+    }
+    snprintf(name, sizeof name, "judge%u", port);
+    smap_add(&options, "remote_ip", "flow");
+    smap_add(&options, "key", "flow");
+    ok = !netdev_open(name, type, &tunnel_port->netdev);
+    if (ok && netdev_set_config(tunnel_port->netdev, &options, NULL)) {
+        netdev_close(tunnel_port->netdev);
+        ok = false;
+    }
+    smap_destroy(&options);
+    tunnel_port->number = port;
+    judge->n_tunnel_ports += ok;
+    return ok;
+}
+
+static struct netdev *
+tunnel_netdev(const struct ovs_judge *judge, uint32_t port)
+{
+    for (size_t i = 0; i < judge->n_tunnel_ports; i++) {
+        if (judge->tunnel_ports[i].number == port) {
+            return judge->tunnel_ports[i].netdev;
+        }
+    }
+    return NULL;
 }
 
 void
@@ -110,13 +183,12 @@ bool
 ovs_judge_add(struct ovs_judge *judge, const struct ovs_judge_megaflow *text, struct ovsdr_megaflow *megaflow,
               const char **error)
 {
-    static char message[1024];
+    static char message[2048];
     struct judge_flow *flow = xzalloc(sizeof *flow);
-    struct match match;
     char *why = NULL;
 
     ofpbuf_init(&flow->actions, 0);
-    if (!match_from_text(text->match, text->looks_at_tags, &match, &why)
+    if (!match_from_text(text->match, text->looks_at_tags, &flow->match, &why)
         || (*text->actions && odp_actions_from_string(text->actions, NULL, &flow->actions) < 0)) {
         snprintf(message, sizeof message, "%s: %s: %s", text->match, text->actions, why ? why : "not understood");
         free(why);
@@ -127,55 +199,212 @@ ovs_judge_add(struct ovs_judge *judge, const struct ovs_judge_megaflow *text, st
     }
     free(why);
     memset(megaflow, 0, sizeof *megaflow);
-    megaflow_from_match(&match, megaflow);
+    megaflow_from_match(&flow->match, megaflow);
     megaflow_from_actions(flow->actions.data, flow->actions.size, megaflow);
 
-    flow->number = judge->n_flows;
-    cls_rule_init(&flow->rule, &match, 0);
-    classifier_insert(&judge->classifier, &flow->rule, OVS_VERSION_MIN, NULL, 0);
     if (judge->n_flows == judge->allocated) {
-        judge->flows = x2nrealloc(judge->flows, (size_t *) &(size_t) { judge->allocated }, sizeof *judge->flows);
-        judge->allocated = judge->allocated ? 2 * judge->allocated : 1;
+        judge->flows = x2nrealloc(judge->flows, &judge->allocated, sizeof *judge->flows);
     }
+    flow->number = judge->n_flows;
     judge->flows[judge->n_flows++] = flow;
     return true;
 }
 
-static void
-output_packets(void *aux_, struct dp_packet_batch *batch, const struct nlattr *action, bool should_steal)
+void
+ovs_judge_put(struct ovs_judge *judge, int number)
 {
-    const struct output_aux *aux = aux_;
+    struct judge_flow *flow = judge->flows[number];
+
+    cls_rule_init(&flow->rule, &flow->match, 0);
+    classifier_insert(&judge->classifier, &flow->rule, OVS_VERSION_MIN, NULL, 0);
+    flow->there = true;
+}
+
+void
+ovs_judge_remove(struct ovs_judge *judge, int number)
+{
+    struct judge_flow *flow = judge->flows[number];
+
+    classifier_remove_assert(&judge->classifier, &flow->rule);
+    cls_rule_destroy(&flow->rule);
+    flow->there = false;
+}
+
+static void take(struct journey *, struct dp_packet *);
+
+/* What callbacks see of it. */
+static struct ovs_judge_packet
+shown(const struct dp_packet *packet)
+{
+    return (struct ovs_judge_packet) {odp_to_u32(packet->md.in_port.odp_port), packet->md.recirc_id,
+                                      dp_packet_data(packet), dp_packet_size(packet)};
+}
+
+static void
+put_out(struct journey *journey, struct dp_packet_batch *batch, uint32_t port)
+{
     struct dp_packet *packet;
 
-    if (nl_attr_type(action) != OVS_ACTION_ATTR_OUTPUT) {
-        ovs_fatal(0, "action %d of a test's megaflow", nl_attr_type(action));
+    DP_PACKET_BATCH_FOR_EACH (i, packet, batch) {
+        bool udp_tunnel = packet->md.pkt_mark == OF_UDP_TUNNEL;
+
+        journey->events->output(journey->aux, port, dp_packet_data(packet), dp_packet_size(packet),
+                                udp_tunnel ? packet->l4_ofs : 0);
+    }
+}
+
+/* Looks them up behind a recirculation, or in the tunnel that they have come out of. */
+static void
+look_up_again(struct journey *journey, struct dp_packet_batch *batch)
+{
+    struct dp_packet *packet;
+
+    if (journey->recirculations == MOST_RECIRCULATIONS) {
+        journey->too_many = true;
+        return;
+    }
+    journey->recirculations++;
+    DP_PACKET_BATCH_FOR_EACH (i, packet, batch) {
+        take(journey, dp_packet_clone(packet));
+    }
+    journey->recirculations--;
+}
+
+static void
+push_tunnel(struct journey *journey, struct dp_packet_batch *batch, const struct ovs_action_push_tnl *push)
+{
+    const struct netdev *netdev = tunnel_netdev(journey->judge, odp_to_u32(push->tnl_port));
+    struct dp_packet *packet;
+
+    if (!netdev) {
+        ovs_fatal(0, "tnl_push to port %u, which is no tunnel's", odp_to_u32(push->tnl_port));
     }
     DP_PACKET_BATCH_FOR_EACH (i, packet, batch) {
-        aux->output(aux->aux, nl_attr_get_u32(action), dp_packet_data(packet), dp_packet_size(packet));
+        dp_packet_set_rss_hash(packet, hash_bytes(dp_packet_data(packet), dp_packet_size(packet), 0));
+    }
+    netdev_push_header(netdev, batch, push);
+    DP_PACKET_BATCH_FOR_EACH (i, packet, batch) {
+        bool udp = push->tnl_type == OVS_VPORT_TYPE_VXLAN || push->tnl_type == OVS_VPORT_TYPE_GENEVE;
+
+        packet->md.pkt_mark = udp ? OF_UDP_TUNNEL : 0;
+    }
+}
+
+static void
+pop_tunnel(struct journey *journey, struct dp_packet_batch *batch, odp_port_t port)
+{
+    const struct netdev *netdev = tunnel_netdev(journey->judge, odp_to_u32(port));
+    struct dp_packet_batch popped;
+    struct dp_packet *packet;
+
+    if (!netdev) {
+        return;
+    }
+    dp_packet_batch_clone(&popped, batch);
+    netdev_pop_header(CONST_CAST(struct netdev *, netdev), &popped);
+    DP_PACKET_BATCH_FOR_EACH (i, packet, &popped) {
+        packet->md.in_port.odp_port = port;
+    }
+    look_up_again(journey, &popped);
+    dp_packet_delete_batch(&popped, true);
+}
+
+/* What odp_execute_actions() leaves to the datapath. */
+static void
+execute(void *journey_, struct dp_packet_batch *batch, const struct nlattr *action, bool should_steal)
+{
+    struct journey *journey = journey_;
+    struct dp_packet *packet;
+
+    switch (nl_attr_type(action)) {
+    case OVS_ACTION_ATTR_OUTPUT:
+        put_out(journey, batch, nl_attr_get_u32(action));
+        break;
+    case OVS_ACTION_ATTR_RECIRC: {
+        struct dp_packet_batch again;
+
+        dp_packet_batch_clone(&again, batch);
+        DP_PACKET_BATCH_FOR_EACH (i, packet, &again) {
+            packet->md.recirc_id = nl_attr_get_u32(action);
+        }
+        look_up_again(journey, &again);
+        dp_packet_delete_batch(&again, true);
+        break;
+    }
+    case OVS_ACTION_ATTR_TUNNEL_PUSH:
+        if (!should_steal) {
+            push_tunnel(journey, batch, nl_attr_get(action));
+        }
+        break;
+    case OVS_ACTION_ATTR_TUNNEL_POP:
+        pop_tunnel(journey, batch, nl_attr_get_odp_port(action));
+        break;
+    case OVS_ACTION_ATTR_USERSPACE:
+    case OVS_ACTION_ATTR_METER:
+    case OVS_ACTION_ATTR_CT:
+        break;   /* No NIC has such a megaflow: packets get here in software on both sides, and nothing comes of it. */
+    default:
+        ovs_fatal(0, "action %d of a test's megaflow", nl_attr_type(action));
     }
     dp_packet_delete_batch(batch, should_steal);
 }
 
-int
-ovs_judge_forward(struct ovs_judge *judge, uint32_t in_port, const uint8_t *bytes, size_t size,
-                  ovs_judge_output *output, void *aux)
+/* Takes ownership of the packet. */
+static void
+take(struct journey *journey, struct dp_packet *packet)
 {
-    struct dp_packet *packet = dp_packet_clone_data_with_headroom(bytes, size, 64);
-    struct output_aux output_aux = { output, aux };
+    const struct judge_flow *flow;
     const struct cls_rule *rule;
-    struct judge_flow *judge_flow;
+    struct ovs_judge_packet seen;
     struct dp_packet_batch batch;
-    struct flow flow;
+    struct flow key;
 
-    pkt_metadata_init(&packet->md, u32_to_odp(in_port));
-    flow_extract(packet, &flow);
-    rule = classifier_lookup(&judge->classifier, OVS_VERSION_MIN, &flow, NULL);
+    flow_extract(packet, &key);
+    seen = shown(packet);
+    rule = classifier_lookup(&journey->judge->classifier, OVS_VERSION_MIN, &key, NULL);
     if (!rule) {
+        journey->events->missed(journey->aux, &seen);
         dp_packet_delete(packet);
-        return -1;
+        return;
     }
-    judge_flow = CONTAINER_OF(rule, struct judge_flow, rule);
+    flow = CONTAINER_OF(rule, struct judge_flow, rule);
+    journey->events->taken(journey->aux, flow->number, &seen);
     dp_packet_batch_init_packet(&batch, packet);
-    odp_execute_actions(&output_aux, &batch, true, judge_flow->actions.data, judge_flow->actions.size, output_packets);
-    return judge_flow->number;
+    odp_execute_actions(journey, &batch, true, flow->actions.data, flow->actions.size, execute);
+}
+
+static struct dp_packet *
+packet_of(const struct ovs_judge_packet *from)
+{
+    struct dp_packet *packet = dp_packet_clone_data_with_headroom(from->bytes, from->size, HEADROOM);
+
+    pkt_metadata_init(&packet->md, u32_to_odp(from->in_port));
+    packet->md.recirc_id = from->recirc_id;
+    return packet;
+}
+
+bool
+ovs_judge_forward(struct ovs_judge *judge, const struct ovs_judge_packet *packet,
+                  const struct ovs_judge_events *events, void *aux)
+{
+    struct journey journey = {judge, events, aux, 0, false};
+
+    take(&journey, packet_of(packet));
+    return !journey.too_many;
+}
+
+void
+ovs_judge_extract(const struct ovs_judge_packet *from, struct ovsdr_flow_fields *fields)
+{
+    struct dp_packet *packet = packet_of(from);
+    struct ovsdr_megaflow megaflow;
+    struct match match;
+
+    memset(&match, 0, sizeof match);
+    flow_extract(packet, &match.flow);
+    memset(&match.wc, 0xFF, sizeof match.wc);
+    memset(&megaflow, 0, sizeof megaflow);
+    megaflow_from_match(&match, &megaflow);
+    *fields = megaflow.key;
+    dp_packet_delete(packet);
 }

@@ -1,7 +1,7 @@
-/* OVS's own software datapath as a judge: its flow extraction, its classifier, its actions.
+/* OVS's own software datapath as a judge: its flow extraction, its classifier, its actions, its tunnels.
  *
  * Megaflows and actions come as text, as ovs-dpctl(8) takes them; they are also given as ctrl/'s shim passes them to
- * offload/.
+ * offload/. A packet is looked up, acted on and looked up again behind a recirculation, as dpif-netdev does.
  *
  * Threads: one at a time.
  */
@@ -23,6 +23,9 @@ struct ovs_judge;
 struct ovs_judge *ovs_judge_create(void);
 void ovs_judge_destroy(struct ovs_judge *);
 
+/* A tunnel's port of the datapath. `type` is an interface's in OVSDB: "vxlan", "geneve", "gre". */
+bool ovs_judge_add_tunnel_port(struct ovs_judge *, uint32_t port, const char *type);
+
 /* How many tags OVS parses, of megaflows and packets, from now on: other_config:vlan-limit. */
 void ovs_judge_limit_vlans(int limit);
 
@@ -31,14 +34,35 @@ struct ovs_judge_megaflow {
     int looks_at_tags;   /* 0: whatever tags there are; 1: not at the second; 2: at both, where the text has none too */
 };
 
-/* The next megaflow: they are numbered from 0. `error`, if false is returned, points at a static buffer. */
+/* Understands the next megaflow: they are numbered from 0. No packet finds it yet. The translation lives as long as the
+ * judge. `error`, if false is returned, points at a static buffer. */
 bool ovs_judge_add(struct ovs_judge *, const struct ovs_judge_megaflow *, struct ovsdr_megaflow *, const char **error);
+/* From now on packets find it, or no longer. */
+void ovs_judge_put(struct ovs_judge *, int number);
+void ovs_judge_remove(struct ovs_judge *, int number);
 
-typedef void ovs_judge_output(void *aux, uint32_t port, const uint8_t *bytes, size_t size);
+struct ovs_judge_packet {
+    uint32_t in_port;          /* of the datapath: a tunnel's port behind tnl_pop */
+    uint32_t recirc_id;
+    const uint8_t *bytes;
+    size_t size;
+};
 
-/* The number of the megaflow that takes the packet, -1 for none. Calls `output` in the order of outputs. */
-int ovs_judge_forward(struct ovs_judge *, uint32_t in_port, const uint8_t *bytes, size_t size, ovs_judge_output *,
-                      void *aux);
+/* What becomes of a packet, in the order in which it does. */
+struct ovs_judge_events {
+    /* `source_port_at`: where in the frame the UDP source port is that OVS chose for this packet; 0: nowhere. */
+    void (*output)(void *aux, uint32_t port, const uint8_t *bytes, size_t size, size_t source_port_at);
+    /* A megaflow takes the packet. */
+    void (*taken)(void *aux, int number, const struct ovs_judge_packet *);
+    /* None does. */
+    void (*missed)(void *aux, const struct ovs_judge_packet *);
+};
+
+/* False: some copy of it recirculates more often than OVS allows, and is dropped there. */
+bool ovs_judge_forward(struct ovs_judge *, const struct ovs_judge_packet *, const struct ovs_judge_events *, void *aux);
+
+/* What OVS sees in a packet. */
+void ovs_judge_extract(const struct ovs_judge_packet *, struct ovsdr_flow_fields *);
 
 #ifdef __cplusplus
 }

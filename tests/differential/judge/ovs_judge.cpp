@@ -1,7 +1,6 @@
-#include <stdexcept>
+#include "tests/differential/judge/ovs_judge.hpp"
 
-#include "tests/differential/judge/judges.hpp"
-#include "tests/differential/judge/ovs.h"
+#include <stdexcept>
 
 namespace ovsdr::differential {
 
@@ -13,42 +12,53 @@ int looks_at_tags(const Megaflow& megaflow) {
     return is_there(megaflow.tag) && megaflow.second != Tag::any ? 2 : 1;
 }
 
+OvsJudge::Listener& listener(void* aux) { return *static_cast<OvsJudge::Listener*>(aux); }
+
+constexpr ovs_judge_events events = {
+    .output = [](void* aux, std::uint32_t port, const std::uint8_t* bytes, std::size_t size,
+                 std::size_t source_port_at) { listener(aux).output(port, {bytes, size}, source_port_at); },
+    .taken = [](void* aux, int number,
+                const ovs_judge_packet* packet) { listener(aux).taken(static_cast<std::uint32_t>(number), *packet); },
+    .missed = [](void* aux, const ovs_judge_packet* packet) { listener(aux).missed(*packet); },
+};
+
 }  // namespace
 
-OvsJudge::OvsJudge(const std::vector<Megaflow>& megaflows) : ovs_(ovs_judge_create()), translated_(megaflows.size()) {
-    for (std::size_t i = 0; i < megaflows.size(); ++i) {
-        const char* error = nullptr;
-        const std::string match = match_text(megaflows[i]), actions = actions_text(megaflows[i]);
-        const ovs_judge_megaflow megaflow{match.c_str(), actions.c_str(), looks_at_tags(megaflows[i])};
-        ovs_judge_limit_vlans(vlan_limit_of(megaflows[i].in_port));
-        if (!ovs_judge_add(ovs_, &megaflow, &translated_[i], &error)) throw std::runtime_error(error);
+OvsJudge::OvsJudge() : ovs_(ovs_judge_create()) {
+    for (const TunnelKind kind : tunnel_kinds) {
+        if (ovs_judge_add_tunnel_port(ovs_, tunnel_port_of(kind), name_of(kind))) continue;
+        ovs_judge_destroy(ovs_);
+        throw std::runtime_error("OVS makes no tunnel port");
     }
 }
 
 OvsJudge::~OvsJudge() { ovs_judge_destroy(ovs_); }
 
-Verdict OvsJudge::judge(const Scenario& scenario) const {
-    Verdict verdict;
-    verdict.copies.resize(scenario.packets.size());
-    verdict.megaflows.resize(scenario.megaflows.size());
-    struct Aux {
-        Verdict& verdict;
-        std::uint32_t in_port;
-    };
-    for (const TestPacket& packet : scenario.packets) {
-        Aux aux{verdict, packet.in_port};
-        ovs_judge_limit_vlans(vlan_limit_of(packet.in_port));
-        const int taken = ovs_judge_forward(
-            ovs_, packet.in_port, packet.bytes.data(), packet.bytes.size(),
-            [](void* into, std::uint32_t port, const std::uint8_t* bytes, std::size_t size) {
-                auto* const here = static_cast<Aux*>(into);
-                here->verdict.add(here->in_port, {.port = port, .bytes = {bytes, bytes + size}});
-            },
-            &aux);
-        verdict.taken_by.push_back(taken);
-    }
-    verdict.finish();
-    return verdict;
+void OvsJudge::add(const Megaflow& megaflow) {
+    const char* error = nullptr;
+    const std::string match = match_text(megaflow), actions = actions_text(megaflow);
+    const ovs_judge_megaflow text{match.c_str(), actions.c_str(), looks_at_tags(megaflow)};
+    ovs_judge_limit_vlans(vlan_limit_of(megaflow.in_port));
+    ovsdr_megaflow& translated = translated_.emplace_back();
+    if (!ovs_judge_add(ovs_, &text, &translated, &error)) throw std::runtime_error(error);
+    ufids_.push_back(megaflow.ufid);
+}
+
+void OvsJudge::put(std::uint32_t version) {
+    const auto there = versions_.find(ufids_.at(version));
+    if (there != versions_.end()) remove(there->second);
+    ovs_judge_put(ovs_, static_cast<int>(version));
+    versions_[ufids_.at(version)] = version;
+}
+
+void OvsJudge::remove(std::uint32_t version) {
+    ovs_judge_remove(ovs_, static_cast<int>(version));
+    versions_.erase(ufids_.at(version));
+}
+
+bool OvsJudge::forward(const ovs_judge_packet& packet, Listener& to) const {
+    ovs_judge_limit_vlans(vlan_limit_of(packet.in_port));
+    return ovs_judge_forward(ovs_, &packet, &events, &to);
 }
 
 }  // namespace ovsdr::differential

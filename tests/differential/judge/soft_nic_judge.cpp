@@ -2,8 +2,9 @@
 #include <stdexcept>
 #include <thread>
 
-#include "tests/differential/judge/judges.hpp"
 #include "tests/differential/judge/memif_peer.hpp"
+#include "tests/differential/judge/nic_judge.hpp"
+#include "tests/differential/judge/recipe.hpp"
 
 namespace ovsdr::differential {
 
@@ -22,18 +23,19 @@ constexpr std::size_t sent_by_each = 32;
 /// that when a second marker is there, all that came before the first has come out.
 class SoftNic {
 public:
-    SoftNic(Installation& installation, const std::vector<std::string>& sockets, Verdict& verdict,
+    SoftNic(Installation& installation, NicRecord& record, const std::vector<std::string>& sockets,
             const std::vector<TestPacket>& packets)
-        : installation_(installation), verdict_(verdict), packets_(packets) {
+        : installation_(installation), record_(record), packets_(packets) {
         for (const std::string& socket : sockets) peers_.push_back(std::make_unique<MemifPeer>(socket));
     }
 
-    void run() {
+    /// The packets up to the one with this number, from where the call before ended.
+    void run(std::size_t packets_end) {
         settle();
         send_from_queues();
-        for (std::size_t begin = 0; begin < packets_.size(); begin += window) {
-            const std::size_t end = std::min(packets_.size(), begin + window);
-            for (std::size_t i = begin; i < end; ++i) peer_of(packets_[i].in_port).send(packets_[i].bytes);
+        while (sent_ < packets_end) {
+            const std::size_t end = std::min(packets_end, sent_ + window);
+            for (; sent_ < end; ++sent_) peer_of(packets_[sent_].in_port).send(packets_[sent_].bytes);
             settle();
             settle();
         }
@@ -57,6 +59,7 @@ private:
             }
         }
         wait("what the slow path sent", [this] { return sent_arrived_ == port_length * sent_by_each; });
+        sent_arrived_ = 0;
         settle();
     }
 
@@ -83,56 +86,58 @@ private:
         for (std::size_t i = 0; i < port_length; ++i) {
             for (auto frame = peers_[i]->receive(); !frame.empty(); frame = peers_[i]->receive()) {
                 any = true;
-                came_out({.port = ports[i].odp, .bytes = std::move(frame)});
+                if (!is_mine(ports[i].odp, frame)) record_.out(ports[i].odp, std::move(frame));
             }
             slowpath::PortQueue& queue = installation_.queue(i);
             for (auto batch = queue.receive(); !batch.empty(); batch = queue.receive()) {
                 any = true;
                 for (const slowpath::Frame& frame : batch) {
-                    came_out({.port = ports[i].odp, .up = true, .tag = frame.tag,
-                              .bytes = {frame.data, frame.data + frame.size}});
+                    std::vector<std::uint8_t> bytes(frame.data, frame.data + frame.size);
+                    if (number_of(bytes) >= first_sent) throw std::runtime_error("a marker went up");
+                    record_.up(ports[i].odp, frame.tag, std::move(bytes));
                 }
             }
         }
         return any;
     }
 
-    void came_out(Copy copy) {
-        const std::uint32_t number = number_of(copy.bytes);
+    /// Markers, and what the slow path sent.
+    bool is_mine(std::uint32_t port, const std::vector<std::uint8_t>& frame) {
+        const std::uint32_t number = number_of(frame);
         if (number >= first_marker) {
-            if (copy.up) throw std::runtime_error("a marker went up");
             arrived_ += number == first_marker + markers_ ? 1 : 0;
-            return;
-        }
-        if (number >= first_sent) {
-            if (copy.up || copy.port != number - first_sent || copy.bytes != marker_frame(number)) {
+        } else if (number >= first_sent) {
+            if (port != number - first_sent || frame != marker_frame(number)) {
                 throw std::runtime_error("what the slow path sent came out elsewhere");
             }
             ++sent_arrived_;
-            return;
         }
-        if (number >= packets_.size()) throw std::runtime_error("a frame of nobody's came out of the soft NIC");
-        verdict_.add(packets_[number].in_port, std::move(copy));
+        return number >= first_sent;
     }
 
     Installation& installation_;
-    Verdict& verdict_;
+    NicRecord& record_;
     const std::vector<TestPacket>& packets_;
     std::vector<std::unique_ptr<MemifPeer>> peers_;
     std::uint32_t markers_ = 0;
     std::size_t arrived_ = 0, sent_arrived_ = 0;
+    std::size_t sent_ = 0;   ///< packets
 };
 
 }  // namespace
 
-Verdict judge_by_soft_nic(const Scenario& scenario, const std::vector<ovsdr_megaflow>& megaflows,
+Verdict judge_by_soft_nic(const Scenario& scenario, OvsJudge& ovs, unsigned format,
                           const std::vector<std::string>& sockets) {
-    Verdict verdict;
-    verdict.copies.resize(scenario.packets.size());
-    Installation installation;
-    installation.put(megaflows, verdict);
-    SoftNic(installation, sockets, verdict, scenario.packets).run();
-    installation.remove(verdict);
+    Verdict verdict(scenario.packets.size(), scenario.ufids);
+    Installation installation(scenario, ovs, format, verdict);
+    NicRecord record(scenario, ovs, installation, verdict);
+    SoftNic nic(installation, record, sockets, scenario.packets);
+    for (const Phase& phase : scenario.phases) {
+        installation.apply(phase);
+        record.apply(phase);
+        nic.run(phase.packets_end);
+    }
+    installation.end();
     verdict.finish();
     return verdict;
 }

@@ -3,35 +3,70 @@
 #include <algorithm>
 #include <fstream>
 #include <stdexcept>
+#include <type_traits>
 
 namespace ovsdr::differential {
 
 namespace {
 
-template <typename T>
-void put(std::ostream& file, const T& value) {
-    file.write(reinterpret_cast<const char*>(&value), sizeof value);
-}
+/// A verdict's parts to and from a file, one after another: each says only once what it is made of.
+class Writer {
+public:
+    explicit Writer(std::ostream& file) : file_(file) {}
+    template <typename T>
+    void part(const T& value) requires std::is_trivially_copyable_v<T> {
+        file_.write(reinterpret_cast<const char*>(&value), sizeof value);
+    }
+    template <typename T>
+    void part(const std::vector<T>& values) {
+        part(values.size());
+        if constexpr (std::is_trivially_copyable_v<T>) {
+            file_.write(reinterpret_cast<const char*>(values.data()),
+                        static_cast<std::streamsize>(values.size() * sizeof(T)));
+        } else {
+            for (const T& value : values) part(value);
+        }
+    }
+    void part(const Copy& copy) { all(copy.port, copy.recirc_id, copy.in_software, copy.source_port_at, copy.bytes); }
+    void part(const Up& up) { all(up.recirc_id, up.bytes); }
+    template <typename... T>
+    void all(const T&... values) {
+        (part(values), ...);
+    }
 
-template <typename T>
-T take(std::istream& file) {
-    T value{};
-    file.read(reinterpret_cast<char*>(&value), sizeof value);
-    return value;
-}
+private:
+    std::ostream& file_;
+};
 
-template <typename T>
-void put_all(std::ostream& file, const std::vector<T>& values) {
-    put(file, values.size());
-    file.write(reinterpret_cast<const char*>(values.data()), static_cast<std::streamsize>(values.size() * sizeof(T)));
-}
+class Reader {
+public:
+    explicit Reader(std::istream& file) : file_(file) {}
+    template <typename T>
+    void part(T& value) requires std::is_trivially_copyable_v<T> {
+        file_.read(reinterpret_cast<char*>(&value), sizeof value);
+    }
+    template <typename T>
+    void part(std::vector<T>& values) {
+        std::size_t length = 0;
+        part(length);
+        if (!file_) return;
+        values.resize(length);
+        if constexpr (std::is_trivially_copyable_v<T>) {
+            file_.read(reinterpret_cast<char*>(values.data()), static_cast<std::streamsize>(length * sizeof(T)));
+        } else {
+            for (T& value : values) part(value);
+        }
+    }
+    void part(Copy& copy) { all(copy.port, copy.recirc_id, copy.in_software, copy.source_port_at, copy.bytes); }
+    void part(Up& up) { all(up.recirc_id, up.bytes); }
+    template <typename... T>
+    void all(T&... values) {
+        (part(values), ...);
+    }
 
-template <typename T>
-std::vector<T> take_all(std::istream& file) {
-    std::vector<T> values(take<std::size_t>(file));
-    file.read(reinterpret_cast<char*>(values.data()), static_cast<std::streamsize>(values.size() * sizeof(T)));
-    return values;
-}
+private:
+    std::istream& file_;
+};
 
 }  // namespace
 
@@ -42,61 +77,55 @@ std::uint32_t number_of(const std::vector<std::uint8_t>& frame) {
     return static_cast<std::uint32_t>(last[0]) << 24 | low;
 }
 
-void Verdict::add(std::uint32_t in_port, Copy copy) {
-    const std::uint32_t number = number_of(copy.bytes);
-    if (number >= copies.size()) throw std::runtime_error("a frame with an impossible number came out");
-    const std::uint32_t place = (copy.up ? 0x8000U : 0U) | copy.port;
-    arrivals[in_port << 16 | place].push_back(number);
-    copies[number].push_back(std::move(copy));
-}
+Verdict::Verdict(std::size_t packets, std::size_t ufids) : copies(packets), ups(packets), counts(ufids) {}
 
 void Verdict::finish() {
     for (auto& each : copies) std::ranges::sort(each);
+    for (auto& each : ups) std::ranges::sort(each);
 }
 
 void Verdict::write(const std::string& path) const {
     std::ofstream file(path, std::ios::binary);
-    put(file, copies.size());
-    for (const auto& each : copies) {
-        put(file, each.size());
-        for (const Copy& copy : each) {
-            put(file, copy.port);
-            put(file, copy.up);
-            put(file, copy.tag);
-            put_all(file, copy.bytes);
-        }
-    }
-    put(file, arrivals.size());
-    for (const auto& [key, numbers] : arrivals) {
-        put(file, key);
-        put_all(file, numbers);
-    }
-    put_all(file, megaflows);
-    put_all(file, taken_by);
+    Writer to(file);
+    to.all(copies, ups, counts, installed, lookups, arrivals.size());
+    for (const auto& [key, numbers] : arrivals) to.all(key, numbers);
     if (!file.flush()) throw std::runtime_error("cannot write " + path);
 }
 
 Verdict Verdict::read(const std::string& path) {
     std::ifstream file(path, std::ios::binary);
+    Reader from(file);
     Verdict verdict;
-    verdict.copies.resize(take<std::size_t>(file));
-    for (auto& each : verdict.copies) {
-        each.resize(take<std::size_t>(file));
-        for (Copy& copy : each) {
-            copy.port = take<std::uint32_t>(file);
-            copy.up = take<bool>(file);
-            copy.tag = take<std::uint32_t>(file);
-            copy.bytes = take_all<std::uint8_t>(file);
-        }
+    std::size_t left = 0;
+    from.all(verdict.copies, verdict.ups, verdict.counts, verdict.installed, verdict.lookups, left);
+    for (; file && left > 0; --left) {
+        std::uint32_t key = 0;
+        from.part(key);
+        from.part(verdict.arrivals[key]);
     }
-    for (auto left = take<std::size_t>(file); left > 0; --left) {
-        const auto key = take<std::uint32_t>(file);
-        verdict.arrivals[key] = take_all<std::uint32_t>(file);
-    }
-    verdict.megaflows = take_all<MegaflowVerdict>(file);
-    verdict.taken_by = take_all<std::int32_t>(file);
     if (!file) throw std::runtime_error("cannot read " + path);
     return verdict;
+}
+
+void Recorder::output(std::uint32_t port, std::span<const std::uint8_t> frame, std::size_t source_port_at) {
+    verdict_.copies[number_].push_back({.port = port, .in_software = in_software_,
+                                        .source_port_at = static_cast<std::uint32_t>(source_port_at),
+                                        .bytes = {frame.begin(), frame.end()}});
+    if (!in_software_) verdict_.arrivals[in_port_ << 16 | port].push_back(number_);
+}
+
+void Recorder::taken(std::uint32_t version, const ovs_judge_packet& packet) {
+    Counts& counts = verdict_.counts[versions_[version].ufid];
+    counts.software_packets += counts_ ? 1 : 0;
+    counts.software_bytes += counts_ ? packet.size : 0;
+    if (!in_software_) verdict_.lookups[number_].push_back({packet.recirc_id, static_cast<std::int32_t>(version)});
+}
+
+void Recorder::missed(const ovs_judge_packet& packet) {
+    verdict_.copies[number_].push_back({.port = Copy::upcall, .recirc_id = packet.recirc_id,
+                                        .in_software = in_software_,
+                                        .bytes = {packet.bytes, packet.bytes + packet.size}});
+    if (!in_software_) verdict_.lookups[number_].push_back({packet.recirc_id, -1});
 }
 
 }  // namespace ovsdr::differential

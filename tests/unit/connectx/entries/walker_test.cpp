@@ -1,4 +1,4 @@
-// Entries made by hand, executed on packets. What libmlx5 writes is for tests/differential/megaflows.
+// Entries made by hand, executed on packets. What libmlx5 writes is for tests/differential/run.
 #include "tests/connectx/entries/walker.hpp"
 
 #include <gtest/gtest.h>

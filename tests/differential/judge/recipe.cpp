@@ -1,9 +1,10 @@
-#include "tests/differential/judge/packets.hpp"
+#include "tests/differential/judge/recipe.hpp"
 
 #include <algorithm>
-#include <optional>
-#include <set>
+#include <span>
 #include <utility>
+
+#include "tests/differential/judge/frames.hpp"
 
 namespace ovsdr::differential {
 
@@ -12,49 +13,9 @@ namespace {
 using Bytes = std::vector<std::uint8_t>;
 
 constexpr std::uint16_t dont_fragment = 0x4000, more_fragments = 0x2000;
-constexpr std::uint16_t tcp_ends = 0x005;   ///< FIN, RST
 constexpr std::size_t largest_payload = 200;
-constexpr unsigned most_parsed_tags = 2;
+constexpr std::uint8_t destination_options = 60;
 constexpr std::uint32_t most_options = 10;   ///< words of an IPv4 header
-/// IPv6 extension headers whose size stands in their second byte: hop-by-hop, routing, AH, destination options.
-constexpr std::uint8_t routing_header = 43, stepped_over[] = {0, routing_header, 51, 60}, fragment_header = 44;
-constexpr std::uint16_t first_eth_type = 0x600;   ///< below are lengths
-
-struct TagOnWire {
-    std::uint16_t tpid, tci;
-};
-
-/// What a frame is made of.
-struct Recipe {
-    std::uint32_t in_port = 0;
-    std::array<std::array<std::uint8_t, 16>, feature_length> values{};
-    std::vector<TagOnWire> tags;
-    std::uint16_t eth_type = 0;
-    std::uint16_t fragment = 0;          ///< IPv4's flags and offset; IPv6 gets a fragment header of the same
-    bool fragment_header = false;        ///< IPv6, also of no fragment
-    std::size_t options = 0;             ///< words of IPv4 options; not 0: an IPv6 extension header
-    std::uint8_t extension = 0;          ///< which one
-    std::size_t cut = 0;                 ///< bytes that the IP payload is too short for its L4 header
-    int length_lie = 0;                  ///< added to IPv4's total length
-    std::uint8_t version_lie = 0;        ///< instead of the IP version
-    std::uint8_t size_lie = 0;           ///< instead of IPv4's header size, in words: fewer than it may have
-    bool llc = false;                    ///< an 802.3 frame: the ethertype is behind an LLC and SNAP header
-    std::size_t payload = 0;
-
-    [[nodiscard]] std::array<std::uint8_t, 16>& operator[](Feature feature) {
-        return values[static_cast<std::size_t>(feature)];
-    }
-    [[nodiscard]] const std::array<std::uint8_t, 16>& operator[](Feature feature) const {
-        return values[static_cast<std::size_t>(feature)];
-    }
-    [[nodiscard]] std::uint8_t byte(Feature feature) const { return (*this)[feature][15]; }
-    [[nodiscard]] std::uint32_t label() const {
-        return (static_cast<std::uint32_t>((*this)[Feature::label][13]) << 16 | half(Feature::label)) & 0xFFFFF;
-    }
-    [[nodiscard]] std::uint16_t half(Feature feature) const {
-        return static_cast<std::uint16_t>((*this)[feature][14] << 8 | (*this)[feature][15]);
-    }
-};
 
 void put16(Bytes& bytes, unsigned value) {
     bytes.push_back(static_cast<std::uint8_t>(value >> 8));
@@ -86,7 +47,8 @@ Bytes transport(const Recipe& recipe, Chance& chance) {
         put32(bytes, static_cast<std::uint32_t>(chance()));
         put32(bytes, static_cast<std::uint32_t>(chance()));
         const auto reserved = static_cast<unsigned>(chance() & 0xE00);
-        put16(bytes, 0x5000U | reserved | (recipe.half(Feature::tcp_flags) & 0x1FFU));
+        const unsigned flags = recipe.half(Feature::tcp_flags) & 0x1FFU;
+        put16(bytes, static_cast<unsigned>(recipe.offset_lie << 12) | reserved | flags);
         bytes.resize(20);
     } else if (protocol == protocol_udp) {
         put16(bytes, static_cast<unsigned>(8 + recipe.payload));
@@ -150,14 +112,15 @@ void put_ipv6(Bytes& bytes, const Recipe& recipe, Chance& chance) {
     Bytes rest;
     std::uint8_t next = recipe.byte(Feature::protocol);
     if (recipe.options != 0) {
-        rest = {recipe.fragment_header ? fragment_header : next, 0, 1, 4, 0, 0, 0, 0};
+        const auto words = static_cast<std::uint8_t>(recipe.chain_lie ? 200 : 0);
+        rest = {recipe.fragment_header ? fragment_header : next, words, 1, 4, 0, 0, 0, 0};
         next = recipe.extension;
     }
     if (recipe.fragment_header) {
         rest.push_back(recipe.byte(Feature::protocol));
         rest.push_back(0);
         const unsigned more = (recipe.fragment & more_fragments) != 0 ? 1 : 0;
-        put16(rest, static_cast<unsigned>(recipe.fragment & 0x1FFF) << 3 | more);
+        put16(rest, static_cast<unsigned>(recipe.fragment & 0x1FFF) << 3 | recipe.fragment_lie | more);
         put32(rest, 7);
         if (recipe.options == 0) next = fragment_header;
     }
@@ -168,12 +131,14 @@ void put_ipv6(Bytes& bytes, const Recipe& recipe, Chance& chance) {
     rest.insert(rest.end(), l4.begin(), l4.end());
     const unsigned version = recipe.version_lie != 0 ? recipe.version_lie : 6;
     put32(bytes, version << 28 | static_cast<std::uint32_t>(recipe.byte(Feature::tos)) << 20 | recipe.label());
-    put16(bytes, static_cast<unsigned>(rest.size()));
+    put16(bytes, static_cast<unsigned>(rest.size() + (recipe.ipv6_length_lie ? 200 : 0)));
     bytes.push_back(next);
     bytes.push_back(recipe.byte(Feature::ttl));
     bytes.insert(bytes.end(), addresses.begin(), addresses.end());
     bytes.insert(bytes.end(), rest.begin(), rest.end());
 }
+
+}  // namespace
 
 Bytes frame_of(const Recipe& recipe, std::uint32_t number, Chance& chance) {
     Bytes bytes;
@@ -199,6 +164,8 @@ Bytes frame_of(const Recipe& recipe, std::uint32_t number, Chance& chance) {
     put32(bytes, number);
     return bytes;
 }
+
+namespace {
 
 std::uint16_t random_tci(Chance& chance) { return static_cast<std::uint16_t>(chance()); }
 
@@ -248,14 +215,12 @@ std::uint16_t payload_type(const Megaflow& megaflow, Chance& chance) {
     return is_tag(megaflow.eth_type) ? types[below(chance, std::size(types))] : megaflow.eth_type;
 }
 
-/// A packet of this megaflow.
+}  // namespace
+
 Recipe aimed_at(const Megaflow& megaflow, Chance& chance) {
     Recipe recipe{.in_port = megaflow.in_port, .eth_type = payload_type(megaflow, chance)};
     for (std::size_t i = 0; i < feature_length; ++i) {
-        for (std::size_t k = 0; k < 16; ++k) {
-            const std::uint8_t mask = megaflow.patterns[i].mask[k], value = megaflow.patterns[i].value[k];
-            recipe.values[i][k] = static_cast<std::uint8_t>((chance() & ~mask) | (value & mask));
-        }
+        recipe.values[i] = filled(chance, megaflow.patterns[i].value, megaflow.patterns[i].mask);
     }
     if (megaflow[Feature::protocol].mask[15] == 0) {
         recipe[Feature::protocol][15] = random_protocol(chance, recipe.eth_type);
@@ -273,6 +238,8 @@ Recipe aimed_at(const Megaflow& megaflow, Chance& chance) {
     return recipe;
 }
 
+namespace {
+
 void flip_bit(Recipe& recipe, const Megaflow& megaflow, Chance& chance) {
     std::vector<std::pair<std::size_t, unsigned>> bits;
     for (std::size_t i = 0; i < feature_length; ++i) {
@@ -285,11 +252,13 @@ void flip_bit(Recipe& recipe, const Megaflow& megaflow, Chance& chance) {
     const auto flipped = static_cast<std::uint8_t>(1U << (7 - bit % 8));
     recipe.values[feature][bit / 8] ^= flipped;
     const auto of_tag = static_cast<std::uint16_t>((bit / 8 == 14 ? flipped << 8 : flipped));
+    const auto tag = static_cast<Feature>(feature) < Feature::second_vid ? std::size_t{0} : std::size_t{1};
+    if (tag >= recipe.tags.size()) return;
     switch (static_cast<Feature>(feature)) {
-        case Feature::vid: recipe.tags[0].tci ^= of_tag; break;
-        case Feature::pcp: recipe.tags[0].tci ^= static_cast<std::uint16_t>(of_tag << 13); break;
-        case Feature::second_vid: recipe.tags[1].tci ^= of_tag; break;
-        case Feature::second_pcp: recipe.tags[1].tci ^= static_cast<std::uint16_t>(of_tag << 13); break;
+        case Feature::vid:
+        case Feature::second_vid: recipe.tags[tag].tci ^= of_tag; break;
+        case Feature::pcp:
+        case Feature::second_pcp: recipe.tags[tag].tci ^= static_cast<std::uint16_t>(of_tag << 13); break;
         default: break;
     }
 }
@@ -326,7 +295,8 @@ int random_length_lie(Chance& chance) {
     }
 }
 
-/// Changes one thing.
+}  // namespace
+
 void change(Recipe& recipe, const Megaflow& megaflow, Chance& chance) {
     switch (below(chance, 16)) {
         case 0: recipe.in_port = ports[below(chance, port_length)].odp; break;
@@ -344,150 +314,39 @@ void change(Recipe& recipe, const Megaflow& megaflow, Chance& chance) {
     }
 }
 
-std::uint16_t half(const Bytes& frame, std::size_t at) {
-    return static_cast<std::uint16_t>(at + 1 < frame.size() ? frame[at] << 8 | frame[at + 1] : 0);
-}
-
-/// What is behind the tags that devices parse.
-struct Glance {
-    std::uint16_t type = 0;
-    std::size_t l3 = 14;
-};
-
-Glance glance_at(const Bytes& frame) {
-    Glance glance;
-    std::size_t at = 12;
-    for (unsigned tags = 0; tags < most_parsed_tags && is_tag(half(frame, at)); ++tags) at += 4;
-    glance.type = half(frame, at);
-    glance.l3 = at + 2;
-    return glance;
-}
-
-/// Where the L4 header begins and the IP packet ends.
-struct Transport {
-    std::uint8_t protocol;
-    std::size_t begin, end;
-};
-
-/// Of a whole, unfragmented packet with a header that is not broken.
-std::optional<Transport> transport_of_ipv4(const Bytes& frame, std::size_t l3) {
-    if ((half(frame, l3 + 6) & 0x3FFF) != 0) return std::nullopt;
-    return Transport{frame[l3 + 9], l3 + (frame[l3] & 15U) * 4U, l3 + half(frame, l3 + 2)};
-}
-
-std::optional<Transport> transport_of_ipv6(const Bytes& frame, std::size_t l3) {
-    Transport found{frame[l3 + 6], l3 + 40, std::min(frame.size(), l3 + 40 + half(frame, l3 + 4))};
-    while (found.protocol == fragment_header || std::ranges::count(stepped_over, found.protocol) != 0) {
-        if (found.begin + 8 > found.end) return std::nullopt;
-        const bool fragment = found.protocol == fragment_header;
-        if (fragment && (half(frame, found.begin + 2) & 0xFFF9) != 0) return std::nullopt;
-        found.protocol = frame[found.begin];
-        found.begin += 8;   // as large as put_ipv6() makes them
+void lie(Recipe& recipe, Chance& chance) {
+    if (recipe.eth_type == type_ipv6 && happens(chance, 60)) {
+        switch (below(chance, 3)) {
+            case 0: recipe.ipv6_length_lie = true; return;
+            case 1:
+                recipe.options = 1;
+                recipe.extension = destination_options;   // no routing header: it has no answer
+                recipe.chain_lie = true;
+                return;
+            default:
+                recipe.fragment_header = true;
+                recipe.fragment_lie = static_cast<std::uint8_t>(2 * (1 + below(chance, 3)));
+                return;
+        }
     }
-    return found;
+    recipe.offset_lie = static_cast<std::uint8_t>(happens(chance, 50) ? below(chance, 5) : 6 + below(chance, 10));
+    if (recipe.offset_lie > 5) recipe.payload = below(chance, 8);
 }
 
-/// OVS looks at lengths only, the devices at the version too.
-bool has_broken_ip(const Bytes& frame, const Glance& glance) {
-    const std::size_t at = glance.l3, left = frame.size() - std::min(at, frame.size());
-    if (glance.type == type_ipv6) return left < 40 || frame[at] >> 4 != 6;
-    if (glance.type != type_ipv4) return false;
-    if (left < 20 || frame[at] >> 4 != 4) return true;
-    const std::size_t header = (frame[at] & 15U) * 4U;
-    const auto total = static_cast<std::size_t>(frame[at + 2] << 8 | frame[at + 3]);
-    return header < 20 || total < header || total > left;
-}
-
-/// An unfragmented packet's protocol and the size of what follows IP; protocol 0: there is none.
-struct Payload {
-    std::uint8_t protocol = 0;
-    std::size_t size = 0;
-    bool atomic_fragment = false;   ///< IPv6: behind a fragment header, and all there (RFC 6946)
-    bool routed = false;            ///< IPv6: behind a routing header
-};
-
-Payload payload_of(const Bytes& frame, const Glance& glance) {
-    if ((glance.type != type_ipv4 && glance.type != type_ipv6) || has_broken_ip(frame, glance)) return {};
-    const auto half = [&](std::size_t at) { return static_cast<std::size_t>(frame[at] << 8 | frame[at + 1]); };
-    std::size_t at = glance.l3;
-    if (glance.type == type_ipv4) {
-        const bool fragment = (half(at + 6) & 0x3FFF) != 0;
-        return {fragment ? std::uint8_t{0} : frame[at + 9], half(at + 2) - (frame[at] & 15U) * 4U};
+void vary(Recipe& recipe, const std::array<PatternBytes, feature_length>& masks, Chance& chance) {
+    const std::uint8_t protocol = recipe.byte(Feature::protocol);
+    for (std::size_t i = 0; i < feature_length; ++i) {
+        recipe.values[i] = filled(chance, recipe.values[i], masks[i]);
     }
-    Payload payload{frame[at + 6], half(at + 4)};
-    const auto is_extension = [](std::uint8_t protocol) {
-        return protocol == fragment_header || std::ranges::count(stepped_over, protocol) != 0;
-    };
-    for (at += 40; is_extension(payload.protocol) && payload.size >= 8; at += 8) {
-        if (payload.protocol == fragment_header && half(at + 2) != 0) return {};
-        payload = {frame[at], payload.size - 8, payload.atomic_fragment || payload.protocol == fragment_header,
-                   payload.routed || payload.protocol == routing_header};
-    }
-    return payload;
-}
-
-/// What writing an address or a port does to such a packet only a card can tell (a TCP, UDP or ICMPv6 header that is
-/// cut short, an address before a routing header: docs/fidelity.md), or OVS does wrong (an atomic fragment's checksum
-/// is not mended: packet_rh_present()).
-bool has_no_answer(const Bytes& frame) {
-    const Glance glance = glance_at(frame);
-    const Payload payload = payload_of(frame, glance);
-    const bool icmpv6 = payload.protocol == protocol_icmpv6 && glance.type == type_ipv6;
-    if (payload.atomic_fragment || payload.routed) return true;
-    if (payload.protocol == protocol_tcp) return payload.size < 20;
-    return (payload.protocol == protocol_udp || icmpv6) && payload.size < 8;
-}
-
-/// The ports and ethertypes of megaflows that write what a transport checksum covers.
-std::set<std::pair<std::uint32_t, std::uint16_t>> touched_checksums(std::span<const Megaflow> megaflows) {
-    std::set<std::pair<std::uint32_t, std::uint16_t>> touched;
-    for (const Megaflow& megaflow : megaflows) {
-        const bool touches = std::ranges::any_of(megaflow.actions, [](const Action& action) {
-            return action.kind == Action::Kind::set && touches_transport_checksum(action.set);
-        });
-        if (touches) touched.emplace(megaflow.in_port, megaflow.eth_type);
-    }
-    return touched;
-}
-
-}  // namespace
-
-std::vector<TestPacket> make_packets(std::uint64_t seed, std::size_t length,
-                                     std::span<const Megaflow> megaflows) {
-    Chance chance(seed ^ 0x5eed);
-    std::vector<TestPacket> packets;
-    const auto touched = touched_checksums(megaflows);
-    const auto aims = static_cast<std::uint32_t>(megaflows.size() - port_length);   // not at the markers'
-    while (packets.size() < length) {
-        const Megaflow& aim = megaflows[below(chance, aims)];
-        Recipe recipe = aimed_at(aim, chance);
-        if (happens(chance, 45)) change(recipe, aim, chance);
-        Bytes frame = frame_of(recipe, static_cast<std::uint32_t>(packets.size()), chance);
-        if (has_no_answer(frame) && touched.contains({recipe.in_port, recipe.eth_type})) continue;
-        packets.push_back({recipe.in_port, std::move(frame)});
-    }
-    return packets;
+    recipe[Feature::protocol][15] = protocol;
+    if (!happens(chance, 4)) recipe[Feature::tcp_flags][15] &= static_cast<std::uint8_t>(~tcp_ends);
+    recipe.payload = below(chance, largest_payload);
 }
 
 std::vector<std::uint8_t> marker_frame(std::uint32_t number) {
     Chance chance(0);
     Recipe recipe{.eth_type = type_marker};
     return frame_of(recipe, number, chance);
-}
-
-bool ends_connection(const Bytes& frame) {
-    const Glance glance = glance_at(frame);
-    if (has_broken_ip(frame, glance)) return false;
-    std::optional<Transport> found;
-    if (glance.type == type_ipv4) found = transport_of_ipv4(frame, glance.l3);
-    if (glance.type == type_ipv6) found = transport_of_ipv6(frame, glance.l3);
-    if (!found || found->protocol != protocol_tcp || found->begin + 20 > found->end) return false;
-    return (frame[found->begin + 13] & tcp_ends) != 0;
-}
-
-bool may_go_up(const Bytes& frame) {
-    const Glance glance = glance_at(frame);
-    return glance.type < first_eth_type || has_broken_ip(frame, glance);
 }
 
 }  // namespace ovsdr::differential

@@ -1,0 +1,142 @@
+#include "tests/differential/judge/action_list.hpp"
+
+#include <iterator>
+#include <set>
+
+namespace ovsdr::differential {
+
+namespace {
+
+constexpr unsigned nothing_percent = 8, sets_percent = 60, tunnel_percent = 14, copy_percent = 18,
+                   length_percent = 40, recirc_percent = 45, last_recirc_percent = 70, late_push_percent = 3,
+                   plain_percent = 70;
+constexpr std::uint16_t some_length = 1400;
+
+class ActionList {
+public:
+    ActionList(Chance& chance, const Megaflow& megaflow, const NextTable& next_table)
+        : chance_(chance), megaflow_(megaflow), next_table_(next_table), sets_(happens(chance, sets_percent)) {}
+
+    std::vector<Action> draw() {
+        if (happens(chance_, nothing_percent)) return {};
+        const unsigned legs = happens(chance_, 85) ? 1 : 2 + below(chance_, 2);
+        for (unsigned leg = 0; leg < legs; ++leg) {
+            const bool plain = leg == 0 && (legs > 1 || happens(chance_, plain_percent));
+            perhaps_set();
+            if (!plain) change_tags();
+            outputs();
+        }
+        if (happens(chance_, copy_percent)) wrap_into_copy();
+        const auto table = happens(chance_, recirc_percent) ? next_table_() : std::nullopt;
+        const bool tunnel = happens(chance_, tunnel_percent);
+        if (tunnel) push_tunnel(table.has_value());
+        if (table) recirculate(*table);
+        if (!tunnel && happens(chance_, late_push_percent)) list_.push_back(draw_push(chance_));
+        return std::move(list_);
+    }
+
+private:
+    void change_tags() {
+        pop();
+        perhaps_set();
+        const unsigned pushes = below(chance_, 10) < 5 ? 1 : below(chance_, 3);
+        for (unsigned i = 0; i < pushes; ++i) list_.push_back(draw_push(chance_));
+        perhaps_set();
+    }
+
+    void outputs() {
+        std::set<std::uint32_t> outputs;
+        const unsigned most = happens(chance_, 60) ? 1 : 2 + below(chance_, 2);
+        for (unsigned i = 0; i < most; ++i) {
+            const Action one = draw_output(chance_, megaflow_);
+            if (!outputs.insert(one.port).second) continue;
+            list_.push_back(one);
+            if (happens(chance_, 30)) perhaps_set();
+        }
+    }
+
+    /// Mostly tags that are there.
+    void pop() {
+        const bool two = is_there(megaflow_.second) || is_tag(megaflow_.eth_type);
+        if (megaflow_.tag == Tag::any || !happens(chance_, megaflow_.tag == Tag::none ? 8 : 50)) return;
+        list_.push_back({.kind = Action::Kind::pop});
+        if (happens(chance_, two ? 50 : 15)) list_.push_back({.kind = Action::Kind::pop});
+        if (happens(chance_, two ? 4 : 0)) list_.push_back({.kind = Action::Kind::pop});
+    }
+
+    /// A set action here and there in the lists of some megaflows.
+    void perhaps_set() {
+        if (!sets_ || !happens(chance_, 45)) return;
+        const SetAction set = draw_set(chance_, megaflow_.eth_type, megaflow_.protocol());
+        list_.push_back({.kind = Action::Kind::set, .set = set});
+    }
+
+    /// Some actions in a row become those of a copy.
+    void wrap_into_copy() {
+        const auto length = static_cast<std::uint32_t>(list_.size());
+        const std::uint32_t begin = below(chance_, length), end = begin + 1 + below(chance_, length - begin);
+        wrap(begin, end);
+    }
+
+    void wrap(std::size_t begin, std::size_t end) {
+        const std::uint16_t size = happens(chance_, length_percent) ? some_length : 0;
+        list_.insert(list_.begin() + static_cast<std::ptrdiff_t>(end),
+                     {.kind = Action::Kind::copy_end, .length = size});
+        list_.insert(list_.begin() + static_cast<std::ptrdiff_t>(begin),
+                     {.kind = Action::Kind::copy_begin, .length = size});
+    }
+
+    /// As OVS lists them: the last thing, or in a copy where something follows.
+    void push_tunnel(bool something_follows) {
+        const std::size_t begin = list_.size();
+        list_.push_back({.kind = Action::Kind::tunnel_push, .tunnel = draw_tunnel_push(chance_)});
+        if (happens(chance_, 25)) list_.push_back(draw_push(chance_));
+        const unsigned outputs = happens(chance_, 80) ? 1 : 2;
+        for (unsigned i = 0; i < outputs; ++i) list_.push_back(draw_output(chance_, megaflow_));
+        if (outputs == 2 && list_.back().port == list_[list_.size() - 2].port) list_.pop_back();
+        if (something_follows || happens(chance_, 40)) wrap(begin, list_.size());
+    }
+
+    void recirculate(std::uint32_t table) {
+        const Action recirc{.kind = Action::Kind::recirc, .port = table};
+        if (happens(chance_, last_recirc_percent)) {
+            // Most of the packets that recirculate went nowhere before.
+            const auto is_output = [](const Action& action) { return action.kind == Action::Kind::output; };
+            if (happens(chance_, 60)) std::erase_if(list_, is_output);
+            list_.push_back(recirc);
+            return;
+        }
+        std::size_t at = below(chance_, static_cast<std::uint32_t>(list_.size() + 1));
+        for (std::size_t i = 0; i < at; ++i) {   // not behind a tunnel's header
+            if (list_[i].kind == Action::Kind::tunnel_push) at = i;
+        }
+        list_.insert(list_.begin() + static_cast<std::ptrdiff_t>(at), recirc);
+    }
+
+    Chance& chance_;
+    const Megaflow& megaflow_;
+    const NextTable& next_table_;
+    const bool sets_;
+    std::vector<Action> list_;
+};
+
+}  // namespace
+
+std::vector<Action> draw_actions(Chance& chance, const Megaflow& megaflow, const NextTable& next_table) {
+    return ActionList(chance, megaflow, next_table).draw();
+}
+
+Action draw_output(Chance& chance, const Megaflow& megaflow) {
+    while (true) {
+        const std::uint32_t port = ports[below(chance, port_length)].odp;
+        if (port != megaflow.in_port) return {.kind = Action::Kind::output, .port = port};
+    }
+}
+
+Action draw_push(Chance& chance) {
+    return {.kind = Action::Kind::push, .tpid = happens(chance, 75) ? customer_tag : service_tag,
+            .vid = static_cast<std::uint16_t>(below(chance, 4096)),
+            .pcp = static_cast<std::uint8_t>(below(chance, 8))};
+}
+
+}  // namespace ovsdr::differential

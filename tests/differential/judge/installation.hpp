@@ -1,0 +1,53 @@
+// A scenario's ports and megaflows in the process's NIC, through offload/.
+//
+// Life cycle. apply() one phase after another: when it returns, megaflows that wait for tables are in the NIC, too.
+//
+// Threads: one. Errors: std::runtime_error.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "offload/dr/eswitch.hpp"
+#include "offload/slowpath/port_queue.hpp"
+#include "tests/differential/judge/expectation.hpp"
+#include "tests/differential/judge/verdict.hpp"
+
+namespace ovsdr::differential {
+
+class Installation {
+public:
+    /// Attaches all ports. `ovs` has the translations of all versions.
+    Installation(const Scenario& scenario, const OvsJudge& ovs, unsigned format, Verdict& verdict);
+    ~Installation();
+    Installation(const Installation&) = delete;
+    Installation& operator=(const Installation&) = delete;
+
+    /// Adds to Verdict::installed, and what megaflows counted that go.
+    void apply(const Phase& phase);
+    /// Deletes them all, and takes their counts if the last phase counts.
+    void end();
+
+    /// The odp port whose queue has this number; 0 when none has.
+    [[nodiscard]] std::uint32_t port_of_queue(std::uint32_t queue_pair) const;
+    [[nodiscard]] slowpath::PortQueue& queue(std::size_t port) { return *queues_[port]; }
+    /// Where a packet missed that came up with this tag.
+    [[nodiscard]] std::uint32_t recirc_id_of(std::uint32_t tag) const;
+
+private:
+    void put(std::uint32_t version);
+    void remove(const std::vector<std::uint32_t>& ufids);
+    [[nodiscard]] std::vector<std::uint8_t> installed() const;
+    void wait_until_settled();
+
+    const Scenario& scenario_;
+    const OvsJudge& ovs_;
+    Verdict& verdict_;
+    Expectations expectations_;
+    bool counts_ = true;
+    std::vector<std::int64_t> version_of_;                       ///< by ufid; -1: not there
+    std::shared_ptr<dr::Eswitch> eswitch_;
+    std::vector<std::unique_ptr<slowpath::PortQueue>> queues_;   ///< as ports
+};
+
+}  // namespace ovsdr::differential

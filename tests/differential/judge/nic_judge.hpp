@@ -1,0 +1,48 @@
+// The judges of NICs: the soft NIC, and the steering entries that the real libmlx5 wrote.
+//
+// The two are asked through offload/, unchanged; which of them a process can ask depends on the libibverbs that it
+// loads. What comes up goes on in OVS's software, behind the recirculation that its tag says.
+//
+// Threads: one judge, one thread. Errors: std::runtime_error, connectx::entries::Stopped.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tests/differential/judge/installation.hpp"
+
+namespace ovsdr::differential {
+
+/// What a NIC's deliveries become in a verdict.
+class NicRecord {
+public:
+    NicRecord(const Scenario& scenario, OvsJudge& ovs, const Installation& installation, Verdict& verdict)
+        : scenario_(scenario), ovs_(ovs), installation_(installation), verdict_(verdict),
+          software_(verdict, scenario.versions, true) {}
+
+    /// The software datapath gets the same megaflows. Of this phase are the packets that follow.
+    void apply(const Phase& phase);
+    void out(std::uint32_t port, std::vector<std::uint8_t> frame);
+    /// At the queue of a port.
+    void up(std::uint32_t port, std::uint32_t tag, std::vector<std::uint8_t> frame);
+
+private:
+    [[nodiscard]] std::uint32_t checked_number(const std::vector<std::uint8_t>& frame) const;
+
+    const Scenario& scenario_;
+    OvsJudge& ovs_;
+    const Installation& installation_;
+    Verdict& verdict_;
+    Recorder software_;
+    bool counts_ = true;
+};
+
+/// `sockets`: of the vports, in the order of `ports`. `ovs` knows all versions, and has put none.
+[[nodiscard]] Verdict judge_by_soft_nic(const Scenario& scenario, OvsJudge& ovs, unsigned format,
+                                        const std::vector<std::string>& sockets);
+/// `explain`: numbers of packets whose way through the entries is printed.
+[[nodiscard]] Verdict judge_by_entries(const Scenario& scenario, OvsJudge& ovs, unsigned format,
+                                       std::span<const std::uint32_t> explain);
+
+}  // namespace ovsdr::differential

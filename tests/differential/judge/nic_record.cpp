@@ -1,0 +1,33 @@
+#include <stdexcept>
+
+#include "tests/differential/judge/nic_judge.hpp"
+
+namespace ovsdr::differential {
+
+void NicRecord::apply(const Phase& phase) {
+    for (const auto& [version, put] : phase.changes) put ? ovs_.put(version) : ovs_.remove(version);
+    counts_ = phase.counts;
+}
+
+std::uint32_t NicRecord::checked_number(const std::vector<std::uint8_t>& frame) const {
+    const std::uint32_t number = number_of(frame);
+    if (number >= scenario_.packets.size()) throw std::runtime_error("a frame of nobody's came out");
+    return number;
+}
+
+void NicRecord::out(std::uint32_t port, std::vector<std::uint8_t> frame) {
+    const std::uint32_t number = checked_number(frame);
+    verdict_.arrivals[scenario_.packets[number].in_port << 16 | port].push_back(number);
+    verdict_.copies[number].push_back({.port = port, .bytes = std::move(frame)});
+}
+
+void NicRecord::up(std::uint32_t port, std::uint32_t tag, std::vector<std::uint8_t> frame) {
+    const std::uint32_t number = checked_number(frame);
+    if (port != scenario_.packets[number].in_port) throw std::runtime_error("a packet came up at another port's queue");
+    const std::uint32_t recirc_id = installation_.recirc_id_of(tag);
+    software_.begin(number, port, counts_);
+    (void)ovs_.forward({port, recirc_id, frame.data(), frame.size()}, software_);
+    verdict_.ups[number].push_back({recirc_id, std::move(frame)});
+}
+
+}  // namespace ovsdr::differential

@@ -1,0 +1,197 @@
+#include "tests/differential/judge/scenario.hpp"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+
+#include "tests/differential/judge/action_list.hpp"
+#include "tests/differential/judge/chains.hpp"
+#include "tests/differential/judge/frames.hpp"
+#include "tests/differential/judge/ovn_shapes.hpp"
+#include "tests/differential/judge/trees.hpp"
+
+namespace ovsdr::differential {
+
+namespace {
+
+constexpr unsigned chains_percent = 45;    ///< of the megaflows lie behind recirculations
+constexpr unsigned shapes_percent = 50;    ///< of the trees that can have OVN's shapes
+constexpr unsigned changed_percent = 33;   ///< of the packets
+constexpr std::size_t phases = 5;          ///< in which packets are counted
+constexpr std::size_t part_of_untrue = 40; ///< of the packets, one in so many has a header that is not true
+constexpr unsigned delete_percent = 5, modify_percent = 4, return_percent = 40, aim_at_gone_percent = 20;
+
+/// Nobody is told; only whether OVS drops some of it.
+class Deaf final : public OvsJudge::Listener {
+public:
+    void output(std::uint32_t, std::span<const std::uint8_t>, std::size_t) override {}
+    void taken(std::uint32_t, const ovs_judge_packet&) override {}
+    void missed(const ovs_judge_packet&) override {}
+};
+
+class ScenarioMaker {
+public:
+    explicit ScenarioMaker(const Draw& draw)
+        : draw_(draw), chance_(draw.seed), shapes_(read_shapes(draw.shapes)), chains_(chance_, scenario_, ovs_) {}
+
+    Scenario make() {
+        add_markers();
+        const std::size_t behind = draw_.megaflows * chains_percent / 100;
+        add_trees(draw_.megaflows - behind);
+        chains_.grow(behind);
+        first_phase();
+        const std::size_t untrue = draw_.packets / part_of_untrue, counted = draw_.packets - untrue;
+        add_packets(counted / phases);
+        for (std::size_t phase = 1; phase < phases; ++phase) {
+            next_phase();
+            add_packets(counted * (phase + 1) / phases);
+        }
+        last_phase();
+        add_packets(draw_.packets, true);
+        return std::move(scenario_);
+    }
+
+private:
+    void add(Megaflow megaflow) {
+        megaflow.ufid = scenario_.ufids++;
+        ovs_.add(megaflow);
+        ovs_.put(static_cast<std::uint32_t>(scenario_.versions.size()));
+        scenario_.versions.push_back(std::move(megaflow));
+    }
+
+    void add_markers() {
+        for (std::size_t i = 0; i < port_length; ++i) {
+            Megaflow marker{.in_port = ports[i].odp, .eth_type = type_marker};
+            marker.actions = {{.kind = Action::Kind::output, .port = ports[(i + 1) % port_length].odp}};
+            add(std::move(marker));
+        }
+    }
+
+    void add_trees(std::size_t length) {
+        const NextTable next = [&] { return chains_.next_table(0); };
+        const auto actions = [&](const Megaflow& megaflow) { return draw_actions(chance_, megaflow, next); };
+        const auto shaped = [&](const Megaflow& root, std::size_t share) {
+            const bool wanted = root.is_ip() && happens(chance_, shapes_percent);
+            return wanted ? grow_shapes(chance_, shapes_, root, share, next) : std::vector<Megaflow>();
+        };
+        for (Megaflow& megaflow : grow_trees(chance_, length, actions, shaped)) add(std::move(megaflow));
+    }
+
+    /// All come, in any order: children before parents.
+    void first_phase() {
+        Phase phase;
+        for (std::uint32_t i = port_length; i < scenario_.versions.size(); ++i) phase.changes.push_back({i, true});
+        std::ranges::shuffle(phase.changes, chance_);
+        for (std::uint32_t i = 0; i < port_length; ++i) phase.changes.insert(phase.changes.begin(), {i, true});
+        for (const Change& change : phase.changes) latest_[scenario_.versions[change.version].ufid] = change.version;
+        scenario_.phases.push_back(std::move(phase));
+    }
+
+    void next_phase() {
+        Phase phase;
+        for (std::uint32_t ufid = port_length; ufid < scenario_.ufids; ++ufid) {
+            const std::uint32_t version = latest_.at(ufid);
+            if (gone_.contains(ufid)) {
+                if (happens(chance_, return_percent)) phase.changes.push_back({version, true});
+            } else if (happens(chance_, delete_percent)) {
+                phase.changes.push_back({version, false});
+            } else if (happens(chance_, modify_percent)) {
+                phase.changes.push_back({modified(version), true});
+            }
+        }
+        std::ranges::shuffle(phase.changes, chance_);
+        begin(std::move(phase));
+    }
+
+    /// Other actions.
+    std::uint32_t modified(std::uint32_t old) {
+        Megaflow megaflow = scenario_.versions[old];
+        megaflow.actions = draw_actions(chance_, megaflow, [&] { return chains_.next_table(megaflow.recirc_id); });
+        const auto version = static_cast<std::uint32_t>(scenario_.versions.size());
+        ovs_.add(megaflow);
+        scenario_.versions.push_back(std::move(megaflow));
+        chains_.replace(old, version);
+        return version;
+    }
+
+    /// All go, which ends their counts, and come again for packets that only a card can tell of.
+    void last_phase() {
+        Phase phase{.counts = false};
+        std::vector<Change> puts;
+        for (const auto& [ufid, version] : latest_) {
+            if (!gone_.contains(ufid)) phase.changes.push_back({version, false});
+            puts.push_back({version, true});
+        }
+        std::ranges::shuffle(puts, chance_);
+        phase.changes.insert(phase.changes.end(), puts.begin(), puts.end());
+        begin(std::move(phase));
+    }
+
+    void begin(Phase phase) {
+        for (const auto& [version, put] : phase.changes) {
+            const std::uint32_t ufid = scenario_.versions[version].ufid;
+            if (put) {
+                ovs_.put(version);
+                gone_.erase(ufid);
+                latest_[ufid] = version;
+            } else {
+                ovs_.remove(version);
+                gone_.insert(ufid);
+            }
+        }
+        scenario_.phases.push_back(std::move(phase));
+    }
+
+    /// The ports and ethertypes of megaflows that write what a transport checksum covers.
+    [[nodiscard]] std::set<std::pair<std::uint32_t, std::uint16_t>> touched_checksums() const {
+        std::set<std::pair<std::uint32_t, std::uint16_t>> touched;
+        for (const Megaflow& megaflow : scenario_.versions) {
+            const bool touches = std::ranges::any_of(megaflow.actions, [](const Action& action) {
+                return action.kind == Action::Kind::set && touches_transport_checksum(action.set);
+            });
+            if (touches) touched.emplace(megaflow.in_port, megaflow.eth_type);
+        }
+        return touched;
+    }
+
+    /// Until there are so many in all. `untrue`: what some of their headers say is not true.
+    void add_packets(std::size_t length, bool untrue = false) {
+        const auto touched = touched_checksums();
+        auto& packets = scenario_.packets;
+        while (packets.size() < length) {
+            const auto ufid = port_length + below(chance_, scenario_.ufids - port_length);
+            if (gone_.contains(static_cast<std::uint32_t>(ufid)) && !happens(chance_, aim_at_gone_percent)) continue;
+            const std::uint32_t version = latest_.at(static_cast<std::uint32_t>(ufid));
+            Recipe recipe = chains_.aimed_at_version(version);
+            if (untrue) {
+                lie(recipe, chance_);
+            } else if (happens(chance_, changed_percent)) {
+                change(recipe, scenario_.versions[version], chance_);
+            }
+            auto frame = frame_of(recipe, static_cast<std::uint32_t>(packets.size()), chance_);
+            if (has_no_answer(frame) && touched.contains({recipe.in_port, recipe.eth_type})) {
+                scenario_.left_out.add(NamedDifference::no_checksum_answer);
+            } else if (Deaf deaf; !ovs_.forward({recipe.in_port, 0, frame.data(), frame.size()}, deaf)) {
+                scenario_.left_out.add(NamedDifference::recirculates_too_often);
+            } else {
+                packets.push_back({recipe.in_port, std::move(frame)});
+            }
+        }
+        scenario_.phases.back().packets_end = packets.size();
+    }
+
+    const Draw& draw_;
+    Chance chance_;
+    const std::vector<Shape> shapes_;
+    OvsJudge ovs_;
+    Scenario scenario_;
+    Chains chains_;
+    std::map<std::uint32_t, std::uint32_t> latest_;   ///< version, by ufid
+    std::set<std::uint32_t> gone_;                    ///< ufids
+};
+
+}  // namespace
+
+Scenario make_scenario(const Draw& draw) { return ScenarioMaker(draw).make(); }
+
+}  // namespace ovsdr::differential

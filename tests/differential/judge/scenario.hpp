@@ -1,0 +1,69 @@
+// What all judges are asked: megaflows that come, change and go, and the packets in between.
+//
+// The model. A version is a megaflow that is put at some time; the versions of one megaflow have its ufid, and differ
+// in actions. A phase puts and deletes some, and then packets come. Tables of recirculations have a layer: megaflows
+// lead from one layer to the next, but for those of knotted tables. Each layer has one of these.
+//
+// A packet takes what the megaflows on its way look at from their patterns and everything else from chance; then, for
+// many of them, one thing is changed: a bit that a megaflow looks at, the port, the tags, the protocol, a fragment, a
+// flag that ends a connection, a header that is cut short, a length or version that is not true, an LLC header. The
+// last four bytes of each frame are its number.
+//
+// In the last phase all megaflows come anew, and packets have headers that are not true, where only a card can tell
+// what its parser makes of them (named_differences.hpp).
+//
+// Threads: pure; one draw, one scenario. Errors: std::runtime_error.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tests/differential/judge/megaflows.hpp"
+#include "tests/differential/judge/named_differences.hpp"
+
+namespace ovsdr::differential {
+
+struct Draw {
+    std::uint64_t seed = 1;
+    std::size_t megaflows = 2000, packets = 200000;
+    std::string shapes;   ///< a file of what dpctl/dump-flows printed
+};
+
+struct TestPacket {
+    std::uint32_t in_port;   ///< datapath port number
+    std::vector<std::uint8_t> bytes;
+};
+
+struct Change {
+    std::uint32_t version;
+    bool put;   ///< or deleted
+};
+
+struct Phase {
+    std::vector<Change> changes;
+    std::size_t packets_end = 0;   ///< its packets begin where those of the phase before end
+    bool counts = true;            ///< or its packets are such that only a card can tell what counts them
+};
+
+/// Behind a recirculation.
+struct TableOfLayer {
+    unsigned layer = 1;
+    /// Its megaflows may lead to knotted tables of any layer: back, around, and further than one layer.
+    bool knotted = false;
+};
+
+struct Scenario {
+    /// The first ones lead markers from each port to the next, and stay.
+    std::vector<Megaflow> versions;
+    std::uint32_t ufids = 0;
+    std::map<std::uint32_t, TableOfLayer> tables;   ///< by recirc_id
+    std::vector<TestPacket> packets;
+    std::vector<Phase> phases;
+    Excused left_out;   ///< packets that were drawn and are not among `packets`
+};
+
+[[nodiscard]] Scenario make_scenario(const Draw& draw);
+
+}  // namespace ovsdr::differential

@@ -1,0 +1,204 @@
+#include "tests/differential/judge/trees.hpp"
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <set>
+#include <tuple>
+
+namespace ovsdr::differential {
+
+namespace {
+
+constexpr std::uint16_t other_types[] = {0x88b5, 0x8847, 0x9000};
+constexpr Tag tags[] = {Tag::none, Tag::customer, Tag::service};
+constexpr unsigned frag_first_percent = 2, any_tag_percent = 15, any_second_percent = 40, three_tags_percent = 30,
+                   transport_percent = 80;
+constexpr std::uint32_t most_children = 9;
+
+using Bytes = PatternBytes;
+
+/// What a node tells its children apart by.
+struct Step {
+    Feature feature;
+    Bytes mask;
+};
+
+class Grower {
+public:
+    Grower(Chance& chance, std::size_t wanted, const DrawActions& actions, std::vector<Megaflow>& leaves)
+        : chance_(chance), wanted_(wanted), actions_(actions), leaves_(leaves) {}
+
+    /// Grows about `share` megaflows below `root`, fewer where the values run out.
+    void tree(Megaflow root, std::size_t share) {
+        const std::vector<Step> steps = steps_for(root);
+        grow(std::move(root), steps, 0, share);
+    }
+
+private:
+    /// Most trees of a second tag look at it. Most trees of IP tell protocols apart, and then their transport fields,
+    /// before anything else.
+    std::vector<Step> steps_for(const Megaflow& root) {
+        std::vector<Feature> features{Feature::eth_dst, Feature::eth_src};
+        if (is_there(root.tag)) features.insert(features.end(), {Feature::vid, Feature::pcp});
+        if (is_there(root.second)) features.insert(features.end(), {Feature::second_vid, Feature::second_pcp});
+        if (root.is_ip()) {
+            features.insert(features.end(), {Feature::ip_src, Feature::ip_dst, Feature::tos, Feature::ttl});
+        }
+        if (root.eth_type == type_ipv6) features.push_back(Feature::label);
+        std::ranges::shuffle(features, chance_);
+        features.resize(std::min<std::size_t>(features.size(), 1 + below(chance_, 4)));
+        if (is_there(root.second) && happens(chance_, 80)) {
+            const Feature one = root.second == Tag::customer ? Feature::second_vid : Feature::second_pcp;
+            if (std::ranges::count(features, one) == 0) features.insert(features.begin(), one);
+        }
+        if (root.is_ip() && happens(chance_, transport_percent)) {
+            features.insert(features.begin() + below(chance_, 2), Feature::protocol);
+        }
+        std::vector<Step> steps;
+        for (const Feature feature : features) steps.push_back({feature, random_mask(chance_, feature, root.eth_type)});
+        return steps;
+    }
+
+    /// A protocol's own fields come next; the same ones all over the tree.
+    std::vector<Step> with_transport(const Megaflow& megaflow, std::vector<Step> steps, std::size_t depth) {
+        const std::uint8_t protocol = megaflow.protocol();
+        const Tree tree{megaflow.in_port, megaflow.eth_type, megaflow.tag, megaflow.second};
+        const auto known = transport_.try_emplace({tree, protocol});
+        std::vector<Step>& more = known.first->second;
+        if (known.second) {
+            const bool has_ports = protocol == protocol_tcp || protocol == protocol_udp;
+            const bool has_type = protocol == (megaflow.eth_type == type_ipv4 ? protocol_icmp : protocol_icmpv6);
+            for (const Feature feature : {Feature::tp_src, Feature::tp_dst, Feature::tcp_flags}) {
+                if (feature == Feature::tcp_flags ? protocol != protocol_tcp : !has_ports && !has_type) continue;
+                if (!happens(chance_, 60)) continue;
+                Bytes mask = random_mask(chance_, feature, megaflow.eth_type);
+                // Types and codes have 8 bits.
+                if (has_type) mask[14] = 0;
+                if (has_type && mask[15] == 0) mask[15] = 0xFF;
+                more.push_back({feature, mask});
+            }
+            std::ranges::shuffle(more, chance_);
+        }
+        steps.insert(steps.begin() + static_cast<std::ptrdiff_t>(depth) + 1, more.begin(), more.end());
+        return steps;
+    }
+
+    void grow(Megaflow node, const std::vector<Step>& steps, std::size_t depth, std::size_t share) {
+        if (leaves_.size() >= wanted_) return;
+        if (depth == steps.size() || share <= 1) {
+            node.first_fragments = node.is_ip() && happens(chance_, frag_first_percent);
+            node.actions = actions_(node);
+            leaves_.push_back(std::move(node));
+            return;
+        }
+        const Step step = steps[depth];
+        const std::vector<Bytes> values = values_for(step, node.eth_type, share);
+        for (const Bytes& value : values) {
+            Megaflow child = node;
+            child[step.feature] = {value, step.mask};
+            const auto deeper = step.feature == Feature::protocol ? with_transport(child, steps, depth) : steps;
+            grow(std::move(child), deeper, depth + 1, std::max<std::size_t>(1, share / values.size()));
+        }
+    }
+
+    std::vector<Bytes> values_for(const Step& step, std::uint16_t eth_type, std::size_t share) {
+        std::set<Bytes> values;
+        const auto wanted = std::min<std::size_t>(2 + below(chance_, most_children), std::max<std::size_t>(2, share));
+        for (std::size_t tries = 0; values.size() < wanted && tries < 4 * wanted; ++tries) {
+            Bytes value = random_bytes(chance_);
+            if (step.feature == Feature::protocol) {
+                const std::uint8_t icmp = eth_type == type_ipv4 ? protocol_icmp : protocol_icmpv6;
+                const std::uint8_t known[] = {protocol_tcp, protocol_tcp,  protocol_udp, protocol_udp,
+                                              icmp,         protocol_sctp, 47};
+                value = number(known[below(chance_, std::size(known))]);
+            }
+            // What ends a connection goes up whatever its megaflow: so not too many of these.
+            if (step.feature == Feature::tcp_flags && happens(chance_, 80)) value[15] &= static_cast<std::uint8_t>(~5U);
+            values.insert(both(value, step.mask));
+        }
+        return {values.begin(), values.end()};
+    }
+
+    Chance& chance_;
+    std::size_t wanted_;
+    const DrawActions& actions_;
+    std::vector<Megaflow>& leaves_;
+    using Tree = std::tuple<std::uint32_t, std::uint16_t, Tag, Tag>;
+    std::map<std::pair<Tree, std::uint8_t>, std::vector<Step>> transport_;
+};
+
+/// Where a second tag is looked at, a tree for each kind.
+void add_roots(Chance& chance, Megaflow root, std::vector<Megaflow>& found) {
+    const bool looks = is_there(root.tag) && vlan_limit_of(root.in_port) > 1 && !happens(chance, any_second_percent);
+    if (!looks) {
+        found.push_back(root);
+        return;
+    }
+    for (const Tag tag : tags) {
+        root.second = tag;
+        found.push_back(root);
+    }
+}
+
+/// Ethertypes that are the TPID of a tag that OVS does not parse, behind as many as it does.
+void add_roots_behind_the_limit(const PortNumber& port, std::vector<Megaflow>& found) {
+    if (port.vlan_limit > 1) {   // nobody offloads these
+        found.push_back({.in_port = port.odp, .eth_type = customer_tag, .tag = Tag::service, .second = Tag::customer});
+        return;
+    }
+    for (const std::uint16_t type : {customer_tag, service_tag}) {
+        for (const Tag tag : {Tag::customer, Tag::service}) {
+            found.push_back({.in_port = port.odp, .eth_type = type, .tag = tag});
+        }
+    }
+}
+
+std::vector<Megaflow> roots(Chance& chance) {
+    std::vector<Megaflow> found;
+    for (const PortNumber& port : ports) {
+        std::vector<std::uint16_t> types{type_ipv4, type_ipv6, type_arp};
+        types.push_back(other_types[below(chance, std::size(other_types))]);
+        for (const std::uint16_t type : types) {
+            if (happens(chance, any_tag_percent)) {
+                found.push_back({.in_port = port.odp, .eth_type = type, .tag = Tag::any});
+                continue;
+            }
+            for (const Tag tag : tags) {
+                add_roots(chance, {.in_port = port.odp, .eth_type = type, .tag = tag}, found);
+            }
+        }
+        if (port.vlan_limit == 1 || happens(chance, three_tags_percent)) add_roots_behind_the_limit(port, found);
+    }
+    return found;
+}
+
+}  // namespace
+
+PatternBytes random_mask(Chance& chance, Feature feature, std::uint16_t eth_type) {
+    const unsigned bits = bits_of(feature, eth_type);
+    if (feature == Feature::protocol || happens(chance, 50)) return ones(bits);
+    return part_of(chance, bits);
+}
+
+std::vector<Megaflow> grow_trees(Chance& chance, std::size_t length, const DrawActions& actions,
+                                 const GrowInstead& grow_instead) {
+    std::vector<Megaflow> megaflows;
+    std::vector<Megaflow> shuffled = roots(chance);
+    std::ranges::shuffle(shuffled, chance);
+    Grower grower(chance, length, actions, megaflows);
+    for (std::size_t i = 0; i < shuffled.size(); ++i) {
+        // Values run out now and then: later trees make up for it, since each gets thrice its part of what is left.
+        const std::size_t left = length - megaflows.size();
+        const std::size_t share = 1 + 3 * left / (shuffled.size() - i);
+        auto grown = left == 0 ? std::vector<Megaflow>() : grow_instead(shuffled[i], std::min(share, left));
+        if (grown.empty()) {
+            grower.tree(shuffled[i], share);
+        } else {
+            std::ranges::move(grown, std::back_inserter(megaflows));
+        }
+    }
+    return megaflows;
+}
+
+}  // namespace ovsdr::differential

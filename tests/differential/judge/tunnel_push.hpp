@@ -1,0 +1,38 @@
+// A tnl_push of a megaflow: the headers of VXLAN, Geneve or GRE that go in front of a packet.
+//
+// Threads: pure.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "tests/differential/judge/chance.hpp"
+
+namespace ovsdr::differential {
+
+enum class TunnelKind : std::uint8_t { vxlan, geneve, gre };
+inline constexpr TunnelKind tunnel_kinds[] = {TunnelKind::vxlan, TunnelKind::geneve, TunnelKind::gre};
+
+/// The tunnel's port of the datapath, and the port by which its packets leave, if OVS is to be believed.
+[[nodiscard]] std::uint32_t tunnel_port_of(TunnelKind kind);
+[[nodiscard]] const char* name_of(TunnelKind kind);   ///< an interface's type in OVSDB
+inline constexpr std::uint32_t underlay_port = 100;
+
+struct TunnelPush {
+    TunnelKind kind = TunnelKind::vxlan;
+    bool ipv6 = false;
+    bool checksum = false;    ///< an outer one, of UDP or GRE: no device makes it
+    bool key = true;          ///< GRE's, which may have none
+    bool option = false;      ///< one of Geneve's
+    bool dont_fragment = true;
+    std::uint8_t tos = 0, ttl = 64;
+    std::uint32_t id = 0;
+    std::uint32_t peer = 0;   ///< of it the addresses are made
+
+    friend auto operator<=>(const TunnelPush&, const TunnelPush&) = default;
+};
+
+[[nodiscard]] TunnelPush draw_tunnel_push(Chance& chance);
+[[nodiscard]] std::string text_of(const TunnelPush& push);
+
+}  // namespace ovsdr::differential
