@@ -70,7 +70,7 @@ private:
 
     /// A megaflow on its way to what it asks for.
     struct Update {
-        FlowEntry* entry;
+        Flow* flow;
         bool asked = true;        ///< the device was, or need not be
         bool in_line = true;      ///< behind those that wait, when the device is full
         PutOutcome outcome{};
@@ -98,8 +98,8 @@ private:
     /// Destroys the rules, waits until the device has let go of them, and reads their counters for good. One drain and
     /// one query per counter bulk, however many they are. The counters are free then.
     void retire(std::span<Retirement> retirements) noexcept;
-    [[nodiscard]] static std::vector<Retirement> retirements_of(std::span<Flows::node_type> gone);
-    void forget(std::span<Flows::node_type> gone) noexcept;
+    [[nodiscard]] static std::vector<Retirement> retirements_of(std::span<const std::unique_ptr<Flow>> gone);
+    void forget(std::span<const std::unique_ptr<Flow>> gone) noexcept;
     [[nodiscard]] static FlowStats stats_of(const Flow& flow) noexcept;
     [[nodiscard]] Backlog::Attempt try_again(const Ufid& ufid) noexcept;
 
@@ -126,7 +126,7 @@ private:
     void detach_locked(VportId vport) noexcept;
 
     [[nodiscard]] std::string rule_text(const Flow& flow) const;
-    [[nodiscard]] FlowReport report_of(const Ufid& ufid, const Flow& flow, const PortNames& names) const;
+    [[nodiscard]] FlowReport report_of(const Flow& flow, const PortNames& names) const;
 
     // Destroyed in reverse: flows and what kept rules lead to, then the backlog, ports before the pipeline, that before
     // the counters.
