@@ -1,4 +1,4 @@
-// Direct Rules actions: what a rule does with a packet.
+// Direct Rules actions: what a rule does with a packet. Those that count are their bulk's (counter_bulk.hpp).
 //
 // Owns the provider's action and holds what it refers to (domain, table, counter object, other actions), so that those
 // outlive it; a Rule holds its Actions. Shared, since one action serves many rules.
@@ -51,9 +51,6 @@ public:
     /// header's checksum, and makes UDP's 0. A firmware object. Not for root tables.
     [[nodiscard]] static Result<ActionRef> encapsulate(std::shared_ptr<Domain> domain,
                                                        std::span<const std::uint8_t> header);
-    /// Counter `offset` of a bulk, kept alive by `bulk`.
-    [[nodiscard]] static Result<ActionRef> count(mlx5dv_devx_obj* object, std::uint32_t offset,
-                                                 std::shared_ptr<void> bulk);
 
     Action(Key, mlx5dv_dr_action* action, std::shared_ptr<void> holds) noexcept;
     ~Action();

@@ -19,7 +19,7 @@ public:
     /// `value` has no bit outside the matcher's mask. `counter`, if any, comes before the other actions and outlives
     /// the rule.
     [[nodiscard]] static Result<Rule> create(MatcherRef matcher, const MatchParam& value, ActionList actions,
-                                             const Action* counter = nullptr) noexcept;
+                                             mlx5dv_dr_action* counter = nullptr) noexcept;
 
     Rule() noexcept = default;
     ~Rule();
@@ -35,6 +35,9 @@ public:
     void prefetch() const noexcept { __builtin_prefetch(rule_, 1); }
 
 private:
+    Rule(MatcherRef matcher, ActionList actions, mlx5dv_dr_rule* rule) noexcept
+        : matcher_(std::move(matcher)), actions_(std::move(actions)), rule_(rule) {}
+
     // Destroyed in reverse: the rule in the destructor's body, then actions, then the matcher's share.
     MatcherRef matcher_;
     ActionList actions_;

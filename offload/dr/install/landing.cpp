@@ -55,11 +55,12 @@ Result<Rule> Landing::let_down(Device::VportRegister vport) {
     return make_rule(*root_, {match.mask, 0}, match.value, {to_by_table_});
 }
 
-Result<Rule> Landing::to_queue(Device::VportRegister vport, std::uint16_t priority, ActionRef count, ActionRef queue) {
+Result<Rule> Landing::to_queue(Device::VportRegister vport, std::uint16_t priority,
+                               mlx5dv_dr_action* count, ActionRef queue) {
     Match match = of_vport(vport);
-    if (by_port_ != nullptr) return make_rule(*by_port_, {match.mask, priority}, match.value, {count, queue});
+    if (by_port_ != nullptr) return make_rule(*by_port_, {match.mask, priority}, match.value, {queue}, count);
     match.set(field::metadata_reg_c_1, mark_of(entry_id), UINT32_MAX);
-    return make_rule(*root_, {match.mask, priority}, match.value, {count, tag_of_entry_, queue});
+    return make_rule(*root_, {match.mask, priority}, match.value, {tag_of_entry_, queue}, count);
 }
 
 std::vector<std::pair<const char*, const MatcherSet*>> Landing::tables() const {

@@ -38,8 +38,8 @@ public:
     /// Lets those of a vport come down. Nothing where to_queue() does.
     [[nodiscard]] Result<Rule> let_down(Device::VportRegister vport);
     /// The first way to a queue has priority 0, one that replaces it the other of 0 and 1.
-    [[nodiscard]] Result<Rule> to_queue(Device::VportRegister vport, std::uint16_t priority, ActionRef count,
-                                        ActionRef queue);
+    [[nodiscard]] Result<Rule> to_queue(Device::VportRegister vport, std::uint16_t priority,
+                                        mlx5dv_dr_action* count, ActionRef queue);
 
     [[nodiscard]] Domain& domain() noexcept { return *domain_; }
     /// For people.

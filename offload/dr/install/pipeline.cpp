@@ -47,7 +47,7 @@ Result<void> Pipeline::make_miss_rules(CounterPool& counters) {
     ActionRef miss;
     Result<void> made = take(misses_, counters.acquire(0, false));
     if (made) made = take(miss, Action::default_miss());
-    if (made) made = take(count_misses_, make_rule(*miss_, {{}, 0}, {}, {misses_.action(), miss}));
+    if (made) made = take(count_misses_, make_rule(*miss_, {{}, 0}, {}, {miss}, misses_.action()));
     if (made) made = mark_connection_ends();
     return made;
 }
@@ -75,7 +75,7 @@ Result<QueueRules> Pipeline::serve(const QueueIn& queue) {
     QueueRules rules;
     rules.priority = queue.priority;
     ActionRef to_queue, to_vport;
-    auto made = take(rules.led_up, CounterBulk::create(device_, CounterBulk::single_counter, 0));
+    auto made = take(rules.led_up, CounterBulk::create(device_, CounterBulk::single_counter));
     std::uint32_t slot = 0;
     if (made) made = take(slot, rules.led_up->take(0));
     if (made) made = take(to_queue, Action::to_queue_pair(queue.slow_path_qp));
@@ -145,9 +145,9 @@ Result<Rule> Pipeline::install(const RulePlan& plan, const Counter& counter) noe
     auto actions = actions_->actions_for(plan.path, plan.match.source, table->level());
     if (!actions) return tl::unexpected(std::move(actions.error()));
     MatcherSet& matchers = table->matchers();
-    auto matcher = matchers.acquire({plan.match.mask, FlowTable::megaflow_priority}, std::move(table));
+    auto matcher = matchers.acquire(plan.match.mask, FlowTable::megaflow_priority, std::move(table));
     if (!matcher) return tl::unexpected(std::move(matcher.error()));
-    return Rule::create(std::move(*matcher), plan.match.value, std::move(*actions), counter.action().get());
+    return Rule::create(std::move(*matcher), plan.match.value, std::move(*actions), counter.action());
 }
 
 namespace {
