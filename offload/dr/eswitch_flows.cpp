@@ -33,7 +33,7 @@ PutOutcome EswitchImpl::put(const Ufid& ufid, const ovsdr_megaflow& megaflow, st
     flow.megaflow = StoredMegaflow(megaflow, parts_);
     flow.neighbourhood = neighbourhood;
     shard.ports.add(flow.megaflow);
-    Update update{&flow};
+    Update update{.flow = &flow, .given = &megaflow};
     bring_up_to_date(std::span(&update, 1));
     return std::move(update.outcome);
 }
@@ -75,7 +75,8 @@ void EswitchImpl::bring_up_to_date(std::span<Update> updates) noexcept {
 /// Compiles the megaflow and makes its new rule, beside the present one if there is one.
 void EswitchImpl::prepare(Update& update) noexcept {
     Flow& flow = *update.flow;
-    auto plan = compile(flow.megaflow.restore(), port_map_, caps_);
+    auto plan = update.given != nullptr ? compile(*update.given, port_map_, caps_)
+                                        : compile(flow.megaflow.restore(), port_map_, caps_);
     if (!plan) {
         update.outcome = std::move(plan.error());
         return;

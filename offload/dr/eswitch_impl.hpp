@@ -71,6 +71,7 @@ private:
     /// A megaflow on its way to what it asks for.
     struct Update {
         Flow* flow;
+        const ovsdr_megaflow* given = nullptr;   ///< the flow's megaflow, where it need not be restored
         bool asked = true;        ///< the device was, or need not be
         bool in_line = true;      ///< behind those that wait, when the device is full
         PutOutcome outcome{};

@@ -176,7 +176,7 @@ void EswitchImpl::recompile(std::span<const OdpPort> ports) noexcept {
     for (FlowShard& shard : shards_) {
         std::lock_guard lock(shard.mutex);
         std::vector<Update> updates;
-        for (Flow* flow : shard.mentioning(known)) updates.push_back({flow});
+        for (Flow* flow : shard.mentioning(known)) updates.push_back({.flow = flow});
         // The outcome is in the flow's mark; who put the megaflow is not waiting for it any more.
         bring_up_to_date(updates);
     }
