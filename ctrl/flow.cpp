@@ -1,10 +1,14 @@
 // Megaflows of a port's device. See flow.h.
 #include "ctrl/flow.h"
 
+#include <algorithm>
+#include <optional>
+#include <set>
 #include <span>
 #include <variant>
 #include <vector>
 
+#include "ctrl/all_devices.hpp"
 #include "ctrl/port.hpp"
 
 using namespace ovsdr;
@@ -18,25 +22,49 @@ ovsdr_flow_stats stats_of(const dr::FlowStats& stats, bool offloaded) {
     return {.packets = stats.packets, .bytes = stats.bytes, .used_ms = stats.used_ms, .offloaded = offloaded};
 }
 
+/// Those of its ports and those of tunnel ports; what it counted comes on top.
+void delete_from(dr::Eswitch& eswitch, std::span<ovsdr_flow_deletion> deletions) {
+    std::vector<dr::Eswitch::Deletion> of_device;
+    std::vector<ovsdr_flow_deletion*> answers;
+    for (ovsdr_flow_deletion& deletion : deletions) {
+        if (deletion.port != nullptr && &deletion.port->eswitch() != &eswitch) continue;
+        of_device.push_back({ufid_of(deletion.ufid)});
+        answers.push_back(&deletion);
+    }
+    if (of_device.empty()) return;
+    eswitch.del(of_device);
+    for (size_t i = 0; i < answers.size(); ++i) {
+        if (!of_device[i].last) continue;
+        dr::FlowStats sum{answers[i]->last.packets, answers[i]->last.bytes, answers[i]->last.used_ms};
+        add_to(sum, *of_device[i].last);
+        answers[i]->had_stats = true;
+        answers[i]->last = stats_of(sum, false);
+    }
+}
+
 }  // namespace
 
 ovsdr_put_outcome ovsdr_flow_put(ovsdr_port* port, const ovsdr_ufid* ufid, const ovsdr_megaflow* megaflow,
                                  std::uint16_t neighbourhood, char** error) noexcept {
     *error = nullptr;
-    const auto outcome = port->eswitch().put(ufid_of(*ufid), *megaflow, neighbourhood);
-    if (const auto* failure = std::get_if<Error>(&outcome)) {
+    const auto outcome = port != nullptr
+                             ? std::optional(port->eswitch().put(ufid_of(*ufid), *megaflow, neighbourhood))
+                             : all_devices().put(ufid_of(*ufid), *megaflow, neighbourhood);
+    if (!outcome) return OVSDR_PUT_NOWHERE;
+    if (const auto* failure = std::get_if<Error>(&*outcome)) {
         *error = c_string(failure->what);
         return OVSDR_PUT_FAILED;
     }
-    return std::holds_alternative<dr::Reject>(outcome) ? OVSDR_PUT_REJECTED : OVSDR_PUT_INSTALLED;
+    return std::holds_alternative<dr::Reject>(*outcome) ? OVSDR_PUT_REJECTED : OVSDR_PUT_INSTALLED;
 }
 
 bool ovsdr_flow_known(const ovsdr_port* port, const ovsdr_ufid* ufid) noexcept {
-    return port->eswitch().knows(ufid_of(*ufid));
+    return port != nullptr ? port->eswitch().knows(ufid_of(*ufid)) : all_devices().knows(ufid_of(*ufid));
 }
 
 bool ovsdr_flow_get(const ovsdr_port* port, const ovsdr_ufid* ufid, ovsdr_flow_stats* stats) noexcept {
-    const auto known = port->eswitch().status(ufid_of(*ufid));
+    const auto known =
+        port != nullptr ? port->eswitch().status(ufid_of(*ufid)) : all_devices().status(ufid_of(*ufid));
     if (!known) return false;
     *stats = stats_of(known->stats, known->offloaded);
     return true;
@@ -44,33 +72,26 @@ bool ovsdr_flow_get(const ovsdr_port* port, const ovsdr_ufid* ufid, ovsdr_flow_s
 
 void ovsdr_flows_del(ovsdr_flow_deletion* deletions, size_t n) noexcept {
     const std::span all(deletions, n);
-    std::vector<dr::Eswitch::Deletion> of_device;
-    std::vector<ovsdr_flow_deletion*> answers;
-    std::vector<bool> done(n);
-    for (size_t first = 0; first < n; ++first) {
-        if (done[first]) continue;
-        dr::Eswitch& eswitch = all[first].port->eswitch();
-        of_device.clear();
-        answers.clear();
-        for (size_t i = first; i < n; ++i) {
-            if (done[i] || &all[i].port->eswitch() != &eswitch) continue;
-            done[i] = true;
-            of_device.push_back({ufid_of(all[i].ufid)});
-            answers.push_back(&all[i]);
-        }
-        eswitch.del(of_device);
-        for (size_t i = 0; i < answers.size(); ++i) {
-            answers[i]->had_stats = of_device[i].last.has_value();
-            answers[i]->last = of_device[i].last ? stats_of(*of_device[i].last, false) : ovsdr_flow_stats{};
-        }
+    for (ovsdr_flow_deletion& deletion : all) {
+        deletion.had_stats = false;
+        deletion.last = {};
+    }
+    if (std::ranges::any_of(all, [](const auto& deletion) { return deletion.port == nullptr; })) {
+        all_devices().for_each([&](dr::Eswitch& eswitch) { delete_from(eswitch, all); });
+    } else {
+        std::set<dr::Eswitch*> eswitches;
+        for (const ovsdr_flow_deletion& deletion : all) eswitches.insert(&deletion.port->eswitch());
+        for (dr::Eswitch* eswitch : eswitches) delete_from(*eswitch, all);
     }
 }
 
-bool ovsdr_missed_behind(const ovsdr_port* port, std::uint32_t tag, std::uint32_t* recirc_id) noexcept {
+bool ovsdr_missed_in(const ovsdr_port* port, std::uint32_t tag, ovsdr_missed* missed) noexcept {
     const auto table = port->eswitch().table_of(tag);
-    if (table) *recirc_id = table->recirc_id;
+    if (table) *missed = {.recirc_id = table->recirc_id, .tunnel_port = table->tunnel_port};
     return table.has_value();
 }
+
+bool ovsdr_lacks_tunnel_flows() noexcept { return all_devices().take_added(); }
 
 bool ovsdr_recirculates() noexcept { return dr::any_recirculation(); }
 

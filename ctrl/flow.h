@@ -1,4 +1,5 @@
-/* Megaflows of a `dr` port's device, as the C shim sees them.
+/* Megaflows, as the C shim sees them: those of a `dr` port are in its device, those of a tunnel port in all devices
+ * that are open. Where a function takes a port, NULL stands for the tunnel ports.
  *
  * A ufid is the hash that dpif-netdev makes of a megaflow (its mega_ufid), not the one of the datapath flow that users
  * read in dpctl/dump-flows.
@@ -31,23 +32,24 @@ struct ovsdr_flow_stats {
 };
 
 /* What became of a megaflow. For OVSDR_PUT_FAILED, `*error` is a message, which the caller frees. A megaflow that is
- * not installed is known all the same, with its reason, until it is deleted. */
-enum ovsdr_put_outcome { OVSDR_PUT_INSTALLED, OVSDR_PUT_REJECTED, OVSDR_PUT_FAILED };
+ * not installed is known all the same, with its reason, until it is deleted; but not for OVSDR_PUT_NOWHERE: its in_port
+ * is no tunnel port, or there is no device. */
+enum ovsdr_put_outcome { OVSDR_PUT_INSTALLED, OVSDR_PUT_REJECTED, OVSDR_PUT_FAILED, OVSDR_PUT_NOWHERE };
 
 /* Megaflows that are likely to be deleted together are cheaper to delete if they have the same `neighbourhood`. */
 enum ovsdr_put_outcome ovsdr_flow_put(struct ovsdr_port *, const struct ovsdr_ufid *, const struct ovsdr_megaflow *,
                                       uint16_t neighbourhood, char **error) OVSDR_NOEXCEPT;
 
-/* Whether the device has been told of the ufid, with or without a rule. */
+/* Whether a device has been told of the ufid, with or without a rule. */
 bool ovsdr_flow_known(const struct ovsdr_port *, const struct ovsdr_ufid *) OVSDR_NOEXCEPT;
 
-/* False if the device does not know the ufid or never had it. */
+/* The sum over all devices that have or had it; false if none did. */
 bool ovsdr_flow_get(const struct ovsdr_port *, const struct ovsdr_ufid *, struct ovsdr_flow_stats *) OVSDR_NOEXCEPT;
 
 struct ovsdr_flow_deletion {
-    struct ovsdr_port *port;
+    struct ovsdr_port *port;        /* NULL: a tunnel port's. */
     struct ovsdr_ufid ufid;
-    bool had_stats;                 /* Out: the device has or had it. */
+    bool had_stats;                 /* Out: a device has or had it. */
     struct ovsdr_flow_stats last;   /* Out, if so: final ones, no packet is counted after them. */
 };
 
@@ -55,15 +57,23 @@ struct ovsdr_flow_deletion {
  * device, and may be the same. */
 void ovsdr_flows_del(struct ovsdr_flow_deletion *, size_t n) OVSDR_NOEXCEPT;
 
-/* Behind which recirculation a packet missed that came up with this tag: it goes on there, as it is; 0: as it came from
- * the vport. False: no table of the device has or had the tag lately. */
-bool ovsdr_missed_behind(const struct ovsdr_port *, uint32_t tag, uint32_t *recirc_id) OVSDR_NOEXCEPT;
+/* In which table a packet missed that came up with a tag. It goes on behind that recirculation (0: none), as it is or,
+ * with a tunnel port (0: none), as what it has inside. */
+struct ovsdr_missed {
+    uint32_t recirc_id;
+    uint32_t tunnel_port;
+};
+/* False: no table of the port's device has or had the tag lately. */
+bool ovsdr_missed_in(const struct ovsdr_port *, uint32_t tag, struct ovsdr_missed *) OVSDR_NOEXCEPT;
 
-/* Whether a device has ever had a table behind a recirculation. */
+/* Whether packets can come up that go on elsewhere than where a vport's begin. */
 bool ovsdr_recirculates(void) OVSDR_NOEXCEPT;
 
-/* Removes every megaflow whose in_port is this port. */
+/* Removes every megaflow whose in_port is this port. Not for tunnel ports: see ovsdr_tunnel_port_remove(). */
 void ovsdr_flow_flush(struct ovsdr_port *) OVSDR_NOEXCEPT;
+
+/* Whether a device has been opened since the last call: it does not have the megaflows of tunnel ports. */
+bool ovsdr_lacks_tunnel_flows(void) OVSDR_NOEXCEPT;
 
 /* Megaflows installed in the port's device; 0 for all of its ports but one, so that a sum over ports is right. */
 uint64_t ovsdr_flow_count_of_device(const struct ovsdr_port *) OVSDR_NOEXCEPT;

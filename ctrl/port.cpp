@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "ctrl/all_devices.hpp"
 #include "ctrl/missing_vports.hpp"
 #include "offload/dr/device/ib_port.hpp"
 
@@ -47,7 +48,7 @@ Result<std::shared_ptr<OpenDevice>> open_device(std::string_view name) {
     if (!eswitch) return tl::unexpected(eswitch.error());
     auto watcher = dr::VportWatcher::start(**eswitch, announce_change);
     if (!watcher) return tl::unexpected(watcher.error());
-    auto device = std::make_shared<OpenDevice>(OpenDevice{std::move(*eswitch), std::move(*watcher), {}});
+    auto device = std::make_shared<OpenDevice>(std::move(*eswitch), std::move(*watcher));
     device->notice = device->watcher->missing_events();
     known = device;
     return device;
@@ -102,15 +103,20 @@ int outcome_of_change(ovsdr_port& port, const Result<void>& changed, std::string
     return changed.error().code;
 }
 
-/// A vport that is down and cannot be set up is a port all the same: whoever sets it up later finds it working.
-void set_up(ovsdr_port& port) {
+/// A vport that is down and that only the kernel's tools set up (EOPNOTSUPP) is a port all the same: whoever sets it up
+/// later finds it working.
+Result<void> set_up(ovsdr_port& port) {
     const auto up = dr::set_vport_admin_state(port.eswitch(), port.vport, true);
     if (up) {
         port.state.admin_up = true;
-    } else {
-        port.refused_state = up.error().what;   // OVS will ask for the same at once
-        port.tell("the vport is down: " + up.error().what);
+        return {};
     }
+    if (up.error().code != EOPNOTSUPP) {
+        return tl::unexpected(Error{up.error().code, "the vport cannot be set up: " + up.error().what});
+    }
+    port.refused_state = up.error().what;   // OVS will ask for the same at once
+    port.tell("the vport is down: " + up.error().what);
+    return {};
 }
 
 std::string take_notice(OpenDevice& device) {
@@ -144,7 +150,9 @@ Result<std::unique_ptr<ovsdr_port>> open_port(const ovsdr_port_options& options)
                                                                          .on_failure = announce_change});
     if (!attached) return tl::unexpected(std::move(attached.error()));
     port->slow_path = std::move(*attached);
-    if (!state->admin_up) set_up(*port);
+    if (!state->admin_up) {
+        if (auto up = set_up(*port); !up) return tl::unexpected(std::move(up.error()));
+    }
     port->tell(take_notice(*port->device));
     return port;
 }
@@ -205,6 +213,13 @@ std::uint32_t lanes(std::uint8_t active_width) {
 
 }  // namespace
 
+OpenDevice::OpenDevice(std::shared_ptr<dr::Eswitch> opened, std::unique_ptr<dr::VportWatcher> started)
+    : eswitch(std::move(opened)), watcher(std::move(started)) {
+    all_devices().add(*eswitch);
+}
+
+OpenDevice::~OpenDevice() { all_devices().remove(*eswitch); }
+
 void for_each_port(const std::function<void(const ovsdr_port&)>& visit) {
     const std::lock_guard guard(registry().lock);
     for (const ovsdr_port* port : registry().ports) visit(*port);
@@ -250,6 +265,12 @@ int ovsdr_port_set_odp_port(ovsdr_port* port, std::uint32_t odp_port) noexcept {
 }
 
 void ovsdr_port_close_entrance(ovsdr_port* port) noexcept { port->eswitch().close_entrance(port->vport); }
+
+bool ovsdr_port_is_last_of_device(const ovsdr_port* port) noexcept {
+    bool last = true;
+    for_each_port([&](const ovsdr_port& other) { last = last && (&other == port || other.device != port->device); });
+    return last;
+}
 
 unsigned ovsdr_port_receive(ovsdr_port* port, ovsdr_frame* frames) noexcept {
     unsigned n = 0;

@@ -71,6 +71,9 @@ int ovsdr_port_set_odp_port(struct ovsdr_port *, uint32_t odp_port) OVSDR_NOEXCE
  * port's megaflows grows no more when this returns. */
 void ovsdr_port_close_entrance(struct ovsdr_port *) OVSDR_NOEXCEPT;
 
+/* Whether no other port of its device is open. */
+bool ovsdr_port_is_last_of_device(const struct ovsdr_port *) OVSDR_NOEXCEPT;
+
 /* At most OVSDR_BATCH frames, valid until the next receive, arm or close. */
 unsigned ovsdr_port_receive(struct ovsdr_port *, struct ovsdr_frame *frames) OVSDR_NOEXCEPT;
 /* Asks for one wake-up of the descriptor; false when frames wait already. */

@@ -21,10 +21,17 @@
 namespace ovsdr::ctrl {
 
 /// A device that has ports: its eSwitch and the watcher that wakes the main loop. Shared by its ports.
-struct OpenDevice {
-    std::shared_ptr<dr::Eswitch> eswitch;
-    std::unique_ptr<dr::VportWatcher> watcher;  ///< destroyed before the eSwitch
-    std::string notice;                         ///< for people, until a port has taken it
+class OpenDevice {
+public:
+    /// From now on it is one of all_devices().
+    OpenDevice(std::shared_ptr<dr::Eswitch> eswitch, std::unique_ptr<dr::VportWatcher> watcher);
+    ~OpenDevice();
+    OpenDevice(const OpenDevice&) = delete;
+    OpenDevice& operator=(const OpenDevice&) = delete;
+
+    const std::shared_ptr<dr::Eswitch> eswitch;
+    const std::unique_ptr<dr::VportWatcher> watcher;  ///< destroyed before the eSwitch
+    std::string notice;                               ///< for people, until a port has taken it
 };
 
 /// Calls `visit` for every open port, in the order they were opened.

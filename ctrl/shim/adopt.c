@@ -3,12 +3,18 @@
 
 #include "shim/adopt.h"
 
+#include "ctrl/flow.h"
+#include "ctrl/tunnel_port.h"
 #include "dpif.h"
 #include "netdev-offload.h"
+#include "netlink.h"
+#include "odp-netlink.h"
+#include "odp-util.h"
 #include "openvswitch/vlog.h"
 #include "shim/gate.h"
 #include "shim/netdev_dr.h"
 #include "shim/real.h"
+#include "shim/tunnel_port.h"
 #include "sset.h"
 #include "util.h"
 
@@ -38,8 +44,17 @@ put_as_it_is(struct dpif *dpif, const struct dpif_flow *flow)
     real_dpif_operate(dpif, &ops, 1, DPIF_OFFLOAD_AUTO);
 }
 
+static bool
+is_of_tunnel_port(const struct dpif_flow *flow)
+{
+    const struct nlattr *in_port = nl_attr_find__(flow->key, flow->key_len, OVS_KEY_ATTR_IN_PORT);
+    struct ovsdr_tunnel_port port;
+
+    return in_port && ovsdr_tunnel_port_get(nl_attr_get_u32(in_port), &port);
+}
+
 static void
-adopt_flows(struct dpif *dpif)
+adopt(struct dpif *dpif, bool only_of_tunnel_ports)
 {
     struct dpif_flow_dump *dump = real_dpif_flow_dump_create(dpif, false, NULL);
     struct dpif_flow_dump_thread *thread = dpif_flow_dump_thread_create(dump);
@@ -49,9 +64,11 @@ adopt_flows(struct dpif *dpif)
 
     while ((n = real_dpif_flow_dump_next(thread, flows, BATCH)) > 0) {
         for (int i = 0; i < n; i++) {
-            put_as_it_is(dpif, &flows[i]);
+            if (!only_of_tunnel_ports || is_of_tunnel_port(&flows[i])) {
+                put_as_it_is(dpif, &flows[i]);
+                total++;
+            }
         }
-        total += n;
         /* A thread that could not enter for too long would change a flow between our reading and writing it. */
         gate_open();
         gate_close();
@@ -70,25 +87,20 @@ note_dr_port(struct netdev *netdev, odp_port_t odp_port OVS_UNUSED, void *found_
     return *found;
 }
 
-static struct sset heard_of = SSET_INITIALIZER(&heard_of);   /* Types of datapaths. */
-
 void
-adopt_flows_again(void)
+adopt_flows(struct dpif *dpif)
 {
-    sset_clear(&heard_of);
-}
-
-void
-adopt_flows_once(struct dpif *dpif)
-{
+    static struct sset heard_of = SSET_INITIALIZER(&heard_of);   /* Types of datapaths. */
     const char *type = dpif_normalize_type(dpif_type(dpif));
     bool has_dr_ports = false;
 
-    if (!sset_add(&heard_of, type)) {
-        return;
+    if (sset_add(&heard_of, type)) {
+        netdev_ports_traverse(type, note_dr_port, &has_dr_ports);
+        if (has_dr_ports) {
+            adopt(dpif, false);
+        }
     }
-    netdev_ports_traverse(type, note_dr_port, &has_dr_ports);
-    if (has_dr_ports) {
-        adopt_flows(dpif);
+    if (tunnel_port_is_ours(type) && ovsdr_lacks_tunnel_flows()) {
+        adopt(dpif, true);
     }
 }

@@ -14,7 +14,6 @@
 #include "shim/flow_api.h"
 #include "shim/flow_watch.h"
 #include "shim/gate.h"
-#include "shim/netdev_dr.h"
 #include "shim/real.h"
 #include "util.h"
 
@@ -34,7 +33,7 @@ struct batch {
 
     /* The port that was looked up last; most operations of a batch are of few ports. */
     odp_port_t port;
-    bool port_is_dr;
+    bool port_is_ours;
 
     struct deletion {
         struct dpif_op *op;
@@ -44,16 +43,16 @@ struct batch {
 };
 
 static bool
-is_dr_port(struct batch *batch, odp_port_t odp_port)
+is_port_of_ours(struct batch *batch, odp_port_t odp_port)
 {
     if (odp_port != batch->port) {
         struct netdev *netdev = netdev_ports_get(odp_port, dpif_normalize_type(dpif_type(batch->dpif)));
 
         batch->port = odp_port;
-        batch->port_is_dr = netdev && is_netdev_dr(netdev);
+        batch->port_is_ours = netdev && flow_api_takes(netdev);
         netdev_close(netdev);
     }
-    return batch->port_is_dr;
+    return batch->port_is_ours;
 }
 
 static bool
@@ -65,7 +64,7 @@ is_deletion_of_ours(struct batch *batch, const struct dpif_op *op)
         return false;
     }
     in_port = nl_attr_find__(op->flow_del.key, op->flow_del.key_len, OVS_KEY_ATTR_IN_PORT);
-    return in_port && is_dr_port(batch, nl_attr_get_odp_port(in_port));
+    return in_port && is_port_of_ours(batch, nl_attr_get_odp_port(in_port));
 }
 
 static bool
@@ -195,7 +194,7 @@ deletion_operate(struct dpif *dpif, struct dpif_op **ops, size_t n_ops, enum dpi
     batch.dpif = dpif;
     batch.offload_type = offload_type;
     batch.port = ODPP_NONE;
-    batch.port_is_dr = false;
+    batch.port_is_ours = false;
     batch.n = 0;
     for (size_t i = 0; i < n_ops && !gated; i++) {
         gated = is_modification(ops[i]) || is_deletion_of_ours(&batch, ops[i]);

@@ -2,7 +2,7 @@
  *
  * dpif-netdev answers a deletion with what it counts itself and what flow_get said a moment before; hits after that, in
  * the NIC or by packets that another thread has classified already, are lost. For each deletion of a flow whose in_port
- * is a dr port we
+ * is a dr port or a tunnel port we
  *
  *   1. keep the main thread, which alone classifies what dr ports receive and changes ports, out of both (gate.h);
  *   2. let dpif-netdev delete the flow, and learn from its flow_get in this thread which megaflow that was, and what it

@@ -17,6 +17,7 @@
 #include "shim/flow_watch.h"
 #include "shim/megaflow.h"
 #include "shim/netdev_dr.h"
+#include "shim/tunnel_port.h"
 #include "util.h"
 
 VLOG_DEFINE_THIS_MODULE(flow_api_dr);
@@ -63,24 +64,60 @@ is_searched(struct netdev *netdev, odp_port_t odp_port, void *search_)
     return false;
 }
 
+bool
+flow_api_takes(const struct netdev *netdev)
+{
+    return is_netdev_dr(netdev) || is_tunnel_port(netdev);
+}
+
 /* Called when the datapath has the netdev in its map of ports and offload is on, in either order. */
 static int
 dr_init_flow_api(struct netdev *netdev)
 {
     struct odp_port_search search = {.netdev = netdev, .odp_port = OVSDR_NO_ODP_PORT};
 
-    if (!is_netdev_dr(netdev)) {
-        return EOPNOTSUPP;
+    if (is_netdev_dr(netdev)) {
+        netdev_ports_traverse(netdev_get_dpif_type(netdev), is_searched, &search);
+        netdev_dr_set_odp_port(netdev_dr_cast(netdev), search.odp_port);
     }
-    netdev_ports_traverse(netdev_get_dpif_type(netdev), is_searched, &search);
-    netdev_dr_set_odp_port(netdev_dr_cast(netdev), search.odp_port);
-    return 0;
+    return flow_api_takes(netdev) ? 0 : EOPNOTSUPP;
 }
 
 static void
 dr_uninit_flow_api(struct netdev *netdev)
 {
-    netdev_dr_set_odp_port(netdev_dr_cast(netdev), OVSDR_NO_ODP_PORT);
+    if (is_netdev_dr(netdev)) {
+        netdev_dr_set_odp_port(netdev_dr_cast(netdev), OVSDR_NO_ODP_PORT);
+    }
+}
+
+/* A dr port's device, for whose sake its netdev is locked; NULL for a tunnel port, which is in all devices. False: there
+ * is none, and nothing is locked. */
+static bool
+enter_device(struct netdev *netdev, struct ovsdr_port **port)
+{
+    struct netdev_dr *dev;
+
+    *port = NULL;
+    if (!is_netdev_dr(netdev)) {
+        return true;
+    }
+    dev = netdev_dr_cast(netdev);
+    ovs_rwlock_rdlock(&dev->lock);
+    if (!dev->port) {
+        ovs_rwlock_unlock(&dev->lock);
+        return false;
+    }
+    *port = dev->port;
+    return true;
+}
+
+static void
+leave_device(struct netdev *netdev)
+{
+    if (is_netdev_dr(netdev)) {
+        ovs_rwlock_unlock(&netdev_dr_cast(netdev)->lock);
+    }
 }
 
 /* The ufid that dpif-netdev passes is the flow's own member. */
@@ -100,36 +137,36 @@ neighbourhood_of(const struct dp_netdev_flow *flow)
 }
 
 static int
-put(struct netdev_dr *dev, const ovs_u128 *mega_ufid, const struct ovsdr_megaflow *megaflow)
+put(struct netdev *netdev, const ovs_u128 *mega_ufid, const struct ovsdr_megaflow *megaflow)
 {
     struct ovsdr_ufid ufid = ufid_from(mega_ufid);
+    enum ovsdr_put_outcome outcome = OVSDR_PUT_NOWHERE;
+    struct ovsdr_port *port;
     char *message = NULL;
-    int error = ENODEV;
 
-    ovs_rwlock_rdlock(&dev->lock);
-    if (dev->port) {
-        error = 0;
-        if (ovsdr_flow_put(dev->port, &ufid, megaflow, neighbourhood_of(flow_of(mega_ufid)), &message)
-            == OVSDR_PUT_FAILED) {
-            VLOG_WARN_RL(&error_limit, "%s: a megaflow stays in software: %s", netdev_get_name(&dev->up),
-                         message ? message : "out of memory");
-            free(message);
-        }
+    if (enter_device(netdev, &port)) {
+        outcome = ovsdr_flow_put(port, &ufid, megaflow, neighbourhood_of(flow_of(mega_ufid)), &message);
+        leave_device(netdev);
     }
-    ovs_rwlock_unlock(&dev->lock);
-    return error;
+    if (outcome == OVSDR_PUT_FAILED) {
+        VLOG_WARN_RL(&error_limit, "%s: a megaflow stays in software: %s", netdev_get_name(netdev),
+                     message ? message : "out of memory");
+        free(message);
+    }
+    return outcome == OVSDR_PUT_NOWHERE ? ENODEV : 0;
 }
 
 static bool
 is_known(struct netdev *netdev, const ovs_u128 *mega_ufid)
 {
-    struct netdev_dr *dev = netdev_dr_cast(netdev);
     struct ovsdr_ufid ufid = ufid_from(mega_ufid);
-    bool known;
+    struct ovsdr_port *port;
+    bool known = false;
 
-    ovs_rwlock_rdlock(&dev->lock);
-    known = dev->port && ovsdr_flow_known(dev->port, &ufid);
-    ovs_rwlock_unlock(&dev->lock);
+    if (enter_device(netdev, &port)) {
+        known = ovsdr_flow_known(port, &ufid);
+        leave_device(netdev);
+    }
     return known;
 }
 
@@ -137,37 +174,14 @@ is_known(struct netdev *netdev, const ovs_u128 *mega_ufid)
 static void
 del(struct netdev *netdev, const struct dp_netdev_flow *flow, struct ovsdr_flow_stats *last)
 {
-    struct netdev_dr *dev = netdev_dr_cast(netdev);
     struct ovsdr_flow_deletion deletion = {.ufid = ufid_from(&flow->mega_ufid)};
 
-    ovs_rwlock_rdlock(&dev->lock);
-    if (dev->port) {
-        deletion.port = dev->port;
+    if (enter_device(netdev, &deletion.port)) {
         ovsdr_flows_del(&deletion, 1);
+        leave_device(netdev);
     }
-    ovs_rwlock_unlock(&dev->lock);
     flow_watch_deleted(netdev, flow, &deletion.last);
     *last = deletion.last;
-}
-
-static bool exact_source_port;
-
-bool
-flow_api_set_exact_source_port(bool exact)
-{
-    return __atomic_exchange_n(&exact_source_port, exact, __ATOMIC_RELAXED) != exact;
-}
-
-static void
-set_source_ports(struct ovsdr_megaflow *megaflow)
-{
-    bool exact = __atomic_load_n(&exact_source_port, __ATOMIC_RELAXED);
-
-    for (uint32_t i = 0; i < MIN(megaflow->n_actions, OVSDR_MAX_ACTIONS); i++) {
-        if (megaflow->actions[i].type == OVSDR_ACTION_TUNNEL_PUSH) {
-            megaflow->actions[i].tunnel_push.udp_source_exact = exact;
-        }
-    }
 }
 
 static int
@@ -179,7 +193,6 @@ dr_flow_put(struct netdev *netdev, struct match *match, struct nlattr *actions, 
 
     megaflow_from_match(match, &megaflow);
     megaflow_from_actions(actions, actions_len, &megaflow);
-    set_source_ports(&megaflow);
     if (stats) {
         memset(stats, 0, sizeof *stats);
     }
@@ -195,7 +208,7 @@ dr_flow_put(struct netdev *netdev, struct match *match, struct nlattr *actions, 
             del(netdev, left, &last);
         }
         flow_watch_put(netdev, flow_of(ufid));
-        error = put(netdev_dr_cast(netdev), ufid, &megaflow);
+        error = put(netdev, ufid, &megaflow);
     }
     ovs_mutex_unlock(lock_of(ufid));
     return error;
@@ -224,7 +237,7 @@ dr_flow_del(struct netdev *netdev, const ovs_u128 *ufid, struct dpif_flow_stats 
 /* The locks of many ufids and of their netdevs. */
 struct many_locks {
     uint32_t numbers;                   /* A bit for each of `locks`. */
-    struct netdev_dr *devs[FLOW_API_MANY];      /* By ascending address, each once. */
+    struct netdev_dr *devs[FLOW_API_MANY];      /* dr ports by ascending address, each once. */
     size_t n_devs;
 };
 BUILD_ASSERT_DECL(N_LOCKS <= 32);
@@ -236,6 +249,9 @@ add_locks_of(struct many_locks *many, const struct flow_watch *watch)
     size_t i = many->n_devs;
 
     many->numbers |= UINT32_C(1) << lock_number(&watch->mega_ufid);
+    if (!is_netdev_dr(watch->netdev)) {
+        return;
+    }
     while (i > 0 && many->devs[i - 1] > dev) {
         i--;
     }
@@ -287,19 +303,20 @@ flow_api_del_watched(struct flow_watch *watches[], size_t n)
     }
     take_locks(&many);
     for (size_t i = 0; i < n; i++) {
-        struct netdev_dr *dev = netdev_dr_cast(watches[i]->netdev);
+        bool is_dr = is_netdev_dr(watches[i]->netdev);
+        struct ovsdr_port *port = is_dr ? netdev_dr_cast(watches[i]->netdev)->port : NULL;
         enum watched_rule rule = flow_watch_rule(watches[i]);
 
         if (rule != WATCHED_RULE_ITS_OWN && rule != WATCHED_RULE_LEFT) {
             continue;
         }
-        if (!dev->port) {
+        if (is_dr && !port) {
             flow_watch_deleted(watches[i]->netdev, watches[i]->flow, &(struct ovsdr_flow_stats) {.packets = 0});
             continue;
         }
         of[n_deletions] = watches[i];
         deletions[n_deletions++] = (struct ovsdr_flow_deletion) {
-            .port = dev->port, .ufid = ufid_from(&watches[i]->mega_ufid),
+            .port = port, .ufid = ufid_from(&watches[i]->mega_ufid),
         };
     }
     ovsdr_flows_del(deletions, n_deletions);
@@ -322,17 +339,16 @@ dr_flow_get(struct netdev *netdev, struct match *match OVS_UNUSED, struct nlattr
             const ovs_u128 *ufid, struct dpif_flow_stats *stats, struct dpif_flow_attrs *attrs,
             struct ofpbuf *wbuffer OVS_UNUSED)
 {
-    struct netdev_dr *dev = netdev_dr_cast(netdev);
     struct ovsdr_flow_stats from = {.packets = 0};
     struct ovsdr_ufid key = ufid_from(ufid);
     struct flow_watch *busy;
+    struct ovsdr_port *port;
     bool known = false;
 
-    ovs_rwlock_rdlock(&dev->lock);
-    if (dev->port) {
-        known = ovsdr_flow_get(dev->port, &key, &from);
+    if (enter_device(netdev, &port)) {
+        known = ovsdr_flow_get(port, &key, &from);
+        leave_device(netdev);
     }
-    ovs_rwlock_unlock(&dev->lock);
 
     memset(stats, 0, sizeof *stats);
     stats->n_packets = from.packets;
@@ -346,16 +362,16 @@ dr_flow_get(struct netdev *netdev, struct match *match OVS_UNUSED, struct nlattr
     return known ? 0 : ENOENT;
 }
 
+/* Tunnel ports' megaflows go with the port (tunnel_port_deleted()): of such a port dpif-netdev flushes another netdev. */
 static int
 dr_flow_flush(struct netdev *netdev)
 {
-    struct netdev_dr *dev = netdev_dr_cast(netdev);
+    struct ovsdr_port *port;
 
-    ovs_rwlock_rdlock(&dev->lock);
-    if (dev->port) {
-        ovsdr_flow_flush(dev->port);
+    if (is_netdev_dr(netdev) && enter_device(netdev, &port)) {
+        ovsdr_flow_flush(port);
+        leave_device(netdev);
     }
-    ovs_rwlock_unlock(&dev->lock);
     return 0;
 }
 
@@ -363,35 +379,51 @@ dr_flow_flush(struct netdev *netdev)
 static int
 dr_flow_get_n_flows(struct netdev *netdev, uint64_t *n_flows)
 {
-    struct netdev_dr *dev = netdev_dr_cast(netdev);
+    struct ovsdr_port *port;
 
-    ovs_rwlock_rdlock(&dev->lock);
-    n_flows[0] = dev->port ? ovsdr_flow_count_of_device(dev->port) : 0;
-    ovs_rwlock_unlock(&dev->lock);
+    n_flows[0] = 0;
+    if (is_netdev_dr(netdev) && enter_device(netdev, &port)) {
+        n_flows[0] = ovsdr_flow_count_of_device(port);
+        leave_device(netdev);
+    }
     return 0;
 }
 
+static bool
+find_table(struct netdev *netdev, uint32_t tag, struct ovsdr_missed *missed)
+{
+    struct ovsdr_port *port;
+    bool known = false;
+
+    if (enter_device(netdev, &port)) {
+        known = ovsdr_missed_in(port, tag, missed);
+        leave_device(netdev);
+    }
+    return known;
+}
+
 /* The mark is the table that the packet missed in. Behind a recirculation the packet is as its parents left it, and
- * goes on there; no megaflow in the NIC sets other metadata (match.c). The mark must go: dpif-netdev would take it for
- * one of its own. Of whose table nothing is known it cannot be said where it goes on: it is dropped, and counted as
- * datapath_drop_hw_miss_recover. */
+ * goes on there; no megaflow in the NIC sets other metadata (match.c). In a tunnel port's table it has its outer headers
+ * still: whoever sent it there has counted it, and what was to be taken out of it is taken out here. The mark must go:
+ * dpif-netdev would take it for one of its own. Who gets an error has no packet any more, and counts it as
+ * datapath_drop_hw_miss_recover: of whose table nothing is known it cannot be said where it goes on; and what OVS drops
+ * in tnl_pop. */
 static int
 dr_hw_miss_packet_recover(struct netdev *netdev, struct dp_packet *packet)
 {
-    struct netdev_dr *dev = netdev_dr_cast(netdev);
-    bool known = true;
-    uint32_t mark;
+    struct ovsdr_missed missed = {.recirc_id = 0};
+    uint32_t tag;
 
-    if (dp_packet_has_flow_mark(packet, &mark)) {
-        ovs_rwlock_rdlock(&dev->lock);
-        known = dev->port && ovsdr_missed_behind(dev->port, mark, &packet->md.recirc_id);
-        ovs_rwlock_unlock(&dev->lock);
-    }
-    if (!known) {
-        dp_packet_delete(packet);       /* Who gets an error has no packet any more. */
+    if (dp_packet_has_flow_mark(packet, &tag) && !find_table(netdev, tag, &missed)) {
+        dp_packet_delete(packet);
         return ENOENT;
     }
     dp_packet_reset_offload(packet);
+    if (missed.tunnel_port
+        && !tunnel_port_pop(netdev_get_dpif_type(netdev), u32_to_odp(missed.tunnel_port), packet)) {
+        return ENODEV;
+    }
+    packet->md.recirc_id = missed.recirc_id;
     return 0;
 }
 

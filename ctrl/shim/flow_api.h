@@ -1,4 +1,5 @@
-/* The flow-API provider "dr": dpif-netdev's megaflows of dr ports go into the NIC.
+/* The flow-API provider "dr": dpif-netdev's megaflows of dr ports go into the NIC, and those of tunnel ports into all
+ * NICs (tunnel_port.h).
  *
  * dpif-netdev calls flow_put and flow_del in its hw_offload threads, one thread per megaflow, and flow_get in
  * revalidators and the main thread. A megaflow that cannot be offloaded is accepted all the same: dpif-netdev then
@@ -20,6 +21,7 @@
 #include <stddef.h>
 
 struct flow_watch;
+struct netdev;
 struct netdev_flow_api;
 
 extern const struct netdev_flow_api flow_api_dr;
@@ -31,9 +33,8 @@ enum { FLOW_API_MANY = 50 };
  * then, with its last statistics; no packet is counted after them. Each watch has a flow. */
 void flow_api_del_watched(struct flow_watch *[], size_t n);
 
-/* Whether megaflows that encapsulate in UDP stay in software from now on, where each packet has a source port of its
- * own. True if it was otherwise before. */
-bool flow_api_set_exact_source_port(bool exact);
+/* Whether dpif-netdev offers the provider what comes from this netdev. */
+bool flow_api_takes(const struct netdev *);
 
 /* flow_watch_end(), after taking out a rule that was left to the watch. */
 void flow_api_end_watch(struct flow_watch *);

@@ -8,11 +8,13 @@
 
 #include "ctrl/flow.h"
 #include "dpif.h"
+#include "dpif-netdev-private-dpcls.h"
 #include "dpif-netdev-private-dpif.h"
 #include "flow.h"
 #include "netdev-offload.h"
 #include "odp-util.h"
 #include "shim/adopt.h"
+#include "shim/classifier.h"
 #include "shim/deletion.h"
 #include "shim/flow_watch.h"
 #include "shim/gate.h"
@@ -20,6 +22,7 @@
 #include "shim/options.h"
 #include "shim/port_del.h"
 #include "shim/real.h"
+#include "shim/tunnel_port.h"
 #include "shim/vlan_limit.h"
 
 void
@@ -43,7 +46,7 @@ dpif_run(struct dpif *dpif)
     }
     vlan_limit_flush_if_changed(dpif);
     gate_close();
-    adopt_flows_once(dpif);
+    adopt_flows(dpif);
     result = real_dpif_run(dpif);
     gate_open();
     return result;
@@ -59,13 +62,20 @@ dpif_set_config(struct dpif *dpif, const struct smap *config)
 
 /* While the datapath's ports are being changed, dpif-netdev asks no flow_get(): deletions wait. */
 int
-dpif_port_add(struct dpif *dpif, struct netdev *netdev, odp_port_t *port_no)
+dpif_port_add(struct dpif *dpif, struct netdev *netdev, odp_port_t *port_nop)
 {
+    odp_port_t port_no = port_nop ? *port_nop : ODPP_NONE;
     int error;
 
     gate_close();
-    error = real_dpif_port_add(dpif, netdev, port_no);
+    error = real_dpif_port_add(dpif, netdev, &port_no);
+    if (!error) {
+        tunnel_port_added(dpif, netdev, port_no);
+    }
     gate_open();
+    if (port_nop) {
+        *port_nop = port_no;
+    }
     return error;
 }
 
@@ -91,6 +101,9 @@ dpif_port_del(struct dpif *dpif, odp_port_t port_no, bool local_delete)
     }
     gate_close();
     error = real_dpif_port_del(dpif, port_no, local_delete);
+    if (!error) {
+        tunnel_port_deleted(dpif, port_no);
+    }
     gate_open();
     return error;
 }
@@ -113,12 +126,20 @@ dpif_flow_dump_destroy(struct dpif_flow_dump *dump)
     return port_del_flow_dump_destroy(dump);
 }
 
-/* Within libopenvswitch. A simple match does not look at the recirc_id that dr_hw_miss_packet_recover() restores: it
- * would take the packet through the megaflows that it has been through already. */
+/* Within libopenvswitch. A simple match does not look at the recirc_id and the in_port that dr_hw_miss_packet_recover()
+ * restores: it would take the packet through the megaflows that it has been through already. */
 bool
 dp_netdev_simple_match_enabled(const struct dp_netdev_pmd_thread *pmd, odp_port_t in_port)
 {
     return !ovsdr_recirculates() && real_dp_netdev_simple_match_enabled(pmd, in_port);
+}
+
+/* Within libopenvswitch. */
+bool
+dpcls_lookup(struct dpcls *classifier, const struct netdev_flow_key *keys[], struct dpcls_rule **rules,
+             const size_t n, int *n_lookups)
+{
+    return classifier_lookup(classifier, keys, rules, n, n_lookups);
 }
 
 /* Within libopenvswitch: its only caller is dpif-netdev, for the match of a megaflow that it adds. */

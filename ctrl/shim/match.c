@@ -135,10 +135,83 @@ carry_metadata(const struct flow *flow, struct flow *left, struct ovsdr_megaflow
     to->mask.in_port = odp_to_u32(left->in_port.odp_port);
     left->in_port.odp_port = 0;
     CARRY(recirc_id, recirc_id);
-    /* A vport's packets are Ethernet frames: matching on that is matching on nothing. */
+    /* A vport's packets are Ethernet frames, and the NIC takes no others out of tunnels: matching on that is matching on
+     * nothing. */
     if (flow->packet_type == htonl(PT_ETH)) {
         left->packet_type = 0;
     }
+}
+
+/* Bits of the tunnel's flags that have a place. */
+static uint8_t
+tunnel_flags(uint16_t flags)
+{
+    return (flags & FLOW_TNL_F_CSUM ? OVSDR_TUNNEL_CSUM : 0) | (flags & FLOW_TNL_F_KEY ? OVSDR_TUNNEL_KEY : 0)
+           | (flags & FLOW_TNL_F_OAM ? OVSDR_TUNNEL_OAM : 0);
+}
+
+static void
+carry_tunnel_flags(const struct flow *flow, struct flow *left, struct ovsdr_megaflow *to)
+{
+    to->tunnel_key.flags = tunnel_flags(flow->tunnel.flags);
+    to->tunnel_mask.flags = tunnel_flags(left->tunnel.flags);
+    left->tunnel.flags &= ~(FLOW_TNL_F_CSUM | FLOW_TNL_F_KEY | FLOW_TNL_F_OAM);
+    /* tnl_pop sets DONT_FRAGMENT for no packet, whatever it was in, and UDPIF, which says how the options lie in struct
+     * flow, for all of Geneve: matching on that is matching on nothing. */
+    left->tunnel.flags &= flow->tunnel.flags | ~FLOW_TNL_F_DONT_FRAGMENT;
+    left->tunnel.flags &= ~(flow->tunnel.flags & FLOW_TNL_F_UDPIF);
+}
+
+/* Geneve's, which are raw bytes in a datapath's flow. What lies behind their end is not of the packet. */
+static void
+carry_tunnel_options(const struct flow *flow, struct flow *left, struct ovsdr_megaflow *to)
+{
+    const struct tun_metadata *key = &flow->tunnel.metadata;
+    struct tun_metadata *mask = &left->tunnel.metadata;
+    size_t size = MIN(key->present.len, sizeof to->tunnel_key.option);
+
+    if (!(flow->tunnel.flags & FLOW_TNL_F_UDPIF)) {
+        return;
+    }
+    to->tunnel_key.options_size = key->present.len;
+    to->tunnel_mask.options_size = mask->present.len;
+    mask->present.len = 0;
+    memcpy(to->tunnel_key.option, key->opts.u8, size);
+    memcpy(to->tunnel_mask.option, mask->opts.u8, size);
+    memset(mask->opts.u8, 0, size);
+}
+
+/* Moves MEMBER of the tunnel over as CARRY does. */
+#define CARRY_TUNNEL(TO, MEMBER)                                                    \
+    do {                                                                            \
+        BUILD_ASSERT(sizeof to->tunnel_key.TO >= sizeof flow->tunnel.MEMBER);       \
+        memcpy(&to->tunnel_key.TO, &flow->tunnel.MEMBER, sizeof flow->tunnel.MEMBER); \
+        memcpy(&to->tunnel_mask.TO, &left->tunnel.MEMBER, sizeof left->tunnel.MEMBER); \
+        memset(&left->tunnel.MEMBER, 0, sizeof left->tunnel.MEMBER);                \
+    } while (0)
+
+/* Without a destination there is no tunnel. */
+static void
+carry_tunnel(const struct flow *flow, struct flow *left, struct ovsdr_megaflow *to)
+{
+    if (!flow_tnl_dst_is_set(&flow->tunnel)) {
+        return;
+    }
+    if (flow->tunnel.ip_dst) {
+        CARRY_TUNNEL(src, ip_src);
+        CARRY_TUNNEL(dst, ip_dst);
+    } else {
+        to->tunnel_key.ipv6 = 1;
+        CARRY_TUNNEL(src, ipv6_src);
+        CARRY_TUNNEL(dst, ipv6_dst);
+    }
+    CARRY_TUNNEL(be_id, tun_id);
+    CARRY_TUNNEL(tos, ip_tos);
+    CARRY_TUNNEL(ttl, ip_ttl);
+    CARRY_TUNNEL(be_tp_src, tp_src);
+    CARRY_TUNNEL(be_tp_dst, tp_dst);
+    carry_tunnel_flags(flow, left, to);
+    carry_tunnel_options(flow, left, to);
 }
 
 static void
@@ -211,11 +284,15 @@ has_value(const struct flow *flow, const struct flow *left, enum origin origin)
 /* The last step: whatever byte of the mask is still there, no step above knows what to do with.
  *
  * A match for zero of metadata is no match, because all packets that the NIC can hold against this megaflow have it:
- * OVS clears the metadata of a packet that a vport hands it, and behind a recirculation the NIC has only packets that
- * megaflows in the NIC have sent there. Those do nothing but what enum ovsdr_action_type knows: outputs, VLAN tags,
- * set of header fields, copies, recirculation, and tnl_push, behind which the compiler takes no recirculation. A
- * megaflow that does something else (ct, hash, tnl_pop, set(skb_mark)) stays in software, and its packets with it.
- * Whoever carries over an action that leaves metadata behind must make its fields say so in has_value(). */
+ * OVS clears the metadata of a packet that a vport hands it, and tnl_pop that of a packet that it takes out of a tunnel,
+ * but for the tunnel's own. Behind a recirculation the NIC has only packets that megaflows in the NIC have sent there.
+ * Those do nothing but what enum ovsdr_action_type knows: outputs, VLAN tags, set of header fields, copies,
+ * recirculation, tnl_pop, and tnl_push, behind which the compiler takes no recirculation. A megaflow that does something
+ * else (ct, hash, set(skb_mark)) stays in software, and its packets with it.
+ *
+ * What a tunnel leaves is in all megaflows of its port, in those behind recirculations too, and in no other: zero is a
+ * value there like any other. Whoever carries over another action that leaves metadata behind must make its fields say
+ * so in has_value(). */
 static struct ovsdr_names
 all_left(const struct flow *flow, const struct flow *left)
 {
@@ -245,7 +322,10 @@ megaflow_from_match(const struct match *match, struct ovsdr_megaflow *to)
 
     memset(&to->key, 0, sizeof to->key);
     memset(&to->mask, 0, sizeof to->mask);
+    memset(&to->tunnel_key, 0, sizeof to->tunnel_key);
+    memset(&to->tunnel_mask, 0, sizeof to->tunnel_mask);
     carry_metadata(flow, left, to);
+    carry_tunnel(flow, left, to);
     carry_l2(flow, left, to);
     carry_addresses(flow, left, to);
     carry_ip(flow, left, to);

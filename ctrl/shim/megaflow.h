@@ -1,8 +1,8 @@
 /* OVS's match and actions as a struct ovsdr_megaflow.
  *
  * Translation and validation are one pass: what is carried over is cleared in a copy of the mask, and each bit that is
- * left over has its field named in `unsupported_match`. A match for zero of metadata (ct_state, tunnel, skb_mark, ...)
- * is no match: no packet in the NIC has any.
+ * left over has its field named in `unsupported_match`. A match for zero of metadata (ct_state, skb_mark, ...) is no
+ * match: no packet in the NIC has any. The tunnel's is zero for all packets that came through none.
  *
  * Actions are carried over in order; one that has no place is there as OVSDR_ACTION_UNSUPPORTED under its name,
  * "malformed" where OVS itself could not read it. A set becomes one OVSDR_ACTION_SET for each header field that OVS

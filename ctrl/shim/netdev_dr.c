@@ -119,6 +119,17 @@ netdev_dr_set_odp_port(struct netdev_dr *dev, uint32_t odp_port)
     }
 }
 
+bool
+netdev_dr_is_last_of_device(struct netdev_dr *dev)
+{
+    bool is_last;
+
+    ovs_rwlock_rdlock(&dev->lock);
+    is_last = dev->port && ovsdr_port_is_last_of_device(dev->port);
+    ovs_rwlock_unlock(&dev->lock);
+    return is_last;
+}
+
 void
 netdev_dr_close_entrance(struct netdev_dr *dev)
 {

@@ -52,6 +52,9 @@ netdev_dr_cast(const struct netdev *netdev)
 /* The datapath's number of the interface, which a port that is configured later inherits. */
 void netdev_dr_set_odp_port(struct netdev_dr *, uint32_t odp_port);
 
+/* Whether no other port of its device is open. */
+bool netdev_dr_is_last_of_device(struct netdev_dr *);
+
 /* Lets nothing in from the vport until it has a datapath's number again. */
 void netdev_dr_close_entrance(struct netdev_dr *);
 

@@ -1,8 +1,12 @@
 /* What operators may choose for all dr ports: other_config of the database's Open_vSwitch table.
  *
  * dr-tunnel-source-port: where a tunnel's outer UDP source port comes from.
- *   "flow"   (default) each megaflow in the NIC has one of its own, where OVS has one for each packet
- *   "exact"  as OVS: megaflows that encapsulate in UDP stay in software
+ *   "flow"    (default) each megaflow in the NIC has one of its own, where OVS has one for each packet
+ *   "exact"   as OVS: megaflows that encapsulate in UDP stay in software
+ * dr-tunnel-flags: a match for whether a packet's outer headers had a UDP checksum, which the NIC does not see. OVS has
+ * it in each megaflow of a tunnel port.
+ *   "ignore"  (default) such a megaflow takes packets with and without, and looks at no checksum
+ *   "exact"   as OVS: it stays in software
  * A value that is neither is an error that each dr port shows, and works as "exact".
  *
  * Threads: options_set() is the main thread's, options_problem() any's.
@@ -14,7 +18,7 @@
 
 struct smap;
 
-/* Takes over what the database says now. Megaflows that are known already follow (adopt.h). */
+/* Takes over what the database says now. Megaflows that are known already follow. */
 void options_set(const struct smap *other_config);
 
 /* NULL: nothing is wrong. The caller frees it. */

@@ -14,6 +14,7 @@
 #include "shim/flow_watch.h"
 #include "shim/netdev_dr.h"
 #include "shim/real.h"
+#include "shim/tunnel_port.h"
 #include "timeval.h"
 #include "util.h"
 
@@ -27,6 +28,7 @@ enum { LONG_AGO = 1 };
 /* The port that goes. Netdev and dump are compared, never followed. */
 static struct {
     ATOMIC(struct netdev *) netdev;         /* NULL: none goes. */
+    atomic_bool tunnels_too;                /* Flows of tunnel ports go with the port's. */
     ATOMIC(const char *) dpif_type;         /* Of the datapath that it is in; there is one of each type. */
     ATOMIC(struct dpif_flow_dump *) dump;   /* The last one that began since, NULL: none. */
     atomic_uint n_flows;                    /* Of the port, in that dump. */
@@ -74,20 +76,29 @@ port_del_flow_dump_create(const struct dpif *dpif, bool terse, struct dpif_flow_
     return dump;
 }
 
+static bool
+is_leaving(const struct netdev *netdev)
+{
+    struct netdev *leaver;
+    bool tunnels_too;
+
+    atomic_read(&leaving.netdev, &leaver);
+    atomic_read(&leaving.tunnels_too, &tunnels_too);
+    return leaver && (netdev == leaver || (tunnels_too && is_tunnel_port(netdev)));
+}
+
 /* One flow, so that it is known whose netdev dpif-netdev asked for its statistics. A flow that is not in the NIC,
  * too: its packets could not be told from which rule they came either. */
 static int
 next_with_its_netdev(struct dpif_flow_dump_thread *thread, struct dpif_flow *flow)
 {
     struct flow_watch watch;
-    struct netdev *netdev;
     unsigned int before;
     int n;
 
     flow_watch_begin(&watch);
     n = real_dpif_flow_dump_next(thread, flow, 1);
-    atomic_read(&leaving.netdev, &netdev);
-    if (n > 0 && watch.netdev && watch.netdev == netdev) {
+    if (n > 0 && watch.netdev && is_leaving(watch.netdev)) {
         flow->stats.used = LONG_AGO;
         atomic_add(&leaving.n_flows, 1, &before);
     }
@@ -153,20 +164,14 @@ wait_until_gone(void)
     }
 }
 
-void
-port_del_flows_go(struct netdev *netdev)
+static void
+flows_go(struct netdev *netdev, bool tunnels_too)
 {
-    const char *type = netdev_get_dpif_type(netdev);
-
-    if (!type || !netdev_is_flow_api_enabled()) {
-        return;
-    }
-    netdev_dr_close_entrance(netdev_dr_cast(netdev));
-
     atomic_store(&leaving.dump, NULL);
     atomic_store(&leaving.gone, false);
     atomic_store(&leaving.heard_ms, time_msec());
-    atomic_store(&leaving.dpif_type, type);
+    atomic_store(&leaving.dpif_type, netdev_get_dpif_type(netdev));
+    atomic_store(&leaving.tunnels_too, tunnels_too);
     atomic_store(&leaving.netdev, netdev);
     seq_change(wake);
     if (!wait_until_gone()) {
@@ -177,12 +182,25 @@ port_del_flows_go(struct netdev *netdev)
 }
 
 void
+port_del_flows_go(struct netdev *netdev)
+{
+    struct netdev_dr *dev = netdev_dr_cast(netdev);
+
+    if (netdev_get_dpif_type(netdev) && netdev_is_flow_api_enabled()) {
+        netdev_dr_close_entrance(dev);
+        flows_go(netdev, netdev_dr_is_last_of_device(dev));
+    }
+}
+
+void
 port_del_flows_of_port_go(struct dpif *dpif, odp_port_t port_no)
 {
     struct netdev *netdev = netdev_ports_get(port_no, dpif_normalize_type(dpif_type(dpif)));
 
     if (netdev && is_netdev_dr(netdev)) {
         port_del_flows_go(netdev);
+    } else if (netdev && is_tunnel_port(netdev) && netdev_is_flow_api_enabled()) {
+        flows_go(netdev, false);
     }
     netdev_close(netdev);
 }

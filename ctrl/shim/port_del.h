@@ -10,6 +10,11 @@
  *      the revalidators delete them, whose statistics are exact (deletion.h) while the port is still known;
  *   3. wait for a dump without such flows, then let the port go.
  *
+ * Of a tunnel port's flows the same is true: steps 2 and 3. Such a port has no entrance, but the main thread, which makes
+ * its flows, is here; what the NIC has not got a rule for waits, and is dropped when the port has gone, as OVS does.
+ * With the last port of a device the flows of all tunnel ports go, since what the device has counted of them goes with
+ * it (ctrl/all_devices.hpp): they come again with the next packets.
+ *
  * Waiting ends when no revalidator is heard of for a second, or after five: the port goes, and a warning says so.
  *
  * The dump's three functions add nothing but a look at one pointer while no port goes.
@@ -29,7 +34,7 @@ struct netdev;
 /* Once, before the first port. */
 void port_del_init(void);
 
-/* Steps 1 to 3, if it is a dr port; then the caller lets it go. Main thread. */
+/* Steps 1 to 3, if it is a dr port or a tunnel port; then the caller lets it go. Main thread. */
 void port_del_flows_of_port_go(struct dpif *, odp_port_t);
 
 /* The dump of flows, as the contracts of dpif.h say. */

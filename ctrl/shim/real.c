@@ -5,6 +5,7 @@
 
 #include <dlfcn.h>
 
+#include "dpif-netdev-private-dpcls.h"
 #include "dpif-netdev-private-dpif.h"
 #include "flow.h"
 #include "odp-util.h"
@@ -90,6 +91,13 @@ bool
 real_dp_netdev_simple_match_enabled(const struct dp_netdev_pmd_thread *pmd, odp_port_t in_port)
 {
     return REAL(dp_netdev_simple_match_enabled)(pmd, in_port);
+}
+
+bool
+real_dpcls_lookup(struct dpcls *classifier, const struct netdev_flow_key *keys[], struct dpcls_rule **rules, size_t n,
+                  int *n_lookups)
+{
+    return REAL(dpcls_lookup)(classifier, keys, rules, n, n_lookups);
 }
 
 void

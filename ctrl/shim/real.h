@@ -15,9 +15,12 @@
 #include "openvswitch/types.h"
 
 struct dp_netdev_pmd_thread;
+struct dpcls;
+struct dpcls_rule;
 struct flow;
 struct flowmap;
 struct netdev;
+struct netdev_flow_key;
 struct smap;
 
 void real_dpif_operate(struct dpif *, struct dpif_op **, size_t n_ops, enum dpif_offload_type);
@@ -32,6 +35,9 @@ int real_dpif_flow_dump_next(struct dpif_flow_dump_thread *, struct dpif_flow *,
 int real_dpif_flow_dump_destroy(struct dpif_flow_dump *);
 
 bool real_dp_netdev_simple_match_enabled(const struct dp_netdev_pmd_thread *, odp_port_t in_port);
+
+bool real_dpcls_lookup(struct dpcls *, const struct netdev_flow_key *keys[], struct dpcls_rule **, size_t n,
+                       int *n_lookups);
 
 void real_flow_wc_map(const struct flow *, struct flowmap *);
 void real_odp_flow_key_hash(const void *key, size_t size, ovs_u128 *hash);

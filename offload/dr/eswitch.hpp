@@ -27,6 +27,7 @@
 #include <variant>
 #include <vector>
 
+#include "offload/dr/choices.hpp"
 #include "offload/dr/megaflow.h"
 #include "offload/dr/ids.hpp"
 #include "offload/dr/reject.hpp"
@@ -89,6 +90,14 @@ public:
     /// megaflows from this port grow no more. For the last words of a port that is about to go.
     virtual void close_entrance(VportId vport) noexcept = 0;
 
+    /// Adds or changes a tunnel port, which is no vport. Megaflows that name it are compiled again.
+    virtual void set_tunnel_port(const TunnelPort& port) noexcept = 0;
+    virtual void remove_tunnel_port(OdpPort odp_port) noexcept = 0;
+
+    using Choices = dr::Choices;
+    /// Megaflows that it is about are compiled again.
+    virtual void choose(const Choices& choices) noexcept = 0;
+
     [[nodiscard]] virtual bool knows(const Ufid& ufid) const noexcept = 0;
     /// Adds, or modifies when the ufid is known (statistics go on). A Reject or Error leaves no rule of this ufid
     /// behind. Megaflows of one `neighbourhood`, a number that the caller chooses, are cheaper to delete in one call.
@@ -120,8 +129,9 @@ public:
     /// if the ufid is unknown or never was installed.
     [[nodiscard]] virtual std::optional<Status> status(const Ufid& ufid) noexcept = 0;
 
-    /// Behind which recirculation a packet missed that came up with this flow tag: it goes on there, as it is. Nothing:
-    /// the tag is not ours, or its table went too long ago.
+    /// In which table a packet missed that came up with this flow tag: behind that recirculation it goes on, as it is.
+    /// With a tunnel port it still has its outer headers; the megaflow whose tnl_pop led it there has counted it, and
+    /// what goes on is inside of them. Nothing: the tag is not ours, or its table went too long ago.
     [[nodiscard]] virtual std::optional<TableKey> table_of(std::uint32_t tag) const noexcept = 0;
 
     /// Removes every megaflow whose in_port is `port`, or all.

@@ -75,14 +75,13 @@ void EswitchImpl::bring_up_to_date(std::span<Update> updates) noexcept {
 /// Compiles the megaflow and makes its new rule, beside the present one if there is one.
 void EswitchImpl::prepare(Update& update) noexcept {
     Flow& flow = *update.flow;
-    auto plan = update.given != nullptr ? compile(*update.given, port_map_, caps_)
-                                        : compile(flow.megaflow.restore(), port_map_, caps_);
+    auto plan = update.given != nullptr ? compiled(*update.given) : compiled(flow.megaflow.restore());
     if (!plan) {
         update.outcome = std::move(plan.error());
         return;
     }
     update.table_changes = pipeline_->tables().changes();
-    if (auto no_way = pipeline_->obstacle_to(*plan)) {
+    if (auto no_way = pipeline_->obstacle_to(flow.ufid, *plan)) {
         update.waits_for = {no_way->because, plan->match.table};
         update.outcome = Reject{{std::move(no_way->obstacle)}};
         return;
@@ -107,12 +106,12 @@ Result<void> EswitchImpl::install(Flow& flow, const RulePlan& plan, Installation
         next.counter = std::move(*counter);
         next.bytes_uncounted = plan.bytes_uncounted;
     }
-    auto rule = pipeline_->install(plan, next.counter ? next.counter : flow.now.counter);
+    auto rule = pipeline_->install(flow.ufid, plan, next.counter ? next.counter : flow.now.counter);
     if (!rule && rule.error().code == EEXIST && flow.now.rule) {
         // A device that has no two rules with one value: the old one must go first.
         end(flow.now.rule, flow.now.counter);
         (void)pipeline_->fdb().drain();   // what it led to goes with this update
-        rule = pipeline_->install(plan, next.counter ? next.counter : flow.now.counter);
+        rule = pipeline_->install(flow.ufid, plan, next.counter ? next.counter : flow.now.counter);
     }
     if (!rule) {
         next.counter = Counter();   // nothing has counted into it

@@ -37,6 +37,9 @@ public:
     void detach_port(VportId vport) noexcept override;
     Result<void> set_odp_port(VportId vport, OdpPort odp_port) noexcept override;
     void close_entrance(VportId vport) noexcept override;
+    void set_tunnel_port(const TunnelPort& port) noexcept override;
+    void remove_tunnel_port(OdpPort odp_port) noexcept override;
+    void choose(const Choices& choices) noexcept override;
     Result<std::uint64_t> switch_queue(VportId vport, ibv_qp* qp, std::uint32_t sqn) noexcept override;
     void forget_old_queue(VportId vport) noexcept override;
 
@@ -62,6 +65,10 @@ private:
     };
 
     explicit EswitchImpl(std::shared_ptr<Device> device) noexcept;
+
+    [[nodiscard]] Compiled<RulePlan> compiled(const ovsdr_megaflow& megaflow) const noexcept {
+        return compile(megaflow, port_map_, caps_, choices_);
+    }
 
     [[nodiscard]] FlowShard& shard_of(const Ufid& ufid) noexcept { return shards_[UfidHash{}(ufid) % shards_.size()]; }
     [[nodiscard]] const FlowShard& shard_of(const Ufid& ufid) const noexcept {
@@ -117,6 +124,8 @@ private:
 
     /// Compiles every megaflow that mentions one of these again.
     void recompile(std::span<const OdpPort> ports) noexcept;
+    /// With their shard locked and ports_mutex_ shared.
+    void recompile(std::span<Flow* const> flows) noexcept;
     void map_port(const PortSpec& spec);
     void unmap_port(const PortSpec& spec) noexcept;
     [[nodiscard]] Port* port_of(VportId vport) const noexcept;
@@ -143,6 +152,7 @@ private:
     mutable std::shared_mutex ports_mutex_;
     std::vector<std::unique_ptr<Port>> ports_;
     PortMap port_map_;
+    Choices choices_;          ///< with ports_mutex_ too
 
     static constexpr std::size_t shard_length = 256;
     Backlog backlog_;

@@ -167,6 +167,42 @@ void EswitchImpl::close_entrance(VportId vport) noexcept {
     (void)pipeline_->fdb().drain();
 }
 
+void EswitchImpl::set_tunnel_port(const TunnelPort& port) noexcept {
+    std::lock_guard changes(port_changes_);
+    {
+        const auto lock = change_ports();
+        if (const TunnelPort* known = port_map_.find_tunnel(port.odp_port); known != nullptr && *known == port) return;
+        port_map_.set_tunnel(port);
+    }
+    recompile(std::array{port.odp_port});
+}
+
+void EswitchImpl::remove_tunnel_port(OdpPort odp_port) noexcept {
+    std::lock_guard changes(port_changes_);
+    {
+        const auto lock = change_ports();
+        port_map_.erase_tunnel(odp_port);
+    }
+    recompile(std::array{odp_port});
+}
+
+void EswitchImpl::choose(const Choices& choices) noexcept {
+    std::lock_guard changes(port_changes_);
+    {
+        const auto lock = change_ports();
+        if (std::exchange(choices_, choices) == choices) return;
+    }
+    const auto map_lock = read_ports();
+    for (FlowShard& shard : shards_) {
+        std::lock_guard lock(shard.mutex);
+        std::vector<Flow*> flows;
+        shard.flows.for_each([&](Flow& flow) {
+            if (flow.megaflow.has_tunnel()) flows.push_back(&flow);
+        });
+        recompile(flows);
+    }
+}
+
 void EswitchImpl::recompile(std::span<const OdpPort> ports) noexcept {
     // At most two, and without memory: a port that nothing mentions is attached even when there is none.
     std::array<OdpPort, 2> buffer{};
@@ -175,11 +211,15 @@ void EswitchImpl::recompile(std::span<const OdpPort> ports) noexcept {
     const auto map_lock = read_ports();
     for (FlowShard& shard : shards_) {
         std::lock_guard lock(shard.mutex);
-        std::vector<Update> updates;
-        for (Flow* flow : shard.mentioning(known)) updates.push_back({.flow = flow});
-        // The outcome is in the flow's mark; who put the megaflow is not waiting for it any more.
-        bring_up_to_date(updates);
+        recompile(shard.mentioning(known));
     }
+}
+
+void EswitchImpl::recompile(std::span<Flow* const> flows) noexcept {
+    std::vector<Update> updates;
+    for (Flow* const flow : flows) updates.push_back({.flow = flow});
+    // The outcome is in the flow's mark; who put the megaflow is not waiting for it any more.
+    bring_up_to_date(updates);
 }
 
 }  // namespace ovsdr::dr

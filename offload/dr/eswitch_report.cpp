@@ -16,7 +16,7 @@ std::string text_of(const Ufid& ufid) {
 
 /// With the flow's shard locked and ports_mutex_ shared.
 std::string EswitchImpl::rule_text(const Flow& flow) const {
-    const auto plan = compile(flow.megaflow.restore(), port_map_, caps_);
+    const auto plan = compiled(flow.megaflow.restore());
     if (!plan) return "being changed";
     const FlowStats stats = stats_of(flow);
     return fmt::format("FDB table {} matcher #{} {} actions: count#{}(packets={}, bytes={}), {}",
@@ -36,9 +36,9 @@ FlowReport EswitchImpl::report_of(const Flow& flow, const PortNames& names) cons
     }
     if (flow.troubles != nullptr && !flow.troubles->failure.empty()) {
         report.reasons.push_back("device error: " + flow.troubles->failure);
-    } else if (const auto plan = compile(flow.megaflow.restore(), port_map_, caps_); !plan) {
+    } else if (const auto plan = compiled(flow.megaflow.restore()); !plan) {
         for (const Obstacle& obstacle : plan.error().obstacles) report.reasons.push_back(dr::text_of(obstacle, names));
-    } else if (const auto no_way = pipeline_->obstacle_to(*plan)) {
+    } else if (const auto no_way = pipeline_->obstacle_to(flow.ufid, *plan)) {
         report.reasons.push_back(dr::text_of(no_way->obstacle, names));
     }
     report.text = fmt::format("{}", fmt::join(report.reasons, "; "));

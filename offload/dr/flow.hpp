@@ -27,7 +27,7 @@ namespace ovsdr::dr {
 struct Installation {
     Counter counter;   ///< outlives the rule
     Rule rule;
-    std::uint8_t bytes_uncounted = 0;
+    std::int16_t bytes_uncounted = 0;
 };
 
 /// What few megaflows have, kept apart: memory is what a million of them are short of.

@@ -28,10 +28,23 @@ using PortNames = std::map<OdpPort, std::string>;
 
 using Ufid = std::array<std::uint64_t, 2>;
 
-/// Which megaflows share a table: those that see packets as they come from a vport (0), and those behind each
-/// recirculation.
+/// Tunnels that packets are taken out of. All carry Ethernet frames.
+enum class TunnelKind : std::uint8_t { vxlan, geneve, gre };
+
+/// A port of the datapath that packets come out of when a megaflow's tnl_pop names it.
+struct TunnelPort {
+    OdpPort odp_port{};
+    TunnelKind kind{};
+    std::uint16_t udp_port = 0;   ///< host order; GRE: 0
+    std::string name{};           ///< the interface's, for messages
+    friend bool operator==(const TunnelPort&, const TunnelPort&) = default;
+};
+
+/// Which megaflows share a table: those that see packets as they come from a vport (0, 0), those that see packets of a
+/// tunnel port, whose outer headers are still there, and those behind each recirculation of either.
 struct TableKey {
     std::uint32_t recirc_id = 0;
+    std::uint32_t tunnel_port = 0;   ///< the datapath port number; 0: none (in the datapath that is LOCAL)
     friend auto operator<=>(const TableKey&, const TableKey&) = default;
 };
 

@@ -41,6 +41,30 @@ struct ovsdr_flow_fields {
     uint8_t reserved;          /* 0, also in the mask; no padding: all bytes are values and compare as such */
 };
 
+enum {
+    OVSDR_TUNNEL_DF = 1,       /* flags, as OVS's FLOW_TNL_F_DONT_FRAGMENT, _CSUM, _KEY, _OAM */
+    OVSDR_TUNNEL_CSUM = 2,
+    OVSDR_TUNNEL_KEY = 4,
+    OVSDR_TUNNEL_OAM = 8,
+};
+
+/* What a tunnel had around the packet, as OVS's struct flow_tnl holds it; one instance is the key, one the mask. All
+ * zero: the packet came through none, or nothing is asked. */
+struct ovsdr_tunnel_fields {
+    uint64_t be_id;            /* VNI or GRE's key */
+    uint8_t src[16];           /* IPv4 in the first 4 bytes */
+    uint8_t dst[16];
+    uint16_t be_tp_src;
+    uint16_t be_tp_dst;
+    uint8_t ipv6;              /* addresses are IPv6; key only */
+    uint8_t tos;
+    uint8_t ttl;
+    uint8_t flags;             /* OVSDR_TUNNEL_* */
+    uint8_t options_size;      /* bytes of Geneve options */
+    uint8_t option[8];         /* the first of them, as on the wire */
+    uint8_t reserved[7];       /* 0, also in the mask: no padding */
+};
+
 /* Some names of a table: bit i stands for names[i]. */
 struct ovsdr_names {
     uint64_t bits;
@@ -53,6 +77,7 @@ enum ovsdr_action_type {
     OVSDR_ACTION_POP_VLAN,
     OVSDR_ACTION_SET,
     OVSDR_ACTION_TUNNEL_PUSH,    /* the packet goes on inside of a tunnel's packet */
+    OVSDR_ACTION_TUNNEL_POP,     /* what is inside goes on as if it had come in by a tunnel port */
     OVSDR_ACTION_RECIRC,         /* the packet goes on in the table of this recirc_id */
     OVSDR_ACTION_COPY_BEGIN,     /* up to COPY_END: for a copy; the packet goes on behind it as it was here */
     OVSDR_ACTION_COPY_END,
@@ -105,6 +130,7 @@ struct ovsdr_action {
         } push_vlan;
         struct ovsdr_set set;
         struct ovsdr_tunnel_push tunnel_push;
+        uint32_t tunnel_port;           /* of TUNNEL_POP: datapath port number */
         uint32_t recirc_id;
         const char *unsupported;        /* OVS_ACTION_ATTR_*'s name without prefix, lower case: "meter", "ct" */
     };
@@ -115,7 +141,9 @@ enum { OVSDR_MAX_ACTIONS = 32 };
 struct ovsdr_megaflow {
     struct ovsdr_flow_fields key;
     struct ovsdr_flow_fields mask;
-    struct ovsdr_names unsupported_match;   /* "ct_state", "tun_id", ...; no bit when every masked field is above */
+    struct ovsdr_tunnel_fields tunnel_key;  /* of a megaflow whose in_port is a tunnel port */
+    struct ovsdr_tunnel_fields tunnel_mask;
+    struct ovsdr_names unsupported_match;   /* "ct_state", "tun_gbp_id"; no bit when every masked field is above */
     uint32_t n_actions;                     /* 0: drop; above OVSDR_MAX_ACTIONS: too many, the first are listed */
     struct ovsdr_action actions[OVSDR_MAX_ACTIONS];
 };

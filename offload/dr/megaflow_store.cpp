@@ -13,6 +13,18 @@ std::string_view bytes_of(const ovsdr_flow_fields& fields) noexcept {
     return {reinterpret_cast<const char*>(&fields), sizeof fields};
 }
 
+/// Whole: it has no padding.
+std::string_view bytes_of(const ovsdr_tunnel_fields& fields) noexcept {
+    static_assert(std::has_unique_object_representations_v<ovsdr_tunnel_fields>);
+    return {reinterpret_cast<const char*>(&fields), sizeof fields};
+}
+
+bool same(const std::optional<MegaflowParts::Tunnel>& left,
+          const std::optional<MegaflowParts::Tunnel>& right) noexcept {
+    if (!left || !right) return !left && !right;
+    return bytes_of(left->key) == bytes_of(right->key) && bytes_of(left->mask) == bytes_of(right->mask);
+}
+
 bool same_names(const ovsdr_names& left, const ovsdr_names& right) noexcept {
     return left.bits == right.bits && left.names == right.names;
 }
@@ -43,6 +55,7 @@ std::uint64_t bits_of(const ovsdr_action& action) noexcept {
             return type ^ (std::uint64_t{action.tunnel_push.header_size} << 32) ^
                    (std::uint64_t{action.tunnel_push.udp_source_first} << 16) ^ action.tunnel_push.udp_source_end ^
                    std::hash<std::string_view>{}(header_of(action.tunnel_push));
+        case OVSDR_ACTION_TUNNEL_POP: return type ^ action.tunnel_port;
         case OVSDR_ACTION_RECIRC: return type ^ action.recirc_id;
         case OVSDR_ACTION_POP_VLAN:
         case OVSDR_ACTION_COPY_BEGIN:
@@ -66,6 +79,7 @@ bool same(const ovsdr_action& left, const ovsdr_action& right) noexcept {
             return left.push_vlan.be_tpid == right.push_vlan.be_tpid && left.push_vlan.be_tci == right.push_vlan.be_tci;
         case OVSDR_ACTION_SET: return bytes_of(left.set) == bytes_of(right.set);
         case OVSDR_ACTION_TUNNEL_PUSH: return same(left.tunnel_push, right.tunnel_push);
+        case OVSDR_ACTION_TUNNEL_POP: return left.tunnel_port == right.tunnel_port;
         case OVSDR_ACTION_RECIRC: return left.recirc_id == right.recirc_id;
         case OVSDR_ACTION_POP_VLAN:
         case OVSDR_ACTION_COPY_BEGIN:
@@ -97,6 +111,14 @@ bool same_headers(std::span<const ovsdr_action> given, const std::vector<std::ui
 
 }  // namespace
 
+MegaflowParts::Wildcards MegaflowParts::wildcards_of(const ovsdr_megaflow& megaflow) noexcept {
+    Wildcards wildcards{megaflow.mask, megaflow.unsupported_match};
+    const ovsdr_tunnel_fields none{};
+    const Tunnel tunnel{megaflow.tunnel_key, megaflow.tunnel_mask};
+    if (bytes_of(tunnel.key) != bytes_of(none) || bytes_of(tunnel.mask) != bytes_of(none)) wildcards.tunnel = tunnel;
+    return wildcards;
+}
+
 MegaflowParts::Actions MegaflowParts::actions_of(const ovsdr_megaflow& megaflow) {
     const auto given = given_actions(megaflow);
     Actions actions{megaflow.n_actions, {given.begin(), given.end()}};
@@ -109,7 +131,9 @@ MegaflowParts::Actions MegaflowParts::actions_of(const ovsdr_megaflow& megaflow)
 }
 
 std::size_t MegaflowParts::Hash::operator()(const Wildcards& mask) const noexcept {
-    return std::hash<std::string_view>{}(bytes_of(mask.fields)) ^ std::hash<std::uint64_t>{}(mask.unsupported.bits);
+    const std::size_t hash =
+        std::hash<std::string_view>{}(bytes_of(mask.fields)) ^ std::hash<std::uint64_t>{}(mask.unsupported.bits);
+    return mask.tunnel ? hash ^ std::hash<std::string_view>{}(bytes_of(mask.tunnel->key)) : hash;
 }
 
 std::size_t MegaflowParts::Hash::operator()(const ovsdr_megaflow& megaflow) const noexcept {
@@ -119,7 +143,8 @@ std::size_t MegaflowParts::Hash::operator()(const ovsdr_megaflow& megaflow) cons
 }
 
 bool MegaflowParts::Equal::operator()(const Wildcards& left, const Wildcards& right) const noexcept {
-    return bytes_of(left.fields) == bytes_of(right.fields) && same_names(left.unsupported, right.unsupported);
+    return bytes_of(left.fields) == bytes_of(right.fields) && same_names(left.unsupported, right.unsupported) &&
+           same(left.tunnel, right.tunnel);
 }
 
 bool MegaflowParts::Equal::operator()(const Actions& left, const ovsdr_megaflow& right) const noexcept {
@@ -128,7 +153,7 @@ bool MegaflowParts::Equal::operator()(const Actions& left, const ovsdr_megaflow&
 }
 
 StoredMegaflow::StoredMegaflow(const ovsdr_megaflow& megaflow, MegaflowParts& parts)
-    : mask_(parts.share(MegaflowParts::Wildcards{megaflow.mask, megaflow.unsupported_match})), key_(megaflow.key) {
+    : mask_(parts.share(MegaflowParts::wildcards_of(megaflow))), key_(megaflow.key) {
     actions_ = parts.share_actions(megaflow);
 }
 
@@ -137,6 +162,10 @@ ovsdr_megaflow StoredMegaflow::restore() const noexcept {
     megaflow.key = key_;
     megaflow.mask = mask_->fields;
     megaflow.unsupported_match = mask_->unsupported;
+    if (mask_->tunnel) {
+        megaflow.tunnel_key = mask_->tunnel->key;
+        megaflow.tunnel_mask = mask_->tunnel->mask;
+    }
     megaflow.n_actions = actions_->length;
     std::ranges::copy(actions_->kept, megaflow.actions);
     const std::uint8_t* header = actions_->headers.data();
@@ -152,6 +181,7 @@ bool StoredMegaflow::is(const ovsdr_megaflow& megaflow) const noexcept {
     return mask_ && bytes_of(key_) == bytes_of(megaflow.key) &&
            bytes_of(mask_->fields) == bytes_of(megaflow.mask) &&
            same_names(mask_->unsupported, megaflow.unsupported_match) &&
+           same(mask_->tunnel, MegaflowParts::wildcards_of(megaflow).tunnel) &&
            MegaflowParts::same_actions(*actions_, megaflow);
 }
 
@@ -165,8 +195,13 @@ PortList StoredMegaflow::ports() const noexcept {
     ports.add(in_port());
     for (const ovsdr_action& action : actions_->kept) {
         if (action.type == OVSDR_ACTION_OUTPUT) ports.add(OdpPort{action.output});
+        if (action.type == OVSDR_ACTION_TUNNEL_POP) ports.add(OdpPort{action.tunnel_port});
     }
     return ports;
+}
+
+bool StoredMegaflow::has_tunnel() const noexcept {
+    return mask_->tunnel || std::ranges::count(actions_->kept, OVSDR_ACTION_TUNNEL_PUSH, &ovsdr_action::type) != 0;
 }
 
 bool StoredMegaflow::mentions_any(std::span<const OdpPort> wanted) const noexcept {

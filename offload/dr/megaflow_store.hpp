@@ -9,6 +9,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -21,11 +22,17 @@ namespace ovsdr::dr {
 /// What megaflows have in common.
 class MegaflowParts {
 public:
-    /// All that a megaflow matches on, with what of it has no place in `fields`.
+    struct Tunnel {
+        ovsdr_tunnel_fields key, mask;
+    };
+    /// All that a megaflow matches on, with what of it has no place in `fields`; and of which tunnel its packets come,
+    /// which is the same for many.
     struct Wildcards {
         ovsdr_flow_fields fields;
         ovsdr_names unsupported;
+        std::optional<Tunnel> tunnel{};
     };
+    [[nodiscard]] static Wildcards wildcards_of(const ovsdr_megaflow& megaflow) noexcept;
     struct Actions {
         std::uint32_t length = 0;          ///< as given; no more than OVSDR_MAX_ACTIONS are kept
         std::vector<ovsdr_action> kept;    ///< they point at no tunnel headers
@@ -83,9 +90,11 @@ public:
     /// Points into this.
     [[nodiscard]] ovsdr_megaflow restore() const noexcept;
     [[nodiscard]] bool is(const ovsdr_megaflow& megaflow) const noexcept;
-    /// The port that it comes in by and those that it goes out to, each once.
+    /// The port that it comes in by and those that it goes out to, or out of as packets from a tunnel, each once.
     [[nodiscard]] PortList ports() const noexcept;
     [[nodiscard]] bool mentions_any(std::span<const OdpPort> ports) const noexcept;
+    /// It encapsulates packets, or they come from a tunnel.
+    [[nodiscard]] bool has_tunnel() const noexcept;
     /// It has been given a megaflow.
     [[nodiscard]] explicit operator bool() const noexcept { return static_cast<bool>(mask_); }
     [[nodiscard]] OdpPort in_port() const noexcept { return OdpPort{key_.in_port}; }

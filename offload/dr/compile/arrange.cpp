@@ -21,6 +21,7 @@ std::vector<HeaderWrite> without(const std::vector<HeaderWrite>& writes, const s
 Changes common_to(const std::vector<Path>& legs) {
     Changes common = legs.front().changes;
     for (const Path& leg : legs) {
+        common.decapsulates = common.decapsulates && leg.changes.decapsulates;
         common.pops = std::min(common.pops, leg.changes.pops);
         std::vector<HeaderWrite> both;
         std::ranges::set_intersection(common.writes, leg.changes.writes, std::back_inserter(both));
@@ -41,6 +42,7 @@ Changes common_to(const std::vector<Path>& legs) {
 }
 
 void take_out(Changes& changes, const Changes& common) {
+    changes.decapsulates = changes.decapsulates && !common.decapsulates;
     changes.pops = static_cast<std::uint8_t>(changes.pops - common.pops);
     changes.writes = without(changes.writes, common.writes);
     changes.pushes.erase(changes.pushes.begin(),
@@ -60,12 +62,16 @@ public:
         const bool counts = state == OrderState::counted;
         Changes done;
         Changes& left = path.changes;
-        for (; done.pops < left.pops && follows(state, OrderAction::pop_vlan); ++done.pops) {}
+        if (left.decapsulates && follows(state, OrderAction::decapsulate)) {
+            done.decapsulates = std::exchange(left.decapsulates, false);
+        }
+        for (; !left.decapsulates && done.pops < left.pops && follows(state, OrderAction::pop_vlan); ++done.pops) {}
         left.pops = static_cast<std::uint8_t>(left.pops - done.pops);
-        if (left.pops == 0 && !left.writes.empty() && follows(state, OrderAction::modify_header)) {
+        const bool bare = !left.decapsulates && left.pops == 0;   // nothing is in front of the headers any more
+        if (bare && !left.writes.empty() && follows(state, OrderAction::modify_header)) {
             done.writes = std::exchange(left.writes, {});
         }
-        if (left.pops == 0 && left.writes.empty() && !miscounts(left, counts)) {
+        if (bare && left.writes.empty() && !(counts && miscounts(done, left))) {
             auto tag = left.pushes.begin();
             while (tag != left.pushes.end() && follows(state, OrderAction::push_vlan)) done.pushes.push_back(*tag++);
             left.pushes.erase(left.pushes.begin(), tag);
@@ -101,11 +107,14 @@ private:
         return follows(state, path.vports.empty() ? OrderAction::table : OrderAction::vport);
     }
 
-    /// See DeviceCaps: two things that the counting rule puts in front of the packet.
-    [[nodiscard]] bool miscounts(const Changes& left, bool counts) const noexcept {
+    /// See DeviceCaps: two things that the counting rule puts in front of the packet. When it has taken off a tunnel's
+    /// headers, one is too many, for libmlx5 puts the counter into an entry behind that of the push; not if it writes
+    /// into the packet between the two.
+    [[nodiscard]] bool miscounts(const Changes& done, const Changes& left) const noexcept {
         const bool wire = side_ == Side::wire;
         const bool tunnel = !left.tunnel.empty() && caps_.counts_before_tunnel(wire);
-        return counts && left.pushes.size() + (tunnel ? 1 : 0) > 1 && caps_.counts_after_push(wire);
+        const bool opened = done.decapsulates && done.writes.empty() && !left.pushes.empty();
+        return left.pushes.size() + (tunnel || opened ? 1 : 0) > 1 && caps_.counts_after_push(wire);
     }
 
     const Side side_;
@@ -139,6 +148,7 @@ Path join(std::vector<Path> legs) {
 
 void arrange(Path& path, Side side, const DeviceCaps& caps, Obstacles& obstacles) {
     const bool wire = side == Side::wire;
+    const auto decapsulates = [](const Changes& changes) { return changes.decapsulates; };
     const auto pops = [](const Changes& changes) { return changes.pops != 0; };
     const auto pushes = [](const Changes& changes) { return !changes.pushes.empty(); };
     const auto tunnels = [](const Changes& changes) { return !changes.tunnel.empty(); };
@@ -148,7 +158,9 @@ void arrange(Path& path, Side side, const DeviceCaps& caps, Obstacles& obstacles
     if (cannot_push) obstacles.add(RejectReason::device_limit, "push_vlan onto packets from the wire");
     const bool cannot_encapsulate = wire && !caps.encapsulates_from_wire() && any_change(path, tunnels);
     if (cannot_encapsulate) obstacles.add(RejectReason::device_limit, "tnl_push of packets from the wire");
-    if (cannot_pop || cannot_push || cannot_encapsulate) return;
+    const bool cannot_decapsulate = !caps.decapsulates && any_change(path, decapsulates);
+    if (cannot_decapsulate) obstacles.add(RejectReason::device_limit, "decapsulation");
+    if (cannot_pop || cannot_push || cannot_encapsulate || cannot_decapsulate) return;
     Arranger(side, caps, obstacles).rule(path, OrderState::counted, 0);
 }
 

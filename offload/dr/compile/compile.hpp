@@ -13,6 +13,8 @@
 //   anywhere. A megaflow with a tag but a wildcarded TPID takes the key's TPID. DEI is never matched: OVS has its mark
 //   of presence in that bit.
 // - IPv4 and IPv6: the device's parser must agree (ip_version), so frames with a broken IP header take the slow path.
+// - Tunnels: tunnel_match.hpp. The ICMP fields of what is inside of one are refused, since the device is not known to
+//   read those of the inner packet.
 // - L4 fields, and rewriting addresses or ports: never of a fragment (frag = 0).
 // - IPv6 extension headers: the device's ip_protocol is the one it parsed to. Numbers of extension headers themselves
 //   are refused, for there OVS's nw_proto and the device's may mean different headers.
@@ -24,6 +26,7 @@
 #include <span>
 #include <tl/expected.hpp>
 
+#include "offload/dr/choices.hpp"
 #include "offload/dr/device/caps.hpp"
 #include "offload/dr/megaflow.h"
 #include "offload/dr/compile/obstacles.hpp"
@@ -44,9 +47,9 @@ using Compiled = tl::expected<T, Reject>;
 /// headers. Of a megaflow whose in_port was refused, what depends on the source is not looked at. Narrows the match
 /// where an action can be done to fewer packets only.
 [[nodiscard]] Path compile_actions(std::span<const ovsdr_action> actions, MatchPlan& match, const PortMap& ports,
-                                   const DeviceCaps& caps, Obstacles& obstacles) noexcept;
+                                   const DeviceCaps& caps, const Choices& choices, Obstacles& obstacles) noexcept;
 
 [[nodiscard]] Compiled<RulePlan> compile(const ovsdr_megaflow& megaflow, const PortMap& ports,
-                                         const DeviceCaps& caps) noexcept;
+                                         const DeviceCaps& caps, const Choices& choices = {}) noexcept;
 
 }  // namespace ovsdr::dr

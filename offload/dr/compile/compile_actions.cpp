@@ -11,6 +11,7 @@
 #include "offload/dr/compile/compile.hpp"
 #include "offload/dr/compile/rewrite.hpp"
 #include "offload/dr/compile/tunnel_header.hpp"
+#include "offload/dr/compile/tunnel_match.hpp"
 
 namespace ovsdr::dr {
 
@@ -24,13 +25,16 @@ constexpr std::uint8_t proto_tcp = 6, proto_udp = 17, proto_icmpv6 = 58;
 /// Follows the megaflow's packet through its actions: what it has become at each place where it goes.
 class ActionCompiler {
 public:
-    ActionCompiler(MatchPlan& match, const PortMap& ports, const DeviceCaps& caps, Obstacles& obstacles) noexcept
-        : match_(match), ports_(ports), caps_(caps), obstacles_(obstacles),
+    ActionCompiler(MatchPlan& match, const PortMap& ports, const DeviceCaps& caps, const Choices& choices,
+                   Obstacles& obstacles) noexcept
+        : match_(match), ports_(ports), caps_(caps), choices_(choices), obstacles_(obstacles),
           source_is_known_(!obstacles.has(RejectReason::in_port_not_offloaded)) {}
 
     /// A path for each shape in which the packet goes somewhere, in the order in which they were found.
     std::vector<Path> run(std::span<const ovsdr_action> actions) {
         for (const ovsdr_action& action : actions) step(action);
+        // A packet that is dropped is counted without its tunnel's headers too, where the device can do that.
+        if (legs_.empty() && match_.in_tunnel() && caps_.counts_after_decapsulation()) (void)leg();
         for (Path& leg : legs_) {
             std::ranges::sort(leg.vports);
             std::ranges::sort(leg.tables);
@@ -58,7 +62,8 @@ private:
             case OVSDR_ACTION_POP_VLAN: return pop();
             case OVSDR_ACTION_SET: return set(action.set);
             case OVSDR_ACTION_TUNNEL_PUSH: return encapsulate(action.tunnel_push);
-            case OVSDR_ACTION_RECIRC: return recirculate(TableKey{action.recirc_id});
+            case OVSDR_ACTION_TUNNEL_POP: return enter_tunnel(OdpPort{action.tunnel_port});
+            case OVSDR_ACTION_RECIRC: return recirculate(action.recirc_id);
             case OVSDR_ACTION_COPY_BEGIN: return outside_.push_back(now_);
             case OVSDR_ACTION_COPY_END: return end_copy();
             case OVSDR_ACTION_UNSUPPORTED: break;
@@ -73,8 +78,9 @@ private:
         outside_.pop_back();
     }
 
-    Path& leg() {
-        Changes changes{now_.pops, now_.rewrite.writes(), now_.pushes, {}};
+    /// For a packet that goes out, or on in the table of a megaflow behind this one.
+    Path& leg(bool goes_out = true) {
+        Changes changes{match_.in_tunnel() && goes_out, now_.pops, now_.rewrite.writes(), now_.pushes};
         if (now_.tunnel) changes.tunnel = tunnel_bytes();
         if (commands_of(changes.writes) > most_commands) {
             refuse(RejectReason::too_many_actions, "set actions whose masks have too many parts");
@@ -100,6 +106,10 @@ private:
         }
         if (source_is_known_ && port->vport == match_.source) {
             // Uplink to uplink is refused by devices; for other vports whether a packet comes back is not known.
+            if (match_.in_tunnel()) {
+                return refuse(RejectReason::output_not_offloaded, "output to the uplink of packets from a tunnel",
+                              ": " + port->name);
+            }
             return refuse(RejectReason::output_not_offloaded, "output to the in_port", ": " + port->name);
         }
         auto& vports = leg().vports;
@@ -109,7 +119,8 @@ private:
         vports.push_back(port->vport);
     }
 
-    void recirculate(TableKey table) {
+    void recirculate(std::uint32_t recirc_id) {
+        const TableKey table{recirc_id, match_.table.tunnel_port};
         if (!caps_.recirculates) {
             return refuse(RejectReason::device_limit, "recirc", " (NIC_RX has no table but its root)");
         }
@@ -118,10 +129,47 @@ private:
             return refuse(RejectReason::recirculation, "recirc to the table that it comes from",
                           fmt::format(": {:#x}", table.recirc_id));
         }
-        auto& tables = leg().tables;
+        if (match_.in_tunnel() && is_changed()) {
+            // It would have to be taken out of the tunnel for that, and could not be given to software as it came.
+            return refuse(RejectReason::unsupported_order, "recirc behind a change of packets from a tunnel");
+        }
+        auto& tables = leg(false).tables;
         if (std::ranges::count(tables, table) != 0) {
             return refuse(RejectReason::unsupported_action, "recirc twice to one recirc_id",
                           fmt::format(": {:#x}", table.recirc_id));
+        }
+        tables.push_back(table);
+    }
+
+    [[nodiscard]] bool is_changed() const {
+        return now_.pops != 0 || !now_.pushes.empty() || !now_.rewrite.writes().empty();
+    }
+
+    /// The packet goes on as it is in the tunnel port's table, whose rules take it out.
+    void enter_tunnel(OdpPort odp_port) {
+        const TunnelPort* tunnel = ports_.find_tunnel(odp_port);
+        if (tunnel == nullptr) {
+            return obstacles_.add(
+                {RejectReason::output_not_offloaded, "tnl_pop to a port that is no known tunnel", {}, odp_port});
+        }
+        if (now_.tunnel) return refuse(RejectReason::unsupported_order, "tnl_pop behind tnl_push");
+        if (match_.in_tunnel()) return refuse(RejectReason::unsupported_order, "tnl_pop of packets from a tunnel");
+        if (source_is_known_ && match_.source != uplink_vport) {
+            return refuse(RejectReason::device_limit, "tnl_pop of packets from another vport than the uplink");
+        }
+        if (!caps_.recirculates) {
+            return refuse(RejectReason::device_limit, "tnl_pop", " (NIC_RX has no table but its root)");
+        }
+        // OVS does not look for a tag there and would cut the packet four bytes off.
+        if (now_.pops != match_.vlan_tags || match_.more_tags || !now_.pushes.empty()) {
+            return refuse(RejectReason::unsupported_order, "tnl_pop of packets that may have a tag");
+        }
+        if (!is_opened_by_device(match_, *tunnel, caps_, obstacles_)) return;
+        if (!whole_datagrams("tnl_pop")) return;
+        auto& tables = leg(false).tables;
+        const TableKey table{0, odp_port.value};
+        if (std::ranges::count(tables, table) != 0) {
+            return refuse(RejectReason::unsupported_action, "tnl_pop twice into one tunnel");
         }
         tables.push_back(table);
     }
@@ -143,7 +191,7 @@ private:
 
     void encapsulate(const ovsdr_tunnel_push& push) {
         if (now_.tunnel) return refuse(RejectReason::unsupported_order, "tnl_push behind tnl_push");
-        now_.tunnel = TunnelHeader::of(push, flow_hash(), obstacles_);
+        now_.tunnel = TunnelHeader::of(push, flow_hash(), choices_, obstacles_);
     }
 
     /// Of what tells this megaflow from others.
@@ -221,13 +269,14 @@ private:
             refuse(RejectReason::unsupported_action, name, " of a fragment");
             return false;
         }
-        match_.mask.set(field::frag, 1);
+        match_.ask(match_.place_of(field::frag), 0, 1);
         return true;
     }
 
     MatchPlan& match_;
     const PortMap& ports_;
     const DeviceCaps& caps_;
+    const Choices& choices_;
     Obstacles& obstacles_;
     const bool source_is_known_;
     Packet now_;
@@ -238,8 +287,8 @@ private:
 }  // namespace
 
 Path compile_actions(std::span<const ovsdr_action> actions, MatchPlan& match, const PortMap& ports,
-                     const DeviceCaps& caps, Obstacles& obstacles) noexcept {
-    Path path = join(ActionCompiler(match, ports, caps, obstacles).run(actions));
+                     const DeviceCaps& caps, const Choices& choices, Obstacles& obstacles) noexcept {
+    Path path = join(ActionCompiler(match, ports, caps, choices, obstacles).run(actions));
     if (!obstacles.has(RejectReason::in_port_not_offloaded)) {
         arrange(path, match.source == uplink_vport ? Side::wire : Side::vports, caps, obstacles);
     }

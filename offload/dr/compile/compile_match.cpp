@@ -67,10 +67,9 @@ public:
     }
 
 private:
-    /// Only the bits of `value` within `mask` go in, since a rule's value must not exceed its matcher's mask.
+    /// `field`: as if no tunnel's headers were in front.
     void match(prm::Field field, std::uint32_t value, std::uint32_t mask) noexcept {
-        plan_.mask.set(field, mask);
-        plan_.value.set(field, value & mask);
+        plan_.ask(plan_.place_of(field), value, mask);
     }
 
     void refuse(RejectReason reason, StaticName name, std::string value = {}) {
@@ -97,13 +96,25 @@ private:
         const std::uint32_t mask = std::exchange(mask_.in_port, 0);
         if (mask != UINT32_MAX) return refuse(RejectReason::in_port_not_offloaded, "in_port is not matched whole");
         const OdpPort odp_port{key_.in_port};
+        if (const TunnelPort* tunnel = ports_.find_tunnel(odp_port); tunnel != nullptr) {
+            if (!caps_.recirculates) {
+                return refuse(RejectReason::device_limit, "in_port is a tunnel port",
+                              " (NIC_RX has no table but its root)");
+            }
+            plan_.table.tunnel_port = odp_port.value;
+            return comes_from(uplink_vport);
+        }
         const PortMap::Port* port = ports_.find(odp_port);
         if (port == nullptr) {
             return obstacles_.add(
                 {RejectReason::in_port_not_offloaded, "in_port is no dr port of this device", {}, odp_port});
         }
-        plan_.source = port->vport;
-        match(field::source_port, port->vport.value, 0xFFFF);
+        comes_from(port->vport);
+    }
+
+    void comes_from(VportId vport) noexcept {
+        plan_.source = vport;
+        plan_.ask(field::source_port, vport.value, 0xFFFF);
     }
 
     void ethernet() {
@@ -331,6 +342,7 @@ private:
         clear(mask_.be_tp_src);
         clear(mask_.be_tp_dst);
         if (!parsed) return refuse(RejectReason::device_limit, name, " (not in the device's parser profile)");
+        if (plan_.in_tunnel()) return refuse(RejectReason::device_limit, name, " inside of a tunnel");
         if (((key_type & mask_type) | (key_code & mask_code)) >> 8 != 0) {
             return refuse(RejectReason::unsupported_match, name, fmt::format("={:#x}, code {:#x}", key_type, key_code));
         }

@@ -13,6 +13,18 @@ bool whole(const NamedField& named, std::uint32_t bits) {
     return bits == prm::ones(named.field.bits) || named.field == field::ip_version;
 }
 
+/// Fields of which the mask has a bit: `visit(prefix, field, place, bits)`.
+void for_each_field(const MatchParam& mask, auto&& visit) {
+    for (const NamedField& named : match_fields) {
+        if (const std::uint32_t bits = mask.get(named.field); bits != 0) visit("", named, named.field, bits);
+    }
+    for (const NamedField& named : match_fields) {
+        if (!field::is_outer(named.field)) break;
+        const prm::Field inner = field::inner_of(named.field);
+        if (const std::uint32_t bits = mask.get(inner); bits != 0) visit("inner_", named, inner, bits);
+    }
+}
+
 void append(std::string& text, const std::string& part) {
     if (!text.empty()) text += ", ";
     text += part;
@@ -20,29 +32,33 @@ void append(std::string& text, const std::string& part) {
 
 }  // namespace
 
+std::string text_of(TableKey table) {
+    if (table.tunnel_port == 0) return fmt::format("recirc_id {:#x}", table.recirc_id);
+    const std::string port = fmt::format("tunnel port {}", table.tunnel_port);
+    return table.recirc_id == 0 ? port : fmt::format("recirc_id {:#x} of {}", table.recirc_id, port);
+}
+
 std::string text_of(const MatchParam& mask, const MatchParam& value) {
     std::string text;
-    for (const NamedField& named : match_fields) {
-        const std::uint32_t bits = mask.get(named.field);
-        if (bits == 0) continue;
-        append(text, whole(named, bits) ? fmt::format("{}={:#x}", named.name, value.get(named.field))
-                           : fmt::format("{}={:#x}/{:#x}", named.name, value.get(named.field), bits));
-    }
+    for_each_field(mask, [&](const char* prefix, const NamedField& named, prm::Field place, std::uint32_t bits) {
+        append(text, fmt::format("{}{}={:#x}", prefix, named.name, value.get(place)));
+        if (!whole(named, bits)) text += fmt::format("/{:#x}", bits);
+    });
     return "{" + text + "}";
 }
 
 std::string text_of(const MatchParam& mask) {
     std::string text;
-    for (const NamedField& named : match_fields) {
-        const std::uint32_t bits = mask.get(named.field);
-        if (bits == 0) continue;
-        append(text, whole(named, bits) ? std::string(named.name) : fmt::format("{}/{:#x}", named.name, bits));
-    }
+    for_each_field(mask, [&](const char* prefix, const NamedField& named, prm::Field, std::uint32_t bits) {
+        append(text, fmt::format("{}{}", prefix, named.name));
+        if (!whole(named, bits)) text += fmt::format("/{:#x}", bits);
+    });
     return "{" + text + "}";
 }
 
 std::string text_of(const Changes& changes) {
     std::string text;
+    if (changes.decapsulates) append(text, "decapsulate");
     for (unsigned i = 0; i < changes.pops; ++i) append(text, "pop_vlan");
     for (const HeaderWrite& write : changes.writes) {
         const HeaderFieldRow& row = row_of(write.field);
@@ -60,7 +76,7 @@ std::string text_of(const Changes& changes) {
 std::string text_of(const Path& path) {
     std::string text = text_of(path.changes), ends;
     for (const VportId vport : path.vports) append(ends, fmt::format("dest_vport {}", vport.value));
-    for (const TableKey table : path.tables) append(ends, fmt::format("dest_table recirc_id {:#x}", table.recirc_id));
+    for (const TableKey table : path.tables) append(ends, "dest_table " + text_of(table));
     for (const Path& branch : path.branches) append(ends, "dest_table (" + text_of(branch) + ")");
     if (path.ends() == 0) ends = "drop";
     append(text, path.ends() > 1 ? "dest_array [" + ends + "]" : ends);

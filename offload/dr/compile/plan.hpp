@@ -6,7 +6,11 @@
 // is how a rule goes on where the device does not take an action behind another.
 //
 // Changes are made in one order, that of their members: nothing that OVS does to a header depends on the tags in front
-// of it, and what it does to a packet inside of a tunnel's is done to the tunnel's header (encapsulation.hpp).
+// of it, and what it does to a packet inside of a tunnel's is done to the tunnel's header (tunnel_header.hpp).
+//
+// Packets of a tunnel port come into its table, and into those behind its recirculations, with their outer headers
+// still there, so that one that misses can be given to software as it came. Each rule that sends one out takes them off
+// first. Only packets from the wire can be treated so: their source is the uplink.
 //
 // Threads: values; equal is what is equal by content.
 #pragma once
@@ -17,6 +21,7 @@
 #include <string>
 #include <vector>
 
+#include "offload/dr/device/geneve_option.hpp"
 #include "offload/dr/device/header_field.hpp"
 #include "offload/dr/device/match_param.hpp"
 #include "offload/dr/ids.hpp"
@@ -36,7 +41,18 @@ struct MatchPlan {
     L3 l3 = L3::none;             ///< none: another or not known
     std::optional<std::uint8_t> protocol{};   ///< of its IP header, if known
     bool fragment = false;        ///< it is one; what is none is matched by frag = 0
+    std::optional<GeneveOption> geneve_option{};   ///< that geneve_tlv_option_0 in the mask stands for
 
+    /// Only the bits of `wanted` within `bits` go in, since a rule's value must not exceed its matcher's mask.
+    void ask(prm::Field field, std::uint32_t wanted, std::uint32_t bits) noexcept {
+        mask.set(field, bits);
+        value.set(field, wanted & bits);
+    }
+    [[nodiscard]] bool in_tunnel() const noexcept { return table.tunnel_port != 0; }
+    /// Where the device has a field of what the megaflow is about: with a tunnel's headers around it, the inner one.
+    [[nodiscard]] prm::Field place_of(prm::Field field) const noexcept {
+        return in_tunnel() ? field::inner_of(field) : field;
+    }
     friend bool operator==(const MatchPlan&, const MatchPlan&) = default;
 };
 
@@ -47,13 +63,14 @@ struct VlanTag {
 };
 
 struct Changes {
-    std::uint8_t pops = 0;             ///< VLAN tags
-    std::vector<HeaderWrite> writes;   ///< ascending by field, each once, no mask 0
-    std::vector<VlanTag> pushes;       ///< in order; the last is the outermost
+    bool decapsulates = false;           ///< takes off the headers of the tunnel that the packet came through
+    std::uint8_t pops = 0;               ///< VLAN tags
+    std::vector<HeaderWrite> writes{};   ///< ascending by field, each once, no mask 0
+    std::vector<VlanTag> pushes{};       ///< in order; the last is the outermost
     std::vector<std::uint8_t> tunnel{};  ///< headers that go in front of all that; the device fills in the lengths
 
     [[nodiscard]] bool none() const noexcept {
-        return pops == 0 && writes.empty() && pushes.empty() && tunnel.empty();
+        return !decapsulates && pops == 0 && writes.empty() && pushes.empty() && tunnel.empty();
     }
     friend bool operator==(const Changes&, const Changes&) = default;
     friend auto operator<=>(const Changes&, const Changes&) = default;
@@ -81,16 +98,20 @@ struct Path {
 struct RulePlan {
     MatchPlan match;
     Path path;
-    std::uint8_t bytes_uncounted = 0; ///< bytes per packet that the device counts too few of (tags popped before)
+    /// Bytes that the device counts too few for each packet (tags popped before), below 0: too many (a tunnel's
+    /// headers).
+    std::int16_t bytes_uncounted = 0;
 
     friend bool operator==(const RulePlan&, const RulePlan&) = default;
 };
 
+/// "recirc_id 0x7", "tunnel port 5", "recirc_id 0x7 of tunnel port 5".
+[[nodiscard]] std::string text_of(TableKey table);
 /// "{source_port=0x1, ethertype=0x800/0xffff}": fields set in `mask` with their values; masks where they are not full.
 [[nodiscard]] std::string text_of(const MatchParam& mask, const MatchParam& value);
 /// "{source_port, ethertype, src_ip_31_0/0xffffff00}": what a matcher looks at.
 [[nodiscard]] std::string text_of(const MatchParam& mask);
-/// "pop_vlan, set ip_ttl=0x3f, push_vlan 0x8100 vid 5 pcp 0, encapsulate 0123…".
+/// "decapsulate, pop_vlan, set ip_ttl=0x3f, push_vlan 0x8100 vid 5 pcp 0, encapsulate 0123…".
 [[nodiscard]] std::string text_of(const Changes& changes);
 /// The changes and the ends, or "drop". Says all that the path does: equal texts, equal paths.
 [[nodiscard]] std::string text_of(const Path& path);

@@ -102,7 +102,7 @@ bool check_gre(Bytes header, Obstacles& obstacles) {
 }  // namespace
 
 std::optional<TunnelHeader> TunnelHeader::of(const ovsdr_tunnel_push& push, std::uint64_t flow_hash,
-                                             Obstacles& obstacles) {
+                                             const Choices& choices, Obstacles& obstacles) {
     const Bytes bytes(push.header, push.header_size);
     const auto payload = ip_header(bytes);
     if (!payload) {
@@ -112,7 +112,7 @@ std::optional<TunnelHeader> TunnelHeader::of(const ovsdr_tunnel_push& push, std:
     TunnelHeader header({bytes.begin(), bytes.end()});
     switch (payload->protocol) {
         case proto_udp:
-            if (push.udp_source_exact != 0) {
+            if (choices.exact_tunnel_source_port || push.udp_source_exact != 0) {
                 refuse(obstacles, "tnl_push in UDP (other_config:dr-tunnel-source-port=exact)");
                 return std::nullopt;
             }

@@ -14,6 +14,7 @@
 #include <optional>
 #include <vector>
 
+#include "offload/dr/choices.hpp"
 #include "offload/dr/compile/obstacles.hpp"
 #include "offload/dr/compile/plan.hpp"
 #include "offload/dr/megaflow.h"
@@ -24,7 +25,7 @@ class TunnelHeader {
 public:
     /// `flow_hash`: of the megaflow, for the UDP source port. Nothing: refused, and added to `obstacles`.
     [[nodiscard]] static std::optional<TunnelHeader> of(const ovsdr_tunnel_push& push, std::uint64_t flow_hash,
-                                                        Obstacles& obstacles);
+                                                        const Choices& choices, Obstacles& obstacles);
 
     void push(VlanTag tag);
     /// The tag that was pushed last; without one nothing, as OVS does.

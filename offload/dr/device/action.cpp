@@ -118,4 +118,10 @@ Result<ActionRef> Action::encapsulate(std::shared_ptr<Domain> domain, std::span<
     return wrap(action, "mlx5dv_dr_action_create_packet_reformat", std::move(domain));
 }
 
+Result<ActionRef> Action::decapsulate(std::shared_ptr<Domain> domain) {
+    mlx5dv_dr_action* action = mlx5dv_dr_action_create_packet_reformat(
+        domain->get(), 0, MLX5DV_FLOW_ACTION_PACKET_REFORMAT_TYPE_L2_TUNNEL_TO_L2, 0, nullptr);
+    return wrap(action, "mlx5dv_dr_action_create_packet_reformat", std::move(domain));
+}
+
 }  // namespace ovsdr::dr

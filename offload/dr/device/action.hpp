@@ -51,6 +51,9 @@ public:
     /// header's checksum, and makes UDP's 0. A firmware object. Not for root tables.
     [[nodiscard]] static Result<ActionRef> encapsulate(std::shared_ptr<Domain> domain,
                                                        std::span<const std::uint8_t> header);
+    /// Takes off what an L2 tunnel (VXLAN, Geneve, GRE) has in front of the frame inside. In FDB: of packets from the
+    /// wire only. Not for root tables.
+    [[nodiscard]] static Result<ActionRef> decapsulate(std::shared_ptr<Domain> domain);
 
     Action(Key, mlx5dv_dr_action* action, std::shared_ptr<void> holds) noexcept;
     ~Action();

@@ -12,9 +12,9 @@
 namespace ovsdr::dr {
 
 enum class Side : std::uint8_t { wire, vports };   ///< rdma-core's FDB ingress and egress
-enum class OrderState : std::uint8_t { none, counted, popped, pushed, modified, encapsulated, done };
+enum class OrderState : std::uint8_t { none, counted, decapsulated, popped, pushed, modified, encapsulated, done };
 enum class OrderAction : std::uint8_t {
-    count, pop_vlan, push_vlan, modify_header, encapsulate, vport, table, array, drop, miss,
+    count, decapsulate, pop_vlan, push_vlan, modify_header, encapsulate, vport, table, array, drop, miss,
 };
 
 struct OrderRow {
@@ -27,6 +27,7 @@ struct OrderRow {
 
 inline constexpr OrderRow action_order[] = {
     {OrderState::none, OrderAction::count, OrderState::counted, true, true},
+    {OrderState::none, OrderAction::decapsulate, OrderState::decapsulated, true, false},
     {OrderState::none, OrderAction::pop_vlan, OrderState::popped, true, true},
     {OrderState::none, OrderAction::push_vlan, OrderState::pushed, true, true},
     {OrderState::none, OrderAction::modify_header, OrderState::modified, true, true},
@@ -37,6 +38,7 @@ inline constexpr OrderRow action_order[] = {
     {OrderState::none, OrderAction::drop, OrderState::done, true, true},
     {OrderState::none, OrderAction::miss, OrderState::done, true, true},
     {OrderState::counted, OrderAction::count, OrderState::counted, true, true},
+    {OrderState::counted, OrderAction::decapsulate, OrderState::decapsulated, true, false},
     {OrderState::counted, OrderAction::pop_vlan, OrderState::popped, true, true},
     {OrderState::counted, OrderAction::push_vlan, OrderState::pushed, true, true},
     {OrderState::counted, OrderAction::modify_header, OrderState::modified, true, true},
@@ -46,6 +48,14 @@ inline constexpr OrderRow action_order[] = {
     {OrderState::counted, OrderAction::array, OrderState::done, true, true},
     {OrderState::counted, OrderAction::drop, OrderState::done, true, true},
     {OrderState::counted, OrderAction::miss, OrderState::done, true, true},
+    {OrderState::decapsulated, OrderAction::count, OrderState::decapsulated, true, false},
+    {OrderState::decapsulated, OrderAction::pop_vlan, OrderState::popped, true, false},
+    {OrderState::decapsulated, OrderAction::push_vlan, OrderState::pushed, true, false},
+    {OrderState::decapsulated, OrderAction::modify_header, OrderState::modified, true, false},
+    {OrderState::decapsulated, OrderAction::encapsulate, OrderState::encapsulated, true, false},
+    {OrderState::decapsulated, OrderAction::vport, OrderState::done, true, false},
+    {OrderState::decapsulated, OrderAction::table, OrderState::done, true, false},
+    {OrderState::decapsulated, OrderAction::array, OrderState::done, true, false},
     {OrderState::popped, OrderAction::count, OrderState::popped, true, true},
     {OrderState::popped, OrderAction::pop_vlan, OrderState::popped, true, true},
     {OrderState::popped, OrderAction::push_vlan, OrderState::pushed, false, true},

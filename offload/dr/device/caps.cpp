@@ -4,9 +4,11 @@
 
 #include <array>
 #include <cerrno>
+#include <initializer_list>
 #include <vector>
 
 #include "offload/dr/device/action.hpp"
+#include "offload/dr/device/matcher.hpp"
 #include "offload/dr/device/prm.hpp"
 #include "offload/dr/device/table.hpp"
 
@@ -80,11 +82,47 @@ Result<bool> try_landing(const std::shared_ptr<Device>& device) noexcept {
     return tl::unexpected(std::move(table.error()));
 }
 
+/// Whether a matcher may name these fields whole.
+Result<bool> try_match(const std::shared_ptr<Table>& table, std::initializer_list<prm::Field> fields) noexcept {
+    MatchParam mask;
+    for (const prm::Field field : fields) mask.set(field, prm::ones(field.bits));
+    auto matcher = MatcherSet::create(table)->acquire({mask, 0});
+    if (matcher) return true;
+    if (is_refusal(matcher.error())) return false;
+    return tl::unexpected(std::move(matcher.error()));
+}
+
+Result<bool> try_decapsulation(const std::shared_ptr<Table>& table) noexcept {
+    auto action = Action::decapsulate(table->domain());
+    if (action) return true;
+    if (is_refusal(action.error())) return false;
+    return tl::unexpected(std::move(action.error()));
+}
+
 Result<bool> try_write(const std::shared_ptr<Table>& table, HeaderWrite write) noexcept {
     auto action = Action::modify_header(table->domain(), std::array{write});
     if (action) return true;
     if (is_refusal(action.error())) return false;
     return tl::unexpected(std::move(action.error()));
+}
+
+/// What the device knows of tunnels.
+Result<void> probe_tunnels(const std::shared_ptr<Table>& table, DeviceCaps& caps) noexcept {
+    struct Trial {
+        bool& able;
+        Result<bool> found;
+    };
+    Trial trials[] = {
+        {caps.decapsulates, try_decapsulation(table)},
+        {caps.geneve, try_match(table, {field::geneve_vni})},
+        {caps.geneve_option, try_match(table, {field::geneve_vni, field::geneve_tlv_option_0_data})},
+        {caps.tells_geneve_option, try_match(table, {field::geneve_vni, field::geneve_tlv_option_0_exist})},
+    };
+    for (Trial& trial : trials) {
+        if (!trial.found) return tl::unexpected(std::move(trial.found.error()));
+        trial.able = *trial.found;
+    }
+    return {};
 }
 
 }  // namespace
@@ -124,6 +162,8 @@ Result<DeviceCaps> probe_caps(const std::shared_ptr<Device>& device) noexcept {
     auto writes_ecn = try_write(*table, {HeaderField::ip_ecn, 0, 3});
     if (!writes_ecn) return tl::unexpected(std::move(writes_ecn.error()));
     caps.writes_ecn = *writes_ecn;
+    auto tunnels = probe_tunnels(*table, caps);
+    if (!tunnels) return tl::unexpected(std::move(tunnels.error()));
     auto landing = try_landing(device);
     if (!landing) return tl::unexpected(std::move(landing.error()));
     caps.recirculates = *landing;

@@ -22,6 +22,10 @@ struct DeviceCaps {
     bool recirculates = true;              ///< NIC_RX has tables behind its root, to tell where a packet missed
     bool writes_ecn = true;                ///< modify_header knows the IP header's ECN bits
     std::uint16_t max_tunnel_header = 128; ///< bytes that a reformat puts in front of a packet
+    bool decapsulates = true;              ///< takes a tunnel's headers off what the wire brings
+    bool geneve = true;                    ///< its parser reads Geneve headers
+    bool geneve_option = true;             ///< and one option of a word in them, of a class and type that one chooses
+    bool tells_geneve_option = true;       ///< and says whether that is there
     std::uint8_t counter_bulks = 0;        ///< bit n: a bulk of 128 << n counters can be had; 0: single counters only
     VportId manager_vport{0};              ///< the eSwitch manager's vport
 
@@ -32,6 +36,8 @@ struct DeviceCaps {
     [[nodiscard]] bool encapsulates_from_wire() const noexcept { return steering_format >= 1; }
     /// Bytes of packets from the wire are counted after a tag of theirs has been popped.
     [[nodiscard]] bool counts_after_pop() const noexcept { return steering_format >= 1; }
+    /// Likewise after a tunnel's headers have been taken off, by the same rule.
+    [[nodiscard]] bool counts_after_decapsulation() const noexcept { return steering_format >= 1; }
     /// Of two tags that a rule pushes its counter counts the first: libmlx5 puts it into the entry of the second push.
     /// Source: what libmlx5 writes, as tests/differential executes it.
     [[nodiscard]] bool counts_after_push(bool from_wire) const noexcept { return from_wire == (steering_format >= 1); }

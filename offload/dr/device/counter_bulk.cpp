@@ -100,7 +100,7 @@ void CounterBulk::set_free(std::uint32_t slot) noexcept {
     taken_.fetch_sub(1, std::memory_order_relaxed);
 }
 
-Result<std::uint32_t> CounterBulk::take(std::uint8_t bytes_uncounted) {
+Result<std::uint32_t> CounterBulk::take(std::int16_t bytes_uncounted) {
     std::lock_guard lock(mutex_);
     const std::uint32_t index = first_free();
     if (index == length_) return length_;
@@ -163,7 +163,8 @@ FlowStats CounterBulk::free_locked(std::uint32_t index) noexcept {
 
 FlowStats CounterBulk::stats_of(const Slot& slot) const noexcept {
     const std::uint64_t packets = slot.packets - slot.first_packets;
-    return {packets, slot.bytes - slot.first_bytes + packets * slot.bytes_uncounted, slot.used_ms};
+    const auto uncounted = static_cast<std::uint64_t>(slot.bytes_uncounted);   // less than 0: modulo 2^64
+    return {packets, slot.bytes - slot.first_bytes + packets * uncounted, slot.used_ms};
 }
 
 FlowStats CounterBulk::read(std::uint32_t slot) const noexcept {

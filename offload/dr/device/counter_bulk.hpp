@@ -30,7 +30,7 @@ public:
     CounterBulk& operator=(const CounterBulk&) = delete;
 
     /// The lowest free slot, its count at 0; `length()` when there is none.
-    [[nodiscard]] Result<std::uint32_t> take(std::uint8_t bytes_uncounted);
+    [[nodiscard]] Result<std::uint32_t> take(std::int16_t bytes_uncounted);
     struct Leaving {
         std::uint32_t slot;
         FlowStats* counted;   ///< out: as last read
@@ -74,7 +74,7 @@ private:
         std::uint64_t first_packets = 0, first_bytes = 0;   ///< when the slot was taken
         std::int64_t used_ms = 0;
         mlx5dv_dr_action* action = nullptr;                 ///< made when first taken, kept
-        std::uint8_t bytes_uncounted = 0;
+        std::int16_t bytes_uncounted = 0;
         bool withheld = false;   ///< given back, and still counted into
         bool unsettled = false;                             ///< may have counted since it was last read for good
     };

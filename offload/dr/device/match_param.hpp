@@ -60,7 +60,8 @@ struct MatchParam {
 
 namespace field {
 
-inline constexpr std::uint16_t outer_block = 0, misc_block = 512, misc2_block = 1536, misc3_block = 2048;
+inline constexpr std::uint16_t outer_block = 0, misc_block = 512, inner_block = 1024, misc2_block = 1536,
+                               misc3_block = 2048;
 
 [[nodiscard]] constexpr prm::Field outer(std::uint16_t bit_offset, std::uint8_t bits) { return {bit_offset, bits}; }
 [[nodiscard]] constexpr prm::Field misc(std::uint16_t bit_offset, std::uint8_t bits) {
@@ -81,26 +82,50 @@ inline constexpr prm::Field ip_protocol = outer(128, 8), ip_dscp = outer(136, 6)
 inline constexpr prm::Field cvlan_tag = outer(144, 1), svlan_tag = outer(145, 1), frag = outer(146, 1);
 inline constexpr prm::Field ip_version = outer(147, 4), tcp_flags = outer(151, 9);
 inline constexpr prm::Field tcp_sport = outer(160, 16), tcp_dport = outer(176, 16);
-inline constexpr prm::Field ip_ttl_hoplimit = outer(216, 8);
+inline constexpr prm::Field ipv4_ihl = outer(208, 4), ip_ttl_hoplimit = outer(216, 8);
 inline constexpr prm::Field udp_sport = outer(224, 16), udp_dport = outer(240, 16);
 inline constexpr prm::Field src_ip_31_0 = outer(352, 32), dst_ip_31_0 = outer(480, 32);
 /// Most significant word of the address first.
 inline constexpr std::array<prm::Field, 4> src_ip{outer(256, 32), outer(288, 32), outer(320, 32), outer(352, 32)};
 inline constexpr std::array<prm::Field, 4> dst_ip{outer(384, 32), outer(416, 32), outer(448, 32), outer(480, 32)};
 
+inline constexpr prm::Field gre_c_present = misc(0, 1), gre_k_present = misc(2, 1), gre_s_present = misc(3, 1);
 inline constexpr prm::Field source_sqn = misc(8, 24), source_port = misc(48, 16);
 inline constexpr prm::Field outer_second_prio = misc(64, 3), outer_second_vid = misc(68, 12);
+inline constexpr prm::Field inner_second_prio = misc(80, 3), inner_second_vid = misc(84, 12);
 inline constexpr prm::Field outer_second_cvlan_tag = misc(96, 1), outer_second_svlan_tag = misc(98, 1);
-inline constexpr prm::Field outer_ipv6_flow_label = misc(236, 20);
+inline constexpr prm::Field inner_second_cvlan_tag = misc(97, 1), inner_second_svlan_tag = misc(99, 1);
+inline constexpr prm::Field gre_protocol = misc(112, 16), gre_key_h = misc(128, 24), gre_key_l = misc(152, 8);
+inline constexpr prm::Field vxlan_vni = misc(160, 24), geneve_vni = misc(192, 24);
+inline constexpr prm::Field geneve_tlv_option_0_exist = misc(222, 1), geneve_oam = misc(223, 1);
+inline constexpr prm::Field outer_ipv6_flow_label = misc(236, 20), inner_ipv6_flow_label = misc(268, 20);
+inline constexpr prm::Field geneve_opt_len = misc(298, 6), geneve_protocol_type = misc(304, 16);
 
 inline constexpr prm::Field metadata_reg_c_1 = misc2(320, 32), metadata_reg_c_0 = misc2(352, 32);
 
+inline constexpr prm::Field geneve_tlv_option_0_data = misc3(288, 32);
 inline constexpr prm::Field icmp_type = misc3(256, 8), icmp_code = misc3(264, 8);
 inline constexpr prm::Field icmpv6_type = misc3(272, 8), icmpv6_code = misc3(280, 8);
 
+[[nodiscard]] constexpr bool is_outer(prm::Field field) noexcept { return field.bit_offset < misc_block; }
+
+/// The same field of what is inside of a tunnel's packet. Not for ICMP, which is read of the outer packet only.
+[[nodiscard]] constexpr prm::Field inner_of(prm::Field field) noexcept {
+    constexpr prm::Field beside[][2] = {{outer_second_prio, inner_second_prio},
+                                        {outer_second_vid, inner_second_vid},
+                                        {outer_second_cvlan_tag, inner_second_cvlan_tag},
+                                        {outer_second_svlan_tag, inner_second_svlan_tag},
+                                        {outer_ipv6_flow_label, inner_ipv6_flow_label}};
+    for (const auto& [of_outer, of_inner] : beside) {
+        if (field == of_outer) return of_inner;
+    }
+    return {static_cast<std::uint16_t>(inner_block + field.bit_offset), field.bits};
+}
+
 }  // namespace field
 
-/// A field and its name, for people: every field that the compiler can fill, in the order of the structure.
+/// A field and its name, for people: every field that the compiler can fill, in the order of the structure. Those of
+/// the outer headers are inner headers' as well.
 struct NamedField {
     std::string_view name;
     prm::Field field;
@@ -124,6 +149,7 @@ inline constexpr NamedField match_fields[] = {
     {"tcp_flags", field::tcp_flags},
     {"tcp_sport", field::tcp_sport},
     {"tcp_dport", field::tcp_dport},
+    {"ipv4_ihl", field::ipv4_ihl},
     {"ip_ttl_hoplimit", field::ip_ttl_hoplimit},
     {"udp_sport", field::udp_sport},
     {"udp_dport", field::udp_dport},
@@ -135,19 +161,37 @@ inline constexpr NamedField match_fields[] = {
     {"dst_ip_95_64", field::dst_ip[1]},
     {"dst_ip_63_32", field::dst_ip[2]},
     {"dst_ip_31_0", field::dst_ip_31_0},
+    {"gre_c_present", field::gre_c_present},
+    {"gre_k_present", field::gre_k_present},
+    {"gre_s_present", field::gre_s_present},
     {"source_sqn", field::source_sqn},
     {"source_port", field::source_port},
     {"outer_second_prio", field::outer_second_prio},
     {"outer_second_vid", field::outer_second_vid},
+    {"inner_second_prio", field::inner_second_prio},
+    {"inner_second_vid", field::inner_second_vid},
     {"outer_second_cvlan_tag", field::outer_second_cvlan_tag},
+    {"inner_second_cvlan_tag", field::inner_second_cvlan_tag},
     {"outer_second_svlan_tag", field::outer_second_svlan_tag},
+    {"inner_second_svlan_tag", field::inner_second_svlan_tag},
+    {"gre_protocol", field::gre_protocol},
+    {"gre_key_h", field::gre_key_h},
+    {"gre_key_l", field::gre_key_l},
+    {"vxlan_vni", field::vxlan_vni},
+    {"geneve_vni", field::geneve_vni},
+    {"geneve_tlv_option_0_exist", field::geneve_tlv_option_0_exist},
+    {"geneve_oam", field::geneve_oam},
     {"outer_ipv6_flow_label", field::outer_ipv6_flow_label},
+    {"inner_ipv6_flow_label", field::inner_ipv6_flow_label},
+    {"geneve_opt_len", field::geneve_opt_len},
+    {"geneve_protocol_type", field::geneve_protocol_type},
     {"metadata_reg_c_1", field::metadata_reg_c_1},
     {"metadata_reg_c_0", field::metadata_reg_c_0},
     {"icmp_type", field::icmp_type},
     {"icmp_code", field::icmp_code},
     {"icmpv6_type", field::icmpv6_type},
     {"icmpv6_code", field::icmpv6_code},
+    {"geneve_tlv_option_0_data", field::geneve_tlv_option_0_data},
 };
 
 }  // namespace ovsdr::dr

@@ -35,14 +35,14 @@ bool Rule::end() noexcept {
 }
 
 Rule::Rule(Rule&& other) noexcept
-    : matcher_(std::move(other.matcher_)),
-      actions_(std::move(other.actions_)),
+    : actions_(std::move(other.actions_)),
+      matcher_(std::move(other.matcher_)),
       rule_(std::exchange(other.rule_, nullptr)) {}
 
 Rule& Rule::operator=(Rule&& other) noexcept {
     end();
-    actions_ = std::move(other.actions_);
     matcher_ = std::move(other.matcher_);
+    actions_ = std::move(other.actions_);
     rule_ = std::exchange(other.rule_, nullptr);
     return *this;
 }

@@ -36,11 +36,12 @@ public:
 
 private:
     Rule(MatcherRef matcher, ActionList actions, mlx5dv_dr_rule* rule) noexcept
-        : matcher_(std::move(matcher)), actions_(std::move(actions)), rule_(rule) {}
+        : actions_(std::move(actions)), matcher_(std::move(matcher)), rule_(rule) {}
 
-    // Destroyed in reverse: the rule in the destructor's body, then actions, then the matcher's share.
-    MatcherRef matcher_;
+    // Destroyed in reverse: the rule in the destructor's body, then the matcher's share, then actions and whatever else
+    // is kept with them.
     ActionList actions_;
+    MatcherRef matcher_;
     mlx5dv_dr_rule* rule_ = nullptr;
 };
 

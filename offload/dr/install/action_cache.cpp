@@ -111,11 +111,14 @@ Result<std::vector<ActionRef>> ActionCache::make_list(const Path& path, Start st
 
 Result<void> ActionCache::append_changes(std::vector<ActionRef>& actions, const Changes& changes) {
     Result<void> made;
+    if (changes.decapsulates) {
+        made = append(actions, cached("decapsulate", [&] { return Action::decapsulate(fdb_); }));
+    }
     for (unsigned i = 0; made && i < changes.pops; ++i) {
         made = append(actions, cached("pop_vlan", [] { return Action::pop_vlan(); }));
     }
     if (made && !changes.writes.empty()) {
-        made = append(actions, cached(text_of(Changes{0, changes.writes, {}, {}}),
+        made = append(actions, cached(text_of(Changes{.writes = changes.writes}),
                                       [&] { return Action::modify_header(fdb_, changes.writes); }));
     }
     for (const VlanTag& tag : changes.pushes) {
@@ -124,7 +127,7 @@ Result<void> ActionCache::append_changes(std::vector<ActionRef>& actions, const 
                                       [&] { return Action::push_vlan(fdb_, tag.tpid, tag.tci); }));
     }
     if (made && !changes.tunnel.empty()) {
-        made = append(actions, cached(text_of(Changes{0, {}, {}, changes.tunnel}),
+        made = append(actions, cached(text_of(Changes{.tunnel = changes.tunnel}),
                                       [&] { return Action::encapsulate(fdb_, changes.tunnel); }));
     }
     return made;

@@ -83,7 +83,7 @@ CounterPool::~CounterPool() {
     if (poller_.joinable()) poller_.join();
 }
 
-Result<Counter> CounterPool::acquire(std::uint8_t bytes_uncounted, bool polled, std::uint32_t neighbourhood) noexcept {
+Result<Counter> CounterPool::acquire(std::int16_t bytes_uncounted, bool polled, std::uint32_t neighbourhood) noexcept {
     std::lock_guard lock(mutex_);
     auto bulk = bulk_for(neighbourhood);
     if (!bulk) return tl::unexpected(std::move(bulk.error()));

@@ -79,9 +79,9 @@ public:
     /// All Counters are gone by now.
     ~CounterPool();
 
-    /// `bytes_uncounted`: what the device counts too few for each packet; read() adds it.
+    /// `bytes_uncounted`: what the device counts too few for each packet, below 0 too many; read() adds it.
     /// A counter that is not `polled` does not keep the poller awake: settle() reads it.
-    [[nodiscard]] Result<Counter> acquire(std::uint8_t bytes_uncounted, bool polled = true,
+    [[nodiscard]] Result<Counter> acquire(std::int16_t bytes_uncounted, bool polled = true,
                                           std::uint32_t neighbourhood = 0) noexcept;
 
     struct Leaving {

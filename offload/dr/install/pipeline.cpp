@@ -13,6 +13,12 @@ namespace {
 /// In the root, a queue's rule comes before that of the manager's vport, should that be a port of ours as well.
 constexpr std::uint16_t root_queue_priority = 0, root_vport_priority = 1;
 
+/// The same list; who has it has `hold` too. Few rules have one.
+ActionList kept_with(ActionList actions, std::shared_ptr<void> hold) {
+    const auto both = std::make_shared<std::pair<std::shared_ptr<void>, ActionList>>(std::move(hold), std::move(actions));
+    return ActionList(both, both->second.get());
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Pipeline>> Pipeline::create(const std::shared_ptr<Device>& device, const DeviceCaps& caps,
@@ -37,6 +43,7 @@ Result<void> Pipeline::make_tables(const std::shared_ptr<Device>& device, const 
     if (made) made = take(to_miss, Action::to_table(miss_->shared_table()));
     if (!made) return made;
     tables_ = std::make_shared<TableSet>(fdb_, std::move(to_miss), *landing_);
+    tunnel_rules_ = std::make_shared<TunnelRules>(device, tables_);
     made = take(entry_, tables_->make_entry());
     if (made) made = take(to_entry_, Action::to_table(entry_->matchers().shared_table()));
     actions_ = std::make_unique<ActionCache>(fdb_, tables_);
@@ -48,27 +55,7 @@ Result<void> Pipeline::make_miss_rules(CounterPool& counters) {
     Result<void> made = take(misses_, counters.acquire(0, false));
     if (made) made = take(miss, Action::default_miss());
     if (made) made = take(count_misses_, make_rule(*miss_, {{}, 0}, {}, {miss}, misses_.action()));
-    if (made) made = mark_connection_ends();
     return made;
-}
-
-Result<void> Pipeline::mark_connection_ends() {
-    constexpr std::uint32_t tcp = 6, fin = 1, rst = 4;
-    for (const std::uint32_t version : {4U, 6U}) {
-        for (const std::uint32_t flag : {fin, rst}) {
-            MatchParam mask, value;
-            mask.set(field::ip_version, version);
-            value.set(field::ip_version, version);
-            mask.set(field::ip_protocol, 0xFF);
-            value.set(field::ip_protocol, tcp);
-            mask.set(field::tcp_flags, flag);
-            value.set(field::tcp_flags, flag);
-            auto rule = make_rule(entry_->matchers(), {mask, FlowTable::first_priority}, value, entry_->to_software());
-            if (!rule) return tl::unexpected(std::move(rule.error()));
-            mark_ends_.push_back(std::move(*rule));
-        }
-    }
-    return {};
 }
 
 Result<QueueRules> Pipeline::serve(const QueueIn& queue) {
@@ -131,22 +118,31 @@ std::uint32_t Pipeline::table_id(TableKey key) const {
     return table == nullptr ? 0 : table->id();
 }
 
-std::optional<NoWay> Pipeline::obstacle_to(const RulePlan& plan) const {
+std::optional<NoWay> Pipeline::obstacle_to(const Ufid& ufid, const RulePlan& plan) const {
     if (plan.match.table == TableKey{} && plan.path.tables.empty() && plan.path.branches.empty()) return std::nullopt;
-    return no_way_for(plan, [this](TableKey key) -> std::optional<std::uint32_t> {
+    auto no_way = no_way_for(plan, [this](TableKey key) -> std::optional<std::uint32_t> {
         const auto table = find(key);
         return table == nullptr ? std::nullopt : std::optional(table->level());
     });
+    if (!no_way && plan.match.in_tunnel()) no_way = tunnel_rules_->obstacle_to(ufid, plan.match);
+    return no_way;
 }
 
-Result<Rule> Pipeline::install(const RulePlan& plan, const Counter& counter) noexcept {
+Result<Rule> Pipeline::install(const Ufid& ufid, const RulePlan& plan, const Counter& counter) noexcept {
     auto table = find(plan.match.table);
     if (table == nullptr) return tl::unexpected(Error{ELOOP, "its table has gone", "recirc"});
+    std::shared_ptr<FlowTable> hold;
+    if (plan.match.in_tunnel()) {
+        if (auto held = take(hold, tunnel_rules_->hold(ufid, plan.match, table)); !held) {
+            return tl::unexpected(std::move(held.error()));
+        }
+    }
     auto actions = actions_->actions_for(plan.path, plan.match.source, table->level());
     if (!actions) return tl::unexpected(std::move(actions.error()));
     MatcherSet& matchers = table->matchers();
     auto matcher = matchers.acquire(plan.match.mask, FlowTable::megaflow_priority, std::move(table));
     if (!matcher) return tl::unexpected(std::move(matcher.error()));
+    if (hold != nullptr) *actions = kept_with(std::move(*actions), std::move(hold));
     return Rule::create(std::move(*matcher), plan.match.value, std::move(*actions), counter.action());
 }
 
@@ -170,8 +166,8 @@ std::string Pipeline::text() const {
     append(text, "what the slow path sends", *send_);
     append(text, "megaflows", entry_->matchers());
     for (const auto& table : tables_->tables()) {
-        append(text, fmt::format("megaflows behind recirc_id {:#x}", table->key().recirc_id).c_str(),
-               table->matchers());
+        const char* where = table->key().recirc_id != 0 ? "behind" : "of";
+        append(text, fmt::format("megaflows {} {}", where, text_of(table->key())).c_str(), table->matchers());
     }
     append(text, "misses", *miss_);
     for (const auto& [name, table] : landing_->tables()) append(text, name, *table);

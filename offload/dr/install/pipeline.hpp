@@ -36,6 +36,7 @@
 #include "offload/dr/device/counter_bulk.hpp"
 #include "offload/dr/install/action_cache.hpp"
 #include "offload/dr/install/counter.hpp"
+#include "offload/dr/install/tunnel_rules.hpp"
 #include "offload/dr/reject.hpp"
 
 namespace ovsdr::dr {
@@ -85,10 +86,10 @@ public:
     /// got in all, as far as the device could be asked.
     std::uint64_t stop_leading_up(QueueRules& rules) noexcept;
 
-    /// What the tables that are there now have against the plan.
-    [[nodiscard]] std::optional<NoWay> obstacle_to(const RulePlan& plan) const;
-    /// Rule of a megaflow, behind `counter`. ELOOP: obstacle_to() has something to say since.
-    [[nodiscard]] Result<Rule> install(const RulePlan& plan, const Counter& counter) noexcept;
+    /// What the tables that are there now, and the rules in them, have against the megaflow's plan.
+    [[nodiscard]] std::optional<NoWay> obstacle_to(const Ufid& ufid, const RulePlan& plan) const;
+    /// Rule of a megaflow, behind `counter`. ELOOP, EBUSY: obstacle_to() has something to say since.
+    [[nodiscard]] Result<Rule> install(const Ufid& ufid, const RulePlan& plan, const Counter& counter) noexcept;
 
     [[nodiscard]] Domain& fdb() noexcept { return *fdb_; }
     [[nodiscard]] Domain& nic_rx() noexcept { return landing_->domain(); }
@@ -107,7 +108,6 @@ private:
     Pipeline() = default;
     [[nodiscard]] Result<void> make_tables(const std::shared_ptr<Device>& device, const DeviceCaps& caps);
     [[nodiscard]] Result<void> make_miss_rules(CounterPool& counters);
-    [[nodiscard]] Result<void> mark_connection_ends();
     [[nodiscard]] std::shared_ptr<FlowTable> find(TableKey key) const;
 
     std::shared_ptr<Device> device_;
@@ -117,12 +117,12 @@ private:
     std::shared_ptr<MatcherSet> fdb_root_, send_, miss_;
     std::shared_ptr<TableSet> tables_;
     std::shared_ptr<FlowTable> entry_;
+    std::shared_ptr<TunnelRules> tunnel_rules_;
     ActionRef to_entry_, to_send_;
     std::unique_ptr<ActionCache> actions_;
     CounterPool* counters_ = nullptr;
     Counter misses_;
     Rule count_misses_;
-    std::vector<Rule> mark_ends_;
 };
 
 }  // namespace ovsdr::dr

@@ -22,6 +22,7 @@ FlowTable::FlowTable(Private, TableKey key, std::uint32_t id, std::shared_ptr<Ta
 
 FlowTable::~FlowTable() {
     // No packet is in here any more: whoever took the last rule out that led here has drained since.
+    connection_ends_.clear();
     miss_ = Rule();
     named_ = Rule();
     if (set_ != nullptr) set_->gone(*this);
@@ -40,10 +41,34 @@ Result<void> TableSet::furnish(FlowTable& table, std::uint32_t level) {
         table.to_software_ = {std::move(marked), to_miss_};
         made = take(table.miss_, make_rule(*table.matchers_, {{}, FlowTable::last_priority}, {}, table.to_software_));
     }
+    if (made && table.key().recirc_id == 0) made = mark_connection_ends(table);
     // Before a packet gets here, all of it must be in the device.
     if (made) made = landing_.domain().wait_written();
     if (made) made = fdb_->wait_written();
     return made;
+}
+
+/// The device knows of which IP version TCP is, so that it takes a rule for each; no packet is counted here.
+Result<void> TableSet::mark_connection_ends(FlowTable& table) {
+    constexpr std::uint32_t tcp = 6, fin = 0x01, rst = 0x04;
+    const auto place = [&](prm::Field field) {
+        return table.key().tunnel_port != 0 ? field::inner_of(field) : field;
+    };
+    for (const std::uint32_t version : {4U, 6U}) {
+        for (const std::uint32_t flag : {fin, rst}) {
+            MatchParam mask, value;
+            mask.set(place(field::ip_version), version);
+            value.set(place(field::ip_version), version);
+            mask.set(place(field::ip_protocol), 0xFF);
+            value.set(place(field::ip_protocol), tcp);
+            mask.set(place(field::tcp_flags), flag);
+            value.set(place(field::tcp_flags), flag);
+            auto rule = make_rule(*table.matchers_, {mask, FlowTable::first_priority}, value, table.to_software_);
+            if (!rule) return tl::unexpected(std::move(rule.error()));
+            table.connection_ends_.push_back(std::move(*rule));
+        }
+    }
+    return {};
 }
 
 Result<std::shared_ptr<FlowTable>> TableSet::make_entry() {
@@ -64,7 +89,7 @@ Result<ActionRef> TableSet::lead_to(TableKey to, std::uint32_t level, unsigned d
     if (const auto known = known_.find(to); known != known_.end()) table = known->second.table.lock();
     const auto its_level = table == nullptr ? std::nullopt : std::optional(table->level());
     if (lead(its_level, level, depth) != Lead::possible) {
-        return tl::unexpected(Error{ELOOP, fmt::format("no way up to recirc_id {:#x}", to.recirc_id), "recirc"});
+        return tl::unexpected(Error{ELOOP, "no way up to " + text_of(to), "recirc"});
     }
     const bool is_new = table == nullptr;
     if (is_new) {

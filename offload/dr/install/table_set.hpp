@@ -1,14 +1,19 @@
-// The tables of megaflows: one for packets as they come from a vport, one behind each recirculation.
+// The tables of megaflows: one for packets as they come from a vport, one for packets of each tunnel port, one behind
+// each recirculation of either.
 //
-// Model. A FlowTable has an id, which a packet that misses in it takes to software. The table of a recirculation is
-// made for the first rule that leads to it, and goes with the last rule that leads to it or lies in it.
+// Model. A FlowTable has an id, which a packet that misses in it takes to software. All but the first are made for the
+// first rule that leads to them, and go with the last rule that leads to them or lies in them.
+//
+// A packet that ends a TCP connection goes up from the first table that it enters, and from that of a tunnel port
+// (pipeline.hpp says why).
 //
 // Levels only ascend (compile/levels.hpp) and never change: a rule that would lead from a higher level than its table's
 // has to wait until that table has gone, and so has one that would lead back.
 //
 // Ids are not used again while packets may be under way with them: key_of() still knows many that have gone.
 //
-// Threads: any. `changed` is called when a table has been made or has gone, with no lock of the TableSet's.
+// Threads: any. `changed` is called when a table has been made, has gone or was told of, with no lock of the
+// TableSet's.
 #pragma once
 
 #include <atomic>
@@ -55,6 +60,7 @@ private:
     std::shared_ptr<MatcherSet> matchers_;
     std::vector<ActionRef> to_software_;
     Rule named_, miss_;
+    std::vector<Rule> connection_ends_;
 };
 
 class TableSet : public std::enable_shared_from_this<TableSet> {
@@ -78,12 +84,14 @@ public:
     /// possible.
     [[nodiscard]] Result<ActionRef> lead_to(TableKey to, std::uint32_t level, unsigned depth);
 
-    /// Grows with each table that has been made or has gone, before `changed` is called.
+    /// Grows with each table that has been made, has gone or was told of, before `changed` is called.
     [[nodiscard]] std::uint64_t changes() const noexcept { return changes_.load(std::memory_order_acquire); }
     /// Whose id it is or was. Does not wait for the device.
     [[nodiscard]] std::optional<TableKey> key_of(std::uint32_t id) const;
-    /// Those behind recirculations.
+    /// All but the entry's.
     [[nodiscard]] std::vector<std::shared_ptr<FlowTable>> tables() const;
+    /// Something about the table has changed: counts as a change, and calls `changed`.
+    void tell(TableKey key) noexcept;
 
 private:
     friend class FlowTable;
@@ -94,10 +102,10 @@ private:
     static constexpr std::size_t remembered = 4096;
 
     [[nodiscard]] Result<void> furnish(FlowTable& table, std::uint32_t level);
+    [[nodiscard]] Result<void> mark_connection_ends(FlowTable& table);
     [[nodiscard]] std::uint32_t new_id(TableKey key);
     void forget_id(std::uint32_t id) noexcept;
     void gone(const FlowTable& table) noexcept;
-    void tell(TableKey key) noexcept;
 
     std::shared_ptr<Domain> fdb_;
     ActionRef to_miss_;

@@ -7,6 +7,8 @@
 #include "dpif-netdev-private-flow.h"
 #include "netdev-offload-provider.h"
 #include "netdev-offload.h"
+#include "netdev.h"
+#include "packets.h"
 #include "openvswitch/match.h"
 #include "openvswitch/ofpbuf.h"
 #include "shim/flow_api.h"
@@ -14,9 +16,20 @@
 #include "shim/netdev_dr.h"
 #include "util.h"
 
+/* A dr port's, or one that OVS made. */
 struct probe_netdev {
     struct netdev_dr dr;
+    struct netdev *tunnel;
+    odp_port_t odp_port;
 };
+
+static const char datapath_type[] = "netdev";
+
+static struct netdev *
+netdev_of(struct probe_netdev *netdev)
+{
+    return netdev->tunnel ? netdev->tunnel : &netdev->dr.up;
+}
 
 struct probe_flow {
     struct dp_netdev_flow flow;
@@ -35,14 +48,53 @@ probe_netdev_new(struct ovsdr_port *port)
 
     netdev->dr.up.ref_cnt = 1;
     netdev->dr.up.name = "probe";
+    netdev->dr.up.dpif_type = datapath_type;
     ovs_rwlock_init(&netdev->dr.lock);
     netdev->dr.port = port;
     return netdev;
 }
 
+bool
+probe_is_tunnel(const struct netdev *netdev)
+{
+    return netdev->netdev_class;
+}
+
+struct probe_netdev *
+probe_tunnel_new(const char *type, uint32_t odp_port)
+{
+    struct probe_netdev *netdev = xzalloc(sizeof *netdev);
+    struct dpif_port port = {.name = xasprintf("tunnel-%s", type), .type = CONST_CAST(char *, type)};
+
+    port.port_no = netdev->odp_port = u32_to_odp(odp_port);
+    ovs_assert(!netdev_open(port.name, type, &netdev->tunnel));
+    netdev_set_dpif_type(netdev->tunnel, datapath_type);
+    ovs_assert(!netdev_ports_insert(netdev->tunnel, &port));
+    free(port.name);
+    return netdev;
+}
+
+void
+probe_tunnel_moves_to(struct probe_netdev *netdev, const char *type)
+{
+    netdev_set_dpif_type(netdev->tunnel, !strcmp(type, datapath_type) ? datapath_type : type);
+}
+
+bool
+probe_takes(struct probe_netdev *netdev)
+{
+    return !flow_api_dr.init_flow_api(netdev_of(netdev));
+}
+
 void
 probe_netdev_free(struct probe_netdev *netdev)
 {
+    if (netdev->tunnel) {
+        netdev_ports_remove(netdev->odp_port, datapath_type);
+        netdev_close(netdev->tunnel);
+        free(netdev);
+        return;
+    }
     ovs_assert(netdev->dr.up.ref_cnt == 1);
     ovs_rwlock_destroy(&netdev->dr.lock);
     free(netdev);
@@ -76,13 +128,13 @@ probe_put(struct probe_netdev *netdev, struct probe_flow *flow)
     struct match match;
 
     memset(&match, 0, sizeof match);
-    return flow_api_dr.flow_put(&netdev->dr.up, &match, NULL, 0, &flow->flow.mega_ufid, &info, NULL);
+    return flow_api_dr.flow_put(netdev_of(netdev), &match, NULL, 0, &flow->flow.mega_ufid, &info, NULL);
 }
 
 void
 probe_del(struct probe_netdev *netdev, struct probe_flow *flow)
 {
-    flow_api_dr.flow_del(&netdev->dr.up, &flow->flow.mega_ufid, NULL);
+    flow_api_dr.flow_del(netdev_of(netdev), &flow->flow.mega_ufid, NULL);
 }
 
 static unsigned int packets_freed;
@@ -96,23 +148,35 @@ dp_packet_uninit(struct dp_packet *packet)
 }
 
 struct probe_recovered
-probe_recover(struct probe_netdev *netdev, uint32_t tag)
+probe_recover_packet(struct probe_netdev *netdev, uint32_t tag, const uint8_t *data, size_t size)
 {
     struct probe_recovered recovered = {.gone = false};
-    struct dp_packet *packet = dp_packet_new(64);
+    struct dp_packet *packet = dp_packet_new(size);
     unsigned int before = packets_freed;
     uint32_t mark;
 
+    dp_packet_put(packet, data, size);
     pkt_metadata_init(&packet->md, u32_to_odp(1));
     dp_packet_set_flow_mark(packet, tag);
     recovered.error = flow_api_dr.hw_miss_packet_recover(&netdev->dr.up, packet);
     recovered.gone = packets_freed != before;
     if (!recovered.gone) {
         recovered.recirc_id = packet->md.recirc_id;
+        recovered.in_port = odp_to_u32(packet->md.in_port.odp_port);
+        recovered.tunnel_id = flow_tnl_dst_is_set(&packet->md.tunnel) ? ntohll(packet->md.tunnel.tun_id) : 0;
+        recovered.size = dp_packet_size(packet);
         recovered.has_mark = dp_packet_has_flow_mark(packet, &mark);
         dp_packet_delete(packet);
     }
     return recovered;
+}
+
+struct probe_recovered
+probe_recover(struct probe_netdev *netdev, uint32_t tag)
+{
+    static const uint8_t zeros[64];
+
+    return probe_recover_packet(netdev, tag, zeros, sizeof zeros);
 }
 
 static void
@@ -121,7 +185,7 @@ get(struct probe_netdev *netdev, struct probe_flow *flow)
     struct dpif_flow_stats stats;
     struct dpif_flow_attrs attrs;
 
-    flow_api_dr.flow_get(&netdev->dr.up, NULL, NULL, &flow->flow.mega_ufid, &stats, &attrs, NULL);
+    flow_api_dr.flow_get(netdev_of(netdev), NULL, NULL, &flow->flow.mega_ufid, &stats, &attrs, NULL);
 }
 
 struct probe_watch *

@@ -19,7 +19,14 @@ struct probe_netdev;
 struct probe_flow;
 struct probe_watch;
 
+struct netdev;
 struct probe_netdev *probe_netdev_new(struct ovsdr_port *);
+/* A tunnel's netdev of this type, in the userspace datapath under this number. */
+struct probe_netdev *probe_tunnel_new(const char *type, uint32_t odp_port);
+bool probe_is_tunnel(const struct netdev *);
+void probe_tunnel_moves_to(struct probe_netdev *, const char *dpif_type);
+/* Whether the provider says that it is for this netdev. */
+bool probe_takes(struct probe_netdev *);
 void probe_netdev_free(struct probe_netdev *);
 struct probe_flow *probe_flow_new(uint64_t mega_ufid);
 void probe_flow_free(struct probe_flow *);
@@ -33,10 +40,13 @@ void probe_del(struct probe_netdev *, struct probe_flow *);
 struct probe_recovered {
     int error;
     bool gone;                  /* the provider has freed the packet */
-    uint32_t recirc_id;
+    uint32_t recirc_id, in_port;
+    uint64_t tunnel_id;
+    size_t size;
     bool has_mark;
 };
 struct probe_recovered probe_recover(struct probe_netdev *, uint32_t tag);
+struct probe_recovered probe_recover_packet(struct probe_netdev *, uint32_t tag, const uint8_t *, size_t size);
 
 /* What a deleting thread does: watches while dpif-netdev asks flow_get about the flow; takes the rules of many out at
  * once. */

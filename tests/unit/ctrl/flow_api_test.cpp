@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ctrl/flow.h"
+#include "ctrl/tunnel_port.h"
 #include "flow_api_probe.h"
 
 /// A device that knows ufids and what they counted.
@@ -17,11 +18,22 @@ struct ovsdr_port {
 
 namespace {
 
+/// Stands for all devices, of which tunnel ports are.
+ovsdr_port all_devices;
+
+ovsdr_port& device_of(ovsdr_port* port) { return port != nullptr ? *port : all_devices; }
+const ovsdr_port& device_of(const ovsdr_port* port) { return port != nullptr ? *port : all_devices; }
+
 /// What the NIC was asked for in one call.
 std::vector<std::size_t> deletion_sizes;
 
-/// Of the only table whose misses come up.
-constexpr std::uint32_t known_tag = 2, recirc_id_of_known_tag = 7;
+/// Of the tables whose misses come up.
+constexpr std::uint32_t known_tag = 2, recirc_id_of_known_tag = 7, tunnel_tag = 3, tunnel_recirc_id = 9;
+/// Of the only tunnel port; and one that there is no more.
+constexpr std::uint32_t tunnel_port = 4, tag_of_gone_port = 5;
+
+/// What the datapath's tunnel port is.
+ovsdr_tunnel_port tunnel{.odp_port = tunnel_port, .kind = OVSDR_TUNNEL_VXLAN, .udp_port = 4789};
 
 }  // namespace
 
@@ -30,17 +42,18 @@ extern "C" {
 ovsdr_put_outcome ovsdr_flow_put(ovsdr_port* port, const ovsdr_ufid* ufid, const ovsdr_megaflow*, std::uint16_t,
                                  char** error) noexcept {
     *error = nullptr;
-    port->packets.try_emplace(ufid->value[0], 0);
+    device_of(port).packets.try_emplace(ufid->value[0], 0);
     return OVSDR_PUT_INSTALLED;
 }
 
 bool ovsdr_flow_known(const ovsdr_port* port, const ovsdr_ufid* ufid) noexcept {
-    return port->packets.contains(ufid->value[0]);
+    return device_of(port).packets.contains(ufid->value[0]);
 }
 
 bool ovsdr_flow_get(const ovsdr_port* port, const ovsdr_ufid* ufid, ovsdr_flow_stats* stats) noexcept {
-    const auto found = port->packets.find(ufid->value[0]);
-    if (found == port->packets.end()) return false;
+    const auto& packets = device_of(port).packets;
+    const auto found = packets.find(ufid->value[0]);
+    if (found == packets.end()) return false;
     *stats = {.packets = found->second, .bytes = 0, .used_ms = 0, .offloaded = true};
     return true;
 }
@@ -48,7 +61,7 @@ bool ovsdr_flow_get(const ovsdr_port* port, const ovsdr_ufid* ufid, ovsdr_flow_s
 void ovsdr_flows_del(ovsdr_flow_deletion* deletions, size_t n) noexcept {
     deletion_sizes.push_back(n);
     for (std::size_t i = 0; i < n; ++i) {
-        auto& packets = deletions[i].port->packets;
+        auto& packets = device_of(deletions[i].port).packets;
         const auto found = packets.find(deletions[i].ufid.value[0]);
         deletions[i].had_stats = found != packets.end();
         if (!deletions[i].had_stats) continue;
@@ -58,16 +71,26 @@ void ovsdr_flows_del(ovsdr_flow_deletion* deletions, size_t n) noexcept {
 }
 
 void ovsdr_flow_flush(ovsdr_port*) noexcept {}
-bool ovsdr_missed_behind(const ovsdr_port*, std::uint32_t tag, std::uint32_t* recirc_id) noexcept {
-    if (tag == known_tag) *recirc_id = recirc_id_of_known_tag;
-    return tag == known_tag;
+bool ovsdr_missed_in(const ovsdr_port*, std::uint32_t tag, ovsdr_missed* missed) noexcept {
+    switch (tag) {
+        case known_tag: *missed = {.recirc_id = recirc_id_of_known_tag, .tunnel_port = 0}; return true;
+        case tunnel_tag: *missed = {.recirc_id = tunnel_recirc_id, .tunnel_port = tunnel_port}; return true;
+        case tag_of_gone_port: *missed = {.recirc_id = 0, .tunnel_port = tunnel_port + 1}; return true;
+        default: return false;
+    }
 }
+bool ovsdr_tunnel_port_get(std::uint32_t odp_port, ovsdr_tunnel_port* port) noexcept {
+    *port = tunnel;
+    return odp_port == tunnel_port;
+}
+void ovsdr_tunnel_port_set(const ovsdr_tunnel_port*, const char*) noexcept {}
+void ovsdr_tunnel_port_remove(std::uint32_t) noexcept {}
 std::uint64_t ovsdr_flow_count_of_device(const ovsdr_port*) noexcept { return 0; }
 
 // Of the netdev class, which is not linked.
 struct netdev;
 struct netdev_dr;
-bool is_netdev_dr(const netdev*) { return true; }
+bool is_netdev_dr(const netdev* netdev) { return !probe_is_tunnel(netdev); }
 void netdev_dr_set_odp_port(netdev_dr*, std::uint32_t) {}
 
 }  // extern "C"
@@ -88,7 +111,10 @@ protected:
     Flow old{probe_flow_new(ufid), probe_flow_free};
     Flow next{probe_flow_new(ufid), probe_flow_free};
 
-    FlowApi() { deletion_sizes.clear(); }
+    FlowApi() {
+        deletion_sizes.clear();
+        all_devices.packets.clear();
+    }
 
     [[nodiscard]] Watch watch(const Flow& flow) const {
         return {probe_watch_new(netdev.get(), flow.get()), probe_watch_free};
@@ -258,6 +284,118 @@ TEST_F(FlowApi, APacketOfATableThatNobodyKnowsIsFreedAndReported) {
     const probe_recovered recovered = probe_recover(netdev.get(), known_tag + 1);
     EXPECT_NE(recovered.error, 0);
     EXPECT_TRUE(recovered.gone) << "dpif-netdev forgets a packet that could not be recovered";
+}
+
+/// A tunnel port beside the two dr ports.
+class TunnelFlowApi : public FlowApi {
+protected:
+    Netdev vxlan{probe_tunnel_new("vxlan", tunnel_port), probe_netdev_free};
+
+    TunnelFlowApi() { tunnel.kind = OVSDR_TUNNEL_VXLAN; }
+};
+
+/// An IPv4 packet to a VXLAN port of this number, VNI 5, with an inner frame of this size.
+std::vector<std::uint8_t> vxlan_packet(std::uint16_t port, std::size_t inner, std::uint8_t vxlan_flags = 8) {
+    const auto byte = [](std::size_t value) { return static_cast<std::uint8_t>(value); };
+    const std::size_t udp = 16 + inner, ip = 20 + udp;
+    std::vector<std::uint8_t> packet{0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 2, 8, 0,
+                                     0x45, 0, byte(ip >> 8), byte(ip), 0, 0, 0x40, 0, 64, 17, 0, 0, 1, 2, 3, 4, 5, 6, 7,
+                                     8, 0x80, 0, byte(port >> 8), byte(port), byte(udp >> 8), byte(udp), 0, 0,
+                                     vxlan_flags, 0, 0, 0, 0, 0, 5, 0};
+    std::uint32_t sum = 0;
+    for (std::size_t i = 14; i < 34; i += 2) sum += packet[i] << 8 | packet[i + 1];
+    sum = (sum & 0xffff) + (sum >> 16);
+    packet[24] = byte(~sum >> 8);
+    packet[25] = byte(~sum);
+    packet.resize(packet.size() + inner, 0x11);
+    return packet;
+}
+
+TEST_F(TunnelFlowApi, IsOfferedTheMegaflowsOfTheUserspaceDatapathsTunnelPortsOnly) {
+    EXPECT_TRUE(probe_takes(netdev.get()));
+    EXPECT_TRUE(probe_takes(vxlan.get()));
+    for (const char* type : {"geneve", "gre", "ip6gre"}) {
+        EXPECT_TRUE(probe_takes(Netdev(probe_tunnel_new(type, 20), probe_netdev_free).get())) << type;
+    }
+    for (const char* type : {"erspan", "gtpu", "lisp"}) {
+        EXPECT_FALSE(probe_takes(Netdev(probe_tunnel_new(type, 20), probe_netdev_free).get())) << type;
+    }
+    probe_tunnel_moves_to(vxlan.get(), "system");
+    EXPECT_FALSE(probe_takes(vxlan.get()));
+    probe_tunnel_moves_to(vxlan.get(), "netdev");
+}
+
+TEST_F(TunnelFlowApi, ATunnelsMegaflowsAreInAllDevicesAndNotInAPortsOwn) {
+    ASSERT_EQ(probe_put(vxlan.get(), old.get()), 0);
+    EXPECT_EQ(all_devices.packets.count(ufid), 1U);
+    EXPECT_TRUE(port.packets.empty());
+    const Watch deletion{probe_watch_new(vxlan.get(), old.get()), probe_watch_free};
+    probe_flow_dies(old.get());
+    all_devices.packets[ufid] = 7;
+    probe_del(vxlan.get(), old.get());
+    EXPECT_TRUE(deletion_sizes.empty()) << "the offload thread leaves it to the watch";
+    std::uint64_t last = 0;
+    EXPECT_TRUE(finish(deletion, last));
+    EXPECT_EQ(last, 7U);
+    EXPECT_TRUE(all_devices.packets.empty());
+}
+
+TEST_F(TunnelFlowApi, ARuleThatWasLeftGoesBeforeTheNextFlowsComes) {
+    ASSERT_EQ(probe_put(vxlan.get(), old.get()), 0);
+    const Watch deletion{probe_watch_new(vxlan.get(), old.get()), probe_watch_free};
+    probe_flow_dies(old.get());
+    all_devices.packets[ufid] = 7;
+    probe_del(vxlan.get(), old.get());
+    ASSERT_EQ(probe_put(vxlan.get(), next.get()), 0);
+    EXPECT_EQ(all_devices.packets[ufid], 0U);
+    std::uint64_t last = 0;
+    EXPECT_TRUE(finish(deletion, last));
+    EXPECT_EQ(last, 7U);
+}
+
+TEST_F(TunnelFlowApi, DeletionsOfDrPortsAndTunnelPortsAreOneCall) {
+    ASSERT_EQ(probe_put(netdev.get(), old.get()), 0);
+    ASSERT_EQ(probe_put(vxlan.get(), next.get()), 0);
+    port.packets[ufid] = 3;
+    all_devices.packets[ufid] = 4;
+    const Watch first = watch(old);
+    const Watch second{probe_watch_new(vxlan.get(), next.get()), probe_watch_free};
+    probe_watch* all[] = {first.get(), second.get()};
+    probe_delete(all, 2);
+    EXPECT_EQ(deletion_sizes, std::vector<std::size_t>{2});
+    std::uint64_t last = 0;
+    EXPECT_TRUE(probe_watch_has_last(first.get(), &last));
+    EXPECT_EQ(last, 3U);
+    EXPECT_TRUE(probe_watch_has_last(second.get(), &last));
+    EXPECT_EQ(last, 4U);
+}
+
+TEST_F(TunnelFlowApi, WhatMissedInATunnelsTableIsTakenOutOfIt) {
+    const auto packet = vxlan_packet(4789, 60);
+    const probe_recovered recovered = probe_recover_packet(netdev.get(), tunnel_tag, packet.data(), packet.size());
+    EXPECT_EQ(recovered.error, 0);
+    ASSERT_FALSE(recovered.gone);
+    EXPECT_EQ(recovered.recirc_id, tunnel_recirc_id);
+    EXPECT_EQ(recovered.in_port, tunnel_port);
+    EXPECT_EQ(recovered.tunnel_id, 5U);
+    EXPECT_EQ(recovered.size, 60U);
+    EXPECT_FALSE(recovered.has_mark);
+}
+
+TEST_F(TunnelFlowApi, WhatCannotBeTakenOutIsFreedAndReported) {
+    const auto is_dropped = [&](std::uint32_t tag, const std::vector<std::uint8_t>& packet) {
+        const probe_recovered recovered = probe_recover_packet(netdev.get(), tag, packet.data(), packet.size());
+        return recovered.error != 0 && recovered.gone;
+    };
+    EXPECT_TRUE(is_dropped(tag_of_gone_port, vxlan_packet(4789, 60)));
+    EXPECT_TRUE(is_dropped(tunnel_tag, vxlan_packet(4790, 60))) << "another port has got the number";
+    EXPECT_TRUE(is_dropped(tunnel_tag, vxlan_packet(4789, 60, 0))) << "a header that OVS does not take";
+    EXPECT_TRUE(is_dropped(tunnel_tag, vxlan_packet(4789, 13))) << "no Ethernet frame inside";
+    EXPECT_TRUE(is_dropped(tunnel_tag, std::vector<std::uint8_t>(64)));
+    tunnel.kind = OVSDR_TUNNEL_GRE;
+    EXPECT_TRUE(is_dropped(tunnel_tag, vxlan_packet(4789, 60)));
+    tunnel.kind = OVSDR_TUNNEL_VXLAN;
+    EXPECT_FALSE(is_dropped(tunnel_tag, vxlan_packet(4789, 14)));
 }
 
 }  // namespace

@@ -61,6 +61,7 @@ std::string text_of(const ovsdr_action& action) {
         case OVSDR_ACTION_POP_VLAN: return "pop";
         case OVSDR_ACTION_SET: return text_of(action.set);
         case OVSDR_ACTION_TUNNEL_PUSH: return "tunnel of " + std::to_string(action.tunnel_push.header_size);
+        case OVSDR_ACTION_TUNNEL_POP: return "pop into " + std::to_string(action.tunnel_port);
         case OVSDR_ACTION_RECIRC: return "recirc " + std::to_string(action.recirc_id);
         case OVSDR_ACTION_COPY_BEGIN: return "{";
         case OVSDR_ACTION_COPY_END: return "}";
@@ -102,7 +103,8 @@ TEST(MegaflowActions, NoActionsAndAnExplicitDropAreDrops) {
 
 TEST(MegaflowActions, EveryOtherActionIsNamedEachByItsOwnName) {
     const std::set<int> known = {probe_output, probe_push_vlan, probe_pop_vlan,   probe_drop,         probe_recirc,
-                                 probe_clone,  probe_set,       probe_set_masked, probe_check_pkt_len};
+                                 probe_clone,  probe_set,       probe_set_masked, probe_check_pkt_len,
+                                 probe_tunnel_pop_attribute};
     std::set<std::string> names;
     int unsupported = 0;
     for (int attribute = 0; attribute <= probe_action_attribute_max; ++attribute) {
@@ -192,6 +194,8 @@ TEST(MegaflowActions, ASetOfAnythingElseIsNamedWithWhatItSets) {
 const ActionCase copy_cases[] = {
     {"1,recirc(7)", "1 recirc 7"},
     {"recirc(7),2", "recirc 7 2"},
+    {"pop_vlan,tnl_pop(4)", "pop pop into 4"},
+    {"clone(tnl_pop(4294967294)),2", "{ pop into 4294967294 } 2"},
     {"clone(1,pop_vlan,2),3", "{ 1 pop 2 } 3"},
     {"clone(set(ipv4(ttl=1)),clone(1),2),3", "{ ip_ttl=01 { 1 } 2 } 3"},
     {"1,clone(2)", "1 { 2 }"},
@@ -253,7 +257,7 @@ TEST(MegaflowActions, CountsNestedOnesToo) {
 }
 
 TEST(MegaflowActions, AttributesOfAWrongSizeAreMalformed) {
-    for (const int type : {probe_output, probe_push_vlan, probe_recirc}) {
+    for (const int type : {probe_output, probe_push_vlan, probe_recirc, probe_tunnel_pop_attribute}) {
         for (const std::size_t size : {0, 1, 2, 3, 5, 8, 200}) {
             EXPECT_EQ(text_of(from_bytes(attribute(type, std::string(size, 'x')) + output(1))), "no malformed 1");
         }

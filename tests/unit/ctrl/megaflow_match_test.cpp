@@ -13,10 +13,14 @@ namespace {
 constexpr std::uint16_t ipv4 = 0x0800, ipv6 = 0x86dd, arp = 0x0806;
 constexpr std::uint8_t tcp = 6, icmpv6 = 58;
 
-bool any(const ovsdr_flow_fields& fields) {
-    const ovsdr_flow_fields none{};
+template <typename Fields>
+bool any(const Fields& fields) {
+    const Fields none{};
     return std::memcmp(&fields, &none, sizeof none) != 0;
 }
+
+/// Whether anything of a mask is carried over.
+bool matches(const ovsdr_megaflow& megaflow) { return any(megaflow.mask) || any(megaflow.tunnel_mask); }
 
 /// The fields that have no place, in the order of struct flow: "ct_state,ct_mark".
 std::string unsupported(const ovsdr_megaflow& megaflow) {
@@ -51,7 +55,7 @@ TEST(MegaflowMatch, EveryMaskedBitOfStructFlowIsCarriedOverOrNamed) {
             const auto bits = static_cast<std::uint8_t>(1 << bit % 8);
             ovsdr_megaflow megaflow;
             probe_match_byte(bit / 8, metadata.contains(name) ? bits : 0, bits, eth_type, proto, &megaflow);
-            if (any(megaflow.mask) || name == "packet_type") {
+            if (matches(megaflow) || name == "packet_type") {
                 EXPECT_EQ(unsupported(megaflow), "") << "bit " << bit;
             } else {
                 EXPECT_EQ(unsupported(megaflow), name) << "bit " << bit << " of struct flow, eth_type " << eth_type;
@@ -68,7 +72,7 @@ TEST(MegaflowMatch, AMatchForZeroOfMetadataIsNoMatch) {
         ovsdr_megaflow megaflow;
         probe_match_byte(offset, tells_tunnel ? 0 : 0x50, 0xaf, ipv4, tcp, &megaflow);
         EXPECT_EQ(unsupported(megaflow), "") << name << ": no bit of the value is matched on";
-        EXPECT_FALSE(any(megaflow.mask));
+        EXPECT_FALSE(matches(megaflow));
     }
 }
 
@@ -78,7 +82,7 @@ TEST(MegaflowMatch, AMatchForZeroOfAHeaderFieldIsOne) {
         if (metadata.contains(name) || name == "packet_type") continue;
         ovsdr_megaflow megaflow;
         probe_match_byte(offset, 0, 0xff, 0x88b5, 0, &megaflow);
-        EXPECT_TRUE(any(megaflow.mask) || unsupported(megaflow) == name) << name << ", byte " << offset;
+        EXPECT_TRUE(matches(megaflow) || unsupported(megaflow) == name) << name << ", byte " << offset;
     }
 }
 
@@ -112,11 +116,13 @@ const ZeroCase zero_cases[] = {
     {"ct_mark(0x2/0x3),in_port(1),eth(),eth_type(0x1234)", "ct_mark"},
     // Of tracked packets zero is a value.
     {"ct_state(-new+trk),ct_mark(0/0x1),recirc_id(0x7),in_port(1),eth(),eth_type(0x1234)", "ct_state,ct_mark"},
-    // And of packets out of a tunnel.
-    {"tunnel(tun_id=0x0,src=1.1.1.1,dst=2.2.2.2,tos=0,ttl=0,flags(-df)),in_port(1),eth(),eth_type(0x1234)",
-     "tun_dst,tun_src,tun_id,tun_flags,tun_tos,tun_ttl"},
-    {"tunnel(tun_id=0x0,ipv6_src=::1,ipv6_dst=::2,ttl=0,flags(-csum)),in_port(1),eth(),eth_type(0x1234)",
-     "tun_ipv6_dst,tun_ipv6_src,tun_id,tun_flags,tun_ttl"},
+    // And of packets out of a tunnel, where most fields have a place.
+    {"tunnel(tun_id=0x0,src=1.1.1.1,dst=2.2.2.2,tos=0,ttl=0,flags(-df)),in_port(1),eth(),eth_type(0x1234)", ""},
+    {"tunnel(tun_id=0x0,ipv6_src=::1,ipv6_dst=::2,ttl=0,flags(-csum)),in_port(1),eth(),eth_type(0x1234)", ""},
+    {"tunnel(src=1.1.1.1,dst=2.2.2.2,ttl=64,vxlan(gbp(id=0,flags=0)),flags()),in_port(1),eth(),eth_type(0x1234)",
+     "tun_gbp_id,tun_gbp_flags"},
+    // What OVS's tnl_pop sets for no packet.
+    {"tunnel(src=1.1.1.1,dst=2.2.2.2,ttl=64,flags(df)),in_port(1),eth(),eth_type(0x1234)", "tun_flags"},
 };
 
 TEST(MegaflowMatch, NamesMetadataOnlyWhereAPacketMustHaveSome) {
@@ -172,7 +178,7 @@ const KeyCase key_cases[] = {
     {"dp_hash(0x1),in_port(1),eth(),eth_type(0x1234)", "dp_hash"},
     {"tunnel(tun_id=0x7f10354,src=10.10.10.10,dst=20.20.20.20,ttl=64,flags(csum|key)),in_port(1),eth(),"
      "eth_type(0x1234)",
-     "tun_dst,tun_src,tun_id,tun_flags,tun_ttl"},
+     ""},
     {"ct_state(+trk+est),in_port(1),eth(),eth_type(0x1234)", "ct_state"},
     {"ct_zone(5),in_port(1),eth(),eth_type(0x1234)", "ct_zone"},
     {"ct_mark(5),in_port(1),eth(),eth_type(0x1234)", "ct_mark"},
@@ -258,6 +264,85 @@ TEST(MegaflowMatch, TellsIpv6AndArpAddressesApart) {
     EXPECT_TRUE(arp_flow.key.arp);
     EXPECT_EQ(arp_flow.key.ip_proto, 2);
     EXPECT_EQ(arp_flow.key.src[3], 4);
+}
+
+constexpr char behind[] = ",in_port(7),eth(),eth_type(0x1234)";
+
+TEST(MegaflowMatch, CarriesWhatTheTunnelHadAround) {
+    const auto megaflow = from_match(
+        "tunnel(tun_id=0x102030405060708/0xffffffffffffff00,src=1.2.3.4,dst=5.6.7.0/255.255.255.0,tos=0x11,ttl=64/0xf0,"
+        "tp_src=80,tp_dst=4789/0xff,flags(-df-csum+key-oam))" + std::string(behind));
+    const ovsdr_tunnel_fields &key = megaflow.tunnel_key, &mask = megaflow.tunnel_mask;
+    EXPECT_EQ(unsupported(megaflow), "");
+    EXPECT_EQ(std::memcmp(&key.be_id, "\1\2\3\4\5\6\7", 7), 0);
+    EXPECT_EQ(std::memcmp(&mask.be_id, "\xff\xff\xff\xff\xff\xff\xff\0", 8), 0);
+    EXPECT_EQ(std::memcmp(key.src, "\1\2\3\4\0\0", 6), 0);
+    EXPECT_EQ(std::memcmp(mask.src, "\xff\xff\xff\xff\0\0", 6), 0);
+    EXPECT_EQ(std::memcmp(mask.dst, "\xff\xff\xff\0\0", 5), 0);
+    EXPECT_FALSE(key.ipv6);
+    EXPECT_EQ(key.tos, 0x11);
+    EXPECT_EQ(mask.tos, 0xff);
+    EXPECT_EQ(mask.ttl, 0xf0);
+    EXPECT_EQ(key.be_tp_src, htons(80));
+    EXPECT_EQ(mask.be_tp_src, 0xffff);
+    EXPECT_EQ(mask.be_tp_dst, htons(0xff));
+    EXPECT_EQ(key.flags, OVSDR_TUNNEL_KEY);
+    EXPECT_EQ(mask.flags, OVSDR_TUNNEL_KEY | OVSDR_TUNNEL_CSUM | OVSDR_TUNNEL_OAM) << "DF is no match";
+    EXPECT_EQ(mask.options_size, 0);
+}
+
+TEST(MegaflowMatch, TellsATunnelOverIpv6Apart) {
+    const auto megaflow = from_match("tunnel(tun_id=1,ipv6_src=::1,ipv6_dst=fd00::2,ttl=64,flags(csum|key))" +
+                                     std::string(behind));
+    EXPECT_EQ(unsupported(megaflow), "");
+    EXPECT_TRUE(megaflow.tunnel_key.ipv6);
+    EXPECT_EQ(megaflow.tunnel_key.src[15], 1);
+    EXPECT_EQ(megaflow.tunnel_key.dst[0], 0xfd);
+    EXPECT_EQ(megaflow.tunnel_mask.dst[15], 0xff);
+    EXPECT_EQ(megaflow.tunnel_key.flags, OVSDR_TUNNEL_CSUM | OVSDR_TUNNEL_KEY);
+}
+
+struct OptionsCase {
+    const char* options;
+    int size;
+    const char *key, *mask;  // the first eight bytes, as hexadecimal digits
+    const char* unsupported;
+};
+
+const OptionsCase options_cases[] = {
+    {"{class=0x102,type=0x80,len=4,0x10003}", 8, "0102800100010003", "ffffff1fffffffff", ""},
+    {"{class=0x102,type=0x80,len=4,0x10003/0x7fff0000}", 8, "0102800100010003", "ffffff1f7fff0000", ""},
+    {"{class=0x102,type=0x80,len=0}", 4, "0102800000000000", "ffffff1f00000000", ""},
+    {"{class=0x102,type=0x80,len=4,0x10003}{class=0x103,type=0,len=0}", 12, "0102800100010003", "ffffff1fffffffff",
+     "tun_metadata"},
+    {"{class=0x102,type=0x80,len=8,0x1000300040005/0x0}", 12, "0102800200010003", "ffffff1f00000000", ""},
+};
+
+std::string hex(const std::uint8_t (&bytes)[8]) {
+    std::string digits;
+    for (const std::uint8_t byte : bytes) {
+        digits += "0123456789abcdef"[byte >> 4];
+        digits += "0123456789abcdef"[byte & 15];
+    }
+    return digits;
+}
+
+TEST(MegaflowMatch, CarriesGenevesFirstOptionAndTheSizeOfAll) {
+    for (const auto& [options, size, key, mask, names] : options_cases) {
+        const auto megaflow = from_match("tunnel(tun_id=1,src=1.1.1.1,dst=2.2.2.2,ttl=64,geneve(" + std::string(options) +
+                                         "),flags(+key))" + behind);
+        EXPECT_EQ(unsupported(megaflow), names) << options;
+        EXPECT_EQ(megaflow.tunnel_key.options_size, size) << options;
+        EXPECT_EQ(megaflow.tunnel_mask.options_size, 0xff) << options;
+        EXPECT_EQ(hex(megaflow.tunnel_key.option), key) << options;
+        EXPECT_EQ(hex(megaflow.tunnel_mask.option), mask) << options;
+        EXPECT_EQ(megaflow.tunnel_mask.flags & ~OVSDR_TUNNEL_KEY, 0) << options;
+    }
+}
+
+TEST(MegaflowMatch, APacketThroughNoTunnelHasNothingOfOne) {
+    const auto megaflow = from_match("in_port(7),eth(),eth_type(0x1234)");
+    EXPECT_FALSE(any(megaflow.tunnel_key) || any(megaflow.tunnel_mask));
 }
 
 }  // namespace

@@ -31,6 +31,7 @@ const int probe_clone = OVS_ACTION_ATTR_CLONE;
 const int probe_recirc = OVS_ACTION_ATTR_RECIRC;
 const int probe_check_pkt_len = OVS_ACTION_ATTR_CHECK_PKT_LEN;
 const int probe_tunnel_push_attribute = OVS_ACTION_ATTR_TUNNEL_PUSH;
+const int probe_tunnel_pop_attribute = OVS_ACTION_ATTR_TUNNEL_POP;
 const int probe_key_ethernet = OVS_KEY_ATTR_ETHERNET;
 const int probe_key_ipv4 = OVS_KEY_ATTR_IPV4;
 const int probe_key_ipv6 = OVS_KEY_ATTR_IPV6;

@@ -129,6 +129,62 @@ public:
         push = {header.data(), static_cast<std::uint16_t>(header.size()), 32768, 61000, 0};
         return *this;
     }
+    /// What is inside goes on as a packet of the tunnel port.
+    MegaflowBuilder& tunnel_pop(std::uint32_t port) {
+        next(OVSDR_ACTION_TUNNEL_POP).tunnel_port = port;
+        return *this;
+    }
+    /// In_port is a tunnel port, of an IPv4 tunnel unless asked otherwise: as tnl_wc_init() of OVS masks, with a key.
+    MegaflowBuilder& from_tunnel(std::uint64_t id) {
+        ovsdr_tunnel_fields &key = megaflow_.tunnel_key, &mask = megaflow_.tunnel_mask;
+        key.be_id = htobe64(id);
+        mask.be_id = UINT64_MAX;
+        const std::uint8_t source[] = {172, 16, 0, 1}, destination[] = {172, 16, 0, 2};
+        std::copy_n(source, 4, key.src);
+        std::copy_n(destination, 4, key.dst);
+        std::fill_n(mask.src, 4, std::uint8_t{0xFF});
+        std::fill_n(mask.dst, 4, std::uint8_t{0xFF});
+        mask.tos = 0xFF;
+        key.flags = OVSDR_TUNNEL_KEY;
+        mask.flags = OVSDR_TUNNEL_KEY | OVSDR_TUNNEL_CSUM | OVSDR_TUNNEL_DF;
+        return *this;
+    }
+    /// fd00::1 to fd00::2.
+    MegaflowBuilder& over_ipv6() {
+        ovsdr_tunnel_fields &key = megaflow_.tunnel_key, &mask = megaflow_.tunnel_mask;
+        key.ipv6 = 1;
+        for (std::uint8_t* address : {key.src, key.dst}) {
+            std::fill_n(address, 16, std::uint8_t{0});
+            address[0] = 0xfd;
+        }
+        key.src[15] = 1;
+        key.dst[15] = 2;
+        std::fill_n(mask.src, 16, std::uint8_t{0xFF});
+        std::fill_n(mask.dst, 16, std::uint8_t{0xFF});
+        return *this;
+    }
+    MegaflowBuilder& tunnel_flags(unsigned flags) {
+        megaflow_.tunnel_key.flags = static_cast<std::uint8_t>(flags);
+        return *this;
+    }
+    /// So many bytes of Geneve options, and no more is asked of them.
+    MegaflowBuilder& options_size(std::uint8_t size) {
+        megaflow_.tunnel_key.options_size = size;
+        megaflow_.tunnel_mask.options_size = 0xFF;
+        return *this;
+    }
+    /// One option of one word, and nothing else.
+    MegaflowBuilder& option(std::uint16_t option_class, std::uint8_t type, std::uint32_t data,
+                            std::uint32_t data_mask = UINT32_MAX) {
+        const auto put = [](std::uint8_t (&to)[8], std::uint32_t header, std::uint32_t value) {
+            const std::uint32_t words[] = {htobe32(header), htobe32(value)};
+            std::memcpy(to, words, sizeof words);
+        };
+        constexpr std::uint32_t one_word = 1;
+        put(megaflow_.tunnel_key.option, static_cast<std::uint32_t>(option_class) << 16 | type << 8 | one_word, data);
+        put(megaflow_.tunnel_mask.option, 0xFFFFFF1F, data_mask);
+        return options_size(8);
+    }
     MegaflowBuilder& copy() {
         next(OVSDR_ACTION_COPY_BEGIN);
         return *this;

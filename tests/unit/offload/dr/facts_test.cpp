@@ -40,6 +40,12 @@ TEST(Facts, MatchFieldsLieWhereTheDeviceHasThem) {
     for (const NamedField& named : match_fields) {
         ASSERT_TRUE(facts.count(std::string(named.name))) << named.name;
         EXPECT_EQ(facts[std::string(named.name)], named.field) << named.name;
+        if (named.name.starts_with("outer_")) {
+            const std::string inner = "inner_" + std::string(named.name.substr(6));
+            EXPECT_EQ(facts[inner], field::inner_of(named.field)) << inner;
+        } else if (field::is_outer(named.field)) {
+            EXPECT_EQ(field::inner_of(named.field).bit_offset, named.field.bit_offset + 1024) << named.name;
+        }
     }
 }
 
@@ -47,13 +53,14 @@ TEST(Facts, ActionsFollowEachOtherAsTheDeviceAllows) {
     const std::map<std::string, OrderState> states{
         {"NO_ACTION", OrderState::none},   {"NON_TERM", OrderState::counted},    {"POP_VLAN", OrderState::popped},
         {"PUSH_VLAN", OrderState::pushed}, {"MODIFY_HDR", OrderState::modified}, {"TERM", OrderState::done},
-        {"ENCAP", OrderState::encapsulated}};
+        {"ENCAP", OrderState::encapsulated}, {"DECAP", OrderState::decapsulated}};
     const std::map<std::string, OrderAction> actions{
         {"CTR", OrderAction::count},                {"POP_VLAN", OrderAction::pop_vlan},
         {"PUSH_VLAN", OrderAction::push_vlan},      {"VPORT", OrderAction::vport},
         {"MODIFY_HDR", OrderAction::modify_header}, {"FT", OrderAction::table},
         {"DROP", OrderAction::drop},                {"DEST_ARRAY", OrderAction::array},
-        {"MISS", OrderAction::miss},                {"L2_TO_TNL_L2", OrderAction::encapsulate}};
+        {"MISS", OrderAction::miss},                {"L2_TO_TNL_L2", OrderAction::encapsulate},
+        {"TNL_L2_TO_L2", OrderAction::decapsulate}};
     std::map<std::tuple<Side, OrderState, OrderAction>, OrderState> facts;
     for (const auto& row : rows_of("fdb_action_order.csv")) {
         const Side side = row[0] == "FDB_INGRESS" ? Side::wire : Side::vports;

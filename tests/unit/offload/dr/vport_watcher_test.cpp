@@ -59,6 +59,9 @@ public:
     void forget_old_queue(VportId) noexcept override {}
     Result<void> set_odp_port(VportId, OdpPort) noexcept override { return {}; }
     void close_entrance(VportId) noexcept override {}
+    void set_tunnel_port(const TunnelPort&) noexcept override {}
+    void remove_tunnel_port(OdpPort) noexcept override {}
+    void choose(const Choices&) noexcept override {}
     bool knows(const Ufid&) const noexcept override { return false; }
     PutOutcome put(const Ufid&, const ovsdr_megaflow&, std::uint16_t) noexcept override { return {}; }
     void del(std::span<Deletion>) noexcept override {}

@@ -1,0 +1,112 @@
+// See all_devices.hpp.
+#include "ctrl/all_devices.hpp"
+
+#include <utility>
+
+namespace ovsdr::ctrl {
+namespace {
+
+/// The better news of two devices.
+dr::PutOutcome better(dr::PutOutcome left, dr::PutOutcome right) {
+    const auto rank = [](const dr::PutOutcome& outcome) {
+        if (std::holds_alternative<std::monostate>(outcome)) return 2;
+        return std::holds_alternative<Error>(outcome) ? 1 : 0;
+    };
+    return rank(right) > rank(left) ? std::move(right) : std::move(left);
+}
+
+}  // namespace
+
+void AllDevices::add(dr::Eswitch& eswitch) {
+    const std::lock_guard guard(lock_);
+    eswitches_.push_back(&eswitch);
+    added_ = true;
+    eswitch.choose(choices_);
+    for (const auto& [number, port] : tunnel_ports_) eswitch.set_tunnel_port(port);
+}
+
+void AllDevices::remove(dr::Eswitch& eswitch) noexcept {
+    const std::lock_guard guard(lock_);
+    std::erase(eswitches_, &eswitch);
+}
+
+bool AllDevices::take_added() noexcept { return added_.exchange(false); }
+
+void AllDevices::set_tunnel_port(const dr::TunnelPort& port) {
+    const std::lock_guard guard(lock_);
+    tunnel_ports_.insert_or_assign(port.odp_port, port);
+    for (dr::Eswitch* eswitch : eswitches_) eswitch->set_tunnel_port(port);
+}
+
+void AllDevices::remove_tunnel_port(dr::OdpPort port) noexcept {
+    const std::lock_guard guard(lock_);
+    if (tunnel_ports_.erase(port) == 0) return;
+    for (dr::Eswitch* eswitch : eswitches_) {
+        eswitch->remove_tunnel_port(port);
+        eswitch->flush(port);
+    }
+}
+
+std::optional<dr::TunnelPort> AllDevices::tunnel_port(dr::OdpPort port) const {
+    const std::shared_lock guard(lock_);
+    const auto found = tunnel_ports_.find(port);
+    if (found == tunnel_ports_.end()) return std::nullopt;
+    return found->second;
+}
+
+std::vector<dr::TunnelPort> AllDevices::tunnel_ports() const {
+    const std::shared_lock guard(lock_);
+    std::vector<dr::TunnelPort> ports;
+    for (const auto& [number, port] : tunnel_ports_) ports.push_back(port);
+    return ports;
+}
+
+void AllDevices::choose(const dr::Eswitch::Choices& choices) {
+    const std::lock_guard guard(lock_);
+    if (choices == choices_) return;
+    choices_ = choices;
+    for (dr::Eswitch* eswitch : eswitches_) eswitch->choose(choices);
+}
+
+std::optional<dr::PutOutcome> AllDevices::put(const dr::Ufid& ufid, const ovsdr_megaflow& megaflow,
+                                              std::uint16_t neighbourhood) {
+    const std::shared_lock guard(lock_);
+    if (!tunnel_ports_.contains(dr::OdpPort{megaflow.key.in_port})) return std::nullopt;
+    std::optional<dr::PutOutcome> best;
+    for (dr::Eswitch* eswitch : eswitches_) {
+        auto outcome = eswitch->put(ufid, megaflow, neighbourhood);
+        best = best ? better(std::move(*best), std::move(outcome)) : std::move(outcome);
+    }
+    return best;
+}
+
+bool AllDevices::knows(const dr::Ufid& ufid) const {
+    const std::shared_lock guard(lock_);
+    return std::ranges::any_of(eswitches_, [&](dr::Eswitch* eswitch) { return eswitch->knows(ufid); });
+}
+
+std::optional<dr::Eswitch::Status> AllDevices::status(const dr::Ufid& ufid) const {
+    const std::shared_lock guard(lock_);
+    std::optional<dr::Eswitch::Status> sum;
+    for (dr::Eswitch* eswitch : eswitches_) {
+        const auto status = eswitch->status(ufid);
+        if (!status) continue;
+        if (!sum) sum = dr::Eswitch::Status{{}, false};
+        add_to(sum->stats, status->stats);
+        sum->offloaded = sum->offloaded || status->offloaded;
+    }
+    return sum;
+}
+
+AllDevices& all_devices() {
+    static auto* instance = new AllDevices;
+    return *instance;
+}
+
+void add_to(dr::FlowStats& sum, const dr::FlowStats& stats) noexcept {
+    sum.packets += stats.packets;
+    sum.bytes += stats.bytes;
+    sum.used_ms = std::max(sum.used_ms, stats.used_ms);
+}
+
+}  // namespace ovsdr::ctrl

@@ -1,0 +1,85 @@
+// What all open devices have in common: the datapath's tunnel ports, the megaflows of those ports, and what users chose.
+//
+// A packet that comes out of a tunnel has come in by any device, and its megaflow does not say by which. So each device
+// knows each tunnel port and has each megaflow of it: what was counted is the sum over the devices.
+//
+// A device that is opened later learns of the ports and the choices here; it gets the megaflows when they are put again
+// (ctrl/shim/adopt.h). When the last port of a device goes, the megaflows of tunnel ports go first, in all devices, so
+// that nothing of what it had counted is lost (ctrl/shim/port_del.h).
+//
+// Threads: any. Megaflows are put, asked for and deleted side by side. Whoever adds or removes a device or a tunnel port
+// is alone, and comes first: no megaflow is put for a tunnel port that has gone, and nobody but its ports holds a device
+// that goes.
+#pragma once
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <shared_mutex>
+#include <vector>
+
+#include "offload/dr/eswitch.hpp"
+
+namespace ovsdr::ctrl {
+
+/// A std::shared_mutex that those who share it cannot keep others out of. Nobody takes it twice.
+class WriterFirstMutex {
+public:
+    void lock() noexcept { pthread_rwlock_wrlock(&lock_); }
+    void unlock() noexcept { pthread_rwlock_unlock(&lock_); }
+    void lock_shared() noexcept { pthread_rwlock_rdlock(&lock_); }
+    void unlock_shared() noexcept { pthread_rwlock_unlock(&lock_); }
+
+private:
+    pthread_rwlock_t lock_ = PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;
+};
+
+class AllDevices {
+public:
+    /// The Eswitch stays until it is removed.
+    void add(dr::Eswitch& eswitch);
+    void remove(dr::Eswitch& eswitch) noexcept;
+    /// Whether a device was added since the last call.
+    [[nodiscard]] bool take_added() noexcept;
+
+    void set_tunnel_port(const dr::TunnelPort& port);
+    /// With its megaflows.
+    void remove_tunnel_port(dr::OdpPort port) noexcept;
+    [[nodiscard]] std::optional<dr::TunnelPort> tunnel_port(dr::OdpPort port) const;
+    [[nodiscard]] std::vector<dr::TunnelPort> tunnel_ports() const;
+
+    void choose(const dr::Eswitch::Choices& choices);
+
+    /// Into each device; nothing if its in_port is no tunnel port. Installed if any device has installed it, else what
+    /// a device failed in, else why it was rejected.
+    [[nodiscard]] std::optional<dr::PutOutcome> put(const dr::Ufid& ufid, const ovsdr_megaflow& megaflow,
+                                                    std::uint16_t neighbourhood);
+    [[nodiscard]] bool knows(const dr::Ufid& ufid) const;
+    /// Of all devices.
+    [[nodiscard]] std::optional<dr::Eswitch::Status> status(const dr::Ufid& ufid) const;
+    /// Calls `visit` for each device; while it does, none comes or goes.
+    template <typename Visit>
+    void for_each(Visit&& visit) const {
+        const std::shared_lock guard(lock_);
+        std::ranges::for_each(eswitches_, [&](dr::Eswitch* eswitch) { visit(*eswitch); });
+    }
+
+private:
+    mutable WriterFirstMutex lock_;
+    std::vector<dr::Eswitch*> eswitches_;
+    std::map<dr::OdpPort, dr::TunnelPort> tunnel_ports_;
+    dr::Eswitch::Choices choices_;
+    std::atomic<bool> added_ = false;
+};
+
+/// Of this process. Never destroyed: the process may leave through exit().
+[[nodiscard]] AllDevices& all_devices();
+
+/// What one device counted on top of what others did.
+void add_to(dr::FlowStats& sum, const dr::FlowStats& stats) noexcept;
+
+}  // namespace ovsdr::ctrl

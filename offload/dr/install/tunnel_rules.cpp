@@ -1,0 +1,100 @@
+#include "offload/dr/install/tunnel_rules.hpp"
+
+#include <cerrno>
+#include <string_view>
+#include <utility>
+
+namespace ovsdr::dr {
+
+struct TunnelRules::Hold {
+    Hold(std::shared_ptr<TunnelRules> of, std::shared_ptr<FlowTable> its_table) noexcept
+        : rules(std::move(of)), table(std::move(its_table)) {}
+    ~Hold() {
+        if (option != nullptr) {
+            option.reset();
+            rules->option_let_go();
+        }
+        if (claimed) rules->release(*claimed, table->key());
+    }
+    Hold(const Hold&) = delete;
+    Hold& operator=(const Hold&) = delete;
+
+    std::shared_ptr<TunnelRules> rules;
+    std::shared_ptr<FlowTable> table;
+    std::optional<Digest> claimed;
+    GeneveOptionRef option;
+};
+
+TunnelRules::Digest TunnelRules::digest_of(const MatchPlan& match) noexcept {
+    const auto hash = [](const MatchParam& param) {
+        const std::string_view bytes(reinterpret_cast<const char*>(param.bytes.data()), param.bytes.size());
+        return std::uint64_t{std::hash<std::string_view>{}(bytes)};
+    };
+    const std::uint64_t table = std::uint64_t{match.table.recirc_id} << 32 | match.table.tunnel_port;
+    constexpr std::uint64_t odd = 0x9E3779B97F4A7C15ULL;
+    return {hash(match.value) ^ table * odd, hash(match.mask) ^ table};
+}
+
+std::optional<NoWay> TunnelRules::obstacle_to(const Ufid& ufid, const MatchPlan& match) {
+    std::lock_guard lock(mutex_);
+    const auto current = match.geneve_option ? parser_.current() : std::nullopt;
+    if (current && *current != *match.geneve_option) {
+        await_option_.insert(match.table);
+        return NoWay{{RejectReason::device_limit, "tun_metadata",
+                      " (the device looks for another Geneve option, and has one at a time)"}, match.table};
+    }
+    const auto claim = claims_.find(digest_of(match));
+    if (claim != claims_.end() && claim->second.ufid != ufid) {
+        claim->second.awaited = true;
+        return NoWay{{RejectReason::device_limit, "tun_flags",
+                      " (another megaflow differs in nothing that the device sees)"}, match.table};
+    }
+    return std::nullopt;
+}
+
+Result<std::shared_ptr<FlowTable>> TunnelRules::hold(const Ufid& ufid, const MatchPlan& match,
+                                                     std::shared_ptr<FlowTable> table) {
+    auto hold = std::make_shared<Hold>(shared_from_this(), std::move(table));
+    if (match.geneve_option) {
+        auto option = parser_.acquire(*match.geneve_option);
+        if (!option) return tl::unexpected(std::move(option.error()));
+        hold->option = std::move(*option);
+    }
+    const Digest digest = digest_of(match);
+    {
+        std::lock_guard lock(mutex_);
+        Claim& claim = claims_.try_emplace(digest, Claim{ufid}).first->second;
+        if (claim.ufid != ufid) {
+            return tl::unexpected(Error{EBUSY, "another megaflow has the same match to the device", "tun_flags"});
+        }
+        ++claim.rules;
+        hold->claimed = digest;
+    }
+    FlowTable* const itself = hold->table.get();
+    return std::shared_ptr<FlowTable>(std::move(hold), itself);
+}
+
+/// The rule has left the device: whoever waits may have its match.
+void TunnelRules::release(const Digest& digest, TableKey table) noexcept {
+    {
+        std::lock_guard lock(mutex_);
+        const auto claim = claims_.find(digest);
+        if (claim == claims_.end() || --claim->second.rules != 0) return;
+        const bool awaited = claim->second.awaited;
+        claims_.erase(claim);
+        if (!awaited) return;
+    }
+    tables_->tell(table);
+}
+
+void TunnelRules::option_let_go() noexcept {
+    if (parser_.current()) return;
+    std::set<TableKey> waiting;
+    {
+        std::lock_guard lock(mutex_);
+        waiting = std::exchange(await_option_, {});
+    }
+    for (const TableKey table : waiting) tables_->tell(table);
+}
+
+}  // namespace ovsdr::dr

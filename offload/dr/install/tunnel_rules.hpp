@@ -1,0 +1,62 @@
+// What rules in the tables of tunnel ports need beside their table: a match of their own, and the Geneve option that
+// the device looks for.
+//
+// Model. Megaflows of a tunnel port may differ in nothing that the device sees (compile/tunnel_match.hpp). A device
+// takes two rules with one match and does not say which of them packets find, so that the second waits until the first
+// has gone. The same goes for those that need another Geneve option than the device looks for now. Who waits is tried
+// again when its table is told to have changed.
+//
+// Threads: any.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <unordered_map>
+
+#include "offload/dr/compile/levels.hpp"
+#include "offload/dr/device/geneve_option.hpp"
+#include "offload/dr/install/table_set.hpp"
+
+namespace ovsdr::dr {
+
+class TunnelRules : public std::enable_shared_from_this<TunnelRules> {
+public:
+    TunnelRules(std::shared_ptr<Device> device, std::shared_ptr<TableSet> tables) noexcept
+        : tables_(std::move(tables)), parser_(std::move(device)) {}
+
+    /// Whoever is told of one is tried again when it may have gone.
+    [[nodiscard]] std::optional<NoWay> obstacle_to(const Ufid& ufid, const MatchPlan& match);
+    /// What the megaflow's rule in `table` keeps as long as it is there; it keeps the table. EBUSY: obstacle_to() has
+    /// something to say since.
+    [[nodiscard]] Result<std::shared_ptr<FlowTable>> hold(const Ufid& ufid, const MatchPlan& match,
+                                                          std::shared_ptr<FlowTable> table);
+
+private:
+    /// Of table, mask and value. Two that are equal by chance would only keep a megaflow in software.
+    using Digest = std::array<std::uint64_t, 2>;
+    struct DigestHash {
+        std::size_t operator()(const Digest& digest) const noexcept { return digest[0]; }
+    };
+    struct Claim {
+        Ufid ufid;
+        std::uint32_t rules = 0;   ///< two while one takes the other's place
+        bool awaited = false;
+    };
+    struct Hold;
+
+    [[nodiscard]] static Digest digest_of(const MatchPlan& match) noexcept;
+    void release(const Digest& digest, TableKey table) noexcept;
+    void option_let_go() noexcept;
+
+    std::shared_ptr<TableSet> tables_;
+    GeneveParser parser_;
+    std::mutex mutex_;
+    std::unordered_map<Digest, Claim, DigestHash> claims_;
+    std::set<TableKey> await_option_;
+};
+
+}  // namespace ovsdr::dr
