@@ -87,17 +87,44 @@ struct Given {
     bool complete = true;     ///< no bit was left that has none
 };
 
+/// Neighbouring bytes of one block that are neighbours in a Key as well, or have no place there.
+struct Stretch {
+    unsigned offset, size;
+    int place;   ///< -1: none
+};
+struct Stretches {
+    std::array<Stretch, match_param_size / 4> all{};
+    std::size_t length = 0;
+};
+constexpr Stretches stretches = [] {
+    Stretches made;
+    for (unsigned offset = 0; offset < match_param_size; offset += 4) {
+        const int place = key_offset_of(offset);
+        if (made.length != 0 && offset % 64 != 0) {
+            Stretch& last = made.all[made.length - 1];
+            if (place < 0 ? last.place < 0 : last.place >= 0 && place == last.place + static_cast<int>(last.size)) {
+                last.size += 4;
+                continue;
+            }
+        }
+        made.all[made.length++] = {offset, 4, place};
+    }
+    return made;
+}();
+
 [[nodiscard]] Given gather(std::uint8_t enabled, std::span<const std::uint8_t> bytes) noexcept {
     Given given;
-    for (unsigned offset = 0; offset < match_param_size; offset += 4) {
-        if (offset >= bytes.size() || !block_enabled(enabled, offset)) continue;
-        std::uint8_t* word = &given.parameters[offset];
-        std::copy_n(&bytes[offset], std::min<std::size_t>(4, bytes.size() - offset), word);
-        const int place = key_offset_of(offset);
-        if (place >= 0) {
-            std::memcpy(given.key.bytes() + place, word, 4);
+    for (std::size_t i = 0; i < stretches.length; ++i) {
+        const Stretch& stretch = stretches.all[i];
+        if (stretch.offset >= bytes.size()) break;
+        if (!block_enabled(enabled, stretch.offset)) continue;
+        const auto from = bytes.subspan(stretch.offset, std::min<std::size_t>(stretch.size, bytes.size() - stretch.offset));
+        std::memcpy(&given.parameters[stretch.offset], from.data(), from.size());
+        if (stretch.place >= 0) {
+            std::memcpy(given.key.bytes() + stretch.place, from.data(), from.size());
         } else {
-            given.complete = given.complete && std::all_of(word, word + 4, [](std::uint8_t byte) { return byte == 0; });
+            given.complete =
+                given.complete && std::all_of(from.begin(), from.end(), [](std::uint8_t byte) { return byte == 0; });
         }
     }
     return given;

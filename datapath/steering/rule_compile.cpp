@@ -138,10 +138,13 @@ enum class RootUse : std::uint8_t { refused, other, destination, queue, tag, def
 class Planner {
 public:
     Planner(std::span<Action* const> actions, const AsoUse* linked, RulePlan& plan) noexcept
-        : actions_(actions), linked_(linked), plan_(plan) {}
+        : actions_(actions), linked_(linked), plan_(plan) {
+        for (const Action* action : actions) types_ |= bit_of(action->type);
+    }
 
     /// One op per action of `type`, in the list's order, for the packets of `sides`.
     void append(ActionType type, OpCode code, std::uint8_t sides = side_both) {
+        if (sides == 0 || (types_ & bit_of(type)) == 0) return;
         for (const Action* action : actions_) {
             if (action->type == type) add(op_of(*action, code), sides, kept_by(*action));
         }
@@ -150,11 +153,15 @@ public:
     void add(Op op, std::uint8_t sides, std::shared_ptr<const void> kept) {
         if (sides == 0) return;
         op.sides = sides;
-        if (kept != nullptr) plan_.kept.push_back(std::move(kept));
+        const bool known = !plan_.kept.empty() && plan_.kept.back() == kept;   // by the op before, for the other side
+        if (kept != nullptr && !known) plan_.kept.push_back(std::move(kept));
         plan_.ops[plan_.length++] = op;
     }
 
 private:
+    [[nodiscard]] static std::uint32_t bit_of(ActionType type) noexcept { return 1U << static_cast<unsigned>(type); }
+    static_assert(action_types <= 32);
+
     [[nodiscard]] Op op_of(const Action& action, OpCode code) const noexcept {
         Op op{.code = code, .value = action.value};
         const AsoUse& use = action.aso_use;
@@ -207,6 +214,7 @@ private:
     std::span<Action* const> actions_;
     const AsoUse* linked_;
     RulePlan& plan_;
+    std::uint32_t types_ = 0;   ///< of the actions
 };
 
 /// Sides that work in the order of a transmitting STE.

@@ -27,14 +27,13 @@ PutOutcome EswitchImpl::put(const Ufid& ufid, const ovsdr_megaflow& megaflow, st
     const auto map_lock = read_ports();
     FlowShard& shard = shard_of(ufid);
     std::lock_guard lock(shard.mutex);
-    FlowEntry& entry = *shard.flows.try_emplace(ufid).first;
-    Flow& flow = entry.second;
+    Flow& flow = shard.flows.get(ufid);
     if (flow.now.rule && flow.megaflow.is(megaflow)) return std::monostate{};
     if (flow.megaflow) shard.ports.remove(flow.megaflow);
     flow.megaflow = StoredMegaflow(megaflow, parts_);
     flow.neighbourhood = neighbourhood;
     shard.ports.add(flow.megaflow);
-    Update update{&entry};
+    Update update{.flow = &flow, .given = &megaflow};
     bring_up_to_date(std::span(&update, 1));
     return std::move(update.outcome);
 }
@@ -47,7 +46,7 @@ void EswitchImpl::bring_up_to_date(std::span<Update> updates) noexcept {
     std::vector<Retirement> retirements;
     bool any_replaced = false;
     for (Update& update : updates) {
-        Flow& flow = update.entry->second;
+        Flow& flow = *update.flow;
         if (std::holds_alternative<std::monostate>(update.outcome)) {
             std::swap(flow.now.rule, update.next.rule);
             if (!update.next.counter) {
@@ -68,22 +67,21 @@ void EswitchImpl::bring_up_to_date(std::span<Update> updates) noexcept {
     // Packets may be on their way to what the old rules led to, which goes with the updates.
     if (any_replaced) (void)pipeline_->fdb().drain();
     for (const auto& [flow, what, counted] : retirements) {
-        if (flow->carried == nullptr) flow->carried = std::make_unique<FlowStats>();
-        add(*flow->carried, counted);
+        add(flow->in_trouble().carried, counted);
     }
     for (Update& update : updates) finish(update);
 }
 
 /// Compiles the megaflow and makes its new rule, beside the present one if there is one.
 void EswitchImpl::prepare(Update& update) noexcept {
-    Flow& flow = update.entry->second;
-    auto plan = compiled(flow);
+    Flow& flow = *update.flow;
+    auto plan = update.given != nullptr ? compiled(*update.given) : compiled(flow.megaflow.restore());
     if (!plan) {
         update.outcome = std::move(plan.error());
         return;
     }
     update.table_changes = pipeline_->tables().changes();
-    if (auto no_way = pipeline_->obstacle_to(update.entry->first, *plan)) {
+    if (auto no_way = pipeline_->obstacle_to(flow.ufid, *plan)) {
         update.waits_for = {no_way->because, plan->match.table};
         update.outcome = std::move(no_way->reject);
         return;
@@ -93,7 +91,7 @@ void EswitchImpl::prepare(Update& update) noexcept {
         update.outcome = Error{ENOSPC, "the device is full: it took none of the last megaflows", "waiting for room"};
         return;
     }
-    if (auto installed = install(*update.entry, *plan, update.next); !installed) {
+    if (auto installed = install(flow, *plan, update.next); !installed) {
         backlog_.refused();
         update.outcome = std::move(installed.error());
         return;
@@ -101,20 +99,19 @@ void EswitchImpl::prepare(Update& update) noexcept {
     backlog_.taken();
 }
 
-Result<void> EswitchImpl::install(FlowEntry& entry, const RulePlan& plan, Installation& next) noexcept {
-    auto& [ufid, flow] = entry;
+Result<void> EswitchImpl::install(Flow& flow, const RulePlan& plan, Installation& next) noexcept {
     if (!flow.now.counter || flow.now.bytes_uncounted != plan.bytes_uncounted) {
         auto counter = counters_->acquire(plan.bytes_uncounted, true, flow.neighbourhood);
         if (!counter) return tl::unexpected(std::move(counter.error()));
         next.counter = std::move(*counter);
         next.bytes_uncounted = plan.bytes_uncounted;
     }
-    auto rule = pipeline_->install(ufid, plan, next.counter ? next.counter : flow.now.counter);
+    auto rule = pipeline_->install(flow.ufid, plan, next.counter ? next.counter : flow.now.counter);
     if (!rule && rule.error().code == EEXIST && flow.now.rule) {
         // A device that has no two rules with one value: the old one must go first.
         end(flow.now.rule, flow.now.counter);
         (void)pipeline_->fdb().drain();   // what it led to goes with this update
-        rule = pipeline_->install(ufid, plan, next.counter ? next.counter : flow.now.counter);
+        rule = pipeline_->install(flow.ufid, plan, next.counter ? next.counter : flow.now.counter);
     }
     if (!rule) {
         next.counter = Counter();   // nothing has counted into it
@@ -126,7 +123,7 @@ Result<void> EswitchImpl::install(FlowEntry& entry, const RulePlan& plan, Instal
 
 /// The old rules may go when the new ones are in the device's memory.
 void EswitchImpl::wait_for_replacements(std::span<Update> updates) noexcept {
-    const auto replaces = [](const Update& update) { return update.next.rule && update.entry->second.now.rule; };
+    const auto replaces = [](const Update& update) { return update.next.rule && update.flow->now.rule; };
     if (std::ranges::none_of(updates, replaces)) return;
     auto written = pipeline_->fdb().wait_written();
     if (written) return;
@@ -137,16 +134,17 @@ void EswitchImpl::wait_for_replacements(std::span<Update> updates) noexcept {
 
 /// Says of the megaflow what became of it.
 void EswitchImpl::finish(Update& update) noexcept {
-    Flow& flow = update.entry->second;
+    Flow& flow = *update.flow;
     if (const auto* error = std::get_if<Error>(&update.outcome)) {
         reasons_.mark_failed(flow.mark, *error);
-        flow.failure = std::make_unique<std::string>(error->what);
+        FlowTroubles& troubles = flow.in_trouble();
+        troubles.failure = error->what;
         // One that waited for a table waits for the device now.
-        if (!flow.place || flow.place.is_parked()) flow.place = backlog_.join(update.entry->first, update.asked);
+        if (!troubles.place || troubles.place.is_parked()) troubles.place = backlog_.join(flow.ufid, update.asked);
         return;
     }
-    flow.place.leave();
-    flow.failure.reset();
+    flow.leave_line();
+    if (flow.troubles != nullptr) flow.troubles->failure.clear();
     if (const auto* reject = std::get_if<Reject>(&update.outcome)) {
         reasons_.mark_rejected(flow.mark, *reject);
         if (update.waits_for) park(update);
@@ -158,7 +156,7 @@ void EswitchImpl::finish(Update& update) noexcept {
 
 /// Until a table that the megaflow waits for comes or goes, which may have happened since it was looked at.
 void EswitchImpl::park(Update& update) noexcept {
-    update.entry->second.place = backlog_.park(update.entry->first, *update.waits_for);
+    update.flow->in_trouble().place = backlog_.park(update.flow->ufid, *update.waits_for);
     if (pipeline_->tables().changes() != update.table_changes) backlog_.unpark(update.waits_for->table);
 }
 
@@ -176,36 +174,36 @@ void EswitchImpl::retire(std::span<Retirement> retirements) noexcept {
     backlog_.room();
 }
 
-std::vector<EswitchImpl::Retirement> EswitchImpl::retirements_of(std::span<Flows::node_type> gone) {
+std::vector<EswitchImpl::Retirement> EswitchImpl::retirements_of(std::span<const std::unique_ptr<Flow>> gone) {
     std::vector<Retirement> retirements;
     retirements.reserve(gone.size());
-    for (Flows::node_type& node : gone) {
-        node.mapped().now.rule.prefetch();
-        retirements.push_back({&node.mapped(), std::move(node.mapped().now)});
+    for (const auto& flow : gone) {
+        flow->now.rule.prefetch();
+        retirements.push_back({flow.get(), std::move(flow->now)});
     }
     return retirements;
 }
 
 FlowStats EswitchImpl::stats_of(const Flow& flow) noexcept {
-    FlowStats stats = flow.carried != nullptr ? *flow.carried : FlowStats{};
+    FlowStats stats = flow.troubles != nullptr ? flow.troubles->carried : FlowStats{};
     if (flow.now.counter) add(stats, flow.now.counter.read());
     return stats;
 }
 
 void EswitchImpl::del(std::span<Deletion> deletions) noexcept {
     const auto map_lock = read_ports();
-    std::vector<Flows::node_type> gone;
+    std::vector<std::unique_ptr<Flow>> gone;
     std::vector<Deletion*> answers;
     gone.reserve(deletions.size());
     answers.reserve(deletions.size());
     for (Deletion& deletion : deletions) {
         FlowShard& shard = shard_of(deletion.ufid);
         std::lock_guard lock(shard.mutex);
-        Flows::node_type node = shard.flows.extract(deletion.ufid);
-        if (!node) continue;
-        shard.ports.remove(node.mapped().megaflow);
-        node.mapped().place.leave();   // whoever looks for it now finds no such megaflow
-        gone.push_back(std::move(node));
+        std::unique_ptr<Flow> flow = shard.flows.extract(deletion.ufid);
+        if (flow == nullptr) continue;
+        shard.ports.remove(flow->megaflow);
+        flow->leave_line();   // whoever looks for it now finds no such megaflow
+        gone.push_back(std::move(flow));
         answers.push_back(&deletion);
     }
     std::vector<Retirement> retirements = retirements_of(gone);
@@ -220,35 +218,35 @@ void EswitchImpl::del(std::span<Deletion> deletions) noexcept {
 }
 
 /// What a megaflow's destruction would do one by one.
-void EswitchImpl::forget(std::span<Flows::node_type> gone) noexcept {
+void EswitchImpl::forget(std::span<const std::unique_ptr<Flow>> gone) noexcept {
     std::vector<ReasonTable::Mark*> marks;
     marks.reserve(gone.size());
-    for (Flows::node_type& node : gone) marks.push_back(&node.mapped().mark);
+    for (const auto& flow : gone) marks.push_back(&flow->mark);
     reasons_.forget(marks);
 }
 
 bool EswitchImpl::knows(const Ufid& ufid) const noexcept {
     const FlowShard& shard = shard_of(ufid);
     std::lock_guard lock(shard.mutex);
-    return shard.flows.contains(ufid);
+    return shard.flows.find(ufid) != nullptr;
 }
 
 std::optional<Eswitch::Status> EswitchImpl::status(const Ufid& ufid) noexcept {
     FlowShard& shard = shard_of(ufid);
     std::lock_guard lock(shard.mutex);
-    const auto found = shard.flows.find(ufid);
-    if (found == shard.flows.end() || !found->second.was_installed) return std::nullopt;
-    found->second.now.counter.bring_up_to_date();
-    return Status{.stats = stats_of(found->second), .offloaded = bool(found->second.now.rule)};
+    const Flow* const flow = shard.flows.find(ufid);
+    if (flow == nullptr || !flow->was_installed) return std::nullopt;
+    flow->now.counter.bring_up_to_date();
+    return Status{.stats = stats_of(*flow), .offloaded = bool(flow->now.rule)};
 }
 
 Backlog::Attempt EswitchImpl::try_again(const Ufid& ufid) noexcept {
     const auto map_lock = read_ports();
     FlowShard& shard = shard_of(ufid);
     std::lock_guard lock(shard.mutex);
-    const auto found = shard.flows.find(ufid);
-    if (found == shard.flows.end() || !found->second.place) return Backlog::Attempt::not_asked;
-    Update update{.entry = &*found, .in_line = false};
+    Flow* const flow = shard.flows.find(ufid);
+    if (flow == nullptr || !flow->is_in_line()) return Backlog::Attempt::not_asked;
+    Update update{.flow = flow, .in_line = false};
     bring_up_to_date(std::span(&update, 1));
     if (std::holds_alternative<Error>(update.outcome)) return Backlog::Attempt::refused;
     return std::holds_alternative<Reject>(update.outcome) ? Backlog::Attempt::not_asked : Backlog::Attempt::taken;
@@ -256,18 +254,18 @@ Backlog::Attempt EswitchImpl::try_again(const Ufid& ufid) noexcept {
 
 void EswitchImpl::flush(std::optional<OdpPort> port) noexcept {
     const auto map_lock = read_ports();
-    std::vector<Flows::node_type> gone;
+    std::vector<std::unique_ptr<Flow>> gone;
     for (FlowShard& shard : shards_) {
         std::lock_guard lock(shard.mutex);
         if (port && !shard.ports.mentions_any(std::span(&*port, 1))) continue;
-        for (auto entry = shard.flows.begin(); entry != shard.flows.end();) {
-            const auto next = std::next(entry);
-            if (!port || entry->second.megaflow.in_port() == *port) {
-                shard.ports.remove(entry->second.megaflow);
-                entry->second.place.leave();
-                gone.push_back(shard.flows.extract(entry));
-            }
-            entry = next;
+        std::vector<Flow*> going;
+        shard.flows.for_each([&](Flow& flow) {
+            if (!port || flow.megaflow.in_port() == *port) going.push_back(&flow);
+        });
+        for (Flow* const flow : going) {
+            shard.ports.remove(flow->megaflow);
+            flow->leave_line();
+            gone.push_back(shard.flows.extract(flow->ufid));
         }
     }
     std::vector<Retirement> retirements = retirements_of(gone);

@@ -110,13 +110,13 @@ Graph EswitchImpl::graph() const {
     const auto map_lock = read_ports();
     for (const FlowShard& shard : shards_) {
         std::lock_guard lock(shard.mutex);
-        for (const auto& [ufid, flow] : shard.flows) {
+        for (const Flow& flow : shard.flows) {
             if (!flow.now.rule) continue;
             const MatcherRef& matcher = flow.now.rule.matcher();
             const ActionList& actions = flow.now.rule.actions();
             Group& group = groups[{&matcher.set(), matcher.number(), actions.get()}];
             if (group.rules == 0) {
-                auto plan = compiled(flow);
+                auto plan = compiled(flow.megaflow.restore());
                 if (!plan) continue;
                 group = {actions, plan->match.table, matcher.number(), plan->match.source, std::move(plan->path)};
             }

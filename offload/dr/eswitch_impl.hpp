@@ -70,8 +70,8 @@ private:
 
     explicit EswitchImpl(std::shared_ptr<Device> device) noexcept;
 
-    [[nodiscard]] Compiled<RulePlan> compiled(const Flow& flow) const noexcept {
-        return compile(flow.megaflow.restore(), port_map_, caps_, choices_);
+    [[nodiscard]] Compiled<RulePlan> compiled(const ovsdr_megaflow& megaflow) const noexcept {
+        return compile(megaflow, port_map_, caps_, choices_);
     }
 
     [[nodiscard]] FlowShard& shard_of(const Ufid& ufid) noexcept { return shards_[UfidHash{}(ufid) % shards_.size()]; }
@@ -81,7 +81,8 @@ private:
 
     /// A megaflow on its way to what it asks for.
     struct Update {
-        FlowEntry* entry;
+        Flow* flow;
+        const ovsdr_megaflow* given = nullptr;   ///< the flow's megaflow, where it need not be restored
         bool asked = true;        ///< the device was, or need not be
         bool in_line = true;      ///< behind those that wait, when the device is full
         PutOutcome outcome{};
@@ -93,7 +94,7 @@ private:
     // With the flows' shard locked and ports_mutex_ shared.
     void bring_up_to_date(std::span<Update> updates) noexcept;
     void prepare(Update& update) noexcept;
-    [[nodiscard]] Result<void> install(FlowEntry& entry, const RulePlan& plan, Installation& next) noexcept;
+    [[nodiscard]] Result<void> install(Flow& flow, const RulePlan& plan, Installation& next) noexcept;
     void wait_for_replacements(std::span<Update> updates) noexcept;
     void finish(Update& update) noexcept;
     void park(Update& update) noexcept;
@@ -109,8 +110,8 @@ private:
     /// Destroys the rules, waits until the device has let go of them, and reads their counters for good. One drain and
     /// one query per counter bulk, however many they are. The counters are free then.
     void retire(std::span<Retirement> retirements) noexcept;
-    [[nodiscard]] static std::vector<Retirement> retirements_of(std::span<Flows::node_type> gone);
-    void forget(std::span<Flows::node_type> gone) noexcept;
+    [[nodiscard]] static std::vector<Retirement> retirements_of(std::span<const std::unique_ptr<Flow>> gone);
+    void forget(std::span<const std::unique_ptr<Flow>> gone) noexcept;
     [[nodiscard]] static FlowStats stats_of(const Flow& flow) noexcept;
     [[nodiscard]] Backlog::Attempt try_again(const Ufid& ufid) noexcept;
 
@@ -128,7 +129,7 @@ private:
     /// Compiles every megaflow that mentions one of these again.
     void recompile(std::span<const OdpPort> ports) noexcept;
     /// With their shard locked and ports_mutex_ shared.
-    void recompile(std::span<FlowEntry* const> entries) noexcept;
+    void recompile(std::span<Flow* const> flows) noexcept;
     void map_port(const PortSpec& spec);
     void unmap_port(const PortSpec& spec) noexcept;
     [[nodiscard]] Port* port_of(VportId vport) const noexcept;
@@ -140,7 +141,7 @@ private:
 
     [[nodiscard]] static std::string count_text(const Flow& flow);
     [[nodiscard]] std::string rule_text(const Flow& flow) const;
-    [[nodiscard]] FlowReport report_of(const Ufid& ufid, const Flow& flow, const PortNames& names) const;
+    [[nodiscard]] FlowReport report_of(const Flow& flow, const PortNames& names) const;
 
     // Destroyed in reverse: flows and what kept rules lead to, then the backlog, ports before the pipeline, that before
     // the counters.

@@ -209,11 +209,11 @@ void EswitchImpl::choose(const Choices& choices) noexcept {
     const auto map_lock = read_ports();
     for (FlowShard& shard : shards_) {
         std::lock_guard lock(shard.mutex);
-        std::vector<FlowEntry*> entries;
-        for (FlowEntry& entry : shard.flows) {
-            if (entry.second.megaflow.has_tunnel()) entries.push_back(&entry);
-        }
-        recompile(entries);
+        std::vector<Flow*> flows;
+        shard.flows.for_each([&](Flow& flow) {
+            if (flow.megaflow.has_tunnel()) flows.push_back(&flow);
+        });
+        recompile(flows);
     }
 }
 
@@ -229,9 +229,9 @@ void EswitchImpl::recompile(std::span<const OdpPort> ports) noexcept {
     }
 }
 
-void EswitchImpl::recompile(std::span<FlowEntry* const> entries) noexcept {
+void EswitchImpl::recompile(std::span<Flow* const> flows) noexcept {
     std::vector<Update> updates;
-    for (FlowEntry* entry : entries) updates.push_back({entry});
+    for (Flow* const flow : flows) updates.push_back({.flow = flow});
     // The outcome is in the flow's mark; who put the megaflow is not waiting for it any more.
     bring_up_to_date(updates);
 }

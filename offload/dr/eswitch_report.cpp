@@ -21,7 +21,7 @@ std::string EswitchImpl::count_text(const Flow& flow) {
 
 /// With the flow's shard locked and ports_mutex_ shared.
 std::string EswitchImpl::rule_text(const Flow& flow) const {
-    const auto plan = compiled(flow);
+    const auto plan = compiled(flow.megaflow.restore());
     if (!plan) return "being changed";
     return fmt::format("FDB table {} matcher #{} {} actions: {}, {}", pipeline_->table_id(plan->match.table),
                        flow.now.rule.matcher().number(), dr::text_of(plan->match.mask, plan->match.value),
@@ -30,18 +30,18 @@ std::string EswitchImpl::rule_text(const Flow& flow) const {
 
 /// Reasons are not kept: the compiler says them again, with the values. With the flow's shard locked and ports_mutex_
 /// shared.
-FlowReport EswitchImpl::report_of(const Ufid& ufid, const Flow& flow, const PortNames& names) const {
+FlowReport EswitchImpl::report_of(const Flow& flow, const PortNames& names) const {
     flow.now.counter.bring_up_to_date();
-    FlowReport report{ufid, static_cast<bool>(flow.now.rule), {}, {}, {}, stats_of(flow)};
+    FlowReport report{flow.ufid, static_cast<bool>(flow.now.rule), {}, {}, {}, stats_of(flow)};
     if (flow.now.rule) {
         report.text = rule_text(flow);
         return report;
     }
-    if (flow.failure != nullptr) {
-        report.reasons.push_back("device error: " + *flow.failure);
-    } else if (const auto plan = compiled(flow); !plan) {
+    if (flow.troubles != nullptr && !flow.troubles->failure.empty()) {
+        report.reasons.push_back("device error: " + flow.troubles->failure);
+    } else if (const auto plan = compiled(flow.megaflow.restore()); !plan) {
         for (const Obstacle& obstacle : plan.error().obstacles) report.reasons.push_back(dr::text_of(obstacle, names));
-    } else if (const auto no_way = pipeline_->obstacle_to(ufid, *plan)) {
+    } else if (const auto no_way = pipeline_->obstacle_to(flow.ufid, *plan)) {
         for (const Obstacle& obstacle : no_way->reject.obstacles) {
             report.reasons.push_back(dr::text_of(obstacle, names));
         }
@@ -54,13 +54,12 @@ std::optional<FlowReport> EswitchImpl::explain(const Ufid& ufid, const PortNames
     const auto map_lock = read_ports();
     const FlowShard& shard = shard_of(ufid);
     std::lock_guard lock(shard.mutex);
-    const auto found = shard.flows.find(ufid);
-    if (found == shard.flows.end()) return std::nullopt;
-    const Flow& flow = found->second;
-    FlowReport report = report_of(ufid, flow, names);
-    if (!flow.now.rule) return report;
-    if (const auto plan = compile(flow.megaflow.restore(), port_map_, caps_)) {
-        report.program = pipeline_->program_of(*plan, flow.now.rule, count_text(flow));
+    const Flow* const flow = shard.flows.find(ufid);
+    if (flow == nullptr) return std::nullopt;
+    FlowReport report = report_of(*flow, names);
+    if (!flow->now.rule) return report;
+    if (const auto plan = compiled(flow->megaflow.restore())) {
+        report.program = pipeline_->program_of(*plan, flow->now.rule, count_text(*flow));
     }
     return report;
 }
@@ -102,10 +101,11 @@ std::string EswitchImpl::show(bool verbose, const PortNames& names) const {
     if (!verbose) return text;
     for (const FlowShard& shard : shards_) {
         std::lock_guard lock(shard.mutex);
-        for (const auto& [ufid, flow] : shard.flows) {
-            const FlowReport report = report_of(ufid, flow, names);
-            text += fmt::format("{} {}{}\n", text_of(ufid), report.offloaded ? "" : "not offloaded: ", report.text);
-        }
+        shard.flows.for_each([&](const Flow& flow) {
+            const FlowReport report = report_of(flow, names);
+            text += fmt::format("{} {}{}\n", text_of(flow.ufid), report.offloaded ? "" : "not offloaded: ",
+                                report.text);
+        });
     }
     return text;
 }

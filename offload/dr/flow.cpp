@@ -31,13 +31,13 @@ bool PortIndex::mentions_any(std::span<const OdpPort> ports) const noexcept {
     });
 }
 
-std::vector<FlowEntry*> FlowShard::mentioning(std::span<const OdpPort> ports_that_change) {
-    std::vector<FlowEntry*> entries;
-    if (!ports.mentions_any(ports_that_change)) return entries;
-    for (FlowEntry& entry : flows) {
-        if (entry.second.megaflow.mentions_any(ports_that_change)) entries.push_back(&entry);
-    }
-    return entries;
+std::vector<Flow*> FlowShard::mentioning(std::span<const OdpPort> ports_that_change) {
+    std::vector<Flow*> mentioned;
+    if (!ports.mentions_any(ports_that_change)) return mentioned;
+    flows.for_each([&](Flow& flow) {
+        if (flow.megaflow.mentions_any(ports_that_change)) mentioned.push_back(&flow);
+    });
+    return mentioned;
 }
 
 }  // namespace ovsdr::dr

@@ -11,10 +11,10 @@
 #include <mutex>
 #include <span>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "offload/dr/backlog.hpp"
+#include "offload/dr/flow_map.hpp"
 #include "offload/dr/install/counter.hpp"
 #include "offload/dr/megaflow_store.hpp"
 #include "offload/dr/reason_table.hpp"
@@ -30,26 +30,37 @@ struct Installation {
     std::int16_t bytes_uncounted = 0;
 };
 
+/// What few megaflows have, kept apart: memory is what a million of them are short of.
+struct FlowTroubles {
+    FlowStats carried;      ///< counts of installations that this megaflow had before
+    std::string failure;    ///< what the device said, when it did not take the megaflow last; else empty
+    Backlog::Place place;   ///< in line for the device
+};
+
 /// What a deletion touches lies together; the megaflow's key comes last.
 struct Flow {
+    explicit Flow(const Ufid& its_ufid) noexcept : ufid(its_ufid) {}
+
+    const Ufid ufid;
     Installation now;
-    std::unique_ptr<FlowStats> carried;   ///< counts of installations that this megaflow had before, if any
+    std::unique_ptr<FlowTroubles> troubles;
     ReasonTable::Mark mark;
-    std::unique_ptr<std::string> failure;   ///< what the device said, when it did not take the megaflow last
-    Backlog::Place place;                 ///< in line for the device
     std::uint16_t neighbourhood = 0;      ///< its counters lie with those of the same
     bool was_installed = false;
     StoredMegaflow megaflow;
+
+    [[nodiscard]] FlowTroubles& in_trouble() {
+        if (troubles == nullptr) troubles = std::make_unique<FlowTroubles>();
+        return *troubles;
+    }
+    [[nodiscard]] bool is_in_line() const noexcept { return troubles != nullptr && troubles->place; }
+    /// It waits for the device no more.
+    void leave_line() noexcept {
+        if (troubles != nullptr) troubles->place.leave();
+    }
 };
 
-/// Not noexcept: the standard library's table then keeps the hash in each node, and a look-up passes over the other
-/// nodes of a bucket without computing theirs.
-struct UfidHash {
-    std::size_t operator()(const Ufid& ufid) const { return ufid[0] ^ (ufid[1] * 0x9E3779B97F4A7C15ULL); }
-};
-
-using Flows = std::unordered_map<Ufid, Flow, UfidHash>;
-using FlowEntry = Flows::value_type;
+using Flows = FlowMap<Flow>;
 
 /// How many megaflows of a shard mention each datapath port. A port that changes looks only into shards that have some:
 /// with few megaflows it finds them among a few shards' worth, however many there are in all. Finer lists would cost
@@ -74,7 +85,7 @@ struct FlowShard {
     Flows flows;
     PortIndex ports;
 
-    [[nodiscard]] std::vector<FlowEntry*> mentioning(std::span<const OdpPort> ports_that_change);
+    [[nodiscard]] std::vector<Flow*> mentioning(std::span<const OdpPort> ports_that_change);
 };
 
 }  // namespace ovsdr::dr

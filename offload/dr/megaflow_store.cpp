@@ -39,7 +39,11 @@ std::span<const ovsdr_action> given_actions(const ovsdr_megaflow& megaflow) noex
     return {megaflow.actions, std::min<std::size_t>(megaflow.n_actions, OVSDR_MAX_ACTIONS)};
 }
 
-/// Differs where same() does not hold, mostly.
+std::string_view header_of(const ovsdr_tunnel_push& push) noexcept {
+    return {reinterpret_cast<const char*>(push.header), push.header_size};
+}
+
+/// Of one as it is given. Differs where same() does not hold, mostly.
 std::uint64_t bits_of(const ovsdr_action& action) noexcept {
     const auto type = static_cast<std::uint64_t>(action.type) << 48;
     switch (action.type) {
@@ -49,7 +53,8 @@ std::uint64_t bits_of(const ovsdr_action& action) noexcept {
         case OVSDR_ACTION_SET: return type ^ std::hash<std::string_view>{}(bytes_of(action.set));
         case OVSDR_ACTION_TUNNEL_PUSH:
             return type ^ (std::uint64_t{action.tunnel_push.header_size} << 32) ^
-                   (std::uint64_t{action.tunnel_push.udp_source_first} << 16) ^ action.tunnel_push.udp_source_end;
+                   (std::uint64_t{action.tunnel_push.udp_source_first} << 16) ^ action.tunnel_push.udp_source_end ^
+                   std::hash<std::string_view>{}(header_of(action.tunnel_push));
         case OVSDR_ACTION_TUNNEL_POP: return type ^ action.tunnel_port;
         case OVSDR_ACTION_RECIRC: return type ^ action.recirc_id;
         case OVSDR_ACTION_POP_VLAN:
@@ -97,10 +102,9 @@ bool same_headers(std::span<const ovsdr_action> given, const std::vector<std::ui
     std::string_view left = bytes_of(headers);
     for (const ovsdr_action& action : given) {
         if (action.type != OVSDR_ACTION_TUNNEL_PUSH) continue;
-        const std::size_t size = action.tunnel_push.header_size;
-        const std::string_view header(reinterpret_cast<const char*>(action.tunnel_push.header), size);
+        const std::string_view header = header_of(action.tunnel_push);
         if (!left.starts_with(header)) return false;
-        left.remove_prefix(size);
+        left.remove_prefix(header.size());
     }
     return left.empty();
 }
@@ -132,10 +136,9 @@ std::size_t MegaflowParts::Hash::operator()(const Wildcards& mask) const noexcep
     return mask.tunnel ? hash ^ std::hash<std::string_view>{}(bytes_of(mask.tunnel->key)) : hash;
 }
 
-std::size_t MegaflowParts::Hash::operator()(const Actions& actions) const noexcept {
-    std::uint64_t hash = actions.length;
-    if (!actions.headers.empty()) hash ^= std::hash<std::string_view>{}(bytes_of(actions.headers));
-    for (const ovsdr_action& action : actions.kept) hash = (hash ^ bits_of(action)) * 0x9E3779B97F4A7C15ULL;
+std::size_t MegaflowParts::Hash::operator()(const ovsdr_megaflow& megaflow) const noexcept {
+    std::uint64_t hash = megaflow.n_actions;
+    for (const ovsdr_action& action : given_actions(megaflow)) hash = (hash ^ bits_of(action)) * 0x9E3779B97F4A7C15ULL;
     return hash ^ hash >> 32;
 }
 
@@ -144,13 +147,14 @@ bool MegaflowParts::Equal::operator()(const Wildcards& left, const Wildcards& ri
            same(left.tunnel, right.tunnel);
 }
 
-bool MegaflowParts::Equal::operator()(const Actions& left, const Actions& right) const noexcept {
-    return left.length == right.length && left.headers == right.headers && equal(left.kept, right.kept);
+bool MegaflowParts::Equal::operator()(const Actions& left, const ovsdr_megaflow& right) const noexcept {
+    const auto given = given_actions(right);
+    return left.length == right.n_actions && equal(left.kept, given) && same_headers(given, left.headers);
 }
 
 StoredMegaflow::StoredMegaflow(const ovsdr_megaflow& megaflow, MegaflowParts& parts)
     : mask_(parts.share(MegaflowParts::wildcards_of(megaflow))), key_(megaflow.key) {
-    actions_ = parts.share(MegaflowParts::actions_of(megaflow));
+    actions_ = parts.share_actions(megaflow);
 }
 
 ovsdr_megaflow StoredMegaflow::restore() const noexcept {
@@ -174,12 +178,11 @@ ovsdr_megaflow StoredMegaflow::restore() const noexcept {
 }
 
 bool StoredMegaflow::is(const ovsdr_megaflow& megaflow) const noexcept {
-    return mask_ != nullptr && bytes_of(key_) == bytes_of(megaflow.key) &&
+    return mask_ && bytes_of(key_) == bytes_of(megaflow.key) &&
            bytes_of(mask_->fields) == bytes_of(megaflow.mask) &&
            same_names(mask_->unsupported, megaflow.unsupported_match) &&
            same(mask_->tunnel, MegaflowParts::wildcards_of(megaflow).tunnel) &&
-           actions_->length == megaflow.n_actions &&
-           equal(actions_->kept, given_actions(megaflow)) && same_headers(given_actions(megaflow), actions_->headers);
+           MegaflowParts::same_actions(*actions_, megaflow);
 }
 
 void PortList::add(OdpPort port) noexcept {

@@ -39,23 +39,35 @@ public:
         std::vector<std::uint8_t> headers{};   ///< of tunnels, one behind the other
     };
     [[nodiscard]] static Actions actions_of(const ovsdr_megaflow& megaflow);
-    using Mask = std::shared_ptr<const Wildcards>;
-    using ActionList = std::shared_ptr<const Actions>;
-
-    [[nodiscard]] Mask share(const Wildcards& mask) { return masks_.share(mask); }
-    [[nodiscard]] ActionList share(const Actions& actions) { return actions_.share(actions); }
 
 private:
     struct Hash {
         std::size_t operator()(const Wildcards& mask) const noexcept;
-        std::size_t operator()(const Actions& actions) const noexcept;
+        /// Of the actions.
+        std::size_t operator()(const ovsdr_megaflow& megaflow) const noexcept;
     };
     struct Equal {
         bool operator()(const Wildcards& left, const Wildcards& right) const noexcept;
-        bool operator()(const Actions& left, const Actions& right) const noexcept;
+        bool operator()(const Actions& left, const ovsdr_megaflow& right) const noexcept;
     };
-    SharePool<Wildcards, Hash, Equal> masks_;
-    SharePool<Actions, Hash, Equal> actions_;
+    using MaskPool = SharePool<Wildcards, Hash, Equal>;
+    using ActionPool = SharePool<Actions, Hash, Equal>;
+
+public:
+    using Mask = MaskPool::Ref;
+    using ActionList = ActionPool::Ref;
+
+    [[nodiscard]] Mask share(const Wildcards& mask) { return masks_.share(mask); }
+    [[nodiscard]] ActionList share_actions(const ovsdr_megaflow& megaflow) {
+        return actions_.share(megaflow, actions_of);
+    }
+    [[nodiscard]] static bool same_actions(const Actions& kept, const ovsdr_megaflow& megaflow) noexcept {
+        return Equal{}(kept, megaflow);
+    }
+
+private:
+    MaskPool masks_;
+    ActionPool actions_;
 };
 
 /// A few ports by value.
@@ -84,7 +96,7 @@ public:
     /// It encapsulates packets, or they come from a tunnel.
     [[nodiscard]] bool has_tunnel() const noexcept;
     /// It has been given a megaflow.
-    [[nodiscard]] explicit operator bool() const noexcept { return mask_ != nullptr; }
+    [[nodiscard]] explicit operator bool() const noexcept { return static_cast<bool>(mask_); }
     [[nodiscard]] OdpPort in_port() const noexcept { return OdpPort{key_.in_port}; }
 
 private:

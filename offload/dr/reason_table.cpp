@@ -30,18 +30,22 @@ void ReasonTable::leave(Mark& mark) noexcept {
     if (verdict == nullptr) return;
     for (Row* row : *verdict->rows) --row->megaflows;
     --megaflows_[index_of(verdict->kind)];
-    if (--verdict->megaflows == 0) verdicts_.erase(verdicts_.find(*verdict->rows));
+    if (--verdict->megaflows == 0 && verdict != offloaded_) verdicts_.erase(verdicts_.find(*verdict->rows));
 }
 
 void ReasonTable::enter(Mark& mark, Kind kind, RowSet rows) {
     std::ranges::sort(rows);
     rows.erase(std::unique(rows.begin(), rows.end()), rows.end());   // clang 14 cannot compile std::ranges::unique
     const auto found = verdicts_.try_emplace(std::move(rows), Verdict{this, kind}).first;
-    Verdict& verdict = found->second;
+    found->second.rows = &found->first;
+    if (kind == Kind::offloaded) offloaded_ = &found->second;
+    enter(mark, found->second);
+}
+
+void ReasonTable::enter(Mark& mark, Verdict& verdict) noexcept {
     if (mark.verdict_ == &verdict) return;
-    verdict.rows = &found->first;
     ++verdict.megaflows;
-    ++megaflows_[index_of(kind)];
+    ++megaflows_[index_of(verdict.kind)];
     for (Row* row : *verdict.rows) {
         ++row->megaflows;
         ++row->total;
@@ -52,6 +56,7 @@ void ReasonTable::enter(Mark& mark, Kind kind, RowSet rows) {
 
 void ReasonTable::mark_offloaded(Mark& mark) {
     std::lock_guard lock(mutex_);
+    if (offloaded_ != nullptr) return enter(mark, *offloaded_);
     enter(mark, Kind::offloaded, {&rows_[{offloaded_name, {}}]});
 }
 

@@ -76,11 +76,13 @@ public:
 
 private:
     void enter(Mark& mark, Kind kind, RowSet rows);
+    void enter(Mark& mark, Verdict& verdict) noexcept;
     void leave(Mark& mark) noexcept;
 
     mutable std::mutex mutex_;
     Rows rows_;
     std::map<RowSet, Verdict> verdicts_;
+    Verdict* offloaded_ = nullptr;               ///< most megaflows'; once there, it stays
     std::array<std::uint64_t, 3> megaflows_{};   ///< by Kind
 };
 

@@ -124,9 +124,4 @@ Result<ActionRef> Action::decapsulate(std::shared_ptr<Domain> domain) {
     return wrap(action, "mlx5dv_dr_action_create_packet_reformat", std::move(domain));
 }
 
-Result<ActionRef> Action::count(mlx5dv_devx_obj* object, std::uint32_t offset, std::shared_ptr<void> bulk) {
-    return wrap(mlx5dv_dr_action_create_flow_counter(object, offset), "mlx5dv_dr_action_create_flow_counter",
-                std::move(bulk));
-}
-
 }  // namespace ovsdr::dr

@@ -1,4 +1,4 @@
-// Direct Rules actions: what a rule does with a packet.
+// Direct Rules actions: what a rule does with a packet. Those that count are their bulk's (counter_bulk.hpp).
 //
 // Owns the provider's action and holds what it refers to (domain, table, counter object, other actions), so that those
 // outlive it; a Rule holds its Actions. Shared, since one action serves many rules.
@@ -54,9 +54,6 @@ public:
     /// Takes off what an L2 tunnel (VXLAN, Geneve, GRE) has in front of the frame inside. In FDB: of packets from the
     /// wire only. Not for root tables.
     [[nodiscard]] static Result<ActionRef> decapsulate(std::shared_ptr<Domain> domain);
-    /// Counter `offset` of a bulk, kept alive by `bulk`.
-    [[nodiscard]] static Result<ActionRef> count(mlx5dv_devx_obj* object, std::uint32_t offset,
-                                                 std::shared_ptr<void> bulk);
 
     Action(Key, mlx5dv_dr_action* action, std::shared_ptr<void> holds) noexcept;
     ~Action();

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cerrno>
 #include <ctime>
 
@@ -31,84 +32,117 @@ std::int64_t now_ms() noexcept {
 
 }  // namespace
 
-struct CounterBulk::Object {
-    explicit Object(std::shared_ptr<Device> owner) noexcept : device(std::move(owner)) {}
-    ~Object() {
-        if (object != nullptr) destroyed([this] { return mlx5dv_devx_obj_destroy(object); });
+/// On the stack, where it has room: reading must not need memory, since it cannot be put off.
+class CounterBulk::Answer {
+public:
+    explicit Answer(std::span<std::uint8_t> instead) noexcept
+        : bytes_(instead.empty() ? std::span<std::uint8_t>(here_) : instead) {
+        std::ranges::fill(bytes_.first(answer_header), 0);   // who refuses may leave it as it is
     }
-    Object(const Object&) = delete;
-    Object& operator=(const Object&) = delete;
 
-    std::shared_ptr<Device> device;
-    mlx5dv_devx_obj* object = nullptr;
+    static constexpr std::uint32_t counters_here = 512;   ///< what a bulk usually has
+
+    [[nodiscard]] std::span<std::uint8_t> bytes(std::uint32_t counters) noexcept {
+        return bytes_.first(answer_header + counters * answer_per_counter);
+    }
+    [[nodiscard]] std::uint64_t packets(std::uint32_t slot) const noexcept { return prm::get64(bytes_.data(), at(slot)); }
+    [[nodiscard]] std::uint64_t octets(std::uint32_t slot) const noexcept {
+        return prm::get64(bytes_.data(), at(slot) + 8);
+    }
+
+private:
+    static unsigned at(std::uint32_t slot) noexcept {
+        return static_cast<unsigned>(answer_header + slot * answer_per_counter);
+    }
+    std::array<std::uint8_t, answer_header + counters_here * answer_per_counter> here_;
+    std::span<std::uint8_t> bytes_;
 };
 
-Result<std::unique_ptr<CounterBulk>> CounterBulk::create(std::shared_ptr<Device> device, unsigned bulk_log,
-                                                         std::size_t number) {
+Result<std::unique_ptr<CounterBulk>> CounterBulk::create(std::shared_ptr<Device> device, unsigned bulk_log) {
     std::array<std::uint8_t, 16> in{}, out{};
     const bool single = bulk_log == single_counter;
     prm::set(in.data(), opcode, alloc_flow_counter);
     if (!single) prm::set(in.data(), flow_counter_bulk, 1U << bulk_log);
     const std::uint32_t length = single ? 1 : counters_per_unit << bulk_log;
-    std::unique_ptr<CounterBulk> bulk(new CounterBulk(std::make_shared<Object>(device), length, number));
-    mlx5dv_devx_obj* made = mlx5dv_devx_obj_create(device->context(), in.data(), in.size(), out.data(), out.size());
-    if (made == nullptr) return tl::unexpected(devx_failure(errno, "ALLOC_FLOW_COUNTER", out));
-    bulk->object_->object = made;
+    std::unique_ptr<CounterBulk> bulk(new CounterBulk(device, length));
+    bulk->object_ = mlx5dv_devx_obj_create(device->context(), in.data(), in.size(), out.data(), out.size());
+    if (bulk->object_ == nullptr) return tl::unexpected(devx_failure(errno, "ALLOC_FLOW_COUNTER", out));
     bulk->first_id_ = prm::get(out.data(), allocated_id);
     return bulk;
 }
 
-// Reading must not need memory, since it cannot be put off: the answer has its room from the start.
-CounterBulk::CounterBulk(std::shared_ptr<Object> object, std::uint32_t length, std::size_t number)
-    : object_(std::move(object)), length_(length), number_(number), slots_(length),
-      answer_(answer_header + length * answer_per_counter) {}
+CounterBulk::CounterBulk(std::shared_ptr<Device> device, std::uint32_t length)
+    : device_(std::move(device)), length_(length), slots_(length), free_((length + 63) / 64) {
+    for (std::uint32_t slot = 0; slot < length; ++slot) free_[slot / 64] |= std::uint64_t{1} << slot % 64;
+    if (length > Answer::counters_here) long_answer_.resize(answer_header + length * answer_per_counter);
+}
+
+CounterBulk::~CounterBulk() {
+    for (const Slot& slot : slots_) {
+        if (slot.action != nullptr) destroyed([&] { return mlx5dv_dr_action_destroy(slot.action); });
+    }
+    if (object_ != nullptr) destroyed([this] { return mlx5dv_devx_obj_destroy(object_); });
+}
+
+/// `length_` when there is none.
+std::uint32_t CounterBulk::first_free() noexcept {
+    for (; search_from_ < free_.size(); ++search_from_) {
+        if (const std::uint64_t word = free_[search_from_]; word != 0) {
+            return search_from_ * 64 + static_cast<std::uint32_t>(std::countr_zero(word));
+        }
+    }
+    return length_;
+}
+
+void CounterBulk::set_free(std::uint32_t slot) noexcept {
+    free_[slot / 64] |= std::uint64_t{1} << slot % 64;
+    search_from_ = std::min(search_from_, slot / 64);
+    taken_.fetch_sub(1, std::memory_order_relaxed);
+}
 
 Result<std::uint32_t> CounterBulk::take(std::int16_t bytes_uncounted) {
     std::lock_guard lock(mutex_);
-    while (search_from_ < length_ && slots_[search_from_].taken) ++search_from_;
-    if (search_from_ == length_) return length_;
-    Slot& slot = slots_[search_from_];
+    const std::uint32_t index = first_free();
+    if (index == length_) return length_;
+    Slot& slot = slots_[index];
     if (slot.action == nullptr) {
-        auto action = Action::count(object_->object, search_from_, object_);
-        if (!action) return tl::unexpected(std::move(action.error()));
-        slot.action = std::move(*action);
+        slot.action = mlx5dv_dr_action_create_flow_counter(object_, index);
+        if (slot.action == nullptr) return tl::unexpected(failure(errno, "mlx5dv_dr_action_create_flow_counter"));
     }
     if (slot.unsettled) {
-        if (auto read = refresh_locked(search_from_ + 1); !read) return tl::unexpected(std::move(read.error()));
+        if (auto read = refresh_locked(index + 1); !read) return tl::unexpected(std::move(read.error()));
     }
     slot.first_packets = slot.packets;
     slot.first_bytes = slot.bytes;
     slot.used_ms = 0;
     slot.unsettled = true;
     slot.bytes_uncounted = bytes_uncounted;
-    slot.taken = true;
-    ++taken_;
-    return search_from_;
+    free_[index / 64] &= ~(std::uint64_t{1} << index % 64);
+    taken_.fetch_add(1, std::memory_order_relaxed);
+    return index;
 }
 
 Result<void> CounterBulk::give_back(std::span<const Leaving> leaving) noexcept {
     std::lock_guard lock(mutex_);
     for (const Leaving& one : leaving) __builtin_prefetch(&slots_[one.slot], 1);
+    Answer answer(long_answer_);
     // Twice: this is the last chance to read them.
-    auto read = query_locked(leaving.back().slot + 1);
-    if (!read) read = query_locked(leaving.back().slot + 1);
+    auto read = query_locked(leaving.back().slot + 1, answer);
+    if (!read) read = query_locked(leaving.back().slot + 1, answer);
     const std::int64_t now = now_ms();
     for (const Leaving& one : leaving) {
-        Slot& slot = slots_[one.slot];
         if (read) {
-            take_answer(one.slot, now);
-            slot.unsettled = false;
+            take_answer(one.slot, answer, now);
+            slots_[one.slot].unsettled = false;
         }
-        *one.counted = free_locked(slot);
+        *one.counted = free_locked(one.slot);
     }
-    search_from_ = std::min(search_from_, leaving.front().slot);
     return read;
 }
 
 FlowStats CounterBulk::give_back(std::uint32_t index) noexcept {
     std::lock_guard lock(mutex_);
-    search_from_ = std::min(search_from_, index);
-    return free_locked(slots_[index]);
+    return free_locked(index);
 }
 
 void CounterBulk::withhold(std::uint32_t slot) noexcept {
@@ -116,15 +150,14 @@ void CounterBulk::withhold(std::uint32_t slot) noexcept {
     slots_[slot].withheld = true;
 }
 
-FlowStats CounterBulk::free_locked(Slot& slot) noexcept {
+FlowStats CounterBulk::free_locked(std::uint32_t index) noexcept {
+    Slot& slot = slots_[index];
     const FlowStats final = stats_of(slot);
     gone_.packets += final.packets;
     gone_.bytes += final.bytes;
     slot.first_packets = slot.packets;
     slot.first_bytes = slot.bytes;
-    if (slot.withheld) return final;
-    slot.taken = false;
-    --taken_;
+    if (!slot.withheld) set_free(index);
     return final;
 }
 
@@ -134,27 +167,17 @@ FlowStats CounterBulk::stats_of(const Slot& slot) const noexcept {
     return {packets, slot.bytes - slot.first_bytes + packets * uncounted, slot.used_ms};
 }
 
-ActionRef CounterBulk::action(std::uint32_t slot) const noexcept {
-    std::lock_guard lock(mutex_);
-    return slots_[slot].action;
-}
-
 FlowStats CounterBulk::read(std::uint32_t slot) const noexcept {
     std::lock_guard lock(mutex_);
     return stats_of(slots_[slot]);
 }
 
-bool CounterBulk::has_room() const noexcept {
-    std::lock_guard lock(mutex_);
-    return taken_ < length_;
-}
-
 FlowStats CounterBulk::total() const noexcept {
     std::lock_guard lock(mutex_);
     FlowStats sum = gone_;
-    for (const Slot& slot : slots_) {
-        if (!slot.taken) continue;
-        const FlowStats stats = stats_of(slot);
+    for (std::uint32_t slot = 0; slot < length_; ++slot) {
+        if (!is_taken(slot)) continue;
+        const FlowStats stats = stats_of(slots_[slot]);
         sum.packets += stats.packets;
         sum.bytes += stats.bytes;
     }
@@ -163,9 +186,10 @@ FlowStats CounterBulk::total() const noexcept {
 
 Result<void> CounterBulk::settle(std::uint32_t slot) noexcept {
     std::lock_guard lock(mutex_);
-    auto read = query_locked(slot + 1);
+    Answer answer(long_answer_);
+    auto read = query_locked(slot + 1, answer);
     if (!read) return read;
-    take_answer(slot, now_ms());
+    take_answer(slot, answer, now_ms());
     slots_[slot].unsettled = false;
     return {};
 }
@@ -182,22 +206,23 @@ Result<void> CounterBulk::refresh_if_older(std::chrono::milliseconds age) noexce
 }
 
 Result<void> CounterBulk::refresh_used_locked() noexcept {
-    if (taken_ == 0) return {};
+    if (taken_.load(std::memory_order_relaxed) == 0) return {};
     std::uint32_t count = length_;
-    while (count > 0 && !slots_[count - 1].taken) --count;
+    while (!is_taken(count - 1)) --count;
     refreshed_ms_ = now_ms();
     return refresh_locked(count);
 }
 
 Result<void> CounterBulk::refresh_locked(std::uint32_t count) noexcept {
-    auto read = query_locked(count);
+    Answer answer(long_answer_);
+    auto read = query_locked(count, answer);
     if (!read) return read;
     const std::int64_t now = now_ms();
-    for (std::uint32_t slot = 0; slot < count; ++slot) take_answer(slot, now);
+    for (std::uint32_t slot = 0; slot < count; ++slot) take_answer(slot, answer, now);
     return {};
 }
 
-Result<void> CounterBulk::query_locked(std::uint32_t count) noexcept {
+Result<void> CounterBulk::query_locked(std::uint32_t count, Answer& answer) noexcept {
     // DEVX lets a query name the object's own id only: what is asked for always begins at slot 0.
     std::array<std::uint8_t, 32> in{};
     prm::set(in.data(), opcode, query_flow_counter);
@@ -206,19 +231,18 @@ Result<void> CounterBulk::query_locked(std::uint32_t count) noexcept {
         count = std::min(length_, (count + query_multiple - 1) / query_multiple * query_multiple);
         prm::set(in.data(), num_of_counters, count);
     }
-    const std::size_t size = answer_header + count * answer_per_counter;
-    const int code = mlx5dv_devx_obj_query(object_->object, in.data(), in.size(), answer_.data(), size);
-    if (code != 0) return tl::unexpected(devx_failure(code < 0 ? errno : code, "QUERY_FLOW_COUNTER", answer_));
+    const std::span<std::uint8_t> out = answer.bytes(count);
+    const int code = mlx5dv_devx_obj_query(object_, in.data(), in.size(), out.data(), out.size());
+    if (code != 0) return tl::unexpected(devx_failure(code < 0 ? errno : code, "QUERY_FLOW_COUNTER", out));
     return {};
 }
 
-void CounterBulk::take_answer(std::uint32_t index, std::int64_t now) noexcept {
+void CounterBulk::take_answer(std::uint32_t index, const Answer& answer, std::int64_t now) noexcept {
     Slot& slot = slots_[index];
-    const auto position = static_cast<unsigned>(answer_header + index * answer_per_counter);
-    const std::uint64_t packets = prm::get64(answer_.data(), position);
+    const std::uint64_t packets = answer.packets(index);
     if (packets != slot.packets) slot.used_ms = now;
     slot.packets = packets;
-    slot.bytes = prm::get64(answer_.data(), position + 8);
+    slot.bytes = answer.octets(index);
 }
 
 }  // namespace ovsdr::dr

@@ -4,6 +4,7 @@
 // newer.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -15,14 +16,18 @@
 
 namespace ovsdr::dr {
 
+class CounterPool;
+
 class CounterBulk {
 public:
     static constexpr unsigned single_counter = 0xFF;
 
-    /// `bulk_log`: 128 << bulk_log counters, or single_counter. `number`: the owner's. This and take() may throw
-    /// std::bad_alloc; nothing is left then.
-    [[nodiscard]] static Result<std::unique_ptr<CounterBulk>> create(std::shared_ptr<Device> device, unsigned bulk_log,
-                                                                     std::size_t number);
+    /// `bulk_log`: 128 << bulk_log counters, or single_counter. May throw std::bad_alloc; nothing is left then.
+    [[nodiscard]] static Result<std::unique_ptr<CounterBulk>> create(std::shared_ptr<Device> device, unsigned bulk_log);
+    /// No rule counts into it any more.
+    ~CounterBulk();
+    CounterBulk(const CounterBulk&) = delete;
+    CounterBulk& operator=(const CounterBulk&) = delete;
 
     /// The lowest free slot, its count at 0; `length()` when there is none.
     [[nodiscard]] Result<std::uint32_t> take(std::int16_t bytes_uncounted);
@@ -39,7 +44,8 @@ public:
     /// Nobody gets the slot again once it is given back.
     void withhold(std::uint32_t slot) noexcept;
 
-    [[nodiscard]] ActionRef action(std::uint32_t slot) const noexcept;
+    /// Of a slot that is taken: counts into it. The bulk's own.
+    [[nodiscard]] mlx5dv_dr_action* action(std::uint32_t slot) const noexcept { return slots_[slot].action; }
     [[nodiscard]] FlowStats read(std::uint32_t slot) const noexcept;
 
     /// Reads slots 0 up to the highest in use from the device; new growth is as of now.
@@ -50,10 +56,16 @@ public:
     /// next.
     [[nodiscard]] Result<void> settle(std::uint32_t slot) noexcept;
 
+    /// For a pool of many: whose it is, and which of them. NULL: nobody said.
+    void belong_to(CounterPool* pool, std::size_t number) noexcept {
+        pool_ = pool;
+        number_ = number;
+    }
+    [[nodiscard]] CounterPool* pool() const noexcept { return pool_; }
     [[nodiscard]] std::size_t number() const noexcept { return number_; }
     [[nodiscard]] std::uint32_t length() const noexcept { return length_; }
     [[nodiscard]] std::uint32_t first_id() const noexcept { return first_id_; }
-    [[nodiscard]] bool has_room() const noexcept;
+    [[nodiscard]] bool has_room() const noexcept { return taken_.load(std::memory_order_relaxed) < length_; }
     [[nodiscard]] FlowStats total() const noexcept;
 
 private:
@@ -61,34 +73,40 @@ private:
         std::uint64_t packets = 0, bytes = 0;               ///< as the device has them
         std::uint64_t first_packets = 0, first_bytes = 0;   ///< when the slot was taken
         std::int64_t used_ms = 0;
-        ActionRef action;                                   ///< made when first taken, kept
+        mlx5dv_dr_action* action = nullptr;                 ///< made when first taken, kept
         std::int16_t bytes_uncounted = 0;
-        bool taken = false;
         bool withheld = false;   ///< given back, and still counted into
         bool unsettled = false;                             ///< may have counted since it was last read for good
     };
-    struct Object;
+    /// Room for a device's answer.
+    class Answer;
 
-    CounterBulk(std::shared_ptr<Object> object, std::uint32_t length, std::size_t number);
+    CounterBulk(std::shared_ptr<Device> device, std::uint32_t length);
+    [[nodiscard]] std::uint32_t first_free() noexcept;
+    [[nodiscard]] bool is_taken(std::uint32_t slot) const noexcept { return (free_[slot / 64] >> slot % 64 & 1) == 0; }
+    void set_free(std::uint32_t slot) noexcept;
     [[nodiscard]] FlowStats stats_of(const Slot& slot) const noexcept;
     [[nodiscard]] Result<void> refresh_used_locked() noexcept;
     [[nodiscard]] Result<void> refresh_locked(std::uint32_t count) noexcept;
-    /// Leaves the first `count` slots' counts in answer_.
-    [[nodiscard]] Result<void> query_locked(std::uint32_t count) noexcept;
-    void take_answer(std::uint32_t slot, std::int64_t now) noexcept;
-    FlowStats free_locked(Slot& slot) noexcept;
+    /// Asks for the first `count` slots' counts.
+    [[nodiscard]] Result<void> query_locked(std::uint32_t count, Answer& answer) noexcept;
+    void take_answer(std::uint32_t slot, const Answer& answer, std::int64_t now) noexcept;
+    FlowStats free_locked(std::uint32_t slot) noexcept;
 
-    std::shared_ptr<Object> object_;
+    std::shared_ptr<Device> device_;
+    mlx5dv_devx_obj* object_ = nullptr;
     std::uint32_t first_id_ = 0;
     std::uint32_t length_;
-    std::size_t number_;
+    CounterPool* pool_ = nullptr;
+    std::size_t number_ = 0;
     mutable std::mutex mutex_;
     std::vector<Slot> slots_;
-    std::uint32_t taken_ = 0;
-    std::uint32_t search_from_ = 0;      ///< no free slot below
-    std::int64_t refreshed_ms_ = 0;      ///< when all slots in use were last read
-    FlowStats gone_;                     ///< sums of slots given back
-    std::vector<std::uint8_t> answer_;   ///< of a query, as large as any
+    std::vector<std::uint64_t> free_;         ///< a bit for each slot that is not taken
+    std::atomic<std::uint32_t> taken_{0};     ///< changes with the mutex
+    std::uint32_t search_from_ = 0;           ///< no free slot in the words of free_ below
+    std::int64_t refreshed_ms_ = 0;           ///< when all slots in use were last read
+    FlowStats gone_;                          ///< sums of slots given back
+    std::vector<std::uint8_t> long_answer_;   ///< where an answer may be too long for the stack
 };
 
 }  // namespace ovsdr::dr

@@ -24,35 +24,25 @@ mlx5dv_flow_match_parameters* ProviderMatch::get() noexcept {
 }
 
 struct MatcherRef::Shared {
-    Shared(MatcherSpec matcher_spec, unsigned shown_number) noexcept
-        : spec(matcher_spec), criteria(matcher_spec.mask.criteria()), number(shown_number) {}
+    Shared(MatcherSet& its_set, MatcherSpec matcher_spec, unsigned shown_number) noexcept
+        : set(its_set), spec(matcher_spec), criteria(matcher_spec.mask.criteria()), number(shown_number) {}
     ~Shared() {
         if (matcher != nullptr) destroyed([this] { return mlx5dv_dr_matcher_destroy(matcher); });
     }
     Shared(const Shared&) = delete;
     Shared& operator=(const Shared&) = delete;
 
+    MatcherSet& set;
     MatcherSpec spec;
     std::uint8_t criteria;
     mlx5dv_dr_matcher* matcher = nullptr;
     unsigned number;
+    std::shared_ptr<const void> owner;          ///< of the set, on behalf of all refs
     std::atomic<std::uint64_t> references{0};   ///< becomes 0, and more than that again, with the set's mutex only
 };
 
-MatcherRef::MatcherRef(Shared* shared, std::shared_ptr<MatcherSet> set) noexcept
-    : shared_(shared), set_(std::move(set)) {}
-
-MatcherRef::~MatcherRef() {
-    if (shared_ != nullptr) set_->release(shared_);
-}
-
-MatcherRef::MatcherRef(MatcherRef&& other) noexcept
-    : shared_(std::exchange(other.shared_, nullptr)), set_(std::move(other.set_)) {}
-
-MatcherRef& MatcherRef::operator=(MatcherRef&& other) noexcept {
-    std::swap(shared_, other.shared_);
-    std::swap(set_, other.set_);
-    return *this;
+void MatcherRef::release() noexcept {
+    if (Shared* const shared = std::exchange(shared_, nullptr); shared != nullptr) shared->set.release(shared);
 }
 
 mlx5dv_dr_matcher* MatcherRef::get() const noexcept { return shared_->matcher; }
@@ -71,23 +61,38 @@ bool MatcherSet::Less::operator()(const MatcherSpec& left, const MatcherSpec& ri
     return left.mask.bytes < right.mask.bytes;
 }
 
-Result<MatcherRef> MatcherSet::acquire(const MatcherSpec& spec, std::shared_ptr<MatcherSet> self) {
-    std::lock_guard lock(mutex_);
-    auto found = matchers_.find(spec);
-    if (found == matchers_.end()) {
-        auto shared = std::make_unique<MatcherRef::Shared>(spec, next_number_);
-        ProviderMatch mask(spec.mask, shared->criteria);
-        shared->matcher = mlx5dv_dr_matcher_create(table_->get(), spec.priority, shared->criteria, mask.get());
-        if (shared->matcher == nullptr) {
-            return tl::unexpected(
-                failure(errno, "mlx5dv_dr_matcher_create",
-                        fmt::format("{} level {}", name_of(table_->domain()->type()), table_->level())));
-        }
-        found = matchers_.emplace(spec, std::move(shared)).first;
-        ++next_number_;
+/// NULL: there is none.
+MatcherRef::Shared* MatcherSet::find(const MatchParam& mask, std::uint16_t priority) noexcept {
+    if (latest_ != nullptr && latest_->spec.priority == priority && latest_->spec.mask == mask) return latest_;
+    const auto found = matchers_.find({mask, priority});
+    return found == matchers_.end() ? nullptr : found->second.get();
+}
+
+Result<MatcherRef::Shared*> MatcherSet::make(const MatcherSpec& spec) {
+    auto shared = std::make_unique<MatcherRef::Shared>(*this, spec, next_number_);
+    ProviderMatch mask(spec.mask, shared->criteria);
+    shared->matcher = mlx5dv_dr_matcher_create(table_->get(), spec.priority, shared->criteria, mask.get());
+    if (shared->matcher == nullptr) {
+        return tl::unexpected(failure(errno, "mlx5dv_dr_matcher_create",
+                                      fmt::format("{} level {}", name_of(table_->domain()->type()), table_->level())));
     }
-    ++found->second->references;
-    return MatcherRef(found->second.get(), std::move(self));
+    MatcherRef::Shared* const made = matchers_.emplace(spec, std::move(shared)).first->second.get();
+    ++next_number_;
+    return made;
+}
+
+Result<MatcherRef> MatcherSet::acquire(const MatchParam& mask, std::uint16_t priority,
+                                       std::shared_ptr<const void> owner) {
+    std::lock_guard lock(mutex_);
+    MatcherRef::Shared* shared = find(mask, priority);
+    if (shared == nullptr) {
+        auto made = make({mask, priority});
+        if (!made) return tl::unexpected(std::move(made.error()));
+        shared = *made;
+    }
+    latest_ = shared;
+    if (shared->references.fetch_add(1, std::memory_order_relaxed) == 0) shared->owner = std::move(owner);
+    return MatcherRef(shared);
 }
 
 void MatcherSet::release(MatcherRef::Shared* shared) noexcept {
@@ -95,8 +100,12 @@ void MatcherSet::release(MatcherRef::Shared* shared) noexcept {
     while (references > 1) {
         if (shared->references.compare_exchange_weak(references, references - 1, std::memory_order_release)) return;
     }
+    std::shared_ptr<const void> owner;   // perhaps the last one: the set goes when it is not locked any more
     std::lock_guard lock(mutex_);
-    if (shared->references.fetch_sub(1, std::memory_order_acq_rel) == 1) matchers_.erase(MatcherSpec(shared->spec));
+    if (shared->references.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+    owner = std::move(shared->owner);
+    if (latest_ == shared) latest_ = nullptr;
+    matchers_.erase(MatcherSpec(shared->spec));
 }
 
 std::vector<MatcherSet::Row> MatcherSet::rows() const {

@@ -3,7 +3,7 @@
 // Model. Hardware walks a table's matchers one after another, empty ones too, so their number is what a packet costs. A
 // MatcherSet hands out MatcherRefs; refs to one (mask, priority) share the provider's matcher.
 //
-// Ownership. A ref keeps the set alive, the set keeps its table. The last ref destroys the matcher.
+// Ownership. Refs keep the set alive or who owns it, the set keeps its table. The last ref destroys the matcher.
 //
 // Threads: any. Creation and destruction are serialised per set, since the provider checks its reference count before
 // it locks. Errors: errno of mlx5dv_dr_matcher_create(). It does not prove that the mask is supported: compile_match()
@@ -15,6 +15,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "offload/dr/device/match_param.hpp"
@@ -33,9 +34,13 @@ class MatcherSet;
 class MatcherRef {
 public:
     MatcherRef() noexcept = default;
-    ~MatcherRef();
-    MatcherRef(MatcherRef&& other) noexcept;
-    MatcherRef& operator=(MatcherRef&& other) noexcept;
+    ~MatcherRef() { release(); }
+    MatcherRef(MatcherRef&& other) noexcept : shared_(std::exchange(other.shared_, nullptr)) {}
+    MatcherRef& operator=(MatcherRef&& other) noexcept {
+        release();
+        shared_ = std::exchange(other.shared_, nullptr);
+        return *this;
+    }
 
     [[nodiscard]] mlx5dv_dr_matcher* get() const noexcept;
     [[nodiscard]] std::uint8_t criteria() const noexcept;
@@ -46,10 +51,10 @@ public:
 private:
     friend class MatcherSet;
     struct Shared;
-    explicit MatcherRef(Shared* shared, std::shared_ptr<MatcherSet> set) noexcept;
+    explicit MatcherRef(Shared* shared) noexcept : shared_(shared) {}
+    void release() noexcept;
 
     Shared* shared_ = nullptr;
-    std::shared_ptr<MatcherSet> set_;
 };
 
 class MatcherSet : public std::enable_shared_from_this<MatcherSet> {
@@ -58,12 +63,12 @@ public:
     ~MatcherSet();
 
     /// The matcher of `spec`, made if there is none. May throw std::bad_alloc and leaves nothing behind then.
-    [[nodiscard]] Result<MatcherRef> acquire(const MatcherSpec& spec) { return acquire(spec, shared_from_this()); }
-    /// The ref keeps `owner` alive, which keeps the set.
-    template <typename Owner>
-    [[nodiscard]] Result<MatcherRef> acquire(const MatcherSpec& spec, std::shared_ptr<Owner> owner) {
-        return acquire(spec, std::shared_ptr<MatcherSet>(std::move(owner), this));
+    [[nodiscard]] Result<MatcherRef> acquire(const MatcherSpec& spec) {
+        return acquire(spec.mask, spec.priority, shared_from_this());
     }
+    /// The ref keeps `owner` alive, which keeps the set. One priority's refs have one owner.
+    [[nodiscard]] Result<MatcherRef> acquire(const MatchParam& mask, std::uint16_t priority,
+                                             std::shared_ptr<const void> owner);
 
     [[nodiscard]] Table& table() const noexcept { return *table_; }
     [[nodiscard]] const std::shared_ptr<Table>& shared_table() const noexcept { return table_; }
@@ -83,13 +88,15 @@ private:
     };
 
     explicit MatcherSet(std::shared_ptr<Table> table) noexcept;
-    [[nodiscard]] Result<MatcherRef> acquire(const MatcherSpec& spec, std::shared_ptr<MatcherSet> self);
+    [[nodiscard]] MatcherRef::Shared* find(const MatchParam& mask, std::uint16_t priority) noexcept;
+    [[nodiscard]] Result<MatcherRef::Shared*> make(const MatcherSpec& spec);
     void release(MatcherRef::Shared* shared) noexcept;
 
     std::shared_ptr<Table> table_;
     mutable std::mutex mutex_;
     unsigned next_number_ = 1;
     std::map<MatcherSpec, std::unique_ptr<MatcherRef::Shared>, Less> matchers_;
+    MatcherRef::Shared* latest_ = nullptr;   ///< that was found; the next one is often the same
 };
 
 /// A buffer in the provider's shape: size, then the blocks that `criteria` reaches to.

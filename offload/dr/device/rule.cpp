@@ -13,10 +13,10 @@ constexpr std::size_t max_actions = 16;
 }
 
 Result<Rule> Rule::create(MatcherRef matcher, const MatchParam& value, ActionList actions,
-                          const Action* counter) noexcept {
-    std::array<mlx5dv_dr_action*, max_actions> list{};
+                          mlx5dv_dr_action* counter) noexcept {
+    std::array<mlx5dv_dr_action*, max_actions> list;
     std::size_t length = 0;
-    if (counter != nullptr) list[length++] = counter->get();
+    if (counter != nullptr) list[length++] = counter;
     if (length + actions->size() > list.size()) {
         return tl::unexpected(Error{E2BIG, "a rule with more actions than a device takes", "a rule's actions"});
     }
@@ -24,11 +24,7 @@ Result<Rule> Rule::create(MatcherRef matcher, const MatchParam& value, ActionLis
     ProviderMatch match(value, matcher.criteria());
     mlx5dv_dr_rule* created = mlx5dv_dr_rule_create(matcher.get(), match.get(), length, list.data());
     if (created == nullptr) return tl::unexpected(failure(errno, "mlx5dv_dr_rule_create"));
-    Rule rule;
-    rule.matcher_ = std::move(matcher);
-    rule.actions_ = std::move(actions);
-    rule.rule_ = created;
-    return rule;
+    return Rule(std::move(matcher), std::move(actions), created);
 }
 
 Rule::~Rule() { end(); }
@@ -39,12 +35,12 @@ bool Rule::end() noexcept {
 }
 
 Rule::Rule(Rule&& other) noexcept
-    : matcher_(std::move(other.matcher_)),
-      actions_(std::move(other.actions_)),
+    : actions_(std::move(other.actions_)),
+      matcher_(std::move(other.matcher_)),
       rule_(std::exchange(other.rule_, nullptr)) {}
 
 Rule& Rule::operator=(Rule&& other) noexcept {
-    Rule old(std::move(*this));
+    end();
     matcher_ = std::move(other.matcher_);
     actions_ = std::move(other.actions_);
     rule_ = std::exchange(other.rule_, nullptr);

@@ -19,7 +19,7 @@ public:
     /// `value` has no bit outside the matcher's mask. `counter`, if any, comes before the other actions and outlives
     /// the rule.
     [[nodiscard]] static Result<Rule> create(MatcherRef matcher, const MatchParam& value, ActionList actions,
-                                             const Action* counter = nullptr) noexcept;
+                                             mlx5dv_dr_action* counter = nullptr) noexcept;
 
     Rule() noexcept = default;
     ~Rule();
@@ -36,9 +36,13 @@ public:
     void prefetch() const noexcept { __builtin_prefetch(rule_, 1); }
 
 private:
-    // Destroyed in reverse: the rule in the destructor's body, then actions, then the matcher's share.
-    MatcherRef matcher_;
+    Rule(MatcherRef matcher, ActionList actions, mlx5dv_dr_rule* rule) noexcept
+        : actions_(std::move(actions)), matcher_(std::move(matcher)), rule_(rule) {}
+
+    // Destroyed in reverse: the rule in the destructor's body, then the matcher's share, then actions and whatever else
+    // is kept with them.
     ActionList actions_;
+    MatcherRef matcher_;
     mlx5dv_dr_rule* rule_ = nullptr;
 };
 

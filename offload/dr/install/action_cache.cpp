@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <functional>
+#include <string_view>
+
 #include "offload/dr/install/make.hpp"
 
 namespace ovsdr::dr {
@@ -16,6 +19,24 @@ void forget_expired(auto& known, std::size_t& limit) {
     if (known.size() < limit) return;
     std::erase_if(known, [](const auto& entry) { return entry.second.expired(); });
     limit = 2 * known.size() + 64;
+}
+
+std::size_t mixed(std::size_t hash, std::size_t more) noexcept {
+    return (hash ^ more) * 0x9E3779B97F4A7C15ULL;
+}
+
+/// Equal paths have equal hashes.
+std::size_t hash_of(const Path& path) noexcept {
+    const Changes& changes = path.changes;
+    const std::string_view tunnel(reinterpret_cast<const char*>(changes.tunnel.data()), changes.tunnel.size());
+    std::size_t hash = mixed(changes.pops, changes.writes.size());
+    for (const HeaderWrite& write : changes.writes) hash = mixed(hash, write.value);
+    for (const VlanTag& tag : changes.pushes) hash = mixed(hash, tag.tci);
+    if (!tunnel.empty()) hash = mixed(hash, std::hash<std::string_view>{}(tunnel));
+    for (const VportId vport : path.vports) hash = mixed(hash, vport.value);
+    for (const TableKey table : path.tables) hash = mixed(hash, table.recirc_id);
+    for (const Path& branch : path.branches) hash = mixed(hash, hash_of(branch));
+    return hash;
 }
 
 Result<void> append(std::vector<ActionRef>& actions, Result<ActionRef> action) {
@@ -43,21 +64,36 @@ Result<ActionList> ActionCache::actions_for(const Path& path, VportId source, st
     Start start{VportId{0}, 0, 0};
     if (!path.branches.empty()) start.source = source;
     if (!path.branches.empty() || !path.tables.empty()) start.level = level;
-    ListKey key{start, path};
-    std::lock_guard lock(mutex_);
-    if (const auto found = lists_.find(key); found != lists_.end()) {
-        if (ActionList list = found->second.lock()) return list;
-    }
+    const std::size_t hash = mixed(mixed(hash_of(path), start.level), start.source.value);
+    if (ActionList list = find(hash, start, path)) return list;
+    std::lock_guard making(making_);
+    if (ActionList list = find(hash, start, path)) return list;   // made by somebody meanwhile
     auto made = make_list(path, start);
     if (!made) return tl::unexpected(std::move(made.error()));
     auto list = std::make_shared<const std::vector<ActionRef>>(std::move(*made));
-    forget_expired(lists_, prune_lists_at_);
-    lists_[std::move(key)] = list;
+    remember(hash, {start, path, list});
     return list;
 }
 
-Result<ActionRef> ActionCache::to_vport(VportId vport) {
+ActionList ActionCache::find(std::size_t hash, Start start, const Path& path) {
     std::lock_guard lock(mutex_);
+    const auto [first, end] = lists_.equal_range(hash);
+    for (auto known = first; known != end; ++known) {
+        const List& list = known->second;
+        if (list.start != start || list.path != path) continue;
+        if (ActionList actions = list.actions.lock()) return actions;
+    }
+    return nullptr;
+}
+
+void ActionCache::remember(std::size_t hash, List list) {
+    std::lock_guard lock(mutex_);
+    forget_expired(lists_, prune_lists_at_);
+    lists_.emplace(hash, std::move(list));
+}
+
+Result<ActionRef> ActionCache::to_vport(VportId vport) {
+    std::lock_guard making(making_);
     return to_vport_locked(vport);
 }
 

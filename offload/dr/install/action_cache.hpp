@@ -7,13 +7,15 @@
 // A branch of a Path is a private table above the rule's own with one rule, which matches the source vport so that it
 // exists on one side of the FDB only. Branches are shared by (source, level, path) and go with their last user.
 //
-// Threads: any; creation is serialised. Errors: the device's, and ELOOP of TableSet::lead_to().
+// Threads: any; creation is serialised, and whoever asks for a list that is there waits for no creation: some actions
+// are firmware commands. Errors: the device's, and ELOOP of TableSet::lead_to().
 #pragma once
 
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <unordered_map>
 
 #include "offload/dr/compile/plan.hpp"
 #include "offload/dr/device/action.hpp"
@@ -39,15 +41,21 @@ private:
         unsigned depth;          ///< private tables in between
         friend auto operator<=>(const Start&, const Start&) = default;
     };
-    struct ListKey {
+    struct List {
         Start start;
         Path path;
-        friend auto operator<=>(const ListKey&, const ListKey&) = default;
+        std::weak_ptr<const std::vector<ActionRef>> actions;
+        [[nodiscard]] bool expired() const noexcept { return actions.expired(); }
     };
+    /// Those of equal hash, of which there is hardly ever more than one.
+    using Lists = std::unordered_multimap<std::size_t, List>;
+    /// NULL: nobody has such a list.
+    [[nodiscard]] ActionList find(std::size_t hash, Start start, const Path& path);
+    void remember(std::size_t hash, List list);
     template <typename Make>
     [[nodiscard]] Result<ActionRef> cached(const Key& key, Make&& make);
 
-    // With mutex_.
+    // With making_.
     [[nodiscard]] Result<ActionRef> to_vport_locked(VportId vport);
     [[nodiscard]] Result<std::vector<ActionRef>> make_list(const Path& path, Start start);
     [[nodiscard]] Result<void> append_changes(std::vector<ActionRef>& actions, const Changes& changes);
@@ -57,10 +65,12 @@ private:
 
     std::shared_ptr<Domain> fdb_;
     std::shared_ptr<TableSet> tables_;
-    std::mutex mutex_;
+    std::mutex making_;                 ///< held across the device's commands; guards actions_
     std::map<Key, std::weak_ptr<Action>> actions_;
-    std::map<ListKey, std::weak_ptr<const std::vector<ActionRef>>> lists_;
     std::size_t prune_at_ = 64;         ///< when there are so many actions; lists likewise
+
+    std::mutex mutex_;                  ///< taken last and held for a moment: guards lists_
+    Lists lists_;
     std::size_t prune_lists_at_ = 64;
 };
 

@@ -25,34 +25,35 @@ unsigned bulk_log_for(const DeviceCaps& caps) noexcept {
 
 }  // namespace
 
-Counter::Counter(CounterPool* pool, CounterBulk* bulk, std::uint32_t slot, bool polled) noexcept
-    : pool_(pool), bulk_(bulk), slot_(slot), polled_(polled) {}
+Counter::Counter(CounterBulk* bulk, std::uint32_t slot, bool polled) noexcept
+    : bulk_(bulk), slot_(slot), polled_(polled) {}
 
 Counter::~Counter() {
-    if (bulk_ != nullptr) pool_->release(bulk_, slot_, polled_);
+    if (bulk_ != nullptr) bulk_->pool()->release(bulk_, slot_, polled_);
 }
 
 Counter::Counter(Counter&& other) noexcept
-    : pool_(other.pool_), bulk_(std::exchange(other.bulk_, nullptr)), slot_(other.slot_), polled_(other.polled_) {}
+    : bulk_(std::exchange(other.bulk_, nullptr)), slot_(other.slot_), polled_(other.polled_) {}
 
 Counter& Counter::operator=(Counter&& other) noexcept {
-    std::swap(pool_, other.pool_);
     std::swap(bulk_, other.bulk_);
     std::swap(slot_, other.slot_);
     std::swap(polled_, other.polled_);
     return *this;
 }
 
-ActionRef Counter::action() const noexcept { return bulk_->action(slot_); }
+mlx5dv_dr_action* Counter::action() const noexcept { return bulk_->action(slot_); }
 FlowStats Counter::read() const noexcept { return bulk_->read(slot_); }
 
 void Counter::withhold() noexcept { bulk_->withhold(slot_); }
 
 void Counter::bring_up_to_date() const noexcept {
-    if (bulk_ == nullptr || pool_->bulk_count_.load(std::memory_order_relaxed) > CounterPool::few_bulks) return;
+    if (bulk_ == nullptr) return;
+    CounterPool& pool = *bulk_->pool();
+    if (pool.bulk_count_.load(std::memory_order_relaxed) > CounterPool::few_bulks) return;
     if (!bulk_->refresh_if_older(CounterPool::moment)) {
-        std::lock_guard lock(pool_->mutex_);
-        ++pool_->failed_polls_;
+        std::lock_guard lock(pool.mutex_);
+        ++pool.failed_polls_;
     }
 }
 
@@ -62,11 +63,9 @@ Result<std::unique_ptr<CounterPool>> CounterPool::create(std::shared_ptr<Device>
                                                          const DeviceCaps& caps) noexcept {
     const unsigned log = bulk_log_for(caps);
     std::unique_ptr<CounterPool> pool(new CounterPool(device, log));
-    auto first = CounterBulk::create(std::move(device), log, 0);
+    auto first = CounterBulk::create(std::move(device), log);
     if (!first) return tl::unexpected(std::move(first.error()));
-    pool->bulks_.push_back(std::move(*first));
-    pool->is_open_.push_back(false);
-    pool->bulk_count_.store(1, std::memory_order_relaxed);
+    pool->add_bulk(std::move(*first));
     pool->poller_ = std::thread([raw = pool.get()] { raw->poll(); });
     pthread_setname_np(pool->poller_.native_handle(), "dr-counters");
     return pool;
@@ -91,7 +90,7 @@ Result<Counter> CounterPool::acquire(std::int16_t bytes_uncounted, bool polled, 
     auto slot = (*bulk)->take(bytes_uncounted);
     if (!slot) return tl::unexpected(std::move(slot.error()));
     if (polled && polled_slots_++ == 0) wake_.notify_all();
-    return Counter(this, *bulk, *slot, polled);
+    return Counter(*bulk, *slot, polled);
 }
 
 /// With mutex_ locked; it has room.
@@ -111,9 +110,10 @@ Result<CounterBulk*> CounterPool::bulk_for(std::uint32_t neighbourhood) {
         if (CounterBulk* const other = any_with_room()) return other;
         return next;
     }
-    if (open != nullptr) is_open_[open->number()] = false;
+    if (open != nullptr) uses_[open->number()] = Use::closed;
     open = *next;
-    is_open_[open->number()] = true;
+    if (std::exchange(uses_[open->number()], Use::open) == Use::spare) --spares_;
+    if (wants_spares()) wake_.notify_all();
     return open;
 }
 
@@ -130,12 +130,18 @@ CounterBulk* CounterPool::any_with_room() noexcept {
 Result<CounterBulk*> CounterPool::open_bulk() {
     pass_full_bulks();
     for (std::size_t i = first_with_room_; i < bulks_.size(); ++i) {
-        if (!is_open_[i] && bulks_[i]->has_room()) return bulks_[i].get();
+        if (uses_[i] != Use::open && bulks_[i]->has_room()) return bulks_[i].get();
     }
-    auto bulk = CounterBulk::create(device_, bulk_log_, bulks_.size());
+    auto bulk = CounterBulk::create(device_, bulk_log_);
     if (!bulk) return tl::unexpected(std::move(bulk.error()));
-    is_open_.push_back(false);
-    bulks_.push_back(std::move(*bulk));
+    return add_bulk(std::move(*bulk));
+}
+
+CounterBulk* CounterPool::add_bulk(std::unique_ptr<CounterBulk> bulk) {
+    bulk->belong_to(this, bulks_.size());
+    uses_.push_back(Use::spare);
+    ++spares_;
+    bulks_.push_back(std::move(bulk));
     bulk_count_.store(bulks_.size(), std::memory_order_release);
     return bulks_.back().get();
 }
@@ -212,21 +218,50 @@ std::uint64_t CounterPool::failed_polls() const noexcept {
 
 void CounterPool::poll() noexcept {
     std::unique_lock lock(mutex_);
+    auto next = std::chrono::steady_clock::now() + poll_interval;
     while (!ending_) {
         if (polled_slots_ == 0) {
             wake_.wait(lock, [this] { return ending_ || polled_slots_ != 0; });
+            next = std::chrono::steady_clock::now() + poll_interval;
             continue;
         }
-        wake_.wait_for(lock, poll_interval, [this] { return ending_; });
-        if (ending_) break;
-        // Bulks are only ever added, at the end, and live as long as the pool.
-        for (std::size_t i = 0; i < bulks_.size() && !ending_; ++i) {
-            CounterBulk* bulk = bulks_[i].get();
-            lock.unlock();
-            const bool failed = !bulk->refresh();
-            lock.lock();
-            failed_polls_ += failed;
+        if (wake_.wait_until(lock, next, [this] { return ending_ || wants_spares(); })) {
+            make_spares(lock);
+        } else {
+            read_all(lock);
+            next = std::chrono::steady_clock::now() + poll_interval;
         }
+    }
+}
+
+void CounterPool::read_all(std::unique_lock<std::mutex>& lock) noexcept {
+    // Bulks are only ever added, at the end, and live as long as the pool.
+    for (std::size_t i = 0; i < bulks_.size() && !ending_; ++i) {
+        make_spares(lock);
+        CounterBulk* bulk = bulks_[i].get();
+        lock.unlock();
+        const bool failed = !bulk->refresh();
+        lock.lock();
+        failed_polls_ += failed;
+    }
+}
+
+bool CounterPool::wants_spares() const noexcept {
+    return spares_ < std::min(bulks_.size() / bulks_per_spare, most_spares) &&
+           std::chrono::steady_clock::now() >= no_more_until_;
+}
+
+/// A device that has no more bulks is not asked again at once: whoever needs one will ask.
+void CounterPool::make_spares(std::unique_lock<std::mutex>& lock) noexcept {
+    while (wants_spares() && !ending_) {
+        lock.unlock();
+        auto bulk = CounterBulk::create(device_, bulk_log_);
+        lock.lock();
+        if (!bulk) {
+            no_more_until_ = std::chrono::steady_clock::now() + poll_interval;
+            return;
+        }
+        add_bulk(std::move(*bulk));
     }
 }
 

@@ -13,6 +13,9 @@
 // so that no more than a quarter of the slots lies idle for that.
 //
 // The poller sleeps while no slot is out, and reads every bulk in use twice a second otherwise. read() is memory only.
+// Once there are some bulks it also makes further ones ahead of need: a bulk is a firmware command, for which nobody
+// who installs megaflows should have to wait.
+//
 // While there are few bulks, bring_up_to_date() lets whoever looks at a single megaflow see what it counted just now;
 // with many, asking for each would cost more than the poller's half second is worth.
 //
@@ -20,6 +23,7 @@
 // Source: PRM ALLOC/QUERY_FLOW_COUNTER; mlx5dv_devx_obj_create(3), mlx5dv_dr_flow(3) "Action: Flow Count".
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -48,8 +52,8 @@ public:
 
     [[nodiscard]] explicit operator bool() const noexcept { return bulk_ != nullptr; }
 
-    /// The action that counts into this slot.
-    [[nodiscard]] ActionRef action() const noexcept;
+    /// The action that counts into this slot; the bulk's own.
+    [[nodiscard]] mlx5dv_dr_action* action() const noexcept;
     /// As of the last poll.
     [[nodiscard]] FlowStats read() const noexcept;
     /// Reads the slot's bulk again when the pool has few and the last time is more than a moment ago.
@@ -61,10 +65,9 @@ public:
 
 private:
     friend class CounterPool;
-    Counter(CounterPool* pool, CounterBulk* bulk, std::uint32_t slot, bool polled) noexcept;
+    Counter(CounterBulk* bulk, std::uint32_t slot, bool polled) noexcept;
 
-    CounterPool* pool_ = nullptr;
-    CounterBulk* bulk_ = nullptr;
+    CounterBulk* bulk_ = nullptr;   ///< of a pool
     std::uint32_t slot_ = 0;
     bool polled_ = false;
 };
@@ -102,12 +105,18 @@ public:
     static constexpr std::chrono::milliseconds poll_interval{500};
     static constexpr std::size_t few_bulks = 4;             ///< bring_up_to_date() reads with at most so many
     static constexpr std::chrono::milliseconds moment{2};   ///< and only what is older
+    static constexpr std::size_t bulks_per_spare = 8;       ///< one is made ahead for so many, and no more
+    static constexpr std::size_t most_spares = 8;           ///< than so many
 
 private:
     friend class Counter;
     CounterPool(std::shared_ptr<Device> device, unsigned bulk_log) noexcept;
     [[nodiscard]] Result<CounterBulk*> bulk_for(std::uint32_t neighbourhood);
     [[nodiscard]] Result<CounterBulk*> open_bulk();
+    CounterBulk* add_bulk(std::unique_ptr<CounterBulk> bulk);
+    [[nodiscard]] bool wants_spares() const noexcept;
+    void make_spares(std::unique_lock<std::mutex>& lock) noexcept;
+    void read_all(std::unique_lock<std::mutex>& lock) noexcept;
     void pass_full_bulks() noexcept;                        ///< first_with_room_ is right then
     [[nodiscard]] CounterBulk* any_with_room() noexcept;    ///< the first; NULL: none
     void release(CounterBulk* bulk, std::uint32_t slot, bool polled) noexcept;
@@ -119,9 +128,11 @@ private:
     std::condition_variable wake_;
     std::vector<std::unique_ptr<CounterBulk>> bulks_;
     std::atomic<std::size_t> bulk_count_{0};  ///< bulks_.size(), for whoever does not hold the mutex
-    std::vector<bool> is_open_;               ///< by number of the bulk: it is one of open_
+    enum class Use : std::uint8_t { spare, open, closed };   ///< never opened; one of open_; was one
+    std::vector<Use> uses_;                   ///< by number of the bulk
     std::vector<CounterBulk*> open_;          ///< that a share of the neighbourhoods fills now, or NULL; a power of two
     std::size_t first_with_room_ = 0;         ///< none below has
+    std::size_t spares_ = 0;                  ///< bulks of that Use
     std::chrono::steady_clock::time_point no_more_until_{};   ///< the device refused a bulk a moment ago
     std::uint64_t polled_slots_ = 0;          ///< handed out, of those that are polled
     std::uint64_t failed_polls_ = 0;

@@ -68,10 +68,10 @@ Result<Rule> Landing::to_queue(const Place& place, ActionRef queue) {
     Match match = of_vport(place.vport);
     if (by_port_ != nullptr) {
         const std::uint16_t priority = place.has_kinds ? priority_of(place, all_kinds) : place.priority;
-        return make_rule(*by_port_, {match.mask, priority}, match.value, {place.count, queue});
+        return make_rule(*by_port_, {match.mask, priority}, match.value, {queue}, place.count);
     }
     match.set(field::metadata_reg_c_1, mark_of(entry_id), UINT32_MAX);
-    return make_rule(*root_, {match.mask, place.priority}, match.value, {place.count, tag_of_entry_, queue});
+    return make_rule(*root_, {match.mask, place.priority}, match.value, {tag_of_entry_, queue}, place.count);
 }
 
 Result<Rule> Landing::to_queue_of_kind(const Place& place, std::uint8_t ip_version, std::uint8_t protocol,
@@ -84,7 +84,7 @@ Result<Rule> Landing::to_queue_of_kind(const Place& place, std::uint8_t ip_versi
     match.set(field::ip_version, ip_version, ip_version);   // as compile_match() asks for it
     if (protocol != 0) match.set(field::ip_protocol, protocol, 0xFF);
     const std::uint16_t priority = priority_of(place, protocol != 0 ? one_protocol : any_protocol);
-    return make_rule(*by_port_, {match.mask, priority}, match.value, {place.count, queue});
+    return make_rule(*by_port_, {match.mask, priority}, match.value, {queue}, place.count);
 }
 
 std::vector<std::pair<const char*, const MatcherSet*>> Landing::tables() const {

@@ -46,7 +46,7 @@ public:
     struct Place {
         Device::VportRegister vport;
         std::uint16_t priority;   ///< 0 for a port's first queue; one that replaces it has the other of 0 and 1
-        ActionRef count;
+        mlx5dv_dr_action* count;  ///< the caller's
         bool has_kinds;           ///< there are rules of kinds in front
     };
     [[nodiscard]] Result<Rule> to_queue(const Place& place, ActionRef queue);

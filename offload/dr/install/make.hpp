@@ -28,10 +28,11 @@ inline Result<void> take_table(std::shared_ptr<MatcherSet>& place, const std::sh
 }
 
 inline Result<Rule> make_rule(MatcherSet& table, const MatcherSpec& spec, const MatchParam& value,
-                              std::vector<ActionRef> actions) {
+                              std::vector<ActionRef> actions, mlx5dv_dr_action* counter = nullptr) {
     auto matcher = table.acquire(spec);
     if (!matcher) return tl::unexpected(std::move(matcher.error()));
-    return Rule::create(std::move(*matcher), value, std::make_shared<const std::vector<ActionRef>>(std::move(actions)));
+    return Rule::create(std::move(*matcher), value, std::make_shared<const std::vector<ActionRef>>(std::move(actions)),
+                        counter);
 }
 
 }  // namespace ovsdr::dr

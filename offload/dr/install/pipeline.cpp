@@ -6,6 +6,16 @@
 
 namespace ovsdr::dr {
 
+namespace {
+
+/// The same list; who has it has `hold` too. Few rules have one.
+ActionList kept_with(ActionList actions, std::shared_ptr<void> hold) {
+    const auto both = std::make_shared<std::pair<std::shared_ptr<void>, ActionList>>(std::move(hold), std::move(actions));
+    return ActionList(both, both->second.get());
+}
+
+}  // namespace
+
 Result<std::unique_ptr<Pipeline>> Pipeline::create(const std::shared_ptr<Device>& device, const DeviceCaps& caps,
                                                    CounterPool& counters) noexcept {
     std::unique_ptr<Pipeline> pipeline(new Pipeline);
@@ -39,7 +49,7 @@ Result<void> Pipeline::make_miss_rules(CounterPool& counters) {
     ActionRef miss;
     Result<void> made = take(misses_, counters.acquire(0, false));
     if (made) made = take(miss, Action::default_miss());
-    if (made) made = take(count_misses_, make_rule(*miss_, {{}, 0}, {}, {misses_.action(), miss}));
+    if (made) made = take(count_misses_, make_rule(*miss_, {{}, 0}, {}, {miss}, misses_.action()));
     return made;
 }
 
@@ -47,7 +57,7 @@ Result<QueueRules> Pipeline::serve(const QueueIn& queue) {
     QueueRules rules;
     rules.priority = queue.priority;
     ActionRef to_queue, to_vport;
-    auto made = take(rules.led_up, CounterBulk::create(device_, CounterBulk::single_counter, 0));
+    auto made = take(rules.led_up, CounterBulk::create(device_, CounterBulk::single_counter));
     std::uint32_t slot = 0;
     if (made) made = take(slot, rules.led_up->take(0));
     if (made) made = take(to_queue, Action::to_queue_pair(queue.slow_path_qp));
@@ -128,17 +138,19 @@ std::optional<NoWay> Pipeline::obstacle_to(const Ufid& ufid, const RulePlan& pla
 Result<Rule> Pipeline::install(const Ufid& ufid, const RulePlan& plan, const Counter& counter) noexcept {
     auto table = find(plan.match.table);
     if (table == nullptr) return tl::unexpected(Error{ELOOP, "its table has gone", "recirc"});
+    std::shared_ptr<FlowTable> hold;
     if (plan.match.in_tunnel()) {
-        auto held = tunnel_rules_->hold(ufid, plan.match, std::move(table));
-        if (!held) return tl::unexpected(std::move(held.error()));
-        table = std::move(*held);
+        if (auto held = take(hold, tunnel_rules_->hold(ufid, plan.match, table)); !held) {
+            return tl::unexpected(std::move(held.error()));
+        }
     }
     auto actions = actions_->actions_for(plan.path, plan.match.source, table->level());
     if (!actions) return tl::unexpected(std::move(actions.error()));
     MatcherSet& matchers = table->matchers();
-    auto matcher = matchers.acquire({plan.match.mask, FlowTable::megaflow_priority}, std::move(table));
+    auto matcher = matchers.acquire(plan.match.mask, FlowTable::megaflow_priority, std::move(table));
     if (!matcher) return tl::unexpected(std::move(matcher.error()));
-    return Rule::create(std::move(*matcher), plan.match.value, std::move(*actions), counter.action().get());
+    if (hold != nullptr) *actions = kept_with(std::move(*actions), std::move(hold));
+    return Rule::create(std::move(*matcher), plan.match.value, std::move(*actions), counter.action());
 }
 
 }  // namespace ovsdr::dr

@@ -13,13 +13,32 @@
 #include <rte_ethdev.h>
 #include <rte_flow.h>
 
+/* Seconds by the clock and of the processor. */
+struct took {
+    double seconds, cpu;
+};
+
 static double
-now(void)
+time_by(clockid_t clock)
 {
     struct timespec time;
 
-    clock_gettime(CLOCK_MONOTONIC, &time);
+    clock_gettime(clock, &time);
     return time.tv_sec + time.tv_nsec / 1e9;
+}
+
+static struct took
+now(void)
+{
+    return (struct took) {.seconds = time_by(CLOCK_MONOTONIC), .cpu = time_by(CLOCK_THREAD_CPUTIME_ID)};
+}
+
+static struct took
+since(struct took start)
+{
+    struct took end = now();
+
+    return (struct took) {.seconds = end.seconds - start.seconds, .cpu = end.cpu - start.cpu};
 }
 
 static void
@@ -95,11 +114,22 @@ add_rule(uint64_t i)
     return create(1, items, actions);
 }
 
-static double
+static struct took
+add_all(struct rte_flow **rules, uint64_t length)
+{
+    struct took start = now();
+
+    for (uint64_t i = 0; i < length; i++) {
+        rules[i] = add_rule(i);
+    }
+    return since(start);
+}
+
+static struct took
 delete_all(struct rte_flow **rules, uint64_t length, bool read)
 {
     const struct rte_flow_action count[] = {{.type = RTE_FLOW_ACTION_TYPE_COUNT}, {.type = RTE_FLOW_ACTION_TYPE_END}};
-    double start = now();
+    struct took start = now();
 
     for (uint64_t i = 0; i < length; i++) {
         struct rte_flow_query_count counted = {.reset = 0};
@@ -110,7 +140,7 @@ delete_all(struct rte_flow **rules, uint64_t length, bool read)
         }
         check(rte_flow_destroy(0, rules[i], &error), "rte_flow_destroy");
     }
-    return now() - start;
+    return since(start);
 }
 
 /* The order in which they go is random, as with offload_bench. */
@@ -133,7 +163,7 @@ main(int argc, char **argv)
     int used = rte_eal_init(argc, argv);
     uint64_t length;
     struct rte_flow **rules;
-    double seconds[2], install = 0;
+    struct took install[2], delete[2];
 
     check(used, "rte_eal_init");
     length = used + 1 < argc ? strtoull(argv[used + 1], NULL, 10) : 100000;
@@ -145,17 +175,15 @@ main(int argc, char **argv)
     start_port();
     lead_to_group(1);
     for (int read = 0; read < 2; read++) {
-        double start = now();
-
-        for (uint64_t i = 0; i < length; i++) {
-            rules[i] = add_rule(i);
-        }
-        install = now() - start;
+        install[read] = add_all(rules, length);
         shuffle(rules, length);
-        seconds[read] = delete_all(rules, length, read);
+        delete[read] = delete_all(rules, length, read);
     }
-    printf("{\"rules\": %" PRIu64 ", \"install\": %.0f, \"delete\": %.0f, \"delete_read\": %.0f}\n", length,
-           length / install, length / seconds[0], length / seconds[1]);
+    printf("{\"rules\": %" PRIu64 ", \"install\": %.0f, \"install_ns\": %.0f, \"install_again\": %.0f, "
+           "\"install_again_ns\": %.0f, \"delete\": %.0f, \"delete_read\": %.0f, \"delete_read_ns\": %.0f}\n", length,
+           length / install[0].seconds, install[0].cpu * 1e9 / length, length / install[1].seconds,
+           install[1].cpu * 1e9 / length, length / delete[0].seconds, length / delete[1].seconds,
+           delete[1].cpu * 1e9 / length);
     fflush(stdout);
     _exit(0);   /* Nothing of the port is needed any more, and its end is not what is measured. */
 }

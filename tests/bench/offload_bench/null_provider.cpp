@@ -81,7 +81,10 @@ mlx5dv_devx_obj* mlx5dv_devx_obj_create(ibv_context*, const void* in, size_t, vo
     next_counter += units == 0 ? 1 : 128 * units;
     return made<mlx5dv_devx_obj>();
 }
-int mlx5dv_devx_obj_query(mlx5dv_devx_obj*, const void*, size_t, void*, size_t) { return 0; }
+int mlx5dv_devx_obj_query(mlx5dv_devx_obj*, const void*, size_t, void* out, size_t size) {
+    std::memset(out, 0, size);
+    return 0;
+}
 int mlx5dv_devx_obj_destroy(mlx5dv_devx_obj*) { return 0; }
 mlx5dv_dr_domain* mlx5dv_dr_domain_create(ibv_context*, mlx5dv_dr_domain_type) { return made<mlx5dv_dr_domain>(); }
 int mlx5dv_dr_domain_destroy(mlx5dv_dr_domain*) { return 0; }

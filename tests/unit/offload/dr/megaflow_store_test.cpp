@@ -125,7 +125,7 @@ TEST(MegaflowStore, SharesActionsOnlyWithItsEqual) {
     MegaflowParts parts;
     std::vector<MegaflowParts::ActionList> shared;
     const auto share = [&](const std::vector<ovsdr_action>& list) {
-        return parts.share(MegaflowParts::actions_of(megaflow_of(list)));
+        return parts.share_actions(megaflow_of(list));
     };
     for (const auto& list : lists) shared.push_back(share(list));
     for (std::size_t i = 0; i < lists.size(); ++i) {
