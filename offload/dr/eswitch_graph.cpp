@@ -110,19 +110,19 @@ Graph EswitchImpl::graph() const {
     const auto map_lock = read_ports();
     for (const FlowShard& shard : shards_) {
         std::lock_guard lock(shard.mutex);
-        for (const Flow& flow : shard.flows) {
-            if (!flow.now.rule) continue;
+        shard.flows.for_each([&](const Flow& flow) {
+            if (!flow.now.rule) return;
             const MatcherRef& matcher = flow.now.rule.matcher();
             const ActionList& actions = flow.now.rule.actions();
             Group& group = groups[{&matcher.set(), matcher.number(), actions.get()}];
             if (group.rules == 0) {
                 auto plan = compiled(flow.megaflow.restore());
-                if (!plan) continue;
+                if (!plan) return;
                 group = {actions, plan->match.table, matcher.number(), plan->match.source, std::move(plan->path)};
             }
             ++group.rules;
             group.packets += stats_of(flow).packets;
-        }
+        });
     }
     Graph graph{.device = std::string(device())};
     pipeline_->draw(graph, misses);
