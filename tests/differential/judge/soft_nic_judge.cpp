@@ -89,7 +89,7 @@ private:
                 if (!is_mine(ports[i].odp, frame)) record_.out(ports[i].odp, std::move(frame));
             }
             slowpath::PortQueue& queue = installation_.queue(i);
-            for (auto batch = queue.receive(); !batch.empty(); batch = queue.receive()) {
+            for (auto batch = queue.receive(0); !batch.empty(); batch = queue.receive(0)) {
                 any = true;
                 for (const slowpath::Frame& frame : batch) {
                     std::vector<std::uint8_t> bytes(frame.data, frame.data + frame.size);
