@@ -52,15 +52,15 @@ std::optional<NoWay> TunnelRules::obstacle_to(const Ufid& ufid, const MatchPlan&
 
 Result<std::shared_ptr<FlowTable>> TunnelRules::hold(const Ufid& ufid, const MatchPlan& match,
                                                      std::shared_ptr<FlowTable> table) {
-    auto hold = std::make_shared<Hold>(shared_from_this(), std::move(table));
-    if (match.geneve_option) {
-        auto option = parser_.acquire(*match.geneve_option);
-        if (!option) return tl::unexpected(std::move(option.error()));
-        hold->option = std::move(*option);
-    }
+    auto hold = std::make_shared<Hold>(shared_from_this(), std::move(table));   // let go of without the lock
     const Digest digest = digest_of(match);
     {
         std::lock_guard lock(mutex_);
+        if (match.geneve_option) {
+            auto option = parser_.acquire(*match.geneve_option);
+            if (!option) return tl::unexpected(std::move(option.error()));
+            hold->option = std::move(*option);
+        }
         Claim& claim = claims_.try_emplace(digest, Claim{ufid}).first->second;
         if (claim.ufid != ufid) {
             return tl::unexpected(Error{EBUSY, "another megaflow has the same match to the device", "tun_flags"});
@@ -85,8 +85,9 @@ void TunnelRules::release(const Digest& digest, TableKey table) noexcept {
     tables_->tell(table);
 }
 
+/// Perhaps others hold it still: who waits finds out. The parser is asked with the lock only, so that whoever is told
+/// of the option's end is in `await_option_` by now, or sees it.
 void TunnelRules::option_let_go() noexcept {
-    if (parser_.current()) return;
     std::set<TableKey> waiting;
     {
         std::lock_guard lock(mutex_);

@@ -53,8 +53,8 @@ private:
     void option_let_go() noexcept;
 
     std::shared_ptr<TableSet> tables_;
-    GeneveParser parser_;
     std::mutex mutex_;
+    GeneveParser parser_;   ///< asked with the mutex, which the end of an option does not need
     std::unordered_map<Digest, Claim, DigestHash> claims_;
     std::set<TableKey> await_option_;
 };

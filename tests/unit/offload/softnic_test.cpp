@@ -20,6 +20,7 @@ using namespace std::chrono_literals;
 using namespace test::frames;
 using test::MegaflowBuilder;
 using test::SoftNic;
+using test::Wire;
 
 TEST_F(SoftNic, BringsMissesToThePortsQueueWithTheTablesTag) {
     port(1).wire->send(frame(1));

@@ -44,6 +44,10 @@ FrameBytes inside(HeaderBytes header, const FrameBytes& inner) {
     return header;
 }
 
+std::optional<TableKey> in_table(std::uint32_t recirc_id, std::uint32_t tunnel_port) {
+    return TableKey{recirc_id, tunnel_port};
+}
+
 /// With one option of one word, or none.
 HeaderBytes geneve(std::uint32_t vni, std::optional<std::uint32_t> option = std::nullopt,
                    HeaderBytes header = test::outer_ipv4(17), std::uint16_t class_of_it = option_class) {
@@ -192,8 +196,9 @@ TEST_F(SoftNicTunnels, LooksAtTheOuterAndTheInnerHeaders) {
     };
     const Ipv4 right{.ttl = 33};
     EXPECT_EQ(from_wire(bytes(0xB8, 64, 1, right)), std::vector<FrameBytes>{ipv4(right)});
-    const std::optional table(TableKey{0, vxlan_port});
+    const auto table = in_table(0, vxlan_port);
     EXPECT_EQ(misses(bytes(0xB9, 64, 1, right)), table);
+    EXPECT_EQ(misses(bytes(0xBC, 64, 1, right)), table);
     EXPECT_EQ(misses(bytes(0xB8, 63, 1, right)), table);
     EXPECT_EQ(misses(bytes(0xB8, 64, 3, right)), table);
     EXPECT_EQ(misses(bytes(0xB8, 64, 1, {.ttl = 64})), table);
@@ -212,14 +217,14 @@ TEST_F(SoftNicTunnels, LeavesOuterHeadersWithOptionsToOvs) {
     bytes.insert(bytes.begin() + 34, {1, 1, 1, 1});
     bytes[14] = 0x46;
     bytes[17] = static_cast<std::uint8_t>(bytes[17] + 4);
-    EXPECT_EQ(misses(bytes), std::optional(TableKey(0, vxlan_port)));
+    EXPECT_EQ(misses(bytes), in_table(0, vxlan_port));
 }
 
 TEST_F(SoftNicTunnels, EndsOfConnectionsInsideGoUp) {
     put({1, 1}, parent(geneve_port));
     put({1, 2}, child(geneve_port, 5).ipv4().proto(6).output(2));
     const Ipv4 fin{.protocol = 6, .tcp_flags = 0x11}, data{.protocol = 6, .tcp_flags = 0x18};
-    EXPECT_EQ(misses(inside(geneve(5), ipv4(fin))), std::optional(TableKey(0, geneve_port)));
+    EXPECT_EQ(misses(inside(geneve(5), ipv4(fin))), in_table(0, geneve_port));
     EXPECT_EQ(from_wire(inside(geneve(5), ipv4(data))), std::vector<FrameBytes>{ipv4(data)});
 }
 
@@ -233,7 +238,7 @@ TEST_F(SoftNicTunnels, MatchesAnOptionUnderItsMask) {
     const FrameBytes one = inside(geneve(5, 0x80030001), frame(1)), two = inside(geneve(5, 0x30002), frame(2));
     EXPECT_EQ(from_wire(one), std::vector<FrameBytes>{frame(1)});
     EXPECT_EQ(from_wire(two, 3), std::vector<FrameBytes>{frame(2)});
-    const std::optional table(TableKey{0, geneve_port});
+    const auto table = in_table(0, geneve_port);
     EXPECT_EQ(misses(inside(geneve(5, 0x30003), frame(1))), table);
     EXPECT_EQ(misses(inside(geneve(5), frame(1))), table) << "no option";
     EXPECT_EQ(misses(inside(geneve(5, 0x30001, test::outer_ipv4(17), 0x103), frame(1))), table) << "another's";
@@ -255,7 +260,7 @@ TEST_F(SoftNicTunnels, AMegaflowWithAnotherOptionWaitsUntilTheFirstHasGone) {
     EXPECT_EQ(why_not({1, 3}), "device limit: tun_metadata (the device looks for another Geneve option, and has one at "
                                "a time)");
     const FrameBytes bytes = inside(geneve(5, 1, test::outer_ipv4(17), 0x103), frame(1));
-    EXPECT_EQ(misses(bytes), std::optional(TableKey(0, geneve_port)));
+    EXPECT_EQ(misses(bytes), in_table(0, geneve_port));
     (void)eswitch_->del(Ufid{1, 2});
     EXPECT_TRUE(becomes([] { return eswitch_->explain({1, 3})->offloaded; }));
     EXPECT_EQ(from_wire(bytes, 3), std::vector<FrameBytes>{frame(1)});
@@ -274,7 +279,7 @@ TEST_F(SoftNicTunnels, TellsAnOptionOfZeroFromNone) {
     put({1, 2}, flow);
     EXPECT_EQ(from_wire(inside(geneve(5, 0), frame(1))), std::vector<FrameBytes>{frame(1)});
     EXPECT_EQ(misses(inside(geneve(5, 0, test::outer_ipv4(17), 0x103), frame(1))),
-              std::optional(TableKey(0, geneve_port)));
+              in_table(0, geneve_port));
 }
 
 TEST_F(SoftNicTunnels, MatchesTagsInside) {
@@ -285,8 +290,8 @@ TEST_F(SoftNicTunnels, MatchesTagsInside) {
     twice.insert(twice.begin() + 12, outer_tag, outer_tag + 4);
     EXPECT_EQ(from_wire(inside(test::vxlan(5), twice)), std::vector<FrameBytes>{twice});
     twice[19] = 9;
-    EXPECT_EQ(misses(inside(test::vxlan(5), twice)), std::optional(TableKey(0, vxlan_port)));
-    EXPECT_EQ(misses(inside(test::vxlan(5), tagged(6, 7))), std::optional(TableKey(0, vxlan_port)));
+    EXPECT_EQ(misses(inside(test::vxlan(5), twice)), in_table(0, vxlan_port));
+    EXPECT_EQ(misses(inside(test::vxlan(5), tagged(6, 7))), in_table(0, vxlan_port));
     expect_counted({1, 2}, 1, twice.size());
 }
 
@@ -334,7 +339,7 @@ TEST_F(SoftNicTunnels, RecirculatesWithinTheTunnelAndMissesThereAsItCame) {
     put({1, 1}, parent(geneve_port));
     put({1, 2}, child(geneve_port, 5).eth_type(experimental_type).output(3).recirc(4));
     const FrameBytes bytes = inside(geneve(5), frame(4));
-    EXPECT_EQ(misses(bytes), std::optional(TableKey(4, geneve_port)));
+    EXPECT_EQ(misses(bytes), in_table(4, geneve_port));
     EXPECT_EQ(port(3).wire->collect(2, 200ms), std::vector<FrameBytes>{frame(4)}) << "the copy";
     put({1, 3}, child(geneve_port, 5).behind(4).eth_type(experimental_type).output(2));
     // The same recirc_id of packets that come through no tunnel is another table.
@@ -342,7 +347,7 @@ TEST_F(SoftNicTunnels, RecirculatesWithinTheTunnelAndMissesThereAsItCame) {
     port(uplink).wire->send(frame(9));
     const auto up = went_up(port(uplink), 1);
     ASSERT_EQ(up.size(), 1U);
-    EXPECT_EQ(eswitch_->table_of(up[0].second), std::optional(TableKey(4, 0)));
+    EXPECT_EQ(eswitch_->table_of(up[0].second), in_table(4, 0));
     EXPECT_EQ(from_wire(bytes), std::vector<FrameBytes>{frame(4)});
     expect_counted({1, 3}, 1, frame_size);
     expect_counted({1, 2}, 2, 2 * frame_size);
@@ -361,7 +366,7 @@ TEST_F(SoftNicTunnels, AChildWaitsForAParentAndOutlivesIt) {
         EXPECT_EQ(from_wire(bytes), std::vector<FrameBytes>{frame(4)});
         (void)eswitch_->del(Ufid{1, 1});
         EXPECT_TRUE(eswitch_->explain({1, 2})->offloaded) << "it lies in the table";
-        EXPECT_EQ(misses(bytes), std::optional(TableKey{})) << "and nothing leads there";
+        EXPECT_EQ(misses(bytes), in_table(0, 0)) << "and nothing leads there";
     }
     expect_counted({1, 2}, 3, 3 * frame_size);
 }
@@ -390,7 +395,7 @@ TEST_F(SoftNicTunnels, AUserMayAskForTheFlags) {
     put({1, 2}, child(vxlan_port, 5).eth_type(experimental_type).output(2));
     eswitch_->choose({.exact_tunnel_flags = true});
     EXPECT_EQ(why_not({1, 2}), "device limit: tun_flags (other_config:dr-tunnel-flags=exact)");
-    EXPECT_EQ(misses(inside(test::vxlan(5), frame(4))), std::optional(TableKey(0, vxlan_port)));
+    EXPECT_EQ(misses(inside(test::vxlan(5), frame(4))), in_table(0, vxlan_port));
     eswitch_->choose({});
     EXPECT_TRUE(eswitch_->explain({1, 2})->offloaded);
 }
@@ -401,7 +406,7 @@ TEST_F(SoftNicTunnels, ATunnelPortThatGoesTakesItsMegaflowsOut) {
     const FrameBytes bytes = inside(test::vxlan(5), frame(4));
     EXPECT_EQ(from_wire(bytes), std::vector<FrameBytes>{frame(4)});
     eswitch_->remove_tunnel_port(OdpPort{vxlan_port});
-    EXPECT_EQ(misses(bytes), std::optional(TableKey{}));
+    EXPECT_EQ(misses(bytes), in_table(0, 0));
     EXPECT_FALSE(eswitch_->explain({1, 2})->offloaded);
     eswitch_->set_tunnel_port({OdpPort{vxlan_port}, TunnelKind::vxlan, 4789, "vxlan_sys_4789"});
     EXPECT_TRUE(becomes([] { return eswitch_->explain({1, 2})->offloaded; }));
@@ -421,7 +426,7 @@ TEST_F(SoftNicTunnels, PopsTheUnderlaysTagFirst) {
     const FrameBytes untagged = bytes;
     bytes.insert(bytes.begin() + 12, {0x81, 0x00, 0x00, 0x0b});
     EXPECT_EQ(from_wire(bytes), std::vector<FrameBytes>{frame(4)});
-    EXPECT_EQ(misses(untagged), std::optional(TableKey{}));
+    EXPECT_EQ(misses(untagged), in_table(0, 0));
     expect_counted({1, 2}, 1, frame_size);
     expect_counted({1, 1}, 1, bytes.size());
 }

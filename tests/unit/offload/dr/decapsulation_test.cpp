@@ -8,6 +8,10 @@ namespace {
 
 constexpr std::uint32_t uplink = 9, vxlan = 20, geneve = 21;
 
+std::optional<TableKey> in_table(std::uint32_t recirc_id, std::uint32_t tunnel_port) {
+    return TableKey{recirc_id, tunnel_port};
+}
+
 class TunnelTables : public EswitchTest {
 protected:
     void SetUp() override {
@@ -42,7 +46,7 @@ TEST_F(TunnelTables, LieBehindTheEntryAndSendMissesUp) {
     EXPECT_EQ(rules_in("FDB level 1", "dest_table 9"), 1U);
     EXPECT_EQ(rules_in("FDB level 9", decapsulation), 1U);
     EXPECT_EQ(rules_in("FDB level 9", "dest_table 60"), 5U) << "misses, and ends of connections for each IP version";
-    EXPECT_EQ(eswitch_->table_of(2), std::optional(TableKey(0, vxlan)));
+    EXPECT_EQ(eswitch_->table_of(2), in_table(0, vxlan));
     const std::string text = eswitch_->show(false);
     EXPECT_NE(text.find("FDB level 9: megaflows of tunnel port 20 ("), std::string::npos) << text;
 }
@@ -53,9 +57,9 @@ TEST_F(TunnelTables, AreOneForEachTunnelAndRecirculation) {
     ASSERT_TRUE(installed(eswitch_->put({1, 3}, child(vxlan).recirc(4))));
     ASSERT_TRUE(installed(eswitch_->put({1, 4}, child(geneve).recirc(4))));
     ASSERT_TRUE(installed(eswitch_->put({1, 5}, MegaflowBuilder().ipv4().recirc(4))));
-    EXPECT_EQ(eswitch_->table_of(4), std::optional(TableKey(4, vxlan)));
-    EXPECT_EQ(eswitch_->table_of(5), std::optional(TableKey(4, geneve)));
-    EXPECT_EQ(eswitch_->table_of(6), std::optional(TableKey(4, 0)));
+    EXPECT_EQ(eswitch_->table_of(4), in_table(4, vxlan));
+    EXPECT_EQ(eswitch_->table_of(5), in_table(4, geneve));
+    EXPECT_EQ(eswitch_->table_of(6), in_table(4, 0));
     EXPECT_NE(eswitch_->show(false).find("megaflows behind recirc_id 0x4 of tunnel port 21"), std::string::npos);
 }
 
