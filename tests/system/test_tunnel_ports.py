@@ -456,6 +456,21 @@ def test_flags_that_the_nic_does_not_see_are_obeyed_where_that_is_wanted(tunnell
 
 
 @pytest.mark.dr_only
+def test_traffic_is_offloaded_when_offload_is_turned_on(workspace: Workspace) -> None:
+    lab, kind = make_tunnelled(workspace, "dr", offload=False), KINDS["vxlan"]
+    port = add_tunnel(lab, kind)
+    deliver(lab, port)
+    frame = inner_frames(lab.guests[0], [100])[0]
+    with Steady(lab, outside(lab, kind, frame), rate=500) as traffic_in:
+        time.sleep(0.5)
+        lab.switch.vsctl("set", "Open_vSwitch", ".", "other_config:hw-offload=true")
+        wait_offloaded(lab)
+        time.sleep(0.5)
+    sent = traffic_in.sent
+    wait_counts(lab, INTEGRATION, f"in_port={port}", (sent, sent * len(frame)))
+
+
+@pytest.mark.dr_only
 def test_commands_know_tunnel_ports(tunnelled: Tunnelled) -> None:
     lab, kind = tunnelled, KINDS["vxlan"]
     port = add_tunnel(lab, kind)
