@@ -1,4 +1,4 @@
-// What all open devices have in common: the datapath's tunnel ports, the megaflows of those ports, and what users chose.
+// What all open devices have in common: the datapath's tunnel ports, the megaflows of those ports, and users' choices.
 //
 // A packet that comes out of a tunnel has come in by any device, and its megaflow does not say by which. So each device
 // knows each tunnel port and has each megaflow of it: what was counted is the sum over the devices.
@@ -7,9 +7,9 @@
 // (ctrl/shim/adopt.h). When the last port of a device goes, the megaflows of tunnel ports go first, in all devices, so
 // that nothing of what it had counted is lost (ctrl/shim/port_del.h).
 //
-// Threads: any. Megaflows are put, asked for and deleted side by side. Whoever adds or removes a device or a tunnel port
-// is alone, and comes first: no megaflow is put for a tunnel port that has gone, and nobody but its ports holds a device
-// that goes.
+// Threads: any. Megaflows are put, asked for and deleted side by side. Whoever adds or removes a device or a tunnel
+// port is alone, and comes first: no megaflow is put for a tunnel port that has gone, and nobody but its ports holds a
+// device that goes.
 #pragma once
 
 #include <pthread.h>

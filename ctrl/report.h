@@ -40,8 +40,8 @@ char *ovsdr_report_ports(bool json) OVSDR_NOEXCEPT;
 /* dr/explain without argument: how many megaflows per reason, those of ports that no device is offered too. */
 char *ovsdr_report_reasons(const struct ovsdr_datapath *, bool json) OVSDR_NOEXCEPT;
 
-/* dr/explain UFID: the megaflow's rules, or all reasons why there are none, of each device that knows it; as JSON of the
- * first one, of those that have it offloaded if any has. NULL also if none knows it. */
+/* dr/explain UFID: the megaflow's rules, or all reasons why there are none, of each device that knows it; as JSON of
+ * the first one, of those that have it offloaded if any has. NULL also if none knows it. */
 char *ovsdr_report_megaflow(const struct ovsdr_ufid *, const struct ovsdr_datapath *, bool json) OVSDR_NOEXCEPT;
 
 /* dr/explain UFID of a megaflow from a port that no device is offered. */

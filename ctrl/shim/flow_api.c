@@ -91,8 +91,8 @@ dr_uninit_flow_api(struct netdev *netdev)
     }
 }
 
-/* A dr port's device, for whose sake its netdev is locked; NULL for a tunnel port, which is in all devices. False: there
- * is none, and nothing is locked. */
+/* A dr port's device, for whose sake its netdev is locked; NULL for a tunnel port, which is in all devices. False:
+ * there is none, and nothing is locked. */
 static bool
 enter_device(struct netdev *netdev, struct ovsdr_port **port)
 {
@@ -362,7 +362,7 @@ dr_flow_get(struct netdev *netdev, struct match *match OVS_UNUSED, struct nlattr
     return known ? 0 : ENOENT;
 }
 
-/* Tunnel ports' megaflows go with the port (tunnel_port_deleted()): of such a port dpif-netdev flushes another netdev. */
+/* Megaflows of a tunnel port go with it (tunnel_port_deleted()): dpif-netdev flushes another netdev of such a port. */
 static int
 dr_flow_flush(struct netdev *netdev)
 {
@@ -403,11 +403,12 @@ find_table(struct netdev *netdev, uint32_t tag, struct ovsdr_missed *missed)
 }
 
 /* The mark is the table that the packet missed in. Behind a recirculation the packet is as its parents left it, and
- * goes on there; no megaflow in the NIC sets other metadata (match.c). In a tunnel port's table it has its outer headers
- * still: whoever sent it there has counted it, and what was to be taken out of it is taken out here. The mark must go:
- * dpif-netdev would take it for one of its own. Who gets an error has no packet any more, and counts it as
- * datapath_drop_hw_miss_recover: of whose table nothing is known it cannot be said where it goes on; and what OVS drops
- * in tnl_pop. */
+ * goes on there; no megaflow in the NIC sets other metadata (match.c). In a tunnel port's table it still has its outer
+ * headers: whoever sent it there has counted it, and here it is taken out of them. The mark must go: dpif-netdev
+ * would take it for one of its own.
+ *
+ * Dropped, and counted as datapath_drop_hw_miss_recover, are packets of a table of which nothing is known, for it can
+ * not be said where they go on, and those that OVS drops in tnl_pop. Who gets an error has no packet any more. */
 static int
 dr_hw_miss_packet_recover(struct netdev *netdev, struct dp_packet *packet)
 {

@@ -135,8 +135,8 @@ carry_metadata(const struct flow *flow, struct flow *left, struct ovsdr_megaflow
     to->mask.in_port = odp_to_u32(left->in_port.odp_port);
     left->in_port.odp_port = 0;
     CARRY(recirc_id, recirc_id);
-    /* A vport's packets are Ethernet frames, and the NIC takes no others out of tunnels: matching on that is matching on
-     * nothing. */
+    /* A vport's packets are Ethernet frames, and the NIC takes no others out of tunnels: matching on that is matching
+     * on nothing. */
     if (flow->packet_type == htonl(PT_ETH)) {
         left->packet_type = 0;
     }
@@ -284,11 +284,11 @@ has_value(const struct flow *flow, const struct flow *left, enum origin origin)
 /* The last step: whatever byte of the mask is still there, no step above knows what to do with.
  *
  * A match for zero of metadata is no match, because all packets that the NIC can hold against this megaflow have it:
- * OVS clears the metadata of a packet that a vport hands it, and tnl_pop that of a packet that it takes out of a tunnel,
- * but for the tunnel's own. Behind a recirculation the NIC has only packets that megaflows in the NIC have sent there.
- * Those do nothing but what enum ovsdr_action_type knows: outputs, VLAN tags, set of header fields, copies,
- * recirculation, tnl_pop, and tnl_push, behind which the compiler takes no recirculation. A megaflow that does something
- * else (ct, hash, set(skb_mark)) stays in software, and its packets with it.
+ * OVS clears the metadata of a packet that a vport hands it, and tnl_pop clears it too, and sets the tunnel's. Behind a
+ * recirculation the NIC has only packets that megaflows in the NIC have sent there. Those do nothing but what enum
+ * ovsdr_action_type knows: outputs, VLAN tags, set of header fields, copies, recirculation, tnl_pop, and tnl_push,
+ * behind which the compiler takes no recirculation. A megaflow that does something else (ct, hash, set(skb_mark)) stays
+ * in software, and its packets with it.
  *
  * What a tunnel leaves is in all megaflows of its port, in those behind recirculations too, and in no other: zero is a
  * value there like any other. Whoever carries over another action that leaves metadata behind must make its fields say

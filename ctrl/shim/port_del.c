@@ -3,14 +3,17 @@
 
 #include "shim/port_del.h"
 
+#include "dpif-netdev-private-flow.h"
 #include "dpif-provider.h"
 #include "dpif.h"
 #include "netdev-offload.h"
+#include "netdev.h"
 #include "ofproto/ofproto-dpif.h"
 #include "ofproto/ofproto-provider.h"
 #include "openvswitch/poll-loop.h"
 #include "openvswitch/vlog.h"
 #include "ovs-atomic.h"
+#include "packets.h"
 #include "seq.h"
 #include "shim/flow_api.h"
 #include "shim/flow_watch.h"
@@ -31,6 +34,7 @@ enum { LONG_AGO = 1 };
 static struct {
     ATOMIC(struct netdev *) netdev;         /* NULL: none goes. */
     atomic_bool tunnels_too;                /* Flows of tunnel ports go with the port's. */
+    struct in6_addr remote;                 /* A tunnel's other end, whose flows go; 0: all. Set before the netdev. */
     ATOMIC(const char *) dpif_type;         /* Of the datapath that it is in; there is one of each type. */
     ATOMIC(struct dpif_flow_dump *) dump;   /* The last one that began since, NULL: none. */
     atomic_uint n_flows;                    /* Of the port, in that dump. */
@@ -79,14 +83,26 @@ port_del_flow_dump_create(const struct dpif *dpif, bool terse, struct dpif_flow_
 }
 
 static bool
-is_leaving(const struct netdev *netdev)
+comes_from(const struct dp_netdev_flow *flow, const struct in6_addr *remote)
+{
+    struct in6_addr source = flow_tnl_src(&flow->flow.tunnel);
+
+    return ipv6_addr_equals(&source, remote);
+}
+
+static bool
+is_leaving(const struct flow_watch *watch)
 {
     struct netdev *leaver;
     bool tunnels_too;
 
     atomic_read(&leaving.netdev, &leaver);
     atomic_read(&leaving.tunnels_too, &tunnels_too);
-    return leaver && (netdev == leaver || (tunnels_too && is_tunnel_port(netdev)));
+    if (!leaver || !watch->netdev) {
+        return false;
+    }
+    return watch->netdev == leaver ? !ipv6_addr_is_set(&leaving.remote) || comes_from(watch->flow, &leaving.remote)
+                                   : tunnels_too && is_tunnel_port(watch->netdev);
 }
 
 /* One flow, so that it is known whose netdev dpif-netdev asked for its statistics. A flow that is not in the NIC,
@@ -100,7 +116,7 @@ next_with_its_netdev(struct dpif_flow_dump_thread *thread, struct dpif_flow *flo
 
     flow_watch_begin(&watch);
     n = real_dpif_flow_dump_next(thread, flow, 1);
-    if (n > 0 && watch.netdev && is_leaving(watch.netdev)) {
+    if (n > 0 && is_leaving(&watch)) {
         flow->stats.used = LONG_AGO;
         atomic_add(&leaving.n_flows, 1, &before);
     }
@@ -167,8 +183,9 @@ wait_until_gone(void)
 }
 
 static void
-flows_go(struct netdev *netdev, bool tunnels_too)
+flows_go(struct netdev *netdev, bool tunnels_too, const struct in6_addr *remote)
 {
+    leaving.remote = *remote;
     atomic_store(&leaving.dump, NULL);
     atomic_store(&leaving.gone, false);
     atomic_store(&leaving.heard_ms, time_msec());
@@ -190,19 +207,27 @@ port_del_flows_go(struct netdev *netdev)
 
     if (netdev_get_dpif_type(netdev) && netdev_is_flow_api_enabled()) {
         netdev_dr_close_entrance(dev);
-        flows_go(netdev, netdev_dr_is_last_of_device(dev));
+        flows_go(netdev, netdev_dr_is_last_of_device(dev), &in6addr_any);
     }
 }
 
-static void
-flows_of_port_go(const char *type, odp_port_t port_no)
-{
-    struct netdev *netdev = netdev_ports_get(port_no, type);
+/* Some controllers delete hundreds of tunnels at once. What is behind those that took this long goes as with stock. */
+enum { TUNNELS_MS = 1000, TUNNELS_AGAIN_MS = 10000 };
 
-    if (netdev && is_netdev_dr(netdev)) {
-        port_del_flows_go(netdev);
-    } else if (netdev && is_tunnel_port(netdev) && netdev_is_flow_api_enabled()) {
-        flows_go(netdev, false);
+static void
+flows_of_tunnel_go(const char *type, odp_port_t port_no, const struct in6_addr *remote)
+{
+    static long long int since = LLONG_MIN / 2, spent;
+    struct netdev *netdev = netdev_ports_get(port_no, type);
+    long long int now = time_msec();
+
+    if (now - since > TUNNELS_AGAIN_MS) {
+        since = now;
+        spent = 0;
+    }
+    if (netdev && is_tunnel_port(netdev) && netdev_is_flow_api_enabled() && spent < TUNNELS_MS) {
+        flows_go(netdev, false, remote);
+        spent += time_msec() - now;
     }
     netdev_close(netdev);
 }
@@ -210,7 +235,15 @@ flows_of_port_go(const char *type, odp_port_t port_no)
 void
 port_del_flows_of_port_go(struct dpif *dpif, odp_port_t port_no)
 {
-    flows_of_port_go(dpif_normalize_type(dpif_type(dpif)), port_no);
+    const char *type = dpif_normalize_type(dpif_type(dpif));
+    struct netdev *netdev = netdev_ports_get(port_no, type);
+
+    if (netdev && is_netdev_dr(netdev)) {
+        port_del_flows_go(netdev);
+    } else {
+        flows_of_tunnel_go(type, port_no, &in6addr_any);
+    }
+    netdev_close(netdev);
 }
 
 void
@@ -219,9 +252,11 @@ port_del_flows_of_tunnel_go(const struct ofproto *ofproto, ofp_port_t ofp_port)
     const struct ofport *port = ofproto_get_port(ofproto, ofp_port);
     const struct dpif *dpif = CONTAINER_OF(ofproto, struct ofproto_dpif, up)->backer->dpif;
     const char *type = dpif_normalize_type(dpif_type(dpif));
+    const struct netdev_tunnel_config *config;
     odp_port_t odp_port;
 
     if (port && tunnel_port_is_ours(type) && tunnel_port_of(port->netdev, &odp_port)) {
-        flows_of_port_go(type, odp_port);
+        config = netdev_get_tunnel_config(port->netdev);
+        flows_of_tunnel_go(type, odp_port, config->ip_dst_flow ? &in6addr_any : &config->ipv6_dst);
     }
 }

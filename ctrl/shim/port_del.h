@@ -10,10 +10,10 @@
  *      the revalidators delete them, whose statistics are exact (deletion.h) while the port is still known;
  *   3. wait for a dump without such flows, then let the port go.
  *
- * Of a tunnel's flows the same is true, and sooner: the datapath's port goes when the OpenFlow port has gone already. So
- * steps 2 and 3 are taken before that, for all flows of the datapath's port; those of other tunnels that share it come
- * again with the next packets. Such a port has no entrance, but the main thread, which makes its flows, is here. What
- * the NIC has no rule for waits meanwhile.
+ * Of a tunnel's flows the same is true, and sooner: the datapath's port goes when the OpenFlow port has gone already.
+ * So steps 2 and 3 are taken before that, for the flows of the datapath's port that come from the tunnel's other end.
+ * Such a port has no entrance, but the main thread, which makes its flows, is here. What the NIC has no rule for waits
+ * meanwhile.
  * With the last port of a device the flows of all tunnel ports go, since what the device has counted of them goes with
  * it (ctrl/all_devices.hpp): they come again with the next packets.
  *

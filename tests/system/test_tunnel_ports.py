@@ -13,7 +13,6 @@ import socket
 import threading
 import time
 from dataclasses import dataclass, field
-from typing import Callable
 
 import pytest
 from helpers import figure
@@ -27,8 +26,6 @@ from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import ARP, Ether
 from test_tunnels import (FAR, FAR_MAC, HERE, HERE_6, INTEGRATION, PEER, PEER_6, UNDERLAY, Tunnelled,
                           make_tunnelled)
-
-OTHER_PEER = "172.31.0.3"
 
 
 @pytest.fixture
@@ -293,9 +290,9 @@ def test_a_recirculation_inside_of_a_tunnel(recirculating: Tunnelled) -> None:
     lab, kind = recirculating, KINDS["vxlan"]
     target = lab.guests[0]
     port = add_tunnel(lab, kind)
-    lab.switch.add_flows(INTEGRATION, [f"in_port={port},udp,actions=debug_recirc,resubmit(,1)", "table=1,actions=drop"] +
-                         [f"table=1,priority=40000,udp,tp_dst={7000 + number},actions=dec_ttl,output:1"
-                          for number in range(20)])
+    lab.switch.add_flows(INTEGRATION, [f"in_port={port},udp,actions=debug_recirc,resubmit(,1)", "table=1,actions=drop",
+                                       *(f"table=1,priority=40000,udp,tp_dst={7000 + number},actions=dec_ttl,output:1"
+                                         for number in range(20))])
     lab.switch.add_flows(UNDERLAY, [f"priority=40000,in_port={lab.ofport(lab.uplink)},ip,actions=NORMAL"])
     flows = [inner_frames(target, [100] * 5, port=7000 + number) for number in range(20)]
     warm_up(lab, kind, flows[0][0])
@@ -331,94 +328,6 @@ def test_a_recirculation_inside_of_a_tunnel(recirculating: Tunnelled) -> None:
     wait_until(counted, 5, f"each packet is counted once at each step: {steps()} of {len(sent)}")
     if lab.kind == "dr":
         assert any("recirc_id(0)" not in flow.match and "tunnel(" in flow.match for flow in offloaded(lab))
-
-
-def test_a_tunnel_port_goes_and_another_gets_its_number(tunnelled: Tunnelled) -> None:
-    lab = tunnelled
-    target = lab.guests[0]
-    deleted = 0
-    for turn, name in enumerate(("vxlan", "geneve", "gre", "vxlan")):
-        kind = KINDS[name]
-        port = add_tunnel(lab, kind)
-        deliver(lab, port)
-        inner = inner_frames(target, [100 + turn] * 100)
-        with target.capture() as seen:
-            send(lab, [outside(lab, kind, inner[0])])
-            wait_offloaded(lab)
-            send(lab, [outside(lab, kind, frame) for frame in inner[1:]])
-            seen.settle()
-        assert [frame for frame in seen.frames if frame in set(inner)] == inner
-        if lab.kind == "dr":
-            # Fresh counts, which nobody has collected. Stock loses them.
-            send(lab, [outside(lab, kind, frame) for frame in inner], pace=100)
-            inner *= 2
-        lab.switch.vsctl("del-port", "tun")
-        wait_counts(lab, INTEGRATION, f"in_port={port}", sizes_of(inner))
-        with target.capture() as seen:
-            send(lab, [outside(lab, kind, frame) for frame in inner[:20]])
-            seen.settle()
-        assert not [frame for frame in seen.frames if frame in set(inner)], f"{name} is gone"
-        if lab.kind == "dr":
-            wait_until(lambda: not any("tunnel(" in flow.match for flow in stats.megaflows(lab.switch)), 5,
-                       "no megaflow is left")
-            assert "tunnel" not in lab.switch.appctl("dr/show", "-v")
-        lab.switch.ofctl("del-flows", INTEGRATION)
-        deleted += 1
-    figure(f"{deleted} tunnel ports, one after the other: each counted all, and left nothing")
-
-
-def test_two_remotes_share_a_port_of_the_datapath(tunnelled: Tunnelled) -> None:
-    lab, kind = tunnelled, KINDS["vxlan"]
-    first, second = lab.guests[:2]
-    lab.switch.appctl("tnl/neigh/set", UNDERLAY, OTHER_PEER, lab.uplink.mac)
-    ports = [add_tunnel(lab, kind, "tun1"), lab.add_tunnel("tun2", "vxlan", remote_ip=OTHER_PEER)]
-    lab.switch.add_flows(INTEGRATION, [f"in_port={ports[0]},actions=output:1", f"in_port={ports[1]},actions=output:2"])
-    here, there = inner_frames(first, [100] * 100), inner_frames(second, [100] * 100)
-    packets = [packet for pair in zip((outside(lab, kind, frame) for frame in here),
-                                      (outside(lab, kind, frame, source=OTHER_PEER) for frame in there))
-               for packet in pair]
-    with first.capture() as at_first, second.capture() as at_second:
-        send(lab, packets[:2])
-        wait_offloaded(lab, 2)
-        send(lab, packets[2:])
-        at_first.settle()
-    assert [frame for frame in at_first.frames if frame in set(here)] == here
-    assert [frame for frame in at_second.frames if frame in set(there)] == there
-    for port, frames in zip(ports, (here, there)):
-        wait_counts(lab, INTEGRATION, f"in_port={port}", sizes_of(frames))
-    # The netdev that stands for the datapath's port is the first one's.
-    lab.switch.vsctl("del-port", "tun1")
-    with first.capture() as at_first, second.capture() as at_second:
-        send(lab, packets)
-        at_second.settle()
-    assert not [frame for frame in at_first.frames if frame in set(here)]
-    assert [frame for frame in at_second.frames if frame in set(there)] == there
-    wait_counts(lab, INTEGRATION, f"in_port={ports[1]}", sizes_of(there * 2))
-    wait_counts(lab, INTEGRATION, f"in_port={ports[0]}", sizes_of(here))
-    wait_offloaded(lab)
-
-
-def test_a_tunnel_port_moves_to_another_udp_port(tunnelled: Tunnelled) -> None:
-    lab = tunnelled
-    target = lab.guests[0]
-    port = add_tunnel(lab, KINDS["vxlan"])
-    deliver(lab, port)
-    inner = inner_frames(target, [100] * 40)
-
-    def arrives(kind: Kind) -> bool:
-        with target.capture() as seen:
-            send(lab, [outside(lab, kind, frame) for frame in inner])
-            seen.settle()
-        return [frame for frame in seen.frames if frame in set(inner)] == inner
-
-    default, other = KINDS["vxlan"], KINDS["vxlan on another port"]
-    for kind, wrong in ((default, other), (other, default), (default, other)):
-        lab.switch.vsctl("set", "interface", "tun", f"options:dst_port={kind.udp_port}")
-        wait_until(lambda: f"vxlan_sys_{kind.udp_port}" in lab.switch.appctl("dpctl/show"), 5, "the port is there")
-        assert arrives(kind)
-        assert not arrives(wrong)
-        if kind.offloaded:
-            wait_offloaded(lab)
 
 
 @pytest.mark.dr_only
@@ -471,62 +380,6 @@ def test_commands_know_tunnel_ports(tunnelled: Tunnelled) -> None:
     wait_until(lambda: "vxlan_sys" not in lab.switch.appctl("dr/ports"), 5, "the port is gone")
 
 
-@pytest.mark.dr_only
-def test_the_device_goes_and_comes_while_the_tunnel_stays(tunnelled: Tunnelled) -> None:
-    """All dr ports of the device go, and their flows' counts are kept; with the ports the offload comes again."""
-    lab, kind = tunnelled, KINDS["vxlan"]
-    target = lab.guests[0]
-    port = add_tunnel(lab, kind)
-    deliver(lab, port)
-    inner = inner_frames(target, [100] * 200)
-    warm_up(lab, kind, inner[0])
-    send(lab, [outside(lab, kind, frame) for frame in inner[1:]], pace=100)
-    lab.switch.vsctl(*(word for guest in lab.guests for word in ("--", "del-port", guest.port)))
-    wait_counts(lab, INTEGRATION, f"in_port={port}", sizes_of(inner))
-    lab.switch.ofctl("del-flows", UNDERLAY)
-    lab.switch.ofctl("del-flows", INTEGRATION)
-    for guest in lab.guests:
-        bridge = UNDERLAY if guest is lab.uplink else INTEGRATION
-        lab.switch.vsctl(*lab._addition_to(bridge, guest))
-        lab._wait_for(guest)
-    lab.switch.add_flows(UNDERLAY, ["actions=NORMAL"])
-    lab.switch.appctl("tnl/neigh/set", UNDERLAY, PEER, lab.uplink.mac)
-    deliver(lab, port)
-    with target.capture() as seen:
-        send(lab, [outside(lab, kind, inner[0])])
-        wait_offloaded(lab)
-        send(lab, [outside(lab, kind, frame) for frame in inner[1:]])
-        seen.settle()
-    assert [frame for frame in seen.frames if frame in set(inner)] == inner
-    wait_counts(lab, INTEGRATION, f"in_port={port}", sizes_of(inner))
-
-
-@pytest.mark.dr_only
-def test_a_device_that_goes_takes_no_counts_with_it(tunnelled: Tunnelled) -> None:
-    """The uplink is its last port; as long as it lets packets in, each is counted outside of the tunnel and inside."""
-    lab, kind = tunnelled, KINDS["vxlan"]
-    port = add_tunnel(lab, kind)
-    deliver(lab, port)
-    lab.switch.add_flows(INTEGRATION, [f"in_port={port},actions=drop"])
-    for guest in lab.guests[:2]:
-        lab.switch.vsctl("del-port", guest.port)
-    frame = inner_frames(lab.guests[0], [100])[0]
-    warm_up(lab, kind, frame)
-    with Steady(lab, outside(lab, kind, frame)):
-        time.sleep(1)
-        lab.switch.vsctl("del-port", lab.uplink.port)
-    # A megaflow that stayed would have lost what the device had counted of it.
-    assert not any("tunnel(" in flow.match for flow in stats.megaflows(lab.switch))
-    assert "vport" not in lab.switch.appctl("dr/ports")
-
-    def counts() -> tuple[int, int]:
-        return (stats.openflow_counts(lab.switch, UNDERLAY, "ip")[0],
-                stats.openflow_counts(lab.switch, INTEGRATION, f"in_port={port}")[0])
-
-    wait_until(lambda: len(set(counts())) == 1, 5, f"as many inside as outside: {counts()}")
-    assert counts()[0] > 1000
-
-
 class FarSwitch:
     """Debian's, behind the uplink: a tunnel back, and an address inside of it."""
 
@@ -562,7 +415,6 @@ def test_two_switches_talk_through_a_tunnel(tunnelled: Tunnelled, name: str) -> 
     result = traffic.ping(source.namespace, FAR, count=10)
     assert result.received >= 9, result
     wait_offloaded(lab)
-    before = stats.slow_path(lab.switch).received
 
     def both_ways() -> bool:
         flows = offloaded(lab)
@@ -570,23 +422,21 @@ def test_two_switches_talk_through_a_tunnel(tunnelled: Tunnelled, name: str) -> 
 
     if lab.kind == "dr":
         wait_until(both_ways, 3, "both directions are offloaded")
-    runs: list[tuple[Callable[[], traffic.Iperf], str]] = [
-        (lambda: traffic.iperf(source.namespace, lab.uplink.namespace, FAR, lab.workspace.folder, seconds=3), "there"),
-        (lambda: traffic.iperf(lab.uplink.namespace, source.namespace, source.address, lab.workspace.folder, seconds=3),
-         "back")]
     said = []
-    for run, way in runs:
-        before, packets = stats.slow_path(lab.switch).received, packets_of(lab)
-        speed = run()
-        slow, all_packets = stats.slow_path(lab.switch).received - before, packets_of(lab) - packets
+    for way, client, server, address in (("there", source.namespace, lab.uplink.namespace, FAR),
+                                         ("back", lab.uplink.namespace, source.namespace, source.address)):
+        begin: list[int] = []
+        speed = traffic.iperf(client, server, address, lab.workspace.folder, seconds=4,
+                              after_first_second=lambda: begin.extend(so_far(lab)))
+        slow, packets = (now - before for now, before in zip(so_far(lab), begin))
         assert speed.megabits_per_second > 10, speed
         if lab.kind == "dr":
-            assert slow <= max(40, 0.01 * all_packets), f"{way}: {slow} of {all_packets} packets took the slow path"
-        said.append(f"{way} {speed.megabits_per_second:.0f} Mb/s, {slow} of {all_packets} packets in software")
+            assert slow <= max(40, 0.02 * packets), f"{way}: {slow} of {packets} packets took the slow path"
+        said.append(f"{way} {speed.megabits_per_second:.0f} Mb/s, {slow} of {packets} packets in software")
     figure(f"{name}: {'; '.join(said)}")
 
 
-def packets_of(lab: Tunnelled) -> int:
-    """What vm1 has sent and got."""
+def so_far(lab: Tunnelled) -> tuple[int, int]:
+    """Packets in the slow path, and all that vm1 has sent and got."""
     counts = stats.port_counts(lab.switch, INTEGRATION, lab.guests[0].port)
-    return counts.received_packets + counts.sent_packets
+    return stats.slow_path(lab.switch).received, counts.received_packets + counts.sent_packets

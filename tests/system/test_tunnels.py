@@ -72,12 +72,12 @@ class Tunnelled(Lab):
 
 
 def make_tunnelled(workspace: Workspace, kind: str, profile: str = "connectx-6dx",
-                   daemon_arguments: Sequence[str] = ()) -> Tunnelled:
+                   daemon_arguments: Sequence[str] = (), offload: bool = True) -> Tunnelled:
     made = Tunnelled(workspace, kind=kind, profile=profile)
     made.switch.daemon_arguments += daemon_arguments
     made.wire_all(vms=2)
     made.fix_neighbours()
-    made.start(offload=True, fail_mode="secure")
+    made.start(offload=offload, fail_mode="secure")
     return made
 
 

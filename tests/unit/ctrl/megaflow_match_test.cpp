@@ -329,8 +329,8 @@ std::string hex(const std::uint8_t (&bytes)[8]) {
 
 TEST(MegaflowMatch, CarriesGenevesFirstOptionAndTheSizeOfAll) {
     for (const auto& [options, size, key, mask, names] : options_cases) {
-        const auto megaflow = from_match("tunnel(tun_id=1,src=1.1.1.1,dst=2.2.2.2,ttl=64,geneve(" + std::string(options) +
-                                         "),flags(+key))" + behind);
+        const auto megaflow = from_match("tunnel(tun_id=1,src=1.1.1.1,dst=2.2.2.2,ttl=64,geneve(" +
+                                         std::string(options) + "),flags(+key))" + behind);
         EXPECT_EQ(unsupported(megaflow), names) << options;
         EXPECT_EQ(megaflow.tunnel_key.options_size, size) << options;
         EXPECT_EQ(megaflow.tunnel_mask.options_size, 0xff) << options;
