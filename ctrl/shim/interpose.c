@@ -132,8 +132,8 @@ dp_netdev_simple_match_enabled(const struct dp_netdev_pmd_thread *pmd, odp_port_
     return !ovsdr_recirculates() && real_dp_netdev_simple_match_enabled(pmd, in_port);
 }
 
-/* Within libopenvswitch, for the command dpif-netdev/dpif-impl-set. The AVX512 implementation can take packets by parsers
- * that do not look at the recirc_id that dr_hw_miss_packet_recover() restores. */
+/* Within libopenvswitch, for the command dpif-netdev/dpif-impl-set. The AVX512 implementation can take packets by
+ * parsers that do not look at the recirc_id that dr_hw_miss_packet_recover() restores. */
 int32_t
 dp_netdev_impl_set_default_by_name(const char *name)
 {
