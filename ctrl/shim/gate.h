@@ -1,7 +1,7 @@
 /* Keeps the main thread from receiving packets, and from changing the datapath's ports, while flows are deleted or
  * modified.
  *
- * The main thread alone classifies what dr ports receive, in dpif_run(). It closes the gate while it does so, and while
+ * The main thread alone classifies what dr ports receive, in dpif_run(), but for ports of PMD threads (deletion.h). It closes the gate while it does so, and while
  * it changes ports, since dpif-netdev asks no flow_get() then; threads that change flows hold it open together. The
  * main thread comes first: it must not starve.
  *

@@ -375,7 +375,8 @@ protected:
     static std::vector<std::string> landings() {
         std::vector<std::string> rules;
         for (const auto& rule : FakeProvider::rules()) {
-            if (rule.table == "NIC_RX level 2") rules.push_back(std::to_string(rule.priority) + " " + rule.actions.back());
+            if (rule.table != "NIC_RX level 2") continue;
+            rules.push_back(std::to_string(rule.priority) + " " + rule.actions.back());
         }
         return rules;
     }
