@@ -77,12 +77,12 @@ void ovsdr_port_close_entrance(struct ovsdr_port *) OVSDR_NOEXCEPT;
 /* Whether no other port of its device is open. */
 bool ovsdr_port_is_last_of_device(const struct ovsdr_port *) OVSDR_NOEXCEPT;
 
-/* The caller polices what it receives: all that comes in from the vport has to come up. When this returns no megaflow of
- * the port is in the NIC; `false` lets them in again. */
+/* The caller polices what it receives: all that comes in from the vport has to come up. When this returns no megaflow
+ * of the port is in the NIC; `false` lets them in again. */
 void ovsdr_port_set_policed(struct ovsdr_port *, bool policed) OVSDR_NOEXCEPT;
 
-/* As many receive queues from now on, numbered from 0, while traffic goes on; nobody receives meanwhile. An error: those
- * there were stay. */
+/* As many receive queues from now on, numbered from 0, while traffic goes on; nobody receives meanwhile. An error:
+ * those there were stay. */
 int ovsdr_port_set_receive_queues(struct ovsdr_port *, unsigned receive_queues, char **error) OVSDR_NOEXCEPT;
 
 /* At most OVSDR_BATCH frames, valid until the next receive or arm of this queue, or close. */

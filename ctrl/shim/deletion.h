@@ -15,6 +15,9 @@
  *
  * Packets that come after that find neither rule nor flow: they are a new flow's first ones.
  *
+ * Where PMD threads receive (options:n_rxq) the gate does not keep them out. What they have classified when a flow is
+ * deleted, a batch each at most, is forwarded and not counted, as in OVS itself; the NIC's part is exact all the same.
+ *
  * Modifications wait for dpif_run() as well: the first one that finds offload turned on adopts the flows that are there
  * (adopt.h).
  *

@@ -1,9 +1,9 @@
 /* Keeps the main thread from receiving packets, and from changing the datapath's ports, while flows are deleted or
  * modified.
  *
- * The main thread alone classifies what dr ports receive, in dpif_run(). It closes the gate while it does so, and while
- * it changes ports, since dpif-netdev asks no flow_get() then; threads that change flows hold it open together. The
- * main thread comes first: it must not starve.
+ * The main thread alone classifies what dr ports receive, in dpif_run(), but for ports of PMD threads (deletion.h). It
+ * closes the gate while it does so, and while it changes ports, since dpif-netdev asks no flow_get() then; threads that
+ * change flows hold it open together. The main thread comes first: it must not starve.
  *
  * Waiting to enter is bounded, since the main thread may wait for the thread that wants to enter: 100 ms, once each
  * time the gate is closed. Whoever did not get in goes on without, and what it reads last of a flow's statistics may

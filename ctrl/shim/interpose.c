@@ -162,8 +162,8 @@ dpcls_lookup(struct dpcls *classifier, const struct netdev_flow_key *keys[], str
     return classifier_find_own(classifier, keys, rules, n, n_lookups);
 }
 
-/* Within libopenvswitch, for the command dpif-netdev/dpif-impl-set. The AVX512 implementation can take packets by parsers
- * that do not look at the recirc_id that dr_hw_miss_packet_recover() restores. */
+/* Within libopenvswitch, for the command dpif-netdev/dpif-impl-set. The AVX512 implementation can take packets by
+ * parsers that do not look at the recirc_id that dr_hw_miss_packet_recover() restores. */
 int32_t
 dp_netdev_impl_set_default_by_name(const char *name)
 {

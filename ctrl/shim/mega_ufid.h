@@ -1,13 +1,13 @@
 /* The megaflow's ufid of a datapath flow: one for each megaflow of each thread.
  *
  * dpif-netdev names a flow twice: by `ufid`, which users read in dpctl/dump-flows, and by `mega_ufid`, which it gives
- * to flow-API providers and by which it knows what is offloaded. OVS makes the second one of `key & mask` without the
- * mask, so that two megaflows with other masks share one: {tos=0/0xfc} and {tos any}. We add the mask.
+ * to flow-API providers and by which it knows what is offloaded. OVS makes the second one of `key & mask` without
+ * the mask, so that two megaflows with other masks share one: {tos=0/0xfc} and {tos any}. We add the mask.
  *
- * We also add the thread. OVS means a megaflow that several PMD threads have to be offloaded once: its statistics would
- * be each of these flows', and the flow of one thread would take with it what the others have in the NIC. With a name
- * of its own each has a rule and a counter of its own. One of two equal rules gets the packets; the flow whose rule gets
- * none ends when it has been idle.
+ * We also add the thread. OVS means a megaflow that several PMD threads have to be offloaded once. Then each of these
+ * flows has its statistics, and the first one that is deleted takes it out of the NIC for all. With a name of its own
+ * each has a rule and a counter of its own. One of two equal rules gets the packets; the flow whose rule gets none ends
+ * when it has been idle.
  *
  * OVS's hash function is not told the mask. But when dpif-netdev adds a flow (dp_netdev_flow_add()), it first calls
  * flow_wc_map() with the flow of its struct match, then makes the ufid, and calls neither function in between. Nobody

@@ -399,8 +399,8 @@ dr_set_policing(struct netdev *netdev, uint32_t kbits_rate, uint32_t kbits_burst
     return 0;
 }
 
-/* Nobody receives while dpif-netdev calls this. A number that cannot be had leaves that which is in force: an error here
- * would take the port out of its bridge. */
+/* Nobody receives while dpif-netdev calls this. A number that cannot be had leaves that which is in force: an error
+ * here would take the port out of its bridge. */
 static int
 dr_reconfigure(struct netdev *netdev)
 {

@@ -7,8 +7,8 @@
  * Its packets that no rule in the NIC took come up by the vport's slow-path queue, and what the switch sends goes down
  * by it. Statistics are the vport's: traffic that never left the NIC is in them.
  *
- * With options:n_rxq above 1 its slow path has as many receive queues, and OVS's PMD threads poll them; otherwise the main
- * thread receives. What n_rxq asks for is in force once dpif-netdev has called reconfigure().
+ * With options:n_rxq above 1 its slow path has as many receive queues, and OVS's PMD threads poll them; otherwise the
+ * main thread receives. What n_rxq asks for is in force once dpif-netdev has called reconfigure().
  *
  * Threads: the main thread configures and runs; send and the flow API come from any thread. `lock` protects
  * `port`: users share it, configuration owns it.

@@ -47,8 +47,8 @@ netdev_dr_rxq_dealloc(struct netdev_rxq *rxq)
     free(rxq);
 }
 
-/* Our hw_miss_packet_recover() takes the mark off a packet again. Where nobody does, dpif-netdev would take it for one of
- * its own: offload is off, or the interface's flow API is not ours. */
+/* Our hw_miss_packet_recover() takes the mark off a packet again. Where nobody does, dpif-netdev would take it for one
+ * of its own: offload is off, or the interface's flow API is not ours. */
 static bool
 recovers_misses(const struct netdev *netdev)
 {

@@ -24,6 +24,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <shared_mutex>
 #include <span>
 #include <string>
@@ -105,6 +106,7 @@ private:
     [[nodiscard]] Result<void> replace_queue(unsigned frame_size, unsigned receive_queues) noexcept;
     [[nodiscard]] std::span<const Frame> receive_old(unsigned queue) noexcept;
     void end_old_queue() noexcept;
+    [[nodiscard]] std::unique_lock<std::shared_mutex> own_queue() noexcept;
     [[nodiscard]] bool owner_receives() const noexcept { return queue_->receive_queues() == 1; }
     /// With queue_lock_ shared, or by the receiver.
     void note_failure() const noexcept;
@@ -117,7 +119,9 @@ private:
     mutable std::atomic<bool> failed_{false};
 
     // Senders, receivers and readers of figures share the lock; whoever replaces a queue owns it for the moment.
+    // Receivers that poll without a pause must not keep it waiting: they stand back while it wants the lock.
     mutable std::shared_mutex queue_lock_;
+    std::atomic<bool> wants_lock_{false};
     std::unique_ptr<PortQueue> queue_;
     std::unique_ptr<OldQueue> old_;
     SlowPathStats past_;   ///< of queues that are gone

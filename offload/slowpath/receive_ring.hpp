@@ -1,5 +1,5 @@
-// What one receive queue of the slow path gives: posted buffers, the completion queue that tells of filled ones, and the
-// channel that wakes whoever waits for them. The receive queue is a raw packet QP's own, or a WQ of its own.
+// One receive queue of the slow path: posted buffers, the completion queue that tells of filled ones, and the channel
+// that wakes whoever waits for them. The receive queue is a raw packet QP's, or a WQ of its own.
 //
 // Threads: one receiver at a time; the counts from any.
 // Source: ibv_create_cq_ex(3), ibv_create_wq(3), ibv_req_notify_cq(3).

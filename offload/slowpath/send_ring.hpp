@@ -1,8 +1,8 @@
 // What the slow path sends of one port: a ring of buffers, and the completions that tell what became of them. The send
 // queue is a raw packet QP's.
 //
-// One completion is asked for per batch. It carries the number of the last send that it covers: a good one says that all
-// of those were sent, a failed one that all but the last were, a flushed one says nothing of any, so none counts as
+// One completion is asked for per batch. It carries the number of the last send that it covers: a good one says that
+// all of those were sent, a failed one that all but the last were, a flushed one says nothing of any, so none counts as
 // sent.
 //
 // Threads: any, serialised by a mutex: this is the slow path.

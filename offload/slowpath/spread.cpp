@@ -41,7 +41,8 @@ constexpr std::array<std::uint8_t, 40> key = [] {
 /// So that shares differ by little when the number of queues is no power of two.
 constexpr unsigned log_table_length = 7;
 
-Result<Owner<ibv_rwq_ind_table>> make_table(ibv_context* context, std::span<ibv_wq* const> queues, unsigned log_length) {
+Result<Owner<ibv_rwq_ind_table>> make_table(ibv_context* context, std::span<ibv_wq* const> queues,
+                                            unsigned log_length) {
     std::vector<ibv_wq*> entries(std::size_t{1} << log_length);
     for (std::size_t i = 0; i < entries.size(); ++i) entries[i] = queues[i % queues.size()];
     ibv_rwq_ind_table_init_attr attributes{};
@@ -59,7 +60,10 @@ Result<Owner<ibv_qp>> make_receiver(const PortQueueSpec& spec, ibv_rwq_ind_table
     attributes.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH;
     attributes.pd = spec.pd;
     attributes.rwq_ind_tbl = table;
-    attributes.rx_hash_conf = {IBV_RX_HASH_FUNC_TOEPLITZ, static_cast<std::uint8_t>(bytes.size()), bytes.data(), hashed};
+    attributes.rx_hash_conf = {.rx_hash_function = IBV_RX_HASH_FUNC_TOEPLITZ,
+                               .rx_hash_key_len = static_cast<std::uint8_t>(bytes.size()),
+                               .rx_hash_key = bytes.data(),
+                               .rx_hash_fields_mask = hashed};
     Owner<ibv_qp> receiver(ibv_create_qp_ex(spec.context, &attributes));
     if (receiver == nullptr) return tl::unexpected(failure_of(errno, "ibv_create_qp_ex(RSS)"));
     return receiver;

@@ -40,7 +40,7 @@ COMMANDS: dict[str, list[Try]] = {
     "dpif-netdev/dpif-impl-get": [Try(shows="dpif_scalar")],
     "dpif-netdev/dpif-impl-set": [Try("dpif_scalar", "set to dpif_scalar"),
                                   Try("x", refused="Unknown DPIF implementation x"),
-                                  Try("dpif_avx512", refused="DPIF implementation dpif_avx512|not available")],
+                                  Try("dpif_avx512", refused="DPIF implementation not available")],
     "dpif-netdev/miniflow-parser-get": [Try(shows="scalar")],
     "dpif-netdev/miniflow-parser-set": [Try("scalar", "set to scalar")],
     "dpif-netdev/pmd-perf-log-set": [Try("off")],

@@ -129,7 +129,7 @@ def test_megaflows_of_several_threads_are_counted_once(two: Lab) -> None:
 
 @contextlib.contextmanager
 def both_ways(lab: Lab) -> Iterator[tuple[Capture, Capture, Stream, Stream]]:
-    """The first guest's frames go up, the second one's stay in the NIC. One PMD thread: a core is left to the guests."""
+    """The first guest's frames go up, the second one's stay in the NIC. One PMD thread: a core is the guests'."""
     first, second = lab.guests
     lab.switch.vsctl("set", "Open_vSwitch", ".", "other_config:pmd-cpu-mask=1")
     lab.switch.add_flows(BRIDGE, ["in_port=1," + SLOW.format(2), "in_port=2,ip,actions=output:1"])

@@ -15,8 +15,8 @@
 //   root      vport bits of reg_c_0, reg_c_1 = mark of table 1   → count, tag(1), the port's slow-path QP
 //
 // A port's queue may be replaced while packets come down: the new queue's rules have the other of two priorities (or of
-// two ranges of them), so that at any moment a packet finds exactly one of all, and none after the old queue's have gone
-// but the new one's.
+// two ranges of them), so that at any moment a packet finds exactly one of all, and none after the old queue's have
+// gone but the new one's.
 //
 // Threads: any. Errors: the device's; may throw std::bad_alloc and leaves nothing behind then.
 #pragma once

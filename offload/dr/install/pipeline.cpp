@@ -80,7 +80,7 @@ Result<QueueRules> Pipeline::serve(const QueueIn& queue) {
     }
     if (made) made = fdb_->wait_written();
     // What is there already leads packets to the queue before until the last rule of these is in front of it.
-    const Landing::Place place{queue.register_bits, queue.priority, rules.led_up->action(slot), queue.by_kind.size() > 0};
+    const Landing::Place place{queue.register_bits, queue.priority, rules.led_up->action(slot), !queue.by_kind.empty()};
     if (made) made = take(rules.to_queue, landing_->to_queue(place, std::move(to_queue)));
     for (const QueuePairFor& kind : queue.by_kind) {
         if (made) made = lead_kind(place, kind, rules.by_kind);

@@ -343,5 +343,170 @@ TEST_F(AttachedPortTest, GivesUpSendsWhoseCompletionsNeverCome) {
     EXPECT_EQ(FakeVerbs::queues().size(), 1U);
 }
 
+/// With several receive queues.
+class SpreadPortTest : public AttachedPortTest {
+protected:
+    Result<void> open_with(unsigned receive_queues) {
+        auto spread = spec();
+        spread.receive_queues = receive_queues;
+        auto port = AttachedPort::open(eswitch_, spread);
+        if (!port) return tl::unexpected(port.error());
+        port_ = std::move(*port);
+        return {};
+    }
+    static std::vector<FakeQueue*> receive_queues() {
+        auto queues = FakeVerbs::queues();
+        std::erase_if(queues, [](const FakeQueue* queue) { return !queue->is_wq; });
+        return queues;
+    }
+    static FakeQueue* sender() {
+        for (FakeQueue* queue : FakeVerbs::queues()) {
+            if (!queue->is_wq) return queue;
+        }
+        return nullptr;
+    }
+    std::vector<int> received_by(unsigned queue) {
+        std::vector<int> marks;
+        for (auto frames = port_->receive(queue); !frames.empty(); frames = port_->receive(queue)) {
+            for (const Frame& frame : frames) marks.push_back(frame.data[0]);
+        }
+        return marks;
+    }
+    static std::vector<std::string> landings() {
+        std::vector<std::string> rules;
+        for (const auto& rule : FakeProvider::rules()) {
+            if (rule.table != "NIC_RX level 2") continue;
+            rules.push_back(std::to_string(rule.priority) + " " + rule.actions.back());
+        }
+        return rules;
+    }
+};
+
+TEST_F(SpreadPortTest, LeadsEachKindOfPacketToQueuePairsThatSpreadAndTheRestToTheFirstQueue) {
+    ASSERT_TRUE(open_with(3));
+    const auto queues = receive_queues();
+    ASSERT_EQ(queues.size(), 3U);
+    unsigned kinds = 0, rest = 0;
+    for (const auto& rule : FakeProvider::rules()) {
+        if (rule.table != "NIC_RX level 2") continue;
+        const auto spread =
+            FakeVerbs::spread_of(static_cast<std::uint32_t>(std::stoul(rule.actions.back().substr(8))));
+        ASSERT_FALSE(spread.empty()) << "a rule leads to a queue pair that only sends";
+        if (spread.size() == 1) {
+            EXPECT_EQ(rule.priority, 2U) << "behind all kinds";
+            EXPECT_EQ(spread[0], queues[0]);
+            ++rest;
+            continue;
+        }
+        EXPECT_LT(rule.priority, 2U);
+        for (const FakeQueue* queue : queues) {
+            EXPECT_NEAR(std::ranges::count(spread, queue), spread.size() / 3.0, 1.0) << "shares differ";
+        }
+        ++kinds;
+    }
+    EXPECT_EQ(kinds, 6U);
+    EXPECT_EQ(rest, 1U);
+    // Each receive queue gives what it got, and what is sent goes by the one that sends.
+    for (std::uint8_t i = 0; i < 3; ++i) ASSERT_TRUE(queues[i]->deliver(Bytes(60, static_cast<std::uint8_t>(10 + i))));
+    for (unsigned i = 0; i < 3; ++i) EXPECT_EQ(received_by(i), std::vector<int>{static_cast<int>(10 + i)});
+    EXPECT_EQ(transmit(2, 7), 2U);
+    EXPECT_EQ(sender()->sent.size(), 2U);
+    EXPECT_EQ(port_->stats().queue.received, 3U);
+}
+
+TEST_F(SpreadPortTest, GivesEachBufferBackToItsOwnQueue) {
+    ASSERT_TRUE(open_with(2));
+    const auto queues = receive_queues();
+    const std::size_t posted = queues[0]->posted_receives();
+    for (unsigned round = 0; round < 5000; ++round) {
+        ASSERT_TRUE(queues[round % 2]->deliver(Bytes(60, static_cast<std::uint8_t>(round))));
+        if (round % 7 == 0) {
+            (void)received_by(0);
+            (void)received_by(1);
+        }
+    }
+    for (unsigned i : {0U, 1U, 0U, 1U}) (void)received_by(i);
+    EXPECT_EQ(queues[0]->posted_receives(), posted);
+    EXPECT_EQ(queues[1]->posted_receives(), posted);
+}
+
+TEST_F(SpreadPortTest, KeepsAnOldQueueUntilEachOfItsReceiversHasEmptiedIt) {
+    ASSERT_TRUE(open_with(2));
+    const auto old = receive_queues();
+    const FakeQueue* const old_sender = sender();
+    ASSERT_TRUE(old[0]->deliver(Bytes(60, 1)));
+    ASSERT_TRUE(old[1]->deliver(Bytes(60, 2)));
+    lead_up(0);
+    ASSERT_TRUE(port_->fit(9216));
+    EXPECT_EQ(receive_queues().size(), 4U);
+    EXPECT_EQ(landings().size(), 7U) << "the old queue's rules are gone";
+    for (const std::string& rule : landings()) EXPECT_GE(rule[0], '3') << rule;
+
+    const auto held = port_->receive(1);
+    ASSERT_EQ(held.size(), 1U);
+    EXPECT_EQ(received_by(0), std::vector<int>{1});
+    port_->tend();
+    EXPECT_EQ(receive_queues().size(), 4U) << "somebody has its frame";
+    EXPECT_EQ(held[0].data[0], 2);
+    const auto again = port_->fit(12000);
+    ASSERT_FALSE(again);
+    EXPECT_EQ(again.error().code, EBUSY);
+    EXPECT_EQ(failures_told_, 0);
+    EXPECT_TRUE(port_->receive(1).empty());
+    EXPECT_EQ(failures_told_, 1) << "the owner is told to tend()";
+    port_->tend();
+    EXPECT_EQ(receive_queues().size(), 2U);
+    EXPECT_NE(sender(), old_sender);
+    EXPECT_TRUE(port_->fit(12000));
+    EXPECT_EQ(received_by(0).size() + received_by(1).size(), 0U);
+    port_->tend();
+}
+
+TEST_F(SpreadPortTest, LosesNothingWhenTheNumberOfQueuesChanges) {
+    ASSERT_TRUE(open_with(1));
+    for (const unsigned length : {4U, 3U, 1U, 2U, 1U}) {
+        const auto before = receive_queues();
+        std::size_t sent = 0;
+        if (before.empty()) {
+            ASSERT_TRUE(sender()->deliver(Bytes(60, 1)));
+            ++sent;
+        }
+        for (FakeQueue* queue : before) sent += queue->deliver(Bytes(60, 1));
+        ASSERT_TRUE(port_->set_receive_queues(length));
+        EXPECT_EQ(port_->receive_queues(), length);
+        std::size_t came = 0;
+        for (unsigned queue = 0; queue < length; ++queue) came += received_by(queue).size();
+        EXPECT_EQ(came, sent) << "to " << length;
+        port_->tend();
+        EXPECT_EQ(receive_queues().size(), length > 1 ? length : 0);
+        EXPECT_EQ(port_->stats().receive_missed, 0U);
+    }
+}
+
+TEST_F(SpreadPortTest, LeavesNothingBehindWhenACallFails) {
+    unsigned failed = 0;
+    for (unsigned n = 1;; ++n) {
+        FakeVerbs::fail_call(n);
+        const auto opened = open_with(2);
+        if (!FakeVerbs::failed()) {
+            EXPECT_TRUE(opened);
+            break;
+        }
+        EXPECT_FALSE(opened) << n;
+        EXPECT_EQ(FakeVerbs::alive(), 0) << n;
+        EXPECT_TRUE(landings().empty()) << n;
+        ++failed;
+    }
+    FakeVerbs::fail_call(0);
+    EXPECT_GT(failed, 80U);
+    // And a number that cannot be had leaves the one there is.
+    const auto rules = landings();
+    FakeVerbs::fail_call(20);
+    EXPECT_FALSE(port_->set_receive_queues(3));
+    FakeVerbs::fail_call(0);
+    EXPECT_EQ(landings(), rules);
+    EXPECT_EQ(port_->receive_queues(), 2U);
+}
+
 }  // namespace
 }  // namespace ovsdr::slowpath

@@ -20,7 +20,17 @@ struct FakeCq {
     FakeQueue* queue = nullptr;
 };
 
+struct FakeTable {
+    ibv_rwq_ind_table table{};
+    std::vector<FakeQueue*> queues;
+};
+struct FakeSpread {
+    ibv_qp qp{};
+    std::vector<FakeQueue*> queues;
+};
+
 struct State {
+    std::vector<FakeSpread*> spreads;
     int alive = 0;
     unsigned calls = 0, fail_at = 0;
     std::uint32_t next_number = 0x1234;
@@ -46,6 +56,9 @@ T* make() {
 FakeQueue& queue_of(const ibv_qp* qp) {
     return **std::ranges::find_if(now.queues, [qp](const FakeQueue* queue) { return &queue->qp == qp; });
 }
+FakeQueue& queue_of(const ibv_wq* wq) {
+    return **std::ranges::find_if(now.queues, [wq](const FakeQueue* queue) { return &queue->wq == wq; });
+}
 FakeCq& fake_of(void* cq) { return *static_cast<FakeCq*>(cq); }
 
 int start_poll(ibv_cq_ex* cq, ibv_poll_cq_attr*) {
@@ -65,13 +78,14 @@ void end_poll(ibv_cq_ex* cq) {
     if (!received.empty()) received.pop_front();
 }
 
-int post_receive(ibv_qp* qp, ibv_recv_wr* request, ibv_recv_wr** refused) {
+template <typename Object>
+int post_receive(Object* object, ibv_recv_wr* request, ibv_recv_wr** refused) {
     const NoMemoryFaults exempt;
     if (fails()) {
         *refused = request;
         return ENOMEM;
     }
-    FakeQueue& queue = queue_of(qp);
+    FakeQueue& queue = queue_of(object);
     for (; request != nullptr; request = request->next) queue.receives.push_back({*request->sg_list, request->wr_id});
     if (queue.failed) queue.fail();
     return 0;
@@ -115,6 +129,61 @@ ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attributes) {
     made->cq.read_byte_len = [](ibv_cq_ex* cq) { return fake_of(cq).queue->received.front().size; };
     made->cq.read_flow_tag = [](ibv_cq_ex* cq) { return fake_of(cq).queue->received.front().tag; };
     return &made->cq;
+}
+
+ibv_wq* create_wq(ibv_context* context, ibv_wq_init_attr* attributes) {
+    const NoMemoryFaults exempt;
+    auto* queue = make<FakeQueue>();
+    if (queue == nullptr) return nullptr;
+    queue->is_wq = true;
+    queue->wq.context = context;
+    queue->wq.cq = attributes->cq;
+    queue->wq.post_recv = post_receive<ibv_wq>;
+    fake_of(attributes->cq).queue = queue;
+    now.queues.push_back(queue);
+    return &queue->wq;
+}
+int modify_wq(ibv_wq*, ibv_wq_attr* attributes) {
+    EXPECT_EQ(attributes->wq_state, IBV_WQS_RDY);
+    return fails() ? ENOMEM : 0;
+}
+int destroy_wq(ibv_wq* wq) {
+    const NoMemoryFaults exempt;
+    FakeQueue& queue = queue_of(wq);
+    fake_of(wq->cq).queue = nullptr;
+    std::erase(now.queues, &queue);
+    delete &queue;
+    return --now.alive, 0;
+}
+
+ibv_rwq_ind_table* create_table(ibv_context* context, ibv_rwq_ind_table_init_attr* attributes) {
+    const NoMemoryFaults exempt;
+    auto* table = make<FakeTable>();
+    if (table == nullptr) return nullptr;
+    table->table.context = context;
+    for (unsigned i = 0; i < 1U << attributes->log_ind_tbl_size; ++i) {
+        table->queues.push_back(&queue_of(attributes->ind_tbl[i]));
+    }
+    return &table->table;
+}
+int destroy_table(ibv_rwq_ind_table* table) {
+    delete reinterpret_cast<FakeTable*>(table);
+    return --now.alive, 0;
+}
+
+ibv_qp* create_spread(ibv_context* context, ibv_qp_init_attr_ex* attributes) {
+    const NoMemoryFaults exempt;
+    if ((attributes->comp_mask & IBV_QP_INIT_ATTR_IND_TABLE) == 0) {
+        return ibv_create_qp(attributes->pd, reinterpret_cast<ibv_qp_init_attr*>(attributes));
+    }
+    auto* spread = make<FakeSpread>();
+    if (spread == nullptr) return nullptr;
+    spread->qp.context = context;
+    spread->qp.qp_num = now.next_number++;
+    spread->queues = reinterpret_cast<FakeTable*>(attributes->rwq_ind_tbl)->queues;
+    EXPECT_EQ(attributes->rx_hash_conf.rx_hash_fields_mask == 0, spread->queues.size() == 1);
+    now.spreads.push_back(spread);
+    return &spread->qp;
 }
 
 }  // namespace
@@ -164,18 +233,30 @@ void FakeVerbs::fail_call(unsigned n) {
 bool FakeVerbs::failed() { return now.fail_at != 0 && now.calls >= now.fail_at; }
 int FakeVerbs::alive() { return now.alive; }
 std::vector<FakeQueue*> FakeVerbs::queues() { return now.queues; }
+std::vector<FakeQueue*> FakeVerbs::spread_of(std::uint32_t qp_num) {
+    for (const FakeSpread* spread : now.spreads) {
+        if (spread->qp.qp_num == qp_num) return spread->queues;
+    }
+    return {};
+}
 bool FakeVerbs::armed() { return now.armed; }
 
 void FakeVerbs::prepare_context(verbs_context& extended) {
     extended.context.abi_compat = __VERBS_ABI_IS_EXTENDED;
     extended.sz = sizeof extended;
     extended.create_cq_ex = create_cq_ex;
+    extended.create_qp_ex = create_spread;
+    extended.create_wq = create_wq;
+    extended.modify_wq = modify_wq;
+    extended.destroy_wq = destroy_wq;
+    extended.create_rwq_ind_table = create_table;
+    extended.destroy_rwq_ind_table = destroy_table;
     ibv_context_ops& ops = extended.context.ops;
     ops.req_notify_cq = [](ibv_cq*, int solicited_only) {
         if (solicited_only == 0) now.armed = true;
         return 0;
     };
-    ops.post_recv = post_receive;
+    ops.post_recv = post_receive<ibv_qp>;
     ops.post_send = post_send;
     ops.poll_cq = poll_sends;
 }
@@ -227,7 +308,7 @@ ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) {
     queue->qp.context = pd->context;
     queue->qp.qp_num = queue->sqn;
     fake_of(attributes->send_cq).queue = queue;
-    fake_of(attributes->recv_cq).queue = queue;
+    if (attributes->cap.max_recv_wr != 0) fake_of(attributes->recv_cq).queue = queue;
     queue->qp.send_cq = attributes->send_cq;
     queue->qp.recv_cq = attributes->recv_cq;
     now.queues.push_back(queue);
@@ -236,9 +317,16 @@ ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) {
 }
 int ibv_destroy_qp(ibv_qp* qp) {
     const NoMemoryFaults exempt;
+    const auto spread = std::ranges::find_if(now.spreads, [qp](const FakeSpread* known) { return &known->qp == qp; });
+    if (spread != now.spreads.end()) {
+        delete *spread;
+        now.spreads.erase(spread);
+        return --now.alive, 0;
+    }
     FakeQueue& queue = queue_of(qp);
     if (FakeVerbs::note != nullptr) FakeVerbs::note("destroy", queue.sqn);
-    fake_of(qp->send_cq).queue = fake_of(qp->recv_cq).queue = nullptr;
+    fake_of(qp->send_cq).queue = nullptr;
+    if (fake_of(qp->recv_cq).queue == &queue) fake_of(qp->recv_cq).queue = nullptr;
     for (const ibv_send_wr& request : queue.sends) delete request.sg_list;
     std::erase(now.queues, &queue);
     delete &queue;

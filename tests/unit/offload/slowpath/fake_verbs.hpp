@@ -1,6 +1,8 @@
 // Raw packet queues of the tests' own: the ibv_* functions that offload/slowpath calls. The test plays the network.
 //
-// Any number of queue pairs, each with a receive and a send completion queue. fail_call() makes one call fail; a queue
+// Any number of queue pairs, each with a receive and a send completion queue, and of WQs, each a FakeQueue that only
+// receives. Queue pairs that spread over an indirection table have numbers of their own, and no queues. fail_call()
+// makes one call fail; a queue
 // pair that fails flushes what is posted, as a device's does. Creating and destroying is noted with FakeProvider's
 // events where both are in one program.
 #pragma once
@@ -39,6 +41,8 @@ public:
         std::uint32_t size, tag;
     };
     ibv_qp qp{};
+    ibv_wq wq{};
+    bool is_wq = false;
     std::uint32_t sqn = 0;
     unsigned ib_port = 0;   ///< that INIT named
     std::deque<Receive> receives;
@@ -61,6 +65,8 @@ struct FakeVerbs {
     [[nodiscard]] static int alive();
     /// In the order in which they were made.
     [[nodiscard]] static std::vector<FakeQueue*> queues();
+    /// The receive queues that a queue pair spreads over, by the lowest bits of a hash.
+    [[nodiscard]] static std::vector<FakeQueue*> spread_of(std::uint32_t qp_num);
     /// Whether the last receive() asked for a wake-up.
     [[nodiscard]] static bool armed();
     /// Makes a context take these queues.
