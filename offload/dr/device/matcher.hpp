@@ -41,7 +41,6 @@ public:
     [[nodiscard]] std::uint8_t criteria() const noexcept;
     /// As `dr/show` numbers it.
     [[nodiscard]] unsigned number() const noexcept;
-    [[nodiscard]] const MatcherSet& set() const noexcept { return *set_; }
 
 private:
     friend class MatcherSet;
