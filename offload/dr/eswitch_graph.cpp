@@ -23,7 +23,7 @@ struct Group {
 };
 
 /// There are far fewer groups than megaflows, and only their first is compiled.
-using Groups = std::map<std::tuple<const MatcherSet*, unsigned, const void*>, Group>;
+using Groups = std::map<std::tuple<const mlx5dv_dr_matcher*, unsigned, const void*>, Group>;
 
 class Drawing {
 public:
@@ -114,7 +114,7 @@ Graph EswitchImpl::graph() const {
             if (!flow.now.rule) return;
             const MatcherRef& matcher = flow.now.rule.matcher();
             const ActionList& actions = flow.now.rule.actions();
-            Group& group = groups[{&matcher.set(), matcher.number(), actions.get()}];
+            Group& group = groups[{matcher.get(), matcher.number(), actions.get()}];
             if (group.rules == 0) {
                 auto plan = compiled(flow.megaflow.restore());
                 if (!plan) return;

@@ -48,7 +48,6 @@ void MatcherRef::release() noexcept {
 mlx5dv_dr_matcher* MatcherRef::get() const noexcept { return shared_->matcher; }
 std::uint8_t MatcherRef::criteria() const noexcept { return shared_->criteria; }
 unsigned MatcherRef::number() const noexcept { return shared_->number; }
-const MatcherSet& MatcherRef::set() const noexcept { return shared_->set; }
 
 std::shared_ptr<MatcherSet> MatcherSet::create(std::shared_ptr<Table> table) {
     return std::shared_ptr<MatcherSet>(new MatcherSet(std::move(table)));

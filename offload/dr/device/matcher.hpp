@@ -46,7 +46,6 @@ public:
     [[nodiscard]] std::uint8_t criteria() const noexcept;
     /// As `dr/show` numbers it.
     [[nodiscard]] unsigned number() const noexcept;
-    [[nodiscard]] const MatcherSet& set() const noexcept;
 
 private:
     friend class MatcherSet;

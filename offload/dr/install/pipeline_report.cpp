@@ -34,7 +34,7 @@ public:
         std::vector<std::string> ends;
         for (const VportId vport : path.vports) ends.push_back(fmt::format("dest_vport {}", vport.value));
         for (const TableKey table : path.tables) {
-            ends.push_back(fmt::format("dest_table {} ({})", number_of_(table), text_of(table)));
+            ends.push_back(fmt::format("dest_table {} ({})", number_of_(table), Pipeline::node_of(table)));
         }
         for (const Path& branch : path.branches) {
             left_.push_back({&branch, depth + 1});
@@ -51,7 +51,7 @@ public:
             const auto [path, depth] = left_.front();
             left_.pop_front();
             lines.push_back(fmt::format("FDB branch {}, level {}: a private table", number, level + depth));
-            lines.push_back(fmt::format("  matcher priority 0: {{source_port}}, 1 rule"));
+            lines.push_back("  matcher priority 0: {source_port}, 1 rule");
             lines.push_back(fmt::format("  rule: {{source_port={:#x}}}", source.value));
             lines.push_back("  actions: " + actions(*path, depth));
         }
@@ -69,7 +69,7 @@ std::vector<std::string> Pipeline::program_of(const RulePlan& plan, const Rule& 
     const auto table = find(plan.match.table);
     if (table == nullptr) return {};
     const auto title = [](const FlowTable& each) {
-        return fmt::format("FDB table {}, level {}: megaflows at {}", each.id(), each.level(), text_of(each.key()));
+        return fmt::format("FDB table {}, level {}: megaflows at {}", each.id(), each.level(), node_of(each.key()));
     };
     std::vector<std::string> lines{title(*table)};
     for (const MatcherSet::Row& row : table->matchers().rows()) {
@@ -107,7 +107,7 @@ std::vector<Pipeline::TableView> Pipeline::views() const {
                                  {node_of({}), "megaflows", matchers_of(entry_)}};
     for (const auto& table : tables_->tables()) {
         const char* where = table->key().recirc_id != 0 ? "behind" : "of";
-        views.push_back({node_of(table->key()), fmt::format("megaflows {} {}", where, text_of(table->key())),
+        views.push_back({node_of(table->key()), fmt::format("megaflows {} {}", where, node_of(table->key())),
                          matchers_of(table)});
     }
     views.push_back({miss, "misses", miss_});

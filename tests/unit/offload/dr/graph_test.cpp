@@ -120,17 +120,17 @@ TEST_F(GraphTest, EveryEdgeBeginsAndEndsAtANode) {
 
 /// The main thread draws, and packets of its ports wait that long.
 TEST_F(GraphTest, TakesAMomentForManyMegaflows) {
-    for (std::uint64_t i = 0; i < 100'000; ++i) {
-        ASSERT_TRUE(installed(eswitch_->put({i, 1}, MegaflowBuilder().ipv4().proto(17).ports(i / 50'000, i % 50'000)
+    for (std::uint16_t i = 0; i < 20'000; ++i) {
+        ASSERT_TRUE(installed(eswitch_->put({i, 1}, MegaflowBuilder().ipv4().proto(17).ports(i, 53)
                                                         .output(2 + i % 2))));
     }
     const auto began = std::chrono::steady_clock::now();
     const Graph graph = eswitch_->graph();
     const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - began;
-    std::printf("FIGURE 100,000 megaflows: %zu edges, %zu bytes of text, %.0f ms\n", graph.edges.size(),
+    std::printf("FIGURE 20,000 megaflows: %zu edges, %zu bytes of text, %.0f ms\n", graph.edges.size(),
                 dot_of(std::span(&graph, 1)).size(), took.count());
     EXPECT_LT(graph.edges.size(), 40U);
-    EXPECT_EQ(traffic("recirc_id 0x0", "vport 3").rules, 50'000U);
+    EXPECT_EQ(traffic("recirc_id 0x0", "vport 3").rules, 10'000U);
     eswitch_->flush(std::nullopt);
 }
 

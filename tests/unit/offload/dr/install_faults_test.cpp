@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 
+#include "offload/dr/device/device.hpp"
 #include "tests/unit/offload/dr/eswitch_fixture.hpp"
 #include "tests/unit/offload/tunnel_headers.hpp"
 
