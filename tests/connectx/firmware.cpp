@@ -178,6 +178,14 @@ void Firmware::query(const FirmwareObject& object, Bytes in, WritableBytes out) 
         return sides(address_plan::sampler, query_flow_sampler_out::obj / flow_sampler::sw_steering_icm_address_rx,
                      query_flow_sampler_out::obj / flow_sampler::sw_steering_icm_address_tx);
     }
+    if (opcode == QUERY_GENERAL_OBJECT && object.name.kind == ObjectKind::geneve_option) {
+        constexpr Field asked = query_geneve_tlv_option_out::option, given = create_geneve_tlv_option_in::option;
+        for (const Field field : {geneve_tlv_option::option_class, geneve_tlv_option::option_type,
+                                  geneve_tlv_option::option_data_length}) {
+            set(out, asked / field, get(object.command, given / field));
+        }
+        return;
+    }
     throw NotEmulated{fmt::format("{} of {}", name_of(in), object.label)};
 }
 

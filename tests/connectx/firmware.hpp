@@ -43,8 +43,9 @@ enum class ObjectKind : std::uint8_t {
     aso_connection,
     match_definer,
     modify_argument,
+    geneve_option,
 };
-inline constexpr std::size_t object_kinds = 14;
+inline constexpr std::size_t object_kinds = 15;
 
 struct ObjectName {
     ObjectKind kind;
@@ -126,6 +127,7 @@ private:
     void query_counters(const FirmwareObject& object, Bytes in, WritableBytes out) const;
     void modify_meter(FirmwareObject& object, Bytes in);
     void query_table(const FirmwareObject& object, WritableBytes out) const;
+    void complete_geneve_option(const FirmwareObject& object) const;
     void complete(FirmwareObject& object, WritableBytes out);
     void complete_entry(FirmwareObject& object);
     void use_destination(FirmwareObject& entry, const Destination& destination);

@@ -110,6 +110,8 @@ void Firmware::complete(FirmwareObject& object, WritableBytes out) {
                 throw BadStatus{BadStatus::bad_parameter, fmt::format("definers of format {}", format)};
             return;
         }
+        case ObjectKind::geneve_option:
+            return complete_geneve_option(object);
         case ObjectKind::flow_group: {
             check_zero(in, create_flow_group_in::indices_and_match, "a flow group that does not match everything");
             const ObjectName table{ObjectKind::flow_table,
@@ -147,6 +149,19 @@ void Firmware::complete(FirmwareObject& object, WritableBytes out) {
         default:
             return;
     }
+}
+
+/// The flexible parser finds one option, of one length. Samples by offset are for parsers that are set up otherwise.
+void Firmware::complete_geneve_option(const FirmwareObject& object) const {
+    using namespace layout;
+    constexpr Field option = create_geneve_tlv_option_in::option;
+    check_zero(object.command, option / geneve_tlv_option::sampling, "a GENEVE_TLV_OPT with samples");
+    if (get(object.command, option / geneve_tlv_option::option_data_length) != geneve_option_length)
+        throw BadStatus{BadStatus::bad_parameter, "a GENEVE_TLV_OPT of another length than one word"};
+    if (get(object.command, option / geneve_tlv_option::geneve_option_fte_index) >= most_geneve_options)
+        throw BadStatus{BadStatus::bad_parameter, "a GENEVE_TLV_OPT of another index than 0"};
+    if (all(ObjectKind::geneve_option).size() > most_geneve_options)
+        throw BadStatus{BadStatus::exceeds_limit, "more than one GENEVE_TLV_OPT"};
 }
 
 /// What an entry leads to. The kernel's TIRs are numbers only.

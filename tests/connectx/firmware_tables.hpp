@@ -129,6 +129,7 @@ inline constexpr Creation creations[] = {
     GENERAL(aso_flow_meter, aso_flow_meter, "ASO_FLOW_METER", layout::general_obj_in_cmd_hdr::size),
     GENERAL(aso_first_hit, aso_first_hit, "ASO_FIRST_HIT", layout::general_obj_in_cmd_hdr::size),
     GENERAL(aso_connection, aso_connection, "ASO_CT", layout::general_obj_in_cmd_hdr::size),
+    GENERAL(geneve_tlv_option, geneve_option, "GENEVE_TLV_OPT", layout::create_geneve_tlv_option_in::size),
     GENERAL(match_definer, match_definer, "MATCH_DEFINER", layout::create_definer_in::size),
     GENERAL(modify_argument, modify_argument, "HEADER_MODIFY_ARGUMENT", layout::general_obj_in_cmd_hdr::size),
 #undef GENERAL

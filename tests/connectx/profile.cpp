@@ -32,9 +32,14 @@ constexpr Kind kinds[] = {
     {"cx7", 0x1021, 2, 0x788, true, true},
 };
 
-/// What the soft NIC has too, formats 0, 2, 22 and 24: others take integrity bits and tunnel headers that it has no
-/// parser for.
-constexpr std::uint64_t definer_formats = 1ULL << 0 | 1ULL << 2 | 1ULL << 22 | 1ULL << 24;
+/// Which of eight flexible parsers has the Geneve option; entries/lookup_tables.hpp has it in this place.
+constexpr std::uint64_t geneve_option_parser = 6;
+
+/// By OVSDR_CONNECTX_DEFINERS. The soft NIC has formats 0, 2, 22 and 24: others take integrity bits and tunnel headers
+/// that it has no parser for.
+constexpr std::uint64_t soft_formats = 1ULL << 0 | 1ULL << 2 | 1ULL << 22 | 1ULL << 24;
+constexpr std::uint64_t definer_formats[] = {
+    0, soft_formats, soft_formats | 1ULL << 6 | 1ULL << 16 | 1ULL << 25 | 1ULL << 26 | 1ULL << 28 | 1ULL << 33};
 
 constexpr std::uint64_t bit(GeneralType type) {
     return 1ULL << static_cast<unsigned>(type);
@@ -58,7 +63,9 @@ constexpr Capability common[] = {
     {general, cmd_hca_cap::flex_parser_id_gtpu_first_ext_dw_0, 3},
     {general, cmd_hca_cap::flex_parser_id_outer_first_mpls_over_gre, 4},
     {general, cmd_hca_cap::flex_parser_id_outer_first_mpls_over_udp_label, 5},
-    {general, cmd_hca_cap::flex_parser_id_geneve_opt_0, 6},
+    {general, cmd_hca_cap::flex_parser_id_geneve_opt_0, geneve_option_parser},
+    {general, cmd_hca_cap::max_geneve_tlv_options, most_geneve_options},
+    {general, cmd_hca_cap::max_geneve_tlv_option_data_len, geneve_option_length},
     {general, cmd_hca_cap::flex_parser_id_icmp_dw0, 0},
     {general, cmd_hca_cap::flex_parser_id_icmp_dw1, 1},
     {general, cmd_hca_cap::flex_parser_id_icmpv6_dw0, 2},
@@ -100,6 +107,16 @@ constexpr Capability from_format_1[] = {
     {eswitch_flow_table,
      flow_table_eswitch_cap::flow_table_properties_nic_esw_fdb / flow_table_prop_layout::sw_owner_v2, 1},
 };
+/// Fields that packets are matched by in tables of both kinds: tunnels and what is in them.
+constexpr Field matched_in[] = {
+    flow_table_nic_cap::flow_table_properties_nic_receive / flow_table_prop_layout::ft_field_support,
+    flow_table_eswitch_cap::flow_table_properties_nic_esw_fdb / flow_table_prop_layout::ft_field_support,
+};
+constexpr Field tunnel_fields[] = {
+    flow_table_fields_supported::outer_gre_protocol_and_key, flow_table_fields_supported::outer_vxlan_vni,
+    flow_table_fields_supported::outer_geneve_header,        flow_table_fields_supported::inner_headers,
+    flow_table_fields_supported::geneve_tlv_option_0_data,
+};
 constexpr Capability with_arguments[] = {
     {general, cmd_hca_cap::log_header_modify_argument_granularity, 0},
     {general, cmd_hca_cap::log_header_modify_argument_max_alloc, log_modify_arguments},
@@ -107,11 +124,12 @@ constexpr Capability with_arguments[] = {
 // clang-format on
 
 std::uint64_t general_types(const Profile& profile) {
-    std::uint64_t types = bit(GeneralType::flow_sampler) | bit(GeneralType::flow_meter);
+    std::uint64_t types = bit(GeneralType::flow_sampler) | bit(GeneralType::flow_meter) |
+                          bit(GeneralType::geneve_tlv_option);
     if (profile.steering_format > 0) {
         types |= bit(GeneralType::aso_flow_meter) | bit(GeneralType::aso_first_hit) | bit(GeneralType::aso_connection);
     }
-    if (profile.has_definers) types |= bit(GeneralType::match_definer);
+    if (profile.definer_formats != 0) types |= bit(GeneralType::match_definer);
     if (profile.has_arguments) types |= bit(GeneralType::modify_argument);
     return types;
 }
@@ -149,7 +167,8 @@ Profile profile_of_environment() {
                     .part_id = kind->part_id,
                     .steering_format = kind->steering_format,
                     .vfs = number_of("OVSDR_CONNECTX_VFS", most_vfs).value_or(2),
-                    .has_definers = number_of("OVSDR_CONNECTX_DEFINERS", 1).value_or(kind->has_definers) != 0,
+                    .definer_formats = definer_formats[number_of("OVSDR_CONNECTX_DEFINERS", 2)
+                                                           .value_or(kind->has_definers ? 1 : 0)],
                     .has_arguments = number_of("OVSDR_CONNECTX_ARGUMENTS", 1).value_or(kind->has_arguments) != 0,
                     .has_event_cap = number_of("OVSDR_CONNECTX_EVENTS", 1).value_or(1) != 0,
                     .capabilities{std::begin(common), std::end(common)}};
@@ -158,12 +177,17 @@ Profile profile_of_environment() {
     };
     profile.steering_format == 0 ? add(before_format_1) : add(from_format_1);
     if (profile.has_arguments) add(with_arguments);
+    for (const Field field : tunnel_fields) {
+        const std::uint64_t all = (std::uint64_t{1} << field.width) - 1;
+        profile.capabilities.push_back({nic_flow_table, matched_in[0] / field, all});
+        profile.capabilities.push_back({eswitch_flow_table, matched_in[1] / field, all});
+    }
     profile.capabilities.insert(
         profile.capabilities.end(),
         {{general, cmd_hca_cap::steering_format_version, profile.steering_format},
          {general, cmd_hca_cap::flex_parser_protocols, kind->flex_protocols},
          {general, cmd_hca_cap::general_obj_types, general_types(profile)},
-         {general, cmd_hca_cap::match_definer_format_supported, profile.has_definers ? definer_formats : 0}});
+         {general, cmd_hca_cap::match_definer_format_supported, profile.definer_formats}});
     return profile;
 }
 

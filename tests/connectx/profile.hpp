@@ -41,7 +41,7 @@ struct Profile {
     std::uint32_t part_id;      ///< PCI device
     unsigned steering_format;   ///< 0, 1, 2
     unsigned vfs;               ///< how many VF vports: 1 to vfs
-    bool has_definers;          ///< match definers; matcher layouts with them
+    std::uint64_t definer_formats;   ///< match definers, a bit for each format: matcher layouts with them; 0: none
     bool has_arguments;         ///< modify-header arguments and patterns
     bool has_event_cap;         ///< firmware says which events a process may have; without, Linux keeps to a few
     std::vector<Capability> capabilities;
@@ -50,6 +50,7 @@ struct Profile {
 /// General object types (obj_type of CREATE_GENERAL_OBJECT).
 enum class GeneralType : std::uint16_t {
     flow_meter = 0xa,
+    geneve_tlv_option = 0xb,
     match_definer = 0x18,
     flow_sampler = 0x20,
     modify_argument = 0x23,
@@ -63,11 +64,15 @@ inline constexpr unsigned log_steering_icm = 29, log_modify_header_icm = 25, log
 inline constexpr unsigned log_icm_granularity = 12;
 /// log2 of the modify-header arguments that one object may have.
 inline constexpr unsigned log_modify_arguments = 10;
+/// GENEVE_TLV_OPT objects at a time, and words of 4 bytes in the option that one names: what a card has whose flexible
+/// parser is set up as it comes (FLEX_PARSER_PROFILE_ENABLE 0).
+inline constexpr unsigned most_geneve_options = 1, geneve_option_length = 1;
 inline constexpr std::uint16_t manager_vhca = 1;
 
 /// Out of the environment: OVSDR_CONNECTX_PROFILE (cx5, cx6dx, cx7; default cx6dx), OVSDR_CONNECTX_VFS (default 2),
-/// OVSDR_CONNECTX_DEFINERS and OVSDR_CONNECTX_ARGUMENTS (0, 1; default: 1 on cx7), OVSDR_CONNECTX_EVENTS (0, 1;
-/// default 1). Throws std::invalid_argument.
+/// OVSDR_CONNECTX_DEFINERS (0 none, 1 as the soft NIC has them, 2 all that libmlx5 knows; default: 1 on cx7),
+/// OVSDR_CONNECTX_ARGUMENTS (0, 1; default: 1 on cx7), OVSDR_CONNECTX_EVENTS (0, 1; default 1). Throws
+/// std::invalid_argument.
 [[nodiscard]] Profile profile_of_environment();
 
 }   // namespace ovsdr::connectx

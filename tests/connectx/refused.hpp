@@ -26,6 +26,7 @@ struct BadStatus {
         bad_operation = 0x2,
         bad_parameter = 0x3,
         bad_resource = 0x5,
+        exceeds_limit = 0x8,
         bad_resource_state = 0x9,
         no_resources = 0xf,
         bad_input_length = 0x50,

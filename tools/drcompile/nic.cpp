@@ -12,6 +12,7 @@ public:
     /// Makes the tables that the plan leads to, or says why it cannot be.
     std::optional<dr::NoWay> install(const dr::RulePlan& plan) {
         auto no_way = dr::no_way_for(plan, [this](dr::TableKey key) { return level(key); });
+        if (!no_way && plan.match.geneve_option) no_way = look_for(*plan.match.geneve_option, plan.match.table);
         if (!no_way) {
             plan.path.for_each_table([&](dr::TableKey to, unsigned) {
                 levels_.try_emplace(to, levels_.at(plan.match.table) + dr::Levels::per_table);
@@ -26,7 +27,15 @@ public:
     }
 
 private:
+    /// A device looks for one option.
+    std::optional<dr::NoWay> look_for(dr::GeneveOption option, dr::TableKey table) {
+        if (option_.value_or(option) != option) return dr::other_geneve_option(table);
+        option_ = option;
+        return std::nullopt;
+    }
+
     std::map<dr::TableKey, std::uint32_t> levels_{{dr::TableKey{}, dr::Levels::entry}};
+    std::optional<dr::GeneveOption> option_;
 };
 
 }  // namespace

@@ -4,6 +4,9 @@
 // it go in when there is such a table. Tables get their levels as on a NIC that is offered the megaflows in the order
 // of the input, and again what waited for a table: a live one may have got them in another order.
 //
+// Of megaflows that coincide to the device (install/tunnel_rules.hpp) each is taken for itself: which of them is there
+// first a dump does not say.
+//
 // Threads: pure functions.
 #pragma once
 

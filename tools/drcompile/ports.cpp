@@ -23,6 +23,19 @@ constexpr std::uint32_t first_named = 0x8000'0000, no_port = UINT32_MAX;
 /// As OVS calls a datapath's tunnel ports (netdev-vport.c), and a bridge's own in OVN, OpenStack and examples.
 constexpr std::array<const char*, 6> usual_others{"*_sys", "*_sys_*", "ovs-netdev", "0", "br-*", "br[0-9]*"};
 
+/// What a port that OVS calls so takes packets out of.
+std::optional<dr::TunnelPort> tunnel_of(const std::string& name, dr::OdpPort odp_port) {
+    if (name == "gre_sys") return dr::TunnelPort{odp_port, dr::TunnelKind::gre, 0, name};
+    constexpr std::pair<std::string_view, dr::TunnelKind> prefixes[] = {{"vxlan_sys_", dr::TunnelKind::vxlan},
+                                                                        {"genev_sys_", dr::TunnelKind::geneve}};
+    for (const auto& [prefix, kind] : prefixes) {
+        if (!name.starts_with(prefix)) continue;
+        const auto udp_port = decimal<std::uint16_t>(std::string_view(name).substr(prefix.size()));
+        if (udp_port) return dr::TunnelPort{odp_port, kind, *udp_port, name};
+    }
+    return std::nullopt;
+}
+
 bool is_digits(std::string_view text) { return text.find_first_not_of("0123456789") == std::string_view::npos; }
 
 }  // namespace
@@ -71,6 +84,7 @@ void Ports::assign() {
     for (const auto& [text, vport] : wishes_.vports) taken.insert(vport);
     dr::VportId next{1};
     for (Port& port : ports_) {
+        if (auto tunnel = tunnel_of(port.text, port.odp_port)) map_.set_tunnel(std::move(*tunnel));
         const auto wish = wishes_.vports.find(port.text);
         if (wish != wishes_.vports.end()) {
             port.vport = wish->second;

@@ -3,7 +3,8 @@
 // Model. A port is known by its text: a name or a number. Whoever reads the input asks for the datapath port number of
 // each text; when all is read, assign() gives out vports. What is said of a port (PortWishes) comes first; of the
 // others it is no dr port
-// - what tunnels: the port of a tnl_push or tnl_pop, and those that OVS calls so (genev_sys_6081);
+// - what tunnels: the port of a tnl_push or tnl_pop, and those that OVS calls so, which also says what they take
+//   packets out of: vxlan_sys_4789, genev_sys_6081, gre_sys;
 // - what a bridge has of its own: the port by which a tunnel's packets leave, br-int, br0, and the datapath's port 0;
 // and each that is left becomes a vport, in the order in which they were first named; "uplink" the uplink.
 //

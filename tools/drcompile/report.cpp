@@ -34,6 +34,17 @@ std::vector<std::string> texts_of(const Verdict& verdict, const Ports& ports) {
     return texts;
 }
 
+std::string name_of(dr::OdpPort port, const Ports& ports) {
+    const auto known = ports.names().find(port);
+    return known != ports.names().end() ? known->second : std::to_string(port.value);
+}
+
+std::string table_text(dr::TableKey table, const Ports& ports) {
+    if (table.tunnel_port == 0) return dr::text_of(table);
+    const std::string port = name_of(dr::OdpPort{table.tunnel_port}, ports);
+    return table.recirc_id == 0 ? port : fmt::format("recirc_id {:#x} of {}", table.recirc_id, port);
+}
+
 std::string match_text(const dr::RulePlan& plan) { return dr::text_of(plan.match.mask, plan.match.value); }
 
 std::string actions_text(const dr::RulePlan& plan) { return "count, " + dr::text_of(plan.path); }
@@ -55,7 +66,9 @@ json json_of(const Input::Megaflow& megaflow, const Verdict& verdict, const Port
     json row{{"file", megaflow.place.file}, {"line", megaflow.place.line}, {"offloaded", verdict.plan.has_value()}};
     if (!megaflow.ufid.empty()) row["ufid"] = megaflow.ufid;
     if (verdict.plan) {
-        row["table"] = {{"recirc_id", verdict.plan->match.table.recirc_id}, {"level", verdict.level}};
+        const dr::TableKey table = verdict.plan->match.table;
+        row["table"] = {{"recirc_id", table.recirc_id}, {"level", verdict.level}};
+        if (table.tunnel_port != 0) row["table"]["tunnel_port"] = name_of(dr::OdpPort{table.tunnel_port}, ports);
         row["match"] = match_text(*verdict.plan);
         row["actions"] = actions_text(*verdict.plan);
     } else {
@@ -125,9 +138,9 @@ std::string megaflows_text(const Report& report) {
         text += fmt::format("{}:{} {}\n", text_of(megaflow.place), ufid,
                             verdict.plan ? "offloaded" : "not offloaded");
         if (verdict.plan) {
-            text += fmt::format("  FDB table of recirc_id {:#x}, level {}: {}\n  actions: {}\n",
-                                verdict.plan->match.table.recirc_id, verdict.level, match_text(*verdict.plan),
-                                actions_text(*verdict.plan));
+            text += fmt::format("  FDB table of {}, level {}: {}\n  actions: {}\n",
+                                table_text(verdict.plan->match.table, report.input.ports()), verdict.level,
+                                match_text(*verdict.plan), actions_text(*verdict.plan));
         }
         for (const std::string& reason : texts_of(verdict, report.input.ports())) text += fmt::format("  {}\n", reason);
     }

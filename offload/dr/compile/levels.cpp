@@ -27,6 +27,16 @@ NoWay no_way_up_to(TableKey table, const char* why) {
 
 }  // namespace
 
+NoWay coincides(TableKey table) {
+    return {{RejectReason::device_limit, "tun_flags", " (another megaflow differs in nothing that the device sees)"},
+            table};
+}
+
+NoWay other_geneve_option(TableKey table) {
+    return {{RejectReason::device_limit, "tun_metadata",
+             " (the device looks for another Geneve option, and has one at a time)"}, table};
+}
+
 std::optional<NoWay> no_way_for(const RulePlan& plan, const LevelOf& level_of) {
     const auto level = level_of(plan.match.table);
     if (!level) return nothing_leads_to(plan.match.table);

@@ -130,7 +130,7 @@ private:
     }
 
     void flags() {
-        constexpr std::uint8_t unseen = OVSDR_TUNNEL_DF | OVSDR_TUNNEL_CSUM;
+        const std::uint8_t unseen = OVSDR_TUNNEL_DF | (is_udp() ? OVSDR_TUNNEL_CSUM : 0);   // GRE's is in its header
         if ((mask_.flags & unseen) != 0 && choices_.exact_tunnel_flags) {
             refuse(RejectReason::device_limit, "tun_flags", " (other_config:dr-tunnel-flags=exact)");
         }

@@ -40,14 +40,12 @@ std::optional<NoWay> TunnelRules::obstacle_to(const Ufid& ufid, const MatchPlan&
     const auto current = match.geneve_option ? parser_.current() : std::nullopt;
     if (current && *current != *match.geneve_option) {
         await_option_.insert(match.table);
-        return NoWay{{RejectReason::device_limit, "tun_metadata",
-                      " (the device looks for another Geneve option, and has one at a time)"}, match.table};
+        return other_geneve_option(match.table);
     }
     const auto claim = claims_.find(digest_of(match));
     if (claim != claims_.end() && claim->second.ufid != ufid) {
         claim->second.awaited = true;
-        return NoWay{{RejectReason::device_limit, "tun_flags",
-                      " (another megaflow differs in nothing that the device sees)"}, match.table};
+        return coincides(match.table);
     }
     return std::nullopt;
 }

@@ -1,5 +1,5 @@
-// The layouts of definers: rows of lookups.hpp. Inner headers, tunnels and checksums are left out: they have no rows
-// yet.
+// The layouts of definers: rows of lookups.hpp. The words of tunnel headers and checksums are left out: they have no
+// rows yet.
 #pragma once
 
 #include "tests/connectx/entries/lookups.hpp"
@@ -43,10 +43,17 @@ inline constexpr LookupRow layout_22[] = {
 inline constexpr LookupRow layout_24[] = {
     {{0, 32}, Field::reg_c_2}, {{32, 32}, Field::reg_c_3}, {{64, 32}, Field::reg_c_0}, {{96, 32}, Field::reg_c_1},
     {{128, 32}, Field::ipv4_source}, {{160, 32}, Field::ipv4_destination}, {{192, 16}, Field::source_port},
-    {{208, 16}, Field::destination_port}, {{240, 8}, Field::protocol}, {{248, 2}, Field::l3_type},
-    {{250, 2}, Field::l4_type}, {{252, 2}, Field::first_qualifier}, {{254, 1}, Field::fragment},
+    {{208, 16}, Field::destination_port}, {{224, 8}, Field::protocol, Layer::inner},
+    {{232, 2}, Field::l3_type, Layer::inner}, {{234, 2}, Field::l4_type, Layer::inner},
+    {{236, 2}, Field::first_qualifier, Layer::inner}, {{238, 1}, Field::fragment, Layer::inner},
+    {{240, 8}, Field::protocol}, {{248, 2}, Field::l3_type}, {{250, 2}, Field::l4_type},
+    {{252, 2}, Field::first_qualifier}, {{254, 1}, Field::fragment},
 };
 inline constexpr LookupRow layout_25[] = {
+    {{0, 32}, Field::ipv4_source, Layer::inner}, {{32, 32}, Field::ipv4_destination, Layer::inner},
+    {{64, 16}, Field::source_port, Layer::inner}, {{80, 16}, Field::destination_port, Layer::inner},
+    {{194, 2}, Field::l3_type, Layer::inner}, {{196, 2}, Field::l4_type, Layer::inner},
+    {{198, 2}, Field::first_qualifier, Layer::inner},
     {{202, 2}, Field::l3_type}, {{204, 2}, Field::l4_type}, {{206, 2}, Field::first_qualifier},
     {{208, 16}, Field::destination_port},
 };
@@ -60,9 +67,14 @@ inline constexpr LookupRow layout_26[] = {
     {{248, 8}, Field::tcp_flags},
 };
 inline constexpr LookupRow layout_28[] = {
+    {{0, 16}, Field::source_port, Layer::inner}, {{16, 16}, Field::destination_port, Layer::inner},
+    {{64, 32}, Field::ipv4_source, Layer::inner}, {{96, 32}, Field::ipv4_destination, Layer::inner},
     {{128, 32}, Field::ipv4_source}, {{160, 32}, Field::ipv4_destination}, {{192, 16}, Field::source_port},
-    {{208, 16}, Field::destination_port}, {{240, 8}, Field::protocol}, {{248, 2}, Field::l3_type},
-    {{250, 2}, Field::l4_type}, {{252, 2}, Field::first_qualifier}, {{254, 1}, Field::fragment},
+    {{208, 16}, Field::destination_port}, {{224, 8}, Field::protocol, Layer::inner},
+    {{232, 2}, Field::l3_type, Layer::inner}, {{234, 2}, Field::l4_type, Layer::inner},
+    {{236, 2}, Field::first_qualifier, Layer::inner}, {{238, 1}, Field::fragment, Layer::inner},
+    {{240, 8}, Field::protocol}, {{248, 2}, Field::l3_type}, {{250, 2}, Field::l4_type},
+    {{252, 2}, Field::first_qualifier}, {{254, 1}, Field::fragment},
 };
 inline constexpr LookupRow layout_33[] = {
     {{0, 32}, Field::ipv4_source}, {{32, 32}, Field::ipv4_destination}, {{64, 16}, Field::source_port},

@@ -6,6 +6,7 @@
 #include <iterator>
 #include <vector>
 
+#include "tests/connectx/entries/decapsulation.hpp"
 #include "tests/connectx/entries/edits.hpp"
 #include "tests/connectx/entries/encapsulation.hpp"
 #include "tests/connectx/entries/stopped.hpp"
@@ -87,7 +88,7 @@ namespace v0 {
 
 /// One field of the control part decides; the sizes of the rows are not used.
 constexpr Bits tx_action{102, 3}, tx_size{106, 6}, tx_data{128, 32}, tx_go_back{251, 1};
-constexpr Bits rx_action{161, 3}, rx_description{164, 4}, rx_tag{128, 32};
+constexpr Bits rx_action{161, 3}, rx_description{164, 4}, rx_tag{128, 32}, rx_fail_on_error{251, 1};
 constexpr Bits list_length{96, 16}, list_pointer{128, 32};
 constexpr std::uint32_t tag_enabled = 1U << 31;
 
@@ -101,9 +102,9 @@ constexpr UnknownBits unknown_tx[] = {
     {{160, 8}, "loopback_syndrome_en"},
 };
 constexpr UnknownBits unknown_rx[] = {
-    {{96, 16}, "member_count"}, {rx_description, "action_description"}, {{251, 1}, "fail_on_error"},
+    {{96, 16}, "member_count"}, {rx_description, "action_description"},
 };
-constexpr UnknownBits unknown_modify_rx[] = {{rx_description, "action_description"}, {{251, 1}, "fail_on_error"}};
+constexpr UnknownBits unknown_modify_rx[] = {{rx_description, "action_description"}};
 constexpr UnknownBits unknown_modify_tx[] = {
     {rx_action, "tunneling_action"}, {rx_description, "action_description"}, {{251, 1}, "fail_on_error"},
 };
@@ -129,7 +130,7 @@ void flow_tag(const std::uint8_t* entry, Packet& packet) {
     packet.flow_tag = tag & flow_tag_bits;
 }
 
-void nothing(const EntryMemory&, const std::uint8_t* entry, Packet&) {
+void sends_unchanged(const EntryMemory&, const std::uint8_t* entry, Packet&) {
     if (get(entry, tx_size) != 0) throw Stopped("action_description of a TX entry without an action");
     if (get(entry, tx_go_back) != 0) throw Stopped("go_back of a TX entry without an action");
 }
@@ -142,7 +143,24 @@ void push_vlan(const EntryMemory&, const std::uint8_t* entry, Packet& packet) {
     insert(packet, tag_offset, tag);
 }
 
-void pop_vlan(const EntryMemory&, const std::uint8_t*, Packet& packet) { remove_tags(packet, tag_size); }
+void no_failure(const std::uint8_t* entry, const char* action) {
+    if (get(entry, rx_fail_on_error) != 0) throw Stopped(fmt::format("fail_on_error of an RX entry {}", action));
+}
+
+void receives_unchanged(const EntryMemory&, const std::uint8_t* entry, Packet&) {
+    no_failure(entry, "without an action");
+}
+
+void pop_vlan(const EntryMemory&, const std::uint8_t* entry, Packet& packet) {
+    no_failure(entry, "with POP_VLAN");
+    remove_tags(packet, tag_size);
+}
+
+/// What fails is a packet that cannot be decapsulated; what a device makes of one without the bit is not known.
+void decap(const EntryMemory&, const std::uint8_t* entry, Packet& packet) {
+    if (get(entry, rx_fail_on_error) == 0) throw Stopped("DECAP without fail_on_error");
+    decapsulate(packet);
+}
 
 void encap(const EntryMemory& memory, const std::uint8_t* entry, Packet& packet) {
     if (get(entry, tx_go_back) != 0) throw Stopped("go_back of ENCAP");
@@ -151,15 +169,15 @@ void encap(const EntryMemory& memory, const std::uint8_t* entry, Packet& packet)
 }
 
 constexpr ActionRow tx_actions[] = {
-    {0, "none", 0, nothing},
+    {0, "none", 0, sends_unchanged},
     {1, "PUSH_VLAN", 0, push_vlan},
     {3, "ENCAP_L3", 0, nullptr},
     {4, "ENCAP", 0, encap},
 };
 constexpr ActionRow rx_actions[] = {
-    {0, "none", 0, [](const EntryMemory&, const std::uint8_t*, Packet&) {}},
+    {0, "none", 0, receives_unchanged},
     {1, "ENABLE", 0, nullptr},
-    {2, "DECAP", 0, nullptr},
+    {2, "DECAP", 0, decap},
     {3, "L3_DECAP", 0, nullptr},
     {4, "POP_VLAN", 0, pop_vlan},
 };
@@ -170,6 +188,8 @@ namespace v1 {
 
 constexpr Bits action_number{0, 8};
 constexpr Bits remove_anchor{10, 6}, remove_l4{16, 1}, remove_offset{18, 7}, remove_length{26, 6};
+/// From anchor 0, the frame's start, to 0x13, the inner frame's; decap; vni_to_cqe, of which no packet shows anything.
+constexpr std::uint32_t decapsulation = 0x09 << 24 | 0x13 << 8 | 1 << 3 | 1 << 2;
 constexpr Bits insert_anchor{10, 6}, insert_offset{16, 7}, insert_size{23, 6}, insert_attributes{29, 3};
 constexpr std::uint32_t is_encapsulation = 1;
 constexpr Bits list_length{8, 8}, list_pointer{16, 16};
@@ -188,6 +208,13 @@ void remove_by_size(const EntryMemory&, const std::uint8_t* action, Packet& pack
     if (anchor == anchor_start) return remove(packet, offset, size);
     if (anchor == anchor_first_vlan && offset == 0) return remove_tags(packet, size);
     throw Stopped(fmt::format("REMOVE_BY_SIZE {} bytes behind header anchor {:#x}", offset, anchor));
+}
+
+void remove_header_to_header(const EntryMemory&, const std::uint8_t* action, Packet& packet) {
+    if (load32(action) != decapsulation) {
+        throw Stopped(fmt::format("REMOVE_HEADER_TO_HEADER as {:#010x}", load32(action)));
+    }
+    decapsulate(packet);
 }
 
 void insert_inline(const EntryMemory&, const std::uint8_t* action, Packet& packet) {
@@ -225,7 +252,7 @@ constexpr ActionRow actions[] = {
     {0x06, "SET", 8, edit_inline},
     {0x07, "ADD", 8, edit_inline},
     {0x08, "REMOVE_BY_SIZE", 4, remove_by_size},
-    {0x09, "REMOVE_HEADER_TO_HEADER", 4, nullptr},
+    {0x09, "REMOVE_HEADER_TO_HEADER", 4, remove_header_to_header},
     {0x0a, "INSERT_INLINE", 8, insert_inline},
     {0x0b, "INSERT_POINTER", 8, insert_pointer},
     {0x0c, "FLOW_TAG", 4, flow_tag},

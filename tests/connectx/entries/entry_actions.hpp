@@ -1,8 +1,8 @@
 // What an entry does with a packet that it recognises.
 //
 // The model. A table for each steering format has a row for each action that the format has: its number, name, size and
-// handler. A row without a handler stops the engine by its name; decapsulation and ASO objects become handlers when
-// rules use them.
+// handler. A row without a handler stops the engine by its name; ASO objects and the decapsulation of IP in a tunnel
+// become handlers when rules use them.
 //
 // Threads: pure functions, but for the memory. Source: PRM, actions of steering entries.
 #pragma once
@@ -14,6 +14,7 @@
 
 #include "tests/connectx/entries/entry.hpp"
 #include "tests/connectx/entries/packet.hpp"
+#include "tests/connectx/entries/packet_headers.hpp"
 
 namespace ovsdr::connectx::entries {
 
@@ -36,6 +37,7 @@ struct EntryMemory {
     std::function<std::optional<ModifyArgument>(std::uint32_t)> argument = {};   ///< by id; nothing: no such one
     /// Headers of reformats of the type L2 to L2 tunnel, by id; nothing: no such one.
     std::function<std::optional<std::vector<std::uint8_t>>(std::uint32_t)> tunnel_headers = {};
+    std::optional<GeneveOption> geneve_option = {};   ///< that an object names
 };
 
 /// Does all actions of an entry, in the device's order; false when there are none. Throws Stopped for what is not known

@@ -16,6 +16,27 @@ constexpr unsigned most_depth = 16;
 constexpr std::uint16_t action_forward = 4, action_count = 8;
 enum DestinationType : std::uint8_t { to_vport = 0, to_table = 1 };
 
+/// CREATE_GENERAL_OBJECT of a GENEVE_TLV_OPT.
+constexpr std::uint16_t geneve_tlv_option = 0x0b;
+constexpr Bits option_class{16 * 8 + 96, 16}, option_type{16 * 8 + 112, 8}, option_length{16 * 8 + 123, 5};
+constexpr std::size_t option_object_size = 16 + 64;   ///< bytes
+
+/// The device has one at most.
+std::optional<GeneveOption> geneve_option_of(const Device& device) {
+    std::optional<GeneveOption> found;
+    for (const DevxObject& object : device.devx_objects()) {
+        if (object.general_type != geneve_tlv_option) continue;
+        if (found || object.command.size() < option_object_size) {
+            throw Stopped("two GENEVE_TLV_OPT objects, or one whose command is too short");
+        }
+        const std::uint8_t* command = object.command.data();
+        found = {static_cast<std::uint16_t>(get(command, option_class)),
+                 static_cast<std::uint8_t>(get(command, option_type)),
+                 static_cast<std::uint8_t>(get(command, option_length))};
+    }
+    return found;
+}
+
 /// CREATE_GENERAL_OBJECT of a definer.
 constexpr std::uint16_t match_definer = 0x18;
 constexpr Bits definer_format{16 * 8 + 144, 16};
@@ -52,7 +73,8 @@ EntryMemory memory_of(const Device& device, const std::map<std::uint32_t, Define
                 auto reformat = device.reformat(id);
                 if (!reformat || reformat->type != l2_to_l2_tunnel) return std::nullopt;
                 return std::move(reformat->data);
-            }};
+            },
+            geneve_option_of(device)};
 }
 
 }  // namespace

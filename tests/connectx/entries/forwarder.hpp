@@ -9,8 +9,8 @@
 //
 // Counters of entries and root rules count in the device, so that who asks libmlx5's user for statistics gets them.
 //
-// Life cycle. Tables, arrays and root rules are read when a Forwarder is made: make it when the rules are there, and
-// again when they change. Entries are read in place.
+// Life cycle. Tables, arrays, root rules, definers and the Geneve option are read when a Forwarder is made: make it
+// when the rules are there, and again when they change. Entries are read in place.
 //
 // Threads: one forwarder, one thread. Errors: Stopped.
 #pragma once

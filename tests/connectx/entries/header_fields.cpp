@@ -94,7 +94,8 @@ private:
         fields_.set(Field::ipv4_destination, word(16));
         const std::uint8_t protocol = at(9);
         rest_ = rest_.subspan(header, total - header);
-        if (!fragment) l4(protocol, icmp);
+        offsets_.end = here() + rest_.size();
+        if (!fragment) behind_ip(protocol, icmp);
     }
 
     void ipv6() noexcept {
@@ -114,10 +115,11 @@ private:
         const std::size_t payload = half(4);
         std::uint8_t protocol = at(6);
         advance(40);
+        if (payload <= rest_.size()) offsets_.end = here() + payload;
         rest_ = rest_.first(std::min(rest_.size(), payload));
         const bool l4_follows = extension_headers(protocol);
         fields_.set(Field::protocol, protocol);
-        if (l4_follows) l4(protocol, icmpv6);
+        if (l4_follows) behind_ip(protocol, icmpv6);
     }
 
     /// Steps over them. False: what follows is a fragment's, or the chain is cut short.
@@ -147,7 +149,8 @@ private:
         fields_.set(Field::ecn, octet & 3U);
     }
 
-    void l4(std::uint8_t protocol, std::uint8_t icmp_protocol) noexcept {
+    void behind_ip(std::uint8_t protocol, std::uint8_t icmp_protocol) noexcept {
+        offsets_.payload = here();
         if ((protocol == tcp && rest_.size() >= 20) || (protocol == udp && rest_.size() >= 8)) {
             offsets_.transport = here();
             fields_.set(Field::source_port, half(0));

@@ -1,4 +1,4 @@
-// What the device's parser reads out of a packet: the values that look-ups are composed of.
+// What the device's parser reads out of a frame's headers: the values that look-ups are composed of.
 //
 // The model. A Field is a number of at most 32 bits. HeaderFields holds all of them for one packet; the parser fills
 // those of the headers, and those of the packet's metadata are refreshed apart, since entries change registers without
@@ -13,6 +13,8 @@
 //   fragment the protocol is 44.
 // - A fragment, the first one too, has no L4.
 // - TCP counts with 20 bytes, UDP and ICMP with 8.
+//
+// The fields of a tunnel's header are read by packet_headers.hpp, which parses the frame inside by the same rules.
 //
 // Threads: pure functions. Source: PRM, the headers of steering entries; RFC 791, 8200, 9293, 768, 792, 4443; IEEE
 // 802.1Q.
@@ -41,6 +43,10 @@ enum class Field : std::uint8_t {
     source_port, destination_port,
     tcp_flags, tcp_sequence, tcp_acknowledgement,                 // flags: NS CWR ECE URG ACK PSH RST SYN FIN
     icmp_type, icmp_code, icmp_data,                              // v4's and v6's; data: 4 bytes behind the checksum
+    vxlan_vni,
+    geneve_vni, geneve_options_length, geneve_oam, geneve_protocol,   // length in words of 4 bytes
+    geneve_option_data, geneve_option_exists,                     // of the option that a GENEVE_TLV_OPT object names
+    gre_checksum_present, gre_key_present, gre_sequence_present, gre_protocol, gre_key,
     source_gvmi, source_queue, looped_back,
     reg_a, reg_c_0, reg_c_1, reg_c_2, reg_c_3, reg_c_4, reg_c_5, reg_c_6, reg_c_7,
     count_of_fields,
@@ -52,6 +58,8 @@ struct HeaderOffsets {
     std::size_t ethertype = 0;        ///< behind all tags
     std::size_t ipv4 = 0, ipv6 = 0;
     std::size_t transport = 0;        ///< TCP, UDP, ICMP of the IP version; none in a fragment
+    std::size_t payload = 0;          ///< behind the IP header and its extension headers; none in a fragment
+    std::size_t end = 0;              ///< of the IP packet, if all of it is there
     bool routed = false;              ///< IPv6: a routing header says that the destination is not the last one
 };
 

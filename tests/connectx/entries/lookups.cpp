@@ -40,9 +40,17 @@ int find_lookup(unsigned format, std::uint16_t type) noexcept {
     return found != all.end() && found->type == type ? static_cast<int>(found - all.begin()) : -1;
 }
 
-Vector compose(const Lookup& lookup, const HeaderFields& fields) noexcept {
+Vector compose(const Lookup& lookup, const PacketHeaders& headers) noexcept {
     Vector vector;
-    for (const LookupRow& row : lookup.rows) vector.put(row.bits, fields[row.field]);
+    for (const LookupRow& row : lookup.rows) vector.put(row.bits, headers.of(row.layer)[row.field]);
+    return vector;
+}
+
+Vector unknown_bits(const Lookup& lookup, const PacketHeaders& headers) noexcept {
+    Vector vector;
+    for (const LookupRow& row : lookup.rows) {
+        if (!headers.knows(row.layer, row.field)) vector.put(row.bits, UINT32_MAX);
+    }
     return vector;
 }
 

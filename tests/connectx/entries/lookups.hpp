@@ -6,8 +6,8 @@
 // 32 bytes: an object of the firmware, made of the number of a layout and a mask, which a match entry names by id.
 //
 // Rows say which field stands where; bits without a row are not known here. An entry that looks at such a bit, or has a
-// type that is not in the table, stops the engine. Look-ups of inner headers are in the table by name, without rows:
-// they come with the tunnels.
+// type that is not in the table, stops the engine. So does one that looks at a field that is not known of this packet:
+// what is inside a tunnel, of a packet in none.
 //
 // Threads: pure functions and constants. Source: PRM, steering entry tag layouts.
 #pragma once
@@ -18,7 +18,7 @@
 #include <string_view>
 
 #include "tests/connectx/entries/bits.hpp"
-#include "tests/connectx/entries/header_fields.hpp"
+#include "tests/connectx/entries/packet_headers.hpp"
 
 namespace ovsdr::connectx::entries {
 
@@ -53,6 +53,7 @@ struct Vector {
 struct LookupRow {
     Bits bits;
     Field field;
+    Layer layer = Layer::outer;
 };
 
 struct Lookup {
@@ -69,7 +70,9 @@ inline constexpr std::uint16_t definer_layout = 0x8000;
 /// Position in lookups_of(); -1 for what is not there.
 [[nodiscard]] int find_lookup(unsigned format, std::uint16_t type) noexcept;
 
-[[nodiscard]] Vector compose(const Lookup& lookup, const HeaderFields& fields) noexcept;
+[[nodiscard]] Vector compose(const Lookup& lookup, const PacketHeaders& headers) noexcept;
+/// The bits of fields that are not known of this packet.
+[[nodiscard]] Vector unknown_bits(const Lookup& lookup, const PacketHeaders& headers) noexcept;
 /// The bits that compose() can set.
 [[nodiscard]] Vector bits_of(const Lookup& lookup) noexcept;
 

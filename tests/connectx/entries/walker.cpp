@@ -22,12 +22,12 @@ Walker::Walker(EntryMemory memory, CountPacket count) : memory_(std::move(memory
 }
 
 void Walker::parse(const Packet& packet) noexcept {
-    fields_.parse(packet.bytes);
+    headers_.parse(packet, memory_.geneve_option);
     refresh_metadata(packet);
 }
 
 void Walker::refresh_metadata(const Packet& packet) noexcept {
-    fields_.take_metadata(packet);
+    headers_.take_metadata(packet);
     for (Known& known : known_) known.valid = false;
 }
 
@@ -41,7 +41,11 @@ const Vector& Walker::vector_of(std::uint16_t type, const Vector& wanted) {
                                   type, lookup.name, memory_.format));
     }
     Known& known = known_[place];
-    if (!known.valid) known = {compose(lookup, fields_), true};
+    if (!known.valid) known = {compose(lookup, headers_), unknown_bits(lookup, headers_), true};
+    if (const Vector unknown = wanted.within(known.unknown); !unknown.zero()) {
+        throw Stopped(fmt::format("bits {:016x} of look-up type {:#x} ({}) of format {}, on a packet in no such tunnel",
+                                  fmt::join(unknown.words, ""), type, lookup.name, memory_.format));
+    }
     return known.vector;
 }
 

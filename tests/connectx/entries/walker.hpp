@@ -18,8 +18,8 @@
 #include <vector>
 
 #include "tests/connectx/entries/entry_actions.hpp"
-#include "tests/connectx/entries/header_fields.hpp"
 #include "tests/connectx/entries/lookups.hpp"
+#include "tests/connectx/entries/packet_headers.hpp"
 
 namespace ovsdr::connectx::entries {
 
@@ -39,7 +39,7 @@ public:
 
 private:
     struct Known {
-        Vector vector;
+        Vector vector, unknown;
         bool valid = false;
     };
 
@@ -55,7 +55,7 @@ private:
     CountPacket count_;
     std::vector<Vector> bits_;    ///< that each look-up knows
     std::vector<Known> known_;    ///< composed of the packet under way
-    HeaderFields fields_;
+    PacketHeaders headers_;
     std::string* trace_ = nullptr;
     std::uint64_t visited_ = 0;
 };

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "tests/unit/connectx/forwarding.hpp"
-#include "tests/unit/offload/tunnel_headers.hpp"
+#include "tests/unit/connectx/tunnel_frames.hpp"
 
 namespace ovsdr::connectx {
 namespace {
@@ -15,35 +15,6 @@ using entries::test::Bytes;
 using entries::test::frame_of;
 using entries::test::put_sum;
 using entries::test::sum_of;
-namespace tunnel = ovsdr::dr::test;
-
-void put(Bytes& bytes, std::size_t at, std::size_t value) {
-    bytes[at] = static_cast<std::uint8_t>(value / 256);
-    bytes[at + 1] = static_cast<std::uint8_t>(value % 256);
-}
-
-/// Without tags outside.
-Bytes encapsulated(const Bytes& headers, const Bytes& inside) {
-    Bytes frame = headers;
-    frame.insert(frame.end(), inside.begin(), inside.end());
-    const bool over_ipv6 = headers[12] == 0x86;
-    const std::size_t l4 = over_ipv6 ? 54 : 34;
-    if (over_ipv6) {
-        put(frame, 18, frame.size() - l4);
-    } else {
-        put(frame, 16, frame.size() - 14);
-        put(frame, 24, 0);
-        put_sum(frame, 24, sum_of(frame, 14, 34));
-    }
-    if (headers[over_ipv6 ? 20 : 23] == 17) put(frame, l4 + 4, frame.size() - l4);
-    return frame;
-}
-
-Bytes tagged(Bytes frame) {
-    constexpr std::array<std::uint8_t, 4> tag{0x81, 0, 0, 7};
-    frame.insert(frame.begin() + 12, tag.begin(), tag.end());
-    return frame;
-}
 
 class Encapsulating : public Forwarding {
 protected:

@@ -57,6 +57,14 @@ public:
         for (std::size_t i = 0; i < length; ++i) byte(at + i, static_cast<std::uint8_t>(value >> 8 * (length - 1 - i)));
         return *this;
     }
+    /// `length` bits from the most significant one of the first byte on.
+    MatchParam& bits(std::size_t offset, unsigned length, std::uint64_t value) {
+        for (unsigned i = 0; i < length; ++i) {
+            const std::size_t at = offset + length - 1 - i;
+            if ((value >> i & 1) != 0) reinterpret_cast<std::uint8_t*>(get()->match_buf)[at / 8] |= 0x80 >> at % 8;
+        }
+        return *this;
+    }
     mlx5dv_flow_match_parameters* get() { return reinterpret_cast<mlx5dv_flow_match_parameters*>(words_.data()); }
 
 private:

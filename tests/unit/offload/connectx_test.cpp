@@ -198,6 +198,75 @@ TEST_F(OffloadOnConnectX, TakesMegaflowsOfAllFormsOrRejectsThem) {
     }
 }
 
+/// Packets of tunnel ports, by kind, outer IP version, options, and what is inside and done with it.
+std::vector<ovsdr_megaflow> megaflows_from_tunnels() {
+    static const test::HeaderBytes gre = test::gre(test::outer_ipv4(47));
+    std::vector<ovsdr_megaflow> all;
+    for (const std::uint32_t tunnel : {20U, 21U, 22U}) {
+        for (unsigned outer = 0; outer < 4; ++outer) {
+            for (unsigned inner = 0; inner < 6; ++inner) {
+                for (unsigned form = 0; form < 9; ++form) {
+                    MegaflowBuilder flow(tunnel);
+                    flow.from_tunnel(100 * form + outer);
+                    if ((outer & 1) != 0) flow.over_ipv6();
+                    if ((outer & 2) != 0 && tunnel == 21) flow.option(0x102, 0x80, 0x30001, 0x7FFFFFFF);
+                    if ((outer & 2) != 0 && tunnel != 21) {
+                        flow.raw().tunnel_key.ttl = 64, flow.raw().tunnel_mask.ttl = 0xFF;
+                    }
+                    if (inner >= 3) flow.vlan(5, inner == 3 ? 0x8100 : 0x88a8);
+                    if (inner == 5) flow.second_vlan(6);
+                    if (inner % 3 == 0) flow.ipv4().proto(6).ports(1, 2);
+                    if (inner % 3 == 1) flow.ipv6().proto(17).ports(1, 2);
+                    if (inner % 3 == 2) flow.eth_type(0x88b5);
+                    switch (form) {
+                        case 0: break;   // drop
+                        case 1: flow.output(1); break;
+                        case 2: flow.output(1).output(2); break;
+                        case 3: flow.pop().output(1); break;
+                        case 4: flow.set(OVSDR_HEADER_ETH_DST, {2, 0, 0, 0, 0, 9}).output(2); break;
+                        case 5: flow.push(7).output(1); break;
+                        case 6: flow.recirc(9); break;
+                        case 7: flow.output(2).recirc(9); break;
+                        default: flow.tunnel(gre).output(1); break;
+                    }
+                    all.push_back(flow);
+                }
+            }
+        }
+    }
+    return all;
+}
+
+TEST_F(OffloadOnConnectX, TakesPacketsOutOfTunnels) {
+    Host host;
+    ASSERT_EQ(host.open(), "");
+    Eswitch& eswitch = host.eswitch();
+    eswitch.set_tunnel_port({OdpPort{20}, TunnelKind::vxlan, 4789, "vxlan_sys_4789"});
+    eswitch.set_tunnel_port({OdpPort{21}, TunnelKind::geneve, 6081, "genev_sys_6081"});
+    eswitch.set_tunnel_port({OdpPort{22}, TunnelKind::gre, 0, "gre_sys"});
+    std::uint64_t number = 0;
+    for (const auto& [tunnel, udp_port] : {std::pair<std::uint32_t, std::uint16_t>{20, 4789}, {21, 6081}, {22, 0}}) {
+        for (const bool ipv6 : {false, true}) {
+            MegaflowBuilder parent(9);
+            ipv6 ? parent.ipv6() : parent.ipv4();
+            udp_port != 0 ? parent.proto(17).ports(0, udp_port) : parent.proto(47);
+            parent.raw().mask.be_tp_src = 0;
+            ASSERT_TRUE(std::holds_alternative<std::monostate>(
+                eswitch.put({2, ++number}, parent.tunnel_pop(tunnel)))) << tunnel;
+        }
+    }
+    const auto megaflows = megaflows_from_tunnels();
+    unsigned installed = 0;
+    for (std::uint64_t i = 0; i < megaflows.size(); ++i) {
+        const PutOutcome outcome = eswitch.put({3, i}, megaflows[i]);
+        const auto* error = std::get_if<Error>(&outcome);
+        EXPECT_EQ(error, nullptr) << "megaflow " << i << ": " << error->what;
+        installed += std::holds_alternative<std::monostate>(outcome) ? 1 : 0;
+    }
+    std::printf("FIGURE %zu megaflows of tunnels, %u installed\n", megaflows.size(), installed);
+    EXPECT_GT(installed, megaflows.size() / 4);
+}
+
 TEST_F(OffloadOnConnectX, ReadsTheDevicesCounters) {
     Host host;
     ASSERT_EQ(host.open(), "");

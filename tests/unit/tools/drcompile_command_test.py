@@ -54,6 +54,22 @@ class RealMegaflows(unittest.TestCase):
         for number in plain:
             self.assertTrue(names[number]["offloaded"], self.lines[number] + str(names[number]))
 
+    def test_what_comes_through_tunnels_is_offloaded(self) -> None:
+        both = json.loads(drcompile("-j", "--uplink", "uplink", "--uplink", "uplink-p", str(MEGAFLOWS)).stdout)
+        found = {flow["line"]: flow for flow in both["megaflows"]}
+        others = ("recirc_id(0x", "ct(", "ct_state(0x", "userspace", "slow_path", "eth_type(0x0806)", "nd(")
+        tunnels = {number: line for number, line in self.lines.items()
+                   if ("tnl_pop(" in line or "_sys_" in line.split("in_port(")[1].split(")")[0])
+                   and not any(word in line for word in others)}
+        self.assertGreaterEqual(len(tunnels), 2)
+        for number, line in tunnels.items():
+            self.assertTrue(found[number]["offloaded"], line + str(found[number]))
+            if "tnl_pop(" in line:
+                self.assertIn("dest_table tunnel port", found[number]["actions"])
+            else:
+                self.assertIn("genev_sys_6081", found[number]["table"]["tunnel_port"])
+                self.assertTrue(found[number]["actions"].startswith("count, decapsulate"), found[number])
+
     def test_ct_arp_and_userspace_are_named(self) -> None:
         for flow in self.found["megaflows"]:
             line = self.lines[flow["line"]]

@@ -334,7 +334,9 @@ TEST_F(WalkerTest, StopsByNameAtWhatItDoesNotKnow) {
         {Entry1().bits(157, 1, 1).hit(out), 1, "hash_after_actions"},
         {Entry1().bits(93, 3, 1).hit(out), 1, "reserved_at_5d"},
         {Entry1().action(0x0B, 1).hit(out), 1, "INSERT_POINTER"},
-        {Entry1().action(0x09, 1).hit(out), 1, "REMOVE_HEADER_TO_HEADER"},
+        {Entry1().action(0x0900130C, 4).hit(out), 1, "a packet that is in no known tunnel"},
+        {Entry1().action(0x0900190C, 4).hit(out), 1, "REMOVE_HEADER_TO_HEADER as 0x0900190c"},
+        {Entry1().action(0x09021304, 4).hit(out), 1, "REMOVE_HEADER_TO_HEADER as 0x09021304"},
         {Entry1().action(0x12, 1).hit(out), 2, "ASO of format 2"},
         {Entry1().action(0x0E00000901000000, 8).hit(out), 1, "a modify-header pattern at 0x240, where there is no"},
         {Entry1().action(0x77, 1).hit(out), 1, "action 0x77"},
@@ -350,8 +352,12 @@ TEST_F(WalkerTest, StopsByNameAtWhatItDoesNotKnow) {
         {Entry1().action(0x0F010009, 4).hit(out), 1, "where there is no memory"},
         {Entry0(3).hit(out), 0, "entry type 0x3"},
         {Entry0(1).hit(out), 0, "an entry of the other side"},
-        {Entry0(2).bits(161, 3, 2).hit(out), 0, "DECAP of format 0"},
-        {Entry0(2).bits(251, 1, 1).hit(out), 0, "fail_on_error"},
+        {Entry0(2).bits(161, 3, 2).hit(out), 0, "DECAP without fail_on_error"},
+        {Entry0(2).bits(161, 3, 2).bits(251, 1, 1).hit(out), 0, "a packet that is in no known tunnel"},
+        {Entry0(2).bits(161, 3, 3).bits(251, 1, 1).hit(out), 0, "L3_DECAP of format 0"},
+        {Entry0(2).bits(251, 1, 1).hit(out), 0, "fail_on_error of an RX entry without an action"},
+        {Entry0(2).bits(161, 3, 4).bits(251, 1, 1).hit(out), 0, "fail_on_error of an RX entry with POP_VLAN"},
+        {Entry0(6).bits(251, 1, 1).hit(out), 0, "fail_on_error of an RX entry without an action"},
         {Entry0(2).bits(96, 16, 1).hit(out), 0, "member_count of an RX entry"},
         {Entry0(2).bits(128, 32, 0x123).hit(out), 0, "qp_list_pointer 0x123"},
         {Entry0(2).bits(161, 3, 4).hit(table, 16), 0, "that leads to a hash table"},
@@ -377,6 +383,7 @@ TEST_F(WalkerTest, StopsByNameAtWhatItDoesNotKnow) {
         {Entry0(1).bits(102, 3, 4).bits(251, 1, 1).hit(out), "go_back of ENCAP"},
         {Entry0(1).bits(102, 3, 4).bits(128, 32, 7).hit(out), "reformat 0x7, which is no L2 to L2 tunnel or not there"},
         {Entry0(1).bits(102, 3, 3).hit(out), "ENCAP_L3 of format 0"},
+        {Entry0(1, 0x0a).mask(field(64, 24, ~0ULL)).hit(out), "(tunnel) of format 0, on a packet in no such tunnel"},
     };
     for (const auto& one : sending) {
         packet_ = {.bytes = frame(), .side = Side::tx};
