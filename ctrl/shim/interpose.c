@@ -14,6 +14,7 @@
 #include "dpif-netdev-private-dpcls.h"
 #include "dpif-netdev-private-dpif.h"
 #include "flow.h"
+#include "mpsc-queue.h"
 #include "netdev-offload.h"
 #include "odp-util.h"
 #include "ofproto/ofproto.h"
@@ -24,11 +25,13 @@
 #include "shim/gate.h"
 #include "shim/mega_ufid.h"
 #include "shim/netdev_dr.h"
+#include "shim/offload_sleep.h"
 #include "shim/options.h"
 #include "shim/port_del.h"
 #include "shim/real.h"
 #include "shim/tunnel_port.h"
 #include "shim/vlan_limit.h"
+#include "util.h"
 
 void
 dpif_operate(struct dpif *dpif, struct dpif_op **ops, size_t n_ops, enum dpif_offload_type offload_type)
@@ -186,4 +189,26 @@ void
 odp_flow_key_hash(const void *key, size_t size, ovs_u128 *hash)
 {
     mega_ufid_hash(key, size, hash);
+}
+
+/* Within libopenvswitch: dpif-netdev's offload threads look into their queues, and sleep while they are empty. */
+struct mpsc_queue_node *
+mpsc_queue_tail(struct mpsc_queue *queue)
+{
+    offload_sleep_look(queue);
+    return real_mpsc_queue_tail(queue);
+}
+
+void
+xnanosleep(uint64_t nanoseconds)
+{
+    offload_sleep(nanoseconds);
+}
+
+/* Whoever has something for an offload thread. */
+void
+mpsc_queue_insert(struct mpsc_queue *queue, struct mpsc_queue_node *node)
+{
+    real_mpsc_queue_insert(queue, node);
+    offload_sleep_wake(queue);
 }

@@ -8,6 +8,7 @@
 #include "dpif-netdev-private-dpcls.h"
 #include "dpif-netdev-private-dpif.h"
 #include "flow.h"
+#include "mpsc-queue.h"
 #include "netdev.h"
 #include "odp-util.h"
 #include "ofproto/ofproto.h"
@@ -130,4 +131,22 @@ void
 real_odp_flow_key_hash(const void *key, size_t size, ovs_u128 *hash)
 {
     REAL(odp_flow_key_hash)(key, size, hash);
+}
+
+struct mpsc_queue_node *
+real_mpsc_queue_tail(struct mpsc_queue *queue)
+{
+    return REAL(mpsc_queue_tail)(queue);
+}
+
+void
+real_mpsc_queue_insert(struct mpsc_queue *queue, struct mpsc_queue_node *node)
+{
+    REAL(mpsc_queue_insert)(queue, node);
+}
+
+void
+real_xnanosleep(uint64_t nanoseconds)
+{
+    REAL(xnanosleep)(nanoseconds);
 }

@@ -20,6 +20,8 @@ struct dpcls;
 struct dpcls_rule;
 struct flow;
 struct flowmap;
+struct mpsc_queue;
+struct mpsc_queue_node;
 struct netdev;
 struct netdev_flow_key;
 struct ofproto;
@@ -47,5 +49,9 @@ bool real_dpcls_lookup(struct dpcls *, const struct netdev_flow_key *keys[], str
 
 void real_flow_wc_map(const struct flow *, struct flowmap *);
 void real_odp_flow_key_hash(const void *key, size_t size, ovs_u128 *hash);
+
+struct mpsc_queue_node *real_mpsc_queue_tail(struct mpsc_queue *);
+void real_mpsc_queue_insert(struct mpsc_queue *, struct mpsc_queue_node *);
+void real_xnanosleep(uint64_t nanoseconds);
 
 #endif

@@ -118,7 +118,8 @@ constexpr Stretches stretches = [] {
         const Stretch& stretch = stretches.all[i];
         if (stretch.offset >= bytes.size()) break;
         if (!block_enabled(enabled, stretch.offset)) continue;
-        const auto from = bytes.subspan(stretch.offset, std::min<std::size_t>(stretch.size, bytes.size() - stretch.offset));
+        const std::size_t size = std::min<std::size_t>(stretch.size, bytes.size() - stretch.offset);
+        const auto from = bytes.subspan(stretch.offset, size);
         std::memcpy(&given.parameters[stretch.offset], from.data(), from.size());
         if (stretch.place >= 0) {
             std::memcpy(given.key.bytes() + stretch.place, from.data(), from.size());

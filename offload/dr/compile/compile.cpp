@@ -17,10 +17,9 @@ constexpr int bytes_per_tag = 4;
 bool asks(const TunnelFields& fields) noexcept {
     const auto* key = reinterpret_cast<const std::uint8_t*>(&fields.key);
     const auto* mask = reinterpret_cast<const std::uint8_t*>(&fields.mask);
-    for (std::size_t i = 0; i < sizeof fields.key; ++i) {
-        if ((key[i] & mask[i]) != 0) return true;
-    }
-    return false;
+    unsigned asked = 0;   // no exit in between: the compiler takes many bytes at once
+    for (std::size_t i = 0; i < sizeof fields.key; ++i) asked |= static_cast<unsigned>(key[i] & mask[i]);
+    return asked != 0;
 }
 
 }  // namespace

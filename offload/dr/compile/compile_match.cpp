@@ -69,7 +69,7 @@ public:
 private:
     /// `field`: as if no tunnel's headers were in front.
     void match(prm::Field field, std::uint32_t value, std::uint32_t mask) noexcept {
-        plan_.ask(plan_.place_of(field), value, mask);
+        if (mask != 0) plan_.ask(plan_.place_of(field), value, mask);
     }
 
     void refuse(RejectReason reason, StaticName name, std::string value = {}) {
@@ -357,6 +357,8 @@ private:
     /// The last step: whatever bit of the structure is still set, no step above knows what to do with.
     void leftovers() {
         const auto* bytes = reinterpret_cast<const std::uint8_t*>(&mask_);
+        constexpr ovsdr_flow_fields none{};
+        if (std::memcmp(bytes, &none, sizeof none) == 0) return;
         for (const FlowField& field : flow_fields) {
             if (!is_zero({bytes + field.offset, field.size})) refuse(RejectReason::unsupported_match, name_here(field));
         }

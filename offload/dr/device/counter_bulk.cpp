@@ -45,7 +45,9 @@ public:
     [[nodiscard]] std::span<std::uint8_t> bytes(std::uint32_t counters) noexcept {
         return bytes_.first(answer_header + counters * answer_per_counter);
     }
-    [[nodiscard]] std::uint64_t packets(std::uint32_t slot) const noexcept { return prm::get64(bytes_.data(), at(slot)); }
+    [[nodiscard]] std::uint64_t packets(std::uint32_t slot) const noexcept {
+        return prm::get64(bytes_.data(), at(slot));
+    }
     [[nodiscard]] std::uint64_t octets(std::uint32_t slot) const noexcept {
         return prm::get64(bytes_.data(), at(slot) + 8);
     }

@@ -10,7 +10,8 @@ namespace {
 
 /// The same list; who has it has `hold` too. Few rules have one.
 ActionList kept_with(ActionList actions, std::shared_ptr<void> hold) {
-    const auto both = std::make_shared<std::pair<std::shared_ptr<void>, ActionList>>(std::move(hold), std::move(actions));
+    using Both = std::pair<std::shared_ptr<void>, ActionList>;
+    const auto both = std::make_shared<Both>(std::move(hold), std::move(actions));
     return ActionList(both, both->second.get());
 }
 

@@ -3,12 +3,22 @@
 // They come in by datapath ports 1 to `ports` in turn and go out by the next one, so that each port has an equal share.
 #pragma once
 
+#include <endian.h>
+
 #include <cstdint>
 
 #include "offload/dr/eswitch.hpp"
 #include "tests/unit/offload/megaflow_builder.hpp"
 
 namespace ovsdr::bench {
+
+/// Makes number `i` of it; it is of the same port already.
+inline void set_number(ovsdr_megaflow& megaflow, std::uint64_t i) {
+    const std::uint64_t host = i / 50000;
+    megaflow.key.src[2] = static_cast<std::uint8_t>(host >> 8);
+    megaflow.key.src[3] = static_cast<std::uint8_t>(host);
+    megaflow.key.be_tp_src = htobe16(static_cast<std::uint16_t>(1024 + i % 50000));
+}
 
 /// Number `i` of a set; `turn` changes where it goes.
 inline ovsdr_megaflow megaflow(std::uint64_t i, std::uint32_t ports, std::uint32_t turn = 1) {

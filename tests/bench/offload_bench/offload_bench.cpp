@@ -156,8 +156,15 @@ private:
     }
 
     void put_all(std::uint64_t begin, std::uint64_t end, std::uint32_t turn) {
+        // Of each port one: to make it anew for each would be measured, too.
+        std::vector<ovsdr_megaflow> megaflows;
+        for (std::uint32_t port = 0; port < options_.ports; ++port) {
+            megaflows.push_back(megaflow(port, options_.ports, turn));
+        }
         for (std::uint64_t i = begin; i < end; ++i) {
-            const auto outcome = eswitch_->put(ufid(i), megaflow(i, options_.ports, turn), neighbourhood(i));
+            ovsdr_megaflow& next = megaflows[i % options_.ports];
+            set_number(next, i);
+            const auto outcome = eswitch_->put(ufid(i), next, neighbourhood(i));
             if (const auto* error = std::get_if<Error>(&outcome)) throw std::runtime_error(error->what);
             if (const auto* reject = std::get_if<dr::Reject>(&outcome)) throw std::runtime_error(text_of(*reject));
         }

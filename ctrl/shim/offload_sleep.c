@@ -1,0 +1,69 @@
+/* See offload_sleep.h. */
+#include <config.h>
+
+#include "shim/offload_sleep.h"
+
+#include <limits.h>
+#include <linux/futex.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "hash.h"
+#include "ovs-rcu.h"
+#include "shim/real.h"
+
+/* More than there are offload threads: two queues hardly share one. */
+enum { N_BELLS = 64 };
+
+static struct bell {
+    _Alignas(64) atomic_uint rung;      /* Changes whenever something was put into the queue. */
+    atomic_uint sleepers;
+} bells[N_BELLS];
+
+/* Of the queue that this thread looked into last; NULL: into none. */
+static __thread struct bell *my_bell;
+static __thread unsigned int rung_at_look;
+
+static struct bell *
+bell_of(const struct mpsc_queue *queue)
+{
+    return &bells[hash_pointer(queue, 0) % N_BELLS];
+}
+
+void
+offload_sleep_look(const struct mpsc_queue *queue)
+{
+    my_bell = bell_of(queue);
+    rung_at_look = atomic_load(&my_bell->rung);
+}
+
+void
+offload_sleep_wake(const struct mpsc_queue *queue)
+{
+    struct bell *bell = bell_of(queue);
+
+    atomic_fetch_add(&bell->rung, 1);
+    if (atomic_load(&bell->sleepers)) {
+        syscall(SYS_futex, &bell->rung, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+    }
+}
+
+void
+offload_sleep(uint64_t nanoseconds)
+{
+    enum { NS_PER_S = 1000000000 };
+    const struct timespec longest = {.tv_sec = nanoseconds / NS_PER_S, .tv_nsec = nanoseconds % NS_PER_S};
+
+    if (!my_bell) {
+        real_xnanosleep(nanoseconds);
+        return;
+    }
+    ovsrcu_quiesce_start();
+    atomic_fetch_add(&my_bell->sleepers, 1);
+    syscall(SYS_futex, &my_bell->rung, FUTEX_WAIT_PRIVATE, rung_at_look, &longest, NULL, 0);
+    atomic_fetch_sub(&my_bell->sleepers, 1);
+    ovsrcu_quiesce_end();
+}

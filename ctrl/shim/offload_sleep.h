@@ -1,0 +1,29 @@
+/* How dpif-netdev's offload threads sleep: until there is something to do.
+ *
+ * An offload thread looks into its queue, and while that is empty it sleeps for 1 ms, 2 ms and so on up to 64 ms before
+ * it looks again: the first megaflow after a pause would reach the NIC only then. Looking (mpsc_queue_tail()), sleeping
+ * (xnanosleep()) and putting into the queue (mpsc_queue_insert()) go through libopenvswitch's PLT. So a thread that has
+ * looked sleeps no longer than until something is put into the queue that it looked into.
+ *
+ * What is put in between the look and the sleep is not missed. A thread may be woken for another one's queue, now and
+ * then; it looks again, as after any sleep.
+ *
+ * Threads: any. Other threads than those that look into queues sleep as ever.
+ */
+#ifndef CTRL_SHIM_OFFLOAD_SLEEP_H
+#define CTRL_SHIM_OFFLOAD_SLEEP_H
+
+#include <stdint.h>
+
+struct mpsc_queue;
+
+/* Before the thread looks into the queue. */
+void offload_sleep_look(const struct mpsc_queue *);
+
+/* After something was put into the queue. */
+void offload_sleep_wake(const struct mpsc_queue *);
+
+/* xnanosleep(). */
+void offload_sleep(uint64_t nanoseconds);
+
+#endif
