@@ -18,7 +18,9 @@ from ovn_traffic import LIMIT, Effort, Scenario, run
 from scapy.layers.inet import ICMP, IP
 from scapy.layers.l2 import Dot1Q, Ether
 
-TCP, BOTH = Effort(seconds=2, udp_megabits=0), Effort(seconds=2)
+TCP = Effort(seconds=2, udp_megabits=0, enough=10_000)
+BOTH = replace(TCP, udp_megabits=100)
+STRAY = 5   # of ARP and the like, within a second or two
 UDP_TOO = ("L2", "L3", "stateless ACLs", "gateway, in")
 
 # What dr/explain must say of each: at least this is in a reason.
@@ -45,8 +47,9 @@ def assert_in_the_nic(lab: OvnLab, scenario: Scenario) -> None:
     assert outcome.tcp_megabits > 10
     assert outcome.udp_megabits > 10 or scenario.name not in UDP_TOO
     if lab.kind == "dr":
-        assert outcome.settled.packets > 1000
-        assert outcome.settled.share <= LIMIT, (outcome.settled, outcome.reasons, outcome.software)
+        assert outcome.settled.packets > 100
+        few = outcome.settled.in_software <= STRAY
+        assert few or outcome.settled.share <= LIMIT, (outcome.settled, outcome.reasons, outcome.software)
     figure(f"{scenario.name}: TCP {outcome.tcp_megabits:.0f} Mb/s, {outcome.settled.in_software} of "
            f"{outcome.settled.packets} packets in software, with beginning and end {outcome.whole.in_software} of "
            f"{outcome.whole.packets}")
@@ -58,7 +61,8 @@ def test_on_one_hypervisor(ovn: OvnLab, scenario: Scenario) -> None:
 
 
 @pytest.mark.parametrize(("settings", "scenario"),
-                         [(settings, scenario) for settings in (GENEVE, VXLAN) for scenario in BETWEEN],
+                         [(settings, scenario) for settings in (GENEVE, VXLAN) for scenario in BETWEEN
+                          if settings is GENEVE or "IPv6" not in scenario.name],
                          ids=lambda each: each.name if isinstance(each, Scenario) else each["ovn-encap-type"])
 def test_between_hypervisors(ovn: OvnLab, settings: dict[str, str], scenario: Scenario) -> None:
     ovn.encapsulate(settings)
