@@ -134,6 +134,11 @@ Action draw_output(Chance& chance, const Megaflow& megaflow) {
 }
 
 Action draw_push(Chance& chance) {
+    // Some are alike, as a switch's are: what rules share shows with these.
+    if (happens(chance, 35)) {
+        const auto vid = static_cast<std::uint16_t>(1 + below(chance, 3));
+        return {.kind = Action::Kind::push, .tpid = customer_tag, .vid = vid};
+    }
     return {.kind = Action::Kind::push, .tpid = happens(chance, 75) ? customer_tag : service_tag,
             .vid = static_cast<std::uint16_t>(below(chance, 4096)),
             .pcp = static_cast<std::uint8_t>(below(chance, 8))};

@@ -1,8 +1,10 @@
 #include "tests/differential/judge/scenario.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <set>
+#include <tuple>
 
 #include "tests/differential/judge/action_list.hpp"
 #include "tests/differential/judge/chains.hpp"
@@ -19,7 +21,8 @@ constexpr unsigned shapes_percent = 50;    ///< of the trees that can have OVN's
 constexpr unsigned changed_percent = 33;   ///< of the packets
 constexpr std::size_t phases = 5;          ///< in which packets are counted
 constexpr std::size_t part_of_untrue = 40; ///< of the packets, one in so many has a header that is not true
-constexpr unsigned delete_percent = 5, modify_percent = 4, return_percent = 40, aim_at_gone_percent = 20;
+constexpr unsigned delete_percent = 5, modify_percent = 4, return_percent = 40, aim_at_gone_percent = 20,
+                   aim_anywhere_percent = 60;
 
 /// Nobody is told; only whether OVS drops some of it.
 class Deaf final : public OvsJudge::Listener {
@@ -84,6 +87,14 @@ private:
         std::ranges::shuffle(phase.changes, chance_);
         for (std::uint32_t i = 0; i < port_length; ++i) phase.changes.insert(phase.changes.begin(), {i, true});
         for (const Change& change : phase.changes) latest_[scenario_.versions[change.version].ufid] = change.version;
+        for (std::size_t i = port_length; i < scenario_.versions.size(); ++i) {
+            const Megaflow& megaflow = scenario_.versions[i];
+            for (std::size_t feature = 0; feature < feature_length; ++feature) {
+                if (megaflow.patterns[feature].mask == PatternBytes{}) continue;
+                const auto transport = feature < static_cast<std::size_t>(Feature::tp_src) ? 0 : megaflow.protocol();
+                looking_at_[{megaflow.eth_type, transport, feature}].push_back(megaflow.ufid);
+            }
+        }
         scenario_.phases.push_back(std::move(phase));
     }
 
@@ -154,14 +165,25 @@ private:
         return touched;
     }
 
+    /// Any megaflow, or any that looks at some feature: rare ones get their part of the packets.
+    [[nodiscard]] std::uint32_t aim() {
+        if (happens(chance_, aim_anywhere_percent)) {
+            return static_cast<std::uint32_t>(port_length) +
+                   below(chance_, scenario_.ufids - static_cast<std::uint32_t>(port_length));
+        }
+        const auto at = below(chance_, static_cast<std::uint32_t>(looking_at_.size()));
+        const auto& ufids = std::next(looking_at_.begin(), at)->second;
+        return ufids[below(chance_, static_cast<std::uint32_t>(ufids.size()))];
+    }
+
     /// Until there are so many in all. `untrue`: what some of their headers say is not true.
     void add_packets(std::size_t length, bool untrue = false) {
         const auto touched = touched_checksums();
         auto& packets = scenario_.packets;
         while (packets.size() < length) {
-            const auto ufid = port_length + below(chance_, scenario_.ufids - port_length);
-            if (gone_.contains(static_cast<std::uint32_t>(ufid)) && !happens(chance_, aim_at_gone_percent)) continue;
-            const std::uint32_t version = latest_.at(static_cast<std::uint32_t>(ufid));
+            const std::uint32_t ufid = aim();
+            if (gone_.contains(ufid) && !happens(chance_, aim_at_gone_percent)) continue;
+            const std::uint32_t version = latest_.at(ufid);
             Recipe recipe = chains_.aimed_at_version(version);
             if (untrue) {
                 lie(recipe, chance_);
@@ -188,6 +210,8 @@ private:
     Chains chains_;
     std::map<std::uint32_t, std::uint32_t> latest_;   ///< version, by ufid
     std::set<std::uint32_t> gone_;                    ///< ufids
+    /// By ethertype, by protocol if the feature is the protocol's, by feature: ufids.
+    std::map<std::tuple<std::uint16_t, int, std::size_t>, std::vector<std::uint32_t>> looking_at_;
 };
 
 }  // namespace

@@ -189,9 +189,10 @@ std::vector<Megaflow> grow_trees(Chance& chance, std::size_t length, const DrawA
     Grower grower(chance, length, actions, megaflows);
     for (std::size_t i = 0; i < shuffled.size(); ++i) {
         // Values run out now and then: later trees make up for it, since each gets thrice its part of what is left.
-        const std::size_t left = length - megaflows.size();
+        const std::size_t left = length - std::min(length, megaflows.size());
         const std::size_t share = 1 + 3 * left / (shuffled.size() - i);
-        auto grown = left == 0 ? std::vector<Megaflow>() : grow_instead(shuffled[i], std::min(share, left));
+        if (left == 0) break;
+        auto grown = grow_instead(shuffled[i], std::min(share, left));
         if (grown.empty()) {
             grower.tree(shuffled[i], share);
         } else {
