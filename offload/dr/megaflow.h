@@ -115,7 +115,6 @@ struct ovsdr_tunnel_push {
     uint16_t header_size;
     uint16_t udp_source_first;   /* of those that OVS takes source ports of UDP from, host order */
     uint16_t udp_source_end;     /* behind the last */
-    uint8_t udp_source_exact;    /* each packet must have the source port that OVS would give it */
 };
 
 enum { OVSDR_MAX_TUNNEL_HEADER = 512 };   /* bytes; OVS has no longer ones */

@@ -68,7 +68,7 @@ std::uint64_t bits_of(const ovsdr_action& action) noexcept {
 /// But for the bytes of tunnel headers.
 bool same(const ovsdr_tunnel_push& left, const ovsdr_tunnel_push& right) noexcept {
     return left.header_size == right.header_size && left.udp_source_first == right.udp_source_first &&
-           left.udp_source_end == right.udp_source_end && left.udp_source_exact == right.udp_source_exact;
+           left.udp_source_end == right.udp_source_end;
 }
 
 bool same(const ovsdr_action& left, const ovsdr_action& right) noexcept {

@@ -112,7 +112,7 @@ std::optional<TunnelHeader> TunnelHeader::of(const ovsdr_tunnel_push& push, std:
     TunnelHeader header({bytes.begin(), bytes.end()});
     switch (payload->protocol) {
         case proto_udp:
-            if (choices.exact_tunnel_source_port || push.udp_source_exact != 0) {
+            if (choices.exact_tunnel_source_port) {
                 refuse(obstacles, "tnl_push in UDP (other_config:dr-tunnel-source-port=exact)");
                 return std::nullopt;
             }

@@ -126,7 +126,7 @@ public:
     /// `header`: kept by the caller. Source ports as OVS's default has them.
     MegaflowBuilder& tunnel(const std::vector<std::uint8_t>& header) {
         ovsdr_tunnel_push& push = next(OVSDR_ACTION_TUNNEL_PUSH).tunnel_push;
-        push = {header.data(), static_cast<std::uint16_t>(header.size()), 32768, 61000, 0};
+        push = {header.data(), static_cast<std::uint16_t>(header.size()), 32768, 61000};
         return *this;
     }
     /// What is inside goes on as a packet of the tunnel port.

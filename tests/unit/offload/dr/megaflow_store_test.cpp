@@ -45,10 +45,9 @@ ovsdr_action push(std::uint16_t be_tpid, std::uint16_t be_tci) {
 }
 
 /// `header`: static.
-ovsdr_action tunnel(const std::vector<std::uint8_t>& header, std::uint16_t first = 1000, std::uint16_t end = 2000,
-                    bool exact = false) {
+ovsdr_action tunnel(const std::vector<std::uint8_t>& header, std::uint16_t first = 1000, std::uint16_t end = 2000) {
     auto action = action_of(OVSDR_ACTION_TUNNEL_PUSH);
-    action.tunnel_push = {header.data(), static_cast<std::uint16_t>(header.size()), first, end, exact};
+    action.tunnel_push = {header.data(), static_cast<std::uint16_t>(header.size()), first, end};
     return action;
 }
 
@@ -80,7 +79,6 @@ std::vector<std::vector<ovsdr_action>> different_lists() {
             {tunnel(empty), tunnel(header)},
             {tunnel(header, 1001)},
             {tunnel(header, 1000, 1999)},
-            {tunnel(header, 1000, 2000, true)},
             {output(1)},
             {output(2)},
             {output(1), output(1)},
