@@ -86,7 +86,7 @@ private:
                 came_out({.port = ports[i].odp, .bytes = std::move(frame)});
             }
             slowpath::PortQueue& queue = installation_.queue(i);
-            for (auto batch = queue.receive(); !batch.empty(); batch = queue.receive()) {
+            for (auto batch = queue.receive(0); !batch.empty(); batch = queue.receive(0)) {
                 any = true;
                 for (const slowpath::Frame& frame : batch) {
                     came_out({.port = ports[i].odp, .up = true, .tag = frame.tag,
