@@ -84,7 +84,7 @@ private:
     bool take_all() {
         bool any = false;
         for (std::size_t i = 0; i < port_length; ++i) {
-            for (auto frame = peers_[i]->receive(0); !frame.empty(); frame = peers_[i]->receive(0)) {
+            for (auto frame = peers_[i]->receive(); !frame.empty(); frame = peers_[i]->receive()) {
                 any = true;
                 if (!is_mine(ports[i].odp, frame)) record_.out(ports[i].odp, std::move(frame));
             }

@@ -28,9 +28,12 @@ public:
     [[nodiscard]] ibv_pd* pd() const noexcept override { return nullptr; }
     [[nodiscard]] Result<void> attach_port(const dr::PortSpec&) noexcept override { return {}; }
     void detach_port(dr::VportId) noexcept override {}
-    [[nodiscard]] Result<std::uint64_t> switch_queue(dr::VportId, ibv_qp*, std::uint32_t) noexcept override {
+    [[nodiscard]] Result<std::uint64_t> switch_queue(dr::VportId, ibv_qp*, std::uint32_t,
+                                                     std::span<const dr::QueuePairFor>) noexcept override {
         return 0;
     }
+    void set_policed(dr::VportId, bool) noexcept override {}
+    [[nodiscard]] dr::Graph graph() const override { return {}; }
     void forget_old_queue(dr::VportId) noexcept override {}
     Result<void> set_odp_port(dr::VportId, OdpPort) noexcept override { return {}; }
     void close_entrance(dr::VportId) noexcept override {}
