@@ -439,6 +439,7 @@ mlx5dv_dr_domain* mlx5dv_dr_domain_create(ibv_context*, mlx5dv_dr_domain_type ty
 int mlx5dv_dr_domain_destroy(mlx5dv_dr_domain* domain) { return destroy(domain); }
 int mlx5dv_dr_domain_sync(mlx5dv_dr_domain* domain, uint32_t flags) {
     if (FakeProvider::in_sync != nullptr) FakeProvider::in_sync();
+    const NoMemoryFaults exempt;
     std::lock_guard lock(state().mutex);
     ++state().syncs;
     FakeProvider::note_locked((flags & MLX5DV_DR_DOMAIN_SYNC_FLAGS_HW ? "drain " : "write ") + domain->text);
