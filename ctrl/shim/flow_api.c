@@ -421,7 +421,7 @@ dr_hw_miss_packet_recover(struct netdev *netdev, struct dp_packet *packet)
     }
     dp_packet_reset_offload(packet);
     if (missed.tunnel_port
-        && !tunnel_port_pop(netdev_get_dpif_type(netdev), u32_to_odp(missed.tunnel_port), packet)) {
+        && !tunnel_port_pop(u32_to_odp(missed.tunnel_port), packet)) {
         return ENODEV;
     }
     packet->md.recirc_id = missed.recirc_id;

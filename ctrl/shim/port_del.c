@@ -38,6 +38,8 @@ static struct {
     ATOMIC(const char *) dpif_type;         /* Of the datapath that it is in; there is one of each type. */
     ATOMIC(struct dpif_flow_dump *) dump;   /* The last one that began since, NULL: none. */
     atomic_uint n_flows;                    /* Of the port, in that dump. */
+    atomic_uint n_tunnel_flows;             /* Of tunnels that go with it, or of the tunnel. */
+    atomic_uint n_dumps;                    /* Whole ones. */
     atomic_bool gone;                       /* A whole dump had none. */
     atomic_llong heard_ms;                  /* Of a revalidator. */
 } leaving;
@@ -76,6 +78,7 @@ port_del_flow_dump_create(const struct dpif *dpif, bool terse, struct dpif_flow_
     dump = real_dpif_flow_dump_create(dpif, terse, types);
     if (is_leaving_from(dpif)) {
         atomic_store(&leaving.n_flows, 0);
+        atomic_store(&leaving.n_tunnel_flows, 0);
         atomic_store(&leaving.dump, dump);
         atomic_store(&leaving.heard_ms, time_msec());
     }
@@ -118,7 +121,7 @@ next_with_its_netdev(struct dpif_flow_dump_thread *thread, struct dpif_flow *flo
     n = real_dpif_flow_dump_next(thread, flow, 1);
     if (n > 0 && is_leaving(&watch)) {
         flow->stats.used = LONG_AGO;
-        atomic_add(&leaving.n_flows, 1, &before);
+        atomic_add(is_tunnel_port(watch.netdev) ? &leaving.n_tunnel_flows : &leaving.n_flows, 1, &before);
     }
     flow_api_end_watch(&watch);
     atomic_store(&leaving.heard_ms, time_msec());
@@ -132,20 +135,33 @@ port_del_flow_dump_next(struct dpif_flow_dump_thread *thread, struct dpif_flow *
                                          : real_dpif_flow_dump_next(thread, flows, max_flows);
 }
 
+/* Nothing of a port comes in while it leaves, but tunnels' packets do by other ports, and PMD threads make flows anew. */
+enum { TUNNEL_DUMPS = 3 };
+
+/* After a whole dump. */
+static bool
+have_gone(void)
+{
+    unsigned int n_flows, n_tunnel_flows, n_dumps;
+
+    atomic_read(&leaving.n_flows, &n_flows);
+    atomic_read(&leaving.n_tunnel_flows, &n_tunnel_flows);
+    atomic_add(&leaving.n_dumps, 1, &n_dumps);
+    return !n_flows && (!n_tunnel_flows || n_dumps + 1 >= TUNNEL_DUMPS);
+}
+
 /* The leader of the revalidators goes to sleep next. */
 int
 port_del_flow_dump_destroy(struct dpif_flow_dump *dump)
 {
     struct dpif_flow_dump *counted;
-    unsigned int n_flows;
     int error;
 
     if (is_leaving_from(dump->dpif)) {
         atomic_store(&leaving.heard_ms, time_msec());
         atomic_read(&leaving.dump, &counted);
-        atomic_read(&leaving.n_flows, &n_flows);
         if (counted == dump) {
-            if (!n_flows) {
+            if (have_gone()) {
                 atomic_store(&leaving.gone, true);
             } else {
                 wake_seen = 0;      /* At once again: there may be some that were busy. */
@@ -188,6 +204,7 @@ flows_go(struct netdev *netdev, bool tunnels_too, const struct in6_addr *remote)
     leaving.remote = *remote;
     atomic_store(&leaving.dump, NULL);
     atomic_store(&leaving.gone, false);
+    atomic_store(&leaving.n_dumps, 0);
     atomic_store(&leaving.heard_ms, time_msec());
     atomic_store(&leaving.dpif_type, netdev_get_dpif_type(netdev));
     atomic_store(&leaving.tunnels_too, tunnels_too);
@@ -232,6 +249,22 @@ flows_of_tunnel_go(const char *type, odp_port_t port_no, const struct in6_addr *
     netdev_close(netdev);
 }
 
+/* The last bridge of a datapath's type ends the revalidators before it deletes the tunnels' ports. */
+static bool
+has_revalidators(const struct dpif *dpif)
+{
+    struct shash_node *node;
+
+    SHASH_FOR_EACH (node, &all_dpif_backers) {
+        const struct dpif_backer *backer = node->data;
+
+        if (backer->dpif == dpif) {
+            return backer->refcount > 0;
+        }
+    }
+    return false;
+}
+
 void
 port_del_flows_of_port_go(struct dpif *dpif, odp_port_t port_no)
 {
@@ -240,7 +273,7 @@ port_del_flows_of_port_go(struct dpif *dpif, odp_port_t port_no)
 
     if (netdev && is_netdev_dr(netdev)) {
         port_del_flows_go(netdev);
-    } else {
+    } else if (has_revalidators(dpif)) {
         flows_of_tunnel_go(type, port_no, &in6addr_any);
     }
     netdev_close(netdev);

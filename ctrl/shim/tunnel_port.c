@@ -10,7 +10,7 @@
 #include "dp-packet.h"
 #include "dpif.h"
 #include "flow.h"
-#include "netdev-offload.h"
+#include "netdev-native-tnl.h"
 #include "netdev-provider.h"
 #include "netdev-vport.h"
 #include "netdev.h"
@@ -103,17 +103,29 @@ comes_out_of(const struct ovsdr_tunnel_port *port, struct dp_packet *packet)
                                           : flow.nw_proto == IPPROTO_UDP && flow.tp_dst == htons(port->udp_port);
 }
 
+/* What the netdev of such a port does; without it, since whoever asks for one waits while the main thread destroys
+ * another. NULL: dropped. */
+static struct dp_packet *
+take_headers_off(struct dp_packet *packet, enum ovsdr_tunnel_kind kind)
+{
+    switch (kind) {
+    case OVSDR_TUNNEL_VXLAN: return netdev_vxlan_pop_header(packet);
+    case OVSDR_TUNNEL_GENEVE: return netdev_geneve_pop_header(packet);
+    case OVSDR_TUNNEL_GRE: return netdev_gre_pop_header(packet);
+    }
+    OVS_NOT_REACHED();
+}
+
 /* NULL: dropped. OVS looks for short packets before it goes on with one, but not behind hw_miss_packet_recover(). */
 static struct dp_packet *
-pop(struct netdev *netdev, struct dp_packet *packet)
+pop(struct dp_packet *packet, enum ovsdr_tunnel_kind kind)
 {
-    struct dp_packet_batch batch;
-
-    dp_packet_batch_init_packet(&batch, packet);
-    netdev_pop_header(netdev, &batch);
-    if (dp_packet_batch_is_empty(&batch)) {
+    packet = take_headers_off(packet, kind);
+    if (!packet) {
         return NULL;
     }
+    dp_packet_reset_offload(packet);
+    pkt_metadata_init_conn(&packet->md);
     if (dp_packet_size(packet) < ETH_HEADER_LEN) {
         dp_packet_delete(packet);
         return NULL;
@@ -122,19 +134,16 @@ pop(struct netdev *netdev, struct dp_packet *packet)
 }
 
 bool
-tunnel_port_pop(const char *dpif_type, odp_port_t odp_port, struct dp_packet *packet)
+tunnel_port_pop(odp_port_t odp_port, struct dp_packet *packet)
 {
-    struct netdev *netdev = netdev_ports_get(odp_port, dpif_type);
     struct ovsdr_tunnel_port port;
 
-    if (netdev && is_tunnel_port(netdev) && ovsdr_tunnel_port_get(odp_to_u32(odp_port), &port)
-        && comes_out_of(&port, packet)) {
-        packet = pop(netdev, packet);
+    if (ovsdr_tunnel_port_get(odp_to_u32(odp_port), &port) && comes_out_of(&port, packet)) {
+        packet = pop(packet, port.kind);
     } else {
         dp_packet_delete(packet);
         packet = NULL;
     }
-    netdev_close(netdev);
     if (packet) {
         packet->md.in_port.odp_port = odp_port;
     }

@@ -36,6 +36,6 @@ void tunnel_port_deleted(const struct dpif *, odp_port_t);
 /* Does to a packet that the NIC did not get through a tunnel port's table what OVS's tnl_pop does. False: the port is
  * not there, or is no port for such a packet, or the outer headers are not right; the packet is freed then. Any thread
  * that may receive packets. */
-bool tunnel_port_pop(const char *dpif_type, odp_port_t, struct dp_packet *);
+bool tunnel_port_pop(odp_port_t, struct dp_packet *);
 
 #endif

@@ -29,6 +29,12 @@ NoWay other_geneve_option(TableKey table) {
             table};
 }
 
+NoWay no_geneve_option(TableKey table) {
+    return {{{{RejectReason::device_limit, "tun_metadata",
+               " (the device refused to look for a Geneve option; another function may have one)"}}},
+            table};
+}
+
 std::optional<NoWay> no_way_for(const RulePlan& plan, const LevelOf& level_of) {
     const auto level = level_of(plan.match.table);
     if (!level) {

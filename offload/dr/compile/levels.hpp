@@ -38,6 +38,7 @@ struct NoWay {
 /// What rules of a tunnel port's table can have against another one: see install/tunnel_rules.hpp.
 [[nodiscard]] NoWay coincides(TableKey table);
 [[nodiscard]] NoWay other_geneve_option(TableKey table);
+[[nodiscard]] NoWay no_geneve_option(TableKey table);
 
 /// Nothing: there is no such table.
 using LevelOf = std::function<std::optional<std::uint32_t>(TableKey)>;

@@ -209,6 +209,10 @@ private:
         if (!caps_.geneve_option) {
             return refuse(RejectReason::device_limit, "tun_metadata", " (not in the device's parser profile)");
         }
+        // The device looks for one option at a time: not for one that nobody wants to know of.
+        if (data_mask == 0) {
+            return refuse(RejectReason::unsupported_match, "tun_metadata", " (an option, and nothing of what it says)");
+        }
         if (caps_.tells_geneve_option) {
             plan_.ask(field::geneve_tlv_option_0_exist, 1, 1);
         } else if ((data & data_mask) == 0) {

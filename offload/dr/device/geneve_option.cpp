@@ -24,32 +24,61 @@ constexpr std::uint32_t one_word = 1;
 }  // namespace
 
 struct GeneveParser::Object {
-    explicit Object(std::shared_ptr<Device> owner, GeneveOption which) noexcept
-        : device(std::move(owner)), option(which) {}
+    explicit Object(GeneveOption which) noexcept : option(which) {}
     ~Object() {
         if (object != nullptr) destroyed([this] { return mlx5dv_devx_obj_destroy(object); });
     }
     Object(const Object&) = delete;
     Object& operator=(const Object&) = delete;
 
-    std::shared_ptr<Device> device;
     GeneveOption option;
     mlx5dv_devx_obj* object = nullptr;
 };
 
+struct GeneveParser::Ref {
+    explicit Ref(GeneveOption which) noexcept : option(which) {}
+    ~Ref() {
+        if (parser != nullptr) parser->let_go();
+    }
+    Ref(const Ref&) = delete;
+    Ref& operator=(const Ref&) = delete;
+
+    GeneveOption option;
+    GeneveParser* parser = nullptr;   ///< counts this
+};
+
+GeneveParser::GeneveParser(std::shared_ptr<Device> device) noexcept : device_(std::move(device)) {}
+GeneveParser::~GeneveParser() = default;
+
 std::optional<GeneveOption> GeneveParser::current() const noexcept {
     std::lock_guard lock(mutex_);
-    const auto object = object_.lock();
-    return object == nullptr ? std::nullopt : std::optional(object->option);
+    return object_ == nullptr ? std::nullopt : std::optional(object_->option);
+}
+
+/// The object goes with the lock held: until then the device takes no other.
+void GeneveParser::let_go() noexcept {
+    std::lock_guard lock(mutex_);
+    if (--refs_ == 0) object_ = nullptr;
 }
 
 Result<GeneveOptionRef> GeneveParser::acquire(GeneveOption option) {
+    const auto ref = std::make_shared<Ref>(option);
     std::lock_guard lock(mutex_);
-    if (const auto known = object_.lock(); known != nullptr) {
-        if (known->option == option) return GeneveOptionRef(known, &known->option);
+    if (object_ != nullptr && object_->option != option) {
         return tl::unexpected(Error{EBUSY, "the device looks for another Geneve option", "GENEVE_TLV_OPT"});
     }
-    auto object = std::make_shared<Object>(device_, option);
+    if (object_ == nullptr) {
+        auto made = make(option);
+        if (!made) return tl::unexpected(std::move(made.error()));
+        object_ = std::move(*made);
+    }
+    ref->parser = this;
+    ++refs_;
+    return GeneveOptionRef(ref, &ref->option);
+}
+
+Result<std::unique_ptr<GeneveParser::Object>> GeneveParser::make(GeneveOption option) const {
+    auto made = std::make_unique<Object>(option);
     std::array<std::uint8_t, mailbox> in{};
     std::array<std::uint8_t, answer> out{};
     prm::set(in.data(), opcode, create_general_object);
@@ -57,10 +86,9 @@ Result<GeneveOptionRef> GeneveParser::acquire(GeneveOption option) {
     prm::set(in.data(), option_class, option.option_class);
     prm::set(in.data(), option_type, option.type);
     prm::set(in.data(), option_length, one_word);
-    object->object = mlx5dv_devx_obj_create(device_->context(), in.data(), in.size(), out.data(), out.size());
-    if (object->object == nullptr) return tl::unexpected(devx_failure(errno, "CREATE_GENERAL_OBJECT", out));
-    object_ = object;
-    return GeneveOptionRef(object, &object->option);
+    made->object = mlx5dv_devx_obj_create(device_->context(), in.data(), in.size(), out.data(), out.size());
+    if (made->object == nullptr) return tl::unexpected(devx_failure(errno, "CREATE_GENERAL_OBJECT", out));
+    return made;
 }
 
 }  // namespace ovsdr::dr

@@ -42,6 +42,10 @@ std::optional<NoWay> TunnelRules::obstacle_to(const Ufid& ufid, const MatchPlan&
         await_option_.insert(match.table);
         return other_geneve_option(match.table);
     }
+    if (match.geneve_option && !current && Clock::now() < no_option_before_) {
+        await_option_.insert(match.table);
+        return no_geneve_option(match.table);
+    }
     const auto claim = claims_.find(digest_of(match));
     if (claim != claims_.end() && claim->second.ufid != ufid) {
         claim->second.awaited = true;
@@ -54,12 +58,14 @@ Result<std::shared_ptr<FlowTable>> TunnelRules::hold(const Ufid& ufid, const Mat
                                                      std::shared_ptr<FlowTable> table) {
     auto hold = std::make_shared<Hold>(shared_from_this(), std::move(table));   // let go of without the lock
     const Digest digest = digest_of(match);
+    std::set<TableKey> waited;
     {
         std::lock_guard lock(mutex_);
         if (match.geneve_option) {
             auto option = parser_.acquire(*match.geneve_option);
-            if (!option) return tl::unexpected(std::move(option.error()));
+            if (!option) return tl::unexpected(refused_option(std::move(option.error())));
             hold->option = std::move(*option);
+            if (std::exchange(refused_options_, 0) >= most_refusals) waited = std::exchange(await_option_, {});
         }
         Claim& claim = claims_.try_emplace(digest, Claim{ufid}).first->second;
         if (claim.ufid != ufid) {
@@ -68,8 +74,15 @@ Result<std::shared_ptr<FlowTable>> TunnelRules::hold(const Ufid& ufid, const Mat
         ++claim.rules;
         hold->claimed = digest;
     }
+    tell(waited);
     FlowTable* const itself = hold->table.get();
     return std::shared_ptr<FlowTable>(std::move(hold), itself);
+}
+
+/// With the lock. A device that goes on refusing is not full: other megaflows go in meanwhile.
+Error TunnelRules::refused_option(Error error) noexcept {
+    if (error.code != EBUSY && ++refused_options_ >= most_refusals) no_option_before_ = Clock::now() + between_tries;
+    return error;
 }
 
 /// The rule has left the device: whoever waits may have its match.
@@ -93,6 +106,10 @@ void TunnelRules::option_let_go() noexcept {
         std::lock_guard lock(mutex_);
         waiting = std::exchange(await_option_, {});
     }
+    tell(waiting);
+}
+
+void TunnelRules::tell(const std::set<TableKey>& waiting) noexcept {
     for (const TableKey table : waiting) tables_->tell(table);
 }
 

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -36,6 +37,11 @@ public:
                                                           std::shared_ptr<FlowTable> table);
 
 private:
+    using Clock = std::chrono::steady_clock;
+    // Of options that the device refused: fewer than the backlog takes for a device that is full.
+    static constexpr unsigned most_refusals = 4;
+    static constexpr std::chrono::seconds between_tries{10};
+
     /// Of table, mask and value. Two that are equal by chance would only keep a megaflow in software.
     using Digest = std::array<std::uint64_t, 2>;
     struct DigestHash {
@@ -50,13 +56,18 @@ private:
 
     [[nodiscard]] static Digest digest_of(const MatchPlan& match) noexcept;
     void release(const Digest& digest, TableKey table) noexcept;
+    [[nodiscard]] Error refused_option(Error error) noexcept;
     void option_let_go() noexcept;
+    void tell(const std::set<TableKey>& waiting) noexcept;
 
     std::shared_ptr<TableSet> tables_;
     std::mutex mutex_;
     GeneveParser parser_;   ///< asked with the mutex, which the end of an option does not need
     std::unordered_map<Digest, Claim, DigestHash> claims_;
     std::set<TableKey> await_option_;
+    /// How often in a row the device would not look for any option: somebody else's may be in the way.
+    unsigned refused_options_ = 0;
+    Clock::time_point no_option_before_{};   ///< it is not asked before that
 };
 
 }  // namespace ovsdr::dr

@@ -133,6 +133,28 @@ TEST_F(TunnelTables, AnOptionIsLookedForAsLongAsOneAsksForIt) {
     EXPECT_GE(counters, before);
 }
 
+/// Somebody else's option in the device: those that need one are refused with a reason, and others go in as ever.
+TEST_F(TunnelTables, ADeviceThatRefusesAnyOptionIsNotFull) {
+    ASSERT_TRUE(installed(eswitch_->put({1, 1}, parent(geneve, 6081))));
+    FakeProvider::refuse("mlx5dv_devx_obj_create", ENOMEM);
+    for (std::uint32_t i = 0; i < 20; ++i) {
+        EXPECT_FALSE(installed(eswitch_->put({2, i}, child(geneve).option(0x102, 0x80, 1 + i).output(2))));
+    }
+    FakeProvider::refuse("mlx5dv_devx_obj_create", 0);
+    EXPECT_EQ(eswitch_->explain({2, 19})->text,
+              "device limit: tun_metadata (the device refused to look for a Geneve option; another function may have "
+              "one)");
+    EXPECT_TRUE(installed(eswitch_->put({1, 3}, child(geneve).output(2))));
+}
+
+/// The device looks for one option: not for one of which a megaflow only knows that it is there.
+TEST_F(TunnelTables, AnOptionOfWhichNothingIsAskedDoesNotTakeTheDevices) {
+    ASSERT_TRUE(installed(eswitch_->put({1, 1}, parent(geneve, 6081))));
+    EXPECT_FALSE(installed(eswitch_->put({1, 2}, child(geneve).option(0x102, 0x80, 1, 0).output(2))));
+    EXPECT_EQ(eswitch_->explain({1, 2})->text,
+              "unsupported match: tun_metadata (an option, and nothing of what it says)");
+}
+
 TEST_F(TunnelTables, ChoicesReachMegaflowsThatAreThere) {
     ASSERT_TRUE(installed(eswitch_->put({1, 1}, parent(vxlan, 4789))));
     ASSERT_TRUE(installed(eswitch_->put({1, 2}, child(vxlan).output(2))));
