@@ -135,7 +135,8 @@ port_del_flow_dump_next(struct dpif_flow_dump_thread *thread, struct dpif_flow *
                                          : real_dpif_flow_dump_next(thread, flows, max_flows);
 }
 
-/* Nothing of a port comes in while it leaves, but tunnels' packets do by other ports, and PMD threads make flows anew. */
+/* Nothing of a port comes in while it leaves, but packets of tunnels do by other ports, and PMD threads make flows
+ * anew. */
 enum { TUNNEL_DUMPS = 3 };
 
 /* After a whole dump. */
