@@ -153,16 +153,23 @@ std::string other_port_text(const ovsdr_datapath_port& port) {
 /// What dr/explain says: the devices' reasons, and the megaflows that come from ports that no device is offered.
 class Reasons {
 public:
-    explicit Reasons(const ovsdr_datapath& datapath) : ports_(datapath.ports, datapath.n_ports) {
+    explicit Reasons(const ovsdr_datapath& datapath)
+        : ports_(datapath.ports, datapath.n_ports), packets_(datapath.packets) {
+        const auto in_software = software_of(datapath);
         for (const auto& eswitch : dr::open_eswitches()) {
             const auto totals = eswitch->totals();
             offloaded_ += totals.offloaded;
             rejected_ += totals.rejected;
             failed_ += totals.failed;
-            for (auto& count : eswitch->reasons()) rows_.push_back({std::string(eswitch->device()), std::move(count)});
+            for (auto& count : eswitch->reasons(in_software)) {
+                rows_.push_back({std::string(eswitch->device()), std::move(count)});
+            }
             ++devices_;
         }
-        for (const ovsdr_datapath_port& port : ports_) from_[port.offered] += port.megaflows;
+        for (const ovsdr_datapath_port& port : ports_) {
+            from_[port.offered] += port.megaflows;
+            software_packets_ += port.software_packets;
+        }
     }
 
     [[nodiscard]] json as_json() const {
@@ -172,14 +179,17 @@ public:
                                {"reason", count.reason},
                                {"detail", count.detail},
                                {"megaflows", count.megaflows},
-                               {"total", count.total}});
+                               {"total", count.total},
+                               {"packets", count.packets}});
         }
         for (const ovsdr_datapath_port& port : ports_) {
             if (port.offered != OVSDR_OFFERED_NONE || port.megaflows == 0) continue;
-            others.push_back({{"name", port.name}, {"type", port.type}, {"megaflows", port.megaflows}});
+            others.push_back({{"name", port.name}, {"type", port.type}, {"megaflows", port.megaflows},
+                              {"packets", port.software_packets}});
         }
         return {{"reasons", reasons},
                 {"other_ports", others},
+                {"packets", {{"all", packets_}, {"software", software_packets_}}},
                 {"megaflows", {{"offloaded", offloaded_}, {"rejected", rejected_}, {"failed", failed_},
                                {"from_dr_ports", from_[OVSDR_OFFERED_ITS_DEVICE]},
                                {"from_tunnel_ports", from_[OVSDR_OFFERED_ALL_DEVICES]},
@@ -193,25 +203,47 @@ public:
                from_[OVSDR_OFFERED_ALL_DEVICES]);
         append(text, "of those: {} offloaded, {} rejected, {} failed{}\n", offloaded_, rejected_, failed_,
                devices_ > 1 ? " (those from tunnel ports once for each device)" : "");
+        append(text, "packets of those there are: {}, {} ({}) of megaflows that are not offloaded\n", packets_,
+               software_packets_, share(software_packets_));
         append(text, "one that is rejected is counted under each of its reasons\n");
-        append(text, "{:>10} {:>10}  {}\n", "now", "total", "megaflows");
+        append(text, "{:>10} {:>10} {:>12} {:>6}  {}\n", "now", "total", "packets", "share", "megaflows");
         for (const auto& [device, count] : rows_) {
-            append(text, "{:>10} {:>10}  {}{}{}\n", count.megaflows, count.total, count.reason,
-                   count.detail.empty() ? "" : ": ", count.detail);
+            append_row(text, count.megaflows, fmt::to_string(count.total), count.packets,
+                       count.reason + (count.detail.empty() ? "" : ": ") + count.detail);
         }
         for (const ovsdr_datapath_port& port : ports_) {
             if (port.offered != OVSDR_OFFERED_NONE || port.megaflows == 0) continue;
-            append(text, "{:>10} {:>10}  {}\n", port.megaflows, "-", other_port_text(port));
+            append_row(text, port.megaflows, "-", port.software_packets, other_port_text(port));
         }
         return fmt::to_string(text);
     }
 
 private:
+    static std::vector<dr::Eswitch::InSoftware> software_of(const ovsdr_datapath& datapath) {
+        std::vector<dr::Eswitch::InSoftware> megaflows;
+        for (const ovsdr_software_flow& flow : std::span(datapath.in_software, datapath.n_in_software)) {
+            megaflows.push_back({{flow.ufid.value[0], flow.ufid.value[1]}, flow.packets});
+        }
+        return megaflows;
+    }
+
+    [[nodiscard]] std::string share(std::uint64_t packets) const {
+        constexpr double percent = 100;
+        return packets_ == 0 ? "-" : fmt::format("{:.1f}%", percent * static_cast<double>(packets) /
+                                                                static_cast<double>(packets_));
+    }
+
+    void append_row(Text& text, std::uint64_t megaflows, const std::string& total, std::uint64_t packets,
+                    const std::string& what) const {
+        append(text, "{:>10} {:>10} {:>12} {:>6}  {}\n", megaflows, total, packets, share(packets), what);
+    }
+
     struct Row {
         std::string device;
         dr::Eswitch::ReasonCount count;
     };
     std::span<const ovsdr_datapath_port> ports_;
+    std::uint64_t packets_, software_packets_ = 0;
     std::vector<Row> rows_;
     std::uint64_t offloaded_ = 0, rejected_ = 0, failed_ = 0;
     std::size_t devices_ = 0;

@@ -19,12 +19,22 @@ struct ovsdr_datapath_port {
     const char *name, *type;    /* of the interface */
     enum ovsdr_offered offered; /* dr ports to their device, tunnel ports to all */
     uint64_t megaflows;         /* that come in by it */
+    uint64_t software_packets;  /* of flows that are not offloaded */
+};
+
+/* A flow of the datapath that devices were offered, and none has now. */
+struct ovsdr_software_flow {
+    struct ovsdr_ufid ufid;     /* the megaflow's */
+    uint64_t packets;
 };
 
 /* The datapath as dpif-netdev knows it. Devices know ports by number, and their own only. */
 struct ovsdr_datapath {
     struct ovsdr_datapath_port *ports;
     size_t n_ports;
+    struct ovsdr_software_flow *in_software;
+    size_t n_in_software;
+    uint64_t packets;           /* of all flows that are there now */
 };
 
 /* dr/show: per device totals, and domains, tables, matchers, rules and hits. Of `datapath`, the names. */

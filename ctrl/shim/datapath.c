@@ -13,11 +13,11 @@
 #include "openvswitch/hmap.h"
 #include "openvswitch/match.h"
 #include "openvswitch/ofpbuf.h"
+#include "shim/flow_api.h"
+#include "shim/flow_watch.h"
 #include "shim/netdev_dr.h"
 #include "shim/real.h"
 #include "util.h"
-
-enum { BATCH = 50 };
 
 /* Flows whose in_port is none of the ports: a packet that has none, or whose port has just gone. */
 #define NO_PORT "none"
@@ -91,6 +91,7 @@ datapath_free(struct ovsdr_datapath *datapath)
         free(CONST_CAST(char *, datapath->ports[i].type));
     }
     free(datapath->ports);
+    free(datapath->in_software);
 }
 
 /* The last one, NO_PORT, stands for all that is not known. */
@@ -146,22 +147,55 @@ remember(struct hmap *megaflows, const ovs_u128 *hash)
     return true;
 }
 
+/* One flow, so that its megaflow's ufid is known. False: there are no more. `*offered`: a device was. */
+static bool
+next_flow(struct dpif_flow_dump_thread *thread, struct dpif_flow *flow, bool *offered, ovs_u128 *mega_ufid)
+{
+    struct flow_watch watch;
+    int n;
+
+    flow_watch_begin(&watch);
+    n = real_dpif_flow_dump_next(thread, flow, 1);
+    *offered = watch.netdev != NULL;
+    *mega_ufid = watch.mega_ufid;
+    flow_api_end_watch(&watch);
+    return n > 0;
+}
+
+static void
+add_software_flow(struct ovsdr_datapath *datapath, size_t *allocated, const ovs_u128 *mega_ufid, uint64_t packets)
+{
+    if (datapath->n_in_software == *allocated) {
+        datapath->in_software = x2nrealloc(datapath->in_software, allocated, sizeof *datapath->in_software);
+    }
+    datapath->in_software[datapath->n_in_software++] = (struct ovsdr_software_flow) {
+        .ufid = {.value = {mega_ufid->u64.lo, mega_ufid->u64.hi}}, .packets = packets,
+    };
+}
+
 static void
 count_megaflows(struct ovsdr_datapath *datapath, struct dpif *dpif)
 {
     struct dpif_flow_dump *dump = real_dpif_flow_dump_create(dpif, false, NULL);
     struct dpif_flow_dump_thread *thread = dpif_flow_dump_thread_create(dump);
     struct hmap megaflows = HMAP_INITIALIZER(&megaflows);
-    struct dpif_flow flows[BATCH];
+    ovs_u128 hash, mega_ufid;
+    struct dpif_flow flow;
     struct known *known;
-    int n;
+    size_t allocated = 0;
+    bool offered;
 
-    while ((n = real_dpif_flow_dump_next(thread, flows, BATCH)) > 0) {
-        for (int i = 0; i < n; i++) {
-            ovs_u128 hash;
+    while (next_flow(thread, &flow, &offered, &mega_ufid)) {
+        struct ovsdr_datapath_port *port = find_port(datapath, &flow);
 
-            if (!hash_of_megaflow(&flows[i], &hash) || remember(&megaflows, &hash)) {
-                find_port(datapath, &flows[i])->megaflows++;
+        if (!hash_of_megaflow(&flow, &hash) || remember(&megaflows, &hash)) {
+            port->megaflows++;
+        }
+        datapath->packets += flow.stats.n_packets;
+        if (!flow.attrs.offloaded) {
+            port->software_packets += flow.stats.n_packets;
+            if (offered) {
+                add_software_flow(datapath, &allocated, &mega_ufid, flow.stats.n_packets);
             }
         }
     }

@@ -15,7 +15,7 @@
 /* Without a datapath there are no ports. The caller passes the result to datapath_free(). */
 struct ovsdr_datapath datapath_ports(void);
 
-/* The same with the megaflows counted; one that several PMD threads have is one. */
+/* The same with the megaflows and their packets counted; a megaflow that several PMD threads have is one. */
 struct ovsdr_datapath datapath_with_megaflows(void);
 
 void datapath_free(struct ovsdr_datapath *);

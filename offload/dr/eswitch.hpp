@@ -171,8 +171,16 @@ public:
         std::string detail;       ///< the field or action at fault, or the call and its errno; empty for "offloaded"
         std::uint64_t megaflows;  ///< known now
         std::uint64_t total;      ///< since start
+        std::uint64_t packets = 0;   ///< of those that reasons() was given
     };
-    [[nodiscard]] virtual std::vector<ReasonCount> reasons() const = 0;
+    /// What software did with a megaflow that is in no device.
+    struct InSoftware {
+        Ufid ufid;
+        std::uint64_t packets;
+    };
+    /// Packets count under each of their megaflow's obstacles. Megaflows that are not known do not.
+    [[nodiscard]] virtual std::vector<ReasonCount> reasons(std::span<const InSoftware> in_software) const = 0;
+    [[nodiscard]] std::vector<ReasonCount> reasons() const { return reasons({}); }
 
     struct Totals {
         std::uint64_t offloaded, rejected, failed;  ///< megaflows now, each once

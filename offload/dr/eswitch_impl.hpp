@@ -59,7 +59,8 @@ public:
     std::string show(bool verbose, const PortNames& names) const override;
     Graph graph() const override;
     std::optional<FlowReport> explain(const Ufid& ufid, const PortNames& names) const override;
-    std::vector<ReasonCount> reasons() const override;
+    using Eswitch::reasons;
+    std::vector<ReasonCount> reasons(std::span<const InSoftware> in_software) const override;
     Totals totals() const noexcept override;
 
 private:

@@ -64,7 +64,16 @@ std::optional<FlowReport> EswitchImpl::explain(const Ufid& ufid, const PortNames
     return report;
 }
 
-std::vector<Eswitch::ReasonCount> EswitchImpl::reasons() const { return reasons_.counts(); }
+std::vector<Eswitch::ReasonCount> EswitchImpl::reasons(std::span<const InSoftware> in_software) const {
+    ReasonTable::Packets packets;
+    for (const InSoftware& megaflow : in_software) {
+        const FlowShard& shard = shard_of(megaflow.ufid);
+        std::lock_guard lock(shard.mutex);
+        const Flow* const flow = shard.flows.find(megaflow.ufid);
+        if (flow != nullptr) reasons_.add(flow->mark, megaflow.packets, packets);
+    }
+    return reasons_.counts(packets);
+}
 
 Eswitch::Totals EswitchImpl::totals() const noexcept {
     // Asked first: a packet counted between the two is then in neither, rather than taken off the offloaded ones.

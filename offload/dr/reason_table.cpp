@@ -74,13 +74,21 @@ void ReasonTable::mark_failed(Mark& mark, const Error& error) {
     enter(mark, Kind::failed, {&rows_[{device_error_name, error.call, code}]});
 }
 
-std::vector<Eswitch::ReasonCount> ReasonTable::counts() const {
+void ReasonTable::add(const Mark& mark, std::uint64_t packets, Packets& sums) const {
+    std::lock_guard lock(mutex_);
+    if (mark.verdict_ == nullptr) return;
+    for (const Row* row : *mark.verdict_->rows) sums[row] += packets;
+}
+
+std::vector<Eswitch::ReasonCount> ReasonTable::counts(const Packets& packets) const {
     std::lock_guard lock(mutex_);
     std::vector<Eswitch::ReasonCount> counts;
     for (const auto& [key, row] : rows_) {
         std::string detail = key.name.text();
         if (key.code != 0) detail += std::string(key.name.empty() ? "" : ": ") + strerrordesc_np(key.code);
-        counts.push_back({key.reason.text(), std::move(detail), row.megaflows, row.total});
+        const auto sum = packets.find(&row);
+        counts.push_back({key.reason.text(), std::move(detail), row.megaflows, row.total,
+                          sum == packets.end() ? 0 : sum->second});
     }
     return counts;
 }

@@ -70,7 +70,10 @@ public:
     /// As if each were reset.
     void forget(std::span<Mark* const> marks) noexcept;
 
-    [[nodiscard]] std::vector<Eswitch::ReasonCount> counts() const;
+    using Packets = std::map<const Row*, std::uint64_t>;
+    /// To the sum of each of the megaflow's rows.
+    void add(const Mark& mark, std::uint64_t packets, Packets& sums) const;
+    [[nodiscard]] std::vector<Eswitch::ReasonCount> counts(const Packets& packets) const;
     /// Megaflows now, each once.
     [[nodiscard]] std::uint64_t count(Kind kind) const noexcept;
 

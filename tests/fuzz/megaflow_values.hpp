@@ -208,7 +208,7 @@ private:
     void tunnel_push(ovsdr_tunnel_push& push) {
         value_.headers.push_back(std::make_shared<std::vector<std::uint8_t>>(header()));
         const auto& bytes = *value_.headers.back();
-        push = {bytes.data(), static_cast<std::uint16_t>(bytes.size()), 32768, 61000, odd()};
+        push = {bytes.data(), static_cast<std::uint16_t>(bytes.size()), 32768, 61000};
         in_tunnel_ = !odd();
     }
 

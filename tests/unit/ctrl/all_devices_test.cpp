@@ -66,7 +66,7 @@ public:
     [[nodiscard]] std::optional<dr::FlowReport> explain(const Ufid&, const dr::PortNames&) const override {
         return std::nullopt;
     }
-    [[nodiscard]] std::vector<ReasonCount> reasons() const override { return {}; }
+    [[nodiscard]] std::vector<ReasonCount> reasons(std::span<const InSoftware>) const override { return {}; }
     [[nodiscard]] Totals totals() const noexcept override { return {}; }
 };
 

@@ -75,7 +75,7 @@ public:
     std::string show(bool, const PortNames&) const override { return {}; }
     Graph graph() const override { return {}; }
     std::optional<FlowReport> explain(const Ufid&, const PortNames&) const override { return {}; }
-    std::vector<ReasonCount> reasons() const override { return {}; }
+    std::vector<ReasonCount> reasons(std::span<const InSoftware>) const override { return {}; }
     Totals totals() const noexcept override { return {}; }
 };
 
