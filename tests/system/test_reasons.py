@@ -65,6 +65,15 @@ def test_a_megaflow_with_three_obstacles_names_all_three(lab: Lab) -> None:
     for reason in wanted:
         assert rows[reason.removesuffix(f": {BRIDGE}")] == 1, rows
     assert told["megaflows"]["rejected"] == 1, "one megaflow, in three rows"
+    send_frames(first.namespace, first.device, [arp_request(first, second)] * 20)
+
+    def packets() -> dict[str, int]:
+        return {f"{row['reason']}: {row['detail']}": row["packets"] for row in explain(lab)["reasons"]}
+
+    # The first packet made the megaflow, and is not counted by it.
+    wait_until(lambda: all(packets()[reason.removesuffix(f": {BRIDGE}")] == 20 for reason in wanted), 5,
+               f"the 20 packets are counted under each reason: {packets()}")
+    assert explain(lab)["packets"]["software"] >= 20
     figure(f"one megaflow, {len(wanted)} obstacles: {'; '.join(wanted)}")
 
 
