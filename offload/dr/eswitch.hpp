@@ -190,7 +190,8 @@ public:
     [[nodiscard]] virtual Totals totals() const noexcept = 0;
 };
 
-/// Whether any Eswitch has ever had a table behind a recirculation. True before a packet can come up from there.
+/// Whether any Eswitch has ever had a table behind a recirculation or of a tunnel port. True before a packet can come
+/// up from there.
 [[nodiscard]] bool any_recirculation() noexcept;
 
 /// All Eswitches that are open, for unixctl.

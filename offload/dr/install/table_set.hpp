@@ -74,7 +74,7 @@ public:
     /// The table that packets enter. The caller's: the set does not know it.
     [[nodiscard]] Result<std::shared_ptr<FlowTable>> make_entry();
 
-    /// Whether any set has ever had a table behind a recirculation. True before packets can get there.
+    /// Whether any set has ever had a table beside the entry's. True before packets can get there.
     [[nodiscard]] static bool any_ever() noexcept;
 
     /// Nothing if no rule leads there.
