@@ -147,17 +147,25 @@ remember(struct hmap *megaflows, const ovs_u128 *hash)
     return true;
 }
 
-/* One flow, so that its megaflow's ufid is known. False: there are no more. `*offered`: a device was. */
+/* What devices know of a flow. */
+struct in_devices {
+    bool offered;
+    ovs_u128 mega_ufid;
+    uint64_t packets;           /* While it was in one, perhaps earlier. */
+};
+
+/* One flow, so that its megaflow's ufid is known. False: there are no more. */
 static bool
-next_flow(struct dpif_flow_dump_thread *thread, struct dpif_flow *flow, bool *offered, ovs_u128 *mega_ufid)
+next_flow(struct dpif_flow_dump_thread *thread, struct dpif_flow *flow, struct in_devices *in_devices)
 {
     struct flow_watch watch;
     int n;
 
     flow_watch_begin(&watch);
     n = real_dpif_flow_dump_next(thread, flow, 1);
-    *offered = watch.netdev != NULL;
-    *mega_ufid = watch.mega_ufid;
+    *in_devices = (struct in_devices) {
+        .offered = watch.netdev != NULL, .mega_ufid = watch.mega_ufid, .packets = watch.stats.n_packets,
+    };
     flow_api_end_watch(&watch);
     return n > 0;
 }
@@ -179,23 +187,24 @@ count_megaflows(struct ovsdr_datapath *datapath, struct dpif *dpif)
     struct dpif_flow_dump *dump = real_dpif_flow_dump_create(dpif, false, NULL);
     struct dpif_flow_dump_thread *thread = dpif_flow_dump_thread_create(dump);
     struct hmap megaflows = HMAP_INITIALIZER(&megaflows);
-    ovs_u128 hash, mega_ufid;
+    struct in_devices in_devices;
     struct dpif_flow flow;
     struct known *known;
     size_t allocated = 0;
-    bool offered;
+    ovs_u128 hash;
 
-    while (next_flow(thread, &flow, &offered, &mega_ufid)) {
+    while (next_flow(thread, &flow, &in_devices)) {
         struct ovsdr_datapath_port *port = find_port(datapath, &flow);
+        uint64_t software = flow.stats.n_packets - MIN(flow.stats.n_packets, in_devices.packets);
 
         if (!hash_of_megaflow(&flow, &hash) || remember(&megaflows, &hash)) {
             port->megaflows++;
         }
         datapath->packets += flow.stats.n_packets;
         if (!flow.attrs.offloaded) {
-            port->software_packets += flow.stats.n_packets;
-            if (offered) {
-                add_software_flow(datapath, &allocated, &mega_ufid, flow.stats.n_packets);
+            port->software_packets += software;
+            if (in_devices.offered) {
+                add_software_flow(datapath, &allocated, &in_devices.mega_ufid, software);
             }
         }
     }

@@ -8,8 +8,8 @@
 // - GRE: an Ethernet frame inside, no checksum, which the device would not check, and no sequence number.
 //
 // What no device sees is the named difference (docs/tunnels.md): the outer UDP checksum, be it there or wrong. OVS
-// matches that flag in every megaflow of a tunnel port, and don't fragment, which its tnl_pop never sets. Megaflows that
-// differ in nothing else coincide.
+// matches that flag in every megaflow of a tunnel port, and don't fragment, which its tnl_pop never sets. Megaflows
+// that differ in nothing else coincide.
 //
 // Threads: pure functions. Source: OVS lib/netdev-native-tnl.c, lib/tun-metadata.c, ofproto/tunnel.c tnl_wc_init().
 #pragma once

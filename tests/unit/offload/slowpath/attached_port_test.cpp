@@ -414,6 +414,19 @@ TEST_F(SpreadPortTest, LeadsEachKindOfPacketToQueuePairsThatSpreadAndTheRestToTh
     EXPECT_EQ(port_->stats().queue.received, 3U);
 }
 
+/// Its receivers are woken by nobody, and only the first of them looks after the sends.
+TEST_F(SpreadPortTest, HearsOfASendThatFailedFromWhoeverFindsNothing) {
+    ASSERT_TRUE(open_with(2));
+    sender()->fail(IBV_WC_LOC_PROT_ERR);
+    EXPECT_EQ(transmit(1, 2), 1U);
+    EXPECT_TRUE(received_by(1).empty());
+    EXPECT_FALSE(port_->failed());
+    EXPECT_TRUE(received_by(0).empty());
+    EXPECT_TRUE(port_->failed());
+    EXPECT_EQ(failures_told_, 1);
+    EXPECT_EQ(port_->failure(), "sending: local protection error");
+}
+
 TEST_F(SpreadPortTest, GivesEachBufferBackToItsOwnQueue) {
     ASSERT_TRUE(open_with(2));
     const auto queues = receive_queues();
