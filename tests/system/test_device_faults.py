@@ -82,13 +82,16 @@ MTU_GROWS = {"ibv_reg_mr", "ibv_create_comp_channel", "ibv_create_cq_ex", "ibv_c
              "mlx5dv_dr_action_destroy", "ibv_destroy_qp"}
 # While a flow into a tunnel is installed: test_tunnels.py.
 TUNNELS = {"mlx5dv_dr_action_create_packet_reformat"}
+# While a port gets several receive queues: test_receive_queues.py, and one by one SpreadPortTest.
+SEVERAL_QUEUES = {"ibv_create_wq", "ibv_modify_wq", "ibv_post_wq_recv", "ibv_create_rwq_ind_table",
+                  "ibv_destroy_rwq_ind_table", "ibv_destroy_wq"}
 # When the device tells of a change.
 EVENT = {"mlx5dv_devx_get_event"}
 
 
 def test_each_call_of_the_provider_has_its_place() -> None:
     placed = set(OPEN) | OPEN_HARMLESS | OPEN_LOGGED | set(INSTALL) | RUNNING | FLOW_GOES | ALL_GO | MTU_GROWS | EVENT
-    placed |= TUNNELS
+    placed |= TUNNELS | SEVERAL_QUEUES
     assert placed == provider_calls.that_can_fail()
 
 

@@ -87,7 +87,8 @@ def test_it_shows_the_pipeline_that_packets_take(chain: Lab) -> None:
              for flow in stats.megaflows(lab.switch) if flow.layer == "dr" and "proto=17" in flow.match}
     assert found[ENTRY, "vport 3"] == flows["there"]
     assert found[ENTRY, behind] == flows["there"]
-    assert found[ENTRY, "drop"] == flows["drop"]
+    # The guests' kernels say something now and then, which is dropped too.
+    assert flows["drop"] <= found[ENTRY, "drop"] <= flows["drop"] + 100
     assert found[behind, "vport 2"] == flows["behind"]
     assert found[behind, f"{behind} +1"] == found[f"{behind} +1", "vport 65535"] == flows["behind"]
     assert min(flows.values()) > RATE / 2
