@@ -12,12 +12,14 @@
  *
  * Of a tunnel's flows the same is true, and sooner: the datapath's port goes when the OpenFlow port has gone already.
  * So steps 2 and 3 are taken before that, for the flows of the datapath's port that come from the tunnel's other end.
- * Such a port has no entrance, but the main thread, which makes its flows, is here. What the NIC has no rule for waits
- * meanwhile.
+ * Such a port has no entrance that could be closed. The main thread, which makes flows of what comes up, is here and
+ * waits; PMD threads go on and make them anew, so that after three dumps it is enough.
+ *
  * With the last port of a device the flows of all tunnel ports go, since what the device has counted of them goes with
  * it (ctrl/all_devices.hpp): they come again with the next packets.
  *
- * Waiting ends when no revalidator is heard of for a second, or after five: the port goes, and a warning says so.
+ * For a tunnel nothing is waited for when the revalidators have ended. Waiting ends when none is heard of for a second,
+ * or after five: the port goes, and a warning says so.
  *
  * The dump's three functions add nothing but a look at one pointer while no port goes.
  *

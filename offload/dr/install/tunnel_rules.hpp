@@ -4,7 +4,8 @@
 // Model. Megaflows of a tunnel port may differ in nothing that the device sees (compile/tunnel_match.hpp). A device
 // takes two rules with one match and does not say which of them packets find, so that the second waits until the first
 // has gone. The same goes for those that need another Geneve option than the device looks for now. Who waits is tried
-// again when its table is told to have changed.
+// again when its table is told to have changed. A device that refuses every option is asked again after a while, by the
+// next new megaflow that needs one; if it takes that, those that wait are told.
 //
 // Threads: any.
 #pragma once
