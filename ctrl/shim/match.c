@@ -268,6 +268,63 @@ carry_l4(const struct flow *flow, struct flow *left, struct ovsdr_megaflow *to)
     }
 }
 
+/* What only ND has: its target, the link-layer addresses and the type of its options, its reserved bits. */
+static const struct {
+    size_t offset, size;
+} nd_fields[] = {
+#define ND_FIELD(MEMBER) {offsetof(struct flow, MEMBER), MEMBER_SIZEOF(struct flow, MEMBER)}
+    ND_FIELD(nd_target), ND_FIELD(arp_sha), ND_FIELD(arp_tha), ND_FIELD(tcp_flags), ND_FIELD(igmp_group_ip4),
+};
+
+/* Whether ND's fields are matched on, and for zero only. */
+static bool
+wants_no_nd(const struct flow *flow, const struct flow *left)
+{
+    bool masked = false;
+
+    for (size_t i = 0; i < ARRAY_SIZE(nd_fields); i++) {
+        const uint8_t *key = (const uint8_t *) flow + nd_fields[i].offset;
+        const uint8_t *mask = (const uint8_t *) left + nd_fields[i].offset;
+
+        for (size_t j = 0; j < nd_fields[i].size; j++) {
+            if (key[j] & mask[j]) {
+                return false;
+            }
+            masked |= mask[j];
+        }
+    }
+    return masked;
+}
+
+/* Of ICMPv6 only solicitations and advertisements of neighbours have ND's fields; in every other packet they are zero,
+ * and a match for that is no match. OVS holds an echo request against rules for ND too, which leaves in its megaflow a
+ * bit or two of these fields, and as much of the type as another rule needed: 128/0xf8, say. What tells the packet's
+ * type from ND's is added to the type's mask then. Of the megaflow's other types the packets come up, and software has
+ * the same megaflow for them. */
+static void
+leave_nd_out(const struct flow *flow, struct flow *left)
+{
+    static const uint8_t nd_types[] = {ND_NEIGHBOR_SOLICIT, ND_NEIGHBOR_ADVERT};
+
+    if (flow->dl_type != htons(ETH_TYPE_IPV6) || left->dl_type != OVS_BE16_MAX || flow->nw_proto != IPPROTO_ICMPV6
+        || left->nw_proto != UINT8_MAX || !wants_no_nd(flow, left)) {
+        return;
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(nd_types); i++) {
+        uint16_t differs = ntohs(flow->tp_src) ^ nd_types[i];
+
+        if (!differs) {
+            return;
+        }
+        if (!(differs & ntohs(left->tp_src))) {
+            left->tp_src |= htons(1 << log_2_floor(differs));
+        }
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(nd_fields); i++) {
+        memset((uint8_t *) left + nd_fields[i].offset, 0, nd_fields[i].size);
+    }
+}
+
 /* Whether zero is a value of such a field in this megaflow's packets like any other, and not the lack of one. */
 static bool
 has_value(const struct flow *flow, const struct flow *left, enum origin origin)
@@ -324,6 +381,7 @@ megaflow_from_match(const struct match *match, struct ovsdr_megaflow *to)
     memset(&to->mask, 0, sizeof to->mask);
     memset(&to->tunnel_key, 0, sizeof to->tunnel_key);
     memset(&to->tunnel_mask, 0, sizeof to->tunnel_mask);
+    leave_nd_out(flow, left);
     carry_metadata(flow, left, to);
     carry_tunnel(flow, left, to);
     carry_l2(flow, left, to);

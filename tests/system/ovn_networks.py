@@ -9,9 +9,9 @@ from typing import Sequence
 
 from lab.ovn import PHYSICAL_NETWORK, Vm
 
-PLAIN, SECURE, LEFT, RIGHT, FILTERED, MARKED, TAGGED, INSIDE, FLOATING = range(1, 10)
+PLAIN, SECURE, LEFT, RIGHT, FILTERED, MARKED, TAGGED, INSIDE, FLOATING, TRACKED = range(1, 11)
 NAMES = {PLAIN: "plain", SECURE: "secure", LEFT: "left", RIGHT: "right", FILTERED: "filtered", MARKED: "marked",
-         TAGGED: "tagged", INSIDE: "inside", FLOATING: "floating"}
+         TAGGED: "tagged", INSIDE: "inside", FLOATING: "floating", TRACKED: "tracked"}
 
 VMS = [
     Vm("plain1", "hv1", PLAIN, 1), Vm("plain2", "hv1", PLAIN, 2), Vm("plain3", "hv2", PLAIN, 3),
@@ -22,11 +22,17 @@ VMS = [
     Vm("tagged1", "hv1", TAGGED, 1), Vm("tagged2", "hv2", TAGGED, 2),
     Vm("inside1", "hv1", INSIDE, 1), Vm("inside2", "hv2", INSIDE, 2),
     Vm("floating1", "hv1", FLOATING, 1),
+    Vm("tracked1", "hv1", TRACKED, 1), Vm("tracked2", "hv1", TRACKED, 2),
+    Vm("service1", "hv1", PLAIN, 9), Vm("routed1", "hv1", RIGHT, 3),
 ]
 
 TAG = 42
 GATEWAY = "172.16.0.1"       # edge's, on hv1; outside's way to 10.0.0.0/8
 FLOATING_IP = "172.16.0.9"   # floating1's
+BRIDGED = "10.1.0.99"        # outside's, as if it were on the network plain
+ROUTED = "10.77.0.1"         # routed1's second address, from which it answers
+IPERF_PORTS = 5201, 5202
+SINK = "172.31.0.99"         # where mirrors go; nobody has the address, and what is sent there ends at outside
 
 Commands = Sequence[Sequence[str]]
 
@@ -86,7 +92,9 @@ def gateway(router: str, address: str, mac: str) -> Commands:
 
 def filters() -> Commands:
     """Stateless ACLs: pings and iperf3, nothing else of IPv4."""
-    allowed = ["icmp4", "tcp && (tcp.src == 5201 || tcp.dst == 5201)", "udp && (udp.src == 5201 || udp.dst == 5201)"]
+    ports = f"{{{', '.join(map(str, IPERF_PORTS))}}}"
+    allowed = ["icmp4", *(f"{protocol} && ({protocol}.src == {ports} || {protocol}.dst == {ports})"
+                          for protocol in ("tcp", "udp"))]
     commands = []
     for direction, port in (("from-lport", "inport"), ("to-lport", "outport")):
         who = f'{port} == {{"filtered1", "filtered2"}} && ip4'
@@ -99,12 +107,14 @@ def filters() -> Commands:
 def networks() -> Commands:
     return [
         *switches(),
+        ["lsp-set-type", "service1", "localport"],
         ["lr-add", "core"], *attached("core", LEFT), *attached("core", RIGHT),
         *filters(),
         ["qos-add", "marked", "from-lport", "100", 'inport == "marked1" && ip4', "dscp=46"],
         *localnet("tagged"), ["set", "logical_switch_port", "tagged-physical", f"tag_request={TAG}"],
         ["ls-add", "public"], *localnet("public"),
-        ["lr-add", "edge"], *attached("edge", INSIDE), *gateway("edge", GATEWAY, "02:00:00:00:ff:11"),
+        ["lr-add", "edge"], *attached("edge", INSIDE), *attached("edge", TRACKED),
+        *gateway("edge", GATEWAY, "02:00:00:00:ff:11"),
         ["lr-add", "float"], *attached("float", FLOATING), *gateway("float", "172.16.0.2", "02:00:00:00:ff:12"),
         ["--stateless", "lr-nat-add", "float", "dnat_and_snat", FLOATING_IP, f"10.{FLOATING}.0.1", "floating1",
          "02:00:00:00:ff:13"],

@@ -140,6 +140,68 @@ TEST(MegaflowMatch, NoFieldOfStructFlowLacksAName) {
     EXPECT_EQ(names.size(), 63u) << "62 fields and the padding between them";
 }
 
+/// A type of ICMPv6 with a mask, and the mask that is matched on where a field of ND's is masked and zero.
+struct NdCase {
+    std::uint8_t type, mask, taken;
+};
+
+// Enough to tell the type from 135 and 136, and no more.
+const NdCase nd_cases[] = {
+    {128, 0xff, 0xff}, {1, 0xff, 0xff},   {137, 0xff, 0xff}, {128, 0xf8, 0xfc}, {129, 0xf8, 0xfc}, {131, 0xf8, 0xfc},
+    {132, 0xf8, 0xfa}, {133, 0xf8, 0xfa}, {134, 0xf8, 0xf9}, {137, 0xf8, 0xf9}, {138, 0xf8, 0xfa}, {143, 0xf8, 0xfc},
+    {128, 0x00, 0x0c}, {1, 0x00, 0x80},   {4, 0x03, 0x83},
+};
+
+const std::set<std::string> nd_fields = {"nd_target", "arp_sha", "arp_tha", "tcp_flags", "igmp_group_ip4"};
+
+TEST(MegaflowMatch, WhatOnlyNdHasIsZeroInOtherPacketsOfIcmpv6) {
+    for (std::size_t offset = 0; offset < probe_flow_size(); ++offset) {
+        const std::string name = probe_field_name(offset);
+        if (!nd_fields.contains(name)) continue;
+        for (const auto& [type, mask, taken] : nd_cases) {
+            ovsdr_megaflow megaflow;
+            probe_match_icmpv6(type, mask, offset, 0x50, 0xaf, &megaflow);
+            EXPECT_EQ(unsupported(megaflow), "") << name << ", type " << +type;
+            EXPECT_EQ(megaflow.mask.be_tp_src, htons(taken)) << name << ", type " << +type << "/" << +mask;
+            EXPECT_EQ(megaflow.key.be_tp_src, htons(type));
+            EXPECT_EQ(megaflow.mask.be_tcp_flags, 0);
+            probe_match_icmpv6(type, mask, offset, 0x50, 0x10, &megaflow);
+            EXPECT_EQ(unsupported(megaflow), name) << "no packet of type " << +type << " has it";
+        }
+        for (const std::uint8_t type : {135, 136}) {
+            ovsdr_megaflow megaflow;
+            probe_match_icmpv6(type, 0xff, offset, 0, 0x10, &megaflow);
+            EXPECT_EQ(unsupported(megaflow), name) << "type " << +type << ": zero is a value";
+        }
+    }
+}
+
+TEST(MegaflowMatch, NoTypeOfIcmpv6ThatIsTakenWithoutNdIsOneOfNd) {
+    const auto target = [] {
+        std::size_t offset = 0;
+        while (std::string(probe_field_name(offset)) != "nd_target") ++offset;
+        return offset;
+    }();
+    for (unsigned type = 0; type < 256; ++type) {
+        for (unsigned mask = 0; mask < 256; ++mask) {
+            ovsdr_megaflow megaflow;
+            probe_match_icmpv6(static_cast<std::uint8_t>(type), static_cast<std::uint8_t>(mask), target, 0, 1,
+                               &megaflow);
+            const unsigned taken = ntohs(megaflow.mask.be_tp_src);
+            const bool has_nd = ((type ^ 135) & taken) == 0 || ((type ^ 136) & taken) == 0;
+            ASSERT_EQ(has_nd, unsupported(megaflow) == "nd_target") << type << "/" << mask;
+            ASSERT_EQ(taken & mask, mask);
+            ASSERT_EQ(has_nd, type == 135 || type == 136);
+        }
+    }
+}
+
+TEST(MegaflowMatch, IcmpIsTakenAsItIsWhereNdIsNotMatchedOn) {
+    ovsdr_megaflow megaflow;
+    probe_match_icmpv6(128, 0xf8, 0, 0, 0, &megaflow);
+    EXPECT_EQ(megaflow.mask.be_tp_src, htons(0xf8));
+}
+
 struct KeyCase {
     const char* text;
     const char* unsupported;  // empty: all of it is carried over

@@ -66,6 +66,22 @@ probe_match_byte(size_t offset, uint8_t value, uint8_t bits, uint16_t eth_type, 
     megaflow_from_match(&match, megaflow);
 }
 
+void
+probe_match_icmpv6(uint8_t type, uint8_t type_mask, size_t offset, uint8_t value, uint8_t bits,
+                   struct ovsdr_megaflow *megaflow)
+{
+    struct match match;
+
+    memset(&match, 0, sizeof match);
+    match_set_dl_type(&match, htons(ETH_TYPE_IPV6));
+    match_set_nw_proto(&match, IPPROTO_ICMPV6);
+    match.flow.tp_src = htons(type);
+    match.wc.masks.tp_src = htons(type_mask);
+    ((uint8_t *) &match.flow)[offset] |= value;
+    ((uint8_t *) &match.wc.masks)[offset] |= bits;
+    megaflow_from_match(&match, megaflow);
+}
+
 static void
 collect(const struct ofpbuf *attrs, uint64_t *attributes)
 {

@@ -24,6 +24,11 @@ void probe_match_byte(size_t offset, uint8_t value, uint8_t bits, uint16_t eth_t
 /* As other_config:vlan-limit; 0: OVS's own. */
 void probe_limit_vlans(int limit);
 
+/* megaflow_from_match() of ICMPv6, its protocol and ethertype matched whole, with `bits` masked in the byte of struct flow
+ * at `offset`, whose value is `value`. */
+void probe_match_icmpv6(uint8_t type, uint8_t type_mask, size_t offset, uint8_t value, uint8_t bits,
+                        struct ovsdr_megaflow *);
+
 /* The match of a datapath flow as dpctl writes it. `attributes` gets a bit for each OVS_KEY_ATTR_* that the mask has.
  * False if OVS does not understand the text. */
 bool probe_match_text(const char *text, struct ovsdr_megaflow *, uint64_t *attributes);
