@@ -198,9 +198,8 @@ def prepared(lab: OvnLab, group: Group) -> Iterator[None]:
 def make_lab(workspace: Workspace, kind: str) -> OvnLab:
     """With all networks, started."""
     lab = OvnLab(workspace, VMS, kind=kind, encapsulation=GENEVE["ovn-encap-type"])
-    routed = lab.guest("routed1")
-    routed.namespace.run(["ip", "address", "add", f"{ROUTED}/32", "dev", "lo"])
-    routed.namespace.run(["ip", "route", "replace", "default", "via", "10.4.0.254", "dev", routed.device, "src", ROUTED])
+    for command in (f"address add {ROUTED}/32 dev lo", f"route replace default via 10.4.0.254 dev eth0 src {ROUTED}"):
+        lab.namespace("routed1").run(["ip", *command.split()])
     lab.outside.run(["ip", "address", "add", f"{BRIDGED}/24", "dev", "eth0"])
     lab.start(networks())
     for hypervisor in lab.hypervisors:

@@ -10,9 +10,13 @@ import json
 import subprocess
 import sys
 import unittest
+from collections import Counter
 from pathlib import Path
 
 MEGAFLOWS = Path(__file__).resolve().parent / "data" / "ovn_megaflows.txt"
+ALL_MEGAFLOWS = Path(__file__).resolve().parents[2] / "differential" / "ovn_megaflows.txt"
+# The hypervisors' uplinks, in a run of ours and in one of stock OVS.
+UPLINKS = "--uplink", "uplink", "--uplink", "uplink-p"
 PROGRAM = ""
 
 FLOW = "in_port(vm1),eth(),eth_type(0x1234), packets:1, bytes:60, used:never, actions:vm2\n"
@@ -55,7 +59,7 @@ class RealMegaflows(unittest.TestCase):
             self.assertTrue(names[number]["offloaded"], self.lines[number] + str(names[number]))
 
     def test_what_comes_through_tunnels_is_offloaded(self) -> None:
-        both = json.loads(drcompile("-j", "--uplink", "uplink", "--uplink", "uplink-p", str(MEGAFLOWS)).stdout)
+        both = json.loads(drcompile("-j", *UPLINKS, str(MEGAFLOWS)).stdout)
         found = {flow["line"]: flow for flow in both["megaflows"]}
         others = ("recirc_id(0x", "ct(", "ct_state(0x", "userspace", "slow_path", "eth_type(0x0806)", "nd(")
         tunnels = {number: line for number, line in self.lines.items()
@@ -98,6 +102,65 @@ class RealMegaflows(unittest.TestCase):
             for reason in flow.get("reasons", []):
                 self.assertIn(f"  {reason}\n", text.split(head, 1)[1].split(str(MEGAFLOWS))[0])
             self.assertIn(head + ("offloaded\n" if flow["offloaded"] else "not offloaded\n"), text)
+
+
+def is_plain(line: str) -> bool:
+    """Without connection tracking, ARP, ND and userspace: what the NIC is asked to carry."""
+    words = ("ct(", "ct_state(0x", "ct_clear", "eth_type(0x0806)", "nd(", "userspace", "slow_path")
+    return not any(word in line for word in words)
+
+
+class AllMegaflows(unittest.TestCase):
+    """All that OVN made, by scenario: the share that is asked for, and why the others stay in software."""
+
+    lines: dict[int, str]
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        text = ALL_MEGAFLOWS.read_text(encoding="utf-8").splitlines()
+        cls.lines = {number: line for number, line in enumerate(text, 1) if line and not line.startswith("#")}
+        assert len(cls.lines) == 364
+
+    def found(self, profile: str) -> dict[int, dict]:
+        """By line."""
+        done = drcompile("-j", "--profile", profile, *UPLINKS, str(ALL_MEGAFLOWS))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return {flow["line"]: flow for flow in json.loads(done.stdout)["megaflows"]}
+
+    def test_of_118_plain_ones_all_but_25_are_offloaded(self) -> None:
+        plain = {number for number, line in self.lines.items() if is_plain(line)}
+        self.assertEqual(len(plain), 118)
+        for profile, offloaded in (("cx5", 90), ("cx6dx", 93), ("cx7", 93)):
+            found = self.found(profile)
+            self.assertEqual(found.keys(), self.lines.keys())
+            taken = {number for number, flow in found.items() if flow["offloaded"]}
+            self.assertEqual((profile, len(taken)), (profile, offloaded))
+            self.assertLessEqual(taken, plain, "ct, ARP, ND and userspace are not the NIC's")
+
+    def test_the_25_have_these_reasons(self) -> None:
+        found = self.found("cx6dx")
+        left = [found[number]["reasons"] for number, line in self.lines.items()
+                if is_plain(line) and not found[number]["offloaded"]]
+        self.assertEqual(Counter(reason.split(" (")[0] for reasons in left for reason in reasons), {
+            "unsupported action: tnl_push with an outer UDP checksum": 18,
+            "unsupported action: hash": 2,
+            "unsupported match: dp_hash": 2,
+            "unsupported action: meter": 2,
+            "output not offloaded: output to a port that is no dr port of this device: br-ex": 1,
+        })
+        limits = Counter(reason.split(" (")[0] for line, flow in self.found("cx5").items()
+                         for reason in flow.get("reasons", [])
+                         if is_plain(self.lines[line]) and reason.startswith("device limit"))
+        self.assertEqual(limits, {"device limit: icmpv6_type": 3})
+
+    def test_the_summary_counts_megaflows_by_reason(self) -> None:
+        """The command of docs/drcompile.md."""
+        text = drcompile("--summary", *UPLINKS, str(ALL_MEGAFLOWS)).stdout
+        self.assertIn("\nmegaflows: 364, offloaded: 93 (25.5 %)\n", text)
+        for every, only, reason in ((115, 60, "action: ct"), (108, 0, "match: ct_state"), (35, 15, "action: ct_clear"),
+                                    (25, 18, "action: userspace"), (22, 0, "match: arp_op"), (3, 0, "match: nd_target"),
+                                    (8, 8, "action: check_pkt_len (branches differ)"), (4, 2, "action: hash")):
+            self.assertIn(f"{every:>10} {only:>10}  unsupported {reason}\n", text)
 
 
 class Command(unittest.TestCase):
