@@ -24,8 +24,8 @@ void probe_match_byte(size_t offset, uint8_t value, uint8_t bits, uint16_t eth_t
 /* As other_config:vlan-limit; 0: OVS's own. */
 void probe_limit_vlans(int limit);
 
-/* The match of ICMPv6, protocol and ethertype matched whole, that has `value` in byte `offset` of struct flow, where its
- * mask has `bits`. */
+/* The match of ICMPv6, protocol and ethertype matched whole, that has `value` in byte `offset` of struct flow, where
+ * its mask has `bits`. */
 void probe_match_icmpv6(uint8_t type, uint8_t type_mask, size_t offset, uint8_t value, uint8_t bits,
                         struct ovsdr_megaflow *);
 
