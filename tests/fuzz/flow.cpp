@@ -79,8 +79,8 @@ void check_one_bit(FuzzedDataProvider& input, Bytes flow) {
     FUZZ_CHECK(megaflow.unsupported_match.bits != 0 || masked_bits(megaflow) == 1);
 }
 
-/// Where ICMPv6 is known not to be ND, ND's fields are no obstacle, and this many bits of the type are matched on to know
-/// it: less of a mask can make obstacles of them.
+/// Where ICMPv6 is known not to be ND, ND's fields are no obstacle, and so many bits of its type are matched on to know
+/// it. Where less is known they are one.
 constexpr unsigned bits_against_nd = 2;
 
 bool is_obstacle_of_nd(std::string_view name) {

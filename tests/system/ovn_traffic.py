@@ -22,6 +22,8 @@ MANY = 100        # packets between two looks: iperf3 is sending
 TRIES = 3
 UDP_SIZE = 1300   # with IPv6 it still fits into a guest's MTU
 
+UNKNOWN = "gone, or not offered yet"
+
 # Of OVN and the kernels, not of the hosts: ARP, ND, and BFD between gateways. Nobody offloads it.
 CONTROL = ("eth_type(0x0806)", "nd(target", "udp(src=49152/0,dst=3784)")
 
@@ -46,6 +48,7 @@ class Scenario:
 class Effort:
     seconds: int = 10
     udp_megabits: int = 100
+    pings: int = 10
     together: bool = False   # TCP and UDP at the same time: quicker, and their rates say nothing
     least: int = 1000        # packets to be counted of a run once it has settled
 
@@ -144,7 +147,7 @@ def _run(lab: OvnLab, scenario: Scenario, effort: Effort) -> Outcome:
     for hypervisor in lab.hypervisors:
         hypervisor.switch.appctl("revalidator/purge")
     before, resets = _look(lab, scenario), _resets(source, target)
-    pings = traffic.ping(source, scenario.address, count=10, interval=0.05)
+    pings = traffic.ping(source, scenario.address, count=effort.pings, interval=0.05)
     outcome = Outcome(scenario, pings.sent, pings.received)
     if scenario.only_ping:
         outcome.whole = _since(before, _look(lab, scenario))
@@ -219,19 +222,27 @@ def _settled(looks: list[tuple[float, Counts]], seconds: int) -> Counts:
 
 
 def _explain(hypervisor: Hypervisor, outcome: Outcome) -> None:
-    """Sorts the megaflows that there are."""
-    for flow in stats.megaflows(hypervisor.switch):
-        if flow.offloaded == "yes":
+    """Sorts the megaflows that there are, when each has been offered to the NIC."""
+    for _ in range(TRIES):
+        flows = [(flow, _reasons(hypervisor, flow)) for flow in stats.megaflows(hypervisor.switch)]
+        if [UNKNOWN] not in [reasons for _, reasons in flows]:
+            break
+        time.sleep(0.5)
+    for flow, reasons in flows:
+        if not reasons:
             outcome.offloaded += 1
         elif any(sign in flow.match for sign in CONTROL):
-            outcome.control.update(_reasons(hypervisor, flow))
+            outcome.control.update(reasons)
         else:
-            outcome.reasons.update(_reasons(hypervisor, flow))
+            outcome.reasons.update(reasons)
             outcome.software.append(f"{hypervisor.name}: {flow.match}, packets:{flow.packets}, actions:{flow.actions}")
 
 
 def _reasons(hypervisor: Hypervisor, flow: stats.Megaflow) -> list[str]:
+    """Why it is in software; nothing if the NIC has it."""
+    if flow.offloaded == "yes":
+        return []
     try:
-        return json.loads(hypervisor.switch.appctl("dr/explain", "--json", f"ufid:{flow.ufid}"))["reasons"]
+        return json.loads(hypervisor.switch.appctl("dr/explain", "--json", f"ufid:{flow.ufid}"))["reasons"] or [UNKNOWN]
     except CommandError:
-        return ["gone, or not offered yet"]
+        return [UNKNOWN]

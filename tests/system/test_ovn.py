@@ -18,7 +18,7 @@ from ovn_traffic import LIMIT, Effort, Outcome, Scenario, run
 from scapy.layers.inet import ICMP, IP
 from scapy.layers.l2 import Dot1Q, Ether
 
-QUICK = Effort(seconds=1, udp_megabits=50, together=True)
+QUICK = Effort(seconds=1, udp_megabits=50, pings=4, together=True)
 
 @pytest.fixture(scope="module")
 def ovn(lab_kind: str, request: pytest.FixtureRequest) -> Iterator[OvnLab]:

@@ -191,6 +191,8 @@ class OvnLab:
         outside = self.workspace.namespace("outside")
         make_veth(outside, "eth0", self.wire, "outside", mac=OUTSIDE_MAC, address=f"{OUTSIDE}/24")
         self.wire.run(["ip", "link", "set", "outside", "master", "wire"])
+        # What is sent to it does not come by at the hypervisors, even if it says nothing itself.
+        self.wire.run(["bridge", "fdb", "replace", OUTSIDE_MAC, "dev", "outside", "master", "static"])
         outside.run(["ip", "route", "add", "10.0.0.0/8", "via", "172.16.0.1"])
         keep_neighbours(outside, "eth0")
         return outside
