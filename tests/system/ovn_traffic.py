@@ -98,6 +98,11 @@ class Outcome:
     software: list[str] = field(default_factory=list)        # and those, as dpctl/dump-flows prints them
 
     @property
+    def causes(self) -> set[str]:
+        """The reasons, without what becomes of a megaflow whose parent is in software."""
+        return {reason for reason in self.reasons if not reason.startswith("recirculation: ")}
+
+    @property
     def whole_count(self) -> Count:
         return worst(self.whole)
 
