@@ -26,12 +26,20 @@
 #include "shim/mega_ufid.h"
 #include "shim/netdev_dr.h"
 #include "shim/offload_sleep.h"
+#include "shim/one_datapath.h"
 #include "shim/options.h"
 #include "shim/port_del.h"
 #include "shim/real.h"
 #include "shim/tunnel_port.h"
 #include "shim/vlan_limit.h"
 #include "util.h"
+
+/* Within libopenvswitch. */
+int
+dpif_create(const char *name, const char *type, struct dpif **dpif)
+{
+    return one_datapath_create(name, type, dpif);
+}
 
 void
 dpif_operate(struct dpif *dpif, struct dpif_op **ops, size_t n_ops, enum dpif_offload_type offload_type)
