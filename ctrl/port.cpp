@@ -99,7 +99,8 @@ void note_policed(ovsdr_port& port, bool policed) {
     const std::uint64_t kept = policed ? port.eswitch().totals().kept_rules : 0;
     std::string problem;
     if (kept != 0) {
-        problem = fmt::format("packets may pass the policer: the device keeps {} rules that it was told to destroy", kept);
+        problem =
+            fmt::format("packets may pass the policer: the device keeps {} rules that it was told to destroy", kept);
     }
     const std::lock_guard guard(port.state_lock);
     if (std::exchange(port.passes_policer, problem) != problem) announce_change();

@@ -15,8 +15,8 @@ int
 one_datapath_create(const char *name, const char *type, struct dpif **dpif)
 {
     if (type && !strcmp(type, "netdev") && strcmp(name, "ovs-netdev")) {
-        VLOG_WARN("%s@%s: there is one datapath of this type, that of the bridges: offload tells ports of two not apart",
-                  type, name);
+        VLOG_WARN("%s@%s: there is one datapath of this type, that of the bridges; offload could not tell the ports of "
+                  "two apart", type, name);
         *dpif = NULL;
         return EOPNOTSUPP;
     }

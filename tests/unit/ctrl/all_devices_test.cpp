@@ -192,7 +192,8 @@ TEST_F(AllDevicesTest, AMegaflowThatIsBeingPutGoesWithItsTunnelPortToo) {
     first.while_it_puts = [&] {
         removal = std::async(std::launch::async, [&] { all.remove_tunnel_port(OdpPort{4}); });
         while (all.tunnel_port(OdpPort{4})) std::this_thread::yield();
-        EXPECT_EQ(removal.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout) << "it waits for the put";
+        EXPECT_EQ(removal.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout)
+            << "it waits for the put";
     };
     ASSERT_TRUE(all.put(ufid, from(4), 0));
     removal.wait();
