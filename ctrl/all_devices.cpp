@@ -18,29 +18,41 @@ dr::PutOutcome better(dr::PutOutcome left, dr::PutOutcome right) {
 }  // namespace
 
 void AllDevices::add(dr::Eswitch& eswitch) {
-    const std::lock_guard guard(lock_);
-    eswitches_.push_back(&eswitch);
-    added_ = true;
+    const std::lock_guard changes(changes_);
     eswitch.choose(choices_);
     for (const auto& [number, port] : tunnel_ports_) eswitch.set_tunnel_port(port);
+    const std::lock_guard guard(eswitches_lock_);
+    eswitches_.push_back(&eswitch);
+    added_ = true;
 }
 
 void AllDevices::remove(dr::Eswitch& eswitch) noexcept {
-    const std::lock_guard guard(lock_);
+    const std::lock_guard changes(changes_);
+    const std::lock_guard guard(eswitches_lock_);
     std::erase(eswitches_, &eswitch);
 }
 
 bool AllDevices::take_added() noexcept { return added_.exchange(false); }
 
 void AllDevices::set_tunnel_port(const dr::TunnelPort& port) {
-    const std::lock_guard guard(lock_);
-    tunnel_ports_.insert_or_assign(port.odp_port, port);
+    const std::lock_guard changes(changes_);
+    {
+        const std::lock_guard guard(ports_lock_);
+        tunnel_ports_.insert_or_assign(port.odp_port, port);
+    }
     for (dr::Eswitch* eswitch : eswitches_) eswitch->set_tunnel_port(port);
 }
 
 void AllDevices::remove_tunnel_port(dr::OdpPort port) noexcept {
-    const std::lock_guard guard(lock_);
-    if (tunnel_ports_.erase(port) == 0) return;
+    const std::lock_guard changes(changes_);
+    {
+        const std::lock_guard guard(ports_lock_);
+        if (tunnel_ports_.erase(port) == 0) return;
+    }
+    {
+        // Until megaflows have been put by all who found the port there.
+        const std::lock_guard guard(eswitches_lock_);
+    }
     for (dr::Eswitch* eswitch : eswitches_) {
         eswitch->remove_tunnel_port(port);
         eswitch->flush(port);
@@ -48,28 +60,28 @@ void AllDevices::remove_tunnel_port(dr::OdpPort port) noexcept {
 }
 
 std::optional<dr::TunnelPort> AllDevices::tunnel_port(dr::OdpPort port) const {
-    const std::shared_lock guard(lock_);
+    const std::shared_lock guard(ports_lock_);
     const auto found = tunnel_ports_.find(port);
     if (found == tunnel_ports_.end()) return std::nullopt;
     return found->second;
 }
 
 std::optional<dr::TunnelPort> AllDevices::tunnel_port(std::string_view name) const {
-    const std::shared_lock guard(lock_);
+    const std::shared_lock guard(ports_lock_);
     const auto found = std::ranges::find(tunnel_ports_, name, [](const auto& entry) { return entry.second.name; });
     if (found == tunnel_ports_.end()) return std::nullopt;
     return found->second;
 }
 
 std::vector<dr::TunnelPort> AllDevices::tunnel_ports() const {
-    const std::shared_lock guard(lock_);
+    const std::shared_lock guard(ports_lock_);
     std::vector<dr::TunnelPort> ports;
     for (const auto& [number, port] : tunnel_ports_) ports.push_back(port);
     return ports;
 }
 
 void AllDevices::choose(const dr::Eswitch::Choices& choices) {
-    const std::lock_guard guard(lock_);
+    const std::lock_guard changes(changes_);
     if (choices == choices_) return;
     choices_ = choices;
     for (dr::Eswitch* eswitch : eswitches_) eswitch->choose(choices);
@@ -77,8 +89,8 @@ void AllDevices::choose(const dr::Eswitch::Choices& choices) {
 
 std::optional<dr::PutOutcome> AllDevices::put(const dr::Ufid& ufid, const ovsdr_megaflow& megaflow,
                                               std::uint16_t neighbourhood) {
-    const std::shared_lock guard(lock_);
-    if (!tunnel_ports_.contains(dr::OdpPort{megaflow.key.in_port})) return std::nullopt;
+    const std::shared_lock guard(eswitches_lock_);
+    if (!tunnel_port(dr::OdpPort{megaflow.key.in_port})) return std::nullopt;
     std::optional<dr::PutOutcome> best;
     for (dr::Eswitch* eswitch : eswitches_) {
         auto outcome = eswitch->put(ufid, megaflow, neighbourhood);
@@ -88,12 +100,12 @@ std::optional<dr::PutOutcome> AllDevices::put(const dr::Ufid& ufid, const ovsdr_
 }
 
 bool AllDevices::knows(const dr::Ufid& ufid) const {
-    const std::shared_lock guard(lock_);
+    const std::shared_lock guard(eswitches_lock_);
     return std::ranges::any_of(eswitches_, [&](dr::Eswitch* eswitch) { return eswitch->knows(ufid); });
 }
 
 std::optional<dr::Eswitch::Status> AllDevices::status(const dr::Ufid& ufid) const {
-    const std::shared_lock guard(lock_);
+    const std::shared_lock guard(eswitches_lock_);
     std::optional<dr::Eswitch::Status> sum;
     for (dr::Eswitch* eswitch : eswitches_) {
         const auto status = eswitch->status(ufid);

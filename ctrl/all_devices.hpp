@@ -7,12 +7,11 @@
 // (ctrl/shim/adopt.h). When the last port of a device goes, the megaflows of tunnel ports go first, in all devices, so
 // that nothing of what it had counted is lost (ctrl/shim/port_del.h).
 //
-// Threads: any. Megaflows are put, asked for and deleted side by side. Whoever adds or removes a device or a tunnel
-// port is alone, and comes first: no megaflow is put for a tunnel port that has gone, and nobody but its ports holds a
-// device that goes.
+// Threads: any. Megaflows are put, asked for and deleted side by side, and go on while devices compile megaflows again
+// because tunnel ports or choices changed, which takes long where there are many. Who only asks about tunnel ports, as
+// threads that receive packets do, never waits for a device. No megaflow is put for a tunnel port that has gone, and
+// nobody but its ports holds a device that goes.
 #pragma once
-
-#include <pthread.h>
 
 #include <algorithm>
 #include <atomic>
@@ -23,21 +22,10 @@
 #include <string_view>
 #include <vector>
 
+#include "common/writer_first_mutex.hpp"
 #include "offload/dr/eswitch.hpp"
 
 namespace ovsdr::ctrl {
-
-/// A std::shared_mutex that those who share it cannot keep others out of. Nobody takes it twice.
-class WriterFirstMutex {
-public:
-    void lock() noexcept { pthread_rwlock_wrlock(&lock_); }
-    void unlock() noexcept { pthread_rwlock_unlock(&lock_); }
-    void lock_shared() noexcept { pthread_rwlock_rdlock(&lock_); }
-    void unlock_shared() noexcept { pthread_rwlock_unlock(&lock_); }
-
-private:
-    pthread_rwlock_t lock_ = PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;
-};
 
 class AllDevices {
 public:
@@ -66,15 +54,19 @@ public:
     /// Calls `visit` for each device; while it does, none comes or goes.
     template <typename Visit>
     void for_each(Visit&& visit) const {
-        const std::shared_lock guard(lock_);
+        const std::shared_lock guard(eswitches_lock_);
         std::ranges::for_each(eswitches_, [&](dr::Eswitch* eswitch) { visit(*eswitch); });
     }
 
 private:
-    mutable WriterFirstMutex lock_;
-    std::vector<dr::Eswitch*> eswitches_;
-    std::map<dr::OdpPort, dr::TunnelPort> tunnel_ports_;
+    // Locks in the order in which they are taken. Whoever changes devices, tunnel ports or choices holds the first one
+    // all the while, and may read all of these without the others.
+    std::mutex changes_;
     dr::Eswitch::Choices choices_;
+    mutable WriterFirstMutex eswitches_lock_;   ///< shared by whoever calls devices that may go
+    std::vector<dr::Eswitch*> eswitches_;
+    mutable WriterFirstMutex ports_lock_;       ///< for moments
+    std::map<dr::OdpPort, dr::TunnelPort> tunnel_ports_;
     std::atomic<bool> added_ = false;
 };
 

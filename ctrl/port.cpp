@@ -1,6 +1,7 @@
 // Opening, using and closing ports. See port.h.
 #include "ctrl/port.hpp"
 
+#include <fmt/format.h>
 #include <infiniband/verbs.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -93,6 +94,18 @@ void restart_queue(ovsdr_port& port) {
     port.tell(notice);
 }
 
+/// A rule that the device keeps may be one of this port's megaflows, and nothing polices what goes by it.
+void note_policed(ovsdr_port& port, bool policed) {
+    const std::uint64_t kept = policed ? port.eswitch().totals().kept_rules : 0;
+    std::string problem;
+    if (kept != 0) {
+        problem =
+            fmt::format("packets may pass the policer: the device keeps {} rules that it was told to destroy", kept);
+    }
+    const std::lock_guard guard(port.state_lock);
+    if (std::exchange(port.passes_policer, problem) != problem) announce_change();
+}
+
 /// The errno of a change that somebody wants of the vport. A refusal is told once: OVS asks for an MTU again with each
 /// reconfiguration.
 int outcome_of_change(ovsdr_port& port, const Result<void>& changed, std::string& told) {
@@ -154,6 +167,7 @@ Result<std::unique_ptr<ovsdr_port>> open_port(const ovsdr_port_options& options)
                                                                          .receive_queues = options.receive_queues});
     if (!attached) return tl::unexpected(std::move(attached.error()));
     port->slow_path = std::move(*attached);
+    note_policed(*port, options.policed);
     if (!state->admin_up) {
         if (auto up = set_up(*port); !up) return tl::unexpected(std::move(up.error()));
     }
@@ -277,7 +291,11 @@ bool ovsdr_port_is_last_of_device(const ovsdr_port* port) noexcept {
 }
 
 void ovsdr_port_set_policed(ovsdr_port* port, bool policed) noexcept {
-    port->eswitch().set_policed(port->vport, policed);
+    (void)errno_of([&] {
+        port->eswitch().set_policed(port->vport, policed);
+        note_policed(*port, policed);
+        return 0;
+    });
 }
 
 int ovsdr_port_set_receive_queues(ovsdr_port* port, unsigned receive_queues, char** error) noexcept {
@@ -317,13 +335,13 @@ std::uint32_t ovsdr_port_max_frame_size(const ovsdr_port* port) noexcept {
 bool ovsdr_port_refresh(ovsdr_port* port) noexcept {
     const auto now = dr::query_vport(port->eswitch(), port->vport);
     const auto changed = [&] {
-        const std::string problem = locked(*port, [&] { return port->problem(); });
         port->slow_path->tend();
         // Whoever wants to know what failed finds it in the port's problem.
         if (now) (void)fit_queue(*port, now->mtu);
         if (port->slow_path->failed()) restart_queue(*port);
         const std::lock_guard guard(port->state_lock);
-        bool differs = port->problem() != problem;
+        const std::string problem = port->problem();
+        bool differs = std::exchange(port->told_problem, problem) != problem;
         if (now) {
             auto& before = port->state;
             differs = std::exchange(port->gone, false) || differs || before.mac != now->mac || before.mtu != now->mtu ||

@@ -60,14 +60,19 @@ struct ovsdr_port {
     bool gone = false;                      ///< the device has the vport no more
     std::uint32_t odp_port = OVSDR_NO_ODP_PORT;
     // What does not work although the port does, for people; empty when it works.
-    std::string too_small, stopped;
+    std::string too_small, stopped, passes_policer;
+    std::string told_problem;               ///< of these, what ovsdr_port_refresh() has told of
     std::string notice;                     ///< what has happened and nobody has been told yet
     std::string refused_mac, refused_mtu, refused_state;   ///< what was told of changes, lest it be told again
     std::chrono::steady_clock::time_point next_restart{};
 
     /// With state_lock held.
     [[nodiscard]] std::string problem() const {
-        return stopped.empty() || too_small.empty() ? stopped + too_small : stopped + "; " + too_small;
+        std::string all;
+        for (const std::string* one : {&stopped, &too_small, &passes_policer}) {
+            if (!one->empty()) all += all.empty() ? *one : "; " + *one;
+        }
+        return all;
     }
     void tell(const std::string& what) {
         if (!what.empty()) notice += notice.empty() ? what : "; " + what;

@@ -6,12 +6,9 @@
 #include "ctrl/tunnel_port.h"
 #include "dpif.h"
 #include "flow.h"
-#include "hash.h"
 #include "netlink.h"
 #include "odp-netlink.h"
 #include "odp-util.h"
-#include "openvswitch/hmap.h"
-#include "openvswitch/match.h"
 #include "openvswitch/ofpbuf.h"
 #include "shim/flow_api.h"
 #include "shim/flow_watch.h"
@@ -107,46 +104,6 @@ find_port(const struct ovsdr_datapath *datapath, const struct dpif_flow *flow)
     return &datapath->ports[i];
 }
 
-struct known {
-    struct hmap_node node;
-    ovs_u128 hash;
-};
-
-/* What dpif-netdev takes for one megaflow: the masked packet, and the mask. */
-static bool
-hash_of_megaflow(const struct dpif_flow *flow, ovs_u128 *hash)
-{
-    struct match match;
-
-    memset(&match, 0, sizeof match);
-    if (odp_flow_key_to_flow(flow->key, flow->key_len, &match.flow, NULL) == ODP_FIT_ERROR
-        || odp_flow_key_to_mask(flow->mask, flow->mask_len, &match.wc, &match.flow, NULL) == ODP_FIT_ERROR) {
-        return false;
-    }
-    for (size_t i = 0; i < sizeof match.flow; i++) {
-        ((uint8_t *) &match.flow)[i] &= ((const uint8_t *) &match.wc.masks)[i];
-    }
-    hash_bytes128(&match, offsetof(struct match, tun_md), 0, hash);
-    return true;
-}
-
-/* False if it was there. */
-static bool
-remember(struct hmap *megaflows, const ovs_u128 *hash)
-{
-    struct known *known;
-
-    HMAP_FOR_EACH_WITH_HASH (known, node, hash->u32[0], megaflows) {
-        if (ovs_u128_equals(known->hash, *hash)) {
-            return false;
-        }
-    }
-    known = xmalloc(sizeof *known);
-    known->hash = *hash;
-    hmap_insert(megaflows, &known->node, hash->u32[0]);
-    return true;
-}
-
 /* What devices know of a flow. */
 struct in_devices {
     bool offered;
@@ -181,25 +138,21 @@ add_software_flow(struct ovsdr_datapath *datapath, size_t *allocated, const ovs_
     };
 }
 
+/* Each thread's own ones, as dpctl/dump-flows and the devices have them, equal ones of two threads too. */
 static void
 count_megaflows(struct ovsdr_datapath *datapath, struct dpif *dpif)
 {
     struct dpif_flow_dump *dump = real_dpif_flow_dump_create(dpif, false, NULL);
     struct dpif_flow_dump_thread *thread = dpif_flow_dump_thread_create(dump);
-    struct hmap megaflows = HMAP_INITIALIZER(&megaflows);
     struct in_devices in_devices;
     struct dpif_flow flow;
-    struct known *known;
     size_t allocated = 0;
-    ovs_u128 hash;
 
     while (next_flow(thread, &flow, &in_devices)) {
         struct ovsdr_datapath_port *port = find_port(datapath, &flow);
         uint64_t software = flow.stats.n_packets - MIN(flow.stats.n_packets, in_devices.packets);
 
-        if (!hash_of_megaflow(&flow, &hash) || remember(&megaflows, &hash)) {
-            port->megaflows++;
-        }
+        port->megaflows++;
         datapath->packets += flow.stats.n_packets;
         if (!flow.attrs.offloaded) {
             port->software_packets += software;
@@ -210,10 +163,6 @@ count_megaflows(struct ovsdr_datapath *datapath, struct dpif *dpif)
     }
     dpif_flow_dump_thread_destroy(thread);
     real_dpif_flow_dump_destroy(dump);
-    HMAP_FOR_EACH_POP (known, node, &megaflows) {
-        free(known);
-    }
-    hmap_destroy(&megaflows);
 }
 
 struct ovsdr_datapath

@@ -15,7 +15,8 @@
 /* Without a datapath there are no ports. The caller passes the result to datapath_free(). */
 struct ovsdr_datapath datapath_ports(void);
 
-/* The same with the megaflows and their packets counted; a megaflow that several PMD threads have is one. */
+/* The same with the megaflows and their packets counted. One that several PMD threads have counts for each of them, as
+ * in the devices. */
 struct ovsdr_datapath datapath_with_megaflows(void);
 
 void datapath_free(struct ovsdr_datapath *);

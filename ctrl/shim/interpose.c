@@ -26,12 +26,31 @@
 #include "shim/mega_ufid.h"
 #include "shim/netdev_dr.h"
 #include "shim/offload_sleep.h"
+#include "shim/one_datapath.h"
 #include "shim/options.h"
 #include "shim/port_del.h"
 #include "shim/real.h"
 #include "shim/tunnel_port.h"
 #include "shim/vlan_limit.h"
 #include "util.h"
+
+/* ThreadSanitizer does not see the atomics of OVS, which is not built with it: what one thread puts into a queue and
+ * another takes out of it would be a race. */
+#ifdef __SANITIZE_THREAD__
+#include <sanitizer/tsan_interface.h>
+#define HAPPENS_BEFORE(OBJECT) __tsan_release(OBJECT)
+#define HAPPENS_AFTER(OBJECT) __tsan_acquire(OBJECT)
+#else
+#define HAPPENS_BEFORE(OBJECT) ((void) 0)
+#define HAPPENS_AFTER(OBJECT) ((void) 0)
+#endif
+
+/* Within libopenvswitch. */
+int
+dpif_create(const char *name, const char *type, struct dpif **dpif)
+{
+    return one_datapath_create(name, type, dpif);
+}
 
 void
 dpif_operate(struct dpif *dpif, struct dpif_op **ops, size_t n_ops, enum dpif_offload_type offload_type)
@@ -195,8 +214,12 @@ odp_flow_key_hash(const void *key, size_t size, ovs_u128 *hash)
 struct mpsc_queue_node *
 mpsc_queue_tail(struct mpsc_queue *queue)
 {
+    struct mpsc_queue_node *node;
+
     offload_sleep_look(queue);
-    return real_mpsc_queue_tail(queue);
+    node = real_mpsc_queue_tail(queue);
+    HAPPENS_AFTER(queue);
+    return node;
 }
 
 void
@@ -209,6 +232,7 @@ xnanosleep(uint64_t nanoseconds)
 void
 mpsc_queue_insert(struct mpsc_queue *queue, struct mpsc_queue_node *node)
 {
+    HAPPENS_BEFORE(queue);
     real_mpsc_queue_insert(queue, node);
     offload_sleep_wake(queue);
 }

@@ -36,6 +36,12 @@ next_definition(const char *name)
         function;                                                       \
     })
 
+int
+real_dpif_create(const char *name, const char *type, struct dpif **dpif)
+{
+    return REAL(dpif_create)(name, type, dpif);
+}
+
 void
 real_dpif_operate(struct dpif *dpif, struct dpif_op **ops, size_t n_ops, enum dpif_offload_type offload_type)
 {

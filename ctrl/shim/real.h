@@ -27,6 +27,7 @@ struct netdev_flow_key;
 struct ofproto;
 struct smap;
 
+int real_dpif_create(const char *name, const char *type, struct dpif **);
 void real_dpif_operate(struct dpif *, struct dpif_op **, size_t n_ops, enum dpif_offload_type);
 bool real_dpif_run(struct dpif *);
 int real_dpif_set_config(struct dpif *, const struct smap *);

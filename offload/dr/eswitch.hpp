@@ -105,7 +105,8 @@ public:
     /// fail: nothing comes in then.
     virtual Result<void> set_odp_port(VportId vport, OdpPort odp_port) noexcept = 0;
     /// Whether the slow path polices what comes in from an attached vport. If so, all of it goes there: when this
-    /// returns no megaflow from this port is in the device, and no packet is under way in one.
+    /// returns no megaflow from this port is in the device, and no packet is under way in one; but for rules that the
+    /// device would not destroy (Totals::kept_rules).
     virtual void set_policed(VportId vport, bool policed) noexcept = 0;
     /// Lets nothing in from the vport any more. What came in has been counted when this returns: statistics of the
     /// megaflows from this port grow no more. For the last words of a port that is about to go.
@@ -186,6 +187,7 @@ public:
         std::uint64_t offloaded, rejected, failed;  ///< megaflows now, each once
         std::uint64_t packets, bytes;               ///< by offloaded rules since start, those gone included
         std::uint64_t misses;                       ///< packets that the FDB sent up
+        std::uint64_t kept_rules;   ///< of megaflows that are gone: the device would not destroy them, they go on
     };
     [[nodiscard]] virtual Totals totals() const noexcept = 0;
 };

@@ -162,7 +162,7 @@ private:
 
     static constexpr std::size_t shard_length = 256;
     Backlog backlog_;
-    std::mutex kept_mutex_;
+    mutable std::mutex kept_mutex_;
     std::vector<Rule> kept_;   ///< the device would not destroy them, and packets go on by them
     std::array<FlowShard, shard_length> shards_;
 };

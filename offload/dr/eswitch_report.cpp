@@ -80,12 +80,14 @@ Eswitch::Totals EswitchImpl::totals() const noexcept {
     const FlowStats misses = pipeline_->misses();
     counters_->bring_up_to_date();
     const FlowStats all = counters_->total();
+    std::lock_guard lock(kept_mutex_);
     return {reasons_.count(ReasonTable::Kind::offloaded),
             reasons_.count(ReasonTable::Kind::rejected),
             reasons_.count(ReasonTable::Kind::failed),
             all.packets - misses.packets,
             all.bytes - misses.bytes,
-            misses.packets};
+            misses.packets,
+            kept_.size()};
 }
 
 std::string EswitchImpl::show(bool verbose, const PortNames& names) const {

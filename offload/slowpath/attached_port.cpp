@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <mutex>
 #include <new>
+#include <shared_mutex>
 #include <utility>
 
 #include "offload/dr/device/ib_port.hpp"
@@ -54,15 +55,7 @@ Result<std::unique_ptr<PortQueue>> AttachedPort::make_queue(unsigned frame_size,
                               .receive_queues = receive_queues});
 }
 
-std::unique_lock<std::shared_mutex> AttachedPort::own_queue() noexcept {
-    wants_lock_.store(true, std::memory_order_relaxed);
-    std::unique_lock guard(queue_lock_);
-    wants_lock_.store(false, std::memory_order_relaxed);
-    return guard;
-}
-
 std::span<const Frame> AttachedPort::receive(unsigned queue) noexcept {
-    if (wants_lock_.load(std::memory_order_relaxed)) return {};
     {
         const std::shared_lock guard(queue_lock_);
         // What came first is given out first.
@@ -140,7 +133,7 @@ std::string AttachedPort::failure() const {
 Result<void> AttachedPort::restart() noexcept {
     auto replaced = replace_queue(frame_size_, queue_->receive_queues());
     if (replaced) {
-        const auto guard = own_queue();
+        const std::lock_guard guard(queue_lock_);
         ++past_.restarts;
     }
     return replaced;
@@ -161,7 +154,7 @@ Result<void> AttachedPort::replace_queue(unsigned frame_size, unsigned receive_q
     next->led_up = *led_up;
     next->to_empty = queue_->receive_queues();
     next->give_up = std::chrono::steady_clock::now() + patience;
-    const auto guard = own_queue();
+    const std::lock_guard guard(queue_lock_);
     next->queue = std::exchange(queue_, std::move(*queue));
     old_ = std::move(next);
     frame_size_ = frame_size;
@@ -174,7 +167,7 @@ Result<void> AttachedPort::replace_queue(unsigned frame_size, unsigned receive_q
 void AttachedPort::end_old_queue() noexcept {
     eswitch_->forget_old_queue(vport_);
     std::unique_ptr<OldQueue> gone;   // destroyed when senders may go on
-    const auto guard = own_queue();
+    const std::lock_guard guard(queue_lock_);
     gone = std::move(old_);
     const std::size_t unsent = gone->queue->sends_under_way();
     QueueStats last = gone->queue->stats();

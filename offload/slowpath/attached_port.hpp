@@ -24,11 +24,10 @@
 #include <chrono>
 #include <functional>
 #include <memory>
-#include <mutex>
-#include <shared_mutex>
 #include <span>
 #include <string>
 
+#include "common/writer_first_mutex.hpp"
 #include "offload/dr/eswitch.hpp"
 #include "offload/slowpath/port_queue.hpp"
 
@@ -106,7 +105,6 @@ private:
     [[nodiscard]] Result<void> replace_queue(unsigned frame_size, unsigned receive_queues) noexcept;
     [[nodiscard]] std::span<const Frame> receive_old(unsigned queue) noexcept;
     void end_old_queue() noexcept;
-    [[nodiscard]] std::unique_lock<std::shared_mutex> own_queue() noexcept;
     [[nodiscard]] bool owner_receives() const noexcept { return queue_->receive_queues() == 1; }
     /// With queue_lock_ shared, or by the receiver.
     void note_failure() const noexcept;
@@ -118,10 +116,9 @@ private:
     bool attached_ = false;
     mutable std::atomic<bool> failed_{false};
 
-    // Senders, receivers and readers of figures share the lock; whoever replaces a queue owns it for the moment.
-    // Receivers that poll without a pause must not keep it waiting: they stand back while it wants the lock.
-    mutable std::shared_mutex queue_lock_;
-    std::atomic<bool> wants_lock_{false};
+    // Senders, receivers and readers of figures share the lock, some of them without a pause; whoever replaces a queue
+    // owns it for the moment.
+    mutable WriterFirstMutex queue_lock_;
     std::unique_ptr<PortQueue> queue_;
     std::unique_ptr<OldQueue> old_;
     SlowPathStats past_;   ///< of queues that are gone

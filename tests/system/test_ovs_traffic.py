@@ -15,7 +15,9 @@ from lab.command import CommandError, run
 
 pytestmark = pytest.mark.dr_only
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE / "ovs_traffic" / "modules"))
+sys.path[:0] = [str(HERE / "ovs_traffic" / "modules"), str(HERE / "ovs_traffic")]
+
+from report import Accounts  # noqa: E402
 
 
 @pytest.mark.parametrize("tests, said", [
@@ -27,6 +29,29 @@ def test_numbers_that_no_test_has_are_an_error(tests: str, said: str) -> None:
     with pytest.raises(CommandError) as error:
         run([str(HERE / "ovs-system-traffic"), "--tests", tests], timeout=1200)
     assert said in error.value.output and error.value.code != 0
+
+
+@pytest.mark.parametrize("test, reason, detail, allowed", [
+    (1, "unsupported match", "arp_op", True),
+    (52, "unsupported action", "ct", True),
+    (1, "unsupported action", "ct", False),
+    (9, "unsupported action", "set(ipv6) of addresses", True),
+    (9, "unsupported action", "set(ipv4) of addresses", False),
+    (30, "unsupported action", "clone", False),
+    (11, "device limit", "tnl_pop of packets from another vport than the uplink", False),
+    (54, "recirculation", "recirc_id", True),
+    (43, "recirculation", "recirc_id", False),
+    (54, "device error", "mlx5dv_dr_rule_create", False)])
+def test_each_test_has_its_own_reasons_for_software(test: int, reason: str, detail: str, allowed: bool) -> None:
+    told = [{"reason": "offloaded", "detail": "", "total": 1}, {"reason": reason, "detail": detail, "total": 3}]
+    accounts = Accounts({test: {"reasons": told}})
+    assert accounts.unexpected([test]) == ([] if allowed else [f"test {test}: 3 megaflows: {reason}: {detail}"])
+
+
+def test_a_test_with_nothing_in_the_nic_is_told() -> None:
+    rejected = {"reasons": [{"reason": "unsupported match", "detail": "arp_op", "total": 1}]}
+    assert Accounts({1: rejected}).unexpected([1, 2, 164]) == [f"test {test}: no megaflow was in the NIC"
+                                                              for test in (1, 2)]
 
 
 @pytest.mark.parametrize("size", [0, 511, 512, 1300])

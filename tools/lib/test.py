@@ -190,7 +190,8 @@ def parts() -> list[Part]:
         Part("tsan", "unit tests under ThreadSanitizer", meson_test(folder / "tsan", 5), junit_reader(folder / "tsan"),
              "tsan", default=False, alone=True),
         Part("tsan-system", "the daemon under ThreadSanitizer",
-             pytest_of(folder / "tsan", "test_counts.py", "test_lifecycle.py", "test_under_load.py"), read_pytest,
+             pytest_of(folder / "tsan", "test_counts.py", "test_lifecycle.py", "test_policing.py",
+                       "test_receive_queues.py", "test_tunnel_ports.py", "test_under_load.py"), read_pytest,
              "tsan", default=False),
         # The longest first, then what runs beside it.
         *(Part(f"system-{lane + 1}", "the daemon, its ports and its traffic", system_lane(lane), read_pytest,

@@ -2,7 +2,7 @@
 
 # Stock passes them, and a port in a NIC cannot.
 PHYSICAL: dict[int, str] = {
-    50: "it reads the kernel's queueing discipline of the port's interface, and a NIC's vport is no interface of it",
+    50: "a dr port has no egress QoS, and the test reads the kernel's queueing discipline of the port's interface",
 }
 
 _NO_VLAN_DEVICE = "the kernel here has no VLAN devices"

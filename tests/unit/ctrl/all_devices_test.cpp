@@ -3,8 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <functional>
+#include <future>
 #include <map>
 #include <set>
+#include <thread>
+#include <vector>
 
 #include "ctrl/flow.h"
 #include "ctrl/tunnel_port.h"
@@ -22,6 +27,8 @@ public:
     Choices choices;
     std::map<Ufid, Status> megaflows;
     dr::PutOutcome outcome;
+    /// In the middle of a change of choices or tunnel ports, and of a put.
+    std::function<void()> while_it_changes = [] {}, while_it_puts = [] {};
 
     [[nodiscard]] std::string_view device() const noexcept override { return "fake"; }
     [[nodiscard]] ibv_context* context() const noexcept override { return nullptr; }
@@ -37,12 +44,22 @@ public:
     void forget_old_queue(dr::VportId) noexcept override {}
     Result<void> set_odp_port(dr::VportId, OdpPort) noexcept override { return {}; }
     void close_entrance(dr::VportId) noexcept override {}
-    void set_tunnel_port(const dr::TunnelPort& port) noexcept override { tunnel_ports[port.odp_port] = port; }
-    void remove_tunnel_port(OdpPort port) noexcept override { tunnel_ports.erase(port); }
-    void choose(const Choices& chosen) noexcept override { choices = chosen; }
+    void set_tunnel_port(const dr::TunnelPort& port) noexcept override {
+        while_it_changes();
+        tunnel_ports[port.odp_port] = port;
+    }
+    void remove_tunnel_port(OdpPort port) noexcept override {
+        while_it_changes();
+        tunnel_ports.erase(port);
+    }
+    void choose(const Choices& chosen) noexcept override {
+        while_it_changes();
+        choices = chosen;
+    }
     [[nodiscard]] bool knows(const Ufid& ufid) const noexcept override { return megaflows.contains(ufid); }
     using dr::Eswitch::put;
     [[nodiscard]] dr::PutOutcome put(const Ufid& ufid, const ovsdr_megaflow&, std::uint16_t) noexcept override {
+        while_it_puts();
         megaflows.try_emplace(ufid, Status{{}, std::holds_alternative<std::monostate>(outcome)});
         return outcome;
     }
@@ -148,6 +165,39 @@ TEST_F(AllDevicesTest, ATunnelPortThatHasGoneGetsNoMegaflow) {
     EXPECT_FALSE(all.put(ufid, from(4), 0));
     EXPECT_FALSE(first.knows(ufid));
     EXPECT_FALSE(all.tunnel_port(OdpPort{4}));
+}
+
+/// To compile many megaflows again takes a second: threads that receive packets ask meanwhile.
+TEST_F(AllDevicesTest, NobodyWaitsForADeviceThatCompilesMegaflowsAgain) {
+    std::vector<std::future<void>> others;
+    unsigned changes = 0;
+    first.while_it_changes = [&] {
+        ++changes;
+        others.push_back(std::async(std::launch::async, [&] {
+            (void)all.tunnel_port(OdpPort{4});
+            (void)all.put(ufid, from(4), 0);
+            (void)all.status(ufid);
+            all.for_each([](dr::Eswitch&) {});
+        }));
+        EXPECT_EQ(others.back().wait_for(std::chrono::seconds(10)), std::future_status::ready) << "change " << changes;
+    };
+    all.choose({.exact_tunnel_source_port = true, .exact_tunnel_flags = false});
+    all.set_tunnel_port(vxlan(5, 8472));
+    all.remove_tunnel_port(OdpPort{5});
+    EXPECT_EQ(changes, 3U);
+}
+
+TEST_F(AllDevicesTest, AMegaflowThatIsBeingPutGoesWithItsTunnelPortToo) {
+    std::future<void> removal;
+    first.while_it_puts = [&] {
+        removal = std::async(std::launch::async, [&] { all.remove_tunnel_port(OdpPort{4}); });
+        while (all.tunnel_port(OdpPort{4})) std::this_thread::yield();
+        EXPECT_EQ(removal.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout)
+            << "it waits for the put";
+    };
+    ASSERT_TRUE(all.put(ufid, from(4), 0));
+    removal.wait();
+    EXPECT_FALSE(first.knows(ufid));
 }
 
 TEST_F(AllDevicesTest, WithoutADeviceNothingIsPut) {

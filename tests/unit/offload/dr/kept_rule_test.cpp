@@ -31,9 +31,11 @@ TEST(KeptRule, CountsIntoNoOthersCounter) {
         return static_cast<std::uint32_t>(std::stoul(text.substr(text.find("count#") + 6)));
     };
     const std::uint32_t kept = counter_of({1, 1});
+    EXPECT_EQ(eswitch->totals().kept_rules, 0U);
     FakeProvider::keep_rules(true);
     (void)eswitch->del(Ufid{1, 1});
     FakeProvider::keep_rules(false);
+    EXPECT_EQ(eswitch->totals().kept_rules, 1U);
     EXPECT_GE(leaked_objects(), 1U) << "its matcher stays with it";
     ASSERT_TRUE(std::holds_alternative<std::monostate>(eswitch->put({2, 2}, MegaflowBuilder().ipv6().output(2))));
     EXPECT_NE(counter_of({2, 2}), kept);

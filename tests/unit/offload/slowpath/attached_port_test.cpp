@@ -2,9 +2,12 @@
 // go, what is left behind when something fails, and where each frame ends up while a queue is replaced.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "offload/dr/device/leak.hpp"
@@ -341,6 +344,31 @@ TEST_F(AttachedPortTest, GivesUpSendsWhoseCompletionsNeverCome) {
     EXPECT_EQ(port_->stats().queue.send_errors, 3U);
     EXPECT_TRUE(receive_all().empty());
     EXPECT_EQ(FakeVerbs::queues().size(), 1U);
+}
+
+/// Several threads of which at any moment one sends must not keep the main thread waiting.
+TEST_F(AttachedPortTest, ReplacesItsQueueWhileOthersSendWithoutAPause) {
+    ASSERT_TRUE(open());
+    constexpr unsigned most = 3000;
+    std::atomic<unsigned> posts = 0;
+    std::atomic<bool> replaced = false;
+    queue().on_post = [&] {
+        ++posts;
+        std::this_thread::sleep_for(std::chrono::microseconds(300));
+    };
+    std::vector<std::thread> senders;
+    for (unsigned i = 0; i < 3; ++i) {
+        senders.emplace_back([&] {
+            while (!replaced && posts < most) transmit(1, 7);
+        });
+    }
+    while (posts < 10) std::this_thread::yield();
+    const unsigned before = posts;
+    EXPECT_TRUE(port_->fit(9000));
+    replaced = true;
+    const unsigned waited_for = posts - before;
+    for (std::thread& sender : senders) sender.join();
+    EXPECT_LT(waited_for, 100U) << "sends, of at most " << most;
 }
 
 /// With several receive queues.

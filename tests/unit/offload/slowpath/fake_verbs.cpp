@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <mutex>
 
 #include "tests/unit/offload/fake_provider.hpp"
 
@@ -53,10 +54,23 @@ T* make() {
     return new T{};
 }
 
+/// One thread makes queues while others send.
+std::mutex queues_mutex;
+
+void add(FakeQueue* queue) {
+    const std::lock_guard guard(queues_mutex);
+    now.queues.push_back(queue);
+}
+void remove(FakeQueue* queue) {
+    const std::lock_guard guard(queues_mutex);
+    std::erase(now.queues, queue);
+}
 FakeQueue& queue_of(const ibv_qp* qp) {
+    const std::lock_guard guard(queues_mutex);
     return **std::ranges::find_if(now.queues, [qp](const FakeQueue* queue) { return &queue->qp == qp; });
 }
 FakeQueue& queue_of(const ibv_wq* wq) {
+    const std::lock_guard guard(queues_mutex);
     return **std::ranges::find_if(now.queues, [wq](const FakeQueue* queue) { return &queue->wq == wq; });
 }
 FakeCq& fake_of(void* cq) { return *static_cast<FakeCq*>(cq); }
@@ -93,6 +107,7 @@ int post_receive(Object* object, ibv_recv_wr* request, ibv_recv_wr** refused) {
 
 int post_send(ibv_qp* qp, ibv_send_wr* request, ibv_send_wr** refused) {
     FakeQueue& queue = queue_of(qp);
+    if (queue.on_post) queue.on_post();
     for (unsigned n = 1; request != nullptr; request = request->next, ++n) {
         if (n == queue.refuse_send_at) {
             *refused = request;
@@ -140,7 +155,7 @@ ibv_wq* create_wq(ibv_context* context, ibv_wq_init_attr* attributes) {
     queue->wq.cq = attributes->cq;
     queue->wq.post_recv = post_receive<ibv_wq>;
     fake_of(attributes->cq).queue = queue;
-    now.queues.push_back(queue);
+    add(queue);
     return &queue->wq;
 }
 int modify_wq(ibv_wq*, ibv_wq_attr* attributes) {
@@ -151,7 +166,7 @@ int destroy_wq(ibv_wq* wq) {
     const NoMemoryFaults exempt;
     FakeQueue& queue = queue_of(wq);
     fake_of(wq->cq).queue = nullptr;
-    std::erase(now.queues, &queue);
+    remove(&queue);
     delete &queue;
     return --now.alive, 0;
 }
@@ -311,7 +326,7 @@ ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) {
     if (attributes->cap.max_recv_wr != 0) fake_of(attributes->recv_cq).queue = queue;
     queue->qp.send_cq = attributes->send_cq;
     queue->qp.recv_cq = attributes->recv_cq;
-    now.queues.push_back(queue);
+    add(queue);
     if (FakeVerbs::note != nullptr) FakeVerbs::note("create", queue->sqn);
     return &queue->qp;
 }
@@ -328,7 +343,7 @@ int ibv_destroy_qp(ibv_qp* qp) {
     fake_of(qp->send_cq).queue = nullptr;
     if (fake_of(qp->recv_cq).queue == &queue) fake_of(qp->recv_cq).queue = nullptr;
     for (const ibv_send_wr& request : queue.sends) delete request.sg_list;
-    std::erase(now.queues, &queue);
+    remove(&queue);
     delete &queue;
     return --now.alive, 0;
 }

@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -52,6 +53,7 @@ public:
     std::vector<Bytes> sent;                ///< what the network got
     bool failed = false;
     ibv_wc_status next_send = IBV_WC_SUCCESS;
+    std::function<void()> on_post;          ///< when something is posted to be sent; in the sender's thread
     unsigned refuse_send_at = 0;            ///< the n-th request of the next post is refused; 0: none
 };
 
