@@ -135,8 +135,8 @@ carry_metadata(const struct flow *flow, struct flow *left, struct ovsdr_megaflow
     to->mask.in_port = odp_to_u32(left->in_port.odp_port);
     left->in_port.odp_port = 0;
     CARRY(recirc_id, recirc_id);
-    /* A vport's packets are Ethernet frames, and so is what the NIC takes out of tunnels (of VXLAN-GPE with something
-     * else inside it takes it for one: docs/tunnels.md): matching on that is matching on nothing. */
+    /* A vport's packets are Ethernet frames, and so is what the NIC takes out of tunnels (a header that OVS finds
+     * something else behind does not get that far: tunnel_match.hpp): matching on that is matching on nothing. */
     if (flow->packet_type == htonl(PT_ETH)) {
         left->packet_type = 0;
     }

@@ -71,6 +71,7 @@ dr_destruct(struct netdev *netdev)
     netdev_dr_close_port(dev);
     policer_destroy(&dev->policer);
     free(dev->n_rxq_problem);
+    free(dev->qos_type);
     ovs_rwlock_destroy(&dev->lock);
 }
 
@@ -399,6 +400,36 @@ dr_set_policing(struct netdev *netdev, uint32_t kbits_rate, uint32_t kbits_burst
     return 0;
 }
 
+/* The bridge calls this at each reconfiguration, with "" for none, and tells nobody of an error: the interface does. */
+static int
+dr_set_qos(struct netdev *netdev, const char *type, const struct smap *details OVS_UNUSED)
+{
+    struct netdev_dr *dev = netdev_dr_cast(netdev);
+    const char *wanted = type[0] ? type : NULL;
+
+    if (!nullable_string_is_equal(dev->qos_type, wanted)) {
+        ovs_rwlock_wrlock(&dev->lock);
+        free(dev->qos_type);
+        dev->qos_type = nullable_xstrdup(wanted);
+        ovs_rwlock_unlock(&dev->lock);
+        if (wanted) {
+            VLOG_WARN("%s: qos type=%s has no effect", netdev_get_name(netdev), wanted);
+        }
+        netdev_change_seq_changed(netdev);
+    }
+    return wanted ? EOPNOTSUPP : 0;
+}
+
+static char *
+qos_problem(const struct netdev_dr *dev)
+{
+    return dev->qos_type
+        ? xasprintf("qos type=%s has no effect: a dr port has no queues to shape what leaves through it. Limit what "
+                    "comes in (ingress_policing_rate, ingress_policing_kpkts_rate) or clear the port's qos",
+                    dev->qos_type)
+        : NULL;
+}
+
 /* Nobody receives while dpif-netdev calls this. A number that cannot be had leaves that which is in force: an error
  * here would take the port out of its bridge. */
 static int
@@ -475,6 +506,7 @@ dr_get_status(const struct netdev *netdev, struct smap *status)
         smap_add_format(status, "vport", "%u", dev->vport);
         add_problem(&problems, ovsdr_port_problem(dev->port));
         add_problem(&problems, nullable_xstrdup(dev->n_rxq_problem));
+        add_problem(&problems, qos_problem(dev));
         add_problem(&problems, options_problem());
         if (problems.length) {
             smap_add(status, NETDEV_DR_PROBLEM, ds_cstr(&problems));
@@ -544,6 +576,7 @@ const struct netdev_class netdev_dr_class = {
     .get_custom_stats = netdev_dr_get_custom_stats,
     .get_features = dr_get_features,
     .set_policing = dr_set_policing,
+    .set_qos = dr_set_qos,
     .get_numa_id = dr_get_numa_id,
     .reconfigure = dr_reconfigure,
     .get_status = dr_get_status,

@@ -34,6 +34,7 @@ struct netdev_dr {
     uint16_t vport;
     unsigned int n_rxq;             /* Asked for; up.n_rxq is in force. Main thread. */
     char *n_rxq_problem;            /* Why that is not in force; NULL if it is, or will be. */
+    char *qos_type;                 /* That the port was given, and which has no effect; NULL: none. */
     atomic_bool pmd_receives;       /* In force: PMD threads receive, not the main thread. */
     uint32_t odp_port;              /* OVSDR_NO_ODP_PORT outside of a datapath. */
 

@@ -39,7 +39,7 @@ options_problem(void)
         }
     }
     ovs_mutex_unlock(&mutex);
-    return ds_steal_cstr(&problem);
+    return problem.length ? ds_steal_cstr(&problem) : NULL;
 }
 
 /* Status of each port is read again, and with it the problem. */

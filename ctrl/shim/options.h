@@ -4,7 +4,7 @@
  *   "flow"    (default) each megaflow in the NIC has one of its own, where OVS has one for each packet
  *   "exact"   as OVS: megaflows that encapsulate in UDP stay in software
  * dr-tunnel-flags: a match for whether a packet's outer headers had a UDP checksum, which the NIC does not see. OVS has
- * it in each megaflow of a tunnel port.
+ * it in each megaflow of a tunnel port. Likewise reserved bits, where the NIC does not see those.
  *   "ignore"  (default) such a megaflow takes packets with and without, and looks at no checksum
  *   "exact"   as OVS: it stays in software
  * A value that is neither is an error that each dr port shows, and works as "exact".

@@ -51,8 +51,15 @@ void Backlog::now_in_line() noexcept {
     waiting_.store(true, std::memory_order_relaxed);
 }
 
-Backlog::Place Backlog::park(const Ufid& ufid, const Awaited& awaited) {
+Backlog::Place Backlog::park(const Ufid& ufid, const Awaited& awaited, std::optional<Time> until) {
     std::lock_guard lock(mutex_);
+    if (until) {
+        const auto [first, is_new] = unpark_at_.try_emplace(awaited.table, *until);
+        if (is_new || *until < first->second) {
+            first->second = *until;
+            wake_.notify_all();
+        }
+    }
     Place place;
     Line& line = parked_[awaited];
     place.entry_ = line.insert(line.end(), Waiting{ufid, false, awaited});
@@ -62,6 +69,22 @@ Backlog::Place Backlog::park(const Ufid& ufid, const Awaited& awaited) {
 
 void Backlog::unpark(TableKey table) noexcept {
     std::lock_guard lock(mutex_);
+    to_front(table);
+}
+
+void Backlog::unpark_due() noexcept {
+    for (auto next = unpark_at_.begin(); next != unpark_at_.end();) {
+        const auto [table, time] = *next;
+        if (time > Clock::now()) {
+            ++next;
+        } else {
+            next = unpark_at_.erase(next);
+            to_front(table);
+        }
+    }
+}
+
+void Backlog::to_front(TableKey table) noexcept {
     const auto concerned = [table](const auto& parked) {
         return parked.first.table == table || parked.first.own == table;
     };
@@ -113,14 +136,22 @@ std::size_t Backlog::length() const {
 void Backlog::work() noexcept {
     std::unique_lock lock(mutex_);
     while (!ending_) {
+        unpark_due();
         if (is_empty()) {
-            wake_.wait(lock);
+            wait_until(lock, Time::max());
         } else if (Clock::now() < next_round_) {
-            wake_.wait_until(lock, next_round_);
+            wait_until(lock, next_round_);
         } else {
             try_until_it_fails(lock);
         }
     }
+}
+
+/// Or until there is something else to do.
+void Backlog::wait_until(std::unique_lock<std::mutex>& lock, Time time) noexcept {
+    for (const auto& [table, until] : unpark_at_) time = std::min(time, until);
+    if (time == Time::max()) return wake_.wait(lock);
+    wake_.wait_until(lock, time);
 }
 
 Backlog::Attempt Backlog::try_next(std::unique_lock<std::mutex>& lock) noexcept {

@@ -9,9 +9,9 @@
 // device that is full is asked a few times a second, however long the lines are. room() says that something was taken
 // out of the device, and shortens a long rest.
 //
-// Megaflows that wait for a table rather than for room are parked: nobody tries them until unpark(), and then they are
-// those that the device was not asked for. What a megaflow leads to may be out of reach for the level of its own table,
-// too: it waits for a change of either.
+// Megaflows that wait for a table rather than for room are parked: nobody tries them until unpark(), or the time that
+// they were parked until, and then they are those that the device was not asked for. What a megaflow leads to may be
+// out of reach for the level of its own table, too: it waits for a change of either.
 //
 // is_full(): the last megaflows failed one after another. New ones then join the line without asking the device.
 //
@@ -55,6 +55,7 @@ public:
     /// megaflow has gone, or waits for a table, or needs the device no more, which says nothing about the device.
     enum class Attempt : std::uint8_t { taken, refused, not_asked };
     using TryAgain = std::function<Attempt(const Ufid&)>;
+    using Time = std::chrono::steady_clock::time_point;
 
     /// A megaflow's place in the line, given up when it is destroyed. Move-only; empty by default. The Backlog outlives
     /// it.
@@ -89,7 +90,8 @@ public:
 
     /// `asked`: the device has refused it already.
     [[nodiscard]] Place join(const Ufid& ufid, bool asked);
-    [[nodiscard]] Place park(const Ufid& ufid, const Awaited& awaited);
+    /// `until`: whoever waits for the same table is tried then, too.
+    [[nodiscard]] Place park(const Ufid& ufid, const Awaited& awaited, std::optional<Time> until = std::nullopt);
     /// Whoever waits for `table` is tried at once.
     void unpark(TableKey table) noexcept;
 
@@ -115,6 +117,9 @@ private:
     [[nodiscard]] bool is_empty() const noexcept { return asked_.empty() && unasked_.empty(); }
     [[nodiscard]] Line& line_of(const Waiting& waiting) noexcept;
     void now_in_line() noexcept;
+    void to_front(TableKey table) noexcept;
+    void unpark_due() noexcept;
+    void wait_until(std::unique_lock<std::mutex>& lock, Time time) noexcept;
 
     TryAgain try_again_;
     std::atomic<unsigned> failures_{0};     ///< in a row
@@ -123,6 +128,7 @@ private:
     std::condition_variable wake_;
     Line asked_, unasked_;
     std::map<Awaited, Line> parked_;        ///< none empty
+    std::map<TableKey, Time> unpark_at_;    ///< where somebody is parked until a time, the first of them
     bool asked_is_next_ = false;            ///< whose turn it is
     std::optional<Line::iterator> tried_;   ///< without the lock; nobody once it has left
     std::chrono::milliseconds rest_ = shortest_rest;

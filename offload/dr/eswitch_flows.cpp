@@ -81,22 +81,28 @@ void EswitchImpl::prepare(Update& update) noexcept {
         return;
     }
     update.table_changes = pipeline_->tables().changes();
-    if (auto no_way = pipeline_->obstacle_to(flow.ufid, *plan)) {
-        update.waits_for = {no_way->because, plan->match.table};
-        update.outcome = std::move(no_way->reject);
-        return;
-    }
+    if (must_wait(update, *plan)) return;
     if (update.in_line && !flow.now.rule && backlog_.is_full()) {
         update.asked = false;
         update.outcome = Error{ENOSPC, "the device is full: it took none of the last megaflows", "waiting for room"};
         return;
     }
     if (auto installed = install(flow, *plan, update.next); !installed) {
+        if (must_wait(update, *plan)) return;   // what it needs has become another's meanwhile
         backlog_.refused();
         update.outcome = std::move(installed.error());
         return;
     }
     backlog_.taken();
+}
+
+bool EswitchImpl::must_wait(Update& update, const RulePlan& plan) noexcept {
+    auto no_way = pipeline_->obstacle_to(update.flow->ufid, plan);
+    if (!no_way) return false;
+    update.waits_for = {no_way->because, plan.match.table};
+    update.again_at = no_way->again_at;
+    update.outcome = std::move(no_way->reject);
+    return true;
 }
 
 Result<void> EswitchImpl::install(Flow& flow, const RulePlan& plan, Installation& next) noexcept {
@@ -154,9 +160,10 @@ void EswitchImpl::finish(Update& update) noexcept {
     flow.was_installed = true;
 }
 
-/// Until a table that the megaflow waits for comes or goes, which may have happened since it was looked at.
+/// Until a table that the megaflow waits for comes or goes, which may have happened since it was looked at, or until it
+/// is worth another look.
 void EswitchImpl::park(Update& update) noexcept {
-    update.flow->in_trouble().place = backlog_.park(update.flow->ufid, *update.waits_for);
+    update.flow->in_trouble().place = backlog_.park(update.flow->ufid, *update.waits_for, update.again_at);
     if (pipeline_->tables().changes() != update.table_changes) backlog_.unpark(update.waits_for->table);
 }
 

@@ -88,6 +88,7 @@ private:
         bool in_line = true;      ///< behind those that wait, when the device is full
         PutOutcome outcome{};
         std::optional<Backlog::Awaited> waits_for{};   ///< rejected until one of these tables comes or goes
+        std::optional<NoWay::Time> again_at{};   ///< then too
         std::uint64_t table_changes = 0;       ///< TableSet::changes() when that was found
         Installation next{};      ///< shares the counter of the present one when it has none of its own
     };
@@ -95,6 +96,8 @@ private:
     // With the flows' shard locked and ports_mutex_ shared.
     void bring_up_to_date(std::span<Update> updates) noexcept;
     void prepare(Update& update) noexcept;
+    /// The tables have something against it.
+    [[nodiscard]] bool must_wait(Update& update, const RulePlan& plan) noexcept;
     [[nodiscard]] Result<void> install(Flow& flow, const RulePlan& plan, Installation& next) noexcept;
     void wait_for_replacements(std::span<Update> updates) noexcept;
     void finish(Update& update) noexcept;

@@ -42,10 +42,9 @@ struct ovsdr_flow_fields {
 };
 
 enum {
-    OVSDR_TUNNEL_DF = 1,       /* flags, as OVS's FLOW_TNL_F_DONT_FRAGMENT, _CSUM, _KEY, _OAM */
-    OVSDR_TUNNEL_CSUM = 2,
-    OVSDR_TUNNEL_KEY = 4,
-    OVSDR_TUNNEL_OAM = 8,
+    OVSDR_TUNNEL_CSUM = 1,     /* flags, as OVS's FLOW_TNL_F_CSUM, _KEY, _OAM */
+    OVSDR_TUNNEL_KEY = 2,
+    OVSDR_TUNNEL_OAM = 4,
 };
 
 /* What a tunnel had around the packet, as OVS's struct flow_tnl holds it; one instance is the key, one the mask. All

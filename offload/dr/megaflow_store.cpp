@@ -201,7 +201,9 @@ PortList StoredMegaflow::ports() const noexcept {
 }
 
 bool StoredMegaflow::has_tunnel() const noexcept {
-    return mask_->tunnel || std::ranges::count(actions_->kept, OVSDR_ACTION_TUNNEL_PUSH, &ovsdr_action::type) != 0;
+    return mask_->tunnel || std::ranges::any_of(actions_->kept, [](const ovsdr_action& action) {
+               return action.type == OVSDR_ACTION_TUNNEL_PUSH || action.type == OVSDR_ACTION_TUNNEL_POP;
+           });
 }
 
 bool StoredMegaflow::mentions_any(std::span<const OdpPort> wanted) const noexcept {

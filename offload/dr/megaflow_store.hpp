@@ -93,7 +93,7 @@ public:
     /// The port that it comes in by and those that it goes out to, or out of as packets from a tunnel, each once.
     [[nodiscard]] PortList ports() const noexcept;
     [[nodiscard]] bool mentions_any(std::span<const OdpPort> ports) const noexcept;
-    /// It encapsulates packets, or they come from a tunnel.
+    /// It encapsulates packets or takes them out of a tunnel, or they come from one.
     [[nodiscard]] bool has_tunnel() const noexcept;
     /// It has been given a megaflow.
     [[nodiscard]] explicit operator bool() const noexcept { return static_cast<bool>(mask_); }

@@ -77,6 +77,7 @@ constexpr Capability common[] = {
     {nic_flow_table, flow_table_nic_cap::sw_steering_nic_tx_action_drop_icm_address, address_plan::nic_tx_drop},
     {nic_flow_table, flow_table_nic_cap::sw_steering_nic_tx_action_allow_icm_address, address_plan::nic_tx_allow},
     {nic_flow_table, flow_table_nic_cap::flow_table_properties_nic_receive / flow_table_prop_layout::max_ft_level, 64},
+    {eswitch_flow_table, flow_table_eswitch_cap::ft_field_support_2_tunnel_header_0_1, 1},
     {eswitch_flow_table, flow_table_eswitch_cap::sw_steering_fdb_action_drop_icm_address_rx, address_plan::fdb_rx_drop},
     {eswitch_flow_table, flow_table_eswitch_cap::sw_steering_fdb_action_drop_icm_address_tx, address_plan::fdb_tx_drop},
     {eswitch_flow_table, flow_table_eswitch_cap::sw_steering_uplink_icm_address_rx,

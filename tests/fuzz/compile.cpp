@@ -44,6 +44,7 @@ public:
             FUZZ_CHECK(eswitch_->attach_port({{port.odp}, {port.vport}, "port", queues_.back()->qp(),
                                               queues_.back()->sqn()}));
         }
+        for (const dr::TunnelPort& tunnel : fuzz::tunnel_ports) eswitch_->set_tunnel_port(tunnel);
     }
 
     /// Puts them one after another, which are modifications where ufids are the same, and takes them out again.

@@ -1,19 +1,29 @@
 // Megaflows out of a fuzzer's bytes: any values that struct ovsdr_megaflow allows, those that mean something most of
-// the time.
+// the time. The datapath's ports are dr ports (1, 2, 3, the uplink 9) and tunnels (tunnel_ports).
 #pragma once
 
 #include <endian.h>
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <memory>
+#include <utility>
 #include <vector>
 
+#include "offload/dr/ids.hpp"
 #include "offload/dr/megaflow.h"
 #include "tests/fuzz/megaflow_check.hpp"
 #include "tests/unit/offload/tunnel_headers.hpp"
 
 namespace ovsdr::fuzz {
+
+inline constexpr std::uint32_t uplink = 9;
+/// Of the kinds that there are; the last one is VXLAN on a port that no device's parser knows.
+inline const dr::TunnelPort tunnel_ports[] = {{{20}, dr::TunnelKind::vxlan, 4789, "vxlan_sys_4789"},
+                                              {{21}, dr::TunnelKind::geneve, 6081, "genev_sys_6081"},
+                                              {{22}, dr::TunnelKind::gre, 0, "gre_sys"},
+                                              {{23}, dr::TunnelKind::vxlan, 8472, "vxlan_sys_8472"}};
 
 struct MegaflowValue {
     ovsdr_megaflow megaflow{};
@@ -27,7 +37,11 @@ public:
     explicit MegaflowDrawer(FuzzedDataProvider& input) noexcept : input_(input) {}
 
     MegaflowValue draw() {
-        match();
+        if (percent(15)) {
+            match_before(a_tunnel());
+        } else {
+            match();
+        }
         static const char* const names[] = {"ct_state", "tun_id"};
         if (odd()) megaflow().unsupported_match = {3, names};
         const auto length = input_.ConsumeIntegralInRange<std::uint32_t>(0, 6);
@@ -49,6 +63,11 @@ private:
         return input_.PickValueInArray<std::uint32_t>({1, 2, 3, 9});
     }
 
+    const dr::TunnelPort& a_tunnel() {
+        const std::size_t known = std::size(tunnel_ports) - 1;
+        return tunnel_ports[odd() ? known : input_.ConsumeIntegralInRange<std::size_t>(0, known - 1)];
+    }
+
     std::uint16_t eth_type() {
         if (odd()) return any<std::uint16_t>();
         if (percent(10)) {
@@ -68,6 +87,63 @@ private:
         mask_bytes(&mask, sizeof mask);
     }
 
+    /// Packets that may be those of a tunnel: pop_ names it.
+    void match_before(const dr::TunnelPort& tunnel) {
+        ovsdr_flow_fields &key = megaflow().key, &mask = megaflow().mask;
+        pop_ = tunnel.odp_port.value;
+        key.in_port = odd() ? port() : uplink;
+        mask.in_port = UINT32_MAX;
+        key.ipv6 = percent(30);
+        key.be_eth_type = htobe16(key.ipv6 ? 0x86dd : 0x0800);
+        mask.be_eth_type = 0xFFFF;
+        key.vlan_limit = 1;
+        mask.be_vlan_tci[0] = htobe16(odd() ? 0 : 0x1000);
+        key.ip_proto = tunnel.kind == dr::TunnelKind::gre ? 47 : 17;
+        mask.ip_proto = odd() ? 0 : 0xFF;
+        mask.ip_frag = 3;
+        if (tunnel.kind != dr::TunnelKind::gre) {
+            key.be_tp_dst = htobe16(tunnel.udp_port);
+            mask.be_tp_dst = odd() ? any<std::uint16_t>() : 0xFFFF;
+        }
+    }
+
+    /// What packets of a tunnel port had around them, as OVS asks for it; or any bytes.
+    void tunnel_fields(const dr::TunnelPort& tunnel) {
+        ovsdr_tunnel_fields &key = megaflow().tunnel_key, &mask = megaflow().tunnel_mask;
+        const bool gre = tunnel.kind == dr::TunnelKind::gre;
+        key.ipv6 = percent(30);
+        const std::size_t size = key.ipv6 ? 16 : 4;
+        for (auto [to, to_mask] : {std::pair{key.src, mask.src}, {key.dst, mask.dst}}) {
+            input_.ConsumeData(to, size);
+            mask_bytes(to_mask, size);
+        }
+        key.be_id = htobe64(any<std::uint32_t>() & (gre ? UINT32_MAX : 0xFFFFFF));
+        mask.be_id = percent(10) ? any<std::uint64_t>() : UINT64_MAX;
+        field(key.tos, mask.tos);
+        if (percent(20)) field(key.ttl, mask.ttl);
+        if (!gre && percent(20)) field(key.be_tp_src, mask.be_tp_src);
+        key.flags = OVSDR_TUNNEL_KEY;
+        if (percent(10)) key.flags = any<std::uint8_t>();
+        mask.flags = odd() ? any<std::uint8_t>() : OVSDR_TUNNEL_KEY | OVSDR_TUNNEL_CSUM;
+        if (tunnel.kind == dr::TunnelKind::geneve) options();
+        if (odd()) input_.ConsumeData(&key, sizeof key);
+        if (odd()) input_.ConsumeData(&mask, sizeof mask);
+    }
+
+    void options() {
+        ovsdr_tunnel_fields &key = megaflow().tunnel_key, &mask = megaflow().tunnel_mask;
+        key.options_size = odd() ? any<std::uint8_t>() : static_cast<std::uint8_t>(4 * (any<std::uint8_t>() % 4));
+        mask.options_size = percent(10) ? any<std::uint8_t>() : 0xFF;
+        if (percent(40)) return;
+        constexpr std::uint8_t class_type_and_length[] = {0xFF, 0xFF, 0xFF, 0x1F};
+        const std::uint8_t header[] = {1, 2, static_cast<std::uint8_t>(0x80 + percent(20)), 1};
+        key.options_size = 8;
+        std::copy_n(header, sizeof header, key.option);
+        std::copy_n(class_type_and_length, sizeof header, mask.option);
+        input_.ConsumeData(key.option + 4, 4);
+        mask_bytes(mask.option + 4, 4);
+    }
+
     void match() {
         ovsdr_flow_fields &key = megaflow().key, &mask = megaflow().mask;
         if (odd()) {
@@ -75,6 +151,13 @@ private:
             input_.ConsumeData(&mask, sizeof mask);
         }
         key.in_port = port();
+        if (percent(25)) {
+            const dr::TunnelPort& tunnel = a_tunnel();
+            key.in_port = tunnel.odp_port.value;
+            tunnel_fields(tunnel);
+        } else if (odd()) {
+            tunnel_fields(a_tunnel());
+        }
         mask.in_port = odd() ? any<std::uint32_t>() : UINT32_MAX;
         key.recirc_id = percent(30) ? 7 + any<std::uint8_t>() % 2 : 0;
         mask.recirc_id = odd() ? any<std::uint32_t>() : UINT32_MAX;
@@ -174,6 +257,7 @@ private:
 
     ovsdr_action_type action_type() {
         if (odd()) return OVSDR_ACTION_UNSUPPORTED;
+        if (pop_ != 0 ? percent(70) : odd()) return OVSDR_ACTION_TUNNEL_POP;
         const auto die = input_.ConsumeIntegralInRange<unsigned>(0, 19);
         if (in_tunnel_ || die < 9) return OVSDR_ACTION_OUTPUT;
         if (die < 13) return OVSDR_ACTION_SET;
@@ -195,6 +279,9 @@ private:
                 break;
             case OVSDR_ACTION_SET: action.set = set(); break;
             case OVSDR_ACTION_TUNNEL_PUSH: tunnel_push(action.tunnel_push); break;
+            case OVSDR_ACTION_TUNNEL_POP:
+                action.tunnel_port = odd() || pop_ == 0 ? any<std::uint8_t>() : pop_;
+                break;
             case OVSDR_ACTION_RECIRC:
                 action.recirc_id = input_.PickValueInArray<std::uint32_t>({7, 8, 9});
                 break;
@@ -217,6 +304,7 @@ private:
     unsigned tags_ = 0;
     int open_copies_ = 0;
     bool in_tunnel_ = false;
+    std::uint32_t pop_ = 0;   ///< the tunnel that this megaflow's packets are taken out of
 };
 
 }  // namespace ovsdr::fuzz

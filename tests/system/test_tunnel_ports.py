@@ -12,7 +12,7 @@ import signal
 import socket
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from helpers import figure
@@ -172,6 +172,58 @@ def test_is_delivered_and_counted_as_by_stock(tunnelled: Tunnelled, name: str) -
     figure(f"{name}: {len(inner)} packets, {where}")
 
 
+# Headers of each kind: the tunnel's own, and whether OVS takes the Ethernet frame behind it out of the tunnel. Most of
+# these are such as no switch sends.
+HEADERS = {
+    "vxlan": {
+        "0800000000000500": True, "0000000000000500": False,    # the I flag, or none
+        "0c00000300000500": True, "0c00000100000500": False,    # GPE: Ethernet, IPv4
+        "0c00000500000500": False, "0d00000300000500": False,   # a protocol that OVS does not know; OAM
+        "2c00000300000500": True,                               # a version of GPE
+        "8800000000000500": False, "1800000000000500": False, "0880000000000500": False,
+        "0800000300000500": False, "0800000000000501": False,
+    },
+    "geneve": {
+        "0000655800000500": True, "4000655800000500": False,    # versions
+        "0040655800000500": True, "0080655800000500": True,     # critical options, OAM
+        "003f655800000500": True, "00006558000005ff": True,     # reserved
+        "0000080000000500": False,
+    },
+    "gre": {
+        "2000655800000005": True, "3000655800000005" + "00000009": True,    # a sequence number
+        "6000655800000005": False, "2800655800000005": False, "2080655800000005": False, "2001655800000005": False,
+        "2000080000000005": False,
+    },
+}
+
+
+@pytest.mark.parametrize("name", HEADERS)
+def test_headers_are_read_as_by_stock(tunnelled: Tunnelled, name: str) -> None:
+    """Each behind one of the usual kind, whose megaflows are in the NIC."""
+    lab, kind, headers = tunnelled, KINDS[name], HEADERS[name]
+    target = lab.guests[0]
+    port = add_tunnel(lab, kind)
+    deliver(lab, port)
+    inner = inner_frames(target, [100] * (3 * len(headers) + 1))
+    warm_up(lab, kind, inner[0])
+    outer, expected = [outside(lab, kind, inner[0])], [inner[0]]
+    with target.capture() as seen:
+        for number, (header, taken) in enumerate(headers.items()):
+            frames = inner[1 + 3 * number:4 + 3 * number]
+            packets = [outside(lab, replace(kind, header=header), frame) for frame in frames]
+            send(lab, packets)
+            outer += packets
+            expected += frames if taken else []
+        seen.settle()
+    arrived = [frame for frame in seen.frames if frame in set(inner)]
+    assert sorted(arrived) == sorted(expected[1:])
+    wait_counts(lab, INTEGRATION, f"in_port={port}", sizes_of(expected))
+    wait_counts(lab, UNDERLAY, "ip", sizes_of(outer))
+    if lab.kind == "dr":
+        assert lab.switch.appctl("coverage/read-counter", "datapath_drop_hw_miss_recover").strip() == "0"
+    figure(f"{name}: {sum(headers.values())} of {len(headers)} kinds of header lead to an Ethernet frame")
+
+
 def test_what_misses_in_the_tunnels_table_is_counted_once_and_not_lost(tunnelled: Tunnelled) -> None:
     """The outer headers' megaflow is in the NIC, those of the inner packets are not yet, or no more."""
     lab, kind = tunnelled, KINDS["vxlan"]
@@ -328,6 +380,36 @@ def test_a_recirculation_inside_of_a_tunnel(recirculating: Tunnelled) -> None:
     wait_until(counted, 5, f"each packet is counted once at each step: {steps()} of {len(sent)}")
     if lab.kind == "dr":
         assert any("recirc_id(0)" not in flow.match and "tunnel(" in flow.match for flow in offloaded(lab))
+
+
+@pytest.mark.dr_only
+def test_a_megaflow_of_two_threads_is_in_the_nic_for_both(tunnelled: Tunnelled) -> None:
+    """Its first packets come in by two queues at once, and each thread has a flow for it."""
+    lab, kind = tunnelled, KINDS["vxlan"]
+    target, queues = lab.guests[0], 2
+    lab.switch.vsctl("set", "Open_vSwitch", ".", "other_config:pmd-cpu-mask=3", "other_config:pmd-maxsleep=500")
+    lab.switch.vsctl("set", "interface", lab.uplink.port, f"options:n_rxq={queues}")
+    wait_until(lambda: lab.switch.appctl("dpif-netdev/pmd-rxq-show").count(f"port: {lab.uplink.port} ") == queues, 10,
+               f"{queues} queues")
+    port = add_tunnel(lab, kind)
+    deliver(lab, port)
+    inner = inner_frames(target, [100] * 640)
+    outer = [outside(lab, kind, frame, source_port=33000 + number % 32) for number, frame in enumerate(inner)]
+
+    def inside() -> list[stats.Megaflow]:
+        return [flow for flow in stats.megaflows(lab.switch)
+                if "tunnel(" in flow.match and "eth_type(0x0800)" in flow.match]
+
+    with target.capture() as seen:
+        send(lab, outer[:64], pace=64)
+        wait_until(lambda: bool(inside()) and all(flow.layer == "dr" for flow in inside()), 5, "all are in the NIC")
+        figure(f"one megaflow of the tunnel in {len(inside())} threads, each with a rule")
+        assert "differs in nothing" not in lab.switch.appctl("dr/explain")
+        send(lab, outer[64:], pace=64)
+        seen.settle()
+    assert sorted(frame for frame in seen.frames if frame in set(inner)) == sorted(inner)
+    wait_counts(lab, INTEGRATION, f"in_port={port}", sizes_of(inner))
+    wait_counts(lab, UNDERLAY, "ip", sizes_of(outer))
 
 
 @pytest.mark.dr_only

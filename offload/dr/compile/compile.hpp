@@ -13,8 +13,8 @@
 //   anywhere. A megaflow with a tag but a wildcarded TPID takes the key's TPID. DEI is never matched: OVS has its mark
 //   of presence in that bit.
 // - IPv4 and IPv6: the device's parser must agree (ip_version), so frames with a broken IP header take the slow path.
-// - Tunnels: tunnel_match.hpp. The ICMP fields of what is inside of one are refused, since the device is not known to
-//   read those of the inner packet.
+// - Tunnels: tunnel_match.hpp. The ICMP fields of what is inside of one are refused: libmlx5 builds its look-up of ICMP
+//   for the outer packet only, whatever else a matcher asks for.
 // - L4 fields, and rewriting addresses or ports: never of a fragment (frag = 0).
 // - IPv6 extension headers: the device's ip_protocol is the one it parsed to. Numbers of extension headers themselves
 //   are refused, for there OVS's nw_proto and the device's may mean different headers.

@@ -164,7 +164,7 @@ private:
         if (now_.pops != match_.vlan_tags || match_.more_tags || !now_.pushes.empty()) {
             return refuse(RejectReason::unsupported_order, "tnl_pop of packets that may have a tag");
         }
-        if (!is_opened_by_device(match_, *tunnel, caps_, obstacles_)) return;
+        if (!narrow_to_tunnel(match_, *tunnel, caps_, choices_, obstacles_)) return;
         if (!whole_datagrams("tnl_pop")) return;
         auto& tables = leg(false).tables;
         const TableKey table{0, odp_port.value};

@@ -346,7 +346,10 @@ private:
         clear(mask_.be_tp_src);
         clear(mask_.be_tp_dst);
         if (!parsed) return refuse(RejectReason::device_limit, name, " (not in the device's parser profile)");
-        if (plan_.in_tunnel()) return refuse(RejectReason::device_limit, name, " inside of a tunnel");
+        if (plan_.in_tunnel()) {
+            return refuse(RejectReason::device_limit, name,
+                          " inside of a tunnel (libmlx5 has the outer packet's only)");
+        }
         if (((key_type & mask_type) | (key_code & mask_code)) >> 8 != 0) {
             return refuse(RejectReason::unsupported_match, name, fmt::format("={:#x}, code {:#x}", key_type, key_code));
         }

@@ -29,10 +29,10 @@ NoWay other_geneve_option(TableKey table) {
             table};
 }
 
-NoWay no_geneve_option(TableKey table) {
+NoWay no_geneve_option(TableKey table, NoWay::Time again_at) {
     return {{{{RejectReason::device_limit, "tun_metadata",
                " (the device refused to look for a Geneve option; another function may have one)"}}},
-            table};
+            table, again_at};
 }
 
 std::optional<NoWay> no_way_for(const RulePlan& plan, const LevelOf& level_of) {

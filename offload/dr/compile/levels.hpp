@@ -7,6 +7,7 @@
 // Threads: pure functions.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -29,16 +30,19 @@ enum class Lead { possible, too_deep, goes_back };
     return from + Levels::per_table <= Levels::highest ? Lead::possible : Lead::too_deep;
 }
 
-/// All that the tables that are there have against a plan; a table whose coming or going changes that.
+/// All that the tables that are there have against a plan; a table whose coming or going changes that, and when to look
+/// again if nobody says that anything has changed.
 struct NoWay {
+    using Time = std::chrono::steady_clock::time_point;
     Reject reject;
     TableKey because;
+    std::optional<Time> again_at{};
 };
 
 /// What rules of a tunnel port's table can have against another one: see install/tunnel_rules.hpp.
 [[nodiscard]] NoWay coincides(TableKey table);
 [[nodiscard]] NoWay other_geneve_option(TableKey table);
-[[nodiscard]] NoWay no_geneve_option(TableKey table);
+[[nodiscard]] NoWay no_geneve_option(TableKey table, NoWay::Time again_at);
 
 /// Nothing: there is no such table.
 using LevelOf = std::function<std::optional<std::uint32_t>(TableKey)>;

@@ -42,6 +42,7 @@ struct MatchPlan {
     std::optional<std::uint8_t> protocol{};   ///< of its IP header, if known
     bool fragment = false;        ///< it is one; what is none is matched by frag = 0
     std::optional<GeneveOption> geneve_option{};   ///< that geneve_tlv_option_0 in the mask stands for
+    std::uint8_t unseen_flags = 0;   ///< of a tunnel, asked for by the megaflow, not seen by the device: key + mask
 
     /// Only the bits of `wanted` within `bits` go in, since a rule's value must not exceed its matcher's mask.
     void ask(prm::Field field, std::uint32_t wanted, std::uint32_t bits) noexcept {

@@ -64,6 +64,20 @@ consteval bool names_cover_every_byte() {
 }
 static_assert(names_cover_every_byte());
 
+/// Of the headers whose packets OVS's tnl_pop takes an Ethernet frame out of, those that the device's parser reads so.
+/// VXLAN-GPE is left out: what is inside is told by its next protocol.
+void ask_for_header(TunnelKind kind, MatchPlan& match) noexcept {
+    constexpr std::uint32_t vxlan_flags = 0x08000000, vxlan_reserved = 0xFF;
+    constexpr std::uint32_t geneve_version = 0xC0000000, gre_key_present = 0x20000000, protocol = 0xFFFF;
+    switch (kind) {
+        case TunnelKind::vxlan:
+            match.ask(field::tunnel_header_0, vxlan_flags, UINT32_MAX);
+            return match.ask(field::tunnel_header_1, 0, vxlan_reserved);
+        case TunnelKind::geneve: return match.ask(field::tunnel_header_0, ethernet_payload, geneve_version | protocol);
+        case TunnelKind::gre: return match.ask(field::tunnel_header_0, ethernet_payload, ~gre_key_present);
+    }
+}
+
 /// As compile_match(): each step clears what it dealt with; a bit that is left over is refused under its field's name.
 class TunnelMatcher {
 public:
@@ -130,12 +144,14 @@ private:
     }
 
     void flags() {
-        const std::uint8_t unseen = OVSDR_TUNNEL_DF | (is_udp() ? OVSDR_TUNNEL_CSUM : 0);   // GRE's is in its header
-        if ((mask_.flags & unseen) != 0 && choices_.exact_tunnel_flags) {
-            refuse(RejectReason::device_limit, "tun_flags", " (other_config:dr-tunnel-flags=exact)");
+        if (is_udp()) {   // GRE's checksum is in its header
+            if ((mask_.flags & OVSDR_TUNNEL_CSUM) != 0 && choices_.exact_tunnel_flags) {
+                refuse(RejectReason::device_limit, "tun_flags", " (other_config:dr-tunnel-flags=exact)");
+            }
+            const auto asked = static_cast<std::uint8_t>(mask_.flags & OVSDR_TUNNEL_CSUM);
+            plan_.unseen_flags = static_cast<std::uint8_t>((key_.flags & asked) + asked);
+            clear_flag(OVSDR_TUNNEL_CSUM);
         }
-        clear_flag(OVSDR_TUNNEL_DF);
-        if (is_udp()) clear_flag(OVSDR_TUNNEL_CSUM);
         // OVS sets KEY for each packet of these, and OAM for no others than Geneve's.
         if (is_udp() && (key_.flags & OVSDR_TUNNEL_KEY) != 0) clear_flag(OVSDR_TUNNEL_KEY);
         if (tunnel_.kind != TunnelKind::geneve && (key_.flags & OVSDR_TUNNEL_OAM) == 0) clear_flag(OVSDR_TUNNEL_OAM);
@@ -244,8 +260,8 @@ private:
 
 }  // namespace
 
-bool is_opened_by_device(const MatchPlan& match, const TunnelPort& tunnel, const DeviceCaps& caps,
-                         Obstacles& obstacles) {
+bool narrow_to_tunnel(MatchPlan& match, const TunnelPort& tunnel, const DeviceCaps& caps, const Choices& choices,
+                      Obstacles& obstacles) {
     const StaticName name = name_of(tunnel.kind);
     const bool udp = tunnel.kind != TunnelKind::gre;
     const std::uint16_t parsed = tunnel.kind == TunnelKind::vxlan ? vxlan_port : geneve_port;
@@ -262,6 +278,13 @@ bool is_opened_by_device(const MatchPlan& match, const TunnelPort& tunnel, const
                          match.value.get(field::udp_dport) == parsed;
     if (udp ? !all_udp : match.protocol != proto_gre) {
         obstacles.add(RejectReason::unsupported_match, name, ": packets that may be none");
+        return false;
+    }
+    if (caps.matches_header_of(tunnel.kind)) {
+        ask_for_header(tunnel.kind, match);
+    } else if (choices.exact_tunnel_flags) {
+        obstacles.add(RejectReason::device_limit, name,
+                      ", whose reserved bits the device does not see (other_config:dr-tunnel-flags=exact)");
         return false;
     }
     return true;

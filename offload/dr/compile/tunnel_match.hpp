@@ -5,11 +5,13 @@
 // the inner ones. As everywhere: exact, or narrower on purpose, or refused. Narrower is
 // - IPv4: no options, with which OVS drops the packet;
 // - VXLAN and Geneve: what the device's parser reads as such (UDP 4789, 6081), Geneve with an Ethernet frame inside;
-// - GRE: an Ethernet frame inside, no checksum, which the device would not check, and no sequence number.
+// - GRE: an Ethernet frame inside, no checksum, which the device would not check, and no sequence number;
+// - the tunnel's own header: versions, flags and reserved bits as those have them whose packets OVS takes an Ethernet
+//   frame out of. That is asked where packets enter the tunnel: others go up there, as they came.
 //
-// What no device sees is the named difference (docs/tunnels.md): the outer UDP checksum, be it there or wrong. OVS
-// matches that flag in every megaflow of a tunnel port, and don't fragment, which its tnl_pop never sets. Megaflows
-// that differ in nothing else coincide.
+// What a device does not see is the named difference (docs/tunnels.md): the outer UDP checksum, be it there or wrong,
+// which no device sees; on ConnectX-5 reserved bits of Geneve and GRE. OVS matches the CSUM flag in every megaflow of a
+// tunnel port. Megaflows that differ in nothing else coincide.
 //
 // Threads: pure functions. Source: OVS lib/netdev-native-tnl.c, lib/tun-metadata.c, ofproto/tunnel.c tnl_wc_init().
 #pragma once
@@ -25,9 +27,10 @@
 
 namespace ovsdr::dr {
 
-/// Whether the device takes packets of this match out of the tunnel as OVS would. No: added to `obstacles`.
-[[nodiscard]] bool is_opened_by_device(const MatchPlan& match, const TunnelPort& tunnel, const DeviceCaps& caps,
-                                       Obstacles& obstacles);
+/// Narrows a match to packets that the device takes out of the tunnel as OVS would. False: it has none of those, or may
+/// have others; added to `obstacles`.
+[[nodiscard]] bool narrow_to_tunnel(MatchPlan& match, const TunnelPort& tunnel, const DeviceCaps& caps,
+                                    const Choices& choices, Obstacles& obstacles);
 
 struct TunnelFields {
     const ovsdr_tunnel_fields& key;

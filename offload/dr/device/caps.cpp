@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::uint16_t query_hca_cap = 0x100;
 constexpr std::uint16_t current = 1;
-constexpr std::uint16_t general = 0x0 << 1, esw = 0x9 << 1;
+constexpr std::uint16_t general = 0x0 << 1, esw_tables = 0x8 << 1, esw = 0x9 << 1;
 
 constexpr std::size_t capability_offset = 16;   ///< bytes
 constexpr std::size_t capability_size = 4096;
@@ -32,6 +32,8 @@ constexpr std::uint32_t parses_icmp_v4 = 1U << 8, parses_icmp_v6 = 1U << 9;
 // In e_switch_cap.
 constexpr prm::Field manager_vport_valid{96, 1}, manager_vport_number{112, 16},
     max_encap_header_size{54, 10};
+// In flow_table_eswitch_cap: ft_field_support_2_esw_fdb.
+constexpr prm::Field tunnel_header_0_1{0x1400 + 16, 1};
 
 using Capability = std::vector<std::uint8_t>;
 
@@ -106,8 +108,16 @@ Result<bool> try_write(const std::shared_ptr<Table>& table, HeaderWrite write) n
     return tl::unexpected(std::move(action.error()));
 }
 
+/// libmlx5 makes such a matcher for every device. Older firmware does not know the question.
+Result<bool> matches_tunnel_header(const Device& device) noexcept {
+    auto tables = query(device, esw_tables);
+    if (tables) return prm::get(tables->data(), tunnel_header_0_1) != 0;
+    if (is_refusal(tables.error())) return false;
+    return tl::unexpected(std::move(tables.error()));
+}
+
 /// What the device knows of tunnels.
-Result<void> probe_tunnels(const std::shared_ptr<Table>& table, DeviceCaps& caps) noexcept {
+Result<void> probe_tunnels(const Device& device, const std::shared_ptr<Table>& table, DeviceCaps& caps) noexcept {
     struct Trial {
         bool& able;
         Result<bool> found;
@@ -117,6 +127,7 @@ Result<void> probe_tunnels(const std::shared_ptr<Table>& table, DeviceCaps& caps
         {caps.geneve, try_match(table, {field::geneve_vni})},
         {caps.geneve_option, try_match(table, {field::geneve_vni, field::geneve_tlv_option_0_data})},
         {caps.tells_geneve_option, try_match(table, {field::geneve_vni, field::geneve_tlv_option_0_exist})},
+        {caps.tunnel_header, matches_tunnel_header(device)},
     };
     for (Trial& trial : trials) {
         if (!trial.found) return tl::unexpected(std::move(trial.found.error()));
@@ -162,7 +173,7 @@ Result<DeviceCaps> probe_caps(const std::shared_ptr<Device>& device) noexcept {
     auto writes_ecn = try_write(*table, {HeaderField::ip_ecn, 0, 3});
     if (!writes_ecn) return tl::unexpected(std::move(writes_ecn.error()));
     caps.writes_ecn = *writes_ecn;
-    auto tunnels = probe_tunnels(*table, caps);
+    auto tunnels = probe_tunnels(*device, *table, caps);
     if (!tunnels) return tl::unexpected(std::move(tunnels.error()));
     auto landing = try_landing(device);
     if (!landing) return tl::unexpected(std::move(landing.error()));

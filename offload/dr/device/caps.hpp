@@ -1,8 +1,8 @@
 // What a device can do, as far as the compiler and the tables must know: the profile, found by asking.
 //
 // Model. DEVX QUERY_HCA_CAP tells the steering format (which generation), the flex parser's protocols, who manages the
-// eSwitch, and the counter bulks to be had. What no bit tells is tried with trial objects: tables above the root, an
-// array that copies to a table.
+// eSwitch, the counter bulks to be had, whether a tunnel's header can be matched. What no bit tells is tried with trial
+// objects: tables above the root, an array that copies to a table.
 //
 // Threads: DeviceCaps is a value. Source: PRM QUERY_HCA_CAP, cmd_hca_cap, e_switch_cap; rdma-core's caps query.
 #pragma once
@@ -26,6 +26,7 @@ struct DeviceCaps {
     bool geneve = true;                    ///< its parser reads Geneve headers
     bool geneve_option = true;             ///< and one option of a word in them, of a class and type that one chooses
     bool tells_geneve_option = true;       ///< and says whether that is there
+    bool tunnel_header = true;             ///< the first words of a tunnel's header are matched as they are
     std::uint8_t counter_bulks = 0;        ///< bit n: a bulk of 128 << n counters can be had; 0: single counters only
     VportId manager_vport{0};              ///< the eSwitch manager's vport
 
@@ -34,6 +35,11 @@ struct DeviceCaps {
     [[nodiscard]] bool pops_from_vports() const noexcept { return steering_format >= 1; }
     [[nodiscard]] bool pushes_from_wire() const noexcept { return steering_format >= 1; }
     [[nodiscard]] bool encapsulates_from_wire() const noexcept { return steering_format >= 1; }
+    /// Whether it compares the words of such a tunnel's header. ConnectX-5 is known to have those of VXLAN (DPDK's
+    /// net_mlx5 matches them there), later ones those of all.
+    [[nodiscard]] bool matches_header_of(TunnelKind kind) const noexcept {
+        return tunnel_header && (steering_format >= 1 || kind == TunnelKind::vxlan);
+    }
     /// Bytes of packets from the wire are counted after a tag of theirs has been popped.
     [[nodiscard]] bool counts_after_pop() const noexcept { return steering_format >= 1; }
     /// Likewise after a tunnel's headers have been taken off, by the same rule.

@@ -2,8 +2,8 @@
 // use.
 //
 // Model. A matcher's mask and a rule's value are one structure of 512-bit blocks, all big endian: outer headers, misc,
-// inner headers, misc2, misc3 (then misc4 and misc5, which we never fill). A block counts only when its bit is set in
-// the matcher's match_criteria. The compiler fills a MatchParam through the Fields below and through nothing else.
+// inner headers, misc2, misc3, misc4 (which we never fill), misc5. A block counts only when its bit is set in the
+// matcher's match_criteria. The compiler fills a MatchParam through the Fields below and through nothing else.
 //
 // Threads: plain values. Source: mlx5dv_dr_flow(3); PRM fte_match_param (rdma-core's dr_match_spec,
 // dr_match_set_misc*).
@@ -19,7 +19,7 @@
 namespace ovsdr::dr {
 
 inline constexpr std::size_t match_block_size = 64;    ///< bytes
-inline constexpr std::size_t match_block_length = 5;   ///< outer, misc, inner, misc2, misc3
+inline constexpr std::size_t match_block_length = 7;   ///< outer, misc, inner, misc2, misc3, misc4, misc5
 
 /// Bits of match_criteria; the n-th stands for the n-th block.
 enum Criteria : std::uint8_t {
@@ -28,6 +28,7 @@ enum Criteria : std::uint8_t {
     criteria_inner = 1 << 2,
     criteria_misc2 = 1 << 3,
     criteria_misc3 = 1 << 4,
+    criteria_misc5 = 1 << 6,
 };
 
 /// A mask or a value. Default: all zero, which as a mask is match-all.
@@ -61,7 +62,7 @@ struct MatchParam {
 namespace field {
 
 inline constexpr std::uint16_t outer_block = 0, misc_block = 512, inner_block = 1024, misc2_block = 1536,
-                               misc3_block = 2048;
+                               misc3_block = 2048, misc5_block = 3072;
 
 [[nodiscard]] constexpr prm::Field outer(std::uint16_t bit_offset, std::uint8_t bits) { return {bit_offset, bits}; }
 [[nodiscard]] constexpr prm::Field misc(std::uint16_t bit_offset, std::uint8_t bits) {
@@ -72,6 +73,9 @@ inline constexpr std::uint16_t outer_block = 0, misc_block = 512, inner_block = 
 }
 [[nodiscard]] constexpr prm::Field misc3(std::uint16_t bit_offset, std::uint8_t bits) {
     return {static_cast<std::uint16_t>(misc3_block + bit_offset), bits};
+}
+[[nodiscard]] constexpr prm::Field misc5(std::uint16_t bit_offset, std::uint8_t bits) {
+    return {static_cast<std::uint16_t>(misc5_block + bit_offset), bits};
 }
 
 inline constexpr prm::Field smac_47_16 = outer(0, 32), smac_15_0 = outer(32, 16);
@@ -106,6 +110,9 @@ inline constexpr prm::Field metadata_reg_c_1 = misc2(320, 32), metadata_reg_c_0 
 inline constexpr prm::Field geneve_tlv_option_0_data = misc3(288, 32);
 inline constexpr prm::Field icmp_type = misc3(256, 8), icmp_code = misc3(264, 8);
 inline constexpr prm::Field icmpv6_type = misc3(272, 8), icmpv6_code = misc3(280, 8);
+
+/// The first words of the tunnel's own header, as they are in the packet. GRE's second word is not what it is there.
+inline constexpr prm::Field tunnel_header_0 = misc5(128, 32), tunnel_header_1 = misc5(160, 32);
 
 [[nodiscard]] constexpr bool is_outer(prm::Field field) noexcept { return field.bit_offset < misc_block; }
 
@@ -192,6 +199,8 @@ inline constexpr NamedField match_fields[] = {
     {"icmpv6_type", field::icmpv6_type},
     {"icmpv6_code", field::icmpv6_code},
     {"geneve_tlv_option_0_data", field::geneve_tlv_option_0_data},
+    {"tunnel_header_0", field::tunnel_header_0},
+    {"tunnel_header_1", field::tunnel_header_1},
 };
 
 }  // namespace ovsdr::dr

@@ -132,7 +132,7 @@ std::optional<NoWay> Pipeline::obstacle_to(const Ufid& ufid, const RulePlan& pla
         const auto table = find(key);
         return table == nullptr ? std::nullopt : std::optional(table->level());
     });
-    if (!no_way && plan.match.in_tunnel()) no_way = tunnel_rules_->obstacle_to(ufid, plan.match);
+    if (!no_way && plan.match.in_tunnel()) no_way = tunnel_rules_->obstacle_to(ufid, plan);
     return no_way;
 }
 
@@ -141,7 +141,7 @@ Result<Rule> Pipeline::install(const Ufid& ufid, const RulePlan& plan, const Cou
     if (table == nullptr) return tl::unexpected(Error{ELOOP, "its table has gone", "recirc"});
     std::shared_ptr<FlowTable> hold;
     if (plan.match.in_tunnel()) {
-        if (auto held = take(hold, tunnel_rules_->hold(ufid, plan.match, table)); !held) {
+        if (auto held = take(hold, tunnel_rules_->hold(ufid, plan, table)); !held) {
             return tl::unexpected(std::move(held.error()));
         }
     }

@@ -1,5 +1,6 @@
 #include "offload/dr/install/tunnel_rules.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <string_view>
 #include <utility>
@@ -14,7 +15,7 @@ struct TunnelRules::Hold {
             option.reset();
             rules->option_let_go();
         }
-        if (claimed) rules->release(*claimed, table->key());
+        if (claimed) rules->release(*claimed, holder, table->key());
     }
     Hold(const Hold&) = delete;
     Hold& operator=(const Hold&) = delete;
@@ -22,6 +23,7 @@ struct TunnelRules::Hold {
     std::shared_ptr<TunnelRules> rules;
     std::shared_ptr<FlowTable> table;
     std::optional<Digest> claimed;
+    std::list<Holder>::iterator holder;   ///< if claimed
     GeneveOptionRef option;
 };
 
@@ -35,7 +37,14 @@ TunnelRules::Digest TunnelRules::digest_of(const MatchPlan& match) noexcept {
     return {hash(match.value) ^ table * odd, hash(match.mask) ^ table};
 }
 
-std::optional<NoWay> TunnelRules::obstacle_to(const Ufid& ufid, const MatchPlan& match) {
+bool TunnelRules::Claim::is_free_for(const Ufid& ufid, const RulePlan& plan) const noexcept {
+    return std::ranges::all_of(holders, [&](const Holder& holder) {
+        return holder.ufid == ufid || (holder.path == plan.path && holder.unseen_flags == plan.match.unseen_flags);
+    });
+}
+
+std::optional<NoWay> TunnelRules::obstacle_to(const Ufid& ufid, const RulePlan& plan) {
+    const MatchPlan& match = plan.match;
     std::lock_guard lock(mutex_);
     const auto current = match.geneve_option ? parser_.current() : std::nullopt;
     if (current && *current != *match.geneve_option) {
@@ -44,18 +53,19 @@ std::optional<NoWay> TunnelRules::obstacle_to(const Ufid& ufid, const MatchPlan&
     }
     if (match.geneve_option && !current && Clock::now() < no_option_before_) {
         await_option_.insert(match.table);
-        return no_geneve_option(match.table);
+        return no_geneve_option(match.table, no_option_before_);
     }
     const auto claim = claims_.find(digest_of(match));
-    if (claim != claims_.end() && claim->second.ufid != ufid) {
+    if (claim != claims_.end() && !claim->second.is_free_for(ufid, plan)) {
         claim->second.awaited = true;
         return coincides(match.table);
     }
     return std::nullopt;
 }
 
-Result<std::shared_ptr<FlowTable>> TunnelRules::hold(const Ufid& ufid, const MatchPlan& match,
+Result<std::shared_ptr<FlowTable>> TunnelRules::hold(const Ufid& ufid, const RulePlan& plan,
                                                      std::shared_ptr<FlowTable> table) {
+    const MatchPlan& match = plan.match;
     auto hold = std::make_shared<Hold>(shared_from_this(), std::move(table));   // let go of without the lock
     const Digest digest = digest_of(match);
     std::set<TableKey> waited;
@@ -67,11 +77,11 @@ Result<std::shared_ptr<FlowTable>> TunnelRules::hold(const Ufid& ufid, const Mat
             hold->option = std::move(*option);
             if (std::exchange(refused_options_, 0) >= most_refusals) waited = std::exchange(await_option_, {});
         }
-        Claim& claim = claims_.try_emplace(digest, Claim{ufid}).first->second;
-        if (claim.ufid != ufid) {
+        Claim& claim = claims_[digest];
+        if (!claim.is_free_for(ufid, plan)) {
             return tl::unexpected(Error{EBUSY, "another megaflow has the same match to the device", "tun_flags"});
         }
-        ++claim.rules;
+        hold->holder = claim.holders.insert(claim.holders.end(), Holder{ufid, plan.path, match.unseen_flags});
         hold->claimed = digest;
     }
     tell(waited);
@@ -85,17 +95,21 @@ Error TunnelRules::refused_option(Error error) noexcept {
     return error;
 }
 
-/// The rule has left the device: whoever waits may have its match.
-void TunnelRules::release(const Digest& digest, TableKey table) noexcept {
+/// The rule has left the device: whoever waits may have its match. Not while its twins are there.
+void TunnelRules::release(const Digest& digest, std::list<Holder>::iterator holder, TableKey table) noexcept {
+    bool awaited = false;
     {
         std::lock_guard lock(mutex_);
-        const auto claim = claims_.find(digest);
-        if (claim == claims_.end() || --claim->second.rules != 0) return;
-        const bool awaited = claim->second.awaited;
-        claims_.erase(claim);
-        if (!awaited) return;
+        const auto found = claims_.find(digest);
+        Claim& claim = found->second;
+        const auto is_twin = [&](const Holder& other) {
+            return &other != &*holder && other.path == holder->path && other.unseen_flags == holder->unseen_flags;
+        };
+        if (std::ranges::none_of(claim.holders, is_twin)) awaited = std::exchange(claim.awaited, false);
+        claim.holders.erase(holder);
+        if (claim.holders.empty()) claims_.erase(found);
     }
-    tables_->tell(table);
+    if (awaited) tables_->tell(table);
 }
 
 /// Perhaps others hold it still: who waits finds out. The parser is asked with the lock only, so that whoever is told

@@ -3,9 +3,11 @@
 //
 // Model. Megaflows of a tunnel port may differ in nothing that the device sees (compile/tunnel_match.hpp). A device
 // takes two rules with one match and does not say which of them packets find, so that the second waits until the first
-// has gone. The same goes for those that need another Geneve option than the device looks for now. Who waits is tried
-// again when its table is told to have changed. A device that refuses every option is asked again after a while, by the
-// next new megaflow that needs one; if it takes that, those that wait are told.
+// has gone. Unless they are twins: one megaflow of several PMD threads, whose packets may find any of its rules.
+//
+// Those that need another Geneve option than the device looks for now wait, too. Who waits is tried again when its
+// table is told to have changed. A device that refuses every option, since somebody else's may be in the way, is asked
+// again after a while, by whoever is the first to need one then; if it takes that, those that wait are told.
 //
 // Threads: any.
 #pragma once
@@ -13,6 +15,7 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -31,32 +34,39 @@ public:
         : tables_(std::move(tables)), parser_(std::move(device)) {}
 
     /// Whoever is told of one is tried again when it may have gone.
-    [[nodiscard]] std::optional<NoWay> obstacle_to(const Ufid& ufid, const MatchPlan& match);
+    [[nodiscard]] std::optional<NoWay> obstacle_to(const Ufid& ufid, const RulePlan& plan);
     /// What the megaflow's rule in `table` keeps as long as it is there; it keeps the table. EBUSY: obstacle_to() has
     /// something to say since.
-    [[nodiscard]] Result<std::shared_ptr<FlowTable>> hold(const Ufid& ufid, const MatchPlan& match,
+    [[nodiscard]] Result<std::shared_ptr<FlowTable>> hold(const Ufid& ufid, const RulePlan& plan,
                                                           std::shared_ptr<FlowTable> table);
 
 private:
     using Clock = std::chrono::steady_clock;
     // Of options that the device refused: fewer than the backlog takes for a device that is full.
     static constexpr unsigned most_refusals = 4;
-    static constexpr std::chrono::seconds between_tries{10};
+    static constexpr std::chrono::seconds between_tries{2};
 
     /// Of table, mask and value. Two that are equal by chance would only keep a megaflow in software.
     using Digest = std::array<std::uint64_t, 2>;
     struct DigestHash {
         std::size_t operator()(const Digest& digest) const noexcept { return digest[0]; }
     };
-    struct Claim {
+    /// Of one rule; a megaflow has two while one takes the other's place.
+    struct Holder {
         Ufid ufid;
-        std::uint32_t rules = 0;   ///< two while one takes the other's place
+        Path path;
+        std::uint8_t unseen_flags;
+    };
+    struct Claim {
+        std::list<Holder> holders{};   ///< of several megaflows: twins
         bool awaited = false;
+
+        [[nodiscard]] bool is_free_for(const Ufid& ufid, const RulePlan& plan) const noexcept;
     };
     struct Hold;
 
     [[nodiscard]] static Digest digest_of(const MatchPlan& match) noexcept;
-    void release(const Digest& digest, TableKey table) noexcept;
+    void release(const Digest& digest, std::list<Holder>::iterator holder, TableKey table) noexcept;
     [[nodiscard]] Error refused_option(Error error) noexcept;
     void option_let_go() noexcept;
     void tell(const std::set<TableKey>& waiting) noexcept;

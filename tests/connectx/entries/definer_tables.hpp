@@ -1,5 +1,5 @@
-// The layouts of definers: rows of lookups.hpp. The words of tunnel headers and checksums are left out: they have no
-// rows yet.
+// The layouts of definers: rows of lookups.hpp. The words of tunnel headers behind the first two and those of checksums
+// are left out: they have no rows yet.
 #pragma once
 
 #include "tests/connectx/entries/lookups.hpp"
@@ -28,6 +28,7 @@ inline constexpr LookupRow layout_6[] = {
     {{231, 9}, Field::tcp_flags},
 };
 inline constexpr LookupRow layout_16[] = {
+    {{0, 32}, Field::tunnel_header_0}, {{32, 32}, Field::tunnel_header_1},
     {{160, 32}, Field::reg_a}, {{200, 2}, Field::l3_type}, {{202, 2}, Field::l4_type},
     {{204, 2}, Field::first_qualifier}, {{207, 1}, Field::looped_back}, {{208, 16}, Field::source_gvmi},
     {{225, 1}, Field::fragment}, {{232, 24}, Field::source_queue},
@@ -52,6 +53,7 @@ inline constexpr LookupRow layout_24[] = {
 inline constexpr LookupRow layout_25[] = {
     {{0, 32}, Field::ipv4_source, Layer::inner}, {{32, 32}, Field::ipv4_destination, Layer::inner},
     {{64, 16}, Field::source_port, Layer::inner}, {{80, 16}, Field::destination_port, Layer::inner},
+    {{128, 32}, Field::tunnel_header_0}, {{160, 32}, Field::tunnel_header_1},
     {{194, 2}, Field::l3_type, Layer::inner}, {{196, 2}, Field::l4_type, Layer::inner},
     {{198, 2}, Field::first_qualifier, Layer::inner},
     {{202, 2}, Field::l3_type}, {{204, 2}, Field::l4_type}, {{206, 2}, Field::first_qualifier},

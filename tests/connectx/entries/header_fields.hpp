@@ -43,6 +43,7 @@ enum class Field : std::uint8_t {
     source_port, destination_port,
     tcp_flags, tcp_sequence, tcp_acknowledgement,                 // flags: NS CWR ECE URG ACK PSH RST SYN FIN
     icmp_type, icmp_code, icmp_data,                              // v4's and v6's; data: 4 bytes behind the checksum
+    tunnel_header_0, tunnel_header_1,                             // the first words of any tunnel's header, as they are
     vxlan_vni,
     geneve_vni, geneve_options_length, geneve_oam, geneve_protocol,   // length in words of 4 bytes
     geneve_option_data, geneve_option_exists,                     // of the option that a GENEVE_TLV_OPT object names

@@ -28,6 +28,8 @@ inline constexpr LookupRow ipv6_destination[] = {
 };
 inline constexpr auto inner_ipv6_source = inside(ipv6_source);
 inline constexpr auto inner_ipv6_destination = inside(ipv6_destination);
+/// Of every tunnel; the words behind these are not known.
+inline constexpr LookupRow tunnel_header[] = {{{0, 32}, Field::tunnel_header_0}, {{32, 32}, Field::tunnel_header_1}};
 /// Of the look-up that VXLAN-GPE and GTP-U have too: the parser here knows Geneve only.
 inline constexpr LookupRow geneve[] = {
     {{2, 6}, Field::geneve_options_length},
@@ -152,7 +154,7 @@ inline constexpr Lookup all[] = {
     {0x2e, "L4 rest, RX", l4_misc},
     {0x2f, "registers 0 to 3", registers_0},
     {0x30, "registers 4 to 7", registers_1},
-    {0x34, "tunnel header", {}},
+    {0x34, "tunnel header", tunnel_header},
     {0x36, "both MACs, TX", l2_source_destination},
     {0x37, "both inner MACs", inner_l2_source_destination},
     {0x38, "both MACs, RX", l2_source_destination},
@@ -232,7 +234,7 @@ inline constexpr Lookup all[] = {
     {0x00b, "both MACs", l2_source_destination},
     {0x00c, "both inner MACs", inner_l2_source_destination},
     {0x00d, "IPv4 rest", ipv4_misc},
-    {0x00e, "tunnel header of the flexible parser", geneve},
+    {0x00e, "tunnel header of the flexible parser", tunnel_header},
     {0x00f, "inner IPv4 rest", inner_ipv4_misc},   // also the number that stands for "does not matter"
     {0x011, "what the flexible parsers found", parsers_that_found},
     {0x102, "InfiniBand L3", {}},
@@ -254,7 +256,7 @@ inline constexpr Lookup all[] = {
     {0x112, "flexible parsers 4 to 7", parsers_4_to_7},
     {0x113, "L4 rest", l4_misc},
     {0x114, "inner L4 rest", inner_l4_misc},
-    {0x117, "tunnel header", {}},
+    {0x117, "tunnel header", tunnel_header},
     {definer_layout | 0, "definer 0", definers::layout_0},
     {definer_layout | 2, "definer 2", definers::layout_2},
     {definer_layout | 6, "definer 6", definers::layout_6},

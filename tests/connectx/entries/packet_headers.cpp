@@ -47,8 +47,16 @@ private:
         if (protocol == ethernet_inside && has(header_size + ethernet_size)) tunnel_.frame = at_ + header_size;
     }
 
+    void show_words(unsigned words) noexcept {
+        if (!has(4 * words)) return;
+        fields_.set(Field::tunnel_header_0, word(0));
+        if (words > 1) fields_.set(Field::tunnel_header_1, word(4));
+        tunnel_.words_known = words;
+    }
+
     void read_vxlan() noexcept {
         constexpr std::size_t size = 8;
+        show_words(2);
         if (!has(size) || (byte(0) & vni_is_valid) == 0) return;
         tunnel_.kind = Kind::vxlan;
         fields_.set(Field::vxlan_vni, word(4) >> 8);
@@ -57,6 +65,7 @@ private:
 
     void read_geneve() noexcept {
         constexpr std::size_t fixed = 8;
+        show_words(2);
         if (!has(fixed) || byte(0) >> 6 != 0) return;
         const std::size_t words = byte(0) & 0x3FU;
         if (!has(fixed + 4 * words)) return;
@@ -86,6 +95,7 @@ private:
 
     void read_gre() noexcept {
         if (!has(4)) return;
+        show_words(1);
         const std::uint16_t flags = half(0);
         if ((flags & ~(gre_checksum | gre_key | gre_sequence)) != 0) return;
         std::size_t size = 4, key = 0;
@@ -130,6 +140,8 @@ void PacketHeaders::parse(const Packet& packet, const std::optional<GeneveOption
 bool PacketHeaders::knows(Layer layer, Field field) const noexcept {
     if (layer == Layer::inner) return tunnel_.frame != 0;
     const Kind kind = kind_of(field);
+    if (field == Field::tunnel_header_0) return tunnel_.words_known > 0;
+    if (field == Field::tunnel_header_1) return tunnel_.words_known > 1;
     if (field == Field::geneve_option_data || field == Field::geneve_option_exists) return tunnel_.option_known;
     return kind == Kind::none || kind == tunnel_.kind;
 }

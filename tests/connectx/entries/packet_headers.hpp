@@ -9,6 +9,10 @@
 // another version or with options beyond the packet, GRE of another version, with a routing or a reserved bit, or cut
 // short. A tunnel that carries another thing than Ethernet (Geneve's and GRE's protocol 0x6558) has no frame inside.
 //
+// The words of a tunnel's header are there to look at by port or protocol alone, also where the rest does not make a
+// tunnel. A device that shows nothing there finds what a rule does not ask for either: no header that one asks for
+// begins with a word of zeros. GRE's words behind the first one are in places of their own, and are not known here.
+//
 // Unknown fields. What a look-up shows of a tunnel that the packet is not in is documented nowhere either: knows()
 // tells, and the walker stops. The same goes for packets that vports send (Side::tx): rules on tunnels are for what the
 // wire brings. A Geneve option that is not there reads 0, as DPDK relies on; one that is there twice, with another
@@ -41,6 +45,7 @@ struct Tunnel {
     Kind kind = Kind::none;
     std::size_t frame = 0;       ///< where the frame inside begins; 0: there is none
     bool option_known = false;   ///< whether the option that an object names is there
+    unsigned words_known = 0;    ///< of the tunnel's header
 };
 
 class PacketHeaders {

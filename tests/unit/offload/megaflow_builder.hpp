@@ -146,7 +146,7 @@ public:
         std::fill_n(mask.dst, 4, std::uint8_t{0xFF});
         mask.tos = 0xFF;
         key.flags = OVSDR_TUNNEL_KEY;
-        mask.flags = OVSDR_TUNNEL_KEY | OVSDR_TUNNEL_CSUM | OVSDR_TUNNEL_DF;
+        mask.flags = OVSDR_TUNNEL_KEY | OVSDR_TUNNEL_CSUM;
         return *this;
     }
     /// fd00::1 to fd00::2.

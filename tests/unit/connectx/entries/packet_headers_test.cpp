@@ -98,6 +98,26 @@ TEST(PacketHeaders, ReadsGresFlagsAndWhatTheyBring) {
     }
 }
 
+TEST(PacketHeaders, ShowsTheWordsOfAHeaderThatMakesNoTunnelToo) {
+    const Bytes inside = frame_of({.protocol = 17});
+    const auto shown = [&](Bytes around, std::size_t at, std::uint8_t byte) {
+        around[at] = byte;
+        const PacketHeaders headers = parsed(encapsulated(around, inside));
+        EXPECT_TRUE(headers.knows(Layer::outer, Field::tunnel_header_0));
+        return headers.of(Layer::outer)[Field::tunnel_header_0];
+    };
+    EXPECT_EQ(shown(tunnel::vxlan(), 42, 0x08), 0x08000000U);
+    EXPECT_EQ(shown(tunnel::vxlan(), 42, 0xF7), 0xF7000000U);
+    EXPECT_EQ(shown(tunnel::geneve(0), 42, 0x40), 0x40406558U);
+    EXPECT_EQ(shown(tunnel::gre(tunnel::outer_ipv4(47), 0), 34, 0x40), 0x40006558U);
+    EXPECT_EQ(shown(tunnel::gre(tunnel::outer_ipv6(47), 0), 55, 0x07), 0x00076558U);
+    EXPECT_FALSE(parsed(inside).knows(Layer::outer, Field::tunnel_header_0));
+    EXPECT_FALSE(parsed(encapsulated(tunnel::vxlan(), inside), Side::tx).knows(Layer::outer, Field::tunnel_header_0));
+    EXPECT_TRUE(parsed(encapsulated(tunnel::vxlan(), inside)).knows(Layer::outer, Field::tunnel_header_1));
+    EXPECT_FALSE(parsed(encapsulated(tunnel::gre(tunnel::outer_ipv4(47)), inside))
+                     .knows(Layer::outer, Field::tunnel_header_1)) << "GRE's key has another place";
+}
+
 TEST(PacketHeaders, TakesNothingElseForATunnel) {
     const Bytes inside = frame_of({.protocol = 17});
     const Bytes vxlan = encapsulated(tunnel::vxlan(), inside), geneve = encapsulated(tunnel::geneve(0), inside);

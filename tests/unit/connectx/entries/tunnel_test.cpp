@@ -94,6 +94,8 @@ const FieldCase field_cases[] = {
     {"v6 destination", 1, 0x108, 96, 32, 0xACB1B6BB, In::tcp6},
     {"v6 source", 0, 0x10, 0, 32, 0x20252A2F, In::tcp6}, {"v6 source", 1, 0x10a, 0, 32, 0x20252A2F, In::tcp6},
     {"flow label", 0, 0x14, 108, 20, 0xABCDE, In::tcp6}, {"flow label", 1, 0x00a, 76, 20, 0xABCDE, In::tcp6},
+    {"words", 0, 0x34, 0, 64, 0x08000000A1B2C300}, {"words", 1, 0x00e, 0, 64, 0x08000000A1B2C300},
+    {"words", 1, 0x117, 0, 64, 0x0240655800000100, In::geneve}, {"word", 1, 0x00e, 0, 32, 0xB0006558, In::gre},
     {"options length", 0, 0x19, 2, 6, 2, In::geneve}, {"options length", 1, 0x00e, 2, 6, 2, In::geneve},
     {"oam", 0, 0x19, 8, 1, 0, In::geneve},        {"oam", 1, 0x00e, 8, 1, 0, In::geneve},
     {"protocol", 0, 0x19, 16, 16, 0x6558, In::geneve}, {"protocol", 1, 0x00e, 16, 16, 0x6558, In::geneve},
@@ -136,6 +138,7 @@ const DefinerCase definer_cases[] = {
     {"qualifier", 24, 236, 2, 1},        {"fragment", 24, 238, 1, 1, In::piece}, {"outer protocol", 24, 240, 8, 17},
     {"source", 25, 0, 32, 0x0A000001},   {"destination", 25, 32, 32, 0x0A000002}, {"sport", 25, 64, 16, 1000},
     {"dport", 25, 80, 16, 2000},         {"l3", 25, 194, 2, 1},              {"l4", 25, 196, 2, 1},
+    {"words", 16, 0, 64, 0x08000000A1B2C300}, {"words", 25, 128, 64, 0x08000000A1B2C300},
     {"qualifier", 25, 198, 2, 1},        {"outer dport", 25, 208, 16, 4789}, {"sport", 28, 0, 16, 1000},
     {"dport", 28, 16, 16, 2000},         {"source", 28, 64, 32, 0x0A000001}, {"destination", 28, 96, 32, 0x0A000002},
     {"protocol", 28, 224, 8, 6},         {"l3", 28, 232, 2, 1},              {"l4", 28, 234, 2, 1},
@@ -222,18 +225,18 @@ TEST_F(TunnelWalk, StopsAtWhatNobodyDocuments) {
     };
     const EntryBytes decap = Entry1().action(0x0900130C, 4).reparse().hit(out);
     const EntryBytes network_id = Entry1(0x002).mask(field<16>(24, 8, 0xFF)).hit(out);
-    const EntryBytes gpe_flags = Entry1(0x00e).mask(field<16>(0, 2, 3)).hit(out);
+    const EntryBytes third_word = Entry1(0x00e).mask(field<16>(64, 8, 0xFF)).hit(out);
     Bytes longer = frame_in(In::gre);
     longer.push_back(0);
     expect_stop({.bytes = frame_in(In::gre), .side = Side::tx}, decap, "decapsulation on the TX side");
     expect_stop({.bytes = longer}, decap, "bytes behind its IP packet");
     expect_stop({.bytes = frame_in(In::vxlan)}, network_id, "of look-up type 0x2 (tunnel) of format 1");
-    expect_stop({.bytes = frame_in(In::geneve)}, gpe_flags, "of look-up type 0xe (tunnel header of the flexible");
+    expect_stop({.bytes = frame_in(In::geneve)}, third_word, "of look-up type 0xe (tunnel header of the flexible");
     const struct {
         std::uint16_t lookup;
         unsigned offset;
         In in;
-    } cases[] = {{0x002, 0, In::geneve}, {0x002, 0, In::gre}, {0x00e, 8, In::vxlan}, {0x10d, 16, In::geneve},
+    } cases[] = {{0x002, 0, In::geneve}, {0x002, 0, In::gre}, {0x00e, 32, In::gre}, {0x10d, 16, In::geneve},
                  {0x112, 32, In::gre},   {0x011, 65, In::vxlan}};
     for (const auto& one : cases) {
         const Entry1 asks = Entry1(one.lookup).mask(field<16>(one.offset, 1, 1)).hit(out).miss(out);
@@ -242,6 +245,8 @@ TEST_F(TunnelWalk, StopsAtWhatNobodyDocuments) {
     const Entry1 inner = Entry1(0x004).mask(field<16>(32, 1, 1)).hit(out).miss(out);
     expect_stop({.bytes = frame_of({})}, inner, "on a packet in no such tunnel");
     expect_stop({.bytes = frame_in(In::vxlan), .side = Side::tx}, inner, "on a packet in no such tunnel");
+    const Entry1 header = Entry1(0x00e).mask(field<16>(0, 1, 1)).hit(out).miss(out);
+    expect_stop({.bytes = frame_of({.protocol = 17})}, header, "on a packet in no such tunnel");
 }
 
 }  // namespace

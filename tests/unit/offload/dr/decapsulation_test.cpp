@@ -91,7 +91,9 @@ TEST_F(TunnelTables, MegaflowsThatCoincideComeInOneAfterAnother) {
     };
     ASSERT_TRUE(installed(eswitch_->put({1, 2}, flow(0))));
     EXPECT_FALSE(installed(eswitch_->put({1, 3}, flow(OVSDR_TUNNEL_CSUM))));
-    EXPECT_FALSE(installed(eswitch_->put({1, 4}, flow(OVSDR_TUNNEL_DF))));
+    MegaflowBuilder any = flow(OVSDR_TUNNEL_CSUM);
+    any.raw().tunnel_mask.flags = OVSDR_TUNNEL_KEY;
+    EXPECT_FALSE(installed(eswitch_->put({1, 4}, any)));
     EXPECT_TRUE(installed(eswitch_->put({1, 5}, child(vxlan, 6).output(2)))) << "does not coincide";
     EXPECT_TRUE(installed(eswitch_->put({1, 2}, child(vxlan).output(3)))) << "its own match again";
     EXPECT_EQ(rules_in("FDB level 9", decapsulation), 2U);
@@ -111,6 +113,38 @@ TEST_F(TunnelTables, OneThatIsModifiedMakesRoomForItsOldMatch) {
                                                      .output(2))));
     ASSERT_TRUE(installed(eswitch_->put({1, 2}, child(vxlan, 6).output(2))));
     EXPECT_TRUE(becomes([&] { return offloaded({1, 3}); }));
+}
+
+/// Of several PMD threads: the same megaflow under several ufids. Whichever rule a packet finds does the same to it.
+TEST_F(TunnelTables, TwinsAreInTheNicTogether) {
+    constexpr unsigned many = 8;
+    ASSERT_TRUE(installed(eswitch_->put({1, 1}, parent(vxlan, 4789))));
+    for (std::uint64_t thread = 0; thread < many; ++thread) {
+        EXPECT_TRUE(installed(eswitch_->put({thread, 2}, child(vxlan).output(2)))) << thread;
+    }
+    EXPECT_EQ(rules_in("FDB level 9", decapsulation), many);
+    const ovsdr_megaflow other = child(vxlan).tunnel_flags(OVSDR_TUNNEL_KEY | OVSDR_TUNNEL_CSUM).output(2);
+    EXPECT_FALSE(installed(eswitch_->put({1, 3}, other))) << "no twin: OVS counts its packets apart";
+    for (std::uint64_t thread = 0; thread + 1 < many; ++thread) {
+        (void)eswitch_->del(Ufid{thread, 2});
+        EXPECT_TRUE(offloaded({thread + 1, 2}));
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    EXPECT_FALSE(offloaded({1, 3})) << "waits for the last of them";
+    (void)eswitch_->del(Ufid{many - 1, 2});
+    EXPECT_TRUE(becomes([&] { return offloaded({1, 3}); }));
+}
+
+/// OVS modifies one after another: in between they are no twins.
+TEST_F(TunnelTables, ATwinThatIsModifiedWaitsForTheOther) {
+    ASSERT_TRUE(installed(eswitch_->put({1, 1}, parent(vxlan, 4789))));
+    ASSERT_TRUE(installed(eswitch_->put({1, 2}, child(vxlan).output(2))));
+    ASSERT_TRUE(installed(eswitch_->put({2, 2}, child(vxlan).output(2))));
+    EXPECT_FALSE(installed(eswitch_->put({1, 2}, child(vxlan).output(3))));
+    EXPECT_EQ(rules_in("FDB level 9", decapsulation), 1U) << "the other's, as OVS still has it";
+    EXPECT_TRUE(installed(eswitch_->put({2, 2}, child(vxlan).output(3))));
+    EXPECT_TRUE(becomes([&] { return offloaded({1, 2}); }));
+    EXPECT_EQ(rules_in("FDB level 9", decapsulation), 2U);
 }
 
 TEST_F(TunnelTables, AnOptionIsLookedForAsLongAsOneAsksForIt) {
@@ -145,6 +179,25 @@ TEST_F(TunnelTables, ADeviceThatRefusesAnyOptionIsNotFull) {
               "device limit: tun_metadata (the device refused to look for a Geneve option; another function may have "
               "one)");
     EXPECT_TRUE(installed(eswitch_->put({1, 3}, child(geneve).output(2))));
+}
+
+/// Nobody says when another function gives its option back, and no new megaflow may come: the device is asked again.
+TEST_F(TunnelTables, AnOptionThatTheDeviceRefusedIsAskedForAgain) {
+    ASSERT_TRUE(installed(eswitch_->put({1, 1}, parent(geneve, 6081))));
+    FakeProvider::refuse("mlx5dv_devx_obj_create", ENOMEM);
+    constexpr std::uint32_t many = 20;
+    for (std::uint32_t i = 0; i < many; ++i) {
+        (void)eswitch_->put({2, i}, child(geneve).option(0x102, 0x80, 1 + i).output(2));
+    }
+    const std::string waits = "device limit: tun_metadata (the device refused to look for a Geneve option; another "
+                              "function may have one)";
+    for (std::uint32_t i = 0; i < many; ++i) {
+        EXPECT_TRUE(becomes([&] { return eswitch_->explain({2, i})->text == waits; })) << "not for room in the device";
+    }
+    FakeProvider::refuse("mlx5dv_devx_obj_create", 0);
+    for (std::uint32_t i = 0; i < many; ++i) {
+        EXPECT_TRUE(becomes([&] { return offloaded({2, i}); })) << i;
+    }
 }
 
 /// The device looks for one option: not for one of which a megaflow only knows that it is there.

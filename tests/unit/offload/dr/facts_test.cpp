@@ -30,7 +30,8 @@ std::vector<std::vector<std::string>> rows_of(const char* file) {
 
 TEST(Facts, MatchFieldsLieWhereTheDeviceHasThem) {
     const std::map<std::string, unsigned> blocks{
-        {"dr_match_spec", 0}, {"dr_match_set_misc", 512}, {"dr_match_set_misc2", 1536}, {"dr_match_set_misc3", 2048}};
+        {"dr_match_spec", 0}, {"dr_match_set_misc", 512}, {"dr_match_set_misc2", 1536}, {"dr_match_set_misc3", 2048},
+        {"dr_match_set_misc5", 3072}};
     std::map<std::string, prm::Field> facts;
     for (const auto& row : rows_of("match_param.csv")) {
         facts[row[3]] = {static_cast<std::uint16_t>(blocks.at(row[0]) + std::stoul(row[2])),
