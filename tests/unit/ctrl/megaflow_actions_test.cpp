@@ -159,9 +159,6 @@ const ActionCase set_cases[] = {
     {"set(skb_priority(1))", "no set(skb_priority)"},
     {"set(mpls(label=1,tc=0,ttl=1,bos=1))", "no set(mpls)"},
     {"set(tunnel(tun_id=0x1,dst=1.1.1.1,ttl=64,flags(key)))", "no set(tunnel)"},
-    // MPLS (docs/tunnels.md says why).
-    {"push_mpls(label=16,tc=1,ttl=64,bos=1,eth_type=0x8847),1", "no push_mpls 1"},
-    {"pop_mpls(eth_type=0x800),1", "no pop_mpls 1"},
     {"add_mpls(label=16,tc=1,ttl=64,bos=1,eth_type=0x8847),1", "no add_mpls 1"},
 };
 

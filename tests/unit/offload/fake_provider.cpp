@@ -387,7 +387,10 @@ int mlx5dv_devx_general_cmd(ibv_context*, const void* in, size_t, void* out, siz
             put_bits(capability, 1092, 4, state().steering_format);
             put_bits(capability, 1344, 32, 0x300);
             break;
-        case 8: put_bits(capability, 28, 1, 1); break;
+        case 8:
+            put_bits(capability, 28, 1, 1);
+            put_bits(capability, 0x1400 + 16, 1, 1);   // ft_field_support_2_esw_fdb.tunnel_header_0_1
+            break;
         default: break;
     }
     return 0;

@@ -301,6 +301,9 @@ TEST(CompileActions, RefusesMoreThanTwoPushes) {
 
 TEST(CompileActions, NamesTheActionThatHasNoWord) {
     EXPECT_EQ(text_of_compiled(MegaflowBuilder().ipv4().unsupported("ct").output(2)), "unsupported action: ct");
+    // No reformat of the device's puts a label behind the Ethernet header (docs/tunnels.md).
+    EXPECT_EQ(text_of_compiled(MegaflowBuilder().ipv4().unsupported("push_mpls").unsupported("pop_mpls").output(2)),
+              "unsupported action: push_mpls; unsupported action: pop_mpls");
 }
 
 TEST(CompileActions, RefusesAListThatWasTooLong) {
