@@ -217,6 +217,32 @@ json set(SoftNic& nic, const json& request) {
     return json::object();
 }
 
+json room_json(const Room& room) {
+    json rows = json::object();
+    for (std::size_t i = 0; i < resource_names.size(); ++i) {
+        const auto resource = static_cast<Resource>(i);
+        const std::optional<std::uint32_t> most = room.most(resource);
+        rows[std::string(resource_names[i])] = {{"taken", room.taken(resource)}, {"most", most ? json(*most) : json()}};
+    }
+    return rows;
+}
+
+json limits(SoftNic& nic, const json& request) {
+    allow_only(request, {"device", "set"});
+    if (const auto wanted = request.find("set"); wanted != request.end()) {
+        const Limits limits = parse_limits(*wanted, "set");
+        Room& room = room_of(device_of(nic, request).steering());
+        for (std::size_t i = 0; i < limits.size(); ++i) {
+            if (wanted->contains(resource_names[i])) room.limit(static_cast<Resource>(i), limits[i]);
+        }
+    }
+    json devices = json::array();
+    for (const auto& device : nic.soft_devices()) {
+        devices.push_back({{"name", device->name()}, {"limits", room_json(room_of(device->steering()))}});
+    }
+    return {{"devices", std::move(devices)}};
+}
+
 json fault(SoftNic&, const json& request) {
     allow_only(request, {"call", "errno", "nth"});
     const json& call = require(request, "call", "a function such as \"ibv_create_qp\"");
@@ -256,7 +282,8 @@ json faults(const json& request) {
 json dispatch(SoftNic& nic, ConfigChanges& changes, Session& session, std::string_view text) {
     const json request = json::parse(text);
     if (!request.is_object()) throw ConfigError("a request is a JSON object");
-    const json& command = require(request, "command", "list, stats, add, del, save, set, capture, fault or faults");
+    const json& command =
+        require(request, "command", "list, stats, add, del, save, set, limits, capture, fault or faults");
     if (command == "list" || command == "stats") {
         allow_only(request, {});
         return command == "list" ? list(nic) : stats(nic);
@@ -268,11 +295,13 @@ json dispatch(SoftNic& nic, ConfigChanges& changes, Session& session, std::strin
         return save(changes);
     }
     if (command == "set") return set(nic, request);
+    if (command == "limits") return limits(nic, request);
     if (command == "capture") return capture_command(nic, session, request);
     if (command == "fault") return fault(nic, request);
     if (command == "faults") return faults(request);
     throw ConfigError(
-        fmt::format("command: {} is not list, stats, add, del, save, set, capture, fault or faults", command.dump()));
+        fmt::format("command: {} is not list, stats, add, del, save, set, limits, capture, fault or faults",
+                    command.dump()));
 }
 
 }  // namespace

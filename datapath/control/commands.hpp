@@ -7,13 +7,16 @@
 //   {"command": "save"}                     writes what add and del changed into the configuration file; see
 //                                           config_changes.hpp
 //   {"command": "set", "vport": N, …}       any of "link": "up" | "down" (administrative), "mac": "…", "mtu": N
+//   {"command": "limits"}                   objects of each kind that each device has, and the most it has room for;
+//                                           "set": {…}, as in the configuration's `limits`, changes those of one device
+//                                           until the process ends (null: no limit)
 //   {"command": "capture", "port": N, …}    see capture_session.hpp
 //   {"command": "fault", "call": "ibv_create_qp", "errno": "ENOMEM" | 12, "nth": 1}
 //   {"command": "faults"}                   calls that can be made to fail, and the faults that are armed;
 //                                           "disarm": true forgets these
 //
-// add, del, set and capture take "device": "mlx5_0", which may be left out where there is only one; add and del take
-// "save": true, which is a save afterwards. An answer has "ok": true and what was asked for, or "ok": false and
+// add, del, set, capture and limits take "device": "mlx5_0", which may be left out where there is only one; add and del
+// take "save": true, which is a save afterwards. An answer has "ok": true and what was asked for, or "ok": false and
 // "error", which names the option, its value, and what would be right. A set that fails changes nothing of what comes
 // after the failing part: mtu, link and mac are checked first and done in that order.
 #pragma once

@@ -220,6 +220,7 @@ DeviceConfig parse_device(const json& value, const std::string& where) {
     if (const json* mac = object.find("mac")) {
         device.mac = parse_mac(text(*mac, object.path("mac")), object.path("mac"));
     }
+    if (const json* limits = object.find("limits")) device.limits = parse_limits(*limits, object.path("limits"));
     if (const json* ports = object.find("ports")) {
         unsigned index = 0;
         for (const json& port : list(*ports, object.path("ports"))) {
@@ -342,6 +343,19 @@ void parse_dpdk(const json& value, const std::string& where, PortConfig& port) {
 }
 
 }  // namespace
+
+Limits parse_limits(const json& value, const std::string& where) {
+    Object object(value, where, "an object");
+    Limits limits{};
+    for (std::size_t i = 0; i < limits.size(); ++i) {
+        const std::string name(resource_names[i]);
+        const json* const most = object.find(name.c_str());
+        if (most == nullptr || most->is_null()) continue;
+        limits[i] = static_cast<std::uint32_t>(number(*most, object.path(name), 0, UINT32_MAX));
+    }
+    object.refuse_others();
+    return limits;
+}
 
 PortConfig parse_port(const json& value, const std::string& where) {
     Object object(value, where, "an object");

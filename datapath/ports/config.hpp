@@ -17,6 +17,9 @@
 //     mac           of the manager function, and so of its RoCE packets and its link-local GID. Default: derived from
 //                   this machine and the device's name; two NICs of one machine that meet on a wire need different
 //                   ones.
+//     limits        what the device has room for, as docs/scale.md explains: an object; any of flow_counters, tables,
+//                   matchers, rules, modify_headers, reformats, dest_arrays, each from 0 to 4294967295. `drnic limits`
+//                   shows how many there are, and changes these. Default: as many as memory holds.
 //     ports         vports; `drnic add` makes more, and `drnic save` writes them into this file. Default none.
 //       vport       1 to 65279 for a VF, 65535 for the uplink. Unique. (0, the manager, is always there.)
 //       dpdk        device arguments as DPDK has them, without an instance number:
@@ -61,6 +64,7 @@
 
 #include "datapath/ports/nic.hpp"
 #include "datapath/profile.hpp"
+#include "datapath/steering/room.hpp"
 #include "datapath/vport_id.hpp"
 
 namespace ovsdr::soft {
@@ -104,6 +108,7 @@ struct DeviceConfig {
     const Profile* profile = &connectx_6dx;
     unsigned flex_parser_profile = 0;
     std::optional<MacAddress> mac;  ///< the manager function's
+    Limits limits{};
     std::vector<PortConfig> ports;
     std::optional<CotenantConfig> cotenant;
 };
@@ -128,6 +133,9 @@ struct NicConfig {
 
 /// Throws ConfigError.
 [[nodiscard]] NicConfig parse_config(std::string_view text);
+
+/// The object `limits`; `where` names it in errors. Throws ConfigError.
+[[nodiscard]] Limits parse_limits(const nlohmann::json& json, const std::string& where);
 
 /// One object of `ports`; `where` names it in errors ("devices[0].ports[2]"). Throws ConfigError.
 [[nodiscard]] PortConfig parse_port(const nlohmann::json& json, const std::string& where);

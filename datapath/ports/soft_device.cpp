@@ -33,6 +33,7 @@ SoftDevice::SoftDevice(const DeviceConfig& config, unsigned index, unsigned work
       steering_(profile_),
       listeners_(wake_control),
       wake_control_(std::move(wake_control)) {
+    room_of(steering_).limit(config.limits);
     Vport manager;
     manager.info = {.id = manager_vport, .name = "manager", .mtu = default_mtu, .admin_up = true, .link_up = true};
     const MacAddress mac = config.mac.value_or(derived_mac(guid_, manager_vport));

@@ -30,6 +30,19 @@ constexpr std::size_t max_array = 32;  ///< 2^log_max_destination, as the capabi
     return encapsulates && !branch.reformat->root_level;
 }
 
+/// What the device has a bounded number of; nothing for other actions.
+[[nodiscard]] std::optional<Resource> resource_of(ActionType type) noexcept {
+    switch (type) {
+        case ActionType::modify_header: return Resource::modify_headers;
+        case ActionType::encap_l2:
+        case ActionType::encap_l3:
+        case ActionType::decap_l2:
+        case ActionType::decap_l3: return Resource::reformats;
+        case ActionType::dest_array: return Resource::dest_arrays;
+        default: return std::nullopt;
+    }
+}
+
 }  // namespace
 
 Action::Created Action::drop() { return Created(new Action(ActionType::drop)); }
@@ -97,7 +110,10 @@ int Action::modify_header(Domain& domain, bool root_level, std::span<const std::
     if (!root_level && commands.size() > 1ULL << profile.log_max_edits) return EINVAL;
     std::shared_ptr<const EditList> edits;
     if (const int error = EditList::compile(domain.type(), commands, edits); error != 0) return error;
+    Room::Share room = domain.steering().impl().room.take(Resource::modify_headers);
+    if (!room) return ENOMEM;
     action.reset(new Action(ActionType::modify_header));
+    room.keep();
     action->domain = &domain;
     action->root_level = root_level;
     action->edits = std::move(edits);
@@ -117,7 +133,10 @@ int Action::packet_reformat(Domain& domain, bool root_level, Reformat::Kind kind
     std::shared_ptr<const Reformat> reformat;
     const bool opens_gtpu = domain.steering().profile().has_parser(flex_parser::gtpu);
     if (const int error = Reformat::create(kind, data, opens_gtpu, reformat); error != 0) return error;
+    Room::Share room = domain.steering().impl().room.take(Resource::reformats);
+    if (!room) return ENOMEM;
     action.reset(new Action(types[static_cast<unsigned>(kind)]));
+    room.keep();
     action->domain = &domain;
     action->root_level = root_level;
     action->reformat = std::move(reformat);
@@ -133,7 +152,10 @@ int Action::dest_array(Domain& domain, std::span<const Branch> branches, Created
         if (!takes_branch(domain, branch)) return EOPNOTSUPP;
     }
     if (branches.size() > max_array) return EINVAL;
+    Room::Share room = domain.steering().impl().room.take(Resource::dest_arrays);
+    if (!room) return ENOMEM;
     Created array(new Action(ActionType::dest_array));
+    room.keep();
     array->domain = &domain;
     domain.refer();
     array->array = std::make_shared<ArrayProgram>();
@@ -154,7 +176,10 @@ int Action::dest_array(Domain& domain, std::span<Action* const> branches, Create
 
 int Action::flow_array(Domain& domain, std::span<Action* const> branches, std::optional<std::uint32_t> next_rank,
                        Created& action) {
+    Room::Share room = domain.steering().impl().room.take(Resource::dest_arrays);
+    if (!room) return ENOMEM;
     Created made(new Action(ActionType::dest_array));
+    room.keep();
     made->domain = &domain;
     domain.refer();
     made->array = std::make_shared<ArrayProgram>();
@@ -338,6 +363,7 @@ int Action::add_reformat(Action& reformat) {
 
 Action::~Action() {
     if (type == ActionType::decap_l2) domain->steering().impl().count_decapsulations(-1);
+    if (const auto resource = resource_of(type)) domain->steering().impl().room.give_back(*resource);
     for (Action* branch : branches) branch->forget();
     // No lane reaches them any more: a rule that goes waits for that.
     for (const std::uint16_t destination : destinations_) domain->steering().impl().release_destination(destination);

@@ -1,5 +1,7 @@
 #include "datapath/steering/dr_matcher.hpp"
 
+#include <cerrno>
+
 #include "datapath/steering/steering_impl.hpp"
 
 namespace ovsdr::soft {
@@ -21,9 +23,12 @@ int Matcher::create_ranked(Table& table, std::uint32_t rank, std::uint8_t criter
                          .profile = &table.domain().steering().profile()};
     MatchMask mask;
     if (const int error = make_mask(spec, given, mask); error != 0) return error;
+    Room::Share room = table.domain().steering().impl().room.take(Resource::matchers);
+    if (!room) return ENOMEM;
     auto view = std::make_unique<MatcherView>(mask.key);
     view->rank = rank;
     matcher.reset(new Matcher(table, mask, std::move(view)));
+    room.keep();
     return 0;
 }
 
@@ -49,6 +54,7 @@ Matcher::~Matcher() {
         const Steering::Impl::Change change(impl);
         impl.remove_matcher(*this, table_.walked(), table_.published());
         impl.rcu.retire(view_);
+        impl.room.give_back(Resource::matchers);
     }
     table_.forget();
 }

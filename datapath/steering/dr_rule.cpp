@@ -48,8 +48,10 @@ int Rule::make(Matcher& matcher, std::span<const std::uint8_t> given, std::span<
     if (const int error = make_value(matcher.mask(), given, value); error != 0) return error;
     const std::uint8_t sides = sides_of(matcher, value);
     if (const int error = check_actions(matcher, sides, actions); error != 0) return error;
-    std::unique_ptr<Rule> made(new (actions.size()) Rule(matcher, actions));
     Steering::Impl& impl = matcher.table().domain().steering().impl();
+    Room::Share room = impl.room.take(Resource::rules);
+    if (!room) return ENOMEM;
+    std::unique_ptr<Rule> made(new (actions.size()) Rule(matcher, actions));
     for (const Action* action : actions) {
         if (action->type != ActionType::qp) continue;
         if (const int error = impl.acquire_destination(action->queue.sink, made->destination_); error != 0) {
@@ -62,6 +64,7 @@ int Rule::make(Matcher& matcher, std::span<const std::uint8_t> given, std::span<
     std::unique_ptr<RuleNode> node = make_node(matcher, value, compile_actions(matcher, actions, context));
     node->sides = sides;
     if (const int error = made->install(std::move(node), unique); error != 0) return error;
+    room.keep();
     rule = std::move(made);
     return 0;
 }
@@ -126,6 +129,7 @@ Rule::~Rule() {
         RuleTable& rules = matcher_.view().rules;
         rules.remove(node_, impl.rcu);
         if (domain.reclaims_memory() && rules.sparse()) rules.shrink(impl.rcu);
+        impl.room.give_back(Resource::rules);
     }
     if (reaches_queue_) {
         if (node_ != nullptr) domain.steering().synchronize();

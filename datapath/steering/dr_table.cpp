@@ -2,6 +2,8 @@
 
 #include <malloc.h>
 
+#include <new>
+
 #include "datapath/steering/dr_matcher.hpp"
 #include "datapath/steering/steering_impl.hpp"
 
@@ -22,14 +24,22 @@ void Domain::free_cached_memory() {
 }
 
 Table::Table(Domain& domain, std::uint32_t level) : domain_(domain), level_(level) {
-    if (!root()) view_ = new TableView;
+    if (!root()) {
+        Room::Share room = domain.steering().impl().room.take(Resource::tables);
+        if (!room) throw std::bad_alloc();
+        view_ = new TableView;
+        room.keep();
+    }
     const std::lock_guard lock(domain.tables_mutex());
     domain.tables().push_back(this);
     domain.refer();
 }
 
 Table::~Table() {
-    if (view_ != nullptr) domain_.steering().impl().rcu.retire(view_);
+    if (view_ != nullptr) {
+        domain_.steering().impl().rcu.retire(view_);
+        domain_.steering().impl().room.give_back(Resource::tables);
+    }
     const std::lock_guard lock(domain_.tables_mutex());
     std::erase(domain_.tables(), this);
     domain_.forget();

@@ -26,6 +26,7 @@ int Steering::set_geneve_option(const GeneveOption& option) { return impl_->set_
 void Steering::forget_cached() noexcept { const Impl::Change change(*impl_); }
 void Steering::synchronize() noexcept { impl_->rcu.synchronize(); }
 const Profile& Steering::profile() const noexcept { return impl_->profile; }
+Room& room_of(Steering& steering) noexcept { return steering.impl().room; }
 
 Steering::Drops Steering::drops() const noexcept {
     std::array<std::uint64_t, drop_reasons> sum{};

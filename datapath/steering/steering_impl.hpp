@@ -17,6 +17,7 @@
 #include "datapath/steering/masked_words.hpp"
 #include "datapath/steering/program.hpp"
 #include "datapath/steering/rcu.hpp"
+#include "datapath/steering/room.hpp"
 #include "datapath/steering/steering.hpp"
 #include "datapath/steering/structure.hpp"
 #include "datapath/steering/tunnel.hpp"
@@ -116,6 +117,7 @@ public:
     [[nodiscard]] const ParserSetup& parser_setup() const noexcept { return cache_key().parser; }
 
     const Profile& profile;
+    Room room;
     Rcu rcu;
     /// For tests: what now() says, unless 0.
     std::atomic<std::uint64_t> stopped_clock{0};

@@ -3,6 +3,7 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <cerrno>
 
 namespace ovsdr::dr {
 
@@ -111,7 +112,18 @@ Backlog::Place Backlog::join(const Ufid& ufid, bool asked) {
     return place;
 }
 
-void Backlog::refused() noexcept { failures_.fetch_add(1, std::memory_order_relaxed); }
+void Backlog::refused(const Error& why) noexcept {
+    {
+        std::lock_guard lock(refusal_mutex_);
+        refusal_ = why.what;
+    }
+    failures_.fetch_add(1, std::memory_order_relaxed);
+}
+
+Error Backlog::full() const {
+    std::lock_guard lock(refusal_mutex_);
+    return Error{ENOSPC, "the device took none of the last megaflows: " + refusal_, "waiting for room"};
+}
 
 void Backlog::taken() noexcept {
     if (failures_.load(std::memory_order_relaxed) == 0) return;

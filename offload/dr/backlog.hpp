@@ -27,10 +27,12 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <thread>
 #include <utility>
 
 #include "offload/dr/ids.hpp"
+#include "offload/dr/result.hpp"
 
 namespace ovsdr::dr {
 
@@ -96,11 +98,14 @@ public:
     void unpark(TableKey table) noexcept;
 
     /// What became of an attempt to install a megaflow, first or repeated.
-    void refused() noexcept;
+    void refused(const Error& why) noexcept;
     void taken() noexcept;
     /// A rule has left the device.
     void room() noexcept;
     [[nodiscard]] bool is_full() const noexcept { return failures_.load(std::memory_order_relaxed) >= full_after; }
+
+    /// For megaflows that the device was not asked for: why it took none of the last ones.
+    [[nodiscard]] Error full() const;
 
     [[nodiscard]] std::size_t length() const;
 
@@ -123,6 +128,8 @@ private:
 
     TryAgain try_again_;
     std::atomic<unsigned> failures_{0};     ///< in a row
+    mutable std::mutex refusal_mutex_;      ///< held for a moment
+    std::string refusal_;                   ///< what the last failure was
     std::atomic<bool> waiting_{false};      ///< somebody stands in line
     mutable std::mutex mutex_;
     std::condition_variable wake_;

@@ -65,7 +65,10 @@ void EswitchImpl::bring_up_to_date(std::span<Update> updates) noexcept {
     }
     retire(retirements);
     // Packets may be on their way to what the old rules led to, which goes with the updates.
-    if (any_replaced) (void)pipeline_->fdb().drain();
+    if (any_replaced) {
+        (void)pipeline_->fdb().drain();
+        backlog_.room();
+    }
     for (const auto& [flow, what, counted] : retirements) {
         add(flow->in_trouble().carried, counted);
     }
@@ -84,12 +87,12 @@ void EswitchImpl::prepare(Update& update) noexcept {
     if (must_wait(update, *plan)) return;
     if (update.in_line && !flow.now.rule && backlog_.is_full()) {
         update.asked = false;
-        update.outcome = Error{ENOSPC, "the device is full: it took none of the last megaflows", "waiting for room"};
+        update.outcome = backlog_.full();
         return;
     }
     if (auto installed = install(flow, *plan, update.next); !installed) {
         if (must_wait(update, *plan)) return;   // what it needs has become another's meanwhile
-        backlog_.refused();
+        backlog_.refused(installed.error());
         update.outcome = std::move(installed.error());
         return;
     }

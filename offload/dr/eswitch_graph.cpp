@@ -32,7 +32,12 @@ public:
     void add(const Group& group, const std::map<VportId, std::string>& ports) {
         ports_ = &ports;
         const std::string node = Pipeline::node_of(group.table);
-        if (graph_.tables.contains(node)) lead(group, node, group.matcher, group.path, group.rules, 0);
+        const auto table = graph_.tables.find(node);
+        if (table == graph_.tables.end()) return;
+        for (Graph::Matcher& matcher : table->second.matchers) {
+            if (matcher.number == group.matcher) matcher.packets += group.packets;
+        }
+        lead(group, node, group.matcher, group.path, group.rules, 0);
     }
 
 private:

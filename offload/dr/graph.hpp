@@ -29,6 +29,7 @@ struct Graph {
         std::uint16_t priority;
         std::uint64_t rules;
         std::string mask;     ///< "{source_port, ethertype}"
+        std::uint64_t packets = 0;   ///< that its rules' megaflows have counted, each once
     };
     struct Table {
         std::string domain;   ///< "FDB", "NIC_RX"

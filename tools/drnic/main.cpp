@@ -6,6 +6,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -23,7 +24,7 @@ using nlohmann::json;
 struct Options {
     std::string socket = default_socket();
     bool as_json = false;
-    std::vector<std::string> dpdk;
+    std::vector<std::string> dpdk, limits;
     std::string device, name, mac, link, call, error;
     std::uint64_t vport = 0, nth = 1;
     std::optional<std::uint64_t> mtu;
@@ -54,6 +55,21 @@ json set_request(const Options& options) {
     if (!options.mac.empty()) request["mac"] = options.mac;
     if (options.mtu) request["mtu"] = *options.mtu;
     return with_device(request, options);
+}
+
+/// Of RESOURCE=NUMBER and RESOURCE=none.
+json limits_request(const Options& options) {
+    json wanted = json::object();
+    for (const std::string& limit : options.limits) {
+        const std::size_t at = limit.find('=');
+        const std::string name = limit.substr(0, at), most = at == std::string::npos ? "" : limit.substr(at + 1);
+        const bool number = !most.empty() && most.size() < 11 && most.find_first_not_of("0123456789") == most.npos;
+        if (!number && most != "none") throw std::invalid_argument(limit + " is not RESOURCE=NUMBER or RESOURCE=none");
+        wanted[name] = number ? json(std::stoull(most)) : json();
+    }
+    json request{{"command", "limits"}};
+    if (!wanted.empty()) request["set"] = std::move(wanted);
+    return with_device(std::move(request), options);
 }
 
 json fault_request(const Options& options) {
@@ -135,6 +151,12 @@ void describe(CLI::App& app, Options& options) {
     set->add_option("--mac", options.mac, "02:00:00:00:00:01");
     set->add_option("--mtu", options.mtu, "68 to 9978");
     set->callback([&] { (void)request(options.socket, set_request(options)); });
+
+    CLI::App* limits = app.add_subcommand("limits", "what devices have room for, and how much of it is taken");
+    limits->add_option("--device", options.device, "device, where there are several: mlx5_0");
+    limits->add_option("LIMIT", options.limits, "new ones, until the process ends: rules=1000 tables=none");
+    limits->add_flag("--json", options.as_json, "for programs");
+    limits->callback([&] { show(options, limits_request(options), limits_table); });
 
     describe_capture(app, options.socket);
 

@@ -131,6 +131,18 @@ std::string stats_table(const json& answer) {
     return text + captures_text(answer);
 }
 
+std::string limits_table(const json& answer) {
+    std::string text;
+    for (const json& device : answer.at("devices")) {
+        std::vector<Row> rows{{"", "taken", "at most"}};
+        for (const auto& [name, row] : device.at("limits").items()) {
+            rows.push_back({name, cell(row, "taken"), row.at("most").is_null() ? "" : cell(row, "most")});
+        }
+        text += cell(device, "name") + '\n' + table(rows);
+    }
+    return text;
+}
+
 std::string faults_table(const json& answer) {
     std::string text;
     for (const json& call : answer.at("calls")) text += call.get<std::string>() + '\n';

@@ -6,12 +6,14 @@
 #include <bit>
 #include <cstring>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "datapath/rdma/devx/devx.hpp"
 #include "datapath/rdma/devx/devx_object.hpp"
 #include "datapath/rdma/memory/transfer.hpp"
 #include "datapath/rdma/mkey/mkey.hpp"
+#include "datapath/steering/room.hpp"
 
 namespace ovsdr::soft::devx {
 
@@ -77,7 +79,11 @@ void write_values(CounterBulk& bulk, unsigned first, Output values, bool clear) 
 Status alloc_flow_counter(mlx5dv_devx_obj& object, Input in, Output out) {
     const unsigned length = bulk_length(in);
     if (length == 0) return Status::bad_param;
-    object.counters = std::make_shared<CounterBulk>(length, object.state.device().workers());
+    Room::Share room = room_of(object.state.device().steering()).take(soft::Resource::flow_counters, length);
+    if (!room) return Status::lim_err;
+    auto bulk = std::make_unique<CounterBulk>(length, object.state.device().workers());
+    // Counters are there until the last packet has counted, like what they count into.
+    object.counters = {bulk.release(), [room = std::move(room)](CounterBulk* gone) { delete gone; }};
     object.number = object.state.counter_ids().take_run(length);
     prm::set(out, fc::id_in_alloc_out, object.number);
     return Status::ok;

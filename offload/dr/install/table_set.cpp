@@ -48,21 +48,22 @@ Result<void> TableSet::furnish(FlowTable& table, std::uint32_t level) {
     return made;
 }
 
-/// The device knows of which IP version TCP is, so that it takes a rule for each; no packet is counted here.
+/// A matcher for each IP version, which the device has to know where it looks at TCP; with both flags in its mask, so
+/// that every packet of the table passes two of them and not four. No packet is counted here.
 Result<void> TableSet::mark_connection_ends(FlowTable& table) {
-    constexpr std::uint32_t tcp = 6, fin = 0x01, rst = 0x04;
+    constexpr std::uint32_t tcp = 6, fin = 0x01, rst = 0x04, either = fin | rst;
     const auto place = [&](prm::Field field) {
         return table.key().tunnel_port != 0 ? field::inner_of(field) : field;
     };
     for (const std::uint32_t version : {4U, 6U}) {
-        for (const std::uint32_t flag : {fin, rst}) {
+        for (const std::uint32_t flags : {fin, rst, either}) {
             MatchParam mask, value;
             mask.set(place(field::ip_version), version);
             value.set(place(field::ip_version), version);
             mask.set(place(field::ip_protocol), 0xFF);
             value.set(place(field::ip_protocol), tcp);
-            mask.set(place(field::tcp_flags), flag);
-            value.set(place(field::tcp_flags), flag);
+            mask.set(place(field::tcp_flags), either);
+            value.set(place(field::tcp_flags), flags);
             auto rule = make_rule(*table.matchers_, {mask, FlowTable::first_priority}, value, table.to_software_);
             if (!rule) return tl::unexpected(std::move(rule.error()));
             table.connection_ends_.push_back(std::move(*rule));

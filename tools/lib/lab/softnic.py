@@ -22,6 +22,7 @@ class SoftNic:
         self.workers: int | dict[str, object] = workers
         self.memory_mb = 512
         self.ports: list[dict[str, object]] = []
+        self.limits: dict[str, int] = {}
         self.cotenant: dict[str, object] | None = None
         self.more_devices: list[dict[str, object]] = []   # beside DEVICE
 
@@ -30,6 +31,8 @@ class SoftNic:
 
     def write(self) -> None:
         device: dict[str, object] = {"name": DEVICE, "profile": self.profile, "ports": self.ports}
+        if self.limits:
+            device["limits"] = self.limits
         if self.cotenant is not None:
             device["cotenant"] = self.cotenant
         configuration = {"workers": self.workers, "memory_mb": self.memory_mb, "control_socket": str(self.control),

@@ -92,6 +92,16 @@ TEST(Config, ReadsTheExample) {
     EXPECT_TRUE(device.cotenant->lacp);
 }
 
+TEST(Config, ReadsLimits) {
+    const NicConfig config = parse_config(R"({"devices": [
+        {"name": "a", "limits": {"rules": 1000, "tables": 0, "matchers": null}}, {"name": "b"}]})");
+    Limits expected{};
+    expected[static_cast<std::size_t>(Resource::rules)] = 1000;
+    expected[static_cast<std::size_t>(Resource::tables)] = 0;
+    EXPECT_EQ(config.devices[0].limits, expected);
+    EXPECT_EQ(config.devices[1].limits, Limits{});
+}
+
 TEST(Config, FillsInDefaults) {
     const NicConfig config = parse_config(with_port(R"({"vport": 7, "dpdk": "net_null"})"));
     EXPECT_EQ(config.workers, 1U);
@@ -124,6 +134,9 @@ TEST(Config, NamesOptionValueAndRemedy) {
         {R"({"devices": [{"name": "a", "profile": "cx5"}]})", {"devices[0].profile", "cx5", "connectx-5"}},
         {R"({"devices": [{"name": "a", "flex_parser_profile": 4}]})",
          {"devices[0].flex_parser_profile", "from 0 to 3"}},
+        {R"({"devices": [{"name": "a", "limits": {"rule": 1}}]})", {"limits.rule", "no such option", "dest_arrays"}},
+        {R"({"devices": [{"name": "a", "limits": {"rules": -1}}]})", {"devices[0].limits.rules", "-1", "4294967295"}},
+        {R"({"devices": [{"name": "a", "limits": 7}]})", {"devices[0].limits", "7", "an object"}},
         {with_port(R"({"dpdk": "net_null"})"), {"devices[0].ports[0].vport", "missing"}},
         {with_port(R"({"vport": 0, "dpdk": "net_null"})"), {"ports[0].vport", "0", "65535 for the uplink"}},
         {with_port(R"({"vport": 65280, "dpdk": "net_null"})"), {"ports[0].vport", "65280", "1 to 65279"}},

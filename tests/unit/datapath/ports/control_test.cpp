@@ -85,6 +85,20 @@ TEST_F(ControlTest, ListsAddsSetsAndDeletes) {
     EXPECT_EQ(ask(R"({"command": "fault", "call": "ibv_dealloc_pd", "errno": "EBUSY", "nth": 2})")["ok"], true);
 }
 
+TEST_F(ControlTest, ShowsAndChangesLimits) {
+    start(R"("limits": {"rules": 9})", options());
+    const auto of = [](const json& answer, const char* name) { return answer["devices"][0]["limits"][name]; };
+    json limits = ask(R"({"command": "limits"})");
+    EXPECT_EQ(of(limits, "rules"), (json{{"taken", 0}, {"most", 9}}));
+    EXPECT_EQ(of(limits, "flow_counters"), (json{{"taken", 0}, {"most", nullptr}}));
+    limits = ask(R"({"command": "limits", "set": {"tables": 3, "rules": null}})");
+    EXPECT_EQ(of(limits, "rules")["most"], nullptr);
+    EXPECT_EQ(of(limits, "tables")["most"], 3);
+    EXPECT_EQ(room_of(device().steering()).most(Resource::tables), 3U);
+    EXPECT_THAT(refusal(R"({"command": "limits", "set": {"table": 3}})"), HasSubstr("set.table: no such option"));
+    EXPECT_THAT(refusal(R"({"command": "limits", "set": 3})"), HasSubstr("set: 3"));
+}
+
 TEST_F(ControlTest, ShowsBothPortsOfALag) {
     start(R"("ports": [{"vport": 65535, "dpdk": ["net_ring", "net_null,no-rx=1"]}, {"vport": 1, "dpdk": "net_ring"}])",
           options());

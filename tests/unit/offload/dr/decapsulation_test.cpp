@@ -45,7 +45,7 @@ TEST_F(TunnelTables, LieBehindTheEntryAndSendMissesUp) {
     ASSERT_TRUE(installed(eswitch_->put({1, 2}, child(vxlan).output(2))));
     EXPECT_EQ(rules_in("FDB level 1", "dest_table 9"), 1U);
     EXPECT_EQ(rules_in("FDB level 9", decapsulation), 1U);
-    EXPECT_EQ(rules_in("FDB level 9", "dest_table 60"), 5U) << "misses, and ends of connections for each IP version";
+    EXPECT_EQ(rules_in("FDB level 9", "dest_table 60"), 7U) << "misses, and ends of connections for each IP version";
     EXPECT_EQ(eswitch_->table_of(2), in_table(0, vxlan));
     const std::string text = eswitch_->show(false);
     EXPECT_NE(text.find("FDB level 9: megaflows of tunnel port 20 ("), std::string::npos) << text;

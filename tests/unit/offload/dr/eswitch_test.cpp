@@ -35,7 +35,7 @@ TEST_F(EswitchTest, SendsUpWhatEndsAConnection) {
         EXPECT_EQ(rule.actions[1], "dest_table 60");
         ++ends;
     }
-    EXPECT_EQ(ends, 4U) << "FIN and RST, IPv4 and IPv6";
+    EXPECT_EQ(ends, 6U) << "FIN, RST, both; IPv4 and IPv6";
 }
 
 TEST_F(EswitchTest, SharesOneMatcherPerMask) {

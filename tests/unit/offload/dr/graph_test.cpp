@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdio>
+#include <span>
 #include <string>
 
 #include "tests/unit/offload/dr/eswitch_fixture.hpp"
@@ -38,6 +39,18 @@ protected:
         std::this_thread::sleep_for(std::chrono::milliseconds(5));   // what was read a moment ago is not asked again
     }
 };
+
+TEST_F(GraphTest, TellsHowManyMatchersAPacketPasses) {
+    const auto drawn = [&] {
+        const Graph graph = eswitch_->graph();
+        return dot_of(std::span(&graph, 1));
+    };
+    EXPECT_EQ(drawn().find("look-ups"), std::string::npos) << "nobody has counted a packet";
+    put(1, MegaflowBuilder().eth_type(0x9000).output(2), 30);
+    put(2, MegaflowBuilder().ipv4().proto(17).output(2).output(3), 10);
+    // First what ends a connection, in two matchers; then the newest first: 10 packets pass 3, and 30 pass 4.
+    EXPECT_NE(drawn().find("level 1, 5 matchers, 3.8 look-ups a packet"), std::string::npos) << drawn();
+}
 
 TEST_F(GraphTest, OneEdgeStandsForAllRulesOfAMatcherThatLeadToOnePlace) {
     const std::size_t edges = eswitch_->graph().edges.size();
@@ -92,7 +105,7 @@ TEST_F(GraphTest, ShowsWhatIsThereWithoutMegaflows) {
     EXPECT_EQ(graph.device, "fake_0");
     EXPECT_EQ(traffic("root", "recirc_id 0x0").rules, 3U);
     EXPECT_EQ(traffic("root", "send").rules, 3U);
-    EXPECT_EQ(traffic("recirc_id 0x0", "miss").rules, 5U) << "ends of connections, and the rest";
+    EXPECT_EQ(traffic("recirc_id 0x0", "miss").rules, 7U) << "ends of connections, and the rest";
     EXPECT_EQ(traffic("miss", "up 0").packets, std::optional<std::uint64_t>(0));
     EXPECT_EQ(traffic("up 0", "up 1").rules, 3U);
     EXPECT_EQ(traffic("up 1", "up 2").rules, 1U) << "one for each table of megaflows";

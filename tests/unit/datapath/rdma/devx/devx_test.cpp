@@ -9,6 +9,7 @@
 
 #include "datapath/rdma/devx/devx_object.hpp"
 #include "datapath/rdma/dr_seam.hpp"
+#include "datapath/steering/room.hpp"
 #include "tests/unit/datapath/rdma/fake_device.hpp"
 
 namespace ovsdr::soft::test {
@@ -97,6 +98,24 @@ TEST_F(DevxTest, ADeviceLooksForOneGeneveOption) {
     mlx5dv_devx_obj* const next = create(geneve_option());
     ASSERT_NE(next, nullptr);
     EXPECT_EQ(mlx5dv_devx_obj_destroy(next), 0);
+}
+
+TEST_F(DevxTest, CountersEndWhereTheDeviceHasRoomForNoMore) {
+    Room& room = room_of(open.device.steering());
+    room.limit(Resource::flow_counters, 128 + 64);
+    Bytes bulk = command(0x939, 16);
+    bulk[15] = 0x01;   // 128 of them
+    mlx5dv_devx_obj* const counters = create(bulk);
+    ASSERT_NE(counters, nullptr);
+    EXPECT_EQ(create(bulk), nullptr);
+    EXPECT_EQ(errno, EREMOTEIO);
+    EXPECT_EQ(out[0], 0x08) << "EXCEED_LIM";
+    EXPECT_EQ(room.taken(Resource::flow_counters), 128U) << "what was refused takes nothing";
+    EXPECT_EQ(mlx5dv_devx_obj_destroy(counters), 0);
+    mlx5dv_devx_obj* const next = create(bulk);
+    ASSERT_NE(next, nullptr);
+    EXPECT_EQ(mlx5dv_devx_obj_destroy(next), 0);
+    EXPECT_EQ(room.taken(Resource::flow_counters), 0U);
 }
 
 TEST_F(DevxTest, RefusesGeneveOptionsThatItCannotLookFor) {
