@@ -27,10 +27,12 @@ PutOutcome EswitchImpl::put(const Ufid& ufid, const ovsdr_megaflow& megaflow, st
     const auto map_lock = read_ports();
     FlowShard& shard = shard_of(ufid);
     std::lock_guard lock(shard.mutex);
+    shard.flows.prefetch(ufid);
+    StoredMegaflow given(megaflow, parts_);
     Flow& flow = shard.flows.get(ufid);
-    if (flow.now.rule && flow.megaflow.is(megaflow)) return std::monostate{};
+    if (flow.now.rule && flow.megaflow == given) return std::monostate{};
     if (flow.megaflow) shard.ports.remove(flow.megaflow);
-    flow.megaflow = StoredMegaflow(megaflow, parts_);
+    flow.megaflow = std::move(given);
     flow.neighbourhood = neighbourhood;
     shard.ports.add(flow.megaflow);
     Update update{.flow = &flow, .given = &megaflow};
@@ -75,14 +77,17 @@ void EswitchImpl::bring_up_to_date(std::span<Update> updates) noexcept {
 /// Compiles the megaflow and makes its new rule, beside the present one if there is one.
 void EswitchImpl::prepare(Update& update) noexcept {
     Flow& flow = *update.flow;
-    auto plan = update.given != nullptr ? compiled(*update.given) : compiled(flow.megaflow.restore());
-    if (!plan) {
-        update.outcome = std::move(plan.error());
+    auto planned = plans_.plan_for(flow.megaflow, [&] {
+        return update.given != nullptr ? compiled(*update.given) : compiled(flow.megaflow.restore());
+    });
+    if (!planned) {
+        update.outcome = std::move(planned.error());
         return;
     }
+    const RulePlan& plan = *planned->plan;
     update.table_changes = pipeline_->tables().changes();
-    if (auto no_way = pipeline_->obstacle_to(flow.ufid, *plan)) {
-        update.waits_for = {no_way->because, plan->match.table};
+    if (auto no_way = pipeline_->obstacle_to(flow.ufid, plan)) {
+        update.waits_for = {no_way->because, plan.match.table};
         update.outcome = std::move(no_way->reject);
         return;
     }
@@ -91,7 +96,7 @@ void EswitchImpl::prepare(Update& update) noexcept {
         update.outcome = Error{ENOSPC, "the device is full: it took none of the last megaflows", "waiting for room"};
         return;
     }
-    if (auto installed = install(flow, *plan, update.next); !installed) {
+    if (auto installed = install(flow, *planned, update.next); !installed) {
         backlog_.refused();
         update.outcome = std::move(installed.error());
         return;
@@ -99,19 +104,20 @@ void EswitchImpl::prepare(Update& update) noexcept {
     backlog_.taken();
 }
 
-Result<void> EswitchImpl::install(Flow& flow, const RulePlan& plan, Installation& next) noexcept {
+Result<void> EswitchImpl::install(Flow& flow, const PlanCache::Planned& planned, Installation& next) noexcept {
+    const RulePlan& plan = *planned.plan;
     if (!flow.now.counter || flow.now.bytes_uncounted != plan.bytes_uncounted) {
         auto counter = counters_->acquire(plan.bytes_uncounted, true, flow.neighbourhood);
         if (!counter) return tl::unexpected(std::move(counter.error()));
         next.counter = std::move(*counter);
         next.bytes_uncounted = plan.bytes_uncounted;
     }
-    auto rule = pipeline_->install(flow.ufid, plan, next.counter ? next.counter : flow.now.counter);
+    auto rule = pipeline_->install(flow.ufid, plan, planned.value, next.counter ? next.counter : flow.now.counter);
     if (!rule && rule.error().code == EEXIST && flow.now.rule) {
         // A device that has no two rules with one value: the old one must go first.
         end(flow.now.rule, flow.now.counter);
         (void)pipeline_->fdb().drain();   // what it led to goes with this update
-        rule = pipeline_->install(flow.ufid, plan, next.counter ? next.counter : flow.now.counter);
+        rule = pipeline_->install(flow.ufid, plan, planned.value, next.counter ? next.counter : flow.now.counter);
     }
     if (!rule) {
         next.counter = Counter();   // nothing has counted into it
