@@ -27,10 +27,12 @@ PutOutcome EswitchImpl::put(const Ufid& ufid, const ovsdr_megaflow& megaflow, st
     const auto map_lock = read_ports();
     FlowShard& shard = shard_of(ufid);
     std::lock_guard lock(shard.mutex);
+    shard.flows.prefetch(ufid);
+    StoredMegaflow given(megaflow, parts_);
     Flow& flow = shard.flows.get(ufid);
-    if (flow.now.rule && flow.megaflow.is(megaflow)) return std::monostate{};
+    if (flow.now.rule && flow.megaflow == given) return std::monostate{};
     if (flow.megaflow) shard.ports.remove(flow.megaflow);
-    flow.megaflow = StoredMegaflow(megaflow, parts_);
+    flow.megaflow = std::move(given);
     flow.neighbourhood = neighbourhood;
     shard.ports.add(flow.megaflow);
     Update update{.flow = &flow, .given = &megaflow};
@@ -78,20 +80,23 @@ void EswitchImpl::bring_up_to_date(std::span<Update> updates) noexcept {
 /// Compiles the megaflow and makes its new rule, beside the present one if there is one.
 void EswitchImpl::prepare(Update& update) noexcept {
     Flow& flow = *update.flow;
-    auto plan = update.given != nullptr ? compiled(*update.given) : compiled(flow.megaflow.restore());
-    if (!plan) {
-        update.outcome = std::move(plan.error());
+    auto planned = plans_.plan_for(flow.megaflow, [&] {
+        return update.given != nullptr ? compiled(*update.given) : compiled(flow.megaflow.restore());
+    });
+    if (!planned) {
+        update.outcome = std::move(planned.error());
         return;
     }
+    const RulePlan& plan = *planned->plan;
     update.table_changes = pipeline_->tables().changes();
-    if (must_wait(update, *plan)) return;
+    if (must_wait(update, plan)) return;
     if (update.in_line && !flow.now.rule && backlog_.is_full()) {
         update.asked = false;
         update.outcome = backlog_.full();
         return;
     }
-    if (auto installed = install(flow, *plan, update.next); !installed) {
-        if (must_wait(update, *plan)) return;   // what it needs has become another's meanwhile
+    if (auto installed = install(flow, *planned, update.next); !installed) {
+        if (must_wait(update, plan)) return;   // what it needs has become another's meanwhile
         backlog_.refused(installed.error());
         update.outcome = std::move(installed.error());
         return;
@@ -108,19 +113,20 @@ bool EswitchImpl::must_wait(Update& update, const RulePlan& plan) noexcept {
     return true;
 }
 
-Result<void> EswitchImpl::install(Flow& flow, const RulePlan& plan, Installation& next) noexcept {
+Result<void> EswitchImpl::install(Flow& flow, const PlanCache::Planned& planned, Installation& next) noexcept {
+    const RulePlan& plan = *planned.plan;
     if (!flow.now.counter || flow.now.bytes_uncounted != plan.bytes_uncounted) {
         auto counter = counters_->acquire(plan.bytes_uncounted, true, flow.neighbourhood);
         if (!counter) return tl::unexpected(std::move(counter.error()));
         next.counter = std::move(*counter);
         next.bytes_uncounted = plan.bytes_uncounted;
     }
-    auto rule = pipeline_->install(flow.ufid, plan, next.counter ? next.counter : flow.now.counter);
+    auto rule = pipeline_->install(flow.ufid, plan, planned.value, next.counter ? next.counter : flow.now.counter);
     if (!rule && rule.error().code == EEXIST && flow.now.rule) {
         // A device that has no two rules with one value: the old one must go first.
         end(flow.now.rule, flow.now.counter);
         (void)pipeline_->fdb().drain();   // what it led to goes with this update
-        rule = pipeline_->install(flow.ufid, plan, next.counter ? next.counter : flow.now.counter);
+        rule = pipeline_->install(flow.ufid, plan, planned.value, next.counter ? next.counter : flow.now.counter);
     }
     if (!rule) {
         next.counter = Counter();   // nothing has counted into it

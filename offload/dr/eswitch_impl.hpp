@@ -2,6 +2,7 @@
 //
 // Locks, in the order in which they are taken:
 //   port_changes_   serialises attach, detach and renumbering
+//   ports_gate_     held by whoever waits for the next one to change ports, for a moment by who comes meanwhile
 //   ports_mutex_    shared by whoever compiles and installs, exclusive for the moment in which the port map changes:
 //                   what was compiled with the old map is installed before the map changes, and compiled again after it
 //   FlowShard::mutex  one per 1/256 of the ufids, held across device calls for a megaflow of that shard
@@ -12,6 +13,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <mutex>
 #include <optional>
 #include <shared_mutex>
@@ -21,6 +23,7 @@
 #include "offload/dr/eswitch.hpp"
 #include "offload/dr/flow.hpp"
 #include "offload/dr/install/pipeline.hpp"
+#include "offload/dr/plan_cache.hpp"
 
 namespace ovsdr::dr {
 
@@ -98,7 +101,7 @@ private:
     void prepare(Update& update) noexcept;
     /// The tables have something against it.
     [[nodiscard]] bool must_wait(Update& update, const RulePlan& plan) noexcept;
-    [[nodiscard]] Result<void> install(Flow& flow, const RulePlan& plan, Installation& next) noexcept;
+    [[nodiscard]] Result<void> install(Flow& flow, const PlanCache::Planned& planned, Installation& next) noexcept;
     void wait_for_replacements(std::span<Update> updates) noexcept;
     void finish(Update& update) noexcept;
     void park(Update& update) noexcept;
@@ -119,15 +122,20 @@ private:
     [[nodiscard]] static FlowStats stats_of(const Flow& flow) noexcept;
     [[nodiscard]] Backlog::Attempt try_again(const Ufid& ufid) noexcept;
 
-    /// ports_mutex_, through a gate: puts that follow each other without a gap do not keep a port change waiting for
-    /// ever.
+    /// ports_mutex_. Whoever comes while a change waits for it lets the change go first, at the gate: puts that follow
+    /// each other without a gap do not keep a port change waiting for ever.
     [[nodiscard]] std::shared_lock<std::shared_mutex> read_ports() const noexcept {
-        std::lock_guard gate(ports_gate_);
+        if (change_waits_.load(std::memory_order_acquire)) std::lock_guard gate(ports_gate_);
         return std::shared_lock(ports_mutex_);
     }
+    /// Plans are of the ports and choices that there were.
     [[nodiscard]] std::unique_lock<std::shared_mutex> change_ports() noexcept {
         std::lock_guard gate(ports_gate_);
-        return std::unique_lock(ports_mutex_);
+        change_waits_.store(true, std::memory_order_release);
+        std::unique_lock lock(ports_mutex_);
+        change_waits_.store(false, std::memory_order_release);
+        plans_.forget();
+        return lock;
     }
 
     /// Compiles every megaflow that mentions one of these again.
@@ -155,9 +163,11 @@ private:
     std::unique_ptr<Pipeline> pipeline_;
     ReasonTable reasons_;
     MegaflowParts parts_;
+    PlanCache plans_;
 
     std::mutex port_changes_;
     mutable std::mutex ports_gate_;
+    std::atomic<bool> change_waits_{false};   ///< changes with the gate
     mutable std::shared_mutex ports_mutex_;
     std::vector<std::unique_ptr<Port>> ports_;
     PortMap port_map_;

@@ -1,6 +1,7 @@
 #include "offload/dr/megaflow_store.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <string_view>
 #include <type_traits>
 #include <utility>
@@ -11,6 +12,20 @@ namespace {
 
 std::string_view bytes_of(const ovsdr_flow_fields& fields) noexcept {
     return {reinterpret_cast<const char*>(&fields), sizeof fields};
+}
+
+/// Of all bits, mixed word by word: each megaflow's fields are hashed more than once.
+std::size_t hash_of(const ovsdr_flow_fields& fields) noexcept {
+    static_assert(sizeof fields % sizeof(std::uint64_t) == 0);
+    const auto* bytes = reinterpret_cast<const std::uint8_t*>(&fields);
+    std::uint64_t hash = 0;
+    for (std::size_t at = 0; at < sizeof fields; at += sizeof hash) {
+        std::uint64_t word;
+        std::memcpy(&word, bytes + at, sizeof word);
+        hash = (hash ^ word) * 0x9E3779B97F4A7C15ULL;
+        hash ^= hash >> 32;
+    }
+    return hash;
 }
 
 /// Whole: it has no padding.
@@ -93,6 +108,19 @@ bool equal(std::span<const ovsdr_action> left, std::span<const ovsdr_action> rig
     return std::ranges::equal(left, right, [](const auto& one, const auto& other) { return same(one, other); });
 }
 
+/// Without the values that are only matched. ICMP's type and code, which have the ports' place, are no such values.
+ovsdr_flow_fields shape_of(const ovsdr_flow_fields& key) noexcept {
+    constexpr std::uint8_t proto_tcp = 6, proto_udp = 17;
+    ovsdr_flow_fields shape = key;
+    const auto clear = [](auto& field) { std::memset(&field, 0, sizeof field); };
+    clear(shape.eth_dst);
+    clear(shape.eth_src);
+    clear(shape.src);
+    clear(shape.dst);
+    if (key.ip_proto == proto_tcp || key.ip_proto == proto_udp) shape.be_tp_src = shape.be_tp_dst = 0;
+    return shape;
+}
+
 std::string_view bytes_of(const std::vector<std::uint8_t>& bytes) noexcept {
     return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
@@ -123,6 +151,7 @@ MegaflowParts::Actions MegaflowParts::actions_of(const ovsdr_megaflow& megaflow)
     const auto given = given_actions(megaflow);
     Actions actions{megaflow.n_actions, {given.begin(), given.end()}};
     for (ovsdr_action& action : actions.kept) {
+        actions.tunnels |= action.type == OVSDR_ACTION_TUNNEL_PUSH || action.type == OVSDR_ACTION_TUNNEL_POP;
         if (action.type != OVSDR_ACTION_TUNNEL_PUSH) continue;
         const std::uint8_t* header = std::exchange(action.tunnel_push.header, nullptr);
         actions.headers.insert(actions.headers.end(), header, header + action.tunnel_push.header_size);
@@ -131,8 +160,7 @@ MegaflowParts::Actions MegaflowParts::actions_of(const ovsdr_megaflow& megaflow)
 }
 
 std::size_t MegaflowParts::Hash::operator()(const Wildcards& mask) const noexcept {
-    const std::size_t hash =
-        std::hash<std::string_view>{}(bytes_of(mask.fields)) ^ std::hash<std::uint64_t>{}(mask.unsupported.bits);
+    const std::size_t hash = hash_of(mask.fields) ^ mask.unsupported.bits;
     return mask.tunnel ? hash ^ std::hash<std::string_view>{}(bytes_of(mask.tunnel->key)) : hash;
 }
 
@@ -177,12 +205,15 @@ ovsdr_megaflow StoredMegaflow::restore() const noexcept {
     return megaflow;
 }
 
-bool StoredMegaflow::is(const ovsdr_megaflow& megaflow) const noexcept {
-    return mask_ && bytes_of(key_) == bytes_of(megaflow.key) &&
-           bytes_of(mask_->fields) == bytes_of(megaflow.mask) &&
-           same_names(mask_->unsupported, megaflow.unsupported_match) &&
-           same(mask_->tunnel, MegaflowParts::wildcards_of(megaflow).tunnel) &&
-           MegaflowParts::same_actions(*actions_, megaflow);
+bool StoredMegaflow::has_shape_of(const StoredMegaflow& other) const noexcept {
+    if (mask_ != other.mask_ || actions_ != other.actions_) return false;
+    const ovsdr_flow_fields shape = shape_of(key_), other_shape = shape_of(other.key_);
+    return bytes_of(shape) == bytes_of(other_shape);
+}
+
+std::size_t StoredMegaflow::shape_hash() const noexcept {
+    const auto address = [](const void* shared) { return reinterpret_cast<std::uintptr_t>(shared); };
+    return hash_of(shape_of(key_)) ^ (address(&*mask_) >> 4) * 3 ^ (address(&*actions_) >> 4) * 5;
 }
 
 void PortList::add(OdpPort port) noexcept {

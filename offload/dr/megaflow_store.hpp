@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <span>
@@ -37,6 +38,7 @@ public:
         std::uint32_t length = 0;          ///< as given; no more than OVSDR_MAX_ACTIONS are kept
         std::vector<ovsdr_action> kept;    ///< they point at no tunnel headers
         std::vector<std::uint8_t> headers{};   ///< of tunnels, one behind the other
+        bool tunnels = false;              ///< packets come out of one or go into one
     };
     [[nodiscard]] static Actions actions_of(const ovsdr_megaflow& megaflow);
 
@@ -60,9 +62,6 @@ public:
     [[nodiscard]] Mask share(const Wildcards& mask) { return masks_.share(mask); }
     [[nodiscard]] ActionList share_actions(const ovsdr_megaflow& megaflow) {
         return actions_.share(megaflow, actions_of);
-    }
-    [[nodiscard]] static bool same_actions(const Actions& kept, const ovsdr_megaflow& megaflow) noexcept {
-        return Equal{}(kept, megaflow);
     }
 
 private:
@@ -89,7 +88,11 @@ public:
 
     /// Points into this.
     [[nodiscard]] ovsdr_megaflow restore() const noexcept;
-    [[nodiscard]] bool is(const ovsdr_megaflow& megaflow) const noexcept;
+    /// With one that was given the same MegaflowParts.
+    friend bool operator==(const StoredMegaflow& one, const StoredMegaflow& other) noexcept {
+        return one.mask_ == other.mask_ && one.actions_ == other.actions_ &&
+               std::memcmp(&one.key_, &other.key_, sizeof key_) == 0;
+    }
     /// The port that it comes in by and those that it goes out to, or out of as packets from a tunnel, each once.
     [[nodiscard]] PortList ports() const noexcept;
     [[nodiscard]] bool mentions_any(std::span<const OdpPort> ports) const noexcept;
@@ -98,6 +101,14 @@ public:
     /// It has been given a megaflow.
     [[nodiscard]] explicit operator bool() const noexcept { return static_cast<bool>(mask_); }
     [[nodiscard]] OdpPort in_port() const noexcept { return OdpPort{key_.in_port}; }
+    [[nodiscard]] const ovsdr_flow_fields& key() const noexcept { return key_; }
+
+    // The megaflow but for values that are only matched: addresses, and ports of TCP and UDP (plan_cache.hpp).
+    /// Those that have to do with a tunnel have none.
+    [[nodiscard]] bool has_shape() const noexcept { return !mask_->tunnel && !actions_->tunnels; }
+    /// Both have one, and were given the same MegaflowParts.
+    [[nodiscard]] bool has_shape_of(const StoredMegaflow& other) const noexcept;
+    [[nodiscard]] std::size_t shape_hash() const noexcept;
 
 private:
     MegaflowParts::Mask mask_;

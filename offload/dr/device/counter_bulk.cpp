@@ -170,6 +170,7 @@ FlowStats CounterBulk::stats_of(const Slot& slot) const noexcept {
 }
 
 FlowStats CounterBulk::read(std::uint32_t slot) const noexcept {
+    __builtin_prefetch(&slots_[slot]);
     std::lock_guard lock(mutex_);
     return stats_of(slots_[slot]);
 }

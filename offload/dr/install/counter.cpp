@@ -247,7 +247,8 @@ void CounterPool::read_all(std::unique_lock<std::mutex>& lock) noexcept {
 }
 
 bool CounterPool::wants_spares() const noexcept {
-    return spares_ < std::min(bulks_.size() / bulks_per_spare, most_spares) &&
+    const std::size_t bulks = bulks_.size();
+    return bulks >= no_spares_below && spares_ < std::min(bulks / bulks_per_spare, most_spares) &&
            std::chrono::steady_clock::now() >= no_more_until_;
 }
 

@@ -105,8 +105,10 @@ public:
     static constexpr std::chrono::milliseconds poll_interval{500};
     static constexpr std::size_t few_bulks = 4;             ///< bring_up_to_date() reads with at most so many
     static constexpr std::chrono::milliseconds moment{2};   ///< and only what is older
-    static constexpr std::size_t bulks_per_spare = 8;       ///< one is made ahead for so many, and no more
-    static constexpr std::size_t most_spares = 8;           ///< than so many
+    // Of many bulks that are filled side by side many are full at once: as many again must be there by then.
+    static constexpr std::size_t no_spares_below = 8;       ///< bulks
+    static constexpr std::size_t bulks_per_spare = 2;       ///< one is made ahead for so many, and no more
+    static constexpr std::size_t most_spares = 32;          ///< than so many
 
 private:
     friend class Counter;

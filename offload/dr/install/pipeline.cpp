@@ -136,7 +136,8 @@ std::optional<NoWay> Pipeline::obstacle_to(const Ufid& ufid, const RulePlan& pla
     return no_way;
 }
 
-Result<Rule> Pipeline::install(const Ufid& ufid, const RulePlan& plan, const Counter& counter) noexcept {
+Result<Rule> Pipeline::install(const Ufid& ufid, const RulePlan& plan, const MatchParam& value,
+                               const Counter& counter) noexcept {
     auto table = find(plan.match.table);
     if (table == nullptr) return tl::unexpected(Error{ELOOP, "its table has gone", "recirc"});
     std::shared_ptr<FlowTable> hold;
@@ -151,7 +152,7 @@ Result<Rule> Pipeline::install(const Ufid& ufid, const RulePlan& plan, const Cou
     auto matcher = matchers.acquire(plan.match.mask, FlowTable::megaflow_priority, std::move(table));
     if (!matcher) return tl::unexpected(std::move(matcher.error()));
     if (hold != nullptr) *actions = kept_with(std::move(*actions), std::move(hold));
-    return Rule::create(std::move(*matcher), plan.match.value, std::move(*actions), counter.action());
+    return Rule::create(std::move(*matcher), value, std::move(*actions), counter.action());
 }
 
 }  // namespace ovsdr::dr

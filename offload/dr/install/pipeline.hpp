@@ -93,8 +93,10 @@ public:
 
     /// What the tables that are there now, and the rules in them, have against the megaflow's plan.
     [[nodiscard]] std::optional<NoWay> obstacle_to(const Ufid& ufid, const RulePlan& plan) const;
-    /// Rule of a megaflow, behind `counter`. ELOOP, EBUSY: obstacle_to() has something to say since.
-    [[nodiscard]] Result<Rule> install(const Ufid& ufid, const RulePlan& plan, const Counter& counter) noexcept;
+    /// Rule of a megaflow, behind `counter`, with `value` instead of that in the plan. ELOOP, EBUSY: obstacle_to() has
+    /// something to say since.
+    [[nodiscard]] Result<Rule> install(const Ufid& ufid, const RulePlan& plan, const MatchParam& value,
+                                       const Counter& counter) noexcept;
 
     [[nodiscard]] Domain& fdb() noexcept { return *fdb_; }
     [[nodiscard]] Domain& nic_rx() noexcept { return landing_->domain(); }

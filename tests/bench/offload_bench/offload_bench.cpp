@@ -1,10 +1,12 @@
 // How fast megaflows come, change and go through dr::Eswitch, and the memory that they take. Prints one JSON object:
-// megaflows a second by the clock, and nanoseconds of the processor (`_ns`), which other programs disturb less.
+// megaflows a second by the clock, and nanoseconds of the processor (`_ns`), which other programs disturb less. By whom
+// they are put is the program's (flow_api.hpp); they are deleted by dr::Eswitch.
 //
 // The NIC is whichever libmlx5 the process finds: the soft NIC, or null_provider.cpp, which is linked into a program of
 // its own and takes no time and no memory: what is measured with that is offload/ alone.
 //
 // Deletions are in batches of 50, in the order in which revalidators ask for them; their counters are settled.
+#include <dlfcn.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -23,6 +25,7 @@
 #include "offload/dr/eswitch.hpp"
 #include "offload/dr/device/ib_port.hpp"
 #include "offload/slowpath/port_queue.hpp"
+#include "tests/bench/offload_bench/flow_api.hpp"
 #include "tests/bench/offload_bench/megaflows.hpp"
 
 namespace ovsdr::bench {
@@ -56,6 +59,12 @@ Took time_of(auto&& work) {
     return {std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(), cpu_seconds() - cpu};
 }
 
+/// Of lock_waits.c, where that is preloaded.
+void call_if_there(const char* name) {
+    auto* const function = reinterpret_cast<void (*)()>(dlsym(RTLD_DEFAULT, name));
+    if (function != nullptr) function();
+}
+
 /// Resident memory.
 std::size_t used_bytes() {
     std::size_t size = 0, resident = 0;
@@ -87,8 +96,10 @@ public:
         if (!opened) throw std::runtime_error(opened.error().what);
         eswitch_ = *opened;
         for (std::uint32_t port = 1; port <= options.ports + 1; ++port) attach(port);
+        api_ = FlowApi::create({eswitch_, options.ports, options.megaflows});
     }
     ~Bench() {
+        api_.reset();
         eswitch_->flush(std::nullopt);
         for (std::uint32_t port = 1; port <= options_.ports + 1; ++port) detach(port);
     }
@@ -98,7 +109,9 @@ public:
     void run() {
         const std::uint64_t length = options_.megaflows;
         const std::size_t before = used_bytes();
+        call_if_there("lock_waits_begin");
         const Took first = all([&](auto a, auto b) { put_all(a, b, 1); });
+        call_if_there("lock_waits_end");
         const std::size_t after = used_bytes();
         expect_offloaded(length);
         sort_as_revalidators_do();
@@ -119,10 +132,10 @@ public:
             R"({{"megaflows": {}, "threads": {}, "compile": {:.0f}, "compile_ns": {:.0f}, "install": {:.0f}, )"
             R"("install_ns": {:.0f}, "install_again": {:.0f}, "install_again_ns": {:.0f}, "get_ns": {:.0f}, )"
             R"("modify": {:.0f}, "delete": {:.0f}, "delete_ns": {:.0f}, )"
-            R"("detach_other_ms": {:.3f}, "move_port_ms": {:.3f}, "bytes": {:.0f}}})" "\n",
+            R"("detach_other_ms": {:.3f}, "move_port_ms": {:.3f}, "bytes": {:.0f}, "thread_seconds": {:.6f}}})" "\n",
             length, options_.threads, rate(compile), ns(compile), rate(first), ns(first), rate(again), ns(again),
             ns(get), rate(modify), rate(del), ns(del), idle_port.seconds * 1e3, moved_port.seconds * 1e3,
-            static_cast<double>(after - before) / static_cast<double>(length));
+            static_cast<double>(after - before) / static_cast<double>(length), first.seconds * options_.threads);
     }
 
 private:
@@ -156,18 +169,8 @@ private:
     }
 
     void put_all(std::uint64_t begin, std::uint64_t end, std::uint32_t turn) {
-        // Of each port one: to make it anew for each would be measured, too.
-        std::vector<ovsdr_megaflow> megaflows;
-        for (std::uint32_t port = 0; port < options_.ports; ++port) {
-            megaflows.push_back(megaflow(port, options_.ports, turn));
-        }
-        for (std::uint64_t i = begin; i < end; ++i) {
-            ovsdr_megaflow& next = megaflows[i % options_.ports];
-            set_number(next, i);
-            const auto outcome = eswitch_->put(ufid(i), next, neighbourhood(i));
-            if (const auto* error = std::get_if<Error>(&outcome)) throw std::runtime_error(error->what);
-            if (const auto* reject = std::get_if<dr::Reject>(&outcome)) throw std::runtime_error(text_of(*reject));
-        }
+        const auto putter = api_->putter(turn);
+        for (std::uint64_t i = begin; i < end; ++i) putter->put(i);
     }
 
     /// Neighbourhood after neighbourhood, at random within each.
@@ -179,7 +182,7 @@ private:
     }
     void get_all() {
         for (const std::uint64_t i : order_) {
-            if (!eswitch_->status(ufid(i))) throw std::runtime_error("a megaflow is not known");
+            if (!api_->get(i)) throw std::runtime_error("a megaflow is not known");
         }
     }
     void del_all(std::uint64_t begin, std::uint64_t end) {
@@ -210,6 +213,7 @@ private:
 
     Options options_;
     std::shared_ptr<dr::Eswitch> eswitch_;
+    std::unique_ptr<FlowApi> api_;
     std::vector<std::unique_ptr<slowpath::PortQueue>> queues_;
     std::vector<std::uint64_t> order_;
 };
