@@ -1,8 +1,8 @@
 // Writes ASO objects of a device: a send queue of our own that takes ACCESS_ASO work requests and nothing else.
 //
 // The queue and its completion queue are DEVX objects over one page of our memory. One request at a time: write()
-// returns when the device has done it. A queue of which a request failed takes none any more (broken()); the owner makes
-// another one.
+// returns when the device has done it. A queue of which a request failed takes none any more (broken()); the owner
+// makes another one.
 //
 // Threads: the caller serialises. Errors: those of the DEVX commands; EIO with the device's syndrome for a request that
 // failed, ETIMEDOUT for one that was not answered. Source: PRM CREATE_CQ, CREATE_SQ, ACCESS_ASO; mlx5_wqe_aso_ctrl_seg

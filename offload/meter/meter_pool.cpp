@@ -46,11 +46,15 @@ std::uint32_t Meter::object_number() const noexcept {
 
 Result<void> Meter::change(const Parameters& parameters) noexcept {
     std::lock_guard lock(pool_->mutex_);
-    return pool_->write(*this, parameters);
+    return pool_->write(*this, parameters, ~0U);
 }
 
-MeterPool::MeterPool(std::shared_ptr<dr::Device> device, unsigned log_granularity) noexcept
-    : device_(std::move(device)), log_length_(std::max(usual_log_length, log_granularity)) {}
+Result<void> Meter::change_rate(Float rate) noexcept {
+    Parameters parameters{};
+    const std::uint32_t bytes = put_rate(parameters, rate);
+    std::lock_guard lock(pool_->mutex_);
+    return pool_->write(*this, parameters, bytes);
+}
 
 MeterPool::~MeterPool() {
     for (const Bulk& bulk : bulks_) {
@@ -87,7 +91,7 @@ Result<void> MeterPool::add_bulk() {
     std::array<std::uint8_t, answer_size> out{};
     prm::set(in.data(), opcode, create_general_object);
     prm::set(in.data(), object_type, flow_meter_aso);
-    prm::set(in.data(), log_range, log_length_);
+    prm::set(in.data(), log_range, log_length);
     prm::set(in.data(), access_pd, *pd);
     mlx5dv_devx_obj* const object =
         mlx5dv_devx_obj_create(device_->context(), in.data(), in.size(), out.data(), out.size());
@@ -95,22 +99,22 @@ Result<void> MeterPool::add_bulk() {
         return tl::unexpected(dr::devx_failure(errno, "CREATE_GENERAL_OBJECT(FLOW_METER_ASO)", out));
     }
     bulks_.push_back({object, prm::get(out.data(), object_number),
-                      std::vector<bool>(std::size_t{meters_of_object} << log_length_)});
+                      std::vector<bool>(std::size_t{meters_of_object} << log_length)});
     return {};
 }
 
-Result<void> MeterPool::write(const Meter& meter, const Parameters& parameters) {
+Result<void> MeterPool::write(const Meter& meter, const Parameters& parameters, std::uint32_t bytes) {
     if (queue_ == nullptr || queue_->broken()) {
         queue_.reset();
         auto made = AsoQueue::create(device_);
         if (!made) return tl::unexpected(std::move(made.error()));
         queue_ = std::move(*made);
     }
-    constexpr std::uint64_t half = 0xFFFF'FFFF;
     const bool second = meter.slot_ % meters_of_object != 0;
     AsoQueue::Image image{};
     std::ranges::copy(parameters, image.begin() + (second ? parameters.size() : 0));
-    return queue_->write(bulks_[meter.bulk_].first + meter.slot_ / meters_of_object, image, second ? half : half << 32);
+    return queue_->write(bulks_[meter.bulk_].first + meter.slot_ / meters_of_object, image,
+                         second ? bytes : std::uint64_t{bytes} << 32);
 }
 
 void MeterPool::give_back(const Meter& meter) noexcept {

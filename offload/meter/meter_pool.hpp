@@ -38,6 +38,8 @@ public:
     [[nodiscard]] std::uint32_t object_number() const noexcept;
     /// With full buckets.
     [[nodiscard]] Result<void> change(const Parameters& parameters) noexcept;
+    /// The buckets go on as they are.
+    [[nodiscard]] Result<void> change_rate(Float rate) noexcept;
 
 private:
     friend class MeterPool;
@@ -51,10 +53,10 @@ private:
 class MeterPool {
 public:
     static constexpr unsigned meters_of_object = 2;
-    static constexpr unsigned usual_log_length = 5;   ///< of a bulk, objects
+    static constexpr unsigned log_length = 5;   ///< of a bulk, objects
 
-    /// Asks nothing of the device yet. `log_granularity`: the least that it makes at a time.
-    MeterPool(std::shared_ptr<dr::Device> device, unsigned log_granularity) noexcept;
+    /// Asks nothing of the device yet.
+    explicit MeterPool(std::shared_ptr<dr::Device> device) noexcept : device_(std::move(device)) {}
     /// All Meters are gone by now.
     ~MeterPool();
     MeterPool(const MeterPool&) = delete;
@@ -72,12 +74,12 @@ private:
     [[nodiscard]] Result<Meter> free_slot();
     // With the mutex.
     [[nodiscard]] Result<void> add_bulk();
-    [[nodiscard]] Result<void> write(const Meter& meter, const Parameters& parameters);
+    /// Bytes of the parameters; bit 31 stands for byte 0.
+    [[nodiscard]] Result<void> write(const Meter& meter, const Parameters& parameters, std::uint32_t bytes);
 
     void give_back(const Meter& meter) noexcept;
 
     std::shared_ptr<dr::Device> device_;
-    unsigned log_length_;
     std::mutex mutex_;
     std::unique_ptr<AsoQueue> queue_;   ///< made for the first write, and anew when it is broken
     std::vector<Bulk> bulks_;

@@ -26,10 +26,6 @@ std::uint64_t scaled(std::uint64_t bytes, unsigned exponent) noexcept {
     return static_cast<std::uint64_t>(((Wide{bytes} << exponent) + unit_rate / 2) / unit_rate);
 }
 
-std::uint64_t bytes_a_second(const Spec& spec) noexcept {
-    return std::uint64_t{spec.rate} * (spec.by_packets ? bytes_of_packet : bytes_of_kilobit);
-}
-
 std::uint64_t burst_bytes(const Spec& spec) noexcept {
     if (!spec.by_packets) return spec.burst * bytes_of_kilobit;
     return std::max<std::uint64_t>((std::uint64_t{spec.burst} - 1) * bytes_of_packet, 1);
@@ -48,6 +44,7 @@ Float rate_of(std::uint64_t bytes) noexcept {
     std::uint64_t mantissa = scaled(bytes, exponent);
     while (mantissa > most_mantissa && exponent > 0) mantissa = scaled(bytes, --exponent);
     mantissa = std::min<std::uint64_t>(mantissa, most_mantissa);
+    if (mantissa == 0) return {};
     return {static_cast<std::uint8_t>(mantissa), static_cast<std::uint8_t>(exponent)};
 }
 
@@ -69,7 +66,7 @@ tl::expected<Parameters, Refusal> parameters_of(const Spec& spec) {
     };
     if (spec.bands != 1) return refused("a meter with several bands", fmt::format(": {}", spec.bands));
     if (!spec.only_drops) return refused("a meter with a band that does not drop");
-    if (spec.rate == 0 || bytes_a_second(spec) > most_rate) {
+    if (spec.rate == 0 || spec.bytes_a_second() > most_rate) {
         return refused("a meter's rate above the device's", fmt::format(": {} {} a second", spec.rate, unit_of(spec)));
     }
     const std::uint64_t burst = burst_bytes(spec);
@@ -79,15 +76,20 @@ tl::expected<Parameters, Refusal> parameters_of(const Spec& spec) {
     if (!spec.by_packets && burst < longest_packet) {
         return refused("a meter's burst shorter than a packet may be", fmt::format(": {} kilobits", spec.burst));
     }
-    const Float rate = rate_of(bytes_a_second(spec)), committed = burst_of(burst);
+    const Float rate = rate_of(spec.bytes_a_second()), committed = burst_of(burst);
     Parameters parameters{};
     parameters[at_flags] = static_cast<std::uint8_t>(valid | starts_green |
                                                      (spec.by_packets ? counts_packets : counts_l2_bytes));
     parameters[at_burst_exponent] = committed.exponent;
     parameters[at_burst_mantissa] = committed.mantissa;
+    put_rate(parameters, rate);
+    return parameters;
+}
+
+std::uint32_t put_rate(Parameters& parameters, Float rate) noexcept {
     parameters[at_rate_exponent] = rate.exponent;
     parameters[at_rate_mantissa] = rate.mantissa;
-    return parameters;
+    return 1U << (31 - at_rate_exponent) | 1U << (31 - at_rate_mantissa);
 }
 
 }  // namespace ovsdr::meter

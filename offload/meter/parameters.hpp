@@ -35,6 +35,9 @@ struct Spec {
     std::uint32_t rate = 0;    ///< of the first band, as the next
     std::uint32_t burst = 0;   ///< not 0: OVS puts the rate there when nobody said
     friend bool operator==(const Spec&, const Spec&) = default;
+
+    /// Of its rate, in bytes a second as a device counts them.
+    [[nodiscard]] std::uint64_t bytes_a_second() const noexcept { return rate * (by_packets ? 128UL : 125UL); }
 };
 
 /// Why a meter stays in software; `value` goes on behind the name.
@@ -49,7 +52,7 @@ struct Float {
     friend bool operator==(const Float&, const Float&) = default;
 };
 
-/// 1 up to most_rate.
+/// Up to most_rate.
 [[nodiscard]] Float rate_of(std::uint64_t bytes_a_second) noexcept;
 /// 1 up to most_burst.
 [[nodiscard]] Float burst_of(std::uint64_t bytes) noexcept;
@@ -65,5 +68,8 @@ using Parameters = std::array<std::uint8_t, 32>;
 
 /// Full buckets, green to begin with.
 [[nodiscard]] tl::expected<Parameters, Refusal> parameters_of(const Spec& spec);
+
+/// Puts another rate into the parameters, and says by bits which bytes these are: bit 31 stands for byte 0.
+std::uint32_t put_rate(Parameters& parameters, Float rate) noexcept;
 
 }  // namespace ovsdr::meter

@@ -100,6 +100,19 @@ class RealMegaflows(unittest.TestCase):
             self.assertIn(head + ("offloaded\n" if flow["offloaded"] else "not offloaded\n"), text)
 
 
+    def test_meters_are_what_one_says_they_are(self) -> None:
+        metered = [number for number, line in self.lines.items()
+                   if "in_port(vm" in line and "actions:meter(0),set(ipv4(tos=" in line and "recirc_id(0)" in line]
+        self.assertGreaterEqual(len(metered), 1)
+        with_meter = json.loads(drcompile("-j", "--meter", "0", str(MEGAFLOWS)).stdout)
+        found = {flow["line"]: flow for flow in with_meter["megaflows"]}
+        unknown = {flow["line"]: flow for flow in self.found["megaflows"]}
+        for number in metered:
+            self.assertEqual(unknown[number]["reasons"], ["unsupported action: meter: nobody has set number 0"])
+            self.assertTrue(found[number]["offloaded"], found[number])
+            self.assertIn("meter 0 (1), dest_table (exceeding: drop; set ip_dscp=", found[number]["actions"])
+
+
 class Command(unittest.TestCase):
     def test_a_line_that_is_not_understood_is_named_and_others_go_on(self) -> None:
         done = drcompile("-", stdin=FLOW + UNKNOWN + "\n# comment\nflow-dump from the main thread:\n" + FLOW)

@@ -58,8 +58,8 @@ protected:
 };
 
 TEST_F(MeterPoolOnSoftNic, EachMeterHasItsParametersAndKeepsThemWhenItsNeighbourChanges) {
-    constexpr unsigned more_than_a_bulk = 2 * (1 << MeterPool::usual_log_length) + 5;
-    MeterPool pool(device_, 0);
+    constexpr unsigned more_than_a_bulk = 2 * (1 << MeterPool::log_length) + 5;
+    MeterPool pool(device_);
     std::vector<Meter> meters;
     for (unsigned i = 0; i < more_than_a_bulk; ++i) {
         auto meter = pool.acquire(of(1000 + 17 * i));
@@ -78,7 +78,7 @@ TEST_F(MeterPoolOnSoftNic, EachMeterHasItsParametersAndKeepsThemWhenItsNeighbour
 }
 
 TEST_F(MeterPoolOnSoftNic, AMeterThatIsGivenBackIsHandedOutAgainWithNewParameters) {
-    MeterPool pool(device_, 0);
+    MeterPool pool(device_);
     mlx5dv_devx_obj* bulk = nullptr;
     {
         auto meter = pool.acquire(of(100));
@@ -94,7 +94,7 @@ TEST_F(MeterPoolOnSoftNic, AMeterThatIsGivenBackIsHandedOutAgainWithNewParameter
 }
 
 TEST_F(MeterPoolOnSoftNic, ManyThreadsWriteSideBySide) {
-    MeterPool pool(device_, 0);
+    MeterPool pool(device_);
     std::vector<std::thread> threads;
     for (unsigned i = 0; i < 4; ++i) {
         threads.emplace_back([&, i] {
