@@ -9,6 +9,8 @@ from lab.workspace import Workspace
 from ovn_networks import FLOATING_IP, GATEWAY, VMS, networks
 from ovn_traffic import Scenario
 
+RATED = 'inport == "marked1"'
+
 LOCAL = [
     Scenario("L2", "plain1", "plain2", "10.1.0.2"),
     Scenario("L2, IPv6", "plain1", "plain2", "fd00:1::2"),
@@ -23,6 +25,9 @@ LOCAL = [
     Scenario("gateway, in", "outside", "inside1", "10.8.0.1"),
     Scenario("stateless floating IP, in", "outside", "floating1", FLOATING_IP),
     Scenario("stateless floating IP, out", "floating1", "outside", OUTSIDE),
+    Scenario("QoS with a rate", "marked1", "marked2", "10.6.0.2",
+             commands=(("qos-add", "marked", "from-lport", "200", RATED, "rate=400000", "burst=40000"),),
+             undo=(("qos-del", "marked", "from-lport", "200", RATED),)),
 ]
 
 BETWEEN = [
@@ -42,7 +47,6 @@ def acl(switch: str, priority: str, match: str, *options: str) -> dict[str, tupl
 
 
 SECOND_ADDRESS = "10.77.0.1"   # right1's, on its loopback: behind two next hops that are both right1
-RATED = 'inport == "marked1"'
 
 SOFTWARE = [
     Scenario("stateful ACLs", "plain1", "plain2", "10.1.0.2", **acl("plain", "1001", "ip4")),
@@ -66,9 +70,6 @@ SOFTWARE = [
     Scenario("gateway_mtu", "inside1", "outside", OUTSIDE,
              commands=(("set", "logical_router_port", "edge-public", "options:gateway_mtu=1400"),),
              undo=(("remove", "logical_router_port", "edge-public", "options", "gateway_mtu"),)),
-    Scenario("QoS with a rate", "marked1", "marked2", "10.6.0.2",
-             commands=(("qos-add", "marked", "from-lport", "200", RATED, "rate=400000", "burst=40000"),),
-             undo=(("qos-del", "marked", "from-lport", "200", RATED),)),
 ]
 
 

@@ -26,7 +26,7 @@ UDP_TOO = ("L2", "L3", "stateless ACLs", "gateway, in")
 # What dr/explain must say of each: at least this is in a reason.
 WHY = {"stateful ACLs": "action: ct", "ACL with a log": "action: userspace", "load balancer": "action: ct",
        "SNAT": "action: ct", "stateful floating IP": "action: ct", "ECMP": "action: hash",
-       "gateway_mtu": "action: check_pkt_len", "QoS with a rate": "action: meter"}
+       "gateway_mtu": "action: check_pkt_len"}
 
 
 @pytest.fixture(scope="module")
