@@ -117,12 +117,19 @@ void AllDevices::charge_meter(std::uint32_t number, const dr::FlowStats& in_soft
         constexpr std::uint64_t bytes_of_kilobit = 125;
         return spec.by_packets ? stats.packets : stats.bytes / bytes_of_kilobit;
     };
-    std::map<dr::Eswitch*, std::uint64_t> passed;
-    std::uint64_t all = units(in_software);
+    struct User {
+        dr::Eswitch* eswitch;
+        std::uint64_t passed = 0;   // asked of the device where another one has to pay for it
+    };
+    std::vector<User> users;
     for (dr::Eswitch* eswitch : eswitches_) {
-        if (eswitch->has_meter(number)) all += passed[eswitch] = units(eswitch->meter_stats(number).passed);
+        if (eswitch->has_meter(number)) users.push_back({eswitch});
     }
-    for (const auto& [eswitch, its_own] : passed) {
+    std::uint64_t all = units(in_software);
+    for (User& user : users) {
+        if (users.size() > 1) all += user.passed = units(user.eswitch->meter_stats(number).passed);
+    }
+    for (const auto& [eswitch, its_own] : users) {
         const std::uint32_t rate = shares[eswitch].next(all - its_own, spec.rate, interval_ms);
         if (!eswitch->lower_meter(number, rate)) eswitch->set_meter(number, spec);
     }

@@ -45,7 +45,6 @@ MeterStats EswitchImpl::remove_meter(std::uint32_t number) noexcept {
 }
 
 Result<void> EswitchImpl::lower_meter(std::uint32_t number, std::uint32_t rate) noexcept {
-    std::lock_guard changes(port_changes_);
     return pipeline_->meters().lower(number, rate);
 }
 

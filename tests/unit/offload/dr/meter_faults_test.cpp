@@ -10,7 +10,7 @@
 namespace ovsdr::dr {
 namespace {
 
-using test::FakeAso;
+using ovsdr::test::FakeAso;
 
 constexpr std::uint32_t number = 5;
 constexpr meter::Spec small{.by_packets = true, .rate = 100, .burst = 10};
@@ -99,6 +99,19 @@ TEST_F(Meters, AMeterThatTheDeviceCannotDoTakesItsMegaflowsOut) {
     (void)eswitch_->remove_meter(number);
     EXPECT_FALSE(is_offloaded(ufid_));
     EXPECT_EQ(rules(), without);
+}
+
+TEST_F(Meters, AThousandMegaflowsShareAnObjectAndAPrivateTable) {
+    constexpr std::uint16_t length = 1000;
+    eswitch_->set_meter(number, small);
+    const std::size_t before = rules().size();
+    for (std::uint16_t i = 0; i < length; ++i) ASSERT_TRUE(installed(eswitch_->put({3, i}, flow(i))));
+    EXPECT_EQ(rules().size(), before + length + 2);
+    EXPECT_EQ(FakeAso::requests(), 1U);
+    eswitch_->set_meter(number, large);
+    EXPECT_EQ(FakeAso::requests(), 2U);
+    (void)eswitch_->remove_meter(number);
+    EXPECT_EQ(rules().size(), before);
 }
 
 /// The device may then have the old parameters or the new ones: the megaflow gets another meter.
