@@ -112,7 +112,8 @@ void AllDevices::charge_meter(std::uint32_t number, const dr::FlowStats& in_soft
     const std::lock_guard guard(lock_);
     const auto found = meters_.find(number);
     if (found == meters_.end()) return;
-    auto& [spec, shares] = found->second;
+    KnownMeter& known = found->second;
+    const meter::Spec& spec = known.spec;
     const auto units = [&spec](const dr::FlowStats& stats) {
         constexpr std::uint64_t bytes_of_kilobit = 125;
         return spec.by_packets ? stats.packets : stats.bytes / bytes_of_kilobit;
@@ -130,7 +131,7 @@ void AllDevices::charge_meter(std::uint32_t number, const dr::FlowStats& in_soft
         if (users.size() > 1) all += user.passed = units(user.eswitch->meter_stats(number).passed);
     }
     for (const auto& [eswitch, its_own] : users) {
-        const std::uint32_t rate = shares[eswitch].next(all - its_own, spec.rate, interval_ms);
+        const std::uint32_t rate = known.shares[eswitch].next(all - its_own, spec.rate, interval_ms);
         if (!eswitch->lower_meter(number, rate)) eswitch->set_meter(number, spec);
     }
 }
