@@ -21,6 +21,7 @@ void AllDevices::add(dr::Eswitch& eswitch) {
     const std::lock_guard changes(changes_);
     eswitch.choose(choices_);
     for (const auto& [number, port] : tunnel_ports_) eswitch.set_tunnel_port(port);
+    for (const auto& [number, meter] : meters_) eswitch.set_meter(number, meter.spec);
     const std::lock_guard guard(eswitches_lock_);
     eswitches_.push_back(&eswitch);
     added_ = true;
@@ -30,6 +31,7 @@ void AllDevices::remove(dr::Eswitch& eswitch) noexcept {
     const std::lock_guard changes(changes_);
     const std::lock_guard guard(eswitches_lock_);
     std::erase(eswitches_, &eswitch);
+    for (auto& [number, meter] : meters_) meter.shares.erase(&eswitch);
 }
 
 bool AllDevices::take_added() noexcept { return added_.exchange(false); }
@@ -87,6 +89,65 @@ void AllDevices::choose(const dr::Eswitch::Choices& choices) {
     for (dr::Eswitch* eswitch : eswitches_) eswitch->choose(choices);
 }
 
+void AllDevices::set_meter(std::uint32_t number, const meter::Spec& spec) {
+    const std::lock_guard changes(changes_);
+    meters_.insert_or_assign(number, KnownMeter{spec});
+    for (dr::Eswitch* eswitch : eswitches_) eswitch->set_meter(number, spec);
+}
+
+dr::MeterStats AllDevices::remove_meter(std::uint32_t number) noexcept {
+    const std::lock_guard changes(changes_);
+    dr::MeterStats sum;
+    meters_.erase(number);
+    for (dr::Eswitch* eswitch : eswitches_) add_to(sum, eswitch->remove_meter(number));
+    return sum;
+}
+
+dr::MeterStats AllDevices::meter_stats(std::uint32_t number) const {
+    const std::shared_lock guard(eswitches_lock_);
+    dr::MeterStats sum;
+    for (dr::Eswitch* eswitch : eswitches_) add_to(sum, eswitch->meter_stats(number));
+    return sum;
+}
+
+std::vector<std::uint32_t> AllDevices::meters_in_devices() const {
+    const std::lock_guard changes(changes_);
+    std::vector<std::uint32_t> numbers;
+    for (const auto& [number, meter] : meters_) {
+        const auto has = [number = number](dr::Eswitch* eswitch) { return eswitch->has_meter(number); };
+        if (std::ranges::any_of(eswitches_, has)) numbers.push_back(number);
+    }
+    return numbers;
+}
+
+void AllDevices::charge_meter(std::uint32_t number, const dr::FlowStats& in_software, unsigned interval_ms) {
+    const std::lock_guard changes(changes_);
+    const auto found = meters_.find(number);
+    if (found == meters_.end()) return;
+    KnownMeter& known = found->second;
+    const meter::Spec& spec = known.spec;
+    const auto units = [&spec](const dr::FlowStats& stats) {
+        constexpr std::uint64_t bytes_of_kilobit = 125;
+        return spec.by_packets ? stats.packets : stats.bytes / bytes_of_kilobit;
+    };
+    struct User {
+        dr::Eswitch* eswitch;
+        std::uint64_t passed = 0;   // asked of the device where another one has to pay for it
+    };
+    std::vector<User> users;
+    for (dr::Eswitch* eswitch : eswitches_) {
+        if (eswitch->has_meter(number)) users.push_back({eswitch});
+    }
+    std::uint64_t all = units(in_software);
+    for (User& user : users) {
+        if (users.size() > 1) all += user.passed = units(user.eswitch->meter_stats(number).passed);
+    }
+    for (const auto& [eswitch, its_own] : users) {
+        const std::uint32_t rate = known.shares[eswitch].next(all - its_own, spec.rate, interval_ms);
+        if (!eswitch->lower_meter(number, rate)) eswitch->set_meter(number, spec);
+    }
+}
+
 std::optional<dr::PutOutcome> AllDevices::put(const dr::Ufid& ufid, const ovsdr_megaflow& megaflow,
                                               std::uint16_t neighbourhood) {
     const std::shared_lock guard(eswitches_lock_);
@@ -126,6 +187,11 @@ void add_to(dr::FlowStats& sum, const dr::FlowStats& stats) noexcept {
     sum.packets += stats.packets;
     sum.bytes += stats.bytes;
     sum.used_ms = std::max(sum.used_ms, stats.used_ms);
+}
+
+void add_to(dr::MeterStats& sum, const dr::MeterStats& stats) noexcept {
+    add_to(sum.passed, stats.passed);
+    add_to(sum.dropped, stats.dropped);
 }
 
 }  // namespace ovsdr::ctrl

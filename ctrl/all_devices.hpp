@@ -1,11 +1,12 @@
-// What all open devices have in common: the datapath's tunnel ports, the megaflows of those ports, and users' choices.
+// What all open devices have in common: the datapath's tunnel ports, the megaflows of those ports, meters, and users'
+// choices.
 //
 // A packet that comes out of a tunnel has come in by any device, and its megaflow does not say by which. So each device
 // knows each tunnel port and has each megaflow of it: what was counted is the sum over the devices.
 //
-// A device that is opened later learns of the ports and the choices here; it gets the megaflows when they are put again
-// (ctrl/shim/adopt.h). When the last port of a device goes, the megaflows of tunnel ports go first, in all devices, so
-// that nothing of what it had counted is lost (ctrl/shim/port_del.h).
+// A device that is opened later learns of the ports, the meters and the choices here; it gets the megaflows when they
+// are put again (ctrl/shim/adopt.h). When the last port of a device goes, the megaflows of tunnel ports go first, in
+// all devices, so that nothing of what it had counted is lost (ctrl/shim/port_del.h).
 //
 // Threads: any. Megaflows are put, asked for and deleted side by side, and go on while devices compile megaflows again
 // because tunnel ports or choices changed, which takes long where there are many. Who only asks about tunnel ports, as
@@ -23,6 +24,7 @@
 #include <vector>
 
 #include "common/writer_first_mutex.hpp"
+#include "ctrl/meter_share.hpp"
 #include "offload/dr/eswitch.hpp"
 
 namespace ovsdr::ctrl {
@@ -44,6 +46,14 @@ public:
 
     void choose(const dr::Eswitch::Choices& choices);
 
+    void set_meter(std::uint32_t number, const meter::Spec& spec);
+    /// What all devices have counted of it.
+    dr::MeterStats remove_meter(std::uint32_t number) noexcept;
+    [[nodiscard]] dr::MeterStats meter_stats(std::uint32_t number) const;
+    [[nodiscard]] std::vector<std::uint32_t> meters_in_devices() const;
+    /// See ovsdr_meter_charge().
+    void charge_meter(std::uint32_t number, const dr::FlowStats& in_software, unsigned interval_ms);
+
     /// Into each device; nothing if its in_port is no tunnel port. Installed if any device has installed it, else what
     /// a device failed in, else why it was rejected.
     [[nodiscard]] std::optional<dr::PutOutcome> put(const dr::Ufid& ufid, const ovsdr_megaflow& megaflow,
@@ -59,14 +69,19 @@ public:
     }
 
 private:
-    // Locks in the order in which they are taken. Whoever changes devices, tunnel ports or choices holds the first one
+    // Locks in the order in which they are taken. Whoever changes devices, tunnel ports, meters or choices holds the first
     // all the while, and may read all of these without the others.
-    std::mutex changes_;
+    mutable std::mutex changes_;
     dr::Eswitch::Choices choices_;
     mutable WriterFirstMutex eswitches_lock_;   ///< shared by whoever calls devices that may go
     std::vector<dr::Eswitch*> eswitches_;
     mutable WriterFirstMutex ports_lock_;       ///< for moments
     std::map<dr::OdpPort, dr::TunnelPort> tunnel_ports_;
+    struct KnownMeter {
+        meter::Spec spec;
+        std::map<dr::Eswitch*, MeterShare> shares{};
+    };
+    std::map<std::uint32_t, KnownMeter> meters_;
     std::atomic<bool> added_ = false;
 };
 
@@ -75,5 +90,6 @@ private:
 
 /// What one device counted on top of what others did.
 void add_to(dr::FlowStats& sum, const dr::FlowStats& stats) noexcept;
+void add_to(dr::MeterStats& sum, const dr::MeterStats& stats) noexcept;
 
 }  // namespace ovsdr::ctrl

@@ -324,6 +324,7 @@ is_whole(const struct nlattr *action)
     case OVS_ACTION_ATTR_PUSH_VLAN: return has_size(action, sizeof(struct ovs_action_push_vlan));
     case OVS_ACTION_ATTR_RECIRC: return has_size(action, sizeof(uint32_t));
     case OVS_ACTION_ATTR_TUNNEL_POP: return has_size(action, sizeof(odp_port_t));
+    case OVS_ACTION_ATTR_METER: return has_size(action, sizeof(uint32_t));
     case OVS_ACTION_ATTR_TUNNEL_PUSH: return is_whole_tunnel_push(action);
     default: return true;
     }
@@ -357,6 +358,10 @@ append_action(struct ovsdr_megaflow *to, const struct nlattr *action, int depth)
     case OVS_ACTION_ATTR_TUNNEL_POP:
         simple.type = OVSDR_ACTION_TUNNEL_POP;
         simple.tunnel_port = nl_attr_get_u32(action);
+        break;
+    case OVS_ACTION_ATTR_METER:
+        simple.type = OVSDR_ACTION_METER;
+        simple.meter = nl_attr_get_u32(action);
         break;
     case OVS_ACTION_ATTR_SET:
         append_set(to, action, false);

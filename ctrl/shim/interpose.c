@@ -24,6 +24,7 @@
 #include "shim/flow_watch.h"
 #include "shim/gate.h"
 #include "shim/mega_ufid.h"
+#include "shim/meter.h"
 #include "shim/netdev_dr.h"
 #include "shim/offload_sleep.h"
 #include "shim/one_datapath.h"
@@ -74,6 +75,7 @@ dpif_run(struct dpif *dpif)
     vlan_limit_flush_if_changed(dpif);
     gate_close();
     adopt_flows(dpif);
+    meter_run(dpif);
     result = real_dpif_run(dpif);
     gate_open();
     return result;
@@ -133,6 +135,24 @@ dpif_port_del(struct dpif *dpif, odp_port_t port_no, bool local_delete)
     }
     gate_open();
     return error;
+}
+
+int
+dpif_meter_set(struct dpif *dpif, ofproto_meter_id meter_id, struct ofputil_meter_config *config)
+{
+    return meter_set(dpif, meter_id, config);
+}
+
+int
+dpif_meter_get(const struct dpif *dpif, ofproto_meter_id meter_id, struct ofputil_meter_stats *stats, uint16_t n_bands)
+{
+    return meter_get(dpif, meter_id, stats, n_bands);
+}
+
+int
+dpif_meter_del(struct dpif *dpif, ofproto_meter_id meter_id, struct ofputil_meter_stats *stats, uint16_t n_bands)
+{
+    return meter_del(dpif, meter_id, stats, n_bands);
 }
 
 /* vswitchd is about to let go of the interface; ofproto still knows the port. */

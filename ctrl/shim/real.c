@@ -78,6 +78,24 @@ real_dpif_port_del(struct dpif *dpif, odp_port_t port_no, bool local_delete)
     return REAL(dpif_port_del)(dpif, port_no, local_delete);
 }
 
+int
+real_dpif_meter_set(struct dpif *dpif, ofproto_meter_id id, struct ofputil_meter_config *config)
+{
+    return REAL(dpif_meter_set)(dpif, id, config);
+}
+
+int
+real_dpif_meter_get(const struct dpif *dpif, ofproto_meter_id id, struct ofputil_meter_stats *stats, uint16_t n_bands)
+{
+    return REAL(dpif_meter_get)(dpif, id, stats, n_bands);
+}
+
+int
+real_dpif_meter_del(struct dpif *dpif, ofproto_meter_id id, struct ofputil_meter_stats *stats, uint16_t n_bands)
+{
+    return REAL(dpif_meter_del)(dpif, id, stats, n_bands);
+}
+
 struct dpif_flow_dump *
 real_dpif_flow_dump_create(const struct dpif *dpif, bool terse, struct dpif_flow_dump_types *types)
 {

@@ -39,6 +39,10 @@ struct dpif_flow_dump *real_dpif_flow_dump_create(const struct dpif *, bool ters
 int real_dpif_flow_dump_next(struct dpif_flow_dump_thread *, struct dpif_flow *, int max_flows);
 int real_dpif_flow_dump_destroy(struct dpif_flow_dump *);
 
+int real_dpif_meter_set(struct dpif *, ofproto_meter_id, struct ofputil_meter_config *);
+int real_dpif_meter_get(const struct dpif *, ofproto_meter_id, struct ofputil_meter_stats *, uint16_t n_bands);
+int real_dpif_meter_del(struct dpif *, ofproto_meter_id, struct ofputil_meter_stats *, uint16_t n_bands);
+
 void real_ofproto_port_unregister(struct ofproto *, ofp_port_t);
 
 bool real_netdev_is_pmd(const struct netdev *);

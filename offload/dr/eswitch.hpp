@@ -33,6 +33,7 @@
 #include "offload/dr/ids.hpp"
 #include "offload/dr/reject.hpp"
 #include "offload/dr/result.hpp"
+#include "offload/meter/parameters.hpp"
 
 struct ibv_context;
 struct ibv_pd;
@@ -119,6 +120,19 @@ public:
     using Choices = dr::Choices;
     /// Megaflows that it is about are compiled again.
     virtual void choose(const Choices& choices) noexcept = 0;
+
+    /// Adds or changes an OpenFlow meter; its statistics begin anew. Packets of megaflows in the device are metered all
+    /// the time, and each by the old meter or by the new one. What the device cannot do takes its megaflows out.
+    virtual void set_meter(std::uint32_t number, const meter::Spec& spec) noexcept = 0;
+    /// When this returns, no megaflow that it meters is in the device. Its last statistics.
+    virtual MeterStats remove_meter(std::uint32_t number) noexcept = 0;
+    /// Whether a rule has ever needed the meter: it has an object in the device.
+    [[nodiscard]] virtual bool has_meter(std::uint32_t number) noexcept = 0;
+    /// Until the next call the device lets no more pass than `rate`, which is at most that of set_meter(). Nothing else
+    /// changes. An error: the device has the old rate or the new one.
+    virtual Result<void> lower_meter(std::uint32_t number, std::uint32_t rate) noexcept = 0;
+    /// Asks the device. Of a meter that is not known, or of no use yet: nothing counted.
+    [[nodiscard]] virtual MeterStats meter_stats(std::uint32_t number) noexcept = 0;
 
     [[nodiscard]] virtual bool knows(const Ufid& ufid) const noexcept = 0;
     /// Adds, or modifies when the ufid is known (statistics go on). A Reject or Error leaves no rule of this ufid

@@ -44,6 +44,11 @@ public:
     void set_tunnel_port(const TunnelPort& port) noexcept override;
     void remove_tunnel_port(OdpPort odp_port) noexcept override;
     void choose(const Choices& choices) noexcept override;
+    void set_meter(std::uint32_t number, const meter::Spec& spec) noexcept override;
+    MeterStats remove_meter(std::uint32_t number) noexcept override;
+    MeterStats meter_stats(std::uint32_t number) noexcept override;
+    bool has_meter(std::uint32_t number) noexcept override { return pipeline_->meters().is_in_device(number); }
+    Result<void> lower_meter(std::uint32_t number, std::uint32_t rate) noexcept override;
     using Eswitch::switch_queue;
     Result<std::uint64_t> switch_queue(VportId vport, ibv_qp* qp, std::uint32_t sqn,
                                        std::span<const QueuePairFor> by_kind) noexcept override;
@@ -140,6 +145,10 @@ private:
 
     /// Compiles every megaflow that mentions one of these again.
     void recompile(std::span<const OdpPort> ports) noexcept;
+    void recompile_metered(std::uint32_t number) noexcept;
+    /// By another one, with port_changes_ locked.
+    void replace_meter(std::uint32_t number, const meter::Spec& spec,
+                       const tl::expected<meter::Parameters, meter::Refusal>& parameters) noexcept;
     /// With their shard locked and ports_mutex_ shared.
     void recompile(std::span<Flow* const> flows) noexcept;
     void map_port(const PortSpec& spec);
@@ -171,6 +180,7 @@ private:
     mutable std::shared_mutex ports_mutex_;
     std::vector<std::unique_ptr<Port>> ports_;
     PortMap port_map_;
+    std::uint32_t meter_serial_ = 0;   ///< of the last; with port_changes_
     Choices choices_;          ///< with ports_mutex_ too
 
     static constexpr std::size_t shard_length = 256;

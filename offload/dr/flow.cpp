@@ -15,6 +15,7 @@ void PortIndex::add(const StoredMegaflow& megaflow) {
         if (place == counts_.end() || place->port != ports[i].value) place = counts_.insert(place, {ports[i].value, 0});
         ++place->megaflows;
     }
+    metered_ += megaflow.has_meter();
 }
 
 void PortIndex::remove(const StoredMegaflow& megaflow) noexcept {
@@ -23,6 +24,7 @@ void PortIndex::remove(const StoredMegaflow& megaflow) noexcept {
         const auto place = place_of(ports[i].value);
         if (--place->megaflows == 0) counts_.erase(place);
     }
+    metered_ -= megaflow.has_meter();
 }
 
 bool PortIndex::mentions_any(std::span<const OdpPort> ports) const noexcept {
@@ -38,6 +40,15 @@ std::vector<Flow*> FlowShard::mentioning(std::span<const OdpPort> ports_that_cha
         if (flow.megaflow.mentions_any(ports_that_change)) mentioned.push_back(&flow);
     });
     return mentioned;
+}
+
+std::vector<Flow*> FlowShard::metered_by(std::uint32_t number) {
+    std::vector<Flow*> metered;
+    if (!ports.has_meters()) return metered;
+    flows.for_each([&](Flow& flow) {
+        if (flow.megaflow.meets(number)) metered.push_back(&flow);
+    });
+    return metered;
 }
 
 }  // namespace ovsdr::dr

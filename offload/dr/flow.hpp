@@ -62,14 +62,15 @@ struct Flow {
 
 using Flows = FlowMap<Flow>;
 
-/// How many megaflows of a shard mention each datapath port. A port that changes looks only into shards that have some:
-/// with few megaflows it finds them among a few shards' worth, however many there are in all. Finer lists would cost
-/// each deletion several cache misses and each megaflow some fifty bytes.
+/// How many megaflows of a shard mention each datapath port, and how many have a meter. What changes looks only into
+/// shards that have some: with few megaflows it finds them among a few shards' worth, however many there are in all.
+/// Finer lists would cost each deletion several cache misses and each megaflow some fifty bytes.
 class PortIndex {
 public:
     void add(const StoredMegaflow& megaflow);
     void remove(const StoredMegaflow& megaflow) noexcept;
     [[nodiscard]] bool mentions_any(std::span<const OdpPort> ports) const noexcept;
+    [[nodiscard]] bool has_meters() const noexcept { return metered_ != 0; }
 
 private:
     struct Count {
@@ -77,6 +78,7 @@ private:
     };
     [[nodiscard]] std::vector<Count>::iterator place_of(std::uint32_t port) noexcept;
 
+    std::size_t metered_ = 0;
     std::vector<Count> counts_;   ///< by port, none of 0 megaflows: a shard has few ports, and they lie side by side
 };
 
@@ -86,6 +88,7 @@ struct FlowShard {
     PortIndex ports;
 
     [[nodiscard]] std::vector<Flow*> mentioning(std::span<const OdpPort> ports_that_change);
+    [[nodiscard]] std::vector<Flow*> metered_by(std::uint32_t number);
 };
 
 }  // namespace ovsdr::dr

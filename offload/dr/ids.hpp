@@ -55,4 +55,9 @@ struct FlowStats {
     std::int64_t used_ms = 0;  ///< CLOCK_MONOTONIC milliseconds at which the poller last saw the counter grow; 0 never
 };
 
+/// What a meter has let pass and what it has dropped.
+struct MeterStats {
+    FlowStats passed, dropped;
+};
+
 }  // namespace ovsdr::dr

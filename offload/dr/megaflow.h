@@ -80,6 +80,7 @@ enum ovsdr_action_type {
     OVSDR_ACTION_RECIRC,         /* the packet goes on in the table of this recirc_id */
     OVSDR_ACTION_COPY_BEGIN,     /* up to COPY_END: for a copy; the packet goes on behind it as it was here */
     OVSDR_ACTION_COPY_END,
+    OVSDR_ACTION_METER,          /* what exceeds this meter is dropped here */
     OVSDR_ACTION_UNSUPPORTED,
 };
 
@@ -130,6 +131,7 @@ struct ovsdr_action {
         struct ovsdr_tunnel_push tunnel_push;
         uint32_t tunnel_port;           /* of TUNNEL_POP: datapath port number */
         uint32_t recirc_id;
+        uint32_t meter;                 /* the datapath's number of it */
         const char *unsupported;        /* OVS_ACTION_ATTR_*'s name without prefix, lower case: "meter", "ct" */
     };
 };

@@ -72,6 +72,7 @@ std::uint64_t bits_of(const ovsdr_action& action) noexcept {
                    std::hash<std::string_view>{}(header_of(action.tunnel_push));
         case OVSDR_ACTION_TUNNEL_POP: return type ^ action.tunnel_port;
         case OVSDR_ACTION_RECIRC: return type ^ action.recirc_id;
+        case OVSDR_ACTION_METER: return type ^ action.meter;
         case OVSDR_ACTION_POP_VLAN:
         case OVSDR_ACTION_COPY_BEGIN:
         case OVSDR_ACTION_COPY_END: return type;
@@ -96,6 +97,7 @@ bool same(const ovsdr_action& left, const ovsdr_action& right) noexcept {
         case OVSDR_ACTION_TUNNEL_PUSH: return same(left.tunnel_push, right.tunnel_push);
         case OVSDR_ACTION_TUNNEL_POP: return left.tunnel_port == right.tunnel_port;
         case OVSDR_ACTION_RECIRC: return left.recirc_id == right.recirc_id;
+        case OVSDR_ACTION_METER: return left.meter == right.meter;
         case OVSDR_ACTION_POP_VLAN:
         case OVSDR_ACTION_COPY_BEGIN:
         case OVSDR_ACTION_COPY_END: return true;
@@ -229,6 +231,16 @@ PortList StoredMegaflow::ports() const noexcept {
         if (action.type == OVSDR_ACTION_TUNNEL_POP) ports.add(OdpPort{action.tunnel_port});
     }
     return ports;
+}
+
+bool StoredMegaflow::has_meter() const noexcept {
+    return std::ranges::count(actions_->kept, OVSDR_ACTION_METER, &ovsdr_action::type) != 0;
+}
+
+bool StoredMegaflow::meets(std::uint32_t number) const noexcept {
+    return std::ranges::any_of(actions_->kept, [number](const ovsdr_action& action) {
+        return action.type == OVSDR_ACTION_METER && action.meter == number;
+    });
 }
 
 bool StoredMegaflow::has_tunnel() const noexcept {

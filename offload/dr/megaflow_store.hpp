@@ -96,6 +96,9 @@ public:
     /// The port that it comes in by and those that it goes out to, or out of as packets from a tunnel, each once.
     [[nodiscard]] PortList ports() const noexcept;
     [[nodiscard]] bool mentions_any(std::span<const OdpPort> ports) const noexcept;
+    [[nodiscard]] bool has_meter() const noexcept;
+    /// This meter is among its actions.
+    [[nodiscard]] bool meets(std::uint32_t number) const noexcept;
     /// It encapsulates packets or takes them out of a tunnel, or they come from one.
     [[nodiscard]] bool has_tunnel() const noexcept;
     /// It has been given a megaflow.

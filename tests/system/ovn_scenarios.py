@@ -32,6 +32,7 @@ PLAIN_L3 = Scenario("L3", "left1", "right1", "10.4.0.1")
 STATELESS = Scenario("stateless ACLs", "filtered1", "filtered2", "10.5.0.2")
 OUT = Scenario("gateway, out", "inside1", "outside", OUTSIDE)
 FLOATING_IN = Scenario("stateless floating IP, in", "outside", "floating1", FLOATING_IP)
+RATED = 'inport == "marked1"'
 
 LOCAL = [
     PLAIN_L2,
@@ -47,6 +48,9 @@ LOCAL = [
     Scenario("gateway, in", "outside", "inside1", "10.8.0.1"),
     FLOATING_IN,
     Scenario("stateless floating IP, out", "floating1", "outside", OUTSIDE),
+    Scenario("QoS with a rate", "marked1", "marked2", "10.6.0.2",
+             **during(f"qos-add marked from-lport 200 '{RATED}' rate=400000 burst=40000",
+                      f"qos-del marked from-lport 200 '{RATED}'")),
 ]
 
 BETWEEN = [
@@ -115,7 +119,6 @@ FAR_GATEWAY = Scenario("gateway on another chassis", "inside2", "outside", OUTSI
     "output not offloaded: output to the uplink of packets from a tunnel: uplink")))
 CHECKSUM = replace(BETWEEN[0], **why("action: tnl_push with an outer UDP checksum (set options:csum=false, or OVN's "
                                      "external_ids:ovn-encap-csum=false)"))
-RATED = 'inport == "marked1"'
 
 SOFTWARE = [
     Scenario("stateful ACLs", "plain1", "plain2", "10.1.0.2", **why(*TRACKING),
@@ -149,9 +152,6 @@ SOFTWARE = [
     replace(OUT, name="gateway_mtu", **why("action: check_pkt_len (branches differ)"),
             **during("set logical_router_port edge-public options:gateway_mtu=1400",
                      "remove logical_router_port edge-public options gateway_mtu")),
-    Scenario("QoS with a rate", "marked1", "marked2", "10.6.0.2", **why("action: meter"),
-             **during(f"qos-add marked from-lport 200 '{RATED}' rate=400000 burst=40000",
-                      f"qos-del marked from-lport 200 '{RATED}'")),
     Scenario("a port's qos_max_rate", "plain1", "plain2", "10.1.0.2", **why("action: set(skb_priority)"),
              **during("set logical_switch_port plain1 options:qos_max_rate=500000000",
                       "remove logical_switch_port plain1 options qos_max_rate")),

@@ -23,6 +23,7 @@ namespace {
 struct Options {
     std::string profile = "cx6dx";
     std::vector<std::string> files, ports, uplinks, others;
+    std::vector<std::uint32_t> meters;
     int vlan_limit = 1;
     bool summary = false, as_json = false;
 };
@@ -43,6 +44,8 @@ ovs-netdev, and the datapath's port 0. The first lines of the output say which p
 Tables. A megaflow behind a recirculation is offloaded if one of the input that is offloaded leads there, so give all
 that a switch has at one time. Tables get their levels in the order of the input; in a live switch, in the order of the
 traffic. Give megaflows of several switches one by one: their recirculations have the same numbers.
+
+Meters. What a meter is a dump does not say either: name with --meter those that a device can have (docs/meters.md).
 
 Each profile is a device as shipped. What is known only of a device at work is not in the answer: room for rules and
 counters, and calls that fail.
@@ -73,6 +76,8 @@ void describe(CLI::App& app, Options& options) {
         ->type_name("NAME")->allow_extra_args(false);
     app.add_option("--other", options.others, "what a shell's pattern fits is no dr port: 'tap*'; repeated")
         ->type_name("PATTERN")->allow_extra_args(false);
+    app.add_option("--meter", options.meters, "the datapath's meter N is one that a device can have; repeated")
+        ->type_name("N")->allow_extra_args(false);
     app.add_option("--vlan-limit", options.vlan_limit, "the switch's other_config:vlan-limit: 0, 1 or 2")
         ->check(CLI::Range(0, 2))->type_name("N")->capture_default_str();
     app.add_flag("--summary", options.summary, "how many are offloaded, and how many are not for each reason");
@@ -120,7 +125,9 @@ int run(const Options& options) {
     const bool all = read_all(input, options.files.empty() ? std::vector<std::string>{"-"} : options.files);
     input.ports().assign();
     const auto profile = std::ranges::find(profiles, options.profile, &Profile::name);
-    const auto verdicts = offload_all(input.values(), input.ports().map(), profile->caps);
+    dr::PortMap map = input.ports().map();
+    for (const std::uint32_t meter : options.meters) map.set_meter(meter, {.serial = 1});
+    const auto verdicts = offload_all(input.values(), map, profile->caps);
     const Report report{options.profile, input, verdicts};
     for (const Input::Fault& fault : input.faults()) fmt::print(stderr, "drcompile: {}\n", text_of(fault));
     if (options.as_json) {

@@ -15,7 +15,8 @@ struct Profile {
 };
 
 inline constexpr std::array profiles{
-    Profile{"cx5", {.steering_format = 0, .icmp_v4 = false, .icmp_v6 = false, .tells_geneve_option = false}},
+    Profile{"cx5", {.steering_format = 0, .icmp_v4 = false, .icmp_v6 = false, .tells_geneve_option = false,
+                    .meters = false}},
     Profile{"cx6dx", {.steering_format = 1}},
     Profile{"cx7", {.steering_format = 2}},
 };

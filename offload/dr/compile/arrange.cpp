@@ -146,7 +146,7 @@ Path join(std::vector<Path> legs) {
     return path;
 }
 
-void arrange(Path& path, Side side, const DeviceCaps& caps, Obstacles& obstacles) {
+void arrange(Path& path, Side side, const DeviceCaps& caps, std::size_t meters, Obstacles& obstacles) {
     const bool wire = side == Side::wire;
     const auto decapsulates = [](const Changes& changes) { return changes.decapsulates; };
     const auto pops = [](const Changes& changes) { return changes.pops != 0; };
@@ -161,7 +161,23 @@ void arrange(Path& path, Side side, const DeviceCaps& caps, Obstacles& obstacles
     const bool cannot_decapsulate = !caps.decapsulates && any_change(path, decapsulates);
     if (cannot_decapsulate) obstacles.add(RejectReason::device_limit, "decapsulation");
     if (cannot_pop || cannot_push || cannot_encapsulate || cannot_decapsulate) return;
-    Arranger(side, caps, obstacles).rule(path, OrderState::counted, 0);
+    Arranger(side, caps, obstacles).rule(path, OrderState::counted, static_cast<unsigned>(meters));
+}
+
+Path meter(Path path, std::span<const MeterUse> meters, Side side, const DeviceCaps& caps) {
+    const auto behind = [](Path rest) {
+        Path rule;
+        rule.branches.push_back(std::move(rest));
+        return rule;
+    };
+    if (meters.empty()) return path;
+    // What counts the bytes that passed must not take a tag off before.
+    if (side == Side::wire && caps.counts_after_pop() && path.changes.pops != 0) path = behind(std::move(path));
+    for (auto use = meters.rbegin(); use != meters.rend(); ++use) {
+        path = behind(std::move(path));
+        path.meter = *use;
+    }
+    return path;
 }
 
 }  // namespace ovsdr::dr

@@ -4,9 +4,13 @@
 // branch each. arrange(): a device takes actions in certain orders only, and fewer than that on one side of the FDB
 // (device/action_order.hpp). Each rule begins anew, so whatever may not follow goes on along a branch.
 //
+// meter(): a rule for each meter, in front of all else. The rules behind them count what passed, with the length that
+// the packets had when they met the meter.
+//
 // Threads: pure functions.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "offload/dr/compile/obstacles.hpp"
@@ -19,7 +23,11 @@ namespace ovsdr::dr {
 /// `legs`: with distinct changes, each with an end.
 [[nodiscard]] Path join(std::vector<Path> legs);
 
-/// `path`: of a megaflow's rule, which counts. Adds what no order can mend to `obstacles`.
-void arrange(Path& path, Side side, const DeviceCaps& caps, Obstacles& obstacles);
+/// `path`: of a megaflow's rule, which counts, with so many rules for meters in front. Adds what no order can mend to
+/// `obstacles`.
+void arrange(Path& path, Side side, const DeviceCaps& caps, std::size_t meters, Obstacles& obstacles);
+
+/// The path of packets that meet the meters first, one after the other. `path` is arranged.
+[[nodiscard]] Path meter(Path path, std::span<const MeterUse> meters, Side side, const DeviceCaps& caps);
 
 }  // namespace ovsdr::dr

@@ -20,6 +20,7 @@ namespace {
 constexpr std::uint16_t tpid_customer = 0x8100, tpid_service = 0x88a8;
 constexpr std::uint16_t vlan_present = 0x1000;   ///< OVS's VLAN_CFI, no bit of the wire
 constexpr std::size_t max_pushes = 2;
+constexpr std::size_t most_meters = 3;           ///< each takes a level, and those behind need some too
 constexpr std::uint8_t proto_tcp = 6, proto_udp = 17, proto_icmpv6 = 58;
 
 /// Follows the megaflow's packet through its actions: what it has become at each place where it goes.
@@ -41,6 +42,8 @@ public:
         }
         return std::move(legs_);
     }
+    /// That each packet meets before all else, in this order.
+    [[nodiscard]] const std::vector<MeterUse>& meters() const noexcept { return meters_; }
 
 private:
     struct Packet {
@@ -66,6 +69,7 @@ private:
             case OVSDR_ACTION_RECIRC: return recirculate(action.recirc_id);
             case OVSDR_ACTION_COPY_BEGIN: return outside_.push_back(now_);
             case OVSDR_ACTION_COPY_END: return end_copy();
+            case OVSDR_ACTION_METER: return meter(action.meter);
             case OVSDR_ACTION_UNSUPPORTED: break;
         }
         const bool named = action.type == OVSDR_ACTION_UNSUPPORTED && action.unsupported != nullptr;
@@ -172,6 +176,24 @@ private:
             return refuse(RejectReason::unsupported_action, "tnl_pop twice into one tunnel");
         }
         tables.push_back(table);
+    }
+
+    /// A rewrite before it does not matter: it changes no packet's length.
+    void meter(std::uint32_t number) {
+        const PortMap::Meter* known = ports_.find_meter(number);
+        if (known == nullptr) {
+            return refuse(RejectReason::unsupported_action, "meter", fmt::format(": nobody has set number {}", number));
+        }
+        if (!caps_.meters) return refuse(RejectReason::device_limit, "meter", " (the device has no ASO meters)");
+        if (known->refusal) return refuse(RejectReason::device_limit, known->refusal->name, known->refusal->value);
+        if (match_.in_tunnel()) return refuse(RejectReason::device_limit, "meter of packets from a tunnel");
+        if (!legs_.empty()) return refuse(RejectReason::unsupported_order, "meter behind an output");
+        if (!outside_.empty()) return refuse(RejectReason::unsupported_order, "meter in a copy");
+        if (now_.pops != 0 || !now_.pushes.empty() || now_.tunnel) {
+            return refuse(RejectReason::unsupported_order, "meter behind a change of the packet's length");
+        }
+        if (meters_.size() == most_meters) return refuse(RejectReason::too_many_actions, "meters");
+        meters_.push_back({number, known->serial});
     }
 
     void push(std::uint16_t tpid, std::uint16_t tci) {
@@ -282,17 +304,19 @@ private:
     Packet now_;
     std::vector<Packet> outside_;   ///< of the copies that we are in
     std::vector<Path> legs_;
+    std::vector<MeterUse> meters_;
 };
 
 }  // namespace
 
 Path compile_actions(std::span<const ovsdr_action> actions, MatchPlan& match, const PortMap& ports,
                      const DeviceCaps& caps, const Choices& choices, Obstacles& obstacles) noexcept {
-    Path path = join(ActionCompiler(match, ports, caps, choices, obstacles).run(actions));
-    if (!obstacles.has(RejectReason::in_port_not_offloaded)) {
-        arrange(path, match.source == uplink_vport ? Side::wire : Side::vports, caps, obstacles);
-    }
-    return path;
+    ActionCompiler compiler(match, ports, caps, choices, obstacles);
+    Path path = join(compiler.run(actions));
+    if (obstacles.has(RejectReason::in_port_not_offloaded)) return path;
+    const Side side = match.source == uplink_vport ? Side::wire : Side::vports;
+    arrange(path, side, caps, compiler.meters().size(), obstacles);
+    return meter(std::move(path), compiler.meters(), side, caps);
 }
 
 }  // namespace ovsdr::dr

@@ -8,6 +8,9 @@
 // Changes are made in one order, that of their members: nothing that OVS does to a header depends on the tags in front
 // of it, and what it does to a packet inside of a tunnel's is done to the tunnel's header (tunnel_header.hpp).
 //
+// A Path that has a meter does nothing else: its packets are coloured, and a table behind it drops those that exceed
+// the meter and lets the others go on along the only branch.
+//
 // Packets of a tunnel port come into its table, and into those behind its recirculations, with their outer headers
 // still there, so that one that misses can be given to software as it came. Each rule that sends one out takes them off
 // first. Only packets from the wire can be treated so: their source is the uplink.
@@ -77,12 +80,19 @@ struct Changes {
     friend auto operator<=>(const Changes&, const Changes&) = default;
 };
 
+/// A meter by the datapath's number, and which of those that have had that number.
+struct MeterUse {
+    std::uint32_t number, serial;
+    friend auto operator<=>(const MeterUse&, const MeterUse&) = default;
+};
+
 struct Path {
     Changes changes;
     // Ascending, none twice:
     std::vector<VportId> vports;
     std::vector<TableKey> tables;
     std::vector<Path> branches;
+    std::optional<MeterUse> meter{};
 
     [[nodiscard]] std::size_t ends() const noexcept { return vports.size() + tables.size() + branches.size(); }
     /// Levels of private tables behind the rule's own.

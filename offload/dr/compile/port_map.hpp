@@ -1,12 +1,15 @@
-// Which vport a datapath port number stands for, or which tunnel, as the compiler sees it: a plain value.
+// What the datapath's numbers stand for, as the compiler sees it: which vport or tunnel a port is, and which meter. A
+// plain value.
 //
 // Threads: a value; whoever shares one locks.
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 
 #include "offload/dr/ids.hpp"
+#include "offload/meter/parameters.hpp"
 
 namespace ovsdr::dr {
 
@@ -36,9 +39,23 @@ public:
         return found == tunnels_.end() ? nullptr : &found->second;
     }
 
+    struct Meter {
+        std::uint32_t serial;                      ///< of those that have had its number
+        std::optional<meter::Refusal> refusal{};   ///< why it stays in software
+    };
+    void set_meter(std::uint32_t number, Meter meter) { meters_[number] = std::move(meter); }
+    void erase_meter(std::uint32_t number) { meters_.erase(number); }
+
+    /// nullptr: nobody has set it.
+    [[nodiscard]] const Meter* find_meter(std::uint32_t number) const noexcept {
+        const auto found = meters_.find(number);
+        return found == meters_.end() ? nullptr : &found->second;
+    }
+
 private:
     std::map<OdpPort, Port> ports_;
     std::map<OdpPort, TunnelPort> tunnels_;
+    std::map<std::uint32_t, Meter> meters_;
 };
 
 }  // namespace ovsdr::dr

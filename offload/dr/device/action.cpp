@@ -124,4 +124,16 @@ Result<ActionRef> Action::decapsulate(std::shared_ptr<Domain> domain) {
     return wrap(action, "mlx5dv_dr_action_create_packet_reformat", std::move(domain));
 }
 
+Result<ActionRef> Action::colour(std::shared_ptr<Domain> domain, std::shared_ptr<meter::Meter> meter,
+                                 std::uint8_t reg_c) {
+    mlx5dv_dr_action* action = mlx5dv_dr_action_create_aso(domain->get(), meter->bulk(), meter->offset(),
+                                                           MLX5DV_DR_ACTION_FLAGS_ASO_FLOW_METER_GREEN, reg_c);
+    struct Holds {
+        std::shared_ptr<Domain> domain;
+        std::shared_ptr<meter::Meter> meter;
+    };
+    return wrap(action, "mlx5dv_dr_action_create_aso",
+                std::make_shared<Holds>(Holds{std::move(domain), std::move(meter)}));
+}
+
 }  // namespace ovsdr::dr

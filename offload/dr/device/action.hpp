@@ -15,6 +15,7 @@
 #include "offload/dr/device/header_field.hpp"
 #include "offload/dr/device/table.hpp"
 #include "offload/dr/ids.hpp"
+#include "offload/meter/meter_pool.hpp"
 
 namespace ovsdr::dr {
 
@@ -54,6 +55,10 @@ public:
     /// Takes off what an L2 tunnel (VXLAN, Geneve, GRE) has in front of the frame inside. In FDB: of packets from the
     /// wire only. Not for root tables.
     [[nodiscard]] static Result<ActionRef> decapsulate(std::shared_ptr<Domain> domain);
+    /// Writes the colour that the meter gives a packet into the low byte of reg_c_`reg_c`: 1, 3 or 5. Packets come in
+    /// green. Not for root tables.
+    [[nodiscard]] static Result<ActionRef> colour(std::shared_ptr<Domain> domain, std::shared_ptr<meter::Meter> meter,
+                                                  std::uint8_t reg_c);
 
     Action(Key, mlx5dv_dr_action* action, std::shared_ptr<void> holds) noexcept;
     ~Action();

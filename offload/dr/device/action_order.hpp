@@ -12,9 +12,11 @@
 namespace ovsdr::dr {
 
 enum class Side : std::uint8_t { wire, vports };   ///< rdma-core's FDB ingress and egress
-enum class OrderState : std::uint8_t { none, counted, decapsulated, popped, pushed, modified, encapsulated, done };
+enum class OrderState : std::uint8_t {
+    none, counted, decapsulated, popped, pushed, modified, encapsulated, metered, done,
+};
 enum class OrderAction : std::uint8_t {
-    count, decapsulate, pop_vlan, push_vlan, modify_header, encapsulate, vport, table, array, drop, miss,
+    count, decapsulate, pop_vlan, push_vlan, modify_header, encapsulate, meter, vport, table, array, drop, miss,
 };
 
 struct OrderRow {
@@ -32,6 +34,7 @@ inline constexpr OrderRow action_order[] = {
     {OrderState::none, OrderAction::push_vlan, OrderState::pushed, true, true},
     {OrderState::none, OrderAction::modify_header, OrderState::modified, true, true},
     {OrderState::none, OrderAction::encapsulate, OrderState::encapsulated, true, true},
+    {OrderState::none, OrderAction::meter, OrderState::metered, true, true},
     {OrderState::none, OrderAction::vport, OrderState::done, true, true},
     {OrderState::none, OrderAction::table, OrderState::done, true, true},
     {OrderState::none, OrderAction::array, OrderState::done, true, true},
@@ -43,6 +46,7 @@ inline constexpr OrderRow action_order[] = {
     {OrderState::counted, OrderAction::push_vlan, OrderState::pushed, true, true},
     {OrderState::counted, OrderAction::modify_header, OrderState::modified, true, true},
     {OrderState::counted, OrderAction::encapsulate, OrderState::encapsulated, true, true},
+    {OrderState::counted, OrderAction::meter, OrderState::metered, true, true},
     {OrderState::counted, OrderAction::vport, OrderState::done, true, true},
     {OrderState::counted, OrderAction::table, OrderState::done, true, true},
     {OrderState::counted, OrderAction::array, OrderState::done, true, true},
@@ -53,6 +57,7 @@ inline constexpr OrderRow action_order[] = {
     {OrderState::decapsulated, OrderAction::push_vlan, OrderState::pushed, true, false},
     {OrderState::decapsulated, OrderAction::modify_header, OrderState::modified, true, false},
     {OrderState::decapsulated, OrderAction::encapsulate, OrderState::encapsulated, true, false},
+    {OrderState::decapsulated, OrderAction::meter, OrderState::metered, true, false},
     {OrderState::decapsulated, OrderAction::vport, OrderState::done, true, false},
     {OrderState::decapsulated, OrderAction::table, OrderState::done, true, false},
     {OrderState::decapsulated, OrderAction::array, OrderState::done, true, false},
@@ -61,18 +66,21 @@ inline constexpr OrderRow action_order[] = {
     {OrderState::popped, OrderAction::push_vlan, OrderState::pushed, false, true},
     {OrderState::popped, OrderAction::modify_header, OrderState::modified, true, true},
     {OrderState::popped, OrderAction::encapsulate, OrderState::encapsulated, true, true},
+    {OrderState::popped, OrderAction::meter, OrderState::metered, true, false},
     {OrderState::popped, OrderAction::vport, OrderState::done, true, true},
     {OrderState::popped, OrderAction::table, OrderState::done, true, true},
     {OrderState::popped, OrderAction::array, OrderState::done, true, true},
     {OrderState::pushed, OrderAction::count, OrderState::pushed, true, true},
     {OrderState::pushed, OrderAction::push_vlan, OrderState::pushed, true, true},
     {OrderState::pushed, OrderAction::encapsulate, OrderState::encapsulated, true, true},
+    {OrderState::pushed, OrderAction::meter, OrderState::metered, true, false},
     {OrderState::pushed, OrderAction::vport, OrderState::done, true, true},
     {OrderState::pushed, OrderAction::table, OrderState::done, true, true},
     {OrderState::pushed, OrderAction::array, OrderState::done, true, true},
     {OrderState::modified, OrderAction::count, OrderState::modified, true, true},
     {OrderState::modified, OrderAction::push_vlan, OrderState::pushed, true, true},
     {OrderState::modified, OrderAction::encapsulate, OrderState::encapsulated, true, true},
+    {OrderState::modified, OrderAction::meter, OrderState::metered, true, false},
     {OrderState::modified, OrderAction::vport, OrderState::done, true, true},
     {OrderState::modified, OrderAction::table, OrderState::done, true, true},
     {OrderState::modified, OrderAction::array, OrderState::done, true, true},
@@ -80,6 +88,14 @@ inline constexpr OrderRow action_order[] = {
     {OrderState::encapsulated, OrderAction::vport, OrderState::done, true, true},
     {OrderState::encapsulated, OrderAction::table, OrderState::done, true, true},
     {OrderState::encapsulated, OrderAction::array, OrderState::done, true, true},
+    {OrderState::metered, OrderAction::count, OrderState::metered, true, true},
+    {OrderState::metered, OrderAction::push_vlan, OrderState::pushed, false, true},
+    {OrderState::metered, OrderAction::modify_header, OrderState::modified, false, true},
+    {OrderState::metered, OrderAction::encapsulate, OrderState::encapsulated, false, true},
+    {OrderState::metered, OrderAction::meter, OrderState::metered, true, true},
+    {OrderState::metered, OrderAction::vport, OrderState::done, true, true},
+    {OrderState::metered, OrderAction::table, OrderState::done, true, true},
+    {OrderState::metered, OrderAction::array, OrderState::done, true, true},
     {OrderState::done, OrderAction::count, OrderState::done, true, true},
 };
 

@@ -27,7 +27,8 @@ constexpr prm::Field opcode{0, 16}, op_mod{48, 16};
 
 // In cmd_hca_cap.
 constexpr prm::Field eswitch_manager{423, 1}, flow_counter_bulk_alloc{784, 8}, steering_format_version{1092, 4},
-    flex_parser_protocols{1344, 32};
+    flex_parser_protocols{1344, 32}, general_objects_above_31{1024, 32};
+constexpr std::uint32_t flow_meter_aso = 1U << (0x24 - 32);
 constexpr std::uint32_t parses_icmp_v4 = 1U << 8, parses_icmp_v6 = 1U << 9;
 // In e_switch_cap.
 constexpr prm::Field manager_vport_valid{96, 1}, manager_vport_number{112, 16},
@@ -153,6 +154,7 @@ Result<DeviceCaps> probe_caps(const std::shared_ptr<Device>& device) noexcept {
     const bool parses_icmp = caps.steering_format >= 1;
     caps.icmp_v4 = parses_icmp || (protocols & parses_icmp_v4) != 0;
     caps.icmp_v6 = parses_icmp || (protocols & parses_icmp_v6) != 0;
+    caps.meters = caps.steering_format >= 1 && (prm::get(base->data(), general_objects_above_31) & flow_meter_aso) != 0;
     caps.counter_bulks = static_cast<std::uint8_t>(prm::get(base->data(), flow_counter_bulk_alloc));
 
     // Older firmware does not know this one; then the manager's vport is 0, as on every host.

@@ -27,6 +27,7 @@ struct DeviceCaps {
     bool geneve_option = true;             ///< and one option of a word in them, of a class and type that one chooses
     bool tells_geneve_option = true;       ///< and says whether that is there
     bool tunnel_header = true;             ///< the first words of a tunnel's header are matched as they are
+    bool meters = true;                    ///< ASO meters; the first format has none
     std::uint8_t counter_bulks = 0;        ///< bit n: a bulk of 128 << n counters can be had; 0: single counters only
     VportId manager_vport{0};              ///< the eSwitch manager's vport
 

@@ -105,6 +105,7 @@ inline constexpr prm::Field geneve_tlv_option_0_exist = misc(222, 1), geneve_oam
 inline constexpr prm::Field outer_ipv6_flow_label = misc(236, 20), inner_ipv6_flow_label = misc(268, 20);
 inline constexpr prm::Field geneve_opt_len = misc(298, 6), geneve_protocol_type = misc(304, 16);
 
+inline constexpr prm::Field metadata_reg_c_5 = misc2(192, 32);
 inline constexpr prm::Field metadata_reg_c_1 = misc2(320, 32), metadata_reg_c_0 = misc2(352, 32);
 
 inline constexpr prm::Field geneve_tlv_option_0_data = misc3(288, 32);
@@ -192,6 +193,7 @@ inline constexpr NamedField match_fields[] = {
     {"inner_ipv6_flow_label", field::inner_ipv6_flow_label},
     {"geneve_opt_len", field::geneve_opt_len},
     {"geneve_protocol_type", field::geneve_protocol_type},
+    {"metadata_reg_c_5", field::metadata_reg_c_5},
     {"metadata_reg_c_1", field::metadata_reg_c_1},
     {"metadata_reg_c_0", field::metadata_reg_c_0},
     {"icmp_type", field::icmp_type},

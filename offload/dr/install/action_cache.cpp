@@ -9,8 +9,8 @@
 
 namespace ovsdr::dr {
 
-ActionCache::ActionCache(std::shared_ptr<Domain> fdb, std::shared_ptr<TableSet> tables) noexcept
-    : fdb_(std::move(fdb)), tables_(std::move(tables)) {}
+ActionCache::ActionCache(std::shared_ptr<Domain> fdb, std::shared_ptr<TableSet> tables, MeterSet& meters) noexcept
+    : fdb_(std::move(fdb)), tables_(std::move(tables)), meters_(meters) {}
 
 namespace {
 
@@ -36,6 +36,7 @@ std::size_t hash_of(const Path& path) noexcept {
     for (const VportId vport : path.vports) hash = mixed(hash, vport.value);
     for (const TableKey table : path.tables) hash = mixed(hash, table.recirc_id);
     for (const Path& branch : path.branches) hash = mixed(hash, hash_of(branch));
+    if (path.meter) hash = mixed(hash, path.meter->number);
     return hash;
 }
 
@@ -102,6 +103,7 @@ Result<ActionRef> ActionCache::to_vport_locked(VportId vport) {
 }
 
 Result<std::vector<ActionRef>> ActionCache::make_list(const Path& path, Start start) {
+    if (path.meter) return metered(path, start);
     std::vector<ActionRef> actions;
     Result<void> made = append_changes(actions, path.changes);
     if (made) made = append(actions, end_of(path, start));
@@ -177,6 +179,53 @@ Result<ActionRef> ActionCache::make_branch(const Path& path, Start start) {
     if (!made) return tl::unexpected(std::move(made.error()));
     std::shared_ptr<Table> table = branch->matchers->shared_table();
     return Action::to_table(std::move(table), std::move(branch));
+}
+
+Result<std::vector<ActionRef>> ActionCache::metered(const Path& path, Start start) {
+    auto meter = meters_.use(*path.meter);
+    if (!meter) return tl::unexpected(std::move(meter.error()));
+    std::vector<ActionRef> actions{(*meter)->colour()};
+    const Start behind{start.source, start.level, start.depth + 1};
+    auto made = append(actions, cached(fmt::format("from vport {} level {}+{}: {}", start.source.value, start.level,
+                                                   start.depth, text_of(path)),
+                                       [&] { return make_by_colour(path.branches.front(), *meter, behind); }));
+    if (!made) return tl::unexpected(std::move(made.error()));
+    return actions;
+}
+
+/// Green goes on along the path, all else is dropped.
+Result<ActionRef> ActionCache::make_by_colour(const Path& path, std::shared_ptr<DeviceMeter> meter, Start start) {
+    constexpr std::uint16_t green_priority = 0, other_priority = 1;
+    struct ByColour {
+        std::shared_ptr<DeviceMeter> meter;
+        std::shared_ptr<MatcherSet> matchers;
+        Rule exceeding, passing;
+    };
+    auto by_colour = std::make_shared<ByColour>();
+    by_colour->meter = std::move(meter);
+    MatchParam mask, value;
+    mask.set(field::source_port, 0xFFFF);
+    value.set(field::source_port, start.source.value);
+    MatchParam green_mask = mask, green_value = value;
+    green_mask.set(field::metadata_reg_c_5, 0xFF);
+    green_value.set(field::metadata_reg_c_5, DeviceMeter::green);
+    static_assert(DeviceMeter::colour_register == 5);
+    auto actions = make_list(path, start);
+    if (!actions) return tl::unexpected(std::move(actions.error()));
+    auto drop = cached("drop", [] { return Action::drop(); });
+    if (!drop) return drop;
+    Result<void> made = take_table(by_colour->matchers, fdb_, start.level + start.depth);
+    if (made) {
+        made = take(by_colour->exceeding, make_rule(*by_colour->matchers, {mask, other_priority}, value, {*drop},
+                                                    by_colour->meter->count_dropped()));
+    }
+    if (made) {
+        made = take(by_colour->passing, make_rule(*by_colour->matchers, {green_mask, green_priority}, green_value,
+                                                  std::move(*actions), by_colour->meter->count_passed()));
+    }
+    if (!made) return tl::unexpected(std::move(made.error()));
+    std::shared_ptr<Table> table = by_colour->matchers->shared_table();
+    return Action::to_table(std::move(table), std::move(by_colour));
 }
 
 }  // namespace ovsdr::dr

@@ -5,7 +5,8 @@
 // holds its actions weakly: the last rule that uses an action destroys it.
 //
 // A branch of a Path is a private table above the rule's own with one rule, which matches the source vport so that it
-// exists on one side of the FDB only. Branches are shared by (source, level, path) and go with their last user.
+// exists on one side of the FDB only. Branches are shared by (source, level, path) and go with their last user. Behind
+// a meter the private table has two rules, by colour (meter_set.hpp).
 //
 // Threads: any; creation is serialised, and whoever asks for a list that is there waits for no creation: some actions
 // are firmware commands. Errors: the device's, and ELOOP of TableSet::lead_to().
@@ -20,13 +21,15 @@
 #include "offload/dr/compile/plan.hpp"
 #include "offload/dr/device/action.hpp"
 #include "offload/dr/device/rule.hpp"
+#include "offload/dr/install/meter_set.hpp"
 #include "offload/dr/install/table_set.hpp"
 
 namespace ovsdr::dr {
 
 class ActionCache {
 public:
-    ActionCache(std::shared_ptr<Domain> fdb, std::shared_ptr<TableSet> tables) noexcept;
+    /// The meters outlive the cache.
+    ActionCache(std::shared_ptr<Domain> fdb, std::shared_ptr<TableSet> tables, MeterSet& meters) noexcept;
 
     /// Everything that a rule in a table of `level` does, behind its counter.
     [[nodiscard]] Result<ActionList> actions_for(const Path& path, VportId source, std::uint32_t level) noexcept;
@@ -62,9 +65,12 @@ private:
     [[nodiscard]] Result<ActionRef> end_of(const Path& path, Start start);
     [[nodiscard]] Result<ActionRef> branch(const Path& path, Start start);
     [[nodiscard]] Result<ActionRef> make_branch(const Path& path, Start start);
+    [[nodiscard]] Result<std::vector<ActionRef>> metered(const Path& path, Start start);
+    [[nodiscard]] Result<ActionRef> make_by_colour(const Path& path, std::shared_ptr<DeviceMeter> meter, Start start);
 
     std::shared_ptr<Domain> fdb_;
     std::shared_ptr<TableSet> tables_;
+    MeterSet& meters_;
     std::mutex making_;                 ///< held across the device's commands; guards actions_
     std::map<Key, std::weak_ptr<Action>> actions_;
     std::size_t prune_at_ = 64;         ///< when there are so many actions; lists likewise

@@ -102,6 +102,7 @@ public:
     [[nodiscard]] Domain& nic_rx() noexcept { return landing_->domain(); }
     [[nodiscard]] TableSet& tables() noexcept { return *tables_; }
     [[nodiscard]] const TableSet& tables() const noexcept { return *tables_; }
+    [[nodiscard]] MeterSet& meters() noexcept { return *meters_; }
     /// As `dr/show` numbers it; 0: it is not there.
     [[nodiscard]] std::uint32_t table_id(TableKey key) const;
 
@@ -145,6 +146,7 @@ private:
     std::shared_ptr<FlowTable> entry_;
     std::shared_ptr<TunnelRules> tunnel_rules_;
     ActionRef to_entry_, to_send_;
+    std::unique_ptr<MeterSet> meters_;
     std::unique_ptr<ActionCache> actions_;
     CounterPool* counters_ = nullptr;
     Counter misses_;

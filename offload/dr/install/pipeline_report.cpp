@@ -30,14 +30,14 @@ public:
 
     /// What the path does, with numbers for the tables that it leads to.
     std::string actions(const Path& path, unsigned depth) {
-        std::string changes = text_of(path.changes);
+        std::string changes = path.meter ? fmt::format("meter {}", path.meter->number) : text_of(path.changes);
         std::vector<std::string> ends;
         for (const VportId vport : path.vports) ends.push_back(fmt::format("dest_vport {}", vport.value));
         for (const TableKey table : path.tables) {
             ends.push_back(fmt::format("dest_table {} ({})", number_of_(table), Pipeline::node_of(table)));
         }
         for (const Path& branch : path.branches) {
-            left_.push_back({&branch, depth + 1});
+            left_.push_back({&branch, depth + 1, path.meter.has_value()});
             ends.push_back(fmt::format("dest_table branch {}", ++numbered_));
         }
         if (!changes.empty()) changes += ", ";
@@ -48,18 +48,28 @@ public:
 
     void append_branches(std::vector<std::string>& lines, std::uint32_t level, VportId source) {
         for (unsigned number = 1; !left_.empty(); ++number) {
-            const auto [path, depth] = left_.front();
+            const auto [path, depth, is_metered] = left_.front();
             left_.pop_front();
             lines.push_back(fmt::format("FDB branch {}, level {}: a private table", number, level + depth));
-            lines.push_back("  matcher priority 0: {source_port}, 1 rule");
-            lines.push_back(fmt::format("  rule: {{source_port={:#x}}}", source.value));
+            const char* colour = is_metered ? ", metadata_reg_c_5" : "";
+            lines.push_back(fmt::format("  matcher priority 0: {{source_port{}}}, 1 rule", colour));
+            lines.push_back(fmt::format("  rule: {{source_port={:#x}{}}}", source.value, is_metered ? ", green" : ""));
             lines.push_back("  actions: " + actions(*path, depth));
+            if (!is_metered) continue;
+            lines.push_back("  matcher priority 1: {source_port}, 1 rule");
+            lines.push_back(fmt::format("  rule: {{source_port={:#x}}}", source.value));
+            lines.push_back("  actions: drop");
         }
     }
 
 private:
     NumberOf number_of_;
-    std::deque<std::pair<const Path*, unsigned>> left_;
+    struct Branch {
+        const Path* path;
+        unsigned depth;
+        bool is_metered;
+    };
+    std::deque<Branch> left_;
     unsigned numbered_ = 0;
 };
 

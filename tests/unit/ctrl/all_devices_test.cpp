@@ -3,10 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <functional>
 #include <future>
 #include <map>
+#include <random>
 #include <set>
 #include <thread>
 #include <vector>
@@ -55,6 +58,22 @@ public:
     void choose(const Choices& chosen) noexcept override {
         while_it_changes();
         choices = chosen;
+    }
+    std::map<std::uint32_t, meter::Spec> meters;
+    std::map<std::uint32_t, dr::MeterStats> metered;   ///< those that have an object
+    std::map<std::uint32_t, std::uint32_t> lowered;
+    void set_meter(std::uint32_t number, const meter::Spec& spec) noexcept override { meters[number] = spec; }
+    dr::MeterStats remove_meter(std::uint32_t number) noexcept override {
+        meters.erase(number);
+        return meter_stats(number);
+    }
+    bool has_meter(std::uint32_t number) noexcept override { return metered.contains(number); }
+    Result<void> lower_meter(std::uint32_t number, std::uint32_t rate) noexcept override {
+        lowered[number] = rate;
+        return {};
+    }
+    dr::MeterStats meter_stats(std::uint32_t number) noexcept override {
+        return has_meter(number) ? metered[number] : dr::MeterStats{};
     }
     [[nodiscard]] bool knows(const Ufid& ufid) const noexcept override { return megaflows.contains(ufid); }
     using dr::Eswitch::put;
@@ -119,6 +138,69 @@ TEST_F(AllDevicesTest, ADeviceThatComesLaterLearnsOfTunnelPortsAndChoices) {
     EXPECT_EQ(second.tunnel_ports[OdpPort{5}].udp_port, 8472);
     EXPECT_TRUE(first.choices.exact_tunnel_source_port);
     EXPECT_EQ(second.choices, first.choices);
+}
+
+constexpr meter::Spec meter_by_packets{.by_packets = true, .rate = 1000, .burst = 100};
+
+TEST_F(AllDevicesTest, EachDeviceHasEachMeterAndTheirStatisticsAreTheSum) {
+    all.set_meter(3, meter_by_packets);
+    all.add(second);
+    EXPECT_EQ(first.meters.at(3), meter_by_packets);
+    EXPECT_EQ(second.meters.at(3), meter_by_packets) << "it was there before the device";
+    EXPECT_TRUE(all.meters_in_devices().empty()) << "no rule has needed it";
+    first.metered[3] = {.passed = {7, 700}, .dropped = {2, 200}};
+    second.metered[3] = {.passed = {1, 100}, .dropped = {4, 400}};
+    EXPECT_EQ(all.meters_in_devices(), std::vector<std::uint32_t>{3});
+    EXPECT_EQ(all.meter_stats(3).passed.packets, 8U);
+    EXPECT_EQ(all.meter_stats(3).dropped.bytes, 600U);
+    EXPECT_EQ(all.remove_meter(3).passed.bytes, 800U);
+    EXPECT_TRUE(first.meters.empty() && second.meters.empty());
+    EXPECT_TRUE(all.meters_in_devices().empty());
+}
+
+TEST_F(AllDevicesTest, ADevicePaysForWhatSoftwareAndOtherDevicesLetPass) {
+    all.set_meter(3, meter_by_packets);
+    all.set_meter(4, {.rate = 1000, .burst = 100});
+    all.add(second);
+    first.metered[3] = first.metered[4] = {};
+    all.charge_meter(3, {.packets = 100, .bytes = 1}, 200);
+    EXPECT_EQ(first.lowered[3], 500U) << "100 packets are half of what 200 ms give";
+    EXPECT_FALSE(second.lowered.contains(3)) << "it has none";
+    all.charge_meter(3, {.packets = 100, .bytes = 1}, 200);
+    EXPECT_EQ(first.lowered[3], 1000U) << "paid";
+    second.metered[3] = {.passed = {150, 1}};
+    all.charge_meter(3, {.packets = 100, .bytes = 1}, 200);
+    EXPECT_EQ(first.lowered[3], 250U);
+    EXPECT_EQ(second.lowered[3], 500U) << "it has to learn of software's first 100";
+    all.charge_meter(4, {.packets = 1, .bytes = 12500}, 200);
+    EXPECT_EQ(first.lowered[4], 500U) << "100 kilobits";
+    all.set_meter(3, meter_by_packets);
+    all.charge_meter(3, {.packets = 20, .bytes = 1}, 200);
+    EXPECT_EQ(first.lowered[3], 150U) << "statistics began anew: 20 in software, 150 in the other device";
+}
+
+/// Software passes what it likes within its own bucket; the device all that it may.
+TEST(MeterShare, TogetherTheyPassTheRateAndWhatIsUnderWay) {
+    constexpr std::uint32_t rate = 1000, interval = 200;
+    constexpr double a_time = rate * interval / 1000.0, burst = 300;
+    std::mt19937 random(5);
+    for (int round = 0; round < 200; ++round) {
+        MeterShare share;
+        double software = 0, bucket = burst, device = 0;
+        std::uint32_t allowed = rate;
+        const unsigned quiet = random() % 4;
+        for (unsigned i = 1; i < 200; ++i) {
+            bucket = std::min(burst, bucket + a_time);
+            const double wanted = random() % 4 < quiet ? 0 : random() % 700;
+            const double passes = std::floor(std::min(bucket, wanted));
+            software += passes;
+            bucket -= passes;
+            device += allowed * interval / 1000.0;
+            ASSERT_LE(software + device, a_time * i + burst + a_time + 1) << round << " " << i;
+            allowed = share.next(static_cast<std::uint64_t>(software), rate, interval);
+        }
+        EXPECT_GE(software + device, a_time * 199 - burst - a_time - 199) << "and no less, if it is asked for";
+    }
 }
 
 TEST_F(AllDevicesTest, SaysOnceThatADeviceCame) {

@@ -65,6 +65,7 @@ std::string text_of(const ovsdr_action& action) {
         case OVSDR_ACTION_RECIRC: return "recirc " + std::to_string(action.recirc_id);
         case OVSDR_ACTION_COPY_BEGIN: return "{";
         case OVSDR_ACTION_COPY_END: return "}";
+        case OVSDR_ACTION_METER: return "meter " + std::to_string(action.meter);
         case OVSDR_ACTION_UNSUPPORTED: return std::string("no ") + action.unsupported;
     }
     return "?";
@@ -104,7 +105,7 @@ TEST(MegaflowActions, NoActionsAndAnExplicitDropAreDrops) {
 TEST(MegaflowActions, EveryOtherActionIsNamedEachByItsOwnName) {
     const std::set<int> known = {probe_output, probe_push_vlan, probe_pop_vlan,   probe_drop,         probe_recirc,
                                  probe_clone,  probe_set,       probe_set_masked, probe_check_pkt_len,
-                                 probe_tunnel_pop_attribute};
+                                 probe_tunnel_pop_attribute, probe_meter};
     std::set<std::string> names;
     int unsupported = 0;
     for (int attribute = 0; attribute <= probe_action_attribute_max; ++attribute) {
@@ -119,6 +120,10 @@ TEST(MegaflowActions, EveryOtherActionIsNamedEachByItsOwnName) {
         ++unsupported;
     }
     EXPECT_EQ(names.size(), static_cast<std::size_t>(unsupported));
+}
+
+TEST(MegaflowActions, AMeterIsItsNumber) {
+    EXPECT_EQ(text_of(from_actions("meter(0),1,meter(262143),2")), "meter 0 1 meter 262143 2");
 }
 
 struct ActionCase {
@@ -258,7 +263,7 @@ TEST(MegaflowActions, CountsNestedOnesToo) {
 }
 
 TEST(MegaflowActions, AttributesOfAWrongSizeAreMalformed) {
-    for (const int type : {probe_output, probe_push_vlan, probe_recirc, probe_tunnel_pop_attribute}) {
+    for (const int type : {probe_output, probe_push_vlan, probe_recirc, probe_tunnel_pop_attribute, probe_meter}) {
         for (const std::size_t size : {0, 1, 2, 3, 5, 8, 200}) {
             EXPECT_EQ(text_of(from_bytes(attribute(type, std::string(size, 'x')) + output(1))), "no malformed 1");
         }

@@ -29,6 +29,7 @@ const int probe_set_masked = OVS_ACTION_ATTR_SET_MASKED;
 const int probe_drop = OVS_ACTION_ATTR_DROP;
 const int probe_clone = OVS_ACTION_ATTR_CLONE;
 const int probe_recirc = OVS_ACTION_ATTR_RECIRC;
+const int probe_meter = OVS_ACTION_ATTR_METER;
 const int probe_check_pkt_len = OVS_ACTION_ATTR_CHECK_PKT_LEN;
 const int probe_tunnel_push_attribute = OVS_ACTION_ATTR_TUNNEL_PUSH;
 const int probe_tunnel_pop_attribute = OVS_ACTION_ATTR_TUNNEL_POP;

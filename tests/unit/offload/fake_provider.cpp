@@ -57,6 +57,9 @@ State& state() {
     return the_state;
 }
 
+void (*created)(const void*) = nullptr;
+bool has_meters = false;
+
 /// With the mutex held: whether this call is the one to fail.
 bool fails(const char* call) {
     State& now = state();
@@ -181,6 +184,13 @@ void FakeProvider::refuse(const std::string& call, int code) {
         state().refused_calls.erase(call);
     }
 }
+
+bool FakeProvider::fails_now(const char* call) {
+    std::lock_guard lock(state().mutex);
+    return fails(call);
+}
+void FakeProvider::on_creation(void (*now)(const void*)) { created = now; }
+void FakeProvider::announce_meters(bool announce) { has_meters = announce; }
 
 unsigned FakeProvider::calls() {
     std::lock_guard lock(state().mutex);
@@ -384,6 +394,7 @@ int mlx5dv_devx_general_cmd(ibv_context*, const void* in, size_t, void* out, siz
         case 0:
             put_bits(capability, 423, 1, 1);
             put_bits(capability, 784, 8, state().counter_bulks);
+            put_bits(capability, 1024 + 32 - 0x24 % 32 - 1, 1, has_meters);
             put_bits(capability, 1092, 4, state().steering_format);
             put_bits(capability, 1344, 32, 0x300);
             break;
@@ -404,6 +415,7 @@ mlx5dv_devx_obj* mlx5dv_devx_obj_create(ibv_context*, const void* in, size_t, vo
         return nullptr;
     }
     auto* object = make<mlx5dv_devx_obj>("devx", {});
+    if (created != nullptr) created(in);
     const std::uint32_t units = get_bits(in, 120, 8);
     object->length = units == 0 ? 1 : 128 * units;
     object->first_id = state().next_counter;
@@ -554,6 +566,10 @@ mlx5dv_dr_action* mlx5dv_dr_action_create_dest_array(mlx5dv_dr_domain* domain, s
         text += (i == 0 ? "" : ", ") + destinations[i]->dest->text;
     }
     return action("dest_array", "dest_array [" + text + "]", std::move(needs));
+}
+mlx5dv_dr_action* mlx5dv_dr_action_create_aso(mlx5dv_dr_domain* domain, mlx5dv_devx_obj* object, uint32_t offset,
+                                              uint32_t, uint8_t) {
+    return action("mlx5dv_dr_action_create_aso", "meter " + std::to_string(offset), {domain, object});
 }
 mlx5dv_dr_action* mlx5dv_dr_action_create_pop_vlan() { return action("pop_vlan", "pop_vlan"); }
 mlx5dv_dr_action* mlx5dv_dr_action_create_push_vlan(mlx5dv_dr_domain* domain, __be32 header) {

@@ -39,6 +39,13 @@ struct FakeProvider {
     /// The name of the first call that was made to fail, empty when none was.
     [[nodiscard]] static std::string failed_call();
 
+    /// For what beside this fakes functions of the provider: whether this call is the one to fail, with errno then.
+    [[nodiscard]] static bool fails_now(const char* call);
+    /// Called with the command of each DEVX object that is made.
+    static void on_creation(void (*created)(const void* command));
+    /// Whether the device says that it has ASO meters. reset() does not change it.
+    static void announce_meters(bool announce);
+
     /// Objects alive, by kind: "rule", "matcher", "action", "table", "domain", "devx", "pd", "context"; "" for all.
     [[nodiscard]] static unsigned alive(const std::string& kind = "");
     /// Of them the actions that count: a bulk keeps each that it has made.

@@ -185,6 +185,10 @@ public:
         put(megaflow_.tunnel_mask.option, 0xFFFFFF1F, data_mask);
         return options_size(8);
     }
+    MegaflowBuilder& meter(std::uint32_t number) {
+        next(OVSDR_ACTION_METER).meter = number;
+        return *this;
+    }
     MegaflowBuilder& copy() {
         next(OVSDR_ACTION_COPY_BEGIN);
         return *this;

@@ -104,6 +104,19 @@ class RealMegaflows(unittest.TestCase):
             self.assertIn(head + ("offloaded\n" if flow["offloaded"] else "not offloaded\n"), text)
 
 
+    def test_meters_are_what_one_says_they_are(self) -> None:
+        metered = [number for number, line in self.lines.items()
+                   if "in_port(vm" in line and "actions:meter(0),set(ipv4(tos=" in line and "recirc_id(0)" in line]
+        self.assertGreaterEqual(len(metered), 1)
+        with_meter = json.loads(drcompile("-j", "--meter", "0", str(MEGAFLOWS)).stdout)
+        found = {flow["line"]: flow for flow in with_meter["megaflows"]}
+        unknown = {flow["line"]: flow for flow in self.found["megaflows"]}
+        for number in metered:
+            self.assertEqual(unknown[number]["reasons"], ["unsupported action: meter: nobody has set number 0"])
+            self.assertTrue(found[number]["offloaded"], found[number])
+            self.assertIn("meter 0 (1), dest_table (exceeding: drop; set ip_dscp=", found[number]["actions"])
+
+
 def is_plain(line: str) -> bool:
     """Without connection tracking, ARP, ND and userspace: what the NIC is asked to carry."""
     words = ("ct(", "ct_state(0x", "ct_clear", "eth_type(0x0806)", "nd(", "userspace", "slow_path")
@@ -145,7 +158,7 @@ class AllMegaflows(unittest.TestCase):
             "unsupported action: tnl_push with an outer UDP checksum": 18,
             "unsupported action: hash": 2,
             "unsupported match: dp_hash": 2,
-            "unsupported action: meter": 2,
+            "unsupported action: meter: nobody has set number 0": 2,
             "output not offloaded: output to a port that is no dr port of this device: br-ex": 1,
         })
         limits = Counter(reason.split(" (")[0] for line, flow in self.found("cx5").items()

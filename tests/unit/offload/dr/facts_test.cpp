@@ -54,14 +54,14 @@ TEST(Facts, ActionsFollowEachOtherAsTheDeviceAllows) {
     const std::map<std::string, OrderState> states{
         {"NO_ACTION", OrderState::none},   {"NON_TERM", OrderState::counted},    {"POP_VLAN", OrderState::popped},
         {"PUSH_VLAN", OrderState::pushed}, {"MODIFY_HDR", OrderState::modified}, {"TERM", OrderState::done},
-        {"ENCAP", OrderState::encapsulated}, {"DECAP", OrderState::decapsulated}};
+        {"ENCAP", OrderState::encapsulated}, {"DECAP", OrderState::decapsulated}, {"ASO", OrderState::metered}};
     const std::map<std::string, OrderAction> actions{
         {"CTR", OrderAction::count},                {"POP_VLAN", OrderAction::pop_vlan},
         {"PUSH_VLAN", OrderAction::push_vlan},      {"VPORT", OrderAction::vport},
         {"MODIFY_HDR", OrderAction::modify_header}, {"FT", OrderAction::table},
         {"DROP", OrderAction::drop},                {"DEST_ARRAY", OrderAction::array},
         {"MISS", OrderAction::miss},                {"L2_TO_TNL_L2", OrderAction::encapsulate},
-        {"TNL_L2_TO_L2", OrderAction::decapsulate}};
+        {"TNL_L2_TO_L2", OrderAction::decapsulate}, {"ASO_FLOW_METER", OrderAction::meter}};
     std::map<std::tuple<Side, OrderState, OrderAction>, OrderState> facts;
     for (const auto& row : rows_of("fdb_action_order.csv")) {
         const Side side = row[0] == "FDB_INGRESS" ? Side::wire : Side::vports;

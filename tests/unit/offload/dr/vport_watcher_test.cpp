@@ -66,6 +66,11 @@ public:
     void set_tunnel_port(const TunnelPort&) noexcept override {}
     void remove_tunnel_port(OdpPort) noexcept override {}
     void choose(const Choices&) noexcept override {}
+    void set_meter(std::uint32_t, const meter::Spec&) noexcept override {}
+    MeterStats remove_meter(std::uint32_t) noexcept override { return {}; }
+    bool has_meter(std::uint32_t) noexcept override { return false; }
+    Result<void> lower_meter(std::uint32_t, std::uint32_t) noexcept override { return {}; }
+    MeterStats meter_stats(std::uint32_t) noexcept override { return {}; }
     bool knows(const Ufid&) const noexcept override { return false; }
     PutOutcome put(const Ufid&, const ovsdr_megaflow&, std::uint16_t) noexcept override { return {}; }
     void del(std::span<Deletion>) noexcept override {}

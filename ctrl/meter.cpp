@@ -1,0 +1,51 @@
+// See meter.h.
+#include "ctrl/meter.h"
+
+#include <cstdlib>
+
+#include "ctrl/all_devices.hpp"
+
+using namespace ovsdr;
+using namespace ovsdr::ctrl;
+
+namespace {
+
+ovsdr_meter_stats c_stats(const dr::MeterStats& stats) {
+    return {.packets_passed = stats.passed.packets,
+            .bytes_passed = stats.passed.bytes,
+            .packets_dropped = stats.dropped.packets,
+            .bytes_dropped = stats.dropped.bytes};
+}
+
+}  // namespace
+
+void ovsdr_meter_set(const ovsdr_meter* meter) noexcept {
+    all_devices().set_meter(meter->number, {.by_packets = meter->by_packets,
+                                            .only_drops = meter->only_drops,
+                                            .bands = meter->n_bands,
+                                            .rate = meter->rate,
+                                            .burst = meter->burst});
+}
+
+void ovsdr_meter_get(std::uint32_t number, ovsdr_meter_stats* stats) noexcept {
+    *stats = c_stats(all_devices().meter_stats(number));
+}
+
+void ovsdr_meter_remove(std::uint32_t number, ovsdr_meter_stats* stats) noexcept {
+    *stats = c_stats(all_devices().remove_meter(number));
+}
+
+std::uint32_t* ovsdr_meters_in_devices(std::size_t* n) noexcept {
+    const auto numbers = all_devices().meters_in_devices();
+    *n = numbers.size();
+    if (numbers.empty()) return nullptr;
+    auto* copy = static_cast<std::uint32_t*>(std::malloc(numbers.size() * sizeof(std::uint32_t)));
+    if (copy == nullptr) std::abort();   // as OVS's own allocations
+    std::copy(numbers.begin(), numbers.end(), copy);
+    return copy;
+}
+
+void ovsdr_meter_charge(std::uint32_t number, std::uint64_t packets, std::uint64_t bytes,
+                        unsigned interval_ms) noexcept {
+    all_devices().charge_meter(number, {packets, bytes}, interval_ms);
+}

@@ -1,0 +1,61 @@
+// EswitchImpl: OpenFlow meters, and the megaflows that they meter.
+#include <utility>
+
+#include "offload/dr/eswitch_impl.hpp"
+
+namespace ovsdr::dr {
+
+/// Where rules use the meter, the device changes it beneath them. Else, and where the device does not, it is another
+/// meter from now on, and its megaflows get new rules: those come before the old ones go.
+void EswitchImpl::set_meter(std::uint32_t number, const meter::Spec& spec) noexcept {
+    std::lock_guard changes(port_changes_);
+    const auto parameters = meter::parameters_of(spec);
+    const PortMap::Meter* known = port_map_.find_meter(number);
+    const bool goes_on = parameters && known != nullptr && !known->refusal;
+    if (goes_on && pipeline_->meters().change(number, spec, *parameters)) return;
+    replace_meter(number, spec, parameters);
+}
+
+void EswitchImpl::replace_meter(std::uint32_t number, const meter::Spec& spec,
+                                const tl::expected<meter::Parameters, meter::Refusal>& parameters) noexcept {
+    {
+        const auto lock = change_ports();
+        const std::uint32_t serial = ++meter_serial_;
+        if (parameters) {
+            pipeline_->meters().set({number, serial}, spec, *parameters);
+            port_map_.set_meter(number, {serial});
+        } else {
+            port_map_.set_meter(number, {serial, parameters.error()});
+        }
+    }
+    recompile_metered(number);
+    if (!parameters) pipeline_->meters().remove(number);
+}
+
+MeterStats EswitchImpl::remove_meter(std::uint32_t number) noexcept {
+    std::lock_guard changes(port_changes_);
+    {
+        const auto lock = change_ports();
+        port_map_.erase_meter(number);
+    }
+    recompile_metered(number);
+    const MeterStats last = pipeline_->meters().stats(number);
+    pipeline_->meters().remove(number);
+    return last;
+}
+
+Result<void> EswitchImpl::lower_meter(std::uint32_t number, std::uint32_t rate) noexcept {
+    return pipeline_->meters().lower(number, rate);
+}
+
+MeterStats EswitchImpl::meter_stats(std::uint32_t number) noexcept { return pipeline_->meters().stats(number); }
+
+void EswitchImpl::recompile_metered(std::uint32_t number) noexcept {
+    const auto map_lock = read_ports();
+    for (FlowShard& shard : shards_) {
+        std::lock_guard lock(shard.mutex);
+        recompile(shard.metered_by(number));
+    }
+}
+
+}  // namespace ovsdr::dr

@@ -1,0 +1,122 @@
+// Meters as the compiler arranges them, and what it refuses of them.
+#include <gtest/gtest.h>
+
+#include "offload/dr/compile/compile.hpp"
+#include "offload/dr/megaflow_store.hpp"
+#include "tests/unit/offload/four_ports.hpp"
+#include "tests/unit/offload/megaflow_builder.hpp"
+
+namespace ovsdr::dr {
+namespace {
+
+using test::MegaflowBuilder;
+
+/// Meters 1 to 4, and 9, which is refused.
+PortMap metered_ports() {
+    PortMap map = test::four_ports();
+    for (std::uint32_t number = 1; number < 5; ++number) map.set_meter(number, {.serial = 10 + number});
+    map.set_meter(9, {.serial = 9, .refusal = meter::Refusal{"a meter with several bands", ": 2"}});
+    map.set_tunnel({.odp_port = OdpPort{20}, .kind = TunnelKind::vxlan, .udp_port = 4789, .name = "vxlan"});
+    return map;
+}
+
+std::string metered(const ovsdr_megaflow& megaflow, std::uint8_t steering_format = 1) {
+    DeviceCaps caps;
+    caps.steering_format = steering_format;
+    caps.meters = steering_format >= 1;
+    const auto plan = compile(megaflow, metered_ports(), caps);
+    return plan ? text_of(plan->path) : text_of(plan.error());
+}
+
+TEST(CompileMeter, ColoursBeforeAllElseAndDropsWhatExceeds) {
+    EXPECT_EQ(metered(MegaflowBuilder().ipv4().meter(1).output(2)),
+              "meter 1 (11), dest_table (exceeding: drop; dest_vport 2)");
+    EXPECT_EQ(metered(MegaflowBuilder().ipv4().meter(1)), "meter 1 (11), dest_table (exceeding: drop; drop)");
+}
+
+TEST(CompileMeter, ARewriteOnEitherSideOfItIsMadeBehindIt) {
+    const std::string expected = "meter 1 (11), dest_table (exceeding: drop; set ip_ttl=0x3f, dest_vport 2)";
+    EXPECT_EQ(metered(MegaflowBuilder().ipv4().set(OVSDR_HEADER_IP_TTL, {63}).meter(1).output(2)), expected);
+    EXPECT_EQ(metered(MegaflowBuilder().ipv4().meter(1).set(OVSDR_HEADER_IP_TTL, {63}).output(2)), expected);
+}
+
+TEST(CompileMeter, SeveralAreMetOneAfterTheOther) {
+    EXPECT_EQ(metered(MegaflowBuilder().ipv4().meter(2).meter(1).push(5).output(2)),
+              "meter 2 (12), dest_table (exceeding: drop; meter 1 (11), dest_table (exceeding: drop; "
+              "push_vlan 0x8100 vid 5 pcp 0, dest_vport 2))");
+    EXPECT_EQ(metered(MegaflowBuilder().ipv4().meter(1).meter(2).meter(3).meter(4).output(2)),
+              "too many actions: meters");
+}
+
+/// A device of this generation counts packets from the wire when their tags are off.
+TEST(CompileMeter, WhatPassedIsCountedBeforeATagIsTakenOff) {
+    const MegaflowBuilder from_wire = MegaflowBuilder(9).ipv4().vlan(5).meter(1).pop().output(2);
+    EXPECT_EQ(metered(from_wire), "meter 1 (11), dest_table (exceeding: drop; dest_table (pop_vlan, dest_vport 2))");
+    EXPECT_EQ(metered(MegaflowBuilder(1).ipv4().vlan(5).meter(1).pop().output(2)),
+              "meter 1 (11), dest_table (exceeding: drop; pop_vlan, dest_vport 2)");
+    const auto plan = compile(from_wire, metered_ports(), {});
+    ASSERT_TRUE(plan);
+    EXPECT_EQ(plan->bytes_uncounted, 0) << "the megaflow's own rule takes nothing off";
+}
+
+TEST(CompileMeter, LeadsOnBehindARecirculation) {
+    const auto plan = compile(MegaflowBuilder().ipv4().meter(1).recirc(7), metered_ports(), {});
+    ASSERT_TRUE(plan);
+    EXPECT_EQ(plan->path.depth(), 1U);
+    unsigned visited = 0;
+    plan->path.for_each_table([&](TableKey table, unsigned depth) {
+        EXPECT_EQ(table, (TableKey{7, 0}));
+        EXPECT_EQ(depth, 1U);
+        ++visited;
+    });
+    EXPECT_EQ(visited, 1U);
+}
+
+TEST(CompileMeter, WhatCannotBeExactIsRefusedByName) {
+    EXPECT_EQ(metered(MegaflowBuilder().ipv4().meter(7).output(2)),
+              "unsupported action: meter: nobody has set number 7");
+    EXPECT_EQ(metered(MegaflowBuilder().ipv4().meter(9).output(2)), "device limit: a meter with several bands: 2");
+    EXPECT_EQ(metered(MegaflowBuilder().ipv4().meter(1).output(2), 0),
+              "device limit: meter (the device has no ASO meters)");
+    EXPECT_EQ(metered(MegaflowBuilder().ipv4().output(2).meter(1).output(3)),
+              "unsupported order of actions: meter behind an output");
+    EXPECT_EQ(metered(MegaflowBuilder().ipv4().copy().meter(1).output(2).end_copy().output(3)),
+              "unsupported order of actions: meter in a copy");
+    const char* const length = "unsupported order of actions: meter behind a change of the packet's length";
+    EXPECT_EQ(metered(MegaflowBuilder().ipv4().push(5).meter(1).output(2)), length);
+    EXPECT_EQ(metered(MegaflowBuilder().ipv4().vlan(5).pop().meter(1).output(2)), length);
+    EXPECT_EQ(metered(MegaflowBuilder(20).from_tunnel(5).ipv4().meter(1).output(2)),
+              "device limit: meter of packets from a tunnel");
+}
+
+/// Shared lists of actions and branches must not be another meter's.
+TEST(CompileMeter, PathsOfOtherMetersAreOthers) {
+    const auto path = [](std::uint32_t meter, std::uint32_t serial) {
+        PortMap map = test::four_ports();
+        map.set_meter(meter, {.serial = serial});
+        return compile(MegaflowBuilder().ipv4().meter(meter).output(2), map, {})->path;
+    };
+    EXPECT_EQ(path(1, 1), path(1, 1));
+    EXPECT_NE(path(1, 1), path(2, 1));
+    EXPECT_NE(path(1, 1), path(1, 2));
+    EXPECT_NE(path(1, 1) <=> path(1, 2), std::strong_ordering::equal);
+    EXPECT_NE(text_of(path(1, 1)), text_of(path(1, 2)));
+}
+
+TEST(CompileMeter, AStoredMegaflowKnowsItsMeters) {
+    MegaflowParts parts;
+    const ovsdr_megaflow megaflow = MegaflowBuilder().ipv4().meter(3).output(2);
+    const StoredMegaflow stored(megaflow, parts);
+    const StoredMegaflow other(MegaflowBuilder().ipv4().output(3), parts);
+    EXPECT_TRUE(stored.has_meter());
+    EXPECT_TRUE(stored.meets(3));
+    EXPECT_FALSE(stored.meets(2)) << "a port is no meter";
+    EXPECT_FALSE(other.has_meter());
+    EXPECT_TRUE(stored.is(megaflow));
+    EXPECT_FALSE(stored.is(MegaflowBuilder().ipv4().meter(4).output(2)));
+    EXPECT_EQ(stored.restore().actions[0].meter, 3U);
+    EXPECT_EQ(stored.ports().size(), 2U);
+}
+
+}  // namespace
+}  // namespace ovsdr::dr

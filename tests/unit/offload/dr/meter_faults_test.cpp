@@ -1,0 +1,167 @@
+// Meters on the recording provider: rules, objects and parameters as they come and go, and each call failing once.
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <set>
+
+#include "tests/unit/offload/dr/eswitch_fixture.hpp"
+#include "tests/unit/offload/fake_aso.hpp"
+
+namespace ovsdr::dr {
+namespace {
+
+using ovsdr::test::FakeAso;
+
+constexpr std::uint32_t number = 5;
+constexpr meter::Spec small{.by_packets = true, .rate = 100, .burst = 10};
+constexpr meter::Spec large{.by_packets = true, .rate = 5000, .burst = 10};
+constexpr meter::Spec impossible{.by_packets = true, .bands = 2, .rate = 100, .burst = 10};
+
+class Meters : public EswitchTest {
+protected:
+    void SetUp() override {
+        FakeAso::install();
+        FakeProvider::announce_meters(true);
+        EswitchTest::SetUp();
+    }
+    void TearDown() override {
+        FakeProvider::fail_call(0, 0);
+        EswitchTest::TearDown();
+        FakeProvider::announce_meters(false);
+    }
+    static MegaflowBuilder flow(std::uint16_t port = 80) {
+        return MegaflowBuilder(1).ipv4().proto(17).ports(1, port).meter(number).output(2);
+    }
+    /// By table and priority.
+    static std::multiset<std::string> rules() {
+        std::multiset<std::string> texts;
+        for (const auto& rule : FakeProvider::rules()) {
+            if (rule.actions.empty() || !rule.actions[0].starts_with("count")) continue;
+            std::string text = rule.table + " " + std::to_string(rule.priority) + ":";
+            for (const std::string& action : rule.actions) {
+                text += " " + (action.starts_with("count") ? "count" : action);
+            }
+            texts.insert(text);
+        }
+        return texts;
+    }
+    bool is_offloaded(const Ufid& ufid) {
+        const auto status = eswitch_->status(ufid);
+        return status && status->offloaded;
+    }
+};
+
+TEST_F(Meters, ARuleColoursAndAPrivateTableDropsWhatIsNotGreen) {
+    const auto without = rules();
+    eswitch_->set_meter(number, small);
+    EXPECT_EQ(FakeAso::requests(), 0U) << "no rule needs it";
+    EXPECT_FALSE(eswitch_->has_meter(number));
+    ASSERT_TRUE(installed(eswitch_->put(ufid_, flow())));
+    EXPECT_TRUE(eswitch_->has_meter(number));
+    auto wanted = without;
+    wanted.insert("FDB level 1 1: count meter 0 dest_table 2");
+    wanted.insert("FDB level 2 0: count dest_vport 2");
+    wanted.insert("FDB level 2 1: count drop");
+    EXPECT_EQ(rules(), wanted);
+    ASSERT_TRUE(installed(eswitch_->put({1, 2}, flow(81))));
+    wanted.insert("FDB level 1 1: count meter 0 dest_table 2");
+    EXPECT_EQ(rules(), wanted) << "the private table and the object are shared";
+    EXPECT_EQ(FakeAso::requests(), 1U);
+    (void)eswitch_->del(ufid_);
+    (void)eswitch_->del({1, 2});
+    EXPECT_EQ(rules(), without);
+    EXPECT_TRUE(eswitch_->has_meter(number)) << "it goes on counting when a megaflow comes again";
+}
+
+TEST_F(Meters, AChangeWritesTheObjectAndNoRule) {
+    eswitch_->set_meter(number, small);
+    ASSERT_TRUE(installed(eswitch_->put(ufid_, flow())));
+    (void)FakeProvider::take_events();
+    eswitch_->set_meter(number, large);
+    EXPECT_EQ(FakeAso::requests(), 2U);
+    for (const std::string& event : FakeProvider::take_events()) {
+        EXPECT_FALSE(event.starts_with("create") || event.starts_with("destroy")) << event;
+    }
+    ASSERT_TRUE(eswitch_->lower_meter(number, 2500));
+    ASSERT_TRUE(eswitch_->lower_meter(number, 2500));
+    EXPECT_EQ(FakeAso::requests(), 3U) << "the same rate is not written again";
+}
+
+TEST_F(Meters, AMeterThatTheDeviceCannotDoTakesItsMegaflowsOut) {
+    const auto without = rules();
+    eswitch_->set_meter(number, small);
+    ASSERT_TRUE(installed(eswitch_->put(ufid_, flow())));
+    eswitch_->set_meter(number, impossible);
+    EXPECT_FALSE(is_offloaded(ufid_));
+    EXPECT_EQ(rules(), without);
+    eswitch_->set_meter(number, small);
+    EXPECT_TRUE(is_offloaded(ufid_));
+    (void)eswitch_->remove_meter(number);
+    EXPECT_FALSE(is_offloaded(ufid_));
+    EXPECT_EQ(rules(), without);
+}
+
+TEST_F(Meters, AThousandMegaflowsShareAnObjectAndAPrivateTable) {
+    constexpr std::uint16_t length = 1000;
+    eswitch_->set_meter(number, small);
+    const std::size_t before = rules().size();
+    for (std::uint16_t i = 0; i < length; ++i) ASSERT_TRUE(installed(eswitch_->put({3, i}, flow(i))));
+    EXPECT_EQ(rules().size(), before + length + 2);
+    EXPECT_EQ(FakeAso::requests(), 1U);
+    eswitch_->set_meter(number, large);
+    EXPECT_EQ(FakeAso::requests(), 2U);
+    (void)eswitch_->remove_meter(number);
+    EXPECT_EQ(rules().size(), before);
+}
+
+/// The device may then have the old parameters or the new ones: the megaflow gets another meter.
+TEST_F(Meters, AChangeThatFailsIsAnotherObject) {
+    eswitch_->set_meter(number, small);
+    ASSERT_TRUE(installed(eswitch_->put(ufid_, flow())));
+    (void)FakeProvider::take_events();
+    FakeProvider::refuse("ACCESS_ASO", EIO);
+    eswitch_->set_meter(number, large);
+    EXPECT_FALSE(is_offloaded(ufid_)) << "nothing goes by a meter of which the rate is not known";
+    EXPECT_NE(eswitch_->explain(ufid_)->text.find("ACCESS_ASO"), std::string::npos) << eswitch_->explain(ufid_)->text;
+    FakeProvider::refuse("ACCESS_ASO", 0);
+    EXPECT_TRUE(becomes([&] { return is_offloaded(ufid_); })) << "it waits in line";
+    FakeProvider::fail_call(1, EIO);
+    eswitch_->set_meter(number, small);
+    FakeProvider::fail_call(0, 0);
+    EXPECT_TRUE(becomes([&] { return is_offloaded(ufid_); }));
+}
+
+TEST_F(Meters, EachCallOfAnInstallFailsOnceAndIsUndone) {
+    std::set<std::string> failed;
+    for (unsigned n = 1;; ++n) {
+        close();
+        open();
+        const auto without = rules();
+        const unsigned tables = FakeProvider::alive("table");
+        eswitch_->set_meter(number, small);
+        FakeProvider::fail_call(n, ENOMEM);
+        const PutOutcome outcome = eswitch_->put(ufid_, flow());
+        const std::string call = FakeProvider::failed_call();
+        FakeProvider::fail_call(0, 0);
+        SCOPED_TRACE("call " + std::to_string(n) + ", " + call);
+        if (call.empty()) break;
+        if (!installed(outcome)) {
+            ASSERT_TRUE(std::holds_alternative<Error>(outcome));
+            failed.insert(call);
+            (void)eswitch_->del(ufid_);
+            EXPECT_EQ(rules(), without);
+            EXPECT_EQ(FakeProvider::alive("table"), tables);
+            ASSERT_TRUE(installed(eswitch_->put(ufid_, flow())));
+        }
+        EXPECT_EQ(rules().size(), without.size() + 3);
+        (void)eswitch_->del(ufid_);
+    }
+    for (const char* call : {"mlx5dv_devx_umem_reg", "mlx5dv_devx_query_eqn", "mlx5dv_devx_obj_create",
+                             "mlx5dv_devx_obj_modify", "mlx5dv_init_obj", "ACCESS_ASO", "mlx5dv_dr_action_create_aso",
+                             "mlx5dv_dr_rule_create", "mlx5dv_dr_matcher_create", "mlx5dv_dr_table_create"}) {
+        EXPECT_TRUE(failed.contains(call)) << call;
+    }
+}
+
+}  // namespace
+}  // namespace ovsdr::dr
