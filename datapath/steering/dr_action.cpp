@@ -45,6 +45,8 @@ constexpr std::size_t max_array = 32;  ///< 2^log_max_destination, as the capabi
 
 }  // namespace
 
+const Action::More Action::none;
+
 Action::Created Action::drop() { return Created(new Action(ActionType::drop)); }
 Action::Created Action::default_miss() { return Created(new Action(ActionType::default_miss)); }
 Action::Created Action::pop_vlan() { return Created(new Action(ActionType::pop_vlan)); }
@@ -64,7 +66,7 @@ int Action::push_vlan(std::uint32_t header, Created& action) {
 
 Action::Created Action::receiver(const Receiver& receiver) {
     Created action(new Action(ActionType::qp));
-    action->queue = receiver;
+    action->make_more().queue = receiver;
     return action;
 }
 
@@ -112,11 +114,11 @@ int Action::modify_header(Domain& domain, bool root_level, std::span<const std::
     if (const int error = EditList::compile(domain.type(), commands, edits); error != 0) return error;
     Room::Share room = domain.steering().impl().room.take(Resource::modify_headers);
     if (!room) return ENOMEM;
-    action.reset(new Action(ActionType::modify_header));
+    action.reset(new Action(ActionType::modify_header, std::make_unique<More>()));
     room.keep();
     action->domain = &domain;
     action->root_level = root_level;
-    action->edits = std::move(edits);
+    action->make_more().edits = std::move(edits);
     domain.refer();
     return 0;
 }
@@ -135,11 +137,11 @@ int Action::packet_reformat(Domain& domain, bool root_level, Reformat::Kind kind
     if (const int error = Reformat::create(kind, data, opens_gtpu, reformat); error != 0) return error;
     Room::Share room = domain.steering().impl().room.take(Resource::reformats);
     if (!room) return ENOMEM;
-    action.reset(new Action(types[static_cast<unsigned>(kind)]));
+    action.reset(new Action(types[static_cast<unsigned>(kind)], std::make_unique<More>()));
     room.keep();
     action->domain = &domain;
     action->root_level = root_level;
-    action->reformat = std::move(reformat);
+    action->make_more().reformat = std::move(reformat);
     domain.refer();
     if (kind == decap_l2) domain.steering().impl().count_decapsulations(1);
     return 0;
@@ -158,9 +160,9 @@ int Action::dest_array(Domain& domain, std::span<const Branch> branches, Created
     room.keep();
     array->domain = &domain;
     domain.refer();
-    array->array = std::make_shared<ArrayProgram>();
+    array->make_more().array = std::make_shared<ArrayProgram>();
     for (const Branch& branch : branches) {
-        if (const int error = array->add_branch(*branch.destination, *array->array); error != 0) return error;
+        if (const int error = array->add_branch(*branch.destination, *array->more().array); error != 0) return error;
         if (branch.reformat == nullptr) continue;
         if (const int error = array->add_reformat(*branch.reformat); error != 0) return error;
     }
@@ -182,18 +184,19 @@ int Action::flow_array(Domain& domain, std::span<Action* const> branches, std::o
     room.keep();
     made->domain = &domain;
     domain.refer();
-    made->array = std::make_shared<ArrayProgram>();
+    More& more = made->make_more();
+    more.array = std::make_shared<ArrayProgram>();
     for (Action* branch : branches) {
         if (branch->type == ActionType::qp) {
-            if (const int error = made->add_receiver(*branch, *made->array); error != 0) return error;
+            if (const int error = made->add_receiver(*branch, *more.array); error != 0) return error;
             branch->refer();
-            made->branches.push_back(branch);
-        } else if (const int error = made->add_branch(*branch, *made->array); error != 0) {
+            more.branches.push_back(branch);
+        } else if (const int error = made->add_branch(*branch, *more.array); error != 0) {
             return error;
         }
     }
     // A packet goes on as itself: the last branch needs no reference of its own.
-    if (next_rank) made->array->branches.push_back({.end = {.kind = EndKind::root_table, .rank = *next_rank}});
+    if (next_rank) more.array->branches.push_back({.end = {.kind = EndKind::root_table, .rank = *next_rank}});
     action = std::move(made);
     return 0;
 }
@@ -201,8 +204,8 @@ int Action::flow_array(Domain& domain, std::span<Action* const> branches, std::o
 int Action::add_receiver(const Action& branch, ArrayProgram& program) {
     End end{.kind = EndKind::destination};
     Steering::Impl& impl = domain->steering().impl();
-    if (const int error = impl.acquire_destination(branch.queue.sink, end.destination); error != 0) return error;
-    destinations_.push_back(end.destination);
+    if (const int error = impl.acquire_destination(branch.more().queue.sink, end.destination); error != 0) return error;
+    make_more().destinations.push_back(end.destination);
     program.branches.push_back({.end = end});
     return 0;
 }
@@ -229,14 +232,14 @@ int Action::add_branch(Action& branch, ArrayProgram& program) {
             program.branches.push_back({.end = end});
             break;
         case ActionType::qp: {
-            if (domain->type() != DomainType::nic_rx || branch.queue.sink.deliver == nullptr) return EINVAL;
+            if (domain->type() != DomainType::nic_rx || branch.more().queue.sink.deliver == nullptr) return EINVAL;
             if (const int error = add_receiver(branch, program); error != 0) return error;
             break;
         }
         default: return EOPNOTSUPP;
     }
     branch.refer();
-    branches.push_back(&branch);
+    make_more().branches.push_back(&branch);
     return 0;
 }
 
@@ -247,21 +250,24 @@ int Action::aso(Domain& domain, std::shared_ptr<AsoBulk> bulk, std::uint32_t off
     if (const int error = make_aso_use(*bulk, offset, flags, reg_c, use); error != 0) return error;
     constexpr ActionType types[] = {ActionType::aso_first_hit, ActionType::aso_flow_meter, ActionType::aso_ct};
     action.reset(new Action(types[static_cast<unsigned>(bulk->kind())]));
-    action->aso_bulk = std::move(bulk);
-    action->aso_use = use;
-    action->aso_domain = &domain;
+    More& more = action->make_more();
+    more.aso_bulk = std::move(bulk);
+    more.aso_use = use;
+    more.aso_domain = &domain;
     return 0;
 }
 
 int Action::modify_aso(std::uint32_t offset, std::uint32_t flags, std::uint8_t reg_c) noexcept {
-    if (aso_bulk == nullptr) return EINVAL;
-    if (type != ActionType::aso_ct || !aso_bulk->linked()) {
-        return make_aso_use(*aso_bulk, offset, flags, reg_c, aso_use);
+    if (more().aso_bulk == nullptr) return EINVAL;
+    AsoBulk& aso_bulk = *more().aso_bulk;
+    AsoUse& aso_use = make_more().aso_use;
+    if (type != ActionType::aso_ct || !aso_bulk.linked()) {
+        return make_aso_use(aso_bulk, offset, flags, reg_c, aso_use);
     }
     // Linked objects can only be exchanged for others of the bulk.
     const std::uint32_t own = aso_use.direction == ConnTrack::Direction::initiator ? 1 : 2;
     if (reg_c != aso_use.reg_c || (flags != 0 && flags != own)) return EOPNOTSUPP;
-    return make_aso_use(*aso_bulk, offset, own, reg_c, aso_use);
+    return make_aso_use(aso_bulk, offset, own, reg_c, aso_use);
 }
 
 int Action::flow_meter(Table& next, const FlowMeterSpec& spec, Created& action) {
@@ -275,7 +281,7 @@ int Action::flow_meter(Table& next, const FlowMeterSpec& spec, Created& action) 
     metering->active = spec.active;
     metering->reg_c = spec.reg_c;
     action.reset(new Action(ActionType::meter));
-    action->metering = std::move(metering);
+    action->make_more().metering = std::move(metering);
     action->destination = &next;
     next.refer();
     return 0;
@@ -283,6 +289,7 @@ int Action::flow_meter(Table& next, const FlowMeterSpec& spec, Created& action) 
 
 int Action::modify_flow_meter(const FlowMeterSpec& spec, std::uint64_t fields) noexcept {
     enum Field : std::uint64_t { active = 1, cbs = 2, cir = 4, ebs = 8, eir = 16, all = 31 };
+    FlowMeter* const metering = more().metering.get();
     if (metering == nullptr || spec.parameters.size() > Meter::size || (fields & ~std::uint64_t{all}) != 0) {
         return EINVAL;
     }
@@ -317,9 +324,10 @@ int Action::sampler(const SamplerSpec& spec, Created& action) {
         // The restore table is one level below the next one, and a root table cannot edit.
         if (spec.next->level() < 2) return EINVAL;
         const std::array commands{spec.restore};
-        if (const int error = EditList::compile(domain.type(), commands, made->edits); error != 0) return error;
+        More& more = made->make_more();
+        if (const int error = EditList::compile(domain.type(), commands, more.edits); error != 0) return error;
     }
-    made->sampling = std::move(program);
+    made->make_more().sampling = std::move(program);
     made->destination = spec.next;
     spec.next->refer();
     action = std::move(made);
@@ -340,7 +348,7 @@ int Action::add_sample_action(Action& branch, SamplerProgram& program) {
             program.tags = true;
             program.tag = branch.value;
             branch.refer();
-            branches.push_back(&branch);
+            make_more().branches.push_back(&branch);
             return 0;
         default: return EOPNOTSUPP;
     }
@@ -351,22 +359,23 @@ int Action::add_sample_action(Action& branch, SamplerProgram& program) {
 int Action::add_reformat(Action& reformat) {
     if (reformat.type != ActionType::encap_l2 && reformat.type != ActionType::encap_l3) return EOPNOTSUPP;
     if (reformat.root_level) return EOPNOTSUPP;
-    const ActionType destination = branches.back()->type;
+    const ActionType destination = more().branches.back()->type;
     const bool leaves = destination == ActionType::vport || destination == ActionType::default_miss;
     if (domain->type() != DomainType::fdb || (!leaves && destination != ActionType::table)) return EINVAL;
-    array->branches.back().reformat = reformat.reformat.get();
-    array->kept.push_back(reformat.reformat);
+    More& own = make_more();
+    own.array->branches.back().reformat = reformat.more().reformat.get();
+    own.array->kept.push_back(reformat.more().reformat);
     reformat.refer();
-    branches.push_back(&reformat);
+    own.branches.push_back(&reformat);
     return 0;
 }
 
 Action::~Action() {
     if (type == ActionType::decap_l2) domain->steering().impl().count_decapsulations(-1);
     if (const auto resource = resource_of(type)) domain->steering().impl().room.give_back(*resource);
-    for (Action* branch : branches) branch->forget();
+    for (Action* branch : more().branches) branch->forget();
     // No lane reaches them any more: a rule that goes waits for that.
-    for (const std::uint16_t destination : destinations_) domain->steering().impl().release_destination(destination);
+    for (const std::uint16_t reached : more().destinations) domain->steering().impl().release_destination(reached);
     if (destination != nullptr) destination->forget();
     if (domain != nullptr) domain->forget();
 }

@@ -127,27 +127,40 @@ public:
     Table* destination = nullptr;            ///< table, root_table; flow_meter's and sampler's next table
     std::uint32_t value = 0;                 ///< tag, VLAN header, vport, counter's offset, root_table's priority
     bool root_level = false;
-    Receiver queue;
-    std::shared_ptr<CounterBulk> bulk;
-    std::shared_ptr<const EditList> edits;
-    std::shared_ptr<const Reformat> reformat;
-    std::shared_ptr<ArrayProgram> array;
-    std::shared_ptr<AsoBulk> aso_bulk;
-    AsoUse aso_use;
-    const Domain* aso_domain = nullptr;      ///< that the action was made for; not kept, only compared
-    std::shared_ptr<FlowMeter> metering;
-    std::shared_ptr<const SamplerProgram> sampling;
-    std::vector<Action*> branches;
+    std::shared_ptr<CounterBulk> bulk;       ///< counter
+
+    /// What counters do not have: each megaflow has one of those.
+    struct More {
+        Receiver queue;
+        std::shared_ptr<const EditList> edits;
+        std::shared_ptr<const Reformat> reformat;
+        std::shared_ptr<ArrayProgram> array;
+        std::shared_ptr<AsoBulk> aso_bulk;
+        AsoUse aso_use;
+        const Domain* aso_domain = nullptr;      ///< that the action was made for; not kept, only compared
+        std::shared_ptr<FlowMeter> metering;
+        std::shared_ptr<const SamplerProgram> sampling;
+        std::vector<Action*> branches;
+        std::vector<std::uint16_t> destinations;  ///< of an array's queues, given back with it
+    };
+    /// Empty for actions that have nothing of it.
+    [[nodiscard]] const More& more() const noexcept { return more_ != nullptr ? *more_ : none; }
 
 private:
-    explicit Action(ActionType its_type) noexcept : type(its_type) {}
+    explicit Action(ActionType its_type, std::unique_ptr<More> more = nullptr) noexcept
+        : type(its_type), more_(std::move(more)) {}
     /// Into `program`; the branch is referred to.
     [[nodiscard]] int add_branch(Action& branch, ArrayProgram& program);
     [[nodiscard]] int add_sample_action(Action& branch, SamplerProgram& program);
     [[nodiscard]] int add_receiver(const Action& branch, ArrayProgram& program);
     [[nodiscard]] int add_reformat(Action& reformat);
+    [[nodiscard]] More& make_more() {
+        if (more_ == nullptr) more_ = std::make_unique<More>();
+        return *more_;
+    }
 
-    std::vector<std::uint16_t> destinations_;  // of an array's queues, given back with it
+    static const More none;
+    std::unique_ptr<More> more_;
 };
 
 }  // namespace ovsdr::soft

@@ -11,21 +11,21 @@ namespace {
 
 void hold_queues(std::span<Action* const> actions) noexcept {
     for (const Action* action : actions) {
-        if (action->queue.hold != nullptr) action->queue.hold(action->queue.object);
-        hold_queues(action->branches);
+        if (action->more().queue.hold != nullptr) action->more().queue.hold(action->more().queue.object);
+        hold_queues(action->more().branches);
     }
 }
 
 void release_queues(std::span<Action* const> actions) noexcept {
     for (const Action* action : actions) {
-        if (action->queue.release != nullptr) action->queue.release(action->queue.object);
-        release_queues(action->branches);
+        if (action->more().queue.release != nullptr) action->more().queue.release(action->more().queue.object);
+        release_queues(action->more().branches);
     }
 }
 
 [[nodiscard]] bool reaches_queue(std::span<Action* const> actions) noexcept {
     return std::any_of(actions.begin(), actions.end(), [](const Action* action) {
-        return action->type == ActionType::qp || reaches_queue(action->branches);
+        return action->type == ActionType::qp || reaches_queue(action->more().branches);
     });
 }
 
@@ -46,6 +46,7 @@ int Rule::make(Matcher& matcher, std::span<const std::uint8_t> given, std::span<
                std::unique_ptr<Rule>& rule) {
     Key value;
     if (const int error = make_value(matcher.mask(), given, value); error != 0) return error;
+    matcher.view().rules.prefetch(value);
     const std::uint8_t sides = sides_of(matcher, value);
     if (const int error = check_actions(matcher, sides, actions); error != 0) return error;
     Steering::Impl& impl = matcher.table().domain().steering().impl();
@@ -54,7 +55,7 @@ int Rule::make(Matcher& matcher, std::span<const std::uint8_t> given, std::span<
     std::unique_ptr<Rule> made(new (actions.size()) Rule(matcher, actions));
     for (const Action* action : actions) {
         if (action->type != ActionType::qp) continue;
-        if (const int error = impl.acquire_destination(action->queue.sink, made->destination_); error != 0) {
+        if (const int error = impl.acquire_destination(action->more().queue.sink, made->destination_); error != 0) {
             return error;
         }
     }
@@ -82,10 +83,10 @@ Rule::Rule(Matcher& matcher, std::span<Action* const> actions)
 int Rule::take_links() {
     const Domain& domain = matcher_.table().domain();
     for (const Action* action : actions()) {
-        if (action->type != ActionType::aso_ct || action->aso_domain == &domain) continue;
-        AsoUse use = action->aso_use;
-        if (const int error = action->aso_bulk->take_link(domain, use); error != 0) return error;
-        linked_ = std::make_unique<LinkedConnection>(action->aso_bulk, use);
+        if (action->type != ActionType::aso_ct || action->more().aso_domain == &domain) continue;
+        AsoUse use = action->more().aso_use;
+        if (const int error = action->more().aso_bulk->take_link(domain, use); error != 0) return error;
+        linked_ = std::make_unique<LinkedConnection>(action->more().aso_bulk, use);
     }
     return 0;
 }

@@ -29,7 +29,7 @@ constexpr unsigned max_vlans = 2;
                        ? EINVAL
                        : 0;
         case ActionType::root_table: return &action.destination->domain() != &domain ? EINVAL : 0;
-        case ActionType::qp: return action.queue.sink.deliver == nullptr ? EINVAL : 0;
+        case ActionType::qp: return action.more().queue.sink.deliver == nullptr ? EINVAL : 0;
         case ActionType::modify_header: return action.root_level || action.domain != &domain ? EINVAL : 0;
         case ActionType::vport:
         case ActionType::dest_array: return action.domain != &domain ? EINVAL : 0;
@@ -39,8 +39,9 @@ constexpr unsigned max_vlans = 2;
                        ? EINVAL
                        : 0;
         case ActionType::aso_first_hit:
-        case ActionType::aso_flow_meter: return action.aso_bulk->owner() != domain.owner() ? EINVAL : 0;
-        case ActionType::aso_ct: return action.aso_domain != &domain && !action.aso_bulk->linked() ? EINVAL : 0;
+        case ActionType::aso_flow_meter: return action.more().aso_bulk->owner() != domain.owner() ? EINVAL : 0;
+        case ActionType::aso_ct:
+            return action.more().aso_domain != &domain && !action.more().aso_bulk->linked() ? EINVAL : 0;
         case ActionType::pop_vlan: return !receives && !profile.pops_when_sending ? EINVAL : 0;
         case ActionType::push_vlan: return receives && !profile.pushes_when_receiving ? EINVAL : 0;
         case ActionType::decap_l3: return action.root_level ? EINVAL : 0;
@@ -106,15 +107,15 @@ enum class RootUse : std::uint8_t { refused, other, destination, queue, tag, def
         if (use == RootUse::refused) return ENOTSUP;
         const Domain* bound = action->destination != nullptr ? &action->destination->domain() : action->domain;
         if (bound != nullptr && bound != &domain) return EINVAL;
-        const bool is_object = action->type == ActionType::modify_header || action->reformat != nullptr;
+        const bool is_object = action->type == ActionType::modify_header || action->more().reformat != nullptr;
         if (is_object && !action->root_level) return EINVAL;
-        if (use == RootUse::queue && action->queue.sink.deliver == nullptr) return EINVAL;
+        if (use == RootUse::queue && action->more().queue.sink.deliver == nullptr) return EINVAL;
         const bool again = ++times[static_cast<unsigned>(action->type)] > 1;
         if (again && use == RootUse::tag) refuse(EINVAL);
         if (again && action->type == ActionType::counter) refuse(EOPNOTSUPP);
         if (use != RootUse::other && use != RootUse::tag && ++ends > 1) refuse(EOPNOTSUPP);
         if (is_object && ++objects > most_objects) refuse(EOPNOTSUPP);
-        reformats += action->reformat != nullptr && action->type != ActionType::decap_l2;
+        reformats += action->more().reformat != nullptr && action->type != ActionType::decap_l2;
         queue_or_tag = queue_or_tag || use == RootUse::queue || use == RootUse::tag;
         misses = misses || use == RootUse::default_miss;
     }
@@ -142,9 +143,11 @@ public:
         for (const Action* action : actions) types_ |= bit_of(action->type);
     }
 
+    [[nodiscard]] bool has(ActionType type) const noexcept { return (types_ & bit_of(type)) != 0; }
+
     /// One op per action of `type`, in the list's order, for the packets of `sides`.
-    void append(ActionType type, OpCode code, std::uint8_t sides = side_both) {
-        if (sides == 0 || (types_ & bit_of(type)) == 0) return;
+    void append(ActionType type, OpCode code, std::uint8_t sides) {
+        if (sides == 0) return;
         for (const Action* action : actions_) {
             if (action->type == type) add(op_of(*action, code), sides, kept_by(*action));
         }
@@ -153,9 +156,14 @@ public:
     void add(Op op, std::uint8_t sides, std::shared_ptr<const void> kept) {
         if (sides == 0) return;
         op.sides = sides;
-        const bool known = !plan_.kept.empty() && plan_.kept.back() == kept;   // by the op before, for the other side
-        if (kept != nullptr && !known) plan_.kept.push_back(std::move(kept));
+        keep(std::move(kept));
         plan_.ops[plan_.length++] = op;
+    }
+
+    void keep(std::shared_ptr<const void> kept) noexcept {
+        const std::uint8_t length = plan_.kept_length;
+        const bool known = length != 0 && plan_.kept[length - 1] == kept;   // by the op before, for the other side
+        if (kept != nullptr && !known) plan_.kept[plan_.kept_length++] = std::move(kept);
     }
 
 private:
@@ -164,28 +172,28 @@ private:
 
     [[nodiscard]] Op op_of(const Action& action, OpCode code) const noexcept {
         Op op{.code = code, .value = action.value};
-        const AsoUse& use = action.aso_use;
+        const AsoUse& use = action.more().aso_use;
         switch (action.type) {
             case ActionType::counter: op.object = action.bulk.get(); break;
-            case ActionType::modify_header: op.object = action.edits.get(); break;
-            case ActionType::sampler: op.object = action.sampling.get(); break;
-            case ActionType::meter: op.object = action.metering.get(); break;
+            case ActionType::modify_header: op.object = action.more().edits.get(); break;
+            case ActionType::sampler: op.object = action.more().sampling.get(); break;
+            case ActionType::meter: op.object = action.more().metering.get(); break;
             case ActionType::decap_l2:
             case ActionType::decap_l3:
             case ActionType::encap_l2:
-            case ActionType::encap_l3: op.object = action.reformat.get(); break;
+            case ActionType::encap_l3: op.object = action.more().reformat.get(); break;
             case ActionType::aso_first_hit:
-                op.object = action.aso_bulk.get();
+                op.object = action.more().aso_bulk.get();
                 op.value = use.offset;
                 op.argument = static_cast<std::uint16_t>(use.reg_c << 8 | (use.set ? 1 : 0));
                 break;
             case ActionType::aso_flow_meter:
-                op.object = &action.aso_bulk->meter(use.offset);
+                op.object = &action.more().aso_bulk->meter(use.offset);
                 op.argument = static_cast<std::uint16_t>(use.reg_c << 8 | static_cast<unsigned>(use.colour));
                 break;
             case ActionType::aso_ct: {
                 const AsoUse& asked = linked_ != nullptr ? *linked_ : use;
-                op.object = &action.aso_bulk->connection(asked.offset);
+                op.object = &action.more().aso_bulk->connection(asked.offset);
                 op.argument = static_cast<std::uint16_t>(asked.reg_c << 8 | static_cast<unsigned>(asked.direction));
                 break;
             }
@@ -197,16 +205,16 @@ private:
     [[nodiscard]] static std::shared_ptr<const void> kept_by(const Action& action) noexcept {
         switch (action.type) {
             case ActionType::counter: return action.bulk;
-            case ActionType::modify_header: return action.edits;
-            case ActionType::sampler: return action.sampling;
-            case ActionType::meter: return action.metering;
+            case ActionType::modify_header: return action.more().edits;
+            case ActionType::sampler: return action.more().sampling;
+            case ActionType::meter: return action.more().metering;
             case ActionType::decap_l2:
             case ActionType::decap_l3:
             case ActionType::encap_l2:
-            case ActionType::encap_l3: return action.reformat;
+            case ActionType::encap_l3: return action.more().reformat;
             case ActionType::aso_first_hit:
             case ActionType::aso_flow_meter:
-            case ActionType::aso_ct: return action.aso_bulk;
+            case ActionType::aso_ct: return action.more().aso_bulk;
             default: return nullptr;
         }
     }
@@ -215,6 +223,38 @@ private:
     const AsoUse* linked_;
     RulePlan& plan_;
     std::uint32_t types_ = 0;   ///< of the actions
+};
+
+/// Packets that an op is for: all, those that are sent or received, those that are counted with what a rule takes away
+/// from them or without.
+enum class OpSides : std::uint8_t { all, sending, receiving, counted_whole, counted_bare };
+
+struct OrderedOp {
+    ActionType type;
+    OpCode code;
+    OpSides sides = OpSides::all;
+};
+
+/// The order in which the hardware works.
+constexpr OrderedOp op_order[] = {
+    {ActionType::aso_flow_meter, OpCode::meter, OpSides::sending},
+    {ActionType::aso_ct, OpCode::connection, OpSides::sending},
+    {ActionType::counter, OpCode::count, OpSides::counted_whole},
+    {ActionType::decap_l2, OpCode::reformat},
+    {ActionType::decap_l3, OpCode::reformat},
+    {ActionType::pop_vlan, OpCode::pop_vlan},
+    {ActionType::aso_first_hit, OpCode::first_hit, OpSides::receiving},
+    {ActionType::counter, OpCode::count, OpSides::counted_bare},
+    {ActionType::modify_header, OpCode::edit},
+    {ActionType::push_vlan, OpCode::push_vlan},
+    {ActionType::encap_l2, OpCode::reformat},
+    {ActionType::encap_l3, OpCode::reformat},
+    {ActionType::tag, OpCode::tag},
+    {ActionType::aso_first_hit, OpCode::first_hit, OpSides::sending},
+    {ActionType::aso_flow_meter, OpCode::meter, OpSides::receiving},
+    {ActionType::aso_ct, OpCode::connection, OpSides::receiving},
+    {ActionType::meter, OpCode::flow_meter},
+    {ActionType::sampler, OpCode::sample},
 };
 
 /// Sides that work in the order of a transmitting STE.
@@ -226,8 +266,7 @@ private:
     }
 }
 
-void set_end(const Action& action, std::uint16_t queue, RulePlan& plan) {
-    End& end = plan.end;
+void set_end(const Action& action, std::uint16_t queue, End& end) {
     switch (action.type) {
         case ActionType::drop: end.kind = EndKind::drop; break;
         case ActionType::table:
@@ -250,8 +289,7 @@ void set_end(const Action& action, std::uint16_t queue, RulePlan& plan) {
             break;
         case ActionType::dest_array:
             end.kind = EndKind::array;
-            end.array = action.array.get();
-            plan.kept.push_back(action.array);
+            end.array = action.more().array.get();
             break;
         default: break;  // a list without an end, or with default_miss, misses
     }
@@ -290,41 +328,32 @@ RulePlan compile_actions(const Matcher& matcher, std::span<Action* const> action
     const std::uint8_t receiving = side_both & ~sending;
     RulePlan plan;
     Planner planner(actions, context.linked, plan);
-    planner.append(ActionType::aso_flow_meter, OpCode::meter, sending);
-    planner.append(ActionType::aso_ct, OpCode::connection, sending);
-    planner.append(ActionType::counter, OpCode::count, counted_whole);
-    planner.append(ActionType::decap_l2, OpCode::reformat);
-    planner.append(ActionType::decap_l3, OpCode::reformat);
-    planner.append(ActionType::pop_vlan, OpCode::pop_vlan);
-    planner.append(ActionType::aso_first_hit, OpCode::first_hit, receiving);
-    planner.append(ActionType::counter, OpCode::count, side_both & ~counted_whole);
-    planner.append(ActionType::modify_header, OpCode::edit);
-    planner.append(ActionType::push_vlan, OpCode::push_vlan);
-    planner.append(ActionType::encap_l2, OpCode::reformat);
-    planner.append(ActionType::encap_l3, OpCode::reformat);
-    planner.append(ActionType::tag, OpCode::tag);
-    planner.append(ActionType::aso_first_hit, OpCode::first_hit, sending);
-    planner.append(ActionType::aso_flow_meter, OpCode::meter, receiving);
-    planner.append(ActionType::aso_ct, OpCode::connection, receiving);
-    planner.append(ActionType::meter, OpCode::flow_meter);
-    planner.append(ActionType::sampler, OpCode::sample);
+    for (const OrderedOp& op : op_order) {
+        if (!planner.has(op.type)) continue;
+        switch (op.sides) {
+            case OpSides::all: planner.append(op.type, op.code, side_both); break;
+            case OpSides::sending: planner.append(op.type, op.code, sending); break;
+            case OpSides::receiving: planner.append(op.type, op.code, receiving); break;
+            case OpSides::counted_whole: planner.append(op.type, op.code, counted_whole); break;
+            case OpSides::counted_bare: planner.append(op.type, op.code, side_both & ~counted_whole); break;
+        }
+    }
     for (const Action* action : actions) {
         // ConnectX-5 restores reg_c_0 behind the sampler, where packets come from vports.
-        if (action->type == ActionType::sampler && action->edits != nullptr) {
-            planner.add({.code = OpCode::edit, .object = action->edits.get()}, sending, action->edits);
+        if (action->type == ActionType::sampler && action->more().edits != nullptr) {
+            planner.add({.code = OpCode::edit, .object = action->more().edits.get()}, sending, action->more().edits);
         }
-        set_end(*action, context.queue, plan);
+        if (action->type == ActionType::dest_array) planner.keep(action->more().array);
+        set_end(*action, context.queue, plan.end);
     }
     return plan;
 }
 
 std::unique_ptr<RuleNode> make_node(const Matcher& matcher, const Key& value, RulePlan plan) {
-    std::unique_ptr<RuleNode> node = matcher.view().rules.make_node(value, plan.length);
+    std::unique_ptr<RuleNode> node = matcher.view().rules.make_node(value, plan.length, plan.kept_length);
     std::copy_n(plan.ops.begin(), plan.length, node->program.ops);
-    node->program.length = plan.length;
     node->program.end = plan.end;
-    node->kept = std::move(plan.kept);
-    node->kept.shrink_to_fit();
+    std::move(plan.kept.begin(), plan.kept.begin() + plan.kept_length, node->kept().begin());
     return node;
 }
 

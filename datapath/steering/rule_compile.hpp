@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <vector>
 
 #include "datapath/steering/dr_action.hpp"
 #include "datapath/steering/dr_matcher.hpp"
@@ -19,12 +18,18 @@ namespace ovsdr::soft {
 /// All refusals of libmlx5 (and, for root tables, the kernel).
 [[nodiscard]] int check_actions(const Matcher& matcher, std::uint8_t sides, std::span<Action* const> actions) noexcept;
 
+/// A counter, an edit, two decapsulations and two encapsulations, three ASO objects, a meter, a sampler and its edit, an
+/// array.
+inline constexpr unsigned max_rule_objects = 13;
+
 /// A checked list of actions as a Program that has no node yet.
 struct RulePlan {
     std::array<Op, max_rule_ops> ops{};
     std::uint8_t length = 0;
     End end;
-    std::vector<std::shared_ptr<const void>> kept;
+    /// What the ops and the end point to.
+    std::array<std::shared_ptr<const void>, max_rule_objects> kept;
+    std::uint8_t kept_length = 0;
 };
 
 /// What an action list needs to know beyond its actions.

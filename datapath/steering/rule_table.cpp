@@ -65,13 +65,23 @@ const RuleNode* RuleTable::find(const Key& key) const noexcept {
     }
 }
 
-std::unique_ptr<RuleNode> RuleTable::make_node(const Key& value, unsigned op_count) const {
-    const std::size_t words_size = mask_.length * sizeof(std::uint64_t);
-    std::unique_ptr<RuleNode> node(new (words_size + op_count * sizeof(Op)) RuleNode);
+RuleNode::RuleNode(std::uint8_t words_behind, std::uint8_t ops, std::uint8_t objects) noexcept
+    : word_count(words_behind), kept_count(objects) {
+    program.length = ops;
+    program.ops = reinterpret_cast<Op*>(words() + words_behind);
+    std::uninitialized_value_construct_n(kept().data(), objects);
+}
+
+std::unique_ptr<RuleNode> RuleTable::make_node(const Key& value, std::uint8_t ops, std::uint8_t objects) const {
+    const auto words = static_cast<std::uint8_t>(mask_.length);
+    std::unique_ptr<RuleNode> node(new (RuleNode::size_behind(words, ops, objects)) RuleNode(words, ops, objects));
     node->hash = mask_.extract(value, seed, node->words());
-    node->word_count = static_cast<std::uint8_t>(mask_.length);
-    node->program.ops = reinterpret_cast<Op*>(node->words() + mask_.length);
     return node;
+}
+
+void RuleTable::prefetch(const Key& value) const noexcept {
+    const std::uint64_t at = mask_.hash(value, seed) & fetched_mask_.load(std::memory_order_relaxed);
+    __builtin_prefetch(static_cast<const std::uint64_t*>(fetched_from_.load(std::memory_order_relaxed)) + at, 1);
 }
 
 std::atomic<std::uint64_t>* RuleTable::slot_of(const RuleNode& node) const noexcept {
@@ -132,6 +142,8 @@ void RuleTable::rebuild(std::uint64_t length, Rcu& rcu) {
     }
     used_ = live_;
     room_.store(length / 2, std::memory_order_relaxed);
+    fetched_mask_.store(next->mask, std::memory_order_relaxed);
+    fetched_from_.store(next->slots.get(), std::memory_order_relaxed);
     slots_.store(next.release(), std::memory_order_release);
     rcu.retire(old);
 }

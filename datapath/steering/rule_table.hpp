@@ -13,6 +13,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <span>
 
 #include "datapath/steering/masked_words.hpp"
 #include "datapath/steering/program.hpp"
@@ -20,11 +21,19 @@
 
 namespace ovsdr::soft {
 
-/// One rule as readers see it; immutable once inserted. Its words and ops lie behind it in the same block of memory: a
-/// million rules are a question of size, and a look-up touches one place.
+/// One rule as readers see it; immutable once inserted. Its words, its ops and what these point to lie behind it in the
+/// same block of memory: a million rules are a question of size, and a look-up touches one place.
 struct RuleNode {
     [[nodiscard]] static void* operator new(std::size_t size, std::size_t behind) {
         return ::operator new(size + behind);
+    }
+    /// With as many words, ops and objects that are kept; these are empty.
+    RuleNode(std::uint8_t words, std::uint8_t ops, std::uint8_t objects) noexcept;
+    ~RuleNode() { std::destroy_n(kept().data(), kept_count); }
+    RuleNode(const RuleNode&) = delete;
+    RuleNode& operator=(const RuleNode&) = delete;
+    [[nodiscard]] static std::size_t size_behind(unsigned words, unsigned ops, unsigned objects) noexcept {
+        return words * sizeof(std::uint64_t) + ops * sizeof(Op) + objects * sizeof(std::shared_ptr<const void>);
     }
     static void operator delete(void* node) noexcept { ::operator delete(node); }
     static void operator delete(void* node, std::size_t) noexcept { ::operator delete(node); }
@@ -33,12 +42,16 @@ struct RuleNode {
     [[nodiscard]] const std::uint64_t* words() const noexcept {
         return reinterpret_cast<const std::uint64_t*>(this + 1);
     }
+    /// What the program needs, for as long as the node lives.
+    [[nodiscard]] std::span<std::shared_ptr<const void>> kept() noexcept {
+        return {reinterpret_cast<std::shared_ptr<const void>*>(program.ops + program.length), kept_count};
+    }
 
     std::uint32_t hash = 0;
     std::uint8_t sides = side_both;
-    std::uint8_t word_count = 0;
+    std::uint8_t word_count;
+    std::uint8_t kept_count;
     RuleNode* next_duplicate = nullptr;  ///< writers only
-    std::vector<std::shared_ptr<const void>> kept;
     Program program;
 };
 
@@ -57,11 +70,15 @@ public:
     /// The rule that `key` meets, or nullptr.
     [[nodiscard]] const RuleNode* find(const Key& key) const noexcept;
 
+    /// Fetches where a node of that value goes, for an insertion that is about to come. Threads: any.
+    void prefetch(const Key& value) const noexcept;
+
     /// Whether a rule has the node's value.
     [[nodiscard]] bool contains(const RuleNode& node) const noexcept;
 
-    /// Allocates a node whose words are `value` masked, with room for `op_count` ops. Throws std::bad_alloc.
-    [[nodiscard]] std::unique_ptr<RuleNode> make_node(const Key& value, unsigned op_count) const;
+    /// Allocates a node whose words are `value` masked, with room for ops and objects. Throws std::bad_alloc.
+    [[nodiscard]] std::unique_ptr<RuleNode> make_node(const Key& value, std::uint8_t ops,
+                                                      std::uint8_t objects = 0) const;
 
     /// Makes the array right for `rules`, or for those that there are if they are more. Throws std::bad_alloc, then
     /// nothing has changed.
@@ -99,6 +116,10 @@ private:
     bool fixed_ = false;
     std::atomic<std::size_t> room_;
     std::atomic<Slots*> slots_;
+    // As in slots_, for prefetch(), which may not look into them: whoever is no lane may find them gone. While they are
+    // replaced the two may be of different arrays; then a line is fetched that nobody needs.
+    std::atomic<const void*> fetched_from_{nullptr};
+    std::atomic<std::uint64_t> fetched_mask_{0};
 };
 
 }  // namespace ovsdr::soft

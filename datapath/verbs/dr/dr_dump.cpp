@@ -47,26 +47,26 @@ void write_action(Text out, const Action& action) {
         case ActionType::tag:
         case ActionType::push_vlan: fmt::format_to(out, "({:#x})", action.value); break;
         case ActionType::modify_header:
-            for (const Edit& edit : action.edits->edits()) {
+            for (const Edit& edit : action.more().edits->edits()) {
                 fmt::format_to(out, "({} {:#x})", edit.destination->name, edit.data);
             }
             break;
         case ActionType::aso_first_hit:
         case ActionType::aso_ct:
         case ActionType::aso_flow_meter:
-            fmt::format_to(out, "({} -> reg_c_{})", action.aso_use.offset, action.aso_use.reg_c);
+            fmt::format_to(out, "({} -> reg_c_{})", action.more().aso_use.offset, action.more().aso_use.reg_c);
             break;
         case ActionType::meter:
-            fmt::format_to(out, "(level {} reg_c_{})", action.destination->level(), action.metering->reg_c);
+            fmt::format_to(out, "(level {} reg_c_{})", action.destination->level(), action.more().metering->reg_c);
             break;
         case ActionType::sampler:
-            fmt::format_to(out, "(1 in {}, level {}:", action.sampling->ratio, action.destination->level());
-            for (const Action* branch : action.branches) write_action(out, *branch);
+            fmt::format_to(out, "(1 in {}, level {}:", action.more().sampling->ratio, action.destination->level());
+            for (const Action* branch : action.more().branches) write_action(out, *branch);
             fmt::format_to(out, " )");
             break;
         case ActionType::dest_array:
             fmt::format_to(out, "(");
-            for (const Action* branch : action.branches) write_action(out, *branch);
+            for (const Action* branch : action.more().branches) write_action(out, *branch);
             fmt::format_to(out, " )");
             break;
         default: break;

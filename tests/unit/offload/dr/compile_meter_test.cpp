@@ -112,8 +112,8 @@ TEST(CompileMeter, AStoredMegaflowKnowsItsMeters) {
     EXPECT_TRUE(stored.meets(3));
     EXPECT_FALSE(stored.meets(2)) << "a port is no meter";
     EXPECT_FALSE(other.has_meter());
-    EXPECT_TRUE(stored.is(megaflow));
-    EXPECT_FALSE(stored.is(MegaflowBuilder().ipv4().meter(4).output(2)));
+    EXPECT_TRUE(stored == StoredMegaflow(megaflow, parts));
+    EXPECT_FALSE(stored == StoredMegaflow(MegaflowBuilder().ipv4().meter(4).output(2), parts));
     EXPECT_EQ(stored.restore().actions[0].meter, 3U);
     EXPECT_EQ(stored.ports().size(), 2U);
 }

@@ -384,7 +384,7 @@ TEST_F(DrRefusal, MetersAreActiveByTheLowestBit) {
         mlx5dv_dr_flow_meter_attr meter{next, active, 3, 0, nullptr};
         mlx5dv_dr_action* made = mlx5dv_dr_action_create_flow_meter(&meter);
         ASSERT_NE(made, nullptr);
-        const FlowMeter& metering = *from(made)->metering;
+        const FlowMeter& metering = *from(made)->more().metering;
         EXPECT_EQ(metering.active, (active & 1) != 0);
         EXPECT_EQ(metering.reg_c, 3);
         meter.active = active ^ 1;
