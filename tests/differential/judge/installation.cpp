@@ -69,8 +69,7 @@ void Installation::apply(const Phase& phase) {
 
 void Installation::put(std::uint32_t version) {
     const std::uint32_t ufid = scenario_.versions[version].ufid;
-    const dr::PutOutcome outcome = eswitch_->put(ufid_of(ufid), ovs_.translated(version));
-    if (const auto* error = std::get_if<Error>(&outcome)) throw std::runtime_error(error->what);
+    (void)eswitch_->put(ufid_of(ufid), ovs_.translated(version));   // what it became of shows in the verdict
     version_of_[ufid] = version;
 }
 
