@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
+import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,10 +23,13 @@ TARGETS = (JUDGE, DEVICE, "softnic_verbs")
 
 
 def make_bench() -> Bench:
-    """With Open vSwitch, which judges."""
-    build.set_up("setup_ovs")
-    ovs = (build.build_folder() / "logs" / "build-ovs.out").read_text().splitlines()[-1]
-    return Bench(build.build_folder() / "mutation-offload", f"-Dovs={ovs}")
+    """With Open vSwitch, which judges. Its options are those of the build folder, whose objects are in the compiler
+    cache."""
+    build.set_up('setup_ovs; setup_build "$build_dir" --', *TARGETS)
+    command = ["meson", "introspect", "--buildoptions", str(build.build_folder())]
+    options = json.loads(subprocess.run(command, check=True, text=True, capture_output=True).stdout)
+    same = [f"-D{option['name']}={option['value']}" for option in options if option["name"] in ("ovs", "werror")]
+    return Bench(build.build_folder() / "mutation-offload", *same)
 
 
 @dataclass(frozen=True)
