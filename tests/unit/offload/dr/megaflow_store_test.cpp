@@ -165,11 +165,11 @@ TEST(MegaflowStore, KeepsTheHeadersOfTunnels) {
     }
 }
 
-TEST(MegaflowStore, MentionsThePortsOfCopiesAndNoRecirculations) {
+TEST(MegaflowStore, MentionsEachPortOfCopiesOnceAndNoRecirculations) {
     MegaflowParts parts;
     const StoredMegaflow stored(
         megaflow_of({action_of(OVSDR_ACTION_COPY_BEGIN), output(5), action_of(OVSDR_ACTION_COPY_END), recirc(6),
-                     set(OVSDR_HEADER_IP_TTL, {{7, 0xff}}), output(8)}),
+                     set(OVSDR_HEADER_IP_TTL, {{7, 0xff}}), output(8), output(5), output(1)}),
         parts);
     const auto ports = stored.ports();
     std::vector<std::uint32_t> numbers;
