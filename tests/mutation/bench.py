@@ -12,12 +12,17 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from operators import Break
 
 SOURCE = Path(__file__).resolve().parents[2]
 # They measure how a NIC sleeps and wakes: slow, and no judge of what a packet or a request becomes.
 FAR = "tests/unit/datapath/ports"
+BROKEN = ("datapath/", "offload/")   # folders
 # A break asks the cases of one stage together, the quick ones first: seconds.
 STAGES = (0, 0.02, 0.2, 2, 1e9)
 
@@ -100,6 +105,22 @@ class Bench:
         return subprocess.run(["ninja", "-C", str(self.build), *targets], stdout=subprocess.DEVNULL,
                               stderr=subprocess.DEVNULL, env=environment, check=False).returncode == 0
 
+    @contextmanager
+    def broken(self, item: Break, objects: list[str]) -> Iterator[bool]:
+        """Has `item` in the sources for as long as the context lasts. False: it is no break, for it does not compile,
+        or the compiler makes the same `objects` of it."""
+        path = self.sources / item.file
+        whole, modified = path.read_text(), path.stat().st_mtime_ns
+        self.make(objects)
+        original = self.digest_of_code(objects)
+        lines = whole.splitlines()
+        lines[item.line - 1] = item.after
+        path.write_text("\n".join(lines) + "\n")
+        try:
+            yield not objects or (self.make(objects, broken=True) and self.digest_of_code(objects) != original)
+        finally:
+            self.undo(path, whole, modified)
+
     def undo(self, path: Path, text: str, modified: int) -> None:
         """Gives a source its text and time back and throws away what was made of the broken one: objects come from the
         cache."""
@@ -119,7 +140,8 @@ class Bench:
                 if rule not in ("phony", "REGENERATE_BUILD")]
 
     def objects_by_source(self) -> dict[Path, list[str]]:
-        """What is compiled of each file of datapath/, by ninja's log of dependencies; tests' own objects left out."""
+        """What is compiled of each file of what is broken, by ninja's log of dependencies; tests' own objects left
+        out."""
         found: dict[Path, list[str]] = {}
         target = ""
         log = subprocess.run(["ninja", "-C", str(self.build), "-t", "deps"], check=True, text=True,
@@ -127,7 +149,7 @@ class Bench:
         for line in log.splitlines():
             if match := re.match(r"(\S+): #deps", line):
                 target = match.group(1)
-            elif target.startswith("datapath/") and (match := re.match(r"\s+\.\./(datapath/\S+)", line)):
+            elif target.startswith(BROKEN) and (match := re.match(rf"\s+\.\./(({'|'.join(BROKEN)})\S+)", line)):
                 found.setdefault(Path(match.group(1)), []).append(target)
         return found
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import figure
+from helpers import figure, is_offloaded
 from lab import stats
 from lab.command import CommandError, wait_until
 from lab.lab import BRIDGE, Guest, Lab
@@ -75,6 +75,29 @@ def test_a_megaflow_with_three_obstacles_names_all_three(lab: Lab) -> None:
                f"the 20 packets are counted under each reason: {packets()}")
     assert explain(lab)["packets"]["software"] >= 20
     figure(f"one megaflow, {len(wanted)} obstacles: {'; '.join(wanted)}")
+
+
+def test_packets_that_the_nic_carried_are_not_softwares(lab: Lab) -> None:
+    """A megaflow that leaves the NIC keeps its count; what a reason costs begins there."""
+    first, second = lab.guests[:2]
+    frames = [udp_frame(first.mac, second.mac, first.address, second.address, b"carried")] * 30
+    lab.switch.add_flows(BRIDGE, ["in_port=1,udp,actions=output:2"])
+    send_frames(first.namespace, first.device, frames[:1])
+    wait_until(lambda: is_offloaded(lab, first), 5, "the megaflow is in the NIC")
+    send_frames(first.namespace, first.device, frames)
+    lab.switch.add_flows(BRIDGE, ["in_port=1,udp,actions=output(port=2,max_len=100)"])
+
+    def packets() -> int:
+        return sum(row["packets"] for row in explain(lab)["reasons"] if row["detail"] == "trunc")
+
+    wait_until(lambda: not is_offloaded(lab, first), 5, "the megaflow has left the NIC")
+    wait_until(lambda: explain(lab)["megaflows"]["rejected"] == 1, 5, "its reason is known")
+    assert packets() == 0
+    send_frames(first.namespace, first.device, frames[:20])
+    wait_until(lambda: packets() == 20, 5, f"20 packets of software's: {packets()}")
+    total = explain(lab)["packets"]
+    assert total["all"] - total["software"] >= len(frames), total
+    figure("30 packets in the NIC, then 20 in software: 20 are the reason's")
 
 
 def test_a_megaflow_from_local_is_counted_under_the_ports_name(lab: Lab) -> None:

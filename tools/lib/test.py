@@ -202,6 +202,8 @@ def parts() -> list[Part]:
              read_summary),
         Part("differential", "random pipelines: the real libmlx5's entries, the soft NIC and OVS side by side",
              differential, read_code, timeout=2400),
+        Part("mutation", "breaks of offload/ are made, and the differential proof finds them",
+             script("tests/mutation/run", "--smoke"), read_code, default=False, timeout=2400),
         Part("asan-conformance", "the same under AddressSanitizer and UBSan",
              conformance_under_asan(build.asan_folder()), read_summary, "asan", timeout=2400),
         Part("libmlx5", "Debian's libmlx5 and the soft NIC are asked the same questions", libmlx5_questions, read_code,

@@ -6,6 +6,7 @@
 
 #include "tests/connectx/entries/forwarder.hpp"
 #include "tests/connectx/entries/stopped.hpp"
+#include "tests/differential/judge/device_faults.hpp"
 #include "tests/differential/judge/nic_judge.hpp"
 #include "tests/differential/judge/recipe.hpp"
 
@@ -81,8 +82,11 @@ Verdict judge_by_entries(const Scenario& scenario, OvsJudge& ovs, unsigned forma
     NicRecord record(scenario, ovs, installation, verdict);
     std::uint64_t visited = 0;
     std::uint32_t number = 0;
+    const auto at_first = made_for_megaflows(*device);
     for (const Phase& phase : scenario.phases) {
+        make_calls_fail(*device);
         installation.apply(phase);
+        device->clear_faults();
         record.apply(phase);
         Forwarder forwarder(*device);   // it reads the rules when it is made
         check_slow_path(installation, forwarder);
@@ -99,6 +103,7 @@ Verdict judge_by_entries(const Scenario& scenario, OvsJudge& ovs, unsigned forma
     std::printf("entries: %.1f visited for a packet\n",
                 static_cast<double>(visited) / static_cast<double>(scenario.packets.size()));
     installation.end();
+    if (made_for_megaflows(*device) != at_first) throw std::runtime_error("megaflows that went left objects behind");
     if (const auto missing = device->not_emulated(); !missing.empty()) {
         throw std::runtime_error("the device does not emulate " + missing.front());
     }

@@ -97,6 +97,12 @@ unsigned entrances() {
     return count;
 }
 
+TEST_F(EswitchTest, HasNoCountsOfWhatWasNeverInTheDevice) {
+    EXPECT_FALSE(eswitch_->status(ufid_)) << "nobody knows it";
+    EXPECT_TRUE(std::holds_alternative<Reject>(eswitch_->put(ufid_, MegaflowBuilder().output(99))));
+    EXPECT_FALSE(eswitch_->status(ufid_)) << "no rule was made of it";
+}
+
 TEST_F(EswitchTest, ClosesTheEntranceOfAPortUntilItHasANumberAgain) {
     ASSERT_TRUE(installed(eswitch_->put(ufid_, MegaflowBuilder(1).ipv4().output(2))));
     ASSERT_EQ(entrances(), 3U);

@@ -165,11 +165,29 @@ TEST(MegaflowStore, KeepsTheHeadersOfTunnels) {
     }
 }
 
-TEST(MegaflowStore, MentionsThePortsOfCopiesAndNoRecirculations) {
+TEST(MegaflowStore, AMatchThatNoNicCanMakesAnotherMegaflow) {
+    static const char* const arp[] = {"arp_op", "arp_sha"};
+    static const char* const connection[] = {"ct_state", "ct_zone"};
+    const std::vector<ovsdr_names> different{{0, nullptr}, {1, arp}, {2, arp}, {3, arp}, {1, connection}};
+    const auto with = [](const ovsdr_names& unsupported) {
+        ovsdr_megaflow megaflow = megaflow_of({output(2)});
+        megaflow.unsupported_match = unsupported;
+        return megaflow;
+    };
+    MegaflowParts parts;
+    for (const ovsdr_names& one : different) {
+        const StoredMegaflow stored(with(one), parts);
+        EXPECT_EQ(stored.restore().unsupported_match.bits, one.bits);
+        EXPECT_EQ(stored.restore().unsupported_match.names, one.names);
+        for (const ovsdr_names& other : different) EXPECT_EQ(stored.is(with(other)), &one == &other);
+    }
+}
+
+TEST(MegaflowStore, MentionsEachPortOfCopiesOnceAndNoRecirculations) {
     MegaflowParts parts;
     const StoredMegaflow stored(
         megaflow_of({action_of(OVSDR_ACTION_COPY_BEGIN), output(5), action_of(OVSDR_ACTION_COPY_END), recirc(6),
-                     set(OVSDR_HEADER_IP_TTL, {{7, 0xff}}), output(8)}),
+                     set(OVSDR_HEADER_IP_TTL, {{7, 0xff}}), output(8), output(5), output(1)}),
         parts);
     const auto ports = stored.ports();
     std::vector<std::uint32_t> numbers;

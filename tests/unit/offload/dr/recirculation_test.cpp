@@ -160,6 +160,17 @@ TEST_F(Recirculation, ARecirculationThatGoesBackIsTriedAgainWhenItsOwnTableLiesL
     EXPECT_TRUE(becomes([&] { return eswitch_->explain({1, 5})->offloaded; })) << "8 lies before 9 now";
 }
 
+/// One list of actions, from two vports and at two levels.
+TEST_F(Recirculation, APrivateTableIsOneVportsAtOneLevel) {
+    ASSERT_TRUE(installed(eswitch_->put({1, 1}, MegaflowBuilder(1).ipv4().output(3).push(5).recirc(7))));
+    ASSERT_TRUE(installed(eswitch_->put({1, 2}, MegaflowBuilder(2).ipv4().output(3).push(5).recirc(7))));
+    EXPECT_EQ(rules_in("FDB level 2", "dest_table 9"), 2U);
+    ASSERT_TRUE(installed(eswitch_->put({1, 3}, MegaflowBuilder(1).ipv4().behind(7).output(3).push(5).recirc(8))));
+    ASSERT_TRUE(installed(eswitch_->put({1, 4}, MegaflowBuilder(1).ipv6().output(3).push(5).recirc(8))));
+    EXPECT_EQ(rules_in("FDB level 10", "dest_table 17"), 1U);
+    EXPECT_EQ(rules_in("FDB level 2", "dest_table 17"), 1U);
+}
+
 TEST_F(Recirculation, ExplainsEveryRuleOfAChainWithBranches) {
     ASSERT_TRUE(installed(eswitch_->put({1, 1}, MegaflowBuilder().ipv4().recirc(7))));
     ASSERT_TRUE(installed(eswitch_->put({1, 2}, MegaflowBuilder().ipv4().behind(7).output(2).push(5).recirc(8))));
