@@ -9,7 +9,7 @@ namespace {
 
 constexpr unsigned nothing_percent = 8, sets_percent = 60, tunnel_percent = 14, copy_percent = 18,
                    length_percent = 40, recirc_percent = 45, last_recirc_percent = 70, late_push_percent = 3,
-                   plain_percent = 70;
+                   plain_percent = 70, pop_percent = 92, back_percent = 4;
 constexpr std::uint16_t some_length = 1400;
 
 class ActionList {
@@ -18,6 +18,7 @@ public:
         : chance_(chance), megaflow_(megaflow), next_table_(next_table), sets_(happens(chance, sets_percent)) {}
 
     std::vector<Action> draw() {
+        if (tunnel_of(megaflow_) && happens(chance_, pop_percent)) return pop_tunnel();
         if (happens(chance_, nothing_percent)) return {};
         const unsigned legs = happens(chance_, 85) ? 1 : 2 + below(chance_, 2);
         for (unsigned leg = 0; leg < legs; ++leg) {
@@ -36,6 +37,26 @@ public:
     }
 
 private:
+    /// Mostly alone, as OVS has it.
+    std::vector<Action> pop_tunnel() {
+        const Action pop{.kind = Action::Kind::tunnel_pop, .port = tunnel_port_of(*tunnel_of(megaflow_))};
+        const bool tagged = is_there(megaflow_.tag);
+        if (tagged && happens(chance_, 90)) list_.push_back({.kind = Action::Kind::pop});
+        list_.push_back(pop);
+        switch (below(chance_, 12)) {
+            case 0: list_.push_back(draw_output(chance_, megaflow_)); break;
+            case 1: list_.insert(list_.begin(), draw_output(chance_, megaflow_)); break;
+            case 2:
+                list_.insert(list_.begin(), {.kind = Action::Kind::set, .set = draw_set(chance_, megaflow_.eth_type, 0)});
+                break;
+            case 3:
+                if (const auto table = next_table_()) recirculate(*table);
+                break;
+            default: break;
+        }
+        return std::move(list_);
+    }
+
     void change_tags() {
         pop();
         perhaps_set();
@@ -122,6 +143,17 @@ private:
 
 }  // namespace
 
+std::optional<TunnelKind> tunnel_of(const Megaflow& megaflow) {
+    if (!megaflow.is_ip() || megaflow.in_port != uplink || megaflow.recirc_id != 0 || megaflow.first_fragments) return {};
+    if (megaflow.protocol() == protocol_gre) return TunnelKind::gre;
+    const Pattern& port = megaflow[Feature::tp_dst];
+    if (megaflow.protocol() != protocol_udp || port.mask != ones(16)) return {};
+    for (const TunnelKind kind : {TunnelKind::vxlan, TunnelKind::geneve}) {
+        if (port.value == number(udp_port_of(kind))) return kind;
+    }
+    return {};
+}
+
 std::vector<Action> draw_actions(Chance& chance, const Megaflow& megaflow, const NextTable& next_table) {
     return ActionList(chance, megaflow, next_table).draw();
 }
@@ -129,7 +161,8 @@ std::vector<Action> draw_actions(Chance& chance, const Megaflow& megaflow, const
 Action draw_output(Chance& chance, const Megaflow& megaflow) {
     while (true) {
         const std::uint32_t port = ports[below(chance, port_length)].odp;
-        if (port != megaflow.in_port) return {.kind = Action::Kind::output, .port = port};
+        const bool back = vport_of(port) == vport_of(megaflow.in_port);   // nobody takes packets of a tunnel there
+        if (!back || (megaflow.tunnel && happens(chance, back_percent))) return {.kind = Action::Kind::output, .port = port};
     }
 }
 

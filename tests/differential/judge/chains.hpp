@@ -1,9 +1,9 @@
-// Megaflows behind recirculations, and packets that get there.
+// Megaflows behind recirculations and of tunnel ports, and packets that get there.
 //
 // The model. They are made as OVS makes them: a packet that no megaflow of its table takes gives values, and the class
-// of packets that it is of gives masks. A class is a table, a port, an ethertype, tags, a protocol: it has the same
-// masks for all its megaflows, so that no packet belongs to two. The packet stays a pattern for others: what no
-// megaflow on its way looks at may vary.
+// of packets that it is of gives masks. A class is a table, a port, a tunnel's flags and options, an ethertype, tags, a
+// protocol: it has the same masks for all its megaflows, so that no packet belongs to two. The packet stays a pattern
+// for others: what no megaflow on its way looks at may vary. A tunnel port's table is in the first layer.
 //
 // Threads: one.
 #pragma once
@@ -26,10 +26,12 @@ public:
     Chains(Chance& chance, Scenario& scenario, OvsJudge& ovs) : chance_(chance), scenario_(scenario), ovs_(ovs) {}
 
     /// Where a megaflow of this table may lead.
-    [[nodiscard]] std::optional<std::uint32_t> next_table(std::uint32_t recirc_id);
-    [[nodiscard]] unsigned layer_of(std::uint32_t recirc_id) const;
+    [[nodiscard]] std::optional<std::uint32_t> next_table(TableId from);
+    [[nodiscard]] unsigned layer_of(TableId table) const;
 
-    /// Makes about `length` megaflows behind those that are there.
+    /// Makes about `length` megaflows of tunnel ports.
+    void grow_tunnels(std::size_t length);
+    /// Makes about `length` megaflows behind recirculations of those that are there.
     void grow(std::size_t length);
 
     /// A packet that this version took when it was made, varied.
@@ -38,19 +40,26 @@ public:
     void replace(std::uint32_t old, std::uint32_t version);
 
 private:
-    using Masks = std::array<PatternBytes, feature_length>;
     struct Seed {
         Recipe recipe;
-        Masks masks{};   ///< what megaflows on the way look at
+        MasksOfFrame masks{};   ///< what megaflows on the way look at
     };
-    using Class = std::tuple<std::uint32_t, std::uint32_t, std::uint16_t, Tag, Tag, std::uint8_t, bool>;
+    using Class = std::tuple<std::uint32_t, std::uint32_t, std::optional<TunnelHeaders>, std::uint16_t, Tag, Tag,
+                             std::uint8_t, bool>;
     struct Missed;   ///< a packet that no megaflow took behind a recirculation
     class Watcher;
 
-    void grow_layer(unsigned layer, std::size_t length);
-    [[nodiscard]] std::vector<std::uint32_t> leading_to(unsigned layer) const;
-    void make_megaflow(const Missed& missed, const Recipe& recipe, const Masks& masks);
+    /// About `length` where packets of the `parents` miss and `is_wanted` says so.
+    template <typename IsWanted>
+    void grow_behind(const std::vector<std::uint32_t>& parents, std::size_t length, IsWanted is_wanted);
+    /// Versions with an action that leads there.
+    template <typename Leads>
+    [[nodiscard]] std::vector<std::uint32_t> versions_that(Leads leads) const;
+    [[nodiscard]] MasksOfFrame masks_on_the_way(const Missed& missed) const;
+    /// False: not of this packet.
+    bool make_megaflow(const Missed& missed, const Recipe& recipe);
     [[nodiscard]] Masks masks_for(const Megaflow& megaflow);
+    void add_tunnel_masks(const TunnelHeaders& headers, Masks& masks);
     /// How many classes look at the feature, of those with the ethertype and, if it is the protocol's, the protocol.
     [[nodiscard]] std::size_t& drawn(const Megaflow& megaflow, Feature feature);
 

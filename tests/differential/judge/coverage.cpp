@@ -11,7 +11,10 @@ namespace {
 
 constexpr const char* feature_names[] = {"eth_dst", "eth_src", "vid",    "pcp",    "second vid",
                                          "second pcp", "ip_src", "ip_dst", "tos",    "ttl",
-                                         "label",      "proto",  "tp_src", "tp_dst", "tcp_flags"};
+                                         "label",      "proto",  "tp_src", "tp_dst", "tcp_flags",
+                                         "tun_id (VNI)", "tun_id (GRE's key)", "tun_src", "tun_dst", "tun_ipv6_src",
+                                         "tun_ipv6_dst", "tun_tos", "tun_ttl", "tun_tp_src", "tun_tp_dst",
+                                         "tun_metadata (an option)"};
 constexpr const char* tag_names[] = {"untagged", "802.1Q tag", "802.1ad tag", "any tags"};
 constexpr const char* second_names[] = {"no second tag", "second 802.1Q tag", "second 802.1ad tag",
                                         "any second tag"};
@@ -47,7 +50,7 @@ std::string match_name(const Megaflow& megaflow, Feature feature) {
         feature == Feature::ttl) {
         header = fmt::format("{} ", type_name(megaflow));
     }
-    if (feature >= Feature::tp_src) header = fmt::format("{} ", protocol_name(megaflow));
+    if (is_transport(feature)) header = fmt::format("{} ", protocol_name(megaflow));
     return fmt::format("match {}{}{}", header, feature_names[static_cast<std::size_t>(feature)], mask_names[masked]);
 }
 
@@ -99,6 +102,7 @@ void add_actions(const Megaflow& megaflow, std::set<std::string>& names) {
             case Action::Kind::pop: ++pops, names.insert("pop_vlan"); break;
             case Action::Kind::set: add_set(action.set, names); break;
             case Action::Kind::tunnel_push: names.insert(tunnel_name(action.tunnel)); break;
+            case Action::Kind::tunnel_pop: names.insert("tnl_pop"); break;
             case Action::Kind::recirc: names.insert(changed ? "change, recirc" : "recirc"); break;
             case Action::Kind::copy_begin: names.insert(copy_name(action)); break;
             case Action::Kind::copy_end: break;

@@ -38,7 +38,7 @@ Verdict judge_by_ovs(const Scenario& scenario, OvsJudge& ovs) {
         for (; number < phase.packets_end; ++number) {
             const TestPacket& packet = scenario.packets[number];
             recorder.begin(number, packet.in_port, phase.counts);
-            (void)ovs.forward({packet.in_port, 0, packet.bytes.data(), packet.bytes.size()}, recorder);
+            (void)ovs.forward({packet.in_port, 0, packet.bytes.data(), packet.bytes.size(), false}, recorder);
         }
     }
     verdict.finish();

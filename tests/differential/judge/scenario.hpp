@@ -22,6 +22,7 @@
 
 #include "tests/differential/judge/megaflows.hpp"
 #include "tests/differential/judge/named_differences.hpp"
+#include "tests/differential/judge/recipe.hpp"
 
 namespace ovsdr::differential {
 
@@ -34,6 +35,7 @@ struct Draw {
 struct TestPacket {
     std::uint32_t in_port;   ///< datapath port number
     std::vector<std::uint8_t> bytes;
+    TunnelLie lie = TunnelLie::none;   ///< if it is one, only OVS and the soft NIC are asked
 };
 
 struct Change {

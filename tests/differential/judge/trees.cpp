@@ -15,6 +15,7 @@ constexpr Tag tags[] = {Tag::none, Tag::customer, Tag::service};
 constexpr unsigned frag_first_percent = 2, any_tag_percent = 15, any_second_percent = 40, three_tags_percent = 30,
                    transport_percent = 80;
 constexpr std::uint32_t most_children = 9;
+constexpr std::uint16_t some_udp_port = 53;
 
 using Bytes = PatternBytes;
 
@@ -31,7 +32,8 @@ public:
 
     /// Grows about `share` megaflows below `root`, fewer where the values run out.
     void tree(Megaflow root, std::size_t share) {
-        const std::vector<Step> steps = steps_for(root);
+        std::vector<Step> steps = steps_for(root);
+        if (root.protocol() != 0) steps = with_transport(root, std::move(steps), 0);
         grow(std::move(root), steps, 0, share);
     }
 
@@ -52,7 +54,7 @@ private:
             const Feature one = root.second == Tag::customer ? Feature::second_vid : Feature::second_pcp;
             if (std::ranges::count(features, one) == 0) features.insert(features.begin(), one);
         }
-        if (root.is_ip() && happens(chance_, transport_percent)) {
+        if (root.is_ip() && root.protocol() == 0 && happens(chance_, transport_percent)) {
             features.insert(features.begin() + below(chance_, 2), Feature::protocol);
         }
         std::vector<Step> steps;
@@ -61,7 +63,7 @@ private:
     }
 
     /// A protocol's own fields come next; the same ones all over the tree.
-    std::vector<Step> with_transport(const Megaflow& megaflow, std::vector<Step> steps, std::size_t depth) {
+    std::vector<Step> with_transport(const Megaflow& megaflow, std::vector<Step> steps, std::size_t place) {
         const std::uint8_t protocol = megaflow.protocol();
         const Tree tree{megaflow.in_port, megaflow.eth_type, megaflow.tag, megaflow.second};
         const auto known = transport_.try_emplace({tree, protocol});
@@ -71,6 +73,7 @@ private:
             const bool has_type = protocol == (megaflow.eth_type == type_ipv4 ? protocol_icmp : protocol_icmpv6);
             for (const Feature feature : {Feature::tp_src, Feature::tp_dst, Feature::tcp_flags}) {
                 if (feature == Feature::tcp_flags ? protocol != protocol_tcp : !has_ports && !has_type) continue;
+                if (megaflow[feature].mask != Bytes{}) continue;
                 if (!happens(chance_, 60)) continue;
                 Bytes mask = random_mask(chance_, feature, megaflow.eth_type);
                 // Types and codes have 8 bits.
@@ -80,7 +83,7 @@ private:
             }
             std::ranges::shuffle(more, chance_);
         }
-        steps.insert(steps.begin() + static_cast<std::ptrdiff_t>(depth) + 1, more.begin(), more.end());
+        steps.insert(steps.begin() + static_cast<std::ptrdiff_t>(place), more.begin(), more.end());
         return steps;
     }
 
@@ -97,7 +100,7 @@ private:
         for (const Bytes& value : values) {
             Megaflow child = node;
             child[step.feature] = {value, step.mask};
-            const auto deeper = step.feature == Feature::protocol ? with_transport(child, steps, depth) : steps;
+            const auto deeper = step.feature == Feature::protocol ? with_transport(child, steps, depth + 1) : steps;
             grow(std::move(child), deeper, depth + 1, std::max<std::size_t>(1, share / values.size()));
         }
     }
@@ -154,12 +157,39 @@ void add_roots_behind_the_limit(const PortNumber& port, std::vector<Megaflow>& f
     }
 }
 
+/// What comes through the underlay: each tunnel a tree of its own, and some of other protocols.
+void add_roots_of_underlay(std::uint16_t eth_type, Tag tag, std::vector<Megaflow>& found) {
+    Megaflow root{.in_port = uplink, .eth_type = eth_type, .tag = tag};
+    if (is_there(tag)) root.second = Tag::none;
+    const auto add = [&](std::uint8_t protocol, std::uint16_t port) {
+        Megaflow one = root;
+        one[Feature::protocol] = {number(protocol), ones(8)};
+        if (port != 0) one[Feature::tp_dst] = {number(port), ones(16)};
+        found.push_back(std::move(one));
+    };
+    for (const TunnelKind kind : tunnel_kinds) {
+        const std::uint16_t port = udp_port_of(kind);
+        add(port == 0 ? protocol_gre : protocol_udp, port);
+    }
+    add(protocol_udp, some_udp_port);
+    add(protocol_tcp, 0);
+    add(eth_type == type_ipv4 ? protocol_icmp : protocol_icmpv6, 0);
+}
+
 std::vector<Megaflow> roots(Chance& chance) {
     std::vector<Megaflow> found;
     for (const PortNumber& port : ports) {
         std::vector<std::uint16_t> types{type_ipv4, type_ipv6, type_arp};
         types.push_back(other_types[below(chance, std::size(other_types))]);
         for (const std::uint16_t type : types) {
+            if (port.odp == uplink && (type == type_ipv4 || type == type_ipv6)) {
+                add_roots_of_underlay(type, Tag::none, found);
+                if (type == type_ipv4) add_roots_of_underlay(type, Tag::customer, found);
+                for (const Tag second : {Tag::customer, Tag::service}) {
+                    found.push_back({.in_port = uplink, .eth_type = type, .tag = Tag::service, .second = second});
+                }
+                continue;
+            }
             if (happens(chance, any_tag_percent)) {
                 found.push_back({.in_port = port.odp, .eth_type = type, .tag = Tag::any});
                 continue;
