@@ -18,8 +18,7 @@ constexpr std::size_t tables_in_layer[] = {0, 10, 7, 5, 4, 3, 2};
 /// Of the megaflows behind recirculations.
 constexpr unsigned share_of_layer[] = {0, 46, 26, 12, 8, 5, 3};
 constexpr std::size_t most_of_class = 8;
-constexpr unsigned leads_percent = 65, way_out_percent = 50, no_masks_percent = 30, take_percent = 60,
-                   whole_mask_percent = 60, scarce_percent = 60;
+constexpr unsigned leads_percent = 65, way_out_percent = 50, no_masks_percent = 12, take_percent = 60, shape_percent = 35;
 constexpr std::size_t tries_for_one = 8;
 constexpr std::uint32_t first_recirc_id = 0x10;
 constexpr std::uint16_t first_eth_type = 0x600;
@@ -59,6 +58,10 @@ PatternBytes value_of(const ovsdr_flow_fields& seen, Feature feature) {
     }
 }
 
+Feature destination_of(const TunnelHeaders& headers) {
+    return headers.ipv6 ? Feature::tun_ipv6_dst : Feature::tun_dst;
+}
+
 void add_features_of(const TunnelHeaders& headers, std::vector<Feature>& features) {
     const bool gre = headers.kind == TunnelKind::gre;
     if (!gre || headers.key) features.push_back(gre ? Feature::tun_key : Feature::tun_id);
@@ -94,7 +97,8 @@ std::vector<Feature> features_of(const Megaflow& megaflow) {
     if (megaflow.eth_type == type_ipv6) features.push_back(Feature::label);
     const std::uint8_t protocol = megaflow.protocol();
     const bool ports = protocol == protocol_tcp || protocol == protocol_udp;
-    const bool icmp = protocol == (megaflow.eth_type == type_ipv4 ? protocol_icmp : protocol_icmpv6);
+    // Inside of a tunnel no device is known to find it.
+    const bool icmp = !megaflow.tunnel && protocol == (megaflow.eth_type == type_ipv4 ? protocol_icmp : protocol_icmpv6);
     if (ports || icmp) features.insert(features.end(), {Feature::tp_src, Feature::tp_dst});
     if (protocol == protocol_tcp) features.push_back(Feature::tcp_flags);
     return features;
@@ -242,7 +246,7 @@ bool Chains::make_megaflow(const Missed& missed, const Recipe& recipe) {
     const Class one{made->recirc_id, made->in_port, made->tunnel, made->eth_type, made->tag, made->second,
                     made->protocol(), made->first_fragments};
     const auto [of_class, is_new] = classes_.try_emplace(one);
-    if (is_new) of_class->second.masks = masks_for(*made);
+    if (is_new) give_masks(*made, of_class->second);
     if (++of_class->second.megaflows > most_of_class) return false;
     const Masks& own = of_class->second.masks;
     for (std::size_t i = 0; i < feature_length; ++i) {
@@ -253,10 +257,15 @@ bool Chains::make_megaflow(const Missed& missed, const Recipe& recipe) {
                                                                   : value_of(missed.seen, feature);
         made->patterns[i] = {both(value, own[i]), own[i]};
     }
+    if (made->tunnel && made->patterns[static_cast<std::size_t>(destination_of(*made->tunnel))].value == PatternBytes{}) {
+        return false;   // to OVS there is no tunnel without one
+    }
     Seed seed{recipe, masks_on_the_way(missed)};
     add_masks(*made, seed.masks);
     made->ufid = scenario_.ufids++;
-    made->actions = draw_actions(chance_, *made, [&] { return next_table(made->table()); });
+    draw_metadata(chance_, *made);
+    made->actions = actions_for(*made, of_class->second.shape);
+    rarity_.add(*made);
     const auto version = static_cast<std::uint32_t>(scenario_.versions.size());
     ovs_.add(*made);
     ovs_.put(version);
@@ -265,41 +274,48 @@ bool Chains::make_megaflow(const Missed& missed, const Recipe& recipe) {
     return true;
 }
 
-std::size_t& Chains::drawn(const Megaflow& megaflow, Feature feature) {
-    const bool transport = is_transport(feature);
-    return drawn_[{is_of_tunnel(feature) ? std::uint16_t{0} : megaflow.eth_type,
-                   transport ? megaflow.protocol() : std::uint8_t{0}, feature}];
+/// OVS has some of the destination in each, and the first option's contents are what options are there for.
+void Chains::add_tunnel_masks(const Megaflow& megaflow, Masks& masks) {
+    const Feature destination = destination_of(*megaflow.tunnel);
+    masks[static_cast<std::size_t>(destination)] = mask_for(megaflow, destination);
+    if (!asks_for_options(*megaflow.tunnel) || !happens(chance_, 95)) return;
+    masks[static_cast<std::size_t>(Feature::tun_option)] = mask_for(megaflow, Feature::tun_option);
 }
 
-/// OVS has some of the destination in each, and the first option's contents are what options are there for.
-void Chains::add_tunnel_masks(const TunnelHeaders& headers, Masks& masks) {
-    const Feature destination = headers.ipv6 ? Feature::tun_ipv6_dst : Feature::tun_dst;
-    masks[static_cast<std::size_t>(destination)] = random_mask(chance_, destination, 0);
-    if (!asks_for_options(headers) || !happens(chance_, 90)) return;
-    masks[static_cast<std::size_t>(Feature::tun_option)] = random_mask(chance_, Feature::tun_option, 0);
+PatternBytes Chains::mask_for(const Megaflow& megaflow, Feature feature) {
+    const bool icmp = is_transport(feature) && megaflow.protocol() != protocol_tcp &&
+                      megaflow.protocol() != protocol_udp;
+    const unsigned bits = icmp ? 8 : bits_of(feature, megaflow.eth_type);
+    return rarity_.wants_mask(megaflow, feature) ? part_of(chance_, bits) : ones(bits);
+}
+
+void Chains::give_masks(const Megaflow& megaflow, ClassOfPackets& of_class) {
+    if (happens(chance_, shape_percent)) of_class.shape = shape_like(chance_, shapes_, megaflow);
+    if (of_class.shape == nullptr) {
+        of_class.masks = masks_for(megaflow);
+        return;
+    }
+    for (std::size_t i = 0; i < feature_length; ++i) {
+        if (static_cast<Feature>(i) != Feature::protocol) of_class.masks[i] = of_class.shape->megaflow.patterns[i].mask;
+    }
+}
+
+std::vector<Action> Chains::actions_for(Megaflow megaflow, const Shape* shape) {
+    const NextTable next = [&] { return next_table(megaflow.table()); };
+    if (shape == nullptr) return draw_actions(chance_, megaflow, next, rarity_);
+    megaflow.actions = shape->megaflow.actions;
+    draw_ports(chance_, megaflow, next);
+    return std::move(megaflow.actions);
 }
 
 Masks Chains::masks_for(const Megaflow& megaflow) {
     Masks masks{};
-    if (megaflow.tunnel) add_tunnel_masks(*megaflow.tunnel, masks);
+    if (megaflow.tunnel) add_tunnel_masks(megaflow, masks);
     if (happens(chance_, no_masks_percent)) return masks;
     std::vector<Feature> features = features_of(megaflow);
-    std::ranges::shuffle(features, chance_);
-    if (happens(chance_, scarce_percent)) {
-        std::ranges::stable_sort(features, {}, [&](Feature feature) { return drawn(megaflow, feature); });
-    }
-    features.resize(std::min<std::size_t>(features.size(), 1 + below(chance_, 4)));
-    for (const Feature feature : features) {
-        PatternBytes& mask = masks[static_cast<std::size_t>(feature)];
-        const bool whole = ++drawn(megaflow, feature) % 2 == 0 || happens(chance_, whole_mask_percent - 50);
-        const bool icmp = is_transport(feature) && megaflow.protocol() != protocol_tcp &&
-                          megaflow.protocol() != protocol_udp;
-        if (icmp) {
-            mask = whole ? ones(8) : part_of(chance_, 8);
-        } else {
-            mask = whole ? ones(bits_of(feature, megaflow.eth_type)) : random_mask(chance_, feature, megaflow.eth_type);
-        }
-    }
+    rarity_.sort(megaflow, features);
+    features.resize(std::min<std::size_t>(features.size(), 4 + below(chance_, 6)));
+    for (const Feature feature : features) masks[static_cast<std::size_t>(feature)] = mask_for(megaflow, feature);
     return masks;
 }
 

@@ -3,7 +3,8 @@
 // The model. They are made as OVS makes them: a packet that no megaflow of its table takes gives values, and the class
 // of packets that it is of gives masks. A class is a table, a port, a tunnel's flags and options, an ethertype, tags, a
 // protocol: it has the same masks for all its megaflows, so that no packet belongs to two. The packet stays a pattern
-// for others: what no megaflow on its way looks at may vary. A tunnel port's table is in the first layer.
+// for others: what no megaflow on its way looks at may vary. Some classes have the masks and actions of OVN's (a
+// tunnel's among them). A tunnel port's table is in the first layer.
 //
 // Threads: one.
 #pragma once
@@ -14,6 +15,8 @@
 #include <tuple>
 #include <vector>
 
+#include "tests/differential/judge/names.hpp"
+#include "tests/differential/judge/ovn_shapes.hpp"
 #include "tests/differential/judge/ovs_judge.hpp"
 #include "tests/differential/judge/recipe.hpp"
 #include "tests/differential/judge/scenario.hpp"
@@ -23,7 +26,8 @@ namespace ovsdr::differential {
 class Chains {
 public:
     /// Megaflows are added to the scenario's versions and put into `ovs`.
-    Chains(Chance& chance, Scenario& scenario, OvsJudge& ovs) : chance_(chance), scenario_(scenario), ovs_(ovs) {}
+    Chains(Chance& chance, Rarity& rarity, const std::vector<Shape>& shapes, Scenario& scenario, OvsJudge& ovs)
+        : chance_(chance), rarity_(rarity), shapes_(shapes), scenario_(scenario), ovs_(ovs) {}
 
     /// Where a megaflow of this table may lead.
     [[nodiscard]] std::optional<std::uint32_t> next_table(TableId from);
@@ -46,6 +50,11 @@ private:
     };
     using Class = std::tuple<std::uint32_t, std::uint32_t, std::optional<TunnelHeaders>, std::uint16_t, Tag, Tag,
                              std::uint8_t, bool>;
+    struct ClassOfPackets {
+        Masks masks{};
+        const Shape* shape = nullptr;   ///< whose masks and actions it has
+        std::size_t megaflows = 0;
+    };
     struct Missed;   ///< a packet that no megaflow took behind a recirculation
     class Watcher;
 
@@ -58,21 +67,19 @@ private:
     [[nodiscard]] MasksOfFrame masks_on_the_way(const Missed& missed) const;
     /// False: not of this packet.
     bool make_megaflow(const Missed& missed, const Recipe& recipe);
+    void give_masks(const Megaflow& megaflow, ClassOfPackets& of_class);
     [[nodiscard]] Masks masks_for(const Megaflow& megaflow);
-    void add_tunnel_masks(const TunnelHeaders& headers, Masks& masks);
-    /// How many classes look at the feature, of those with the ethertype and, if it is the protocol's, the protocol.
-    [[nodiscard]] std::size_t& drawn(const Megaflow& megaflow, Feature feature);
+    [[nodiscard]] std::vector<Action> actions_for(Megaflow megaflow, const Shape* shape);
+    void add_tunnel_masks(const Megaflow& megaflow, Masks& masks);
+    [[nodiscard]] PatternBytes mask_for(const Megaflow& megaflow, Feature feature);
 
     Chance& chance_;
+    Rarity& rarity_;
+    const std::vector<Shape>& shapes_;
     Scenario& scenario_;
     OvsJudge& ovs_;
     std::map<unsigned, std::vector<std::uint32_t>> layers_;   ///< recirc_ids
-    struct ClassOfPackets {
-        Masks masks;
-        std::size_t megaflows = 0;
-    };
     std::map<Class, ClassOfPackets> classes_;
-    std::map<std::tuple<std::uint16_t, std::uint8_t, Feature>, std::size_t> drawn_;
     std::map<std::uint32_t, Seed> seeds_;   ///< by version
 };
 

@@ -18,12 +18,6 @@ void for_each_table(const Megaflow& megaflow, Visit visit) {
     }
 }
 
-/// The option that a device has to look for.
-std::optional<GeneveOptions> option_of(const Megaflow& megaflow) {
-    const bool asks = megaflow.tunnel && asks_for_options(*megaflow.tunnel);
-    return asks ? std::optional(megaflow.tunnel->options) : std::nullopt;
-}
-
 }  // namespace
 
 /// Who has what there is one of: those that the NIC has, or else who comes first.

@@ -10,6 +10,7 @@
 #include "tests/differential/judge/compare.hpp"
 #include "tests/differential/judge/coverage.hpp"
 #include "tests/differential/judge/nic_judge.hpp"
+#include "tests/differential/judge/names.hpp"
 
 using namespace ovsdr::differential;
 
@@ -60,7 +61,8 @@ int run_judge(const Options& options, const std::string& judge) {
 /// What tests/differential/run adds up: a line each, "kind<tab>numbers<tab>name".
 void show_coverage(const Scenario& scenario, const Verdict& nic, const Verdict& ovs) {
     for (const auto& [name, covered] : coverage_of(scenario, nic, ovs)) {
-        fmt::print("covered\t{}\t{}\t{}\t{}\n", covered.drawn, covered.installed, covered.packets, name);
+        fmt::print("covered\t{}\t{}\t{}\t{}\t{}\n", covered.drawn, covered.installed, covered.hit, covered.packets,
+                   name);
     }
     const Figures figures = figures_of(scenario, nic);
     fmt::print("figures\t{}\t{}\t{}\t{}\t{}\n", figures.drawn, figures.installed, figures.taken, figures.up,
@@ -107,6 +109,24 @@ int run_compare(const Options& options) {
 
 int show(const Options& options) {
     const Scenario scenario = make_scenario(options.draw);
+    if (std::getenv("JUDGE_NAMES")) {
+        std::map<std::string, std::array<int, 3>> n;
+        for (unsigned format : {0U, 1U}) {
+            std::vector<bool> ever(scenario.versions.size());
+            Expectations e(scenario, format);
+            std::vector<std::uint8_t> now(scenario.versions.size());
+            for (const Phase& phase : scenario.phases) {
+                e.apply(phase);
+                auto all = e.all(now);
+                for (std::size_t i = 0; i < all.size(); ++i) if (all[i] == Expectation::installed) ever[i] = true;
+            }
+            int in = 0;
+            for (std::size_t i = 0; i < ever.size(); ++i) { in += ever[i]; for (auto& name : names_of(scenario.versions[i])) { n[name][format] += ever[i]; n[name][2] += format; } }
+            fmt::print("{} of {}\n", in, ever.size());
+        }
+        for (auto& [name, c] : n) fmt::print("{:6}{:6}{:6} {}\n", c[2], c[0], c[1], name);
+        return 0;
+    }
     for (std::size_t i = 0; i < scenario.versions.size(); ++i) fmt::print("{}: {}\n", i, text_of(scenario.versions[i]));
     return 0;
 }

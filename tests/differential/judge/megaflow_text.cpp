@@ -74,7 +74,7 @@ std::string ip_text(const Megaflow& megaflow) {
     if (megaflow[Feature::tos].mask != Bytes{}) part.add((v4 ? "tos=" : "tclass=") + hex(megaflow[Feature::tos], 8));
     if (megaflow[Feature::ttl].mask != Bytes{}) part.add((v4 ? "ttl=" : "hlimit=") + hex(megaflow[Feature::ttl], 8));
     if (megaflow[Feature::label].mask != Bytes{}) part.add("label=" + hex(megaflow[Feature::label], label_bits));
-    part.add(megaflow.first_fragments ? "frag=first" : "frag=no");
+    part.add(megaflow.later_fragments ? "frag=later" : megaflow.first_fragments ? "frag=first" : "frag=no");
     return part.text() + transport_text(megaflow);
 }
 
@@ -125,6 +125,25 @@ std::string tunnel_text(const Megaflow& megaflow) {
     return fmt::format("tunnel({}{},{}),", text, options_text(megaflow), flags_text(headers));
 }
 
+struct MetadataRow {
+    const char *name, *zero;
+};
+/// That a packet is of no tunnel no text can say (ovs_judge.cpp).
+constexpr MetadataRow metadata_rows[] = {
+    {"skb_priority", "skb_priority(0/0xffffffff),"}, {"skb_mark", "skb_mark(0/0xffffffff),"},
+    {"ct_state", "ct_state(0/0x3f),"},               {"ct_zone", "ct_zone(0/0xffff),"},
+    {"ct_mark", "ct_mark(0/0x3),"},                  {"ct_label", "ct_label(0/0x3),"},
+    {"dp_hash", "dp_hash(0/0xf),"},                  {"tunnel", ""},
+};
+
+std::string metadata_text(const Megaflow& megaflow) {
+    std::string text;
+    for (const Metadata one : all_metadata) {
+        if (megaflow.looks_for_zero_of(one)) text += metadata_rows[static_cast<std::size_t>(one)].zero;
+    }
+    return text;
+}
+
 /// A tag and what is behind it.
 std::string encap_text(Tag tag, const Pattern& vid, const Pattern& pcp, const std::string& payload) {
     Part vlan("vlan");
@@ -144,6 +163,13 @@ const PortNumber& port_of(std::uint32_t odp) {
 }
 
 }  // namespace
+
+std::optional<GeneveOptions> option_of(const Megaflow& megaflow) {
+    const bool asks = megaflow.tunnel && asks_for_options(*megaflow.tunnel);
+    return asks ? std::optional(megaflow.tunnel->options) : std::nullopt;
+}
+
+const char* name_of(Metadata metadata) { return metadata_rows[static_cast<std::size_t>(metadata)].name; }
 
 std::uint16_t vport_of(std::uint32_t odp) { return port_of(odp).vport; }
 std::uint8_t vlan_limit_of(std::uint32_t odp) { return port_of(odp).vlan_limit; }
@@ -176,11 +202,12 @@ unsigned bits_of(Feature feature, std::uint16_t eth_type) {
 }
 
 std::string match_text(const Megaflow& megaflow) {
-    std::string text =
-        fmt::format("{}recirc_id({}),in_port({}){}", megaflow.tunnel ? tunnel_text(megaflow) : "", megaflow.recirc_id,
-                    megaflow.in_port, ethernet_text(megaflow));
+    std::string text = metadata_text(megaflow);
+    text += fmt::format("{}recirc_id({}),in_port({}){}", megaflow.tunnel ? tunnel_text(megaflow) : "", megaflow.recirc_id,
+                        megaflow.in_port, ethernet_text(megaflow));
     const std::string payload = fmt::format("eth_type({:#06x}){}", megaflow.eth_type,
-                                            megaflow.is_ip() ? ip_text(megaflow) : std::string());
+                                            megaflow.is_ip() ? ip_text(megaflow) : std::string()) +
+                                megaflow.refused_match;
     const std::string behind_one =
         is_there(megaflow.second)
             ? encap_text(megaflow.second, megaflow[Feature::second_vid], megaflow[Feature::second_pcp], payload)

@@ -64,6 +64,13 @@ inline constexpr std::size_t feature_length = static_cast<std::size_t>(Feature::
 enum class Tag : std::uint8_t { none, customer, service, any };   ///< any: the megaflow does not look at it
 [[nodiscard]] constexpr bool is_there(Tag tag) { return tag == Tag::customer || tag == Tag::service; }
 
+/// That no packet has which no megaflow has given one: OVS may look whether it is 0, which is no match.
+enum class Metadata : std::uint8_t { skb_priority, skb_mark, ct_state, ct_zone, ct_mark, ct_label, dp_hash, tunnel };
+inline constexpr Metadata all_metadata[] = {Metadata::skb_priority, Metadata::skb_mark, Metadata::ct_state,
+                                            Metadata::ct_zone,      Metadata::ct_mark,  Metadata::ct_label,
+                                            Metadata::dp_hash,      Metadata::tunnel};
+[[nodiscard]] const char* name_of(Metadata metadata);
+
 struct Action {
     enum class Kind : std::uint8_t {
         output, push, pop, set, tunnel_push, tunnel_pop, recirc,
@@ -94,7 +101,10 @@ struct Megaflow {
     std::uint16_t eth_type = 0;
     Tag tag = Tag::none, second = Tag::any;   ///< second: behind a first one; any where vlan-limit is 1
     bool first_fragments = false;    ///< frag=first instead of frag=no
+    bool later_fragments = false;    ///< frag=later
     std::array<Pattern, feature_length> patterns{};
+    std::uint8_t zeros = 0;          ///< of Metadata, a bit each
+    std::string refused_match{};     ///< of the payload, as text: no NIC has it
     std::optional<TunnelHeaders> tunnel{};   ///< if in_port is a tunnel's
     std::optional<std::uint32_t> twin_of{};  ///< ufid of one that differs in nothing that a device sees
     std::vector<Action> actions;
@@ -103,6 +113,7 @@ struct Megaflow {
     [[nodiscard]] const Pattern& operator[](Feature feature) const {
         return patterns[static_cast<std::size_t>(feature)];
     }
+    [[nodiscard]] bool looks_for_zero_of(Metadata one) const { return (zeros >> static_cast<unsigned>(one) & 1) != 0; }
     /// 0: not matched.
     [[nodiscard]] std::uint8_t protocol() const { return (*this)[Feature::protocol].value[15]; }
     /// Equal: the same match to a device.
@@ -119,6 +130,9 @@ struct Megaflow {
 
 /// Whether a device of this steering format (0, 1, 2) can do it, if the tables that it leads to may be there.
 [[nodiscard]] bool is_offloadable(const Megaflow& megaflow, unsigned format);
+
+/// The Geneve options that a device has to look for, if the megaflow asks for any.
+[[nodiscard]] std::optional<GeneveOptions> option_of(const Megaflow& megaflow);
 
 /// Bits that a feature has in packets of this ethertype.
 [[nodiscard]] unsigned bits_of(Feature feature, std::uint16_t eth_type);

@@ -165,6 +165,7 @@ private:
 
 bool is_offloadable(const Megaflow& megaflow, unsigned format) {
     const bool connectx_5 = format == 0;
+    if (!megaflow.refused_match.empty() || megaflow.later_fragments) return false;
     if (megaflow.first_fragments || (connectx_5 && looks_at_icmp(megaflow))) return false;
     if (is_tag(megaflow.eth_type) && vlan_limit_of(megaflow.in_port) > 1) return false;   // a third tag
     if (megaflow.tunnel && !(is_tunnel_told(megaflow, connectx_5) && is_counted_right(megaflow, connectx_5))) return false;

@@ -176,6 +176,9 @@ match_from_text(const struct ovs_judge_megaflow *from, struct match *match, char
     match->wc.masks.in_port.odp_port = ODPP_NONE;
     match->wc.masks.recirc_id = UINT32_MAX;
     mask_tags(from->looks_at_tags, match);
+    if (from->has_no_tunnel) {
+        match->wc.masks.tunnel.ip_dst = OVS_BE32_MAX;
+    }
     if (from->has_no_key) {
         match->flow.tunnel.flags &= ~FLOW_TNL_F_KEY;
     }

@@ -32,6 +32,7 @@ void ovs_judge_limit_vlans(int limit);
 struct ovs_judge_megaflow {
     const char *match, *actions;
     int looks_at_tags;   /* 0: whatever tags there are; 1: not at the second; 2: at both, where the text has none too */
+    bool has_no_tunnel;  /* packets that come out of one are not its */
     bool has_no_key;     /* the tunnel's: the text cannot say that there must be none */
 };
 

@@ -39,7 +39,8 @@ void OvsJudge::add(const Megaflow& megaflow) {
     const char* error = nullptr;
     const std::string match = match_text(megaflow), actions = actions_text(megaflow);
     const bool has_no_key = megaflow.tunnel && !megaflow.tunnel->key;
-    const ovs_judge_megaflow text{match.c_str(), actions.c_str(), looks_at_tags(megaflow), has_no_key};
+    const ovs_judge_megaflow text{match.c_str(), actions.c_str(), looks_at_tags(megaflow),
+                                 megaflow.looks_for_zero_of(Metadata::tunnel), has_no_key};
     ovs_judge_limit_vlans(vlan_limit_of(megaflow.in_port));
     ovsdr_megaflow& translated = translated_.emplace_back();
     if (!ovs_judge_add(ovs_, &text, &translated, &error)) throw std::runtime_error(error);

@@ -218,9 +218,9 @@ TunnelHeaders random_headers(TunnelKind kind, bool ipv6, Chance& chance) {
     if (kind != TunnelKind::geneve) return headers;
     headers.oam = happens(chance, 8);
     const std::uint32_t drawn = below(chance, 100);
-    headers.options = drawn < 60   ? GeneveOptions::usual
-                      : drawn < 85 ? GeneveOptions::none
-                      : drawn < 93 ? GeneveOptions::two : GeneveOptions::other;
+    headers.options = drawn < 74   ? GeneveOptions::usual
+                      : drawn < 90 ? GeneveOptions::none
+                      : drawn < 95 ? GeneveOptions::two : GeneveOptions::other;
     return headers;
 }
 
@@ -234,8 +234,8 @@ Recipe random_inner(std::uint32_t tunnel_port, Chance& chance) {
     constexpr std::uint16_t types[] = {type_ipv4, type_ipv4, type_ipv4, type_ipv4, type_ipv6, type_ipv6, type_ipv6,
                                        type_ipv6, type_arp,  0x88b5};
     Megaflow like{.in_port = tunnel_port, .eth_type = types[below(chance, std::size(types))]};
-    like.tag = random_kind_of_tag(chance, 35);
-    like.second = like.tag == Tag::none ? Tag::none : random_kind_of_tag(chance, 40);
+    like.tag = random_kind_of_tag(chance, 45);
+    like.second = like.tag == Tag::none ? Tag::none : random_kind_of_tag(chance, 60);
     const std::uint8_t protocols[] = {protocol_tcp, protocol_tcp, protocol_tcp, protocol_udp, protocol_udp,
                                       protocol_udp, like.eth_type == type_ipv4 ? protocol_icmp : protocol_icmpv6,
                                       protocol_sctp};
@@ -284,6 +284,10 @@ Recipe aimed_at(const Megaflow& megaflow, Chance& chance) {
     if (happens(chance, 50)) recipe.fragment = dont_fragment;
     if (megaflow.first_fragments) {
         recipe.fragment = more_fragments;
+        recipe.fragment_header = true;
+    }
+    if (megaflow.later_fragments) {
+        recipe.fragment = static_cast<std::uint16_t>(1 + below(chance, 100));
         recipe.fragment_header = true;
     }
     if (happens(chance, 8)) recipe.options = 1 + below(chance, most_options);

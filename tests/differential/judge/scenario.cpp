@@ -23,6 +23,7 @@ constexpr unsigned shapes_percent = 50;    ///< of the trees that can have OVN's
 constexpr unsigned changed_percent = 33;   ///< of the packets
 constexpr std::size_t phases = 5;          ///< in which packets are counted
 constexpr std::size_t part_of_untrue = 40; ///< of the packets, one in so many has a header that is not true
+constexpr std::size_t usual_goes_in = 3;   ///< phase in which no megaflow asks for the usual Geneve option
 constexpr unsigned delete_percent = 5, modify_percent = 4, return_percent = 40, aim_at_gone_percent = 20,
                    aim_anywhere_percent = 60;
 
@@ -37,7 +38,8 @@ public:
 class ScenarioMaker {
 public:
     explicit ScenarioMaker(const Draw& draw)
-        : draw_(draw), chance_(draw.seed), shapes_(read_shapes(draw.shapes)), chains_(chance_, scenario_, ovs_) {}
+        : draw_(draw), chance_(draw.seed), shapes_(read_shapes(draw.shapes)), rarity_(chance_),
+          chains_(chance_, rarity_, shapes_, scenario_, ovs_) {}
 
     Scenario make() {
         add_markers();
@@ -77,12 +79,18 @@ private:
 
     void add_trees(std::size_t length) {
         const NextTable next = [&] { return chains_.next_table({}); };
-        const auto actions = [&](const Megaflow& megaflow) { return draw_actions(chance_, megaflow, next); };
+        const auto actions = [&](Megaflow megaflow) {
+            megaflow.actions = draw_actions(chance_, megaflow, next, rarity_);
+            rarity_.add(megaflow);
+            return megaflow.actions;
+        };
         const auto shaped = [&](const Megaflow& root, std::size_t share) {
             const bool wanted = root.is_ip() && happens(chance_, shapes_percent);
-            return wanted ? grow_shapes(chance_, shapes_, root, share, next) : std::vector<Megaflow>();
+            auto grown = wanted ? grow_shapes(chance_, shapes_, root, share, next) : std::vector<Megaflow>();
+            for (const Megaflow& megaflow : grown) rarity_.add(megaflow);
+            return grown;
         };
-        for (Megaflow& megaflow : grow_trees(chance_, length, actions, shaped)) add(std::move(megaflow));
+        for (Megaflow& megaflow : grow_trees(chance_, rarity_, length, actions, shaped)) add(std::move(megaflow));
     }
 
     /// Of megaflows of tunnels: the same but for what no device sees. No packet is a twin's.
@@ -100,10 +108,19 @@ private:
         }
     }
 
-    /// All come, in any order: children before parents.
+    /// All come, in any order: children before parents. But for those with another Geneve option, which would keep the
+    /// usual one out: they come in the second phase, and must wait until those that have it go.
     void first_phase() {
         Phase phase;
-        for (std::uint32_t i = port_length; i < scenario_.versions.size(); ++i) phase.changes.push_back({i, true});
+        for (std::uint32_t i = port_length; i < scenario_.versions.size(); ++i) {
+            if (option_of(scenario_.versions[i]) != GeneveOptions::other) {
+                phase.changes.push_back({i, true});
+                continue;
+            }
+            ovs_.remove(i);
+            gone_.insert(scenario_.versions[i].ufid);
+            latest_[scenario_.versions[i].ufid] = i;
+        }
         std::ranges::shuffle(phase.changes, chance_);
         for (std::uint32_t i = 0; i < port_length; ++i) phase.changes.insert(phase.changes.begin(), {i, true});
         for (const Change& change : phase.changes) latest_[scenario_.versions[change.version].ufid] = change.version;
@@ -123,6 +140,7 @@ private:
         for (std::uint32_t ufid = port_length; ufid < scenario_.ufids; ++ufid) {
             const std::uint32_t version = latest_.at(ufid);
             if (is_twin(ufid)) continue;
+            if (change_option(ufid, phase)) continue;
             if (gone_.contains(ufid)) {
                 if (happens(chance_, return_percent)) change_all_of(ufid, true, phase);
             } else if (happens(chance_, delete_percent)) {
@@ -135,6 +153,18 @@ private:
         begin(std::move(phase));
     }
 
+    /// Whether this is a phase in which all those with an option come or go.
+    bool change_option(std::uint32_t ufid, Phase& phase) {
+        const auto option = option_of(scenario_.versions[latest_.at(ufid)]);
+        if (!option) return false;
+        const std::size_t number = scenario_.phases.size();
+        const bool usual = option == GeneveOptions::usual;
+        if (number != 1 && number != usual_goes_in && number != usual_goes_in + 1) return false;
+        const bool there = usual ? number != usual_goes_in : number <= usual_goes_in;
+        if (gone_.contains(ufid) == there) change_all_of(ufid, there, phase);
+        return true;
+    }
+
     [[nodiscard]] bool is_twin(std::uint32_t ufid) const {
         return scenario_.versions[latest_.at(ufid)].twin_of.has_value();
     }
@@ -142,7 +172,7 @@ private:
     /// A twin is not there without the other one, whose packets it would take; of the two it goes more often.
     void change_all_of(std::uint32_t ufid, bool put, Phase& phase) {
         const auto twin = twins_.find(ufid);
-        const bool alone = twin != twins_.end() && !put && happens(chance_, 50);
+        const bool alone = twin != twins_.end() && !put && !gone_.contains(twin->second) && happens(chance_, 50);
         if (!alone) phase.changes.push_back({latest_.at(ufid), put});
         if (twin != twins_.end() && gone_.contains(twin->second) == put) {
             phase.changes.push_back({latest_.at(twin->second), put});
@@ -152,7 +182,8 @@ private:
     /// Other actions.
     std::uint32_t modified(std::uint32_t old) {
         Megaflow megaflow = scenario_.versions[old];
-        megaflow.actions = draw_actions(chance_, megaflow, [&] { return chains_.next_table(megaflow.table()); });
+        megaflow.actions = draw_actions(chance_, megaflow, [&] { return chains_.next_table(megaflow.table()); }, rarity_);
+        rarity_.add(megaflow);
         const auto version = static_cast<std::uint32_t>(scenario_.versions.size());
         ovs_.add(megaflow);
         scenario_.versions.push_back(std::move(megaflow));
@@ -251,6 +282,7 @@ private:
     const std::vector<Shape> shapes_;
     OvsJudge ovs_;
     Scenario scenario_;
+    Rarity rarity_;
     Chains chains_;
     std::map<std::uint32_t, std::uint32_t> latest_;   ///< version, by ufid
     std::set<std::uint32_t> gone_;                    ///< ufids

@@ -10,7 +10,7 @@
 #include <functional>
 #include <vector>
 
-#include "tests/differential/judge/megaflows.hpp"
+#include "tests/differential/judge/names.hpp"
 
 namespace ovsdr::differential {
 
@@ -20,10 +20,10 @@ using DrawActions = std::function<std::vector<Action>(const Megaflow&)>;
 using GrowInstead = std::function<std::vector<Megaflow>(const Megaflow& root, std::size_t share)>;
 
 /// About `length` of them.
-[[nodiscard]] std::vector<Megaflow> grow_trees(Chance& chance, std::size_t length, const DrawActions& actions,
-                                               const GrowInstead& grow_instead);
+[[nodiscard]] std::vector<Megaflow> grow_trees(Chance& chance, Rarity& rarity, std::size_t length,
+                                               const DrawActions& actions, const GrowInstead& grow_instead);
 
-/// Whole, a prefix, or any bits. Protocols are matched whole, as OVS does.
-[[nodiscard]] PatternBytes random_mask(Chance& chance, Feature feature, std::uint16_t eth_type);
+/// Looks for zero of some metadata in some megaflows.
+void draw_metadata(Chance& chance, Megaflow& megaflow);
 
 }  // namespace ovsdr::differential

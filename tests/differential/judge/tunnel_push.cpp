@@ -6,7 +6,7 @@ namespace ovsdr::differential {
 
 namespace {
 
-constexpr unsigned checksum_percent = 8, ipv6_percent = 25, option_percent = 60, peers = 12;
+constexpr unsigned checksum_percent = 4, ipv6_percent = 35, option_percent = 60, geneve_percent = 25, peers = 12;
 
 /// OVS_VPORT_TYPE_*, over IPv4 and over IPv6.
 constexpr unsigned types[][2] = {{4, 4}, {5, 5}, {3, 109}};
@@ -43,7 +43,8 @@ Text gre(const TunnelPush& push) {
 }  // namespace
 
 TunnelPush draw_tunnel_push(Chance& chance) {
-    TunnelPush push{.kind = tunnel_kinds[below(chance, std::size(tunnel_kinds))]};
+    const bool geneve = happens(chance, geneve_percent);
+    TunnelPush push{.kind = geneve ? TunnelKind::geneve : tunnel_kinds[below(chance, std::size(tunnel_kinds))]};
     push.ipv6 = happens(chance, ipv6_percent);
     push.checksum = happens(chance, checksum_percent);
     push.key = happens(chance, 80);
