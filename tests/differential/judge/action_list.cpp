@@ -9,10 +9,13 @@ namespace ovsdr::differential {
 
 namespace {
 
-constexpr unsigned nothing_percent = 8, sets_percent = 90, tunnel_percent = 48, tunnel_from_wire_percent = 6, copy_percent = 18,
-                   length_percent = 40, recirc_percent = 45, last_recirc_percent = 70, late_push_percent = 3,
-                   plain_percent = 70, pop_percent = 92, back_percent = 4,
-                   from_wire_percent = 20, from_vports_percent = 12, another_tunnel_percent = 50, two_pops_percent = 65, recirc_over_ipv6_percent = 4,
+constexpr unsigned nothing_percent = 8, plain_percent = 70, back_percent = 4;
+constexpr unsigned sets_percent = 95, set_percent = 80, two_sets_percent = 80;
+constexpr unsigned pushes_from_wire_percent = 14, pops_from_vports_percent = 10, two_pops_percent = 85,
+                   two_pushes_percent = 30, late_push_percent = 3;
+constexpr unsigned tunnel_percent = 60, tunnel_from_wire_percent = 6, another_tunnel_percent = 50, pop_percent = 92;
+constexpr unsigned copy_percent = 18, length_percent = 40;
+constexpr unsigned recirc_percent = 45, last_recirc_percent = 70, recirc_over_ipv6_percent = 4,
                    changed_in_tunnel_percent = 8;
 constexpr std::uint16_t some_length = 1400;
 
@@ -56,9 +59,11 @@ private:
         switch (below(chance_, 12)) {
             case 0: list_.push_back(draw_output(chance_, megaflow_)); break;
             case 1: list_.insert(list_.begin(), draw_output(chance_, megaflow_)); break;
-            case 2:
-                list_.insert(list_.begin(), {.kind = Action::Kind::set, .set = draw_set(chance_, megaflow_.eth_type, 0, rarity_)});
+            case 2: {
+                const SetAction set = draw_set(chance_, megaflow_.eth_type, 0, rarity_);
+                list_.insert(list_.begin(), {.kind = Action::Kind::set, .set = set});
                 break;
+            }
             case 3:
                 if (const auto table = next_table_()) recirculate(*table);
                 break;
@@ -71,8 +76,8 @@ private:
         pop();
         perhaps_set();
         // A ConnectX-5 pushes nothing onto what comes from the wire, and pops nothing off the rest.
-        unsigned pushes = below(chance_, 10) < 5 ? 1 : below(chance_, 3);
-        if (from_wire_ && !happens(chance_, from_wire_percent)) pushes = 0;
+        unsigned pushes = happens(chance_, two_pushes_percent) ? 2 : happens(chance_, 75) ? 1 : 0;
+        if (from_wire_ && !happens(chance_, pushes_from_wire_percent)) pushes = 0;
         for (unsigned i = 0; i < pushes; ++i) list_.push_back(draw_push(chance_));
         perhaps_set();
     }
@@ -92,7 +97,7 @@ private:
     void pop() {
         const bool two = is_there(megaflow_.second) || is_tag(megaflow_.eth_type);
         if (megaflow_.tag == Tag::any) return;
-        if (!happens(chance_, megaflow_.tag == Tag::none ? 8 : from_wire_ ? 75 : from_vports_percent)) return;
+        if (!happens(chance_, megaflow_.tag == Tag::none ? 8 : from_wire_ ? 75 : pops_from_vports_percent)) return;
         list_.push_back({.kind = Action::Kind::pop});
         if (happens(chance_, two ? 70 : 15)) list_.push_back({.kind = Action::Kind::pop});
         if (happens(chance_, two ? 4 : 0)) list_.push_back({.kind = Action::Kind::pop});
@@ -100,9 +105,12 @@ private:
 
     /// A set action here and there in the lists of some megaflows.
     void perhaps_set() {
-        if (!sets_ || !happens(chance_, 65)) return;
-        const SetAction set = draw_set(chance_, megaflow_.eth_type, megaflow_.protocol(), rarity_);
-        list_.push_back({.kind = Action::Kind::set, .set = set});
+        if (!sets_ || !happens(chance_, set_percent)) return;
+        const unsigned sets = megaflow_.protocol() != 0 && happens(chance_, two_sets_percent) ? 2 : 1;
+        for (unsigned i = 0; i < sets; ++i) {
+            const SetAction set = draw_set(chance_, megaflow_.eth_type, megaflow_.protocol(), rarity_);
+            list_.push_back({.kind = Action::Kind::set, .set = set});
+        }
     }
 
     /// Some actions in a row become those of a copy.
@@ -163,7 +171,8 @@ private:
 }  // namespace
 
 std::optional<TunnelKind> tunnel_of(const Megaflow& megaflow) {
-    if (!megaflow.is_ip() || megaflow.in_port != uplink || megaflow.recirc_id != 0 || megaflow.first_fragments) return {};
+    if (!megaflow.is_ip() || megaflow.in_port != uplink || megaflow.recirc_id != 0) return {};
+    if (megaflow.first_fragments || megaflow.later_fragments) return {};
     if (megaflow.protocol() == protocol_gre) return TunnelKind::gre;
     const Pattern& port = megaflow[Feature::tp_dst];
     if (megaflow.protocol() != protocol_udp || port.mask != ones(16)) return {};
@@ -182,7 +191,8 @@ Action draw_output(Chance& chance, const Megaflow& megaflow) {
     while (true) {
         const std::uint32_t port = ports[below(chance, port_length)].odp;
         const bool back = vport_of(port) == vport_of(megaflow.in_port);   // nobody takes packets of a tunnel there
-        if (!back || (megaflow.tunnel && happens(chance, back_percent))) return {.kind = Action::Kind::output, .port = port};
+        if (back && !(megaflow.tunnel && happens(chance, back_percent))) continue;
+        return {.kind = Action::Kind::output, .port = port};
     }
 }
 

@@ -18,7 +18,8 @@ constexpr std::size_t tables_in_layer[] = {0, 10, 7, 5, 4, 3, 2};
 /// Of the megaflows behind recirculations.
 constexpr unsigned share_of_layer[] = {0, 46, 26, 12, 8, 5, 3};
 constexpr std::size_t most_of_class = 8;
-constexpr unsigned leads_percent = 65, way_out_percent = 50, no_masks_percent = 12, take_percent = 60, shape_percent = 35;
+constexpr unsigned leads_percent = 65, way_out_percent = 50, no_masks_percent = 12, take_percent = 60,
+                   shape_percent = 35;
 constexpr std::size_t tries_for_one = 8;
 constexpr std::uint32_t first_recirc_id = 0x10;
 constexpr std::uint16_t first_eth_type = 0x600;
@@ -87,7 +88,7 @@ PatternBytes value_of(const ovsdr_tunnel_fields& seen, Feature feature) {
 }
 
 /// That a class may be told apart by.
-std::vector<Feature> features_of(const Megaflow& megaflow) {
+std::vector<Feature> features_of(const Megaflow& megaflow, bool connectx_5) {
     std::vector<Feature> features{Feature::eth_dst, Feature::eth_src};
     if (is_there(megaflow.tag)) features.insert(features.end(), {Feature::vid, Feature::pcp});
     if (is_there(megaflow.second)) features.insert(features.end(), {Feature::second_vid, Feature::second_pcp});
@@ -98,7 +99,8 @@ std::vector<Feature> features_of(const Megaflow& megaflow) {
     const std::uint8_t protocol = megaflow.protocol();
     const bool ports = protocol == protocol_tcp || protocol == protocol_udp;
     // Inside of a tunnel no device is known to find it.
-    const bool icmp = !megaflow.tunnel && protocol == (megaflow.eth_type == type_ipv4 ? protocol_icmp : protocol_icmpv6);
+    const std::uint8_t icmp_here = megaflow.eth_type == type_ipv4 ? protocol_icmp : protocol_icmpv6;
+    const bool icmp = !megaflow.tunnel && !connectx_5 && protocol == icmp_here;
     if (ports || icmp) features.insert(features.end(), {Feature::tp_src, Feature::tp_dst});
     if (protocol == protocol_tcp) features.push_back(Feature::tcp_flags);
     return features;
@@ -194,14 +196,24 @@ std::vector<std::uint32_t> Chains::versions_that(Leads leads) const {
 }
 
 void Chains::grow_tunnels(std::size_t length) {
+    // Of Geneve there are many forms; of what comes over IPv6 a ConnectX-5 takes nothing.
+    constexpr std::size_t percents[] = {18, 42, 13}, percent_over_ipv6 = 15;
     for (const TunnelKind kind : tunnel_kinds) {
-        const TableId table{0, tunnel_port_of(kind)};
-        const auto pops = [&](const Action& action) {
-            return action.kind == Action::Kind::tunnel_pop && action.port == table.tunnel_port;
-        };
-        grow_behind(versions_that(pops), length / std::size(tunnel_kinds),
-                    [&](const Missed& missed) { return missed.table == table; });
+        const std::size_t all = percents[static_cast<std::size_t>(kind)];
+        const std::size_t over_ipv6 = rarity_.of_connectx_5() ? percent_over_ipv6 / 4 : percent_over_ipv6;
+        grow_tunnel(kind, type_ipv4, length * all / 100);
+        grow_tunnel(kind, type_ipv6, length * over_ipv6 / 100);
     }
+}
+
+void Chains::grow_tunnel(TunnelKind kind, std::uint16_t eth_type, std::size_t length) {
+    const TableId table{0, tunnel_port_of(kind)};
+    const auto pops = [&](const Action& action) {
+        return action.kind == Action::Kind::tunnel_pop && action.port == table.tunnel_port;
+    };
+    std::vector<std::uint32_t> parents = versions_that(pops);
+    std::erase_if(parents, [&](std::uint32_t version) { return scenario_.versions[version].eth_type != eth_type; });
+    grow_behind(parents, length, [&](const Missed& missed) { return missed.table == table; });
 }
 
 void Chains::grow(std::size_t length) {
@@ -257,9 +269,8 @@ bool Chains::make_megaflow(const Missed& missed, const Recipe& recipe) {
                                                                   : value_of(missed.seen, feature);
         made->patterns[i] = {both(value, own[i]), own[i]};
     }
-    if (made->tunnel && made->patterns[static_cast<std::size_t>(destination_of(*made->tunnel))].value == PatternBytes{}) {
-        return false;   // to OVS there is no tunnel without one
-    }
+    const bool nowhere = made->tunnel && (*made)[destination_of(*made->tunnel)].value == PatternBytes{};
+    if (nowhere) return false;   // to OVS there is no tunnel without a destination
     Seed seed{recipe, masks_on_the_way(missed)};
     add_masks(*made, seed.masks);
     made->ufid = scenario_.ufids++;
@@ -312,9 +323,9 @@ Masks Chains::masks_for(const Megaflow& megaflow) {
     Masks masks{};
     if (megaflow.tunnel) add_tunnel_masks(megaflow, masks);
     if (happens(chance_, no_masks_percent)) return masks;
-    std::vector<Feature> features = features_of(megaflow);
+    std::vector<Feature> features = features_of(megaflow, rarity_.of_connectx_5());
     rarity_.sort(megaflow, features);
-    features.resize(std::min<std::size_t>(features.size(), 4 + below(chance_, 6)));
+    features.resize(std::min<std::size_t>(features.size(), (megaflow.tunnel ? 6 : 4) + below(chance_, 6)));
     for (const Feature feature : features) masks[static_cast<std::size_t>(feature)] = mask_for(megaflow, feature);
     return masks;
 }

@@ -58,6 +58,7 @@ private:
     struct Missed;   ///< a packet that no megaflow took behind a recirculation
     class Watcher;
 
+    void grow_tunnel(TunnelKind kind, std::uint16_t eth_type, std::size_t length);
     /// About `length` where packets of the `parents` miss and `is_wanted` says so.
     template <typename IsWanted>
     void grow_behind(const std::vector<std::uint32_t>& parents, std::size_t length, IsWanted is_wanted);

@@ -140,7 +140,9 @@ private:
         if (ends && (ups.size() != 1 || ups[0].table != TableId{})) {
             return excuse_untrue(packet) ? "" : "ends a connection, and did not go up";
         }
-        if (has_passed_end(packet)) return excuse_untrue(packet) ? "" : "ends a connection in a tunnel, and did not go up";
+        if (has_passed_end(packet)) {
+            return excuse_untrue(packet) ? "" : "ends a connection in a tunnel, and did not go up";
+        }
         for (const Up& up : ups) {
             if (may_come_up(packet, up)) continue;
             const auto inside = up.table.tunnel_port == 0 ? Bytes() : inside_of(up.bytes);

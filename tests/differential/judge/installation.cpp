@@ -84,7 +84,6 @@ void Installation::put(std::uint32_t version) {
     const dr::PutOutcome outcome = eswitch_->put(ufid_of(ufid), ovs_.translated(version));
     if (const auto* error = std::get_if<Error>(&outcome)) throw std::runtime_error(error->what);
     version_of_[ufid] = version;
-    if (std::getenv("JUDGE_DEBUG")) if (const auto* reject = std::get_if<dr::Reject>(&outcome)) fprintf(stderr, "%u: %s\n", version, dr::text_of(*reject).c_str());
 }
 
 void Installation::remove(const std::vector<std::uint32_t>& ufids) {

@@ -10,7 +10,6 @@
 #include "tests/differential/judge/compare.hpp"
 #include "tests/differential/judge/coverage.hpp"
 #include "tests/differential/judge/nic_judge.hpp"
-#include "tests/differential/judge/names.hpp"
 
 using namespace ovsdr::differential;
 
@@ -109,24 +108,6 @@ int run_compare(const Options& options) {
 
 int show(const Options& options) {
     const Scenario scenario = make_scenario(options.draw);
-    if (std::getenv("JUDGE_NAMES")) {
-        std::map<std::string, std::array<int, 3>> n;
-        for (unsigned format : {0U, 1U}) {
-            std::vector<bool> ever(scenario.versions.size());
-            Expectations e(scenario, format);
-            std::vector<std::uint8_t> now(scenario.versions.size());
-            for (const Phase& phase : scenario.phases) {
-                e.apply(phase);
-                auto all = e.all(now);
-                for (std::size_t i = 0; i < all.size(); ++i) if (all[i] == Expectation::installed) ever[i] = true;
-            }
-            int in = 0;
-            for (std::size_t i = 0; i < ever.size(); ++i) { in += ever[i]; for (auto& name : names_of(scenario.versions[i])) { n[name][format] += ever[i]; n[name][2] += format; } }
-            fmt::print("{} of {}\n", in, ever.size());
-        }
-        for (auto& [name, c] : n) fmt::print("{:6}{:6}{:6} {}\n", c[2], c[0], c[1], name);
-        return 0;
-    }
     for (std::size_t i = 0; i < scenario.versions.size(); ++i) fmt::print("{}: {}\n", i, text_of(scenario.versions[i]));
     return 0;
 }
@@ -141,6 +122,7 @@ int main(int argc, char** argv) {
         command->add_option("--seed", options.draw.seed);
         command->add_option("--megaflows", options.draw.megaflows);
         command->add_option("--packets", options.draw.packets);
+        command->add_flag("--connectx-5", options.draw.connectx_5, "draw more of what that device takes");
         command->add_option("--shapes", options.draw.shapes, "megaflows as dpctl/dump-flows prints them")->required();
         return command;
     };

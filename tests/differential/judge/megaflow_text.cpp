@@ -203,8 +203,8 @@ unsigned bits_of(Feature feature, std::uint16_t eth_type) {
 
 std::string match_text(const Megaflow& megaflow) {
     std::string text = metadata_text(megaflow);
-    text += fmt::format("{}recirc_id({}),in_port({}){}", megaflow.tunnel ? tunnel_text(megaflow) : "", megaflow.recirc_id,
-                        megaflow.in_port, ethernet_text(megaflow));
+    if (megaflow.tunnel) text += tunnel_text(megaflow);
+    text += fmt::format("recirc_id({}),in_port({}){}", megaflow.recirc_id, megaflow.in_port, ethernet_text(megaflow));
     const std::string payload = fmt::format("eth_type({:#06x}){}", megaflow.eth_type,
                                             megaflow.is_ip() ? ip_text(megaflow) : std::string()) +
                                 megaflow.refused_match;

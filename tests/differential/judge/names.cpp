@@ -9,7 +9,6 @@ namespace ovsdr::differential {
 
 namespace {
 
-constexpr unsigned steering_format = 1;     ///< of the device that takes most
 constexpr unsigned perverse_percent = 20;   ///< of the choices go against rarity
 
 constexpr const char* feature_names[] = {"eth_dst", "eth_src", "vid",    "pcp",    "second vid",
@@ -173,7 +172,7 @@ std::set<std::string> names_of(const Megaflow& megaflow) {
 }
 
 void Rarity::add(const Megaflow& megaflow) {
-    if (!is_offloadable(megaflow, steering_format)) return;
+    if (!is_offloadable(megaflow, connectx_5_ ? 0 : 1)) return;
     for (const std::string& name : names_of(megaflow)) ++drawn_[name];
 }
 
@@ -218,13 +217,16 @@ void Rarity::sort(const Megaflow& megaflow, std::vector<std::uint8_t>& protocols
 std::size_t Rarity::drawn(Megaflow megaflow, std::uint8_t protocol) const {
     megaflow[Feature::protocol] = {number(protocol), ones(8)};
     const bool tcp = protocol == protocol_tcp, udp = protocol == protocol_udp;
-    if (!tcp && !udp && protocol != protocol_icmp && protocol != protocol_icmpv6) {
+    const bool icmp = protocol == protocol_icmp || protocol == protocol_icmpv6;
+    if (!tcp && !udp && (!icmp || connectx_5_)) {
         return drawn(fmt::format("match {}", protocol_name(megaflow)));
     }
     std::size_t least = SIZE_MAX;
     for (const Feature feature : {Feature::tp_src, Feature::tp_dst, Feature::tcp_flags}) {
         if (feature == Feature::tcp_flags && !tcp) continue;
-        for (const bool masked : {false, true}) least = std::min(least, drawn(name_of_match(megaflow, feature, masked)));
+        for (const bool masked : {false, true}) {
+            least = std::min(least, drawn(name_of_match(megaflow, feature, masked)));
+        }
     }
     return least;
 }

@@ -23,7 +23,9 @@ namespace ovsdr::differential {
 /// How often each was drawn, so that what is rare comes next.
 class Rarity {
 public:
-    explicit Rarity(Chance& chance) : chance_(chance) {}
+    /// Of what a ConnectX-5 takes, or later ones.
+    Rarity(Chance& chance, bool connectx_5) : chance_(chance), connectx_5_(connectx_5) {}
+    [[nodiscard]] bool of_connectx_5() const { return connectx_5_; }
 
     /// Counts what a NIC takes.
     void add(const Megaflow& megaflow);
@@ -43,6 +45,7 @@ private:
     [[nodiscard]] std::size_t drawn(Megaflow megaflow, std::uint8_t protocol) const;
 
     Chance& chance_;
+    const bool connectx_5_;
     std::map<std::string, std::size_t> drawn_;
 };
 

@@ -168,7 +168,8 @@ bool is_offloadable(const Megaflow& megaflow, unsigned format) {
     if (!megaflow.refused_match.empty() || megaflow.later_fragments) return false;
     if (megaflow.first_fragments || (connectx_5 && looks_at_icmp(megaflow))) return false;
     if (is_tag(megaflow.eth_type) && vlan_limit_of(megaflow.in_port) > 1) return false;   // a third tag
-    if (megaflow.tunnel && !(is_tunnel_told(megaflow, connectx_5) && is_counted_right(megaflow, connectx_5))) return false;
+    if (megaflow.tunnel && !is_tunnel_told(megaflow, connectx_5)) return false;
+    if (megaflow.tunnel && !is_counted_right(megaflow, connectx_5)) return false;
     std::size_t entries = 0;
     Follower follower(megaflow, connectx_5);
     for (const Action& action : megaflow.actions) {

@@ -18,6 +18,7 @@ using Text = std::string_view;
 constexpr std::uint32_t no_dr_port = 77;
 constexpr unsigned refused_percent = 10;   ///< of the megaflows: what OVN's lines of ct and the like become
 constexpr std::size_t tries_for_one = 8;
+constexpr char unequal_lengths[] = "check_pkt_len(size=1314,gt(userspace(pid=0)),le(1))";
 
 /// Between the parentheses behind `name`; empty: it is not there.
 Text inside(Text text, Text name) {
@@ -114,7 +115,8 @@ bool read_metadata(Text match, Megaflow& megaflow) {
         if (one == Metadata::tunnel) continue;
         const Text text = inside(match, name_of(one));
         const std::size_t slash = text.find('/');
-        const std::uint64_t mask = text.empty() ? 0 : slash == Text::npos ? UINT64_MAX : number_in(text.substr(slash + 1));
+        std::uint64_t mask = text.empty() ? 0 : UINT64_MAX;
+        if (slash != Text::npos) mask = number_in(text.substr(slash + 1));
         if ((number_in(text.substr(0, slash)) & mask) != 0) return false;
         if (mask != 0) megaflow.zeros |= static_cast<std::uint8_t>(1U << static_cast<unsigned>(one));
     }
@@ -223,7 +225,7 @@ bool read_actions(Text text, Shape& shape) {
             const std::string name(action.substr(0, open));
             const std::string readable = name == "ct"      ? "ct(zone=1)"
                                          : name == "meter" ? "meter(0)"
-                                         : name == "check_pkt_len" ? "check_pkt_len(size=1314,gt(userspace(pid=0)),le(1))"
+                                         : name == "check_pkt_len" ? unequal_lengths
                                          : name == "ct_clear" ? "ct_clear" : "userspace(pid=0)";
             list.push_back({.kind = refused, .text = readable});
             shape.refused = true;

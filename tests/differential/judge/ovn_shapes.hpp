@@ -1,9 +1,9 @@
 // The shapes of megaflows that OVN makes, and megaflows of such shapes.
 //
 // The model. A line of dpctl/dump-flows is a shape: which fields are matched under which masks, which actions follow.
-// Values and ports are drawn anew, so that no two megaflows overlap. Lines are drawn as often as they are in the file, but
-// for those with actions that no NIC does (ct, userspace, meter): they are most of the file, and one in ten here. Left
-// out are lines that match what ct has set, ARP and ND, which trees.cpp poses.
+// Values and ports are drawn anew, so that no two megaflows overlap. Lines are drawn as often as they are in the file,
+// but for those with actions that no NIC does (ct, userspace, meter): they are most of the file, and one in ten here.
+// Left out are lines that match what ct has set, ARP and ND, which trees.cpp poses.
 //
 // Threads: pure. Errors: std::runtime_error for a file that is not there.
 #pragma once

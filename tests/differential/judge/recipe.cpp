@@ -4,6 +4,7 @@
 #include <span>
 #include <utility>
 
+#include "tests/differential/judge/action_list.hpp"
 #include "tests/differential/judge/bytes.hpp"
 #include "tests/differential/judge/frames.hpp"
 #include "tests/differential/judge/outer_headers.hpp"
@@ -167,8 +168,9 @@ namespace {
 std::uint16_t random_tci(Chance& chance) { return static_cast<std::uint16_t>(chance()); }
 
 std::uint8_t random_protocol(Chance& chance, std::uint16_t eth_type) {
-    const std::uint8_t known[] = {protocol_tcp, protocol_udp, eth_type == type_ipv4 ? protocol_icmp : protocol_icmpv6,
-                                  protocol_sctp, 253};
+    const std::uint8_t icmp = eth_type == type_ipv4 ? protocol_icmp : protocol_icmpv6;
+    const std::uint8_t known[] = {protocol_tcp, protocol_tcp, protocol_udp, protocol_udp, icmp,
+                                  icmp,         icmp,         protocol_sctp, 253};
     return known[below(chance, std::size(known))];
 }
 
@@ -218,9 +220,9 @@ TunnelHeaders random_headers(TunnelKind kind, bool ipv6, Chance& chance) {
     if (kind != TunnelKind::geneve) return headers;
     headers.oam = happens(chance, 8);
     const std::uint32_t drawn = below(chance, 100);
-    headers.options = drawn < 74   ? GeneveOptions::usual
-                      : drawn < 90 ? GeneveOptions::none
-                      : drawn < 95 ? GeneveOptions::two : GeneveOptions::other;
+    headers.options = drawn < 84   ? GeneveOptions::usual
+                      : drawn < 93 ? GeneveOptions::none
+                      : drawn < 97 ? GeneveOptions::two : GeneveOptions::other;
     return headers;
 }
 
@@ -294,7 +296,11 @@ Recipe aimed_at(const Megaflow& megaflow, Chance& chance) {
     recipe.extension = stepped_over[below(chance, std::size(stepped_over))];
     recipe.payload = below(chance, largest_payload);
     const auto pop = std::ranges::find(megaflow.actions, Action::Kind::tunnel_pop, &Action::kind);
-    if (pop != megaflow.actions.end()) wrap(recipe, pop->port, chance);
+    if (pop != megaflow.actions.end()) {
+        wrap(recipe, pop->port, chance);
+    } else if (const auto kind = tunnel_of(megaflow)) {
+        wrap(recipe, tunnel_port_of(*kind), chance);
+    }
     return recipe;
 }
 

@@ -64,8 +64,8 @@ struct Recipe {
     }
 };
 
-/// A packet of this megaflow, which is no tunnel port's, as it comes from its in_port. If it pops into a tunnel there is
-/// a frame inside.
+/// A packet of this megaflow, which is no tunnel port's, as it comes from its in_port. If it pops into a tunnel there
+/// is a frame inside.
 [[nodiscard]] Recipe aimed_at(const Megaflow& megaflow, Chance& chance);
 /// Changes one thing; bits, such as the megaflow looks at.
 void change(Recipe& recipe, const Megaflow& megaflow, Chance& chance);

@@ -30,6 +30,7 @@ struct Draw {
     std::uint64_t seed = 1;
     std::size_t megaflows = 2000, packets = 200000;
     std::string shapes;   ///< a file of what dpctl/dump-flows printed
+    bool connectx_5 = false;   ///< what a ConnectX-5 cannot do is drawn less, and what it can more
 };
 
 struct TestPacket {

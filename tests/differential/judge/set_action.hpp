@@ -17,8 +17,8 @@
 namespace ovsdr::differential {
 
 inline constexpr std::uint16_t type_ipv4 = 0x0800, type_ipv6 = 0x86dd, type_arp = 0x0806;
-inline constexpr std::uint8_t protocol_icmp = 1, protocol_tcp = 6, protocol_udp = 17, protocol_gre = 47, protocol_icmpv6 = 58,
-                              protocol_sctp = 132;
+inline constexpr std::uint8_t protocol_icmp = 1, protocol_tcp = 6, protocol_udp = 17, protocol_gre = 47,
+                              protocol_icmpv6 = 58, protocol_sctp = 132;
 
 class Rarity;
 

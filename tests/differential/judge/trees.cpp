@@ -12,8 +12,8 @@ namespace {
 
 constexpr std::uint16_t other_types[] = {0x88b5, 0x8847, 0x9000};
 constexpr Tag tags[] = {Tag::none, Tag::customer, Tag::service};
-constexpr unsigned frag_percent = 2, refused_percent = 12, any_tag_percent = 15, any_second_percent = 40, three_tags_percent = 30,
-                   transport_percent = 85, zeros_percent = 40, one_child_percent = 35;
+constexpr unsigned frag_percent = 2, refused_percent = 12, any_tag_percent = 15, any_second_percent = 40,
+                   three_tags_percent = 30, transport_percent = 85, zeros_percent = 40, one_child_percent = 35;
 constexpr const char* arp_matches[] = {",arp(op=1)", ",arp(sip=10.0.0.0/255.0.0.0)", ",arp(tip=10.0.0.1)",
                                        ",arp(sha=02:00:00:00:00:00/01:00:00:00:00:00)"};
 constexpr std::uint32_t most_children = 9;
@@ -29,7 +29,8 @@ struct Step {
 
 class Grower {
 public:
-    Grower(Chance& chance, Rarity& rarity, std::size_t wanted, const DrawActions& actions, std::vector<Megaflow>& leaves)
+    Grower(Chance& chance, Rarity& rarity, std::size_t wanted, const DrawActions& actions,
+           std::vector<Megaflow>& leaves)
         : chance_(chance), rarity_(rarity), wanted_(wanted), actions_(actions), leaves_(leaves) {}
 
     /// Grows about `share` megaflows below `root`, fewer where the values run out.
@@ -76,7 +77,8 @@ private:
         std::vector<Step>& more = known.first->second;
         if (known.second) {
             const bool has_ports = protocol == protocol_tcp || protocol == protocol_udp;
-            const bool has_type = protocol == (megaflow.eth_type == type_ipv4 ? protocol_icmp : protocol_icmpv6);
+            const bool has_type = protocol == (megaflow.eth_type == type_ipv4 ? protocol_icmp : protocol_icmpv6) &&
+                                  !rarity_.of_connectx_5();
             for (const Feature feature : {Feature::tp_src, Feature::tp_dst, Feature::tcp_flags}) {
                 if (feature == Feature::tcp_flags ? protocol != protocol_tcp : !has_ports && !has_type) continue;
                 if (megaflow[feature].mask != Bytes{}) continue;
@@ -110,8 +112,8 @@ private:
     std::vector<Bytes> values_for(const Megaflow& node, const Step& step, std::size_t share) {
         if (step.feature == Feature::protocol) return protocols_for(node);
         std::set<Bytes> values;
-        const std::size_t drawn = share == 1 || happens(chance_, one_child_percent) ? 1 : 2 + below(chance_, most_children);
-        const std::size_t wanted = std::min(drawn, share + 1);
+        const bool one = share == 1 || happens(chance_, one_child_percent);
+        const std::size_t wanted = one ? 1 : std::min<std::size_t>(2 + below(chance_, most_children), share + 1);
         for (std::size_t tries = 0; values.size() < wanted && tries < 4 * wanted; ++tries) {
             Bytes value = random_bytes(chance_);
             // What ends a connection goes up whatever its megaflow: so not too many of these.
@@ -126,7 +128,7 @@ private:
         std::vector<std::uint8_t> protocols{protocol_tcp, protocol_udp, protocol_sctp, protocol_gre,
                                             node.eth_type == type_ipv4 ? protocol_icmp : protocol_icmpv6};
         rarity_.sort(node, protocols);
-        protocols.resize(1 + below(chance_, 3));
+        protocols.resize(happens(chance_, 70) ? 1 : 2);
         std::vector<Bytes> values;
         for (const std::uint8_t protocol : protocols) values.push_back(number(protocol));
         return values;
@@ -134,7 +136,10 @@ private:
 
     /// What no NIC matches: fragments, and fields of some protocols.
     void refuse_sometimes(Megaflow& node) {
-        if (node.is_ip() && happens(chance_, frag_percent)) (happens(chance_, 50) ? node.first_fragments : node.later_fragments) = true;
+        if (node.is_ip() && happens(chance_, frag_percent)) {
+            node.first_fragments = happens(chance_, 50);
+            node.later_fragments = !node.first_fragments;
+        }
         if (!happens(chance_, refused_percent)) return;
         if (node.eth_type == type_arp) node.refused_match = arp_matches[below(chance_, std::size(arp_matches))];
         if (node.protocol() == protocol_sctp) node.refused_match = ",sctp(src=7/0x1)";
@@ -200,8 +205,9 @@ void add_roots_of_underlay(std::uint16_t eth_type, Tag tag, std::vector<Megaflow
 std::vector<Megaflow> roots(Chance& chance) {
     std::vector<Megaflow> found;
     for (const PortNumber& port : ports) {
-        std::vector<std::uint16_t> types{type_ipv4, type_ipv6, type_arp};
-        types.push_back(other_types[below(chance, std::size(other_types))]);
+        std::vector<std::uint16_t> types{type_ipv4, type_ipv6};
+        if (happens(chance, 75)) types.push_back(type_arp);
+        if (happens(chance, 40)) types.push_back(other_types[below(chance, std::size(other_types))]);
         for (const std::uint16_t type : types) {
             if (port.odp == uplink && (type == type_ipv4 || type == type_ipv6)) {
                 add_roots_of_underlay(type, Tag::none, found);

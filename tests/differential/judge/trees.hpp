@@ -1,8 +1,9 @@
 // Random megaflows of packets as they come from a port, disjoint as those of dpif-netdev are.
 //
 // The model. They grow as leaves of trees: one tree for each in_port, ethertype and kind of tags; each inner node tells
-// its children apart by values of one feature under one mask. Each tunnel's packets have trees of their own. So no packet belongs to two megaflows, megaflows of a
-// tree share few masks (as a switch's do), and values that no child has are near misses.
+// its children apart by values of one feature under one mask. Each tunnel's packets have trees of their own. So no
+// packet belongs to two megaflows, megaflows of a tree share few masks (as a switch's do), and values that no child has
+// are near misses.
 //
 // Threads: pure.
 #pragma once

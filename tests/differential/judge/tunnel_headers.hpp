@@ -1,7 +1,7 @@
-// The headers of a tunnel in front of a frame, as a packet has them and as a megaflow of the tunnel's port asks for them.
+// The headers of a tunnel in front of a frame, as a packet has them and as megaflows of the tunnel's port ask for them.
 //
-// The model. What has a value and a mask is a Feature (megaflows.hpp); here is the rest: the kinds of headers, flags and
-// options that there are. OVS matches flags and the size of the options in every megaflow of a tunnel port.
+// The model. What has a value and a mask is a Feature (megaflows.hpp); here is the rest: the kinds of headers, flags
+// and options that there are. OVS matches flags and the size of the options in every megaflow of a tunnel port.
 //
 // Whether there is an outer UDP checksum no device sees (docs/tunnels.md). So all packets of a tunnel over one IP
 // version are alike in that, and so are their megaflows; of some there is a twin that asks for the contrary.
@@ -47,7 +47,7 @@ struct TunnelHeaders {
 
 /// Whether packets have an outer UDP checksum.
 [[nodiscard]] bool has_checksum(TunnelKind kind, bool ipv6);
-/// Whether megaflows look at options, their class and type, or at their size alone: over one IP version always one of it.
+/// Whether megaflows look at options, their class and type, or at their size alone: over one IP version always one.
 [[nodiscard]] bool asks_for_options(const TunnelHeaders& headers);
 
 struct GeneveOption {
