@@ -76,7 +76,9 @@ public:
         const bool second_by_type = is_tag(megaflow.eth_type);
         if (is_there(megaflow.tag)) own_tags_ = is_there(megaflow.second) || second_by_type ? 2 : 1;
         const bool second_unknown = megaflow.second == Tag::any && vlan_limit_of(megaflow.in_port) > 1;
-        may_have_more_ = megaflow.tag == Tag::any || (megaflow.tag != Tag::none && second_unknown) || second_by_type;
+        // Inside of a tunnel offload/ does not use that the ethertype behind two tags says that there is no third.
+        const bool two_inside = megaflow.tunnel && own_tags_ == 2;
+        may_have_more_ = two_inside || megaflow.tag == Tag::any || (megaflow.tag != Tag::none && second_unknown) || second_by_type;
     }
 
     /// False: no NIC does it.
