@@ -69,8 +69,8 @@ public:
     }
 
 private:
-    // Locks in the order in which they are taken. Whoever changes devices, tunnel ports, meters or choices holds the first
-    // all the while, and may read all of these without the others.
+    // Locks in the order in which they are taken. Whoever changes devices, tunnel ports, meters or choices holds the
+    // first one all the while, and may read all of these without the others.
     mutable std::mutex changes_;
     dr::Eswitch::Choices choices_;
     mutable WriterFirstMutex eswitches_lock_;   ///< shared by whoever calls devices that may go

@@ -3,32 +3,46 @@
 #include <iterator>
 #include <set>
 
+#include "tests/differential/judge/names.hpp"
+
 namespace ovsdr::differential {
 
 namespace {
 
-constexpr unsigned nothing_percent = 8, sets_percent = 60, tunnel_percent = 14, copy_percent = 18,
-                   length_percent = 40, recirc_percent = 45, last_recirc_percent = 70, late_push_percent = 3,
-                   plain_percent = 70;
+constexpr unsigned nothing_percent = 8, plain_percent = 70, back_percent = 4;
+constexpr unsigned sets_percent = 95, set_percent = 80, two_sets_percent = 80;
+constexpr unsigned pushes_from_wire_percent = 14, pops_from_vports_percent = 10, two_pops_percent = 85,
+                   two_pushes_percent = 30, late_push_percent = 3;
+constexpr unsigned tunnel_percent = 60, tunnel_from_wire_percent = 6, another_tunnel_percent = 50, pop_percent = 92;
+constexpr unsigned copy_percent = 18, length_percent = 40;
+constexpr unsigned recirc_percent = 45, last_recirc_percent = 70, recirc_over_ipv6_percent = 4,
+                   changed_in_tunnel_percent = 8;
 constexpr std::uint16_t some_length = 1400;
 
 class ActionList {
 public:
-    ActionList(Chance& chance, const Megaflow& megaflow, const NextTable& next_table)
-        : chance_(chance), megaflow_(megaflow), next_table_(next_table), sets_(happens(chance, sets_percent)) {}
+    ActionList(Chance& chance, const Megaflow& megaflow, const NextTable& next_table, Rarity& rarity)
+        : chance_(chance), megaflow_(megaflow), next_table_(next_table), rarity_(rarity),
+          from_wire_(vport_of(megaflow.in_port) == wire_vport), sets_(happens(chance, sets_percent)) {}
 
     std::vector<Action> draw() {
+        if (tunnel_of(megaflow_) && happens(chance_, pop_percent)) return pop_tunnel();
         if (happens(chance_, nothing_percent)) return {};
         const unsigned legs = happens(chance_, 85) ? 1 : 2 + below(chance_, 2);
         for (unsigned leg = 0; leg < legs; ++leg) {
             const bool plain = leg == 0 && (legs > 1 || happens(chance_, plain_percent));
             perhaps_set();
-            if (!plain) change_tags();
+            const bool two_tags = is_there(megaflow_.second) && from_wire_ && happens(chance_, two_pops_percent);
+            if (!plain || (leg == 0 && two_tags)) change_tags();
             outputs();
         }
         if (happens(chance_, copy_percent)) wrap_into_copy();
-        const auto table = happens(chance_, recirc_percent) ? next_table_() : std::nullopt;
-        const bool tunnel = happens(chance_, tunnel_percent);
+        // Of what comes over IPv6 nobody counts the bytes, where it is not taken out at once.
+        const unsigned recircs = megaflow_.tunnel && megaflow_.tunnel->ipv6 ? recirc_over_ipv6_percent : recirc_percent;
+        const auto table = happens(chance_, recircs) ? next_table_() : std::nullopt;
+        const bool tunnel = happens(chance_, from_wire_ ? tunnel_from_wire_percent : tunnel_percent);
+        const bool another = tunnel && happens(chance_, another_tunnel_percent);
+        if (another) push_tunnel(true);
         if (tunnel) push_tunnel(table.has_value());
         if (table) recirculate(*table);
         if (!tunnel && happens(chance_, late_push_percent)) list_.push_back(draw_push(chance_));
@@ -36,10 +50,34 @@ public:
     }
 
 private:
+    /// Mostly alone, as OVS has it.
+    std::vector<Action> pop_tunnel() {
+        const Action pop{.kind = Action::Kind::tunnel_pop, .port = tunnel_port_of(*tunnel_of(megaflow_))};
+        const bool tagged = is_there(megaflow_.tag);
+        if (tagged && happens(chance_, 90)) list_.push_back({.kind = Action::Kind::pop});
+        list_.push_back(pop);
+        switch (below(chance_, 12)) {
+            case 0: list_.push_back(draw_output(chance_, megaflow_)); break;
+            case 1: list_.insert(list_.begin(), draw_output(chance_, megaflow_)); break;
+            case 2: {
+                const SetAction set = draw_set(chance_, megaflow_.eth_type, 0, rarity_);
+                list_.insert(list_.begin(), {.kind = Action::Kind::set, .set = set});
+                break;
+            }
+            case 3:
+                if (const auto table = next_table_()) recirculate(*table);
+                break;
+            default: break;
+        }
+        return std::move(list_);
+    }
+
     void change_tags() {
         pop();
         perhaps_set();
-        const unsigned pushes = below(chance_, 10) < 5 ? 1 : below(chance_, 3);
+        // A ConnectX-5 pushes nothing onto what comes from the wire, and pops nothing off the rest.
+        unsigned pushes = happens(chance_, two_pushes_percent) ? 2 : happens(chance_, 75) ? 1 : 0;
+        if (from_wire_ && !happens(chance_, pushes_from_wire_percent)) pushes = 0;
         for (unsigned i = 0; i < pushes; ++i) list_.push_back(draw_push(chance_));
         perhaps_set();
     }
@@ -58,17 +96,21 @@ private:
     /// Mostly tags that are there.
     void pop() {
         const bool two = is_there(megaflow_.second) || is_tag(megaflow_.eth_type);
-        if (megaflow_.tag == Tag::any || !happens(chance_, megaflow_.tag == Tag::none ? 8 : 50)) return;
+        if (megaflow_.tag == Tag::any) return;
+        if (!happens(chance_, megaflow_.tag == Tag::none ? 8 : from_wire_ ? 75 : pops_from_vports_percent)) return;
         list_.push_back({.kind = Action::Kind::pop});
-        if (happens(chance_, two ? 50 : 15)) list_.push_back({.kind = Action::Kind::pop});
+        if (happens(chance_, two ? 70 : 15)) list_.push_back({.kind = Action::Kind::pop});
         if (happens(chance_, two ? 4 : 0)) list_.push_back({.kind = Action::Kind::pop});
     }
 
     /// A set action here and there in the lists of some megaflows.
     void perhaps_set() {
-        if (!sets_ || !happens(chance_, 45)) return;
-        const SetAction set = draw_set(chance_, megaflow_.eth_type, megaflow_.protocol());
-        list_.push_back({.kind = Action::Kind::set, .set = set});
+        if (!sets_ || !happens(chance_, set_percent)) return;
+        const unsigned sets = megaflow_.protocol() != 0 && happens(chance_, two_sets_percent) ? 2 : 1;
+        for (unsigned i = 0; i < sets; ++i) {
+            const SetAction set = draw_set(chance_, megaflow_.eth_type, megaflow_.protocol(), rarity_);
+            list_.push_back({.kind = Action::Kind::set, .set = set});
+        }
     }
 
     /// Some actions in a row become those of a copy.
@@ -99,6 +141,11 @@ private:
 
     void recirculate(std::uint32_t table) {
         const Action recirc{.kind = Action::Kind::recirc, .port = table};
+        if (megaflow_.tunnel && !happens(chance_, changed_in_tunnel_percent)) {   // no NIC changes it before
+            std::erase_if(list_, [](const Action& action) { return action.kind != Action::Kind::output; });
+            list_.push_back(recirc);
+            return;
+        }
         if (happens(chance_, last_recirc_percent)) {
             // Most of the packets that recirculate went nowhere before.
             const auto is_output = [](const Action& action) { return action.kind == Action::Kind::output; };
@@ -116,20 +163,36 @@ private:
     Chance& chance_;
     const Megaflow& megaflow_;
     const NextTable& next_table_;
-    const bool sets_;
+    Rarity& rarity_;
+    const bool from_wire_, sets_;
     std::vector<Action> list_;
 };
 
 }  // namespace
 
-std::vector<Action> draw_actions(Chance& chance, const Megaflow& megaflow, const NextTable& next_table) {
-    return ActionList(chance, megaflow, next_table).draw();
+std::optional<TunnelKind> tunnel_of(const Megaflow& megaflow) {
+    if (!megaflow.is_ip() || megaflow.in_port != uplink || megaflow.recirc_id != 0) return {};
+    if (megaflow.first_fragments || megaflow.later_fragments) return {};
+    if (megaflow.protocol() == protocol_gre) return TunnelKind::gre;
+    const Pattern& port = megaflow[Feature::tp_dst];
+    if (megaflow.protocol() != protocol_udp || port.mask != ones(16)) return {};
+    for (const TunnelKind kind : {TunnelKind::vxlan, TunnelKind::geneve}) {
+        if (port.value == number(udp_port_of(kind))) return kind;
+    }
+    return {};
+}
+
+std::vector<Action> draw_actions(Chance& chance, const Megaflow& megaflow, const NextTable& next_table,
+                                 Rarity& rarity) {
+    return ActionList(chance, megaflow, next_table, rarity).draw();
 }
 
 Action draw_output(Chance& chance, const Megaflow& megaflow) {
     while (true) {
         const std::uint32_t port = ports[below(chance, port_length)].odp;
-        if (port != megaflow.in_port) return {.kind = Action::Kind::output, .port = port};
+        const bool back = vport_of(port) == vport_of(megaflow.in_port);   // nobody takes packets of a tunnel there
+        if (back && !(megaflow.tunnel && happens(chance, back_percent))) continue;
+        return {.kind = Action::Kind::output, .port = port};
     }
 }
 

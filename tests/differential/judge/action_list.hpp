@@ -16,9 +16,13 @@ using NextTable = std::function<std::optional<std::uint32_t>()>;
 
 /// Outputs between changes of tags and headers, copies, tunnels, a recirculation; sometimes nothing, or changes that
 /// nobody sees.
-[[nodiscard]] std::vector<Action> draw_actions(Chance& chance, const Megaflow& megaflow, const NextTable& next_table);
+[[nodiscard]] std::vector<Action> draw_actions(Chance& chance, const Megaflow& megaflow, const NextTable& next_table,
+                                               Rarity& rarity);
 
-/// A port that is not the megaflow's own.
+/// Whose packets a megaflow of the uplink takes, and nothing else.
+[[nodiscard]] std::optional<TunnelKind> tunnel_of(const Megaflow& megaflow);
+
+/// A port that is not the megaflow's own. Of a tunnel's rarely the uplink.
 [[nodiscard]] Action draw_output(Chance& chance, const Megaflow& megaflow);
 [[nodiscard]] Action draw_push(Chance& chance);
 

@@ -13,10 +13,11 @@ namespace ovsdr::differential {
 
 struct Covered {
     std::size_t drawn = 0, installed = 0;
-    std::size_t packets = 0;   ///< that the NIC dealt with whole, by such megaflows
+    std::size_t hit = 0;       ///< that were in the NIC, and took a packet there that it dealt with whole
+    std::size_t packets = 0;   ///< such packets
 };
 
-/// By name, as OVS prints matches and actions; "/mask": not all of the field's bits.
+/// By name (names.hpp).
 [[nodiscard]] std::map<std::string, Covered> coverage_of(const Scenario& scenario, const Verdict& nic,
                                                          const Verdict& ovs);
 

@@ -97,7 +97,42 @@ Payload payload_of(const Bytes& frame, const Glance& glance) {
     return payload;
 }
 
+/// Of whichever version; nothing if the header is broken.
+std::optional<Transport> transport_of(const Bytes& frame) {
+    const Glance glance = glance_at(frame);
+    if (has_broken_ip(frame, glance)) return std::nullopt;
+    if (glance.type == type_ipv4) return transport_of_ipv4(frame, glance.l3);
+    return glance.type == type_ipv6 ? transport_of_ipv6(frame, glance.l3) : std::nullopt;
+}
+
+constexpr std::size_t udp_size = 8, vxlan_size = 8, geneve_size = 8, gre_size = 4;
+constexpr unsigned gre_checksum = 0x80, gre_key = 0x20, geneve_options = 0x3F;
+
 }  // namespace
+
+bool is_of_tunnel(const Bytes& frame) {
+    const auto found = transport_of(frame);
+    if (!found || found->begin + udp_size > frame.size()) return false;
+    const std::uint16_t port = half(frame, found->begin + 2);
+    const bool known = port == udp_port_of(TunnelKind::vxlan) || port == udp_port_of(TunnelKind::geneve);
+    return found->protocol == protocol_gre || (found->protocol == protocol_udp && known);
+}
+
+Bytes inside_of(const Bytes& frame) {
+    if (!is_of_tunnel(frame)) return {};
+    const Transport found = *transport_of(frame);
+    std::size_t at = found.begin;
+    if (found.protocol == protocol_gre) {
+        const unsigned flags = frame[at];
+        at += gre_size + ((flags & gre_checksum) != 0 ? 4 : 0) + ((flags & gre_key) != 0 ? 4 : 0);
+    } else if (half(frame, at + 2) == udp_port_of(TunnelKind::vxlan)) {
+        at += udp_size + vxlan_size;
+    } else {
+        at += udp_size + geneve_size;
+        if (at <= frame.size()) at += 4 * (frame[at - geneve_size] & geneve_options);
+    }
+    return at < frame.size() ? Bytes(frame.begin() + static_cast<std::ptrdiff_t>(at), frame.end()) : Bytes();
+}
 
 bool has_no_answer(const Bytes& frame) {
     const Glance glance = glance_at(frame);
@@ -109,11 +144,7 @@ bool has_no_answer(const Bytes& frame) {
 }
 
 bool ends_connection(const Bytes& frame) {
-    const Glance glance = glance_at(frame);
-    if (has_broken_ip(frame, glance)) return false;
-    std::optional<Transport> found;
-    if (glance.type == type_ipv4) found = transport_of_ipv4(frame, glance.l3);
-    if (glance.type == type_ipv6) found = transport_of_ipv6(frame, glance.l3);
+    const auto found = transport_of(frame);
     if (!found || found->protocol != protocol_tcp || found->begin + 20 > found->end) return false;
     return (frame[found->begin + 13] & tcp_ends) != 0;
 }

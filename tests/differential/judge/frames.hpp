@@ -12,6 +12,11 @@ inline constexpr std::uint16_t tcp_ends = 0x005;   ///< FIN, RST
 /// IPv6 extension headers whose size stands in their second byte: hop-by-hop, routing, AH, destination options.
 inline constexpr std::uint8_t routing_header = 43, stepped_over[] = {0, routing_header, 51, 60}, fragment_header = 44;
 
+/// Whether OVS's tnl_pop and a device's parser would look for a tunnel's header there.
+[[nodiscard]] bool is_of_tunnel(const std::vector<std::uint8_t>& frame);
+/// The frame in a tunnel. Empty: there is none.
+[[nodiscard]] std::vector<std::uint8_t> inside_of(const std::vector<std::uint8_t>& frame);
+
 /// Whether the rule ahead of all megaflows takes the frame (docs/architecture.md, "Tables"): TCP with FIN or RST. It
 /// goes up whatever its megaflow is.
 [[nodiscard]] bool ends_connection(const std::vector<std::uint8_t>& frame);

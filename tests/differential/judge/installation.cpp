@@ -24,6 +24,15 @@ constexpr std::size_t deletions_at_once = 64;
 
 dr::Ufid ufid_of(std::size_t number) { return {0x6d656761, number}; }
 
+dr::TunnelKind kind_of(TunnelKind kind) {
+    switch (kind) {
+        case TunnelKind::vxlan: return dr::TunnelKind::vxlan;
+        case TunnelKind::geneve: return dr::TunnelKind::geneve;
+        case TunnelKind::gre: return dr::TunnelKind::gre;
+    }
+    throw std::runtime_error("no such tunnel");
+}
+
 template <typename T>
 T checked(Result<T> result) {
     if (!result) throw std::runtime_error(result.error().what);
@@ -43,6 +52,9 @@ Installation::Installation(const Scenario& scenario, const OvsJudge& ovs, unsign
         const auto attached = eswitch_->attach_port({dr::OdpPort{port.odp}, vport, "port" + std::to_string(port.odp),
                                                      queues_.back()->qp(), queues_.back()->sqn()});
         if (!attached) throw std::runtime_error(attached.error().what);
+    }
+    for (const TunnelKind kind : tunnel_kinds) {
+        eswitch_->set_tunnel_port({dr::OdpPort{tunnel_port_of(kind)}, kind_of(kind), udp_port_of(kind), name_of(kind)});
     }
 }
 
@@ -108,8 +120,8 @@ std::vector<std::uint8_t> Installation::installed() const {
 }
 
 void Installation::wait_until_settled() {
-    const auto expected = expectations_.all();
     const auto all_there = [&](const std::vector<std::uint8_t>& now) {
+        const auto expected = expectations_.all(now);
         for (std::size_t i = 0; i < now.size(); ++i) {
             if (expected[i] == Expectation::installed && now[i] == 0) return false;
         }
@@ -133,10 +145,10 @@ std::uint32_t Installation::port_of_queue(std::uint32_t queue_pair) const {
     return 0;
 }
 
-std::uint32_t Installation::recirc_id_of(std::uint32_t tag) const {
+TableId Installation::table_of(std::uint32_t tag) const {
     const auto table = eswitch_->table_of(tag);
     if (!table) throw std::runtime_error(fmt::format("a packet came up with tag {}, which is no table's", tag));
-    return table->recirc_id;
+    return {table->recirc_id, table->tunnel_port};
 }
 
 }  // namespace ovsdr::differential

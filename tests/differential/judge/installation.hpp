@@ -1,4 +1,4 @@
-// A scenario's ports and megaflows in the process's NIC, through offload/.
+// A scenario's ports, tunnel ports and megaflows in the process's NIC, through offload/.
 //
 // Life cycle. apply() one phase after another: when it returns, megaflows that wait for tables are in the NIC, too.
 //
@@ -32,7 +32,7 @@ public:
     [[nodiscard]] std::uint32_t port_of_queue(std::uint32_t queue_pair) const;
     [[nodiscard]] slowpath::PortQueue& queue(std::size_t port) { return *queues_[port]; }
     /// Where a packet missed that came up with this tag.
-    [[nodiscard]] std::uint32_t recirc_id_of(std::uint32_t tag) const;
+    [[nodiscard]] TableId table_of(std::uint32_t tag) const;
 
 private:
     void put(std::uint32_t version);

@@ -38,7 +38,7 @@ Verdict judge_by_ovs(const Scenario& scenario, OvsJudge& ovs) {
         for (; number < phase.packets_end; ++number) {
             const TestPacket& packet = scenario.packets[number];
             recorder.begin(number, packet.in_port, phase.counts);
-            (void)ovs.forward({packet.in_port, 0, packet.bytes.data(), packet.bytes.size()}, recorder);
+            (void)ovs.forward({packet.in_port, 0, packet.bytes.data(), packet.bytes.size(), false}, recorder);
         }
     }
     verdict.finish();
@@ -60,7 +60,8 @@ int run_judge(const Options& options, const std::string& judge) {
 /// What tests/differential/run adds up: a line each, "kind<tab>numbers<tab>name".
 void show_coverage(const Scenario& scenario, const Verdict& nic, const Verdict& ovs) {
     for (const auto& [name, covered] : coverage_of(scenario, nic, ovs)) {
-        fmt::print("covered\t{}\t{}\t{}\t{}\n", covered.drawn, covered.installed, covered.packets, name);
+        fmt::print("covered\t{}\t{}\t{}\t{}\t{}\n", covered.drawn, covered.installed, covered.hit, covered.packets,
+                   name);
     }
     const Figures figures = figures_of(scenario, nic);
     fmt::print("figures\t{}\t{}\t{}\t{}\t{}\n", figures.drawn, figures.installed, figures.taken, figures.up,
@@ -124,6 +125,7 @@ int main(int argc, char** argv) {
         command->add_option("--seed", options.draw.seed);
         command->add_option("--megaflows", options.draw.megaflows);
         command->add_option("--packets", options.draw.packets);
+        command->add_flag("--connectx-5", options.draw.connectx_5, "draw more of what that device takes");
         command->add_option("--shapes", options.draw.shapes, "megaflows as dpctl/dump-flows prints them")->required();
         return command;
     };

@@ -28,6 +28,10 @@ constexpr std::array<NamedDifferenceRow, named_difference_length> rows = {{
     {ipv6_chain, "a chain of IPv6 extension headers beyond the packet",
      "OVS has the addresses then, and no traffic class, hop limit or protocol"},
     {fragment_bits, "reserved bits in an IPv6 fragment header", "to OVS they make a fragment"},
+    {dropped_in_pop, "a tunnel's packet that goes up, where OVS drops it",
+     "IPv4 options in front of a tunnel: rules of its port ask for none"},
+    {tunnel_headers, "a tunnel's headers that are not true, or parsed nobody knows how (the entries are not asked)",
+     "wrong checksums and UDP lengths, reserved bits, no Ethernet frame inside, an option twice (docs/tunnels.md)"},
 }};
 
 constexpr unsigned most_parsed_tags = 2;

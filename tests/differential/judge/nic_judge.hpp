@@ -1,7 +1,7 @@
 // The judges of NICs: the soft NIC, and the steering entries that the real libmlx5 wrote.
 //
 // The two are asked through offload/, unchanged; which of them a process can ask depends on the libibverbs that it
-// loads. What comes up goes on in OVS's software, behind the recirculation that its tag says.
+// loads. What comes up goes on in OVS's software, behind the recirculation or in the tunnel that its tag says.
 //
 // Threads: one judge, one thread. Errors: std::runtime_error, connectx::entries::Stopped.
 #pragma once

@@ -24,10 +24,12 @@ void NicRecord::out(std::uint32_t port, std::vector<std::uint8_t> frame) {
 void NicRecord::up(std::uint32_t port, std::uint32_t tag, std::vector<std::uint8_t> frame) {
     const std::uint32_t number = checked_number(frame);
     if (port != scenario_.packets[number].in_port) throw std::runtime_error("a packet came up at another port's queue");
-    const std::uint32_t recirc_id = installation_.recirc_id_of(tag);
+    const TableId table = installation_.table_of(tag);
     software_.begin(number, port, counts_);
-    (void)ovs_.forward({port, recirc_id, frame.data(), frame.size()}, software_);
-    verdict_.ups[number].push_back({recirc_id, std::move(frame)});
+    const bool in_tunnel = table.tunnel_port != 0;
+    (void)ovs_.forward({in_tunnel ? table.tunnel_port : port, table.recirc_id, frame.data(), frame.size(), in_tunnel},
+                       software_);
+    verdict_.ups[number].push_back({table, std::move(frame)});
 }
 
 }  // namespace ovsdr::differential

@@ -5,6 +5,7 @@
 #include <set>
 #include <tuple>
 
+#include "tests/differential/judge/action_list.hpp"
 #include "tests/differential/judge/megaflows.hpp"
 
 namespace ovsdr::differential {
@@ -18,6 +19,24 @@ bool looks_at_icmp(const Megaflow& megaflow) {
     const auto looks_at = [&](Feature feature) { return megaflow[feature].mask != PatternBytes{}; };
     const bool icmp = megaflow.protocol() == protocol_icmp || megaflow.protocol() == protocol_icmpv6;
     return icmp && (looks_at(Feature::tp_src) || looks_at(Feature::tp_dst));
+}
+
+/// Whether a device of the format tells packets of this tunnel apart as the megaflow does.
+bool is_tunnel_told(const Megaflow& megaflow, bool connectx_5) {
+    const TunnelHeaders& headers = *megaflow.tunnel;
+    if (looks_at_icmp(megaflow)) return false;   // inside nobody knows where it is
+    if (headers.kind == TunnelKind::gre) return !headers.checksum;
+    if (!asks_for_options(headers)) return true;
+    const Pattern& option = megaflow[Feature::tun_option];
+    // One that is not there reads 0 to a ConnectX-5.
+    const bool told = !connectx_5 || option.value != PatternBytes{};
+    return list_of(headers.options).size() == 1 && option.mask != PatternBytes{} && told;
+}
+
+/// The size of IPv6 headers nobody knows: bytes are right only where the rule that counts takes them off.
+bool is_counted_right(const Megaflow& megaflow, bool connectx_5) {
+    const bool recirculates = std::ranges::count(megaflow.actions, Action::Kind::recirc, &Action::kind) != 0;
+    return !megaflow.tunnel->ipv6 || (!connectx_5 && !recirculates);
 }
 
 std::size_t entries_of(const Action& action) {
@@ -57,7 +76,9 @@ public:
         const bool second_by_type = is_tag(megaflow.eth_type);
         if (is_there(megaflow.tag)) own_tags_ = is_there(megaflow.second) || second_by_type ? 2 : 1;
         const bool second_unknown = megaflow.second == Tag::any && vlan_limit_of(megaflow.in_port) > 1;
-        may_have_more_ = megaflow.tag == Tag::any || (megaflow.tag != Tag::none && second_unknown) || second_by_type;
+        // Inside of a tunnel offload/ does not use that the ethertype behind two tags says that there is no third.
+        const bool two_inside = megaflow.tunnel && own_tags_ == 2;
+        may_have_more_ = two_inside || megaflow.tag == Tag::any || (megaflow.tag != Tag::none && second_unknown) || second_by_type;
     }
 
     /// False: no NIC does it.
@@ -76,9 +97,12 @@ public:
                 shape_.tunnel = action.tunnel;
                 return first && !action.tunnel.checksum;
             }
+            case Action::Kind::tunnel_pop:
+                return can_pop_tunnel() && tables_.insert({{0, action.port}, shape_}).second;
             case Action::Kind::recirc:
+                if (megaflow_.tunnel && shape_ != Shape{}) return false;   // it goes on with its headers
                 return !shape_.tunnel && action.port != megaflow_.recirc_id && device_takes() &&
-                       tables_.insert({action.port, shape_}).second;
+                       tables_.insert({{action.port, 0}, shape_}).second;
             case Action::Kind::copy_begin: outside_.push_back(shape_); return true;
             case Action::Kind::copy_end:
                 shape_ = std::move(outside_.back());
@@ -111,8 +135,15 @@ private:
         return true;
     }
 
+    /// All that it takes are packets of the tunnel, from the wire, without tags.
+    bool can_pop_tunnel() const {
+        return tunnel_of(megaflow_) && !shape_.tunnel && shape_.pushed.empty() && shape_.popped == own_tags_ &&
+               !may_have_more_;
+    }
+
     bool output(std::uint32_t port) {
         if (std::ranges::count(ports, port, &PortNumber::odp) == 0) return false;
+        if (vport_of(port) == vport_of(megaflow_.in_port)) return false;
         return device_takes() && copies_.insert({port, shape_}).second;
     }
 
@@ -128,15 +159,19 @@ private:
     bool may_have_more_ = false;
     Shape shape_;
     std::vector<Shape> outside_;   ///< of the copies that we are in
-    std::set<std::pair<std::uint32_t, Shape>> copies_, tables_;
+    std::set<std::pair<std::uint32_t, Shape>> copies_;
+    std::set<std::pair<TableId, Shape>> tables_;
 };
 
 }  // namespace
 
 bool is_offloadable(const Megaflow& megaflow, unsigned format) {
     const bool connectx_5 = format == 0;
+    if (!megaflow.refused_match.empty() || megaflow.later_fragments) return false;
     if (megaflow.first_fragments || (connectx_5 && looks_at_icmp(megaflow))) return false;
     if (is_tag(megaflow.eth_type) && vlan_limit_of(megaflow.in_port) > 1) return false;   // a third tag
+    if (megaflow.tunnel && !is_tunnel_told(megaflow, connectx_5)) return false;
+    if (megaflow.tunnel && !is_counted_right(megaflow, connectx_5)) return false;
     std::size_t entries = 0;
     Follower follower(megaflow, connectx_5);
     for (const Action& action : megaflow.actions) {

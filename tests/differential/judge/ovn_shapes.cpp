@@ -17,7 +17,8 @@ using Text = std::string_view;
 
 constexpr std::uint32_t no_dr_port = 77;
 constexpr unsigned refused_percent = 10;   ///< of the megaflows: what OVN's lines of ct and the like become
-constexpr std::uint32_t most_siblings = 4;
+constexpr std::size_t tries_for_one = 8;
+constexpr char unequal_lengths[] = "check_pkt_len(size=1314,gt(userspace(pid=0)),le(1))";
 
 /// Between the parentheses behind `name`; empty: it is not there.
 Text inside(Text text, Text name) {
@@ -100,15 +101,51 @@ constexpr FeatureName feature_names[] = {
     {"ipv4", "tos", Feature::tos},          {"ipv4", "ttl", Feature::ttl},       {"ipv6", "src", Feature::ip_src},
     {"ipv6", "dst", Feature::ip_dst},       {"ipv6", "tclass", Feature::tos},    {"ipv6", "hlimit", Feature::ttl},
     {"ipv6", "label", Feature::label},      {"tcp", "src", Feature::tp_src},     {"tcp", "dst", Feature::tp_dst},
+    {"tunnel", "tun_id", Feature::tun_id},  {"tunnel", "src", Feature::tun_src}, {"tunnel", "dst", Feature::tun_dst},
+    {"tunnel", "tos", Feature::tun_tos},    {"tunnel", "ttl", Feature::tun_ttl},
+    {"tunnel", "tp_src", Feature::tun_tp_src}, {"tunnel", "tp_dst", Feature::tun_tp_dst},
     {"udp", "src", Feature::tp_src},        {"udp", "dst", Feature::tp_dst},     {"icmp", "type", Feature::tp_src},
     {"icmp", "code", Feature::tp_dst},      {"icmpv6", "type", Feature::tp_src}, {"icmpv6", "code", Feature::tp_dst},
 };
 
+/// A match for zero is one of metadata that no megaflow gave a value; another one is of ct and the like, which no NIC
+/// has. False: there is such a one.
+bool read_metadata(Text match, Megaflow& megaflow) {
+    for (const Metadata one : all_metadata) {
+        if (one == Metadata::tunnel) continue;
+        const Text text = inside(match, name_of(one));
+        const std::size_t slash = text.find('/');
+        std::uint64_t mask = text.empty() ? 0 : UINT64_MAX;
+        if (slash != Text::npos) mask = number_in(text.substr(slash + 1));
+        if ((number_in(text.substr(0, slash)) & mask) != 0) return false;
+        if (mask != 0) megaflow.zeros |= static_cast<std::uint8_t>(1U << static_cast<unsigned>(one));
+    }
+    return true;
+}
+
+std::optional<TunnelKind> tunnel_in(Text port) {
+    if (port.find("genev_sys") != Text::npos) return TunnelKind::geneve;
+    if (port.find("vxlan_sys") != Text::npos) return TunnelKind::vxlan;
+    return std::nullopt;
+}
+
+/// The mask of the one option, if there is one.
+void read_tunnel(Text match, TunnelKind kind, Megaflow& megaflow) {
+    megaflow.tunnel = TunnelHeaders{.kind = kind, .checksum = has_checksum(kind, false)};
+    const Text option = inside(inside(match, "tunnel"), "geneve");
+    if (option.empty()) return;
+    megaflow.tunnel->options = GeneveOptions::usual;
+    const std::size_t slash = option.rfind('/');
+    megaflow[Feature::tun_option].mask = slash == Text::npos ? ones(32) : number(number_in(option.substr(slash + 1)));
+}
+
 /// False: no judge can pose it.
 bool read_match(Text match, Megaflow& megaflow) {
-    for (const Text foreign : {"ct_state(0x", "tunnel(", "arp(", "nd(", "ct_mark(0x", "eth_type(0x0806"}) {
+    for (const Text foreign : {"arp(", "nd(", "eth_type(0x0806"}) {
         if (match.find(foreign) != Text::npos) return false;
     }
+    if (!read_metadata(match, megaflow)) return false;
+    if (const auto kind = tunnel_in(inside(match, "in_port"))) read_tunnel(match, *kind, megaflow);
     megaflow.tag = match.find("eth_type(0x8100)") != Text::npos ? Tag::customer : Tag::none;
     const Text payload = megaflow.tag == Tag::none ? match : inside(match, "encap");
     megaflow.eth_type = static_cast<std::uint16_t>(number_in(inside(payload, "eth_type")));
@@ -159,8 +196,20 @@ bool read_actions(Text text, Shape& shape) {
     for (const Text action : split(text)) {
         auto& list = shape.megaflow.actions;
         const auto is = [action](Text name) { return action.starts_with(name); };
-        if (is("hash(") || is("tnl_pop(") || is("check_pkt_len(") || is("clone(")) return false;
+        if (is("hash(")) return false;
         if (is("drop")) continue;
+        if (is("clone(")) {
+            list.push_back({.kind = copy_begin});
+            if (!read_actions(inside(action, "clone"), shape)) return false;
+            list.push_back({.kind = copy_end});
+            continue;
+        }
+        if (is("tnl_pop(")) {
+            const auto kind = tunnel_in(action);
+            if (!kind) return false;
+            list.push_back({.kind = tunnel_pop, .port = tunnel_port_of(*kind)});
+            continue;
+        }
         if (is("set(")) {
             if (inside(inside(action, "set"), "eth").empty() && is("set(tunnel")) return false;
             list.push_back({.kind = set, .set = set_in(inside(action, "set"))});
@@ -176,6 +225,7 @@ bool read_actions(Text text, Shape& shape) {
             const std::string name(action.substr(0, open));
             const std::string readable = name == "ct"      ? "ct(zone=1)"
                                          : name == "meter" ? "meter(0)"
+                                         : name == "check_pkt_len" ? unequal_lengths
                                          : name == "ct_clear" ? "ct_clear" : "userspace(pid=0)";
             list.push_back({.kind = refused, .text = readable});
             shape.refused = true;
@@ -195,7 +245,31 @@ void draw_values(Chance& chance, Megaflow& megaflow) {
     }
 }
 
-void draw_actions(Chance& chance, Megaflow& megaflow, const NextTable& next_table) {
+/// Whether some packet is of both.
+bool overlap(const Megaflow& a, const Megaflow& b) {
+    for (std::size_t i = 0; i < feature_length; ++i) {
+        const Pattern &one = a.patterns[i], &other = b.patterns[i];
+        for (std::size_t k = 0; k < one.mask.size(); ++k) {
+            if (((one.value[k] ^ other.value[k]) & one.mask[k] & other.mask[k]) != 0) return false;
+        }
+    }
+    return true;
+}
+
+/// Of packets of the root, as far as their protocol and ports go.
+bool fits(const Shape& shape, const Megaflow& root) {
+    const Megaflow& megaflow = shape.megaflow;
+    if (megaflow.tunnel || megaflow.eth_type != root.eth_type || megaflow.tag != root.tag) return false;
+    if (root.protocol() != 0 && megaflow.protocol() != root.protocol()) return false;
+    const auto pop = std::ranges::find(megaflow.actions, Action::Kind::tunnel_pop, &Action::kind);
+    const auto tunnel = tunnel_of(root);
+    if (pop == megaflow.actions.end()) return !tunnel;
+    return tunnel && pop->port == tunnel_port_of(*tunnel);
+}
+
+}  // namespace
+
+void draw_ports(Chance& chance, Megaflow& megaflow, const NextTable& next_table) {
     std::set<std::uint32_t> used;
     for (Action& action : megaflow.actions) {
         switch (action.kind) {
@@ -226,8 +300,6 @@ void draw_actions(Chance& chance, Megaflow& megaflow, const NextTable& next_tabl
     std::erase_if(megaflow.actions, [](const Action& a) { return a.kind == Action::Kind::recirc && a.port == 0; });
 }
 
-}  // namespace
-
 std::vector<Shape> read_shapes(const std::string& path) {
     std::ifstream file(path);
     if (!file) throw std::runtime_error("cannot read " + path);
@@ -248,33 +320,35 @@ std::vector<Megaflow> grow_shapes(Chance& chance, const std::vector<Shape>& shap
                                   std::size_t length, const NextTable& next_table) {
     std::vector<const Shape*> possible, refused;
     for (const Shape& shape : shapes) {
-        if (shape.megaflow.eth_type != root.eth_type || shape.megaflow.tag != root.tag) continue;
-        (shape.refused ? refused : possible).push_back(&shape);
+        if (fits(shape, root)) (shape.refused ? refused : possible).push_back(&shape);
     }
     std::vector<Megaflow> grown;
     if (possible.empty()) return grown;
-    std::set<PatternBytes> destinations;
-    while (grown.size() < length) {
+    for (std::size_t tries = 0; grown.size() < length && tries < tries_for_one * length; ++tries) {
         const auto& from = !refused.empty() && happens(chance, refused_percent) ? refused : possible;
         Megaflow one = from[below(chance, static_cast<std::uint32_t>(from.size()))]->megaflow;
         one.in_port = root.in_port;
         one.second = root.second;
-        one[Feature::eth_dst].mask = ones(48);
-        const PatternBytes destination = both(random_bytes(chance), ones(48));
-        if (!destinations.insert(destination).second) continue;
-        std::set<std::vector<PatternBytes>> values;
-        for (std::uint32_t i = 1 + below(chance, most_siblings); i > 0; --i) {
-            draw_values(chance, one);
-            one[Feature::eth_dst].value = destination;
-            std::vector<PatternBytes> drawn;
-            for (const Pattern& pattern : one.patterns) drawn.push_back(pattern.value);
-            if (!values.insert(std::move(drawn)).second) continue;
-            Megaflow made = one;
-            draw_actions(chance, made, next_table);
-            grown.push_back(std::move(made));
+        draw_values(chance, one);
+        for (std::size_t i = 0; i < feature_length; ++i) {
+            if (root.patterns[i].mask != PatternBytes{}) one.patterns[i] = root.patterns[i];
         }
+        if (std::ranges::any_of(grown, [&](const Megaflow& other) { return overlap(one, other); })) continue;
+        draw_ports(chance, one, next_table);
+        grown.push_back(std::move(one));
     }
     return grown;
+}
+
+const Shape* shape_like(Chance& chance, const std::vector<Shape>& shapes, const Megaflow& megaflow) {
+    std::vector<const Shape*> alike;
+    for (const Shape& shape : shapes) {
+        const Megaflow& other = shape.megaflow;
+        if (shape.refused || other.eth_type != megaflow.eth_type || other.tag != megaflow.tag) continue;
+        if (other.protocol() != 0 && other.protocol() != megaflow.protocol()) continue;
+        if (other.tunnel == megaflow.tunnel) alike.push_back(&shape);
+    }
+    return alike.empty() ? nullptr : alike[below(chance, static_cast<std::uint32_t>(alike.size()))];
 }
 
 }  // namespace ovsdr::differential

@@ -158,8 +158,9 @@ mask_tags(int looks_at_tags, struct match *match)
 }
 
 static bool
-match_from_text(const char *text, int looks_at_tags, struct match *match, char **error)
+match_from_text(const struct ovs_judge_megaflow *from, struct match *match, char **error)
 {
+    const char *text = from->match;
     struct ofpbuf key, mask;
     bool ok;
 
@@ -174,7 +175,13 @@ match_from_text(const char *text, int looks_at_tags, struct match *match, char *
     /* What dpif-netdev always matches, and the text need not say. */
     match->wc.masks.in_port.odp_port = ODPP_NONE;
     match->wc.masks.recirc_id = UINT32_MAX;
-    mask_tags(looks_at_tags, match);
+    mask_tags(from->looks_at_tags, match);
+    if (from->has_no_tunnel) {
+        match->wc.masks.tunnel.ip_dst = OVS_BE32_MAX;
+    }
+    if (from->has_no_key) {
+        match->flow.tunnel.flags &= ~FLOW_TNL_F_KEY;
+    }
     match_zero_wildcarded_fields(match);
     return ok;
 }
@@ -188,7 +195,7 @@ ovs_judge_add(struct ovs_judge *judge, const struct ovs_judge_megaflow *text, st
     char *why = NULL;
 
     ofpbuf_init(&flow->actions, 0);
-    if (!match_from_text(text->match, text->looks_at_tags, &flow->match, &why)
+    if (!match_from_text(text, &flow->match, &why)
         || (*text->actions && odp_actions_from_string(text->actions, NULL, &flow->actions) < 0)) {
         snprintf(message, sizeof message, "%s: %s: %s", text->match, text->actions, why ? why : "not understood");
         free(why);
@@ -237,7 +244,7 @@ static struct ovs_judge_packet
 shown(const struct dp_packet *packet)
 {
     return (struct ovs_judge_packet) {odp_to_u32(packet->md.in_port.odp_port), packet->md.recirc_id,
-                                      dp_packet_data(packet), dp_packet_size(packet)};
+                                      dp_packet_data(packet), dp_packet_size(packet), false};
 }
 
 static void
@@ -363,7 +370,7 @@ take(struct journey *journey, struct dp_packet *packet)
     seen = shown(packet);
     rule = classifier_lookup(&journey->judge->classifier, OVS_VERSION_MIN, &key, NULL);
     if (!rule) {
-        journey->events->missed(journey->aux, &seen);
+        journey->events->missed(journey->aux, &seen, (const struct ovs_judge_seen *) &key);
         dp_packet_delete(packet);
         return;
     }
@@ -383,28 +390,52 @@ packet_of(const struct ovs_judge_packet *from)
     return packet;
 }
 
+/* As ctrl/ recovers what missed in a tunnel's table, and dpif-netdev goes on with it. */
+static void
+take_out(struct journey *journey, const struct ovs_judge_packet *from)
+{
+    struct netdev *netdev = CONST_CAST(struct netdev *, tunnel_netdev(journey->judge, from->in_port));
+    struct dp_packet_batch batch;
+    struct dp_packet *packet;
+    struct flow headers;
+
+    dp_packet_batch_init_packet(&batch, packet_of(from));
+    DP_PACKET_BATCH_FOR_EACH (i, packet, &batch) {
+        flow_extract(packet, &headers);   /* notes where they are */
+    }
+    netdev_pop_header(netdev, &batch);
+    DP_PACKET_BATCH_FOR_EACH (i, packet, &batch) {
+        packet->md.in_port.odp_port = u32_to_odp(from->in_port);
+        packet->md.recirc_id = from->recirc_id;
+        take(journey, packet);
+    }
+}
+
 bool
 ovs_judge_forward(struct ovs_judge *judge, const struct ovs_judge_packet *packet,
                   const struct ovs_judge_events *events, void *aux)
 {
     struct journey journey = {judge, events, aux, 0, false};
 
-    take(&journey, packet_of(packet));
+    if (packet->in_headers) {
+        take_out(&journey, packet);
+    } else {
+        take(&journey, packet_of(packet));
+    }
     return !journey.too_many;
 }
 
 void
-ovs_judge_extract(const struct ovs_judge_packet *from, struct ovsdr_flow_fields *fields)
+ovs_judge_read(const struct ovs_judge_seen *seen, struct ovsdr_flow_fields *fields, struct ovsdr_tunnel_fields *tunnel)
 {
-    struct dp_packet *packet = packet_of(from);
     struct ovsdr_megaflow megaflow;
     struct match match;
 
-    memset(&match, 0, sizeof match);
-    flow_extract(packet, &match.flow);
+    match.flow = *(const struct flow *) seen;
     memset(&match.wc, 0xFF, sizeof match.wc);
+    match.tun_md.valid = false;
     memset(&megaflow, 0, sizeof megaflow);
     megaflow_from_match(&match, &megaflow);
     *fields = megaflow.key;
-    dp_packet_delete(packet);
+    *tunnel = megaflow.tunnel_key;
 }

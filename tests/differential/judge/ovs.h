@@ -32,6 +32,8 @@ void ovs_judge_limit_vlans(int limit);
 struct ovs_judge_megaflow {
     const char *match, *actions;
     int looks_at_tags;   /* 0: whatever tags there are; 1: not at the second; 2: at both, where the text has none too */
+    bool has_no_tunnel;  /* packets that come out of one are not its */
+    bool has_no_key;     /* the tunnel's: the text cannot say that there must be none */
 };
 
 /* Understands the next megaflow: they are numbered from 0. No packet finds it yet. The translation lives as long as the
@@ -46,7 +48,12 @@ struct ovs_judge_packet {
     uint32_t recirc_id;
     const uint8_t *bytes;
     size_t size;
+    bool in_headers;           /* the headers of the tunnel whose port this is are still in front: OVS takes them off */
 };
+
+/* What OVS sees in a packet. */
+struct ovs_judge_seen;
+void ovs_judge_read(const struct ovs_judge_seen *, struct ovsdr_flow_fields *, struct ovsdr_tunnel_fields *);
 
 /* What becomes of a packet, in the order in which it does. */
 struct ovs_judge_events {
@@ -55,14 +62,11 @@ struct ovs_judge_events {
     /* A megaflow takes the packet. */
     void (*taken)(void *aux, int number, const struct ovs_judge_packet *);
     /* None does. */
-    void (*missed)(void *aux, const struct ovs_judge_packet *);
+    void (*missed)(void *aux, const struct ovs_judge_packet *, const struct ovs_judge_seen *);
 };
 
 /* False: some copy of it recirculates more often than OVS allows, and is dropped there. */
 bool ovs_judge_forward(struct ovs_judge *, const struct ovs_judge_packet *, const struct ovs_judge_events *, void *aux);
-
-/* What OVS sees in a packet. */
-void ovs_judge_extract(const struct ovs_judge_packet *, struct ovsdr_flow_fields *);
 
 #ifdef __cplusplus
 }

@@ -19,7 +19,8 @@ constexpr ovs_judge_events events = {
                  std::size_t source_port_at) { listener(aux).output(port, {bytes, size}, source_port_at); },
     .taken = [](void* aux, int number,
                 const ovs_judge_packet* packet) { listener(aux).taken(static_cast<std::uint32_t>(number), *packet); },
-    .missed = [](void* aux, const ovs_judge_packet* packet) { listener(aux).missed(*packet); },
+    .missed = [](void* aux, const ovs_judge_packet* packet,
+                 const ovs_judge_seen* seen) { listener(aux).missed(*packet, *seen); },
 };
 
 }  // namespace
@@ -37,7 +38,9 @@ OvsJudge::~OvsJudge() { ovs_judge_destroy(ovs_); }
 void OvsJudge::add(const Megaflow& megaflow) {
     const char* error = nullptr;
     const std::string match = match_text(megaflow), actions = actions_text(megaflow);
-    const ovs_judge_megaflow text{match.c_str(), actions.c_str(), looks_at_tags(megaflow)};
+    const bool has_no_key = megaflow.tunnel && !megaflow.tunnel->key;
+    const ovs_judge_megaflow text{match.c_str(), actions.c_str(), looks_at_tags(megaflow),
+                                 megaflow.looks_for_zero_of(Metadata::tunnel), has_no_key};
     ovs_judge_limit_vlans(vlan_limit_of(megaflow.in_port));
     ovsdr_megaflow& translated = translated_.emplace_back();
     if (!ovs_judge_add(ovs_, &text, &translated, &error)) throw std::runtime_error(error);

@@ -23,7 +23,7 @@ public:
         virtual ~Listener() = default;
         virtual void output(std::uint32_t port, std::span<const std::uint8_t> frame, std::size_t source_port_at) = 0;
         virtual void taken(std::uint32_t version, const ovs_judge_packet& packet) = 0;
-        virtual void missed(const ovs_judge_packet& packet) = 0;
+        virtual void missed(const ovs_judge_packet& packet, const ovs_judge_seen& seen) = 0;
     };
 
     OvsJudge();
@@ -47,5 +47,10 @@ private:
     std::vector<std::uint32_t> ufids_;                    ///< by version
     std::map<std::uint32_t, std::uint32_t> versions_;     ///< that are there, by ufid
 };
+
+/// In which OVS looks it up.
+[[nodiscard]] inline TableId table_of(const ovs_judge_packet& packet) {
+    return {packet.recirc_id, is_tunnel_port(packet.in_port) ? packet.in_port : 0};
+}
 
 }  // namespace ovsdr::differential

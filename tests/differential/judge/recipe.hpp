@@ -1,5 +1,7 @@
 // What a frame is made of, drawn so that a megaflow takes it, and then changed in one thing.
 //
+// A packet of a tunnel is a frame of the underlay, and in it another one.
+//
 // Threads: pure.
 #pragma once
 
@@ -14,6 +16,9 @@ namespace ovsdr::differential {
 struct TagOnWire {
     std::uint16_t tpid, tci;
 };
+
+/// What is not true of a tunnel's headers, or what no public document says how a device parses it.
+enum class TunnelLie : std::uint8_t { none, udp_length, option_twice, reserved_bits, not_ethernet, checksum };
 
 /// What a frame is made of.
 struct Recipe {
@@ -35,6 +40,10 @@ struct Recipe {
     bool chain_lie = false;              ///< IPv6 extension headers that the packet has no room for
     std::uint8_t fragment_lie = 0;       ///< reserved bits of an IPv6 fragment header
     std::size_t payload = 0;
+    std::vector<Recipe> inner{};         ///< none, or the frame in a tunnel
+    TunnelHeaders tunnel{};              ///< in front of it
+    TunnelLie tunnel_lie = TunnelLie::none;
+    std::size_t shortened_to = 0;        ///< bytes; 0: it is whole
 
     [[nodiscard]] std::array<std::uint8_t, 16>& operator[](Feature feature) {
         return values[static_cast<std::size_t>(feature)];
@@ -49,16 +58,28 @@ struct Recipe {
     [[nodiscard]] std::uint16_t half(Feature feature) const {
         return static_cast<std::uint16_t>((*this)[feature][14] << 8 | (*this)[feature][15]);
     }
+    [[nodiscard]] std::uint32_t word(Feature feature) const {
+        const auto& value = (*this)[feature];
+        return static_cast<std::uint32_t>(value[12] << 8 | value[13]) << 16 | half(feature);
+    }
 };
 
-/// A packet of this megaflow, as it comes from its in_port.
+/// A packet of this megaflow, which is no tunnel port's, as it comes from its in_port. If it pops into a tunnel there
+/// is a frame inside.
 [[nodiscard]] Recipe aimed_at(const Megaflow& megaflow, Chance& chance);
 /// Changes one thing; bits, such as the megaflow looks at.
 void change(Recipe& recipe, const Megaflow& megaflow, Chance& chance);
 /// Makes a header say what is not true, where only a card can tell what it makes of it.
 void lie(Recipe& recipe, Chance& chance);
-/// Draws what the masks leave open anew: features of the frame as it comes in.
-void vary(Recipe& recipe, const std::array<PatternBytes, feature_length>& masks, Chance& chance);
+/// Draws what the masks leave open anew: features of the frame as it comes in, and of the one in its tunnel.
+using Masks = std::array<PatternBytes, feature_length>;
+struct MasksOfFrame {
+    Masks outer{}, inner{};
+};
+void vary(Recipe& recipe, const MasksOfFrame& masks, Chance& chance);
+
+/// The feature of the underlay's frame that a tunnel's feature is, if it is one of IP or UDP.
+[[nodiscard]] Feature in_underlay(Feature feature);
 
 /// `number`: the last four bytes.
 [[nodiscard]] std::vector<std::uint8_t> frame_of(const Recipe& recipe, std::uint32_t number, Chance& chance);

@@ -16,11 +16,14 @@ namespace ovsdr::differential {
 
 namespace {
 
-constexpr unsigned chains_percent = 45;    ///< of the megaflows lie behind recirculations
-constexpr unsigned shapes_percent = 50;    ///< of the trees that can have OVN's shapes
+constexpr unsigned chains_percent = 27;    ///< of the megaflows lie behind recirculations
+constexpr unsigned tunnels_percent = 33;   ///< are tunnel ports'
+constexpr std::size_t part_of_twins = 15;  ///< of the latter, one in so many has a twin
+constexpr unsigned shapes_percent = 30;    ///< of the trees that can have OVN's shapes
 constexpr unsigned changed_percent = 33;   ///< of the packets
 constexpr std::size_t phases = 5;          ///< in which packets are counted
 constexpr std::size_t part_of_untrue = 40; ///< of the packets, one in so many has a header that is not true
+constexpr std::size_t usual_goes_in = 3;   ///< phase in which no megaflow asks for the usual Geneve option
 constexpr unsigned delete_percent = 5, modify_percent = 4, return_percent = 40, aim_at_gone_percent = 20,
                    aim_anywhere_percent = 60;
 
@@ -29,19 +32,23 @@ class Deaf final : public OvsJudge::Listener {
 public:
     void output(std::uint32_t, std::span<const std::uint8_t>, std::size_t) override {}
     void taken(std::uint32_t, const ovs_judge_packet&) override {}
-    void missed(const ovs_judge_packet&) override {}
+    void missed(const ovs_judge_packet&, const ovs_judge_seen&) override {}
 };
 
 class ScenarioMaker {
 public:
     explicit ScenarioMaker(const Draw& draw)
-        : draw_(draw), chance_(draw.seed), shapes_(read_shapes(draw.shapes)), chains_(chance_, scenario_, ovs_) {}
+        : draw_(draw), chance_(draw.seed), shapes_(read_shapes(draw.shapes)), rarity_(chance_, draw.connectx_5),
+          chains_(chance_, rarity_, shapes_, scenario_, ovs_) {}
 
     Scenario make() {
         add_markers();
         const std::size_t behind = draw_.megaflows * chains_percent / 100;
-        add_trees(draw_.megaflows - behind);
+        const std::size_t in_tunnels = draw_.megaflows * tunnels_percent / 100;
+        add_trees(draw_.megaflows - behind - in_tunnels);
+        chains_.grow_tunnels(in_tunnels);
         chains_.grow(behind);
+        add_twins();
         first_phase();
         const std::size_t untrue = draw_.packets / part_of_untrue, counted = draw_.packets - untrue;
         add_packets(counted / phases);
@@ -71,19 +78,50 @@ private:
     }
 
     void add_trees(std::size_t length) {
-        const NextTable next = [&] { return chains_.next_table(0); };
-        const auto actions = [&](const Megaflow& megaflow) { return draw_actions(chance_, megaflow, next); };
+        const NextTable next = [&] { return chains_.next_table({}); };
+        const auto actions = [&](Megaflow megaflow) {
+            megaflow.actions = draw_actions(chance_, megaflow, next, rarity_);
+            rarity_.add(megaflow);
+            return megaflow.actions;
+        };
         const auto shaped = [&](const Megaflow& root, std::size_t share) {
             const bool wanted = root.is_ip() && happens(chance_, shapes_percent);
-            return wanted ? grow_shapes(chance_, shapes_, root, share, next) : std::vector<Megaflow>();
+            auto grown = wanted ? grow_shapes(chance_, shapes_, root, share, next) : std::vector<Megaflow>();
+            for (const Megaflow& megaflow : grown) rarity_.add(megaflow);
+            return grown;
         };
-        for (Megaflow& megaflow : grow_trees(chance_, length, actions, shaped)) add(std::move(megaflow));
+        for (Megaflow& megaflow : grow_trees(chance_, rarity_, length, actions, shaped)) add(std::move(megaflow));
     }
 
-    /// All come, in any order: children before parents.
+    /// Of megaflows of tunnels: the same but for what no device sees. No packet is a twin's.
+    void add_twins() {
+        const auto all = static_cast<std::uint32_t>(scenario_.versions.size());
+        for (std::uint32_t i = 0; i < all; ++i) {
+            const Megaflow& megaflow = scenario_.versions[i];
+            if (!megaflow.tunnel || megaflow.tunnel->kind == TunnelKind::gre) continue;
+            if (below(chance_, part_of_twins) != 0) continue;
+            Megaflow twin = megaflow;
+            twin.tunnel->checksum = !twin.tunnel->checksum;
+            twin.twin_of = megaflow.ufid;
+            twins_[megaflow.ufid] = scenario_.ufids;
+            chains_.replace(i, static_cast<std::uint32_t>(scenario_.versions.size()));
+            add(std::move(twin));
+        }
+    }
+
+    /// All come, in any order: children before parents. But for those with another Geneve option, which would keep the
+    /// usual one out: they come in the second phase, and must wait until those that have it go.
     void first_phase() {
         Phase phase;
-        for (std::uint32_t i = port_length; i < scenario_.versions.size(); ++i) phase.changes.push_back({i, true});
+        for (std::uint32_t i = port_length; i < scenario_.versions.size(); ++i) {
+            if (option_of(scenario_.versions[i]) != GeneveOptions::other) {
+                phase.changes.push_back({i, true});
+                continue;
+            }
+            ovs_.remove(i);
+            gone_.insert(scenario_.versions[i].ufid);
+            latest_[scenario_.versions[i].ufid] = i;
+        }
         std::ranges::shuffle(phase.changes, chance_);
         for (std::uint32_t i = 0; i < port_length; ++i) phase.changes.insert(phase.changes.begin(), {i, true});
         for (const Change& change : phase.changes) latest_[scenario_.versions[change.version].ufid] = change.version;
@@ -91,7 +129,7 @@ private:
             const Megaflow& megaflow = scenario_.versions[i];
             for (std::size_t feature = 0; feature < feature_length; ++feature) {
                 if (megaflow.patterns[feature].mask == PatternBytes{}) continue;
-                const auto transport = feature < static_cast<std::size_t>(Feature::tp_src) ? 0 : megaflow.protocol();
+                const auto transport = is_transport(static_cast<Feature>(feature)) ? megaflow.protocol() : 0;
                 looking_at_[{megaflow.eth_type, transport, feature}].push_back(megaflow.ufid);
             }
         }
@@ -102,11 +140,13 @@ private:
         Phase phase;
         for (std::uint32_t ufid = port_length; ufid < scenario_.ufids; ++ufid) {
             const std::uint32_t version = latest_.at(ufid);
+            if (is_twin(ufid)) continue;
+            if (change_option(ufid, phase)) continue;
             if (gone_.contains(ufid)) {
-                if (happens(chance_, return_percent)) phase.changes.push_back({version, true});
+                if (happens(chance_, return_percent)) change_all_of(ufid, true, phase);
             } else if (happens(chance_, delete_percent)) {
-                phase.changes.push_back({version, false});
-            } else if (happens(chance_, modify_percent)) {
+                change_all_of(ufid, false, phase);
+            } else if (!twins_.contains(ufid) && happens(chance_, modify_percent)) {
                 phase.changes.push_back({modified(version), true});
             }
         }
@@ -114,10 +154,38 @@ private:
         begin(std::move(phase));
     }
 
+    /// Whether this is a phase in which all those with an option come or go.
+    bool change_option(std::uint32_t ufid, Phase& phase) {
+        const auto option = option_of(scenario_.versions[latest_.at(ufid)]);
+        if (!option) return false;
+        const std::size_t number = scenario_.phases.size();
+        const bool usual = option == GeneveOptions::usual;
+        if (number != 1 && number != usual_goes_in && number != usual_goes_in + 1) return false;
+        const bool there = usual ? number != usual_goes_in : number <= usual_goes_in;
+        if (gone_.contains(ufid) == there) change_all_of(ufid, there, phase);
+        return true;
+    }
+
+    [[nodiscard]] bool is_twin(std::uint32_t ufid) const {
+        return scenario_.versions[latest_.at(ufid)].twin_of.has_value();
+    }
+
+    /// A twin is not there without the other one, whose packets it would take; of the two it goes more often.
+    void change_all_of(std::uint32_t ufid, bool put, Phase& phase) {
+        const auto twin = twins_.find(ufid);
+        const bool alone = twin != twins_.end() && !put && !gone_.contains(twin->second) && happens(chance_, 50);
+        if (!alone) phase.changes.push_back({latest_.at(ufid), put});
+        if (twin != twins_.end() && gone_.contains(twin->second) == put) {
+            phase.changes.push_back({latest_.at(twin->second), put});
+        }
+    }
+
     /// Other actions.
     std::uint32_t modified(std::uint32_t old) {
         Megaflow megaflow = scenario_.versions[old];
-        megaflow.actions = draw_actions(chance_, megaflow, [&] { return chains_.next_table(megaflow.recirc_id); });
+        const NextTable next = [&] { return chains_.next_table(megaflow.table()); };
+        megaflow.actions = draw_actions(chance_, megaflow, next, rarity_);
+        rarity_.add(megaflow);
         const auto version = static_cast<std::uint32_t>(scenario_.versions.size());
         ovs_.add(megaflow);
         scenario_.versions.push_back(std::move(megaflow));
@@ -154,8 +222,9 @@ private:
     }
 
     /// The ports and ethertypes of megaflows that write what a transport checksum covers.
-    [[nodiscard]] std::set<std::pair<std::uint32_t, std::uint16_t>> touched_checksums() const {
-        std::set<std::pair<std::uint32_t, std::uint16_t>> touched;
+    using Touched = std::set<std::pair<std::uint32_t, std::uint16_t>>;
+    [[nodiscard]] Touched touched_checksums() const {
+        Touched touched;
         for (const Megaflow& megaflow : scenario_.versions) {
             const bool touches = std::ranges::any_of(megaflow.actions, [](const Action& action) {
                 return action.kind == Action::Kind::set && touches_transport_checksum(action.set);
@@ -176,6 +245,14 @@ private:
         return ufids[below(chance_, static_cast<std::uint32_t>(ufids.size()))];
     }
 
+    static bool has_no_answer(const std::vector<std::uint8_t>& frame, const Recipe& recipe, const Touched& touched) {
+        if (differential::has_no_answer(frame) && touched.contains({recipe.in_port, recipe.eth_type})) return true;
+        if (recipe.inner.empty()) return false;
+        const std::uint16_t eth_type = recipe.inner.front().eth_type;
+        return differential::has_no_answer(inside_of(frame)) &&
+               touched.contains({tunnel_port_of(recipe.tunnel.kind), eth_type});
+    }
+
     /// Until there are so many in all. `untrue`: what some of their headers say is not true.
     void add_packets(std::size_t length, bool untrue = false) {
         const auto touched = touched_checksums();
@@ -191,12 +268,14 @@ private:
                 change(recipe, scenario_.versions[version], chance_);
             }
             auto frame = frame_of(recipe, static_cast<std::uint32_t>(packets.size()), chance_);
-            if (has_no_answer(frame) && touched.contains({recipe.in_port, recipe.eth_type})) {
+            // By chance: what is no tunnel's header the engine would not parse as one.
+            if (recipe.in_port == uplink && recipe.inner.empty() && is_of_tunnel(frame)) continue;
+            if (has_no_answer(frame, recipe, touched)) {
                 scenario_.left_out.add(NamedDifference::no_checksum_answer);
-            } else if (Deaf deaf; !ovs_.forward({recipe.in_port, 0, frame.data(), frame.size()}, deaf)) {
+            } else if (Deaf deaf; !ovs_.forward({recipe.in_port, 0, frame.data(), frame.size(), false}, deaf)) {
                 scenario_.left_out.add(NamedDifference::recirculates_too_often);
             } else {
-                packets.push_back({recipe.in_port, std::move(frame)});
+                packets.push_back({recipe.in_port, std::move(frame), recipe.tunnel_lie});
             }
         }
         scenario_.phases.back().packets_end = packets.size();
@@ -207,9 +286,11 @@ private:
     const std::vector<Shape> shapes_;
     OvsJudge ovs_;
     Scenario scenario_;
+    Rarity rarity_;
     Chains chains_;
     std::map<std::uint32_t, std::uint32_t> latest_;   ///< version, by ufid
     std::set<std::uint32_t> gone_;                    ///< ufids
+    std::map<std::uint32_t, std::uint32_t> twins_;    ///< ufids, by the other's
     /// By ethertype, by protocol if the feature is the protocol's, by feature: ufids.
     std::map<std::tuple<std::uint16_t, int, std::size_t>, std::vector<std::uint32_t>> looking_at_;
 };

@@ -22,6 +22,7 @@
 
 #include "tests/differential/judge/megaflows.hpp"
 #include "tests/differential/judge/named_differences.hpp"
+#include "tests/differential/judge/recipe.hpp"
 
 namespace ovsdr::differential {
 
@@ -29,11 +30,13 @@ struct Draw {
     std::uint64_t seed = 1;
     std::size_t megaflows = 2000, packets = 200000;
     std::string shapes;   ///< a file of what dpctl/dump-flows printed
+    bool connectx_5 = false;   ///< what a ConnectX-5 cannot do is drawn less, and what it can more
 };
 
 struct TestPacket {
     std::uint32_t in_port;   ///< datapath port number
     std::vector<std::uint8_t> bytes;
+    TunnelLie lie = TunnelLie::none;   ///< if it is one, only OVS and the soft NIC are asked
 };
 
 struct Change {

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "tests/differential/judge/names.hpp"
+
 namespace ovsdr::differential {
 
 namespace {
@@ -40,33 +42,33 @@ PatternBytes run_of(Chance& chance, unsigned bits) {
 }
 
 /// Of TOS OVS sets DSCP or ECN more often than other bits.
-PatternBytes mask_for(Chance& chance, SetHeader header, std::size_t field) {
+PatternBytes mask_for(Chance& chance, SetHeader header, std::size_t field, Rarity& rarity) {
     const bool is_ip = header == SetHeader::ipv4 || header == SetHeader::ipv6;
-    if (is_ip && field == tos && happens(chance, 70)) return number(happens(chance, 70) ? dscp : ecn);
     const unsigned bits = row_of(header).fields[field].bits;
-    return happens(chance, 60) ? ones(bits) : run_of(chance, bits);
+    if (!rarity.wants_mask(header, field)) return ones(bits);
+    if (is_ip && field == tos && happens(chance, 70)) return number(happens(chance, 70) ? dscp : ecn);
+    return run_of(chance, bits);
 }
 
 }  // namespace
 
 const SetHeaderRow& row_of(SetHeader header) { return rows[static_cast<std::size_t>(header)]; }
 
-SetAction draw_set(Chance& chance, std::uint16_t eth_type, std::uint8_t protocol) {
-    std::vector<SetHeader> possible;
-    const auto weigh = [&possible](SetHeader header, unsigned weight) {
-        for (unsigned i = 0; i < weight; ++i) possible.push_back(header);
-    };
-    weigh(SetHeader::ethernet, 1);
-    if (protocol != 0 && eth_type == type_ipv4) weigh(SetHeader::ipv4, 2);
-    if (protocol != 0 && eth_type == type_ipv6) weigh(SetHeader::ipv6, 2);
-    if (protocol == protocol_tcp) weigh(SetHeader::tcp, 4);
-    if (protocol == protocol_udp) weigh(SetHeader::udp, 4);
-    SetAction set{.header = possible[below(chance, static_cast<std::uint32_t>(possible.size()))]};
+SetAction draw_set(Chance& chance, std::uint16_t eth_type, std::uint8_t protocol, Rarity& rarity) {
+    std::vector<SetHeader> possible{SetHeader::ethernet};
+    if (protocol != 0 && eth_type == type_ipv4) possible.push_back(SetHeader::ipv4);
+    if (protocol != 0 && eth_type == type_ipv6) possible.push_back(SetHeader::ipv6);
+    if (protocol == protocol_tcp) possible.push_back(SetHeader::tcp);
+    if (protocol == protocol_udp) possible.push_back(SetHeader::udp);
+    rarity.sort(possible);
+    SetAction set{.header = possible.front()};
     const auto length = static_cast<std::uint32_t>(row_of(set.header).fields.size());
-    const std::uint32_t surely = below(chance, length);
-    for (std::uint32_t i = 0; i < length; ++i) {
-        if (i != surely && !happens(chance, 45)) continue;
-        set.fields[i].mask = mask_for(chance, set.header, i);
+    const bool may_be_icmpv6 = protocol == 0 || protocol == protocol_icmpv6;
+    const std::uint32_t first = set.header == SetHeader::ipv6 && may_be_icmpv6 && !happens(chance, 10) ? addresses : 0;
+    const std::uint32_t surely = first + below(chance, length - first);
+    for (std::uint32_t i = first; i < length; ++i) {
+        if (i != surely && !happens(chance, 60)) continue;
+        set.fields[i].mask = mask_for(chance, set.header, i, rarity);
         set.fields[i].value = both(random_bytes(chance), set.fields[i].mask);
     }
     return set;

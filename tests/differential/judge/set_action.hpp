@@ -17,8 +17,10 @@
 namespace ovsdr::differential {
 
 inline constexpr std::uint16_t type_ipv4 = 0x0800, type_ipv6 = 0x86dd, type_arp = 0x0806;
-inline constexpr std::uint8_t protocol_icmp = 1, protocol_tcp = 6, protocol_udp = 17, protocol_icmpv6 = 58,
-                              protocol_sctp = 132;
+inline constexpr std::uint8_t protocol_icmp = 1, protocol_tcp = 6, protocol_udp = 17, protocol_gre = 47,
+                              protocol_icmpv6 = 58, protocol_sctp = 132;
+
+class Rarity;
 
 enum class SetHeader : std::uint8_t { ethernet, ipv4, ipv6, tcp, udp };
 inline constexpr std::size_t most_set_fields = 4;
@@ -44,7 +46,7 @@ struct SetHeaderRow {
 [[nodiscard]] const SetHeaderRow& row_of(SetHeader header);
 
 /// One that OVS could put beside a match of this ethertype and protocol; `protocol` 0: the protocol is not matched.
-[[nodiscard]] SetAction draw_set(Chance& chance, std::uint16_t eth_type, std::uint8_t protocol);
+[[nodiscard]] SetAction draw_set(Chance& chance, std::uint16_t eth_type, std::uint8_t protocol, Rarity& rarity);
 
 [[nodiscard]] std::string text_of(const SetAction& set);
 

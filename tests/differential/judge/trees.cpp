@@ -12,9 +12,12 @@ namespace {
 
 constexpr std::uint16_t other_types[] = {0x88b5, 0x8847, 0x9000};
 constexpr Tag tags[] = {Tag::none, Tag::customer, Tag::service};
-constexpr unsigned frag_first_percent = 2, any_tag_percent = 15, any_second_percent = 40, three_tags_percent = 30,
-                   transport_percent = 80;
+constexpr unsigned frag_percent = 2, refused_percent = 12, any_tag_percent = 15, any_second_percent = 40,
+                   three_tags_percent = 30, transport_percent = 85, zeros_percent = 40, one_child_percent = 35;
+constexpr const char* arp_matches[] = {",arp(op=1)", ",arp(sip=10.0.0.0/255.0.0.0)", ",arp(tip=10.0.0.1)",
+                                       ",arp(sha=02:00:00:00:00:00/01:00:00:00:00:00)"};
 constexpr std::uint32_t most_children = 9;
+constexpr std::uint16_t some_udp_port = 53;
 
 using Bytes = PatternBytes;
 
@@ -26,17 +29,27 @@ struct Step {
 
 class Grower {
 public:
-    Grower(Chance& chance, std::size_t wanted, const DrawActions& actions, std::vector<Megaflow>& leaves)
-        : chance_(chance), wanted_(wanted), actions_(actions), leaves_(leaves) {}
+    Grower(Chance& chance, Rarity& rarity, std::size_t wanted, const DrawActions& actions,
+           std::vector<Megaflow>& leaves)
+        : chance_(chance), rarity_(rarity), wanted_(wanted), actions_(actions), leaves_(leaves) {}
 
     /// Grows about `share` megaflows below `root`, fewer where the values run out.
     void tree(Megaflow root, std::size_t share) {
-        const std::vector<Step> steps = steps_for(root);
+        std::vector<Step> steps = steps_for(root);
+        if (root.protocol() != 0) steps = with_transport(root, std::move(steps), 0);
         grow(std::move(root), steps, 0, share);
     }
 
 private:
-    /// Most trees of a second tag look at it. Most trees of IP tell protocols apart, and then their transport fields,
+    PatternBytes mask_for(const Megaflow& megaflow, Feature feature) {
+        const std::uint8_t protocol = megaflow.protocol();
+        const bool icmp = is_transport(feature) && (protocol == protocol_icmp || protocol == protocol_icmpv6);
+        const unsigned bits = icmp ? 8 : bits_of(feature, megaflow.eth_type);
+        if (feature == Feature::protocol) return ones(bits);
+        return rarity_.wants_mask(megaflow, feature) ? part_of(chance_, bits) : ones(bits);
+    }
+
+    /// Most trees of IP tell protocols apart, and then their transport fields,
     /// before anything else.
     std::vector<Step> steps_for(const Megaflow& root) {
         std::vector<Feature> features{Feature::eth_dst, Feature::eth_src};
@@ -46,73 +59,63 @@ private:
             features.insert(features.end(), {Feature::ip_src, Feature::ip_dst, Feature::tos, Feature::ttl});
         }
         if (root.eth_type == type_ipv6) features.push_back(Feature::label);
-        std::ranges::shuffle(features, chance_);
-        features.resize(std::min<std::size_t>(features.size(), 1 + below(chance_, 4)));
-        if (is_there(root.second) && happens(chance_, 80)) {
-            const Feature one = root.second == Tag::customer ? Feature::second_vid : Feature::second_pcp;
-            if (std::ranges::count(features, one) == 0) features.insert(features.begin(), one);
-        }
-        if (root.is_ip() && happens(chance_, transport_percent)) {
+        rarity_.sort(root, features);
+        features.resize(std::min<std::size_t>(features.size(), 3 + below(chance_, 5)));
+        if (root.is_ip() && root.protocol() == 0 && happens(chance_, transport_percent)) {
             features.insert(features.begin() + below(chance_, 2), Feature::protocol);
         }
         std::vector<Step> steps;
-        for (const Feature feature : features) steps.push_back({feature, random_mask(chance_, feature, root.eth_type)});
+        for (const Feature feature : features) steps.push_back({feature, mask_for(root, feature)});
         return steps;
     }
 
     /// A protocol's own fields come next; the same ones all over the tree.
-    std::vector<Step> with_transport(const Megaflow& megaflow, std::vector<Step> steps, std::size_t depth) {
+    std::vector<Step> with_transport(const Megaflow& megaflow, std::vector<Step> steps, std::size_t place) {
         const std::uint8_t protocol = megaflow.protocol();
         const Tree tree{megaflow.in_port, megaflow.eth_type, megaflow.tag, megaflow.second};
         const auto known = transport_.try_emplace({tree, protocol});
         std::vector<Step>& more = known.first->second;
         if (known.second) {
             const bool has_ports = protocol == protocol_tcp || protocol == protocol_udp;
-            const bool has_type = protocol == (megaflow.eth_type == type_ipv4 ? protocol_icmp : protocol_icmpv6);
+            const bool has_type = protocol == (megaflow.eth_type == type_ipv4 ? protocol_icmp : protocol_icmpv6) &&
+                                  !rarity_.of_connectx_5();
             for (const Feature feature : {Feature::tp_src, Feature::tp_dst, Feature::tcp_flags}) {
                 if (feature == Feature::tcp_flags ? protocol != protocol_tcp : !has_ports && !has_type) continue;
-                if (!happens(chance_, 60)) continue;
-                Bytes mask = random_mask(chance_, feature, megaflow.eth_type);
-                // Types and codes have 8 bits.
-                if (has_type) mask[14] = 0;
-                if (has_type && mask[15] == 0) mask[15] = 0xFF;
-                more.push_back({feature, mask});
+                if (megaflow[feature].mask != Bytes{}) continue;
+                if (happens(chance_, 93)) more.push_back({feature, mask_for(megaflow, feature)});
             }
             std::ranges::shuffle(more, chance_);
         }
-        steps.insert(steps.begin() + static_cast<std::ptrdiff_t>(depth) + 1, more.begin(), more.end());
+        steps.insert(steps.begin() + static_cast<std::ptrdiff_t>(place), more.begin(), more.end());
         return steps;
     }
 
     void grow(Megaflow node, const std::vector<Step>& steps, std::size_t depth, std::size_t share) {
         if (leaves_.size() >= wanted_) return;
-        if (depth == steps.size() || share <= 1) {
-            node.first_fragments = node.is_ip() && happens(chance_, frag_first_percent);
+        if (depth == steps.size()) {
+            refuse_sometimes(node);
+            draw_metadata(chance_, node);
             node.actions = actions_(node);
             leaves_.push_back(std::move(node));
             return;
         }
         const Step step = steps[depth];
-        const std::vector<Bytes> values = values_for(step, node.eth_type, share);
+        const std::vector<Bytes> values = values_for(node, step, share);
         for (const Bytes& value : values) {
             Megaflow child = node;
             child[step.feature] = {value, step.mask};
-            const auto deeper = step.feature == Feature::protocol ? with_transport(child, steps, depth) : steps;
+            const auto deeper = step.feature == Feature::protocol ? with_transport(child, steps, depth + 1) : steps;
             grow(std::move(child), deeper, depth + 1, std::max<std::size_t>(1, share / values.size()));
         }
     }
 
-    std::vector<Bytes> values_for(const Step& step, std::uint16_t eth_type, std::size_t share) {
+    std::vector<Bytes> values_for(const Megaflow& node, const Step& step, std::size_t share) {
+        if (step.feature == Feature::protocol) return protocols_for(node);
         std::set<Bytes> values;
-        const auto wanted = std::min<std::size_t>(2 + below(chance_, most_children), std::max<std::size_t>(2, share));
+        const bool one = share == 1 || happens(chance_, one_child_percent);
+        const std::size_t wanted = one ? 1 : std::min<std::size_t>(2 + below(chance_, most_children), share + 1);
         for (std::size_t tries = 0; values.size() < wanted && tries < 4 * wanted; ++tries) {
             Bytes value = random_bytes(chance_);
-            if (step.feature == Feature::protocol) {
-                const std::uint8_t icmp = eth_type == type_ipv4 ? protocol_icmp : protocol_icmpv6;
-                const std::uint8_t known[] = {protocol_tcp, protocol_tcp,  protocol_udp, protocol_udp,
-                                              icmp,         protocol_sctp, 47};
-                value = number(known[below(chance_, std::size(known))]);
-            }
             // What ends a connection goes up whatever its megaflow: so not too many of these.
             if (step.feature == Feature::tcp_flags && happens(chance_, 80)) value[15] &= static_cast<std::uint8_t>(~5U);
             values.insert(both(value, step.mask));
@@ -120,7 +123,33 @@ private:
         return {values.begin(), values.end()};
     }
 
+    /// Mostly those whose fields are rare.
+    std::vector<Bytes> protocols_for(const Megaflow& node) {
+        std::vector<std::uint8_t> protocols{protocol_tcp, protocol_udp, protocol_sctp, protocol_gre,
+                                            node.eth_type == type_ipv4 ? protocol_icmp : protocol_icmpv6};
+        rarity_.sort(node, protocols);
+        protocols.resize(happens(chance_, 70) ? 1 : 2);
+        std::vector<Bytes> values;
+        for (const std::uint8_t protocol : protocols) values.push_back(number(protocol));
+        return values;
+    }
+
+    /// What no NIC matches: fragments, and fields of some protocols.
+    void refuse_sometimes(Megaflow& node) {
+        if (node.is_ip() && happens(chance_, frag_percent)) {
+            node.first_fragments = happens(chance_, 50);
+            node.later_fragments = !node.first_fragments;
+        }
+        if (!happens(chance_, refused_percent)) return;
+        if (node.eth_type == type_arp) node.refused_match = arp_matches[below(chance_, std::size(arp_matches))];
+        if (node.protocol() == protocol_sctp) node.refused_match = ",sctp(src=7/0x1)";
+        const bool is_nd = node.eth_type == type_ipv6 && node.protocol() == protocol_icmpv6;
+        if (!is_nd || node[Feature::tp_src].mask != Bytes{} || node[Feature::tp_dst].mask != Bytes{}) return;
+        node.refused_match = ",icmpv6(type=135,code=0),nd(target=fe80::1/ffff::)";
+    }
+
     Chance& chance_;
+    Rarity& rarity_;
     std::size_t wanted_;
     const DrawActions& actions_;
     std::vector<Megaflow>& leaves_;
@@ -154,12 +183,40 @@ void add_roots_behind_the_limit(const PortNumber& port, std::vector<Megaflow>& f
     }
 }
 
+/// What comes through the underlay: each tunnel a tree of its own, and some of other protocols.
+void add_roots_of_underlay(std::uint16_t eth_type, Tag tag, std::vector<Megaflow>& found) {
+    Megaflow root{.in_port = uplink, .eth_type = eth_type, .tag = tag};
+    if (is_there(tag)) root.second = Tag::none;
+    const auto add = [&](std::uint8_t protocol, std::uint16_t port) {
+        Megaflow one = root;
+        one[Feature::protocol] = {number(protocol), ones(8)};
+        if (port != 0) one[Feature::tp_dst] = {number(port), ones(16)};
+        found.push_back(std::move(one));
+    };
+    for (const TunnelKind kind : tunnel_kinds) {
+        const std::uint16_t port = udp_port_of(kind);
+        add(port == 0 ? protocol_gre : protocol_udp, port);
+    }
+    add(protocol_udp, some_udp_port);
+    add(protocol_tcp, 0);
+    add(eth_type == type_ipv4 ? protocol_icmp : protocol_icmpv6, 0);
+}
+
 std::vector<Megaflow> roots(Chance& chance) {
     std::vector<Megaflow> found;
     for (const PortNumber& port : ports) {
-        std::vector<std::uint16_t> types{type_ipv4, type_ipv6, type_arp};
-        types.push_back(other_types[below(chance, std::size(other_types))]);
+        std::vector<std::uint16_t> types{type_ipv4, type_ipv6};
+        if (happens(chance, 75)) types.push_back(type_arp);
+        if (happens(chance, 40)) types.push_back(other_types[below(chance, std::size(other_types))]);
         for (const std::uint16_t type : types) {
+            if (port.odp == uplink && (type == type_ipv4 || type == type_ipv6)) {
+                add_roots_of_underlay(type, Tag::none, found);
+                if (type == type_ipv4) add_roots_of_underlay(type, Tag::customer, found);
+                for (const Tag second : {Tag::customer, Tag::service}) {
+                    found.push_back({.in_port = uplink, .eth_type = type, .tag = Tag::service, .second = second});
+                }
+                continue;
+            }
             if (happens(chance, any_tag_percent)) {
                 found.push_back({.in_port = port.odp, .eth_type = type, .tag = Tag::any});
                 continue;
@@ -175,18 +232,19 @@ std::vector<Megaflow> roots(Chance& chance) {
 
 }  // namespace
 
-PatternBytes random_mask(Chance& chance, Feature feature, std::uint16_t eth_type) {
-    const unsigned bits = bits_of(feature, eth_type);
-    if (feature == Feature::protocol || happens(chance, 50)) return ones(bits);
-    return part_of(chance, bits);
+void draw_metadata(Chance& chance, Megaflow& megaflow) {
+    if (!happens(chance, zeros_percent)) return;
+    megaflow.zeros = static_cast<std::uint8_t>(chance());
+    constexpr unsigned tunnel = 1U << static_cast<unsigned>(Metadata::tunnel);
+    if (megaflow.tunnel) megaflow.zeros &= static_cast<std::uint8_t>(~tunnel);
 }
 
-std::vector<Megaflow> grow_trees(Chance& chance, std::size_t length, const DrawActions& actions,
+std::vector<Megaflow> grow_trees(Chance& chance, Rarity& rarity, std::size_t length, const DrawActions& actions,
                                  const GrowInstead& grow_instead) {
     std::vector<Megaflow> megaflows;
     std::vector<Megaflow> shuffled = roots(chance);
     std::ranges::shuffle(shuffled, chance);
-    Grower grower(chance, length, actions, megaflows);
+    Grower grower(chance, rarity, length, actions, megaflows);
     for (std::size_t i = 0; i < shuffled.size(); ++i) {
         // Values run out now and then: later trees make up for it, since each gets thrice its part of what is left.
         const std::size_t left = length - std::min(length, megaflows.size());

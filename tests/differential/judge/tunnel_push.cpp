@@ -6,16 +6,10 @@ namespace ovsdr::differential {
 
 namespace {
 
-constexpr unsigned checksum_percent = 8, ipv6_percent = 25, option_percent = 60, peers = 12;
+constexpr unsigned checksum_percent = 4, ipv6_percent = 35, option_percent = 60, geneve_percent = 25, peers = 12;
 
-struct Row {
-    const char* name;
-    std::uint32_t port;
-    unsigned type, type_over_ipv6;   ///< OVS_VPORT_TYPE_*
-};
-constexpr Row rows[] = {{"vxlan", 101, 4, 4}, {"geneve", 102, 5, 5}, {"gre", 103, 3, 109}};
-
-const Row& row_of(TunnelKind kind) { return rows[static_cast<std::size_t>(kind)]; }
+/// OVS_VPORT_TYPE_*, over IPv4 and over IPv6.
+constexpr unsigned types[][2] = {{4, 4}, {5, 5}, {3, 109}};
 
 constexpr unsigned ethernet_size = 14, ipv4_size = 20, ipv6_size = 40, udp_size = 8, word = 4;
 
@@ -48,12 +42,9 @@ Text gre(const TunnelPush& push) {
 
 }  // namespace
 
-std::uint32_t tunnel_port_of(TunnelKind kind) { return row_of(kind).port; }
-
-const char* name_of(TunnelKind kind) { return row_of(kind).name; }
-
 TunnelPush draw_tunnel_push(Chance& chance) {
-    TunnelPush push{.kind = tunnel_kinds[below(chance, std::size(tunnel_kinds))]};
+    const bool geneve = happens(chance, geneve_percent);
+    TunnelPush push{.kind = geneve ? TunnelKind::geneve : tunnel_kinds[below(chance, std::size(tunnel_kinds))]};
     push.ipv6 = happens(chance, ipv6_percent);
     push.checksum = happens(chance, checksum_percent);
     push.key = happens(chance, 80);
@@ -75,10 +66,10 @@ std::string text_of(const TunnelPush& push) {
                                 push.peer + 2, protocol, push.tos, push.ttl)
                   : fmt::format("ipv4(src=172.16.0.1,dst=172.16.0.{},proto={},tos={},ttl={},frag={:#x})", push.peer + 2,
                                 protocol, push.tos, push.ttl, push.dont_fragment ? 0x4000 : 0);
-    const Row& row = row_of(push.kind);
+    const unsigned type = types[static_cast<std::size_t>(push.kind)][push.ipv6 ? 1 : 0];
     return fmt::format("tnl_push(tnl_port({}),header(size={},type={},eth(dst=02:00:00:00:09:{:02x},"
                        "src=02:00:00:00:09:01,dl_type={}),{},{}),out_port({}))",
-                       row.port, size, push.ipv6 ? row.type_over_ipv6 : row.type, push.peer + 2,
+                       tunnel_port_of(push.kind), size, type, push.peer + 2,
                        push.ipv6 ? "0x86dd" : "0x0800", ip, behind_ip.text, underlay_port);
 }
 

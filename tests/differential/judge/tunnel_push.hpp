@@ -7,15 +7,11 @@
 #include <string>
 
 #include "tests/differential/judge/chance.hpp"
+#include "tests/differential/judge/tunnel_headers.hpp"
 
 namespace ovsdr::differential {
 
-enum class TunnelKind : std::uint8_t { vxlan, geneve, gre };
-inline constexpr TunnelKind tunnel_kinds[] = {TunnelKind::vxlan, TunnelKind::geneve, TunnelKind::gre};
-
-/// The tunnel's port of the datapath, and the port by which its packets leave, if OVS is to be believed.
-[[nodiscard]] std::uint32_t tunnel_port_of(TunnelKind kind);
-[[nodiscard]] const char* name_of(TunnelKind kind);   ///< an interface's type in OVSDB
+/// The port by which a tunnel's packets leave, if OVS is to be believed.
 inline constexpr std::uint32_t underlay_port = 100;
 
 struct TunnelPush {

@@ -27,8 +27,8 @@ public:
             for (const T& value : values) part(value);
         }
     }
-    void part(const Copy& copy) { all(copy.port, copy.recirc_id, copy.in_software, copy.source_port_at, copy.bytes); }
-    void part(const Up& up) { all(up.recirc_id, up.bytes); }
+    void part(const Copy& copy) { all(copy.port, copy.table, copy.in_software, copy.source_port_at, copy.bytes); }
+    void part(const Up& up) { all(up.table, up.bytes); }
     template <typename... T>
     void all(const T&... values) {
         (part(values), ...);
@@ -57,8 +57,8 @@ public:
             for (T& value : values) part(value);
         }
     }
-    void part(Copy& copy) { all(copy.port, copy.recirc_id, copy.in_software, copy.source_port_at, copy.bytes); }
-    void part(Up& up) { all(up.recirc_id, up.bytes); }
+    void part(Copy& copy) { all(copy.port, copy.table, copy.in_software, copy.source_port_at, copy.bytes); }
+    void part(Up& up) { all(up.table, up.bytes); }
     template <typename... T>
     void all(T&... values) {
         (part(values), ...);
@@ -118,14 +118,14 @@ void Recorder::taken(std::uint32_t version, const ovs_judge_packet& packet) {
     Counts& counts = verdict_.counts[versions_[version].ufid];
     counts.software_packets += counts_ ? 1 : 0;
     counts.software_bytes += counts_ ? packet.size : 0;
-    if (!in_software_) verdict_.lookups[number_].push_back({packet.recirc_id, static_cast<std::int32_t>(version)});
+    if (!in_software_) verdict_.lookups[number_].push_back({table_of(packet), static_cast<std::int32_t>(version)});
 }
 
-void Recorder::missed(const ovs_judge_packet& packet) {
-    verdict_.copies[number_].push_back({.port = Copy::upcall, .recirc_id = packet.recirc_id,
+void Recorder::missed(const ovs_judge_packet& packet, const ovs_judge_seen&) {
+    verdict_.copies[number_].push_back({.port = Copy::upcall, .table = table_of(packet),
                                         .in_software = in_software_,
                                         .bytes = {packet.bytes, packet.bytes + packet.size}});
-    if (!in_software_) verdict_.lookups[number_].push_back({packet.recirc_id, -1});
+    if (!in_software_) verdict_.lookups[number_].push_back({table_of(packet), -1});
 }
 
 }  // namespace ovsdr::differential

@@ -20,7 +20,7 @@ namespace ovsdr::differential {
 struct Copy {
     static constexpr std::uint32_t upcall = UINT32_MAX;
     std::uint32_t port = 0;               ///< datapath port number, or an upcall
-    std::uint32_t recirc_id = 0;          ///< of an upcall
+    TableId table{};                      ///< of an upcall
     bool in_software = false;
     std::uint32_t source_port_at = 0;     ///< where OVS has chosen a tunnel's UDP source port
     std::vector<std::uint8_t> bytes;
@@ -30,7 +30,7 @@ struct Copy {
 
 /// What a NIC led to its port's slow-path queue.
 struct Up {
-    std::uint32_t recirc_id = 0;   ///< of the table that the queue was told
+    TableId table{};   ///< that the queue was told
     std::vector<std::uint8_t> bytes;
 
     friend auto operator<=>(const Up&, const Up&) = default;
@@ -38,7 +38,7 @@ struct Up {
 
 /// OVS looked a packet up.
 struct Lookup {
-    std::uint32_t recirc_id;
+    TableId table;
     std::int32_t version;   ///< that took it; -1: none
 
     friend auto operator<=>(const Lookup&, const Lookup&) = default;
@@ -48,6 +48,13 @@ struct Counts {
     std::uint64_t packets = 0, bytes = 0;                    ///< the NIC's
     std::uint64_t software_packets = 0, software_bytes = 0;
 
+    Counts& operator+=(const Counts& more) {
+        packets += more.packets;
+        bytes += more.bytes;
+        software_packets += more.software_packets;
+        software_bytes += more.software_bytes;
+        return *this;
+    }
     friend bool operator==(const Counts&, const Counts&) = default;
 };
 
@@ -84,7 +91,7 @@ public:
 
     void output(std::uint32_t port, std::span<const std::uint8_t> frame, std::size_t source_port_at) override;
     void taken(std::uint32_t version, const ovs_judge_packet& packet) override;
-    void missed(const ovs_judge_packet& packet) override;
+    void missed(const ovs_judge_packet& packet, const ovs_judge_seen& seen) override;
 
 private:
     Verdict& verdict_;

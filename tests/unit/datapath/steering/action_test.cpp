@@ -177,10 +177,10 @@ TEST_F(Actions, FlowArraysTakeQueuesInAnyDomainAndReferToThem) {
     ASSERT_EQ(Action::flow_array(lone, branches, 7, array), 0);
     EXPECT_TRUE(lone.busy());
     for (const Action* branch : branches) EXPECT_TRUE(branch->busy());
-    ASSERT_EQ(array->array->branches.size(), 3U);
-    EXPECT_EQ(array->array->branches.back().end.kind, EndKind::root_table);
-    EXPECT_EQ(array->array->branches.back().end.rank, 7U);
-    EXPECT_EQ(array->array->counts.size(), 1U);
+    ASSERT_EQ(array->more().array->branches.size(), 3U);
+    EXPECT_EQ(array->more().array->branches.back().end.kind, EndKind::root_table);
+    EXPECT_EQ(array->more().array->branches.back().end.rank, 7U);
+    EXPECT_EQ(array->more().array->counts.size(), 1U);
     array.reset();
     EXPECT_FALSE(lone.busy());
     for (const Action* branch : branches) EXPECT_FALSE(branch->busy());
@@ -240,9 +240,9 @@ TEST_F(Actions, EachFieldOfAMeterIsModifiedByItself) {
         replace(4, 10);
         replace(8, 16);
         replace(16, 18);
-        EXPECT_EQ(meter->metering->meter.read(), expected) << fields;
-        EXPECT_EQ(meter->metering->active, (fields & 1) != 0);
-        EXPECT_EQ(meter->metering->reg_c, 2);
+        EXPECT_EQ(meter->more().metering->meter.read(), expected) << fields;
+        EXPECT_EQ(meter->more().metering->active, (fields & 1) != 0);
+        EXPECT_EQ(meter->more().metering->reg_c, 2);
         now.resize(33);
         EXPECT_EQ(meter->modify_flow_meter({.active = true, .reg_c = 2, .parameters = now}, fields), EINVAL);
         EXPECT_EQ(meter->modify_flow_meter({.active = true, .reg_c = 2, .parameters = {}}, fields | 32), EINVAL);
@@ -279,19 +279,19 @@ TEST_F(Actions, WhatPacketsInFlightMayNeedIsKept) {
         return object.use_count() > before;
     };
     EXPECT_TRUE(kept(counters, {&counted, &out}));
-    EXPECT_TRUE(kept(array->array, {&array}));
+    EXPECT_TRUE(kept(array->more().array, {&array}));
     EXPECT_TRUE(kept(hits, {&hit, &out}));
     EXPECT_TRUE(kept(meters, {&meter, &out}));
     EXPECT_TRUE(kept(connections, {&track, &out}));
-    EXPECT_TRUE(kept(legacy->metering, {&legacy}));
-    EXPECT_TRUE(kept(sampler->sampling, {&sampler}));
-    EXPECT_TRUE(kept(edit->edits, {&edit, &out}));
-    for (const auto& reformat : reformats) EXPECT_TRUE(kept(reformat->reformat, {&reformat, &out}));
+    EXPECT_TRUE(kept(legacy->more().metering, {&legacy}));
+    EXPECT_TRUE(kept(sampler->more().sampling, {&sampler}));
+    EXPECT_TRUE(kept(edit->more().edits, {&edit, &out}));
+    for (const auto& reformat : reformats) EXPECT_TRUE(kept(reformat->more().reformat, {&reformat, &out}));
     const Action::Branch branches[] = {{out.get()}, {out.get(), reformats[2].get()}};
-    const long before = reformats[2]->reformat.use_count();
+    const long before = reformats[2]->more().reformat.use_count();
     Action::Created encapsulating;
     ASSERT_EQ(Action::dest_array(fdb, branches, encapsulating), 0);
-    EXPECT_GT(reformats[2]->reformat.use_count(), before);
+    EXPECT_GT(reformats[2]->more().reformat.use_count(), before);
 }
 
 TEST_F(Actions, WhereNothingIsSentNoSideIsChecked) {

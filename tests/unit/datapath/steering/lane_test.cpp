@@ -219,7 +219,7 @@ TEST_F(LaneTest, StateMovesOnWithEachCachedPacket) {
     Action::Created meter;
     ASSERT_EQ(Action::flow_meter(second, {.active = true, .reg_c = 2, .parameters = parameters}, meter), 0);
     const auto metered = make_rule(*by_source, source(1), {&meter});
-    const auto tokens = [&] { return load_be32(&meter->metering->meter.read()[12]); };
+    const auto tokens = [&] { return load_be32(&meter->more().metering->meter.read()[12]); };
     send(1, frame, 10);
     EXPECT_EQ(tokens(), 90 * 128U);
     ASSERT_EQ(meter->modify_flow_meter({.active = false, .reg_c = 2, .parameters = {}}, 1), 0);

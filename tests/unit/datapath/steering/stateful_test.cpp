@@ -161,7 +161,8 @@ TEST_F(Stateful, TheActionsColourComesBeforeTheMeters) {
         sort_by_register(3);
         send(1, frame, 12);
         EXPECT_EQ(vports[2].taken.size(), expected) << "flag " << flag;
-        EXPECT_EQ(static_cast<unsigned>(meter->aso_use.colour), flag == 1 ? 0U : flag == 2 ? 1U : flag == 4 ? 2U : 3U);
+        const auto colour = static_cast<unsigned>(meter->more().aso_use.colour);
+        EXPECT_EQ(colour, flag == 1 ? 0U : flag == 2 ? 1U : flag == 4 ? 2U : 3U);
         sorted.clear();
         colours = {};
         rest = {};

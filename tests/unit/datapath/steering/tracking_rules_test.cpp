@@ -77,13 +77,13 @@ TEST_F(TrackingRules, LinksAreForOneRuleAConnection) {
         EXPECT_EQ(client->modify_aso(4, 1, 3), EINVAL) << "past the bulk";
         EXPECT_EQ(client->modify_aso(2, 3, 3), EOPNOTSUPP) << "both directions";
         EXPECT_EQ(client->modify_aso(3, 0, 3), 0) << "the direction that it has";
-        EXPECT_EQ(client->aso_use.offset, 3U);
-        EXPECT_EQ(client->aso_use.direction, initiator);
+        EXPECT_EQ(client->more().aso_use.offset, 3U);
+        EXPECT_EQ(client->more().aso_use.direction, initiator);
         const auto server = tracking(2, fdb);
         EXPECT_EQ(server->modify_aso(2, 1, 3), EOPNOTSUPP);
         EXPECT_EQ(server->modify_aso(2, 2, 3), 0);
         EXPECT_EQ(server->modify_aso(3, 0, 3), 0);
-        EXPECT_EQ(server->aso_use.direction, responder);
+        EXPECT_EQ(server->more().aso_use.direction, responder);
         Table third(fdb_two, 1);
         EXPECT_EQ(make_rule(*match_all(third), {}, {&client}).error, EINVAL) << "linked to another domain";
         EXPECT_EQ(client->modify_aso(2, 1, 3), 0);

@@ -30,7 +30,7 @@ std::vector<Expectation> after(const Scenario& scenario, const std::vector<Chang
                                unsigned format = connectx_6dx) {
     Expectations expectations(scenario, format);
     expectations.apply({.changes = changes});
-    return expectations.all();
+    return expectations.all(std::vector<std::uint8_t>(scenario.versions.size()));
 }
 
 TEST(Expectations, ChildIsInstalledWithItsParentInAnyOrder) {
@@ -60,6 +60,72 @@ TEST(Expectations, ModifiedMegaflowIsTheLatestVersion) {
     Scenario scenario = chain();
     scenario.versions.push_back(megaflow(0, 0, {}));
     EXPECT_EQ(after(scenario, {{0, true}, {1, true}, {2, true}}), (std::vector{not_there, either, installed}));
+}
+
+/// 0 pops into Geneve's port, where the others lie.
+Scenario tunnel(std::vector<Megaflow> inside) {
+    Scenario scenario;
+    Megaflow parent{.in_port = uplink, .eth_type = type_ipv4};
+    parent[Feature::protocol] = {number(protocol_udp), ones(8)};
+    parent[Feature::tp_dst] = {number(udp_port_of(TunnelKind::geneve)), ones(16)};
+    parent.actions = {{.kind = Kind::tunnel_pop, .port = tunnel_port_of(TunnelKind::geneve)}};
+    scenario.versions.push_back(std::move(parent));
+    for (Megaflow& one : inside) {
+        one.ufid = static_cast<std::uint32_t>(scenario.versions.size());
+        scenario.versions.push_back(std::move(one));
+    }
+    scenario.ufids = static_cast<std::uint32_t>(scenario.versions.size());
+    return scenario;
+}
+
+Megaflow of_geneve(GeneveOptions options) {
+    Megaflow one{.in_port = tunnel_port_of(TunnelKind::geneve), .eth_type = 0x88b5};
+    one.tunnel = TunnelHeaders{.kind = TunnelKind::geneve, .options = options};
+    one[Feature::tun_option] = {number(1), ones(32)};
+    one.actions = {{.kind = Kind::output, .port = 2}};
+    return one;
+}
+
+TEST(Expectations, MegaflowOfATunnelPortNeedsOneThatPops) {
+    const Scenario scenario = tunnel({of_geneve(GeneveOptions::none)});
+    EXPECT_EQ(after(scenario, {{1, true}}), (std::vector{not_there, either}));
+    EXPECT_EQ(after(scenario, {{1, true}, {0, true}}), (std::vector{installed, installed}));
+}
+
+TEST(Expectations, OfTwinsOneWaitsWhicheverIsThere) {
+    Scenario scenario = tunnel({of_geneve(GeneveOptions::none), of_geneve(GeneveOptions::none)});
+    scenario.versions[2].twin_of = 1;
+    Expectations expectations(scenario, connectx_6dx);
+    expectations.apply({.changes = {{0, true}, {1, true}, {2, true}}});
+    EXPECT_EQ(expectations.all({1, 1, 0}), (std::vector{installed, installed, refused}));
+    EXPECT_EQ(expectations.all({1, 0, 1}), (std::vector{installed, refused, installed}));
+    EXPECT_EQ(expectations.all({1, 0, 0}), (std::vector{installed, installed, refused})) << "one has to be there";
+    EXPECT_NE(expectations.all({1, 1, 1}), (std::vector{installed, installed, installed})) << "and not both";
+}
+
+TEST(Expectations, ThereIsOneGeneveOptionAtATime) {
+    const Scenario scenario = tunnel({of_geneve(GeneveOptions::usual), of_geneve(GeneveOptions::other),
+                                      of_geneve(GeneveOptions::usual), of_geneve(GeneveOptions::none)});
+    Expectations expectations(scenario, connectx_6dx);
+    expectations.apply({.changes = {{0, true}, {1, true}, {2, true}, {3, true}, {4, true}}});
+    EXPECT_EQ(expectations.all({1, 1, 0, 1, 1}), (std::vector{installed, installed, refused, installed, installed}));
+    EXPECT_EQ(expectations.all({1, 0, 1, 0, 1}), (std::vector{installed, refused, installed, refused, installed}));
+}
+
+TEST(IsOffloadable, WhatComesOutOfTunnels) {
+    Megaflow one = of_geneve(GeneveOptions::usual);
+    EXPECT_TRUE(is_offloadable(one, connectx_6dx));
+    one[Feature::tun_option].value = {};
+    EXPECT_TRUE(is_offloadable(one, connectx_6dx));
+    EXPECT_FALSE(is_offloadable(one, connectx_5)) << "an option that is not there reads 0, too";
+    one = of_geneve(GeneveOptions::none);
+    one.actions = {{.kind = Kind::recirc, .port = 7}};
+    EXPECT_TRUE(is_offloadable(one, connectx_6dx));
+    one.tunnel->ipv6 = true;
+    EXPECT_FALSE(is_offloadable(one, connectx_6dx)) << "bytes of headers of unknown size";
+    one = of_geneve(GeneveOptions::none);
+    one.actions = {{.kind = Kind::output, .port = uplink}};
+    EXPECT_FALSE(is_offloadable(one, connectx_6dx)) << "back to where it came from";
 }
 
 TEST(IsOffloadable, CopiesEndAndTunnelsDoNot) {
