@@ -202,12 +202,21 @@ void add_roots_of_underlay(std::uint16_t eth_type, Tag tag, std::vector<Megaflow
     add(eth_type == type_ipv4 ? protocol_icmp : protocol_icmpv6, 0);
 }
 
+/// Each protocol a tree, since most of what there is to match is theirs.
+void add_roots_of_protocols(Megaflow root, std::vector<Megaflow>& found) {
+    const std::uint8_t icmp = root.eth_type == type_ipv4 ? protocol_icmp : protocol_icmpv6;
+    for (const std::uint8_t protocol : {protocol_tcp, protocol_udp, protocol_sctp, icmp}) {
+        root[Feature::protocol] = {number(protocol), ones(8)};
+        found.push_back(root);
+    }
+}
+
 std::vector<Megaflow> roots(Chance& chance) {
     std::vector<Megaflow> found;
     for (const PortNumber& port : ports) {
         std::vector<std::uint16_t> types{type_ipv4, type_ipv6};
-        if (happens(chance, 75)) types.push_back(type_arp);
-        if (happens(chance, 40)) types.push_back(other_types[below(chance, std::size(other_types))]);
+        types.push_back(type_arp);
+        if (happens(chance, 80)) types.push_back(other_types[below(chance, std::size(other_types))]);
         for (const std::uint16_t type : types) {
             if (port.odp == uplink && (type == type_ipv4 || type == type_ipv6)) {
                 add_roots_of_underlay(type, Tag::none, found);
@@ -222,7 +231,12 @@ std::vector<Megaflow> roots(Chance& chance) {
                 continue;
             }
             for (const Tag tag : tags) {
-                add_roots(chance, {.in_port = port.odp, .eth_type = type, .tag = tag}, found);
+                const Megaflow root{.in_port = port.odp, .eth_type = type, .tag = tag};
+                if (root.is_ip() && tag != Tag::service) {
+                    add_roots_of_protocols(root, found);
+                } else {
+                    add_roots(chance, root, found);
+                }
             }
         }
         if (port.vlan_limit == 1 || happens(chance, three_tags_percent)) add_roots_behind_the_limit(port, found);
@@ -248,7 +262,9 @@ std::vector<Megaflow> grow_trees(Chance& chance, Rarity& rarity, std::size_t len
     for (std::size_t i = 0; i < shuffled.size(); ++i) {
         // Values run out now and then: later trees make up for it, since each gets thrice its part of what is left.
         const std::size_t left = length - std::min(length, megaflows.size());
-        const std::size_t share = 1 + 3 * left / (shuffled.size() - i);
+        // Of ICMP there is much to match, and little of it comes from elsewhere.
+        const std::size_t weight = is_any_icmp(shuffled[i]) && !rarity.of_connectx_5() ? 7 : 3;
+        const std::size_t share = 1 + weight * left / (shuffled.size() - i);
         if (left == 0) break;
         auto grown = grow_instead(shuffled[i], std::min(share, left));
         if (grown.empty()) {
