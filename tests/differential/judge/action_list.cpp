@@ -107,7 +107,7 @@ private:
     void perhaps_set() {
         if (!sets_ || !happens(chance_, set_percent)) return;
         const bool several = megaflow_.protocol() != 0 && happens(chance_, two_sets_percent);
-        const unsigned sets = several ? 2 + below(chance_, 2) : 1;
+        const unsigned sets = several ? 2 + below(chance_, 3) : 1;
         for (unsigned i = 0; i < sets; ++i) {
             const SetAction set = draw_set(chance_, megaflow_.eth_type, megaflow_.protocol(), rarity_);
             list_.push_back({.kind = Action::Kind::set, .set = set});

@@ -6,6 +6,8 @@
 #include <set>
 #include <tuple>
 
+#include "tests/differential/judge/action_list.hpp"
+
 namespace ovsdr::differential {
 
 namespace {
@@ -246,6 +248,18 @@ std::vector<Megaflow> roots(Chance& chance) {
 
 }  // namespace
 
+namespace {
+
+/// Of ICMP there is much to match, and little of it comes from elsewhere; all that is in tunnels needs who pops.
+std::size_t weight_of(const Megaflow& root, bool connectx_5) {
+    if (tunnel_of(root)) return 7;
+    if (is_any_icmp(root)) return connectx_5 ? 4 : root.eth_type == type_ipv6 ? 10 : 7;
+    if (root.protocol() == protocol_tcp || root.protocol() == protocol_udp) return 4;
+    return is_tag(root.eth_type) ? 4 : 2;
+}
+
+}  // namespace
+
 void draw_metadata(Chance& chance, Megaflow& megaflow) {
     if (!happens(chance, zeros_percent)) return;
     megaflow.zeros = static_cast<std::uint8_t>(chance());
@@ -259,16 +273,18 @@ std::vector<Megaflow> grow_trees(Chance& chance, Rarity& rarity, std::size_t len
     std::vector<Megaflow> shuffled = roots(chance);
     std::ranges::shuffle(shuffled, chance);
     Grower grower(chance, rarity, length, actions, megaflows);
-    for (std::size_t i = 0; i < shuffled.size(); ++i) {
-        // Values run out now and then: later trees make up for it, since each gets thrice its part of what is left.
+    std::size_t weight_left = 0;
+    for (const Megaflow& root : shuffled) weight_left += weight_of(root, rarity.of_connectx_5());
+    for (const Megaflow& root : shuffled) {
+        // Values run out now and then: later trees make up for it, since each gets twice its part of what is left.
         const std::size_t left = length - std::min(length, megaflows.size());
-        // Of ICMP there is much to match, and little of it comes from elsewhere.
-        const std::size_t weight = is_any_icmp(shuffled[i]) && !rarity.of_connectx_5() ? 7 : 3;
-        const std::size_t share = 1 + weight * left / (shuffled.size() - i);
+        const std::size_t weight = weight_of(root, rarity.of_connectx_5());
+        const std::size_t share = 1 + 2 * left * weight / weight_left;
+        weight_left -= weight;
         if (left == 0) break;
-        auto grown = grow_instead(shuffled[i], std::min(share, left));
+        auto grown = grow_instead(root, std::min(share, left));
         if (grown.empty()) {
-            grower.tree(shuffled[i], share);
+            grower.tree(root, share);
         } else {
             std::ranges::move(grown, std::back_inserter(megaflows));
         }
