@@ -116,7 +116,9 @@ std::optional<Megaflow> megaflow_of(const ovsdr_flow_fields& seen, const Recipe&
     const bool sees_second = is_there(megaflow.tag) && vlan_limit_of(seen.in_port) > 1;
     megaflow.second = sees_second ? tag_of(seen.be_vlan_tpid[1]) : Tag::any;
     megaflow.first_fragments = (seen.ip_frag & frag_any) != 0;
-    if (megaflow.is_ip() && seen.ip_proto != 0) {
+    // A broken header: a megaflow of any protocol would take packets of others, too.
+    if (megaflow.is_ip() && seen.ip_proto == 0) return std::nullopt;
+    if (megaflow.is_ip()) {
         megaflow[Feature::protocol] = {number(seen.ip_proto), ones(8)};
     }
     return megaflow;

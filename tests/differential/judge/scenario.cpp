@@ -214,8 +214,8 @@ private:
         return version;
     }
 
-    /// All go, which ends their counts, and come again, but for those with another Geneve option, for packets that only a
-    /// card can tell of.
+    /// All go, which ends their counts, and come again, but for those with another Geneve option, for packets that only
+    /// a card can tell of.
     void last_phase() {
         Phase phase{.counts = false};
         std::vector<Change> puts;
