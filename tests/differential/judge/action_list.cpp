@@ -12,7 +12,7 @@ namespace {
 constexpr unsigned nothing_percent = 8, plain_percent = 70, back_percent = 4;
 constexpr unsigned sets_percent = 95, set_percent = 80, two_sets_percent = 80;
 constexpr unsigned pushes_from_wire_percent = 14, pops_from_vports_percent = 10, two_pops_percent = 85,
-                   two_pushes_percent = 30, late_push_percent = 3;
+                   two_pushes_percent = 45, late_push_percent = 3;
 constexpr unsigned tunnel_percent = 60, tunnel_from_wire_percent = 6, another_tunnel_percent = 50, pop_percent = 92;
 constexpr unsigned copy_percent = 18, length_percent = 40;
 constexpr unsigned recirc_percent = 45, last_recirc_percent = 70, recirc_over_ipv6_percent = 4,
@@ -106,7 +106,8 @@ private:
     /// A set action here and there in the lists of some megaflows.
     void perhaps_set() {
         if (!sets_ || !happens(chance_, set_percent)) return;
-        const unsigned sets = megaflow_.protocol() != 0 && happens(chance_, two_sets_percent) ? 2 : 1;
+        const bool several = megaflow_.protocol() != 0 && happens(chance_, two_sets_percent);
+        const unsigned sets = several ? 2 + below(chance_, 3) : 1;
         for (unsigned i = 0; i < sets; ++i) {
             const SetAction set = draw_set(chance_, megaflow_.eth_type, megaflow_.protocol(), rarity_);
             list_.push_back({.kind = Action::Kind::set, .set = set});

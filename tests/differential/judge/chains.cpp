@@ -116,7 +116,9 @@ std::optional<Megaflow> megaflow_of(const ovsdr_flow_fields& seen, const Recipe&
     const bool sees_second = is_there(megaflow.tag) && vlan_limit_of(seen.in_port) > 1;
     megaflow.second = sees_second ? tag_of(seen.be_vlan_tpid[1]) : Tag::any;
     megaflow.first_fragments = (seen.ip_frag & frag_any) != 0;
-    if (megaflow.is_ip() && seen.ip_proto != 0) {
+    // A broken header: a megaflow of any protocol would take packets of others, too.
+    if (megaflow.is_ip() && seen.ip_proto == 0) return std::nullopt;
+    if (megaflow.is_ip()) {
         megaflow[Feature::protocol] = {number(seen.ip_proto), ones(8)};
     }
     return megaflow;
@@ -197,7 +199,7 @@ std::vector<std::uint32_t> Chains::versions_that(Leads leads) const {
 
 void Chains::grow_tunnels(std::size_t length) {
     // Of Geneve there are many forms; of what comes over IPv6 a ConnectX-5 takes nothing.
-    constexpr std::size_t percents[] = {18, 42, 13}, percent_over_ipv6 = 15;
+    constexpr std::size_t percents[] = {16, 40, 17}, percent_over_ipv6 = 16;
     for (const TunnelKind kind : tunnel_kinds) {
         const std::size_t all = percents[static_cast<std::size_t>(kind)];
         const std::size_t over_ipv6 = rarity_.of_connectx_5() ? percent_over_ipv6 / 4 : percent_over_ipv6;
@@ -234,7 +236,7 @@ void Chains::grow_behind(const std::vector<std::uint32_t>& parents, std::size_t 
     for (std::size_t tries = 0; !parents.empty() && tries < tries_for_one * length; ++tries) {
         if (scenario_.versions.size() >= wanted) return;
         const std::uint32_t parent = parents[below(chance_, static_cast<std::uint32_t>(parents.size()))];
-        Recipe recipe = aimed_at_version(parent);
+        Recipe recipe = aimed_at_version(parent, chance_);
         if (happens(chance_, 10)) change(recipe, scenario_.versions[parent], chance_);
         const auto frame = frame_of(recipe, 0, chance_);
         Watcher watcher;
@@ -330,11 +332,11 @@ Masks Chains::masks_for(const Megaflow& megaflow) {
     return masks;
 }
 
-Recipe Chains::aimed_at_version(std::uint32_t version) {
+Recipe Chains::aimed_at_version(std::uint32_t version, Chance& chance) const {
     const auto seed = seeds_.find(version);
-    if (seed == seeds_.end()) return aimed_at(scenario_.versions[version], chance_);
+    if (seed == seeds_.end()) return aimed_at(scenario_.versions[version], chance);
     Recipe recipe = seed->second.recipe;
-    vary(recipe, seed->second.masks, chance_);
+    vary(recipe, seed->second.masks, chance);
     return recipe;
 }
 

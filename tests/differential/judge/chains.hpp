@@ -39,7 +39,7 @@ public:
     void grow(std::size_t length);
 
     /// A packet that this version took when it was made, varied.
-    [[nodiscard]] Recipe aimed_at_version(std::uint32_t version);
+    [[nodiscard]] Recipe aimed_at_version(std::uint32_t version, Chance& chance) const;
     /// `version` has replaced `old`: packets of the one are aimed at the other.
     void replace(std::uint32_t old, std::uint32_t version);
 

@@ -19,13 +19,13 @@ std::vector<bool> ever_installed(const Scenario& scenario, const Verdict& nic) {
     return ever;
 }
 
-/// That the NIC dealt with whole, by version, which was in the NIC then.
+/// Of versions that were in the NIC when the packet came.
 std::vector<std::size_t> packets_of(const Scenario& scenario, const Verdict& nic, const Verdict& ovs) {
     std::vector<std::size_t> packets(scenario.versions.size());
     std::size_t packet = 0;
     for (std::size_t phase = 0; phase < scenario.phases.size(); ++phase) {
         for (; packet < scenario.phases[phase].packets_end; ++packet) {
-            if (!nic.ups[packet].empty() || scenario.packets[packet].lie != TunnelLie::none) continue;
+            if (scenario.packets[packet].lie != TunnelLie::none) continue;
             for (const Lookup& lookup : ovs.lookups[packet]) {
                 const auto version = static_cast<std::size_t>(lookup.version);
                 if (lookup.version >= 0 && nic.installed[phase][version] != 0) ++packets[version];
@@ -49,7 +49,8 @@ std::map<std::string, Covered> coverage_of(const Scenario& scenario, const Verdi
             Covered& covered = coverage[name];
             ++covered.drawn;
             covered.installed += installed[i] ? 1 : 0;
-            covered.hit += packets[i] != 0 ? 1 : 0;
+            const Counts& counts = nic.counts[scenario.versions[i].ufid];
+            covered.hit += packets[i] != 0 && counts.packets != 0 ? 1 : 0;
             covered.packets += packets[i];
         }
     }

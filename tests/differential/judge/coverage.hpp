@@ -13,7 +13,7 @@ namespace ovsdr::differential {
 
 struct Covered {
     std::size_t drawn = 0, installed = 0;
-    std::size_t hit = 0;       ///< that were in the NIC, and took a packet there that it dealt with whole
+    std::size_t hit = 0;       ///< that were in the NIC when their packets came, and counted some there
     std::size_t packets = 0;   ///< such packets
 };
 

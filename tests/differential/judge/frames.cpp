@@ -90,7 +90,8 @@ Payload payload_of(const Bytes& frame, const Glance& glance) {
         return protocol == fragment_header || std::ranges::count(stepped_over, protocol) != 0;
     };
     for (at += 40; is_extension(payload.protocol) && payload.size >= 8; at += 8) {
-        if (payload.protocol == fragment_header && half(at + 2) != 0) return {};
+        // Reserved bits make a fragment to OVS, and to devices none (named_differences.hpp).
+        if (payload.protocol == fragment_header && (half(at + 2) & 0xFFF9) != 0) return {};
         payload = {frame[at], payload.size - 8, payload.atomic_fragment || payload.protocol == fragment_header,
                    payload.routed || payload.protocol == routing_header};
     }

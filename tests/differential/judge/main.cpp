@@ -17,7 +17,7 @@ namespace {
 
 struct Options {
     Draw draw;
-    std::string verdict, ovs, soft_nic;
+    std::string verdict, ovs, soft_nic, drawn;
     std::vector<std::string> sockets;
     std::vector<std::uint32_t> explain;
     unsigned format = 1;
@@ -45,8 +45,16 @@ Verdict judge_by_ovs(const Scenario& scenario, OvsJudge& ovs) {
     return verdict;
 }
 
+/// The judge of OVS draws packets for the others, too.
+Scenario scenario_of(const Options& options, bool draws) {
+    if (!draws) return make_scenario(options.draw, options.drawn);
+    Scenario scenario = make_scenario(options.draw);
+    if (!options.drawn.empty()) write_packets(scenario, options.drawn);
+    return scenario;
+}
+
 int run_judge(const Options& options, const std::string& judge) {
-    const Scenario scenario = make_scenario(options.draw);
+    const Scenario scenario = scenario_of(options, judge == "ovs");
     OvsJudge ovs;
     teach(ovs, scenario);
     Verdict verdict;
@@ -103,7 +111,7 @@ bool compare_one(const Scenario& scenario, const Options& options, const Verdict
 }
 
 int run_compare(const Options& options) {
-    const Scenario scenario = make_scenario(options.draw);
+    const Scenario scenario = scenario_of(options, false);
     const Verdict ovs = Verdict::read(options.ovs);
     const bool both = !options.soft_nic.empty();
     return (both ? compare_all : compare_one)(scenario, options, ovs) ? 0 : 1;
@@ -132,6 +140,7 @@ int main(int argc, char** argv) {
     const auto judge = [&](const char* name, const char* text) {
         CLI::App* const command = drawn(app.add_subcommand(name, text));
         command->add_option("--format", options.format, "steering format of the NIC");
+        command->add_option("--drawn", options.drawn, "file of the packets, which OVS's judge writes and others read");
         command->add_option("verdict", options.verdict, "the judge's file")->required();
         return command;
     };

@@ -164,6 +164,10 @@ const PortNumber& port_of(std::uint32_t odp) {
 
 }  // namespace
 
+bool is_any_icmp(const Megaflow& megaflow) {
+    return megaflow.protocol() == protocol_icmp || megaflow.protocol() == protocol_icmpv6;
+}
+
 std::optional<GeneveOptions> option_of(const Megaflow& megaflow) {
     const bool asks = megaflow.tunnel && asks_for_options(*megaflow.tunnel);
     return asks ? std::optional(megaflow.tunnel->options) : std::nullopt;

@@ -134,6 +134,9 @@ struct Megaflow {
 /// The Geneve options that a device has to look for, if the megaflow asks for any.
 [[nodiscard]] std::optional<GeneveOptions> option_of(const Megaflow& megaflow);
 
+/// Of either version of IP.
+[[nodiscard]] bool is_any_icmp(const Megaflow& megaflow);
+
 /// Bits that a feature has in packets of this ethertype.
 [[nodiscard]] unsigned bits_of(Feature feature, std::uint16_t eth_type);
 

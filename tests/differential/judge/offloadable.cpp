@@ -78,7 +78,8 @@ public:
         const bool second_unknown = megaflow.second == Tag::any && vlan_limit_of(megaflow.in_port) > 1;
         // Inside of a tunnel offload/ does not use that the ethertype behind two tags says that there is no third.
         const bool two_inside = megaflow.tunnel && own_tags_ == 2;
-        may_have_more_ = two_inside || megaflow.tag == Tag::any || (megaflow.tag != Tag::none && second_unknown) || second_by_type;
+        const bool unknown = megaflow.tag == Tag::any || (megaflow.tag != Tag::none && second_unknown);
+        may_have_more_ = two_inside || unknown || second_by_type;
     }
 
     /// False: no NIC does it.

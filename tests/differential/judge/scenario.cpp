@@ -1,12 +1,16 @@
 #include "tests/differential/judge/scenario.hpp"
 
 #include <algorithm>
+#include <fstream>
 #include <iterator>
 #include <optional>
 #include <set>
+#include <stdexcept>
 #include <tuple>
+#include <type_traits>
 
 #include "tests/differential/judge/action_list.hpp"
+#include "tests/differential/judge/binary_file.hpp"
 #include "tests/differential/judge/chains.hpp"
 #include "tests/differential/judge/frames.hpp"
 #include "tests/differential/judge/ovn_shapes.hpp"
@@ -14,10 +18,16 @@
 
 namespace ovsdr::differential {
 
+template <typename P, typename Visit>
+    requires std::is_same_v<std::remove_const_t<P>, TestPacket>
+void parts_of(P& packet, Visit visit) {
+    visit(packet.in_port, packet.bytes, packet.lie);
+}
+
 namespace {
 
-constexpr unsigned chains_percent = 27;    ///< of the megaflows lie behind recirculations
-constexpr unsigned tunnels_percent = 33;   ///< are tunnel ports'
+constexpr unsigned chains_percent = 22;    ///< of the megaflows lie behind recirculations
+constexpr unsigned tunnels_percent = 34;   ///< are tunnel ports'
 constexpr std::size_t part_of_twins = 15;  ///< of the latter, one in so many has a twin
 constexpr unsigned shapes_percent = 30;    ///< of the trees that can have OVN's shapes
 constexpr unsigned changed_percent = 33;   ///< of the packets
@@ -35,10 +45,19 @@ public:
     void missed(const ovs_judge_packet&, const ovs_judge_seen&) override {}
 };
 
+void read_packets(const std::string& path, Scenario& scenario) {
+    std::ifstream file(path, std::ios::binary);
+    Reader from(file);
+    from.all(scenario.packets, scenario.left_out);
+    for (Phase& phase : scenario.phases) from.part(phase.packets_end);
+    if (!file) throw std::runtime_error("cannot read " + path);
+}
+
 class ScenarioMaker {
 public:
-    explicit ScenarioMaker(const Draw& draw)
-        : draw_(draw), chance_(draw.seed), shapes_(read_shapes(draw.shapes)), rarity_(chance_, draw.connectx_5),
+    ScenarioMaker(const Draw& draw, const std::string& packets)
+        : draw_(draw), given_(packets), chance_(draw.seed), packet_chance_(~draw.seed),
+          shapes_(read_shapes(draw.shapes)), rarity_(chance_, draw.connectx_5),
           chains_(chance_, rarity_, shapes_, scenario_, ovs_) {}
 
     Scenario make() {
@@ -58,6 +77,7 @@ public:
         }
         last_phase();
         add_packets(draw_.packets, true);
+        if (!given_.empty()) read_packets(given_, scenario_);
         return std::move(scenario_);
     }
 
@@ -85,7 +105,8 @@ private:
             return megaflow.actions;
         };
         const auto shaped = [&](const Megaflow& root, std::size_t share) {
-            const bool wanted = root.is_ip() && happens(chance_, shapes_percent);
+            const bool has_shapes = root.is_ip() && (draw_.connectx_5 || !is_any_icmp(root));
+            const bool wanted = has_shapes && happens(chance_, shapes_percent);
             auto grown = wanted ? grow_shapes(chance_, shapes_, root, share, next) : std::vector<Megaflow>();
             for (const Megaflow& megaflow : grown) rarity_.add(megaflow);
             return grown;
@@ -193,13 +214,15 @@ private:
         return version;
     }
 
-    /// All go, which ends their counts, and come again for packets that only a card can tell of.
+    /// All go, which ends their counts, and come again, but for those with another Geneve option, for packets that only
+    /// a card can tell of.
     void last_phase() {
         Phase phase{.counts = false};
         std::vector<Change> puts;
         for (const auto& [ufid, version] : latest_) {
             if (!gone_.contains(ufid)) phase.changes.push_back({version, false});
-            puts.push_back({version, true});
+            // Who came first would have the device's option.
+            if (option_of(scenario_.versions[version]) != GeneveOptions::other) puts.push_back({version, true});
         }
         std::ranges::shuffle(puts, chance_);
         phase.changes.insert(phase.changes.end(), puts.begin(), puts.end());
@@ -236,13 +259,13 @@ private:
 
     /// Any megaflow, or any that looks at some feature: rare ones get their part of the packets.
     [[nodiscard]] std::uint32_t aim() {
-        if (happens(chance_, aim_anywhere_percent)) {
+        if (happens(packet_chance_, aim_anywhere_percent)) {
             return static_cast<std::uint32_t>(port_length) +
-                   below(chance_, scenario_.ufids - static_cast<std::uint32_t>(port_length));
+                   below(packet_chance_, scenario_.ufids - static_cast<std::uint32_t>(port_length));
         }
-        const auto at = below(chance_, static_cast<std::uint32_t>(looking_at_.size()));
+        const auto at = below(packet_chance_, static_cast<std::uint32_t>(looking_at_.size()));
         const auto& ufids = std::next(looking_at_.begin(), at)->second;
-        return ufids[below(chance_, static_cast<std::uint32_t>(ufids.size()))];
+        return ufids[below(packet_chance_, static_cast<std::uint32_t>(ufids.size()))];
     }
 
     static bool has_no_answer(const std::vector<std::uint8_t>& frame, const Recipe& recipe, const Touched& touched) {
@@ -255,19 +278,20 @@ private:
 
     /// Until there are so many in all. `untrue`: what some of their headers say is not true.
     void add_packets(std::size_t length, bool untrue = false) {
+        if (!given_.empty()) return;
         const auto touched = touched_checksums();
         auto& packets = scenario_.packets;
         while (packets.size() < length) {
             const std::uint32_t ufid = aim();
-            if (gone_.contains(ufid) && !happens(chance_, aim_at_gone_percent)) continue;
+            if (gone_.contains(ufid) && !happens(packet_chance_, aim_at_gone_percent)) continue;
             const std::uint32_t version = latest_.at(ufid);
-            Recipe recipe = chains_.aimed_at_version(version);
+            Recipe recipe = chains_.aimed_at_version(version, packet_chance_);
             if (untrue) {
-                lie(recipe, chance_);
-            } else if (happens(chance_, changed_percent)) {
-                change(recipe, scenario_.versions[version], chance_);
+                lie(recipe, packet_chance_);
+            } else if (happens(packet_chance_, changed_percent)) {
+                change(recipe, scenario_.versions[version], packet_chance_);
             }
-            auto frame = frame_of(recipe, static_cast<std::uint32_t>(packets.size()), chance_);
+            auto frame = frame_of(recipe, static_cast<std::uint32_t>(packets.size()), packet_chance_);
             // By chance: what is no tunnel's header the engine would not parse as one.
             if (recipe.in_port == uplink && recipe.inner.empty() && is_of_tunnel(frame)) continue;
             if (has_no_answer(frame, recipe, touched)) {
@@ -282,7 +306,8 @@ private:
     }
 
     const Draw& draw_;
-    Chance chance_;
+    const std::string& given_;     ///< file of packets
+    Chance chance_, packet_chance_;   ///< megaflows do not depend on how packets are drawn
     const std::vector<Shape> shapes_;
     OvsJudge ovs_;
     Scenario scenario_;
@@ -297,6 +322,14 @@ private:
 
 }  // namespace
 
-Scenario make_scenario(const Draw& draw) { return ScenarioMaker(draw).make(); }
+Scenario make_scenario(const Draw& draw, const std::string& packets) { return ScenarioMaker(draw, packets).make(); }
+
+void write_packets(const Scenario& scenario, const std::string& path) {
+    std::ofstream file(path, std::ios::binary);
+    Writer to(file);
+    to.all(scenario.packets, scenario.left_out);
+    for (const Phase& phase : scenario.phases) to.part(phase.packets_end);
+    if (!file.flush()) throw std::runtime_error("cannot write " + path);
+}
 
 }  // namespace ovsdr::differential

@@ -67,6 +67,8 @@ struct Scenario {
     Excused left_out;   ///< packets that were drawn and are not among `packets`
 };
 
-[[nodiscard]] Scenario make_scenario(const Draw& draw);
+/// With the packets in the file `packets`, if that is not empty: to draw them takes long. They are those of the draw.
+[[nodiscard]] Scenario make_scenario(const Draw& draw, const std::string& packets = {});
+void write_packets(const Scenario& scenario, const std::string& path);
 
 }  // namespace ovsdr::differential

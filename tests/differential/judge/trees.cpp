@@ -6,6 +6,8 @@
 #include <set>
 #include <tuple>
 
+#include "tests/differential/judge/action_list.hpp"
+
 namespace ovsdr::differential {
 
 namespace {
@@ -202,12 +204,21 @@ void add_roots_of_underlay(std::uint16_t eth_type, Tag tag, std::vector<Megaflow
     add(eth_type == type_ipv4 ? protocol_icmp : protocol_icmpv6, 0);
 }
 
+/// Each protocol a tree, since most of what there is to match is theirs.
+void add_roots_of_protocols(Megaflow root, std::vector<Megaflow>& found) {
+    const std::uint8_t icmp = root.eth_type == type_ipv4 ? protocol_icmp : protocol_icmpv6;
+    for (const std::uint8_t protocol : {protocol_tcp, protocol_udp, protocol_sctp, icmp}) {
+        root[Feature::protocol] = {number(protocol), ones(8)};
+        found.push_back(root);
+    }
+}
+
 std::vector<Megaflow> roots(Chance& chance) {
     std::vector<Megaflow> found;
     for (const PortNumber& port : ports) {
         std::vector<std::uint16_t> types{type_ipv4, type_ipv6};
-        if (happens(chance, 75)) types.push_back(type_arp);
-        if (happens(chance, 40)) types.push_back(other_types[below(chance, std::size(other_types))]);
+        types.push_back(type_arp);
+        if (happens(chance, 80)) types.push_back(other_types[below(chance, std::size(other_types))]);
         for (const std::uint16_t type : types) {
             if (port.odp == uplink && (type == type_ipv4 || type == type_ipv6)) {
                 add_roots_of_underlay(type, Tag::none, found);
@@ -222,12 +233,29 @@ std::vector<Megaflow> roots(Chance& chance) {
                 continue;
             }
             for (const Tag tag : tags) {
-                add_roots(chance, {.in_port = port.odp, .eth_type = type, .tag = tag}, found);
+                const Megaflow root{.in_port = port.odp, .eth_type = type, .tag = tag};
+                if (root.is_ip() && tag != Tag::service) {
+                    add_roots_of_protocols(root, found);
+                } else {
+                    add_roots(chance, root, found);
+                }
             }
         }
         if (port.vlan_limit == 1 || happens(chance, three_tags_percent)) add_roots_behind_the_limit(port, found);
     }
     return found;
+}
+
+}  // namespace
+
+namespace {
+
+/// Of ICMP there is much to match, and little of it comes from elsewhere; all that is in tunnels needs who pops.
+std::size_t weight_of(const Megaflow& root, bool connectx_5) {
+    if (tunnel_of(root)) return 7;
+    if (is_any_icmp(root)) return connectx_5 ? 4 : root.eth_type == type_ipv6 ? 10 : 7;
+    if (root.protocol() == protocol_tcp || root.protocol() == protocol_udp) return 4;
+    return is_tag(root.eth_type) ? 4 : 2;
 }
 
 }  // namespace
@@ -245,14 +273,18 @@ std::vector<Megaflow> grow_trees(Chance& chance, Rarity& rarity, std::size_t len
     std::vector<Megaflow> shuffled = roots(chance);
     std::ranges::shuffle(shuffled, chance);
     Grower grower(chance, rarity, length, actions, megaflows);
-    for (std::size_t i = 0; i < shuffled.size(); ++i) {
-        // Values run out now and then: later trees make up for it, since each gets thrice its part of what is left.
+    std::size_t weight_left = 0;
+    for (const Megaflow& root : shuffled) weight_left += weight_of(root, rarity.of_connectx_5());
+    for (const Megaflow& root : shuffled) {
+        // Values run out now and then: later trees make up for it, since each gets twice its part of what is left.
         const std::size_t left = length - std::min(length, megaflows.size());
-        const std::size_t share = 1 + 3 * left / (shuffled.size() - i);
+        const std::size_t weight = weight_of(root, rarity.of_connectx_5());
+        const std::size_t share = 1 + 2 * left * weight / weight_left;
+        weight_left -= weight;
         if (left == 0) break;
-        auto grown = grow_instead(shuffled[i], std::min(share, left));
+        auto grown = grow_instead(root, std::min(share, left));
         if (grown.empty()) {
-            grower.tree(shuffled[i], share);
+            grower.tree(root, share);
         } else {
             std::ranges::move(grown, std::back_inserter(megaflows));
         }

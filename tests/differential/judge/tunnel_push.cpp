@@ -6,7 +6,7 @@ namespace ovsdr::differential {
 
 namespace {
 
-constexpr unsigned checksum_percent = 4, ipv6_percent = 35, option_percent = 60, geneve_percent = 25, peers = 12;
+constexpr unsigned checksum_percent = 4, ipv6_percent = 35, option_percent = 60, geneve_percent = 15, peers = 12;
 
 /// OVS_VPORT_TYPE_*, over IPv4 and over IPv6.
 constexpr unsigned types[][2] = {{4, 4}, {5, 5}, {3, 109}};

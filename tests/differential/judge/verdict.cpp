@@ -5,70 +5,21 @@
 #include <stdexcept>
 #include <type_traits>
 
+#include "tests/differential/judge/binary_file.hpp"
+
 namespace ovsdr::differential {
 
-namespace {
+template <typename C, typename Visit>
+    requires std::is_same_v<std::remove_const_t<C>, Copy>
+void parts_of(C& copy, Visit visit) {
+    visit(copy.port, copy.table, copy.in_software, copy.source_port_at, copy.bytes);
+}
 
-/// A verdict's parts to and from a file, one after another: each says only once what it is made of.
-class Writer {
-public:
-    explicit Writer(std::ostream& file) : file_(file) {}
-    template <typename T>
-    void part(const T& value) requires std::is_trivially_copyable_v<T> {
-        file_.write(reinterpret_cast<const char*>(&value), sizeof value);
-    }
-    template <typename T>
-    void part(const std::vector<T>& values) {
-        part(values.size());
-        if constexpr (std::is_trivially_copyable_v<T>) {
-            file_.write(reinterpret_cast<const char*>(values.data()),
-                        static_cast<std::streamsize>(values.size() * sizeof(T)));
-        } else {
-            for (const T& value : values) part(value);
-        }
-    }
-    void part(const Copy& copy) { all(copy.port, copy.table, copy.in_software, copy.source_port_at, copy.bytes); }
-    void part(const Up& up) { all(up.table, up.bytes); }
-    template <typename... T>
-    void all(const T&... values) {
-        (part(values), ...);
-    }
-
-private:
-    std::ostream& file_;
-};
-
-class Reader {
-public:
-    explicit Reader(std::istream& file) : file_(file) {}
-    template <typename T>
-    void part(T& value) requires std::is_trivially_copyable_v<T> {
-        file_.read(reinterpret_cast<char*>(&value), sizeof value);
-    }
-    template <typename T>
-    void part(std::vector<T>& values) {
-        std::size_t length = 0;
-        part(length);
-        if (!file_) return;
-        values.resize(length);
-        if constexpr (std::is_trivially_copyable_v<T>) {
-            file_.read(reinterpret_cast<char*>(values.data()), static_cast<std::streamsize>(length * sizeof(T)));
-        } else {
-            for (T& value : values) part(value);
-        }
-    }
-    void part(Copy& copy) { all(copy.port, copy.table, copy.in_software, copy.source_port_at, copy.bytes); }
-    void part(Up& up) { all(up.table, up.bytes); }
-    template <typename... T>
-    void all(T&... values) {
-        (part(values), ...);
-    }
-
-private:
-    std::istream& file_;
-};
-
-}  // namespace
+template <typename U, typename Visit>
+    requires std::is_same_v<std::remove_const_t<U>, Up>
+void parts_of(U& up, Visit visit) {
+    visit(up.table, up.bytes);
+}
 
 std::uint32_t number_of(const std::vector<std::uint8_t>& frame) {
     if (frame.size() < 4) throw std::runtime_error("a frame without a number came out");
