@@ -31,7 +31,10 @@ void AllDevices::remove(dr::Eswitch& eswitch) noexcept {
     const std::lock_guard changes(changes_);
     const std::lock_guard guard(eswitches_lock_);
     std::erase(eswitches_, &eswitch);
-    for (auto& [number, meter] : meters_) meter.shares.erase(&eswitch);
+    for (auto& [number, meter] : meters_) {
+        meter.shares.erase(&eswitch);
+        add_to(meter.carried, eswitch.meter_stats(number));
+    }
 }
 
 bool AllDevices::take_added() noexcept { return added_.exchange(false); }
@@ -97,30 +100,43 @@ void AllDevices::set_meter(std::uint32_t number, const meter::Spec& spec) {
 
 dr::MeterStats AllDevices::remove_meter(std::uint32_t number) noexcept {
     const std::lock_guard changes(changes_);
-    dr::MeterStats sum;
-    meters_.erase(number);
+    const auto known = meters_.extract(number);
+    dr::MeterStats sum = known ? known.mapped().carried : dr::MeterStats{};
     for (dr::Eswitch* eswitch : eswitches_) add_to(sum, eswitch->remove_meter(number));
     return sum;
 }
 
 dr::MeterStats AllDevices::meter_stats(std::uint32_t number) const {
-    const std::shared_lock guard(eswitches_lock_);
-    dr::MeterStats sum;
+    const std::lock_guard changes(changes_);
+    const auto known = meters_.find(number);
+    dr::MeterStats sum = known != meters_.end() ? known->second.carried : dr::MeterStats{};
     for (dr::Eswitch* eswitch : eswitches_) add_to(sum, eswitch->meter_stats(number));
     return sum;
 }
 
-std::vector<std::uint32_t> AllDevices::meters_in_devices() const {
+std::vector<std::uint32_t> AllDevices::meters_in_devices() {
     const std::lock_guard changes(changes_);
     std::vector<std::uint32_t> numbers;
-    for (const auto& [number, meter] : meters_) {
-        const auto has = [number = number](dr::Eswitch* eswitch) { return eswitch->has_meter(number); };
-        if (std::ranges::any_of(eswitches_, has)) numbers.push_back(number);
+    for (auto& [number, meter] : meters_) {
+        for (dr::Eswitch* eswitch : eswitches_) {
+            if (eswitch->has_meter(number)) {
+                meter.shares.try_emplace(eswitch);
+            } else {
+                meter.shares.erase(eswitch);
+            }
+        }
+        if (!meter.shares.empty()) numbers.push_back(number);
     }
     return numbers;
 }
 
-void AllDevices::charge_meter(std::uint32_t number, const dr::FlowStats& in_software, unsigned interval_ms) {
+bool AllDevices::has_meters() const {
+    const std::lock_guard changes(changes_);
+    return !meters_.empty();
+}
+
+void AllDevices::charge_meter(std::uint32_t number, const dr::FlowStats& in_software, std::int64_t elapsed_ms,
+                              unsigned interval_ms) {
     const std::lock_guard changes(changes_);
     const auto found = meters_.find(number);
     if (found == meters_.end()) return;
@@ -130,21 +146,15 @@ void AllDevices::charge_meter(std::uint32_t number, const dr::FlowStats& in_soft
         constexpr std::uint64_t bytes_of_kilobit = 125;
         return spec.by_packets ? stats.packets : stats.bytes / bytes_of_kilobit;
     };
-    struct User {
-        dr::Eswitch* eswitch;
-        std::uint64_t passed = 0;   // asked of the device where another one has to pay for it
-    };
-    std::vector<User> users;
-    for (dr::Eswitch* eswitch : eswitches_) {
-        if (eswitch->has_meter(number)) users.push_back({eswitch});
-    }
+    // Asked of devices where another one has to pay for it.
+    std::map<dr::Eswitch*, std::uint64_t> passed;
     std::uint64_t all = units(in_software);
-    for (User& user : users) {
-        if (users.size() > 1) all += user.passed = units(user.eswitch->meter_stats(number).passed);
+    for (const auto& [eswitch, share] : known.shares) {
+        if (known.shares.size() > 1) all += passed[eswitch] = units(eswitch->meter_stats(number).passed);
     }
-    for (const auto& [eswitch, its_own] : users) {
-        const std::uint32_t rate = known.shares[eswitch].next(all - its_own, spec.rate, interval_ms);
-        if (!eswitch->lower_meter(number, rate)) eswitch->set_meter(number, spec);
+    for (auto& [eswitch, share] : known.shares) {
+        const std::uint32_t rate = share.next(all - passed[eswitch], spec.rate, elapsed_ms, interval_ms);
+        if (!eswitch->lower_meter(number, rate)) share.refused();
     }
 }
 

@@ -50,9 +50,11 @@ public:
     /// What all devices have counted of it.
     dr::MeterStats remove_meter(std::uint32_t number) noexcept;
     [[nodiscard]] dr::MeterStats meter_stats(std::uint32_t number) const;
-    [[nodiscard]] std::vector<std::uint32_t> meters_in_devices() const;
-    /// See ovsdr_meter_charge().
-    void charge_meter(std::uint32_t number, const dr::FlowStats& in_software, unsigned interval_ms);
+    [[nodiscard]] bool has_meters() const;
+    [[nodiscard]] std::vector<std::uint32_t> meters_in_devices();
+    /// See ovsdr_meter_charge(). Devices that meters_in_devices() did not find are asked for nothing.
+    void charge_meter(std::uint32_t number, const dr::FlowStats& in_software, std::int64_t elapsed_ms,
+                      unsigned interval_ms);
 
     /// Into each device; nothing if its in_port is no tunnel port. Installed if any device has installed it, else what
     /// a device failed in, else why it was rejected.
@@ -79,7 +81,8 @@ private:
     std::map<dr::OdpPort, dr::TunnelPort> tunnel_ports_;
     struct KnownMeter {
         meter::Spec spec;
-        std::map<dr::Eswitch*, MeterShare> shares{};
+        std::map<dr::Eswitch*, MeterShare> shares{};   ///< of devices that have it
+        dr::MeterStats carried{};                      ///< of devices that have gone
     };
     std::map<std::uint32_t, KnownMeter> meters_;
     std::atomic<bool> added_ = false;

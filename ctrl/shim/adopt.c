@@ -3,14 +3,19 @@
 
 #include "shim/adopt.h"
 
+#include <netinet/icmp6.h>
+#include <netinet/in.h>
+
 #include "ctrl/flow.h"
 #include "ctrl/tunnel_port.h"
 #include "dpif.h"
+#include "flow.h"
 #include "netdev-offload.h"
 #include "netlink.h"
 #include "odp-netlink.h"
 #include "odp-util.h"
 #include "openvswitch/vlog.h"
+#include "packets.h"
 #include "shim/gate.h"
 #include "shim/netdev_dr.h"
 #include "shim/real.h"
@@ -44,6 +49,29 @@ put_as_it_is(struct dpif *dpif, const struct dpif_flow *flow)
     real_dpif_operate(dpif, &ops, 1, DPIF_OFFLOAD_AUTO);
 }
 
+/* A dump has nothing of ND in it but where the whole type of ICMPv6 is matched, and for a solicitation or advertisement
+ * the whole code: what is matched of ND beside less of the type is not told. The packets of other types that such a
+ * megaflow is for have zero there; those of ND need not, and are not the megaflow's. */
+static bool
+is_told_whole(const struct dpif_flow *megaflow)
+{
+    struct flow_wildcards wc;
+    struct flow flow;
+    uint8_t type, type_mask;
+
+    if (odp_flow_key_to_flow(megaflow->key, megaflow->key_len, &flow, NULL) == ODP_FIT_ERROR
+        || odp_flow_key_to_mask(megaflow->mask, megaflow->mask_len, &wc, &flow, NULL) == ODP_FIT_ERROR) {
+        return false;
+    }
+    if (flow.dl_type != htons(ETH_TYPE_IPV6) || flow.nw_proto != IPPROTO_ICMPV6 || !wc.masks.nw_proto) {
+        return true;
+    }
+    type = ntohs(flow.tp_src);
+    type_mask = ntohs(wc.masks.tp_src);
+    return type_mask == UINT8_MAX
+           && (type < ND_NEIGHBOR_SOLICIT || type > ND_NEIGHBOR_ADVERT || (ntohs(wc.masks.tp_dst) & 0xff) == 0xff);
+}
+
 static bool
 is_of_tunnel_port(const struct dpif_flow *flow)
 {
@@ -64,7 +92,7 @@ adopt(struct dpif *dpif, bool only_of_tunnel_ports)
 
     while ((n = real_dpif_flow_dump_next(thread, flows, BATCH)) > 0) {
         for (int i = 0; i < n; i++) {
-            if (!only_of_tunnel_ports || is_of_tunnel_port(&flows[i])) {
+            if ((!only_of_tunnel_ports || is_of_tunnel_port(&flows[i])) && is_told_whole(&flows[i])) {
                 put_as_it_is(dpif, &flows[i]);
                 total++;
             }

@@ -73,9 +73,9 @@ dpif_run(struct dpif *dpif)
         return real_dpif_run(dpif);
     }
     vlan_limit_flush_if_changed(dpif);
+    meter_run(dpif);
     gate_close();
     adopt_flows(dpif);
-    meter_run(dpif);
     result = real_dpif_run(dpif);
     gate_open();
     return result;

@@ -28,7 +28,7 @@ is_ours(const struct dpif *dpif)
 }
 
 static void
-charge(struct dpif *dpif, uint32_t number)
+charge(struct dpif *dpif, uint32_t number, long long int elapsed)
 {
     struct ofputil_meter_band_stats band = {0, 0};
     struct ofputil_meter_stats stats = {.bands = &band};
@@ -37,7 +37,7 @@ charge(struct dpif *dpif, uint32_t number)
     ovs_mutex_lock(&mutex);
     if (!real_dpif_meter_get(dpif, id, &stats, 1)) {
         ovsdr_meter_charge(number, stats.packet_in_count - band.packet_count, stats.byte_in_count - band.byte_count,
-                           INTERVAL_MS);
+                           elapsed, INTERVAL_MS);
     }
     ovs_mutex_unlock(&mutex);
 }
@@ -45,20 +45,23 @@ charge(struct dpif *dpif, uint32_t number)
 void
 meter_run(struct dpif *dpif)
 {
-    static long long int next;
+    static long long int last, next;
+    long long int now = time_msec();
     uint32_t *numbers;
     size_t n;
 
     if (!any_set || !is_ours(dpif)) {
         return;
     }
-    if (time_msec() >= next) {
-        next = time_msec() + INTERVAL_MS;
+    if (now >= next) {
+        next = now + INTERVAL_MS;
         numbers = ovsdr_meters_in_devices(&n);
         for (size_t i = 0; i < n; i++) {
-            charge(dpif, numbers[i]);
+            charge(dpif, numbers[i], now - last);
         }
         free(numbers);
+        last = now;
+        any_set = n || ovsdr_has_meters();
     }
     poll_timer_wait_until(next);
 }

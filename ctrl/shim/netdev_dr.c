@@ -400,12 +400,13 @@ dr_set_policing(struct netdev *netdev, uint32_t kbits_rate, uint32_t kbits_burst
     return 0;
 }
 
-/* The bridge calls this at each reconfiguration, with "" for none, and tells nobody of an error: the interface does. */
+/* The bridge calls this at each reconfiguration, with "" for none, and tells nobody of an error: the interface does.
+ * linux-noop asks for nothing. */
 static int
 dr_set_qos(struct netdev *netdev, const char *type, const struct smap *details OVS_UNUSED)
 {
     struct netdev_dr *dev = netdev_dr_cast(netdev);
-    const char *wanted = type[0] ? type : NULL;
+    const char *wanted = type[0] && strcmp(type, "linux-noop") ? type : NULL;
 
     if (!nullable_string_is_equal(dev->qos_type, wanted)) {
         ovs_rwlock_wrlock(&dev->lock);

@@ -229,6 +229,7 @@ json room_json(const Room& room) {
 
 json limits(SoftNic& nic, const json& request) {
     allow_only(request, {"device", "set"});
+    const SoftDevice* const only = request.contains("device") ? &device_of(nic, request) : nullptr;
     if (const auto wanted = request.find("set"); wanted != request.end()) {
         const Limits limits = parse_limits(*wanted, "set");
         Room& room = room_of(device_of(nic, request).steering());
@@ -238,6 +239,7 @@ json limits(SoftNic& nic, const json& request) {
     }
     json devices = json::array();
     for (const auto& device : nic.soft_devices()) {
+        if (only != nullptr && only != &*device) continue;
         devices.push_back({{"name", device->name()}, {"limits", room_json(room_of(device->steering()))}});
     }
     return {{"devices", std::move(devices)}};

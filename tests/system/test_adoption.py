@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import socket
+import time
+
 import pytest
-from helpers import figure, stream
+from helpers import ROUNDS, figure, stream
 from lab.command import wait_until
 from lab.lab import BRIDGE, Guest, Lab
 from lab.workspace import Workspace
+from scapy.layers.inet6 import ICMPv6EchoRequest, ICMPv6ND_NS, IPv6
+from scapy.layers.l2 import Ether
 
 pytestmark = pytest.mark.dr_only
 
@@ -47,3 +52,35 @@ def test_flows_of_each_datapath_are_adopted(workspace: Workspace) -> None:
             wait_until(lambda: "offloaded:yes, dp:dr" in stream_flows(lab, datapath)[0], 5,
                        f"the flow of {datapath} is offloaded")
     figure("two datapaths with a flow each: both offloaded when hw-offload was turned on")
+
+
+def test_a_dump_does_not_tell_what_is_matched_of_nd(workspace: Workspace) -> None:
+    """A megaflow of pings that matches zero of nd_target looks, in OVS's own text, as if it were for solicitations too."""
+    lab = Lab(workspace)
+    first, second = lab.wire("vm1", 1), lab.wire("vm2", 2)
+    lab.fix_neighbours()
+    lab.start(offload=False, fail_mode="secure")
+    lab.switch.add_flows(BRIDGE, ["priority=2,in_port=1,icmp6,icmp_type=135,nd_target=fd00::bad,actions=drop",
+                                  "priority=1,in_port=1,icmp6,actions=output:2"])
+    head = Ether(src=first.mac, dst=second.mac) / IPv6(src="fd00::1", dst="fd00::2", hlim=255)
+    request = bytes(head / ICMPv6EchoRequest(data=b"x" * 20))
+    solicitation = bytes(head / ICMPv6ND_NS(tgt="fd00::bad"))
+    with first.namespace.entered():
+        sender = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+    with sender, second.capture() as seen:
+        sender.bind((first.device, 0))
+
+        def pings() -> list[str]:
+            sender.send(request)
+            time.sleep(0.05)
+            return [line for line in lab.switch.appctl("dpctl/dump-flows", "-m").splitlines()
+                    if "icmpv6(type=128/" in line]
+
+        wait_until(lambda: len(pings()) == 1, 5, "a megaflow that matches a part of the type")
+        lab.switch.vsctl("set", "Open_vSwitch", ".", "other_config:hw-offload=true")
+        deadline = time.monotonic() + ROUNDS
+        while time.monotonic() < deadline:
+            assert not any("dp:dr" in line for line in pings())
+        sender.send(solicitation)
+        seen.settle()
+    assert request in seen.frames and solicitation not in seen.frames

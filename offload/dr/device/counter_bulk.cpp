@@ -102,7 +102,7 @@ void CounterBulk::set_free(std::uint32_t slot) noexcept {
     taken_.fetch_sub(1, std::memory_order_relaxed);
 }
 
-Result<std::uint32_t> CounterBulk::take(std::int16_t bytes_uncounted) {
+Result<std::uint32_t> CounterBulk::take(std::int16_t bytes_uncounted, bool in_total) {
     std::lock_guard lock(mutex_);
     const std::uint32_t index = first_free();
     if (index == length_) return length_;
@@ -119,6 +119,7 @@ Result<std::uint32_t> CounterBulk::take(std::int16_t bytes_uncounted) {
     slot.used_ms = 0;
     slot.unsettled = true;
     slot.bytes_uncounted = bytes_uncounted;
+    slot.in_total = in_total;
     free_[index / 64] &= ~(std::uint64_t{1} << index % 64);
     taken_.fetch_add(1, std::memory_order_relaxed);
     return index;
@@ -155,8 +156,10 @@ void CounterBulk::withhold(std::uint32_t slot) noexcept {
 FlowStats CounterBulk::free_locked(std::uint32_t index) noexcept {
     Slot& slot = slots_[index];
     const FlowStats final = stats_of(slot);
-    gone_.packets += final.packets;
-    gone_.bytes += final.bytes;
+    if (slot.in_total) {
+        gone_.packets += final.packets;
+        gone_.bytes += final.bytes;
+    }
     slot.first_packets = slot.packets;
     slot.first_bytes = slot.bytes;
     if (!slot.withheld) set_free(index);
@@ -179,7 +182,7 @@ FlowStats CounterBulk::total() const noexcept {
     std::lock_guard lock(mutex_);
     FlowStats sum = gone_;
     for (std::uint32_t slot = 0; slot < length_; ++slot) {
-        if (!is_taken(slot)) continue;
+        if (!is_taken(slot) || !slots_[slot].in_total) continue;
         const FlowStats stats = stats_of(slots_[slot]);
         sum.packets += stats.packets;
         sum.bytes += stats.bytes;

@@ -29,8 +29,8 @@ public:
     CounterBulk(const CounterBulk&) = delete;
     CounterBulk& operator=(const CounterBulk&) = delete;
 
-    /// The lowest free slot, its count at 0; `length()` when there is none.
-    [[nodiscard]] Result<std::uint32_t> take(std::int16_t bytes_uncounted);
+    /// The lowest free slot, its count at 0; `length()` when there is none. `in_total`: total() has it.
+    [[nodiscard]] Result<std::uint32_t> take(std::int16_t bytes_uncounted, bool in_total);
     struct Leaving {
         std::uint32_t slot;
         FlowStats* counted;   ///< out: as last read
@@ -76,6 +76,7 @@ private:
         mlx5dv_dr_action* action = nullptr;                 ///< made when first taken, kept
         std::int16_t bytes_uncounted = 0;
         bool withheld = false;   ///< given back, and still counted into
+        bool in_total = false;
         bool unsettled = false;                             ///< may have counted since it was last read for good
     };
     /// Room for a device's answer.

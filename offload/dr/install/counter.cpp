@@ -87,7 +87,7 @@ Result<Counter> CounterPool::acquire(std::int16_t bytes_uncounted, bool polled, 
     std::lock_guard lock(mutex_);
     auto bulk = bulk_for(neighbourhood);
     if (!bulk) return tl::unexpected(std::move(bulk.error()));
-    auto slot = (*bulk)->take(bytes_uncounted);
+    auto slot = (*bulk)->take(bytes_uncounted, polled);
     if (!slot) return tl::unexpected(std::move(slot.error()));
     if (polled && polled_slots_++ == 0) wake_.notify_all();
     return Counter(*bulk, *slot, polled);

@@ -80,7 +80,7 @@ public:
     ~CounterPool();
 
     /// `bytes_uncounted`: what the device counts too few for each packet, below 0 too many; read() adds it.
-    /// A counter that is not `polled` does not keep the poller awake: settle() reads it.
+    /// A counter that is not `polled` does not keep the poller awake: settle() reads it, and total() is without it.
     [[nodiscard]] Result<Counter> acquire(std::int16_t bytes_uncounted, bool polled = true,
                                           std::uint32_t neighbourhood = 0) noexcept;
 
@@ -98,7 +98,7 @@ public:
 
     /// Reads all bulks again that were last read more than a moment ago, when they are few.
     void bring_up_to_date() noexcept;
-    /// Of all slots, those given back included, as last read.
+    /// Of all slots that are polled, those given back included, as last read.
     [[nodiscard]] FlowStats total() const noexcept;
     [[nodiscard]] std::uint64_t failed_polls() const noexcept;
 

@@ -61,7 +61,7 @@ Result<QueueRules> Pipeline::serve(const QueueIn& queue) {
     ActionRef to_queue, to_vport;
     auto made = take(rules.led_up, CounterBulk::create(device_, CounterBulk::single_counter));
     std::uint32_t slot = 0;
-    if (made) made = take(slot, rules.led_up->take(0));
+    if (made) made = take(slot, rules.led_up->take(0, false));
     if (made) made = take(to_queue, Action::to_queue_pair(queue.slow_path_qp));
     if (made) made = take(to_vport, actions_->to_vport(queue.vport));
     if (!made) return tl::unexpected(std::move(made.error()));

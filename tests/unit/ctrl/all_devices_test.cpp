@@ -163,20 +163,56 @@ TEST_F(AllDevicesTest, ADevicePaysForWhatSoftwareAndOtherDevicesLetPass) {
     all.set_meter(4, {.rate = 1000, .burst = 100});
     all.add(second);
     first.metered[3] = first.metered[4] = {};
-    all.charge_meter(3, {.packets = 100, .bytes = 1}, 200);
+    const auto charge = [&](std::uint32_t number, const dr::FlowStats& in_software, std::int64_t elapsed_ms = 200) {
+        EXPECT_EQ(all.meters_in_devices().size(), 2U);
+        all.charge_meter(number, in_software, elapsed_ms, 200);
+    };
+    charge(3, {.packets = 5'000'000, .bytes = 1});
+    EXPECT_EQ(first.lowered[3], 1000U) << "what software let pass before the device had the meter is no debt";
+    charge(3, {.packets = 5'000'100, .bytes = 1});
     EXPECT_EQ(first.lowered[3], 500U) << "100 packets are half of what 200 ms give";
     EXPECT_FALSE(second.lowered.contains(3)) << "it has none";
-    all.charge_meter(3, {.packets = 100, .bytes = 1}, 200);
+    charge(3, {.packets = 5'000'100, .bytes = 1});
     EXPECT_EQ(first.lowered[3], 1000U) << "paid";
     second.metered[3] = {.passed = {150, 1}};
-    all.charge_meter(3, {.packets = 100, .bytes = 1}, 200);
+    charge(3, {.packets = 5'000'100, .bytes = 1});
     EXPECT_EQ(first.lowered[3], 250U);
-    EXPECT_EQ(second.lowered[3], 500U) << "it has to learn of software's first 100";
-    all.charge_meter(4, {.packets = 1, .bytes = 12500}, 200);
+    EXPECT_EQ(second.lowered[3], 1000U) << "it has come just now";
+    charge(3, {.packets = 5'000'120, .bytes = 1});
+    EXPECT_EQ(first.lowered[3], 900U);
+    EXPECT_EQ(second.lowered[3], 900U);
+    charge(4, {.packets = 1, .bytes = 12});
+    charge(4, {.packets = 1, .bytes = 12512});
     EXPECT_EQ(first.lowered[4], 500U) << "100 kilobits";
+    charge(3, {.packets = 5'000'180, .bytes = 1}, 1000);
+    EXPECT_EQ(first.lowered[3], 1000U) << "20 were owed and then 60 more; 100 less a second, for a second, paid 100";
+    charge(3, {.packets = 5'000'200, .bytes = 1});
+    EXPECT_EQ(first.lowered[3], 1000U) << "for these as well";
+    charge(3, {.packets = 5'000'220, .bytes = 1});
+    EXPECT_EQ(first.lowered[3], 900U);
+}
+
+TEST_F(AllDevicesTest, WhatADeviceCountedByAMeterStaysWhenItGoes) {
     all.set_meter(3, meter_by_packets);
-    all.charge_meter(3, {.packets = 20, .bytes = 1}, 200);
-    EXPECT_EQ(first.lowered[3], 150U) << "statistics began anew: 20 in software, 150 in the other device";
+    all.add(second);
+    first.metered[3] = {.passed = {7, 700}};
+    second.metered[3] = {.passed = {1, 100}};
+    all.remove(second);
+    EXPECT_EQ(all.meter_stats(3).passed.packets, 8U);
+    EXPECT_EQ(all.remove_meter(3).passed.packets, 8U);
+    all.set_meter(3, meter_by_packets);
+    first.metered.clear();
+    EXPECT_EQ(all.meter_stats(3).passed.packets, 0U);
+    EXPECT_TRUE(all.has_meters());
+}
+
+TEST(MeterShare, WhatTheDeviceRefusedIsNotPaid) {
+    MeterShare share;
+    (void)share.next(0, 1000, 200, 200);
+    EXPECT_EQ(share.next(100, 1000, 200, 200), 500U);
+    share.refused();
+    EXPECT_EQ(share.next(100, 1000, 200, 200), 500U);
+    EXPECT_EQ(share.next(100, 1000, 200, 200), 1000U);
 }
 
 /// Software passes what it likes within its own bucket; the device all that it may.
@@ -186,6 +222,7 @@ TEST(MeterShare, TogetherTheyPassTheRateAndWhatIsUnderWay) {
     std::mt19937 random(5);
     for (int round = 0; round < 200; ++round) {
         MeterShare share;
+        (void)share.next(0, rate, interval, interval);
         double software = 0, bucket = burst, device = 0;
         std::uint32_t allowed = rate;
         const unsigned quiet = random() % 4;
@@ -197,7 +234,7 @@ TEST(MeterShare, TogetherTheyPassTheRateAndWhatIsUnderWay) {
             bucket -= passes;
             device += allowed * interval / 1000.0;
             ASSERT_LE(software + device, a_time * i + burst + a_time + 1) << round << " " << i;
-            allowed = share.next(static_cast<std::uint64_t>(software), rate, interval);
+            allowed = share.next(static_cast<std::uint64_t>(software), rate, interval, interval);
         }
         EXPECT_GE(software + device, a_time * 199 - burst - a_time - 199) << "and no less, if it is asked for";
     }
