@@ -22,7 +22,8 @@ class MeterShare {
 public:
     /// The others have let `others` pass in all, of what the rate counts a second, `elapsed_ms` after the call before;
     /// what the device's rate is to be for the next `interval_ms`, `rate` at most.
-    std::uint32_t next(std::uint64_t others, std::uint32_t rate, std::int64_t elapsed_ms, unsigned interval_ms) noexcept {
+    std::uint32_t next(std::uint64_t others, std::uint32_t rate, std::int64_t elapsed_ms,
+                       unsigned interval_ms) noexcept {
         const std::int64_t longest = rate * std::max(second, elapsed_ms);
         const auto passed = static_cast<std::int64_t>(others - std::min(others, told_.value_or(others)));
         const std::int64_t paid = lower_ * elapsed_ms;

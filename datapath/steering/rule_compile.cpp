@@ -161,8 +161,8 @@ public:
     }
 
     void keep(std::shared_ptr<const void> kept) noexcept {
-        const std::uint8_t length = plan_.kept_length;
-        const bool known = length != 0 && plan_.kept[length - 1] == kept;   // by the op before, for the other side
+        const auto begin = plan_.kept.begin(), end = begin + plan_.kept_length;
+        const bool known = std::find(begin, end, kept) != end;   // by an op for the other side
         if (kept != nullptr && !known) plan_.kept[plan_.kept_length++] = std::move(kept);
     }
 

@@ -18,8 +18,8 @@ namespace ovsdr::soft {
 /// All refusals of libmlx5 (and, for root tables, the kernel).
 [[nodiscard]] int check_actions(const Matcher& matcher, std::uint8_t sides, std::span<Action* const> actions) noexcept;
 
-/// A counter, an edit, two decapsulations and two encapsulations, three ASO objects, a meter, a sampler and its edit, an
-/// array.
+/// A counter, an edit, two decapsulations and two encapsulations, three ASO objects, a meter, a sampler and its edit,
+/// an array.
 inline constexpr unsigned max_rule_objects = 13;
 
 /// A checked list of actions as a Program that has no node yet.

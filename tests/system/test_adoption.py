@@ -55,7 +55,7 @@ def test_flows_of_each_datapath_are_adopted(workspace: Workspace) -> None:
 
 
 def test_a_dump_does_not_tell_what_is_matched_of_nd(workspace: Workspace) -> None:
-    """A megaflow of pings that matches zero of nd_target looks, in OVS's own text, as if it were for solicitations too."""
+    """A megaflow of pings that matches zero of nd_target looks there as if it were for solicitations, too."""
     lab = Lab(workspace)
     first, second = lab.wire("vm1", 1), lab.wire("vm2", 2)
     lab.fix_neighbours()
