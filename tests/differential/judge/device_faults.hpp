@@ -12,7 +12,14 @@ namespace ovsdr::differential {
 /// begins: no other judge hears of faults.
 void make_calls_fail(connectx::Device& device);
 
-/// What megaflows have made of the device, by kind: the same before the first one and behind the last.
-[[nodiscard]] std::map<std::string, std::uint64_t> made_for_megaflows(const connectx::Device& device);
+/// Objects alive, by kind.
+using Objects = std::map<std::string, std::uint64_t>;
+
+/// What megaflows have made of the device: the same before the first one and behind the last. Without what is kept for
+/// megaflows to come, which goes with the eswitch.
+[[nodiscard]] Objects made_for_megaflows(const connectx::Device& device);
+
+/// std::runtime_error, with the kinds of which there are more or fewer now.
+void check_same(const Objects& before, const Objects& after, const std::string& what);
 
 }  // namespace ovsdr::differential

@@ -71,24 +71,20 @@ void check_slow_path(Installation& installation, Forwarder& forwarder) {
     }
 }
 
-}  // namespace
-
-Verdict judge_by_entries(const Scenario& scenario, OvsJudge& ovs, unsigned format,
-                         std::span<const std::uint32_t> explain) {
-    connectx::Device* const device = connectx::device();
-    if (device == nullptr) throw std::runtime_error("not under tests/connectx/run");
-    Verdict verdict(scenario.packets.size(), scenario.ufids);
+/// Of all phases, until the eswitch is gone.
+void judge_phases(const Scenario& scenario, OvsJudge& ovs, unsigned format, std::span<const std::uint32_t> explain,
+                  connectx::Device& device, Verdict& verdict) {
     Installation installation(scenario, ovs, format, verdict);
     NicRecord record(scenario, ovs, installation, verdict);
     std::uint64_t visited = 0;
     std::uint32_t number = 0;
-    const auto at_first = made_for_megaflows(*device);
+    const auto at_first = made_for_megaflows(device);
     for (const Phase& phase : scenario.phases) {
-        make_calls_fail(*device);
+        make_calls_fail(device);
         installation.apply(phase);
-        device->clear_faults();
+        device.clear_faults();
         record.apply(phase);
-        Forwarder forwarder(*device);   // it reads the rules when it is made
+        Forwarder forwarder(device);   // it reads the rules when it is made
         check_slow_path(installation, forwarder);
         for (; number < phase.packets_end; ++number) {
             const TestPacket& packet = scenario.packets[number];
@@ -104,7 +100,20 @@ Verdict judge_by_entries(const Scenario& scenario, OvsJudge& ovs, unsigned forma
     std::printf("entries: %.1f visited for a packet\n",
                 static_cast<double>(visited) / static_cast<double>(scenario.packets.size()));
     installation.end();
-    if (made_for_megaflows(*device) != at_first) throw std::runtime_error("megaflows that went left objects behind");
+    check_same(at_first, made_for_megaflows(device), "megaflows that went");
+}
+
+}  // namespace
+
+Verdict judge_by_entries(const Scenario& scenario, OvsJudge& ovs, unsigned format,
+                         std::span<const std::uint32_t> explain) {
+    connectx::Device* const device = connectx::device();
+    if (device == nullptr) throw std::runtime_error("not under tests/connectx/run");
+    Verdict verdict(scenario.packets.size(), scenario.ufids);
+    const Objects at_first = device->alive();
+    judge_phases(scenario, ovs, format, explain, *device, verdict);
+    check_same(at_first, device->alive(), "an eswitch that went");
+    check_same({}, device->left_behind(), "an eswitch that closed its device");
     if (const auto missing = device->not_emulated(); !missing.empty()) {
         throw std::runtime_error("the device does not emulate " + missing.front());
     }

@@ -119,6 +119,12 @@ bool is_of_tunnel(const Bytes& frame) {
     return found->protocol == protocol_gre || (found->protocol == protocol_udp && known);
 }
 
+bool has_gre_checksum(const Bytes& frame) {
+    if (!is_of_tunnel(frame)) return false;
+    const Transport found = *transport_of(frame);
+    return found.protocol == protocol_gre && (frame[found.begin] & gre_checksum) != 0;
+}
+
 Bytes inside_of(const Bytes& frame) {
     if (!is_of_tunnel(frame)) return {};
     const Transport found = *transport_of(frame);

@@ -14,6 +14,7 @@ inline constexpr std::uint8_t routing_header = 43, stepped_over[] = {0, routing_
 
 /// Whether OVS's tnl_pop and a device's parser would look for a tunnel's header there.
 [[nodiscard]] bool is_of_tunnel(const std::vector<std::uint8_t>& frame);
+[[nodiscard]] bool has_gre_checksum(const std::vector<std::uint8_t>& frame);
 /// The frame in a tunnel. Empty: there is none.
 [[nodiscard]] std::vector<std::uint8_t> inside_of(const std::vector<std::uint8_t>& frame);
 

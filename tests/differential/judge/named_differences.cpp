@@ -30,6 +30,8 @@ constexpr std::array<NamedDifferenceRow, named_difference_length> rows = {{
     {fragment_bits, "reserved bits in an IPv6 fragment header", "to OVS they make a fragment"},
     {dropped_in_pop, "a tunnel's packet that goes up, where OVS drops it",
      "IPv4 options in front of a tunnel: rules of its port ask for none"},
+    {gre_checksum, "a GRE packet with a checksum that goes up in front of the tunnel",
+     "no device would check it: the rule of a tnl_pop asks for none (docs/tunnels.md)"},
     {tunnel_headers, "a tunnel's headers that are not true, or parsed nobody knows how (the entries are not asked)",
      "wrong checksums and UDP lengths, reserved bits, no Ethernet frame inside, an option twice (docs/tunnels.md)"},
 }};
