@@ -120,7 +120,7 @@ def test_megaflows_of_several_threads_are_counted_once(two: Lab) -> None:
         assert sum(flow.packets for flow in megaflows) == flows * each - len(megaflows), "the first is an upcall's"
         told = json.loads(two.switch.appctl("dr/explain", "--json"))["megaflows"]
         known = told["offloaded"] + told["rejected"] + told["failed"]
-        assert len(megaflows) == QUEUES and told["from_dr_ports"] == known, f"each thread's own counts: {told}"
+        assert told["from_dr_ports"] == known >= len(megaflows), f"each thread's own counts: {told}"
         wait_counts(two, "udp", flows * each, flows * each * len(frames[0]))
         # When one thread's flow ends the other's goes on in the NIC, and nothing is lost or counted again.
         two.switch.vsctl("set", "Open_vSwitch", ".", "other_config:max-idle=500")
