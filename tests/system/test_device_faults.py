@@ -85,13 +85,16 @@ TUNNELS = {"mlx5dv_dr_action_create_packet_reformat"}
 # While a port gets several receive queues: test_receive_queues.py, and one by one SpreadPortTest.
 SEVERAL_QUEUES = {"ibv_create_wq", "ibv_modify_wq", "ibv_post_wq_recv", "ibv_create_rwq_ind_table",
                   "ibv_destroy_rwq_ind_table", "ibv_destroy_wq"}
+# While a metered flow is installed or its meter changes: one by one in tests/unit/offload/dr/meter_faults_test.cpp.
+METERS = {"mlx5dv_dr_action_create_aso", "mlx5dv_devx_obj_modify", "mlx5dv_devx_query_eqn", "mlx5dv_set_ctrl_seg",
+          "mlx5dv_devx_alloc_uar", "mlx5dv_devx_free_uar", "mlx5dv_devx_umem_reg", "mlx5dv_devx_umem_dereg"}
 # When the device tells of a change.
 EVENT = {"mlx5dv_devx_get_event"}
 
 
 def test_each_call_of_the_provider_has_its_place() -> None:
     placed = set(OPEN) | OPEN_HARMLESS | OPEN_LOGGED | set(INSTALL) | RUNNING | FLOW_GOES | ALL_GO | MTU_GROWS | EVENT
-    placed |= TUNNELS | SEVERAL_QUEUES
+    placed |= TUNNELS | SEVERAL_QUEUES | METERS
     assert placed == provider_calls.that_can_fail()
 
 
