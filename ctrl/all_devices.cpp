@@ -29,12 +29,12 @@ void AllDevices::add(dr::Eswitch& eswitch) {
 
 void AllDevices::remove(dr::Eswitch& eswitch) noexcept {
     const std::lock_guard changes(changes_);
-    const std::lock_guard guard(eswitches_lock_);
-    std::erase(eswitches_, &eswitch);
     for (auto& [number, meter] : meters_) {
         meter.shares.erase(&eswitch);
         add_to(meter.carried, eswitch.meter_stats(number));
     }
+    const std::lock_guard guard(eswitches_lock_);
+    std::erase(eswitches_, &eswitch);
 }
 
 bool AllDevices::take_added() noexcept { return added_.exchange(false); }
@@ -154,7 +154,13 @@ void AllDevices::charge_meter(std::uint32_t number, const dr::FlowStats& in_soft
     }
     for (auto& [eswitch, share] : known.shares) {
         const std::uint32_t rate = share.next(all - passed[eswitch], spec.rate, elapsed_ms, interval_ms);
-        if (!eswitch->lower_meter(number, rate)) share.refused();
+        if (eswitch->lower_meter(number, rate)) {
+            share.accepted();
+        } else if (share.refused()) {
+            // Another object, or none: a device must not go on giving the rate that software gives.
+            add_to(known.carried, eswitch->meter_stats(number));
+            eswitch->set_meter(number, spec);
+        }
     }
 }
 

@@ -82,7 +82,7 @@ private:
     struct KnownMeter {
         meter::Spec spec;
         std::map<dr::Eswitch*, MeterShare> shares{};   ///< of devices that have it
-        dr::MeterStats carried{};                      ///< of devices that have gone
+        dr::MeterStats carried{};                      ///< of devices, or objects of theirs, that have gone
     };
     std::map<std::uint32_t, KnownMeter> meters_;
     std::atomic<bool> added_ = false;

@@ -34,14 +34,20 @@ public:
         return rate - static_cast<std::uint32_t>(lower_);
     }
 
-    /// The device did not take what next() said last, and goes on as before.
-    void refused() noexcept { lower_ = before_; }
+    /// The device did what next() said last.
+    void accepted() noexcept { refusals_ = 0; }
+    /// It did not, and goes on as before. True: nor did it the time before.
+    [[nodiscard]] bool refused() noexcept {
+        lower_ = before_;
+        return ++refusals_ > 1;
+    }
 
 private:
     static constexpr std::int64_t second = 1000;
     std::optional<std::uint64_t> told_;
     std::int64_t debt_ = 0;                 ///< in units of 1 / 1,000; less than 0: paid in advance
     std::int64_t lower_ = 0, before_ = 0;   ///< than the rate, now and before the last change
+    unsigned refusals_ = 0;                 ///< in a row
 };
 
 }  // namespace ovsdr::ctrl

@@ -8,8 +8,8 @@
 //                                           config_changes.hpp
 //   {"command": "set", "vport": N, …}       any of "link": "up" | "down" (administrative), "mac": "…", "mtu": N
 //   {"command": "limits"}                   objects of each kind that each device has, and the most it has room for;
-//                                           "set": {…}, as in the configuration's `limits`, changes those of one device
-//                                           until the process ends (null: no limit)
+//                                           "set": {…}, as in the configuration's `limits`, changes those of one
+//                                           device until the process ends (null: no limit)
 //   {"command": "capture", "port": N, …}    see capture_session.hpp
 //   {"command": "fault", "call": "ibv_create_qp", "errno": "ENOMEM" | 12, "nth": 1}
 //   {"command": "faults"}                   calls that can be made to fail, and the faults that are armed;

@@ -62,13 +62,18 @@ public:
     std::map<std::uint32_t, meter::Spec> meters;
     std::map<std::uint32_t, dr::MeterStats> metered;   ///< those that have an object
     std::map<std::uint32_t, std::uint32_t> lowered;
-    void set_meter(std::uint32_t number, const meter::Spec& spec) noexcept override { meters[number] = spec; }
+    bool refuses_rates = false;
+    void set_meter(std::uint32_t number, const meter::Spec& spec) noexcept override {
+        meters[number] = spec;
+        metered.erase(number);
+    }
     dr::MeterStats remove_meter(std::uint32_t number) noexcept override {
         meters.erase(number);
         return meter_stats(number);
     }
     bool has_meter(std::uint32_t number) noexcept override { return metered.contains(number); }
     Result<void> lower_meter(std::uint32_t number, std::uint32_t rate) noexcept override {
+        if (refuses_rates) return tl::unexpected(Error{EIO, "refused", "ACCESS_ASO"});
         lowered[number] = rate;
         return {};
     }
@@ -206,12 +211,25 @@ TEST_F(AllDevicesTest, WhatADeviceCountedByAMeterStaysWhenItGoes) {
     EXPECT_TRUE(all.has_meters());
 }
 
+TEST_F(AllDevicesTest, ADeviceThatTakesNoRateTwiceLosesItsObjectAndNoStatistics) {
+    all.set_meter(3, meter_by_packets);
+    first.metered[3] = {.passed = {7, 700}};
+    first.refuses_rates = true;
+    for (const bool still_there : {true, false}) {
+        EXPECT_EQ(all.meters_in_devices().size(), 1U);
+        all.charge_meter(3, {}, 200, 200);
+        EXPECT_EQ(first.metered.contains(3), still_there);
+    }
+    EXPECT_EQ(all.meter_stats(3).passed.packets, 7U);
+}
+
 TEST(MeterShare, WhatTheDeviceRefusedIsNotPaid) {
     MeterShare share;
     (void)share.next(0, 1000, 200, 200);
     EXPECT_EQ(share.next(100, 1000, 200, 200), 500U);
-    share.refused();
+    EXPECT_FALSE(share.refused());
     EXPECT_EQ(share.next(100, 1000, 200, 200), 500U);
+    share.accepted();
     EXPECT_EQ(share.next(100, 1000, 200, 200), 1000U);
 }
 
