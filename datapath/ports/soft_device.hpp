@@ -53,6 +53,8 @@ public:
     /// Lets every port do what is due, looks at its link, reports changes, opens ports that can be opened now. Control
     /// thread.
     void check_links();
+    /// Looks at the links of a port in LAG, reports changes. Control thread.
+    void check_lag();
 
     /// Adds what ports wait for, for which check_links() is to be called. Control thread.
     void watch(std::vector<pollfd>& polled);
@@ -129,7 +131,9 @@ private:
     int open_ports(Vport& vport);
     void close_port(Vport& vport, Link& link) noexcept;
     void close_ports(Vport& vport) noexcept;
+    void check_links(VportId id, Vport& vport, void (SoftDevice::*check)(Vport&, Link&));
     void check_link(Vport& vport, Link& link);
+    void see_whether_up(Vport& vport, Link& link);
     int change_mtu(Vport& vport, Link& link, std::uint16_t mtu);
     void tell_links(Vport& vport);
     void replace_captures(Link& link, std::vector<CaptureList::Item> items);

@@ -153,13 +153,23 @@ void SoftDevice::watch(std::vector<pollfd>& polled) {
 
 void SoftDevice::check_links() {
     const std::lock_guard change(change_mutex_);
+    for (auto& [id, vport] : vports_) check_links(id, vport, &SoftDevice::check_link);
+}
+
+void SoftDevice::check_lag() {
+    const std::lock_guard change(change_mutex_);
     for (auto& [id, vport] : vports_) {
-        const bool before = vport.info.link_up;  // written only under change_mutex_
-        for (Link& link : vport.links) {
-            if (!link.dpdk.empty()) check_link(vport, link);
-        }
-        if (vport.info.link_up != before) listeners_.post(id, VportChange::link);
+        if (vport.lag) check_links(id, vport, &SoftDevice::see_whether_up);
     }
+}
+
+// change_mutex_ is held.
+void SoftDevice::check_links(VportId id, Vport& vport, void (SoftDevice::*check)(Vport&, Link&)) {
+    const bool before = vport.info.link_up;  // written only under change_mutex_
+    for (Link& link : vport.links) {
+        if (!link.dpdk.empty()) (this->*check)(vport, link);
+    }
+    if (vport.info.link_up != before) listeners_.post(id, VportChange::link);
 }
 
 // change_mutex_ is held.
@@ -169,6 +179,11 @@ void SoftDevice::check_link(Vport& vport, Link& link) {
         (void)open_port(vport, link);  // on failure the vport says why
     }
     if (link.port) link.port->serve();
+    see_whether_up(vport, link);
+}
+
+// change_mutex_ is held.
+void SoftDevice::see_whether_up(Vport& vport, Link& link) {
     const bool now = link.port && link.port->link_up();
     if (now != link.up) {
         const std::lock_guard lock(mutex_);

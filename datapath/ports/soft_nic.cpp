@@ -28,6 +28,9 @@ using namespace std::chrono_literals;
 
 // Interface events come by netlink; this bounds the damage of one that got lost, and serves ports without an interface.
 constexpr auto link_check_period = 1s;
+// The kernel tells of a carrier that went up to a second later: too late for what is to go by the other wire. As often
+// as its own bonds are usually told to look.
+constexpr auto lag_check_period = 100ms;
 constexpr auto patience_at_exit = 5s;
 
 int interface_event_socket() noexcept {
@@ -166,6 +169,7 @@ int SoftNic::bring_up(std::string& error) {
 
 void SoftNic::serve() {
     auto next_link_check = std::chrono::steady_clock::now();
+    auto next_lag_check = next_link_check;
     while (!stop_.load(std::memory_order_acquire)) {
         const auto now = std::chrono::steady_clock::now();
         for (const auto& device : devices_) {
@@ -175,7 +179,12 @@ void SoftNic::serve() {
             for (const auto& device : devices_) device->check_links();
             next_link_check = now + link_check_period;
         }
-        auto next = next_link_check;
+        const bool lag = std::ranges::any_of(devices_, [](const auto& device) { return device->has_lag(); });
+        if (lag && now >= next_lag_check) {
+            for (const auto& device : devices_) device->check_lag();
+            next_lag_check = now + lag_check_period;
+        }
+        auto next = lag ? std::min(next_link_check, next_lag_check) : next_link_check;
         for (const auto& cotenant : cotenants_) {
             if (cotenant) next = std::min(next, cotenant->tick(now));
         }
