@@ -119,7 +119,7 @@ def wait_offloaded(lab: Tunnelled, children: int = 1) -> None:
                 and sum(flow.match.count("tunnel(") for flow in flows) >= children)
 
     if lab.kind == "dr":
-        wait_until(is_so, 3, f"a tnl_pop and {children} megaflows of the tunnel are offloaded")
+        wait_until(is_so, 10, f"a tnl_pop and {children} megaflows of the tunnel are offloaded")
 
 
 def send(lab: Tunnelled, frames: list[bytes], *, pace: int = 10) -> None:
