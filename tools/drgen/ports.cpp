@@ -1,6 +1,7 @@
 #include "tools/drgen/ports.hpp"
 
 #include <fmt/format.h>
+#include <rte_alarm.h>
 #include <rte_dev.h>
 #include <rte_eal.h>
 #include <rte_errno.h>
@@ -125,13 +126,30 @@ void Ports::wait_for_links(const Options& options) const {
     }
 }
 
+// In DPDK's interrupt thread, which runs alarms and does nothing else any more: there net_memif hears from its peers, and
+// frees what closing a port frees, with no lock between the two; and it goes on listening when it has freed the socket.
 void Ports::close() noexcept {
+    if (rte_eal_alarm_set(1, close_and_stay, this) == 0) {
+        closed_.acquire();
+    } else {
+        close_all();
+    }
+    for (const Opened& port : opened_) (void)rte_eal_hotplug_remove("vdev", port.name.c_str());
+    opened_.clear();
+}
+
+void Ports::close_all() noexcept {
     for (const Opened& port : opened_) {
         (void)rte_eth_dev_stop(port.id);
         (void)rte_eth_dev_close(port.id);
-        (void)rte_eal_hotplug_remove("vdev", port.name.c_str());
     }
-    opened_.clear();
+}
+
+void Ports::close_and_stay(void* ports) noexcept {
+    auto& self = *static_cast<Ports*>(ports);
+    self.close_all();
+    self.closed_.release();
+    for (;;) pause();
 }
 
 }  // namespace ovsdr::drgen

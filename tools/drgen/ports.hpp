@@ -4,6 +4,7 @@
 #include <rte_mempool.h>
 
 #include <cstdint>
+#include <semaphore>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -40,9 +41,12 @@ private:
     void open(const std::string& arguments, bool jumbo);
     void wait_for_links(const Options& options) const;
     void close() noexcept;
+    void close_all() noexcept;
+    static void close_and_stay(void* ports) noexcept;
 
     rte_mempool* pool_ = nullptr;
     std::vector<Opened> opened_;
+    std::binary_semaphore closed_{0};
 };
 
 }  // namespace ovsdr::drgen
