@@ -126,8 +126,9 @@ void Ports::wait_for_links(const Options& options) const {
     }
 }
 
-// In DPDK's interrupt thread, which runs alarms and does nothing else any more: there net_memif hears from its peers, and
-// frees what closing a port frees, with no lock between the two; and it goes on listening when it has freed the socket.
+// In DPDK's interrupt thread, which runs alarms and does nothing else any more: there net_memif hears from its peers,
+// and frees what closing a port frees, with no lock between the two; and it goes on listening when it has freed the
+// socket.
 void Ports::close() noexcept {
     if (rte_eal_alarm_set(1, close_and_stay, this) == 0) {
         closed_.acquire();
