@@ -109,6 +109,7 @@ public:
     }
     [[nodiscard]] std::vector<ReasonCount> reasons(std::span<const InSoftware>) const override { return {}; }
     [[nodiscard]] Totals totals() const noexcept override { return {}; }
+    [[nodiscard]] std::vector<TableUse> table_use() const override { return {}; }
 };
 
 constexpr Ufid ufid{1, 2};
