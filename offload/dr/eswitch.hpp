@@ -211,8 +211,8 @@ public:
         std::uint32_t level;
         std::uint64_t tables = 0, matchers = 0, rules = 0;
     };
-    /// Of each level that has a table. Looks at matchers, not at megaflows.
-    [[nodiscard]] virtual std::vector<TableUse> table_use() const = 0;
+    /// Of each level that has a table; nothing of a device that does not tell. Looks at matchers, not at megaflows.
+    [[nodiscard]] virtual std::vector<TableUse> table_use() const { return {}; }
 };
 
 /// Whether any Eswitch has ever had a table behind a recirculation or of a tunnel port. True before a packet can come

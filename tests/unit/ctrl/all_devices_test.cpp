@@ -109,7 +109,6 @@ public:
     }
     [[nodiscard]] std::vector<ReasonCount> reasons(std::span<const InSoftware>) const override { return {}; }
     [[nodiscard]] Totals totals() const noexcept override { return {}; }
-    [[nodiscard]] std::vector<TableUse> table_use() const override { return {}; }
 };
 
 constexpr Ufid ufid{1, 2};

@@ -82,7 +82,6 @@ public:
     std::optional<FlowReport> explain(const Ufid&, const PortNames&) const override { return {}; }
     std::vector<ReasonCount> reasons(std::span<const InSoftware>) const override { return {}; }
     Totals totals() const noexcept override { return {}; }
-    std::vector<TableUse> table_use() const override { return {}; }
 };
 
 using namespace std::chrono_literals;
