@@ -284,6 +284,38 @@ class Once(ExporterTest):
             self.assertNotEqual(done.stderr, "", arguments)
 
 
+class Dashboard(ExporterTest):
+    def setUp(self) -> None:
+        super().setUp()
+        self.dashboard = json.loads((SOURCE / "docs" / "dashboard.json").read_text(encoding="utf-8"))
+        self.panels = self.dashboard["panels"]
+
+    def test_its_queries_ask_for_metrics_that_there_are(self) -> None:
+        self.play_daemon()
+        self.play_softnic()
+        known = {name.split("{")[0] for name in samples_of(self.once().stdout)}
+        for panel in self.panels:
+            for target in panel["targets"]:
+                asked = set(re.findall(r"ovsdr_\w+", target["expr"]))
+                self.assertTrue(asked and asked <= known, f"{panel['title']}: {asked - known}")
+
+    def test_its_panels_are_side_by_side(self) -> None:
+        self.assertEqual(len({panel["id"] for panel in self.panels}), len(self.panels))
+        taken: dict[tuple[int, int], str] = {}
+        for panel in self.panels:
+            place = panel["gridPos"]
+            self.assertLessEqual(place["x"] + place["w"], 24)
+            for x in range(place["x"], place["x"] + place["w"]):
+                for y in range(place["y"], place["y"] + place["h"]):
+                    self.assertNotIn((x, y), taken, panel["title"])
+                    taken[x, y] = panel["title"]
+
+    def test_its_variables_are_those_that_queries_use(self) -> None:
+        names = {variable["name"] for variable in self.dashboard["templating"]["list"]}
+        used = set(re.findall(r"\$\{?(\w+)", json.dumps(self.panels))) - {"__rate_interval"}
+        self.assertEqual(used, names)
+
+
 class Served(ExporterTest):
     def test_a_daemon_that_comes_goes_and_comes_again_is_followed(self) -> None:
         with self.served("--socket", "") as url:
