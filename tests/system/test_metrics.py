@@ -68,7 +68,7 @@ def metrics(lab: Lab) -> Samples:
     return Samples(run(exporter(lab, "--once", "--timeout", "60"), timeout=200))
 
 
-# All send to the uplink, whose answers go nowhere. The first one's are metered; the NIC does not do what the third's ask.
+# All send to the uplink, whose answers go nowhere. The first guest is metered; the NIC does not do what the third asks.
 FLOWS = ("in_port=1,actions=meter:1,output:4", "in_port=2,actions=output:4",
          "in_port=3,actions=output:4,controller(max_len=0,id=1)")
 
