@@ -147,7 +147,8 @@ std::vector<Eswitch::TableUse> Pipeline::use() const {
     for (const TableView& view : views()) {
         const Table& table = view.table->table();
         const std::string domain = name_of(table.domain()->type());
-        Eswitch::TableUse& use = by_level.try_emplace({domain, table.level()}, domain, table.level()).first->second;
+        const Eswitch::TableUse none{.domain = domain, .level = table.level()};
+        Eswitch::TableUse& use = by_level.try_emplace({domain, table.level()}, none).first->second;
         ++use.tables;
         for (const MatcherSet::Row& row : view.table->rows()) {
             ++use.matchers;
