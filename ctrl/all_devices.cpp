@@ -135,6 +135,13 @@ bool AllDevices::has_meters() const {
     return !meters_.empty();
 }
 
+std::vector<std::uint32_t> AllDevices::meters() const {
+    const std::lock_guard changes(changes_);
+    std::vector<std::uint32_t> numbers;
+    for (const auto& [number, meter] : meters_) numbers.push_back(number);
+    return numbers;
+}
+
 void AllDevices::charge_meter(std::uint32_t number, const dr::FlowStats& in_software, std::int64_t elapsed_ms,
                               unsigned interval_ms) {
     const std::lock_guard changes(changes_);

@@ -51,6 +51,8 @@ public:
     dr::MeterStats remove_meter(std::uint32_t number) noexcept;
     [[nodiscard]] dr::MeterStats meter_stats(std::uint32_t number) const;
     [[nodiscard]] bool has_meters() const;
+    /// Numbers of all meters, whether a device has them or not.
+    [[nodiscard]] std::vector<std::uint32_t> meters() const;
     [[nodiscard]] std::vector<std::uint32_t> meters_in_devices();
     /// See ovsdr_meter_charge(). Devices that meters_in_devices() did not find are asked for nothing.
     void charge_meter(std::uint32_t number, const dr::FlowStats& in_software, std::int64_t elapsed_ms,

@@ -17,6 +17,16 @@ ovsdr_meter_stats c_stats(const dr::MeterStats& stats) {
             .bytes_dropped = stats.dropped.bytes};
 }
 
+/// As the C shim frees it.
+std::uint32_t* c_array(const std::vector<std::uint32_t>& numbers, std::size_t* n) {
+    *n = numbers.size();
+    if (numbers.empty()) return nullptr;
+    auto* copy = static_cast<std::uint32_t*>(std::malloc(numbers.size() * sizeof(std::uint32_t)));
+    if (copy == nullptr) std::abort();   // as OVS's own allocations
+    std::copy(numbers.begin(), numbers.end(), copy);
+    return copy;
+}
+
 }  // namespace
 
 void ovsdr_meter_set(const ovsdr_meter* meter) noexcept {
@@ -36,14 +46,10 @@ void ovsdr_meter_remove(std::uint32_t number, ovsdr_meter_stats* stats) noexcept
 }
 
 std::uint32_t* ovsdr_meters_in_devices(std::size_t* n) noexcept {
-    const auto numbers = all_devices().meters_in_devices();
-    *n = numbers.size();
-    if (numbers.empty()) return nullptr;
-    auto* copy = static_cast<std::uint32_t*>(std::malloc(numbers.size() * sizeof(std::uint32_t)));
-    if (copy == nullptr) std::abort();   // as OVS's own allocations
-    std::copy(numbers.begin(), numbers.end(), copy);
-    return copy;
+    return c_array(all_devices().meters_in_devices(), n);
 }
+
+std::uint32_t* ovsdr_meters(std::size_t* n) noexcept { return c_array(all_devices().meters(), n); }
 
 bool ovsdr_has_meters() noexcept { return all_devices().has_meters(); }
 

@@ -41,6 +41,9 @@ uint32_t *ovsdr_meters_in_devices(size_t *n) OVSDR_NOEXCEPT;
 
 bool ovsdr_has_meters(void) OVSDR_NOEXCEPT;
 
+/* Numbers of all meters that are set: the caller frees them. NULL: none. */
+uint32_t *ovsdr_meters(size_t *n) OVSDR_NOEXCEPT;
+
 /* Tells what software has let pass of one of these since it was set or changed, `elapsed_ms` after the time before.
  * Each device lets so much less pass in the next `interval_ms`, in which it is to be told again (meter_share.hpp). */
 void ovsdr_meter_charge(uint32_t number, uint64_t packets_in_software, uint64_t bytes_in_software,

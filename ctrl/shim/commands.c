@@ -11,6 +11,7 @@
 #include "odp-util.h"
 #include "shim/datapath.h"
 #include "shim/mega_ufid.h"
+#include "shim/metrics.h"
 #include "unixctl.h"
 #include "util.h"
 
@@ -167,6 +168,12 @@ dr_explain(struct unixctl_conn *conn, int argc, const char *argv[], void *aux OV
     }
 }
 
+static void
+dr_metrics(struct unixctl_conn *conn, int argc OVS_UNUSED, const char *argv[] OVS_UNUSED, void *aux OVS_UNUSED)
+{
+    reply(conn, metrics_text());
+}
+
 void
 commands_register(void)
 {
@@ -174,4 +181,5 @@ commands_register(void)
     unixctl_command_register("dr/graph", "[device]", 0, 1, dr_graph, NULL);
     unixctl_command_register("dr/ports", "[-j]", 0, 1, dr_ports, NULL);
     unixctl_command_register("dr/explain", "[ufid] [-j]", 0, 2, dr_explain, NULL);
+    unixctl_command_register("dr/metrics", "", 0, 0, dr_metrics, NULL);
 }

@@ -6,6 +6,7 @@
 #include <errno.h>
 
 #include "ctrl/flow.h"
+#include "ctrl/insertion_times.h"
 #include "dp-packet.h"
 #include "dpif.h"
 #include "dpif-netdev-private-flow.h"
@@ -137,7 +138,7 @@ neighbourhood_of(const struct dp_netdev_flow *flow)
 }
 
 static int
-put(struct netdev *netdev, const ovs_u128 *mega_ufid, const struct ovsdr_megaflow *megaflow)
+put(struct netdev *netdev, const ovs_u128 *mega_ufid, const struct ovsdr_megaflow *megaflow, uint64_t began)
 {
     struct ovsdr_ufid ufid = ufid_from(mega_ufid);
     enum ovsdr_put_outcome outcome = OVSDR_PUT_NOWHERE;
@@ -153,6 +154,7 @@ put(struct netdev *netdev, const ovs_u128 *mega_ufid, const struct ovsdr_megaflo
                      message ? message : "out of memory");
         free(message);
     }
+    ovsdr_insertion_ends(began, outcome);
     return outcome == OVSDR_PUT_NOWHERE ? ENODEV : 0;
 }
 
@@ -188,6 +190,7 @@ static int
 dr_flow_put(struct netdev *netdev, struct match *match, struct nlattr *actions, size_t actions_len,
             const ovs_u128 *ufid, struct offload_info *info OVS_UNUSED, struct dpif_flow_stats *stats)
 {
+    uint64_t began = ovsdr_insertion_begins();
     struct ovsdr_megaflow megaflow;
     int error;
 
@@ -208,7 +211,7 @@ dr_flow_put(struct netdev *netdev, struct match *match, struct nlattr *actions, 
             del(netdev, left, &last);
         }
         flow_watch_put(netdev, flow_of(ufid));
-        error = put(netdev, ufid, &megaflow);
+        error = put(netdev, ufid, &megaflow, began);
     }
     ovs_mutex_unlock(lock_of(ufid));
     return error;

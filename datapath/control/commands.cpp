@@ -1,6 +1,7 @@
 #include "datapath/control/commands.hpp"
 
 #include <fmt/format.h>
+#include <rte_cycles.h>
 
 #include <algorithm>
 #include <array>
@@ -97,6 +98,7 @@ json device_stats(SoftNic& nic, std::size_t index) {
         vports.push_back(std::move(value));
     }
     const Steering::Drops drops = device.steering().drops();
+    const Steering::CacheUse cache = device.steering().cache_use();
     json value{{"name", device.name()},
                {"vports", std::move(vports)},
                {"drops",
@@ -105,7 +107,8 @@ json device_stats(SoftNic& nic, std::size_t index) {
                  {"nic_rx_miss", drops.nic_rx_miss},
                  {"malformed", drops.malformed},
                  {"no_buffer", drops.no_buffer},
-                 {"loop", drops.loop}}}};
+                 {"loop", drops.loop}}},
+               {"flow_cache", {{"hits", cache.hits}, {"misses", cache.misses}}}};
     if (const Cotenant* cotenant = nic.cotenant(index)) value["cotenant"] = cotenant_json(*cotenant);
     return value;
 }
@@ -127,6 +130,7 @@ json stats(SoftNic& nic) {
     }
     return {{"devices", std::move(devices)},
             {"workers", std::move(workers)},
+            {"cycles_per_second", rte_get_tsc_hz()},
             {"captures", capture_list(nic)},
             {"memory", {{"small", pool_json(*nic.small_mempool())}, {"jumbo", pool_json(*nic.mempool())}}}};
 }

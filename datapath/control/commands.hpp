@@ -1,7 +1,8 @@
 // What the control socket understands: one JSON object in, one out.
 //
 //   {"command": "list"}                     devices with their vports: state, addresses, errors; captures
-//   {"command": "stats"}                    counters of vports, steering drops, co-tenants, workers, captures
+//   {"command": "stats"}                    counters of vports, steering drops, flow caches, co-tenants, workers,
+//                                           captures
 //   {"command": "add", "port": {…}}         as in the configuration's `ports`; a port that does not open is not added
 //   {"command": "del", "vport": N}
 //   {"command": "save"}                     writes what add and del changed into the configuration file; see

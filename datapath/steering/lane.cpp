@@ -16,6 +16,11 @@ constexpr std::uint32_t cache_seed = 0x9e3779b9;
 constexpr std::uint64_t sample_seed = 0x2545f4914f6cdd1dULL;  ///< each lane draws a sequence, the same in every run
 constexpr Key no_registers{};  ///< cached traces never copy from one
 
+/// For a counter that only its lane writes.
+void add(std::atomic<std::uint64_t>& counter, std::uint64_t amount) noexcept {
+    counter.store(counter.load(std::memory_order_relaxed) + amount, std::memory_order_relaxed);
+}
+
 void apply_edits(const EditList& edits, rte_mbuf* packet, const Key& registers) noexcept {
     auto* frame = rte_pktmbuf_mtod(packet, std::uint8_t*);
     if (!edits.edits_reg_b()) return edits.apply(frame, packet->data_len, registers);
@@ -76,6 +81,7 @@ void Lane::Impl::process_batch(const Entrance& entrance, rte_mbuf** packets, uns
     cached_by_ = &steering_.cache_key();
     epoch_ = cached_by_->epoch.load(std::memory_order_acquire);
     length = read_headers(entrance, packets, length);
+    add(steering_.counts[worker_].looked_up, length);
     for (unsigned i = 0; i < length; ++i) lookups_[i].line = cache_.candidate(lookups_[i].hash);
     run(entrance, packets, length);
 }
@@ -139,6 +145,7 @@ void Lane::Impl::miss(const Entrance& entrance, unsigned index, rte_mbuf* packet
         execute(line->ops(), &packet, 1);
         return;
     }
+    add(steering_.counts[worker_].walked, 1);
     Walk walk(*this);
     walk.run(entrance, keys_[index], cached_by_->words.deep, packet);
     std::atomic_thread_fence(std::memory_order_acquire);
@@ -178,8 +185,7 @@ void Lane::Impl::drop(DropReason reason, rte_mbuf** packets, unsigned length) no
 }
 
 void Lane::Impl::count_drops(DropReason reason, unsigned length) noexcept {
-    std::atomic<std::uint64_t>& count = steering_.drops[worker_].count[static_cast<unsigned>(reason)];
-    count.store(count.load(std::memory_order_relaxed) + length, std::memory_order_relaxed);
+    add(steering_.counts[worker_].drops[static_cast<unsigned>(reason)], length);
 }
 
 void Lane::Impl::execute(std::span<const Op> ops, rte_mbuf** packets, unsigned length) noexcept {

@@ -30,8 +30,8 @@ Room& room_of(Steering& steering) noexcept { return steering.impl().room; }
 
 Steering::Drops Steering::drops() const noexcept {
     std::array<std::uint64_t, drop_reasons> sum{};
-    for (const Impl::WorkerDrops& worker : impl_->drops) {
-        for (unsigned i = 0; i < drop_reasons; ++i) sum[i] += worker.count[i].load(std::memory_order_relaxed);
+    for (const Impl::WorkerCounts& worker : impl_->counts) {
+        for (unsigned i = 0; i < drop_reasons; ++i) sum[i] += worker.drops[i].load(std::memory_order_relaxed);
     }
     const auto of = [&sum](DropReason reason) { return sum[static_cast<unsigned>(reason)]; };
     return {.by_rule = of(DropReason::by_rule),
@@ -40,6 +40,16 @@ Steering::Drops Steering::drops() const noexcept {
             .malformed = of(DropReason::malformed),
             .no_buffer = of(DropReason::no_buffer),
             .loop = of(DropReason::loop)};
+}
+
+Steering::CacheUse Steering::cache_use() const noexcept {
+    std::uint64_t looked_up = 0, walked = 0;
+    for (const Impl::WorkerCounts& worker : impl_->counts) {
+        walked += worker.walked.load(std::memory_order_relaxed);
+        looked_up += worker.looked_up.load(std::memory_order_relaxed);
+    }
+    // A packet may be looked up and walk between the two readings.
+    return {.hits = looked_up - std::min(walked, looked_up), .misses = walked};
 }
 
 Steering::Impl::Impl(const Profile& chosen)

@@ -81,6 +81,13 @@ public:
     };
     [[nodiscard]] Drops drops() const noexcept;
 
+    /// Packets by whether a flow cache knew what to do with them, summed over lanes, since creation.
+    struct CacheUse {
+        std::uint64_t hits;
+        std::uint64_t misses;   ///< walked the tables
+    };
+    [[nodiscard]] CacheUse cache_use() const noexcept;
+
     [[nodiscard]] const Profile& profile() const noexcept;
 
     class Impl;

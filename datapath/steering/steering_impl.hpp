@@ -127,10 +127,14 @@ public:
     std::array<std::atomic<const Sink*>, max_destinations> sinks;
     std::atomic<const Filter*> transport{nullptr};
 
-    struct alignas(64) WorkerDrops {
-        std::array<std::atomic<std::uint64_t>, drop_reasons> count;
+    /// Of a worker's lane, which alone writes them.
+    struct alignas(64) WorkerCounts {
+        std::array<std::atomic<std::uint64_t>, drop_reasons> drops;
+        std::atomic<std::uint64_t> looked_up;   ///< in the flow cache
+        std::atomic<std::uint64_t> walked;      ///< of those: found nothing there
     };
-    std::array<WorkerDrops, max_workers> drops;
+    static_assert(sizeof(WorkerCounts) == 64);
+    std::array<WorkerCounts, max_workers> counts;
 
 private:
     using SendRules = std::map<std::uint32_t, VportId>;

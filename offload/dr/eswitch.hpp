@@ -204,6 +204,15 @@ public:
         std::uint64_t kept_rules;   ///< of megaflows that are gone: the device would not destroy them, they go on
     };
     [[nodiscard]] virtual Totals totals() const noexcept = 0;
+
+    /// What the tables of one level hold, without the private ones of branches.
+    struct TableUse {
+        std::string domain;   ///< "FDB", "NIC_RX"
+        std::uint32_t level;
+        std::uint64_t tables = 0, matchers = 0, rules = 0;
+    };
+    /// Of each level that has a table; nothing of a device that does not tell. Looks at matchers, not at megaflows.
+    [[nodiscard]] virtual std::vector<TableUse> table_use() const { return {}; }
 };
 
 /// Whether any Eswitch has ever had a table behind a recirculation or of a tunnel port. True before a packet can come

@@ -70,6 +70,7 @@ public:
     using Eswitch::reasons;
     std::vector<ReasonCount> reasons(std::span<const InSoftware> in_software) const override;
     Totals totals() const noexcept override;
+    std::vector<TableUse> table_use() const override { return pipeline_->use(); }
 
 private:
     struct Port {

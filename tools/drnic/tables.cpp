@@ -124,6 +124,10 @@ std::string stats_table(const json& answer) {
         for (const auto& [reason, count] : device.at("drops").items())
             text += fmt::format(" {} {}", reason, count.dump());
         text += '\n';
+        // A NIC that is older than this drnic has none.
+        if (const auto cache = device.find("flow_cache"); cache != device.end()) {
+            text += fmt::format("  flow caches: hits {} misses {}\n", cell(*cache, "hits"), cell(*cache, "misses"));
+        }
         if (device.contains("cotenant")) text += cotenant_text(device.at("cotenant"));
     }
     std::size_t index = 0;

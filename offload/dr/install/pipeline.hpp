@@ -109,6 +109,8 @@ public:
     /// Packets that went up, asked of the device.
     [[nodiscard]] FlowStats misses() noexcept { return counters_->settle(misses_); }
 
+    /// Eswitch::table_use().
+    [[nodiscard]] std::vector<Eswitch::TableUse> use() const;
     /// Domains, tables and matchers, for people.
     [[nodiscard]] std::string text() const;
     /// FlowReport::program of a megaflow in the device; `count`: what is said of its counter.

@@ -3,6 +3,7 @@
 
 #include <deque>
 #include <functional>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -139,6 +140,24 @@ std::string Pipeline::text() const {
         }
     }
     return text;
+}
+
+std::vector<Eswitch::TableUse> Pipeline::use() const {
+    std::map<std::pair<std::string, std::uint32_t>, Eswitch::TableUse> by_level;
+    for (const TableView& view : views()) {
+        const Table& table = view.table->table();
+        const std::string domain = name_of(table.domain()->type());
+        const Eswitch::TableUse none{.domain = domain, .level = table.level()};
+        Eswitch::TableUse& use = by_level.try_emplace({domain, table.level()}, none).first->second;
+        ++use.tables;
+        for (const MatcherSet::Row& row : view.table->rows()) {
+            ++use.matchers;
+            use.rules += row.rules;
+        }
+    }
+    std::vector<Eswitch::TableUse> uses;
+    for (auto& [key, use] : by_level) uses.push_back(std::move(use));
+    return uses;
 }
 
 void Pipeline::draw(Graph& graph, const FlowStats& misses) const {

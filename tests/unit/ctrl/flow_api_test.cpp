@@ -4,10 +4,12 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <utility>
 #include <vector>
 
 #include "ctrl/flow.h"
+#include "ctrl/insertion_times.hpp"
 #include "ctrl/tunnel_port.h"
 #include "flow_api_probe.h"
 
@@ -128,6 +130,16 @@ protected:
         return probe_watch_has_last(one, &last);
     }
 };
+
+TEST_F(FlowApi, APutIsTimedOnce) {
+    const auto puts = [] {
+        const auto buckets = ovsdr::ctrl::insertion_times(OVSDR_PUT_INSTALLED).buckets;
+        return std::reduce(buckets.begin(), buckets.end());
+    };
+    const std::uint64_t before = puts();
+    ASSERT_EQ(probe_put(netdev.get(), old.get()), 0);
+    EXPECT_EQ(puts(), before + 1);
+}
 
 TEST_F(FlowApi, ADeletionTakesTheRuleAndLearnsItsLastHits) {
     ASSERT_EQ(probe_put(netdev.get(), old.get()), 0);

@@ -37,6 +37,10 @@ def drcompile() -> Path:
     return build_folder() / "tools" / "drcompile" / "drcompile"
 
 
+def drexporter() -> Path:
+    return build_folder() / "tools" / "drexporter" / "drexporter"
+
+
 def missing() -> list[str]:
     """What a lab on the soft NIC needs and the build folder does not have."""
     return [str(path) for path in (daemon(), drnic()) if not path.exists()]

@@ -29,6 +29,19 @@ TEST_F(LaneTest, BatchesMayHaveAnyLength) {
     }
 }
 
+TEST_F(LaneTest, CountsWhatItsFlowCacheKnew) {
+    const Frame cut(13, 1);
+    send_batch({frame, frame, cut, frame});
+    EXPECT_EQ(steering.cache_use().misses, 1U) << "the first; malformed packets are not looked up";
+    EXPECT_EQ(steering.cache_use().hits, 2U);
+    send_batch({frame});
+    EXPECT_EQ(steering.cache_use().hits, 3U);
+    steering.forget_cached();
+    send_batch({frame, frame});
+    EXPECT_EQ(steering.cache_use().misses, 2U);
+    EXPECT_EQ(steering.cache_use().hits, 4U);
+}
+
 TEST_F(LaneTest, MalformedPacketsLeaveTheOthersOfTheirBatchAlone) {
     const Frame other = make_frame({.sport = 5}), cut(13, 1), empty;
     send_batch({cut, frame, empty, cut, other, frame, cut});
