@@ -47,6 +47,8 @@ std::uint32_t* ovsdr_meters_in_devices(std::size_t* n) noexcept {
 
 bool ovsdr_has_meters() noexcept { return all_devices().has_meters(); }
 
+void ovsdr_on_meter_use(void (*used)()) noexcept { all_devices().on_meter_use(used); }
+
 void ovsdr_meter_charge(std::uint32_t number, std::uint64_t packets, std::uint64_t bytes, long long elapsed_ms,
                         unsigned interval_ms) noexcept {
     all_devices().charge_meter(number, {packets, bytes}, elapsed_ms, interval_ms);

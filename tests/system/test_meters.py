@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from helpers import assert_alive, figure, is_offloaded, stream, wait_offloaded
@@ -12,6 +14,7 @@ from lab import stats
 from lab.command import wait_until
 from lab.lab import BRIDGE, Guest, Lab
 from lab.traffic import stream_number
+from lab.workspace import Workspace
 
 pytestmark = pytest.mark.dr_only
 
@@ -57,8 +60,39 @@ def in_software(lab: Lab, guest: Guest) -> list[str]:
             if f"in_port({guest.port})" in flow.match]
 
 
+@pytest.fixture
+def connectx5_lab(workspace: Workspace) -> Lab:
+    made = Lab(workspace, profile="connectx-5")
+    made.wire_all(vms=3)
+    made.fix_neighbours()
+    made.start(offload=True, fail_mode="secure")
+    return made
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_metered_flow_keeps_its_rate_and_is_counted_to_the_packet(lab: Lab, kind: str) -> None:
+    keeps_its_rate(lab, kind)
+
+
+def test_a_connectx5_keeps_a_rate_in_kilobits(connectx5_lab: Lab) -> None:
+    keeps_its_rate(connectx5_lab, "kbps")
+    assert "a legacy meter; 1 megaflows" in connectx5_lab.switch.appctl("dr/show")
+
+
+def test_a_connectx5_leaves_what_it_cannot_meter_to_software(connectx5_lab: Lab) -> None:
+    first, second = connectx5_lab.guests[:2]
+    add_meter(connectx5_lab, 1, "pktps,burst,bands=type=drop,rate=300,burst_size=50")
+    add_meter(connectx5_lab, 2, KINDS["kbps"][0])
+    add_flows(connectx5_lab, ["in_port=1,actions=meter:1,output:2"])
+    with second.capture(), stream(first, second, rate=200):
+        wait_until(lambda: any("a meter by packets" in text for text in in_software(connectx5_lab, first)), 5,
+                   "the reason is told")
+        assert "meter 0: in software: a meter by packets" in connectx5_lab.switch.appctl("dr/show")
+        add_flows(connectx5_lab, ["in_port=1,actions=meter:2,output:2"])
+        wait_until(lambda: is_offloaded(connectx5_lab, first), 5, "the other meter is in the NIC")
+
+
+def keeps_its_rate(lab: Lab, kind: str) -> None:
     meter, burst, rate = KINDS[kind]
     first, second = lab.guests[:2]
     add_meter(lab, 1, meter)
@@ -160,3 +194,66 @@ def test_software_and_the_nic_do_not_give_the_rate_twice(lab: Lab) -> None:
     figure(f"software and NIC: {arrived} frames passed in {elapsed:.2f} s at {rate} a second")
     assert arrived <= rate * 1.01 * elapsed + 2 * burst + rate * 0.6, "twice the rate"
     assert arrived >= rate * 0.8 * elapsed
+
+
+def test_a_device_without_room_leaves_metering_to_software(lab: Lab) -> None:
+    first, second = lab.guests[:2]
+    rate, burst = 400, 50
+    taken = json.loads(lab.nic.drnic("limits", "--json"))["devices"][0]["limits"]["tables"]["taken"]
+    lab.nic.drnic("limits", f"tables={taken}")   # the table by colour is one more
+    add_meter(lab, 1, f"pktps,burst,bands=type=drop,rate={rate},burst_size={burst}")
+    add_flows(lab, ["in_port=1,actions=meter:1,output:2"])
+    with second.capture() as seen, stream(first, second, rate=2000, size=SIZE) as sender:
+        start = time.monotonic()
+        wait_until(lambda: any("mlx5dv_dr_table_create" in text for text in in_software(lab, first)), 5,
+                   "dr/explain tells what the device said")
+        time.sleep(3)
+        assert not is_offloaded(lab, first)
+        elapsed, arrived = time.monotonic() - start, sum(stream_number(frame) is not None for frame in seen.frames)
+        assert rate * 0.8 * (elapsed - 1) <= arrived <= burst + rate * 1.01 * elapsed + rate * 0.2
+        assert "0 megaflows" in lab.switch.appctl("dr/show")
+        lab.nic.drnic("limits", "tables=none")
+        wait_until(lambda: is_offloaded(lab, first), 10, "it is in the NIC when there is room")
+        sent = sender.stop()
+    figure(f"{arrived} frames passed in {elapsed:.2f} s in software at {rate} a second")
+    wait_until(lambda: counted(lab, 1).packets == sent, 3, f"{sent} packets are counted")
+    assert_alive(lab)
+
+
+def test_an_idle_switch_with_a_meter_sleeps(lab: Lab) -> None:
+    """While no megaflow uses a meter nobody asks what has been counted."""
+    first, second = lab.guests[:2]
+    lab.switch.vsctl("set", "Open_vSwitch", ".", "other_config:max-idle=500")
+    seconds = 4.0
+
+    def wakes() -> int:
+        assert lab.switch.daemon is not None
+        status = Path(f"/proc/{lab.switch.daemon.pid}/status").read_text()
+        found = re.search(r"^voluntary_ctxt_switches:\s+(\d+)", status, re.MULTILINE)
+        assert found, status
+        return int(found.group(1))
+
+    def of_the_main_thread() -> int:
+        before = wakes()
+        time.sleep(seconds)
+        return wakes() - before
+
+    idle = of_the_main_thread()
+    add_meter(lab, 1, KINDS["pktps"][0])
+    add_flows(lab, ["in_port=1,actions=meter:1,output:2"])
+    with second.capture(), stream(first, second, rate=500):
+        wait_offloaded(lab, first)
+        metering = of_the_main_thread()
+    wait_until(lambda: not is_offloaded(lab, first), 10, "the megaflow idles out")
+    assert "0 megaflows" in lab.switch.appctl("dr/show")
+    time.sleep(0.5)
+    after = of_the_main_thread()
+    figure(f"the main thread slept {idle} times in {seconds:g} s without a meter, {metering} with metered packets, "
+           f"{after} when they had ended")
+    assert metering > after, "five times a second more"
+    assert after <= idle + 0.5 * 5 * seconds
+    # It wakes when the megaflow comes again.
+    with second.capture(), stream(first, second, rate=500):
+        wait_offloaded(lab, first)
+        assert "1 megaflows" in lab.switch.appctl("dr/show")
+    assert_alive(lab)

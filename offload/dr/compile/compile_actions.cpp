@@ -184,13 +184,20 @@ private:
         if (known == nullptr) {
             return refuse(RejectReason::unsupported_action, "meter", fmt::format(": nobody has set number {}", number));
         }
-        if (!caps_.meters) return refuse(RejectReason::device_limit, "meter", " (the device has no ASO meters)");
+        if (!caps_.meters) return refuse(RejectReason::device_limit, "meter", " (the device has none)");
         if (known->refusal) return refuse(RejectReason::device_limit, known->refusal->name, known->refusal->value);
         if (match_.in_tunnel()) return refuse(RejectReason::device_limit, "meter of packets from a tunnel");
         if (!legs_.empty()) return refuse(RejectReason::unsupported_order, "meter behind an output");
         if (!outside_.empty()) return refuse(RejectReason::unsupported_order, "meter in a copy");
         if (now_.pops != 0 || !now_.pushes.empty() || now_.tunnel) {
             return refuse(RejectReason::unsupported_order, "meter behind a change of the packet's length");
+        }
+        if (caps_.meters_end_rules && match_.table != TableKey{}) {
+            return refuse(RejectReason::device_limit, "meter behind a recirculation",
+                          " (a meter of the device has a table at one level)");
+        }
+        if (caps_.meters_end_rules && !meters_.empty()) {
+            return refuse(RejectReason::device_limit, "several meters", " (a rule of the device ends in one)");
         }
         if (meters_.size() == most_meters) return refuse(RejectReason::too_many_actions, "meters");
         meters_.push_back({number, known->serial});
