@@ -39,10 +39,11 @@ protected:
     }
 
     /// Sends frames from a port, in portions that no ring of the host's loses, and waits until the NIC has metered all.
-    static void send(std::uint32_t from, std::uint32_t length, std::uint64_t metered_before = 0) {
+    static void send(std::uint32_t from, std::uint32_t length, std::uint64_t metered_before = 0,
+                     std::uint16_t type = experimental_type) {
         for (std::uint32_t sent = 0; sent < length;) {
             for (const std::uint32_t end = std::min(length, sent + 50); sent < end; ++sent) {
-                port(from).wire->send(frame(sent));
+                port(from).wire->send(frame(sent, type));
             }
             const auto deadline = Clock::now() + 5s;
             while (metered() < metered_before + sent && Clock::now() < deadline) std::this_thread::sleep_for(200us);
@@ -186,13 +187,14 @@ TEST_F(Metered, MegaflowsOfOtherPathsShareOneMeterByBytes) {
     eswitch_->set_meter(number, {.rate = 1, .burst = burst});
     put({10, 1}, flow(1).meter(number).output(2));
     put({10, 2}, flow(3).meter(number).push(7).output(2));
-    put({10, 3}, flow(2).meter(number).output(1).output(3));
+    constexpr std::uint16_t other_type = experimental_type + 1;
+    put({10, 3}, MegaflowBuilder(1).eth_type(other_type).meter(number).output(2).output(3));
     send(1, 60);
     send(3, 40, 60);
     EXPECT_EQ(arrived(2), 100U) << "of both";
-    send(2, 200, 100);
-    const std::size_t came = arrived(1);
-    EXPECT_EQ(arrived(3), came) << "a copy to each";
+    send(1, 200, 100, other_type);
+    const std::size_t came = arrived(3);
+    EXPECT_EQ(arrived(2), came) << "a copy to each";
     EXPECT_GE(came + 100, at_once);
     EXPECT_LE(came + 100, at_once + at_once / 200 + 20 + 2);
     EXPECT_EQ(metered(), 300U);

@@ -85,8 +85,24 @@ TEST(CompileMeter, WhatCannotBeExactIsRefusedByName) {
     const char* const length = "unsupported order of actions: meter behind a change of the packet's length";
     EXPECT_EQ(metered(MegaflowBuilder().ipv4().push(5).meter(1).output(2)), length);
     EXPECT_EQ(metered(MegaflowBuilder().ipv4().vlan(5).pop().meter(1).output(2)), length);
-    EXPECT_EQ(metered(MegaflowBuilder(20).from_tunnel(5).ipv4().meter(1).output(2)),
-              "device limit: meter of packets from a tunnel");
+    EXPECT_EQ(metered(MegaflowBuilder(20).from_tunnel(5).ipv4().meter(1).output(2), 0),
+              "device limit: meter of packets from a tunnel (a meter of the device has a table at one level)");
+    EXPECT_EQ(metered(MegaflowBuilder(20).from_tunnel(5).ipv4().meter(1).recirc(4)),
+              "unsupported order of actions: recirc behind a change of packets from a tunnel");
+}
+
+TEST(CompileMeter, TakesPacketsOutOfTheirTunnelBefore) {
+    const auto from_tunnel = [] { return MegaflowBuilder(20).from_tunnel(5).ipv4(); };
+    EXPECT_EQ(metered(from_tunnel().meter(1).output(2)),
+              "decapsulate, dest_table (meter 1 (11), dest_table (exceeding: drop; dest_vport 2))");
+    EXPECT_EQ(metered(from_tunnel().meter(1)),
+              "decapsulate, dest_table (meter 1 (11), dest_table (exceeding: drop; dest_table (drop)))");
+    EXPECT_EQ(metered(from_tunnel().set(OVSDR_HEADER_IP_TTL, {63}).meter(2).meter(1).output(2)),
+              "decapsulate, dest_table (meter 2 (12), dest_table (exceeding: drop; meter 1 (11), dest_table (exceeding: "
+              "drop; set ip_ttl=0x3f, dest_vport 2)))");
+    const auto plan = compile(from_tunnel().meter(1).output(2), metered_ports(), {});
+    ASSERT_TRUE(plan);
+    EXPECT_EQ(plan->bytes_uncounted, 0) << "the megaflow's own counter has the frames inside";
 }
 
 /// ConnectX-5: a rule ends in its meter, and that leads to one table.
