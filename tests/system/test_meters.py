@@ -63,13 +63,17 @@ def in_software(lab: Lab, guest: Guest) -> list[str]:
             if f"in_port({guest.port})" in flow.match]
 
 
-@pytest.fixture
-def connectx5_lab(workspace: Workspace) -> Lab:
-    made = Lab(workspace, profile="connectx-5")
+def make_lab(workspace: Workspace, *, profile: str = "connectx-6dx", workers: int = 1) -> Lab:
+    made = Lab(workspace, profile=profile, workers=workers)
     made.wire_all(vms=3)
     made.fix_neighbours()
     made.start(offload=True, fail_mode="secure")
     return made
+
+
+@pytest.fixture
+def connectx5_lab(workspace: Workspace) -> Lab:
+    return make_lab(workspace, profile="connectx-5")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -119,21 +123,27 @@ def keeps_its_rate(lab: Lab, kind: str) -> None:
     assert_alive(lab)
 
 
-def test_flows_share_one_meter(lab: Lab) -> None:
+@pytest.mark.parametrize("workers", [1, 2])
+def test_flows_share_one_meter(workspace: Workspace, workers: int) -> None:
+    """With two workers, of which each has one of the flows."""
+    lab = make_lab(workspace, workers=workers)
     first, second, third = lab.guests[:3]
     add_meter(lab, 1, "pktps,burst,bands=type=drop,rate=500,burst_size=100")
     add_flows(lab, ["in_port=1,actions=meter:1,output:2", "in_port=3,actions=meter:1,push_vlan:0x8100,output:2"])
     with second.capture() as seen, stream(first, second, rate=RATE) as one, stream(third, second, rate=RATE) as other:
         wait_offloaded(lab, first)
         wait_offloaded(lab, third)
+        time.sleep(0.6)   # what software let pass is paid
         start, before = time.monotonic(), len(seen.frames)
         time.sleep(3)
         elapsed, arrived = time.monotonic() - start, len(seen.frames) - before
         sent = one.stop() + other.stop()
         seen.settle()
-    figure(f"two flows: {arrived} frames passed in {elapsed:.2f} s at 500 a second")
+    figure(f"two flows, {workers} workers: {arrived} frames passed in {elapsed:.2f} s at 500 a second")
     assert 500 * 0.9 * elapsed <= arrived <= 100 + 500 * 1.01 * elapsed + 100
     wait_until(lambda: counted(lab, 1).packets == sent, 3, f"{sent} packets are counted")
+    came = sum(stream_number(frame) is not None for frame in seen.frames)
+    assert counted(lab, 1).dropped_packets == sent - came
 
 
 def test_a_meter_is_changed_and_deleted_under_traffic(lab: Lab) -> None:
