@@ -98,8 +98,8 @@ TEST(CompileMeter, TakesPacketsOutOfTheirTunnelBefore) {
     EXPECT_EQ(metered(from_tunnel().meter(1)),
               "decapsulate, dest_table (meter 1 (11), dest_table (exceeding: drop; dest_table (drop)))");
     EXPECT_EQ(metered(from_tunnel().set(OVSDR_HEADER_IP_TTL, {63}).meter(2).meter(1).output(2)),
-              "decapsulate, dest_table (meter 2 (12), dest_table (exceeding: drop; meter 1 (11), dest_table (exceeding: "
-              "drop; set ip_ttl=0x3f, dest_vport 2)))");
+              "decapsulate, dest_table (meter 2 (12), dest_table (exceeding: drop; meter 1 (11), dest_table "
+              "(exceeding: drop; set ip_ttl=0x3f, dest_vport 2)))");
     const auto plan = compile(from_tunnel().meter(1).output(2), metered_ports(), {});
     ASSERT_TRUE(plan);
     EXPECT_EQ(plan->bytes_uncounted, 0) << "the megaflow's own counter has the frames inside";
