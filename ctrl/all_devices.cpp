@@ -22,6 +22,7 @@ void AllDevices::add(dr::Eswitch& eswitch) {
     eswitch.choose(choices_);
     for (const auto& [number, port] : tunnel_ports_) eswitch.set_tunnel_port(port);
     for (const auto& [number, meter] : meters_) eswitch.set_meter(number, meter.spec);
+    eswitch.on_meter_use(meter_used_);
     const std::lock_guard guard(eswitches_lock_);
     eswitches_.push_back(&eswitch);
     added_ = true;
@@ -31,6 +32,7 @@ void AllDevices::remove(dr::Eswitch& eswitch) noexcept {
     const std::lock_guard changes(changes_);
     for (auto& [number, meter] : meters_) {
         meter.shares.erase(&eswitch);
+        meter.passed_in.erase(&eswitch);
         add_to(meter.carried, eswitch.meter_stats(number));
     }
     const std::lock_guard guard(eswitches_lock_);
@@ -121,13 +123,19 @@ std::vector<std::uint32_t> AllDevices::meters_in_devices() {
         for (dr::Eswitch* eswitch : eswitches_) {
             if (eswitch->has_meter(number)) {
                 meter.shares.try_emplace(eswitch);
-            } else {
-                meter.shares.erase(eswitch);
+            } else if (meter.shares.erase(eswitch) != 0) {
+                (void)eswitch->lower_meter(number, meter.spec.rate);   // else the next charge asks for it
             }
         }
         if (!meter.shares.empty()) numbers.push_back(number);
     }
     return numbers;
+}
+
+void AllDevices::on_meter_use(std::function<void()> used) {
+    const std::lock_guard changes(changes_);
+    meter_used_ = std::move(used);
+    for (dr::Eswitch* eswitch : eswitches_) eswitch->on_meter_use(meter_used_);
 }
 
 bool AllDevices::has_meters() const {
@@ -154,13 +162,18 @@ void AllDevices::charge_meter(std::uint32_t number, const dr::FlowStats& in_soft
         return spec.by_packets ? stats.packets : stats.bytes / bytes_of_kilobit;
     };
     // Asked of devices where another one has to pay for it.
-    std::map<dr::Eswitch*, std::uint64_t> passed;
-    std::uint64_t all = units(in_software);
     for (const auto& [eswitch, share] : known.shares) {
-        if (known.shares.size() > 1) all += passed[eswitch] = units(eswitch->meter_stats(number).passed);
+        if (known.shares.size() == 1) break;
+        KnownMeter::Passed& of_device = known.passed_in[eswitch];
+        const std::uint64_t now = units(eswitch->meter_stats(number).passed);
+        const std::uint64_t more = now - std::min(now, of_device.counted);   // it may have begun anew
+        of_device = {now, of_device.told + more};
+        known.passed += more;
     }
+    const std::uint64_t all = units(in_software) + known.passed;
     for (auto& [eswitch, share] : known.shares) {
-        const std::uint32_t rate = share.next(all - passed[eswitch], spec.rate, elapsed_ms, interval_ms);
+        const std::uint64_t others = all - known.passed_in[eswitch].told;
+        const std::uint32_t rate = share.next(others, spec.rate, elapsed_ms, interval_ms);
         if (eswitch->lower_meter(number, rate)) {
             share.accepted();
         } else if (share.refused()) {

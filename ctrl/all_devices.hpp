@@ -16,6 +16,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -53,7 +54,10 @@ public:
     [[nodiscard]] bool has_meters() const;
     /// Numbers of all meters, whether a device has them or not.
     [[nodiscard]] std::vector<std::uint32_t> meters() const;
+    /// Of those that megaflows in devices use.
     [[nodiscard]] std::vector<std::uint32_t> meters_in_devices();
+    /// `used` is called when a device gets the first megaflow of a meter; with locks held.
+    void on_meter_use(std::function<void()> used);
     /// See ovsdr_meter_charge(). Devices that meters_in_devices() did not find are asked for nothing.
     void charge_meter(std::uint32_t number, const dr::FlowStats& in_software, std::int64_t elapsed_ms,
                       unsigned interval_ms);
@@ -83,10 +87,17 @@ private:
     std::map<dr::OdpPort, dr::TunnelPort> tunnel_ports_;
     struct KnownMeter {
         meter::Spec spec;
-        std::map<dr::Eswitch*, MeterShare> shares{};   ///< of devices that have it
+        std::map<dr::Eswitch*, MeterShare> shares{};   ///< of devices in which megaflows use it
+        /// Of what devices have let pass, in units of the rate, what others have been told of: it only grows.
+        std::uint64_t passed = 0;
+        struct Passed {
+            std::uint64_t counted = 0, told = 0;   ///< as the device counts, and of `passed`
+        };
+        std::map<dr::Eswitch*, Passed> passed_in{};
         dr::MeterStats carried{};                      ///< of devices, or objects of theirs, that have gone
     };
     std::map<std::uint32_t, KnownMeter> meters_;
+    std::function<void()> meter_used_;
     std::atomic<bool> added_ = false;
 };
 

@@ -53,6 +53,8 @@ std::uint32_t* ovsdr_meters(std::size_t* n) noexcept { return c_array(all_device
 
 bool ovsdr_has_meters() noexcept { return all_devices().has_meters(); }
 
+void ovsdr_on_meter_use(void (*used)()) noexcept { all_devices().on_meter_use(used); }
+
 void ovsdr_meter_charge(std::uint32_t number, std::uint64_t packets, std::uint64_t bytes, long long elapsed_ms,
                         unsigned interval_ms) noexcept {
     all_devices().charge_meter(number, {packets, bytes}, elapsed_ms, interval_ms);

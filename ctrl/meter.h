@@ -36,13 +36,16 @@ void ovsdr_meter_get(uint32_t number, struct ovsdr_meter_stats *) OVSDR_NOEXCEPT
 /* No device has a megaflow that it meters when this returns. Its last statistics. */
 void ovsdr_meter_remove(uint32_t number, struct ovsdr_meter_stats *) OVSDR_NOEXCEPT;
 
-/* Numbers of meters that a device has now: the caller frees them. NULL: none. */
+/* Numbers of meters that megaflows in devices use now: the caller frees them. NULL: none. */
 uint32_t *ovsdr_meters_in_devices(size_t *n) OVSDR_NOEXCEPT;
 
 bool ovsdr_has_meters(void) OVSDR_NOEXCEPT;
 
 /* Numbers of all meters that are set: the caller frees them. NULL: none. */
 uint32_t *ovsdr_meters(size_t *n) OVSDR_NOEXCEPT;
+
+/* `used` is called, by any thread, when a device gets the first megaflow of a meter. It calls nothing of this. */
+void ovsdr_on_meter_use(void (*used)(void)) OVSDR_NOEXCEPT;
 
 /* Tells what software has let pass of one of these since it was set or changed, `elapsed_ms` after the time before.
  * Each device lets so much less pass in the next `interval_ms`, in which it is to be told again (meter_share.hpp). */

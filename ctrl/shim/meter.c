@@ -10,6 +10,7 @@
 #include "openvswitch/ofp-meter.h"
 #include "openvswitch/poll-loop.h"
 #include "openvswitch/thread.h"
+#include "seq.h"
 #include "shim/real.h"
 #include "timeval.h"
 #include "util.h"
@@ -19,6 +20,7 @@ enum { INTERVAL_MS = 200 };
 /* Software's statistics and the devices' begin anew together. */
 static struct ovs_mutex mutex = OVS_MUTEX_INITIALIZER;
 static bool any_set;            /* Of the main thread. */
+static struct seq *uses;        /* Changes when a device gets the first megaflow of a meter. */
 
 /* The flow-API provider is offered the megaflows of no other datapath. */
 static bool
@@ -46,6 +48,8 @@ void
 meter_run(struct dpif *dpif)
 {
     static long long int last, next;
+    static uint64_t seen;
+    static bool in_use = true;
     long long int now = time_msec();
     uint32_t *numbers;
     size_t n;
@@ -53,17 +57,30 @@ meter_run(struct dpif *dpif)
     if (!any_set || !is_ours(dpif)) {
         return;
     }
+    if (!in_use && seq_read(uses) == seen) {
+        /* No megaflow has come that is to be metered. */
+        seq_wait(uses, seen);
+        return;
+    }
     if (now >= next) {
         next = now + INTERVAL_MS;
+        seen = seq_read(uses);
         numbers = ovsdr_meters_in_devices(&n);
         for (size_t i = 0; i < n; i++) {
             charge(dpif, numbers[i], now - last);
         }
         free(numbers);
         last = now;
+        in_use = n > 0;
         any_set = n || ovsdr_has_meters();
     }
     poll_timer_wait_until(next);
+}
+
+static void
+note_use(void)
+{
+    seq_change(uses);
 }
 
 /* dpif-netdev has put the burst into `config` where there was none. */
@@ -81,6 +98,10 @@ tell_devices(uint32_t number, const struct ofputil_meter_config *config)
 
     for (size_t i = 0; i < config->n_bands; i++) {
         meter.only_drops &= config->bands[i].type == OFPMBT13_DROP;
+    }
+    if (!uses) {
+        uses = seq_create();
+        ovsdr_on_meter_use(note_use);
     }
     ovsdr_meter_set(&meter);
     any_set = true;

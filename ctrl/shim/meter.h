@@ -5,7 +5,8 @@
  * dpif-netdev's statistics.
  *
  * dpif-netdev's meter and a device's each give the whole rate. Five times a second the devices are told what software
- * has let pass of each meter that a device has, and they let so much less pass (ctrl/meter_share.hpp).
+ * has let pass of each meter that a megaflow in a device has, and they let so much less pass (ctrl/meter_share.hpp).
+ * While there is no such megaflow nobody is asked, and nobody is woken.
  *
  * Threads: the main thread runs and sets, any other asks and deletes.
  */

@@ -126,8 +126,10 @@ public:
     virtual void set_meter(std::uint32_t number, const meter::Spec& spec) noexcept = 0;
     /// When this returns, no megaflow that it meters is in the device. Its last statistics.
     virtual MeterStats remove_meter(std::uint32_t number) noexcept = 0;
-    /// Whether a rule has ever needed the meter: it has an object in the device.
+    /// Whether a rule in the device uses the meter now.
     [[nodiscard]] virtual bool has_meter(std::uint32_t number) noexcept = 0;
+    /// `used` is called when the first rule is about to use a meter, with locks held.
+    virtual void on_meter_use(std::function<void()> used) noexcept = 0;
     /// Until the next call the device lets no more pass than `rate`, which is at most that of set_meter(). Nothing else
     /// changes. An error: the device has the old rate or the new one.
     virtual Result<void> lower_meter(std::uint32_t number, std::uint32_t rate) noexcept = 0;

@@ -27,7 +27,9 @@ using Groups = std::map<std::tuple<const mlx5dv_dr_matcher*, unsigned, const voi
 
 class Drawing {
 public:
-    explicit Drawing(Graph& graph) noexcept : graph_(graph) {}
+    /// `exceeding`: packets that each meter has dropped.
+    Drawing(Graph& graph, std::map<std::uint32_t, std::uint64_t> exceeding)
+        : graph_(graph), exceeding_(std::move(exceeding)) {}
 
     void add(const Group& group, const std::map<VportId, std::string>& ports) {
         ports_ = &ports;
@@ -62,8 +64,17 @@ private:
             table.level = graph_.tables[Pipeline::node_of(group.table)].level + depth + 1;
             table.name = "private tables";
             table.private_tables = private_tables_[branches].size();
+            if (path.meter && is_new) drop_exceeding(path.meter->number, branches);
             lead(group, branches, 0, branch, is_new ? 1 : 0, depth + 1);
         }
+    }
+
+    /// A meter may have several private tables: what it drops is drawn at the first.
+    void drop_exceeding(std::uint32_t meter, const std::string& from) {
+        Graph::Traffic& traffic = graph_.edges[{from, 0, drop()}];
+        ++traffic.rules;
+        const auto counted = exceeding_.extract(meter);
+        traffic.packets = traffic.packets.value_or(0) + (counted ? counted.mapped() : 0);
     }
 
     std::string place_of(VportId vport) {
@@ -79,6 +90,7 @@ private:
     }
 
     Graph& graph_;
+    std::map<std::uint32_t, std::uint64_t> exceeding_;
     const std::map<VportId, std::string>* ports_ = nullptr;
     std::map<std::string, std::set<std::pair<VportId, Path>>> private_tables_;
 };
@@ -134,7 +146,9 @@ Graph EswitchImpl::graph() const {
     std::map<VportId, std::string> ports;
     for (const auto& port : ports_) ports[port->spec.vport] = port->spec.name;
     graph.places["ports"] = entrances_text(ports);
-    Drawing drawing(graph);
+    std::map<std::uint32_t, std::uint64_t> exceeding;
+    for (const MeterSet::Row& meter : pipeline_->meters().rows()) exceeding[meter.number] = meter.stats.dropped.packets;
+    Drawing drawing(graph, std::move(exceeding));
     for (const auto& [key, group] : groups) {
         if (group.rules != 0) drawing.add(group, ports);
     }

@@ -47,7 +47,8 @@ public:
     void set_meter(std::uint32_t number, const meter::Spec& spec) noexcept override;
     MeterStats remove_meter(std::uint32_t number) noexcept override;
     MeterStats meter_stats(std::uint32_t number) noexcept override;
-    bool has_meter(std::uint32_t number) noexcept override { return pipeline_->meters().is_in_device(number); }
+    bool has_meter(std::uint32_t number) noexcept override { return pipeline_->meters().is_used(number); }
+    void on_meter_use(std::function<void()> used) noexcept override { pipeline_->meters().on_use(std::move(used)); }
     Result<void> lower_meter(std::uint32_t number, std::uint32_t rate) noexcept override;
     using Eswitch::switch_queue;
     Result<std::uint64_t> switch_queue(VportId vport, ibv_qp* qp, std::uint32_t sqn,
@@ -147,6 +148,8 @@ private:
     /// Compiles every megaflow that mentions one of these again.
     void recompile(std::span<const OdpPort> ports) noexcept;
     void recompile_metered(std::uint32_t number) noexcept;
+    /// Of show(); with the ports' lock.
+    [[nodiscard]] std::string text_of_meters() const;
     /// By another one, with port_changes_ locked.
     void replace_meter(std::uint32_t number, const meter::Spec& spec,
                        const tl::expected<meter::Parameters, meter::Refusal>& parameters) noexcept;

@@ -1,4 +1,7 @@
 // EswitchImpl: OpenFlow meters, and the megaflows that they meter.
+#include <fmt/format.h>
+
+#include <map>
 #include <utility>
 
 #include "offload/dr/eswitch_impl.hpp"
@@ -9,7 +12,8 @@ namespace ovsdr::dr {
 /// meter from now on, and its megaflows get new rules: those come before the old ones go.
 void EswitchImpl::set_meter(std::uint32_t number, const meter::Spec& spec) noexcept {
     std::lock_guard changes(port_changes_);
-    const auto parameters = meter::parameters_of(spec);
+    const auto counts = caps_.meters_end_rules ? meter::Counts::bytes : meter::Counts::bytes_or_packets;
+    const auto parameters = meter::parameters_of(spec, counts);
     const PortMap::Meter* known = port_map_.find_meter(number);
     const bool goes_on = parameters && known != nullptr && !known->refusal;
     if (goes_on && pipeline_->meters().change(number, spec, *parameters)) return;
@@ -49,6 +53,28 @@ Result<void> EswitchImpl::lower_meter(std::uint32_t number, std::uint32_t rate) 
 }
 
 MeterStats EswitchImpl::meter_stats(std::uint32_t number) noexcept { return pipeline_->meters().stats(number); }
+
+std::string EswitchImpl::text_of_meters() const {
+    const auto rows = pipeline_->meters().rows();
+    std::map<std::uint32_t, std::size_t> users;
+    for (const FlowShard& shard : shards_) {
+        if (rows.empty()) break;
+        std::lock_guard lock(shard.mutex);
+        shard.flows.for_each([&](const Flow& flow) {
+            if (!flow.now.rule || !flow.megaflow.has_meter()) return;
+            for (const MeterSet::Row& row : rows) users[row.number] += flow.megaflow.meets(row.number);
+        });
+    }
+    std::string text;
+    for (const MeterSet::Row& row : rows) {
+        text += fmt::format("meter {}: {}; {} megaflows\n", row.number, text_of(row), users[row.number]);
+    }
+    for (const auto& [number, meter] : port_map_.meters()) {
+        if (!meter.refusal) continue;
+        text += fmt::format("meter {}: in software: {}{}\n", number, meter.refusal->name.text(), meter.refusal->value);
+    }
+    return text;
+}
 
 void EswitchImpl::recompile_metered(std::uint32_t number) noexcept {
     const auto map_lock = read_ports();

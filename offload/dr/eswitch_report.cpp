@@ -107,6 +107,7 @@ std::string EswitchImpl::show(bool verbose, const PortNames& names) const {
                     ? "\n"
                     : fmt::format(", datapath port {}\n", port->spec.odp_port.value);
     }
+    text += text_of_meters();
     text += pipeline_->text();
     if (!verbose) return text;
     for (const FlowShard& shard : shards_) {

@@ -60,12 +60,15 @@ Float burst_of(std::uint64_t bytes) noexcept {
     return {static_cast<std::uint8_t>(mantissa), static_cast<std::uint8_t>(exponent)};
 }
 
-tl::expected<Parameters, Refusal> parameters_of(const Spec& spec) {
+tl::expected<Parameters, Refusal> parameters_of(const Spec& spec, Counts counts) {
     const auto refused = [](StaticName name, std::string value = {}) {
         return tl::unexpected(Refusal{name, std::move(value)});
     };
     if (spec.bands != 1) return refused("a meter with several bands", fmt::format(": {}", spec.bands));
     if (!spec.only_drops) return refused("a meter with a band that does not drop");
+    if (spec.by_packets && counts == Counts::bytes) {
+        return refused("a meter by packets", " (the device's meters count bytes)");
+    }
     if (spec.rate == 0 || spec.bytes_a_second() > most_rate) {
         return refused("a meter's rate above the device's", fmt::format(": {} {} a second", spec.rate, unit_of(spec)));
     }

@@ -66,8 +66,12 @@ inline constexpr std::uint64_t longest_packet = 10'000;       ///< bytes
 /// The device's structure: half of an ASO object.
 using Parameters = std::array<std::uint8_t, 32>;
 
+/// What meters of a device count. Source: DPDK's net_mlx5 offers meters of packets where there are ASO meters only.
+enum class Counts : std::uint8_t { bytes_or_packets, bytes };
+
 /// Full buckets, green to begin with.
-[[nodiscard]] tl::expected<Parameters, Refusal> parameters_of(const Spec& spec);
+[[nodiscard]] tl::expected<Parameters, Refusal> parameters_of(const Spec& spec,
+                                                              Counts counts = Counts::bytes_or_packets);
 
 /// Puts another rate into the parameters, and says by bits which bytes these are: bit 31 stands for byte 0.
 std::uint32_t put_rate(Parameters& parameters, Float rate) noexcept;

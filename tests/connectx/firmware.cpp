@@ -194,18 +194,22 @@ void Firmware::query(const FirmwareObject& object, Bytes in, WritableBytes out) 
 void Firmware::modify_meter(FirmwareObject& object, Bytes in) {
     using namespace layout;
     constexpr Field meter = create_flow_meter_in::meter;
-    constexpr std::uint64_t activity = 1, rates_and_bursts = 0x1E;
-    const std::uint64_t select = get(in, meter / flow_meter::modify_field_select);
-    const std::uint64_t parts = select & rates_and_bursts;
-    if ((select & ~(activity | rates_and_bursts)) != 0 || (parts != 0 && parts != rates_and_bursts))
-        throw NotEmulated{fmt::format("{} with modify_field_select {:#x}", object.label, select)};
+    constexpr std::uint64_t activity = 1;
+    struct Part {
+        std::uint64_t bit;
+        std::uint32_t offset;   // in the parameters; exponent and mantissa
+    };
+    constexpr Part parts[] = {{1 << 1, 64}, {1 << 2, 80}, {1 << 3, 128}, {1 << 4, 144}};   // cbs, cir, ebs, eir
+    std::uint64_t select = get(in, meter / flow_meter::modify_field_select);
     if ((select & activity) != 0) set(object.command, meter / flow_meter::active, get(in, meter / flow_meter::active));
-    if (parts == 0) return;
-    constexpr Field parameters = meter / flow_meter::flow_meter_params;
-    for (std::uint32_t at = 0; at < parameters.width; at += 64) {
-        const Field part{parameters.offset + at, 64};
-        set(object.command, part, get(in, part));
+    select &= ~activity;
+    for (const Part& part : parts) {
+        if ((select & part.bit) == 0) continue;
+        const Field field{(meter / flow_meter::flow_meter_params).offset + part.offset, 16};
+        set(object.command, field, get(in, field));
+        select &= ~part.bit;
     }
+    if (select != 0) throw NotEmulated{fmt::format("{} with modify_field_select {:#x}", object.label, select)};
 }
 
 void Firmware::modify(FirmwareObject& object, Bytes in) {

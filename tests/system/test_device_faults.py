@@ -87,7 +87,8 @@ SEVERAL_QUEUES = {"ibv_create_wq", "ibv_modify_wq", "ibv_post_wq_recv", "ibv_cre
                   "ibv_destroy_rwq_ind_table", "ibv_destroy_wq"}
 # While a metered flow is installed or its meter changes: one by one in tests/unit/offload/dr/meter_faults_test.cpp.
 METERS = {"mlx5dv_dr_action_create_aso", "mlx5dv_devx_obj_modify", "mlx5dv_devx_query_eqn", "mlx5dv_set_ctrl_seg",
-          "mlx5dv_devx_alloc_uar", "mlx5dv_devx_free_uar", "mlx5dv_devx_umem_reg", "mlx5dv_devx_umem_dereg"}
+          "mlx5dv_devx_alloc_uar", "mlx5dv_devx_free_uar", "mlx5dv_devx_umem_reg", "mlx5dv_devx_umem_dereg",
+          "mlx5dv_dr_action_create_flow_meter", "mlx5dv_dr_action_modify_flow_meter"}
 # When the device tells of a change.
 EVENT = {"mlx5dv_devx_get_event"}
 

@@ -41,7 +41,7 @@ def mixed(workspace: Workspace, request: pytest.FixtureRequest) -> Lab:
     lab.fix_neighbours()
     lab.start(offload=True, fail_mode="secure")
     lab.switch.vsctl("set", "Open_vSwitch", ".", "other_config:max-idle=100000")
-    lab.switch.ofctl("-O", "OpenFlow13", "add-meter", BRIDGE, "meter=1,pktps,band=type=drop,rate=1000")
+    lab.switch.ofctl("-O", "OpenFlow13", "add-meter", BRIDGE, "meter=1,kbps,band=type=drop,rate=1000")
     flows = [f"udp,tp_dst={FIRST_PORT + i},actions={actions}" for i, actions in enumerate(ACTIONS)]
     (lab.switch.folder / "flows.txt").write_text("\n".join(flows) + "\n")
     lab.switch.ofctl("-O", "OpenFlow15", "add-flows", BRIDGE, str(lab.switch.folder / "flows.txt"))

@@ -171,12 +171,16 @@ Path meter(Path path, std::span<const MeterUse> meters, Side side, const DeviceC
         return rule;
     };
     if (meters.empty()) return path;
+    // A meter takes the frame inside of a tunnel: a rule before it takes that out.
+    const bool decapsulates = std::exchange(path.changes.decapsulates, false);
     // What counts the bytes that passed must not take a tag off before.
     if (side == Side::wire && caps.counts_after_pop() && path.changes.pops != 0) path = behind(std::move(path));
     for (auto use = meters.rbegin(); use != meters.rend(); ++use) {
         path = behind(std::move(path));
         path.meter = *use;
     }
+    if (decapsulates) path = behind(std::move(path));
+    path.changes.decapsulates = decapsulates;
     return path;
 }
 

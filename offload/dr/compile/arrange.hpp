@@ -4,8 +4,8 @@
 // branch each. arrange(): a device takes actions in certain orders only, and fewer than that on one side of the FDB
 // (device/action_order.hpp). Each rule begins anew, so whatever may not follow goes on along a branch.
 //
-// meter(): a rule for each meter, in front of all else. The rules behind them count what passed, with the length that
-// the packets had when they met the meter.
+// meter(): a rule for each meter, in front of all else but decapsulation. The rules behind them count what passed, with
+// the length that the packets had when they met the meter.
 //
 // Threads: pure functions.
 #pragma once
@@ -23,7 +23,7 @@ namespace ovsdr::dr {
 /// `legs`: with distinct changes, each with an end.
 [[nodiscard]] Path join(std::vector<Path> legs);
 
-/// `path`: of a megaflow's rule, which counts, with so many rules for meters in front. Adds what no order can mend to
+/// `path`: of a megaflow's rule, which counts, with so many rules in front for meters. Adds what no order can mend to
 /// `obstacles`.
 void arrange(Path& path, Side side, const DeviceCaps& caps, std::size_t meters, Obstacles& obstacles);
 

@@ -133,7 +133,7 @@ private:
             return refuse(RejectReason::recirculation, "recirc to the table that it comes from",
                           fmt::format(": {:#x}", table.recirc_id));
         }
-        if (match_.in_tunnel() && is_changed()) {
+        if (match_.in_tunnel() && (is_changed() || !meters_.empty())) {
             // It would have to be taken out of the tunnel for that, and could not be given to software as it came.
             return refuse(RejectReason::unsupported_order, "recirc behind a change of packets from a tunnel");
         }
@@ -184,13 +184,21 @@ private:
         if (known == nullptr) {
             return refuse(RejectReason::unsupported_action, "meter", fmt::format(": nobody has set number {}", number));
         }
-        if (!caps_.meters) return refuse(RejectReason::device_limit, "meter", " (the device has no ASO meters)");
+        if (!caps_.meters) return refuse(RejectReason::device_limit, "meter", " (the device has none)");
         if (known->refusal) return refuse(RejectReason::device_limit, known->refusal->name, known->refusal->value);
-        if (match_.in_tunnel()) return refuse(RejectReason::device_limit, "meter of packets from a tunnel");
         if (!legs_.empty()) return refuse(RejectReason::unsupported_order, "meter behind an output");
         if (!outside_.empty()) return refuse(RejectReason::unsupported_order, "meter in a copy");
         if (now_.pops != 0 || !now_.pushes.empty() || now_.tunnel) {
             return refuse(RejectReason::unsupported_order, "meter behind a change of the packet's length");
+        }
+        if (caps_.meters_end_rules && match_.table != TableKey{}) {
+            const bool in_tunnel = match_.in_tunnel();
+            return refuse(RejectReason::device_limit,
+                          in_tunnel ? StaticName("meter of packets from a tunnel") : "meter behind a recirculation",
+                          " (a meter of the device has a table at one level)");
+        }
+        if (caps_.meters_end_rules && !meters_.empty()) {
+            return refuse(RejectReason::device_limit, "several meters", " (a rule of the device ends in one)");
         }
         if (meters_.size() == most_meters) return refuse(RejectReason::too_many_actions, "meters");
         meters_.push_back({number, known->serial});
@@ -315,8 +323,10 @@ Path compile_actions(std::span<const ovsdr_action> actions, MatchPlan& match, co
     Path path = join(compiler.run(actions));
     if (obstacles.has(RejectReason::in_port_not_offloaded)) return path;
     const Side side = match.source == uplink_vport ? Side::wire : Side::vports;
-    arrange(path, side, caps, compiler.meters().size(), obstacles);
-    return meter(std::move(path), compiler.meters(), side, caps);
+    const auto& meters = compiler.meters();
+    const std::size_t in_front = meters.size() + (!meters.empty() && match.in_tunnel() ? 1 : 0);
+    arrange(path, side, caps, in_front, obstacles);
+    return meter(std::move(path), meters, side, caps);
 }
 
 }  // namespace ovsdr::dr

@@ -47,6 +47,7 @@ public:
     void erase_meter(std::uint32_t number) { meters_.erase(number); }
 
     /// nullptr: nobody has set it.
+    [[nodiscard]] const std::map<std::uint32_t, Meter>& meters() const noexcept { return meters_; }
     [[nodiscard]] const Meter* find_meter(std::uint32_t number) const noexcept {
         const auto found = meters_.find(number);
         return found == meters_.end() ? nullptr : &found->second;

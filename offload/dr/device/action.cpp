@@ -136,4 +136,24 @@ Result<ActionRef> Action::colour(std::shared_ptr<Domain> domain, std::shared_ptr
                 std::make_shared<Holds>(Holds{std::move(domain), std::move(meter)}));
 }
 
+Result<ActionRef> Action::police(std::shared_ptr<Table> next, const meter::Parameters& parameters, std::uint8_t reg_c) {
+    meter::Parameters copy = parameters;   // the provider's parameter is not const
+    mlx5dv_dr_flow_meter_attr attributes{.next_table = next->get(),
+                                         .active = 1,
+                                         .reg_c_index = reg_c,
+                                         .flow_meter_parameter_sz = copy.size(),
+                                         .flow_meter_parameter = copy.data()};
+    return wrap(mlx5dv_dr_action_create_flow_meter(&attributes), "mlx5dv_dr_action_create_flow_meter", std::move(next));
+}
+
+Result<void> Action::change_meter(meter::Parameters parameters, MeterChange change) noexcept {
+    mlx5dv_dr_flow_meter_attr attributes{};
+    attributes.flow_meter_parameter_sz = parameters.size();
+    attributes.flow_meter_parameter = parameters.data();
+    const int code = mlx5dv_dr_action_modify_flow_meter(action_, &attributes,
+                                                        htobe64(static_cast<std::uint64_t>(change)));
+    if (code != 0) return tl::unexpected(failure(code, "mlx5dv_dr_action_modify_flow_meter"));
+    return {};
+}
+
 }  // namespace ovsdr::dr

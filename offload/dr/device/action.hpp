@@ -59,6 +59,13 @@ public:
     /// green. Not for root tables.
     [[nodiscard]] static Result<ActionRef> colour(std::shared_ptr<Domain> domain, std::shared_ptr<meter::Meter> meter,
                                                   std::uint8_t reg_c);
+    /// A legacy meter, a firmware object: writes the colour likewise, and leads each packet to `next`. Not for root
+    /// tables, nor to one.
+    [[nodiscard]] static Result<ActionRef> police(std::shared_ptr<Table> next, const meter::Parameters& parameters,
+                                                  std::uint8_t reg_c);
+    enum class MeterChange : std::uint64_t { rate = 1 << 2, rate_and_burst = 1 << 1 | 1 << 2 };
+    /// Of a legacy meter. Its bucket keeps what it holds, as far as that fits.
+    [[nodiscard]] Result<void> change_meter(meter::Parameters parameters, MeterChange change) noexcept;
 
     Action(Key, mlx5dv_dr_action* action, std::shared_ptr<void> holds) noexcept;
     ~Action();

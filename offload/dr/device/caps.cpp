@@ -109,6 +109,15 @@ Result<bool> try_write(const std::shared_ptr<Table>& table, HeaderWrite write) n
     return tl::unexpected(std::move(action.error()));
 }
 
+/// Whether the device has meters of the kind before ASO, which lead to a table of their own.
+Result<bool> try_legacy_meter(const std::shared_ptr<Table>& table) noexcept {
+    constexpr std::uint8_t colour_register = 5;
+    auto action = Action::police(table, *meter::parameters_of({.rate = 1000, .burst = 1000}), colour_register);
+    if (action) return true;
+    if (is_refusal(action.error())) return false;
+    return tl::unexpected(std::move(action.error()));
+}
+
 /// libmlx5 makes such a matcher for every device. Older firmware does not know the question.
 Result<bool> matches_tunnel_header(const Device& device) noexcept {
     auto tables = query(device, esw_tables);
@@ -175,6 +184,11 @@ Result<DeviceCaps> probe_caps(const std::shared_ptr<Device>& device) noexcept {
     auto writes_ecn = try_write(*table, {HeaderField::ip_ecn, 0, 3});
     if (!writes_ecn) return tl::unexpected(std::move(writes_ecn.error()));
     caps.writes_ecn = *writes_ecn;
+    if (caps.steering_format == 0) {
+        auto legacy_meters = try_legacy_meter(*table);
+        if (!legacy_meters) return tl::unexpected(std::move(legacy_meters.error()));
+        caps.meters = caps.meters_end_rules = *legacy_meters;
+    }
     auto tunnels = probe_tunnels(*device, *table, caps);
     if (!tunnels) return tl::unexpected(std::move(tunnels.error()));
     auto landing = try_landing(device);

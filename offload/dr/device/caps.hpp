@@ -27,7 +27,8 @@ struct DeviceCaps {
     bool geneve_option = true;             ///< and one option of a word in them, of a class and type that one chooses
     bool tells_geneve_option = true;       ///< and says whether that is there
     bool tunnel_header = true;             ///< the first words of a tunnel's header are matched as they are
-    bool meters = true;                    ///< ASO meters; the first format has none
+    bool meters = true;                    ///< it has some: ASO meters, or the first format's legacy ones
+    bool meters_end_rules = false;         ///< legacy: a rule ends in one, and they take bytes only
     std::uint8_t counter_bulks = 0;        ///< bit n: a bulk of 128 << n counters can be had; 0: single counters only
     VportId manager_vport{0};              ///< the eSwitch manager's vport
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <functional>
 #include <string_view>
 
@@ -184,8 +185,9 @@ Result<ActionRef> ActionCache::make_branch(const Path& path, Start start) {
 Result<std::vector<ActionRef>> ActionCache::metered(const Path& path, Start start) {
     auto meter = meters_.use(*path.meter);
     if (!meter) return tl::unexpected(std::move(meter.error()));
-    std::vector<ActionRef> actions{(*meter)->colour()};
     const Start behind{start.source, start.level, start.depth + 1};
+    if ((*meter)->behind() != nullptr) return policed(path.branches.front(), std::move(*meter), behind);
+    std::vector<ActionRef> actions{(*meter)->colour()};
     auto made = append(actions, cached(fmt::format("from vport {} level {}+{}: {}", start.source.value, start.level,
                                                    start.depth, text_of(path)),
                                        [&] { return make_by_colour(path.branches.front(), *meter, behind); }));
@@ -193,9 +195,46 @@ Result<std::vector<ActionRef>> ActionCache::metered(const Path& path, Start star
     return actions;
 }
 
+namespace {
+
+/// What a packet of the source looks like that a meter has let pass.
+void match_passing(VportId source, MatchParam& mask, MatchParam& value) {
+    static_assert(DeviceMeter::colour_register == 5);
+    mask.set(field::source_port, 0xFFFF);
+    value.set(field::source_port, source.value);
+    mask.set(field::metadata_reg_c_5, 0xFF);
+    value.set(field::metadata_reg_c_5, DeviceMeter::green);
+}
+
+}  // namespace
+
+/// The rule writes down which path its packets take, and ends in the meter.
+Result<std::vector<ActionRef>> ActionCache::policed(const Path& path, std::shared_ptr<DeviceMeter> meter, Start start) {
+    struct Policed {
+        std::shared_ptr<DeviceMeter> meter;
+        Rule passing;
+    };
+    const HeaderWrite number{HeaderField::metadata_reg_c_1, meter->new_path(), UINT32_MAX};
+    MatchParam mask, value;
+    match_passing(start.source, mask, value);
+    mask.set(field::metadata_reg_c_1, UINT32_MAX);
+    value.set(field::metadata_reg_c_1, number.value);
+    auto actions = make_list(path, start);
+    if (!actions) return actions;
+    ActionRef write;
+    auto policed = std::make_shared<Policed>(Policed{std::move(meter), Rule()});
+    Result<void> made = take(write, Action::modify_header(fdb_, std::array{number}));
+    if (made) {
+        made = take(policed->passing, make_rule(*policed->meter->behind(), {mask, DeviceMeter::passing_priority}, value,
+                                                std::move(*actions), policed->meter->count_passed()));
+    }
+    if (!made) return tl::unexpected(std::move(made.error()));
+    Action* const meets = policed->meter->colour().get();
+    return std::vector<ActionRef>{std::move(write), ActionRef(std::move(policed), meets)};
+}
+
 /// Green goes on along the path, all else is dropped.
 Result<ActionRef> ActionCache::make_by_colour(const Path& path, std::shared_ptr<DeviceMeter> meter, Start start) {
-    constexpr std::uint16_t green_priority = 0, other_priority = 1;
     struct ByColour {
         std::shared_ptr<DeviceMeter> meter;
         std::shared_ptr<MatcherSet> matchers;
@@ -206,22 +245,22 @@ Result<ActionRef> ActionCache::make_by_colour(const Path& path, std::shared_ptr<
     MatchParam mask, value;
     mask.set(field::source_port, 0xFFFF);
     value.set(field::source_port, start.source.value);
-    MatchParam green_mask = mask, green_value = value;
-    green_mask.set(field::metadata_reg_c_5, 0xFF);
-    green_value.set(field::metadata_reg_c_5, DeviceMeter::green);
-    static_assert(DeviceMeter::colour_register == 5);
+    MatchParam green_mask, green_value;
+    match_passing(start.source, green_mask, green_value);
     auto actions = make_list(path, start);
     if (!actions) return tl::unexpected(std::move(actions.error()));
     auto drop = cached("drop", [] { return Action::drop(); });
     if (!drop) return drop;
     Result<void> made = take_table(by_colour->matchers, fdb_, start.level + start.depth);
     if (made) {
-        made = take(by_colour->exceeding, make_rule(*by_colour->matchers, {mask, other_priority}, value, {*drop},
+        const MatcherSpec exceeding{mask, DeviceMeter::exceeding_priority};
+        made = take(by_colour->exceeding, make_rule(*by_colour->matchers, exceeding, value, {*drop},
                                                     by_colour->meter->count_dropped()));
     }
     if (made) {
-        made = take(by_colour->passing, make_rule(*by_colour->matchers, {green_mask, green_priority}, green_value,
-                                                  std::move(*actions), by_colour->meter->count_passed()));
+        made = take(by_colour->passing, make_rule(*by_colour->matchers, {green_mask, DeviceMeter::passing_priority},
+                                                  green_value, std::move(*actions),
+                                                  by_colour->meter->count_passed()));
     }
     if (!made) return tl::unexpected(std::move(made.error()));
     std::shared_ptr<Table> table = by_colour->matchers->shared_table();

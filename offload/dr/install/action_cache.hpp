@@ -6,7 +6,7 @@
 //
 // A branch of a Path is a private table above the rule's own with one rule, which matches the source vport so that it
 // exists on one side of the FDB only. Branches are shared by (source, level, path) and go with their last user. Behind
-// a meter the private table has two rules, by colour (meter_set.hpp).
+// a meter the private table has two rules, by colour, or each path has a rule in the meter's own table (meter_set.hpp).
 //
 // Threads: any; creation is serialised, and whoever asks for a list that is there waits for no creation: some actions
 // are firmware commands. Errors: the device's, and ELOOP of TableSet::lead_to().
@@ -66,6 +66,8 @@ private:
     [[nodiscard]] Result<ActionRef> branch(const Path& path, Start start);
     [[nodiscard]] Result<ActionRef> make_branch(const Path& path, Start start);
     [[nodiscard]] Result<std::vector<ActionRef>> metered(const Path& path, Start start);
+    [[nodiscard]] Result<std::vector<ActionRef>> policed(const Path& path, std::shared_ptr<DeviceMeter> meter,
+                                                         Start start);
     [[nodiscard]] Result<ActionRef> make_by_colour(const Path& path, std::shared_ptr<DeviceMeter> meter, Start start);
 
     std::shared_ptr<Domain> fdb_;

@@ -42,7 +42,7 @@ Result<void> Pipeline::make_tables(const std::shared_ptr<Device>& device, const 
     tunnel_rules_ = std::make_shared<TunnelRules>(device, tables_);
     made = take(entry_, tables_->make_entry());
     if (made) made = take(to_entry_, Action::to_table(entry_->matchers().shared_table()));
-    meters_ = std::make_unique<MeterSet>(device, fdb_, *counters_);
+    meters_ = std::make_unique<MeterSet>(device, fdb_, *counters_, caps.meters_end_rules);
     actions_ = std::make_unique<ActionCache>(fdb_, tables_, *meters_);
     return made;
 }

@@ -27,11 +27,16 @@ void lead(Graph& graph, const std::string& from, const Graph::Matcher& matcher, 
 class RuleLines {
 public:
     using NumberOf = std::function<std::uint32_t(TableKey)>;
-    explicit RuleLines(NumberOf number_of) : number_of_(std::move(number_of)) {}
+    RuleLines(NumberOf number_of, bool rules_end_in_meters)
+        : number_of_(std::move(number_of)), rules_end_in_meters_(rules_end_in_meters) {}
 
     /// What the path does, with numbers for the tables that it leads to.
     std::string actions(const Path& path, unsigned depth) {
-        std::string changes = path.meter ? fmt::format("meter {}", path.meter->number) : text_of(path.changes);
+        std::string changes = text_of(path.changes);
+        if (path.meter) {
+            const char* const which_path = rules_end_in_meters_ ? "set metadata_reg_c_1, " : "";
+            changes = fmt::format("{}meter {}", which_path, path.meter->number);
+        }
         std::vector<std::string> ends;
         for (const VportId vport : path.vports) ends.push_back(fmt::format("dest_vport {}", vport.value));
         for (const TableKey table : path.tables) {
@@ -51,20 +56,26 @@ public:
         for (unsigned number = 1; !left_.empty(); ++number) {
             const auto [path, depth, is_metered] = left_.front();
             left_.pop_front();
-            lines.push_back(fmt::format("FDB branch {}, level {}: a private table", number, level + depth));
-            const char* colour = is_metered ? ", metadata_reg_c_5" : "";
+            const bool of_meter = is_metered && rules_end_in_meters_;
+            lines.push_back(fmt::format("FDB branch {}, level {}: a {} table", number, level + depth,
+                                        of_meter ? "meter's" : "private"));
+            const char* colour = of_meter     ? ", metadata_reg_c_1, metadata_reg_c_5"
+                                 : is_metered ? ", metadata_reg_c_5"
+                                              : "";
             lines.push_back(fmt::format("  matcher priority 0: {{source_port{}}}, 1 rule", colour));
             lines.push_back(fmt::format("  rule: {{source_port={:#x}{}}}", source.value, is_metered ? ", green" : ""));
             lines.push_back("  actions: " + actions(*path, depth));
             if (!is_metered) continue;
-            lines.push_back("  matcher priority 1: {source_port}, 1 rule");
-            lines.push_back(fmt::format("  rule: {{source_port={:#x}}}", source.value));
+            lines.push_back(of_meter ? "  matcher priority 1: {}, 1 rule"
+                                     : "  matcher priority 1: {source_port}, 1 rule");
+            lines.push_back(of_meter ? "  rule: {}" : fmt::format("  rule: {{source_port={:#x}}}", source.value));
             lines.push_back("  actions: drop");
         }
     }
 
 private:
     NumberOf number_of_;
+    bool rules_end_in_meters_;
     struct Branch {
         const Path* path;
         unsigned depth;
@@ -88,7 +99,7 @@ std::vector<std::string> Pipeline::program_of(const RulePlan& plan, const Rule& 
         lines.push_back(fmt::format("  matcher #{} priority {}: {}, {} rules", row.number, row.spec.priority,
                                     text_of(row.spec.mask), row.rules));
     }
-    RuleLines rules([this](TableKey key) { return table_id(key); });
+    RuleLines rules([this](TableKey key) { return table_id(key); }, meters_->rules_end_in_meters());
     lines.push_back("  rule: " + text_of(plan.match.mask, plan.match.value));
     lines.push_back(fmt::format("  actions: {}, {}", count, rules.actions(plan.path, 0)));
     rules.append_branches(lines, table->level(), plan.match.source);

@@ -30,6 +30,7 @@ public:
     Choices choices;
     std::map<Ufid, Status> megaflows;
     dr::PutOutcome outcome;
+    std::function<void()> meter_used;
     /// In the middle of a change of choices or tunnel ports, and of a put.
     std::function<void()> while_it_changes = [] {}, while_it_puts = [] {};
 
@@ -72,6 +73,7 @@ public:
         return meter_stats(number);
     }
     bool has_meter(std::uint32_t number) noexcept override { return metered.contains(number); }
+    void on_meter_use(std::function<void()> used) noexcept override { meter_used = std::move(used); }
     Result<void> lower_meter(std::uint32_t number, std::uint32_t rate) noexcept override {
         if (refuses_rates) return tl::unexpected(Error{EIO, "refused", "ACCESS_ASO"});
         lowered[number] = rate;
@@ -195,6 +197,50 @@ TEST_F(AllDevicesTest, ADevicePaysForWhatSoftwareAndOtherDevicesLetPass) {
     EXPECT_EQ(first.lowered[3], 1000U) << "for these as well";
     charge(3, {.packets = 5'000'220, .bytes = 1});
     EXPECT_EQ(first.lowered[3], 900U);
+}
+
+TEST_F(AllDevicesTest, AMeterWithoutMegaflowsIsNotAskedForAndHasItsRateBack) {
+    unsigned uses = 0;
+    all.on_meter_use([&uses] { ++uses; });
+    all.add(second);
+    first.meter_used();
+    second.meter_used();
+    EXPECT_EQ(uses, 2U) << "of a device that was there, and of one that came";
+    all.set_meter(3, meter_by_packets);
+    first.metered[3] = {};
+    EXPECT_EQ(all.meters_in_devices().size(), 1U);
+    all.charge_meter(3, {.packets = 100}, 200, 200);
+    all.charge_meter(3, {.packets = 200}, 200, 200);
+    EXPECT_EQ(first.lowered[3], 500U);
+    first.metered.clear();
+    EXPECT_TRUE(all.meters_in_devices().empty());
+    EXPECT_EQ(first.lowered[3], 1000U);
+    first.lowered.clear();
+    EXPECT_TRUE(all.meters_in_devices().empty());
+    EXPECT_TRUE(first.lowered.empty()) << "once";
+}
+
+TEST_F(AllDevicesTest, WhatADeviceLetPassIsPaidForOnceWhenItsMegaflowsComeAgain) {
+    all.set_meter(3, meter_by_packets);
+    all.add(second);
+    const auto charge = [&] {
+        (void)all.meters_in_devices();
+        all.charge_meter(3, {}, 200, 200);
+    };
+    first.metered[3] = {};
+    second.metered[3] = {.passed = {100, 1}};
+    charge();
+    EXPECT_EQ(first.lowered[3], 1000U) << "told for the first time";
+    second.metered[3] = {.passed = {200, 1}};
+    charge();
+    EXPECT_EQ(first.lowered[3], 500U);
+    second.metered.clear();   // its megaflows have idled out
+    charge();
+    EXPECT_EQ(first.lowered[3], 1000U) << "paid";
+    second.metered[3] = {.passed = {220, 1}};
+    charge();
+    EXPECT_EQ(first.lowered[3], 900U) << "for 20 more, not for 220";
+    EXPECT_EQ(second.lowered[3], 1000U);
 }
 
 TEST_F(AllDevicesTest, WhatADeviceCountedByAMeterStaysWhenItGoes) {

@@ -267,6 +267,33 @@ TEST_F(OffloadOnConnectX, TakesPacketsOutOfTunnels) {
     EXPECT_GT(installed, megaflows.size() / 4);
 }
 
+/// Those of later devices are written by ACCESS_ASO, which is not emulated.
+TEST_F(OffloadOnConnectX, TakesAndChangesTheMetersOfAConnectX5) {
+    if (device()->steering_format() != 0) GTEST_SKIP() << "not a ConnectX-5";
+    Host host;
+    ASSERT_EQ(host.open(), "");
+    Eswitch& eswitch = host.eswitch();
+    eswitch.set_meter(1, {.rate = 1000, .burst = 100});
+    const auto put = [&eswitch](std::uint64_t number, const ovsdr_megaflow& megaflow) {
+        EXPECT_TRUE(std::holds_alternative<std::monostate>(eswitch.put({number, 0}, megaflow)))
+            << eswitch.explain({number, 0})->text;
+    };
+    put(1, MegaflowBuilder(1).ipv4().meter(1).output(2));
+    put(2, MegaflowBuilder(1).ipv4().proto(17).meter(1).set(OVSDR_HEADER_IP_TTL, {63}).push(5).output(2).output(9));
+    put(3, MegaflowBuilder(9).ipv4().vlan(5).meter(1).pop().output(2));
+    put(4, MegaflowBuilder(2).ipv4().meter(1).recirc(7));
+    put(5, MegaflowBuilder(2).ipv4().behind(7).output(1));
+    put(6, MegaflowBuilder(2).eth_type(0x9000).meter(1));
+    EXPECT_NE(eswitch.show(false, {}).find("a legacy meter; 5 megaflows"), std::string::npos);
+    eswitch.set_meter(1, {.rate = 2000, .burst = 800});
+    EXPECT_TRUE(eswitch.lower_meter(1, 1000));
+    for (const std::uint64_t number : {1U, 2U, 3U, 4U, 6U}) {
+        EXPECT_TRUE(eswitch.status({number, 0})->offloaded) << number;
+    }
+    (void)eswitch.remove_meter(1);
+    EXPECT_FALSE(eswitch.status({1, 0})->offloaded);
+}
+
 TEST_F(OffloadOnConnectX, ReadsTheDevicesCounters) {
     Host host;
     ASSERT_EQ(host.open(), "");

@@ -112,6 +112,12 @@ int destroy(T* object) {
     return 0;
 }
 
+bool is_refused(const bool& refuse, int code) {
+    std::lock_guard lock(state().mutex);
+    if (refuse) errno = code;
+    return refuse;
+}
+
 mlx5dv_dr_action* action(const char* call, std::string text, std::vector<FakeObject*> needs = {}) {
     std::lock_guard lock(state().mutex);
     if (fails(call)) return nullptr;
@@ -554,13 +560,7 @@ mlx5dv_dr_action* mlx5dv_dr_action_create_dest_array(mlx5dv_dr_domain* domain, s
                                                      mlx5dv_dr_action_dest_attr* destinations[]) {
     std::vector<FakeObject*> needs{domain};
     std::string text;
-    {
-        std::lock_guard lock(state().mutex);
-        if (state().refuse_arrays) {
-            errno = ENOSPC;
-            return nullptr;
-        }
-    }
+    if (is_refused(state().refuse_arrays, ENOSPC)) return nullptr;
     for (size_t i = 0; i < length; ++i) {
         needs.push_back(destinations[i]->dest);
         text += (i == 0 ? "" : ", ") + destinations[i]->dest->text;
@@ -570,6 +570,14 @@ mlx5dv_dr_action* mlx5dv_dr_action_create_dest_array(mlx5dv_dr_domain* domain, s
 mlx5dv_dr_action* mlx5dv_dr_action_create_aso(mlx5dv_dr_domain* domain, mlx5dv_devx_obj* object, uint32_t offset,
                                               uint32_t, uint8_t) {
     return action("mlx5dv_dr_action_create_aso", "meter " + std::to_string(offset), {domain, object});
+}
+mlx5dv_dr_action* mlx5dv_dr_action_create_flow_meter(mlx5dv_dr_flow_meter_attr* meter) {
+    return action("mlx5dv_dr_action_create_flow_meter", "meter to " + std::to_string(meter->next_table->level),
+                  {meter->next_table});
+}
+int mlx5dv_dr_action_modify_flow_meter(mlx5dv_dr_action*, mlx5dv_dr_flow_meter_attr*, __be64 fields) {
+    FakeProvider::note("change meter " + std::to_string(be64toh(fields)));
+    return FakeProvider::fails_now("mlx5dv_dr_action_modify_flow_meter") ? errno : 0;
 }
 mlx5dv_dr_action* mlx5dv_dr_action_create_pop_vlan() { return action("pop_vlan", "pop_vlan"); }
 mlx5dv_dr_action* mlx5dv_dr_action_create_push_vlan(mlx5dv_dr_domain* domain, __be32 header) {
@@ -581,13 +589,7 @@ mlx5dv_dr_action* mlx5dv_dr_action_create_modify_header(mlx5dv_dr_domain* domain
 mlx5dv_dr_action* mlx5dv_dr_action_create_packet_reformat(mlx5dv_dr_domain* domain, uint32_t,
                                                          mlx5dv_flow_action_packet_reformat_type type, size_t size,
                                                          void*) {
-    {
-        std::lock_guard lock(state().mutex);
-        if (state().refuse_reformats) {
-            errno = ENOMEM;
-            return nullptr;
-        }
-    }
+    if (is_refused(state().refuse_reformats, ENOMEM)) return nullptr;
     return action("packet_reformat",
                   "packet_reformat " + std::to_string(type) + " of " + std::to_string(size), {domain});
 }

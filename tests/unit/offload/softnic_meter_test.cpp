@@ -1,4 +1,5 @@
-// OpenFlow meters on the soft NIC, with real packets: how many pass, and that each is counted once.
+// OpenFlow meters on the soft NIC, with real packets: how many pass, and that each is counted once. Those of a
+// ConnectX-5 count bytes only: it runs the tests with ByBytes in their names.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,11 +22,6 @@ constexpr std::uint32_t number = 5;
 
 class Metered : public SoftNic {
 protected:
-    void SetUp() override {
-        SoftNic::SetUp();
-        if (IsSkipped()) return;
-        if (profile() == "connectx-5") GTEST_SKIP() << "a device of this profile has no ASO meters";
-    }
     void TearDown() override {
         if (eswitch_ != nullptr) {
             eswitch_->remove_meter(number);
@@ -43,10 +39,11 @@ protected:
     }
 
     /// Sends frames from a port, in portions that no ring of the host's loses, and waits until the NIC has metered all.
-    static void send(std::uint32_t from, std::uint32_t length, std::uint64_t metered_before = 0) {
+    static void send(std::uint32_t from, std::uint32_t length, std::uint64_t metered_before = 0,
+                     std::uint16_t type = experimental_type) {
         for (std::uint32_t sent = 0; sent < length;) {
             for (const std::uint32_t end = std::min(length, sent + 50); sent < end; ++sent) {
-                port(from).wire->send(frame(sent));
+                port(from).wire->send(frame(sent, type));
             }
             const auto deadline = Clock::now() + 5s;
             while (metered() < metered_before + sent && Clock::now() < deadline) std::this_thread::sleep_for(200us);
@@ -182,6 +179,53 @@ TEST_F(Metered, AMeterThatTheDeviceCannotDoTakesItsMegaflowsOutUntilItCan) {
     EXPECT_NE(why({7, 1}).find("nobody has set number 5"), std::string::npos);
     EXPECT_TRUE(eswitch_->status({7, 2})->offloaded);
     EXPECT_EQ(eswitch_->del({7, 1})->packets, 30U);
+}
+
+TEST_F(Metered, MegaflowsOfOtherPathsShareOneMeterByBytes) {
+    constexpr std::uint32_t burst = 100;   // kilobits: 12,500 bytes
+    constexpr std::size_t at_once = burst * 125 / frame_size;
+    eswitch_->set_meter(number, {.rate = 1, .burst = burst});
+    put({10, 1}, flow(1).meter(number).output(2));
+    put({10, 2}, flow(3).meter(number).push(7).output(2));
+    constexpr std::uint16_t other_type = experimental_type + 1;
+    put({10, 3}, MegaflowBuilder(1).eth_type(other_type).meter(number).output(2).output(3));
+    send(1, 60);
+    send(3, 40, 60);
+    EXPECT_EQ(arrived(2), 100U) << "of both";
+    send(1, 200, 100, other_type);
+    const std::size_t came = arrived(3);
+    EXPECT_EQ(arrived(2), came) << "a copy to each";
+    EXPECT_GE(came + 100, at_once);
+    EXPECT_LE(came + 100, at_once + at_once / 200 + 20 + 2);
+    EXPECT_EQ(metered(), 300U);
+    EXPECT_EQ(eswitch_->meter_stats(number).passed.packets, came + 100);
+    EXPECT_EQ(eswitch_->meter_stats(number).passed.bytes, (came + 100) * frame_size)
+        << "without the tag that is pushed behind";
+    EXPECT_EQ(eswitch_->del({10, 2})->packets, 40U);
+    send(1, 20, 300);
+    EXPECT_EQ(metered(), 320U) << "a path that has gone is no other's loss";
+}
+
+TEST_F(Metered, AMeterByBytesChangesBeneathItsMegaflows) {
+    constexpr std::uint32_t burst = 100;
+    constexpr std::size_t at_once = burst * 125 / frame_size;
+    eswitch_->set_meter(number, {.rate = 1, .burst = burst});
+    put({11, 1}, flow().meter(number).output(2));
+    send(1, 200);
+    EXPECT_LE(arrived(2), at_once + at_once / 200 + 20 + 2);
+    eswitch_->set_meter(number, {.rate = 800, .burst = burst});   // the burst in an eighth of a second
+    EXPECT_EQ(metered(), 0U) << "statistics begin anew";
+    EXPECT_TRUE(eswitch_->status({11, 1})->offloaded);
+    std::this_thread::sleep_for(300ms);
+    send(1, at_once);
+    EXPECT_GE(arrived(2), at_once - at_once / 200 - 1) << "the bucket has filled up";
+    ASSERT_TRUE(eswitch_->lower_meter(number, 0));
+    send(1, 100, at_once);
+    (void)arrived(2);
+    std::this_thread::sleep_for(300ms);
+    send(1, 100, at_once + 100);
+    EXPECT_EQ(arrived(2), 0U) << "nothing comes into it";
+    EXPECT_EQ(eswitch_->del({11, 1})->packets, 400U + at_once);
 }
 
 /// As ctrl/ does when software has let some pass.

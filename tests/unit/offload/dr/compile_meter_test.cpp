@@ -23,7 +23,7 @@ PortMap metered_ports() {
 std::string metered(const ovsdr_megaflow& megaflow, std::uint8_t steering_format = 1) {
     DeviceCaps caps;
     caps.steering_format = steering_format;
-    caps.meters = steering_format >= 1;
+    caps.meters_end_rules = steering_format == 0;
     const auto plan = compile(megaflow, metered_ports(), caps);
     return plan ? text_of(plan->path) : text_of(plan.error());
 }
@@ -76,8 +76,8 @@ TEST(CompileMeter, WhatCannotBeExactIsRefusedByName) {
     EXPECT_EQ(metered(MegaflowBuilder().ipv4().meter(7).output(2)),
               "unsupported action: meter: nobody has set number 7");
     EXPECT_EQ(metered(MegaflowBuilder().ipv4().meter(9).output(2)), "device limit: a meter with several bands: 2");
-    EXPECT_EQ(metered(MegaflowBuilder().ipv4().meter(1).output(2), 0),
-              "device limit: meter (the device has no ASO meters)");
+    EXPECT_EQ(text_of(compile(MegaflowBuilder().ipv4().meter(1).output(2), metered_ports(), {.meters = false}).error()),
+              "device limit: meter (the device has none)");
     EXPECT_EQ(metered(MegaflowBuilder().ipv4().output(2).meter(1).output(3)),
               "unsupported order of actions: meter behind an output");
     EXPECT_EQ(metered(MegaflowBuilder().ipv4().copy().meter(1).output(2).end_copy().output(3)),
@@ -85,8 +85,42 @@ TEST(CompileMeter, WhatCannotBeExactIsRefusedByName) {
     const char* const length = "unsupported order of actions: meter behind a change of the packet's length";
     EXPECT_EQ(metered(MegaflowBuilder().ipv4().push(5).meter(1).output(2)), length);
     EXPECT_EQ(metered(MegaflowBuilder().ipv4().vlan(5).pop().meter(1).output(2)), length);
-    EXPECT_EQ(metered(MegaflowBuilder(20).from_tunnel(5).ipv4().meter(1).output(2)),
-              "device limit: meter of packets from a tunnel");
+    EXPECT_EQ(metered(MegaflowBuilder(20).from_tunnel(5).ipv4().meter(1).output(2), 0),
+              "device limit: meter of packets from a tunnel (a meter of the device has a table at one level)");
+    EXPECT_EQ(metered(MegaflowBuilder(20).from_tunnel(5).ipv4().meter(1).recirc(4)),
+              "unsupported order of actions: recirc behind a change of packets from a tunnel");
+}
+
+TEST(CompileMeter, TakesPacketsOutOfTheirTunnelBefore) {
+    const auto from_tunnel = [] { return MegaflowBuilder(20).from_tunnel(5).ipv4(); };
+    EXPECT_EQ(metered(from_tunnel().meter(1).output(2)),
+              "decapsulate, dest_table (meter 1 (11), dest_table (exceeding: drop; dest_vport 2))");
+    EXPECT_EQ(metered(from_tunnel().meter(1)),
+              "decapsulate, dest_table (meter 1 (11), dest_table (exceeding: drop; dest_table (drop)))");
+    EXPECT_EQ(metered(from_tunnel().set(OVSDR_HEADER_IP_TTL, {63}).meter(2).meter(1).output(2)),
+              "decapsulate, dest_table (meter 2 (12), dest_table (exceeding: drop; meter 1 (11), dest_table "
+              "(exceeding: drop; set ip_ttl=0x3f, dest_vport 2)))");
+    const auto plan = compile(from_tunnel().meter(1).output(2), metered_ports(), {});
+    ASSERT_TRUE(plan);
+    EXPECT_EQ(plan->bytes_uncounted, 0) << "the megaflow's own counter has the frames inside";
+}
+
+/// ConnectX-5: a rule ends in its meter, and that leads to one table.
+TEST(CompileMeter, ARuleThatEndsInItsMeterIsOfTheFirstTableAndHasOneOnly) {
+    EXPECT_EQ(metered(MegaflowBuilder().ipv4().set(OVSDR_HEADER_IP_TTL, {63}).meter(1).push(5).output(2), 0),
+              "meter 1 (11), dest_table (exceeding: drop; set ip_ttl=0x3f, push_vlan 0x8100 vid 5 pcp 0, "
+              "dest_vport 2)");
+    EXPECT_EQ(metered(MegaflowBuilder().ipv4().meter(1).recirc(7), 0),
+              metered(MegaflowBuilder().ipv4().meter(1).recirc(7)));
+    EXPECT_EQ(metered(MegaflowBuilder().ipv4().meter(2).meter(1).output(2), 0),
+              "device limit: several meters (a rule of the device ends in one)");
+    EXPECT_EQ(metered(MegaflowBuilder().behind(7).ipv4().meter(1).output(2), 0),
+              "device limit: meter behind a recirculation (a meter of the device has a table at one level)");
+    EXPECT_EQ(metered(MegaflowBuilder().behind(7).ipv4().meter(1).output(2)),
+              "meter 1 (11), dest_table (exceeding: drop; dest_vport 2)");
+    EXPECT_EQ(metered(MegaflowBuilder(9).ipv4().vlan(5).meter(1).pop().output(2), 0),
+              "meter 1 (11), dest_table (exceeding: drop; pop_vlan, dest_vport 2)")
+        << "it counts packets from the wire with their tags";
 }
 
 /// Shared lists of actions and branches must not be another meter's.

@@ -70,7 +70,65 @@ TEST_F(Meters, ARuleColoursAndAPrivateTableDropsWhatIsNotGreen) {
     (void)eswitch_->del(ufid_);
     (void)eswitch_->del({1, 2});
     EXPECT_EQ(rules(), without);
-    EXPECT_TRUE(eswitch_->has_meter(number)) << "it goes on counting when a megaflow comes again";
+    EXPECT_FALSE(eswitch_->has_meter(number)) << "no rule uses it";
+    ASSERT_TRUE(installed(eswitch_->put(ufid_, flow())));
+    EXPECT_EQ(FakeAso::requests(), 1U) << "the object stays";
+}
+
+TEST_F(Meters, TheFirstMegaflowOfAMeterIsToldOf) {
+    unsigned uses = 0;
+    eswitch_->on_meter_use([&uses] { ++uses; });
+    eswitch_->set_meter(number, small);
+    ASSERT_TRUE(installed(eswitch_->put({1, 1}, MegaflowBuilder(1).ipv4().output(2))));
+    EXPECT_EQ(uses, 0U);
+    ASSERT_TRUE(installed(eswitch_->put(ufid_, flow())));
+    ASSERT_TRUE(installed(eswitch_->put({1, 2}, flow(81))));
+    EXPECT_EQ(uses, 1U);
+    (void)eswitch_->del(ufid_);
+    EXPECT_TRUE(eswitch_->has_meter(number));
+    (void)eswitch_->del({1, 2});
+    ASSERT_TRUE(installed(eswitch_->put(ufid_, flow())));
+    EXPECT_EQ(uses, 2U) << "the first one again";
+}
+
+TEST_F(Meters, AreShownWithWhatTheyHaveCounted) {
+    const auto shown = [this] {
+        const std::string text = eswitch_->show(false, {});
+        const std::size_t begin = text.find("meter ");
+        return begin == std::string::npos ? "" : text.substr(begin, text.find('\n', begin) - begin);
+    };
+    EXPECT_EQ(shown(), "");
+    eswitch_->set_meter(number, small);
+    EXPECT_EQ(shown(), "meter 5: 100 packets a second, burst 10; passed 0 packets, 0 bytes; dropped 0 packets, "
+                       "0 bytes; no object yet; 0 megaflows");
+    ASSERT_TRUE(installed(eswitch_->put(ufid_, flow())));
+    for (const auto& rule : FakeProvider::rules()) {
+        const auto number_of = [&rule] { return static_cast<std::uint32_t>(std::stoul(rule.actions[0].substr(6))); };
+        if (rule.table == "FDB level 2" && rule.priority == 0) FakeProvider::count(number_of(), 7, 700);
+        if (rule.table == "FDB level 2" && rule.priority == 1) FakeProvider::count(number_of(), 3, 300);
+    }
+    ASSERT_TRUE(eswitch_->lower_meter(number, 40));
+    EXPECT_EQ(shown(), "meter 5: 100 (now 40) packets a second, burst 10; passed 7 packets, 700 bytes; dropped 3 "
+                       "packets, 300 bytes; half 0 of ASO object " + shown().substr(shown().find("0x")));
+    EXPECT_TRUE(shown().ends_with("; 1 megaflows")) << shown();
+    const Graph graph = eswitch_->graph();
+    const auto drop = graph.edges.find({"recirc_id 0x0 +1", 0, "drop"});
+    ASSERT_NE(drop, graph.edges.end());
+    EXPECT_EQ(drop->second.packets, std::optional<std::uint64_t>(3));
+    eswitch_->set_meter(number, impossible);
+    EXPECT_EQ(shown(), "meter 5: in software: a meter with several bands: 2");
+}
+
+TEST_F(Meters, WithoutObjectsOfTheDeviceMegaflowsStayInSoftwareAndNothingIsLeaked) {
+    const auto without = rules();
+    FakeProvider::refuse("mlx5dv_devx_obj_create", ENOSPC);
+    eswitch_->set_meter(number, small);
+    EXPECT_TRUE(std::holds_alternative<Error>(eswitch_->put(ufid_, flow())));
+    EXPECT_FALSE(is_offloaded(ufid_));
+    EXPECT_FALSE(eswitch_->has_meter(number)) << "nothing is to pay for software";
+    EXPECT_EQ(rules(), without);
+    FakeProvider::refuse("mlx5dv_devx_obj_create", 0);
+    EXPECT_TRUE(becomes([&] { return is_offloaded(ufid_); })) << "it waits in line";
 }
 
 TEST_F(Meters, AChangeWritesTheObjectAndNoRule) {
@@ -159,6 +217,105 @@ TEST_F(Meters, EachCallOfAnInstallFailsOnceAndIsUndone) {
     for (const char* call : {"mlx5dv_devx_umem_reg", "mlx5dv_devx_query_eqn", "mlx5dv_devx_obj_create",
                              "mlx5dv_devx_obj_modify", "mlx5dv_init_obj", "ACCESS_ASO", "mlx5dv_dr_action_create_aso",
                              "mlx5dv_dr_rule_create", "mlx5dv_dr_matcher_create", "mlx5dv_dr_table_create"}) {
+        EXPECT_TRUE(failed.contains(call)) << call;
+    }
+}
+
+/// ConnectX-5: a rule ends in the meter, which leads to a table of its own.
+class LegacyMeters : public Meters {
+protected:
+    static constexpr meter::Spec slow{.rate = 1000, .burst = 100}, fast{.rate = 5000, .burst = 800};
+
+    void SetUp() override {
+        Meters::SetUp();
+        close();
+        open_first_format();
+    }
+    void open_first_format() {
+        FakeProvider::reset();
+        FakeProvider::set_steering_format(0);
+        open();
+    }
+};
+
+TEST_F(LegacyMeters, ARuleNumbersItsPathAndEndsInTheMetersTable) {
+    const auto without = rules();
+    eswitch_->set_meter(number, slow);
+    ASSERT_TRUE(installed(eswitch_->put(ufid_, flow())));
+    auto wanted = without;
+    wanted.insert("FDB level 1 1: count modify_header meter to 2");
+    wanted.insert("FDB level 2 0: count dest_vport 2");
+    wanted.insert("FDB level 2 1: count drop");
+    EXPECT_EQ(rules(), wanted);
+    ASSERT_TRUE(installed(eswitch_->put({1, 2}, flow(81))));
+    wanted.insert("FDB level 1 1: count modify_header meter to 2");
+    EXPECT_EQ(rules(), wanted) << "they take one path";
+    ASSERT_TRUE(installed(eswitch_->put({1, 3}, MegaflowBuilder(3).ipv4().meter(number).output(2))));
+    wanted.insert("FDB level 1 1: count modify_header meter to 2");
+    wanted.insert("FDB level 2 0: count dest_vport 2");
+    EXPECT_EQ(rules(), wanted) << "another path, the same meter";
+    EXPECT_EQ(FakeAso::requests(), 0U);
+    EXPECT_NE(eswitch_->show(false, {}).find("a legacy meter; 3 megaflows"), std::string::npos);
+    for (const Ufid& ufid : {ufid_, Ufid{1, 2}, Ufid{1, 3}}) (void)eswitch_->del(ufid);
+    wanted = without;
+    wanted.insert("FDB level 2 1: count drop");
+    EXPECT_EQ(rules(), wanted) << "the meter's own";
+    (void)eswitch_->remove_meter(number);
+    EXPECT_EQ(rules(), without);
+}
+
+TEST_F(LegacyMeters, AChangeIsOneOfTheActionAndAnotherObjectWhereThatFails) {
+    eswitch_->set_meter(number, slow);
+    ASSERT_TRUE(installed(eswitch_->put(ufid_, flow())));
+    (void)FakeProvider::take_events();
+    eswitch_->set_meter(number, fast);
+    EXPECT_EQ(FakeProvider::take_events(), std::vector<std::string>{"change meter 6"}) << "cbs and cir";
+    ASSERT_TRUE(eswitch_->lower_meter(number, 2500));
+    EXPECT_EQ(FakeProvider::take_events(), std::vector<std::string>{"change meter 4"}) << "cir alone";
+    FakeProvider::fail_call(1, EIO);
+    eswitch_->set_meter(number, slow);
+    FakeProvider::fail_call(0, 0);
+    EXPECT_TRUE(is_offloaded(ufid_));
+    const auto events = FakeProvider::take_events();
+    EXPECT_GT(std::ranges::count_if(events, [](const auto& event) { return event.starts_with("create"); }), 0);
+}
+
+TEST_F(LegacyMeters, AMeterByPacketsStaysInSoftware) {
+    eswitch_->set_meter(number, small);
+    EXPECT_TRUE(std::holds_alternative<Reject>(eswitch_->put(ufid_, flow())));
+    EXPECT_NE(eswitch_->explain(ufid_)->text.find("a meter by packets (the device's meters count bytes)"),
+              std::string::npos);
+    eswitch_->set_meter(number, slow);
+    EXPECT_TRUE(is_offloaded(ufid_));
+}
+
+TEST_F(LegacyMeters, EachCallOfAnInstallFailsOnceAndIsUndone) {
+    std::set<std::string> failed;
+    for (unsigned n = 1;; ++n) {
+        close();
+        open_first_format();
+        const auto without = rules();
+        eswitch_->set_meter(number, slow);
+        FakeProvider::fail_call(n, ENOMEM);
+        const PutOutcome outcome = eswitch_->put(ufid_, flow());
+        const std::string call = FakeProvider::failed_call();
+        FakeProvider::fail_call(0, 0);
+        SCOPED_TRACE("call " + std::to_string(n) + ", " + call);
+        if (call.empty()) break;
+        if (!installed(outcome)) {
+            ASSERT_TRUE(std::holds_alternative<Error>(outcome));
+            failed.insert(call);
+            (void)eswitch_->del(ufid_);
+            EXPECT_LE(rules().size(), without.size() + 1) << "the meter's own at most";
+            ASSERT_TRUE(installed(eswitch_->put(ufid_, flow())));
+        }
+        EXPECT_EQ(rules().size(), without.size() + 3);
+        (void)eswitch_->del(ufid_);
+        (void)eswitch_->remove_meter(number);
+        EXPECT_EQ(rules(), without);
+    }
+    for (const char* call : {"mlx5dv_dr_action_create_flow_meter", "modify_header", "mlx5dv_dr_rule_create",
+                             "mlx5dv_dr_matcher_create", "mlx5dv_dr_table_create"}) {
         EXPECT_TRUE(failed.contains(call)) << call;
     }
 }

@@ -69,6 +69,7 @@ public:
     void set_meter(std::uint32_t, const meter::Spec&) noexcept override {}
     MeterStats remove_meter(std::uint32_t) noexcept override { return {}; }
     bool has_meter(std::uint32_t) noexcept override { return false; }
+    void on_meter_use(std::function<void()>) noexcept override {}
     Result<void> lower_meter(std::uint32_t, std::uint32_t) noexcept override { return {}; }
     MeterStats meter_stats(std::uint32_t) noexcept override { return {}; }
     bool knows(const Ufid&) const noexcept override { return false; }

@@ -144,6 +144,9 @@ TEST(MeterParameters, WhatADeviceLacksIsRefusedByName) {
     EXPECT_EQ(refusal({.by_packets = true, .rate = 1000, .burst = 16'777'217}),
               "a meter's burst above the device's: 16777217 packets");
     EXPECT_EQ(refusal({.rate = 1000, .burst = 80}), "");
+    EXPECT_TRUE(parameters_of({.rate = 1000, .burst = 80}, Counts::bytes));
+    const auto by_packets = parameters_of({.by_packets = true, .rate = 1000, .burst = 100}, Counts::bytes);
+    EXPECT_EQ(by_packets.error(), (Refusal{"a meter by packets", " (the device's meters count bytes)"}));
     EXPECT_EQ(refusal({.rate = 1000, .burst = 79}), "a meter's burst shorter than a packet may be: 79 kilobits");
 }
 
