@@ -62,6 +62,10 @@ public:
     std::optional<TableKey> table_of(std::uint32_t tag) const noexcept override {
         return pipeline_->tables().key_of(tag);
     }
+    Result<void> lead_copies(ibv_qp* qp) noexcept override;
+    void stop_copies() noexcept override;
+    std::shared_ptr<const SoftwareWork> work_of(std::uint32_t tag) const noexcept override;
+
     void flush(std::optional<OdpPort> port) noexcept override;
 
     std::string show(bool verbose, const PortNames& names) const override;

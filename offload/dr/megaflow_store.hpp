@@ -36,8 +36,8 @@ public:
     [[nodiscard]] static Wildcards wildcards_of(const ovsdr_megaflow& megaflow) noexcept;
     struct Actions {
         std::uint32_t length = 0;          ///< as given; no more than OVSDR_MAX_ACTIONS are kept
-        std::vector<ovsdr_action> kept;    ///< they point at no tunnel headers
-        std::vector<std::uint8_t> headers{};   ///< of tunnels, one behind the other
+        std::vector<ovsdr_action> kept;    ///< they point nowhere
+        std::vector<std::uint8_t> payloads{};  ///< tunnels' headers and software's actions, one behind the other
         bool tunnels = false;              ///< packets come out of one or go into one
     };
     [[nodiscard]] static Actions actions_of(const ovsdr_megaflow& megaflow);

@@ -70,6 +70,7 @@ private:
             case OVSDR_ACTION_COPY_BEGIN: return outside_.push_back(now_);
             case OVSDR_ACTION_COPY_END: return end_copy();
             case OVSDR_ACTION_METER: return meter(action.meter);
+            case OVSDR_ACTION_SOFTWARE: return refuse(RejectReason::unsupported_action, "software branch");
             case OVSDR_ACTION_UNSUPPORTED: break;
         }
         const bool named = action.type == OVSDR_ACTION_UNSUPPORTED && action.unsupported != nullptr;

@@ -66,6 +66,7 @@ std::string text_of(const ovsdr_action& action) {
         case OVSDR_ACTION_COPY_BEGIN: return "{";
         case OVSDR_ACTION_COPY_END: return "}";
         case OVSDR_ACTION_METER: return "meter " + std::to_string(action.meter);
+        case OVSDR_ACTION_SOFTWARE: return "software " + std::to_string(action.software.actions_size);
         case OVSDR_ACTION_UNSUPPORTED: return std::string("no ") + action.unsupported;
     }
     return "?";
