@@ -20,7 +20,7 @@ bool is_userspace_beside(const struct nlattr *action);
  *
  * userspace(...)                  is one
  * meter(N),userspace(...)         at the end of the list, where nothing else depends on the meter
- * trunc(N),...,output or userspace    with changes of the packet in between, which the packet itself goes through too */
+ * trunc(N),...,output or userspace  with changes of the packet in between, which the packet itself goes through too */
 size_t software_work_size(const struct nlattr *list, size_t size, const struct nlattr **last);
 
 /* Whether all of the list is software's: a sample's, mostly. */

@@ -20,6 +20,8 @@ Result<std::uint32_t> any_ib_port(ibv_context* context) noexcept {
     return port->number;
 }
 
+Error out_of_memory() noexcept { return {ENOMEM, "out of memory"}; }
+
 void add(CopyStats& sum, const PortQueue& queue) noexcept {
     const QueueStats stats = queue.stats();
     sum.received += stats.received;
@@ -34,7 +36,7 @@ Result<std::shared_ptr<CopyQueue>> CopyQueue::open(std::shared_ptr<dr::Eswitch> 
     if (auto made = copies->make_queue(); !made) return tl::unexpected(std::move(made.error()));
     return copies;
 } catch (const std::bad_alloc&) {
-    return tl::unexpected(Error{ENOMEM, "out of memory"});
+    return tl::unexpected(out_of_memory());
 }
 
 CopyQueue::~CopyQueue() { stop(); }
@@ -51,7 +53,7 @@ void CopyQueue::fit(unsigned frame_size) noexcept {
 }
 
 /// The queue that there was becomes the old one.
-Result<void> CopyQueue::make_queue() noexcept {
+Result<void> CopyQueue::make_queue() noexcept try {
     const unsigned frame_size = wanted_size_.load(std::memory_order_relaxed);
     const auto ib_port = any_ib_port(eswitch_->context());
     if (!ib_port) return tl::unexpected(ib_port.error());
@@ -69,6 +71,8 @@ Result<void> CopyQueue::make_queue() noexcept {
     old_ = std::exchange(queue_, std::move(*queue));
     frame_size_ = frame_size;
     return {};
+} catch (const std::bad_alloc&) {
+    return tl::unexpected(out_of_memory());
 }
 
 void CopyQueue::replace_queue() noexcept {

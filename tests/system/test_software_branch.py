@@ -28,7 +28,7 @@ def local(lab: Lab) -> Capture:
 
 def received_in_slow_path(lab: Lab, port: str) -> int:
     return next(row["slow_path_rx"] for row in json.loads(lab.switch.appctl("dr/ports", "-j"))["ports"]
-                if row["interface"] == port)
+                if row["name"] == port)
 
 
 def test_a_port_has_an_ifindex_and_its_offload_is_ours(lab: Lab) -> None:
@@ -53,7 +53,8 @@ BRANCHES = {
     "output to LOCAL first": ("LOCAL,output:2", SIZE),
     "in a changed packet": ("mod_vlan_vid:7,LOCAL,strip_vlan,output:2", SIZE + 4),
     "truncated": ("output(port=LOCAL,max_len=100),output:2", 100),
-    "truncated behind a tag": ("output:2,push_vlan:0x8100,set_field:4103->vlan_vid,output(port=LOCAL,max_len=100)", 100),
+    "truncated behind a tag": ("output:2,push_vlan:0x8100,set_field:4103->vlan_vid,output(port=LOCAL,max_len=100)",
+                               100),
 }
 
 
@@ -117,7 +118,8 @@ def test_a_controller_gets_a_copy_of_each_packet(lab: Lab) -> None:
 
 def test_a_meter_of_copies_drops_no_traffic(lab: Lab) -> None:
     first, second = lab.guests[:2]
-    lab.switch.ofctl("-O", "OpenFlow13", "add-meter", BRIDGE, "meter=5,pktps,burst,bands=type=drop,rate=10,burst_size=10")
+    lab.switch.ofctl("-O", "OpenFlow13", "add-meter", BRIDGE,
+                     "meter=5,pktps,burst,bands=type=drop,rate=10,burst_size=10")
     lab.switch.add_flows(BRIDGE, ["in_port=1,actions=controller(meter_id=5),output:2"])
     monitor = Monitor(lab)
     with second.capture() as forwarded, stream(first, second, rate=RATE, size=SIZE, limit=LENGTH) as sender:
