@@ -14,7 +14,9 @@
 
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <shared_mutex>
 #include <span>
@@ -155,6 +157,16 @@ private:
                        const tl::expected<meter::Parameters, meter::Refusal>& parameters) noexcept;
     /// With their shard locked and ports_mutex_ shared.
     void recompile(std::span<Flow* const> flows) noexcept;
+    /// Runs what may be out of memory. The message fits into a string without memory.
+    template <typename Body>
+    static auto with_memory(Body&& body) noexcept -> decltype(body()) {
+        try {
+            return body();
+        } catch (const std::bad_alloc&) {
+            return tl::unexpected(Error{ENOMEM, "out of memory"});
+        }
+    }
+    void let_copies(bool lead) noexcept;   ///< with port_changes_ locked
     void map_port(const PortSpec& spec);
     void unmap_port(const PortSpec& spec) noexcept;
     [[nodiscard]] Port* port_of(VportId vport) const noexcept;

@@ -126,6 +126,7 @@ struct ovsdr_software {
     const uint8_t *actions;      /* NULL in a value that keeps them elsewhere (megaflow_store.hpp) */
     uint16_t actions_size;       /* 1 to OVSDR_MAX_SOFTWARE_ACTIONS; longer ones are OVSDR_ACTION_UNSUPPORTED */
     uint32_t one_of;             /* one of so many packets is copied, at random; 1: each */
+    const char *name;            /* of what is done, for people and reasons: "userspace"; static storage */
 };
 
 enum { OVSDR_MAX_SOFTWARE_ACTIONS = 512 };   /* bytes */

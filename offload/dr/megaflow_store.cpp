@@ -115,7 +115,8 @@ bool same(const ovsdr_action& left, const ovsdr_action& right) noexcept {
         case OVSDR_ACTION_METER: return left.meter == right.meter;
         case OVSDR_ACTION_SOFTWARE:
             return left.software.one_of == right.software.one_of &&
-                   left.software.actions_size == right.software.actions_size;
+                   left.software.actions_size == right.software.actions_size &&
+                   left.software.name == right.software.name;
         case OVSDR_ACTION_POP_VLAN:
         case OVSDR_ACTION_COPY_BEGIN:
         case OVSDR_ACTION_COPY_END: return true;
@@ -259,6 +260,10 @@ bool StoredMegaflow::meets(std::uint32_t number) const noexcept {
     return std::ranges::any_of(actions_->kept, [number](const ovsdr_action& action) {
         return action.type == OVSDR_ACTION_METER && action.meter == number;
     });
+}
+
+bool StoredMegaflow::has_software() const noexcept {
+    return std::ranges::count(actions_->kept, OVSDR_ACTION_SOFTWARE, &ovsdr_action::type) != 0;
 }
 
 bool StoredMegaflow::has_tunnel() const noexcept {

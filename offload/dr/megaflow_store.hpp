@@ -99,6 +99,8 @@ public:
     [[nodiscard]] bool has_meter() const noexcept;
     /// This meter is among its actions.
     [[nodiscard]] bool meets(std::uint32_t number) const noexcept;
+    /// Software gets copies of its packets.
+    [[nodiscard]] bool has_software() const noexcept;
     /// It encapsulates packets or takes them out of a tunnel, or they come from one.
     [[nodiscard]] bool has_tunnel() const noexcept;
     /// It has been given a megaflow.

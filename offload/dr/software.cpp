@@ -36,11 +36,16 @@ std::string text_of(const SoftwareWork& work) {
     if (const auto* port = std::get_if<OdpPort>(&work.work)) {
         text = fmt::format("output to datapath port {}", port->value);
     } else {
-        text = fmt::format("actions {:02x}", fmt::join(std::get<SoftwareWork::Actions>(work.work), ""));
+        text = fmt::format("{} {:02x}", work.name.text(), fmt::join(std::get<SoftwareWork::Actions>(work.work), ""));
     }
     text += fmt::format(", from datapath port {}", work.in_port.value);
     if (is_zero(work.tunnel.key) && is_zero(work.tunnel.mask)) return text;
     return text + fmt::format(" with tunnel {}/{}", hex_of(work.tunnel.key), hex_of(work.tunnel.mask));
+}
+
+std::string text_of(const SoftwareCopy& copy) {
+    const std::string rate = copy.samples() ? fmt::format(" (1 of {})", copy.one_of) : "";
+    return fmt::format("copy to software{}: {}", rate, text_of(copy.work));
 }
 
 }  // namespace ovsdr::dr

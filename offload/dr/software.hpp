@@ -8,14 +8,15 @@
 // Threads: values; equal is what is equal by content.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <string>
-#include <tuple>
 #include <variant>
 #include <vector>
 
 #include "offload/dr/ids.hpp"
 #include "offload/dr/megaflow.h"
+#include "offload/dr/static_name.hpp"
 
 namespace ovsdr::dr {
 
@@ -33,11 +34,24 @@ struct SoftwareWork {
     OdpPort in_port{};
     TunnelMetadata tunnel{};              ///< the copy has no outer headers
     std::variant<OdpPort, Actions> work;  ///< a port: an output to it
+    StaticName name{};                    ///< of the actions, for people
 
     friend auto operator<=>(const SoftwareWork&, const SoftwareWork&) = default;
 };
 
-/// "output to datapath port 7", "actions 0c00…"; and from which port the packet came.
+/// "output to datapath port 7, from datapath port 2", "userspace 0c00…, from …". Equal texts, equal work.
 [[nodiscard]] std::string text_of(const SoftwareWork& work);
+
+/// A copy of one of so many packets, at random; 1: of each.
+struct SoftwareCopy {
+    std::uint32_t one_of = 1;
+    SoftwareWork work;
+
+    [[nodiscard]] bool samples() const noexcept { return one_of != 1; }
+    friend auto operator<=>(const SoftwareCopy&, const SoftwareCopy&) = default;
+};
+
+/// "copy to software: …", "copy to software (1 of 64): …".
+[[nodiscard]] std::string text_of(const SoftwareCopy& copy);
 
 }  // namespace ovsdr::dr

@@ -571,6 +571,11 @@ mlx5dv_dr_action* mlx5dv_dr_action_create_aso(mlx5dv_dr_domain* domain, mlx5dv_d
                                               uint32_t, uint8_t) {
     return action("mlx5dv_dr_action_create_aso", "meter " + std::to_string(offset), {domain, object});
 }
+mlx5dv_dr_action* mlx5dv_dr_action_create_flow_sampler(mlx5dv_dr_flow_sampler_attr* attr) {
+    std::vector<FakeObject*> needs{attr->default_next_table};
+    for (uint32_t i = 0; i < attr->num_sample_actions; ++i) needs.push_back(attr->sample_actions[i]);
+    return action("flow_sampler", "sample 1 of " + std::to_string(attr->sample_ratio), std::move(needs));
+}
 mlx5dv_dr_action* mlx5dv_dr_action_create_pop_vlan() { return action("pop_vlan", "pop_vlan"); }
 mlx5dv_dr_action* mlx5dv_dr_action_create_push_vlan(mlx5dv_dr_domain* domain, __be32 header) {
     return action("push_vlan", "push_vlan " + std::to_string(be32toh(header)), {domain});
