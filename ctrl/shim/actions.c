@@ -270,19 +270,19 @@ append_check_pkt_len(struct ovsdr_megaflow *to, const struct nlattr *action, int
     }
 }
 
-/* `first` is what it is called where it is too long. */
 static void
-append_software(struct ovsdr_megaflow *to, const struct nlattr *first, size_t size, uint32_t one_of)
+append_software(struct ovsdr_megaflow *to, const struct nlattr *list, size_t size, uint32_t one_of, const char *name)
 {
     struct ovsdr_action software = {.type = OVSDR_ACTION_SOFTWARE};
 
     if (size > OVSDR_MAX_SOFTWARE_ACTIONS) {
-        append_unsupported(to, name_of(first));
+        append_unsupported(to, name);
         return;
     }
-    software.software.actions = (const uint8_t *) first;
+    software.software.actions = (const uint8_t *) list;
     software.software.actions_size = size;
     software.software.one_of = one_of;
+    software.software.name = name;
     append(to, &software);
 }
 
@@ -307,7 +307,7 @@ append_sample(struct ovsdr_megaflow *to, const struct nlattr *action, int depth)
     if (!one_of) {
         append_unsupported(to, "sample (its probability is no 1/N)");
     } else if (is_software_work(nl_attr_get(list), nl_attr_get_size(list))) {
-        append_software(to, nl_attr_get(list), nl_attr_get_size(list), one_of);
+        append_software(to, nl_attr_get(list), nl_attr_get_size(list), one_of, name_of(action));
     } else if (one_of == 1) {
         append_copy(to, list, depth);
     } else {
@@ -451,7 +451,7 @@ append_all(struct ovsdr_megaflow *to, const void *actions, size_t actions_len, i
         }
         work = software_work_size(action, left, &done);
         if (work) {
-            append_software(to, action, work, 1);
+            append_software(to, action, work, 1, nl_attr_type(action) == OVS_ACTION_ATTR_TRUNC ? "trunc" : "userspace");
         } else if (is_whole(action)) {
             append_action(to, action, depth);
         } else {
@@ -463,45 +463,9 @@ append_all(struct ovsdr_megaflow *to, const void *actions, size_t actions_len, i
     }
 }
 
-/* Whether the packet goes anywhere but to software, as far as is known of too many actions. */
-static bool
-is_forwarded(const struct ovsdr_megaflow *megaflow)
-{
-    if (megaflow->n_actions > OVSDR_MAX_ACTIONS) {
-        return true;
-    }
-    for (size_t i = 0; i < megaflow->n_actions; i++) {
-        switch (megaflow->actions[i].type) {
-        case OVSDR_ACTION_OUTPUT:
-        case OVSDR_ACTION_TUNNEL_POP:
-        case OVSDR_ACTION_RECIRC: return true;
-        default: break;
-        }
-    }
-    return false;
-}
-
-/* Copies alone spare software nothing: the megaflow stays there, for what it begins with. */
-static void
-refuse_software(struct ovsdr_megaflow *megaflow)
-{
-    for (size_t i = 0; i < megaflow->n_actions; i++) {
-        struct ovsdr_action *action = &megaflow->actions[i];
-
-        if (action->type == OVSDR_ACTION_SOFTWARE) {
-            const struct nlattr *first = ALIGNED_CAST(const struct nlattr *, action->software.actions);
-
-            *action = (struct ovsdr_action) {.type = OVSDR_ACTION_UNSUPPORTED, .unsupported = name_of(first)};
-        }
-    }
-}
-
 void
 megaflow_from_actions(const struct nlattr *actions, size_t actions_len, struct ovsdr_megaflow *to)
 {
     to->n_actions = 0;
     append_all(to, actions, actions_len, 0);
-    if (!is_forwarded(to)) {
-        refuse_software(to);
-    }
 }

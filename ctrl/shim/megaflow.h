@@ -8,8 +8,8 @@
  * "malformed" where OVS itself could not read it. A set becomes one OVSDR_ACTION_SET for each header field that OVS
  * would write, none where its mask is empty. clone, and check_pkt_len whose two lists are equal, become a copy; what
  * is nested in them counts as actions do. An explicit drop ends its list: the copy, or all. What software does to a
- * copy (software_actions.h) is one OVSDR_ACTION_SOFTWARE where the packet goes somewhere else as well, and a sample of
- * nothing else, if OVS takes exactly one of N packets; a sample of all is a copy.
+ * copy (software_actions.h) is one OVSDR_ACTION_SOFTWARE, and so is a sample of nothing else, if OVS takes exactly one
+ * of N packets; a sample of all is a copy.
  *
  * Pure functions: any thread, no device, no allocation that outlives the call.
  */
