@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import socket
+import struct
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,11 @@ from copies import numbers, wait_done
 from helpers import assert_alive, figure, stream, wait_offloaded
 from lab.command import wait_until
 from lab.lab import BRIDGE, Guest, Lab
-from lab.nic_capture import Tcpdump, fields
+from lab.nic_capture import Tcpdump, fields, frames
+from lab.workspace import Workspace
+from test_tunnel_ports import (HERE, INTEGRATION, KINDS, PEER, add_tunnel, deliver, inner_frames, outside, send,
+                               warm_up)
+from test_tunnels import Tunnelled, make_tunnelled
 
 LENGTH, RATE, SIZE = 12000, 4000, 300    # of the stream
 ONE_OF = 10
@@ -104,3 +109,41 @@ def test_ipfix_of_offloaded_packets(lab: Lab, points: int) -> None:
     assert set(records) == {packet}
     assert_rate(len(records), points * LENGTH, ONE_OF)
     assert_alive(lab)
+
+
+@pytest.fixture
+def tunnelled(workspace: Workspace, lab_kind: str) -> Tunnelled:
+    return make_tunnelled(workspace, lab_kind)
+
+
+@pytest.mark.parametrize("name", ["vxlan", "gre"])
+def test_sflow_of_what_comes_out_of_a_tunnel(tunnelled: Tunnelled, name: str) -> None:
+    """A sample has the packet without its tunnel's headers, and beside it what they said."""
+    lab, kind = tunnelled, KINDS[name]
+    target = lab.guests[0]
+    port = add_tunnel(lab, kind)
+    deliver(lab, port)
+    lab.switch.vsctl("--", "--id=@s", "create", "sflow", "agent=lo", 'targets="127.0.0.1:6343"', "header=128",
+                     "sampling=1", "polling=0", "--", "set", "bridge", INTEGRATION, "sflow=@s")
+    collector = Collector(lab, 6343, "tunnel.pcap")
+    first, inner = inner_frames(target, [90])[0], inner_frames(target, [100] * 50)
+    warm_up(lab, kind, first)
+    before = wait_done(lab)
+    with target.capture() as delivered:
+        send(lab, [outside(lab, kind, frame) for frame in inner])
+        delivered.settle()
+    done = wait_done(lab) - before
+    assert sorted(delivered.frames) == sorted(inner)
+    if lab.kind == "dr":
+        assert done.done == len(inner)
+    # Protocol, source and destination of the outer headers.
+    outer = struct.pack("!I4s4s", 17 if kind.udp_port else 47, socket.inet_aton(PEER), socket.inet_aton(HERE))
+    samples = [first, *inner]
+
+    def seen() -> bytes:
+        return b"".join(frames(collector.capture.file))
+
+    wait_until(lambda: seen().count(outer) == len(samples), 10, "each packet has been sampled")
+    collector.stop()
+    assert all(seen().count(frame[:60]) == 1 for frame in samples)
+    assert seen().count(outer) == len(samples)
