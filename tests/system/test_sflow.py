@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+import json
 import math
 import socket
 import struct
 from pathlib import Path
 
 import pytest
-from copies import numbers, wait_done
-from helpers import assert_alive, figure, stream, wait_offloaded
+from copies import copies, numbers, wait_done
+from helpers import assert_alive, figure, is_offloaded, stream, wait_offloaded
 from lab.command import wait_until
 from lab.lab import BRIDGE, Guest, Lab
 from lab.nic_capture import Tcpdump, fields, frames
@@ -21,6 +23,7 @@ from test_tunnels import Tunnelled, make_tunnelled
 LENGTH, RATE, SIZE = 12000, 4000, 300    # of the stream
 ONE_OF = 10
 DEVIATIONS = 4
+SAMPLER = "mlx5dv_dr_action_create_flow_sampler"
 
 
 def assert_rate(samples: int, of: int, one_of: int) -> None:
@@ -46,6 +49,11 @@ class Collector:
         return self.capture.file
 
 
+def add_sflow(lab: Lab, bridge: str, one_of: int) -> None:
+    lab.switch.vsctl("--", "--id=@s", "create", "sflow", "agent=lo", 'targets="127.0.0.1:6343"', "header=128",
+                     f"sampling={one_of}", "polling=0", "--", "set", "bridge", bridge, "sflow=@s")
+
+
 def send_offloaded(lab: Lab, source: Guest, target: Guest) -> None:
     """A stream whose packets are all in the NIC, but for the first ones."""
     with target.capture() as forwarded, stream(source, target, rate=RATE, size=SIZE, limit=LENGTH) as sender:
@@ -67,8 +75,7 @@ def ifindex(lab: Lab, port: str) -> object:
 def test_sflow_of_offloaded_packets(lab: Lab) -> None:
     first, second = lab.guests[:2]
     collector = Collector(lab, 6343, "sflow.pcap")
-    lab.switch.vsctl("--", "--id=@s", "create", "sflow", "agent=lo", 'targets="127.0.0.1:6343"', "header=128",
-                     f"sampling={ONE_OF}", "polling=0", "--", "set", "bridge", BRIDGE, "sflow=@s")
+    add_sflow(lab, BRIDGE, ONE_OF)
     lab.switch.add_flows(BRIDGE, ["in_port=1,actions=output:2"])
     send_offloaded(lab, first, second)
     samples = [tuple(int(value, 0) for value in sample) for datagram in
@@ -87,6 +94,26 @@ def test_sflow_of_offloaded_packets(lab: Lab) -> None:
         values = [value for text in column for value in text.split(",")[1:]]
         assert values.count(sampled) >= len(from_first)
     assert_alive(lab)
+
+
+@pytest.mark.dr_only
+def test_a_sampler_that_the_device_did_not_make_is_tried_again(lab: Lab) -> None:
+    """Until then software samples, and forwards."""
+    first, second = lab.guests[:2]
+    collector = Collector(lab, 6343, "again.pcap")
+    add_sflow(lab, BRIDGE, ONE_OF)
+    lab.switch.add_flows(BRIDGE, ["in_port=1,actions=output:2"])
+    lab.nic.drnic("fault", SAMPLER, str(errno.ENOMEM), "1")
+    with second.capture() as forwarded, stream(first, second, rate=500, size=SIZE) as sender:
+        wait_until(lambda: is_offloaded(lab, first), 5, "the megaflow is in the NIC")
+        wait_until(lambda: copies(lab).done >= 10, 10, "samples come from the NIC")
+        sent = sender.stop()
+        forwarded.settle()
+    assert numbers(forwarded.frames) == list(range(sent))
+    failed = [row["total"] for row in json.loads(lab.switch.appctl("dr/explain", "--json"))["reasons"]
+              if row["reason"] == "device error" and SAMPLER in row["detail"]]
+    assert failed == [1]
+    assert len(fields(collector.stop(), "sflow.flow_sample.sampling_rate")) > 0
 
 
 @pytest.mark.parametrize("points", [1, 2])
@@ -123,8 +150,7 @@ def test_sflow_of_what_comes_out_of_a_tunnel(tunnelled: Tunnelled, name: str) ->
     target = lab.guests[0]
     port = add_tunnel(lab, kind)
     deliver(lab, port)
-    lab.switch.vsctl("--", "--id=@s", "create", "sflow", "agent=lo", 'targets="127.0.0.1:6343"', "header=128",
-                     "sampling=1", "polling=0", "--", "set", "bridge", INTEGRATION, "sflow=@s")
+    add_sflow(lab, INTEGRATION, 1)
     collector = Collector(lab, 6343, "tunnel.pcap")
     first, inner = inner_frames(target, [90])[0], inner_frames(target, [100] * 50)
     warm_up(lab, kind, first)
