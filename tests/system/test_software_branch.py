@@ -8,12 +8,13 @@ import re
 
 import pytest
 from copies import copies, numbers, wait_done
-from helpers import assert_alive, assert_reaches, figure, is_offloaded, stream, wait_offloaded
+from helpers import assert_alive, figure, is_offloaded, stream, wait_offloaded
 from lab import stats
 from lab.capture import Capture
 from lab.command import Background, wait_until
-from lab.lab import BRIDGE, DEVICE, Lab
+from lab.lab import BRIDGE, Lab
 from lab.traffic import send_frames, udp_frame
+from lab.workspace import Workspace
 
 pytestmark = pytest.mark.dr_only
 
@@ -200,3 +201,29 @@ def test_the_datapath_and_ports_go_while_copies_come(lab: Lab) -> None:
         lab.switch.appctl("exit", "--cleanup", timeout=15)
         assert lab.switch.daemon is not None
         assert lab.switch.daemon.wait(15) == 0
+
+
+def test_copies_of_long_frames(workspace: Workspace) -> None:
+    """The queue's buffers grow with the ports' MTU, while copies come."""
+    lab = Lab(workspace, mtu=9000)
+    lab.wire_all(vms=2, uplink=False)
+    lab.fix_neighbours()
+    lab.start(offload=True, fail_mode="secure")
+    first, second = lab.guests
+    lab.switch.add_flows(BRIDGE, ["in_port=1,actions=output:2,LOCAL"])
+    with stream(first, second, rate=RATE, size=SIZE) as short:
+        wait_until(lambda: copies(lab).done > 100, 10, "copies come")
+        for interface in (first.port, second.port, BRIDGE):
+            lab.switch.vsctl("set", "interface", interface, "mtu_request=9000")
+        wait_until(lambda: all(lab.switch.interface(port, "mtu") == 9000 for port in (first.port, second.port)), 10,
+                   "the ports' MTU is 9,000")
+        sent_short = short.stop()
+    with second.capture() as forwarded, local(lab) as copied, \
+            stream(first, second, rate=200, size=8000, limit=200) as sender:
+        assert sender.join() == 200
+        done = wait_done(lab)
+        forwarded.settle()
+        copied.settle()
+    assert numbers(forwarded.frames) == numbers(copied.frames) == list(range(200))
+    assert {len(frame) for frame in copied.frames if numbers([frame])} == {8000}
+    assert done.lost == done.errors == done.restarts == 0 and done.done >= sent_short / 2 + 200
