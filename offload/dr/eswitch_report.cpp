@@ -79,6 +79,7 @@ Eswitch::Totals EswitchImpl::totals() const noexcept {
     const FlowStats misses = pipeline_->misses();
     counters_->bring_up_to_date();
     const FlowStats all = counters_->total();
+    const std::uint64_t copies = pipeline_->copies();
     std::lock_guard lock(kept_mutex_);
     return {reasons_.count(ReasonTable::Kind::offloaded),
             reasons_.count(ReasonTable::Kind::rejected),
@@ -87,7 +88,7 @@ Eswitch::Totals EswitchImpl::totals() const noexcept {
             all.bytes,
             misses.packets,
             kept_.size(),
-            pipeline_->copies()};
+            copies};
 }
 
 std::string EswitchImpl::show(bool verbose, const PortNames& names) const {

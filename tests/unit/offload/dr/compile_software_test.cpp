@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "offload/dr/compile/compile.hpp"
+#include "offload/dr/megaflow_store.hpp"
 #include "tests/unit/offload/four_ports.hpp"
 #include "tests/unit/offload/megaflow_builder.hpp"
 #include "tests/unit/offload/software_actions.hpp"
@@ -173,6 +174,37 @@ TEST(CompileSoftware, MoreSamplersThanTablesInARowAreRefused) {
     for (const std::string_view name : names) many.software(name, 64);
     EXPECT_EQ(path_of(many.output(2)),
               "unsupported order of actions: actions that need too many tables in a row");
+}
+
+TEST(CompileSoftware, AStoredMegaflowKeepsItsBytes) {
+    MegaflowParts parts;
+    const std::string_view other_bytes = "\x0c\x02"sv;
+    const test::HeaderBytes header = test::vxlan();
+    const ovsdr_megaflow megaflow = flow().software(bytes, 64).tunnel(header).software("x"sv).output(9);
+    const StoredMegaflow stored(megaflow, parts);
+    const ovsdr_megaflow restored = stored.restore();
+    EXPECT_EQ(path_of(restored), path_of(megaflow));
+    EXPECT_EQ(restored.actions[0].software.one_of, 64U);
+    EXPECT_EQ(restored.actions[2].software.actions_size, 1U);
+    EXPECT_EQ(*restored.actions[2].software.actions, 'x');
+    EXPECT_NE(restored.actions[0].software.actions, megaflow.actions[0].software.actions) << "bytes of its own";
+    EXPECT_TRUE(stored.has_software());
+    EXPECT_FALSE(StoredMegaflow(flow().output(2), parts).has_software());
+    EXPECT_TRUE(stored == StoredMegaflow(megaflow, parts));
+    const auto is_other = [&](const ovsdr_megaflow& given) { return !(stored == StoredMegaflow(given, parts)); };
+    EXPECT_TRUE(is_other(flow().software(other_bytes, 64).tunnel(header).software("x"sv).output(9)));
+    EXPECT_TRUE(is_other(flow().software(bytes, 65).tunnel(header).software("x"sv).output(9)));
+    EXPECT_TRUE(is_other(flow().software("\x0c"sv, 64).tunnel(header).software("x"sv).output(9)));
+}
+
+/// Megaflows of one shape share a plan, and the in_port is in there.
+TEST(CompileSoftware, MegaflowsOfOtherPortsHaveNoPlanInCommon) {
+    MegaflowParts parts;
+    const StoredMegaflow one(flow(1).software(bytes).output(2), parts), same(flow(1).software(bytes).output(2), parts),
+        other(flow(3).software(bytes).output(2), parts);
+    EXPECT_TRUE(one.has_shape());
+    EXPECT_TRUE(one.has_shape_of(same));
+    EXPECT_FALSE(one.has_shape_of(other));
 }
 
 }  // namespace
