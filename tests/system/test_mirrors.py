@@ -12,6 +12,8 @@ from lab.capture import Capture
 from lab.command import wait_until
 from lab.lab import BRIDGE, Lab
 from lab.traffic import iperf
+from lab.workspace import Workspace
+from test_tunnels import make_tunnelled
 
 LENGTH, RATE, SIZE = 1000, 800, 200
 
@@ -46,6 +48,25 @@ def test_mirrors_to_ports_of_the_nic(lab: Lab) -> None:
             capture.settle()
     for capture in (forwarded, one, two):
         assert numbers(capture.frames) == list(range(LENGTH))
+    assert copies(lab).copies == 0, "no copy is software's"
+
+
+@pytest.mark.parametrize("kind", ["vxlan", "gre"])
+def test_a_mirror_into_a_tunnel(workspace: Workspace, lab_kind: str, kind: str) -> None:
+    lab = make_tunnelled(workspace, lab_kind)
+    first, second = lab.guests[:2]
+    lab.add_tunnel("tun", kind)
+    mirror(lab, "far", first.port, to(lab, "tun"))
+    lab.switch.add_flows(BRIDGE, ["in_port=1,actions=output:2"])
+    with second.capture() as forwarded, lab.uplink.capture() as far, \
+            stream(first, second, rate=RATE, size=SIZE, limit=LENGTH) as sender:
+        wait_offloaded(lab, first)
+        assert sender.join() == LENGTH
+        forwarded.settle()
+        far.settle()
+    assert numbers(forwarded.frames) == list(range(LENGTH))
+    assert numbers(far.frames) == list(range(LENGTH))
+    assert all(len(frame) > SIZE for frame in far.frames if numbers([frame]))
     assert copies(lab).copies == 0, "no copy is software's"
 
 

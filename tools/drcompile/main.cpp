@@ -128,7 +128,6 @@ int run(const Options& options) {
     dr::PortMap map = input.ports().map();
     map.lead_copies(true);   // as a daemon does
     for (const std::uint32_t meter : options.meters) map.set_meter(meter, {.serial = 1});
-    map.lead_copies(true);   // as a switch does from its first port on
     const auto verdicts = offload_all(input.values(), map, profile->caps);
     const Report report{options.profile, input, verdicts};
     for (const Input::Fault& fault : input.faults()) fmt::print(stderr, "drcompile: {}\n", text_of(fault));
