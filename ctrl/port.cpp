@@ -61,11 +61,19 @@ unsigned frame_size_for(std::uint16_t mtu) {
     return std::max(default_frame_size, (mtu + link_overhead + 63U) & ~63U);
 }
 
+/// A copy may be taken when a tunnel's headers are in front of the frame.
+void fit_copies(ovsdr_port& port, std::uint16_t mtu) {
+    const std::string failure = port.device->fit_copies(frame_size_for(mtu) + OVSDR_MAX_TUNNEL_HEADER);
+    const std::lock_guard guard(port.state_lock);
+    port.tell(failure);
+}
+
 /// Buffers for frames of the MTU. A failure is tried once more, and again when the device next tells of a change.
 Result<void> fit_queue(ovsdr_port& port, std::uint16_t mtu) {
     const unsigned frame_size = frame_size_for(mtu);
     auto fits = port.slow_path->fit(frame_size);
     if (!fits) fits = port.slow_path->fit(frame_size);
+    fit_copies(port, mtu);
     const std::lock_guard guard(port.state_lock);
     port.too_small = fits ? "" : "no slow path for frames of its MTU: " + fits.error().what;
     return fits;
@@ -167,6 +175,7 @@ Result<std::unique_ptr<ovsdr_port>> open_port(const ovsdr_port_options& options)
                                                                          .receive_queues = options.receive_queues});
     if (!attached) return tl::unexpected(std::move(attached.error()));
     port->slow_path = std::move(*attached);
+    fit_copies(*port, state->mtu);
     note_policed(*port, options.policed);
     if (!state->admin_up) {
         if (auto up = set_up(*port); !up) return tl::unexpected(std::move(up.error()));
@@ -236,7 +245,29 @@ OpenDevice::OpenDevice(std::shared_ptr<dr::Eswitch> opened, std::unique_ptr<dr::
     all_devices().add(*eswitch);
 }
 
-OpenDevice::~OpenDevice() { all_devices().remove(*eswitch); }
+OpenDevice::~OpenDevice() {
+    if (copies_ != nullptr) {
+        copies_->queue->stop();
+        copy_queues().remove(*copies_);
+    }
+    all_devices().remove(*eswitch);
+}
+
+std::string OpenDevice::fit_copies(unsigned frame_size) {
+    if (copies_ != nullptr) {
+        copies_->queue->fit(frame_size);
+        copy_queues().wake();
+        return {};
+    }
+    auto queue = slowpath::CopyQueue::open(eswitch, frame_size);
+    if (!queue) {
+        const bool told = std::exchange(copies_failure_, queue.error().what) == queue.error().what;
+        return told ? "" : "megaflows that need copies in software stay there whole: " + copies_failure_;
+    }
+    copies_ = std::make_shared<DeviceCopies>(std::move(*queue));
+    copy_queues().add(copies_);
+    return {};
+}
 
 void for_each_port(const std::function<void(const ovsdr_port&)>& visit) {
     const std::lock_guard guard(registry().lock);

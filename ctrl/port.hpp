@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include "ctrl/port.h"
+#include "ctrl/copies.hpp"
 #include "offload/dr/eswitch.hpp"
 #include "offload/dr/vport.hpp"
 #include "offload/slowpath/attached_port.hpp"
@@ -29,9 +30,17 @@ public:
     OpenDevice(const OpenDevice&) = delete;
     OpenDevice& operator=(const OpenDevice&) = delete;
 
+    /// Copies for software of frames of this size can come up from now on. What has gone wrong and has not been told
+    /// yet, for people: megaflows that need copies stay in software then. By whoever opens and tends ports.
+    std::string fit_copies(unsigned frame_size);
+
     const std::shared_ptr<dr::Eswitch> eswitch;
     const std::unique_ptr<dr::VportWatcher> watcher;  ///< destroyed before the eSwitch
     std::string notice;                               ///< for people, until a port has taken it
+
+private:
+    std::shared_ptr<DeviceCopies> copies_;            ///< from the first port on
+    std::string copies_failure_;                      ///< that was told
 };
 
 /// Calls `visit` for every open port, in the order they were opened.

@@ -9,6 +9,7 @@
 #include "openvswitch/ofpbuf.h"
 #include "openvswitch/types.h"
 #include "shim/megaflow.h"
+#include "shim/software_actions.h"
 #include "util.h"
 
 /* A set action is named with what it sets. Both: an int, a datapath may know more than this release. */
@@ -269,6 +270,51 @@ append_check_pkt_len(struct ovsdr_megaflow *to, const struct nlattr *action, int
     }
 }
 
+static void
+append_software(struct ovsdr_megaflow *to, const struct nlattr *list, size_t size, uint32_t one_of, const char *name)
+{
+    struct ovsdr_action software = {.type = OVSDR_ACTION_SOFTWARE};
+
+    if (size > OVSDR_MAX_SOFTWARE_ACTIONS) {
+        append_unsupported(to, name);
+        return;
+    }
+    software.software.actions = (const uint8_t *) list;
+    software.software.actions_size = size;
+    software.software.one_of = one_of;
+    software.software.name = name;
+    append(to, &software);
+}
+
+/* OVS does the list to a copy of one of so many packets. */
+static void
+append_sample(struct ovsdr_megaflow *to, const struct nlattr *action, int depth)
+{
+    static const struct nl_policy policy[] = {
+        [OVS_SAMPLE_ATTR_PROBABILITY] = {.type = NL_A_U32},
+        [OVS_SAMPLE_ATTR_ACTIONS] = {.type = NL_A_NESTED},
+    };
+    struct nlattr *attrs[ARRAY_SIZE(policy)];
+    const struct nlattr *list;
+    uint32_t one_of;
+
+    if (!nl_parse_nested(action, policy, attrs, ARRAY_SIZE(policy))) {
+        append_unsupported(to, malformed);
+        return;
+    }
+    list = attrs[OVS_SAMPLE_ATTR_ACTIONS];
+    one_of = one_of_how_many(nl_attr_get_u32(attrs[OVS_SAMPLE_ATTR_PROBABILITY]));
+    if (!one_of) {
+        append_unsupported(to, "sample (its probability is no 1/N)");
+    } else if (is_software_work(nl_attr_get(list), nl_attr_get_size(list))) {
+        append_software(to, nl_attr_get(list), nl_attr_get_size(list), one_of, name_of(action));
+    } else if (one_of == 1) {
+        append_copy(to, list, depth);
+    } else {
+        append_unsupported(to, "sample (of more than userspace)");
+    }
+}
+
 BUILD_ASSERT_DECL(TNL_PUSH_HEADER_SIZE == OVSDR_MAX_TUNNEL_HEADER);
 
 /* Other tunnels' headers hold what OVS counts or computes for each packet. */
@@ -375,6 +421,9 @@ append_action(struct ovsdr_megaflow *to, const struct nlattr *action, int depth)
     case OVS_ACTION_ATTR_CLONE:
         append_copy(to, action, depth);
         return;
+    case OVS_ACTION_ATTR_SAMPLE:
+        append_sample(to, action, depth);
+        return;
     case OVS_ACTION_ATTR_CHECK_PKT_LEN:
         append_check_pkt_len(to, action, depth);
         return;
@@ -388,15 +437,22 @@ append_action(struct ovsdr_megaflow *to, const struct nlattr *action, int depth)
 static void
 append_all(struct ovsdr_megaflow *to, const void *actions, size_t actions_len, int depth)
 {
-    const struct nlattr *action;
-    size_t left;
+    const struct nlattr *action, *done = NULL;
+    size_t left, work;
 
     NL_ATTR_FOR_EACH (action, left, actions, actions_len) {
         /* What comes before a drop has been done, what comes after it in this list never is. */
         if (nl_attr_type(action) == OVS_ACTION_ATTR_DROP) {
             return;
         }
-        if (is_whole(action)) {
+        /* The end of a work that is in the list already: software does it. */
+        if (action == done) {
+            continue;
+        }
+        work = software_work_size(action, left, &done);
+        if (work) {
+            append_software(to, action, work, 1, nl_attr_type(action) == OVS_ACTION_ATTR_TRUNC ? "trunc" : "userspace");
+        } else if (is_whole(action)) {
             append_action(to, action, depth);
         } else {
             append_unsupported(to, malformed);

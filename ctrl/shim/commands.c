@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ctrl/copies.h"
 #include "ctrl/report.h"
 #include "dpif.h"
 #include "odp-util.h"
@@ -82,6 +83,16 @@ dr_ports(struct unixctl_conn *conn, int argc, const char *argv[], void *aux OVS_
 
     if (parse(conn, argc, argv, JSON, &options)) {
         reply(conn, ovsdr_report_ports(options.json));
+    }
+}
+
+static void
+dr_copies(struct unixctl_conn *conn, int argc, const char *argv[], void *aux OVS_UNUSED)
+{
+    struct options options;
+
+    if (parse(conn, argc, argv, JSON, &options)) {
+        reply(conn, ovsdr_report_copies(options.json));
     }
 }
 
@@ -179,6 +190,7 @@ commands_register(void)
 {
     unixctl_command_register("dr/show", "[-v] [-j]", 0, 2, dr_show, NULL);
     unixctl_command_register("dr/graph", "[device]", 0, 1, dr_graph, NULL);
+    unixctl_command_register("dr/copies", "[-j]", 0, 1, dr_copies, NULL);
     unixctl_command_register("dr/ports", "[-j]", 0, 1, dr_ports, NULL);
     unixctl_command_register("dr/explain", "[ufid] [-j]", 0, 2, dr_explain, NULL);
     unixctl_command_register("dr/metrics", "", 0, 0, dr_metrics, NULL);

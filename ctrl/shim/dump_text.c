@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -251,13 +252,24 @@ read_nested(struct reader *reader, const char *s, uint16_t attribute)
     return end_nested(reader, s, start);
 }
 
+/* OVS prints one decimal. Where that is how some 1/N is printed it is read as that, for 0.0% as some such N: devices do
+ * all N from 2 on alike. */
+static uint32_t
+probability_of(double percentage)
+{
+    uint32_t n = percentage > 0 ? 100 / percentage + 0.5 : 4096;
+    bool is_part = n && fabs(100.0 / n - percentage) <= 0.05;
+
+    return is_part ? UINT32_MAX / n : UINT32_MAX * (percentage / 100);
+}
+
 /* `s` is behind "sample(sample=P%,actions(". */
 static const char *
 read_sample(struct reader *reader, const char *s, double percentage)
 {
     size_t start = nl_msg_start_nested(reader->actions, OVS_ACTION_ATTR_SAMPLE);
 
-    nl_msg_put_u32(reader->actions, OVS_SAMPLE_ATTR_PROBABILITY, UINT32_MAX * (percentage / 100));
+    nl_msg_put_u32(reader->actions, OVS_SAMPLE_ATTR_PROBABILITY, probability_of(percentage));
     s = expect(reader, read_nested(reader, s, OVS_SAMPLE_ATTR_ACTIONS), "))");
     return end_nested(reader, s, start);
 }

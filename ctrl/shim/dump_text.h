@@ -3,7 +3,8 @@
  * Model. OVS reads the match, and each action that has no list of actions in it. Lists, ports and what OVS 3.1 prints
  * and cannot read are read here: recirc(0x..), hash, lists that say "drop", MPLS, names of ports in lists.
  *
- * OVS prints a sample's probability with one decimal: it is not read exactly.
+ * OVS prints a sample's probability with one decimal: where some 1/N is printed so, it is read
+ * as that.
  *
  * Not OVS's headers: drcompile, which is C++, includes this one. Threads: one at a time. OVS's log goes silent.
  */

@@ -20,6 +20,7 @@
 #include "ofproto/ofproto.h"
 #include "shim/adopt.h"
 #include "shim/classifier.h"
+#include "shim/copies.h"
 #include "shim/deletion.h"
 #include "shim/flow_watch.h"
 #include "shim/gate.h"
@@ -74,11 +75,20 @@ dpif_run(struct dpif *dpif)
     }
     vlan_limit_flush_if_changed(dpif);
     meter_run(dpif);
+    copies_run(dpif);
     gate_close();
     adopt_flows(dpif);
     result = real_dpif_run(dpif);
     gate_open();
     return result;
+}
+
+/* When the last bridge of a type goes, too. */
+void
+dpif_close(struct dpif *dpif)
+{
+    copies_close(dpif);
+    real_dpif_close(dpif);
 }
 
 /* other_config of the Open_vSwitch table, whenever vswitchd configures a datapath. */

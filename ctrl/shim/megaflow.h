@@ -7,7 +7,9 @@
  * Actions are carried over in order; one that has no place is there as OVSDR_ACTION_UNSUPPORTED under its name,
  * "malformed" where OVS itself could not read it. A set becomes one OVSDR_ACTION_SET for each header field that OVS
  * would write, none where its mask is empty. clone, and check_pkt_len whose two lists are equal, become a copy; what
- * is nested in them counts as actions do. An explicit drop ends its list: the copy, or all.
+ * is nested in them counts as actions do. An explicit drop ends its list: the copy, or all. What software does to a
+ * copy (software_actions.h) is one OVSDR_ACTION_SOFTWARE, and so is a sample of nothing else, if OVS takes exactly one
+ * of N packets; a sample of all is a copy.
  *
  * Pure functions: any thread, no device, no allocation that outlives the call.
  */
@@ -23,8 +25,9 @@ struct nlattr;
 
 void megaflow_from_match(const struct match *, struct ovsdr_megaflow *);
 
-/* `actions` are those of struct dpif_flow_put, and outlive the megaflow: tunnel headers lie in there. No actions, or
- * an explicit drop first: n_actions 0. Reads nothing behind `actions_len`, whatever lengths the attributes claim. */
+/* `actions` are those of struct dpif_flow_put, and outlive the megaflow: tunnel headers and software's actions lie in
+ * there. No actions, or an explicit drop first: n_actions 0. Reads nothing behind `actions_len`, whatever lengths the
+ * attributes claim. */
 void megaflow_from_actions(const struct nlattr *actions, size_t actions_len, struct ovsdr_megaflow *);
 
 /* Name of the field of struct flow that holds byte `offset`. */

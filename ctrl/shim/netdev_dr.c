@@ -573,6 +573,7 @@ const struct netdev_class netdev_dr_class = {
     .set_mtu = dr_set_mtu,
     .get_carrier = dr_get_carrier,
     .get_carrier_resets = dr_get_carrier_resets,
+    .get_ifindex = netdev_dr_get_ifindex,
     .get_stats = netdev_dr_get_stats,
     .get_custom_stats = netdev_dr_get_custom_stats,
     .get_features = dr_get_features,

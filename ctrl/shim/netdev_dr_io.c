@@ -57,12 +57,20 @@ recovers_misses(const struct netdev *netdev)
     return netdev_is_flow_api_enabled() && api && api->hw_miss_packet_recover;
 }
 
+struct dp_packet *
+netdev_dr_packet_new(const void *frame, uint32_t size)
+{
+    struct dp_packet *packet = dp_packet_new_with_headroom(size + TAILROOM, HEADROOM);
+
+    dp_packet_put(packet, frame, size);
+    return packet;
+}
+
 static struct dp_packet *
 packet_from_frame(const struct ovsdr_frame *frame, bool offload)
 {
-    struct dp_packet *packet = dp_packet_new_with_headroom(frame->size + TAILROOM, HEADROOM);
+    struct dp_packet *packet = netdev_dr_packet_new(frame->data, frame->size);
 
-    dp_packet_put(packet, frame->data, frame->size);
     /* The table that missed. */
     if (offload && frame->tag) {
         dp_packet_set_flow_mark(packet, frame->tag);

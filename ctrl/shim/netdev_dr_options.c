@@ -9,6 +9,7 @@
 
 #include "ctrl/flow.h"
 #include "openvswitch/vlog.h"
+#include "shim/copies.h"
 #include "shim/netdev_dr_parts.h"
 #include "shim/port_del.h"
 #include "smap.h"
@@ -113,6 +114,9 @@ open_port(struct netdev_dr *dev, const char *device, uint16_t vport, struct ovsd
     if (error == EBUSY && netdev_dr_release_removed(device, vport)) {
         free(*message);
         error = ovsdr_port_open(&options, port, message);
+    }
+    if (!error) {
+        copies_start();
     }
     return error;
 }

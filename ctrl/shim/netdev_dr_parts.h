@@ -14,11 +14,15 @@ bool netdev_dr_release_removed(const char *device, uint16_t vport);
 void netdev_dr_changed(struct netdev_dr *);
 void netdev_dr_tell_notice(struct netdev_dr *);
 
+/* netdev_dr_ifindex.c */
+int netdev_dr_get_ifindex(const struct netdev *);
+
 /* netdev_dr_options.c */
 int netdev_dr_get_config(const struct netdev *, struct smap *);
 int netdev_dr_set_config(struct netdev *, const struct smap *, char **errp);
 
 /* netdev_dr_io.c */
+struct dp_packet *netdev_dr_packet_new(const void *frame, uint32_t size);
 int netdev_dr_send(struct netdev *, int qid, struct dp_packet_batch *, bool concurrent_txq);
 void netdev_dr_send_wait(struct netdev *, int qid);
 struct netdev_rxq *netdev_dr_rxq_alloc(void);

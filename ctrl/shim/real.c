@@ -54,6 +54,12 @@ real_dpif_run(struct dpif *dpif)
     return REAL(dpif_run)(dpif);
 }
 
+void
+real_dpif_close(struct dpif *dpif)
+{
+    REAL(dpif_close)(dpif);
+}
+
 int
 real_dpif_set_config(struct dpif *dpif, const struct smap *config)
 {

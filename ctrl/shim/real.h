@@ -30,6 +30,7 @@ struct smap;
 int real_dpif_create(const char *name, const char *type, struct dpif **);
 void real_dpif_operate(struct dpif *, struct dpif_op **, size_t n_ops, enum dpif_offload_type);
 bool real_dpif_run(struct dpif *);
+void real_dpif_close(struct dpif *);
 int real_dpif_set_config(struct dpif *, const struct smap *);
 int real_dpif_port_add(struct dpif *, struct netdev *, odp_port_t *);
 int real_dpif_port_del(struct dpif *, odp_port_t, bool local_delete);

@@ -16,6 +16,7 @@
 #include "shim/flow_api.h"
 #include "shim/netdev_dr.h"
 #include "shim/port_del.h"
+#include "shim/tc_flow_api.h"
 #include "unixctl.h"
 #include "util.h"
 
@@ -29,6 +30,9 @@ register_all(void)
 {
     int error = netdev_register_provider(&netdev_dr_class);
 
+    if (!error) {
+        error = tc_flow_api_keep_from_dr_ports();
+    }
     if (!error) {
         error = netdev_register_flow_api_provider(&flow_api_dr);
     }

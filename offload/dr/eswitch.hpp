@@ -33,6 +33,7 @@
 #include "offload/dr/ids.hpp"
 #include "offload/dr/reject.hpp"
 #include "offload/dr/result.hpp"
+#include "offload/dr/software.hpp"
 #include "offload/meter/parameters.hpp"
 
 struct ibv_context;
@@ -172,6 +173,17 @@ public:
     /// what goes on is inside of them. Nothing: the tag is not ours, or its table went too long ago.
     [[nodiscard]] virtual std::optional<TableKey> table_of(std::uint32_t tag) const noexcept = 0;
 
+    // Copies for software (software.hpp), of all ports.
+    /// Leads copies to this raw packet QP on pd(), or from the queue before to this one: each copy reaches one of the
+    /// two, and the old one gets nothing more when this returns. Until there is a queue, megaflows that need copies are
+    /// rejected. An error: all stays as it was.
+    [[nodiscard]] virtual Result<void> lead_copies(ibv_qp* qp) noexcept = 0;
+    /// No megaflow in the device needs copies, and none is under way to the queue, when this returns.
+    virtual void stop_copies() noexcept = 0;
+    /// What is to be done to a copy that came up with this flow tag. Nothing: the tag is not ours, or all megaflows
+    /// that had such work went too long ago.
+    [[nodiscard]] virtual std::shared_ptr<const SoftwareWork> work_of(std::uint32_t tag) const noexcept = 0;
+
     /// Removes every megaflow whose in_port is `port`, or all.
     virtual void flush(std::optional<OdpPort> port) noexcept = 0;
 
@@ -204,6 +216,7 @@ public:
         std::uint64_t packets, bytes;               ///< by offloaded rules since start, those gone included
         std::uint64_t misses;                       ///< packets that the FDB sent up
         std::uint64_t kept_rules;   ///< of megaflows that are gone: the device would not destroy them, they go on
+        std::uint64_t copies = 0;   ///< that the device led to the queues for them; what a queue had no room for, too
     };
     [[nodiscard]] virtual Totals totals() const noexcept = 0;
 

@@ -49,7 +49,8 @@ private:
         std::set<std::string> ends;
         for (const VportId vport : path.vports) ends.insert(place_of(vport));
         for (const TableKey table : path.tables) ends.insert(Pipeline::node_of(table));
-        if (path.ends() == 0) ends.insert(drop());
+        if (path.software) ends.insert(Pipeline::node_of_copy(*path.software));
+        if (path.ends() == 0 && !path.software) ends.insert(drop());
         const std::string branches = fmt::format("{} +{}", Pipeline::node_of(group.table), depth + 1);
         if (!path.branches.empty()) ends.insert(branches);
         for (const std::string& end : ends) {

@@ -14,7 +14,9 @@
 
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <shared_mutex>
 #include <span>
@@ -63,6 +65,10 @@ public:
     std::optional<TableKey> table_of(std::uint32_t tag) const noexcept override {
         return pipeline_->tables().key_of(tag);
     }
+    Result<void> lead_copies(ibv_qp* qp) noexcept override;
+    void stop_copies() noexcept override;
+    std::shared_ptr<const SoftwareWork> work_of(std::uint32_t tag) const noexcept override;
+
     void flush(std::optional<OdpPort> port) noexcept override;
 
     std::string show(bool verbose, const PortNames& names) const override;
@@ -155,6 +161,16 @@ private:
                        const tl::expected<meter::Parameters, meter::Refusal>& parameters) noexcept;
     /// With their shard locked and ports_mutex_ shared.
     void recompile(std::span<Flow* const> flows) noexcept;
+    /// Runs what may be out of memory. The message fits into a string without memory.
+    template <typename Body>
+    static auto with_memory(Body&& body) noexcept -> decltype(body()) {
+        try {
+            return body();
+        } catch (const std::bad_alloc&) {
+            return tl::unexpected(Error{ENOMEM, "out of memory"});
+        }
+    }
+    void let_copies(bool lead) noexcept;   ///< with port_changes_ locked
     void map_port(const PortSpec& spec);
     void unmap_port(const PortSpec& spec) noexcept;
     [[nodiscard]] Port* port_of(VportId vport) const noexcept;

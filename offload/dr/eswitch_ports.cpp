@@ -11,16 +11,6 @@ namespace {
 
 constexpr OdpPort unknown_odp_port{UINT32_MAX};
 
-/// Runs what may be out of memory. The message fits into a string without memory.
-template <typename Body>
-auto with_memory(Body&& body) noexcept -> decltype(body()) {
-    try {
-        return body();
-    } catch (const std::bad_alloc&) {
-        return tl::unexpected(Error{ENOMEM, "out of memory"});
-    }
-}
-
 }  // namespace
 
 EswitchImpl::Port* EswitchImpl::port_of(VportId vport) const noexcept {

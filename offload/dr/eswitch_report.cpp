@@ -79,6 +79,7 @@ Eswitch::Totals EswitchImpl::totals() const noexcept {
     const FlowStats misses = pipeline_->misses();
     counters_->bring_up_to_date();
     const FlowStats all = counters_->total();
+    const std::uint64_t copies = pipeline_->copies();
     std::lock_guard lock(kept_mutex_);
     return {reasons_.count(ReasonTable::Kind::offloaded),
             reasons_.count(ReasonTable::Kind::rejected),
@@ -86,7 +87,8 @@ Eswitch::Totals EswitchImpl::totals() const noexcept {
             all.packets,
             all.bytes,
             misses.packets,
-            kept_.size()};
+            kept_.size(),
+            copies};
 }
 
 std::string EswitchImpl::show(bool verbose, const PortNames& names) const {
@@ -97,6 +99,7 @@ std::string EswitchImpl::show(bool verbose, const PortNames& names) const {
         "hits: {} packets, {} bytes; misses: {} packets\n",
         device(), caps_.steering_format, caps_.manager_vport.value, sums.offloaded, sums.rejected, sums.failed,
         sums.packets, sums.bytes, sums.misses);
+    if (sums.copies != 0) text += fmt::format("copies for software: {} packets\n", sums.copies);
     if (leaked_objects() != 0) text += fmt::format("objects that the device would not destroy: {}\n", leaked_objects());
     if (counters_->failed_polls() != 0) text += fmt::format("failed counter queries: {}\n", counters_->failed_polls());
     const auto map_lock = read_ports();

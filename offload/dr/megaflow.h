@@ -3,7 +3,8 @@
  * Made by the C shim out of OVS's `struct match` and netlink actions, or by a test. Nothing behind it knows OVS. The
  * shim clears each mask bit that it carries over; the names of all fields that have no place here are left in
  * `unsupported_match`, the name of each action that has none in an OVSDR_ACTION_UNSUPPORTED entry. The value owns
- * nothing: names point at static storage, a tunnel's header at bytes that whoever made the value keeps as long as it.
+ * nothing: names point at static storage, a tunnel's header and software's actions at bytes that whoever made the value
+ * keeps as long as it.
  *
  * Byte order: `be` fields are as on the wire, all others are the host's.
  */
@@ -81,6 +82,7 @@ enum ovsdr_action_type {
     OVSDR_ACTION_COPY_BEGIN,     /* up to COPY_END: for a copy; the packet goes on behind it as it was here */
     OVSDR_ACTION_COPY_END,
     OVSDR_ACTION_METER,          /* what exceeds this meter is dropped here */
+    OVSDR_ACTION_SOFTWARE,       /* a copy goes to software as the packet is here; the packet itself goes on */
     OVSDR_ACTION_UNSUPPORTED,
 };
 
@@ -119,6 +121,16 @@ struct ovsdr_tunnel_push {
 
 enum { OVSDR_MAX_TUNNEL_HEADER = 512 };   /* bytes; OVS has no longer ones */
 
+/* What software does to a copy. Equal bytes are equal work; nothing in offload/ looks into them. */
+struct ovsdr_software {
+    const uint8_t *actions;      /* NULL in a value that keeps them elsewhere (megaflow_store.hpp) */
+    uint16_t actions_size;       /* 1 to OVSDR_MAX_SOFTWARE_ACTIONS; longer ones are OVSDR_ACTION_UNSUPPORTED */
+    uint32_t one_of;             /* one of so many packets is copied, at random; 1: each */
+    const char *name;            /* of what is done, for people and reasons: "userspace"; static storage */
+};
+
+enum { OVSDR_MAX_SOFTWARE_ACTIONS = 512 };   /* bytes */
+
 struct ovsdr_action {
     enum ovsdr_action_type type;
     union {
@@ -132,6 +144,7 @@ struct ovsdr_action {
         uint32_t tunnel_port;           /* of TUNNEL_POP: datapath port number */
         uint32_t recirc_id;
         uint32_t meter;                 /* the datapath's number of it */
+        struct ovsdr_software software;
         const char *unsupported;        /* OVS_ACTION_ATTR_*'s name without prefix, lower case: "meter", "ct" */
     };
 };

@@ -54,8 +54,21 @@ std::span<const ovsdr_action> given_actions(const ovsdr_megaflow& megaflow) noex
     return {megaflow.actions, std::min<std::size_t>(megaflow.n_actions, OVSDR_MAX_ACTIONS)};
 }
 
-std::string_view header_of(const ovsdr_tunnel_push& push) noexcept {
-    return {reinterpret_cast<const char*>(push.header), push.header_size};
+/// What the action points at: a tunnel's header, software's actions. Of most it is empty.
+std::string_view payload_of(const ovsdr_action& action) noexcept {
+    const auto text = [](const std::uint8_t* bytes, std::size_t size) {
+        return std::string_view(reinterpret_cast<const char*>(bytes), size);
+    };
+    if (action.type == OVSDR_ACTION_TUNNEL_PUSH) return text(action.tunnel_push.header, action.tunnel_push.header_size);
+    if (action.type == OVSDR_ACTION_SOFTWARE) return text(action.software.actions, action.software.actions_size);
+    return {};
+}
+
+/// Where it points; nothing where it has no payload.
+const std::uint8_t** payload_pointer(ovsdr_action& action) noexcept {
+    if (action.type == OVSDR_ACTION_TUNNEL_PUSH) return &action.tunnel_push.header;
+    if (action.type == OVSDR_ACTION_SOFTWARE) return &action.software.actions;
+    return nullptr;
 }
 
 /// Of one as it is given. Differs where same() does not hold, mostly.
@@ -69,10 +82,12 @@ std::uint64_t bits_of(const ovsdr_action& action) noexcept {
         case OVSDR_ACTION_TUNNEL_PUSH:
             return type ^ (std::uint64_t{action.tunnel_push.header_size} << 32) ^
                    (std::uint64_t{action.tunnel_push.udp_source_first} << 16) ^ action.tunnel_push.udp_source_end ^
-                   std::hash<std::string_view>{}(header_of(action.tunnel_push));
+                   std::hash<std::string_view>{}(payload_of(action));
         case OVSDR_ACTION_TUNNEL_POP: return type ^ action.tunnel_port;
         case OVSDR_ACTION_RECIRC: return type ^ action.recirc_id;
         case OVSDR_ACTION_METER: return type ^ action.meter;
+        case OVSDR_ACTION_SOFTWARE:
+            return type ^ action.software.one_of ^ std::hash<std::string_view>{}(payload_of(action));
         case OVSDR_ACTION_POP_VLAN:
         case OVSDR_ACTION_COPY_BEGIN:
         case OVSDR_ACTION_COPY_END: return type;
@@ -81,7 +96,7 @@ std::uint64_t bits_of(const ovsdr_action& action) noexcept {
     return type;
 }
 
-/// But for the bytes of tunnel headers.
+/// But for what actions point at.
 bool same(const ovsdr_tunnel_push& left, const ovsdr_tunnel_push& right) noexcept {
     return left.header_size == right.header_size && left.udp_source_first == right.udp_source_first &&
            left.udp_source_end == right.udp_source_end;
@@ -98,6 +113,10 @@ bool same(const ovsdr_action& left, const ovsdr_action& right) noexcept {
         case OVSDR_ACTION_TUNNEL_POP: return left.tunnel_port == right.tunnel_port;
         case OVSDR_ACTION_RECIRC: return left.recirc_id == right.recirc_id;
         case OVSDR_ACTION_METER: return left.meter == right.meter;
+        case OVSDR_ACTION_SOFTWARE:
+            return left.software.one_of == right.software.one_of &&
+                   left.software.actions_size == right.software.actions_size &&
+                   left.software.name == right.software.name;
         case OVSDR_ACTION_POP_VLAN:
         case OVSDR_ACTION_COPY_BEGIN:
         case OVSDR_ACTION_COPY_END: return true;
@@ -127,14 +146,13 @@ std::string_view bytes_of(const std::vector<std::uint8_t>& bytes) noexcept {
     return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-/// The headers of `given` are those in `headers`, one behind the other.
-bool same_headers(std::span<const ovsdr_action> given, const std::vector<std::uint8_t>& headers) noexcept {
-    std::string_view left = bytes_of(headers);
+/// The payloads of `given` are those in `payloads`, one behind the other.
+bool same_payloads(std::span<const ovsdr_action> given, const std::vector<std::uint8_t>& payloads) noexcept {
+    std::string_view left = bytes_of(payloads);
     for (const ovsdr_action& action : given) {
-        if (action.type != OVSDR_ACTION_TUNNEL_PUSH) continue;
-        const std::string_view header = header_of(action.tunnel_push);
-        if (!left.starts_with(header)) return false;
-        left.remove_prefix(header.size());
+        const std::string_view payload = payload_of(action);
+        if (!left.starts_with(payload)) return false;
+        left.remove_prefix(payload.size());
     }
     return left.empty();
 }
@@ -154,9 +172,9 @@ MegaflowParts::Actions MegaflowParts::actions_of(const ovsdr_megaflow& megaflow)
     Actions actions{megaflow.n_actions, {given.begin(), given.end()}};
     for (ovsdr_action& action : actions.kept) {
         actions.tunnels |= action.type == OVSDR_ACTION_TUNNEL_PUSH || action.type == OVSDR_ACTION_TUNNEL_POP;
-        if (action.type != OVSDR_ACTION_TUNNEL_PUSH) continue;
-        const std::uint8_t* header = std::exchange(action.tunnel_push.header, nullptr);
-        actions.headers.insert(actions.headers.end(), header, header + action.tunnel_push.header_size);
+        const std::string_view payload = payload_of(action);
+        actions.payloads.insert(actions.payloads.end(), payload.begin(), payload.end());
+        if (const std::uint8_t** pointer = payload_pointer(action)) *pointer = nullptr;
     }
     return actions;
 }
@@ -179,7 +197,7 @@ bool MegaflowParts::Equal::operator()(const Wildcards& left, const Wildcards& ri
 
 bool MegaflowParts::Equal::operator()(const Actions& left, const ovsdr_megaflow& right) const noexcept {
     const auto given = given_actions(right);
-    return left.length == right.n_actions && equal(left.kept, given) && same_headers(given, left.headers);
+    return left.length == right.n_actions && equal(left.kept, given) && same_payloads(given, left.payloads);
 }
 
 StoredMegaflow::StoredMegaflow(const ovsdr_megaflow& megaflow, MegaflowParts& parts)
@@ -198,11 +216,12 @@ ovsdr_megaflow StoredMegaflow::restore() const noexcept {
     }
     megaflow.n_actions = actions_->length;
     std::ranges::copy(actions_->kept, megaflow.actions);
-    const std::uint8_t* header = actions_->headers.data();
+    const std::uint8_t* payload = actions_->payloads.data();
     for (std::size_t i = 0; i < actions_->kept.size(); ++i) {
-        if (megaflow.actions[i].type != OVSDR_ACTION_TUNNEL_PUSH) continue;
-        megaflow.actions[i].tunnel_push.header = header;
-        header += megaflow.actions[i].tunnel_push.header_size;
+        const std::uint8_t** pointer = payload_pointer(megaflow.actions[i]);
+        if (pointer == nullptr) continue;
+        *pointer = payload;
+        payload += payload_of(megaflow.actions[i]).size();
     }
     return megaflow;
 }
@@ -241,6 +260,10 @@ bool StoredMegaflow::meets(std::uint32_t number) const noexcept {
     return std::ranges::any_of(actions_->kept, [number](const ovsdr_action& action) {
         return action.type == OVSDR_ACTION_METER && action.meter == number;
     });
+}
+
+bool StoredMegaflow::has_software() const noexcept {
+    return std::ranges::count(actions_->kept, OVSDR_ACTION_SOFTWARE, &ovsdr_action::type) != 0;
 }
 
 bool StoredMegaflow::has_tunnel() const noexcept {

@@ -36,8 +36,8 @@ public:
     [[nodiscard]] static Wildcards wildcards_of(const ovsdr_megaflow& megaflow) noexcept;
     struct Actions {
         std::uint32_t length = 0;          ///< as given; no more than OVSDR_MAX_ACTIONS are kept
-        std::vector<ovsdr_action> kept;    ///< they point at no tunnel headers
-        std::vector<std::uint8_t> headers{};   ///< of tunnels, one behind the other
+        std::vector<ovsdr_action> kept;    ///< they point nowhere
+        std::vector<std::uint8_t> payloads{};  ///< tunnels' headers and software's actions, one behind the other
         bool tunnels = false;              ///< packets come out of one or go into one
     };
     [[nodiscard]] static Actions actions_of(const ovsdr_megaflow& megaflow);
@@ -99,6 +99,8 @@ public:
     [[nodiscard]] bool has_meter() const noexcept;
     /// This meter is among its actions.
     [[nodiscard]] bool meets(std::uint32_t number) const noexcept;
+    /// Software gets copies of its packets.
+    [[nodiscard]] bool has_software() const noexcept;
     /// It encapsulates packets or takes them out of a tunnel, or they come from one.
     [[nodiscard]] bool has_tunnel() const noexcept;
     /// It has been given a megaflow.

@@ -35,15 +35,10 @@ public:
         FUZZ_CHECK(opened);
         eswitch_ = *opened;
         for (const Port& port : ports) {
-            const auto ib_port = dr::find_ib_port(eswitch_->context(), {port.vport});
-            FUZZ_CHECK(ib_port);
-            auto queue = slowpath::PortQueue::create(
-                {.context = eswitch_->context(), .pd = eswitch_->pd(), .ib_port = ib_port->number});
-            FUZZ_CHECK(queue);
-            queues_.push_back(std::move(*queue));
-            FUZZ_CHECK(eswitch_->attach_port({{port.odp}, {port.vport}, "port", queues_.back()->qp(),
-                                              queues_.back()->sqn()}));
+            const slowpath::PortQueue& queue = add_queue({port.vport});
+            FUZZ_CHECK(eswitch_->attach_port({{port.odp}, {port.vport}, "port", queue.qp(), queue.sqn()}));
         }
+        FUZZ_CHECK(eswitch_->lead_copies(add_queue({0}).qp()));
         for (const dr::TunnelPort& tunnel : fuzz::tunnel_ports) eswitch_->set_tunnel_port(tunnel);
     }
 
@@ -74,6 +69,16 @@ public:
     }
 
 private:
+    const slowpath::PortQueue& add_queue(dr::VportId vport) {
+        const auto ib_port = dr::find_ib_port(eswitch_->context(), vport);
+        FUZZ_CHECK(ib_port);
+        auto queue = slowpath::PortQueue::create(
+            {.context = eswitch_->context(), .pd = eswitch_->pd(), .ib_port = ib_port->number});
+        FUZZ_CHECK(queue);
+        queues_.push_back(std::move(*queue));
+        return *queues_.back();
+    }
+
     std::uint64_t taken_ = 0, refused_ = 0;
     std::shared_ptr<dr::Eswitch> eswitch_;
     std::vector<std::unique_ptr<slowpath::PortQueue>> queues_;

@@ -34,6 +34,10 @@ inline void check_actions(const ovsdr_megaflow& megaflow) {
         if (action.type == OVSDR_ACTION_TUNNEL_PUSH) {
             FUZZ_CHECK(action.tunnel_push.header_size <= OVSDR_MAX_TUNNEL_HEADER);
         }
+        if (action.type == OVSDR_ACTION_SOFTWARE) {
+            FUZZ_CHECK(action.software.actions_size > 0 && action.software.one_of > 0);
+            FUZZ_CHECK(action.software.actions_size <= OVSDR_MAX_SOFTWARE_ACTIONS);
+        }
         if (action.type == OVSDR_ACTION_UNSUPPORTED) FUZZ_CHECK(std::strlen(action.unsupported) > 0);
         if (action.type == OVSDR_ACTION_COPY_BEGIN) ++depth;
         if (action.type == OVSDR_ACTION_COPY_END) FUZZ_CHECK(--depth >= 0);

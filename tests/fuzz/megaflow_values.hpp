@@ -258,13 +258,14 @@ private:
     ovsdr_action_type action_type() {
         if (odd()) return OVSDR_ACTION_UNSUPPORTED;
         if (pop_ != 0 ? percent(70) : odd()) return OVSDR_ACTION_TUNNEL_POP;
-        const auto die = input_.ConsumeIntegralInRange<unsigned>(0, 19);
+        const auto die = input_.ConsumeIntegralInRange<unsigned>(0, 21);
         if (in_tunnel_ || die < 9) return OVSDR_ACTION_OUTPUT;
         if (die < 13) return OVSDR_ACTION_SET;
         if (die < 15) return OVSDR_ACTION_PUSH_VLAN;
         if (die < 16) return OVSDR_ACTION_POP_VLAN;
         if (die < 17) return OVSDR_ACTION_RECIRC;
         if (die < 18) return OVSDR_ACTION_TUNNEL_PUSH;
+        if (die < 20) return OVSDR_ACTION_SOFTWARE;
         if (open_copies_ == 0) return OVSDR_ACTION_COPY_BEGIN;
         return OVSDR_ACTION_COPY_END;
     }
@@ -285,6 +286,7 @@ private:
             case OVSDR_ACTION_RECIRC:
                 action.recirc_id = input_.PickValueInArray<std::uint32_t>({7, 8, 9});
                 break;
+            case OVSDR_ACTION_SOFTWARE: software(action.software); break;
             case OVSDR_ACTION_UNSUPPORTED: action.unsupported = "ct"; break;
             case OVSDR_ACTION_COPY_BEGIN: ++open_copies_; break;
             case OVSDR_ACTION_COPY_END: --open_copies_; break;
@@ -297,6 +299,13 @@ private:
         const auto& bytes = *value_.headers.back();
         push = {bytes.data(), static_cast<std::uint16_t>(bytes.size()), 32768, 61000};
         in_tunnel_ = !odd();
+    }
+
+    void software(ovsdr_software& software) {
+        static constexpr std::uint8_t bytes[OVSDR_MAX_SOFTWARE_ACTIONS] = {};
+        const auto size = input_.PickValueInArray<std::uint16_t>({1, 2, 3, OVSDR_MAX_SOFTWARE_ACTIONS});
+        const auto one_of = input_.PickValueInArray<std::uint32_t>({1, 1, 2, 64});
+        software = {bytes, size, odd() ? std::max(1U, any<std::uint32_t>()) : one_of, "userspace"};
     }
 
     FuzzedDataProvider& input_;

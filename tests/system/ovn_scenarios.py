@@ -33,6 +33,7 @@ STATELESS = Scenario("stateless ACLs", "filtered1", "filtered2", "10.5.0.2")
 OUT = Scenario("gateway, out", "inside1", "outside", OUTSIDE)
 FLOATING_IN = Scenario("stateless floating IP, in", "outside", "floating1", FLOATING_IP)
 RATED = 'inport == "marked1"'
+LOGGED = 'inport == "filtered1" && ip4'
 
 LOCAL = [
     PLAIN_L2,
@@ -51,6 +52,10 @@ LOCAL = [
     Scenario("QoS with a rate", "marked1", "marked2", "10.6.0.2",
              **during(f"qos-add marked from-lport 200 '{RATED}' rate=400000 burst=40000",
                       f"qos-del marked from-lport 200 '{RATED}'")),
+    Scenario("ACL with a log", "filtered1", "filtered2", "10.5.0.2",
+             **during("meter-add logs drop 10 pktps\n"
+                      f"--log --meter=logs acl-add filtered from-lport 1002 '{LOGGED}' allow-stateless",
+                      f"acl-del filtered from-lport 1002 '{LOGGED}'\nmeter-del logs")),
 ]
 
 BETWEEN = [
@@ -127,9 +132,6 @@ SOFTWARE = [
              **during("acl-add plain from-lport 1001 'inport == \"plain3\" && ip4' allow-related", "acl-del plain")),
     Scenario("stateful ACL for ICMP", "plain1", "plain2", "10.1.0.2", **why(*TRACKING),
              **during("acl-add plain from-lport 1001 icmp4 allow-related", "acl-del plain")),
-    Scenario("ACL with a log (ping)", "filtered1", "filtered2", "10.5.0.2", only_ping=True, **why("action: userspace"),
-             **during("--log acl-add filtered from-lport 1002 'inport == \"filtered1\" && icmp4' allow-stateless",
-                      "acl-del filtered from-lport 1002 'inport == \"filtered1\" && icmp4'")),
     Scenario("load balancer", "left1", "right1", "10.99.0.1",
              **why(*TRACKING, "action: ct_clear", "action: hash", "match: dp_hash"),
              **during("lb-add balancer 10.99.0.1 10.4.0.1\nls-lb-add left balancer",

@@ -89,13 +89,15 @@ SEVERAL_QUEUES = {"ibv_create_wq", "ibv_modify_wq", "ibv_post_wq_recv", "ibv_cre
 METERS = {"mlx5dv_dr_action_create_aso", "mlx5dv_devx_obj_modify", "mlx5dv_devx_query_eqn", "mlx5dv_set_ctrl_seg",
           "mlx5dv_devx_alloc_uar", "mlx5dv_devx_free_uar", "mlx5dv_devx_umem_reg", "mlx5dv_devx_umem_dereg",
           "mlx5dv_dr_action_create_flow_meter", "mlx5dv_dr_action_modify_flow_meter"}
+# While a sampled flow is installed: test_sflow.py.
+SAMPLERS = {"mlx5dv_dr_action_create_flow_sampler"}
 # When the device tells of a change.
 EVENT = {"mlx5dv_devx_get_event"}
 
 
 def test_each_call_of_the_provider_has_its_place() -> None:
     placed = set(OPEN) | OPEN_HARMLESS | OPEN_LOGGED | set(INSTALL) | RUNNING | FLOW_GOES | ALL_GO | MTU_GROWS | EVENT
-    placed |= TUNNELS | SEVERAL_QUEUES | METERS
+    placed |= TUNNELS | SEVERAL_QUEUES | METERS | SAMPLERS
     assert placed == provider_calls.that_can_fail()
 
 

@@ -73,6 +73,11 @@ def program(explanation: dict[str, Any]) -> tuple[str, str]:
     return found[1], "count, " + found[2]
 
 
+def nameless(actions: str) -> str:
+    """What software does names ports by the datapath's numbers, which drcompile does not have."""
+    return re.sub(r"copy to software.*?, from datapath port \d+", "copy to software", actions)
+
+
 def test_it_says_what_the_switch_says(mixed: Lab) -> None:
     lab = mixed
     vm1, vm2, uplink = lab.guests[0], lab.guests[1], lab.guests[-1]
@@ -98,7 +103,7 @@ def test_it_says_what_the_switch_says(mixed: Lab) -> None:
         assert theirs is not None
         assert mine["offloaded"] == theirs["offloaded"], (flow.text, mine, theirs)
         if mine["offloaded"]:
-            assert (mine["match"], mine["actions"]) == program(theirs), flow.text
+            assert (mine["match"], nameless(mine["actions"])) == tuple(map(nameless, program(theirs))), flow.text
             offloaded += 1
         else:
             assert mine["reasons"] == theirs["reasons"], flow.text

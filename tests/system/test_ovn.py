@@ -8,6 +8,7 @@ from typing import Iterator
 import pytest
 from helpers import figure
 from lab import stats
+from lab.command import wait_until
 from lab.ovn import OvnLab, missing_programs
 from lab.traffic import ping, send_frames, udp_frame
 from lab.workspace import Workspace
@@ -139,6 +140,27 @@ def test_packets_are_marked_and_routed(ovn: OvnLab) -> None:
     assert [packet.tos for packet in marked] == [46 << 2] * 10
     routed = echo_requests(ovn, "left1", "right1", "10.4.0.1")
     assert [packet.ttl for packet in routed] == [63] * 10
+
+
+def test_a_logged_acl_is_logged_and_its_meter_limits_the_log(ovn: OvnLab) -> None:
+    """All packets pass, in the NIC. As with stock OVS, its megaflow has only the log's lines metered."""
+    scenario = next(one for one in LOCAL if one.name == "ACL with a log")
+    log = ovn.hypervisors[0].switch.folder / "ovn-controller.log"
+
+    def lines() -> int:
+        return log.read_text(errors="replace").count("|acl_log(")
+
+    ovn.configure(scenario.commands)
+    before = lines()
+    start = time.monotonic()
+    result = ping(ovn.namespace(scenario.source), scenario.address, count=100, interval=0.01)
+    seconds = time.monotonic() - start
+    wait_until(lambda: lines() >= before + 10, 10, "a burst of the log's lines")
+    ovn.configure(scenario.undo)
+    logged = lines() - before
+    figure(f"a log at 10 lines a second: {logged} lines of {result.sent} packets in {seconds:.1f} s")
+    assert result.received == result.sent
+    assert logged <= 10 + 10 * (seconds + 1)
 
 
 def test_a_localnet_has_its_tag_on_the_wire(ovn: OvnLab) -> None:

@@ -16,7 +16,7 @@ struct Profile {
 
 inline constexpr std::array profiles{
     Profile{"cx5", {.steering_format = 0, .icmp_v4 = false, .icmp_v6 = false, .tells_geneve_option = false,
-                    .meters_end_rules = true}},
+                    .samples = false, .meters_end_rules = true}},
     Profile{"cx6dx", {.steering_format = 1}},
     Profile{"cx7", {.steering_format = 2}},
 };

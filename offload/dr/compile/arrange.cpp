@@ -59,6 +59,10 @@ public:
         if (depth > max_depth) {
             return obstacles_.add(RejectReason::unsupported_order, "actions that need too many tables in a row");
         }
+        if (path.software) {   // marks the packet, and leads it up or on: every device takes that
+            for (Path& branch : path.branches) rule(branch, OrderState::none, depth + 1);
+            return;
+        }
         const bool counts = state == OrderState::counted;
         Changes done;
         Changes& left = path.changes;
@@ -88,7 +92,9 @@ public:
         }
         path.changes = std::move(done);
         if (path.ends() > 1 && path.ends() != path.vports.size() && !caps_.copies_to_table) {
-            obstacles_.add(RejectReason::device_limit, "outputs before and after another action",
+            const bool software = std::ranges::any_of(path.branches, &Path::is_copy);
+            obstacles_.add(RejectReason::device_limit,
+                           software ? StaticName("copy to software") : "outputs before and after another action",
                            " (no copies to tables)");
         }
         for (Path& branch : path.branches) rule(branch, OrderState::none, depth + 1);
@@ -138,6 +144,7 @@ Path join(std::vector<Path> legs) {
         if (leg.changes.none()) {
             path.vports = std::move(leg.vports);
             path.tables = std::move(leg.tables);
+            std::ranges::move(leg.branches, std::back_inserter(path.branches));
         } else {
             path.branches.push_back(std::move(leg));
         }
@@ -146,7 +153,29 @@ Path join(std::vector<Path> legs) {
     return path;
 }
 
-void arrange(Path& path, Side side, const DeviceCaps& caps, std::size_t meters, Obstacles& obstacles) {
+Path sample(Path path) {
+    std::vector<Path> samples;
+    for (Path& branch : std::exchange(path.branches, {})) {
+        const bool samples_here = branch.software && branch.software->samples();
+        (samples_here ? samples : path.branches).push_back(samples_here ? std::move(branch) : sample(std::move(branch)));
+    }
+    if (samples.empty()) return path;
+    Changes before = std::exchange(path.changes, {});
+    if (path.vports.empty() && path.tables.empty() && path.branches.size() == 1) {
+        Path only = std::move(path.branches.front());
+        path = std::move(only);
+    }
+    for (auto each = samples.rbegin(); each != samples.rend(); ++each) {
+        each->branches.push_back(std::move(path));
+        path = std::move(*each);
+    }
+    if (before.none()) return path;
+    Path changed{std::move(before), {}, {}, {}};
+    changed.branches.push_back(std::move(path));
+    return changed;
+}
+
+void arrange(Path& path, Side side, const DeviceCaps& caps, std::size_t in_front, Obstacles& obstacles) {
     const bool wire = side == Side::wire;
     const auto decapsulates = [](const Changes& changes) { return changes.decapsulates; };
     const auto pops = [](const Changes& changes) { return changes.pops != 0; };
@@ -161,23 +190,31 @@ void arrange(Path& path, Side side, const DeviceCaps& caps, std::size_t meters, 
     const bool cannot_decapsulate = !caps.decapsulates && any_change(path, decapsulates);
     if (cannot_decapsulate) obstacles.add(RejectReason::device_limit, "decapsulation");
     if (cannot_pop || cannot_push || cannot_encapsulate || cannot_decapsulate) return;
-    Arranger(side, caps, obstacles).rule(path, OrderState::counted, static_cast<unsigned>(meters));
+    Arranger(side, caps, obstacles).rule(path, OrderState::counted, static_cast<unsigned>(in_front));
 }
 
-Path meter(Path path, std::span<const MeterUse> meters, Side side, const DeviceCaps& caps) {
+Path put_in_front(Path path, std::span<const Front> front, Side side, const DeviceCaps& caps) {
     const auto behind = [](Path rest) {
         Path rule;
         rule.branches.push_back(std::move(rest));
         return rule;
     };
-    if (meters.empty()) return path;
+    if (front.empty()) return path;
     // A meter takes the frame inside of a tunnel: a rule before it takes that out.
     const bool decapsulates = std::exchange(path.changes.decapsulates, false);
     // What counts the bytes that passed must not take a tag off before.
     if (side == Side::wire && caps.counts_after_pop() && path.changes.pops != 0) path = behind(std::move(path));
-    for (auto use = meters.rbegin(); use != meters.rend(); ++use) {
+    for (auto each = front.rbegin(); each != front.rend(); ++each) {
         path = behind(std::move(path));
-        path.meter = *use;
+        const auto* copy = std::get_if<SoftwareCopy>(&*each);
+        if (copy == nullptr) {
+            path.meter = std::get<MeterUse>(*each);
+        } else if (copy->samples()) {
+            path.software = *copy;
+        } else {
+            path.branches.push_back({.software = *copy});
+            std::ranges::sort(path.branches);
+        }
     }
     if (decapsulates) path = behind(std::move(path));
     path.changes.decapsulates = decapsulates;

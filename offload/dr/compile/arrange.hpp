@@ -4,13 +4,18 @@
 // branch each. arrange(): a device takes actions in certain orders only, and fewer than that on one side of the FDB
 // (device/action_order.hpp). Each rule begins anew, so whatever may not follow goes on along a branch.
 //
-// meter(): a rule for each meter, in front of all else but decapsulation. The rules behind them count what passed, with
-// the length that the packets had when they met the meter.
+// sample(): one of several packets is copied for software by a rule of its own, behind the changes and in front of
+// where the packet goes.
+//
+// put_in_front(): a rule for each meter, and for the copies that are taken before the last of them, in front of all
+// else but decapsulation. The rules behind meters count what passed, with the length that the packets had when they met
+// the meter.
 //
 // Threads: pure functions.
 #pragma once
 
 #include <span>
+#include <variant>
 #include <vector>
 
 #include "offload/dr/compile/obstacles.hpp"
@@ -23,11 +28,15 @@ namespace ovsdr::dr {
 /// `legs`: with distinct changes, each with an end.
 [[nodiscard]] Path join(std::vector<Path> legs);
 
-/// `path`: of a megaflow's rule, which counts, with so many rules in front for meters. Adds what no order can mend to
-/// `obstacles`.
-void arrange(Path& path, Side side, const DeviceCaps& caps, std::size_t meters, Obstacles& obstacles);
+/// Of samples among its branches, which have none of their own, the path of packets that meet them.
+[[nodiscard]] Path sample(Path path);
 
-/// The path of packets that meet the meters first, one after the other. `path` is arranged.
-[[nodiscard]] Path meter(Path path, std::span<const MeterUse> meters, Side side, const DeviceCaps& caps);
+/// `path`: of a megaflow's rule, which counts, with so many rules in front. Adds what no order can mend to `obstacles`.
+void arrange(Path& path, Side side, const DeviceCaps& caps, std::size_t in_front, Obstacles& obstacles);
+
+/// What packets meet before all else.
+using Front = std::variant<MeterUse, SoftwareCopy>;
+/// The path of packets that meet these first, one after the other. `path` is arranged.
+[[nodiscard]] Path put_in_front(Path path, std::span<const Front> front, Side side, const DeviceCaps& caps);
 
 }  // namespace ovsdr::dr

@@ -44,7 +44,9 @@ Compiled<RulePlan> compile(const ovsdr_megaflow& megaflow, const PortMap& ports,
         obstacles.add(RejectReason::too_many_actions, "more than a megaflow may have",
                       fmt::format(": {}, the most is {}", megaflow.n_actions, n_actions));
     }
-    Path path = compile_actions({megaflow.actions, n_actions}, match, ports, caps, choices, obstacles);
+    Packets packets{OdpPort{megaflow.key.in_port}};
+    if (tunnel != nullptr) packets.tunnel = {megaflow.tunnel_key, megaflow.tunnel_mask};
+    Path path = compile_actions({megaflow.actions, n_actions}, match, packets, ports, caps, choices, obstacles);
     const int popped = match.source == uplink_vport && caps.counts_after_pop() ? path.changes.pops : 0;
     int uncounted = popped * bytes_per_tag;
     const bool counts_inner = path.changes.decapsulates && caps.counts_after_decapsulation();

@@ -43,11 +43,18 @@ using Compiled = tl::expected<T, Reject>;
 [[nodiscard]] MatchPlan compile_match(const ovsdr_flow_fields& key, ovsdr_flow_fields mask, const PortMap& ports,
                                       const DeviceCaps& caps, Obstacles& obstacles) noexcept;
 
-/// `match` and `obstacles`: of the same megaflow, since what is allowed depends on the source vport, the tags and the
+/// What software is told of the packets that it gets copies of.
+struct Packets {
+    OdpPort in_port;
+    TunnelMetadata tunnel{};
+};
+
+/// `match`, `packets` and `obstacles`: of the same megaflow, since what is allowed depends on the source vport, the tags and the
 /// headers. Of a megaflow whose in_port was refused, what depends on the source is not looked at. Narrows the match
 /// where an action can be done to fewer packets only.
-[[nodiscard]] Path compile_actions(std::span<const ovsdr_action> actions, MatchPlan& match, const PortMap& ports,
-                                   const DeviceCaps& caps, const Choices& choices, Obstacles& obstacles) noexcept;
+[[nodiscard]] Path compile_actions(std::span<const ovsdr_action> actions, MatchPlan& match, const Packets& packets,
+                                   const PortMap& ports, const DeviceCaps& caps, const Choices& choices,
+                                   Obstacles& obstacles) noexcept;
 
 [[nodiscard]] Compiled<RulePlan> compile(const ovsdr_megaflow& megaflow, const PortMap& ports,
                                          const DeviceCaps& caps, const Choices& choices = {}) noexcept;

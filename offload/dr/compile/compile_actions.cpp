@@ -20,30 +20,32 @@ namespace {
 constexpr std::uint16_t tpid_customer = 0x8100, tpid_service = 0x88a8;
 constexpr std::uint16_t vlan_present = 0x1000;   ///< OVS's VLAN_CFI, no bit of the wire
 constexpr std::size_t max_pushes = 2;
-constexpr std::size_t most_meters = 3;           ///< each takes a level, and those behind need some too
+constexpr std::size_t most_in_front = 3;         ///< meters: each takes a level, and those behind need some too
 constexpr std::uint8_t proto_tcp = 6, proto_udp = 17, proto_icmpv6 = 58;
 
 /// Follows the megaflow's packet through its actions: what it has become at each place where it goes.
 class ActionCompiler {
 public:
-    ActionCompiler(MatchPlan& match, const PortMap& ports, const DeviceCaps& caps, const Choices& choices,
-                   Obstacles& obstacles) noexcept
-        : match_(match), ports_(ports), caps_(caps), choices_(choices), obstacles_(obstacles),
+    ActionCompiler(MatchPlan& match, const Packets& packets, const PortMap& ports, const DeviceCaps& caps,
+                   const Choices& choices, Obstacles& obstacles) noexcept
+        : match_(match), packets_(packets), ports_(ports), caps_(caps), choices_(choices), obstacles_(obstacles),
           source_is_known_(!obstacles.has(RejectReason::in_port_not_offloaded)) {}
 
     /// A path for each shape in which the packet goes somewhere, in the order in which they were found.
     std::vector<Path> run(std::span<const ovsdr_action> actions) {
         for (const ovsdr_action& action : actions) step(action);
+        if (only_copies()) refuse_copies();
         // A packet that is dropped is counted without its tunnel's headers too, where the device can do that.
         if (legs_.empty() && match_.in_tunnel() && caps_.counts_after_decapsulation()) (void)leg();
         for (Path& leg : legs_) {
             std::ranges::sort(leg.vports);
             std::ranges::sort(leg.tables);
+            std::ranges::sort(leg.branches);
         }
         return std::move(legs_);
     }
     /// That each packet meets before all else, in this order.
-    [[nodiscard]] const std::vector<MeterUse>& meters() const noexcept { return meters_; }
+    [[nodiscard]] const std::vector<Front>& front() const noexcept { return front_; }
 
 private:
     struct Packet {
@@ -70,6 +72,7 @@ private:
             case OVSDR_ACTION_COPY_BEGIN: return outside_.push_back(now_);
             case OVSDR_ACTION_COPY_END: return end_copy();
             case OVSDR_ACTION_METER: return meter(action.meter);
+            case OVSDR_ACTION_SOFTWARE: return give_to_software(action.software);
             case OVSDR_ACTION_UNSUPPORTED: break;
         }
         const bool named = action.type == OVSDR_ACTION_UNSUPPORTED && action.unsupported != nullptr;
@@ -104,10 +107,7 @@ private:
 
     void output(OdpPort odp_port) {
         const PortMap::Port* port = ports_.find(odp_port);
-        if (port == nullptr) {
-            return obstacles_.add({RejectReason::output_not_offloaded,
-                                   "output to a port that is no dr port of this device", {}, odp_port});
-        }
+        if (port == nullptr) return output_by_software(odp_port);
         if (source_is_known_ && port->vport == match_.source) {
             // Uplink to uplink is refused by devices; for other vports whether a packet comes back is not known.
             if (match_.in_tunnel()) {
@@ -121,6 +121,51 @@ private:
             return refuse(RejectReason::unsupported_action, "two outputs to one port", ": " + port->name);
         }
         vports.push_back(port->vport);
+    }
+
+    void output_by_software(OdpPort odp_port) {
+        const Obstacle no_port{RejectReason::output_not_offloaded, "output to a port that is no dr port of this device",
+                               {}, odp_port};
+        const bool can_copy = ports_.leads_copies() && caps_.recirculates && ports_.find_tunnel(odp_port) == nullptr;
+        if (!can_copy) return obstacles_.add(no_port);
+        without_copies_.push_back(no_port);
+        copy({1, {packets_.in_port, packets_.tunnel, odp_port, {}}}, "two outputs to one port");
+    }
+
+    void give_to_software(const ovsdr_software& software) {
+        const StaticName name = software.name != nullptr ? StaticName::of_table(software.name) : "software's actions";
+        if (!caps_.recirculates) {
+            return refuse(RejectReason::device_limit, name, " (NIC_RX has no table but its root)");
+        }
+        if (!ports_.leads_copies()) {
+            return refuse(RejectReason::unsupported_action, name, " (copies for software have no queue)");
+        }
+        if (software.one_of != 1 && !caps_.samples) {
+            return refuse(RejectReason::device_limit, name, " of one in several packets (the device has no sampler)");
+        }
+        without_copies_.push_back({RejectReason::unsupported_action, name});
+        SoftwareWork::Actions actions(software.actions, software.actions + software.actions_size);
+        copy({software.one_of, {packets_.in_port, packets_.tunnel, std::move(actions), name}},
+             "one action of software's twice on the same packet");
+    }
+
+    /// Of the packet as it is here, which goes on.
+    void copy(SoftwareCopy copy, StaticName twice) {
+        Path path{.software = std::move(copy)};
+        auto& branches = leg().branches;
+        if (std::ranges::count(branches, path) != 0) return refuse(RejectReason::unsupported_action, twice);
+        branches.push_back(std::move(path));
+    }
+
+    /// Each packet would go up as before, and nothing be done in the device.
+    [[nodiscard]] bool only_copies() const {
+        return !without_copies_.empty() && front_.empty() && std::ranges::all_of(legs_, [](const Path& leg) {
+                   return leg.vports.empty() && leg.tables.empty() &&
+                          std::ranges::all_of(leg.branches, &Path::is_copy);
+               });
+    }
+    void refuse_copies() {
+        for (Obstacle& obstacle : without_copies_) obstacles_.add(std::move(obstacle));
     }
 
     void recirculate(std::uint32_t recirc_id) {
@@ -186,7 +231,10 @@ private:
         }
         if (!caps_.meters) return refuse(RejectReason::device_limit, "meter", " (the device has none)");
         if (known->refusal) return refuse(RejectReason::device_limit, known->refusal->name, known->refusal->value);
-        if (!legs_.empty()) return refuse(RejectReason::unsupported_order, "meter behind an output");
+        const auto goes_out = [](const Path& leg) { return !leg.vports.empty() || !leg.tables.empty(); };
+        if (std::ranges::any_of(legs_, goes_out)) {
+            return refuse(RejectReason::unsupported_order, "meter behind an output");
+        }
         if (!outside_.empty()) return refuse(RejectReason::unsupported_order, "meter in a copy");
         if (now_.pops != 0 || !now_.pushes.empty() || now_.tunnel) {
             return refuse(RejectReason::unsupported_order, "meter behind a change of the packet's length");
@@ -197,11 +245,27 @@ private:
                           in_tunnel ? StaticName("meter of packets from a tunnel") : "meter behind a recirculation",
                           " (a meter of the device has a table at one level)");
         }
-        if (caps_.meters_end_rules && !meters_.empty()) {
-            return refuse(RejectReason::device_limit, "several meters", " (a rule of the device ends in one)");
+        if (!put_copies_in_front()) {
+            return refuse(RejectReason::unsupported_order, "meter behind a copy of a packet that has been changed");
         }
-        if (meters_.size() == most_meters) return refuse(RejectReason::too_many_actions, "meters");
-        meters_.push_back({number, known->serial});
+        if (caps_.meters_end_rules && !front_.empty()) {
+            const bool metered = std::holds_alternative<MeterUse>(front_.back());
+            return refuse(RejectReason::device_limit,
+                          metered ? StaticName("several meters") : "meter behind a copy to software",
+                          " (a rule of the device ends in one)");
+        }
+        if (front_.size() >= most_in_front) return refuse(RejectReason::too_many_actions, "meters");
+        front_.push_back(MeterUse{number, known->serial});
+    }
+
+    /// Those that were taken before a meter.
+    bool put_copies_in_front() {
+        for (Path& leg : legs_) {
+            if (!leg.changes.none()) return false;
+            for (Path& branch : leg.branches) front_.push_back(std::move(*branch.software));
+        }
+        legs_.clear();
+        return true;
     }
 
     void push(std::uint16_t tpid, std::uint16_t tci) {
@@ -304,6 +368,7 @@ private:
     }
 
     MatchPlan& match_;
+    const Packets& packets_;
     const PortMap& ports_;
     const DeviceCaps& caps_;
     const Choices& choices_;
@@ -312,21 +377,23 @@ private:
     Packet now_;
     std::vector<Packet> outside_;   ///< of the copies that we are in
     std::vector<Path> legs_;
-    std::vector<MeterUse> meters_;
+    std::vector<Front> front_;
+    std::vector<Obstacle> without_copies_;   ///< what each copy would be if there were none
 };
 
 }  // namespace
 
-Path compile_actions(std::span<const ovsdr_action> actions, MatchPlan& match, const PortMap& ports,
-                     const DeviceCaps& caps, const Choices& choices, Obstacles& obstacles) noexcept {
-    ActionCompiler compiler(match, ports, caps, choices, obstacles);
-    Path path = join(compiler.run(actions));
+Path compile_actions(std::span<const ovsdr_action> actions, MatchPlan& match, const Packets& packets,
+                     const PortMap& ports, const DeviceCaps& caps, const Choices& choices,
+                     Obstacles& obstacles) noexcept {
+    ActionCompiler compiler(match, packets, ports, caps, choices, obstacles);
+    Path path = sample(join(compiler.run(actions)));
     if (obstacles.has(RejectReason::in_port_not_offloaded)) return path;
     const Side side = match.source == uplink_vport ? Side::wire : Side::vports;
-    const auto& meters = compiler.meters();
-    const std::size_t in_front = meters.size() + (!meters.empty() && match.in_tunnel() ? 1 : 0);
-    arrange(path, side, caps, in_front, obstacles);
-    return meter(std::move(path), meters, side, caps);
+    const auto& front = compiler.front();
+    const bool taken_out_first = !front.empty() && match.in_tunnel();
+    arrange(path, side, caps, front.size() + (taken_out_first ? 1 : 0), obstacles);
+    return put_in_front(std::move(path), front, side, caps);
 }
 
 }  // namespace ovsdr::dr

@@ -78,6 +78,10 @@ std::string text_of(const Path& path) {
         return fmt::format("meter {} ({}), dest_table (exceeding: drop; {})", path.meter->number, path.meter->serial,
                            text_of(path.branches.front()));
     }
+    if (path.software) {
+        const std::string text = text_of(*path.software);
+        return path.is_copy() ? text : fmt::format("{}; dest_table ({})", text, text_of(path.branches.front()));
+    }
     std::string text = text_of(path.changes), ends;
     for (const VportId vport : path.vports) append(ends, fmt::format("dest_vport {}", vport.value));
     for (const TableKey table : path.tables) append(ends, "dest_table " + text_of(table));
@@ -92,6 +96,7 @@ std::strong_ordering Path::operator<=>(const Path& other) const noexcept {
     if (const auto order = vports <=> other.vports; order != 0) return order;
     if (const auto order = tables <=> other.tables; order != 0) return order;
     if (const auto order = meter <=> other.meter; order != 0) return order;
+    if (const auto order = software <=> other.software; order != 0) return order;
     return std::lexicographical_compare_three_way(branches.begin(), branches.end(), other.branches.begin(),
                                                   other.branches.end());
 }

@@ -11,6 +11,10 @@
 // A Path that has a meter does nothing else: its packets are coloured, and a table behind it drops those that exceed
 // the meter and lets the others go on along the only branch.
 //
+// A Path that has a copy for software does nothing else either: a copy of its packets goes there as they are. A copy of
+// each packet is a branch beside the others and ends there. Where one of several is copied, the packets go on along the
+// only branch.
+//
 // Packets of a tunnel port come into its table, and into those behind its recirculations, with their outer headers
 // still there, so that one that misses can be given to software as it came. Each rule that sends one out takes them off
 // first. Only packets from the wire can be treated so: their source is the uplink.
@@ -28,6 +32,7 @@
 #include "offload/dr/device/header_field.hpp"
 #include "offload/dr/device/match_param.hpp"
 #include "offload/dr/ids.hpp"
+#include "offload/dr/software.hpp"
 
 namespace ovsdr::dr {
 
@@ -87,13 +92,16 @@ struct MeterUse {
 };
 
 struct Path {
-    Changes changes;
+    Changes changes{};
     // Ascending, none twice:
-    std::vector<VportId> vports;
-    std::vector<TableKey> tables;
-    std::vector<Path> branches;
+    std::vector<VportId> vports{};
+    std::vector<TableKey> tables{};
+    std::vector<Path> branches{};
     std::optional<MeterUse> meter{};
+    std::optional<SoftwareCopy> software{};
 
+    /// Its packets end here but for what software does to them.
+    [[nodiscard]] bool is_copy() const noexcept { return software && !software->samples(); }
     [[nodiscard]] std::size_t ends() const noexcept { return vports.size() + tables.size() + branches.size(); }
     /// Levels of private tables behind the rule's own.
     [[nodiscard]] unsigned depth() const noexcept;

@@ -1,5 +1,5 @@
-// What the datapath's numbers stand for, as the compiler sees it: which vport or tunnel a port is, and which meter. A
-// plain value.
+// What the datapath's numbers stand for, as the compiler sees it: which vport or tunnel a port is, and which meter;
+// and whether software takes copies. A plain value.
 //
 // Threads: a value; whoever shares one locks.
 #pragma once
@@ -53,10 +53,15 @@ public:
         return found == meters_.end() ? nullptr : &found->second;
     }
 
+    /// Whether copies for software have a queue to go to.
+    void lead_copies(bool lead) noexcept { leads_copies_ = lead; }
+    [[nodiscard]] bool leads_copies() const noexcept { return leads_copies_; }
+
 private:
     std::map<OdpPort, Port> ports_;
     std::map<OdpPort, TunnelPort> tunnels_;
     std::map<std::uint32_t, Meter> meters_;
+    bool leads_copies_ = false;
 };
 
 }  // namespace ovsdr::dr

@@ -124,6 +124,23 @@ Result<ActionRef> Action::decapsulate(std::shared_ptr<Domain> domain) {
     return wrap(action, "mlx5dv_dr_action_create_packet_reformat", std::move(domain));
 }
 
+Result<ActionRef> Action::sample(std::uint32_t one_of, Next next) {
+    auto copy = default_miss();
+    if (!copy) return copy;
+    struct Holds {
+        Next next;
+        ActionRef copy;
+    };
+    const auto holds = std::make_shared<Holds>(Holds{std::move(next), std::move(*copy)});
+    mlx5dv_dr_action* copies[] = {holds->copy->get()};
+    mlx5dv_dr_flow_sampler_attr attributes{};
+    attributes.sample_ratio = one_of;
+    attributes.default_next_table = holds->next.table->get();
+    attributes.num_sample_actions = std::size(copies);
+    attributes.sample_actions = copies;
+    return wrap(mlx5dv_dr_action_create_flow_sampler(&attributes), "mlx5dv_dr_action_create_flow_sampler", holds);
+}
+
 Result<ActionRef> Action::colour(std::shared_ptr<Domain> domain, std::shared_ptr<meter::Meter> meter,
                                  std::uint8_t reg_c) {
     mlx5dv_dr_action* action = mlx5dv_dr_action_create_aso(domain->get(), meter->bulk(), meter->offset(),

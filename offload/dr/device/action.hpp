@@ -55,6 +55,14 @@ public:
     /// Takes off what an L2 tunnel (VXLAN, Geneve, GRE) has in front of the frame inside. In FDB: of packets from the
     /// wire only. Not for root tables.
     [[nodiscard]] static Result<ActionRef> decapsulate(std::shared_ptr<Domain> domain);
+    /// Where packets go on that an action has looked at.
+    struct Next {
+        std::shared_ptr<Table> table;
+        std::shared_ptr<void> holds;   ///< what it needs to be of use, destroyed after the action
+    };
+    /// A copy of one of so many packets goes where what misses goes, at random; all go on in the table, which is above
+    /// that of the rule. A firmware object. Not for root tables.
+    [[nodiscard]] static Result<ActionRef> sample(std::uint32_t one_of, Next next);
     /// Writes the colour that the meter gives a packet into the low byte of reg_c_`reg_c`: 1, 3 or 5. Packets come in
     /// green. Not for root tables.
     [[nodiscard]] static Result<ActionRef> colour(std::shared_ptr<Domain> domain, std::shared_ptr<meter::Meter> meter,

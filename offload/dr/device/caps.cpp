@@ -75,6 +75,16 @@ Result<bool> try_copy_to_table(const std::shared_ptr<Table>& table, VportId vpor
     return tl::unexpected(std::move(copies.error()));
 }
 
+/// ConnectX-5 would also have to be told what reg_c_0 was, which rules that serve several vports do not know.
+Result<bool> try_sampler(const std::shared_ptr<Table>& table) noexcept {
+    auto next = Table::create(table->domain(), table->level() + 1);
+    if (!next) return tl::unexpected(std::move(next.error()));
+    auto sampler = Action::sample(2, {*next, nullptr});
+    if (sampler) return true;
+    if (is_refusal(sampler.error())) return false;
+    return tl::unexpected(std::move(sampler.error()));
+}
+
 /// Whether there are tables behind the root of NIC_RX.
 Result<bool> try_landing(const std::shared_ptr<Device>& device) noexcept {
     auto domain = Domain::create(device, DomainType::nic_rx);
@@ -181,6 +191,9 @@ Result<DeviceCaps> probe_caps(const std::shared_ptr<Device>& device) noexcept {
     auto copies = try_copy_to_table(*table, caps.manager_vport);
     if (!copies) return tl::unexpected(std::move(copies.error()));
     caps.copies_to_table = *copies;
+    auto samples = try_sampler(*table);
+    if (!samples) return tl::unexpected(std::move(samples.error()));
+    caps.samples = *samples;
     auto writes_ecn = try_write(*table, {HeaderField::ip_ecn, 0, 3});
     if (!writes_ecn) return tl::unexpected(std::move(writes_ecn.error()));
     caps.writes_ecn = *writes_ecn;

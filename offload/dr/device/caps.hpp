@@ -2,7 +2,7 @@
 //
 // Model. DEVX QUERY_HCA_CAP tells the steering format (which generation), the flex parser's protocols, who manages the
 // eSwitch, the counter bulks to be had, whether a tunnel's header can be matched. What no bit tells is tried with trial
-// objects: tables above the root, an array that copies to a table.
+// objects: tables above the root, an array that copies to a table, a sampler.
 //
 // Threads: DeviceCaps is a value. Source: PRM QUERY_HCA_CAP, cmd_hca_cap, e_switch_cap; rdma-core's caps query.
 #pragma once
@@ -27,6 +27,7 @@ struct DeviceCaps {
     bool geneve_option = true;             ///< and one option of a word in them, of a class and type that one chooses
     bool tells_geneve_option = true;       ///< and says whether that is there
     bool tunnel_header = true;             ///< the first words of a tunnel's header are matched as they are
+    bool samples = true;                   ///< copies one of several packets and lets them go on in a table
     bool meters = true;                    ///< it has some: ASO meters, or the first format's legacy ones
     bool meters_end_rules = false;         ///< legacy: a rule ends in one, and they take bytes only
     std::uint8_t counter_bulks = 0;        ///< bit n: a bulk of 128 << n counters can be had; 0: single counters only

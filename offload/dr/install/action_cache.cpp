@@ -10,8 +10,9 @@
 
 namespace ovsdr::dr {
 
-ActionCache::ActionCache(std::shared_ptr<Domain> fdb, std::shared_ptr<TableSet> tables, MeterSet& meters) noexcept
-    : fdb_(std::move(fdb)), tables_(std::move(tables)), meters_(meters) {}
+ActionCache::ActionCache(std::shared_ptr<Domain> fdb, std::shared_ptr<TableSet> tables, MeterSet& meters,
+                         std::shared_ptr<WorkSet> works) noexcept
+    : fdb_(std::move(fdb)), tables_(std::move(tables)), meters_(meters), works_(std::move(works)) {}
 
 namespace {
 
@@ -38,6 +39,7 @@ std::size_t hash_of(const Path& path) noexcept {
     for (const TableKey table : path.tables) hash = mixed(hash, table.recirc_id);
     for (const Path& branch : path.branches) hash = mixed(hash, hash_of(branch));
     if (path.meter) hash = mixed(hash, path.meter->number);
+    if (path.software) hash = mixed(hash, path.software->work.in_port.value);
     return hash;
 }
 
@@ -105,6 +107,7 @@ Result<ActionRef> ActionCache::to_vport_locked(VportId vport) {
 
 Result<std::vector<ActionRef>> ActionCache::make_list(const Path& path, Start start) {
     if (path.meter) return metered(path, start);
+    if (path.software) return copied(path, start);
     std::vector<ActionRef> actions;
     Result<void> made = append_changes(actions, path.changes);
     if (made) made = append(actions, end_of(path, start));
@@ -161,10 +164,14 @@ Result<ActionRef> ActionCache::end_of(const Path& path, Start start) {
 Result<ActionRef> ActionCache::branch(const Path& path, Start start) {
     return cached(fmt::format("branch from vport {} level {}+{}: {}", start.source.value, start.level, start.depth,
                               text_of(path)),
-                  [&] { return make_branch(path, start); });
+                  [&]() -> Result<ActionRef> {
+                      auto next = make_private_table(path, start);
+                      if (!next) return tl::unexpected(std::move(next.error()));
+                      return Action::to_table(std::move(next->table), std::move(next->holds));
+                  });
 }
 
-Result<ActionRef> ActionCache::make_branch(const Path& path, Start start) {
+Result<Action::Next> ActionCache::make_private_table(const Path& path, Start start) {
     struct Branch {
         std::shared_ptr<MatcherSet> matchers;
         Rule rule;
@@ -179,7 +186,26 @@ Result<ActionRef> ActionCache::make_branch(const Path& path, Start start) {
     if (made) made = take(branch->rule, make_rule(*branch->matchers, {mask, 0}, value, std::move(*actions)));
     if (!made) return tl::unexpected(std::move(made.error()));
     std::shared_ptr<Table> table = branch->matchers->shared_table();
-    return Action::to_table(std::move(table), std::move(branch));
+    return Action::Next{std::move(table), std::move(branch)};
+}
+
+/// Marks the packet and leads it up; or each packet, of which the sampler leads some up.
+Result<std::vector<ActionRef>> ActionCache::copied(const Path& path, Start start) {
+    std::vector<ActionRef> actions;
+    Result<void> made = append(actions, works_->mark(path.software->work));
+    if (made && path.is_copy()) actions.push_back(works_->to_copies());
+    if (made && !path.is_copy()) {
+        const Start behind{start.source, start.level, start.depth + 1};
+        made = append(actions, cached(fmt::format("from vport {} level {}+{}: {}", start.source.value, start.level,
+                                                  start.depth, text_of(path)),
+                                      [&]() -> Result<ActionRef> {
+                                          auto next = make_private_table(path.branches.front(), behind);
+                                          if (!next) return tl::unexpected(std::move(next.error()));
+                                          return Action::sample(path.software->one_of, std::move(*next));
+                                      }));
+    }
+    if (!made) return tl::unexpected(std::move(made.error()));
+    return actions;
 }
 
 Result<std::vector<ActionRef>> ActionCache::metered(const Path& path, Start start) {

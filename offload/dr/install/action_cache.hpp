@@ -8,6 +8,9 @@
 // exists on one side of the FDB only. Branches are shared by (source, level, path) and go with their last user. Behind
 // a meter the private table has two rules, by colour, or each path has a rule in the meter's own table (meter_set.hpp).
 //
+// A copy for software (work_set.hpp) is a branch, too: its rule marks the packet and leads it up. A sampler's rule marks
+// each packet, copied or not: whatever else leads packets up gives them another mark.
+//
 // Threads: any; creation is serialised, and whoever asks for a list that is there waits for no creation: some actions
 // are firmware commands. Errors: the device's, and ELOOP of TableSet::lead_to().
 #pragma once
@@ -23,13 +26,15 @@
 #include "offload/dr/device/rule.hpp"
 #include "offload/dr/install/meter_set.hpp"
 #include "offload/dr/install/table_set.hpp"
+#include "offload/dr/install/work_set.hpp"
 
 namespace ovsdr::dr {
 
 class ActionCache {
 public:
     /// The meters outlive the cache.
-    ActionCache(std::shared_ptr<Domain> fdb, std::shared_ptr<TableSet> tables, MeterSet& meters) noexcept;
+    ActionCache(std::shared_ptr<Domain> fdb, std::shared_ptr<TableSet> tables, MeterSet& meters,
+                std::shared_ptr<WorkSet> works) noexcept;
 
     /// Everything that a rule in a table of `level` does, behind its counter.
     [[nodiscard]] Result<ActionList> actions_for(const Path& path, VportId source, std::uint32_t level) noexcept;
@@ -64,7 +69,8 @@ private:
     [[nodiscard]] Result<void> append_changes(std::vector<ActionRef>& actions, const Changes& changes);
     [[nodiscard]] Result<ActionRef> end_of(const Path& path, Start start);
     [[nodiscard]] Result<ActionRef> branch(const Path& path, Start start);
-    [[nodiscard]] Result<ActionRef> make_branch(const Path& path, Start start);
+    [[nodiscard]] Result<Action::Next> make_private_table(const Path& path, Start start);
+    [[nodiscard]] Result<std::vector<ActionRef>> copied(const Path& path, Start start);
     [[nodiscard]] Result<std::vector<ActionRef>> metered(const Path& path, Start start);
     [[nodiscard]] Result<std::vector<ActionRef>> policed(const Path& path, std::shared_ptr<DeviceMeter> meter,
                                                          Start start);
@@ -73,6 +79,7 @@ private:
     std::shared_ptr<Domain> fdb_;
     std::shared_ptr<TableSet> tables_;
     MeterSet& meters_;
+    std::shared_ptr<WorkSet> works_;
     std::mutex making_;                 ///< held across the device's commands; guards actions_
     std::map<Key, std::weak_ptr<Action>> actions_;
     std::size_t prune_at_ = 64;         ///< when there are so many actions; lists likewise

@@ -9,6 +9,11 @@
 //             vport bits, IP version, TCP or UDP                 → count, the TIR of the kind
 //             vport bits, IP version                             → count, the TIR of the kind
 //
+// Copies for software (work_set.hpp) have a queue of their own:
+//
+//   by table  reg_c_1 = mark of the work                         → tag(work's id), copies
+//   copies    everything                                         → count, the queue for copies
+//
 // So a table of megaflows costs one rule here, and so does a port. Devices whose NIC_RX has only its root
 // (DeviceCaps::recirculates) have one table of megaflows, whose mark the root rule asks for:
 //
@@ -41,6 +46,12 @@ public:
 
     /// Lets packets that missed in the table come down. Nothing where the device has only one table.
     [[nodiscard]] Result<Rule> name_table(std::uint32_t id);
+    /// A table for copies, if there is none yet. EOPNOTSUPP where NIC_RX has only its root.
+    [[nodiscard]] Result<void> make_copies();
+    /// Lets copies that have the mark of this id come down. There is a table for them.
+    [[nodiscard]] Result<Rule> name_work(std::uint32_t id);
+    /// `priority`: the one of 0 and 1 that the queue before does not have. `count`: the caller's.
+    [[nodiscard]] Result<Rule> to_copies_queue(std::uint16_t priority, mlx5dv_dr_action* count, ActionRef queue);
     /// Lets those of a vport come down. Nothing where to_queue() does.
     [[nodiscard]] Result<Rule> let_down(Device::VportRegister vport);
     struct Place {
@@ -55,7 +66,9 @@ public:
                                                 ActionRef queue);
 
     [[nodiscard]] Domain& domain() noexcept { return *domain_; }
-    /// For people.
+    /// make_copies() has been called.
+    [[nodiscard]] std::shared_ptr<const MatcherSet> copies() const noexcept { return copies_; }
+    /// For people; all but copies().
     [[nodiscard]] std::vector<std::pair<const char*, const MatcherSet*>> tables() const;
 
 private:
@@ -63,8 +76,9 @@ private:
     Landing() = default;
 
     std::shared_ptr<Domain> domain_;
-    std::shared_ptr<MatcherSet> root_, by_table_, by_port_;   ///< the latter two: perhaps none
-    ActionRef to_by_table_, to_by_port_, tag_of_entry_;
+    std::shared_ptr<MatcherSet> root_, by_table_, by_port_, copies_;   ///< all but the first: perhaps none
+    ActionRef to_by_table_, to_by_port_, to_copies_, tag_of_entry_;
+    [[nodiscard]] Result<Rule> name(std::uint32_t id, const ActionRef& next);
 };
 
 }  // namespace ovsdr::dr

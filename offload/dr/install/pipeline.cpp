@@ -38,12 +38,14 @@ Result<void> Pipeline::make_tables(const std::shared_ptr<Device>& device, const 
     if (made) made = take(to_send_, Action::to_table(send_->shared_table()));
     if (made) made = take(to_miss, Action::to_table(miss_->shared_table()));
     if (!made) return made;
-    tables_ = std::make_shared<TableSet>(fdb_, std::move(to_miss), *landing_);
+    ids_ = std::make_shared<LandingIds>();
+    tables_ = std::make_shared<TableSet>(fdb_, std::move(to_miss), *landing_, ids_);
     tunnel_rules_ = std::make_shared<TunnelRules>(device, tables_);
     made = take(entry_, tables_->make_entry());
     if (made) made = take(to_entry_, Action::to_table(entry_->matchers().shared_table()));
     meters_ = std::make_unique<MeterSet>(device, fdb_, *counters_, caps.meters_end_rules);
-    actions_ = std::make_unique<ActionCache>(fdb_, tables_, *meters_);
+    works_ = std::make_shared<WorkSet>(fdb_, *landing_, ids_, *counters_);
+    actions_ = std::make_unique<ActionCache>(fdb_, tables_, *meters_, works_);
     return made;
 }
 
@@ -120,6 +122,12 @@ Result<Rule> Pipeline::let_in(VportId vport) {
 
 std::shared_ptr<FlowTable> Pipeline::find(TableKey key) const {
     return key == TableKey{} ? entry_ : tables_->find(key);
+}
+
+std::shared_ptr<const SoftwareWork> Pipeline::work_of(std::uint32_t id) const {
+    const auto meaning = ids_->find(id);
+    const auto* work = meaning ? std::get_if<std::shared_ptr<const SoftwareWork>>(&*meaning) : nullptr;
+    return work == nullptr ? nullptr : *work;
 }
 
 std::uint32_t Pipeline::table_id(TableKey key) const {

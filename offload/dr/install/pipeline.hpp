@@ -8,7 +8,7 @@
 //                 last: everything                            → reg_c_1 := mark of the table, miss table
 //   FDB miss      everything                                  → count, default miss (the manager)
 //
-// Tables behind recirculations: table_set.hpp; NIC_RX: landing.hpp.
+// Tables behind recirculations: table_set.hpp; NIC_RX: landing.hpp; copies for software: work_set.hpp.
 //
 // Root rules are one per vport or queue that we own, never a match-all: what is not ours stays the kernel's. The send
 // table is apart from the entry table so that forwarded packets do not walk its matcher. default_miss right after a
@@ -103,6 +103,15 @@ public:
     [[nodiscard]] TableSet& tables() noexcept { return *tables_; }
     [[nodiscard]] const TableSet& tables() const noexcept { return *tables_; }
     [[nodiscard]] MeterSet& meters() noexcept { return *meters_; }
+
+    /// Copies for software go to this queue. May throw std::bad_alloc; all is as it was then, and after an error.
+    [[nodiscard]] Result<void> lead_copies(ibv_qp* queue) { return works_->lead(miss_level, queue); }
+    void stop_copies() noexcept { works_->stop(); }
+    /// Nothing: no work has or had this id.
+    [[nodiscard]] std::shared_ptr<const SoftwareWork> work_of(std::uint32_t id) const;
+    /// That came to a queue, asked of the device.
+    [[nodiscard]] std::uint64_t copies() noexcept { return works_->copies(); }
+
     /// As `dr/show` numbers it; 0: it is not there.
     [[nodiscard]] std::uint32_t table_id(TableKey key) const;
 
@@ -120,6 +129,8 @@ public:
     void draw(Graph& graph, const FlowStats& misses) const;
     /// What draw() calls the table of megaflows.
     [[nodiscard]] static std::string node_of(TableKey key);
+    /// And where the copy goes.
+    [[nodiscard]] static std::string node_of_copy(const SoftwareCopy& copy);
 
 private:
     /// In the root, a queue's rule comes before that of the manager's vport, should that be a port of ours as well.
@@ -144,11 +155,13 @@ private:
     std::shared_ptr<Domain> fdb_;
     std::unique_ptr<Landing> landing_;
     std::shared_ptr<MatcherSet> fdb_root_, send_, miss_;
+    std::shared_ptr<LandingIds> ids_;
     std::shared_ptr<TableSet> tables_;
     std::shared_ptr<FlowTable> entry_;
     std::shared_ptr<TunnelRules> tunnel_rules_;
     ActionRef to_entry_, to_send_;
     std::unique_ptr<MeterSet> meters_;
+    std::shared_ptr<WorkSet> works_;
     std::unique_ptr<ActionCache> actions_;
     CounterPool* counters_ = nullptr;
     Counter misses_;

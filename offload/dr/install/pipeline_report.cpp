@@ -14,7 +14,8 @@ namespace ovsdr::dr {
 namespace {
 
 // Names of nodes that are no table of megaflows.
-constexpr const char *root = "root", *send = "send", *miss = "miss", *slow_path = "slow path";
+constexpr const char *root = "root", *send = "send", *miss = "miss", *slow_path = "slow path", *copied = "copies";
+constexpr const char* copied_up = "up copies";
 
 std::string landing_node(std::uint32_t level) { return fmt::format("up {}", level); }
 
@@ -27,8 +28,9 @@ void lead(Graph& graph, const std::string& from, const Graph::Matcher& matcher, 
 class RuleLines {
 public:
     using NumberOf = std::function<std::uint32_t(TableKey)>;
-    RuleLines(NumberOf number_of, bool rules_end_in_meters)
-        : number_of_(std::move(number_of)), rules_end_in_meters_(rules_end_in_meters) {}
+    using IdOf = std::function<std::uint32_t(const SoftwareWork&)>;
+    RuleLines(NumberOf number_of, IdOf id_of, bool rules_end_in_meters)
+        : number_of_(std::move(number_of)), id_of_(std::move(id_of)), rules_end_in_meters_(rules_end_in_meters) {}
 
     /// What the path does, with numbers for the tables that it leads to.
     std::string actions(const Path& path, unsigned depth) {
@@ -37,6 +39,8 @@ public:
             const char* const which_path = rules_end_in_meters_ ? "set metadata_reg_c_1, " : "";
             changes = fmt::format("{}meter {}", which_path, path.meter->number);
         }
+        if (path.software) changes = copy(*path.software);
+        if (path.is_copy()) return changes;
         std::vector<std::string> ends;
         for (const VportId vport : path.vports) ends.push_back(fmt::format("dest_vport {}", vport.value));
         for (const TableKey table : path.tables) {
@@ -73,9 +77,28 @@ public:
         }
     }
 
+    /// How the copies come up.
+    void append_landing(std::vector<std::string>& lines) const {
+        for (const std::uint32_t id : ids_) {
+            lines.push_back(fmt::format("NIC_RX level 1: {{metadata_reg_c_1={:#x}}}: tag {:#x}, to the queue for copies",
+                                        Landing::mark_of(id), id));
+        }
+    }
+
 private:
+    std::string copy(const SoftwareCopy& copy) {
+        const std::uint32_t id = id_of_(copy.work);
+        ids_.insert(id);
+        const std::string how = copy.samples()
+                                    ? fmt::format("sampler (1 of {}: default_miss)", copy.one_of)
+                                    : fmt::format("dest_table (level {}: default_miss)", Pipeline::miss_level);
+        return fmt::format("set metadata_reg_c_1={:#x}, {} ({})", Landing::mark_of(id), how, text_of(copy));
+    }
+
     NumberOf number_of_;
+    IdOf id_of_;
     bool rules_end_in_meters_;
+    std::set<std::uint32_t> ids_;
     struct Branch {
         const Path* path;
         unsigned depth;
@@ -99,10 +122,12 @@ std::vector<std::string> Pipeline::program_of(const RulePlan& plan, const Rule& 
         lines.push_back(fmt::format("  matcher #{} priority {}: {}, {} rules", row.number, row.spec.priority,
                                     text_of(row.spec.mask), row.rules));
     }
-    RuleLines rules([this](TableKey key) { return table_id(key); }, meters_->rules_end_in_meters());
+    RuleLines rules([this](TableKey key) { return table_id(key); },
+                    [this](const SoftwareWork& work) { return works_->id_of(work); }, meters_->rules_end_in_meters());
     lines.push_back("  rule: " + text_of(plan.match.mask, plan.match.value));
     lines.push_back(fmt::format("  actions: {}, {}", count, rules.actions(plan.path, 0)));
     rules.append_branches(lines, table->level(), plan.match.source);
+    rules.append_landing(lines);
     std::set<TableKey> behind;
     plan.path.for_each_table([&](TableKey key, unsigned) { behind.insert(key); });
     for (const TableKey key : behind) {
@@ -120,6 +145,8 @@ std::vector<std::string> Pipeline::program_of(const RulePlan& plan, const Rule& 
 
 std::string Pipeline::node_of(TableKey key) { return text_of(key); }
 
+std::string Pipeline::node_of_copy(const SoftwareCopy& copy) { return copy.samples() ? landing_node(0) : copied; }
+
 std::vector<Pipeline::TableView> Pipeline::views() const {
     const auto matchers_of = [](const std::shared_ptr<FlowTable>& table) {
         return std::shared_ptr<const MatcherSet>(table, &table->matchers());
@@ -135,6 +162,10 @@ std::vector<Pipeline::TableView> Pipeline::views() const {
     views.push_back({miss, "misses", miss_});
     for (const auto& [name, table] : landing_->tables()) {
         views.push_back({landing_node(table->table().level()), name, table->shared_from_this()});
+    }
+    if (const auto table = works_->table()) {
+        views.push_back({copied, "copies for software", table});
+        views.push_back({copied_up, "copies for software that go up", landing_->copies()});
     }
     return views;
 }
@@ -194,8 +225,13 @@ void Pipeline::draw(Graph& graph, const FlowStats& misses) const {
                 lead(graph, node, matcher, "queue's port");
             } else if (node == miss) {
                 lead(graph, node, matcher, landing_node(0), misses.packets);
+            } else if (node == copied) {
+                lead(graph, node, matcher, landing_node(0));
+            } else if (node == copied_up) {
+                lead(graph, node, matcher, slow_path);
             } else if (is_landing) {
                 lead(graph, node, matcher, graph.tables.contains(next_landing) ? next_landing : slow_path);
+                if (table.level == 1 && works_->table() != nullptr) lead(graph, node, matcher, copied_up);
             } else if (matcher.priority != FlowTable::megaflow_priority) {
                 lead(graph, node, matcher, miss);
             }

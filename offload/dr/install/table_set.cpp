@@ -28,8 +28,9 @@ FlowTable::~FlowTable() {
     if (set_ != nullptr) set_->gone(*this);
 }
 
-TableSet::TableSet(std::shared_ptr<Domain> fdb, ActionRef to_miss, Landing& landing) noexcept
-    : fdb_(std::move(fdb)), to_miss_(std::move(to_miss)), landing_(landing) {}
+TableSet::TableSet(std::shared_ptr<Domain> fdb, ActionRef to_miss, Landing& landing,
+                   std::shared_ptr<LandingIds> ids) noexcept
+    : fdb_(std::move(fdb)), to_miss_(std::move(to_miss)), landing_(landing), ids_(std::move(ids)) {}
 
 Result<void> TableSet::furnish(FlowTable& table, std::uint32_t level) {
     const HeaderWrite mark{HeaderField::metadata_reg_c_1, Landing::mark_of(table.id()), UINT32_MAX};
@@ -95,10 +96,10 @@ Result<ActionRef> TableSet::lead_to(TableKey to, std::uint32_t level, unsigned d
     const bool is_new = table == nullptr;
     if (is_new) {
         any_made.store(true, std::memory_order_release);
-        table = std::make_shared<FlowTable>(FlowTable::Private{}, to, new_id(to), shared_from_this());
+        table = std::make_shared<FlowTable>(FlowTable::Private{}, to, ids_->give(to), shared_from_this());
         if (auto made = furnish(*table, level + Levels::per_table); !made) {
             // Nobody was told of it, and no packet has its id.
-            forget_id(table->id());
+            ids_->take_back(table->id());
             table->set_ = nullptr;
             lock.unlock();
             return tl::unexpected(std::move(made.error()));
@@ -121,35 +122,13 @@ Result<ActionRef> TableSet::lead_to(TableKey to, std::uint32_t level, unsigned d
     return leading;
 }
 
-std::uint32_t TableSet::new_id(TableKey key) {
-    constexpr std::uint32_t last_id = 0xFFFFFF;
-    std::lock_guard lock(ids_mutex_);
-    while (next_id_ > last_id || next_id_ <= Landing::entry_id || ids_.contains(next_id_)) {
-        next_id_ = next_id_ > last_id ? Landing::entry_id + 1 : next_id_ + 1;
-    }
-    ids_[next_id_] = key;
-    return next_id_++;
-}
-
-void TableSet::forget_id(std::uint32_t id) noexcept {
-    std::lock_guard lock(ids_mutex_);
-    ids_.erase(id);
-}
-
 void TableSet::gone(const FlowTable& table) noexcept {
     {
         std::lock_guard lock(mutex_);
         const auto known = known_.find(table.key());
         if (known != known_.end() && known->second.table.expired()) known_.erase(known);
     }
-    {
-        std::lock_guard lock(ids_mutex_);
-        gone_ids_.push_back(table.id());
-        if (gone_ids_.size() > remembered) {
-            ids_.erase(gone_ids_.front());
-            gone_ids_.pop_front();
-        }
-    }
+    ids_->gone(table.id());
     tell(table.key());
 }
 
@@ -160,9 +139,9 @@ void TableSet::tell(TableKey key) noexcept {
 
 std::optional<TableKey> TableSet::key_of(std::uint32_t id) const {
     if (id == Landing::entry_id) return TableKey{};
-    std::lock_guard lock(ids_mutex_);
-    const auto found = ids_.find(id);
-    return found == ids_.end() ? std::nullopt : std::optional(found->second);
+    const auto meaning = ids_->find(id);
+    const auto* key = meaning ? std::get_if<TableKey>(&*meaning) : nullptr;
+    return key == nullptr ? std::nullopt : std::optional(*key);
 }
 
 std::vector<std::shared_ptr<FlowTable>> TableSet::tables() const {

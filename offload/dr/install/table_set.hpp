@@ -10,14 +10,13 @@
 // Levels only ascend (compile/levels.hpp) and never change: a rule that would lead from a higher level than its table's
 // has to wait until that table has gone, and so has one that would lead back.
 //
-// Ids are not used again while packets may be under way with them: key_of() still knows many that have gone.
+// Ids: landing_ids.hpp. key_of() still knows those of many tables that have gone.
 //
 // Threads: any. `changed` is called when a table has been made, has gone or was told of, with no lock of the
 // TableSet's.
 #pragma once
 
 #include <atomic>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -28,6 +27,7 @@
 #include "offload/dr/compile/levels.hpp"
 #include "offload/dr/ids.hpp"
 #include "offload/dr/install/landing.hpp"
+#include "offload/dr/install/landing_ids.hpp"
 
 namespace ovsdr::dr {
 
@@ -68,7 +68,8 @@ public:
     using Changed = std::function<void(TableKey)>;
 
     /// `to_miss`: leads what missed up to the manager. The landing outlives all tables.
-    TableSet(std::shared_ptr<Domain> fdb, ActionRef to_miss, Landing& landing) noexcept;
+    TableSet(std::shared_ptr<Domain> fdb, ActionRef to_miss, Landing& landing,
+             std::shared_ptr<LandingIds> ids) noexcept;
     void on_change(Changed changed) noexcept { changed_ = std::move(changed); }
 
     /// The table that packets enter. The caller's: the set does not know it.
@@ -99,27 +100,19 @@ private:
         std::weak_ptr<FlowTable> table;
         std::weak_ptr<Action> lead;
     };
-    static constexpr std::size_t remembered = 4096;
-
     [[nodiscard]] Result<void> furnish(FlowTable& table, std::uint32_t level);
     [[nodiscard]] Result<void> mark_connection_ends(FlowTable& table);
-    [[nodiscard]] std::uint32_t new_id(TableKey key);
-    void forget_id(std::uint32_t id) noexcept;
     void gone(const FlowTable& table) noexcept;
 
     std::shared_ptr<Domain> fdb_;
     ActionRef to_miss_;
     Landing& landing_;
+    std::shared_ptr<LandingIds> ids_;
     Changed changed_;
     std::atomic<std::uint64_t> changes_{0};
 
     mutable std::mutex mutex_;      ///< held while a table is made
     std::map<TableKey, Known> known_;
-
-    mutable std::mutex ids_mutex_;  ///< taken last and held for a moment: whoever receives packets asks for ids
-    std::map<std::uint32_t, TableKey> ids_;
-    std::deque<std::uint32_t> gone_ids_;
-    std::uint32_t next_id_ = Landing::entry_id + 1;
 };
 
 }  // namespace ovsdr::dr

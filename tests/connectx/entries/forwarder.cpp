@@ -58,6 +58,11 @@ std::map<std::uint32_t, Definer> definers_of(const Device& device) {
     return definers;
 }
 
+/// CREATE_GENERAL_OBJECT of a FLOW_SAMPLER.
+constexpr std::uint16_t flow_sampler = 0x20;
+constexpr Bits sample_ratio{16 * 8 + 96, 32}, sample_table{16 * 8 + 136, 24}, default_table{16 * 8 + 168, 24};
+constexpr std::size_t sampler_size = 16 + 40;   ///< bytes
+
 EntryMemory memory_of(const Device& device, const std::map<std::uint32_t, Definer>& definers) {
     return {device.steering_format(),
             [&device](std::uint64_t address, std::size_t size) { return device.icm(address, size); },
@@ -89,6 +94,13 @@ Forwarder::Forwarder(Device& device)
     for (const Table& table : device.tables()) tables_.emplace(table.id, table);
     for (TableEntry& entry : device.table_entries()) arrays_[entry.table_id].push_back(std::move(entry));
     for (const Vport& vport : device.vports()) vports_.emplace(vport.number, vport);
+    for (const DevxObject& object : device.devx_objects()) {
+        if (object.general_type != flow_sampler) continue;
+        if (object.command.size() < sampler_size) throw Stopped("a sampler's command that is too short");
+        const std::uint8_t* command = object.command.data();
+        const auto field = [&](Bits bits) { return static_cast<std::uint32_t>(get(command, bits)); };
+        samplers_[object.id] = {field(sample_ratio), field(sample_table), field(default_table)};
+    }
 }
 
 void Forwarder::count(std::uint32_t counter, std::size_t bytes) {
@@ -180,6 +192,9 @@ void Forwarder::go_to_address(std::uint64_t address, TableType type, Packet pack
         const auto found = tables_.find(owner.number);
         if (found != tables_.end()) return copy_to_all(found->second, packet, source);
     }
+    if (owner.kind == Kind::sampler && owner.side == static_cast<std::uint8_t>(packet.side)) {
+        return sample(owner.number, packet, source);
+    }
     throw Stopped(fmt::format("address {:#x} at the end of steering on the {} side (kind {}, number {})", address,
                               rx ? "RX" : "TX", static_cast<int>(owner.kind), owner.number));
 }
@@ -198,6 +213,17 @@ void Forwarder::go_to_vport(std::uint32_t number, Packet packet, const Vport& so
     const auto rules = nic_rx_.find(packet, source.number);
     if (rules.empty()) return deliver(Delivery::Kind::kernel, 0, std::move(packet));
     apply(rules, packet, source);
+}
+
+void Forwarder::sample(std::uint32_t id, const Packet& packet, const Vport& source) {
+    const auto found = samplers_.find(id);
+    if (found == samplers_.end()) throw Stopped(fmt::format("sampler {}, which is not there", id));
+    Sampler& sampler = found->second;
+    if (sampler.ratio == 0) throw Stopped("a sampler of one in 0");
+    if (++depth_ > most_depth) throw Stopped("tables within tables without end");
+    if (++sampler.met % sampler.ratio == 0) go_to_table(sampler.sample_table, packet, source);
+    go_to_table(sampler.next_table, packet, source);
+    --depth_;
 }
 
 void Forwarder::copy_to_all(const Table& table, const Packet& packet, const Vport& source) {

@@ -1,8 +1,9 @@
 // Packets through the emulated ConnectX's eSwitch: from the wire, a vport or a send queue to where they come out.
 //
 // The model. FDB root (the kernel's rules) → tables of steering entries → a vport, nowhere, or a destination array,
-// which copies. What reaches the manager's vport goes to the NIC_RX root of our function, and by its rules to a queue
-// pair. A packet that no rule of ours takes in a root table is the kernel's.
+// which copies, or a sampler, which copies each ratio-th packet that it meets. What reaches the manager's vport goes to
+// the NIC_RX root of our function, and by its rules to a queue pair. A packet that no rule of ours takes in a root table
+// is the kernel's.
 //
 // Registers. A packet comes in with its source port's value in reg_c_0. Into NIC_RX go reg_c_1, the source port's bits
 // of reg_c_0 as the kernel sets them, and the other bits of reg_c_0 as they were; the other registers do not.
@@ -57,6 +58,7 @@ private:
     void go_to_table(std::uint32_t id, Packet packet, const Vport& source);
     void go_to_address(std::uint64_t address, TableType type, Packet packet, const Vport& source);
     void go_to_vport(std::uint32_t vport, Packet packet, const Vport& source);
+    void sample(std::uint32_t id, const Packet& packet, const Vport& source);
     void copy_to_all(const Table& table, const Packet& packet, const Vport& source);
     void count(std::uint32_t counter, std::size_t bytes);
     void deliver(Delivery::Kind kind, std::uint32_t number, Packet packet);
@@ -68,6 +70,11 @@ private:
     RootTable fdb_, nic_rx_;
     std::map<std::uint32_t, Table> tables_;                     ///< by id
     std::map<std::uint32_t, std::vector<TableEntry>> arrays_;   ///< by table
+    struct Sampler {
+        std::uint32_t ratio, sample_table, next_table;
+        std::uint32_t met = 0;
+    };
+    std::map<std::uint32_t, Sampler> samplers_;                 ///< by id
     std::map<std::uint32_t, Vport> vports_;
     std::vector<Delivery> delivered_;   ///< of the packet under way
     unsigned depth_ = 0;                ///< tables within arrays

@@ -38,9 +38,9 @@ class Allowed:
 
 ALLOWED = (
     Allowed("output not offloaded", r"output to a port that is no dr port of this device", ANY,
-            "NORMAL floods to LOCAL too, and the host takes part in tests of tunnels"),
+            "what goes to the host only: it takes part in tests of tunnels"),
     Allowed("unsupported match", r"(arp|nd)_\w+", ANY, "the device does not parse ARP and neighbour discovery"),
-    Allowed("unsupported action", r"userspace", ANY, "to a controller, or in OVS's own slow path"),
+    Allowed("unsupported action", r"userspace", ANY, "to a controller only, or in OVS's own slow path"),
     Allowed("unsupported match", r"nw_frag", FRAGMENTS,
             "the device has one bit for both kinds of fragments, which have no transport fields"),
     Allowed("unsupported match", r"nw_proto", numbers(8, 9, (86, 96)),
@@ -53,7 +53,9 @@ ALLOWED = (
     Allowed("unsupported action", r"(push|pop)_eth", MPLS | NSH | TUNNELS_OF_IP, "packets without Ethernet"),
     Allowed("unsupported match", r"packet_type", TUNNELS_OF_IP, "packets without Ethernet"),
     Allowed("recirculation", r"in_port is a tunnel port", numbers(169), "its tnl_pop is of packets that LOCAL sends"),
-    Allowed("unsupported action", r"trunc", numbers((39, 41)), "the device cuts no packets"),
+    Allowed("unsupported action", r"trunc", numbers((39, 41)), "the device cuts no packets, and there is nothing else"),
+    Allowed("unsupported action", r"one action of software's twice on the same packet", numbers(39),
+            "one copy of a packet is one truncated output"),
     Allowed("unsupported action", r"ct|ct_clear", CONNTRACK, "connections are tracked in software"),
     Allowed("unsupported match", r"ct_\w+", CONNTRACK, "connections are tracked in software"),
     Allowed("recirculation", r"recirc_id", CONNTRACK | numbers(48, 49, 159, 160),

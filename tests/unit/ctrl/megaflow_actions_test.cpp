@@ -66,6 +66,7 @@ std::string text_of(const ovsdr_action& action) {
         case OVSDR_ACTION_COPY_BEGIN: return "{";
         case OVSDR_ACTION_COPY_END: return "}";
         case OVSDR_ACTION_METER: return "meter " + std::to_string(action.meter);
+        case OVSDR_ACTION_SOFTWARE: return "software " + std::to_string(action.software.actions_size);
         case OVSDR_ACTION_UNSUPPORTED: return std::string("no ") + action.unsupported;
     }
     return "?";
@@ -105,7 +106,7 @@ TEST(MegaflowActions, NoActionsAndAnExplicitDropAreDrops) {
 TEST(MegaflowActions, EveryOtherActionIsNamedEachByItsOwnName) {
     const std::set<int> known = {probe_output, probe_push_vlan, probe_pop_vlan,   probe_drop,         probe_recirc,
                                  probe_clone,  probe_set,       probe_set_masked, probe_check_pkt_len,
-                                 probe_tunnel_pop_attribute, probe_meter};
+                                 probe_tunnel_pop_attribute, probe_meter, probe_sample};
     std::set<std::string> names;
     int unsupported = 0;
     for (int attribute = 0; attribute <= probe_action_attribute_max; ++attribute) {
@@ -213,12 +214,137 @@ const ActionCase copy_cases[] = {
     {"check_pkt_len(size=1500,gt(2,3),le(2)),4", "no check_pkt_len (branches differ) 4"},
     {"check_pkt_len(size=1500,gt(drop),le(2)),4", "no check_pkt_len (branches differ) 4"},
     {"clone(check_pkt_len(size=9,gt(clone(1)),le(clone(1)))),2", "{ { { 1 } } } 2"},
-    {"sample(sample=50.0%,actions(2)),3", "no sample 3"},
-    {"trunc(100),1", "no trunc 1"},
+    {"sample(sample=100.0%,actions(2,pop_vlan)),3", "{ 2 pop } 3"},
 };
 
 TEST(MegaflowActions, NestedListsAreCopiesWhereOvsMakesOne) {
     for (const auto& [actions, expected] : copy_cases) EXPECT_EQ(text_of(from_actions(actions)), expected) << actions;
+}
+
+// Actions of OVS's, and how many bytes they are.
+const std::string to_sflow = "userspace(pid=0,sFlow(vid=0,pcp=0,output=1),actions)";
+const std::string to_controller =
+    "userspace(pid=0,controller(reason=1,dont_send=0,continuation=0,recirc_id=1,rule_cookie=0,controller_id=0,"
+    "max_len=65535))";
+const std::string to_slow_path = "userspace(pid=0,slow_path(cfm))";
+std::string bytes_of(const std::string& actions) {
+    std::string bytes(4096, '\0');
+    bytes.resize(probe_actions_bytes(actions.c_str(), reinterpret_cast<std::uint8_t*>(bytes.data()), bytes.size()));
+    EXPECT_FALSE(bytes.empty()) << actions;
+    return bytes;
+}
+std::string sample(std::uint32_t probability, const std::string& list) {
+    return attribute(probe_sample,
+                     attribute(probe_sample_probability, number(probability)) + attribute(probe_sample_actions, list));
+}
+
+/// What software is to do, each work as its bytes, and everything else as text_of() says.
+std::vector<std::string> works_of(const std::string& bytes) {
+    const std::vector<char> aligned(bytes.begin(), bytes.end());
+    ovsdr_megaflow megaflow{};
+    probe_actions(aligned.data(), aligned.size(), &megaflow);
+    std::vector<std::string> works;
+    for (std::uint32_t i = 0; i < megaflow.n_actions; ++i) {
+        const ovsdr_action& action = megaflow.actions[i];
+        if (action.type == OVSDR_ACTION_SOFTWARE) {
+            EXPECT_EQ(action.software.one_of, 1u);
+            works.emplace_back(reinterpret_cast<const char*>(action.software.actions), action.software.actions_size);
+        } else {
+            works.push_back(text_of(action));
+        }
+    }
+    return works;
+}
+
+TEST(MegaflowActions, UserspaceBesideForwardingIsSoftwaresWork) {
+    for (const std::string& userspace : {to_sflow, to_controller}) {
+        const std::string work = bytes_of(userspace);
+        EXPECT_EQ(works_of(work + output(2)), (std::vector<std::string>{work, "2"})) << userspace;
+        EXPECT_EQ(works_of(output(2) + work), (std::vector<std::string>{"2", work})) << userspace;
+        EXPECT_EQ(works_of(attribute(probe_clone, work) + output(2)),
+                  (std::vector<std::string>{"{", work, "}", "2"}));
+    }
+}
+
+TEST(MegaflowActions, SoftwareKeepsItsOwnSlowPath) {
+    EXPECT_EQ(text_of(from_actions(to_slow_path + ",1")), "no userspace 1");
+    EXPECT_EQ(text_of(from_actions("userspace(pid=0),1")), "no userspace 1");
+    EXPECT_EQ(text_of(from_actions("userspace(pid=0,userdata(0102030405060708)),1")), "no userspace 1");
+}
+
+TEST(MegaflowActions, SoftwaresWorkIsCalledWhatItIs) {
+    const std::string userspace = bytes_of(to_controller);
+    const std::pair<std::string, const char*> names[] = {{userspace, "userspace"},
+                                                         {bytes_of("meter(7)") + userspace, "userspace"},
+                                                         {bytes_of("trunc(100)") + userspace, "trunc"},
+                                                         {sample(UINT32_MAX / 4, userspace), "sample"}};
+    for (const auto& [bytes, name] : names) {
+        const std::vector<char> aligned(bytes.begin(), bytes.end());
+        ovsdr_megaflow megaflow{};
+        probe_actions(aligned.data(), aligned.size(), &megaflow);
+        ASSERT_EQ(megaflow.n_actions, 1U) << name;
+        ASSERT_EQ(megaflow.actions[0].type, OVSDR_ACTION_SOFTWARE) << name;
+        EXPECT_STREQ(megaflow.actions[0].software.name, name);
+    }
+}
+
+TEST(MegaflowActions, ATruncatedPacketIsTakenWhereItIsCutAndGoesOnWhole) {
+    const std::string cut = bytes_of("trunc(100)"), pushed = bytes_of("push_vlan(vid=5,pcp=0)");
+    const std::string sampled = bytes_of(to_sflow);
+    EXPECT_EQ(works_of(cut + output(1) + output(2)), (std::vector<std::string>{cut + output(1), "2"}));
+    EXPECT_EQ(works_of(output(2) + cut + output(1)), (std::vector<std::string>{"2", cut + output(1)}));
+    EXPECT_EQ(works_of(cut + sampled + output(2)), (std::vector<std::string>{cut + sampled, "2"}));
+    // It is cut before it gets its tag, and so is the copy; the packet itself gets the tag, too.
+    EXPECT_EQ(works_of(cut + pushed + output(1) + output(2)),
+              (std::vector<std::string>{cut + pushed + output(1), "push", "2"}));
+    EXPECT_EQ(text_of(from_bytes(cut + output(1) + output(2))), "software 16 2");
+    // What is cut and then goes on in another way.
+    EXPECT_EQ(text_of(from_actions("trunc(100),clone(1),2")), "no trunc { 1 } 2");
+    EXPECT_EQ(text_of(from_actions("2,trunc(100),recirc(3)")), "2 no trunc recirc 3");
+    EXPECT_EQ(text_of(from_actions("2,trunc(100)")), "2 no trunc");
+    EXPECT_EQ(text_of(from_bytes(attribute(probe_trunc, "12") + output(1))), "no trunc 1");
+}
+
+TEST(MegaflowActions, ASampleOfOneOfNIsACopyOfSoMany) {
+    const std::string sampled = bytes_of(to_sflow);
+    for (const std::uint32_t n : {1u, 2u, 3u, 64u, 400u, 1000u, 65535u, 65536u, 1u << 31}) {
+        const auto bytes = sample(UINT32_MAX / n, sampled) + output(2);
+        const std::vector<char> aligned(bytes.begin(), bytes.end());
+        ovsdr_megaflow megaflow{};
+        probe_actions(aligned.data(), aligned.size(), &megaflow);
+        ASSERT_EQ(text_of(megaflow), "software " + std::to_string(sampled.size()) + " 2") << n;
+        EXPECT_EQ(UINT32_MAX / megaflow.actions[0].software.one_of, UINT32_MAX / n);
+        EXPECT_EQ(std::memcmp(megaflow.actions[0].software.actions, sampled.data(), sampled.size()), 0);
+    }
+    for (const std::uint32_t probability : {0u, UINT32_MAX - 1, UINT32_MAX / 2 + 1, UINT32_MAX / 2 - 1, 0x80008000u}) {
+        EXPECT_EQ(text_of(from_bytes(sample(probability, sampled) + output(2))),
+                  "no sample (its probability is no 1/N) 2");
+    }
+    EXPECT_EQ(text_of(from_bytes(sample(UINT32_MAX / 2, sampled + output(1)) + output(2))),
+              "no sample (of more than userspace) 2");
+    EXPECT_EQ(text_of(from_bytes(sample(UINT32_MAX / 2, output(1)) + output(2))),
+              "no sample (of more than userspace) 2");
+    EXPECT_EQ(text_of(from_bytes(sample(UINT32_MAX, sampled + output(1)) + output(2))),
+              "{ software " + std::to_string(sampled.size()) + " 1 } 2");
+    EXPECT_EQ(text_of(from_bytes(attribute(probe_sample, "") + output(2))), "no malformed 2");
+}
+
+TEST(MegaflowActions, AMeterOfNothingButUserspaceIsSoftwares) {
+    const std::string metered = bytes_of("meter(7)") + bytes_of(to_controller);
+    EXPECT_EQ(works_of(sample(UINT32_MAX, metered) + output(2)), (std::vector<std::string>{metered, "2"}));
+    EXPECT_EQ(works_of(output(2) + metered), (std::vector<std::string>{"2", metered}));
+    EXPECT_EQ(works_of(metered + output(2)),
+              (std::vector<std::string>{"meter 7", bytes_of(to_controller), "2"})) << "it drops the packet, too";
+    EXPECT_EQ(text_of(from_bytes(sample(UINT32_MAX / 9, metered) + output(2))),
+              "software " + std::to_string(metered.size()) + " 2");
+}
+
+TEST(MegaflowActions, WorkThatIsTooLongStaysInSoftwareByName) {
+    std::string cut = bytes_of("trunc(100)"), tags;
+    while (cut.size() + tags.size() <= OVSDR_MAX_SOFTWARE_ACTIONS - 8) tags += bytes_of("pop_vlan");
+    EXPECT_EQ(works_of(cut + tags + output(1) + output(2)).front(), "no trunc");
+    tags.resize(tags.size() - 4);
+    EXPECT_EQ(works_of(cut + tags + output(1) + output(2)).front(), cut + tags + output(1));
 }
 
 TEST(MegaflowActions, ADropEndsTheListThatItIsIn) {

@@ -67,7 +67,7 @@ extern const int probe_key_attribute_max, probe_action_attribute_max;
 /* OVS_ACTION_ATTR_* that tests single out. */
 extern const int probe_output, probe_push_vlan, probe_pop_vlan, probe_set, probe_set_masked, probe_drop, probe_clone;
 extern const int probe_recirc, probe_check_pkt_len, probe_tunnel_push_attribute, probe_tunnel_pop_attribute;
-extern const int probe_meter;
+extern const int probe_meter, probe_trunc, probe_sample, probe_sample_probability, probe_sample_actions;
 /* OVS_KEY_ATTR_* whose members have header fields. */
 extern const int probe_key_ethernet, probe_key_ipv4, probe_key_ipv6, probe_key_tcp, probe_key_udp;
 /* OVS_KEY_ATTR_* that never stand in a userspace datapath's flow. */

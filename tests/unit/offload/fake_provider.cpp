@@ -497,16 +497,14 @@ mlx5dv_dr_rule* mlx5dv_dr_rule_create(mlx5dv_dr_matcher* matcher, mlx5dv_flow_ma
     if (fails("mlx5dv_dr_rule_create")) return nullptr;
     if (state().room == 0) {
         ++state().refused;
-        errno = ENOSPC;
-        return nullptr;
+        return errno = ENOSPC, nullptr;
     }
     if (state().room != UINT_MAX) --state().room;
     const auto* bytes = reinterpret_cast<const std::uint8_t*>(value->match_buf);
     const std::vector<std::uint8_t> match(bytes, bytes + value->match_sz);
     for (std::size_t i = 0; i < match.size(); ++i) {
-        if (i >= matcher->match.size() || (match[i] & ~matcher->match[i]) != 0) {
-            state().violations.push_back("a value outside its mask");
-        }
+        const bool outside = i >= matcher->match.size() || (match[i] & ~matcher->match[i]) != 0;
+        if (outside) state().violations.push_back("a value outside its mask");
     }
     const auto same = [&](const FakeObject* object) {
         return object->kind == "rule" && object->needs[0] == matcher && object->match == match;
@@ -532,8 +530,7 @@ int mlx5dv_dr_rule_destroy(mlx5dv_dr_rule* rule) {
             kept.push_back(rule);
             return EIO;
         }
-        const bool counts = !rule->actions.empty() && rule->actions[0].starts_with("count ");
-        if (counts && state().count_at_destroy != 0) {
+        if (state().count_at_destroy != 0 && !rule->actions.empty() && rule->actions[0].starts_with("count ")) {
             auto& counter = state().counters[static_cast<std::uint32_t>(std::stoul(rule->actions[0].substr(6)))];
             counter.first += state().count_at_destroy;
             counter.second += 100 * state().count_at_destroy;
@@ -561,10 +558,8 @@ mlx5dv_dr_action* mlx5dv_dr_action_create_dest_array(mlx5dv_dr_domain* domain, s
     std::vector<FakeObject*> needs{domain};
     std::string text;
     if (is_refused(state().refuse_arrays, ENOSPC)) return nullptr;
-    for (size_t i = 0; i < length; ++i) {
-        needs.push_back(destinations[i]->dest);
-        text += (i == 0 ? "" : ", ") + destinations[i]->dest->text;
-    }
+    for (size_t i = 0; i < length; ++i) needs.push_back(destinations[i]->dest);
+    for (const FakeObject* each : std::span(needs).subspan(1)) text += (text.empty() ? "" : ", ") + each->text;
     return action("dest_array", "dest_array [" + text + "]", std::move(needs));
 }
 mlx5dv_dr_action* mlx5dv_dr_action_create_aso(mlx5dv_dr_domain* domain, mlx5dv_devx_obj* object, uint32_t offset,
@@ -578,6 +573,10 @@ mlx5dv_dr_action* mlx5dv_dr_action_create_flow_meter(mlx5dv_dr_flow_meter_attr* 
 int mlx5dv_dr_action_modify_flow_meter(mlx5dv_dr_action*, mlx5dv_dr_flow_meter_attr*, __be64 fields) {
     FakeProvider::note("change meter " + std::to_string(be64toh(fields)));
     return FakeProvider::fails_now("mlx5dv_dr_action_modify_flow_meter") ? errno : 0;
+}
+mlx5dv_dr_action* mlx5dv_dr_action_create_flow_sampler(mlx5dv_dr_flow_sampler_attr* attr) {
+    return action("flow_sampler", "sample 1 of " + std::to_string(attr->sample_ratio),
+                  {attr->default_next_table, attr->sample_actions[0]});
 }
 mlx5dv_dr_action* mlx5dv_dr_action_create_pop_vlan() { return action("pop_vlan", "pop_vlan"); }
 mlx5dv_dr_action* mlx5dv_dr_action_create_push_vlan(mlx5dv_dr_domain* domain, __be32 header) {

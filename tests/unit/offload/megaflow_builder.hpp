@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 #include <initializer_list>
+#include <string_view>
 #include <vector>
 
 #include "offload/dr/megaflow.h"
@@ -187,6 +188,12 @@ public:
     }
     MegaflowBuilder& meter(std::uint32_t number) {
         next(OVSDR_ACTION_METER).meter = number;
+        return *this;
+    }
+    /// `bytes` outlive the builder.
+    MegaflowBuilder& software(std::string_view bytes, std::uint32_t one_of = 1) {
+        next(OVSDR_ACTION_SOFTWARE).software = {reinterpret_cast<const std::uint8_t*>(bytes.data()),
+                                                static_cast<std::uint16_t>(bytes.size()), one_of, "userspace"};
         return *this;
     }
     MegaflowBuilder& copy() {

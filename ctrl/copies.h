@@ -1,0 +1,47 @@
+/* Copies that devices took for software, as the C shim sees them: what is to be done to each.
+ *
+ * All open devices have a queue for them (offload/slowpath/copy_queue.hpp), and one thread receives from all of them.
+ *
+ * Threads: receive and arm by one thread, the receiver. Nothing throws.
+ */
+#ifndef CTRL_COPIES_H
+#define CTRL_COPIES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "ctrl/port.h"
+#include "offload/dr/megaflow.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct ovsdr_copy {
+    const uint8_t *data;
+    uint32_t size;                      /* bytes, without FCS */
+    uint32_t in_port;                   /* the datapath's number of it */
+    struct ovsdr_tunnel_fields tunnel;  /* of an in_port that is a tunnel port; zero where nothing is known */
+    /* What is to be done: OVS's attributes; NULL: an output to this port. */
+    const uint8_t *actions;
+    uint16_t actions_size;
+    uint32_t output;
+};
+
+/* At most OVSDR_BATCH that wait in one device, each with work to be done, valid until the next call; `*waits` says
+ * whether there was anything. */
+unsigned ovsdr_copies_receive(struct ovsdr_copy *copies, bool *waits) OVSDR_NOEXCEPT;
+
+/* Asks all devices for one wake-up, and calls `wait_for` with each descriptor that becomes readable then, or when a
+ * device comes or goes. Returns in how many milliseconds the receiver is to look again even so; 0: copies wait; -1:
+ * never. */
+int ovsdr_copies_arm(void (*wait_for)(int fd)) OVSDR_NOEXCEPT;
+
+/* dr/copies: what came up from each device, and what was lost. The caller frees it; NULL: out of memory. */
+char *ovsdr_report_copies(bool json) OVSDR_NOEXCEPT;
+
+#ifdef __cplusplus
+}
+#endif
+#endif

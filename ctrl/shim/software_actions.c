@@ -1,0 +1,138 @@
+/* See software_actions.h. */
+#include <config.h>
+
+#include "shim/software_actions.h"
+
+#include "netlink.h"
+#include "odp-netlink.h"
+#include "odp-util.h"
+#include "util.h"
+
+bool
+is_userspace_beside(const struct nlattr *action)
+{
+    const struct nlattr *userdata;
+    struct user_action_cookie cookie;
+
+    if (nl_attr_type(action) != OVS_ACTION_ATTR_USERSPACE) {
+        return false;
+    }
+    userdata = nl_attr_find_nested(action, OVS_USERSPACE_ATTR_USERDATA);
+    if (!userdata || nl_attr_get_size(userdata) != sizeof cookie) {
+        return false;
+    }
+    memcpy(&cookie, nl_attr_get(userdata), sizeof cookie);
+    return cookie.type != USER_ACTION_COOKIE_SLOW_PATH && cookie.type != USER_ACTION_COOKIE_UNSPEC;
+}
+
+static bool
+has_size(const struct nlattr *attr, size_t size)
+{
+    return nl_attr_get_size(attr) == size;
+}
+
+static bool
+is_trunc(const struct nlattr *action)
+{
+    return nl_attr_type(action) == OVS_ACTION_ATTR_TRUNC && has_size(action, sizeof(struct ovs_action_trunc));
+}
+
+static bool
+is_meter(const struct nlattr *action)
+{
+    return nl_attr_type(action) == OVS_ACTION_ATTR_METER && has_size(action, sizeof(uint32_t));
+}
+
+/* Of headers, by actions that leave the packet's being cut for the next output. */
+static bool
+changes_packet(const struct nlattr *action)
+{
+    switch (nl_attr_type(action)) {
+    case OVS_ACTION_ATTR_SET:
+    case OVS_ACTION_ATTR_SET_MASKED:
+    case OVS_ACTION_ATTR_PUSH_VLAN:
+    case OVS_ACTION_ATTR_POP_VLAN: return true;
+    default: return false;
+    }
+}
+
+static bool
+takes_packet(const struct nlattr *action)
+{
+    return is_userspace_beside(action)
+           || (nl_attr_type(action) == OVS_ACTION_ATTR_OUTPUT && has_size(action, sizeof(odp_port_t)));
+}
+
+/* The first action that takes the packet behind the trunc, up to which it is only changed. */
+static const struct nlattr *
+end_of_truncated(const struct nlattr *trunc, size_t size)
+{
+    const struct nlattr *action;
+    size_t left;
+
+    NL_ATTR_FOR_EACH (action, left, trunc, size) {
+        if (takes_packet(action)) {
+            return action;
+        }
+        if (action != trunc && !changes_packet(action)) {
+            break;
+        }
+    }
+    return NULL;
+}
+
+/* The only action behind the meter, if it is userspace's. */
+static const struct nlattr *
+end_of_metered(const struct nlattr *meter, size_t size)
+{
+    const struct nlattr *action, *last = NULL;
+    size_t left, n = 0;
+
+    NL_ATTR_FOR_EACH (action, left, meter, size) {
+        last = action;
+        n++;
+    }
+    return !left && n == 2 && is_userspace_beside(last) ? last : NULL;
+}
+
+size_t
+software_work_size(const struct nlattr *list, size_t size, const struct nlattr **last)
+{
+    const struct nlattr *end = (is_userspace_beside(list) ? list
+                                : is_trunc(list) ? end_of_truncated(list, size)
+                                : is_meter(list) ? end_of_metered(list, size)
+                                : NULL);
+    size_t work = end ? (const char *) nl_attr_next(end) - (const char *) list : 0;
+
+    /* OVS does only lists whose attributes are all padded. */
+    if (!work || work > size) {
+        return 0;
+    }
+    *last = end;
+    return work;
+}
+
+bool
+is_software_work(const struct nlattr *list, size_t size)
+{
+    const struct nlattr *action;
+    bool any = false;
+    size_t left;
+
+    NL_ATTR_FOR_EACH (action, left, list, size) {
+        if (is_userspace_beside(action)) {
+            any = true;
+        } else if (!is_trunc(action) && !is_meter(action)) {
+            return false;
+        }
+    }
+    return any && !left && size % NLA_ALIGNTO == 0;
+}
+
+uint32_t
+one_of_how_many(uint32_t probability)
+{
+    uint32_t n = probability ? UINT32_MAX / probability : 0;
+
+    return n && UINT32_MAX / n == probability ? n : 0;
+}

@@ -1,0 +1,36 @@
+#include "offload/dr/install/landing_ids.hpp"
+
+#include <utility>
+
+namespace ovsdr::dr {
+
+std::uint32_t LandingIds::give(Meaning meaning) {
+    constexpr std::uint32_t last = 0xFFFFFF;
+    std::lock_guard lock(mutex_);
+    while (next_ > last || next_ <= Landing::entry_id || ids_.contains(next_)) {
+        next_ = next_ > last ? Landing::entry_id + 1 : next_ + 1;
+    }
+    ids_[next_] = std::move(meaning);
+    return next_++;
+}
+
+void LandingIds::take_back(std::uint32_t id) noexcept {
+    std::lock_guard lock(mutex_);
+    ids_.erase(id);
+}
+
+void LandingIds::gone(std::uint32_t id) noexcept {
+    std::lock_guard lock(mutex_);
+    gone_.push_back(id);
+    if (gone_.size() <= remembered) return;
+    ids_.erase(gone_.front());
+    gone_.pop_front();
+}
+
+std::optional<LandingIds::Meaning> LandingIds::find(std::uint32_t id) const {
+    std::lock_guard lock(mutex_);
+    const auto found = ids_.find(id);
+    return found == ids_.end() ? std::nullopt : std::optional(found->second);
+}
+
+}  // namespace ovsdr::dr

@@ -1,0 +1,77 @@
+// Work for software in a device: what marks a copy with it, and how copies come up.
+//
+//   FDB copies      everything                   → default miss (the manager)
+//   NIC_RX by table reg_c_1 = mark of the work   → tag(work's id), copies
+//   NIC_RX copies   everything                   → count, the queue for copies
+//
+// Model. A rule that copies each packet marks one of two copies and leads it to the FDB's table of copies; one that
+// samples marks the packet and lets the sampler miss (action_cache.hpp). Work is shared by content: it has an id and a
+// rule in NIC_RX as long as rules mark packets with it. The tables are made when there is a queue for the first time.
+//
+// A queue may be replaced while copies come up: the new one's rule has the other of two priorities.
+//
+// Threads: any; lead() and stop() one at a time, and use() while there is a queue. Errors: the device's.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "offload/dr/install/counter.hpp"
+#include "offload/dr/install/landing.hpp"
+#include "offload/dr/install/landing_ids.hpp"
+
+namespace ovsdr::dr {
+
+class WorkSet : public std::enable_shared_from_this<WorkSet> {
+public:
+    /// The landing and the counters outlive all work.
+    WorkSet(std::shared_ptr<Domain> fdb, Landing& landing, std::shared_ptr<LandingIds> ids,
+            CounterPool& counters) noexcept;
+
+    /// Copies go to this queue from now on, and none is under way to the one before when this returns. May throw
+    /// std::bad_alloc; all is as it was then, and after an error.
+    [[nodiscard]] Result<void> lead(std::uint32_t level, ibv_qp* queue);
+    /// Copies are lost from now on, and none is under way when this returns.
+    void stop() noexcept;
+
+    /// What marks a packet for this work. The work is in the device as long as the action is there.
+    [[nodiscard]] Result<ActionRef> mark(const SoftwareWork& work);
+    /// Leads a copy that has been marked up.
+    [[nodiscard]] const ActionRef& to_copies() const noexcept { return to_copies_; }
+
+    /// 0: it is in no device.
+    [[nodiscard]] std::uint32_t id_of(const SoftwareWork& work) const;
+    /// That came to a queue, asked of the device.
+    [[nodiscard]] std::uint64_t copies() noexcept;
+    /// For people. NULL: there has been no queue.
+    [[nodiscard]] std::shared_ptr<const MatcherSet> table() const noexcept;
+
+private:
+    struct Known;
+    using Works = std::map<SoftwareWork, std::weak_ptr<Known>>;
+
+    [[nodiscard]] Result<void> make_tables(std::uint32_t level);
+    [[nodiscard]] Result<std::shared_ptr<Known>> make(const SoftwareWork& work);
+    void gone(const Known& known) noexcept;
+
+    std::shared_ptr<Domain> fdb_;
+    Landing& landing_;
+    std::shared_ptr<LandingIds> ids_;
+    CounterPool& counters_;
+
+    std::atomic<bool> has_tables_{false};
+    std::shared_ptr<MatcherSet> copies_;   ///< in the FDB
+    ActionRef to_copies_;
+    Rule miss_;
+    Counter led_up_;
+    Rule to_queue_;
+    std::uint16_t priority_ = 0;           ///< of to_queue_
+
+    mutable std::mutex mutex_;             ///< held while work is put into the device
+    Works works_;
+};
+
+}  // namespace ovsdr::dr

@@ -1,0 +1,51 @@
+#include "offload/dr/software.hpp"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <type_traits>
+
+namespace ovsdr::dr {
+
+namespace {
+
+/// Whole: they have no padding.
+static_assert(std::has_unique_object_representations_v<ovsdr_tunnel_fields>);
+
+bool is_zero(const ovsdr_tunnel_fields& fields) noexcept {
+    const ovsdr_tunnel_fields none{};
+    return std::memcmp(&fields, &none, sizeof fields) == 0;
+}
+
+std::string hex_of(const ovsdr_tunnel_fields& fields) {
+    const auto* bytes = reinterpret_cast<const std::uint8_t*>(&fields);
+    return fmt::format("{:02x}", fmt::join(bytes, bytes + sizeof fields, ""));
+}
+
+}  // namespace
+
+bool operator==(const TunnelMetadata& left, const TunnelMetadata& right) noexcept { return (left <=> right) == 0; }
+
+std::strong_ordering operator<=>(const TunnelMetadata& left, const TunnelMetadata& right) noexcept {
+    const int key = std::memcmp(&left.key, &right.key, sizeof left.key);
+    return (key != 0 ? key : std::memcmp(&left.mask, &right.mask, sizeof left.mask)) <=> 0;
+}
+
+std::string text_of(const SoftwareWork& work) {
+    std::string text;
+    if (const auto* port = std::get_if<OdpPort>(&work.work)) {
+        text = fmt::format("output to datapath port {}", port->value);
+    } else {
+        text = fmt::format("{} {:02x}", work.name.text(), fmt::join(std::get<SoftwareWork::Actions>(work.work), ""));
+    }
+    text += fmt::format(", from datapath port {}", work.in_port.value);
+    if (is_zero(work.tunnel.key) && is_zero(work.tunnel.mask)) return text;
+    return text + fmt::format(" with tunnel {}/{}", hex_of(work.tunnel.key), hex_of(work.tunnel.mask));
+}
+
+std::string text_of(const SoftwareCopy& copy) {
+    const std::string rate = copy.samples() ? fmt::format(" (1 of {})", copy.one_of) : "";
+    return fmt::format("copy to software{}: {}", rate, text_of(copy.work));
+}
+
+}  // namespace ovsdr::dr

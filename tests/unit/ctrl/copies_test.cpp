@@ -1,0 +1,141 @@
+// Copies of all devices, as the C shim gets them, on the recording provider and on queues of the test's own.
+#include "ctrl/copies.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "offload/slowpath/attached_port.hpp"
+#include "tests/unit/offload/fake_provider.hpp"
+#include "tests/unit/offload/megaflow_builder.hpp"
+#include "tests/unit/offload/slowpath/fake_verbs.hpp"
+#include "tests/unit/offload/software_actions.hpp"
+
+namespace ovsdr::ctrl {
+namespace {
+
+using dr::test::MegaflowBuilder, dr::test::bytes, dr::test::tap;
+using test::Bytes, test::FakeProvider, test::FakeQueue, test::FakeVerbs;
+
+constexpr std::uint32_t unknown_tag = 4321;
+std::vector<int> waited_for;
+
+class CopiesTest : public ::testing::Test {
+protected:
+    void SetUp() override {
+        FakeProvider::reset();
+        FakeVerbs::reset();
+        FakeProvider::prepare_context = FakeVerbs::prepare_context;
+        auto opened = dr::Eswitch::open("fake_0");
+        ASSERT_TRUE(opened) << opened.error().what;
+        eswitch_ = *opened;
+        auto queue = slowpath::CopyQueue::open(eswitch_, 2048);
+        ASSERT_TRUE(queue) << queue.error().what;
+        copies_ = std::make_shared<DeviceCopies>(std::move(*queue));
+        copy_queues().add(copies_);
+        for (std::uint16_t number = 1; number <= 2; ++number) {
+            auto port = slowpath::AttachedPort::open(eswitch_, {.odp_port = {number},
+                                                                .vport = {number},
+                                                                .name = "vm",
+                                                                .frame_size = 2048,
+                                                                .on_event = nullptr});
+            ASSERT_TRUE(port) << port.error().what;
+            ports_.push_back(std::move(*port));
+        }
+        EXPECT_EQ(arm(), 0) << "there is a queue more to look at";
+        EXPECT_EQ(arm(), -1);
+        EXPECT_EQ(waited_for.size(), 2U) << "for copies, and for devices that come or go";
+    }
+    void TearDown() override {
+        ports_.clear();
+        if (copies_ != nullptr) go();
+        EXPECT_EQ(arm(), 0);
+        eswitch_.reset();
+        EXPECT_EQ(FakeVerbs::alive(), 0);
+        EXPECT_EQ(FakeProvider::alive(), 0U);
+    }
+
+    /// As a device that is closed.
+    void go() {
+        copies_->queue->stop();
+        copy_queues().remove(*copies_);
+        copies_.reset();
+    }
+    static int arm() {
+        waited_for.clear();
+        return ovsdr_copies_arm([](int fd) { waited_for.push_back(fd); });
+    }
+    static FakeQueue& queue() { return *FakeVerbs::queues().front(); }
+    std::vector<ovsdr_copy> receive(bool wanted = true) {
+        std::vector<ovsdr_copy> copies(OVSDR_BATCH);
+        bool waits = false;
+        copies.resize(ovsdr_copies_receive(copies.data(), &waits));
+        EXPECT_EQ(waits, wanted);
+        return copies;
+    }
+    static nlohmann::json report() {
+        const std::unique_ptr<char, decltype(&std::free)> text(ovsdr_report_copies(true), &std::free);
+        return nlohmann::json::parse(text.get()).at("devices");
+    }
+
+    std::shared_ptr<dr::Eswitch> eswitch_;
+    std::shared_ptr<DeviceCopies> copies_;
+    std::vector<std::unique_ptr<slowpath::AttachedPort>> ports_;
+};
+
+TEST_F(CopiesTest, EachCopyComesWithWhatIsToBeDone) {
+    const dr::Ufid ufid{1, 0};
+    const ovsdr_megaflow megaflow = MegaflowBuilder(1).ipv4().software(bytes).output(tap).output(2);
+    ASSERT_TRUE(std::holds_alternative<std::monostate>(eswitch_->put(ufid, megaflow)));
+    unsigned works = 0;
+    for (std::uint32_t tag = 1; tag < unknown_tag; ++tag) {
+        const auto work = eswitch_->work_of(tag);
+        if (work == nullptr) continue;
+        ++works;
+        ASSERT_TRUE(queue().deliver(Bytes(60, 7), tag));
+        const auto copies = receive();
+        ASSERT_EQ(copies.size(), 1U);
+        EXPECT_EQ(copies[0].in_port, 1U);
+        EXPECT_EQ(copies[0].size, 60U);
+        EXPECT_EQ(copies[0].data[0], 7);
+        if (std::holds_alternative<dr::OdpPort>(work->work)) {
+            EXPECT_EQ(copies[0].output, tap);
+            EXPECT_EQ(copies[0].actions, nullptr);
+        } else {
+            ASSERT_EQ(copies[0].actions_size, bytes.size());
+            EXPECT_EQ(std::memcmp(copies[0].actions, bytes.data(), bytes.size()), 0);
+        }
+    }
+    EXPECT_EQ(works, 2U);
+    EXPECT_TRUE(receive(false).empty());
+    EXPECT_EQ(report().at(0).at("done"), 2);
+    eswitch_->del(ufid);
+}
+
+TEST_F(CopiesTest, ACopyWhoseMegaflowHasGoneIsCounted) {
+    ASSERT_TRUE(queue().deliver(Bytes(60, 7), unknown_tag));
+    EXPECT_TRUE(receive().empty());
+    EXPECT_TRUE(receive(false).empty());
+    EXPECT_EQ(report().at(0).at("without_work"), 1);
+    EXPECT_EQ(report().at(0).at("done"), 0);
+}
+
+TEST_F(CopiesTest, ADeviceThatGoesWaitsForNobody) {
+    const std::size_t queues = FakeVerbs::queues().size();
+    go();
+    EXPECT_EQ(FakeVerbs::queues().size(), queues) << "the receiver may be using it";
+    EXPECT_TRUE(report().empty());
+    EXPECT_EQ(arm(), 0);
+    EXPECT_EQ(FakeVerbs::queues().size(), queues - 1);
+    copy_queues().wake();
+}
+
+}  // namespace
+}  // namespace ovsdr::ctrl

@@ -1,0 +1,211 @@
+// Copies for software as the compiler arranges them, and what it refuses of them.
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "offload/dr/compile/compile.hpp"
+#include "offload/dr/megaflow_store.hpp"
+#include "tests/unit/offload/four_ports.hpp"
+#include "tests/unit/offload/megaflow_builder.hpp"
+#include "tests/unit/offload/software_actions.hpp"
+#include "tests/unit/offload/tunnel_headers.hpp"
+
+namespace ovsdr::dr {
+namespace {
+
+using namespace std::string_view_literals;
+using test::MegaflowBuilder;
+
+using test::bytes, test::tap;
+const std::string each = "copy to software: userspace 0c01, from datapath port 1";
+const std::string sampled = "copy to software (1 of 64): userspace 0c01, from datapath port 1; ";
+const std::string to_tap = "copy to software: output to datapath port 77, from datapath port 1";
+
+PortMap ports_with_copies() {
+    PortMap map = test::four_ports();
+    map.set_meter(1, {.serial = 11});
+    map.set_tunnel({.odp_port = OdpPort{20}, .kind = TunnelKind::vxlan, .udp_port = 4789, .name = "vxlan"});
+    map.lead_copies(true);
+    return map;
+}
+
+std::string path_of(const ovsdr_megaflow& megaflow, const DeviceCaps& caps = {}) {
+    const auto plan = compile(megaflow, ports_with_copies(), caps);
+    return plan ? text_of(plan->path) : text_of(plan.error());
+}
+
+MegaflowBuilder flow(std::uint32_t in_port = 1) { return MegaflowBuilder(in_port).ipv4(); }
+
+TEST(CompileSoftware, ACopyLeavesBesideThePacket) {
+    EXPECT_EQ(path_of(flow().software(bytes).output(2)), "dest_array [dest_vport 2, dest_table (" + each + ")]");
+    EXPECT_EQ(path_of(flow().output(2).software(bytes)), "dest_array [dest_vport 2, dest_table (" + each + ")]");
+    EXPECT_EQ(path_of(flow().output(2).output(tap)), "dest_array [dest_vport 2, dest_table (" + to_tap + ")]");
+    EXPECT_EQ(path_of(flow().software(bytes).recirc(7)),
+              "dest_array [dest_table recirc_id 0x7, dest_table (" + each + ")]");
+}
+
+TEST(CompileSoftware, ACopyIsOfThePacketAsItIsThere) {
+    EXPECT_EQ(path_of(flow().software(bytes).set(OVSDR_HEADER_IP_TTL, {63}).output(2)),
+              "dest_array [dest_table (" + each + "), dest_table (set ip_ttl=0x3f, dest_vport 2)]");
+    EXPECT_EQ(path_of(flow().set(OVSDR_HEADER_IP_TTL, {63}).software(bytes).output(2)),
+              "set ip_ttl=0x3f, dest_array [dest_vport 2, dest_table (" + each + ")]");
+    EXPECT_EQ(path_of(flow().output(2).push(5).software(bytes)),
+              "dest_array [dest_vport 2, dest_table (push_vlan 0x8100 vid 5 pcp 0, dest_table (" + each + "))]");
+    EXPECT_EQ(path_of(flow().vlan(5).pop().output(tap).output(2)),
+              "pop_vlan, dest_array [dest_vport 2, dest_table (" + to_tap + ")]");
+    const test::HeaderBytes header = test::vxlan();
+    const std::string encapsulated = path_of(flow().tunnel(header).output(9).output(tap));
+    EXPECT_TRUE(encapsulated.starts_with("encapsulate ")) << encapsulated;
+    EXPECT_TRUE(encapsulated.ends_with("dest_array [dest_vport 65535, dest_table (" + to_tap + ")]")) << encapsulated;
+}
+
+/// A copy inside of a clone is of the clone.
+TEST(CompileSoftware, ACopyOfACloneHasItsChanges) {
+    EXPECT_EQ(path_of(flow().copy().set(OVSDR_HEADER_IP_TTL, {63}).software(bytes).end_copy().output(2)),
+              "dest_array [dest_vport 2, dest_table (set ip_ttl=0x3f, dest_table (" + each + "))]");
+}
+
+TEST(CompileSoftware, ASamplerIsInFrontOfWhereThePacketGoes) {
+    EXPECT_EQ(path_of(flow().software(bytes, 64).output(2)), sampled + "dest_table (dest_vport 2)");
+    EXPECT_EQ(path_of(flow().software(bytes, 64).output(2).output(3)),
+              sampled + "dest_table (dest_array [dest_vport 2, dest_vport 3])");
+    EXPECT_EQ(path_of(flow().set(OVSDR_HEADER_IP_TTL, {63}).software(bytes, 64).output(2)),
+              "set ip_ttl=0x3f, dest_table (" + sampled + "dest_table (dest_vport 2))");
+    EXPECT_EQ(path_of(flow().software(bytes, 64).set(OVSDR_HEADER_IP_TTL, {63}).output(2)),
+              sampled + "dest_table (set ip_ttl=0x3f, dest_vport 2)");
+    EXPECT_EQ(path_of(flow().software(bytes, 64)), sampled + "dest_table (drop)") << "most are dropped in the device";
+}
+
+TEST(CompileSoftware, SeveralSamplersFollowEachOther) {
+    const std::string text = path_of(flow().software(bytes, 64).software("\x0d"sv, 2).output(2));
+    EXPECT_EQ(text, "copy to software (1 of 2): userspace 0d, from datapath port 1; dest_table (" + sampled +
+                        "dest_table (dest_vport 2))");
+}
+
+/// What differs from the rest of the packet has a sampler whose packets end behind it.
+TEST(CompileSoftware, ASamplerOfAChangedCopyDropsTheCopy) {
+    EXPECT_EQ(path_of(flow().output(2).push(5).software(bytes, 64)),
+              "dest_array [dest_vport 2, dest_table (push_vlan 0x8100 vid 5 pcp 0, dest_table (" + sampled +
+                  "dest_table (drop)))]");
+}
+
+TEST(CompileSoftware, CopiesAreTakenOnEitherSideOfAMeter) {
+    const std::string metered = "meter 1 (11), dest_table (exceeding: drop; ";
+    EXPECT_EQ(path_of(flow().software(bytes).meter(1).output(2)),
+              "dest_array [dest_table (" + each + "), dest_table (" + metered + "dest_vport 2))]");
+    EXPECT_EQ(path_of(flow().meter(1).software(bytes).output(2)),
+              metered + "dest_array [dest_vport 2, dest_table (" + each + ")])");
+    EXPECT_EQ(path_of(flow().software(bytes, 64).meter(1).output(2)),
+              sampled + "dest_table (" + metered + "dest_vport 2))");
+    EXPECT_EQ(path_of(flow().meter(1).output(tap)), metered + "dest_table (" + to_tap + "))")
+        << "the device drops what exceeds";
+    EXPECT_EQ(path_of(flow().set(OVSDR_HEADER_IP_TTL, {63}).software(bytes).meter(1).output(2)),
+              "unsupported order of actions: meter behind a copy of a packet that has been changed");
+}
+
+TEST(CompileSoftware, ACopyOutOfATunnelHasNoOuterHeadersAndTheMegaflowsMetadata) {
+    const ovsdr_megaflow megaflow = MegaflowBuilder(20).from_tunnel(5).ipv4().software(bytes).output(2);
+    const auto plan = compile(megaflow, ports_with_copies(), {});
+    ASSERT_TRUE(plan) << text_of(plan.error());
+    EXPECT_TRUE(plan->path.changes.decapsulates);
+    ASSERT_EQ(plan->path.branches.size(), 1U);
+    ASSERT_TRUE(plan->path.branches[0].is_copy());
+    const SoftwareWork& work = plan->path.branches[0].software->work;
+    EXPECT_EQ(work.in_port.value, 20U);
+    EXPECT_EQ(work.tunnel.key.be_id, megaflow.tunnel_key.be_id);
+    EXPECT_NE(work.tunnel.mask.be_id, 0U);
+    const ovsdr_megaflow other = MegaflowBuilder(20).from_tunnel(6).ipv4().software(bytes).output(2);
+    EXPECT_NE(compile(other, ports_with_copies(), {})->path.branches[0].software->work, work);
+}
+
+TEST(CompileSoftware, WorkIsTheBytesAndTheInPort) {
+    const auto work = [](const ovsdr_megaflow& megaflow) {
+        return compile(megaflow, ports_with_copies(), {})->path.branches.front().software->work;
+    };
+    const SoftwareWork one = work(flow(1).software(bytes).output(2));
+    EXPECT_EQ(std::get<SoftwareWork::Actions>(one.work), (SoftwareWork::Actions{0x0c, 0x01}));
+    EXPECT_EQ(one, work(flow(1).proto(17).software(bytes).output(3)));
+    EXPECT_NE(one, work(flow(3).software(bytes).output(2)));
+    EXPECT_NE(one, work(flow(1).software("\x0c\x02"sv).output(2)));
+    EXPECT_NE(text_of(one), text_of(work(flow(3).software(bytes).output(2)))) << "branches are shared by their text";
+}
+
+/// Where nothing else is done in the device there is nothing to win.
+TEST(CompileSoftware, NothingButCopiesStaysInSoftwareForTheirOwnReasons) {
+    const std::string no_port =
+        "output not offloaded: output to a port that is no dr port of this device: datapath port 77";
+    EXPECT_EQ(path_of(flow().output(tap)), no_port);
+    EXPECT_EQ(path_of(flow().push(5).output(tap)), no_port);
+    EXPECT_EQ(path_of(flow().software(bytes)), "unsupported action: userspace");
+    EXPECT_EQ(path_of(flow().software(bytes).output(tap)), "unsupported action: userspace; " + no_port);
+}
+
+TEST(CompileSoftware, WithoutAQueueForCopiesThereAreNone) {
+    const auto path = [](const ovsdr_megaflow& megaflow) {
+        return text_of(compile(megaflow, test::four_ports(), {}).error());
+    };
+    EXPECT_EQ(path(flow().software(bytes).output(2)),
+              "unsupported action: userspace (copies for software have no queue)");
+    EXPECT_EQ(path(flow().output(2).output(tap)),
+              "output not offloaded: output to a port that is no dr port of this device: datapath port 77");
+}
+
+TEST(CompileSoftware, WhatADeviceLacksIsNamed) {
+    DeviceCaps no_tables_up, no_samplers, no_copies_to_table;
+    no_tables_up.recirculates = no_samplers.samples = no_copies_to_table.copies_to_table = false;
+    const ovsdr_megaflow copied = flow().software(bytes).output(2), sampling = flow().software(bytes, 64).output(2);
+    EXPECT_EQ(path_of(copied, no_tables_up), "device limit: userspace (NIC_RX has no table but its root)");
+    EXPECT_EQ(path_of(sampling, no_samplers),
+              "device limit: userspace of one in several packets (the device has no sampler)");
+    EXPECT_EQ(path_of(copied, no_copies_to_table), "device limit: copy to software (no copies to tables)");
+    EXPECT_EQ(path_of(sampling, no_copies_to_table), sampled + "dest_table (dest_vport 2)");
+}
+
+TEST(CompileSoftware, OneActionTwiceOnOnePacketIsRefused) {
+    EXPECT_EQ(path_of(flow().software(bytes).software(bytes).output(2)),
+              "unsupported action: one action of software's twice on the same packet");
+    EXPECT_EQ(path_of(flow().output(tap).output(tap).output(2)), "unsupported action: two outputs to one port");
+    EXPECT_TRUE(path_of(flow().software(bytes).push(5).software(bytes).output(2)).starts_with("dest_array"));
+}
+
+TEST(CompileSoftware, MoreSamplersThanTablesInARowAreRefused) {
+    MegaflowBuilder many = flow();
+    constexpr std::string_view names[] = {"1", "2", "3", "4", "5", "6", "7"};
+    for (const std::string_view name : names) many.software(name, 64);
+    EXPECT_EQ(path_of(many.output(2)),
+              "unsupported order of actions: actions that need too many tables in a row");
+}
+
+TEST(CompileSoftware, AStoredMegaflowKeepsItsBytes) {
+    MegaflowParts parts;
+    const std::string_view other_bytes = "\x0c\x02"sv;
+    const test::HeaderBytes header = test::vxlan();
+    const ovsdr_megaflow megaflow = flow().software(bytes, 64).tunnel(header).software("x"sv).output(9);
+    const StoredMegaflow stored(megaflow, parts);
+    const ovsdr_megaflow restored = stored.restore();
+    EXPECT_EQ(path_of(restored), path_of(megaflow));
+    EXPECT_EQ(restored.actions[0].software.one_of, 64U);
+    EXPECT_EQ(restored.actions[2].software.actions_size, 1U);
+    EXPECT_EQ(*restored.actions[2].software.actions, 'x');
+    EXPECT_NE(restored.actions[0].software.actions, megaflow.actions[0].software.actions) << "bytes of its own";
+    EXPECT_TRUE(stored.has_software());
+    EXPECT_FALSE(StoredMegaflow(flow().output(2), parts).has_software());
+    EXPECT_TRUE(stored == StoredMegaflow(megaflow, parts));
+    const auto is_other = [&](const ovsdr_megaflow& given) { return !(stored == StoredMegaflow(given, parts)); };
+    EXPECT_TRUE(is_other(flow().software(other_bytes, 64).tunnel(header).software("x"sv).output(9)));
+    EXPECT_TRUE(is_other(flow().software(bytes, 65).tunnel(header).software("x"sv).output(9)));
+    EXPECT_TRUE(is_other(flow().software("\x0c"sv, 64).tunnel(header).software("x"sv).output(9)));
+}
+
+/// Megaflows of one shape share a plan, and the in_port is in there.
+TEST(CompileSoftware, MegaflowsOfOtherPortsHaveNoPlanInCommon) {
+    MegaflowParts parts;
+    const StoredMegaflow one(flow(1).software(bytes).output(2), parts), same(flow(1).software(bytes).output(2), parts),
+        other(flow(3).software(bytes).output(2), parts);
+    EXPECT_TRUE(one.has_shape());
+    EXPECT_TRUE(one.has_shape_of(same));
+    EXPECT_FALSE(one.has_shape_of(other));
+}
+
+}  // namespace
+}  // namespace ovsdr::dr

@@ -1,0 +1,174 @@
+// The queue for copies on the recording provider and on queues of the test's own: what it leads up, what happens to
+// frames while a queue is replaced, and what is left behind when something fails.
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "offload/dr/device/leak.hpp"
+#include "offload/slowpath/copy_queue.hpp"
+#include "tests/unit/offload/fake_provider.hpp"
+#include "tests/unit/offload/memory_faults.hpp"
+#include "tests/unit/offload/slowpath/fake_verbs.hpp"
+
+namespace ovsdr::slowpath {
+namespace {
+
+using dr::Eswitch;
+using test::Bytes;
+using test::FakeProvider;
+using test::FakeQueue;
+using test::FakeVerbs;
+using test::MemoryFaults;
+
+class CopyQueueTest : public ::testing::Test {
+protected:
+    static constexpr unsigned frame_size = 2048;
+
+    void SetUp() override {
+        FakeProvider::reset();
+        FakeVerbs::reset();
+        FakeProvider::prepare_context = FakeVerbs::prepare_context;
+        auto opened = Eswitch::open("fake_0");
+        ASSERT_TRUE(opened) << opened.error().what;
+        eswitch_ = *opened;
+    }
+    void TearDown() override {
+        copies_.reset();
+        eswitch_.reset();
+        EXPECT_EQ(FakeVerbs::alive(), 0);
+        EXPECT_EQ(FakeProvider::alive(), 0U);
+        EXPECT_TRUE(FakeProvider::violations().empty()) << FakeProvider::violations().front();
+        EXPECT_EQ(dr::leaked_objects(), 0U);
+    }
+    void open() {
+        auto opened = CopyQueue::open(eswitch_, frame_size);
+        ASSERT_TRUE(opened) << opened.error().what;
+        copies_ = std::move(*opened);
+    }
+    static FakeQueue& queue(std::size_t index = 0) { return *FakeVerbs::queues().at(index); }
+    /// First bytes and tags of the frames that receive() gives until there are none.
+    std::vector<std::pair<int, std::uint32_t>> receive_all() {
+        std::vector<std::pair<int, std::uint32_t>> all;
+        for (auto frames = copies_->receive(); !frames.empty(); frames = copies_->receive()) {
+            for (const Frame& frame : frames) all.emplace_back(frame.data[0], frame.tag);
+        }
+        return all;
+    }
+
+    std::shared_ptr<Eswitch> eswitch_;
+    std::shared_ptr<CopyQueue> copies_;
+};
+
+TEST_F(CopyQueueTest, GivesOutWhatComesUpWithItsTag) {
+    open();
+    EXPECT_EQ(queue().ib_port, 6U) << "the uplink's";
+    EXPECT_EQ(queue().posted_receives(), CopyQueue::length);
+    EXPECT_TRUE(copies_->arm());
+    ASSERT_TRUE(queue().deliver(Bytes(60, 1), 77));
+    ASSERT_TRUE(queue().deliver(Bytes(60, 2), 78));
+    EXPECT_EQ(receive_all(), (std::vector<std::pair<int, std::uint32_t>>{{1, 77}, {2, 78}}));
+    EXPECT_EQ(copies_->stats().received, 2U);
+    EXPECT_EQ(copies_->retry_in_ms(), -1);
+}
+
+TEST_F(CopyQueueTest, LosesNoFrameWhenItsBuffersGrow) {
+    open();
+    for (int i = 0; i < 40; ++i) ASSERT_TRUE(queue().deliver(Bytes(60, static_cast<std::uint8_t>(i))));
+    copies_->fit(frame_size);
+    EXPECT_TRUE(FakeVerbs::queues().size() == 1) << "smaller frames fit";
+    copies_->fit(9000);
+    EXPECT_FALSE(copies_->arm()) << "there is something to do";
+    EXPECT_EQ(copies_->receive().size(), batch_length);
+    ASSERT_EQ(FakeVerbs::queues().size(), 2U);
+    EXPECT_FALSE(copies_->arm()) << "the old queue has not been emptied";
+    ASSERT_TRUE(queue(1).deliver(Bytes(8999, 99)));
+    const auto rest = receive_all();
+    ASSERT_EQ(rest.size(), 9U);
+    for (int i = 0; i < 8; ++i) EXPECT_EQ(rest[static_cast<std::size_t>(i)].first, 32 + i);
+    EXPECT_EQ(rest.back().first, 99);
+    EXPECT_EQ(FakeVerbs::queues().size(), 1U);
+    EXPECT_EQ(copies_->stats().received, 41U);
+    EXPECT_EQ(copies_->stats().restarts, 0U);
+}
+
+TEST_F(CopyQueueTest, AQueueThatFailedIsReplacedOnceASecond) {
+    open();
+    ASSERT_TRUE(queue().deliver(Bytes(60, 1)));
+    queue().fail(IBV_WC_WR_FLUSH_ERR);
+    EXPECT_EQ(receive_all().size(), 1U) << "what it held";
+    EXPECT_EQ(copies_->stats().restarts, 1U);
+    ASSERT_EQ(FakeVerbs::queues().size(), 1U);
+    ASSERT_TRUE(queue().deliver(Bytes(60, 2)));
+    EXPECT_EQ(receive_all().size(), 1U);
+
+    queue().fail(IBV_WC_WR_FLUSH_ERR);
+    EXPECT_TRUE(receive_all().empty());
+    EXPECT_GT(copies_->retry_in_ms(), 0);
+    EXPECT_LE(copies_->retry_in_ms(), 1000);
+    EXPECT_EQ(copies_->stats().restarts, 1U);
+    EXPECT_EQ(copies_->stats().received, 2U);
+}
+
+TEST_F(CopyQueueTest, TakesNoQueueAnyMoreWhenItHasBeenStopped) {
+    open();
+    ASSERT_TRUE(queue().deliver(Bytes(60, 1)));
+    copies_->stop();
+    copies_->stop();
+    EXPECT_EQ(receive_all().size(), 1U) << "what had come up";
+    copies_->fit(9000);
+    EXPECT_TRUE(receive_all().empty());
+    EXPECT_EQ(FakeVerbs::queues().size(), 1U);
+}
+
+TEST_F(CopyQueueTest, AnotherMayFollowBeforeTheLastOwnerLetsGo) {
+    open();
+    auto held = copies_;
+    copies_->stop();
+    open();
+    const unsigned rules = FakeProvider::alive("rule");
+    ASSERT_EQ(FakeVerbs::queues().size(), 2U);
+    held.reset();
+    EXPECT_EQ(FakeVerbs::queues().size(), 1U);
+    EXPECT_EQ(FakeProvider::alive("rule"), rules) << "the first one's end takes nothing from the second";
+    ASSERT_TRUE(queue().deliver(Bytes(60, 1)));
+    EXPECT_EQ(receive_all().size(), 1U);
+}
+
+TEST_F(CopyQueueTest, LeavesNothingBehindWhicheverCallFails) {
+    open();
+    copies_.reset();
+    const unsigned before = FakeProvider::alive();   // with what the eSwitch keeps for the next one
+    const auto nothing = [&](const std::string& what) {
+        EXPECT_EQ(FakeVerbs::alive(), 0) << what;
+        EXPECT_EQ(FakeProvider::alive(), before) << what;
+    };
+    for (unsigned n = 1;; ++n) {
+        FakeVerbs::fail_call(n);
+        auto opened = CopyQueue::open(eswitch_, frame_size);
+        FakeVerbs::fail_call(0);
+        if (opened) break;
+        nothing("call " + std::to_string(n) + " of verbs");
+    }
+    nothing("closed");
+    for (unsigned n = 1;; ++n) {
+        MemoryFaults::fail_allocation(n);
+        auto opened = CopyQueue::open(eswitch_, frame_size);
+        const bool happened = MemoryFaults::happened();
+        MemoryFaults::fail_allocation(0);
+        if (!happened) break;
+        if (!opened) nothing("allocation " + std::to_string(n));
+    }
+    for (unsigned n = 1;; ++n) {
+        FakeProvider::fail_call(n, ENOSPC);
+        auto opened = CopyQueue::open(eswitch_, frame_size);
+        FakeProvider::fail_call(0, 0);
+        if (opened) break;
+        nothing(FakeProvider::failed_call());
+    }
+}
+
+}  // namespace
+}  // namespace ovsdr::slowpath
