@@ -10,6 +10,8 @@
 
 #include "ctrl/all_devices.hpp"
 #include "ctrl/port.hpp"
+#include "offload/dr/nic/mark_table.hpp"
+#include "offload/dr/nic/plain_function.hpp"
 
 using namespace ovsdr;
 using namespace ovsdr::ctrl;
@@ -18,8 +20,12 @@ namespace {
 
 dr::Ufid ufid_of(const ovsdr_ufid& ufid) { return {ufid.value[0], ufid.value[1]}; }
 
-ovsdr_flow_stats stats_of(const dr::FlowStats& stats, bool offloaded) {
-    return {.packets = stats.packets, .bytes = stats.bytes, .used_ms = stats.used_ms, .offloaded = offloaded};
+ovsdr_flow_stats stats_of(const dr::FlowStats& stats, bool offloaded, bool partly = false) {
+    return {.packets = stats.packets,
+            .bytes = stats.bytes,
+            .used_ms = stats.used_ms,
+            .partly = partly,
+            .offloaded = offloaded};
 }
 
 /// Those of its ports and those of tunnel ports; what it counted comes on top.
@@ -45,10 +51,10 @@ void delete_from(dr::Eswitch& eswitch, std::span<ovsdr_flow_deletion> deletions)
 }  // namespace
 
 ovsdr_put_outcome ovsdr_flow_put(ovsdr_port* port, const ovsdr_ufid* ufid, const ovsdr_megaflow* megaflow,
-                                 std::uint16_t neighbourhood, char** error) noexcept {
+                                 std::uint16_t neighbourhood, std::uint32_t mark, char** error) noexcept {
     *error = nullptr;
     const auto outcome = port != nullptr
-                             ? std::optional(port->eswitch().put(ufid_of(*ufid), *megaflow, neighbourhood))
+                             ? std::optional(port->eswitch().put_marked(ufid_of(*ufid), *megaflow, neighbourhood, mark))
                              : all_devices().put(ufid_of(*ufid), *megaflow, neighbourhood);
     if (!outcome) return OVSDR_PUT_NOWHERE;
     if (const auto* failure = std::get_if<Error>(&*outcome)) {
@@ -66,7 +72,7 @@ bool ovsdr_flow_get(const ovsdr_port* port, const ovsdr_ufid* ufid, ovsdr_flow_s
     const auto known =
         port != nullptr ? port->eswitch().status(ufid_of(*ufid)) : all_devices().status(ufid_of(*ufid));
     if (!known) return false;
-    *stats = stats_of(known->stats, known->offloaded);
+    *stats = stats_of(known->stats, known->offloaded, known->partly);
     return true;
 }
 
@@ -87,9 +93,15 @@ void ovsdr_flows_del(ovsdr_flow_deletion* deletions, size_t n) noexcept {
 
 bool ovsdr_missed_in(const ovsdr_port* port, std::uint32_t tag, ovsdr_missed* missed) noexcept {
     const auto table = port->eswitch().table_of(tag);
-    if (table) *missed = {.recirc_id = table->recirc_id, .tunnel_port = table->tunnel_port};
-    return table.has_value();
+    if (!table) return false;
+    const dr::PlainFunction* const function = port->eswitch().plain_function();
+    *missed = {.recirc_id = table->recirc_id,
+               .tunnel_port = table->tunnel_port,
+               .mark = function != nullptr ? function->mark_of(tag) : dr::PlainFunction::no_mark};
+    return true;
 }
+
+void ovsdr_on_mark_gone(void (*gone)(std::uint32_t)) noexcept { dr::on_mark_gone(gone); }
 
 bool ovsdr_lacks_tunnel_flows() noexcept { return all_devices().take_added(); }
 

@@ -28,6 +28,7 @@ struct ovsdr_ufid {
 struct ovsdr_flow_stats {
     uint64_t packets, bytes;
     int64_t used_ms;            /* CLOCK_MONOTONIC; 0 never */
+    bool partly;                /* offloaded, but the caller does the actions: its packets come up with its mark */
     bool offloaded;             /* now; false after a change of actions that the device could not take */
 };
 
@@ -36,9 +37,13 @@ struct ovsdr_flow_stats {
  * is no tunnel port, or there is no device. */
 enum ovsdr_put_outcome { OVSDR_PUT_INSTALLED, OVSDR_PUT_REJECTED, OVSDR_PUT_FAILED, OVSDR_PUT_NOWHERE };
 
-/* Megaflows that are likely to be deleted together are cheaper to delete if they have the same `neighbourhood`. */
+/* Megaflows that are likely to be deleted together are cheaper to delete if they have the same `neighbourhood`. `mark`
+ * is what the datapath knows the megaflow's packets by, for ports that are plain functions; 0: nothing. */
 enum ovsdr_put_outcome ovsdr_flow_put(struct ovsdr_port *, const struct ovsdr_ufid *, const struct ovsdr_megaflow *,
-                                      uint16_t neighbourhood, char **error) OVSDR_NOEXCEPT;
+                                      uint16_t neighbourhood, uint32_t mark, char **error) OVSDR_NOEXCEPT;
+
+/* Has `gone` called with each mark that packets do not come up with any more, by the thread that took it back. */
+void ovsdr_on_mark_gone(void (*gone)(uint32_t mark)) OVSDR_NOEXCEPT;
 
 /* Whether a device has been told of the ufid, with or without a rule. */
 bool ovsdr_flow_known(const struct ovsdr_port *, const struct ovsdr_ufid *) OVSDR_NOEXCEPT;
@@ -62,6 +67,7 @@ void ovsdr_flows_del(struct ovsdr_flow_deletion *, size_t n) OVSDR_NOEXCEPT;
 struct ovsdr_missed {
     uint32_t recirc_id;
     uint32_t tunnel_port;
+    uint32_t mark;          /* 0: none; else it missed nowhere, and is the megaflow's that was put with this mark */
 };
 /* False: no table of the port's device has or had the tag lately. */
 bool ovsdr_missed_in(const struct ovsdr_port *, uint32_t tag, struct ovsdr_missed *) OVSDR_NOEXCEPT;

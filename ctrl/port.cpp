@@ -15,13 +15,15 @@
 #include "ctrl/all_devices.hpp"
 #include "ctrl/missing_vports.hpp"
 #include "offload/dr/device/ib_port.hpp"
+#include "offload/dr/nic/plain_function.hpp"
 
 namespace ovsdr::ctrl {
 namespace {
 
 static_assert(OVSDR_MAX_RECEIVE_QUEUES == slowpath::max_receive_queues);
 
-constexpr unsigned link_overhead = 14 + 2 * 4;  // Ethernet header and two VLAN tags
+constexpr unsigned tag_size = 4;
+constexpr unsigned link_overhead = 14 + 2 * tag_size;  // Ethernet header and two VLAN tags
 constexpr unsigned default_frame_size = 2048;
 
 /// Never destroyed: ports may outlive static destructors when the process leaves through exit().
@@ -154,13 +156,27 @@ Error no_such_vport(std::shared_ptr<OpenDevice> device, dr::VportId vport, const
     return {ENOENT, cause.what + ": a soft NIC's are shown by `drnic list`, a hardware NIC's by `devlink port show`"};
 }
 
+/// Of options that are for the other kind of device.
+Result<void> check_kind(dr::Eswitch& eswitch, const ovsdr_port_options& options) {
+    const bool is_function = eswitch.plain_function() != nullptr;
+    if (is_function == options.function) return {};
+    std::string what = options.function
+                           ? "options:vport is missing: the eSwitch vport's number. {} manages an eSwitch, and only a "
+                             "function that does not can be a port itself"
+                           : "{} does not manage an eSwitch (not the physical function, or not in switchdev mode) and "
+                             "has no vports: leave out options:vport, and the port is the function itself";
+    return tl::unexpected(Error{EINVAL, fmt::format(fmt::runtime(what), eswitch.device())});
+}
+
 Result<std::unique_ptr<ovsdr_port>> open_port(const ovsdr_port_options& options) {
     auto device = open_device(options.device);
     if (!device) return tl::unexpected(device.error());
+    if (auto right = check_kind(*(*device)->eswitch, options); !right) return tl::unexpected(std::move(right.error()));
     auto port = std::make_unique<ovsdr_port>();
     port->interface = options.interface;
     port->device = std::move(*device);
     port->vport = dr::VportId{options.vport};
+    port->frame_overhead = link_overhead - (options.vlan != 0 ? tag_size : 0);
     port->odp_port = options.odp_port;
     auto state = dr::query_vport(port->eswitch(), port->vport);
     if (!state) return tl::unexpected(no_such_vport(port->device, port->vport, state.error()));
@@ -172,7 +188,8 @@ Result<std::unique_ptr<ovsdr_port>> open_port(const ovsdr_port_options& options)
                                                                          .frame_size = frame_size_for(state->mtu),
                                                                          .on_event = announce_change,
                                                                          .policed = options.policed,
-                                                                         .receive_queues = options.receive_queues});
+                                                                         .receive_queues = options.receive_queues,
+                                                                         .vlan = options.vlan});
     if (!attached) return tl::unexpected(std::move(attached.error()));
     port->slow_path = std::move(*attached);
     fit_copies(*port, state->mtu);
@@ -360,7 +377,7 @@ unsigned ovsdr_port_transmit(ovsdr_port* port, const ovsdr_frame* frames, unsign
 
 std::uint32_t ovsdr_port_max_frame_size(const ovsdr_port* port) noexcept {
     const std::lock_guard guard(port->state_lock);
-    return port->state.mtu + link_overhead;
+    return port->state.mtu + port->frame_overhead;
 }
 
 bool ovsdr_port_refresh(ovsdr_port* port) noexcept {
@@ -431,7 +448,22 @@ int ovsdr_port_get_stats(const ovsdr_port* port, ovsdr_port_stats* stats) noexce
               .slow_path_tx = queue.sent,
               .slow_path_tx_drops = queue.send_drops,
               .slow_path_tx_errors = queue.send_errors,
-              .slow_path_restarts = slow_path.restarts};
+              .slow_path_restarts = slow_path.restarts,
+              .function = false,
+              .nic_rx_dropped = 0,
+              .nic_rx_marked = 0,
+              .nic_rx_down = 0,
+              .nic_tx_sent = 0,
+              .nic_tx_down = 0};
+    if (dr::PlainFunction* const function = port->eswitch().plain_function()) {
+        const auto counts = function->counts();
+        stats->function = true;
+        stats->nic_rx_dropped = counts.received_dropped;
+        stats->nic_rx_marked = counts.received_marked;
+        stats->nic_rx_down = counts.received_down;
+        stats->nic_tx_sent = counts.sent;
+        stats->nic_tx_down = counts.sent_down;
+    }
     return 0;
 }
 

@@ -1,4 +1,5 @@
-/* Ports of type `dr`, as the C shim sees them: a vport of a device, its slow-path queue, and the device's eSwitch.
+/* Ports of type `dr`, as the C shim sees them: a vport of a device, its slow-path queue, and the device's eSwitch. A
+ * device that manages no eSwitch has one port, which is the function itself.
  *
  * The shim speaks OVS, what is behind this header speaks offload/; neither includes the other's headers. A port is
  * opened when an interface's options are accepted and closed when the interface goes or moves to another vport. Ports
@@ -30,7 +31,9 @@ enum { OVSDR_BATCH = 32, OVSDR_MAX_RECEIVE_QUEUES = 32 };
 struct ovsdr_port_options {
     const char *interface;      /* name, for messages */
     const char *device;         /* "mlx5_0" */
+    bool function;              /* not a vport, but the function itself: `vport` is 0 */
     uint16_t vport;
+    uint16_t vlan;              /* of a function: the tag that its packets have outside of it, 1 to 4094; 0: none */
     uint32_t odp_port;          /* OVSDR_NO_ODP_PORT while unknown */
     bool policed;               /* as ovsdr_port_set_policed() says */
     unsigned receive_queues;    /* 1 to OVSDR_MAX_RECEIVE_QUEUES */
@@ -53,6 +56,9 @@ struct ovsdr_port_stats {
     uint64_t slow_path_rx, slow_path_rx_errors, slow_path_rx_missed;
     uint64_t slow_path_tx, slow_path_tx_drops, slow_path_tx_errors;
     uint64_t slow_path_restarts;    /* Queues that failed and were replaced. */
+    bool function;                  /* It is one, and these are not 0 for that: */
+    uint64_t nic_rx_dropped, nic_rx_marked, nic_rx_down;    /* By megaflows; while it was down. */
+    uint64_t nic_tx_sent, nic_tx_down;
 };
 
 struct ovsdr_frame {
@@ -61,7 +67,8 @@ struct ovsdr_frame {
     uint32_t tag;               /* received: the table that missed, 0 for none */
 };
 
-/* ENODEV: no such device (the message lists those there are). ENOENT: no such vport. EBUSY: the vport is taken (the
+/* ENODEV: no such device (the message lists those there are). EINVAL: the options are for the other kind of device.
+ * ENOENT: no such vport. EBUSY: the vport is taken (the
  * message names the interface). The vport is up when this returns, or ovsdr_port_take_notice() says why it is not. */
 int ovsdr_port_open(const struct ovsdr_port_options *, struct ovsdr_port **, char **error) OVSDR_NOEXCEPT;
 

@@ -61,6 +61,7 @@ struct ovsdr_port {
     std::string interface;
     std::shared_ptr<ovsdr::ctrl::OpenDevice> device;
     ovsdr::dr::VportId vport;
+    unsigned frame_overhead;                ///< bytes that a frame may have beside its payload
 
     std::unique_ptr<ovsdr::slowpath::AttachedPort> slow_path;   ///< the vport is attached as long as there is one
 

@@ -15,6 +15,7 @@
 #include "netdev-offload.h"
 #include "openvswitch/match.h"
 #include "openvswitch/vlog.h"
+#include "shim/flow_mark.h"
 #include "shim/flow_watch.h"
 #include "shim/megaflow.h"
 #include "shim/netdev_dr.h"
@@ -138,7 +139,8 @@ neighbourhood_of(const struct dp_netdev_flow *flow)
 }
 
 static int
-put(struct netdev *netdev, const ovs_u128 *mega_ufid, const struct ovsdr_megaflow *megaflow, uint64_t began)
+put(struct netdev *netdev, const ovs_u128 *mega_ufid, const struct ovsdr_megaflow *megaflow, uint32_t mark,
+    uint64_t began)
 {
     struct ovsdr_ufid ufid = ufid_from(mega_ufid);
     enum ovsdr_put_outcome outcome = OVSDR_PUT_NOWHERE;
@@ -146,7 +148,7 @@ put(struct netdev *netdev, const ovs_u128 *mega_ufid, const struct ovsdr_megaflo
     char *message = NULL;
 
     if (enter_device(netdev, &port)) {
-        outcome = ovsdr_flow_put(port, &ufid, megaflow, neighbourhood_of(flow_of(mega_ufid)), &message);
+        outcome = ovsdr_flow_put(port, &ufid, megaflow, neighbourhood_of(flow_of(mega_ufid)), mark, &message);
         leave_device(netdev);
     }
     if (outcome == OVSDR_PUT_FAILED) {
@@ -188,9 +190,10 @@ del(struct netdev *netdev, const struct dp_netdev_flow *flow, struct ovsdr_flow_
 
 static int
 dr_flow_put(struct netdev *netdev, struct match *match, struct nlattr *actions, size_t actions_len,
-            const ovs_u128 *ufid, struct offload_info *info OVS_UNUSED, struct dpif_flow_stats *stats)
+            const ovs_u128 *ufid, struct offload_info *info, struct dpif_flow_stats *stats)
 {
     uint64_t began = ovsdr_insertion_begins();
+    uint32_t mark = info ? info->flow_mark : 0;
     struct ovsdr_megaflow megaflow;
     int error;
 
@@ -203,6 +206,8 @@ dr_flow_put(struct netdev *netdev, struct match *match, struct nlattr *actions, 
     /* dpif-netdev looks whether the flow is dead before it calls us, and another thread may have deleted it since. */
     if (flow_of(ufid)->dead) {
         error = ENOENT;
+    } else if (flow_mark_rests(mark)) {
+        error = EAGAIN;
     } else {
         const struct dp_netdev_flow *left = flow_watch_left(netdev, ufid);
         struct ovsdr_flow_stats last;
@@ -211,7 +216,7 @@ dr_flow_put(struct netdev *netdev, struct match *match, struct nlattr *actions, 
             del(netdev, left, &last);
         }
         flow_watch_put(netdev, flow_of(ufid));
-        error = put(netdev, ufid, &megaflow, began);
+        error = put(netdev, ufid, &megaflow, mark, began);
     }
     ovs_mutex_unlock(lock_of(ufid));
     return error;
@@ -358,7 +363,7 @@ dr_flow_get(struct netdev *netdev, struct match *match OVS_UNUSED, struct nlattr
     stats->n_bytes = from.bytes;
     stats->used = from.used_ms;
     attrs->offloaded = from.offloaded;
-    attrs->dp_layer = from.offloaded ? "dr" : "ovs";
+    attrs->dp_layer = from.offloaded && !from.partly ? "dr" : "ovs";
     while ((busy = flow_watch_note(netdev, flow_of(ufid), stats))) {
         flow_api_del_watched(&busy, 1);
     }
@@ -411,7 +416,9 @@ find_table(struct netdev *netdev, uint32_t tag, struct ovsdr_missed *missed)
  * would take it for one of its own.
  *
  * Dropped, and counted as datapath_drop_hw_miss_recover, are packets of a table of which nothing is known, for it can
- * not be said where they go on, and those that OVS drops in tnl_pop. Who gets an error has no packet any more. */
+ * not be said where they go on, and those that OVS drops in tnl_pop. Who gets an error has no packet any more.
+ *
+ * A plain function's packets have missed in no table. Their mark says whose they are, and becomes the datapath's. */
 static int
 dr_hw_miss_packet_recover(struct netdev *netdev, struct dp_packet *packet)
 {
@@ -428,6 +435,9 @@ dr_hw_miss_packet_recover(struct netdev *netdev, struct dp_packet *packet)
         return ENODEV;
     }
     packet->md.recirc_id = missed.recirc_id;
+    if (missed.mark) {
+        dp_packet_set_flow_mark(packet, missed.mark);
+    }
     return 0;
 }
 

@@ -504,7 +504,11 @@ dr_get_status(const struct netdev *netdev, struct smap *status)
     if (dev->port) {
         smap_add(status, "driver_name", "ovs-dr");
         smap_add(status, "device", dev->device);
-        smap_add_format(status, "vport", "%u", dev->vport);
+        if (dev->function) {
+            smap_add(status, "mode", "nic");
+        } else {
+            smap_add_format(status, "vport", "%u", dev->vport);
+        }
         add_problem(&problems, ovsdr_port_problem(dev->port));
         add_problem(&problems, nullable_xstrdup(dev->n_rxq_problem));
         add_problem(&problems, qos_problem(dev));

@@ -4,6 +4,8 @@
  *
  *     ovs-vsctl add-port br0 vf1 -- set interface vf1 type=dr options:device=mlx5_0 options:vport=1
  *
+ * or, without a vport, the function that the device is, if that manages no eSwitch (docs/nic-mode.md).
+ *
  * Its packets that no rule in the NIC took come up by the vport's slow-path queue, and what the switch sends goes down
  * by it. Statistics are the vport's: traffic that never left the NIC is in them.
  *
@@ -31,7 +33,9 @@ struct netdev_dr {
     struct ovs_rwlock lock;
     struct ovsdr_port *port;        /* NULL until configured. */
     char *device;                   /* The options in force; NULL with `port`. */
+    bool function;                  /* The device's function itself, not a vport; `vport` is 0. */
     uint16_t vport;
+    uint16_t vlan;                  /* Outside of such a function; 0: none. */
     unsigned int n_rxq;             /* Asked for; up.n_rxq is in force. Main thread. */
     char *n_rxq_problem;            /* Why that is not in force; NULL if it is, or will be. */
     char *qos_type;                 /* That the port was given, and which has no effect; NULL: none. */

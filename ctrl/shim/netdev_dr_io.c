@@ -261,10 +261,18 @@ netdev_dr_get_custom_stats(const struct netdev *netdev, struct netdev_custom_sta
         {"slow_path_tx_errors", from.slow_path_tx_errors},
         {"slow_path_tx_size_drops", oversize},
         {"slow_path_restarts", from.slow_path_restarts},
+        /* Of a plain function only. */
+        {"nic_rx_megaflow_drops", from.nic_rx_dropped},
+        {"nic_rx_marked_packets", from.nic_rx_marked},
+        {"nic_rx_down_drops", from.nic_rx_down},
+        {"nic_tx_packets", from.nic_tx_sent},
+        {"nic_tx_down_drops", from.nic_tx_down},
     };
-    stats->size = ARRAY_SIZE(counters);
+    enum { N_OF_FUNCTIONS = 5 };
+
+    stats->size = ARRAY_SIZE(counters) - (from.function ? 0 : N_OF_FUNCTIONS);
     stats->counters = xcalloc(stats->size, sizeof *stats->counters);
-    for (size_t i = 0; i < ARRAY_SIZE(counters); i++) {
+    for (size_t i = 0; i < stats->size; i++) {
         stats->counters[i].value = counters[i].value;
         ovs_strlcpy(stats->counters[i].name, counters[i].name, NETDEV_CUSTOM_STATS_NAME_SIZE);
     }

@@ -1,4 +1,5 @@
-/* Options of an interface of type "dr": options:device and options:vport, both required, and options:n_rxq.
+/* Options of an interface of type "dr": options:device, which is required, options:vport, without which the interface
+ * is the function itself, options:vlan of such a function, and options:n_rxq.
  *
  * A vport is opened when the options are set, so that what is wrong shows in `ovs-vsctl show`. Other options later open
  * the new vport before they close the old one: when the new one cannot be had, the interface keeps what it has.
@@ -22,7 +23,9 @@ VLOG_DEFINE_THIS_MODULE(netdev_dr_options);
 
 struct dr_options {
     const char *device;     /* The caller's. */
-    uint16_t vport;
+    bool function;          /* Not a vport. */
+    uint16_t vport;         /* 0 for the function itself. */
+    uint16_t vlan;          /* 0: none. */
     unsigned int n_rxq;
 };
 
@@ -34,7 +37,12 @@ netdev_dr_get_config(const struct netdev *netdev, struct smap *args)
     ovs_rwlock_rdlock(&dev->lock);
     if (dev->port) {
         smap_add(args, "device", dev->device);
-        smap_add_format(args, "vport", "%u", dev->vport);
+        if (!dev->function) {
+            smap_add_format(args, "vport", "%u", dev->vport);
+        }
+        if (dev->vlan) {
+            smap_add_format(args, "vlan", "%u", dev->vlan);
+        }
         if (netdev->n_rxq > 1) {
             smap_add_format(args, "n_rxq", "%d", netdev->n_rxq);
         }
@@ -63,6 +71,19 @@ parse_vport(const char *text, uint16_t *vport)
 }
 
 static char *
+parse_vlan(const char *text, uint16_t *vlan)
+{
+    unsigned int value;
+
+    if (strlen(text) > 4 || strspn(text, "0123456789") != strlen(text) || !str_to_uint(text, 10, &value)
+        || value < 1 || value > 4094) {
+        return xasprintf("options:vlan=%s is not a number from 1 to 4094", text);
+    }
+    *vlan = value;
+    return NULL;
+}
+
+static char *
 parse_n_rxq(const char *text, unsigned int *n_rxq)
 {
     if (strlen(text) > 2 || strspn(text, "0123456789") != strlen(text) || !str_to_uint(text, 10, n_rxq)
@@ -77,12 +98,14 @@ static char *
 parse_options(const struct smap *args, struct dr_options *options)
 {
     const struct smap_node *node;
-    const char *vport_text;
-    char *message;
+    const char *vport_text, *vlan_text;
+    char *message = NULL;
 
     SMAP_FOR_EACH (node, args) {
-        if (strcmp(node->key, "device") && strcmp(node->key, "vport") && strcmp(node->key, "n_rxq")) {
-            return xasprintf("unknown option %s (an interface of type=dr has device, vport and n_rxq)", node->key);
+        if (strcmp(node->key, "device") && strcmp(node->key, "vport") && strcmp(node->key, "vlan")
+            && strcmp(node->key, "n_rxq")) {
+            return xasprintf("unknown option %s (an interface of type=dr has device, vport, vlan and n_rxq)",
+                             node->key);
         }
     }
     options->device = smap_get(args, "device");
@@ -90,28 +113,38 @@ parse_options(const struct smap *args, struct dr_options *options)
         return xstrdup("options:device is missing (the RDMA device, such as mlx5_0)");
     }
     vport_text = smap_get(args, "vport");
-    if (!vport_text) {
-        return xstrdup("options:vport is missing (the eSwitch vport's number)");
+    vlan_text = smap_get(args, "vlan");
+    options->function = !vport_text;
+    options->vport = options->vlan = 0;
+    if (vport_text && vlan_text) {
+        return xstrdup("options:vlan is for a function that is a port itself, without options:vport; a vport's packets "
+                       "get tags from OpenFlow");
     }
-    message = parse_vport(vport_text, &options->vport);
+    if (vport_text) {
+        message = parse_vport(vport_text, &options->vport);
+    } else if (vlan_text) {
+        message = parse_vlan(vlan_text, &options->vlan);
+    }
     return message ? message : parse_n_rxq(smap_get_def(args, "n_rxq", "1"), &options->n_rxq);
 }
 
 /* With the receive queues that are in force, which may be in use: reconfigure() changes their number. */
 static int
-open_port(struct netdev_dr *dev, const char *device, uint16_t vport, struct ovsdr_port **port, char **message)
+open_port(struct netdev_dr *dev, const struct dr_options *wanted, struct ovsdr_port **port, char **message)
 {
     struct ovsdr_port_options options = {
         .interface = netdev_get_name(&dev->up),
-        .device = device,
-        .vport = vport,
+        .device = wanted->device,
+        .function = wanted->function,
+        .vport = wanted->vport,
+        .vlan = wanted->vlan,
         .receive_queues = dev->up.n_rxq,
         .odp_port = OVSDR_NO_ODP_PORT,
         .policed = policer_is_active(&dev->policer),
     };
     int error = ovsdr_port_open(&options, port, message);
 
-    if (error == EBUSY && netdev_dr_release_removed(device, vport)) {
+    if (error == EBUSY && netdev_dr_release_removed(wanted->device, wanted->vport)) {
         free(*message);
         error = ovsdr_port_open(&options, port, message);
     }
@@ -123,9 +156,17 @@ open_port(struct netdev_dr *dev, const char *device, uint16_t vport, struct ovsd
 
 /* Not when the vport has gone: to open it anew then says so. */
 static bool
-is_in_force(const struct netdev_dr *dev, const char *device, uint16_t vport)
+is_in_force(const struct netdev_dr *dev, const struct dr_options *wanted)
 {
-    return dev->port && dev->vport == vport && !strcmp(dev->device, device) && !ovsdr_port_is_gone(dev->port);
+    return dev->port && dev->vport == wanted->vport && dev->function == wanted->function && dev->vlan == wanted->vlan
+           && !strcmp(dev->device, wanted->device) && !ovsdr_port_is_gone(dev->port);
+}
+
+/* Whether the port in force is where the wanted one is to be: a function is one port, with one VLAN or another. */
+static bool
+is_in_the_way(const struct netdev_dr *dev, const struct dr_options *wanted)
+{
+    return dev->port && dev->function && wanted->function && !strcmp(dev->device, wanted->device);
 }
 
 /* Again, too, when it could not be had before. */
@@ -147,7 +188,6 @@ netdev_dr_set_config(struct netdev *netdev, const struct smap *args, char **errp
     char *message, *old_device;
     struct dr_options options;
     const char *device;
-    uint16_t vport;
     int error;
 
     message = parse_options(args, &options);
@@ -157,13 +197,16 @@ netdev_dr_set_config(struct netdev *netdev, const struct smap *args, char **errp
         return EINVAL;
     }
     device = options.device;
-    vport = options.vport;
     ask_for_n_rxq(dev, options.n_rxq);
     /* Only this thread changes what is in force. */
-    if (is_in_force(dev, device, vport)) {
+    if (is_in_force(dev, &options)) {
         return 0;
     }
-    error = open_port(dev, device, vport, &port, &message);
+    if (is_in_the_way(dev, &options)) {
+        port_del_flows_go(netdev);
+        netdev_dr_close_port(dev);
+    }
+    error = open_port(dev, &options, &port, &message);
     if (error) {
         VLOG_WARN_BUF(errp, "%s: %s", name, message ? message : ovs_strerror(error));
         free(message);
@@ -178,7 +221,9 @@ netdev_dr_set_config(struct netdev *netdev, const struct smap *args, char **errp
     old_device = dev->device;
     dev->port = port;
     dev->device = xstrdup(device);
-    dev->vport = vport;
+    dev->function = options.function;
+    dev->vport = options.vport;
+    dev->vlan = options.vlan;
     ovs_rwlock_unlock(&dev->lock);
 
     /* The datapath's number moves over: it must not name two vports. */

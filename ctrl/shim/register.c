@@ -14,6 +14,7 @@
 #include "openvswitch/vlog.h"
 #include "shim/commands.h"
 #include "shim/flow_api.h"
+#include "shim/flow_mark.h"
 #include "shim/netdev_dr.h"
 #include "shim/port_del.h"
 #include "shim/tc_flow_api.h"
@@ -40,6 +41,7 @@ register_all(void)
         VLOG_ERR("cannot register interfaces of type=dr: %s", ovs_strerror(error));
         return;
     }
+    flow_mark_init();
     commands_register();
     /* Not INFO: OVS's own tests take an INFO line of an unknown module for a failure. */
     VLOG_DBG("registered interfaces of type=dr");

@@ -194,6 +194,20 @@ CotenantConfig parse_cotenant(const json& value, const DeviceConfig& device, con
     return cotenant;
 }
 
+/// A plain function is what is behind its one port: its address is the port's.
+void check_plain_function(DeviceConfig& device, const std::string& where) {
+    if (device.ports.size() != 1 || device.ports[0].vport != uplink_vport || !device.ports[0].lag_dpdk.empty()) {
+        throw ConfigError(fmt::format("{}.ports: a device with \"eswitch\": false has one port, vport 65535, and no "
+                                      "two in LAG",
+                                      where));
+    }
+    if (device.cotenant) throw ConfigError(fmt::format("{}.cotenant: it needs an eSwitch", where));
+    if (device.mac && device.ports[0].mac && *device.mac != *device.ports[0].mac) {
+        throw ConfigError(fmt::format("{}.mac: another one than the port's, which is the same function's", where));
+    }
+    if (device.mac) device.ports[0].mac = device.mac;
+}
+
 std::string device_name(const json& value, const std::string& where) {
     std::string name = text(value, where);
     const bool good = !name.empty() && name.size() <= 31 && std::all_of(name.begin(), name.end(), [](unsigned char c) {
@@ -217,6 +231,7 @@ DeviceConfig parse_device(const json& value, const std::string& where) {
         device.flex_parser_profile = static_cast<unsigned>(
             number(*parsers, object.path("flex_parser_profile"), 0, flex_parser_profiles - 1));
     }
+    if (const json* eswitch = object.find("eswitch")) device.eswitch = boolean(*eswitch, object.path("eswitch"));
     if (const json* mac = object.find("mac")) {
         device.mac = parse_mac(text(*mac, object.path("mac")), object.path("mac"));
     }
@@ -240,6 +255,7 @@ DeviceConfig parse_device(const json& value, const std::string& where) {
         device.cotenant = parse_cotenant(*cotenant, device, object.path("cotenant"));
     }
     object.refuse_others();
+    if (!device.eswitch) check_plain_function(device, where);
     return device;
 }
 

@@ -14,6 +14,8 @@
 //     profile       connectx-5, connectx-6dx or connectx-7. Default connectx-6dx.
 //     flex_parser_profile   what the flexible parser reads, as mlxconfig's FLEX_PARSER_PROFILE_ENABLE: 0 as shipped
 //                   (the default), 1 MPLS over GRE and UDP, 2 VXLAN-GPE and ICMP, 3 GTP-U.
+//     eswitch       false: a plain function, such as a VF, whose owner has no rights on the eSwitch it is part of: no
+//                   FDB, no vports but itself, and one port, vport 65535, the wire that it is on. Default true.
 //     mac           of the manager function, and so of its RoCE packets and its link-local GID. Default: derived from
 //                   this machine and the device's name; two NICs of one machine that meet on a wire need different
 //                   ones.
@@ -107,6 +109,7 @@ struct DeviceConfig {
     std::string name;
     const Profile* profile = &connectx_6dx;
     unsigned flex_parser_profile = 0;
+    bool eswitch = true;            ///< false: a plain function
     std::optional<MacAddress> mac;  ///< the manager function's
     Limits limits{};
     std::vector<PortConfig> ports;

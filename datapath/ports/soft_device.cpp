@@ -6,6 +6,7 @@
 #include <cerrno>
 
 #include "datapath/ports/identity.hpp"
+#include "datapath/steering/plain_function.hpp"
 
 namespace ovsdr::soft {
 namespace {
@@ -29,13 +30,19 @@ SoftDevice::SoftDevice(const DeviceConfig& config, unsigned index, unsigned work
       index_(index),
       worker_count_(worker_count),
       guid_(derived_guid(config.name)),
+      is_function_(!config.eswitch),
       profile_(with_flex_parser_profile(*config.profile, config.flex_parser_profile)),
       steering_(profile_),
       listeners_(wake_control),
       wake_control_(std::move(wake_control)) {
     room_of(steering_).limit(config.limits);
+    if (is_function_) make_plain_function(steering_);
     Vport manager;
-    manager.info = {.id = manager_vport, .name = "manager", .mtu = default_mtu, .admin_up = true, .link_up = true};
+    manager.info = {.id = manager_vport,
+                    .name = is_function_ ? "function" : "manager",
+                    .mtu = default_mtu,
+                    .admin_up = true,
+                    .link_up = true};
     const MacAddress mac = config.mac.value_or(derived_mac(guid_, manager_vport));
     std::copy(mac.begin(), mac.end(), manager.info.mac);
     add_link(manager, "");
@@ -51,6 +58,10 @@ void SoftDevice::connect(Workers& workers, PacketMemory memory) noexcept {
 }
 
 int SoftDevice::add_vport(const PortConfig& config, bool must_work, std::string& error) {
+    if (is_function_ && config.vport != uplink_vport) {
+        error = fmt::format("{} is a plain function: it has no vport {}", name_, config.vport.value);
+        return EINVAL;
+    }
     const std::lock_guard change(change_mutex_);
     Vport vport;
     vport.info = {.id = config.vport,
@@ -143,9 +154,10 @@ std::vector<VportInfo> SoftDevice::vports() const {
 
 int SoftDevice::query(VportId id, VportInfo& info) const {
     const std::lock_guard lock(mutex_);
-    const Vport* vport = find(id);
+    const Vport* vport = find(itself(id));
     if (vport == nullptr) return ENOENT;
     info = vport->info;
+    info.id = id;
     return 0;
 }
 
@@ -162,7 +174,7 @@ VportCounters SoftDevice::Link::counters() const noexcept {
 
 int SoftDevice::counters(VportId id, VportCounters& counters) const {
     const std::lock_guard lock(mutex_);
-    const Vport* vport = find(id);
+    const Vport* vport = find(itself(id));
     if (vport == nullptr) return ENOENT;
     counters = {};
     for (const Link& link : vport->links) add(counters, link.counters());
@@ -182,7 +194,7 @@ int SoftDevice::set_mac(VportId id, const std::uint8_t (&mac)[6]) {
     if (zero || (mac[0] & 1) != 0) return EINVAL;
     {
         const std::lock_guard lock(mutex_);
-        Vport* vport = find(id);
+        Vport* vport = find(itself(id));
         if (vport == nullptr) return ENOENT;
         if (std::equal(std::begin(mac), std::end(mac), vport->info.mac)) return 0;
         std::copy(std::begin(mac), std::end(mac), vport->info.mac);
@@ -194,7 +206,7 @@ int SoftDevice::set_mac(VportId id, const std::uint8_t (&mac)[6]) {
 int SoftDevice::set_mtu(VportId id, std::uint16_t mtu) {
     if (mtu < min_mtu || mtu > max_mtu) return EINVAL;
     const std::lock_guard change(change_mutex_);
-    Vport* vport = find(id);
+    Vport* vport = find(itself(id));
     if (vport == nullptr) return ENOENT;
     const std::uint16_t before = vport->info.mtu;
     if (before == mtu) return 0;
@@ -219,7 +231,7 @@ int SoftDevice::set_mtu(VportId id, std::uint16_t mtu) {
 int SoftDevice::set_admin_state(VportId id, bool up) {
     {
         const std::lock_guard lock(mutex_);
-        Vport* vport = find(id);
+        Vport* vport = find(itself(id));
         if (vport == nullptr) return ENOENT;
         if (vport->info.admin_up == up) return 0;
         vport->info.admin_up = up;

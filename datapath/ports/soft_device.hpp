@@ -139,6 +139,10 @@ private:
     void replace_captures(Link& link, std::vector<CaptureList::Item> items);
     [[nodiscard]] bool can_be_opened(const Link& link) const;
     void port_changed() noexcept;
+    /// A plain function is what is behind its port.
+    [[nodiscard]] VportId itself(VportId id) const noexcept {
+        return is_function_ && id == manager_vport ? uplink_vport : id;
+    }
     Vport* find(VportId vport) noexcept;
     [[nodiscard]] const Vport* find(VportId vport) const noexcept;
     Worker& worker_of(std::uint32_t sqn) noexcept { return *(*workers_)[sqn % workers_->size()]; }
@@ -147,6 +151,7 @@ private:
     const unsigned index_;
     const unsigned worker_count_;
     const std::uint64_t guid_;
+    const bool is_function_;
     bool watch_lacp_ = false;
     const Profile profile_;
     Steering steering_;

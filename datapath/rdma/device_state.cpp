@@ -11,6 +11,7 @@
 #include "datapath/rdma/ethernet/receive_queue.hpp"
 #include "datapath/rdma/memory/devx_memory.hpp"
 #include "datapath/rdma/roce/transport.hpp"
+#include "datapath/steering/plain_function.hpp"
 
 namespace ovsdr::soft {
 
@@ -114,6 +115,7 @@ void DeviceState::give_back_doorbell_page(std::uint32_t number) {
 
 void DeviceState::find_new_vports() {
     for (const VportInfo& info : device_.vports()) {
+        if (is_plain_function(device_.steering()) && info.id != manager_vport) continue;
         if (std::find(ports_.begin(), ports_.end(), info.id) == ports_.end()) ports_.push_back(info.id);
     }
 }

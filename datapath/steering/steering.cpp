@@ -1,3 +1,4 @@
+#include "datapath/steering/plain_function.hpp"
 #include "datapath/steering/steering.hpp"
 
 #include <algorithm>
@@ -17,6 +18,11 @@ int Steering::attach_lag_port(unsigned port, Sink sink, Sink strict) {
     return impl_->attach_lag_port(port, sink, strict);
 }
 void Steering::detach(VportId vport) noexcept { impl_->detach(vport); }
+void make_plain_function(Steering& steering) noexcept { steering.impl().plain_function = true; }
+bool is_plain_function(const Steering& steering) noexcept {
+    return const_cast<Steering&>(steering).impl().plain_function;
+}
+
 void Steering::cotenant_send_rule(std::uint32_t sqn, VportId vport) { impl_->add_send_rule(sqn, vport); }
 void Steering::remove_cotenant_send_rule(std::uint32_t sqn) noexcept { impl_->remove_send_rule(sqn); }
 void Steering::set_lag_port(std::uint32_t sqn, unsigned port, bool strict) { impl_->set_lag_port(sqn, port, strict); }

@@ -117,6 +117,7 @@ public:
     [[nodiscard]] const ParserSetup& parser_setup() const noexcept { return cache_key().parser; }
 
     const Profile& profile;
+    bool plain_function = false;
     Room room;
     Rcu rcu;
     /// For tests: what now() says, unless 0.

@@ -276,6 +276,10 @@ bool Walk::miss(Branch& branch, bool in_root) noexcept {
         return true;
     }
     if (branch.domain == DomainType::fdb) {
+        if (entrance_.from_queue && lane_.steering().plain_function) {
+            output_to_vport(branch, uplink_vport);
+            return false;
+        }
         VportId vport{0};
         if (in_root && entrance_.from_queue && lane_.steering().send_rule(entrance_.sqn, vport) &&
             vport != manager_vport) {

@@ -4,6 +4,7 @@
 
 #include "datapath/control/fault.hpp"
 #include "datapath/rdma/roce/memory_copy.hpp"
+#include "datapath/steering/plain_function.hpp"
 #include "datapath/steering/vport_metadata.hpp"
 #include "datapath/verbs/ah.hpp"
 #include "datapath/verbs/limits.hpp"
@@ -107,6 +108,10 @@ int _mlx5dv_query_port(ibv_context* context, std::uint32_t port, mlx5dv_port* ou
     VportInfo info;
     if (state.device().query(*vport, info) != 0) return failed(EOPNOTSUPP);  // The port's vport is gone.
     mlx5dv_port full{};
+    if (is_plain_function(state.device().steering())) {
+        std::memset(out, 0, size);   // the kernel knows of no vports
+        return 0;
+    }
     full.flags = MLX5DV_QUERY_PORT_VPORT | MLX5DV_QUERY_PORT_VPORT_VHCA_ID | MLX5DV_QUERY_PORT_VPORT_REG_C0 |
                  MLX5DV_QUERY_PORT_ESW_OWNER_VHCA_ID;
     full.vport = vport->value;

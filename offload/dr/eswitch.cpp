@@ -3,6 +3,7 @@
 #include <map>
 
 #include "offload/dr/eswitch_impl.hpp"
+#include "offload/dr/nic/nic_function.hpp"
 
 namespace ovsdr::dr {
 
@@ -10,13 +11,22 @@ namespace {
 
 struct Registry {
     std::mutex mutex;
-    std::map<std::string, std::weak_ptr<EswitchImpl>, std::less<>> open;
+    std::map<std::string, std::weak_ptr<Eswitch>, std::less<>> open;
 };
 
 Registry& registry() {
     // Never destroyed: threads of the process that we live in may ask for it until the very end.
     static auto* const the_registry = new Registry;
     return *the_registry;
+}
+
+Result<std::shared_ptr<Eswitch>> open_device(std::string_view name) {
+    auto device = Device::open(name);
+    if (!device) return tl::unexpected(std::move(device.error()));
+    auto caps = probe_caps(*device);
+    if (!caps) return tl::unexpected(std::move(caps.error()));
+    if (caps->manages_eswitch) return EswitchImpl::create(std::move(*device), *caps);
+    return NicFunction::create(std::move(*device), *caps);
 }
 
 }  // namespace
@@ -27,10 +37,9 @@ Result<std::shared_ptr<Eswitch>> Eswitch::open(std::string_view device) {
     if (const auto found = known.open.find(device); found != known.open.end()) {
         if (auto shared = found->second.lock()) return shared;
     }
-    auto made = EswitchImpl::create(device);
-    if (!made) return tl::unexpected(std::move(made.error()));
-    known.open[std::string(device)] = *made;
-    return std::shared_ptr<Eswitch>(std::move(*made));
+    auto made = open_device(device);
+    if (made) known.open[std::string(device)] = *made;
+    return made;
 }
 
 bool any_recirculation() noexcept { return TableSet::any_ever(); }
@@ -45,18 +54,15 @@ std::vector<std::shared_ptr<Eswitch>> open_eswitches() {
     return eswitches;
 }
 
-Result<std::shared_ptr<EswitchImpl>> EswitchImpl::create(std::string_view name) noexcept {
-    auto device = Device::open(name);
-    if (!device) return tl::unexpected(std::move(device.error()));
-    auto caps = probe_caps(*device);
-    if (!caps) return tl::unexpected(std::move(caps.error()));
-    auto counters = CounterPool::create(*device, *caps);
+Result<std::shared_ptr<EswitchImpl>> EswitchImpl::create(std::shared_ptr<Device> device,
+                                                         const DeviceCaps& caps) noexcept {
+    auto counters = CounterPool::create(device, caps);
     if (!counters) return tl::unexpected(std::move(counters.error()));
-    auto pipeline = Pipeline::create(*device, *caps, **counters);
+    auto pipeline = Pipeline::create(device, caps, **counters);
     if (!pipeline) return tl::unexpected(std::move(pipeline.error()));
 
-    std::shared_ptr<EswitchImpl> eswitch(new EswitchImpl(std::move(*device)));
-    eswitch->caps_ = *caps;
+    std::shared_ptr<EswitchImpl> eswitch(new EswitchImpl(std::move(device)));
+    eswitch->caps_ = caps;
     eswitch->counters_ = std::move(*counters);
     eswitch->pipeline_ = std::move(*pipeline);
     eswitch->pipeline_->tables().on_change([eswitch = eswitch.get()](TableKey table) {

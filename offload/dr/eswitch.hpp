@@ -60,6 +60,7 @@ struct PortSpec {
     std::uint32_t slow_path_sqn;
     std::span<const QueuePairFor> by_kind{};   ///< others than slow_path_qp, as that
     bool policed = false;     ///< as set_policed() says
+    std::uint16_t vlan = 0;   ///< 1 to 4094, of a plain function: the tag that its packets have outside; 0: none
 };
 
 struct FlowReport {
@@ -75,9 +76,12 @@ struct FlowReport {
     FlowStats stats;
 };
 
+class PlainFunction;
+
 class Eswitch {
 public:
-    /// Opens `device` ("mlx5_0") or shares the Eswitch that is already open. ENODEV names the devices there are.
+    /// Opens `device` ("mlx5_0") or shares the Eswitch that is already open. ENODEV names the devices there are. A
+    /// function that has no rights on an eSwitch is opened as a PlainFunction.
     [[nodiscard]] static Result<std::shared_ptr<Eswitch>> open(std::string_view device);
 
     virtual ~Eswitch() = default;
@@ -85,6 +89,8 @@ public:
     [[nodiscard]] virtual std::string_view device() const noexcept = 0;
     [[nodiscard]] virtual ibv_context* context() const noexcept = 0;
     [[nodiscard]] virtual ibv_pd* pd() const noexcept = 0;
+    /// NULL: it manages an eSwitch.
+    [[nodiscard]] virtual PlainFunction* plain_function() noexcept { return nullptr; }
 
     /// EBUSY: the vport is taken (`what` says by which port). ENOENT: the device has no such vport. EINVAL: it is the
     /// manager's own.
@@ -145,6 +151,11 @@ public:
     [[nodiscard]] PutOutcome put(const Ufid& ufid, const ovsdr_megaflow& megaflow) noexcept {
         return put(ufid, megaflow, 0);
     }
+    /// With the number by which the caller knows the megaflow's packets, for PlainFunction::mark_of(); 0: none.
+    [[nodiscard]] virtual PutOutcome put_marked(const Ufid& ufid, const ovsdr_megaflow& megaflow,
+                                                std::uint16_t neighbourhood, std::uint32_t /*mark*/) noexcept {
+        return put(ufid, megaflow, neighbourhood);
+    }
 
     struct Deletion {
         Ufid ufid;
@@ -163,6 +174,7 @@ public:
     struct Status {
         FlowStats stats;
         bool offloaded;   ///< a rule is in the device now
+        bool partly = false;   ///< which only says whose the packets are (PlainFunction)
     };
     /// Of a megaflow that is or was installed: a modify that the device could not take leaves its statistics. Nothing
     /// if the ufid is unknown or never was installed.

@@ -31,7 +31,8 @@ namespace ovsdr::dr {
 
 class EswitchImpl final : public Eswitch {
 public:
-    [[nodiscard]] static Result<std::shared_ptr<EswitchImpl>> create(std::string_view device) noexcept;
+    [[nodiscard]] static Result<std::shared_ptr<EswitchImpl>> create(std::shared_ptr<Device> device,
+                                                                     const DeviceCaps& caps) noexcept;
     ~EswitchImpl() override;
 
     std::string_view device() const noexcept override { return device_->name(); }

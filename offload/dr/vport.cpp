@@ -8,6 +8,7 @@
 
 #include "offload/dr/device/device.hpp"
 #include "offload/dr/device/prm.hpp"
+#include "offload/dr/nic/plain_function.hpp"
 
 namespace ovsdr::dr {
 
@@ -15,7 +16,7 @@ namespace {
 
 constexpr std::uint16_t query_vport_state = 0x750, modify_vport_state = 0x751, query_nic_vport_context = 0x754,
                         modify_nic_vport_context = 0x755, query_vport_counter = 0x770;
-constexpr std::uint16_t op_mod_esw_vport = 1, op_mod_uplink = 2;
+constexpr std::uint16_t op_mod_own_vport = 0, op_mod_esw_vport = 1, op_mod_uplink = 2;
 
 constexpr prm::Field opcode{0, 16}, op_mod{48, 16}, other_vport{64, 1}, vport_number{80, 16};
 constexpr prm::Field admin_state{120, 4}, state{124, 4};   // of the vport state commands, in and out
@@ -61,6 +62,10 @@ Result<void> run_once(Eswitch& eswitch, StaticName call, VportId vport, std::spa
 /// meant.
 Result<void> run(Eswitch& eswitch, StaticName call, VportId vport, std::span<std::uint8_t> in,
                  std::span<std::uint8_t> out) {
+    if (eswitch.plain_function() != nullptr && vport == VportId{0}) {
+        prm::set(in.data(), other_vport, 0);
+        prm::set(in.data(), op_mod, op_mod_own_vport);
+    }
     auto done = run_once(eswitch, call, vport, in, out);
     if (done || vport != uplink_vport || done.error().code != EREMOTEIO) return done;
     prm::set(in.data(), other_vport, 0);
@@ -137,6 +142,7 @@ Result<VportState> query_vport(Eswitch& eswitch, VportId vport) noexcept {
     result.mtu = static_cast<std::uint16_t>(mtu > frame_overhead ? mtu - frame_overhead : 0);
     result.admin_up = prm::get(states.data(), admin_state) != down;
     result.link_up = prm::get(states.data(), state) == up;
+    if (PlainFunction* const function = eswitch.plain_function()) result.admin_up = function->is_up();
     return result;
 }
 
@@ -174,6 +180,7 @@ Result<void> set_vport_mtu(Eswitch& eswitch, VportId vport, std::uint16_t mtu) n
 }
 
 Result<void> set_vport_admin_state(Eswitch& eswitch, VportId vport, bool up_wanted) noexcept {
+    if (PlainFunction* const function = eswitch.plain_function()) return function->set_up(up_wanted);
     auto in = command_for<16>(modify_vport_state, vport);
     prm::set(in.data(), op_mod, op_mod_esw_vport);
     prm::set(in.data(), admin_state, up_wanted ? up : down);

@@ -3,6 +3,9 @@
 // Linux lets a process read a vport and keeps to itself the commands that change one (mlx5_ib's devx_is_general_cmd()):
 // on a card under Linux the kernel's own tools set MAC, MTU and state, and what is set here is EOPNOTSUPP.
 //
+// Of a plain function there is vport 0, itself. Its administrative state is its rules': down, they drop what comes in
+// and what is sent (nic/plain_function.hpp).
+//
 // Threads: any. Errors: the command's errno; EREMOTEIO when the device refused, `what` says why; ENOENT of a query when
 // the device has no such vport; EOPNOTSUPP of a change that the kernel does not pass on, `what` says what to do
 // instead.

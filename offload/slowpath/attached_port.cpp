@@ -32,7 +32,8 @@ Result<std::unique_ptr<AttachedPort>> AttachedPort::open(std::shared_ptr<dr::Esw
                                                  .slow_path_qp = port->queue_->qp(),
                                                  .slow_path_sqn = port->queue_->sqn(),
                                                  .by_kind = port->queue_->by_kind(),
-                                                 .policed = spec.policed});
+                                                 .policed = spec.policed,
+                                                 .vlan = spec.vlan});
     if (!attached) return tl::unexpected(std::move(attached.error()));
     port->attached_ = true;
     return port;

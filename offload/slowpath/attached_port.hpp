@@ -43,6 +43,7 @@ struct AttachedPortSpec {
     std::function<void()> on_event{};
     bool policed = false;   ///< as PortSpec's
     unsigned receive_queues = 1;
+    std::uint16_t vlan = 0;   ///< as PortSpec's
 };
 
 struct SlowPathStats {

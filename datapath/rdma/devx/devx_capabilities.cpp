@@ -7,6 +7,7 @@
 #include "datapath/rdma/devx/devx.hpp"
 #include "datapath/rdma/devx/devx_layout.hpp"
 #include "datapath/rdma/roce/memory_copy.hpp"
+#include "datapath/steering/plain_function.hpp"
 #include "datapath/steering/reformat.hpp"
 
 namespace ovsdr::soft::devx {
@@ -67,10 +68,8 @@ constexpr std::array general_facts{
     Fact{{265, 7}, 64},       // log_max_mrw_sz
     Fact{{385, 1}, 1},        // vport_counters
     Fact{{390, 10}, prm::q_counter::most},  // max_qp_cnt
-    Fact{{416, 1}, 1},        // vport_group_manager
     Fact{{419, 1}, 1},        // eth_virt
     Fact{{422, 1}, 1},        // nic_flow_table
-    Fact{{423, 1}, 1},        // eswitch_manager
     Fact{{438, 2}, 1},        // port_type: Ethernet
     Fact{{440, 8}, 1},        // num_ports
     Fact{{451, 5}, 30},       // log_max_msg
@@ -173,6 +172,9 @@ constexpr Field max_encap_header_size{54, 10};   // also in e_switch_cap
 constexpr std::array reformat_facts{Fact{{32, 1}, 1}, Fact{{43, 5}, 20},
                                     Fact{max_encap_header_size, Reformat::max_size}};
 
+// Rights on an eSwitch.
+constexpr Field vport_group_manager{416, 1}, eswitch_manager{423, 1};
+
 void put(Output out, std::uint32_t structure, Field field, std::uint64_t value) {
     prm::set(out, prm::within(capability + structure, field), value);
 }
@@ -180,6 +182,9 @@ void put(Output out, std::uint32_t structure, Field field, std::uint64_t value) 
 void put_general(DeviceState& state, Output out) {
     for (const Fact& fact : general_facts) put(out, 0, fact.field, fact.value);
     put(out, 0, vhca_id, state.vhca_id_of(manager_vport));
+    for (const Field right : {vport_group_manager, eswitch_manager}) {
+        put(out, 0, right, is_plain_function(state.device().steering()) ? 0 : 1);
+    }
     const Profile& profile = state.device().profile();
     put(out, 0, steering_format_version, profile.steering_format);
     if (state.device().has_lag()) {
@@ -280,11 +285,13 @@ Status query_capabilities(DeviceState& state, Input in, Output out) {
             }
             return Status::ok;
         case 0x8:  // eSwitch flow tables
+            if (is_plain_function(state.device().steering())) return Status::bad_param;
             put_tables(profile, out, fdb);
             put_receiving(out, fdb);
             put(out, fdb_2, tunnel_header_0_1, 1);
             return Status::ok;
         case 0x9:  // eSwitch: no sub-functions, no VLAN handling of its own
+            if (is_plain_function(state.device().steering())) return Status::bad_param;
             put(out, 0, max_encap_header_size, Reformat::max_size);
             return Status::ok;
         case 0xc:

@@ -2,6 +2,7 @@
 #include <optional>
 
 #include "datapath/rdma/devx/devx.hpp"
+#include "datapath/steering/plain_function.hpp"
 
 namespace ovsdr::soft::devx {
 
@@ -13,6 +14,7 @@ namespace {
 /// The vport that a command is about; nothing where there is no such vport.
 [[nodiscard]] std::optional<VportInfo> target(DeviceState& state, Opcode opcode, Input in) {
     VportId vport = manager_vport;
+    if (prm::get(in, prm::other_vport) && is_plain_function(state.device().steering())) return std::nullopt;
     if (prm::get(in, prm::other_vport)) vport = VportId{static_cast<std::uint16_t>(prm::get(in, prm::vport_number))};
     const bool of_state = opcode == Opcode::query_vport_state || opcode == Opcode::modify_vport_state;
     if (of_state && prm::get(in, prm::op_mod) == prm::vport_state::uplink) vport = uplink_vport;

@@ -1,6 +1,7 @@
 // mlx5dv_dr_domain_*, _table_*, _matcher_*, _rule_*: see mlx5dv_dr_flow(3).
 #include "datapath/ports/nic.hpp"
 #include "datapath/rdma/dr_seam.hpp"
+#include "datapath/steering/plain_function.hpp"
 #include "datapath/verbs/dr/dr_handle.hpp"
 
 using namespace ovsdr::soft;
@@ -16,6 +17,11 @@ constexpr unsigned max_log_rules = 23;
         case MLX5DV_DR_DOMAIN_TYPE_NIC_TX: return DomainType::nic_tx;
         default: return DomainType::fdb;
     }
+}
+
+/// An FDB where there is no eSwitch is not.
+[[nodiscard]] bool is_usable(Domain& domain) noexcept {
+    return domain.type() != DomainType::fdb || !is_plain_function(domain.steering());
 }
 
 [[nodiscard]] int layout_error(const Matcher& matcher, const mlx5dv_dr_matcher_layout& layout) noexcept {
@@ -72,7 +78,7 @@ int mlx5dv_dr_domain_sync(mlx5dv_dr_domain* domain, uint32_t flags) {
     constexpr uint32_t known = MLX5DV_DR_DOMAIN_SYNC_FLAGS_SW | MLX5DV_DR_DOMAIN_SYNC_FLAGS_HW |
                                MLX5DV_DR_DOMAIN_SYNC_FLAGS_MEM;
     int error = injected_fault("mlx5dv_dr_domain_sync");
-    if (error == 0 && (flags & ~known) != 0) error = EOPNOTSUPP;
+    if (error == 0 && ((flags & ~known) != 0 || !is_usable(*from(domain)))) error = EOPNOTSUPP;
     if (error != 0) return errno = error;
     // Rules are in place when they are created; what there is to wait for are the lanes.
     if ((flags & MLX5DV_DR_DOMAIN_SYNC_FLAGS_HW) != 0) from(domain)->steering().synchronize();
@@ -90,6 +96,7 @@ void mlx5dv_dr_domain_allow_duplicate_rules(mlx5dv_dr_domain* domain, bool allow
 
 mlx5dv_dr_table* mlx5dv_dr_table_create(mlx5dv_dr_domain* domain, uint32_t level) {
     return create_object<Table>("mlx5dv_dr_table_create", [=](std::unique_ptr<Table>& table) {
+        if (level != 0 && !is_usable(*from(domain))) return EOPNOTSUPP;
         table = std::make_unique<Table>(*from(domain), level);
         return 0;
     });
@@ -100,6 +107,7 @@ int mlx5dv_dr_table_destroy(mlx5dv_dr_table* table) { return destroy_object("mlx
 mlx5dv_dr_matcher* mlx5dv_dr_matcher_create(mlx5dv_dr_table* table, uint16_t priority, uint8_t match_criteria_enable,
                                             mlx5dv_flow_match_parameters* mask) {
     return create_object<Matcher>("mlx5dv_dr_matcher_create", [=](std::unique_ptr<Matcher>& matcher) {
+        if (!is_usable(from(table)->domain())) return EINVAL;   // the kernel, of the root table
         return Matcher::create(*from(table), priority, match_criteria_enable, bytes_of(mask), matcher);
     });
 }

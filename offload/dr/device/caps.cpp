@@ -1,7 +1,5 @@
 #include "offload/dr/device/caps.hpp"
 
-#include <fmt/format.h>
-
 #include <array>
 #include <cerrno>
 #include <initializer_list>
@@ -156,26 +154,8 @@ Result<void> probe_tunnels(const Device& device, const std::shared_ptr<Table>& t
     return {};
 }
 
-}  // namespace
-
-Result<DeviceCaps> probe_caps(const std::shared_ptr<Device>& device) noexcept {
-    auto base = query(*device, general);
-    if (!base) return tl::unexpected(std::move(base.error()));
-    if (prm::get(base->data(), eswitch_manager) == 0) {
-        return tl::unexpected(Error{EOPNOTSUPP, fmt::format("{} does not manage an eSwitch (not the physical function, "
-                                                            "or not in switchdev mode)",
-                                                            device->name())});
-    }
-    DeviceCaps caps;
-    caps.steering_format = static_cast<std::uint8_t>(prm::get(base->data(), steering_format_version));
-    const std::uint32_t protocols = prm::get(base->data(), flex_parser_protocols);
-    // From ConnectX-6 Dx on ICMP needs no parser profile (rdma-core's dr_matcher.c asks the same).
-    const bool parses_icmp = caps.steering_format >= 1;
-    caps.icmp_v4 = parses_icmp || (protocols & parses_icmp_v4) != 0;
-    caps.icmp_v6 = parses_icmp || (protocols & parses_icmp_v6) != 0;
-    caps.meters = caps.steering_format >= 1 && (prm::get(base->data(), general_objects_above_31) & flow_meter_aso) != 0;
-    caps.counter_bulks = static_cast<std::uint8_t>(prm::get(base->data(), flow_counter_bulk_alloc));
-
+/// What the FDB can do.
+Result<void> probe_eswitch(const std::shared_ptr<Device>& device, DeviceCaps& caps) noexcept {
     // Older firmware does not know this one; then the manager's vport is 0, as on every host.
     auto eswitch = query(*device, esw);
     if (!eswitch && !is_refusal(eswitch.error())) return tl::unexpected(std::move(eswitch.error()));
@@ -204,6 +184,27 @@ Result<DeviceCaps> probe_caps(const std::shared_ptr<Device>& device) noexcept {
     }
     auto tunnels = probe_tunnels(*device, *table, caps);
     if (!tunnels) return tl::unexpected(std::move(tunnels.error()));
+    return {};
+}
+
+}  // namespace
+
+Result<DeviceCaps> probe_caps(const std::shared_ptr<Device>& device) noexcept {
+    auto base = query(*device, general);
+    if (!base) return tl::unexpected(std::move(base.error()));
+    DeviceCaps caps;
+    caps.manages_eswitch = prm::get(base->data(), eswitch_manager) != 0;
+    caps.steering_format = static_cast<std::uint8_t>(prm::get(base->data(), steering_format_version));
+    const std::uint32_t protocols = prm::get(base->data(), flex_parser_protocols);
+    // From ConnectX-6 Dx on ICMP needs no parser profile (rdma-core's dr_matcher.c asks the same).
+    const bool parses_icmp = caps.steering_format >= 1;
+    caps.icmp_v4 = parses_icmp || (protocols & parses_icmp_v4) != 0;
+    caps.icmp_v6 = parses_icmp || (protocols & parses_icmp_v6) != 0;
+    caps.meters = caps.steering_format >= 1 && (prm::get(base->data(), general_objects_above_31) & flow_meter_aso) != 0;
+    caps.counter_bulks = static_cast<std::uint8_t>(prm::get(base->data(), flow_counter_bulk_alloc));
+    if (caps.manages_eswitch) {
+        if (auto asked = probe_eswitch(device, caps); !asked) return tl::unexpected(std::move(asked.error()));
+    }
     auto landing = try_landing(device);
     if (!landing) return tl::unexpected(std::move(landing.error()));
     caps.recirculates = *landing;

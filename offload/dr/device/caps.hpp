@@ -15,6 +15,7 @@
 namespace ovsdr::dr {
 
 struct DeviceCaps {
+    bool manages_eswitch = true;           ///< else a plain function: of the rest NIC_RX and NIC_TX are told
     std::uint8_t steering_format = 1;      ///< 0 ConnectX-5, 1 ConnectX-6 Dx, 2 ConnectX-7
     bool icmp_v4 = true;                   ///< the flex parser yields ICMP type and code
     bool icmp_v6 = true;
@@ -56,7 +57,7 @@ struct DeviceCaps {
     friend bool operator==(const DeviceCaps&, const DeviceCaps&) = default;
 };
 
-/// EOPNOTSUPP: the function does not manage an eSwitch. Makes trial objects in a trial domain.
+/// Makes trial objects in a trial domain.
 [[nodiscard]] Result<DeviceCaps> probe_caps(const std::shared_ptr<Device>& device) noexcept;
 
 }  // namespace ovsdr::dr

@@ -25,6 +25,8 @@ Result<IbPort> find_ib_port(ibv_context* context, VportId vport) noexcept try {
             absent.what += "; " + failure(code, "mlx5dv_query_port", std::to_string(port)).what;
             continue;
         }
+        const bool is_function = ports == 1 && (info.flags & MLX5DV_QUERY_PORT_VPORT) == 0;
+        if (is_function && vport == VportId{0}) return IbPort{port, false, 0, 0};
         if ((info.flags & MLX5DV_QUERY_PORT_VPORT) == 0 || info.vport != vport.value) continue;
         return IbPort{.number = port,
                       .has_register = (info.flags & MLX5DV_QUERY_PORT_VPORT_REG_C0) != 0,

@@ -21,6 +21,7 @@ struct IbPort {
     std::uint32_t register_value, register_mask;
 };
 
+/// Vport 0 of a device whose only port tells of no vport is the function itself.
 /// ENOENT: no port stands for the vport; `what` has what the ports that did not answer said. A port without a
 /// representor does not, nor one whose vport has gone.
 [[nodiscard]] Result<IbPort> find_ib_port(ibv_context* context, VportId vport) noexcept;

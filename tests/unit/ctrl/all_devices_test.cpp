@@ -407,7 +407,7 @@ TEST(TunnelFlows, ADeletionIsTheSumOfAllDevices) {
     const ovsdr_ufid known{{1, 2}}, unknown{{3, 4}};
     const ovsdr_megaflow megaflow = from(4);
     char* error = nullptr;
-    ASSERT_EQ(ovsdr_flow_put(nullptr, &known, &megaflow, 0, &error), OVSDR_PUT_INSTALLED);
+    ASSERT_EQ(ovsdr_flow_put(nullptr, &known, &megaflow, 0, 0, &error), OVSDR_PUT_INSTALLED);
     first.megaflows[ufid].stats = {.packets = 3, .bytes = 300, .used_ms = 70};
     second.megaflows[ufid].stats = {.packets = 4, .bytes = 400, .used_ms = 80};
     third.megaflows.clear();
@@ -426,7 +426,7 @@ TEST(TunnelFlows, ADeletionIsTheSumOfAllDevices) {
     EXPECT_EQ(found.kind, OVSDR_TUNNEL_GENEVE);
     ovsdr_tunnel_port_remove(4);
     EXPECT_FALSE(ovsdr_tunnel_port_get(4, &found));
-    EXPECT_EQ(ovsdr_flow_put(nullptr, &known, &megaflow, 0, &error), OVSDR_PUT_NOWHERE);
+    EXPECT_EQ(ovsdr_flow_put(nullptr, &known, &megaflow, 0, 0, &error), OVSDR_PUT_NOWHERE);
     for (FakeEswitch* eswitch : {&first, &second, &third}) all_devices().remove(*eswitch);
 }
 

@@ -11,7 +11,9 @@
 #include "packets.h"
 #include "openvswitch/match.h"
 #include "openvswitch/ofpbuf.h"
+#include "ovs-rcu.h"
 #include "shim/flow_api.h"
+#include "shim/flow_mark.h"
 #include "shim/flow_watch.h"
 #include "shim/netdev_dr.h"
 #include "util.h"
@@ -137,6 +139,18 @@ probe_del(struct probe_netdev *netdev, struct probe_flow *flow)
     flow_api_dr.flow_del(netdev_of(netdev), &flow->flow.mega_ufid, NULL);
 }
 
+void
+probe_marks_init(void)
+{
+    flow_mark_init();
+}
+
+void
+probe_quiesce(void)
+{
+    ovsrcu_quiesce();
+}
+
 static unsigned int packets_freed;
 
 /* Ahead of OVS's own, which dp_packet_delete() calls. */
@@ -166,6 +180,7 @@ probe_recover_packet(struct probe_netdev *netdev, uint32_t tag, const uint8_t *d
         recovered.tunnel_id = flow_tnl_dst_is_set(&packet->md.tunnel) ? ntohll(packet->md.tunnel.tun_id) : 0;
         recovered.size = dp_packet_size(packet);
         recovered.has_mark = dp_packet_has_flow_mark(packet, &mark);
+        recovered.mark = recovered.has_mark ? mark : 0;
         dp_packet_delete(packet);
     }
     return recovered;

@@ -44,9 +44,14 @@ struct probe_recovered {
     uint64_t tunnel_id;
     size_t size;
     bool has_mark;
+    uint32_t mark;
 };
 struct probe_recovered probe_recover(struct probe_netdev *, uint32_t tag);
 struct probe_recovered probe_recover_packet(struct probe_netdev *, uint32_t tag, const uint8_t *, size_t size);
+
+/* Has the provider told of marks that rest; and what every thread of OVS's does now and then. */
+void probe_marks_init(void);
+void probe_quiesce(void);
 
 /* What a deleting thread does: watches while dpif-netdev asks flow_get about the flow; takes the rules of many out at
  * once. */

@@ -1,10 +1,13 @@
 // The flow-API provider between dpif-netdev's offload threads and the threads that delete flows.
 #include <gtest/gtest.h>
 
+#include <cerrno>
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <numeric>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -34,6 +37,11 @@ constexpr std::uint32_t known_tag = 2, recirc_id_of_known_tag = 7, tunnel_tag = 
 /// Of the only tunnel port; and one that there is no more.
 constexpr std::uint32_t tunnel_port = 4, tag_of_gone_port = 5;
 
+/// Of a megaflow that a plain function has marked.
+constexpr std::uint32_t tag_of_megaflow = 6, mark_of_megaflow = 11;
+/// What the provider wants to be told.
+void (*mark_gone)(std::uint32_t) = nullptr;
+
 /// What the datapath's tunnel port is.
 ovsdr_tunnel_port tunnel{.odp_port = tunnel_port, .kind = OVSDR_TUNNEL_VXLAN, .udp_port = 4789};
 
@@ -42,7 +50,7 @@ ovsdr_tunnel_port tunnel{.odp_port = tunnel_port, .kind = OVSDR_TUNNEL_VXLAN, .u
 extern "C" {
 
 ovsdr_put_outcome ovsdr_flow_put(ovsdr_port* port, const ovsdr_ufid* ufid, const ovsdr_megaflow*, std::uint16_t,
-                                 char** error) noexcept {
+                                 std::uint32_t, char** error) noexcept {
     *error = nullptr;
     device_of(port).packets.try_emplace(ufid->value[0], 0);
     return OVSDR_PUT_INSTALLED;
@@ -56,7 +64,7 @@ bool ovsdr_flow_get(const ovsdr_port* port, const ovsdr_ufid* ufid, ovsdr_flow_s
     const auto& packets = device_of(port).packets;
     const auto found = packets.find(ufid->value[0]);
     if (found == packets.end()) return false;
-    *stats = {.packets = found->second, .bytes = 0, .used_ms = 0, .offloaded = true};
+    *stats = {.packets = found->second, .bytes = 0, .used_ms = 0, .partly = false, .offloaded = true};
     return true;
 }
 
@@ -73,11 +81,13 @@ void ovsdr_flows_del(ovsdr_flow_deletion* deletions, size_t n) noexcept {
 }
 
 void ovsdr_flow_flush(ovsdr_port*) noexcept {}
+void ovsdr_on_mark_gone(void (*gone)(std::uint32_t)) noexcept { mark_gone = gone; }
 bool ovsdr_missed_in(const ovsdr_port*, std::uint32_t tag, ovsdr_missed* missed) noexcept {
     switch (tag) {
-        case known_tag: *missed = {.recirc_id = recirc_id_of_known_tag, .tunnel_port = 0}; return true;
-        case tunnel_tag: *missed = {.recirc_id = tunnel_recirc_id, .tunnel_port = tunnel_port}; return true;
-        case tag_of_gone_port: *missed = {.recirc_id = 0, .tunnel_port = tunnel_port + 1}; return true;
+        case known_tag: *missed = {.recirc_id = recirc_id_of_known_tag, .tunnel_port = 0, .mark = 0}; return true;
+        case tunnel_tag: *missed = {.recirc_id = tunnel_recirc_id, .tunnel_port = tunnel_port, .mark = 0}; return true;
+        case tag_of_gone_port: *missed = {.recirc_id = 0, .tunnel_port = tunnel_port + 1, .mark = 0}; return true;
+        case tag_of_megaflow: *missed = {.recirc_id = 0, .tunnel_port = 0, .mark = mark_of_megaflow}; return true;
         default: return false;
     }
 }
@@ -409,6 +419,34 @@ TEST_F(TunnelFlowApi, WhatCannotBeTakenOutIsFreedAndReported) {
     EXPECT_TRUE(is_dropped(tunnel_tag, vxlan_packet(4789, 60)));
     tunnel.kind = OVSDR_TUNNEL_VXLAN;
     EXPECT_FALSE(is_dropped(tunnel_tag, vxlan_packet(4789, 14)));
+}
+
+TEST_F(FlowApi, APlainFunctionsTagBecomesTheDatapathsMark) {
+    const probe_recovered recovered = probe_recover(netdev.get(), tag_of_megaflow);
+    EXPECT_EQ(recovered.error, 0);
+    EXPECT_TRUE(recovered.has_mark);
+    EXPECT_EQ(recovered.mark, mark_of_megaflow);
+    EXPECT_FALSE(probe_recover(netdev.get(), known_tag).has_mark);
+}
+
+/// Another thread may have read the mark of a packet just before.
+TEST_F(FlowApi, AMarkRestsUntilEveryThreadHasBeenQuiescent) {
+    constexpr std::uint32_t mark_of_put = 1;
+    probe_marks_init();
+    ASSERT_NE(mark_gone, nullptr);
+    mark_gone(mark_of_put + 1);
+    EXPECT_EQ(probe_put(netdev.get(), old.get()), 0) << "it is another one";
+    probe_del(netdev.get(), old.get());
+    mark_gone(mark_of_put);
+    EXPECT_EQ(probe_put(netdev.get(), next.get()), EAGAIN);
+    EXPECT_TRUE(port.packets.empty());
+    int error = EAGAIN;
+    for (int i = 0; i < 60000 && error == EAGAIN; ++i) {
+        probe_quiesce();
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        error = probe_put(netdev.get(), next.get());
+    }
+    EXPECT_EQ(error, 0);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <map>
 #include <mutex>
 #include <set>
+#include <span>
 #include <utility>
 
 // What the provider's types are here. One structure serves for all kinds of objects.
@@ -169,6 +170,7 @@ void FakeProvider::reset() {
     now.refuse_duplicates = false;
     now.steering_format = 1;
     now.counter_bulks = 0x0F;
+    has_eswitch = true;
     std::strcpy(fake_device.name, "fake_0");
 }
 
@@ -379,13 +381,13 @@ int ibv_dealloc_pd(ibv_pd* pd) {
 
 int ibv_query_device(ibv_context*, ibv_device_attr* attributes) {
     *attributes = {};
-    attributes->phys_port_cnt = std::size(fake_vports);
+    attributes->phys_port_cnt = FakeProvider::has_eswitch ? std::size(fake_vports) : 1;
     return 0;
 }
 
 int _mlx5dv_query_port(ibv_context*, uint32_t port, mlx5dv_port* info, size_t) {
     if (port == 0 || port > std::size(fake_vports)) return EINVAL;
-    info->flags = MLX5DV_QUERY_PORT_VPORT | MLX5DV_QUERY_PORT_VPORT_REG_C0;
+    info->flags = FakeProvider::has_eswitch ? MLX5DV_QUERY_PORT_VPORT | MLX5DV_QUERY_PORT_VPORT_REG_C0 : 0;
     info->vport = fake_vports[port - 1];
     info->reg_c0 = {port << 16, 0xFFFF0000};
     return 0;
@@ -398,7 +400,7 @@ int mlx5dv_devx_general_cmd(ibv_context*, const void* in, size_t, void* out, siz
     auto* capability = static_cast<std::uint8_t*>(out) + 16;
     switch (get_bits(in, 48, 16) >> 1) {
         case 0:
-            put_bits(capability, 423, 1, 1);
+            put_bits(capability, 423, 1, FakeProvider::has_eswitch ? 1 : 0);
             put_bits(capability, 784, 8, state().counter_bulks);
             put_bits(capability, 1024 + 32 - 0x24 % 32 - 1, 1, has_meters);
             put_bits(capability, 1092, 4, state().steering_format);
@@ -454,7 +456,8 @@ mlx5dv_dr_domain* mlx5dv_dr_domain_create(ibv_context*, mlx5dv_dr_domain_type ty
     std::lock_guard lock(state().mutex);
     if (fails("mlx5dv_dr_domain_create")) return nullptr;
     auto* domain = make<mlx5dv_dr_domain>("domain", {});
-    domain->text = type == MLX5DV_DR_DOMAIN_TYPE_FDB ? "FDB" : "NIC_RX";
+    constexpr const char* names[] = {"NIC_RX", "NIC_TX", "FDB"};
+    domain->text = names[type];
     return domain;
 }
 int mlx5dv_dr_domain_destroy(mlx5dv_dr_domain* domain) { return destroy(domain); }

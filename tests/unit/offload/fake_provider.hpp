@@ -91,6 +91,9 @@ struct FakeProvider {
     /// Called for each context that is opened; fake_verbs.hpp makes it take queues.
     static inline void (*prepare_context)(verbs_context&) = nullptr;
 
+    /// False until reset(): the device is a plain function, with one port and no vports.
+    static inline bool has_eswitch = true;
+
     /// Called in each sync of a domain, with no lock of the fake's.
     static inline void (*in_sync)() = nullptr;
 

@@ -75,6 +75,24 @@ TEST(Config, ReadsTheManagersMac) {
               (MacAddress{2, 0, 0, 0, 0, 5}));
 }
 
+TEST(Config, APlainFunctionIsWhatIsBehindItsPort) {
+    const auto device = [](const std::string& options, const std::string& port) {
+        const std::string start = R"({"devices": [{"name": "a", "eswitch": false)";
+        return parse_config(start + options + R"(, "ports": [)" + port + "]}]}").devices[0];
+    };
+    const std::string wire = R"({"vport": 65535, "dpdk": "net_null"})", vf = R"({"vport": 1, "dpdk": "net_null"})";
+    EXPECT_TRUE(parse_config(R"({"devices": [{"name": "a"}]})").devices[0].eswitch);
+    EXPECT_FALSE(device("", wire).eswitch);
+    EXPECT_EQ(device(R"(, "mac": "02:00:00:00:00:05")", wire).ports[0].mac, (MacAddress{2, 0, 0, 0, 0, 5}));
+    EXPECT_THROW((void)device("", ""), ConfigError);
+    EXPECT_THROW((void)device("", vf), ConfigError);
+    EXPECT_THROW((void)device("", wire + ", " + vf), ConfigError);
+    EXPECT_THROW((void)device("", R"({"vport": 65535, "dpdk": ["net_null", "net_null"]})"), ConfigError);
+    EXPECT_THROW((void)device(R"(, "cotenant": {"lacp": true})", wire), ConfigError);
+    const std::string of_port = R"({"vport": 65535, "dpdk": "net_null", "mac": "02:00:00:00:00:06"})";
+    EXPECT_THROW((void)device(R"(, "mac": "02:00:00:00:00:05")", of_port), ConfigError);
+}
+
 TEST(Config, ReadsTheExample) {
     const NicConfig config = read_config(ovsdr::test::source_folder + "/datapath/ports/softnic.example.json");
     EXPECT_EQ(config.workers, 1U);

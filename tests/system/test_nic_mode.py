@@ -1,0 +1,273 @@
+"""Ports that are plain functions, without rights on an eSwitch (docs/nic-mode.md). Each guest is on a device of its
+own."""
+
+from __future__ import annotations
+
+import errno
+import json
+import re
+from dataclasses import dataclass
+from typing import Iterator
+
+import pytest
+from helpers import assert_alive, assert_reaches, figure, stream, wait_counts
+from lab import stats
+from lab.command import wait_until
+from lab.lab import BRIDGE, Guest, Lab
+from lab.softnic import DEVICE, UPLINK
+from lab.traffic import iperf, ping, send_frames, udp_frame
+from lab.workspace import Workspace
+
+pytestmark = pytest.mark.dr_only
+
+PATIENCE = 20.0   # for a state that comes by itself
+VLAN = 7
+
+
+def device_of(wire: Guest) -> str:
+    return f"mlx5_{wire.vport}"
+
+
+class FunctionLab(Lab):
+    """Each guest's port is the only function of a device."""
+
+    vlan = 0   # of each port, outside
+
+    def plug(self, guest: Guest, addressed: bool = True) -> Guest:
+        super().plug(guest, addressed)
+        port = {**self.nic.ports.pop(), "vport": UPLINK}
+        self.nic.more_devices.append({"name": device_of(guest), "eswitch": False, "ports": [port]})
+        return guest
+
+    def interface_settings(self, guest: Guest) -> list[str]:   # type: ignore[override]
+        tag = [f"options:vlan={self.vlan}"] if self.vlan else []
+        return ["type=dr", f"options:device={device_of(guest)}", *tag]
+
+
+@pytest.fixture
+def functions(workspace: Workspace) -> Iterator[FunctionLab]:
+    lab = FunctionLab(workspace)
+    lab.wire_all(vms=2, uplink=False)
+    lab.fix_neighbours()
+    lab.start(fail_mode="secure")
+    yield lab
+    assert_alive(lab)
+    assert json.loads(lab.switch.appctl("dr/show", "--json"))["leaked_objects"] == 0
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a function's NIC_RX and NIC_TX have done, as dr/show says it."""
+
+    dropped: int
+    marked: int
+    sent_up: int
+    received_down: int
+    sent: int
+    sent_down: int
+
+
+def done(lab: Lab, guest: Guest) -> Done:
+    shown = {device["device"]: device for device in json.loads(lab.switch.appctl("dr/show", "-j"))["devices"]}
+    text = shown[device_of(guest)]["tables"]
+    assert "NIC_RX level 0" in text and "NIC_TX level 0" in text
+    received = re.search(r"NIC_RX: (\d+) packets dropped by megaflows, (\d+) marked, (\d+) sent up, "
+                         r"(\d+) dropped while", text)
+    sent = re.search(r"NIC_TX: (\d+) packets sent, (\d+) dropped while down", text)
+    assert received and sent, text
+    return Done(*map(int, (*received.groups(), *sent.groups())))
+
+
+def phwol_hits(lab: Lab) -> int:
+    return sum(map(int, re.findall(r"phwol hits: (\d+)", lab.switch.appctl("dpif-netdev/pmd-stats-show"))))
+
+
+def kinds_of(lab: Lab, guest: Guest) -> set[tuple[str, str]]:
+    return {(flow.offloaded, flow.layer) for flow in stats.megaflows(lab.switch)
+            if f"in_port({guest.port})" in flow.match}
+
+
+def wait_kind(lab: Lab, guest: Guest, kind: tuple[str, str]) -> None:
+    wait_until(lambda: kind in kinds_of(lab, guest), PATIENCE, f"a megaflow of {guest.name} is {kind}")
+
+
+PARTIAL, WHOLE = ("partial", "ovs"), ("yes", "dr")
+BOTH_WAYS = ["in_port=1,actions=output:2", "in_port=2,actions=output:1"]
+
+
+def test_packets_come_up_with_their_megaflows_mark(functions: FunctionLab) -> None:
+    """OVS classifies none of them, counts them itself, and does what their flow says, also after that has changed."""
+    lab, (first, second) = functions, functions.guests
+    lab.switch.add_flows(BRIDGE, BOTH_WAYS)
+    assert_reaches(first, second)
+    with stream(first, second, rate=300) as traffic:
+        wait_kind(lab, first, PARTIAL)
+        before, hits = done(lab, first), phwol_hits(lab)
+        wait_until(lambda: done(lab, first).marked >= before.marked + 100, PATIENCE, "100 packets are marked")
+        wait_until(lambda: phwol_hits(lab) >= hits + 100, PATIENCE, "OVS takes the marks")
+        lab.switch.ofctl("mod-flows", BRIDGE, "in_port=1,actions=mod_vlan_vid:5,output:2")
+        with second.capture() as seen:
+            wait_until(lambda: any(frame[12:16] == b"\x81\x00\x00\x05" for frame in list(seen.frames)), PATIENCE,
+                       "the new actions are done to marked packets")
+    sent = traffic.sent
+    wait_until(lambda: stats.openflow_counts(lab.switch, BRIDGE, "in_port=1")[0] >= sent, PATIENCE, "all are counted")
+    in_nic = done(lab, first)
+    figure(f"NIC_RX of {first.name}: {in_nic.marked} of {in_nic.sent_up} packets marked; "
+           f"NIC_TX of {second.name}: {done(lab, second).sent} sent")
+    assert in_nic.dropped == 0
+
+
+def test_iperf_and_what_the_domains_did_per_packet(functions: FunctionLab, workspace: Workspace) -> None:
+    lab, (first, second) = functions, functions.guests
+    lab.switch.add_flows(BRIDGE, BOTH_WAYS)
+    assert_reaches(first, second)
+    up = {guest.name: done(lab, guest) for guest in lab.guests}
+    ports = {guest.name: stats.port_counts(lab.switch, BRIDGE, guest.port) for guest in lab.guests}
+    hits = phwol_hits(lab)
+    result = iperf(first.namespace, second.namespace, second.address, workspace.folder, seconds=3)
+    lines = []
+    for guest in lab.guests:
+        before, after = up[guest.name], done(lab, guest)
+        port = stats.port_counts(lab.switch, BRIDGE, guest.port)
+        received = after.sent_up - before.sent_up
+        marked = after.marked - before.marked
+        assert after.sent - before.sent == port.sent_packets - ports[guest.name].sent_packets
+        assert marked > received * 0.8, "all but the first packets and the last have a mark"
+        lines.append(f"{guest.name}: NIC_RX marked {marked} of {received}, NIC_TX sent {after.sent - before.sent}")
+    figure(f"iperf3 {result.megabits_per_second:.0f} Mb/s; {'; '.join(lines)}; "
+           f"marks that OVS took {phwol_hits(lab) - hits}")
+    assert result.megabits_per_second > 0
+
+
+def test_a_drop_is_whole_in_the_nic_and_exact(functions: FunctionLab) -> None:
+    lab, (first, second) = functions, functions.guests
+    lab.switch.add_flows(BRIDGE, ["in_port=1,actions=drop", "in_port=2,actions=output:1"])
+    limit, size = 400, 100
+    with stream(first, second, rate=200, size=size, limit=limit) as traffic:
+        wait_kind(lab, first, WHOLE)
+        came_up = stats.slow_path(lab.switch).received
+        traffic.join()
+    wait_counts(lab, "in_port=1", limit, limit * size)
+    dropped = done(lab, first).dropped
+    figure(f"{dropped} of {limit} packets dropped in NIC_RX")
+    assert 0 < dropped <= limit
+    assert stats.slow_path(lab.switch).received - came_up < limit / 2
+    # What it counted stays when the megaflow goes.
+    lab.switch.appctl("revalidator/purge")
+    wait_counts(lab, "in_port=1", limit, limit * size)
+
+
+def datagrams(source: Guest, target: Guest, count: int, vlan: int | None) -> list[bytes]:
+    return [udp_frame(source.mac, target.mac, source.address, target.address, bytes([number]) * 50, vlan=vlan)
+            for number in range(count)]
+
+
+def test_a_ports_vlan_is_taken_off_and_put_on_by_the_nic(workspace: Workspace) -> None:
+    lab = FunctionLab(workspace)
+    lab.vlan = VLAN
+    lab.wire_all(vms=2, uplink=False)
+    lab.fix_neighbours()
+    lab.start(fail_mode="secure")
+    first, second = lab.guests
+    lab.switch.add_flows(BRIDGE, ["in_port=1,vlan_tci=0,actions=output:2"])   # no packet with a tag passes
+    sent = datagrams(first, second, 20, VLAN)
+    with second.capture() as seen:
+        send_frames(first.namespace, first.device, sent)
+        wait_until(lambda: set(sent) <= set(seen.frames), PATIENCE, "they arrive as they were sent")
+        assert all("vlan(vid" not in flow.match for flow in stats.megaflows(lab.switch))
+        # Those without the tag, or with another one, are somebody else's.
+        up = done(lab, first).sent_up
+        for other in (None, VLAN + 1):
+            send_frames(first.namespace, first.device, datagrams(first, second, 20, other))
+        last = datagrams(first, second, 21, VLAN)[20:]
+        send_frames(first.namespace, first.device, last)
+        wait_until(lambda: last[0] in seen.frames, PATIENCE, "the last one")
+        assert done(lab, first).sent_up == up + 1
+        # Another VLAN from now on: what the guest sends is not the port's any more, and then is again.
+        lab.switch.vsctl("set", "interface", second.port, f"options:vlan={VLAN + 1}")
+        moved = datagrams(first, second, 20, VLAN + 1)
+
+        def arrives_moved() -> bool:
+            send_frames(first.namespace, first.device, sent)
+            return set(moved) <= set(seen.frames)
+
+        wait_until(arrives_moved, PATIENCE, "the tag outside of the second port is the new one")
+    assert lab.switch.interface(second.port, "error") is None
+    assert_alive(lab)
+
+
+def test_a_port_that_is_down_drops_both_ways_in_the_nic(functions: FunctionLab) -> None:
+    lab, (first, second) = functions, functions.guests
+    lab.switch.add_flows(BRIDGE, BOTH_WAYS)
+    assert_reaches(first, second)
+    lab.switch.ofctl("mod-port", BRIDGE, first.port, "down")
+    wait_until(lambda: ping(first.namespace, second.address, count=1).received == 0, PATIENCE, "nothing passes")
+    before = done(lab, first)
+    with stream(first, second, rate=200, limit=40) as traffic:
+        traffic.join()
+    wait_until(lambda: done(lab, first).received_down >= before.received_down + 40, PATIENCE, "NIC_RX drops and counts")
+    assert done(lab, first).sent_up == before.sent_up
+    lab.switch.ofctl("mod-port", BRIDGE, first.port, "up")
+    wait_until(lambda: ping(first.namespace, second.address, count=1).received == 1, PATIENCE, "it passes again")
+    custom = lab.switch.interface(first.port, "statistics")
+    assert isinstance(custom, dict)
+
+
+def test_what_cannot_be_says_why(functions: FunctionLab) -> None:
+    lab, (first, _) = functions, functions.guests
+    for options, error in [([f"options:device={device_of(first)}", "options:vport=3"], "does not manage an eSwitch"),
+                           ([f"options:device={DEVICE}"], "options:vport is missing"),
+                           ([f"options:device={DEVICE}", "options:vport=3", "options:vlan=5"], "options:vlan is for"),
+                           ([f"options:device={device_of(first)}", "options:vlan=4095"], "options:vlan=4095"),
+                           ([f"options:device={device_of(first)}"], f"is taken by {first.port}")]:
+        lab.switch.vsctl("add-port", BRIDGE, "wrong", "--", "set", "interface", "wrong", "type=dr", *options,
+                         check=False)
+        assert error in lab.switch.vsctl("show"), (options, lab.switch.vsctl("show"))
+        lab.switch.vsctl("del-port", BRIDGE, "wrong")
+    assert lab.switch.interface(first.port, "error") is None
+
+
+# What is called when a megaflow is installed, one that marks and one that drops.
+CALLS = ("mlx5dv_dr_matcher_create", "mlx5dv_dr_rule_create", "mlx5dv_dr_action_create_tag", "mlx5dv_dr_domain_sync",
+         "mlx5dv_dr_action_create_flow_counter", "mlx5dv_dr_rule_destroy")
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_software_goes_on_when_a_call_fails(functions: FunctionLab, call: str) -> None:
+    lab, (first, second) = functions, functions.guests
+    lab.nic.drnic("fault", call, str(errno.ENOMEM), "1")
+    lab.switch.add_flows(BRIDGE, BOTH_WAYS)
+    assert_reaches(first, second)
+    lab.switch.add_flows(BRIDGE, ["priority=40000,in_port=1,udp,actions=drop"])
+    limit, size = 60, 100
+    with stream(first, second, rate=100, size=size, limit=limit) as traffic:
+        traffic.join()
+    wait_counts(lab, "in_port=1,udp", limit, limit * size)
+    assert_reaches(first, second)
+    lab.nic.drnic("faults", "--disarm")
+    with stream(first, second, rate=100):
+        wait_kind(lab, first, WHOLE)
+
+
+def test_several_receive_queues(functions: FunctionLab) -> None:
+    """Flows are spread behind the megaflows; threads whose megaflow the NIC knows take the marks."""
+    lab, (first, second) = functions, functions.guests
+    lab.switch.vsctl("set", "Open_vSwitch", ".", "other_config:pmd-cpu-mask=3", "other_config:pmd-maxsleep=500")
+    lab.switch.vsctl("set", "interface", first.port, "options:n_rxq=2")
+    wait_until(lambda: len(re.findall(rf"port: {first.port} +queue-id:",
+                                      lab.switch.appctl("dpif-netdev/pmd-rxq-show"))) == 2, PATIENCE, "two queues")
+    lab.switch.add_flows(BRIDGE, BOTH_WAYS)
+    assert_reaches(first, second)
+    frames = [udp_frame(first.mac, second.mac, first.address, second.address, bytes(58), target_port=port)
+              for port in range(8000, 8064)]
+    hits = phwol_hits(lab)
+    with second.capture() as seen:
+        def all_marked() -> bool:
+            send_frames(first.namespace, first.device, frames)
+            return phwol_hits(lab) >= hits + 200
+        wait_until(all_marked, PATIENCE, "marks are taken")
+        assert set(frames) <= set(seen.frames)
+    per_thread = re.findall(r"^\s+packets received: (\d+)", lab.switch.appctl("dpif-netdev/pmd-stats-show"),
+                            re.MULTILINE)
+    figure(f"packets by thread: {', '.join(per_thread)}; marks taken: {phwol_hits(lab) - hits}")
+    assert_alive(lab)

@@ -1,0 +1,366 @@
+// A plain function on the recording provider: which megaflows are in NIC_RX and how, what its marks and counters say,
+// and what is left when a call fails.
+#include <gtest/gtest.h>
+#include <infiniband/verbs.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <set>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "offload/dr/device/leak.hpp"
+#include "offload/dr/eswitch.hpp"
+#include "offload/dr/nic/mark_table.hpp"
+#include "offload/dr/nic/plain_function.hpp"
+#include "tests/unit/offload/fake_provider.hpp"
+#include "tests/unit/offload/megaflow_builder.hpp"
+
+namespace ovsdr::dr {
+namespace {
+
+using ovsdr::test::FakeProvider;
+using test::MegaflowBuilder;
+
+constexpr VportId itself{0};
+constexpr OdpPort odp_port{1};
+constexpr Ufid ufid{1, 2}, other_ufid{3, 4};
+constexpr std::uint32_t mark = 7;
+
+const std::string megaflows_table = "NIC_RX level 2";
+
+std::vector<std::uint32_t>& gone_marks() {
+    static std::vector<std::uint32_t> marks;
+    return marks;
+}
+
+class NicFunctionTest : public ::testing::Test {
+protected:
+    void SetUp() override {
+        FakeProvider::reset();
+        FakeProvider::has_eswitch = false;
+        gone_marks().clear();
+        on_mark_gone([](std::uint32_t gone) { gone_marks().push_back(gone); });
+    }
+    void TearDown() override {
+        close();
+        on_mark_gone(nullptr);
+        EXPECT_EQ(FakeProvider::alive(), 0U);
+        EXPECT_TRUE(FakeProvider::violations().empty()) << FakeProvider::violations().front();
+        EXPECT_EQ(leaked_objects(), 0U);
+    }
+
+    Result<void> open(std::uint16_t vlan = 0) {
+        auto opened = Eswitch::open("fake_0");
+        if (!opened) return tl::unexpected(opened.error());
+        eswitch_ = *opened;
+        return eswitch_->attach_port({.odp_port = odp_port,
+                                      .vport = itself,
+                                      .name = "nic",
+                                      .slow_path_qp = &queue_pair_,
+                                      .slow_path_sqn = 0x100,
+                                      .vlan = vlan});
+    }
+    void close() {
+        if (eswitch_ == nullptr) return;
+        eswitch_->detach_port(itself);
+        eswitch_.reset();
+    }
+    PlainFunction& function() { return *eswitch_->plain_function(); }
+
+    /// Actions of the rules of megaflows, which are those that count.
+    static std::vector<std::vector<std::string>> megaflow_rules() {
+        std::vector<std::vector<std::string>> rules;
+        for (const auto& rule : FakeProvider::rules()) {
+            if (rule.table == megaflows_table && rule.priority == 2) rules.push_back(rule.actions);
+        }
+        return rules;
+    }
+    static std::set<std::string> rules_of(const std::string& table) {
+        std::set<std::string> rules;
+        for (const auto& rule : FakeProvider::rules()) {
+            if (rule.table != table) continue;
+            std::string text = std::to_string(rule.priority) + ":";
+            for (const std::string& action : rule.actions) {
+                text += " " + (action.starts_with("count") ? "count" : action);
+            }
+            rules.insert(text);
+        }
+        return rules;
+    }
+    static std::uint32_t tag_in(const std::vector<std::string>& actions) {
+        for (const std::string& action : actions) {
+            if (action.starts_with("tag ")) return static_cast<std::uint32_t>(std::stoul(action.substr(4)));
+        }
+        return 0;
+    }
+    static std::uint32_t counter_in(const std::vector<std::string>& actions) {
+        return static_cast<std::uint32_t>(std::stoul(actions.at(0).substr(6)));
+    }
+    static ovsdr_megaflow dropping() { return MegaflowBuilder().ipv4(); }
+    static ovsdr_megaflow sending() { return MegaflowBuilder().ipv4().output(2); }
+
+    static ovsdr_megaflow of_arp_address() {
+        MegaflowBuilder builder;
+        builder.arp().output(2).raw().mask.src[0] = 0xFF;
+        return builder;
+    }
+
+    PutOutcome put(const ovsdr_megaflow& megaflow, const Ufid& as = ufid, std::uint32_t with = mark) {
+        return eswitch_->put_marked(as, megaflow, 0, with);
+    }
+    static bool installed(const PutOutcome& outcome) { return std::holds_alternative<std::monostate>(outcome); }
+    static std::string why(const PutOutcome& outcome) {
+        if (const auto* reject = std::get_if<Reject>(&outcome)) return text_of(*reject);
+        if (const auto* error = std::get_if<Error>(&outcome)) return error->what;
+        return {};
+    }
+
+    std::shared_ptr<Eswitch> eswitch_;
+    // The provider never looks into it.
+    alignas(16) std::uint8_t queue_pair_bytes_[256]{};
+    ibv_qp& queue_pair_ = reinterpret_cast<ibv_qp&>(queue_pair_bytes_);
+};
+
+TEST_F(NicFunctionTest, HasOnePortWhichIsItself) {
+    ASSERT_TRUE(open());
+    ASSERT_NE(eswitch_->plain_function(), nullptr);
+    const auto other = eswitch_->attach_port({.odp_port = OdpPort{2}, .vport = VportId{1}, .name = "vf"});
+    ASSERT_FALSE(other);
+    EXPECT_EQ(other.error().code, ENOENT);
+    const auto again = eswitch_->attach_port({.odp_port = OdpPort{2}, .vport = itself, .name = "again"});
+    ASSERT_FALSE(again);
+    EXPECT_EQ(again.error().code, EBUSY);
+}
+
+TEST_F(NicFunctionTest, WhatComesInGoesToTheQueue) {
+    ASSERT_TRUE(open());
+    EXPECT_EQ(rules_of("NIC_RX level 0"), std::set<std::string>{"0: dest_table 2"});
+    EXPECT_TRUE(rules_of(megaflows_table).contains("3: dest_table 3"));
+    EXPECT_EQ(rules_of("NIC_RX level 3").size(), 1U);
+    EXPECT_EQ(rules_of("NIC_TX level 1"), std::set<std::string>{"1: count default_miss"});
+}
+
+TEST_F(NicFunctionTest, APortsVlanIsOnlyOutside) {
+    ASSERT_TRUE(open(7));
+    EXPECT_EQ(rules_of("NIC_RX level 0"), std::set<std::string>{"0: dest_table 1"});
+    EXPECT_EQ(rules_of("NIC_RX level 1"), std::set<std::string>{"0: pop_vlan dest_table 2"});
+    const auto sent = rules_of("NIC_TX level 1");
+    ASSERT_EQ(sent.size(), 1U);
+    EXPECT_NE(sent.begin()->find("push_vlan"), std::string::npos) << *sent.begin();
+}
+
+TEST_F(NicFunctionTest, AMegaflowThatDropsIsWholeInTheNic) {
+    ASSERT_TRUE(open());
+    ASSERT_TRUE(installed(put(dropping()))) << why(put(dropping()));
+    const auto rules = megaflow_rules();
+    ASSERT_EQ(rules.size(), 1U);
+    EXPECT_EQ(rules[0].back(), "drop");
+    FakeProvider::count(counter_in(rules[0]), 5, 500);
+    const auto status = eswitch_->status(ufid);
+    ASSERT_TRUE(status);
+    EXPECT_TRUE(status->offloaded);
+    EXPECT_FALSE(status->partly);
+    const auto last = eswitch_->del(ufid);
+    ASSERT_TRUE(last);
+    EXPECT_EQ(last->packets, 5U);
+    EXPECT_EQ(last->bytes, 500U);
+    EXPECT_TRUE(megaflow_rules().empty());
+}
+
+TEST_F(NicFunctionTest, AnyOtherIsMarkedAndCountedBySoftware) {
+    ASSERT_TRUE(open());
+    ASSERT_TRUE(installed(put(sending())));
+    const auto rules = megaflow_rules();
+    ASSERT_EQ(rules.size(), 1U);
+    const std::uint32_t tag = tag_in(rules[0]);
+    EXPECT_NE(tag, 0U);
+    EXPECT_EQ(rules[0].back(), "dest_table 3");
+    EXPECT_EQ(function().mark_of(tag), mark);
+    FakeProvider::count(counter_in(rules[0]), 5, 500);
+    EXPECT_EQ(function().counts().received_marked, 5U);
+    const auto status = eswitch_->status(ufid);
+    ASSERT_TRUE(status);
+    EXPECT_TRUE(status->offloaded);
+    EXPECT_TRUE(status->partly);
+    EXPECT_EQ(status->stats.packets, 0U);
+    const auto last = eswitch_->del(ufid);
+    ASSERT_TRUE(last);
+    EXPECT_EQ(last->packets, 0U);
+}
+
+TEST_F(NicFunctionTest, ATagOfAMegaflowThatHasGoneStandsForNothing) {
+    ASSERT_TRUE(open());
+    ASSERT_TRUE(installed(put(sending())));
+    const std::uint32_t tag = tag_in(megaflow_rules().at(0));
+    (void)eswitch_->del(ufid);
+    EXPECT_EQ(function().mark_of(tag), PlainFunction::no_mark);
+    EXPECT_EQ(gone_marks(), std::vector{mark});
+    ASSERT_TRUE(installed(put(sending(), other_ufid)));
+    EXPECT_EQ(function().mark_of(tag), PlainFunction::no_mark);
+    EXPECT_EQ(function().mark_of(0), PlainFunction::no_mark);
+}
+
+TEST_F(NicFunctionTest, AModifyThatChangesNothingInTheNicKeepsTheRule) {
+    ASSERT_TRUE(open());
+    ASSERT_TRUE(installed(put(sending())));
+    const auto before = megaflow_rules();
+    ASSERT_TRUE(installed(put(MegaflowBuilder().ipv4().output(3).push(5).output(2))));
+    EXPECT_EQ(megaflow_rules(), before);
+    EXPECT_TRUE(gone_marks().empty());
+}
+
+TEST_F(NicFunctionTest, WhatWasDroppedCountsThoughTheMegaflowIsMarkedNow) {
+    ASSERT_TRUE(open());
+    ASSERT_TRUE(installed(put(dropping())));
+    FakeProvider::count(counter_in(megaflow_rules().at(0)), 5, 500);
+    ASSERT_TRUE(installed(put(sending())));
+    EXPECT_EQ(megaflow_rules().size(), 1U);
+    FakeProvider::count(counter_in(megaflow_rules().at(0)), 9, 900);
+    ASSERT_TRUE(installed(put(dropping())));
+    EXPECT_EQ(gone_marks(), std::vector{mark});
+    const auto last = eswitch_->del(ufid);
+    ASSERT_TRUE(last);
+    EXPECT_EQ(last->packets, 5U);
+}
+
+TEST_F(NicFunctionTest, RefusesWhatItCannotTellExactly) {
+    ASSERT_TRUE(open());
+    const std::vector<std::uint8_t> header(50);
+    const std::vector<std::pair<ovsdr_megaflow, std::string>> refused{
+        {of_arp_address(), "arp_spa"},
+        {MegaflowBuilder().ipv4().behind(5).output(2), "recirc_id"},
+        {MegaflowBuilder(9).ipv4().output(2), "in_port"},
+        {MegaflowBuilder().ipv4().tunnel(header).output(2), "tnl_push"},
+        {MegaflowBuilder().ipv4().unsupported("hash").output(2), "hash"},
+        {MegaflowBuilder().ipv4().unsupported("lb_output"), "lb_output"},
+        {MegaflowBuilder().ipv4().unsupported("sample"), "sample"},
+    };
+    for (const auto& [megaflow, name] : refused) {
+        const auto outcome = put(megaflow);
+        ASSERT_TRUE(std::holds_alternative<Reject>(outcome)) << name;
+        EXPECT_NE(why(outcome).find(name), std::string::npos) << why(outcome);
+        EXPECT_TRUE(megaflow_rules().empty());
+    }
+    EXPECT_TRUE(installed(put(MegaflowBuilder().ipv4().unsupported("ct").recirc(4))));
+    EXPECT_TRUE(std::holds_alternative<Reject>(put(sending(), other_ufid, PlainFunction::no_mark)));
+}
+
+TEST_F(NicFunctionTest, WhatIsPolicedComesUp) {
+    ASSERT_TRUE(open());
+    ASSERT_TRUE(installed(put(dropping())));
+    eswitch_->set_policed(itself, true);
+    ASSERT_EQ(megaflow_rules().size(), 1U);
+    EXPECT_NE(tag_in(megaflow_rules()[0]), 0U);
+    eswitch_->set_policed(itself, false);
+    EXPECT_EQ(megaflow_rules().at(0).back(), "drop");
+}
+
+TEST_F(NicFunctionTest, DownItDropsBothWaysAndCounts) {
+    ASSERT_TRUE(open());
+    ASSERT_TRUE(function().set_up(false));
+    EXPECT_FALSE(function().is_up());
+    EXPECT_TRUE(rules_of(megaflows_table).contains("0: count drop"));
+    EXPECT_TRUE(rules_of("NIC_TX level 1").contains("0: count drop"));
+    ASSERT_TRUE(function().set_up(true));
+    EXPECT_FALSE(rules_of(megaflows_table).contains("0: count drop"));
+    EXPECT_FALSE(rules_of("NIC_TX level 1").contains("0: count drop"));
+}
+
+TEST_F(NicFunctionTest, AQueueIsReplacedBehindTheMegaflows) {
+    ASSERT_TRUE(open());
+    ASSERT_TRUE(installed(put(sending())));
+    const auto before = megaflow_rules();
+    ASSERT_TRUE(eswitch_->switch_queue(itself, &queue_pair_, 0x200));
+    eswitch_->forget_old_queue(itself);
+    EXPECT_EQ(megaflow_rules(), before);
+    EXPECT_EQ(rules_of("NIC_RX level 3").size(), 1U);
+    ASSERT_TRUE(eswitch_->switch_queue(itself, &queue_pair_, 0x300));
+    eswitch_->forget_old_queue(itself);
+    EXPECT_EQ(rules_of("NIC_RX level 3").size(), 1U);
+}
+
+TEST_F(NicFunctionTest, MegaflowsOfANumberThatThePortHadGo) {
+    ASSERT_TRUE(open());
+    ASSERT_TRUE(installed(put(sending())));
+    ASSERT_TRUE(eswitch_->set_odp_port(itself, OdpPort{2}));
+    EXPECT_TRUE(megaflow_rules().empty());
+    EXPECT_FALSE(eswitch_->status(ufid)->offloaded);
+    ASSERT_TRUE(eswitch_->set_odp_port(itself, odp_port));
+    EXPECT_EQ(megaflow_rules().size(), 1U);
+    eswitch_->flush(odp_port);
+    EXPECT_FALSE(eswitch_->knows(ufid));
+}
+
+/// Each call that opening makes fails once: nothing is left, and the next attempt works.
+TEST_F(NicFunctionTest, OpeningFailsWholeOrWorks) {
+    ASSERT_TRUE(open(7));
+    const unsigned calls = FakeProvider::calls();
+    close();
+    unsigned failures = 0;
+    for (unsigned n = 1; n <= calls; ++n) {
+        FakeProvider::fail_call(n, ENOMEM);
+        const auto opened = open(7);
+        const std::string call = FakeProvider::failed_call();
+        FakeProvider::fail_call(0, 0);
+        failures += !opened;
+        close();
+        EXPECT_EQ(FakeProvider::alive(), 0U) << n << " " << call;
+        ASSERT_TRUE(open(7)) << n << " " << call;
+        close();
+    }
+    EXPECT_GT(failures, calls / 2);
+}
+
+/// Each call that a megaflow's life takes fails once: it is in the NIC or in software, never half, and is tried again.
+TEST_F(NicFunctionTest, AMegaflowIsWholeOrInSoftware) {
+    ASSERT_TRUE(open());
+    const auto live = [&] {
+        (void)put(dropping());
+        (void)put(sending());
+        (void)put(dropping());
+        (void)function().set_up(false);
+        (void)function().set_up(true);
+        (void)eswitch_->del(ufid);
+    };
+    live();   // counters and matchers that stay
+    FakeProvider::fail_call(0, 0);
+    live();
+    const unsigned calls = FakeProvider::calls();
+    ASSERT_GT(calls, 8U);
+    for (unsigned n = 1; n <= calls; ++n) {
+        FakeProvider::fail_call(n, ENOMEM);
+        live();
+        FakeProvider::fail_call(0, 0);
+        EXPECT_TRUE(megaflow_rules().empty()) << n;
+        EXPECT_TRUE(function().is_up() || function().set_up(true)) << n;
+        EXPECT_TRUE(installed(put(sending()))) << n;
+        EXPECT_EQ(megaflow_rules().size(), 1U) << n;
+        (void)eswitch_->del(ufid);
+    }
+}
+
+TEST(MarkTableTest, ATagComesBackAsAnother) {
+    MarkTable table;
+    std::set<std::uint32_t> tags;
+    const auto first = table.take(1);
+    ASSERT_TRUE(first);
+    table.give_back(*first, false);
+    for (std::uint32_t i = 0; i < MarkTable::length; ++i) {
+        const auto tag = table.take(i + 1);
+        ASSERT_TRUE(tag);
+        EXPECT_NE(*tag, *first);
+        EXPECT_NE(*tag, 0U);
+        EXPECT_LT(*tag, 1U << 24);
+        EXPECT_TRUE(tags.insert(*tag).second);
+        ASSERT_EQ(table.mark_of(*tag), i + 1);
+    }
+    EXPECT_FALSE(table.take(1));
+    EXPECT_EQ(table.mark_of(*first), 0U);
+    table.give_back(*tags.begin(), true);
+    EXPECT_FALSE(table.take(1)) << "the device still has a rule with it";
+}
+
+}  // namespace
+}  // namespace ovsdr::dr
