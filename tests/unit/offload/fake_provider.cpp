@@ -335,9 +335,7 @@ void FakeProvider::set_counter_bulks(std::uint8_t bits) {
 }  // namespace ovsdr::test
 
 using namespace ovsdr::test;
-
 extern "C" {
-
 ibv_device** ibv_get_device_list(int* length) {
     *length = 1;
     return fake_list;
