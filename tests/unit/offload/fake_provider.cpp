@@ -86,6 +86,13 @@ T* make(const char* kind, std::vector<FakeObject*> needs) {
     return object;
 }
 
+/// With errno `code`, when the test says so.
+bool refused(bool State::*refuses, int code) {
+    std::lock_guard lock(state().mutex);
+    if (state().*refuses) errno = code;
+    return state().*refuses;
+}
+
 std::string text_of_rule(const FakeObject* object) {
     const FakeObject* matcher = object->needs[0];
     std::string text = matcher->needs[0]->text + " priority " + std::to_string(matcher->priority) + ":";
@@ -558,7 +565,7 @@ mlx5dv_dr_action* mlx5dv_dr_action_create_dest_array(mlx5dv_dr_domain* domain, s
                                                      mlx5dv_dr_action_dest_attr* destinations[]) {
     std::vector<FakeObject*> needs{domain};
     std::string text;
-    if (is_refused(state().refuse_arrays, ENOSPC)) return nullptr;
+    if (refused(&State::refuse_arrays, ENOSPC)) return nullptr;
     for (size_t i = 0; i < length; ++i) needs.push_back(destinations[i]->dest);
     for (const FakeObject* each : std::span(needs).subspan(1)) text += (text.empty() ? "" : ", ") + each->text;
     return action("dest_array", "dest_array [" + text + "]", std::move(needs));
@@ -575,9 +582,9 @@ int mlx5dv_dr_action_modify_flow_meter(mlx5dv_dr_action*, mlx5dv_dr_flow_meter_a
     FakeProvider::note("change meter " + std::to_string(be64toh(fields)));
     return FakeProvider::fails_now("mlx5dv_dr_action_modify_flow_meter") ? errno : 0;
 }
-mlx5dv_dr_action* mlx5dv_dr_action_create_flow_sampler(mlx5dv_dr_flow_sampler_attr* attr) {
-    return action("flow_sampler", "sample 1 of " + std::to_string(attr->sample_ratio),
-                  {attr->default_next_table, attr->sample_actions[0]});
+mlx5dv_dr_action* mlx5dv_dr_action_create_flow_sampler(mlx5dv_dr_flow_sampler_attr* of) {
+    const std::string text = "sample 1 of " + std::to_string(of->sample_ratio);
+    return action("flow_sampler", text, {of->default_next_table, *of->sample_actions});
 }
 mlx5dv_dr_action* mlx5dv_dr_action_create_pop_vlan() { return action("pop_vlan", "pop_vlan"); }
 mlx5dv_dr_action* mlx5dv_dr_action_create_push_vlan(mlx5dv_dr_domain* domain, __be32 header) {
@@ -589,7 +596,7 @@ mlx5dv_dr_action* mlx5dv_dr_action_create_modify_header(mlx5dv_dr_domain* domain
 mlx5dv_dr_action* mlx5dv_dr_action_create_packet_reformat(mlx5dv_dr_domain* domain, uint32_t,
                                                          mlx5dv_flow_action_packet_reformat_type type, size_t size,
                                                          void*) {
-    if (is_refused(state().refuse_reformats, ENOMEM)) return nullptr;
+    if (refused(&State::refuse_reformats, ENOMEM)) return nullptr;
     return action("packet_reformat",
                   "packet_reformat " + std::to_string(type) + " of " + std::to_string(size), {domain});
 }
