@@ -120,12 +120,6 @@ int destroy(T* object) {
     return 0;
 }
 
-bool is_refused(const bool& refuse, int code) {
-    std::lock_guard lock(state().mutex);
-    if (refuse) errno = code;
-    return refuse;
-}
-
 mlx5dv_dr_action* action(const char* call, std::string text, std::vector<FakeObject*> needs = {}) {
     std::lock_guard lock(state().mutex);
     if (fails(call)) return nullptr;
@@ -505,7 +499,8 @@ mlx5dv_dr_rule* mlx5dv_dr_rule_create(mlx5dv_dr_matcher* matcher, mlx5dv_flow_ma
     if (fails("mlx5dv_dr_rule_create")) return nullptr;
     if (state().room == 0) {
         ++state().refused;
-        return errno = ENOSPC, nullptr;
+        errno = ENOSPC;
+        return nullptr;
     }
     if (state().room != UINT_MAX) --state().room;
     const auto* bytes = reinterpret_cast<const std::uint8_t*>(value->match_buf);
