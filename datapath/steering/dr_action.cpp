@@ -39,6 +39,7 @@ constexpr std::size_t max_array = 32;  ///< 2^log_max_destination, as the capabi
         case ActionType::decap_l2:
         case ActionType::decap_l3: return Resource::reformats;
         case ActionType::dest_array: return Resource::dest_arrays;
+        case ActionType::sampler: return Resource::samplers;
         default: return std::nullopt;
     }
 }
@@ -310,7 +311,10 @@ int Action::sampler(const SamplerSpec& spec, Created& action) {
     if (spec.next == nullptr || spec.ratio == 0 || spec.actions.empty() || spec.next->root()) return EINVAL;
     Domain& domain = spec.next->domain();
     if (domain.type() == DomainType::nic_tx) return EOPNOTSUPP;
+    Room::Share room = domain.steering().impl().room.take(Resource::samplers);
+    if (!room) return ENOMEM;
     Created made(new Action(ActionType::sampler));
+    room.keep();
     made->domain = &domain;
     domain.refer();
     auto program = std::make_shared<SamplerProgram>(SamplerProgram{.ratio = spec.ratio});

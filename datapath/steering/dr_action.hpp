@@ -115,7 +115,7 @@ public:
     /// and unknown fields.
     [[nodiscard]] int modify_flow_meter(const FlowMeterSpec& spec, std::uint64_t fields) noexcept;
     /// EINVAL (no ratio, no actions, a root table), EOPNOTSUPP (NIC_TX; actions that samples cannot have there; on
-    /// ConnectX-5 in the FDB a restore command that is no SET of reg_c_0), ENOSPC.
+    /// ConnectX-5 in the FDB a restore command that is no SET of reg_c_0), ENOMEM, ENOSPC.
     [[nodiscard]] static int sampler(const SamplerSpec& spec, Created& action);
 
     ~Action();

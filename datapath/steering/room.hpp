@@ -30,9 +30,10 @@ enum class Resource : std::uint8_t {
     modify_headers,
     reformats,
     dest_arrays,      ///< what a flow of verbs leads to is one, too
+    samplers,
 };
-inline constexpr std::array<std::string_view, 7> resource_names{
-    "flow_counters", "tables", "matchers", "rules", "modify_headers", "reformats", "dest_arrays"};
+inline constexpr std::array<std::string_view, 8> resource_names{
+    "flow_counters", "tables", "matchers", "rules", "modify_headers", "reformats", "dest_arrays", "samplers"};
 
 /// By Resource.
 using Limits = std::array<std::optional<std::uint32_t>, resource_names.size()>;

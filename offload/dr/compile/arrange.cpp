@@ -156,8 +156,11 @@ Path join(std::vector<Path> legs) {
 Path sample(Path path) {
     std::vector<Path> samples;
     for (Path& branch : std::exchange(path.branches, {})) {
-        const bool samples_here = branch.software && branch.software->samples();
-        (samples_here ? samples : path.branches).push_back(samples_here ? std::move(branch) : sample(std::move(branch)));
+        if (branch.software && branch.software->samples()) {
+            samples.push_back(std::move(branch));
+        } else {
+            path.branches.push_back(sample(std::move(branch)));
+        }
     }
     if (samples.empty()) return path;
     Changes before = std::exchange(path.changes, {});

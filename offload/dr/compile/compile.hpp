@@ -49,9 +49,9 @@ struct Packets {
     TunnelMetadata tunnel{};
 };
 
-/// `match`, `packets` and `obstacles`: of the same megaflow, since what is allowed depends on the source vport, the tags and the
-/// headers. Of a megaflow whose in_port was refused, what depends on the source is not looked at. Narrows the match
-/// where an action can be done to fewer packets only.
+/// `match`, `packets`, `obstacles`: of the same megaflow, since what is allowed depends on the source vport, the tags
+/// and the headers. Of a megaflow whose in_port was refused, what depends on the source is not looked at. Narrows the
+/// match where an action can be done to fewer packets only.
 [[nodiscard]] Path compile_actions(std::span<const ovsdr_action> actions, MatchPlan& match, const Packets& packets,
                                    const PortMap& ports, const DeviceCaps& caps, const Choices& choices,
                                    Obstacles& obstacles) noexcept;

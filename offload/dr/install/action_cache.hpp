@@ -8,8 +8,8 @@
 // exists on one side of the FDB only. Branches are shared by (source, level, path) and go with their last user. Behind
 // a meter the private table has two rules, by colour (meter_set.hpp).
 //
-// A copy for software (work_set.hpp) is a branch, too: its rule marks the packet and leads it up. A sampler's rule marks
-// each packet, copied or not: whatever else leads packets up gives them another mark.
+// A copy for software (work_set.hpp) is a branch, too: its rule marks the packet and leads it up. A sampler's rule
+// marks each packet, copied or not: whatever else leads packets up gives them another mark.
 //
 // Threads: any; creation is serialised, and whoever asks for a list that is there waits for no creation: some actions
 // are firmware commands. Errors: the device's, and ELOOP of TableSet::lead_to().

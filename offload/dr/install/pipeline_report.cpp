@@ -69,8 +69,9 @@ public:
     /// How the copies come up.
     void append_landing(std::vector<std::string>& lines) const {
         for (const std::uint32_t id : ids_) {
-            lines.push_back(fmt::format("NIC_RX level 1: {{metadata_reg_c_1={:#x}}}: tag {:#x}, to the queue for copies",
-                                        Landing::mark_of(id), id));
+            lines.push_back(
+                fmt::format("NIC_RX level 1: {{metadata_reg_c_1={:#x}}}: tag {:#x}, to the queue for copies",
+                            Landing::mark_of(id), id));
         }
     }
 

@@ -2,8 +2,8 @@
 //
 // The model. FDB root (the kernel's rules) → tables of steering entries → a vport, nowhere, or a destination array,
 // which copies, or a sampler, which copies each ratio-th packet that it meets. What reaches the manager's vport goes to
-// the NIC_RX root of our function, and by its rules to a queue pair. A packet that no rule of ours takes in a root table
-// is the kernel's.
+// the NIC_RX root of our function, and by its rules to a queue pair. A packet that no rule of ours takes in a root
+// table is the kernel's.
 //
 // Registers. A packet comes in with its source port's value in reg_c_0. Into NIC_RX go reg_c_1, the source port's bits
 // of reg_c_0 as the kernel sets them, and the other bits of reg_c_0 as they were; the other registers do not.

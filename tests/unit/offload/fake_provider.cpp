@@ -85,6 +85,13 @@ T* make(const char* kind, std::vector<FakeObject*> needs) {
     return object;
 }
 
+/// With errno `code`, when the test says so.
+bool refused(bool State::*refuses, int code) {
+    std::lock_guard lock(state().mutex);
+    if (state().*refuses) errno = code;
+    return state().*refuses;
+}
+
 std::string text_of_rule(const FakeObject* object) {
     const FakeObject* matcher = object->needs[0];
     std::string text = matcher->needs[0]->text + " priority " + std::to_string(matcher->priority) + ":";
@@ -554,13 +561,7 @@ mlx5dv_dr_action* mlx5dv_dr_action_create_dest_array(mlx5dv_dr_domain* domain, s
                                                      mlx5dv_dr_action_dest_attr* destinations[]) {
     std::vector<FakeObject*> needs{domain};
     std::string text;
-    {
-        std::lock_guard lock(state().mutex);
-        if (state().refuse_arrays) {
-            errno = ENOSPC;
-            return nullptr;
-        }
-    }
+    if (refused(&State::refuse_arrays, ENOSPC)) return nullptr;
     for (size_t i = 0; i < length; ++i) {
         needs.push_back(destinations[i]->dest);
         text += (i == 0 ? "" : ", ") + destinations[i]->dest->text;
@@ -571,10 +572,9 @@ mlx5dv_dr_action* mlx5dv_dr_action_create_aso(mlx5dv_dr_domain* domain, mlx5dv_d
                                               uint32_t, uint8_t) {
     return action("mlx5dv_dr_action_create_aso", "meter " + std::to_string(offset), {domain, object});
 }
-mlx5dv_dr_action* mlx5dv_dr_action_create_flow_sampler(mlx5dv_dr_flow_sampler_attr* attr) {
-    std::vector<FakeObject*> needs{attr->default_next_table};
-    for (uint32_t i = 0; i < attr->num_sample_actions; ++i) needs.push_back(attr->sample_actions[i]);
-    return action("flow_sampler", "sample 1 of " + std::to_string(attr->sample_ratio), std::move(needs));
+mlx5dv_dr_action* mlx5dv_dr_action_create_flow_sampler(mlx5dv_dr_flow_sampler_attr* of) {
+    const std::string text = "sample 1 of " + std::to_string(of->sample_ratio);
+    return action("flow_sampler", text, {of->default_next_table, *of->sample_actions});
 }
 mlx5dv_dr_action* mlx5dv_dr_action_create_pop_vlan() { return action("pop_vlan", "pop_vlan"); }
 mlx5dv_dr_action* mlx5dv_dr_action_create_push_vlan(mlx5dv_dr_domain* domain, __be32 header) {
@@ -586,13 +586,7 @@ mlx5dv_dr_action* mlx5dv_dr_action_create_modify_header(mlx5dv_dr_domain* domain
 mlx5dv_dr_action* mlx5dv_dr_action_create_packet_reformat(mlx5dv_dr_domain* domain, uint32_t,
                                                          mlx5dv_flow_action_packet_reformat_type type, size_t size,
                                                          void*) {
-    {
-        std::lock_guard lock(state().mutex);
-        if (state().refuse_reformats) {
-            errno = ENOMEM;
-            return nullptr;
-        }
-    }
+    if (refused(&State::refuse_reformats, ENOMEM)) return nullptr;
     return action("packet_reformat",
                   "packet_reformat " + std::to_string(type) + " of " + std::to_string(size), {domain});
 }

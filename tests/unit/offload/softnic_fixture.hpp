@@ -114,7 +114,8 @@ protected:
         }
         std::ofstream file("softnic-test.json");
         file << R"({"memory_mb": 512, "control_socket": "softnic-test.sock", )"
-             << R"("devices": [{"name": "mlx5_0", "profile": ")" << profile() << R"(", "ports": [)";
+             << R"("devices": [{"name": "mlx5_0", "limits": {"samplers": 3}, "profile": ")" << profile()
+             << R"(", "ports": [)";
         const char* comma = "";
         for (const auto& [vport, odp] : {std::pair{1, 1}, {2, 2}, {3, 3}, {65535, 9}}) {
             const std::string inner = "in" + std::to_string(odp), outer = "out" + std::to_string(odp);

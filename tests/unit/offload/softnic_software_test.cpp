@@ -159,6 +159,28 @@ TEST_F(Copied, APacketThatMissesBehindASamplerComesUpAsThatToo) {
     EXPECT_GE(received_, 1U);
 }
 
+/// The device has room for three (softnic_fixture.hpp).
+TEST_F(Copied, WhenSamplersAreUsedUpAMegaflowStaysInSoftwareUntilThereIsRoom) {
+    if (profile() == "connectx-5") GTEST_SKIP() << "a device of this profile has no sampler";
+    const std::uint16_t sources[] = {1, 2, 3, 4};
+    for (const std::uint16_t source : sources) {
+        const auto megaflow =
+            MegaflowBuilder(1).ipv4().proto(17).ports(source, 7).software(bytes, 1U + source).output(2);
+        const PutOutcome outcome = eswitch_->put({6, source}, megaflow);
+        const auto* error = std::get_if<Error>(&outcome);
+        ASSERT_EQ(error != nullptr, source == 4);
+        if (error != nullptr) {
+            EXPECT_EQ(error->what, "mlx5dv_dr_action_create_flow_sampler: Cannot allocate memory");
+        }
+    }
+    (void)eswitch_->del({6, 1});
+    const auto end = std::chrono::steady_clock::now() + 10s;
+    while (!eswitch_->explain({6, 4})->offloaded && std::chrono::steady_clock::now() < end) {
+        std::this_thread::sleep_for(1ms);
+    }
+    EXPECT_TRUE(eswitch_->explain({6, 4})->offloaded);
+}
+
 /// Copies that a queue has no room for are lost, and counted: nothing else is.
 TEST_F(Copied, WhatTheQueueHasNoRoomForIsCountedAndNothingElseIsLost) {
     put({5, 1}, flow().software(bytes).output(2));

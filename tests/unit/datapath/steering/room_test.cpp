@@ -80,6 +80,12 @@ TEST_F(RoomTest, DestinationArrays) {
                  [&] { action_.reset(); });
 }
 
+TEST_F(RoomTest, Samplers) {
+    Action* const branches[] = {to_2.get()};
+    const SamplerSpec spec{.ratio = 2, .next = &first, .actions = branches, .restore = 0};
+    expect_limit(Resource::samplers, [&] { return Action::sampler(spec, action_); }, [&] { action_.reset(); });
+}
+
 TEST_F(RoomTest, ALimitBelowWhatIsThereTakesNothingAway) {
     room_of(steering).limit(Resource::rules, 0);
     send(1, frame);

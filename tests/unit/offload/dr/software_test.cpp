@@ -191,7 +191,8 @@ TEST_F(Software, AQueueIsReplacedWhileCopiesComeUp) {
     EXPECT_EQ(rules_in("NIC_RX level 2", "dest_qp 0"), 3U + 1);
     std::string order;
     for (const std::string& event : FakeProvider::take_events()) order += event.substr(0, event.find(':')) + "; ";
-    EXPECT_EQ(order, "create NIC_RX level 2 priority 1; write NIC_RX; destroy NIC_RX level 2 priority 0; drain NIC_RX; ");
+    EXPECT_EQ(order, "create NIC_RX level 2 priority 1; write NIC_RX; destroy NIC_RX level 2 priority 0; "
+                     "drain NIC_RX; ");
 }
 
 TEST_F(Software, EachCallOfLeadingCopiesFailsOnceAndLeavesAllAsItWas) {
@@ -288,8 +289,8 @@ TEST_F(Software, PeopleReadWhereCopiesGo) {
                                                     ? *tags().begin() : *tags().rbegin());
     EXPECT_NE(program.find("tag " + id + ", to the queue for copies"), std::string::npos) << program;
     EXPECT_NE(program.find("FDB branch 1, level 2"), std::string::npos) << program;
-    EXPECT_NE(program.find(", dest_table (level 60: default_miss) (copy to software: userspace 0c01"), std::string::npos)
-        << program;
+    const char* const up = ", dest_table (level 60: default_miss) (copy to software: userspace 0c01";
+    EXPECT_NE(program.find(up), std::string::npos) << program;
     const Graph graph = eswitch_->graph();
     ASSERT_TRUE(graph.tables.contains("copies"));
     ASSERT_TRUE(graph.tables.contains("up copies"));
