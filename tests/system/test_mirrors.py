@@ -161,8 +161,8 @@ def test_ovs_tcpdump_takes_no_traffic_off_the_nic(normal_lab: Lab) -> None:
                    after_first_second=look)
     (before, up_before), (after, up_after) = looks
     done, up = after - before, up_after - up_before
-    figure(f"ovs-tcpdump beside iperf3: {result.megabits_per_second:.0f} Mb/s; {done.copies} copies in 2 s, {done.lost} "
-           f"of them lost for want of room; {up} packets in the slow path ({up / max(1, done.copies):.4%})")
+    figure(f"ovs-tcpdump beside iperf3: {result.megabits_per_second:.0f} Mb/s; {done.copies} copies in 2 s, "
+           f"{done.lost} of them lost for want of room; {up} packets in the slow path ({up / max(1, done.copies):.4%})")
     assert done.copies > 1000
     assert up < 0.001 * done.copies
     assert_alive(lab)
