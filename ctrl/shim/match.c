@@ -338,6 +338,25 @@ has_value(const struct flow *flow, const struct flow *left, enum origin origin)
     return true;
 }
 
+/* Of the bytes from `begin` up to `end`. */
+static void
+add_left(const struct flow *flow, const struct flow *left, size_t begin, size_t end, struct ovsdr_names *all)
+{
+    const uint8_t *key = (const uint8_t *) flow;
+    const uint8_t *mask = (const uint8_t *) left;
+
+    for (size_t i = begin; i < end; i++) {
+        if (mask[i]) {
+            size_t field = number_of_field(i);
+
+            if (key[i] & mask[i] || has_value(flow, left, fields[field].origin)) {
+                all->bits |= UINT64_C(1) << field;
+                all->names = names;
+            }
+        }
+    }
+}
+
 /* The last step: whatever byte of the mask is still there, no step above knows what to do with.
  *
  * A match for zero of metadata is no match, because all packets that the NIC can hold against this megaflow have it:
@@ -353,18 +372,15 @@ has_value(const struct flow *flow, const struct flow *left, enum origin origin)
 static struct ovsdr_names
 all_left(const struct flow *flow, const struct flow *left)
 {
-    const uint8_t *key = (const uint8_t *) flow;
     const uint8_t *mask = (const uint8_t *) left;
     struct ovsdr_names all = {.bits = 0};
+    uint64_t word;
 
-    for (size_t i = 0; i < sizeof *left; i++) {
-        if (mask[i]) {
-            size_t field = number_of_field(i);
-
-            if (key[i] & mask[i] || has_value(flow, left, fields[field].origin)) {
-                all.bits |= UINT64_C(1) << field;
-                all.names = names;
-            }
+    BUILD_ASSERT(sizeof *left % sizeof word == 0);
+    for (size_t i = 0; i < sizeof *left; i += sizeof word) {
+        memcpy(&word, mask + i, sizeof word);
+        if (word) {
+            add_left(flow, left, i, i + sizeof word, &all);
         }
     }
     return all;

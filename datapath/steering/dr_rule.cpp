@@ -60,9 +60,12 @@ int Rule::make(Matcher& matcher, std::span<const std::uint8_t> given, std::span<
         }
     }
     if (const int error = made->take_links(); error != 0) return error;
-    const RuleContext context{.queue = made->destination_,
+    const RuleContext context{.sides = sides,
+                              .queue = made->destination_,
                               .linked = made->linked_ != nullptr ? &made->linked_->use() : nullptr};
-    std::unique_ptr<RuleNode> node = make_node(matcher, value, compile_actions(matcher, actions, context));
+    RulePlan plan;
+    compile_actions(matcher, actions, context, plan);
+    std::unique_ptr<RuleNode> node = make_node(matcher, value, plan);
     node->sides = sides;
     if (const int error = made->install(std::move(node), unique); error != 0) return error;
     room.keep();

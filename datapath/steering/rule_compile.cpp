@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cerrno>
 
 #include "datapath/steering/vport_metadata.hpp"
@@ -135,41 +136,33 @@ enum class RootUse : std::uint8_t { refused, other, destination, queue, tag, def
     return domain.type() == DomainType::fdb ? side_vports : 0;
 }
 
-/// Appends ops to a plan. Ops of no side are left out.
+/// Appends ops to a plan. Ops of no side that the rule has are left out.
 class Planner {
 public:
-    Planner(std::span<Action* const> actions, const AsoUse* linked, RulePlan& plan) noexcept
-        : actions_(actions), linked_(linked), plan_(plan) {
-        for (const Action* action : actions) types_ |= bit_of(action->type);
-    }
-
-    [[nodiscard]] bool has(ActionType type) const noexcept { return (types_ & bit_of(type)) != 0; }
+    Planner(std::span<Action* const> actions, const RuleContext& context, RulePlan& plan) noexcept
+        : actions_(actions), context_(context), plan_(plan) {}
 
     /// One op per action of `type`, in the list's order, for the packets of `sides`.
     void append(ActionType type, OpCode code, std::uint8_t sides) {
-        if (sides == 0) return;
+        if ((sides & context_.sides) == 0) return;
         for (const Action* action : actions_) {
             if (action->type == type) add(op_of(*action, code), sides, kept_by(*action));
         }
     }
 
     void add(Op op, std::uint8_t sides, std::shared_ptr<const void> kept) {
-        if (sides == 0) return;
+        if ((sides & context_.sides) == 0) return;
         op.sides = sides;
         keep(std::move(kept));
-        plan_.ops[plan_.length++] = op;
+        plan_.ops.push_back(op);
     }
 
     void keep(std::shared_ptr<const void> kept) noexcept {
-        const auto begin = plan_.kept.begin(), end = begin + plan_.kept_length;
-        const bool known = std::find(begin, end, kept) != end;   // by an op for the other side
-        if (kept != nullptr && !known) plan_.kept[plan_.kept_length++] = std::move(kept);
+        const bool known = std::ranges::find(plan_.kept.all(), kept) != plan_.kept.all().end();   // for the other side
+        if (kept != nullptr && !known) plan_.kept.push_back(std::move(kept));
     }
 
 private:
-    [[nodiscard]] static std::uint32_t bit_of(ActionType type) noexcept { return 1U << static_cast<unsigned>(type); }
-    static_assert(action_types <= 32);
-
     [[nodiscard]] Op op_of(const Action& action, OpCode code) const noexcept {
         Op op{.code = code, .value = action.value};
         const AsoUse& use = action.more().aso_use;
@@ -192,7 +185,7 @@ private:
                 op.argument = static_cast<std::uint16_t>(use.reg_c << 8 | static_cast<unsigned>(use.colour));
                 break;
             case ActionType::aso_ct: {
-                const AsoUse& asked = linked_ != nullptr ? *linked_ : use;
+                const AsoUse& asked = context_.linked != nullptr ? *context_.linked : use;
                 op.object = &action.more().aso_bulk->connection(asked.offset);
                 op.argument = static_cast<std::uint16_t>(asked.reg_c << 8 | static_cast<unsigned>(asked.direction));
                 break;
@@ -220,9 +213,8 @@ private:
     }
 
     std::span<Action* const> actions_;
-    const AsoUse* linked_;
+    const RuleContext& context_;
     RulePlan& plan_;
-    std::uint32_t types_ = 0;   ///< of the actions
 };
 
 /// Packets that an op is for: all, those that are sent or received, those that are counted with what a rule takes away
@@ -256,6 +248,14 @@ constexpr OrderedOp op_order[] = {
     {ActionType::meter, OpCode::flow_meter},
     {ActionType::sampler, OpCode::sample},
 };
+
+/// By action type, a bit for each of its places in op_order.
+constexpr std::array<std::uint32_t, action_types> op_places = [] {
+    static_assert(std::size(op_order) <= 32);
+    std::array<std::uint32_t, action_types> places{};
+    for (unsigned i = 0; i < std::size(op_order); ++i) places[static_cast<unsigned>(op_order[i].type)] |= 1U << i;
+    return places;
+}();
 
 /// Sides that work in the order of a transmitting STE.
 [[nodiscard]] std::uint8_t transmitting_sides(DomainType domain) noexcept {
@@ -321,15 +321,17 @@ int check_actions(const Matcher& matcher, std::uint8_t sides, std::span<Action* 
     return (sides & side_vports) != 0 ? check_side(matcher, false, actions) : 0;
 }
 
-RulePlan compile_actions(const Matcher& matcher, std::span<Action* const> actions, const RuleContext& context) {
+void compile_actions(const Matcher& matcher, std::span<Action* const> actions, const RuleContext& context,
+                     RulePlan& plan) {
     Domain& domain = matcher.table().domain();
     const std::uint8_t counted_whole = sides_counted_before_pop(domain);
     const std::uint8_t sending = transmitting_sides(domain.type());
     const std::uint8_t receiving = side_both & ~sending;
-    RulePlan plan;
-    Planner planner(actions, context.linked, plan);
-    for (const OrderedOp& op : op_order) {
-        if (!planner.has(op.type)) continue;
+    Planner planner(actions, context, plan);
+    std::uint32_t places = 0;
+    for (const Action* action : actions) places |= op_places[static_cast<unsigned>(action->type)];
+    for (; places != 0; places &= places - 1) {
+        const OrderedOp& op = op_order[std::countr_zero(places)];
         switch (op.sides) {
             case OpSides::all: planner.append(op.type, op.code, side_both); break;
             case OpSides::sending: planner.append(op.type, op.code, sending); break;
@@ -346,14 +348,14 @@ RulePlan compile_actions(const Matcher& matcher, std::span<Action* const> action
         if (action->type == ActionType::dest_array) planner.keep(action->more().array);
         set_end(*action, context.queue, plan.end);
     }
-    return plan;
 }
 
-std::unique_ptr<RuleNode> make_node(const Matcher& matcher, const Key& value, RulePlan plan) {
-    std::unique_ptr<RuleNode> node = matcher.view().rules.make_node(value, plan.length, plan.kept_length);
-    std::copy_n(plan.ops.begin(), plan.length, node->program.ops);
+std::unique_ptr<RuleNode> make_node(const Matcher& matcher, const Key& value, RulePlan& plan) {
+    std::unique_ptr<RuleNode> node =
+        matcher.view().rules.make_node(value, plan.ops.length(), plan.kept.length());
+    std::ranges::copy(plan.ops.all(), node->program.ops);
     node->program.end = plan.end;
-    std::move(plan.kept.begin(), plan.kept.begin() + plan.kept_length, node->kept().begin());
+    std::ranges::move(plan.kept.all(), node->kept().begin());
     return node;
 }
 

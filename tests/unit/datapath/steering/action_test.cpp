@@ -329,5 +329,22 @@ TEST_F(Actions, RulesExistOnTheSideOfTheirSource) {
     EXPECT_EQ(sides(Parameters{}.set(field::reg_c_0, 0xffff), {}), side_both);
 }
 
+/// A counter counts before a pop on one side and behind it on the other.
+TEST_F(Actions, ARuleHasTheOpsOfItsSidesOnly) {
+    const auto ops = [&](const Parameters& mask, const Parameters& value) {
+        const auto matcher = make_matcher(first, 0, misc | misc2, mask);
+        const auto rule = make_rule(*matcher, value, {&count, &out});
+        EXPECT_EQ(rule.error, 0);
+        const Program& program = rule.rule->node().program;
+        std::vector<std::uint8_t> sides;
+        for (const Op& op : std::span(program.ops, program.length)) sides.push_back(op.sides);
+        return sides;
+    };
+    const auto by_port = Parameters{}.set(field::source_port, 0xffff);
+    EXPECT_EQ(ops(by_port, Parameters{}.set(field::source_port, wire)), std::vector{side_wire});
+    EXPECT_EQ(ops(by_port, {}), std::vector{side_vports});
+    EXPECT_EQ(ops(Parameters{}.set(field::reg_c_0, 0xffff), {}), (std::vector{side_vports, side_wire}));
+}
+
 }  // namespace
 }  // namespace ovsdr::soft::test
