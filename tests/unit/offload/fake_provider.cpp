@@ -187,11 +187,8 @@ void FakeProvider::fail_call(unsigned n, int code, unsigned times) {
 
 void FakeProvider::refuse(const std::string& call, int code) {
     std::lock_guard lock(state().mutex);
-    if (code != 0) {
-        state().refused_calls[call] = code;
-    } else {
-        state().refused_calls.erase(call);
-    }
+    state().refused_calls.erase(call);
+    if (code != 0) state().refused_calls[call] = code;
 }
 
 bool FakeProvider::fails_now(const char* call) {
