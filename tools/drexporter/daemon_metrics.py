@@ -1,4 +1,5 @@
-"""What ovs-vswitchd says (dr/metrics and dr/ports -j, ctrl/metrics.h and ctrl/report.cpp), as metrics."""
+"""What ovs-vswitchd says (dr/metrics, dr/ports -j and dr/copies -j: ctrl/metrics.h, report.cpp, copies.cpp), as
+metrics."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ from typing import Any
 
 from families import Families, Kind, counter, gauge, histogram
 
-QUESTIONS = ["dr/metrics"], ["dr/ports", "-j"]
+QUESTIONS = ["dr/metrics"], ["dr/ports", "-j"], ["dr/copies", "-j"]
 PORT = "port", "device", "vport"
 LEVEL = "device", "domain", "level"
 REASON = "device", "reason", "detail"
@@ -52,6 +53,9 @@ KINDS: dict[str, Kind] = {
     "ovsdr_kept_rules": gauge("Rules of megaflows that are gone, which the device would not destroy.", "device"),
     "ovsdr_reason_megaflows": gauge("Megaflows now that stay in software, under each of their reasons.", *REASON),
     "ovsdr_reason_occurrences": counter("How often a megaflow stayed in software for this reason.", *REASON),
+    "ovsdr_copies": counter("Copies of packets that the NIC led up for software to work on, by what became of them.",
+                            "device", "result"),
+    "ovsdr_copies_restarts": counter("Queues for copies that failed and were replaced.", "device"),
     "ovsdr_tables": gauge("Tables of a level.", *LEVEL),
     "ovsdr_matchers": gauge("Matchers of a level's tables: what a packet costs.", *LEVEL),
     "ovsdr_rules": gauge("Rules of a level's tables.", *LEVEL),
@@ -105,7 +109,13 @@ def _port(families: Families, port: dict[str, Any]) -> None:
         families.put(f"ovsdr_port_{name}", port[member], *labels)
 
 
-def put(families: Families, metrics: dict[str, Any], ports: dict[str, Any]) -> None:
+def _copies(families: Families, device: dict[str, Any]) -> None:
+    for result, member in (("done", "done"), ("lost", "lost"), ("failed", "errors"), ("without_work", "without_work")):
+        families.put("ovsdr_copies", device[member], device["device"], result)
+    families.put("ovsdr_copies_restarts", device["restarts"], device["device"])
+
+
+def put(families: Families, metrics: dict[str, Any], ports: dict[str, Any], copies: dict[str, Any]) -> None:
     """Of the answers to QUESTIONS. Without a datapath of type netdev there is nothing to say of one."""
     if metrics["datapath"] is not None:
         _datapath(families, metrics["datapath"])
@@ -115,6 +125,8 @@ def put(families: Families, metrics: dict[str, Any], ports: dict[str, Any]) -> N
         _device(families, device)
     for port in ports["ports"]:
         _port(families, port)
+    for device in copies["devices"]:
+        _copies(families, device)
     for meter in metrics["meters"]:
         for member, name, _ in METER_COUNTERS:
             families.put(f"ovsdr_meter_{name}", meter[member], meter["number"])

@@ -45,6 +45,8 @@ PORTS = {"ports": [{
     "rx_packets": 10, "rx_bytes": 640, "rx_errors": 0, "tx_packets": 11, "tx_bytes": 704, "tx_errors": 0,
     "slow_path_rx": 2, "slow_path_rx_errors": 0, "slow_path_rx_missed": 1, "slow_path_tx": 3, "slow_path_tx_drops": 0,
     "slow_path_tx_errors": 0, "slow_path_restarts": 0}], "tunnel_ports": []}
+COPIES = {"devices": [{"device": "mlx5_0", "copies": 100, "done": 60, "lost": 30, "errors": 6, "without_work": 4,
+                       "restarts": 1}]}
 STATS = {
     "devices": [{
         "name": "mlx5_0",
@@ -100,7 +102,7 @@ class Played:
 
 
 def daemon_answer(request: dict, metrics: dict = METRICS) -> list[bytes]:
-    answers = {("dr/metrics",): metrics, ("dr/ports", "-j"): PORTS}
+    answers = {("dr/metrics",): metrics, ("dr/ports", "-j"): PORTS, ("dr/copies", "-j"): COPIES}
     known = answers.get((request["method"], *request["params"]))
     if known is None:
         return [json.dumps({"id": request["id"], "result": None, "error": "not a valid command"}).encode()]
@@ -191,6 +193,9 @@ class Once(ExporterTest):
                 'ovsdr_matchers{device="mlx5_0",domain="FDB",level="1"}': 3,
                 f"ovsdr_port_receive_packets_total{{{port}}}": 10, f"ovsdr_port_up{{{port}}}": 0,
                 f"ovsdr_port_slow_path_receive_missed_packets_total{{{port}}}": 1,
+                'ovsdr_copies_total{device="mlx5_0",result="failed"}': 6,
+                'ovsdr_copies_total{device="mlx5_0",result="lost"}': 30,
+                'ovsdr_copies_restarts_total{device="mlx5_0"}': 1,
                 'ovsdr_meter_dropped_packets_total{meter="2"}': 40,
                 f'ovsdr_softnic_vport_dropped_packets_total{{cause="receive",{vport}}}': 5,
                 'ovsdr_softnic_dropped_packets_total{cause="by_rule",device="mlx5_0"}': 7,
