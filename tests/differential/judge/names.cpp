@@ -9,7 +9,7 @@ namespace ovsdr::differential {
 
 namespace {
 
-constexpr unsigned perverse_percent = 20;   ///< of the choices go against rarity
+constexpr unsigned perverse_percent = 12;   ///< of the choices go against rarity
 
 constexpr const char* feature_names[] = {"eth_dst", "eth_src", "vid",    "pcp",    "second vid",
                                          "second pcp", "ip_src", "ip_dst", "tos",    "ttl",
@@ -179,6 +179,20 @@ void Rarity::add(const Megaflow& megaflow) {
 std::size_t Rarity::drawn(const std::string& name) const {
     const auto found = drawn_.find(name);
     return found == drawn_.end() ? 0 : found->second;
+}
+
+std::size_t Rarity::drawn_like(const Megaflow& root) const {
+    std::size_t least = drawn(fmt::format("match {}", type_name(root)));
+    const auto or_less = [&](std::size_t other) { least = std::min(least, other); };
+    if (is_there(root.tag)) or_less(drawn(fmt::format("match {}", tag_names[static_cast<std::size_t>(root.tag)])));
+    if (is_there(root.second)) {
+        or_less(drawn("pop_vlan twice"));
+        for (const Feature feature : {Feature::second_vid, Feature::second_pcp}) {
+            for (const bool masked : {false, true}) or_less(drawn(name_of_match(root, feature, masked)));
+        }
+    }
+    if (root.protocol() != 0) or_less(drawn(root, root.protocol()));
+    return least;
 }
 
 bool Rarity::is_rarer(const std::string& one, const std::string& other) {
