@@ -14,7 +14,8 @@ constexpr unsigned nothing_percent = 8, plain_percent = 70, back_percent = 2;
 constexpr unsigned sets_percent = 95, set_percent = 80, two_sets_percent = 80;
 constexpr unsigned pushes_from_wire_percent = 14, pops_from_vports_percent = 60, rarely_percent = 5,
                    two_pops_percent = 92, two_pushes_percent = 55, late_push_percent = 3;
-constexpr unsigned tunnel_percent = 60, tunnel_from_wire_percent = 4, another_tunnel_percent = 50, pop_percent = 92;
+constexpr unsigned tunnel_percent = 60, tunnel_from_wire_percent = 4, another_tunnel_percent = 50, pop_percent = 92,
+                   pop_behind_tunnel_percent = 8;
 constexpr unsigned copy_percent = 18, length_percent = 40;
 constexpr unsigned recirc_percent = 45, last_recirc_percent = 70, recirc_over_ipv6_percent = 2,
                    changed_in_tunnel_percent = 4;
@@ -144,6 +145,7 @@ private:
         const std::size_t begin = list_.size();
         list_.push_back({.kind = Action::Kind::tunnel_push, .tunnel = draw_tunnel_push(chance_)});
         if (happens(chance_, 25)) list_.push_back(draw_push(chance_));
+        if (happens(chance_, pop_behind_tunnel_percent)) list_.push_back({.kind = Action::Kind::pop});
         const unsigned outputs = happens(chance_, 80) ? 1 : 2;
         for (unsigned i = 0; i < outputs; ++i) list_.push_back(draw_output(chance_, megaflow_));
         if (outputs == 2 && list_.back().port == list_[list_.size() - 2].port) list_.pop_back();

@@ -113,7 +113,12 @@ std::optional<Megaflow> megaflow_of(const ovsdr_flow_fields& seen, const Recipe&
     const std::uint16_t eth_type = be16toh(seen.be_eth_type);
     if (eth_type < first_eth_type || (seen.ip_frag & frag_later) != 0) return std::nullopt;
     Megaflow megaflow{.recirc_id = seen.recirc_id, .in_port = seen.in_port, .eth_type = eth_type};
-    if (is_tunnel_port(seen.in_port)) megaflow.tunnel = recipe.tunnel;
+    if (is_tunnel_port(seen.in_port)) {
+        megaflow.tunnel = recipe.tunnel;
+        // Of those that are not asked for only the size matters: to OVS these two are one.
+        GeneveOptions& options = megaflow.tunnel->options;
+        if (options == GeneveOptions::other && !asks_for_options(*megaflow.tunnel)) options = GeneveOptions::usual;
+    }
     megaflow.tag = tag_of(seen.be_vlan_tpid[0]);
     const bool sees_second = is_there(megaflow.tag) && vlan_limit_of(seen.in_port) > 1;
     megaflow.second = sees_second ? tag_of(seen.be_vlan_tpid[1]) : Tag::any;

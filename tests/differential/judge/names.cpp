@@ -72,6 +72,14 @@ void add_tunnel(const TunnelHeaders& headers, std::set<std::string>& names) {
                                                            : "refused: match geneve(other options)");
 }
 
+std::string name_of_fragments(const Megaflow& megaflow) {
+    if (megaflow.fragment_mask == 2) return "refused: match frag=0/2";
+    if (megaflow.takes_all_fragments()) return "match frag=1/1";
+    if (megaflow.later_fragments) return "refused: match frag=later";
+    if (megaflow.first_fragments) return "refused: match frag=first";
+    return megaflow.fragment_mask == 1 ? "match frag=0/1" : "match frag=no";
+}
+
 void add_matches(const Megaflow& megaflow, std::set<std::string>& names) {
     names.insert(fmt::format("match {}", type_name(megaflow)));
     names.insert(fmt::format("match {}", tag_names[static_cast<std::size_t>(megaflow.tag)]));
@@ -79,9 +87,7 @@ void add_matches(const Megaflow& megaflow, std::set<std::string>& names) {
         names.insert(fmt::format("match {} (vlan-limit {})", second_names[static_cast<std::size_t>(megaflow.second)],
                                  vlan_limit_of(megaflow.in_port)));
     }
-    if (megaflow.is_ip()) names.insert(megaflow.later_fragments   ? "refused: match frag=later"
-                                          : megaflow.first_fragments ? "refused: match frag=first"
-                                                                     : "match frag=no");
+    if (megaflow.is_ip()) names.insert(name_of_fragments(megaflow));
     if (megaflow.tunnel) add_tunnel(*megaflow.tunnel, names);
     if (!megaflow.refused_match.empty()) {
         names.insert("refused: match " + megaflow.refused_match.substr(0, megaflow.refused_match.find('=')));

@@ -236,6 +236,7 @@ match_from_text(const struct ovs_judge_megaflow *from, struct match *match, char
     if (from->has_no_tunnel) {
         match->wc.masks.tunnel.ip_dst = OVS_BE32_MAX;
     }
+    match->wc.masks.nw_frag &= from->fragment_mask;
     if (from->has_no_key) {
         match->flow.tunnel.flags &= ~FLOW_TNL_F_KEY;
     }

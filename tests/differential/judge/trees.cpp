@@ -13,8 +13,10 @@ namespace {
 
 constexpr std::uint16_t other_types[] = {0x88b5, 0x8847, 0x9000};
 constexpr Tag tags[] = {Tag::none, Tag::customer, Tag::service};
-constexpr unsigned frag_percent = 2, refused_percent = 12, any_tag_percent = 15, any_second_percent = 40,
-                   three_tags_percent = 30, transport_percent = 85, zeros_percent = 40, one_child_percent = 35;
+constexpr Feature transport_features[] = {Feature::tp_src, Feature::tp_dst, Feature::tcp_flags};
+constexpr unsigned frag_percent = 2, part_of_frag_percent = 4, refused_percent = 12, any_tag_percent = 15,
+                   any_second_percent = 40, three_tags_percent = 30, transport_percent = 85, no_second_percent = 30,
+                   zeros_percent = 40, one_child_percent = 35;
 constexpr const char* arp_matches[] = {",arp(op=1)", ",arp(sip=10.0.0.0/255.0.0.0)", ",arp(tip=10.0.0.1)",
                                        ",arp(sha=02:00:00:00:00:00/01:00:00:00:00:00)"};
 constexpr std::uint32_t most_children = 9;
@@ -144,6 +146,14 @@ private:
             node.first_fragments = happens(chance_, 50);
             node.later_fragments = !node.first_fragments;
         }
+        if (node.is_ip() && happens(chance_, part_of_frag_percent)) {
+            const bool looks_behind_ip = std::ranges::any_of(transport_features, [&](Feature feature) {
+                return node[feature].mask != Bytes{};
+            });
+            node.fragment_mask = happens(chance_, 85) ? 1 : 2;
+            node.first_fragments = !looks_behind_ip && happens(chance_, 60);
+            node.later_fragments = false;
+        }
         if (!happens(chance_, refused_percent)) return;
         if (node.eth_type == type_arp) node.refused_match = arp_matches[below(chance_, std::size(arp_matches))];
         if (node.protocol() == protocol_sctp) node.refused_match = ",sctp(src=7/0x1)";
@@ -239,12 +249,15 @@ std::vector<Megaflow> roots(Chance& chance) {
                 }
                 continue;
             }
+            // To OVS its limit of 1 leaves no packet a second tag.
+            const bool asks_for_none = port.vlan_limit == 1 && happens(chance, no_second_percent);
             if (happens(chance, any_tag_percent)) {
                 found.push_back({.in_port = port.odp, .eth_type = type, .tag = Tag::any});
                 continue;
             }
             for (const Tag tag : tags) {
-                const Megaflow root{.in_port = port.odp, .eth_type = type, .tag = tag};
+                Megaflow root{.in_port = port.odp, .eth_type = type, .tag = tag};
+                if (asks_for_none && is_there(tag)) root.second = Tag::none;
                 if (root.is_ip() && tag != Tag::service) {
                     add_roots_of_protocols(root, found);
                 } else {
@@ -264,7 +277,7 @@ namespace {
 /// Of ICMP there is much to match, and little of it comes from elsewhere; all that is in tunnels needs who pops.
 std::size_t weight_of(const Megaflow& root, bool connectx_5) {
     if (tunnel_of(root)) return 7;
-    if (is_any_icmp(root)) return connectx_5 ? 2 : 13;
+    if (is_any_icmp(root)) return connectx_5 ? 2 : 14;
     if (root.protocol() == protocol_tcp || root.protocol() == protocol_udp) return 4;
     return is_tag(root.eth_type) ? 12 : is_there(root.second) ? 5 : 2;
 }
