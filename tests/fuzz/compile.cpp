@@ -45,6 +45,7 @@ public:
     /// Puts them one after another, which are modifications where ufids are the same, and takes them out again.
     void take(const std::vector<ovsdr_megaflow>& megaflows) {
         constexpr std::uint64_t ufids = 3;
+        set_meters(0);
         for (std::size_t i = 0; i < megaflows.size(); ++i) {
             const dr::PutOutcome outcome = eswitch_->put({i % ufids, 1}, megaflows[i]);
             // A device that has room refuses only plans that must not have been made.
@@ -56,6 +57,7 @@ public:
             ++(report->offloaded ? taken_ : refused_);
             FUZZ_CHECK(report->offloaded ? !report->program.empty() : !report->reasons.empty());
         }
+        set_meters(megaflows.size());   // beneath the rules, or with new ones: they stay, come or go
         if (megaflows.size() == ufids) FUZZ_CHECK(!dr::dot_of(std::array{eswitch_->graph()}).empty());
         eswitch_->flush(std::nullopt);
         FUZZ_CHECK(eswitch_->totals().offloaded == 0 && dr::leaked_objects() == 0);
@@ -77,6 +79,14 @@ private:
         FUZZ_CHECK(queue);
         queues_.push_back(std::move(*queue));
         return *queues_.back();
+    }
+
+    /// Each number has the next one's parameters where `turn` is one more.
+    void set_meters(std::size_t turn) {
+        constexpr std::size_t length = std::size(fuzz::meters);
+        for (std::size_t i = 0; i < length; ++i) {
+            eswitch_->set_meter(static_cast<std::uint32_t>(i + 1), fuzz::meters[(i + turn) % length]);
+        }
     }
 
     std::uint64_t taken_ = 0, refused_ = 0;

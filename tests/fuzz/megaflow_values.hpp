@@ -1,5 +1,6 @@
 // Megaflows out of a fuzzer's bytes: any values that struct ovsdr_megaflow allows, those that mean something most of
-// the time. The datapath's ports are dr ports (1, 2, 3, the uplink 9) and tunnels (tunnel_ports).
+// the time. The datapath's ports are dr ports (1, 2, 3, the uplink 9) and tunnels (tunnel_ports); its meters are
+// `meters`, numbered from 1, and nobody has set number 6.
 #pragma once
 
 #include <endian.h>
@@ -13,6 +14,7 @@
 
 #include "offload/dr/ids.hpp"
 #include "offload/dr/megaflow.h"
+#include "offload/meter/parameters.hpp"
 #include "tests/fuzz/megaflow_check.hpp"
 #include "tests/unit/offload/tunnel_headers.hpp"
 
@@ -24,6 +26,13 @@ inline const dr::TunnelPort tunnel_ports[] = {{{20}, dr::TunnelKind::vxlan, 4789
                                               {{21}, dr::TunnelKind::geneve, 6081, "genev_sys_6081"},
                                               {{22}, dr::TunnelKind::gre, 0, "gre_sys"},
                                               {{23}, dr::TunnelKind::vxlan, 8472, "vxlan_sys_8472"}};
+
+/// Of the last one no device has the like.
+inline constexpr meter::Spec meters[] = {{.by_packets = true, .rate = 1, .burst = 1},
+                                         {.by_packets = true, .rate = 1'000'000, .burst = 5000},
+                                         {.rate = 1'000'000, .burst = 100'000},
+                                         {.rate = 1, .burst = 128},
+                                         {.bands = 2, .rate = 1, .burst = 128}};
 
 struct MegaflowValue {
     ovsdr_megaflow megaflow{};
@@ -260,7 +269,8 @@ private:
         if (pop_ != 0 ? percent(70) : odd()) return OVSDR_ACTION_TUNNEL_POP;
         const auto die = input_.ConsumeIntegralInRange<unsigned>(0, 21);
         if (in_tunnel_ || die < 9) return OVSDR_ACTION_OUTPUT;
-        if (die < 13) return OVSDR_ACTION_SET;
+        if (die < 12) return OVSDR_ACTION_SET;
+        if (die < 13) return OVSDR_ACTION_METER;
         if (die < 15) return OVSDR_ACTION_PUSH_VLAN;
         if (die < 16) return OVSDR_ACTION_POP_VLAN;
         if (die < 17) return OVSDR_ACTION_RECIRC;
@@ -287,6 +297,7 @@ private:
                 action.recirc_id = input_.PickValueInArray<std::uint32_t>({7, 8, 9});
                 break;
             case OVSDR_ACTION_SOFTWARE: software(action.software); break;
+            case OVSDR_ACTION_METER: action.meter = input_.PickValueInArray<std::uint32_t>({1, 2, 3, 4, 5, 6}); break;
             case OVSDR_ACTION_UNSUPPORTED: action.unsupported = "ct"; break;
             case OVSDR_ACTION_COPY_BEGIN: ++open_copies_; break;
             case OVSDR_ACTION_COPY_END: --open_copies_; break;

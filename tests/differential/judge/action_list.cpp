@@ -1,5 +1,6 @@
 #include "tests/differential/judge/action_list.hpp"
 
+#include <algorithm>
 #include <iterator>
 #include <set>
 
@@ -9,15 +10,17 @@ namespace ovsdr::differential {
 
 namespace {
 
-constexpr unsigned nothing_percent = 8, plain_percent = 70, back_percent = 4;
+constexpr unsigned nothing_percent = 8, plain_percent = 70, back_percent = 2;
 constexpr unsigned sets_percent = 95, set_percent = 80, two_sets_percent = 80;
-constexpr unsigned pushes_from_wire_percent = 14, pops_from_vports_percent = 10, two_pops_percent = 85,
-                   two_pushes_percent = 45, late_push_percent = 3;
-constexpr unsigned tunnel_percent = 60, tunnel_from_wire_percent = 6, another_tunnel_percent = 50, pop_percent = 92;
+constexpr unsigned pushes_from_wire_percent = 14, pops_from_vports_percent = 60, rarely_percent = 5,
+                   two_pops_percent = 92, two_pushes_percent = 55, late_push_percent = 3;
+constexpr unsigned tunnel_percent = 60, tunnel_from_wire_percent = 4, another_tunnel_percent = 50, pop_percent = 92,
+                   pop_behind_tunnel_percent = 8;
 constexpr unsigned copy_percent = 18, length_percent = 40;
-constexpr unsigned recirc_percent = 45, last_recirc_percent = 70, recirc_over_ipv6_percent = 4,
-                   changed_in_tunnel_percent = 8;
+constexpr unsigned recirc_percent = 45, last_recirc_percent = 70, recirc_over_ipv6_percent = 2,
+                   changed_in_tunnel_percent = 4;
 constexpr std::uint16_t some_length = 1400;
+constexpr unsigned many_sets = 6;   ///< in one list: with more of them devices have no room for it
 
 class ActionList {
 public:
@@ -77,7 +80,7 @@ private:
         perhaps_set();
         // A ConnectX-5 pushes nothing onto what comes from the wire, and pops nothing off the rest.
         unsigned pushes = happens(chance_, two_pushes_percent) ? 2 : happens(chance_, 75) ? 1 : 0;
-        if (from_wire_ && !happens(chance_, pushes_from_wire_percent)) pushes = 0;
+        if (from_wire_ && !happens(chance_, pushes_percent())) pushes = 0;
         for (unsigned i = 0; i < pushes; ++i) list_.push_back(draw_push(chance_));
         perhaps_set();
     }
@@ -93,11 +96,18 @@ private:
         }
     }
 
+    unsigned pushes_percent() const { return rarity_.of_connectx_5() ? rarely_percent : pushes_from_wire_percent; }
+
+    unsigned pops_percent() const {
+        if (megaflow_.tag == Tag::none) return 8;
+        return from_wire_ ? 75 : rarity_.of_connectx_5() ? rarely_percent : pops_from_vports_percent;
+    }
+
     /// Mostly tags that are there.
     void pop() {
         const bool two = is_there(megaflow_.second) || is_tag(megaflow_.eth_type);
         if (megaflow_.tag == Tag::any) return;
-        if (!happens(chance_, megaflow_.tag == Tag::none ? 8 : from_wire_ ? 75 : pops_from_vports_percent)) return;
+        if (!happens(chance_, pops_percent())) return;
         list_.push_back({.kind = Action::Kind::pop});
         if (happens(chance_, two ? 70 : 15)) list_.push_back({.kind = Action::Kind::pop});
         if (happens(chance_, two ? 4 : 0)) list_.push_back({.kind = Action::Kind::pop});
@@ -105,7 +115,8 @@ private:
 
     /// A set action here and there in the lists of some megaflows.
     void perhaps_set() {
-        if (!sets_ || !happens(chance_, set_percent)) return;
+        const auto there = std::ranges::count(list_, Action::Kind::set, &Action::kind);
+        if (!sets_ || there > many_sets || !happens(chance_, set_percent)) return;
         const bool several = megaflow_.protocol() != 0 && happens(chance_, two_sets_percent);
         const unsigned sets = several ? 2 + below(chance_, 3) : 1;
         for (unsigned i = 0; i < sets; ++i) {
@@ -134,6 +145,7 @@ private:
         const std::size_t begin = list_.size();
         list_.push_back({.kind = Action::Kind::tunnel_push, .tunnel = draw_tunnel_push(chance_)});
         if (happens(chance_, 25)) list_.push_back(draw_push(chance_));
+        if (happens(chance_, pop_behind_tunnel_percent)) list_.push_back({.kind = Action::Kind::pop});
         const unsigned outputs = happens(chance_, 80) ? 1 : 2;
         for (unsigned i = 0; i < outputs; ++i) list_.push_back(draw_output(chance_, megaflow_));
         if (outputs == 2 && list_.back().port == list_[list_.size() - 2].port) list_.pop_back();

@@ -20,7 +20,9 @@ constexpr unsigned share_of_layer[] = {0, 46, 26, 12, 8, 5, 3};
 constexpr std::size_t most_of_class = 8;
 constexpr unsigned leads_percent = 65, way_out_percent = 50, no_masks_percent = 12, take_percent = 60,
                    shape_percent = 35;
-constexpr std::size_t tries_for_one = 8;
+constexpr std::size_t tries_for_one = 12;
+constexpr std::size_t plentiful = 150;   ///< megaflows of a kind: of more, few are made behind recirculations
+constexpr unsigned plentiful_percent = 40;
 constexpr std::uint32_t first_recirc_id = 0x10;
 constexpr std::uint16_t first_eth_type = 0x600;
 constexpr std::uint8_t frag_any = 1, frag_later = 2;
@@ -111,7 +113,12 @@ std::optional<Megaflow> megaflow_of(const ovsdr_flow_fields& seen, const Recipe&
     const std::uint16_t eth_type = be16toh(seen.be_eth_type);
     if (eth_type < first_eth_type || (seen.ip_frag & frag_later) != 0) return std::nullopt;
     Megaflow megaflow{.recirc_id = seen.recirc_id, .in_port = seen.in_port, .eth_type = eth_type};
-    if (is_tunnel_port(seen.in_port)) megaflow.tunnel = recipe.tunnel;
+    if (is_tunnel_port(seen.in_port)) {
+        megaflow.tunnel = recipe.tunnel;
+        // Of those that are not asked for only the size matters: to OVS these two are one.
+        GeneveOptions& options = megaflow.tunnel->options;
+        if (options == GeneveOptions::other && !asks_for_options(*megaflow.tunnel)) options = GeneveOptions::usual;
+    }
     megaflow.tag = tag_of(seen.be_vlan_tpid[0]);
     const bool sees_second = is_there(megaflow.tag) && vlan_limit_of(seen.in_port) > 1;
     megaflow.second = sees_second ? tag_of(seen.be_vlan_tpid[1]) : Tag::any;
@@ -199,11 +206,11 @@ std::vector<std::uint32_t> Chains::versions_that(Leads leads) const {
 
 void Chains::grow_tunnels(std::size_t length) {
     // Of Geneve there are many forms; of what comes over IPv6 a ConnectX-5 takes nothing.
-    constexpr std::size_t percents[] = {16, 40, 17}, percent_over_ipv6 = 16;
+    constexpr std::size_t percents[] = {14, 58, 15}, percents_of_connectx_5[] = {24, 58, 28};
+    const std::size_t* const over_ipv4 = rarity_.of_connectx_5() ? percents_of_connectx_5 : percents;
+    const std::size_t over_ipv6 = rarity_.of_connectx_5() ? 2 : 17;
     for (const TunnelKind kind : tunnel_kinds) {
-        const std::size_t all = percents[static_cast<std::size_t>(kind)];
-        const std::size_t over_ipv6 = rarity_.of_connectx_5() ? percent_over_ipv6 / 4 : percent_over_ipv6;
-        grow_tunnel(kind, type_ipv4, length * all / 100);
+        grow_tunnel(kind, type_ipv4, length * over_ipv4[static_cast<std::size_t>(kind)] / 100);
         grow_tunnel(kind, type_ipv6, length * over_ipv6 / 100);
     }
 }
@@ -259,6 +266,8 @@ bool Chains::make_megaflow(const Missed& missed, const Recipe& recipe) {
     if (!made) return false;
     const Class one{made->recirc_id, made->in_port, made->tunnel, made->eth_type, made->tag, made->second,
                     made->protocol(), made->first_fragments};
+    const bool is_plentiful = !made->tunnel && rarity_.drawn_like(*made) > plentiful;
+    if (is_plentiful && !happens(chance_, plentiful_percent)) return false;
     const auto [of_class, is_new] = classes_.try_emplace(one);
     if (is_new) give_masks(*made, of_class->second);
     if (++of_class->second.megaflows > most_of_class) return false;

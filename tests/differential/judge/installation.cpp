@@ -21,6 +21,7 @@ using namespace std::chrono_literals;
 /// How long megaflows that must be in the NIC may wait, and how long nothing more must happen to the others.
 constexpr std::chrono::milliseconds patience = 10s, quiet = 40ms, glance = 4ms;
 constexpr std::size_t deletions_at_once = 64;
+constexpr unsigned most_tries = 100;   ///< to attach a port
 
 dr::Ufid ufid_of(std::size_t number) { return {0x6d656761, number}; }
 
@@ -39,6 +40,9 @@ T checked(Result<T> result) {
     return std::move(*result);
 }
 
+/// Of one that is full for a moment (device_faults.hpp).
+bool is_of_full_device(const Error& error) { return error.code == ENOMEM || error.code == ENOSPC; }
+
 }  // namespace
 
 Installation::Installation(const Scenario& scenario, const OvsJudge& ovs, unsigned format, Verdict& verdict)
@@ -49,9 +53,7 @@ Installation::Installation(const Scenario& scenario, const OvsJudge& ovs, unsign
         const dr::IbPort ib_port = checked(dr::find_ib_port(eswitch_->context(), vport));
         queues_.push_back(checked(slowpath::PortQueue::create(
             {.context = eswitch_->context(), .pd = eswitch_->pd(), .ib_port = ib_port.number})));
-        const auto attached = eswitch_->attach_port({dr::OdpPort{port.odp}, vport, "port" + std::to_string(port.odp),
-                                                     queues_.back()->qp(), queues_.back()->sqn()});
-        if (!attached) throw std::runtime_error(attached.error().what);
+        attach(queues_.size() - 1);
     }
     for (const TunnelKind kind : tunnel_kinds) {
         eswitch_->set_tunnel_port({dr::OdpPort{tunnel_port_of(kind)}, kind_of(kind), udp_port_of(kind), name_of(kind)});
@@ -63,9 +65,37 @@ Installation::~Installation() {
     queues_.clear();
 }
 
+/// Of a device that is full for a moment it asks until there is room, as an operator would.
+void Installation::attach(std::size_t port) {
+    const PortNumber& number = ports[port];
+    const dr::PortSpec spec{dr::OdpPort{number.odp}, dr::VportId{number.vport}, "port" + std::to_string(number.odp),
+                            queues_[port]->qp(), queues_[port]->sqn()};
+    for (unsigned tries = 0; tries < most_tries; ++tries) {
+        const auto attached = eswitch_->attach_port(spec);
+        if (attached) return;
+        if (!is_of_full_device(attached.error())) throw std::runtime_error(attached.error().what);
+    }
+    throw std::runtime_error("a port does not come back");
+}
+
+/// In the midst of the changes a port leaves and comes again, another one in each phase; where nothing is counted all
+/// megaflows are flushed, too, and come again. No other judge hears of it.
+void Installation::disturb(std::size_t change, const Phase& phase) {
+    const std::size_t port = verdict_.installed.size() % port_length, all = phase.changes.size();
+    if (change == all / 3) eswitch_->detach_port(dr::VportId{ports[port].vport});
+    if (change == all * 2 / 3) attach(port);
+    if (phase.counts || change != all * 3 / 4) return;
+    eswitch_->flush(std::nullopt);
+    for (const std::int64_t version : std::vector(version_of_)) {
+        if (version >= 0) put(static_cast<std::uint32_t>(version));
+    }
+}
+
 void Installation::apply(const Phase& phase) {
     std::vector<std::uint32_t> gone;
+    std::size_t change = 0;
     for (const auto& [version, put_it] : phase.changes) {
+        disturb(change++, phase);
         if (!put_it) gone.push_back(scenario_.versions[version].ufid);
         if (put_it || gone.size() == deletions_at_once) {
             remove(gone);
@@ -84,8 +114,7 @@ void Installation::put(std::uint32_t version) {
     const std::uint32_t ufid = scenario_.versions[version].ufid;
     const dr::PutOutcome outcome = eswitch_->put(ufid_of(ufid), ovs_.translated(version));
     const auto* error = std::get_if<Error>(&outcome);
-    // Of a device that is full for a moment (device_faults.hpp): then the megaflow waits.
-    if (error != nullptr && error->code != ENOMEM && error->code != ENOSPC) throw std::runtime_error(error->what);
+    if (error != nullptr && !is_of_full_device(*error)) throw std::runtime_error(error->what);   // else it waits
     version_of_[ufid] = version;
 }
 

@@ -1,5 +1,7 @@
 // A scenario's ports, tunnel ports and megaflows in the process's NIC, through offload/.
 //
+// Ports leave and come while megaflows change, and all are flushed once: when a phase begins nothing shows of it.
+//
 // Life cycle. apply() one phase after another: when it returns, megaflows that wait for tables are in the NIC, too.
 //
 // Threads: one. Errors: std::runtime_error.
@@ -35,6 +37,8 @@ public:
     [[nodiscard]] TableId table_of(std::uint32_t tag) const;
 
 private:
+    void attach(std::size_t port);
+    void disturb(std::size_t change, const Phase& phase);
     void put(std::uint32_t version);
     void remove(const std::vector<std::uint32_t>& ufids);
     [[nodiscard]] std::vector<std::uint8_t> installed() const;

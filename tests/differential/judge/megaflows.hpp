@@ -99,9 +99,11 @@ struct Megaflow {
     std::uint32_t recirc_id = 0;
     std::uint32_t in_port = 0;
     std::uint16_t eth_type = 0;
-    Tag tag = Tag::none, second = Tag::any;   ///< second: behind a first one; any where vlan-limit is 1
+    Tag tag = Tag::none, second = Tag::any;   ///< second: behind a first one; none or any where vlan-limit is 1
     bool first_fragments = false;    ///< frag=first instead of frag=no
     bool later_fragments = false;    ///< frag=later
+    /// Bits of OVS's fragment field that are looked at: 1 is set of all fragments, 2 of later ones.
+    std::uint8_t fragment_mask = 3;
     std::array<Pattern, feature_length> patterns{};
     std::uint8_t zeros = 0;          ///< of Metadata, a bit each
     std::string refused_match{};     ///< of the payload, as text: no NIC has it
@@ -119,6 +121,8 @@ struct Megaflow {
     /// Equal: the same match to a device.
     [[nodiscard]] std::uint32_t match_number() const { return twin_of.value_or(ufid); }
     [[nodiscard]] TableId table() const { return {recirc_id, tunnel ? in_port : 0}; }
+    /// Any fragment, first or later: first_fragments with a mask of 1.
+    [[nodiscard]] bool takes_all_fragments() const { return first_fragments && fragment_mask == 1; }
     [[nodiscard]] bool is_ip() const { return eth_type == type_ipv4 || eth_type == type_ipv6; }
 };
 

@@ -9,7 +9,7 @@ namespace ovsdr::differential {
 
 namespace {
 
-constexpr unsigned perverse_percent = 20;   ///< of the choices go against rarity
+constexpr unsigned perverse_percent = 12;   ///< of the choices go against rarity
 
 constexpr const char* feature_names[] = {"eth_dst", "eth_src", "vid",    "pcp",    "second vid",
                                          "second pcp", "ip_src", "ip_dst", "tos",    "ttl",
@@ -72,6 +72,14 @@ void add_tunnel(const TunnelHeaders& headers, std::set<std::string>& names) {
                                                            : "refused: match geneve(other options)");
 }
 
+std::string name_of_fragments(const Megaflow& megaflow) {
+    if (megaflow.fragment_mask == 2) return "refused: match frag=0/2";
+    if (megaflow.takes_all_fragments()) return "match frag=1/1";
+    if (megaflow.later_fragments) return "refused: match frag=later";
+    if (megaflow.first_fragments) return "refused: match frag=first";
+    return megaflow.fragment_mask == 1 ? "match frag=0/1" : "match frag=no";
+}
+
 void add_matches(const Megaflow& megaflow, std::set<std::string>& names) {
     names.insert(fmt::format("match {}", type_name(megaflow)));
     names.insert(fmt::format("match {}", tag_names[static_cast<std::size_t>(megaflow.tag)]));
@@ -79,9 +87,7 @@ void add_matches(const Megaflow& megaflow, std::set<std::string>& names) {
         names.insert(fmt::format("match {} (vlan-limit {})", second_names[static_cast<std::size_t>(megaflow.second)],
                                  vlan_limit_of(megaflow.in_port)));
     }
-    if (megaflow.is_ip()) names.insert(megaflow.later_fragments   ? "refused: match frag=later"
-                                          : megaflow.first_fragments ? "refused: match frag=first"
-                                                                     : "match frag=no");
+    if (megaflow.is_ip()) names.insert(name_of_fragments(megaflow));
     if (megaflow.tunnel) add_tunnel(*megaflow.tunnel, names);
     if (!megaflow.refused_match.empty()) {
         names.insert("refused: match " + megaflow.refused_match.substr(0, megaflow.refused_match.find('=')));
@@ -179,6 +185,20 @@ void Rarity::add(const Megaflow& megaflow) {
 std::size_t Rarity::drawn(const std::string& name) const {
     const auto found = drawn_.find(name);
     return found == drawn_.end() ? 0 : found->second;
+}
+
+std::size_t Rarity::drawn_like(const Megaflow& root) const {
+    std::size_t least = drawn(fmt::format("match {}", type_name(root)));
+    const auto or_less = [&](std::size_t other) { least = std::min(least, other); };
+    if (is_there(root.tag)) or_less(drawn(fmt::format("match {}", tag_names[static_cast<std::size_t>(root.tag)])));
+    if (is_there(root.second)) {
+        or_less(drawn("pop_vlan twice"));
+        for (const Feature feature : {Feature::second_vid, Feature::second_pcp}) {
+            for (const bool masked : {false, true}) or_less(drawn(name_of_match(root, feature, masked)));
+        }
+    }
+    if (root.protocol() != 0) or_less(drawn(root, root.protocol()));
+    return least;
 }
 
 bool Rarity::is_rarer(const std::string& one, const std::string& other) {

@@ -30,6 +30,8 @@ public:
     /// Counts what a NIC takes.
     void add(const Megaflow& megaflow);
     [[nodiscard]] std::size_t drawn(const std::string& name) const;
+    /// Of the rarest of what megaflows of this ethertype, these tags and this protocol have.
+    [[nodiscard]] std::size_t drawn_like(const Megaflow& root) const;
 
     /// Whether a match or a write is to be masked.
     [[nodiscard]] bool wants_mask(const Megaflow& megaflow, Feature feature);

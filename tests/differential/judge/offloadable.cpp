@@ -21,6 +21,16 @@ bool looks_at_icmp(const Megaflow& megaflow) {
     return icmp && (looks_at(Feature::tp_src) || looks_at(Feature::tp_dst));
 }
 
+/// A device knows whether a packet is a fragment, and of one no header behind IP.
+bool are_fragments_told(const Megaflow& megaflow) {
+    if (!megaflow.is_ip()) return true;
+    if (megaflow.fragment_mask == 2 || megaflow.later_fragments) return false;
+    if (!megaflow.first_fragments) return true;
+    return megaflow.takes_all_fragments() && std::ranges::none_of(megaflow.actions, [](const Action& action) {
+        return action.kind == Action::Kind::set && touches_transport_checksum(action.set);
+    });
+}
+
 /// Whether a device of the format tells packets of this tunnel apart as the megaflow does.
 bool is_tunnel_told(const Megaflow& megaflow, bool connectx_5) {
     const TunnelHeaders& headers = *megaflow.tunnel;
@@ -168,8 +178,8 @@ private:
 
 bool is_offloadable(const Megaflow& megaflow, unsigned format) {
     const bool connectx_5 = format == 0;
-    if (!megaflow.refused_match.empty() || megaflow.later_fragments) return false;
-    if (megaflow.first_fragments || (connectx_5 && looks_at_icmp(megaflow))) return false;
+    if (!megaflow.refused_match.empty() || !are_fragments_told(megaflow)) return false;
+    if ((connectx_5 && looks_at_icmp(megaflow))) return false;
     if (is_tag(megaflow.eth_type) && vlan_limit_of(megaflow.in_port) > 1) return false;   // a third tag
     if (megaflow.tunnel && !is_tunnel_told(megaflow, connectx_5)) return false;
     if (megaflow.tunnel && !is_counted_right(megaflow, connectx_5)) return false;

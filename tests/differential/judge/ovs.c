@@ -9,11 +9,13 @@
 #include "classifier.h"
 #include "dp-packet.h"
 #include "flow.h"
+#include "hash.h"
 #include "netdev-vport.h"
 #include "netdev.h"
 #include "netlink.h"
 #include "odp-execute.h"
 #include "odp-util.h"
+#include "openvswitch/hmap.h"
 #include "openvswitch/match.h"
 #include "openvswitch/ofpbuf.h"
 #include "openvswitch/vlog.h"
@@ -32,10 +34,21 @@ enum {
     OF_UDP_TUNNEL = 1,          /* pkt_mark of what has been put into one; no megaflow of a test sets it */
 };
 
+/* The megaflows of one table: all look at the port, the recirculation and the ethertype as a whole. dpif-netdev has a
+ * classifier for each port, too; one for all would have to try the masks of all. */
+struct table {
+    struct hmap_node node;
+    odp_port_t in_port;
+    uint32_t recirc_id;
+    ovs_be16 dl_type;
+    struct classifier classifier;
+};
+
 struct judge_flow {
     struct match match;
+    struct table *table;
     struct cls_rule rule;
-    bool there;                 /* in the classifier */
+    bool there;                 /* in the table's classifier */
     int number;
     struct ofpbuf actions;
 };
@@ -46,7 +59,7 @@ struct tunnel_port {
 };
 
 struct ovs_judge {
-    struct classifier classifier;
+    struct hmap tables;
     struct judge_flow **flows;
     size_t n_flows, allocated;
     struct tunnel_port tunnel_ports[MOST_TUNNEL_PORTS];
@@ -75,13 +88,53 @@ ovs_judge_create(void)
     }
     ovs_router_init();
     netdev_vport_tunnel_register();
-    classifier_init(&judge->classifier, NULL);
+    hmap_init(&judge->tables);
     return judge;
+}
+
+static uint32_t
+hash_of_table(const struct flow *flow)
+{
+    return hash_3words((OVS_FORCE uint32_t) flow->in_port.odp_port, flow->recirc_id,
+                       (OVS_FORCE uint32_t) flow->dl_type);
+}
+
+/* NULL: no megaflow was ever added to it. */
+static struct table *
+table_of(const struct ovs_judge *judge, const struct flow *flow)
+{
+    struct table *table;
+
+    HMAP_FOR_EACH_WITH_HASH (table, node, hash_of_table(flow), &judge->tables) {
+        if (table->in_port == flow->in_port.odp_port && table->recirc_id == flow->recirc_id
+            && table->dl_type == flow->dl_type) {
+            return table;
+        }
+    }
+    return NULL;
+}
+
+static struct table *
+table_for(struct ovs_judge *judge, const struct flow *flow)
+{
+    struct table *table = table_of(judge, flow);
+
+    if (!table) {
+        table = xzalloc(sizeof *table);
+        table->in_port = flow->in_port.odp_port;
+        table->recirc_id = flow->recirc_id;
+        table->dl_type = flow->dl_type;
+        classifier_init(&table->classifier, NULL);
+        hmap_insert(&judge->tables, &table->node, hash_of_table(flow));
+    }
+    return table;
 }
 
 void
 ovs_judge_destroy(struct ovs_judge *judge)
 {
+    struct table *table;
+
     for (size_t i = 0; i < judge->n_flows; i++) {
         struct judge_flow *flow = judge->flows[i];
 
@@ -94,7 +147,11 @@ ovs_judge_destroy(struct ovs_judge *judge)
     for (size_t i = 0; i < judge->n_tunnel_ports; i++) {
         netdev_close(judge->tunnel_ports[i].netdev);
     }
-    classifier_destroy(&judge->classifier);
+    HMAP_FOR_EACH_POP (table, node, &judge->tables) {
+        classifier_destroy(&table->classifier);
+        free(table);
+    }
+    hmap_destroy(&judge->tables);
     free(judge->flows);
     free(judge);
 }
@@ -179,6 +236,7 @@ match_from_text(const struct ovs_judge_megaflow *from, struct match *match, char
     if (from->has_no_tunnel) {
         match->wc.masks.tunnel.ip_dst = OVS_BE32_MAX;
     }
+    match->wc.masks.nw_frag &= from->fragment_mask;
     if (from->has_no_key) {
         match->flow.tunnel.flags &= ~FLOW_TNL_F_KEY;
     }
@@ -212,6 +270,8 @@ ovs_judge_add(struct ovs_judge *judge, const struct ovs_judge_megaflow *text, st
     if (judge->n_flows == judge->allocated) {
         judge->flows = x2nrealloc(judge->flows, &judge->allocated, sizeof *judge->flows);
     }
+    ovs_assert(flow->match.wc.masks.dl_type == OVS_BE16_MAX);
+    flow->table = table_for(judge, &flow->match.flow);
     flow->number = judge->n_flows;
     judge->flows[judge->n_flows++] = flow;
     return true;
@@ -223,7 +283,7 @@ ovs_judge_put(struct ovs_judge *judge, int number)
     struct judge_flow *flow = judge->flows[number];
 
     cls_rule_init(&flow->rule, &flow->match, 0);
-    classifier_insert(&judge->classifier, &flow->rule, OVS_VERSION_MIN, NULL, 0);
+    classifier_insert(&flow->table->classifier, &flow->rule, OVS_VERSION_MIN, NULL, 0);
     flow->there = true;
 }
 
@@ -232,7 +292,7 @@ ovs_judge_remove(struct ovs_judge *judge, int number)
 {
     struct judge_flow *flow = judge->flows[number];
 
-    classifier_remove_assert(&judge->classifier, &flow->rule);
+    classifier_remove_assert(&flow->table->classifier, &flow->rule);
     cls_rule_destroy(&flow->rule);
     flow->there = false;
 }
@@ -362,13 +422,15 @@ take(struct journey *journey, struct dp_packet *packet)
 {
     const struct judge_flow *flow;
     const struct cls_rule *rule;
+    const struct table *table;
     struct ovs_judge_packet seen;
     struct dp_packet_batch batch;
     struct flow key;
 
     flow_extract(packet, &key);
     seen = shown(packet);
-    rule = classifier_lookup(&journey->judge->classifier, OVS_VERSION_MIN, &key, NULL);
+    table = table_of(journey->judge, &key);
+    rule = table ? classifier_lookup(&table->classifier, OVS_VERSION_MIN, &key, NULL) : NULL;
     if (!rule) {
         journey->events->missed(journey->aux, &seen, (const struct ovs_judge_seen *) &key);
         dp_packet_delete(packet);

@@ -34,6 +34,7 @@ struct ovs_judge_megaflow {
     int looks_at_tags;   /* 0: whatever tags there are; 1: not at the second; 2: at both, where the text has none too */
     bool has_no_tunnel;  /* packets that come out of one are not its */
     bool has_no_key;     /* the tunnel's: the text cannot say that there must be none */
+    uint8_t fragment_mask;   /* bits of nw_frag that an IP megaflow looks at; the text means all */
 };
 
 /* Understands the next megaflow: they are numbered from 0. No packet finds it yet. The translation lives as long as the

@@ -40,7 +40,8 @@ void OvsJudge::add(const Megaflow& megaflow) {
     const std::string match = match_text(megaflow), actions = actions_text(megaflow);
     const bool has_no_key = megaflow.tunnel && !megaflow.tunnel->key;
     const ovs_judge_megaflow text{match.c_str(), actions.c_str(), looks_at_tags(megaflow),
-                                 megaflow.looks_for_zero_of(Metadata::tunnel), has_no_key};
+                                 megaflow.looks_for_zero_of(Metadata::tunnel), has_no_key,
+                                 megaflow.fragment_mask};
     ovs_judge_limit_vlans(vlan_limit_of(megaflow.in_port));
     ovsdr_megaflow& translated = translated_.emplace_back();
     if (!ovs_judge_add(ovs_, &text, &translated, &error)) throw std::runtime_error(error);

@@ -27,15 +27,15 @@ void parts_of(P& packet, Visit visit) {
 namespace {
 
 constexpr unsigned chains_percent = 22;    ///< of the megaflows lie behind recirculations
-constexpr unsigned tunnels_percent = 34;   ///< are tunnel ports'
+constexpr unsigned tunnels_percent = 28;   ///< are tunnel ports'
 constexpr std::size_t part_of_twins = 15;  ///< of the latter, one in so many has a twin
 constexpr unsigned shapes_percent = 30;    ///< of the trees that can have OVN's shapes
 constexpr unsigned changed_percent = 33;   ///< of the packets
 constexpr std::size_t phases = 5;          ///< in which packets are counted
 constexpr std::size_t part_of_untrue = 40; ///< of the packets, one in so many has a header that is not true
 constexpr std::size_t usual_goes_in = 3;   ///< phase in which no megaflow asks for the usual Geneve option
-constexpr unsigned delete_percent = 5, modify_percent = 4, return_percent = 40, aim_at_gone_percent = 20,
-                   aim_anywhere_percent = 60;
+constexpr unsigned delete_percent = 5, modify_percent = 17, return_percent = 40, aim_at_gone_percent = 20,
+                   same_actions_percent = 20, tries_for_like = 200, aim_anywhere_percent = 60;
 
 /// Nobody is told; only whether OVS drops some of it.
 class Deaf final : public OvsJudge::Listener {
@@ -205,13 +205,32 @@ private:
     std::uint32_t modified(std::uint32_t old) {
         Megaflow megaflow = scenario_.versions[old];
         const NextTable next = [&] { return chains_.next_table(megaflow.table()); };
-        megaflow.actions = draw_actions(chance_, megaflow, next, rarity_);
+        const Megaflow* like = happens(chance_, same_actions_percent) ? find_like(megaflow) : nullptr;
+        megaflow.actions = like != nullptr ? like->actions : draw_actions(chance_, megaflow, next, rarity_);
         rarity_.add(megaflow);
         const auto version = static_cast<std::uint32_t>(scenario_.versions.size());
         ovs_.add(megaflow);
         scenario_.versions.push_back(std::move(megaflow));
         chains_.replace(old, version);
         return version;
+    }
+
+    /// One of another port or table whose actions it can have as they are: what rules share shows with these.
+    [[nodiscard]] const Megaflow* find_like(const Megaflow& megaflow) {
+        const auto is_possible = [&](const Action& action) {
+            if (action.kind == Action::Kind::recirc || action.kind == Action::Kind::tunnel_pop) return false;
+            return action.kind != Action::Kind::output || vport_of(action.port) != vport_of(megaflow.in_port);
+        };
+        for (unsigned tries = 0; tries < tries_for_like; ++tries) {
+            const auto at = below(chance_, static_cast<std::uint32_t>(scenario_.versions.size()));
+            const Megaflow& other = scenario_.versions[at];
+            const bool elsewhere = other.in_port != megaflow.in_port || other.recirc_id != megaflow.recirc_id;
+            const bool alike = other.eth_type == megaflow.eth_type && other.tag == megaflow.tag &&
+                               other.protocol() == megaflow.protocol();
+            if (!elsewhere || !alike || other.actions.size() < 2) continue;
+            if (std::ranges::all_of(other.actions, is_possible)) return &other;
+        }
+        return nullptr;
     }
 
     /// All go, which ends their counts, and come again, but for those with another Geneve option, for packets that only

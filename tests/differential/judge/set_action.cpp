@@ -20,6 +20,7 @@ constexpr SetHeaderRow rows[] = {
     {SetHeader::tcp, "tcp", ports},         {SetHeader::udp, "udp", ports},
 };
 constexpr std::size_t addresses = 2, tos = 2;   ///< of ipv4 and ipv6: the first two fields; the third
+constexpr unsigned icmpv6_percent = 2;   ///< of its packets no device writes an address
 constexpr std::uint64_t dscp = 0xFC, ecn = 0x03;
 
 std::string text_of(const Pattern& pattern, unsigned bits) {
@@ -64,10 +65,11 @@ SetAction draw_set(Chance& chance, std::uint16_t eth_type, std::uint8_t protocol
     SetAction set{.header = possible.front()};
     const auto length = static_cast<std::uint32_t>(row_of(set.header).fields.size());
     const bool may_be_icmpv6 = protocol == 0 || protocol == protocol_icmpv6;
-    const std::uint32_t first = set.header == SetHeader::ipv6 && may_be_icmpv6 && !happens(chance, 10) ? addresses : 0;
+    const bool spares_addresses = set.header == SetHeader::ipv6 && may_be_icmpv6 && !happens(chance, icmpv6_percent);
+    const std::uint32_t first = spares_addresses ? addresses : 0;
     const std::uint32_t surely = first + below(chance, length - first);
     for (std::uint32_t i = first; i < length; ++i) {
-        if (i != surely && !happens(chance, 60)) continue;
+        if (i != surely && !happens(chance, 70)) continue;
         set.fields[i].mask = mask_for(chance, set.header, i, rarity);
         set.fields[i].value = both(random_bytes(chance), set.fields[i].mask);
     }

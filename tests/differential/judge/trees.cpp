@@ -4,7 +4,6 @@
 #include <iterator>
 #include <map>
 #include <set>
-#include <tuple>
 
 #include "tests/differential/judge/action_list.hpp"
 
@@ -14,11 +13,15 @@ namespace {
 
 constexpr std::uint16_t other_types[] = {0x88b5, 0x8847, 0x9000};
 constexpr Tag tags[] = {Tag::none, Tag::customer, Tag::service};
-constexpr unsigned frag_percent = 2, refused_percent = 12, any_tag_percent = 15, any_second_percent = 40,
-                   three_tags_percent = 30, transport_percent = 85, zeros_percent = 40, one_child_percent = 35;
+constexpr Feature transport_features[] = {Feature::tp_src, Feature::tp_dst, Feature::tcp_flags};
+constexpr unsigned frag_percent = 2, part_of_frag_percent = 4, refused_percent = 12, any_tag_percent = 15,
+                   any_second_percent = 40, three_tags_percent = 30, transport_percent = 85, no_second_percent = 30,
+                   zeros_percent = 40, one_child_percent = 35;
 constexpr const char* arp_matches[] = {",arp(op=1)", ",arp(sip=10.0.0.0/255.0.0.0)", ",arp(tip=10.0.0.1)",
                                        ",arp(sha=02:00:00:00:00:00/01:00:00:00:00:00)"};
 constexpr std::uint32_t most_children = 9;
+constexpr unsigned parts_of_icmp = 4;       ///< a power of 2
+constexpr std::size_t larger_part = 2;   ///< of the megaflows a tree gets so many times its part
 constexpr std::uint16_t some_udp_port = 53;
 
 using Bytes = PatternBytes;
@@ -37,6 +40,7 @@ public:
 
     /// Grows about `share` megaflows below `root`, fewer where the values run out.
     void tree(Megaflow root, std::size_t share) {
+        transport_.clear();
         std::vector<Step> steps = steps_for(root);
         if (root.protocol() != 0) steps = with_transport(root, std::move(steps), 0);
         grow(std::move(root), steps, 0, share);
@@ -61,6 +65,7 @@ private:
             features.insert(features.end(), {Feature::ip_src, Feature::ip_dst, Feature::tos, Feature::ttl});
         }
         if (root.eth_type == type_ipv6) features.push_back(Feature::label);
+        std::erase_if(features, [&](Feature feature) { return root[feature].mask != Bytes{}; });
         rarity_.sort(root, features);
         features.resize(std::min<std::size_t>(features.size(), 3 + below(chance_, 5)));
         if (root.is_ip() && root.protocol() == 0 && happens(chance_, transport_percent)) {
@@ -74,8 +79,7 @@ private:
     /// A protocol's own fields come next; the same ones all over the tree.
     std::vector<Step> with_transport(const Megaflow& megaflow, std::vector<Step> steps, std::size_t place) {
         const std::uint8_t protocol = megaflow.protocol();
-        const Tree tree{megaflow.in_port, megaflow.eth_type, megaflow.tag, megaflow.second};
-        const auto known = transport_.try_emplace({tree, protocol});
+        const auto known = transport_.try_emplace(protocol);
         std::vector<Step>& more = known.first->second;
         if (known.second) {
             const bool has_ports = protocol == protocol_tcp || protocol == protocol_udp;
@@ -142,6 +146,14 @@ private:
             node.first_fragments = happens(chance_, 50);
             node.later_fragments = !node.first_fragments;
         }
+        if (node.is_ip() && happens(chance_, part_of_frag_percent)) {
+            const bool looks_behind_ip = std::ranges::any_of(transport_features, [&](Feature feature) {
+                return node[feature].mask != Bytes{};
+            });
+            node.fragment_mask = happens(chance_, 85) ? 1 : 2;
+            node.first_fragments = !looks_behind_ip && happens(chance_, 60);
+            node.later_fragments = false;
+        }
         if (!happens(chance_, refused_percent)) return;
         if (node.eth_type == type_arp) node.refused_match = arp_matches[below(chance_, std::size(arp_matches))];
         if (node.protocol() == protocol_sctp) node.refused_match = ",sctp(src=7/0x1)";
@@ -155,8 +167,7 @@ private:
     std::size_t wanted_;
     const DrawActions& actions_;
     std::vector<Megaflow>& leaves_;
-    using Tree = std::tuple<std::uint32_t, std::uint16_t, Tag, Tag>;
-    std::map<std::pair<Tree, std::uint8_t>, std::vector<Step>> transport_;
+    std::map<std::uint8_t, std::vector<Step>> transport_;   ///< of the tree, by protocol
 };
 
 /// Where a second tag is looked at, a tree for each kind.
@@ -204,13 +215,23 @@ void add_roots_of_underlay(std::uint16_t eth_type, Tag tag, std::vector<Megaflow
     add(eth_type == type_ipv4 ? protocol_icmp : protocol_icmpv6, 0);
 }
 
+/// Several trees: all megaflows of one look at the same bits of type and code.
+void add_roots_of_icmp(Megaflow root, std::vector<Megaflow>& found) {
+    for (unsigned part = 0; part < parts_of_icmp; ++part) {
+        root[Feature::eth_src] = {number(part), number(parts_of_icmp - 1)};
+        found.push_back(root);
+    }
+}
+
 /// Each protocol a tree, since most of what there is to match is theirs.
 void add_roots_of_protocols(Megaflow root, std::vector<Megaflow>& found) {
-    const std::uint8_t icmp = root.eth_type == type_ipv4 ? protocol_icmp : protocol_icmpv6;
-    for (const std::uint8_t protocol : {protocol_tcp, protocol_udp, protocol_sctp, icmp}) {
+    for (const std::uint8_t protocol : {protocol_tcp, protocol_udp, protocol_sctp}) {
         root[Feature::protocol] = {number(protocol), ones(8)};
         found.push_back(root);
     }
+    const std::uint8_t icmp = root.eth_type == type_ipv4 ? protocol_icmp : protocol_icmpv6;
+    root[Feature::protocol] = {number(icmp), ones(8)};
+    add_roots_of_icmp(root, found);
 }
 
 std::vector<Megaflow> roots(Chance& chance) {
@@ -228,12 +249,15 @@ std::vector<Megaflow> roots(Chance& chance) {
                 }
                 continue;
             }
+            // To OVS its limit of 1 leaves no packet a second tag.
+            const bool asks_for_none = port.vlan_limit == 1 && happens(chance, no_second_percent);
             if (happens(chance, any_tag_percent)) {
                 found.push_back({.in_port = port.odp, .eth_type = type, .tag = Tag::any});
                 continue;
             }
             for (const Tag tag : tags) {
-                const Megaflow root{.in_port = port.odp, .eth_type = type, .tag = tag};
+                Megaflow root{.in_port = port.odp, .eth_type = type, .tag = tag};
+                if (asks_for_none && is_there(tag)) root.second = Tag::none;
                 if (root.is_ip() && tag != Tag::service) {
                     add_roots_of_protocols(root, found);
                 } else {
@@ -253,9 +277,22 @@ namespace {
 /// Of ICMP there is much to match, and little of it comes from elsewhere; all that is in tunnels needs who pops.
 std::size_t weight_of(const Megaflow& root, bool connectx_5) {
     if (tunnel_of(root)) return 7;
-    if (is_any_icmp(root)) return connectx_5 ? 4 : root.eth_type == type_ipv6 ? 10 : 7;
+    if (is_any_icmp(root)) return connectx_5 ? 2 : 14;
     if (root.protocol() == protocol_tcp || root.protocol() == protocol_udp) return 4;
-    return is_tag(root.eth_type) ? 4 : 2;
+    return is_tag(root.eth_type) ? 12 : is_there(root.second) ? 5 : 2;
+}
+
+/// Takes the one out whose megaflows are the rarest; first those that lead to tunnels. Of most others more will come
+/// inside of tunnels.
+Megaflow take_rarest(std::vector<Megaflow>& roots, const Rarity& rarity) {
+    const auto rarest = std::ranges::min_element(roots, {}, [&](const Megaflow& root) {
+        const bool only_here = is_any_icmp(root) || !root.is_ip();
+        return tunnel_of(root) ? 0 : 1 + rarity.drawn_like(root) * (only_here ? 1 : 3);
+    });
+    std::swap(*rarest, roots.back());
+    Megaflow root = std::move(roots.back());
+    roots.pop_back();
+    return root;
 }
 
 }  // namespace
@@ -270,19 +307,16 @@ void draw_metadata(Chance& chance, Megaflow& megaflow) {
 std::vector<Megaflow> grow_trees(Chance& chance, Rarity& rarity, std::size_t length, const DrawActions& actions,
                                  const GrowInstead& grow_instead) {
     std::vector<Megaflow> megaflows;
-    std::vector<Megaflow> shuffled = roots(chance);
-    std::ranges::shuffle(shuffled, chance);
+    std::vector<Megaflow> left = roots(chance);
+    std::ranges::shuffle(left, chance);
     Grower grower(chance, rarity, length, actions, megaflows);
-    std::size_t weight_left = 0;
-    for (const Megaflow& root : shuffled) weight_left += weight_of(root, rarity.of_connectx_5());
-    for (const Megaflow& root : shuffled) {
-        // Values run out now and then: later trees make up for it, since each gets twice its part of what is left.
-        const std::size_t left = length - std::min(length, megaflows.size());
-        const std::size_t weight = weight_of(root, rarity.of_connectx_5());
-        const std::size_t share = 1 + 2 * left * weight / weight_left;
-        weight_left -= weight;
-        if (left == 0) break;
-        auto grown = grow_instead(root, std::min(share, left));
+    std::size_t weights = 0;
+    for (const Megaflow& root : left) weights += weight_of(root, rarity.of_connectx_5());
+    while (!left.empty() && megaflows.size() < length) {
+        // Values run out now and then, and the rarest come first: each gets more than its part.
+        const Megaflow root = take_rarest(left, rarity);
+        const std::size_t share = 1 + larger_part * length * weight_of(root, rarity.of_connectx_5()) / weights;
+        auto grown = grow_instead(root, std::min(share, length - megaflows.size()));
         if (grown.empty()) {
             grower.tree(root, share);
         } else {

@@ -138,6 +138,24 @@ TEST(IsOffloadable, CopiesEndAndTunnelsDoNot) {
     EXPECT_TRUE(is_offloadable(megaflow(0, 0, {begin, tunnel, out, end, recirc}), connectx_6dx));
 }
 
+TEST(IsOffloadable, ADeviceKnowsWhetherAPacketIsAFragmentAndNotWhichOne) {
+    Megaflow one{.in_port = 1, .eth_type = type_ipv4, .fragment_mask = 1};
+    one.actions = {{.kind = Kind::output, .port = 2}};
+    EXPECT_TRUE(is_offloadable(one, connectx_6dx)) << "none";
+    one.first_fragments = true;
+    EXPECT_TRUE(is_offloadable(one, connectx_6dx)) << "any";
+    Action set{.kind = Kind::set, .set = {.header = SetHeader::ipv4}};
+    set.set.fields[0].mask = ones(32);
+    one.actions.insert(one.actions.begin(), set);
+    EXPECT_FALSE(is_offloadable(one, connectx_6dx)) << "whose checksum is the whole datagram's";
+    one.actions.erase(one.actions.begin());
+    one.fragment_mask = 3;
+    EXPECT_FALSE(is_offloadable(one, connectx_6dx)) << "the first one";
+    one.first_fragments = false;
+    one.fragment_mask = 2;
+    EXPECT_FALSE(is_offloadable(one, connectx_6dx)) << "none, or the first one";
+}
+
 TEST(IsOffloadable, ConnectX5EncapsulatesFromVportsOnly) {
     const Action tunnel{.kind = Kind::tunnel_push}, out{.kind = Kind::output, .port = 2};
     Megaflow one = megaflow(0, 0, {tunnel, out});
