@@ -306,6 +306,37 @@ TEST(TunnelMatch, NoBitIsForgotten) {
     }
 }
 
+/// A mask bit that is accepted decides: two megaflows that differ in that bit of the key have different rules, or one
+/// of them is refused. Without it the key's bit says nothing.
+TEST(TunnelMatch, EveryBitDecidesUnderItsMaskAndNeverWithout) {
+    const auto bit_of = [](ovsdr_tunnel_fields& fields, std::size_t bit) -> std::uint8_t& {
+        return reinterpret_cast<std::uint8_t*>(&fields)[bit / 8];
+    };
+    const auto same = [](const Compiled<RulePlan>& one, const Compiled<RulePlan>& other) {
+        return one && other && one->match == other->match;
+    };
+    for (const MegaflowBuilder& base :
+         {child(vxlan), child(geneve), child(gre), child(vxlan).over_ipv6(), child(gre).over_ipv6(),
+          child(geneve).option(0x102, 0x80, 7), child(gre).tunnel_flags(0).from_tunnel(0).tunnel_flags(0)}) {
+        const auto plain = tunnel_plan(MegaflowBuilder(base).output(2));
+        ASSERT_TRUE(plain);
+        for (std::size_t bit = 0; bit < 8 * offsetof(ovsdr_tunnel_fields, reserved); ++bit) {
+            if (bit / 8 == offsetof(ovsdr_tunnel_fields, ipv6)) continue;   // of the key only
+            const auto one = static_cast<std::uint8_t>(1U << bit % 8);
+            ovsdr_megaflow asked = MegaflowBuilder(base).output(2), flipped = asked, unasked = asked;
+            const bool in_base = (bit_of(asked.tunnel_mask, bit) & one) != 0;
+            bit_of(asked.tunnel_mask, bit) |= one;
+            flipped.tunnel_mask = asked.tunnel_mask;
+            bit_of(flipped.tunnel_key, bit) ^= one;
+            EXPECT_FALSE(same(tunnel_plan(asked), tunnel_plan(flipped))) << "bit " << bit << " is ignored";
+            if (in_base) continue;
+            // Flags that packets of the tunnel always have are looked at: a key without them is of no packet.
+            bit_of(unasked.tunnel_key, bit) ^= one;
+            EXPECT_TRUE(same(plain, tunnel_plan(unasked))) << "bit " << bit << " counts without its mask";
+        }
+    }
+}
+
 TEST(Decapsulation, ComesFirst) {
     EXPECT_EQ(outcome(child(vxlan).vlan(7).pop().set(OVSDR_HEADER_IP_TTL, {9}).output(2)),
               "decapsulate, pop_vlan, set ip_ttl=0x9, dest_vport 2");
