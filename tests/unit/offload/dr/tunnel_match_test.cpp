@@ -97,6 +97,27 @@ TEST(TunnelPop, IsRefusedByName) {
     EXPECT_EQ(outcome(parent(vxlan, 4789), root_only), "device limit: tnl_pop (NIC_RX has no table but its root)");
 }
 
+/// What is no packet of the tunnel's, or of a tunnel that the device does not know, is looked at no further.
+TEST(TunnelPop, OfFragmentsIsRefusedForOneReason) {
+    const auto fragments = [](std::uint8_t protocol, std::uint32_t tunnel) {
+        MegaflowBuilder flow(uplink);
+        flow.ipv4().proto(protocol).tunnel_pop(tunnel).raw().key.ip_frag = 1;
+        flow.raw().mask.ip_frag = 1;
+        return flow;
+    };
+    EXPECT_EQ(outcome(fragments(47, gre)), "unsupported action: tnl_pop of a fragment");
+    EXPECT_EQ(outcome(fragments(17, gre)), "unsupported match: tnl_pop of GRE: packets that may be none");
+    EXPECT_EQ(outcome(fragments(17, other_vxlan)),
+              "device limit: tnl_pop of VXLAN on UDP port 8472 (the device's parser has 4789)");
+    EXPECT_EQ(outcome(fragments(47, gre), generation(0), {.exact_tunnel_flags = true}),
+              "device limit: tnl_pop of GRE, whose reserved bits the device does not see "
+              "(other_config:dr-tunnel-flags=exact)");
+    DeviceCaps without = generation(1);
+    without.geneve = false;
+    EXPECT_EQ(outcome(fragments(17, geneve), without),
+              "device limit: tnl_pop of Geneve (not in the device's parser profile)");
+}
+
 TEST(TunnelPop, AsksForAHeaderOutOfWhichOvsTakesAFrame) {
     const MegaflowBuilder into_gre = MegaflowBuilder(uplink).ipv4().proto(47).tunnel_pop(gre);
     const auto header = [](const std::string& match) {
