@@ -116,6 +116,24 @@ TEST(Capabilities, AreAskedForWhereTheyAreNeeded) {
     }
 }
 
+/// How actions that a device has not would be arranged is not asked.
+TEST(Capabilities, OneThatIsMissingIsReasonEnough) {
+    DeviceCaps caps;
+    caps.copies_to_table = caps.decapsulates = false;
+    const auto outcome = [&](const ovsdr_megaflow& flow) {
+        const auto plan = compile(flow, ports(), caps);
+        return plan ? text_of(plan->path) : text_of(plan.error());
+    };
+    EXPECT_EQ(outcome(from(vxlan).output(2).set(OVSDR_HEADER_IP_TTL, {9}).output(3)), "device limit: decapsulation");
+    caps.steering_format = 0;
+    EXPECT_EQ(outcome(MegaflowBuilder().ipv4().vlan(5).output(2).pop().output(3)),
+              "device limit: pop_vlan of packets from a vport");
+    EXPECT_EQ(outcome(MegaflowBuilder(uplink).ipv4().output(2).push(5).output(3)),
+              "device limit: push_vlan onto packets from the wire");
+    EXPECT_EQ(outcome(MegaflowBuilder(uplink).ipv4().output(2).tunnel(gre_header()).output(3)),
+              "device limit: tnl_push of packets from the wire");
+}
+
 TEST(Capabilities, AHeaderMayBeAsLongAsTheDevicesReformat) {
     DeviceCaps caps;
     caps.max_tunnel_header = static_cast<std::uint16_t>(gre_header().size());
