@@ -20,6 +20,7 @@ from pathlib import Path
 from operators import Break
 
 SOURCE = Path(__file__).resolve().parents[2]
+SOFT_NIC = "tests/unit/datapath"   # tests
 # They measure how a NIC sleeps and wakes: slow, and no judge of what a packet or a request becomes.
 FAR = "tests/unit/datapath/ports"
 BROKEN = ("datapath/", "offload/")   # folders
@@ -50,8 +51,8 @@ class Test:
 class Bench:
     """The warm folder. One process at a time: a second one is refused."""
 
-    def __init__(self, folder: Path, *options: str) -> None:
-        """`options`: of meson, when the folder is made."""
+    def __init__(self, folder: Path, *options: str, tested: str = SOFT_NIC) -> None:
+        """`options`: of meson, when the folder is made. `tested`: the folder of the tests that are asked."""
         self.sources = folder
         self.build = folder / "build"
         folder.mkdir(parents=True, exist_ok=True)
@@ -66,7 +67,7 @@ class Bench:
             subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         self.make(["build.ninja"])
         self._outputs = self._read_outputs()
-        self.tests = self._read_tests()
+        self.tests = self._read_tests(tested)
 
     def _copy_sources(self) -> None:
         """Only what changed, with its time: the rest stays built."""
@@ -87,13 +88,13 @@ class Bench:
         command = ["meson", "introspect", what, str(self.build)]
         return json.loads(subprocess.run(command, check=True, text=True, capture_output=True).stdout)
 
-    def _read_tests(self) -> dict[str, Test]:
+    def _read_tests(self, tested: str) -> dict[str, Test]:
         by_id = {target["id"]: target["filename"] for target in self._introspect("--targets")}
         tests = {}
         for test in self._introspect("--tests"):
             needed = [str(Path(name).relative_to(self.build))
                       for identity in test["depends"] for name in by_id.get(identity, [])]
-            if any(name.startswith("tests/unit/datapath") and not name.startswith(FAR) for name in needed):
+            if any(name.startswith(tested) and not name.startswith(FAR) for name in needed):
                 tests[test["name"]] = Test(test["name"], test["cmd"], test["env"], needed)
         return tests
 

@@ -1,4 +1,5 @@
-"""The differential proof (tests/differential) as a judge of breaks, in a copy of the sources that has what it needs."""
+"""The differential proof (tests/differential) as a judge of breaks, and behind it the unit tests of offload/, in a copy
+of the sources that has what they need."""
 
 from __future__ import annotations
 
@@ -10,8 +11,10 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from areas import PROVED
 from bench import SOURCE, Bench
 from operators import Break
+from unit_tests import UnitTests
 
 sys.path.insert(0, str(SOURCE / "tools" / "lib"))
 
@@ -20,6 +23,8 @@ from lab import build  # noqa: E402
 JUDGE = "tests/differential/judge/megaflows-judge"
 DEVICE = "tests/connectx/libconnectx.so"
 TARGETS = (JUDGE, DEVICE, "softnic_verbs")
+FORMATS = {"cx5": 0, "cx6dx": 1, "cx7": 2}
+BY_PROOF = "proof: "   # begins what the proof found; a unit test's finding begins with its name
 
 
 def make_bench() -> Bench:
@@ -29,7 +34,41 @@ def make_bench() -> Bench:
     command = ["meson", "introspect", "--buildoptions", str(build.build_folder())]
     options = json.loads(subprocess.run(command, check=True, text=True, capture_output=True).stdout)
     same = [f"-D{option['name']}={option['value']}" for option in options if option["name"] in ("ovs", "werror")]
-    return Bench(build.build_folder() / "mutation-offload", *same)
+    return Bench(build.build_folder() / "mutation-offload", *same, tested="tests/unit/offload")
+
+
+class Entries:
+    """The steering entries' judge of one draw. OVS's verdict does not depend on what is broken: it is asked once."""
+
+    def __init__(self, bench: Bench, folder: Path, megaflows: int, packets: int, patience: float) -> None:
+        """Keeps its files in `folder`. A break may send a judge in circles: `patience` seconds."""
+        self.bench, self.folder, self.patience = bench, folder, patience
+        shapes = bench.sources / "tests" / "differential" / "ovn_megaflows.txt"
+        self.scenario = ["--seed=1", f"--megaflows={megaflows}", f"--packets={packets}", f"--shapes={shapes}",
+                         f"--drawn={folder / 'packets'}"]
+        self.ovs = folder / "ovs.verdict"
+        folder.mkdir(exist_ok=True)
+        if not self._run(self._judge("ovs", self.ovs))[0]:
+            sys.exit("mutation: OVS's judge comes to no verdict")
+
+    def finding(self, profile: str) -> str:
+        """What tells the entries' verdict from OVS's: empty where they are equal."""
+        verdict = self.folder / "entries.verdict"
+        form = f"--format={FORMATS[profile]}"
+        on_device = [self.bench.sources / "tests" / "connectx" / "run", "--library", self.bench.build / DEVICE,
+                     "--profile", profile, "--vfs", 3]
+        done, _ = self._run([*on_device, *self._judge("entries", form, verdict)])
+        if not done:
+            return "a judge that comes to no verdict"
+        equal, output = self._run(self._judge("compare", verdict, "--ovs", self.ovs, form))
+        lines = output.strip().splitlines() or ["no verdict"]
+        return "" if equal else f"{profile}, entries: {lines[0][:100]}"
+
+    def _judge(self, side: str, *words: object) -> list[object]:
+        return [self.bench.build / JUDGE, side, *self.scenario, *words]
+
+    def _run(self, words: list[object]) -> tuple[bool, str]:
+        return self.bench.run([str(word) for word in words], {}, self.patience)
 
 
 @dataclass(frozen=True)
@@ -40,33 +79,43 @@ class Draw:
     patience: float
 
 
-# What one draw does not find the next one is asked about. The last one is CI's.
+# What the small draw of the entries' judge and the unit tests do not find these are asked about. The last one is CI's.
 DRAWS = (Draw(("--packets=20000", "--profile=cx6dx"), 300), Draw(("--packets=20000",), 900), Draw((), 3600))
 
 
 class Proof:
-    """Makes breaks on a bench and asks the proof, and no other test, whether it notices."""
+    """Makes breaks on a bench and asks whether the proof or a unit test notices: a small draw of the entries' judge,
+    the unit tests, then all judges of the proof."""
 
     def __init__(self, bench: Bench, draws: int = len(DRAWS)) -> None:
         self.bench = bench
         self.draws = DRAWS[:draws]
         self.objects: dict[Path, list[str]] = {}
+        self.unit_tests = UnitTests(bench, with_conformance=False)
         self.folder = bench.sources / "verdicts"   # a judge that is stopped leaves them behind
+        self.entries: Entries
 
     def prepare(self) -> None:
         """Builds everything unbroken and sees it pass."""
         if not self.bench.make(list(TARGETS)):
             sys.exit("mutation: does not build unbroken")
-        self.objects = self.bench.objects_by_source()
-        if finding := self._finding(self.draws[:2]):
+        self.unit_tests.prepare([PROVED])
+        self.objects = self.unit_tests.objects
+        self.entries = Entries(self.bench, self.bench.build / "small-draw", 2000, 10000, 300)
+        if finding := self.entries.finding("cx6dx") or self._finding(self.draws[:2]):
             sys.exit(f"mutation: differs unbroken: {finding}")
 
-    def catcher_of(self, _area: str, item: Break) -> str | None:
-        """What the proof found of `item`: empty where it found nothing, None when it is no break."""
+    def catcher_of(self, area: str, item: Break) -> str | None:
+        """Who noticed `item`: empty where nobody did, None when it is no break."""
         with self.bench.broken(item, self.objects[item.file]) as is_break:
             if not is_break or not self.bench.make(list(TARGETS), broken=True):
                 return None
-            return self._finding(self.draws)
+            if finding := self.entries.finding("cx6dx"):
+                return BY_PROOF + finding
+            if objection := self.unit_tests.objection_to(area, item):
+                return objection
+            finding = self._finding(self.draws)
+            return BY_PROOF + finding if finding else ""
 
     def _finding(self, draws: tuple[Draw, ...]) -> str:
         for draw in draws:

@@ -76,9 +76,10 @@ class UnitTests:
         # A header's break shows in the programs: to compile all that includes it would take too long.
         objects = self.objects.get(item.file, []) if item.file.suffix == ".cpp" else []
         with self.bench.broken(item, objects) as is_break:
-            return self._ask(area, item) if is_break else None
+            return self.objection_to(area, item) if is_break else None
 
-    def _ask(self, area: str, item: Break) -> str | None:
+    def objection_to(self, area: str, item: Break) -> str | None:
+        """The same of a break that is made already."""
         changed = False
         for test in self.tests_for(area, item.file):
             if not self.bench.make(test.targets, broken=True):

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <span>
 #include <utility>
@@ -46,7 +47,8 @@ struct State {
     std::uint32_t next_counter = 16;
     std::map<std::uint32_t, std::pair<std::uint64_t, std::uint64_t>> counters;
     unsigned queries = 0, room = UINT_MAX, refused = 0, count_at_destroy = 0, destroyed_rules = 0;
-    bool refuse_arrays = false, refuse_bulks = false, refuse_reformats = false, keep_rules = false;
+    bool refuse_arrays = false, refuse_bulks = false, refuse_reformats = false;
+    std::optional<std::string> kept_rules;   ///< by an action, or all
     bool refuse_duplicates = false;
     std::uint8_t steering_format = 1, counter_bulks = 0x0F;
     std::vector<std::string> events;
@@ -162,7 +164,8 @@ void FakeProvider::reset() {
     now.calls = now.fail_at = now.syncs = 0;
     now.queries = now.refused = now.count_at_destroy = now.destroyed_rules = 0;
     now.room = UINT_MAX;
-    now.refuse_arrays = now.refuse_bulks = now.refuse_reformats = now.keep_rules = false;
+    now.refuse_arrays = now.refuse_bulks = now.refuse_reformats = false;
+    now.kept_rules.reset();
     now.failed.clear();
     now.refused_calls.clear();
     now.events.clear();
@@ -284,9 +287,9 @@ void FakeProvider::refuse_bulks(bool refuse) {
     state().refuse_bulks = refuse;
 }
 
-void FakeProvider::keep_rules(bool keep) {
+void FakeProvider::keep_rules(bool keep, const std::string& action) {
     std::lock_guard lock(state().mutex);
-    state().keep_rules = keep;
+    state().kept_rules = keep ? std::optional(action) : std::nullopt;
 }
 
 void FakeProvider::count_at_destroy(unsigned packets) {
@@ -524,7 +527,7 @@ mlx5dv_dr_rule* mlx5dv_dr_rule_create(mlx5dv_dr_matcher* matcher, mlx5dv_flow_ma
 int mlx5dv_dr_rule_destroy(mlx5dv_dr_rule* rule) {
     {
         std::lock_guard lock(state().mutex);
-        if (state().keep_rules) {
+        if (const auto& of = state().kept_rules; of && (of->empty() || std::ranges::count(rule->actions, *of) != 0)) {
             // Known until the process ends, with all that it needs: nothing of it is a leak.
             static auto& kept = *new std::vector<const mlx5dv_dr_rule*>;
             kept.push_back(rule);
@@ -539,7 +542,6 @@ int mlx5dv_dr_rule_destroy(mlx5dv_dr_rule* rule) {
     }
     return destroy(rule);
 }
-
 int mlx5dv_dr_action_destroy(mlx5dv_dr_action* action) { return destroy(action); }
 mlx5dv_dr_action* mlx5dv_dr_action_create_drop() { return action("drop", "drop"); }
 mlx5dv_dr_action* mlx5dv_dr_action_create_default_miss() { return action("default_miss", "default_miss"); }

@@ -69,8 +69,8 @@ struct FakeProvider {
     static void set_room(unsigned rules);
     /// Rules refused for want of room since reset().
     [[nodiscard]] static unsigned refused();
-    /// From now on a rule is not destroyed: EIO.
-    static void keep_rules(bool keep);
+    /// From now on a rule is not destroyed: EIO. Those with this action, or all.
+    static void keep_rules(bool keep, const std::string& action = "");
     /// From now on a bulk of counters is ENOSPC.
     static void refuse_bulks(bool refuse);
     /// From now on an array of destinations is ENOSPC.

@@ -415,10 +415,8 @@ TEST_P(EveryBit, OfTheMaskDecidesOrIsRefused) {
         if (in_base || is_tpid(byte) || is_vlan_limit(byte)) continue;
         ovsdr_megaflow unmasked = base;
         reinterpret_cast<std::uint8_t*>(&unmasked.key)[byte] ^= one;
-        const auto plain = compile(base), other = compile(unmasked);
-        if (plain && other) {
-            EXPECT_TRUE(*plain == *other) << "key bit " << bit << " counts without its mask";
-        }
+        const auto other = compile(unmasked);
+        EXPECT_TRUE(other && *compile(base) == *other) << "key bit " << bit << " counts without its mask";
     }
     EXPECT_GE(accepted, 96U) << "both MACs at least";
 }

@@ -44,6 +44,11 @@ TEST(CompileMeter, SeveralAreMetOneAfterTheOther) {
     EXPECT_EQ(metered(MegaflowBuilder().ipv4().meter(2).meter(1).push(5).output(2)),
               "meter 2 (12), dest_table (exceeding: drop; meter 1 (11), dest_table (exceeding: drop; "
               "push_vlan 0x8100 vid 5 pcp 0, dest_vport 2))");
+    // Three, and behind them as many tables as a path may need.
+    EXPECT_EQ(metered(MegaflowBuilder(9).ipv4().vlan(5).meter(1).meter(2).meter(3).output(1).pop().push(6).output(2)),
+              "meter 1 (11), dest_table (exceeding: drop; meter 2 (12), dest_table (exceeding: drop; "
+              "meter 3 (13), dest_table (exceeding: drop; dest_array [dest_vport 1, dest_table ("
+              "pop_vlan, dest_table (push_vlan 0x8100 vid 6 pcp 0, dest_vport 2))])))");
     EXPECT_EQ(metered(MegaflowBuilder().ipv4().meter(1).meter(2).meter(3).meter(4).output(2)),
               "too many actions: meters");
 }

@@ -472,6 +472,37 @@ TEST_F(EswitchTest, LosesNoHitOfARuleThatMakesRoomForAModification) {
     eswitch_->detach_port(VportId{0xFFFF});
 }
 
+/// Of a port with queues for kinds of packets, whichever call fails.
+TEST_F(EswitchTest, LeadsEachKindOfPacketToItsQueueOrSaysThatItDoesNot) {
+    const QueuePairFor kinds[] = {{&queue_pair_, 4, 6}, {&queue_pair_, 4, 0}, {&queue_pair_, 6, 0}};
+    const PortSpec spec{.odp_port = OdpPort{4}, .vport = VportId{4}, .name = "vf4", .slow_path_qp = &queue_pair_,
+                        .slow_path_sqn = 0x104, .by_kind = kinds};
+    const auto landings = [] {
+        const auto rules = FakeProvider::rules();
+        return std::ranges::count(rules, "NIC_RX level 2", &FakeProvider::RuleView::table);
+    };
+    const auto before = landings();
+    std::set<std::string> failed;
+    for (unsigned n = 1;; ++n) {
+        FakeProvider::fail_call(n, ENOSPC);
+        const auto attached = eswitch_->attach_port(spec);
+        const std::string call = FakeProvider::failed_call();
+        FakeProvider::fail_call(0, 0);
+        EXPECT_EQ(landings(), before + (attached ? 4 : 0)) << "call " << n << ", " << call;
+        if (attached) {
+            const auto switched = eswitch_->switch_queue(VportId{4}, &queue_pair_, 0x204, kinds);
+            EXPECT_TRUE(switched);
+            EXPECT_EQ(landings(), before + 4);
+            eswitch_->detach_port(VportId{4});
+        }
+        EXPECT_EQ(landings(), before);
+        if (call.empty()) break;
+        failed.insert(call);
+    }
+    EXPECT_TRUE(failed.contains("mlx5dv_dr_rule_create"));
+    EXPECT_TRUE(failed.contains("dest_ibv_qp"));
+}
+
 TEST_F(EswitchTest, AsksASecondTimeWhereThereIsNoLater) {
     ASSERT_TRUE(installed(eswitch_->put(ufid_, MegaflowBuilder().ipv4().output(2))));
     FakeProvider::count(only_counter(), 5, 500);

@@ -131,6 +131,42 @@ TEST_F(InstallFaults, EachCallOfAnInstallOfSeveralRulesIsUndoneAndNamed) {
     std::printf("FIGURE %u failures of calls of one install\n", calls);
 }
 
+/// Each kind of change before each other one, in one rule: an action that could not be made is not passed over.
+TEST_F(InstallFaults, ARuleHasAllOfItsActionsOrThereIsNone) {
+    constexpr std::uint32_t tunnel = 20;
+    eswitch_->set_tunnel_port({OdpPort{tunnel}, TunnelKind::vxlan, 4789, "vxlan_sys_4789"});
+    MegaflowBuilder into(9);
+    into.ipv4().proto(17).ports(0, 4789).tunnel_pop(tunnel).raw().mask.be_tp_src = 0;
+    ASSERT_TRUE(installed(eswitch_->put({9, 9}, into)));
+    const auto change = [](MegaflowBuilder flow) {
+        return flow.ipv4().vlan(5, 0x88a8).second_vlan(6).set(OVSDR_HEADER_IP_TTL, {63}).pop().pop();
+    };
+    for (const MegaflowBuilder& megaflow : {change(MegaflowBuilder(1)).push(7).push(8).output(2),
+                                            change(MegaflowBuilder(1)).push(7).tunnel(vxlan_).output(9),
+                                            change(MegaflowBuilder(1)).push(7).output(2).output(3).recirc(8),
+                                            change(MegaflowBuilder(tunnel).from_tunnel(5)).push(7).output(2)}) {
+        const std::multiset<std::string> without = rules();
+        ASSERT_TRUE(installed(eswitch_->put(ufid_, megaflow))) << eswitch_->explain(ufid_)->text;
+        const std::multiset<std::string> wanted = rules();
+        (void)eswitch_->del(ufid_);
+        for (unsigned n = 1;; ++n) {
+            FakeProvider::fail_call(n, ENOMEM);
+            const PutOutcome outcome = eswitch_->put(ufid_, megaflow);
+            const std::string call = FakeProvider::failed_call();
+            FakeProvider::fail_call(0, 0);
+            if (installed(outcome)) {
+                EXPECT_EQ(rules(), wanted) << "call " << n << ", " << call;
+            }
+            (void)eswitch_->del(ufid_);
+            EXPECT_EQ(rules(), without) << "call " << n << ", " << call;
+            if (call.empty()) break;
+            ASSERT_TRUE(installed(eswitch_->put(ufid_, megaflow))) << "nothing is left of the failure";
+            (void)eswitch_->del(ufid_);
+        }
+    }
+    (void)eswitch_->del(Ufid{9, 9});
+}
+
 /// The megaflow had another rule: that goes, its count stays.
 TEST_F(InstallFaults, EachCallOfAModificationLeavesNoRuleAndNoCountBehind) {
     const ovsdr_megaflow simple = MegaflowBuilder(1).ipv4().proto(17).output(3), megaflow = parent();

@@ -3,6 +3,7 @@
 #include <infiniband/verbs.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdint>
 #include <optional>
 
@@ -42,6 +43,34 @@ TEST(KeptRule, CountsIntoNoOthersCounter) {
     FakeProvider::count(kept, 5, 500);   // the rule goes on
     EXPECT_EQ(eswitch->del(Ufid{2, 2})->packets, 0U);
     for (const std::uint16_t vport : {1, 2}) eswitch->detach_port(VportId{vport});
+}
+
+/// A modification whose new rule does not get into the device's memory, and does not leave it either: it shares the
+/// counter of the old rule, which goes.
+TEST(KeptRule, OfAModificationThatFailedHasTheCounterForItself) {
+    const auto eswitch = *Eswitch::open("fake_0");
+    alignas(16) std::uint8_t queue_pair[256]{};
+    for (const std::uint16_t vport : {1, 2, 3}) {
+        const PortSpec port{OdpPort{vport}, VportId{vport}, "vf", reinterpret_cast<ibv_qp*>(queue_pair), vport};
+        ASSERT_TRUE(eswitch->attach_port(port));
+    }
+    ASSERT_TRUE(std::holds_alternative<std::monostate>(eswitch->put({1, 1}, MegaflowBuilder().ipv4().output(2))));
+    const auto counter_of = [&](const Ufid& ufid) {
+        const std::string text = eswitch->explain(ufid)->text;
+        return static_cast<std::uint32_t>(std::stoul(text.substr(text.find("count#") + 6)));
+    };
+    const std::uint32_t shared = counter_of({1, 1});
+    FakeProvider::refuse("mlx5dv_dr_domain_sync", EIO);
+    FakeProvider::keep_rules(true, "dest_vport 3");
+    ASSERT_TRUE(std::holds_alternative<Error>(eswitch->put({1, 1}, MegaflowBuilder().ipv4().output(3))));
+    FakeProvider::keep_rules(false);
+    FakeProvider::refuse("mlx5dv_dr_domain_sync", 0);
+    EXPECT_EQ(eswitch->totals().kept_rules, 1U);
+    (void)eswitch->del(Ufid{1, 1});
+    ASSERT_TRUE(std::holds_alternative<std::monostate>(eswitch->put({2, 2}, MegaflowBuilder().ipv6().output(2))));
+    EXPECT_NE(counter_of({2, 2}), shared) << "the rule that the device keeps goes on counting";
+    (void)eswitch->del(Ufid{2, 2});
+    for (const std::uint16_t vport : {1, 2, 3}) eswitch->detach_port(VportId{vport});
 }
 
 TEST(KeptRule, LeadsToATableThatStaysWhole) {

@@ -109,6 +109,7 @@ TEST(TunnelHeader, IsRefusedWhereOvsComputesWhatTheDeviceCannot) {
     EXPECT_EQ(refusal_of(test::gre(test::outer_ipv4(47), 0x1000)),
               "unsupported action: tnl_push with a GRE sequence number (set options:seq=false)");
     EXPECT_EQ(refusal_of(test::outer_ipv4(6)), "unsupported action: tnl_push of another protocol: 6");
+    EXPECT_EQ(refusal_of(test::outer_ipv6(6)), "unsupported action: tnl_push of another protocol: 6");
 }
 
 TEST(TunnelHeader, IsRefusedWhereEachPacketMustHaveTheSourcePortOfOvs) {

@@ -97,6 +97,27 @@ TEST(TunnelPop, IsRefusedByName) {
     EXPECT_EQ(outcome(parent(vxlan, 4789), root_only), "device limit: tnl_pop (NIC_RX has no table but its root)");
 }
 
+/// What is no packet of the tunnel's, or of a tunnel that the device does not know, is looked at no further.
+TEST(TunnelPop, OfFragmentsIsRefusedForOneReason) {
+    const auto fragments = [](std::uint8_t protocol, std::uint32_t tunnel) {
+        MegaflowBuilder flow(uplink);
+        flow.ipv4().proto(protocol).tunnel_pop(tunnel).raw().key.ip_frag = 1;
+        flow.raw().mask.ip_frag = 1;
+        return flow;
+    };
+    EXPECT_EQ(outcome(fragments(47, gre)), "unsupported action: tnl_pop of a fragment");
+    EXPECT_EQ(outcome(fragments(17, gre)), "unsupported match: tnl_pop of GRE: packets that may be none");
+    EXPECT_EQ(outcome(fragments(17, other_vxlan)),
+              "device limit: tnl_pop of VXLAN on UDP port 8472 (the device's parser has 4789)");
+    EXPECT_EQ(outcome(fragments(47, gre), generation(0), {.exact_tunnel_flags = true}),
+              "device limit: tnl_pop of GRE, whose reserved bits the device does not see "
+              "(other_config:dr-tunnel-flags=exact)");
+    DeviceCaps without = generation(1);
+    without.geneve = false;
+    EXPECT_EQ(outcome(fragments(17, geneve), without),
+              "device limit: tnl_pop of Geneve (not in the device's parser profile)");
+}
+
 TEST(TunnelPop, AsksForAHeaderOutOfWhichOvsTakesAFrame) {
     const MegaflowBuilder into_gre = MegaflowBuilder(uplink).ipv4().proto(47).tunnel_pop(gre);
     const auto header = [](const std::string& match) {
@@ -302,6 +323,37 @@ TEST(TunnelMatch, NoBitIsForgotten) {
                 EXPECT_EQ(same, says_nothing(tunnel, byte, one, value))
                     << "tunnel " << tunnel << ", byte " << byte << ", bit " << bit / 2 % 8 << " is " << value;
             }
+        }
+    }
+}
+
+/// A mask bit that is accepted decides: two megaflows that differ in that bit of the key have different rules, or one
+/// of them is refused. Without it the key's bit says nothing.
+TEST(TunnelMatch, EveryBitDecidesUnderItsMaskAndNeverWithout) {
+    const auto bit_of = [](ovsdr_tunnel_fields& fields, std::size_t bit) -> std::uint8_t& {
+        return reinterpret_cast<std::uint8_t*>(&fields)[bit / 8];
+    };
+    const auto same = [](const Compiled<RulePlan>& one, const Compiled<RulePlan>& other) {
+        return one && other && one->match == other->match;
+    };
+    for (const MegaflowBuilder& base :
+         {child(vxlan), child(geneve), child(gre), child(vxlan).over_ipv6(), child(gre).over_ipv6(),
+          child(geneve).option(0x102, 0x80, 7), child(gre).tunnel_flags(0).from_tunnel(0).tunnel_flags(0)}) {
+        const auto plain = tunnel_plan(MegaflowBuilder(base).output(2));
+        ASSERT_TRUE(plain);
+        for (std::size_t bit = 0; bit < 8 * offsetof(ovsdr_tunnel_fields, reserved); ++bit) {
+            if (bit / 8 == offsetof(ovsdr_tunnel_fields, ipv6)) continue;   // of the key only
+            const auto one = static_cast<std::uint8_t>(1U << bit % 8);
+            ovsdr_megaflow asked = MegaflowBuilder(base).output(2), flipped = asked, unasked = asked;
+            const bool in_base = (bit_of(asked.tunnel_mask, bit) & one) != 0;
+            bit_of(asked.tunnel_mask, bit) |= one;
+            flipped.tunnel_mask = asked.tunnel_mask;
+            bit_of(flipped.tunnel_key, bit) ^= one;
+            EXPECT_FALSE(same(tunnel_plan(asked), tunnel_plan(flipped))) << "bit " << bit << " is ignored";
+            if (in_base) continue;
+            // Flags that packets of the tunnel always have are looked at: a key without them is of no packet.
+            bit_of(unasked.tunnel_key, bit) ^= one;
+            EXPECT_TRUE(same(plain, tunnel_plan(unasked))) << "bit " << bit << " counts without its mask";
         }
     }
 }
