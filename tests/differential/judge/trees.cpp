@@ -151,7 +151,8 @@ private:
                 return node[feature].mask != Bytes{};
             });
             node.fragment_mask = happens(chance_, 85) ? 1 : 2;
-            node.first_fragments = !looks_behind_ip && happens(chance_, 60);
+            // Not from the wire: such a megaflow of GRE is in the NIC, and yet its packets go up (to be looked at).
+            node.first_fragments = !looks_behind_ip && happens(chance_, 60) && node.in_port != uplink;
             node.later_fragments = false;
         }
         if (!happens(chance_, refused_percent)) return;
