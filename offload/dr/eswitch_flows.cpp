@@ -28,14 +28,14 @@ PutOutcome EswitchImpl::put(const Ufid& ufid, const ovsdr_megaflow& megaflow, st
     FlowShard& shard = shard_of(ufid);
     std::lock_guard lock(shard.mutex);
     shard.flows.prefetch(ufid);
-    StoredMegaflow given(megaflow, parts_);
+    auto [given, plan] = plans_.store(megaflow, parts_);
     Flow& flow = shard.flows.get(ufid);
     if (flow.now.rule && flow.megaflow == given) return std::monostate{};
     if (flow.megaflow) shard.ports.remove(flow.megaflow);
     flow.megaflow = std::move(given);
     flow.neighbourhood = neighbourhood;
     shard.ports.add(flow.megaflow);
-    Update update{.flow = &flow, .given = &megaflow};
+    Update update{.flow = &flow, .given = &megaflow, .known = std::move(plan)};
     bring_up_to_date(std::span(&update, 1));
     return std::move(update.outcome);
 }
@@ -57,7 +57,6 @@ void EswitchImpl::bring_up_to_date(std::span<Update> updates) noexcept {
                 continue;
             }
             std::swap(flow.now.counter, update.next.counter);
-            std::swap(flow.now.bytes_uncounted, update.next.bytes_uncounted);
         } else if (flow.now.counter) {
             // A new rule that shares the counter goes first: should the device keep it, nobody else gets that counter.
             if (!update.next.counter) end(update.next.rule, flow.now.counter);
@@ -80,7 +79,7 @@ void EswitchImpl::bring_up_to_date(std::span<Update> updates) noexcept {
 /// Compiles the megaflow and makes its new rule, beside the present one if there is one.
 void EswitchImpl::prepare(Update& update) noexcept {
     Flow& flow = *update.flow;
-    auto planned = plans_.plan_for(flow.megaflow, [&] {
+    auto planned = plans_.plan_for(flow.megaflow, std::move(update.known), [&] {
         return update.given != nullptr ? compiled(*update.given) : compiled(flow.megaflow.restore());
     });
     if (!planned) {
@@ -115,11 +114,10 @@ bool EswitchImpl::must_wait(Update& update, const RulePlan& plan) noexcept {
 
 Result<void> EswitchImpl::install(Flow& flow, const PlanCache::Planned& planned, Installation& next) noexcept {
     const RulePlan& plan = *planned.plan;
-    if (!flow.now.counter || flow.now.bytes_uncounted != plan.bytes_uncounted) {
+    if (!flow.now.counter || flow.now.counter.bytes_uncounted() != plan.bytes_uncounted) {
         auto counter = counters_->acquire(plan.bytes_uncounted, true, flow.neighbourhood);
         if (!counter) return tl::unexpected(std::move(counter.error()));
         next.counter = std::move(*counter);
-        next.bytes_uncounted = plan.bytes_uncounted;
     }
     auto rule = pipeline_->install(flow.ufid, plan, planned.value, next.counter ? next.counter : flow.now.counter);
     if (!rule && rule.error().code == EEXIST && flow.now.rule) {
@@ -251,7 +249,9 @@ std::optional<Eswitch::Status> EswitchImpl::status(const Ufid& ufid) noexcept {
     FlowShard& shard = shard_of(ufid);
     std::lock_guard lock(shard.mutex);
     const Flow* const flow = shard.flows.find(ufid);
-    if (flow == nullptr || !flow->was_installed) return std::nullopt;
+    if (flow == nullptr) return std::nullopt;
+    flow->now.counter.prefetch();
+    if (!flow->was_installed) return std::nullopt;
     flow->now.counter.bring_up_to_date();
     return Status{.stats = stats_of(*flow), .offloaded = bool(flow->now.rule)};
 }

@@ -92,6 +92,7 @@ private:
     struct Update {
         Flow* flow;
         const ovsdr_megaflow* given = nullptr;   ///< the flow's megaflow, where it need not be restored
+        std::shared_ptr<const RulePlan> known{};   ///< a plan of one like it
         bool asked = true;        ///< the device was, or need not be
         bool in_line = true;      ///< behind those that wait, when the device is full
         PutOutcome outcome{};

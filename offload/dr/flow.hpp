@@ -27,7 +27,6 @@ namespace ovsdr::dr {
 struct Installation {
     Counter counter;   ///< outlives the rule
     Rule rule;
-    std::int16_t bytes_uncounted = 0;
 };
 
 /// What few megaflows have, kept apart: memory is what a million of them are short of.
@@ -37,16 +36,16 @@ struct FlowTroubles {
     Backlog::Place place;   ///< in line for the device
 };
 
-/// What a deletion touches lies together; the megaflow's key comes last.
+/// What a look at its statistics touches lies together, then what a deletion touches; the megaflow's key comes last.
 struct Flow {
     explicit Flow(const Ufid& its_ufid) noexcept : ufid(its_ufid) {}
 
     const Ufid ufid;
-    Installation now;
-    std::unique_ptr<FlowTroubles> troubles;
-    ReasonTable::Mark mark;
     std::uint16_t neighbourhood = 0;      ///< its counters lie with those of the same
     bool was_installed = false;
+    std::unique_ptr<FlowTroubles> troubles;
+    Installation now;
+    ReasonTable::Mark mark;
     StoredMegaflow megaflow;
 
     [[nodiscard]] FlowTroubles& in_trouble() {
@@ -82,7 +81,8 @@ private:
     std::vector<Count> counts_;   ///< by port, none of 0 megaflows: a shard has few ports, and they lie side by side
 };
 
-struct FlowShard {
+/// On lines of its own: threads are in different shards.
+struct alignas(64) FlowShard {
     mutable std::mutex mutex;
     Flows flows;
     PortIndex ports;

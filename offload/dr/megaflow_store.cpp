@@ -14,7 +14,7 @@ std::string_view bytes_of(const ovsdr_flow_fields& fields) noexcept {
     return {reinterpret_cast<const char*>(&fields), sizeof fields};
 }
 
-/// Of all bits, mixed word by word: each megaflow's fields are hashed more than once.
+/// Of all bits. No word waits for the one before: each megaflow's fields are hashed more than once.
 std::size_t hash_of(const ovsdr_flow_fields& fields) noexcept {
     static_assert(sizeof fields % sizeof(std::uint64_t) == 0);
     const auto* bytes = reinterpret_cast<const std::uint8_t*>(&fields);
@@ -22,10 +22,10 @@ std::size_t hash_of(const ovsdr_flow_fields& fields) noexcept {
     for (std::size_t at = 0; at < sizeof fields; at += sizeof hash) {
         std::uint64_t word;
         std::memcpy(&word, bytes + at, sizeof word);
-        hash = (hash ^ word) * 0x9E3779B97F4A7C15ULL;
-        hash ^= hash >> 32;
+        const std::uint64_t mixed = (word + (at + 1) * 0xD6E8FEB86659FD93ULL) * 0x9E3779B97F4A7C15ULL;
+        hash += mixed ^ mixed >> 32;
     }
-    return hash;
+    return hash ^ hash >> 29;
 }
 
 /// Whole: it has no padding.
@@ -123,6 +123,25 @@ ovsdr_flow_fields shape_of(const ovsdr_flow_fields& key) noexcept {
     return shape;
 }
 
+bool of_one_shape(const ovsdr_flow_fields& left, const ovsdr_flow_fields& right) noexcept {
+    const ovsdr_flow_fields left_shape = shape_of(left), right_shape = shape_of(right);
+    return bytes_of(left_shape) == bytes_of(right_shape);
+}
+
+std::size_t hash_of_shape(const ovsdr_flow_fields& key, std::size_t mask_hash, std::size_t actions_hash) noexcept {
+    return hash_of(shape_of(key)) ^ mask_hash * 3 ^ actions_hash * 5;
+}
+
+/// Without a tunnel's.
+std::size_t hash_of_mask(const ovsdr_flow_fields& mask, const ovsdr_names& unsupported) noexcept {
+    return hash_of(mask) ^ unsupported.bits;
+}
+
+bool has_tunnel_fields(const ovsdr_megaflow& megaflow) noexcept {
+    const ovsdr_tunnel_fields none{};
+    return bytes_of(megaflow.tunnel_key) != bytes_of(none) || bytes_of(megaflow.tunnel_mask) != bytes_of(none);
+}
+
 std::string_view bytes_of(const std::vector<std::uint8_t>& bytes) noexcept {
     return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
@@ -143,9 +162,7 @@ bool same_headers(std::span<const ovsdr_action> given, const std::vector<std::ui
 
 MegaflowParts::Wildcards MegaflowParts::wildcards_of(const ovsdr_megaflow& megaflow) noexcept {
     Wildcards wildcards{megaflow.mask, megaflow.unsupported_match};
-    const ovsdr_tunnel_fields none{};
-    const Tunnel tunnel{megaflow.tunnel_key, megaflow.tunnel_mask};
-    if (bytes_of(tunnel.key) != bytes_of(none) || bytes_of(tunnel.mask) != bytes_of(none)) wildcards.tunnel = tunnel;
+    if (has_tunnel_fields(megaflow)) wildcards.tunnel = Tunnel{megaflow.tunnel_key, megaflow.tunnel_mask};
     return wildcards;
 }
 
@@ -162,7 +179,7 @@ MegaflowParts::Actions MegaflowParts::actions_of(const ovsdr_megaflow& megaflow)
 }
 
 std::size_t MegaflowParts::Hash::operator()(const Wildcards& mask) const noexcept {
-    const std::size_t hash = hash_of(mask.fields) ^ mask.unsupported.bits;
+    const std::size_t hash = hash_of_mask(mask.fields, mask.unsupported);
     return mask.tunnel ? hash ^ std::hash<std::string_view>{}(bytes_of(mask.tunnel->key)) : hash;
 }
 
@@ -208,14 +225,21 @@ ovsdr_megaflow StoredMegaflow::restore() const noexcept {
 }
 
 bool StoredMegaflow::has_shape_of(const StoredMegaflow& other) const noexcept {
-    if (mask_ != other.mask_ || actions_ != other.actions_) return false;
-    const ovsdr_flow_fields shape = shape_of(key_), other_shape = shape_of(other.key_);
-    return bytes_of(shape) == bytes_of(other_shape);
+    return mask_ == other.mask_ && actions_ == other.actions_ && of_one_shape(key_, other.key_);
+}
+
+bool StoredMegaflow::has_shape_of(const ovsdr_megaflow& given) const noexcept {
+    return of_one_shape(key_, given.key) && bytes_of(mask_->fields) == bytes_of(given.mask) &&
+           same_names(mask_->unsupported, given.unsupported_match) && !has_tunnel_fields(given) &&
+           MegaflowParts::Equal{}(*actions_, given);
 }
 
 std::size_t StoredMegaflow::shape_hash() const noexcept {
-    const auto address = [](const void* shared) { return reinterpret_cast<std::uintptr_t>(shared); };
-    return hash_of(shape_of(key_)) ^ (address(&*mask_) >> 4) * 3 ^ (address(&*actions_) >> 4) * 5;
+    return hash_of_shape(key_, mask_.hash(), actions_.hash());
+}
+
+std::size_t StoredMegaflow::shape_hash(const ovsdr_megaflow& given) noexcept {
+    return hash_of_shape(given.key, hash_of_mask(given.mask, given.unsupported_match), MegaflowParts::Hash{}(given));
 }
 
 void PortList::add(OdpPort port) noexcept {

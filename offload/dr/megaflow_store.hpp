@@ -43,6 +43,7 @@ public:
     [[nodiscard]] static Actions actions_of(const ovsdr_megaflow& megaflow);
 
 private:
+    friend class StoredMegaflow;
     struct Hash {
         std::size_t operator()(const Wildcards& mask) const noexcept;
         /// Of the actions.
@@ -85,6 +86,9 @@ class StoredMegaflow {
 public:
     StoredMegaflow() noexcept = default;
     StoredMegaflow(const ovsdr_megaflow& megaflow, MegaflowParts& parts);
+    /// Like another one but for its key.
+    StoredMegaflow(const StoredMegaflow& like, const ovsdr_flow_fields& key) noexcept
+        : mask_(like.mask_), actions_(like.actions_), key_(key) {}
 
     /// Points into this.
     [[nodiscard]] ovsdr_megaflow restore() const noexcept;
@@ -112,6 +116,10 @@ public:
     /// Both have one, and were given the same MegaflowParts.
     [[nodiscard]] bool has_shape_of(const StoredMegaflow& other) const noexcept;
     [[nodiscard]] std::size_t shape_hash() const noexcept;
+    /// The same for one that is not stored yet. This one has a shape.
+    [[nodiscard]] bool has_shape_of(const ovsdr_megaflow& given) const noexcept;
+    /// What shape_hash() says of it when it has been stored, if it has a shape then.
+    [[nodiscard]] static std::size_t shape_hash(const ovsdr_megaflow& given) noexcept;
 
 private:
     MegaflowParts::Mask mask_;

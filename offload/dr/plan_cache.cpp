@@ -24,15 +24,26 @@ static_assert(offsetof(ovsdr_flow_fields, be_tp_dst) == offsetof(ovsdr_flow_fiel
 
 }  // namespace
 
+PlanCache::Stored PlanCache::store(const ovsdr_megaflow& given, MegaflowParts& parts) {
+    {
+        Place& place = place_of(StoredMegaflow::shape_hash(given));
+        std::lock_guard lock(place.mutex);
+        if (place.plan != nullptr && place.shape.has_shape_of(given)) {
+            return {StoredMegaflow(place.shape, given.key), place.plan};
+        }
+    }
+    return {StoredMegaflow(given, parts), nullptr};
+}
+
 std::shared_ptr<const RulePlan> PlanCache::find(const StoredMegaflow& megaflow) noexcept {
-    Place& place = place_of(megaflow);
+    Place& place = place_of(megaflow.shape_hash());
     std::lock_guard lock(place.mutex);
     if (place.plan == nullptr || !place.shape.has_shape_of(megaflow)) return nullptr;
     return place.plan;
 }
 
 void PlanCache::remember(const StoredMegaflow& megaflow, std::shared_ptr<const RulePlan> plan) noexcept {
-    Place& place = place_of(megaflow);
+    Place& place = place_of(megaflow.shape_hash());
     StoredMegaflow shape = megaflow;
     std::lock_guard lock(place.mutex);
     std::swap(place.shape, shape);   // the one before goes without the lock

@@ -27,11 +27,21 @@ public:
         MatchParam value;
     };
 
-    /// What `compile` returns for the megaflow.
-    [[nodiscard]] Compiled<Planned> plan_for(const StoredMegaflow& megaflow, auto&& compile) {
+    struct Stored {
+        StoredMegaflow megaflow;
+        std::shared_ptr<const RulePlan> plan;   ///< of one like it; NULL: none is known
+    };
+    /// Stores `given`. Where one like it is known, that says it all: whoever puts megaflows pays for one look-up.
+    [[nodiscard]] Stored store(const ovsdr_megaflow& given, MegaflowParts& parts);
+
+    /// What `compile` returns for the megaflow. `known`: as store() found it.
+    [[nodiscard]] Compiled<Planned> plan_for(const StoredMegaflow& megaflow, std::shared_ptr<const RulePlan> known,
+                                             auto&& compile) {
         const bool has_shape = megaflow.has_shape();
-        if (has_shape) {
-            if (auto known = find(megaflow)) return Planned{known, value_of(megaflow.key(), known->match)};
+        if (known == nullptr && has_shape) known = find(megaflow);
+        if (known != nullptr) {
+            const MatchParam value = value_of(megaflow.key(), known->match);
+            return Planned{std::move(known), value};
         }
         Compiled<RulePlan> compiled = compile();
         if (!compiled) return tl::unexpected(std::move(compiled.error()));
@@ -52,9 +62,7 @@ private:
 
     [[nodiscard]] std::shared_ptr<const RulePlan> find(const StoredMegaflow& megaflow) noexcept;
     void remember(const StoredMegaflow& megaflow, std::shared_ptr<const RulePlan> plan) noexcept;
-    [[nodiscard]] Place& place_of(const StoredMegaflow& megaflow) noexcept {
-        return places_[megaflow.shape_hash() % places_.size()];
-    }
+    [[nodiscard]] Place& place_of(std::size_t shape_hash) noexcept { return places_[shape_hash % places_.size()]; }
     /// Of a megaflow with this key, when `match` is of one of its shape.
     [[nodiscard]] static MatchParam value_of(const ovsdr_flow_fields& key, const MatchPlan& match) noexcept;
 

@@ -7,6 +7,8 @@
 #include <bit>
 #include <cerrno>
 #include <ctime>
+#include <memory>
+#include <type_traits>
 
 #include "offload/dr/device/leak.hpp"
 #include "offload/dr/device/prm.hpp"
@@ -66,7 +68,7 @@ Result<std::unique_ptr<CounterBulk>> CounterBulk::create(std::shared_ptr<Device>
     prm::set(in.data(), opcode, alloc_flow_counter);
     if (!single) prm::set(in.data(), flow_counter_bulk, 1U << bulk_log);
     const std::uint32_t length = single ? 1 : counters_per_unit << bulk_log;
-    std::unique_ptr<CounterBulk> bulk(new CounterBulk(device, length));
+    std::unique_ptr<CounterBulk> bulk(new (length) CounterBulk(device, length));
     bulk->object_ = mlx5dv_devx_obj_create(device->context(), in.data(), in.size(), out.data(), out.size());
     if (bulk->object_ == nullptr) return tl::unexpected(devx_failure(errno, "ALLOC_FLOW_COUNTER", out));
     bulk->first_id_ = prm::get(out.data(), allocated_id);
@@ -74,13 +76,15 @@ Result<std::unique_ptr<CounterBulk>> CounterBulk::create(std::shared_ptr<Device>
 }
 
 CounterBulk::CounterBulk(std::shared_ptr<Device> device, std::uint32_t length)
-    : device_(std::move(device)), length_(length), slots_(length), free_((length + 63) / 64) {
+    : device_(std::move(device)), length_(length), free_((length + 63) / 64) {
+    static_assert(std::is_trivially_destructible_v<Slot>);
+    std::uninitialized_value_construct_n(slots(), length);
     for (std::uint32_t slot = 0; slot < length; ++slot) free_[slot / 64] |= std::uint64_t{1} << slot % 64;
     if (length > Answer::counters_here) long_answer_.resize(answer_header + length * answer_per_counter);
 }
 
 CounterBulk::~CounterBulk() {
-    for (const Slot& slot : slots_) {
+    for (const Slot& slot : std::span(slots(), length_)) {
         if (slot.action != nullptr) destroyed([&] { return mlx5dv_dr_action_destroy(slot.action); });
     }
     if (object_ != nullptr) destroyed([this] { return mlx5dv_devx_obj_destroy(object_); });
@@ -106,7 +110,7 @@ Result<std::uint32_t> CounterBulk::take(std::int16_t bytes_uncounted, bool in_to
     std::lock_guard lock(mutex_);
     const std::uint32_t index = first_free();
     if (index == length_) return length_;
-    Slot& slot = slots_[index];
+    Slot& slot = slots()[index];
     if (slot.action == nullptr) {
         slot.action = mlx5dv_dr_action_create_flow_counter(object_, index);
         if (slot.action == nullptr) return tl::unexpected(failure(errno, "mlx5dv_dr_action_create_flow_counter"));
@@ -127,7 +131,7 @@ Result<std::uint32_t> CounterBulk::take(std::int16_t bytes_uncounted, bool in_to
 
 Result<void> CounterBulk::give_back(std::span<const Leaving> leaving) noexcept {
     std::lock_guard lock(mutex_);
-    for (const Leaving& one : leaving) __builtin_prefetch(&slots_[one.slot], 1);
+    for (const Leaving& one : leaving) __builtin_prefetch(&slots()[one.slot], 1);
     Answer answer(long_answer_);
     // Twice: this is the last chance to read them.
     auto read = query_locked(leaving.back().slot + 1, answer);
@@ -136,7 +140,7 @@ Result<void> CounterBulk::give_back(std::span<const Leaving> leaving) noexcept {
     for (const Leaving& one : leaving) {
         if (read) {
             take_answer(one.slot, answer, now);
-            slots_[one.slot].unsettled = false;
+            slots()[one.slot].unsettled = false;
         }
         *one.counted = free_locked(one.slot);
     }
@@ -150,11 +154,11 @@ FlowStats CounterBulk::give_back(std::uint32_t index) noexcept {
 
 void CounterBulk::withhold(std::uint32_t slot) noexcept {
     std::lock_guard lock(mutex_);
-    slots_[slot].withheld = true;
+    slots()[slot].withheld = true;
 }
 
 FlowStats CounterBulk::free_locked(std::uint32_t index) noexcept {
-    Slot& slot = slots_[index];
+    Slot& slot = slots()[index];
     const FlowStats final = stats_of(slot);
     if (slot.in_total) {
         gone_.packets += final.packets;
@@ -173,17 +177,16 @@ FlowStats CounterBulk::stats_of(const Slot& slot) const noexcept {
 }
 
 FlowStats CounterBulk::read(std::uint32_t slot) const noexcept {
-    __builtin_prefetch(&slots_[slot]);
     std::lock_guard lock(mutex_);
-    return stats_of(slots_[slot]);
+    return stats_of(slots()[slot]);
 }
 
 FlowStats CounterBulk::total() const noexcept {
     std::lock_guard lock(mutex_);
     FlowStats sum = gone_;
     for (std::uint32_t slot = 0; slot < length_; ++slot) {
-        if (!is_taken(slot) || !slots_[slot].in_total) continue;
-        const FlowStats stats = stats_of(slots_[slot]);
+        if (!is_taken(slot) || !slots()[slot].in_total) continue;
+        const FlowStats stats = stats_of(slots()[slot]);
         sum.packets += stats.packets;
         sum.bytes += stats.bytes;
     }
@@ -196,7 +199,7 @@ Result<void> CounterBulk::settle(std::uint32_t slot) noexcept {
     auto read = query_locked(slot + 1, answer);
     if (!read) return read;
     take_answer(slot, answer, now_ms());
-    slots_[slot].unsettled = false;
+    slots()[slot].unsettled = false;
     return {};
 }
 
@@ -244,7 +247,7 @@ Result<void> CounterBulk::query_locked(std::uint32_t count, Answer& answer) noex
 }
 
 void CounterBulk::take_answer(std::uint32_t index, const Answer& answer, std::int64_t now) noexcept {
-    Slot& slot = slots_[index];
+    Slot& slot = slots()[index];
     const std::uint64_t packets = answer.packets(index);
     if (packets != slot.packets) slot.used_ms = now;
     slot.packets = packets;

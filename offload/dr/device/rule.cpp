@@ -35,9 +35,9 @@ bool Rule::end() noexcept {
 }
 
 Rule::Rule(Rule&& other) noexcept
-    : actions_(std::move(other.actions_)),
-      matcher_(std::move(other.matcher_)),
-      rule_(std::exchange(other.rule_, nullptr)) {}
+    : rule_(std::exchange(other.rule_, nullptr)),
+      actions_(std::move(other.actions_)),
+      matcher_(std::move(other.matcher_)) {}
 
 Rule& Rule::operator=(Rule&& other) noexcept {
     end();

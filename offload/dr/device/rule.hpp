@@ -37,13 +37,13 @@ public:
 
 private:
     Rule(MatcherRef matcher, ActionList actions, mlx5dv_dr_rule* rule) noexcept
-        : actions_(std::move(actions)), matcher_(std::move(matcher)), rule_(rule) {}
+        : rule_(rule), actions_(std::move(actions)), matcher_(std::move(matcher)) {}
 
-    // Destroyed in reverse: the rule in the destructor's body, then the matcher's share, then actions and whatever else
-    // is kept with them.
+    // The rule goes in the destructor's body; then, in reverse, the matcher's share, then actions and whatever else is
+    // kept with them.
+    mlx5dv_dr_rule* rule_ = nullptr;
     ActionList actions_;
     MatcherRef matcher_;
-    mlx5dv_dr_rule* rule_ = nullptr;
 };
 
 }  // namespace ovsdr::dr

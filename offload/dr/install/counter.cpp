@@ -25,25 +25,33 @@ unsigned bulk_log_for(const DeviceCaps& caps) noexcept {
 
 }  // namespace
 
-Counter::Counter(CounterBulk* bulk, std::uint32_t slot, bool polled) noexcept
-    : bulk_(bulk), slot_(slot), polled_(polled) {}
+Counter::Counter(CounterBulk* bulk, std::uint32_t slot, std::int16_t bytes_uncounted, bool polled) noexcept
+    : bulk_(bulk), slot_(slot), bytes_uncounted_(bytes_uncounted), polled_(polled) {}
 
 Counter::~Counter() {
     if (bulk_ != nullptr) bulk_->pool()->release(bulk_, slot_, polled_);
 }
 
 Counter::Counter(Counter&& other) noexcept
-    : bulk_(std::exchange(other.bulk_, nullptr)), slot_(other.slot_), polled_(other.polled_) {}
+    : bulk_(std::exchange(other.bulk_, nullptr)),
+      slot_(other.slot_),
+      bytes_uncounted_(other.bytes_uncounted_),
+      polled_(other.polled_) {}
 
 Counter& Counter::operator=(Counter&& other) noexcept {
     std::swap(bulk_, other.bulk_);
     std::swap(slot_, other.slot_);
+    std::swap(bytes_uncounted_, other.bytes_uncounted_);
     std::swap(polled_, other.polled_);
     return *this;
 }
 
 mlx5dv_dr_action* Counter::action() const noexcept { return bulk_->action(slot_); }
 FlowStats Counter::read() const noexcept { return bulk_->read(slot_); }
+
+void Counter::prefetch() const noexcept {
+    if (bulk_ != nullptr) bulk_->prefetch(slot_);
+}
 
 void Counter::withhold() noexcept { bulk_->withhold(slot_); }
 
@@ -90,7 +98,7 @@ Result<Counter> CounterPool::acquire(std::int16_t bytes_uncounted, bool polled, 
     auto slot = (*bulk)->take(bytes_uncounted, polled);
     if (!slot) return tl::unexpected(std::move(slot.error()));
     if (polled && polled_slots_++ == 0) wake_.notify_all();
-    return Counter(*bulk, *slot, polled);
+    return Counter(*bulk, *slot, bytes_uncounted, polled);
 }
 
 /// With mutex_ locked; it has room.

@@ -56,19 +56,24 @@ public:
     [[nodiscard]] mlx5dv_dr_action* action() const noexcept;
     /// As of the last poll.
     [[nodiscard]] FlowStats read() const noexcept;
+    /// Fetches what read() looks at first.
+    void prefetch() const noexcept;
     /// Reads the slot's bulk again when the pool has few and the last time is more than a moment ago.
     void bring_up_to_date() const noexcept;
     /// A rule stays in the device that counts into the slot: nobody gets it any more.
     void withhold() noexcept;
+    /// As it was acquired.
+    [[nodiscard]] std::int16_t bytes_uncounted() const noexcept { return bytes_uncounted_; }
     /// As `dr/show` numbers it: the device's counter id.
     [[nodiscard]] std::uint32_t id() const noexcept;
 
 private:
     friend class CounterPool;
-    Counter(CounterBulk* bulk, std::uint32_t slot, bool polled) noexcept;
+    Counter(CounterBulk* bulk, std::uint32_t slot, std::int16_t bytes_uncounted, bool polled) noexcept;
 
     CounterBulk* bulk_ = nullptr;   ///< of a pool
     std::uint32_t slot_ = 0;
+    std::int16_t bytes_uncounted_ = 0;
     bool polled_ = false;
 };
 

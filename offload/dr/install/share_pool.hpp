@@ -48,6 +48,8 @@ public:
         [[nodiscard]] explicit operator bool() const noexcept { return shared_ != nullptr; }
         [[nodiscard]] const T& operator*() const noexcept { return shared_->value; }
         [[nodiscard]] const T* operator->() const noexcept { return &shared_->value; }
+        /// The value's. The Ref is not empty.
+        [[nodiscard]] std::size_t hash() const noexcept { return shared_->hash; }
         friend bool operator==(const Ref&, const Ref&) = default;
 
     private:

@@ -54,10 +54,17 @@ protected:
         return compile(megaflow, ports, caps);
     }
 
-    /// What the cache says is what the compiler says.
+    /// What the cache says is what the compiler says, of a megaflow that comes and of one that is there.
     void check(const ovsdr_megaflow& megaflow) {
-        const StoredMegaflow stored(megaflow, parts);
-        const auto cached = plans.plan_for(stored, [&] { return compiled(megaflow); });
+        auto [stored, known] = plans.store(megaflow, parts);
+        EXPECT_EQ(stored, StoredMegaflow(megaflow, parts)) << "the same masks and actions, none of its own";
+        expect_compiled(megaflow, stored, std::move(known));
+        expect_compiled(megaflow, stored, nullptr);
+    }
+
+    void expect_compiled(const ovsdr_megaflow& megaflow, const StoredMegaflow& stored,
+                         std::shared_ptr<const RulePlan> known) {
+        const auto cached = plans.plan_for(stored, std::move(known), [&] { return compiled(megaflow); });
         const auto plain = compile(megaflow, ports, caps);
         ASSERT_EQ(cached.has_value(), plain.has_value());
         if (!plain) return;
@@ -136,6 +143,33 @@ TEST_F(PlanCacheTest, ForgetsWhatWasCompiledForOtherPorts) {
     EXPECT_EQ(compilations, 2U);
 }
 
+/// What a hash may leave out.
+TEST_F(PlanCacheTest, TellsMegaflowsApartThatHaveOnePlace) {
+    const ovsdr_megaflow megaflow = connection(1);
+    const StoredMegaflow stored(megaflow, parts);
+    EXPECT_TRUE(stored.has_shape_of(connection(2)));
+    const auto other = [&](auto&& change) {
+        ovsdr_megaflow changed = megaflow;
+        change(changed);
+        return !stored.has_shape_of(changed);
+    };
+    EXPECT_TRUE(other([](auto& changed) { changed.key.ip_tos = 4; }));
+    EXPECT_TRUE(other([](auto& changed) { changed.mask.be_tp_src = 0; }));
+    EXPECT_TRUE(other([](auto& changed) { changed.unsupported_match.bits = 1; }));
+    EXPECT_TRUE(other([](auto& changed) { changed.tunnel_key.ttl = 1; }));
+    EXPECT_TRUE(other([](auto& changed) { changed.tunnel_mask.ttl = 1; }));
+    EXPECT_TRUE(other([](auto& changed) { changed.actions[0].output = 3; }));
+    EXPECT_TRUE(other([](auto& changed) { changed.n_actions = 0; }));
+}
+
+TEST_F(PlanCacheTest, HashesAMegaflowAsItIsStored) {
+    for (const ovsdr_megaflow& megaflow : shapes()) {
+        const StoredMegaflow stored(megaflow, parts);
+        EXPECT_TRUE(stored.has_shape());
+        EXPECT_EQ(StoredMegaflow::shape_hash(megaflow), stored.shape_hash());
+    }
+}
+
 /// Where a megaflow's packets go into a tunnel, its source port is of all that the megaflow matches.
 TEST_F(PlanCacheTest, CompilesEachThatHasToDoWithATunnel) {
     for (std::uint16_t port = 1; port < 10; ++port) {
@@ -145,7 +179,7 @@ TEST_F(PlanCacheTest, CompilesEachThatHasToDoWithATunnel) {
         megaflow.actions[0].tunnel_port = 7;
         check(megaflow);
     }
-    EXPECT_EQ(compilations, 9U);
+    EXPECT_EQ(compilations, 2 * 9U) << "check() asks twice";
 }
 
 }  // namespace
