@@ -3,9 +3,11 @@
  *
  *   net_mlx5_flows EAL-OPTION... -- RULES
  */
+#define _GNU_SOURCE
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -13,9 +15,9 @@
 #include <rte_ethdev.h>
 #include <rte_flow.h>
 
-/* Seconds by the clock and of the processor. */
+/* Seconds by the clock and of the processor, and pages that were touched for the first time. */
 struct took {
-    double seconds, cpu;
+    double seconds, cpu, faults;
 };
 
 static double
@@ -30,7 +32,11 @@ time_by(clockid_t clock)
 static struct took
 now(void)
 {
-    return (struct took) {.seconds = time_by(CLOCK_MONOTONIC), .cpu = time_by(CLOCK_THREAD_CPUTIME_ID)};
+    struct rusage usage = {.ru_minflt = 0};
+
+    getrusage(RUSAGE_THREAD, &usage);
+    return (struct took) {.seconds = time_by(CLOCK_MONOTONIC), .cpu = time_by(CLOCK_THREAD_CPUTIME_ID),
+                          .faults = usage.ru_minflt};
 }
 
 static struct took
@@ -38,7 +44,8 @@ since(struct took start)
 {
     struct took end = now();
 
-    return (struct took) {.seconds = end.seconds - start.seconds, .cpu = end.cpu - start.cpu};
+    return (struct took) {.seconds = end.seconds - start.seconds, .cpu = end.cpu - start.cpu,
+                          .faults = end.faults - start.faults};
 }
 
 static void
@@ -179,9 +186,11 @@ main(int argc, char **argv)
         shuffle(rules, length);
         delete[read] = delete_all(rules, length, read);
     }
-    printf("{\"rules\": %" PRIu64 ", \"install\": %.0f, \"install_ns\": %.0f, \"install_again\": %.0f, "
+    printf("{\"rules\": %" PRIu64 ", \"install\": %.0f, \"install_ns\": %.0f, "
+           "\"install_faults\": %.3f, \"install_again\": %.0f, "
            "\"install_again_ns\": %.0f, \"delete\": %.0f, \"delete_read\": %.0f, \"delete_read_ns\": %.0f}\n", length,
-           length / install[0].seconds, install[0].cpu * 1e9 / length, length / install[1].seconds,
+           length / install[0].seconds, install[0].cpu * 1e9 / length, install[0].faults / length,
+           length / install[1].seconds,
            install[1].cpu * 1e9 / length, length / delete[0].seconds, length / delete[1].seconds,
            delete[1].cpu * 1e9 / length);
     fflush(stdout);

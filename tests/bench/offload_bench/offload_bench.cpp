@@ -8,6 +8,7 @@
 // Deletions are in batches of 50, in the order in which revalidators ask for them; their counters are settled.
 #include <dlfcn.h>
 #include <fmt/format.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -47,16 +48,25 @@ double cpu_seconds() {
     return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) / 1e9;
 }
 
+/// Pages of memory that this thread was the first to touch.
+double page_faults() {
+    rusage usage{};
+    getrusage(RUSAGE_THREAD, &usage);
+    return static_cast<double>(usage.ru_minflt);
+}
+
 struct Took {
     double seconds = 0;
     double cpu = 0;   ///< seconds of the threads that did it
+    double faults = 0;   ///< page_faults() of theirs
 };
 
 Took time_of(auto&& work) {
     const auto start = std::chrono::steady_clock::now();
-    const double cpu = cpu_seconds();
+    const double cpu = cpu_seconds(), faults = page_faults();
     work();
-    return {std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(), cpu_seconds() - cpu};
+    return {std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(), cpu_seconds() - cpu,
+            page_faults() - faults};
 }
 
 /// Of lock_waits.c, where that is preloaded.
@@ -75,17 +85,20 @@ std::size_t used_bytes() {
 /// Calls `work(begin, end)` in each thread with its share of 0 to `length`.
 Took in_threads(unsigned threads, std::uint64_t length, auto&& work) {
     std::vector<std::thread> running;
-    std::vector<double> cpu(threads);
+    std::vector<Took> others(threads);
     Took took = time_of([&] {
         for (unsigned i = 1; i < threads; ++i) {
             running.emplace_back([&, i] {
-                cpu[i] = time_of([&] { work(length * i / threads, length * (i + 1) / threads); }).cpu;
+                others[i] = time_of([&] { work(length * i / threads, length * (i + 1) / threads); });
             });
         }
         work(0, length / threads);
         for (std::thread& thread : running) thread.join();
     });
-    for (const double each : cpu) took.cpu += each;
+    for (const Took& other : others) {
+        took.cpu += other.cpu;
+        took.faults += other.faults;
+    }
     return took;
 }
 
@@ -130,11 +143,13 @@ public:
         const Took compile = compile_all();
         fmt::print(
             R"({{"megaflows": {}, "threads": {}, "compile": {:.0f}, "compile_ns": {:.0f}, "install": {:.0f}, )"
-            R"("install_ns": {:.0f}, "install_again": {:.0f}, "install_again_ns": {:.0f}, "get_ns": {:.0f}, )"
+            R"("install_ns": {:.0f}, "install_faults": {:.3f}, "install_again": {:.0f}, )"
+            R"("install_again_ns": {:.0f}, "get_ns": {:.0f}, )"
             R"("modify": {:.0f}, "delete": {:.0f}, "delete_ns": {:.0f}, )"
             R"("detach_other_ms": {:.3f}, "move_port_ms": {:.3f}, "bytes": {:.0f}, "thread_seconds": {:.6f}}})" "\n",
-            length, options_.threads, rate(compile), ns(compile), rate(first), ns(first), rate(again), ns(again),
-            ns(get), rate(modify), rate(del), ns(del), idle_port.seconds * 1e3, moved_port.seconds * 1e3,
+            length, options_.threads, rate(compile), ns(compile), rate(first), ns(first),
+            first.faults / static_cast<double>(length), rate(again), ns(again), ns(get), rate(modify), rate(del),
+            ns(del), idle_port.seconds * 1e3, moved_port.seconds * 1e3,
             static_cast<double>(after - before) / static_cast<double>(length), first.seconds * options_.threads);
     }
 
