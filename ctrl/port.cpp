@@ -271,6 +271,7 @@ OpenDevice::~OpenDevice() {
 }
 
 std::string OpenDevice::fit_copies(unsigned frame_size) {
+    if (eswitch->plain_function() != nullptr) return "";   // software has all packets but those that are dropped
     if (copies_ != nullptr) {
         copies_->queue->fit(frame_size);
         copy_queues().wake();

@@ -178,7 +178,7 @@ private:
             return refuse(RejectReason::recirculation, "recirc to the table that it comes from",
                           fmt::format(": {:#x}", table.recirc_id));
         }
-        if (match_.in_tunnel() && (is_changed() || !meters_.empty())) {
+        if (match_.in_tunnel() && (is_changed() || !front_.empty())) {
             // It would have to be taken out of the tunnel for that, and could not be given to software as it came.
             return refuse(RejectReason::unsupported_order, "recirc behind a change of packets from a tunnel");
         }

@@ -144,6 +144,10 @@ Result<void> NicFunction::set_odp_port(VportId, OdpPort odp_port) noexcept {
     return with_memory([&] { return receive_->let_in(port_->spec.vlan); });
 }
 
+Result<void> NicFunction::lead_copies(ibv_qp*) noexcept {
+    return tl::unexpected(Error{EOPNOTSUPP, "copies for software: a plain function's packets all go to it"});
+}
+
 void NicFunction::set_policed(VportId, bool policed) noexcept {
     const std::lock_guard changes(port_changes_);
     if (port_ == nullptr || port_->spec.policed == policed) return;

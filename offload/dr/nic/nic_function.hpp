@@ -59,6 +59,7 @@ public:
     void set_meter(std::uint32_t, const meter::Spec&) noexcept override {}
     MeterStats remove_meter(std::uint32_t) noexcept override { return {}; }
     bool has_meter(std::uint32_t) noexcept override { return false; }
+    void on_meter_use(std::function<void()>) noexcept override {}
     Result<void> lower_meter(std::uint32_t, std::uint32_t) noexcept override { return {}; }
     MeterStats meter_stats(std::uint32_t) noexcept override { return {}; }
 
@@ -72,6 +73,9 @@ public:
     std::optional<Status> status(const Ufid& ufid) noexcept override;
     /// What comes up begins anew, marked or not.
     std::optional<TableKey> table_of(std::uint32_t) const noexcept override { return TableKey{}; }
+    Result<void> lead_copies(ibv_qp*) noexcept override;
+    void stop_copies() noexcept override {}
+    std::shared_ptr<const SoftwareWork> work_of(std::uint32_t) const noexcept override { return nullptr; }
     void flush(std::optional<OdpPort> port) noexcept override;
 
     std::string show(bool verbose, const PortNames& names) const override;

@@ -20,17 +20,25 @@ bool is_any_of(std::string_view action, std::span<const std::string_view> names)
     return std::ranges::any_of(names, [action](std::string_view name) { return action.starts_with(name); });
 }
 
+/// Of what has one: that of actions which only software does. Null: none.
+const char* name_of(const ovsdr_action& action) noexcept {
+    switch (action.type) {
+        case OVSDR_ACTION_UNSUPPORTED: return action.unsupported;
+        case OVSDR_ACTION_SOFTWARE: return action.software.name;
+        default: return nullptr;
+    }
+}
+
 void check_action(const ovsdr_action& action, Obstacles& obstacles) {
     constexpr const char* why = " (OVS has no hash of packets that the NIC marked)";
     if (action.type == OVSDR_ACTION_TUNNEL_PUSH) {
         obstacles.add(RejectReason::unsupported_action, "tnl_push", why);
     }
-    if (action.type != OVSDR_ACTION_UNSUPPORTED) return;
-    if (is_any_of(action.unsupported, hashing)) {
-        obstacles.add(RejectReason::unsupported_action, StaticName::of_table(action.unsupported), why);
-    }
-    if (is_any_of(action.unsupported, with_lists)) {
-        obstacles.add(RejectReason::unsupported_action, StaticName::of_table(action.unsupported),
+    const char* const name = name_of(action);
+    if (name == nullptr) return;
+    if (is_any_of(name, hashing)) obstacles.add(RejectReason::unsupported_action, StaticName::of_table(name), why);
+    if (is_any_of(name, with_lists)) {
+        obstacles.add(RejectReason::unsupported_action, StaticName::of_table(name),
                       " (it may have actions for which OVS needs a hash)");
     }
 }
