@@ -257,7 +257,6 @@ unsigned FakeProvider::syncs() {
     std::lock_guard lock(state().mutex);
     return state().syncs;
 }
-
 unsigned FakeProvider::queries() {
     std::lock_guard lock(state().mutex);
     return state().queries;

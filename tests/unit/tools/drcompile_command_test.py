@@ -143,12 +143,15 @@ class AllMegaflows(unittest.TestCase):
     def test_of_118_plain_ones_all_but_25_are_offloaded(self) -> None:
         plain = {number for number, line in self.lines.items() if is_plain(line)}
         self.assertEqual(len(plain), 118)
-        for profile, offloaded in (("cx5", 90), ("cx6dx", 93), ("cx7", 93)):
+        logged = {number for number, line in self.lines.items() if "userspace" in line and "actions:sample(" in line}
+        for profile, offloaded in (("cx5", 92), ("cx6dx", 95), ("cx7", 95)):
             found = self.found(profile)
             self.assertEqual(found.keys(), self.lines.keys())
             taken = {number for number, flow in found.items() if flow["offloaded"]}
             self.assertEqual((profile, len(taken)), (profile, offloaded))
-            self.assertLessEqual(taken, plain, "ct, ARP, ND and userspace are not the NIC's")
+            # ct, ARP, ND and userspace are not the NIC's; of a logged ACL's packets it makes copies for software.
+            self.assertEqual(len(taken - plain), 2)
+            self.assertLessEqual(taken - plain, logged)
 
     def test_the_25_have_these_reasons(self) -> None:
         found = self.found("cx6dx")
@@ -169,7 +172,7 @@ class AllMegaflows(unittest.TestCase):
     def test_the_summary_counts_megaflows_by_reason(self) -> None:
         """The command of docs/drcompile.md."""
         text = drcompile("--summary", *UPLINKS, str(ALL_MEGAFLOWS)).stdout
-        self.assertIn("\nmegaflows: 364, offloaded: 93 (25.5 %)\n", text)
+        self.assertIn("\nmegaflows: 364, offloaded: 95 (26.1 %)\n", text)
         for every, only, reason in ((115, 60, "action: ct"), (108, 0, "match: ct_state"), (35, 15, "action: ct_clear"),
                                     (25, 18, "action: userspace"), (22, 0, "match: arp_op"), (3, 0, "match: nd_target"),
                                     (8, 8, "action: check_pkt_len (branches differ)"), (4, 2, "action: hash")):

@@ -343,7 +343,7 @@ class Served(ExporterTest):
                 thread.start()
             for thread in threads:
                 thread.join()
-        self.assertEqual((played.asked, played.most_at_once), (2 * 8, 1))
+        self.assertEqual((played.asked, played.most_at_once), (3 * 8, 1))
 
     def test_other_paths_lead_nowhere_and_do_not_ask(self) -> None:
         played = self.play_daemon()
