@@ -48,6 +48,7 @@ class Receiver {
 public:
     unsigned receive(ovsdr_copy* copies, bool& waits) {
         waits = false;
+        look_for_queues();
         for (std::size_t tried = 0; tried < queues_.size() && !waits; ++tried) {
             DeviceCopies& device = *queues_[next_++ % queues_.size()];
             const auto frames = device.queue->receive();
@@ -60,7 +61,7 @@ public:
     int arm(void (*wait_for)(int fd)) {
         std::uint64_t count = 0;
         if (read(copy_queues().wake_fd(), &count, sizeof count) == sizeof count) {
-            queues_ = copy_queues().all();
+            look_for_queues();
             return 0;
         }
         wait_for(copy_queues().wake_fd());
@@ -76,6 +77,12 @@ public:
     }
 
 private:
+    /// Whoever has copies all the time never sleeps.
+    void look_for_queues() {
+        const unsigned version = copy_queues().version();
+        if (std::exchange(seen_, version) != version) queues_ = copy_queues().all();
+    }
+
     unsigned look_up(DeviceCopies& device, std::span<const slowpath::Frame> frames, ovsdr_copy* copies) {
         unsigned n = 0;
         for (const slowpath::Frame& frame : frames) {
@@ -91,6 +98,7 @@ private:
     }
 
     std::vector<std::shared_ptr<DeviceCopies>> queues_;
+    unsigned seen_ = 0;
     std::size_t next_ = 0;
     std::array<std::shared_ptr<const dr::SoftwareWork>, OVSDR_BATCH> works_;   ///< of the copies given out last
 };
@@ -108,7 +116,7 @@ struct Report {
 Report report_of(const DeviceCopies& copies) {
     const auto stats = copies.queue->stats();
     const std::uint64_t without_work = copies.without_work;
-    const std::uint64_t led = std::max(copies.queue->eswitch().totals().copies, stats.received + stats.errors);
+    const std::uint64_t led = std::max(copies.queue->led(), stats.received + stats.errors);
     return {.device = std::string(copies.queue->eswitch().device()),
             .led = led,
             .done = stats.received - without_work,
@@ -128,6 +136,7 @@ void CopyQueues::add(std::shared_ptr<DeviceCopies> copies) {
     {
         const std::lock_guard guard(mutex_);
         queues_.push_back(std::move(copies));
+        ++version_;
     }
     wake();
 }
@@ -136,6 +145,7 @@ void CopyQueues::remove(const DeviceCopies& copies) noexcept {
     {
         const std::lock_guard guard(mutex_);
         std::erase_if(queues_, [&](const auto& known) { return known.get() == &copies; });
+        ++version_;
     }
     wake();
 }

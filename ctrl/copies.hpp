@@ -37,11 +37,14 @@ public:
     void wake() const noexcept;
 
     [[nodiscard]] std::vector<std::shared_ptr<DeviceCopies>> all() const;
+    /// Another number: all() may be other ones.
+    [[nodiscard]] unsigned version() const noexcept { return version_; }
     [[nodiscard]] int wake_fd() const noexcept { return wake_fd_; }
 
 private:
     mutable std::mutex mutex_;
     std::vector<std::shared_ptr<DeviceCopies>> queues_;
+    std::atomic<unsigned> version_ = 0;   ///< counted when queues_ has been changed
     int wake_fd_;
 };
 

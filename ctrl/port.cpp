@@ -277,8 +277,10 @@ std::string OpenDevice::fit_copies(unsigned frame_size) {
         copy_queues().wake();
         return {};
     }
+    if (never_copies_) return {};
     auto queue = slowpath::CopyQueue::open(eswitch, frame_size);
     if (!queue) {
+        never_copies_ = queue.error().code == EOPNOTSUPP;
         const bool told = std::exchange(copies_failure_, queue.error().what) == queue.error().what;
         return told ? "" : "megaflows that need copies in software stay there whole: " + copies_failure_;
     }

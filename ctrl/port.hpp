@@ -41,6 +41,7 @@ public:
 private:
     std::shared_ptr<DeviceCopies> copies_;            ///< from the first port on
     std::string copies_failure_;                      ///< that was told
+    bool never_copies_ = false;                       ///< the device cannot have them
 };
 
 /// Calls `visit` for every open port, in the order they were opened.

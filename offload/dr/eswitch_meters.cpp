@@ -62,7 +62,7 @@ std::string EswitchImpl::text_of_meters() const {
         std::lock_guard lock(shard.mutex);
         shard.flows.for_each([&](const Flow& flow) {
             if (!flow.now.rule || !flow.megaflow.has_meter()) return;
-            for (const MeterSet::Row& row : rows) users[row.number] += flow.megaflow.meets(row.number);
+            for (const std::uint32_t number : flow.megaflow.meters()) ++users[number];
         });
     }
     std::string text;

@@ -286,6 +286,14 @@ bool StoredMegaflow::meets(std::uint32_t number) const noexcept {
     });
 }
 
+std::set<std::uint32_t> StoredMegaflow::meters() const {
+    std::set<std::uint32_t> numbers;
+    for (const ovsdr_action& action : actions_->kept) {
+        if (action.type == OVSDR_ACTION_METER) numbers.insert(action.meter);
+    }
+    return numbers;
+}
+
 bool StoredMegaflow::has_software() const noexcept {
     return std::ranges::count(actions_->kept, OVSDR_ACTION_SOFTWARE, &ovsdr_action::type) != 0;
 }

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -103,6 +104,7 @@ public:
     [[nodiscard]] bool has_meter() const noexcept;
     /// This meter is among its actions.
     [[nodiscard]] bool meets(std::uint32_t number) const noexcept;
+    [[nodiscard]] std::set<std::uint32_t> meters() const;
     /// Software gets copies of its packets.
     [[nodiscard]] bool has_software() const noexcept;
     /// It encapsulates packets or takes them out of a tunnel, or they come from one.

@@ -81,9 +81,12 @@ void CopyQueue::replace_queue() noexcept {
     next_attempt_ = now + between_attempts;
     const bool failed = queue_->failed();
     // What cannot be made now is tried again later; dr/copies tells that the queue has failed.
-    if (make_queue() && failed) {
+    if (!make_queue()) return;
+    if (failed) {
         const std::lock_guard guard(queue_mutex_);
         ++past_.restarts;
+    } else {
+        next_attempt_ = {};   // it has grown, and may have to at once again
     }
 }
 

@@ -43,6 +43,8 @@ public:
     CopyQueue(const CopyQueue&) = delete;
     CopyQueue& operator=(const CopyQueue&) = delete;
 
+    /// Copies that the device has led to it, or has had no room for.
+    [[nodiscard]] std::uint64_t led() const noexcept { return eswitch_->totals().copies - led_before_; }
     [[nodiscard]] const dr::Eswitch& eswitch() const noexcept { return *eswitch_; }
     /// When this returns no megaflow of the device needs copies, and no more come.
     void stop() noexcept;
@@ -65,7 +67,7 @@ private:
     static constexpr std::chrono::seconds between_attempts{1};
 
     CopyQueue(std::shared_ptr<dr::Eswitch> eswitch, unsigned frame_size) noexcept
-        : eswitch_(std::move(eswitch)), wanted_size_(frame_size) {}
+        : eswitch_(std::move(eswitch)), led_before_(eswitch_->totals().copies), wanted_size_(frame_size) {}
     [[nodiscard]] bool is_to_be_replaced() const noexcept {
         return queue_->failed() || wanted_size_.load(std::memory_order_relaxed) > frame_size_;
     }
@@ -73,6 +75,7 @@ private:
     void replace_queue() noexcept;
 
     const std::shared_ptr<dr::Eswitch> eswitch_;
+    const std::uint64_t led_before_;   ///< to a queue of the same eSwitch, whose ports had gone
     std::atomic<unsigned> wanted_size_;
     std::mutex lead_mutex_;     ///< whoever leads copies to a queue, or none there any more
     bool stopped_ = false;

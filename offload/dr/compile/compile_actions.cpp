@@ -20,6 +20,8 @@ namespace {
 constexpr std::uint16_t tpid_customer = 0x8100, tpid_service = 0x88a8;
 constexpr std::uint16_t vlan_present = 0x1000;   ///< OVS's VLAN_CFI, no bit of the wire
 constexpr std::size_t max_pushes = 2;
+/// Of one packet. Where it goes to more such ports, software has one packet rather than a copy for each.
+constexpr std::size_t most_outputs_by_software = 2;
 constexpr std::size_t most_in_front = 3;         ///< meters: each takes a level, and those behind need some too
 constexpr std::uint8_t proto_tcp = 6, proto_udp = 17, proto_icmpv6 = 58;
 
@@ -34,7 +36,7 @@ public:
     /// A path for each shape in which the packet goes somewhere, in the order in which they were found.
     std::vector<Path> run(std::span<const ovsdr_action> actions) {
         for (const ovsdr_action& action : actions) step(action);
-        if (only_copies()) refuse_copies();
+        if (only_copies() || outputs_by_software_ > most_outputs_by_software) refuse_copies();
         // A packet that is dropped is counted without its tunnel's headers too, where the device can do that.
         if (legs_.empty() && match_.in_tunnel() && caps_.counts_after_decapsulation()) (void)leg();
         for (Path& leg : legs_) {
@@ -129,6 +131,7 @@ private:
         const bool can_copy = ports_.leads_copies() && caps_.recirculates && ports_.find_tunnel(odp_port) == nullptr;
         if (!can_copy) return obstacles_.add(no_port);
         without_copies_.push_back(no_port);
+        ++outputs_by_software_;
         copy({1, {packets_.in_port, packets_.tunnel, odp_port, {}}}, "two outputs to one port");
     }
 
@@ -158,12 +161,16 @@ private:
     }
 
     /// Each packet would go up as before, and nothing be done in the device.
+    /// Packets go nowhere but up, and not only samples of them.
     [[nodiscard]] bool only_copies() const {
-        return !without_copies_.empty() && front_.empty() && std::ranges::all_of(legs_, [](const Path& leg) {
-                   return leg.vports.empty() && leg.tables.empty() &&
-                          std::ranges::all_of(leg.branches, &Path::is_copy);
-               });
+        const auto goes_on = [](const Path& leg) {
+            return !leg.vports.empty() || !leg.tables.empty() ||
+                   !std::ranges::all_of(leg.branches, [](const Path& branch) { return branch.software.has_value(); });
+        };
+        const auto copies_each = [](const Path& leg) { return std::ranges::any_of(leg.branches, &Path::is_copy); };
+        return front_.empty() && std::ranges::none_of(legs_, goes_on) && std::ranges::any_of(legs_, copies_each);
     }
+
     void refuse_copies() {
         for (Obstacle& obstacle : without_copies_) obstacles_.add(std::move(obstacle));
     }
@@ -248,13 +255,22 @@ private:
         if (!put_copies_in_front()) {
             return refuse(RejectReason::unsupported_order, "meter behind a copy of a packet that has been changed");
         }
+        const auto copies_each = [](const Front& front) {
+            const auto* copy = std::get_if<SoftwareCopy>(&front);
+            return copy != nullptr && !copy->samples();
+        };
+        if (!caps_.copies_to_table && std::ranges::any_of(front_, copies_each)) {
+            return refuse(RejectReason::device_limit, "copy to software", " (no copies to tables)");
+        }
         if (caps_.meters_end_rules && !front_.empty()) {
             const bool metered = std::holds_alternative<MeterUse>(front_.back());
             return refuse(RejectReason::device_limit,
                           metered ? StaticName("several meters") : "meter behind a copy to software",
                           " (a rule of the device ends in one)");
         }
-        if (front_.size() >= most_in_front) return refuse(RejectReason::too_many_actions, "meters");
+        if (front_.size() >= most_in_front) {
+            return refuse(RejectReason::too_many_actions, "meters, with the copies in front of them");
+        }
         front_.push_back(MeterUse{number, known->serial});
     }
 
@@ -379,6 +395,7 @@ private:
     std::vector<Path> legs_;
     std::vector<Front> front_;
     std::vector<Obstacle> without_copies_;   ///< what each copy would be if there were none
+    std::size_t outputs_by_software_ = 0;
 };
 
 }  // namespace

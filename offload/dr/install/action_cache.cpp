@@ -27,6 +27,14 @@ std::size_t mixed(std::size_t hash, std::size_t more) noexcept {
     return (hash ^ more) * 0x9E3779B97F4A7C15ULL;
 }
 
+std::size_t hash_of(const SoftwareCopy& copy) noexcept {
+    const std::size_t hash = mixed(copy.one_of, copy.work.in_port.value);
+    if (const auto* port = std::get_if<OdpPort>(&copy.work.work)) return mixed(hash, port->value);
+    const auto& actions = std::get<SoftwareWork::Actions>(copy.work.work);
+    const std::string_view bytes(reinterpret_cast<const char*>(actions.data()), actions.size());
+    return mixed(hash, std::hash<std::string_view>{}(bytes));
+}
+
 /// Equal paths have equal hashes.
 std::size_t hash_of(const Path& path) noexcept {
     const Changes& changes = path.changes;
@@ -39,7 +47,7 @@ std::size_t hash_of(const Path& path) noexcept {
     for (const TableKey table : path.tables) hash = mixed(hash, table.recirc_id);
     for (const Path& branch : path.branches) hash = mixed(hash, hash_of(branch));
     if (path.meter) hash = mixed(hash, path.meter->number);
-    if (path.software) hash = mixed(hash, path.software->work.in_port.value);
+    if (path.software) hash = mixed(hash, hash_of(*path.software));
     return hash;
 }
 

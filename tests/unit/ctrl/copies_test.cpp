@@ -127,6 +127,22 @@ TEST_F(CopiesTest, ACopyWhoseMegaflowHasGoneIsCounted) {
     EXPECT_EQ(report().at(0).at("done"), 0);
 }
 
+TEST_F(CopiesTest, ADeviceThatComesIsSeenWhileCopiesOfAnotherWait) {
+    auto opened = slowpath::CopyQueue::open(eswitch_, 2048);
+    ASSERT_TRUE(opened) << opened.error().what;
+    const auto another = std::make_shared<DeviceCopies>(std::move(*opened));
+    copy_queues().add(another);
+    for (const auto& its : {FakeVerbs::queues().front(), FakeVerbs::queues().back()}) {
+        ASSERT_TRUE(its->deliver(Bytes(60, 7), unknown_tag));
+    }
+    (void)receive();
+    (void)receive();
+    EXPECT_EQ(copies_->without_work, 1U);
+    EXPECT_EQ(another->without_work, 1U);
+    another->queue->stop();
+    copy_queues().remove(*another);
+}
+
 TEST_F(CopiesTest, ADeviceThatGoesWaitsForNobody) {
     const std::size_t queues = FakeVerbs::queues().size();
     go();

@@ -50,7 +50,7 @@ TEST(CompileMeter, SeveralAreMetOneAfterTheOther) {
               "meter 3 (13), dest_table (exceeding: drop; dest_array [dest_vport 1, dest_table ("
               "pop_vlan, dest_table (push_vlan 0x8100 vid 6 pcp 0, dest_vport 2))])))");
     EXPECT_EQ(metered(MegaflowBuilder().ipv4().meter(1).meter(2).meter(3).meter(4).output(2)),
-              "too many actions: meters");
+              "too many actions: meters, with the copies in front of them");
 }
 
 /// A device of this generation counts packets from the wire when their tags are off.
