@@ -23,6 +23,7 @@
 #include "offload/dr/eswitch.hpp"
 #include "offload/dr/flow_map.hpp"
 #include "offload/dr/megaflow_store.hpp"
+#include "offload/dr/nic/held_mark.hpp"
 #include "offload/dr/nic/mark_table.hpp"
 #include "offload/dr/nic/nic_plan.hpp"
 #include "offload/dr/nic/plain_function.hpp"
@@ -102,7 +103,7 @@ private:
 
         const Ufid ufid;
         StoredMegaflow megaflow;
-        std::uint32_t mark = no_mark;   ///< the caller's
+        HeldMark mark;                  ///< outlives the tag that stands for it
         std::uint16_t neighbourhood = 0;
         Installation now;
         std::unique_ptr<const NicPlan> plan;   ///< of `now`
