@@ -85,6 +85,7 @@ public:
     using Eswitch::reasons;
     std::vector<ReasonCount> reasons(std::span<const InSoftware> in_software) const override;
     Totals totals() const noexcept override;
+    std::vector<TableUse> table_use() const override;
 
     std::uint32_t mark_of(std::uint32_t tag) const noexcept override { return marks_.mark_of(tag); }
     Result<void> set_up(bool up) noexcept override;
@@ -159,7 +160,7 @@ private:
     [[nodiscard]] Result<void> attach(const PortSpec& spec);
     void map_port() noexcept;
     void detach_locked() noexcept;
-    [[nodiscard]] std::uint64_t misses() const noexcept;
+    [[nodiscard]] std::uint64_t sent_up() const noexcept;
 
     [[nodiscard]] static FlowStats stats_of(const Flow& flow) noexcept;
     [[nodiscard]] std::string rule_text(const Flow& flow) const;

@@ -296,6 +296,30 @@ TEST_F(NicFunctionTest, RefusesWhatItCannotTellExactly) {
     EXPECT_TRUE(std::holds_alternative<Reject>(put(sending(), other_ufid, PlainFunction::no_mark)));
 }
 
+TEST_F(NicFunctionTest, WhatIsMarkedHasNotMissed) {
+    ASSERT_TRUE(open());
+    ASSERT_TRUE(installed(put(sending())));
+    FakeProvider::count(counter_in(megaflow_rules().at(0)), 5, 500);
+    for (const auto& rule : FakeProvider::rules()) {
+        if (rule.table == "NIC_RX level 3") FakeProvider::count(counter_in(rule.actions), 7, 700);
+    }
+    EXPECT_EQ(eswitch_->totals().misses, 2U);
+}
+
+TEST_F(NicFunctionTest, TellsWhatItsTablesHold) {
+    ASSERT_TRUE(open());
+    const auto rules_in = [&](const std::string& domain, std::uint32_t level) {
+        for (const auto& use : eswitch_->table_use()) {
+            if (use.domain == domain && use.level == level) return use.rules;
+        }
+        return std::uint64_t{0};
+    };
+    const std::uint64_t before = rules_in("NIC_RX", 2);
+    ASSERT_TRUE(installed(put(sending())));
+    EXPECT_EQ(rules_in("NIC_RX", 2), before + 1);
+    EXPECT_EQ(rules_in("NIC_TX", 1), 1U);
+}
+
 TEST_F(NicFunctionTest, WhatIsPolicedComesUp) {
     ASSERT_TRUE(open());
     ASSERT_TRUE(installed(put(dropping())));
