@@ -193,6 +193,17 @@ def test_a_ports_vlan_is_taken_off_and_put_on_by_the_nic(workspace: Workspace) -
             return set(moved) <= set(seen.frames)
 
         wait_until(arrives_moved, PATIENCE, "the tag outside of the second port is the new one")
+    # A port that is down stays down.
+    lab.switch.ofctl("mod-port", BRIDGE, second.port, "down")
+    lab.switch.vsctl("set", "interface", second.port, f"options:vlan={VLAN}")
+    before = done(lab, second).received_down
+
+    def drops_more() -> bool:
+        send_frames(second.namespace, second.device, datagrams(second, first, 20, VLAN))
+        return done(lab, second).received_down >= before + 20
+
+    assert f"VLAN {VLAN}" in lab.switch.appctl("dr/show")
+    wait_until(drops_more, PATIENCE, "NIC_RX drops and counts")
     assert lab.switch.interface(second.port, "error") is None
     assert_alive(lab)
 
