@@ -10,7 +10,7 @@
 
 #include "ctrl/all_devices.hpp"
 #include "ctrl/port.hpp"
-#include "offload/dr/nic/mark_table.hpp"
+#include "offload/dr/nic/held_mark.hpp"
 #include "offload/dr/nic/plain_function.hpp"
 
 using namespace ovsdr;
@@ -101,7 +101,9 @@ bool ovsdr_missed_in(const ovsdr_port* port, std::uint32_t tag, ovsdr_missed* mi
     return true;
 }
 
-void ovsdr_on_mark_gone(void (*gone)(std::uint32_t)) noexcept { dr::on_mark_gone(gone); }
+void ovsdr_on_marks(void (*hold)(std::uint32_t), void (*let_go)(std::uint32_t)) noexcept {
+    dr::on_marks({.hold = hold, .let_go = let_go});
+}
 
 bool ovsdr_lacks_tunnel_flows() noexcept { return all_devices().take_added(); }
 

@@ -42,8 +42,9 @@ enum ovsdr_put_outcome { OVSDR_PUT_INSTALLED, OVSDR_PUT_REJECTED, OVSDR_PUT_FAIL
 enum ovsdr_put_outcome ovsdr_flow_put(struct ovsdr_port *, const struct ovsdr_ufid *, const struct ovsdr_megaflow *,
                                       uint16_t neighbourhood, uint32_t mark, char **error) OVSDR_NOEXCEPT;
 
-/* Has `gone` called with each mark that packets do not come up with any more, by the thread that took it back. */
-void ovsdr_on_mark_gone(void (*gone)(uint32_t mark)) OVSDR_NOEXCEPT;
+/* Has `hold` called with a mark before packets can come up with it, and `let_go`, as often, when none can any more. In
+ * any thread. Once, before the first megaflow. */
+void ovsdr_on_marks(void (*hold)(uint32_t mark), void (*let_go)(uint32_t mark)) OVSDR_NOEXCEPT;
 
 /* Whether a device has been told of the ufid, with or without a rule. */
 bool ovsdr_flow_known(const struct ovsdr_port *, const struct ovsdr_ufid *) OVSDR_NOEXCEPT;

@@ -434,17 +434,34 @@ void ovsdr_port_get_state(const ovsdr_port* port, ovsdr_port_state* state) noexc
     state->link_up = port->state.link_up;
 }
 
+namespace {
+
+/// The device counts for the vport's owner: what it has sent is what the port receives. A plain function is the port.
+dr::VportStats as_the_port_sees(const dr::VportStats& owner, bool is_owner) {
+    if (is_owner) return owner;
+    return {.received_packets = owner.sent_packets,
+            .received_bytes = owner.sent_bytes,
+            .sent_packets = owner.received_packets,
+            .sent_bytes = owner.received_bytes,
+            .receive_errors = owner.send_errors,
+            .send_errors = owner.receive_errors};
+}
+
+}  // namespace
+
 int ovsdr_port_get_stats(const ovsdr_port* port, ovsdr_port_stats* stats) noexcept {
-    auto vport = dr::query_vport_stats(port->eswitch(), port->vport);
-    if (!vport) return vport.error().code;
+    dr::PlainFunction* const function = port->eswitch().plain_function();
+    const auto queried = dr::query_vport_stats(port->eswitch(), port->vport);
+    if (!queried) return queried.error().code;
+    const dr::VportStats vport = as_the_port_sees(*queried, function != nullptr);
     const slowpath::SlowPathStats slow_path = port->slow_path->stats();
     const slowpath::QueueStats& queue = slow_path.queue;
-    *stats = {.rx_packets = vport->sent_packets,
-              .rx_bytes = vport->sent_bytes,
-              .rx_errors = vport->send_errors,
-              .tx_packets = vport->received_packets,
-              .tx_bytes = vport->received_bytes,
-              .tx_errors = vport->receive_errors,
+    *stats = {.rx_packets = vport.received_packets,
+              .rx_bytes = vport.received_bytes,
+              .rx_errors = vport.receive_errors,
+              .tx_packets = vport.sent_packets,
+              .tx_bytes = vport.sent_bytes,
+              .tx_errors = vport.send_errors,
               .slow_path_rx = queue.received,
               .slow_path_rx_errors = queue.receive_errors,
               .slow_path_rx_missed = slow_path.receive_missed,
@@ -458,7 +475,7 @@ int ovsdr_port_get_stats(const ovsdr_port* port, ovsdr_port_stats* stats) noexce
               .nic_rx_down = 0,
               .nic_tx_sent = 0,
               .nic_tx_down = 0};
-    if (dr::PlainFunction* const function = port->eswitch().plain_function()) {
+    if (function != nullptr) {
         const auto counts = function->counts();
         stats->function = true;
         stats->nic_rx_dropped = counts.received_dropped;

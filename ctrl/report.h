@@ -19,7 +19,7 @@ struct ovsdr_datapath_port {
     const char *name, *type;    /* of the interface */
     enum ovsdr_offered offered; /* dr ports to their device, tunnel ports to all */
     uint64_t megaflows;         /* that come in by it */
-    uint64_t software_packets;  /* of flows that are not offloaded */
+    uint64_t software_packets;  /* of flows that are not offloaded, or whose actions are not */
 };
 
 /* A flow of the datapath that devices were offered, and none has now. */

@@ -138,6 +138,13 @@ add_software_flow(struct ovsdr_datapath *datapath, size_t *allocated, const ovs_
     };
 }
 
+/* Its packets are marked in the NIC, and software does what it says. */
+static bool
+is_partial(const struct dpif_flow *flow)
+{
+    return flow->attrs.offloaded && flow->attrs.dp_layer && !strcmp(flow->attrs.dp_layer, "ovs");
+}
+
 /* Each thread's own ones, as dpctl/dump-flows and the devices have them, equal ones of two threads too. */
 static void
 count_megaflows(struct ovsdr_datapath *datapath, struct dpif *dpif)
@@ -154,11 +161,11 @@ count_megaflows(struct ovsdr_datapath *datapath, struct dpif *dpif)
 
         port->megaflows++;
         datapath->packets += flow.stats.n_packets;
-        if (!flow.attrs.offloaded) {
+        if (!flow.attrs.offloaded || is_partial(&flow)) {
             port->software_packets += software;
-            if (in_devices.offered) {
-                add_software_flow(datapath, &allocated, &in_devices.mega_ufid, software);
-            }
+        }
+        if (!flow.attrs.offloaded && in_devices.offered) {
+            add_software_flow(datapath, &allocated, &in_devices.mega_ufid, software);
         }
     }
     dpif_flow_dump_thread_destroy(thread);

@@ -15,7 +15,6 @@
 #include "netdev-offload.h"
 #include "openvswitch/match.h"
 #include "openvswitch/vlog.h"
-#include "shim/flow_mark.h"
 #include "shim/flow_watch.h"
 #include "shim/megaflow.h"
 #include "shim/netdev_dr.h"
@@ -206,8 +205,6 @@ dr_flow_put(struct netdev *netdev, struct match *match, struct nlattr *actions, 
     /* dpif-netdev looks whether the flow is dead before it calls us, and another thread may have deleted it since. */
     if (flow_of(ufid)->dead) {
         error = ENOENT;
-    } else if (flow_mark_rests(mark)) {
-        error = EAGAIN;
     } else {
         const struct dp_netdev_flow *left = flow_watch_left(netdev, ufid);
         struct ovsdr_flow_stats last;

@@ -14,6 +14,7 @@
 #include "dpif-netdev-private-dpcls.h"
 #include "dpif-netdev-private-dpif.h"
 #include "flow.h"
+#include "id-fpool.h"
 #include "mpsc-queue.h"
 #include "netdev-offload.h"
 #include "odp-util.h"
@@ -22,6 +23,7 @@
 #include "shim/classifier.h"
 #include "shim/copies.h"
 #include "shim/deletion.h"
+#include "shim/flow_mark.h"
 #include "shim/flow_watch.h"
 #include "shim/gate.h"
 #include "shim/mega_ufid.h"
@@ -238,6 +240,13 @@ void
 odp_flow_key_hash(const void *key, size_t size, ovs_u128 *hash)
 {
     mega_ufid_hash(key, size, hash);
+}
+
+/* Within libopenvswitch: its only caller is dpif-netdev, for the mark of a megaflow that it has deleted. */
+void
+id_fpool_free_id(struct id_fpool *pool, unsigned int user, uint32_t id)
+{
+    flow_mark_free(pool, user, id);
 }
 
 /* Within libopenvswitch: dpif-netdev's offload threads look into their queues, and sleep while they are empty. */

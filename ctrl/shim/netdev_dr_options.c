@@ -2,7 +2,9 @@
  * is the function itself, options:vlan of such a function, and options:n_rxq.
  *
  * A vport is opened when the options are set, so that what is wrong shows in `ovs-vsctl show`. Other options later open
- * the new vport before they close the old one: when the new one cannot be had, the interface keeps what it has.
+ * the new vport before they close the old one: when the new one cannot be had, the netdev keeps what it has. A function
+ * is one port, so that its own must be closed first, and is gone then. It comes to the same: the bridge deletes a port
+ * whose options are refused.
  */
 #include <config.h>
 
@@ -169,6 +171,34 @@ is_in_the_way(const struct netdev_dr *dev, const struct dr_options *wanted)
     return dev->port && dev->function && wanted->function && !strcmp(dev->device, wanted->device);
 }
 
+/* The rules that keep a function down go with its port. */
+static bool
+is_function_down(const struct netdev_dr *dev)
+{
+    struct ovsdr_port_state state;
+
+    ovsdr_port_get_state(dev->port, &state);
+    return !state.admin_up;
+}
+
+static int
+open_function_again(struct netdev_dr *dev, const struct dr_options *wanted, struct ovsdr_port **port, char **message)
+{
+    bool down = is_function_down(dev);
+    int error;
+
+    port_del_flows_go(&dev->up);
+    netdev_dr_close_port(dev);
+    error = open_port(dev, wanted, port, message);
+    if (!error && down) {
+        error = ovsdr_port_set_admin_state(*port, false);
+        if (error) {
+            ovsdr_port_close(*port);
+        }
+    }
+    return error;
+}
+
 /* Again, too, when it could not be had before. */
 static void
 ask_for_n_rxq(struct netdev_dr *dev, unsigned int n_rxq)
@@ -202,11 +232,8 @@ netdev_dr_set_config(struct netdev *netdev, const struct smap *args, char **errp
     if (is_in_force(dev, &options)) {
         return 0;
     }
-    if (is_in_the_way(dev, &options)) {
-        port_del_flows_go(netdev);
-        netdev_dr_close_port(dev);
-    }
-    error = open_port(dev, &options, &port, &message);
+    error = is_in_the_way(dev, &options) ? open_function_again(dev, &options, &port, &message)
+                                         : open_port(dev, &options, &port, &message);
     if (error) {
         VLOG_WARN_BUF(errp, "%s: %s", name, message ? message : ovs_strerror(error));
         free(message);

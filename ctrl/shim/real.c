@@ -8,6 +8,7 @@
 #include "dpif-netdev-private-dpcls.h"
 #include "dpif-netdev-private-dpif.h"
 #include "flow.h"
+#include "id-fpool.h"
 #include "mpsc-queue.h"
 #include "netdev.h"
 #include "odp-util.h"
@@ -161,6 +162,12 @@ void
 real_odp_flow_key_hash(const void *key, size_t size, ovs_u128 *hash)
 {
     REAL(odp_flow_key_hash)(key, size, hash);
+}
+
+void
+real_id_fpool_free_id(struct id_fpool *pool, unsigned int user, uint32_t id)
+{
+    REAL(id_fpool_free_id)(pool, user, id);
 }
 
 struct mpsc_queue_node *

@@ -20,6 +20,7 @@ struct dpcls;
 struct dpcls_rule;
 struct flow;
 struct flowmap;
+struct id_fpool;
 struct mpsc_queue;
 struct mpsc_queue_node;
 struct netdev;
@@ -55,6 +56,8 @@ bool real_dpcls_lookup(struct dpcls *, const struct netdev_flow_key *keys[], str
 
 void real_flow_wc_map(const struct flow *, struct flowmap *);
 void real_odp_flow_key_hash(const void *key, size_t size, ovs_u128 *hash);
+
+void real_id_fpool_free_id(struct id_fpool *, unsigned int user, uint32_t id);
 
 struct mpsc_queue_node *real_mpsc_queue_tail(struct mpsc_queue *);
 void real_mpsc_queue_insert(struct mpsc_queue *, struct mpsc_queue_node *);

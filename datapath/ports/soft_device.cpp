@@ -172,12 +172,30 @@ VportCounters SoftDevice::Link::counters() const noexcept {
     return counters;
 }
 
+namespace {
+
+/// A plain function has sent what its wire's owner has received.
+VportCounters from_the_other_end(const VportCounters& wire) {
+    VportCounters counters{};
+    counters.received_packets = wire.sent_packets;
+    counters.received_bytes = wire.sent_bytes;
+    counters.sent_packets = wire.received_packets;
+    counters.sent_bytes = wire.received_bytes;
+    counters.receive_drops = wire.send_drops + wire.overruns;
+    counters.send_drops = wire.receive_drops + wire.oversize;
+    counters.down = wire.down;
+    return counters;
+}
+
+}  // namespace
+
 int SoftDevice::counters(VportId id, VportCounters& counters) const {
     const std::lock_guard lock(mutex_);
     const Vport* vport = find(itself(id));
     if (vport == nullptr) return ENOENT;
     counters = {};
     for (const Link& link : vport->links) add(counters, link.counters());
+    if (itself(id) != id) counters = from_the_other_end(counters);
     return 0;
 }
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 import json
 import re
+import threading
 from dataclasses import dataclass
 from typing import Iterator
 
@@ -192,6 +193,17 @@ def test_a_ports_vlan_is_taken_off_and_put_on_by_the_nic(workspace: Workspace) -
             return set(moved) <= set(seen.frames)
 
         wait_until(arrives_moved, PATIENCE, "the tag outside of the second port is the new one")
+    # A port that is down stays down.
+    lab.switch.ofctl("mod-port", BRIDGE, second.port, "down")
+    lab.switch.vsctl("set", "interface", second.port, f"options:vlan={VLAN}")
+    before = done(lab, second).received_down
+
+    def drops_more() -> bool:
+        send_frames(second.namespace, second.device, datagrams(second, first, 20, VLAN))
+        return done(lab, second).received_down >= before + 20
+
+    assert f"VLAN {VLAN}" in lab.switch.appctl("dr/show")
+    wait_until(drops_more, PATIENCE, "NIC_RX drops and counts")
     assert lab.switch.interface(second.port, "error") is None
     assert_alive(lab)
 
@@ -209,8 +221,117 @@ def test_a_port_that_is_down_drops_both_ways_in_the_nic(functions: FunctionLab) 
     assert done(lab, first).sent_up == before.sent_up
     lab.switch.ofctl("mod-port", BRIDGE, first.port, "up")
     wait_until(lambda: ping(first.namespace, second.address, count=1).received == 1, PATIENCE, "it passes again")
-    custom = lab.switch.interface(first.port, "statistics")
-    assert isinstance(custom, dict)
+
+
+def custom_statistics(lab: Lab, guest: Guest) -> dict[str, int]:
+    shown = lab.switch.interface(guest.port, "statistics")
+    assert isinstance(shown, dict)
+    return {name: value for name, value in shown.items() if name.startswith("nic_")}
+
+
+def wait_statistics(lab: Lab, guest: Guest, expected: dict[str, int]) -> None:
+    """vswitchd writes them every few seconds."""
+    lab.switch.vsctl("set", "Open_vSwitch", ".", "other_config:stats-update-interval=5000")
+    try:
+        wait_until(lambda: custom_statistics(lab, guest) == expected, PATIENCE, "the statistics are those")
+    except TimeoutError:
+        assert custom_statistics(lab, guest) == expected
+
+
+def test_the_interfaces_statistics_say_what_nic_rx_and_nic_tx_did(functions: FunctionLab) -> None:
+    lab, (first, second) = functions, functions.guests
+    lab.switch.add_flows(BRIDGE, [*BOTH_WAYS, "priority=40000,in_port=1,udp,actions=drop"])
+    assert_reaches(first, second)
+    with stream(first, second, rate=200, limit=60) as traffic:
+        traffic.join()
+    lab.switch.ofctl("mod-port", BRIDGE, first.port, "down")
+    wait_until(lambda: ping(first.namespace, second.address, count=1).received == 0, PATIENCE, "nothing passes")
+    with stream(first, second, rate=200, limit=40) as traffic:
+        traffic.join()
+    wait_until(lambda: done(lab, first).received_down >= 40, PATIENCE, "NIC_RX drops and counts")
+    nic = done(lab, first)
+    assert nic.dropped > 0 and nic.sent > 0 and nic.marked > 0
+    wait_statistics(lab, first, {"nic_rx_megaflow_drops": nic.dropped, "nic_rx_marked_packets": nic.marked,
+                                 "nic_rx_down_drops": nic.received_down, "nic_tx_packets": nic.sent,
+                                 "nic_tx_down_drops": nic.sent_down})
+
+
+def partial_flows(lab: Lab, guest: Guest) -> int:
+    return sum((flow.offloaded, flow.layer) == PARTIAL and f"in_port({guest.port})" in flow.match
+               for flow in stats.megaflows(lab.switch))
+
+
+class Repeated:
+    """Sends the frames again and again, as long as it is entered."""
+
+    def __init__(self, source: Guest, frames: list[bytes]) -> None:
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(source, frames), daemon=True)
+
+    def __enter__(self) -> "Repeated":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        self._thread.join()
+
+    def _run(self, source: Guest, frames: list[bytes]) -> None:
+        while not self._end.wait(0.002):
+            send_frames(source.namespace, source.device, frames)
+
+
+def test_a_packet_gets_its_own_flows_actions_while_megaflows_come_and_go(workspace: Workspace) -> None:
+    """dpif-netdev gives the numbers of megaflows that it has deleted to others at once."""
+    lab = FunctionLab(workspace)
+    lab.wire_all(vms=3, uplink=False)
+    lab.fix_neighbours()
+    lab.start(fail_mode="secure")
+    first, *targets = lab.guests
+    by_target = [[udp_frame(first.mac, target.mac, first.address, target.address, bytes(58), target_port=port)
+                  for port in range(8000 + number, 8064, 2)] for number, target in enumerate(targets)]
+    frames = [frame for pair in zip(*by_target) for frame in pair]
+    lab.switch.add_flows(BRIDGE, [f"in_port=1,udp,tp_dst={port},actions=output:{2 + port % 2}"
+                                  for port in range(8000, 8064)])
+    with targets[0].capture() as even, targets[1].capture() as odd, Repeated(first, frames):
+        for _ in range(20):
+            wait_until(lambda: partial_flows(lab, first) == len(frames), PATIENCE, "all megaflows are marked (again)")
+            for _ in range(3):
+                lab.switch.appctl("revalidator/purge")
+        marked = done(lab, first).marked
+        wait_until(lambda: done(lab, first).marked >= marked + len(frames), PATIENCE, "the marks are used")
+    assert set(by_target[0]) <= set(even.frames) and not set(by_target[1]) & set(even.frames)
+    assert set(by_target[1]) <= set(odd.frames) and not set(by_target[0]) & set(odd.frames)
+    assert_alive(lab)
+
+
+def test_megaflows_that_wait_for_room_do_not_stop_ovs(functions: FunctionLab) -> None:
+    """A thread of our own puts them in, and takes out what does not fit; OVS's threads need not wait for it."""
+    lab, (first, second) = functions, functions.guests
+    device = device_of(first)
+
+    def limit(rules: int | str) -> None:
+        lab.nic.drnic("limits", "--device", device, f"rules={rules}")
+
+    lab.switch.add_flows(BRIDGE, [f"in_port=1,udp,tp_dst={port},actions=output:2" for port in range(8000, 8064)])
+    frames = [udp_frame(first.mac, second.mac, first.address, second.address, bytes(58), target_port=port)
+              for port in range(8000, 8064)]
+    taken = json.loads(lab.nic.drnic("limits", "--device", device, "--json"))["devices"][0]["limits"]["rules"]["taken"]
+    limit(int(taken) + 20)
+    with second.capture() as seen:
+        def arrive() -> bool:
+            send_frames(first.namespace, first.device, frames)
+            return set(frames) <= set(seen.frames) and 0 < partial_flows(lab, first) < len(frames)
+        wait_until(arrive, PATIENCE, "some are marked and all arrive")
+        limit("none")
+
+        def all_marked() -> bool:
+            send_frames(first.namespace, first.device, frames)
+            return partial_flows(lab, first) == len(frames)
+        wait_until(all_marked, PATIENCE, "the others are put in when there is room")
+    # A change of the datapath waits for a grace period.
+    lab.switch.vsctl("add-port", BRIDGE, "inside", "--", "set", "interface", "inside", "type=internal", timeout=10)
+    lab.switch.vsctl("del-port", BRIDGE, "inside", timeout=10)
 
 
 def test_what_cannot_be_says_why(functions: FunctionLab) -> None:

@@ -3,11 +3,11 @@
 
 #include <deque>
 #include <functional>
-#include <map>
 #include <set>
 #include <utility>
 
 #include "offload/dr/install/pipeline.hpp"
+#include "offload/dr/table_use.hpp"
 
 namespace ovsdr::dr {
 
@@ -186,21 +186,10 @@ std::string Pipeline::text() const {
 }
 
 std::vector<Eswitch::TableUse> Pipeline::use() const {
-    std::map<std::pair<std::string, std::uint32_t>, Eswitch::TableUse> by_level;
-    for (const TableView& view : views()) {
-        const Table& table = view.table->table();
-        const std::string domain = name_of(table.domain()->type());
-        const Eswitch::TableUse none{.domain = domain, .level = table.level()};
-        Eswitch::TableUse& use = by_level.try_emplace({domain, table.level()}, none).first->second;
-        ++use.tables;
-        for (const MatcherSet::Row& row : view.table->rows()) {
-            ++use.matchers;
-            use.rules += row.rules;
-        }
-    }
-    std::vector<Eswitch::TableUse> uses;
-    for (auto& [key, use] : by_level) uses.push_back(std::move(use));
-    return uses;
+    const auto shown = views();   // keeps the tables
+    std::vector<const MatcherSet*> tables;
+    for (const TableView& view : shown) tables.push_back(view.table.get());
+    return table_use_of(tables);
 }
 
 void Pipeline::draw(Graph& graph, const FlowStats& misses) const {

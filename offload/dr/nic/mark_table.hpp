@@ -17,10 +17,6 @@
 
 namespace ovsdr::dr {
 
-/// Called with each mark that mark_of() gives out no more, by the thread that took it back. For callers whose own
-/// readers may have just read it. One for the process, before the first mark.
-void on_mark_gone(void (*gone)(std::uint32_t mark)) noexcept;
-
 class MarkTable {
 public:
     static constexpr std::uint32_t length = 1 << 16;
@@ -41,8 +37,6 @@ public:
     }
 
 private:
-    [[nodiscard]] std::uint32_t exchange(std::uint32_t tag, std::uint32_t mark) noexcept;
-
     /// The tag, then the mark.
     std::unique_ptr<std::atomic<std::uint64_t>[]> slots_;
     std::mutex mutex_;

@@ -199,13 +199,13 @@ PutOutcome NicFunction::put_marked(const Ufid& ufid, const ovsdr_megaflow& megaf
     Flow& flow = shard.flows.get(ufid);
     flow.megaflow = StoredMegaflow(megaflow, parts_);
     flow.neighbourhood = neighbourhood;
-    flow.mark = mark;
+    const HeldMark before = std::exchange(flow.mark, HeldMark(mark));   // its tag may stand for it until we are through
     return bring_up_to_date(flow, true);
 }
 
 Compiled<NicPlan> NicFunction::compiled(const Flow& flow) const noexcept {
     auto plan = compile_for_function(flow.megaflow.restore(), port_map_, caps_);
-    if (plan && !plan->drops && flow.mark == no_mark) {
+    if (plan && !plan->drops && flow.mark.number() == no_mark) {
         return tl::unexpected(Reject{{{RejectReason::unsupported_action, "no mark for its packets"}}});
     }
     return plan;
@@ -218,7 +218,7 @@ PutOutcome NicFunction::bring_up_to_date(Flow& flow, bool in_line) noexcept {
     if (auto plan = compiled(flow); !plan) {
         outcome = std::move(plan.error());
     } else if (flow.now.rule && *flow.plan == *plan) {
-        if (flow.now.tag != 0) marks_.change(flow.now.tag, flow.mark);
+        if (flow.now.tag != 0) marks_.change(flow.now.tag, flow.mark.number());
     } else if (in_line && !flow.now.rule && backlog_.is_full()) {
         asked = false;
         outcome = backlog_.full();
@@ -261,7 +261,7 @@ Result<NicFunction::Installation> NicFunction::make_installation(Flow& flow, con
     auto made = take(next.counter, counters.acquire(0, true, flow.neighbourhood));
     if (!made) return tl::unexpected(std::move(made.error()));
     if (!plan.drops) {
-        const auto tag = marks_.take(flow.mark);
+        const auto tag = marks_.take(flow.mark.number());
         if (!tag) {
             return tl::unexpected(Error{ENOSPC, fmt::format("{} megaflows are marked already", MarkTable::length),
                                         "flow tag"});

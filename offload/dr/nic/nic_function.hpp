@@ -23,6 +23,7 @@
 #include "offload/dr/eswitch.hpp"
 #include "offload/dr/flow_map.hpp"
 #include "offload/dr/megaflow_store.hpp"
+#include "offload/dr/nic/held_mark.hpp"
 #include "offload/dr/nic/mark_table.hpp"
 #include "offload/dr/nic/nic_plan.hpp"
 #include "offload/dr/nic/plain_function.hpp"
@@ -84,6 +85,7 @@ public:
     using Eswitch::reasons;
     std::vector<ReasonCount> reasons(std::span<const InSoftware> in_software) const override;
     Totals totals() const noexcept override;
+    std::vector<TableUse> table_use() const override;
 
     std::uint32_t mark_of(std::uint32_t tag) const noexcept override { return marks_.mark_of(tag); }
     Result<void> set_up(bool up) noexcept override;
@@ -102,7 +104,7 @@ private:
 
         const Ufid ufid;
         StoredMegaflow megaflow;
-        std::uint32_t mark = no_mark;   ///< the caller's
+        HeldMark mark;                  ///< outlives the tag that stands for it
         std::uint16_t neighbourhood = 0;
         Installation now;
         std::unique_ptr<const NicPlan> plan;   ///< of `now`
@@ -158,7 +160,7 @@ private:
     [[nodiscard]] Result<void> attach(const PortSpec& spec);
     void map_port() noexcept;
     void detach_locked() noexcept;
-    [[nodiscard]] std::uint64_t misses() const noexcept;
+    [[nodiscard]] std::uint64_t sent_up() const noexcept;
 
     [[nodiscard]] static FlowStats stats_of(const Flow& flow) noexcept;
     [[nodiscard]] std::string rule_text(const Flow& flow) const;

@@ -1,8 +1,11 @@
 // What people are told of a plain function.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "offload/dr/device/leak.hpp"
 #include "offload/dr/nic/nic_function.hpp"
+#include "offload/dr/table_use.hpp"
 
 namespace ovsdr::dr {
 
@@ -49,7 +52,7 @@ void draw(Graph& graph, const Tables& tables, const char* from, const char* end)
 
 }  // namespace
 
-std::uint64_t NicFunction::misses() const noexcept {
+std::uint64_t NicFunction::sent_up() const noexcept {
     return past_misses_ + (port_ != nullptr ? ReceiveSide::led_up(port_->queue) : 0);
 }
 
@@ -68,10 +71,13 @@ PlainFunction::Counts NicFunction::counts() noexcept {
 Eswitch::Totals NicFunction::totals() const noexcept {
     drop_counters_->bring_up_to_date();
     const FlowStats dropped = drop_counters_->total();
+    // What is marked is sent up later: the other way round, packets under way would be too many.
+    mark_counters_->bring_up_to_date();
+    const std::uint64_t marked = mark_counters_->total().packets;
     std::uint64_t up = 0;
     {
         const std::lock_guard changes(port_changes_);
-        up = misses();
+        up = sent_up();
     }
     const std::lock_guard lock(kept_mutex_);
     return {reasons_.count(ReasonTable::Kind::offloaded),
@@ -79,8 +85,15 @@ Eswitch::Totals NicFunction::totals() const noexcept {
             reasons_.count(ReasonTable::Kind::failed),
             dropped.packets,
             dropped.bytes,
-            up,
+            up - std::min(up, marked),
             kept_.size()};
+}
+
+std::vector<Eswitch::TableUse> NicFunction::table_use() const {
+    std::vector<const MatcherSet*> tables;
+    for (const auto& [name, table] : receive_->tables()) tables.push_back(table);
+    for (const auto& [name, table] : send_->tables()) tables.push_back(table);
+    return table_use_of(tables);
 }
 
 std::string NicFunction::rule_text(const Flow& flow) const {
@@ -132,13 +145,18 @@ std::vector<Eswitch::ReasonCount> NicFunction::reasons(std::span<const InSoftwar
 std::string NicFunction::show(bool verbose, const PortNames& names) const {
     const Totals sums = totals();
     const Counts done = const_cast<NicFunction*>(this)->counts();   // the device is asked
+    std::uint64_t up = 0;
+    {
+        const std::lock_guard changes(port_changes_);
+        up = sent_up();
+    }
     std::string text = fmt::format(
         "device {}: steering format {}, a plain function without an eSwitch, {}\n"
         "megaflows: {} offloaded, {} rejected, {} failed\n"
         "NIC_RX: {} packets dropped by megaflows, {} marked, {} sent up, {} dropped while down\n"
         "NIC_TX: {} packets sent, {} dropped while down\n",
         device(), caps_.steering_format, is_up() ? "up" : "down", sums.offloaded, sums.rejected, sums.failed,
-        done.received_dropped, done.received_marked, sums.misses, done.received_down, done.sent, done.sent_down);
+        done.received_dropped, done.received_marked, up, done.received_down, done.sent, done.sent_down);
     if (leaked_objects() != 0) text += fmt::format("objects that the device would not destroy: {}\n", leaked_objects());
     {
         const std::lock_guard changes(port_changes_);

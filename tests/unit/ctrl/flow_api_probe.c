@@ -16,6 +16,7 @@
 #include "shim/flow_mark.h"
 #include "shim/flow_watch.h"
 #include "shim/netdev_dr.h"
+#include "shim/real.h"
 #include "util.h"
 
 /* A dr port's, or one that OVS made. */
@@ -145,10 +146,40 @@ probe_marks_init(void)
     flow_mark_init();
 }
 
+static size_t n_marks_back;
+
+/* Ahead of the daemon's, which is not linked. */
+void
+real_id_fpool_free_id(struct id_fpool *pool OVS_UNUSED, unsigned int user OVS_UNUSED, uint32_t id OVS_UNUSED)
+{
+    n_marks_back++;
+}
+
+void
+probe_mark_free(uint32_t mark)
+{
+    flow_mark_free(NULL, 0, mark);
+}
+
+size_t
+probe_marks_back(void)
+{
+    size_t n = n_marks_back;
+
+    n_marks_back = 0;
+    return n;
+}
+
 void
 probe_quiesce(void)
 {
-    ovsrcu_quiesce();
+    ovsrcu_barrier();
+}
+
+bool
+probe_is_quiescent(void)
+{
+    return ovsrcu_is_quiescent();
 }
 
 static unsigned int packets_freed;

@@ -49,9 +49,16 @@ struct probe_recovered {
 struct probe_recovered probe_recover(struct probe_netdev *, uint32_t tag);
 struct probe_recovered probe_recover_packet(struct probe_netdev *, uint32_t tag, const uint8_t *, size_t size);
 
-/* Has the provider told of marks that rest; and what every thread of OVS's does now and then. */
+/* Has the provider told of marks that are held. dpif-netdev frees a mark; how many are back in its pool since the last
+ * call of probe_marks_back(). */
 void probe_marks_init(void);
+void probe_mark_free(uint32_t mark);
+size_t probe_marks_back(void);
+
+/* Until every thread of OVS's has been quiescent, and what waited for that is done. */
 void probe_quiesce(void);
+/* Whether OVS's threads need not wait for this one. */
+bool probe_is_quiescent(void);
 
 /* What a deleting thread does: watches while dpif-netdev asks flow_get about the flow; takes the rules of many out at
  * once. */

@@ -60,6 +60,18 @@ TEST_F(NicTest, CountsEachFrameBothWays) {
     EXPECT_EQ(nic_->cotenant(0)->statistics().ports[0].missed, 0U);
 }
 
+/// Nothing comes back from this port.
+TEST_F(NicTest, APlainFunctionHasSentWhatItsWireReceived) {
+    start(R"("eswitch": false, "ports": [{"vport": 65535, "dpdk": "net_null,no-rx=1"}])");
+    TestQueue queue(device(), sqn, manager_vport);
+    queue.send(60);
+    EXPECT_TRUE(eventually([&] { return counters(0).sent_packets == 1; }));
+    EXPECT_EQ(counters(0).sent_bytes, 60U);
+    EXPECT_EQ(counters(0).received_packets, 0U);
+    EXPECT_EQ(counters(uplink_vport.value).received_packets, 1U);
+    EXPECT_EQ(counters(uplink_vport.value).sent_packets, 0U);
+}
+
 TEST_F(NicTest, CotenantHearsWhatItSent) {
     start(R"("ports": [{"vport": 1, "dpdk": "net_ring"}, {"vport": 65535, "dpdk": "net_ring"}],
              "cotenant": {"vports": [1], "lacp": true, "period_ms": 10})");

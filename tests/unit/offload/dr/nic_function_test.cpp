@@ -12,6 +12,7 @@
 
 #include "offload/dr/device/leak.hpp"
 #include "offload/dr/eswitch.hpp"
+#include "offload/dr/nic/held_mark.hpp"
 #include "offload/dr/nic/mark_table.hpp"
 #include "offload/dr/nic/plain_function.hpp"
 #include "tests/unit/offload/fake_provider.hpp"
@@ -30,9 +31,27 @@ constexpr std::uint32_t mark = 7;
 
 const std::string megaflows_table = "NIC_RX level 2";
 
-std::vector<std::uint32_t>& gone_marks() {
-    static std::vector<std::uint32_t> marks;
+/// What the caller may not give to another megaflow.
+std::multiset<std::uint32_t>& held_marks() {
+    static std::multiset<std::uint32_t> marks;
     return marks;
+}
+/// The tags in the NIC may stand for none that is not held.
+const PlainFunction* watched = nullptr;
+std::set<std::uint32_t>& watched_tags() {
+    static std::set<std::uint32_t> tags;
+    return tags;
+}
+
+void hold(std::uint32_t held) { held_marks().insert(held); }
+
+void let_go(std::uint32_t held) {
+    const auto found = held_marks().find(held);
+    ASSERT_NE(found, held_marks().end());
+    held_marks().erase(found);
+    for (const std::uint32_t tag : watched_tags()) {
+        EXPECT_TRUE(watched->mark_of(tag) != held || held_marks().contains(held));
+    }
 }
 
 class NicFunctionTest : public ::testing::Test {
@@ -40,12 +59,13 @@ protected:
     void SetUp() override {
         FakeProvider::reset();
         FakeProvider::has_eswitch = false;
-        gone_marks().clear();
-        on_mark_gone([](std::uint32_t gone) { gone_marks().push_back(gone); });
+        watched_tags().clear();
+        on_marks({.hold = hold, .let_go = let_go});
     }
     void TearDown() override {
         close();
-        on_mark_gone(nullptr);
+        on_marks({});
+        EXPECT_TRUE(held_marks().empty());
         EXPECT_EQ(FakeProvider::alive(), 0U);
         EXPECT_TRUE(FakeProvider::violations().empty()) << FakeProvider::violations().front();
         EXPECT_EQ(leaked_objects(), 0U);
@@ -64,10 +84,15 @@ protected:
     }
     void close() {
         if (eswitch_ == nullptr) return;
+        watched_tags().clear();
         eswitch_->detach_port(itself);
         eswitch_.reset();
     }
     PlainFunction& function() { return *eswitch_->plain_function(); }
+    void watch(std::uint32_t tag) {
+        watched = &function();
+        watched_tags().insert(tag);
+    }
 
     /// Actions of the rules of megaflows, which are those that count.
     static std::vector<std::vector<std::string>> megaflow_rules() {
@@ -194,9 +219,11 @@ TEST_F(NicFunctionTest, ATagOfAMegaflowThatHasGoneStandsForNothing) {
     ASSERT_TRUE(open());
     ASSERT_TRUE(installed(put(sending())));
     const std::uint32_t tag = tag_in(megaflow_rules().at(0));
+    EXPECT_EQ(held_marks(), std::multiset{mark});
+    watch(tag);
     (void)eswitch_->del(ufid);
     EXPECT_EQ(function().mark_of(tag), PlainFunction::no_mark);
-    EXPECT_EQ(gone_marks(), std::vector{mark});
+    EXPECT_TRUE(held_marks().empty());
     ASSERT_TRUE(installed(put(sending(), other_ufid)));
     EXPECT_EQ(function().mark_of(tag), PlainFunction::no_mark);
     EXPECT_EQ(function().mark_of(0), PlainFunction::no_mark);
@@ -208,7 +235,30 @@ TEST_F(NicFunctionTest, AModifyThatChangesNothingInTheNicKeepsTheRule) {
     const auto before = megaflow_rules();
     ASSERT_TRUE(installed(put(MegaflowBuilder().ipv4().output(3).push(5).output(2))));
     EXPECT_EQ(megaflow_rules(), before);
-    EXPECT_TRUE(gone_marks().empty());
+    EXPECT_EQ(held_marks(), std::multiset{mark});
+}
+
+TEST_F(NicFunctionTest, AMegaflowThatIsPutWithAnotherMarkHoldsThatOne) {
+    ASSERT_TRUE(open());
+    ASSERT_TRUE(installed(put(sending())));
+    const std::uint32_t tag = tag_in(megaflow_rules().at(0));
+    watch(tag);
+    ASSERT_TRUE(installed(put(sending(), ufid, mark + 1)));
+    EXPECT_EQ(held_marks(), std::multiset{mark + 1});
+    EXPECT_EQ(function().mark_of(tag), mark + 1);
+}
+
+/// One that waits for the device, or for its port, can be marked later with the number that it was put with.
+TEST_F(NicFunctionTest, AMegaflowThatIsNotMarkedYetHoldsItsMark) {
+    ASSERT_TRUE(open());
+    ASSERT_TRUE(eswitch_->set_odp_port(itself, OdpPort{2}));
+    EXPECT_FALSE(installed(put(sending())));
+    EXPECT_EQ(held_marks(), std::multiset{mark});
+    ASSERT_TRUE(eswitch_->set_odp_port(itself, odp_port));
+    EXPECT_EQ(function().mark_of(tag_in(megaflow_rules().at(0))), mark);
+    watch(tag_in(megaflow_rules().at(0)));
+    eswitch_->flush(odp_port);
+    EXPECT_TRUE(held_marks().empty());
 }
 
 TEST_F(NicFunctionTest, WhatWasDroppedCountsThoughTheMegaflowIsMarkedNow) {
@@ -219,7 +269,6 @@ TEST_F(NicFunctionTest, WhatWasDroppedCountsThoughTheMegaflowIsMarkedNow) {
     EXPECT_EQ(megaflow_rules().size(), 1U);
     FakeProvider::count(counter_in(megaflow_rules().at(0)), 9, 900);
     ASSERT_TRUE(installed(put(dropping())));
-    EXPECT_EQ(gone_marks(), std::vector{mark});
     const auto last = eswitch_->del(ufid);
     ASSERT_TRUE(last);
     EXPECT_EQ(last->packets, 5U);
@@ -245,6 +294,30 @@ TEST_F(NicFunctionTest, RefusesWhatItCannotTellExactly) {
     }
     EXPECT_TRUE(installed(put(MegaflowBuilder().ipv4().unsupported("ct").recirc(4))));
     EXPECT_TRUE(std::holds_alternative<Reject>(put(sending(), other_ufid, PlainFunction::no_mark)));
+}
+
+TEST_F(NicFunctionTest, WhatIsMarkedHasNotMissed) {
+    ASSERT_TRUE(open());
+    ASSERT_TRUE(installed(put(sending())));
+    FakeProvider::count(counter_in(megaflow_rules().at(0)), 5, 500);
+    for (const auto& rule : FakeProvider::rules()) {
+        if (rule.table == "NIC_RX level 3") FakeProvider::count(counter_in(rule.actions), 7, 700);
+    }
+    EXPECT_EQ(eswitch_->totals().misses, 2U);
+}
+
+TEST_F(NicFunctionTest, TellsWhatItsTablesHold) {
+    ASSERT_TRUE(open());
+    const auto rules_in = [&](const std::string& domain, std::uint32_t level) {
+        for (const auto& use : eswitch_->table_use()) {
+            if (use.domain == domain && use.level == level) return use.rules;
+        }
+        return std::uint64_t{0};
+    };
+    const std::uint64_t before = rules_in("NIC_RX", 2);
+    ASSERT_TRUE(installed(put(sending())));
+    EXPECT_EQ(rules_in("NIC_RX", 2), before + 1);
+    EXPECT_EQ(rules_in("NIC_TX", 1), 1U);
 }
 
 TEST_F(NicFunctionTest, WhatIsPolicedComesUp) {
