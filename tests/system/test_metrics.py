@@ -70,7 +70,7 @@ def metrics(lab: Lab) -> Samples:
 
 # All send to the uplink, whose answers go nowhere. The first guest is metered; the NIC does not do what the third asks.
 FLOWS = ("in_port=1,actions=meter:1,output:4", "in_port=2,actions=output:4",
-         "in_port=3,actions=output:4,controller(max_len=0,id=1)")
+         "in_port=3,ip,actions=ct(commit),output:4")
 
 
 def work(lab: Lab) -> None:
@@ -109,7 +109,7 @@ def test_metrics_equal_what_was_sent_and_what_commands_say(lab: Lab) -> None:
     offloaded = found.sum("ovsdr_megaflows", state="offloaded")
     assert offloaded >= 2 and found.sum("ovsdr_megaflows", state="rejected") == 1
     assert found.sum("ovsdr_datapath_flows") == offloaded + 1
-    assert found.sum("ovsdr_reason_megaflows", detail="userspace") == 1
+    assert found.sum("ovsdr_reason_megaflows", detail="ct") == 1
     assert found.sum("ovsdr_reason_occurrences_total") >= found.sum("ovsdr_reason_megaflows")
     installed = found.sum("ovsdr_insertion_duration_seconds_count", outcome="installed")
     assert installed >= 2 and found.sum("ovsdr_insertion_duration_seconds_count", outcome="rejected") >= 1

@@ -4,8 +4,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -244,8 +246,8 @@ std::vector<std::string> works_of(const std::string& bytes) {
     ovsdr_megaflow megaflow{};
     probe_actions(aligned.data(), aligned.size(), &megaflow);
     std::vector<std::string> works;
-    for (std::uint32_t i = 0; i < megaflow.n_actions; ++i) {
-        const ovsdr_action& action = megaflow.actions[i];
+    const std::size_t length = std::min<std::size_t>(megaflow.n_actions, OVSDR_MAX_ACTIONS);
+    for (const ovsdr_action& action : std::span(megaflow.actions, length)) {
         if (action.type == OVSDR_ACTION_SOFTWARE) {
             EXPECT_EQ(action.software.one_of, 1u);
             works.emplace_back(reinterpret_cast<const char*>(action.software.actions), action.software.actions_size);
