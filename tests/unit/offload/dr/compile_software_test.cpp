@@ -163,13 +163,14 @@ TEST(CompileSoftware, WhatADeviceLacksIsNamed) {
 
 TEST(CompileSoftware, ASampleBesideCopiesOfEachPacketIsNoReason) {
     EXPECT_EQ(path_of(flow().software(bytes, 64).output(tap)),
-              "unsupported action: userspace; output not offloaded: output to a port that is no dr port of this device: "
-              "datapath port 77");
+              "unsupported action: userspace; output not offloaded: output to a port that is no dr port of this "
+              "device: datapath port 77");
 }
 
 TEST(CompileSoftware, ManyOutputsOfSoftwaresAreOnePacketForIt) {
     EXPECT_TRUE(path_of(flow().output(2).output(tap).output(78)).starts_with("dest_array"));
-    const std::string refused = "output not offloaded: output to a port that is no dr port of this device: datapath port ";
+    const std::string refused =
+        "output not offloaded: output to a port that is no dr port of this device: datapath port ";
     EXPECT_EQ(path_of(flow().output(2).output(tap).output(78).output(79)),
               refused + "77; " + refused + "78; " + refused + "79");
 }
