@@ -1,5 +1,5 @@
-"""The differential proof (tests/differential) as a judge of breaks, and behind it the unit tests of offload/, in a copy
-of the sources that has what they need."""
+"""The unit tests of offload/ as a judge of breaks, and behind them the differential proof (tests/differential), in a
+copy of the sources that has what they need."""
 
 from __future__ import annotations
 
@@ -79,17 +79,18 @@ class Draw:
     patience: float
 
 
-# What the small draw of the entries' judge and the unit tests do not find these are asked about. The last one is CI's.
+# What the unit tests and the small draw of the entries' judge do not find these are asked about. The last one is CI's.
 DRAWS = (Draw(("--packets=20000", "--profile=cx6dx"), 300), Draw(("--packets=20000",), 900), Draw((), 3600))
 
 
 class Proof:
-    """Makes breaks on a bench and asks whether the proof or a unit test notices: a small draw of the entries' judge,
-    the unit tests, then all judges of the proof."""
+    """Makes breaks on a bench and asks whether a unit test or the proof notices: the unit tests, for they take seconds,
+    a small draw of the entries' judge, then all judges of the proof. Alone, the proof is asked and nobody else."""
 
-    def __init__(self, bench: Bench, draws: int = len(DRAWS)) -> None:
+    def __init__(self, bench: Bench, draws: int = len(DRAWS), alone: bool = False) -> None:
         self.bench = bench
         self.draws = DRAWS[:draws]
+        self.alone = alone
         self.objects: dict[Path, list[str]] = {}
         self.unit_tests = UnitTests(bench, with_conformance=False)
         self.folder = bench.sources / "verdicts"   # a judge that is stopped leaves them behind
@@ -108,13 +109,13 @@ class Proof:
     def catcher_of(self, area: str, item: Break) -> str | None:
         """Who noticed `item`: empty where nobody did, None when it is no break."""
         with self.bench.broken(item, self.objects[item.file]) as is_break:
-            if not is_break or not self.bench.make(list(TARGETS), broken=True):
+            if not is_break:
                 return None
-            if finding := self.entries.finding("cx6dx"):
-                return BY_PROOF + finding
-            if objection := self.unit_tests.objection_to(area, item):
+            if not self.alone and (objection := self.unit_tests.objection_to(area, item)):
                 return objection
-            finding = self._finding(self.draws)
+            if not self.bench.make(list(TARGETS), broken=True):
+                return None
+            finding = self.entries.finding("cx6dx") or self._finding(self.draws)
             return BY_PROOF + finding if finding else ""
 
     def _finding(self, draws: tuple[Draw, ...]) -> str:

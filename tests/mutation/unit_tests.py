@@ -6,6 +6,7 @@ import json
 import shlex
 import sys
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,6 +24,7 @@ class UnitTests:
     objects: dict[Path, list[str]] = field(default_factory=dict)
     unbroken: dict[str, str] = field(default_factory=dict)           # digest of each test's programs
     conformance_seconds: dict[str, float] = field(default_factory=dict)
+    caught: Counter[tuple[Path, str]] = field(default_factory=Counter)   # breaks of a file by a test
 
     def own_folder(self, file: Path) -> Path:
         """Where the tests of a file's folder are: programs of a whole area are declared in the folder above its
@@ -60,15 +62,16 @@ class UnitTests:
             self.conformance_seconds[area] = time.monotonic() - begin
 
     def tests_for(self, area: str, file: Path) -> list[Test]:
-        """Those of the file's own folder, then the area's, then the others; the quickest first."""
+        """Those of the file's own folder, then the area's, then the others; whoever has caught breaks of the file
+        first, then the quickest."""
         own_folder = self.own_folder(file)
 
-        def farness(test: Test) -> tuple[int, int, float]:
+        def farness(test: Test) -> tuple[int, int, int, float]:
             near = AREAS[area].near
             own = test.folder == own_folder
             return (0 if own else 1,
                     near.index(test.name) if test.name in near and not own else len(near) if not own else 0,
-                    test.seconds)
+                    -self.caught[file, test.name], test.seconds)
         return sorted(self.bench.tests.values(), key=farness)
 
     def catcher_of(self, area: str, item: Break) -> str | None:
@@ -88,6 +91,7 @@ class UnitTests:
                 continue
             changed = True
             if objection := self.bench.objection_of(test):
+                self.caught[item.file, test.name] += 1
                 return objection
         if changed and self.with_conformance:
             modules = AREAS[area].conformance

@@ -241,7 +241,8 @@ std::vector<FakeProvider::RuleView> FakeProvider::rules() {
     for (FakeObject* object : now.objects) {
         if (object->kind != "rule") continue;
         const FakeObject* matcher = object->needs[0];
-        views.push_back({matcher->needs[0]->text, matcher->priority, static_cast<mlx5dv_dr_rule*>(object)->actions});
+        views.push_back({matcher->needs[0]->text, matcher->priority, static_cast<mlx5dv_dr_rule*>(object)->actions,
+                         matcher->match, object->match});
     }
     return views;
 }

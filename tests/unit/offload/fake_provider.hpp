@@ -57,6 +57,7 @@ struct FakeProvider {
         std::string table;                  ///< "FDB level 1"
         unsigned priority;
         std::vector<std::string> actions;   ///< "count 5", "dest_vport 2", "dest_array [dest_vport 1, dest_vport 2]"
+        std::vector<std::uint8_t> mask, value;
     };
     [[nodiscard]] static std::vector<RuleView> rules();
     /// What the device has counted into counter `id` grows by this.

@@ -238,6 +238,19 @@ TEST(CompileActions, GoesOnBehindARecirculation) {
               "unsupported action: recirc twice to one recirc_id: 0x7");
 }
 
+/// One list of destinations is made of them.
+TEST(CompileActions, TheOrderOfRecirculationsAndBranchesIsNoDifference) {
+    EXPECT_EQ(text_of_compiled(MegaflowBuilder().ipv4().recirc(8).recirc(7).recirc(9)),
+              "dest_array [dest_table recirc_id 0x7, dest_table recirc_id 0x8, dest_table recirc_id 0x9]");
+    const auto copies = [](unsigned first, unsigned second) {
+        MegaflowBuilder flow;
+        flow.ipv4().output(3);
+        for (const unsigned vid : {first, second}) flow.copy().push(static_cast<std::uint16_t>(vid)).output(2).end_copy();
+        return text_of_compiled(flow);
+    };
+    EXPECT_EQ(copies(5, 6), copies(6, 5));
+}
+
 TEST(CompileActions, RewritesOnlyHeadersThatAreThere) {
     EXPECT_EQ(text_of_compiled(MegaflowBuilder().arp().set(OVSDR_HEADER_IP_TTL, {63}).output(2)),
               "unsupported action: set(ipv4) or set(ipv6) of packets that may have no such header");

@@ -184,9 +184,10 @@ TEST(CompileSoftware, OneActionTwiceOnOnePacketIsRefused) {
 
 TEST(CompileSoftware, MoreSamplersThanTablesInARowAreRefused) {
     MegaflowBuilder many = flow();
-    constexpr std::string_view names[] = {"1", "2", "3", "4", "5", "6", "7"};
+    constexpr std::string_view names[] = {"1", "2", "3", "4", "5", "6"};
     for (const std::string_view name : names) many.software(name, 64);
-    EXPECT_EQ(path_of(many.output(2)),
+    EXPECT_TRUE(path_of(MegaflowBuilder(many).output(2)).starts_with("copy to software")) << "one for each table";
+    EXPECT_EQ(path_of(many.software("7", 64).output(2)),
               "unsupported order of actions: actions that need too many tables in a row");
 }
 

@@ -6,11 +6,14 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
+#include <set>
 #include <string>
 #include <thread>
 #include <variant>
 #include <vector>
 
+#include "offload/dr/compile/plan.hpp"
 #include "offload/dr/device/leak.hpp"
 #include "offload/dr/eswitch.hpp"
 #include "tests/unit/offload/fake_provider.hpp"
@@ -72,6 +75,31 @@ protected:
         return static_cast<std::size_t>(std::ranges::count_if(rules, [&](const auto& rule) {
             return rule.table == table && std::ranges::count(rule.actions, action) != 0;
         }));
+    }
+    /// All rules: "FDB level 1 priority 2 {source_port=0x1}: count, dest_vport 2"; without numbers of counters.
+    static std::multiset<std::string> rule_texts() {
+        const auto param_of = [](const std::vector<std::uint8_t>& bytes) {
+            MatchParam param;
+            std::copy_n(bytes.begin(), std::min(bytes.size(), param.bytes.size()), param.bytes.begin());
+            return param;
+        };
+        std::multiset<std::string> texts;
+        for (const auto& rule : FakeProvider::rules()) {
+            std::string text = rule.table + " priority " + std::to_string(rule.priority) + " " +
+                               text_of(param_of(rule.mask), param_of(rule.value)) + ":";
+            for (const std::string& action : rule.actions) {
+                text += " " + (action.starts_with("count ") ? "count" : action);
+            }
+            texts.insert(text);
+        }
+        return texts;
+    }
+    /// Those that have come since.
+    static std::vector<std::string> rules_since(const std::multiset<std::string>& before) {
+        const std::multiset<std::string> now = rule_texts();
+        std::vector<std::string> added;
+        std::ranges::set_difference(now, before, std::back_inserter(added));
+        return added;
     }
     /// The counter that the only megaflow rule counts into.
     static std::uint32_t only_counter() {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -51,6 +52,26 @@ ovsdr_action tunnel(const std::vector<std::uint8_t>& header, std::uint16_t first
     return action;
 }
 
+ovsdr_action tunnel_pop(std::uint32_t port) {
+    auto action = action_of(OVSDR_ACTION_TUNNEL_POP);
+    action.tunnel_port = port;
+    return action;
+}
+
+ovsdr_action meter(std::uint32_t number) {
+    auto action = action_of(OVSDR_ACTION_METER);
+    action.meter = number;
+    return action;
+}
+
+/// `bytes`: static.
+ovsdr_action software(const std::vector<std::uint8_t>& bytes, std::uint32_t one_of = 1,
+                      const char* name = "userspace") {
+    auto action = action_of(OVSDR_ACTION_SOFTWARE);
+    action.software = {bytes.data(), static_cast<std::uint16_t>(bytes.size()), one_of, name};
+    return action;
+}
+
 ovsdr_action unsupported(const char* name) {
     auto action = action_of(OVSDR_ACTION_UNSUPPORTED);
     action.unsupported = name;
@@ -67,6 +88,7 @@ ovsdr_megaflow megaflow_of(const std::vector<ovsdr_action>& actions) {
 /// Lists of actions of which no two are the same.
 std::vector<std::vector<ovsdr_action>> different_lists() {
     const auto begin = action_of(OVSDR_ACTION_COPY_BEGIN), end = action_of(OVSDR_ACTION_COPY_END);
+    static const char* const sflow = "sflow";
     static const std::vector<std::uint8_t> header{1, 2, 3, 4}, another{1, 2, 3, 5}, half{1, 2}, rest{3, 4}, empty;
     return {{},
             {tunnel(header)},
@@ -103,6 +125,17 @@ std::vector<std::vector<ovsdr_action>> different_lists() {
             {begin, begin, output(1), end, end},
             {begin, begin, end, end},
             {begin, end, begin, end},
+            {tunnel_pop(1)},
+            {tunnel_pop(2)},
+            {meter(1)},
+            {meter(2)},
+            {software(header)},
+            {software(another)},
+            {software(half)},
+            {software(half), software(rest)},
+            {software(half), tunnel(rest)},
+            {software(header, 2)},
+            {software(header, 1, sflow)},
             {unsupported("ct")},
             {unsupported("meter")}};
 }
@@ -183,6 +216,64 @@ TEST(MegaflowStore, AMatchThatNoNicCanMakesAnotherMegaflow) {
             EXPECT_EQ(stored == StoredMegaflow(with(other), parts), &one == &other);
         }
     }
+}
+
+TEST(MegaflowStore, APacketFromATunnelIsOfAnotherMegaflow) {
+    std::vector<ovsdr_megaflow> different(5, megaflow_of({output(2)}));
+    different[1].tunnel_mask.ttl = 0xFF;
+    different[2].tunnel_mask.ttl = 0x0F;
+    different[3].tunnel_key.ttl = 1;
+    different[4].tunnel_key.ttl = 1;
+    different[4].tunnel_mask.ttl = 0xFF;
+    MegaflowParts parts;
+    for (const ovsdr_megaflow& one : different) {
+        const StoredMegaflow stored(one, parts);
+        EXPECT_EQ(stored.restore().tunnel_key.ttl, one.tunnel_key.ttl);
+        EXPECT_EQ(stored.restore().tunnel_mask.ttl, one.tunnel_mask.ttl);
+        EXPECT_EQ(stored.has_tunnel(), &one != &different[0]);
+        EXPECT_EQ(stored.has_shape(), &one == &different[0]);
+        for (const ovsdr_megaflow& other : different) {
+            EXPECT_EQ(stored == StoredMegaflow(other, parts), &one == &other);
+        }
+    }
+}
+
+TEST(MegaflowStore, KnowsWhatItsActionsHaveToDoWith) {
+    static const std::vector<std::uint8_t> bytes{1, 2};
+    MegaflowParts parts;
+    const auto of = [&](const std::vector<ovsdr_action>& list) { return StoredMegaflow(megaflow_of(list), parts); };
+    for (const ovsdr_action& action : {tunnel(bytes), tunnel_pop(5)}) {
+        EXPECT_TRUE(of({output(2), action}).has_tunnel());
+        EXPECT_FALSE(of({output(2), action}).has_shape());
+    }
+    const StoredMegaflow plain = of({output(4), recirc(5), unsupported("ct")});
+    EXPECT_FALSE(plain.has_tunnel());
+    EXPECT_TRUE(plain.has_shape());
+    EXPECT_FALSE(plain.has_meter());
+    EXPECT_FALSE(plain.has_software());
+    EXPECT_FALSE(plain.meets(5));
+    EXPECT_TRUE(plain.meters().empty());
+    const StoredMegaflow metered = of({meter(7), output(4), meter(3), meter(7)});
+    EXPECT_TRUE(metered.has_meter());
+    EXPECT_TRUE(metered.meets(3) && metered.meets(7));
+    EXPECT_FALSE(metered.meets(4));
+    EXPECT_EQ(metered.meters(), (std::set<std::uint32_t>{3, 7}));
+    EXPECT_TRUE(of({output(2), software(bytes)}).has_software());
+    EXPECT_FALSE(StoredMegaflow());
+    EXPECT_TRUE(plain);
+}
+
+/// A change of one of these ports is a change to the megaflow.
+TEST(MegaflowStore, MentionsTheInPortOutputsAndTunnelsItEnters) {
+    MegaflowParts parts;
+    const StoredMegaflow stored(megaflow_of({output(5), tunnel_pop(6), meter(7), recirc(8)}), parts);
+    for (std::uint32_t port = 0; port < 10; ++port) {
+        const OdpPort one[] = {OdpPort{port}}, two[] = {OdpPort{99}, OdpPort{port}};
+        const bool mentioned = port == 1 || port == 5 || port == 6;
+        EXPECT_EQ(stored.mentions_any(one), mentioned) << port;
+        EXPECT_EQ(stored.mentions_any(two), mentioned) << port;
+    }
+    EXPECT_FALSE(stored.mentions_any({}));
 }
 
 TEST(MegaflowStore, MentionsEachPortOfCopiesOnceAndNoRecirculations) {

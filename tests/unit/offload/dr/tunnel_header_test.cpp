@@ -148,6 +148,33 @@ TEST(TunnelHeader, IsRefusedWhenItIsNoneOfOvss) {
     EXPECT_EQ(text_of_compiled(none), broken);
 }
 
+/// What comes behind one that is refused is not looked at as if it were there.
+TEST(TunnelHeader, OneThatIsRefusedHasOneReason) {
+    const auto outcome = [](const HeaderBytes& header, const Choices& choices = {}) {
+        const auto plan = compile(
+            MegaflowBuilder().ipv4().tunnel(header).set(OVSDR_HEADER_IP_TTL, {63}).output(9), four_ports(), {}, choices);
+        return plan ? text_of(plan->path) : text_of(plan.error());
+    };
+    const std::string broken = "unsupported action: tnl_push with a broken header";
+    const HeaderBytes vxlan = test::vxlan(), over_ipv6 = test::vxlan_over(test::outer_ipv6(17));
+    EXPECT_EQ(outcome({vxlan.begin(), vxlan.begin() + 40}), broken);
+    EXPECT_EQ(outcome({over_ipv6.begin(), over_ipv6.begin() + 60}), broken);
+    EXPECT_EQ(outcome({vxlan.begin(), vxlan.begin() + 20}), broken);
+    EXPECT_EQ(outcome({gre.begin(), gre.begin() + 36}), broken);
+    EXPECT_EQ(outcome(test::gre(test::outer_ipv4(47), 0xA000)),
+              "unsupported action: tnl_push with a GRE checksum (set options:csum=false)");
+    EXPECT_EQ(outcome(test::gre(test::outer_ipv4(47), 0x1000)),
+              "unsupported action: tnl_push with a GRE sequence number (set options:seq=false)");
+    EXPECT_EQ(outcome(test::vxlan(5, 0xFFFF)),
+              "unsupported action: tnl_push with an outer UDP checksum "
+              "(set options:csum=false, or OVN's external_ids:ovn-encap-csum=false)");
+    EXPECT_EQ(outcome(test::vxlan_over(test::outer_ipv6(17), 5, 0xFFFF)),
+              "unsupported action: tnl_push with an outer UDP checksum (OVS sets one in every UDP tunnel over IPv6)");
+    EXPECT_EQ(outcome(test::outer_ipv4(6)), "unsupported action: tnl_push of another protocol: 6");
+    EXPECT_EQ(outcome(vxlan, {.exact_tunnel_source_port = true}),
+              "unsupported action: tnl_push in UDP (other_config:dr-tunnel-source-port=exact)");
+}
+
 TEST(TunnelHeader, IsNoLongerThanTheDevicesReformat) {
     const HeaderBytes most = test::geneve(19), more = test::geneve(20);   // 126 and 130 bytes
     EXPECT_EQ(refusal_of(most), "");

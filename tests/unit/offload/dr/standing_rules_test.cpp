@@ -1,0 +1,151 @@
+// Rules that stand around the megaflows', whole: which packets lead in, out, up and on, and in which order they are
+// asked.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tests/unit/offload/dr/eswitch_fixture.hpp"
+
+namespace ovsdr::dr {
+namespace {
+
+using Texts = std::vector<std::string>;
+
+class StandingRules : public EswitchTest {
+protected:
+    void SetUp() override {
+        EswitchTest::SetUp();
+        eswitch_->detach_port(VportId{2});
+        eswitch_->detach_port(VportId{3});
+        ASSERT_TRUE(eswitch_->attach_port({OdpPort{9}, uplink_vport, "uplink", &queue_pair_, 0x109}));
+        before_ = rule_texts();
+    }
+    void TearDown() override {
+        eswitch_->flush(std::nullopt);
+        eswitch_->detach_port(uplink_vport);
+        EswitchTest::TearDown();
+    }
+    /// Since the ports came.
+    [[nodiscard]] Texts added() const { return rules_since(before_); }
+    /// Of them those in this table.
+    [[nodiscard]] Texts added(const std::string& table) const {
+        Texts texts = added();
+        std::erase_if(texts, [&](const std::string& text) { return !text.starts_with(table + " "); });
+        return texts;
+    }
+
+    std::multiset<std::string> before_;
+};
+
+/// As of a table in which packets are inside of a tunnel: `prefix` is "inner_".
+Texts ends_of_connections(const std::string& table, const std::string& prefix = "") {
+    Texts texts;
+    for (const char* version : {"0x4", "0x6"}) {
+        for (const char* flags : {"0x1/0x5", "0x4/0x5", "0x5/0x5"}) {
+            texts.push_back(table + " priority 0 {" + prefix + "ip_protocol=0x6, " + prefix + "ip_version=" + version +
+                            ", " + prefix + "tcp_flags=" + flags + "}: modify_header dest_table 60");
+        }
+    }
+    return texts;
+}
+
+TEST_F(StandingRules, APortsPacketsComeInAndItsQueueSendsAndReceives) {
+    Texts expected{
+        // The manager's queues and the vports' packets into the first table of megaflows; nobody else's.
+        "FDB level 0 priority 0 {source_sqn=0x101, source_port=0x0}: dest_table 1",
+        "FDB level 0 priority 0 {source_sqn=0x109, source_port=0x0}: dest_table 1",
+        "FDB level 0 priority 1 {source_port=0x1}: dest_table 1",
+        "FDB level 0 priority 1 {source_port=0xffff}: dest_table 1",
+        "FDB level 1 priority 0 {source_sqn=0x101}: dest_vport 1",
+        "FDB level 1 priority 0 {source_sqn=0x109}: dest_vport 65535",
+        "FDB level 1 priority 2 {}: modify_header dest_table 60",
+        "FDB level 60 priority 0 {}: count default_miss",
+        "NIC_RX level 0 priority 0 {metadata_reg_c_1=0xd5000000/0xff000000, metadata_reg_c_0=0x20000/0xffff0000}: "
+        "dest_table 1",
+        "NIC_RX level 0 priority 0 {metadata_reg_c_1=0xd5000000/0xff000000, metadata_reg_c_0=0x60000/0xffff0000}: "
+        "dest_table 1",
+        "NIC_RX level 1 priority 0 {metadata_reg_c_1=0xd5000001}: tag 1 dest_table 2",
+        "NIC_RX level 2 priority 0 {metadata_reg_c_0=0x20000/0xffff0000}: count dest_qp 0",
+        "NIC_RX level 2 priority 0 {metadata_reg_c_0=0x60000/0xffff0000}: count dest_qp 0"};
+    std::ranges::move(ends_of_connections("FDB level 1"), std::back_inserter(expected));
+    std::ranges::sort(expected);
+    EXPECT_EQ(rules_since({}), expected);
+}
+
+TEST_F(StandingRules, KindsOfPacketsHaveTheirQueuesTheNarrowestFirst) {
+    const QueuePairFor kinds[] = {{&queue_pair_, 4, 6}, {&queue_pair_, 6, 0}};
+    ASSERT_TRUE(eswitch_->attach_port({.odp_port = OdpPort{4}, .vport = VportId{4}, .name = "vf4",
+                                       .slow_path_qp = &queue_pair_, .slow_path_sqn = 0x104, .by_kind = kinds}));
+    const std::string of_port = "metadata_reg_c_0=0x50000/0xffff0000}: count dest_qp 0";
+    EXPECT_EQ(added("NIC_RX level 2"),
+              (Texts{"NIC_RX level 2 priority 0 {ip_protocol=0x6, ip_version=0x4, " + of_port,
+                     "NIC_RX level 2 priority 1 {ip_version=0x6, " + of_port, "NIC_RX level 2 priority 2 {" + of_port}));
+    ASSERT_TRUE(eswitch_->switch_queue(VportId{4}, &queue_pair_, 0x204, kinds));
+    EXPECT_EQ(added("NIC_RX level 2"),
+              (Texts{"NIC_RX level 2 priority 3 {ip_protocol=0x6, ip_version=0x4, " + of_port,
+                     "NIC_RX level 2 priority 4 {ip_version=0x6, " + of_port, "NIC_RX level 2 priority 5 {" + of_port}))
+        << "behind those that were there, until these go";
+    eswitch_->detach_port(VportId{4});
+    EXPECT_EQ(added(), Texts{});
+}
+
+TEST_F(StandingRules, ATableBehindARecirculationNamesWhatMissesInIt) {
+    ASSERT_TRUE(installed(eswitch_->put(ufid_, MegaflowBuilder().ipv4().recirc(7))));
+    EXPECT_EQ(added(), (Texts{"FDB level 1 priority 1 {ethertype=0x800, cvlan_tag=0x0, frag=0x0, ip_version=0x4, "
+                              "source_port=0x1}: count dest_table 9",
+                              "FDB level 9 priority 2 {}: modify_header dest_table 60",
+                              "NIC_RX level 1 priority 0 {metadata_reg_c_1=0xd5000002}: tag 2 dest_table 2"}));
+}
+
+TEST_F(StandingRules, ATunnelsTableLooksInsideForEndsOfConnections) {
+    constexpr std::uint32_t tunnel = 20;
+    eswitch_->set_tunnel_port({OdpPort{tunnel}, TunnelKind::vxlan, 4789, "vxlan_sys_4789"});
+    MegaflowBuilder into(9);
+    into.ipv4().proto(17).ports(0, 4789).tunnel_pop(tunnel).raw().mask.be_tp_src = 0;
+    ASSERT_TRUE(installed(eswitch_->put(ufid_, into)));
+    Texts expected = ends_of_connections("FDB level 9", "inner_");
+    expected.push_back("FDB level 9 priority 2 {}: modify_header dest_table 60");
+    EXPECT_EQ(added("FDB level 9"), expected);
+    ASSERT_TRUE(installed(eswitch_->put({2, 2}, MegaflowBuilder(tunnel).from_tunnel(5).ipv4().recirc(7))));
+    EXPECT_EQ(added("FDB level 17"), Texts{"FDB level 17 priority 2 {}: modify_header dest_table 60"})
+        << "behind a recirculation software has seen them";
+}
+
+/// A table is a place of the device, and both sides' packets may come there.
+TEST_F(StandingRules, ABranchTakesPacketsOfItsVportOnly) {
+    ASSERT_TRUE(installed(eswitch_->put({1, 1}, MegaflowBuilder(1).ipv4().output(9).push(5).recirc(7))));
+    ASSERT_TRUE(installed(eswitch_->put({1, 2}, MegaflowBuilder(9).ipv4().set(OVSDR_HEADER_IP_TTL, {63}).output(1)
+                                                    .set(OVSDR_HEADER_IP_TTL, {62}).recirc(7))));
+    EXPECT_EQ(added("FDB level 2"),
+              (Texts{"FDB level 2 priority 0 {source_port=0x1}: push_vlan 2164260869 dest_table 9",
+                     "FDB level 2 priority 0 {source_port=0xffff}: modify_header dest_table 9",
+                     "FDB level 2 priority 0 {source_port=0xffff}: modify_header dest_vport 1"}));
+}
+
+TEST_F(StandingRules, CopiesForSoftwareGoUpByTheirWork) {
+    ASSERT_TRUE(eswitch_->lead_copies(&queue_pair_));
+    ASSERT_TRUE(installed(eswitch_->put(ufid_, MegaflowBuilder(1).ipv4().output(9).software("x"))));
+    EXPECT_EQ(added(), (Texts{"FDB level 1 priority 1 {ethertype=0x800, cvlan_tag=0x0, frag=0x0, ip_version=0x4, "
+                              "source_port=0x1}: count dest_array [dest_vport 65535, dest_table 2]",
+                              "FDB level 2 priority 0 {source_port=0x1}: modify_header dest_table 60",
+                              "FDB level 60 priority 0 {}: default_miss",
+                              "NIC_RX level 1 priority 0 {metadata_reg_c_1=0xd5000002}: tag 2 dest_table 2",
+                              "NIC_RX level 2 priority 0 {}: count dest_qp 0"}));
+    ASSERT_TRUE(eswitch_->lead_copies(&queue_pair_));
+    EXPECT_EQ(added("NIC_RX level 2"), Texts{"NIC_RX level 2 priority 1 {}: count dest_qp 0"})
+        << "the new queue is there before the old one goes";
+    ASSERT_TRUE(eswitch_->lead_copies(&queue_pair_));
+    EXPECT_EQ(added("NIC_RX level 2"), Texts{"NIC_RX level 2 priority 0 {}: count dest_qp 0"});
+}
+
+TEST_F(StandingRules, ASamplerIsInFrontOfThePacketsOfItsVport) {
+    ASSERT_TRUE(eswitch_->lead_copies(&queue_pair_));
+    ASSERT_TRUE(installed(eswitch_->put(ufid_, MegaflowBuilder(1).ipv4().software("x", 64).output(9))));
+    EXPECT_EQ(added("FDB level 2"), Texts{"FDB level 2 priority 0 {source_port=0x1}: dest_vport 65535"});
+}
+
+}  // namespace
+}  // namespace ovsdr::dr
