@@ -21,6 +21,7 @@ void AllDevices::add(dr::Eswitch& eswitch) {
     const std::lock_guard changes(changes_);
     eswitch.choose(choices_);
     for (const auto& [number, port] : tunnel_ports_) eswitch.set_tunnel_port(port);
+    for (const dr::OdpPort port : host_ports_) eswitch.set_host_port(port, true);
     for (const auto& [number, meter] : meters_) eswitch.set_meter(number, meter.spec);
     eswitch.on_meter_use(meter_used_);
     const std::lock_guard guard(eswitches_lock_);
@@ -85,6 +86,16 @@ std::vector<dr::TunnelPort> AllDevices::tunnel_ports() const {
     std::vector<dr::TunnelPort> ports;
     for (const auto& [number, port] : tunnel_ports_) ports.push_back(port);
     return ports;
+}
+
+void AllDevices::set_host_port(dr::OdpPort port, bool is_host) noexcept {
+    const std::lock_guard changes(changes_);
+    if (is_host) {
+        host_ports_.insert(port);
+    } else if (host_ports_.erase(port) == 0) {
+        return;
+    }
+    for (dr::Eswitch* eswitch : eswitches_) eswitch->set_host_port(port, is_host);
 }
 
 void AllDevices::choose(const dr::Eswitch::Choices& choices) {

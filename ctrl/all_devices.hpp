@@ -1,5 +1,5 @@
-// What all open devices have in common: the datapath's tunnel ports, the megaflows of those ports, meters, and users'
-// choices.
+// What all open devices have in common: the datapath's tunnel ports, the megaflows of those ports, bridges' own ports,
+// meters, and users' choices.
 //
 // A packet that comes out of a tunnel has come in by any device, and its megaflow does not say by which. So each device
 // knows each tunnel port and has each megaflow of it: what was counted is the sum over the devices.
@@ -20,6 +20,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <shared_mutex>
 #include <string_view>
 #include <vector>
@@ -44,6 +45,9 @@ public:
     [[nodiscard]] std::optional<dr::TunnelPort> tunnel_port(dr::OdpPort port) const;
     [[nodiscard]] std::optional<dr::TunnelPort> tunnel_port(std::string_view name) const;
     [[nodiscard]] std::vector<dr::TunnelPort> tunnel_ports() const;
+
+    /// A bridge's own port, or one that is none any more.
+    void set_host_port(dr::OdpPort port, bool is_host) noexcept;
 
     void choose(const dr::Eswitch::Choices& choices);
 
@@ -81,6 +85,7 @@ private:
     // first one all the while, and may read all of these without the others.
     mutable std::mutex changes_;
     dr::Eswitch::Choices choices_;
+    std::set<dr::OdpPort> host_ports_;
     mutable WriterFirstMutex eswitches_lock_;   ///< shared by whoever calls devices that may go
     std::vector<dr::Eswitch*> eswitches_;
     mutable WriterFirstMutex ports_lock_;       ///< for moments

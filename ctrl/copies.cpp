@@ -8,12 +8,17 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <type_traits>
 #include <utility>
+#include <vector>
 
+#include "ctrl/all_devices.hpp"
 #include "ctrl/port.hpp"
 
 namespace ovsdr::ctrl {
 namespace {
+
+using nlohmann::json;
 
 /// What is known of the tunnel; where the megaflow did not ask, zero.
 ovsdr_tunnel_fields known(const dr::TunnelMetadata& tunnel) noexcept {
@@ -25,6 +30,9 @@ ovsdr_tunnel_fields known(const dr::TunnelMetadata& tunnel) noexcept {
     return fields;
 }
 
+/// A port is its number: the C shim gets a list of ports as one of numbers.
+static_assert(sizeof(dr::OdpPort) == sizeof(std::uint32_t) && std::is_standard_layout_v<dr::OdpPort>);
+
 ovsdr_copy copy_of(const slowpath::Frame& frame, const dr::SoftwareWork& work) noexcept {
     ovsdr_copy copy{.data = frame.data,
                     .size = frame.size,
@@ -32,9 +40,11 @@ ovsdr_copy copy_of(const slowpath::Frame& frame, const dr::SoftwareWork& work) n
                     .tunnel = known(work.tunnel),
                     .actions = nullptr,
                     .actions_size = 0,
-                    .output = OVSDR_NO_ODP_PORT};
-    if (const auto* port = std::get_if<dr::OdpPort>(&work.work)) {
-        copy.output = port->value;
+                    .n_outputs = 0,
+                    .outputs = nullptr};
+    if (const auto* ports = std::get_if<dr::SoftwareWork::Ports>(&work.work)) {
+        copy.n_outputs = static_cast<std::uint16_t>(ports->size());
+        copy.outputs = &ports->front().value;
     } else {
         const auto& actions = std::get<dr::SoftwareWork::Actions>(work.work);
         copy.actions = actions.data();
@@ -43,17 +53,20 @@ ovsdr_copy copy_of(const slowpath::Frame& frame, const dr::SoftwareWork& work) n
     return copy;
 }
 
-/// Takes turns, so that a device with many copies leaves room for others.
+/// What is for hosts comes first. Queues of a kind take turns, so that a device with many copies leaves room for others.
 class Receiver {
 public:
     unsigned receive(ovsdr_copy* copies, bool& waits) {
         waits = false;
         look_for_queues();
-        for (std::size_t tried = 0; tried < queues_.size() && !waits; ++tried) {
-            DeviceCopies& device = *queues_[next_++ % queues_.size()];
-            const auto frames = device.queue->receive();
-            waits = !frames.empty();
-            if (waits) return look_up(device, frames, copies);
+        for (const dr::CopyKind kind : dr::copy_kinds) {
+            auto& [queues, next] = of_kind_[index_of(kind)];
+            for (std::size_t tried = 0; tried < queues.size() && !waits; ++tried) {
+                DeviceCopies& device = *queues[next++ % queues.size()];
+                const auto frames = device.queue->receive();
+                waits = !frames.empty();
+                if (waits) return look_up(device, frames, copies);
+            }
         }
         return 0;
     }
@@ -66,11 +79,13 @@ public:
         }
         wait_for(copy_queues().wake_fd());
         int again = -1;
-        for (const auto& device : queues_) {
-            if (!device->queue->arm()) return 0;
-            wait_for(device->queue->receive_fd());
-            if (const int retry = device->queue->retry_in_ms(); retry >= 0 && (again < 0 || retry < again)) {
-                again = std::max(1, retry);
+        for (const auto& [queues, next] : of_kind_) {
+            for (const auto& device : queues) {
+                if (!device->queue->arm()) return 0;
+                wait_for(device->queue->receive_fd());
+                if (const int retry = device->queue->retry_in_ms(); retry >= 0 && (again < 0 || retry < again)) {
+                    again = std::max(1, retry);
+                }
             }
         }
         return again;
@@ -80,7 +95,11 @@ private:
     /// Whoever has copies all the time never sleeps.
     void look_for_queues() {
         const unsigned version = copy_queues().version();
-        if (std::exchange(seen_, version) != version) queues_ = copy_queues().all();
+        if (std::exchange(seen_, version) == version) return;
+        for (Turns& turns : of_kind_) turns.queues.clear();
+        for (auto& queue : copy_queues().all()) {
+            of_kind_[index_of(queue->queue->kind())].queues.push_back(std::move(queue));
+        }
     }
 
     unsigned look_up(DeviceCopies& device, std::span<const slowpath::Frame> frames, ovsdr_copy* copies) {
@@ -91,16 +110,20 @@ private:
                 ++device.without_work;
                 continue;
             }
+            works_[n]->done.fetch_add(1, std::memory_order_relaxed);
             copies[n] = copy_of(frame, *works_[n]);
             ++n;
         }
         return n;
     }
 
-    std::vector<std::shared_ptr<DeviceCopies>> queues_;
+    struct Turns {
+        std::vector<std::shared_ptr<DeviceCopies>> queues;
+        std::size_t next = 0;
+    };
+    dr::PerCopyKind<Turns> of_kind_;
     unsigned seen_ = 0;
-    std::size_t next_ = 0;
-    std::array<std::shared_ptr<const dr::SoftwareWork>, OVSDR_BATCH> works_;   ///< of the copies given out last
+    std::array<std::shared_ptr<const dr::InstalledWork>, OVSDR_BATCH> works_;   ///< of the copies given out last
 };
 
 Receiver& receiver() {
@@ -108,22 +131,96 @@ Receiver& receiver() {
     return *instance;
 }
 
+/// In frames.
 struct Report {
-    std::string device;
-    std::uint64_t led, done, lost, errors, without_work, restarts;
+    std::uint64_t led = 0, done = 0, lost = 0, errors = 0, without_work = 0, restarts = 0;
 };
 
 Report report_of(const DeviceCopies& copies) {
     const auto stats = copies.queue->stats();
     const std::uint64_t without_work = copies.without_work;
     const std::uint64_t led = std::max(copies.queue->led(), stats.received + stats.errors);
-    return {.device = std::string(copies.queue->eswitch().device()),
-            .led = led,
+    return {.led = led,
             .done = stats.received - without_work,
             .lost = led - stats.received - stats.errors,
             .errors = stats.errors,
             .without_work = without_work,
             .restarts = stats.restarts};
+}
+
+Report operator+(const Report& left, const Report& right) noexcept {
+    return {.led = left.led + right.led,
+            .done = left.done + right.done,
+            .lost = left.lost + right.lost,
+            .errors = left.errors + right.errors,
+            .without_work = left.without_work + right.without_work,
+            .restarts = left.restarts + right.restarts};
+}
+
+json json_of(const Report& report) {
+    return {{"copies", report.led},   {"done", report.done},
+            {"lost", report.lost},    {"errors", report.errors},
+            {"restarts", report.restarts}, {"without_work", report.without_work}};
+}
+
+std::string text_of(const Report& report) {
+    return fmt::format("copies={} done={} lost={} errors={} without_work={} restarts={}", report.led, report.done,
+                       report.lost, report.errors, report.without_work, report.restarts);
+}
+
+/// What the device has led up of a work and nobody has got: lost in the queue, or on its way now.
+std::uint64_t dropped(const dr::Eswitch::WorkReport& work) noexcept {
+    return work.copies - std::min<std::uint64_t>(work.copies, work.work->done);
+}
+
+json json_of(const dr::Eswitch::WorkReport& work) {
+    return {{"id", work.id},
+            {"work", dr::text_of(*work.work)},
+            {"queue", dr::name_of(work.work->kind)},
+            {"copies", work.copies},
+            {"dropped", dropped(work)}};
+}
+
+/// Of one device, whose queues these are: sums, then each queue, then each work.
+struct DeviceReport {
+    const dr::Eswitch* eswitch;
+    std::vector<std::pair<const char*, Report>> queues{};   ///< by the name of their kind
+
+    [[nodiscard]] json to_json() const {
+        Report sum;
+        json of_queues = json::array(), works = json::array();
+        for (const auto& [name, report] : queues) {
+            sum = sum + report;
+            of_queues.push_back(json_of(report));
+            of_queues.back()["queue"] = name;
+        }
+        for (const auto& work : eswitch->works()) works.push_back(json_of(work));
+        json device = json_of(sum);
+        device.update({{"device", eswitch->device()}, {"queues", of_queues}, {"works", works}});
+        return device;
+    }
+    [[nodiscard]] std::string to_text() const {
+        std::string text;
+        for (const auto& [name, report] : queues) {
+            text += fmt::format("{}, queue {}: {}\n", eswitch->device(), name, text_of(report));
+        }
+        for (const auto& work : eswitch->works()) {
+            text += fmt::format("  {:#x}, queue {}: copies={} dropped={}: {}\n", work.id, dr::name_of(work.work->kind),
+                                work.copies, dropped(work), dr::text_of(*work.work));
+        }
+        return text;
+    }
+};
+
+std::vector<DeviceReport> device_reports(const std::vector<std::shared_ptr<DeviceCopies>>& queues) {
+    std::vector<DeviceReport> devices;
+    for (const auto& copies : queues) {
+        const dr::Eswitch* const eswitch = &copies->queue->eswitch();
+        auto device = std::ranges::find(devices, eswitch, &DeviceReport::eswitch);
+        if (device == devices.end()) device = devices.insert(device, DeviceReport{eswitch});
+        device->queues.emplace_back(dr::name_of(copies->queue->kind()), report_of(*copies));
+    }
+    return devices;
 }
 
 }  // namespace
@@ -168,28 +265,27 @@ CopyQueues& copy_queues() {
 
 }  // namespace ovsdr::ctrl
 
+using namespace ovsdr;
 using namespace ovsdr::ctrl;
 
 unsigned ovsdr_copies_receive(ovsdr_copy* copies, bool* waits) noexcept { return receiver().receive(copies, *waits); }
 
 int ovsdr_copies_arm(void (*wait_for)(int fd)) noexcept { return receiver().arm(wait_for); }
 
+void ovsdr_host_port_set(std::uint32_t odp_port, bool is_host) noexcept {
+    all_devices().set_host_port(dr::OdpPort{odp_port}, is_host);
+}
+
 char* ovsdr_report_copies(bool as_json) noexcept try {
-    using nlohmann::json;
+    const auto queues = copy_queues().all();   // keeps the devices
     json devices = json::array();
     std::string text;
-    for (const auto& copies : copy_queues().all()) {
-        const Report report = report_of(*copies);
-        devices.push_back({{"device", report.device},
-                           {"copies", report.led},
-                           {"done", report.done},
-                           {"lost", report.lost},
-                           {"errors", report.errors},
-                           {"without_work", report.without_work},
-                           {"restarts", report.restarts}});
-        text += fmt::format("{}: copies={} done={} lost={} errors={} without_work={} restarts={}\n", report.device,
-                            report.led, report.done, report.lost, report.errors, report.without_work,
-                            report.restarts);
+    for (const DeviceReport& device : device_reports(queues)) {
+        if (as_json) {
+            devices.push_back(device.to_json());
+        } else {
+            text += device.to_text();
+        }
     }
     if (text.empty()) text = "no device is open: add an interface of type=dr\n";
     return c_string(as_json ? json{{"devices", devices}}.dump(2) : text);

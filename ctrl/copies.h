@@ -1,6 +1,7 @@
 /* Copies that devices took for software, as the C shim sees them: what is to be done to each.
  *
- * All open devices have a queue for them (offload/slowpath/copy_queue.hpp), and one thread receives from all of them.
+ * All open devices have two queues for them (offload/slowpath/copy_queue.hpp), one for what goes to the host itself and
+ * one for all else. One thread receives from all of them: from the others only while no copy for the host waits.
  *
  * Threads: receive and arm by one thread, the receiver. Nothing throws.
  */
@@ -23,13 +24,14 @@ struct ovsdr_copy {
     uint32_t size;                      /* bytes, without FCS */
     uint32_t in_port;                   /* the datapath's number of it */
     struct ovsdr_tunnel_fields tunnel;  /* of an in_port that is a tunnel port; zero where nothing is known */
-    /* What is to be done: OVS's attributes; NULL: an output to this port. */
+    /* What is to be done: OVS's attributes; NULL: an output to each of these ports of the datapath. */
     const uint8_t *actions;
     uint16_t actions_size;
-    uint32_t output;
+    uint16_t n_outputs;                 /* at most OVSDR_MAX_ACTIONS */
+    const uint32_t *outputs;
 };
 
-/* At most OVSDR_BATCH that wait in one device, each with work to be done, valid until the next call; `*waits` says
+/* At most OVSDR_BATCH that wait in one queue, each with work to be done, valid until the next call; `*waits` says
  * whether there was anything. */
 unsigned ovsdr_copies_receive(struct ovsdr_copy *copies, bool *waits) OVSDR_NOEXCEPT;
 
@@ -37,6 +39,9 @@ unsigned ovsdr_copies_receive(struct ovsdr_copy *copies, bool *waits) OVSDR_NOEX
  * device comes or goes. Returns in how many milliseconds the receiver is to look again even so; 0: copies wait; -1:
  * never. */
 int ovsdr_copies_arm(void (*wait_for)(int fd)) OVSDR_NOEXCEPT;
+
+/* A port of the datapath is a bridge's own (LOCAL), or is one no more: what goes there is for the host. Main thread. */
+void ovsdr_host_port_set(uint32_t odp_port, bool is_host) OVSDR_NOEXCEPT;
 
 /* dr/copies: what came up from each device, and what was lost. The caller frees it; NULL: out of memory. */
 char *ovsdr_report_copies(bool json) OVSDR_NOEXCEPT;

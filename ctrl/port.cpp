@@ -263,29 +263,40 @@ OpenDevice::OpenDevice(std::shared_ptr<dr::Eswitch> opened, std::unique_ptr<dr::
 }
 
 OpenDevice::~OpenDevice() {
-    if (copies_ != nullptr) {
-        copies_->queue->stop();
-        copy_queues().remove(*copies_);
+    for (const auto& copies : copies_) {
+        if (copies == nullptr) continue;
+        copies->queue->stop();
+        copy_queues().remove(*copies);
     }
     all_devices().remove(*eswitch);
 }
 
 std::string OpenDevice::fit_copies(unsigned frame_size) {
     if (eswitch->plain_function() != nullptr) return "";   // software has all packets but those that are dropped
-    if (copies_ != nullptr) {
-        copies_->queue->fit(frame_size);
+    std::string failure;
+    for (const dr::CopyKind kind : dr::copy_kinds) {
+        std::string of_kind = fit_copies(kind, frame_size);
+        if (failure.empty()) failure = std::move(of_kind);
+    }
+    return failure;
+}
+
+std::string OpenDevice::fit_copies(dr::CopyKind kind, unsigned frame_size) {
+    auto& copies = copies_[index_of(kind)];
+    if (copies != nullptr) {
+        copies->queue->fit(frame_size);
         copy_queues().wake();
         return {};
     }
     if (never_copies_) return {};
-    auto queue = slowpath::CopyQueue::open(eswitch, frame_size);
+    auto queue = slowpath::CopyQueue::open(eswitch, kind, frame_size);
     if (!queue) {
         never_copies_ = queue.error().code == EOPNOTSUPP;
         const bool told = std::exchange(copies_failure_, queue.error().what) == queue.error().what;
         return told ? "" : "megaflows that need copies in software stay there whole: " + copies_failure_;
     }
-    copies_ = std::make_shared<DeviceCopies>(std::move(*queue));
-    copy_queues().add(copies_);
+    copies = std::make_shared<DeviceCopies>(std::move(*queue));
+    copy_queues().add(copies);
     return {};
 }
 

@@ -39,7 +39,9 @@ public:
     std::string notice;                               ///< for people, until a port has taken it
 
 private:
-    std::shared_ptr<DeviceCopies> copies_;            ///< from the first port on
+    std::string fit_copies(dr::CopyKind kind, unsigned frame_size);
+
+    dr::PerCopyKind<std::shared_ptr<DeviceCopies>> copies_;   ///< from the first port on
     std::string copies_failure_;                      ///< that was told
     bool never_copies_ = false;                       ///< the device cannot have them
 };

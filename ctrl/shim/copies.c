@@ -34,10 +34,13 @@ static struct dpif *shown;
 /* A copy that is being executed; what dpif_operate() is given points in here. */
 struct execution {
     struct flow flow;
-    struct nlattr output[2];            /* An attribute with a port's number. */
+    struct output {                     /* An attribute. */
+        struct nlattr header;
+        uint32_t port;
+    } outputs[OVSDR_MAX_ACTIONS];
     struct dpif_op op;
 };
-BUILD_ASSERT_DECL(sizeof(struct nlattr) == sizeof(odp_port_t));
+BUILD_ASSERT_DECL(sizeof(struct output) == NLA_HDRLEN + sizeof(odp_port_t));
 
 static void
 set_tunnel(struct flow_tnl *tunnel, const struct ovsdr_tunnel_fields *fields)
@@ -60,11 +63,13 @@ set_tunnel(struct flow_tnl *tunnel, const struct ovsdr_tunnel_fields *fields)
 }
 
 static void
-set_output(struct nlattr attribute[2], uint32_t port)
+set_outputs(struct output *outputs, const struct ovsdr_copy *copy)
 {
-    attribute[0].nla_len = NLA_HDRLEN + sizeof port;
-    attribute[0].nla_type = OVS_ACTION_ATTR_OUTPUT;
-    memcpy(&attribute[1], &port, sizeof port);
+    for (size_t i = 0; i < copy->n_outputs; i++) {
+        outputs[i].header.nla_len = sizeof *outputs;
+        outputs[i].header.nla_type = OVS_ACTION_ATTR_OUTPUT;
+        outputs[i].port = copy->outputs[i];
+    }
 }
 
 static void
@@ -77,13 +82,14 @@ prepare(struct execution *execution, const struct ovsdr_copy *copy)
     set_tunnel(&packet->md.tunnel, &copy->tunnel);
     flow_extract(packet, &execution->flow);
     if (!copy->actions) {
-        set_output(execution->output, copy->output);
+        set_outputs(execution->outputs, copy);
     }
     memset(&execution->op, 0, sizeof execution->op);
     execution->op.type = DPIF_OP_EXECUTE;
     execution->op.execute = (struct dpif_execute) {
-        .actions = copy->actions ? ALIGNED_CAST(const struct nlattr *, copy->actions) : execution->output,
-        .actions_len = copy->actions ? copy->actions_size : sizeof execution->output,
+        .actions = copy->actions ? ALIGNED_CAST(const struct nlattr *, copy->actions)
+                                 : &execution->outputs[0].header,
+        .actions_len = copy->actions ? copy->actions_size : copy->n_outputs * sizeof execution->outputs[0],
         .flow = &execution->flow,
         .packet = packet,
     };

@@ -26,6 +26,7 @@
 #include "shim/flow_mark.h"
 #include "shim/flow_watch.h"
 #include "shim/gate.h"
+#include "shim/host_port.h"
 #include "shim/mega_ufid.h"
 #include "shim/meter.h"
 #include "shim/netdev_dr.h"
@@ -112,6 +113,7 @@ dpif_port_add(struct dpif *dpif, struct netdev *netdev, odp_port_t *port_nop)
     error = real_dpif_port_add(dpif, netdev, &port_no);
     if (!error) {
         tunnel_port_added(dpif, netdev, port_no);
+        host_port_added(dpif, netdev, port_no);
     }
     gate_open();
     if (port_nop) {
@@ -144,6 +146,7 @@ dpif_port_del(struct dpif *dpif, odp_port_t port_no, bool local_delete)
     error = real_dpif_port_del(dpif, port_no, local_delete);
     if (!error) {
         tunnel_port_deleted(dpif, port_no);
+        host_port_deleted(dpif, port_no);
     }
     gate_open();
     return error;

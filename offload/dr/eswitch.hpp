@@ -186,15 +186,28 @@ public:
     [[nodiscard]] virtual std::optional<TableKey> table_of(std::uint32_t tag) const noexcept = 0;
 
     // Copies for software (software.hpp), of all ports.
-    /// Leads copies to this raw packet QP on pd(), or from the queue before to this one: each copy reaches one of the
-    /// two, and the old one gets nothing more when this returns. Until there is a queue, megaflows that need copies are
-    /// rejected. An error: all stays as it was.
-    [[nodiscard]] virtual Result<void> lead_copies(ibv_qp* qp) noexcept = 0;
-    /// No megaflow in the device needs copies, and none is under way to the queue, when this returns.
-    virtual void stop_copies() noexcept = 0;
+    /// Whether a port that is no vport is a bridge's own: outputs to it are copies for the host. Megaflows that name it
+    /// are compiled again.
+    virtual void set_host_port(OdpPort /*odp_port*/, bool /*is_host*/) noexcept {}
+    /// Leads such copies to this raw packet QP on pd(), or from the queue before to this one: each copy reaches one of
+    /// the two, and the old one gets nothing more when this returns. Until there is a queue, megaflows that need such
+    /// copies are rejected. An error: all stays as it was, but the new queue may have got some copies, and the old one
+    /// not those.
+    [[nodiscard]] virtual Result<void> lead_copies(CopyKind kind, ibv_qp* qp) noexcept = 0;
+    /// No megaflow in the device needs such copies, and none is under way to the queue, when this returns.
+    virtual void stop_copies(CopyKind kind) noexcept = 0;
     /// What is to be done to a copy that came up with this flow tag. Nothing: the tag is not ours, or all megaflows
     /// that had such work went too long ago.
-    [[nodiscard]] virtual std::shared_ptr<const SoftwareWork> work_of(std::uint32_t tag) const noexcept = 0;
+    [[nodiscard]] virtual std::shared_ptr<const InstalledWork> work_of(std::uint32_t tag) const noexcept = 0;
+    /// That the device led to queues of this kind; what a queue had no room for, too.
+    [[nodiscard]] virtual std::uint64_t copies(CopyKind /*kind*/) const noexcept { return 0; }
+    struct WorkReport {
+        std::uint32_t id;                            ///< the copies' flow tag
+        std::shared_ptr<const InstalledWork> work;
+        std::uint64_t copies;                        ///< that the device led to the queue
+    };
+    /// Of all work that megaflows in the device need now, by id.
+    [[nodiscard]] virtual std::vector<WorkReport> works() const { return {}; }
 
     /// Removes every megaflow whose in_port is `port`, or all.
     virtual void flush(std::optional<OdpPort> port) noexcept = 0;

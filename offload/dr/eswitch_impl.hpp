@@ -66,9 +66,12 @@ public:
     std::optional<TableKey> table_of(std::uint32_t tag) const noexcept override {
         return pipeline_->tables().key_of(tag);
     }
-    Result<void> lead_copies(ibv_qp* qp) noexcept override;
-    void stop_copies() noexcept override;
-    std::shared_ptr<const SoftwareWork> work_of(std::uint32_t tag) const noexcept override;
+    void set_host_port(OdpPort odp_port, bool is_host) noexcept override;
+    Result<void> lead_copies(CopyKind kind, ibv_qp* qp) noexcept override;
+    void stop_copies(CopyKind kind) noexcept override;
+    std::shared_ptr<const InstalledWork> work_of(std::uint32_t tag) const noexcept override;
+    std::uint64_t copies(CopyKind kind) const noexcept override;
+    std::vector<WorkReport> works() const override;
 
     void flush(std::optional<OdpPort> port) noexcept override;
 
@@ -172,7 +175,7 @@ private:
             return tl::unexpected(Error{ENOMEM, "out of memory"});
         }
     }
-    void let_copies(bool lead) noexcept;   ///< with port_changes_ locked
+    void let_copies(CopyKind kind, bool lead) noexcept;   ///< with port_changes_ locked
     void map_port(const PortSpec& spec);
     void unmap_port(const PortSpec& spec) noexcept;
     [[nodiscard]] Port* port_of(VportId vport) const noexcept;

@@ -79,7 +79,8 @@ Eswitch::Totals EswitchImpl::totals() const noexcept {
     const FlowStats misses = pipeline_->misses();
     counters_->bring_up_to_date();
     const FlowStats all = counters_->total();
-    const std::uint64_t copies = pipeline_->copies();
+    std::uint64_t copies = 0;
+    for (const CopyKind kind : copy_kinds) copies += pipeline_->works().copies(kind);
     std::lock_guard lock(kept_mutex_);
     return {reasons_.count(ReasonTable::Kind::offloaded),
             reasons_.count(ReasonTable::Kind::rejected),

@@ -22,7 +22,16 @@ std::string hex_of(const ovsdr_tunnel_fields& fields) {
     return fmt::format("{:02x}", fmt::join(bytes, bytes + sizeof fields, ""));
 }
 
+std::string text_of(const SoftwareWork::Ports& ports, CopyKind kind) {
+    std::string numbers;
+    for (const OdpPort port : ports) numbers += fmt::format("{}{}", numbers.empty() ? "" : ", ", port.value);
+    return fmt::format("output to {}datapath port{} {}", kind == CopyKind::host ? "the host's " : "",
+                       ports.size() == 1 ? "" : "s", numbers);
+}
+
 }  // namespace
+
+const char* name_of(CopyKind kind) noexcept { return kind == CopyKind::host ? "host" : "other"; }
 
 bool operator==(const TunnelMetadata& left, const TunnelMetadata& right) noexcept { return (left <=> right) == 0; }
 
@@ -33,8 +42,8 @@ std::strong_ordering operator<=>(const TunnelMetadata& left, const TunnelMetadat
 
 std::string text_of(const SoftwareWork& work) {
     std::string text;
-    if (const auto* port = std::get_if<OdpPort>(&work.work)) {
-        text = fmt::format("output to datapath port {}", port->value);
+    if (const auto* ports = std::get_if<SoftwareWork::Ports>(&work.work)) {
+        text = text_of(*ports, work.kind);
     } else {
         text = fmt::format("{} {:02x}", work.name.text(), fmt::join(std::get<SoftwareWork::Actions>(work.work), ""));
     }

@@ -5,9 +5,14 @@
 // packet as it is at that point, and the copy comes up on a queue of its own with the id of its SoftwareWork as flow
 // tag (Eswitch::work_of()). Software does that and nothing else of the megaflow: the rest has been done in the device.
 //
-// Threads: values; equal is what is equal by content.
+// There are two queues, by CopyKind: what the host is to receive is not lost because somebody who only looks on gets
+// more copies than software can handle.
+//
+// Threads: values; equal is what is equal by content. The count of an InstalledWork is anybody's.
 #pragma once
 
+#include <array>
+#include <atomic>
 #include <compare>
 #include <cstdint>
 #include <string>
@@ -27,20 +32,42 @@ struct TunnelMetadata {
     friend std::strong_ordering operator<=>(const TunnelMetadata& left, const TunnelMetadata& right) noexcept;
 };
 
+/// Whom copies are for.
+enum class CopyKind : std::uint8_t {
+    host,    ///< the host itself: outputs to bridges' own ports (LOCAL)
+    other,   ///< taps, and with them mirrors; samples, controllers, logs
+};
+inline constexpr std::array copy_kinds{CopyKind::host, CopyKind::other};
+/// By CopyKind.
+template <typename T>
+using PerCopyKind = std::array<T, copy_kinds.size()>;
+[[nodiscard]] constexpr std::size_t index_of(CopyKind kind) noexcept { return static_cast<std::size_t>(kind); }
+/// "host", "other".
+[[nodiscard]] const char* name_of(CopyKind kind) noexcept;
+
 struct SoftwareWork {
+    /// An output to each of these, which are in ascending order.
+    using Ports = std::vector<OdpPort>;
     /// The actions of an OVSDR_ACTION_SOFTWARE.
     using Actions = std::vector<std::uint8_t>;
 
     OdpPort in_port{};
-    TunnelMetadata tunnel{};              ///< the copy has no outer headers
-    std::variant<OdpPort, Actions> work;  ///< a port: an output to it
-    StaticName name{};                    ///< of the actions, for people
+    TunnelMetadata tunnel{};             ///< the copy has no outer headers
+    std::variant<Ports, Actions> work;
+    StaticName name{};                   ///< of the actions, for people
+    CopyKind kind = CopyKind::other;
 
     friend auto operator<=>(const SoftwareWork&, const SoftwareWork&) = default;
 };
 
 /// "output to datapath port 7, from datapath port 2", "userspace 0c00…, from …". Equal texts, equal work.
 [[nodiscard]] std::string text_of(const SoftwareWork& work);
+
+/// Work in a device, or that was in one a moment ago.
+struct InstalledWork : SoftwareWork {
+    explicit InstalledWork(const SoftwareWork& installed) : SoftwareWork(installed) {}
+    mutable std::atomic<std::uint64_t> done{0};   ///< copies that came up; counted by whoever receives them
+};
 
 /// A copy of one of so many packets, at random; 1: of each.
 struct SoftwareCopy {

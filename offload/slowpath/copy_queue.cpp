@@ -30,9 +30,9 @@ void add(CopyStats& sum, const PortQueue& queue) noexcept {
 
 }  // namespace
 
-Result<std::shared_ptr<CopyQueue>> CopyQueue::open(std::shared_ptr<dr::Eswitch> eswitch,
+Result<std::shared_ptr<CopyQueue>> CopyQueue::open(std::shared_ptr<dr::Eswitch> eswitch, dr::CopyKind kind,
                                                    unsigned frame_size) noexcept try {
-    std::shared_ptr<CopyQueue> copies(new CopyQueue(std::move(eswitch), frame_size));
+    std::shared_ptr<CopyQueue> copies(new CopyQueue(std::move(eswitch), kind, frame_size));
     if (auto made = copies->make_queue(); !made) return tl::unexpected(std::move(made.error()));
     return copies;
 } catch (const std::bad_alloc&) {
@@ -43,7 +43,7 @@ CopyQueue::~CopyQueue() { stop(); }
 
 void CopyQueue::stop() noexcept {
     const std::lock_guard guard(lead_mutex_);
-    if (queue_ != nullptr && !std::exchange(stopped_, true)) eswitch_->stop_copies();
+    if (queue_ != nullptr && !std::exchange(stopped_, true)) eswitch_->stop_copies(kind_);
 }
 
 void CopyQueue::fit(unsigned frame_size) noexcept {
@@ -52,7 +52,8 @@ void CopyQueue::fit(unsigned frame_size) noexcept {
     }
 }
 
-/// The queue that there was becomes the old one.
+/// The queue that there was becomes the old one. So does the new one when the device has failed with it: it may have
+/// got copies, and gets no more.
 Result<void> CopyQueue::make_queue() noexcept try {
     const unsigned frame_size = wanted_size_.load(std::memory_order_relaxed);
     const auto ib_port = any_ib_port(eswitch_->context());
@@ -66,8 +67,12 @@ Result<void> CopyQueue::make_queue() noexcept try {
     if (!queue) return tl::unexpected(std::move(queue.error()));
     const std::lock_guard lead_guard(lead_mutex_);
     if (stopped_) return tl::unexpected(Error{ECANCELED, "the queue for copies has been stopped"});
-    if (auto led = eswitch_->lead_copies((*queue)->qp()); !led) return led;
+    const auto led = eswitch_->lead_copies(kind_, (*queue)->qp());
     const std::lock_guard guard(queue_mutex_);
+    if (!led) {
+        if (queue_ != nullptr) old_ = std::move(*queue);
+        return led;
+    }
     old_ = std::exchange(queue_, std::move(*queue));
     frame_size_ = frame_size;
     return {};

@@ -38,7 +38,9 @@ public:
             const slowpath::PortQueue& queue = add_queue({port.vport});
             FUZZ_CHECK(eswitch_->attach_port({{port.odp}, {port.vport}, "port", queue.qp(), queue.sqn()}));
         }
-        FUZZ_CHECK(eswitch_->lead_copies(add_queue({0}).qp()));
+        for (const dr::CopyKind kind : dr::copy_kinds) {
+            FUZZ_CHECK(eswitch_->lead_copies(kind, add_queue({0}).qp()));
+        }
         for (const dr::TunnelPort& tunnel : fuzz::tunnel_ports) eswitch_->set_tunnel_port(tunnel);
     }
 

@@ -61,6 +61,10 @@ CASES = {
                       lambda number: f"set_field:{number}->tun_id,output:TUNNEL"),
     "dest_arrays": Case("mlx5dv_dr_action_create_dest_array", len(OUTPUTS),
                         lambda number: ",".join(f"output:{port}" for port in OUTPUTS[number]), room=4),
+    # Each point is work of its own for software, behind a sampler of its own.
+    "samplers": Case("mlx5dv_dr_action_create_flow_sampler", 30,
+                     lambda number: f"sample(probability={65535 // 5},collector_set_id=1,obs_point_id={number + 1}),"
+                                    "output:2"),
 }
 
 
@@ -74,6 +78,9 @@ class Full:
         lab.fix_neighbours()
         lab.start(offload=True, fail_mode="secure")
         self.tunnel = lab.add_tunnel("tunnel", "vxlan", key="flow")
+        lab.switch.vsctl("--", "--id=@b", "get", "bridge", BRIDGE, "--", "--id=@i", "create", "ipfix",
+                         'targets="127.0.0.1:4739"', "--", "create", "Flow_Sample_Collector_Set", "id=1", "bridge=@b",
+                         "ipfix=@i")
         self.sent = 0
 
     @property

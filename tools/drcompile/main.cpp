@@ -126,7 +126,7 @@ int run(const Options& options) {
     input.ports().assign();
     const auto profile = std::ranges::find(profiles, options.profile, &Profile::name);
     dr::PortMap map = input.ports().map();
-    map.lead_copies(true);   // as a daemon does
+    for (const dr::CopyKind kind : dr::copy_kinds) map.lead_copies(kind, true);   // as a daemon does
     for (const std::uint32_t meter : options.meters) map.set_meter(meter, {.serial = 1});
     const auto verdicts = offload_all(input.values(), map, profile->caps);
     const Report report{options.profile, input, verdicts};

@@ -54,8 +54,8 @@ KINDS: dict[str, Kind] = {
     "ovsdr_reason_megaflows": gauge("Megaflows now that stay in software, under each of their reasons.", *REASON),
     "ovsdr_reason_occurrences": counter("How often a megaflow stayed in software for this reason.", *REASON),
     "ovsdr_copies": counter("Copies of packets that the NIC led up for software to work on, by what became of them.",
-                            "device", "result"),
-    "ovsdr_copies_restarts": counter("Queues for copies that failed and were replaced.", "device"),
+                            "device", "queue", "result"),
+    "ovsdr_copies_restarts": counter("Queues for copies that failed and were replaced.", "device", "queue"),
     "ovsdr_tables": gauge("Tables of a level.", *LEVEL),
     "ovsdr_matchers": gauge("Matchers of a level's tables: what a packet costs.", *LEVEL),
     "ovsdr_rules": gauge("Rules of a level's tables.", *LEVEL),
@@ -110,9 +110,12 @@ def _port(families: Families, port: dict[str, Any]) -> None:
 
 
 def _copies(families: Families, device: dict[str, Any]) -> None:
-    for result, member in (("done", "done"), ("lost", "lost"), ("failed", "errors"), ("without_work", "without_work")):
-        families.put("ovsdr_copies", device[member], device["device"], result)
-    families.put("ovsdr_copies_restarts", device["restarts"], device["device"])
+    for queue in device["queues"]:
+        labels = device["device"], queue["queue"]
+        for result, member in (("done", "done"), ("lost", "lost"), ("failed", "errors"),
+                               ("without_work", "without_work")):
+            families.put("ovsdr_copies", queue[member], *labels, result)
+        families.put("ovsdr_copies_restarts", queue["restarts"], *labels)
 
 
 def put(families: Families, metrics: dict[str, Any], ports: dict[str, Any], copies: dict[str, Any]) -> None:

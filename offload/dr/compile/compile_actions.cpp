@@ -20,8 +20,6 @@ namespace {
 constexpr std::uint16_t tpid_customer = 0x8100, tpid_service = 0x88a8;
 constexpr std::uint16_t vlan_present = 0x1000;   ///< OVS's VLAN_CFI, no bit of the wire
 constexpr std::size_t max_pushes = 2;
-/// Of one packet. Where it goes to more such ports, software has one packet rather than a copy for each.
-constexpr std::size_t most_outputs_by_software = 2;
 constexpr std::size_t most_in_front = 3;         ///< meters: each takes a level, and those behind need some too
 constexpr std::uint8_t proto_tcp = 6, proto_udp = 17, proto_icmpv6 = 58;
 
@@ -36,7 +34,7 @@ public:
     /// A path for each shape in which the packet goes somewhere, in the order in which they were found.
     std::vector<Path> run(std::span<const ovsdr_action> actions) {
         for (const ovsdr_action& action : actions) step(action);
-        if (only_copies() || outputs_by_software_ > most_outputs_by_software) refuse_copies();
+        if (only_copies()) refuse_copies();
         // A packet that is dropped is counted without its tunnel's headers too, where the device can do that.
         if (legs_.empty() && match_.in_tunnel() && caps_.counts_after_decapsulation()) (void)leg();
         for (Path& leg : legs_) {
@@ -125,14 +123,34 @@ private:
         vports.push_back(port->vport);
     }
 
+    /// Outputs of the same packet are one work: software gets one copy for all of them.
     void output_by_software(OdpPort odp_port) {
         const Obstacle no_port{RejectReason::output_not_offloaded, "output to a port that is no dr port of this device",
                                {}, odp_port};
-        const bool can_copy = ports_.leads_copies() && caps_.recirculates && ports_.find_tunnel(odp_port) == nullptr;
+        const CopyKind kind = ports_.is_host(odp_port) ? CopyKind::host : CopyKind::other;
+        const bool can_copy = ports_.leads_copies(kind) && caps_.recirculates && ports_.find_tunnel(odp_port) == nullptr;
         if (!can_copy) return obstacles_.add(no_port);
         without_copies_.push_back(no_port);
-        ++outputs_by_software_;
-        copy({1, {packets_.in_port, packets_.tunnel, odp_port, {}}}, "two outputs to one port");
+        auto& ports = outputs_by_software(kind);
+        const auto place = std::ranges::lower_bound(ports, odp_port);
+        if (place != ports.end() && *place == odp_port) {
+            return refuse(RejectReason::unsupported_action, "two outputs to one port");
+        }
+        ports.insert(place, odp_port);
+    }
+
+    /// Of the packet as it is here.
+    SoftwareWork::Ports& outputs_by_software(CopyKind kind) {
+        auto& branches = leg().branches;
+        auto known = std::ranges::find_if(branches, [&](const Path& branch) {
+            return branch.is_copy() && branch.software->work.kind == kind &&
+                   std::holds_alternative<SoftwareWork::Ports>(branch.software->work.work);
+        });
+        if (known == branches.end()) {
+            const SoftwareWork none{packets_.in_port, packets_.tunnel, SoftwareWork::Ports{}, {}, kind};
+            known = branches.insert(known, Path{.software = SoftwareCopy{1, none}});
+        }
+        return std::get<SoftwareWork::Ports>(known->software->work.work);
     }
 
     void give_to_software(const ovsdr_software& software) {
@@ -140,7 +158,7 @@ private:
         if (!caps_.recirculates) {
             return refuse(RejectReason::device_limit, name, " (NIC_RX has no table but its root)");
         }
-        if (!ports_.leads_copies()) {
+        if (!ports_.leads_copies(CopyKind::other)) {
             return refuse(RejectReason::unsupported_action, name, " (copies for software have no queue)");
         }
         if (software.one_of != 1 && !caps_.samples) {
@@ -395,7 +413,6 @@ private:
     std::vector<Path> legs_;
     std::vector<Front> front_;
     std::vector<Obstacle> without_copies_;   ///< what each copy would be if there were none
-    std::size_t outputs_by_software_ = 0;
 };
 
 }  // namespace

@@ -1,14 +1,16 @@
 // What the datapath's numbers stand for, as the compiler sees it: which vport or tunnel a port is, and which meter;
-// and whether software takes copies. A plain value.
+// which ports are the host's own, and whether software takes copies. A plain value.
 //
 // Threads: a value; whoever shares one locks.
 #pragma once
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "offload/dr/ids.hpp"
+#include "offload/dr/software.hpp"
 #include "offload/meter/parameters.hpp"
 
 namespace ovsdr::dr {
@@ -53,15 +55,21 @@ public:
         return found == meters_.end() ? nullptr : &found->second;
     }
 
-    /// Whether copies for software have a queue to go to.
-    void lead_copies(bool lead) noexcept { leads_copies_ = lead; }
-    [[nodiscard]] bool leads_copies() const noexcept { return leads_copies_; }
+    /// A bridge's own port (LOCAL).
+    void set_host(OdpPort odp_port) { hosts_.insert(odp_port); }
+    void erase_host(OdpPort odp_port) { hosts_.erase(odp_port); }
+    [[nodiscard]] bool is_host(OdpPort odp_port) const noexcept { return hosts_.contains(odp_port); }
+
+    /// Whether such copies for software have a queue to go to.
+    void lead_copies(CopyKind kind, bool lead) noexcept { leads_copies_[index_of(kind)] = lead; }
+    [[nodiscard]] bool leads_copies(CopyKind kind) const noexcept { return leads_copies_[index_of(kind)]; }
 
 private:
     std::map<OdpPort, Port> ports_;
     std::map<OdpPort, TunnelPort> tunnels_;
     std::map<std::uint32_t, Meter> meters_;
-    bool leads_copies_ = false;
+    std::set<OdpPort> hosts_;
+    PerCopyKind<bool> leads_copies_{};
 };
 
 }  // namespace ovsdr::dr

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <functional>
+#include <numeric>
 #include <string_view>
 
 #include "offload/dr/install/make.hpp"
@@ -29,7 +30,10 @@ std::size_t mixed(std::size_t hash, std::size_t more) noexcept {
 
 std::size_t hash_of(const SoftwareCopy& copy) noexcept {
     const std::size_t hash = mixed(copy.one_of, copy.work.in_port.value);
-    if (const auto* port = std::get_if<OdpPort>(&copy.work.work)) return mixed(hash, port->value);
+    if (const auto* ports = std::get_if<SoftwareWork::Ports>(&copy.work.work)) {
+        return std::accumulate(ports->begin(), ports->end(), hash,
+                               [](std::size_t sum, OdpPort port) { return mixed(sum, port.value); });
+    }
     const auto& actions = std::get<SoftwareWork::Actions>(copy.work.work);
     const std::string_view bytes(reinterpret_cast<const char*>(actions.data()), actions.size());
     return mixed(hash, std::hash<std::string_view>{}(bytes));

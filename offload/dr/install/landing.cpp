@@ -52,28 +52,32 @@ Result<Rule> Landing::name_table(std::uint32_t id) {
     return by_table_ == nullptr ? Rule() : name(id, to_by_port_);
 }
 
-Result<Rule> Landing::name(std::uint32_t id, const ActionRef& next) {
+Result<Rule> Landing::name(std::uint32_t id, const ActionRef& next, mlx5dv_dr_action* count) {
     ActionRef tag;
     if (auto made = take(tag, Action::tag(id)); !made) return tl::unexpected(std::move(made.error()));
     Match match;
     match.set(field::metadata_reg_c_1, mark_of(id), UINT32_MAX);
-    return make_rule(*by_table_, {match.mask, 0}, match.value, {tag, next});
+    return make_rule(*by_table_, {match.mask, 0}, match.value, {tag, next}, count);
 }
 
-Result<void> Landing::make_copies() {
+Result<void> Landing::make_copies(CopyKind kind) {
     if (by_table_ == nullptr) {
         return tl::unexpected(Error{EOPNOTSUPP, "copies for software: the device's NIC_RX has no table but its root"});
     }
-    if (to_copies_ != nullptr) return {};
-    Result<void> made = take_table(copies_, domain_, 2);
-    if (made) made = take(to_copies_, Action::to_table(copies_->shared_table()));
+    Copies& copies = copies_[index_of(kind)];
+    if (copies.to_table != nullptr) return {};
+    Result<void> made = take_table(copies.table, domain_, 2);
+    if (made) made = take(copies.to_table, Action::to_table(copies.table->shared_table()));
     return made;
 }
 
-Result<Rule> Landing::name_work(std::uint32_t id) { return name(id, to_copies_); }
+Result<Rule> Landing::name_work(CopyKind kind, std::uint32_t id, mlx5dv_dr_action* count) {
+    return name(id, copies_[index_of(kind)].to_table, count);
+}
 
-Result<Rule> Landing::to_copies_queue(std::uint16_t priority, mlx5dv_dr_action* count, ActionRef queue) {
-    return make_rule(*copies_, {{}, priority}, {}, {std::move(queue)}, count);
+Result<Rule> Landing::to_copies_queue(CopyKind kind, std::uint16_t priority, mlx5dv_dr_action* count,
+                                      ActionRef queue) {
+    return make_rule(*copies_[index_of(kind)].table, {{}, priority}, {}, {std::move(queue)}, count);
 }
 
 Result<Rule> Landing::let_down(Device::VportRegister vport) {

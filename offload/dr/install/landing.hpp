@@ -9,9 +9,9 @@
 //             vport bits, IP version, TCP or UDP                 → count, the TIR of the kind
 //             vport bits, IP version                             → count, the TIR of the kind
 //
-// Copies for software (work_set.hpp) have a queue of their own:
+// Copies for software (work_set.hpp) have queues of their own, one for each CopyKind, with a table in front of it:
 //
-//   by table  reg_c_1 = mark of the work                         → tag(work's id), copies
+//   by table  reg_c_1 = mark of the work                         → count, tag(work's id), copies
 //   copies    everything                                         → count, the queue for copies
 //
 // So a table of megaflows costs one rule here, and so does a port. Devices whose NIC_RX has only its root
@@ -31,6 +31,7 @@
 #include "offload/dr/device/action.hpp"
 #include "offload/dr/device/caps.hpp"
 #include "offload/dr/device/rule.hpp"
+#include "offload/dr/software.hpp"
 
 namespace ovsdr::dr {
 
@@ -46,12 +47,13 @@ public:
 
     /// Lets packets that missed in the table come down. Nothing where the device has only one table.
     [[nodiscard]] Result<Rule> name_table(std::uint32_t id);
-    /// A table for copies, if there is none yet. EOPNOTSUPP where NIC_RX has only its root.
-    [[nodiscard]] Result<void> make_copies();
-    /// Lets copies that have the mark of this id come down. There is a table for them.
-    [[nodiscard]] Result<Rule> name_work(std::uint32_t id);
+    /// A table for such copies, if there is none yet. EOPNOTSUPP where NIC_RX has only its root.
+    [[nodiscard]] Result<void> make_copies(CopyKind kind);
+    /// Lets copies that have the mark of this id come down. There is a table for them. `count`: the caller's.
+    [[nodiscard]] Result<Rule> name_work(CopyKind kind, std::uint32_t id, mlx5dv_dr_action* count);
     /// `priority`: the one of 0 and 1 that the queue before does not have. `count`: the caller's.
-    [[nodiscard]] Result<Rule> to_copies_queue(std::uint16_t priority, mlx5dv_dr_action* count, ActionRef queue);
+    [[nodiscard]] Result<Rule> to_copies_queue(CopyKind kind, std::uint16_t priority, mlx5dv_dr_action* count,
+                                               ActionRef queue);
     /// Lets those of a vport come down. Nothing where to_queue() does.
     [[nodiscard]] Result<Rule> let_down(Device::VportRegister vport);
     struct Place {
@@ -67,7 +69,9 @@ public:
 
     [[nodiscard]] Domain& domain() noexcept { return *domain_; }
     /// make_copies() has been called.
-    [[nodiscard]] std::shared_ptr<const MatcherSet> copies() const noexcept { return copies_; }
+    [[nodiscard]] std::shared_ptr<const MatcherSet> copies(CopyKind kind) const noexcept {
+        return copies_[index_of(kind)].table;
+    }
     /// For people; all but copies().
     [[nodiscard]] std::vector<std::pair<const char*, const MatcherSet*>> tables() const;
 
@@ -76,9 +80,14 @@ private:
     Landing() = default;
 
     std::shared_ptr<Domain> domain_;
-    std::shared_ptr<MatcherSet> root_, by_table_, by_port_, copies_;   ///< all but the first: perhaps none
-    ActionRef to_by_table_, to_by_port_, to_copies_, tag_of_entry_;
-    [[nodiscard]] Result<Rule> name(std::uint32_t id, const ActionRef& next);
+    std::shared_ptr<MatcherSet> root_, by_table_, by_port_;   ///< all but the first: perhaps none
+    ActionRef to_by_table_, to_by_port_, tag_of_entry_;
+    struct Copies {
+        std::shared_ptr<MatcherSet> table;   ///< perhaps none
+        ActionRef to_table;
+    };
+    PerCopyKind<Copies> copies_;
+    [[nodiscard]] Result<Rule> name(std::uint32_t id, const ActionRef& next, mlx5dv_dr_action* count = nullptr);
 };
 
 }  // namespace ovsdr::dr

@@ -21,7 +21,7 @@ namespace ovsdr::dr {
 
 class LandingIds {
 public:
-    using Meaning = std::variant<TableKey, std::shared_ptr<const SoftwareWork>>;
+    using Meaning = std::variant<TableKey, std::shared_ptr<const InstalledWork>>;
 
     [[nodiscard]] std::uint32_t give(Meaning meaning);
     /// Whose id no packet has.

@@ -124,9 +124,9 @@ std::shared_ptr<FlowTable> Pipeline::find(TableKey key) const {
     return key == TableKey{} ? entry_ : tables_->find(key);
 }
 
-std::shared_ptr<const SoftwareWork> Pipeline::work_of(std::uint32_t id) const {
+std::shared_ptr<const InstalledWork> Pipeline::work_of(std::uint32_t id) const {
     const auto meaning = ids_->find(id);
-    const auto* work = meaning ? std::get_if<std::shared_ptr<const SoftwareWork>>(&*meaning) : nullptr;
+    const auto* work = meaning ? std::get_if<std::shared_ptr<const InstalledWork>>(&*meaning) : nullptr;
     return work == nullptr ? nullptr : *work;
 }
 

@@ -104,13 +104,14 @@ public:
     [[nodiscard]] const TableSet& tables() const noexcept { return *tables_; }
     [[nodiscard]] MeterSet& meters() noexcept { return *meters_; }
 
-    /// Copies for software go to this queue. May throw std::bad_alloc; all is as it was then, and after an error.
-    [[nodiscard]] Result<void> lead_copies(ibv_qp* queue) { return works_->lead(miss_level, queue); }
-    void stop_copies() noexcept { works_->stop(); }
+    /// Such copies for software go to this queue: WorkSet::lead().
+    [[nodiscard]] Result<void> lead_copies(CopyKind kind, ibv_qp* queue) {
+        return works_->lead(kind, miss_level, queue);
+    }
+    void stop_copies(CopyKind kind) noexcept { works_->stop(kind); }
     /// Nothing: no work has or had this id.
-    [[nodiscard]] std::shared_ptr<const SoftwareWork> work_of(std::uint32_t id) const;
-    /// That came to a queue, asked of the device.
-    [[nodiscard]] std::uint64_t copies() noexcept { return works_->copies(); }
+    [[nodiscard]] std::shared_ptr<const InstalledWork> work_of(std::uint32_t id) const;
+    [[nodiscard]] WorkSet& works() noexcept { return *works_; }
 
     /// As `dr/show` numbers it; 0: it is not there.
     [[nodiscard]] std::uint32_t table_id(TableKey key) const;

@@ -15,7 +15,8 @@ namespace {
 
 // Names of nodes that are no table of megaflows.
 constexpr const char *root = "root", *send = "send", *miss = "miss", *slow_path = "slow path", *copied = "copies";
-constexpr const char* copied_up = "up copies";
+/// Of copies that go up.
+constexpr const char* copied_up(CopyKind kind) noexcept { return kind == CopyKind::host ? "up host copies" : "up copies"; }
 
 std::string landing_node(std::uint32_t level) { return fmt::format("up {}", level); }
 
@@ -166,7 +167,11 @@ std::vector<Pipeline::TableView> Pipeline::views() const {
     }
     if (const auto table = works_->table()) {
         views.push_back({copied, "copies for software", table});
-        views.push_back({copied_up, "copies for software that go up", landing_->copies()});
+    }
+    for (const CopyKind kind : copy_kinds) {
+        const auto table = landing_->copies(kind);
+        const char* const name = kind == CopyKind::host ? "copies for the host that go up" : "copies that go up";
+        if (table != nullptr) views.push_back({copied_up(kind), name, table});
     }
     return views;
 }
@@ -217,11 +222,15 @@ void Pipeline::draw(Graph& graph, const FlowStats& misses) const {
                 lead(graph, node, matcher, landing_node(0), misses.packets);
             } else if (node == copied) {
                 lead(graph, node, matcher, landing_node(0));
-            } else if (node == copied_up) {
+            } else if (std::ranges::count(copy_kinds, node, copied_up) != 0) {
                 lead(graph, node, matcher, slow_path);
             } else if (is_landing) {
                 lead(graph, node, matcher, graph.tables.contains(next_landing) ? next_landing : slow_path);
-                if (table.level == 1 && works_->table() != nullptr) lead(graph, node, matcher, copied_up);
+                for (const CopyKind kind : copy_kinds) {
+                    if (table.level == 1 && landing_->copies(kind) != nullptr) {
+                        lead(graph, node, matcher, copied_up(kind));
+                    }
+                }
             } else if (matcher.priority != FlowTable::megaflow_priority) {
                 lead(graph, node, matcher, miss);
             }

@@ -1,16 +1,18 @@
 // Work for software in a device: what marks a copy with it, and how copies come up.
 //
 //   FDB copies      everything                   → default miss (the manager)
-//   NIC_RX by table reg_c_1 = mark of the work   → tag(work's id), copies
-//   NIC_RX copies   everything                   → count, the queue for copies
+//   NIC_RX by table reg_c_1 = mark of the work   → count, tag(work's id), copies of its kind
+//   NIC_RX copies   everything                   → count, the queue for copies of this kind
 //
 // Model. A rule that copies each packet marks one of two copies and leads it to the FDB's table of copies; one that
 // samples marks the packet and lets the sampler miss (action_cache.hpp). Work is shared by content: it has an id and a
-// rule in NIC_RX as long as rules mark packets with it. The tables are made when there is a queue for the first time.
+// rule in NIC_RX as long as rules mark packets with it. The tables of a kind are made when there is a queue for it for
+// the first time.
 //
 // A queue may be replaced while copies come up: the new one's rule has the other of two priorities.
 //
-// Threads: any; lead() and stop() one at a time, and use() while there is a queue. Errors: the device's.
+// Threads: any; lead() and stop() one at a time, and mark() while there is a queue of the work's kind. Errors: the
+// device's.
 #pragma once
 
 #include <atomic>
@@ -32,10 +34,11 @@ public:
             CounterPool& counters) noexcept;
 
     /// Copies go to this queue from now on, and none is under way to the one before when this returns. May throw
-    /// std::bad_alloc; all is as it was then, and after an error.
-    [[nodiscard]] Result<void> lead(std::uint32_t level, ibv_qp* queue);
-    /// Copies are lost from now on, and none is under way when this returns.
-    void stop() noexcept;
+    /// std::bad_alloc; all is as it was then, and after an error. But until an error returns the new queue may have got
+    /// copies, which the one before has not got; no more come.
+    [[nodiscard]] Result<void> lead(CopyKind kind, std::uint32_t level, ibv_qp* queue);
+    /// Such copies are lost from now on, and none is under way when this returns.
+    void stop(CopyKind kind) noexcept;
 
     /// What marks a packet for this work. The work is in the device as long as the action is there.
     [[nodiscard]] Result<ActionRef> mark(const SoftwareWork& work);
@@ -44,8 +47,15 @@ public:
 
     /// 0: it is in no device.
     [[nodiscard]] std::uint32_t id_of(const SoftwareWork& work) const;
-    /// That came to a queue, asked of the device.
-    [[nodiscard]] std::uint64_t copies() noexcept;
+    /// That came to such a queue, asked of the device.
+    [[nodiscard]] std::uint64_t copies(CopyKind kind) noexcept;
+    struct Row {
+        std::uint32_t id;
+        std::shared_ptr<const InstalledWork> work;
+        std::uint64_t copies;   ///< that went to the queue, asked of the device
+    };
+    /// Of all work that is in the device, by id.
+    [[nodiscard]] std::vector<Row> rows();
     /// For people. NULL: there has been no queue.
     [[nodiscard]] std::shared_ptr<const MatcherSet> table() const noexcept;
 
@@ -53,7 +63,17 @@ private:
     struct Known;
     using Works = std::map<SoftwareWork, std::weak_ptr<Known>>;
 
-    [[nodiscard]] Result<void> make_tables(std::uint32_t level);
+    struct Queue {
+        std::atomic<bool> has_tables{false};
+        Counter led_up;
+        Rule to_queue;
+        std::uint16_t priority = 0;        ///< of to_queue
+    };
+
+    [[nodiscard]] Result<void> make_table(std::uint32_t level);
+    [[nodiscard]] Result<void> make_tables(CopyKind kind, std::uint32_t level);
+    /// Such as rules use, held.
+    [[nodiscard]] std::vector<std::shared_ptr<Known>> known() const;
     [[nodiscard]] Result<std::shared_ptr<Known>> make(const SoftwareWork& work);
     void gone(const Known& known) noexcept;
 
@@ -62,13 +82,11 @@ private:
     std::shared_ptr<LandingIds> ids_;
     CounterPool& counters_;
 
-    std::atomic<bool> has_tables_{false};
+    std::atomic<bool> has_table_{false};
     std::shared_ptr<MatcherSet> copies_;   ///< in the FDB
     ActionRef to_copies_;
     Rule miss_;
-    Counter led_up_;
-    Rule to_queue_;
-    std::uint16_t priority_ = 0;           ///< of to_queue_
+    PerCopyKind<Queue> queues_;
 
     mutable std::mutex mutex_;             ///< held while work is put into the device
     Works works_;

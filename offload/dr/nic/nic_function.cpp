@@ -144,7 +144,7 @@ Result<void> NicFunction::set_odp_port(VportId, OdpPort odp_port) noexcept {
     return with_memory([&] { return receive_->let_in(port_->spec.vlan); });
 }
 
-Result<void> NicFunction::lead_copies(ibv_qp*) noexcept {
+Result<void> NicFunction::lead_copies(CopyKind, ibv_qp*) noexcept {
     return tl::unexpected(Error{EOPNOTSUPP, "copies for software: a plain function's packets all go to it"});
 }
 

@@ -74,9 +74,9 @@ public:
     std::optional<Status> status(const Ufid& ufid) noexcept override;
     /// What comes up begins anew, marked or not.
     std::optional<TableKey> table_of(std::uint32_t) const noexcept override { return TableKey{}; }
-    Result<void> lead_copies(ibv_qp*) noexcept override;
-    void stop_copies() noexcept override {}
-    std::shared_ptr<const SoftwareWork> work_of(std::uint32_t) const noexcept override { return nullptr; }
+    Result<void> lead_copies(CopyKind, ibv_qp*) noexcept override;
+    void stop_copies(CopyKind) noexcept override {}
+    std::shared_ptr<const InstalledWork> work_of(std::uint32_t) const noexcept override { return nullptr; }
     void flush(std::optional<OdpPort> port) noexcept override;
 
     std::string show(bool verbose, const PortNames& names) const override;

@@ -48,9 +48,9 @@ public:
     void forget_old_queue(dr::VportId) noexcept override {}
     Result<void> set_odp_port(dr::VportId, OdpPort) noexcept override { return {}; }
     void close_entrance(dr::VportId) noexcept override {}
-    Result<void> lead_copies(ibv_qp*) noexcept override { return {}; }
-    void stop_copies() noexcept override {}
-    std::shared_ptr<const dr::SoftwareWork> work_of(std::uint32_t) const noexcept override { return nullptr; }
+    Result<void> lead_copies(dr::CopyKind, ibv_qp*) noexcept override { return {}; }
+    void stop_copies(dr::CopyKind) noexcept override {}
+    std::shared_ptr<const dr::InstalledWork> work_of(std::uint32_t) const noexcept override { return nullptr; }
     void set_tunnel_port(const dr::TunnelPort& port) noexcept override {
         while_it_changes();
         tunnel_ports[port.odp_port] = port;

@@ -36,7 +36,7 @@ protected:
         auto opened = dr::Eswitch::open("fake_0");
         ASSERT_TRUE(opened) << opened.error().what;
         eswitch_ = *opened;
-        auto queue = slowpath::CopyQueue::open(eswitch_, 2048);
+        auto queue = slowpath::CopyQueue::open(eswitch_, dr::CopyKind::other, 2048);
         ASSERT_TRUE(queue) << queue.error().what;
         copies_ = std::make_shared<DeviceCopies>(std::move(*queue));
         copy_queues().add(copies_);
@@ -105,8 +105,9 @@ TEST_F(CopiesTest, EachCopyComesWithWhatIsToBeDone) {
         EXPECT_EQ(copies[0].in_port, 1U);
         EXPECT_EQ(copies[0].size, 60U);
         EXPECT_EQ(copies[0].data[0], 7);
-        if (std::holds_alternative<dr::OdpPort>(work->work)) {
-            EXPECT_EQ(copies[0].output, tap);
+        if (std::holds_alternative<dr::SoftwareWork::Ports>(work->work)) {
+            ASSERT_EQ(copies[0].n_outputs, 1U);
+            EXPECT_EQ(copies[0].outputs[0], tap);
             EXPECT_EQ(copies[0].actions, nullptr);
         } else {
             ASSERT_EQ(copies[0].actions_size, bytes.size());
@@ -128,7 +129,7 @@ TEST_F(CopiesTest, ACopyWhoseMegaflowHasGoneIsCounted) {
 }
 
 TEST_F(CopiesTest, ADeviceThatComesIsSeenWhileCopiesOfAnotherWait) {
-    auto opened = slowpath::CopyQueue::open(eswitch_, 2048);
+    auto opened = slowpath::CopyQueue::open(eswitch_, dr::CopyKind::other, 2048);
     ASSERT_TRUE(opened) << opened.error().what;
     const auto another = std::make_shared<DeviceCopies>(std::move(*opened));
     copy_queues().add(another);
@@ -141,6 +142,57 @@ TEST_F(CopiesTest, ADeviceThatComesIsSeenWhileCopiesOfAnotherWait) {
     EXPECT_EQ(another->without_work, 1U);
     another->queue->stop();
     copy_queues().remove(*another);
+}
+
+TEST_F(CopiesTest, WhatIsForTheHostComesFirst) {
+    auto opened = slowpath::CopyQueue::open(eswitch_, dr::CopyKind::host, 2048);
+    ASSERT_TRUE(opened) << opened.error().what;
+    const auto of_host = std::make_shared<DeviceCopies>(std::move(*opened));
+    copy_queues().add(of_host);
+    const auto others = FakeVerbs::queues().front(), hosts = FakeVerbs::queues().back();
+    for (int round = 0; round < 3; ++round) {
+        for (int i = 0; i < OVSDR_BATCH; ++i) ASSERT_TRUE(others->deliver(Bytes(60, 7), unknown_tag));
+    }
+    for (std::uint64_t n = 1; n <= 3; ++n) {
+        ASSERT_TRUE(hosts->deliver(Bytes(60, 7), unknown_tag));
+        (void)receive();
+        EXPECT_EQ(of_host->without_work, n) << "although others wait";
+        EXPECT_EQ(copies_->without_work, 0U);
+    }
+    while (copies_->without_work < 3U * OVSDR_BATCH) (void)receive();
+    const auto queues = report().at(0).at("queues");
+    ASSERT_EQ(queues.size(), 2U);
+    EXPECT_EQ(queues[0].at("queue"), "other");
+    EXPECT_EQ(queues[1].at("queue"), "host");
+    EXPECT_EQ(queues[1].at("without_work"), 3);
+    EXPECT_EQ(report().at(0).at("without_work"), 3 * OVSDR_BATCH + 3) << "of the device";
+    of_host->queue->stop();
+    copy_queues().remove(*of_host);
+}
+
+/// One copy for all of them; what the device led up and nobody got is told by work.
+TEST_F(CopiesTest, ACopyHasSeveralOutputs) {
+    const dr::Ufid ufid{1, 0};
+    const ovsdr_megaflow megaflow = MegaflowBuilder(1).ipv4().output(tap + 1).output(tap).output(2);
+    ASSERT_TRUE(std::holds_alternative<std::monostate>(eswitch_->put(ufid, megaflow)));
+    const auto works = eswitch_->works();
+    ASSERT_EQ(works.size(), 1U);
+    for (const auto& rule : FakeProvider::rules()) {
+        if (rule.table != "NIC_RX level 1" || !rule.actions.at(0).starts_with("count ")) continue;
+        FakeProvider::count(static_cast<std::uint32_t>(std::stoul(rule.actions[0].substr(6))), 5, 0);
+    }
+    ASSERT_TRUE(queue().deliver(Bytes(60, 7), works[0].id));
+    const auto copies = receive();
+    ASSERT_EQ(copies.size(), 1U);
+    ASSERT_EQ(copies[0].n_outputs, 2U);
+    EXPECT_EQ(copies[0].outputs[0], tap);
+    EXPECT_EQ(copies[0].outputs[1], tap + 1);
+    const auto told = report().at(0).at("works").at(0);
+    EXPECT_EQ(told.at("id"), works[0].id);
+    EXPECT_EQ(told.at("work"), "output to datapath ports 77, 78, from datapath port 1");
+    EXPECT_EQ(told.at("copies"), 5);
+    EXPECT_EQ(told.at("dropped"), 4);
+    eswitch_->del(ufid);
 }
 
 TEST_F(CopiesTest, ADeviceThatGoesWaitsForNobody) {

@@ -45,13 +45,13 @@ protected:
             attached_.push_back(number);
         }
         eswitch_->set_tunnel_port({OdpPort{vxlan_port}, TunnelKind::vxlan, 4789, "vxlan_sys_4789"});
-        const auto led = eswitch_->lead_copies(add_queue(VportId{0}).qp());
+        const auto led = eswitch_->lead_copies(CopyKind::other, add_queue(VportId{0}).qp());
         ASSERT_TRUE(led) << led.error().what;
     }
     void TearDown() override {
         if (eswitch_ == nullptr) return;
         eswitch_->flush(std::nullopt);
-        eswitch_->stop_copies();
+        eswitch_->stop_copies(CopyKind::other);
         for (const VportId vport : attached_) eswitch_->detach_port(vport);
         queues_.clear();
         eswitch_.reset();
@@ -96,7 +96,7 @@ protected:
                 continue;
             }
             last_work_ = *work;
-            (std::holds_alternative<OdpPort>(work->work) ? outcome.to_tap : outcome.of_bytes)
+            (std::holds_alternative<SoftwareWork::Ports>(work->work) ? outcome.to_tap : outcome.of_bytes)
                 .push_back(each.packet.bytes);
         }
         return outcome;

@@ -32,12 +32,12 @@ protected:
             {.context = eswitch_->context(), .pd = eswitch_->pd(), .ib_port = ib_port->number});
         ASSERT_TRUE(queue) << queue.error().what;
         queue_ = std::move(*queue);
-        const auto led = eswitch_->lead_copies(queue_->qp());
+        const auto led = eswitch_->lead_copies(CopyKind::other, queue_->qp());
         ASSERT_TRUE(led) << led.error().what;
         copies_before_ = eswitch_->totals().copies;
     }
     void TearDown() override {
-        if (queue_ != nullptr) eswitch_->stop_copies();
+        if (queue_ != nullptr) eswitch_->stop_copies(CopyKind::other);
         queue_.reset();
         SoftNic::TearDown();
         EXPECT_EQ(leaked_objects(), 0U);
@@ -87,7 +87,7 @@ TEST_F(Copied, EachPacketIsForwardedOnceAndComesUpOnce) {
         const auto work = eswitch_->work_of(tag);
         ASSERT_NE(work, nullptr);
         EXPECT_EQ(work->in_port.value, 1U);
-        (std::holds_alternative<OdpPort>(work->work) ? to_tap : of_bytes) = true;
+        (std::holds_alternative<SoftwareWork::Ports>(work->work) ? to_tap : of_bytes) = true;
     }
     EXPECT_TRUE(to_tap && of_bytes);
     EXPECT_TRUE(went_up(port(1), 1).empty()) << "no copy is a miss";

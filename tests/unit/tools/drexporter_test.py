@@ -45,8 +45,9 @@ PORTS = {"ports": [{
     "rx_packets": 10, "rx_bytes": 640, "rx_errors": 0, "tx_packets": 11, "tx_bytes": 704, "tx_errors": 0,
     "slow_path_rx": 2, "slow_path_rx_errors": 0, "slow_path_rx_missed": 1, "slow_path_tx": 3, "slow_path_tx_drops": 0,
     "slow_path_tx_errors": 0, "slow_path_restarts": 0}], "tunnel_ports": []}
-COPIES = {"devices": [{"device": "mlx5_0", "copies": 100, "done": 60, "lost": 30, "errors": 6, "without_work": 4,
-                       "restarts": 1}]}
+COPIES = {"devices": [{"device": "mlx5_0", "queues": [
+    {"queue": "host", "copies": 9, "done": 9, "lost": 0, "errors": 0, "without_work": 0, "restarts": 0},
+    {"queue": "other", "copies": 100, "done": 60, "lost": 30, "errors": 6, "without_work": 4, "restarts": 1}]}]}
 STATS = {
     "devices": [{
         "name": "mlx5_0",
@@ -193,9 +194,11 @@ class Once(ExporterTest):
                 'ovsdr_matchers{device="mlx5_0",domain="FDB",level="1"}': 3,
                 f"ovsdr_port_receive_packets_total{{{port}}}": 10, f"ovsdr_port_up{{{port}}}": 0,
                 f"ovsdr_port_slow_path_receive_missed_packets_total{{{port}}}": 1,
-                'ovsdr_copies_total{device="mlx5_0",result="failed"}': 6,
-                'ovsdr_copies_total{device="mlx5_0",result="lost"}': 30,
-                'ovsdr_copies_restarts_total{device="mlx5_0"}': 1,
+                'ovsdr_copies_total{device="mlx5_0",queue="other",result="failed"}': 6,
+                'ovsdr_copies_total{device="mlx5_0",queue="other",result="lost"}': 30,
+                'ovsdr_copies_total{device="mlx5_0",queue="host",result="lost"}': 0,
+                'ovsdr_copies_total{device="mlx5_0",queue="host",result="done"}': 9,
+                'ovsdr_copies_restarts_total{device="mlx5_0",queue="other"}': 1,
                 'ovsdr_meter_dropped_packets_total{meter="2"}': 40,
                 f'ovsdr_softnic_vport_dropped_packets_total{{cause="receive",{vport}}}': 5,
                 'ovsdr_softnic_dropped_packets_total{cause="by_rule",device="mlx5_0"}': 7,

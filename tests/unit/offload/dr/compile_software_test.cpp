@@ -25,7 +25,7 @@ PortMap ports_with_copies() {
     PortMap map = test::four_ports();
     map.set_meter(1, {.serial = 11});
     map.set_tunnel({.odp_port = OdpPort{20}, .kind = TunnelKind::vxlan, .udp_port = 4789, .name = "vxlan"});
-    map.lead_copies(true);
+    for (const CopyKind kind : copy_kinds) map.lead_copies(kind, true);
     return map;
 }
 
@@ -167,18 +167,49 @@ TEST(CompileSoftware, ASampleBesideCopiesOfEachPacketIsNoReason) {
               "device: datapath port 77");
 }
 
-TEST(CompileSoftware, ManyOutputsOfSoftwaresAreOnePacketForIt) {
-    EXPECT_TRUE(path_of(flow().output(2).output(tap).output(78)).starts_with("dest_array"));
-    const std::string refused =
-        "output not offloaded: output to a port that is no dr port of this device: datapath port ";
+TEST(CompileSoftware, SeveralOutputsOfSoftwaresAreOneCopy) {
+    const std::string to_all = "copy to software: output to datapath ports 77, 78, 79, from datapath port 1";
     EXPECT_EQ(path_of(flow().output(2).output(tap).output(78).output(79)),
-              refused + "77; " + refused + "78; " + refused + "79");
+              "dest_array [dest_vport 2, dest_table (" + to_all + ")]");
+    EXPECT_EQ(path_of(flow().output(79).output(2).output(tap).output(78)),
+              "dest_array [dest_vport 2, dest_table (" + to_all + ")]");
+    EXPECT_EQ(path_of(flow().output(tap).output(2).push(5).output(78).output(79)),
+              "dest_array [dest_vport 2, dest_table (" + to_tap + "), dest_table (push_vlan 0x8100 vid 5 pcp 0, "
+              "dest_table (copy to software: output to datapath ports 78, 79, from datapath port 1))]")
+        << "each shape is a copy";
+}
+
+/// What the host is to receive is not lost with what others look at.
+TEST(CompileSoftware, OutputsToTheHostHaveACopyOfTheirOwn) {
+    PortMap map = ports_with_copies();
+    map.set_host(OdpPort{80});
+    map.set_host(OdpPort{81});
+    const ovsdr_megaflow megaflow = flow().output(tap).output(81).output(2).output(80).software(bytes);
+    const auto plan = compile(megaflow, map, {});
+    ASSERT_TRUE(plan) << text_of(plan.error());
+    const std::string text = text_of(plan->path);
+    EXPECT_NE(text.find("(copy to software: output to the host's datapath ports 80, 81, from datapath port 1)"),
+              std::string::npos) << text;
+    EXPECT_NE(text.find("(" + to_tap + ")"), std::string::npos) << text;
+    for (const Path& branch : plan->path.branches) {
+        const SoftwareWork& work = branch.software->work;
+        const bool to_host = std::holds_alternative<SoftwareWork::Ports>(work.work) &&
+                             std::get<SoftwareWork::Ports>(work.work).front().value >= 80;
+        EXPECT_EQ(work.kind, to_host ? CopyKind::host : CopyKind::other) << text_of(work);
+    }
+    map.erase_host(OdpPort{80});
+    EXPECT_NE(text_of(compile(megaflow, map, {})->path).find("output to datapath ports 77, 80,"), std::string::npos);
+    map.lead_copies(CopyKind::host, false);
+    EXPECT_EQ(text_of(compile(megaflow, map, {}).error()),
+              "output not offloaded: output to a port that is no dr port of this device: datapath port 81");
 }
 
 TEST(CompileSoftware, OneActionTwiceOnOnePacketIsRefused) {
     EXPECT_EQ(path_of(flow().software(bytes).software(bytes).output(2)),
               "unsupported action: one action of software's twice on the same packet");
     EXPECT_EQ(path_of(flow().output(tap).output(tap).output(2)), "unsupported action: two outputs to one port");
+    EXPECT_EQ(path_of(flow().output(tap).output(78).output(76).output(tap).output(2)),
+              "unsupported action: two outputs to one port");
     EXPECT_TRUE(path_of(flow().software(bytes).push(5).software(bytes).output(2)).starts_with("dest_array"));
 }
 

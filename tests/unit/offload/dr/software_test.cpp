@@ -24,7 +24,7 @@ class Software : public EswitchTest {
 protected:
     void SetUp() override {
         EswitchTest::SetUp();
-        ASSERT_TRUE(eswitch_->lead_copies(&queue_pair_));
+        ASSERT_TRUE(eswitch_->lead_copies(CopyKind::other, &queue_pair_));
     }
     void TearDown() override {
         FakeProvider::fail_call(0, 0);
@@ -54,7 +54,9 @@ protected:
         std::set<std::uint32_t> tags;
         for (const auto& rule : FakeProvider::rules()) {
             if (rule.table != "NIC_RX level 1") continue;
-            tags.insert(static_cast<std::uint32_t>(std::stoul(rule.actions.at(0).substr(4))));
+            const auto tag = std::ranges::find_if(
+                rule.actions, [](const std::string& action) { return action.starts_with("tag "); });
+            tags.insert(static_cast<std::uint32_t>(std::stoul(tag->substr(4))));
         }
         tags.erase(1);
         return tags;
@@ -79,7 +81,7 @@ TEST_F(Software, ACopyIsMarkedAndLedToItsOwnQueue) {
     ASSERT_TRUE(installed(eswitch_->put(ufid_, flow().software(bytes).output(2))));
     EXPECT_EQ(megaflow_rules().at(0).at(1), "dest_array [dest_vport 2, dest_table 2]");
     EXPECT_EQ(rules_of("FDB level 2"), (Rules{{"modify_header", "dest_table 60"}}));
-    EXPECT_EQ(rules_of("NIC_RX level 1"), (Rules{{"tag", "dest_table 2"}, {"tag", "dest_table 2"}}));
+    EXPECT_EQ(rules_of("NIC_RX level 1"), (Rules{{"count", "tag", "dest_table 2"}, {"tag", "dest_table 2"}}));
     EXPECT_EQ(rules_in("NIC_RX level 2", "dest_qp 0"), 3U + 1) << "a queue each port has, and one for copies";
 }
 
@@ -103,7 +105,7 @@ TEST_F(Software, TheTagSaysWhatIsToBeDone) {
             EXPECT_EQ(std::get<SoftwareWork::Actions>(work->work), (SoftwareWork::Actions{0x0c, 0x01}));
             EXPECT_EQ(work->in_port.value, 1U);
         } else {
-            EXPECT_EQ(std::get<OdpPort>(work->work).value, tap);
+            EXPECT_EQ(std::get<SoftwareWork::Ports>(work->work), SoftwareWork::Ports{{tap}});
             EXPECT_EQ(work->in_port.value, 3U);
         }
         EXPECT_FALSE(eswitch_->table_of(tag)) << "it has missed in no table";
@@ -158,7 +160,7 @@ TEST_F(Software, WithoutAQueueMegaflowsWaitForOne) {
     ASSERT_TRUE(installed(eswitch_->put(ufid(1), flow().software(bytes).output(2))));
     ASSERT_TRUE(installed(eswitch_->put(ufid(2), flow(3).output(2).output(tap))));
     ASSERT_TRUE(installed(eswitch_->put(ufid(3), flow(2).output(1))));
-    eswitch_->stop_copies();
+    eswitch_->stop_copies(CopyKind::other);
     EXPECT_EQ(eswitch_->explain(ufid(1))->text,
               "unsupported action: userspace (copies for software have no queue)");
     EXPECT_EQ(eswitch_->explain(ufid(2))->text,
@@ -166,7 +168,7 @@ TEST_F(Software, WithoutAQueueMegaflowsWaitForOne) {
     EXPECT_TRUE(eswitch_->explain(ufid(3))->offloaded);
     EXPECT_EQ(rules_in("NIC_RX level 2", "dest_qp 0"), 3U) << "the queue's owner may destroy it";
     EXPECT_TRUE(tags().empty());
-    ASSERT_TRUE(eswitch_->lead_copies(&queue_pair_));
+    ASSERT_TRUE(eswitch_->lead_copies(CopyKind::other, &queue_pair_));
     EXPECT_TRUE(eswitch_->explain(ufid(1))->offloaded);
     EXPECT_TRUE(eswitch_->explain(ufid(2))->offloaded);
 }
@@ -186,7 +188,7 @@ TEST_F(Software, AQueueIsReplacedWhileCopiesComeUp) {
     const auto before = tags();
     (void)FakeProvider::take_events();
     alignas(16) std::uint8_t other[256]{};
-    ASSERT_TRUE(eswitch_->lead_copies(reinterpret_cast<ibv_qp*>(other)));
+    ASSERT_TRUE(eswitch_->lead_copies(CopyKind::other, reinterpret_cast<ibv_qp*>(other)));
     EXPECT_EQ(tags(), before) << "megaflows stay as they are";
     EXPECT_EQ(rules_in("NIC_RX level 2", "dest_qp 0"), 3U + 1);
     std::string order;
@@ -203,7 +205,7 @@ TEST_F(Software, EachCallOfLeadingCopiesFailsOnceAndLeavesAllAsItWas) {
                   "unsupported action: userspace (copies for software have no queue)");
         const auto rules = FakeProvider::alive("rule");
         FakeProvider::fail_call(n, ENOMEM);
-        const auto led = eswitch_->lead_copies(&queue_pair_);
+        const auto led = eswitch_->lead_copies(CopyKind::other, &queue_pair_);
         const std::string call = FakeProvider::failed_call();
         FakeProvider::fail_call(0, 0);
         SCOPED_TRACE("call " + std::to_string(n) + ", " + call);
@@ -216,12 +218,81 @@ TEST_F(Software, EachCallOfLeadingCopiesFailsOnceAndLeavesAllAsItWas) {
             EXPECT_FALSE(eswitch_->explain(ufid_)->offloaded);
             EXPECT_LE(FakeProvider::alive("rule"), rules + 1) << "no queue; the table of copies may be there";
             EXPECT_EQ(rules_in("NIC_RX level 2", "dest_qp 0"), 3U);
-            ASSERT_TRUE(eswitch_->lead_copies(&queue_pair_));
+            ASSERT_TRUE(eswitch_->lead_copies(CopyKind::other, &queue_pair_));
         }
         // A megaflow that the device did not take is tried again by itself.
         EXPECT_TRUE(becomes([&] { return eswitch_->explain(ufid_)->offloaded; }));
         EXPECT_EQ(rules_in("NIC_RX level 2", "dest_qp 0"), 3U + 1);
     }
+}
+
+/// Where the device fails, the queue before goes on, and the new one gets nothing more when that is known.
+TEST_F(Software, EachCallOfReplacingTheQueueFailsAndTheQueueBeforeGoesOn) {
+    ASSERT_TRUE(installed(eswitch_->put(ufid_, flow().software(bytes).output(2))));
+    for (const std::string replaced : {"behind", "in front"}) {   // where the new rule is
+        unsigned undone = 0;
+        for (unsigned n = 1;; ++n) {
+            SCOPED_TRACE(replaced + ", call " + std::to_string(n));
+            (void)FakeProvider::take_events();
+            FakeProvider::fail_call(n, ENOMEM, 2);   // what is tried again, too
+            const auto led = eswitch_->lead_copies(CopyKind::other, &queue_pair_);
+            FakeProvider::fail_call(0, 0);
+            EXPECT_EQ(rules_in("NIC_RX level 2", "dest_qp 0"), 3U + 1);
+            if (led) break;
+            const auto events = FakeProvider::take_events();
+            if (std::ranges::count(events, "write NIC_RX") == 0) continue;
+            ++undone;
+            EXPECT_EQ(events.back(), "drain NIC_RX");
+            EXPECT_TRUE(events.at(events.size() - 2).starts_with("destroy NIC_RX level 2"));
+        }
+        EXPECT_GT(undone, 0U);
+    }
+}
+
+class SoftwareOfTheHost : public Software {
+protected:
+    static constexpr std::uint32_t local = 80;
+
+    void SetUp() override {
+        Software::SetUp();
+        eswitch_->set_host_port(OdpPort{local}, true);
+    }
+};
+
+TEST_F(SoftwareOfTheHost, ItsCopiesHaveAQueueOfTheirOwn) {
+    ASSERT_EQ(reason_of(eswitch_->put(ufid(1), flow().output(2).output(local))),
+              "output not offloaded: output to a port that is no dr port of this device: datapath port 80");
+    ASSERT_TRUE(installed(eswitch_->put(ufid(2), flow(3).output(2).output(tap))));
+    ASSERT_TRUE(eswitch_->lead_copies(CopyKind::host, &queue_pair_));
+    EXPECT_TRUE(eswitch_->explain(ufid(1))->offloaded);
+    EXPECT_EQ(rules_in("NIC_RX level 2", "dest_qp 0"), 3U + 2);
+    eswitch_->stop_copies(CopyKind::host);
+    EXPECT_FALSE(eswitch_->explain(ufid(1))->offloaded);
+    EXPECT_TRUE(eswitch_->explain(ufid(2))->offloaded) << "the others' queue is still there";
+    eswitch_->set_host_port(OdpPort{local}, false);
+    EXPECT_TRUE(eswitch_->explain(ufid(1))->offloaded) << "another port has the number, and the others' queue";
+}
+
+TEST_F(SoftwareOfTheHost, EachWorkIsCounted) {
+    ASSERT_TRUE(eswitch_->lead_copies(CopyKind::host, &queue_pair_));
+    ASSERT_TRUE(installed(eswitch_->put(ufid(1), flow().output(2).output(local).output(tap))));
+    std::map<std::uint32_t, std::uint64_t> counted;   // by id
+    for (const auto& rule : FakeProvider::rules()) {
+        if (rule.table != "NIC_RX level 1" || !rule.actions.at(0).starts_with("count ")) continue;
+        const auto id = static_cast<std::uint32_t>(std::stoul(rule.actions.at(1).substr(4)));
+        counted[id] = 10 + counted.size();
+        FakeProvider::count(static_cast<std::uint32_t>(std::stoul(rule.actions[0].substr(6))), counted[id], 0);
+    }
+    const auto works = eswitch_->works();
+    ASSERT_EQ(works.size(), 2U);
+    ASSERT_EQ(counted.size(), 2U);
+    for (const auto& work : works) {
+        EXPECT_EQ(work.copies, counted[work.id]);
+        EXPECT_EQ(work.work, eswitch_->work_of(work.id));
+    }
+    EXPECT_NE(works[0].work->kind, works[1].work->kind);
+    (void)eswitch_->del(ufid(1));
+    EXPECT_TRUE(eswitch_->works().empty());
 }
 
 /// A plain copy, a sampler, a changed copy and a table behind.

@@ -77,9 +77,9 @@ public:
     void del(std::span<Deletion>) noexcept override {}
     std::optional<Status> status(const Ufid&) noexcept override { return {}; }
     std::optional<TableKey> table_of(std::uint32_t) const noexcept override { return {}; }
-    Result<void> lead_copies(ibv_qp*) noexcept override { return {}; }
-    void stop_copies() noexcept override {}
-    std::shared_ptr<const SoftwareWork> work_of(std::uint32_t) const noexcept override { return nullptr; }
+    Result<void> lead_copies(CopyKind, ibv_qp*) noexcept override { return {}; }
+    void stop_copies(CopyKind) noexcept override {}
+    std::shared_ptr<const InstalledWork> work_of(std::uint32_t) const noexcept override { return nullptr; }
     void flush(std::optional<OdpPort>) noexcept override {}
     std::string show(bool, const PortNames&) const override { return {}; }
     Graph graph() const override { return {}; }

@@ -44,7 +44,7 @@ protected:
         EXPECT_EQ(dr::leaked_objects(), 0U);
     }
     void open() {
-        auto opened = CopyQueue::open(eswitch_, frame_size);
+        auto opened = CopyQueue::open(eswitch_, dr::CopyKind::other, frame_size);
         ASSERT_TRUE(opened) << opened.error().what;
         copies_ = std::move(*opened);
     }
@@ -112,6 +112,28 @@ TEST_F(CopyQueueTest, AQueueThatFailedIsReplacedOnceASecond) {
     EXPECT_EQ(copies_->stats().received, 2U);
 }
 
+/// The device fails when the new queue has got copies already.
+TEST_F(CopyQueueTest, LosesNoFrameWhenItsQueueCannotBeReplaced) {
+    open();
+    ASSERT_TRUE(queue().deliver(Bytes(60, 1)));
+    copies_->fit(9000);
+    static bool delivered;
+    delivered = false;
+    FakeProvider::in_sync = [] {
+        if (FakeVerbs::queues().size() < 2 || std::exchange(delivered, true)) return;
+        EXPECT_TRUE(FakeVerbs::queues().back()->deliver(Bytes(60, 2)));
+        FakeProvider::fail_call(1, EIO, 2);   // and the drain behind it
+    };
+    auto frames = receive_all();
+    FakeProvider::in_sync = nullptr;
+    EXPECT_TRUE(delivered);
+    EXPECT_EQ(FakeVerbs::queues().size(), 1U) << "the one before";
+    EXPECT_EQ(frames.size(), 2U) << "both";
+    ASSERT_TRUE(queue().deliver(Bytes(60, 3)));
+    EXPECT_EQ(receive_all().size(), 1U);
+    EXPECT_EQ(copies_->stats().received, 3U);
+}
+
 TEST_F(CopyQueueTest, TakesNoQueueAnyMoreWhenItHasBeenStopped) {
     open();
     ASSERT_TRUE(queue().deliver(Bytes(60, 1)));
@@ -147,7 +169,7 @@ TEST_F(CopyQueueTest, LeavesNothingBehindWhicheverCallFails) {
     };
     for (unsigned n = 1;; ++n) {
         FakeVerbs::fail_call(n);
-        auto opened = CopyQueue::open(eswitch_, frame_size);
+        auto opened = CopyQueue::open(eswitch_, dr::CopyKind::other, frame_size);
         FakeVerbs::fail_call(0);
         if (opened) break;
         nothing("call " + std::to_string(n) + " of verbs");
@@ -155,7 +177,7 @@ TEST_F(CopyQueueTest, LeavesNothingBehindWhicheverCallFails) {
     nothing("closed");
     for (unsigned n = 1;; ++n) {
         MemoryFaults::fail_allocation(n);
-        auto opened = CopyQueue::open(eswitch_, frame_size);
+        auto opened = CopyQueue::open(eswitch_, dr::CopyKind::other, frame_size);
         const bool happened = MemoryFaults::happened();
         MemoryFaults::fail_allocation(0);
         if (!happened) break;
@@ -163,7 +185,7 @@ TEST_F(CopyQueueTest, LeavesNothingBehindWhicheverCallFails) {
     }
     for (unsigned n = 1;; ++n) {
         FakeProvider::fail_call(n, ENOSPC);
-        auto opened = CopyQueue::open(eswitch_, frame_size);
+        auto opened = CopyQueue::open(eswitch_, dr::CopyKind::other, frame_size);
         FakeProvider::fail_call(0, 0);
         if (opened) break;
         nothing(FakeProvider::failed_call());
