@@ -53,7 +53,7 @@ ovsdr_copy copy_of(const slowpath::Frame& frame, const dr::SoftwareWork& work) n
     return copy;
 }
 
-/// What is for hosts comes first. Queues of a kind take turns, so that a device with many copies leaves room for others.
+/// What is for hosts comes first. Queues of a kind take turns: a device with many copies leaves room for others.
 class Receiver {
 public:
     unsigned receive(ovsdr_copy* copies, bool& waits) {

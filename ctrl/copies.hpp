@@ -1,6 +1,6 @@
 // The queues for copies of all open devices, and who receives from them.
 //
-// A device's queues are in the list from its first port on until the device goes. The receiver holds what it has found in
+// A device's queues are in the list from its first port on until the device goes. The receiver holds what it found in
 // the list until it looks again: a device that goes waits for nobody, and its queue goes a moment later.
 //
 // Threads: add(), remove() and stats() from any; the Receiver's functions by one.

@@ -7,7 +7,7 @@
 // still holds is given out first. Where the device fails in between, the new queue may have got copies: those are given
 // out, and the queue before stays.
 //
-// Life cycle. As long as the queue is open, megaflows that need such copies can be in the device. stop() takes them out; the
+// Life cycle. While the queue is open, megaflows that need such copies can be in the device. stop() takes them out; the
 // owner calls it before the device goes, and what has come up until then can still be received.
 //
 // Threads: one receiver, who calls receive(), arm() and receive_fd(); all else from any thread. The last owner destroys

@@ -53,7 +53,7 @@ def assert_in_the_nic(lab: OvnLab, scenario: Scenario) -> None:
 
 
 def assert_in_software(lab: OvnLab, scenario: Scenario) -> Outcome:
-    """All of it that goes one way, and for exactly these reasons. TCP's acknowledgements, one a packet at most, may be the NIC's."""
+    """All of it that goes one way, and for exactly these reasons. TCP's acknowledgements may be the NIC's."""
     outcome = run_quickly(lab, scenario)
     if lab.kind == "dr":
         assert outcome.whole_count.share >= 0.5, outcome.whole

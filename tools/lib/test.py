@@ -124,7 +124,8 @@ def meson_test(folder: Path, patience: int = 2,
     def argv(options: argparse.Namespace) -> list[str]:
         named = [options.keyword] if options.keyword else []
         junit_file(folder).unlink(missing_ok=True)   # of the run before
-        return ["meson", "test", "-C", str(folder), "--no-rebuild", "--print-errorlogs", "--num-processes", str(SIDE_BY_SIDE + 1),
+        return ["meson", "test", "-C", str(folder), "--no-rebuild", "--print-errorlogs", "--num-processes",
+                str(SIDE_BY_SIDE + 1),
                 "--timeout-multiplier", str(patience), suite, "connectx", *named]
     return argv
 

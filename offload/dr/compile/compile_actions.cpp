@@ -128,7 +128,8 @@ private:
         const Obstacle no_port{RejectReason::output_not_offloaded, "output to a port that is no dr port of this device",
                                {}, odp_port};
         const CopyKind kind = ports_.is_host(odp_port) ? CopyKind::host : CopyKind::other;
-        const bool can_copy = ports_.leads_copies(kind) && caps_.recirculates && ports_.find_tunnel(odp_port) == nullptr;
+        const bool can_copy =
+            ports_.leads_copies(kind) && caps_.recirculates && ports_.find_tunnel(odp_port) == nullptr;
         if (!can_copy) return obstacles_.add(no_port);
         without_copies_.push_back(no_port);
         auto& ports = outputs_by_software(kind);

@@ -16,7 +16,9 @@ namespace {
 // Names of nodes that are no table of megaflows.
 constexpr const char *root = "root", *send = "send", *miss = "miss", *slow_path = "slow path", *copied = "copies";
 /// Of copies that go up.
-constexpr const char* copied_up(CopyKind kind) noexcept { return kind == CopyKind::host ? "up host copies" : "up copies"; }
+constexpr const char* copied_up(CopyKind kind) noexcept {
+    return kind == CopyKind::host ? "up host copies" : "up copies";
+}
 
 std::string landing_node(std::uint32_t level) { return fmt::format("up {}", level); }
 

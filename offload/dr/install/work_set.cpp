@@ -10,7 +10,8 @@ namespace ovsdr::dr {
 
 /// Destroyed when no rule marks packets with it: those that have its mark have come down since (drain).
 struct WorkSet::Known {
-    Known(std::shared_ptr<WorkSet> its_set, std::shared_ptr<const InstalledWork> its_work, std::uint32_t its_id) noexcept
+    Known(std::shared_ptr<WorkSet> its_set, std::shared_ptr<const InstalledWork> its_work,
+          std::uint32_t its_id) noexcept
         : set(std::move(its_set)), work(std::move(its_work)), id(its_id) {}
     ~Known() {
         named = Rule();

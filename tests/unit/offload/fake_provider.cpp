@@ -587,12 +587,11 @@ mlx5dv_dr_action* mlx5dv_dr_action_create_push_vlan(mlx5dv_dr_domain* domain, __
 mlx5dv_dr_action* mlx5dv_dr_action_create_modify_header(mlx5dv_dr_domain* domain, uint32_t, size_t, __be64[]) {
     return action("modify_header", "modify_header", {domain});
 }
-mlx5dv_dr_action* mlx5dv_dr_action_create_packet_reformat(mlx5dv_dr_domain* domain, uint32_t,
-                                                         mlx5dv_flow_action_packet_reformat_type type, size_t size,
-                                                         void*) {
+mlx5dv_dr_action* mlx5dv_dr_action_create_packet_reformat(
+    mlx5dv_dr_domain* domain, uint32_t, mlx5dv_flow_action_packet_reformat_type type, size_t size, void*) {
     if (refused(&State::refuse_reformats, ENOMEM)) return nullptr;
-    return action("packet_reformat",
-                  "packet_reformat " + std::to_string(type) + " of " + std::to_string(size), {domain});
+    const std::string what = std::to_string(type) + " of " + std::to_string(size);
+    return action("packet_reformat", "packet_reformat " + what, {domain});
 }
 mlx5dv_dr_action* mlx5dv_dr_action_create_flow_counter(mlx5dv_devx_obj* object, uint32_t offset) {
     return action("flow_counter", "count " + std::to_string(object->first_id + offset), {object});

@@ -245,7 +245,9 @@ TEST(CompileActions, TheOrderOfRecirculationsAndBranchesIsNoDifference) {
     const auto copies = [](unsigned first, unsigned second) {
         MegaflowBuilder flow;
         flow.ipv4().output(3);
-        for (const unsigned vid : {first, second}) flow.copy().push(static_cast<std::uint16_t>(vid)).output(2).end_copy();
+        for (const unsigned vid : {first, second}) {
+            flow.copy().push(static_cast<std::uint16_t>(vid)).output(2).end_copy();
+        }
         return text_of_compiled(flow);
     };
     EXPECT_EQ(copies(5, 6), copies(6, 5));

@@ -1,4 +1,4 @@
-// Megaflows that are put, modified and tried again on the recording provider: what is asked of the device then, in which
+// Megaflows that are put, modified and tried again on the recording provider: what is asked of the device, in which
 // order, and what is not.
 #include <gtest/gtest.h>
 

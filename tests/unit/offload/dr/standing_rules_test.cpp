@@ -82,7 +82,8 @@ TEST_F(StandingRules, KindsOfPacketsHaveTheirQueuesTheNarrowestFirst) {
     const std::string of_port = "metadata_reg_c_0=0x50000/0xffff0000}: count dest_qp 0";
     EXPECT_EQ(added("NIC_RX level 2"),
               (Texts{"NIC_RX level 2 priority 0 {ip_protocol=0x6, ip_version=0x4, " + of_port,
-                     "NIC_RX level 2 priority 1 {ip_version=0x6, " + of_port, "NIC_RX level 2 priority 2 {" + of_port}));
+                     "NIC_RX level 2 priority 1 {ip_version=0x6, " + of_port,
+                     "NIC_RX level 2 priority 2 {" + of_port}));
     ASSERT_TRUE(eswitch_->switch_queue(VportId{4}, &queue_pair_, 0x204, kinds));
     EXPECT_EQ(added("NIC_RX level 2"),
               (Texts{"NIC_RX level 2 priority 3 {ip_protocol=0x6, ip_version=0x4, " + of_port,
@@ -126,23 +127,23 @@ TEST_F(StandingRules, ABranchTakesPacketsOfItsVportOnly) {
 }
 
 TEST_F(StandingRules, CopiesForSoftwareGoUpByTheirWork) {
-    ASSERT_TRUE(eswitch_->lead_copies(&queue_pair_));
+    ASSERT_TRUE(eswitch_->lead_copies(CopyKind::other, &queue_pair_));
     ASSERT_TRUE(installed(eswitch_->put(ufid_, MegaflowBuilder(1).ipv4().output(9).software("x"))));
     EXPECT_EQ(added(), (Texts{"FDB level 1 priority 1 {ethertype=0x800, cvlan_tag=0x0, frag=0x0, ip_version=0x4, "
                               "source_port=0x1}: count dest_array [dest_vport 65535, dest_table 2]",
                               "FDB level 2 priority 0 {source_port=0x1}: modify_header dest_table 60",
                               "FDB level 60 priority 0 {}: default_miss",
-                              "NIC_RX level 1 priority 0 {metadata_reg_c_1=0xd5000002}: tag 2 dest_table 2",
+                              "NIC_RX level 1 priority 0 {metadata_reg_c_1=0xd5000002}: count tag 2 dest_table 2",
                               "NIC_RX level 2 priority 0 {}: count dest_qp 0"}));
-    ASSERT_TRUE(eswitch_->lead_copies(&queue_pair_));
+    ASSERT_TRUE(eswitch_->lead_copies(CopyKind::other, &queue_pair_));
     EXPECT_EQ(added("NIC_RX level 2"), Texts{"NIC_RX level 2 priority 1 {}: count dest_qp 0"})
         << "the new queue is there before the old one goes";
-    ASSERT_TRUE(eswitch_->lead_copies(&queue_pair_));
+    ASSERT_TRUE(eswitch_->lead_copies(CopyKind::other, &queue_pair_));
     EXPECT_EQ(added("NIC_RX level 2"), Texts{"NIC_RX level 2 priority 0 {}: count dest_qp 0"});
 }
 
 TEST_F(StandingRules, ASamplerIsInFrontOfThePacketsOfItsVport) {
-    ASSERT_TRUE(eswitch_->lead_copies(&queue_pair_));
+    ASSERT_TRUE(eswitch_->lead_copies(CopyKind::other, &queue_pair_));
     ASSERT_TRUE(installed(eswitch_->put(ufid_, MegaflowBuilder(1).ipv4().software("x", 64).output(9))));
     EXPECT_EQ(added("FDB level 2"), Texts{"FDB level 2 priority 0 {source_port=0x1}: dest_vport 65535"});
 }

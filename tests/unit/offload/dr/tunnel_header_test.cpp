@@ -152,7 +152,8 @@ TEST(TunnelHeader, IsRefusedWhenItIsNoneOfOvss) {
 TEST(TunnelHeader, OneThatIsRefusedHasOneReason) {
     const auto outcome = [](const HeaderBytes& header, const Choices& choices = {}) {
         const auto plan = compile(
-            MegaflowBuilder().ipv4().tunnel(header).set(OVSDR_HEADER_IP_TTL, {63}).output(9), four_ports(), {}, choices);
+            MegaflowBuilder().ipv4().tunnel(header).set(OVSDR_HEADER_IP_TTL, {63}).output(9), four_ports(), {},
+            choices);
         return plan ? text_of(plan->path) : text_of(plan.error());
     };
     const std::string broken = "unsupported action: tnl_push with a broken header";
