@@ -75,15 +75,6 @@ TEST_F(Meters, ARuleColoursAndAPrivateTableDropsWhatIsNotGreen) {
     EXPECT_EQ(FakeAso::requests(), 1U) << "the object stays";
 }
 
-/// Each of these tables may have packets of the other side, too.
-TEST_F(Meters, EachTableBehindOneTakesPacketsOfItsVport) {
-    const auto before = rule_texts();
-    eswitch_->set_meter(number, small);
-    ASSERT_TRUE(installed(eswitch_->put(ufid_, flow())));
-    ASSERT_TRUE(installed(eswitch_->put({1, 3}, MegaflowBuilder(3).ipv4().meter(number).output(2))));
-    for (auto& t : rules_since(before)) std::printf("   \"%s\",\n", t.c_str());
-}
-
 TEST_F(Meters, TheFirstMegaflowOfAMeterIsToldOf) {
     unsigned uses = 0;
     eswitch_->on_meter_use([&uses] { ++uses; });
@@ -271,14 +262,6 @@ TEST_F(LegacyMeters, ARuleNumbersItsPathAndEndsInTheMetersTable) {
     EXPECT_EQ(rules(), wanted) << "the meter's own";
     (void)eswitch_->remove_meter(number);
     EXPECT_EQ(rules(), without);
-}
-
-TEST_F(LegacyMeters, TheTableBehindOneTellsPathsAndVportsApart) {
-    const auto before = rule_texts();
-    eswitch_->set_meter(number, slow);
-    ASSERT_TRUE(installed(eswitch_->put(ufid_, flow())));
-    ASSERT_TRUE(installed(eswitch_->put({1, 3}, MegaflowBuilder(3).ipv4().meter(number).output(2))));
-    for (auto& t : rules_since(before)) std::printf("   \"%s\",\n", t.c_str());
 }
 
 TEST_F(LegacyMeters, AChangeIsOneOfTheActionAndAnotherObjectWhereThatFails) {
