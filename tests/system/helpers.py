@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 from lab import stats
 from lab.command import wait_until
 from lab.lab import BRIDGE, Guest, Lab
-from lab.traffic import Stream, ping
+from lab.traffic import Stream, ping, send_frames
+from scapy.layers.inet import IP
+from scapy.layers.l2 import Ether
 
 WITHIN = 1.0   # seconds in which traffic must follow what OpenFlow says
 ROUNDS = 1.2   # seconds in which the revalidators look twice at every flow
@@ -51,3 +55,27 @@ def assert_reaches(source: Guest, target: Guest, count: int = 3) -> None:
 def assert_alive(lab: Lab) -> None:
     assert lab.switch.daemon is not None and lab.switch.daemon.running(), lab.switch.messages()
     lab.switch.appctl("version", timeout=5)
+
+
+def received_by_threads(lab: Lab) -> list[int]:
+    """Packets that each thread of the datapath has received, main thread's last."""
+    text = lab.switch.appctl("dpif-netdev/pmd-stats-show")
+    return [int(count) for count in re.findall(r"^\s+packets received: (\d+)", text, re.MULTILINE)]
+
+
+def introduce_threads(lab: Lab, bridge: str, ofport: int, sender: Guest) -> None:
+    """Lets each new PMD thread have its first upcall alone, by packets that the NIC spreads over the port's queues.
+
+    Where two threads have theirs at the same instant OVS drops one's packets (datapath_drop_lock_error): a thread's part
+    of the lock is made then, and not waited for.
+    """
+    unused = 253
+    match = f"in_port={ofport},ip,nw_proto={unused}"
+    lab.switch.add_flows(bridge, [f"priority=60000,{match},actions=LOCAL"])
+    for host in range(1, 17):
+        before = sum(received_by_threads(lab))
+        frame = Ether(src=sender.mac, dst="02:00:00:00:00:fe") / IP(dst=f"192.0.2.{host}", proto=unused)
+        send_frames(sender.namespace, sender.device, [bytes(frame).ljust(60, b"\0")])
+        wait_until(lambda: sum(received_by_threads(lab)) > before, 5, "a thread has received the packet")
+    lab.switch.ofctl("--strict", "del-flows", bridge, f"priority=60000,{match}")
+    wait_until(lambda: f"proto={unused}" not in lab.switch.appctl("dpctl/dump-flows"), 10, "their megaflows are gone")

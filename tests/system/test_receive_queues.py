@@ -11,7 +11,8 @@ from collections import Counter
 from typing import Iterator
 
 import pytest
-from helpers import assert_alive, assert_reaches, figure, is_offloaded, stream, wait_counts, wait_offloaded
+from helpers import (assert_alive, assert_reaches, figure, introduce_threads, is_offloaded, received_by_threads, stream,
+                     wait_counts, wait_offloaded)
 from lab import stats
 from lab.capture import Capture
 from lab.command import wait_until
@@ -60,12 +61,6 @@ def datagrams(source: Guest, target: Guest, ports: range, payload: bytes = b"x" 
             for port in ports]
 
 
-def by_thread(lab: Lab) -> list[int]:
-    """Packets that each thread has received, main thread's last."""
-    text = lab.switch.appctl("dpif-netdev/pmd-stats-show")
-    return [int(count) for count in re.findall(r"^\s+packets received: (\d+)", text, re.MULTILINE)]
-
-
 def numbers(frames: list[bytes]) -> list[int]:
     udp = 17
     return [number for frame in frames if frame[23] == udp and (number := stream_number(frame)) is not None]
@@ -82,15 +77,16 @@ def test_flows_are_spread_over_pmd_threads(two: Lab) -> None:
     first, second = two.guests
     two.switch.add_flows(BRIDGE, ["in_port=1," + SLOW.format(2), "in_port=2," + SLOW.format(1)])
     set_queues(two, first, QUEUES)
+    introduce_threads(two, BRIDGE, 1, first)
     flows, each = 64, 20
     with second.capture() as seen:
-        before = by_thread(two)
+        before = received_by_threads(two)
         for turn in range(1, each + 1):
             send_frames(first.namespace, first.device, datagrams(first, second, range(9000, 9000 + flows)))
             # All of them at once are more than the rings hold that a thread without a core leaves alone.
             wait_until(lambda: len(seen.frames) >= turn * flows, 10, f"{turn * flows} frames arrive")
         seen.settle()
-        received = [now - then for now, then in zip(by_thread(two), before)]
+        received = [now - then for now, then in zip(received_by_threads(two), before)]
     figure(f"{flows} flows of {each} frames, received by PMD threads and the main thread: {received}")
     assert Counter(seen.frames) == Counter(datagrams(first, second, range(9000, 9000 + flows)) * each)
     assert sum(received) >= flows * each
@@ -106,6 +102,7 @@ def test_megaflows_of_several_threads_are_counted_once(two: Lab) -> None:
     first, second = two.guests
     two.switch.add_flows(BRIDGE, ["in_port=1,udp,actions=output:2"])
     set_queues(two, first, QUEUES)
+    introduce_threads(two, BRIDGE, 1, first)
     flows, each = 32, 40
     frames = datagrams(first, second, range(9000, 9000 + flows))
     with second.capture() as seen:

@@ -15,7 +15,7 @@ import time
 from dataclasses import dataclass, field, replace
 
 import pytest
-from helpers import figure
+from helpers import figure, introduce_threads
 from lab import stats, traffic
 from lab.command import wait_until
 from lab.lab import Guest
@@ -391,6 +391,7 @@ def test_a_megaflow_of_two_threads_is_in_the_nic_for_both(tunnelled: Tunnelled) 
     lab.switch.vsctl("set", "interface", lab.uplink.port, f"options:n_rxq={queues}")
     wait_until(lambda: lab.switch.appctl("dpif-netdev/pmd-rxq-show").count(f"port: {lab.uplink.port} ") == queues, 10,
                f"{queues} queues")
+    introduce_threads(lab, UNDERLAY, lab.ofport(lab.uplink), lab.uplink)
     port = add_tunnel(lab, kind)
     deliver(lab, port)
     inner = inner_frames(target, [100] * 640)
