@@ -284,12 +284,10 @@ Recipe aimed_at(const Megaflow& megaflow, Chance& chance) {
     if (!happens(chance, 4)) recipe[Feature::tcp_flags][15] &= static_cast<std::uint8_t>(~tcp_ends);
     recipe.tags = tags_for(megaflow, chance);
     if (happens(chance, 50)) recipe.fragment = dont_fragment;
-    if (megaflow.first_fragments) {
-        recipe.fragment = more_fragments;
-        recipe.fragment_header = true;
-    }
-    if (megaflow.later_fragments) {
-        recipe.fragment = static_cast<std::uint16_t>(1 + below(chance, 100));
+    if (megaflow.is_of_fragments()) {
+        const bool any = megaflow.fragments == Fragments::any;
+        const bool first = any ? happens(chance, 50) : megaflow.fragments == Fragments::first;
+        recipe.fragment = first ? more_fragments : static_cast<std::uint16_t>(1 + below(chance, 100));
         recipe.fragment_header = true;
     }
     if (happens(chance, 8)) recipe.options = 1 + below(chance, most_options);
