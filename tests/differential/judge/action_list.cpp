@@ -14,8 +14,8 @@ constexpr unsigned nothing_percent = 8, plain_percent = 70, back_percent = 2;
 constexpr unsigned sets_percent = 95, set_percent = 80, two_sets_percent = 80;
 constexpr unsigned pushes_from_wire_percent = 14, pops_from_vports_percent = 60, rarely_percent = 5,
                    two_pops_percent = 92, two_pushes_percent = 55, late_push_percent = 3;
-constexpr unsigned tunnel_percent = 60, tunnel_from_wire_percent = 4, another_tunnel_percent = 50,
-                   same_tunnel_percent = 15, equal_output_percent = 10, pop_percent = 92,
+constexpr unsigned tunnel_percent = 68, tunnel_from_wire_percent = 4, another_tunnel_percent = 50,
+                   same_tunnel_percent = 26, equal_output_percent = 10, pop_percent = 92,
                    pop_behind_tunnel_percent = 8;
 constexpr unsigned copy_percent = 18, length_percent = 40;
 constexpr unsigned recirc_percent = 45, last_recirc_percent = 70, recirc_over_ipv6_percent = 2,

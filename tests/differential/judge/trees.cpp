@@ -1,8 +1,11 @@
 #include "tests/differential/judge/trees.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <optional>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -16,13 +19,14 @@ namespace {
 constexpr std::uint16_t other_types[] = {0x88b5, 0x8847, 0x9000};
 constexpr Tag tags[] = {Tag::none, Tag::customer, Tag::service};
 constexpr Feature transport_features[] = {Feature::tp_src, Feature::tp_dst, Feature::tcp_flags};
-constexpr unsigned frag_percent = 2, part_of_frag_percent = 4, refused_percent = 12, any_tag_percent = 15,
+constexpr unsigned frag_percent = 2, part_of_frag_percent = 16, refused_percent = 12, any_tag_percent = 15,
                    any_second_percent = 40, three_tags_percent = 30, transport_percent = 85, no_second_percent = 30,
                    zeros_percent = 40, one_child_percent = 35, fragments_percent = 75, rarely_percent = 10;
 constexpr const char* arp_matches[] = {",arp(op=1)", ",arp(sip=10.0.0.0/255.0.0.0)", ",arp(tip=10.0.0.1)",
                                        ",arp(sha=02:00:00:00:00:00/01:00:00:00:00:00)"};
 constexpr std::uint32_t most_children = 9;
 constexpr unsigned parts_of_icmp = 4;       ///< a power of 2
+constexpr std::size_t part_of_tunnel = 11;   ///< percent, of each kind
 constexpr std::size_t larger_part = 2;   ///< of the megaflows a tree gets so many times its part
 constexpr std::uint16_t some_udp_port = 53;
 
@@ -304,13 +308,22 @@ std::vector<Megaflow> roots(Chance& chance) {
 
 namespace {
 
-/// Of ICMP there is much to match, and little of it comes from elsewhere; all that is in tunnels needs who pops.
+/// Of ICMP there is much to match, and little of it comes from elsewhere. Tunnels have a part of their own.
 std::size_t weight_of(const Megaflow& root, bool connectx_5) {
-    if (tunnel_of(root)) return 7;
-    if (root.is_of_fragments()) return 12;
+    if (tunnel_of(root)) return 0;
+    if (root.is_of_fragments()) return connectx_5 ? 4 : 8;
     if (is_any_icmp(root)) return connectx_5 ? 2 : 14;
-    if (root.protocol() == protocol_tcp || root.protocol() == protocol_udp) return 4;
+    if (root.protocol() == protocol_tcp || root.protocol() == protocol_udp) return connectx_5 ? 6 : 4;
     return is_tag(root.eth_type) ? 12 : is_there(root.second) ? 5 : 2;
+}
+
+/// Of each kind of tunnel equally many pop, in however many trees: all that is in tunnels needs them.
+std::size_t share_of_tunnel(TunnelKind kind, const std::vector<Megaflow>& left, const Rarity& rarity,
+                            std::size_t length) {
+    const std::size_t wanted = length * part_of_tunnel / 100;
+    const std::size_t there = rarity.drawn(fmt::format("tnl_pop({})", name_of(kind)));
+    const auto trees = 1 + std::ranges::count(left, std::optional(kind), tunnel_of);
+    return wanted <= there ? 1 : 1 + (wanted - there) / static_cast<std::size_t>(trees);
 }
 
 /// Takes the one out whose megaflows are the rarest; first those that lead to tunnels. Of most others more will come
@@ -348,10 +361,14 @@ std::vector<Megaflow> grow_trees(Chance& chance, Rarity& rarity, std::size_t len
     Grower grower(chance, rarity, length, actions, std::move(fragmented), megaflows);
     std::size_t weights = 0;
     for (const Megaflow& root : left) weights += weight_of(root, rarity.of_connectx_5());
+    const std::size_t for_others = length - length * part_of_tunnel * std::size(tunnel_kinds) / 100;
     while (!left.empty() && megaflows.size() < length) {
         // Values run out now and then, and the rarest come first: each gets more than its part.
         const Megaflow root = take_rarest(left, rarity);
-        const std::size_t share = 1 + larger_part * length * weight_of(root, rarity.of_connectx_5()) / weights;
+        const auto tunnel = tunnel_of(root);
+        const std::size_t weight = weight_of(root, rarity.of_connectx_5());
+        const std::size_t share = tunnel ? share_of_tunnel(*tunnel, left, rarity, length)
+                                         : 1 + larger_part * for_others * weight / weights;
         auto grown = grow_instead(root, std::min(share, length - megaflows.size()));
         if (grown.empty()) {
             grower.tree(root, share);
