@@ -1,3 +1,6 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <stdexcept>
 
 #include "tests/differential/judge/nic_judge.hpp"
@@ -11,8 +14,8 @@ void NicRecord::apply(const Phase& phase) {
 
 std::uint32_t NicRecord::checked_number(const std::vector<std::uint8_t>& frame) const {
     const std::uint32_t number = number_of(frame);
-    if (number >= scenario_.packets.size()) throw std::runtime_error("a frame of nobody's came out");
-    return number;
+    if (number < scenario_.packets.size()) return number;
+    throw std::runtime_error(fmt::format("a frame of nobody's came out: {:02x}", fmt::join(frame, "")));
 }
 
 void NicRecord::out(std::uint32_t port, std::vector<std::uint8_t> frame) {
