@@ -75,6 +75,71 @@ TEST_F(StandingRules, APortsPacketsComeInAndItsQueueSendsAndReceives) {
     EXPECT_EQ(rules_since({}), expected);
 }
 
+/// Who attached the port sends from its queue at once, and its packets come down to it.
+TEST_F(StandingRules, WhatAPortOrItsQueueNeedsIsInTheDeviceWhenItIsToldSo) {
+    EXPECT_EQ(FakeProvider::unwritten(), Texts{});
+    const QueuePairFor kinds[] = {{&queue_pair_, 4, 6}, {&queue_pair_, 6, 0}};
+    ASSERT_TRUE(eswitch_->attach_port({.odp_port = OdpPort{4}, .vport = VportId{4}, .name = "vf4",
+                                       .slow_path_qp = &queue_pair_, .slow_path_sqn = 0x104, .by_kind = kinds}));
+    EXPECT_EQ(FakeProvider::unwritten(), Texts{});
+    ASSERT_TRUE(eswitch_->switch_queue(VportId{4}, &queue_pair_, 0x204, {}));
+    EXPECT_EQ(FakeProvider::unwritten(), Texts{});
+    eswitch_->forget_old_queue(VportId{4});
+    ASSERT_TRUE(eswitch_->switch_queue(VportId{4}, &queue_pair_, 0x304, kinds));
+    EXPECT_EQ(FakeProvider::unwritten(), Texts{});
+    for (const CopyKind kind : {CopyKind::other, CopyKind::host, CopyKind::other}) {
+        ASSERT_TRUE(eswitch_->lead_copies(kind, &queue_pair_));
+        EXPECT_EQ(FakeProvider::unwritten(), Texts{});
+    }
+    eswitch_->stop_copies(CopyKind::other);
+    eswitch_->stop_copies(CopyKind::host);
+    // Nobody waits for a megaflow's rule: until it is there its packets go up.
+    ASSERT_TRUE(installed(eswitch_->put(ufid_, MegaflowBuilder(1).ipv4().output(9))));
+    EXPECT_EQ(FakeProvider::unwritten().size(), 1U);
+    (void)eswitch_->del(ufid_);
+    eswitch_->detach_port(VportId{4});
+}
+
+/// First the FDB and then NIC_RX, as packets go.
+TEST_F(StandingRules, AQueueForCopiesLosesItsRuleBetweenTwoDrains) {
+    ASSERT_TRUE(eswitch_->lead_copies(CopyKind::other, &queue_pair_));
+    (void)FakeProvider::take_events();
+    eswitch_->stop_copies(CopyKind::other);
+    Texts events = FakeProvider::take_events();
+    for (std::string& event : events) event = event.substr(0, event.find(':'));
+    EXPECT_EQ(events, (Texts{"drain FDB", "drain NIC_RX", "destroy NIC_RX level 2 priority 0", "drain NIC_RX"}));
+}
+
+/// No packet meets half of it, however the device orders what it writes.
+TEST_F(StandingRules, ATableIsWholeInTheDeviceBeforeARuleLeadsThere) {
+    const auto expect_whole = [](const std::string& table, const std::string& lead) {
+        SCOPED_TRACE(table);
+        std::string last;
+        bool led = false;
+        for (const std::string& event : FakeProvider::take_events()) {
+            if (event.starts_with("create " + table + " ") || event.starts_with("write FDB")) last = event;
+            if (!event.starts_with("create FDB") || event.find(lead) == std::string::npos) continue;
+            led = true;
+            EXPECT_EQ(last, "write FDB");
+        }
+        EXPECT_TRUE(led || lead == "none");
+        EXPECT_EQ(last, "write FDB");
+    };
+    eswitch_->detach_port(uplink_vport);
+    close();
+    (void)FakeProvider::take_events();
+    open();
+    eswitch_->detach_port(VportId{2});
+    expect_whole("FDB level 1", "none");
+    ASSERT_TRUE(installed(eswitch_->put(ufid_, MegaflowBuilder(1).ipv4().recirc(7))));
+    expect_whole("FDB level 9", "dest_table 9");
+    ASSERT_TRUE(eswitch_->lead_copies(CopyKind::other, &queue_pair_));
+    ASSERT_TRUE(installed(eswitch_->put({1, 1}, MegaflowBuilder(1).ipv4().output(3).output(77))));
+    expect_whole("FDB level 60", "dest_array");
+    (void)eswitch_->del(Ufid{1, 1});
+    eswitch_->stop_copies(CopyKind::other);
+}
+
 TEST_F(StandingRules, KindsOfPacketsHaveTheirQueuesTheNarrowestFirst) {
     const QueuePairFor kinds[] = {{&queue_pair_, 4, 6}, {&queue_pair_, 6, 0}};
     ASSERT_TRUE(eswitch_->attach_port({.odp_port = OdpPort{4}, .vport = VportId{4}, .name = "vf4",
