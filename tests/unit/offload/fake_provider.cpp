@@ -50,7 +50,7 @@ void FakeProvider::reset() {
     now.refuse_duplicates = false;
     now.steering_format = 1;
     now.counter_bulks = 0x0F;
-    has_eswitch = true;
+    has_eswitch = has_nic_rx_tables = true;
 }
 
 void FakeProvider::fail_call(unsigned n, int code, unsigned times) {

@@ -100,6 +100,9 @@ struct FakeProvider {
     /// False until reset(): the device is a plain function, with one port and no vports.
     static inline bool has_eswitch = true;
 
+    /// False until reset(): the device's NIC_RX has only its root, as where RoCE is turned off.
+    static inline bool has_nic_rx_tables = true;
+
     /// Called in each sync of a domain, with no lock of the fake's.
     static inline void (*in_sync)() = nullptr;
 

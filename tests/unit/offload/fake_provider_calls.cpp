@@ -256,6 +256,10 @@ int mlx5dv_dr_domain_sync(mlx5dv_dr_domain* domain, uint32_t flags) {
 mlx5dv_dr_table* mlx5dv_dr_table_create(mlx5dv_dr_domain* domain, uint32_t level) {
     std::lock_guard lock(fake_state().mutex);
     if (fails_locked("mlx5dv_dr_table_create")) return nullptr;
+    if (level != 0 && domain->text == "NIC_RX" && !FakeProvider::has_nic_rx_tables) {
+        errno = EOPNOTSUPP;
+        return nullptr;
+    }
     auto* table = make<mlx5dv_dr_table>("table", {domain});
     table->text = domain->text + " level " + std::to_string(level);
     table->level = level;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <set>
 #include <string>
 #include <vector>
@@ -87,10 +88,13 @@ TEST_F(StandingRules, WhatAPortOrItsQueueNeedsIsInTheDeviceWhenItIsToldSo) {
     eswitch_->forget_old_queue(VportId{4});
     ASSERT_TRUE(eswitch_->switch_queue(VportId{4}, &queue_pair_, 0x304, kinds));
     EXPECT_EQ(FakeProvider::unwritten(), Texts{});
-    for (const CopyKind kind : {CopyKind::other, CopyKind::host, CopyKind::other}) {
+    const std::size_t misses = rules_in("FDB level 60", "default_miss");
+    for (const CopyKind kind : {CopyKind::other, CopyKind::host, CopyKind::other, CopyKind::other}) {
         ASSERT_TRUE(eswitch_->lead_copies(kind, &queue_pair_));
         EXPECT_EQ(FakeProvider::unwritten(), Texts{});
+        EXPECT_EQ(rules_in("FDB level 60", "default_miss"), misses + 1) << "one table for copies of all kinds";
     }
+    EXPECT_EQ(rule_texts().count("NIC_RX level 2 priority 0 {}: count dest_qp 0"), 2U) << "each second has the first's";
     eswitch_->stop_copies(CopyKind::other);
     eswitch_->stop_copies(CopyKind::host);
     // Nobody waits for a megaflow's rule: until it is there its packets go up.
@@ -138,6 +142,36 @@ TEST_F(StandingRules, ATableIsWholeInTheDeviceBeforeARuleLeadsThere) {
     expect_whole("FDB level 60", "dest_array");
     (void)eswitch_->del(Ufid{1, 1});
     eswitch_->stop_copies(CopyKind::other);
+}
+
+TEST_F(StandingRules, WhereNothingComesUpButByTheRootThereIsOneQueueAPortAndNoCopies) {
+    eswitch_->detach_port(uplink_vport);
+    close();
+    FakeProvider::has_nic_rx_tables = false;
+    open();
+    eswitch_->detach_port(VportId{2});
+    eswitch_->detach_port(VportId{3});
+    Texts up = rules_since({});
+    std::erase_if(up, [](const std::string& text) { return !text.starts_with("NIC_RX"); });
+    EXPECT_EQ(up, Texts{"NIC_RX level 0 priority 0 {metadata_reg_c_1=0xd5000001, metadata_reg_c_0=0x20000/0xffff0000}: "
+                        "count tag 1 dest_qp 0"});
+    const auto before = rule_texts();
+    const QueuePairFor kinds[] = {{&queue_pair_, 4, 6}};
+    const auto attached = eswitch_->attach_port({.odp_port = OdpPort{4}, .vport = VportId{4}, .name = "vf4",
+                                                 .slow_path_qp = &queue_pair_, .slow_path_sqn = 0x104,
+                                                 .by_kind = kinds});
+    ASSERT_FALSE(attached);
+    EXPECT_EQ(attached.error().code, EOPNOTSUPP);
+    EXPECT_NE(attached.error().what.find("several receive queues of a port"), std::string::npos);
+    for (const CopyKind kind : copy_kinds) {
+        const auto led = eswitch_->lead_copies(kind, &queue_pair_);
+        ASSERT_FALSE(led);
+        EXPECT_EQ(led.error().code, EOPNOTSUPP);
+        EXPECT_NE(led.error().what.find("copies for software"), std::string::npos);
+    }
+    Texts left = rules_since(before);
+    std::erase(left, "FDB level 60 priority 0 {}: default_miss");   // the table of copies stays
+    EXPECT_EQ(left, Texts{});
 }
 
 TEST_F(StandingRules, KindsOfPacketsHaveTheirQueuesTheNarrowestFirst) {
