@@ -62,7 +62,7 @@ void EswitchImpl::bring_up_to_date(std::span<Update> updates) noexcept {
             if (!update.next.counter) end(update.next.rule, flow.now.counter);
             retirements.push_back({&flow, std::exchange(flow.now, Installation{})});
         }
-        if (update.next.counter || update.next.rule) retirements.push_back({&flow, std::move(update.next)});
+        if (update.next.counter) retirements.push_back({&flow, std::move(update.next)});
     }
     retire(retirements);
     // Packets may be on their way to what the old rules led to, which goes with the updates.

@@ -34,10 +34,10 @@ std::string_view bytes_of(const ovsdr_tunnel_fields& fields) noexcept {
     return {reinterpret_cast<const char*>(&fields), sizeof fields};
 }
 
-bool same(const std::optional<MegaflowParts::Tunnel>& left,
-          const std::optional<MegaflowParts::Tunnel>& right) noexcept {
-    if (!left || !right) return !left && !right;
-    return bytes_of(left->key) == bytes_of(right->key) && bytes_of(left->mask) == bytes_of(right->mask);
+/// Whole; empty: there is none.
+std::string_view bytes_of(const std::optional<MegaflowParts::Tunnel>& tunnel) noexcept {
+    static_assert(std::has_unique_object_representations_v<MegaflowParts::Tunnel>);
+    return tunnel ? std::string_view(reinterpret_cast<const char*>(&*tunnel), sizeof *tunnel) : std::string_view();
 }
 
 bool same_names(const ovsdr_names& left, const ovsdr_names& right) noexcept {
@@ -198,7 +198,7 @@ MegaflowParts::Actions MegaflowParts::actions_of(const ovsdr_megaflow& megaflow)
 
 std::size_t MegaflowParts::Hash::operator()(const Wildcards& mask) const noexcept {
     const std::size_t hash = hash_of_mask(mask.fields, mask.unsupported);
-    return mask.tunnel ? hash ^ std::hash<std::string_view>{}(bytes_of(mask.tunnel->key)) : hash;
+    return mask.tunnel ? hash ^ std::hash<std::string_view>{}(bytes_of(mask.tunnel)) : hash;
 }
 
 std::size_t MegaflowParts::Hash::operator()(const ovsdr_megaflow& megaflow) const noexcept {
@@ -209,7 +209,7 @@ std::size_t MegaflowParts::Hash::operator()(const ovsdr_megaflow& megaflow) cons
 
 bool MegaflowParts::Equal::operator()(const Wildcards& left, const Wildcards& right) const noexcept {
     return bytes_of(left.fields) == bytes_of(right.fields) && same_names(left.unsupported, right.unsupported) &&
-           same(left.tunnel, right.tunnel);
+           bytes_of(left.tunnel) == bytes_of(right.tunnel);
 }
 
 bool MegaflowParts::Equal::operator()(const Actions& left, const ovsdr_megaflow& right) const noexcept {

@@ -43,8 +43,6 @@ public:
     };
     [[nodiscard]] static Actions actions_of(const ovsdr_megaflow& megaflow);
 
-private:
-    friend class StoredMegaflow;
     struct Hash {
         std::size_t operator()(const Wildcards& mask) const noexcept;
         /// Of the actions.
@@ -54,6 +52,9 @@ private:
         bool operator()(const Wildcards& left, const Wildcards& right) const noexcept;
         bool operator()(const Actions& left, const ovsdr_megaflow& right) const noexcept;
     };
+
+private:
+    friend class StoredMegaflow;
     using MaskPool = SharePool<Wildcards, Hash, Equal>;
     using ActionPool = SharePool<Actions, Hash, Equal>;
 

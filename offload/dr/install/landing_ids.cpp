@@ -4,14 +4,14 @@
 
 namespace ovsdr::dr {
 
+/// They come round.
+std::uint32_t LandingIds::after(std::uint32_t id) noexcept { return id < last ? id + 1 : first; }
+
 std::uint32_t LandingIds::give(Meaning meaning) {
-    constexpr std::uint32_t last = 0xFFFFFF;
     std::lock_guard lock(mutex_);
-    while (next_ > last || next_ <= Landing::entry_id || ids_.contains(next_)) {
-        next_ = next_ > last ? Landing::entry_id + 1 : next_ + 1;
-    }
+    while (ids_.contains(next_)) next_ = after(next_);
     ids_[next_] = std::move(meaning);
-    return next_++;
+    return std::exchange(next_, after(next_));
 }
 
 void LandingIds::take_back(std::uint32_t id) noexcept {

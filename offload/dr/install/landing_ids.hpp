@@ -33,11 +33,14 @@ public:
 
 private:
     static constexpr std::size_t remembered = 4096;
+    static constexpr std::uint32_t first = Landing::entry_id + 1, last = 0xFFFFFF;
+
+    [[nodiscard]] static std::uint32_t after(std::uint32_t id) noexcept;
 
     mutable std::mutex mutex_;
     std::map<std::uint32_t, Meaning> ids_;
     std::deque<std::uint32_t> gone_;
-    std::uint32_t next_ = Landing::entry_id + 1;
+    std::uint32_t next_ = first;
 };
 
 }  // namespace ovsdr::dr

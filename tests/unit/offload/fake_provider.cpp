@@ -1,71 +1,19 @@
 #include "tests/unit/offload/fake_provider.hpp"
 
-#include <endian.h>
-#include <infiniband/mlx5dv.h>
-#include <infiniband/verbs.h>
-
 #include <algorithm>
 #include <cerrno>
-#include <climits>
-#include <cstring>
-#include <map>
-#include <mutex>
-#include <optional>
-#include <set>
-#include <span>
-#include <utility>
 
-// What the provider's types are here. One structure serves for all kinds of objects.
-struct FakeObject {
-    std::string kind, text;
-    std::vector<FakeObject*> needs;
-    unsigned users = 0;
-    unsigned level = 0, priority = 0;
-    std::vector<std::uint8_t> match;
-    std::uint32_t first_id = 0, length = 0;
-};
-struct mlx5dv_dr_domain : FakeObject {};
-struct mlx5dv_dr_table : FakeObject {};
-struct mlx5dv_dr_matcher : FakeObject {};
-struct mlx5dv_dr_rule : FakeObject {
-    std::vector<std::string> actions;
-};
-struct mlx5dv_dr_action : FakeObject {};
-struct mlx5dv_devx_obj : FakeObject {};
+#include "tests/unit/offload/fake_objects.hpp"
 
 namespace ovsdr::test {
-namespace {
 
-struct State {
-    std::mutex mutex;
-    std::set<FakeObject*> objects;
-    std::vector<std::string> violations;
-    unsigned calls = 0, fail_at = 0, fail_times = 1, syncs = 0;
-    int fail_code = 0;
-    std::string failed;
-    std::map<std::string, int> refused_calls;
-    std::uint32_t next_counter = 16;
-    std::map<std::uint32_t, std::pair<std::uint64_t, std::uint64_t>> counters;
-    unsigned queries = 0, room = UINT_MAX, refused = 0, count_at_destroy = 0, destroyed_rules = 0;
-    bool refuse_arrays = false, refuse_bulks = false, refuse_reformats = false;
-    std::optional<std::string> kept_rules;   ///< by an action, or all
-    bool refuse_duplicates = false;
-    std::uint8_t steering_format = 1, counter_bulks = 0x0F;
-    std::vector<std::string> events;
-    unsigned contexts = 0, pds = 0;
-};
-
-State& state() {
-    static State the_state;
+FakeState& fake_state() {
+    static FakeState the_state;
     return the_state;
 }
 
-void (*created)(const void*) = nullptr;
-bool has_meters = false;
-
-/// With the mutex held: whether this call is the one to fail.
-bool fails(const char* call) {
-    State& now = state();
+bool fails_locked(const char* call) {
+    FakeState& now = fake_state();
     ++now.calls;
     if (const auto refused = now.refused_calls.find(call); refused != now.refused_calls.end()) {
         errno = refused->second;
@@ -77,90 +25,18 @@ bool fails(const char* call) {
     return true;
 }
 
-template <typename T>
-T* make(const char* kind, std::vector<FakeObject*> needs) {
-    const NoMemoryFaults exempt;
-    auto* object = new T;
-    object->kind = kind;
-    for (FakeObject* needed : needs) ++needed->users;
-    object->needs = std::move(needs);
-    state().objects.insert(object);
-    return object;
-}
-
-/// With errno `code`, when the test says so.
-bool refused(bool State::*refuses, int code) {
-    std::lock_guard lock(state().mutex);
-    if (state().*refuses) errno = code;
-    return state().*refuses;
-}
-
-std::string text_of_rule(const FakeObject* object) {
-    const FakeObject* matcher = object->needs[0];
+std::string text_of_rule(const mlx5dv_dr_rule& rule) {
+    const FakeObject* matcher = rule.needs[0];
     std::string text = matcher->needs[0]->text + " priority " + std::to_string(matcher->priority) + ":";
-    for (const std::string& action : static_cast<const mlx5dv_dr_rule*>(object)->actions) text += " " + action;
+    for (const std::string& action : rule.actions) text += " " + action;
     return text;
 }
 
-template <typename T>
-int destroy(T* object) {
-    const NoMemoryFaults exempt;
-    State& now = state();
-    std::lock_guard lock(now.mutex);
-    if (now.objects.count(object) == 0) {
-        now.violations.push_back("destroyed twice");
-        return EINVAL;
-    }
-    if (object->users != 0) {
-        now.violations.push_back(object->kind + " destroyed while in use");
-        return EBUSY;
-    }
-    for (FakeObject* needed : object->needs) --needed->users;
-    if (object->kind == "rule") FakeProvider::note_locked("destroy " + text_of_rule(object));
-    now.objects.erase(object);
-    delete object;
-    return 0;
-}
-
-mlx5dv_dr_action* action(const char* call, std::string text, std::vector<FakeObject*> needs = {}) {
-    std::lock_guard lock(state().mutex);
-    if (fails(call)) return nullptr;
-    const NoMemoryFaults exempt;
-    auto* made = make<mlx5dv_dr_action>("action", std::move(needs));
-    made->text = std::move(text);
-    return made;
-}
-
-void put_bits(void* structure, unsigned bit_offset, unsigned bits, std::uint32_t value) {
-    auto* bytes = static_cast<std::uint8_t*>(structure);
-    for (unsigned i = 0; i < bits; ++i) {
-        const unsigned bit = bit_offset + i;
-        const auto one = static_cast<std::uint8_t>(0x80 >> (bit % 8));
-        bytes[bit / 8] =
-            static_cast<std::uint8_t>((value >> (bits - 1 - i)) & 1 ? bytes[bit / 8] | one : bytes[bit / 8] & ~one);
-    }
-}
-
-std::uint32_t get_bits(const void* structure, unsigned bit_offset, unsigned bits) {
-    const auto* bytes = static_cast<const std::uint8_t*>(structure);
-    std::uint32_t value = 0;
-    for (unsigned i = 0; i < bits; ++i) {
-        const unsigned bit = bit_offset + i;
-        value = value << 1 | ((bytes[bit / 8] >> (7 - bit % 8)) & 1U);
-    }
-    return value;
-}
-
-ibv_device fake_device{};
-ibv_device* fake_list[] = {&fake_device, nullptr};
-constexpr std::uint16_t fake_vports[] = {0, 1, 2, 3, 4, 0xFFFF};
-
-}  // namespace
-
 void FakeProvider::reset() {
-    State& now = state();
+    FakeState& now = fake_state();
     std::lock_guard lock(now.mutex);
     now.violations.clear();
+    FakeOrder::reset();
     now.calls = now.fail_at = now.syncs = 0;
     now.queries = now.refused = now.count_at_destroy = now.destroyed_rules = 0;
     now.room = UINT_MAX;
@@ -174,12 +50,11 @@ void FakeProvider::reset() {
     now.refuse_duplicates = false;
     now.steering_format = 1;
     now.counter_bulks = 0x0F;
-    has_eswitch = true;
-    std::strcpy(fake_device.name, "fake_0");
+    has_eswitch = has_nic_rx_tables = true;
 }
 
 void FakeProvider::fail_call(unsigned n, int code, unsigned times) {
-    State& now = state();
+    FakeState& now = fake_state();
     std::lock_guard lock(now.mutex);
     now.calls = 0;
     now.fail_at = n;
@@ -189,30 +64,30 @@ void FakeProvider::fail_call(unsigned n, int code, unsigned times) {
 }
 
 void FakeProvider::refuse(const std::string& call, int code) {
-    std::lock_guard lock(state().mutex);
-    state().refused_calls.erase(call);
-    if (code != 0) state().refused_calls[call] = code;
+    std::lock_guard lock(fake_state().mutex);
+    fake_state().refused_calls.erase(call);
+    if (code != 0) fake_state().refused_calls[call] = code;
 }
 
 bool FakeProvider::fails_now(const char* call) {
-    std::lock_guard lock(state().mutex);
-    return fails(call);
+    std::lock_guard lock(fake_state().mutex);
+    return fails_locked(call);
 }
-void FakeProvider::on_creation(void (*now)(const void*)) { created = now; }
-void FakeProvider::announce_meters(bool announce) { has_meters = announce; }
+void FakeProvider::on_creation(void (*now)(const void*)) { fake_state().created = now; }
+void FakeProvider::announce_meters(bool announce) { fake_state().has_meters = announce; }
 
 unsigned FakeProvider::calls() {
-    std::lock_guard lock(state().mutex);
-    return state().calls;
+    std::lock_guard lock(fake_state().mutex);
+    return fake_state().calls;
 }
 
 std::string FakeProvider::failed_call() {
-    std::lock_guard lock(state().mutex);
-    return state().failed;
+    std::lock_guard lock(fake_state().mutex);
+    return fake_state().failed;
 }
 
 unsigned FakeProvider::alive(const std::string& kind) {
-    State& now = state();
+    FakeState& now = fake_state();
     std::lock_guard lock(now.mutex);
     const auto length =
         std::ranges::count_if(now.objects, [&](auto* object) { return kind.empty() || object->kind == kind; });
@@ -223,19 +98,19 @@ unsigned FakeProvider::alive(const std::string& kind) {
 }
 
 unsigned FakeProvider::counting_actions() {
-    std::lock_guard lock(state().mutex);
-    return static_cast<unsigned>(std::ranges::count_if(state().objects, [](const FakeObject* object) {
+    std::lock_guard lock(fake_state().mutex);
+    return static_cast<unsigned>(std::ranges::count_if(fake_state().objects, [](const FakeObject* object) {
         return object->kind == "action" && object->text.starts_with("count ");
     }));
 }
 
 std::vector<std::string> FakeProvider::violations() {
-    std::lock_guard lock(state().mutex);
-    return state().violations;
+    std::lock_guard lock(fake_state().mutex);
+    return fake_state().violations;
 }
 
 std::vector<FakeProvider::RuleView> FakeProvider::rules() {
-    State& now = state();
+    FakeState& now = fake_state();
     std::lock_guard lock(now.mutex);
     std::vector<RuleView> views;
     for (FakeObject* object : now.objects) {
@@ -248,353 +123,94 @@ std::vector<FakeProvider::RuleView> FakeProvider::rules() {
 }
 
 void FakeProvider::count(std::uint32_t id, std::uint64_t packets, std::uint64_t bytes) {
-    std::lock_guard lock(state().mutex);
-    auto& counter = state().counters[id];
+    std::lock_guard lock(fake_state().mutex);
+    auto& counter = fake_state().counters[id];
     counter.first += packets;
     counter.second += bytes;
 }
 
+std::vector<std::string> FakeProvider::unwritten() {
+    std::lock_guard lock(fake_state().mutex);
+    return FakeOrder::unwritten();
+}
+
 unsigned FakeProvider::syncs() {
-    std::lock_guard lock(state().mutex);
-    return state().syncs;
+    std::lock_guard lock(fake_state().mutex);
+    return fake_state().syncs;
 }
 unsigned FakeProvider::queries() {
-    std::lock_guard lock(state().mutex);
-    return state().queries;
+    std::lock_guard lock(fake_state().mutex);
+    return fake_state().queries;
 }
 
 void FakeProvider::set_room(unsigned rules) {
-    std::lock_guard lock(state().mutex);
-    state().room = rules;
+    std::lock_guard lock(fake_state().mutex);
+    fake_state().room = rules;
 }
 
 unsigned FakeProvider::refused() {
-    std::lock_guard lock(state().mutex);
-    return state().refused;
+    std::lock_guard lock(fake_state().mutex);
+    return fake_state().refused;
 }
 
 void FakeProvider::refuse_reformats(bool refuse) {
-    std::lock_guard lock(state().mutex);
-    state().refuse_reformats = refuse;
+    std::lock_guard lock(fake_state().mutex);
+    fake_state().refuse_reformats = refuse;
 }
 void FakeProvider::refuse_arrays(bool refuse) {
-    std::lock_guard lock(state().mutex);
-    state().refuse_arrays = refuse;
+    std::lock_guard lock(fake_state().mutex);
+    fake_state().refuse_arrays = refuse;
 }
 
 void FakeProvider::refuse_bulks(bool refuse) {
-    std::lock_guard lock(state().mutex);
-    state().refuse_bulks = refuse;
+    std::lock_guard lock(fake_state().mutex);
+    fake_state().refuse_bulks = refuse;
 }
 
 void FakeProvider::keep_rules(bool keep, const std::string& action) {
-    std::lock_guard lock(state().mutex);
-    state().kept_rules = keep ? std::optional(action) : std::nullopt;
+    std::lock_guard lock(fake_state().mutex);
+    fake_state().kept_rules = keep ? std::optional(action) : std::nullopt;
 }
 
 void FakeProvider::count_at_destroy(unsigned packets) {
-    std::lock_guard lock(state().mutex);
-    state().count_at_destroy = packets;
-    if (packets != 0) state().destroyed_rules = 0;
+    std::lock_guard lock(fake_state().mutex);
+    fake_state().count_at_destroy = packets;
+    if (packets != 0) fake_state().destroyed_rules = 0;
 }
 
 unsigned FakeProvider::destroyed_rules() {
-    std::lock_guard lock(state().mutex);
-    return state().destroyed_rules;
+    std::lock_guard lock(fake_state().mutex);
+    return fake_state().destroyed_rules;
 }
 
 void FakeProvider::note(const std::string& event) {
-    std::lock_guard lock(state().mutex);
+    std::lock_guard lock(fake_state().mutex);
     note_locked(event);
 }
 
 void FakeProvider::note_locked(const std::string& event) {
     const NoMemoryFaults exempt;
-    state().events.push_back(event);
+    fake_state().events.push_back(event);
 }
 
 std::vector<std::string> FakeProvider::take_events() {
-    std::lock_guard lock(state().mutex);
-    return std::exchange(state().events, {});
+    std::lock_guard lock(fake_state().mutex);
+    return std::exchange(fake_state().events, {});
 }
 
 void FakeProvider::refuse_duplicates(bool refuse) {
-    std::lock_guard lock(state().mutex);
-    state().refuse_duplicates = refuse;
+    std::lock_guard lock(fake_state().mutex);
+    fake_state().refuse_duplicates = refuse;
 }
 
 void FakeProvider::set_steering_format(std::uint8_t format) {
-    std::lock_guard lock(state().mutex);
-    state().steering_format = format;
+    std::lock_guard lock(fake_state().mutex);
+    fake_state().steering_format = format;
 }
 
 void FakeProvider::set_counter_bulks(std::uint8_t bits) {
-    std::lock_guard lock(state().mutex);
-    state().counter_bulks = bits;
+    std::lock_guard lock(fake_state().mutex);
+    fake_state().counter_bulks = bits;
 }
 
 }  // namespace ovsdr::test
-
-using namespace ovsdr::test;
-extern "C" {
-ibv_device** ibv_get_device_list(int* length) {
-    *length = 1;
-    return fake_list;
-}
-void ibv_free_device_list(ibv_device**) {}
-const char* ibv_get_device_name(ibv_device* device) { return device->name; }
-
-ibv_context* mlx5dv_open_device(ibv_device* device, mlx5dv_context_attr*) {
-    std::lock_guard lock(state().mutex);
-    if (fails("mlx5dv_open_device")) return nullptr;
-    ++state().contexts;
-    auto* extended = new verbs_context{};
-    ibv_context* context = &extended->context;
-    context->device = device;
-    if (FakeProvider::prepare_context != nullptr) FakeProvider::prepare_context(*extended);
-    return context;
-}
-
-int ibv_close_device(ibv_context* context) {
-    std::lock_guard lock(state().mutex);
-    if (!state().objects.empty() || state().pds != 0) state().violations.push_back("device closed while in use");
-    --state().contexts;
-    delete reinterpret_cast<verbs_context*>(reinterpret_cast<std::uint8_t*>(context) -
-                                            offsetof(verbs_context, context));
-    return 0;
-}
-
-ibv_pd* ibv_alloc_pd(ibv_context* context) {
-    std::lock_guard lock(state().mutex);
-    if (fails("ibv_alloc_pd")) return nullptr;
-    ++state().pds;
-    return new ibv_pd{context, 0};
-}
-
-int ibv_dealloc_pd(ibv_pd* pd) {
-    std::lock_guard lock(state().mutex);
-    --state().pds;
-    delete pd;
-    return 0;
-}
-
-int ibv_query_device(ibv_context*, ibv_device_attr* attributes) {
-    *attributes = {};
-    attributes->phys_port_cnt = FakeProvider::has_eswitch ? std::size(fake_vports) : 1;
-    return 0;
-}
-
-int _mlx5dv_query_port(ibv_context*, uint32_t port, mlx5dv_port* info, size_t) {
-    if (port == 0 || port > std::size(fake_vports)) return EINVAL;
-    info->flags = FakeProvider::has_eswitch ? MLX5DV_QUERY_PORT_VPORT | MLX5DV_QUERY_PORT_VPORT_REG_C0 : 0;
-    info->vport = fake_vports[port - 1];
-    info->reg_c0 = {port << 16, 0xFFFF0000};
-    return 0;
-}
-
-int mlx5dv_devx_general_cmd(ibv_context*, const void* in, size_t, void* out, size_t) {
-    std::lock_guard lock(state().mutex);
-    if (fails("mlx5dv_devx_general_cmd")) return errno;
-    if (get_bits(in, 0, 16) != 0x100) return EINVAL;
-    auto* capability = static_cast<std::uint8_t*>(out) + 16;
-    switch (get_bits(in, 48, 16) >> 1) {
-        case 0:
-            put_bits(capability, 423, 1, FakeProvider::has_eswitch ? 1 : 0);
-            put_bits(capability, 784, 8, state().counter_bulks);
-            put_bits(capability, 1024 + 32 - 0x24 % 32 - 1, 1, has_meters);
-            put_bits(capability, 1092, 4, state().steering_format);
-            put_bits(capability, 1344, 32, 0x300);
-            break;
-        case 8:
-            put_bits(capability, 28, 1, 1);
-            put_bits(capability, 0x1400 + 16, 1, 1);   // ft_field_support_2_esw_fdb.tunnel_header_0_1
-            break;
-        default: break;
-    }
-    return 0;
-}
-
-mlx5dv_devx_obj* mlx5dv_devx_obj_create(ibv_context*, const void* in, size_t, void* out, size_t) {
-    std::lock_guard lock(state().mutex);
-    if (fails("mlx5dv_devx_obj_create")) return nullptr;
-    if (state().refuse_bulks) {
-        errno = ENOSPC;
-        return nullptr;
-    }
-    auto* object = make<mlx5dv_devx_obj>("devx", {});
-    if (created != nullptr) created(in);
-    const std::uint32_t units = get_bits(in, 120, 8);
-    object->length = units == 0 ? 1 : 128 * units;
-    object->first_id = state().next_counter;
-    state().next_counter += object->length;
-    put_bits(out, 64, 32, object->first_id);
-    return object;
-}
-
-int mlx5dv_devx_obj_query(mlx5dv_devx_obj* object, const void* in, size_t, void* out, size_t size) {
-    std::lock_guard lock(state().mutex);
-    ++state().queries;
-    const NoMemoryFaults exempt;
-    if (fails("mlx5dv_devx_obj_query")) return errno;
-    const std::uint32_t length = std::max(1U, get_bits(in, 208, 16));
-    if (get_bits(in, 224, 32) != object->first_id || length > object->length || size < 16 + 16 * length) {
-        state().violations.push_back("a counter query that the device would refuse");
-        return EINVAL;
-    }
-    for (std::uint32_t i = 0; i < length; ++i) {
-        const auto& [packets, bytes] = state().counters[object->first_id + i];
-        const std::uint64_t words[] = {htobe64(packets), htobe64(bytes)};
-        std::memcpy(static_cast<std::uint8_t*>(out) + 16 + 16 * i, words, sizeof words);
-    }
-    return 0;
-}
-
-int mlx5dv_devx_obj_destroy(mlx5dv_devx_obj* object) { return destroy(object); }
-
-mlx5dv_dr_domain* mlx5dv_dr_domain_create(ibv_context*, mlx5dv_dr_domain_type type) {
-    std::lock_guard lock(state().mutex);
-    if (fails("mlx5dv_dr_domain_create")) return nullptr;
-    auto* domain = make<mlx5dv_dr_domain>("domain", {});
-    constexpr const char* names[] = {"NIC_RX", "NIC_TX", "FDB"};
-    domain->text = names[type];
-    return domain;
-}
-int mlx5dv_dr_domain_destroy(mlx5dv_dr_domain* domain) { return destroy(domain); }
-int mlx5dv_dr_domain_sync(mlx5dv_dr_domain* domain, uint32_t flags) {
-    if (FakeProvider::in_sync != nullptr) FakeProvider::in_sync();
-    const NoMemoryFaults exempt;
-    std::lock_guard lock(state().mutex);
-    ++state().syncs;
-    FakeProvider::note_locked((flags & MLX5DV_DR_DOMAIN_SYNC_FLAGS_HW ? "drain " : "write ") + domain->text);
-    return fails("mlx5dv_dr_domain_sync") ? errno : 0;
-}
-
-mlx5dv_dr_table* mlx5dv_dr_table_create(mlx5dv_dr_domain* domain, uint32_t level) {
-    std::lock_guard lock(state().mutex);
-    if (fails("mlx5dv_dr_table_create")) return nullptr;
-    auto* table = make<mlx5dv_dr_table>("table", {domain});
-    table->text = domain->text + " level " + std::to_string(level);
-    table->level = level;
-    return table;
-}
-int mlx5dv_dr_table_destroy(mlx5dv_dr_table* table) { return destroy(table); }
-
-mlx5dv_dr_matcher* mlx5dv_dr_matcher_create(mlx5dv_dr_table* table, uint16_t priority, uint8_t,
-                                            mlx5dv_flow_match_parameters* mask) {
-    std::lock_guard lock(state().mutex);
-    const NoMemoryFaults exempt;
-    if (fails("mlx5dv_dr_matcher_create")) return nullptr;
-    auto* matcher = make<mlx5dv_dr_matcher>("matcher", {table});
-    matcher->priority = priority;
-    const auto* bytes = reinterpret_cast<const std::uint8_t*>(mask->match_buf);
-    matcher->match.assign(bytes, bytes + mask->match_sz);
-    return matcher;
-}
-int mlx5dv_dr_matcher_destroy(mlx5dv_dr_matcher* matcher) { return destroy(matcher); }
-
-mlx5dv_dr_rule* mlx5dv_dr_rule_create(mlx5dv_dr_matcher* matcher, mlx5dv_flow_match_parameters* value, size_t length,
-                                      mlx5dv_dr_action* actions[]) {
-    std::lock_guard lock(state().mutex);
-    const NoMemoryFaults exempt;
-    if (fails("mlx5dv_dr_rule_create")) return nullptr;
-    if (state().room == 0) {
-        ++state().refused;
-        errno = ENOSPC;
-        return nullptr;
-    }
-    if (state().room != UINT_MAX) --state().room;
-    const auto* bytes = reinterpret_cast<const std::uint8_t*>(value->match_buf);
-    const std::vector<std::uint8_t> match(bytes, bytes + value->match_sz);
-    for (std::size_t i = 0; i < match.size(); ++i) {
-        const bool outside = i >= matcher->match.size() || (match[i] & ~matcher->match[i]) != 0;
-        if (outside) state().violations.push_back("a value outside its mask");
-    }
-    const auto same = [&](const FakeObject* object) {
-        return object->kind == "rule" && object->needs[0] == matcher && object->match == match;
-    };
-    if (state().refuse_duplicates && std::ranges::any_of(state().objects, same)) {
-        errno = EEXIST;
-        return nullptr;
-    }
-    std::vector<FakeObject*> needs{matcher};
-    needs.insert(needs.end(), actions, actions + length);
-    auto* rule = make<mlx5dv_dr_rule>("rule", std::move(needs));
-    rule->match = match;
-    for (size_t i = 0; i < length; ++i) rule->actions.push_back(actions[i]->text);
-    FakeProvider::note_locked("create " + text_of_rule(rule));
-    return rule;
-}
-int mlx5dv_dr_rule_destroy(mlx5dv_dr_rule* rule) {
-    {
-        std::lock_guard lock(state().mutex);
-        if (const auto& of = state().kept_rules; of && (of->empty() || std::ranges::count(rule->actions, *of) != 0)) {
-            // Known until the process ends, with all that it needs: nothing of it is a leak.
-            static auto& kept = *new std::vector<const mlx5dv_dr_rule*>;
-            kept.push_back(rule);
-            return EIO;
-        }
-        if (state().count_at_destroy != 0 && !rule->actions.empty() && rule->actions[0].starts_with("count ")) {
-            auto& counter = state().counters[static_cast<std::uint32_t>(std::stoul(rule->actions[0].substr(6)))];
-            counter.first += state().count_at_destroy;
-            counter.second += 100 * state().count_at_destroy;
-            ++state().destroyed_rules;
-        }
-    }
-    return destroy(rule);
-}
-int mlx5dv_dr_action_destroy(mlx5dv_dr_action* action) { return destroy(action); }
-mlx5dv_dr_action* mlx5dv_dr_action_create_drop() { return action("drop", "drop"); }
-mlx5dv_dr_action* mlx5dv_dr_action_create_default_miss() { return action("default_miss", "default_miss"); }
-mlx5dv_dr_action* mlx5dv_dr_action_create_tag(uint32_t tag) { return action("tag", "tag " + std::to_string(tag)); }
-mlx5dv_dr_action* mlx5dv_dr_action_create_dest_ibv_qp(ibv_qp* qp) {
-    return action("dest_ibv_qp", "dest_qp " + std::to_string(qp->qp_num));
-}
-mlx5dv_dr_action* mlx5dv_dr_action_create_dest_table(mlx5dv_dr_table* table) {
-    return action("dest_table", "dest_table " + std::to_string(table->level), {table});
-}
-mlx5dv_dr_action* mlx5dv_dr_action_create_dest_vport(mlx5dv_dr_domain* domain, uint32_t vport) {
-    return action("dest_vport", "dest_vport " + std::to_string(vport), {domain});
-}
-mlx5dv_dr_action* mlx5dv_dr_action_create_dest_array(mlx5dv_dr_domain* domain, size_t length,
-                                                     mlx5dv_dr_action_dest_attr* destinations[]) {
-    std::vector<FakeObject*> needs{domain};
-    std::string text;
-    if (refused(&State::refuse_arrays, ENOSPC)) return nullptr;
-    for (size_t i = 0; i < length; ++i) needs.push_back(destinations[i]->dest);
-    for (const FakeObject* each : std::span(needs).subspan(1)) text += (text.empty() ? "" : ", ") + each->text;
-    return action("dest_array", "dest_array [" + text + "]", std::move(needs));
-}
-mlx5dv_dr_action* mlx5dv_dr_action_create_aso(mlx5dv_dr_domain* domain, mlx5dv_devx_obj* object, uint32_t offset,
-                                              uint32_t, uint8_t) {
-    return action("mlx5dv_dr_action_create_aso", "meter " + std::to_string(offset), {domain, object});
-}
-mlx5dv_dr_action* mlx5dv_dr_action_create_flow_meter(mlx5dv_dr_flow_meter_attr* meter) {
-    return action("mlx5dv_dr_action_create_flow_meter", "meter to " + std::to_string(meter->next_table->level),
-                  {meter->next_table});
-}
-int mlx5dv_dr_action_modify_flow_meter(mlx5dv_dr_action*, mlx5dv_dr_flow_meter_attr*, __be64 fields) {
-    FakeProvider::note("change meter " + std::to_string(be64toh(fields)));
-    return FakeProvider::fails_now("mlx5dv_dr_action_modify_flow_meter") ? errno : 0;
-}
-mlx5dv_dr_action* mlx5dv_dr_action_create_flow_sampler(mlx5dv_dr_flow_sampler_attr* of) {
-    const std::string text = "sample 1 of " + std::to_string(of->sample_ratio);
-    return action("flow_sampler", text, {of->default_next_table, *of->sample_actions});
-}
-mlx5dv_dr_action* mlx5dv_dr_action_create_pop_vlan() { return action("pop_vlan", "pop_vlan"); }
-mlx5dv_dr_action* mlx5dv_dr_action_create_push_vlan(mlx5dv_dr_domain* domain, __be32 header) {
-    return action("push_vlan", "push_vlan " + std::to_string(be32toh(header)), {domain});
-}
-mlx5dv_dr_action* mlx5dv_dr_action_create_modify_header(mlx5dv_dr_domain* domain, uint32_t, size_t, __be64[]) {
-    return action("modify_header", "modify_header", {domain});
-}
-mlx5dv_dr_action* mlx5dv_dr_action_create_packet_reformat(
-    mlx5dv_dr_domain* domain, uint32_t, mlx5dv_flow_action_packet_reformat_type type, size_t size, void*) {
-    if (refused(&State::refuse_reformats, ENOMEM)) return nullptr;
-    const std::string what = std::to_string(type) + " of " + std::to_string(size);
-    return action("packet_reformat", "packet_reformat " + what, {domain});
-}
-mlx5dv_dr_action* mlx5dv_dr_action_create_flow_counter(mlx5dv_devx_obj* object, uint32_t offset) {
-    return action("flow_counter", "count " + std::to_string(object->first_id + offset), {object});
-}
-
-}  // extern "C"

@@ -3,7 +3,8 @@
 //
 // It knows no packets. It keeps every object with what depends on it, refuses to destroy what is in use (EBUSY, and
 // notes the violation), refuses rules whose value exceeds their matcher's mask, and makes the n-th creating call fail
-// on demand. Counters hold what a test puts into them.
+// on demand. Counters hold what a test puts into them. Of packets it knows where they could be: it notes a violation
+// when one could meet a rule that is not written yet, or be on its way to what goes (fake_objects.hpp).
 #pragma once
 
 #include <cstdint>
@@ -50,7 +51,8 @@ struct FakeProvider {
     [[nodiscard]] static unsigned alive(const std::string& kind = "");
     /// Of them the actions that count: a bulk keeps each that it has made.
     [[nodiscard]] static unsigned counting_actions();
-    /// Objects that were destroyed while in use, and the like.
+    /// Objects that were destroyed while in use, packets that meet what is not in the device yet or not any more
+    /// (fake_objects.hpp says which), and the like.
     [[nodiscard]] static std::vector<std::string> violations();
 
     struct RuleView {
@@ -62,6 +64,9 @@ struct FakeProvider {
     [[nodiscard]] static std::vector<RuleView> rules();
     /// What the device has counted into counter `id` grows by this.
     static void count(std::uint32_t id, std::uint64_t packets, std::uint64_t bytes);
+    /// Rules, as events name them, that are not in the device yet: their domain was not synced since they came. Root
+    /// rules always are.
+    [[nodiscard]] static std::vector<std::string> unwritten();
     [[nodiscard]] static unsigned syncs();
     [[nodiscard]] static unsigned queries();
 
@@ -94,6 +99,9 @@ struct FakeProvider {
 
     /// False until reset(): the device is a plain function, with one port and no vports.
     static inline bool has_eswitch = true;
+
+    /// False until reset(): the device's NIC_RX has only its root, as where RoCE is turned off.
+    static inline bool has_nic_rx_tables = true;
 
     /// Called in each sync of a domain, with no lock of the fake's.
     static inline void (*in_sync)() = nullptr;

@@ -23,7 +23,7 @@ const std::string to_tap = "copy to software: output to datapath port 77, from d
 
 PortMap ports_with_copies() {
     PortMap map = test::four_ports();
-    map.set_meter(1, {.serial = 11});
+    for (const std::uint32_t number : {1U, 2U, 3U}) map.set_meter(number, {.serial = 10 + number});
     map.set_tunnel({.odp_port = OdpPort{20}, .kind = TunnelKind::vxlan, .udp_port = 4789, .name = "vxlan"});
     for (const CopyKind kind : copy_kinds) map.lead_copies(kind, true);
     return map;
@@ -220,6 +220,26 @@ TEST(CompileSoftware, MoreSamplersThanTablesInARowAreRefused) {
     EXPECT_TRUE(path_of(MegaflowBuilder(many).output(2)).starts_with("copy to software")) << "one for each table";
     EXPECT_EQ(path_of(many.software("7", 64).output(2)),
               "unsupported order of actions: actions that need too many tables in a row");
+}
+
+/// A path has room for six behind the megaflow's rule.
+TEST(CompileSoftware, TablesOfMetersAndOfATunnelsEndCountAmongThoseInARow) {
+    const struct {
+        std::uint32_t in_port, meters;
+        std::size_t samplers;
+    } most[] = {{1, 0, 6}, {1, 1, 5}, {1, 2, 4}, {1, 3, 3}, {20, 1, 3}, {20, 2, 2}};
+    constexpr std::string_view names[] = {"1", "2", "3", "4", "5", "6", "7"};
+    for (const auto& [in_port, meters, samplers] : most) {
+        SCOPED_TRACE(testing::Message() << meters << " meters of port " << in_port);
+        MegaflowBuilder megaflow = flow(in_port);
+        if (in_port == 20) megaflow.from_tunnel(5);
+        for (std::uint32_t number = 1; number <= meters; ++number) megaflow.meter(number);
+        for (std::size_t i = 0; i < samplers; ++i) megaflow.software(names[i], 64);
+        const std::string text = path_of(MegaflowBuilder(megaflow).output(2));
+        EXPECT_NE(text.find("copy to software"), std::string::npos) << text;
+        EXPECT_EQ(path_of(megaflow.software(names[samplers], 64).output(2)),
+                  "unsupported order of actions: actions that need too many tables in a row");
+    }
 }
 
 TEST(CompileSoftware, AStoredMegaflowKeepsItsBytes) {

@@ -106,6 +106,15 @@ TEST_F(TunnelTables, MegaflowsThatCoincideComeInOneAfterAnother) {
     EXPECT_EQ(rules_in("FDB level 9", decapsulation), 2U);
 }
 
+TEST_F(TunnelTables, OneMatchInTwoTablesIsTwo) {
+    ASSERT_TRUE(installed(eswitch_->put({1, 1}, parent(vxlan, 4789))));
+    ASSERT_TRUE(installed(eswitch_->put({1, 2}, child(vxlan, 6).recirc(4))));
+    ASSERT_TRUE(installed(eswitch_->put({1, 3}, child(vxlan, 7).recirc(6))));
+    EXPECT_TRUE(installed(eswitch_->put({1, 4}, child(vxlan).output(1))));
+    EXPECT_TRUE(installed(eswitch_->put({1, 5}, child(vxlan).behind(4).output(2))));
+    EXPECT_TRUE(installed(eswitch_->put({1, 6}, child(vxlan).behind(6).output(3))));
+}
+
 TEST_F(TunnelTables, OneThatIsModifiedMakesRoomForItsOldMatch) {
     ASSERT_TRUE(installed(eswitch_->put({1, 1}, parent(vxlan, 4789))));
     ASSERT_TRUE(installed(eswitch_->put({1, 2}, child(vxlan).output(2))));

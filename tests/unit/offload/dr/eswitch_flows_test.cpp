@@ -157,6 +157,26 @@ TEST_F(EswitchFlows, ARuleThatCannotBeReplacedIsNoTroubleOfANewOne) {
     eswitch_->detach_port(VportId{0xFFFF});
 }
 
+/// Counters of their own, of which the device is asked one by one, some of them by several megaflows at once.
+TEST_F(EswitchFlows, EachOfABatchGetsItsCountWhereverThatLies) {
+    for (const std::uint8_t bulks : {0x00, 0x01}) {   // one counter, or 128
+        close();
+        FakeProvider::set_counter_bulks(bulks);
+        open();
+        constexpr std::uint64_t some = 300;
+        std::vector<Eswitch::Deletion> deletions;
+        for (std::uint64_t i = 0; i < some; ++i) {
+            const auto type = static_cast<std::uint16_t>(0x9000 + i);
+            ASSERT_TRUE(installed(eswitch_->put({1, i}, MegaflowBuilder().eth_type(type).output(2))));
+            const std::string text = eswitch_->explain({1, i})->text;
+            FakeProvider::count(static_cast<std::uint32_t>(std::stoul(text.substr(text.find("count#") + 6))), i + 1, 60);
+        }
+        for (std::uint64_t i = 0; i < some; ++i) deletions.push_back({{1, i * 7 % some}});
+        eswitch_->del(deletions);
+        for (const Eswitch::Deletion& deletion : deletions) ASSERT_EQ(deletion.last->packets, deletion.ufid[1] + 1);
+    }
+}
+
 TEST_F(EswitchFlows, AFlushTakesThoseOfItsPortWhereverTheyAre) {
     ASSERT_TRUE(installed(eswitch_->put({1, 1}, MegaflowBuilder(1).ipv4().output(2))));
     ASSERT_TRUE(installed(eswitch_->put({1, 2}, MegaflowBuilder(2).ipv4().output(1))));

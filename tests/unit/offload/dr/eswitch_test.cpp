@@ -517,6 +517,8 @@ TEST(EswitchFaults, LeavesNothingBehindWhicheverCallFails) {
     const ovsdr_megaflow first = MegaflowBuilder(1).ipv4().output(2).push(5).output(3);
     const ovsdr_megaflow second = MegaflowBuilder(1).ipv4().output(3);
     std::set<std::string> failed;
+    // What nothing fails of has all of its rules: no call's success hides that one before it failed.
+    constexpr unsigned of_eswitch = 9, of_port = 5;
     for (unsigned n = 1;; ++n) {
         FakeProvider::reset();
         FakeProvider::fail_call(n, ENOSPC);
@@ -524,9 +526,13 @@ TEST(EswitchFaults, LeavesNothingBehindWhicheverCallFails) {
         if (opened) {
             auto& eswitch = *opened;
             bool all = true;
+            EXPECT_EQ(FakeProvider::alive("rule"), of_eswitch) << "after " << FakeProvider::failed_call();
             for (const std::uint16_t vport : {1, 2, 3}) {
                 const unsigned rules = FakeProvider::alive("rule"), actions = FakeProvider::alive("action");
-                if (eswitch->attach_port({{vport}, {vport}, "vf", queue_pair, vport})) continue;
+                if (eswitch->attach_port({{vport}, {vport}, "vf", queue_pair, vport})) {
+                    EXPECT_EQ(FakeProvider::alive("rule"), rules + of_port) << "after " << FakeProvider::failed_call();
+                    continue;
+                }
                 all = false;
                 EXPECT_EQ(FakeProvider::alive("rule"), rules) << "after " << FakeProvider::failed_call();
                 EXPECT_EQ(FakeProvider::alive("action"), actions) << "after " << FakeProvider::failed_call();

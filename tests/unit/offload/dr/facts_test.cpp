@@ -84,5 +84,17 @@ TEST(Facts, ActionsFollowEachOtherAsTheDeviceAllows) {
     }
 }
 
+/// arrange() asks for all writes before it pushes the first tag, and then asks about the tag only.
+TEST(Facts, WhereATagMayBePushedAHeaderMayBeWrittenBeforeIt) {
+    for (const OrderRow& row : action_order) {
+        if (row.action != OrderAction::push_vlan || row.state == OrderState::pushed) continue;
+        if (row.state == OrderState::modified) continue;   // one action writes all of them
+        for (const Side side : {Side::wire, Side::vports}) {
+            if (!next_state(side, row.state, OrderAction::push_vlan)) continue;
+            EXPECT_TRUE(next_state(side, row.state, OrderAction::modify_header)) << static_cast<int>(row.state);
+        }
+    }
+}
+
 }  // namespace
 }  // namespace ovsdr::dr

@@ -45,6 +45,20 @@ protected:
         }
         return texts;
     }
+    /// The device lets so many packets of 100 bytes pass, and drops so many.
+    static void count(std::uint64_t passed, std::uint64_t dropped) {
+        for (const auto& rule : FakeProvider::rules()) {
+            if (rule.table != "FDB level 2") continue;
+            const std::uint64_t packets = rule.priority == 0 ? passed : dropped;
+            FakeProvider::count(static_cast<std::uint32_t>(std::stoul(rule.actions[0].substr(6))), packets, 100 * packets);
+        }
+    }
+    static void expect_counted(const MeterStats& stats, std::uint64_t passed, std::uint64_t dropped) {
+        EXPECT_EQ(stats.passed.packets, passed);
+        EXPECT_EQ(stats.passed.bytes, 100 * passed);
+        EXPECT_EQ(stats.dropped.packets, dropped);
+        EXPECT_EQ(stats.dropped.bytes, 100 * dropped);
+    }
     bool is_offloaded(const Ufid& ufid) {
         const auto status = eswitch_->status(ufid);
         return status && status->offloaded;
@@ -143,6 +157,28 @@ TEST_F(Meters, AChangeWritesTheObjectAndNoRule) {
     ASSERT_TRUE(eswitch_->lower_meter(number, 2500));
     ASSERT_TRUE(eswitch_->lower_meter(number, 2500));
     EXPECT_EQ(FakeAso::requests(), 3U) << "the same rate is not written again";
+}
+
+/// OVS sets a meter's statistics to 0 when it changes.
+TEST_F(Meters, AChangeBeginsToCountAnewAndALowerRateDoesNot) {
+    expect_counted(eswitch_->meter_stats(number), 0, 0);
+    eswitch_->set_meter(number, small);
+    expect_counted(eswitch_->meter_stats(number), 0, 0);
+    ASSERT_TRUE(eswitch_->lower_meter(number, 40)) << "nothing to lower yet";
+    ASSERT_TRUE(installed(eswitch_->put(ufid_, flow())));
+    count(7, 3);
+    expect_counted(eswitch_->meter_stats(number), 7, 3);
+    ASSERT_TRUE(eswitch_->lower_meter(number, 40));
+    expect_counted(eswitch_->meter_stats(number), 7, 3);
+    eswitch_->set_meter(number, large);
+    expect_counted(eswitch_->meter_stats(number), 0, 0);
+    count(2, 5);
+    expect_counted(eswitch_->meter_stats(number), 2, 5);
+    (void)eswitch_->del(ufid_);
+    expect_counted(eswitch_->meter_stats(number), 2, 5);
+    expect_counted(eswitch_->remove_meter(number), 2, 5);
+    expect_counted(eswitch_->meter_stats(number), 0, 0);
+    EXPECT_FALSE(eswitch_->has_meter(number));
 }
 
 TEST_F(Meters, AMeterThatTheDeviceCannotDoTakesItsMegaflowsOut) {

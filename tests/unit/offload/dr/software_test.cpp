@@ -198,6 +198,11 @@ TEST_F(Software, AQueueIsReplacedWhileCopiesComeUp) {
 }
 
 TEST_F(Software, EachCallOfLeadingCopiesFailsOnceAndLeavesAllAsItWas) {
+    close();
+    open();
+    const auto without = FakeProvider::alive("rule");
+    ASSERT_TRUE(eswitch_->lead_copies(CopyKind::other, &queue_pair_));
+    const auto of_queue = FakeProvider::alive("rule") - without;
     for (unsigned n = 1;; ++n) {
         close();
         open();
@@ -213,6 +218,9 @@ TEST_F(Software, EachCallOfLeadingCopiesFailsOnceAndLeavesAllAsItWas) {
             EXPECT_GT(n, 8U);
             break;
         }
+        if (led && !eswitch_->explain(ufid_)->offloaded) {
+            EXPECT_EQ(FakeProvider::alive("rule"), rules + of_queue) << "a queue has all of its rules";
+        }
         if (!led) {
             EXPECT_EQ(led.error().code, ENOMEM);
             EXPECT_FALSE(eswitch_->explain(ufid_)->offloaded);
@@ -223,6 +231,8 @@ TEST_F(Software, EachCallOfLeadingCopiesFailsOnceAndLeavesAllAsItWas) {
         // A megaflow that the device did not take is tried again by itself.
         EXPECT_TRUE(becomes([&] { return eswitch_->explain(ufid_)->offloaded; }));
         EXPECT_EQ(rules_in("NIC_RX level 2", "dest_qp 0"), 3U + 1);
+        (void)eswitch_->del(ufid_);
+        EXPECT_EQ(FakeProvider::alive("rule"), rules + of_queue) << "a queue has all of its rules";
     }
 }
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <set>
 #include <string>
 #include <vector>
@@ -73,6 +74,104 @@ TEST_F(StandingRules, APortsPacketsComeInAndItsQueueSendsAndReceives) {
     std::ranges::move(ends_of_connections("FDB level 1"), std::back_inserter(expected));
     std::ranges::sort(expected);
     EXPECT_EQ(rules_since({}), expected);
+}
+
+/// Who attached the port sends from its queue at once, and its packets come down to it.
+TEST_F(StandingRules, WhatAPortOrItsQueueNeedsIsInTheDeviceWhenItIsToldSo) {
+    EXPECT_EQ(FakeProvider::unwritten(), Texts{});
+    const QueuePairFor kinds[] = {{&queue_pair_, 4, 6}, {&queue_pair_, 6, 0}};
+    ASSERT_TRUE(eswitch_->attach_port({.odp_port = OdpPort{4}, .vport = VportId{4}, .name = "vf4",
+                                       .slow_path_qp = &queue_pair_, .slow_path_sqn = 0x104, .by_kind = kinds}));
+    EXPECT_EQ(FakeProvider::unwritten(), Texts{});
+    ASSERT_TRUE(eswitch_->switch_queue(VportId{4}, &queue_pair_, 0x204, {}));
+    EXPECT_EQ(FakeProvider::unwritten(), Texts{});
+    eswitch_->forget_old_queue(VportId{4});
+    ASSERT_TRUE(eswitch_->switch_queue(VportId{4}, &queue_pair_, 0x304, kinds));
+    EXPECT_EQ(FakeProvider::unwritten(), Texts{});
+    const std::size_t misses = rules_in("FDB level 60", "default_miss");
+    for (const CopyKind kind : {CopyKind::other, CopyKind::host, CopyKind::other, CopyKind::other}) {
+        ASSERT_TRUE(eswitch_->lead_copies(kind, &queue_pair_));
+        EXPECT_EQ(FakeProvider::unwritten(), Texts{});
+        EXPECT_EQ(rules_in("FDB level 60", "default_miss"), misses + 1) << "one table for copies of all kinds";
+    }
+    EXPECT_EQ(rule_texts().count("NIC_RX level 2 priority 0 {}: count dest_qp 0"), 2U) << "each second has the first's";
+    eswitch_->stop_copies(CopyKind::other);
+    eswitch_->stop_copies(CopyKind::host);
+    // Nobody waits for a megaflow's rule: until it is there its packets go up.
+    ASSERT_TRUE(installed(eswitch_->put(ufid_, MegaflowBuilder(1).ipv4().output(9))));
+    EXPECT_EQ(FakeProvider::unwritten().size(), 1U);
+    (void)eswitch_->del(ufid_);
+    eswitch_->detach_port(VportId{4});
+}
+
+/// First the FDB and then NIC_RX, as packets go.
+TEST_F(StandingRules, AQueueForCopiesLosesItsRuleBetweenTwoDrains) {
+    ASSERT_TRUE(eswitch_->lead_copies(CopyKind::other, &queue_pair_));
+    (void)FakeProvider::take_events();
+    eswitch_->stop_copies(CopyKind::other);
+    Texts events = FakeProvider::take_events();
+    for (std::string& event : events) event = event.substr(0, event.find(':'));
+    EXPECT_EQ(events, (Texts{"drain FDB", "drain NIC_RX", "destroy NIC_RX level 2 priority 0", "drain NIC_RX"}));
+}
+
+/// No packet meets half of it, however the device orders what it writes.
+TEST_F(StandingRules, ATableIsWholeInTheDeviceBeforeARuleLeadsThere) {
+    const auto expect_whole = [](const std::string& table, const std::string& lead) {
+        SCOPED_TRACE(table);
+        std::string last;
+        bool led = false;
+        for (const std::string& event : FakeProvider::take_events()) {
+            if (event.starts_with("create " + table + " ") || event.starts_with("write FDB")) last = event;
+            if (!event.starts_with("create FDB") || event.find(lead) == std::string::npos) continue;
+            led = true;
+            EXPECT_EQ(last, "write FDB");
+        }
+        EXPECT_TRUE(led || lead == "none");
+        EXPECT_EQ(last, "write FDB");
+    };
+    eswitch_->detach_port(uplink_vport);
+    close();
+    (void)FakeProvider::take_events();
+    open();
+    eswitch_->detach_port(VportId{2});
+    expect_whole("FDB level 1", "none");
+    ASSERT_TRUE(installed(eswitch_->put(ufid_, MegaflowBuilder(1).ipv4().recirc(7))));
+    expect_whole("FDB level 9", "dest_table 9");
+    ASSERT_TRUE(eswitch_->lead_copies(CopyKind::other, &queue_pair_));
+    ASSERT_TRUE(installed(eswitch_->put({1, 1}, MegaflowBuilder(1).ipv4().output(3).output(77))));
+    expect_whole("FDB level 60", "dest_array");
+    (void)eswitch_->del(Ufid{1, 1});
+    eswitch_->stop_copies(CopyKind::other);
+}
+
+TEST_F(StandingRules, WhereNothingComesUpButByTheRootThereIsOneQueueAPortAndNoCopies) {
+    eswitch_->detach_port(uplink_vport);
+    close();
+    FakeProvider::has_nic_rx_tables = false;
+    open();
+    eswitch_->detach_port(VportId{2});
+    eswitch_->detach_port(VportId{3});
+    Texts up = rules_since({});
+    std::erase_if(up, [](const std::string& text) { return !text.starts_with("NIC_RX"); });
+    EXPECT_EQ(up, Texts{"NIC_RX level 0 priority 0 {metadata_reg_c_1=0xd5000001, metadata_reg_c_0=0x20000/0xffff0000}: "
+                        "count tag 1 dest_qp 0"});
+    const auto before = rule_texts();
+    const QueuePairFor kinds[] = {{&queue_pair_, 4, 6}};
+    const auto attached = eswitch_->attach_port({.odp_port = OdpPort{4}, .vport = VportId{4}, .name = "vf4",
+                                                 .slow_path_qp = &queue_pair_, .slow_path_sqn = 0x104,
+                                                 .by_kind = kinds});
+    ASSERT_FALSE(attached);
+    EXPECT_EQ(attached.error().code, EOPNOTSUPP);
+    EXPECT_NE(attached.error().what.find("several receive queues of a port"), std::string::npos);
+    for (const CopyKind kind : copy_kinds) {
+        const auto led = eswitch_->lead_copies(kind, &queue_pair_);
+        ASSERT_FALSE(led);
+        EXPECT_EQ(led.error().code, EOPNOTSUPP);
+        EXPECT_NE(led.error().what.find("copies for software"), std::string::npos);
+    }
+    Texts left = rules_since(before);
+    std::erase(left, "FDB level 60 priority 0 {}: default_miss");   // the table of copies stays
+    EXPECT_EQ(left, Texts{});
 }
 
 TEST_F(StandingRules, KindsOfPacketsHaveTheirQueuesTheNarrowestFirst) {

@@ -137,6 +137,9 @@ TEST_F(AttachedPortTest, ItsQueueIsOfItsVportsIbPort) {
 }
 
 TEST_F(AttachedPortTest, LeavesNothingBehindWhicheverCallFails) {
+    ASSERT_TRUE(open());
+    const unsigned whole = FakeProvider::alive("rule");
+    port_.reset();
     const unsigned before = FakeProvider::alive();
     std::set<std::string> failed;
     for (unsigned n = 1;; ++n) {
@@ -147,6 +150,7 @@ TEST_F(AttachedPortTest, LeavesNothingBehindWhicheverCallFails) {
         if (call.empty()) break;
         failed.insert(call);
         if (opened) {   // a call that is made twice
+            EXPECT_EQ(FakeProvider::alive("rule"), whole) << call;
             port_.reset();
         } else {
             EXPECT_EQ(opened.error().code, ENOSPC) << call;
