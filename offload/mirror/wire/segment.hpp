@@ -14,7 +14,7 @@
 // Layout, 64 bytes, least significant byte first:
 //
 //   0 magic "DRMS"   4 version   6 header size   8 session   16 sequence   24 first reference tag   28 used bytes
-//   32 frames dropped before the end of this segment, in the session   40 time of sealing, ns since 1970
+//   32 frames lost since the segment before was sealed   40 time of sealing, ns since 1970
 //   48 frames   52 CRC-32C of the payload   56 application tag   58 signature   60 CRC-32C of bytes 0 to 59
 //
 // The signature is its block size in the lower 13 bits and its type in the upper 3.
@@ -62,7 +62,7 @@ struct SegmentHeader {
     std::uint64_t sequence;
     std::uint32_t first_reference;
     std::uint32_t used;           ///< bytes, this header included
-    std::uint64_t dropped;        ///< frames that found no room, since the session began
+    std::uint64_t dropped;        ///< frames lost since the segment before was sealed: they found no room
     std::uint64_t sealed;         ///< nanoseconds since 1970
     std::uint32_t frames;
     std::uint32_t payload_crc;    ///< CRC-32C of the bytes from header_size to `used`
