@@ -20,11 +20,11 @@ SUFFIXES = {'.c', '.cpp', '.h', '.hpp'}
 OVS = re.compile(r'^(openvswitch|openflow|ofproto|vswitchd|ovsdb)/|'
                  r'^(dpif|netdev|dp-packet|odp-|flow\.h|packets\.h|unixctl|'
                  r'smap|ovs-|coverage\.h|util\.h|cmap\.h|config\.h|meta-flow|match\.h)')
-DATAPATH_LIBRARIES = re.compile(r'^(rte_|isa-l|bpf/|xdp/)')
+DATAPATH_LIBRARIES = re.compile(r'^(rte_|bpf/|xdp/)')
 
-# What offload/ and ctrl/ may ask of rdma-core: symbols that the public headers declare (mlx5dv.h calls one by its
+# What offload/ and ctrl/ may ask of rdma-core: symbols that the public headers declare (mlx5dv.h calls two by their
 # implementation's name from an inline function).
-NIC_SYMBOL = re.compile(r'^(ibv_|mlx5dv_|_mlx5dv_query_port$|_ibv_query_gid_ex$)')
+NIC_SYMBOL = re.compile(r'^(ibv_|mlx5dv_|_mlx5dv_query_port$|_mlx5dv_mkey_check$|_ibv_query_gid_ex$)')
 FOREIGN_SYMBOL = re.compile(r'^(rte_|verbs_|mlx5_|rdma_|_mlx5dv_|ibv_cmd_|__ibv_)|^_ZN5ovsdr4soft')
 
 
