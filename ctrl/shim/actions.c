@@ -281,6 +281,7 @@ append_software(struct ovsdr_megaflow *to, const struct nlattr *list, size_t siz
     }
     software.software.actions = (const uint8_t *) list;
     software.software.actions_size = size;
+    software.software.metered_from = meter_in_front(list, size, &software.software.meter);
     software.software.one_of = one_of;
     software.software.name = name;
     append(to, &software);

@@ -129,6 +129,19 @@ is_software_work(const struct nlattr *list, size_t size)
     return any && !left && size % NLA_ALIGNTO == 0;
 }
 
+size_t
+meter_in_front(const struct nlattr *work, size_t size, uint32_t *number)
+{
+    size_t behind;
+
+    if (size < NLA_HDRLEN || !is_meter(work)) {
+        return 0;
+    }
+    *number = nl_attr_get_u32(work);
+    behind = (const char *) nl_attr_next(work) - (const char *) work;
+    return behind < size ? behind : 0;
+}
+
 uint32_t
 one_of_how_many(uint32_t probability)
 {

@@ -67,7 +67,9 @@ std::string EswitchImpl::text_of_meters() const {
     }
     std::string text;
     for (const MeterSet::Row& row : rows) {
-        text += fmt::format("meter {}: {}; {} megaflows\n", row.number, text_of(row), users[row.number]);
+        // Of a meter in front of copies (ovsdr_software) it may be software that meters.
+        const std::size_t length = row.used ? users[row.number] : 0;
+        text += fmt::format("meter {}: {}; {} megaflows\n", row.number, text_of(row), length);
     }
     for (const auto& [number, meter] : port_map_.meters()) {
         if (!meter.refusal) continue;

@@ -125,6 +125,8 @@ enum { OVSDR_MAX_TUNNEL_HEADER = 512 };   /* bytes; OVS has no longer ones */
 struct ovsdr_software {
     const uint8_t *actions;      /* NULL in a value that keeps them elsewhere (megaflow_store.hpp) */
     uint16_t actions_size;       /* 1 to OVSDR_MAX_SOFTWARE_ACTIONS; longer ones are OVSDR_ACTION_UNSUPPORTED */
+    uint16_t metered_from;       /* not 0: the actions begin with a meter, and what it lets pass begins at this byte */
+    uint32_t meter;              /* then: the datapath's number of it */
     uint32_t one_of;             /* one of so many packets is copied, at random; 1: each */
     const char *name;            /* of what is done, for people and reasons: "userspace"; static storage */
 };

@@ -6,6 +6,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "offload/dr/software.hpp"
+
 namespace ovsdr::dr {
 
 namespace {
@@ -87,7 +89,8 @@ std::uint64_t bits_of(const ovsdr_action& action) noexcept {
         case OVSDR_ACTION_RECIRC: return type ^ action.recirc_id;
         case OVSDR_ACTION_METER: return type ^ action.meter;
         case OVSDR_ACTION_SOFTWARE:
-            return type ^ action.software.one_of ^ std::hash<std::string_view>{}(payload_of(action));
+            return type ^ action.software.one_of ^ (std::uint64_t{action.software.metered_from} << 32) ^
+                   action.software.meter ^ std::hash<std::string_view>{}(payload_of(action));
         case OVSDR_ACTION_POP_VLAN:
         case OVSDR_ACTION_COPY_BEGIN:
         case OVSDR_ACTION_COPY_END: return type;
@@ -116,6 +119,8 @@ bool same(const ovsdr_action& left, const ovsdr_action& right) noexcept {
         case OVSDR_ACTION_SOFTWARE:
             return left.software.one_of == right.software.one_of &&
                    left.software.actions_size == right.software.actions_size &&
+                   left.software.metered_from == right.software.metered_from &&
+                   left.software.meter == right.software.meter &&
                    left.software.name == right.software.name;
         case OVSDR_ACTION_POP_VLAN:
         case OVSDR_ACTION_COPY_BEGIN:
@@ -277,19 +282,18 @@ PortList StoredMegaflow::ports() const noexcept {
 }
 
 bool StoredMegaflow::has_meter() const noexcept {
-    return std::ranges::count(actions_->kept, OVSDR_ACTION_METER, &ovsdr_action::type) != 0;
+    return std::ranges::any_of(actions_->kept, [](const ovsdr_action& action) { return meter_of(action).has_value(); });
 }
 
 bool StoredMegaflow::meets(std::uint32_t number) const noexcept {
-    return std::ranges::any_of(actions_->kept, [number](const ovsdr_action& action) {
-        return action.type == OVSDR_ACTION_METER && action.meter == number;
-    });
+    return std::ranges::any_of(actions_->kept,
+                               [number](const ovsdr_action& action) { return meter_of(action) == number; });
 }
 
 std::set<std::uint32_t> StoredMegaflow::meters() const {
     std::set<std::uint32_t> numbers;
     for (const ovsdr_action& action : actions_->kept) {
-        if (action.type == OVSDR_ACTION_METER) numbers.insert(action.meter);
+        if (const auto number = meter_of(action)) numbers.insert(*number);
     }
     return numbers;
 }

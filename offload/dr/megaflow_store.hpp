@@ -103,7 +103,7 @@ public:
     [[nodiscard]] PortList ports() const noexcept;
     [[nodiscard]] bool mentions_any(std::span<const OdpPort> ports) const noexcept;
     [[nodiscard]] bool has_meter() const noexcept;
-    /// This meter is among its actions.
+    /// This meter is among its actions, those of software's that begin with one included.
     [[nodiscard]] bool meets(std::uint32_t number) const noexcept;
     [[nodiscard]] std::set<std::uint32_t> meters() const;
     /// Software gets copies of its packets.

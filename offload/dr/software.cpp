@@ -57,4 +57,10 @@ std::string text_of(const SoftwareCopy& copy) {
     return fmt::format("copy to software{}: {}", rate, text_of(copy.work));
 }
 
+std::optional<std::uint32_t> meter_of(const ovsdr_action& action) noexcept {
+    if (action.type == OVSDR_ACTION_METER) return action.meter;
+    if (action.type == OVSDR_ACTION_SOFTWARE && action.software.metered_from != 0) return action.software.meter;
+    return std::nullopt;
+}
+
 }  // namespace ovsdr::dr

@@ -15,6 +15,7 @@
 #include <atomic>
 #include <compare>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -80,5 +81,8 @@ struct SoftwareCopy {
 
 /// "copy to software: …", "copy to software (1 of 64): …".
 [[nodiscard]] std::string text_of(const SoftwareCopy& copy);
+
+/// Of a meter, or of software's work that begins with one.
+[[nodiscard]] std::optional<std::uint32_t> meter_of(const ovsdr_action& action) noexcept;
 
 }  // namespace ovsdr::dr

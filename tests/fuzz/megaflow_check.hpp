@@ -37,6 +37,7 @@ inline void check_actions(const ovsdr_megaflow& megaflow) {
         if (action.type == OVSDR_ACTION_SOFTWARE) {
             FUZZ_CHECK(action.software.actions_size > 0 && action.software.one_of > 0);
             FUZZ_CHECK(action.software.actions_size <= OVSDR_MAX_SOFTWARE_ACTIONS);
+            FUZZ_CHECK(action.software.metered_from < action.software.actions_size);
         }
         if (action.type == OVSDR_ACTION_UNSUPPORTED) FUZZ_CHECK(std::strlen(action.unsupported) > 0);
         if (action.type == OVSDR_ACTION_COPY_BEGIN) ++depth;

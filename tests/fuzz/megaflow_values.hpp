@@ -316,7 +316,13 @@ private:
         static constexpr std::uint8_t bytes[OVSDR_MAX_SOFTWARE_ACTIONS] = {};
         const auto size = input_.PickValueInArray<std::uint16_t>({1, 2, 3, OVSDR_MAX_SOFTWARE_ACTIONS});
         const auto one_of = input_.PickValueInArray<std::uint32_t>({1, 1, 2, 64});
-        software = {bytes, size, odd() ? std::max(1U, any<std::uint32_t>()) : one_of, "userspace"};
+        const bool metered = size > 2 && !odd();
+        software = {.actions = bytes,
+                    .actions_size = size,
+                    .metered_from = static_cast<std::uint16_t>(metered ? 2 : 0),
+                    .meter = metered ? input_.PickValueInArray<std::uint32_t>({1, 2, 3, 4, 5, 6}) : 0,
+                    .one_of = odd() ? std::max(1U, any<std::uint32_t>()) : one_of,
+                    .name = "userspace"};
     }
 
     FuzzedDataProvider& input_;

@@ -59,7 +59,7 @@ public:
         if (depth > max_depth) {
             return obstacles_.add(RejectReason::unsupported_order, "actions that need too many tables in a row");
         }
-        if (path.software) {   // marks the packet, and leads it up or on: every device takes that
+        if (path.software || path.meter) {   // marks or colours the packet, and leads it up or on: devices take that
             for (Path& branch : path.branches) rule(branch, OrderState::none, depth + 1);
             return;
         }
@@ -92,7 +92,9 @@ public:
         }
         path.changes = std::move(done);
         if (path.ends() > 1 && path.ends() != path.vports.size() && !caps_.copies_to_table) {
-            const bool software = std::ranges::any_of(path.branches, &Path::is_copy);
+            const bool software = std::ranges::any_of(path.branches, [](const Path& branch) {
+                return branch.is_copy() || branch.is_metered_copy();
+            });
             obstacles_.add(RejectReason::device_limit,
                            software ? StaticName("copy to software") : "outputs before and after another action",
                            " (no copies to tables)");
@@ -156,7 +158,7 @@ Path join(std::vector<Path> legs) {
 Path sample(Path path) {
     std::vector<Path> samples;
     for (Path& branch : std::exchange(path.branches, {})) {
-        if (branch.software && branch.software->samples()) {
+        if (branch.samples()) {
             samples.push_back(std::move(branch));
         } else {
             path.branches.push_back(sample(std::move(branch)));
@@ -209,13 +211,13 @@ Path put_in_front(Path path, std::span<const Front> front, Side side, const Devi
     if (side == Side::wire && caps.counts_after_pop() && path.changes.pops != 0) path = behind(std::move(path));
     for (auto each = front.rbegin(); each != front.rend(); ++each) {
         path = behind(std::move(path));
-        const auto* copy = std::get_if<SoftwareCopy>(&*each);
+        const auto* copy = std::get_if<Path>(&*each);
         if (copy == nullptr) {
             path.meter = std::get<MeterUse>(*each);
         } else if (copy->samples()) {
-            path.software = *copy;
+            path.software = copy->software;
         } else {
-            path.branches.push_back({.software = *copy});
+            path.branches.push_back(*copy);
             std::ranges::sort(path.branches);
         }
     }

@@ -35,7 +35,8 @@ namespace ovsdr::dr {
 void arrange(Path& path, Side side, const DeviceCaps& caps, std::size_t in_front, Obstacles& obstacles);
 
 /// What packets meet before all else.
-using Front = std::variant<MeterUse, SoftwareCopy>;
+/// A Path is a copy for software: a branch, or a sample without one.
+using Front = std::variant<MeterUse, Path>;
 /// The path of packets that meet these first, one after the other. `path` is arranged.
 [[nodiscard]] Path put_in_front(Path path, std::span<const Front> front, Side side, const DeviceCaps& caps);
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -33,6 +34,9 @@ public:
 
     /// A path for each shape in which the packet goes somewhere, in the order in which they were found.
     std::vector<Path> run(std::span<const ovsdr_action> actions) {
+        for (const ovsdr_action& action : actions) {
+            if (const auto number = meter_of(action)) ++meter_uses_[*number];
+        }
         for (const ovsdr_action& action : actions) step(action);
         if (only_copies()) refuse_copies();
         // A packet that is dropped is counted without its tunnel's headers too, where the device can do that.
@@ -168,25 +172,40 @@ private:
             return refuse(RejectReason::device_limit, name, " of one in several packets (the device has no sampler)");
         }
         without_copies_.push_back({RejectReason::unsupported_action, name});
-        SoftwareWork::Actions actions(software.actions, software.actions + software.actions_size);
-        copy({software.one_of, {packets_.in_port, packets_.tunnel, std::move(actions), name}},
-             "one action of software's twice on the same packet");
+        const PortMap::Meter* meter = meters_copies(software) ? ports_.find_meter(software.meter) : nullptr;
+        const std::size_t done = meter != nullptr ? software.metered_from : 0;
+        SoftwareWork::Actions actions(software.actions + done, software.actions + software.actions_size);
+        Path path{.software = SoftwareCopy{software.one_of, {packets_.in_port, packets_.tunnel, std::move(actions), name}}};
+        if (meter != nullptr) path = Path{.branches = {std::move(path)}, .meter = MeterUse{software.meter, meter->serial}};
+        copy(std::move(path), "one action of software's twice on the same packet");
+    }
+
+    /// The device has the meter that software's actions begin with, and drops the copies that exceed it. Software meters
+    /// where that would not be the same: a packet meets this meter elsewhere too, and who comes first matters; or it has
+    /// another length than it came with, and it is not known which one the device takes.
+    [[nodiscard]] bool meters_copies(const ovsdr_software& software) const {
+        if (software.metered_from == 0 || software.one_of != 1) return false;
+        if (!caps_.meters || caps_.meters_end_rules) return false;   // such a meter leads to a table at one level
+        const PortMap::Meter* meter = ports_.find_meter(software.meter);
+        const bool as_it_came = now_.pops == 0 && now_.pushes.empty() && !now_.tunnel;
+        return meter != nullptr && !meter->refusal && as_it_came && meter_uses_.at(software.meter) == 1;
     }
 
     /// Of the packet as it is here, which goes on.
-    void copy(SoftwareCopy copy, StaticName twice) {
-        Path path{.software = std::move(copy)};
+    void copy(Path path, StaticName twice) {
         auto& branches = leg().branches;
         if (std::ranges::count(branches, path) != 0) return refuse(RejectReason::unsupported_action, twice);
         branches.push_back(std::move(path));
     }
 
-    /// Each packet would go up as before, and nothing be done in the device.
-    /// Packets go nowhere but up, and not only samples of them.
+    /// Each packet would go up as before, and nothing be done in the device: packets go nowhere but up, and not only
+    /// samples of them, or those that a meter lets pass.
     [[nodiscard]] bool only_copies() const {
         const auto goes_on = [](const Path& leg) {
             return !leg.vports.empty() || !leg.tables.empty() ||
-                   !std::ranges::all_of(leg.branches, [](const Path& branch) { return branch.software.has_value(); });
+                   !std::ranges::all_of(leg.branches, [](const Path& branch) {
+                       return branch.software.has_value() || branch.is_metered_copy();
+                   });
         };
         const auto copies_each = [](const Path& leg) { return std::ranges::any_of(leg.branches, &Path::is_copy); };
         return front_.empty() && std::ranges::none_of(legs_, goes_on) && std::ranges::any_of(legs_, copies_each);
@@ -277,7 +296,7 @@ private:
             return refuse(RejectReason::unsupported_order, "meter behind a copy of a packet that has been changed");
         }
         const auto copies_each = [](const Front& front) {
-            const auto* copy = std::get_if<SoftwareCopy>(&front);
+            const auto* copy = std::get_if<Path>(&front);
             return copy != nullptr && !copy->samples();
         };
         if (!caps_.copies_to_table && std::ranges::any_of(front_, copies_each)) {
@@ -299,7 +318,7 @@ private:
     bool put_copies_in_front() {
         for (Path& leg : legs_) {
             if (!leg.changes.none()) return false;
-            for (Path& branch : leg.branches) front_.push_back(std::move(*branch.software));
+            for (Path& branch : leg.branches) front_.push_back(std::move(branch));
         }
         legs_.clear();
         return true;
@@ -415,6 +434,7 @@ private:
     std::vector<Packet> outside_;   ///< of the copies that we are in
     std::vector<Path> legs_;
     std::vector<Front> front_;
+    std::map<std::uint32_t, unsigned> meter_uses_;   ///< how often packets meet each
     std::vector<Obstacle> without_copies_;   ///< what each copy would be if there were none
 };
 

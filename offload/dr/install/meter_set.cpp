@@ -162,7 +162,7 @@ std::vector<MeterSet::Row> MeterSet::rows() noexcept {
                                         : fmt::format("half {} of ASO object {:#x}",
                                                       slot->offset() % meter::MeterPool::meters_of_object,
                                                       slot->object_number()),
-                        stats_of(known)});
+                        stats_of(known), known.is_used()});
     }
     return rows;
 }

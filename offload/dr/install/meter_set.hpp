@@ -93,6 +93,7 @@ public:
         std::uint32_t rate;     ///< of the device now, at most the meter's own
         std::string object;     ///< what the device has for it
         MeterStats stats;
+        bool used;              ///< by a rule
     };
     /// As stats(), of all.
     [[nodiscard]] std::vector<Row> rows() noexcept;

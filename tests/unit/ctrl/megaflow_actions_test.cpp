@@ -341,6 +341,30 @@ TEST(MegaflowActions, AMeterOfNothingButUserspaceIsSoftwares) {
               "software " + std::to_string(metered.size()) + " 2");
 }
 
+/// What the meter that a work begins with lets pass is the rest of it.
+TEST(MegaflowActions, WorkThatBeginsWithAMeterSaysWhatIsBehindIt) {
+    const std::string meter = bytes_of("meter(7)"), userspace = bytes_of(to_controller);
+    const auto software_of = [](const std::string& bytes) {
+        const std::vector<char> aligned(bytes.begin(), bytes.end());
+        ovsdr_megaflow megaflow{};
+        probe_actions(aligned.data(), aligned.size(), &megaflow);
+        EXPECT_EQ(megaflow.actions[0].type, OVSDR_ACTION_SOFTWARE) << text_of(megaflow);
+        return megaflow.actions[0].software;
+    };
+    for (const std::string& list : {sample(UINT32_MAX, meter + userspace) + output(2), meter + userspace}) {
+        const ovsdr_software metered = software_of(list);
+        EXPECT_EQ(metered.metered_from, meter.size());
+        EXPECT_EQ(metered.meter, 7U);
+        EXPECT_EQ(metered.actions_size, meter.size() + userspace.size());
+    }
+    const ovsdr_software two = software_of(sample(UINT32_MAX, bytes_of("meter(8)") + meter + userspace) + output(2));
+    EXPECT_EQ(two.metered_from, meter.size());
+    EXPECT_EQ(two.meter, 8U);
+    EXPECT_EQ(software_of(sample(UINT32_MAX, userspace + meter + userspace) + output(2)).metered_from, 0U);
+    EXPECT_EQ(software_of(userspace + output(2)).metered_from, 0U);
+    EXPECT_EQ(software_of(bytes_of("trunc(100)") + userspace).metered_from, 0U);
+}
+
 TEST(MegaflowActions, WorkThatIsTooLongStaysInSoftwareByName) {
     std::string cut = bytes_of("trunc(100)"), tags;
     while (cut.size() + tags.size() <= OVSDR_MAX_SOFTWARE_ACTIONS - 8) tags += bytes_of("pop_vlan");

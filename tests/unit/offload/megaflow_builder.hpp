@@ -192,8 +192,19 @@ public:
     }
     /// `bytes` outlive the builder.
     MegaflowBuilder& software(std::string_view bytes, std::uint32_t one_of = 1) {
-        next(OVSDR_ACTION_SOFTWARE).software = {reinterpret_cast<const std::uint8_t*>(bytes.data()),
-                                                static_cast<std::uint16_t>(bytes.size()), one_of, "userspace"};
+        next(OVSDR_ACTION_SOFTWARE).software = {.actions = reinterpret_cast<const std::uint8_t*>(bytes.data()),
+                                                .actions_size = static_cast<std::uint16_t>(bytes.size()),
+                                                .metered_from = 0,
+                                                .meter = 0,
+                                                .one_of = one_of,
+                                                .name = "userspace"};
+        return *this;
+    }
+    /// The last software action's bytes begin with a meter, which has so many of them.
+    MegaflowBuilder& behind_meter(std::uint32_t number, std::uint16_t size) {
+        ovsdr_software& software = megaflow_.actions[megaflow_.n_actions - 1].software;
+        software.metered_from = size;
+        software.meter = number;
         return *this;
     }
     MegaflowBuilder& copy() {

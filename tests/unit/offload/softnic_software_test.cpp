@@ -143,6 +143,37 @@ TEST_F(Copied, OneOfSeveralComesUpAndAllAreForwarded) {
 }
 
 /// The mark of a sampled packet is overwritten where it misses later.
+/// A log: all packets arrive, and those that the meter lets pass come up, with nothing of it left for software to do.
+TEST_F(Copied, AMeterDropsCopiesAndEachIsCountedOnce) {
+    constexpr std::uint32_t number = 5, length = 200, burst = 20;
+    const auto work = "\x07\x05\x0c\x01"sv;
+    eswitch_->set_meter(number, {.by_packets = true, .rate = 1, .burst = burst});
+    put({6, 1}, flow().software(work).behind_meter(number, 2).output(2));
+    const auto start = std::chrono::steady_clock::now();
+    EXPECT_EQ(counted(exchange(length, {2})[0]).size(), length);
+    const auto seconds = std::chrono::ceil<std::chrono::seconds>(std::chrono::steady_clock::now() - start).count();
+    const auto came = copies();
+    const bool metered_there = profile() != "connectx-5";
+    for (const Copy& copy : came) {
+        ASSERT_NE(eswitch_->work_of(copy.tag), nullptr);
+        const auto& actions = std::get<SoftwareWork::Actions>(eswitch_->work_of(copy.tag)->work);
+        EXPECT_EQ(actions.size(), metered_there ? 2U : work.size());
+    }
+    const MeterStats stats = eswitch_->meter_stats(number);
+    if (metered_there) {
+        EXPECT_GE(came.size(), burst);
+        EXPECT_LE(came.size(), burst + static_cast<std::size_t>(seconds) + 1);
+        EXPECT_EQ(stats.passed.packets, came.size());
+        EXPECT_EQ(stats.dropped.packets, length - came.size());
+        EXPECT_EQ(stats.passed.bytes + stats.dropped.bytes, length * frame_size);
+    } else {
+        EXPECT_EQ(came.size(), length) << "software meters them";
+        EXPECT_EQ(stats.passed.packets + stats.dropped.packets, 0U);
+    }
+    EXPECT_EQ(eswitch_->del({6, 1})->packets, length);
+    eswitch_->remove_meter(number);
+}
+
 TEST_F(Copied, APacketThatMissesBehindASamplerComesUpAsThatToo) {
     if (profile() == "connectx-5") GTEST_SKIP() << "a device of this profile has no sampler";
     put({4, 1}, flow().software(bytes, 3).recirc(7));

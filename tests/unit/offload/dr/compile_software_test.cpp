@@ -103,6 +103,81 @@ TEST(CompileSoftware, CopiesAreTakenOnEitherSideOfAMeter) {
               "unsupported order of actions: meter behind a copy of a packet that has been changed");
 }
 
+/// A log's meter: the device drops the copies that exceed it, and the packet goes on.
+const std::string logged = "meter 1 (11), dest_table (exceeding: drop; " + each + ")";
+/// A meter of two bytes, and what is behind it.
+MegaflowBuilder log(MegaflowBuilder flow, std::string_view work = "\x07\x01\x0c\x01"sv, std::uint32_t number = 1) {
+    return flow.software(work).behind_meter(number, 2);
+}
+/// What is left to software if it does the meter too.
+const std::string metered_by_software = "copy to software: userspace 07010c01, from datapath port 1";
+
+TEST(CompileSoftware, ACopyHasAMeterOfItsOwn) {
+    EXPECT_EQ(path_of(log(flow()).output(2)), "dest_array [dest_vport 2, dest_table (" + logged + ")]");
+    EXPECT_EQ(path_of(log(flow().set(OVSDR_HEADER_IP_TTL, {63})).output(2)),
+              "set ip_ttl=0x3f, dest_array [dest_vport 2, dest_table (" + logged + ")]");
+    EXPECT_EQ(path_of(log(flow()).push(5).output(2)),
+              "dest_array [dest_table (" + logged + "), dest_table (push_vlan 0x8100 vid 5 pcp 0, dest_vport 2)]");
+    EXPECT_EQ(path_of(log(flow())), "dest_table (" + logged + ")") << "most are dropped in the device";
+    EXPECT_EQ(path_of(log(flow()).software(bytes)), "unsupported action: userspace") << "each comes up anyway";
+    EXPECT_EQ(path_of(flow().copy().set(OVSDR_HEADER_IP_TTL, {63}).software("\x07\x01\x0c\x01"sv).behind_meter(1, 2)
+                          .end_copy().output(2)),
+              "dest_array [dest_vport 2, dest_table (set ip_ttl=0x3f, dest_table (" + logged + "))]");
+    const ovsdr_megaflow inner = log(MegaflowBuilder(20).from_tunnel(5).ipv4()).output(2);
+    EXPECT_TRUE(path_of(inner).starts_with("decapsulate, dest_array [dest_vport 2, dest_table (meter 1 (11)"))
+        << path_of(inner);
+}
+
+TEST(CompileSoftware, AMeteredCopyIsInFrontOfAMeterOfThePacketItself) {
+    PortMap ports = ports_with_copies();
+    ports.set_meter(2, {.serial = 12});
+    const auto plan = compile(log(flow()).meter(2).output(2), ports, {});
+    ASSERT_TRUE(plan) << text_of(plan.error());
+    EXPECT_EQ(text_of(plan->path), "dest_array [dest_table (" + logged +
+                                       "), dest_table (meter 2 (12), dest_table (exceeding: drop; dest_vport 2))]");
+    EXPECT_EQ(text_of(compile(log(flow().meter(2)).output(2), ports, {})->path),
+              "meter 2 (12), dest_table (exceeding: drop; dest_array [dest_vport 2, dest_table (" + logged + ")])");
+}
+
+/// Each of these comes up unmetered.
+TEST(CompileSoftware, SoftwareMetersCopiesWhereTheDeviceWouldNotDoTheSame) {
+    const std::string beside = "dest_array [dest_vport 2, dest_table (" + metered_by_software + ")]";
+    const auto work = "\x07\x01\x0c\x01"sv;
+    EXPECT_EQ(path_of(log(flow(), work, 9).output(2)), beside) << "nobody has set it";
+    DeviceCaps none, legacy;
+    none.meters = false;
+    legacy.meters_end_rules = true;
+    EXPECT_EQ(path_of(log(flow()).output(2), none), beside);
+    EXPECT_EQ(path_of(log(flow()).output(2), legacy), beside);
+    EXPECT_EQ(path_of(log(flow()), legacy), "unsupported action: userspace");
+    PortMap ports = ports_with_copies();
+    ports.set_meter(1, {12, meter::Refusal{"meter with a burst that is too large", ""}});
+    EXPECT_EQ(text_of(compile(log(flow()).output(2), ports, {})->path), beside);
+    // One meter that a packet meets twice.
+    EXPECT_EQ(path_of(log(log(flow()).output(2), "\x07\x01\x0d"sv)),
+              "dest_array [dest_vport 2, dest_table (" + metered_by_software +
+                  "), dest_table (copy to software: userspace 07010d, from datapath port 1)]");
+    EXPECT_EQ(path_of(log(flow().meter(1)).output(2)), "meter 1 (11), dest_table (exceeding: drop; " + beside + ")");
+    // Another length than the packet came with.
+    EXPECT_EQ(path_of(log(flow().push(5)).output(2)), "push_vlan 0x8100 vid 5 pcp 0, " + beside);
+    EXPECT_EQ(path_of(log(flow().vlan(5).pop()).output(2)), "pop_vlan, " + beside);
+    // A sampler's copies go up at once.
+    EXPECT_EQ(path_of(flow().software(work, 64).behind_meter(1, 2).output(2)),
+              "copy to software (1 of 64): userspace 07010c01, from datapath port 1; dest_table (dest_vport 2)");
+}
+
+TEST(CompileSoftware, AStoredMegaflowKnowsTheMetersOfItsCopies) {
+    MegaflowParts parts;
+    const StoredMegaflow stored(log(flow()).output(2), parts), plain(flow().software(bytes).output(2), parts);
+    EXPECT_TRUE(stored.has_meter() && stored.meets(1) && !stored.meets(2));
+    EXPECT_EQ(stored.meters(), std::set<std::uint32_t>{1});
+    EXPECT_FALSE(plain.has_meter());
+    const StoredMegaflow other(flow().software("\x07\x01\x0c\x01"sv).behind_meter(2, 2).output(2), parts);
+    EXPECT_FALSE(stored == other);
+    const ovsdr_megaflow restored = stored.restore();
+    EXPECT_EQ(restored.actions[0].software.metered_from, 2U);
+}
+
 TEST(CompileSoftware, ACopyOutOfATunnelHasNoOuterHeadersAndTheMegaflowsMetadata) {
     const ovsdr_megaflow megaflow = MegaflowBuilder(20).from_tunnel(5).ipv4().software(bytes).output(2);
     const auto plan = compile(megaflow, ports_with_copies(), {});

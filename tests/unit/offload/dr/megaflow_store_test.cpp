@@ -68,7 +68,12 @@ ovsdr_action meter(std::uint32_t number) {
 ovsdr_action software(const std::vector<std::uint8_t>& bytes, std::uint32_t one_of = 1,
                       const char* name = "userspace") {
     auto action = action_of(OVSDR_ACTION_SOFTWARE);
-    action.software = {bytes.data(), static_cast<std::uint16_t>(bytes.size()), one_of, name};
+    action.software = {.actions = bytes.data(),
+                       .actions_size = static_cast<std::uint16_t>(bytes.size()),
+                       .metered_from = 0,
+                       .meter = 0,
+                       .one_of = one_of,
+                       .name = name};
     return action;
 }
 

@@ -3,6 +3,7 @@
 
 #include <cerrno>
 #include <set>
+#include <string_view>
 
 #include "tests/unit/offload/dr/eswitch_fixture.hpp"
 #include "tests/unit/offload/fake_aso.hpp"
@@ -257,6 +258,104 @@ TEST_F(Meters, EachCallOfAnInstallFailsOnceAndIsUndone) {
     }
 }
 
+/// A log's meter: it drops copies for software, and no packet.
+class MetersOfCopies : public Meters {
+protected:
+    void SetUp() override {
+        Meters::SetUp();
+        lead();
+    }
+    void lead() { ASSERT_TRUE(eswitch_->lead_copies(CopyKind::other, &queue_pair_)); }
+    static MegaflowBuilder logged(std::uint16_t port = 80) {
+        static constexpr std::string_view work{"\x07\x05\x0c\x01", 4};
+        return MegaflowBuilder(1).ipv4().proto(17).ports(1, port).software(work).behind_meter(number, 2).output(2);
+    }
+    /// Of private tables, copies included.
+    static std::multiset<std::string> branches() {
+        std::multiset<std::string> texts;
+        for (const auto& rule : FakeProvider::rules()) {
+            if (rule.table != "FDB level 2" && rule.table != "FDB level 3") continue;
+            std::string text = rule.table + " " + std::to_string(rule.priority) + ":";
+            for (const std::string& action : rule.actions) {
+                text += " " + (action.starts_with("count") ? "count" : action);
+            }
+            texts.insert(text);
+        }
+        return texts;
+    }
+    [[nodiscard]] std::string works() const {
+        std::string text;
+        for (const auto& work : eswitch_->works()) text += text_of(*work.work) + "\n";
+        return text;
+    }
+};
+
+TEST_F(MetersOfCopies, TheCopyIsColouredAndOnlyWhatIsGreenComesUp) {
+    eswitch_->set_meter(number, small);
+    ASSERT_TRUE(installed(eswitch_->put(ufid_, logged())));
+    EXPECT_EQ(megaflow_rules().at(0).at(1), "dest_array [dest_vport 2, dest_table 2]");
+    EXPECT_EQ(branches(), (std::multiset<std::string>{"FDB level 2 0: meter 0 dest_table 3",
+                                                      "FDB level 3 0: count modify_header dest_table 60",
+                                                      "FDB level 3 1: count drop"}));
+    EXPECT_EQ(works(), "userspace 0c01, from datapath port 1\n") << "software does not meter again";
+    EXPECT_TRUE(eswitch_->has_meter(number)) << "it pays for what software lets pass";
+    EXPECT_NE(eswitch_->show(false, {}).find("; 1 megaflows"), std::string::npos);
+    const Graph graph = eswitch_->graph();
+    EXPECT_TRUE(graph.edges.contains({"recirc_id 0x0 +2", 0, "drop"}));
+    ASSERT_TRUE(installed(eswitch_->put({1, 2}, logged(81))));
+    EXPECT_EQ(branches().size(), 3U) << "shared";
+    EXPECT_EQ(FakeAso::requests(), 1U);
+}
+
+/// The packet goes on in any case, and is in the NIC all the time.
+TEST_F(MetersOfCopies, WhatTheDeviceCannotMeterSoftwareDoes) {
+    const std::string all = "userspace 07050c01, from datapath port 1\n", green = "userspace 0c01, from datapath port 1\n";
+    ASSERT_TRUE(installed(eswitch_->put(ufid_, logged())));
+    EXPECT_EQ(works(), all) << "nobody has set it";
+    eswitch_->set_meter(number, small);
+    EXPECT_EQ(works(), green);
+    eswitch_->set_meter(number, impossible);
+    EXPECT_EQ(works(), all);
+    EXPECT_TRUE(is_offloaded(ufid_));
+    eswitch_->set_meter(number, large);
+    EXPECT_EQ(works(), green);
+    (void)eswitch_->remove_meter(number);
+    EXPECT_EQ(works(), all);
+    EXPECT_TRUE(is_offloaded(ufid_));
+}
+
+TEST_F(MetersOfCopies, EachCallOfAnInstallFailsOnceAndIsUndone) {
+    std::set<std::string> failed;
+    for (unsigned n = 1;; ++n) {
+        close();
+        open();
+        lead();
+        const unsigned tables = FakeProvider::alive("table"), made = FakeProvider::alive("rule");
+        eswitch_->set_meter(number, small);
+        FakeProvider::fail_call(n, ENOMEM);
+        const PutOutcome outcome = eswitch_->put(ufid_, logged());
+        const std::string call = FakeProvider::failed_call();
+        FakeProvider::fail_call(0, 0);
+        SCOPED_TRACE("call " + std::to_string(n) + ", " + call);
+        if (call.empty()) break;
+        if (!installed(outcome)) {
+            ASSERT_TRUE(std::holds_alternative<Error>(outcome));
+            failed.insert(call);
+            (void)eswitch_->del(ufid_);
+            EXPECT_EQ(FakeProvider::alive("rule"), made);
+            EXPECT_EQ(FakeProvider::alive("table"), tables);
+            EXPECT_EQ(works(), "");
+            ASSERT_TRUE(installed(eswitch_->put(ufid_, logged())));
+        }
+        EXPECT_EQ(branches().size(), 3U);
+        (void)eswitch_->del(ufid_);
+    }
+    for (const char* call : {"mlx5dv_devx_obj_create", "ACCESS_ASO", "mlx5dv_dr_action_create_aso", "dest_array",
+                             "modify_header", "mlx5dv_dr_rule_create", "mlx5dv_dr_table_create"}) {
+        EXPECT_TRUE(failed.contains(call)) << call;
+    }
+}
+
 /// ConnectX-5: a rule ends in the meter, which leads to a table of its own.
 class LegacyMeters : public Meters {
 protected:
@@ -314,6 +413,19 @@ TEST_F(LegacyMeters, AChangeIsOneOfTheActionAndAnotherObjectWhereThatFails) {
     EXPECT_TRUE(is_offloaded(ufid_));
     const auto events = FakeProvider::take_events();
     EXPECT_GT(std::ranges::count_if(events, [](const auto& event) { return event.starts_with("create"); }), 0);
+}
+
+/// A branch has no table that the meter could lead to.
+TEST_F(LegacyMeters, SoftwareMetersCopies) {
+    static constexpr std::string_view work{"\x07\x05\x0c\x01", 4};
+    ASSERT_TRUE(eswitch_->lead_copies(CopyKind::other, &queue_pair_));
+    eswitch_->set_meter(number, slow);
+    ASSERT_TRUE(installed(
+        eswitch_->put(ufid_, MegaflowBuilder(1).ipv4().software(work).behind_meter(number, 2).output(2))));
+    ASSERT_EQ(eswitch_->works().size(), 1U);
+    EXPECT_EQ(text_of(*eswitch_->works()[0].work), "userspace 07050c01, from datapath port 1");
+    EXPECT_FALSE(eswitch_->has_meter(number));
+    EXPECT_NE(eswitch_->show(false, {}).find("; 0 megaflows"), std::string::npos);
 }
 
 TEST_F(LegacyMeters, AMeterByPacketsStaysInSoftware) {
