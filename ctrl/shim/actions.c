@@ -349,6 +349,7 @@ append_tunnel_push(struct ovsdr_megaflow *to, const struct nlattr *action)
     encapsulation.tunnel_push.header_size = push->header_len;
     encapsulation.tunnel_push.udp_source_first = tnl_udp_port_min;
     encapsulation.tunnel_push.udp_source_end = tnl_udp_port_max;
+    encapsulation.tunnel_push.out_port = odp_to_u32(push->out_port);
     append(to, &encapsulation);
 }
 

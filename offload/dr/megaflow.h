@@ -117,6 +117,7 @@ struct ovsdr_tunnel_push {
     uint16_t header_size;
     uint16_t udp_source_first;   /* of those that OVS takes source ports of UDP from, host order */
     uint16_t udp_source_end;     /* behind the last */
+    uint32_t out_port;           /* in_port of what comes out: OVS begins with new metadata then */
 };
 
 enum { OVSDR_MAX_TUNNEL_HEADER = 512 };   /* bytes; OVS has no longer ones */

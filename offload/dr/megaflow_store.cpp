@@ -84,6 +84,7 @@ std::uint64_t bits_of(const ovsdr_action& action) noexcept {
         case OVSDR_ACTION_TUNNEL_PUSH:
             return type ^ (std::uint64_t{action.tunnel_push.header_size} << 32) ^
                    (std::uint64_t{action.tunnel_push.udp_source_first} << 16) ^ action.tunnel_push.udp_source_end ^
+                   (std::uint64_t{action.tunnel_push.out_port} << 8) ^
                    std::hash<std::string_view>{}(payload_of(action));
         case OVSDR_ACTION_TUNNEL_POP: return type ^ action.tunnel_port;
         case OVSDR_ACTION_RECIRC: return type ^ action.recirc_id;
@@ -102,7 +103,7 @@ std::uint64_t bits_of(const ovsdr_action& action) noexcept {
 /// But for what actions point at.
 bool same(const ovsdr_tunnel_push& left, const ovsdr_tunnel_push& right) noexcept {
     return left.header_size == right.header_size && left.udp_source_first == right.udp_source_first &&
-           left.udp_source_end == right.udp_source_end;
+           left.udp_source_end == right.udp_source_end && left.out_port == right.out_port;
 }
 
 bool same(const ovsdr_action& left, const ovsdr_action& right) noexcept {

@@ -57,6 +57,7 @@ private:
         Rewrite rewrite{};
         std::vector<VlanTag> pushes{};
         std::optional<TunnelHeader> tunnel{};   ///< around all that; what comes later is done to it
+        OdpPort underlay{};                     ///< behind a tunnel's push: in_port
     };
 
     void refuse(RejectReason reason, StaticName name, std::string value = {}) {
@@ -148,13 +149,14 @@ private:
 
     /// Of the packet as it is here.
     SoftwareWork::Ports& outputs_by_software(CopyKind kind) {
+        const SoftwareWork none = work(SoftwareWork::Ports{}, {}, kind);
         auto& branches = leg().branches;
         auto known = std::ranges::find_if(branches, [&](const Path& branch) {
             return branch.is_copy() && branch.software->work.kind == kind &&
+                   branch.software->work.in_port == none.in_port &&
                    std::holds_alternative<SoftwareWork::Ports>(branch.software->work.work);
         });
         if (known == branches.end()) {
-            const SoftwareWork none{packets_.in_port, packets_.tunnel, SoftwareWork::Ports{}, {}, kind};
             known = branches.insert(known, Path{.software = SoftwareCopy{1, none}});
         }
         return std::get<SoftwareWork::Ports>(known->software->work.work);
@@ -175,7 +177,7 @@ private:
         const PortMap::Meter* meter = meters_copies(software) ? ports_.find_meter(software.meter) : nullptr;
         const std::size_t done = meter != nullptr ? software.metered_from : 0;
         SoftwareWork::Actions actions(software.actions + done, software.actions + software.actions_size);
-        Path path{.software = SoftwareCopy{software.one_of, {packets_.in_port, packets_.tunnel, std::move(actions), name}}};
+        Path path{.software = SoftwareCopy{software.one_of, work(std::move(actions), name, CopyKind::other)}};
         if (meter != nullptr) path = Path{.branches = {std::move(path)}, .meter = MeterUse{software.meter, meter->serial}};
         copy(std::move(path), "one action of software's twice on the same packet");
     }
@@ -189,6 +191,13 @@ private:
         const PortMap::Meter* meter = ports_.find_meter(software.meter);
         const bool as_it_came = now_.pops == 0 && now_.pushes.empty() && !now_.tunnel;
         return meter != nullptr && !meter->refusal && as_it_came && meter_uses_.at(software.meter) == 1;
+    }
+
+    /// To be done to the packet as it is here. Behind a tunnel's push OVS knows of it what netdev_push_header() leaves:
+    /// the port of the underlay, and no tunnel that it came through.
+    [[nodiscard]] SoftwareWork work(decltype(SoftwareWork::work) what, StaticName name, CopyKind kind) const {
+        if (now_.tunnel) return {now_.underlay, {}, std::move(what), name, kind};
+        return {packets_.in_port, packets_.tunnel, std::move(what), name, kind};
     }
 
     /// Of the packet as it is here, which goes on.
@@ -342,6 +351,7 @@ private:
     void encapsulate(const ovsdr_tunnel_push& push) {
         if (now_.tunnel) return refuse(RejectReason::unsupported_order, "tnl_push behind tnl_push");
         now_.tunnel = TunnelHeader::of(push, flow_hash(), choices_, obstacles_);
+        now_.underlay = OdpPort{push.out_port};
     }
 
     /// Of what tells this megaflow from others.

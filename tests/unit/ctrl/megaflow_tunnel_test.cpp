@@ -138,6 +138,15 @@ TEST(MegaflowTunnel, KnowsTheSourcePortsThatOvsTakes) {
     probe_tunnel_source_ports(32768, 61000);
 }
 
+TEST(MegaflowTunnel, CarriesThePortOfTheUnderlay) {
+    for (const std::uint32_t port : {1U, 70'000U}) {
+        std::string text = cases()[0].text;
+        text.replace(text.rfind("out_port("), std::string::npos, "out_port(" + std::to_string(port) + "))");
+        const Bytes actions = bytes_of(text);
+        EXPECT_EQ(from_bytes(actions).actions[0].tunnel_push.out_port, port);
+    }
+}
+
 TEST(MegaflowTunnel, NamesThoseWhoseHeadersOvsWritesAnewForEachPacket) {
     constexpr std::size_t type_at = 4 + 12;   // behind netlink's header and three numbers
     const std::pair<std::uint32_t, const char*> types[] = {

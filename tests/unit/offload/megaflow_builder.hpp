@@ -124,10 +124,10 @@ public:
         }
         return *this;
     }
-    /// `header`: kept by the caller. Source ports as OVS's default has them.
-    MegaflowBuilder& tunnel(const std::vector<std::uint8_t>& header) {
+    /// `header`: kept by the caller. Source ports as OVS's default has them. `out_port`: the underlay's.
+    MegaflowBuilder& tunnel(const std::vector<std::uint8_t>& header, std::uint32_t out_port = 100) {
         ovsdr_tunnel_push& push = next(OVSDR_ACTION_TUNNEL_PUSH).tunnel_push;
-        push = {header.data(), static_cast<std::uint16_t>(header.size()), 32768, 61000};
+        push = {header.data(), static_cast<std::uint16_t>(header.size()), 32768, 61000, out_port};
         return *this;
     }
     /// What is inside goes on as a packet of the tunnel port.

@@ -193,6 +193,35 @@ TEST(CompileSoftware, ACopyOutOfATunnelHasNoOuterHeadersAndTheMegaflowsMetadata)
     EXPECT_NE(compile(other, ports_with_copies(), {})->path.branches[0].software->work, work);
 }
 
+/// OVS's netdev_push_header() gives the packet new metadata: the port of the underlay, and no tunnel.
+TEST(CompileSoftware, ACopyBehindATunnelsPushIsAPacketOfTheUnderlay) {
+    const auto header = test::vxlan();
+    const auto works = [](const ovsdr_megaflow& megaflow) {
+        const auto plan = compile(megaflow, ports_with_copies(), {});
+        std::vector<SoftwareWork> works;
+        const std::function<void(const Path&)> collect = [&](const Path& path) {
+            if (path.software) works.push_back(path.software->work);
+            for (const Path& branch : path.branches) collect(branch);
+        };
+        if (plan) collect(plan->path);
+        return works;
+    };
+    const auto pushed = works(flow().tunnel(header, 55).output(9).output(tap).software(bytes));
+    ASSERT_EQ(pushed.size(), 2U);
+    for (const SoftwareWork& work : pushed) EXPECT_EQ(work.in_port.value, 55U) << text_of(work);
+    const auto both = works(flow().copy().tunnel(header, 55).output(9).software(bytes).end_copy().software(bytes));
+    ASSERT_EQ(both.size(), 2U);
+    EXPECT_NE(both[0].in_port, both[1].in_port) << "the packet itself is none of the underlay's";
+    const auto two = works(flow().copy().tunnel(header, 55).output(tap).end_copy().tunnel(header, 56).output(9)
+                               .output(tap).software(bytes));
+    ASSERT_EQ(two.size(), 3U);
+    EXPECT_NE(two[0].in_port, two[1].in_port) << "equal headers on two underlays are two copies";
+    const auto nested = works(MegaflowBuilder(20).from_tunnel(5).ipv4().tunnel(header, 55).software(bytes).output(1));
+    ASSERT_EQ(nested.size(), 1U);
+    EXPECT_EQ(nested[0].in_port.value, 55U);
+    EXPECT_EQ(nested[0].tunnel, TunnelMetadata{}) << "it came out of one, and is in another";
+}
+
 TEST(CompileSoftware, WorkIsTheBytesAndTheInPort) {
     const auto work = [](const ovsdr_megaflow& megaflow) {
         return compile(megaflow, ports_with_copies(), {})->path.branches.front().software->work;

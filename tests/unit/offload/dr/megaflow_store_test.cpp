@@ -46,9 +46,10 @@ ovsdr_action push(std::uint16_t be_tpid, std::uint16_t be_tci) {
 }
 
 /// `header`: static.
-ovsdr_action tunnel(const std::vector<std::uint8_t>& header, std::uint16_t first = 1000, std::uint16_t end = 2000) {
+ovsdr_action tunnel(const std::vector<std::uint8_t>& header, std::uint16_t first = 1000, std::uint16_t end = 2000,
+                    std::uint32_t out_port = 100) {
     auto action = action_of(OVSDR_ACTION_TUNNEL_PUSH);
-    action.tunnel_push = {header.data(), static_cast<std::uint16_t>(header.size()), first, end};
+    action.tunnel_push = {header.data(), static_cast<std::uint16_t>(header.size()), first, end, out_port};
     return action;
 }
 
@@ -106,6 +107,7 @@ std::vector<std::vector<ovsdr_action>> different_lists() {
             {tunnel(empty), tunnel(header)},
             {tunnel(header, 1001)},
             {tunnel(header, 1000, 1999)},
+            {tunnel(header, 1000, 2000, 101)},
             {output(1)},
             {output(2)},
             {output(1), output(1)},
