@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <tuple>
 
 namespace ovsdr::dr {
 
@@ -92,11 +93,10 @@ std::string text_of(const Path& path) {
 }
 
 std::strong_ordering Path::operator<=>(const Path& other) const noexcept {
-    if (const auto order = changes <=> other.changes; order != 0) return order;
-    if (const auto order = vports <=> other.vports; order != 0) return order;
-    if (const auto order = tables <=> other.tables; order != 0) return order;
-    if (const auto order = meter <=> other.meter; order != 0) return order;
-    if (const auto order = software <=> other.software; order != 0) return order;
+    const auto own = [](const Path& path) {
+        return std::tie(path.changes, path.vports, path.tables, path.meter, path.software);
+    };
+    if (const auto order = own(*this) <=> own(other); order != 0) return order;
     return std::lexicographical_compare_three_way(branches.begin(), branches.end(), other.branches.begin(),
                                                   other.branches.end());
 }

@@ -81,7 +81,8 @@ std::string text_of_rule(const mlx5dv_dr_rule& rule);
 /// that is the firmware's. A domain's rules get there in the order in which they were created; of two domains nobody
 /// knows. A table is open when a rule of a root or of an open table leads there. Packets of a table that has been shut
 /// are under way until its domain has been drained. A sync that was made to fail has been asked for: who goes on behind
-/// a drain that fails has no better choice.
+/// a drain that fails has no better choice. Two rules with one match may be a megaflow's, of which it does not matter
+/// which a packet finds; of those that stand around megaflows it does.
 ///
 /// All with the state's mutex.
 struct FakeOrder {

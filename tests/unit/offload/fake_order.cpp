@@ -135,6 +135,14 @@ void expect_drained_counters(const Rule& rule) {
     }
 }
 
+/// Where megaflows are not.
+void expect_no_other_of_its_match(const Rule& rule) {
+    const Table& table = table_of(rule);
+    const bool stands = table.level == 0 || (FakeProvider::has_eswitch && domain_of(table).text == "NIC_RX");
+    const auto& rules = static_cast<const mlx5dv_dr_matcher*>(rule.needs[0])->rules;
+    if (stands && rules.count(rule.match) > 1) violation("another rule has its match", rule);
+}
+
 void expect_nothing_unwritten_in_nic_rx(const Rule& cause) {
     for_each_rule([&](const Rule& rule) {
         if (domain_of(table_of(rule)).text != "NIC_RX" || is_written(rule)) return;
@@ -148,6 +156,7 @@ void FakeOrder::created(Rule& rule) {
     rule.created_at = ++order().now;
     Table& table = table_of(rule);
     expect_drained_counters(rule);
+    expect_no_other_of_its_match(rule);
     if (table.open || table.level == 0) expect_known_marks(rule);
     if (lets_vports_in(rule)) expect_nothing_unwritten_in_nic_rx(rule);
     bool is_first = false;

@@ -51,6 +51,7 @@ void FakeProvider::reset() {
     now.steering_format = 1;
     now.counter_bulks = 0x0F;
     has_eswitch = has_nic_rx_tables = true;
+    manager_vport = 0;
 }
 
 void FakeProvider::fail_call(unsigned n, int code, unsigned times) {

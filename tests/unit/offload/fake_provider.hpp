@@ -100,6 +100,8 @@ struct FakeProvider {
     /// False until reset(): the device is a plain function, with one port and no vports.
     static inline bool has_eswitch = true;
 
+    /// 0 until reset(); 0xFFFE on a device with processors of its own.
+    static inline std::uint16_t manager_vport = 0;
     /// False until reset(): the device's NIC_RX has only its root, as where RoCE is turned off.
     static inline bool has_nic_rx_tables = true;
 

@@ -169,7 +169,7 @@ int ibv_query_device(ibv_context*, ibv_device_attr* attributes) {
 int _mlx5dv_query_port(ibv_context*, uint32_t port, mlx5dv_port* info, size_t) {
     if (port == 0 || port > std::size(fake_vports)) return EINVAL;
     info->flags = FakeProvider::has_eswitch ? MLX5DV_QUERY_PORT_VPORT | MLX5DV_QUERY_PORT_VPORT_REG_C0 : 0;
-    info->vport = fake_vports[port - 1];
+    info->vport = port == 1 ? FakeProvider::manager_vport : fake_vports[port - 1];
     info->reg_c0 = {port << 16, 0xFFFF0000};
     return 0;
 }
@@ -190,6 +190,10 @@ int mlx5dv_devx_general_cmd(ibv_context*, const void* in, size_t, void* out, siz
         case 8:
             put_bits(capability, 28, 1, 1);
             put_bits(capability, 0x1400 + 16, 1, 1);   // ft_field_support_2_esw_fdb.tunnel_header_0_1
+            break;
+        case 9:
+            put_bits(capability, 96, 1, FakeProvider::manager_vport != 0);
+            put_bits(capability, 112, 16, FakeProvider::manager_vport);
             break;
         default: break;
     }

@@ -361,5 +361,31 @@ TEST(CompileActions, GivesPortsTheNamesThatItIsTold) {
               "output not offloaded: output to a port that is no dr port of this device: datapath port 78");
 }
 
+/// As branches lie in a path, and equal paths share what the device has for them.
+TEST(CompileActions, PathsThatDifferInAnythingAreInAnOrder) {
+    std::vector<Path> paths(11);
+    paths[1].vports = {VportId{2}};
+    paths[2].vports = {VportId{3}};
+    paths[3].tables = {TableKey{7, 0}};
+    paths[4].tables = {TableKey{8, 0}};
+    paths[5].changes.pops = 1;
+    paths[6].branches = {paths[1]};
+    paths[7].branches = {paths[2]};
+    paths[8].meter = MeterUse{1, 1};
+    paths[9].meter = MeterUse{1, 2};
+    paths[10].software = SoftwareCopy{};
+    for (const Path& one : paths) {
+        for (const Path& other : paths) {
+            const auto order = one <=> other;
+            EXPECT_EQ(order == 0, &one == &other) << text_of(one) << " against " << text_of(other);
+            EXPECT_TRUE(order == 0 || (order < 0) != ((other <=> one) < 0));
+            EXPECT_EQ(one == other, &one == &other);
+        }
+    }
+    std::ranges::sort(paths);
+    EXPECT_TRUE(std::ranges::is_sorted(paths));
+    EXPECT_LT(Path{.vports = {VportId{2}}}, Path{.vports = {VportId{3}}});
+}
+
 }  // namespace
 }  // namespace ovsdr::dr

@@ -114,6 +114,19 @@ TEST_F(EswitchFlows, ACountIsReadWhenItIsAskedFor) {
     EXPECT_GT(read, times / 2) << "the poller asks twice a second";
 }
 
+TEST_F(EswitchFlows, ADeviceWithoutMegaflowsIsAskedForNoCounts) {
+    const auto asked = [] {
+        const unsigned before = FakeProvider::queries();
+        std::this_thread::sleep_for(std::chrono::milliseconds(1200));   // twice a second, where there are some
+        return FakeProvider::queries() - before;
+    };
+    ASSERT_TRUE(installed(eswitch_->put(ufid_, MegaflowBuilder().ipv4().output(2))));
+    ASSERT_TRUE(installed(eswitch_->put(ufid_, MegaflowBuilder().ipv4().output(3))));
+    EXPECT_TRUE(becomes([&] { return asked() != 0; }));
+    (void)eswitch_->del(ufid_);
+    EXPECT_TRUE(becomes([&] { return asked() == 0; })) << "a query may have been under way";
+}
+
 TEST_F(EswitchFlows, AModificationKeepsPacketsBytesAndTheTimeOfTheLast) {
     ASSERT_TRUE(eswitch_->attach_port({OdpPort{9}, VportId{0xFFFF}, "uplink", &queue_pair_, 0x109}));
     ASSERT_TRUE(installed(eswitch_->put(ufid_, MegaflowBuilder(9).ipv4().vlan(5).output(2))));

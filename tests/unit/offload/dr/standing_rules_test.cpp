@@ -104,6 +104,15 @@ TEST_F(StandingRules, WhatAPortOrItsQueueNeedsIsInTheDeviceWhenItIsToldSo) {
     eswitch_->detach_port(VportId{4});
 }
 
+TEST_F(StandingRules, WhatThePortsQueuesSendComesFromTheManagersVport) {
+    eswitch_->detach_port(uplink_vport);
+    close();
+    FakeProvider::manager_vport = 0xFFFE;
+    open();
+    EXPECT_EQ(rule_texts().count("FDB level 0 priority 0 {source_sqn=0x101, source_port=0xfffe}: dest_table 1"), 1U);
+    EXPECT_FALSE(eswitch_->attach_port({OdpPort{5}, VportId{0xFFFE}, "manager", &queue_pair_, 0x105}));
+}
+
 /// First the FDB and then NIC_RX, as packets go.
 TEST_F(StandingRules, AQueueForCopiesLosesItsRuleBetweenTwoDrains) {
     ASSERT_TRUE(eswitch_->lead_copies(CopyKind::other, &queue_pair_));
@@ -112,6 +121,8 @@ TEST_F(StandingRules, AQueueForCopiesLosesItsRuleBetweenTwoDrains) {
     Texts events = FakeProvider::take_events();
     for (std::string& event : events) event = event.substr(0, event.find(':'));
     EXPECT_EQ(events, (Texts{"drain FDB", "drain NIC_RX", "destroy NIC_RX level 2 priority 0", "drain NIC_RX"}));
+    eswitch_->stop_copies(CopyKind::other);
+    EXPECT_EQ(FakeProvider::take_events(), Texts{}) << "there is none any more";
 }
 
 /// No packet meets half of it, however the device orders what it writes.

@@ -326,5 +326,13 @@ TEST(TunnelHeader, ConnectX5PutsNoneAroundWhatTheWireBrings) {
     EXPECT_EQ(text_of_compiled(from_wire, 1), encapsulation(gre) + ", dest_vport 2");
 }
 
+/// From the wire a device pushes no tag right behind a pop: the headers wait for the tag.
+TEST(TunnelHeader, ComesInFrontOfEachTagThatIsPushedBefore) {
+    EXPECT_EQ(text_of_compiled(MegaflowBuilder(9).ipv4().vlan(5).pop().push(6).tunnel(gre).output(2)),
+              "pop_vlan, dest_table (push_vlan 0x8100 vid 6 pcp 0, " + encapsulation(gre) + ", dest_vport 2)");
+    EXPECT_EQ(text_of_compiled(MegaflowBuilder(9).ipv4().vlan(5).pop().tunnel(gre).output(2)),
+              "pop_vlan, " + encapsulation(gre) + ", dest_vport 2");
+}
+
 }  // namespace
 }  // namespace ovsdr::dr::tunnel_header
