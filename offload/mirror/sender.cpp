@@ -138,6 +138,7 @@ SenderStats Sender::stats() const {
     stats.frames = ring_.appended();
     stats.dropped = ring_.dropped();
     stats.sealed = ring_.sealed();
+    stats.released = ring_.released();
     return stats;
 }
 

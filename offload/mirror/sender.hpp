@@ -1,10 +1,10 @@
 // A mirror's way to its collector: what is appended here is in the collector's file, or it is counted as lost.
 //
 // Model. A producer appends frames to a ring (segment_ring.hpp). A thread of the sender's connects to the collector,
-// writes what is sealed, several segments at a time, and releases what the collector has acknowledged and the NIC
-// has done with. When the connection fails in any way, another is made, with another queue pair, and the session goes on
-// behind what the collector has. Meanwhile the ring fills; when it is full, frames are dropped and counted, and the next
-// segment tells the collector how many.
+// writes what is sealed, several segments at a time, and releases what the collector has acknowledged and the NIC has
+// done with. When the connection fails in any way, another is made, with another queue pair, and the session goes on
+// behind what the collector has. Meanwhile the ring fills; when it is full, frames are dropped and counted, and the
+// next segment tells the collector how many.
 //
 // A segment that the collector calls bad is written again. If the ring's own memory has changed since the segment was
 // sealed, it is emptied first: its frames are counted as damaged, and the collector learns their number.
@@ -52,6 +52,7 @@ struct SenderStats {
     std::uint64_t damaged = 0;        ///< frames that were in segments whose memory changed in the ring
     std::uint64_t sealed = 0;         ///< segments
     std::uint64_t acknowledged = 0;   ///< segments
+    std::uint64_t released = 0;       ///< segments whose room in the ring is free again
     std::uint64_t resent = 0;         ///< segments written again because the collector called them bad
     std::array<std::uint64_t, 8> bad{};   ///< by BadKind
     std::uint64_t connections = 0;    ///< made so far

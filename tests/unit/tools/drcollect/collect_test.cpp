@@ -171,7 +171,7 @@ TEST_F(Collector, AFullRingDropsAndTheFileSaysHowMany) {
     while (append(*mirror, kept)) ++kept;
     for (int i = 0; i < 9; ++i) EXPECT_FALSE(append(*mirror, 1));
     start();
-    ASSERT_TRUE(becomes([&] { return mirror->stats().acknowledged == 4; })) << mirror->stats().last_error;
+    ASSERT_TRUE(becomes([&] { return mirror->stats().released == 4; })) << mirror->stats().last_error;
     ASSERT_TRUE(append(*mirror, kept));
     ASSERT_TRUE(mirror->finish(20s)) << mirror->stats().last_error;
     EXPECT_EQ(mirror->stats().dropped, 10u);

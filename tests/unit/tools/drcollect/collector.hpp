@@ -99,7 +99,7 @@ protected:
         for (std::uint32_t number = first; number < end; ++number) {
             ASSERT_TRUE(becomes([&] {
                 const SenderStats now = to.stats();
-                return now.sealed - now.acknowledged < 6;
+                return now.sealed - now.released < 6;
             })) << to.stats().last_error;
             ASSERT_TRUE(append(to, number));
         }
