@@ -114,10 +114,12 @@ bool SegmentRing::is_damaged(std::uint64_t sequence) const noexcept {
            crc32c(0, bytes.first(record.used).subspan(header_size)) != record.crc;
 }
 
-void SegmentRing::empty(std::uint64_t sequence, std::uint64_t now) noexcept {
+std::uint32_t SegmentRing::empty(std::uint64_t sequence, std::uint64_t now) noexcept {
     Record& record = records_[geometry_.slot_of(sequence)];
+    const std::uint32_t frames = record.frames;
     record = {.used = header_size, .frames = 0, .crc = 0, .dropped = record.dropped + record.frames, .sealed = now};
     write_header(sequence, record);
+    return frames;
 }
 
 }  // namespace ovsdr::mirror

@@ -50,8 +50,8 @@ public:
     [[nodiscard]] std::span<const std::byte> blocks_of(std::uint64_t sequence) const noexcept;
     /// A sealed segment is not any more what it was when it was sealed.
     [[nodiscard]] bool is_damaged(std::uint64_t sequence) const noexcept;
-    /// Makes a sealed segment one without frames that tells how many are lost.
-    void empty(std::uint64_t sequence, std::uint64_t now) noexcept;
+    /// Makes a sealed segment one without frames that tells how many are lost. Returns how many it had.
+    std::uint32_t empty(std::uint64_t sequence, std::uint64_t now) noexcept;
 
     [[nodiscard]] const Geometry& geometry() const noexcept { return geometry_; }
     [[nodiscard]] std::uint32_t snap_length() const noexcept { return snap_length_; }

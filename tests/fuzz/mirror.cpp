@@ -1,5 +1,5 @@
-// Any bytes on a mirror's handshake port, in pieces of any size, and any bytes as a segment's header. What is taken for
-// a message is one: written again, it is the same bytes.
+// Any bytes on a mirror's handshake port, in pieces of any size, any bytes as a segment's header, and any as a file of
+// a collector's. What is taken for a message is one: written again, it is the same bytes.
 #include <algorithm>
 #include <array>
 #include <span>
@@ -7,6 +7,7 @@
 
 #include "offload/mirror/wire/handshake.hpp"
 #include "tests/fuzz/check.hpp"
+#include "tools/drcollect/scan.hpp"
 
 using namespace ovsdr::mirror;
 
@@ -20,11 +21,19 @@ void check_header(std::span<const std::byte> bytes) {
     FUZZ_CHECK(std::ranges::equal(again, bytes.first(header_size)));
 }
 
+void check_file(std::span<const std::byte> bytes) {
+    const auto found = ovsdr::drcollect::scan(bytes);
+    FUZZ_CHECK(found.good_end <= bytes.size());
+    FUZZ_CHECK(found.torn <= bytes.size());
+    FUZZ_CHECK(found.sound() == (found.findings.empty() && found.beginning));
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     const auto all = std::as_bytes(std::span(data, size));
     check_header(all);
+    check_file(all);
     if (size == 0) return 0;
     // The first byte says in which pieces the rest comes.
     const std::size_t piece = 1 + data[0];

@@ -1,0 +1,53 @@
+// A TCP connection that carries messages of the handshake.
+//
+// Model. Nothing here waits but connect() and await(): send() keeps what the kernel does not take yet, and flush() goes
+// on when poll() says so. A peer that is gone without a word is noticed by keep-alive within some ten seconds.
+//
+// Threads: one at a time. Errors: ECONNRESET when the peer has closed, EPROTO with the reason when it speaks no
+// handshake, ETIMEDOUT, ECANCELED when `stop` was asked for.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "offload/dr/result.hpp"
+#include "offload/mirror/wire/handshake.hpp"
+
+namespace ovsdr::mirror {
+
+class MessageSocket {
+public:
+    /// Tries each address of the host. `stop`: a descriptor that becomes readable when nobody wants it any more.
+    [[nodiscard]] static Result<MessageSocket> connect(const std::string& host, const std::string& service,
+                                                       std::chrono::milliseconds within, int stop);
+    /// Takes a connected socket.
+    explicit MessageSocket(int descriptor) noexcept;
+    ~MessageSocket();
+    MessageSocket(MessageSocket&& from) noexcept;
+    MessageSocket& operator=(MessageSocket&&) = delete;
+
+    [[nodiscard]] int fd() const noexcept { return descriptor_; }
+    /// For poll().
+    [[nodiscard]] short events() const noexcept;
+
+    [[nodiscard]] Result<void> send(const Message& message);
+    [[nodiscard]] Result<void> flush();
+    /// The next message that is complete.
+    [[nodiscard]] Result<std::optional<Message>> receive();
+    /// The next message, within a time.
+    [[nodiscard]] Result<Message> await(std::chrono::milliseconds within, int stop);
+    /// What receive() has found wrong with the peer's bytes, to be told to it.
+    [[nodiscard]] const std::optional<Malformed>& malformed() const noexcept { return malformed_; }
+
+private:
+    int descriptor_;
+    MessageReader reader_;
+    std::optional<Malformed> malformed_;
+    std::vector<std::byte> received_;
+    std::size_t received_begin_ = 0, received_end_ = 0;
+    std::vector<std::byte> to_send_;
+};
+
+}  // namespace ovsdr::mirror

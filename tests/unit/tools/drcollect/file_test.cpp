@@ -1,0 +1,238 @@
+// Files of a collector without a network: what a scan finds in them, and where one that was cut off goes on.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "offload/mirror/segment_ring.hpp"
+#include "offload/mirror/wire/guard.hpp"
+#include "tools/drcollect/capture_file.hpp"
+#include "tools/drcollect/scan.hpp"
+
+namespace ovsdr::drcollect {
+namespace {
+
+using namespace mirror;
+
+struct FileTest : ::testing::Test {
+    FileTest() {
+        char name[] = "/tmp/ovsdr-file-XXXXXX";
+        folder = mkdtemp(name);
+    }
+    ~FileTest() override { std::filesystem::remove_all(folder); }
+
+    /// Segments as a collector gets them, of seven frames each.
+    void write(CaptureFile& file, unsigned segments, bool keep = true) {
+        for (unsigned i = 0; i < segments; ++i) {
+            std::array<std::byte, 500> frame;
+            for (unsigned n = 0; n < 7; ++n) {
+                frame.fill(static_cast<std::byte>(ring.sealed() * 7 + n));
+                ASSERT_TRUE(ring.append({.interface = 0, .time = 5, .bytes = frame, .original_size = 500}));
+            }
+            const std::uint64_t sequence = ring.sealed();
+            ASSERT_TRUE(ring.seal(1000 + sequence));
+            ring.release(sequence + 1);
+            if (sequence < file.next()) continue;
+            put(file, sequence, keep);
+        }
+    }
+    void put(CaptureFile& file, std::uint64_t sequence, bool keep = true) {
+        const auto data = ring.blocks_of(sequence);
+        const SegmentHeader header = decode_header(data).header;
+        const Signature& signature = header.signature;
+        std::vector<std::byte> fields(data.size() / signature.block_size * signature.field_size());
+        for (std::uint32_t block = 0; block < data.size() / signature.block_size; ++block) {
+            write_field(signature, {header.application_tag, header.first_reference + block},
+                        data.subspan(block * signature.block_size, signature.block_size),
+                        std::span(fields).subspan(block * signature.field_size(), signature.field_size()));
+        }
+        file.append(header, data, keep ? std::span<const std::byte>(fields) : std::span<const std::byte>());
+    }
+    std::unique_ptr<CaptureFile> open() {
+        return std::make_unique<CaptureFile>(folder, FileLimits{}, Hello{.session = 7,
+                                                                         .oldest = oldest,
+                                                                         .application_tag = 3,
+                                                                         .geometry = geometry,
+                                                                         .endpoint = {},
+                                                                         .mirror = "m",
+                                                                         .interfaces = {{"i", 65535}}});
+    }
+    std::string path() const { return folder + "/m-0000000000000007-00001.pcapng"; }
+    std::string content() const {
+        std::ifstream file(path(), std::ios::binary);
+        return {std::istreambuf_iterator<char>(file), {}};
+    }
+    static std::span<const std::byte> bytes_of(const std::string& text) { return std::as_bytes(std::span(text)); }
+    void overwrite(const std::string& bytes) const { std::ofstream(path(), std::ios::binary) << bytes; }
+
+    const Geometry geometry{.segment_size = 8192, .slots = 4, .signature = {SignatureType::t10dif_crc, 512}};
+    std::vector<std::byte> memory = std::vector<std::byte>(4 * 8192);
+    SegmentRing ring{geometry, 7, 3, memory, 65535};
+    std::uint64_t oldest = 0;
+    std::string folder;
+};
+
+TEST_F(FileTest, AFileIsSoundAndCountsAreThose) {
+    auto file = open();
+    write(*file, 5);
+    file->sync();
+    file->close();
+    const Scan found = scan(path());
+    EXPECT_TRUE(found.sound());
+    EXPECT_EQ(found.segments, 5u);
+    EXPECT_EQ(found.frames, 35u);
+    EXPECT_EQ(found.next, 5u);
+    EXPECT_EQ(found.gaps, 0u);
+    EXPECT_EQ(found.torn, 0u);
+    EXPECT_GT(found.blocks, 5u * 7);
+    EXPECT_TRUE(found.has_statistics);
+}
+
+/// Each bit of a file is packet, mark or head; a change in any of them is found.
+TEST_F(FileTest, EachChangedByteBehindTheHeadIsFound) {
+    auto file = open();
+    write(*file, 3);
+    file->sync();
+    const std::string right = content();
+    const std::size_t begin = right.find("BEGN") - 8;
+    for (std::size_t at = begin; at < right.size(); ++at) {
+        std::string changed = right;
+        changed[at] = static_cast<char>(changed[at] ^ 0x20);
+        EXPECT_FALSE(scan(bytes_of(changed)).sound()) << "byte " << at << " of " << right.size();
+    }
+    EXPECT_TRUE(scan(bytes_of(right)).sound());
+}
+
+TEST_F(FileTest, TheBadBlockIsNamed) {
+    auto file = open();
+    write(*file, 4);
+    file->sync();
+    std::string changed = content();
+    // The second frame of segment 2 begins with bytes 15; block 1 of the segment has byte 700 of it.
+    const std::size_t third = changed.find(std::string(500, static_cast<char>(14))) - 28;   // payload of segment 2
+    changed[third + 700 - header_size] = static_cast<char>(changed[third + 700 - header_size] ^ 1);
+    overwrite(changed);
+    const Scan found = scan(path());
+    ASSERT_EQ(found.findings.size(), 1u);
+    EXPECT_EQ(found.findings[0].segment, 2u);
+    EXPECT_EQ(found.findings[0].file_offset, third + 512 - header_size);
+    EXPECT_NE(found.findings[0].what.find("block 1 (offset 512 of the segment): guard"), std::string::npos)
+        << found.findings[0].what;
+    EXPECT_EQ(found.next, 4u) << "what follows is good: a collector goes on behind it";
+}
+
+TEST_F(FileTest, WithoutFieldsTheSegmentIsNamed) {
+    auto file = open();
+    write(*file, 4, false);
+    file->sync();
+    EXPECT_TRUE(scan(path()).sound());
+    EXPECT_EQ(scan(path()).unprotected, 4u);
+    std::string changed = content();
+    changed[changed.find(std::string(500, static_cast<char>(8))) + 9] = 0;
+    overwrite(changed);
+    const Scan found = scan(path());
+    ASSERT_EQ(found.findings.size(), 1u);
+    EXPECT_EQ(found.findings[0].segment, 1u);
+    EXPECT_NE(found.findings[0].what.find("CRC-32C"), std::string::npos);
+}
+
+TEST_F(FileTest, OneThatWasCutOffAnywhereGoesOnBehindItsLastWholeSegment) {
+    {
+        auto file = open();
+        write(*file, 3);
+        file->sync();
+    }
+    const std::string whole = content();
+    const std::size_t begin = whole.find("BEGN") - 8;
+    std::vector<std::size_t> ends;
+    for (std::size_t size = begin; size <= whole.size(); size += 4) {
+        const Scan found = scan(bytes_of(whole).first(size));
+        EXPECT_LE(found.good_end, size);
+        EXPECT_EQ(found.sound(), found.good_end == size && found.beginning) << size;
+        if (!found.beginning) continue;
+        EXPECT_EQ(found.segments, found.next);
+        if (ends.size() <= found.next) ends.push_back(size);
+    }
+    EXPECT_EQ(ends.size(), 4u) << "no, one, two, three segments";
+    for (const std::size_t cut : {ends[2] - 4, ends[2], ends[2] + 100, ends[3] - 4}) {
+        overwrite(whole.substr(0, cut) + (cut == ends[2] ? std::string(1000, '\0') : ""));
+        const auto file = open();
+        EXPECT_EQ(file->next(), cut < ends[2] ? 1u : 2u) << cut;
+        file->sync();
+        EXPECT_TRUE(scan(path()).sound()) << "and it opens at once";
+    }
+}
+
+TEST_F(FileTest, WhatTheSwitchHasNoLongerIsAGap) {
+    {
+        auto file = open();
+        write(*file, 2);
+        file->sync();
+    }
+    std::vector<std::byte> rest(4 * 8192);
+    oldest = 3;
+    const auto file = open();
+    EXPECT_EQ(file->next(), 3u);
+    EXPECT_EQ(file->gap(), 1u);
+    write(*file, 3);
+    file->sync();
+    const Scan found = scan(path());
+    EXPECT_EQ(found.gaps, 1u);
+    EXPECT_FALSE(found.sound());
+    EXPECT_NE(found.findings.at(0).what.find("1 segments are not there"), std::string::npos);
+    EXPECT_EQ(found.next, 5u);
+}
+
+TEST_F(FileTest, SwappedAndRepeatedSegmentsAreFound) {
+    {
+        auto file = open();
+        write(*file, 3);
+        file->sync();
+    }
+    const std::string whole = content();
+    std::vector<std::size_t> marks;
+    for (std::size_t at = whole.find("SEGM"); at != std::string::npos; at = whole.find("SEGM", at + 1)) {
+        std::uint32_t size;
+        std::memcpy(&size, whole.data() + at - 4, 4);
+        marks.push_back(at - 8 + size);
+    }
+    ASSERT_EQ(marks.size(), 3u);
+    const std::string one = whole.substr(marks[0], marks[1] - marks[0]), two = whole.substr(marks[1]);
+    overwrite(whole.substr(0, marks[0]) + two + one);
+    EXPECT_FALSE(scan(path()).sound());
+    overwrite(whole.substr(0, marks[1]) + one + two);
+    const Scan repeated = scan(path());
+    ASSERT_FALSE(repeated.sound());
+    EXPECT_NE(repeated.findings[0].what.find("comes after"), std::string::npos) << repeated.findings[0].what;
+}
+
+TEST_F(FileTest, AFileOfAnotherGeometryIsNotWrittenOver) {
+    {
+        auto file = open();
+        write(*file, 1);
+        file->sync();
+    }
+    const Hello other{.session = 7,
+                      .oldest = 0,
+                      .application_tag = 3,
+                      .geometry = {.segment_size = 16384, .slots = 4, .signature = geometry.signature},
+                      .endpoint = {},
+                      .mirror = "m",
+                      .interfaces = {{"i", 65535}}};
+    EXPECT_THROW(CaptureFile(folder, {}, other), std::system_error);
+    EXPECT_TRUE(scan(path()).sound());
+}
+
+TEST_F(FileTest, NoFileAndForeignFilesAreSaidSo) {
+    EXPECT_THROW((void)scan(folder + "/none"), std::system_error);
+    overwrite("");
+    EXPECT_FALSE(scan(path()).sound());
+    overwrite("this is no capture at all, but long enough to be looked at");
+    EXPECT_FALSE(scan(path()).sound());
+}
+
+}  // namespace
+}  // namespace ovsdr::drcollect

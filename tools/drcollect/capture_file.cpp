@@ -1,0 +1,195 @@
+#include "tools/drcollect/capture_file.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cerrno>
+#include <filesystem>
+#include <system_error>
+
+#include "common/pcapng/blocks.hpp"
+#include "tools/drcollect/scan.hpp"
+
+namespace ovsdr::drcollect {
+namespace {
+
+/// What a shell and a file system take without a second thought.
+std::string file_name_of(const std::string& mirror) {
+    std::string name = mirror;
+    for (char& c : name) {
+        if (std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '-' && c != '_') c = '_';
+    }
+    return name;
+}
+
+template <typename T>
+void add(std::vector<std::byte>& to, const T& block) {
+    const std::size_t at = to.size(), size = pcapng::write({}, block);
+    to.resize(at + size);
+    pcapng::write(std::span(to).subspan(at), block);
+}
+
+}  // namespace
+
+CaptureFile::CaptureFile(std::string folder, const FileLimits& limits, const mirror::Hello& hello)
+    : folder_(std::move(folder)),
+      limits_(limits),
+      session_(hello.session),
+      application_tag_(hello.application_tag),
+      geometry_(hello.geometry),
+      interfaces_(hello.interfaces),
+      stem_(fmt::format("{}-{:016x}", file_name_of(hello.mirror), hello.session)),
+      next_(hello.oldest) {
+    while (std::filesystem::exists(path_of(number_ + 1))) ++number_;
+    if (number_ > 0) resume(hello.oldest);
+    if (descriptor_ < 0) begin_file();
+}
+
+CaptureFile::~CaptureFile() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+std::string CaptureFile::path_of(unsigned number) const {
+    return fmt::format("{}/{}-{:05}.pcapng", folder_, stem_, number);
+}
+
+void CaptureFile::fail(int code) const { throw std::system_error(code, std::generic_category(), path_); }
+
+/// The last file; a file whose beginning was cut off says nothing, and is written anew.
+void CaptureFile::resume(std::uint64_t oldest) {
+    for (; number_ > 0; --number_) {
+        path_ = path_of(number_);
+        const Scan found = scan(path_);
+        if (!found.beginning || found.good_end == 0) continue;
+        if (found.beginning->session != session_ || !(found.beginning->geometry == geometry_)) {
+            throw std::system_error(EINVAL, std::generic_category(),
+                                    path_ + " has the session's name and another geometry");
+        }
+        if (found.next < oldest) gap_ = oldest - found.next;
+        next_ = std::max(found.next, oldest);
+        descriptor_ = open(path_.c_str(), O_WRONLY | O_CLOEXEC);
+        if (descriptor_ < 0 || ftruncate(descriptor_, static_cast<off_t>(found.good_end)) != 0) fail(errno);
+        size_ = found.good_end;
+        totals_ = {found.frames, found.dropped, found.first_sealed, found.last_sealed};
+        begun_ = std::chrono::steady_clock::now();
+        return;
+    }
+}
+
+void CaptureFile::begin_file() {
+    path_ = path_of(++number_);
+    std::vector<std::byte> head;
+    add(head, pcapng::SectionHeader{.application = "ovs-dr drcollect"});
+    for (const mirror::MirrorInterface& interface : interfaces_) {
+        add(head, pcapng::InterfaceDescription{
+                      .name = interface.name, .description = {}, .snap_length = interface.snap_length, .filter = {}});
+    }
+    const auto beginning = encode(Beginning{session_, next_, application_tag_, geometry_});
+    descriptor_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (descriptor_ < 0) {
+        --number_;
+        fail(errno);
+    }
+    size_ = 0;
+    totals_ = {};
+    begun_ = std::chrono::steady_clock::now();
+    try {
+        write_all(head, beginning);
+        persist();
+        sync_folder();
+    } catch (...) {
+        // No file rather than one without a beginning.
+        ::close(descriptor_);
+        descriptor_ = -1;
+        unlink(path_.c_str());
+        --number_;
+        throw;
+    }
+}
+
+/// Both, or nothing.
+void CaptureFile::write_all(std::span<const std::byte> first, std::span<const std::byte> second) {
+    iovec parts[] = {{const_cast<std::byte*>(first.data()), first.size()},
+                     {const_cast<std::byte*>(second.data()), second.size()}};
+    const std::size_t whole = first.size() + second.size();
+    for (std::size_t done = 0; done < whole;) {
+        const bool in_second = done >= first.size();
+        const std::size_t into = in_second ? done - first.size() : done;
+        iovec left[] = {parts[in_second ? 1 : 0], parts[1]};
+        left[0].iov_base = static_cast<std::byte*>(left[0].iov_base) + into;
+        left[0].iov_len -= into;
+        const ssize_t size = pwritev(descriptor_, left, in_second ? 1 : 2, static_cast<off_t>(size_ + done));
+        if (size < 0 && errno == EINTR) continue;
+        if (size <= 0) {
+            const int code = size < 0 ? errno : ENOSPC;
+            // A torn end is passed over by whoever resumes; without it the file opens without a complaint now.
+            [[maybe_unused]] const int cut = ftruncate(descriptor_, static_cast<off_t>(size_));
+            fail(code);
+        }
+        done += static_cast<std::size_t>(size);
+    }
+    size_ += whole;
+}
+
+void CaptureFile::append(const mirror::SegmentHeader& header, std::span<const std::byte> data,
+                         std::span<const std::byte> fields) {
+    if (descriptor_ < 0) begin_file();
+    write_all(data.first(header.used).subspan(mirror::header_size),
+              encode_mark(data.first<mirror::header_size>(), fields));
+    ++next_;
+    totals_.frames += header.frames;
+    totals_.dropped += header.dropped;
+    if (totals_.first == 0) totals_.first = header.sealed;
+    totals_.last = header.sealed;
+}
+
+void CaptureFile::persist() const {
+    if (limits_.durability == mirror::Durability::synced && fdatasync(descriptor_) != 0) fail(errno);
+}
+
+void CaptureFile::sync_folder() const {
+    if (limits_.durability != mirror::Durability::synced) return;
+    const int folder = open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const int code = folder >= 0 && fsync(folder) == 0 ? 0 : errno;
+    if (folder >= 0) ::close(folder);
+    if (code != 0) fail(code);
+}
+
+void CaptureFile::sync() {
+    if (descriptor_ < 0) return;
+    persist();
+    const bool large = limits_.size != 0 && size_ >= limits_.size;
+    const bool old = limits_.age.count() != 0 && std::chrono::steady_clock::now() - begun_ >= limits_.age;
+    if (large || old) close();   // the next segment begins the next file
+}
+
+/// All is told of the first interface: a segment counts for the mirror as a whole.
+void CaptureFile::append_statistics() {
+    std::vector<std::byte> block;
+    add(block, pcapng::InterfaceStatistics{.interface = 0,
+                                           .start = totals_.first,
+                                           .end = totals_.last,
+                                           .received = totals_.frames + totals_.dropped,
+                                           .accepted = totals_.frames + totals_.dropped,
+                                           .dropped = totals_.dropped,
+                                           .delivered = totals_.frames});
+    write_all(block, {});
+}
+
+void CaptureFile::close() {
+    if (descriptor_ < 0) return;
+    try {
+        append_statistics();
+        persist();
+    } catch (const std::system_error&) {
+        // The segments are there; statistics that no disk takes are not worth them.
+    }
+    ::close(descriptor_);
+    descriptor_ = -1;
+}
+
+}  // namespace ovsdr::drcollect

@@ -1,0 +1,233 @@
+#include "tools/drcollect/scan.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+
+#include "offload/mirror/wire/guard.hpp"
+
+namespace ovsdr::drcollect {
+namespace {
+
+using mirror::header_size;
+using mirror::SegmentHeader;
+
+constexpr std::uint32_t interface_description = 1, interface_statistics = 5, enhanced_packet = 6;
+constexpr std::size_t smallest_block = 12;
+
+std::uint32_t word(std::span<const std::byte> bytes, std::size_t at) noexcept {
+    std::uint32_t value;
+    std::memcpy(&value, bytes.data() + at, sizeof value);
+    return value;
+}
+
+/// The block at the front of `bytes`, or nothing where there is none whole.
+std::span<const std::byte> block_of(std::span<const std::byte> bytes) noexcept {
+    if (bytes.size() < smallest_block) return {};
+    const std::size_t size = word(bytes, 4);
+    if (size < smallest_block || size % 4 != 0 || size > bytes.size() || word(bytes, size - 4) != size) return {};
+    return bytes.first(size);
+}
+
+class MappedFile {
+public:
+    explicit MappedFile(const std::string& path) {
+        const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+        if (descriptor < 0) throw std::system_error(errno, std::generic_category(), path);
+        struct stat about {};
+        void* at = MAP_FAILED;
+        int code = fstat(descriptor, &about) == 0 ? 0 : errno;
+        if (code == 0 && about.st_size > 0) {
+            at = mmap(nullptr, static_cast<std::size_t>(about.st_size), PROT_READ, MAP_PRIVATE, descriptor, 0);
+            if (at == MAP_FAILED) code = errno;
+        }
+        close(descriptor);
+        if (code != 0) throw std::system_error(code, std::generic_category(), path);
+        if (at == MAP_FAILED) return;
+        bytes_ = {static_cast<const std::byte*>(at), static_cast<std::size_t>(about.st_size)};
+        madvise(at, bytes_.size(), MADV_SEQUENTIAL);
+    }
+    ~MappedFile() {
+        if (!bytes_.empty()) munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+    }
+    MappedFile(const MappedFile&) = delete;
+    MappedFile& operator=(const MappedFile&) = delete;
+    [[nodiscard]] std::span<const std::byte> bytes() const noexcept { return bytes_; }
+
+private:
+    std::span<const std::byte> bytes_;
+};
+
+class Walk {
+public:
+    explicit Walk(std::span<const std::byte> file) : file_(file) { scan_.size = file.size(); }
+
+    Scan run() {
+        std::size_t at = 0;
+        while (at < file_.size()) {
+            const auto block = block_of(file_.subspan(at));
+            if (block.empty()) break;
+            take(block, at);
+            at += block.size();
+        }
+        scan_.torn = file_.size() - std::max<std::size_t>(payload_begin_, scan_.beginning ? 0 : at);
+        if (!scan_.beginning) fault(0, 0, "it does not begin as a collector's file");
+        else if (scan_.torn > 0)
+            fault(scan_.next, payload_begin_,
+                  fmt::format("{} bytes behind segment {} belong to none: it was cut off", scan_.torn, expected_ - 1));
+        return std::move(scan_);
+    }
+
+private:
+    void fault(std::uint64_t segment, std::uint64_t offset, std::string what) {
+        ++scan_.faults;
+        if (scan_.findings.size() < most_findings) scan_.findings.push_back({segment, offset, std::move(what)});
+    }
+
+    void take(std::span<const std::byte> block, std::size_t at) {
+        const std::uint32_t type = word(block, 0);
+        if (type == mark_block) return take_mark(decode_mark(block), at, at + block.size());
+        if (type == interface_description) ++interfaces_;
+        if (type == interface_statistics) scan_.has_statistics = true;
+        // Statistics stand between segments; everything else is of the next one.
+        if (payload_begin_ == at && type == interface_statistics) payload_begin_ = at + block.size();
+    }
+
+    void take_mark(const Mark& mark, std::size_t at, std::size_t end) {
+        if (mark.kind == Mark::Kind::beginning && !scan_.beginning) {
+            scan_.beginning = mark.beginning;
+            expected_ = scan_.next = mark.beginning.first;
+            good_end(end);
+        } else if (mark.kind == Mark::Kind::segment && scan_.beginning) {
+            const std::uint64_t before = scan_.faults, gaps_before = gap_faults_;
+            take_segment(mark, file_.subspan(payload_begin_, at - payload_begin_), at);
+            if (scan_.faults - before == gap_faults_ - gaps_before) good_end(end);
+        } else {
+            fault(expected_, at, "a mark that cannot be read");
+        }
+        payload_begin_ = end;
+    }
+
+    void good_end(std::size_t end) {
+        scan_.good_end = end;
+        scan_.next = expected_;
+    }
+
+    void take_segment(const Mark& mark, std::span<const std::byte> payload, std::size_t at) {
+        const auto decoded = mirror::decode_header(mark.header);
+        if (decoded.fault != mirror::HeaderFault::none) {
+            fault(expected_++, at, fmt::format("its header: {}", text_of(decoded.fault)));
+            return;
+        }
+        const SegmentHeader& header = decoded.header;
+        ++scan_.segments;
+        scan_.frames += header.frames;
+        scan_.dropped += header.dropped;
+        if (scan_.first_sealed == 0) scan_.first_sealed = header.sealed;
+        scan_.last_sealed = header.sealed;
+        check_order(header, at);
+        if (header.used != header_size + payload.size()) {
+            fault(header.sequence, payload_begin_,
+                  fmt::format("it has {} bytes; its header says {}", payload.size(), header.used - header_size));
+            return;
+        }
+        if (!check_fields(header, mark, payload) && mirror::crc32c(0, payload) != header.payload_crc) {
+            fault(header.sequence, payload_begin_,
+                  fmt::format("the payload's CRC-32C is {:#010x}, expected {:#010x}", mirror::crc32c(0, payload),
+                              header.payload_crc));
+        } else if (const std::string wrong = payload_fault(payload, interfaces_); !wrong.empty()) {
+            fault(header.sequence, payload_begin_, wrong);
+        }
+    }
+
+    void check_order(const SegmentHeader& header, std::size_t at) {
+        const Beginning& beginning = *scan_.beginning;
+        if (header.session != beginning.session || header.application_tag != beginning.application_tag ||
+            !(header.signature == beginning.geometry.signature)) {
+            fault(header.sequence, at, "it is of another session, or another mirror");
+        } else if (header.first_reference != beginning.geometry.first_reference(header.sequence)) {
+            fault(header.sequence, at, "its reference tag is not that of its number");
+        }
+        if (header.sequence > expected_) {
+            const std::uint64_t missing = header.sequence - expected_;
+            scan_.gaps += missing;
+            ++gap_faults_;
+            fault(expected_, at, fmt::format("{} segments are not there", missing));
+        } else if (header.sequence < expected_) {
+            fault(header.sequence, at, fmt::format("it comes after segment {}", expected_ - 1));
+        }
+        expected_ = std::max(expected_, header.sequence + 1);
+    }
+
+    /// True: a block was wrong, and named.
+    bool check_fields(const SegmentHeader& header, const Mark& mark, std::span<const std::byte> payload) {
+        if (mark.fields.empty()) {
+            ++scan_.unprotected;
+            return false;
+        }
+        const mirror::Signature& signature = header.signature;
+        const std::uint32_t blocks = signature.blocks_of(header.used);
+        if (mark.fields.size() != std::size_t{blocks} * signature.field_size()) {
+            fault(header.sequence, payload_begin_, "it has not as many fields as blocks");
+            return true;
+        }
+        std::vector<std::byte> whole(std::size_t{blocks} * signature.block_size);
+        std::ranges::copy(mark.header, whole.begin());
+        std::ranges::copy(payload, whole.begin() + header_size);
+        bool wrong = false;
+        for (std::uint32_t block = 0; block < blocks; ++block) {
+            const auto check = mirror::check_field(
+                signature, {header.application_tag, header.first_reference + block},
+                std::span<const std::byte>(whole).subspan(std::size_t{block} * signature.block_size,
+                                                          signature.block_size),
+                mark.fields.subspan(std::size_t{block} * signature.field_size(), signature.field_size()));
+            ++scan_.blocks;
+            if (check.fault == mirror::BlockFault::none) continue;
+            constexpr const char* parts[] = {"", "guard", "application tag", "reference tag"};
+            const std::uint64_t offset = std::uint64_t{block} * signature.block_size;
+            fault(header.sequence, payload_begin_ + std::max<std::uint64_t>(offset, header_size) - header_size,
+                  fmt::format("block {} (offset {} of the segment): {} is {:#x}, expected {:#x}", block, offset,
+                              parts[static_cast<unsigned>(check.fault)], check.actual, check.expected));
+            wrong = true;
+        }
+        return wrong;
+    }
+
+    std::span<const std::byte> file_;
+    Scan scan_;
+    std::uint64_t expected_ = 0;        ///< the segment that should come
+    std::size_t payload_begin_ = 0;     ///< behind the last mark
+    std::size_t interfaces_ = 0;
+    std::uint64_t gap_faults_ = 0;      ///< faults that say that something is not there
+};
+
+}  // namespace
+
+std::string payload_fault(std::span<const std::byte> payload, std::size_t interfaces) {
+    constexpr std::size_t fixed = 32;   // of an enhanced packet: all but the packet and options
+    while (!payload.empty()) {
+        const auto block = block_of(payload);
+        if (block.empty()) return "a block's size is wrong";
+        if (word(block, 0) != enhanced_packet) return fmt::format("a block of type {:#x}", word(block, 0));
+        if (block.size() < fixed || word(block, 20) > block.size() - fixed) return "a packet is longer than its block";
+        if (word(block, 8) >= interfaces) return fmt::format("a packet of interface {}", word(block, 8));
+        payload = payload.subspan(block.size());
+    }
+    return {};
+}
+
+Scan scan(const std::string& path) {
+    const MappedFile file(path);
+    return scan(file.bytes());
+}
+
+Scan scan(std::span<const std::byte> file) { return Walk(file).run(); }
+
+}  // namespace ovsdr::drcollect

@@ -1,0 +1,220 @@
+#include "tools/drcollect/server.hpp"
+
+#include <fmt/format.h>
+#include <netdb.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <stdexcept>
+
+namespace ovsdr::drcollect {
+namespace {
+
+using namespace mirror;
+using namespace std::chrono_literals;
+
+constexpr auto hello_within = 10s, place_within = 10s;
+
+std::runtime_error failure(const std::string& what) {
+    return std::runtime_error(fmt::format("{}: {}", what, std::strerror(errno)));
+}
+
+int listen_at(const std::string& host, const std::string& port) {
+    addrinfo wanted{}, *found = nullptr;
+    wanted.ai_socktype = SOCK_STREAM;
+    wanted.ai_flags = AI_PASSIVE;
+    if (const int code = getaddrinfo(host.c_str(), port.c_str(), &wanted, &found); code != 0) {
+        throw std::runtime_error(fmt::format("{}: {}", host, gai_strerror(code)));
+    }
+    const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, freeaddrinfo);
+    const int descriptor = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    const int on = 1;
+    if (descriptor < 0 || setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
+        bind(descriptor, found->ai_addr, found->ai_addrlen) != 0 || listen(descriptor, 16) != 0) {
+        const auto error = failure(fmt::format("{} port {}", host, port));
+        if (descriptor >= 0) close(descriptor);
+        throw error;
+    }
+    return descriptor;
+}
+
+int listen_at_path(const std::string& path) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    if (path.size() >= sizeof address.sun_path) throw std::runtime_error(path + ": too long for a socket's name");
+    path.copy(address.sun_path, path.size());
+    const int descriptor = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (descriptor < 0) throw failure("socket");
+    unlink(path.c_str());   // what a killed collector left
+    if (bind(descriptor, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 || listen(descriptor, 4) != 0) {
+        const auto error = failure(path);
+        close(descriptor);
+        throw error;
+    }
+    return descriptor;
+}
+
+std::string name_of_peer(const sockaddr_storage& address, socklen_t size) {
+    char host[NI_MAXHOST], port[NI_MAXSERV];
+    if (getnameinfo(reinterpret_cast<const sockaddr*>(&address), size, host, sizeof host, port, sizeof port,
+                    NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
+        return "?";
+    }
+    return fmt::format("{} port {}", host, port);
+}
+
+unsigned port_of(int listener) {
+    sockaddr_storage address{};
+    socklen_t size = sizeof address;
+    char port[NI_MAXSERV];
+    if (getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size) != 0 ||
+        getnameinfo(reinterpret_cast<sockaddr*>(&address), size, nullptr, 0, port, sizeof port, NI_NUMERICSERV) != 0) {
+        throw failure("getsockname");
+    }
+    return static_cast<unsigned>(std::stoul(port));
+}
+
+}  // namespace
+
+Server::Server(ServerSpec spec) : spec_(std::move(spec)) {
+    listener_ = listen_at(spec_.host, spec_.port);
+    try {
+        port_ = port_of(listener_);
+        if (!spec_.control_socket.empty()) control_ = listen_at_path(spec_.control_socket);
+        stop_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        if (stop_ < 0) throw failure("eventfd");
+    } catch (...) {
+        close(listener_);
+        if (control_ >= 0) close(control_);
+        throw;
+    }
+}
+
+Server::~Server() {
+    reap_threads(true);
+    close(listener_);
+    close(stop_);
+    if (control_ >= 0) {
+        close(control_);
+        unlink(spec_.control_socket.c_str());
+    }
+}
+
+void Server::run(int stop, void (*idle)(const Counters&)) {
+    for (;;) {
+        pollfd polled[] = {{stop, POLLIN, 0}, {listener_, POLLIN, 0}, {control_, POLLIN, 0}};
+        poll(polled, control_ >= 0 ? 3 : 2, 1000);
+        if (polled[0].revents != 0) break;
+        if (polled[1].revents != 0) accept_switch();
+        if (control_ >= 0 && polled[2].revents != 0) tell_counters();
+        reap_threads(false);
+        if (idle != nullptr) idle(counters_);
+    }
+    reap_threads(true);
+}
+
+void Server::tell_counters() const {
+    const int descriptor = accept4(control_, nullptr, nullptr, SOCK_CLOEXEC);
+    if (descriptor < 0) return;
+    const timeval patience{1, 0};
+    setsockopt(descriptor, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+    const std::string text = counters_.json().dump() + "\n";
+    for (std::size_t done = 0; done < text.size();) {
+        const ssize_t size = send(descriptor, text.data() + done, text.size() - done, MSG_NOSIGNAL);
+        if (size <= 0) break;
+        done += static_cast<std::size_t>(size);
+    }
+    close(descriptor);
+}
+
+void Server::accept_switch() {
+    sockaddr_storage address{};
+    socklen_t size = sizeof address;
+    const int descriptor = accept4(listener_, reinterpret_cast<sockaddr*>(&address), &size, SOCK_CLOEXEC);
+    if (descriptor < 0) return;
+    MessageSocket socket(descriptor);
+    const std::lock_guard guard(mutex_);
+    if (connected_.size() >= spec_.most_connections) {
+        counters_.refused();
+        (void)socket.send(Refuse{RefuseReason::busy, fmt::format("there are {} connections", connected_.size())});
+        return;
+    }
+    Connected& self = connected_.emplace_back();
+    self.thread = std::thread([this, socket = std::move(socket), peer = name_of_peer(address, size), &self]() mutable {
+        serve(std::move(socket), peer, self);
+    });
+}
+
+void Server::serve(MessageSocket socket, const std::string& peer, Connected& self) noexcept {
+    try {
+        greet(socket, peer);
+    } catch (const std::exception&) {
+        counters_.refused();   // no memory: the switch tries again
+    }
+    const std::lock_guard guard(mutex_);
+    self.done = true;
+}
+
+void Server::greet(MessageSocket& socket, const std::string& peer) {
+    auto first = socket.await(hello_within, stop_);
+    const auto refuse = [&](const Refuse& why) {
+        counters_.refused();
+        (void)socket.send(why);
+    };
+    if (!first) return refuse(socket.malformed().value_or(Refuse{RefuseReason::malformed, first.error().what}));
+    auto* const hello = std::get_if<Hello>(&*first);
+    if (hello == nullptr) return refuse({RefuseReason::malformed, "a switch says Hello first"});
+    Session session(spec_.session, counters_, std::move(socket), peer, std::move(*hello));
+    session.on_arrival = on_arrival;
+    if (!take_place(session)) return counters_.refused();
+    session.run();
+    leave_place(session);
+}
+
+/// Waits for the session's connection before to end. It is told to: a switch has one at a time.
+bool Server::take_place(Session& session) {
+    std::unique_lock lock(mutex_);
+    const auto before = sessions_.find(session.number());
+    if (before != sessions_.end()) before->second->ask_to_stop();
+    const bool is_free = place_free_.wait_for(
+        lock, place_within, [&] { return stopping_ || !sessions_.contains(session.number()); });
+    if (!is_free || stopping_) return false;
+    sessions_[session.number()] = &session;
+    return true;
+}
+
+void Server::leave_place(const Session& session) {
+    const std::lock_guard guard(mutex_);
+    sessions_.erase(session.number());
+    place_free_.notify_all();
+}
+
+/// Threads that have ended; with `all`, every one, which is told to end.
+void Server::reap_threads(bool all) {
+    std::unique_lock lock(mutex_);
+    if (all) {
+        stopping_ = true;
+        place_free_.notify_all();
+        const std::uint64_t one = 1;
+        [[maybe_unused]] const ssize_t size = write(stop_, &one, sizeof one);
+        for (const auto& [number, session] : sessions_) session->ask_to_stop();
+    }
+    for (auto it = connected_.begin(); it != connected_.end();) {
+        if (!all && !it->done) {
+            ++it;
+            continue;
+        }
+        // It takes the lock to say that it is done.
+        lock.unlock();
+        it->thread.join();
+        lock.lock();
+        it = connected_.erase(it);
+    }
+}
+
+}  // namespace ovsdr::drcollect

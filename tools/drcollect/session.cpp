@@ -1,0 +1,401 @@
+#include "tools/drcollect/session.hpp"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <new>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "offload/mirror/wire/guard.hpp"
+#include "tools/drcollect/scan.hpp"
+
+namespace ovsdr::drcollect {
+namespace {
+
+using namespace mirror;
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+constexpr int longest_sleep_ms = 1000;
+// Configurations of MKEYs that are posted at once: a send queue takes so many at least (connection.cpp).
+constexpr std::uint64_t most_configurations = 64;
+
+Error error_of(const std::exception& exception) { return {EIO, exception.what()}; }
+
+BadKind kind_of(mlx5dv_mkey_err_type type) noexcept {
+    if (type == MLX5DV_MKEY_SIG_BLOCK_BAD_APPTAG) return BadKind::application_tag;
+    return type == MLX5DV_MKEY_SIG_BLOCK_BAD_REFTAG ? BadKind::reference_tag : BadKind::guard;
+}
+
+}  // namespace
+
+/// Segments, and behind them their fields.
+struct Session::Ring {
+    Ring(ibv_pd* pd, const Geometry& geometry, bool keeps_fields)
+        : data_size(std::size_t{geometry.slots} * geometry.segment_size),
+          fields_size(keeps_fields ? std::size_t{geometry.blocks()} * geometry.signature.field_size() : 0),
+          size(data_size + geometry.slots * fields_size) {
+        void* const at = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+        if (at == MAP_FAILED) throw std::bad_alloc();
+        base = static_cast<std::byte*>(at);
+        mr.reset(ibv_reg_mr(pd, base, size, int{IBV_ACCESS_LOCAL_WRITE}));
+        if (mr == nullptr) {
+            const int code = errno;
+            munmap(base, size);
+            throw std::system_error(code, std::generic_category(), "ibv_reg_mr(ring of a session)");
+        }
+    }
+    ~Ring() {
+        mr.reset();
+        munmap(base, size);
+    }
+    Ring(const Ring&) = delete;
+    Ring& operator=(const Ring&) = delete;
+
+    const std::size_t data_size, fields_size, size;   ///< fields_size: of a slot
+    std::byte* base;
+    Owner<ibv_mr> mr;
+};
+
+Session::Session(const SessionSpec& spec, Counters& counters, MessageSocket socket, std::string peer, Hello hello)
+    : spec_(spec),
+      counters_(counters),
+      socket_(std::move(socket)),
+      peer_(std::move(peer)),
+      hello_(std::move(hello)),
+      geometry_(hello_.geometry),
+      stop_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    if (stop_ < 0) throw std::system_error(errno, std::generic_category(), "eventfd");
+}
+
+Session::~Session() {
+    connection_.reset();
+    close(stop_);
+}
+
+void Session::ask_to_stop() noexcept {
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const ssize_t size = write(stop_, &one, sizeof one);
+}
+
+SlotMemory Session::memory_of(std::uint64_t sequence) const {
+    const std::size_t slot = geometry_.slot_of(sequence);
+    SlotMemory memory{reinterpret_cast<std::uint64_t>(ring_->base + slot * geometry_.segment_size), ring_->mr->lkey};
+    if (ring_->fields_size != 0) {
+        memory.fields = reinterpret_cast<std::uint64_t>(ring_->base + ring_->data_size + slot * ring_->fields_size);
+        memory.fields_key = ring_->mr->lkey;
+    }
+    return memory;
+}
+
+std::span<std::byte> Session::data_of(std::uint64_t sequence) const {
+    return {ring_->base + std::size_t{geometry_.slot_of(sequence)} * geometry_.segment_size, geometry_.segment_size};
+}
+
+std::span<const std::byte> Session::fields_of(const SegmentHeader& header) const {
+    if (ring_->fields_size == 0) return {};
+    return {ring_->base + ring_->data_size + geometry_.slot_of(header.sequence) * ring_->fields_size,
+            std::size_t{geometry_.signature.blocks_of(header.used)} * geometry_.signature.field_size()};
+}
+
+void Session::run() noexcept try {
+    counters_.change(number(), [this](SessionCounters& counted) {
+        counted.mirror = hello_.mirror;
+        counted.peer = peer_;
+        counted.signature = fmt::format("{} {}", name_of(geometry_.signature.type), geometry_.signature.block_size);
+    });
+    if (auto begun = begin(); !begun) {
+        (void)socket_.send(Refuse{RefuseReason::device, begun.error().what});
+        counters_.refused();
+        return end(begun.error().what, false);
+    }
+    auto served = serve();
+    const bool finished = end_ && file_->next() == *end_;
+    if (finished) file_->close();
+    end(finished || served ? "" : served.error().what, finished);
+} catch (const std::exception& exception) {
+    end(exception.what(), false);
+}
+
+void Session::end(const std::string& why, bool finished) {
+    counters_.change(number(), [&](SessionCounters& counted) {
+        counted.connected = false;
+        counted.finished = finished;
+        counted.stalled.clear();
+        if (!why.empty()) counted.last_error = why;
+    });
+}
+
+Result<void> Session::begin() {
+    const std::uint64_t size = std::uint64_t{geometry_.slots} * geometry_.segment_size;
+    if (size > spec_.largest_ring) {
+        return tl::unexpected(Error{EINVAL, fmt::format("a ring of {} bytes is larger than {}", size,
+                                                        spec_.largest_ring)});
+    }
+    try {
+        file_ = std::make_unique<CaptureFile>(spec_.folder, spec_.limits, hello_);
+        ring_ = std::make_unique<Ring>(spec_.device->pd(), geometry_, spec_.keep_fields);
+    } catch (const std::exception& exception) {
+        return tl::unexpected(error_of(exception));
+    }
+    auto made = Connection::create(spec_.device, spec_.address, geometry_);
+    if (!made) return tl::unexpected(std::move(made.error()));
+    connection_ = std::move(*made);
+    if (auto done = connection_->connect(hello_.endpoint); !done) return done;
+    slots_.resize(geometry_.slots);
+    base_ = opened_ = opening_ = told_ = file_->next();
+    const std::uint64_t all = file_->next() + geometry_.slots;
+    while (opened_ < all) {
+        if (auto done = open_slots(); !done) return done;
+        if (auto done = reap(); !done) return done;
+        if (opened_ < opening_) std::this_thread::sleep_for(100us);
+    }
+    if (auto done = connection_->post_receives(2 * geometry_.slots); !done) return done;
+    Accept accept{.next = file_->next(),
+                  .durability = spec_.limits.durability,
+                  .endpoint = connection_->local(),
+                  .keys = {}};
+    for (std::uint16_t slot = 0; slot < geometry_.slots; ++slot) accept.keys.push_back(connection_->key_of(slot));
+    counters_.change(number(), [this](SessionCounters& counted) {
+        counted.connected = true;
+        counted.finished = false;
+        counted.file = file_->path();
+        counted.next = file_->next();
+        counted.gap += file_->gap();
+        ++counted.connections;
+    });
+    return socket_.send(accept);
+}
+
+Result<void> Session::serve() {
+    for (;;) {
+        // Armed before it is polled: what completes later wakes wait().
+        auto done = connection_->arm();
+        if (done) done = reap();
+        if (done) write_segments();
+        if (done) done = open_slots();
+        if (done) done = hear();
+        if (done) done = socket_.flush();
+        if (!done) return done;
+        if (end_ && told_ == *end_) return {};
+        wait();
+        std::uint64_t value;
+        if (read(stop_, &value, sizeof value) == sizeof value) {
+            return tl::unexpected(Error{ECANCELED, "the collector was told to end it"});
+        }
+    }
+}
+
+void Session::wait() {
+    int sleep = longest_sleep_ms;
+    if (stalled_) {
+        const auto left = std::chrono::ceil<std::chrono::milliseconds>(write_again_ - Clock::now()).count();
+        sleep = static_cast<int>(std::clamp<std::int64_t>(left, 1, longest_sleep_ms));
+    }
+    pollfd polled[] = {{socket_.fd(), socket_.events(), 0}, {connection_->fd(), POLLIN, 0}, {stop_, POLLIN, 0}};
+    poll(polled, std::size(polled), sleep);
+    connection_->drain_wake_ups();
+}
+
+Result<void> Session::reap() {
+    for (;;) {
+        const auto completions = connection_->poll();
+        if (!completions) return tl::unexpected(completions.error());
+        if (completions->empty()) break;
+        for (const ibv_wc& completion : *completions) {
+            if (completion.status != IBV_WC_SUCCESS) {
+                return tl::unexpected(Error{EIO, fmt::format("the connection: {}",
+                                                             ibv_wc_status_str(completion.status))});
+            }
+            if (completion.opcode == IBV_WC_DRIVER1) {
+                opened_ = completion.wr_id + 1;
+            } else if (auto taken = take(completion); !taken) {
+                return taken;
+            }
+        }
+    }
+    const std::uint32_t used = std::exchange(receives_used_, 0);
+    return connection_->post_receives(used);
+}
+
+/// A write has arrived. Which segment it is, the immediate value says in 32 bits; the ring is much smaller.
+Result<void> Session::take(const ibv_wc& completion) {
+    ++receives_used_;
+    if (completion.opcode != IBV_WC_RECV_RDMA_WITH_IMM) {
+        return tl::unexpected(Error{EPROTO, "the switch sends what is no segment"});
+    }
+    const std::uint64_t next = file_->next();
+    const std::uint64_t sequence = next + static_cast<std::uint32_t>(ntohl(completion.imm_data) -
+                                                                     static_cast<std::uint32_t>(next));
+    // A segment that nobody waits for may have been written to any slot.
+    if (sequence - next >= geometry_.slots) return look_at_all();
+    return look_at(sequence, completion.byte_len);
+}
+
+Result<void> Session::look_at_all() {
+    counters_.change(number(), [](SessionCounters& counted) {
+        ++counted.bad[static_cast<std::size_t>(BadKind::sequence)];
+        counted.last_bad = "a write that is of no segment in the ring: one was replayed";
+    });
+    for (std::uint64_t sequence = file_->next(); sequence < file_->next() + geometry_.slots; ++sequence) {
+        if (!slot_of(sequence).arrived) {
+            // What the MKEY says of it now is of no segment.
+            if (const auto checked = connection_->check(geometry_.slot_of(sequence)); !checked) {
+                return tl::unexpected(checked.error());
+            }
+            continue;
+        }
+        const std::uint32_t used = slot_of(sequence).header.used;
+        const auto size = geometry_.signature.protected_size(geometry_.signature.blocks_of(used));
+        if (auto done = look_at(sequence, static_cast<std::uint32_t>(size)); !done) return done;
+    }
+    return {};
+}
+
+Result<void> Session::say_bad(const Bad& bad) {
+    slot_of(bad.sequence).arrived = false;
+    counters_.change(number(), [&](SessionCounters& counted) {
+        ++counted.bad[static_cast<std::size_t>(bad.kind)];
+        counted.last_bad = fmt::format("segment {}, offset {}: {} is {:#x}, expected {:#x}", bad.sequence, bad.offset,
+                                       text_of(bad.kind), bad.actual, bad.expected);
+    });
+    return socket_.send(bad);
+}
+
+/// What the NIC found; true: nothing.
+Result<bool> Session::check_blocks(std::uint64_t sequence) {
+    const auto error = connection_->check(geometry_.slot_of(sequence));
+    if (!error) return tl::unexpected(error.error());
+    if (error->err_type == MLX5DV_MKEY_NO_ERR) return true;
+    // The offset counts fields too.
+    const mlx5dv_sig_err& found = error->err.sig;
+    const std::uint64_t block = found.offset / geometry_.signature.protected_size(1);
+    const auto said = say_bad({.sequence = sequence,
+                               .kind = kind_of(error->err_type),
+                               .offset = static_cast<std::uint32_t>(block * geometry_.signature.block_size),
+                               .actual = found.actual_value,
+                               .expected = found.expected_value});
+    if (!said) return tl::unexpected(said.error());
+    return false;
+}
+
+Result<void> Session::look_at(std::uint64_t sequence, std::uint32_t arrived_size) {
+    slot_of(sequence).arrived = false;
+    const auto right = check_blocks(sequence);
+    if (!right) return tl::unexpected(right.error());
+    if (!*right) return {};
+    const auto data = data_of(sequence);
+    if (on_arrival != nullptr) on_arrival(data, sequence);
+    const DecodedHeader decoded = decode_header(data);
+    if (decoded.fault != HeaderFault::none) {
+        return say_bad({sequence, BadKind::header, 0, static_cast<std::uint64_t>(decoded.fault), 0});
+    }
+    const SegmentHeader& header = decoded.header;
+    if (header.session != hello_.session || header.sequence != sequence ||
+        header.first_reference != geometry_.first_reference(sequence)) {
+        return say_bad({sequence, BadKind::sequence, 0, header.sequence, sequence});
+    }
+    if (header.application_tag != hello_.application_tag || !(header.signature == geometry_.signature)) {
+        return say_bad({sequence, BadKind::application_tag, 0, header.application_tag, hello_.application_tag});
+    }
+    const Signature& signature = geometry_.signature;
+    const std::uint64_t size =
+        signature.protected_size(signature.blocks_of(std::min(header.used, geometry_.segment_size)));
+    if (header.used > geometry_.segment_size || size != arrived_size) {
+        return say_bad({sequence, BadKind::size, 0, arrived_size, size});
+    }
+    const auto payload = data.first(header.used).subspan(header_size);
+    if (const std::uint32_t crc = crc32c(0, payload); crc != header.payload_crc) {
+        return say_bad({sequence, BadKind::payload, header_size, crc, header.payload_crc});
+    }
+    // To send it again would not help: the switch has sealed it so.
+    if (const std::string wrong = payload_fault(payload, hello_.interfaces.size()); !wrong.empty()) {
+        (void)socket_.send(Refuse{RefuseReason::malformed, fmt::format("segment {}: {}", sequence, wrong)});
+        return tl::unexpected(Error{EPROTO, fmt::format("segment {}: {}", sequence, wrong)});
+    }
+    slot_of(sequence) = {true, header};
+    return {};
+}
+
+/// What has arrived, up to the first that has not. What cannot be written stays, and is tried again.
+void Session::write_segments() {
+    if (stalled_ && Clock::now() < write_again_) return;
+    const std::uint64_t before = file_->next();
+    SessionCounters written;
+    std::string wrong;
+    try {
+        while (slot_of(file_->next()).arrived) {
+            Slot& slot = slot_of(file_->next());
+            file_->append(slot.header, data_of(slot.header.sequence), fields_of(slot.header));
+            slot.arrived = false;
+            ++written.segments;
+            written.frames += slot.header.frames;
+            written.bytes += slot.header.used;
+            written.dropped += slot.header.dropped;
+        }
+    } catch (const std::system_error& error) {
+        wrong = error.what();
+    }
+    synced_ = synced_ && file_->next() == before;
+    try {
+        if (!synced_) file_->sync();
+        synced_ = true;
+    } catch (const std::system_error& error) {
+        wrong = error.what();
+    }
+    if (wrong.empty() && !stalled_ && file_->next() == before) return;
+    stalled_ = !wrong.empty();
+    if (stalled_) write_again_ = Clock::now() + spec_.retry_write;
+    counters_.change(number(), [&](SessionCounters& counted) {
+        counted.segments += written.segments;
+        counted.frames += written.frames;
+        counted.bytes += written.bytes;
+        counted.dropped += written.dropped;
+        counted.next = file_->next();
+        counted.file = file_->path();
+        counted.stalled = wrong;
+    });
+}
+
+/// Lets the slots of what is durable expect the segments that come next there, and tells the switch when they do.
+Result<void> Session::open_slots() {
+    const std::uint64_t wanted = (synced_ ? file_->next() : told_) + geometry_.slots;
+    if (opening_ == opened_ && opening_ < wanted) {
+        std::vector<SlotMemory> memories;
+        while (opening_ < wanted && memories.size() < most_configurations) memories.push_back(memory_of(opening_++));
+        if (auto done = connection_->post_open(opening_ - memories.size(), memories, hello_.application_tag); !done) {
+            return done;
+        }
+    }
+    if (ring_is_open() && opened_ - geometry_.slots > told_) {
+        told_ = opened_ - geometry_.slots;
+        return socket_.send(Progress{told_});
+    }
+    return {};
+}
+
+Result<void> Session::hear() {
+    for (;;) {
+        auto message = socket_.receive();
+        if (!message) {
+            if (socket_.malformed()) (void)socket_.send(*socket_.malformed());
+            return tl::unexpected(std::move(message.error()));
+        }
+        if (!*message) return {};
+        const auto* finished = std::get_if<Finished>(&**message);
+        if (finished == nullptr || finished->end < file_->next()) {
+            return tl::unexpected(Error{EPROTO, "the switch says what it cannot say now"});
+        }
+        end_ = finished->end;
+    }
+}
+
+}  // namespace ovsdr::drcollect

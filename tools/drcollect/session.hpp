@@ -1,0 +1,106 @@
+// One connection of a switch: from its Hello to its end.
+//
+// Model. A ring of segments in registered memory, with one signature MKEY per slot that expects exactly the segment
+// which comes next there. When a write has arrived, the NIC is asked whether every block was right, and then the
+// segment's own header and CRC are checked: session, number, tags, sizes. A bad segment is named to the switch, which
+// writes it again; good ones go into the file in their order. Only when they are as durable as promised, and their
+// slots expect the segments that come next, is the switch told.
+//
+// What cannot be written (a full disk) stays in the ring, is tried again, and is not acknowledged: the switch's ring
+// fills then.
+//
+// Threads: run() by one; ask_to_stop() by any.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "offload/mirror/connection.hpp"
+#include "offload/mirror/message_socket.hpp"
+#include "tools/drcollect/capture_file.hpp"
+#include "tools/drcollect/counters.hpp"
+
+namespace ovsdr::drcollect {
+
+struct SessionSpec {
+    std::shared_ptr<dr::Device> device;
+    mirror::PortAddress address{};
+    std::string folder;
+    FileLimits limits{};
+    bool keep_fields = true;                       ///< in the file, so that it can be verified later
+    std::uint64_t largest_ring = 256ull << 20;     ///< bytes that a switch may ask for
+    std::chrono::milliseconds retry_write{1000};
+};
+
+class Session {
+public:
+    /// `peer`: who is there, for people. The Hello has been read.
+    Session(const SessionSpec& spec, Counters& counters, mirror::MessageSocket socket, std::string peer,
+            mirror::Hello hello);
+    ~Session();
+    Session(const Session&) = delete;
+    Session& operator=(const Session&) = delete;
+
+    /// Until the switch has finished, or somebody has gone. Never throws.
+    void run() noexcept;
+    void ask_to_stop() noexcept;
+    [[nodiscard]] std::uint64_t number() const noexcept { return hello_.session; }
+
+    /// The ring, for tests that damage it. Called with each segment between its arrival and the look at its header.
+    void (*on_arrival)(std::span<std::byte> segment, std::uint64_t sequence) = nullptr;
+
+private:
+    struct Ring;
+    struct Slot {
+        bool arrived = false;   ///< and is good
+        mirror::SegmentHeader header{};
+    };
+
+    [[nodiscard]] Result<void> begin();
+    [[nodiscard]] Result<void> serve();
+    [[nodiscard]] Result<void> reap();
+    [[nodiscard]] Result<void> take(const ibv_wc& completion);
+    [[nodiscard]] Result<void> look_at(std::uint64_t sequence, std::uint32_t arrived_size);
+    [[nodiscard]] Result<bool> check_blocks(std::uint64_t sequence);
+    [[nodiscard]] Result<void> say_bad(const mirror::Bad& bad);
+    [[nodiscard]] Result<void> look_at_all();
+    void write_segments();
+    [[nodiscard]] Result<void> open_slots();
+    [[nodiscard]] Result<void> hear();
+    [[nodiscard]] bool ring_is_open() const noexcept { return opened_ >= base_ + geometry_.slots; }
+    void wait();
+    void end(const std::string& why, bool finished);
+
+    [[nodiscard]] mirror::SlotMemory memory_of(std::uint64_t sequence) const;
+    [[nodiscard]] std::span<std::byte> data_of(std::uint64_t sequence) const;
+    [[nodiscard]] std::span<const std::byte> fields_of(const mirror::SegmentHeader& header) const;
+    [[nodiscard]] Slot& slot_of(std::uint64_t sequence) { return slots_[geometry_.slot_of(sequence)]; }
+
+    const SessionSpec& spec_;
+    Counters& counters_;
+    mirror::MessageSocket socket_;
+    const std::string peer_;
+    const mirror::Hello hello_;
+    const mirror::Geometry geometry_;
+    int stop_ = -1;   ///< eventfd
+    std::unique_ptr<Ring> ring_;
+    std::unique_ptr<CaptureFile> file_;
+    std::unique_ptr<mirror::Connection> connection_;   ///< goes before the memory that it writes to
+    std::vector<Slot> slots_;
+    std::uint64_t opened_ = 0;      ///< slots expect segments below it
+    std::uint64_t opening_ = 0;     ///< or will, when what is posted completes
+    std::uint64_t told_ = 0;        ///< the last Progress
+    std::uint32_t receives_used_ = 0;
+    std::optional<std::uint64_t> end_;   ///< the switch has finished
+    std::chrono::steady_clock::time_point write_again_{};
+    bool stalled_ = false;
+    bool synced_ = true;            ///< all that is in the file is as durable as promised
+    std::uint64_t base_ = 0;        ///< the first segment of this connection
+};
+
+}  // namespace ovsdr::drcollect
