@@ -409,14 +409,14 @@ def test_equal_megaflows_of_two_threads(functions: FunctionLab) -> None:
               for port in range(8000, 8032)]
     size, sent = len(frames[0]), 0
 
-    def send() -> None:
+    def send(length: int = len(frames)) -> None:
         nonlocal sent
-        for frame in frames:   # one by one: new PMD threads have their first upcalls one after the other
-            send_frames(first.namespace, first.device, [frame])
+        for begin in range(0, len(frames), length):
+            send_frames(first.namespace, first.device, frames[begin:begin + length])
         sent += len(frames)
 
     def both_are(kind: tuple[str, str]) -> bool:
-        send()
+        send(1)   # new PMD threads have their first upcalls one after the other
         flows = [(each.offloaded, each.layer) for each in stats.megaflows(lab.switch)
                  if f"in_port({first.port})" in each.match and "proto=17" in each.match]
         return flows == [kind, kind]
