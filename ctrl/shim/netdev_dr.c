@@ -11,6 +11,7 @@
 #include "openvswitch/dynamic-string.h"
 #include "openvswitch/poll-loop.h"
 #include "openvswitch/vlog.h"
+#include "shim/finish.h"
 #include "shim/netdev_dr_parts.h"
 #include "shim/options.h"
 #include "smap.h"
@@ -49,6 +50,7 @@ dr_construct(struct netdev *netdev)
     struct netdev_dr *dev = netdev_dr_cast(netdev);
 
     ovs_rwlock_init(&dev->lock);
+    netdev->ol_flags |= finished_features();
     dev->odp_port = OVSDR_NO_ODP_PORT;
     dev->n_rxq = 1;
     atomic_init(&dev->pmd_receives, false);

@@ -3,16 +3,21 @@
 
 #include <errno.h>
 
+#include "coverage.h"
 #include "dp-packet.h"
 #include "netdev-offload-provider.h"
 #include "netdev-offload.h"
 #include "openvswitch/poll-loop.h"
 #include "openvswitch/vlog.h"
+#include "shim/finish.h"
 #include "shim/netdev_dr_parts.h"
 #include "timeval.h"
 #include "util.h"
 
 VLOG_DEFINE_THIS_MODULE(netdev_dr_io);
+
+COVERAGE_DEFINE(dr_segmented);      /* Packets that were sent as several. */
+COVERAGE_DEFINE(dr_unfinished);     /* That could not be finished, and were dropped. */
 
 /* As other netdevs leave in front of a packet, for headers that actions push. */
 #define HEADROOM 128
@@ -144,29 +149,90 @@ netdev_dr_rxq_drain(struct netdev_rxq *rxq)
     return 0;
 }
 
-/* Fills `frames` with the packets that the vport can take; counts the others. */
-static unsigned int
-frames_from_batch(struct netdev_dr *dev, struct dp_packet_batch *batch, struct ovsdr_frame *frames, int *error)
+/* What is to be sent next, in order. */
+struct outgoing {
+    struct netdev_dr *dev;
+    uint32_t max_size;
+    struct ovsdr_frame frames[NETDEV_MAX_BURST];
+    unsigned int n;
+    int error;
+};
+
+static void
+flush(struct outgoing *to)
 {
-    uint32_t max_size = ovsdr_port_max_frame_size(dev->port);
-    struct dp_packet *packet;
-    unsigned int n = 0;
+    if (to->n && ovsdr_port_transmit(to->dev->port, to->frames, to->n) < to->n) {
+        to->error = EAGAIN;
+    }
+    to->n = 0;
+}
 
-    DP_PACKET_BATCH_FOR_EACH (i, packet, batch) {
-        uint32_t size = dp_packet_size(packet);
+static void
+drop_unfinished(struct outgoing *to)
+{
+    COVERAGE_INC(dr_unfinished);
+    to->error = EINVAL;
+}
 
-        if (!dp_packet_is_eth(packet)) {
-            *error = EPFNOSUPPORT;
-        } else if (size < ETH_HEADER_LEN || size > max_size) {
-            unsigned long long before;
+static void
+send_segments(struct outgoing *to, const struct dp_packet *packet)
+{
+    struct ovsdr_port_state state;
+    struct segmentation segmentation;
+    uint8_t *frames;
+    uint32_t size;
 
-            *error = EMSGSIZE;
-            atomic_add_relaxed(&dev->tx_oversize, 1, &before);
-        } else {
-            frames[n++] = (struct ovsdr_frame) {.data = dp_packet_data(packet), .size = size};
+    ovsdr_port_get_state(to->dev->port, &state);
+    if (!segmentation_start(&segmentation, packet, state.mtu, to->max_size)) {
+        drop_unfinished(to);
+        return;
+    }
+    flush(to);
+    frames = xmalloc(NETDEV_MAX_BURST * (size_t) to->max_size);
+    while ((size = segmentation_next(&segmentation, frames + to->n * (size_t) to->max_size))) {
+        to->frames[to->n] = (struct ovsdr_frame) {.data = frames + to->n * (size_t) to->max_size, .size = size};
+        if (++to->n == NETDEV_MAX_BURST) {
+            flush(to);
         }
     }
-    return n;
+    flush(to);
+    free(frames);
+    COVERAGE_INC(dr_segmented);
+}
+
+/* Of what the vport cannot take, frames that are too long are counted. */
+static void
+send_packet(struct outgoing *to, struct dp_packet *packet)
+{
+    uint32_t size = dp_packet_size(packet);
+
+    if (!dp_packet_is_eth(packet)) {
+        to->error = EPFNOSUPPORT;
+    } else if (is_to_be_segmented(packet)) {
+        send_segments(to, packet);
+    } else if (size < ETH_HEADER_LEN || size > to->max_size) {
+        unsigned long long before;
+
+        to->error = EMSGSIZE;
+        atomic_add_relaxed(&to->dev->tx_oversize, 1, &before);
+    } else if (!finish_checksum(packet)) {
+        drop_unfinished(to);
+    } else {
+        to->frames[to->n++] = (struct ovsdr_frame) {.data = dp_packet_data(packet), .size = size};
+    }
+}
+
+static int
+send_batch(struct netdev_dr *dev, struct dp_packet_batch *batch)
+{
+    struct outgoing to = {.dev = dev, .max_size = ovsdr_port_max_frame_size(dev->port), .n = 0, .error = 0};
+    struct dp_packet *packet;
+
+    DP_PACKET_BATCH_FOR_EACH (i, packet, batch) {
+        send_packet(&to, packet);
+    }
+    flush(&to);
+    return to.error;
 }
 
 int
@@ -174,19 +240,10 @@ netdev_dr_send(struct netdev *netdev, int qid OVS_UNUSED, struct dp_packet_batch
                bool concurrent_txq OVS_UNUSED)
 {
     struct netdev_dr *dev = netdev_dr_cast(netdev);
-    struct ovsdr_frame frames[NETDEV_MAX_BURST];
-    int error = 0;
+    int error;
 
     ovs_rwlock_rdlock(&dev->lock);
-    if (dev->port) {
-        unsigned int n = frames_from_batch(dev, batch, frames, &error);
-
-        if (n && ovsdr_port_transmit(dev->port, frames, n) < n) {
-            error = EAGAIN;
-        }
-    } else {
-        error = ENODEV;
-    }
+    error = dev->port ? send_batch(dev, batch) : ENODEV;
     ovs_rwlock_unlock(&dev->lock);
     dp_packet_delete_batch(batch, true);
     return error;

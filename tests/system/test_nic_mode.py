@@ -370,13 +370,17 @@ def test_software_goes_on_when_a_call_fails(functions: FunctionLab, call: str) -
         wait_kind(lab, first, WHOLE)
 
 
+def give_two_queues(lab: Lab, guest: Guest) -> None:
+    lab.switch.vsctl("set", "Open_vSwitch", ".", "other_config:pmd-cpu-mask=3", "other_config:pmd-maxsleep=500")
+    lab.switch.vsctl("set", "interface", guest.port, "options:n_rxq=2")
+    wait_until(lambda: len(re.findall(rf"port: {guest.port} +queue-id:",
+                                      lab.switch.appctl("dpif-netdev/pmd-rxq-show"))) == 2, PATIENCE, "two queues")
+
+
 def test_several_receive_queues(functions: FunctionLab) -> None:
     """Flows are spread behind the megaflows; threads whose megaflow the NIC knows take the marks."""
     lab, (first, second) = functions, functions.guests
-    lab.switch.vsctl("set", "Open_vSwitch", ".", "other_config:pmd-cpu-mask=3", "other_config:pmd-maxsleep=500")
-    lab.switch.vsctl("set", "interface", first.port, "options:n_rxq=2")
-    wait_until(lambda: len(re.findall(rf"port: {first.port} +queue-id:",
-                                      lab.switch.appctl("dpif-netdev/pmd-rxq-show"))) == 2, PATIENCE, "two queues")
+    give_two_queues(lab, first)
     lab.switch.add_flows(BRIDGE, BOTH_WAYS)
     assert_reaches(first, second)
     frames = [udp_frame(first.mac, second.mac, first.address, second.address, bytes(58), target_port=port)
@@ -392,3 +396,49 @@ def test_several_receive_queues(functions: FunctionLab) -> None:
                             re.MULTILINE)
     figure(f"packets by thread: {', '.join(per_thread)}; marks taken: {phwol_hits(lab) - hits}")
     assert_alive(lab)
+
+
+def test_equal_megaflows_of_two_threads(functions: FunctionLab) -> None:
+    """Both are in NIC_RX, where one of them gets the packets. A thread that gets a packet with the other one's mark looks
+    at its headers: each packet is forwarded once and counted once, whichever of the two goes first."""
+    lab, (first, second) = functions, functions.guests
+    give_two_queues(lab, first)
+    flow, rounds = "in_port=1,udp", 20
+    lab.switch.add_flows(BRIDGE, [f"{flow},actions=output:2"])
+    frames = [udp_frame(first.mac, second.mac, first.address, second.address, bytes(58), target_port=port)
+              for port in range(8000, 8032)]
+    size, sent = len(frames[0]), 0
+
+    def send(length: int = len(frames)) -> None:
+        nonlocal sent
+        for begin in range(0, len(frames), length):
+            send_frames(first.namespace, first.device, frames[begin:begin + length])
+        sent += len(frames)
+
+    def both_are(kind: tuple[str, str]) -> bool:
+        send(1)   # new PMD threads have their first upcalls one after the other
+        flows = [(each.offloaded, each.layer) for each in stats.megaflows(lab.switch)
+                 if f"in_port({first.port})" in each.match and "proto=17" in each.match]
+        return flows == [kind, kind]
+
+    wait_until(lambda: both_are(PARTIAL), PATIENCE, "two threads have the same megaflow, and the NIC both")
+    hits, marked = phwol_hits(lab), done(lab, first).marked
+    with second.capture() as seen:
+        for _ in range(rounds):
+            send()
+        wait_until(lambda: len(seen.frames) >= rounds * len(frames), PATIENCE, "all have arrived")
+        seen.settle()
+    assert seen.count() == {frame: rounds for frame in frames}
+    wait_counts(lab, flow, sent, sent * size)
+    hits, marked = phwol_hits(lab) - hits, done(lab, first).marked - marked
+    figure(f"{marked} of {rounds * len(frames)} packets marked for one of two threads, {hits} marks taken")
+    assert marked == rounds * len(frames) and 0 < hits < marked
+    lab.switch.ofctl("mod-flows", BRIDGE, f"{flow},actions=drop")
+    wait_until(lambda: both_are(WHOLE), PATIENCE, "both drop in the NIC")
+    before = done(lab, first).dropped
+    for _ in range(rounds):
+        send()
+    wait_until(lambda: done(lab, first).dropped == before + rounds * len(frames), PATIENCE, "the NIC drops each, once")
+    lab.switch.appctl("revalidator/purge")
+    send()
+    wait_until(lambda: stats.openflow_counts(lab.switch, BRIDGE, flow)[0] == sent, PATIENCE, "each is counted once")
