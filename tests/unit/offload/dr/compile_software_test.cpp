@@ -123,13 +123,13 @@ TEST(CompileSoftware, ACopyBehindATunnelsPushIsAPacketOfTheUnderlay) {
     const auto header = test::vxlan();
     const auto works = [](const ovsdr_megaflow& megaflow) {
         const auto plan = compile(megaflow, ports_with_copies(), {});
-        std::vector<SoftwareWork> works;
+        std::vector<SoftwareWork> found;
         const std::function<void(const Path&)> collect = [&](const Path& path) {
-            if (path.software) works.push_back(path.software->work);
+            if (path.software) found.push_back(path.software->work);
             for (const Path& branch : path.branches) collect(branch);
         };
         if (plan) collect(plan->path);
-        return works;
+        return found;
     };
     const auto pushed = works(flow().tunnel(header, 55).output(9).output(tap).software(bytes));
     ASSERT_EQ(pushed.size(), 2U);
