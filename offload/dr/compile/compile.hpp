@@ -15,7 +15,7 @@
 // - IPv4 and IPv6: the device's parser must agree (ip_version), so frames with a broken IP header take the slow path.
 // - Tunnels: tunnel_match.hpp. The ICMP fields of what is inside of one are refused: libmlx5 builds its look-up of ICMP
 //   for the outer packet only, whatever else a matcher asks for.
-// - L4 fields, and rewriting addresses or ports: never of a fragment (frag = 0).
+// - L4 fields, and rewriting addresses or ports: never of a fragment (frag = 0). A protocol over IPv6: the same.
 // - IPv6 extension headers: the device's ip_protocol is the one it parsed to. Numbers of extension headers themselves
 //   are refused, for there OVS's nw_proto and the device's may mean different headers.
 //

@@ -117,6 +117,8 @@ private:
             }
             return refuse(RejectReason::output_not_offloaded, "output to the in_port", ": " + port->name);
         }
+        // libmlx5's array would pass two equal destinations on, and no document says what firmware makes of them: the
+        // kernel makes one of them before it asks (find_flow_rule() in mlx5's fs_core.c).
         auto& vports = leg().vports;
         if (std::ranges::count(vports, port->vport) != 0) {
             return refuse(RejectReason::unsupported_action, "two outputs to one port", ": " + port->name);

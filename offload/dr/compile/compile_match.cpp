@@ -282,11 +282,17 @@ private:
         match(field::ip_protocol, key_.ip_proto, 0xFF);
     }
 
-    /// The device has one bit, "is a fragment"; OVS tells first fragments (1) from later ones (3).
+    /// The device has one bit, "is a fragment"; OVS tells first fragments (1) from later ones (3). Over IPv6 a later
+    /// one has protocol 44 to OVS (parse_ipv6_ext_hdrs()); to the device, as DPDK's mlx5 driver has it, the fragment
+    /// header's next header (the PRM does not say). So a rule for a protocol over IPv6 is one for whole packets.
     void fragment() {
         if (plan_.l3 != L3::ipv4 && plan_.l3 != L3::ipv6) return;
         const std::uint8_t bits = mask_.ip_frag & (frag_any | frag_later);
-        if (bits == 0) return;
+        const bool protocol_over_ipv6 = plan_.l3 == L3::ipv6 && plan_.protocol.has_value();
+        if (bits == 0) {
+            if (protocol_over_ipv6) match(field::frag, 0, 1);
+            return;
+        }
         mask_.ip_frag = static_cast<std::uint8_t>(mask_.ip_frag & ~bits);
         const std::uint8_t value = key_.ip_frag & bits;
         if (value == 0 && (bits & frag_any) != 0) {
@@ -294,6 +300,10 @@ private:
         } else if (value == frag_any && bits == frag_any) {
             match(field::frag, 1, 1);
             plan_.fragment = true;
+            if (protocol_over_ipv6) {
+                refuse(RejectReason::unsupported_match, "nw_frag",
+                       " with nw_proto over IPv6 (OVS and the device differ in a later fragment's protocol)");
+            }
         } else {
             refuse(RejectReason::unsupported_match, "nw_frag",
                    fmt::format("={:#x}/{:#x} (first and later fragments are one to the device)", value, bits));

@@ -56,6 +56,13 @@ std::optional<Payload> ip_header(Bytes bytes) {
     return right ? std::optional(Payload{header[9], ethernet + ipv4, false}) : std::nullopt;
 }
 
+/// OVS gives these lengths any value (its text parser leaves an IPv6 header's as it was), for it writes them into each
+/// packet, as the device does. They are 0 here, so that equal headers are equal: one reformat, and one copy.
+void clear_lengths(std::vector<std::uint8_t>& bytes, const Payload& payload) {
+    if (payload.ipv6) put_be16(bytes, ethernet + 4, 0);
+    if (payload.protocol == proto_udp) put_be16(bytes, payload.offset + 4, 0);
+}
+
 /// OVS spreads packets over the ports that it may use. So are megaflows, over fewer.
 std::uint16_t source_port(const ovsdr_tunnel_push& push, std::uint64_t flow_hash) {
     if (push.udp_source_end <= push.udp_source_first) return push.udp_source_first;
@@ -118,9 +125,11 @@ std::optional<TunnelHeader> TunnelHeader::of(const ovsdr_tunnel_push& push, std:
             }
             if (!check_udp(bytes.subspan(payload->offset), payload->ipv6, obstacles)) return std::nullopt;
             put_be16(header.bytes_, payload->offset, source_port(push, flow_hash));
+            clear_lengths(header.bytes_, *payload);
             return header;
         case proto_gre:
             if (!check_gre(bytes.subspan(payload->offset), obstacles)) return std::nullopt;
+            clear_lengths(header.bytes_, *payload);
             return header;
         default:
             refuse(obstacles, "tnl_push of another protocol", fmt::format(": {}", payload->protocol));

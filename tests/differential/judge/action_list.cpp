@@ -14,7 +14,8 @@ constexpr unsigned nothing_percent = 8, plain_percent = 70, back_percent = 2;
 constexpr unsigned sets_percent = 95, set_percent = 80, two_sets_percent = 80;
 constexpr unsigned pushes_from_wire_percent = 14, pops_from_vports_percent = 60, rarely_percent = 5,
                    two_pops_percent = 92, two_pushes_percent = 55, late_push_percent = 3;
-constexpr unsigned tunnel_percent = 60, tunnel_from_wire_percent = 4, another_tunnel_percent = 50, pop_percent = 92,
+constexpr unsigned tunnel_percent = 68, tunnel_from_wire_percent = 4, another_tunnel_percent = 50,
+                   same_tunnel_percent = 26, equal_output_percent = 10, pop_percent = 92,
                    pop_behind_tunnel_percent = 8;
 constexpr unsigned copy_percent = 18, length_percent = 40;
 constexpr unsigned recirc_percent = 45, last_recirc_percent = 70, recirc_over_ipv6_percent = 2,
@@ -44,9 +45,7 @@ public:
         const unsigned recircs = megaflow_.tunnel && megaflow_.tunnel->ipv6 ? recirc_over_ipv6_percent : recirc_percent;
         const auto table = happens(chance_, recircs) ? next_table_() : std::nullopt;
         const bool tunnel = happens(chance_, from_wire_ ? tunnel_from_wire_percent : tunnel_percent);
-        const bool another = tunnel && happens(chance_, another_tunnel_percent);
-        if (another) push_tunnel(true);
-        if (tunnel) push_tunnel(table.has_value());
+        if (tunnel) push_tunnels(table.has_value());
         if (table) recirculate(*table);
         if (!tunnel && happens(chance_, late_push_percent)) list_.push_back(draw_push(chance_));
         return std::move(list_);
@@ -121,7 +120,8 @@ private:
         const unsigned sets = several ? 2 + below(chance_, 3) : 1;
         for (unsigned i = 0; i < sets; ++i) {
             const SetAction set = draw_set(chance_, megaflow_.eth_type, megaflow_.protocol(), rarity_);
-            list_.push_back({.kind = Action::Kind::set, .set = set});
+            const bool refused = megaflow_.is_of_fragments() && touches_transport_checksum(set);
+            if (!refused || happens(chance_, rarely_percent)) list_.push_back({.kind = Action::Kind::set, .set = set});
         }
     }
 
@@ -140,15 +140,38 @@ private:
                      {.kind = Action::Kind::copy_begin, .length = size});
     }
 
-    /// As OVS lists them: the last thing, or in a copy where something follows.
-    void push_tunnel(bool something_follows) {
+    /// One or two; sometimes both with the same headers, mostly to two ports: that is one packet, copied.
+    void push_tunnels(bool something_follows) {
+        const TunnelPush push = draw_tunnel_push(chance_);
+        std::set<std::uint32_t> used;
+        if (happens(chance_, same_tunnel_percent)) {
+            const std::size_t begin = list_.size();
+            push_tunnel(push, true, {});
+            for (std::size_t i = begin; i < list_.size() && !happens(chance_, equal_output_percent); ++i) {
+                if (list_[i].kind == Action::Kind::output) used.insert(list_[i].port);
+            }
+        } else if (happens(chance_, another_tunnel_percent)) {
+            push_tunnel(draw_tunnel_push(chance_), true, {});
+        }
+        push_tunnel(push, something_follows, used);
+    }
+
+    /// As OVS lists them: the last thing, or in a copy where something follows. Not to the `used` ports, if there are
+    /// others.
+    void push_tunnel(const TunnelPush& push, bool something_follows, std::set<std::uint32_t> used) {
         const std::size_t begin = list_.size();
-        list_.push_back({.kind = Action::Kind::tunnel_push, .tunnel = draw_tunnel_push(chance_)});
+        list_.push_back({.kind = Action::Kind::tunnel_push, .tunnel = push});
         if (happens(chance_, 25)) list_.push_back(draw_push(chance_));
         if (happens(chance_, pop_behind_tunnel_percent)) list_.push_back({.kind = Action::Kind::pop});
         const unsigned outputs = happens(chance_, 80) ? 1 : 2;
-        for (unsigned i = 0; i < outputs; ++i) list_.push_back(draw_output(chance_, megaflow_));
-        if (outputs == 2 && list_.back().port == list_[list_.size() - 2].port) list_.pop_back();
+        for (unsigned i = 0; i < outputs; ++i) {
+            Action output = draw_output(chance_, megaflow_);
+            for (unsigned tries = 0; tries < port_length && used.contains(output.port); ++tries) {
+                output = draw_output(chance_, megaflow_);
+            }
+            if (i == 0 || !used.contains(output.port)) list_.push_back(output);
+            used.insert(output.port);
+        }
         if (something_follows || happens(chance_, 40)) wrap(begin, list_.size());
     }
 
@@ -185,7 +208,7 @@ private:
 
 std::optional<TunnelKind> tunnel_of(const Megaflow& megaflow) {
     if (!megaflow.is_ip() || megaflow.in_port != uplink || megaflow.recirc_id != 0) return {};
-    if (megaflow.first_fragments || megaflow.later_fragments) return {};
+    if (megaflow.is_of_fragments()) return {};
     if (megaflow.protocol() == protocol_gre) return TunnelKind::gre;
     const Pattern& port = megaflow[Feature::tp_dst];
     if (megaflow.protocol() != protocol_udp || port.mask != ones(16)) return {};

@@ -25,7 +25,7 @@ constexpr std::size_t plentiful = 150;   ///< megaflows of a kind: of more, few 
 constexpr unsigned plentiful_percent = 40;
 constexpr std::uint32_t first_recirc_id = 0x10;
 constexpr std::uint16_t first_eth_type = 0x600;
-constexpr std::uint8_t frag_any = 1, frag_later = 2;
+constexpr std::uint8_t frag_any = 1;
 
 Tag tag_of(std::uint16_t be_tpid) {
     const std::uint16_t tpid = be16toh(be_tpid);
@@ -98,6 +98,7 @@ std::vector<Feature> features_of(const Megaflow& megaflow, bool connectx_5) {
     if (!megaflow.is_ip()) return features;
     features.insert(features.end(), {Feature::ip_src, Feature::ip_dst, Feature::tos, Feature::ttl});
     if (megaflow.eth_type == type_ipv6) features.push_back(Feature::label);
+    if (megaflow.is_of_fragments()) return features;
     const std::uint8_t protocol = megaflow.protocol();
     const bool ports = protocol == protocol_tcp || protocol == protocol_udp;
     // Inside of a tunnel no device is known to find it.
@@ -111,7 +112,7 @@ std::vector<Feature> features_of(const Megaflow& megaflow, bool connectx_5) {
 /// Nothing: no megaflow is made of such a packet. `recipe`: of the packet, of which OVS has seen headers or has not.
 std::optional<Megaflow> megaflow_of(const ovsdr_flow_fields& seen, const Recipe& recipe) {
     const std::uint16_t eth_type = be16toh(seen.be_eth_type);
-    if (eth_type < first_eth_type || (seen.ip_frag & frag_later) != 0) return std::nullopt;
+    if (eth_type < first_eth_type) return std::nullopt;
     Megaflow megaflow{.recirc_id = seen.recirc_id, .in_port = seen.in_port, .eth_type = eth_type};
     if (is_tunnel_port(seen.in_port)) {
         megaflow.tunnel = recipe.tunnel;
@@ -122,12 +123,12 @@ std::optional<Megaflow> megaflow_of(const ovsdr_flow_fields& seen, const Recipe&
     megaflow.tag = tag_of(seen.be_vlan_tpid[0]);
     const bool sees_second = is_there(megaflow.tag) && vlan_limit_of(seen.in_port) > 1;
     megaflow.second = sees_second ? tag_of(seen.be_vlan_tpid[1]) : Tag::any;
-    megaflow.first_fragments = (seen.ip_frag & frag_any) != 0;
+    if ((seen.ip_frag & frag_any) != 0) megaflow.fragments = Fragments::any;
     // A broken header: a megaflow of any protocol would take packets of others, too.
     if (megaflow.is_ip() && seen.ip_proto == 0) return std::nullopt;
-    if (megaflow.is_ip()) {
-        megaflow[Feature::protocol] = {number(seen.ip_proto), ones(8)};
-    }
+    // Of fragments over IPv6 later ones have another protocol than first ones.
+    const bool has_protocol = !megaflow.is_of_fragments() || eth_type == type_ipv4;
+    if (megaflow.is_ip() && has_protocol) megaflow[Feature::protocol] = {number(seen.ip_proto), ones(8)};
     return megaflow;
 }
 
@@ -265,7 +266,7 @@ bool Chains::make_megaflow(const Missed& missed, const Recipe& recipe) {
     std::optional<Megaflow> made = megaflow_of(missed.seen, recipe);
     if (!made) return false;
     const Class one{made->recirc_id, made->in_port, made->tunnel, made->eth_type, made->tag, made->second,
-                    made->protocol(), made->first_fragments};
+                    made->protocol(), made->fragments};
     const bool is_plentiful = !made->tunnel && rarity_.drawn_like(*made) > plentiful;
     if (is_plentiful && !happens(chance_, plentiful_percent)) return false;
     const auto [of_class, is_new] = classes_.try_emplace(one);
@@ -312,7 +313,8 @@ PatternBytes Chains::mask_for(const Megaflow& megaflow, Feature feature) {
 }
 
 void Chains::give_masks(const Megaflow& megaflow, ClassOfPackets& of_class) {
-    if (happens(chance_, shape_percent)) of_class.shape = shape_like(chance_, shapes_, megaflow);
+    const bool has_shapes = !megaflow.is_of_fragments();
+    if (has_shapes && happens(chance_, shape_percent)) of_class.shape = shape_like(chance_, shapes_, megaflow);
     if (of_class.shape == nullptr) {
         of_class.masks = masks_for(megaflow);
         return;

@@ -49,7 +49,7 @@ private:
         MasksOfFrame masks{};   ///< what megaflows on the way look at
     };
     using Class = std::tuple<std::uint32_t, std::uint32_t, std::optional<TunnelHeaders>, std::uint16_t, Tag, Tag,
-                             std::uint8_t, bool>;
+                             std::uint8_t, Fragments>;
     struct ClassOfPackets {
         Masks masks{};
         const Shape* shape = nullptr;   ///< whose masks and actions it has

@@ -74,7 +74,8 @@ std::string ip_text(const Megaflow& megaflow) {
     if (megaflow[Feature::tos].mask != Bytes{}) part.add((v4 ? "tos=" : "tclass=") + hex(megaflow[Feature::tos], 8));
     if (megaflow[Feature::ttl].mask != Bytes{}) part.add((v4 ? "ttl=" : "hlimit=") + hex(megaflow[Feature::ttl], 8));
     if (megaflow[Feature::label].mask != Bytes{}) part.add("label=" + hex(megaflow[Feature::label], label_bits));
-    part.add(megaflow.later_fragments ? "frag=later" : megaflow.first_fragments ? "frag=first" : "frag=no");
+    const bool first = megaflow.fragments == Fragments::first || megaflow.fragments == Fragments::any;
+    part.add(megaflow.fragments == Fragments::later ? "frag=later" : first ? "frag=first" : "frag=no");
     return part.text() + transport_text(megaflow);
 }
 
@@ -179,6 +180,15 @@ const char* name_of(Metadata metadata) { return metadata_rows[static_cast<std::s
 
 std::uint16_t vport_of(std::uint32_t odp) { return port_of(odp).vport; }
 std::uint8_t vlan_limit_of(std::uint32_t odp) { return port_of(odp).vlan_limit; }
+
+std::uint8_t fragment_mask_of(Fragments fragments) {
+    switch (fragments) {
+        case Fragments::none_by_one_bit:
+        case Fragments::any: return 1;
+        case Fragments::not_later: return 2;
+        default: return 3;
+    }
+}
 
 unsigned bits_of(Feature feature, std::uint16_t eth_type) {
     switch (feature) {

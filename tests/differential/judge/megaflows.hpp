@@ -63,6 +63,16 @@ inline constexpr std::size_t feature_length = static_cast<std::size_t>(Feature::
     return feature >= Feature::tp_src && feature <= Feature::tcp_flags;
 }
 
+/// Which packets of IP a megaflow takes. OVS has two bits: 1 is set of all fragments, 2 of later ones.
+enum class Fragments : std::uint8_t {
+    none,              ///< frag=no
+    none_by_one_bit,   ///< 0/1: the same packets
+    not_later,         ///< 0/2
+    first,
+    later,
+    any,               ///< 1/1
+};
+
 enum class Tag : std::uint8_t { none, customer, service, any };   ///< any: the megaflow does not look at it
 [[nodiscard]] constexpr bool is_there(Tag tag) { return tag == Tag::customer || tag == Tag::service; }
 
@@ -104,10 +114,7 @@ struct Megaflow {
     std::uint32_t in_port = 0;
     std::uint16_t eth_type = 0;
     Tag tag = Tag::none, second = Tag::any;   ///< second: behind a first one; none or any where vlan-limit is 1
-    bool first_fragments = false;    ///< frag=first instead of frag=no
-    bool later_fragments = false;    ///< frag=later
-    /// Bits of OVS's fragment field that are looked at: 1 is set of all fragments, 2 of later ones.
-    std::uint8_t fragment_mask = 3;
+    Fragments fragments = Fragments::none;
     std::array<Pattern, feature_length> patterns{};
     std::uint8_t zeros = 0;          ///< of Metadata, a bit each
     std::string refused_match{};     ///< of the payload, as text: no NIC has it
@@ -125,8 +132,8 @@ struct Megaflow {
     /// Equal: the same match to a device.
     [[nodiscard]] std::uint32_t match_number() const { return twin_of.value_or(ufid); }
     [[nodiscard]] TableId table() const { return {recirc_id, tunnel ? in_port : 0}; }
-    /// Any fragment, first or later: first_fragments with a mask of 1.
-    [[nodiscard]] bool takes_all_fragments() const { return first_fragments && fragment_mask == 1; }
+    /// Of no whole packets.
+    [[nodiscard]] bool is_of_fragments() const { return fragments >= Fragments::first; }
     [[nodiscard]] bool is_ip() const { return eth_type == type_ipv4 || eth_type == type_ipv6; }
 };
 
@@ -144,6 +151,9 @@ struct Megaflow {
 
 /// Of either version of IP.
 [[nodiscard]] bool is_any_icmp(const Megaflow& megaflow);
+
+/// Of OVS's fragment field: what is looked at.
+[[nodiscard]] std::uint8_t fragment_mask_of(Fragments fragments);
 
 /// Bits that a feature has in packets of this ethertype.
 [[nodiscard]] unsigned bits_of(Feature feature, std::uint16_t eth_type);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 
 namespace ovsdr::differential {
 
@@ -73,11 +74,16 @@ void add_tunnel(const TunnelHeaders& headers, std::set<std::string>& names) {
 }
 
 std::string name_of_fragments(const Megaflow& megaflow) {
-    if (megaflow.fragment_mask == 2) return "refused: match frag=0/2";
-    if (megaflow.takes_all_fragments()) return "match frag=1/1";
-    if (megaflow.later_fragments) return "refused: match frag=later";
-    if (megaflow.first_fragments) return "refused: match frag=first";
-    return megaflow.fragment_mask == 1 ? "match frag=0/1" : "match frag=no";
+    const bool protocol_over_ipv6 = megaflow.eth_type == type_ipv6 && megaflow.protocol() != 0;
+    switch (megaflow.fragments) {
+        case Fragments::none: return "match frag=no";
+        case Fragments::none_by_one_bit: return "match frag=0/1";
+        case Fragments::not_later: return "refused: match frag=0/2";
+        case Fragments::first: return "refused: match frag=first";
+        case Fragments::later: return "refused: match frag=later";
+        case Fragments::any: break;
+    }
+    return protocol_over_ipv6 ? "refused: match frag=1/1 with a protocol over IPv6" : "match frag=1/1";
 }
 
 void add_matches(const Megaflow& megaflow, std::set<std::string>& names) {
@@ -129,6 +135,20 @@ void add_push(const TunnelPush& push, std::set<std::string>& names) {
     if (push.kind == TunnelKind::gre && !push.key) names.insert("tnl_push(gre without a key)");
 }
 
+/// One header around two copies of a packet.
+bool pushes_one_header_twice(const Megaflow& megaflow) {
+    std::set<TunnelPush> pushes;
+    return std::ranges::any_of(megaflow.actions, [&](const Action& action) {
+        return action.kind == Action::Kind::tunnel_push && !pushes.insert(action.tunnel).second;
+    });
+}
+
+void add_pop(std::uint32_t tunnel_port, std::set<std::string>& names) {
+    const auto* kind = std::ranges::find(tunnel_kinds, tunnel_port, tunnel_port_of);
+    names.insert("tnl_pop");
+    if (kind != std::end(tunnel_kinds)) names.insert(fmt::format("tnl_pop({})", name_of(*kind)));
+}
+
 void add_actions(const Megaflow& megaflow, std::set<std::string>& names) {
     std::size_t outputs = 0, pushes = 0, pops = 0;
     bool changed_behind = false, changed = false;
@@ -144,7 +164,7 @@ void add_actions(const Megaflow& megaflow, std::set<std::string>& names) {
             case Action::Kind::pop: ++pops, names.insert("pop_vlan"); break;
             case Action::Kind::set: add_set(action.set, names); break;
             case Action::Kind::tunnel_push: add_push(action.tunnel, names); break;
-            case Action::Kind::tunnel_pop: names.insert("tnl_pop"); break;
+            case Action::Kind::tunnel_pop: add_pop(action.port, names); break;
             case Action::Kind::recirc: names.insert(changed ? "change, recirc" : "recirc"); break;
             case Action::Kind::copy_begin: names.insert(copy_name(action)); break;
             case Action::Kind::copy_end: break;
@@ -156,6 +176,7 @@ void add_actions(const Megaflow& megaflow, std::set<std::string>& names) {
         if (changes && outputs > 0) changed_behind = true;
     }
     names.insert(outputs > 1 ? "outputs" : outputs == 1 ? "output" : megaflow.actions.empty() ? "drop" : "no output");
+    if (pushes_one_header_twice(megaflow)) names.insert("tnl_push of one header twice");
     if (pushes > 1) names.insert("push_vlan twice");
     if (pops > 1) names.insert("pop_vlan twice");
 }

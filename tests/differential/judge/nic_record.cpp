@@ -15,10 +15,8 @@ void NicRecord::apply(const Phase& phase) {
 
 std::uint32_t NicRecord::checked_number(const std::vector<std::uint8_t>& frame) const {
     const std::uint32_t number = number_of(frame);
-    if (number >= scenario_.packets.size()) {
-        throw std::runtime_error(fmt::format("a frame of nobody's came out: {:02x}", fmt::join(frame, "")));
-    }
-    return number;
+    if (number < scenario_.packets.size()) return number;
+    throw std::runtime_error(fmt::format("a frame of nobody's came out: {:02x}", fmt::join(frame, "")));
 }
 
 void NicRecord::out(std::uint32_t port, std::vector<std::uint8_t> frame) {

@@ -21,12 +21,14 @@ bool looks_at_icmp(const Megaflow& megaflow) {
     return icmp && (looks_at(Feature::tp_src) || looks_at(Feature::tp_dst));
 }
 
-/// A device knows whether a packet is a fragment, and of one no header behind IP.
+/// A device knows whether a packet is a fragment, and of one no header behind IP; of a later one over IPv6 it has
+/// another protocol than OVS.
 bool are_fragments_told(const Megaflow& megaflow) {
     if (!megaflow.is_ip()) return true;
-    if (megaflow.fragment_mask == 2 || megaflow.later_fragments) return false;
-    if (!megaflow.first_fragments) return true;
-    return megaflow.takes_all_fragments() && std::ranges::none_of(megaflow.actions, [](const Action& action) {
+    if (megaflow.fragments == Fragments::none || megaflow.fragments == Fragments::none_by_one_bit) return true;
+    if (megaflow.fragments != Fragments::any) return false;
+    if (megaflow.eth_type == type_ipv6 && megaflow.protocol() != 0) return false;
+    return std::ranges::none_of(megaflow.actions, [](const Action& action) {
         return action.kind == Action::Kind::set && touches_transport_checksum(action.set);
     });
 }

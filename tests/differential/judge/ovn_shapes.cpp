@@ -258,6 +258,7 @@ bool overlap(const Megaflow& a, const Megaflow& b) {
 /// Of packets of the root, as far as their protocol and ports go.
 bool fits(const Shape& shape, const Megaflow& root) {
     const Megaflow& megaflow = shape.megaflow;
+    if (root.is_of_fragments()) return false;
     if (megaflow.tunnel || megaflow.eth_type != root.eth_type || megaflow.tag != root.tag) return false;
     if (root.protocol() != 0 && megaflow.protocol() != root.protocol()) return false;
     const auto pop = std::ranges::find(megaflow.actions, Action::Kind::tunnel_pop, &Action::kind);

@@ -43,7 +43,7 @@ void OvsJudge::add(const Megaflow& megaflow) {
     const bool has_no_key = megaflow.tunnel && !megaflow.tunnel->key;
     const ovs_judge_megaflow text{match.c_str(), actions.c_str(), looks_at_tags(megaflow),
                                  megaflow.looks_for_zero_of(Metadata::tunnel), has_no_key,
-                                 megaflow.fragment_mask};
+                                 fragment_mask_of(megaflow.fragments)};
     ovs_judge_limit_vlans(vlan_limit_of(megaflow.in_port));
     ovsdr_megaflow& translated = translated_.emplace_back();
     if (!ovs_judge_add(ovs_, &text, &translated, &error)) throw std::runtime_error(error);

@@ -14,7 +14,7 @@ namespace ovsdr::differential {
 namespace {
 
 constexpr std::uint16_t dont_fragment = 0x4000, more_fragments = 0x2000;
-constexpr std::size_t largest_payload = 200;
+constexpr std::size_t largest_payload = 200, number_size = 4;
 constexpr std::uint8_t destination_options = 60;
 constexpr std::uint32_t most_options = 10;   ///< words of an IPv4 header
 
@@ -154,7 +154,8 @@ Bytes frame_of(const Recipe& recipe, std::uint32_t number, Chance& chance) {
         for (std::size_t i = 0; i < 28 + recipe.payload; ++i) bytes.push_back(static_cast<std::uint8_t>(chance()));
     }
     if (!carried.empty() && (recipe.eth_type == type_ipv4 || recipe.eth_type == type_ipv6)) return bytes;
-    if (recipe.shortened_to != 0 && recipe.shortened_to < bytes.size()) {
+    // With its number it is still shorter than it was: no part of the number is a checksum that a rewrite mends.
+    if (recipe.shortened_to != 0 && recipe.shortened_to + number_size < bytes.size()) {
         bytes.resize(recipe.shortened_to);
     } else {
         bytes.resize(std::max<std::size_t>(bytes.size(), 56));
@@ -216,7 +217,7 @@ std::uint16_t payload_type(const Megaflow& megaflow, Chance& chance) {
 
 TunnelHeaders random_headers(TunnelKind kind, bool ipv6, Chance& chance) {
     TunnelHeaders headers{.kind = kind, .ipv6 = ipv6, .checksum = has_checksum(kind, ipv6)};
-    if (kind == TunnelKind::gre) headers.key = happens(chance, 80);
+    if (kind == TunnelKind::gre) headers.key = happens(chance, 70);
     if (kind != TunnelKind::geneve) return headers;
     headers.oam = happens(chance, 8);
     const std::uint32_t drawn = below(chance, 100);
@@ -284,12 +285,10 @@ Recipe aimed_at(const Megaflow& megaflow, Chance& chance) {
     if (!happens(chance, 4)) recipe[Feature::tcp_flags][15] &= static_cast<std::uint8_t>(~tcp_ends);
     recipe.tags = tags_for(megaflow, chance);
     if (happens(chance, 50)) recipe.fragment = dont_fragment;
-    if (megaflow.first_fragments) {
-        recipe.fragment = more_fragments;
-        recipe.fragment_header = true;
-    }
-    if (megaflow.later_fragments) {
-        recipe.fragment = static_cast<std::uint16_t>(1 + below(chance, 100));
+    if (megaflow.is_of_fragments()) {
+        const bool any = megaflow.fragments == Fragments::any;
+        const bool first = any ? happens(chance, 50) : megaflow.fragments == Fragments::first;
+        recipe.fragment = first ? more_fragments : static_cast<std::uint16_t>(1 + below(chance, 100));
         recipe.fragment_header = true;
     }
     if (happens(chance, 8)) recipe.options = 1 + below(chance, most_options);

@@ -1,9 +1,14 @@
 #include "tests/differential/judge/trees.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <optional>
 #include <set>
+#include <tuple>
+#include <utility>
 
 #include "tests/differential/judge/action_list.hpp"
 
@@ -14,13 +19,14 @@ namespace {
 constexpr std::uint16_t other_types[] = {0x88b5, 0x8847, 0x9000};
 constexpr Tag tags[] = {Tag::none, Tag::customer, Tag::service};
 constexpr Feature transport_features[] = {Feature::tp_src, Feature::tp_dst, Feature::tcp_flags};
-constexpr unsigned frag_percent = 2, part_of_frag_percent = 4, refused_percent = 12, any_tag_percent = 15,
+constexpr unsigned frag_percent = 2, part_of_frag_percent = 16, refused_percent = 12, any_tag_percent = 15,
                    any_second_percent = 40, three_tags_percent = 30, transport_percent = 85, no_second_percent = 30,
-                   zeros_percent = 40, one_child_percent = 35;
+                   zeros_percent = 40, one_child_percent = 35, fragments_percent = 75, rarely_percent = 10;
 constexpr const char* arp_matches[] = {",arp(op=1)", ",arp(sip=10.0.0.0/255.0.0.0)", ",arp(tip=10.0.0.1)",
                                        ",arp(sha=02:00:00:00:00:00/01:00:00:00:00:00)"};
 constexpr std::uint32_t most_children = 9;
 constexpr unsigned parts_of_icmp = 4;       ///< a power of 2
+constexpr std::size_t part_of_tunnel = 11;   ///< percent, of each kind
 constexpr std::size_t larger_part = 2;   ///< of the megaflows a tree gets so many times its part
 constexpr std::uint16_t some_udp_port = 53;
 
@@ -32,11 +38,17 @@ struct Step {
     Bytes mask;
 };
 
+/// Port, ethertype, first tag.
+using Place = std::tuple<std::uint32_t, std::uint16_t, Tag>;
+Place place_of(const Megaflow& megaflow) { return {megaflow.in_port, megaflow.eth_type, megaflow.tag}; }
+
 class Grower {
 public:
+    /// `fragmented`: where fragments have a tree of their own.
     Grower(Chance& chance, Rarity& rarity, std::size_t wanted, const DrawActions& actions,
-           std::vector<Megaflow>& leaves)
-        : chance_(chance), rarity_(rarity), wanted_(wanted), actions_(actions), leaves_(leaves) {}
+           std::set<Place> fragmented, std::vector<Megaflow>& leaves)
+        : chance_(chance), rarity_(rarity), wanted_(wanted), actions_(actions), fragmented_(std::move(fragmented)),
+          leaves_(leaves) {}
 
     /// Grows about `share` megaflows below `root`, fewer where the values run out.
     void tree(Megaflow root, std::size_t share) {
@@ -68,7 +80,9 @@ private:
         std::erase_if(features, [&](Feature feature) { return root[feature].mask != Bytes{}; });
         rarity_.sort(root, features);
         features.resize(std::min<std::size_t>(features.size(), 3 + below(chance_, 5)));
-        if (root.is_ip() && root.protocol() == 0 && happens(chance_, transport_percent)) {
+        const bool refused = root.is_of_fragments() && root.eth_type == type_ipv6;   // with a protocol
+        const unsigned tells_protocols = refused ? rarely_percent : transport_percent;
+        if (root.is_ip() && root.protocol() == 0 && happens(chance_, tells_protocols)) {
             features.insert(features.begin() + below(chance_, 2), Feature::protocol);
         }
         std::vector<Step> steps;
@@ -76,8 +90,9 @@ private:
         return steps;
     }
 
-    /// A protocol's own fields come next; the same ones all over the tree.
+    /// A protocol's own fields come next; the same ones all over the tree. Later fragments have none.
     std::vector<Step> with_transport(const Megaflow& megaflow, std::vector<Step> steps, std::size_t place) {
+        if (megaflow.is_of_fragments()) return steps;
         const std::uint8_t protocol = megaflow.protocol();
         const auto known = transport_.try_emplace(protocol);
         std::vector<Step>& more = known.first->second;
@@ -140,21 +155,24 @@ private:
         return values;
     }
 
+    /// Fragments of all kinds, where no other tree has them.
+    void draw_fragments(Megaflow& node) {
+        using enum Fragments;
+        const bool has_room = !fragmented_.contains(place_of(node));
+        if (has_room && happens(chance_, frag_percent)) node.fragments = happens(chance_, 50) ? first : later;
+        if (!happens(chance_, part_of_frag_percent)) return;
+        const bool looks_behind_ip = std::ranges::any_of(transport_features, [&](Feature feature) {
+            return node[feature].mask != Bytes{};
+        });
+        node.fragments = none_by_one_bit;
+        if (has_room && happens(chance_, 15)) node.fragments = not_later;
+        if (has_room && !looks_behind_ip && happens(chance_, 60)) node.fragments = any;
+    }
+
     /// What no NIC matches: fragments, and fields of some protocols.
     void refuse_sometimes(Megaflow& node) {
-        if (node.is_ip() && happens(chance_, frag_percent)) {
-            node.first_fragments = happens(chance_, 50);
-            node.later_fragments = !node.first_fragments;
-        }
-        if (node.is_ip() && happens(chance_, part_of_frag_percent)) {
-            const bool looks_behind_ip = std::ranges::any_of(transport_features, [&](Feature feature) {
-                return node[feature].mask != Bytes{};
-            });
-            node.fragment_mask = happens(chance_, 85) ? 1 : 2;
-            // Not from the wire: such a megaflow of GRE is in the NIC, and yet its packets go up (to be looked at).
-            node.first_fragments = !looks_behind_ip && happens(chance_, 60) && node.in_port != uplink;
-            node.later_fragments = false;
-        }
+        if (node.is_of_fragments()) return;
+        if (node.is_ip()) draw_fragments(node);
         if (!happens(chance_, refused_percent)) return;
         if (node.eth_type == type_arp) node.refused_match = arp_matches[below(chance_, std::size(arp_matches))];
         if (node.protocol() == protocol_sctp) node.refused_match = ",sctp(src=7/0x1)";
@@ -167,6 +185,7 @@ private:
     Rarity& rarity_;
     std::size_t wanted_;
     const DrawActions& actions_;
+    const std::set<Place> fragmented_;
     std::vector<Megaflow>& leaves_;
     std::map<std::uint8_t, std::vector<Step>> transport_;   ///< of the tree, by protocol
 };
@@ -235,6 +254,13 @@ void add_roots_of_protocols(Megaflow root, std::vector<Megaflow>& found) {
     add_roots_of_icmp(root, found);
 }
 
+/// All of them, in a tree that looks at nothing behind IP.
+void add_root_of_fragments(Chance& chance, Megaflow root, std::vector<Megaflow>& found) {
+    if (!happens(chance, fragments_percent)) return;
+    root.fragments = Fragments::any;
+    found.push_back(std::move(root));
+}
+
 std::vector<Megaflow> roots(Chance& chance) {
     std::vector<Megaflow> found;
     for (const PortNumber& port : ports) {
@@ -245,6 +271,12 @@ std::vector<Megaflow> roots(Chance& chance) {
             if (port.odp == uplink && (type == type_ipv4 || type == type_ipv6)) {
                 add_roots_of_underlay(type, Tag::none, found);
                 if (type == type_ipv4) add_roots_of_underlay(type, Tag::customer, found);
+                add_root_of_fragments(chance, {.in_port = uplink, .eth_type = type}, found);
+                if (type == type_ipv4) {
+                    add_root_of_fragments(chance,
+                                          {.in_port = uplink, .eth_type = type, .tag = Tag::customer,
+                                           .second = Tag::none}, found);
+                }
                 for (const Tag second : {Tag::customer, Tag::service}) {
                     found.push_back({.in_port = uplink, .eth_type = type, .tag = Tag::service, .second = second});
                 }
@@ -261,6 +293,7 @@ std::vector<Megaflow> roots(Chance& chance) {
                 if (asks_for_none && is_there(tag)) root.second = Tag::none;
                 if (root.is_ip() && tag != Tag::service) {
                     add_roots_of_protocols(root, found);
+                    add_root_of_fragments(chance, root, found);
                 } else {
                     add_roots(chance, root, found);
                 }
@@ -275,12 +308,22 @@ std::vector<Megaflow> roots(Chance& chance) {
 
 namespace {
 
-/// Of ICMP there is much to match, and little of it comes from elsewhere; all that is in tunnels needs who pops.
+/// Of ICMP there is much to match, and little of it comes from elsewhere. Tunnels have a part of their own.
 std::size_t weight_of(const Megaflow& root, bool connectx_5) {
-    if (tunnel_of(root)) return 7;
+    if (tunnel_of(root)) return 0;
+    if (root.is_of_fragments()) return connectx_5 ? 4 : 8;
     if (is_any_icmp(root)) return connectx_5 ? 2 : 14;
-    if (root.protocol() == protocol_tcp || root.protocol() == protocol_udp) return 4;
+    if (root.protocol() == protocol_tcp || root.protocol() == protocol_udp) return connectx_5 ? 6 : 4;
     return is_tag(root.eth_type) ? 12 : is_there(root.second) ? 5 : 2;
+}
+
+/// Of each kind of tunnel equally many pop, in however many trees: all that is in tunnels needs them.
+std::size_t share_of_tunnel(TunnelKind kind, const std::vector<Megaflow>& left, const Rarity& rarity,
+                            std::size_t length) {
+    const std::size_t wanted = length * part_of_tunnel / 100;
+    const std::size_t there = rarity.drawn(fmt::format("tnl_pop({})", name_of(kind)));
+    const auto trees = 1 + std::ranges::count(left, std::optional(kind), tunnel_of);
+    return wanted <= there ? 1 : 1 + (wanted - there) / static_cast<std::size_t>(trees);
 }
 
 /// Takes the one out whose megaflows are the rarest; first those that lead to tunnels. Of most others more will come
@@ -288,6 +331,7 @@ std::size_t weight_of(const Megaflow& root, bool connectx_5) {
 Megaflow take_rarest(std::vector<Megaflow>& roots, const Rarity& rarity) {
     const auto rarest = std::ranges::min_element(roots, {}, [&](const Megaflow& root) {
         const bool only_here = is_any_icmp(root) || !root.is_ip();
+        if (root.is_of_fragments()) return 1 + rarity.drawn("match frag=1/1");
         return tunnel_of(root) ? 0 : 1 + rarity.drawn_like(root) * (only_here ? 1 : 3);
     });
     std::swap(*rarest, roots.back());
@@ -310,13 +354,21 @@ std::vector<Megaflow> grow_trees(Chance& chance, Rarity& rarity, std::size_t len
     std::vector<Megaflow> megaflows;
     std::vector<Megaflow> left = roots(chance);
     std::ranges::shuffle(left, chance);
-    Grower grower(chance, rarity, length, actions, megaflows);
+    std::set<Place> fragmented;
+    for (const Megaflow& root : left) {
+        if (root.is_of_fragments()) fragmented.insert(place_of(root));
+    }
+    Grower grower(chance, rarity, length, actions, std::move(fragmented), megaflows);
     std::size_t weights = 0;
     for (const Megaflow& root : left) weights += weight_of(root, rarity.of_connectx_5());
+    const std::size_t for_others = length - length * part_of_tunnel * std::size(tunnel_kinds) / 100;
     while (!left.empty() && megaflows.size() < length) {
         // Values run out now and then, and the rarest come first: each gets more than its part.
         const Megaflow root = take_rarest(left, rarity);
-        const std::size_t share = 1 + larger_part * length * weight_of(root, rarity.of_connectx_5()) / weights;
+        const auto tunnel = tunnel_of(root);
+        const std::size_t weight = weight_of(root, rarity.of_connectx_5());
+        const std::size_t share = tunnel ? share_of_tunnel(*tunnel, left, rarity, length)
+                                         : 1 + larger_part * for_others * weight / weights;
         auto grown = grow_instead(root, std::min(share, length - megaflows.size()));
         if (grown.empty()) {
             grower.tree(root, share);

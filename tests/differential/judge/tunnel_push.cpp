@@ -6,7 +6,8 @@ namespace ovsdr::differential {
 
 namespace {
 
-constexpr unsigned checksum_percent = 4, ipv6_percent = 35, option_percent = 60, geneve_percent = 15, peers = 12;
+constexpr unsigned checksum_percent = 4, key_percent = 42, ipv6_percent = 35, option_percent = 60,
+                   geneve_percent = 15, peers = 12;
 
 /// OVS_VPORT_TYPE_*, over IPv4 and over IPv6.
 constexpr unsigned types[][2] = {{4, 4}, {5, 5}, {3, 109}};
@@ -47,7 +48,7 @@ TunnelPush draw_tunnel_push(Chance& chance) {
     TunnelPush push{.kind = geneve ? TunnelKind::geneve : tunnel_kinds[below(chance, std::size(tunnel_kinds))]};
     push.ipv6 = happens(chance, ipv6_percent);
     push.checksum = happens(chance, checksum_percent);
-    push.key = happens(chance, 80);
+    push.key = happens(chance, key_percent);
     push.option = push.kind == TunnelKind::geneve && happens(chance, option_percent);
     push.dont_fragment = happens(chance, 80);
     push.tos = static_cast<std::uint8_t>(happens(chance, 30) ? below(chance, 256) : 0);

@@ -139,21 +139,33 @@ TEST(IsOffloadable, CopiesEndAndTunnelsDoNot) {
 }
 
 TEST(IsOffloadable, ADeviceKnowsWhetherAPacketIsAFragmentAndNotWhichOne) {
-    Megaflow one{.in_port = 1, .eth_type = type_ipv4, .fragment_mask = 1};
+    Megaflow one{.in_port = 1, .eth_type = type_ipv4, .fragments = Fragments::none_by_one_bit};
     one.actions = {{.kind = Kind::output, .port = 2}};
     EXPECT_TRUE(is_offloadable(one, connectx_6dx)) << "none";
-    one.first_fragments = true;
+    one.fragments = Fragments::any;
     EXPECT_TRUE(is_offloadable(one, connectx_6dx)) << "any";
     Action set{.kind = Kind::set, .set = {.header = SetHeader::ipv4}};
     set.set.fields[0].mask = ones(32);
     one.actions.insert(one.actions.begin(), set);
     EXPECT_FALSE(is_offloadable(one, connectx_6dx)) << "whose checksum is the whole datagram's";
     one.actions.erase(one.actions.begin());
-    one.fragment_mask = 3;
+    one.fragments = Fragments::first;
     EXPECT_FALSE(is_offloadable(one, connectx_6dx)) << "the first one";
-    one.first_fragments = false;
-    one.fragment_mask = 2;
+    one.fragments = Fragments::later;
+    EXPECT_FALSE(is_offloadable(one, connectx_6dx)) << "a later one";
+    one.fragments = Fragments::not_later;
     EXPECT_FALSE(is_offloadable(one, connectx_6dx)) << "none, or the first one";
+}
+
+TEST(IsOffloadable, OfAnyFragmentTheProtocolIsKnownOverIPv4Only) {
+    Megaflow one{.in_port = 1, .eth_type = type_ipv4, .fragments = Fragments::any};
+    one.actions = {{.kind = Kind::output, .port = 2}};
+    one[Feature::protocol] = {number(protocol_tcp), ones(8)};
+    EXPECT_TRUE(is_offloadable(one, connectx_6dx));
+    one.eth_type = type_ipv6;
+    EXPECT_FALSE(is_offloadable(one, connectx_6dx));
+    one[Feature::protocol] = {};
+    EXPECT_TRUE(is_offloadable(one, connectx_6dx));
 }
 
 TEST(IsOffloadable, ConnectX5EncapsulatesFromVportsOnly) {

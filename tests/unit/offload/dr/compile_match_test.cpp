@@ -344,6 +344,31 @@ TEST(CompileMatch, TellsFragmentsApartOnlyAsTheDeviceCan) {
     expect_reject(compile(not_later), RejectReason::unsupported_match, "nw_frag");
 }
 
+/// A later fragment's nw_proto is 44 to OVS, and the fragment header's next header to a device.
+TEST(CompileMatch, MatchesAProtocolOverIPv6OfWholePacketsOnly) {
+    for (const std::uint8_t protocol : {6, 17, 47, 58, 132}) {
+        MegaflowBuilder any, either;
+        any.ipv6().proto(protocol).raw().key.ip_frag = 1;
+        any.raw().mask.ip_frag = 1;
+        expect_reject(compile(any), RejectReason::unsupported_match, "nw_frag");
+        either.ipv6().proto(protocol).raw().mask.ip_frag = 0;
+        const auto plan = compile(either);
+        ASSERT_TRUE(plan);
+        expect_field(*plan, field::frag, 0, 1);
+    }
+    MegaflowBuilder over_ipv4, without;
+    over_ipv4.ipv4().proto(6).raw().key.ip_frag = 1;
+    over_ipv4.raw().mask.ip_frag = 1;
+    EXPECT_TRUE(compile(over_ipv4)) << "both read it in the IPv4 header";
+    without.ipv6().raw().key.ip_frag = 1;
+    without.raw().mask.ip_frag = 1;
+    EXPECT_TRUE(compile(without));
+    without.raw().mask.ip_frag = 0;
+    const auto plan = compile(without);
+    ASSERT_TRUE(plan);
+    EXPECT_EQ(plan->mask.get(field::frag), 0U);
+}
+
 TEST(CompileMatch, MatchesTransportFieldsOfWholePacketsOnly) {
     MegaflowBuilder flow;
     flow.ipv4().proto(6).ports(1, 2).raw().mask.ip_frag = 0;

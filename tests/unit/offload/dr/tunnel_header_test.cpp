@@ -69,6 +69,55 @@ TEST(TunnelHeader, IsTheMegaflowsButForTheSourcePort) {
     EXPECT_EQ(tunnel_of(MegaflowBuilder().ipv4().tunnel(over_ipv6).output(9)), over_ipv6);
 }
 
+/// OVS leaves an IPv6 header's length and UDP's undefined, and fills them in for each packet.
+TEST(TunnelHeader, LengthsThatOvsLeavesUndefinedAreZero) {
+    struct Case {
+        HeaderBytes header;
+        std::vector<std::size_t> lengths;
+    };
+    for (const auto& [header, lengths] : {Case{test::vxlan_over(test::outer_ipv6(17)), {18, 58}},
+                                          {test::gre(test::outer_ipv6(47)), {18}}, {test::vxlan(), {38}}}) {
+        HeaderBytes undefined = header;
+        for (const std::size_t at : lengths) undefined[at] = 0xAB, undefined[at + 1] = 0xCD;
+        const auto tunnel = tunnel_of(MegaflowBuilder().ipv4().tunnel(undefined).output(9));
+        EXPECT_EQ(tunnel, tunnel_of(MegaflowBuilder().ipv4().tunnel(header).output(9)));
+        for (const std::size_t at : lengths) EXPECT_EQ(tunnel.at(at) | tunnel.at(at + 1), 0) << at;
+        const ovsdr_megaflow twice = MegaflowBuilder()
+                                         .ipv4()
+                                         .copy()
+                                         .tunnel(header)
+                                         .output(9)
+                                         .end_copy()
+                                         .copy()
+                                         .tunnel(undefined)
+                                         .output(2)
+                                         .end_copy();
+        EXPECT_EQ(text_of_compiled(twice),
+                  encapsulation(tunnel_of(twice)) + ", dest_array [dest_vport 2, dest_vport 65535]")
+            << "one encapsulation, two copies";
+    }
+    HeaderBytes ipv4 = test::vxlan();
+    ipv4[16] = 1;
+    EXPECT_EQ(refusal_of(ipv4), "unsupported action: tnl_push with a broken header") << "IPv4's is 0";
+}
+
+/// A device takes no two equal destinations, nor does the kernel ever give it any.
+TEST(TunnelHeader, OneHeaderTwiceToOnePortIsRefused) {
+    for (const HeaderBytes& header : {gre, test::vxlan(), test::vxlan_over(test::outer_ipv6(17))}) {
+        HeaderBytes other = header;
+        if (header.size() > 54 && header[12] == 0x86) other[19] = 7;
+        EXPECT_EQ(text_of_compiled(MegaflowBuilder()
+                                       .ipv4()
+                                       .copy()
+                                       .tunnel(header)
+                                       .output(9)
+                                       .end_copy()
+                                       .tunnel(other)
+                                       .output(9)),
+                  "unsupported action: two outputs to one port: uplink");
+    }
+}
+
 TEST(TunnelHeader, TheSourcePortIsTheMegaflowsOwnOfAFew) {
     const HeaderBytes header = test::vxlan();
     std::set<std::uint16_t> ports;
