@@ -99,7 +99,9 @@ Forwarder::Forwarder(Device& device)
         if (object.command.size() < sampler_size) throw Stopped("a sampler's command that is too short");
         const std::uint8_t* command = object.command.data();
         const auto field = [&](Bits bits) { return static_cast<std::uint32_t>(get(command, bits)); };
-        samplers_[object.id] = {field(sample_ratio), field(sample_table), field(default_table)};
+        const std::uint32_t ratio = field(sample_ratio);
+        // Not all begin alike, or many samplers of few packets would take too few in all.
+        samplers_[object.id] = {ratio, field(sample_table), field(default_table), ratio == 0 ? 0 : object.id % ratio};
     }
 }
 

@@ -220,7 +220,9 @@ std::optional<TunnelKind> tunnel_of(const Megaflow& megaflow) {
 
 std::vector<Action> draw_actions(Chance& chance, const Megaflow& megaflow, const NextTable& next_table,
                                  Rarity& rarity) {
-    return ActionList(chance, megaflow, next_table, rarity).draw();
+    auto actions = ActionList(chance, megaflow, next_table, rarity).draw();
+    add_software_parts(chance, megaflow, !rarity.of_connectx_5(), actions);
+    return actions;
 }
 
 Action draw_output(Chance& chance, const Megaflow& megaflow) {

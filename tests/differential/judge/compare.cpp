@@ -10,6 +10,7 @@
 
 #include "tests/differential/judge/expectation.hpp"
 #include "tests/differential/judge/frames.hpp"
+#include "tests/differential/judge/sampled.hpp"
 
 namespace ovsdr::differential {
 
@@ -43,11 +44,17 @@ std::string text_of(TableId table) {
     return fmt::format("{:#x}{}", table.recirc_id, tunnel);
 }
 
+std::string text_of(const Told& told) {
+    return fmt::format("userspace, one of {}, in_port {}, cookie {:02x}", told.one_of, told.in_port,
+                       fmt::join(told.cookie, ""));
+}
+
 std::string text_of(const std::vector<Copy>& copies) {
     std::string text;
     for (const Copy& copy : copies) {
-        const std::string where = copy.port == Copy::upcall ? "upcall at " + text_of(copy.table)
-                                                            : fmt::format("{}", copy.port);
+        const std::string where = copy.port == Copy::upcall      ? "upcall at " + text_of(copy.table)
+                                  : copy.port == Copy::userspace ? text_of(copy.told)
+                                                                 : fmt::format("{}", copy.port);
         text += fmt::format("\n      {}{}: {:02x}", where, copy.in_software ? " by software" : "",
                             fmt::join(copy.bytes, ""));
     }
@@ -77,7 +84,11 @@ Counts sum_of(const Counts& counts) {
 class Comparer {
 public:
     Comparer(const Scenario& scenario, const Verdict& one, const Verdict& ovs)
-        : scenario_(scenario), one_(one), ovs_(ovs) {}
+        : scenario_(scenario), one_(one), ovs_(ovs) {
+        for (std::size_t i = 0; i < scenario.versions.size(); ++i) {
+            versions_of_[scenario.versions[i].match_number()].push_back(i);
+        }
+    }
 
     Comparison with_ovs(unsigned format) {
         Expectations expectations(scenario_, format);
@@ -92,13 +103,15 @@ public:
         for (std::size_t i = port_length; i < nic.size(); ++i) {   // not the markers'
             if (sum_of(nic[i]) != ovs[i]) tell_counts(i, nic[i], ovs[i]);
         }
+        for (std::string& line : samplers_.faults()) differences_.add(std::move(line));
         compare_order(ovs_);
         return {differences_.take(), excused_};
     }
 
     Comparison with_nic(const Verdict& other) {
         for_each_phase([](std::size_t) {}, [&](std::size_t packet) {
-            if (one_.copies[packet] == other.copies[packet] && one_.ups[packet] == other.ups[packet]) return;
+            const bool same = without_samples(one_.copies[packet]) == without_samples(other.copies[packet]);
+            if (same && one_.ups[packet] == other.ups[packet]) return;
             if (are_installed_alike(packet, other) && !excuse_untrue(packet)) tell(packet, "differs", other, "other");
         });
         const auto mine = of_matches(one_), others = of_matches(other);
@@ -187,9 +200,10 @@ private:
         });
     }
 
+    /// But for samples that a NIC's sampler has left out.
     bool are_same_copies(std::size_t packet) {
         const auto &nic = one_.copies[packet], &ovs = ovs_.copies[packet];
-        if (nic.size() != ovs.size()) return false;
+        if (nic.size() > ovs.size()) return false;
         std::vector<bool> used(ovs.size());
         for (const Copy& copy : nic) {
             std::size_t i = 0;
@@ -198,12 +212,35 @@ private:
             used[i] = true;
             if (copy.bytes != ovs[i].bytes) excused_.add(tunnel_source_port);
         }
-        return true;
+        bool same = true;
+        for (std::size_t i = 0; i < ovs.size(); ++i) {
+            const bool by_chance = is_sampled_in_nic(packet, ovs[i]);
+            if (!used[i] && !by_chance) same = false;
+            const bool all_in_nic = one_.ups[packet].empty() && scenario_.phases[phase_].counts;
+            if (by_chance && all_in_nic) samplers_.add(ovs[i].told.one_of, used[i]);
+        }
+        return same;
+    }
+
+    /// By a megaflow in the NIC, where its packet may have got: software takes all (ovs_actions.h).
+    [[nodiscard]] bool is_sampled_in_nic(std::size_t packet, const Copy& copy) const {
+        if (copy.port != Copy::userspace || !copy.told.is_sampled()) return false;
+        if (one_.ups[packet].empty()) return true;
+        const auto version = static_cast<std::size_t>(copy.told.version);
+        const std::uint32_t match = scenario_.versions[version].match_number();
+        return std::ranges::any_of(versions_of_.at(match), [&](std::size_t twin) {
+            return one_.installed[phase_][twin] != 0;
+        });
     }
 
     [[nodiscard]] static bool is_same(const Copy& nic, const Copy& ovs) {
-        const bool place = nic.port == ovs.port && nic.table == ovs.table;
+        const bool place = nic.port == ovs.port && nic.table == ovs.table && nic.told.says(ovs.told);
         return place && (nic.bytes == ovs.bytes || differ_in_source_port(nic.bytes, ovs.bytes, ovs.source_port_at));
+    }
+
+    [[nodiscard]] static std::vector<Copy> without_samples(std::vector<Copy> copies) {
+        std::erase_if(copies, [](const Copy& copy) { return copy.told.is_sampled(); });
+        return copies;
     }
 
     /// From a table where no megaflow in the NIC takes it.
@@ -221,6 +258,13 @@ private:
         if (difference == count_of_differences) return false;
         excused_.add(difference);
         return true;
+    }
+
+    /// Those that are stand in the last phase.
+    [[nodiscard]] bool is_untrue(std::size_t packet) const {
+        const auto& phases = scenario_.phases;
+        const bool counted = phases.size() < 2 || packet < phases[phases.size() - 2].packets_end;
+        return !counted && untrue_part(scenario_.packets[packet]) != count_of_differences;
     }
 
     static NamedDifference untrue_part(const TestPacket& packet) {
@@ -250,7 +294,7 @@ private:
 
     /// Numbers of packets of one flow (the megaflows that they meet) at one place. The n-th copies of packets are a
     /// sequence of their own, since a packet's copies have no order. Only of packets of which neither judge says that
-    /// any of it went up.
+    /// any of it went up, and whose headers are true: others may be of another flow to a NIC.
     using Flow = std::vector<Lookup>;
     using Sequences = std::map<std::tuple<std::uint32_t, const Flow*, unsigned>, std::vector<std::uint32_t>>;
 
@@ -261,6 +305,7 @@ private:
             for (const std::uint32_t number : numbers) {
                 if (!verdict.ups[number].empty() || !other.ups[number].empty()) continue;
                 if (verdict.copies[number].size() != other.copies[number].size()) continue;   // told already
+                if (is_untrue(number)) continue;
                 sequences[{place, flow_of(number), copies[number]++}].push_back(number);
             }
         }
@@ -277,8 +322,11 @@ private:
             const bool told = found == right.end() || !std::ranges::is_permutation(found->second, numbers);
             if (told) continue;   // as packets that differ
             const auto& [place, flow, copy] = key;
-            differences_.add(fmt::format("order from port {} to {}:\n    {}\n    {}", place >> 16, place & 0xFFFF,
-                                         fmt::join(numbers, " "), fmt::join(found->second, " ")));
+            std::string versions;
+            for (const Lookup& lookup : *flow) versions += fmt::format(" {}", lookup.version);
+            differences_.add(fmt::format("order from port {} to {} of megaflows{}:\n    {}\n    {}", place >> 16,
+                                         place & 0xFFFF, versions, fmt::join(numbers, " "),
+                                         fmt::join(found->second, " ")));
         }
     }
 
@@ -308,9 +356,11 @@ private:
     const Scenario& scenario_;
     const Verdict &one_, &ovs_;
     std::size_t phase_ = 0;
+    std::map<std::uint32_t, std::vector<std::size_t>> versions_of_;   ///< by match: twins' too
     std::set<Flow> flows_;
     Differences differences_;
     Excused excused_;
+    Samplers samplers_;
 };
 
 }  // namespace

@@ -28,6 +28,9 @@ void add(const Installation& installation, Delivery& delivery, NicRecord& record
         case Delivery::Kind::dropped: return;
         case Delivery::Kind::vport: return record.out(odp_of(delivery.number), std::move(delivery.packet.bytes));
         case Delivery::Kind::queue_pair:
+            if (const auto copies = installation.copies_of_queue(delivery.number)) {
+                return record.copy(*copies, delivery.packet.flow_tag, std::move(delivery.packet.bytes));
+            }
             return record.up(installation.port_of_queue(delivery.number), delivery.packet.flow_tag,
                              std::move(delivery.packet.bytes));
         case Delivery::Kind::tir: throw std::runtime_error("a packet came out at a TIR");
@@ -100,6 +103,7 @@ void judge_phases(const Scenario& scenario, OvsJudge& ovs, unsigned format, std:
     std::printf("entries: %.1f visited for a packet\n",
                 static_cast<double>(visited) / static_cast<double>(scenario.packets.size()));
     installation.end();
+    installation.check_copies(record.copies());
     check_same(at_first, made_for_megaflows(device), "megaflows that went");
 }
 

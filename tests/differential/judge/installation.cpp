@@ -21,7 +21,8 @@ using namespace std::chrono_literals;
 /// How long megaflows that must be in the NIC may wait, and how long nothing more must happen to the others.
 constexpr std::chrono::milliseconds patience = 10s, quiet = 40ms, glance = 4ms;
 constexpr std::size_t deletions_at_once = 64;
-constexpr unsigned most_tries = 100;   ///< to attach a port
+constexpr unsigned most_tries = 100;   ///< to attach a port, or to lead copies to a queue
+constexpr unsigned copies_that_wait = 4096;
 
 dr::Ufid ufid_of(std::size_t number) { return {0x6d656761, number}; }
 
@@ -55,6 +56,15 @@ Installation::Installation(const Scenario& scenario, const OvsJudge& ovs, unsign
             {.context = eswitch_->context(), .pd = eswitch_->pd(), .ib_port = ib_port.number})));
         attach(queues_.size() - 1);
     }
+    const dr::IbPort ib_port = checked(dr::find_ib_port(eswitch_->context(), dr::VportId{wire_vport}));
+    for (const dr::CopyKind kind : dr::copy_kinds) {
+        copy_queues_[index_of(kind)] = checked(slowpath::PortQueue::create({.context = eswitch_->context(),
+                                                                            .pd = eswitch_->pd(),
+                                                                            .ib_port = ib_port.number,
+                                                                            .receive_length = copies_that_wait}));
+        lead_copies(kind);
+    }
+    eswitch_->set_host_port(dr::OdpPort{host_port}, true);
     for (const TunnelKind kind : tunnel_kinds) {
         eswitch_->set_tunnel_port({dr::OdpPort{tunnel_port_of(kind)}, kind_of(kind), udp_port_of(kind), name_of(kind)});
     }
@@ -62,6 +72,7 @@ Installation::Installation(const Scenario& scenario, const OvsJudge& ovs, unsign
 
 Installation::~Installation() {
     for (const PortNumber& port : ports) eswitch_->detach_port(dr::VportId{port.vport});
+    for (const dr::CopyKind kind : dr::copy_kinds) eswitch_->stop_copies(kind);
     queues_.clear();
 }
 
@@ -78,11 +89,23 @@ void Installation::attach(std::size_t port) {
     throw std::runtime_error("a port does not come back");
 }
 
-/// In the midst of the changes a port leaves and comes again, another one in each phase; where nothing is counted all
-/// megaflows are flushed, too, and come again. No other judge hears of it.
+void Installation::lead_copies(dr::CopyKind kind) {
+    for (unsigned tries = 0; tries < most_tries; ++tries) {
+        const auto led = eswitch_->lead_copies(kind, copy_queue(kind).qp());
+        if (led) return;
+        if (!is_of_full_device(led.error())) throw std::runtime_error(led.error().what);
+    }
+    throw std::runtime_error("copies for software are led nowhere");
+}
+
+/// In the midst of the changes a port leaves and comes again, another one in each phase, and with it a queue for
+/// copies; where nothing is counted all megaflows are flushed, too, and come again. No other judge hears of it.
 void Installation::disturb(std::size_t change, const Phase& phase) {
     const std::size_t port = verdict_.installed.size() % port_length, all = phase.changes.size();
+    const auto copies = dr::copy_kinds[verdict_.installed.size() % dr::copy_kinds.size()];
+    if (change == all / 4) eswitch_->stop_copies(copies);
     if (change == all / 3) eswitch_->detach_port(dr::VportId{ports[port].vport});
+    if (change == all / 2) lead_copies(copies);
     if (change == all * 2 / 3) attach(port);
     if (phase.counts || change != all * 3 / 4) return;
     eswitch_->flush(std::nullopt);
@@ -165,6 +188,17 @@ void Installation::wait_until_settled() {
         if (now != last) changed = Clock::now();
         last = std::move(now);
     }
+    tell_missing(expectations_.all(last), last);
+}
+
+/// For whoever reads of the difference.
+void Installation::tell_missing(const std::vector<Expectation>& expected,
+                                const std::vector<std::uint8_t>& installed) const {
+    for (std::size_t i = 0; i < installed.size(); ++i) {
+        if (expected[i] != Expectation::installed || installed[i] != 0) continue;
+        const auto report = eswitch_->explain(ufid_of(scenario_.versions[i].ufid));
+        fmt::print(stderr, "megaflow {} is not in the NIC: {}\n", i, report ? report->text : "it is not known");
+    }
 }
 
 std::uint32_t Installation::port_of_queue(std::uint32_t queue_pair) const {
@@ -172,6 +206,27 @@ std::uint32_t Installation::port_of_queue(std::uint32_t queue_pair) const {
         if (queues_[i]->qp()->qp_num == queue_pair) return ports[i].odp;
     }
     return 0;
+}
+
+std::optional<dr::CopyKind> Installation::copies_of_queue(std::uint32_t queue_pair) const {
+    for (const dr::CopyKind kind : dr::copy_kinds) {
+        if (copy_queues_[index_of(kind)]->qp()->qp_num == queue_pair) return kind;
+    }
+    return std::nullopt;
+}
+
+std::shared_ptr<const dr::InstalledWork> Installation::work_of(std::uint32_t tag) const {
+    auto work = eswitch_->work_of(tag);
+    if (work == nullptr) throw std::runtime_error(fmt::format("a copy came up with tag {}, which is no work's", tag));
+    return work;
+}
+
+void Installation::check_copies(const dr::PerCopyKind<std::uint64_t>& came) const {
+    for (const dr::CopyKind kind : dr::copy_kinds) {
+        if (eswitch_->copies(kind) == came[index_of(kind)]) continue;
+        throw std::runtime_error(fmt::format("{} copies came to queue {}, the device led {} there",
+                                             came[index_of(kind)], name_of(kind), eswitch_->copies(kind)));
+    }
 }
 
 TableId Installation::table_of(std::uint32_t tag) const {

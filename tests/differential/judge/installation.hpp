@@ -1,6 +1,7 @@
 // A scenario's ports, tunnel ports and megaflows in the process's NIC, through offload/.
 //
-// Ports leave and come while megaflows change, and all are flushed once: when a phase begins nothing shows of it.
+// Ports leave and come while megaflows change, so do queues for copies, and all megaflows are flushed once: when a
+// phase begins nothing shows of it.
 //
 // Life cycle. apply() one phase after another: when it returns, megaflows that wait for tables are in the NIC, too.
 //
@@ -8,6 +9,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "offload/dr/eswitch.hpp"
@@ -36,13 +38,23 @@ public:
     /// Where a packet missed that came up with this tag.
     [[nodiscard]] TableId table_of(std::uint32_t tag) const;
 
+    [[nodiscard]] slowpath::PortQueue& copy_queue(dr::CopyKind kind) { return *copy_queues_[index_of(kind)]; }
+    /// Nothing: the queue pair is for no copies.
+    [[nodiscard]] std::optional<dr::CopyKind> copies_of_queue(std::uint32_t queue_pair) const;
+    /// What is to be done to a copy that came up with this tag.
+    [[nodiscard]] std::shared_ptr<const dr::InstalledWork> work_of(std::uint32_t tag) const;
+    /// That the device says it has led to each queue is what came there.
+    void check_copies(const dr::PerCopyKind<std::uint64_t>& came) const;
+
 private:
     void attach(std::size_t port);
+    void lead_copies(dr::CopyKind kind);
     void disturb(std::size_t change, const Phase& phase);
     void put(std::uint32_t version);
     void remove(const std::vector<std::uint32_t>& ufids);
     [[nodiscard]] std::vector<std::uint8_t> installed() const;
     void wait_until_settled();
+    void tell_missing(const std::vector<Expectation>& expected, const std::vector<std::uint8_t>& installed) const;
 
     const Scenario& scenario_;
     const OvsJudge& ovs_;
@@ -52,6 +64,7 @@ private:
     std::vector<std::int64_t> version_of_;                       ///< by ufid; -1: not there
     std::shared_ptr<dr::Eswitch> eswitch_;
     std::vector<std::unique_ptr<slowpath::PortQueue>> queues_;   ///< as ports
+    dr::PerCopyKind<std::unique_ptr<slowpath::PortQueue>> copy_queues_;
 };
 
 }  // namespace ovsdr::differential

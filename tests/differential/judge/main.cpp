@@ -31,7 +31,7 @@ void teach(OvsJudge& ovs, const Scenario& scenario) {
 Verdict judge_by_ovs(const Scenario& scenario, OvsJudge& ovs) {
     Verdict verdict(scenario.packets.size(), scenario.ufids);
     verdict.lookups.resize(scenario.packets.size());
-    Recorder recorder(verdict, scenario.versions, false);
+    Recorder recorder(verdict, scenario.versions, Recorder::Of::all);
     std::uint32_t number = 0;
     for (const Phase& phase : scenario.phases) {
         for (const auto& [version, put] : phase.changes) put ? ovs.put(version) : ovs.remove(version);

@@ -160,7 +160,9 @@ std::string encap_text(Tag tag, const Pattern& vid, const Pattern& pcp, const st
 namespace {
 
 const PortNumber& port_of(std::uint32_t odp) {
-    return *std::ranges::find(ports, is_tunnel_port(odp) ? uplink : odp, &PortNumber::odp);
+    static constexpr PortNumber no_vport{};
+    const auto found = std::ranges::find(ports, is_tunnel_port(odp) ? uplink : odp, &PortNumber::odp);
+    return found == std::end(ports) ? no_vport : *found;
 }
 
 }  // namespace
@@ -250,6 +252,7 @@ std::string list_text(const std::vector<Action>& actions, std::size_t& at) {
             case Action::Kind::tunnel_pop: text += fmt::format("tnl_pop({})", action.port); break;
             case Action::Kind::recirc: text += fmt::format("recirc({})", action.port); break;
             case Action::Kind::refused: text += action.text; break;
+            case Action::Kind::software: text += text_of(action.software); break;
             case Action::Kind::copy_begin: {
                 const std::string nested = list_text(actions, ++at);
                 text += action.length == 0

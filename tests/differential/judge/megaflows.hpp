@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "tests/differential/judge/set_action.hpp"
+#include "tests/differential/judge/software_parts.hpp"
 #include "tests/differential/judge/tunnel_headers.hpp"
 #include "tests/differential/judge/tunnel_push.hpp"
 
@@ -37,6 +38,7 @@ inline constexpr std::uint16_t wire_vport = 0xFFFF;
 inline constexpr PortNumber ports[] = {{1, 1, 2}, {2, 2, 1}, {3, 3, 1}, {9, wire_vport, 2}};
 inline constexpr std::size_t port_length = std::size(ports);
 inline constexpr std::uint32_t uplink = 9;
+/// 0: it is no vport's, and no tunnel's.
 [[nodiscard]] std::uint16_t vport_of(std::uint32_t odp);
 [[nodiscard]] std::uint8_t vlan_limit_of(std::uint32_t odp);
 
@@ -85,6 +87,7 @@ struct Action {
     enum class Kind : std::uint8_t {
         output, push, pop, set, tunnel_push, tunnel_pop, recirc,
         copy_begin, copy_end,   ///< clone, or check_pkt_len with two equal lists (`length` is not 0)
+        software,               ///< a copy for software, and what that does to it
         refused,                ///< no NIC does it
     };
     Kind kind;
@@ -94,6 +97,7 @@ struct Action {
     std::uint16_t length = 0;    ///< copy_begin and copy_end
     SetAction set{};
     TunnelPush tunnel{};
+    SoftwarePart software{};
     std::string text{};          ///< refused
 };
 

@@ -19,13 +19,18 @@ class NicRecord {
 public:
     NicRecord(const Scenario& scenario, OvsJudge& ovs, const Installation& installation, Verdict& verdict)
         : scenario_(scenario), ovs_(ovs), installation_(installation), verdict_(verdict),
-          software_(verdict, scenario.versions, true) {}
+          software_(verdict, scenario.versions, Recorder::Of::slow_path),
+          copies_(verdict, scenario.versions, Recorder::Of::copies) {}
 
     /// The software datapath gets the same megaflows. Of this phase are the packets that follow.
     void apply(const Phase& phase);
     void out(std::uint32_t port, std::vector<std::uint8_t> frame);
     /// At the queue of a port.
     void up(std::uint32_t port, std::uint32_t tag, std::vector<std::uint8_t> frame);
+    /// At a queue for copies: software does what the tag says.
+    void copy(dr::CopyKind kind, std::uint32_t tag, std::vector<std::uint8_t> frame);
+    /// How many have come, by CopyKind.
+    [[nodiscard]] const dr::PerCopyKind<std::uint64_t>& copies() const { return came_; }
 
 private:
     [[nodiscard]] std::uint32_t checked_number(const std::vector<std::uint8_t>& frame) const;
@@ -34,7 +39,8 @@ private:
     OvsJudge& ovs_;
     const Installation& installation_;
     Verdict& verdict_;
-    Recorder software_;
+    Recorder software_, copies_;
+    dr::PerCopyKind<std::uint64_t> came_{};
     bool counts_ = true;
 };
 

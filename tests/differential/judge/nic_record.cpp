@@ -2,6 +2,7 @@
 #include <fmt/ranges.h>
 
 #include <stdexcept>
+#include <variant>
 
 #include "tests/differential/judge/nic_judge.hpp"
 
@@ -33,6 +34,25 @@ void NicRecord::up(std::uint32_t port, std::uint32_t tag, std::vector<std::uint8
     (void)ovs_.forward({in_tunnel ? table.tunnel_port : port, table.recirc_id, frame.data(), frame.size(), in_tunnel},
                        software_);
     verdict_.ups[number].push_back({table, std::move(frame)});
+}
+
+void NicRecord::copy(dr::CopyKind kind, std::uint32_t tag, std::vector<std::uint8_t> frame) {
+    const std::uint32_t number = checked_number(frame);
+    const auto work = installation_.work_of(tag);
+    if (work->kind != kind) throw std::runtime_error("a copy came up at the queue of another kind");
+    ++came_[index_of(kind)];
+    copies_.begin(number, scenario_.packets[number].in_port, counts_);
+    if (const auto* to = std::get_if<dr::SoftwareWork::Ports>(&work->work)) {
+        for (const dr::OdpPort port : *to) copies_.output(port.value, frame, 0);
+        return;
+    }
+    ovsdr_tunnel_fields tunnel = work->tunnel.key;   // as ctrl/copies.cpp knows it
+    auto* bytes = reinterpret_cast<std::uint8_t*>(&tunnel);
+    const auto* mask = reinterpret_cast<const std::uint8_t*>(&work->tunnel.mask);
+    for (std::size_t i = 0; i < sizeof tunnel; ++i) bytes[i] &= mask[i];
+    tunnel.ipv6 = work->tunnel.key.ipv6;
+    ovs_.execute({work->in_port.value, 0, frame.data(), frame.size(), false}, tunnel,
+                 std::get<dr::SoftwareWork::Actions>(work->work), copies_);
 }
 
 }  // namespace ovsdr::differential

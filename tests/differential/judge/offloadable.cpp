@@ -51,10 +51,15 @@ bool is_counted_right(const Megaflow& megaflow, bool connectx_5) {
     return !megaflow.tunnel->ipv6 || (!connectx_5 && !recirculates);
 }
 
+std::size_t entries_of(const SetAction& set) {
+    return static_cast<std::size_t>(
+        std::ranges::count_if(set.fields, [](const Pattern& field) { return field.mask != PatternBytes{}; }));
+}
+
 std::size_t entries_of(const Action& action) {
-    if (action.kind != Action::Kind::set) return 1;
-    return static_cast<std::size_t>(std::ranges::count_if(
-        action.set.fields, [](const Pattern& field) { return field.mask != PatternBytes{}; }));
+    if (action.kind == Action::Kind::set) return entries_of(action.set);
+    const auto& between = action.software.between;
+    return 1 + (action.kind == Action::Kind::software && between ? entries_of(*between) : 0);
 }
 
 /// What has become of the packet at some point of the actions. Equal: the same bytes come out, whatever went in.
@@ -111,8 +116,10 @@ public:
                 return first && !action.tunnel.checksum;
             }
             case Action::Kind::tunnel_pop:
+                goes_on_ = true;
                 return can_pop_tunnel() && tables_.insert({{0, action.port}, shape_}).second;
             case Action::Kind::recirc:
+                goes_on_ = true;
                 if (megaflow_.tunnel && shape_ != Shape{}) return false;   // it goes on with its headers
                 return !shape_.tunnel && action.port != megaflow_.recirc_id && device_takes() &&
                        tables_.insert({{action.port, 0}, shape_}).second;
@@ -121,12 +128,27 @@ public:
                 shape_ = std::move(outside_.back());
                 outside_.pop_back();
                 return true;
+            case Action::Kind::software: return copy_to_software(action.software);
             case Action::Kind::refused: return false;
         }
         return false;
     }
+    /// At the end: where all packets are copied and go nowhere else, they stay in software.
+    [[nodiscard]] bool goes_on() const { return goes_on_ || !copies_each_; }
 
 private:
+    /// Once of the same packet.
+    bool copy_to_software(const SoftwarePart& part) {
+        const bool known = std::ranges::count(parts_, std::pair(text_of(part), shape_)) != 0;
+        // A ConnectX-5 would have to be told where the packet came from behind a sampler.
+        if (known || !device_takes() || (connectx_5_ && !part.copies_each())) return false;
+        parts_.emplace_back(text_of(part), shape_);
+        copies_each_ = copies_each_ || part.copies_each();
+        if (!part.between) return true;
+        shape_.set(*part.between);
+        return !shape_.tunnel && is_writable(*part.between);
+    }
+
     /// A checksum covers the addresses of ICMPv6 that no device is known to mend.
     bool is_writable(const SetAction& set) const {
         const std::uint8_t protocol = megaflow_.protocol();
@@ -155,8 +177,10 @@ private:
     }
 
     bool output(std::uint32_t port) {
-        if (std::ranges::count(ports, port, &PortNumber::odp) == 0) return false;
+        const bool by_software = is_software_port(port);
+        if (!by_software && std::ranges::count(ports, port, &PortNumber::odp) == 0) return false;
         if (vport_of(port) == vport_of(megaflow_.in_port)) return false;
+        (by_software ? copies_each_ : goes_on_) = true;
         return device_takes() && copies_.insert({port, shape_}).second;
     }
 
@@ -174,6 +198,8 @@ private:
     std::vector<Shape> outside_;   ///< of the copies that we are in
     std::set<std::pair<std::uint32_t, Shape>> copies_;
     std::set<std::pair<TableId, Shape>> tables_;
+    std::vector<std::pair<std::string, Shape>> parts_;
+    bool goes_on_ = false, copies_each_ = false;
 };
 
 }  // namespace
@@ -191,7 +217,7 @@ bool is_offloadable(const Megaflow& megaflow, unsigned format) {
         entries += entries_of(action);
         if (!follower.step(action)) return false;
     }
-    return entries <= most_entries;
+    return entries <= most_entries && follower.goes_on();
 }
 
 }  // namespace ovsdr::differential

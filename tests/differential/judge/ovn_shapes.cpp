@@ -15,7 +15,6 @@ namespace {
 
 using Text = std::string_view;
 
-constexpr std::uint32_t no_dr_port = 77;
 constexpr unsigned refused_percent = 10;   ///< of the megaflows: what OVN's lines of ct and the like become
 constexpr std::size_t tries_for_one = 8;
 constexpr char unequal_lengths[] = "check_pkt_len(size=1314,gt(userspace(pid=0)),le(1))";
@@ -230,7 +229,7 @@ bool read_actions(Text text, Shape& shape) {
             list.push_back({.kind = refused, .text = readable});
             shape.refused = true;
         } else {
-            list.push_back({.kind = output, .port = is("br-") ? no_dr_port : 0});
+            list.push_back({.kind = output, .port = is("br-") ? host_port : 0});
         }
     }
     return true;

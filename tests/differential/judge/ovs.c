@@ -14,6 +14,7 @@
 #include "netdev.h"
 #include "netlink.h"
 #include "odp-execute.h"
+#include "odp-netlink.h"
 #include "odp-util.h"
 #include "openvswitch/hmap.h"
 #include "openvswitch/match.h"
@@ -25,6 +26,7 @@
 #include "seq.h"
 #include "shim/megaflow.h"
 #include "smap.h"
+#include "tests/differential/judge/ovs_actions.h"
 #include "util.h"
 
 enum {
@@ -51,6 +53,7 @@ struct judge_flow {
     bool there;                 /* in the table's classifier */
     int number;
     struct ofpbuf actions;
+    struct ovsdr_tunnel_fields known;   /* of its packets' tunnel: what it looks at */
 };
 
 struct tunnel_port {
@@ -73,6 +76,8 @@ struct journey {
     void *aux;
     int recirculations;
     bool too_many;
+    const struct judge_flow *flow;                  /* whose actions are done; NULL: a copy's */
+    const struct ovsdr_tunnel_fields *copy_tunnel;  /* of a copy */
 };
 
 struct ovs_judge *
@@ -244,6 +249,18 @@ match_from_text(const struct ovs_judge_megaflow *from, struct match *match, char
     return ok;
 }
 
+static void
+note_tunnel(const struct ovsdr_megaflow *megaflow, struct ovsdr_tunnel_fields *known)
+{
+    const uint8_t *key = (const uint8_t *) &megaflow->tunnel_key;
+    const uint8_t *mask = (const uint8_t *) &megaflow->tunnel_mask;
+
+    for (size_t i = 0; i < sizeof *known; i++) {
+        ((uint8_t *) known)[i] = key[i] & mask[i];
+    }
+    known->ipv6 = megaflow->tunnel_key.ipv6;
+}
+
 bool
 ovs_judge_add(struct ovs_judge *judge, const struct ovs_judge_megaflow *text, struct ovsdr_megaflow *megaflow,
               const char **error)
@@ -265,7 +282,10 @@ ovs_judge_add(struct ovs_judge *judge, const struct ovs_judge_megaflow *text, st
     free(why);
     memset(megaflow, 0, sizeof *megaflow);
     megaflow_from_match(&flow->match, megaflow);
+    ovs_clear_unset(flow->actions.data, flow->actions.size);
     megaflow_from_actions(flow->actions.data, flow->actions.size, megaflow);
+    note_tunnel(megaflow, &flow->known);
+    ovs_sample_all(flow->actions.data, flow->actions.size);
 
     if (judge->n_flows == judge->allocated) {
         judge->flows = x2nrealloc(judge->flows, &judge->allocated, sizeof *judge->flows);
@@ -307,16 +327,71 @@ shown(const struct dp_packet *packet)
                                       dp_packet_data(packet), dp_packet_size(packet), false};
 }
 
+/* Of a tunnel's, in UDP; 0: it is none. */
+static size_t
+source_port_at(const struct dp_packet *packet)
+{
+    return packet->md.pkt_mark == OF_UDP_TUNNEL ? packet->l4_ofs : 0;
+}
+
 static void
 put_out(struct journey *journey, struct dp_packet_batch *batch, uint32_t port)
 {
     struct dp_packet *packet;
 
     DP_PACKET_BATCH_FOR_EACH (i, packet, batch) {
-        bool udp_tunnel = packet->md.pkt_mark == OF_UDP_TUNNEL;
-
         journey->events->output(journey->aux, port, dp_packet_data(packet), dp_packet_size(packet),
-                                udp_tunnel ? packet->l4_ofs : 0);
+                                source_port_at(packet));
+    }
+}
+
+static void
+tell(struct journey *journey, struct dp_packet_batch *batch, const struct nlattr *action)
+{
+    static const struct ovsdr_tunnel_fields none;
+    const struct nlattr *userdata = nl_attr_find_nested(action, OVS_USERSPACE_ATTR_USERDATA);
+    struct ovs_judge_told told = {.number = journey->flow ? journey->flow->number : -1, .one_of = 1};
+    struct user_action_cookie cookie;
+    struct dp_packet *packet;
+
+    if (userdata) {
+        told.cookie = nl_attr_get(userdata);
+        told.cookie_size = nl_attr_get_size(userdata);
+    }
+    if (told.cookie_size == sizeof cookie) {
+        memcpy(&cookie, told.cookie, sizeof cookie);
+        told.one_of = cookie.type == USER_ACTION_COOKIE_FLOW_SAMPLE ? cookie.flow_sample.probability : 1;
+    }
+    DP_PACKET_BATCH_FOR_EACH (i, packet, batch) {
+        struct ovs_judge_packet seen = shown(packet);
+
+        told.tunnel = (journey->copy_tunnel ? journey->copy_tunnel
+                       : flow_tnl_dst_is_set(&packet->md.tunnel) ? &journey->flow->known : &none);
+        told.source_port_at = source_port_at(packet);
+        journey->events->userspace(journey->aux, &seen, &told);
+    }
+}
+
+/* An output or an upcall, of what trunc() left: dpif-netdev cuts a copy, and with that the cutting is over. */
+static void
+give_away(struct journey *journey, struct dp_packet_batch *batch, const struct nlattr *action)
+{
+    struct dp_packet_batch cut;
+    bool trunc = batch->trunc;
+
+    if (trunc) {
+        dp_packet_batch_clone(&cut, batch);
+        dp_packet_batch_reset_cutlen(batch);
+        dp_packet_batch_apply_cutlen(&cut);
+        batch = &cut;
+    }
+    if (nl_attr_type(action) == OVS_ACTION_ATTR_OUTPUT) {
+        put_out(journey, batch, nl_attr_get_u32(action));
+    } else {
+        tell(journey, batch, action);
+    }
+    if (trunc) {
+        dp_packet_delete_batch(&cut, true);
     }
 }
 
@@ -385,7 +460,8 @@ execute(void *journey_, struct dp_packet_batch *batch, const struct nlattr *acti
 
     switch (nl_attr_type(action)) {
     case OVS_ACTION_ATTR_OUTPUT:
-        put_out(journey, batch, nl_attr_get_u32(action));
+    case OVS_ACTION_ATTR_USERSPACE:
+        give_away(journey, batch, action);
         break;
     case OVS_ACTION_ATTR_RECIRC: {
         struct dp_packet_batch again;
@@ -406,7 +482,6 @@ execute(void *journey_, struct dp_packet_batch *batch, const struct nlattr *acti
     case OVS_ACTION_ATTR_TUNNEL_POP:
         pop_tunnel(journey, batch, nl_attr_get_odp_port(action));
         break;
-    case OVS_ACTION_ATTR_USERSPACE:
     case OVS_ACTION_ATTR_METER:
     case OVS_ACTION_ATTR_CT:
         break;   /* No NIC has such a megaflow: packets get here in software on both sides, and nothing comes of it. */
@@ -420,7 +495,7 @@ execute(void *journey_, struct dp_packet_batch *batch, const struct nlattr *acti
 static void
 take(struct journey *journey, struct dp_packet *packet)
 {
-    const struct judge_flow *flow;
+    const struct judge_flow *flow, *outside = journey->flow;
     const struct cls_rule *rule;
     const struct table *table;
     struct ovs_judge_packet seen;
@@ -439,7 +514,9 @@ take(struct journey *journey, struct dp_packet *packet)
     flow = CONTAINER_OF(rule, struct judge_flow, rule);
     journey->events->taken(journey->aux, flow->number, &seen);
     dp_packet_batch_init_packet(&batch, packet);
+    journey->flow = flow;
     odp_execute_actions(journey, &batch, true, flow->actions.data, flow->actions.size, execute);
+    journey->flow = outside;
 }
 
 static struct dp_packet *
@@ -477,7 +554,7 @@ bool
 ovs_judge_forward(struct ovs_judge *judge, const struct ovs_judge_packet *packet,
                   const struct ovs_judge_events *events, void *aux)
 {
-    struct journey journey = {judge, events, aux, 0, false};
+    struct journey journey = {.judge = judge, .events = events, .aux = aux};
 
     if (packet->in_headers) {
         take_out(&journey, packet);
@@ -485,6 +562,22 @@ ovs_judge_forward(struct ovs_judge *judge, const struct ovs_judge_packet *packet
         take(&journey, packet_of(packet));
     }
     return !journey.too_many;
+}
+
+void
+ovs_judge_execute(struct ovs_judge *judge, const struct ovs_judge_packet *from,
+                  const struct ovsdr_tunnel_fields *tunnel, const uint8_t *actions, size_t size,
+                  const struct ovs_judge_events *events, void *aux)
+{
+    struct journey journey = {.judge = judge, .events = events, .aux = aux, .copy_tunnel = tunnel};
+    struct dp_packet *packet = packet_of(from);
+    struct dp_packet_batch batch;
+    struct flow headers;
+
+    packet->md.recirc_id = 0;
+    flow_extract(packet, &headers);   /* notes where they are */
+    dp_packet_batch_init_packet(&batch, packet);
+    odp_execute_actions(&journey, &batch, true, ALIGNED_CAST(const struct nlattr *, actions), size, execute);
 }
 
 void

@@ -37,7 +37,8 @@ struct ovs_judge_megaflow {
     uint8_t fragment_mask;   /* bits of nw_frag that an IP megaflow looks at; the text means all */
 };
 
-/* Understands the next megaflow: they are numbered from 0. No packet finds it yet. The translation lives as long as the
+/* Understands the next megaflow: they are numbered from 0. No packet finds it yet. A sample of its takes each packet
+ * here, and the translation is of the one that was asked for, which lives as long as the
  * judge. `error`, if false is returned, points at a static buffer. */
 bool ovs_judge_add(struct ovs_judge *, const struct ovs_judge_megaflow *, struct ovsdr_megaflow *, const char **error);
 /* From now on packets find it, or no longer. */
@@ -56,10 +57,22 @@ struct ovs_judge_packet {
 struct ovs_judge_seen;
 void ovs_judge_read(const struct ovs_judge_seen *, struct ovsdr_flow_fields *, struct ovsdr_tunnel_fields *);
 
+/* An upcall that a megaflow asks for. */
+struct ovs_judge_told {
+    int number;                /* the megaflow's; -1: of a copy */
+    /* Of the tunnel that the packet came out of: what the megaflow looks at, or what is known of the copy. */
+    const struct ovsdr_tunnel_fields *tunnel;
+    const uint8_t *cookie;
+    size_t cookie_size;
+    size_t source_port_at;     /* as for outputs, below */
+    uint32_t one_of;           /* the probability in a flow sample's cookie: one of so many packets; otherwise 1 */
+};
+
 /* What becomes of a packet, in the order in which it does. */
 struct ovs_judge_events {
     /* `source_port_at`: where in the frame the UDP source port is that OVS chose for this packet; 0: nowhere. */
     void (*output)(void *aux, uint32_t port, const uint8_t *bytes, size_t size, size_t source_port_at);
+    void (*userspace)(void *aux, const struct ovs_judge_packet *, const struct ovs_judge_told *);
     /* A megaflow takes the packet. */
     void (*taken)(void *aux, int number, const struct ovs_judge_packet *);
     /* None does. */
@@ -68,6 +81,11 @@ struct ovs_judge_events {
 
 /* False: some copy of it recirculates more often than OVS allows, and is dropped there. */
 bool ovs_judge_forward(struct ovs_judge *, const struct ovs_judge_packet *, const struct ovs_judge_events *, void *aux);
+
+/* Does these actions, of a megaflow's, to a copy that came out of `tunnel`: what ctrl/shim/copies.c has dpif-netdev do.
+ * `packet`: `recirc_id` and `in_headers` do not matter. */
+void ovs_judge_execute(struct ovs_judge *, const struct ovs_judge_packet *, const struct ovsdr_tunnel_fields *tunnel,
+                       const uint8_t *actions, size_t size, const struct ovs_judge_events *, void *aux);
 
 #ifdef __cplusplus
 }

@@ -17,6 +17,8 @@ OvsJudge::Listener& listener(void* aux) { return *static_cast<OvsJudge::Listener
 constexpr ovs_judge_events events = {
     .output = [](void* aux, std::uint32_t port, const std::uint8_t* bytes, std::size_t size,
                  std::size_t source_port_at) { listener(aux).output(port, {bytes, size}, source_port_at); },
+    .userspace = [](void* aux, const ovs_judge_packet* packet,
+                    const ovs_judge_told* told) { listener(aux).userspace(*packet, *told); },
     .taken = [](void* aux, int number,
                 const ovs_judge_packet* packet) { listener(aux).taken(static_cast<std::uint32_t>(number), *packet); },
     .missed = [](void* aux, const ovs_judge_packet* packet,
@@ -63,6 +65,11 @@ void OvsJudge::remove(std::uint32_t version) {
 bool OvsJudge::forward(const ovs_judge_packet& packet, Listener& to) const {
     ovs_judge_limit_vlans(vlan_limit_of(packet.in_port));
     return ovs_judge_forward(ovs_, &packet, &events, &to);
+}
+
+void OvsJudge::execute(const ovs_judge_packet& copy, const ovsdr_tunnel_fields& tunnel,
+                       std::span<const std::uint8_t> actions, Listener& to) const {
+    ovs_judge_execute(ovs_, &copy, &tunnel, actions.data(), actions.size(), &events, &to);
 }
 
 }  // namespace ovsdr::differential

@@ -22,6 +22,7 @@ public:
     public:
         virtual ~Listener() = default;
         virtual void output(std::uint32_t port, std::span<const std::uint8_t> frame, std::size_t source_port_at) = 0;
+        virtual void userspace(const ovs_judge_packet&, const ovs_judge_told&) {}
         virtual void taken(std::uint32_t version, const ovs_judge_packet& packet) = 0;
         virtual void missed(const ovs_judge_packet& packet, const ovs_judge_seen& seen) = 0;
     };
@@ -40,6 +41,10 @@ public:
 
     /// False: OVS drops some of it, because it recirculates too often.
     bool forward(const ovs_judge_packet& packet, Listener& listener) const;
+
+    /// Does a megaflow's actions to a copy (ovs.h).
+    void execute(const ovs_judge_packet& copy, const ovsdr_tunnel_fields& tunnel,
+                 std::span<const std::uint8_t> actions, Listener& listener) const;
 
 private:
     ::ovs_judge* ovs_;

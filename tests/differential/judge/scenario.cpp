@@ -108,7 +108,10 @@ private:
             const bool has_shapes = root.is_ip() && (draw_.connectx_5 || !is_any_icmp(root));
             const bool wanted = has_shapes && happens(chance_, shapes_percent);
             auto grown = wanted ? grow_shapes(chance_, shapes_, root, share, next) : std::vector<Megaflow>();
-            for (const Megaflow& megaflow : grown) rarity_.add(megaflow);
+            for (Megaflow& megaflow : grown) {
+                add_software_parts(chance_, megaflow, !draw_.connectx_5, megaflow.actions);
+                rarity_.add(megaflow);
+            }
             return grown;
         };
         for (Megaflow& megaflow : grow_trees(chance_, rarity_, length, actions, shaped)) add(std::move(megaflow));

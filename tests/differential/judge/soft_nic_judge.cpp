@@ -98,6 +98,20 @@ private:
                 }
             }
         }
+        return take_copies() || any;
+    }
+
+    bool take_copies() {
+        bool any = false;
+        for (const dr::CopyKind kind : dr::copy_kinds) {
+            slowpath::PortQueue& queue = installation_.copy_queue(kind);
+            for (auto batch = queue.receive(0); !batch.empty(); batch = queue.receive(0)) {
+                any = true;
+                for (const slowpath::Frame& frame : batch) {
+                    record_.copy(kind, frame.tag, {frame.data, frame.data + frame.size});
+                }
+            }
+        }
         return any;
     }
 
@@ -138,6 +152,7 @@ Verdict judge_by_soft_nic(const Scenario& scenario, OvsJudge& ovs, unsigned form
         nic.run(phase.packets_end);
     }
     installation.end();
+    installation.check_copies(record.copies());
     verdict.finish();
     return verdict;
 }

@@ -12,7 +12,13 @@ namespace ovsdr::differential {
 template <typename C, typename Visit>
     requires std::is_same_v<std::remove_const_t<C>, Copy>
 void parts_of(C& copy, Visit visit) {
-    visit(copy.port, copy.table, copy.in_software, copy.source_port_at, copy.bytes);
+    visit(copy.port, copy.table, copy.in_software, copy.source_port_at, copy.bytes, copy.told);
+}
+
+template <typename T, typename Visit>
+    requires std::is_same_v<std::remove_const_t<T>, Told>
+void parts_of(T& told, Visit visit) {
+    visit(told.in_port, told.one_of, told.version, told.cookie);
 }
 
 template <typename U, typename Visit>
@@ -62,7 +68,24 @@ void Recorder::output(std::uint32_t port, std::span<const std::uint8_t> frame, s
     verdict_.copies[number_].push_back({.port = port, .in_software = in_software_,
                                         .source_port_at = static_cast<std::uint32_t>(source_port_at),
                                         .bytes = {frame.begin(), frame.end()}});
-    if (!in_software_) verdict_.arrivals[in_port_ << 16 | port].push_back(number_);
+    arrived(port);
+}
+
+void Recorder::arrived(std::uint32_t port) {
+    if (of_ != Of::slow_path) verdict_.arrivals[in_port_ << 16 | (port & 0xFFFF)].push_back(number_);
+}
+
+void Recorder::userspace(const ovs_judge_packet& packet, const ovs_judge_told& told) {
+    Told seen{packet.in_port, told.one_of, told.number, {}};
+    if (told.cookie_size != 0) seen.cookie.assign(told.cookie, told.cookie + told.cookie_size);
+    ovsdr_tunnel_fields tunnel = *told.tunnel;
+    tunnel.flags = static_cast<std::uint8_t>(tunnel.flags & ~OVSDR_TUNNEL_CSUM);   // no device sees it
+    const auto* bytes = reinterpret_cast<const std::uint8_t*>(&tunnel);
+    seen.cookie.insert(seen.cookie.end(), bytes, bytes + sizeof tunnel);
+    verdict_.copies[number_].push_back({.port = Copy::userspace, .in_software = in_software_,
+                                        .source_port_at = static_cast<std::uint32_t>(told.source_port_at),
+                                        .bytes = {packet.bytes, packet.bytes + packet.size}, .told = std::move(seen)});
+    arrived(Copy::userspace);
 }
 
 void Recorder::taken(std::uint32_t version, const ovs_judge_packet& packet) {

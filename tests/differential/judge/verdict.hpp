@@ -3,7 +3,8 @@
 // The model. A copy is a port and the bytes that came out there at last, whoever sent it: the NIC, or OVS's software,
 // which went on with what came up. Copies of one packet have no order (devices promise none); the packets that the NIC
 // put out at a port do, and are written down as they came. A packet that no megaflow takes ends as a copy, too: for an
-// upcall.
+// upcall. What software did to a copy that a NIC took for it counts as what came out there, and samplers take all of
+// OVS's packets (ovs_actions.h).
 //
 // Threads: one. Errors: std::runtime_error for files.
 #pragma once
@@ -17,13 +18,27 @@
 
 namespace ovsdr::differential {
 
+/// What an upcall that a megaflow asks for says beside the packet.
+struct Told {
+    std::uint32_t in_port = 0, one_of = 1;   ///< one_of: of so many packets one is sampled
+    std::int32_t version = -1;               ///< whose action it is; -1: it was done to a copy that a NIC took
+    std::vector<std::uint8_t> cookie;        ///< and what is known of the tunnel that the packet came out of
+
+    [[nodiscard]] bool is_sampled() const { return one_of != 1; }
+    [[nodiscard]] bool says(const Told& other) const {
+        return in_port == other.in_port && one_of == other.one_of && cookie == other.cookie;
+    }
+    friend auto operator<=>(const Told&, const Told&) = default;
+};
+
 struct Copy {
-    static constexpr std::uint32_t upcall = UINT32_MAX;
-    std::uint32_t port = 0;               ///< datapath port number, or an upcall
+    static constexpr std::uint32_t upcall = UINT32_MAX, userspace = UINT32_MAX - 1;
+    std::uint32_t port = 0;               ///< datapath port number, or an upcall, or one that a megaflow asks for
     TableId table{};                      ///< of an upcall
     bool in_software = false;
     std::uint32_t source_port_at = 0;     ///< where OVS has chosen a tunnel's UDP source port
     std::vector<std::uint8_t> bytes;
+    Told told{};                          ///< by `userspace`
 
     friend auto operator<=>(const Copy&, const Copy&) = default;
 };
@@ -61,7 +76,8 @@ struct Counts {
 struct Verdict {
     std::vector<std::vector<Copy>> copies;   ///< by packet, sorted
     std::vector<std::vector<Up>> ups;        ///< by packet, sorted
-    /// Numbers of packets, by in_port (in the high 16 bits) and port: what the NIC put out; of OVS's, all.
+    /// Numbers of packets, by in_port (in the high 16 bits) and port (0xFFFE: what megaflows give to userspace): what
+    /// the NIC put out, or took for software; of OVS's, all.
     std::map<std::uint32_t, std::vector<std::uint32_t>> arrivals;
     std::vector<Counts> counts;                           ///< by ufid
     std::vector<std::vector<std::uint8_t>> installed;     ///< by phase and version
@@ -79,9 +95,13 @@ struct Verdict {
 /// Writes down what OVS does to a packet.
 class Recorder final : public OvsJudge::Listener {
 public:
-    /// `in_software`: it came up from a NIC. Otherwise OVS does it all, and its lookups are written down.
-    Recorder(Verdict& verdict, const std::vector<Megaflow>& versions, bool in_software)
-        : verdict_(verdict), versions_(versions), in_software_(in_software) {}
+    enum class Of : std::uint8_t {
+        all,         ///< OVS does it all, and its lookups are written down
+        slow_path,   ///< it came up from a NIC
+        copies,      ///< a NIC took a copy for software
+    };
+    Recorder(Verdict& verdict, const std::vector<Megaflow>& versions, Of of)
+        : verdict_(verdict), versions_(versions), of_(of), in_software_(of != Of::all) {}
     /// What follows is about this packet; `counts`: megaflows count it.
     void begin(std::uint32_t number, std::uint32_t in_port, bool counts) {
         number_ = number;
@@ -90,12 +110,16 @@ public:
     }
 
     void output(std::uint32_t port, std::span<const std::uint8_t> frame, std::size_t source_port_at) override;
+    void userspace(const ovs_judge_packet& packet, const ovs_judge_told& told) override;
     void taken(std::uint32_t version, const ovs_judge_packet& packet) override;
     void missed(const ovs_judge_packet& packet, const ovs_judge_seen& seen) override;
 
 private:
+    void arrived(std::uint32_t port);
+
     Verdict& verdict_;
     const std::vector<Megaflow>& versions_;
+    const Of of_;
     const bool in_software_;
     std::uint32_t number_ = 0, in_port_ = 0;
     bool counts_ = true;

@@ -1,0 +1,53 @@
+// What only software does, beside what a NIC does with the packet: outputs to LOCAL and taps, packets for a controller
+// or a collector, samples, truncated outputs. Devices give software a copy there (docs/software-branch.md).
+//
+// An output to LOCAL or a tap is an output as others are, to a port that is no vport. All else is a SoftwarePart.
+//
+// Threads: pure.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tests/differential/judge/set_action.hpp"
+
+namespace ovsdr::differential {
+
+struct Action;
+struct Megaflow;
+
+/// Of the datapath: a bridge's own, and taps.
+inline constexpr std::uint32_t host_port = 77, tap_ports[] = {78, 79};
+[[nodiscard]] constexpr bool is_software_port(std::uint32_t port) {
+    return port == host_port || port == tap_ports[0] || port == tap_ports[1];
+}
+
+struct SoftwarePart {
+    enum class Form : std::uint8_t { userspace, sample, truncated_output, truncated_userspace };
+    Form form = Form::userspace;
+    std::uint32_t one_of = 1;   ///< sample: of so many packets one
+    std::uint8_t cookie = 0;    ///< of userspace: which one it is
+    std::uint16_t length = 0;   ///< bytes that are left of what is truncated
+    std::uint32_t port = 0;     ///< of a truncated output: LOCAL, a tap or a vport, by which software sends it then
+    /// Done to the packet between trunc and what takes it. The packet itself has it done, too.
+    std::optional<SetAction> between{};
+
+    [[nodiscard]] bool copies_each() const { return one_of == 1; }
+    /// Equal: equal work. What is between is a part of it.
+    friend bool operator==(const SoftwarePart&, const SoftwarePart&) = default;
+};
+
+/// As OVS prints it: one action, or trunc with those behind it.
+[[nodiscard]] std::string text_of(const SoftwarePart& part);
+
+/// Puts some of them, and outputs to software's ports, somewhere into some lists of actions. `samples`: of several
+/// packets one, too, which a ConnectX-5 does not.
+void add_software_parts(Chance& chance, const Megaflow& megaflow, bool samples, std::vector<Action>& actions);
+
+/// What names.hpp says of them, and of where they stand.
+void add_software_names(const Megaflow& megaflow, std::set<std::string>& names);
+
+}  // namespace ovsdr::differential
