@@ -52,7 +52,9 @@ int destroy(T* object) {
         FakeOrder::destroying(*object);
         FakeProvider::note_locked("destroy " + text_of_rule(*object));
         auto& rules = static_cast<mlx5dv_dr_matcher*>(object->needs[0])->rules;
-        std::erase_if(rules, [object](const auto& rule) { return rule.second == object; });
+        auto place = rules.lower_bound(object->match);
+        while (place->second != object) ++place;
+        rules.erase(place);
     }
     if constexpr (std::is_same_v<T, mlx5dv_dr_table>) FakeOrder::destroying(*object);
     for (FakeObject* needed : object->needs) --needed->users;

@@ -54,9 +54,11 @@ TEST(CompileSoftware, ACopyIsOfThePacketAsItIsThere) {
     EXPECT_EQ(path_of(flow().vlan(5).pop().output(tap).output(2)),
               "pop_vlan, dest_array [dest_vport 2, dest_table (" + to_tap + ")]");
     const test::HeaderBytes header = test::vxlan();
-    const std::string encapsulated = path_of(flow().tunnel(header).output(9).output(tap));
+    const std::string encapsulated = path_of(flow().tunnel(header, 55).output(9).output(tap));
     EXPECT_TRUE(encapsulated.starts_with("encapsulate ")) << encapsulated;
-    EXPECT_TRUE(encapsulated.ends_with("dest_array [dest_vport 65535, dest_table (" + to_tap + ")]")) << encapsulated;
+    EXPECT_TRUE(encapsulated.ends_with("dest_array [dest_vport 65535, dest_table (copy to software: "
+                                       "output to datapath port 77, from datapath port 55)]"))
+        << encapsulated;
 }
 
 /// A copy inside of a clone is of the clone.
