@@ -53,21 +53,26 @@ ovsdr_copy copy_of(const slowpath::Frame& frame, const dr::SoftwareWork& work) n
     return copy;
 }
 
-/// What is for hosts comes first. Queues of a kind take turns: a device with many copies leaves room for others.
+/// What is for hosts comes first, most of the time: others come after a row of it, or a flood to LOCAL would be the end of
+/// logs and samples. Queues of a kind take turns: a device with many copies leaves room for others.
 class Receiver {
 public:
     unsigned receive(ovsdr_copy* copies, bool& waits) {
-        waits = false;
         look_for_queues();
-        for (const dr::CopyKind kind : dr::copy_kinds) {
+        const bool others_first = in_a_row_ == longest_row;
+        if (others_first) in_a_row_ = 0;
+        for (const dr::CopyKind kind : others_first ? others_then_hosts : dr::copy_kinds) {
             auto& [queues, next] = of_kind_[index_of(kind)];
-            for (std::size_t tried = 0; tried < queues.size() && !waits; ++tried) {
+            for (std::size_t tried = 0; tried < queues.size(); ++tried) {
                 DeviceCopies& device = *queues[next++ % queues.size()];
                 const auto frames = device.queue->receive();
-                waits = !frames.empty();
-                if (waits) return look_up(device, frames, copies);
+                if (frames.empty()) continue;
+                in_a_row_ = kind == dr::CopyKind::host ? in_a_row_ + 1 : 0;
+                waits = true;
+                return look_up(device, frames, copies);
             }
         }
+        waits = false;
         return 0;
     }
 
@@ -117,11 +122,16 @@ private:
         return n;
     }
 
+    static constexpr unsigned longest_row = 8;   ///< batches
+    static constexpr std::array others_then_hosts{dr::CopyKind::other, dr::CopyKind::host};
+    static_assert(others_then_hosts.size() == dr::copy_kinds.size());
+
     struct Turns {
         std::vector<std::shared_ptr<DeviceCopies>> queues;
         std::size_t next = 0;
     };
     dr::PerCopyKind<Turns> of_kind_;
+    unsigned in_a_row_ = 0;   ///< batches for hosts, up to longest_row
     unsigned seen_ = 0;
     std::array<std::shared_ptr<const dr::InstalledWork>, OVSDR_BATCH> works_;   ///< of the copies given out last
 };
@@ -133,16 +143,33 @@ Receiver& receiver() {
 
 /// In frames.
 struct Report {
-    std::uint64_t led = 0, done = 0, lost = 0, errors = 0, without_work = 0, restarts = 0;
+    std::uint64_t led = 0, done = 0, lost = 0, waiting = 0, errors = 0, without_work = 0, restarts = 0;
 };
 
-Report report_of(const DeviceCopies& copies) {
+/// What nobody has got waits or is lost, and the device does not tell which: more than the queue holds is lost, and the
+/// rest once nothing has come and gone for a while.
+void update(DeviceCopies::Seen& seen, std::uint64_t led, std::uint64_t taken) {
+    constexpr std::chrono::milliseconds a_while{500};
+    const auto now = std::chrono::steady_clock::now();
+    const bool moved = led != seen.led || taken != seen.taken;
+    seen.led = led;
+    seen.taken = taken;
+    if (moved) seen.since = now;
+    const std::uint64_t missing = led - taken, holds = now - seen.since < a_while ? slowpath::CopyQueue::length : 0;
+    if (missing > holds) seen.lost = std::max(seen.lost, missing - holds);
+}
+
+Report report_of(DeviceCopies& copies) {
+    const std::uint64_t without_work = copies.without_work;   // before what they are among
     const auto stats = copies.queue->stats();
-    const std::uint64_t without_work = copies.without_work;
-    const std::uint64_t led = std::max(copies.queue->led(), stats.received + stats.errors);
+    const std::uint64_t taken = stats.received + stats.errors;
+    const std::lock_guard guard(copies.seen_mutex);
+    update(copies.seen, std::max(copies.queue->led(), taken), taken);
+    const std::uint64_t lost = copies.seen.lost, led = std::max(copies.seen.led, taken + lost);
     return {.led = led,
             .done = stats.received - without_work,
-            .lost = led - stats.received - stats.errors,
+            .lost = lost,
+            .waiting = led - taken - lost,
             .errors = stats.errors,
             .without_work = without_work,
             .restarts = stats.restarts};
@@ -152,6 +179,7 @@ Report operator+(const Report& left, const Report& right) noexcept {
     return {.led = left.led + right.led,
             .done = left.done + right.done,
             .lost = left.lost + right.lost,
+            .waiting = left.waiting + right.waiting,
             .errors = left.errors + right.errors,
             .without_work = left.without_work + right.without_work,
             .restarts = left.restarts + right.restarts};
@@ -159,13 +187,13 @@ Report operator+(const Report& left, const Report& right) noexcept {
 
 json json_of(const Report& report) {
     return {{"copies", report.led},   {"done", report.done},
-            {"lost", report.lost},    {"errors", report.errors},
+            {"lost", report.lost},    {"waiting", report.waiting}, {"errors", report.errors},
             {"restarts", report.restarts}, {"without_work", report.without_work}};
 }
 
 std::string text_of(const Report& report) {
-    return fmt::format("copies={} done={} lost={} errors={} without_work={} restarts={}", report.led, report.done,
-                       report.lost, report.errors, report.without_work, report.restarts);
+    return fmt::format("copies={} done={} lost={} waiting={} errors={} without_work={} restarts={}", report.led,
+                       report.done, report.lost, report.waiting, report.errors, report.without_work, report.restarts);
 }
 
 /// What the device has led up of a work and nobody has got: lost in the queue, or on its way now.

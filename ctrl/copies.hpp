@@ -8,6 +8,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -25,6 +26,15 @@ struct DeviceCopies {
 
     const std::shared_ptr<slowpath::CopyQueue> queue;
     std::atomic<std::uint64_t> without_work = 0;   ///< copies that came after their megaflows had gone
+
+    /// What reports know, whoever asks for them.
+    struct Seen {
+        std::uint64_t led = 0, taken = 0;
+        std::uint64_t lost = 0;   ///< never less than before: it is a counter to whoever reads it
+        std::chrono::steady_clock::time_point since{};   ///< `led` and `taken` have been as they are
+    };
+    std::mutex seen_mutex;
+    Seen seen;
 };
 
 class CopyQueues {

@@ -295,8 +295,9 @@ std::string OpenDevice::fit_copies(dr::CopyKind kind, unsigned frame_size) {
         const bool told = std::exchange(copies_failure_, queue.error().what) == queue.error().what;
         return told ? "" : "megaflows that need copies in software stay there whole: " + copies_failure_;
     }
-    copies = std::make_shared<DeviceCopies>(std::move(*queue));
-    copy_queues().add(copies);
+    auto received = std::make_shared<DeviceCopies>(std::move(*queue));
+    copy_queues().add(received);
+    copies = std::move(received);
     return {};
 }
 

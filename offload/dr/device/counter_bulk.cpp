@@ -199,8 +199,7 @@ Result<void> CounterBulk::settle(std::uint32_t slot) noexcept {
     auto read = query_locked(slot + 1, answer);
     if (!read) return read;
     take_answer(slot, answer, now_ms());
-    slots()[slot].unsettled = false;
-    return {};
+    return {};   // it stays unsettled: who asks may go on counting
 }
 
 Result<void> CounterBulk::refresh() noexcept {

@@ -9,6 +9,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <thread>
 #include <variant>
 #include <vector>
 
@@ -168,6 +169,59 @@ TEST_F(CopiesTest, WhatIsForTheHostComesFirst) {
     EXPECT_EQ(report().at(0).at("without_work"), 3 * OVSDR_BATCH + 3) << "of the device";
     of_host->queue->stop();
     copy_queues().remove(*of_host);
+}
+
+/// A flood to LOCAL is not the end of logs and samples.
+TEST_F(CopiesTest, WhatIsForTheHostLeavesOthersATurn) {
+    auto opened = slowpath::CopyQueue::open(eswitch_, dr::CopyKind::host, 2048);
+    ASSERT_TRUE(opened) << opened.error().what;
+    const auto of_host = std::make_shared<DeviceCopies>(std::move(*opened));
+    copy_queues().add(of_host);
+    const auto others = FakeVerbs::queues().front(), hosts = FakeVerbs::queues().back();
+    ASSERT_TRUE(others->deliver(Bytes(60, 7), unknown_tag));
+    constexpr std::uint64_t longest_row = 8;
+    for (std::uint64_t n = 0; n < longest_row; ++n) {
+        ASSERT_TRUE(hosts->deliver(Bytes(60, 7), unknown_tag));
+        (void)receive();
+        EXPECT_EQ(copies_->without_work, 0U);
+    }
+    ASSERT_TRUE(hosts->deliver(Bytes(60, 7), unknown_tag));
+    (void)receive();
+    EXPECT_EQ(copies_->without_work, 1U);
+    (void)receive();
+    EXPECT_EQ(of_host->without_work, longest_row + 1);
+    of_host->queue->stop();
+    copy_queues().remove(*of_host);
+}
+
+TEST_F(CopiesTest, WhatWaitsIsNotLost) {
+    const dr::Ufid ufid{1, 0};
+    const ovsdr_megaflow megaflow = MegaflowBuilder(1).ipv4().output(tap).output(2);
+    ASSERT_TRUE(std::holds_alternative<std::monostate>(eswitch_->put(ufid, megaflow)));
+    const auto works = eswitch_->works();
+    ASSERT_EQ(works.size(), 1U);
+    const auto lead_up = [](std::uint64_t packets) {
+        for (const auto& rule : FakeProvider::rules()) {
+            if (rule.table != "NIC_RX level 2" || rule.actions.at(0).find("count ") != 0) continue;
+            FakeProvider::count(static_cast<std::uint32_t>(std::stoul(rule.actions[0].substr(6))), packets, 0);
+        }
+    };
+    lead_up(2);
+    ASSERT_EQ(report().at(0).at("copies"), 2);
+    for (int i = 0; i < 2; ++i) ASSERT_TRUE(queue().deliver(Bytes(60, 7), works[0].id));
+    EXPECT_EQ(report().at(0).at("lost"), 0);
+    EXPECT_EQ(report().at(0).at("waiting"), 2);
+    EXPECT_EQ(receive().size(), 2U);
+    EXPECT_EQ(report().at(0).at("done"), 2);
+    EXPECT_EQ(report().at(0).at("waiting"), 0);
+
+    lead_up(slowpath::CopyQueue::length + 3);
+    EXPECT_EQ(report().at(0).at("lost"), 3) << "more than the queue holds";
+    EXPECT_EQ(report().at(0).at("waiting"), slowpath::CopyQueue::length);
+    std::this_thread::sleep_for(std::chrono::milliseconds(600));
+    EXPECT_EQ(report().at(0).at("lost"), slowpath::CopyQueue::length + 3) << "nothing has come for a while";
+    EXPECT_EQ(report().at(0).at("waiting"), 0);
+    eswitch_->del(ufid);
 }
 
 /// One copy for all of them; what the device led up and nobody got is told by work.

@@ -389,6 +389,25 @@ TEST_F(Software, PeopleReadWhereCopiesGo) {
     EXPECT_NE(eswitch_->show(false).find("copies for software (1 matchers)"), std::string::npos);
 }
 
+/// To look at a work's copies is not to have counted them all: the next one with its counter begins at 0.
+TEST_F(Software, WhoLooksAtCopiesGivesThemToNobodyElse) {
+    const auto count = [](std::uint64_t packets) {
+        for (const auto& rule : FakeProvider::rules()) {
+            if (rule.table != "NIC_RX level 1" || !rule.actions.at(0).starts_with("count ")) continue;
+            FakeProvider::count(static_cast<std::uint32_t>(std::stoul(rule.actions[0].substr(6))), packets, 60 * packets);
+        }
+    };
+    ASSERT_TRUE(installed(eswitch_->put(ufid(1), flow().software(bytes).output(2))));
+    count(5);
+    ASSERT_EQ(eswitch_->works().at(0).copies, 5U);
+    count(7);
+    (void)eswitch_->del(ufid(1));
+    for (std::uint32_t n = 1; n <= 3; n += 2) {
+        ASSERT_TRUE(installed(eswitch_->put(ufid(n), flow(n).output(2))));
+        EXPECT_EQ(eswitch_->status(ufid(n))->stats.packets, 0U) << n;
+    }
+}
+
 TEST_F(Software, CopiesAreCountedApartFromMisses) {
     ASSERT_TRUE(installed(eswitch_->put(ufid_, flow().software(bytes).output(2))));
     const auto misses = eswitch_->totals().misses;
