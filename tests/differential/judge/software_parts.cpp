@@ -11,8 +11,8 @@ namespace ovsdr::differential {
 
 namespace {
 
-constexpr unsigned some_percent = 40, behind_recirc_percent = 65, another_percent = 50, between_percent = 40,
-                   to_vport_percent = 30, inside_percent = 75, into_drop_percent = 25, refused_samples_percent = 4;
+constexpr unsigned some_percent = 36, behind_recirc_percent = 65, another_percent = 50, between_percent = 40,
+                   to_vport_percent = 30, inside_percent = 75, into_drop_percent = 8, again_percent = 15, refused_samples_percent = 4;
 constexpr std::uint32_t cookies = 6;   ///< few, so that megaflows share works
 constexpr std::uint32_t samplers[] = {2, 3, 8, 64};
 constexpr unsigned each_percent = 38;   ///< of the samples take each packet
@@ -92,8 +92,12 @@ std::size_t draw_place(Chance& chance, const std::vector<Action>& actions) {
 
 void add_software_parts(Chance& chance, const Megaflow& megaflow, bool samples, std::vector<Action>& actions) {
     const auto is_refused = [](const Action& action) { return action.kind == Action::Kind::refused; };
+    const auto goes_on = [](const Action& action) {
+        return action.kind == Action::Kind::output || action.kind == Action::Kind::recirc ||
+               action.kind == Action::Kind::tunnel_pop;
+    };
     const bool wanted = happens(chance, megaflow.recirc_id != 0 ? behind_recirc_percent : some_percent) &&
-                        (!actions.empty() || happens(chance, into_drop_percent));
+                        (std::ranges::any_of(actions, goes_on) || happens(chance, into_drop_percent));
     if (!wanted || std::ranges::any_of(actions, is_refused)) return;
     bool sampled = false;
     do {
@@ -101,6 +105,10 @@ void add_software_parts(Chance& chance, const Megaflow& megaflow, bool samples, 
         Action part = draw_part(chance, megaflow, samples);
         const bool samples_this = part.kind == Action::Kind::software && !part.software.copies_each();
         if (sampled && samples_this) continue;   // each takes a level, and devices have few
+        const auto is_same = [&](const Action& other) {
+            return other.kind == part.kind && other.port == part.port && other.software == part.software;
+        };
+        if (std::ranges::any_of(actions, is_same) && !happens(chance, again_percent)) continue;
         sampled = sampled || samples_this;
         const auto at = static_cast<std::ptrdiff_t>(draw_place(chance, actions));
         actions.insert(actions.begin() + at, std::move(part));
