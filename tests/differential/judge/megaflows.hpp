@@ -146,6 +146,9 @@ struct Megaflow {
 /// Whether a device of this steering format (0, 1, 2) can do it, if the tables that it leads to may be there.
 [[nodiscard]] bool is_offloadable(const Megaflow& megaflow, unsigned format);
 
+/// Of ctrl/'s value of a megaflow, where each field of a set is an action of its own.
+[[nodiscard]] std::size_t entries_of(const std::vector<Action>& actions);
+
 /// The Geneve options that a device has to look for, if the megaflow asks for any.
 [[nodiscard]] std::optional<GeneveOptions> option_of(const Megaflow& megaflow);
 

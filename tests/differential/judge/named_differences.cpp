@@ -87,10 +87,11 @@ NamedDifference untrue_header(const Bytes& frame) {
 }
 
 bool differ_in_source_port(const Bytes& nic, const Bytes& ovs, std::size_t source_port_at) {
-    if (source_port_at == 0 || nic.size() != ovs.size() || source_port_at + 2 > ovs.size()) return false;
+    if (source_port_at == 0 || nic.size() != ovs.size() || source_port_at >= ovs.size()) return false;
     const auto at = static_cast<std::ptrdiff_t>(source_port_at);
+    const auto end = static_cast<std::ptrdiff_t>(std::min(source_port_at + 2, ovs.size()));   // of one that is cut
     return std::equal(nic.begin(), nic.begin() + at, ovs.begin()) &&
-           std::equal(nic.begin() + at + 2, nic.end(), ovs.begin() + at + 2);
+           std::equal(nic.begin() + end, nic.end(), ovs.begin() + end);
 }
 
 }  // namespace ovsdr::differential

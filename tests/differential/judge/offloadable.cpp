@@ -12,7 +12,7 @@ namespace ovsdr::differential {
 
 namespace {
 
-constexpr std::size_t most_entries = 32;   ///< of actions, where each field of a set is one
+constexpr std::size_t most_entries = 32;
 constexpr std::size_t most_pushed = 2;   ///< in front of the packet, and in front of a tunnel's headers
 
 bool looks_at_icmp(const Megaflow& megaflow) {
@@ -204,6 +204,12 @@ private:
 
 }  // namespace
 
+std::size_t entries_of(const std::vector<Action>& actions) {
+    std::size_t entries = 0;
+    for (const Action& action : actions) entries += entries_of(action);
+    return entries;
+}
+
 bool is_offloadable(const Megaflow& megaflow, unsigned format) {
     const bool connectx_5 = format == 0;
     if (!megaflow.refused_match.empty() || !are_fragments_told(megaflow)) return false;
@@ -211,13 +217,11 @@ bool is_offloadable(const Megaflow& megaflow, unsigned format) {
     if (is_tag(megaflow.eth_type) && vlan_limit_of(megaflow.in_port) > 1) return false;   // a third tag
     if (megaflow.tunnel && !is_tunnel_told(megaflow, connectx_5)) return false;
     if (megaflow.tunnel && !is_counted_right(megaflow, connectx_5)) return false;
-    std::size_t entries = 0;
     Follower follower(megaflow, connectx_5);
     for (const Action& action : megaflow.actions) {
-        entries += entries_of(action);
         if (!follower.step(action)) return false;
     }
-    return entries <= most_entries && follower.goes_on();
+    return entries_of(megaflow.actions) <= most_entries && follower.goes_on();
 }
 
 }  // namespace ovsdr::differential

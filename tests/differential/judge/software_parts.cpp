@@ -11,13 +11,14 @@ namespace ovsdr::differential {
 
 namespace {
 
-constexpr unsigned some_percent = 40, behind_recirc_percent = 65, another_percent = 50, between_percent = 40,
-                   to_vport_percent = 30, inside_percent = 75, into_drop_percent = 25, refused_samples_percent = 4;
+constexpr unsigned some_percent = 27, behind_recirc_percent = 60, another_percent = 45, between_percent = 55,
+                   to_vport_percent = 30, inside_percent = 75, into_drop_percent = 6, again_percent = 12,
+                   refused_samples_percent = 4;
 constexpr std::uint32_t cookies = 6;   ///< few, so that megaflows share works
 constexpr std::uint32_t samplers[] = {2, 3, 8, 64};
-constexpr unsigned each_percent = 38;   ///< of the samples take each packet
+constexpr unsigned each_percent = 45;   ///< of the samples take each packet
 constexpr std::uint16_t shortest_cut = 14, cuts = 120;
-constexpr std::size_t most_in_list = 24;   ///< actions: a megaflow has room for 32 fields and actions
+constexpr std::size_t most_in_list = 28;   ///< fields and actions: a megaflow has room for 32
 
 using Form = SoftwarePart::Form;
 
@@ -45,15 +46,15 @@ SetAction draw_between(Chance& chance) {
 Action draw_part(Chance& chance, const Megaflow& megaflow, bool samples) {
     SoftwarePart part{.cookie = static_cast<std::uint8_t>(below(chance, cookies))};
     const unsigned choice = below(chance, 100);
-    if (choice < 30) return {.kind = Action::Kind::output, .port = draw_software_port(chance)};
-    if (choice < 50) return {.kind = Action::Kind::software, .software = part};
-    if (choice < 72) {
+    if (choice < 27) return {.kind = Action::Kind::output, .port = draw_software_port(chance)};
+    if (choice < 44) return {.kind = Action::Kind::software, .software = part};
+    if (choice < 70) {
         part.form = Form::sample;
         const bool each = happens(chance, samples ? each_percent : 100 - refused_samples_percent);
         part.one_of = each ? 1 : samplers[below(chance, std::size(samplers))];
         return {.kind = Action::Kind::software, .software = part};
     }
-    part.form = choice < 88 ? Form::truncated_output : Form::truncated_userspace;
+    part.form = choice < 86 ? Form::truncated_output : Form::truncated_userspace;
     part.length = static_cast<std::uint16_t>(shortest_cut + below(chance, cuts));
     if (happens(chance, between_percent)) part.between = draw_between(chance);
     if (part.form == Form::truncated_output) {
@@ -92,15 +93,23 @@ std::size_t draw_place(Chance& chance, const std::vector<Action>& actions) {
 
 void add_software_parts(Chance& chance, const Megaflow& megaflow, bool samples, std::vector<Action>& actions) {
     const auto is_refused = [](const Action& action) { return action.kind == Action::Kind::refused; };
+    const auto goes_on = [](const Action& action) {
+        return action.kind == Action::Kind::output || action.kind == Action::Kind::recirc ||
+               action.kind == Action::Kind::tunnel_pop;
+    };
     const bool wanted = happens(chance, megaflow.recirc_id != 0 ? behind_recirc_percent : some_percent) &&
-                        (!actions.empty() || happens(chance, into_drop_percent));
+                        (std::ranges::any_of(actions, goes_on) || happens(chance, into_drop_percent));
     if (!wanted || std::ranges::any_of(actions, is_refused)) return;
     bool sampled = false;
     do {
-        if (actions.size() >= most_in_list) return;
+        if (entries_of(actions) > most_in_list) return;
         Action part = draw_part(chance, megaflow, samples);
         const bool samples_this = part.kind == Action::Kind::software && !part.software.copies_each();
         if (sampled && samples_this) continue;   // each takes a level, and devices have few
+        const auto is_same = [&](const Action& other) {
+            return other.kind == part.kind && other.port == part.port && other.software == part.software;
+        };
+        if (std::ranges::any_of(actions, is_same) && !happens(chance, again_percent)) continue;
         sampled = sampled || samples_this;
         const auto at = static_cast<std::ptrdiff_t>(draw_place(chance, actions));
         actions.insert(actions.begin() + at, std::move(part));
