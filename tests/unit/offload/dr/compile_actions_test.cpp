@@ -295,16 +295,35 @@ TEST(CompileActions, RewritesNoAddressOfWhatMayBeIcmpv6) {
     EXPECT_EQ(moved(MegaflowBuilder().ipv6()), refusal);
 }
 
+/// Nor an address, which the transport's checksum covers.
 TEST(CompileActions, RewritesNoTransportHeaderOfAFragment) {
-    MegaflowBuilder any, first;
-    any.ipv4().proto(6).set(OVSDR_HEADER_TCP_SRC, {1, 2}).output(2).raw().mask.ip_frag = 0;
-    const auto plan = compile_here(any);
-    ASSERT_TRUE(plan);
-    EXPECT_EQ(plan->match.mask.get(field::frag), 1U) << "fragments go on in software";
-    EXPECT_EQ(plan->match.value.get(field::frag), 0U);
-    first.ipv4().set(OVSDR_HEADER_IP_SRC, {1, 2, 3, 4}).output(2).raw().key.ip_frag = 1;
-    first.raw().mask.ip_frag = 1;
-    EXPECT_EQ(text_of_compiled(first), "unsupported action: set(ipv4) of addresses of a fragment");
+    const auto tcp = [] { return MegaflowBuilder().ipv4().proto(6); };
+    const auto tcp6 = [] { return MegaflowBuilder().ipv6().proto(6); };
+    const auto udp = [] { return MegaflowBuilder().ipv4().proto(17); };
+    const struct {
+        MegaflowBuilder megaflow;
+        const char* name;
+    } sets[] = {{tcp().set(OVSDR_HEADER_TCP_SRC, {1, 2}), "set(tcp)"},
+                {tcp().set(OVSDR_HEADER_TCP_DST, {1, 2}), "set(tcp)"},
+                {udp().set(OVSDR_HEADER_UDP_SRC, {1, 2}), "set(udp)"},
+                {udp().set(OVSDR_HEADER_UDP_DST, {1, 2}), "set(udp)"},
+                {tcp().set(OVSDR_HEADER_IP_SRC, {1, 2, 3, 4}), "set(ipv4) of addresses"},
+                {tcp().set(OVSDR_HEADER_IP_DST, {1, 2, 3, 4}), "set(ipv4) of addresses"},
+                {tcp6().set(OVSDR_HEADER_IPV6_SRC, {1, 2}), "set(ipv6) of addresses"},
+                {tcp6().set(OVSDR_HEADER_IPV6_DST, {1, 2}), "set(ipv6) of addresses"}};
+    for (const auto& [megaflow, name] : sets) {
+        SCOPED_TRACE(name);
+        MegaflowBuilder any = megaflow, first = megaflow;
+        any.output(2).raw().mask.ip_frag = 0;
+        const auto plan = compile_here(any);
+        ASSERT_TRUE(plan);
+        EXPECT_EQ(plan->match.mask.get(field::frag), 1U) << "fragments go on in software";
+        EXPECT_EQ(plan->match.value.get(field::frag), 0U);
+        first.output(2).raw().key.ip_frag = 1;
+        first.raw().mask.ip_frag = 1;
+        EXPECT_NE(text_of_compiled(first).find(std::string(name) + " of a fragment"), std::string::npos)
+            << text_of_compiled(first);
+    }
 }
 
 TEST(CompileActions, RefusesMoreThanTwoPushes) {

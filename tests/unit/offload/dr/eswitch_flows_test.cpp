@@ -118,13 +118,13 @@ TEST_F(EswitchFlows, ADeviceWithoutMegaflowsIsAskedForNoCounts) {
     const auto asked = [] {
         const unsigned before = FakeProvider::queries();
         std::this_thread::sleep_for(std::chrono::milliseconds(1200));   // twice a second, where there are some
-        return FakeProvider::queries() - before;
+        return FakeProvider::queries() != before;
     };
     ASSERT_TRUE(installed(eswitch_->put(ufid_, MegaflowBuilder().ipv4().output(2))));
     ASSERT_TRUE(installed(eswitch_->put(ufid_, MegaflowBuilder().ipv4().output(3))));
-    EXPECT_TRUE(becomes([&] { return asked() != 0; }));
+    EXPECT_TRUE(becomes([] { return FakeProvider::queries() > 2; }));
     (void)eswitch_->del(ufid_);
-    EXPECT_TRUE(becomes([&] { return asked() == 0; })) << "a query may have been under way";
+    EXPECT_FALSE(asked() && asked()) << "a query may have been under way";
 }
 
 TEST_F(EswitchFlows, AModificationKeepsPacketsBytesAndTheTimeOfTheLast) {

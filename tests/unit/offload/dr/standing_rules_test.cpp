@@ -85,9 +85,11 @@ TEST_F(StandingRules, WhatAPortOrItsQueueNeedsIsInTheDeviceWhenItIsToldSo) {
     EXPECT_EQ(FakeProvider::unwritten(), Texts{});
     ASSERT_TRUE(eswitch_->switch_queue(VportId{4}, &queue_pair_, 0x204, {}));
     EXPECT_EQ(FakeProvider::unwritten(), Texts{});
-    eswitch_->forget_old_queue(VportId{4});
-    ASSERT_TRUE(eswitch_->switch_queue(VportId{4}, &queue_pair_, 0x304, kinds));
-    EXPECT_EQ(FakeProvider::unwritten(), Texts{});
+    for (const std::uint32_t sqn : {0x304U, 0x404U, 0x504U}) {
+        eswitch_->forget_old_queue(VportId{4});
+        ASSERT_TRUE(eswitch_->switch_queue(VportId{4}, &queue_pair_, sqn, kinds));
+        EXPECT_EQ(FakeProvider::unwritten(), Texts{});
+    }
     const std::size_t misses = rules_in("FDB level 60", "default_miss");
     for (const CopyKind kind : {CopyKind::other, CopyKind::host, CopyKind::other, CopyKind::other}) {
         ASSERT_TRUE(eswitch_->lead_copies(kind, &queue_pair_));
