@@ -170,23 +170,25 @@ private:
             return refuse(RejectReason::device_limit, name, " of one in several packets (the device has no sampler)");
         }
         without_copies_.push_back({RejectReason::unsupported_action, name});
-        const PortMap::Meter* meter = meters_copies(software) ? ports_.find_meter(software.meter) : nullptr;
-        const std::size_t done = meter != nullptr ? software.metered_from : 0;
+        const std::optional<MeterUse> meter = meter_of_copies(software);
+        const std::size_t done = meter ? software.metered_from : 0;
         SoftwareWork::Actions actions(software.actions + done, software.actions + software.actions_size);
-        Path path{.software = SoftwareCopy{software.one_of, {packets_.in_port, packets_.tunnel, std::move(actions), name}}};
-        if (meter != nullptr) path = Path{.branches = {std::move(path)}, .meter = MeterUse{software.meter, meter->serial}};
-        copy(std::move(path), "one action of software's twice on the same packet");
+        const SoftwareWork work{packets_.in_port, packets_.tunnel, std::move(actions), name};
+        const Path each{.software = SoftwareCopy{software.one_of, work}};
+        copy(meter ? Path{.branches = {each}, .meter = meter} : each,
+             "one action of software's twice on the same packet");
     }
 
-    /// The device has the meter that software's actions begin with, and drops the copies that exceed it. Software meters
-    /// where that would not be the same: a packet meets this meter elsewhere too, and who comes first matters; or it has
-    /// another length than it came with, and it is not known which one the device takes.
-    [[nodiscard]] bool meters_copies(const ovsdr_software& software) const {
-        if (software.metered_from == 0 || software.one_of != 1) return false;
-        if (!caps_.meters || caps_.meters_end_rules) return false;   // such a meter leads to a table at one level
+    /// The meter that software's actions begin with, if the device is to drop the copies that exceed it. Software
+    /// meters where that would not be the same: a packet meets this meter elsewhere too, and who comes first matters;
+    /// or it has another length than it came with, and it is not known which one the device takes.
+    [[nodiscard]] std::optional<MeterUse> meter_of_copies(const ovsdr_software& software) const {
+        if (software.metered_from == 0 || software.one_of != 1) return {};
+        if (!caps_.meters || caps_.meters_end_rules) return {};   // such a meter leads to a table at one level
         const PortMap::Meter* meter = ports_.find_meter(software.meter);
         const bool as_it_came = now_.pops == 0 && now_.pushes.empty() && !now_.tunnel;
-        return meter != nullptr && !meter->refusal && as_it_came && meter_uses_.at(software.meter) == 1;
+        if (meter == nullptr || meter->refusal || !as_it_came || meter_uses_.at(software.meter) != 1) return {};
+        return MeterUse{software.meter, meter->serial};
     }
 
     /// Of the packet as it is here, which goes on.

@@ -12,8 +12,8 @@
 // the meter and lets the others go on along the only branch.
 //
 // A Path that has a copy for software does nothing else either: a copy of its packets goes there as they are. A copy of
-// each packet is a branch beside the others and ends there; a meter may be in front of it, which drops copies. Where one
-// of several is copied, the packets go on along the only branch.
+// each packet is a branch beside the others and ends there; a meter may be in front of it, which drops copies. Where
+// one of several is copied, the packets go on along the only branch.
 //
 // Packets of a tunnel port come into its table, and into those behind its recirculations, with their outer headers
 // still there, so that one that misses can be given to software as it came. Each rule that sends one out takes them off
