@@ -49,7 +49,7 @@ public:
         return std::move(legs_);
     }
     /// That each packet meets before all else, in this order.
-    [[nodiscard]] const std::vector<Front>& front() const noexcept { return front_; }
+    [[nodiscard]] const std::vector<Path>& front() const noexcept { return front_; }
 
 private:
     struct Packet {
@@ -295,15 +295,12 @@ private:
         if (!put_copies_in_front()) {
             return refuse(RejectReason::unsupported_order, "meter behind a copy of a packet that has been changed");
         }
-        const auto copies_each = [](const Front& front) {
-            const auto* copy = std::get_if<Path>(&front);
-            return copy != nullptr && !copy->samples();
-        };
+        const auto copies_each = [](const Path& front) { return front.is_copy() || front.is_metered_copy(); };
         if (!caps_.copies_to_table && std::ranges::any_of(front_, copies_each)) {
             return refuse(RejectReason::device_limit, "copy to software", " (no copies to tables)");
         }
         if (caps_.meters_end_rules && !front_.empty()) {
-            const bool metered = std::holds_alternative<MeterUse>(front_.back());
+            const bool metered = front_.back().meter.has_value();
             return refuse(RejectReason::device_limit,
                           metered ? StaticName("several meters") : "meter behind a copy to software",
                           " (a rule of the device ends in one)");
@@ -311,7 +308,7 @@ private:
         if (front_.size() >= most_in_front) {
             return refuse(RejectReason::too_many_actions, "meters, with the copies in front of them");
         }
-        front_.push_back(MeterUse{number, known->serial});
+        front_.push_back(Path{.meter = MeterUse{number, known->serial}});
     }
 
     /// Those that were taken before a meter.
@@ -433,7 +430,7 @@ private:
     Packet now_;
     std::vector<Packet> outside_;   ///< of the copies that we are in
     std::vector<Path> legs_;
-    std::vector<Front> front_;
+    std::vector<Path> front_;
     std::map<std::uint32_t, unsigned> meter_uses_;   ///< how often packets meet each
     std::vector<Obstacle> without_copies_;   ///< what each copy would be if there were none
 };

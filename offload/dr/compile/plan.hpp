@@ -103,7 +103,9 @@ struct Path {
     /// Its packets end here but for what software does to them.
     [[nodiscard]] bool is_copy() const noexcept { return software && !software->samples(); }
     /// So do those of its packets that a meter lets pass.
-    [[nodiscard]] bool is_metered_copy() const noexcept { return meter && branches.front().is_copy(); }
+    [[nodiscard]] bool is_metered_copy() const noexcept {
+        return meter && !branches.empty() && branches.front().is_copy();
+    }
     /// Some of its packets are copied, and all go on.
     [[nodiscard]] bool samples() const noexcept { return software && software->samples(); }
     [[nodiscard]] std::size_t ends() const noexcept { return vports.size() + tables.size() + branches.size(); }
