@@ -1,9 +1,9 @@
 /* What OVS leaves to ports with other_config:userspace-tso-enable=true: the L4 checksum of a packet that the host's own
  * stack sent through a tap (LOCAL, for one), and TCP packets that are longer than the MTU, to be sent as several.
  *
- * dr ports announce all of it (netdev's ol_flags), since OVS drops such packets otherwise. It is done here, in software:
- * OVS has no way to tell a port where its features end, each byte is touched anyway when it is copied into the send
- * queue's buffers, and what is sent is then the same on every device.
+ * dr ports announce all of it (netdev's ol_flags), since OVS drops such packets otherwise. It is done here, in
+ * software: each byte is touched anyway when it is copied into the send queue's buffers, and what is sent is then the
+ * same on every device.
  *
  * Threads: pure functions, each packet one thread's. Offsets in the packet are those of miniflow_extract().
  */
@@ -35,12 +35,12 @@ struct segmentation {
     uint16_t number;        /* Of the next segment. */
 };
 
-/* False: the packet is no TCP packet, its headers leave no room in the MTU, or a segment may be longer than `frame_size`
- * with what is in front of IP. */
+/* False: the packet is no TCP packet, its headers leave no room in the MTU, or a segment may be longer than
+ * `frame_size` with what is in front of IP. */
 bool segmentation_start(struct segmentation *, const struct dp_packet *, uint32_t mtu, uint32_t frame_size);
 
-/* Writes the next segment, whole. Returns its size, 0 behind the last. Sequence numbers and IPv4's id go on; FIN and PSH
- * are in the last segment only, CWR in the first. */
+/* Writes the next segment, whole. Returns its size, 0 behind the last. Sequence numbers and IPv4's id go on; FIN and
+ * PSH are in the last segment only, CWR in the first. */
 uint32_t segmentation_next(struct segmentation *, uint8_t *frame);
 
 #endif

@@ -399,8 +399,8 @@ def test_several_receive_queues(functions: FunctionLab) -> None:
 
 
 def test_equal_megaflows_of_two_threads(functions: FunctionLab) -> None:
-    """Both are in NIC_RX, where one of them gets the packets. A thread that gets a packet with the other one's mark looks
-    at its headers: each packet is forwarded once and counted once, whichever of the two goes first."""
+    """Both are in NIC_RX, where one of them gets the packets. A thread that gets a packet with the other one's mark
+    looks at its headers: each packet is forwarded once and counted once."""
     lab, (first, second) = functions, functions.guests
     give_two_queues(lab, first)
     flow, rounds = "in_port=1,udp", 20

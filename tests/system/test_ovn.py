@@ -144,8 +144,8 @@ def test_packets_are_marked_and_routed(ovn: OvnLab) -> None:
 
 
 def test_a_logged_acl_is_logged_and_its_meter_limits_the_log(ovn: OvnLab) -> None:
-    """All packets pass, in the NIC. As with stock OVS, its megaflow has only the log's lines metered; by the NIC, so that
-    what exceeds the rate does not come up."""
+    """All packets pass, in the NIC. As with stock OVS, its megaflow has only the log's lines metered; by the NIC, so
+    that what exceeds the rate does not come up."""
     scenario = next(one for one in LOCAL if one.name == "ACL with a log")
     log = ovn.hypervisors[0].switch.folder / "ovn-controller.log"
 

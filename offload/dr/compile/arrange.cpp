@@ -198,7 +198,7 @@ void arrange(Path& path, Side side, const DeviceCaps& caps, std::size_t in_front
     Arranger(side, caps, obstacles).rule(path, OrderState::counted, static_cast<unsigned>(in_front));
 }
 
-Path put_in_front(Path path, std::span<const Front> front, Side side, const DeviceCaps& caps) {
+Path put_in_front(Path path, std::span<const Path> front, Side side, const DeviceCaps& caps) {
     const auto behind = [](Path rest) {
         Path rule;
         rule.branches.push_back(std::move(rest));
@@ -211,13 +211,12 @@ Path put_in_front(Path path, std::span<const Front> front, Side side, const Devi
     if (side == Side::wire && caps.counts_after_pop() && path.changes.pops != 0) path = behind(std::move(path));
     for (auto each = front.rbegin(); each != front.rend(); ++each) {
         path = behind(std::move(path));
-        const auto* copy = std::get_if<Path>(&*each);
-        if (copy == nullptr) {
-            path.meter = std::get<MeterUse>(*each);
-        } else if (copy->samples()) {
-            path.software = copy->software;
+        if (each->samples()) {
+            path.software = each->software;
+        } else if (each->meter && each->branches.empty()) {
+            path.meter = each->meter;
         } else {
-            path.branches.push_back(*copy);
+            path.branches.push_back(*each);
             std::ranges::sort(path.branches);
         }
     }

@@ -15,7 +15,6 @@
 #pragma once
 
 #include <span>
-#include <variant>
 #include <vector>
 
 #include "offload/dr/compile/obstacles.hpp"
@@ -34,10 +33,8 @@ namespace ovsdr::dr {
 /// `path`: of a megaflow's rule, which counts, with so many rules in front. Adds what no order can mend to `obstacles`.
 void arrange(Path& path, Side side, const DeviceCaps& caps, std::size_t in_front, Obstacles& obstacles);
 
-/// What packets meet before all else.
-/// A Path is a copy for software: a branch, or a sample without one.
-using Front = std::variant<MeterUse, Path>;
-/// The path of packets that meet these first, one after the other. `path` is arranged.
-[[nodiscard]] Path put_in_front(Path path, std::span<const Front> front, Side side, const DeviceCaps& caps);
+/// The path of packets that meet these first, one after the other: a meter or a sample, which has no branch here, or a
+/// copy of each packet, metered or not, which is one. `path` is arranged.
+[[nodiscard]] Path put_in_front(Path path, std::span<const Path> front, Side side, const DeviceCaps& caps);
 
 }  // namespace ovsdr::dr

@@ -49,7 +49,7 @@ public:
         return std::move(legs_);
     }
     /// That each packet meets before all else, in this order.
-    [[nodiscard]] const std::vector<Front>& front() const noexcept { return front_; }
+    [[nodiscard]] const std::vector<Path>& front() const noexcept { return front_; }
 
 private:
     struct Packet {
@@ -174,23 +174,24 @@ private:
             return refuse(RejectReason::device_limit, name, " of one in several packets (the device has no sampler)");
         }
         without_copies_.push_back({RejectReason::unsupported_action, name});
-        const PortMap::Meter* meter = meters_copies(software) ? ports_.find_meter(software.meter) : nullptr;
-        const std::size_t done = meter != nullptr ? software.metered_from : 0;
+        const std::optional<MeterUse> meter = meter_of_copies(software);
+        const std::size_t done = meter ? software.metered_from : 0;
         SoftwareWork::Actions actions(software.actions + done, software.actions + software.actions_size);
-        Path path{.software = SoftwareCopy{software.one_of, work(std::move(actions), name, CopyKind::other)}};
-        if (meter != nullptr) path = Path{.branches = {std::move(path)}, .meter = MeterUse{software.meter, meter->serial}};
-        copy(std::move(path), "one action of software's twice on the same packet");
+        const Path each{.software = SoftwareCopy{software.one_of, work(std::move(actions), name, CopyKind::other)}};
+        copy(meter ? Path{.branches = {each}, .meter = meter} : each,
+             "one action of software's twice on the same packet");
     }
 
-    /// The device has the meter that software's actions begin with, and drops the copies that exceed it. Software meters
-    /// where that would not be the same: a packet meets this meter elsewhere too, and who comes first matters; or it has
-    /// another length than it came with, and it is not known which one the device takes.
-    [[nodiscard]] bool meters_copies(const ovsdr_software& software) const {
-        if (software.metered_from == 0 || software.one_of != 1) return false;
-        if (!caps_.meters || caps_.meters_end_rules) return false;   // such a meter leads to a table at one level
+    /// The meter that software's actions begin with, if the device is to drop the copies that exceed it. Software
+    /// meters where that would not be the same: a packet meets this meter elsewhere too, and who comes first matters;
+    /// or it has another length than it came with, and it is not known which one the device takes.
+    [[nodiscard]] std::optional<MeterUse> meter_of_copies(const ovsdr_software& software) const {
+        if (software.metered_from == 0 || software.one_of != 1) return {};
+        if (!caps_.meters || caps_.meters_end_rules) return {};   // such a meter leads to a table at one level
         const PortMap::Meter* meter = ports_.find_meter(software.meter);
         const bool as_it_came = now_.pops == 0 && now_.pushes.empty() && !now_.tunnel;
-        return meter != nullptr && !meter->refusal && as_it_came && meter_uses_.at(software.meter) == 1;
+        if (meter == nullptr || meter->refusal || !as_it_came || meter_uses_.at(software.meter) != 1) return {};
+        return MeterUse{software.meter, meter->serial};
     }
 
     /// To be done to the packet as it is here. Behind a tunnel's push OVS knows of it what netdev_push_header() leaves:
@@ -304,15 +305,12 @@ private:
         if (!put_copies_in_front()) {
             return refuse(RejectReason::unsupported_order, "meter behind a copy of a packet that has been changed");
         }
-        const auto copies_each = [](const Front& front) {
-            const auto* copy = std::get_if<Path>(&front);
-            return copy != nullptr && !copy->samples();
-        };
+        const auto copies_each = [](const Path& front) { return front.is_copy() || front.is_metered_copy(); };
         if (!caps_.copies_to_table && std::ranges::any_of(front_, copies_each)) {
             return refuse(RejectReason::device_limit, "copy to software", " (no copies to tables)");
         }
         if (caps_.meters_end_rules && !front_.empty()) {
-            const bool metered = std::holds_alternative<MeterUse>(front_.back());
+            const bool metered = front_.back().meter.has_value();
             return refuse(RejectReason::device_limit,
                           metered ? StaticName("several meters") : "meter behind a copy to software",
                           " (a rule of the device ends in one)");
@@ -320,7 +318,7 @@ private:
         if (front_.size() >= most_in_front) {
             return refuse(RejectReason::too_many_actions, "meters, with the copies in front of them");
         }
-        front_.push_back(MeterUse{number, known->serial});
+        front_.push_back(Path{.meter = MeterUse{number, known->serial}});
     }
 
     /// Those that were taken before a meter.
@@ -443,7 +441,7 @@ private:
     Packet now_;
     std::vector<Packet> outside_;   ///< of the copies that we are in
     std::vector<Path> legs_;
-    std::vector<Front> front_;
+    std::vector<Path> front_;
     std::map<std::uint32_t, unsigned> meter_uses_;   ///< how often packets meet each
     std::vector<Obstacle> without_copies_;   ///< what each copy would be if there were none
 };

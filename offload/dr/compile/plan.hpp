@@ -12,8 +12,8 @@
 // the meter and lets the others go on along the only branch.
 //
 // A Path that has a copy for software does nothing else either: a copy of its packets goes there as they are. A copy of
-// each packet is a branch beside the others and ends there; a meter may be in front of it, which drops copies. Where one
-// of several is copied, the packets go on along the only branch.
+// each packet is a branch beside the others and ends there; a meter may be in front of it, which drops copies. Where
+// one of several is copied, the packets go on along the only branch.
 //
 // Packets of a tunnel port come into its table, and into those behind its recirculations, with their outer headers
 // still there, so that one that misses can be given to software as it came. Each rule that sends one out takes them off
@@ -103,7 +103,9 @@ struct Path {
     /// Its packets end here but for what software does to them.
     [[nodiscard]] bool is_copy() const noexcept { return software && !software->samples(); }
     /// So do those of its packets that a meter lets pass.
-    [[nodiscard]] bool is_metered_copy() const noexcept { return meter && branches.front().is_copy(); }
+    [[nodiscard]] bool is_metered_copy() const noexcept {
+        return meter && !branches.empty() && branches.front().is_copy();
+    }
     /// Some of its packets are copied, and all go on.
     [[nodiscard]] bool samples() const noexcept { return software && software->samples(); }
     [[nodiscard]] std::size_t ends() const noexcept { return vports.size() + tables.size() + branches.size(); }

@@ -180,7 +180,7 @@ TEST(Segmentation, SegmentsAreWholePacketsOfTheMtuAndHaveTheWholePayload) {
     for (Shape shape : {Shape{}, Shape{.ipv6 = true}, Shape{.tagged = true}}) {
         shape.flags = fin | psh | ack | cwr;
         const std::size_t most = mtu - (shape.l4() - shape.l3()) - tcp_header;
-        for (const std::size_t payload : {std::size_t{0}, std::size_t{1}, most, most + 1, 4 * most, std::size_t{60000}}) {
+        for (const std::size_t payload : std::vector<std::size_t>{0, 1, most, most + 1, 4 * most, 60000}) {
             SCOPED_TRACE(std::to_string(shape.ipv6) + std::to_string(shape.tagged) + " " + std::to_string(payload));
             shape.payload = payload;
             const Bytes frame = frame_of(shape, tcp);

@@ -309,7 +309,8 @@ TEST_F(MetersOfCopies, TheCopyIsColouredAndOnlyWhatIsGreenComesUp) {
 
 /// The packet goes on in any case, and is in the NIC all the time.
 TEST_F(MetersOfCopies, WhatTheDeviceCannotMeterSoftwareDoes) {
-    const std::string all = "userspace 07050c01, from datapath port 1\n", green = "userspace 0c01, from datapath port 1\n";
+    const std::string all = "userspace 07050c01, from datapath port 1\n";
+    const std::string green = "userspace 0c01, from datapath port 1\n";
     ASSERT_TRUE(installed(eswitch_->put(ufid_, logged())));
     EXPECT_EQ(works(), all) << "nobody has set it";
     eswitch_->set_meter(number, small);
