@@ -120,6 +120,17 @@ def test_other_addresses(nodes: tuple[Node, Node], workspace: Workspace, gid: in
         collector.background.stop()
 
 
+def test_jumbo_frames_over_a_jumbo_wire(nodes: tuple[Node, Node], collector: Collector) -> None:  # noqa: F811
+    for node in nodes:
+        node.namespace.run(["ip", "link", "set", node.uplink, "mtu", "9000"])
+    collector.start()
+    nodes[1].run(*sender_command(nodes[0], "--frames", "2000", "--size", "9018", "--segment", "256"))
+    assert collector.numbers() == list(range(2000))
+    said = run(["capinfos", "-Mid", str(collector.files()[0])])
+    assert "18036000" in said.replace(" ", ""), said
+    collector.stop()
+
+
 def test_a_collector_that_is_killed_loses_nothing_that_it_acknowledged(nodes: tuple[Node, Node],  # noqa: F811
                                                                        collector: Collector) -> None:
     """kill -9 while segments arrive, three times; a collector started anew goes on where the file ends."""
