@@ -18,7 +18,9 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-constexpr auto handshake_within = 10s;
+constexpr auto connect_within = 10s;
+// A collector that goes on with a file reads all of it first. One that has gone is noticed much earlier.
+constexpr auto accept_within = 10min;
 // A completion may be missed between the last poll and the request for a wake-up; nothing else is late.
 constexpr int longest_sleep_ms = 1000;
 constexpr std::uint64_t most_writes = 64;   ///< under way
@@ -167,7 +169,7 @@ void Sender::run() noexcept {
 
 /// One connection, from its beginning to its end, which is an error.
 Result<void> Sender::serve() {
-    auto socket = MessageSocket::connect(spec_.host, spec_.service, handshake_within, stop_);
+    auto socket = MessageSocket::connect(spec_.host, spec_.service, connect_within, stop_);
     if (!socket) return tl::unexpected(std::move(socket.error()));
     auto connection = Connection::create(spec_.device, spec_.address, spec_.geometry);
     if (!connection) return tl::unexpected(std::move(connection.error()));
@@ -201,7 +203,7 @@ Result<Accept> Sender::shake_hands(Link& link) {
                                        .mirror = spec_.mirror,
                                        .interfaces = spec_.interfaces});
     if (!sent) return tl::unexpected(std::move(sent.error()));
-    auto answer = link.socket.await(handshake_within, stop_);
+    auto answer = link.socket.await(accept_within, stop_);
     if (!answer) return tl::unexpected(std::move(answer.error()));
     if (const auto* refuse = std::get_if<Refuse>(&*answer)) {
         return tl::unexpected(Error{ECONNREFUSED, "the collector refuses: " + refuse->detail});

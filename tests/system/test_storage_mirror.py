@@ -92,8 +92,8 @@ def collector(nodes: tuple[Node, Node], workspace: Workspace):  # noqa: F811
         made.background.stop()
 
 
-@pytest.mark.parametrize("signature, block", [("t10dif-crc", 512), ("t10dif-csum", 4096), ("crc32", 520),
-                                              ("crc32c", 4160), ("crc64", 4048)])
+# The others go the same way in tests/unit/tools/drcollect.
+@pytest.mark.parametrize("signature, block", [("t10dif-crc", 512), ("crc64", 4048)])
 def test_tshark_reads_every_frame(nodes: tuple[Node, Node], collector: Collector, signature: str,  # noqa: F811
                                   block: int) -> None:
     collector.start()
@@ -120,13 +120,24 @@ def test_other_addresses(nodes: tuple[Node, Node], workspace: Workspace, gid: in
         collector.background.stop()
 
 
+def test_jumbo_frames_over_a_jumbo_wire(nodes: tuple[Node, Node], collector: Collector) -> None:  # noqa: F811
+    for node in nodes:
+        node.namespace.run(["ip", "link", "set", node.uplink, "mtu", "9000"])
+    collector.start()
+    nodes[1].run(*sender_command(nodes[0], "--frames", "2000", "--size", "9018", "--segment", "256"))
+    assert collector.numbers() == list(range(2000))
+    said = run(["capinfos", "-Mid", str(collector.files()[0])])
+    assert "18036000" in said.replace(" ", ""), said
+    collector.stop()
+
+
 def test_a_collector_that_is_killed_loses_nothing_that_it_acknowledged(nodes: tuple[Node, Node],  # noqa: F811
                                                                        collector: Collector) -> None:
-    """kill -9 while segments arrive, five times; a collector started anew goes on where the file ends."""
+    """kill -9 while segments arrive, three times; a collector started anew goes on where the file ends."""
     collector.start()
-    sender = nodes[1].start(*sender_command(nodes[0], "--frames", "60000", "--rate", "6000", "--slots", "128"))
+    sender = nodes[1].start(*sender_command(nodes[0], "--frames", "30000", "--rate", "6000", "--slots", "128"))
     try:
-        for _ in range(5):
+        for _ in range(3):
             time.sleep(random.uniform(0.5, 1.5))
             collector.kill()
             collector.numbers()   # tshark opens what there is
@@ -135,14 +146,14 @@ def test_a_collector_that_is_killed_loses_nothing_that_it_acknowledged(nodes: tu
     finally:
         sender.stop()
     told = last_words(sender)
-    assert told["connections"] >= 3, told
+    assert told["connections"] >= 2, told
     numbers = collector.numbers()
     assert numbers == sorted(set(numbers)), "each once, in order"
-    assert len(numbers) + told["dropped"] == 60000, told
+    assert len(numbers) + told["dropped"] == 30000, told
     assert "sound" in collector.verify()
     collector.stop()
-    figure(f"collector killed 5 times: {told['connections']} connections, {told['dropped']} frames dropped in the "
-           f"ring, {len(numbers)} of 60000 in the file, each once")
+    figure(f"collector killed 3 times: {told['connections']} connections, {told['dropped']} frames dropped in the "
+           f"ring, {len(numbers)} of 30000 in the file, each once")
 
 
 def test_a_switch_that_is_killed_leaves_a_file_that_opens(nodes: tuple[Node, Node],  # noqa: F811

@@ -10,7 +10,9 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <stdexcept>
+#include <system_error>
 
 namespace ovsdr::drcollect {
 namespace {
@@ -50,6 +52,8 @@ int listen_at_path(const std::string& path) {
     path.copy(address.sun_path, path.size());
     const int descriptor = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (descriptor < 0) throw failure("socket");
+    std::error_code ignored;   // bind() says what is wrong
+    std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
     unlink(path.c_str());   // what a killed collector left
     if (bind(descriptor, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 || listen(descriptor, 4) != 0) {
         const auto error = failure(path);

@@ -80,6 +80,7 @@ std::string read(ByteReader& from, Hello& hello) {
         hello.interfaces.push_back({std::move(name), from.number<std::uint32_t>()});
     }
     if (!from.complete()) return "it has too few bytes, or too many";
+    if (hello.oldest >= most_segments) return "no session has so many segments";
     if (hello.session == 0) return "a session's number is not 0";
     if (hello.interfaces.empty()) return "a mirror without an interface";
     if (hello.mirror.empty()) return "a mirror without a name";
@@ -106,6 +107,7 @@ std::string read(ByteReader& from, Accept& accept) {
     if (keys > Geometry::most_slots) return fmt::format("{} keys are more than {}", keys, Geometry::most_slots);
     for (std::size_t i = 0; i < keys && !from.missing(); ++i) accept.keys.push_back(from.number<std::uint32_t>());
     if (!from.complete()) return "it has too few bytes, or too many";
+    if (accept.next >= most_segments) return "no session has so many segments";
     if (accept.durability != Durability::written && accept.durability != Durability::synced) {
         return fmt::format("{} is no durability", static_cast<unsigned>(accept.durability));
     }

@@ -35,6 +35,8 @@ namespace ovsdr::mirror {
 
 inline constexpr std::uint16_t handshake_version = 1;
 inline constexpr std::size_t frame_header_size = 12, most_payload = 32 << 10;
+/// Of a session: nobody who adds a ring's slots to a segment's number comes round.
+inline constexpr std::uint64_t most_segments = 1ull << 62;
 inline constexpr std::size_t longest_name = 64, longest_reason = 400, most_interfaces = 256;
 
 /// One end of the reliable connection.

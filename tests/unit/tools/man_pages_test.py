@@ -17,7 +17,7 @@ from pathlib import Path
 
 SOURCE = Path()
 PROGRAMS: dict[str, str] = {}
-PAGES = {"drcompile": "1", "drexporter": "8", "drgen": "1", "drnic": "8", "ovs-dr-unixctl": "7",
+PAGES = {"drcollect": "8", "drcompile": "1", "drexporter": "8", "drgen": "1", "drnic": "8", "ovs-dr-unixctl": "7",
          "ovs-vswitchd-dr": "8", "softnic.json": "5"}
 # As the first words of a line of help: "-h,--help  …", "-p, --private-key=FILE  …", "-vSPEC, --verbose=SPEC  …".
 OPTIONS_OF_HELP = re.compile(r"^\s+(-{1,2}[A-Za-z][\w-]*(?:[=\[][^\s,]*)?(?:, ?-{1,2}[A-Za-z][\w-]*)*)", re.MULTILINE)
@@ -72,6 +72,14 @@ class Programs(unittest.TestCase):
                 options = options_of_help(help_of(name))
                 self.assertIn("--help", options)
                 self.assertEqual(options, options_of_page(page(name)))
+
+    def test_the_options_of_drcollect_are_those_of_its_commands(self) -> None:
+        commands = re.findall(r"^  (\w+) {2,}", help_of("drcollect").split("Subcommands:")[1], re.MULTILINE)
+        text = page("drcollect")
+        self.assertEqual(set(commands), items(section(text, "DESCRIPTION"), "Cm"))
+        options = set().union(*(options_of_help(help_of("drcollect", command)) for command in commands))
+        self.assertIn("--listen", options)
+        self.assertEqual(options, options_of_page(text))
 
     def test_each_command_of_drnic_has_its_options(self) -> None:
         help_text, text = help_of("drnic"), page("drnic")

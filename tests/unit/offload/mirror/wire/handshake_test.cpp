@@ -116,6 +116,7 @@ TEST(MirrorHandshake, NumbersThatSomebodyComputesWithAreChecked) {
     EXPECT_EQ(refusal([](Hello& h) { h.geometry.slots = 0; }).reason, RefuseReason::geometry);
     EXPECT_EQ(refusal([](Hello& h) { h.geometry.signature.block_size = 0; }).reason, RefuseReason::geometry);
     for (const auto& change : std::vector<std::function<void(Hello&)>>{
+             [](Hello& h) { h.oldest = 1ull << 62; },
              [](Hello& h) { h.session = 0; }, [](Hello& h) { h.endpoint.qpn = 1 << 24; },
              [](Hello& h) { h.endpoint.psn = 1 << 24; }, [](Hello& h) { h.endpoint.mtu = static_cast<ibv_mtu>(0); },
              [](Hello& h) { h.endpoint.mtu = static_cast<ibv_mtu>(6); }, [](Hello& h) { h.mirror.clear(); },
@@ -131,6 +132,9 @@ TEST(MirrorHandshake, NumbersThatSomebodyComputesWithAreChecked) {
     };
     Accept wrong = accepted;
     wrong.durability = static_cast<Durability>(0);
+    EXPECT_TRUE(refused(wrong));
+    wrong = accepted;
+    wrong.next = ~std::uint64_t{0};
     EXPECT_TRUE(refused(wrong));
     wrong = accepted;
     wrong.keys.resize(1025);
