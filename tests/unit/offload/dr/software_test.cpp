@@ -402,11 +402,9 @@ TEST_F(Software, WhoLooksAtCopiesGivesThemToNobodyElse) {
     ASSERT_EQ(eswitch_->works().at(0).copies, 5U);
     count(7);
     (void)eswitch_->del(ufid(1));
-    for (std::uint16_t n = 2; n < 100; ++n) {
-        const auto type = static_cast<std::uint16_t>(0x9000 + n);
-        ASSERT_TRUE(installed(eswitch_->put(ufid(n), MegaflowBuilder(1).eth_type(type).output(2))));
-        ASSERT_EQ(eswitch_->status(ufid(n))->stats.packets, 0U) << n;
-    }
+    ASSERT_TRUE(installed(eswitch_->put(ufid(2), flow(3).software(bytes).output(2))));
+    EXPECT_EQ(eswitch_->works().at(0).copies, 0U);
+    EXPECT_EQ(eswitch_->status(ufid(2))->stats.packets, 0U);
 }
 
 TEST_F(Software, CopiesAreCountedApartFromMisses) {
