@@ -137,6 +137,11 @@ void CaptureFile::write_all(std::span<const std::byte> first, std::span<const st
 
 void CaptureFile::append(const mirror::SegmentHeader& header, std::span<const std::byte> data,
                          std::span<const std::byte> fields) {
+    // Here too: many segments may come at once. close() does not say whether the disk has them.
+    if (descriptor_ >= 0 && is_full()) {
+        persist();
+        close();
+    }
     if (descriptor_ < 0) begin_file();
     write_all(data.first(header.used).subspan(mirror::header_size),
               encode_mark(data.first<mirror::header_size>(), fields));
@@ -162,9 +167,12 @@ void CaptureFile::sync_folder() const {
 void CaptureFile::sync() {
     if (descriptor_ < 0) return;
     persist();
+    if (is_full()) close();   // the next segment begins the next file
+}
+
+bool CaptureFile::is_full() const noexcept {
     const bool large = limits_.size != 0 && size_ >= limits_.size;
-    const bool old = limits_.age.count() != 0 && std::chrono::steady_clock::now() - begun_ >= limits_.age;
-    if (large || old) close();   // the next segment begins the next file
+    return large || (limits_.age.count() != 0 && std::chrono::steady_clock::now() - begun_ >= limits_.age);
 }
 
 /// All is told of the first interface: a segment counts for the mirror as a whole.

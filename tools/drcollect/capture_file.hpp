@@ -56,6 +56,7 @@ private:
     void begin_file();
     void write_all(std::span<const std::byte> first, std::span<const std::byte> second);
     void append_statistics();
+    [[nodiscard]] bool is_full() const noexcept;
     void persist() const;
     void sync_folder() const;
     [[nodiscard]] std::string path_of(unsigned number) const;

@@ -224,6 +224,7 @@ TEST_F(Collector, FilesFollowEachOtherBySize) {
         EXPECT_TRUE(found.sound()) << file;
         EXPECT_EQ(found.beginning->first, next) << file;
         EXPECT_TRUE(found.has_statistics) << file;
+        EXPECT_LT(found.size, 100'000u + 40'000) << "a segment more than the limit at most";
         next = found.next;
     }
     EXPECT_EQ(next, mirror->stats().sealed);
