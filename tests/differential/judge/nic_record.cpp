@@ -36,6 +36,14 @@ void NicRecord::up(std::uint32_t port, std::uint32_t tag, std::vector<std::uint8
     verdict_.ups[number].push_back({table, std::move(frame)});
 }
 
+namespace {
+
+void check_kind(dr::CopyKind kind, bool for_host) {
+    if ((kind == dr::CopyKind::host) != for_host) throw std::runtime_error("a copy came up at the queue for others");
+}
+
+}  // namespace
+
 void NicRecord::copy(dr::CopyKind kind, std::uint32_t tag, std::vector<std::uint8_t> frame) {
     const std::uint32_t number = checked_number(frame);
     const auto work = installation_.work_of(tag);
@@ -43,9 +51,13 @@ void NicRecord::copy(dr::CopyKind kind, std::uint32_t tag, std::vector<std::uint
     ++came_[index_of(kind)];
     copies_.begin(number, scenario_.packets[number].in_port, counts_);
     if (const auto* to = std::get_if<dr::SoftwareWork::Ports>(&work->work)) {
-        for (const dr::OdpPort port : *to) copies_.output(port.value, frame, 0);
+        for (const dr::OdpPort port : *to) {
+            check_kind(kind, port.value == host_port);
+            copies_.output(port.value, frame, 0);
+        }
         return;
     }
+    check_kind(kind, false);
     ovsdr_tunnel_fields tunnel = work->tunnel.key;   // as ctrl/copies.cpp knows it
     auto* bytes = reinterpret_cast<std::uint8_t*>(&tunnel);
     const auto* mask = reinterpret_cast<const std::uint8_t*>(&work->tunnel.mask);

@@ -311,9 +311,9 @@ namespace {
 /// Of ICMP there is much to match, and little of it comes from elsewhere. Tunnels have a part of their own.
 std::size_t weight_of(const Megaflow& root, bool connectx_5) {
     if (tunnel_of(root)) return 0;
-    if (root.is_of_fragments()) return connectx_5 ? 4 : 8;
-    if (is_any_icmp(root)) return connectx_5 ? 2 : 14;
-    if (root.protocol() == protocol_tcp || root.protocol() == protocol_udp) return connectx_5 ? 6 : 4;
+    if (root.is_of_fragments()) return connectx_5 ? 4 : 10;
+    if (is_any_icmp(root)) return connectx_5 ? 2 : 19;
+    if (root.protocol() == protocol_tcp || root.protocol() == protocol_udp) return connectx_5 ? 7 : 4;
     return is_tag(root.eth_type) ? 12 : is_there(root.second) ? 5 : 2;
 }
 

@@ -6,7 +6,7 @@ namespace ovsdr::differential {
 
 namespace {
 
-constexpr unsigned checksum_percent = 4, key_percent = 42, ipv6_percent = 35, option_percent = 60,
+constexpr unsigned checksum_percent = 4, key_percent = 34, ipv6_percent = 35, option_percent = 60,
                    geneve_percent = 15, peers = 12;
 
 /// OVS_VPORT_TYPE_*, over IPv4 and over IPv6.
