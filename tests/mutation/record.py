@@ -1,5 +1,5 @@
-"""What is known of a run's breaks, in a file for the next piece of the run: of which sources they were drawn, how, when,
-and who caught them."""
+"""What is known of a run's breaks, in a file for the next piece of the run: of which sources they were drawn, how and
+when, and who caught them."""
 
 from __future__ import annotations
 

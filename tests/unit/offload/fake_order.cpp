@@ -171,7 +171,8 @@ void FakeOrder::created(Rule& rule) {
 void FakeOrder::destroying(Rule& rule) {
     const std::uint64_t now = ++order().now;
     Table& table = table_of(rule);
-    const std::uint64_t met_at = table.open || table.level == 0 ? now : table.shut_at;   // by packets, for the last time
+    // By packets, for the last time.
+    const std::uint64_t met_at = table.open || table.level == 0 ? now : table.shut_at;
     auto& rules = static_cast<mlx5dv_dr_matcher*>(rule.needs[0])->rules;
     const auto [begin, end] = rules.equal_range(rule.match);
     for (auto other = begin; other != end; ++other) {

@@ -141,8 +141,9 @@ ibv_context* mlx5dv_open_device(ibv_device* device, mlx5dv_context_attr*) {
 
 int ibv_close_device(ibv_context* context) {
     std::lock_guard lock(fake_state().mutex);
-    if (!fake_state().objects.empty() || fake_state().pds != 0) fake_state().violations.push_back("device closed while in use");
-    --fake_state().contexts;
+    FakeState& now = fake_state();
+    if (!now.objects.empty() || now.pds != 0) now.violations.push_back("device closed while in use");
+    --now.contexts;
     delete reinterpret_cast<verbs_context*>(reinterpret_cast<std::uint8_t*>(context) -
                                             offsetof(verbs_context, context));
     return 0;
@@ -320,7 +321,8 @@ mlx5dv_dr_rule* mlx5dv_dr_rule_create(mlx5dv_dr_matcher* matcher, mlx5dv_flow_ma
 int mlx5dv_dr_rule_destroy(mlx5dv_dr_rule* rule) {
     {
         std::lock_guard lock(fake_state().mutex);
-        if (const auto& of = fake_state().kept_rules; of && (of->empty() || std::ranges::count(rule->actions, *of) != 0)) {
+        const auto& of = fake_state().kept_rules;
+        if (of && (of->empty() || std::ranges::count(rule->actions, *of) != 0)) {
             // Known until the process ends, with all that it needs: nothing of it is a leak.
             static auto& kept = *new std::vector<const mlx5dv_dr_rule*>;
             kept.push_back(rule);

@@ -182,7 +182,8 @@ TEST_F(EswitchFlows, EachOfABatchGetsItsCountWhereverThatLies) {
             const auto type = static_cast<std::uint16_t>(0x9000 + i);
             ASSERT_TRUE(installed(eswitch_->put({1, i}, MegaflowBuilder().eth_type(type).output(2))));
             const std::string text = eswitch_->explain({1, i})->text;
-            FakeProvider::count(static_cast<std::uint32_t>(std::stoul(text.substr(text.find("count#") + 6))), i + 1, 60);
+            const auto counter = static_cast<std::uint32_t>(std::stoul(text.substr(text.find("count#") + 6)));
+            FakeProvider::count(counter, i + 1, 60);
         }
         for (std::uint64_t i = 0; i < some; ++i) deletions.push_back({{1, i * 7 % some}});
         eswitch_->del(deletions);

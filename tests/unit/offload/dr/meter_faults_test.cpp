@@ -51,7 +51,8 @@ protected:
         for (const auto& rule : FakeProvider::rules()) {
             if (rule.table != "FDB level 2") continue;
             const std::uint64_t packets = rule.priority == 0 ? passed : dropped;
-            FakeProvider::count(static_cast<std::uint32_t>(std::stoul(rule.actions[0].substr(6))), packets, 100 * packets);
+            const auto counter = static_cast<std::uint32_t>(std::stoul(rule.actions[0].substr(6)));
+            FakeProvider::count(counter, packets, 100 * packets);
         }
     }
     static void expect_counted(const MeterStats& stats, std::uint64_t passed, std::uint64_t dropped) {

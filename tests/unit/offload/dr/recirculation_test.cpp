@@ -51,6 +51,15 @@ TEST_F(Recirculation, ATableGoesWithTheLastMegaflowThatNeedsIt) {
     EXPECT_EQ(FakeProvider::rules().size(), rules);
 }
 
+TEST_F(Recirculation, AllThatLeadsToATableIsOneActionOfTheDevice) {
+    const auto actions = [] { return FakeProvider::alive("action") - FakeProvider::counting_actions(); };
+    ASSERT_TRUE(installed(eswitch_->put({1, 1}, MegaflowBuilder().ipv4().recirc(7))));
+    const unsigned before = actions();
+    const auto other = MegaflowBuilder(2).ipv4().set(OVSDR_HEADER_IP_TTL, {63}).recirc(7);
+    ASSERT_TRUE(installed(eswitch_->put({1, 2}, other)));
+    EXPECT_EQ(actions(), before + 1) << "what sets the TTL";
+}
+
 TEST_F(Recirculation, ARecirculationThatGoesBackWaitsUntilItsTableHasGone) {
     ASSERT_TRUE(installed(eswitch_->put({1, 1}, MegaflowBuilder().ipv4().recirc(7))));
     ASSERT_TRUE(installed(eswitch_->put({1, 2}, MegaflowBuilder().ipv4().behind(7).recirc(8))));
