@@ -66,8 +66,8 @@ def received_by_threads(lab: Lab) -> list[int]:
 def introduce_threads(lab: Lab, bridge: str, ofport: int, sender: Guest) -> None:
     """Lets each new PMD thread have its first upcall alone, by packets that the NIC spreads over the port's queues.
 
-    Where two threads have theirs at the same instant OVS drops one's packets (datapath_drop_lock_error): a thread's part
-    of the lock is made then, and not waited for.
+    Where two threads have theirs at the same instant OVS drops one's packets (datapath_drop_lock_error): a thread's
+    part of the lock is made then, and not waited for.
     """
     unused = 253
     match = f"in_port={ofport},ip,nw_proto={unused}"
