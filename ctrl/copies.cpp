@@ -53,8 +53,8 @@ ovsdr_copy copy_of(const slowpath::Frame& frame, const dr::SoftwareWork& work) n
     return copy;
 }
 
-/// What is for hosts comes first, most of the time: others come after a row of it, or a flood to LOCAL would be the end of
-/// logs and samples. Queues of a kind take turns: a device with many copies leaves room for others.
+/// What is for hosts comes first, most of the time: others come after a row of it, or a flood to LOCAL would be the end
+/// of logs and samples. Queues of a kind take turns: a device with many copies leaves room for others.
 class Receiver {
 public:
     unsigned receive(ovsdr_copy* copies, bool& waits) {
