@@ -295,6 +295,30 @@ TEST(CompileActions, RewritesNoAddressOfWhatMayBeIcmpv6) {
     EXPECT_EQ(moved(MegaflowBuilder().ipv6()), refusal);
 }
 
+TEST(CompileActions, RewritesNoHeaderThatPacketsMayNotHave) {
+    const auto expect_refused = [](MegaflowBuilder megaflow, const char* name) {
+        EXPECT_EQ(text_of_compiled(megaflow.output(2)),
+                  std::string("unsupported action: ") + name + " of packets that may have no such header");
+    };
+    const auto tcp = [] { return MegaflowBuilder().ipv4().proto(6); };
+    const auto tcp6 = [] { return MegaflowBuilder().ipv6().proto(6); };
+    for (const auto field : {OVSDR_HEADER_IPV6_SRC, OVSDR_HEADER_IPV6_DST}) {
+        expect_refused(tcp().set(field, {1, 2}), "set(ipv6)");
+    }
+    for (const auto field : {OVSDR_HEADER_IP_SRC, OVSDR_HEADER_IP_DST}) {
+        expect_refused(tcp6().set(field, {1, 2, 3, 4}), "set(ipv4)");
+    }
+    for (const auto field : {OVSDR_HEADER_IP_TTL, OVSDR_HEADER_IP_TOS}) {
+        expect_refused(MegaflowBuilder().eth_type(0x9000).set(field, {4}), "set(ipv4) or set(ipv6)");
+    }
+    for (const auto field : {OVSDR_HEADER_UDP_SRC, OVSDR_HEADER_UDP_DST}) {
+        expect_refused(tcp().set(field, {1, 2}), "set(udp)");
+    }
+    for (const auto field : {OVSDR_HEADER_TCP_SRC, OVSDR_HEADER_TCP_DST}) {
+        expect_refused(MegaflowBuilder().ipv4().proto(17).set(field, {1, 2}), "set(tcp)");
+    }
+}
+
 /// Nor an address, which the transport's checksum covers.
 TEST(CompileActions, RewritesNoTransportHeaderOfAFragment) {
     const auto tcp = [] { return MegaflowBuilder().ipv4().proto(6); };

@@ -326,6 +326,16 @@ TEST(TunnelHeader, ConnectX5PutsNoneAroundWhatTheWireBrings) {
     EXPECT_EQ(text_of_compiled(from_wire, 1), encapsulation(gre) + ", dest_vport 2");
 }
 
+TEST(TunnelHeader, ARangeOfOneOrNoSourcePortIsItsFirst) {
+    const HeaderBytes header = test::vxlan();
+    for (const std::uint16_t end : {5000, 5001, 4000}) {
+        MegaflowBuilder megaflow;
+        megaflow.ipv4().tunnel(header).output(9).raw().actions[0].tunnel_push.udp_source_first = 5000;
+        megaflow.raw().actions[0].tunnel_push.udp_source_end = end;
+        EXPECT_EQ(source_port_of(tunnel_of(megaflow)), 5000) << end;
+    }
+}
+
 /// From the wire a device pushes no tag right behind a pop: the headers wait for the tag.
 TEST(TunnelHeader, ComesInFrontOfEachTagThatIsPushedBefore) {
     EXPECT_EQ(text_of_compiled(MegaflowBuilder(9).ipv4().vlan(5).pop().push(6).tunnel(gre).output(2)),
