@@ -60,17 +60,60 @@ put_sctp_checksum(struct sctp_header *sctp, uint16_t size)
     put_16aligned_be32(&sctp->sctp_csum, crc32c((const uint8_t *) sctp, size));
 }
 
+static void
+put_ip_checksum(struct ip_header *ip)
+{
+    ip->ip_csum = 0;
+    ip->ip_csum = csum(ip, IP_IHL(ip->ip_ihl_ver) * 4);
+}
+
+/* Has all that IP says. OVS cuts a packet by its size alone: offsets and what is asked for stay as they were, and
+ * dp_packet_l4_size() of what ends in front of L4 is nonsense. */
+static bool
+is_whole(const struct dp_packet *packet)
+{
+    const void *l3 = dp_packet_l3(packet);
+    uint32_t size = dp_packet_size(packet), ip_size;
+
+    if (!l3 || !dp_packet_l4(packet) || packet->l4_ofs > size) {
+        return false;
+    }
+    if (is_ipv4(l3)) {
+        ip_size = ntohs(((const struct ip_header *) l3)->ip_tot_len);
+    } else {
+        const struct ovs_16aligned_ip6_hdr *ip6 = l3;
+
+        ip_size = sizeof *ip6 + ntohs(ip6->ip6_ctlun.ip6_un1.ip6_un1_plen);
+    }
+    return packet->l3_ofs + ip_size <= size;
+}
+
+bool
+is_to_be_segmented(const struct dp_packet *packet)
+{
+    return dp_packet_hwol_is_tso(packet) && is_whole(packet);
+}
+
 bool
 finish_checksum(struct dp_packet *packet)
 {
     void *l3 = dp_packet_l3(packet), *l4 = dp_packet_l4(packet);
-    size_t size = dp_packet_l4_size(packet);
+    bool of_l4 = dp_packet_hwol_tx_l4_checksum(packet);
+    size_t size;
 
-    if (!dp_packet_hwol_tx_l4_checksum(packet)) {
+    if (!l3 || !l4) {
+        return !of_l4;
+    }
+    if (!is_whole(packet)) {
         return true;
     }
-    if (!l3 || !l4) {
-        return false;
+    /* What connection tracking changes in a header, it leaves to be summed up. */
+    if (dp_packet_hwol_is_ipv4(packet) && is_ipv4(l3)) {
+        put_ip_checksum(l3);
+    }
+    size = dp_packet_l4_size(packet);
+    if (!of_l4) {
+        return true;
     }
     if (dp_packet_hwol_l4_is_tcp(packet) && size >= TCP_HEADER_LEN) {
         put_tcp_checksum(l3, l4, size);
@@ -91,7 +134,7 @@ segmentation_start(struct segmentation *to, const struct dp_packet *packet, uint
     size_t l4_size = dp_packet_l4_size(packet);
     uint32_t tcp_size, behind_ethernet;
 
-    if (!dp_packet_l3(packet) || !tcp || l4_size < TCP_HEADER_LEN) {
+    if (!dp_packet_hwol_l4_is_tcp(packet) || l4_size < TCP_HEADER_LEN) {
         return false;
     }
     tcp_size = TCP_OFFSET(tcp->tcp_ctl) * 4;
@@ -119,8 +162,7 @@ put_ip_length(void *l3, uint16_t behind_l3, uint16_t l3_size, uint16_t number)
 
         ip->ip_tot_len = htons(l3_size + behind_l3);
         ip->ip_id = htons(ntohs(ip->ip_id) + number);
-        ip->ip_csum = 0;
-        ip->ip_csum = csum(ip, IP_IHL(ip->ip_ihl_ver) * 4);
+        put_ip_checksum(ip);
     } else {
         struct ovs_16aligned_ip6_hdr *ip6 = l3;
 

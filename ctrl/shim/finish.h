@@ -18,13 +18,11 @@
 /* NETDEV_TX_OFFLOAD_*: what a port announces that finishes its packets. 0 without userspace-tso-enable. */
 uint64_t finished_features(void);
 
-static inline bool
-is_to_be_segmented(const struct dp_packet *packet)
-{
-    return dp_packet_hwol_is_tso(packet);
-}
+/* A packet that OVS has cut (max_len, a mirror's snaplen) is none: a cut frame goes as it is. */
+bool is_to_be_segmented(const struct dp_packet *);
 
-/* Makes the L4 checksum if it is asked for. False: the packet has no such header. */
+/* Makes the checksums of IPv4 and L4 that are asked for. False: the packet has no such header. One that OVS has cut is
+ * left alone: its checksum is that of more than there is. */
 bool finish_checksum(struct dp_packet *);
 
 struct segmentation {
@@ -35,7 +33,7 @@ struct segmentation {
     uint16_t number;        /* Of the next segment. */
 };
 
-/* False: the packet is no TCP packet, its headers leave no room in the MTU, or a segment may be longer than
+/* Of a packet that is to be segmented. False: it is no TCP packet, or one inside of a tunnel's; its headers leave no room in the MTU, or a segment may be longer than
  * `frame_size` with what is in front of IP. */
 bool segmentation_start(struct segmentation *, const struct dp_packet *, uint32_t mtu, uint32_t frame_size);
 

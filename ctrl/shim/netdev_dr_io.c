@@ -179,6 +179,7 @@ send_segments(struct outgoing *to, const struct dp_packet *packet)
 {
     struct ovsdr_port_state state;
     struct segmentation segmentation;
+    uint32_t room = ROUND_UP(to->max_size, 64);     /* Headers are written in words. */
     uint8_t *frames;
     uint32_t size;
 
@@ -188,9 +189,9 @@ send_segments(struct outgoing *to, const struct dp_packet *packet)
         return;
     }
     flush(to);
-    frames = xmalloc(NETDEV_MAX_BURST * (size_t) to->max_size);
-    while ((size = segmentation_next(&segmentation, frames + to->n * (size_t) to->max_size))) {
-        to->frames[to->n] = (struct ovsdr_frame) {.data = frames + to->n * (size_t) to->max_size, .size = size};
+    frames = xmalloc(MIN(NETDEV_MAX_BURST, 1 + segmentation.size / segmentation.most) * (size_t) room);
+    while ((size = segmentation_next(&segmentation, frames + to->n * (size_t) room))) {
+        to->frames[to->n] = (struct ovsdr_frame) {.data = frames + to->n * (size_t) room, .size = size};
         if (++to->n == NETDEV_MAX_BURST) {
             flush(to);
         }

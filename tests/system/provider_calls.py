@@ -1,4 +1,7 @@
-"""Which calls of a NIC's provider offload/ and ctrl/ make, read from their sources and their objects."""
+"""Which calls of a NIC's provider offload/ and ctrl/ make, read from their sources and their objects.
+
+Not those of offload/mirror: no daemon calls it yet, and its own tests are tests/unit/offload/mirror.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +25,14 @@ _FALLBACKS = {"ibv_create_qp", "ibv_query_device"}
 
 def _in_sources() -> set[str]:
     files = [path for folder in ("offload", "ctrl") for path in (build.SOURCE / folder).rglob("*")
-             if path.suffix in (".c", ".h", ".cpp", ".hpp")]
+             if path.suffix in (".c", ".h", ".cpp", ".hpp") and "mirror" not in path.parts]
     return {name for path in files for name in _CALL.findall(_NOT_CODE.sub("", path.read_text()))}
 
 
 def _in_objects() -> set[str]:
     objects: list[Path] = [path for folder in ("offload", "ctrl")
-                           for path in (build.build_folder() / folder).rglob("*.o")]
+                           for path in (build.build_folder() / folder).rglob("*.o")
+                           if not path.name.startswith("mirror_")]
     symbols = subprocess.run(["nm", "--undefined-only", *map(str, objects)], capture_output=True, text=True,
                              check=True).stdout
     return {name.lstrip("_") for name in re.findall(r" U (_*(?:ibv|mlx5dv)_\w+)", symbols)}

@@ -14,6 +14,7 @@ import pytest
 from helpers import figure
 from lab.capture import Capture
 from lab.command import run
+from lab.command import wait_until
 from lab.lab import BRIDGE, Guest, Lab
 from lab.workspace import Workspace
 from scapy.layers.inet import IP, TCP, UDP
@@ -96,6 +97,8 @@ def test_what_the_host_sends_leaves_whole(host_lab: Lab) -> None:
     packets = from_host(seen.frames)
     by_tcp, by_udp = ([each for each in packets if protocol in each] for protocol in (TCP, UDP))
     payload = sum(len(each[TCP].payload) for each in by_tcp)
+    # A thread's counts are told when it next looks at the time.
+    wait_until(lambda: counted(host_lab, "dr_segmented") > 0, 10, "packets have been cut")
     longest, segmented = max(each[IP].len for each in packets), counted(host_lab, "dr_segmented")
     figure(f"{payload} bytes by TCP in {len(by_tcp)} packets, the longest of {longest} bytes; {segmented} were cut")
     assert len(by_udp) == 3

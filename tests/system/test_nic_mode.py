@@ -360,6 +360,7 @@ def test_software_goes_on_when_a_call_fails(functions: FunctionLab, call: str) -
     lab.switch.add_flows(BRIDGE, BOTH_WAYS)
     assert_reaches(first, second)
     lab.switch.add_flows(BRIDGE, ["priority=40000,in_port=1,udp,actions=drop"])
+    lab.switch.appctl("revalidator/wait")   # until then a megaflow of before takes packets, and counts them elsewhere
     limit, size = 60, 100
     with stream(first, second, rate=100, size=size, limit=limit) as traffic:
         traffic.join()

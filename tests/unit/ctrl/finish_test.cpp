@@ -99,9 +99,10 @@ void expect_good_checksums(const Bytes& bytes, const Shape& shape, std::uint8_t 
     EXPECT_EQ(sum(bytes, l4, l4 + size, addresses + protocol + static_cast<std::uint32_t>(size)), 0xFFFFU);
 }
 
-std::vector<Bytes> segments_of(const Bytes& frame, std::uint32_t mtu, std::uint32_t frame_size = 2000) {
+std::vector<Bytes> segments_of(const Bytes& frame, std::uint32_t mtu, std::uint32_t frame_size = 2000,
+                               probe_left left = PROBE_TCP) {
     Bytes all(2 * frame.size() + 200 * 100, 0);
-    const std::size_t size = probe_segment(frame.data(), frame.size(), mtu, frame_size, all.data());
+    const std::size_t size = probe_segment(frame.data(), frame.size(), left, mtu, frame_size, all.data());
     std::vector<Bytes> segments;
     for (std::size_t at = 0; at < size;) {
         std::uint32_t length;
@@ -172,7 +173,36 @@ TEST(Finish, WhatHasNoSuchHeaderCannotBeFinished) {
     put16(arp, 12, 0x0806);
     EXPECT_FALSE(probe_finish(arp.data(), arp.size(), PROBE_TCP));
     EXPECT_TRUE(segments_of(arp, 1500).empty());
-    EXPECT_TRUE(segments_of(frame_of({.payload = 3000}, udp), 1500).empty());
+    Bytes datagram = frame_of({.payload = 3000}, udp);
+    datagram[ethernet + 20 + 12] = 0x80;   // where TCP tells its header's size
+    EXPECT_TRUE(segments_of(datagram, 1500, 2000, PROBE_UDP).empty());
+    EXPECT_TRUE(segments_of(datagram, 1500, 2000, PROBE_NOTHING).empty()) << "as of TCP inside of a tunnel's packet";
+}
+
+/// By max_len or a mirror's snaplen: offsets and what is asked for stay as they were.
+TEST(Finish, WhatOvsHasCutGoesAsItIs) {
+    for (const Shape& shape : shapes) {
+        for (const auto& [protocol, left] : {std::pair{tcp, PROBE_TCP}, {udp, PROBE_UDP}, {sctp, PROBE_SCTP}}) {
+            const Bytes whole = frame_of(shape, protocol);
+            for (std::size_t keep = ethernet; keep + shape.padding < whole.size(); ++keep) {
+                Bytes bytes = whole;
+                ASSERT_TRUE(probe_finish_cut(bytes.data(), bytes.size(), keep, left)) << keep;
+                ASSERT_EQ(bytes, whole) << keep;
+            }
+        }
+    }
+}
+
+TEST(Finish, MakesTheChecksumOfIpv4WhereItIsAskedFor) {
+    for (const auto& [protocol, left] : {std::pair{tcp, PROBE_TCP}, {udp, PROBE_UDP}, {tcp, PROBE_NOTHING}}) {
+        const Shape shape{.payload = 100};
+        Bytes bytes = frame_of(shape, protocol);
+        const Bytes right = bytes;
+        put16(bytes, shape.l3() + 10, 0x1234);
+        ASSERT_TRUE(probe_finish_ip(bytes.data(), bytes.size(), left));
+        EXPECT_EQ(be16(bytes, shape.l3() + 10), be16(right, shape.l3() + 10));
+        if (left != PROBE_NOTHING) expect_good_checksums(bytes, shape, protocol);
+    }
 }
 
 TEST(Segmentation, SegmentsAreWholePacketsOfTheMtuAndHaveTheWholePayload) {
