@@ -13,8 +13,7 @@ from typing import Iterator
 import pytest
 from helpers import figure
 from lab.capture import Capture
-from lab.command import run
-from lab.command import wait_until
+from lab.command import run, wait_until
 from lab.lab import BRIDGE, Guest, Lab
 from lab.workspace import Workspace
 from scapy.layers.inet import IP, TCP, UDP
