@@ -1,7 +1,7 @@
 /* Copies that devices took for software, as the C shim sees them: what is to be done to each.
  *
  * All open devices have two queues for them (offload/slowpath/copy_queue.hpp), one for what goes to the host itself and
- * one for all else. One thread receives from all of them: what is for the host first, with a turn for others in between.
+ * one for all else. One thread receives from all of them: what is for the host first, with a turn for others between.
  *
  * Threads: receive and arm by one thread, the receiver. Nothing throws.
  */

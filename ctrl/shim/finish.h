@@ -33,8 +33,8 @@ struct segmentation {
     uint16_t number;        /* Of the next segment. */
 };
 
-/* Of a packet that is to be segmented. False: it is no TCP packet, or one inside of a tunnel's; its headers leave no room in the MTU, or a segment may be longer than
- * `frame_size` with what is in front of IP. */
+/* Of a packet that is to be segmented. False: it is no TCP packet, or one inside of a tunnel's; its headers leave no
+ * room in the MTU, or a segment may be longer than `frame_size` with what is in front of IP. */
 bool segmentation_start(struct segmentation *, const struct dp_packet *, uint32_t mtu, uint32_t frame_size);
 
 /* Writes the next segment, whole. Returns its size, 0 behind the last. Sequence numbers and IPv4's id go on; FIN and

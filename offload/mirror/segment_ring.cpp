@@ -61,7 +61,8 @@ bool SegmentRing::append(pcapng::EnhancedPacket packet) noexcept {
 
 bool SegmentRing::seal_if_older(std::uint64_t then, std::uint64_t now) noexcept {
     if (!has_room()) return false;
-    if (open_ && first_time_ >= then) return false;
+    // A frame of the future: the clock was set back, and who knows how old it is.
+    if (open_ && first_time_ >= then && first_time_ <= now) return false;
     return seal(now);
 }
 

@@ -119,7 +119,7 @@ bool Sender::append(const pcapng::EnhancedPacket& packet) noexcept {
 void Sender::tick() noexcept {
     const std::uint64_t now = now_ns();
     const auto age = static_cast<std::uint64_t>(spec_.seal_after / 1ns);
-    if (ring_.seal_if_older(now - age, now)) wake();
+    if (ring_.seal_if_older(now - std::min(now, age), now)) wake();
 }
 
 bool Sender::finish(std::chrono::milliseconds within) {

@@ -8,7 +8,9 @@
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
+#include <charconv>
 #include <filesystem>
+#include <string_view>
 #include <system_error>
 
 #include "common/pcapng/blocks.hpp"
@@ -44,9 +46,23 @@ CaptureFile::CaptureFile(std::string folder, const FileLimits& limits, const mir
       interfaces_(hello.interfaces),
       stem_(fmt::format("{}-{:016x}", file_name_of(hello.mirror), hello.session)),
       next_(hello.oldest) {
-    while (std::filesystem::exists(path_of(number_ + 1))) ++number_;
+    number_ = highest_number();
     if (number_ > 0) resume(hello.oldest);
     if (descriptor_ < 0) begin_file();
+}
+
+/// Of the session's files. Earlier ones may have been taken away.
+unsigned CaptureFile::highest_number() const {
+    unsigned highest = 0;
+    for (const auto& file : std::filesystem::directory_iterator(folder_)) {
+        const std::string name = file.path().filename().string();
+        if (!name.starts_with(stem_ + "-")) continue;
+        unsigned number = 0;
+        const char* const digits = name.data() + stem_.size() + 1;
+        const auto [end, code] = std::from_chars(digits, name.data() + name.size(), number);
+        if (code == std::errc{} && std::string_view(end) == ".pcapng") highest = std::max(highest, number);
+    }
+    return highest;
 }
 
 CaptureFile::~CaptureFile() {
@@ -59,12 +75,19 @@ std::string CaptureFile::path_of(unsigned number) const {
 
 void CaptureFile::fail(int code) const { throw std::system_error(code, std::generic_category(), path_); }
 
-/// The last file; a file whose beginning was cut off says nothing, and is written anew.
+/// The last file that can be read. One that ends in its beginning has never had a segment, and goes; what cannot be
+/// read otherwise is left to whoever can make something of it.
 void CaptureFile::resume(std::uint64_t oldest) {
-    for (; number_ > 0; --number_) {
-        path_ = path_of(number_);
+    for (unsigned number = number_; number > 0; --number) {
+        path_ = path_of(number);
+        if (!std::filesystem::exists(path_)) continue;
         const Scan found = scan(path_);
-        if (!found.beginning || found.good_end == 0) continue;
+        if (!found.beginning || found.good_end == 0) {
+            if (std::filesystem::file_size(path_) >= head().size()) continue;
+            std::filesystem::remove(path_);
+            if (number == number_) --number_;
+            continue;
+        }
         if (found.beginning->session != session_ || !(found.beginning->geometry == geometry_)) {
             throw std::system_error(EINVAL, std::generic_category(),
                                     path_ + " has the session's name and another geometry");
@@ -76,12 +99,15 @@ void CaptureFile::resume(std::uint64_t oldest) {
         size_ = found.good_end;
         totals_ = {found.frames, found.dropped, found.first_sealed, found.last_sealed};
         begun_ = std::chrono::steady_clock::now();
+        // Whoever wrote it may have been killed before its last segments were durable, and they count as such now.
+        persist();
+        sync_folder();
         return;
     }
 }
 
-void CaptureFile::begin_file() {
-    path_ = path_of(++number_);
+/// Of a file that begins with segment next().
+std::vector<std::byte> CaptureFile::head() const {
     std::vector<std::byte> head;
     add(head, pcapng::SectionHeader{.application = "ovs-dr drcollect"});
     for (const mirror::MirrorInterface& interface : interfaces_) {
@@ -89,7 +115,13 @@ void CaptureFile::begin_file() {
                       .name = interface.name, .description = {}, .snap_length = interface.snap_length, .filter = {}});
     }
     const auto beginning = encode(Beginning{session_, next_, application_tag_, geometry_});
-    descriptor_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    head.insert(head.end(), beginning.begin(), beginning.end());
+    return head;
+}
+
+void CaptureFile::begin_file() {
+    path_ = path_of(++number_);
+    descriptor_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (descriptor_ < 0) {
         --number_;
         fail(errno);
@@ -98,7 +130,7 @@ void CaptureFile::begin_file() {
     totals_ = {};
     begun_ = std::chrono::steady_clock::now();
     try {
-        write_all(head, beginning);
+        write_all(head(), {});
         persist();
         sync_folder();
     } catch (...) {

@@ -52,7 +52,9 @@ private:
         std::uint64_t frames = 0, dropped = 0, first = 0, last = 0;
     };
 
+    [[nodiscard]] unsigned highest_number() const;
     void resume(std::uint64_t oldest);
+    [[nodiscard]] std::vector<std::byte> head() const;
     void begin_file();
     void write_all(std::span<const std::byte> first, std::span<const std::byte> second);
     void append_statistics();
@@ -69,7 +71,7 @@ private:
     const mirror::Geometry geometry_;
     const std::vector<mirror::MirrorInterface> interfaces_;
     const std::string stem_;   ///< MIRROR-SESSION
-    unsigned number_ = 0;
+    unsigned number_ = 0;      ///< the highest that a file has
     std::string path_;
     int descriptor_ = -1;
     std::uint64_t size_ = 0;   ///< of whole segments

@@ -149,9 +149,15 @@ void Server::accept_switch() {
         return;
     }
     Connected& self = connected_.emplace_back();
-    self.thread = std::thread([this, socket = std::move(socket), peer = name_of_peer(address, size), &self]() mutable {
-        serve(std::move(socket), peer, self);
-    });
+    try {
+        std::string peer = name_of_peer(address, size);
+        self.thread = std::thread([this, socket = std::move(socket), peer = std::move(peer), &self]() mutable {
+            serve(std::move(socket), peer, self);
+        });
+    } catch (const std::system_error&) {
+        connected_.pop_back();   // no thread to be had: the switch tries again
+        counters_.refused();
+    }
 }
 
 void Server::serve(MessageSocket socket, const std::string& peer, Connected& self) noexcept {

@@ -82,6 +82,13 @@ TEST_F(MirrorRing, AgeSealsAndAnEmptySegmentIsNone) {
     EXPECT_EQ(ring.sealed(), 1u);
 }
 
+TEST_F(MirrorRing, AClockThatIsSetBackHoldsNoFrameUp) {
+    ASSERT_TRUE(append(100, 1000000));
+    EXPECT_FALSE(ring.seal_if_older(999000, 1000001));
+    EXPECT_TRUE(ring.seal_if_older(1000, 2000));
+    EXPECT_EQ(ring.sealed(), 1u);
+}
+
 TEST_F(MirrorRing, WhereThereIsNoRoomFramesAreDroppedAndTold) {
     int kept = 0;
     while (append(1000)) ++kept;

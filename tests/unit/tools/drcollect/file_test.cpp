@@ -51,8 +51,8 @@ struct FileTest : ::testing::Test {
         }
         file.append(header, data, keep ? std::span<const std::byte>(fields) : std::span<const std::byte>());
     }
-    std::unique_ptr<CaptureFile> open() {
-        return std::make_unique<CaptureFile>(folder, FileLimits{}, Hello{.session = 7,
+    std::unique_ptr<CaptureFile> open(const FileLimits& limits = {}) {
+        return std::make_unique<CaptureFile>(folder, limits, Hello{.session = 7,
                                                                          .oldest = oldest,
                                                                          .application_tag = 3,
                                                                          .geometry = geometry,
@@ -184,6 +184,35 @@ TEST_F(FileTest, WhatTheSwitchHasNoLongerIsAGap) {
     EXPECT_FALSE(found.sound());
     EXPECT_NE(found.findings.at(0).what.find("1 segments are not there"), std::string::npos);
     EXPECT_EQ(found.next, 5u);
+}
+
+/// Whoever takes the first files away does not have the later ones written over.
+TEST_F(FileTest, FilesAreKeptWhicheverOfThemAreGone) {
+    const auto file_of = [&](unsigned number) {
+        return folder + "/m-0000000000000007-0000" + std::to_string(number) + ".pcapng";
+    };
+    const FileLimits each_its_own{.size = 1000};
+    {
+        auto file = open(each_its_own);
+        write(*file, 4);
+        file->sync();
+    }
+    for (unsigned number = 1; number <= 4; ++number) ASSERT_EQ(scan(file_of(number)).segments, 1u) << number;
+    std::filesystem::remove(file_of(1));
+    std::ofstream(file_of(5), std::ios::binary) << "torn";
+    std::ofstream(folder + "/m-0000000000000007-9.txt") << "somebody's";
+    {
+        auto file = open(each_its_own);
+        EXPECT_EQ(file->next(), 4u);
+        EXPECT_FALSE(std::filesystem::exists(file_of(5))) << "there was nothing in it";
+        write(*file, 2);
+        file->sync();
+    }
+    EXPECT_FALSE(std::filesystem::exists(file_of(1)));
+    for (unsigned number = 2; number <= 6; ++number) {
+        const Scan found = scan(file_of(number));
+        EXPECT_TRUE(found.sound() && found.segments == 1 && found.next == number) << number;
+    }
 }
 
 TEST_F(FileTest, SwappedAndRepeatedSegmentsAreFound) {
