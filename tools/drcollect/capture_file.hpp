@@ -5,7 +5,7 @@
 // what was appended as durable as promised.
 //
 // Resuming. open() finds the session's last file, cuts off what is behind the last sound segment, and goes on there.
-// What was acknowledged was synced, mark and all: nothing of it is cut off.
+// What was acknowledged was synced, mark and all: of a file that nothing has damaged, nothing of it is cut off.
 //
 // Threads: one at a time. Errors: std::system_error, with the file's name.
 #pragma once

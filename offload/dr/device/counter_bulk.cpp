@@ -198,8 +198,9 @@ Result<void> CounterBulk::settle(std::uint32_t slot) noexcept {
     Answer answer(long_answer_);
     auto read = query_locked(slot + 1, answer);
     if (!read) return read;
+    // `unsettled` stays: rules may go on counting into the slot.
     take_answer(slot, answer, now_ms());
-    return {};   // it stays unsettled: who asks may go on counting
+    return {};
 }
 
 Result<void> CounterBulk::refresh() noexcept {
