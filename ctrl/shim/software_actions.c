@@ -132,12 +132,19 @@ is_software_work(const struct nlattr *list, size_t size)
 size_t
 meter_in_front(const struct nlattr *work, size_t size, uint32_t *number)
 {
-    size_t behind;
+    const struct nlattr *action;
+    size_t behind, left;
 
     if (size < NLA_HDRLEN || !is_meter(work)) {
         return 0;
     }
     *number = nl_attr_get_u32(work);
+    /* Two of the same are one rate: both are software's. */
+    NL_ATTR_FOR_EACH (action, left, work, size) {
+        if (action != work && is_meter(action) && nl_attr_get_u32(action) == *number) {
+            return 0;
+        }
+    }
     behind = (const char *) nl_attr_next(work) - (const char *) work;
     return behind < size ? behind : 0;
 }

@@ -27,7 +27,7 @@ size_t software_work_size(const struct nlattr *list, size_t size, const struct n
 bool is_software_work(const struct nlattr *list, size_t size);
 
 /* How many bytes of software's work are the meter that it begins with, whose number `*number` becomes; 0: it begins
- * with something else, or there is nothing behind the meter. */
+ * with something else, or there is nothing behind the meter, or the same meter again. */
 size_t meter_in_front(const struct nlattr *work, size_t size, uint32_t *number);
 
 /* One of how many packets a sample takes that has this probability; 0: it is no such part. */

@@ -361,6 +361,8 @@ TEST(MegaflowActions, WorkThatBeginsWithAMeterSaysWhatIsBehindIt) {
     EXPECT_EQ(two.metered_from, meter.size());
     EXPECT_EQ(two.meter, 8U);
     EXPECT_EQ(software_of(sample(UINT32_MAX, userspace + meter + userspace) + output(2)).metered_from, 0U);
+    const std::string again = meter + userspace + meter + userspace;
+    EXPECT_EQ(software_of(sample(UINT32_MAX, again) + output(2)).metered_from, 0U) << "one rate for both";
     EXPECT_EQ(software_of(userspace + output(2)).metered_from, 0U);
     EXPECT_EQ(software_of(bytes_of("trunc(100)") + userspace).metered_from, 0U);
 }
