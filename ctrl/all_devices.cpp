@@ -22,6 +22,8 @@ void AllDevices::add(dr::Eswitch& eswitch) {
     eswitch.choose(choices_);
     for (const auto& [number, port] : tunnel_ports_) eswitch.set_tunnel_port(port);
     for (const dr::OdpPort port : host_ports_) eswitch.set_host_port(port, true);
+    for (const dr::OdpPort port : gone_ports_) eswitch.set_gone_port(port, true);
+    for (const auto& [number, port] : mirror_ports_) (void)tell(eswitch, number, port);
     for (const auto& [number, meter] : meters_) eswitch.set_meter(number, meter.spec);
     eswitch.on_meter_use(meter_used_);
     const std::lock_guard guard(eswitches_lock_);
@@ -36,6 +38,10 @@ void AllDevices::remove(dr::Eswitch& eswitch) noexcept {
         meter.passed_in.erase(&eswitch);
         add_to(meter.carried, eswitch.meter_stats(number));
     }
+    // It may be opened again before its last owner has let go of it, and knows what it knew then.
+    for (const dr::OdpPort port : gone_ports_) eswitch.set_gone_port(port, false);
+    for (const dr::OdpPort port : host_ports_) eswitch.set_host_port(port, false);
+    for (const auto& [number, port] : mirror_ports_) eswitch.remove_mirror_port(number);
     const std::lock_guard guard(eswitches_lock_);
     std::erase(eswitches_, &eswitch);
 }
@@ -88,14 +94,48 @@ std::vector<dr::TunnelPort> AllDevices::tunnel_ports() const {
     return ports;
 }
 
-void AllDevices::set_host_port(dr::OdpPort port, bool is_host) noexcept {
+void AllDevices::add_port(dr::OdpPort port, bool is_host) noexcept {
     const std::lock_guard changes(changes_);
-    if (is_host) {
-        host_ports_.insert(port);
-    } else if (host_ports_.erase(port) == 0) {
-        return;
+    const bool was_gone = gone_ports_.erase(port) != 0;
+    if (is_host) host_ports_.insert(port);
+    for (dr::Eswitch* eswitch : eswitches_) {
+        if (is_host) eswitch->set_host_port(port, true);
+        if (was_gone) eswitch->set_gone_port(port, false);
     }
-    for (dr::Eswitch* eswitch : eswitches_) eswitch->set_host_port(port, is_host);
+}
+
+void AllDevices::remove_port(dr::OdpPort port) noexcept {
+    const std::lock_guard changes(changes_);
+    const bool was_host = host_ports_.erase(port) != 0;
+    gone_ports_.insert(port);
+    for (dr::Eswitch* eswitch : eswitches_) {
+        if (was_host) eswitch->set_host_port(port, false);
+        eswitch->set_gone_port(port, true);
+    }
+}
+
+/// A device that cannot steer as it is told must not go on as it was told before.
+Result<void> AllDevices::tell(dr::Eswitch& eswitch, dr::OdpPort number, const MirrorPort& port) {
+    auto set = eswitch.set_mirror_port(number, port.kind, port.steering);
+    if (!set) eswitch.remove_mirror_port(number);
+    return set;
+}
+
+Result<void> AllDevices::set_mirror_port(dr::OdpPort port, dr::CopyKind kind, const dr::MirrorSteering& steering) {
+    const std::lock_guard changes(changes_);
+    const MirrorPort& known = mirror_ports_.insert_or_assign(port, MirrorPort{kind, steering}).first->second;
+    Result<void> all;
+    for (dr::Eswitch* eswitch : eswitches_) {
+        auto told = tell(*eswitch, port, known);
+        if (!told && all) all = std::move(told);
+    }
+    return all;
+}
+
+void AllDevices::remove_mirror_port(dr::OdpPort port) noexcept {
+    const std::lock_guard changes(changes_);
+    if (mirror_ports_.erase(port) == 0) return;
+    for (dr::Eswitch* eswitch : eswitches_) eswitch->remove_mirror_port(port);
 }
 
 void AllDevices::choose(const dr::Eswitch::Choices& choices) {

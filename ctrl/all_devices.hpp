@@ -1,5 +1,5 @@
 // What all open devices have in common: the datapath's tunnel ports, the megaflows of those ports, bridges' own ports,
-// meters, and users' choices.
+// which numbers of ports have gone, storage mirrors' ports, meters, and users' choices.
 //
 // A packet that comes out of a tunnel has come in by any device, and its megaflow does not say by which. So each device
 // knows each tunnel port and has each megaflow of it: what was counted is the sum over the devices.
@@ -46,8 +46,15 @@ public:
     [[nodiscard]] std::optional<dr::TunnelPort> tunnel_port(std::string_view name) const;
     [[nodiscard]] std::vector<dr::TunnelPort> tunnel_ports() const;
 
-    /// A bridge's own port, or one that is none any more.
-    void set_host_port(dr::OdpPort port, bool is_host) noexcept;
+    /// The datapath has a port of this number, a bridge's own or another one.
+    void add_port(dr::OdpPort port, bool is_host) noexcept;
+    /// It is about to have none.
+    void remove_port(dr::OdpPort port) noexcept;
+
+    /// A storage mirror's port, or another steering of it. A device that refuses does not know the port: what megaflows
+    /// send there, software sends. The first refusal, if there is one.
+    Result<void> set_mirror_port(dr::OdpPort port, dr::CopyKind kind, const dr::MirrorSteering& steering);
+    void remove_mirror_port(dr::OdpPort port) noexcept;
 
     void choose(const dr::Eswitch::Choices& choices);
 
@@ -85,7 +92,13 @@ private:
     // first one all the while, and may read all of these without the others.
     mutable std::mutex changes_;
     dr::Eswitch::Choices choices_;
-    std::set<dr::OdpPort> host_ports_;
+    std::set<dr::OdpPort> host_ports_, gone_ports_;
+    struct MirrorPort {
+        dr::CopyKind kind;
+        dr::MirrorSteering steering;
+    };
+    std::map<dr::OdpPort, MirrorPort> mirror_ports_;
+    [[nodiscard]] static Result<void> tell(dr::Eswitch& eswitch, dr::OdpPort number, const MirrorPort& port);
     mutable WriterFirstMutex eswitches_lock_;   ///< shared by whoever calls devices that may go
     std::vector<dr::Eswitch*> eswitches_;
     mutable WriterFirstMutex ports_lock_;       ///< for moments

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <type_traits>
@@ -53,6 +54,26 @@ ovsdr_copy copy_of(const slowpath::Frame& frame, const dr::SoftwareWork& work) n
     return copy;
 }
 
+bool was_woken(int fd) noexcept {
+    std::uint64_t count = 0;
+    return read(fd, &count, sizeof count) == sizeof count;
+}
+
+void wake(int fd) noexcept {
+    const std::uint64_t one = 1;
+    // A full counter means that whoever waits has been told already.
+    [[maybe_unused]] const auto written = write(fd, &one, sizeof one);
+}
+
+/// -1: never.
+int sooner(int left, int right) noexcept {
+    return left < 0 || right < 0 ? std::max(left, right) : std::min(left, right);
+}
+
+int milliseconds_of(DeviceCopies::Clock::duration time) noexcept {
+    return static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(time).count());
+}
+
 /// What is for hosts comes first, most of the time: others come after a row of it, or a flood to LOCAL would be the end
 /// of logs and samples. Queues of a kind take turns: a device with many copies leaves room for others.
 class Receiver {
@@ -66,7 +87,10 @@ public:
             for (std::size_t tried = 0; tried < queues.size(); ++tried) {
                 DeviceCopies& device = *queues[next++ % queues.size()];
                 const auto frames = device.queue->receive();
-                if (frames.empty()) continue;
+                if (frames.empty()) {
+                    if (device.queue->asks_for_tending()) copy_queues().wake_tender();
+                    continue;
+                }
                 in_a_row_ = kind == dr::CopyKind::host ? in_a_row_ + 1 : 0;
                 waits = true;
                 return look_up(device, frames, copies);
@@ -77,20 +101,21 @@ public:
     }
 
     int arm(void (*wait_for)(int fd)) {
-        std::uint64_t count = 0;
-        if (read(copy_queues().wake_fd(), &count, sizeof count) == sizeof count) {
+        if (was_woken(copy_queues().receiver_fd())) {
             look_for_queues();
             return 0;
         }
-        wait_for(copy_queues().wake_fd());
+        wait_for(copy_queues().receiver_fd());
         int again = -1;
         for (const auto& [queues, next] : of_kind_) {
             for (const auto& device : queues) {
                 if (!device->queue->arm()) return 0;
                 wait_for(device->queue->receive_fd());
-                if (const int retry = device->queue->retry_in_ms(); retry >= 0 && (again < 0 || retry < again)) {
-                    again = std::max(1, retry);
-                }
+                const auto when = device->look_again.load();
+                const auto left = when - DeviceCopies::Clock::now();
+                // The time may have come since the last look.
+                const bool looked = device->queue->emptied().at >= when;
+                if (left > left.zero() || !looked) again = sooner(again, std::max(milliseconds_of(left), soon_ms));
             }
         }
         return again;
@@ -101,7 +126,7 @@ private:
     void look_for_queues() {
         const unsigned version = copy_queues().version();
         if (std::exchange(seen_, version) == version) return;
-        for (Turns& turns : of_kind_) turns.queues.clear();
+        for (Turns& turns : of_kind_) copy_queues().let_go(std::exchange(turns.queues, {}));
         for (auto& queue : copy_queues().all()) {
             of_kind_[index_of(queue->queue->kind())].queues.push_back(std::move(queue));
         }
@@ -123,6 +148,7 @@ private:
     }
 
     static constexpr unsigned longest_row = 8;   ///< batches
+    static constexpr int soon_ms = 10;
     static constexpr std::array others_then_hosts{dr::CopyKind::other, dr::CopyKind::host};
     static_assert(others_then_hosts.size() == dr::copy_kinds.size());
 
@@ -136,46 +162,50 @@ private:
     std::array<std::shared_ptr<const dr::InstalledWork>, OVSDR_BATCH> works_;   ///< of the copies given out last
 };
 
+/// Does for all queues what takes long.
+int tend(void (*wait_for)(int fd)) {
+    (void)was_woken(copy_queues().tender_fd());   // who wakes the tender from now on wakes it again
+    wait_for(copy_queues().tender_fd());
+    (void)copy_queues().take_let_go();
+    int again = -1;
+    bool for_receiver = false;
+    for (const auto& device : copy_queues().all()) {
+        const auto tended = device->queue->tend();
+        for_receiver = for_receiver || tended.for_receiver;
+        again = sooner(again, tended.again_in_ms);
+    }
+    if (for_receiver) copy_queues().wake_receiver();
+    return again;
+}
+
 Receiver& receiver() {
     static auto* instance = new Receiver;
     return *instance;
 }
 
-/// In frames.
-struct Report {
-    std::uint64_t led = 0, done = 0, lost = 0, waiting = 0, errors = 0, without_work = 0, restarts = 0;
-};
+/// From the rule that counts a copy to its queue it takes the device microseconds, and the soft NIC's worker as long as
+/// somebody else may have its core.
+constexpr std::chrono::milliseconds under_way{200};
+/// A queue, and the one before it that is not empty yet.
+constexpr std::uint64_t most_waiting = 2 * slowpath::CopyQueue::length;
 
-/// What nobody has got waits or is lost, and the device does not tell which: more than the queue holds is lost, and the
-/// rest once nothing has come and gone for a while.
-void update(DeviceCopies::Seen& seen, std::uint64_t led, std::uint64_t taken) {
-    constexpr std::chrono::milliseconds a_while{500};
-    const auto now = std::chrono::steady_clock::now();
-    const bool moved = led != seen.led || taken != seen.taken;
-    seen.led = led;
-    seen.taken = taken;
-    if (moved) seen.since = now;
-    const std::uint64_t missing = led - taken, holds = now - seen.since < a_while ? slowpath::CopyQueue::length : 0;
-    if (missing > holds) seen.lost = std::max(seen.lost, missing - holds);
+/// What is certain (copies.hpp). `led` was asked of the device before `taken`.
+void settle(DeviceCopies& copies, std::uint64_t led, std::uint64_t taken, DeviceCopies::Clock::time_point asked_at) {
+    DeviceCopies::Seen& seen = copies.seen;
+    const auto emptied = copies.queue->emptied();
+    if (seen.question && emptied.at >= seen.question->when + under_way) {
+        const std::uint64_t missing = seen.question->led - std::min(seen.question->led, emptied.taken);
+        seen.lost = std::max(seen.lost, missing);
+        seen.question.reset();
+    }
+    const std::uint64_t missing = led - std::min(led, taken);
+    seen.lost = std::max(seen.lost, missing - std::min(missing, most_waiting));
+    if (missing <= seen.lost || seen.question) return;
+    seen.question = {led, asked_at};
+    copies.look_later(asked_at + under_way);
 }
 
-Report report_of(DeviceCopies& copies) {
-    const std::uint64_t without_work = copies.without_work;   // before what they are among
-    const auto stats = copies.queue->stats();
-    const std::uint64_t taken = stats.received + stats.errors;
-    const std::lock_guard guard(copies.seen_mutex);
-    update(copies.seen, std::max(copies.queue->led(), taken), taken);
-    const std::uint64_t lost = copies.seen.lost, led = std::max(copies.seen.led, taken + lost);
-    return {.led = led,
-            .done = stats.received - without_work,
-            .lost = lost,
-            .waiting = led - taken - lost,
-            .errors = stats.errors,
-            .without_work = without_work,
-            .restarts = stats.restarts};
-}
-
-Report operator+(const Report& left, const Report& right) noexcept {
+CopyReport operator+(const CopyReport& left, const CopyReport& right) noexcept {
     return {.led = left.led + right.led,
             .done = left.done + right.done,
             .lost = left.lost + right.lost,
@@ -185,13 +215,13 @@ Report operator+(const Report& left, const Report& right) noexcept {
             .restarts = left.restarts + right.restarts};
 }
 
-json json_of(const Report& report) {
+json json_of(const CopyReport& report) {
     return {{"copies", report.led},   {"done", report.done},
             {"lost", report.lost},    {"waiting", report.waiting}, {"errors", report.errors},
             {"restarts", report.restarts}, {"without_work", report.without_work}};
 }
 
-std::string text_of(const Report& report) {
+std::string text_of(const CopyReport& report) {
     return fmt::format("copies={} done={} lost={} waiting={} errors={} without_work={} restarts={}", report.led,
                        report.done, report.lost, report.waiting, report.errors, report.without_work, report.restarts);
 }
@@ -201,21 +231,29 @@ std::uint64_t dropped(const dr::Eswitch::WorkReport& work) noexcept {
     return work.copies - std::min<std::uint64_t>(work.copies, work.work->done);
 }
 
+/// A mirror's filter is behind what is counted of a work: what it drops is no loss, and is not known by work.
 json json_of(const dr::Eswitch::WorkReport& work) {
-    return {{"id", work.id},
-            {"work", dr::text_of(*work.work)},
-            {"queue", dr::name_of(work.work->kind)},
-            {"copies", work.copies},
-            {"dropped", dropped(work)}};
+    json report{{"id", work.id},
+                {"work", dr::text_of(*work.work)},
+                {"queue", dr::name_of(work.work->kind)},
+                {"copies", work.copies}};
+    if (!is_mirror(work.work->kind)) report["dropped"] = dropped(work);
+    return report;
+}
+
+std::string text_of(const dr::Eswitch::WorkReport& work) {
+    const std::string lost = is_mirror(work.work->kind) ? "" : fmt::format(" dropped={}", dropped(work));
+    return fmt::format("  {:#x}, queue {}: copies={}{}: {}\n", work.id, dr::name_of(work.work->kind), work.copies, lost,
+                       dr::text_of(*work.work));
 }
 
 /// Of one device, whose queues these are: sums, then each queue, then each work.
 struct DeviceReport {
     const dr::Eswitch* eswitch;
-    std::vector<std::pair<const char*, Report>> queues{};   ///< by the name of their kind
+    std::vector<std::pair<const char*, CopyReport>> queues{};   ///< by the name of their kind
 
     [[nodiscard]] json to_json() const {
-        Report sum;
+        CopyReport sum;
         json of_queues = json::array(), works = json::array();
         for (const auto& [name, report] : queues) {
             sum = sum + report;
@@ -232,10 +270,7 @@ struct DeviceReport {
         for (const auto& [name, report] : queues) {
             text += fmt::format("{}, queue {}: {}\n", eswitch->device(), name, text_of(report));
         }
-        for (const auto& work : eswitch->works()) {
-            text += fmt::format("  {:#x}, queue {}: copies={} dropped={}: {}\n", work.id, dr::name_of(work.work->kind),
-                                work.copies, dropped(work), dr::text_of(*work.work));
-        }
+        for (const auto& work : eswitch->works()) text += text_of(work);
         return text;
     }
 };
@@ -255,7 +290,32 @@ std::vector<DeviceReport> device_reports(const std::vector<std::shared_ptr<Devic
 
 static_assert(static_cast<unsigned>(OVSDR_BATCH) == slowpath::batch_length);
 
-CopyQueues::CopyQueues() noexcept : wake_fd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
+DeviceCopies::DeviceCopies(std::shared_ptr<slowpath::CopyQueue> opened)
+    : DeviceCopies(std::move(opened), [this](Clock::time_point when) {
+          look_again = when;
+          copy_queues().wake_receiver();
+      }) {}
+
+CopyReport report_of(DeviceCopies& copies) {
+    const std::lock_guard guard(copies.seen_mutex);
+    const std::uint64_t without_work = copies.without_work;   // before what they are among
+    const std::uint64_t led = copies.queue->led();
+    const auto asked_at = DeviceCopies::Clock::now();
+    const auto stats = copies.queue->stats();
+    const std::uint64_t taken = stats.received + stats.errors;
+    settle(copies, led, taken, asked_at);
+    const std::uint64_t lost = copies.seen.lost, all = std::max(led, taken + lost);
+    return {.led = all,
+            .done = stats.received - without_work,
+            .lost = lost,
+            .waiting = all - taken - lost,
+            .errors = stats.errors,
+            .without_work = without_work,
+            .restarts = stats.restarts};
+}
+
+CopyQueues::CopyQueues() noexcept
+    : receiver_fd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)), tender_fd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
 
 void CopyQueues::add(std::shared_ptr<DeviceCopies> copies) {
     {
@@ -263,7 +323,7 @@ void CopyQueues::add(std::shared_ptr<DeviceCopies> copies) {
         queues_.push_back(std::move(copies));
         ++version_;
     }
-    wake();
+    wake_receiver();
 }
 
 void CopyQueues::remove(const DeviceCopies& copies) noexcept {
@@ -272,13 +332,24 @@ void CopyQueues::remove(const DeviceCopies& copies) noexcept {
         std::erase_if(queues_, [&](const auto& known) { return known.get() == &copies; });
         ++version_;
     }
-    wake();
+    wake_receiver();
 }
 
-void CopyQueues::wake() const noexcept {
-    const std::uint64_t one = 1;
-    // A full counter means that the receiver has been told already.
-    [[maybe_unused]] const auto written = write(wake_fd_, &one, sizeof one);
+void CopyQueues::wake_receiver() const noexcept { wake(receiver_fd_); }
+void CopyQueues::wake_tender() const noexcept { wake(tender_fd_); }
+
+void CopyQueues::let_go(std::vector<std::shared_ptr<DeviceCopies>> queues) {
+    if (queues.empty()) return;
+    {
+        const std::lock_guard guard(mutex_);
+        let_go_.insert(let_go_.end(), std::make_move_iterator(queues.begin()), std::make_move_iterator(queues.end()));
+    }
+    wake_tender();
+}
+
+std::vector<std::shared_ptr<DeviceCopies>> CopyQueues::take_let_go() noexcept {
+    const std::lock_guard guard(mutex_);
+    return std::exchange(let_go_, {});
 }
 
 std::vector<std::shared_ptr<DeviceCopies>> CopyQueues::all() const {
@@ -300,9 +371,13 @@ unsigned ovsdr_copies_receive(ovsdr_copy* copies, bool* waits) noexcept { return
 
 int ovsdr_copies_arm(void (*wait_for)(int fd)) noexcept { return receiver().arm(wait_for); }
 
-void ovsdr_host_port_set(std::uint32_t odp_port, bool is_host) noexcept {
-    all_devices().set_host_port(dr::OdpPort{odp_port}, is_host);
+int ovsdr_copies_tend(void (*wait_for)(int fd)) noexcept { return tend(wait_for); }
+
+void ovsdr_datapath_port_add(std::uint32_t odp_port, bool is_host) noexcept {
+    all_devices().add_port(dr::OdpPort{odp_port}, is_host);
 }
+
+void ovsdr_datapath_port_remove(std::uint32_t odp_port) noexcept { all_devices().remove_port(dr::OdpPort{odp_port}); }
 
 char* ovsdr_report_copies(bool as_json) noexcept try {
     const auto queues = copy_queues().all();   // keeps the devices

@@ -2,8 +2,10 @@
  *
  * All open devices have two queues for them (offload/slowpath/copy_queue.hpp), one for what goes to the host itself and
  * one for all else. One thread receives from all of them: what is for the host first, with a turn for others between.
+ * Another one makes and destroys queues, whose commands to a device take long: no device's copies wait for another's
+ * firmware.
  *
- * Threads: receive and arm by one thread, the receiver. Nothing throws.
+ * Threads: receive and arm by one thread, the receiver; tend by another one. Nothing throws.
  */
 #ifndef CTRL_COPIES_H
 #define CTRL_COPIES_H
@@ -40,8 +42,15 @@ unsigned ovsdr_copies_receive(struct ovsdr_copy *copies, bool *waits) OVSDR_NOEX
  * never. */
 int ovsdr_copies_arm(void (*wait_for)(int fd)) OVSDR_NOEXCEPT;
 
-/* A port of the datapath is a bridge's own (LOCAL), or is one no more: what goes there is for the host. Main thread. */
-void ovsdr_host_port_set(uint32_t odp_port, bool is_host) OVSDR_NOEXCEPT;
+/* Replaces queues that have failed or are too small, and lets go of what the receiver needs no more. Calls `wait_for`
+ * with the descriptor that becomes readable when there is more of that. Returns in how many milliseconds to call it
+ * again even so; -1: never. */
+int ovsdr_copies_tend(void (*wait_for)(int fd)) OVSDR_NOEXCEPT;
+
+/* The datapath has a port of this number, or is about to have none: what goes there is no copy for anybody then. Of a
+ * bridge's own (LOCAL) it is for the host. Main thread. */
+void ovsdr_datapath_port_add(uint32_t odp_port, bool is_host) OVSDR_NOEXCEPT;
+void ovsdr_datapath_port_remove(uint32_t odp_port) OVSDR_NOEXCEPT;
 
 /* dr/copies: what came up from each device, and what was lost. The caller frees it; NULL: out of memory. */
 char *ovsdr_report_copies(bool json) OVSDR_NOEXCEPT;

@@ -8,11 +8,14 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <condition_variable>
 #include <map>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "ctrl/all_devices.hpp"
+#include "ctrl/mirrors.hpp"
 #include "ctrl/missing_vports.hpp"
 #include "offload/dr/device/ib_port.hpp"
 #include "offload/dr/nic/plain_function.hpp"
@@ -30,7 +33,8 @@ constexpr unsigned default_frame_size = 2048;
 struct Registry {
     std::mutex lock;
     std::vector<ovsdr_port*> ports;
-    std::map<std::string, std::weak_ptr<OpenDevice>, std::less<>> devices;
+    std::map<std::string, std::weak_ptr<OpenDevice>, std::less<>> devices;   ///< open, being opened, being closed
+    std::condition_variable device_changed;   ///< one is open, or closed whole
     int changes_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 };
 
@@ -45,17 +49,32 @@ void announce_change() noexcept {
     [[maybe_unused]] const auto written = write(registry().changes_fd, &one, sizeof one);
 }
 
+/// The device that is open, or the name: nobody else has it then. What ends takes what belongs to its successor with it
+/// (the queues for copies, the eSwitch's place among all devices), so that the successor waits for that.
+std::variant<std::shared_ptr<OpenDevice>, DeviceName> find_or_take(std::string_view name) {
+    std::string owned(name);
+    std::unique_lock lock(registry().lock);
+    for (;;) {
+        const auto [known, is_new] = registry().devices.try_emplace(owned);
+        if (is_new) return DeviceName(std::move(owned));
+        if (auto device = known->second.lock()) return device;
+        registry().device_changed.wait(lock);
+    }
+}
+
 Result<std::shared_ptr<OpenDevice>> open_device(std::string_view name) {
-    const std::lock_guard guard(registry().lock);
-    auto& known = registry().devices[std::string(name)];
-    if (auto device = known.lock()) return device;
+    auto found = find_or_take(name);
+    if (auto* open = std::get_if<std::shared_ptr<OpenDevice>>(&found)) return std::move(*open);
     auto eswitch = dr::Eswitch::open(name);
     if (!eswitch) return tl::unexpected(eswitch.error());
     auto watcher = dr::VportWatcher::start(**eswitch, announce_change);
     if (!watcher) return tl::unexpected(watcher.error());
-    auto device = std::make_shared<OpenDevice>(std::move(*eswitch), std::move(*watcher));
+    auto device = std::make_shared<OpenDevice>(std::move(std::get<DeviceName>(found)), std::move(*eswitch),
+                                               std::move(*watcher));
     device->notice = device->watcher->missing_events();
-    known = device;
+    const std::lock_guard guard(registry().lock);
+    registry().devices.find(name)->second = device;
+    registry().device_changed.notify_all();
     return device;
 }
 
@@ -189,7 +208,8 @@ Result<std::unique_ptr<ovsdr_port>> open_port(const ovsdr_port_options& options)
                                                                          .on_event = announce_change,
                                                                          .policed = options.policed,
                                                                          .receive_queues = options.receive_queues,
-                                                                         .vlan = options.vlan});
+                                                                         .vlan = options.vlan,
+                                                                         .segments = options.segments});
     if (!attached) return tl::unexpected(std::move(attached.error()));
     port->slow_path = std::move(*attached);
     fit_copies(*port, state->mtu);
@@ -257,12 +277,20 @@ std::uint32_t lanes(std::uint8_t active_width) {
 
 }  // namespace
 
-OpenDevice::OpenDevice(std::shared_ptr<dr::Eswitch> opened, std::unique_ptr<dr::VportWatcher> started)
-    : eswitch(std::move(opened)), watcher(std::move(started)) {
+DeviceName::~DeviceName() {
+    if (name_.empty()) return;
+    const std::lock_guard guard(registry().lock);
+    registry().devices.erase(name_);
+    registry().device_changed.notify_all();
+}
+
+OpenDevice::OpenDevice(DeviceName taken, std::shared_ptr<dr::Eswitch> opened, std::unique_ptr<dr::VportWatcher> started)
+    : name(std::move(taken)), eswitch(std::move(opened)), watcher(std::move(started)) {
     all_devices().add(*eswitch);
 }
 
 OpenDevice::~OpenDevice() {
+    mirrors().remove(*eswitch);
     for (const auto& copies : copies_) {
         if (copies == nullptr) continue;
         copies->queue->stop();
@@ -272,7 +300,11 @@ OpenDevice::~OpenDevice() {
 }
 
 std::string OpenDevice::fit_copies(unsigned frame_size) {
-    if (eswitch->plain_function() != nullptr) return "";   // software has all packets but those that are dropped
+    if (eswitch->plain_function() != nullptr) {
+        mirrors().add(eswitch, 0);
+        return "";   // software has all packets but those that are dropped
+    }
+    mirrors().add(eswitch, frame_size);
     std::string failure;
     for (const dr::CopyKind kind : dr::copy_kinds) {
         std::string of_kind = fit_copies(kind, frame_size);
@@ -285,7 +317,7 @@ std::string OpenDevice::fit_copies(dr::CopyKind kind, unsigned frame_size) {
     auto& copies = copies_[index_of(kind)];
     if (copies != nullptr) {
         copies->queue->fit(frame_size);
-        copy_queues().wake();
+        copy_queues().wake_tender();
         return {};
     }
     if (never_copies_) return {};

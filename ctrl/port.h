@@ -37,6 +37,7 @@ struct ovsdr_port_options {
     uint32_t odp_port;          /* OVSDR_NO_ODP_PORT while unknown */
     bool policed;               /* as ovsdr_port_set_policed() says */
     unsigned receive_queues;    /* 1 to OVSDR_MAX_RECEIVE_QUEUES */
+    bool segments;              /* a batch to be sent may be packets of 64 KB, each as many frames */
 };
 
 /* What the port's owner sees, as last asked of the device. */

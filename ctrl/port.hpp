@@ -12,6 +12,7 @@
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "ctrl/port.h"
 #include "ctrl/copies.hpp"
@@ -21,11 +22,24 @@
 
 namespace ovsdr::ctrl {
 
+/// The name of a device, taken from before it is opened until it is closed whole. Destroyed without the registry's
+/// lock.
+class DeviceName {
+public:
+    explicit DeviceName(std::string taken) noexcept : name_(std::move(taken)) {}
+    DeviceName(DeviceName&& other) noexcept : name_(std::exchange(other.name_, {})) {}
+    DeviceName& operator=(DeviceName&&) = delete;
+    ~DeviceName();
+
+private:
+    std::string name_;   ///< empty after a move
+};
+
 /// A device that has ports: its eSwitch and the watcher that wakes the main loop. Shared by its ports.
 class OpenDevice {
 public:
     /// From now on it is one of all_devices().
-    OpenDevice(std::shared_ptr<dr::Eswitch> eswitch, std::unique_ptr<dr::VportWatcher> watcher);
+    OpenDevice(DeviceName name, std::shared_ptr<dr::Eswitch> eswitch, std::unique_ptr<dr::VportWatcher> watcher);
     ~OpenDevice();
     OpenDevice(const OpenDevice&) = delete;
     OpenDevice& operator=(const OpenDevice&) = delete;
@@ -34,6 +48,7 @@ public:
     /// yet, for people: megaflows that need copies stay in software then. By whoever opens and tends ports.
     std::string fit_copies(unsigned frame_size);
 
+    const DeviceName name;                            ///< destroyed last
     const std::shared_ptr<dr::Eswitch> eswitch;
     const std::unique_ptr<dr::VportWatcher> watcher;  ///< destroyed before the eSwitch
     std::string notice;                               ///< for people, until a port has taken it

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "ctrl/copies.h"
+#include "ctrl/mirror.h"
 #include "ctrl/report.h"
 #include "dpif.h"
 #include "odp-util.h"
@@ -93,6 +94,16 @@ dr_copies(struct unixctl_conn *conn, int argc, const char *argv[], void *aux OVS
 
     if (parse(conn, argc, argv, JSON, &options)) {
         reply(conn, ovsdr_report_copies(options.json));
+    }
+}
+
+static void
+dr_mirror(struct unixctl_conn *conn, int argc, const char *argv[], void *aux OVS_UNUSED)
+{
+    struct options options;
+
+    if (parse(conn, argc, argv, JSON, &options)) {
+        reply(conn, ovsdr_report_mirrors(options.json));
     }
 }
 
@@ -191,6 +202,7 @@ commands_register(void)
     unixctl_command_register("dr/show", "[-v] [-j]", 0, 2, dr_show, NULL);
     unixctl_command_register("dr/graph", "[device]", 0, 1, dr_graph, NULL);
     unixctl_command_register("dr/copies", "[-j]", 0, 1, dr_copies, NULL);
+    unixctl_command_register("dr/mirror", "[-j]", 0, 1, dr_mirror, NULL);
     unixctl_command_register("dr/ports", "[-j]", 0, 1, dr_ports, NULL);
     unixctl_command_register("dr/explain", "[ufid] [-j]", 0, 2, dr_explain, NULL);
     unixctl_command_register("dr/metrics", "", 0, 0, dr_metrics, NULL);

@@ -162,6 +162,24 @@ copies_main(void *aux OVS_UNUSED)
     return NULL;
 }
 
+/* What it does may take long, and nothing of it is OVS's. */
+static void *
+tend_main(void *aux OVS_UNUSED)
+{
+    for (;;) {
+        int again;
+
+        ovsrcu_quiesce_start();
+        again = ovsdr_copies_tend(wait_for);
+        ovsrcu_quiesce_end();
+        if (again >= 0) {
+            poll_timer_wait(again);
+        }
+        poll_block();
+    }
+    return NULL;
+}
+
 void
 copies_start(void)
 {
@@ -170,6 +188,7 @@ copies_start(void)
     if (!started) {
         started = true;
         ovs_thread_create("dr_copies", copies_main, NULL);
+        ovs_thread_create("dr_queues", tend_main, NULL);
     }
 }
 

@@ -9,9 +9,11 @@
  * In execute the thread waits for the main thread, as handlers do: both use the datapath's own queues. An upcall finds
  * the lock of upcalls taken while ofproto stops its threads, and is lost then, as a PMD thread's is.
  *
- * Life cycle. The thread starts with the first dr port, sleeps while no copy waits, and lives as long as the process.
- * It uses ofproto's own handle of the datapath, which dpif_run() shows and dpif_close() takes away; in between it may
- * be without one, and copies that come then are dropped.
+ * Another thread, dr_queues, makes and destroys the devices' queues for copies.
+ *
+ * Life cycle. The threads start with the first dr port, sleep while there is nothing to do, and live as long as the
+ * process. The first uses ofproto's own handle of the datapath, which dpif_run() shows and dpif_close() takes away; in
+ * between it may be without one, and copies that come then are dropped.
  */
 #ifndef CTRL_SHIM_COPIES_H
 #define CTRL_SHIM_COPIES_H

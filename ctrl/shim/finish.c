@@ -67,31 +67,31 @@ put_ip_checksum(struct ip_header *ip)
     ip->ip_csum = csum(ip, IP_IHL(ip->ip_ihl_ver) * 4);
 }
 
+/* Where the packet ends, as IP says. */
+static uint32_t
+ip_end(const struct dp_packet *packet)
+{
+    const void *l3 = dp_packet_l3(packet);
+    const struct ovs_16aligned_ip6_hdr *ip6 = l3;
+
+    return packet->l3_ofs + (is_ipv4(l3) ? ntohs(((const struct ip_header *) l3)->ip_tot_len)
+                                         : sizeof *ip6 + ntohs(ip6->ip6_ctlun.ip6_un1.ip6_un1_plen));
+}
+
 /* Has all that IP says. OVS cuts a packet by its size alone: offsets and what is asked for stay as they were, and
  * dp_packet_l4_size() of what ends in front of L4 is nonsense. */
 static bool
 is_whole(const struct dp_packet *packet)
 {
-    const void *l3 = dp_packet_l3(packet);
-    uint32_t size = dp_packet_size(packet), ip_size;
+    uint32_t size = dp_packet_size(packet);
 
-    if (!l3 || !dp_packet_l4(packet) || packet->l4_ofs > size) {
-        return false;
-    }
-    if (is_ipv4(l3)) {
-        ip_size = ntohs(((const struct ip_header *) l3)->ip_tot_len);
-    } else {
-        const struct ovs_16aligned_ip6_hdr *ip6 = l3;
-
-        ip_size = sizeof *ip6 + ntohs(ip6->ip6_ctlun.ip6_un1.ip6_un1_plen);
-    }
-    return packet->l3_ofs + ip_size <= size;
+    return dp_packet_l3(packet) && dp_packet_l4(packet) && packet->l4_ofs <= size && ip_end(packet) <= size;
 }
 
 bool
-is_to_be_segmented(const struct dp_packet *packet)
+is_to_be_segmented(const struct dp_packet *packet, uint32_t frame_size)
 {
-    return dp_packet_hwol_is_tso(packet) && is_whole(packet);
+    return dp_packet_hwol_is_tso(packet) && (is_whole(packet) || dp_packet_size(packet) > frame_size);
 }
 
 bool
@@ -131,15 +131,19 @@ bool
 segmentation_start(struct segmentation *to, const struct dp_packet *packet, uint32_t mtu, uint32_t frame_size)
 {
     const struct tcp_header *tcp = dp_packet_l4(packet);
-    size_t l4_size = dp_packet_l4_size(packet);
-    uint32_t tcp_size, behind_ethernet;
+    uint32_t end, there, tcp_size, behind_ethernet;
 
-    if (!dp_packet_hwol_l4_is_tcp(packet) || l4_size < TCP_HEADER_LEN) {
+    if (!dp_packet_hwol_l4_is_tcp(packet) || !dp_packet_l3(packet) || !tcp) {
+        return false;
+    }
+    end = ip_end(packet);
+    there = MIN(end, dp_packet_size(packet));
+    if (there < packet->l4_ofs + TCP_HEADER_LEN) {
         return false;
     }
     tcp_size = TCP_OFFSET(tcp->tcp_ctl) * 4;
     behind_ethernet = packet->l4_ofs - packet->l3_ofs + tcp_size;
-    if (tcp_size < TCP_HEADER_LEN || tcp_size > l4_size || behind_ethernet >= mtu
+    if (tcp_size < TCP_HEADER_LEN || there < packet->l4_ofs + tcp_size || behind_ethernet >= mtu
         || packet->l3_ofs + mtu > frame_size) {
         return false;
     }
@@ -148,7 +152,8 @@ segmentation_start(struct segmentation *to, const struct dp_packet *packet, uint
         .headers = packet->l4_ofs + tcp_size,
         .most = mtu - behind_ethernet,
         .next = 0,
-        .size = l4_size - tcp_size,
+        .size = end - packet->l4_ofs - tcp_size,
+        .there = there - packet->l4_ofs - tcp_size,
         .number = 0,
     };
     return true;
@@ -190,20 +195,23 @@ segmentation_next(struct segmentation *from, uint8_t *frame)
 {
     const struct dp_packet *packet = from->packet;
     uint32_t payload = MIN(from->most, from->size - from->next);
+    uint32_t there = from->next < from->there ? MIN(payload, from->there - from->next) : 0;
     uint16_t l3_size = packet->l4_ofs - packet->l3_ofs, l4_size = from->headers - packet->l4_ofs + payload;
     void *l3 = frame + packet->l3_ofs, *l4 = frame + packet->l4_ofs;
     bool is_first = !from->number;
 
     /* A packet without a payload is one segment. */
-    if (!payload && !is_first) {
+    if (!there && !is_first) {
         return 0;
     }
     memcpy(frame, dp_packet_data(packet), from->headers);
-    memcpy(frame + from->headers, (const uint8_t *) dp_packet_data(packet) + from->headers + from->next, payload);
+    memcpy(frame + from->headers, (const uint8_t *) dp_packet_data(packet) + from->headers + from->next, there);
     put_ip_length(l3, l4_size, l3_size, from->number);
     put_tcp(l4, from->next, is_first, from->next + payload == from->size);
-    put_tcp_checksum(l3, l4, l4_size);
+    if (there == payload) {
+        put_tcp_checksum(l3, l4, l4_size);
+    }
     from->next += payload;
     from->number++;
-    return from->headers + payload;
+    return from->headers + there;
 }

@@ -18,8 +18,8 @@
 /* NETDEV_TX_OFFLOAD_*: what a port announces that finishes its packets. 0 without userspace-tso-enable. */
 uint64_t finished_features(void);
 
-/* A packet that OVS has cut (max_len, a mirror's snaplen) is none: a cut frame goes as it is. */
-bool is_to_be_segmented(const struct dp_packet *);
+/* One that OVS has cut (max_len, a mirror's snaplen) goes as it is, unless it is longer than `frame_size`. */
+bool is_to_be_segmented(const struct dp_packet *, uint32_t frame_size);
 
 /* Makes the checksums of IPv4 and L4 that are asked for. False: the packet has no such header. One that OVS has cut is
  * left alone: its checksum is that of more than there is. */
@@ -29,7 +29,8 @@ struct segmentation {
     const struct dp_packet *packet;
     uint32_t headers;       /* Bytes, Ethernet to TCP. */
     uint32_t most;          /* Of the payload in a segment. */
-    uint32_t next, size;    /* Of the payload: where the next segment begins; all of it. */
+    uint32_t next, size;    /* Of the payload: where the next segment begins; all of it, as IP says. */
+    uint32_t there;         /* How much of it OVS has not cut off. */
     uint16_t number;        /* Of the next segment. */
 };
 
@@ -38,7 +39,8 @@ struct segmentation {
 bool segmentation_start(struct segmentation *, const struct dp_packet *, uint32_t mtu, uint32_t frame_size);
 
 /* Writes the next segment, whole. Returns its size, 0 behind the last. Sequence numbers and IPv4's id go on; FIN and
- * PSH are in the last segment only, CWR in the first. */
+ * PSH are in the last segment only, CWR in the first. Of what OVS has cut: the segments in front of the cut, the one
+ * that it goes through, cut there and with its checksum unfinished, and none behind it. */
 uint32_t segmentation_next(struct segmentation *, uint8_t *frame);
 
 #endif

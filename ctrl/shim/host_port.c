@@ -19,15 +19,26 @@ is_ours(const struct dpif *dpif)
 void
 host_port_added(const struct dpif *dpif, const struct netdev *netdev, odp_port_t odp_port)
 {
-    if (is_ours(dpif) && ofproto_dpif_lookup_by_name(netdev_get_name(netdev))) {
-        ovsdr_host_port_set(odp_to_u32(odp_port), true);
+    if (is_ours(dpif)) {
+        ovsdr_datapath_port_add(odp_to_u32(odp_port), ofproto_dpif_lookup_by_name(netdev_get_name(netdev)) != NULL);
     }
 }
 
 void
-host_port_deleted(const struct dpif *dpif, odp_port_t odp_port)
+host_port_goes(const struct dpif *dpif, odp_port_t odp_port)
 {
     if (is_ours(dpif)) {
-        ovsdr_host_port_set(odp_to_u32(odp_port), false);
+        ovsdr_datapath_port_remove(odp_to_u32(odp_port));
+    }
+}
+
+void
+host_port_went(const struct dpif *dpif, odp_port_t odp_port)
+{
+    struct dpif_port port;
+
+    if (is_ours(dpif) && !dpif_port_query_by_number(dpif, odp_port, &port)) {
+        ovsdr_datapath_port_add(odp_to_u32(odp_port), ofproto_dpif_lookup_by_name(port.name) != NULL);
+        dpif_port_destroy(&port);
     }
 }

@@ -1,4 +1,5 @@
-/* Bridges' own ports (LOCAL): what goes there is the host's, and comes up apart from other copies (ctrl/copies.h).
+/* Which ports the datapath has, and which of them are bridges' own (LOCAL): what goes there is the host's, and comes up
+ * apart from other copies (ctrl/copies.h).
  *
  * A bridge's own port is the one that has the bridge's name.
  */
@@ -10,8 +11,12 @@
 struct dpif;
 struct netdev;
 
-/* The datapath has the port, or has it no more. Main thread. */
+/* The datapath has the port. Main thread. */
 void host_port_added(const struct dpif *, const struct netdev *, odp_port_t);
-void host_port_deleted(const struct dpif *, odp_port_t);
+/* It is about to go: before, since the netdev's end has megaflows compiled without it. Main thread. */
+void host_port_goes(const struct dpif *, odp_port_t);
+/* It has gone, or there is one of its number still: LOCAL of the datapath stays, and ofproto may delete late what has
+ * made room for another port. Main thread. */
+void host_port_went(const struct dpif *, odp_port_t);
 
 #endif

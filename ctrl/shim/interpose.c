@@ -30,6 +30,7 @@
 #include "shim/mega_ufid.h"
 #include "shim/meter.h"
 #include "shim/netdev_dr.h"
+#include "shim/netdev_drmirror.h"
 #include "shim/offload_sleep.h"
 #include "shim/one_datapath.h"
 #include "shim/options.h"
@@ -114,6 +115,7 @@ dpif_port_add(struct dpif *dpif, struct netdev *netdev, odp_port_t *port_nop)
     if (!error) {
         tunnel_port_added(dpif, netdev, port_no);
         host_port_added(dpif, netdev, port_no);
+        mirror_port_added(dpif, netdev, port_no);
     }
     gate_open();
     if (port_nop) {
@@ -143,11 +145,13 @@ dpif_port_del(struct dpif *dpif, odp_port_t port_no, bool local_delete)
         port_del_flows_of_port_go(dpif, port_no);
     }
     gate_close();
+    host_port_goes(dpif, port_no);
     error = real_dpif_port_del(dpif, port_no, local_delete);
     if (!error) {
         tunnel_port_deleted(dpif, port_no);
-        host_port_deleted(dpif, port_no);
+        mirror_port_deleted(dpif, port_no);
     }
+    host_port_went(dpif, port_no);
     gate_open();
     return error;
 }

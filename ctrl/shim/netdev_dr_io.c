@@ -27,6 +27,9 @@ COVERAGE_DEFINE(dr_unfinished);     /* That could not be finished, and were drop
  * room here it would write into somebody else's memory. */
 #define TAILROOM 128
 
+/* Of the largest MTU, with two VLAN tags. */
+#define LONGEST_FRAME ROUND_UP(UINT16_MAX + ETH_HEADER_LEN + 2 * VLAN_HEADER_LEN, 64)
+
 BUILD_ASSERT_DECL((int) OVSDR_BATCH == (int) NETDEV_MAX_BURST);
 
 struct netdev_rxq *
@@ -180,7 +183,8 @@ send_segments(struct outgoing *to, const struct dp_packet *packet)
     struct ovsdr_port_state state;
     struct segmentation segmentation;
     uint32_t room = ROUND_UP(to->max_size, 64);     /* Headers are written in words. */
-    uint8_t *frames;
+    OVS_ALIGNED_VAR(64) uint8_t frames[LONGEST_FRAME];
+    unsigned int most = MIN(NETDEV_MAX_BURST, sizeof frames / room);
     uint32_t size;
 
     ovsdr_port_get_state(to->dev->port, &state);
@@ -189,15 +193,13 @@ send_segments(struct outgoing *to, const struct dp_packet *packet)
         return;
     }
     flush(to);
-    frames = xmalloc(MIN(NETDEV_MAX_BURST, 1 + segmentation.size / segmentation.most) * (size_t) room);
     while ((size = segmentation_next(&segmentation, frames + to->n * (size_t) room))) {
         to->frames[to->n] = (struct ovsdr_frame) {.data = frames + to->n * (size_t) room, .size = size};
-        if (++to->n == NETDEV_MAX_BURST) {
+        if (++to->n == most) {
             flush(to);
         }
     }
     flush(to);
-    free(frames);
     COVERAGE_INC(dr_segmented);
 }
 
@@ -209,7 +211,7 @@ send_packet(struct outgoing *to, struct dp_packet *packet)
 
     if (!dp_packet_is_eth(packet)) {
         to->error = EPFNOSUPPORT;
-    } else if (is_to_be_segmented(packet)) {
+    } else if (is_to_be_segmented(packet, to->max_size)) {
         send_segments(to, packet);
     } else if (size < ETH_HEADER_LEN || size > to->max_size) {
         unsigned long long before;

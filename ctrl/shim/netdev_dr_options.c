@@ -12,7 +12,9 @@
 
 #include "ctrl/flow.h"
 #include "openvswitch/vlog.h"
+#include "netdev-provider.h"
 #include "shim/copies.h"
+#include "shim/finish.h"
 #include "shim/netdev_dr_parts.h"
 #include "shim/port_del.h"
 #include "smap.h"
@@ -141,6 +143,7 @@ open_port(struct netdev_dr *dev, const struct dr_options *wanted, struct ovsdr_p
         .vport = wanted->vport,
         .vlan = wanted->vlan,
         .receive_queues = dev->up.n_rxq,
+        .segments = (finished_features() & NETDEV_TX_OFFLOAD_TCP_TSO) != 0,
         .odp_port = OVSDR_NO_ODP_PORT,
         .policed = policer_is_active(&dev->policer),
     };

@@ -16,6 +16,7 @@
 #include "shim/flow_api.h"
 #include "shim/flow_mark.h"
 #include "shim/netdev_dr.h"
+#include "shim/netdev_drmirror.h"
 #include "shim/port_del.h"
 #include "shim/tc_flow_api.h"
 #include "unixctl.h"
@@ -32,16 +33,20 @@ register_all(void)
     int error = netdev_register_provider(&netdev_dr_class);
 
     if (!error) {
+        error = netdev_register_provider(&netdev_drmirror_class);
+    }
+    if (!error) {
         error = tc_flow_api_keep_from_dr_ports();
     }
     if (!error) {
         error = netdev_register_flow_api_provider(&flow_api_dr);
     }
     if (error) {
-        VLOG_ERR("cannot register interfaces of type=dr: %s", ovs_strerror(error));
+        VLOG_ERR("cannot register interfaces of type=dr and type=drmirror: %s", ovs_strerror(error));
         return;
     }
     flow_mark_init();
+    netdev_drmirror_init();
     commands_register();
     /* Not INFO: OVS's own tests take an INFO line of an unknown module for a failure. */
     VLOG_DBG("registered interfaces of type=dr");

@@ -6,6 +6,7 @@
 #include "netlink.h"
 #include "odp-netlink.h"
 #include "odp-util.h"
+#include "packets.h"
 #include "util.h"
 
 bool
@@ -110,6 +111,25 @@ software_work_size(const struct nlattr *list, size_t size, const struct nlattr *
     }
     *last = end;
     return work;
+}
+
+bool
+is_cut_output(const struct nlattr *work, size_t size, uint32_t *cut_at, uint32_t *port)
+{
+    const struct ovs_action_trunc *trunc;
+    const struct nlattr *output;
+
+    if (size != NL_ATTR_SIZE(sizeof *trunc) + NL_ATTR_SIZE(sizeof *port) || !is_trunc(work)) {
+        return false;
+    }
+    output = nl_attr_next(work);
+    if (nl_attr_type(output) != OVS_ACTION_ATTR_OUTPUT || !has_size(output, sizeof *port)) {
+        return false;
+    }
+    trunc = nl_attr_get(work);
+    *cut_at = MAX(trunc->max_len, ETH_HEADER_LEN);
+    *port = nl_attr_get_u32(output);
+    return true;
 }
 
 bool

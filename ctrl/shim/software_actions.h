@@ -23,6 +23,10 @@ bool is_userspace_beside(const struct nlattr *action);
  * trunc(N),...,output or userspace  with changes of the packet in between, which the packet itself goes through too */
 size_t software_work_size(const struct nlattr *list, size_t size, const struct nlattr **last);
 
+/* Whether the work is trunc(N),output(P) and nothing else; then `*cut_at` becomes the most
+ * bytes that are put out, which is never 0, and `*port` P. */
+bool is_cut_output(const struct nlattr *work, size_t size, uint32_t *cut_at, uint32_t *port);
+
 /* Whether all of the list is software's: a sample's, mostly. */
 bool is_software_work(const struct nlattr *list, size_t size);
 

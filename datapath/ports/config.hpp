@@ -5,8 +5,9 @@
 //
 //   workers         threads that move packets, 1 to 16. A number, or {"count": N, "cpus": [CPU, …]}: the workers are
 //                   pinned to these CPUs in turn. Default 1, not pinned.
-//   memory_mb       packet memory in MB, 128 to 1048576. Default 512. Some 60 % are in use from the start. A
-//                   net_af_xdp port takes 21 MB of its own out of 30 % of this: the default is enough for seven.
+//   memory_mb       packet memory in MB, 128 to 1048576. Default 512. Without hugepages it is
+//                   taken as it is needed, and kept. A net_af_xdp port takes 21 MB of its own out of 30 %
+//                   of this: the default is enough for seven.
 //   hugepages       true: memory out of hugepages. Default false.
 //   control_socket  where `drnic` finds this NIC. Default /run/ovs-dr/softnic.sock; "" for none.
 //   devices         at least one:

@@ -27,6 +27,8 @@
 #include <iterator>
 #include <thread>
 
+#include "datapath/ports/eal.hpp"
+
 namespace ovsdr::soft {
 namespace {
 
@@ -96,8 +98,9 @@ void add_argument(std::string& arguments, std::string_view key, unsigned value) 
 }
 
 // Packets that either ring of an AF_PACKET port holds. A worker that waits for its turn on a busy host is away for some
-// ten milliseconds; what comes then must fit, as RoCE's unreliable services send nothing again.
-unsigned packet_ring_length(bool jumbo, bool uplink) { return (jumbo ? 1024 : 2048) * (uplink ? 4 : 1); }
+// ten milliseconds; what comes then must fit, and of RoCE most: its unreliable services send nothing again. The kernel
+// has the rings in memory from the start.
+unsigned packet_ring_length(bool jumbo, bool roce) { return (jumbo ? 1024 : 2048) * (roce ? 4 : 1); }
 
 // The driver's arguments with what the operator left to us.
 std::string complete_arguments(const PortSpec& spec, bool jumbo) {
@@ -107,7 +110,7 @@ std::string complete_arguments(const PortSpec& spec, bool jumbo) {
         // Frames must not straddle blocks, and blocks are whole pages: 20480 is two jumbo frames and five pages.
         add_argument(arguments, "framesz", jumbo ? 10240 : 2048);
         add_argument(arguments, "blocksz", jumbo ? 20480 : 4096);
-        add_argument(arguments, "framecnt", packet_ring_length(jumbo, spec.uplink));
+        add_argument(arguments, "framecnt", packet_ring_length(jumbo, spec.roce));
         // The driver's own default goes past the interface's queueing discipline, and past tcpdump on the interface,
         // which is where operators look. What that would save: docs/performance.md.
         add_argument(arguments, "qdisc_bypass", 0);

@@ -6,7 +6,6 @@
 #include <rte_errno.h>
 #include <rte_lcore.h>
 #include <rte_log.h>
-#include <rte_mbuf.h>
 #include <sched.h>
 #include <unistd.h>
 
@@ -102,30 +101,6 @@ std::string take_dpdk_log() {
     while (!lines.empty() && std::isspace(static_cast<unsigned char>(lines.back())) != 0) lines.pop_back();
     for (std::size_t at = 0; (at = lines.find('\n', at)) != std::string::npos;) lines.replace(at, 1, "; ");
     return lines;
-}
-
-Mempool make_mempool(const MempoolSpec& spec, std::string& error) {
-    const auto failed = [&](int cause) {
-        error = fmt::format("no packet memory for {} buffers of {} bytes: {} (raise memory_mb)", spec.length, spec.room,
-                            rte_strerror(cause));
-        return Mempool();
-    };
-    // A worker's cache: big enough that a burst seldom reaches the shared ring, small enough that workers starve
-    // nobody.
-    const unsigned cache = std::min<unsigned>(256, spec.length / (2 * max_workers));
-    const auto room = static_cast<std::uint16_t>(spec.room + RTE_PKTMBUF_HEADROOM);
-    // None of our drivers gives a device a physical address.
-    const unsigned flags = spec.packing == Packing::dense ? RTE_MEMPOOL_F_NO_IOVA_CONTIG : 0;
-    Mempool pool(rte_mempool_create_empty(spec.name.c_str(), spec.length, sizeof(rte_mbuf) + room, cache,
-                                          sizeof(rte_pktmbuf_pool_private), SOCKET_ID_ANY, flags));
-    if (!pool) return failed(rte_errno);
-    if (int result = rte_mempool_set_ops_byname(pool.get(), "ring_mp_mc", nullptr)) return failed(-result);
-    rte_pktmbuf_pool_private settings{};
-    settings.mbuf_data_room_size = room;
-    rte_pktmbuf_pool_init(pool.get(), &settings);
-    if (int result = rte_mempool_populate_default(pool.get()); result < 0) return failed(-result);
-    rte_mempool_obj_iter(pool.get(), rte_pktmbuf_init, nullptr);
-    return pool;
 }
 
 }  // namespace ovsdr::soft

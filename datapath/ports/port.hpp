@@ -26,7 +26,7 @@
 
 #include "datapath/ports/config.hpp"
 #include "datapath/ports/drivers.hpp"
-#include "datapath/ports/eal.hpp"
+#include "datapath/ports/packet_pool.hpp"
 
 struct rte_mbuf;
 
@@ -51,7 +51,7 @@ struct PortSpec {
     MacAddress mac{};                  ///< for a network interface that the port makes
     std::optional<std::uint16_t> mtu;  ///< set on the interface when given
     PacketMemory memory;               ///< to receive into, where the driver needs no pool of its own
-    bool uplink = false;               ///< it carries what comes for all vports, and RoCE: it has to buffer more
+    bool roce = false;                 ///< RoCE has addresses behind it: it has to buffer more
     /// Called when a link or a queue has changed, from any thread; it must not wait.
     std::function<void()> changed = [] {};
     /// Returns when no worker is within PacketIo or arm() any more that was there when it was called. Control thread.

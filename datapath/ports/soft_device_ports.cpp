@@ -47,7 +47,7 @@ int SoftDevice::open_port(Vport& vport, Link& link) {
     PortSpec spec{.arguments = link.dpdk,
                   .mtu = vport.wanted_mtu,
                   .memory = memory_,
-                  .uplink = vport.info.id == uplink_vport,
+                  .roce = !vport.info.roce_addresses.empty(),
                   .changed = [this] { port_changed(); },
                   .synchronize = [this] { steering_.synchronize(); }};
     std::copy(std::begin(vport.info.mac), std::end(vport.info.mac), spec.mac.begin());

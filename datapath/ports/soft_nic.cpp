@@ -19,6 +19,7 @@
 #include <system_error>
 
 #include "datapath/control/server.hpp"
+#include "datapath/ports/eal.hpp"
 #include "datapath/ports/guarded_copy.hpp"
 
 namespace ovsdr::soft {

@@ -21,8 +21,8 @@
 
 #include "datapath/ports/config.hpp"
 #include "datapath/ports/cotenant.hpp"
-#include "datapath/ports/eal.hpp"
 #include "datapath/ports/nic.hpp"
+#include "datapath/ports/packet_pool.hpp"
 #include "datapath/ports/soft_device.hpp"
 #include "datapath/ports/worker.hpp"
 

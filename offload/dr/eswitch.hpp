@@ -33,6 +33,7 @@
 #include "offload/dr/ids.hpp"
 #include "offload/dr/reject.hpp"
 #include "offload/dr/result.hpp"
+#include "offload/dr/roce_address.hpp"
 #include "offload/dr/software.hpp"
 #include "offload/meter/parameters.hpp"
 
@@ -187,8 +188,28 @@ public:
 
     // Copies for software (software.hpp), of all ports.
     /// Whether a port that is no vport is a bridge's own: outputs to it are copies for the host. Megaflows that name it
-    /// are compiled again.
+    /// are compiled again when it becomes one. When it goes, OVS deletes them a moment later.
     virtual void set_host_port(OdpPort /*odp_port*/, bool /*is_host*/) noexcept {}
+    /// Whether the datapath has no port of this number any more: an output there drops the packet, as in dpif-netdev,
+    /// and is no copy for software. It concerns those that are compiled from now on, since OVS deletes such megaflows a
+    /// moment later; but all that name the number when it is a port's again.
+    virtual void set_gone_port(OdpPort /*odp_port*/, bool /*gone*/) noexcept {}
+    /// Adds or changes a port of type drmirror, which is no vport: outputs to it are copies of this kind, one of
+    /// mirror_kind(). EBUSY: another port has it. What the port was before, it is no more. Megaflows that name it are
+    /// compiled again. Before or after lead_copies(); whoever has copies of this kind already gets those of services
+    /// that are asked for from now on. An error: all stays as it was.
+    [[nodiscard]] virtual Result<void> set_mirror_port(OdpPort /*odp_port*/, CopyKind /*kind*/,
+                                                       const MirrorSteering& /*steering*/) noexcept {
+        return {};
+    }
+    /// When this returns, no rule in the device copies to the mirror; a copy that is on its way up may still come,
+    /// which stop_copies() waits for. The port is any other one now: until OVS has done away with the megaflows that
+    /// name it, each copy goes to the queue for others, which finds no such port and drops it. Services stay the
+    /// kind's until another port has it.
+    virtual void remove_mirror_port(OdpPort /*odp_port*/) noexcept {}
+    /// Copies of this kind that the device has dropped because they are of none of the steering's services. They are in
+    /// WorkReport::copies, but not in copies().
+    [[nodiscard]] virtual std::uint64_t filtered_copies(CopyKind /*kind*/) const noexcept { return 0; }
     /// Leads such copies to this raw packet QP on pd(), or from the queue before to this one: each copy reaches one of
     /// the two, and the old one gets nothing more when this returns. Until there is a queue, megaflows that need such
     /// copies are rejected. An error: all stays as it was, but the new queue may have got some copies, and the old one
@@ -199,15 +220,28 @@ public:
     /// What is to be done to a copy that came up with this flow tag. Nothing: the tag is not ours, or all megaflows
     /// that had such work went too long ago.
     [[nodiscard]] virtual std::shared_ptr<const InstalledWork> work_of(std::uint32_t tag) const noexcept = 0;
-    /// That the device led to queues of this kind; what a queue had no room for, too.
+    /// That the device led to queues of this kind; what a queue had no room for, too. Those of a mirror, and
+    /// filtered_copies(), begin at 0 with the first lead_copies(), and with that which follows stop_copies().
     [[nodiscard]] virtual std::uint64_t copies(CopyKind /*kind*/) const noexcept { return 0; }
     struct WorkReport {
         std::uint32_t id;                            ///< the copies' flow tag
         std::shared_ptr<const InstalledWork> work;
-        std::uint64_t copies;                        ///< that the device led to the queue
+        std::uint64_t copies;                        ///< led to the queue, or to a mirror's filter
     };
     /// Of all work that megaflows in the device need now, by id.
     [[nodiscard]] virtual std::vector<WorkReport> works() const { return {}; }
+
+    // The manager function's own RoCE.
+    /// From now on what the uplink gets for this address is the manager's, whether the uplink is a port, becomes one or
+    /// is none: RoCE, and ARP or neighbour discovery for it, of which the switch gets its copy (roce_entrance.hpp). As
+    /// often as forget_roce() is to be called. An error: all stays as it was. EOPNOTSUPP, while the uplink is a port:
+    /// the device makes no copies to tables. What comes in another VLAN or to another MAC stays the switch's.
+    [[nodiscard]] virtual Result<void> let_roce_in(const RoceAddress& /*address*/) noexcept { return {}; }
+    /// Whether an address that has been let in is so in the device, too. An uplink becomes a port although the device
+    /// refuses the address, and then RoCE to it is the switch's: this asks the device again. An error: its, and all
+    /// stays as it was. ENOENT: nobody has let the address in.
+    [[nodiscard]] virtual Result<void> retry_roce(const RoceAddress& /*address*/) noexcept { return {}; }
+    virtual void forget_roce(const RoceAddress& /*address*/) noexcept {}
 
     /// Removes every megaflow whose in_port is `port`, or all.
     virtual void flush(std::optional<OdpPort> port) noexcept = 0;
@@ -241,7 +275,8 @@ public:
         std::uint64_t packets, bytes;               ///< by offloaded rules since start, those gone included
         std::uint64_t misses;                       ///< packets that the FDB sent up
         std::uint64_t kept_rules;   ///< of megaflows that are gone: the device would not destroy them, they go on
-        std::uint64_t copies = 0;   ///< that the device led to the queues for them; what a queue had no room for, too
+        /// That the device led to the queues for them, but for mirrors'; what a queue had no room for, too.
+        std::uint64_t copies = 0;
     };
     [[nodiscard]] virtual Totals totals() const noexcept = 0;
 

@@ -15,9 +15,11 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <map>
 #include <mutex>
 #include <new>
 #include <optional>
+#include <set>
 #include <shared_mutex>
 #include <span>
 
@@ -67,11 +69,18 @@ public:
         return pipeline_->tables().key_of(tag);
     }
     void set_host_port(OdpPort odp_port, bool is_host) noexcept override;
+    void set_gone_port(OdpPort odp_port, bool gone) noexcept override;
+    Result<void> set_mirror_port(OdpPort odp_port, CopyKind kind, const MirrorSteering& steering) noexcept override;
+    void remove_mirror_port(OdpPort odp_port) noexcept override;
+    std::uint64_t filtered_copies(CopyKind kind) const noexcept override;
     Result<void> lead_copies(CopyKind kind, ibv_qp* qp) noexcept override;
     void stop_copies(CopyKind kind) noexcept override;
     std::shared_ptr<const InstalledWork> work_of(std::uint32_t tag) const noexcept override;
     std::uint64_t copies(CopyKind kind) const noexcept override;
     std::vector<WorkReport> works() const override;
+    Result<void> let_roce_in(const RoceAddress& address) noexcept override;
+    Result<void> retry_roce(const RoceAddress& address) noexcept override;
+    void forget_roce(const RoceAddress& address) noexcept override;
 
     void flush(std::optional<OdpPort> port) noexcept override;
 
@@ -161,6 +170,7 @@ private:
     void recompile_metered(std::uint32_t number) noexcept;
     /// Of show(); with the ports' lock.
     [[nodiscard]] std::string text_of_meters() const;
+    [[nodiscard]] std::set<std::uint32_t> metered_in_device(const Flow& flow) const;
     /// By another one, with port_changes_ locked.
     void replace_meter(std::uint32_t number, const meter::Spec& spec,
                        const tl::expected<meter::Parameters, meter::Refusal>& parameters) noexcept;
@@ -181,6 +191,7 @@ private:
     [[nodiscard]] Port* port_of(VportId vport) const noexcept;
     // With port_changes_ locked.
     [[nodiscard]] Result<void> open_entrance(Port& port) noexcept;
+    [[nodiscard]] Result<void> let_in_by_uplink(const RoceAddress& address);
     /// No packet that came in by it is under way when this returns.
     void shut_entrance(Port& port) noexcept;
     void detach_locked(VportId vport) noexcept;
@@ -204,6 +215,7 @@ private:
     std::atomic<bool> change_waits_{false};   ///< changes with the gate
     mutable std::shared_mutex ports_mutex_;
     std::vector<std::unique_ptr<Port>> ports_;
+    std::map<RoceAddress, unsigned> roce_;   ///< how often each was let in; with port_changes_
     PortMap port_map_;
     std::uint32_t meter_serial_ = 0;   ///< of the last; with port_changes_
     Choices choices_;          ///< with ports_mutex_ too

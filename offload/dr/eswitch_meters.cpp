@@ -2,11 +2,21 @@
 #include <fmt/format.h>
 
 #include <map>
+#include <set>
 #include <utility>
 
 #include "offload/dr/eswitch_impl.hpp"
 
 namespace ovsdr::dr {
+
+namespace {
+
+void add_meters(const Path& path, std::set<std::uint32_t>& numbers) {
+    if (path.meter) numbers.insert(path.meter->number);
+    for (const Path& branch : path.branches) add_meters(branch, numbers);
+}
+
+}  // namespace
 
 /// Where rules use the meter, the device changes it beneath them. Else, and where the device does not, it is another
 /// meter from now on, and its megaflows get new rules: those come before the old ones go.
@@ -54,6 +64,14 @@ Result<void> EswitchImpl::lower_meter(std::uint32_t number, std::uint32_t rate) 
 
 MeterStats EswitchImpl::meter_stats(std::uint32_t number) noexcept { return pipeline_->meters().stats(number); }
 
+/// Of a meter in front of copies (ovsdr_software) it may be software that meters: the plan says.
+std::set<std::uint32_t> EswitchImpl::metered_in_device(const Flow& flow) const {
+    if (!flow.megaflow.has_software()) return flow.megaflow.meters();
+    std::set<std::uint32_t> numbers;
+    if (const auto plan = compiled(flow.megaflow.restore())) add_meters(plan->path, numbers);
+    return numbers;
+}
+
 std::string EswitchImpl::text_of_meters() const {
     const auto rows = pipeline_->meters().rows();
     std::map<std::uint32_t, std::size_t> users;
@@ -62,14 +80,12 @@ std::string EswitchImpl::text_of_meters() const {
         std::lock_guard lock(shard.mutex);
         shard.flows.for_each([&](const Flow& flow) {
             if (!flow.now.rule || !flow.megaflow.has_meter()) return;
-            for (const std::uint32_t number : flow.megaflow.meters()) ++users[number];
+            for (const std::uint32_t number : metered_in_device(flow)) ++users[number];
         });
     }
     std::string text;
     for (const MeterSet::Row& row : rows) {
-        // Of a meter in front of copies (ovsdr_software) it may be software that meters.
-        const std::size_t length = row.used ? users[row.number] : 0;
-        text += fmt::format("meter {}: {}; {} megaflows\n", row.number, text_of(row), length);
+        text += fmt::format("meter {}: {}; {} megaflows\n", row.number, text_of(row), users[row.number]);
     }
     for (const auto& [number, meter] : port_map_.meters()) {
         if (!meter.refusal) continue;

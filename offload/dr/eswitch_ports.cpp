@@ -46,7 +46,7 @@ Result<void> EswitchImpl::attach_port(const PortSpec& spec) noexcept {
         if (!queue) return tl::unexpected(std::move(queue.error()));
         auto down = pipeline_->let_down(*bits);
         if (!down) return tl::unexpected(std::move(down.error()));
-        auto port = std::make_unique<Port>(Port{spec, PortRules{std::move(*queue), {}, std::move(*down), {}}});
+        auto port = std::make_unique<Port>(Port{spec, PortRules{std::move(*queue), {}, std::move(*down), {}, {}}});
         {
             const auto lock = change_ports();
             ports_.reserve(ports_.size() + 1);
@@ -65,8 +65,16 @@ Result<void> EswitchImpl::attach_port(const PortSpec& spec) noexcept {
 
 Result<void> EswitchImpl::open_entrance(Port& port) noexcept {
     return with_memory([&]() -> Result<void> {
+        std::map<RoceAddress, RoceEntrance::Rules> roce;   // before the uplink's entrance, lest that takes any of it
+        for (const auto& known : roce_) {
+            if (port.spec.vport != uplink_vport) break;
+            // A port that carries a switch's traffic does not wait for a mirror's address: retry_roce() says why.
+            auto rules = with_memory([&] { return pipeline_->let_roce_in(known.first); });
+            if (rules) roce[known.first] = std::move(*rules);
+        }
         auto enter = pipeline_->let_in(port.spec.vport);
         if (!enter) return tl::unexpected(std::move(enter.error()));
+        port.rules.roce = std::move(roce);
         port.rules.enter = std::move(*enter);
         return {};
     });
@@ -74,6 +82,7 @@ Result<void> EswitchImpl::open_entrance(Port& port) noexcept {
 
 void EswitchImpl::shut_entrance(Port& port) noexcept {
     port.rules.enter = Rule();
+    port.rules.roce.clear();
     // First the FDB and then NIC_RX, as packets go. A device that fails here has been asked twice.
     (void)pipeline_->fdb().drain();
     (void)pipeline_->nic_rx().drain();
@@ -168,7 +177,47 @@ void EswitchImpl::close_entrance(VportId vport) noexcept {
     Port* const port = port_of(vport);
     if (port == nullptr) return;
     port->rules.enter = Rule();
+    port->rules.roce.clear();
     (void)pipeline_->fdb().drain();
+}
+
+/// What is in already stays. May throw std::bad_alloc; nothing has changed then.
+Result<void> EswitchImpl::let_in_by_uplink(const RoceAddress& address) {
+    Port* const uplink = port_of(uplink_vport);
+    const bool is_open = uplink != nullptr && uplink->rules.enter;
+    if (!is_open || uplink->rules.roce.contains(address)) return {};
+    auto rules = pipeline_->let_roce_in(address);
+    if (!rules) return tl::unexpected(std::move(rules.error()));
+    uplink->rules.roce.emplace(address, std::move(*rules));
+    return {};
+}
+
+Result<void> EswitchImpl::let_roce_in(const RoceAddress& address) noexcept {
+    std::lock_guard changes(port_changes_);
+    const auto let = with_memory([&]() -> Result<void> {
+        (void)roce_.try_emplace(address, 0U);
+        if (auto let_in = let_in_by_uplink(address); !let_in) return let_in;
+        ++roce_.at(address);
+        return {};
+    });
+    if (const auto known = roce_.find(address); known != roce_.end() && known->second == 0) roce_.erase(known);
+    return let;
+}
+
+Result<void> EswitchImpl::retry_roce(const RoceAddress& address) noexcept {
+    std::lock_guard changes(port_changes_);
+    return with_memory([&]() -> Result<void> {
+        if (!roce_.contains(address)) return tl::unexpected(Error{ENOENT, "no such RoCE address has been let in"});
+        return let_in_by_uplink(address);
+    });
+}
+
+void EswitchImpl::forget_roce(const RoceAddress& address) noexcept {
+    std::lock_guard changes(port_changes_);
+    const auto known = roce_.find(address);
+    if (known == roce_.end() || --known->second != 0) return;
+    roce_.erase(known);
+    if (Port* const uplink = port_of(uplink_vport)) uplink->rules.roce.erase(address);
 }
 
 void EswitchImpl::set_tunnel_port(const TunnelPort& port) noexcept {

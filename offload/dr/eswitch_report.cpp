@@ -101,6 +101,14 @@ std::string EswitchImpl::show(bool verbose, const PortNames& names) const {
         device(), caps_.steering_format, caps_.manager_vport.value, sums.offloaded, sums.rejected, sums.failed,
         sums.packets, sums.bytes, sums.misses);
     if (sums.copies != 0) text += fmt::format("copies for software: {} packets\n", sums.copies);
+    for (const CopyKind kind : all_copy_kinds) {
+        const std::uint64_t led = is_mirror(kind) ? copies(kind) : 0, filtered = filtered_copies(kind);
+        if (led + filtered == 0) continue;
+        text += fmt::format("copies for {}: {} packets, {} dropped by its filter\n", name_of(kind), led, filtered);
+    }
+    if (const std::uint64_t led = pipeline_->roce_led(); led != 0) {
+        text += fmt::format("the manager function's own RoCE: {} packets\n", led);
+    }
     if (leaked_objects() != 0) text += fmt::format("objects that the device would not destroy: {}\n", leaked_objects());
     if (counters_->failed_polls() != 0) text += fmt::format("failed counter queries: {}\n", counters_->failed_polls());
     const auto map_lock = read_ports();

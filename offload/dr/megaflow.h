@@ -129,6 +129,8 @@ struct ovsdr_software {
     uint16_t metered_from;       /* not 0: the actions begin with a meter, and what it lets pass begins at this byte */
     uint32_t meter;              /* then: the datapath's number of it */
     uint32_t one_of;             /* one of so many packets is copied, at random; 1: each */
+    uint32_t cut_at;             /* not 0: it is an output of at most so many bytes of the frame, and nothing else */
+    uint32_t output;             /* then: to this datapath port */
     const char *name;            /* of what is done, for people and reasons: "userspace"; static storage */
 };
 

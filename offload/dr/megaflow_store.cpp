@@ -91,7 +91,8 @@ std::uint64_t bits_of(const ovsdr_action& action) noexcept {
         case OVSDR_ACTION_METER: return type ^ action.meter;
         case OVSDR_ACTION_SOFTWARE:
             return type ^ action.software.one_of ^ (std::uint64_t{action.software.metered_from} << 32) ^
-                   action.software.meter ^ std::hash<std::string_view>{}(payload_of(action));
+                   action.software.meter ^ (std::uint64_t{action.software.cut_at} << 16) ^
+                   (std::uint64_t{action.software.output} << 40) ^ std::hash<std::string_view>{}(payload_of(action));
         case OVSDR_ACTION_POP_VLAN:
         case OVSDR_ACTION_COPY_BEGIN:
         case OVSDR_ACTION_COPY_END: return type;
@@ -122,6 +123,7 @@ bool same(const ovsdr_action& left, const ovsdr_action& right) noexcept {
                    left.software.actions_size == right.software.actions_size &&
                    left.software.metered_from == right.software.metered_from &&
                    left.software.meter == right.software.meter &&
+                   left.software.cut_at == right.software.cut_at && left.software.output == right.software.output &&
                    left.software.name == right.software.name;
         case OVSDR_ACTION_POP_VLAN:
         case OVSDR_ACTION_COPY_BEGIN:
@@ -278,6 +280,8 @@ PortList StoredMegaflow::ports() const noexcept {
     for (const ovsdr_action& action : actions_->kept) {
         if (action.type == OVSDR_ACTION_OUTPUT) ports.add(OdpPort{action.output});
         if (action.type == OVSDR_ACTION_TUNNEL_POP) ports.add(OdpPort{action.tunnel_port});
+        const bool cuts = action.type == OVSDR_ACTION_SOFTWARE && action.software.cut_at != 0;
+        if (cuts) ports.add(OdpPort{action.software.output});
     }
     return ports;
 }

@@ -25,13 +25,20 @@ std::string hex_of(const ovsdr_tunnel_fields& fields) {
 std::string text_of(const SoftwareWork::Ports& ports, CopyKind kind) {
     std::string numbers;
     for (const OdpPort port : ports) numbers += fmt::format("{}{}", numbers.empty() ? "" : ", ", port.value);
-    return fmt::format("output to {}datapath port{} {}", kind == CopyKind::host ? "the host's " : "",
-                       ports.size() == 1 ? "" : "s", numbers);
+    const std::string whose = is_mirror(kind)          ? fmt::format("{}, ", name_of(kind))
+                              : kind == CopyKind::host ? "the host's "
+                                                       : "";
+    return fmt::format("output to {}datapath port{} {}", whose, ports.size() == 1 ? "" : "s", numbers);
 }
 
 }  // namespace
 
-const char* name_of(CopyKind kind) noexcept { return kind == CopyKind::host ? "host" : "other"; }
+const char* name_of(CopyKind kind) noexcept {
+    static constexpr PerCopyKind<const char*> names{"host",     "other",    "mirror 0", "mirror 1", "mirror 2",
+                                                    "mirror 3", "mirror 4", "mirror 5", "mirror 6", "mirror 7"};
+    static_assert(names.back() != nullptr);
+    return names[index_of(kind)];
+}
 
 bool operator==(const TunnelMetadata& left, const TunnelMetadata& right) noexcept { return (left <=> right) == 0; }
 
@@ -47,6 +54,7 @@ std::string text_of(const SoftwareWork& work) {
     } else {
         text = fmt::format("{} {:02x}", work.name.text(), fmt::join(std::get<SoftwareWork::Actions>(work.work), ""));
     }
+    if (work.cut_at != 0) text += fmt::format(" (the first {} bytes)", work.cut_at);
     text += fmt::format(", from datapath port {}", work.in_port.value);
     if (is_zero(work.tunnel.key) && is_zero(work.tunnel.mask)) return text;
     return text + fmt::format(" with tunnel {}/{}", hex_of(work.tunnel.key), hex_of(work.tunnel.mask));

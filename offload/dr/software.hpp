@@ -5,8 +5,8 @@
 // packet as it is at that point, and the copy comes up on a queue of its own with the id of its SoftwareWork as flow
 // tag (Eswitch::work_of()). Software does that and nothing else of the megaflow: the rest has been done in the device.
 //
-// There are two queues, by CopyKind: what the host is to receive is not lost because somebody who only looks on gets
-// more copies than software can handle.
+// There are queues of their own by CopyKind: what the host is to receive is not lost because somebody who only looks on
+// gets more copies than software can handle, and a storage mirror (offload/mirror) takes nothing from either.
 //
 // Threads: values; equal is what is equal by content. The count of an InstalledWork is anybody's.
 #pragma once
@@ -37,13 +37,28 @@ struct TunnelMetadata {
 enum class CopyKind : std::uint8_t {
     host,    ///< the host itself: outputs to bridges' own ports (LOCAL)
     other,   ///< taps, and with them mirrors; samples, controllers, logs
+    first_mirror,   ///< a storage mirror; mirror_kind() has them all
 };
+/// What each device that has a port has queues for.
 inline constexpr std::array copy_kinds{CopyKind::host, CopyKind::other};
-/// By CopyKind.
+/// Storage mirrors that there can be at a time.
+inline constexpr unsigned max_mirrors = 8;
+/// `index`: below max_mirrors.
+[[nodiscard]] constexpr CopyKind mirror_kind(unsigned index) noexcept {
+    return static_cast<CopyKind>(static_cast<unsigned>(CopyKind::first_mirror) + index);
+}
+[[nodiscard]] constexpr bool is_mirror(CopyKind kind) noexcept { return kind >= CopyKind::first_mirror; }
+/// By CopyKind, those of mirrors too.
 template <typename T>
-using PerCopyKind = std::array<T, copy_kinds.size()>;
+using PerCopyKind = std::array<T, copy_kinds.size() + max_mirrors>;
 [[nodiscard]] constexpr std::size_t index_of(CopyKind kind) noexcept { return static_cast<std::size_t>(kind); }
-/// "host", "other".
+/// And those of mirrors.
+inline constexpr PerCopyKind<CopyKind> all_copy_kinds = [] {
+    PerCopyKind<CopyKind> kinds{};
+    for (std::size_t i = 0; i < kinds.size(); ++i) kinds[i] = static_cast<CopyKind>(i);
+    return kinds;
+}();
+/// "host", "other", "mirror 0".
 [[nodiscard]] const char* name_of(CopyKind kind) noexcept;
 
 struct SoftwareWork {
@@ -57,6 +72,8 @@ struct SoftwareWork {
     std::variant<Ports, Actions> work;
     StaticName name{};                   ///< of the actions, for people
     CopyKind kind = CopyKind::other;
+    /// Of a mirror's work: it takes so many bytes of a longer frame. 0: all. The copy comes up whole.
+    std::uint32_t cut_at = 0;
 
     friend auto operator<=>(const SoftwareWork&, const SoftwareWork&) = default;
 };
@@ -81,6 +98,20 @@ struct SoftwareCopy {
 
 /// "copy to software: …", "copy to software (1 of 64): …".
 [[nodiscard]] std::string text_of(const SoftwareCopy& copy);
+
+/// What a storage mirror's queue gets of the copies that are led to it.
+struct MirrorSteering {
+    /// A packet from or to this port, with VLAN tags or without; ip_protocol is 6 or 17, over IPv4 or IPv6. Of a
+    /// tunnel's packet the outer headers decide. A fragment is of no service: to a device not even the first has ports.
+    struct Service {
+        std::uint8_t ip_protocol;
+        std::uint16_t port;
+        friend auto operator<=>(const Service&, const Service&) = default;
+    };
+    std::uint32_t one_of = 1;          ///< of so many packets one is copied, at random
+    std::vector<Service> services{};   ///< those of any of these; none: of all
+    friend bool operator==(const MirrorSteering&, const MirrorSteering&) = default;
+};
 
 /// Of a meter, or of software's work that begins with one.
 [[nodiscard]] std::optional<std::uint32_t> meter_of(const ovsdr_action& action) noexcept;

@@ -30,6 +30,29 @@ bool is_link_local(const ibv_gid& gid) noexcept { return gid.raw[0] == 0xfe && (
 
 }  // namespace
 
+Result<int> gid_index_of(const dr::Device& device, const PortAddress& address) noexcept try {
+    ibv_port_attr port{};
+    const auto ib_port = static_cast<std::uint8_t>(address.ib_port);
+    if (const int code = ibv_query_port(device.context(), ib_port, &port); code != 0) {
+        return tl::unexpected(failure_of(code, "ibv_query_port"));
+    }
+    int found = -1;
+    for (int index = 0; index < port.gid_tbl_len; ++index) {
+        if (address.gid_index >= 0 && index != address.gid_index) continue;
+        ibv_gid_entry entry{};
+        if (ibv_query_gid_ex(device.context(), ib_port, static_cast<std::uint32_t>(index), &entry, 0) != 0) continue;
+        if (entry.gid_type != IBV_GID_TYPE_ROCE_V2) continue;
+        if (!is_link_local(entry.gid)) return index;
+        if (found < 0) found = index;
+    }
+    if (found >= 0) return found;
+    return tl::unexpected(Error{EADDRNOTAVAIL, "the port has no RoCEv2 address: GID index " +
+                                                   (address.gid_index >= 0 ? std::to_string(address.gid_index)
+                                                                           : std::string("any"))});
+} catch (const std::bad_alloc&) {
+    return tl::unexpected(Error{ENOMEM, "out of memory"});
+}
+
 Result<std::unique_ptr<Connection>> Connection::create(std::shared_ptr<dr::Device> device, const PortAddress& address,
                                                        const Geometry& geometry) noexcept try {
     std::unique_ptr<Connection> made(new Connection(std::move(device), geometry));
@@ -49,22 +72,16 @@ Result<void> Connection::find_address(const PortAddress& address) {
         return tl::unexpected(failure_of(code, "ibv_query_port"));
     }
     local_.mtu = port.active_mtu;
-    bool found = false;
-    for (std::uint32_t index = 0; index < static_cast<std::uint32_t>(port.gid_tbl_len); ++index) {
-        if (address.gid_index >= 0 && index != static_cast<std::uint32_t>(address.gid_index)) continue;
-        ibv_gid_entry entry{};
-        if (ibv_query_gid_ex(device_->context(), ib_port_, index, &entry, 0) != 0) continue;
-        if (entry.gid_type != IBV_GID_TYPE_ROCE_V2) continue;
-        if (found && is_link_local(entry.gid)) continue;
-        std::copy(std::begin(entry.gid.raw), std::end(entry.gid.raw), local_.gid.begin());
-        gid_index_ = static_cast<std::uint8_t>(index);
-        found = true;
-        if (!is_link_local(entry.gid)) break;
+    const auto index = gid_index_of(*device_, address);
+    if (!index) return tl::unexpected(index.error());
+    ibv_gid_entry entry{};
+    if (const int code = ibv_query_gid_ex(device_->context(), ib_port_, static_cast<std::uint32_t>(*index), &entry, 0);
+        code != 0) {
+        return tl::unexpected(failure_of(code, "ibv_query_gid_ex"));
     }
-    if (found) return {};
-    return tl::unexpected(Error{EADDRNOTAVAIL, "the port has no RoCEv2 address: GID index " +
-                                                   (address.gid_index >= 0 ? std::to_string(address.gid_index)
-                                                                           : std::string("any"))});
+    std::copy(std::begin(entry.gid.raw), std::end(entry.gid.raw), local_.gid.begin());
+    gid_index_ = static_cast<std::uint8_t>(*index);
+    return {};
 }
 
 Result<void> Connection::create_queues() {

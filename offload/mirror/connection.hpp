@@ -35,6 +35,9 @@ struct PortAddress {
     int gid_index = -1;
 };
 
+/// The GID that such an address is. EADDRNOTAVAIL: the port has none.
+[[nodiscard]] Result<int> gid_index_of(const dr::Device& device, const PortAddress& address) noexcept;
+
 /// A slot's memory: `data` segment_size bytes; `fields`, where they are kept, blocks() fields.
 struct SlotMemory {
     std::uint64_t data;

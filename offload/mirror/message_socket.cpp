@@ -1,18 +1,18 @@
 #include "offload/mirror/message_socket.hpp"
 
 #include <fcntl.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <memory>
 #include <utility>
+
+#include "offload/mirror/look_up.hpp"
+#include "offload/mirror/wait_for.hpp"
 
 namespace ovsdr::mirror {
 namespace {
@@ -24,19 +24,6 @@ constexpr std::size_t read_size = 4096;
 constexpr std::size_t most_to_send = 1 << 20;
 
 Error failure(int code, const std::string& what) { return Error{code, what + ": " + std::strerror(code)}; }
-
-/// 0 when `descriptor` is ready, or an errno.
-int wait_for(int descriptor, short events, int stop, Clock::time_point end) {
-    for (;;) {
-        const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now()).count();
-        if (left <= 0) return ETIMEDOUT;
-        pollfd polled[] = {{descriptor, events, 0}, {stop, POLLIN, 0}};
-        const int ready = poll(polled, stop < 0 ? 1 : 2, static_cast<int>(left));
-        if (ready < 0 && errno != EINTR) return errno;
-        if (ready > 0 && stop >= 0 && polled[1].revents != 0) return ECANCELED;
-        if (ready > 0 && polled[0].revents != 0) return 0;
-    }
-}
 
 /// 0, or an errno.
 int connect_to(int descriptor, const addrinfo& address, int stop, Clock::time_point end) {
@@ -51,23 +38,25 @@ int connect_to(int descriptor, const addrinfo& address, int stop, Clock::time_po
 }  // namespace
 
 Result<MessageSocket> MessageSocket::connect(const std::string& host, const std::string& service,
-                                             std::chrono::milliseconds within, int stop) {
+                                             std::chrono::milliseconds within, int stop,
+                                             const std::optional<TlsFiles>& tls) {
     const auto end = Clock::now() + within;
-    addrinfo wanted{}, *found = nullptr;
-    wanted.ai_socktype = SOCK_STREAM;
-    if (const int code = getaddrinfo(host.c_str(), service.c_str(), &wanted, &found); code != 0) {
-        return tl::unexpected(Error{EHOSTUNREACH, host + ": " + gai_strerror(code)});
-    }
-    const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, freeaddrinfo);
+    const auto found = look_up(host, service, end, stop);
+    if (!found) return tl::unexpected(found.error());
     int code = EHOSTUNREACH;
-    for (const addrinfo* address = found; address != nullptr; address = address->ai_next) {
+    for (const addrinfo* address = found->get(); address != nullptr; address = address->ai_next) {
         const int descriptor = socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
         if (descriptor < 0) {
             code = errno;
             continue;
         }
         code = connect_to(descriptor, *address, stop, end);
-        if (code == 0) return MessageSocket(descriptor);
+        if (code == 0) {
+            MessageSocket made(descriptor);
+            if (!tls) return made;
+            if (auto done = made.shake_hands(*tls, end, stop); !done) return tl::unexpected(std::move(done.error()));
+            return made;
+        }
         close(descriptor);
         if (code == ECANCELED) break;
     }
@@ -87,11 +76,11 @@ MessageSocket::MessageSocket(int descriptor) noexcept : descriptor_(descriptor) 
 
 MessageSocket::MessageSocket(MessageSocket&& from) noexcept
     : descriptor_(std::exchange(from.descriptor_, -1)),
+      tls_(std::move(from.tls_)),
       reader_(std::move(from.reader_)),
       malformed_(std::move(from.malformed_)),
       received_(std::move(from.received_)),
       received_begin_(std::exchange(from.received_begin_, 0)),
-      received_end_(std::exchange(from.received_end_, 0)),
       to_send_(std::move(from.to_send_)) {}
 
 MessageSocket::~MessageSocket() {
@@ -102,12 +91,43 @@ short MessageSocket::events() const noexcept {
     return static_cast<short>(to_send_.empty() ? POLLIN : POLLIN | POLLOUT);
 }
 
+Result<void> MessageSocket::secure(const TlsFiles& files) {
+    auto filter = TlsFilter::create(files, TlsRole::server);
+    if (!filter) return tl::unexpected(std::move(filter.error()));
+    tls_ = std::move(*filter);
+    return {};
+}
+
+/// As the client: the collector never speaks first, so that a message before ours is a mistake.
+Result<void> MessageSocket::shake_hands(const TlsFiles& files, Clock::time_point end, int stop) {
+    auto filter = TlsFilter::create(files, TlsRole::client);
+    if (!filter) return tl::unexpected(std::move(filter.error()));
+    tls_ = std::move(*filter);
+    auto done = tls_->begin(to_send_);
+    if (done) done = flush();
+    while (done && !tls_->established()) {
+        const auto message = receive();
+        if (!message) return tl::unexpected(message.error());
+        if (*message) return tl::unexpected(Error{EPROTO, "the collector speaks before it is spoken to"});
+        if (tls_->established()) break;
+        if (const int code = wait_for(descriptor_, events(), stop, end); code != 0) {
+            return tl::unexpected(failure(code, "TLS: waiting for the peer"));
+        }
+        done = flush();
+    }
+    return done;
+}
+
 Result<void> MessageSocket::send(const Message& message) {
     const auto bytes = encode(message);
     if (to_send_.size() + bytes.size() > most_to_send) {
         return tl::unexpected(Error{ENOBUFS, "the peer reads nothing of what it is told"});
     }
-    to_send_.insert(to_send_.end(), bytes.begin(), bytes.end());
+    if (tls_ == nullptr) {
+        to_send_.insert(to_send_.end(), bytes.begin(), bytes.end());
+    } else if (auto written = tls_->write(bytes, to_send_); !written) {
+        return written;
+    }
     return flush();
 }
 
@@ -124,26 +144,46 @@ Result<void> MessageSocket::flush() {
 
 Result<std::optional<Message>> MessageSocket::receive() {
     for (;;) {
-        std::span<const std::byte> left(received_.data() + received_begin_, received_end_ - received_begin_);
+        std::span<const std::byte> left(received_.data() + received_begin_, received_.size() - received_begin_);
         if (!left.empty()) {
             auto message = reader_.read(left);
-            received_begin_ = received_end_ - left.size();
+            received_begin_ = received_.size() - left.size();
             if (!message) {
                 malformed_ = message.error();
                 return tl::unexpected(Error{EPROTO, message.error().detail});
             }
             if (*message) return std::move(*message);
         }
-        received_.resize(read_size);
-        const ssize_t size = recv(descriptor_, received_.data(), received_.size(), 0);
-        received_begin_ = 0;
-        received_end_ = size > 0 ? static_cast<std::size_t>(size) : 0;
-        if (size > 0) continue;
-        if (size == 0) return tl::unexpected(Error{ECONNRESET, "the peer has closed the connection"});
-        if (errno == EINTR) continue;
-        if (errno == EAGAIN || errno == EWOULDBLOCK) return std::nullopt;
-        return tl::unexpected(failure(errno, "handshake"));
+        const auto some = read_some();
+        if (!some) return tl::unexpected(some.error());
+        if (!*some) return std::nullopt;
     }
+}
+
+/// Everything in received_ has been taken.
+Result<bool> MessageSocket::read_some() {
+    std::array<std::byte, read_size> bytes;
+    ssize_t size = -1;
+    do size = recv(descriptor_, bytes.data(), bytes.size(), 0);
+    while (size < 0 && errno == EINTR);
+    if (size == 0) return tl::unexpected(Error{ECONNRESET, "the peer has closed the connection"});
+    if (size < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return false;
+    if (size < 0) return tl::unexpected(failure(errno, "handshake"));
+    const auto came = std::span<const std::byte>(bytes).first(static_cast<std::size_t>(size));
+    received_.clear();
+    received_begin_ = 0;
+    if (tls_ == nullptr) {
+        received_.assign(came.begin(), came.end());
+        return true;
+    }
+    auto taken = tls_->take(came, received_, to_send_);
+    if (taken && to_send_.size() > most_to_send) {
+        taken = tl::unexpected(Error{ENOBUFS, "the peer reads nothing of what it is told"});
+    }
+    auto flushed = flush();   // what is wrong is told to the peer as well
+    if (!taken) return tl::unexpected(std::move(taken.error()));
+    if (!flushed) return tl::unexpected(std::move(flushed.error()));
+    return true;
 }
 
 Result<Message> MessageSocket::await(std::chrono::milliseconds within, int stop) {

@@ -1,29 +1,37 @@
-// A TCP connection that carries messages of the handshake.
+// A TCP connection that carries messages of the handshake, plain or through TLS.
 //
 // Model. Nothing here waits but connect() and await(): send() keeps what the kernel does not take yet, and flush() goes
-// on when poll() says so. A peer that is gone without a word is noticed by keep-alive within some ten seconds.
+// on when poll() says so. With TLS no message comes or leaves before the peer has shown its certificate: connect()
+// waits for that; of a socket that was taken, receive() and await() do the TLS handshake before the first message. A
+// peer that is gone without a word is noticed by keep-alive within some ten seconds.
 //
 // Threads: one at a time. Errors: ECONNRESET when the peer has closed, EPROTO with the reason when it speaks no
 // handshake, ETIMEDOUT, ECANCELED when `stop` was asked for.
 #pragma once
 
 #include <chrono>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "offload/dr/result.hpp"
+#include "offload/mirror/tls_filter.hpp"
 #include "offload/mirror/wire/handshake.hpp"
 
 namespace ovsdr::mirror {
 
 class MessageSocket {
 public:
-    /// Tries each address of the host. `stop`: a descriptor that becomes readable when nobody wants it any more.
+    /// Tries each address of the host; looking it up counts into the time. `stop`: a descriptor that becomes readable
+    /// when nobody wants it any more.
     [[nodiscard]] static Result<MessageSocket> connect(const std::string& host, const std::string& service,
-                                                       std::chrono::milliseconds within, int stop);
-    /// Takes a connected socket.
+                                                       std::chrono::milliseconds within, int stop,
+                                                       const std::optional<TlsFiles>& tls = std::nullopt);
+    /// Takes a connected socket. It is plain unless secure() follows before anything else.
     explicit MessageSocket(int descriptor) noexcept;
+    /// As the server.
+    [[nodiscard]] Result<void> secure(const TlsFiles& files);
     ~MessageSocket();
     MessageSocket(MessageSocket&& from) noexcept;
     MessageSocket& operator=(MessageSocket&&) = delete;
@@ -42,11 +50,16 @@ public:
     [[nodiscard]] const std::optional<Malformed>& malformed() const noexcept { return malformed_; }
 
 private:
+    [[nodiscard]] Result<void> shake_hands(const TlsFiles& files, std::chrono::steady_clock::time_point end, int stop);
+    /// Whether something has come.
+    [[nodiscard]] Result<bool> read_some();
+
     int descriptor_;
+    std::unique_ptr<TlsFilter> tls_;   ///< none: plain
     MessageReader reader_;
     std::optional<Malformed> malformed_;
-    std::vector<std::byte> received_;
-    std::size_t received_begin_ = 0, received_end_ = 0;
+    std::vector<std::byte> received_;   ///< plain
+    std::size_t received_begin_ = 0;
     std::vector<std::byte> to_send_;
 };
 

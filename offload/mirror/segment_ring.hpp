@@ -9,8 +9,8 @@
 // The lengths and CRCs of what was sealed are kept outside of the ring as well. A segment whose memory has changed
 // since can therefore be told, and emptied: the collector learns how many frames it had, and the session goes on.
 //
-// Threads: append(), seal_if_older() and seal() by the producer; release(), is_damaged() and empty() by the consumer;
-// counters by anybody.
+// Threads: append(), drop(), seal_if_older() and seal() by the producer; release(), is_damaged() and empty() by the
+// consumer; counters by anybody.
 #pragma once
 
 #include <atomic>
@@ -34,11 +34,16 @@ public:
     /// False: no room, the frame is dropped and counted. `packet.bytes` is cut to the snap length here. Nothing is
     /// allocated.
     bool append(pcapng::EnhancedPacket packet) noexcept;
+    /// Counts a frame that is not appended. False.
+    bool drop() noexcept;
     /// Seals a segment whose first frame was appended before `then`, nanoseconds since 1970, and reports drops that no
     /// segment has told yet. True: something was sealed.
     bool seal_if_older(std::uint64_t then, std::uint64_t now) noexcept;
     /// Seals what there is: frames, or drops to be told. `now`: nanoseconds since 1970.
     bool seal(std::uint64_t now) noexcept;
+
+    /// There is something that seal() would seal, or will once there is room. By the producer.
+    [[nodiscard]] bool has_unsealed() const noexcept { return open_ || dropped() != dropped_told_; }
 
     /// Segments below it are sealed.
     [[nodiscard]] std::uint64_t sealed() const noexcept { return sealed_.load(std::memory_order_acquire); }
@@ -70,7 +75,6 @@ private:
                                geometry_.segment_size);
     }
     [[nodiscard]] bool has_room() const noexcept { return filling_ - released() < geometry_.slots; }
-    [[nodiscard]] bool drop() noexcept;
     void write_header(std::uint64_t sequence, const Record& record) noexcept;
 
     const Geometry geometry_;

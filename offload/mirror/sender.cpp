@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstring>
 #include <system_error>
+#include <utility>
 
 namespace ovsdr::mirror {
 namespace {
@@ -24,6 +25,7 @@ constexpr auto accept_within = 10min;
 // A completion may be missed between the last poll and the request for a wake-up; nothing else is late.
 constexpr int longest_sleep_ms = 1000;
 constexpr std::uint64_t most_writes = 64;   ///< under way
+constexpr int patience_with_collector = 3;  ///< retry_after's, before the next is tried
 constexpr unsigned patience = 16;           ///< times that one segment may be called bad on one connection
 
 std::uint64_t now_ns() noexcept {
@@ -37,6 +39,12 @@ std::uint64_t random_session() {
     }
     return session;
 }
+
+CollectorAddress address_of(const SenderSpec& spec, std::size_t number) {
+    return number == 0 ? CollectorAddress{spec.host, spec.service} : spec.standby[number - 1];
+}
+
+std::string name_of(const CollectorAddress& address) { return address.host + " port " + address.service; }
 
 void drain(int event) noexcept {
     std::uint64_t value;
@@ -55,6 +63,7 @@ struct Sender::Link {
     std::deque<std::uint64_t> again;    ///< segments to be written once more
     std::uint64_t bad_sequence = 0;
     unsigned bad_times = 0;             ///< in a row
+    std::size_t interfaces = 0;         ///< length of the list that the collector knows
     bool said_finished = false;
 };
 
@@ -69,10 +78,17 @@ Sender::Sender(SenderSpec spec)
     : spec_(std::move(spec)),
       session_(random_session()),
       memory_(std::size_t{spec_.geometry.slots} * spec_.geometry.segment_size),
-      ring_(spec_.geometry, session_, spec_.application_tag, memory_.get(), spec_.snap_length) {}
+      ring_(spec_.geometry, session_, spec_.application_tag, memory_.get(), spec_.snap_length),
+      interfaces_(spec_.interfaces),
+      interfaces_length_(interfaces_.size()) {}
 
 Result<std::unique_ptr<Sender>> Sender::create(SenderSpec spec) noexcept try {
-    if (std::string fault = spec.geometry.fault(); !fault.empty()) return tl::unexpected(Error{EINVAL, fault});
+    std::string fault = spec.geometry.fault();
+    if (fault.empty()) fault = fault_of(spec.interfaces);
+    if (fault.empty() && spec.plain == spec.tls.has_value()) {
+        fault = "a mirror's handshake is either plain or has TLS with private key, certificate and CA certificate";
+    }
+    if (!fault.empty()) return tl::unexpected(Error{EINVAL, std::move(fault)});
     std::unique_ptr<Sender> made(new Sender(std::move(spec)));
     if (auto started = made->start(); !started) return tl::unexpected(std::move(started.error()));
     return made;
@@ -89,6 +105,7 @@ Result<void> Sender::start() {
     wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     stop_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (wake_ < 0 || stop_ < 0) return tl::unexpected(failure_of(errno, "eventfd"));
+    stats_.collector = name_of(address_of(spec_, 0));
     thread_ = std::thread([this] { run(); });
     return {};
 }
@@ -110,6 +127,8 @@ void Sender::wake() const noexcept {
 }
 
 bool Sender::append(const pcapng::EnhancedPacket& packet) noexcept {
+    // A collector takes no segment with such a frame, however often it is sent.
+    if (packet.interface >= interfaces_length_) return ring_.drop();
     const std::uint64_t before = ring_.sealed();
     const bool taken = ring_.append(packet);
     if (ring_.sealed() != before) wake();
@@ -134,6 +153,25 @@ bool Sender::finish(std::chrono::milliseconds within) {
     return finished_changed_.wait_until(lock, end, [this] { return stats_.finished; });
 }
 
+Result<void> Sender::set_interfaces(std::vector<MirrorInterface> interfaces) {
+    if (std::string fault = fault_of(interfaces); !fault.empty()) {
+        return tl::unexpected(Error{EINVAL, std::move(fault)});
+    }
+    {
+        const std::lock_guard guard(mutex_);
+        if (interfaces.size() < interfaces_.size() ||
+            !std::equal(interfaces_.begin(), interfaces_.end(), interfaces.begin())) {
+            return tl::unexpected(Error{EINVAL, fmt::format("the mirror's {} interfaces stay as they are; others come "
+                                                            "behind them",
+                                                            interfaces_.size())});
+        }
+        interfaces_ = std::move(interfaces);
+        interfaces_length_ = interfaces_.size();
+    }
+    wake();
+    return {};
+}
+
 SenderStats Sender::stats() const {
     const std::lock_guard guard(mutex_);
     SenderStats stats = stats_;
@@ -145,19 +183,47 @@ SenderStats Sender::stats() const {
 }
 
 void Sender::note(const Error& error) {
+    {
+        const std::lock_guard guard(mutex_);
+        const bool same = !stats_.connected && stats_.last_error == error.what;
+        stats_.connected = false;
+        stats_.last_error = error.what;
+        if (same) return;
+    }
+    tell_change();
+}
+
+void Sender::tell_change() const {
+    if (spec_.on_change) spec_.on_change();
+}
+
+/// Another one, where this one has not been reached for long enough.
+void Sender::choose_collector() {
     const std::lock_guard guard(mutex_);
-    stats_.connected = false;
-    stats_.last_error = error.what;
+    const auto now = Clock::now();
+    if (!spec_.standby.empty() && now - reached_ >= patience_with_collector * spec_.retry_after) {
+        collector_ = (collector_ + 1) % (1 + spec_.standby.size());
+        reached_ = now;
+        stats_.collector = name_of(address_of(spec_, collector_));
+    }
 }
 
 void Sender::run() noexcept {
+    reached_ = Clock::now();
     while (!stopping_) {
         try {
-            if (auto served = serve(); !served && !finished_) note(served.error());
+            auto served = serve();
+            if (std::exchange(has_new_interfaces_, false)) {   // nothing has failed
+                const std::lock_guard guard(mutex_);
+                stats_.connected = false;
+                continue;
+            }
+            if (!served && !finished_) note(served.error());
         } catch (const std::exception& error) {   // no memory: the next attempt may have some
             note({ENOMEM, error.what()});
         }
         if (finished_) break;
+        choose_collector();
         pollfd polled{stop_, POLLIN, 0};
         poll(&polled, 1, static_cast<int>(spec_.retry_after.count()));
     }
@@ -169,7 +235,8 @@ void Sender::run() noexcept {
 
 /// One connection, from its beginning to its end, which is an error.
 Result<void> Sender::serve() {
-    auto socket = MessageSocket::connect(spec_.host, spec_.service, connect_within, stop_);
+    const CollectorAddress address = address_of(spec_, collector_);
+    auto socket = MessageSocket::connect(address.host, address.service, connect_within, stop_, spec_.tls);
     if (!socket) return tl::unexpected(std::move(socket.error()));
     auto connection = Connection::create(spec_.device, spec_.address, spec_.geometry);
     if (!connection) return tl::unexpected(std::move(connection.error()));
@@ -186,8 +253,11 @@ Result<void> Sender::serve() {
         stats_.connected = true;
         ++stats_.connections;
     }
+    tell_change();
     while (!stopping_) {
-        if (auto done = turn(link); !done) return done;
+        auto done = turn(link);
+        reached_ = Clock::now();
+        if (!done) return done;
         wait(link);
     }
     return tl::unexpected(Error{ECANCELED, "stopped"});
@@ -195,13 +265,19 @@ Result<void> Sender::serve() {
 
 Result<Accept> Sender::shake_hands(Link& link) {
     const std::uint64_t oldest = ring_.released();
+    std::vector<MirrorInterface> interfaces;
+    {
+        const std::lock_guard guard(mutex_);
+        interfaces = interfaces_;
+    }
+    link.interfaces = interfaces.size();
     auto sent = link.socket.send(Hello{.session = session_,
                                        .oldest = oldest,
                                        .application_tag = spec_.application_tag,
                                        .geometry = spec_.geometry,
                                        .endpoint = link.connection->local(),
                                        .mirror = spec_.mirror,
-                                       .interfaces = spec_.interfaces});
+                                       .interfaces = std::move(interfaces)});
     if (!sent) return tl::unexpected(std::move(sent.error()));
     auto answer = link.socket.await(accept_within, stop_);
     if (!answer) return tl::unexpected(std::move(answer.error()));
@@ -280,6 +356,7 @@ Result<void> Sender::hear_bad(Link& link, const Bad& bad) {
         stats_.last_bad = fmt::format("segment {}, offset {}: {} is {:#x}, expected {:#x}", bad.sequence, bad.offset,
                                       text_of(bad.kind), bad.actual, bad.expected);
     }
+    tell_change();
     if (bad.sequence < acknowledged_ || bad.sequence >= link.next) {
         return tl::unexpected(Error{EPROTO, fmt::format("the collector calls segment {} bad; {} to {} are under way",
                                                         bad.sequence, acknowledged_, link.next)});
@@ -345,7 +422,13 @@ Result<void> Sender::post(Link& link) {
         }
         if (auto posted = post_one(link, sequence); !posted) return posted;
     }
-    for (const std::uint64_t sealed = ring_.sealed(); link.writing < most && link.next < sealed; ++link.next) {
+    const std::uint64_t sealed = ring_.sealed();
+    // Read behind sealed(): a segment with a frame of a new interface was sealed after the list had become longer.
+    if (interfaces_length_ != link.interfaces) {
+        has_new_interfaces_ = true;
+        return tl::unexpected(Error{ESTALE, "the mirror has more interfaces, which another Hello tells"});
+    }
+    for (; link.writing < most && link.next < sealed; ++link.next) {
         if (auto posted = post_one(link, link.next); !posted) return posted;
     }
     return {};

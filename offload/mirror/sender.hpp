@@ -9,8 +9,16 @@
 // A segment that the collector calls bad is written again. If the ring's own memory has changed since the segment was
 // sealed, it is emptied first: its frames are counted as damaged, and the collector learns their number.
 //
-// Threads: append(), tick() and finish() by one producer; stats() by anybody. Errors after create() are retried for
-// ever; stats() has the last one.
+// Standby. With several collectors one is used at a time. When it has not been connected for three times retry_after
+// the next in the list is tried, in turn. The session goes on there at the first segment that the ring still has: what
+// the collector before has acknowledged is in its files only. Nobody goes back to the first before the other has
+// failed.
+//
+// Interfaces. A frame names its interface by the place in a list that the collector learns with each Hello. A longer
+// list ends the connection: the next one says it, and the collector begins another file.
+//
+// Threads: append(), tick(), has_unsealed() and finish() by one producer; stats() and set_interfaces() by anybody.
+// Errors after create() are retried for ever; stats() has the last one.
 #pragma once
 
 #include <array>
@@ -19,8 +27,10 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -31,10 +41,19 @@
 
 namespace ovsdr::mirror {
 
+struct CollectorAddress {
+    std::string host, service;
+};
+
 struct SenderSpec {
     std::shared_ptr<dr::Device> device;
     PortAddress address{};
     std::string host, service;             ///< of the collector
+    std::vector<CollectorAddress> standby{};   ///< those that are tried when it cannot be reached; the same `tls`
+    /// Who the collector is, and who this switch is. Read for each connection. Either this or `plain`, which is said by
+    /// name: create() refuses neither and both.
+    std::optional<TlsFiles> tls{};
+    bool plain = false;                    ///< neither encrypted nor authenticated
     std::string mirror;                    ///< its name
     std::uint16_t application_tag;
     Geometry geometry;
@@ -42,6 +61,9 @@ struct SenderSpec {
     std::vector<MirrorInterface> interfaces;
     std::chrono::milliseconds seal_after{100};    ///< a segment that is not full is sent when it is so old
     std::chrono::milliseconds retry_after{1000};  ///< between two attempts to connect
+    /// Called by the sender's thread, without locks, when SenderStats has another `connected`, `last_error` or
+    /// `last_bad`.
+    std::function<void()> on_change{};
 };
 
 struct SenderStats {
@@ -56,6 +78,7 @@ struct SenderStats {
     std::uint64_t resent = 0;         ///< segments written again because the collector called them bad
     std::array<std::uint64_t, 8> bad{};   ///< by BadKind
     std::uint64_t connections = 0;    ///< made so far
+    std::string collector;            ///< host and port of the one that is used, or tried
     std::string last_error;           ///< why the last connection was not made, or ended
     std::string last_bad;             ///< the last segment that was called bad: which, where, how
 };
@@ -68,10 +91,16 @@ public:
     Sender(const Sender&) = delete;
     Sender& operator=(const Sender&) = delete;
 
-    /// False: dropped. Nothing is allocated, and nobody waits.
+    /// False: dropped, for want of room or because no interface has the packet's number. Nothing is allocated, and
+    /// nobody waits.
     bool append(const pcapng::EnhancedPacket& packet) noexcept;
     /// Seals what has become old. To be called every seal_after or so.
     void tick() noexcept;
+    /// A longer list, for frames that are appended after this. The interfaces that there are stay as they are, since
+    /// frames of theirs may be in the ring; EINVAL, with the reason, for another list, and nothing has changed then.
+    Result<void> set_interfaces(std::vector<MirrorInterface> interfaces);
+    /// There is something that a later tick() has to seal.
+    [[nodiscard]] bool has_unsealed() const noexcept { return ring_.has_unsealed(); }
     /// No more frames come: true when the collector has everything within the time.
     bool finish(std::chrono::milliseconds within);
 
@@ -111,6 +140,8 @@ private:
     void wait(Link& link) const;
     void wake() const noexcept;
     void note(const Error& error);
+    void tell_change() const;
+    void choose_collector();
 
     const SenderSpec spec_;
     const std::uint64_t session_;
@@ -120,12 +151,17 @@ private:
     int wake_ = -1, stop_ = -1;   ///< eventfds
     std::atomic<bool> finishing_{false}, stopping_{false};
 
-    mutable std::mutex mutex_;    ///< of stats_
+    mutable std::mutex mutex_;    ///< of stats_ and interfaces_
     std::condition_variable finished_changed_;
     SenderStats stats_;
+    std::vector<MirrorInterface> interfaces_;
+    std::atomic<std::size_t> interfaces_length_;   ///< of interfaces_, which never becomes shorter
     // The thread's own.
     std::uint64_t acknowledged_ = 0;
     bool finished_ = false;
+    std::size_t collector_ = 0;         ///< 0: the first; n: standby[n - 1]
+    std::chrono::steady_clock::time_point reached_{};   ///< when it was connected last, or tried first
+    bool has_new_interfaces_ = false;   ///< what the connection ended for
     std::thread thread_;
 };
 

@@ -1,6 +1,7 @@
 #include "offload/slowpath/attached_port.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <mutex>
 #include <new>
@@ -15,10 +16,18 @@ namespace {
 
 Error out_of_memory() noexcept { return {ENOMEM, "out of memory"}; }
 
+/// With segments: for a batch of packets of 64 KB, in frames that fill half a buffer at least.
+unsigned transmit_length(unsigned frame_size, bool segments) noexcept {
+    if (!segments) return PortQueueSpec::usual_transmit_length;
+    constexpr unsigned batch = batch_length * 65536;
+    return std::max(PortQueueSpec::usual_transmit_length, std::bit_ceil(batch / (frame_size / 2)));
+}
+
 }  // namespace
 
 AttachedPort::AttachedPort(std::shared_ptr<dr::Eswitch> eswitch, const AttachedPortSpec& spec)
-    : eswitch_(std::move(eswitch)), vport_(spec.vport), frame_size_(spec.frame_size), on_event_(spec.on_event) {}
+    : eswitch_(std::move(eswitch)), vport_(spec.vport), segments_(spec.segments), frame_size_(spec.frame_size),
+      on_event_(spec.on_event) {}
 
 Result<std::unique_ptr<AttachedPort>> AttachedPort::open(std::shared_ptr<dr::Eswitch> eswitch,
                                                          const AttachedPortSpec& spec) noexcept try {
@@ -52,6 +61,7 @@ Result<std::unique_ptr<PortQueue>> AttachedPort::make_queue(unsigned frame_size,
     return PortQueue::create({.context = eswitch_->context(),
                               .pd = eswitch_->pd(),
                               .ib_port = port->number,
+                              .transmit_length = transmit_length(frame_size, segments_),
                               .frame_size = frame_size,
                               .receive_queues = receive_queues});
 }

@@ -44,6 +44,7 @@ struct AttachedPortSpec {
     bool policed = false;   ///< as PortSpec's
     unsigned receive_queues = 1;
     std::uint16_t vlan = 0;   ///< as PortSpec's
+    bool segments = false;    ///< a batch to be sent may be packets of 64 KB, each as many frames
 };
 
 struct SlowPathStats {
@@ -112,6 +113,7 @@ private:
 
     std::shared_ptr<dr::Eswitch> eswitch_;
     dr::VportId vport_;
+    const bool segments_;
     unsigned frame_size_;
     std::function<void()> on_event_;
     bool attached_ = false;

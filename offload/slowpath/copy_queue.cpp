@@ -20,6 +20,11 @@ Result<std::uint32_t> any_ib_port(ibv_context* context) noexcept {
     return port->number;
 }
 
+int milliseconds_until(CopyQueue::Clock::time_point time) noexcept {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(time - CopyQueue::Clock::now()).count();
+    return static_cast<int>(std::max<std::int64_t>(1, left));
+}
+
 Error out_of_memory() noexcept { return {ENOMEM, "out of memory"}; }
 
 void add(CopyStats& sum, const PortQueue& queue) noexcept {
@@ -33,7 +38,9 @@ void add(CopyStats& sum, const PortQueue& queue) noexcept {
 Result<std::shared_ptr<CopyQueue>> CopyQueue::open(std::shared_ptr<dr::Eswitch> eswitch, dr::CopyKind kind,
                                                    unsigned frame_size) noexcept try {
     std::shared_ptr<CopyQueue> copies(new CopyQueue(std::move(eswitch), kind, frame_size));
-    if (auto made = copies->make_queue(); !made) return tl::unexpected(std::move(made.error()));
+    Made made;
+    if (auto led = copies->make_queue(made); !led) return tl::unexpected(std::move(led.error()));
+    copies->queue_ = std::move(made.queue);
     return copies;
 } catch (const std::bad_alloc&) {
     return tl::unexpected(out_of_memory());
@@ -43,7 +50,11 @@ CopyQueue::~CopyQueue() { stop(); }
 
 void CopyQueue::stop() noexcept {
     const std::lock_guard guard(lead_mutex_);
-    if (queue_ != nullptr && !std::exchange(stopped_, true)) eswitch_->stop_copies(kind_);
+    const bool is_open = [this] {
+        const std::lock_guard queue_guard(queue_mutex_);
+        return queue_ != nullptr;
+    }();
+    if (is_open && !std::exchange(stopped_, true)) eswitch_->stop_copies(kind_);
 }
 
 void CopyQueue::fit(unsigned frame_size) noexcept {
@@ -52,9 +63,7 @@ void CopyQueue::fit(unsigned frame_size) noexcept {
     }
 }
 
-/// The queue that there was becomes the old one. So does the new one when the device has failed with it: it may have
-/// got copies, and gets no more.
-Result<void> CopyQueue::make_queue() noexcept try {
+Result<void> CopyQueue::make_queue(Made& made) noexcept try {
     const unsigned frame_size = wanted_size_.load(std::memory_order_relaxed);
     const auto ib_port = any_ib_port(eswitch_->context());
     if (!ib_port) return tl::unexpected(ib_port.error());
@@ -67,63 +76,106 @@ Result<void> CopyQueue::make_queue() noexcept try {
     if (!queue) return tl::unexpected(std::move(queue.error()));
     const std::lock_guard lead_guard(lead_mutex_);
     if (stopped_) return tl::unexpected(Error{ECANCELED, "the queue for copies has been stopped"});
-    const auto led = eswitch_->lead_copies(kind_, (*queue)->qp());
-    const std::lock_guard guard(queue_mutex_);
-    if (!led) {
-        if (queue_ != nullptr) old_ = std::move(*queue);
-        return led;
-    }
-    old_ = std::exchange(queue_, std::move(*queue));
-    frame_size_ = frame_size;
-    return {};
+    auto led = eswitch_->lead_copies(kind_, (*queue)->qp());
+    made = {std::move(*queue), led.has_value()};
+    if (led) frame_size_ = frame_size;
+    return led;
 } catch (const std::bad_alloc&) {
     return tl::unexpected(out_of_memory());
 }
 
-void CopyQueue::replace_queue() noexcept {
-    const auto now = Clock::now();
-    if (now < next_attempt_) return;
-    next_attempt_ = now + between_attempts;
-    const bool failed = queue_->failed();
-    // What cannot be made now is tried again later; dr/copies tells that the queue has failed.
-    if (!make_queue()) return;
-    if (failed) {
+CopyQueue::Tended CopyQueue::tend() noexcept {
+    asked_.store(false, std::memory_order_seq_cst);   // who asks from now on asks for another call
+    std::unique_ptr<PortQueue> gone;   // destroyed without the lock
+    bool failed = false;
+    {
         const std::lock_guard guard(queue_mutex_);
-        ++past_.restarts;
-    } else {
-        next_attempt_ = {};   // it has grown, and may have to at once again
+        gone = std::move(gone_);
+        has_gone_.store(false, std::memory_order_relaxed);
+        // What is being taken over shows then whether it works; the receiver asks again when that is done.
+        if (made_.queue != nullptr || old_ != nullptr) return {false, -1};
+        failed = queue_->failed();
     }
+    gone.reset();
+    if (!failed && wanted_size_.load(std::memory_order_relaxed) <= frame_size_) return {false, -1};
+    const auto now = Clock::now();
+    if (now < next_attempt_) return {false, later()};
+    next_attempt_ = now + between_attempts;
+    Made made;
+    is_hidden_.store(true, std::memory_order_seq_cst);
+    const auto led = make_queue(made);
+    if (made.queue == nullptr) is_hidden_.store(false, std::memory_order_relaxed);
+    if (led && !failed) next_attempt_ = {};   // it has grown, and may have to at once again
+    // What cannot be made now is tried again later; dr/copies tells that the queue has failed.
+    const int again = led || led.error().code == ECANCELED ? -1 : later();
+    if (made.queue == nullptr) return {false, again};
+    const std::lock_guard guard(queue_mutex_);
+    if (led && failed) ++past_.restarts;
+    made_ = std::move(made);
+    is_made_.store(true, std::memory_order_release);
+    return {true, again};
+}
+
+/// Nobody need ask until then.
+int CopyQueue::later() noexcept {
+    asked_.store(true, std::memory_order_seq_cst);
+    return milliseconds_until(next_attempt_);
+}
+
+/// The queue that there was becomes the old one. So does the new one when the device has failed with it.
+void CopyQueue::take_over() noexcept {
+    const std::lock_guard guard(queue_mutex_);
+    is_made_.store(false, std::memory_order_relaxed);
+    old_ = made_.leads ? std::exchange(queue_, std::move(made_.queue)) : std::move(made_.queue);
+    is_hidden_.store(false, std::memory_order_relaxed);
 }
 
 std::span<const Frame> CopyQueue::receive() noexcept {
-    if (old_ == nullptr && is_to_be_replaced()) replace_queue();
+    if (old_ == nullptr && is_made_.load(std::memory_order_acquire)) take_over();
     if (old_ != nullptr) {
         if (const auto frames = old_->receive(0); !frames.empty()) return frames;
-        std::unique_ptr<PortQueue> gone;   // destroyed without the lock
         const std::lock_guard guard(queue_mutex_);
-        gone = std::move(old_);
-        add(past_, *gone);
+        add(past_, *old_);
+        gone_ = std::move(old_);
+        has_gone_.store(true, std::memory_order_relaxed);
     }
-    return queue_->receive(0);
+    const auto now = Clock::now();
+    const auto frames = queue_->receive(0);
+    const bool sees_all = !is_hidden_.load(std::memory_order_seq_cst);
+    if (frames.empty() && sees_all && queue_->found_empty(0)) note_emptied(now);
+    return frames;
+}
+
+void CopyQueue::note_emptied(Clock::time_point when) noexcept {
+    const CopyStats taken = stats();
+    // Whoever sees the time sees this count or a later one, which is of a later time: right as well.
+    emptied_taken_.store(taken.received + taken.errors, std::memory_order_relaxed);
+    emptied_at_.store(when.time_since_epoch().count(), std::memory_order_release);
+}
+
+CopyQueue::Emptied CopyQueue::emptied() const noexcept {
+    const Clock::time_point at{Clock::duration(emptied_at_.load(std::memory_order_acquire))};
+    return {at, emptied_taken_.load(std::memory_order_relaxed)};
 }
 
 bool CopyQueue::arm() noexcept {
-    if (old_ != nullptr) return false;
-    if (is_to_be_replaced() && Clock::now() >= next_attempt_) return false;
-    return queue_->arm(0);
+    if (old_ != nullptr || is_made_.load(std::memory_order_acquire)) return false;
+    // What has failed by now wakes nobody.
+    return queue_->arm(0) && !(queue_->failed() && !asked_.load(std::memory_order_relaxed));
 }
 
-int CopyQueue::retry_in_ms() const noexcept {
-    if (!is_to_be_replaced()) return -1;
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(next_attempt_ - Clock::now()).count();
-    return static_cast<int>(std::max<std::int64_t>(0, left));
+bool CopyQueue::asks_for_tending() noexcept {
+    const bool needed = has_gone_.load(std::memory_order_relaxed) || queue_->failed();
+    return needed && !asked_.load(std::memory_order_relaxed) && !asked_.exchange(true, std::memory_order_seq_cst);
 }
 
 CopyStats CopyQueue::stats() const noexcept {
     const std::lock_guard guard(queue_mutex_);
     CopyStats sum = past_;
     add(sum, *queue_);
-    if (old_ != nullptr) add(sum, *old_);
+    for (const PortQueue* each : {old_.get(), made_.queue.get()}) {
+        if (each != nullptr) add(sum, *each);
+    }
     return sum;
 }
 

@@ -53,6 +53,8 @@ public:
         return ring.arm();
     }
 
+    bool found_empty(unsigned queue) const noexcept override { return rings_[queue].found_empty(); }
+
     unsigned transmit(std::span<const std::span<const std::uint8_t>> frames) noexcept override {
         return sends_->transmit(frames);
     }

@@ -34,11 +34,13 @@ inline constexpr unsigned batch_length = 32;
 inline constexpr unsigned max_receive_queues = 32;
 
 struct PortQueueSpec {
+    static constexpr unsigned usual_transmit_length = 512;
+
     ibv_context* context;
     ibv_pd* pd;
     std::uint32_t ib_port;            ///< of the port's representor: others are refused raw packet QPs by the kernel
     unsigned receive_length = 1024;   ///< frames, a power of two
-    unsigned transmit_length = 1024;
+    unsigned transmit_length = usual_transmit_length;
     unsigned frame_size = 2048;       ///< bytes a buffer holds: at least MTU + 22
     unsigned receive_queues = 1;
 };
@@ -83,6 +85,8 @@ public:
     [[nodiscard]] virtual std::span<const Frame> receive(unsigned queue) noexcept = 0;
     /// Asks for one wake-up of receive_fd(); false when frames wait already (receive again instead of sleeping).
     [[nodiscard]] virtual bool arm(unsigned queue) noexcept = 0;
+    /// The last receive() or arm() of this queue found nothing that had come. By who called it.
+    [[nodiscard]] virtual bool found_empty(unsigned queue) const noexcept = 0;
     [[nodiscard]] virtual int receive_fd(unsigned queue) const noexcept = 0;
 
     /// Copies and posts; returns how many frames were taken. The rest found the ring full or no buffer long enough,

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 
+#include <cerrno>
 #include <utility>
 
 namespace ovsdr::slowpath {
@@ -106,6 +107,7 @@ int ReceiveRing::post_returned() noexcept {
 /// Fills `frames_`; the buffers of the frames before go back to the device first, unless it would only flush them.
 void ReceiveRing::poll() noexcept {
     frame_length_ = 0;
+    found_empty_ = false;
     if (failure_->any()) {
         returned_.clear();
     } else {
@@ -113,7 +115,9 @@ void ReceiveRing::poll() noexcept {
     }
     if (returned_.size() == batch_length) return;   // the device takes none back: nothing more can be held
     ibv_poll_cq_attr attributes{};
-    if (ibv_start_poll(cq_.get(), &attributes) != 0) return;
+    const int code = ibv_start_poll(cq_.get(), &attributes);
+    found_empty_ = code == ENOENT;
+    if (code != 0) return;
     std::uint64_t errors = 0;
     do {
         if (cq_->status != IBV_WC_SUCCESS) {

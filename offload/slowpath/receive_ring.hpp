@@ -33,6 +33,7 @@ public:
     /// As PortQueue's.
     [[nodiscard]] std::span<const Frame> receive() noexcept;
     [[nodiscard]] bool arm() noexcept;
+    [[nodiscard]] bool found_empty() const noexcept { return found_empty_; }
     /// Takes wake-ups; true if one was another completion queue's.
     bool drain_wake_ups(ibv_cq* other) noexcept;
 
@@ -56,6 +57,7 @@ private:
     std::size_t frame_length_ = 0;
     std::vector<std::uint32_t> returned_;   ///< buffers of the frames that were given out last
     bool looked_ahead_ = false;             ///< arm() has frames for the next receive()
+    bool found_empty_ = false;              ///< by the last poll
     std::uint64_t received_ = 0, errors_ = 0;
 };
 

@@ -41,6 +41,10 @@ public:
         for (const dr::CopyKind kind : dr::copy_kinds) {
             FUZZ_CHECK(eswitch_->lead_copies(kind, add_queue({0}).qp()));
         }
+        for (const fuzz::Mirror& mirror : fuzz::mirrors) {
+            FUZZ_CHECK(eswitch_->lead_copies(mirror.kind, add_queue({0}).qp()));
+            FUZZ_CHECK(eswitch_->set_mirror_port({mirror.odp}, mirror.kind, mirror.steering));
+        }
         for (const dr::TunnelPort& tunnel : fuzz::tunnel_ports) eswitch_->set_tunnel_port(tunnel);
     }
 

@@ -1,6 +1,6 @@
 // Megaflows out of a fuzzer's bytes: any values that struct ovsdr_megaflow allows, those that mean something most of
-// the time. The datapath's ports are dr ports (1, 2, 3, the uplink 9) and tunnels (tunnel_ports); its meters are
-// `meters`, numbered from 1, and nobody has set number 6.
+// the time. The datapath's ports are dr ports (1, 2, 3, the uplink 9), tunnels (tunnel_ports) and storage mirrors
+// (mirrors); its meters are `meters`, numbered from 1, and nobody has set number 6.
 #pragma once
 
 #include <endian.h>
@@ -14,6 +14,7 @@
 
 #include "offload/dr/ids.hpp"
 #include "offload/dr/megaflow.h"
+#include "offload/dr/software.hpp"
 #include "offload/meter/parameters.hpp"
 #include "tests/fuzz/megaflow_check.hpp"
 #include "tests/unit/offload/tunnel_headers.hpp"
@@ -33,6 +34,15 @@ inline constexpr meter::Spec meters[] = {{.by_packets = true, .rate = 1, .burst 
                                          {.rate = 1'000'000, .burst = 100'000},
                                          {.rate = 1, .burst = 128},
                                          {.bands = 2, .rate = 1, .burst = 128}};
+
+struct Mirror {
+    std::uint32_t odp;
+    dr::CopyKind kind;
+    dr::MirrorSteering steering{};
+};
+/// Of the second one's packets a sampler takes some, which not all devices have.
+inline const Mirror mirrors[] = {{60, dr::mirror_kind(0)},
+                                 {61, dr::mirror_kind(3), {.one_of = 4, .services = {{6, 3260}, {17, 4791}}}}};
 
 struct MegaflowValue {
     ovsdr_megaflow megaflow{};
@@ -70,6 +80,11 @@ private:
     std::uint32_t port() {
         if (odd()) return input_.PickValueInArray<std::uint32_t>({4, 0, UINT32_MAX});
         return input_.PickValueInArray<std::uint32_t>({1, 2, 3, 9});
+    }
+
+    std::uint32_t output() {
+        const auto die = input_.ConsumeIntegralInRange<unsigned>(0, 7);
+        return die < 6 ? port() : mirrors[die - 6].odp;
     }
 
     const dr::TunnelPort& a_tunnel() {
@@ -283,7 +298,7 @@ private:
     void action(ovsdr_action& action) {
         action.type = action_type();
         switch (action.type) {
-            case OVSDR_ACTION_OUTPUT: action.output = port(); break;
+            case OVSDR_ACTION_OUTPUT: action.output = output(); break;
             case OVSDR_ACTION_PUSH_VLAN:
                 action.push_vlan.be_tpid = htobe16(odd() ? any<std::uint16_t>() : percent(30) ? 0x88a8 : 0x8100);
                 action.push_vlan.be_tci = any<std::uint16_t>();
@@ -323,6 +338,9 @@ private:
                     .meter = metered ? input_.PickValueInArray<std::uint32_t>({1, 2, 3, 4, 5, 6}) : 0,
                     .one_of = odd() ? std::max(1U, any<std::uint32_t>()) : one_of,
                     .name = "userspace"};
+        if (!percent(20)) return;
+        software.cut_at = input_.PickValueInArray<std::uint32_t>({14, 128, UINT32_MAX});
+        software.output = output();
     }
 
     FuzzedDataProvider& input_;

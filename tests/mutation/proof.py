@@ -43,8 +43,9 @@ class Entries:
     def __init__(self, bench: Bench, folder: Path, megaflows: int, packets: int, patience: float) -> None:
         """Keeps its files in `folder`. A break may send a judge in circles: `patience` seconds."""
         self.bench, self.folder, self.patience = bench, folder, patience
-        shapes = bench.sources / "tests" / "differential" / "ovn_megaflows.txt"
-        self.scenario = ["--seed=1", f"--megaflows={megaflows}", f"--packets={packets}", f"--shapes={shapes}",
+        proof = bench.sources / "tests" / "differential"
+        self.scenario = ["--seed=1", f"--megaflows={megaflows}", f"--packets={packets}",
+                         f"--shapes={proof / 'ovn_megaflows.txt'}", f"--wanted={proof / 'judge' / 'wanted.csv'}",
                          f"--drawn={folder / 'packets'}"]
         self.ovs = folder / "ovs.verdict"
         folder.mkdir(exist_ok=True)

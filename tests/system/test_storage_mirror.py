@@ -10,12 +10,13 @@ import json
 import os
 import random
 import signal
+import subprocess
 import time
-from pathlib import Path
 
 import pytest
 from helpers import figure
 from lab import build
+from lab.collector import PORT, Collector
 from lab.command import Background, run, wait_until
 from lab.workspace import Workspace
 from test_roce import Node, nodes  # noqa: F401
@@ -23,61 +24,10 @@ from test_rough_wire import rough_nodes  # noqa: F401
 
 pytestmark = pytest.mark.dr_only
 
-PORT = 4180
 
-
-class Collector:
-    """drcollect in a node's namespace; it can be killed and started again."""
-
-    def __init__(self, node: Node, folder: Path, *arguments: str) -> None:
-        self.node, self.folder, self.arguments = node, folder, arguments
-        self.control = node.file.with_suffix(".drcollect")
-        folder.mkdir(exist_ok=True)
-        self.background: Background | None = None
-
-    @staticmethod
-    def program() -> str:
-        return str(build.build_folder() / "tools" / "drcollect" / "drcollect")
-
-    def start(self) -> "Collector":
-        self.background = self.node.start(self.program(), "run", "--listen", f"{self.node.control_address}:{PORT}",
-                                          "--folder", str(self.folder), "--control", str(self.control),
-                                          *self.arguments)
-        wait_until(lambda: bool(self.node.namespace.run(["ss", "-Hltn", "sport", "=", f":{PORT}"]))
-                   or not self.background.running(), 20, "the collector listens")
-        assert self.background.running(), self.background.output()
-        return self
-
-    def kill(self) -> None:
-        os.kill(self.background.pid, signal.SIGKILL)
-        self.background.wait(10)
-
-    def stop(self) -> None:
-        """As systemd would."""
-        os.kill(self.background.pid, signal.SIGTERM)
-        assert self.background.wait(20) == 0, self.background.output()
-
-    def sessions(self) -> list[dict]:
-        return json.loads(run([self.program(), "stats", "--json", "--control", str(self.control)]))["sessions"]
-
-    def files(self) -> list[Path]:
-        return sorted(self.folder.glob("*.pcapng"))
-
-    def verify(self) -> str:
-        return run([self.program(), "verify", *map(str, self.files())])
-
-    def numbers(self) -> list[int]:
-        """What tshark reads: the number in each frame. A file that it finds damaged is an error."""
-        found = []
-        for file in self.files():
-            said = run(["tshark", "-r", str(file), "-T", "fields", "-e", "udp.payload"], timeout=120)
-            found += [int(line[:8], 16) for line in said.splitlines()]
-        return found
-
-
-def sender_command(collector: Node, *arguments: str) -> list[str]:
+def sender_command(collector: Node, *arguments: str, tls: tuple[str, ...] = ("--plain",)) -> list[str]:
     program = build.build_folder() / "tests" / "system" / "mirror_sender" / "mirror_sender"
-    return [str(program), collector.control_address, "--port", str(PORT), *arguments]
+    return [str(program), collector.control_address, "--port", str(PORT), *tls, *arguments]
 
 
 def last_words(background: Background) -> dict:
@@ -108,6 +58,57 @@ def test_tshark_reads_every_frame(nodes: tuple[Node, Node], collector: Collector
     assert session["finished"] and session["frames"] == 20000 and session["signature"] == f"{signature} {block}"
     collector.stop()
     figure(f"mirror {signature} {block}: {told['megabytes_per_second']:.0f} MB/s; {verified.split(': ', 1)[1].strip()}")
+
+
+def test_tls_with_certificates_of_ovs(nodes: tuple[Node, Node], workspace: Workspace) -> None:  # noqa: F811
+    """What ovs-pki makes for switches and controllers serves both ends; who has another CA, or none, gets nowhere."""
+    folder = workspace.folder / "pki"
+    folder.mkdir()
+    pki = folder / "ca"
+
+    def ovs_pki(*words: str) -> None:
+        run(["sh", "-c", 'cd "$0" && exec ovs-pki -d "$@"', str(folder), str(pki), *words])
+
+    ovs_pki("init")
+    for name, kind in (("switch", "switch"), ("collector", "controller"), ("stranger", "controller")):
+        ovs_pki("-b", "req+sign", name, kind)
+
+    def files(name: str, ca: str) -> tuple[str, ...]:
+        return ("--private-key", str(folder / f"{name}-privkey.pem"), "--certificate", str(folder / f"{name}-cert.pem"),
+                "--ca-cert", str(pki / ca / "cacert.pem"))
+
+    collector = Collector(nodes[0], workspace.folder / "files", tls=files("collector", "switchca")).start()
+    try:
+        said = nodes[1].run(*sender_command(nodes[0], "--frames", "2000", tls=files("switch", "controllerca")))
+        assert json.loads(said.strip().splitlines()[-1])["finished"], said
+        assert collector.numbers() == list(range(2000)) and "sound" in collector.verify()
+        for tls in (files("stranger", "controllerca"), ("--plain",)):
+            said = nodes[1].namespace.run(["env", *(f"{key}={value}" for key, value in nodes[1].environment().items()),
+                                           *sender_command(nodes[0], "--frames", "10", "--finish", "2", tls=tls)],
+                                          check=False)
+            told = json.loads(said.strip().splitlines()[-1])
+            assert not told["finished"] and told["connections"] == 0, told
+        assert len(collector.sessions()) == 1 and len(collector.files()) == 1
+        stats = run([collector.program(), "stats", "--control", str(collector.control)])
+        assert "handshakes refused; the last: " in stats, stats
+        figure(f"TLS: {stats.strip().splitlines()[-1]}")
+        collector.stop()
+    finally:
+        collector.background.stop()
+
+
+@pytest.mark.parametrize("options, says", [
+    ((), ("--private-key", "--certificate", "--ca-cert", "--plain")),
+    (("--plain", "--certificate", "x.pem"), ("--plain: not with files for TLS",)),
+    (("--private-key", "x.pem"), ("needed too: --certificate, --ca-cert",)),
+    (("--private-key", "/x.pem", "--certificate", "/x.pem", "--ca-cert", "/x.pem"), ("private key /x.pem: ",)),
+    (("--plain", "--memory", "100"), ("--memory 100: a ring of --largest-ring 256",)),
+])
+def test_options_that_say_nothing_clear_are_refused(options: tuple[str, ...], says: tuple[str, ...]) -> None:
+    done = subprocess.run([Collector.program(), "run", "--listen", "127.0.0.1:0", *options], capture_output=True,
+                          text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert all(word in done.stderr for word in says), done.stderr
 
 
 @pytest.mark.parametrize("gid", [0, 2], ids=["link-local", "ipv6"])

@@ -14,7 +14,6 @@
 #include <system_error>
 
 #include "common/pcapng/blocks.hpp"
-#include "tools/drcollect/scan.hpp"
 
 namespace ovsdr::drcollect {
 namespace {
@@ -45,10 +44,16 @@ CaptureFile::CaptureFile(std::string folder, const FileLimits& limits, const mir
       geometry_(hello.geometry),
       interfaces_(hello.interfaces),
       stem_(fmt::format("{}-{:016x}", file_name_of(hello.mirror), hello.session)),
-      next_(hello.oldest) {
+      next_(hello.oldest),
+      durable_next_(hello.oldest) {
     number_ = highest_number();
-    if (number_ > 0) resume(hello.oldest);
-    if (descriptor_ < 0) begin_file();
+    try {
+        if (number_ > 0) resume(hello.oldest);
+        if (descriptor_ < 0) begin_file();
+    } catch (...) {
+        if (descriptor_ >= 0) ::close(descriptor_);
+        throw;
+    }
 }
 
 /// Of the session's files. Earlier ones may have been taken away.
@@ -75,46 +80,82 @@ std::string CaptureFile::path_of(unsigned number) const {
 
 void CaptureFile::fail(int code) const { throw std::system_error(code, std::generic_category(), path_); }
 
-/// The last file that can be read. One that ends in its beginning has never had a segment, and goes; what cannot be
-/// read otherwise is left to whoever can make something of it.
+/// What stands in path_. Pages that the kernel holds for clean are dropped first: they may be what a disk refused.
+Scan CaptureFile::look_at_disk() const {
+    if (limits_.durability == mirror::Durability::synced) {
+        const int descriptor = open(path_.c_str(), O_WRONLY | O_CLOEXEC);
+        const int code = descriptor >= 0 && fdatasync(descriptor) == 0 ? 0 : errno;
+        if (code == 0) posix_fadvise(descriptor, 0, 0, POSIX_FADV_DONTNEED);
+        if (descriptor >= 0) ::close(descriptor);
+        if (code != 0) fail(code);
+    }
+    return scan(path_);
+}
+
+/// From the last file that tells a segment. One that ends in its beginning has never had one, and goes.
 void CaptureFile::resume(std::uint64_t oldest) {
     for (unsigned number = number_; number > 0; --number) {
         path_ = path_of(number);
         if (!std::filesystem::exists(path_)) continue;
-        const Scan found = scan(path_);
-        if (!found.beginning || found.good_end == 0) {
-            if (std::filesystem::file_size(path_) >= head().size()) continue;
+        const Scan found = look_at_disk();
+        if (!found.beginning && found.size < head(0).size()) {
             std::filesystem::remove(path_);
             if (number == number_) --number_;
             continue;
         }
-        if (found.beginning->session != session_ || !(found.beginning->geometry == geometry_)) {
-            throw std::system_error(EINVAL, std::generic_category(),
-                                    path_ + " has the session's name and another geometry");
+        if (found.damaged) {
+            damaged_ = fmt::format("{}: segment {}, byte {}: {}", path_, found.findings.at(0).segment,
+                                   found.findings.at(0).file_offset, found.findings.at(0).what);
         }
-        if (found.next < oldest) gap_ = oldest - found.next;
-        next_ = std::max(found.next, oldest);
-        descriptor_ = open(path_.c_str(), O_WRONLY | O_CLOEXEC);
-        if (descriptor_ < 0 || ftruncate(descriptor_, static_cast<off_t>(found.good_end)) != 0) fail(errno);
-        size_ = found.good_end;
-        totals_ = {found.frames, found.dropped, found.first_sealed, found.last_sealed};
-        begun_ = std::chrono::steady_clock::now();
-        // Whoever wrote it may have been killed before its last segments were durable, and they count as such now.
-        persist();
-        sync_folder();
+        const std::uint64_t next = found.beginning ? found.next : next_of(path_, session_);
+        if (next == 0 && !found.beginning) continue;   // it tells nothing
+        if (found.beginning) check_conflict(*found.beginning, next, oldest);
+        if (next < oldest) gap_ = oldest - next;
+        next_ = durable_next_ = std::max(next, oldest);
+        if (!found.damaged && number == number_ && begins_alike(found)) go_on(found);
         return;
     }
 }
 
-/// Of a file that begins with segment next().
-std::vector<std::byte> CaptureFile::head() const {
+void CaptureFile::check_conflict(const Beginning& file, std::uint64_t next, std::uint64_t oldest) const {
+    const mirror::Geometry& before = file.geometry;
+    if (file.session != session_) throw SessionConflict(path_ + " has this session's name and is of another");
+    if (before.segment_size == geometry_.segment_size && before.slots == geometry_.slots) return;
+    if (oldest >= next) return;
+    throw SessionConflict(fmt::format("{} has segments of this session up to {}, {} of {} bytes in a ring; the switch "
+                                      "has segments from {} on, {} of {} bytes in a ring",
+                                      path_, next, before.slots, before.segment_size, oldest, geometry_.slots,
+                                      geometry_.segment_size));
+}
+
+/// In path_, without its unfinished end.
+void CaptureFile::go_on(const Scan& found) {
+    descriptor_ = open(path_.c_str(), O_WRONLY | O_CLOEXEC);
+    if (descriptor_ < 0) fail(errno);
+    if (found.good_end < found.size && ftruncate(descriptor_, static_cast<off_t>(found.good_end)) != 0) fail(errno);
+    size_ = found.good_end;
+    first_ = found.beginning->first;
+    totals_ = {found.frames, found.dropped, found.first_sealed, found.last_sealed};
+    begun_ = std::chrono::steady_clock::now();
+    // Whoever wrote it may have been killed before its last segments were durable, and they count as such now.
+    make_durable();
+    sync_folder();
+}
+
+/// With the same interfaces, application tag and geometry.
+bool CaptureFile::begins_alike(const Scan& found) const {
+    return found.head == head(found.beginning->first);
+}
+
+/// Of a file that begins with segment `first`.
+std::vector<std::byte> CaptureFile::head(std::uint64_t first) const {
     std::vector<std::byte> head;
     add(head, pcapng::SectionHeader{.application = "ovs-dr drcollect"});
     for (const mirror::MirrorInterface& interface : interfaces_) {
         add(head, pcapng::InterfaceDescription{
                       .name = interface.name, .description = {}, .snap_length = interface.snap_length, .filter = {}});
     }
-    const auto beginning = encode(Beginning{session_, next_, application_tag_, geometry_});
+    const auto beginning = encode(Beginning{session_, first, application_tag_, geometry_});
     head.insert(head.end(), beginning.begin(), beginning.end());
     return head;
 }
@@ -127,12 +168,14 @@ void CaptureFile::begin_file() {
         fail(errno);
     }
     size_ = 0;
+    first_ = next_;
     totals_ = {};
     begun_ = std::chrono::steady_clock::now();
     try {
-        write_all(head(), {});
-        persist();
+        write_all(head(next_), {});
+        if (const int code = persist(); code != 0) fail(code);
         sync_folder();
+        durable_size_ = size_;
     } catch (...) {
         // No file rather than one without a beginning.
         ::close(descriptor_);
@@ -171,7 +214,7 @@ void CaptureFile::append(const mirror::SegmentHeader& header, std::span<const st
                          std::span<const std::byte> fields) {
     // Here too: many segments may come at once. close() does not say whether the disk has them.
     if (descriptor_ >= 0 && is_full()) {
-        persist();
+        make_durable();
         close();
     }
     if (descriptor_ < 0) begin_file();
@@ -184,8 +227,26 @@ void CaptureFile::append(const mirror::SegmentHeader& header, std::span<const st
     totals_.last = header.sealed;
 }
 
-void CaptureFile::persist() const {
-    if (limits_.durability == mirror::Durability::synced && fdatasync(descriptor_) != 0) fail(errno);
+/// 0, or an errno.
+int CaptureFile::persist() const noexcept {
+    return limits_.durability == mirror::Durability::synced && fdatasync(descriptor_) != 0 ? errno : 0;
+}
+
+void CaptureFile::make_durable() {
+    const int code = persist();
+    if (code == 0) {
+        durable_size_ = size_;
+        durable_next_ = next_;
+        return;
+    }
+    // What is behind durable_size_ may be gone, and the next fdatasync() would not say so. Segments that cannot be cut
+    // off either are in the next file too; verify says that they are there twice.
+    [[maybe_unused]] const int cut = ftruncate(descriptor_, static_cast<off_t>(durable_size_));
+    ::close(descriptor_);
+    descriptor_ = -1;
+    next_ = durable_next_;
+    if (first_ == next_ && unlink(path_.c_str()) == 0) --number_;   // no segment is left in it
+    fail(code);
 }
 
 void CaptureFile::sync_folder() const {
@@ -198,7 +259,7 @@ void CaptureFile::sync_folder() const {
 
 void CaptureFile::sync() {
     if (descriptor_ < 0) return;
-    persist();
+    make_durable();
     if (is_full()) close();   // the next segment begins the next file
 }
 
@@ -224,7 +285,7 @@ void CaptureFile::close() {
     if (descriptor_ < 0) return;
     try {
         append_statistics();
-        persist();
+        (void)persist();
     } catch (const std::system_error&) {
         // The segments are there; statistics that no disk takes are not worth them.
     }

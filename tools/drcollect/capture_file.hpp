@@ -4,19 +4,29 @@
 // written at once. What fails half-way (a full disk) is cut off again, and append() may be tried later. sync() makes
 // what was appended as durable as promised.
 //
-// Resuming. open() finds the session's last file, cuts off what is behind the last sound segment, and goes on there.
-// What was acknowledged was synced, mark and all: of a file that nothing has damaged, nothing of it is cut off.
+// A failed fdatasync() is told once: the kernel may have thrown the pages away and call them clean, so that the next
+// call succeeds. Therefore a file whose fdatasync() has failed is cut to what was durable before and never written
+// again. next() goes back to durable(), and the caller appends those segments once more, to another file.
 //
-// Threads: one at a time. Errors: std::system_error, with the file's name.
+// Resuming. The constructor finds the session's last file, cuts an unfinished end off, and goes on there. Nothing else
+// is ever cut off: a file that has a fault elsewhere is left as it is, damaged() says so, and another one begins behind
+// its last sound segment. What is asked about is the disk and not the kernel's pages, which a failed fdatasync() of a
+// collector before may have left behind. A file says once, at its beginning, which interfaces, application tag and
+// signature there are: a session that has others now goes on in another file. So it does with another segment size or
+// number of slots, unless its ring has segments that were collected already: two of the same number would differ, and
+// the session is refused.
+//
+// Threads: one at a time. Errors: std::system_error, with the file's name; SessionConflict.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "offload/mirror/wire/handshake.hpp"
-#include "tools/drcollect/marks.hpp"
+#include "tools/drcollect/scan.hpp"
 
 namespace ovsdr::drcollect {
 
@@ -24,6 +34,11 @@ struct FileLimits {
     std::uint64_t size = 1ull << 30;     ///< bytes after which another file is begun; 0: never
     std::chrono::seconds age{0};         ///< time after which it is; 0: never
     mirror::Durability durability = mirror::Durability::synced;
+};
+
+/// What a session says of itself contradicts its files.
+struct SessionConflict : std::runtime_error {
+    using std::runtime_error::runtime_error;
 };
 
 class CaptureFile {
@@ -35,14 +50,20 @@ public:
 
     /// The segment that comes next.
     [[nodiscard]] std::uint64_t next() const noexcept { return next_; }
+    /// Segments below it are as durable as promised.
+    [[nodiscard]] std::uint64_t durable() const noexcept { return durable_next_; }
+    /// Which file was left as it is because of a fault, and the fault; empty: none.
+    [[nodiscard]] const std::string& damaged() const noexcept { return damaged_; }
     /// Segments of the session that the switch had no longer when it came back.
     [[nodiscard]] std::uint64_t gap() const noexcept { return gap_; }
     [[nodiscard]] const std::string& path() const noexcept { return path_; }
 
-    /// Segment next(). `data`: header and payload; `fields`: of its blocks, or nothing.
+    /// Segment next(). `data`: header and payload; `fields`: of its blocks, or nothing. The caller keeps them until the
+    /// segment is below durable().
     void append(const mirror::SegmentHeader& header, std::span<const std::byte> data,
                 std::span<const std::byte> fields);
-    /// What was appended is durable; and the file is followed by another if it is time.
+    /// What was appended is durable; and the file is followed by another if it is time. Throws where it is not: next()
+    /// is durable() then.
     void sync();
     /// Statistics, and the end.
     void close();
@@ -54,12 +75,17 @@ private:
 
     [[nodiscard]] unsigned highest_number() const;
     void resume(std::uint64_t oldest);
-    [[nodiscard]] std::vector<std::byte> head() const;
+    [[nodiscard]] Scan look_at_disk() const;
+    void check_conflict(const Beginning& file, std::uint64_t next, std::uint64_t oldest) const;
+    void go_on(const Scan& found);
+    [[nodiscard]] std::vector<std::byte> head(std::uint64_t first) const;
+    [[nodiscard]] bool begins_alike(const Scan& found) const;
     void begin_file();
     void write_all(std::span<const std::byte> first, std::span<const std::byte> second);
     void append_statistics();
     [[nodiscard]] bool is_full() const noexcept;
-    void persist() const;
+    [[nodiscard]] int persist() const noexcept;
+    void make_durable();
     void sync_folder() const;
     [[nodiscard]] std::string path_of(unsigned number) const;
     [[noreturn]] void fail(int code) const;
@@ -76,6 +102,9 @@ private:
     int descriptor_ = -1;
     std::uint64_t size_ = 0;   ///< of whole segments
     std::uint64_t next_ = 0, gap_ = 0;
+    std::uint64_t first_ = 0;                            ///< segment of this file
+    std::uint64_t durable_size_ = 0, durable_next_ = 0;  ///< of this file; of the session
+    std::string damaged_;
     Totals totals_;            ///< of this file
     std::chrono::steady_clock::time_point begun_{};
 };

@@ -30,6 +30,7 @@ constexpr Metric metrics[] = {
     {"dropped", "drcollect_dropped_frames_total", "counter", "Frames that the switch found no room for."},
     {"gap", "drcollect_missing_segments_total", "counter", "Segments that the switch no longer had."},
     {"connections", "drcollect_connections_total", "counter", "Connections of the session."},
+    {"damaged_files", "drcollect_damaged_files_total", "counter", "Files with a fault, which were left as they are."},
 };
 
 /// A label's value in Prometheus' text format.
@@ -55,7 +56,7 @@ std::uint64_t number_of(const json& value) {
 
 nlohmann::json Counters::json() const {
     const std::lock_guard guard(mutex_);
-    nlohmann::json all{{"refused", refused_}, {"sessions", nlohmann::json::array()}};
+    nlohmann::json all{{"refused", refused_}, {"last_refused", last_refused_}, {"sessions", nlohmann::json::array()}};
     for (const auto& [number, session] : sessions_) {
         all["sessions"].push_back({{"session", fmt::format("{:016x}", number)},
                                    {"mirror", session.mirror},
@@ -75,6 +76,8 @@ nlohmann::json Counters::json() const {
                                    {"dropped", session.dropped},
                                    {"gap", session.gap},
                                    {"connections", session.connections},
+                                   {"damaged_files", session.damaged_files},
+                                   {"damaged", session.damaged},
                                    {"bad", bad_of(session)}});
     }
     return all;
@@ -95,12 +98,14 @@ std::string table_of(const nlohmann::json& counters) {
                             number_of(session.at("segments")), number_of(session.at("frames")),
                             number_of(session.at("dropped")), number_of(session.at("gap")), bad,
                             session.at("file").get<std::string>());
-        for (const char* key : {"stalled", "last_bad", "last_error"}) {
+        for (const char* key : {"stalled", "last_bad", "last_error", "damaged"}) {
             const auto said = session.at(key).get<std::string>();
             if (!said.empty()) text += fmt::format("  {}: {}\n", key, said);
         }
     }
-    return text + fmt::format("{} handshakes refused\n", number_of(counters.at("refused")));
+    const auto last = counters.at("last_refused").get<std::string>();
+    return text + fmt::format("{} handshakes refused{}{}\n", number_of(counters.at("refused")),
+                              last.empty() ? "" : "; the last: ", last);
 }
 
 std::string prometheus_of(const nlohmann::json& counters) {

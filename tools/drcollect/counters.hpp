@@ -24,6 +24,8 @@ struct SessionCounters {
     std::uint64_t dropped = 0;             ///< frames that the switch says are lost
     std::uint64_t gap = 0;                 ///< segments that the switch no longer had
     std::uint64_t connections = 0;
+    std::uint64_t damaged_files = 0;       ///< that were left as they are, since they have a fault
+    std::string damaged;                   ///< the last of them, and its fault
     std::array<std::uint64_t, 8> bad{};    ///< segments, by BadKind
 };
 
@@ -39,9 +41,12 @@ public:
             it = !it->second.connected && it->first != session ? sessions_.erase(it) : std::next(it);
         }
     }
-    void refused() {
+    /// A handshake. `session`: whose; 0: it did not come so far. One that was never accepted is not kept.
+    void refused(std::uint64_t session, const std::string& why) {
         const std::lock_guard guard(mutex_);
         ++refused_;
+        last_refused_ = why;
+        if (const auto found = sessions_.find(session); found != sessions_.end()) found->second.last_error = why;
     }
     [[nodiscard]] nlohmann::json json() const;
     [[nodiscard]] SessionCounters of(std::uint64_t session) const {
@@ -55,6 +60,7 @@ private:
     mutable std::mutex mutex_;
     std::map<std::uint64_t, SessionCounters> sessions_;
     std::uint64_t refused_ = 0;
+    std::string last_refused_;
 };
 
 /// What json() says, for people and for Prometheus (text format 0.0.4).

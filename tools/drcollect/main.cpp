@@ -8,10 +8,15 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <iostream>
+#include <optional>
 #include <system_error>
+#include <tuple>
+#include <utility>
+#include <vector>
 
 #include "tools/drcollect/scan.hpp"
 #include "tools/drcollect/server.hpp"
@@ -25,8 +30,9 @@ struct Options {
     std::string listen, device = "mlx5_0", folder = ".", control = default_control, durability = "synced";
     int gid_index = -1;
     std::uint32_t ib_port = 1;
-    std::uint64_t rotate_size = 1024, rotate_age = 0, largest_ring = 256;
-    bool strip = false;
+    std::uint64_t rotate_size = 1024, rotate_age = 0, largest_ring = 256, memory = 1024;
+    bool strip = false, plain = false;
+    std::string private_key, certificate, ca_certificate;
     std::vector<std::string> files;
     bool prometheus = false, json = false;
 };
@@ -74,16 +80,52 @@ void show_progress(const Counters& counters) {
                segments, frames, static_cast<double>(bytes) / 1e6, dropped);
 }
 
+/// None: --plain. Whoever listens says which of the two it is.
+std::optional<mirror::TlsFiles> tls_of(const Options& options) {
+    const std::pair<const char*, const std::string&> files[] = {{"--private-key", options.private_key},
+                                                                {"--certificate", options.certificate},
+                                                                {"--ca-cert", options.ca_certificate}};
+    std::string missing;
+    std::size_t there = 0;
+    for (const auto& [option, value] : files) {
+        if (!value.empty()) ++there;
+        else missing += (missing.empty() ? "" : ", ") + std::string(option);
+    }
+    if (options.plain && there > 0) throw std::runtime_error("--plain: not with files for TLS");
+    if (options.plain) return std::nullopt;
+    if (there == 0) {
+        throw std::runtime_error("--private-key, --certificate and --ca-cert for TLS, or --plain for a network that "
+                                 "only switches are in: one of the two is needed");
+    }
+    if (there < std::size(files)) throw std::runtime_error("for TLS these are needed too: " + missing);
+    mirror::TlsFiles tls{options.private_key, options.certificate, options.ca_certificate};
+    // Now, and not when the first switch comes.
+    if (const auto read = mirror::TlsFilter::create(tls, mirror::TlsRole::server); !read) {
+        throw std::runtime_error(read.error().what);
+    }
+    return tls;
+}
+
 void collect(const Options& options) {
+    if (options.memory < options.largest_ring) {
+        throw std::runtime_error(fmt::format("--memory {}: a ring of --largest-ring {} has no room in it",
+                                             options.memory, options.largest_ring));
+    }
     const auto [host, port] = address_of(options.listen);
+    auto tls = tls_of(options);
     catch_signals();
     auto device = dr::Device::open(options.device);
     if (!device) throw std::runtime_error(device.error().what);
-    ServerSpec spec{.host = host, .port = port, .control_socket = options.control, .session = {.device = *device}};
+    ServerSpec spec{.host = host,
+                    .port = port,
+                    .control_socket = options.control,
+                    .tls = std::move(tls),
+                    .session = {.device = *device}};
     spec.session.address = {options.ib_port, options.gid_index};
     spec.session.folder = options.folder;
     spec.session.keep_fields = !options.strip;
     spec.session.largest_ring = options.largest_ring << 20;
+    spec.memory = options.memory << 20;
     spec.session.limits = {.size = options.rotate_size << 20,
                            .age = std::chrono::seconds(options.rotate_age),
                            .durability = options.durability == "synced" ? mirror::Durability::synced
@@ -95,11 +137,34 @@ void collect(const Options& options) {
     fmt::print(stderr, "\n{}", table_of(server.counters().json()));
 }
 
+/// Files of a session, of those that were named: whether each begins where the one before it ends. True: they do.
+bool verify_order(std::vector<std::pair<std::string, Scan>> files) {
+    std::ranges::stable_sort(files, {}, [](const auto& file) {
+        return std::tuple(file.second.beginning->session, file.second.beginning->first, file.second.next);
+    });
+    bool sound = true;
+    for (std::size_t i = 1; i < files.size(); ++i) {
+        const auto& [name, found] = files[i];
+        const auto& [name_before, before] = files[i - 1];
+        if (found.beginning->session != before.beginning->session || found.beginning->first == before.next) continue;
+        sound = false;
+        if (found.beginning->first > before.next) {
+            fmt::print("{}: {} segments are missing between {} and this file\n", name,
+                       found.beginning->first - before.next, name_before);
+        } else {
+            fmt::print("{}: {} has its segments from {} to {} too\n", name, name_before, found.beginning->first,
+                       std::min(before.next, found.next) - 1);
+        }
+    }
+    return sound;
+}
+
 /// 0: sound; 1: not.
 int verify(const Options& options) {
     bool sound = true;
+    std::vector<std::pair<std::string, Scan>> readable;
     for (const std::string& file : options.files) {
-        const Scan found = scan(file);
+        Scan found = scan(file);
         for (const Finding& finding : found.findings) {
             fmt::print("{}: segment {}, byte {} of the file: {}\n", file, finding.segment, finding.file_offset,
                        finding.what);
@@ -112,7 +177,10 @@ int verify(const Options& options) {
                    file, found.sound() ? "sound" : "NOT SOUND", found.segments, found.frames, found.blocks,
                    found.unprotected, found.dropped, found.gaps, found.has_statistics ? "" : ", not closed");
         sound = sound && found.sound();
+        // One without a segment is passed over: another session setting may have followed at once.
+        if (found.beginning && found.next > found.beginning->first) readable.emplace_back(file, std::move(found));
     }
+    sound = verify_order(std::move(readable)) && sound;
     return sound ? 0 : 1;
 }
 
@@ -143,6 +211,10 @@ void describe(CLI::App& app, Options& options) {
     app.require_subcommand(1);
     CLI::App* run = app.add_subcommand("run", "listen for switches and write what their mirrors send, until a signal");
     run->add_option("--listen", options.listen, "HOST:PORT to listen at, and nowhere else")->required();
+    run->add_option("--private-key", options.private_key, "PEM file: the collector's private key, for TLS");
+    run->add_option("--certificate", options.certificate, "PEM file: its certificate");
+    run->add_option("--ca-cert", options.ca_certificate, "PEM file: who has to have signed the switches' certificates");
+    run->add_flag("--plain", options.plain, "no TLS: whoever reaches the port can send, and read what is sent");
     run->add_option("--device", options.device, "RDMA device")->capture_default_str();
     run->add_option("--ib-port", options.ib_port, "its port")->capture_default_str();
     run->add_option("--gid-index", options.gid_index, "its address; -1: the first RoCEv2 one that is not link-local")
@@ -155,6 +227,9 @@ void describe(CLI::App& app, Options& options) {
         ->capture_default_str();
     run->add_option("--largest-ring", options.largest_ring, "MiB of memory that a switch may ask for")
         ->check(CLI::Range(1, 1024))
+        ->capture_default_str();
+    run->add_option("--memory", options.memory, "MiB of memory for the rings of all switches together")
+        ->check(CLI::Range(1, 1 << 20))
         ->capture_default_str();
     run->add_option("--durability", options.durability,
                     "of what is acknowledged. synced: on the disk; written: with the kernel, which survives this "

@@ -38,6 +38,10 @@ struct Beginning {
 /// `header`: the segment's first bytes. `fields`: may be empty.
 [[nodiscard]] std::vector<std::byte> encode_mark(std::span<const std::byte, mirror::header_size> header,
                                                  std::span<const std::byte> fields);
+/// Of a mark with fields of `fields_size` bytes, with all that belongs to its block.
+[[nodiscard]] constexpr std::uint64_t size_of_mark(std::uint32_t fields_size) noexcept {
+    return ((16 + mirror::header_size + std::uint64_t{fields_size} + 3) & ~std::uint64_t{3}) + 4;
+}
 
 /// What a local block is.
 struct Mark {

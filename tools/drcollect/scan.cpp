@@ -20,7 +20,8 @@ using mirror::header_size;
 using mirror::SegmentHeader;
 
 constexpr std::uint32_t interface_description = 1, interface_statistics = 5, enhanced_packet = 6;
-constexpr std::size_t smallest_block = 12;
+constexpr std::uint32_t segment_magic = 0x4d474553, header_magic = 0x534d5244;   // "SEGM", "DRMS"
+constexpr std::size_t smallest_block = 12, mark_header_at = 16;
 
 std::uint32_t word(std::span<const std::byte> bytes, std::size_t at) noexcept {
     std::uint32_t value;
@@ -65,6 +66,24 @@ private:
     std::span<const std::byte> bytes_;
 };
 
+/// A segment's mark that can be read, found without what is in front of it.
+struct WholeMark {
+    std::size_t at = 0;   ///< in the file; its size where there is none
+    SegmentHeader header{};
+};
+
+WholeMark next_mark(std::span<const std::byte> file, std::size_t from, std::uint64_t session) {
+    for (std::size_t at = (from + 3) & ~std::size_t{3}; at + smallest_block <= file.size(); at += 4) {
+        if (word(file, at) != mark_block) continue;
+        const Mark mark = decode_mark(block_of(file.subspan(at)));
+        if (mark.kind != Mark::Kind::segment) continue;
+        const auto decoded = mirror::decode_header(mark.header);
+        if (decoded.fault != mirror::HeaderFault::none || decoded.header.session != session) continue;
+        return {at, decoded.header};
+    }
+    return {.at = file.size()};
+}
+
 class Walk {
 public:
     explicit Walk(std::span<const std::byte> file) : file_(file) { scan_.size = file.size(); }
@@ -73,19 +92,59 @@ public:
         std::size_t at = 0;
         while (at < file_.size()) {
             const auto block = block_of(file_.subspan(at));
-            if (block.empty()) break;
-            take(block, at);
-            at += block.size();
+            if (!block.empty()) {
+                take(block, at);
+                at += block.size();
+            } else if (!pass_over(at)) {
+                break;
+            }
         }
         scan_.torn = file_.size() - std::max<std::size_t>(payload_begin_, scan_.beginning ? 0 : at);
-        if (!scan_.beginning) fault(0, 0, "it does not begin as a collector's file");
-        else if (scan_.torn > 0)
+        const bool unfinished = scan_.beginning && scan_.torn > 0 && !has_trace(at);
+        scan_.damaged = !scan_.beginning || scan_.faults > gap_faults_ || (scan_.torn > 0 && !unfinished);
+        if (!scan_.beginning) {
+            fault(0, 0, "it does not begin as a collector's file");
+        } else if (scan_.torn > 0) {
             fault(scan_.next, payload_begin_,
-                  fmt::format("{} bytes behind segment {} belong to none: it was cut off", scan_.torn, expected_ - 1));
+                  fmt::format("{} bytes behind segment {} belong to none: {}", scan_.torn, expected_ - 1,
+                              unfinished ? "it was cut off" : "there is a mark in them that cannot be read"));
+        }
         return std::move(scan_);
     }
 
 private:
+    /// At a block whose size is wrong: to the next mark that can be read, its payload in front of it. False: there is
+    /// none.
+    bool pass_over(std::size_t& at) {
+        if (!scan_.beginning) return false;
+        const WholeMark found = next_mark(file_, at, scan_.beginning->session);
+        if (found.at == file_.size()) return false;
+        fault(expected_, at, fmt::format("a block's size is wrong; the next mark is at byte {}", found.at));
+        at = found.at;
+        return true;
+    }
+
+    /// Behind the last segment, where the walk has ended at `end`, stands more than a part of a segment.
+    bool has_trace(std::size_t end) const {
+        // A mark that was not written to its end is none: its size is right, and there is less of it.
+        std::size_t unfinished = file_.size();
+        if (file_.size() - end >= mark_header_at && word(file_, end) == mark_block) {
+            const std::uint64_t size = size_of_mark(word(file_, end + 12));
+            if (word(file_, end + 8) == segment_magic && word(file_, end + 4) == size && size > file_.size() - end) {
+                unfinished = end + mark_header_at;
+            }
+        }
+        for (std::size_t at = payload_begin_; at + header_size <= file_.size(); at += 4) {
+            if (at == unfinished || word(file_, at) != header_magic) continue;
+            if (at >= 8 && word(file_, at - 8) == segment_magic) return true;
+            const auto decoded = mirror::decode_header(file_.subspan(at));
+            if (decoded.fault == mirror::HeaderFault::none && decoded.header.session == scan_.beginning->session) {
+                return true;
+            }
+        }
+        return false;
+    }
+
     void fault(std::uint64_t segment, std::uint64_t offset, std::string what) {
         ++scan_.faults;
         if (scan_.findings.size() < most_findings) scan_.findings.push_back({segment, offset, std::move(what)});
@@ -103,9 +162,16 @@ private:
     void take_mark(const Mark& mark, std::size_t at, std::size_t end) {
         if (mark.kind == Mark::Kind::beginning && !scan_.beginning) {
             scan_.beginning = mark.beginning;
+            if (end <= longest_head) scan_.head.assign(file_.begin(), file_.begin() + static_cast<std::ptrdiff_t>(end));
             expected_ = scan_.next = mark.beginning.first;
             good_end(end);
         } else if (mark.kind == Mark::Kind::segment && scan_.beginning) {
+            const auto decoded = mirror::decode_header(mark.header);
+            const std::size_t found = at - payload_begin_, said = decoded.header.used - header_size;
+            if (decoded.fault == mirror::HeaderFault::none && found > said) {
+                fault(expected_, payload_begin_, fmt::format("{} bytes that belong to no segment", found - said));
+                payload_begin_ = at - said;
+            }
             const std::uint64_t before = scan_.faults, gaps_before = gap_faults_;
             take_segment(mark, file_.subspan(payload_begin_, at - payload_begin_), at);
             if (scan_.faults - before == gap_faults_ - gaps_before) good_end(end);
@@ -221,6 +287,20 @@ std::string payload_fault(std::span<const std::byte> payload, std::size_t interf
         payload = payload.subspan(block.size());
     }
     return {};
+}
+
+std::uint64_t next_of(const std::string& path, std::uint64_t session) {
+    const MappedFile mapped(path);
+    const auto file = mapped.bytes();
+    std::uint64_t next = 0;
+    for (auto found = next_mark(file, 0, session); found.at < file.size();
+         found = next_mark(file, found.at + smallest_block, session)) {
+        const std::size_t size = found.header.used - header_size;
+        if (size > found.at) continue;
+        const auto payload = file.subspan(found.at - size, size);
+        if (mirror::crc32c(0, payload) == found.header.payload_crc) next = std::max(next, found.header.sequence + 1);
+    }
+    return next;
 }
 
 Scan scan(const std::string& path) {

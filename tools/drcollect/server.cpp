@@ -20,7 +20,7 @@ namespace {
 using namespace mirror;
 using namespace std::chrono_literals;
 
-constexpr auto hello_within = 10s, place_within = 10s;
+constexpr auto place_within = 10s;
 
 std::runtime_error failure(const std::string& what) {
     return std::runtime_error(fmt::format("{}: {}", what, std::strerror(errno)));
@@ -85,7 +85,7 @@ unsigned port_of(int listener) {
 
 }  // namespace
 
-Server::Server(ServerSpec spec) : spec_(std::move(spec)) {
+Server::Server(ServerSpec spec) : spec_(std::move(spec)), memory_(spec_.memory) {
     listener_ = listen_at(spec_.host, spec_.port);
     try {
         port_ = port_of(listener_);
@@ -144,8 +144,9 @@ void Server::accept_switch() {
     MessageSocket socket(descriptor);
     const std::lock_guard guard(mutex_);
     if (connected_.size() >= spec_.most_connections) {
-        counters_.refused();
-        (void)socket.send(Refuse{RefuseReason::busy, fmt::format("there are {} connections", connected_.size())});
+        const std::string why = fmt::format("there are {} connections", connected_.size());
+        counters_.refused(0, name_of_peer(address, size) + ": " + why);
+        if (!spec_.tls) (void)socket.send(Refuse{RefuseReason::busy, why});
         return;
     }
     Connected& self = connected_.emplace_back();
@@ -154,34 +155,41 @@ void Server::accept_switch() {
         self.thread = std::thread([this, socket = std::move(socket), peer = std::move(peer), &self]() mutable {
             serve(std::move(socket), peer, self);
         });
-    } catch (const std::system_error&) {
+    } catch (const std::system_error& error) {
         connected_.pop_back();   // no thread to be had: the switch tries again
-        counters_.refused();
+        counters_.refused(0, error.what());
     }
 }
 
 void Server::serve(MessageSocket socket, const std::string& peer, Connected& self) noexcept {
     try {
         greet(socket, peer);
-    } catch (const std::exception&) {
-        counters_.refused();   // no memory: the switch tries again
+    } catch (const std::exception& error) {
+        counters_.refused(0, peer + ": " + error.what());   // no memory: the switch tries again
     }
     const std::lock_guard guard(mutex_);
     self.done = true;
 }
 
 void Server::greet(MessageSocket& socket, const std::string& peer) {
-    auto first = socket.await(hello_within, stop_);
+    if (spec_.tls) {
+        if (const auto secured = socket.secure(*spec_.tls); !secured) {
+            return counters_.refused(0, peer + ": " + secured.error().what);
+        }
+    }
+    auto first = socket.await(spec_.hello_within, stop_);
     const auto refuse = [&](const Refuse& why) {
-        counters_.refused();
-        (void)socket.send(why);
+        counters_.refused(0, peer + ": " + why.detail);
+        (void)socket.send(why);   // with TLS: to a peer that is known only
     };
     if (!first) return refuse(socket.malformed().value_or(Refuse{RefuseReason::malformed, first.error().what}));
     auto* const hello = std::get_if<Hello>(&*first);
     if (hello == nullptr) return refuse({RefuseReason::malformed, "a switch says Hello first"});
-    Session session(spec_.session, counters_, std::move(socket), peer, std::move(*hello));
+    Session session(spec_.session, counters_, memory_, std::move(socket), peer, std::move(*hello));
     session.on_arrival = on_arrival;
-    if (!take_place(session)) return counters_.refused();
+    if (!take_place(session)) {
+        return counters_.refused(session.number(), peer + ": its connection before has not ended");
+    }
     session.run();
     leave_place(session);
 }

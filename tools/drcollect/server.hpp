@@ -1,8 +1,10 @@
 // The collector: listens for switches, and has a thread for each that is there.
 //
-// Model. It listens at one address and nowhere else. A connection that has not said a whole Hello within ten seconds is
-// closed; a session that comes back takes the place of its connection before, which the switch has given up. Whoever
-// opens the control socket is told what has been counted, as JSON, and nothing is read from it.
+// Model. It listens at one address and nowhere else. With TLS, who shows no certificate that the CA has signed is told
+// nothing of this program's, not even why it is refused; the files are read for each connection. A connection that has
+// not said a whole Hello within ten seconds is closed; a session that comes back takes the place of its connection
+// before, which the switch has given up. Whoever opens the control socket is told what has been counted, as JSON, and
+// nothing is read from it.
 //
 // Threads: run() by one; port() and counters() by any.
 #pragma once
@@ -11,6 +13,7 @@
 #include <list>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -22,6 +25,9 @@ struct ServerSpec {
     std::string host, port;          ///< to listen at; port "0": any that is free
     std::string control_socket;      ///< empty: none
     unsigned most_connections = 64;
+    std::optional<mirror::TlsFiles> tls{};   ///< none: plain
+    std::chrono::milliseconds hello_within{10'000};   ///< the TLS handshake and a Hello
+    std::uint64_t memory = 1024ull << 20;   ///< bytes of all rings together, with the fields that are kept
     SessionSpec session;
 };
 
@@ -59,6 +65,7 @@ private:
 
     const ServerSpec spec_;
     Counters counters_;
+    MemoryLimit memory_;
     int listener_ = -1, control_ = -1, stop_ = -1;
     unsigned port_ = 0;
     std::mutex mutex_;

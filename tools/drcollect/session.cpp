@@ -4,14 +4,11 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/eventfd.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <new>
 #include <system_error>
-#include <thread>
 #include <utility>
 
 #include "offload/mirror/wire/guard.hpp"
@@ -37,37 +34,11 @@ BadKind kind_of(mlx5dv_mkey_err_type type) noexcept {
 
 }  // namespace
 
-/// Segments, and behind them their fields.
-struct Session::Ring {
-    Ring(ibv_pd* pd, const Geometry& geometry, bool keeps_fields)
-        : data_size(std::size_t{geometry.slots} * geometry.segment_size),
-          fields_size(keeps_fields ? std::size_t{geometry.blocks()} * geometry.signature.field_size() : 0),
-          size(data_size + geometry.slots * fields_size) {
-        void* const at = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-        if (at == MAP_FAILED) throw std::bad_alloc();
-        base = static_cast<std::byte*>(at);
-        mr.reset(ibv_reg_mr(pd, base, size, int{IBV_ACCESS_LOCAL_WRITE}));
-        if (mr == nullptr) {
-            const int code = errno;
-            munmap(base, size);
-            throw std::system_error(code, std::generic_category(), "ibv_reg_mr(ring of a session)");
-        }
-    }
-    ~Ring() {
-        mr.reset();
-        munmap(base, size);
-    }
-    Ring(const Ring&) = delete;
-    Ring& operator=(const Ring&) = delete;
-
-    const std::size_t data_size, fields_size, size;   ///< fields_size: of a slot
-    std::byte* base;
-    Owner<ibv_mr> mr;
-};
-
-Session::Session(const SessionSpec& spec, Counters& counters, MessageSocket socket, std::string peer, Hello hello)
+Session::Session(const SessionSpec& spec, Counters& counters, MemoryLimit& memory, MessageSocket socket,
+                 std::string peer, Hello hello)
     : spec_(spec),
       counters_(counters),
+      memory_(memory),
       socket_(std::move(socket)),
       peer_(std::move(peer)),
       hello_(std::move(hello)),
@@ -86,46 +57,23 @@ void Session::ask_to_stop() noexcept {
     [[maybe_unused]] const ssize_t size = write(stop_, &one, sizeof one);
 }
 
-SlotMemory Session::memory_of(std::uint64_t sequence) const {
-    const std::size_t slot = geometry_.slot_of(sequence);
-    SlotMemory memory{reinterpret_cast<std::uint64_t>(ring_->base + slot * geometry_.segment_size), ring_->mr->lkey};
-    if (ring_->fields_size != 0) {
-        memory.fields = reinterpret_cast<std::uint64_t>(ring_->base + ring_->data_size + slot * ring_->fields_size);
-        memory.fields_key = ring_->mr->lkey;
-    }
-    return memory;
-}
-
-std::span<std::byte> Session::data_of(std::uint64_t sequence) const {
-    return {ring_->base + std::size_t{geometry_.slot_of(sequence)} * geometry_.segment_size, geometry_.segment_size};
-}
-
-std::span<const std::byte> Session::fields_of(const SegmentHeader& header) const {
-    if (ring_->fields_size == 0) return {};
-    return {ring_->base + ring_->data_size + geometry_.slot_of(header.sequence) * ring_->fields_size,
-            std::size_t{geometry_.signature.blocks_of(header.used)} * geometry_.signature.field_size()};
-}
-
 void Session::run() noexcept try {
-    counters_.change(number(), [this](SessionCounters& counted) {
-        counted.mirror = hello_.mirror;
-        counted.peer = peer_;
-        counted.signature = fmt::format("{} {}", name_of(geometry_.signature.type), geometry_.signature.block_size);
-    });
     if (auto begun = begin(); !begun) {
-        (void)socket_.send(Refuse{RefuseReason::device, begun.error().what});
-        counters_.refused();
-        return end(begun.error().what, false);
+        (void)socket_.send(begun.error());
+        return counters_.refused(number(), peer_ + ": " + begun.error().detail);
     }
     auto served = serve();
-    const bool finished = end_ && file_->next() == *end_;
+    const bool finished = end_ && file_->durable() == *end_;
     if (finished) file_->close();
     end(finished || served ? "" : served.error().what, finished);
 } catch (const std::exception& exception) {
     end(exception.what(), false);
 }
 
+/// What others wait for goes now, before the session's place is free.
 void Session::end(const std::string& why, bool finished) {
+    connection_.reset();
+    ring_.reset();
     counters_.change(number(), [&](SessionCounters& counted) {
         counted.connected = false;
         counted.finished = finished;
@@ -134,45 +82,87 @@ void Session::end(const std::string& why, bool finished) {
     });
 }
 
-Result<void> Session::begin() {
-    const std::uint64_t size = std::uint64_t{geometry_.slots} * geometry_.segment_size;
-    if (size > spec_.largest_ring) {
-        return tl::unexpected(Error{EINVAL, fmt::format("a ring of {} bytes is larger than {}", size,
-                                                        spec_.largest_ring)});
-    }
+Session::Begun Session::begin() {
+    if (auto made = make_ring(); !made) return made;
+    const auto refuse = [](const Error& error) {
+        return tl::unexpected(Refuse{error.code == ECANCELED ? RefuseReason::busy : RefuseReason::device, error.what});
+    };
     try {
         file_ = std::make_unique<CaptureFile>(spec_.folder, spec_.limits, hello_);
-        ring_ = std::make_unique<Ring>(spec_.device->pd(), geometry_, spec_.keep_fields);
+    } catch (const SessionConflict& conflict) {
+        return tl::unexpected(Refuse{RefuseReason::geometry, conflict.what()});
     } catch (const std::exception& exception) {
-        return tl::unexpected(error_of(exception));
+        return refuse(error_of(exception));
     }
     auto made = Connection::create(spec_.device, spec_.address, geometry_);
-    if (!made) return tl::unexpected(std::move(made.error()));
+    if (!made) return refuse(made.error());
     connection_ = std::move(*made);
-    if (auto done = connection_->connect(hello_.endpoint); !done) return done;
+    if (auto done = connection_->connect(hello_.endpoint); !done) return refuse(done.error());
+    if (auto done = open_all(); !done) return refuse(done.error());
+    if (auto done = connection_->post_receives(2 * geometry_.slots); !done) return refuse(done.error());
+    return accept();
+}
+
+Session::Begun Session::make_ring() {
+    const std::uint64_t size = std::uint64_t{geometry_.slots} * geometry_.segment_size;
+    if (size > spec_.largest_ring) {
+        return tl::unexpected(Refuse{RefuseReason::geometry, fmt::format("a ring of {} bytes is larger than {}", size,
+                                                                         spec_.largest_ring)});
+    }
+    try {
+        ring_ = SessionRing::create(spec_.device->pd(), geometry_, spec_.keep_fields, memory_);
+    } catch (const std::exception& exception) {
+        return tl::unexpected(Refuse{RefuseReason::device, exception.what()});
+    }
+    if (ring_ != nullptr) return {};
+    return tl::unexpected(Refuse{
+        RefuseReason::busy, fmt::format("a ring takes {} bytes; of {} for all rings {} are taken",
+                                        SessionRing::size_of(geometry_, spec_.keep_fields), memory_.size(),
+                                        memory_.taken())});
+}
+
+/// Each slot expects the segment that comes first there.
+Result<void> Session::open_all() {
     slots_.resize(geometry_.slots);
     base_ = opened_ = opening_ = told_ = file_->next();
-    const std::uint64_t all = file_->next() + geometry_.slots;
-    while (opened_ < all) {
+    while (!ring_is_open()) {
         if (auto done = open_slots(); !done) return done;
         if (auto done = reap(); !done) return done;
-        if (opened_ < opening_) std::this_thread::sleep_for(100us);
+        pollfd polled{stop_, POLLIN, 0};
+        constexpr timespec pause{0, 100'000};
+        if (opened_ < opening_ && ppoll(&polled, 1, &pause, nullptr) > 0) {
+            return tl::unexpected(Error{ECANCELED, "the collector was told to end it"});
+        }
     }
-    if (auto done = connection_->post_receives(2 * geometry_.slots); !done) return done;
+    return {};
+}
+
+Session::Begun Session::accept() {
     Accept accept{.next = file_->next(),
                   .durability = spec_.limits.durability,
                   .endpoint = connection_->local(),
                   .keys = {}};
     for (std::uint16_t slot = 0; slot < geometry_.slots; ++slot) accept.keys.push_back(connection_->key_of(slot));
     counters_.change(number(), [this](SessionCounters& counted) {
+        counted.mirror = hello_.mirror;
+        counted.peer = peer_;
+        counted.signature = fmt::format("{} {}", name_of(geometry_.signature.type), geometry_.signature.block_size);
         counted.connected = true;
         counted.finished = false;
         counted.file = file_->path();
         counted.next = file_->next();
         counted.gap += file_->gap();
+        if (!file_->damaged().empty() && counted.damaged != file_->damaged()) {
+            counted.damaged = file_->damaged();
+            ++counted.damaged_files;
+        }
         ++counted.connections;
     });
-    return socket_.send(accept);
+    if (auto said = socket_.send(accept); !said) {
+        end(said.error().what, false);
+        return tl::unexpected(Refuse{RefuseReason::device, said.error().what});
+    }
+    return {};
 }
 
 Result<void> Session::serve() {
@@ -232,7 +222,7 @@ Result<void> Session::take(const ibv_wc& completion) {
     if (completion.opcode != IBV_WC_RECV_RDMA_WITH_IMM) {
         return tl::unexpected(Error{EPROTO, "the switch sends what is no segment"});
     }
-    const std::uint64_t next = file_->next();
+    const std::uint64_t next = file_->durable();
     const std::uint64_t sequence = next + static_cast<std::uint32_t>(ntohl(completion.imm_data) -
                                                                      static_cast<std::uint32_t>(next));
     // A segment that nobody waits for may have been written to any slot.
@@ -245,12 +235,13 @@ Result<void> Session::look_at_all() {
         ++counted.bad[static_cast<std::size_t>(BadKind::sequence)];
         counted.last_bad = "a write that is of no segment in the ring: one was replayed";
     });
-    for (std::uint64_t sequence = file_->next(); sequence < file_->next() + geometry_.slots; ++sequence) {
+    for (std::uint64_t sequence = file_->durable(); sequence < file_->durable() + geometry_.slots; ++sequence) {
         if (!slot_of(sequence).arrived) {
-            // What the MKEY says of it now is of no segment.
-            if (const auto checked = connection_->check(geometry_.slot_of(sequence)); !checked) {
-                return tl::unexpected(checked.error());
-            }
+            // What the MKEY says now may be of that write, or of a segment whose completion stands behind its own. It
+            // is asked once only: kept, it costs a right segment that is written again, and no wrong one gets through.
+            const auto checked = connection_->check(geometry_.slot_of(sequence));
+            if (!checked) return tl::unexpected(checked.error());
+            if (checked->err_type != MLX5DV_MKEY_NO_ERR) slot_of(sequence).verdict = *checked;
             continue;
         }
         const std::uint32_t used = slot_of(sequence).header.used;
@@ -272,8 +263,10 @@ Result<void> Session::say_bad(const Bad& bad) {
 
 /// What the NIC found; true: nothing.
 Result<bool> Session::check_blocks(std::uint64_t sequence) {
-    const auto error = connection_->check(geometry_.slot_of(sequence));
+    auto error = connection_->check(geometry_.slot_of(sequence));
     if (!error) return tl::unexpected(error.error());
+    const auto kept = std::exchange(slot_of(sequence).verdict, std::nullopt);
+    if (error->err_type == MLX5DV_MKEY_NO_ERR && kept) *error = *kept;
     if (error->err_type == MLX5DV_MKEY_NO_ERR) return true;
     // The offset counts fields too.
     const mlx5dv_sig_err& found = error->err.sig;
@@ -292,7 +285,7 @@ Result<void> Session::look_at(std::uint64_t sequence, std::uint32_t arrived_size
     const auto right = check_blocks(sequence);
     if (!right) return tl::unexpected(right.error());
     if (!*right) return {};
-    const auto data = data_of(sequence);
+    const auto data = ring_->data_of(sequence);
     if (on_arrival != nullptr) on_arrival(data, sequence);
     const DecodedHeader decoded = decode_header(data);
     if (decoded.fault != HeaderFault::none) {
@@ -321,45 +314,51 @@ Result<void> Session::look_at(std::uint64_t sequence, std::uint32_t arrived_size
         (void)socket_.send(Refuse{RefuseReason::malformed, fmt::format("segment {}: {}", sequence, wrong)});
         return tl::unexpected(Error{EPROTO, fmt::format("segment {}: {}", sequence, wrong)});
     }
-    slot_of(sequence) = {true, header};
+    slot_of(sequence) = {.arrived = true, .header = header};
     return {};
 }
 
-/// What has arrived, up to the first that has not. What cannot be written stays, and is tried again.
+/// What has arrived, up to the first that has not. What cannot be written or made durable stays, and is tried again.
 void Session::write_segments() {
     if (stalled_ && Clock::now() < write_again_) return;
-    const std::uint64_t before = file_->next();
-    SessionCounters written;
+    const std::uint64_t before = file_->durable();
     std::string wrong;
     try {
-        while (slot_of(file_->next()).arrived) {
-            Slot& slot = slot_of(file_->next());
-            file_->append(slot.header, data_of(slot.header.sequence), fields_of(slot.header));
-            slot.arrived = false;
-            ++written.segments;
-            written.frames += slot.header.frames;
-            written.bytes += slot.header.used;
-            written.dropped += slot.header.dropped;
+        while (has_to_be_written(file_->next())) {
+            const SegmentHeader& header = slot_of(file_->next()).header;
+            file_->append(header, ring_->data_of(header.sequence), ring_->fields_of(header));
         }
     } catch (const std::system_error& error) {
         wrong = error.what();
     }
-    synced_ = synced_ && file_->next() == before;
     try {
-        if (!synced_) file_->sync();
-        synced_ = true;
+        if (file_->durable() < file_->next()) file_->sync();
     } catch (const std::system_error& error) {
         wrong = error.what();
     }
-    if (wrong.empty() && !stalled_ && file_->next() == before) return;
+    if (wrong.empty() && !stalled_ && file_->durable() == before) return;
     stalled_ = !wrong.empty();
     if (stalled_) write_again_ = Clock::now() + spec_.retry_write;
+    count_durable(before, wrong);
+}
+
+/// Segments from `first` on. `wrong`: why others are not; empty: all are.
+void Session::count_durable(std::uint64_t first, const std::string& wrong) {
+    SessionCounters written;
+    for (std::uint64_t sequence = first; sequence < file_->durable(); ++sequence) {
+        Slot& slot = slot_of(sequence);
+        slot.arrived = false;
+        ++written.segments;
+        written.frames += slot.header.frames;
+        written.bytes += slot.header.used;
+        written.dropped += slot.header.dropped;
+    }
     counters_.change(number(), [&](SessionCounters& counted) {
         counted.segments += written.segments;
         counted.frames += written.frames;
         counted.bytes += written.bytes;
         counted.dropped += written.dropped;
-        counted.next = file_->next();
+        counted.next = file_->durable();
         counted.file = file_->path();
         counted.stalled = wrong;
     });
@@ -367,10 +366,13 @@ void Session::write_segments() {
 
 /// Lets the slots of what is durable expect the segments that come next there, and tells the switch when they do.
 Result<void> Session::open_slots() {
-    const std::uint64_t wanted = (synced_ ? file_->next() : told_) + geometry_.slots;
+    const std::uint64_t wanted = file_->durable() + geometry_.slots;
     if (opening_ == opened_ && opening_ < wanted) {
         std::vector<SlotMemory> memories;
-        while (opening_ < wanted && memories.size() < most_configurations) memories.push_back(memory_of(opening_++));
+        while (opening_ < wanted && memories.size() < most_configurations) {
+            slot_of(opening_).verdict.reset();
+            memories.push_back(ring_->memory_of(opening_++));
+        }
         if (auto done = connection_->post_open(opening_ - memories.size(), memories, hello_.application_tag); !done) {
             return done;
         }
@@ -391,7 +393,7 @@ Result<void> Session::hear() {
         }
         if (!*message) return {};
         const auto* finished = std::get_if<Finished>(&**message);
-        if (finished == nullptr || finished->end < file_->next()) {
+        if (finished == nullptr || finished->end < file_->durable()) {
             return tl::unexpected(Error{EPROTO, "the switch says what it cannot say now"});
         }
         end_ = finished->end;

@@ -7,7 +7,8 @@
 // slots expect the segments that come next, is the switch told.
 //
 // What cannot be written (a full disk) stays in the ring, is tried again, and is not acknowledged: the switch's ring
-// fills then.
+// fills then. A segment stays in the ring until the file has made it durable: what a failed fdatasync() has lost is
+// written again, to another file.
 //
 // Threads: run() by one; ask_to_stop() by any.
 #pragma once
@@ -24,6 +25,7 @@
 #include "offload/mirror/message_socket.hpp"
 #include "tools/drcollect/capture_file.hpp"
 #include "tools/drcollect/counters.hpp"
+#include "tools/drcollect/session_ring.hpp"
 
 namespace ovsdr::drcollect {
 
@@ -39,9 +41,9 @@ struct SessionSpec {
 
 class Session {
 public:
-    /// `peer`: who is there, for people. The Hello has been read.
-    Session(const SessionSpec& spec, Counters& counters, mirror::MessageSocket socket, std::string peer,
-            mirror::Hello hello);
+    /// `peer`: who is there, for people. The Hello has been read. `memory`: what rings of all sessions may take.
+    Session(const SessionSpec& spec, Counters& counters, MemoryLimit& memory, mirror::MessageSocket socket,
+            std::string peer, mirror::Hello hello);
     ~Session();
     Session(const Session&) = delete;
     Session& operator=(const Session&) = delete;
@@ -55,13 +57,18 @@ public:
     void (*on_arrival)(std::span<std::byte> segment, std::uint64_t sequence) = nullptr;
 
 private:
-    struct Ring;
     struct Slot {
         bool arrived = false;   ///< and is good
         mirror::SegmentHeader header{};
+        /// What the NIC said when a write of no segment had come: it may be of the one that is about to be looked at.
+        std::optional<mlx5dv_mkey_err> verdict{};
     };
+    using Begun = tl::expected<void, mirror::Refuse>;
 
-    [[nodiscard]] Result<void> begin();
+    [[nodiscard]] Begun begin();
+    [[nodiscard]] Begun make_ring();
+    [[nodiscard]] Result<void> open_all();
+    [[nodiscard]] Begun accept();
     [[nodiscard]] Result<void> serve();
     [[nodiscard]] Result<void> reap();
     [[nodiscard]] Result<void> take(const ibv_wc& completion);
@@ -76,19 +83,21 @@ private:
     void wait();
     void end(const std::string& why, bool finished);
 
-    [[nodiscard]] mirror::SlotMemory memory_of(std::uint64_t sequence) const;
-    [[nodiscard]] std::span<std::byte> data_of(std::uint64_t sequence) const;
-    [[nodiscard]] std::span<const std::byte> fields_of(const mirror::SegmentHeader& header) const;
+    [[nodiscard]] bool has_to_be_written(std::uint64_t sequence) {
+        return slot_of(sequence).arrived && slot_of(sequence).header.sequence == sequence;
+    }
+    void count_durable(std::uint64_t first, const std::string& wrong);
     [[nodiscard]] Slot& slot_of(std::uint64_t sequence) { return slots_[geometry_.slot_of(sequence)]; }
 
     const SessionSpec& spec_;
     Counters& counters_;
+    MemoryLimit& memory_;
     mirror::MessageSocket socket_;
     const std::string peer_;
     const mirror::Hello hello_;
     const mirror::Geometry geometry_;
     int stop_ = -1;   ///< eventfd
-    std::unique_ptr<Ring> ring_;
+    std::unique_ptr<SessionRing> ring_;
     std::unique_ptr<CaptureFile> file_;
     std::unique_ptr<mirror::Connection> connection_;   ///< goes before the memory that it writes to
     std::vector<Slot> slots_;
@@ -99,7 +108,6 @@ private:
     std::optional<std::uint64_t> end_;   ///< the switch has finished
     std::chrono::steady_clock::time_point write_again_{};
     bool stalled_ = false;
-    bool synced_ = true;            ///< all that is in the file is as durable as promised
     std::uint64_t base_ = 0;        ///< the first segment of this connection
 };
 

@@ -1,6 +1,6 @@
 // drcompile: says what a NIC would make of megaflows that `dpctl/dump-flows` printed, without a switch or a NIC.
 //
-// Exit codes: 0 all lines were understood, 1 some were not, or nothing could be read.
+// Exit codes: 0 all lines were understood, 1 some were not, nothing could be read, or a --mirror is in no line.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -22,7 +22,7 @@ namespace {
 
 struct Options {
     std::string profile = "cx6dx";
-    std::vector<std::string> files, ports, uplinks, others;
+    std::vector<std::string> files, ports, uplinks, others, mirrors;
     std::vector<std::uint32_t> meters;
     int vlan_limit = 1;
     bool summary = false, as_json = false;
@@ -54,7 +54,7 @@ Examples:
   ovs-appctl dpctl/dump-flows -m --names | drcompile --uplink p0 --other 'tap*'
   drcompile --summary --profile cx5 flows.txt
 
-Exit codes: 0 all lines were understood; 1 some were not, or a file cannot be read.)";
+Exit codes: 0 all lines were understood; 1 some were not, a file cannot be read, or a --mirror is in no line.)";
 
 /// Text that keeps its lines.
 class Help : public CLI::Formatter {
@@ -76,6 +76,8 @@ void describe(CLI::App& app, Options& options) {
         ->type_name("NAME")->allow_extra_args(false);
     app.add_option("--other", options.others, "what a shell's pattern fits is no dr port: 'tap*'; repeated")
         ->type_name("PATTERN")->allow_extra_args(false);
+    app.add_option("--mirror", options.mirrors, "the port NAME is a storage mirror (type=drmirror); at most 8 times")
+        ->type_name("NAME")->allow_extra_args(false);
     app.add_option("--meter", options.meters, "the datapath's meter N is one that a device can have; repeated")
         ->type_name("N")->allow_extra_args(false);
     app.add_option("--vlan-limit", options.vlan_limit, "the switch's other_config:vlan-limit: 0, 1 or 2")
@@ -85,7 +87,16 @@ void describe(CLI::App& app, Options& options) {
 }
 
 PortWishes wishes_of(const Options& options) {
-    PortWishes wishes{{}, options.others};
+    PortWishes wishes{{}, options.others, options.mirrors};
+    if (wishes.mirrors.size() > dr::max_mirrors) {
+        throw std::invalid_argument(fmt::format("--mirror: {} ports, the most is {}", wishes.mirrors.size(),
+                                                dr::max_mirrors));
+    }
+    for (const std::string& name : wishes.mirrors) {
+        if (std::ranges::count(wishes.mirrors, name) != 1) {
+            throw std::invalid_argument(fmt::format("--mirror: {} is given twice", name));
+        }
+    }
     std::vector<std::pair<std::string, dr::VportId>> given;
     for (const std::string& text : options.ports) given.push_back(parse_wish(text));
     for (const std::string& name : options.uplinks) given.emplace_back(name, dr::uplink_vport);
@@ -94,8 +105,9 @@ PortWishes wishes_of(const Options& options) {
         if (vport != dr::uplink_vport && std::ranges::any_of(wishes.vports, same)) {
             throw std::invalid_argument(fmt::format("--port: two ports for vport {}", vport.value));
         }
-        if (!wishes.vports.emplace(name, vport).second) {
-            throw std::invalid_argument(fmt::format("--port, --uplink: {} is given twice", name));
+        const bool is_mirror = std::ranges::count(wishes.mirrors, name) != 0;
+        if (is_mirror || !wishes.vports.emplace(name, vport).second) {
+            throw std::invalid_argument(fmt::format("--port, --uplink, --mirror: {} is given twice", name));
         }
     }
     return wishes;
@@ -126,18 +138,22 @@ int run(const Options& options) {
     input.ports().assign();
     const auto profile = std::ranges::find(profiles, options.profile, &Profile::name);
     dr::PortMap map = input.ports().map();
-    for (const dr::CopyKind kind : dr::copy_kinds) map.lead_copies(kind, true);   // as a daemon does
+    for (const dr::CopyKind kind : dr::all_copy_kinds) map.lead_copies(kind, true);   // as a daemon does
     for (const std::uint32_t meter : options.meters) map.set_meter(meter, {.serial = 1});
     const auto verdicts = offload_all(input.values(), map, profile->caps);
     const Report report{options.profile, input, verdicts};
     for (const Input::Fault& fault : input.faults()) fmt::print(stderr, "drcompile: {}\n", text_of(fault));
+    const std::vector<std::string> unknown = input.ports().unknown_mirrors();
+    for (const std::string& name : unknown) {
+        fmt::print(stderr, "drcompile: --mirror {}: no megaflow names this port\n", name);
+    }
     if (options.as_json) {
         fmt::print("{}\n", json_of(report, !options.summary).dump(2));
     } else {
         fmt::print("{}", ports_text(report));
         fmt::print("{}", options.summary ? summary_text(summary_of(report)) : megaflows_text(report));
     }
-    return all && input.faults().empty() ? 0 : 1;
+    return all && input.faults().empty() && unknown.empty() ? 0 : 1;
 }
 
 }  // namespace

@@ -85,6 +85,13 @@ void Ports::assign() {
     dr::VportId next{1};
     for (Port& port : ports_) {
         if (auto tunnel = tunnel_of(port.text, port.odp_port)) map_.set_tunnel(std::move(*tunnel));
+        const auto mirror = std::ranges::find(wishes_.mirrors, port.text);
+        if (mirror != wishes_.mirrors.end()) {
+            const auto number = static_cast<unsigned>(mirror - wishes_.mirrors.begin());
+            port.mirror = number;
+            map_.set_mirror(port.odp_port, {.kind = dr::mirror_kind(number)});
+            continue;
+        }
         const auto wish = wishes_.vports.find(port.text);
         if (wish != wishes_.vports.end()) {
             port.vport = wish->second;
@@ -100,6 +107,14 @@ void Ports::assign() {
         }
         map_.set(port.odp_port, {*port.vport, port.text});
     }
+}
+
+std::vector<std::string> Ports::unknown_mirrors() const {
+    std::vector<std::string> unknown;
+    for (const std::string& name : wishes_.mirrors) {
+        if (!by_text_.contains(name)) unknown.push_back(name);
+    }
+    return unknown;
 }
 
 std::string text_of(dr::VportId vport) {

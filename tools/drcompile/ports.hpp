@@ -26,6 +26,7 @@ namespace ovsdr::drcompile {
 struct PortWishes {
     std::map<std::string, dr::VportId, std::less<>> vports;
     std::vector<std::string> others;   ///< patterns, as a shell has them, of what is no dr port
+    std::vector<std::string> mirrors{};   ///< ports of type drmirror, at most dr::max_mirrors
 };
 
 /// "vm1=3" or "p0=uplink". Throws std::invalid_argument.
@@ -45,7 +46,10 @@ public:
         dr::OdpPort odp_port;
         bool carries = false;                     ///< a tunnel, or a bridge's own
         std::optional<dr::VportId> vport{};       ///< nothing: no dr port
+        std::optional<unsigned> mirror{};         ///< a storage mirror's: which of the wishes
     };
+    /// Storage mirrors that are asked for and that nothing in the input names.
+    [[nodiscard]] std::vector<std::string> unknown_mirrors() const;
     [[nodiscard]] const std::vector<Port>& all() const noexcept { return ports_; }
     [[nodiscard]] const dr::PortMap& map() const noexcept { return map_; }
     /// Of those that have one.

@@ -117,16 +117,19 @@ Summary summary_of(const Report& report) {
 }
 
 std::string ports_text(const Report& report) {
-    std::string dr_ports, others;
+    std::string dr_ports, mirrors, others;
     for (const Ports::Port& port : report.input.ports().all()) {
         if (port.vport) {
             dr_ports += fmt::format("{}{} = {}", dr_ports.empty() ? "" : ", ", port.text, text_of(*port.vport));
+        } else if (port.mirror) {
+            mirrors += fmt::format("{}{} = mirror {}", mirrors.empty() ? "" : ", ", port.text, *port.mirror);
         } else {
             others += fmt::format("{}{}", others.empty() ? "" : ", ", port.text);
         }
     }
-    return fmt::format("profile: {}\ndr ports: {}\nother ports: {}\n", report.profile,
-                       dr_ports.empty() ? "none" : dr_ports, others.empty() ? "none" : others);
+    if (!mirrors.empty()) mirrors = "storage mirrors: " + mirrors + "\n";
+    return fmt::format("profile: {}\ndr ports: {}\n{}other ports: {}\n", report.profile,
+                       dr_ports.empty() ? "none" : dr_ports, mirrors, others.empty() ? "none" : others);
 }
 
 std::string megaflows_text(const Report& report) {

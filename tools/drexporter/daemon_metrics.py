@@ -1,5 +1,5 @@
-"""What ovs-vswitchd says (dr/metrics, dr/ports -j and dr/copies -j: ctrl/metrics.h, report.cpp, copies.cpp), as
-metrics."""
+"""What ovs-vswitchd says (dr/metrics, dr/ports -j, dr/copies -j and dr/mirror -j: ctrl/metrics.h, report.cpp,
+copies.cpp, mirror_report.cpp), as metrics."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from families import Families, Kind, counter, gauge, histogram
 
-QUESTIONS = ["dr/metrics"], ["dr/ports", "-j"], ["dr/copies", "-j"]
+QUESTIONS = ["dr/metrics"], ["dr/ports", "-j"], ["dr/copies", "-j"], ["dr/mirror", "-j"]
 PORT = "port", "device", "vport"
 LEVEL = "device", "domain", "level"
 REASON = "device", "reason", "detail"
@@ -36,6 +36,20 @@ METER_COUNTERS = (
     ("dropped_packets", "dropped_packets", "Packets that the meter dropped, in NIC and software."),
     ("dropped_bytes", "dropped_bytes", "Bytes that the meter dropped, in NIC and software."),
 )
+# Member of a mirror in dr/mirror -j, metric, what it is.
+MIRROR_COUNTERS = (
+    ("frames", "frames", "Frames that the storage mirror took into its ring."),
+    ("bytes", "bytes", "Bytes of the frames that the storage mirror took."),
+    ("dropped", "dropped_frames", "Frames that found the storage mirror's ring full."),
+)
+# Of the session that goes on: another one begins at 0.
+SESSION_COUNTERS = (
+    ("acknowledged", "acknowledged_segments", "Segments that the collector has."),
+    ("resent", "resent_segments", "Segments that were written again."),
+    ("damaged", "damaged_frames", "Frames lost because the ring's memory changed."),
+    ("connections", "connections", "Connections to the collector."),
+)
+SESSION = "mirror", "session"
 
 KINDS: dict[str, Kind] = {
     "ovsdr_offload_enabled": gauge("Whether other_config:hw-offload is on."),
@@ -56,6 +70,15 @@ KINDS: dict[str, Kind] = {
     "ovsdr_copies": counter("Copies of packets that the NIC led up for software to work on, by what became of them.",
                             "device", "queue", "result"),
     "ovsdr_copies_restarts": counter("Queues for copies that failed and were replaced.", "device", "queue"),
+    "ovsdr_mirror_connected": gauge("Whether the storage mirror's collector is connected.", "mirror", "collector"),
+    "ovsdr_mirror_copies": counter("Copies that devices took for the storage mirror, by what became of them.", "mirror",
+                                   "device", "result"),
+    "ovsdr_mirror_software_frames": counter("Frames that software gave to the storage mirror, by what became of them.",
+                                            "mirror", "result"),
+    "ovsdr_mirror_bad_segments": counter("Segments that the collector called bad, by what was wrong.", *SESSION,
+                                         "kind"),
+    **{f"ovsdr_mirror_{name}": counter(text, "mirror") for _, name, text in MIRROR_COUNTERS},
+    **{f"ovsdr_mirror_{name}": counter(text, *SESSION) for _, name, text in SESSION_COUNTERS},
     "ovsdr_tables": gauge("Tables of a level.", *LEVEL),
     "ovsdr_matchers": gauge("Matchers of a level's tables: what a packet costs.", *LEVEL),
     "ovsdr_rules": gauge("Rules of a level's tables.", *LEVEL),
@@ -118,7 +141,29 @@ def _copies(families: Families, device: dict[str, Any]) -> None:
         families.put("ovsdr_copies_restarts", queue["restarts"], *labels)
 
 
-def put(families: Families, metrics: dict[str, Any], ports: dict[str, Any], copies: dict[str, Any]) -> None:
+def _mirror(families: Families, mirror: dict[str, Any]) -> None:
+    name, session = mirror["name"], (mirror["name"], mirror["session"])
+    families.put("ovsdr_mirror_connected", mirror["connected"], name, mirror["collector"])
+    for member, metric, _ in MIRROR_COUNTERS:
+        families.put(f"ovsdr_mirror_{metric}", mirror[member], name)
+    for member, metric, _ in SESSION_COUNTERS:
+        families.put(f"ovsdr_mirror_{metric}", mirror[member], *session)
+    for kind, segments in mirror["bad"].items():
+        families.put("ovsdr_mirror_bad_segments", segments, *session, kind)
+    software = mirror["software"]
+    passed = software["frames"] - software["sampled_out"] - software["filtered"]
+    for result, frames in (("passed", passed), ("sampled_out", software["sampled_out"]),
+                           ("filtered", software["filtered"])):
+        families.put("ovsdr_mirror_software_frames", frames, name, result)
+    for device in mirror["devices"]:
+        for result, member in (("taken", "taken"), ("lost", "lost"), ("failed", "errors"), ("filtered", "filtered"),
+                               ("without_work", "without_work")):
+            if member in device:   # a device may have no queue of it
+                families.put("ovsdr_mirror_copies", device[member], name, device["device"], result)
+
+
+def put(families: Families, metrics: dict[str, Any], ports: dict[str, Any], copies: dict[str, Any],
+        mirrors: dict[str, Any]) -> None:
     """Of the answers to QUESTIONS. Without a datapath of type netdev there is nothing to say of one."""
     if metrics["datapath"] is not None:
         _datapath(families, metrics["datapath"])
@@ -130,6 +175,8 @@ def put(families: Families, metrics: dict[str, Any], ports: dict[str, Any], copi
         _port(families, port)
     for device in copies["devices"]:
         _copies(families, device)
+    for mirror in mirrors["mirrors"]:
+        _mirror(families, mirror)
     for meter in metrics["meters"]:
         for member, name, _ in METER_COUNTERS:
             families.put(f"ovsdr_meter_{name}", meter[member], meter["number"])

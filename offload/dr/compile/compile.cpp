@@ -1,5 +1,6 @@
 #include "offload/dr/compile/compile.hpp"
 
+#include <endian.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -45,7 +46,12 @@ Compiled<RulePlan> compile(const ovsdr_megaflow& megaflow, const PortMap& ports,
                       fmt::format(": {}, the most is {}", megaflow.n_actions, n_actions));
     }
     Packets packets{OdpPort{megaflow.key.in_port}};
-    if (tunnel != nullptr) packets.tunnel = {megaflow.tunnel_key, megaflow.tunnel_mask};
+    if (tunnel != nullptr) {
+        packets.tunnel = {megaflow.tunnel_key, megaflow.tunnel_mask};
+        // Collectors are told of it, whatever the megaflow asks for. No other packets come out of the port.
+        packets.tunnel.key.be_tp_dst = htobe16(tunnel->udp_port);
+        packets.tunnel.mask.be_tp_dst = UINT16_MAX;
+    }
     Path path = compile_actions({megaflow.actions, n_actions}, match, packets, ports, caps, choices, obstacles);
     const int popped = match.source == uplink_vport && caps.counts_after_pop() ? path.changes.pops : 0;
     int uncounted = popped * bytes_per_tag;

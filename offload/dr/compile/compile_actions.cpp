@@ -111,7 +111,9 @@ private:
     }
 
     void output(OdpPort odp_port) {
+        if (const PortMap::Mirror* mirror = ports_.find_mirror(odp_port)) return copy_to(*mirror, odp_port);
         const PortMap::Port* port = ports_.find(odp_port);
+        if (port == nullptr && ports_.is_gone(odp_port)) return;   // dpif-netdev, too, drops what goes there
         if (port == nullptr) return output_by_software(odp_port);
         if (source_is_known_ && port->vport == match_.source) {
             // Uplink to uplink is refused by devices; for other vports whether a packet comes back is not known.
@@ -147,6 +149,24 @@ private:
         ports.insert(place, odp_port);
     }
 
+    /// A storage mirror takes the packet as it is here, or `cut_at` bytes of it; nothing is left to software.
+    void copy_to(const PortMap::Mirror& mirror, OdpPort odp_port, std::uint32_t cut_at = 0) {
+        constexpr StaticName name = "output to a storage mirror";
+        if (!caps_.recirculates) {
+            return refuse(RejectReason::device_limit, name, " (NIC_RX has no table but its root)");
+        }
+        if (!ports_.leads_copies(mirror.kind)) {
+            return obstacles_.add({RejectReason::output_not_offloaded,
+                                   "output to a storage mirror whose copies have no queue", {}, odp_port});
+        }
+        if (mirror.one_of != 1 && !caps_.samples) {
+            return refuse(RejectReason::device_limit, name, " of one in several packets (the device has no sampler)");
+        }
+        SoftwareWork taken = work(SoftwareWork::Ports{odp_port}, {}, mirror.kind);
+        taken.cut_at = cut_at;
+        copy(Path{.software = SoftwareCopy{mirror.one_of, std::move(taken)}}, "two outputs to one port");
+    }
+
     /// Of the packet as it is here.
     SoftwareWork::Ports& outputs_by_software(CopyKind kind) {
         const SoftwareWork none = work(SoftwareWork::Ports{}, {}, kind);
@@ -163,6 +183,12 @@ private:
     }
 
     void give_to_software(const ovsdr_software& software) {
+        if (software.cut_at != 0) {
+            const OdpPort odp_port{software.output};
+            if (const PortMap::Mirror* mirror = ports_.find_mirror(odp_port)) {
+                return copy_to(*mirror, odp_port, software.cut_at);
+            }
+        }
         const StaticName name = software.name != nullptr ? StaticName::of_table(software.name) : "software's actions";
         if (!caps_.recirculates) {
             return refuse(RejectReason::device_limit, name, " (NIC_RX has no table but its root)");
@@ -221,6 +247,7 @@ private:
         return front_.empty() && std::ranges::none_of(legs_, goes_on) && std::ranges::any_of(legs_, copies_each);
     }
 
+    /// Those to mirrors are not among them: nothing is left to be done in software.
     void refuse_copies() {
         for (Obstacle& obstacle : without_copies_) obstacles_.add(std::move(obstacle));
     }

@@ -1,5 +1,5 @@
 // What the datapath's numbers stand for, as the compiler sees it: which vport or tunnel a port is, and which meter;
-// which ports are the host's own, and whether software takes copies. A plain value.
+// which ports are the host's own, a storage mirror's or have gone, and whether software takes copies. A plain value.
 //
 // Threads: a value; whoever shares one locks.
 #pragma once
@@ -60,6 +60,49 @@ public:
     void erase_host(OdpPort odp_port) { hosts_.erase(odp_port); }
     [[nodiscard]] bool is_host(OdpPort odp_port) const noexcept { return hosts_.contains(odp_port); }
 
+    /// The datapath has no port of this number any more.
+    void set_gone(OdpPort odp_port) { gone_.insert(odp_port); }
+    void erase_gone(OdpPort odp_port) { gone_.erase(odp_port); }
+    [[nodiscard]] bool is_gone(OdpPort odp_port) const noexcept { return gone_.contains(odp_port); }
+
+    /// A storage mirror's port.
+    struct Mirror {
+        CopyKind kind;
+        std::uint32_t one_of = 1;   ///< packets of which one is copied
+        friend bool operator==(const Mirror&, const Mirror&) = default;
+    };
+    /// Room for one, which set_mirror() then needs none for.
+    using MirrorNode = std::map<OdpPort, Mirror>::node_type;
+    [[nodiscard]] static MirrorNode mirror_node(OdpPort odp_port, Mirror mirror) {
+        std::map<OdpPort, Mirror> one{{odp_port, mirror}};
+        return one.extract(one.begin());
+    }
+    /// It is nothing else any more. A vport that had the number, and has not yet been told of the loss, comes second.
+    void set_mirror(MirrorNode node) noexcept {
+        const OdpPort odp_port = node.key();
+        hosts_.erase(odp_port);
+        tunnels_.erase(odp_port);
+        if (const auto known = mirrors_.find(odp_port); known != mirrors_.end()) {
+            known->second = node.mapped();
+        } else {
+            mirrors_.insert(std::move(node));
+        }
+    }
+    void set_mirror(OdpPort odp_port, Mirror mirror) { set_mirror(mirror_node(odp_port, mirror)); }
+    void erase_mirror(OdpPort odp_port) { mirrors_.erase(odp_port); }
+    /// nullptr: no mirror's.
+    [[nodiscard]] const Mirror* find_mirror(OdpPort odp_port) const noexcept {
+        const auto found = mirrors_.find(odp_port);
+        return found == mirrors_.end() ? nullptr : &found->second;
+    }
+
+    [[nodiscard]] std::optional<OdpPort> port_of_mirror(CopyKind kind) const noexcept {
+        for (const auto& [odp_port, mirror] : mirrors_) {
+            if (mirror.kind == kind) return odp_port;
+        }
+        return std::nullopt;
+    }
+
     /// Whether such copies for software have a queue to go to.
     void lead_copies(CopyKind kind, bool lead) noexcept { leads_copies_[index_of(kind)] = lead; }
     [[nodiscard]] bool leads_copies(CopyKind kind) const noexcept { return leads_copies_[index_of(kind)]; }
@@ -68,7 +111,8 @@ private:
     std::map<OdpPort, Port> ports_;
     std::map<OdpPort, TunnelPort> tunnels_;
     std::map<std::uint32_t, Meter> meters_;
-    std::set<OdpPort> hosts_;
+    std::set<OdpPort> hosts_, gone_;
+    std::map<OdpPort, Mirror> mirrors_;
     PerCopyKind<bool> leads_copies_{};
 };
 

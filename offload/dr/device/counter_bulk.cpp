@@ -193,14 +193,9 @@ FlowStats CounterBulk::total() const noexcept {
     return sum;
 }
 
-Result<void> CounterBulk::settle(std::uint32_t slot) noexcept {
+Result<void> CounterBulk::read_now(std::uint32_t slot) noexcept {
     std::lock_guard lock(mutex_);
-    Answer answer(long_answer_);
-    auto read = query_locked(slot + 1, answer);
-    if (!read) return read;
-    // `unsettled` stays: rules may go on counting into the slot.
-    take_answer(slot, answer, now_ms());
-    return {};
+    return refresh_locked(slot + 1);
 }
 
 Result<void> CounterBulk::refresh() noexcept {

@@ -63,8 +63,9 @@ public:
     [[nodiscard]] Result<void> refresh() noexcept;
     /// The same, unless the last time was less than `age` ago.
     [[nodiscard]] Result<void> refresh_if_older(std::chrono::milliseconds age) noexcept;
-    /// Reads the slot. Rules may go on counting into it: one that is given back later is read when it is taken next.
-    [[nodiscard]] Result<void> settle(std::uint32_t slot) noexcept;
+    /// Reads the slot, and all below it. Rules may go on counting into them: one that is given back later is read when
+    /// it is taken next.
+    [[nodiscard]] Result<void> read_now(std::uint32_t slot) noexcept;
 
     /// For a pool of many: whose it is, and which of them. NULL: nobody said.
     void belong_to(CounterPool* pool, std::size_t number) noexcept {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <map>
 #include <utility>
 
 #include "offload/dr/device/counter_bulk.hpp"
@@ -187,12 +188,24 @@ void CounterPool::give_back(std::span<Leaving> leaving) noexcept {
     first_with_room_ = std::min(first_with_room_, lowest);
 }
 
-FlowStats CounterPool::settle(Counter& counter) noexcept {
-    if (!counter.bulk_->settle(counter.slot_)) {
+FlowStats CounterPool::read_now(const Counter& counter) noexcept {
+    if (!counter.bulk_->read_now(counter.slot_)) {
         std::lock_guard lock(mutex_);
         ++failed_polls_;
     }
     return counter.read();
+}
+
+void CounterPool::read_now(std::span<const Counter* const> counters) {
+    std::map<CounterBulk*, std::uint32_t> highest;   // slot, of each bulk
+    for (const Counter* const counter : counters) {
+        std::uint32_t& slot = highest[counter->bulk_];
+        slot = std::max(slot, counter->slot_);
+    }
+    std::uint64_t failed = 0;
+    for (const auto& [bulk, slot] : highest) failed += !bulk->read_now(slot);
+    std::lock_guard lock(mutex_);
+    failed_polls_ += failed;
 }
 
 void CounterPool::bring_up_to_date() noexcept {

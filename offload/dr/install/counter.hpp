@@ -85,7 +85,7 @@ public:
     ~CounterPool();
 
     /// `bytes_uncounted`: what the device counts too few for each packet, below 0 too many; read() adds it.
-    /// A counter that is not `polled` does not keep the poller awake: settle() reads it, and total() is without it.
+    /// A counter that is not `polled` does not keep the poller awake: read_now() reads it, and total() is without it.
     [[nodiscard]] Result<Counter> acquire(std::int16_t bytes_uncounted, bool polled = true,
                                           std::uint32_t neighbourhood = 0) noexcept;
 
@@ -98,8 +98,10 @@ public:
     /// order of `leaving`.
     void give_back(std::span<Leaving> leaving) noexcept;
 
-    /// Asks the device what it has counted. When that does not answer: as last read.
-    FlowStats settle(Counter& counter) noexcept;
+    /// Asks the device what it has counted; it may go on counting. When that does not answer: as last read.
+    FlowStats read_now(const Counter& counter) noexcept;
+    /// The same for many: asks once for each bulk, and read() has the answers. May throw std::bad_alloc.
+    void read_now(std::span<const Counter* const> counters);
 
     /// Reads all bulks again that were last read more than a moment ago, when they are few.
     void bring_up_to_date() noexcept;

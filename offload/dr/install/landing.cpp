@@ -17,11 +17,20 @@ struct Match {
     }
 };
 
+constexpr std::uint8_t proto_tcp = 6;
+
 /// The narrower kind first, in one of two ranges.
 constexpr std::uint16_t one_protocol = 0, any_protocol = 1, all_kinds = 2, range = 3;
 
 std::uint16_t priority_of(const Landing::Place& place, std::uint16_t within) noexcept {
     return static_cast<std::uint16_t>(place.priority * range + within);
+}
+
+/// Of a mirror's copies: what it takes, and behind that what it does not.
+constexpr std::uint16_t mirror_range = 2;
+
+std::uint16_t priority_of(const Landing::CopiesPlace& place) noexcept {
+    return static_cast<std::uint16_t>(place.range * (is_mirror(place.kind) ? mirror_range : 1));
 }
 
 Match of_vport(Device::VportRegister vport) {
@@ -65,9 +74,15 @@ Result<void> Landing::make_copies(CopyKind kind) {
         return tl::unexpected(Error{EOPNOTSUPP, "copies for software: the device's NIC_RX has no table but its root"});
     }
     Copies& copies = copies_[index_of(kind)];
-    if (copies.to_table != nullptr) return {};
-    Result<void> made = take_table(copies.table, domain_, 2);
-    if (made) made = take(copies.to_table, Action::to_table(copies.table->shared_table()));
+    if (copies.is_made.load(std::memory_order_relaxed)) return {};
+    std::shared_ptr<MatcherSet> table;
+    ActionRef to_table;
+    Result<void> made = take_table(table, domain_, 2);
+    if (made) made = take(to_table, Action::to_table(table->shared_table()));
+    if (!made) return made;
+    copies.table = std::move(table);
+    copies.to_table = std::move(to_table);
+    copies.is_made.store(true, std::memory_order_release);
     return made;
 }
 
@@ -75,9 +90,40 @@ Result<Rule> Landing::name_work(CopyKind kind, std::uint32_t id, mlx5dv_dr_actio
     return name(id, copies_[index_of(kind)].to_table, count);
 }
 
-Result<Rule> Landing::to_copies_queue(CopyKind kind, std::uint16_t priority, mlx5dv_dr_action* count,
-                                      ActionRef queue) {
-    return make_rule(*copies_[index_of(kind)].table, {{}, priority}, {}, {std::move(queue)}, count);
+Result<Rule> Landing::to_copies_queue(const CopiesPlace& place, ActionRef queue) {
+    return make_rule(*copies_[index_of(place.kind)].table, {{}, priority_of(place)}, {}, {std::move(queue)},
+                     place.count);
+}
+
+Result<void> Landing::to_copies_queue(const CopiesPlace& place, const MirrorSteering::Service& service,
+                                      const ActionRef& queue, std::vector<Rule>& rules) {
+    const bool tcp = service.ip_protocol == proto_tcp;
+    for (const std::uint8_t ip_version : {4, 6}) {
+        for (const prm::Field port : {tcp ? field::tcp_sport : field::udp_sport,
+                                      tcp ? field::tcp_dport : field::udp_dport}) {
+            Match match;   // as compile_match() asks for it
+            match.set(field::ip_version, ip_version, ip_version);
+            match.set(field::ip_protocol, service.ip_protocol, 0xFF);
+            match.set(field::frag, 0, 1);
+            match.set(port, service.port, 0xFFFF);
+            auto rule = make_rule(*copies_[index_of(place.kind)].table, {match.mask, priority_of(place)}, match.value,
+                                  {queue}, place.count);
+            if (!rule) return tl::unexpected(std::move(rule.error()));
+            rules.push_back(std::move(*rule));
+        }
+    }
+    return {};
+}
+
+Result<Rule> Landing::drop_other_copies(const CopiesPlace& place) {
+    ActionRef drop;
+    if (auto made = take(drop, Action::drop()); !made) return tl::unexpected(std::move(made.error()));
+    const auto priority = static_cast<std::uint16_t>(priority_of(place) + 1);
+    return make_rule(*copies_[index_of(place.kind)].table, {{}, priority}, {}, {std::move(drop)}, place.count);
+}
+
+bool Landing::drops_copies(CopyKind kind, std::uint16_t priority) noexcept {
+    return is_mirror(kind) && priority % mirror_range != 0;
 }
 
 Result<Rule> Landing::let_down(Device::VportRegister vport) {

@@ -135,7 +135,7 @@ Result<void> MeterSet::make_table_behind(DeviceMeter& meter, const meter::Parame
 }
 
 MeterStats MeterSet::counted(DeviceMeter& meter) noexcept {
-    return {counters_.settle(meter.passed_), counters_.settle(meter.dropped_)};
+    return {counters_.read_now(meter.passed_), counters_.read_now(meter.dropped_)};
 }
 
 MeterStats MeterSet::stats(std::uint32_t number) noexcept {

@@ -46,6 +46,7 @@ Result<void> Pipeline::make_tables(const std::shared_ptr<Device>& device, const 
     meters_ = std::make_unique<MeterSet>(device, fdb_, *counters_, caps.meters_end_rules);
     works_ = std::make_shared<WorkSet>(fdb_, *landing_, ids_, *counters_);
     actions_ = std::make_unique<ActionCache>(fdb_, tables_, *meters_, works_);
+    roce_ = std::make_unique<RoceEntrance>(fdb_, fdb_root_, to_entry_, caps, *counters_);
     return made;
 }
 
@@ -109,7 +110,7 @@ std::uint64_t Pipeline::stop_leading_up(QueueRules& rules) noexcept {
     // A device that fails here has been asked twice: what it has counted so far is the best that there is.
     (void)landing_->domain().drain();
     constexpr std::uint32_t only = 0;
-    if (!rules.led_up->settle(only)) (void)rules.led_up->settle(only);
+    if (!rules.led_up->read_now(only)) (void)rules.led_up->read_now(only);
     return rules.led_up->read(only).packets;
 }
 

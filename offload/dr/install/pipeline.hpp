@@ -1,6 +1,6 @@
 // What one eSwitch has before any megaflow, and the rules that lead a port's packets to the tables of megaflows.
 //
-//   FDB root      source_port = vport of ours                 → entry table
+//   FDB root      source_port = vport of ours                 → entry table; before that: roce_entrance.hpp
 //                 source_port = manager, source_sqn = n       → send table
 //   FDB send      source_sqn = n                              → vport of that queue
 //   FDB entry     first: TCP with FIN or RST                  → reg_c_1 := mark of the table, miss table
@@ -28,6 +28,7 @@
 // "Tables".
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -39,6 +40,7 @@
 #include "offload/dr/graph.hpp"
 #include "offload/dr/install/action_cache.hpp"
 #include "offload/dr/install/counter.hpp"
+#include "offload/dr/install/roce_entrance.hpp"
 #include "offload/dr/install/tunnel_rules.hpp"
 #include "offload/dr/reject.hpp"
 
@@ -61,6 +63,7 @@ struct PortRules {
     QueueRules queue;
     std::optional<QueueRules> old_queue;   ///< of the queue before, whose last packets are under way
     Rule let_down;                         ///< NIC_RX root, perhaps none
+    std::map<RoceAddress, RoceEntrance::Rules> roce{};   ///< FDB root, of the uplink
     Rule enter;                            ///< FDB root
 };
 
@@ -87,6 +90,12 @@ public:
     [[nodiscard]] Result<Rule> let_down(Device::VportRegister vport) { return landing_->let_down(vport); }
     /// PortRules::enter: misses of the vport must have a queue to go to already. May throw std::bad_alloc.
     [[nodiscard]] Result<Rule> let_in(VportId vport);
+    /// PortRules::roce, of the uplink. May throw std::bad_alloc.
+    [[nodiscard]] Result<RoceEntrance::Rules> let_roce_in(const RoceAddress& address) {
+        return roce_->let_in(address, miss_level);
+    }
+    /// Packets of the manager function that its rules have led to it, asked of the device.
+    [[nodiscard]] std::uint64_t roce_led() noexcept { return roce_->led(); }
     /// Takes away the rule that leads misses to the queue. No packet is under way to it when this returns; how many it
     /// got in all, as far as the device could be asked.
     std::uint64_t stop_leading_up(QueueRules& rules) noexcept;
@@ -117,7 +126,7 @@ public:
     [[nodiscard]] std::uint32_t table_id(TableKey key) const;
 
     /// Packets that went up, asked of the device.
-    [[nodiscard]] FlowStats misses() noexcept { return counters_->settle(misses_); }
+    [[nodiscard]] FlowStats misses() noexcept { return counters_->read_now(misses_); }
 
     /// Eswitch::table_use().
     [[nodiscard]] std::vector<Eswitch::TableUse> use() const;
@@ -136,6 +145,7 @@ public:
 private:
     /// In the root, a queue's rule comes before that of the manager's vport, should that be a port of ours as well.
     static constexpr std::uint16_t root_queue_priority = 0, root_vport_priority = 1;
+    static_assert(RoceEntrance::priority < root_vport_priority);
 
     /// A table as people are told of it.
     struct TableView {
@@ -150,6 +160,7 @@ private:
     [[nodiscard]] Result<void> lead_kind(const Landing::Place& place, const QueuePairFor& kind,
                                          std::vector<Rule>& rules);
     [[nodiscard]] std::shared_ptr<FlowTable> find(TableKey key) const;
+    void lead_in(Graph& graph, const Graph::Matcher& root_matcher) const;
 
     std::shared_ptr<Device> device_;
     VportId manager_{0};
@@ -164,6 +175,7 @@ private:
     std::unique_ptr<MeterSet> meters_;
     std::shared_ptr<WorkSet> works_;
     std::unique_ptr<ActionCache> actions_;
+    std::unique_ptr<RoceEntrance> roce_;
     CounterPool* counters_ = nullptr;
     Counter misses_;
     Rule count_misses_;

@@ -3,6 +3,7 @@
 
 #include <deque>
 #include <functional>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -14,10 +15,17 @@ namespace ovsdr::dr {
 namespace {
 
 // Names of nodes that are no table of megaflows.
-constexpr const char *root = "root", *send = "send", *miss = "miss", *slow_path = "slow path", *copied = "copies";
-/// Of copies that go up.
-constexpr const char* copied_up(CopyKind kind) noexcept {
+constexpr const char *root = "root", *send = "send", *miss = "miss", *slow_path = "slow path", *copied = "copies",
+                     *manager = "manager";
+/// Of copies that go up: "up copies", "up host copies", "up mirror 0".
+std::string copied_up(CopyKind kind) {
+    if (is_mirror(kind)) return fmt::format("up {}", name_of(kind));
     return kind == CopyKind::host ? "up host copies" : "up copies";
+}
+
+std::string title_of_copies(CopyKind kind) {
+    if (is_mirror(kind)) return fmt::format("copies for {} that go up", name_of(kind));
+    return kind == CopyKind::host ? "copies for the host that go up" : "copies that go up";
 }
 
 std::string landing_node(std::uint32_t level) { return fmt::format("up {}", level); }
@@ -25,6 +33,13 @@ std::string landing_node(std::uint32_t level) { return fmt::format("up {}", leve
 void lead(Graph& graph, const std::string& from, const Graph::Matcher& matcher, const std::string& to,
           std::optional<std::uint64_t> packets = {}) {
     graph.edges[{from, matcher.number, to}] = {matcher.rules, packets};
+}
+
+void lead_copies_up(Graph& graph, const std::string& from, CopyKind kind, const Graph::Matcher& matcher) {
+    if (!is_mirror(kind)) return lead(graph, from, matcher, slow_path);
+    const std::string mirror = Landing::drops_copies(kind, matcher.priority) ? "drop" : name_of(kind);
+    graph.places[mirror] = mirror == "drop" ? "drop" : "storage " + mirror;
+    lead(graph, from, matcher, mirror);
 }
 
 /// The rules of a plan, one after another: the megaflow's own first, then those of private tables.
@@ -82,17 +97,17 @@ public:
 
     /// How the copies come up.
     void append_landing(std::vector<std::string>& lines) const {
-        for (const std::uint32_t id : ids_) {
-            lines.push_back(
-                fmt::format("NIC_RX level 1: {{metadata_reg_c_1={:#x}}}: tag {:#x}, to the queue for copies",
-                            Landing::mark_of(id), id));
+        for (const auto& [id, kind] : ids_) {
+            const char* const whose = is_mirror(kind) ? name_of(kind) : "copies";
+            lines.push_back(fmt::format("NIC_RX level 1: {{metadata_reg_c_1={:#x}}}: tag {:#x}, to the queue for {}",
+                                        Landing::mark_of(id), id, whose));
         }
     }
 
 private:
     std::string copy(const SoftwareCopy& copy) {
         const std::uint32_t id = id_of_(copy.work);
-        ids_.insert(id);
+        ids_.emplace(id, copy.work.kind);
         const std::string how = copy.samples()
                                     ? fmt::format("sampler (1 of {}: default_miss)", copy.one_of)
                                     : fmt::format("dest_table (level {}: default_miss)", Pipeline::miss_level);
@@ -102,7 +117,7 @@ private:
     NumberOf number_of_;
     IdOf id_of_;
     bool rules_end_in_meters_;
-    std::set<std::uint32_t> ids_;
+    std::map<std::uint32_t, CopyKind> ids_;   ///< of works
     struct Branch {
         const Path* path;
         unsigned depth;
@@ -164,16 +179,16 @@ std::vector<Pipeline::TableView> Pipeline::views() const {
                          matchers_of(table)});
     }
     views.push_back({miss, "misses", miss_});
+    if (const auto table = roce_->table()) views.push_back({manager, "the manager function's own RoCE", table});
     for (const auto& [name, table] : landing_->tables()) {
         views.push_back({landing_node(table->table().level()), name, table->shared_from_this()});
     }
     if (const auto table = works_->table()) {
         views.push_back({copied, "copies for software", table});
     }
-    for (const CopyKind kind : copy_kinds) {
+    for (const CopyKind kind : all_copy_kinds) {
         const auto table = landing_->copies(kind);
-        const char* const name = kind == CopyKind::host ? "copies for the host that go up" : "copies that go up";
-        if (table != nullptr) views.push_back({copied_up(kind), name, table});
+        if (table != nullptr) views.push_back({copied_up(kind), title_of_copies(kind), table});
     }
     return views;
 }
@@ -199,6 +214,13 @@ std::vector<Eswitch::TableUse> Pipeline::use() const {
     return table_use_of(tables);
 }
 
+void Pipeline::lead_in(Graph& graph, const Graph::Matcher& matcher) const {
+    if (matcher.priority == root_vport_priority) return lead(graph, root, matcher, node_of({}));
+    if (matcher.mask.find("source_sqn") != std::string::npos) return lead(graph, root, matcher, send);
+    lead(graph, root, matcher, manager);
+    if (roce_->copies(matcher.mask)) lead(graph, root, matcher, node_of({}));
+}
+
 void Pipeline::draw(Graph& graph, const FlowStats& misses) const {
     for (const TableView& view : views()) {
         Graph::Table& table = graph.tables[view.node];
@@ -217,18 +239,22 @@ void Pipeline::draw(Graph& graph, const FlowStats& misses) const {
         const std::string next_landing = landing_node(table.level + 1);
         for (const Graph::Matcher& matcher : table.matchers) {
             if (node == root) {
-                lead(graph, node, matcher, matcher.priority == root_queue_priority ? send : node_of({}));
+                lead_in(graph, matcher);
             } else if (node == send) {
                 lead(graph, node, matcher, "queue's port");
             } else if (node == miss) {
                 lead(graph, node, matcher, landing_node(0), misses.packets);
             } else if (node == copied) {
                 lead(graph, node, matcher, landing_node(0));
-            } else if (std::ranges::count(copy_kinds, node, copied_up) != 0) {
-                lead(graph, node, matcher, slow_path);
+            } else if (node == manager) {
+                graph.places["its RoCE"] = "the manager function:\nits own RoCE";
+                lead(graph, node, matcher, "its RoCE", roce_->led());
+            } else if (const auto of_kind = std::ranges::find(all_copy_kinds, node, copied_up);
+                       of_kind != all_copy_kinds.end()) {
+                lead_copies_up(graph, node, *of_kind, matcher);
             } else if (is_landing) {
                 lead(graph, node, matcher, graph.tables.contains(next_landing) ? next_landing : slow_path);
-                for (const CopyKind kind : copy_kinds) {
+                for (const CopyKind kind : all_copy_kinds) {
                     if (table.level == 1 && landing_->copies(kind) != nullptr) {
                         lead(graph, node, matcher, copied_up(kind));
                     }

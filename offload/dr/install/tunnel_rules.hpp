@@ -7,7 +7,7 @@
 //
 // Those that need another Geneve option than the device looks for now wait, too. Who waits is tried again when its
 // table is told to have changed. A device that refuses every option, since somebody else's may be in the way, is asked
-// again after a while, by whoever is the first to need one then; if it takes that, those that wait are told.
+// again after a while: those that wait are parked for so long. If it takes one, the others are told.
 //
 // Threads: any.
 #pragma once

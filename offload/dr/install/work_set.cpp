@@ -2,11 +2,22 @@
 
 #include <algorithm>
 #include <array>
+#include <new>
 #include <utility>
 
 #include "offload/dr/install/make.hpp"
 
 namespace ovsdr::dr {
+
+namespace {
+
+/// Whoever asked the device just before a mirror began may have less than that.
+std::uint64_t since(const std::atomic<std::uint64_t>& first, std::uint64_t now) noexcept {
+    const std::uint64_t before = first.load(std::memory_order_relaxed);
+    return now > before ? now - before : 0;
+}
+
+}  // namespace
 
 /// Destroyed when no rule marks packets with it: those that have its mark have come down since (drain).
 struct WorkSet::Known {
@@ -52,12 +63,14 @@ Result<void> WorkSet::make_table(std::uint32_t level) {
 
 Result<void> WorkSet::make_tables(CopyKind kind, std::uint32_t level) {
     Queue& queue = queues_[index_of(kind)];
-    Counter led_up;
+    Counter led_up, filtered;
     Result<void> made = take(led_up, counters_.acquire(0, false));
+    if (made && is_mirror(kind)) made = take(filtered, counters_.acquire(0, false));
     if (made && !has_table_.load(std::memory_order_acquire)) made = make_table(level);
     if (made) made = landing_.make_copies(kind);
     if (!made) return made;
     queue.led_up = std::move(led_up);
+    queue.filtered = std::move(filtered);
     queue.has_tables.store(true, std::memory_order_release);
     return made;
 }
@@ -67,26 +80,88 @@ Result<void> WorkSet::lead(CopyKind kind, std::uint32_t level, ibv_qp* qp) {
     Result<void> made;
     if (!queue.has_tables.load(std::memory_order_acquire)) made = make_tables(kind, level);
     ActionRef to_qp;
-    Rule rule;
-    const auto priority = static_cast<std::uint16_t>(queue.to_queue ? 1 - queue.priority : 0);
     if (made) made = take(to_qp, Action::to_queue_pair(qp));
-    if (made) made = take(rule, landing_.to_copies_queue(kind, priority, queue.led_up.action(), std::move(to_qp)));
-    if (made) made = landing_.domain().wait_written();
-    if (made) std::swap(queue.to_queue, rule);
-    if (made) queue.priority = priority;
-    // The rule that goes may lead copies to its queue: the one before's, or after an error the new one's.
-    if (std::exchange(rule, Rule())) (void)landing_.domain().drain();   // a device that fails here has been asked twice
+    if (made && is_mirror(kind) && !queue.rules) {   // another one's: the counters are the kind's
+        queue.first_led_up.store(counters_.read_now(queue.led_up).packets, std::memory_order_relaxed);
+        queue.first_filtered.store(counters_.read_now(queue.filtered).packets, std::memory_order_relaxed);
+    }
+    if (made) made = replace_rules(kind, std::move(to_qp), queue.services);
     return made;
+}
+
+Result<void> WorkSet::make_rules(CopyKind kind, std::uint16_t range, const ActionRef& to_qp, const Services& services,
+                                 QueueRules& rules) {
+    const Queue& queue = queues_[index_of(kind)];
+    const Landing::CopiesPlace place{kind, range, queue.led_up.action()};
+    rules.to_queue.reserve(services.empty() ? 1 : Landing::rules_of_service * services.size());
+    if (services.empty()) {
+        Rule all;
+        auto made = take(all, landing_.to_copies_queue(place, to_qp));
+        if (made) rules.to_queue.push_back(std::move(all));
+        return made;
+    }
+    Result<void> made;
+    for (const MirrorSteering::Service& service : services) {
+        if (made) made = landing_.to_copies_queue(place, service, to_qp, rules.to_queue);
+    }
+    if (made) {
+        made = take(rules.drop_others, landing_.drop_other_copies({kind, range, queue.filtered.action()}));
+    }
+    return made;
+}
+
+Result<void> WorkSet::replace_rules(CopyKind kind, ActionRef to_qp, const Services& services) {
+    Queue& queue = queues_[index_of(kind)];
+    const auto range = static_cast<std::uint16_t>(queue.rules ? 1 - queue.range : 0);
+    QueueRules rules;
+    Result<void> made;
+    try {
+        made = make_rules(kind, range, to_qp, services, rules);
+    } catch (const std::bad_alloc&) {
+        end(rules);
+        throw;
+    }
+    if (made) made = landing_.domain().wait_written();
+    if (made) {
+        std::swap(queue.rules, rules);
+        queue.range = range;
+        queue.to_qp = std::move(to_qp);
+    }
+    // The rules that go may lead copies to their queue: the one before's, or after an error the new one's.
+    end(rules);
+    return made;
+}
+
+/// First the one that drops: what it would have dropped finds others behind it, and what the first ones take finds no
+/// other before them.
+void WorkSet::end(QueueRules& rules) noexcept {
+    if (!rules) return;
+    rules.drop_others = Rule();
+    rules.to_queue.clear();
+    (void)landing_.domain().drain();   // a device that fails here has been asked twice
+}
+
+Result<void> WorkSet::set_services(CopyKind kind, Services services) {
+    Queue& queue = queues_[index_of(kind)];
+    std::ranges::sort(services);
+    const auto twice = std::ranges::unique(services);
+    services.erase(twice.begin(), twice.end());
+    if (services == queue.services) return {};
+    if (queue.rules) {
+        if (auto replaced = replace_rules(kind, queue.to_qp, services); !replaced) return replaced;
+    }
+    queue.services = std::move(services);
+    return {};
 }
 
 void WorkSet::stop(CopyKind kind) noexcept {
     Queue& queue = queues_[index_of(kind)];
-    if (!queue.to_queue) return;
+    if (!queue.rules) return;
     // First the FDB and then NIC_RX, as packets go. A device that fails here has been asked twice.
     (void)fdb_->drain();
     (void)landing_.domain().drain();
-    queue.to_queue = Rule();
-    (void)landing_.domain().drain();
+    end(queue.rules);
+    queue.to_qp = {};
 }
 
 Result<ActionRef> WorkSet::mark(const SoftwareWork& work) {
@@ -142,7 +217,14 @@ std::uint32_t WorkSet::id_of(const SoftwareWork& work) const {
 
 std::uint64_t WorkSet::copies(CopyKind kind) noexcept {
     Queue& queue = queues_[index_of(kind)];
-    return queue.has_tables.load(std::memory_order_acquire) ? counters_.settle(queue.led_up).packets : 0;
+    if (!queue.has_tables.load(std::memory_order_acquire)) return 0;
+    return since(queue.first_led_up, counters_.read_now(queue.led_up).packets);
+}
+
+std::uint64_t WorkSet::filtered(CopyKind kind) noexcept {
+    Queue& queue = queues_[index_of(kind)];
+    const bool filters = is_mirror(kind) && queue.has_tables.load(std::memory_order_acquire);
+    return filters ? since(queue.first_filtered, counters_.read_now(queue.filtered).packets) : 0;
 }
 
 std::vector<std::shared_ptr<WorkSet::Known>> WorkSet::known() const {
@@ -155,10 +237,12 @@ std::vector<std::shared_ptr<WorkSet::Known>> WorkSet::known() const {
 }
 
 std::vector<WorkSet::Row> WorkSet::rows() {
+    const auto all = known();
+    std::vector<const Counter*> counters;
+    for (const auto& each : all) counters.push_back(&each->copies);
+    counters_.read_now(counters);
     std::vector<Row> rows;
-    for (const auto& each : known()) {
-        rows.push_back({each->id, each->work, counters_.settle(each->copies).packets});
-    }
+    for (const auto& each : all) rows.push_back({each->id, each->work, each->copies.read().packets});
     std::ranges::sort(rows, {}, &Row::id);
     return rows;
 }

@@ -2,17 +2,18 @@
 //
 //   FDB copies      everything                   → default miss (the manager)
 //   NIC_RX by table reg_c_1 = mark of the work   → count, tag(work's id), copies of its kind
-//   NIC_RX copies   everything                   → count, the queue for copies of this kind
+//   NIC_RX copies   everything, or a mirror's services → count, the queue for copies of this kind
 //
 // Model. A rule that copies each packet marks one of two copies and leads it to the FDB's table of copies; one that
 // samples marks the packet and lets the sampler miss (action_cache.hpp). Work is shared by content: it has an id and a
 // rule in NIC_RX as long as rules mark packets with it. The tables of a kind are made when there is a queue for it for
 // the first time.
 //
-// A queue may be replaced while copies come up: the new one's rule has the other of two priorities.
+// A queue may be replaced while copies come up, and so may a mirror's filter: the new rules have the other of two
+// ranges of priorities (landing.hpp).
 //
-// Threads: any; lead() and stop() one at a time, and mark() while there is a queue of the work's kind. Errors: the
-// device's.
+// Threads: any; lead(), stop() and set_services() one at a time, and mark() while there is a queue of the work's kind.
+// Errors: the device's.
 #pragma once
 
 #include <atomic>
@@ -40,6 +41,10 @@ public:
     /// Such copies are lost from now on, and none is under way when this returns.
     void stop(CopyKind kind) noexcept;
 
+    /// A mirror's queue gets copies of these services only; none: all copies. Of those that come up meanwhile each is
+    /// treated as before or as asked. May throw std::bad_alloc; all is as it was then, and after an error.
+    [[nodiscard]] Result<void> set_services(CopyKind kind, std::vector<MirrorSteering::Service> services);
+
     /// What marks a packet for this work. The work is in the device as long as the action is there.
     [[nodiscard]] Result<ActionRef> mark(const SoftwareWork& work);
     /// Leads a copy that has been marked up.
@@ -47,12 +52,14 @@ public:
 
     /// 0: it is in no device.
     [[nodiscard]] std::uint32_t id_of(const SoftwareWork& work) const;
-    /// That came to such a queue, asked of the device.
+    /// That came to such a queue, asked of the device. A mirror's begin at 0 when it gets a queue and had none.
     [[nodiscard]] std::uint64_t copies(CopyKind kind) noexcept;
+    /// That a mirror's filter dropped, asked of the device.
+    [[nodiscard]] std::uint64_t filtered(CopyKind kind) noexcept;
     struct Row {
         std::uint32_t id;
         std::shared_ptr<const InstalledWork> work;
-        std::uint64_t copies;   ///< that went to the queue, asked of the device
+        std::uint64_t copies;   ///< that went to the queue or its filter, asked of the device
     };
     /// Of all work that is in the device, by id.
     [[nodiscard]] std::vector<Row> rows();
@@ -63,15 +70,31 @@ private:
     struct Known;
     using Works = std::map<SoftwareWork, std::weak_ptr<Known>>;
 
+    using Services = std::vector<MirrorSteering::Service>;
+    /// Of a queue, in NIC_RX.
+    struct QueueRules {
+        std::vector<Rule> to_queue;
+        Rule drop_others{};
+        [[nodiscard]] explicit operator bool() const noexcept { return !to_queue.empty(); }
+    };
     struct Queue {
         std::atomic<bool> has_tables{false};
-        Counter led_up;
-        Rule to_queue;
-        std::uint16_t priority = 0;        ///< of to_queue
+        Counter led_up, filtered;          ///< the second one is a mirror's
+        std::atomic<std::uint64_t> first_led_up{0}, first_filtered{0};   ///< when its mirror began
+        Services services;                 ///< ascending, each once
+        ActionRef to_qp;                   ///< none: no queue
+        QueueRules rules;
+        std::uint16_t range = 0;           ///< of the rules' priorities
     };
 
     [[nodiscard]] Result<void> make_table(std::uint32_t level);
     [[nodiscard]] Result<void> make_tables(CopyKind kind, std::uint32_t level);
+    [[nodiscard]] Result<void> make_rules(CopyKind kind, std::uint16_t range, const ActionRef& to_qp,
+                                          const Services& services, QueueRules& rules);
+    /// By rules that lead there, if such come.
+    [[nodiscard]] Result<void> replace_rules(CopyKind kind, ActionRef to_qp, const Services& services);
+    /// Nothing is under way by the rules when this returns.
+    void end(QueueRules& rules) noexcept;
     /// Such as rules use, held.
     [[nodiscard]] std::vector<std::shared_ptr<Known>> known() const;
     [[nodiscard]] Result<std::shared_ptr<Known>> make(const SoftwareWork& work);

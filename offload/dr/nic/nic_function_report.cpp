@@ -61,10 +61,10 @@ PlainFunction::Counts NicFunction::counts() noexcept {
     mark_counters_->bring_up_to_date();
     Counts counts{.received_dropped = drop_counters_->total().packets,
                   .received_marked = mark_counters_->total().packets,
-                  .received_down = port_counters_->settle(received_down_).packets,
-                  .sent_down = port_counters_->settle(sent_down_).packets};
+                  .received_down = port_counters_->read_now(received_down_).packets,
+                  .sent_down = port_counters_->read_now(sent_down_).packets};
     const std::lock_guard changes(port_changes_);
-    if (port_ != nullptr && port_->sent) counts.sent = port_counters_->settle(port_->sent).packets;
+    if (port_ != nullptr && port_->sent) counts.sent = port_counters_->read_now(port_->sent).packets;
     return counts;
 }
 

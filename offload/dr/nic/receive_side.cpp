@@ -121,7 +121,7 @@ std::uint64_t ReceiveSide::stop(QueueRules& rules) noexcept {
 std::uint64_t ReceiveSide::led_up(QueueRules& rules) noexcept {
     constexpr std::uint32_t only = 0;
     if (rules.led_up == nullptr) return 0;
-    if (!rules.led_up->settle(only)) (void)rules.led_up->settle(only);
+    if (!rules.led_up->read_now(only)) (void)rules.led_up->read_now(only);
     return rules.led_up->read(only).packets;
 }
 

@@ -82,12 +82,9 @@ std::string read(ByteReader& from, Hello& hello) {
     if (!from.complete()) return "it has too few bytes, or too many";
     if (hello.oldest >= most_segments) return "no session has so many segments";
     if (hello.session == 0) return "a session's number is not 0";
-    if (hello.interfaces.empty()) return "a mirror without an interface";
     if (hello.mirror.empty()) return "a mirror without a name";
     if (!printable(hello.mirror)) return "the mirror's name is not printable";
-    for (const MirrorInterface& interface : hello.interfaces) {
-        if (!printable(interface.name)) return "an interface's name is not printable";
-    }
+    if (std::string fault = mirror::fault_of(hello.interfaces); !fault.empty()) return fault;
     return fault_of(hello.endpoint);
 }
 
@@ -173,6 +170,20 @@ tl::expected<Message, Malformed> decode_as(const char* name, std::span<const std
 }
 
 }  // namespace
+
+std::string fault_of(const std::vector<MirrorInterface>& interfaces) {
+    if (interfaces.empty()) return "a mirror without an interface";
+    if (interfaces.size() > most_interfaces) {
+        return fmt::format("{} interfaces are more than {}", interfaces.size(), most_interfaces);
+    }
+    for (const MirrorInterface& interface : interfaces) {
+        if (interface.name.size() > longest_name) {
+            return fmt::format("an interface's name has {} bytes, {} at most", interface.name.size(), longest_name);
+        }
+        if (!printable(interface.name)) return "an interface's name is not printable";
+    }
+    return {};
+}
 
 const char* text_of(Durability durability) noexcept {
     return durability == Durability::synced ? "synced" : "written";

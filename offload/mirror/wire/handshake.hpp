@@ -57,6 +57,9 @@ struct MirrorInterface {
     [[nodiscard]] bool operator==(const MirrorInterface&) const noexcept = default;
 };
 
+/// Why no Hello has such a list; empty where one can.
+[[nodiscard]] std::string fault_of(const std::vector<MirrorInterface>& interfaces);
+
 struct Hello {
     std::uint64_t session;          ///< random, not 0; the same after each reconnect
     std::uint64_t oldest;           ///< the first segment that the switch still has

@@ -21,7 +21,7 @@ using Put = std::unique_ptr<provider_put, Freed<provider_put_free>>;
 class ProviderApi final : public FlowApi {
 public:
     explicit ProviderApi(const FlowApiSetup& setup) : flows_(provider_flows_new(setup.megaflows)) {
-        const auto device = std::make_shared<ctrl::OpenDevice>(setup.eswitch, nullptr);
+        const auto device = std::make_shared<ctrl::OpenDevice>(ctrl::DeviceName(std::string()), setup.eswitch, nullptr);
         for (std::uint32_t port = 0; port < setup.ports; ++port) {
             auto made = std::make_unique<ovsdr_port>();
             made->device = device;

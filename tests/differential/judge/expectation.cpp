@@ -87,4 +87,17 @@ std::vector<Expectation> Expectations::all(const std::vector<std::uint8_t>& inst
     return expected;
 }
 
+std::vector<std::vector<std::uint8_t>> forecast(const Scenario& scenario, unsigned format) {
+    std::vector<std::vector<std::uint8_t>> phases;
+    Expectations expectations(scenario, format);
+    std::vector<std::uint8_t> installed(scenario.versions.size());
+    for (const Phase& phase : scenario.phases) {
+        expectations.apply(phase);
+        const auto expected = expectations.all(installed);
+        for (std::size_t i = 0; i < expected.size(); ++i) installed[i] = expected[i] == Expectation::installed ? 1 : 0;
+        phases.push_back(installed);
+    }
+    return phases;
+}
+
 }  // namespace ovsdr::differential

@@ -39,4 +39,7 @@ private:
     std::vector<std::uint32_t> version_of_;     ///< by ufid, of what is there
 };
 
+/// What a NIC has by the end of the scenario's phases so far: by phase and version, without what may be either.
+[[nodiscard]] std::vector<std::vector<std::uint8_t>> forecast(const Scenario& scenario, unsigned format);
+
 }  // namespace ovsdr::differential

@@ -9,6 +9,7 @@
 
 #include "tests/differential/judge/compare.hpp"
 #include "tests/differential/judge/coverage.hpp"
+#include "tests/differential/judge/expectation.hpp"
 #include "tests/differential/judge/nic_judge.hpp"
 
 using namespace ovsdr::differential;
@@ -72,8 +73,8 @@ void show_coverage(const Scenario& scenario, const Verdict& nic, const Verdict& 
                    name);
     }
     const Figures figures = figures_of(scenario, nic);
-    fmt::print("figures\t{}\t{}\t{}\t{}\t{}\n", figures.drawn, figures.installed, figures.taken, figures.up,
-               figures.copies);
+    fmt::print("figures\t{}\t{}\t{}\t{}\t{}\t{}\n", figures.drawn, figures.installed, figures.taken, figures.up,
+               figures.copies, scenario.steered);
 }
 
 void show_excused(const Excused& excused) {
@@ -117,6 +118,22 @@ int run_compare(const Options& options) {
     return (both ? compare_all : compare_one)(scenario, options, ovs) ? 0 : 1;
 }
 
+/// What a NIC of the format has if it is equal to OVS: no NIC is asked.
+Verdict forecast_of(const Scenario& scenario, unsigned format) {
+    Verdict nic(scenario.packets.size(), scenario.ufids);
+    nic.installed = forecast(scenario, format);
+    for (Counts& counts : nic.counts) counts.packets = 1;
+    return nic;
+}
+
+int show_forecast(const Options& options) {
+    const Scenario scenario = make_scenario(options.draw);
+    OvsJudge ovs;
+    teach(ovs, scenario);
+    show_coverage(scenario, forecast_of(scenario, options.format), judge_by_ovs(scenario, ovs));
+    return 0;
+}
+
 int show(const Options& options) {
     const Scenario scenario = make_scenario(options.draw);
     for (std::size_t i = 0; i < scenario.versions.size(); ++i) fmt::print("{}: {}\n", i, text_of(scenario.versions[i]));
@@ -134,6 +151,7 @@ int main(int argc, char** argv) {
         command->add_option("--megaflows", options.draw.megaflows);
         command->add_option("--packets", options.draw.packets);
         command->add_flag("--connectx-5", options.draw.connectx_5, "draw more of what that device takes");
+        command->add_option("--wanted", options.draw.wanted, "names of matches and actions to draw more of if short");
         command->add_option("--shapes", options.draw.shapes, "megaflows as dpctl/dump-flows prints them")->required();
         return command;
     };
@@ -145,6 +163,8 @@ int main(int argc, char** argv) {
         return command;
     };
     drawn(app.add_subcommand("show", "print the megaflows"));
+    drawn(app.add_subcommand("forecast", "print the coverage of a NIC that equals OVS"))
+        ->add_option("--format", options.format, "steering format of the NIC");
     judge("ovs", "OVS's software datapath");
     judge("soft-nic", "the soft NIC, which the process loads")
         ->add_option("--socket", options.sockets, "of each port's memif");
@@ -157,6 +177,7 @@ int main(int argc, char** argv) {
     try {
         const std::string chosen = app.get_subcommands().front()->get_name();
         if (chosen == "show") return show(options);
+        if (chosen == "forecast") return show_forecast(options);
         return chosen == "compare" ? run_compare(options) : run_judge(options, chosen);
     } catch (const std::exception& error) {
         fmt::print(stderr, "{}\n", error.what());

@@ -442,7 +442,12 @@ void lie(Recipe& recipe, Chance& chance) {
     }
     if (recipe.eth_type == type_ipv6 && happens(chance, 60)) {
         switch (below(chance, 3)) {
-            case 0: recipe.ipv6_length_lie = true; return;
+            case 0:
+                // To OVS there is no header behind this one. A device may take one that is cut short, too, for whole,
+                // and nobody knows what it writes into that.
+                recipe.ipv6_length_lie = true;
+                recipe.cut = recipe.shortened_to = 0;
+                return;
             case 1:
                 recipe.options = 1;
                 recipe.extension = destination_options;   // no routing header: it has no answer

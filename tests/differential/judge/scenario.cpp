@@ -12,8 +12,10 @@
 #include "tests/differential/judge/action_list.hpp"
 #include "tests/differential/judge/binary_file.hpp"
 #include "tests/differential/judge/chains.hpp"
+#include "tests/differential/judge/expectation.hpp"
 #include "tests/differential/judge/frames.hpp"
 #include "tests/differential/judge/ovn_shapes.hpp"
+#include "tests/differential/judge/shortage.hpp"
 #include "tests/differential/judge/trees.hpp"
 
 namespace ovsdr::differential {
@@ -33,9 +35,12 @@ constexpr unsigned shapes_percent = 30;    ///< of the trees that can have OVN's
 constexpr unsigned changed_percent = 33;   ///< of the packets
 constexpr std::size_t phases = 5;          ///< in which packets are counted
 constexpr std::size_t part_of_untrue = 40; ///< of the packets, one in so many has a header that is not true
+/// Of each wanted name, by the end; more than tests/differential/run asks for, since not all of them take packets.
+constexpr std::size_t least_in_nic = 120;
 constexpr std::size_t usual_goes_in = 3;   ///< phase in which no megaflow asks for the usual Geneve option
 constexpr unsigned delete_percent = 5, modify_percent = 17, return_percent = 40, aim_at_gone_percent = 20,
-                   same_actions_percent = 20, tries_for_like = 200, aim_anywhere_percent = 60;
+                   same_actions_percent = 20, tries_for_like = 200, aim_anywhere_percent = 60,
+                   most_steered_percent = 3, tries_to_help = 3;   ///< steered: of the megaflows, in a phase
 
 /// Nobody is told; only whether OVS drops some of it.
 class Deaf final : public OvsJudge::Listener {
@@ -58,7 +63,9 @@ public:
     ScenarioMaker(const Draw& draw, const std::string& packets)
         : draw_(draw), given_(packets), chance_(draw.seed), packet_chance_(~draw.seed),
           shapes_(read_shapes(draw.shapes)), rarity_(chance_, draw.connectx_5),
-          chains_(chance_, rarity_, shapes_, scenario_, ovs_) {}
+          chains_(chance_, rarity_, shapes_, scenario_, ovs_) {
+        if (!draw.wanted.empty()) shortage_.emplace(draw.wanted, draw.connectx_5);
+    }
 
     Scenario make() {
         add_markers();
@@ -174,9 +181,59 @@ private:
                 phase.changes.push_back({modified(version), true});
             }
         }
+        if (shortage_) help_shortage(phase);
         std::ranges::shuffle(phase.changes, chance_);
         begin(std::move(phase));
     }
+
+    /// Modifies some that are in the NIC and that the phase does not change, as far as a name is short.
+    void help_shortage(Phase& phase) {
+        const auto installed = forecast(scenario_, format());
+        std::vector<std::uint8_t> ever(scenario_.versions.size());
+        for (const auto& now : installed) {
+            for (std::size_t i = 0; i < now.size(); ++i) ever[i] |= now[i];
+        }
+        const std::size_t goal = least_in_nic * (scenario_.phases.size() + 1) / phases;   // the rest comes by itself
+        shortage_->recount(scenario_.versions, ever, goal);
+        std::set<std::uint32_t> changed;
+        for (const Change& change : phase.changes) changed.insert(scenario_.versions[change.version].ufid);
+        std::vector<std::uint32_t> possible;
+        for (const auto& [ufid, version] : latest_) {
+            const bool in_nic = version < installed.back().size() && installed.back()[version] != 0;
+            if (ufid >= port_length && in_nic && !changed.contains(ufid) && !twins_.contains(ufid) && !is_twin(ufid)) {
+                possible.push_back(version);
+            }
+        }
+        std::ranges::shuffle(possible, chance_);
+        const std::size_t most = scenario_.steered + draw_.megaflows * most_steered_percent / 100;
+        for (const std::uint32_t version : possible) {
+            if (scenario_.steered >= most || !shortage_->is_there_any()) return;
+            auto helping = helping_version_of(version);
+            if (!helping) continue;
+            shortage_->add(*helping);
+            ++scenario_.steered;
+            phase.changes.push_back({add_version(version, std::move(*helping)), true});
+        }
+    }
+
+    /// With other actions. Not what would cut others off that are behind it.
+    [[nodiscard]] std::optional<Megaflow> helping_version_of(std::uint32_t old) {
+        const auto leads_on = [](const Action& action) {
+            return action.kind == Action::Kind::recirc || action.kind == Action::Kind::tunnel_pop;
+        };
+        Megaflow megaflow = scenario_.versions[old];
+        const bool led_on = std::ranges::any_of(megaflow.actions, leads_on);
+        const NextTable next = [&] { return chains_.next_table(megaflow.table()); };
+        for (unsigned tries = 0; tries < tries_to_help; ++tries) {
+            megaflow.actions = draw_actions(chance_, megaflow, next, rarity_);
+            if (led_on && std::ranges::none_of(megaflow.actions, leads_on)) continue;
+            if (is_offloadable(megaflow, format()) && shortage_->has_use_for(megaflow)) return megaflow;
+        }
+        return std::nullopt;
+    }
+
+    /// Steering format that the draw is for: the formats behind it take the same.
+    [[nodiscard]] unsigned format() const { return draw_.connectx_5 ? 0 : 1; }
 
     /// Whether this is a phase in which all those with an option come or go.
     bool change_option(std::uint32_t ufid, Phase& phase) {
@@ -210,6 +267,10 @@ private:
         const NextTable next = [&] { return chains_.next_table(megaflow.table()); };
         const Megaflow* like = happens(chance_, same_actions_percent) ? find_like(megaflow) : nullptr;
         megaflow.actions = like != nullptr ? like->actions : draw_actions(chance_, megaflow, next, rarity_);
+        return add_version(old, std::move(megaflow));
+    }
+
+    std::uint32_t add_version(std::uint32_t old, Megaflow megaflow) {
         rarity_.add(megaflow);
         const auto version = static_cast<std::uint32_t>(scenario_.versions.size());
         ovs_.add(megaflow);
@@ -335,6 +396,7 @@ private:
     Scenario scenario_;
     Rarity rarity_;
     Chains chains_;
+    std::optional<Shortage> shortage_;
     std::map<std::uint32_t, std::uint32_t> latest_;   ///< version, by ufid
     std::set<std::uint32_t> gone_;                    ///< ufids
     std::map<std::uint32_t, std::uint32_t> twins_;    ///< ufids, by the other's

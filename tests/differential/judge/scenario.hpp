@@ -9,6 +9,9 @@
 // flag that ends a connection, a header that is cut short, a length or version that is not true, an LLC header. The
 // last four bytes of each frame are its number.
 //
+// Beside modifications that are drawn without looking, each phase has some of megaflows in the NIC whose new version
+// has a match or an action that is short there (shortage.hpp).
+//
 // In the last phase all megaflows come anew, and packets have headers that are not true, where only a card can tell
 // what its parser makes of them (named_differences.hpp).
 //
@@ -30,6 +33,7 @@ struct Draw {
     std::uint64_t seed = 1;
     std::size_t megaflows = 2000, packets = 200000;
     std::string shapes;   ///< a file of what dpctl/dump-flows printed
+    std::string wanted;   ///< wanted.csv, or empty: nothing is drawn because too little of it is in the NIC
     bool connectx_5 = false;   ///< what a ConnectX-5 cannot do is drawn less, and what it can more
 };
 
@@ -64,6 +68,7 @@ struct Scenario {
     std::map<std::uint32_t, TableOfLayer> tables;   ///< by recirc_id
     std::vector<TestPacket> packets;
     std::vector<Phase> phases;
+    std::size_t steered = 0;   ///< versions that were drawn because a name was short
     Excused left_out;   ///< packets that were drawn and are not among `packets`
 };
 

@@ -21,7 +21,8 @@ constexpr Tag tags[] = {Tag::none, Tag::customer, Tag::service};
 constexpr Feature transport_features[] = {Feature::tp_src, Feature::tp_dst, Feature::tcp_flags};
 constexpr unsigned frag_percent = 2, part_of_frag_percent = 16, refused_percent = 12, any_tag_percent = 15,
                    any_second_percent = 40, three_tags_percent = 30, transport_percent = 85, no_second_percent = 30,
-                   zeros_percent = 40, one_child_percent = 35, fragments_percent = 75, rarely_percent = 10;
+                   zeros_percent = 40, one_child_percent = 35, fragments_percent = 75, told_fragments_percent = 12,
+                   rarely_percent = 10;
 constexpr const char* arp_matches[] = {",arp(op=1)", ",arp(sip=10.0.0.0/255.0.0.0)", ",arp(tip=10.0.0.1)",
                                        ",arp(sha=02:00:00:00:00:00/01:00:00:00:00:00)"};
 constexpr std::uint32_t most_children = 9;
@@ -254,15 +255,25 @@ void add_roots_of_protocols(Megaflow root, std::vector<Megaflow>& found) {
     add_roots_of_icmp(root, found);
 }
 
-/// All of them, in a tree that looks at nothing behind IP.
-void add_root_of_fragments(Chance& chance, Megaflow root, std::vector<Megaflow>& found) {
-    if (!happens(chance, fragments_percent)) return;
-    root.fragments = Fragments::any;
-    found.push_back(std::move(root));
+/// All of them in a tree, or first and later ones in two, which no NIC tells apart; neither looks behind IP. `told`:
+/// two in any case.
+void add_roots_of_fragments(Chance& chance, bool told, Megaflow root, std::vector<Megaflow>& found) {
+    const unsigned choice = below(chance, 100);
+    if (!told && choice < fragments_percent) {
+        root.fragments = Fragments::any;
+        found.push_back(std::move(root));
+    } else if (told || choice < fragments_percent + told_fragments_percent) {
+        for (const Fragments kind : {Fragments::first, Fragments::later}) {
+            root.fragments = kind;
+            found.push_back(root);
+        }
+    }
 }
 
 std::vector<Megaflow> roots(Chance& chance) {
     std::vector<Megaflow> found;
+    // Of a port at least, so that no draw is without them; not of the uplink, the last one.
+    const std::uint32_t tells_fragments = ports[below(chance, port_length - 1)].odp;
     for (const PortNumber& port : ports) {
         std::vector<std::uint16_t> types{type_ipv4, type_ipv6};
         types.push_back(type_arp);
@@ -271,11 +282,11 @@ std::vector<Megaflow> roots(Chance& chance) {
             if (port.odp == uplink && (type == type_ipv4 || type == type_ipv6)) {
                 add_roots_of_underlay(type, Tag::none, found);
                 if (type == type_ipv4) add_roots_of_underlay(type, Tag::customer, found);
-                add_root_of_fragments(chance, {.in_port = uplink, .eth_type = type}, found);
+                add_roots_of_fragments(chance, false, {.in_port = uplink, .eth_type = type}, found);
                 if (type == type_ipv4) {
-                    add_root_of_fragments(chance,
-                                          {.in_port = uplink, .eth_type = type, .tag = Tag::customer,
-                                           .second = Tag::none}, found);
+                    add_roots_of_fragments(chance, false,
+                                           {.in_port = uplink, .eth_type = type, .tag = Tag::customer,
+                                            .second = Tag::none}, found);
                 }
                 for (const Tag second : {Tag::customer, Tag::service}) {
                     found.push_back({.in_port = uplink, .eth_type = type, .tag = Tag::service, .second = second});
@@ -284,7 +295,8 @@ std::vector<Megaflow> roots(Chance& chance) {
             }
             // To OVS its limit of 1 leaves no packet a second tag.
             const bool asks_for_none = port.vlan_limit == 1 && happens(chance, no_second_percent);
-            if (happens(chance, any_tag_percent)) {
+            const bool tells = port.odp == tells_fragments && type == type_ipv4;
+            if (!tells && happens(chance, any_tag_percent)) {
                 found.push_back({.in_port = port.odp, .eth_type = type, .tag = Tag::any});
                 continue;
             }
@@ -293,7 +305,7 @@ std::vector<Megaflow> roots(Chance& chance) {
                 if (asks_for_none && is_there(tag)) root.second = Tag::none;
                 if (root.is_ip() && tag != Tag::service) {
                     add_roots_of_protocols(root, found);
-                    add_root_of_fragments(chance, root, found);
+                    add_roots_of_fragments(chance, tells && tag == Tag::none, root, found);
                 } else {
                     add_roots(chance, root, found);
                 }
@@ -311,6 +323,7 @@ namespace {
 /// Of ICMP there is much to match, and little of it comes from elsewhere. Tunnels have a part of their own.
 std::size_t weight_of(const Megaflow& root, bool connectx_5) {
     if (tunnel_of(root)) return 0;
+    if (root.is_of_fragments() && root.fragments != Fragments::any) return 1;
     if (root.is_of_fragments()) return connectx_5 ? 4 : 10;
     if (is_any_icmp(root)) return connectx_5 ? 2 : 19;
     if (root.protocol() == protocol_tcp || root.protocol() == protocol_udp) return connectx_5 ? 7 : 4;
@@ -331,6 +344,7 @@ std::size_t share_of_tunnel(TunnelKind kind, const std::vector<Megaflow>& left, 
 Megaflow take_rarest(std::vector<Megaflow>& roots, const Rarity& rarity) {
     const auto rarest = std::ranges::min_element(roots, {}, [&](const Megaflow& root) {
         const bool only_here = is_any_icmp(root) || !root.is_ip();
+        if (root.is_of_fragments() && root.fragments != Fragments::any) return std::size_t{0};
         if (root.is_of_fragments()) return 1 + rarity.drawn("match frag=1/1");
         return tunnel_of(root) ? 0 : 1 + rarity.drawn_like(root) * (only_here ? 1 : 3);
     });

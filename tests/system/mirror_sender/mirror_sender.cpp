@@ -46,7 +46,8 @@ int main(int argc, char** argv) {
     std::uint32_t frames = 1000, size = 1000, rate = 0, segment = 64, finish = 60;
     std::uint16_t block = 512, slots = 32;
     int gid_index = -1;
-    bool impatient = false;
+    bool impatient = false, plain = false;
+    mirror::TlsFiles tls;
     CLI::App app("Sends numbered frames to a collector.");
     app.add_option("host", host)->required();
     app.add_option("--port", port);
@@ -60,6 +61,10 @@ int main(int argc, char** argv) {
     app.add_option("--gid-index", gid_index);
     app.add_option("--finish", finish, "seconds");
     app.add_flag("--impatient", impatient, "rather drops than waits");
+    app.add_flag("--plain", plain);
+    app.add_option("--private-key", tls.private_key);
+    app.add_option("--certificate", tls.certificate);
+    app.add_option("--ca-cert", tls.ca_certificate);
     CLI11_PARSE(app, argc, argv);
 
     auto device = dr::Device::open("mlx5_0");
@@ -72,6 +77,8 @@ int main(int argc, char** argv) {
                                           .address = {.gid_index = gid_index},
                                           .host = host,
                                           .service = port,
+                                          .tls = plain ? std::nullopt : std::optional(tls),
+                                          .plain = plain,
                                           .mirror = "stor0",
                                           .application_tag = 0xBEEF,
                                           .geometry = {.segment_size = segment * block,

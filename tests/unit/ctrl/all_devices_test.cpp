@@ -63,6 +63,16 @@ public:
         while_it_changes();
         choices = chosen;
     }
+    std::map<OdpPort, dr::MirrorSteering> mirror_ports;
+    bool refuses_mirrors = false;
+    Result<void> set_mirror_port(OdpPort port, dr::CopyKind kind,
+                                 const dr::MirrorSteering& steering) noexcept override {
+        EXPECT_EQ(kind, dr::mirror_kind(2));
+        if (refuses_mirrors) return tl::unexpected(Error{EIO, "refused"});
+        mirror_ports[port] = steering;
+        return {};
+    }
+    void remove_mirror_port(OdpPort port) noexcept override { mirror_ports.erase(port); }
     std::map<std::uint32_t, meter::Spec> meters;
     std::map<std::uint32_t, dr::MeterStats> metered;   ///< those that have an object
     std::map<std::uint32_t, std::uint32_t> lowered;
@@ -148,6 +158,23 @@ TEST_F(AllDevicesTest, ADeviceThatComesLaterLearnsOfTunnelPortsAndChoices) {
     EXPECT_EQ(second.tunnel_ports[OdpPort{5}].udp_port, 8472);
     EXPECT_TRUE(first.choices.exact_tunnel_source_port);
     EXPECT_EQ(second.choices, first.choices);
+}
+
+/// A device that refuses another steering must not go on with the one before: software sends then, and filters.
+TEST_F(AllDevicesTest, EachDeviceKnowsMirrorsOrDoesNotKnowThem) {
+    const dr::MirrorSteering before{.one_of = 2}, after{.services = {{6, 3260}}};
+    EXPECT_TRUE(all.set_mirror_port(OdpPort{9}, dr::mirror_kind(2), before));
+    all.add(second);
+    EXPECT_EQ(first.mirror_ports.at(OdpPort{9}), before);
+    EXPECT_EQ(second.mirror_ports.at(OdpPort{9}), before) << "it was there before the device";
+    first.refuses_mirrors = true;
+    const auto told = all.set_mirror_port(OdpPort{9}, dr::mirror_kind(2), after);
+    ASSERT_FALSE(told);
+    EXPECT_EQ(told.error().what, "refused");
+    EXPECT_TRUE(first.mirror_ports.empty());
+    EXPECT_EQ(second.mirror_ports.at(OdpPort{9}), after);
+    all.remove_mirror_port(OdpPort{9});
+    EXPECT_TRUE(second.mirror_ports.empty());
 }
 
 constexpr meter::Spec meter_by_packets{.by_packets = true, .rate = 1000, .burst = 100};

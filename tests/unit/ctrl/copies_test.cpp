@@ -58,6 +58,7 @@ protected:
         ports_.clear();
         if (copies_ != nullptr) go();
         EXPECT_EQ(arm(), 0);
+        EXPECT_EQ(tend(), -1);
         eswitch_.reset();
         EXPECT_EQ(FakeVerbs::alive(), 0);
         EXPECT_EQ(FakeProvider::alive(), 0U);
@@ -72,6 +73,9 @@ protected:
     static int arm() {
         waited_for.clear();
         return ovsdr_copies_arm([](int fd) { waited_for.push_back(fd); });
+    }
+    static int tend() {
+        return ovsdr_copies_tend([](int) {});
     }
     static FakeQueue& queue() { return *FakeVerbs::queues().front(); }
     std::vector<ovsdr_copy> receive(bool wanted = true) {
@@ -215,13 +219,75 @@ TEST_F(CopiesTest, WhatWaitsIsNotLost) {
     EXPECT_EQ(report().at(0).at("done"), 2);
     EXPECT_EQ(report().at(0).at("waiting"), 0);
 
-    lead_up(slowpath::CopyQueue::length + 3);
-    EXPECT_EQ(report().at(0).at("lost"), 3) << "more than the queue holds";
-    EXPECT_EQ(report().at(0).at("waiting"), slowpath::CopyQueue::length);
-    std::this_thread::sleep_for(std::chrono::milliseconds(600));
-    EXPECT_EQ(report().at(0).at("lost"), slowpath::CopyQueue::length + 3) << "nothing has come for a while";
-    EXPECT_EQ(report().at(0).at("waiting"), 0);
+    constexpr std::uint64_t most_waiting = 2 * slowpath::CopyQueue::length;
+    lead_up(most_waiting + 3);
+    EXPECT_EQ(report().at(0).at("lost"), 3) << "more than two queues hold";
+    EXPECT_EQ(report().at(0).at("waiting"), most_waiting);
     eswitch_->del(ufid);
+}
+
+/// A receiver that stands still loses nothing by that; what was lost is told when the queue has been found empty.
+TEST_F(CopiesTest, WhatIsMissingIsLostWhenTheQueueHasBeenFoundEmpty) {
+    const dr::Ufid ufid{1, 0};
+    const ovsdr_megaflow megaflow = MegaflowBuilder(1).ipv4().output(tap).output(2);
+    ASSERT_TRUE(std::holds_alternative<std::monostate>(eswitch_->put(ufid, megaflow)));
+    const auto works = eswitch_->works();
+    for (const auto& rule : FakeProvider::rules()) {
+        if (rule.table != "NIC_RX level 2" || rule.actions.at(0).find("count ") != 0) continue;
+        FakeProvider::count(static_cast<std::uint32_t>(std::stoul(rule.actions[0].substr(6))), 12, 0);
+    }
+    for (int i = 0; i < 5; ++i) ASSERT_TRUE(queue().deliver(Bytes(60, 7), works.at(0).id));
+    const auto told = [] {
+        const auto device = report().at(0);
+        return std::vector<int>{device.at("done"), device.at("lost"), device.at("waiting")};
+    };
+    EXPECT_EQ(told(), (std::vector<int>{0, 0, 12}));
+    EXPECT_EQ(arm(), 0) << "the receiver is woken";
+    std::this_thread::sleep_for(std::chrono::milliseconds(600));
+    EXPECT_EQ(told(), (std::vector<int>{0, 0, 12})) << "nobody has looked";
+    EXPECT_EQ(receive().size(), 5U);
+    EXPECT_EQ(told(), (std::vector<int>{5, 0, 7})) << "more may wait behind these";
+    EXPECT_TRUE(receive(false).empty());
+    EXPECT_EQ(told(), (std::vector<int>{5, 7, 0}));
+    EXPECT_EQ(arm(), -1) << "nothing is to be found out";
+    ASSERT_TRUE(queue().deliver(Bytes(60, 7), works.at(0).id));
+    EXPECT_EQ(receive().size(), 1U);
+    EXPECT_EQ(told(), (std::vector<int>{6, 7, 0})) << "lost is never taken back";
+    eswitch_->del(ufid);
+}
+
+/// Whoever asks has the receiver look once more when what was under way has come.
+TEST_F(CopiesTest, TheReceiverLooksAgainForWhoAsks) {
+    const dr::Ufid ufid{1, 0};
+    const ovsdr_megaflow megaflow = MegaflowBuilder(1).ipv4().output(tap).output(2);
+    ASSERT_TRUE(std::holds_alternative<std::monostate>(eswitch_->put(ufid, megaflow)));
+    for (const auto& rule : FakeProvider::rules()) {
+        if (rule.table != "NIC_RX level 2" || rule.actions.at(0).find("count ") != 0) continue;
+        FakeProvider::count(static_cast<std::uint32_t>(std::stoul(rule.actions[0].substr(6))), 3, 0);
+    }
+    EXPECT_EQ(report().at(0).at("waiting"), 3);
+    EXPECT_EQ(arm(), 0);
+    EXPECT_TRUE(receive(false).empty());
+    const int again = arm();
+    EXPECT_GT(again, 0);
+    EXPECT_EQ(report().at(0).at("lost"), 0) << "they may be under way";
+    std::this_thread::sleep_for(std::chrono::milliseconds(std::max(again, 0)));
+    EXPECT_EQ(arm(), -1);
+    EXPECT_TRUE(receive(false).empty());
+    EXPECT_EQ(report().at(0).at("lost"), 3);
+    eswitch_->del(ufid);
+}
+
+TEST_F(CopiesTest, AQueueIsReplacedByTheTender) {
+    copies_->queue->fit(9000);
+    EXPECT_EQ(arm(), -1) << "that is nothing of the receiver's";
+    EXPECT_EQ(tend(), -1);
+    EXPECT_EQ(FakeVerbs::queues().size(), 4U) << "two ports', and two for copies";
+    EXPECT_EQ(arm(), 0) << "it is woken";
+    EXPECT_TRUE(receive(false).empty());
+    EXPECT_EQ(FakeVerbs::queues().size(), 4U);
+    EXPECT_EQ(tend(), -1);
+    EXPECT_EQ(FakeVerbs::queues().size(), 3U);
 }
 
 /// One copy for all of them; what the device led up and nobody got is told by work.
@@ -255,8 +321,10 @@ TEST_F(CopiesTest, ADeviceThatGoesWaitsForNobody) {
     EXPECT_EQ(FakeVerbs::queues().size(), queues) << "the receiver may be using it";
     EXPECT_TRUE(report().empty());
     EXPECT_EQ(arm(), 0);
+    EXPECT_EQ(FakeVerbs::queues().size(), queues) << "that takes the firmware's time";
+    EXPECT_EQ(tend(), -1);
     EXPECT_EQ(FakeVerbs::queues().size(), queues - 1);
-    copy_queues().wake();
+    copy_queues().wake_receiver();
 }
 
 }  // namespace

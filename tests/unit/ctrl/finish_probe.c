@@ -62,7 +62,7 @@ probe_finish_cut(uint8_t *frame, size_t size, size_t keep, enum probe_left left)
     cut->l4_ofs = packet->l4_ofs;
     *dp_packet_ol_flags_ptr(cut) = *dp_packet_ol_flags_ptr(packet);
     dp_packet_delete(packet);
-    if (is_to_be_segmented(cut)) {
+    if (is_to_be_segmented(cut, UINT32_MAX)) {
         dp_packet_delete(cut);
         return false;
     }
@@ -80,8 +80,8 @@ probe_finish_ip(uint8_t *frame, size_t size, enum probe_left left)
 }
 
 size_t
-probe_segment(const uint8_t *frame, size_t size, enum probe_left left, uint32_t mtu, uint32_t frame_size,
-              uint8_t *segments)
+probe_segment(const uint8_t *frame, size_t size, size_t keep, enum probe_left left, uint32_t mtu,
+              uint32_t frame_size, uint8_t *segments)
 {
     struct dp_packet *packet = packet_of(frame, size);
     struct segmentation segmentation;
@@ -90,7 +90,8 @@ probe_segment(const uint8_t *frame, size_t size, enum probe_left left, uint32_t 
 
     leave(packet, left);
     dp_packet_hwol_set_tcp_seg(packet);
-    if (is_to_be_segmented(packet) && segmentation_start(&segmentation, packet, mtu, frame_size)) {
+    dp_packet_set_size(packet, keep);
+    if (is_to_be_segmented(packet, frame_size) && segmentation_start(&segmentation, packet, mtu, frame_size)) {
         while ((made = segmentation_next(&segmentation, next + sizeof made))) {
             memcpy(next, &made, sizeof made);
             next += sizeof made + made;

@@ -21,9 +21,10 @@ bool probe_finish_cut(uint8_t *frame, size_t size, size_t keep, enum probe_left 
 /* IPv4's own checksum is asked for, too, or alone (PROBE_NOTHING). */
 bool probe_finish_ip(uint8_t *frame, size_t size, enum probe_left left);
 
-/* Segments one behind the other, each with its size as a uint32_t in front. Returns all bytes; 0: it could not. */
-size_t probe_segment(const uint8_t *frame, size_t size, enum probe_left left, uint32_t mtu, uint32_t frame_size,
-                     uint8_t *segments);
+/* Segments one behind the other, each with its size as a uint32_t in front, of what OVS has cut to `keep` bytes.
+ * Returns all bytes; 0: it could not, or goes as it is. */
+size_t probe_segment(const uint8_t *frame, size_t size, size_t keep, enum probe_left left, uint32_t mtu,
+                     uint32_t frame_size, uint8_t *segments);
 
 #ifdef __cplusplus
 }

@@ -99,10 +99,10 @@ void expect_good_checksums(const Bytes& bytes, const Shape& shape, std::uint8_t 
     EXPECT_EQ(sum(bytes, l4, l4 + size, addresses + protocol + static_cast<std::uint32_t>(size)), 0xFFFFU);
 }
 
-std::vector<Bytes> segments_of(const Bytes& frame, std::uint32_t mtu, std::uint32_t frame_size = 2000,
-                               probe_left left = PROBE_TCP) {
+std::vector<Bytes> segments_of_cut(const Bytes& frame, std::size_t keep, std::uint32_t mtu,
+                                   std::uint32_t frame_size = 2000, probe_left left = PROBE_TCP) {
     Bytes all(2 * frame.size() + 200 * 100, 0);
-    const std::size_t size = probe_segment(frame.data(), frame.size(), left, mtu, frame_size, all.data());
+    const std::size_t size = probe_segment(frame.data(), frame.size(), keep, left, mtu, frame_size, all.data());
     std::vector<Bytes> segments;
     for (std::size_t at = 0; at < size;) {
         std::uint32_t length;
@@ -112,6 +112,11 @@ std::vector<Bytes> segments_of(const Bytes& frame, std::uint32_t mtu, std::uint3
         at += length;
     }
     return segments;
+}
+
+std::vector<Bytes> segments_of(const Bytes& frame, std::uint32_t mtu, std::uint32_t frame_size = 2000,
+                               probe_left left = PROBE_TCP) {
+    return segments_of_cut(frame, frame.size(), mtu, frame_size, left);
 }
 
 const std::vector<Shape> shapes{{}, {.ipv6 = true}, {.tagged = true}, {.ipv6 = true, .tagged = true},
@@ -231,6 +236,37 @@ TEST(Segmentation, SegmentsAreWholePacketsOfTheMtuAndHaveTheWholePayload) {
             }
             EXPECT_EQ(together, frame);
         }
+    }
+}
+
+/// The host's own segments would each have passed.
+TEST(Segmentation, WhatOvsHasCutIsSegmentedUpToTheCutWhereItIsTooLong) {
+    constexpr std::uint32_t mtu = 1500, frame_size = mtu + 22;
+    for (const Shape& shape : {Shape{.payload = 5000}, Shape{.ipv6 = true, .payload = 5000, .flags = fin | ack}}) {
+        const Bytes frame = frame_of(shape, tcp);
+        const auto whole = segments_of(frame, mtu, frame_size);
+        ASSERT_EQ(whole.size(), 4U);
+        const std::size_t headers = shape.l4() + tcp_header, most = whole[0].size() - headers;
+        for (const std::size_t payload : {most + 1, 2 * most - 1, 2 * most, 2 * most + 1, std::size_t{4999}}) {
+            if (headers + payload <= frame_size) continue;
+            const auto cut = segments_of_cut(frame, headers + payload, mtu, frame_size);
+            ASSERT_EQ(cut.size(), (payload + most - 1) / most) << payload;
+            std::size_t there = 0;
+            for (std::size_t i = 0; i < cut.size(); ++i) {
+                there += cut[i].size() - headers;
+                if (cut[i].size() == whole[i].size()) {
+                    EXPECT_EQ(cut[i], whole[i]) << i;
+                    continue;
+                }
+                Bytes head = whole[i];   // as it would have been cut
+                head.resize(cut[i].size());
+                head[shape.l4() + 16] = 0x12;
+                head[shape.l4() + 17] = 0x34;   // unfinished
+                EXPECT_EQ(cut[i], head) << i;
+            }
+            EXPECT_EQ(there, payload);
+        }
+        EXPECT_TRUE(segments_of_cut(frame, frame_size, mtu, frame_size).empty()) << "it goes as it is";
     }
 }
 

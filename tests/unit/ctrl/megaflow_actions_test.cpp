@@ -367,6 +367,21 @@ TEST(MegaflowActions, WorkThatBeginsWithAMeterSaysWhatIsBehindIt) {
     EXPECT_EQ(software_of(bytes_of("trunc(100)") + userspace).metered_from, 0U);
 }
 
+/// A storage mirror does without software what is nothing but that.
+TEST(MegaflowActions, ATruncatedOutputSaysWhereToAndHowMuch) {
+    const auto cut_of = [](const std::string& bytes) {
+        const ovsdr_megaflow megaflow = from_bytes(bytes);
+        EXPECT_EQ(megaflow.actions[0].type, OVSDR_ACTION_SOFTWARE) << text_of(megaflow);
+        return std::pair(megaflow.actions[0].software.cut_at, megaflow.actions[0].software.output);
+    };
+    const std::pair nothing(0U, 0U);
+    EXPECT_EQ(cut_of(bytes_of("trunc(100)") + output(7) + output(2)), std::pair(100U, 7U));
+    EXPECT_EQ(cut_of(attribute(probe_trunc, number(3)) + output(7)), std::pair(14U, 7U)) << "OVS leaves a header";
+    EXPECT_EQ(cut_of(bytes_of("trunc(100)") + bytes_of("pop_vlan") + output(7)), nothing);
+    EXPECT_EQ(cut_of(bytes_of("trunc(100)") + bytes_of(to_controller)), nothing);
+    EXPECT_EQ(cut_of(bytes_of(to_controller) + output(7)), nothing);
+}
+
 TEST(MegaflowActions, WorkThatIsTooLongStaysInSoftwareByName) {
     std::string cut = bytes_of("trunc(100)"), tags;
     while (cut.size() + tags.size() <= OVSDR_MAX_SOFTWARE_ACTIONS - 8) tags += bytes_of("pop_vlan");

@@ -2,7 +2,9 @@
 // tests/connectx/run, for each profile.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
+#include <set>
 #include <string>
 
 #include "offload/dr/device/ib_port.hpp"
@@ -177,6 +179,99 @@ TEST_F(CopiesOnConnectX, OneOfSeveralComesUpAndAllGoOn) {
         EXPECT_EQ(copies, 10U);
         EXPECT_EQ(eswitch_->del({3, from})->packets, 40U);
     }
+}
+
+/// Ports of the frames: 1000 and 2000.
+TEST_F(CopiesOnConnectX, AMirrorsFilterTakesItsServicesFromEitherSide) {
+    constexpr CopyKind mirror = mirror_kind(1);
+    ASSERT_TRUE(eswitch_->lead_copies(mirror, add_queue(VportId{0}).qp()));
+    ASSERT_TRUE(eswitch_->set_mirror_port(OdpPort{test::stor0}, mirror, {}));
+    put({5, 1}, flow(1).output(2).output(test::stor0));
+    MegaflowBuilder over_ipv6(uplink);
+    put({5, 2}, over_ipv6.ipv6().output(test::stor0));
+    const auto came = [&](std::uint16_t from, const connectx::entries::test::FrameKind& kind) {
+        const Bytes frame = frame_of(kind);
+        connectx::entries::Forwarder forwarder(*device());
+        Frames up;
+        for (const Delivery& each : forwarder.from_port(from, frame)) {
+            if (each.kind != Delivery::Kind::queue_pair) continue;
+            const auto work = eswitch_->work_of(each.packet.flow_tag);
+            EXPECT_TRUE(work != nullptr && work->kind == mirror);
+            EXPECT_EQ(each.packet.bytes, frame);
+            up.push_back(each.packet.bytes);
+        }
+        return up.size();
+    };
+    std::uint64_t led = 0, filtered = 0;
+    using Services = std::vector<MirrorSteering::Service>;
+    for (const Services& services : {Services{{6, 1000}}, {{6, 2000}}, {{17, 1000}}, {{17, 2000}, {6, 999}}, {}}) {
+        ASSERT_TRUE(eswitch_->set_mirror_port(OdpPort{test::stor0}, mirror, {.services = services}));
+        for (const std::uint8_t protocol : {std::uint8_t{6}, std::uint8_t{17}, std::uint8_t{1}}) {
+            for (const bool ipv6 : {false, true}) {
+                if (ipv6 && protocol == 1) continue;
+                const bool wanted = services.empty() || services.front().ip_protocol == protocol;
+                EXPECT_EQ(came(ipv6 ? wire : 1, {.ipv6 = ipv6, .protocol = protocol}), wanted ? 1U : 0U)
+                    << "protocol " << int{protocol} << ", IPv6 " << ipv6;
+                ++(wanted ? led : filtered);
+            }
+        }
+    }
+    EXPECT_EQ(eswitch_->copies(mirror), led);
+    EXPECT_EQ(eswitch_->filtered_copies(mirror), filtered);
+    EXPECT_EQ(eswitch_->totals().misses, 0U);
+    eswitch_->flush(std::nullopt);
+    eswitch_->remove_mirror_port(OdpPort{test::stor0});
+    eswitch_->stop_copies(mirror);
+}
+
+/// What no root rule of NIC_RX takes is the kernel's, or the manager's own transport's.
+TEST_F(CopiesOnConnectX, TheManagersRoceGoesToTheManagerAndOfArpTheSwitchGetsItsCopy) {
+    const RoceAddress ipv4{{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 2}, {2, 0, 0, 0, 0, 2}};
+    RoceAddress ipv6{{}, ipv4.mac};   // where frame_of() has it
+    for (std::size_t i = 0; i < ipv6.gid.size(); ++i) ipv6.gid[i] = static_cast<std::uint8_t>(0x20 + 5 * (16 + i));
+    put({6, 1}, flow(uplink).output(2));
+    MegaflowBuilder over_ipv6(uplink);
+    put({6, 2}, over_ipv6.ipv6().output(2));
+    const auto to_port = [](const connectx::entries::test::FrameKind& kind, std::uint16_t number) {
+        Bytes frame = frame_of(kind);
+        frame[kind.l4() + 2] = static_cast<std::uint8_t>(number >> 8);
+        frame[kind.l4() + 3] = static_cast<std::uint8_t>(number);
+        return frame;
+    };
+    const auto arp = [](std::uint8_t to) {
+        Bytes frame(60, to);
+        std::copy_n(frame_of({}).begin() + 6, 6, frame.begin() + 6);
+        frame[12] = 8, frame[13] = 6;
+        return frame;
+    };
+    const auto ends = [&](const Bytes& frame) {
+        connectx::entries::Forwarder forwarder(*device());
+        std::multiset<Delivery::Kind> kinds;
+        for (const Delivery& each : forwarder.from_port(wire, frame)) kinds.insert(each.kind);
+        return kinds;
+    };
+    using Kind = Delivery::Kind;
+    const Bytes roce = to_port({.protocol = 17}, 4791), roce6 = to_port({.ipv6 = true, .protocol = 17}, 4791);
+    EXPECT_EQ(ends(roce), std::multiset{Kind::vport});
+    ASSERT_TRUE(eswitch_->let_roce_in(ipv4));
+    ASSERT_TRUE(eswitch_->let_roce_in(ipv6));
+    EXPECT_EQ(ends(roce), std::multiset{Kind::kernel});
+    EXPECT_EQ(ends(roce6), std::multiset{Kind::kernel});
+    EXPECT_EQ(ends(to_port({.protocol = 17}, 4790)), std::multiset{Kind::vport});
+    EXPECT_EQ(ends(to_port({.protocol = 6}, 4791)), std::multiset{Kind::vport});
+    EXPECT_EQ(ends(to_port({.protocol = 17, .tagged = true}, 4791)), std::multiset{Kind::queue_pair})
+        << "another VLAN, a miss of the switch's";
+    Bytes to_other_mac = roce, other_mac6 = roce6;
+    to_other_mac[5] = other_mac6[5] = 9;
+    EXPECT_EQ(ends(to_other_mac), std::multiset{Kind::vport});
+    EXPECT_EQ(ends(other_mac6), std::multiset{Kind::vport});
+    EXPECT_EQ(ends(arp(0xff)), (std::multiset{Kind::kernel, Kind::queue_pair})) << "a miss of the switch's";
+    EXPECT_EQ(ends(arp(0x02)), std::multiset{Kind::queue_pair}) << "to somebody else";
+    eswitch_->forget_roce(ipv4);
+    EXPECT_EQ(ends(roce), std::multiset{Kind::vport});
+    EXPECT_EQ(ends(roce6), std::multiset{Kind::kernel});
+    eswitch_->forget_roce(ipv6);
+    EXPECT_EQ(ends(arp(0xff)), std::multiset{Kind::queue_pair});
 }
 
 TEST_F(CopiesOnConnectX, ACopyOutOfATunnelHasNoOuterHeaders) {

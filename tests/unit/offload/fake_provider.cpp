@@ -179,6 +179,15 @@ void FakeProvider::count_at_destroy(unsigned packets) {
     if (packets != 0) fake_state().destroyed_rules = 0;
 }
 
+std::set<const void*> FakeProvider::tables(unsigned level) {
+    std::lock_guard lock(fake_state().mutex);
+    std::set<const void*> found;
+    for (const FakeObject* object : fake_state().objects) {
+        if (object->kind == "table" && object->level == level) found.insert(object);
+    }
+    return found;
+}
+
 unsigned FakeProvider::destroyed_rules() {
     std::lock_guard lock(fake_state().mutex);
     return fake_state().destroyed_rules;

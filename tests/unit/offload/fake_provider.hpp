@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -62,6 +63,8 @@ struct FakeProvider {
         std::vector<std::uint8_t> mask, value;
     };
     [[nodiscard]] static std::vector<RuleView> rules();
+    /// The tables of a level that are there, told apart.
+    [[nodiscard]] static std::set<const void*> tables(unsigned level);
     /// What the device has counted into counter `id` grows by this.
     static void count(std::uint32_t id, std::uint64_t packets, std::uint64_t bytes);
     /// Rules, as events name them, that are not in the device yet: their domain was not synced since they came. Root

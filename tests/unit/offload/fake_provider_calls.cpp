@@ -180,7 +180,9 @@ int _mlx5dv_query_port(ibv_context*, uint32_t port, mlx5dv_port* info, size_t) {
 int mlx5dv_devx_general_cmd(ibv_context*, const void* in, size_t, void* out, size_t) {
     std::lock_guard lock(fake_state().mutex);
     if (fails_locked("mlx5dv_devx_general_cmd")) return errno;
-    if (get_bits(in, 0, 16) != 0x100) return EINVAL;
+    const std::uint32_t opcode = get_bits(in, 0, 16);
+    if (opcode >= 0x750 && opcode <= 0x755) return 0;   // of vports: there are all, as they are asked to be
+    if (opcode != 0x100) return EINVAL;
     auto* capability = static_cast<std::uint8_t*>(out) + 16;
     switch (get_bits(in, 48, 16) >> 1) {
         case 0:
@@ -188,7 +190,8 @@ int mlx5dv_devx_general_cmd(ibv_context*, const void* in, size_t, void* out, siz
             put_bits(capability, 784, 8, fake_state().counter_bulks);
             put_bits(capability, 1024 + 32 - 0x24 % 32 - 1, 1, fake_state().has_meters);
             put_bits(capability, 1092, 4, fake_state().steering_format);
-            put_bits(capability, 1344, 32, 0x300);
+            // ICMP and ICMPv6: the first format's needs a parser that firmware does not have as it is shipped.
+            put_bits(capability, 1344, 32, fake_state().steering_format == 0 ? 0 : 0x300);
             break;
         case 8:
             put_bits(capability, 28, 1, 1);

@@ -200,6 +200,15 @@ public:
                                                 .name = "userspace"};
         return *this;
     }
+    /// As trunc(N),output(P), of which the bytes are the attributes.
+    MegaflowBuilder& cut_output(std::string_view bytes, std::uint32_t cut_at, std::uint32_t port) {
+        software(bytes);
+        ovsdr_software& software = megaflow_.actions[megaflow_.n_actions - 1].software;
+        software.cut_at = cut_at;
+        software.output = port;
+        software.name = "trunc";
+        return *this;
+    }
     /// The last software action's bytes begin with a meter, which has so many of them.
     MegaflowBuilder& behind_meter(std::uint32_t number, std::uint16_t size) {
         ovsdr_software& software = megaflow_.actions[megaflow_.n_actions - 1].software;

@@ -209,9 +209,30 @@ class Command(unittest.TestCase):
                      for profile in ("cx5", "cx6dx", "cx7")}
         self.assertEqual(offloaded, {"cx5": False, "cx6dx": True, "cx7": True})
 
+    def test_outputs_to_mirrors_are_copies_of_their_own(self) -> None:
+        flow = "in_port(vm1),eth(),eth_type(0x1234), actions:{}\n"
+        flows = "".join(flow.format(actions)
+                        for actions in ("vm2,stor0", "stor0", "trunc(128),stor0,vm2", "tap0", "stor1"))
+        done = drcompile("-j", "--mirror", "stor1", "--mirror", "stor0", "--other", "tap*", stdin=flows)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        both, alone, cut, tap, _ = json.loads(done.stdout)["megaflows"]
+        self.assertIn("dest_vport 2, dest_table (copy to software: output to mirror 1, datapath port", both["actions"])
+        self.assertTrue(alone["offloaded"])
+        self.assertIn("(the first 128 bytes)", cut["actions"])
+        self.assertFalse(tap["offloaded"])
+        text = drcompile("--mirror", "stor1", "--mirror", "stor0", stdin=flows).stdout
+        self.assertIn("\nstorage mirrors: stor0 = mirror 1, stor1 = mirror 0\nother ports: ", text)
+
+    def test_a_mirror_that_is_in_no_line_is_named(self) -> None:
+        done = drcompile("--mirror", "stor9", stdin=FLOW)
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(done.stderr, "drcompile: --mirror stor9: no megaflow names this port\n")
+
     def test_what_cannot_be_is_refused(self) -> None:
         for arguments in (["--profile", "cx4"], ["--port", "vm1"], ["--port", "vm1=0"], ["--nonsense"],
-                          ["--port", "vm1=1", "--port", "vm2=1"], ["--port", "vm1=1", "--uplink", "vm1"]):
+                          ["--port", "vm1=1", "--port", "vm2=1"], ["--port", "vm1=1", "--uplink", "vm1"],
+                          ["--mirror", "a", "--mirror", "a"], ["--mirror", "vm1", "--uplink", "vm1"],
+                          [part for number in range(9) for part in ("--mirror", f"stor{number}")]):
             done = drcompile(*arguments, stdin=FLOW)
             self.assertNotEqual(done.returncode, 0, arguments)
             self.assertNotEqual(done.stderr, "", arguments)

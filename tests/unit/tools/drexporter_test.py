@@ -48,6 +48,12 @@ PORTS = {"ports": [{
 COPIES = {"devices": [{"device": "mlx5_0", "queues": [
     {"queue": "host", "copies": 9, "done": 9, "lost": 0, "errors": 0, "without_work": 0, "restarts": 0},
     {"queue": "other", "copies": 100, "done": 60, "lost": 30, "errors": 6, "without_work": 4, "restarts": 1}]}]}
+MIRRORS = {"mirrors": [{
+    "name": "stor0", "collector": "192.0.2.7:4180", "session": "00ff", "connected": True, "frames": 90, "bytes": 9000,
+    "dropped": 7, "acknowledged": 5, "resent": 1, "damaged": 2, "connections": 3, "bad": {"guard": 4, "sequence": 0},
+    "software": {"frames": 20, "sampled_out": 3, "filtered": 5},
+    "devices": [{"device": "mlx5_0", "error": "", "taken": 85, "lost": 6, "errors": 8, "filtered": 9,
+                 "without_work": 0}, {"device": "mlx5_1", "error": "no queue"}]}]}
 STATS = {
     "devices": [{
         "name": "mlx5_0",
@@ -103,7 +109,8 @@ class Played:
 
 
 def daemon_answer(request: dict, metrics: dict = METRICS) -> list[bytes]:
-    answers = {("dr/metrics",): metrics, ("dr/ports", "-j"): PORTS, ("dr/copies", "-j"): COPIES}
+    answers = {("dr/metrics",): metrics, ("dr/ports", "-j"): PORTS, ("dr/copies", "-j"): COPIES,
+               ("dr/mirror", "-j"): MIRRORS}
     known = answers.get((request["method"], *request["params"]))
     if known is None:
         return [json.dumps({"id": request["id"], "result": None, "error": "not a valid command"}).encode()]
@@ -199,6 +206,13 @@ class Once(ExporterTest):
                 'ovsdr_copies_total{device="mlx5_0",queue="host",result="lost"}': 0,
                 'ovsdr_copies_total{device="mlx5_0",queue="host",result="done"}': 9,
                 'ovsdr_copies_restarts_total{device="mlx5_0",queue="other"}': 1,
+                'ovsdr_mirror_connected{collector="192.0.2.7:4180",mirror="stor0"}': 1,
+                'ovsdr_mirror_frames_total{mirror="stor0"}': 90,
+                'ovsdr_mirror_dropped_frames_total{mirror="stor0"}': 7,
+                'ovsdr_mirror_acknowledged_segments_total{mirror="stor0",session="00ff"}': 5,
+                'ovsdr_mirror_bad_segments_total{kind="guard",mirror="stor0",session="00ff"}': 4,
+                'ovsdr_mirror_software_frames_total{mirror="stor0",result="passed"}': 12,
+                'ovsdr_mirror_copies_total{device="mlx5_0",mirror="stor0",result="lost"}': 6,
                 'ovsdr_meter_dropped_packets_total{meter="2"}': 40,
                 f'ovsdr_softnic_vport_dropped_packets_total{{cause="receive",{vport}}}': 5,
                 'ovsdr_softnic_dropped_packets_total{cause="by_rule",device="mlx5_0"}': 7,
@@ -346,7 +360,7 @@ class Served(ExporterTest):
                 thread.start()
             for thread in threads:
                 thread.join()
-        self.assertEqual((played.asked, played.most_at_once), (3 * 8, 1))
+        self.assertEqual((played.asked, played.most_at_once), (4 * 8, 1))
 
     def test_other_paths_lead_nowhere_and_do_not_ask(self) -> None:
         played = self.play_daemon()

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "datapath/ports/eal.hpp"
+#include "datapath/ports/packet_pool.hpp"
 #include "datapath/ports/vport_path.hpp"
 
 namespace ovsdr::soft {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "datapath/ports/eal.hpp"
+#include "datapath/ports/packet_pool.hpp"
 
 namespace ovsdr::soft {
 namespace {

@@ -51,5 +51,20 @@ TEST(Recipe, PacketsOfAMegaflowOfAnyFragmentAreFirstAndLaterOnes) {
     EXPECT_EQ(drawn(Fragments::any), (std::set{false, true}));
 }
 
+/// What a device does to a header that is neither whole nor known to be cut short nobody can say.
+TEST(Recipe, APacketThatLiesAboutItsLengthIsWhole) {
+    Chance chance(1);
+    unsigned lies = 0;
+    for (unsigned i = 0; i < 200; ++i) {
+        Recipe recipe{.eth_type = type_ipv6, .cut = 3, .shortened_to = 60};
+        lie(recipe, chance);
+        if (!recipe.ipv6_length_lie) continue;
+        ++lies;
+        EXPECT_EQ(recipe.cut, 0U);
+        EXPECT_EQ(recipe.shortened_to, 0U);
+    }
+    EXPECT_GT(lies, 10U);
+}
+
 }  // namespace
 }  // namespace ovsdr::differential

@@ -7,9 +7,13 @@
 #include <cerrno>
 #include <chrono>
 #include <condition_variable>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <map>
 #include <mutex>
+#include <optional>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -105,6 +109,21 @@ protected:
     std::map<std::uint64_t, Backlog::Place> places_;
     Backlog backlog_{[this](const Ufid& ufid) { return attempt(ufid[0]); }};
 };
+
+/// How often the thread of the Backlog has gone to sleep, by proc(5); nothing while it is awake.
+std::optional<std::uint64_t> sleeps() {
+    for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+        std::ifstream file(task.path() / "status");
+        std::map<std::string, std::string> status;
+        for (std::string name, value; std::getline(file, name, ':') && std::getline(file >> std::ws, value);) {
+            status[name] = value;
+        }
+        if (status["Name"] != "dr-backlog") continue;
+        if (!status["State"].starts_with('S')) return std::nullopt;
+        return std::stoull(status["voluntary_ctxt_switches"]);
+    }
+    return std::nullopt;
+}
 
 /// 1 is refused and stands behind all others that were; of those nobody asked for, the newest comes first.
 TEST_F(BacklogTest, TheNewestComesFirstAndTakesTurnsWithThoseThatWereRefused) {
@@ -269,6 +288,21 @@ TEST_F(BacklogTest, RoomEndsALongRest) {
         cut = times_[end] - times_[end - 1] < Backlog::longest_rest / 2;   // not on a machine that is very busy
     }
     EXPECT_TRUE(cut);
+}
+
+/// Longer than the longest rest: a thread that rests wakes in between.
+TEST_F(BacklogTest, SleepsAsLongAsNobodyWaits) {
+    takes(1);
+    join(1, false);
+    ASSERT_TRUE(tried(1));
+    std::optional<std::uint64_t> before, now;
+    do {
+        before = sleeps();
+        std::this_thread::sleep_for(milliseconds(50));
+        now = sleeps();
+    } while (!now || now != before || backlog_.length() != 0);
+    std::this_thread::sleep_for(Backlog::longest_rest + milliseconds(200));
+    EXPECT_EQ(sleeps(), now);
 }
 
 TEST_F(BacklogTest, NothingIsTriedAfterTheEnd) {

@@ -1,7 +1,9 @@
 // Copies for software as the compiler arranges them, and what it refuses of them.
+#include <endian.h>
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <optional>
 
 #include "offload/dr/compile/compile.hpp"
 #include "offload/dr/megaflow_store.hpp"
@@ -222,6 +224,23 @@ TEST(CompileSoftware, ACopyBehindATunnelsPushIsAPacketOfTheUnderlay) {
     ASSERT_EQ(nested.size(), 1U);
     EXPECT_EQ(nested[0].in_port.value, 55U);
     EXPECT_EQ(nested[0].tunnel, TunnelMetadata{}) << "it came out of one, and is in another";
+}
+
+/// For collectors: OVS tells them the port that the tunnel's packets came to, whether a megaflow asks for it or not.
+TEST(CompileSoftware, ACopyFromATunnelKnowsTheTunnelsPort) {
+    const ovsdr_megaflow megaflow = MegaflowBuilder(20).from_tunnel(5).ipv4().software(bytes).output(1);
+    const auto plan = compile(megaflow, ports_with_copies(), {});
+    ASSERT_TRUE(plan) << text_of(plan.error());
+    std::optional<TunnelMetadata> tunnel;
+    const std::function<void(const Path&)> look = [&](const Path& path) {
+        if (path.software) tunnel = path.software->work.tunnel;
+        for (const Path& branch : path.branches) look(branch);
+    };
+    look(plan->path);
+    ASSERT_TRUE(tunnel);
+    EXPECT_EQ(tunnel->key.be_tp_dst, htobe16(4789));
+    EXPECT_EQ(tunnel->mask.be_tp_dst, 0xFFFF);
+    EXPECT_EQ(tunnel->mask.be_tp_src, 0) << "each packet's own";
 }
 
 TEST(CompileSoftware, WorkIsTheBytesAndTheInPort) {

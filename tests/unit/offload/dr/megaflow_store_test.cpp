@@ -78,6 +78,13 @@ ovsdr_action software(const std::vector<std::uint8_t>& bytes, std::uint32_t one_
     return action;
 }
 
+ovsdr_action cut_output(const std::vector<std::uint8_t>& bytes, std::uint32_t cut_at, std::uint32_t port) {
+    ovsdr_action action = software(bytes, 1, "trunc");
+    action.software.cut_at = cut_at;
+    action.software.output = port;
+    return action;
+}
+
 ovsdr_action unsupported(const char* name) {
     auto action = action_of(OVSDR_ACTION_UNSUPPORTED);
     action.unsupported = name;
@@ -143,6 +150,9 @@ std::vector<std::vector<ovsdr_action>> different_lists() {
             {software(half), tunnel(rest)},
             {software(header, 2)},
             {software(header, 1, sflow)},
+            {cut_output(header, 100, 7)},
+            {cut_output(header, 101, 7)},
+            {cut_output(header, 100, 8)},
             {unsupported("ct")},
             {unsupported("meter")}};
 }
@@ -319,10 +329,12 @@ TEST(MegaflowStore, KnowsWhatItsActionsHaveToDoWith) {
 /// A change of one of these ports is a change to the megaflow.
 TEST(MegaflowStore, MentionsTheInPortOutputsAndTunnelsItEnters) {
     MegaflowParts parts;
-    const StoredMegaflow stored(megaflow_of({output(5), tunnel_pop(6), meter(7), recirc(8)}), parts);
+    static const std::vector<std::uint8_t> bytes{1, 2};
+    const StoredMegaflow stored(
+        megaflow_of({output(5), tunnel_pop(6), meter(7), recirc(8), cut_output(bytes, 2, 9), software(bytes)}), parts);
     for (std::uint32_t port = 0; port < 10; ++port) {
         const OdpPort one[] = {OdpPort{port}}, two[] = {OdpPort{99}, OdpPort{port}};
-        const bool mentioned = port == 1 || port == 5 || port == 6;
+        const bool mentioned = port == 1 || port == 5 || port == 6 || port == 9;
         EXPECT_EQ(stored.mentions_any(one), mentioned) << port;
         EXPECT_EQ(stored.mentions_any(two), mentioned) << port;
     }

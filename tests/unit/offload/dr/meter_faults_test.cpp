@@ -107,6 +107,21 @@ TEST_F(Meters, TheFirstMegaflowOfAMeterIsToldOf) {
     EXPECT_EQ(uses, 2U) << "the first one again";
 }
 
+/// Of those that meter copies, software does it for some: who reads the line wants to know what the device meters.
+TEST_F(Meters, MegaflowsAreCountedThatTheDeviceMeters) {
+    ASSERT_TRUE(eswitch_->lead_copies(CopyKind::other, &queue_pair_));
+    eswitch_->set_meter(number, small);
+    const std::string_view work = "\x07\x01\x0c\x01";
+    const auto log = [&](std::uint16_t port, std::uint32_t one_of) {
+        MegaflowBuilder megaflow = MegaflowBuilder(1).ipv4().proto(17).ports(1, port);
+        return megaflow.software(work, one_of).behind_meter(number, 2).output(2);
+    };
+    ASSERT_TRUE(installed(eswitch_->put(ufid_, log(80, 1))));
+    ASSERT_TRUE(installed(eswitch_->put({1, 2}, log(81, 64))));
+    ASSERT_TRUE(installed(eswitch_->put({1, 3}, flow(82))));
+    EXPECT_NE(eswitch_->show(false, {}).find("; 2 megaflows\n"), std::string::npos) << eswitch_->show(false, {});
+}
+
 TEST_F(Meters, AreShownWithWhatTheyHaveCounted) {
     const auto shown = [this] {
         const std::string text = eswitch_->show(false, {});

@@ -279,8 +279,42 @@ TEST_F(SoftwareOfTheHost, ItsCopiesHaveAQueueOfTheirOwn) {
     eswitch_->stop_copies(CopyKind::host);
     EXPECT_FALSE(eswitch_->explain(ufid(1))->offloaded);
     EXPECT_TRUE(eswitch_->explain(ufid(2))->offloaded) << "the others' queue is still there";
+    eswitch_->set_gone_port(OdpPort{local}, true);
     eswitch_->set_host_port(OdpPort{local}, false);
+    EXPECT_FALSE(eswitch_->explain(ufid(1))->offloaded);
+    eswitch_->set_gone_port(OdpPort{local}, false);
     EXPECT_TRUE(eswitch_->explain(ufid(1))->offloaded) << "another port has the number, and the others' queue";
+}
+
+/// OVS deletes the megaflows that name it anyway.
+TEST_F(SoftwareOfTheHost, WhenItGoesNothingIsCompiledAgain) {
+    ASSERT_TRUE(eswitch_->lead_copies(CopyKind::host, &queue_pair_));
+    ASSERT_TRUE(installed(eswitch_->put(ufid(1), flow().output(2).output(local))));
+    (void)FakeProvider::take_events();
+    eswitch_->set_gone_port(OdpPort{local}, true);
+    eswitch_->set_host_port(OdpPort{local}, false);
+    EXPECT_TRUE(FakeProvider::take_events().empty());
+    eswitch_->del(ufid(1));
+}
+
+/// Of a vport's port, whose rules have to go: what went there goes nowhere, as in dpif-netdev, and not to software.
+TEST_F(Software, AnOutputToAPortThatHasGoneIsNoCopy) {
+    ASSERT_TRUE(installed(eswitch_->put(ufid(1), flow().output(2).output(3))));
+    ASSERT_TRUE(installed(eswitch_->put(ufid(2), flow(3).output(2))));
+    eswitch_->set_gone_port(OdpPort{2}, true);
+    EXPECT_EQ(megaflow_rules().at(0).at(1), "dest_array [dest_vport 2, dest_vport 3]") << "its vport is still there";
+    eswitch_->detach_port(VportId{2});
+    EXPECT_TRUE(tags().empty());
+    EXPECT_TRUE(eswitch_->explain(ufid(1))->offloaded);
+    EXPECT_TRUE(eswitch_->explain(ufid(2))->offloaded);
+    const auto rules = megaflow_rules();
+    ASSERT_EQ(rules.size(), 2U);
+    std::set<std::string> ends;
+    for (const auto& rule : rules) ends.insert(rule.at(1));
+    EXPECT_EQ(ends, (std::set<std::string>{"dest_vport 3", "drop"}));
+    eswitch_->set_gone_port(OdpPort{2}, false);
+    EXPECT_EQ(tags().size(), 1U) << "a port has the number, and it is another one's";
+    EXPECT_FALSE(eswitch_->explain(ufid(2))->offloaded);
 }
 
 TEST_F(SoftwareOfTheHost, EachWorkIsCounted) {
@@ -405,6 +439,28 @@ TEST_F(Software, WhoLooksAtCopiesGivesThemToNobodyElse) {
     ASSERT_TRUE(installed(eswitch_->put(ufid(2), flow(3).software(bytes).output(2))));
     EXPECT_EQ(eswitch_->works().at(0).copies, 0U);
     EXPECT_EQ(eswitch_->status(ufid(2))->stats.packets, 0U);
+}
+
+/// A command to the device takes the main thread's time.
+TEST_F(Software, TheDeviceIsAskedOnceForAllWork) {
+    constexpr std::uint32_t works = 40;
+    for (std::uint32_t n = 0; n < works; ++n) {
+        ASSERT_TRUE(installed(eswitch_->put(ufid(n), flow().output(tap + n).output(2))));
+    }
+    std::uint64_t packets = 0;
+    for (const auto& rule : FakeProvider::rules()) {
+        if (rule.table != "NIC_RX level 1" || !rule.actions.at(0).starts_with("count ")) continue;
+        FakeProvider::count(static_cast<std::uint32_t>(std::stoul(rule.actions[0].substr(6))), ++packets, 0);
+    }
+    ASSERT_EQ(packets, works);
+    const unsigned before = FakeProvider::queries();
+    const auto told = eswitch_->works();
+    EXPECT_LT(FakeProvider::queries() - before, 4U) << "all lie in one bulk; the poller may have come in between";
+    std::set<std::uint64_t> counts;
+    for (const auto& work : told) counts.insert(work.copies);
+    EXPECT_EQ(counts.size(), works);
+    EXPECT_EQ(*counts.begin(), 1U);
+    EXPECT_EQ(*counts.rbegin(), works);
 }
 
 TEST_F(Software, CopiesAreCountedApartFromMisses) {

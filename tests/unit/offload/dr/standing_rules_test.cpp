@@ -91,10 +91,14 @@ TEST_F(StandingRules, WhatAPortOrItsQueueNeedsIsInTheDeviceWhenItIsToldSo) {
         EXPECT_EQ(FakeProvider::unwritten(), Texts{});
     }
     const std::size_t misses = rules_in("FDB level 60", "default_miss");
+    std::set<const void*> tables;
     for (const CopyKind kind : {CopyKind::other, CopyKind::host, CopyKind::other, CopyKind::other}) {
         ASSERT_TRUE(eswitch_->lead_copies(kind, &queue_pair_));
         EXPECT_EQ(FakeProvider::unwritten(), Texts{});
         EXPECT_EQ(rules_in("FDB level 60", "default_miss"), misses + 1) << "one table for copies of all kinds";
+        const auto now = FakeProvider::tables(60);
+        if (tables.empty()) tables = now;
+        EXPECT_EQ(now, tables) << "copies may be on their way through it";
     }
     EXPECT_EQ(rule_texts().count("NIC_RX level 2 priority 0 {}: count dest_qp 0"), 2U) << "each second has the first's";
     eswitch_->stop_copies(CopyKind::other);

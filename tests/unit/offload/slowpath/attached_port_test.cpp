@@ -350,6 +350,20 @@ TEST_F(AttachedPortTest, GivesUpSendsWhoseCompletionsNeverCome) {
     EXPECT_EQ(FakeVerbs::queues().size(), 1U);
 }
 
+/// OVS hands over up to 32 packets of 64 KB at a time, before the device has sent any of them.
+TEST_F(AttachedPortTest, ABatchOfSegmentsFindsRoom) {
+    auto wide = spec();
+    wide.segments = true;
+    auto opened = AttachedPort::open(eswitch_, wide);
+    ASSERT_TRUE(opened) << opened.error().what;
+    port_ = std::move(*opened);
+    queue().executes = false;
+    constexpr std::size_t segments = 32 * 46;   // of 1,500 bytes each
+    EXPECT_EQ(transmit(segments, 1), segments);
+    EXPECT_EQ(port_->stats().queue.send_drops, 0U);
+    queue().execute();
+}
+
 /// Several threads of which at any moment one sends must not keep the main thread waiting.
 TEST_F(AttachedPortTest, ReplacesItsQueueWhileOthersSendWithoutAPause) {
     ASSERT_TRUE(open());

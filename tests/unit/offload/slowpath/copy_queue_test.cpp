@@ -48,6 +48,8 @@ protected:
         ASSERT_TRUE(opened) << opened.error().what;
         copies_ = std::move(*opened);
     }
+    /// Whether the receiver has something to take over then.
+    bool tend() { return copies_->tend().for_receiver; }
     static FakeQueue& queue(std::size_t index = 0) { return *FakeVerbs::queues().at(index); }
     /// First bytes and tags of the frames that receive() gives until there are none.
     std::vector<std::pair<int, std::uint32_t>> receive_all() {
@@ -71,24 +73,35 @@ TEST_F(CopyQueueTest, GivesOutWhatComesUpWithItsTag) {
     ASSERT_TRUE(queue().deliver(Bytes(60, 2), 78));
     EXPECT_EQ(receive_all(), (std::vector<std::pair<int, std::uint32_t>>{{1, 77}, {2, 78}}));
     EXPECT_EQ(copies_->stats().received, 2U);
-    EXPECT_EQ(copies_->retry_in_ms(), -1);
+    EXPECT_FALSE(copies_->asks_for_tending());
+    EXPECT_FALSE(tend());
+    EXPECT_EQ(copies_->tend().again_in_ms, -1);
 }
 
 TEST_F(CopyQueueTest, LosesNoFrameWhenItsBuffersGrow) {
     open();
     for (int i = 0; i < 40; ++i) ASSERT_TRUE(queue().deliver(Bytes(60, static_cast<std::uint8_t>(i))));
     copies_->fit(frame_size);
-    EXPECT_TRUE(FakeVerbs::queues().size() == 1) << "smaller frames fit";
+    EXPECT_FALSE(tend()) << "smaller frames fit";
     copies_->fit(9000);
-    EXPECT_FALSE(copies_->arm()) << "there is something to do";
-    EXPECT_EQ(copies_->receive().size(), batch_length);
+    EXPECT_EQ(FakeVerbs::queues().size(), 1U);
+    ASSERT_TRUE(tend());
     ASSERT_EQ(FakeVerbs::queues().size(), 2U);
+    EXPECT_FALSE(copies_->arm()) << "there is something to take over";
+    EXPECT_FALSE(tend()) << "one at a time";
+    EXPECT_EQ(copies_->receive().size(), batch_length);
     EXPECT_FALSE(copies_->arm()) << "the old queue has not been emptied";
+    EXPECT_FALSE(copies_->asks_for_tending());
+    EXPECT_FALSE(tend());
     ASSERT_TRUE(queue(1).deliver(Bytes(8999, 99)));
     const auto rest = receive_all();
     ASSERT_EQ(rest.size(), 9U);
     for (int i = 0; i < 8; ++i) EXPECT_EQ(rest[static_cast<std::size_t>(i)].first, 32 + i);
     EXPECT_EQ(rest.back().first, 99);
+    EXPECT_EQ(FakeVerbs::queues().size(), 2U) << "the receiver makes and destroys nothing";
+    EXPECT_TRUE(copies_->asks_for_tending());
+    EXPECT_FALSE(copies_->asks_for_tending()) << "once";
+    EXPECT_FALSE(tend());
     EXPECT_EQ(FakeVerbs::queues().size(), 1U);
     EXPECT_EQ(copies_->stats().received, 41U);
     EXPECT_EQ(copies_->stats().restarts, 0U);
@@ -99,15 +112,24 @@ TEST_F(CopyQueueTest, AQueueThatFailedIsReplacedOnceASecond) {
     ASSERT_TRUE(queue().deliver(Bytes(60, 1)));
     queue().fail(IBV_WC_WR_FLUSH_ERR);
     EXPECT_EQ(receive_all().size(), 1U) << "what it held";
+    EXPECT_TRUE(copies_->asks_for_tending());
+    EXPECT_TRUE(tend());
     EXPECT_EQ(copies_->stats().restarts, 1U);
+    EXPECT_TRUE(receive_all().empty());
+    EXPECT_TRUE(copies_->asks_for_tending()) << "to let go of the one before";
+    EXPECT_FALSE(tend());
     ASSERT_EQ(FakeVerbs::queues().size(), 1U);
     ASSERT_TRUE(queue().deliver(Bytes(60, 2)));
     EXPECT_EQ(receive_all().size(), 1U);
 
     queue().fail(IBV_WC_WR_FLUSH_ERR);
     EXPECT_TRUE(receive_all().empty());
-    EXPECT_GT(copies_->retry_in_ms(), 0);
-    EXPECT_LE(copies_->retry_in_ms(), 1000);
+    EXPECT_TRUE(copies_->asks_for_tending());
+    const auto tended = copies_->tend();
+    EXPECT_FALSE(tended.for_receiver);
+    EXPECT_GT(tended.again_in_ms, 0);
+    EXPECT_LE(tended.again_in_ms, 1000);
+    EXPECT_FALSE(copies_->asks_for_tending()) << "it comes by itself";
     EXPECT_EQ(copies_->stats().restarts, 1U);
     EXPECT_EQ(copies_->stats().received, 2U);
 }
@@ -124,11 +146,14 @@ TEST_F(CopyQueueTest, LosesNoFrameWhenItsQueueCannotBeReplaced) {
         EXPECT_TRUE(FakeVerbs::queues().back()->deliver(Bytes(60, 2)));
         FakeProvider::fail_call(1, EIO, 2);   // and the drain behind it
     };
-    auto frames = receive_all();
+    const auto tended = copies_->tend();
     FakeProvider::in_sync = nullptr;
+    EXPECT_TRUE(tended.for_receiver) << "what the new one got";
+    EXPECT_GT(tended.again_in_ms, 0);
     EXPECT_TRUE(delivered);
+    EXPECT_EQ(receive_all().size(), 2U) << "both";
+    EXPECT_FALSE(copies_->tend().for_receiver);
     EXPECT_EQ(FakeVerbs::queues().size(), 1U) << "the one before";
-    EXPECT_EQ(frames.size(), 2U) << "both";
     ASSERT_TRUE(queue().deliver(Bytes(60, 3)));
     EXPECT_EQ(receive_all().size(), 1U);
     EXPECT_EQ(copies_->stats().received, 3U);
@@ -141,8 +166,24 @@ TEST_F(CopyQueueTest, TakesNoQueueAnyMoreWhenItHasBeenStopped) {
     copies_->stop();
     EXPECT_EQ(receive_all().size(), 1U) << "what had come up";
     copies_->fit(9000);
+    const auto tended = copies_->tend();
+    EXPECT_FALSE(tended.for_receiver);
+    EXPECT_EQ(tended.again_in_ms, -1);
     EXPECT_TRUE(receive_all().empty());
     EXPECT_EQ(FakeVerbs::queues().size(), 1U);
+}
+
+TEST_F(CopyQueueTest, KnowsWhenItWasLastEmpty) {
+    open();
+    const auto begun = CopyQueue::Clock::now();
+    EXPECT_LT(copies_->emptied().at, begun);
+    for (int i = 0; i < 40; ++i) ASSERT_TRUE(queue().deliver(Bytes(60, 1)));
+    EXPECT_EQ(copies_->receive().size(), batch_length);
+    EXPECT_EQ(copies_->receive().size(), 8U);
+    EXPECT_LT(copies_->emptied().at, begun) << "it was not found empty";
+    EXPECT_TRUE(copies_->receive().empty());
+    EXPECT_GE(copies_->emptied().at, begun);
+    EXPECT_EQ(copies_->emptied().taken, 40U);
 }
 
 TEST_F(CopyQueueTest, AnotherMayFollowBeforeTheLastOwnerLetsGo) {

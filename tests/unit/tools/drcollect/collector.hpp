@@ -72,23 +72,31 @@ protected:
     }
     std::unique_ptr<Sender> sender(Signature signature = {SignatureType::t10dif_crc, 512}, std::uint16_t slots = 8) {
         auto made = Sender::create({.device = open_nic(),
-                                    .host = "127.0.0.1",
+                                    .host = spec.host,
                                     .service = spec.port,
+                                    .standby = standby,
+                                    .tls = tls,
+                                    .plain = !tls,
                                     .mirror = "stor0",
                                     .application_tag = 0xBEEF,
                                     .geometry = geometry_of(signature, slots),
-                                    .interfaces = {{"vm1", 65535}, {"vm2", 65535}},
+                                    .interfaces = two_interfaces(),
                                     .seal_after = 5ms,
                                     .retry_after = 20ms});
         EXPECT_TRUE(made) << made.error().what;
         return std::move(*made);
     }
 
-    /// A numbered frame; false: dropped.
+    static std::vector<MirrorInterface> two_interfaces() { return {{"vm1", 65535}, {"vm2", 65535}}; }
+
     static bool append(Sender& to, std::uint32_t number, std::size_t size = 1000) {
+        return append(to, number, size, number % 2);
+    }
+    /// A numbered frame; false: dropped.
+    static bool append(Sender& to, std::uint32_t number, std::size_t size, std::uint32_t interface) {
         std::vector<std::byte> frame(size, static_cast<std::byte>(number * 7));
         std::memcpy(frame.data(), &number, sizeof number);
-        return to.append({.interface = number % 2,
+        return to.append({.interface = interface,
                           .time = 1'700'000'000'000'000'000u + number,
                           .bytes = frame,
                           .original_size = static_cast<std::uint32_t>(size),
@@ -128,6 +136,10 @@ protected:
                         EXPECT_EQ(static_cast<std::uint8_t>(bytes[at + 28 + i]), static_cast<std::uint8_t>(number * 7));
                     }
                 }
+                if (size < 12) {
+                    ADD_FAILURE() << path << ", byte " << at << ": no block";
+                    break;
+                }
                 at += size;
             }
         }
@@ -146,6 +158,8 @@ protected:
     static std::size_t at(BadKind kind) { return static_cast<std::size_t>(kind); }
 
     ServerSpec spec;
+    std::optional<TlsFiles> tls;   ///< of senders
+    std::vector<CollectorAddress> standby;
     std::string folder;
     std::unique_ptr<Server> server;
     std::thread thread;

@@ -1,0 +1,180 @@
+// What fails around sender and collector: disks, memory, names, collectors that hang. What is acknowledged is durable.
+#include <arpa/inet.h>
+#include <sys/socket.h>
+
+#include "tests/unit/tools/drcollect/collector.hpp"
+#include "tests/unit/tools/drcollect/interposed.hpp"
+
+namespace ovsdr::drcollect {
+namespace {
+
+using namespace test;
+
+TEST_F(Collector, WhatAFailedSyncHasLostIsWrittenAgainBeforeItIsAcknowledged) {
+    start();
+    const auto mirror = sender();
+    append_all(*mirror, 0, 200);
+    for (const int times : {1, 3}) {
+        const std::uint32_t first = times == 1 ? 200 : 300;
+        ASSERT_TRUE(becomes([&] { return mirror->stats().acknowledged == mirror->stats().sealed; }));
+        failing_syncs = times;
+        append_all(*mirror, first, first + 100);
+        EXPECT_TRUE(becomes([] { return failing_syncs == 0; }));
+    }
+    ASSERT_TRUE(mirror->finish(20s)) << mirror->stats().last_error;
+    EXPECT_EQ(frames(), all(400)) << "each once, in order";
+    EXPECT_EQ(files().size(), 3u) << "no file is written again whose sync has failed";
+    std::uint64_t next = 0, segments = 0;
+    for (const std::string& file : files()) {
+        const Scan found = scan(file);
+        EXPECT_TRUE(found.sound()) << file;
+        EXPECT_EQ(found.beginning->first, next) << file;
+        next = found.next;
+        segments += found.segments;
+    }
+    EXPECT_TRUE(becomes([&] { return counted(*mirror).finished; }));
+    EXPECT_EQ(counted(*mirror).segments, segments) << "each is counted once";
+    EXPECT_EQ(counted(*mirror).frames, 400u);
+    EXPECT_EQ(mirror->stats().connections, 1u) << "and the switch was only waiting";
+}
+
+TEST_F(Collector, AFileWithAFaultIsSaidInStats) {
+    start();
+    const auto mirror = sender();
+    append_all(*mirror, 0, 200);
+    ASSERT_TRUE(becomes([&] { return mirror->stats().acknowledged == mirror->stats().sealed; }));
+    stop();
+    const auto size = std::filesystem::file_size(files()[0]);
+    std::fstream(files()[0], std::ios::binary | std::ios::in | std::ios::out).seekp(size / 2).write("?", 1);
+    start();
+    append_all(*mirror, 200, 300);
+    ASSERT_TRUE(mirror->finish(20s)) << mirror->stats().last_error;
+    ASSERT_EQ(files().size(), 2u);
+    EXPECT_EQ(std::filesystem::file_size(files()[0]), size);
+    EXPECT_EQ(counted(*mirror).damaged_files, 1u);
+    EXPECT_NE(counted(*mirror).damaged.find(files()[0]), std::string::npos) << counted(*mirror).damaged;
+    EXPECT_EQ(scan(files()[1]).beginning->first, scan(files()[0]).next);
+    EXPECT_TRUE(scan(files()[1]).sound());
+}
+
+TEST_F(Collector, RingsOfAllSwitchesTogetherHaveALimit) {
+    spec.memory = 300'000;
+    start();
+    auto first = sender();
+    ASSERT_TRUE(becomes([&] { return first->stats().connected; }));
+    const auto second = sender();
+    EXPECT_TRUE(becomes([&] {
+        return second->stats().last_error.find("a ring takes 266240 bytes; of 300000 for all rings 266240 are taken") !=
+               std::string::npos;
+    })) << second->stats().last_error;
+    EXPECT_EQ(server->counters().json().at("sessions").size(), 1u) << "who is refused is no session";
+    EXPECT_GE(server->counters().json().at("refused"), 1);
+    first.reset();
+    append_all(*second, 0, 100);
+    EXPECT_TRUE(second->finish(20s)) << second->stats().last_error;
+    EXPECT_EQ(frames(), all(100));
+}
+
+TEST_F(Collector, ASenderWhoseCollectorsNameIsNotFoundOutCanBeEnded) {
+    resolver_hangs = true;
+    spec.host = "collector.example";
+    {
+        const auto mirror = sender();
+        append(*mirror, 0);
+        EXPECT_FALSE(mirror->finish(50ms));
+    }   // it does not wait for the resolver
+    EXPECT_TRUE(resolver_hangs);
+    auto late = MessageSocket::connect("collector.example", "1", 20ms, -1);
+    EXPECT_EQ(late.error().code, ETIMEDOUT) << late.error().what;
+    resolver_hangs = false;
+    auto none = MessageSocket::connect("collector.example", "1", 20s, -1);
+    EXPECT_EQ(none.error().code, EHOSTUNREACH) << none.error().what;
+}
+
+/// A listener whose queue is full answers no SYN; one that accepts and is silent answers no Hello.
+TEST_F(Collector, ASenderWhoseCollectorHangsCanBeEnded) {
+    for (const bool accepts : {false, true}) {
+        const int listener = socket(AF_INET, SOCK_STREAM, 0);
+        sockaddr_in address{};
+        address.sin_family = AF_INET;
+        address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        socklen_t size = sizeof address;
+        ASSERT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+        ASSERT_EQ(listen(listener, accepts ? 16 : 0), 0);
+        ASSERT_EQ(getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size), 0);
+        spec.port = std::to_string(ntohs(address.sin_port));
+        std::vector<MessageSocket> queue;
+        while (!accepts) {
+            auto one = MessageSocket::connect("127.0.0.1", spec.port, 300ms, -1);
+            if (!one) break;
+            queue.push_back(std::move(*one));
+        }
+        const auto mirror = sender();
+        append(*mirror, 0);
+        EXPECT_FALSE(mirror->finish(200ms));
+        EXPECT_EQ(mirror->stats().connections, 0u);
+        close(listener);
+    }
+}
+
+TEST_F(Collector, ASlowDiskFillsTheRingAndEachFrameIsThereOrCounted) {
+    start();
+    const auto mirror = sender();
+    sync_microseconds = 30'000;
+    for (std::uint32_t number = 0; number < 3000; ++number) {
+        append(*mirror, number);
+        if (number % 10 == 0) std::this_thread::sleep_for(100us);
+    }
+    ASSERT_TRUE(mirror->finish(20s)) << mirror->stats().last_error;
+    sync_microseconds = 0;
+    const SenderStats stats = mirror->stats();
+    const auto numbers = frames();
+    EXPECT_GT(stats.dropped, 0u) << "the disk was not slow enough for this test";
+    EXPECT_EQ(numbers.size() + stats.dropped, 3000u);
+    EXPECT_EQ(std::ranges::adjacent_find(numbers, std::greater_equal<>{}), numbers.end()) << "each once, in order";
+    EXPECT_TRUE(only_scan().sound());
+    EXPECT_EQ(only_scan().dropped, stats.dropped);
+    EXPECT_EQ(stats.connections, 1u);
+}
+
+TEST_F(Collector, AStandbyTakesOverAtTheFirstSegmentThatTheRingHas) {
+    start();
+    char name[] = "/tmp/ovsdr-standby-XXXXXX";
+    ServerSpec other = spec;
+    other.port = "0";
+    other.session.folder = mkdtemp(name);
+    const int other_stop = eventfd(0, 0);
+    Server other_server(other);
+    std::thread other_thread([&] { other_server.run(other_stop); });
+    // Nobody is at the first of them.
+    standby = {{"127.0.0.1", "1"}, {"127.0.0.1", std::to_string(other_server.port())}};
+    const auto mirror = sender();
+    append_all(*mirror, 0, 200);
+    ASSERT_TRUE(becomes([&] {
+        mirror->tick();
+        return mirror->stats().released == mirror->stats().sealed;
+    }));
+    EXPECT_EQ(mirror->stats().collector, "127.0.0.1 port " + spec.port);
+    stop();
+    append_all(*mirror, 200, 400);
+    EXPECT_TRUE(mirror->finish(20s)) << mirror->stats().last_error;
+    EXPECT_EQ(mirror->stats().collector, "127.0.0.1 port " + standby[1].service);
+    EXPECT_EQ(mirror->stats().dropped, 0u);
+    const Scan first = only_scan();
+    std::vector<std::uint32_t> numbers = frames();
+    const std::string first_folder = std::exchange(folder, other.session.folder);
+    const Scan second = only_scan();
+    std::ranges::copy(frames(), std::back_inserter(numbers));
+    folder = first_folder;
+    EXPECT_EQ(numbers, all(400)) << "each once";
+    EXPECT_TRUE(first.sound() && second.sound());
+    EXPECT_EQ(second.beginning->first, first.next);
+    EXPECT_EQ(second.beginning->session, first.beginning->session);
+    eventfd_write(other_stop, 1);
+    other_thread.join();
+    close(other_stop);
+    std::filesystem::remove_all(other.session.folder);
+}
+
+}  // namespace
+}  // namespace ovsdr::drcollect

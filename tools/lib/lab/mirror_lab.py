@@ -1,0 +1,108 @@
+"""A switch whose mirror goes to a collector: two VMs in a bridge, and the collector's host behind the uplink."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from .collector import PORT, Collector
+from .command import run, wait_until
+from .lab import BRIDGE, Lab
+from .namespace import make_veth
+from .rdma_host import Node
+from .softnic import UPLINK
+from .traffic import stream_number
+from .workspace import Workspace
+
+SWITCH_ADDRESS = "192.0.2.1/24"
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A frame in the collector's files."""
+
+    interface: str
+    number: int | None      # of a stream
+    port: int               # that it goes to
+    length: int
+
+
+class MirrorLab:
+    """Two VMs in a bridge, which forwards between them; the collector's host is behind the uplink, which is a dr port
+    of the same bridge or none."""
+
+    def __init__(self, workspace: Workspace, uplink_in_bridge: bool = False) -> None:
+        self.lab = Lab(workspace)
+        self.lab.wire("vm1", 1)
+        self.lab.wire("vm2", 2)
+        self.first, self.second = self.lab.guests
+        self.far = Node(workspace, 2)
+        self.far.uplink = "uplink"
+        switch = self.lab.namespace
+        if uplink_in_bridge:
+            self.lab.wire("uplink", UPLINK, inside=self.far.namespace)
+        else:
+            make_veth(self.far.namespace, self.far.uplink, switch, "uplink-p", mac="02:0d:00:00:00:77")
+            self.lab.nic.add_port(UPLINK, "net_af_packet,iface=uplink-p", "uplink", "02:0d:00:00:00:77")
+        self.lab.nic.ports[-1]["roce_address"] = SWITCH_ADDRESS
+        make_veth(self.far.namespace, self.far.control, switch, "ctl1", mac="02:00:00:00:78:01",
+                  address=f"{self.far.control_address}/24")
+        switch.run(["ip", "address", "add", "10.77.0.1/24", "dev", "ctl1"])
+        self.far.configure()
+        self.collector = Collector(self.far, workspace.folder / "files")
+        workspace.defer(lambda: self.collector.background and self.collector.background.stop())
+        self.lab.start(offload=True, fail_mode="secure")
+        self.forward()
+
+    def forward(self, *more: str) -> None:
+        """Between the VMs, `more` first."""
+        self.lab.switch.add_flows(BRIDGE, [f"in_port={one},actions={''.join(word + ',' for word in more)}output:{other}"
+                                           for one, other in ((1, 2), (2, 1))])
+
+    def add_port(self, name: str = "stor0", **options: str) -> None:
+        """Waits for the port, not for the collector."""
+        given = {"collector": f"{self.far.control_address}:{PORT}", **options}
+        self.lab.switch.vsctl("add-port", BRIDGE, name, "--", "set", "interface", name, "type=drmirror",
+                              *(f"options:{key}=\"{value}\"" for key, value in given.items()))
+        wait_until(lambda: (self.lab.switch.interface(name, "ofport") or -1) > 0, 10,
+                   f"port {name} is there ({self.lab.switch.interface(name, 'error')})")
+
+    def mirror_all(self, name: str = "stor0") -> None:
+        self.lab.switch.vsctl("--", "--id=@p", "get", "port", name, "--", "--id=@m", "create", "mirror", f"name={name}",
+                              "select_all=true", "output-port=@p", "--", "add", "bridge", BRIDGE, "mirrors", "@m")
+        # OVS 3.1 changes no megaflow for a new Mirror, on whatever datapath.
+        self.lab.switch.appctl("revalidator/purge")
+
+    def said(self, name: str = "stor0") -> dict:
+        mirrors = json.loads(self.lab.switch.appctl("dr/mirror", "-j"))["mirrors"]
+        return next(mirror for mirror in mirrors if mirror["name"] == name)
+
+    def wait_connected(self) -> None:
+        wait_until(lambda: self.said()["connected"], 40, "the mirror is connected")
+
+    def wait_delivered(self, frames: int) -> dict:
+        """So many are taken, and all of them are in the files; what dr/mirror says then."""
+        wait_until(lambda: self.said()["frames"] >= frames, 20, f"{frames} frames are taken")
+        wait_until(lambda: sum(session["frames"] for session in self.collector.sessions())
+                   >= self.said()["frames"], 40, "the collector has them")
+        return self.said()
+
+    def kept(self) -> list[Kept]:
+        """All that is in the files, by tshark."""
+        found = []
+        for file in self.collector.files():
+            said = run(["tshark", "-r", str(file), "-T", "fields", "-e", "frame.interface_name", "-e", "udp.dstport",
+                        "-e", "udp.payload", "-e", "frame.len", "-e", "icmp.type"], timeout=120)
+            for line in said.splitlines():
+                interface, port, payload, length, quoted = line.split("\t")
+                # A guest's kernel answers some of a stream with ICMP, which quotes them.
+                number = stream_number(bytes.fromhex(payload)) if payload and not quoted else None
+                found.append(Kept(interface, number, int(port.split(",")[0]) if port and not quoted else 0,
+                                  int(length)))
+        return found
+
+    def numbers_of(self, interface: str) -> list[int]:
+        return sorted(kept.number for kept in self.kept() if kept.interface == interface and kept.number is not None)
+
+    def by_device(self, key: str) -> int:
+        return sum(device.get(key, 0) for device in self.said()["devices"])
