@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from .collector import PORT, Collector
+from .collector import Collector
 from .command import run, wait_until
 from .lab import BRIDGE, Lab
 from .namespace import make_veth
+from .pki import Pki, drcollect_options
 from .rdma_host import Node
 from .softnic import UPLINK
 from .traffic import stream_number
@@ -29,9 +30,11 @@ class Kept:
 
 class MirrorLab:
     """Two VMs in a bridge, which forwards between them; the collector's host is behind the uplink, which is a dr port
-    of the same bridge or none."""
+    of the same bridge or none. With `pki` the handshake has TLS; the switch's end of it is set_ssl()'s. Without it the
+    handshake is plain at both ends."""
 
-    def __init__(self, workspace: Workspace, uplink_in_bridge: bool = False) -> None:
+    def __init__(self, workspace: Workspace, uplink_in_bridge: bool = False, pki: Pki | None = None) -> None:
+        self.workspace, self.pki = workspace, pki
         self.lab = Lab(workspace)
         self.lab.wire("vm1", 1)
         self.lab.wire("vm2", 2)
@@ -49,10 +52,26 @@ class MirrorLab:
                   address=f"{self.far.control_address}/24")
         switch.run(["ip", "address", "add", "10.77.0.1/24", "dev", "ctl1"])
         self.far.configure()
-        self.collector = Collector(self.far, workspace.folder / "files")
-        workspace.defer(lambda: self.collector.background and self.collector.background.stop())
+        self.collector = self._collector(self.far, "files")
         self.lab.start(offload=True, fail_mode="secure")
         self.forward()
+
+    def _collector(self, node: Node, folder: str) -> Collector:
+        tls = ("--plain",) if self.pki is None else drcollect_options(self.pki.collector())
+        made = Collector(node, self.workspace.folder / folder, tls=tls)
+        self.workspace.defer(lambda: made.background and made.background.stop())
+        return made
+
+    def another_collector(self) -> Collector:
+        """On the same wire, with a soft NIC and addresses of its own; not started."""
+        node = Node(self.workspace, 3, self.far.namespace)
+        node.uplink = self.far.uplink
+        node.namespace.run(["ip", "address", "add", f"{node.control_address}/24", "dev", self.far.control])
+        node.configure()
+        return self._collector(node, "standby-files")
+
+    def set_ssl(self, files: tuple[str, str, str] | None = None, *options: str) -> None:
+        self.lab.switch.vsctl(*options, "set-ssl", *(files or self.pki.switch()))
 
     def forward(self, *more: str) -> None:
         """Between the VMs, `more` first."""
@@ -61,7 +80,7 @@ class MirrorLab:
 
     def add_port(self, name: str = "stor0", **options: str) -> None:
         """Waits for the port, not for the collector."""
-        given = {"collector": f"{self.far.control_address}:{PORT}", **options}
+        given = {"collector": self.collector.address, **({} if self.pki else {"plain": "true"}), **options}
         self.lab.switch.vsctl("add-port", BRIDGE, name, "--", "set", "interface", name, "type=drmirror",
                               *(f"options:{key}=\"{value}\"" for key, value in given.items()))
         wait_until(lambda: (self.lab.switch.interface(name, "ofport") or -1) > 0, 10,
