@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from pathlib import Path
 
 from .collector import Collector
 from .command import run, wait_until
@@ -28,14 +29,35 @@ class Kept:
     length: int
 
 
+def kept_in(files: list[Path]) -> list[Kept]:
+    """All that is in a collector's files, by tshark."""
+    found = []
+    for file in files:
+        said = run(["tshark", "-r", str(file), "-T", "fields", "-e", "frame.interface_name", "-e", "udp.dstport",
+                    "-e", "udp.payload", "-e", "frame.len", "-e", "icmp.type"], timeout=120)
+        for line in said.splitlines():
+            interface, port, payload, length, quoted = line.split("\t")
+            # A guest's kernel answers some of a stream with ICMP, which quotes them.
+            number = stream_number(bytes.fromhex(payload)) if payload and not quoted else None
+            found.append(Kept(interface, number, int(port.split(",")[0]) if port and not quoted else 0, int(length)))
+    return found
+
+
+def numbers_of(interface: str, kept: list[Kept]) -> list[int]:
+    """A stream's, sorted: at its beginning the NIC may overtake software."""
+    return sorted(one.number for one in kept if one.interface == interface and one.number is not None)
+
+
 class MirrorLab:
     """Two VMs in a bridge, which forwards between them; the collector's host is behind the uplink, which is a dr port
     of the same bridge or none. With `pki` the handshake has TLS; the switch's end of it is set_ssl()'s. Without it the
     handshake is plain at both ends."""
 
-    def __init__(self, workspace: Workspace, uplink_in_bridge: bool = False, pki: Pki | None = None) -> None:
+    def __init__(self, workspace: Workspace, uplink_in_bridge: bool = False, pki: Pki | None = None,
+                 daemon_environment: dict[str, str] | None = None) -> None:
         self.workspace, self.pki = workspace, pki
         self.lab = Lab(workspace)
+        self.lab.switch.daemon_environment.update(daemon_environment or {})
         self.lab.wire("vm1", 1)
         self.lab.wire("vm2", 2)
         self.first, self.second = self.lab.guests
@@ -107,21 +129,10 @@ class MirrorLab:
         return self.said()
 
     def kept(self) -> list[Kept]:
-        """All that is in the files, by tshark."""
-        found = []
-        for file in self.collector.files():
-            said = run(["tshark", "-r", str(file), "-T", "fields", "-e", "frame.interface_name", "-e", "udp.dstport",
-                        "-e", "udp.payload", "-e", "frame.len", "-e", "icmp.type"], timeout=120)
-            for line in said.splitlines():
-                interface, port, payload, length, quoted = line.split("\t")
-                # A guest's kernel answers some of a stream with ICMP, which quotes them.
-                number = stream_number(bytes.fromhex(payload)) if payload and not quoted else None
-                found.append(Kept(interface, number, int(port.split(",")[0]) if port and not quoted else 0,
-                                  int(length)))
-        return found
+        return kept_in(self.collector.files())
 
     def numbers_of(self, interface: str) -> list[int]:
-        return sorted(kept.number for kept in self.kept() if kept.interface == interface and kept.number is not None)
+        return numbers_of(interface, self.kept())
 
     def by_device(self, key: str) -> int:
         return sum(device.get(key, 0) for device in self.said()["devices"])
