@@ -53,7 +53,7 @@ def mirror_storage(mirrored: MirrorLab, workspace: Workspace, report: StorageRep
     print(qemu_io(initiator.namespace, target.url, f"write -s {source} 0 {SIZE}", f"read 0 {SIZE}").strip())
     said = mirrored.wait_delivered(1)
     report.handshake = said["handshake"]
-    report.signature = said["options"]["signature"]
+    report.signature = mirrored.collector.sessions()[0]["signature"]
     report.frames, report.dropped, report.segments = said["frames"], said["dropped"], said["acknowledged"]
     report.by_nic = mirrored.by_device("taken")
     report.files = [str(file) for file in mirrored.collector.files()]
