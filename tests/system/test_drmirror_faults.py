@@ -66,6 +66,9 @@ def test_a_standby_takes_over_when_the_collector_is_killed(mirrored: MirrorLab) 
     other, = standby.sessions()
     assert other["session"] == session and other["frames"] == len(in_standby)
     assert "sound" in first.verify() and "sound" in standby.verify()
+    together = standby.node.namespace.run([standby.program(), "verify", *map(str, first.files() + standby.files())],
+                                          check=False)
+    assert "are missing" not in together, together
     first.start()
     standby.kill()
     wait_until(lambda: in_use(mirrored) == first.address and mirrored.said()["connected"], 40, "back again")
@@ -142,7 +145,8 @@ def test_a_clock_that_jumps(workspace: Workspace) -> None:
     clock = Clock(workspace.folder / "clock")
     mirrored = MirrorLab(workspace, daemon_environment=clock.environment())
     mirrored.collector.start()
-    mirrored.add_port()
+    # None becomes full while it is waited for: each is sealed for its age.
+    mirrored.add_port(segment="4194304", ring="8")
     mirrored.mirror_all()
     mirrored.wait_connected()
     late = 0.0
