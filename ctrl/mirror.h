@@ -63,7 +63,7 @@ void ovsdr_mirror_port_deleted(uint32_t odp_port) OVSDR_NOEXCEPT;
 /* Each is taken, or it counts as dropped, filtered or passed over. */
 void ovsdr_mirror_send(struct ovsdr_mirror *, const struct ovsdr_mirror_frame *, size_t n) OVSDR_NOEXCEPT;
 
-/* The row of the database's SSL table; NULL: there is none. Paths are copied; whoever connects from now on uses them. */
+/* The row of the database's SSL table; NULL: there is none. Who connects from now on uses it. Paths are copied. */
 struct ovsdr_ssl {
     const char *private_key, *certificate, *ca_cert;
     bool bootstrap_ca_cert;

@@ -31,8 +31,8 @@ Result<mirror::TlsFiles> SslConfiguration::files() const {
         if (name->empty()) return fault(EINVAL, fmt::format("the SSL table's {} names no file", column));
     }
     if (files.ca_certificate == "none") {
-        return fault(EINVAL, "the SSL table's ca_cert is \"none\", and a collector is always verified: ovs-vsctl set-ssl "
-                             "with the certificate of its CA");
+        return fault(EINVAL, "the SSL table's ca_cert is \"none\", and a collector is always verified: ovs-vsctl "
+                             "set-ssl with the certificate of its CA");
     }
     if (row_->bootstraps && access(files.ca_certificate.c_str(), F_OK) != 0 && errno == ENOENT) {
         return fault(ENOENT, fmt::format("CA certificate {} is not there, and a mirror does not bootstrap it from its "

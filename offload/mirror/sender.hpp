@@ -45,15 +45,15 @@
 
 namespace ovsdr::mirror {
 
-/// This switch's files, as they are now; or why there are none, in a sentence for the user. Called by the sender's thread.
+/// This switch's files as they are now, or why there are none: a sentence for the user. Called by the sender's thread.
 using TlsSource = std::function<Result<TlsFiles>()>;
 
 struct SenderSpec {
     std::shared_ptr<dr::Device> device;
     PortAddress address{};
     std::string host, service;             ///< of the collector
-    std::vector<CollectorAddress> standby{};   ///< those that are tried when it cannot be reached; the same `tls`
-    /// Who the collector is, and who this switch is. Asked for each connection. Either this or `plain`, which is said by
+    std::vector<CollectorAddress> standby{};   ///< tried when it cannot be reached; the same `tls`
+    /// Who the collector is and who this switch is; asked for each connection. Either this or `plain`, which is said by
     /// name: create() refuses neither and both.
     TlsSource tls{};
     bool plain = false;                    ///< neither encrypted nor authenticated
@@ -64,8 +64,8 @@ struct SenderSpec {
     std::vector<MirrorInterface> interfaces;
     std::chrono::milliseconds seal_after{100};    ///< a segment that is not full is sent when it is so old
     std::chrono::milliseconds retry_after{1000};  ///< between two attempts to connect
-    /// Called by the sender's thread, without locks, when SenderStats has another `connected`, `collector`, `last_error`,
-    /// `tls_fault` or `last_bad`.
+    /// Called by the sender's thread, without locks, when SenderStats has another `connected`, `collector`,
+    /// `last_error`, `tls_fault` or `last_bad`.
     std::function<void()> on_change{};
 };
 

@@ -72,8 +72,8 @@ def test_a_standby_takes_over_when_the_collector_is_killed(mirrored: MirrorLab) 
     first.start()
     standby.kill()
     wait_until(lambda: in_use(mirrored) == first.address and mirrored.said()["connected"], 40, "back again")
-    figure(f"standby: {len(before)} frames in the first one's file, {len(after)} in the standby's, {length} sent; it took "
-           f"over after {took:.1f} s")
+    figure(f"standby: {len(before)} frames in the first one's file, {len(after)} in the standby's, {length} sent; it "
+           f"took over after {took:.1f} s")
     assert_alive(mirrored.lab)
 
 
@@ -116,8 +116,8 @@ def test_a_daemon_that_is_killed(mirrored: MirrorLab) -> None:
     again = numbers_of("vm1", kept_in([other]))
     assert again == list(range(LENGTH)) and mirrored.said()["dropped"] == 0
     assert "sound" in mirrored.collector.verify()
-    figure(f"kill -9 of the daemon: {counted['segments']} segments in the file, {acknowledged} acknowledged at the last "
-           f"look, {len(kept)} frames of the stream without a gap; the next session has {len(again)}")
+    figure(f"kill -9 of the daemon: {counted['segments']} segments in the file, {acknowledged} acknowledged at the "
+           f"last look, {len(kept)} frames of the stream without a gap; the next session has {len(again)}")
 
 
 class Clock:
@@ -138,8 +138,8 @@ class Clock:
 
 
 def test_a_clock_that_jumps(workspace: Workspace) -> None:
-    """The daemon's, by an hour in both directions, while a stream is mirrored: no frame is held up, lost or there twice,
-    and the connection stays. Times in the file are those of the clock."""
+    """The daemon's, by an hour in both directions, while a stream is mirrored: no frame is held up, lost or there
+    twice, and the connection stays. Times in the file are those of the clock."""
     if not Path(CLOCK).exists():
         pytest.skip("Debian's package libfaketime is missing")
     clock = Clock(workspace.folder / "clock")

@@ -12,8 +12,8 @@ from .workspace import Workspace
 
 
 class Node:
-    """A host: a namespace with a soft NIC's uplink in it, and an address of the kernel's for everything else. Several may
-    share a namespace and its devices: each has a MAC and addresses of its own."""
+    """A host: a namespace with a soft NIC's uplink in it, and an address of the kernel's for everything else.
+    Several may share a namespace and its devices: each has a MAC and addresses of its own."""
 
     def __init__(self, workspace: Workspace, number: int, namespace: Namespace | None = None) -> None:
         self.namespace = namespace or workspace.namespace(f"host{number}")
