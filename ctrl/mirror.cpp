@@ -128,8 +128,10 @@ void ovsdr_mirror_status(const ovsdr_mirror* mirror, ovsdr_add_text* add, void* 
             const mirror::SenderStats stats = found.owner->sender_stats();
             add(aux, "driver_name", "ovs-dr");
             add(aux, "device", found.device->name().c_str());
-            add(aux, "collector", collector_of(found.options).c_str());
+            add(aux, "collector", stats.collector.c_str());
             add(aux, "connected", stats.connected ? "true" : "false");
+            add(aux, "handshake", found.options.plain ? "plain" : "TLS");
+            if (!stats.tls_fault.empty()) add(aux, OVSDR_MIRROR_PROBLEM, stats.tls_fault.c_str());
             add(aux, "session", fmt::format("{:016x}", found.owner->session_number()).c_str());
             if (!stats.last_error.empty()) add(aux, "last_error", stats.last_error.c_str());
             if (!stats.last_bad.empty()) add(aux, "last_bad", stats.last_bad.c_str());
@@ -177,6 +179,19 @@ void ovsdr_mirror_get_stats(const ovsdr_mirror* mirror, ovsdr_mirror_stats* stat
                       .dropped = counts.dropped,
                       .lost = copies.lost + copies.errors};
         });
+    });
+}
+
+void ovsdr_mirrors_set_ssl(const ovsdr_ssl* ssl) noexcept {
+    as_far_as_memory_lasts([&] {
+        std::optional<SslRow> row;
+        if (ssl != nullptr) {
+            row = SslRow{{.private_key = ssl->private_key,
+                          .certificate = ssl->certificate,
+                          .ca_certificate = ssl->ca_cert},
+                         ssl->bootstrap_ca_cert};
+        }
+        mirrors().ssl().set(std::move(row));
     });
 }
 

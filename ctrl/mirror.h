@@ -63,6 +63,16 @@ void ovsdr_mirror_port_deleted(uint32_t odp_port) OVSDR_NOEXCEPT;
 /* Each is taken, or it counts as dropped, filtered or passed over. */
 void ovsdr_mirror_send(struct ovsdr_mirror *, const struct ovsdr_mirror_frame *, size_t n) OVSDR_NOEXCEPT;
 
+/* The row of the database's SSL table; NULL: there is none. Who connects from now on uses it. Paths are copied. */
+struct ovsdr_ssl {
+    const char *private_key, *certificate, *ca_cert;
+    bool bootstrap_ca_cert;
+};
+void ovsdr_mirrors_set_ssl(const struct ovsdr_ssl *) OVSDR_NOEXCEPT;
+
+/* The key of ovsdr_mirror_status() that says what an operator has to mend here before anything can be delivered. */
+#define OVSDR_MIRROR_PROBLEM "problem"
+
 /* What is in force, or known; `add` is called for each. Of a mirror that was never configured: nothing. */
 typedef void ovsdr_add_text(void *aux, const char *key, const char *value);
 typedef void ovsdr_add_number(void *aux, const char *key, uint64_t value);

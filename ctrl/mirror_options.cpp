@@ -65,22 +65,55 @@ Outcome store(T& to, const Result<std::uint32_t>& number) {
     return {};
 }
 
-Outcome parse_collector(const MirrorOption& option, MirrorOptions& to) {
-    constexpr std::string_view right = "is not HOST:PORT (192.0.2.7:4180, [2001:db8::7]:4180, or a name and a port)";
-    const std::size_t colon = option.value.rfind(':');
-    if (colon == std::string_view::npos) return wrong(option, right);
-    std::string_view host = option.value.substr(0, colon);
-    const std::string_view port = option.value.substr(colon + 1);
+constexpr std::string_view right_address = "HOST:PORT (192.0.2.7:4180, [2001:db8::7]:4180, or a name and a port)";
+
+std::optional<mirror::CollectorAddress> address_of(std::string_view text) {
+    const std::size_t colon = text.rfind(':');
+    if (colon == std::string_view::npos) return std::nullopt;
+    std::string_view host = text.substr(0, colon);
+    const std::string_view port = text.substr(colon + 1);
     const bool brackets = host.size() > 2 && host.front() == '[' && host.back() == ']';
     if (brackets) host = host.substr(1, host.size() - 2);
     const auto number = number_of(port);
     if (host.empty() || (!brackets && host.find_first_of(":[]") != std::string_view::npos) ||
-        host.find_first_of(" \t") != std::string_view::npos || !number || *number == 0 || *number > 65535 ||
+        host.find_first_of(" \t,") != std::string_view::npos || !number || *number == 0 || *number > 65535 ||
         port.starts_with("0")) {
-        return wrong(option, right);
+        return std::nullopt;
     }
-    to.host = host;
-    to.service = port;
+    return mirror::CollectorAddress{std::string(host), std::string(port)};
+}
+
+/// Gives each word of a list with commas to `take`, until one is wrong.
+template <typename Take>
+Outcome for_each_word(std::string_view list, Take&& take) {
+    for (;;) {
+        const std::size_t comma = list.find(',');
+        if (auto taken = take(list.substr(0, comma)); !taken || comma == std::string_view::npos) return taken;
+        list.remove_prefix(comma + 1);
+    }
+}
+
+Outcome parse_collector(const MirrorOption& option, MirrorOptions& to) {
+    auto address = address_of(option.value);
+    if (!address) return wrong(option, fmt::format("is not {}", right_address));
+    to.collector = std::move(*address);
+    return {};
+}
+
+Outcome parse_standby(const MirrorOption& option, MirrorOptions& to) {
+    return for_each_word(option.value, [&](std::string_view word) -> Outcome {
+        auto address = address_of(word);
+        if (!address) {
+            return wrong(option, fmt::format("has \"{}\", which is not {}; commas between them", word, right_address));
+        }
+        to.standby.push_back(std::move(*address));
+        return {};
+    });
+}
+
+Outcome parse_plain(const MirrorOption& option, MirrorOptions& to) {
+    if (option.value != "true" && option.value != "false") return wrong(option, "is not true or false");
+    to.plain = option.value == "true";
     return {};
 }
 
@@ -120,13 +153,8 @@ Outcome add_services(const MirrorOption& option, std::string_view word, std::vec
 
 Outcome parse_filter(const MirrorOption& option, MirrorOptions& to) {
     std::vector<Service>& services = to.steering.services;
-    std::string_view rest = option.value;
-    for (bool more = true; more;) {
-        const std::size_t comma = rest.find(',');
-        more = comma != std::string_view::npos;
-        if (auto added = add_services(option, rest.substr(0, comma), services); !added) return added;
-        if (more) rest.remove_prefix(comma + 1);
-    }
+    const auto add = [&](std::string_view word) { return add_services(option, word, services); };
+    if (auto added = for_each_word(option.value, add); !added) return added;
     std::ranges::sort(services);
     services.erase(std::unique(services.begin(), services.end()), services.end());
     return {};
@@ -163,10 +191,11 @@ struct Parser {
     Outcome (*parse)(const MirrorOption& option, MirrorOptions& to);
 };
 constexpr std::array parsers{
-    Parser{"collector", parse_collector}, Parser{"signature", parse_signature}, Parser{"block", parse_block},
-    Parser{"app-tag", parse_tag},         Parser{"segment", parse_segment},     Parser{"ring", parse_ring},
-    Parser{"snaplen", parse_snap},        Parser{"filter", parse_filter},       Parser{"sampling", parse_sampling},
-    Parser{"device", parse_device},       Parser{"gid-index", parse_gid_index},
+    Parser{"collector", parse_collector}, Parser{"standby", parse_standby}, Parser{"plain", parse_plain},
+    Parser{"signature", parse_signature}, Parser{"block", parse_block},     Parser{"app-tag", parse_tag},
+    Parser{"segment", parse_segment},     Parser{"ring", parse_ring},       Parser{"snaplen", parse_snap},
+    Parser{"filter", parse_filter},       Parser{"sampling", parse_sampling}, Parser{"device", parse_device},
+    Parser{"gid-index", parse_gid_index},
 };
 
 Outcome parse_one(const MirrorOption& option, MirrorOptions& to) {
@@ -176,6 +205,19 @@ Outcome parse_one(const MirrorOption& option, MirrorOptions& to) {
     for (const Parser& one : parsers) known += fmt::format("{}{}", known.empty() ? "" : ", ", one.key);
     return tl::unexpected(Error{EINVAL, fmt::format("unknown option {} (an interface of type=drmirror has {})",
                                                     option.key, known)});
+}
+
+/// A collector that is named twice would have two turns.
+Outcome check_collectors(const MirrorOptions& options) {
+    std::vector<mirror::CollectorAddress> before{options.collector};
+    for (const mirror::CollectorAddress& address : options.standby) {
+        if (std::ranges::find(before, address) != before.end()) {
+            return tl::unexpected(Error{EINVAL, fmt::format("options:standby has {}, which is named already",
+                                                            text_of(address))});
+        }
+        before.push_back(address);
+    }
+    return {};
 }
 
 /// Of a segment and its block, and of the ring that they make.
@@ -204,9 +246,9 @@ Outcome check_geometry(MirrorOptions& options) {
 }  // namespace
 
 bool MirrorOptions::needs_other_session(const MirrorOptions& other) const noexcept {
-    return host != other.host || service != other.service || geometry != other.geometry ||
-           application_tag != other.application_tag || snap_length != other.snap_length || device != other.device ||
-           gid_index != other.gid_index;
+    return collector != other.collector || standby != other.standby || plain != other.plain ||
+           geometry != other.geometry || application_tag != other.application_tag ||
+           snap_length != other.snap_length || device != other.device || gid_index != other.gid_index;
 }
 
 Result<MirrorOptions> parse_mirror_options(std::span<const MirrorOption> options) {
@@ -217,16 +259,12 @@ Result<MirrorOptions> parse_mirror_options(std::span<const MirrorOption> options
     for (const MirrorOption& option : options) {
         if (auto done = parse_one(option, parsed); !done) return tl::unexpected(std::move(done.error()));
     }
-    if (parsed.host.empty()) {
+    if (parsed.collector.host.empty()) {
         return tl::unexpected(Error{EINVAL, "options:collector is missing (HOST:PORT of a drcollect)"});
     }
+    if (auto right = check_collectors(parsed); !right) return tl::unexpected(std::move(right.error()));
     if (auto right = check_geometry(parsed); !right) return tl::unexpected(std::move(right.error()));
     return parsed;
-}
-
-std::string collector_of(const MirrorOptions& options) {
-    const bool brackets = options.host.find(':') != std::string::npos;
-    return fmt::format("{}{}{}:{}", brackets ? "[" : "", options.host, brackets ? "]" : "", options.service);
 }
 
 }  // namespace ovsdr::ctrl

@@ -10,9 +10,11 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "offload/dr/result.hpp"
 #include "offload/dr/software.hpp"
+#include "offload/mirror/collector_address.hpp"
 #include "offload/mirror/wire/segment.hpp"
 
 namespace ovsdr::ctrl {
@@ -23,7 +25,9 @@ struct MirrorOption {
 
 struct MirrorOptions {
     // What a session is made of: another value begins another session.
-    std::string host, service;            ///< of the collector; host without brackets
+    mirror::CollectorAddress collector{};
+    std::vector<mirror::CollectorAddress> standby{};   ///< tried in this order when it cannot be reached
+    bool plain = false;                   ///< the handshake; else with TLS
     mirror::Geometry geometry{};
     std::uint16_t application_tag = 0;
     std::uint32_t snap_length = 0;        ///< bytes of a frame; 0: all that a segment can hold
@@ -37,8 +41,5 @@ struct MirrorOptions {
 
 /// EINVAL, with a sentence for the user. A device is not asked for.
 [[nodiscard]] Result<MirrorOptions> parse_mirror_options(std::span<const MirrorOption> options);
-
-/// As options:collector has it.
-[[nodiscard]] std::string collector_of(const MirrorOptions& options);
 
 }  // namespace ovsdr::ctrl

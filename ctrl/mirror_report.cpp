@@ -25,6 +25,7 @@ json json_of(const mirror::SenderStats& stats) {
             {"sealed", stats.sealed},             {"acknowledged", stats.acknowledged},
             {"resent", stats.resent},             {"damaged", stats.damaged},
             {"last_error", stats.last_error},     {"last_bad", stats.last_bad},
+            {"collector", stats.collector},       {"problem", stats.tls_fault},
             {"bad", std::move(bad)}};
 }
 
@@ -53,7 +54,7 @@ json json_of(const ovsdr_mirror& mirror) {
     said.update({{"name", mirror.interface},
                  {"kind", dr::name_of(mirror.kind())},
                  {"options", std::move(options)},
-                 {"collector", collector_of(mirror.options)},
+                 {"handshake", mirror.options.plain ? "plain" : "TLS"},
                  {"device", mirror.device->name()},
                  {"session", fmt::format("{:016x}", mirror.owner->session_number())},
                  {"frames", counts.taken},
@@ -82,7 +83,8 @@ std::string line_of(const json& object, std::initializer_list<const char*> keys)
 
 std::string text_of_mirror(const json& mirror) {
     std::string text = fmt::format("{} ({}): {}\n", text_of(mirror["name"]), text_of(mirror["kind"]),
-                                   line_of(mirror, {"collector", "device", "session", "connected", "connections"}));
+                                   line_of(mirror, {"collector", "handshake", "device", "session", "connected",
+                                                    "connections"}));
     std::string options;
     for (const auto& [key, value] : mirror["options"].items()) options += fmt::format(" {}={}", key, text_of(value));
     text += fmt::format("  options:{}\n", options);
@@ -100,7 +102,7 @@ std::string text_of_mirror(const json& mirror) {
                                              "restarts"}));
         if (device["error"] != "") text += fmt::format("    in software: {}\n", text_of(device["error"]));
     }
-    for (const char* const key : {"last_error", "last_bad", "not_let_in", "not_steered"}) {
+    for (const char* const key : {"problem", "last_error", "last_bad", "not_let_in", "not_steered"}) {
         if (mirror[key] != "") text += fmt::format("  {}: {}\n", key, text_of(mirror[key]));
     }
     return text;

@@ -142,11 +142,14 @@ Result<std::unique_ptr<mirror::Session>> Mirrors::begin_session(const ovsdr_mirr
                                                                 const MirrorOptions& options,
                                                                 std::shared_ptr<dr::Device> device) {
     constexpr std::uint32_t whole = 65535;
+    const mirror::TlsSource from_database = [this] { return ssl_.files(); };
     return mirror::Session::create({.device = std::move(device),
                                     .address = {.gid_index = options.gid_index},
-                                    .host = options.host,
-                                    .service = options.service,
-                                    .plain = true,
+                                    .host = options.collector.host,
+                                    .service = options.collector.service,
+                                    .standby = options.standby,
+                                    .tls = options.plain ? nullptr : from_database,
+                                    .plain = options.plain,
                                     .mirror = mirror.interface,
                                     .application_tag = options.application_tag,
                                     .geometry = options.geometry,

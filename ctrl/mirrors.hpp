@@ -25,6 +25,7 @@
 #include "ctrl/copies.hpp"
 #include "ctrl/mirror.h"
 #include "ctrl/mirror_options.hpp"
+#include "ctrl/ssl_configuration.hpp"
 #include "offload/dr/device/device.hpp"
 #include "offload/mirror/mirror.hpp"
 
@@ -96,6 +97,7 @@ public:
     }
 
     [[nodiscard]] mirror::PortNames& names() noexcept { return names_; }
+    [[nodiscard]] SslConfiguration& ssl() noexcept { return ssl_; }
     [[nodiscard]] int changes_fd() const noexcept { return changes_fd_; }
     void announce_change() const noexcept;
     [[nodiscard]] bool take_device_came() noexcept { return device_came_.exchange(false); }
@@ -130,6 +132,7 @@ private:
     bool device_wanted_ = false;
     std::atomic<bool> device_came_ = false;
     mirror::PortNames names_;
+    SslConfiguration ssl_;   ///< has a lock of its own: senders ask it
     int changes_fd_;
 
     std::mutex background_mutex_;

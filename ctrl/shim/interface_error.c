@@ -2,28 +2,59 @@
  *
  * vswitchd itself writes that column only while it configures. The daemon is linked with
  * --wrap=ovsrec_interface_set_status: bridge.c calls that with what netdev_get_status() says, in the same transaction,
- * whenever the netdev has changed. */
+ * whenever the netdev has changed.
+ *
+ * It is linked with --wrap=ovsrec_interface_set_error, too. Whenever bridge.c configures anything it clears all errors,
+ * and writes each status again in the next transaction. The database's answer to the first has not come by then: to
+ * write what seems to be there already is no write, and a transaction without writes does not verify anything. The
+ * error would be lost. So what is cleared becomes what the status says. */
 #include <config.h>
 
 #include <string.h>
 
+#include "ctrl/mirror.h"
 #include "shim/netdev_dr.h"
+#include "shim/netdev_drmirror.h"
 #include "smap.h"
+#include "util.h"
 #include "vswitch-idl.h"
 
 void __real_ovsrec_interface_set_status(const struct ovsrec_interface *, const struct smap *);
 void __wrap_ovsrec_interface_set_status(const struct ovsrec_interface *, const struct smap *);
+void __real_ovsrec_interface_set_error(const struct ovsrec_interface *, const char *error);
+void __wrap_ovsrec_interface_set_error(const struct ovsrec_interface *, const char *error);
+
+/* The key of the status that says what is wrong; NULL: the interface's type has none. */
+static const char *
+key_of_problem(const struct ovsrec_interface *row)
+{
+    return !strcmp(row->type, netdev_dr_class.type) ? NETDEV_DR_PROBLEM
+           : !strcmp(row->type, netdev_drmirror_class.type) ? OVSDR_MIRROR_PROBLEM
+           : NULL;
+}
 
 void
 __wrap_ovsrec_interface_set_status(const struct ovsrec_interface *row, const struct smap *status)
 {
-    __real_ovsrec_interface_set_status(row, status);
-    /* Without a status the interface is not there, and the error says why. */
-    if (status && !strcmp(row->type, netdev_dr_class.type)) {
-        const char *problem = smap_get(status, NETDEV_DR_PROBLEM);
+    const char *key = key_of_problem(row);
+    char *before = key ? nullable_xstrdup(smap_get(&row->status, key)) : NULL;
 
+    __real_ovsrec_interface_set_status(row, status);
+    if (key && status) {
         /* A configuration that changes the column meanwhile makes vswitchd write the status again. */
         ovsrec_interface_verify_error(row);
-        ovsrec_interface_set_error(row, problem);
+        __real_ovsrec_interface_set_error(row, smap_get(status, key));
+    } else if (before && nullable_string_is_equal(row->error, before)) {
+        /* The interface is not there any more. Another error says why; this one was about it. */
+        __real_ovsrec_interface_set_error(row, NULL);
     }
+    free(before);
+}
+
+void
+__wrap_ovsrec_interface_set_error(const struct ovsrec_interface *row, const char *error)
+{
+    const char *key = key_of_problem(row);
+
+    __real_ovsrec_interface_set_error(row, !error && key ? smap_get(&row->status, key) : error);
 }

@@ -36,9 +36,11 @@
 #include "shim/options.h"
 #include "shim/port_del.h"
 #include "shim/real.h"
+#include "shim/ssl_row.h"
 #include "shim/tunnel_port.h"
 #include "shim/vlan_limit.h"
 #include "util.h"
+#include "vswitch-idl.h"
 
 /* ThreadSanitizer does not see the atomics of OVS, which is not built with it: what one thread puts into a queue and
  * another takes out of it would be a race. */
@@ -272,6 +274,16 @@ void
 xnanosleep(uint64_t nanoseconds)
 {
     offload_sleep(nanoseconds);
+}
+
+/* vswitchd begins each trip through its main loop with this row. */
+const struct ovsrec_open_vswitch *
+ovsrec_open_vswitch_first(const struct ovsdb_idl *idl)
+{
+    const struct ovsrec_open_vswitch *row = real_ovsrec_open_vswitch_first(idl);
+
+    ssl_row_look(idl, row);
+    return row;
 }
 
 /* Whoever has something for an offload thread. */

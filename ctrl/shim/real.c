@@ -14,6 +14,7 @@
 #include "odp-util.h"
 #include "ofproto/ofproto.h"
 #include "util.h"
+#include "vswitch-idl.h"
 
 static void *
 next_definition(const char *name)
@@ -186,4 +187,10 @@ void
 real_xnanosleep(uint64_t nanoseconds)
 {
     REAL(xnanosleep)(nanoseconds);
+}
+
+const struct ovsrec_open_vswitch *
+real_ovsrec_open_vswitch_first(const struct ovsdb_idl *idl)
+{
+    return REAL(ovsrec_open_vswitch_first)(idl);
 }

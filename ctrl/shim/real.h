@@ -26,6 +26,8 @@ struct mpsc_queue_node;
 struct netdev;
 struct netdev_flow_key;
 struct ofproto;
+struct ovsdb_idl;
+struct ovsrec_open_vswitch;
 struct smap;
 
 int real_dpif_create(const char *name, const char *type, struct dpif **);
@@ -62,5 +64,7 @@ void real_id_fpool_free_id(struct id_fpool *, unsigned int user, uint32_t id);
 struct mpsc_queue_node *real_mpsc_queue_tail(struct mpsc_queue *);
 void real_mpsc_queue_insert(struct mpsc_queue *, struct mpsc_queue_node *);
 void real_xnanosleep(uint64_t nanoseconds);
+
+const struct ovsrec_open_vswitch *real_ovsrec_open_vswitch_first(const struct ovsdb_idl *);
 
 #endif

@@ -39,7 +39,7 @@ int connect_to(int descriptor, const addrinfo& address, int stop, Clock::time_po
 
 Result<MessageSocket> MessageSocket::connect(const std::string& host, const std::string& service,
                                              std::chrono::milliseconds within, int stop,
-                                             const std::optional<TlsFiles>& tls) {
+                                             std::unique_ptr<TlsFilter> tls) {
     const auto end = Clock::now() + within;
     const auto found = look_up(host, service, end, stop);
     if (!found) return tl::unexpected(found.error());
@@ -53,14 +53,15 @@ Result<MessageSocket> MessageSocket::connect(const std::string& host, const std:
         code = connect_to(descriptor, *address, stop, end);
         if (code == 0) {
             MessageSocket made(descriptor);
-            if (!tls) return made;
-            if (auto done = made.shake_hands(*tls, end, stop); !done) return tl::unexpected(std::move(done.error()));
+            if (tls == nullptr) return made;
+            made.tls_ = std::move(tls);
+            if (auto done = made.shake_hands(end, stop); !done) return tl::unexpected(std::move(done.error()));
             return made;
         }
         close(descriptor);
         if (code == ECANCELED) break;
     }
-    return tl::unexpected(failure(code, host + " port " + service));
+    return tl::unexpected(failure(code, "connect"));
 }
 
 MessageSocket::MessageSocket(int descriptor) noexcept : descriptor_(descriptor) {
@@ -99,10 +100,7 @@ Result<void> MessageSocket::secure(const TlsFiles& files) {
 }
 
 /// As the client: the collector never speaks first, so that a message before ours is a mistake.
-Result<void> MessageSocket::shake_hands(const TlsFiles& files, Clock::time_point end, int stop) {
-    auto filter = TlsFilter::create(files, TlsRole::client);
-    if (!filter) return tl::unexpected(std::move(filter.error()));
-    tls_ = std::move(*filter);
+Result<void> MessageSocket::shake_hands(Clock::time_point end, int stop) {
     auto done = tls_->begin(to_send_);
     if (done) done = flush();
     while (done && !tls_->established()) {

@@ -24,10 +24,10 @@ namespace ovsdr::mirror {
 class MessageSocket {
 public:
     /// Tries each address of the host; looking it up counts into the time. `stop`: a descriptor that becomes readable
-    /// when nobody wants it any more.
+    /// when nobody wants it any more. `tls`: a client's; none: plain.
     [[nodiscard]] static Result<MessageSocket> connect(const std::string& host, const std::string& service,
                                                        std::chrono::milliseconds within, int stop,
-                                                       const std::optional<TlsFiles>& tls = std::nullopt);
+                                                       std::unique_ptr<TlsFilter> tls = nullptr);
     /// Takes a connected socket. It is plain unless secure() follows before anything else.
     explicit MessageSocket(int descriptor) noexcept;
     /// As the server.
@@ -50,7 +50,7 @@ public:
     [[nodiscard]] const std::optional<Malformed>& malformed() const noexcept { return malformed_; }
 
 private:
-    [[nodiscard]] Result<void> shake_hands(const TlsFiles& files, std::chrono::steady_clock::time_point end, int stop);
+    [[nodiscard]] Result<void> shake_hands(std::chrono::steady_clock::time_point end, int stop);
     /// Whether something has come.
     [[nodiscard]] Result<bool> read_some();
 

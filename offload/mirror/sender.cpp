@@ -44,8 +44,6 @@ CollectorAddress address_of(const SenderSpec& spec, std::size_t number) {
     return number == 0 ? CollectorAddress{spec.host, spec.service} : spec.standby[number - 1];
 }
 
-std::string name_of(const CollectorAddress& address) { return address.host + " port " + address.service; }
-
 void drain(int event) noexcept {
     std::uint64_t value;
     [[maybe_unused]] const ssize_t size = read(event, &value, sizeof value);
@@ -85,7 +83,7 @@ Sender::Sender(SenderSpec spec)
 Result<std::unique_ptr<Sender>> Sender::create(SenderSpec spec) noexcept try {
     std::string fault = spec.geometry.fault();
     if (fault.empty()) fault = fault_of(spec.interfaces);
-    if (fault.empty() && spec.plain == spec.tls.has_value()) {
+    if (fault.empty() && spec.plain == static_cast<bool>(spec.tls)) {
         fault = "a mirror's handshake is either plain or has TLS with private key, certificate and CA certificate";
     }
     if (!fault.empty()) return tl::unexpected(Error{EINVAL, std::move(fault)});
@@ -105,7 +103,7 @@ Result<void> Sender::start() {
     wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     stop_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (wake_ < 0 || stop_ < 0) return tl::unexpected(failure_of(errno, "eventfd"));
-    stats_.collector = name_of(address_of(spec_, 0));
+    stats_.collector = text_of(address_of(spec_, 0));
     thread_ = std::thread([this] { run(); });
     return {};
 }
@@ -185,10 +183,19 @@ SenderStats Sender::stats() const {
 void Sender::note(const Error& error) {
     {
         const std::lock_guard guard(mutex_);
-        const bool same = !stats_.connected && stats_.last_error == error.what;
-        stats_.connected = false;
-        stats_.last_error = error.what;
-        if (same) return;
+        std::string said = stats_.collector + ": " + error.what;
+        if (!std::exchange(stats_.connected, false) && stats_.last_error == said) return;
+        stats_.last_error = std::move(said);
+    }
+    tell_change();
+}
+
+/// Empty: this end is ready.
+void Sender::note_tls(const std::string& fault) {
+    {
+        const std::lock_guard guard(mutex_);
+        if (stats_.tls_fault == fault) return;
+        stats_.tls_fault = fault;
     }
     tell_change();
 }
@@ -199,26 +206,22 @@ void Sender::tell_change() const {
 
 /// Another one, where this one has not been reached for long enough.
 void Sender::choose_collector() {
-    const std::lock_guard guard(mutex_);
     const auto now = Clock::now();
-    if (!spec_.standby.empty() && now - reached_ >= patience_with_collector * spec_.retry_after) {
-        collector_ = (collector_ + 1) % (1 + spec_.standby.size());
-        reached_ = now;
-        stats_.collector = name_of(address_of(spec_, collector_));
+    if (spec_.standby.empty() || now - reached_ < patience_with_collector * spec_.retry_after) return;
+    collector_ = (collector_ + 1) % (1 + spec_.standby.size());
+    reached_ = now;
+    {
+        const std::lock_guard guard(mutex_);
+        stats_.collector = text_of(address_of(spec_, collector_));
     }
+    tell_change();
 }
 
 void Sender::run() noexcept {
     reached_ = Clock::now();
     while (!stopping_) {
         try {
-            auto served = serve();
-            if (std::exchange(has_new_interfaces_, false)) {   // nothing has failed
-                const std::lock_guard guard(mutex_);
-                stats_.connected = false;
-                continue;
-            }
-            if (!served && !finished_) note(served.error());
+            if (attempt()) continue;
         } catch (const std::exception& error) {   // no memory: the next attempt may have some
             note({ENOMEM, error.what()});
         }
@@ -233,10 +236,36 @@ void Sender::run() noexcept {
     finished_changed_.notify_all();
 }
 
+/// True: nothing has failed, and another connection is to follow at once.
+bool Sender::attempt() {
+    auto tls = own_tls();
+    note_tls(tls ? std::string() : tls.error().what);
+    if (!tls) {
+        reached_ = Clock::now();   // no other collector would do
+        return false;
+    }
+    const auto served = serve(std::move(*tls));
+    if (std::exchange(has_new_interfaces_, false)) {
+        const std::lock_guard guard(mutex_);
+        stats_.connected = false;
+        return true;
+    }
+    if (!served && !finished_) note(served.error());
+    return false;
+}
+
+/// None: plain.
+Result<std::unique_ptr<TlsFilter>> Sender::own_tls() const {
+    if (spec_.plain) return nullptr;
+    const auto files = spec_.tls();
+    if (!files) return tl::unexpected(files.error());
+    return TlsFilter::create(*files, TlsRole::client);
+}
+
 /// One connection, from its beginning to its end, which is an error.
-Result<void> Sender::serve() {
+Result<void> Sender::serve(std::unique_ptr<TlsFilter> tls) {
     const CollectorAddress address = address_of(spec_, collector_);
-    auto socket = MessageSocket::connect(address.host, address.service, connect_within, stop_, spec_.tls);
+    auto socket = MessageSocket::connect(address.host, address.service, connect_within, stop_, std::move(tls));
     if (!socket) return tl::unexpected(std::move(socket.error()));
     auto connection = Connection::create(spec_.device, spec_.address, spec_.geometry);
     if (!connection) return tl::unexpected(std::move(connection.error()));
@@ -280,7 +309,12 @@ Result<Accept> Sender::shake_hands(Link& link) {
                                        .interfaces = std::move(interfaces)});
     if (!sent) return tl::unexpected(std::move(sent.error()));
     auto answer = link.socket.await(accept_within, stop_);
-    if (!answer) return tl::unexpected(std::move(answer.error()));
+    if (!answer) {
+        Error error = std::move(answer.error());
+        // OpenSSL says nothing to who speaks no TLS.
+        if (spec_.plain && error.code == ECONNRESET) error.what += " at a plain Hello; it may ask for TLS";
+        return tl::unexpected(std::move(error));
+    }
     if (const auto* refuse = std::get_if<Refuse>(&*answer)) {
         return tl::unexpected(Error{ECONNREFUSED, "the collector refuses: " + refuse->detail});
     }

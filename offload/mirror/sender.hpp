@@ -14,6 +14,9 @@
 // the collector before has acknowledged is in its files only. Nobody goes back to the first before the other has
 // failed.
 //
+// Keys and certificates are asked for before each connection, so that others count from the next one on. Without them
+// nobody is connected to: stats() says in `tls_fault` what this switch lacks.
+//
 // Interfaces. A frame names its interface by the place in a list that the collector learns with each Hello. A longer
 // list ends the connection: the next one says it, and the collector begins another file.
 //
@@ -35,24 +38,24 @@
 #include <thread>
 #include <vector>
 
+#include "offload/mirror/collector_address.hpp"
 #include "offload/mirror/connection.hpp"
 #include "offload/mirror/message_socket.hpp"
 #include "offload/mirror/segment_ring.hpp"
 
 namespace ovsdr::mirror {
 
-struct CollectorAddress {
-    std::string host, service;
-};
+/// This switch's files as they are now, or why there are none: a sentence for the user. Called by the sender's thread.
+using TlsSource = std::function<Result<TlsFiles>()>;
 
 struct SenderSpec {
     std::shared_ptr<dr::Device> device;
     PortAddress address{};
     std::string host, service;             ///< of the collector
-    std::vector<CollectorAddress> standby{};   ///< those that are tried when it cannot be reached; the same `tls`
-    /// Who the collector is, and who this switch is. Read for each connection. Either this or `plain`, which is said by
+    std::vector<CollectorAddress> standby{};   ///< tried when it cannot be reached; the same `tls`
+    /// Who the collector is and who this switch is; asked for each connection. Either this or `plain`, which is said by
     /// name: create() refuses neither and both.
-    std::optional<TlsFiles> tls{};
+    TlsSource tls{};
     bool plain = false;                    ///< neither encrypted nor authenticated
     std::string mirror;                    ///< its name
     std::uint16_t application_tag;
@@ -61,8 +64,8 @@ struct SenderSpec {
     std::vector<MirrorInterface> interfaces;
     std::chrono::milliseconds seal_after{100};    ///< a segment that is not full is sent when it is so old
     std::chrono::milliseconds retry_after{1000};  ///< between two attempts to connect
-    /// Called by the sender's thread, without locks, when SenderStats has another `connected`, `last_error` or
-    /// `last_bad`.
+    /// Called by the sender's thread, without locks, when SenderStats has another `connected`, `collector`,
+    /// `last_error`, `tls_fault` or `last_bad`.
     std::function<void()> on_change{};
 };
 
@@ -78,8 +81,9 @@ struct SenderStats {
     std::uint64_t resent = 0;         ///< segments written again because the collector called them bad
     std::array<std::uint64_t, 8> bad{};   ///< by BadKind
     std::uint64_t connections = 0;    ///< made so far
-    std::string collector;            ///< host and port of the one that is used, or tried
-    std::string last_error;           ///< why the last connection was not made, or ended
+    std::string collector;            ///< HOST:PORT of the one that is used, or tried
+    std::string last_error;           ///< why the last connection was not made, or ended, and whose it was
+    std::string tls_fault;            ///< what is wrong with this switch's own files for TLS: nobody is tried
     std::string last_bad;             ///< the last segment that was called bad: which, where, how
 };
 
@@ -128,7 +132,9 @@ private:
     explicit Sender(SenderSpec spec);
     [[nodiscard]] Result<void> start();
     void run() noexcept;
-    [[nodiscard]] Result<void> serve();
+    [[nodiscard]] bool attempt();
+    [[nodiscard]] Result<std::unique_ptr<TlsFilter>> own_tls() const;
+    [[nodiscard]] Result<void> serve(std::unique_ptr<TlsFilter> tls);
     [[nodiscard]] Result<Accept> shake_hands(Link& link);
     [[nodiscard]] Result<void> turn(Link& link);
     [[nodiscard]] Result<void> hear(Link& link);
@@ -140,6 +146,7 @@ private:
     void wait(Link& link) const;
     void wake() const noexcept;
     void note(const Error& error);
+    void note_tls(const std::string& fault);
     void tell_change() const;
     void choose_collector();
 

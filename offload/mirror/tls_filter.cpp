@@ -13,6 +13,9 @@ namespace {
 // A plain message is 32 KiB at most; a record is half of that.
 constexpr std::size_t piece = 16 << 10;
 
+// What a plain handshake begins with (wire/handshake.hpp).
+constexpr std::array plain_magic{std::byte{'D'}, std::byte{'R'}, std::byte{'M'}, std::byte{'H'}};
+
 int no_passphrase(char*, int, int, void*) { return 0; }
 
 /// The first thing that OpenSSL has to say; what it said before is forgotten with it.
@@ -85,6 +88,10 @@ Error TlsFilter::failure(int returned) const {
         ERR_clear_error();
         return {ECONNRESET, "the peer has closed the connection"};
     }
+    if (!established() && first_ == plain_magic) {
+        ERR_clear_error();
+        return {EPROTO, "TLS: the peer's handshake is plain"};
+    }
     const long verified = SSL_get_verify_result(ssl_.get());
     std::string said = "TLS: " + reason();
     if (!established() && verified != X509_V_OK) {
@@ -113,8 +120,15 @@ Result<void> TlsFilter::advance(std::vector<std::byte>& to_wire) {
 
 Result<void> TlsFilter::begin(std::vector<std::byte>& to_wire) { return advance(to_wire); }
 
+void TlsFilter::note_first(std::span<const std::byte> from_wire) noexcept {
+    for (std::size_t at = taken_; at < first_.size() && at - taken_ < from_wire.size(); ++at) {
+        first_[at] = from_wire[at - taken_];
+    }
+}
+
 Result<void> TlsFilter::take(std::span<const std::byte> from_wire, std::vector<std::byte>& plain,
                              std::vector<std::byte>& to_wire) {
+    if (!established()) note_first(from_wire);
     if (!established() && (taken_ += from_wire.size()) > handshake_size) {
         return tl::unexpected(Error{EPROTO, "TLS: the handshake has more than " + std::to_string(handshake_size) +
                                                 " bytes"});

@@ -13,7 +13,9 @@
 
 #include <openssl/ssl.h>
 
+#include <array>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -61,6 +63,7 @@ private:
     [[nodiscard]] Result<void> read_files(const TlsFiles& files);
     [[nodiscard]] Result<void> advance(std::vector<std::byte>& to_wire);
     [[nodiscard]] Error failure(int returned) const;
+    void note_first(std::span<const std::byte> from_wire) noexcept;
     void drain(std::vector<std::byte>& to_wire);
 
     std::unique_ptr<SSL_CTX, Free> context_;
@@ -68,6 +71,7 @@ private:
     BIO* in_ = nullptr;    ///< ssl_'s: what has come
     BIO* out_ = nullptr;   ///< ssl_'s: what has to be sent
     std::size_t taken_ = 0;
+    std::array<std::byte, 4> first_{};   ///< bytes that came
 };
 
 }  // namespace ovsdr::mirror

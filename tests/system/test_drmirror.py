@@ -15,7 +15,6 @@ import time
 import pytest
 from copies import numbers
 from helpers import assert_alive, figure, is_offloaded, stream, wait_offloaded
-from lab.collector import PORT
 from lab.command import wait_until
 from lab.lab import BRIDGE
 from lab.mirror_lab import MirrorLab
@@ -252,9 +251,11 @@ def test_a_daemon_that_ends_delivers_what_it_has(mirrored: MirrorLab, end: str) 
     ("collector", "192.0.2.7", "is not HOST:PORT"),
     ("device", "mlx5_9", "mlx5_0"),
     ("frobnicate", "1", "unknown option frobnicate"),
+    ("plain", "yes", "is not true or false"),
+    ("standby", "192.0.2.8", "is not HOST:PORT"),
 ])
 def test_wrong_options_are_shown(mirrored: MirrorLab, option: str, wrong: str, said: str) -> None:
-    given = {"collector": f"{mirrored.far.control_address}:{PORT}", option: wrong}
+    given = {"collector": mirrored.collector.address, "plain": "true", option: wrong}
     mirrored.lab.switch.vsctl("add-port", BRIDGE, "stor0", "--", "set", "interface", "stor0", "type=drmirror",
                               *(f"options:{key}=\"{value}\"" for key, value in given.items()), check=False)
     wait_until(lambda: said in str(mirrored.lab.switch.interface("stor0", "error")), 10, "the error is shown")
@@ -266,6 +267,6 @@ def test_nine_mirrors_are_one_too_many(mirrored: MirrorLab) -> None:
     for number in range(8):
         mirrored.add_port(f"stor{number}")
     mirrored.lab.switch.vsctl("add-port", BRIDGE, "stor8", "--", "set", "interface", "stor8", "type=drmirror",
-                              f"options:collector=\"{mirrored.far.control_address}:{PORT}\"", check=False)
+                              f"options:collector=\"{mirrored.collector.address}\"", "options:plain=true", check=False)
     wait_until(lambda: "there are 8 interfaces of type=drmirror" in str(
         mirrored.lab.switch.interface("stor8", "error")), 10, "the error is shown")

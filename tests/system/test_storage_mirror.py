@@ -18,6 +18,7 @@ from helpers import figure
 from lab import build
 from lab.collector import PORT, Collector
 from lab.command import Background, run, wait_until
+from lab.pki import Pki, drcollect_options
 from lab.workspace import Workspace
 from test_roce import Node, nodes  # noqa: F401
 from test_rough_wire import rough_nodes  # noqa: F401
@@ -62,27 +63,15 @@ def test_tshark_reads_every_frame(nodes: tuple[Node, Node], collector: Collector
 
 def test_tls_with_certificates_of_ovs(nodes: tuple[Node, Node], workspace: Workspace) -> None:  # noqa: F811
     """What ovs-pki makes for switches and controllers serves both ends; who has another CA, or none, gets nowhere."""
-    folder = workspace.folder / "pki"
-    folder.mkdir()
-    pki = folder / "ca"
-
-    def ovs_pki(*words: str) -> None:
-        run(["sh", "-c", 'cd "$0" && exec ovs-pki -d "$@"', str(folder), str(pki), *words])
-
-    ovs_pki("init")
-    for name, kind in (("switch", "switch"), ("collector", "controller"), ("stranger", "controller")):
-        ovs_pki("-b", "req+sign", name, kind)
-
-    def files(name: str, ca: str) -> tuple[str, ...]:
-        return ("--private-key", str(folder / f"{name}-privkey.pem"), "--certificate", str(folder / f"{name}-cert.pem"),
-                "--ca-cert", str(pki / ca / "cacert.pem"))
-
-    collector = Collector(nodes[0], workspace.folder / "files", tls=files("collector", "switchca")).start()
+    pki = Pki(workspace.folder / "pki")
+    # It has a controller's certificate where a switch's is asked for.
+    stranger = (*pki.collector("stranger")[:2], pki.switch()[2])
+    collector = Collector(nodes[0], workspace.folder / "files", tls=drcollect_options(pki.collector())).start()
     try:
-        said = nodes[1].run(*sender_command(nodes[0], "--frames", "2000", tls=files("switch", "controllerca")))
+        said = nodes[1].run(*sender_command(nodes[0], "--frames", "2000", tls=drcollect_options(pki.switch())))
         assert json.loads(said.strip().splitlines()[-1])["finished"], said
         assert collector.numbers() == list(range(2000)) and "sound" in collector.verify()
-        for tls in (files("stranger", "controllerca"), ("--plain",)):
+        for tls in (drcollect_options(stranger), ("--plain",)):
             said = nodes[1].namespace.run(["env", *(f"{key}={value}" for key, value in nodes[1].environment().items()),
                                            *sender_command(nodes[0], "--frames", "10", "--finish", "2", tls=tls)],
                                           check=False)

@@ -12,6 +12,7 @@ from lab.command import CommandError, run
 from lab.iscsi import Target, disk_of, qemu_io
 from lab.lab import Lab
 from lab.mirror_lab import MirrorLab
+from lab.pki import Pki
 from lab.workspace import Workspace
 
 SIZE = 32 << 20   # bytes written and read
@@ -22,6 +23,7 @@ SECRET = b"a sentence that the guest wrote to its disk"
 class StorageReport:
     """What was mirrored, how it was protected, and what is in the files."""
 
+    handshake: str = ""
     signature: str = ""
     frames: int = 0
     by_nic: int = 0
@@ -50,7 +52,8 @@ def mirror_storage(mirrored: MirrorLab, workspace: Workspace, report: StorageRep
     source.write_bytes(data)
     print(qemu_io(initiator.namespace, target.url, f"write -s {source} 0 {SIZE}", f"read 0 {SIZE}").strip())
     said = mirrored.wait_delivered(1)
-    report.signature = said["options"]["signature"]
+    report.handshake = said["handshake"]
+    report.signature = mirrored.collector.sessions()[0]["signature"]
     report.frames, report.dropped, report.segments = said["frames"], said["dropped"], said["acknowledged"]
     report.by_nic = mirrored.by_device("taken")
     report.files = [str(file) for file in mirrored.collector.files()]
@@ -88,6 +91,7 @@ def print_storage(report: StorageReport) -> None:
     print(f"""
 Mirrored    {report.frames} frames, {report.by_nic} of them by the NIC, the others by software; {report.dropped} dropped
 Protected   {report.segments} segments, {report.signature}: signed by the switch's NIC, checked by the collector's
+Handshake   {report.handshake}, both ends with certificates of ovs-pki
 Collected   {', '.join(Path(file).name for file in report.files)}
 Verified    {report.verified.splitlines()[-1] if report.verified else 'nothing'}
 Rebuilt     {report.units} iSCSI PDUs; written data is in the file: {report.written_is_in_the_files}, read data: {
@@ -99,10 +103,14 @@ Damaged     {report.fault or 'not tried'}""")
 
 def storage_job(workspace: Workspace) -> tuple[Lab, StorageReport]:
     report = StorageReport()
+    progress("ovs-pki makes two CAs, and a private key and a certificate for the switch and for the collector")
+    pki = Pki(workspace.folder / "pki")
     progress("two guests, and a collector behind the uplink: namespaces, soft NICs, switch")
-    mirrored = MirrorLab(workspace, uplink_in_bridge=True)
+    mirrored = MirrorLab(workspace, uplink_in_bridge=True, pki=pki)
     mirrored.collector.arguments = (*mirrored.collector.arguments, "--largest-ring", "512")
     mirrored.collector.start()
+    progress("ovs-vsctl set-ssl PRIVATE-KEY CERTIFICATE CA-CERT")
+    mirrored.set_ssl()
     progress("ovs-vsctl add-port br0 stor0 -- set interface stor0 type=drmirror options:filter=iscsi ..., and a Mirror")
     mirrored.add_port(filter="iscsi", segment="262144", ring="1024")
     mirrored.mirror_all()

@@ -249,7 +249,12 @@ tl::expected<Message, Malformed> decode(std::uint16_t type, std::span<const std:
 /// Of the frame that has begun, whose header is complete.
 tl::expected<std::size_t, Malformed> MessageReader::frame_size() const {
     ByteReader from{std::span<const std::byte>(frame_).first(frame_header_size)};
-    if (from.number<std::uint32_t>() != magic) return malformed("these bytes are no mirror's handshake");
+    if (from.number<std::uint32_t>() != magic) {
+        // A record of TLS: its type, and the first byte of its version.
+        const bool is_tls = (frame_[0] == std::byte{0x15} || frame_[0] == std::byte{0x16}) && frame_[1] == std::byte{3};
+        return malformed(is_tls ? "these bytes are no mirror's handshake, which is plain here; they are TLS's"
+                                : "these bytes are no mirror's handshake");
+    }
     const auto version = from.number<std::uint16_t>();
     if (version != handshake_version) {
         return tl::unexpected(Malformed{RefuseReason::version, fmt::format("version {} of the handshake, not {}",

@@ -73,11 +73,12 @@ int main(int argc, char** argv) {
         fmt::print(stderr, "{}\n", device ? "no such signature" : device.error().what);
         return 2;
     }
+    const mirror::TlsSource files = [&] { return Result<mirror::TlsFiles>(tls); };
     auto sender = mirror::Sender::create({.device = *device,
                                           .address = {.gid_index = gid_index},
                                           .host = host,
                                           .service = port,
-                                          .tls = plain ? std::nullopt : std::optional(tls),
+                                          .tls = plain ? nullptr : files,
                                           .plain = plain,
                                           .mirror = "stor0",
                                           .application_tag = 0xBEEF,

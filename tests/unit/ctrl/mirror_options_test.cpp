@@ -28,9 +28,10 @@ std::string fault(std::vector<MirrorOption> more) {
 TEST(MirrorOptions, HaveDefaults) {
     const auto parsed = parse({});
     ASSERT_TRUE(parsed) << parsed.error().what;
-    EXPECT_EQ(parsed->host, "192.0.2.7");
-    EXPECT_EQ(parsed->service, "4180");
-    EXPECT_EQ(collector_of(*parsed), "192.0.2.7:4180");
+    EXPECT_EQ(parsed->collector, (mirror::CollectorAddress{"192.0.2.7", "4180"}));
+    EXPECT_EQ(text_of(parsed->collector), "192.0.2.7:4180");
+    EXPECT_TRUE(parsed->standby.empty());
+    EXPECT_FALSE(parsed->plain) << "TLS, unless plain is asked for by name";
     EXPECT_EQ(parsed->geometry, (mirror::Geometry{65536, 64, {mirror::SignatureType::t10dif_crc, 512}}));
     EXPECT_EQ(parsed->application_tag, 0);
     EXPECT_EQ(parsed->snap_length, 0u);
@@ -74,11 +75,12 @@ TEST(MirrorOptions, ASegmentIsAWholeNumberOfBlocks) {
 TEST(MirrorOptions, CollectorsAreHostAndPort) {
     const auto ipv6 = parse({{"collector", "[2001:db8::7]:4180"}}, false);
     ASSERT_TRUE(ipv6);
-    EXPECT_EQ(ipv6->host, "2001:db8::7");
-    EXPECT_EQ(collector_of(*ipv6), "[2001:db8::7]:4180");
+    EXPECT_EQ(ipv6->collector.host, "2001:db8::7");
+    EXPECT_EQ(text_of(ipv6->collector), "[2001:db8::7]:4180");
     EXPECT_TRUE(parse({{"collector", "collector.example:65535"}}, false));
     for (const char* const wrong : {"", "192.0.2.7", "192.0.2.7:", ":4180", "2001:db8::7:4180", "192.0.2.7:0",
-                                    "192.0.2.7:65536", "192.0.2.7:41a", "a b:1", "[]:1", "192.0.2.7:0x10"}) {
+                                    "192.0.2.7:65536", "192.0.2.7:41a", "a b:1", "[]:1", "192.0.2.7:0x10",
+                                    "192.0.2.7:4180,192.0.2.8:4180", "a,b:1"}) {
         const auto parsed = parse({{"collector", wrong}}, false);
         ASSERT_FALSE(parsed) << wrong;
         EXPECT_EQ(parsed.error().what, std::string("options:collector=") + wrong +
@@ -86,6 +88,34 @@ TEST(MirrorOptions, CollectorsAreHostAndPort) {
                                            "port)");
     }
     EXPECT_EQ(parse({}, false).error().what, "options:collector is missing (HOST:PORT of a drcollect)");
+}
+
+TEST(MirrorOptions, StandbysAreTakenInTheirOrder) {
+    const auto parsed = parse({{"standby", "[2001:db8::8]:4180,collector.example:1,192.0.2.7:4181"}});
+    ASSERT_TRUE(parsed) << parsed.error().what;
+    EXPECT_EQ(parsed->standby, (std::vector<mirror::CollectorAddress>{
+                                   {"2001:db8::8", "4180"}, {"collector.example", "1"}, {"192.0.2.7", "4181"}}));
+    EXPECT_EQ(fault({{"standby", "192.0.2.8:4180,192.0.2.9"}}),
+              "options:standby=192.0.2.8:4180,192.0.2.9 has \"192.0.2.9\", which is not HOST:PORT (192.0.2.7:4180, "
+              "[2001:db8::7]:4180, or a name and a port); commas between them");
+    for (const char* const wrong : {"", ",", "192.0.2.8:4180,", ",192.0.2.8:4180", "192.0.2.8:4180, 192.0.2.9:4180",
+                                    "192.0.2.8:4180;192.0.2.9:4180"}) {
+        EXPECT_NE(fault({{"standby", wrong}}).find(" has \""), std::string::npos) << wrong;
+    }
+    EXPECT_EQ(fault({{"standby", "192.0.2.8:4180,192.0.2.7:4180"}}),
+              "options:standby has 192.0.2.7:4180, which is named already");
+    EXPECT_EQ(fault({{"standby", "192.0.2.8:4180,192.0.2.8:4180"}}),
+              "options:standby has 192.0.2.8:4180, which is named already");
+    EXPECT_EQ(parse({{"standby", "192.0.2.8:4180"}}, false).error().what,
+              "options:collector is missing (HOST:PORT of a drcollect)");
+}
+
+TEST(MirrorOptions, PlainIsAskedForByName) {
+    EXPECT_TRUE(parse({{"plain", "true"}})->plain);
+    EXPECT_FALSE(parse({{"plain", "false"}})->plain);
+    for (const char* const wrong : {"", "1", "yes", "True", "TRUE", "true "}) {
+        EXPECT_EQ(fault({{"plain", wrong}}), std::string("options:plain=") + wrong + " is not true or false");
+    }
 }
 
 TEST(MirrorOptions, WhatIsWrongIsNamedWithWhatWouldBeRight) {
@@ -117,8 +147,8 @@ TEST(MirrorOptions, WhatIsWrongIsNamedWithWhatWouldBeRight) {
         EXPECT_NE(fault({{"filter", filter}}), "accepted") << filter;
     }
     EXPECT_EQ(fault({{"colector", "x"}}),
-              "unknown option colector (an interface of type=drmirror has collector, signature, block, app-tag, "
-              "segment, ring, snaplen, filter, sampling, device, gid-index)");
+              "unknown option colector (an interface of type=drmirror has collector, standby, plain, signature, "
+              "block, app-tag, segment, ring, snaplen, filter, sampling, device, gid-index)");
 }
 
 TEST(MirrorOptions, OnlyFilterAndSamplingLeaveTheSession) {
@@ -127,7 +157,8 @@ TEST(MirrorOptions, OnlyFilterAndSamplingLeaveTheSession) {
     for (const MirrorOption option : {MirrorOption{"signature", "crc32"}, {"block", "520"}, {"app-tag", "1"},
                                       {"segment", "4096"}, {"ring", "2"}, {"snaplen", "64"}, {"device", "mlx5_9"},
                                       {"gid-index", "0"}, {"collector", "192.0.2.8:4180"},
-                                      {"collector", "192.0.2.7:4181"}}) {
+                                      {"collector", "192.0.2.7:4181"}, {"standby", "192.0.2.8:4180"},
+                                      {"plain", "true"}}) {
         EXPECT_TRUE(parse({option})->needs_other_session(before)) << option.key;
     }
 }

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from pathlib import Path
 
-from .collector import PORT, Collector
+from .collector import Collector
 from .command import run, wait_until
 from .lab import BRIDGE, Lab
 from .namespace import make_veth
+from .pki import Pki, drcollect_options
 from .rdma_host import Node
 from .softnic import UPLINK
 from .traffic import stream_number
@@ -27,12 +29,35 @@ class Kept:
     length: int
 
 
+def kept_in(files: list[Path]) -> list[Kept]:
+    """All that is in a collector's files, by tshark."""
+    found = []
+    for file in files:
+        said = run(["tshark", "-r", str(file), "-T", "fields", "-e", "frame.interface_name", "-e", "udp.dstport",
+                    "-e", "udp.payload", "-e", "frame.len", "-e", "icmp.type"], timeout=120)
+        for line in said.splitlines():
+            interface, port, payload, length, quoted = line.split("\t")
+            # A guest's kernel answers some of a stream with ICMP, which quotes them.
+            number = stream_number(bytes.fromhex(payload)) if payload and not quoted else None
+            found.append(Kept(interface, number, int(port.split(",")[0]) if port and not quoted else 0, int(length)))
+    return found
+
+
+def numbers_of(interface: str, kept: list[Kept]) -> list[int]:
+    """A stream's, sorted: at its beginning the NIC may overtake software."""
+    return sorted(one.number for one in kept if one.interface == interface and one.number is not None)
+
+
 class MirrorLab:
     """Two VMs in a bridge, which forwards between them; the collector's host is behind the uplink, which is a dr port
-    of the same bridge or none."""
+    of the same bridge or none. With `pki` the handshake has TLS; the switch's end of it is set_ssl()'s. Without it the
+    handshake is plain at both ends."""
 
-    def __init__(self, workspace: Workspace, uplink_in_bridge: bool = False) -> None:
+    def __init__(self, workspace: Workspace, uplink_in_bridge: bool = False, pki: Pki | None = None,
+                 daemon_environment: dict[str, str] | None = None) -> None:
+        self.workspace, self.pki = workspace, pki
         self.lab = Lab(workspace)
+        self.lab.switch.daemon_environment.update(daemon_environment or {})
         self.lab.wire("vm1", 1)
         self.lab.wire("vm2", 2)
         self.first, self.second = self.lab.guests
@@ -49,10 +74,26 @@ class MirrorLab:
                   address=f"{self.far.control_address}/24")
         switch.run(["ip", "address", "add", "10.77.0.1/24", "dev", "ctl1"])
         self.far.configure()
-        self.collector = Collector(self.far, workspace.folder / "files")
-        workspace.defer(lambda: self.collector.background and self.collector.background.stop())
+        self.collector = self._collector(self.far, "files")
         self.lab.start(offload=True, fail_mode="secure")
         self.forward()
+
+    def _collector(self, node: Node, folder: str) -> Collector:
+        tls = ("--plain",) if self.pki is None else drcollect_options(self.pki.collector())
+        made = Collector(node, self.workspace.folder / folder, tls=tls)
+        self.workspace.defer(lambda: made.background and made.background.stop())
+        return made
+
+    def another_collector(self) -> Collector:
+        """On the same wire, with a soft NIC and addresses of its own; not started."""
+        node = Node(self.workspace, 3, self.far.namespace)
+        node.uplink = self.far.uplink
+        node.namespace.run(["ip", "address", "add", f"{node.control_address}/24", "dev", self.far.control])
+        node.configure()
+        return self._collector(node, "standby-files")
+
+    def set_ssl(self, files: tuple[str, str, str] | None = None, *options: str) -> None:
+        self.lab.switch.vsctl(*options, "set-ssl", *(files or self.pki.switch()))
 
     def forward(self, *more: str) -> None:
         """Between the VMs, `more` first."""
@@ -61,7 +102,7 @@ class MirrorLab:
 
     def add_port(self, name: str = "stor0", **options: str) -> None:
         """Waits for the port, not for the collector."""
-        given = {"collector": f"{self.far.control_address}:{PORT}", **options}
+        given = {"collector": self.collector.address, **({} if self.pki else {"plain": "true"}), **options}
         self.lab.switch.vsctl("add-port", BRIDGE, name, "--", "set", "interface", name, "type=drmirror",
                               *(f"options:{key}=\"{value}\"" for key, value in given.items()))
         wait_until(lambda: (self.lab.switch.interface(name, "ofport") or -1) > 0, 10,
@@ -88,21 +129,10 @@ class MirrorLab:
         return self.said()
 
     def kept(self) -> list[Kept]:
-        """All that is in the files, by tshark."""
-        found = []
-        for file in self.collector.files():
-            said = run(["tshark", "-r", str(file), "-T", "fields", "-e", "frame.interface_name", "-e", "udp.dstport",
-                        "-e", "udp.payload", "-e", "frame.len", "-e", "icmp.type"], timeout=120)
-            for line in said.splitlines():
-                interface, port, payload, length, quoted = line.split("\t")
-                # A guest's kernel answers some of a stream with ICMP, which quotes them.
-                number = stream_number(bytes.fromhex(payload)) if payload and not quoted else None
-                found.append(Kept(interface, number, int(port.split(",")[0]) if port and not quoted else 0,
-                                  int(length)))
-        return found
+        return kept_in(self.collector.files())
 
     def numbers_of(self, interface: str) -> list[int]:
-        return sorted(kept.number for kept in self.kept() if kept.interface == interface and kept.number is not None)
+        return numbers_of(interface, self.kept())
 
     def by_device(self, key: str) -> int:
         return sum(device.get(key, 0) for device in self.said()["devices"])

@@ -7,15 +7,16 @@ import os
 
 from . import build
 from .command import Background
-from .namespace import make_veth
+from .namespace import Namespace, make_veth
 from .workspace import Workspace
 
 
 class Node:
-    """A host: a namespace with a soft NIC's uplink in it, and an address of the kernel's for everything else."""
+    """A host: a namespace with a soft NIC's uplink in it, and an address of the kernel's for everything else.
+    Several may share a namespace and its devices: each has a MAC and addresses of its own."""
 
-    def __init__(self, workspace: Workspace, number: int) -> None:
-        self.namespace = workspace.namespace(f"host{number}")
+    def __init__(self, workspace: Workspace, number: int, namespace: Namespace | None = None) -> None:
+        self.namespace = namespace or workspace.namespace(f"host{number}")
         self.number = number
         self.uplink, self.control = f"roce{number}", f"ctl{number}"
         self.control_address = f"10.77.0.{number}"

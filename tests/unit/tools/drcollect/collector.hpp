@@ -75,7 +75,7 @@ protected:
                                     .host = spec.host,
                                     .service = spec.port,
                                     .standby = standby,
-                                    .tls = tls,
+                                    .tls = source ? source : source_of(tls),
                                     .plain = !tls,
                                     .mirror = "stor0",
                                     .application_tag = 0xBEEF,
@@ -85,6 +85,11 @@ protected:
                                     .retry_after = 20ms});
         EXPECT_TRUE(made) << made.error().what;
         return std::move(*made);
+    }
+
+    static TlsSource source_of(const std::optional<TlsFiles>& files) {
+        if (!files) return {};
+        return [files = *files] { return Result<TlsFiles>(files); };
     }
 
     static std::vector<MirrorInterface> two_interfaces() { return {{"vm1", 65535}, {"vm2", 65535}}; }
@@ -159,6 +164,7 @@ protected:
 
     ServerSpec spec;
     std::optional<TlsFiles> tls;   ///< of senders
+    TlsSource source;              ///< instead of these
     std::vector<CollectorAddress> standby;
     std::string folder;
     std::unique_ptr<Server> server;

@@ -136,12 +136,12 @@ TEST_F(Tls, OldVersionsAreNotSpoken) {
 TEST_F(Tls, PlainAndTlsDoNotMeet) {
     start();
     const auto files = std::exchange(tls, std::nullopt);
-    expect_refused("", "TLS: ");
+    expect_refused("closed the connection at a plain Hello; it may ask for TLS", "TLS: the peer's handshake is plain");
     stop();
     spec.tls.reset();
     tls = files;
     start();
-    expect_refused("TLS: ", "no mirror's handshake");
+    expect_refused("TLS: the peer's handshake is plain", "no mirror's handshake, which is plain here; they are TLS's");
 }
 
 /// Not even why: an alert of TLS, seven bytes, is all that somebody without a certificate may hear.
@@ -204,6 +204,36 @@ TEST_F(Tls, FilesAreReadAnewForEachConnection) {
     EXPECT_TRUE(mirror->finish(20s)) << mirror->stats().last_error;
 }
 
+/// Nobody is connected to meanwhile, and the standby's turn does not come.
+TEST_F(Tls, ASwitchWithoutFilesSaysWhatItLacks) {
+    start();
+    standby = {{"127.0.0.1", "1"}};
+    std::mutex mutex;
+    Result<TlsFiles> files = tl::unexpected(Error{ENOENT, "nobody has told any"});
+    source = [&] {
+        const std::lock_guard guard(mutex);
+        return files;
+    };
+    const auto mirror = sender();
+    append(*mirror, 0);
+    EXPECT_TRUE(becomes([&] { return mirror->stats().tls_fault == "nobody has told any"; }));
+    const auto set = [&](const TlsFiles& to) {
+        const std::lock_guard guard(mutex);
+        files = to;
+    };
+    set({"/none.pem", tls->certificate, tls->ca_certificate});
+    EXPECT_TRUE(becomes([&] { return mirror->stats().tls_fault.starts_with("private key /none.pem: "); }));
+    std::this_thread::sleep_for(200ms);   // longer than a collector's turn
+    EXPECT_EQ(mirror->stats().collector, "127.0.0.1:" + spec.port);
+    EXPECT_EQ(refused(), 0u);
+    set(theirs->end("switch"));
+    EXPECT_TRUE(becomes([&] { return refused() > 0; }));
+    EXPECT_EQ(mirror->stats().tls_fault, "");
+    set(*tls);
+    EXPECT_TRUE(mirror->finish(20s)) << mirror->stats().last_error;
+    EXPECT_EQ(frames(), all(1));
+}
+
 TEST_F(Tls, AFileThatIsNotOneIsNamed) {
     const TlsFiles right = *tls;
     const auto fault = [](const TlsFiles& files) {
@@ -227,7 +257,7 @@ TEST_F(Tls, ASenderSaysWhichOfTheTwo) {
         const auto made = Sender::create({.device = open_nic(),
                                           .host = "127.0.0.1",
                                           .service = "1",
-                                          .tls = plain ? tls : std::nullopt,
+                                          .tls = plain ? source_of(tls) : nullptr,
                                           .plain = plain,
                                           .mirror = "stor0",
                                           .application_tag = 1,

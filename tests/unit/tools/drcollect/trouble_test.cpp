@@ -154,11 +154,12 @@ TEST_F(Collector, AStandbyTakesOverAtTheFirstSegmentThatTheRingHas) {
         mirror->tick();
         return mirror->stats().released == mirror->stats().sealed;
     }));
-    EXPECT_EQ(mirror->stats().collector, "127.0.0.1 port " + spec.port);
+    EXPECT_EQ(mirror->stats().collector, "127.0.0.1:" + spec.port);
     stop();
     append_all(*mirror, 200, 400);
     EXPECT_TRUE(mirror->finish(20s)) << mirror->stats().last_error;
-    EXPECT_EQ(mirror->stats().collector, "127.0.0.1 port " + standby[1].service);
+    EXPECT_EQ(mirror->stats().collector, "127.0.0.1:" + standby[1].service);
+    EXPECT_EQ(mirror->stats().last_error, "127.0.0.1:1: connect: Connection refused") << "whose error it was";
     EXPECT_EQ(mirror->stats().dropped, 0u);
     const Scan first = only_scan();
     std::vector<std::uint32_t> numbers = frames();
