@@ -168,9 +168,9 @@ def test_ovs_tcpdump_takes_no_traffic_off_the_nic(normal_lab: Lab) -> None:
     done, up = after - before, up_after - up_before
     forwarded = came_after - came_before - up
     figure(f"ovs-tcpdump beside iperf3: {result.megabits_per_second:.0f} Mb/s; {forwarded} packets forwarded in 2 s, "
-           f"{up} in the slow path ({up / max(1, forwarded):.4%} of them); {done.copies} copies, {done.lost} of them lost "
-           f"for want of room")
-    # A copy is of a packet that the NIC forwarded; where more are said to be forwarded than were, the share is too good.
+           f"{up} in the slow path ({up / max(1, forwarded):.4%} of them); {done.copies} copies, {done.lost} of them "
+           f"lost for want of room")
+    # A copy is of a packet that the NIC forwarded.
     assert 1000 < done.copies <= forwarded * 1.1
     assert up < 0.001 * forwarded
     assert_alive(lab)

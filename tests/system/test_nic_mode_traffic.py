@@ -1,5 +1,5 @@
-"""The traffic tests of switchdev mode on plain functions (docs/nic-mode.md): exact counts, policing, rewrites, and all of
-that under load, with what NIC_RX and NIC_TX did for each packet."""
+"""The traffic tests of switchdev mode on plain functions (docs/nic-mode.md): exact counts, policing, rewrites, and all
+of that under load, with what NIC_RX and NIC_TX did for each packet."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def test_a_stream_arrives_whole_and_is_counted_exactly(three: FunctionLab) -> No
     wait_counts(three, "in_port=1,udp", length, length * size)
     after, sent = done(three, first), done(three, second).sent - sent_before
     marked, came = after.marked - before.marked, after.sent_up - before.sent_up
-    figure(f"{length} frames of {size} bytes: all arrived once, {length} counted; NIC_RX marked {marked} of {came} that "
-           f"it sent up, NIC_TX sent {sent}")
+    figure(f"{length} frames of {size} bytes: all arrived once, {length} counted; NIC_RX marked {marked} of {came} "
+           f"that it sent up, NIC_TX sent {sent}")
     assert came >= length and sent >= length, "each packet goes through both domains"
     assert length * 0.5 < marked <= came and after.dropped == before.dropped
 
@@ -154,7 +154,7 @@ def test_what_the_policer_drops_is_counted(three: FunctionLab) -> None:
     with stream(first, second, rate=500, size=size, limit=length) as sender:
         sender.join()
     assert done(three, first).dropped == before.dropped
-    wait_until(lambda: policed() == stats_of_policer(three, length, arrived), PATIENCE, "the policer drops those as well")
+    wait_until(lambda: policed() == stats_of_policer(three, length, arrived), PATIENCE, "the policer drops those, too")
     figure(f"{arrived} of {length} frames passed, {length - arrived} counted as policed; NIC_RX dropped none")
 
 

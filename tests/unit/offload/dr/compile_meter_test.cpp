@@ -132,7 +132,8 @@ TEST(CompileMeter, IsInFrontOfATunnelsHeader) {
                   behind_meters(metered(flow().output(2).tunnel(vxlan).output(9), format)));
         EXPECT_EQ(metered(flow().tunnel(vxlan).meter(1).output(9), format),
                   "unsupported order of actions: meter behind a change of the packet's length");
-        const auto plan = compile(flow().meter(1).tunnel(vxlan).output(9), metered_ports(), {.steering_format = format});
+        const auto plan =
+            compile(flow().meter(1).tunnel(vxlan).output(9), metered_ports(), {.steering_format = format});
         ASSERT_TRUE(plan);
         EXPECT_EQ(plan->bytes_uncounted, 0);
     }
