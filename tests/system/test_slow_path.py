@@ -12,7 +12,7 @@ import pytest
 from helpers import assert_alive, assert_reaches, figure, is_offloaded, stream
 from lab.command import wait_until
 from lab.lab import BRIDGE, Guest, Lab
-from lab.traffic import stream_number
+from lab.traffic import stream_number, udp_frame
 from lab.workspace import Workspace
 
 pytestmark = pytest.mark.dr_only
@@ -158,3 +158,68 @@ def test_a_queue_that_cannot_be_restarted_says_so_until_it_can(two: Lab) -> None
     assert port["problem"] == "" and port["slow_path_restarts"] == 1
     assert_reaches(first, second)
     figure(f"while it lasted: {error}")
+
+
+def tx_drops(lab: Lab, guest: Guest) -> dict[str, int]:
+    """What the database says of packets that OVS had for the port and the NIC never got."""
+    shown = lab.switch.interface(guest.port, "statistics")
+    assert isinstance(shown, dict)
+    return {name: shown[name] for name in ("tx_dropped", "slow_path_tx_drops", "slow_path_tx_size_drops",
+                                           "slow_path_tx_errors", "slow_path_tx_packets")}
+
+
+def packet_out(lab: Lab, frame: bytes, actions: str) -> None:
+    lab.switch.ofctl("packet-out", BRIDGE, f"in_port=controller packet={frame.hex()} actions={actions}")
+
+
+def long_frame(source: Guest, target: Guest, size: int) -> bytes:
+    return udp_frame(source.mac, target.mac, source.address, target.address, bytes(size - 42))
+
+
+def test_frames_that_are_too_long_for_a_port_are_counted(lab: Lab) -> None:
+    """In the database and in OpenFlow, once each; what just fits arrives."""
+    first, second = lab.guests[:2]
+    length = 5
+    fits, too_long = 1500 + 14, 1500 + 14 + 8 + 1
+    with second.capture() as seen:
+        for size in (fits, too_long):
+            for _ in range(length):
+                packet_out(lab, long_frame(first, second, size), "output:2")
+        seen.settle()
+    assert [len(frame) for frame in seen.frames if len(frame) > 1000] == [fits] * length
+    wait_until(lambda: tx_drops(lab, second)["slow_path_tx_size_drops"] == length, 12, "they are counted")
+    told = tx_drops(lab, second)
+    assert told["tx_dropped"] == length and told["slow_path_tx_drops"] == told["slow_path_tx_errors"] == 0
+    counts = re.search(r"tx pkts=\d+, bytes=\d+, drop=(\d+)", lab.switch.ofctl("dump-ports", BRIDGE, second.port))
+    assert counts is not None and int(counts.group(1)) == length
+    assert tx_drops(lab, first)["tx_dropped"] == 0
+    figure(f"{length} frames of {fits} bytes arrived, {length} of {too_long} are in slow_path_tx_size_drops")
+
+
+def test_what_finds_the_ring_full_is_counted(lab: Lab) -> None:
+    """One packet to a port thousands of times, faster than its vport can send: what does not arrive is a drop."""
+    first, second = lab.guests[:2]
+    copies, most_tries = 3000, 20
+    frame = long_frame(first, second, 1500)
+    sent = 0
+    with second.capture() as seen:
+        for _ in range(most_tries):
+            packet_out(lab, frame, ",".join(["output:2"] * copies))
+            sent += copies
+            if port_of(lab, second)["slow_path_tx_drops"]:
+                break
+        seen.settle()
+        arrived = sum(len(each) == len(frame) for each in list(seen.frames))
+    port = port_of(lab, second)
+    dropped = port["slow_path_tx_drops"]
+    figure(f"{sent} packets to one port: {arrived} arrived, {dropped} found the ring full")
+    assert isinstance(dropped, int) and dropped > 0, f"{sent} packets never filled the ring"
+    assert arrived + dropped == sent
+    wait_until(lambda: tx_drops(lab, second)["slow_path_tx_drops"] == dropped, 12, "the database tells them")
+    told = tx_drops(lab, second)
+    assert told["tx_dropped"] == dropped and told["slow_path_tx_size_drops"] == told["slow_path_tx_errors"] == 0
+    # The ring goes on.
+    with second.capture() as seen:
+        packet_out(lab, frame, "output:2")
+        wait_until(lambda: any(len(each) == len(frame) for each in list(seen.frames)), 5, "the next one arrives")
+    assert_alive(lab)

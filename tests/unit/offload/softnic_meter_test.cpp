@@ -8,6 +8,7 @@
 
 #include "offload/dr/device/leak.hpp"
 #include "tests/unit/offload/softnic_fixture.hpp"
+#include "tests/unit/offload/tunnel_headers.hpp"
 
 namespace ovsdr::dr {
 namespace {
@@ -204,6 +205,69 @@ TEST_F(Metered, MegaflowsOfOtherPathsShareOneMeterByBytes) {
     EXPECT_EQ(eswitch_->del({10, 2})->packets, 40U);
     send(1, 20, 300);
     EXPECT_EQ(metered(), 320U) << "a path that has gone is no other's loss";
+}
+
+/// How many frames have a header of this size in front, and are else as they were sent.
+std::size_t encapsulated(const std::vector<FrameBytes>& frames, std::size_t header_size) {
+    const FrameBytes model = frame(0);
+    return static_cast<std::size_t>(std::ranges::count_if(frames, [&](const FrameBytes& bytes) {
+        return bytes.size() == header_size + frame_size &&
+               std::equal(model.begin(), model.begin() + 60, bytes.end() - static_cast<std::ptrdiff_t>(frame_size));
+    }));
+}
+
+/// A tunnel's header, with the addresses outside that a wire of the test takes for its own.
+test::HeaderBytes own_header(test::HeaderBytes header) {
+    const FrameBytes ours = frame(0);
+    std::copy_n(ours.begin(), 12, header.begin());
+    return header;
+}
+
+/// A meter takes the length in front of the tunnel's push, and so do what it counts and the megaflow's own counter.
+TEST_F(Metered, ByBytesInFrontOfATunnelWithoutItsHeader) {
+    constexpr std::uint32_t burst = 100, uplink = 9;
+    constexpr std::size_t at_once = burst * 125 / frame_size;
+    const test::HeaderBytes vxlan = own_header(test::vxlan()), gre = own_header(test::gre(test::outer_ipv4(47)));
+    eswitch_->set_meter(number, {.rate = 1, .burst = burst});
+    put({12, 1}, flow(1).meter(number).tunnel(vxlan).output(uplink));
+    put({12, 2}, flow(3).meter(number).push(7).tunnel(gre).output(uplink));
+    send(3, 40);
+    const auto with_tag = port(uplink).wire->collect(SIZE_MAX, 300ms);
+    EXPECT_EQ(std::ranges::count(with_tag, gre.size() + 4 + frame_size, &FrameBytes::size), 40) << "the tag is inside";
+    send(1, 400, 40);
+    const auto frames = port(uplink).wire->collect(SIZE_MAX, 300ms);
+    const std::size_t came = encapsulated(frames, vxlan.size());
+    EXPECT_EQ(came, frames.size());
+    EXPECT_GE(came + 40, at_once);
+    EXPECT_LE(came + 40, at_once + at_once / 200 + 20 + 2);
+    const MeterStats stats = eswitch_->meter_stats(number);
+    EXPECT_EQ(stats.passed.packets, came + 40);
+    EXPECT_EQ(stats.passed.bytes, (came + 40) * frame_size);
+    EXPECT_EQ(stats.dropped.bytes, (400 - came) * frame_size);
+    const auto first = eswitch_->del({12, 1}), second = eswitch_->del({12, 2});
+    EXPECT_EQ(first->packets, 400U);
+    EXPECT_EQ(first->bytes, 400 * frame_size);
+    EXPECT_EQ(second->bytes, 40 * frame_size);
+}
+
+/// From the wire too, where a ConnectX-5 puts no header on; it has no meters by packets either.
+TEST_F(Metered, SeveralInFrontOfATunnel) {
+    constexpr std::uint32_t uplink = 9;
+    const test::HeaderBytes header = own_header(test::vxlan());
+    eswitch_->set_meter(number, packets(1, 100));
+    eswitch_->set_meter(number + 1, packets(1, 40));
+    put({13, 1}, flow(uplink).meter(number).meter(number + 1).tunnel(header).output(2));
+    send(uplink, 200);
+    const auto frames = port(2).wire->collect(SIZE_MAX, 300ms);
+    const std::size_t came = encapsulated(frames, header.size());
+    EXPECT_EQ(came, frames.size());
+    EXPECT_GE(came, 40U);
+    EXPECT_LE(came, 55U);
+    const MeterStats first = eswitch_->meter_stats(number), second = eswitch_->meter_stats(number + 1);
+    EXPECT_EQ(second.passed.packets, came);
+    EXPECT_EQ(second.passed.bytes, came * frame_size);
+    EXPECT_EQ(second.passed.packets + second.dropped.packets, first.passed.packets);
+    EXPECT_EQ(eswitch_->del({13, 1})->bytes, 200 * frame_size);
 }
 
 TEST_F(Metered, AMeterByBytesChangesBeneathItsMegaflows) {

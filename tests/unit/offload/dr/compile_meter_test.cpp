@@ -1,10 +1,12 @@
 // Meters as the compiler arranges them, and what it refuses of them.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "offload/dr/compile/compile.hpp"
 #include "offload/dr/megaflow_store.hpp"
 #include "tests/unit/offload/four_ports.hpp"
 #include "tests/unit/offload/megaflow_builder.hpp"
+#include "tests/unit/offload/tunnel_headers.hpp"
 
 namespace ovsdr::dr {
 namespace {
@@ -108,6 +110,66 @@ TEST(CompileMeter, TakesPacketsOutOfTheirTunnelBefore) {
     const auto plan = compile(from_tunnel().meter(1).output(2), metered_ports(), {});
     ASSERT_TRUE(plan);
     EXPECT_EQ(plan->bytes_uncounted, 0) << "the megaflow's own counter has the frames inside";
+}
+
+/// What is done behind a meter, as it is without one.
+std::string behind_meters(const std::string& path, const std::string& meters = "meter 1 (11)") {
+    return meters + ", dest_table (exceeding: drop; " + path + ")";
+}
+
+/// The length that a meter takes is that of the packet before.
+TEST(CompileMeter, IsInFrontOfATunnelsHeader) {
+    const test::HeaderBytes vxlan = test::vxlan(), gre = test::gre(test::outer_ipv4(47));
+    const auto flow = [](std::uint32_t in_port = 1) { return MegaflowBuilder(in_port).ipv4(); };
+    for (const std::uint8_t format : {0, 1, 2}) {
+        SCOPED_TRACE(static_cast<unsigned>(format));
+        const std::string plain = metered(flow().tunnel(vxlan).output(9), format);
+        EXPECT_TRUE(plain.starts_with("encapsulate 02")) << plain;
+        EXPECT_EQ(metered(flow().meter(1).tunnel(vxlan).output(9), format), behind_meters(plain));
+        EXPECT_EQ(metered(flow().meter(1).set(OVSDR_HEADER_IP_TTL, {63}).tunnel(gre).output(9), format),
+                  behind_meters(metered(flow().set(OVSDR_HEADER_IP_TTL, {63}).tunnel(gre).output(9), format)));
+        EXPECT_EQ(metered(flow().meter(1).output(2).tunnel(vxlan).output(9), format),
+                  behind_meters(metered(flow().output(2).tunnel(vxlan).output(9), format)));
+        EXPECT_EQ(metered(flow().tunnel(vxlan).meter(1).output(9), format),
+                  "unsupported order of actions: meter behind a change of the packet's length");
+        const auto plan =
+            compile(flow().meter(1).tunnel(vxlan).output(9), metered_ports(), {.steering_format = format});
+        ASSERT_TRUE(plan);
+        EXPECT_EQ(plan->bytes_uncounted, 0);
+    }
+    EXPECT_EQ(metered(flow().meter(2).meter(1).tunnel(vxlan).output(9)),
+              behind_meters(behind_meters(metered(flow().tunnel(vxlan).output(9))), "meter 2 (12)"));
+}
+
+/// A ConnectX-5 counts a tag in front of packets from a vport when their tunnel's header comes with it: what passed the
+/// meter is counted by a rule of its own. Later devices count before both.
+TEST(CompileMeter, WhatPassedIsCountedBeforeATagAndATunnelsHeader) {
+    const test::HeaderBytes header = test::gre(test::outer_ipv4(47));
+    const auto flow = [&] { return MegaflowBuilder().ipv4().meter(1).push(5).tunnel(header).output(9); };
+    const std::string both = fmt::format("push_vlan 0x8100 vid 5 pcp 0, encapsulate {:02x}, dest_vport 65535",
+                                         fmt::join(header, ""));
+    EXPECT_EQ(metered(flow(), 0), behind_meters("dest_table (" + both + ")"));
+    EXPECT_EQ(metered(flow()), behind_meters(both));
+}
+
+TEST(CompileMeter, InFrontOfATunnelIsWhereTheDevicePutsHeadersOnOnly) {
+    const test::HeaderBytes header = test::vxlan();
+    const auto from_wire = [&] { return MegaflowBuilder(9).ipv4().meter(1).tunnel(header).output(1); };
+    EXPECT_EQ(metered(from_wire(), 0), "device limit: tnl_push of packets from the wire");
+    EXPECT_TRUE(metered(from_wire()).starts_with("meter 1 (11), dest_table (exceeding: drop; encapsulate 02"))
+        << metered(from_wire());
+    const auto tunnel_to_tunnel = [&] {
+        return MegaflowBuilder(20).from_tunnel(5).ipv4().meter(1).tunnel(header).output(1);
+    };
+    EXPECT_EQ(metered(tunnel_to_tunnel(), 0),
+              "device limit: meter of packets from a tunnel (a meter of the device has a table at one level); "
+              "device limit: tnl_push of packets from the wire");
+    EXPECT_TRUE(metered(tunnel_to_tunnel()).starts_with("decapsulate, dest_table (meter 1 (11), dest_table (exceeding: "
+                                                        "drop; encapsulate 02")) << metered(tunnel_to_tunnel());
+    DeviceCaps short_headers;
+    short_headers.max_tunnel_header = 40;
+    EXPECT_EQ(text_of(compile(from_wire(), metered_ports(), short_headers).error()),
+              "device limit: tnl_push with a header longer than the device's: 50 bytes, the most is 40");
 }
 
 /// ConnectX-5: a rule ends in its meter, and that leads to one table.
