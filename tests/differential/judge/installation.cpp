@@ -106,7 +106,10 @@ void Installation::lead_copies(dr::CopyKind kind) {
 void Installation::disturb(std::size_t change, const Phase& phase) {
     const std::size_t port = verdict_.installed.size() % port_length, all = phase.changes.size();
     const auto copies = judged_copies[verdict_.installed.size() % judged_copies.size()];
-    if (change == all / 4) eswitch_->stop_copies(copies);
+    if (change == all / 4) {
+        if (dr::is_mirror(copies)) led_before_ += eswitch_->copies(copies);   // its count begins anew
+        eswitch_->stop_copies(copies);
+    }
     if (change == all / 3) eswitch_->detach_port(dr::VportId{ports[port].vport});
     if (change == all / 2) lead_copies(copies);
     if (change == all * 2 / 3) attach(port);
@@ -194,6 +197,9 @@ void Installation::end() {
         if (version_of_[ufid] >= 0) all.push_back(ufid);
     }
     remove(all);
+    for (std::uint32_t number = 1; number < meters_end; ++number) {
+        if (meters_[number]) (void)eswitch_->remove_meter(number);
+    }
 }
 
 std::vector<std::uint8_t> Installation::installed() const {
@@ -258,9 +264,10 @@ std::shared_ptr<const dr::InstalledWork> Installation::work_of(std::uint32_t tag
 
 void Installation::check_copies(const dr::PerCopyKind<std::uint64_t>& came) const {
     for (const dr::CopyKind kind : judged_copies) {
-        if (eswitch_->copies(kind) == came[index_of(kind)]) continue;
+        const std::uint64_t led = eswitch_->copies(kind) + (dr::is_mirror(kind) ? led_before_ : 0);
+        if (led == came[index_of(kind)]) continue;
         throw std::runtime_error(fmt::format("{} copies came to queue {}, the device led {} there",
-                                             came[index_of(kind)], name_of(kind), eswitch_->copies(kind)));
+                                             came[index_of(kind)], name_of(kind), led));
     }
 }
 

@@ -39,7 +39,7 @@ public:
     void stop_meters();
     /// Adds what they counted in the NIC, by number.
     void add_meter_counts(std::vector<MeterCounts>& to) const;
-    /// Deletes them all, and takes their counts if the last phase counts.
+    /// Deletes them all, and takes their counts if the last phase counts. So do meters go.
     void end();
 
     /// The odp port whose queue has this number; 0 when none has.
@@ -77,6 +77,7 @@ private:
     std::shared_ptr<dr::Eswitch> eswitch_;
     std::vector<std::unique_ptr<slowpath::PortQueue>> queues_;   ///< as ports
     dr::PerCopyKind<std::unique_ptr<slowpath::PortQueue>> copy_queues_;
+    std::uint64_t led_before_ = 0;   ///< to the mirror's queue, before it left last
     MeterSpecs meters_;
 };
 
