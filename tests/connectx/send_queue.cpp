@@ -23,8 +23,8 @@ constexpr std::size_t argument_size = 64;
 
 // ACCESS_ASO: a control segment with the object's number as immediate, an ASO control segment, the object's bytes.
 constexpr std::uint8_t access_aso = 0x2d, aso_of_flow_meters = 2, masks_bytes = 1 << 6, both_always = 0x11;
-constexpr std::size_t aso_at = 16, aso_mask_mode_at = aso_at + 12, aso_conditions_at = aso_at + 13, aso_mask_at = aso_at + 40,
-                      aso_data_at = 64, aso_object_size = 64;
+constexpr std::size_t aso_at = 16, aso_mask_mode_at = aso_at + 12, aso_conditions_at = aso_at + 13,
+                      aso_mask_at = aso_at + 40, aso_data_at = 64, aso_object_size = 64;
 
 template <class T>
 T read_at(std::span<const std::uint8_t> bytes, std::size_t offset) {

@@ -1,8 +1,8 @@
 // Packets through the emulated ConnectX's eSwitch: from the wire, a vport or a send queue to where they come out.
 //
 // The model. FDB root (the kernel's rules) → tables of steering entries → a vport, nowhere, or a destination array,
-// which copies, or a sampler, which copies each ratio-th packet that it meets, or a legacy meter, which colours and leads
-// on to its table. What reaches the manager's vport goes to
+// which copies, or a sampler, which copies each ratio-th packet that it meets, or a legacy meter, which colours and
+// leads on to its table. What reaches the manager's vport goes to
 // the NIC_RX root of our function, and by its rules to a queue pair. A packet that no rule of ours takes in a root
 // table is the kernel's.
 //

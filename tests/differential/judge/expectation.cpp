@@ -40,7 +40,8 @@ private:
 };
 
 Expectations::Expectations(const Scenario& scenario, unsigned format)
-    : scenario_(scenario), there_(scenario.versions.size()), connectx_5_(format == 0), version_of_(scenario.ufids, none) {
+    : scenario_(scenario), there_(scenario.versions.size()), connectx_5_(format == 0),
+      version_of_(scenario.ufids, none) {
     for (const Megaflow& megaflow : scenario.versions) offloadable_.push_back(is_offloadable(megaflow, format));
 }
 

@@ -35,7 +35,8 @@ public:
 
     /// Adds to Verdict::installed, and what megaflows counted that go.
     void apply(const Phase& phase);
-    /// When exhausted meters have their first packet, which fills the bucket of a device: from now on nothing comes back.
+    /// When exhausted meters have had their first packet, which fills the bucket of a device: from now on nothing comes
+    /// back.
     void stop_meters();
     /// Adds what they counted in the NIC, by number.
     void add_meter_counts(std::vector<MeterCounts>& to) const;

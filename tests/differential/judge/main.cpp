@@ -132,7 +132,8 @@ int show_forecast(const Options& options) {
     const Scenario scenario = make_scenario(options.draw);
     OvsJudge ovs;
     teach(ovs, scenario);
-    show_coverage(scenario, forecast_of(scenario, options.format), judge_by_ovs(scenario, ovs, options.draw.connectx_5));
+    const Verdict by_ovs = judge_by_ovs(scenario, ovs, options.draw.connectx_5);
+    show_coverage(scenario, forecast_of(scenario, options.format), by_ovs);
     return 0;
 }
 

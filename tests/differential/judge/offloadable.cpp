@@ -163,7 +163,8 @@ private:
     /// In front of all that leads the packet somewhere but copies of it as it came, and not with another length than it
     /// came with.
     bool meter(std::uint32_t number) {
-        if (!can_device_have_number(number, connectx_5_) || goes_on_ || !outside_.empty() || copies_changed_) return false;
+        if (!can_device_have_number(number, connectx_5_)) return false;
+        if (goes_on_ || !outside_.empty() || copies_changed_) return false;
         if (shape_.popped != 0 || !shape_.pushed.empty() || shape_.tunnel) return false;
         // There a rule ends in a meter, which leads to a table of its own at one level.
         const bool entry = megaflow_.recirc_id == 0 && !megaflow_.tunnel;

@@ -51,8 +51,8 @@ struct Change {
 struct Phase {
     std::vector<Change> changes;
     std::vector<MeterChange> meters;
-    /// Its packets begin where those of the phase before end. The first ones are the priming of meters (meters.hpp): one
-    /// for each exhausted meter, then the others.
+    /// Its packets begin where those of the phase before end. The first ones are the priming of meters (meters.hpp):
+    /// one for each exhausted meter, then the others.
     std::size_t filling_end = 0, priming_end = 0, packets_end = 0;
     bool counts = true;            ///< or its packets are such that only a card can tell what counts them
 };
