@@ -54,6 +54,21 @@ public:
         return copy;
     }
 
+    std::optional<MeterParameters> meter(MeterName name) const override {
+        const std::lock_guard lock(nic_.mutex);
+        const std::uint8_t* bytes = nic_.firmware.meter(name);
+        if (bytes == nullptr) return std::nullopt;
+        MeterParameters copy;
+        std::copy_n(bytes, copy.size(), copy.begin());
+        return copy;
+    }
+    bool set_meter(MeterName name, const MeterParameters& parameters) override {
+        const std::lock_guard lock(nic_.mutex);
+        std::uint8_t* bytes = nic_.firmware.meter(name);
+        if (bytes != nullptr) std::ranges::copy(parameters, bytes);
+        return bytes != nullptr;
+    }
+
     std::vector<Table> tables() const override { return of_kind(ObjectKind::flow_table, table_of); }
     std::vector<TableEntry> table_entries() const override { return of_kind(ObjectKind::flow_entry, entry_of); }
     std::vector<RootMatcher> root_matchers() const override {

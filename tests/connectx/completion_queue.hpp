@@ -50,6 +50,10 @@ public:
     explicit CompletionQueue(std::uint32_t number, Spec spec) : number_(number), spec_(std::move(spec)) {}
 
     [[nodiscard]] std::uint32_t number() const { return number_; }
+    /// Its ring lies in these bytes.
+    [[nodiscard]] bool is_in(const std::uint8_t* memory, std::uint64_t size) const {
+        return spec_.buffer >= memory && spec_.buffer < memory + size;
+    }
 
     struct Completion {
         std::uint32_t queue_pair;

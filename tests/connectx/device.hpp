@@ -149,6 +149,16 @@ struct VportSettings {
     friend bool operator==(const VportSettings&, const VportSettings&) = default;
 };
 
+/// A flow meter: a legacy one, or one of the two of an ASO object.
+struct MeterName {
+    bool aso;
+    std::uint32_t id;   ///< of the object
+    bool is_second;     ///< of an ASO object's
+};
+/// flow_meter_parameters of the PRM: what the meter was told, its tokens and when they were counted last.
+inline constexpr std::size_t meter_parameters_size = 32;
+using MeterParameters = std::array<std::uint8_t, meter_parameters_size>;
+
 struct Count {
     std::uint64_t packets = 0, bytes = 0;
 };
@@ -166,6 +176,10 @@ public:
     [[nodiscard]] virtual std::uint64_t modify_pattern_base() const = 0;
     /// The 64 bytes of a modify-header argument; nothing when no live argument object has this id.
     [[nodiscard]] virtual std::optional<std::array<std::uint8_t, 64>> argument(std::uint32_t id) const = 0;
+
+    /// A meter's parameters; who makes packets meet it writes its tokens back. Nothing, or false: there is none.
+    [[nodiscard]] virtual std::optional<MeterParameters> meter(MeterName name) const = 0;
+    virtual bool set_meter(MeterName name, const MeterParameters& parameters) = 0;
 
     [[nodiscard]] virtual std::vector<Table> tables() const = 0;
     [[nodiscard]] virtual std::vector<TableEntry> table_entries() const = 0;

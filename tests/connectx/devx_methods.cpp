@@ -97,13 +97,25 @@ void register_memory(OpenFile& file, Call& call) {
 void deregister_memory(OpenFile& file, Call& call) {
     const std::uint32_t handle = call.handle(MLX5_IB_ATTR_DEVX_UMEM_DEREG_HANDLE);
     const auto found = file.nic.host.user_memory.find(file.objects.get<UserMemoryHandle>(handle).id);
-    // The send queues of the firmware have pointers into it.
-    for (const auto& [id, object] : file.nic.firmware.all(ObjectKind::queue_pair)) {
-        if (object->send_queue && object->send_queue->is_in(found->second.memory, found->second.size)) {
-            throw Refused{EINVAL, "firmware: a queue pair has its rings in it"};
+    // The queues of the firmware have pointers into it.
+    for (const ObjectKind kind : {ObjectKind::queue_pair, ObjectKind::send_queue, ObjectKind::completion_queue}) {
+        for (const auto& [id, object] : file.nic.firmware.all(kind)) {
+            const bool is_of_completions = kind == ObjectKind::completion_queue &&
+                                           object->completions->is_in(found->second.memory, found->second.size);
+            if (is_of_completions ||
+                (object->send_queue && object->send_queue->is_in(found->second.memory, found->second.size))) {
+                throw Refused{EINVAL, "firmware: a queue has its rings in it"};
+            }
         }
     }
     file.destroy(handle);
+}
+
+/// All queues' events go to one.
+void query_event_queue(OpenFile&, Call& call) {
+    constexpr std::uint32_t event_queue = 7;
+    if (call.number(MLX5_IB_ATTR_DEVX_QUERY_EQN_USER_VEC) != 0) throw Refused{EINVAL, "no such vector"};
+    call.answer(MLX5_IB_ATTR_DEVX_QUERY_EQN_DEV_EQN, event_queue);
 }
 
 void allocate_event_file(OpenFile& file, Call& call) {
@@ -151,6 +163,7 @@ constexpr std::uint16_t object_attribute = MLX5_IB_ATTR_DEVX_OBJ_CREATE_CMD_IN;
 constexpr Method table[] = {
     {MLX5_IB_OBJECT_DEVX, MLX5_IB_METHOD_DEVX_OTHER, "DEVX_OTHER", false, general,
      command_name<MLX5_IB_ATTR_DEVX_OTHER_CMD_IN>, MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT},
+    {MLX5_IB_OBJECT_DEVX, MLX5_IB_METHOD_DEVX_QUERY_EQN, "DEVX_QUERY_EQN", false, query_event_queue},
     {MLX5_IB_OBJECT_DEVX, MLX5_IB_METHOD_DEVX_SUBSCRIBE_EVENT, "DEVX_SUBSCRIBE_EVENT", true, subscribe},
     {MLX5_IB_OBJECT_DEVX_OBJ, MLX5_IB_METHOD_DEVX_OBJ_CREATE, "DEVX_OBJ_CREATE", true, create,
      command_name<object_attribute>, MLX5_IB_ATTR_DEVX_OBJ_CREATE_CMD_OUT},

@@ -189,8 +189,7 @@ void Firmware::query(const FirmwareObject& object, Bytes in, WritableBytes out) 
     throw NotEmulated{fmt::format("{} of {}", name_of(in), object.label)};
 }
 
-/// The object holds what it was told, for whoever looks. No packet is measured: the entries' forwarder stops at a
-/// meter.
+/// The object holds what it was told. Who makes packets meet it keeps its tokens there, too (device.hpp).
 void Firmware::modify_meter(FirmwareObject& object, Bytes in) {
     using namespace layout;
     constexpr Field meter = create_flow_meter_in::meter;
@@ -231,6 +230,7 @@ void Firmware::modify(FirmwareObject& object, Bytes in) {
         object.send_queue->set_state(transition.to);
         return;
     }
+    if (opcode == MODIFY_SQ && object.name.kind == ObjectKind::send_queue) return modify_send_queue(object, in);
     if (opcode == MODIFY_GENERAL_OBJECT && object.name.kind == ObjectKind::flow_meter) return modify_meter(object, in);
     throw NotEmulated{fmt::format("{} of {}", name_of(in), object.label)};
 }

@@ -44,8 +44,10 @@ enum class ObjectKind : std::uint8_t {
     match_definer,
     modify_argument,
     geneve_option,
+    completion_queue,
+    send_queue,
 };
-inline constexpr std::size_t object_kinds = 15;
+inline constexpr std::size_t object_kinds = 17;
 
 struct ObjectName {
     ObjectKind kind;
@@ -61,12 +63,12 @@ struct FirmwareObject {
     std::vector<ObjectName> uses;   ///< what must stay while this stays
     unsigned users = 0;
 
-    // A queue pair's:
+    // A queue pair's, and a send or completion queue's:
     std::unique_ptr<SendQueue> send_queue;
     std::shared_ptr<CompletionQueue> completions;
-    // Counters', and modify-header arguments', by id - name.id:
+    // Counters', and modify-header arguments' and ASO objects', by id - name.id:
     std::map<std::uint32_t, Count> counts;
-    std::map<std::uint32_t, std::array<std::uint8_t, 64>> arguments;
+    std::map<std::uint32_t, std::array<std::uint8_t, 64>> images;
 };
 
 using Bytes = std::span<const std::uint8_t>;
@@ -104,6 +106,11 @@ public:
     [[nodiscard]] ObjectName take_kernel_table(TableType type, std::uint16_t priority);
     void return_kernel_table(ObjectName table);
 
+    /// The two meters of an ASO object; null if there is none, or queues of this protection domain may not write it.
+    [[nodiscard]] std::uint8_t* aso_meters(std::uint32_t id, std::uint32_t protection_domain);
+    /// Its parameters, or null.
+    [[nodiscard]] std::uint8_t* meter(MeterName name);
+
     [[nodiscard]] Vports& vports() { return vports_; }
     [[nodiscard]] const Vports& vports() const { return vports_; }
 
@@ -132,6 +139,9 @@ private:
     void complete_entry(FirmwareObject& object);
     void use_destination(FirmwareObject& entry, const Destination& destination);
     void complete_queue_pair(FirmwareObject& object);
+    void complete_completion_queue(FirmwareObject& object) const;
+    void complete_send_queue(FirmwareObject& object);
+    static void modify_send_queue(FirmwareObject& object, Bytes in);
     void use(FirmwareObject& user, ObjectName used);
 
     const Profile& profile_;

@@ -128,6 +128,10 @@ void Firmware::complete(FirmwareObject& object, WritableBytes out) {
         }
         case ObjectKind::queue_pair:
             return complete_queue_pair(object);
+        case ObjectKind::completion_queue:
+            return complete_completion_queue(object);
+        case ObjectKind::send_queue:
+            return complete_send_queue(object);
         case ObjectKind::sampler: {
             constexpr Field sampler = create_flow_sampler_in::sampler;
             for (const Field table : {flow_sampler::sample_table_id, flow_sampler::default_table_id}) {
@@ -203,37 +207,6 @@ void Firmware::complete_entry(FirmwareObject& object) {
         const FirmwareObject& bulk = existing({ObjectKind::counter, counter});
         use(object, bulk.name);
     }
-}
-
-void Firmware::complete_queue_pair(FirmwareObject& object) {
-    using namespace layout;
-    const Bytes in = object.command;
-    constexpr Field context = create_qp_in::qpc;
-    const auto memory_of = [this](std::uint64_t id) {
-        const auto found = host_.user_memory.find(static_cast<std::uint32_t>(id));
-        if (found == host_.user_memory.end())
-            throw BadStatus{BadStatus::bad_resource, fmt::format("no umem {:#x}", id)};
-        return found->second;
-    };
-    const UserMemory ring = memory_of(get(in, create_qp_in::wq_umem_id));
-    const UserMemory record = memory_of(get(in, context / qpc::dbr_umem_id));
-    const auto completions = host_.completion_queues.find(static_cast<std::uint32_t>(get(in, context / qpc::cqn_snd)));
-    if (completions == host_.completion_queues.end())
-        throw BadStatus{BadStatus::bad_resource, "no such completion queue"};
-    // The receive ring comes first, then the send ring.
-    const std::uint64_t receive_size =
-        1ULL << (get(in, context / qpc::log_rq_size) + get(in, context / qpc::log_rq_stride) + 4);
-    const std::uint64_t blocks = 1ULL << get(in, context / qpc::log_sq_size);
-    if (receive_size + blocks * 64 > ring.size || record.size < 8)
-        throw BadStatus{BadStatus::bad_parameter, "the rings do not fit"};
-    object.completions = completions->second;
-    object.send_queue = std::make_unique<SendQueue>(
-        object.name.id, SendQueue::Spec{.service = SendQueue::Service::loopback,
-                                        .user_index = static_cast<std::uint32_t>(get(in, context / qpc::user_index)),
-                                        .protection_domain = static_cast<std::uint32_t>(get(in, context / qpc::pd)),
-                                        .ring = ring.memory + receive_size,
-                                        .length = static_cast<std::uint32_t>(blocks),
-                                        .doorbell_record = reinterpret_cast<std::uint32_t*>(record.memory) + 1});
 }
 
 ObjectName Firmware::take_kernel_table(TableType type, std::uint16_t priority) {

@@ -11,6 +11,7 @@ namespace ovsdr::connectx {
 /// Opcodes of commands. Source: PRM, "Command Opcodes".
 enum Opcode : std::uint16_t {
     QUERY_HCA_CAP = 0x100,
+    CREATE_CQ = 0x400,
     CREATE_QP = 0x500,
     DESTROY_QP = 0x501,
     RST2INIT_QP = 0x502,
@@ -25,6 +26,8 @@ enum Opcode : std::uint16_t {
     QUERY_ROCE_ADDRESS = 0x760,
     QUERY_VPORT_COUNTER = 0x770,
     CREATE_TIR = 0x900,
+    CREATE_SQ = 0x904,
+    MODIFY_SQ = 0x905,
     CREATE_FLOW_TABLE = 0x930,
     QUERY_FLOW_TABLE = 0x932,
     CREATE_FLOW_GROUP = 0x933,
@@ -46,6 +49,9 @@ struct CommandName {
 inline constexpr CommandName command_names[] = {
 #define COMMAND(name) {name, #name}
     COMMAND(QUERY_HCA_CAP),
+    COMMAND(CREATE_CQ),
+    COMMAND(CREATE_SQ),
+    COMMAND(MODIFY_SQ),
     COMMAND(CREATE_QP),
     COMMAND(RST2INIT_QP),
     COMMAND(INIT2RTR_QP),
@@ -91,6 +97,7 @@ inline constexpr Naming namings[] = {
     {RST2INIT_QP, layout::modify_qp_in::qpn},
     {INIT2RTR_QP, layout::modify_qp_in::qpn},
     {RTR2RTS_QP, layout::modify_qp_in::qpn},
+    {MODIFY_SQ, layout::modify_sq_in::sqn},
     {QUERY_FLOW_TABLE, layout::query_flow_table_in::table_id},
     {QUERY_FLOW_COUNTER, layout::query_flow_counter_in::flow_counter_id},
     {MODIFY_GENERAL_OBJECT, layout::general_obj_in_cmd_hdr::obj_id},
@@ -121,6 +128,8 @@ inline constexpr Creation creations[] = {
      layout::alloc_packet_reformat_context_in::size, layout::alloc_packet_reformat_context_out::packet_reformat_id},
     {CREATE_TIR, 0, ObjectKind::tir, "CREATE_TIR", 32, layout::create_tir_out::tirn},
     {CREATE_QP, 0, ObjectKind::queue_pair, "CREATE_QP", layout::create_qp_in::size, layout::create_qp_out::qpn},
+    {CREATE_CQ, 0, ObjectKind::completion_queue, "CREATE_CQ", layout::create_cq_in::size, layout::create_cq_out::cqn},
+    {CREATE_SQ, 0, ObjectKind::send_queue, "CREATE_SQ", layout::create_sq_in::size, layout::create_sq_out::sqn},
 #define GENERAL(type, kind, label, size) \
     {CREATE_GENERAL_OBJECT, static_cast<std::uint16_t>(GeneralType::type), ObjectKind::kind, \
      "CREATE_GENERAL_OBJECT:" label, size, layout::general_obj_out_cmd_hdr::obj_id}

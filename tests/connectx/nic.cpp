@@ -40,8 +40,9 @@ void Nic::note_lost_events() {
 }
 
 void Nic::ring_queue_pair(std::uint32_t number) {
-    if (FirmwareObject* object = firmware.find({ObjectKind::queue_pair, number});
-        object != nullptr && object->send_queue) {
+    for (const ObjectKind kind : {ObjectKind::queue_pair, ObjectKind::send_queue}) {
+        FirmwareObject* const object = firmware.find({kind, number});
+        if (object == nullptr || !object->send_queue) continue;
         object->send_queue->run(*object->completions, *this, figures);
         return note_lost_events();
     }
@@ -68,7 +69,7 @@ void Nic::ring_completion_queue(std::uint32_t number, std::uint32_t consumer, bo
 
 std::uint8_t* Nic::argument(std::uint32_t id) {
     FirmwareObject* object = firmware.find({ObjectKind::modify_argument, id});
-    return object == nullptr ? nullptr : object->arguments[id - object->name.id].data();
+    return object == nullptr ? nullptr : object->images[id - object->name.id].data();
 }
 
 bool Nic::must_fail(std::string_view opcode) {

@@ -65,6 +65,9 @@ struct Nic final : RequestTargets {
         return found != host.keys.end() && found->second.icm_address.has_value();
     }
     std::uint8_t* argument(std::uint32_t id) override;
+    std::uint8_t* aso_meters(std::uint32_t id, std::uint32_t protection_domain) override {
+        return firmware.aso_meters(id, protection_domain);
+    }
     bool must_fail(std::string_view opcode) override;
     void note(std::string_view what) override { log.not_emulated("work request", what); }
 };

@@ -21,6 +21,11 @@ constexpr std::uint32_t inline_length_mask = 0x3FF;
 constexpr unsigned update_argument = 1;   // opcode modifier of FLOW_TBL_ACCESS
 constexpr std::size_t argument_size = 64;
 
+// ACCESS_ASO: a control segment with the object's number as immediate, an ASO control segment, the object's bytes.
+constexpr std::uint8_t access_aso = 0x2d, aso_of_flow_meters = 2, masks_bytes = 1 << 6, both_always = 0x11;
+constexpr std::size_t aso_at = 16, aso_mask_mode_at = aso_at + 12, aso_conditions_at = aso_at + 13,
+                      aso_mask_at = aso_at + 40, aso_data_at = 64, aso_object_size = 64;
+
 template <class T>
 T read_at(std::span<const std::uint8_t> bytes, std::size_t offset) {
     T value{};
@@ -35,7 +40,8 @@ struct RequestName {
 constexpr RequestName request_names[] = {{MLX5_OPCODE_RDMA_WRITE, "REQUEST:RDMA_WRITE"},
                                          {MLX5_OPCODE_RDMA_READ, "REQUEST:RDMA_READ"},
                                          {MLX5_OPCODE_SEND, "REQUEST:SEND"},
-                                         {MLX5_OPCODE_FLOW_TBL_ACCESS, "REQUEST:FLOW_TBL_ACCESS"}};
+                                         {MLX5_OPCODE_FLOW_TBL_ACCESS, "REQUEST:FLOW_TBL_ACCESS"},
+                                         {access_aso, "REQUEST:ACCESS_ASO"}};
 
 std::string_view name_of(std::uint8_t opcode) {
     const auto* known = std::ranges::find(request_names, opcode, &RequestName::opcode);
@@ -152,16 +158,38 @@ std::uint8_t SendQueue::send(const Request& request, RequestTargets& targets, Fi
     return 0;
 }
 
+/// It writes whatever the object holds; conditions and what reads the object are for others to emulate.
+std::uint8_t SendQueue::write_meters(const Request& request, RequestTargets& targets) const {
+    const auto bytes = request.bytes();
+    const bool is_write = bytes.size() == aso_data_at + aso_object_size && request.modifier == aso_of_flow_meters &&
+                          read_at<std::uint64_t>(bytes, aso_at) == 0 && bytes[aso_mask_mode_at] == masks_bytes &&
+                          bytes[aso_conditions_at] == both_always;
+    if (!is_write) {
+        targets.note("ACCESS_ASO that does not just write a flow meter");
+        return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
+    }
+    std::uint8_t* const object = targets.aso_meters(request.immediate, spec_.protection_domain);
+    if (object == nullptr) return MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR;
+    const std::uint64_t mask = be64toh(read_at<std::uint64_t>(bytes, aso_mask_at));
+    for (std::size_t i = 0; i < aso_object_size; ++i) {
+        if ((mask >> (aso_object_size - 1 - i) & 1) != 0) object[i] = bytes[aso_data_at + i];
+    }
+    return 0;
+}
+
 std::uint8_t SendQueue::carry_out(const Request& request, RequestTargets& targets, Figures& figures) const {
-    const bool raw = spec_.service == Service::raw_packet;
+    const bool raw = spec_.service == Service::raw_packet, loopback = spec_.service == Service::loopback;
     if (targets.must_fail(name_of(request.opcode))) return MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR;
-    if (!raw && (request.opcode == MLX5_OPCODE_RDMA_WRITE || request.opcode == MLX5_OPCODE_RDMA_READ)) {
+    if (loopback && (request.opcode == MLX5_OPCODE_RDMA_WRITE || request.opcode == MLX5_OPCODE_RDMA_READ)) {
         return access(request, targets, figures);
     }
-    if (!raw && request.opcode == MLX5_OPCODE_FLOW_TBL_ACCESS) return store_argument(request, targets);
+    if (loopback && request.opcode == MLX5_OPCODE_FLOW_TBL_ACCESS) return store_argument(request, targets);
     if (raw && request.opcode == MLX5_OPCODE_SEND) return send(request, targets, figures);
+    if (spec_.service == Service::aso && request.opcode == access_aso) return write_meters(request, targets);
     targets.note("work request opcode " + std::to_string(request.opcode) +
-                 (raw ? " on a raw packet queue" : " on an RC queue"));
+                 (raw        ? " on a raw packet queue"
+                  : loopback ? " on an RC queue"
+                             : " on a queue for ASO objects"));
     return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
 }
 

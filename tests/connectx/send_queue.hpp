@@ -1,8 +1,8 @@
 // The send side of a queue pair: work requests in the process's memory, carried out when the doorbell is rung.
 //
-// Two kinds. An RC queue pair in loopback, by which libmlx5 writes steering entries: RDMA WRITE and READ of ICM or of
+// Three kinds. An RC queue pair in loopback, by which libmlx5 writes steering entries: RDMA WRITE and READ of ICM or of
 // registered memory, and FLOW_TBL_ACCESS, which stores a modify-header argument. A raw packet queue: SEND; the frame is
-// checked, counted and gone.
+// checked, counted and gone. A send queue that only writes ASO objects: ACCESS_ASO of flow meters.
 //
 // Words. The ring is counted in blocks of 64 bytes; the doorbell record says how many have been posted.
 // Threads: the device's lock. Source: PRM, "Work Queue Entries"; struct mlx5_wqe_* of mlx5dv.h.
@@ -28,6 +28,8 @@ public:
     [[nodiscard]] virtual bool is_icm(std::uint32_t key) const = 0;
     /// The 64 bytes of a modify-header argument, or null.
     [[nodiscard]] virtual std::uint8_t* argument(std::uint32_t id) = 0;
+    /// The 64 bytes of an object of flow meters, or null if the protection domain has none of this number.
+    [[nodiscard]] virtual std::uint8_t* aso_meters(std::uint32_t id, std::uint32_t protection_domain) = 0;
     /// A fault is due: the request fails.
     [[nodiscard]] virtual bool must_fail(std::string_view opcode) = 0;
     virtual void note(std::string_view what) = 0;
@@ -38,7 +40,7 @@ protected:
 
 class SendQueue {
 public:
-    enum class Service : std::uint8_t { loopback, raw_packet };
+    enum class Service : std::uint8_t { loopback, raw_packet, aso };
     enum class State : std::uint8_t { reset, init, ready_to_receive, ready_to_send, error };
 
     struct Spec {
@@ -77,6 +79,7 @@ private:
     /// A syndrome, 0 for success.
     [[nodiscard]] std::uint8_t access(const Request& request, RequestTargets& targets, Figures& figures) const;
     [[nodiscard]] static std::uint8_t store_argument(const Request& request, RequestTargets& targets);
+    [[nodiscard]] std::uint8_t write_meters(const Request& request, RequestTargets& targets) const;
     [[nodiscard]] std::uint8_t send(const Request& request, RequestTargets& targets, Figures& figures) const;
     [[nodiscard]] std::uint8_t carry_out(const Request& request, RequestTargets& targets, Figures& figures) const;
 

@@ -193,6 +193,8 @@ constexpr std::uint32_t decapsulation = 0x09 << 24 | 0x13 << 8 | 1 << 3 | 1 << 2
 constexpr Bits insert_anchor{10, 6}, insert_offset{16, 7}, insert_size{23, 6}, insert_attributes{29, 3};
 constexpr std::uint32_t is_encapsulation = 1;
 constexpr Bits list_length{8, 8}, list_pointer{16, 16};
+constexpr Bits aso_number{8, 24}, aso_register{32, 2}, aso_ordering{34, 2}, aso_type{36, 4}, aso_initial_colour{61, 2},
+    aso_line{63, 1};
 constexpr Bits pattern_pointer{8, 24}, pattern_length{32, 8}, argument_pointer{40, 24};
 constexpr std::uint32_t anchor_start = 0, anchor_first_vlan = 2;
 constexpr std::size_t unit = 2;   ///< offsets and sizes count 2 bytes
@@ -245,6 +247,21 @@ void accelerated_list(const EntryMemory& memory, const std::uint8_t* action, Pac
                 packet);
 }
 
+/// A packet's colour is the low byte of a register; what becomes of the rest is not known, and nobody looks.
+void access_object(const EntryMemory& memory, const std::uint8_t* action, Packet& packet) {
+    constexpr std::uint32_t is_meter = 2;
+    if (get(action, aso_type) != is_meter) throw Stopped(fmt::format("ASO of type {}", get(action, aso_type)));
+    if (get(action, aso_ordering) != 0) throw Stopped("ASO that asks for an order");
+    if (get(action, aso_initial_colour) != static_cast<std::uint32_t>(Colour::green)) {
+        throw Stopped("a meter whose packets do not come in green");
+    }
+    const MeterName name{true, get(action, aso_number), get(action, aso_line) != 0};
+    const auto colour = memory.meter ? memory.meter(name, packet.bytes.size()) : std::nullopt;
+    if (!colour) throw Stopped(fmt::format("ASO object {:#x}, which is no flow meter or not there", name.id));
+    std::uint32_t& to = packet.reg_c[2 * get(action, aso_register) + 1];
+    to = (to & ~0xFFU) | static_cast<std::uint32_t>(*colour);
+}
+
 constexpr std::uint8_t nop = 0;
 constexpr ActionRow actions[] = {
     {nop, "NOP", 4, [](const EntryMemory&, const std::uint8_t*, Packet&) {}},
@@ -259,7 +276,7 @@ constexpr ActionRow actions[] = {
     {0x0d, "QUEUE_ID_SEL", 4, nullptr},
     {0x0e, "ACCELERATED_LIST", 8, accelerated_list},
     {0x0f, "MODIFY_LIST", 4, modify_list},
-    {0x12, "ASO", 8, nullptr},
+    {0x12, "ASO", 8, access_object},
     {0x13, "TRAILER", 8, nullptr},
     {0x14, "COUNTER_ID", 4, nullptr},
 };

@@ -1,8 +1,8 @@
 // What an entry does with a packet that it recognises.
 //
 // The model. A table for each steering format has a row for each action that the format has: its number, name, size and
-// handler. A row without a handler stops the engine by its name; ASO objects and the decapsulation of IP in a tunnel
-// become handlers when rules use them.
+// handler. A row without a handler stops the engine by its name; ASO objects that are no flow meters, and the
+// decapsulation of IP in a tunnel, become handlers when rules use them.
 //
 // Threads: pure functions, but for the memory. Source: PRM, actions of steering entries.
 #pragma once
@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "tests/connectx/entries/entry.hpp"
+#include "tests/connectx/entries/meters.hpp"
 #include "tests/connectx/entries/packet.hpp"
 #include "tests/connectx/entries/packet_headers.hpp"
 
@@ -38,6 +39,8 @@ struct EntryMemory {
     /// Headers of reformats of the type L2 to L2 tunnel, by id; nothing: no such one.
     std::function<std::optional<std::vector<std::uint8_t>>(std::uint32_t)> tunnel_headers = {};
     std::optional<GeneveOption> geneve_option = {};   ///< that an object names
+    /// Of a packet of this size that meets the meter; nothing: no such one.
+    std::function<std::optional<Colour>(MeterName, std::size_t)> meter = {};
 };
 
 /// Does all actions of an entry, in the device's order; false when there are none. Throws Stopped for what is not known

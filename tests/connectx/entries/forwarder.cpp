@@ -63,7 +63,14 @@ constexpr std::uint16_t flow_sampler = 0x20;
 constexpr Bits sample_ratio{16 * 8 + 96, 32}, sample_table{16 * 8 + 136, 24}, default_table{16 * 8 + 168, 24};
 constexpr std::size_t sampler_size = 16 + 40;   ///< bytes
 
-EntryMemory memory_of(const Device& device, const std::map<std::uint32_t, Definer>& definers) {
+/// CREATE_GENERAL_OBJECT of a FLOW_METER.
+constexpr std::uint16_t flow_meter = 0xa;
+constexpr Bits meter_is_active{16 * 8 + 64, 1}, meter_register{16 * 8 + 68, 4}, meter_next_table{16 * 8 + 104, 24};
+constexpr std::size_t flow_meter_size = 16 + 128;   ///< bytes
+
+using MeterPacket = std::function<std::optional<Colour>(MeterName, std::size_t)>;
+
+EntryMemory memory_of(const Device& device, const std::map<std::uint32_t, Definer>& definers, MeterPacket meter) {
     return {device.steering_format(),
             [&device](std::uint64_t address, std::size_t size) { return device.icm(address, size); },
             device.modify_header_base(),
@@ -79,7 +86,7 @@ EntryMemory memory_of(const Device& device, const std::map<std::uint32_t, Define
                 if (!reformat || reformat->type != l2_to_l2_tunnel) return std::nullopt;
                 return std::move(reformat->data);
             },
-            geneve_option_of(device)};
+            geneve_option_of(device), std::move(meter)};
 }
 
 }  // namespace
@@ -87,13 +94,20 @@ EntryMemory memory_of(const Device& device, const std::map<std::uint32_t, Define
 Forwarder::Forwarder(Device& device)
     : device_(device),
       definers_(definers_of(device)),
-      walker_(memory_of(device, definers_),
+      walker_(memory_of(device, definers_, [this](MeterName name, std::size_t size) { return meter(name, size); }),
               [this](std::uint32_t counter, std::size_t bytes) { count(counter, bytes); }),
       fdb_(device, TableType::fdb),
       nic_rx_(device, TableType::nic_rx) {
     for (const Table& table : device.tables()) tables_.emplace(table.id, table);
     for (TableEntry& entry : device.table_entries()) arrays_[entry.table_id].push_back(std::move(entry));
     for (const Vport& vport : device.vports()) vports_.emplace(vport.number, vport);
+    for (const DevxObject& object : device.devx_objects()) {
+        if (object.general_type != flow_meter) continue;
+        if (object.command.size() < flow_meter_size) throw Stopped("a meter's command that is too short");
+        const std::uint8_t* command = object.command.data();
+        if (get(command, meter_is_active) == 0) throw Stopped("a meter that is not active");
+        policers_[object.id] = {get(command, meter_register), get(command, meter_next_table)};
+    }
     for (const DevxObject& object : device.devx_objects()) {
         if (object.general_type != flow_sampler) continue;
         if (object.command.size() < sampler_size) throw Stopped("a sampler's command that is too short");
@@ -197,6 +211,9 @@ void Forwarder::go_to_address(std::uint64_t address, TableType type, Packet pack
     if (owner.kind == Kind::sampler && owner.side == static_cast<std::uint8_t>(packet.side)) {
         return sample(owner.number, packet, source);
     }
+    if (owner.kind == Kind::flow_meter && owner.side == static_cast<std::uint8_t>(packet.side)) {
+        return police(owner.number, std::move(packet), source);
+    }
     throw Stopped(fmt::format("address {:#x} at the end of steering on the {} side (kind {}, number {})", address,
                               rx ? "RX" : "TX", static_cast<int>(owner.kind), owner.number));
 }
@@ -225,6 +242,25 @@ void Forwarder::sample(std::uint32_t id, const Packet& packet, const Vport& sour
     if (++depth_ > most_depth) throw Stopped("tables within tables without end");
     if (++sampler.met % sampler.ratio == 0) go_to_table(sampler.sample_table, packet, source);
     go_to_table(sampler.next_table, packet, source);
+    --depth_;
+}
+
+std::optional<Colour> Forwarder::meter(MeterName name, std::size_t size) {
+    auto parameters = device_.meter(name);
+    if (!parameters) return std::nullopt;
+    const Colour colour = entries::meter(*parameters, size);
+    (void)device_.set_meter(name, *parameters);
+    return colour;
+}
+
+void Forwarder::police(std::uint32_t id, Packet packet, const Vport& source) {
+    const auto found = policers_.find(id);
+    const auto colour = meter({false, id, false}, packet.bytes.size());
+    if (found == policers_.end() || !colour) throw Stopped(fmt::format("meter {}, which is not there", id));
+    if (++depth_ > most_depth) throw Stopped("tables within tables without end");
+    std::uint32_t& to = packet.reg_c.at(found->second.colour_register);
+    to = (to & ~0xFFU) | static_cast<std::uint32_t>(*colour);
+    go_to_table(found->second.next_table, std::move(packet), source);
     --depth_;
 }
 

@@ -1,7 +1,8 @@
 // Packets through the emulated ConnectX's eSwitch: from the wire, a vport or a send queue to where they come out.
 //
 // The model. FDB root (the kernel's rules) → tables of steering entries → a vport, nowhere, or a destination array,
-// which copies, or a sampler, which copies each ratio-th packet that it meets. What reaches the manager's vport goes to
+// which copies, or a sampler, which copies each ratio-th packet that it meets, or a legacy meter, which colours and
+// leads on to its table. What reaches the manager's vport goes to
 // the NIC_RX root of our function, and by its rules to a queue pair. A packet that no rule of ours takes in a root
 // table is the kernel's.
 //
@@ -18,6 +19,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -59,6 +61,8 @@ private:
     void go_to_address(std::uint64_t address, TableType type, Packet packet, const Vport& source);
     void go_to_vport(std::uint32_t vport, Packet packet, const Vport& source);
     void sample(std::uint32_t id, const Packet& packet, const Vport& source);
+    void police(std::uint32_t id, Packet packet, const Vport& source);
+    [[nodiscard]] std::optional<Colour> meter(MeterName name, std::size_t size);
     void copy_to_all(const Table& table, const Packet& packet, const Vport& source);
     void count(std::uint32_t counter, std::size_t bytes);
     void deliver(Delivery::Kind kind, std::uint32_t number, Packet packet);
@@ -75,6 +79,10 @@ private:
         std::uint32_t met = 0;
     };
     std::map<std::uint32_t, Sampler> samplers_;                 ///< by id
+    struct Policer {
+        std::uint32_t colour_register, next_table;
+    };
+    std::map<std::uint32_t, Policer> policers_;                 ///< legacy meters, by id
     std::map<std::uint32_t, Vport> vports_;
     std::vector<Delivery> delivered_;   ///< of the packet under way
     unsigned depth_ = 0;                ///< tables within arrays

@@ -222,6 +222,7 @@ std::vector<Action> draw_actions(Chance& chance, const Megaflow& megaflow, const
                                  Rarity& rarity) {
     auto actions = ActionList(chance, megaflow, next_table, rarity).draw();
     add_software_parts(chance, megaflow, !rarity.of_connectx_5(), actions);
+    add_meters(chance, megaflow, rarity.of_connectx_5(), actions);
     return actions;
 }
 

@@ -74,6 +74,11 @@ std::string text_of(const Counts& counts) {
                        counts.bytes, counts.software_packets, counts.software_bytes);
 }
 
+std::string text_of(const MeterCounts& counts) {
+    return fmt::format("{} packets, {} bytes, of which {} and {} were dropped", counts.packets, counts.bytes,
+                       counts.dropped_packets, counts.dropped_bytes);
+}
+
 /// What a NIC counted, and software after it, as OVS alone would.
 Counts sum_of(const Counts& counts) {
     return {.software_packets = counts.packets + counts.software_packets,
@@ -95,6 +100,7 @@ public:
         for_each_phase([&](std::size_t phase) {
             expectations.apply(scenario_.phases[phase]);
             compare_installed(expectations.all(one_.installed[phase]), phase);
+            note_meters(scenario_.phases[phase], format == 0);
         }, [&](std::size_t packet) {
             const std::string fault = fault_of(packet);
             if (!fault.empty()) tell(packet, fault, ovs_, "OVS");
@@ -104,6 +110,7 @@ public:
             if (sum_of(nic[i]) != ovs[i]) tell_counts(i, nic[i], ovs[i]);
         }
         for (std::string& line : samplers_.faults()) differences_.add(std::move(line));
+        compare_meters(ovs_);
         compare_order(ovs_);
         return {differences_.take(), excused_};
     }
@@ -120,6 +127,7 @@ public:
             const bool equal = is_waiting_alike(other) ? left == right : sum_of(left) == sum_of(right);
             if (!equal) tell_counts(i, left, right);
         }
+        compare_meters(other);
         compare_order(other);
         return {differences_.take(), excused_};
     }
@@ -142,6 +150,24 @@ private:
             if (right) continue;
             differences_.add(fmt::format("megaflow {} is {}in the NIC in phase {}: {}", i, installed ? "" : "not ",
                                          phase, differential::text_of(scenario_.versions[i])));
+        }
+    }
+
+    /// OVS's buckets have had that packet's bytes more (ovs_meters.h).
+    void note_meters(const Phase& phase, bool connectx_5) {
+        for (const auto& [number, spec] : phase.meters) {
+            if (spec && bytes_more_for_software(*spec, connectx_5) != 0) excused_.add(meter_overshoot);
+        }
+    }
+
+    void compare_meters(const Verdict& other) {
+        for (std::size_t phase = 0; phase < std::max(one_.meters.size(), other.meters.size()); ++phase) {
+            for (std::size_t number = 1; number < meters_end; ++number) {
+                const MeterCounts left = one_.meters.at(phase).at(number), right = other.meters.at(phase).at(number);
+                if (left == right) continue;
+                differences_.add(fmt::format("meter {} in phase {}:\n    {}\n    {}", number, phase, text_of(left),
+                                             text_of(right)));
+            }
         }
     }
 

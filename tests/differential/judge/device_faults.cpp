@@ -17,9 +17,10 @@ constexpr const char* made[] = {"CREATE_FLOW_TABLE", "ALLOC_PACKET_REFORMAT_CONT
 /// Of the calls of one name in a phase: some that fail, fewer and fewer, and a stretch in which all do.
 constexpr std::uint64_t first = 3, last = 1000, stretch = 24, stretch_end = 36;
 
-/// Bulks: offload/ keeps counters, and libmlx5 modify-header arguments for as many lists as there ever were at once
-/// (dr_arg.c), until its domain goes.
-constexpr const char* kept[] = {"DEVX:ALLOC_FLOW_COUNTER", "DEVX:CREATE_GENERAL_OBJECT:HEADER_MODIFY_ARGUMENT"};
+/// Bulks: offload/ keeps counters and ASO objects, with the queue that writes these, and libmlx5 modify-header
+/// arguments for as many lists as there ever were at once (dr_arg.c), until its domain goes.
+constexpr const char* kept[] = {"DEVX:ALLOC_FLOW_COUNTER", "DEVX:CREATE_GENERAL_OBJECT:HEADER_MODIFY_ARGUMENT",
+                                "DEVX:CREATE_GENERAL_OBJECT:ASO_FLOW_METER", "DEVX:CREATE_SQ", "DEVX:CREATE_CQ"};
 
 }  // namespace
 

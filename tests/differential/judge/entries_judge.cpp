@@ -86,10 +86,12 @@ void judge_phases(const Scenario& scenario, OvsJudge& ovs, unsigned format, std:
         make_calls_fail(device);
         installation.apply(phase);
         device.clear_faults();
-        record.apply(phase);
+        record.apply(phase, format == 0);
         Forwarder forwarder(device);   // it reads the rules when it is made
         check_slow_path(installation, forwarder);
         for (; number < phase.packets_end; ++number) {
+            if (number == phase.filling_end) installation.stop_meters();
+            if (number == phase.priming_end) record.exhaust_meters();
             const TestPacket& packet = scenario.packets[number];
             if (packet.lie != TunnelLie::none) continue;   // the engine stops there
             const std::uint32_t queue = queue_of(installation, packet, number);
@@ -98,6 +100,7 @@ void judge_phases(const Scenario& scenario, OvsJudge& ovs, unsigned format, std:
                 add(installation, delivery, record);
             }
         }
+        record.count_meters(phase);
         visited += forwarder.entries_visited();
     }
     std::printf("entries: %.1f visited for a packet\n",

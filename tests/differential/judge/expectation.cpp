@@ -40,11 +40,13 @@ private:
 };
 
 Expectations::Expectations(const Scenario& scenario, unsigned format)
-    : scenario_(scenario), there_(scenario.versions.size()), version_of_(scenario.ufids, none) {
+    : scenario_(scenario), there_(scenario.versions.size()), connectx_5_(format == 0),
+      version_of_(scenario.ufids, none) {
     for (const Megaflow& megaflow : scenario.versions) offloadable_.push_back(is_offloadable(megaflow, format));
 }
 
 void Expectations::apply(const Phase& phase) {
+    for (const auto& [number, spec] : phase.meters) meters_[number] = spec;
     for (const auto& [version, put] : phase.changes) {
         std::uint32_t& current = version_of_[scenario_.versions[version].ufid];
         if (current != none) there_[current] = false;
@@ -53,12 +55,19 @@ void Expectations::apply(const Phase& phase) {
     }
 }
 
+bool Expectations::has_meters_of(const Megaflow& megaflow) const {
+    return std::ranges::all_of(megaflow.actions, [this](const Action& action) {
+        return action.kind != Action::Kind::meter ||
+               (meters_[action.port] && can_device_have(*meters_[action.port], connectx_5_));
+    });
+}
+
 Expectation Expectations::without_others(std::size_t version, const std::set<TableId>& reached) const {
     const Megaflow& megaflow = scenario_.versions[version];
     const auto is_knotted = [&](TableId table) {
         return table.recirc_id != 0 && scenario_.tables.at(table.recirc_id).knotted;
     };
-    if (!offloadable_[version]) return Expectation::refused;
+    if (!offloadable_[version] || !has_meters_of(megaflow)) return Expectation::refused;
     bool waits = !reached.contains(megaflow.table()) || is_knotted(megaflow.table());
     for_each_table(megaflow, [&](TableId table) { waits = waits || is_knotted(table); });
     return waits ? Expectation::either : Expectation::installed;

@@ -32,10 +32,13 @@ public:
 
 private:
     class Contest;
+    [[nodiscard]] bool has_meters_of(const Megaflow& megaflow) const;
     [[nodiscard]] Expectation without_others(std::size_t version, const std::set<TableId>& reached) const;
 
     const Scenario& scenario_;
-    std::vector<bool> offloadable_, there_;     ///< by version
+    std::vector<bool> offloadable_, there_;     ///< by version; offloadable: if its meters can be in the device
+    const bool connectx_5_;
+    MeterSpecs meters_;
     std::vector<std::uint32_t> version_of_;     ///< by ufid, of what is there
 };
 

@@ -47,7 +47,7 @@ bool is_of_full_device(const Error& error) { return error.code == ENOMEM || erro
 }  // namespace
 
 Installation::Installation(const Scenario& scenario, const OvsJudge& ovs, unsigned format, Verdict& verdict)
-    : scenario_(scenario), ovs_(ovs), verdict_(verdict), expectations_(scenario, format),
+    : scenario_(scenario), connectx_5_(format == 0), ovs_(ovs), verdict_(verdict), expectations_(scenario, format),
       version_of_(scenario.ufids, -1), eswitch_(checked(dr::Eswitch::open("mlx5_0"))) {
     for (const PortNumber& port : ports) {
         const dr::VportId vport{port.vport};
@@ -57,7 +57,7 @@ Installation::Installation(const Scenario& scenario, const OvsJudge& ovs, unsign
         attach(queues_.size() - 1);
     }
     const dr::IbPort ib_port = checked(dr::find_ib_port(eswitch_->context(), dr::VportId{wire_vport}));
-    for (const dr::CopyKind kind : dr::copy_kinds) {
+    for (const dr::CopyKind kind : judged_copies) {
         copy_queues_[index_of(kind)] = checked(slowpath::PortQueue::create({.context = eswitch_->context(),
                                                                             .pd = eswitch_->pd(),
                                                                             .ib_port = ib_port.number,
@@ -65,6 +65,9 @@ Installation::Installation(const Scenario& scenario, const OvsJudge& ovs, unsign
         lead_copies(kind);
     }
     eswitch_->set_host_port(dr::OdpPort{host_port}, true);
+    if (const auto set = eswitch_->set_mirror_port(dr::OdpPort{mirror_port}, mirror_copies, {}); !set) {
+        throw std::runtime_error(set.error().what);
+    }
     for (const TunnelKind kind : tunnel_kinds) {
         eswitch_->set_tunnel_port({dr::OdpPort{tunnel_port_of(kind)}, kind_of(kind), udp_port_of(kind), name_of(kind)});
     }
@@ -72,7 +75,7 @@ Installation::Installation(const Scenario& scenario, const OvsJudge& ovs, unsign
 
 Installation::~Installation() {
     for (const PortNumber& port : ports) eswitch_->detach_port(dr::VportId{port.vport});
-    for (const dr::CopyKind kind : dr::copy_kinds) eswitch_->stop_copies(kind);
+    for (const dr::CopyKind kind : judged_copies) eswitch_->stop_copies(kind);
     queues_.clear();
 }
 
@@ -102,8 +105,11 @@ void Installation::lead_copies(dr::CopyKind kind) {
 /// copies; where nothing is counted all megaflows are flushed, too, and come again. No other judge hears of it.
 void Installation::disturb(std::size_t change, const Phase& phase) {
     const std::size_t port = verdict_.installed.size() % port_length, all = phase.changes.size();
-    const auto copies = dr::copy_kinds[verdict_.installed.size() % dr::copy_kinds.size()];
-    if (change == all / 4) eswitch_->stop_copies(copies);
+    const auto copies = judged_copies[verdict_.installed.size() % judged_copies.size()];
+    if (change == all / 4) {
+        if (dr::is_mirror(copies)) led_before_ += eswitch_->copies(copies);   // its count begins anew
+        eswitch_->stop_copies(copies);
+    }
     if (change == all / 3) eswitch_->detach_port(dr::VportId{ports[port].vport});
     if (change == all / 2) lead_copies(copies);
     if (change == all * 2 / 3) attach(port);
@@ -116,9 +122,13 @@ void Installation::disturb(std::size_t change, const Phase& phase) {
 
 void Installation::apply(const Phase& phase) {
     std::vector<std::uint32_t> gone;
-    std::size_t change = 0;
+    std::size_t change = 0, meter = 0;
     for (const auto& [version, put_it] : phase.changes) {
         disturb(change++, phase);
+        // Some before most of their megaflows, some behind.
+        for (; meter < phase.meters.size() && meter * phase.changes.size() <= change * phase.meters.size(); ++meter) {
+            set_meter(phase.meters[meter]);
+        }
         if (!put_it) gone.push_back(scenario_.versions[version].ufid);
         if (put_it || gone.size() == deletions_at_once) {
             remove(gone);
@@ -127,10 +137,38 @@ void Installation::apply(const Phase& phase) {
         if (put_it) put(version);
     }
     remove(gone);
+    for (; meter < phase.meters.size(); ++meter) set_meter(phase.meters[meter]);
     counts_ = phase.counts;
     expectations_.apply(phase);
     wait_until_settled();
     verdict_.installed.push_back(installed());
+}
+
+/// A ConnectX-5's meter keeps what its bucket holds when it is changed (docs/meters.md): there it goes and comes anew.
+void Installation::set_meter(const MeterChange& change) {
+    if (meters_[change.number] && (connectx_5_ || !change.spec)) (void)eswitch_->remove_meter(change.number);
+    meters_[change.number] = change.spec;
+    if (!change.spec) return;
+    const MeterSpec& spec = *change.spec;
+    eswitch_->set_meter(change.number, {.by_packets = spec.by_packets, .bands = spec.bands, .rate = spec.rate,
+                                        .burst = spec.burst});
+}
+
+void Installation::stop_meters() {
+    for (std::uint32_t number = 1; number < meters_end; ++number) {
+        if (!meters_[number] || !meters_[number]->is_exhausted) continue;
+        if (const auto lowered = eswitch_->lower_meter(number, 0); !lowered) {
+            throw std::runtime_error(lowered.error().what);
+        }
+    }
+}
+
+void Installation::add_meter_counts(std::vector<MeterCounts>& to) const {
+    to.resize(meters_end);
+    for (std::uint32_t number = 1; number < meters_end; ++number) {
+        const auto& [passed, dropped] = eswitch_->meter_stats(number);
+        to[number] += {passed.packets + dropped.packets, passed.bytes + dropped.bytes, dropped.packets, dropped.bytes};
+    }
 }
 
 void Installation::put(std::uint32_t version) {
@@ -159,6 +197,9 @@ void Installation::end() {
         if (version_of_[ufid] >= 0) all.push_back(ufid);
     }
     remove(all);
+    for (std::uint32_t number = 1; number < meters_end; ++number) {
+        if (meters_[number]) (void)eswitch_->remove_meter(number);
+    }
 }
 
 std::vector<std::uint8_t> Installation::installed() const {
@@ -209,7 +250,7 @@ std::uint32_t Installation::port_of_queue(std::uint32_t queue_pair) const {
 }
 
 std::optional<dr::CopyKind> Installation::copies_of_queue(std::uint32_t queue_pair) const {
-    for (const dr::CopyKind kind : dr::copy_kinds) {
+    for (const dr::CopyKind kind : judged_copies) {
         if (copy_queues_[index_of(kind)]->qp()->qp_num == queue_pair) return kind;
     }
     return std::nullopt;
@@ -222,10 +263,11 @@ std::shared_ptr<const dr::InstalledWork> Installation::work_of(std::uint32_t tag
 }
 
 void Installation::check_copies(const dr::PerCopyKind<std::uint64_t>& came) const {
-    for (const dr::CopyKind kind : dr::copy_kinds) {
-        if (eswitch_->copies(kind) == came[index_of(kind)]) continue;
+    for (const dr::CopyKind kind : judged_copies) {
+        const std::uint64_t led = eswitch_->copies(kind) + (dr::is_mirror(kind) ? led_before_ : 0);
+        if (led == came[index_of(kind)]) continue;
         throw std::runtime_error(fmt::format("{} copies came to queue {}, the device led {} there",
-                                             came[index_of(kind)], name_of(kind), eswitch_->copies(kind)));
+                                             came[index_of(kind)], name_of(kind), led));
     }
 }
 

@@ -8,6 +8,7 @@
 // Threads: one. Errors: std::runtime_error.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -19,6 +20,11 @@
 
 namespace ovsdr::differential {
 
+/// A storage mirror's.
+inline constexpr dr::CopyKind mirror_copies = dr::mirror_kind(0);
+/// That there are queues for.
+inline constexpr std::array judged_copies{dr::CopyKind::host, dr::CopyKind::other, mirror_copies};
+
 class Installation {
 public:
     /// Attaches all ports. `ovs` has the translations of all versions.
@@ -29,7 +35,12 @@ public:
 
     /// Adds to Verdict::installed, and what megaflows counted that go.
     void apply(const Phase& phase);
-    /// Deletes them all, and takes their counts if the last phase counts.
+    /// When exhausted meters have had their first packet, which fills the bucket of a device: from now on nothing comes
+    /// back.
+    void stop_meters();
+    /// Adds what they counted in the NIC, by number.
+    void add_meter_counts(std::vector<MeterCounts>& to) const;
+    /// Deletes them all, and takes their counts if the last phase counts. So do meters go.
     void end();
 
     /// The odp port whose queue has this number; 0 when none has.
@@ -50,6 +61,7 @@ private:
     void attach(std::size_t port);
     void lead_copies(dr::CopyKind kind);
     void disturb(std::size_t change, const Phase& phase);
+    void set_meter(const MeterChange& change);
     void put(std::uint32_t version);
     void remove(const std::vector<std::uint32_t>& ufids);
     [[nodiscard]] std::vector<std::uint8_t> installed() const;
@@ -57,6 +69,7 @@ private:
     void tell_missing(const std::vector<Expectation>& expected, const std::vector<std::uint8_t>& installed) const;
 
     const Scenario& scenario_;
+    const bool connectx_5_;
     const OvsJudge& ovs_;
     Verdict& verdict_;
     Expectations expectations_;
@@ -65,6 +78,8 @@ private:
     std::shared_ptr<dr::Eswitch> eswitch_;
     std::vector<std::unique_ptr<slowpath::PortQueue>> queues_;   ///< as ports
     dr::PerCopyKind<std::unique_ptr<slowpath::PortQueue>> copy_queues_;
+    std::uint64_t led_before_ = 0;   ///< to the mirror's queue, before it left last
+    MeterSpecs meters_;
 };
 
 }  // namespace ovsdr::differential

@@ -29,18 +29,20 @@ void teach(OvsJudge& ovs, const Scenario& scenario) {
     for (const Megaflow& megaflow : scenario.versions) ovs.add(megaflow);
 }
 
-Verdict judge_by_ovs(const Scenario& scenario, OvsJudge& ovs) {
+Verdict judge_by_ovs(const Scenario& scenario, OvsJudge& ovs, bool connectx_5) {
     Verdict verdict(scenario.packets.size(), scenario.ufids);
     verdict.lookups.resize(scenario.packets.size());
     Recorder recorder(verdict, scenario.versions, Recorder::Of::all);
     std::uint32_t number = 0;
     for (const Phase& phase : scenario.phases) {
-        for (const auto& [version, put] : phase.changes) put ? ovs.put(version) : ovs.remove(version);
+        apply(phase, ovs, connectx_5);
         for (; number < phase.packets_end; ++number) {
+            if (number == phase.priming_end) ovs.exhaust_meters();
             const TestPacket& packet = scenario.packets[number];
             recorder.begin(number, packet.in_port, phase.counts);
             (void)ovs.forward({packet.in_port, 0, packet.bytes.data(), packet.bytes.size(), false}, recorder);
         }
+        if (phase.counts) ovs.add_meter_counts(verdict.meters.emplace_back());
     }
     verdict.finish();
     return verdict;
@@ -59,7 +61,7 @@ int run_judge(const Options& options, const std::string& judge) {
     OvsJudge ovs;
     teach(ovs, scenario);
     Verdict verdict;
-    if (judge == "ovs") verdict = judge_by_ovs(scenario, ovs);
+    if (judge == "ovs") verdict = judge_by_ovs(scenario, ovs, options.draw.connectx_5);
     if (judge == "soft-nic") verdict = judge_by_soft_nic(scenario, ovs, options.format, options.sockets);
     if (judge == "entries") verdict = judge_by_entries(scenario, ovs, options.format, options.explain);
     verdict.write(options.verdict);
@@ -130,7 +132,8 @@ int show_forecast(const Options& options) {
     const Scenario scenario = make_scenario(options.draw);
     OvsJudge ovs;
     teach(ovs, scenario);
-    show_coverage(scenario, forecast_of(scenario, options.format), judge_by_ovs(scenario, ovs));
+    const Verdict by_ovs = judge_by_ovs(scenario, ovs, options.draw.connectx_5);
+    show_coverage(scenario, forecast_of(scenario, options.format), by_ovs);
     return 0;
 }
 

@@ -253,6 +253,7 @@ std::string list_text(const std::vector<Action>& actions, std::size_t& at) {
             case Action::Kind::recirc: text += fmt::format("recirc({})", action.port); break;
             case Action::Kind::refused: text += action.text; break;
             case Action::Kind::software: text += text_of(action.software); break;
+            case Action::Kind::meter: text += fmt::format("meter({})", action.port); break;
             case Action::Kind::copy_begin: {
                 const std::string nested = list_text(actions, ++at);
                 text += action.length == 0

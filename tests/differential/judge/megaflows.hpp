@@ -20,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/differential/judge/meters.hpp"
 #include "tests/differential/judge/set_action.hpp"
 #include "tests/differential/judge/software_parts.hpp"
 #include "tests/differential/judge/tunnel_headers.hpp"
@@ -46,8 +47,9 @@ inline constexpr std::uint16_t customer_tag = 0x8100, service_tag = 0x88a8;
 [[nodiscard]] constexpr bool is_tag(std::uint16_t eth_type) {
     return eth_type == customer_tag || eth_type == service_tag;
 }
-/// Frames that a judge sends to know that what was before them has come out. No tree has this ethertype.
-inline constexpr std::uint16_t type_marker = 0x88b6;
+/// Frames that a judge sends to know that what was before them has come out, and those that exhaust a meter. No tree
+/// has these ethertypes.
+inline constexpr std::uint16_t type_marker = 0x88b6, type_priming = 0x88b7;
 
 enum class Feature : std::uint8_t {
     eth_dst, eth_src, vid, pcp, second_vid, second_pcp, ip_src, ip_dst, tos, ttl, label, protocol, tp_src, tp_dst,
@@ -88,6 +90,7 @@ struct Action {
         output, push, pop, set, tunnel_push, tunnel_pop, recirc,
         copy_begin, copy_end,   ///< clone, or check_pkt_len with two equal lists (`length` is not 0)
         software,               ///< a copy for software, and what that does to it
+        meter,                  ///< `port` is its number
         refused,                ///< no NIC does it
     };
     Kind kind;

@@ -34,6 +34,8 @@ constexpr std::array<NamedDifferenceRow, named_difference_length> rows = {{
      "no device would check it: the rule of a tnl_pop asks for none (docs/tunnels.md)"},
     {tunnel_headers, "a tunnel's headers that are not true, or parsed nobody knows how (the entries are not asked)",
      "wrong checksums and UDP lengths, reserved bits, no Ethernet frame inside, an option twice (docs/tunnels.md)"},
+    {meter_overshoot, "a meter by bytes that lets one packet more pass",
+     "a device lets the packet pass that empties the bucket, OVS only one that it holds (docs/meters.md)"},
 }};
 
 constexpr unsigned most_parsed_tags = 2;

@@ -14,7 +14,8 @@ namespace ovsdr::differential {
 
 enum class NamedDifference : std::uint8_t {
     tunnel_source_port, connection_end, broken_header, no_checksum_answer, recirculates_too_often, tcp_data_offset,
-    ipv6_length, ipv6_chain, fragment_bits, dropped_in_pop, gre_checksum, tunnel_headers, count_of_differences
+    ipv6_length, ipv6_chain, fragment_bits, dropped_in_pop, gre_checksum, tunnel_headers,
+    meter_overshoot, count_of_differences
 };
 inline constexpr std::size_t named_difference_length = static_cast<std::size_t>(NamedDifference::count_of_differences);
 

@@ -154,7 +154,8 @@ void add_actions(const Megaflow& megaflow, std::set<std::string>& names) {
     bool changed_behind = false, changed = false;
     for (const Action& action : megaflow.actions) {
         switch (action.kind) {
-            case Action::Kind::software: break;
+            case Action::Kind::software:
+            case Action::Kind::meter: break;
             case Action::Kind::output:
                 if (is_software_port(action.port)) break;
                 if (changed_behind) names.insert("output, change, output");
@@ -198,6 +199,7 @@ std::set<std::string> names_of(const Megaflow& megaflow) {
     add_matches(megaflow, names);
     add_actions(megaflow, names);
     add_software_names(megaflow, names);
+    add_meter_names(megaflow, names);
     return names;
 }
 

@@ -14,6 +14,9 @@
 
 namespace ovsdr::differential {
 
+/// What a phase changes in OVS's software: meters and megaflows.
+void apply(const Phase& phase, OvsJudge& ovs, bool connectx_5);
+
 /// What a NIC's deliveries become in a verdict.
 class NicRecord {
 public:
@@ -22,8 +25,12 @@ public:
           software_(verdict, scenario.versions, Recorder::Of::slow_path),
           copies_(verdict, scenario.versions, Recorder::Of::copies) {}
 
-    /// The software datapath gets the same megaflows. Of this phase are the packets that follow.
-    void apply(const Phase& phase);
+    /// The software datapath gets the same meters and megaflows. Of this phase are the packets that follow.
+    void apply(const Phase& phase, bool connectx_5);
+    /// When the priming is over.
+    void exhaust_meters() { ovs_.exhaust_meters(); }
+    /// When the packets have come out: adds to Verdict::meters.
+    void count_meters(const Phase& phase);
     void out(std::uint32_t port, std::vector<std::uint8_t> frame);
     /// At the queue of a port.
     void up(std::uint32_t port, std::uint32_t tag, std::vector<std::uint8_t> frame);

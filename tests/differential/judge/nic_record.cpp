@@ -8,9 +8,23 @@
 
 namespace ovsdr::differential {
 
-void NicRecord::apply(const Phase& phase) {
-    for (const auto& [version, put] : phase.changes) put ? ovs_.put(version) : ovs_.remove(version);
+void apply(const Phase& phase, OvsJudge& ovs, bool connectx_5) {
+    for (const MeterChange& change : phase.meters) {
+        ovs.set_meter(change, change.spec ? bytes_more_for_software(*change.spec, connectx_5) : 0);
+    }
+    for (const auto& [version, put] : phase.changes) put ? ovs.put(version) : ovs.remove(version);
+}
+
+void NicRecord::apply(const Phase& phase, bool connectx_5) {
+    differential::apply(phase, ovs_, connectx_5);
     counts_ = phase.counts;
+}
+
+void NicRecord::count_meters(const Phase& phase) {
+    if (!phase.counts) return;
+    auto& counts = verdict_.meters.emplace_back();
+    ovs_.add_meter_counts(counts);
+    installation_.add_meter_counts(counts);
 }
 
 std::uint32_t NicRecord::checked_number(const std::vector<std::uint8_t>& frame) const {
@@ -38,8 +52,8 @@ void NicRecord::up(std::uint32_t port, std::uint32_t tag, std::vector<std::uint8
 
 namespace {
 
-void check_kind(dr::CopyKind kind, bool for_host) {
-    if ((kind == dr::CopyKind::host) != for_host) throw std::runtime_error("a copy came up at the queue for others");
+void check_kind(dr::CopyKind kind, dr::CopyKind wanted) {
+    if (kind != wanted) throw std::runtime_error("a copy came up at the queue for others");
 }
 
 }  // namespace
@@ -51,13 +65,16 @@ void NicRecord::copy(dr::CopyKind kind, std::uint32_t tag, std::vector<std::uint
     ++came_[index_of(kind)];
     copies_.begin(number, scenario_.packets[number].in_port, counts_);
     if (const auto* to = std::get_if<dr::SoftwareWork::Ports>(&work->work)) {
+        if (work->cut_at != 0 && work->cut_at < frame.size()) frame.resize(work->cut_at);
         for (const dr::OdpPort port : *to) {
-            check_kind(kind, port.value == host_port);
+            check_kind(kind, port.value == host_port     ? dr::CopyKind::host
+                             : port.value == mirror_port ? mirror_copies
+                                                         : dr::CopyKind::other);
             copies_.output(port.value, frame, 0);
         }
         return;
     }
-    check_kind(kind, false);
+    check_kind(kind, dr::CopyKind::other);
     ovsdr_tunnel_fields tunnel = work->tunnel.key;   // as ctrl/copies.cpp knows it
     auto* bytes = reinterpret_cast<std::uint8_t*>(&tunnel);
     const auto* mask = reinterpret_cast<const std::uint8_t*>(&work->tunnel.mask);

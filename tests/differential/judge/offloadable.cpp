@@ -3,7 +3,9 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <string>
 #include <tuple>
+#include <utility>
 
 #include "tests/differential/judge/action_list.hpp"
 #include "tests/differential/judge/megaflows.hpp"
@@ -13,6 +15,7 @@ namespace ovsdr::differential {
 namespace {
 
 constexpr std::size_t most_entries = 32;
+constexpr std::size_t most_in_front = 3;
 constexpr std::size_t most_pushed = 2;   ///< in front of the packet, and in front of a tunnel's headers
 
 bool looks_at_icmp(const Megaflow& megaflow) {
@@ -120,7 +123,7 @@ public:
                 return can_pop_tunnel() && tables_.insert({{0, action.port}, shape_}).second;
             case Action::Kind::recirc:
                 goes_on_ = true;
-                if (megaflow_.tunnel && shape_ != Shape{}) return false;   // it goes on with its headers
+                if (megaflow_.tunnel && (shape_ != Shape{} || metered_)) return false;   // it goes on with its headers
                 return !shape_.tunnel && action.port != megaflow_.recirc_id && device_takes() &&
                        tables_.insert({{action.port, 0}, shape_}).second;
             case Action::Kind::copy_begin: outside_.push_back(shape_); return true;
@@ -129,12 +132,13 @@ public:
                 outside_.pop_back();
                 return true;
             case Action::Kind::software: return copy_to_software(action.software);
+            case Action::Kind::meter: return meter(action.port);
             case Action::Kind::refused: return false;
         }
         return false;
     }
     /// At the end: where all packets are copied and go nowhere else, they stay in software.
-    [[nodiscard]] bool goes_on() const { return goes_on_ || !copies_each_; }
+    [[nodiscard]] bool goes_on() const { return goes_on_ || metered_ || !copies_each_ || !to_software_; }
 
 private:
     /// Once of the same packet.
@@ -143,10 +147,35 @@ private:
         // A ConnectX-5 would have to be told where the packet came from behind a sampler.
         if (known || !device_takes() || (connectx_5_ && !part.copies_each())) return false;
         parts_.emplace_back(text_of(part), shape_);
+        note_copy(text_of(part));
         copies_each_ = copies_each_ || part.copies_each();
+        to_software_ = to_software_ || !part.is_cut_for_mirror();
         if (!part.between) return true;
         shape_.set(*part.between);
         return !shape_.tunnel && is_writable(*part.between);
+    }
+
+    void note_copy(std::string work) {
+        front_of_copies_.insert(std::move(work));
+        copies_changed_ = copies_changed_ || shape_ != Shape{} || megaflow_.tunnel.has_value();
+    }
+
+    /// In front of all that leads the packet somewhere but copies of it as it came, and not with another length than it
+    /// came with.
+    bool meter(std::uint32_t number) {
+        if (!can_device_have_number(number, connectx_5_)) return false;
+        if (goes_on_ || !outside_.empty() || copies_changed_) return false;
+        if (shape_.popped != 0 || !shape_.pushed.empty() || shape_.tunnel) return false;
+        // There a rule ends in a meter, which leads to a table of its own at one level.
+        const bool entry = megaflow_.recirc_id == 0 && !megaflow_.tunnel;
+        in_front_ += std::exchange(front_of_copies_, {}).size();
+        if (connectx_5_ && (!entry || in_front_ != 0)) return false;
+        if (in_front_ >= most_in_front) return false;
+        ++in_front_;
+        copies_.clear();
+        parts_.clear();
+        metered_ = true;
+        return true;
     }
 
     /// A checksum covers the addresses of ICMPv6 that no device is known to mend.
@@ -181,6 +210,11 @@ private:
         if (!by_software && std::ranges::count(ports, port, &PortNumber::odp) == 0) return false;
         if (vport_of(port) == vport_of(megaflow_.in_port)) return false;
         (by_software ? copies_each_ : goes_on_) = true;
+        if (by_software) {
+            // One copy for all taps, and one for the host.
+            note_copy(port == tap_ports[1] ? std::to_string(tap_ports[0]) : std::to_string(port));
+            to_software_ = to_software_ || port != mirror_port;
+        }
         return device_takes() && copies_.insert({port, shape_}).second;
     }
 
@@ -199,7 +233,12 @@ private:
     std::set<std::pair<std::uint32_t, Shape>> copies_;
     std::set<std::pair<TableId, Shape>> tables_;
     std::vector<std::pair<std::string, Shape>> parts_;
-    bool goes_on_ = false, copies_each_ = false;
+    bool goes_on_ = false, metered_ = false;
+    bool copies_each_ = false, to_software_ = false;   ///< to_software: not only to mirrors
+    /// Since the last meter: the copies, and whether one is of a packet that was not as it came.
+    std::set<std::string> front_of_copies_;
+    bool copies_changed_ = false;
+    std::size_t in_front_ = 0;                         ///< meters, and the copies in front of them
 };
 
 }  // namespace

@@ -17,7 +17,6 @@
 #include "odp-netlink.h"
 #include "odp-util.h"
 #include "openvswitch/hmap.h"
-#include "openvswitch/match.h"
 #include "openvswitch/ofpbuf.h"
 #include "openvswitch/vlog.h"
 #include "ovs-rcu.h"
@@ -27,6 +26,7 @@
 #include "shim/megaflow.h"
 #include "smap.h"
 #include "tests/differential/judge/ovs_actions.h"
+#include "tests/differential/judge/ovs_meter_table.h"
 #include "util.h"
 
 enum {
@@ -67,6 +67,7 @@ struct ovs_judge {
     size_t n_flows, allocated;
     struct tunnel_port tunnel_ports[MOST_TUNNEL_PORTS];
     size_t n_tunnel_ports;
+    struct ovs_meter_table meters;
 };
 
 /* A packet on its way. */
@@ -482,7 +483,7 @@ execute(void *journey_, struct dp_packet_batch *batch, const struct nlattr *acti
     case OVS_ACTION_ATTR_TUNNEL_POP:
         pop_tunnel(journey, batch, nl_attr_get_odp_port(action));
         break;
-    case OVS_ACTION_ATTR_METER:
+    case OVS_ACTION_ATTR_METER: ovs_meter_table_run(&journey->judge->meters, nl_attr_get_u32(action), batch); break;
     case OVS_ACTION_ATTR_CT:
         break;   /* No NIC has such a megaflow: packets get here in software on both sides, and nothing comes of it. */
     default:
@@ -581,16 +582,19 @@ ovs_judge_execute(struct ovs_judge *judge, const struct ovs_judge_packet *from,
 }
 
 void
-ovs_judge_read(const struct ovs_judge_seen *seen, struct ovsdr_flow_fields *fields, struct ovsdr_tunnel_fields *tunnel)
+ovs_judge_set_meter(struct ovs_judge *judge, uint32_t number, const struct ovs_judge_meter *meter)
 {
-    struct ovsdr_megaflow megaflow;
-    struct match match;
+    ovs_meter_table_set(&judge->meters, number, meter);
+}
 
-    match.flow = *(const struct flow *) seen;
-    memset(&match.wc, 0xFF, sizeof match.wc);
-    match.tun_md.valid = false;
-    memset(&megaflow, 0, sizeof megaflow);
-    megaflow_from_match(&match, &megaflow);
-    *fields = megaflow.key;
-    *tunnel = megaflow.tunnel_key;
+void
+ovs_judge_exhaust_meter(struct ovs_judge *judge, uint32_t number)
+{
+    ovs_meter_table_exhaust(&judge->meters, number);
+}
+
+struct ovs_judge_meter_counts
+ovs_judge_meter_counts(const struct ovs_judge *judge, uint32_t number)
+{
+    return judge->meters.meters[number].counts;
 }

@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "offload/dr/megaflow.h"
+#include "tests/differential/judge/ovs_meters.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -44,6 +45,12 @@ bool ovs_judge_add(struct ovs_judge *, const struct ovs_judge_megaflow *, struct
 /* From now on packets find it, or no longer. */
 void ovs_judge_put(struct ovs_judge *, int number);
 void ovs_judge_remove(struct ovs_judge *, int number);
+
+/* With full buckets and no counts; NULL: there is none of this number any more, and packets pass. */
+void ovs_judge_set_meter(struct ovs_judge *, uint32_t number, const struct ovs_judge_meter *);
+/* Its buckets are empty from now on. */
+void ovs_judge_exhaust_meter(struct ovs_judge *, uint32_t number);
+struct ovs_judge_meter_counts ovs_judge_meter_counts(const struct ovs_judge *, uint32_t number);
 
 struct ovs_judge_packet {
     uint32_t in_port;          /* of the datapath: a tunnel's port behind tnl_pop */

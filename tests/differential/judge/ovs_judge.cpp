@@ -62,6 +62,29 @@ void OvsJudge::remove(std::uint32_t version) {
     versions_.erase(ufids_.at(version));
 }
 
+void OvsJudge::set_meter(const MeterChange& change, std::uint32_t bytes_more) {
+    meters_[change.number] = change.spec;
+    if (!change.spec) return ovs_judge_set_meter(ovs_, change.number, nullptr);
+    const MeterSpec& spec = *change.spec;
+    const ovs_judge_meter meter{spec.by_packets, spec.bands, {spec.rate, 2 * spec.rate}, {spec.burst, 2 * spec.burst},
+                                bytes_more};
+    ovs_judge_set_meter(ovs_, change.number, &meter);
+}
+
+void OvsJudge::exhaust_meters() {
+    for (std::uint32_t number = 1; number < meters_end; ++number) {
+        if (meters_[number] && meters_[number]->is_exhausted) ovs_judge_exhaust_meter(ovs_, number);
+    }
+}
+
+void OvsJudge::add_meter_counts(std::vector<MeterCounts>& to) const {
+    to.resize(meters_end);
+    for (std::uint32_t number = 1; number < meters_end; ++number) {
+        const auto counts = ovs_judge_meter_counts(ovs_, number);
+        to[number] += {counts.packets, counts.bytes, counts.dropped_packets, counts.dropped_bytes};
+    }
+}
+
 bool OvsJudge::forward(const ovs_judge_packet& packet, Listener& to) const {
     ovs_judge_limit_vlans(vlan_limit_of(packet.in_port));
     return ovs_judge_forward(ovs_, &packet, &events, &to);

@@ -39,6 +39,13 @@ public:
     void put(std::uint32_t version);
     void remove(std::uint32_t version);
 
+    /// It begins with full buckets and no counts, or is there no longer. `bytes_more`: see bytes_more_for_software().
+    void set_meter(const MeterChange& change, std::uint32_t bytes_more);
+    /// Exhausts those that are to be, behind their priming.
+    void exhaust_meters();
+    /// Adds what each counted, by number.
+    void add_meter_counts(std::vector<MeterCounts>& to) const;
+
     /// False: OVS drops some of it, because it recirculates too often.
     bool forward(const ovs_judge_packet& packet, Listener& listener) const;
 
@@ -51,6 +58,7 @@ private:
     std::deque<ovsdr_megaflow> translated_;
     std::vector<std::uint32_t> ufids_;                    ///< by version
     std::map<std::uint32_t, std::uint32_t> versions_;     ///< that are there, by ufid
+    MeterSpecs meters_;
 };
 
 /// In which OVS looks it up.

@@ -491,4 +491,17 @@ std::vector<std::uint8_t> marker_frame(std::uint32_t number) {
     return frame_of(recipe, number, chance);
 }
 
+std::vector<std::uint8_t> priming_frame(std::uint32_t meter, std::uint32_t number) {
+    constexpr std::size_t mac_size = 6, number_size = 4;
+    std::vector<std::uint8_t> frame(priming_size);
+    frame[mac_size - 1] = static_cast<std::uint8_t>(meter);
+    frame[mac_size] = 2;   // a source of our own
+    frame[2 * mac_size] = type_priming >> 8;
+    frame[2 * mac_size + 1] = type_priming & 0xFF;
+    for (std::size_t i = 0; i < number_size; ++i) {
+        frame[priming_size - 1 - i] = static_cast<std::uint8_t>(number >> (8 * i));
+    }
+    return frame;
+}
+
 }  // namespace ovsdr::differential

@@ -86,5 +86,7 @@ void vary(Recipe& recipe, const MasksOfFrame& masks, Chance& chance);
 
 /// What follows the markers' megaflows.
 [[nodiscard]] std::vector<std::uint8_t> marker_frame(std::uint32_t number);
+/// What follows the megaflow that priming this meter meets.
+[[nodiscard]] std::vector<std::uint8_t> priming_frame(std::uint32_t meter, std::uint32_t number);
 
 }  // namespace ovsdr::differential

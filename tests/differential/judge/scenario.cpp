@@ -54,7 +54,7 @@ void read_packets(const std::string& path, Scenario& scenario) {
     std::ifstream file(path, std::ios::binary);
     Reader from(file);
     from.all(scenario.packets, scenario.left_out);
-    for (Phase& phase : scenario.phases) from.part(phase.packets_end);
+    for (Phase& phase : scenario.phases) from.all(phase.filling_end, phase.priming_end, phase.packets_end);
     if (!file) throw std::runtime_error("cannot read " + path);
 }
 
@@ -69,6 +69,7 @@ public:
 
     Scenario make() {
         add_markers();
+        add_priming();
         const std::size_t behind = draw_.megaflows * chains_percent / 100;
         const std::size_t in_tunnels = draw_.megaflows * tunnels_percent / 100;
         add_trees(draw_.megaflows - behind - in_tunnels);
@@ -104,6 +105,18 @@ private:
         }
     }
 
+    /// A meter's packets come from one port, in their order.
+    void add_priming() {
+        for (std::uint32_t number = 1; number < meters_end; ++number) {
+            const std::size_t port = number % port_length;
+            Megaflow megaflow{.in_port = ports[port].odp, .eth_type = type_priming};
+            megaflow[Feature::eth_dst] = {differential::number(number), ones(48)};
+            megaflow.actions = {{.kind = Action::Kind::meter, .port = number},
+                                {.kind = Action::Kind::output, .port = ports[(port + 1) % port_length].odp}};
+            add(std::move(megaflow));
+        }
+    }
+
     void add_trees(std::size_t length) {
         const NextTable next = [&] { return chains_.next_table({}); };
         const auto actions = [&](Megaflow megaflow) {
@@ -117,6 +130,7 @@ private:
             auto grown = wanted ? grow_shapes(chance_, shapes_, root, share, next) : std::vector<Megaflow>();
             for (Megaflow& megaflow : grown) {
                 add_software_parts(chance_, megaflow, !draw_.connectx_5, megaflow.actions);
+                add_meters(chance_, megaflow, draw_.connectx_5, megaflow.actions);
                 rarity_.add(megaflow);
             }
             return grown;
@@ -155,6 +169,7 @@ private:
         }
         std::ranges::shuffle(phase.changes, chance_);
         for (std::uint32_t i = 0; i < port_length; ++i) phase.changes.insert(phase.changes.begin(), {i, true});
+        change_meters(phase);
         for (const Change& change : phase.changes) latest_[scenario_.versions[change.version].ufid] = change.version;
         for (std::size_t i = port_length; i < scenario_.versions.size(); ++i) {
             const Megaflow& megaflow = scenario_.versions[i];
@@ -171,7 +186,7 @@ private:
         Phase phase;
         for (std::uint32_t ufid = port_length; ufid < scenario_.ufids; ++ufid) {
             const std::uint32_t version = latest_.at(ufid);
-            if (is_twin(ufid)) continue;
+            if (is_twin(ufid) || Scenario::is_of_priming(ufid)) continue;
             if (change_option(ufid, phase)) continue;
             if (gone_.contains(ufid)) {
                 if (happens(chance_, return_percent)) change_all_of(ufid, true, phase);
@@ -200,7 +215,8 @@ private:
         std::vector<std::uint32_t> possible;
         for (const auto& [ufid, version] : latest_) {
             const bool in_nic = version < installed.back().size() && installed.back()[version] != 0;
-            if (ufid >= port_length && in_nic && !changed.contains(ufid) && !twins_.contains(ufid) && !is_twin(ufid)) {
+            const bool is_drawn = ufid >= port_length && !Scenario::is_of_priming(ufid);
+            if (is_drawn && in_nic && !changed.contains(ufid) && !twins_.contains(ufid) && !is_twin(ufid)) {
                 possible.push_back(version);
             }
         }
@@ -313,6 +329,7 @@ private:
     }
 
     void begin(Phase phase) {
+        change_meters(phase);
         for (const auto& [version, put] : phase.changes) {
             const std::uint32_t ufid = scenario_.versions[version].ufid;
             if (put) {
@@ -325,6 +342,11 @@ private:
             }
         }
         scenario_.phases.push_back(std::move(phase));
+    }
+
+    void change_meters(Phase& phase) {
+        phase.meters = draw_meter_changes(chance_, meters_, scenario_.phases.empty());
+        for (const auto& [number, spec] : phase.meters) meters_[number] = spec;
     }
 
     /// The ports and ethertypes of megaflows that write what a transport checksum covers.
@@ -359,13 +381,34 @@ private:
                touched.contains({tunnel_port_of(recipe.tunnel.kind), eth_type});
     }
 
+    /// One for each exhausted meter, so that its bucket is filled; then the others.
+    void add_priming_packets() {
+        Phase& phase = scenario_.phases.back();
+        const auto add_packets_of = [&](std::uint32_t number, std::size_t length) {
+            const Megaflow& megaflow = scenario_.versions[port_length + number - 1];
+            for (std::size_t i = 0; i < length; ++i) {
+                scenario_.packets.push_back(
+                    {megaflow.in_port, priming_frame(number, static_cast<std::uint32_t>(scenario_.packets.size()))});
+            }
+        };
+        for (const bool fills : {true, false}) {
+            for (std::uint32_t number = 1; number < meters_end; ++number) {
+                const std::size_t length = meters_[number] ? priming_length(*meters_[number]) : 0;
+                if (length != 0) add_packets_of(number, fills ? 1 : length - 1);
+            }
+            (fills ? phase.filling_end : phase.priming_end) = scenario_.packets.size();
+        }
+    }
+
     /// Until there are so many in all. `untrue`: what some of their headers say is not true.
     void add_packets(std::size_t length, bool untrue = false) {
         if (!given_.empty()) return;
+        add_priming_packets();
         const auto touched = touched_checksums();
         auto& packets = scenario_.packets;
         while (packets.size() < length) {
             const std::uint32_t ufid = aim();
+            if (Scenario::is_of_priming(ufid)) continue;
             if (gone_.contains(ufid) && !happens(packet_chance_, aim_at_gone_percent)) continue;
             const std::uint32_t version = latest_.at(ufid);
             Recipe recipe = chains_.aimed_at_version(version, packet_chance_);
@@ -397,6 +440,7 @@ private:
     Rarity rarity_;
     Chains chains_;
     std::optional<Shortage> shortage_;
+    MeterSpecs meters_;
     std::map<std::uint32_t, std::uint32_t> latest_;   ///< version, by ufid
     std::set<std::uint32_t> gone_;                    ///< ufids
     std::map<std::uint32_t, std::uint32_t> twins_;    ///< ufids, by the other's
@@ -412,7 +456,7 @@ void write_packets(const Scenario& scenario, const std::string& path) {
     std::ofstream file(path, std::ios::binary);
     Writer to(file);
     to.all(scenario.packets, scenario.left_out);
-    for (const Phase& phase : scenario.phases) to.part(phase.packets_end);
+    for (const Phase& phase : scenario.phases) to.all(phase.filling_end, phase.priming_end, phase.packets_end);
     if (!file.flush()) throw std::runtime_error("cannot write " + path);
 }
 

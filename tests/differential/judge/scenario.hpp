@@ -50,7 +50,10 @@ struct Change {
 
 struct Phase {
     std::vector<Change> changes;
-    std::size_t packets_end = 0;   ///< its packets begin where those of the phase before end
+    std::vector<MeterChange> meters;
+    /// Its packets begin where those of the phase before end. The first ones are the priming of meters (meters.hpp):
+    /// one for each exhausted meter, then the others.
+    std::size_t filling_end = 0, priming_end = 0, packets_end = 0;
     bool counts = true;            ///< or its packets are such that only a card can tell what counts them
 };
 
@@ -62,8 +65,13 @@ struct TableOfLayer {
 };
 
 struct Scenario {
-    /// The first ones lead markers from each port to the next, and stay.
+    /// The first ones lead markers from each port to the next, and stay. Behind them are those that priming meets, one
+    /// for each meter: they change nothing but that they go in the last phase and come again.
     std::vector<Megaflow> versions;
+    /// Whether the megaflow is of the latter.
+    [[nodiscard]] static bool is_of_priming(std::uint32_t ufid) {
+        return ufid >= port_length && ufid < port_length + meters_end - 1;
+    }
     std::uint32_t ufids = 0;
     std::map<std::uint32_t, TableOfLayer> tables;   ///< by recirc_id
     std::vector<TestPacket> packets;

@@ -29,10 +29,14 @@ public:
         for (const std::string& socket : sockets) peers_.push_back(std::make_unique<MemifPeer>(socket));
     }
 
-    /// The packets up to the one with this number, from where the call before ended.
-    void run(std::size_t packets_end) {
+    /// What a port's queue sends comes out at the port, and nowhere else.
+    void check_slow_path() {
         settle();
         send_from_queues();
+    }
+
+    /// The packets up to the one with this number, from where the call before ended.
+    void run(std::size_t packets_end) {
         while (sent_ < packets_end) {
             const std::size_t end = std::min(packets_end, sent_ + window);
             for (; sent_ < end; ++sent_) peer_of(packets_[sent_].in_port).send(packets_[sent_].bytes);
@@ -49,7 +53,6 @@ private:
         throw std::runtime_error("no such port");
     }
 
-    /// What a port's queue sends comes out at the port, and nowhere else.
     void send_from_queues() {
         for (std::size_t i = 0; i < port_length; ++i) {
             const auto frame = marker_frame(first_sent + ports[i].odp);
@@ -103,7 +106,7 @@ private:
 
     bool take_copies() {
         bool any = false;
-        for (const dr::CopyKind kind : dr::copy_kinds) {
+        for (const dr::CopyKind kind : judged_copies) {
             slowpath::PortQueue& queue = installation_.copy_queue(kind);
             for (auto batch = queue.receive(0); !batch.empty(); batch = queue.receive(0)) {
                 any = true;
@@ -148,8 +151,14 @@ Verdict judge_by_soft_nic(const Scenario& scenario, OvsJudge& ovs, unsigned form
     SoftNic nic(installation, record, sockets, scenario.packets);
     for (const Phase& phase : scenario.phases) {
         installation.apply(phase);
-        record.apply(phase);
+        record.apply(phase, format == 0);
+        nic.check_slow_path();
+        nic.run(phase.filling_end);
+        installation.stop_meters();
+        nic.run(phase.priming_end);
+        record.exhaust_meters();
         nic.run(phase.packets_end);
+        record.count_meters(phase);
     }
     installation.end();
     installation.check_copies(record.copies());

@@ -11,6 +11,7 @@ namespace ovsdr::differential {
 
 namespace {
 
+constexpr unsigned mirror_percent = 30;
 constexpr unsigned some_percent = 27, behind_recirc_percent = 60, another_percent = 45, between_percent = 55,
                    to_vport_percent = 30, inside_percent = 75, into_drop_percent = 6, again_percent = 12,
                    refused_samples_percent = 4;
@@ -33,6 +34,7 @@ std::string truncated_text(const SoftwarePart& part, const std::string& taken_by
 }
 
 std::uint32_t draw_software_port(Chance& chance) {
+    if (happens(chance, mirror_percent)) return mirror_port;
     return happens(chance, 50) ? host_port : tap_ports[below(chance, std::size(tap_ports))];
 }
 
@@ -132,13 +134,15 @@ void add_software_names(const Megaflow& megaflow, std::set<std::string>& names) 
         switch (action.kind) {
             case output:
                 if (action.port == host_port) add("output to LOCAL");
-                if (action.port != host_port && is_software_port(action.port)) add("output to a tap");
+                if (action.port == mirror_port) add("output to a storage mirror");
+                if (action.port == tap_ports[0] || action.port == tap_ports[1]) add("output to a tap");
                 break;
             case software: {
                 const SoftwarePart& part = action.software;
                 if (part.form == Form::userspace) add("userspace");
                 if (part.form == Form::sample) add(part.copies_each() ? "sample (each)" : "sample (1 of N)");
                 if (part.form == Form::truncated_output) add("trunc, output");
+                if (part.is_cut_for_mirror()) add("trunc, output to a storage mirror");
                 if (part.form == Form::truncated_userspace) add("trunc, userspace");
                 if (part.between) names.insert("trunc, change, output");
                 changed = changed || part.between.has_value();

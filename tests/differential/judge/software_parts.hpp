@@ -1,7 +1,9 @@
 // What only software does, beside what a NIC does with the packet: outputs to LOCAL and taps, packets for a controller
-// or a collector, samples, truncated outputs. Devices give software a copy there (docs/software-branch.md).
+// or a collector, samples, truncated outputs; and what a storage mirror takes. Devices make a copy there
+// (docs/software-branch.md, docs/storage-mirror.md).
 //
-// An output to LOCAL or a tap is an output as others are, to a port that is no vport. All else is a SoftwarePart.
+// An output to LOCAL, a tap or a storage mirror is an output as others are, to a port that is no vport. All else is a
+// SoftwarePart.
 //
 // Threads: pure.
 #pragma once
@@ -19,10 +21,10 @@ namespace ovsdr::differential {
 struct Action;
 struct Megaflow;
 
-/// Of the datapath: a bridge's own, and taps.
-inline constexpr std::uint32_t host_port = 77, tap_ports[] = {78, 79};
+/// Of the datapath: a bridge's own, taps, and a storage mirror's.
+inline constexpr std::uint32_t host_port = 77, tap_ports[] = {78, 79}, mirror_port = 80;
 [[nodiscard]] constexpr bool is_software_port(std::uint32_t port) {
-    return port == host_port || port == tap_ports[0] || port == tap_ports[1];
+    return port == host_port || port == tap_ports[0] || port == tap_ports[1] || port == mirror_port;
 }
 
 struct SoftwarePart {
@@ -36,6 +38,10 @@ struct SoftwarePart {
     std::optional<SetAction> between{};
 
     [[nodiscard]] bool copies_each() const { return one_of == 1; }
+    /// All that is done is that a storage mirror takes the packet's beginning: nothing is left to software.
+    [[nodiscard]] bool is_cut_for_mirror() const {
+        return form == Form::truncated_output && port == mirror_port && !between;
+    }
     /// Equal: equal work. What is between is a part of it.
     friend bool operator==(const SoftwarePart&, const SoftwarePart&) = default;
 };

@@ -1,5 +1,7 @@
 #include "tests/differential/judge/verdict.hpp"
 
+#include <endian.h>
+
 #include <algorithm>
 #include <fstream>
 #include <stdexcept>
@@ -44,7 +46,7 @@ void Verdict::finish() {
 void Verdict::write(const std::string& path) const {
     std::ofstream file(path, std::ios::binary);
     Writer to(file);
-    to.all(copies, ups, counts, installed, lookups, arrivals.size());
+    to.all(copies, ups, counts, installed, lookups, meters, arrivals.size());
     for (const auto& [key, numbers] : arrivals) to.all(key, numbers);
     if (!file.flush()) throw std::runtime_error("cannot write " + path);
 }
@@ -54,7 +56,8 @@ Verdict Verdict::read(const std::string& path) {
     Reader from(file);
     Verdict verdict;
     std::size_t left = 0;
-    from.all(verdict.copies, verdict.ups, verdict.counts, verdict.installed, verdict.lookups, left);
+    from.all(verdict.copies, verdict.ups, verdict.counts, verdict.installed, verdict.lookups,
+             verdict.meters, left);
     for (; file && left > 0; --left) {
         std::uint32_t key = 0;
         from.part(key);
@@ -80,6 +83,11 @@ void Recorder::userspace(const ovs_judge_packet& packet, const ovs_judge_told& t
     if (told.cookie_size != 0) seen.cookie.assign(told.cookie, told.cookie + told.cookie_size);
     ovsdr_tunnel_fields tunnel = *told.tunnel;
     tunnel.flags = static_cast<std::uint8_t>(tunnel.flags & ~OVSDR_TUNNEL_CSUM);   // no device sees it
+    // A tunnel port has one UDP port. Its copies know that, however much of it the megaflow looks at.
+    for (const TunnelKind kind : {TunnelKind::vxlan, TunnelKind::geneve}) {
+        const bool is_its = told.number >= 0 && packet.in_port == tunnel_port_of(kind);
+        if (is_its) tunnel.be_tp_dst = htobe16(udp_port_of(kind));
+    }
     const auto* bytes = reinterpret_cast<const std::uint8_t*>(&tunnel);
     seen.cookie.insert(seen.cookie.end(), bytes, bytes + sizeof tunnel);
     verdict_.copies[number_].push_back({.port = Copy::userspace, .in_software = in_software_,

@@ -82,6 +82,7 @@ struct Verdict {
     std::vector<Counts> counts;                           ///< by ufid
     std::vector<std::vector<std::uint8_t>> installed;     ///< by phase and version
     std::vector<std::vector<Lookup>> lookups;             ///< OVS only: by packet
+    std::vector<std::vector<MeterCounts>> meters;         ///< by number, at the end of each phase that counts
 
     Verdict() = default;
     Verdict(std::size_t packets, std::size_t ufids);

@@ -132,7 +132,7 @@ TEST_F(CopiesOnConnectX, EachPacketGoesOnAndComesUpOnceForEachWork) {
     EXPECT_EQ(eswitch_->totals().misses, 0U);
 }
 
-/// Its meters lead to a table at one level. Later devices' are ASO objects, which are not emulated.
+/// Its meters lead to a table at one level.
 TEST_F(CopiesOnConnectX, OnAConnectX5SoftwareMetersCopies) {
     if (!is_connectx5()) return;
     const Bytes frame = frame_of({});

@@ -4,6 +4,7 @@
 // Nothing carries packets here: counters show what the test counts on them.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <future>
 #include <map>
@@ -267,7 +268,35 @@ TEST_F(OffloadOnConnectX, TakesPacketsOutOfTunnels) {
     EXPECT_GT(installed, megaflows.size() / 4);
 }
 
-/// Those of later devices are written by ACCESS_ASO, which is not emulated.
+/// Rates: of the only ASO object, in what the device was told.
+TEST_F(OffloadOnConnectX, TakesAndChangesAsoMeters) {
+    if (device()->steering_format() == 0) GTEST_SKIP() << "a ConnectX-5";
+    Host host;
+    ASSERT_EQ(host.open(), "");
+    Eswitch& eswitch = host.eswitch();
+    eswitch.set_meter(1, {.rate = 1000, .burst = 128});
+    eswitch.set_meter(2, {.by_packets = true, .rate = 1000, .burst = 5});
+    for (const std::uint64_t number : {1U, 2U}) {
+        const auto outcome = eswitch.put({number, 0}, MegaflowBuilder(number).ipv4().meter(number).output(9));
+        EXPECT_TRUE(std::holds_alternative<std::monostate>(outcome)) << eswitch.explain({number, 0})->text;
+    }
+    constexpr std::uint16_t aso_flow_meter = 0x24;
+    const auto objects = device()->devx_objects();
+    const auto object = std::ranges::find(objects, aso_flow_meter, &connectx::DevxObject::general_type);
+    ASSERT_NE(object, objects.end());
+    const auto bytes = [&](bool is_second) { return device()->meter({true, object->id, is_second}).value(); };
+    const auto burst = [&](bool is_second) { return bytes(is_second)[9] << bytes(is_second)[8]; };
+    EXPECT_EQ(burst(false), 128 * 125);
+    EXPECT_EQ(burst(true), 4 * 128);
+    EXPECT_NE(bytes(false)[11], 0);
+    EXPECT_TRUE(eswitch.lower_meter(1, 0));
+    EXPECT_EQ(bytes(false)[11], 0);
+    EXPECT_NE(bytes(true)[11], 0);
+    eswitch.set_meter(1, {.rate = 1000, .burst = 256});
+    EXPECT_EQ(burst(false), 256 * 125);
+    EXPECT_EQ(burst(true), 4 * 128);
+}
+
 TEST_F(OffloadOnConnectX, TakesAndChangesTheMetersOfAConnectX5) {
     if (device()->steering_format() != 0) GTEST_SKIP() << "not a ConnectX-5";
     Host host;

@@ -37,6 +37,8 @@ public:
     [[nodiscard]] std::uint64_t modify_header_base() const override { return Icm::modify_base; }
     [[nodiscard]] std::uint64_t modify_pattern_base() const override { return 0; }
     [[nodiscard]] std::optional<std::array<std::uint8_t, 64>> argument(std::uint32_t) const override { return {}; }
+    [[nodiscard]] std::optional<MeterParameters> meter(MeterName) const override { return {}; }
+    bool set_meter(MeterName, const MeterParameters&) override { return false; }
     [[nodiscard]] std::vector<Table> tables() const override {
         return {{megaflows, TableType::fdb, 1, true, false, false, {rx_root, tx_root}},
                 {array, TableType::fdb, 62, false, false, false, {array_rx, array_tx}},
