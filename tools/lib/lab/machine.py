@@ -109,6 +109,11 @@ class Machine:
     def set_neighbour(self, address: str, mac: str) -> None:
         self.run(f"arp -s {address} {mac}")
 
+    def features(self) -> set[int]:
+        """Bits that its eth0 and the vport have agreed upon: virtio 1.1, section 5.1.3."""
+        text = self.run("cat /sys/class/net/eth0/device/features").strip()
+        return {bit for bit, value in enumerate(text) if value == "1"}
+
     def cpu_seconds(self) -> float:
         assert self.process is not None
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from pathlib import Path
 
 from .collector import PORT, Collector
 from .command import run, wait_until
@@ -29,13 +30,18 @@ class Kept:
 
 class MirrorLab:
     """Two VMs in a bridge, which forwards between them; the collector's host is behind the uplink, which is a dr port
-    of the same bridge or none."""
+    of the same bridge or none. The VMs are namespaces on veths; with `machines` nobody yet: first and second are vports
+    with a vhost-user socket, which a Machine is given."""
 
-    def __init__(self, workspace: Workspace, uplink_in_bridge: bool = False) -> None:
+    def __init__(self, workspace: Workspace, uplink_in_bridge: bool = False, machines: bool = False) -> None:
         self.lab = Lab(workspace)
-        self.lab.wire("vm1", 1)
-        self.lab.wire("vm2", 2)
-        self.first, self.second = self.lab.guests
+        for number in (1, 2):
+            name = f"vm{number}"
+            if machines:
+                self.lab.wire_port(name, number, f"net_vhost,iface={self.socket(workspace, name)}")
+            else:
+                self.lab.wire(name, number)
+        self.first, self.second = self.lab.wires
         self.far = Node(workspace, 2)
         self.far.uplink = "uplink"
         switch = self.lab.namespace
@@ -53,6 +59,11 @@ class MirrorLab:
         workspace.defer(lambda: self.collector.background and self.collector.background.stop())
         self.lab.start(offload=True, fail_mode="secure")
         self.forward()
+
+    @staticmethod
+    def socket(workspace: Workspace, name: str) -> Path:
+        """Of a VM that is a machine."""
+        return workspace.folder / f"{name}.vhost"
 
     def forward(self, *more: str) -> None:
         """Between the VMs, `more` first."""
