@@ -1,36 +1,38 @@
 """NVMe over TCP between two QEMU machines on vhost-user vports, with header and data digests, mirrored to a collector.
 
 Oracles: tshark checks every digest in the collector's files; the streams have no gap, and the disk that is put together
-out of them has the checksums that both machines' kernels tell; each frame in the files is one that came in by a vport,
-byte for byte, and has whole checksums. What the checks are worth is shown on copies of the files that were harmed.
+out of them has the checksums that both machines' kernels tell; the frames in the files are those that came in by the
+vports, byte for byte, and have whole checksums. What these checks are worth is shown on harmed copies of the files.
 """
 
 from __future__ import annotations
 
 import hashlib
-import shutil
 from collections import Counter
 from pathlib import Path
 
 import pytest
 from helpers import assert_alive, figure, is_offloaded
-from lab.command import CommandError, run, wait_until
+from lab.captured_disk import connections
 from lab.collector import Collector
+from lab.command import CommandError, run
 from lab.lab import Wire
 from lab.machine import Machine
 from lab.mirror_lab import MirrorLab
 from lab.nic_capture import NicCapture, fields, frames
-from lab.nvme import BLOCK, PORT, Captured, Host, Target, Type, Verdict, disk_of, dissect
+from lab.nvme import PORT, WRITE, Captured, Host, Target, Type, Verdict, disk_of, dissect, units
 from lab.workspace import Workspace
 
 pytestmark = pytest.mark.dr_only
 
 SIZE, DISK = 4 << 20, 8 << 20            # bytes, of the data and of the disk
-IN_CAPSULE, WRITTEN_SO = 16 << 10, 1 << 20   # bytes of a write whose data is in its command's capsule, and of all of these
-AT_ONCE = 256 << 10                      # bytes of the other writes, whose data the target asks for, and of reads
-# All of it fits into the ring: what the disk does meanwhile is another test's business.
+PART = 512 << 10                         # bytes whose frames, and what answers them, a mirror's queue holds
+IN_CAPSULE, WRITTEN_SO = 16 << 10, 1 << 20   # bytes of a write whose data is in its command's capsule; and of all of these
+AT_ONCE = 256 << 10                      # bytes of a read, and of a write whose data the target asks for
+# All of it fits into the ring: what the collector's disk does meanwhile is another test's business.
 RING = {"segment": "262144", "ring": "128"}
 GOOD = "1"                               # tshark's word for a checksum
+ETHERNET = 14                            # bytes of a frame beside the MTU
 # A driver that has one of these leaves checksums or segments to its NIC, or takes such packets; virtio 1.1, 5.1.3.
 UNFINISHED = {0: "CSUM", 1: "GUEST_CSUM", 7: "GUEST_TSO4", 8: "GUEST_TSO6", 9: "GUEST_ECN", 10: "GUEST_UFO",
               11: "HOST_TSO4", 12: "HOST_TSO6", 13: "HOST_ECN", 14: "HOST_UFO"}
@@ -39,24 +41,47 @@ UNFINISHED = {0: "CSUM", 1: "GUEST_CSUM", 7: "GUEST_TSO4", 8: "GUEST_TSO6", 9: "
 class Storage:
     """A host and a target, machines that know each other's MAC, on ports that are mirrored; and what comes in there."""
 
-    def __init__(self, workspace: Workspace) -> None:
+    def __init__(self, workspace: Workspace, mtu: int) -> None:
         self.folder = workspace.folder
         self.mirrored = MirrorLab(workspace, machines=True)
         self.mirrored.collector.start()
         self.mirrored.add_port(filter="nvme-tcp", **RING)
         self.mirrored.mirror_all()
         self.wires: tuple[Wire, Wire] = (self.mirrored.first, self.mirrored.second)
-        self.machines = [Machine(workspace, wire.name, MirrorLab.socket(workspace, wire.name), mac=wire.mac,
-                                 address=wire.address) for wire in self.wires]
-        for machine in self.machines:
+        machines = [Machine(workspace, wire.name, MirrorLab.socket(workspace, wire.name), mac=wire.mac,
+                            address=wire.address) for wire in self.wires]
+        for machine in machines:
             machine.launch()
-        for machine, other in zip(self.machines, reversed(self.wires)):
+        for machine, wire, other in zip(machines, self.wires, reversed(self.wires)):
+            self.mirrored.lab.switch.vsctl("set", "interface", wire.port, f"mtu_request={mtu}")
             machine.wait_ready(300)
+            machine.run(f"ip link set eth0 mtu {mtu}")
             machine.set_neighbour(other.address, other.mac)
+            agreed = {name for bit, name in UNFINISHED.items() if bit in machine.features()}
+            assert not agreed, f"{machine.name} and its vport have agreed upon {agreed}"
         self.mirrored.wait_connected()
         self.captures = [NicCapture(self.mirrored.lab.nic, wire.name, self.folder / f"{wire.name}.pcapng",
                                     "--direction", "in", "--buffer", "32768", f"tcp port {PORT}")
                          for wire in self.wires]
+        self.host, self.target = Host(machines[0]), Target(machines[1], self.wires[1].address, DISK)
+
+    def transfer(self) -> str:
+        """Writes and reads the data; its SHA-256, once all connections are closed."""
+        host, target = self.host, self.target
+        host.connect(self.wires[1].address)
+        checksum = host.make_data(SIZE)
+        parts = range(0, SIZE, PART)
+        for begin in parts:
+            host.write(begin, PART, IN_CAPSULE if begin < WRITTEN_SO else AT_ONCE)
+            self.mirrored.wait_taken()
+        for begin in parts:
+            host.read(begin, PART, AT_ONCE)
+            self.mirrored.wait_taken()
+        assert all(is_offloaded(self.mirrored.lab, wire) for wire in self.wires)
+        assert host.checksum_of_read() == checksum
+        host.disconnect()
+        target.wait_closed()
+        return checksum
 
     def frames_that_came_in(self) -> Counter[bytes]:
         found: Counter[bytes] = Counter()
@@ -67,11 +92,6 @@ class Storage:
         return found
 
 
-@pytest.fixture
-def storage(workspace: Workspace) -> Storage:
-    return Storage(workspace)
-
-
 def merged(files: list[Path], whole: Path) -> Path:
     """The files of one session as one capture."""
     run(["mergecap", "-a", "-w", str(whole), *map(str, files)])
@@ -79,7 +99,7 @@ def merged(files: list[Path], whole: Path) -> Path:
 
 
 def wrong_checksums(capture: Path) -> int:
-    """Of frames' IPv4 headers and TCP segments; those that tshark has no verdict on are wrong."""
+    """Frames whose IPv4 header or TCP segment has a wrong checksum, or one that tshark has no verdict on."""
     text = run(["tshark", "-r", str(capture), "-o", "ip.check_checksum:TRUE", "-o", "tcp.check_checksum:TRUE",
                 "-T", "fields", "-e", "ip.checksum.status", "-e", "tcp.checksum.status"], timeout=300)
     return sum(line.split("\t") != [GOOD, GOOD] for line in text.splitlines())
@@ -88,51 +108,76 @@ def wrong_checksums(capture: Path) -> int:
 def assert_all_digests_are_good(capture: Path, captured: Captured) -> Verdict:
     """tshark finds the units that are there, and each of their digests good. Returns how many."""
     said = dissect(capture)
-    assert said.units == captured.units
     assert said.bad == Verdict(0, 0), said
-    assert said.good == captured.digests
-    with_digest = sum(count for kind, count in captured.units.items() if kind > Type.ICRESP)
-    assert captured.digests.headers == with_digest, "both ends agreed to have a digest in each header"
-    # Host and target are one computer's kernel each, and the wire is between them: nobody ended the connection early.
-    assert not {Type.H2C_TERM_REQ, Type.C2H_TERM_REQ} & set(captured.units)
+    assert said.units == captured.units and said.good == captured.digests
+    assert not {Type.H2C_TERM_REQ, Type.C2H_TERM_REQ} & set(captured.units), "nobody found fault with a unit"
+    assert captured.digests.headers == sum(count for kind, count in captured.units.items() if kind > Type.ICRESP)
+    by_themselves = captured.units[Type.H2C_DATA] + captured.units[Type.C2H_DATA]
+    assert captured.units[Type.H2C_DATA] >= (SIZE - WRITTEN_SO) // AT_ONCE
+    assert captured.digests.data >= by_themselves + WRITTEN_SO // IN_CAPSULE
     return said.good
 
 
-def test_every_digest_is_good_and_the_data_is_in_the_files(storage: Storage) -> None:
-    mirrored, (host_machine, target_machine) = storage.mirrored, storage.machines
-    for machine in storage.machines:
-        agreed = {name for bit, name in UNFINISHED.items() if bit in machine.features()}
-        assert not agreed, f"{machine.name} and its vport have agreed upon {agreed}"
-    target = Target(target_machine, storage.wires[1].address, DISK)
-    host = Host(host_machine)
-    host.connect(storage.wires[1].address)
-    written = host.make_data(SIZE)
-    host.write(0, WRITTEN_SO, IN_CAPSULE)
-    host.write(WRITTEN_SO, SIZE - WRITTEN_SO, AT_ONCE)
-    offloaded = [is_offloaded(mirrored.lab, wire) for wire in storage.wires]
-    assert host.read(SIZE, AT_ONCE) == written
-    on_disk = target.checksum()
-    host.disconnect()
+def with_a_bit_flipped(files: list[Path], where: bytes, folder: Path) -> list[Path]:
+    """Copies of the files in which the first byte of the first `where` is another one."""
+    folder.mkdir()
+    copies, flipped = [], 0
+    for file in files:
+        content = bytearray(file.read_bytes())
+        if not flipped and (at := content.find(where)) >= 0:
+            content[at] ^= 1
+            flipped += 1
+        copies.append(folder / file.name)
+        copies[-1].write_bytes(content)
+    assert flipped == 1
+    return copies
 
-    mirror = mirrored.wait_delivered(1)
-    assert all(offloaded)
-    assert mirror["dropped"] == mirror["damaged"] == mirrored.by_device("lost") == 0, mirror
+
+def assert_harm_is_seen(collector: Collector, whole: Path, captured: Captured, folder: Path) -> None:
+    """In copies: a bit of data, a bit of a header, a frame that is missing."""
+    data = captured.written_bytes(SIZE)
+    # The specification's reserved bytes 20 to 23 of a write's header, in front of its data pointer: nothing else changes.
+    header = next(unit.header for to_target, _ in connections(whole, PORT) for unit in units(to_target)
+                  if unit.type == Type.CAPSULE_CMD and unit.entry[0] == WRITE and unit.data)
+    for name, where, bad in (("data", data[SIZE // 2 + 3000:][:64], Verdict(0, 1)), ("header", header[20:], Verdict(1, 0))):
+        files = with_a_bit_flipped(collector.files(), where, folder / name)
+        harmed = merged(files, folder / f"{name}.pcapng")
+        said = dissect(harmed)
+        assert said.bad == bad and said.units == captured.units, said
+        assert wrong_checksums(harmed) == 1
+        assert (disk_of(harmed).written_bytes(SIZE) != data) == (name == "data")
+        with pytest.raises(CommandError, match="segment"):
+            run([collector.program(), "verify", *map(str, files)])
+    numbers = [number for number, in fields(whole, "frame.number", select="tcp.len > 1000")]
+    run(["editcap", str(whole), str(folder / "gap.pcapng"), numbers[len(numbers) // 2]])
+    with pytest.raises(ValueError, match="missing"):
+        disk_of(folder / "gap.pcapng")
+
+
+@pytest.mark.parametrize("mtu", [1500, 9000])
+def test_every_digest_is_good_and_the_data_is_in_the_files(workspace: Workspace, mtu: int) -> None:
+    storage = Storage(workspace, mtu)
+    mirrored, collector = storage.mirrored, storage.mirrored.collector
+    checksum = storage.transfer()
     came_in = storage.frames_that_came_in()
-    collector = mirrored.collector
+    mirror = mirrored.wait_delivered(came_in.total())
+    assert mirror["dropped"] == mirror["damaged"] == mirrored.by_device("lost") == 0, mirror
     assert "sound" in collector.verify()
+
     whole = merged(collector.files(), storage.folder / "whole.pcapng")
     kept = Counter(frames(whole))
     assert kept == came_in, f"{(kept - came_in).total()} frames that never came in, {(came_in - kept).total()} missing"
     assert wrong_checksums(whole) == 0
-    assert max(map(len, kept)) <= 1514, "a machine cuts its segments itself"
+    assert max(map(len, kept)) == mtu + ETHERNET, "a machine cuts its segments itself"
+
     captured = disk_of(whole)
     digests = assert_all_digests_are_good(whole, captured)
-    assert hashlib.sha256(captured.written_bytes(SIZE)).hexdigest() == written
-    assert hashlib.sha256(captured.written_bytes(SIZE) + bytes(DISK - SIZE)).hexdigest() == on_disk
-    assert hashlib.sha256(captured.read_bytes(SIZE)).hexdigest() == written
-    assert captured.units[Type.H2C_DATA] >= (SIZE - WRITTEN_SO) // AT_ONCE
-    assert digests.data >= captured.units[Type.H2C_DATA] + captured.units[Type.C2H_DATA] + WRITTEN_SO // IN_CAPSULE
-    figure(f"NVMe/TCP, {SIZE >> 20} MiB written and read: {mirror['frames']} frames, {mirrored.by_device('taken')} by "
-           f"the NIC, {captured.units.total()} PDUs, {digests.headers} header digests and {digests.data} data digests, "
-           "all good")
+    data = captured.written_bytes(SIZE)
+    assert hashlib.sha256(data).hexdigest() == checksum
+    assert hashlib.sha256(data + bytes(DISK - SIZE)).hexdigest() == storage.target.checksum()
+    assert captured.read_bytes(SIZE) == data
+    assert_harm_is_seen(collector, whole, captured, storage.folder)
+    figure(f"NVMe/TCP, MTU {mtu}, {SIZE >> 20} MiB written and read: {mirror['frames']} frames, "
+           f"{mirrored.by_device('taken')} by the NIC, {captured.units.total()} PDUs, {digests.headers} header digests "
+           f"and {digests.data} data digests, all good")
     assert_alive(mirrored.lab)

@@ -91,6 +91,11 @@ class MirrorLab:
     def wait_connected(self) -> None:
         wait_until(lambda: self.said()["connected"], 40, "the mirror is connected")
 
+    def wait_taken(self) -> None:
+        """Nothing waits in the devices' queues: who sends no more than a queue holds between two of these loses
+        nothing, however busy the machine is."""
+        wait_until(lambda: self.by_device("waiting") == 0, 60, "the mirror has taken all copies")
+
     def wait_delivered(self, frames: int) -> dict:
         """So many are taken, and all of them are in the files; what dr/mirror says then."""
         wait_until(lambda: self.said()["frames"] >= frames, 20, f"{frames} frames are taken")

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Iterator
 
 from .captured_disk import Disk, connections
-from .command import run
+from .command import run, wait_until
 from .machine import Machine
 
 PORT = 4420
@@ -51,6 +51,12 @@ class Target:
         """SHA-256 of the whole disk."""
         return self.machine.run("sha256sum /dev/ram0", timeout=PATIENCE).split()[0]
 
+    def wait_closed(self) -> None:
+        """No connection is left, not even one that waits for the last acknowledgement: no more frames come."""
+        # Of each socket its own port, hexadecimal, and its state: 0A is who listens.
+        left = f"awk '$2 ~ /:{PORT:04X}$/ && $4 != \"0A\"' /proc/net/tcp"
+        wait_until(lambda: not self.machine.run(left).strip(), PATIENCE, "the connections are closed", interval=0.2)
+
 
 class Host:
     """nvme-tcp in a machine. It keeps what it writes in /tmp/written and what it reads in /tmp/read."""
@@ -78,20 +84,25 @@ class Host:
     def make_data(self, size: int) -> str:
         """Random bytes to write; their SHA-256."""
         self.machine.run(f"head -c {size} /dev/urandom >/tmp/written")
-        return self.machine.run("sha256sum /tmp/written", timeout=PATIENCE).split()[0]
+        return self._checksum("/tmp/written")
 
     def write(self, begin: int, size: int, at_once: int) -> None:
         """Bytes of the data to their place on the disk, so many of them by a command."""
-        self._copy(f"if=/tmp/written of={DEVICE} oflag=direct seek={begin // at_once}", begin, size, at_once)
+        self._copy(f"if=/tmp/written of={DEVICE} oflag=direct", begin, size, at_once)
 
-    def read(self, size: int, at_once: int) -> str:
-        """The disk's first bytes; their SHA-256."""
-        self._copy(f"if={DEVICE} of=/tmp/read iflag=direct", 0, size, at_once)
-        return self.machine.run("sha256sum /tmp/read", timeout=PATIENCE).split()[0]
+    def read(self, begin: int, size: int, at_once: int) -> None:
+        self._copy(f"if={DEVICE} iflag=direct of=/tmp/read conv=notrunc", begin, size, at_once)
+
+    def checksum_of_read(self) -> str:
+        return self._checksum("/tmp/read")
+
+    def _checksum(self, file: str) -> str:
+        return self.machine.run(f"sha256sum {file}", timeout=PATIENCE).split()[0]
 
     def _copy(self, words: str, begin: int, size: int, at_once: int) -> None:
         assert begin % at_once == size % at_once == 0
-        self.machine.run(f"dd {words} bs={at_once} skip={begin // at_once} count={size // at_once}", timeout=PATIENCE)
+        block = begin // at_once
+        self.machine.run(f"dd {words} bs={at_once} skip={block} seek={block} count={size // at_once}", timeout=PATIENCE)
 
 
 class Type(IntEnum):
