@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Iterator
 
 from .command import run
 
 _SEQUENCES = 1 << 32
+_SMALL = 64 << 20   # bytes of a file whose connections are read at once; of a larger one each by itself
 
 
 @dataclass
@@ -68,30 +70,31 @@ class _Side:
         return bytes(whole)
 
 
-def _sides(capture: Path, number: int) -> tuple[_Side, _Side]:
-    """Of a TCP connection: that of who opened it, and the other."""
-    names = ("tcp.srcport", "tcp.flags.syn", "tcp.seq_raw", "tcp.ack_raw", "tcp.flags.ack", "tcp.payload")
-    text = run(["tshark", "-r", str(capture), "-Y", f"tcp.stream == {number}", "-T", "fields",
+def _read(capture: Path, select: str) -> dict[int, tuple[_Side, _Side]]:
+    """The TCP connections that tshark's display filter selects, by its number: that of who opened it, and the other."""
+    names = ("tcp.stream", "tcp.srcport", "tcp.flags.syn", "tcp.seq_raw", "tcp.ack_raw", "tcp.flags.ack", "tcp.payload")
+    text = run(["tshark", "-n", "-r", str(capture), "-Y", select, "-T", "fields",
                 *(word for name in names for word in ("-e", name))], timeout=600)
-    sides: dict[str, _Side] = {}
+    found: dict[int, dict[str, _Side]] = {}
     for line in text.splitlines():
-        port, syn, sequence, acknowledged, has_acknowledged, payload = line.split("\t")
-        side = sides.setdefault(port, _Side())
+        number, port, syn, sequence, acknowledged, has_acknowledged, payload = line.split("\t")
+        side = found.setdefault(int(number), {}).setdefault(port, _Side())
         if syn == "1":
             side.start, side.opens = int(sequence), has_acknowledged == "0"
         side.add(int(sequence), bytes.fromhex(payload))
         if has_acknowledged == "1":
             side.acknowledged.append(int(acknowledged))
-    ordered = sorted(sides.values(), key=lambda side: not side.opens)
-    if len(ordered) != 2 or not ordered[0].opens:
+    return {number: _ordered(number, list(sides.values())) for number, sides in sorted(found.items())}
+
+
+def _ordered(number: int, sides: list[_Side]) -> tuple[_Side, _Side]:
+    sides.sort(key=lambda side: not side.opens)
+    if len(sides) != 2 or not sides[0].opens:
         raise ValueError(f"TCP connection {number} has {len(sides)} directions, or no beginning")
-    return ordered[0], ordered[1]
+    return sides[0], sides[1]
 
 
-def streams(capture: Path, number: int) -> tuple[bytes, bytes]:
-    """Both directions of a TCP connection, first that of who opened it. Raises ValueError where a byte is missing that
-    is known to have been there: others followed it, or its receiver acknowledged it."""
-    sides = _sides(capture, number)
+def _streams(sides: tuple[_Side, _Side]) -> tuple[bytes, bytes]:
     whole = sides[0].stream(), sides[1].stream()
     for side, receiver, stream in zip(sides, reversed(sides), whole):
         end = max(map(side.offset, receiver.acknowledged), default=0)
@@ -101,8 +104,13 @@ def streams(capture: Path, number: int) -> tuple[bytes, bytes]:
     return whole
 
 
-def connections(capture: Path, port: int) -> list[tuple[bytes, bytes]]:
-    """Of all TCP connections to a port, what streams() says."""
+def connections(capture: Path, port: int) -> Iterator[tuple[bytes, bytes]]:
+    """Both directions of each TCP connection to a port, first that of who opened it. Raises ValueError where a byte is
+    missing that is known to have been there: others followed it, or its receiver acknowledged it."""
+    if capture.stat().st_size < _SMALL:
+        yield from map(_streams, _read(capture, f"tcp.port == {port}").values())
+        return
     opening = f"tcp.port == {port} && tcp.flags.syn == 1 && tcp.flags.ack == 0"
-    numbers = run(["tshark", "-r", str(capture), "-Y", opening, "-T", "fields", "-e", "tcp.stream"], timeout=600)
-    return [streams(capture, number) for number in sorted(set(map(int, numbers.split())))]
+    numbers = run(["tshark", "-n", "-r", str(capture), "-Y", opening, "-T", "fields", "-e", "tcp.stream"], timeout=600)
+    for number in sorted(set(map(int, numbers.split()))):
+        yield _streams(_read(capture, f"tcp.stream == {number}")[number])

@@ -1,9 +1,9 @@
-"""NVMe over TCP between two machines, and what a capture of it holds: the kernel's nvmet serves a RAM disk, the kernel's
+"""NVMe over TCP between two machines, and what a capture of it holds: one kernel's nvmet serves a RAM disk, the other's
 nvme-tcp writes and reads it with header and data digests, and the disk's contents are put together again out of the
 capture.
 
-captured_disk.py reads the capture and its TCP; the protocol data units (NVMe/TCP transport specification 1.0, section 3)
-are told apart here, and tshark tells which of their digests are good.
+captured_disk.py reads the capture and its TCP. The protocol data units (NVMe/TCP transport specification 1.0, section
+3) are told apart here, and tshark tells which of their digests are good.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ class Host:
         options = (f"transport=tcp,traddr={address},trsvcid={PORT},nqn={NAME},nr_io_queues=1,keep_alive_tmo=0,"
                    "hdr_digest,data_digest")
         self.machine.run(f"echo {options} >/dev/nvme-fabrics", timeout=PATIENCE)
-        self.machine.run(f"for i in $(seq {PATIENCE * 5}); do [ -b {DEVICE} ] && break; sleep 0.2; done; [ -b {DEVICE} ]",
-                         timeout=PATIENCE + 10)
+        wait_until(lambda: "yes" in self.machine.run(f"[ -b {DEVICE} ] && echo yes; true"), PATIENCE,
+                   "the disk is there", interval=0.2)
         size = self.machine.run("cat /sys/block/nvme0n1/queue/logical_block_size").strip()
         assert size == str(BLOCK), f"blocks of {size} bytes"
 
@@ -152,7 +152,7 @@ def units(stream: bytes) -> Iterator[Unit]:
             raise ValueError(f"the stream ends within a header at {at}")
         kind, flags, header_size, data_begin, size = COMMON_HEADER.unpack_from(stream, at)
         if not COMMON_HEADER.size <= header_size <= size or at + size > len(stream):
-            raise ValueError(f"the stream ends within a unit of type {kind}, or what it says of its size is wrong: {at}")
+            raise ValueError(f"the stream ends within a unit of type {kind} at {at}, or its sizes are wrong")
         end = at + size - (DIGEST if flags & DATA_DIGEST else 0)
         yield Unit(stream[at:at + header_size], stream[at + data_begin:end] if data_begin else b"")
         at += size
@@ -226,9 +226,10 @@ class Dissection:
 def dissect(capture: Path) -> Dissection:
     """tshark's verdicts are 0 where a digest is bad, 1 where it is good."""
     names = ("nvme-tcp.type", "nvme-tcp.hdgst.status", "nvme-tcp.ddgst.status")
-    text = run(["tshark", "-r", str(capture), "-o", "nvme-tcp.check_hdgst:TRUE", "-o", "nvme-tcp.check_ddgst:TRUE",
-                "-o", f"nvme-tcp.subsystem_ports:{PORT}", "-o", "tcp.reassemble_out_of_order:TRUE", "-Y", "nvme-tcp",
-                "-T", "fields", *(word for name in names for word in ("-e", name))], timeout=PATIENCE)
+    settings = ("nvme-tcp.check_hdgst:TRUE", "nvme-tcp.check_ddgst:TRUE", f"nvme-tcp.subsystem_ports:{PORT}",
+                "tcp.reassemble_out_of_order:TRUE")
+    text = run(["tshark", "-n", "-r", str(capture), *(word for setting in settings for word in ("-o", setting)),
+                "-Y", "nvme-tcp", "-T", "fields", *(word for name in names for word in ("-e", name))], timeout=PATIENCE)
     columns: list[Counter[int]] = [Counter() for _ in names]
     for line in text.splitlines():
         for column, values in zip(columns, line.split("\t")):
