@@ -99,7 +99,7 @@ def merged(files: list[Path], whole: Path) -> Path:
 
 def wrong_checksums(capture: Path) -> int:
     """Frames whose IPv4 header or TCP segment has a wrong checksum, or one that tshark has no verdict on."""
-    text = run(["tshark", "-r", str(capture), "-o", "ip.check_checksum:TRUE", "-o", "tcp.check_checksum:TRUE",
+    text = run(["tshark", "-n", "-r", str(capture), "-o", "ip.check_checksum:TRUE", "-o", "tcp.check_checksum:TRUE",
                 "-T", "fields", "-e", "ip.checksum.status", "-e", "tcp.checksum.status"], timeout=300)
     return sum(line.split("\t") != [GOOD, GOOD] for line in text.splitlines())
 
