@@ -186,8 +186,10 @@ Receiver& receiver() {
 /// From the rule that counts a copy to its queue it takes the device microseconds, and the soft NIC's worker as long as
 /// somebody else may have its core.
 constexpr std::chrono::milliseconds under_way{200};
-/// A queue, and the one before it that is not empty yet.
-constexpr std::uint64_t most_waiting = 2 * slowpath::CopyQueue::length;
+/// In a queue, and in the one before it that is not empty yet.
+std::uint64_t most_waiting(const slowpath::CopyQueue& queue) noexcept {
+    return 2 * std::uint64_t{slowpath::CopyQueue::most_of(queue.kind())};
+}
 
 /// What is certain (copies.hpp). `led` was asked of the device before `taken`.
 void settle(DeviceCopies& copies, std::uint64_t led, std::uint64_t taken, DeviceCopies::Clock::time_point asked_at) {
@@ -199,7 +201,7 @@ void settle(DeviceCopies& copies, std::uint64_t led, std::uint64_t taken, Device
         seen.question.reset();
     }
     const std::uint64_t missing = led - std::min(led, taken);
-    seen.lost = std::max(seen.lost, missing - std::min(missing, most_waiting));
+    seen.lost = std::max(seen.lost, missing - std::min(missing, most_waiting(*copies.queue)));
     if (missing <= seen.lost || seen.question) return;
     seen.question = {led, asked_at};
     copies.look_later(asked_at + under_way);

@@ -70,7 +70,7 @@ Result<void> CopyQueue::make_queue(Made& made) noexcept try {
     auto queue = PortQueue::create({.context = eswitch_->context(),
                                     .pd = eswitch_->pd(),
                                     .ib_port = *ib_port,
-                                    .receive_length = length,
+                                    .receive_length = length_of(kind_, frame_size),
                                     .transmit_length = 2 * batch_length,
                                     .frame_size = frame_size});
     if (!queue) return tl::unexpected(std::move(queue.error()));

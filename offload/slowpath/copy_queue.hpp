@@ -38,7 +38,17 @@ struct CopyStats {
 
 class CopyQueue {
 public:
-    static constexpr unsigned length = 1024;   ///< frames that can wait
+    /// Frames that can wait. A storage mirror's are all of a port's, and its thread may wait for a core: 8,192 are a
+    /// tenth of a second of 1,500 bytes at a gigabit a second. Larger frames are fewer, so that a queue has 32 MB at most.
+    [[nodiscard]] static constexpr unsigned length_of(dr::CopyKind kind, unsigned frame_size) noexcept {
+        unsigned length = most_of(kind);
+        while (length > least_length && std::uint64_t{length} * frame_size > most_bytes) length /= 2;
+        return length;
+    }
+    /// However small frames are.
+    [[nodiscard]] static constexpr unsigned most_of(dr::CopyKind kind) noexcept {
+        return is_mirror(kind) ? 8 * least_length : least_length;
+    }
 
     /// For frames of `frame_size` bytes.
     [[nodiscard]] static Result<std::shared_ptr<CopyQueue>> open(std::shared_ptr<dr::Eswitch> eswitch,
@@ -82,6 +92,8 @@ public:
     [[nodiscard]] Emptied emptied() const noexcept;
 
 private:
+    static constexpr unsigned least_length = 1024;
+    static constexpr std::uint64_t most_bytes = 32U << 20;
     /// A queue that fails again and again, or cannot be made, is tried no more often.
     static constexpr std::chrono::seconds between_attempts{1};
 

@@ -144,8 +144,7 @@ void WorkSet::end(QueueRules& rules) noexcept {
 Result<void> WorkSet::set_services(CopyKind kind, Services services) {
     Queue& queue = queues_[index_of(kind)];
     std::ranges::sort(services);
-    const auto twice = std::ranges::unique(services);
-    services.erase(twice.begin(), twice.end());
+    services.erase(std::unique(services.begin(), services.end()), services.end());
     if (services == queue.services) return {};
     if (queue.rules) {
         if (auto replaced = replace_rules(kind, queue.to_qp, services); !replaced) return replaced;

@@ -219,7 +219,7 @@ TEST_F(CopiesTest, WhatWaitsIsNotLost) {
     EXPECT_EQ(report().at(0).at("done"), 2);
     EXPECT_EQ(report().at(0).at("waiting"), 0);
 
-    constexpr std::uint64_t most_waiting = 2 * slowpath::CopyQueue::length;
+    constexpr std::uint64_t most_waiting = 2 * slowpath::CopyQueue::most_of(dr::CopyKind::other);
     lead_up(most_waiting + 3);
     EXPECT_EQ(report().at(0).at("lost"), 3) << "more than two queues hold";
     EXPECT_EQ(report().at(0).at("waiting"), most_waiting);
@@ -268,12 +268,10 @@ TEST_F(CopiesTest, TheReceiverLooksAgainForWhoAsks) {
     EXPECT_EQ(report().at(0).at("waiting"), 3);
     EXPECT_EQ(arm(), 0);
     EXPECT_TRUE(receive(false).empty());
-    const int again = arm();
-    EXPECT_GT(again, 0);
-    EXPECT_EQ(report().at(0).at("lost"), 0) << "they may be under way";
-    std::this_thread::sleep_for(std::chrono::milliseconds(std::max(again, 0)));
-    EXPECT_EQ(arm(), -1);
-    EXPECT_TRUE(receive(false).empty());
+    for (int again = arm(); again > 0; again = arm()) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(again));
+        EXPECT_TRUE(receive(false).empty());
+    }
     EXPECT_EQ(report().at(0).at("lost"), 3);
     eswitch_->del(ufid);
 }

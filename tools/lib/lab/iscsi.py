@@ -56,10 +56,16 @@ class Target:
             left.unlink(missing_ok=True)
 
 
-def qemu_io(namespace: Namespace, url: str, *commands: str, timeout: float = 300) -> str:
-    """Commands of qemu-io, one after the other, on the target's disk."""
+def qemu_io(namespace: Namespace, url: str, *commands: str, rate: int = 0, timeout: float = 300) -> str:
+    """Commands of qemu-io, one after the other, on the target's disk; at most `rate` bytes a second, if one is given."""
     words = [word for command in commands for word in ("-c", command)]
-    return namespace.run(["qemu-io", "-f", "raw", "-t", "none", url, *words], timeout=timeout)
+    if not rate:
+        return namespace.run(["qemu-io", "-f", "raw", "-t", "none", url, *words], timeout=timeout)
+    portal, name, lun = url.removeprefix("iscsi://").rsplit("/", 2)
+    disk = ("driver=throttle,throttle-group=load,file.driver=raw,file.file.driver=iscsi,file.file.transport=tcp,"
+            f"file.file.portal={portal},file.file.target={name},file.file.lun={lun}")
+    return namespace.run(["qemu-io", "--object", f"throttle-group,id=load,x-bps-total={rate}", "--image-opts", "-t",
+                          "none", disk, *words], timeout=timeout)
 
 
 @dataclass

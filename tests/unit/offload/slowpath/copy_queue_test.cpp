@@ -64,10 +64,23 @@ protected:
     std::shared_ptr<CopyQueue> copies_;
 };
 
+TEST_F(CopyQueueTest, AMirrorsIsLongerAndBounded) {
+    const auto length_of = CopyQueue::length_of;
+    EXPECT_EQ(length_of(dr::CopyKind::host, 1600), 1024U);
+    EXPECT_EQ(length_of(dr::CopyKind::host, 65536), 1024U);
+    const dr::CopyKind mirror = dr::mirror_kind(3);
+    EXPECT_EQ(length_of(mirror, 1600), 8192U);
+    EXPECT_EQ(length_of(mirror, 4096), 8192U);
+    EXPECT_EQ(length_of(mirror, 4097), 4096U);
+    EXPECT_EQ(length_of(mirror, 9100), 2048U);
+    EXPECT_EQ(length_of(mirror, 65536), 1024U);
+    EXPECT_EQ(CopyQueue::most_of(mirror), 8192U);
+}
+
 TEST_F(CopyQueueTest, GivesOutWhatComesUpWithItsTag) {
     open();
     EXPECT_EQ(queue().ib_port, 6U) << "the uplink's";
-    EXPECT_EQ(queue().posted_receives(), CopyQueue::length);
+    EXPECT_EQ(queue().posted_receives(), 1024U);
     EXPECT_TRUE(copies_->arm());
     ASSERT_TRUE(queue().deliver(Bytes(60, 1), 77));
     ASSERT_TRUE(queue().deliver(Bytes(60, 2), 78));
