@@ -112,7 +112,7 @@ def storage_job(workspace: Workspace) -> tuple[Lab, StorageReport]:
     progress("ovs-vsctl set-ssl PRIVATE-KEY CERTIFICATE CA-CERT")
     mirrored.set_ssl()
     progress("ovs-vsctl add-port br0 stor0 -- set interface stor0 type=drmirror options:filter=iscsi ..., and a Mirror")
-    mirrored.add_port(filter="iscsi", segment="262144", ring="1024")
+    mirrored.add_port(filter="iscsi", signature="t10dif-crc", segment="262144", ring="1024")
     mirrored.mirror_all()
     mirrored.wait_connected()
     mirror_storage(mirrored, workspace, report)

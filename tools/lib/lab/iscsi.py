@@ -1,17 +1,17 @@
 """iSCSI between two namespaces, and what a capture of it holds: tgtd serves a disk out of a file, qemu-io (libiscsi)
 writes and reads it, and the disk's contents are put together again out of the capture.
 
-tshark reads the capture and its TCP; the protocol data units (RFC 7143) are told apart here.
+captured_disk.py reads the capture and its TCP; the protocol data units (RFC 7143) are told apart here.
 """
 
 from __future__ import annotations
 
 import os
-from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Iterator
 
+from .captured_disk import Disk, connections
 from .command import Background, run, wait_until
 from .namespace import Namespace
 
@@ -103,29 +103,6 @@ def units(stream: bytes) -> Iterator[Unit]:
         at = begin + (size + 3 & ~3)
 
 
-@dataclass
-class Disk:
-    """What the capture says was written and read: bytes by place."""
-
-    written: dict[int, bytes] = field(default_factory=dict)
-    read: dict[int, bytes] = field(default_factory=dict)
-    units: Counter[int] = field(default_factory=Counter)   # by opcode
-
-    @staticmethod
-    def _together(pieces: dict[int, bytes], size: int) -> bytes:
-        """Missing bytes are 0xFF."""
-        whole = bytearray(b"\xff" * size)
-        for at, piece in pieces.items():
-            whole[at:at + len(piece)] = piece
-        return bytes(whole)
-
-    def written_bytes(self, size: int) -> bytes:
-        return self._together(self.written, size)
-
-    def read_bytes(self, size: int) -> bytes:
-        return self._together(self.read, size)
-
-
 def place_of(cdb: bytes, opcodes: dict[int, int]) -> int | None:
     """The byte of the disk that a command begins at; None: it is no such command."""
     size = opcodes.get(cdb[0])
@@ -155,24 +132,9 @@ def add_connection(disk: Disk, to_target: bytes, to_initiator: bytes) -> None:
             commands[unit.task].pop(0)
 
 
-def streams(capture: Path, number: int) -> tuple[bytes, bytes]:
-    """Both directions of a TCP connection as tshark puts them together: the first to speak, and the other."""
-    said = run(["tshark", "-r", str(capture), "-q", "-z", f"follow,tcp,raw,{number}"], timeout=600)
-    sides: tuple[list[str], list[str]] = ([], [])
-    lines = said.splitlines()
-    begin = next(at for at, line in enumerate(lines) if line.startswith("Node 1:")) + 1
-    for line in lines[begin:]:
-        if line.startswith("="):
-            break
-        sides[line.startswith("\t")].append(line.strip())
-    return bytes.fromhex("".join(sides[0])), bytes.fromhex("".join(sides[1]))
-
-
 def disk_of(capture: Path) -> Disk:
     """Of all iSCSI connections in the capture. Raises ValueError where something is missing in one of them."""
-    first = f"tcp.port == {PORT} && tcp.flags.syn == 1 && tcp.flags.ack == 0"
-    numbers = run(["tshark", "-r", str(capture), "-Y", first, "-T", "fields", "-e", "tcp.stream"], timeout=600).split()
     disk = Disk()
-    for number in sorted({int(number) for number in numbers}):
-        add_connection(disk, *streams(capture, number))
+    for to_target, to_initiator in connections(capture, PORT):
+        add_connection(disk, to_target, to_initiator)
     return disk

@@ -50,17 +50,22 @@ def numbers_of(interface: str, kept: list[Kept]) -> list[int]:
 
 class MirrorLab:
     """Two VMs in a bridge, which forwards between them; the collector's host is behind the uplink, which is a dr port
-    of the same bridge or none. With `pki` the handshake has TLS; the switch's end of it is set_ssl()'s. Without it the
-    handshake is plain at both ends."""
+    of the same bridge or none. The VMs are namespaces on veths; with `machines` nobody yet: first and second are vports
+    with a vhost-user socket, which a Machine is given. With `pki` the handshake has TLS; the switch's end of it is
+    set_ssl()'s. Without it the handshake is plain at both ends."""
 
-    def __init__(self, workspace: Workspace, uplink_in_bridge: bool = False, pki: Pki | None = None,
-                 daemon_environment: dict[str, str] | None = None) -> None:
+    def __init__(self, workspace: Workspace, uplink_in_bridge: bool = False, machines: bool = False,
+                 pki: Pki | None = None, daemon_environment: dict[str, str] | None = None) -> None:
         self.workspace, self.pki = workspace, pki
         self.lab = Lab(workspace)
         self.lab.switch.daemon_environment.update(daemon_environment or {})
-        self.lab.wire("vm1", 1)
-        self.lab.wire("vm2", 2)
-        self.first, self.second = self.lab.guests
+        for number in (1, 2):
+            name = f"vm{number}"
+            if machines:
+                self.lab.wire_port(name, number, f"net_vhost,iface={self.socket(workspace, name)}")
+            else:
+                self.lab.wire(name, number)
+        self.first, self.second = self.lab.wires
         self.far = Node(workspace, 2)
         self.far.uplink = "uplink"
         switch = self.lab.namespace
@@ -95,6 +100,11 @@ class MirrorLab:
     def set_ssl(self, files: tuple[str, str, str] | None = None, *options: str) -> None:
         self.lab.switch.vsctl(*options, "set-ssl", *(files or self.pki.switch()))
 
+    @staticmethod
+    def socket(workspace: Workspace, name: str) -> Path:
+        """Of a VM that is a machine."""
+        return workspace.folder / f"{name}.vhost"
+
     def forward(self, *more: str) -> None:
         """Between the VMs, `more` first."""
         self.lab.switch.add_flows(BRIDGE, [f"in_port={one},actions={''.join(word + ',' for word in more)}output:{other}"
@@ -120,6 +130,11 @@ class MirrorLab:
 
     def wait_connected(self) -> None:
         wait_until(lambda: self.said()["connected"], 40, "the mirror is connected")
+
+    def wait_taken(self) -> None:
+        """Nothing waits in the devices' queues: who sends no more than a queue holds between two of these loses
+        nothing, however busy the machine is."""
+        wait_until(lambda: self.by_device("waiting") == 0, 60, "the mirror has taken all copies")
 
     def wait_delivered(self, frames: int) -> dict:
         """So many are taken, and all of them are in the files; what dr/mirror says then."""
