@@ -337,7 +337,7 @@ TEST_F(WalkerTest, StopsByNameAtWhatItDoesNotKnow) {
         {Entry1().action(0x0900130C, 4).hit(out), 1, "a packet that is in no known tunnel"},
         {Entry1().action(0x0900190C, 4).hit(out), 1, "REMOVE_HEADER_TO_HEADER as 0x0900190c"},
         {Entry1().action(0x09021304, 4).hit(out), 1, "REMOVE_HEADER_TO_HEADER as 0x09021304"},
-        {Entry1().action(0x12, 1).hit(out), 2, "ASO of format 2"},
+        {Entry1().action(0x12, 1).hit(out), 2, "ASO of type 0"},
         {Entry1().action(0x0E00000901000000, 8).hit(out), 1, "a modify-header pattern at 0x240, where there is no"},
         {Entry1().action(0x77, 1).hit(out), 1, "action 0x77"},
         {Entry1().action(0x08050002, 4).hit(out), 1, "header anchor 0x5"},
