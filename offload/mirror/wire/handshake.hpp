@@ -3,9 +3,9 @@
 // Model. The switch connects and says Hello. The collector says Accept, with the queue pair and the keys to write to,
 // or Refuse, with the reason, and closes. From then on the switch writes segments; the collector says Progress when
 // some are safe, Bad when one has to be sent again. While its disk keeps it waiting it gives a sign of life every few
-// seconds: before Accept that is Wait, as often as it likes; behind it a Progress with the number of the one before. The switch says Finished when nothing more comes; the collector's
-// last Progress answers it. Either end may close at any time: a session outlives its connections, and another Hello
-// with its number goes on behind what the collector has.
+// seconds: Wait before Accept, behind it a Progress that says what the one before did. The switch says Finished when
+// nothing more comes; the collector's last Progress answers it. Either end may close at any time: a session outlives
+// its connections, and another Hello with its number goes on behind what the collector has.
 //
 // Frame: magic "DRMH", version, type (16 bits each), size of what follows (32 bits, most_payload at most). Numbers have
 // their least significant byte first, texts their size in front. A version other than ours is refused whole: what it
