@@ -206,7 +206,7 @@ private:
     }
 
     void check_payload(const SegmentHeader& header, const Mark& mark, std::span<const std::byte> payload) {
-        if (file_.is_lost(payload_begin_, payload.size())) {
+        if (file_.is_lost(payload_begin_, payload.size() + mark_.size())) {   // the mark stands behind it
             fault(header.sequence, payload_begin_, "bytes of it cannot be read from the disk");
             return;
         }

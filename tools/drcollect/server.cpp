@@ -129,8 +129,8 @@ Server::~Server() {
 
 void Server::run(int stop, void (*idle)(const Counters&)) {
     for (;;) {
-        // A connection that was closed has its thread until that one finds out. Where others come faster, they wait with
-        // the kernel.
+        // A connection that was closed has its thread until that one finds out. Where others come faster, they wait
+        // with the kernel.
         const bool has_room = connected_.size() < spec_.most_connections + 2 * spec_.most_silent;
         pollfd polled[] = {{stop, POLLIN, 0}, {has_room ? listener_ : -1, POLLIN, 0}, {control_, POLLIN, 0}};
         poll(polled, control_ >= 0 ? 3 : 2, has_room ? 1000 : crowded_poll_ms);
