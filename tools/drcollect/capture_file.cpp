@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -27,6 +28,13 @@ std::string file_name_of(const std::string& mirror) {
     return name;
 }
 
+std::optional<FileIdentity> identity_of(const std::string& path) noexcept {
+    struct stat about {};
+    if (stat(path.c_str(), &about) != 0) return std::nullopt;
+    return FileIdentity{about.st_dev, about.st_ino, static_cast<std::uint64_t>(about.st_size),
+                        about.st_mtim.tv_sec * 1'000'000'000 + about.st_mtim.tv_nsec};
+}
+
 template <typename T>
 void add(std::vector<std::byte>& to, const T& block) {
     const std::size_t at = to.size(), size = pcapng::write({}, block);
@@ -36,7 +44,8 @@ void add(std::vector<std::byte>& to, const T& block) {
 
 }  // namespace
 
-CaptureFile::CaptureFile(std::string folder, const FileLimits& limits, const mirror::Hello& hello)
+CaptureFile::CaptureFile(std::string folder, const FileLimits& limits, const mirror::Hello& hello,
+                         const Resuming& resuming)
     : folder_(std::move(folder)),
       limits_(limits),
       session_(hello.session),
@@ -48,7 +57,7 @@ CaptureFile::CaptureFile(std::string folder, const FileLimits& limits, const mir
       durable_next_(hello.oldest) {
     number_ = highest_number();
     try {
-        if (number_ > 0) resume(hello.oldest);
+        if (number_ > 0) resume(hello.oldest, resuming);
         if (descriptor_ < 0) begin_file();
     } catch (...) {
         if (descriptor_ >= 0) ::close(descriptor_);
@@ -80,8 +89,11 @@ std::string CaptureFile::path_of(unsigned number) const {
 
 void CaptureFile::fail(int code) const { throw std::system_error(code, std::generic_category(), path_); }
 
-/// What stands in path_. Pages that the kernel holds for clean are dropped first: they may be what a disk refused.
-Scan CaptureFile::look_at_disk() const {
+/// What stands in path_. Of a file that this process has not written, pages that the kernel holds for clean are dropped
+/// first: they may be what a disk refused.
+Scan CaptureFile::look_at(const Resuming& resuming) const {
+    const KnownEnd* const known = resuming.known;
+    if (known != nullptr && known->path == path_ && identity_of(path_) == known->identity) return known->found;
     if (limits_.durability == mirror::Durability::synced) {
         const int descriptor = open(path_.c_str(), O_WRONLY | O_CLOEXEC);
         const int code = descriptor >= 0 && fdatasync(descriptor) == 0 ? 0 : errno;
@@ -89,16 +101,22 @@ Scan CaptureFile::look_at_disk() const {
         if (descriptor >= 0) ::close(descriptor);
         if (code != 0) fail(code);
     }
-    return scan(path_);
+    return scan(path_, resuming.watch);
 }
 
-/// From the last file that tells a segment. One that ends in its beginning has never had one, and goes.
-void CaptureFile::resume(std::uint64_t oldest) {
+/// Such a file was never written to the end of its beginning, so that no segment has ever been in it. A small one whose
+/// beginning a disk has changed is none of these.
+bool CaptureFile::is_only_a_beginning(const Scan& found) const {
+    return !found.beginning && found.size < head(0).size() && !may_have_segments(path_);
+}
+
+/// From the last file that tells a segment.
+void CaptureFile::resume(std::uint64_t oldest, const Resuming& resuming) {
     for (unsigned number = number_; number > 0; --number) {
         path_ = path_of(number);
         if (!std::filesystem::exists(path_)) continue;
-        const Scan found = look_at_disk();
-        if (!found.beginning && found.size < head(0).size()) {
+        const Scan found = look_at(resuming);
+        if (is_only_a_beginning(found)) {
             std::filesystem::remove(path_);
             if (number == number_) --number_;
             continue;
@@ -107,7 +125,7 @@ void CaptureFile::resume(std::uint64_t oldest) {
             damaged_ = fmt::format("{}: segment {}, byte {}: {}", path_, found.findings.at(0).segment,
                                    found.findings.at(0).file_offset, found.findings.at(0).what);
         }
-        const std::uint64_t next = found.beginning ? found.next : next_of(path_, session_);
+        const std::uint64_t next = found.beginning ? found.next : next_of(path_, session_, resuming.watch);
         if (next == 0 && !found.beginning) continue;   // it tells nothing
         if (found.beginning) check_conflict(*found.beginning, next, oldest);
         if (next < oldest) gap_ = oldest - next;
@@ -133,13 +151,16 @@ void CaptureFile::go_on(const Scan& found) {
     descriptor_ = open(path_.c_str(), O_WRONLY | O_CLOEXEC);
     if (descriptor_ < 0) fail(errno);
     if (found.good_end < found.size && ftruncate(descriptor_, static_cast<off_t>(found.good_end)) != 0) fail(errno);
-    size_ = found.good_end;
+    // What was found came from the disk: a sync that fails below takes none of it away.
+    size_ = durable_size_ = found.good_end;
     first_ = found.beginning->first;
+    next_in_file_ = found.next;
     totals_ = {found.frames, found.dropped, found.first_sealed, found.last_sealed};
     begun_ = std::chrono::steady_clock::now();
     // Whoever wrote it may have been killed before its last segments were durable, and they count as such now.
     make_durable();
     sync_folder();
+    end_is_known_ = true;
 }
 
 /// With the same interfaces, application tag and geometry.
@@ -161,6 +182,7 @@ std::vector<std::byte> CaptureFile::head(std::uint64_t first) const {
 }
 
 void CaptureFile::begin_file() {
+    end_is_known_ = false;
     path_ = path_of(++number_);
     descriptor_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (descriptor_ < 0) {
@@ -168,7 +190,7 @@ void CaptureFile::begin_file() {
         fail(errno);
     }
     size_ = 0;
-    first_ = next_;
+    first_ = next_in_file_ = next_;
     totals_ = {};
     begun_ = std::chrono::steady_clock::now();
     try {
@@ -176,6 +198,7 @@ void CaptureFile::begin_file() {
         if (const int code = persist(); code != 0) fail(code);
         sync_folder();
         durable_size_ = size_;
+        gap_is_told_ = end_is_known_ = true;
     } catch (...) {
         // No file rather than one without a beginning.
         ::close(descriptor_);
@@ -220,7 +243,7 @@ void CaptureFile::append(const mirror::SegmentHeader& header, std::span<const st
     if (descriptor_ < 0) begin_file();
     write_all(data.first(header.used).subspan(mirror::header_size),
               encode_mark(data.first<mirror::header_size>(), fields));
-    ++next_;
+    next_in_file_ = ++next_;
     totals_.frames += header.frames;
     totals_.dropped += header.dropped;
     if (totals_.first == 0) totals_.first = header.sealed;
@@ -237,8 +260,10 @@ void CaptureFile::make_durable() {
     if (code == 0) {
         durable_size_ = size_;
         durable_next_ = next_;
+        if (next_in_file_ == next_) gap_is_told_ = true;
         return;
     }
+    end_is_known_ = false;
     // What is behind durable_size_ may be gone, and the next fdatasync() would not say so. Segments that cannot be cut
     // off either are in the next file too; verify says that they are there twice.
     [[maybe_unused]] const int cut = ftruncate(descriptor_, static_cast<off_t>(durable_size_));
@@ -283,14 +308,33 @@ void CaptureFile::append_statistics() {
 
 void CaptureFile::close() {
     if (descriptor_ < 0) return;
+    const std::uint64_t end = size_;
     try {
         append_statistics();
-        (void)persist();
+        if (persist() != 0) end_is_known_ = false;
     } catch (const std::system_error&) {
         // The segments are there; statistics that no disk takes are not worth them.
     }
+    size_ = end;
     ::close(descriptor_);
     descriptor_ = -1;
+}
+
+std::optional<KnownEnd> CaptureFile::known_end() const {
+    if (!end_is_known_ || durable_next_ != next_ || durable_size_ != size_) return std::nullopt;
+    const auto identity = identity_of(path_);
+    if (!identity) return std::nullopt;
+    KnownEnd known{path_, *identity, {}};
+    known.found.beginning = Beginning{session_, first_, application_tag_, geometry_};
+    known.found.head = head(first_);
+    known.found.size = identity->size;
+    known.found.good_end = size_;
+    known.found.next = next_in_file_;
+    known.found.frames = totals_.frames;
+    known.found.dropped = totals_.dropped;
+    known.found.first_sealed = totals_.first;
+    known.found.last_sealed = totals_.last;
+    return known;
 }
 
 }  // namespace ovsdr::drcollect

@@ -16,11 +16,15 @@
 // number of slots, unless its ring has segments that were collected already: two of the same number would differ, and
 // the session is refused.
 //
+// A process that wrote the file knows its end (known_end()), and does not read it again: as long as nothing else has
+// changed the file, and no sync has failed, of which the kernel's pages do not tell any more.
+//
 // Threads: one at a time. Errors: std::system_error, with the file's name; SessionConflict.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -41,9 +45,31 @@ struct SessionConflict : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
+/// A file as it was: another one, or a change, has another.
+struct FileIdentity {
+    std::uint64_t device, inode, size;
+    std::int64_t changed;   ///< nanoseconds since 1970
+
+    [[nodiscard]] bool operator==(const FileIdentity&) const noexcept = default;
+};
+
+/// A session's last file when its connection ended.
+struct KnownEnd {
+    std::string path;
+    FileIdentity identity;
+    Scan found;   ///< what a scan would find: what resuming asks for, and no findings
+};
+
+/// How a file is resumed.
+struct Resuming {
+    const KnownEnd* known = nullptr;   ///< none: the file is read
+    ReadWatch watch{};                 ///< while it is
+};
+
 class CaptureFile {
 public:
-    CaptureFile(std::string folder, const FileLimits& limits, const mirror::Hello& hello);
+    CaptureFile(std::string folder, const FileLimits& limits, const mirror::Hello& hello,
+                const Resuming& resuming = {});
     ~CaptureFile();
     CaptureFile(const CaptureFile&) = delete;
     CaptureFile& operator=(const CaptureFile&) = delete;
@@ -56,6 +82,8 @@ public:
     [[nodiscard]] const std::string& damaged() const noexcept { return damaged_; }
     /// Segments of the session that the switch had no longer when it came back.
     [[nodiscard]] std::uint64_t gap() const noexcept { return gap_; }
+    /// The files tell of the gap: whoever resumes after this does not find it again.
+    [[nodiscard]] bool gap_is_told() const noexcept { return gap_is_told_; }
     [[nodiscard]] const std::string& path() const noexcept { return path_; }
 
     /// Segment next(). `data`: header and payload; `fields`: of its blocks, or nothing. The caller keeps them until the
@@ -67,6 +95,8 @@ public:
     void sync();
     /// Statistics, and the end.
     void close();
+    /// Where the file ends; nothing where whoever resumes it has to read it. It is not used any more after this.
+    [[nodiscard]] std::optional<KnownEnd> known_end() const;
 
 private:
     struct Totals {
@@ -74,8 +104,9 @@ private:
     };
 
     [[nodiscard]] unsigned highest_number() const;
-    void resume(std::uint64_t oldest);
-    [[nodiscard]] Scan look_at_disk() const;
+    void resume(std::uint64_t oldest, const Resuming& resuming);
+    [[nodiscard]] Scan look_at(const Resuming& resuming) const;
+    [[nodiscard]] bool is_only_a_beginning(const Scan& found) const;
     void check_conflict(const Beginning& file, std::uint64_t next, std::uint64_t oldest) const;
     void go_on(const Scan& found);
     [[nodiscard]] std::vector<std::byte> head(std::uint64_t first) const;
@@ -102,6 +133,9 @@ private:
     int descriptor_ = -1;
     std::uint64_t size_ = 0;   ///< of whole segments
     std::uint64_t next_ = 0, gap_ = 0;
+    std::uint64_t next_in_file_ = 0;   ///< as a scan would say: next_, unless a gap follows that is in no file yet
+    bool gap_is_told_ = false;
+    bool end_is_known_ = false;
     std::uint64_t first_ = 0;                            ///< segment of this file
     std::uint64_t durable_size_ = 0, durable_next_ = 0;  ///< of this file; of the session
     std::string damaged_;

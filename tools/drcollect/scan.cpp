@@ -1,15 +1,9 @@
 #include "tools/drcollect/scan.hpp"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
-#include <system_error>
 
 #include "offload/mirror/wire/guard.hpp"
 
@@ -37,34 +31,14 @@ std::span<const std::byte> block_of(std::span<const std::byte> bytes) noexcept {
     return bytes.first(size);
 }
 
-class MappedFile {
-public:
-    explicit MappedFile(const std::string& path) {
-        const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-        if (descriptor < 0) throw std::system_error(errno, std::generic_category(), path);
-        struct stat about {};
-        void* at = MAP_FAILED;
-        int code = fstat(descriptor, &about) == 0 ? 0 : errno;
-        if (code == 0 && about.st_size > 0) {
-            at = mmap(nullptr, static_cast<std::size_t>(about.st_size), PROT_READ, MAP_PRIVATE, descriptor, 0);
-            if (at == MAP_FAILED) code = errno;
-        }
-        close(descriptor);
-        if (code != 0) throw std::system_error(code, std::generic_category(), path);
-        if (at == MAP_FAILED) return;
-        bytes_ = {static_cast<const std::byte*>(at), static_cast<std::size_t>(about.st_size)};
-        madvise(at, bytes_.size(), MADV_SEQUENTIAL);
-    }
-    ~MappedFile() {
-        if (!bytes_.empty()) munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
-    }
-    MappedFile(const MappedFile&) = delete;
-    MappedFile& operator=(const MappedFile&) = delete;
-    [[nodiscard]] std::span<const std::byte> bytes() const noexcept { return bytes_; }
-
-private:
-    std::span<const std::byte> bytes_;
-};
+/// The block at `at` of a file, or nothing where there is none whole. None of a collector's is as long as a segment may
+/// be: a wrong size does not make it read all of the file.
+std::span<const std::byte> block_at(FileWindow& file, std::uint64_t at) {
+    if (file.size() - at < smallest_block) return {};
+    const std::size_t size = file.word(at + 4);
+    if (size > mirror::Geometry::largest_segment || size > file.size() - at) return {};
+    return block_of(file.bytes(at, size));
+}
 
 /// A segment's mark that can be read, found without what is in front of it.
 struct WholeMark {
@@ -72,10 +46,10 @@ struct WholeMark {
     SegmentHeader header{};
 };
 
-WholeMark next_mark(std::span<const std::byte> file, std::size_t from, std::uint64_t session) {
+WholeMark next_mark(FileWindow& file, std::size_t from, std::uint64_t session) {
     for (std::size_t at = (from + 3) & ~std::size_t{3}; at + smallest_block <= file.size(); at += 4) {
-        if (word(file, at) != mark_block) continue;
-        const Mark mark = decode_mark(block_of(file.subspan(at)));
+        if (file.word(at) != mark_block) continue;
+        const Mark mark = decode_mark(block_at(file, at));
         if (mark.kind != Mark::Kind::segment) continue;
         const auto decoded = mirror::decode_header(mark.header);
         if (decoded.fault != mirror::HeaderFault::none || decoded.header.session != session) continue;
@@ -86,12 +60,12 @@ WholeMark next_mark(std::span<const std::byte> file, std::size_t from, std::uint
 
 class Walk {
 public:
-    explicit Walk(std::span<const std::byte> file) : file_(file) { scan_.size = file.size(); }
+    explicit Walk(FileWindow& file) : file_(file) { scan_.size = file.size(); }
 
     Scan run() {
         std::size_t at = 0;
         while (at < file_.size()) {
-            const auto block = block_of(file_.subspan(at));
+            const auto block = block_at(file_, at);
             if (!block.empty()) {
                 take(block, at);
                 at += block.size();
@@ -100,19 +74,29 @@ public:
             }
         }
         scan_.torn = file_.size() - std::max<std::size_t>(payload_begin_, scan_.beginning ? 0 : at);
-        const bool unfinished = scan_.beginning && scan_.torn > 0 && !has_trace(at);
+        const bool unfinished = scan_.beginning && scan_.torn > 0 && !has_trace(at) && file_.lost().empty();
+        tell_lost();
         scan_.damaged = !scan_.beginning || scan_.faults > gap_faults_ || (scan_.torn > 0 && !unfinished);
         if (!scan_.beginning) {
             fault(0, 0, "it does not begin as a collector's file");
         } else if (scan_.torn > 0) {
             fault(scan_.next, payload_begin_,
                   fmt::format("{} bytes behind segment {} belong to none: {}", scan_.torn, expected_ - 1,
-                              unfinished ? "it was cut off" : "there is a mark in them that cannot be read"));
+                              unfinished               ? "it was cut off"
+                              : file_.lost().empty() ? "there is a mark in them that cannot be read"
+                                                     : "there may be a segment that the disk cannot read"));
         }
         return std::move(scan_);
     }
 
 private:
+    /// What the disk could not read is a fault, even where zeros stood there.
+    void tell_lost() {
+        for (const auto& [from, end] : file_.lost()) {
+            fault(expected_, from, fmt::format("{} bytes cannot be read from the disk", end - from));
+        }
+    }
+
     /// At a block whose size is wrong: to the next mark that can be read, its payload in front of it. False: there is
     /// none.
     bool pass_over(std::size_t& at) {
@@ -125,19 +109,19 @@ private:
     }
 
     /// Behind the last segment, where the walk has ended at `end`, stands more than a part of a segment.
-    bool has_trace(std::size_t end) const {
+    bool has_trace(std::size_t end) {
         // A mark that was not written to its end is none: its size is right, and there is less of it.
         std::size_t unfinished = file_.size();
-        if (file_.size() - end >= mark_header_at && word(file_, end) == mark_block) {
-            const std::uint64_t size = size_of_mark(word(file_, end + 12));
-            if (word(file_, end + 8) == segment_magic && word(file_, end + 4) == size && size > file_.size() - end) {
+        if (file_.size() - end >= mark_header_at && file_.word(end) == mark_block) {
+            const std::uint64_t size = size_of_mark(file_.word(end + 12));
+            if (file_.word(end + 8) == segment_magic && file_.word(end + 4) == size && size > file_.size() - end) {
                 unfinished = end + mark_header_at;
             }
         }
         for (std::size_t at = payload_begin_; at + header_size <= file_.size(); at += 4) {
-            if (at == unfinished || word(file_, at) != header_magic) continue;
-            if (at >= 8 && word(file_, at - 8) == segment_magic) return true;
-            const auto decoded = mirror::decode_header(file_.subspan(at));
+            if (at == unfinished || file_.word(at) != header_magic) continue;
+            if (at >= 8 && file_.word(at - 8) == segment_magic) return true;
+            const auto decoded = mirror::decode_header(file_.bytes(at, header_size));
             if (decoded.fault == mirror::HeaderFault::none && decoded.header.session == scan_.beginning->session) {
                 return true;
             }
@@ -152,7 +136,10 @@ private:
 
     void take(std::span<const std::byte> block, std::size_t at) {
         const std::uint32_t type = word(block, 0);
-        if (type == mark_block) return take_mark(decode_mark(block), at, at + block.size());
+        if (type == mark_block) {
+            mark_.assign(block.begin(), block.end());   // its payload may need the window
+            return take_mark(decode_mark(mark_), at, at + mark_.size());
+        }
         if (type == interface_description) ++interfaces_;
         if (type == interface_statistics) scan_.has_statistics = true;
         // Statistics stand between segments; everything else is of the next one.
@@ -162,7 +149,10 @@ private:
     void take_mark(const Mark& mark, std::size_t at, std::size_t end) {
         if (mark.kind == Mark::Kind::beginning && !scan_.beginning) {
             scan_.beginning = mark.beginning;
-            if (end <= longest_head) scan_.head.assign(file_.begin(), file_.begin() + static_cast<std::ptrdiff_t>(end));
+            if (end <= longest_head) {
+                const auto head = file_.bytes(0, end);
+                scan_.head.assign(head.begin(), head.end());
+            }
             expected_ = scan_.next = mark.beginning.first;
             good_end(end);
         } else if (mark.kind == Mark::Kind::segment && scan_.beginning) {
@@ -173,7 +163,7 @@ private:
                 payload_begin_ = at - said;
             }
             const std::uint64_t before = scan_.faults, gaps_before = gap_faults_;
-            take_segment(mark, file_.subspan(payload_begin_, at - payload_begin_), at);
+            take_segment(mark, at);
             if (scan_.faults - before == gap_faults_ - gaps_before) good_end(end);
         } else {
             fault(expected_, at, "a mark that cannot be read");
@@ -186,7 +176,8 @@ private:
         scan_.next = expected_;
     }
 
-    void take_segment(const Mark& mark, std::span<const std::byte> payload, std::size_t at) {
+    /// Whose mark stands at `at`.
+    void take_segment(const Mark& mark, std::size_t at) {
         const auto decoded = mirror::decode_header(mark.header);
         if (decoded.fault != mirror::HeaderFault::none) {
             fault(expected_++, at, fmt::format("its header: {}", text_of(decoded.fault)));
@@ -199,9 +190,24 @@ private:
         if (scan_.first_sealed == 0) scan_.first_sealed = header.sealed;
         scan_.last_sealed = header.sealed;
         check_order(header, at);
-        if (header.used != header_size + payload.size()) {
+        const std::size_t size = at - payload_begin_;
+        if (header.used != header_size + size) {
             fault(header.sequence, payload_begin_,
-                  fmt::format("it has {} bytes; its header says {}", payload.size(), header.used - header_size));
+                  fmt::format("it has {} bytes; its header says {}", size, header.used - header_size));
+            return;
+        }
+        if (header.used > scan_.beginning->geometry.segment_size) {
+            fault(header.sequence, payload_begin_,
+                  fmt::format("it has {} bytes; a segment has {} at most", header.used,
+                              scan_.beginning->geometry.segment_size));
+            return;
+        }
+        check_payload(header, mark, file_.bytes(payload_begin_, size));
+    }
+
+    void check_payload(const SegmentHeader& header, const Mark& mark, std::span<const std::byte> payload) {
+        if (file_.is_lost(payload_begin_, payload.size() + mark_.size())) {   // the mark stands behind it
+            fault(header.sequence, payload_begin_, "bytes of it cannot be read from the disk");
             return;
         }
         if (!check_fields(header, mark, payload) && mirror::crc32c(0, payload) != header.payload_crc) {
@@ -266,8 +272,9 @@ private:
         return wrong;
     }
 
-    std::span<const std::byte> file_;
+    FileWindow& file_;
     Scan scan_;
+    std::vector<std::byte> mark_;
     std::uint64_t expected_ = 0;        ///< the segment that should come
     std::size_t payload_begin_ = 0;     ///< behind the last mark
     std::size_t interfaces_ = 0;
@@ -289,25 +296,36 @@ std::string payload_fault(std::span<const std::byte> payload, std::size_t interf
     return {};
 }
 
-std::uint64_t next_of(const std::string& path, std::uint64_t session) {
-    const MappedFile mapped(path);
-    const auto file = mapped.bytes();
+std::uint64_t next_of(const std::string& path, std::uint64_t session, const ReadWatch& watch) {
+    FileWindow file(path, watch);
     std::uint64_t next = 0;
     for (auto found = next_mark(file, 0, session); found.at < file.size();
          found = next_mark(file, found.at + smallest_block, session)) {
         const std::size_t size = found.header.used - header_size;
-        if (size > found.at) continue;
-        const auto payload = file.subspan(found.at - size, size);
+        if (size > found.at || size > mirror::Geometry::largest_segment) continue;
+        const auto payload = file.bytes(found.at - size, size);
         if (mirror::crc32c(0, payload) == found.header.payload_crc) next = std::max(next, found.header.sequence + 1);
     }
     return next;
 }
 
-Scan scan(const std::string& path) {
-    const MappedFile file(path);
-    return scan(file.bytes());
+bool may_have_segments(const std::string& path) {
+    FileWindow file(path, {});
+    for (std::uint64_t at = 0; at + sizeof segment_magic <= file.size(); at += 4) {
+        const std::uint32_t found = file.word(at);
+        if (found == segment_magic || found == header_magic) return true;
+    }
+    return !file.lost().empty();
 }
 
-Scan scan(std::span<const std::byte> file) { return Walk(file).run(); }
+Scan scan(const std::string& path, const ReadWatch& watch) {
+    FileWindow file(path, watch);
+    return Walk(file).run();
+}
+
+Scan scan(std::span<const std::byte> bytes) {
+    FileWindow file(bytes);
+    return Walk(file).run();
+}
 
 }  // namespace ovsdr::drcollect

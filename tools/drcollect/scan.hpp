@@ -1,14 +1,15 @@
 // Reads a collector's file segment by segment, and says what is wrong with it: for `drcollect verify`, and for a
 // collector that goes on where a file ends.
 //
-// Model. The file is mapped and walked block by block. A segment is right when its mark's header is, when it is the one
+// Model. The file is read and walked block by block. A segment is right when its mark's header is, when it is the one
 // that follows, when its payload has the header's CRC, and when each of its blocks, put together again out of header,
 // payload and zeros, has the field that came over the wire. Where a segment is wrong the walk goes on; where a block's
 // size is, it goes on at the next mark whose header is right: a header says how long the payload in front of it is.
 //
 // An unfinished end is what a collector that was killed within a write leaves: a part of a segment without its mark, or
 // with the beginning of one. Where there is a trace of a whole mark behind the last sound segment, the end is damaged
-// and not unfinished: what stands there may have been acknowledged.
+// and not unfinished: what stands there may have been acknowledged. A file that the disk cannot read all of is damaged
+// too.
 //
 // Threads: any.
 #pragma once
@@ -19,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "tools/drcollect/file_window.hpp"
 #include "tools/drcollect/marks.hpp"
 
 namespace ovsdr::drcollect {
@@ -51,14 +53,17 @@ struct Scan {
 
 inline constexpr std::size_t most_findings = 100, longest_head = 64 << 10;
 
-/// Throws std::system_error where the file cannot be read.
-[[nodiscard]] Scan scan(const std::string& path);
+/// Throws std::system_error where the file cannot be read; what its disk cannot read is a finding and no error.
+[[nodiscard]] Scan scan(const std::string& path, const ReadWatch& watch = {});
 /// The same of a file's bytes.
 [[nodiscard]] Scan scan(std::span<const std::byte> file);
 
 /// Behind the highest segment of the session that stands whole and right somewhere in a file; 0: there is none. For
 /// files whose beginning cannot be read.
-[[nodiscard]] std::uint64_t next_of(const std::string& path, std::uint64_t session);
+[[nodiscard]] std::uint64_t next_of(const std::string& path, std::uint64_t session, const ReadWatch& watch = {});
+
+/// A part of a mark or of a segment's header stands in the file, or something that the disk cannot read.
+[[nodiscard]] bool may_have_segments(const std::string& path);
 
 /// The walk over a payload: whole enhanced packets of interfaces that there are. Empty, or what is wrong.
 [[nodiscard]] std::string payload_fault(std::span<const std::byte> payload, std::size_t interfaces);

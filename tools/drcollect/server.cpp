@@ -2,17 +2,20 @@
 
 #include <fmt/format.h>
 #include <netdb.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <stdexcept>
 #include <system_error>
+#include <utility>
 
 namespace ovsdr::drcollect {
 namespace {
@@ -21,6 +24,7 @@ using namespace mirror;
 using namespace std::chrono_literals;
 
 constexpr auto place_within = 10s;
+constexpr int crowded_poll_ms = 10;
 
 std::runtime_error failure(const std::string& what) {
     return std::runtime_error(fmt::format("{}: {}", what, std::strerror(errno)));
@@ -72,6 +76,20 @@ std::string name_of_peer(const sockaddr_storage& address, socklen_t size) {
     return fmt::format("{} port {}", host, port);
 }
 
+/// What one peer has one of: an IPv4 address, or the network half of an IPv6 address.
+std::string address_of(const sockaddr_storage& address) {
+    if (address.ss_family == AF_INET) {
+        sockaddr_in ipv4{};
+        std::memcpy(&ipv4, &address, sizeof ipv4);
+        return {reinterpret_cast<const char*>(&ipv4.sin_addr), sizeof ipv4.sin_addr};
+    }
+    if (address.ss_family != AF_INET6) return {};
+    sockaddr_in6 ipv6{};
+    std::memcpy(&ipv6, &address, sizeof ipv6);
+    const auto* const bytes = reinterpret_cast<const char*>(&ipv6.sin6_addr);
+    return IN6_IS_ADDR_V4MAPPED(&ipv6.sin6_addr) ? std::string(bytes + 12, 4) : std::string(bytes, 8);
+}
+
 unsigned port_of(int listener) {
     sockaddr_storage address{};
     socklen_t size = sizeof address;
@@ -111,8 +129,11 @@ Server::~Server() {
 
 void Server::run(int stop, void (*idle)(const Counters&)) {
     for (;;) {
-        pollfd polled[] = {{stop, POLLIN, 0}, {listener_, POLLIN, 0}, {control_, POLLIN, 0}};
-        poll(polled, control_ >= 0 ? 3 : 2, 1000);
+        // A connection that was closed has its thread until that one finds out. Where others come faster, they wait
+        // with the kernel.
+        const bool has_room = connected_.size() < spec_.most_connections + 2 * spec_.most_silent;
+        pollfd polled[] = {{stop, POLLIN, 0}, {has_room ? listener_ : -1, POLLIN, 0}, {control_, POLLIN, 0}};
+        poll(polled, control_ >= 0 ? 3 : 2, has_room ? 1000 : crowded_poll_ms);
         if (polled[0].revents != 0) break;
         if (polled[1].revents != 0) accept_switch();
         if (control_ >= 0 && polled[2].revents != 0) tell_counters();
@@ -143,13 +164,10 @@ void Server::accept_switch() {
     if (descriptor < 0) return;
     MessageSocket socket(descriptor);
     const std::lock_guard guard(mutex_);
-    if (connected_.size() >= spec_.most_connections) {
-        const std::string why = fmt::format("there are {} connections", connected_.size());
-        counters_.refused(0, name_of_peer(address, size) + ": " + why);
-        if (!spec_.tls) (void)socket.send(Refuse{RefuseReason::busy, why});
-        return;
-    }
+    make_room(address_of(address));
     Connected& self = connected_.emplace_back();
+    self.address = address_of(address);
+    self.descriptor = descriptor;
     try {
         std::string peer = name_of_peer(address, size);
         self.thread = std::thread([this, socket = std::move(socket), peer = std::move(peer), &self]() mutable {
@@ -161,17 +179,73 @@ void Server::accept_switch() {
     }
 }
 
+/// Connections that have not said Hello, by address.
+std::map<std::string, unsigned> Server::silent() const {
+    std::map<std::string, unsigned> silent;
+    for (const Connected& one : connected_) {
+        if (one.descriptor >= 0) ++silent[one.address];
+    }
+    return silent;
+}
+
+/// For one of `address` that has not said Hello.
+void Server::make_room(const std::string& address) {
+    const auto silent = this->silent();
+    unsigned all = 0;
+    auto most = silent.begin();
+    for (auto it = silent.begin(); it != silent.end(); ++it) {
+        all += it->second;
+        if (it->second > most->second) most = it;
+    }
+    if (const auto its = silent.find(address); its != silent.end() && its->second >= spec_.most_silent_of_address) {
+        displace_oldest(address);
+    } else if (all >= spec_.most_silent) {
+        displace_oldest(most->first);
+    }
+}
+
+/// Its thread finds the socket closed, and ends. It closes the descriptor only when this one does not have it any more.
+void Server::displace_oldest(const std::string& address) {
+    for (Connected& one : connected_) {
+        if (one.descriptor < 0 || one.address != address) continue;
+        shutdown(std::exchange(one.descriptor, -1), SHUT_RDWR);
+        one.was_displaced = true;
+        return;
+    }
+}
+
 void Server::serve(MessageSocket socket, const std::string& peer, Connected& self) noexcept {
     try {
-        greet(socket, peer);
+        greet(socket, peer, self);
     } catch (const std::exception& error) {
         counters_.refused(0, peer + ": " + error.what());   // no memory: the switch tries again
     }
     const std::lock_guard guard(mutex_);
+    self.descriptor = -1;
     self.done = true;
 }
 
-void Server::greet(MessageSocket& socket, const std::string& peer) {
+/// Gives who has said Hello a place, or says why there is none.
+std::optional<Refuse> Server::admit(Connected& self) {
+    const std::lock_guard guard(mutex_);
+    const auto sessions = std::ranges::count_if(connected_, [](const Connected& one) {
+        return one.is_session && !one.done;
+    });
+    if (static_cast<unsigned>(sessions) >= spec_.most_connections) {
+        return Refuse{RefuseReason::busy, fmt::format("there are {} connections", sessions)};
+    }
+    self.descriptor = -1;
+    self.is_session = true;
+    return std::nullopt;
+}
+
+Refuse Server::why_no_hello(const MessageSocket& socket, const Error& error, const Connected& self) {
+    const std::lock_guard guard(mutex_);
+    if (self.was_displaced) return {RefuseReason::busy, "others came, and it had not said Hello"};
+    return socket.malformed().value_or(Refuse{RefuseReason::malformed, error.what});
+}
+
+void Server::greet(MessageSocket& socket, const std::string& peer, Connected& self) {
     if (spec_.tls) {
         if (const auto secured = socket.secure(*spec_.tls); !secured) {
             return counters_.refused(0, peer + ": " + secured.error().what);
@@ -182,13 +256,14 @@ void Server::greet(MessageSocket& socket, const std::string& peer) {
         counters_.refused(0, peer + ": " + why.detail);
         (void)socket.send(why);   // with TLS: to a peer that is known only
     };
-    if (!first) return refuse(socket.malformed().value_or(Refuse{RefuseReason::malformed, first.error().what}));
+    if (!first) return refuse(why_no_hello(socket, first.error(), self));
     auto* const hello = std::get_if<Hello>(&*first);
     if (hello == nullptr) return refuse({RefuseReason::malformed, "a switch says Hello first"});
+    if (const auto why = admit(self)) return refuse(*why);
     Session session(spec_.session, counters_, memory_, std::move(socket), peer, std::move(*hello));
     session.on_arrival = on_arrival;
     if (!take_place(session)) {
-        return counters_.refused(session.number(), peer + ": its connection before has not ended");
+        return session.refuse({RefuseReason::busy, "the session's connection before has not ended"});
     }
     session.run();
     leave_place(session);
@@ -203,12 +278,17 @@ bool Server::take_place(Session& session) {
         lock, place_within, [&] { return stopping_ || !sessions_.contains(session.number()); });
     if (!is_free || stopping_) return false;
     sessions_[session.number()] = &session;
+    if (auto known = known_ends_.extract(session.number())) session.know(std::move(known.mapped()));
     return true;
 }
 
-void Server::leave_place(const Session& session) {
+void Server::leave_place(Session& session) {
     const std::lock_guard guard(mutex_);
     sessions_.erase(session.number());
+    if (auto known = session.known_end()) {
+        if (known_ends_.size() >= most_known) known_ends_.erase(known_ends_.begin());   // its file is read again
+        known_ends_.insert_or_assign(session.number(), std::move(*known));
+    }
     place_free_.notify_all();
 }
 

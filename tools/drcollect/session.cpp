@@ -25,8 +25,6 @@ constexpr int longest_sleep_ms = 1000;
 // Configurations of MKEYs that are posted at once: a send queue takes so many at least (connection.cpp).
 constexpr std::uint64_t most_configurations = 64;
 
-Error error_of(const std::exception& exception) { return {EIO, exception.what()}; }
-
 BadKind kind_of(mlx5dv_mkey_err_type type) noexcept {
     if (type == MLX5DV_MKEY_SIG_BLOCK_BAD_APPTAG) return BadKind::application_tag;
     return type == MLX5DV_MKEY_SIG_BLOCK_BAD_REFTAG ? BadKind::reference_tag : BadKind::guard;
@@ -58,22 +56,30 @@ void Session::ask_to_stop() noexcept {
 }
 
 void Session::run() noexcept try {
-    if (auto begun = begin(); !begun) {
-        (void)socket_.send(begun.error());
-        return counters_.refused(number(), peer_ + ": " + begun.error().detail);
-    }
+    life_ = std::make_unique<SignOfLife>(socket_, spec_.sign_of_life);
+    if (auto begun = begin(); !begun) return refuse(begun.error());
     auto served = serve();
     const bool finished = end_ && file_->durable() == *end_;
-    if (finished) file_->close();
+    if (finished) {
+        const auto busy = life_->begin(Progress{told_});
+        file_->close();
+    }
     end(finished || served ? "" : served.error().what, finished);
 } catch (const std::exception& exception) {
     end(exception.what(), false);
+}
+
+void Session::refuse(const Refuse& why) {
+    (void)socket_.send(why);
+    counters_.refused(number(), peer_ + ": " + why.detail);
+    if (file_ != nullptr) known_ = file_->known_end();
 }
 
 /// What others wait for goes now, before the session's place is free.
 void Session::end(const std::string& why, bool finished) {
     connection_.reset();
     ring_.reset();
+    known_ = finished || file_ == nullptr ? std::nullopt : file_->known_end();
     counters_.change(number(), [&](SessionCounters& counted) {
         counted.connected = false;
         counted.finished = finished;
@@ -87,13 +93,7 @@ Session::Begun Session::begin() {
     const auto refuse = [](const Error& error) {
         return tl::unexpected(Refuse{error.code == ECANCELED ? RefuseReason::busy : RefuseReason::device, error.what});
     };
-    try {
-        file_ = std::make_unique<CaptureFile>(spec_.folder, spec_.limits, hello_);
-    } catch (const SessionConflict& conflict) {
-        return tl::unexpected(Refuse{RefuseReason::geometry, conflict.what()});
-    } catch (const std::exception& exception) {
-        return refuse(error_of(exception));
-    }
+    if (auto opened = open_file(); !opened) return opened;
     auto made = Connection::create(spec_.device, spec_.address, geometry_);
     if (!made) return refuse(made.error());
     connection_ = std::move(*made);
@@ -101,6 +101,37 @@ Session::Begun Session::begin() {
     if (auto done = open_all(); !done) return refuse(done.error());
     if (auto done = connection_->post_receives(2 * geometry_.slots); !done) return refuse(done.error());
     return accept();
+}
+
+/// Where the session goes on. Without a known end that takes as long as the file's reading.
+Session::Begun Session::open_file() {
+    const auto busy = life_->begin(Wait{});
+    try {
+        file_ = std::make_unique<CaptureFile>(
+            spec_.folder, spec_.limits, hello_,
+            Resuming{.known = known_ ? &*known_ : nullptr,
+                     .watch = [this](std::uint64_t read, std::uint64_t size) { watch_reading(read, size); }});
+        return {};
+    } catch (const SessionConflict& conflict) {
+        return tl::unexpected(Refuse{RefuseReason::geometry, conflict.what()});
+    } catch (const std::system_error& error) {
+        known_.reset();
+        const bool stopped = error.code() == std::errc::operation_canceled;
+        return tl::unexpected(Refuse{stopped ? RefuseReason::busy : RefuseReason::device, error.what()});
+    } catch (const std::exception& exception) {
+        return tl::unexpected(Refuse{RefuseReason::device, exception.what()});
+    }
+}
+
+/// Ends the reading where nobody waits for it.
+void Session::watch_reading(std::uint64_t read, std::uint64_t size) {
+    pollfd polled{stop_, POLLIN, 0};
+    if (poll(&polled, 1, 0) > 0) {
+        throw std::system_error(ECANCELED, std::generic_category(), "the session's file was being read");
+    }
+    if (!life_->progressed(Wait{std::min(read, largest_file), std::min(size, largest_file)})) {
+        throw std::system_error(ECONNRESET, std::generic_category(), "the session's file was being read");
+    }
 }
 
 Session::Begun Session::make_ring() {
@@ -151,7 +182,7 @@ Session::Begun Session::accept() {
         counted.finished = false;
         counted.file = file_->path();
         counted.next = file_->next();
-        counted.gap += file_->gap();
+        count_gap(counted);
         if (!file_->damaged().empty() && counted.damaged != file_->damaged()) {
             counted.damaged = file_->damaged();
             ++counted.damaged_files;
@@ -172,6 +203,7 @@ Result<void> Session::serve() {
         if (done) done = reap();
         if (done) write_segments();
         if (done) done = open_slots();
+        if (done) done = say_stalled();
         if (done) done = hear();
         if (done) done = socket_.flush();
         if (!done) return done;
@@ -322,6 +354,7 @@ Result<void> Session::look_at(std::uint64_t sequence, std::uint32_t arrived_size
 void Session::write_segments() {
     if (stalled_ && Clock::now() < write_again_) return;
     const std::uint64_t before = file_->durable();
+    const auto busy = life_->begin(Progress{told_});
     std::string wrong;
     try {
         while (has_to_be_written(file_->next())) {
@@ -340,6 +373,19 @@ void Session::write_segments() {
     stalled_ = !wrong.empty();
     if (stalled_) write_again_ = Clock::now() + spec_.retry_write;
     count_durable(before, wrong);
+}
+
+/// A disk that takes nothing is no reason to leave, which the switch is told.
+Result<void> Session::say_stalled() {
+    if (!stalled_ || Clock::now() - said_stalled_ < spec_.sign_of_life.every) return {};
+    said_stalled_ = Clock::now();
+    return socket_.send(Progress{told_});
+}
+
+/// Once the files tell of it, and once in all: a connection that breaks earlier leaves it to the next.
+void Session::count_gap(SessionCounters& counted) {
+    if (!file_->gap_is_told() || std::exchange(gap_is_counted_, true)) return;
+    counted.gap += file_->gap();
 }
 
 /// Segments from `first` on. `wrong`: why others are not; empty: all are.
@@ -361,6 +407,7 @@ void Session::count_durable(std::uint64_t first, const std::string& wrong) {
         counted.next = file_->durable();
         counted.file = file_->path();
         counted.stalled = wrong;
+        count_gap(counted);
     });
 }
 

@@ -10,6 +10,9 @@
 // fills then. A segment stays in the ring until the file has made it durable: what a failed fdatasync() has lost is
 // written again, to another file.
 //
+// While the session's file is read, and while the disk is slow or takes nothing, the switch gets a sign of life every
+// few seconds (sign_of_life.hpp): Wait before Accept, behind it a Progress that says what the one before did.
+//
 // Threads: run() by one; ask_to_stop() by any.
 #pragma once
 
@@ -26,6 +29,7 @@
 #include "tools/drcollect/capture_file.hpp"
 #include "tools/drcollect/counters.hpp"
 #include "tools/drcollect/session_ring.hpp"
+#include "tools/drcollect/sign_of_life.hpp"
 
 namespace ovsdr::drcollect {
 
@@ -37,6 +41,7 @@ struct SessionSpec {
     bool keep_fields = true;                       ///< in the file, so that it can be verified later
     std::uint64_t largest_ring = 256ull << 20;     ///< bytes that a switch may ask for
     std::chrono::milliseconds retry_write{1000};
+    SignOfLife::Rhythm sign_of_life{};
 };
 
 class Session {
@@ -50,7 +55,13 @@ public:
 
     /// Until the switch has finished, or somebody has gone. Never throws.
     void run() noexcept;
+    /// Instead of run().
+    void refuse(const mirror::Refuse& why);
     void ask_to_stop() noexcept;
+    /// How the session's last file ended: before run() as others left it, behind it as this one did. Nothing: it has to
+    /// be read.
+    void know(std::optional<KnownEnd> end) noexcept { known_ = std::move(end); }
+    [[nodiscard]] std::optional<KnownEnd> known_end() noexcept { return std::move(known_); }
     [[nodiscard]] std::uint64_t number() const noexcept { return hello_.session; }
 
     /// The ring, for tests that damage it. Called with each segment between its arrival and the look at its header.
@@ -67,6 +78,8 @@ private:
 
     [[nodiscard]] Begun begin();
     [[nodiscard]] Begun make_ring();
+    [[nodiscard]] Begun open_file();
+    void watch_reading(std::uint64_t read, std::uint64_t size);
     [[nodiscard]] Result<void> open_all();
     [[nodiscard]] Begun accept();
     [[nodiscard]] Result<void> serve();
@@ -77,6 +90,7 @@ private:
     [[nodiscard]] Result<void> say_bad(const mirror::Bad& bad);
     [[nodiscard]] Result<void> look_at_all();
     void write_segments();
+    [[nodiscard]] Result<void> say_stalled();
     [[nodiscard]] Result<void> open_slots();
     [[nodiscard]] Result<void> hear();
     [[nodiscard]] bool ring_is_open() const noexcept { return opened_ >= base_ + geometry_.slots; }
@@ -86,6 +100,7 @@ private:
     [[nodiscard]] bool has_to_be_written(std::uint64_t sequence) {
         return slot_of(sequence).arrived && slot_of(sequence).header.sequence == sequence;
     }
+    void count_gap(SessionCounters& counted);
     void count_durable(std::uint64_t first, const std::string& wrong);
     [[nodiscard]] Slot& slot_of(std::uint64_t sequence) { return slots_[geometry_.slot_of(sequence)]; }
 
@@ -104,11 +119,14 @@ private:
     std::uint64_t opened_ = 0;      ///< slots expect segments below it
     std::uint64_t opening_ = 0;     ///< or will, when what is posted completes
     std::uint64_t told_ = 0;        ///< the last Progress
+    std::chrono::steady_clock::time_point said_stalled_{};
     std::uint32_t receives_used_ = 0;
     std::optional<std::uint64_t> end_;   ///< the switch has finished
     std::chrono::steady_clock::time_point write_again_{};
-    bool stalled_ = false;
+    bool stalled_ = false, gap_is_counted_ = false;
     std::uint64_t base_ = 0;        ///< the first segment of this connection
+    std::optional<KnownEnd> known_;
+    std::unique_ptr<SignOfLife> life_;   ///< goes before the socket that it speaks by
 };
 
 }  // namespace ovsdr::drcollect

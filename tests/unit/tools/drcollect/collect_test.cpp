@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 
 #include "tests/unit/tools/drcollect/collector.hpp"
+#include "tests/unit/tools/drcollect/rogue.hpp"
 
 namespace ovsdr::drcollect {
 namespace {
@@ -333,59 +334,6 @@ TEST_F(Collector, NonsenseOnThePortIsAnsweredAndForgotten) {
     EXPECT_EQ(server->counters().json().at("refused"), 3);
 }
 
-/// A switch that says and writes what the test wants.
-struct Rogue {
-    Rogue(const std::string& port, Signature signature, std::uint16_t slots)
-        : geometry{.segment_size = 16u * signature.block_size, .slots = slots, .signature = signature},
-          memory(std::size_t{geometry.segment_size} * slots),
-          ring(geometry, 77, 5, memory.bytes, 65535),
-          connection(std::move(Connection::create(open_nic(), {}, geometry).value())),
-          socket(std::move(MessageSocket::connect("127.0.0.1", port, 5s, -1).value())) {
-        EXPECT_TRUE(socket.send(Hello{.session = 77,
-                                      .oldest = 0,
-                                      .application_tag = 5,
-                                      .geometry = geometry,
-                                      .endpoint = connection->local(),
-                                      .mirror = "../../../rogue",
-                                      .interfaces = {{"x", 100}}}));
-        accept = std::get<Accept>(*socket.await(5s, -1));
-        EXPECT_TRUE(connection->connect(accept.endpoint));
-    }
-    /// A segment of one frame.
-    void seal(std::uint32_t interface = 0) {
-        const std::array<std::byte, 60> frame{};
-        EXPECT_TRUE(ring.append({.interface = interface, .time = 1, .bytes = frame, .original_size = 60}));
-        EXPECT_TRUE(ring.seal(2));
-    }
-    /// Writes segment `sequence` into the slot of `into`, under that one's name or its own.
-    void write(std::uint64_t sequence, std::uint64_t into, std::uint64_t named) {
-        const auto bytes = ring.blocks_of(sequence);
-        // The tags are those of `sequence`; the immediate value follows from the number that is posted.
-        const SlotMemory from{reinterpret_cast<std::uint64_t>(bytes.data()), memory.mr->lkey};
-        const auto blocks = geometry.signature.blocks_of(bytes.size());
-        EXPECT_TRUE(connection->post_write(named, from, blocks, tag, accept.keys[geometry.slot_of(into)]));
-        EXPECT_EQ(mirror::test::completions(*connection, 1).size(), 1u);
-    }
-    template <typename T>
-    T hear() {
-        const auto message = socket.await(5s, -1);
-        EXPECT_TRUE(message) << message.error().what;
-        if (!message || !std::holds_alternative<T>(*message)) {
-            ADD_FAILURE() << "something else";
-            return {};
-        }
-        return std::get<T>(*message);
-    }
-
-    const Geometry geometry;
-    mirror::test::Memory memory;
-    SegmentRing ring;
-    std::unique_ptr<Connection> connection;
-    MessageSocket socket;
-    Accept accept{};
-    std::uint16_t tag = 5;   ///< of the fields
-};
-
 TEST_F(Collector, AReplayedSegmentIsFoundByTheTagOrByTheHeader) {
     for (const SignatureType type : {SignatureType::t10dif_crc, SignatureType::crc32c}) {
         start();
@@ -471,6 +419,32 @@ TEST_F(Collector, TheSameSessionTwiceEndsTheFirst) {
     const Rogue second(spec.port, {SignatureType::crc32, 512}, 4);
     EXPECT_EQ(second.accept.next, 1u) << "it goes on behind the first";
     EXPECT_FALSE(first.socket.await(5s, -1));
+}
+
+TEST_F(Collector, AGapIsCountedOnceHoweverOftenTheConnectionBreaks) {
+    start();
+    const Signature signature{SignatureType::crc32, 512};
+    {
+        Rogue rogue(spec.port, signature, 4);
+        rogue.seal();
+        rogue.write(0, 0, 0);
+        while (rogue.hear<Progress>().next < 1) {}
+    }
+    for (int times = 0; times < 3; ++times) {
+        const Rogue rogue(spec.port, signature, 4, 3);
+        EXPECT_EQ(rogue.accept.next, 3u);
+    }
+    EXPECT_TRUE(becomes([&] { return !server->counters().of(77).connected; }));
+    EXPECT_EQ(server->counters().of(77).gap, 0u) << "no file tells of it yet";
+    Rogue rogue(spec.port, signature, 4, 3);
+    for (const std::uint64_t sequence : {3, 4}) {
+        rogue.seal();
+        rogue.write(sequence, sequence, sequence);
+        while (rogue.hear<Progress>().next < sequence + 1) {}
+    }
+    EXPECT_TRUE(becomes([&] { return server->counters().of(77).next == 5; }));
+    EXPECT_EQ(server->counters().of(77).gap, 2u);
+    EXPECT_EQ(only_scan().gaps, 2u);
 }
 
 }  // namespace

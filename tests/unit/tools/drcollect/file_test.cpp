@@ -1,85 +1,14 @@
 // Files of a collector without a network: what a scan finds in them, and where one that was cut off goes on.
-#include <gtest/gtest.h>
-#include <unistd.h>
+#include "tests/unit/tools/drcollect/file_fixture.hpp"
 
-#include <array>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
+#include <algorithm>
 
-#include "offload/mirror/segment_ring.hpp"
-#include "offload/mirror/wire/guard.hpp"
 #include "tests/unit/tools/drcollect/interposed.hpp"
-#include "tools/drcollect/capture_file.hpp"
-#include "tools/drcollect/scan.hpp"
 
 namespace ovsdr::drcollect {
 namespace {
 
-using namespace mirror;
-
-struct FileTest : ::testing::Test {
-    FileTest() {
-        char name[] = "/tmp/ovsdr-file-XXXXXX";
-        folder = mkdtemp(name);
-    }
-    ~FileTest() override { std::filesystem::remove_all(folder); }
-
-    /// Segments as a collector gets them, of seven frames each.
-    void write(CaptureFile& file, unsigned segments, bool keep = true) {
-        for (unsigned i = 0; i < segments; ++i) {
-            std::array<std::byte, 500> frame;
-            for (unsigned n = 0; n < 7; ++n) {
-                frame.fill(static_cast<std::byte>(ring.sealed() * 7 + n));
-                ASSERT_TRUE(ring.append({.interface = 0, .time = 5, .bytes = frame, .original_size = 500}));
-            }
-            const std::uint64_t sequence = ring.sealed();
-            ASSERT_TRUE(ring.seal(1000 + sequence));
-            ring.release(sequence + 1);
-            if (sequence < file.next()) continue;
-            put(file, sequence, keep);
-        }
-    }
-    void put(CaptureFile& file, std::uint64_t sequence, bool keep = true) {
-        const auto data = ring.blocks_of(sequence);
-        const SegmentHeader header = decode_header(data).header;
-        const Signature& signature = header.signature;
-        std::vector<std::byte> fields(data.size() / signature.block_size * signature.field_size());
-        for (std::uint32_t block = 0; block < data.size() / signature.block_size; ++block) {
-            write_field(signature, {header.application_tag, header.first_reference + block},
-                        data.subspan(block * signature.block_size, signature.block_size),
-                        std::span(fields).subspan(block * signature.field_size(), signature.field_size()));
-        }
-        file.append(header, data, keep ? std::span<const std::byte>(fields) : std::span<const std::byte>());
-    }
-    std::unique_ptr<CaptureFile> open(const FileLimits& limits = {}) {
-        return std::make_unique<CaptureFile>(folder, limits, hello());
-    }
-    Hello hello() const {
-        return {.session = 7,
-                .oldest = oldest,
-                .application_tag = 3,
-                .geometry = geometry,
-                .endpoint = {},
-                .mirror = "m",
-                .interfaces = {{"i", 65535}}};
-    }
-    std::string path(unsigned number = 1) const {
-        return folder + "/m-0000000000000007-0000" + std::to_string(number) + ".pcapng";
-    }
-    std::string content() const {
-        std::ifstream file(path(), std::ios::binary);
-        return {std::istreambuf_iterator<char>(file), {}};
-    }
-    static std::span<const std::byte> bytes_of(const std::string& text) { return std::as_bytes(std::span(text)); }
-    void overwrite(const std::string& bytes) const { std::ofstream(path(), std::ios::binary) << bytes; }
-
-    const Geometry geometry{.segment_size = 8192, .slots = 4, .signature = {SignatureType::t10dif_crc, 512}};
-    std::vector<std::byte> memory = std::vector<std::byte>(4 * 8192);
-    SegmentRing ring{geometry, 7, 3, memory, 65535};
-    std::uint64_t oldest = 0;
-    std::string folder;
-};
+using namespace test;
 
 TEST_F(FileTest, AFileIsSoundAndCountsAreThose) {
     auto file = open();
@@ -168,7 +97,7 @@ TEST_F(FileTest, AFailedSyncIsNotMadeGoodByTheNextOne) {
     write(*file, 2);
     file->sync();
     write(*file, 2);
-    test::failing_syncs = 1;
+    failing_syncs = 1;
     EXPECT_THROW(file->sync(), std::system_error);
     EXPECT_EQ(file->next(), 2u) << "once more";
     EXPECT_EQ(file->durable(), 2u);
@@ -187,7 +116,7 @@ TEST_F(FileTest, AFileWhoseFirstSyncFailsLeavesNone) {
     for (int times = 0; times < 3; ++times) {
         if (times == 0) write(*file, 1);
         else put(*file, 0);
-        test::failing_syncs = 1;
+        failing_syncs = 1;
         EXPECT_THROW(file->sync(), std::system_error);
         EXPECT_EQ(file->next(), 0u);
         EXPECT_FALSE(std::filesystem::exists(path(1)));
@@ -201,7 +130,7 @@ TEST_F(FileTest, AFileWhoseFirstSyncFailsLeavesNone) {
 TEST_F(FileTest, ASyncThatFailsBeforeTheNextFileIsNoneEither) {
     auto file = open({.size = 6000});
     write(*file, 2);   // it is full
-    test::failing_syncs = 1;
+    failing_syncs = 1;
     EXPECT_THROW(write(*file, 1), std::system_error);
     EXPECT_EQ(file->next(), 0u);
     for (const std::uint64_t sequence : {0, 1, 2}) put(*file, sequence);
@@ -272,55 +201,6 @@ TEST_F(FileTest, OneThatWasCutOffAnywhereGoesOnBehindItsLastWholeSegment) {
     }
 }
 
-TEST_F(FileTest, WhatTheSwitchHasNoLongerIsAGap) {
-    {
-        auto file = open();
-        write(*file, 2);
-        file->sync();
-    }
-    std::vector<std::byte> rest(4 * 8192);
-    oldest = 3;
-    const auto file = open();
-    EXPECT_EQ(file->next(), 3u);
-    EXPECT_EQ(file->gap(), 1u);
-    write(*file, 3);
-    file->sync();
-    const Scan found = scan(path());
-    EXPECT_EQ(found.gaps, 1u);
-    EXPECT_FALSE(found.sound());
-    EXPECT_NE(found.findings.at(0).what.find("1 segments are not there"), std::string::npos);
-    EXPECT_EQ(found.next, 5u);
-}
-
-/// Whoever takes the first files away does not have the later ones written over.
-TEST_F(FileTest, FilesAreKeptWhicheverOfThemAreGone) {
-    const auto file_of = [&](unsigned number) {
-        return folder + "/m-0000000000000007-0000" + std::to_string(number) + ".pcapng";
-    };
-    const FileLimits each_its_own{.size = 1000};
-    {
-        auto file = open(each_its_own);
-        write(*file, 4);
-        file->sync();
-    }
-    for (unsigned number = 1; number <= 4; ++number) ASSERT_EQ(scan(file_of(number)).segments, 1u) << number;
-    std::filesystem::remove(file_of(1));
-    std::ofstream(file_of(5), std::ios::binary) << "torn";
-    std::ofstream(folder + "/m-0000000000000007-9.txt") << "somebody's";
-    {
-        auto file = open(each_its_own);
-        EXPECT_EQ(file->next(), 4u);
-        EXPECT_FALSE(std::filesystem::exists(file_of(5))) << "there was nothing in it";
-        write(*file, 2);
-        file->sync();
-    }
-    EXPECT_FALSE(std::filesystem::exists(file_of(1)));
-    for (unsigned number = 2; number <= 6; ++number) {
-        const Scan found = scan(file_of(number));
-        EXPECT_TRUE(found.sound() && found.segments == 1 && found.next == number) << number;
-    }
-}
-
 TEST_F(FileTest, SwappedAndRepeatedSegmentsAreFound) {
     {
         auto file = open();
@@ -344,52 +224,68 @@ TEST_F(FileTest, SwappedAndRepeatedSegmentsAreFound) {
     EXPECT_NE(repeated.findings[0].what.find("comes after"), std::string::npos) << repeated.findings[0].what;
 }
 
-TEST_F(FileTest, ARingOfAnotherSizeIsRefusedWhileItHasSegmentsOfTheFile) {
+TEST_F(FileTest, WhatTheDiskCannotReadIsAFault) {
     {
         auto file = open();
-        write(*file, 1);
+        write(*file, 10);
         file->sync();
     }
-    Hello other = hello();
-    other.geometry.segment_size = 16384;
-    EXPECT_THROW(CaptureFile(folder, {}, other), SessionConflict);
-    EXPECT_FALSE(std::filesystem::exists(path(2)));
-    EXPECT_TRUE(scan(path()).sound());
-    other.oldest = 1;   // none of them
-    EXPECT_EQ(CaptureFile(folder, {}, other).next(), 1u);
-    EXPECT_EQ(scan(path(2)).beginning->geometry.segment_size, 16384u);
-    EXPECT_EQ(scan(path(2)).beginning->first, 1u);
+    const std::string right = content();
+    struct Unreadable {
+        std::size_t begin, end;
+        std::uint64_t next;
+    };
+    const std::size_t begins = right.find("BEGN"), last = right.rfind("SEGM");
+    const Unreadable parts[] = {
+        {12288, 16384, 10},                             // some segments in the middle
+        {0, 1, 10},                                     // the head, and segment 0
+        {last, last + 1, 9},                            // the last mark
+        {right.size() - 1, right.size(), 9},
+        {last - 700, last - 699, 9},                    // what is in front of it
+        {begins, right.size(), 0},
+    };
+    for (const Unreadable& part : parts) {
+        SCOPED_TRACE(part.begin);
+        unreadable_begin = static_cast<off_t>(part.begin);
+        unreadable_end = static_cast<off_t>(part.end);
+        const Scan found = scan(path());
+        EXPECT_FALSE(found.sound());
+        EXPECT_TRUE(found.damaged);
+        EXPECT_EQ(std::ranges::count_if(found.findings, [&](const Finding& finding) {
+                      return finding.what.find("bytes cannot be read from the disk") != std::string::npos &&
+                             finding.file_offset == part.begin;
+                  }), 1);
+        const auto file = open();
+        EXPECT_EQ(file->next(), part.next);
+        EXPECT_EQ(file->path(), path(2));
+        EXPECT_NE(file->damaged().find(path(1)), std::string::npos);
+        EXPECT_EQ(content(), right) << "nothing is cut off";
+        std::filesystem::remove(path(2));
+    }
+    unreadable_end = 0;
 }
 
-TEST_F(FileTest, WhatAFileSaysOnceIsSaidInAnotherFileWhenItChanges) {
-    const auto changes = std::to_array<void (*)(Hello&)>({
-        [](Hello& hello) { hello.interfaces.push_back({"j", 100}); },
-        [](Hello& hello) { hello.interfaces[0].name = "k"; },
-        [](Hello& hello) { hello.interfaces[0].snap_length = 128; },
-        [](Hello& hello) { hello.application_tag = 4; },
-        [](Hello& hello) { hello.geometry.signature = {SignatureType::t10dif_crc, 4096}; },
-        [](Hello& hello) { hello.geometry.signature = {SignatureType::crc32c, 512}; },
-    });
-    unsigned number = 1;
-    {
-        auto file = open();
-        write(*file, 2);
-        file->sync();
+/// A sector that cannot be read counts as zeros, and zeros may have stood there.
+TEST_F(FileTest, ZerosThatTheDiskCannotReadAreAFaultToo) {
+    auto file = open();
+    const std::array<std::byte, 7000> frame{};
+    for (std::uint64_t sequence = 0; sequence < 2; ++sequence) {
+        ASSERT_TRUE(ring.append({.interface = 0, .time = 5, .bytes = frame, .original_size = 7000}));
+        ASSERT_TRUE(ring.seal(1000));
+        ring.release(sequence + 1);
+        put(*file, sequence);
     }
-    Hello now = hello();
-    for (const auto change : changes) {
-        SCOPED_TRACE(number);
-        change(now);
-        const std::string before = content();
-        for (int times = 0; times < 2; ++times) {   // a second time it goes on in that one
-            CaptureFile file(folder, {}, now);
-            EXPECT_EQ(file.next(), 2u);
-            EXPECT_EQ(file.gap(), 0u);
-            EXPECT_EQ(file.path(), path(number + 1));
-        }
-        EXPECT_EQ(content(), before);
-        ++number;
-    }
+    file->sync();
+    const std::string right = content();
+    ASSERT_TRUE(scan(path()).sound());
+    ASSERT_EQ(right.substr(12288 - 200, 400), std::string(400, '\0')) << "of segment 1";
+    unreadable_begin = 12288 - 100;
+    unreadable_end = 12288;
+    const Scan found = scan(path());
+    unreadable_end = 0;
+    EXPECT_FALSE(found.sound());
+    EXPECT_TRUE(found.damaged);
+    EXPECT_EQ(found.next, 1u);
 }
 
 TEST_F(FileTest, NoFileAndForeignFilesAreSaidSo) {

@@ -4,6 +4,7 @@
 
 #include "tests/unit/tools/drcollect/collector.hpp"
 #include "tests/unit/tools/drcollect/interposed.hpp"
+#include "tests/unit/tools/drcollect/rogue.hpp"
 
 namespace ovsdr::drcollect {
 namespace {
@@ -135,6 +136,158 @@ TEST_F(Collector, ASlowDiskFillsTheRingAndEachFrameIsThereOrCounted) {
     EXPECT_TRUE(only_scan().sound());
     EXPECT_EQ(only_scan().dropped, stats.dropped);
     EXPECT_EQ(stats.connections, 1u);
+}
+
+TEST_F(Collector, AFileIsReadOnlyByACollectorThatHasNotWrittenIt) {
+    start();
+    const auto mirror = sender();
+    const auto all_is_there = [&] {
+        mirror->tick();
+        return mirror->stats().released == mirror->stats().sealed;
+    };
+    append_all(*mirror, 0, 200);
+    ASSERT_TRUE(becomes(all_is_there));
+    read_size = 0;
+    std::vector<MirrorInterface> list = two_interfaces();
+    for (std::uint32_t round = 0; round < 2; ++round) {
+        list.push_back({"later" + std::to_string(round), 65535});
+        ASSERT_TRUE(mirror->set_interfaces(list));
+        for (std::uint32_t number = 200 + round * 20; number < 220 + round * 20; ++number) {
+            ASSERT_TRUE(append(*mirror, number, 1000, 2 + round));
+        }
+        ASSERT_TRUE(becomes(all_is_there));
+        EXPECT_EQ(mirror->stats().connections, 2u + round);
+    }
+    EXPECT_EQ(read_size, 0u);
+    stop();
+    start();
+    append_all(*mirror, 240, 300);
+    ASSERT_TRUE(mirror->finish(20s)) << mirror->stats().last_error;
+    EXPECT_GT(read_size, 0u);
+    EXPECT_EQ(frames(), all(300)) << "each once, in order";
+    EXPECT_EQ(files().size(), 3u);
+    for (const std::string& file : files()) EXPECT_TRUE(scan(file).sound()) << file;
+}
+
+TEST_F(Collector, ASwitchHearsFromACollectorThatWaitsForItsDisk) {
+    spec.session.sign_of_life = {.every = 40ms, .patience = 400ms};
+    start();
+    sync_microseconds = 2'000'000;   // much longer than it says so
+    Rogue rogue(spec.port, {SignatureType::crc32, 512}, 4);
+    EXPECT_GE(rogue.waits.size(), 2u);
+    EXPECT_LE(rogue.waits.size(), 10u) << "a disk that does not get on is no sign of life";
+    sync_microseconds = 400'000;
+    rogue.seal();
+    rogue.write(0, 0, 0);
+    const auto signs_until = [&](std::uint64_t next) {
+        unsigned signs = 0;
+        for (std::uint64_t now = 0; (now = rogue.hear<Progress>().next) < next; ++signs) EXPECT_EQ(now, next - 1);
+        return signs;
+    };
+    EXPECT_GE(signs_until(1), 2u);
+    sync_microseconds = 0;
+    failing_syncs = 1 << 20;   // a disk that takes nothing
+    rogue.seal();
+    rogue.write(1, 1, 1);
+    EXPECT_TRUE(becomes([&] { return !server->counters().of(77).stalled.empty(); }));
+    std::this_thread::sleep_for(300ms);
+    failing_syncs = 0;
+    EXPECT_GE(signs_until(2), 2u);
+}
+
+TEST_F(Collector, ReadingAFileIsToldToTheSwitchAndEndsWhenTheCollectorDoes) {
+    spec.session.sign_of_life = {.every = 40ms, .patience = 20s};
+    start();
+    { const Rogue rogue(spec.port, {SignatureType::crc32, 512}, 4); }
+    stop();
+    constexpr std::uint64_t size = 256 << 20;   // nothing but the beginning stands in it
+    std::filesystem::resize_file(files().at(0), size);
+    start();
+    read_microseconds = 200'000;   // of each MiB: a minute for all
+    const Geometry geometry{.segment_size = 16 * 512, .slots = 4, .signature = {SignatureType::crc32, 512}};
+    const auto connection = std::move(Connection::create(open_nic(), {}, geometry).value());
+    auto socket = std::move(MessageSocket::connect("127.0.0.1", spec.port, 5s, -1).value());
+    ASSERT_TRUE(socket.send(Hello{.session = 77,
+                                  .oldest = 0,
+                                  .application_tag = 5,
+                                  .geometry = geometry,
+                                  .endpoint = connection->local(),
+                                  .mirror = "../../../rogue",
+                                  .interfaces = {{"x", 100}}}));
+    std::vector<Wait> waits;
+    while (waits.empty() || waits.back().read < 4 << 20) {
+        const auto message = socket.await(20s, -1);
+        ASSERT_TRUE(message && std::holds_alternative<Wait>(*message));
+        waits.push_back(std::get<Wait>(*message));
+    }
+    EXPECT_GE(waits.size(), 3u);
+    EXPECT_EQ(waits.back().size, size);
+    EXPECT_TRUE(std::ranges::is_sorted(waits, {}, &Wait::read));
+    const auto begin = std::chrono::steady_clock::now();
+    stop();
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, 15s) << "it has not read the rest";
+    read_microseconds = 0;
+    auto last = socket.await(5s, -1);
+    while (last && std::holds_alternative<Wait>(*last)) last = socket.await(5s, -1);
+    ASSERT_TRUE(last && std::holds_alternative<Refuse>(*last));
+    EXPECT_EQ(std::get<Refuse>(*last).reason, RefuseReason::busy);
+    EXPECT_EQ(std::filesystem::file_size(files().at(0)), size) << "and has cut nothing off";
+}
+
+/// Connected, from an address of this machine.
+MessageSocket silent_peer(const char* from, const std::string& port) {
+    const int descriptor = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    inet_pton(AF_INET, from, &address.sin_addr);
+    EXPECT_EQ(bind(descriptor, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_port = htons(static_cast<std::uint16_t>(std::stoi(port)));
+    EXPECT_EQ(connect(descriptor, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+    return MessageSocket(descriptor);
+}
+
+TEST_F(Collector, WhoSaysNoHelloLocksNobodyOut) {
+    spec.hello_within = 60s;
+    start();
+    std::vector<MessageSocket> flood;
+    // One of another address stays, and so do the last ones of the address that has many.
+    auto other = silent_peer("127.0.0.2", spec.port);
+    for (int i = 0; i < 200; ++i) flood.push_back(silent_peer("127.0.0.3", spec.port));
+    const auto is_closed = [](MessageSocket& one) {
+        const auto message = one.await(20s, -1);   // a reason may come first
+        return message ? std::holds_alternative<Refuse>(*message) : message.error().code != ETIMEDOUT;
+    };
+    for (std::size_t i = 0; i + spec.most_silent_of_address < flood.size(); ++i) ASSERT_TRUE(is_closed(flood[i])) << i;
+    for (MessageSocket* const one : {&other, &flood.back()}) {
+        ASSERT_TRUE(one->send(Progress{3})) << "what only a collector says";
+        const auto answer = one->await(20s, -1);
+        ASSERT_TRUE(answer && std::holds_alternative<Refuse>(*answer));
+        EXPECT_EQ(std::get<Refuse>(*answer).reason, RefuseReason::malformed);
+    }
+    // From many addresses, while a mirror comes from one of them.
+    for (int i = 0; i < 200; ++i) {
+        flood.push_back(silent_peer(("127.0.1." + std::to_string(1 + i % 100)).c_str(), spec.port));
+    }
+    const auto mirror = sender();
+    append_all(*mirror, 0, 100);
+    EXPECT_TRUE(mirror->finish(20s)) << mirror->stats().last_error;
+    EXPECT_EQ(frames(), all(100));
+    EXPECT_GT(server->counters().json().at("refused"), 200);
+}
+
+TEST_F(Collector, ThereIsALimitOfThoseThatHaveSaidHello) {
+    spec.most_connections = 1;
+    start();
+    auto first = sender();
+    ASSERT_TRUE(becomes([&] { return first->stats().connected; }));
+    const auto second = sender();
+    EXPECT_TRUE(becomes([&] {
+        return second->stats().last_error.find("there are 1 connections") != std::string::npos;
+    })) << second->stats().last_error;
+    EXPECT_TRUE(first->stats().connected);
+    first.reset();
+    EXPECT_TRUE(becomes([&] { return second->stats().connected; }));
 }
 
 TEST_F(Collector, AStandbyTakesOverAtTheFirstSegmentThatTheRingHas) {
