@@ -11,8 +11,8 @@
 // int softnic_copy(to, from, size): up to 256 bytes go through one vector register (the last, partial one overlaps what
 // is copied already), more through the string instruction. Where softnic_wide is set, 64 to 16384 bytes go through
 // registers of 64 bytes: whoever computes a CRC of what has just been copied reads it back sooner than what the string
-// instruction wrote, or narrower stores, and the instruction begins slowly with blocks of 512 bytes (tests/bench/mirror).
-// Registers above zmm15 leave nothing that would slow other code down.
+// instruction wrote, or narrower stores, and the instruction begins slowly with blocks of 512 bytes
+// (tests/bench/mirror). Registers above zmm15 leave nothing that would slow other code down.
 // int softnic_fetch_add(word, add, before), int softnic_compare_swap(word, swap, expected and before)
 asm(R"(
     .text

@@ -1,8 +1,8 @@
 // What it costs to get a frame into a mirror's ring, and how much of that is the copy.
 //
-// Model. Frames lie in buffers of their own, as in a receive queue. `whole` is SegmentRing::append(). `without_copy` does
-// everything else that an append does: the header and the options of the block, and the CRC-32C of the frame where it
-// lies. That is what would be left if an MKEY gathered frames out of the receive queue's buffers.
+// Model. Frames lie in buffers of their own, as in a receive queue. `whole` is SegmentRing::append(). `without_copy`
+// does everything else that an append does: the header and the options of the block, and the CRC-32C of the frame
+// where it lies. That is what would be left if an MKEY gathered frames out of the receive queue's buffers.
 #pragma once
 
 #include <cstddef>

@@ -12,8 +12,8 @@
 //   crc64        crc64_ecma_refl: Debian's ISA-L has not this polynomial; it is the same work with other constants
 //   t10dif-csum  rte_raw_cksum of DPDK: ISA-L has no such checksum
 //
-// All paths take turns in a round. Of speeds the best counts; of costs, the bare check's too, what a tenth of all ringfuls
-// stayed below.
+// All paths take turns in a round. Of speeds the best counts; of costs, the bare check's too, what a tenth of all
+// ringfuls stayed below.
 // The last line is the verdict; the exit
 // is 1 where a ratio is above 1.5. --smoke asks for no ratio.
 #include <fmt/format.h>
@@ -174,7 +174,8 @@ void print(const Row& row, double hertz) {
 
 /// The copy beside the NIC's worker: `path` is what that takes at both ends for a byte.
 void print_append(const Options& options, double path, double hertz) {
-    fmt::print("\n| frame | append, cycles/byte | of that the copy | the copy to append and path |\n|---|---|---|---|\n");
+    fmt::print("\n| frame | append, cycles/byte | of that the copy | the copy to append and path |\n"
+               "|---|---|---|---|\n");
     for (const std::size_t size : {std::size_t{1514}, std::size_t{4096}, std::size_t{9018}}) {
         const AppendCost cost = measure_append(size, options.smoke ? 0.02 : 1.0);
         const double copy = cost.whole - cost.without_copy;
@@ -189,9 +190,9 @@ int run(const Options& options) {
     const double hertz = tsc_per_second();
     auto device = dr::Device::open("mlx5_0");
     if (!device) throw std::runtime_error(device.error().what);
-    fmt::print("GB/s of the path with the signature, by MKEYs without and with no MKEY, of memcpy and of the bare check; then"
-               " cycles for a\nbyte: the path (three ways, both ends), the bare check, the signature's own when sending and"
-               " when receiving\n\n"
+    fmt::print("GB/s of the path with the signature, by MKEYs without and with no MKEY, of memcpy and of the bare check;"
+               " then cycles for a\nbyte: the path (three ways, both ends), the bare check, the signature's own"
+               " when sending and when receiving\n\n"
                "| signature | block | GB/s | MKEY | none | memcpy | check | c/B | MKEY | none | check | sends |"
                " receives | times the check | |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n");
     double worst = 0, path = none;
@@ -210,8 +211,8 @@ int run(const Options& options) {
     }
     print_append(options, path, hertz);
     const bool holds = worst <= most;
-    fmt::print("a signature's own cycles are at worst {:.2f} times its bare check's ({}); asked: at most {}: {}\n", worst,
-               where, most, options.smoke ? "not asked now" : holds ? "holds" : "DOES NOT HOLD");
+    fmt::print("a signature's own cycles are at worst {:.2f} times its bare check's ({}); asked: at most {}: {}\n",
+               worst, where, most, options.smoke ? "not asked now" : holds ? "holds" : "DOES NOT HOLD");
     return holds || options.smoke || sink == 42 ? 0 : 1;
 }
 
@@ -223,7 +224,9 @@ int main(int argc, char** argv) {
     app.add_flag("--smoke", options.smoke, "short, and whatever it takes is right");
     app.add_option("--rounds", options.rounds, "in each of which every path has its turns")->capture_default_str();
     app.add_option("--rings", options.rings, "of each path in a round, for its cost")->capture_default_str();
-    app.add_option("--seconds", options.seconds, "of each path in a round, for its speed")->capture_default_str()->check(CLI::PositiveNumber);
+    app.add_option("--seconds", options.seconds, "of each path in a round, for its speed")
+        ->capture_default_str()
+        ->check(CLI::PositiveNumber);
     std::vector<std::string> names;
     for (const mirror::SignatureName& known : mirror::signature_names) names.emplace_back(known.name);
     app.add_option("--signature", options.signature, "only this one")->check(CLI::IsMember(names));

@@ -43,7 +43,8 @@ clockid_t worker_clock() {
         if (name != "softnic-0") continue;
         // As pthread_getcpuclockid(3) makes it of a thread that one has no pthread_t of.
         constexpr int per_thread = 4, scheduled = 2;
-        return static_cast<clockid_t>(~static_cast<unsigned>(std::stoi(task.path().filename())) << 3 | per_thread | scheduled);
+        const auto thread = static_cast<unsigned>(std::stoi(task.path().filename()));
+        return static_cast<clockid_t>(~thread << 3 | per_thread | scheduled);
     }
     throw std::runtime_error("there is no thread softnic-0: is this the soft NIC?");
 }
@@ -166,7 +167,7 @@ double Path::cost() {
     const std::uint64_t end = next_ + geometry_.slots;
     const double begin = seconds_of(worker_);
     run([&] { return next_ != end; });
-    return (seconds_of(worker_) - begin) / static_cast<double>(source_.get().size() / slot_size(geometry_, from_, to_) * geometry_.segment_size);
+    return (seconds_of(worker_) - begin) / static_cast<double>(std::size_t{geometry_.slots} * geometry_.segment_size);
 }
 
 void Path::verify() const {
@@ -183,7 +184,8 @@ void Path::verify() const {
         }
         if (to == block) continue;
         const auto field = sink_.get().subspan(i * to + block, signature.field_size());
-        if (mirror::check_field(signature, {application_tag, static_cast<std::uint32_t>(i)}, got, field).fault != mirror::BlockFault::none) {
+        const mirror::BlockTags tags{application_tag, static_cast<std::uint32_t>(i)};
+        if (mirror::check_field(signature, tags, got, field).fault != mirror::BlockFault::none) {
             throw std::runtime_error(fmt::format("block {} has a wrong field", i));
         }
     }
