@@ -9,14 +9,19 @@
 // All return 0, or 1 after a fault. They are leaves that touch no stack: the handler may leave them at any instruction.
 //
 // int softnic_copy(to, from, size): up to 256 bytes go through one vector register (the last, partial one overlaps what
-// is copied already), more through the string instruction.
+// is copied already), more through the string instruction. Where softnic_wide is set, 64 to 16384 bytes go through
+// registers of 64 bytes: whoever computes a CRC of what has just been copied reads it back sooner than what the string
+// instruction wrote, or narrower stores, and the instruction begins slowly with blocks of 512 bytes
+// (tests/bench/mirror). Registers above zmm15 leave nothing that would slow other code down.
 // int softnic_fetch_add(word, add, before), int softnic_compare_swap(word, swap, expected and before)
 asm(R"(
     .text
     .p2align 5
     .type softnic_copy, @function
 softnic_copy:
-    cmpq $256, %rdx
+    cmpb $0, softnic_wide(%rip)
+    jne 4f
+0:  cmpq $256, %rdx
     ja 3f
     cmpq $16, %rdx
     jb 3f
@@ -37,6 +42,37 @@ softnic_copy:
     rep movsb
     xorl %eax, %eax
     ret
+4:  cmpq $64, %rdx
+    jb 0b
+    cmpq $16384, %rdx
+    ja 3b
+5:  cmpq $256, %rdx
+    jb 6f
+    vmovdqu64 (%rsi), %zmm16
+    vmovdqu64 64(%rsi), %zmm17
+    vmovdqu64 128(%rsi), %zmm18
+    vmovdqu64 192(%rsi), %zmm19
+    vmovdqu64 %zmm16, (%rdi)
+    vmovdqu64 %zmm17, 64(%rdi)
+    vmovdqu64 %zmm18, 128(%rdi)
+    vmovdqu64 %zmm19, 192(%rdi)
+    addq $256, %rsi
+    addq $256, %rdi
+    subq $256, %rdx
+    jmp 5b
+6:  cmpq $64, %rdx
+    jb 7f
+    vmovdqu64 (%rsi), %zmm16
+    vmovdqu64 %zmm16, (%rdi)
+    addq $64, %rsi
+    addq $64, %rdi
+    subq $64, %rdx
+    jmp 6b
+7:  testq %rdx, %rdx
+    jz 2b
+    vmovdqu64 -64(%rsi,%rdx), %zmm16
+    vmovdqu64 %zmm16, -64(%rdi,%rdx)
+    jmp 2b
     .size softnic_copy, .-softnic_copy
     .type softnic_fetch_add, @function
 softnic_fetch_add:
@@ -57,9 +93,14 @@ softnic_guarded_end:
 softnic_fault:
     movl $1, %eax
     ret
+    .bss
+softnic_wide:
+    .zero 1
+    .text
 )");
 
 extern "C" {
+extern std::uint8_t softnic_wide;   // written once, before anybody else looks
 int softnic_copy(void* to, const void* from, std::size_t size) noexcept;
 int softnic_fetch_add(std::uint64_t* word, std::uint64_t add, std::uint64_t* before) noexcept;
 int softnic_compare_swap(std::uint64_t* word, std::uint64_t swap, std::uint64_t* expected) noexcept;
@@ -123,6 +164,8 @@ void guard_copies() noexcept {
         ours.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
         sigaction(SIGSEGV, &ours, &before_sigsegv);
         sigaction(SIGBUS, &ours, &before_sigbus);
+        // Processors that came before this instruction slow down for wide registers.
+        softnic_wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("vpclmulqdq");
     });
 }
 

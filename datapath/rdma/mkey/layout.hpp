@@ -47,8 +47,8 @@ public:
     [[nodiscard]] bool visit(std::uint64_t offset, std::uint64_t size, Piece piece) const noexcept {
         if (size > size_ || offset > size_ - size) return false;
         if (size == 0) return true;
-        std::uint64_t round = offset / period_;
-        std::uint64_t skip = offset % period_;
+        std::uint64_t round = round_of(offset);
+        std::uint64_t skip = offset - round * period_;
         for (;; ++round) {
             for (const LayoutEntry& entry : entries_) {
                 if (skip >= entry.size) {
@@ -64,7 +64,28 @@ public:
         }
     }
 
+    /// What is left of the entry's piece that the byte `offset` is in, and where; size 0 where the layout is shorter.
+    struct Rest {
+        std::uint32_t key;
+        std::uint64_t address, size;
+    };
+    [[nodiscard]] Rest rest_at(std::uint64_t offset) const noexcept {
+        if (offset >= size_) return {};
+        const std::uint64_t round = round_of(offset);
+        std::uint64_t skip = offset - round * period_;
+        for (const LayoutEntry& entry : entries_) {
+            if (skip < entry.size) return {entry.key, entry.address + round * entry.stride + skip, entry.size - skip};
+            skip -= entry.size;
+        }
+        return {};
+    }
+
 private:
+    /// A list's bytes are all of the first: nothing to divide.
+    [[nodiscard]] std::uint64_t round_of(std::uint64_t offset) const noexcept {
+        return period_ == size_ ? 0 : offset / period_;
+    }
+
     std::vector<LayoutEntry> entries_;
     std::uint64_t period_{};  // bytes of one repetition; means nothing where size_ is 0
     std::uint64_t size_ = 0;

@@ -1,5 +1,6 @@
 #include "datapath/rdma/mkey/mkey.hpp"
 
+#include <algorithm>
 #include <limits>
 #include <thread>
 
@@ -56,7 +57,21 @@ signature::Error Mkey::take_error() noexcept {
     return error;
 }
 
+void LayoutMemory::find_run(std::uint64_t offset) noexcept {
+    run_end_ = run_begin_ = 0;
+    if (offset >= state_.length) return;
+    const Layout::Rest rest = state_.layout.rest_at(offset);
+    const std::uint64_t size = std::min(rest.size, state_.length - offset);
+    const unsigned access = writing_ ? unsigned{IBV_ACCESS_LOCAL_WRITE} : 0u;
+    run_ = table_.lookup(rest.key, rest.address, size, access, domain_);
+    // A null region is in one place, whatever the address.
+    if (!run_ || table_.lookup(rest.key, rest.address + size - 1, 1, access, domain_) != run_ + size - 1) return;
+    run_begin_ = offset;
+    run_end_ = offset + size;
+}
+
 bool LayoutMemory::read(std::uint64_t offset, std::span<std::byte> to) noexcept {
+    if (const std::byte* const memory = run(offset, to.size())) return guarded_copy(to.data(), memory, to.size());
     bool copied = true;
     const bool visited = visit(offset, to.size(), [&](const std::byte* part, std::uint64_t size) {
         copied = copied && guarded_copy(to.data(), part, size);
@@ -66,6 +81,7 @@ bool LayoutMemory::read(std::uint64_t offset, std::span<std::byte> to) noexcept 
 }
 
 bool LayoutMemory::write(std::uint64_t offset, std::span<const std::byte> from) noexcept {
+    if (std::byte* const memory = run(offset, from.size())) return guarded_copy(memory, from.data(), from.size());
     bool copied = true;
     const bool visited = visit(offset, from.size(), [&](std::byte* part, std::uint64_t size) {
         copied = copied && guarded_copy(part, from.data(), size);

@@ -108,7 +108,8 @@ private:
 };
 
 /// The bytes of a layout, for signature::Stream and whoever else copies. Made under an Mkey::Reading (whose state it
-/// refers to) and a MemoryTable::Reading.
+/// refers to) and a MemoryTable::Reading, and gone with them: it keeps where the piece is that was copied last, so that
+/// blocks of one piece are looked up once.
 class LayoutMemory {
 public:
     LayoutMemory(const MemoryTable& table, const void* domain, const Mkey::State& state, bool writing,
@@ -146,12 +147,21 @@ private:
         LayoutMemory behind(table_, domain_, *state, writing_, depth_ + 1);
         return behind.visit(address - state->start_address, size, use);
     }
+    /// Where [offset, offset + size) is, if it lies in one piece of a region; nullptr: visit() tells.
+    [[nodiscard]] std::byte* run(std::uint64_t offset, std::uint64_t size) noexcept {
+        if (offset < run_begin_ || offset >= run_end_ || size > run_end_ - offset) find_run(offset);
+        if (offset < run_begin_ || offset >= run_end_ || size > run_end_ - offset) return nullptr;
+        return run_ + (offset - run_begin_);
+    }
+    void find_run(std::uint64_t offset) noexcept;
 
     const MemoryTable& table_;
     const void* domain_;
     const Mkey::State& state_;
     bool writing_;
     unsigned depth_;
+    std::byte* run_ = nullptr;
+    std::uint64_t run_begin_ = 0, run_end_ = 0;   ///< offsets; equal: none
 };
 
 }  // namespace ovsdr::soft

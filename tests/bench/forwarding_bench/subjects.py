@@ -71,6 +71,7 @@ class SoftNicSubject(Subject):
         self.nic.memory_mb = MEMORY_MB
         self.nic.add_port(1, f"net_pcap,{self.source_arguments()}", "source", "02:0d:00:00:01:01")
         self.nic.add_port(2, self.sink_arguments(namespace), "sink", "02:0d:00:00:01:02")
+        self.add_more_ports()
         self.nic.write()
         self.switch = Switch(namespace, self.workspace.folder, str(build.daemon()),
                              environment=self.nic.environment(), daemon_arguments=["--disable-system"])
@@ -90,6 +91,9 @@ class SoftNicSubject(Subject):
     def sink_arguments(self, _: Namespace) -> str:
         """The port that takes everything; it is opened in this namespace."""
         return "net_null,no-rx=1"
+
+    def add_more_ports(self) -> None:
+        """Of the soft NIC, beside source and sink."""
 
     def measure(self, seconds: float) -> Sample:
         before, begin = self._nic_state(), time.monotonic()

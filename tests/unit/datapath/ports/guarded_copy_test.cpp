@@ -17,17 +17,30 @@ namespace {
 
 constexpr std::size_t page = 4096;
 
-TEST(GuardedCopy, CopiesEachSizeFromAnywhereAndNoByteMore) {
-    std::vector<unsigned char> from(1024), expected(1024);
+void copy_each_size() {
+    constexpr std::size_t most = 20'000, wide_ends = 16'384;
+    std::vector<unsigned char> from(most), expected(most);
     for (std::size_t i = 0; i < from.size(); ++i) from[i] = static_cast<unsigned char>(1 + i % 251);
-    for (std::size_t size = 0; size <= 600; ++size) {
+    std::vector<std::size_t> sizes(1100);
+    for (std::size_t i = 0; i < sizes.size(); ++i) sizes[i] = i;
+    for (const std::size_t size : {page, page + 1, wide_ends - 1, wide_ends, wide_ends + 1, most - 20}) {
+        sizes.push_back(size);
+    }
+    for (const std::size_t size : sizes) {
         const std::size_t to_offset = size % 17, from_offset = size % 13;
-        std::vector<unsigned char> to(1024);
+        std::vector<unsigned char> to(most);
         std::fill(expected.begin(), expected.end(), 0);
         std::memcpy(expected.data() + to_offset, from.data() + from_offset, size);
         ASSERT_TRUE(guarded_copy(to.data() + to_offset, from.data() + from_offset, size));
         ASSERT_EQ(to, expected) << size;
     }
+}
+
+/// What registers are used is decided by guard_copies().
+TEST(GuardedCopy, CopiesEachSizeFromAnywhereAndNoByteMore) {
+    copy_each_size();
+    guard_copies();
+    copy_each_size();
 }
 
 /// Half of two pages is there: what touches the other half fails, on either side, for each way to copy.
@@ -39,7 +52,8 @@ TEST(GuardedCopy, TellsThatMemoryIsNotThere) {
     ASSERT_EQ(mprotect(pages + page, page, PROT_NONE), 0);
     std::vector<unsigned char> other(page);
     for (const std::size_t size :
-         {std::size_t{1}, std::size_t{16}, std::size_t{40}, std::size_t{256}, std::size_t{257}, page}) {
+         {std::size_t{1}, std::size_t{16}, std::size_t{40}, std::size_t{64}, std::size_t{65}, std::size_t{256},
+          std::size_t{257}, std::size_t{320}, std::size_t{600}, page}) {
         EXPECT_TRUE(guarded_copy(other.data(), pages + page - size, size));
         EXPECT_FALSE(guarded_copy(other.data(), pages + page - size + 1, size)) << size;
         EXPECT_TRUE(guarded_copy(pages + page - size, other.data(), size));
