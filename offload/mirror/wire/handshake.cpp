@@ -161,6 +161,19 @@ std::string read(ByteReader& from, Finished& finished) {
     return from.complete() ? "" : "it has too few bytes, or too many";
 }
 
+void write(ByteWriter& to, const Wait& wait) {
+    to.number(wait.read);
+    to.number(wait.size);
+}
+
+std::string read(ByteReader& from, Wait& wait) {
+    wait.read = from.number<std::uint64_t>();
+    wait.size = from.number<std::uint64_t>();
+    if (!from.complete()) return "it has too few bytes, or too many";
+    if (wait.size > largest_file) return fmt::format("no file has {} bytes", wait.size);
+    return wait.read <= wait.size ? "" : fmt::format("{} bytes of a file of {}", wait.read, wait.size);
+}
+
 template <typename T>
 tl::expected<Message, Malformed> decode_as(const char* name, std::span<const std::byte> payload) {
     ByteReader from(payload);
@@ -241,6 +254,8 @@ tl::expected<Message, Malformed> decode(std::uint16_t type, std::span<const std:
             return decode_as<Bad>("Bad", payload);
         case 6:
             return decode_as<Finished>("Finished", payload);
+        case 7:
+            return decode_as<Wait>("Wait", payload);
         default:
             return malformed(fmt::format("{} is no type of message", type));
     }

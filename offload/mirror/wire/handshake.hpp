@@ -2,7 +2,8 @@
 //
 // Model. The switch connects and says Hello. The collector says Accept, with the queue pair and the keys to write to,
 // or Refuse, with the reason, and closes. From then on the switch writes segments; the collector says Progress when
-// some are safe, Bad when one has to be sent again. The switch says Finished when nothing more comes; the collector's
+// some are safe, Bad when one has to be sent again. While its disk keeps it waiting it gives a sign of life every few
+// seconds: before Accept that is Wait, as often as it likes; behind it a Progress with the number of the one before. The switch says Finished when nothing more comes; the collector's
 // last Progress answers it. Either end may close at any time: a session outlives its connections, and another Hello
 // with its number goes on behind what the collector has.
 //
@@ -11,8 +12,8 @@
 // would mean is not guessed.
 //
 // Bounds. Every number that somebody computes with is looked at here: geometry (segment.hpp), 24 bits of queue pairs
-// and PSNs, path MTUs that there are, printable texts of limited length, a key per slot. A message with bytes left over
-// is refused.
+// and PSNs, path MTUs that there are, printable texts of limited length, a key per slot, a part of a file that is no
+// more than the file. A message with bytes left over is refused.
 //
 // Threads: values; a MessageReader by one at a time.
 #pragma once
@@ -37,6 +38,8 @@ inline constexpr std::uint16_t handshake_version = 1;
 inline constexpr std::size_t frame_header_size = 12, most_payload = 32 << 10;
 /// Of a session: nobody who adds a ring's slots to a segment's number comes round.
 inline constexpr std::uint64_t most_segments = 1ull << 62;
+/// Of a file, in bytes: whoever makes a percentage of it does not overflow.
+inline constexpr std::uint64_t largest_file = 1ull << 56;
 inline constexpr std::size_t longest_name = 64, longest_reason = 400, most_interfaces = 256;
 
 /// One end of the reliable connection.
@@ -133,8 +136,16 @@ struct Finished {
     [[nodiscard]] bool operator==(const Finished&) const noexcept = default;
 };
 
+/// Between Hello and Accept or Refuse: the collector is reading the session's file, and the switch need not give it up.
+struct Wait {
+    std::uint64_t read;   ///< bytes
+    std::uint64_t size;   ///< of the file, `read` or more; 0: reading has not begun
+
+    [[nodiscard]] bool operator==(const Wait&) const noexcept = default;
+};
+
 /// In the order of their types on the wire, from 1.
-using Message = std::variant<Hello, Accept, Refuse, Progress, Bad, Finished>;
+using Message = std::variant<Hello, Accept, Refuse, Progress, Bad, Finished, Wait>;
 
 [[nodiscard]] std::vector<std::byte> encode(const Message& message);
 

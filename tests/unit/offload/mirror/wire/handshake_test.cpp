@@ -28,7 +28,8 @@ const std::vector<Message> examples{hello,
                                     Refuse{RefuseReason::busy, "another session writes this file"},
                                     Progress{0xFFFFFFFFFFFFFFFF},
                                     Bad{5, BadKind::reference_tag, 4096, 6, 7},
-                                    Finished{99}};
+                                    Finished{99},
+                                    Wait{300, 1 << 30}};
 
 /// All messages of `bytes`, handed over in pieces; a Refuse in the end where they are wrong.
 std::vector<Message> read_all(const Bytes& bytes, std::size_t piece) {
@@ -83,7 +84,7 @@ TEST(MirrorHandshake, AMissingOrSurplusByteIsRefused) {
         EXPECT_FALSE(decode(type, more)) << message.index();
     }
     EXPECT_FALSE(decode(0, {}));
-    EXPECT_FALSE(decode(7, {}));
+    EXPECT_FALSE(decode(8, {}));
 }
 
 TEST(MirrorHandshake, OtherProtocolsVersionsAndSizesAreRefusedAtOnce) {
@@ -144,6 +145,11 @@ TEST(MirrorHandshake, NumbersThatSomebodyComputesWithAreChecked) {
     EXPECT_TRUE(refused(wrong));
     EXPECT_TRUE(refused(Bad{1, static_cast<BadKind>(8), 0, 0, 0}));
     EXPECT_TRUE(refused(Bad{1, static_cast<BadKind>(0), 0, 0, 0}));
+    EXPECT_FALSE(refused(Wait{0, 0}));
+    EXPECT_FALSE(refused(Wait{largest_file, largest_file}));
+    EXPECT_TRUE(refused(Wait{1, 0}));
+    EXPECT_TRUE(refused(Wait{11, 10}));
+    EXPECT_TRUE(refused(Wait{0, largest_file + 1}));
 }
 
 TEST(MirrorHandshake, LongReasonsAreCut) {
