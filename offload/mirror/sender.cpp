@@ -46,7 +46,7 @@ std::string name_of(const CollectorAddress& address) { return address.host + " p
 
 /// What the collector says to show that it is at work, and means nothing else. Here alone, for before and behind
 /// Accept.
-bool only_shows_life(const Message& /*message*/) noexcept { return false; }
+bool only_shows_life(const Message& message) noexcept { return std::holds_alternative<Wait>(message); }
 
 void drain(int event) noexcept {
     std::uint64_t value;

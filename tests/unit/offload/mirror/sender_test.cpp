@@ -106,8 +106,8 @@ void append(Sender& to) {
 
 /// Answers a Hello, takes what is written, and acknowledges nothing.
 struct Answering {
-    explicit Answering(const Listener& listener)
-        : socket(listener.take()), sink(std::size_t{geometry.slots} * geometry.segment_size) {
+    explicit Answering(const Listener& listener, int waits = 0)
+        : socket(wait_on(listener.take(), waits)), sink(std::size_t{geometry.slots} * geometry.segment_size) {
         const auto message = socket.await(20s, -1);
         if (!message) {
             ADD_FAILURE() << message.error().what;
@@ -124,6 +124,14 @@ struct Answering {
         }
         EXPECT_TRUE(connection->post_open(0, memories, 1));
         EXPECT_TRUE(socket.send(accept));
+    }
+    /// Says Wait so often first, every 50 ms.
+    static MessageSocket wait_on(MessageSocket socket, int times) {
+        for (int i = 0; i < times; ++i) {
+            EXPECT_TRUE(socket.send(Wait{0, 0}));
+            std::this_thread::sleep_for(50ms);
+        }
+        return socket;
     }
     MessageSocket socket;
     Memory sink;
@@ -150,6 +158,16 @@ TEST(SilentCollector, WhoAcknowledgesNothingIsLeftForTheNext) {
     append(*sender);
     EXPECT_TRUE(becomes([&] { return sender->stats().collector.ends_with(next.service()); }));
     EXPECT_EQ(sender->stats().connections, 1U);
+}
+
+TEST(SilentCollector, WhoReadsAFileForAResumeIsWaitedFor) {
+    const Listener listener;
+    SenderSpec spec = spec_for(listener);
+    spec.silent_for = 500ms;
+    const auto sender = start(std::move(spec));
+    Answering collector(listener, 30);
+    EXPECT_TRUE(becomes([&] { return sender->stats().connected; }));
+    EXPECT_EQ(sender->stats().last_error, "");
 }
 
 TEST(SilentCollector, WhoShowsLifeOrIsAskedForNothingStays) {
