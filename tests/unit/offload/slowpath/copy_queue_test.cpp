@@ -43,6 +43,7 @@ protected:
     void TearDown() override {
         copies_.reset();
         eswitch_.reset();
+        device_.reset();
         EXPECT_EQ(FakeVerbs::alive(), 0);
         EXPECT_EQ(FakeProvider::alive(), 0U);
         EXPECT_TRUE(FakeProvider::violations().empty()) << FakeProvider::violations().front();
@@ -65,6 +66,7 @@ protected:
         return all;
     }
 
+    std::shared_ptr<dr::Device> device_;   ///< of a mirror's session, if there is one
     std::shared_ptr<Eswitch> eswitch_;
     std::shared_ptr<CopyQueue> copies_;
 };
@@ -242,10 +244,11 @@ TEST_F(CopyQueueTest, LeavesNothingBehindWhicheverCallFails) {
 TEST_F(CopyQueueTest, AMirrorThatIsEndedTakesWhatAQueueHoldsAndNoMore) {
     auto device = dr::Device::open("fake_0");
     ASSERT_TRUE(device) << device.error().what;
+    device_ = *device;
     auto opened = CopyQueue::open(eswitch_, dr::mirror_kind(0), frame_size);
     ASSERT_TRUE(opened) << opened.error().what;
     const mirror::PortNames names;
-    auto session = mirror::Session::create({.device = std::move(*device),
+    auto session = mirror::Session::create({.device = device_,
                                             .host = "127.0.0.1",
                                             .service = "1",   // nobody is there
                                             .plain = true,
