@@ -17,18 +17,22 @@ dr::PutOutcome better(dr::PutOutcome left, dr::PutOutcome right) {
 
 }  // namespace
 
-void AllDevices::add(dr::Eswitch& eswitch) {
+AllDevices::Refused AllDevices::add(dr::Eswitch& eswitch) {
     const std::lock_guard changes(changes_);
     eswitch.choose(choices_);
     for (const auto& [number, port] : tunnel_ports_) eswitch.set_tunnel_port(port);
     for (const dr::OdpPort port : host_ports_) eswitch.set_host_port(port, true);
     for (const dr::OdpPort port : gone_ports_) eswitch.set_gone_port(port, true);
-    for (const auto& [number, port] : mirror_ports_) (void)tell(eswitch, number, port);
+    Refused refused;
+    for (const auto& [number, port] : mirror_ports_) {
+        if (auto told = tell(eswitch, number, port); !told) refused.emplace_back(number, std::move(told.error()));
+    }
     for (const auto& [number, meter] : meters_) eswitch.set_meter(number, meter.spec);
     eswitch.on_meter_use(meter_used_);
     const std::lock_guard guard(eswitches_lock_);
     eswitches_.push_back(&eswitch);
     added_ = true;
+    return refused;
 }
 
 void AllDevices::remove(dr::Eswitch& eswitch) noexcept {

@@ -33,8 +33,10 @@ namespace ovsdr::ctrl {
 
 class AllDevices {
 public:
+    /// Ports of mirrors, and why a device does not steer to them as it was told.
+    using Refused = std::vector<std::pair<dr::OdpPort, Error>>;
     /// The Eswitch stays until it is removed.
-    void add(dr::Eswitch& eswitch);
+    Refused add(dr::Eswitch& eswitch);
     void remove(dr::Eswitch& eswitch) noexcept;
     /// Whether a device was added since the last call.
     [[nodiscard]] bool take_added() noexcept;

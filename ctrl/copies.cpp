@@ -207,16 +207,6 @@ void settle(DeviceCopies& copies, std::uint64_t led, std::uint64_t taken, Device
     copies.look_later(asked_at + under_way);
 }
 
-CopyReport operator+(const CopyReport& left, const CopyReport& right) noexcept {
-    return {.led = left.led + right.led,
-            .done = left.done + right.done,
-            .lost = left.lost + right.lost,
-            .waiting = left.waiting + right.waiting,
-            .errors = left.errors + right.errors,
-            .without_work = left.without_work + right.without_work,
-            .restarts = left.restarts + right.restarts};
-}
-
 json json_of(const CopyReport& report) {
     return {{"copies", report.led},   {"done", report.done},
             {"lost", report.lost},    {"waiting", report.waiting}, {"errors", report.errors},
@@ -297,6 +287,16 @@ DeviceCopies::DeviceCopies(std::shared_ptr<slowpath::CopyQueue> opened)
           look_again = when;
           copy_queues().wake_receiver();
       }) {}
+
+CopyReport operator+(const CopyReport& left, const CopyReport& right) noexcept {
+    return {.led = left.led + right.led,
+            .done = left.done + right.done,
+            .lost = left.lost + right.lost,
+            .waiting = left.waiting + right.waiting,
+            .errors = left.errors + right.errors,
+            .without_work = left.without_work + right.without_work,
+            .restarts = left.restarts + right.restarts};
+}
 
 CopyReport report_of(DeviceCopies& copies) {
     const std::lock_guard guard(copies.seen_mutex);

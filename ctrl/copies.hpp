@@ -64,6 +64,7 @@ struct DeviceCopies {
 struct CopyReport {
     std::uint64_t led = 0, done = 0, lost = 0, waiting = 0, errors = 0, without_work = 0, restarts = 0;
 };
+[[nodiscard]] CopyReport operator+(const CopyReport& left, const CopyReport& right) noexcept;
 [[nodiscard]] CopyReport report_of(DeviceCopies& copies);
 
 class CopyQueues {

@@ -29,22 +29,21 @@ void as_far_as_memory_lasts(Body&& body) noexcept {
 }
 
 CopyReport sum_of_queues(const ovsdr_mirror& mirror) {
-    CopyReport sum;
+    CopyReport sum = mirror.carried;
     for (const auto& queue : mirror.queues) {
         if (queue.source == nullptr) continue;
         queue.copies->without_work = queue.source->without_work.load();
-        const CopyReport one = report_of(*queue.copies);
-        sum.led += one.led;
-        sum.done += one.done;
-        sum.lost += one.lost;
-        sum.errors += one.errors;
+        sum = sum + report_of(*queue.copies);
     }
     return sum;
 }
 
 std::uint64_t filtered_by_devices(const ovsdr_mirror& mirror) {
-    std::uint64_t filtered = 0;
-    for (const auto& queue : mirror.queues) filtered += queue.eswitch->filtered_copies(mirror.kind());
+    std::uint64_t filtered = mirror.carried_filtered;
+    for (const auto& queue : mirror.queues) {
+        // Without a queue of this mirror's, the device's count is that of whom had the number before.
+        if (queue.source != nullptr) filtered += queue.eswitch->filtered_copies(mirror.kind());
+    }
     return filtered;
 }
 
@@ -153,6 +152,8 @@ void ovsdr_mirror_counters(const ovsdr_mirror* mirror, ovsdr_add_number* add, vo
                      Added{"mirror_software_frames", counts.software},
                      Added{"mirror_software_sampled_out", counts.software_passed_over},
                      Added{"mirror_software_filtered", counts.software_filtered},
+                     Added{"mirror_own_frames", counts.own},
+                     Added{"mirror_frames_undelivered", counts.undelivered},
                      Added{"mirror_copies", copies.led},
                      Added{"mirror_copies_lost", copies.lost + copies.errors},
                      Added{"mirror_copies_filtered", filtered_by_devices(found)},
@@ -176,7 +177,7 @@ void ovsdr_mirror_get_stats(const ovsdr_mirror* mirror, ovsdr_mirror_stats* stat
             const CopyReport copies = sum_of_queues(found);
             *stats = {.taken = counts.taken,
                       .taken_bytes = counts.taken_bytes,
-                      .dropped = counts.dropped,
+                      .dropped = counts.dropped + counts.undelivered,
                       .lost = copies.lost + copies.errors};
         });
     });
@@ -199,9 +200,15 @@ int ovsdr_mirror_changes_fd() noexcept { return mirrors().changes_fd(); }
 
 bool ovsdr_mirror_changes_take() noexcept {
     std::uint64_t count = 0;
-    if (read(mirrors().changes_fd(), &count, sizeof count) != sizeof count) return false;
+    const bool changed = read(mirrors().changes_fd(), &count, sizeof count) == sizeof count;
+    if (!changed && !mirrors().is_refresh_due()) return false;
     mirrors().refresh();
     return true;
+}
+
+char* ovsdr_mirror_take_warning() noexcept {
+    const std::string warning = mirrors().take_warning();
+    return warning.empty() ? nullptr : c_string(warning);
 }
 
 bool ovsdr_mirror_device_came() noexcept { return mirrors().take_device_came(); }

@@ -38,7 +38,7 @@ struct ovsdr_mirror_frame {
 /* Frames. */
 struct ovsdr_mirror_stats {
     uint64_t taken, taken_bytes;    /* into the ring */
-    uint64_t dropped;               /* the ring had no room */
+    uint64_t dropped;               /* the ring had no room, or the session ended before the collector had them */
     uint64_t lost;                  /* copies for which a device's queue had no room or no buffer */
 };
 
@@ -81,10 +81,13 @@ void ovsdr_mirror_status(const struct ovsdr_mirror *, ovsdr_add_text *add, void 
 void ovsdr_mirror_counters(const struct ovsdr_mirror *, ovsdr_add_number *add, void *aux) OVSDR_NOEXCEPT;
 void ovsdr_mirror_get_stats(const struct ovsdr_mirror *, struct ovsdr_mirror_stats *) OVSDR_NOEXCEPT;
 
-/* Readable after a mirror's status changed; ovsdr_mirror_changes_take() makes it unreadable and says whether it was. -1
- * if the process has no descriptor left for it. */
+/* Readable after a mirror's status changed; ovsdr_mirror_changes_take() makes it unreadable and says whether it was. It
+ * also asks devices again for what they refused, once a second, and says so. -1 if the process has no descriptor left
+ * for it. */
 int ovsdr_mirror_changes_fd(void) OVSDR_NOEXCEPT;
 bool ovsdr_mirror_changes_take(void) OVSDR_NOEXCEPT;
+/* What is to be written to the log: a sentence, which the caller frees. NULL: nothing (more). */
+char *ovsdr_mirror_take_warning(void) OVSDR_NOEXCEPT;
 /* True once when a mirror was refused for want of a device, and one has been opened since: OVS is to reconfigure. */
 bool ovsdr_mirror_device_came(void) OVSDR_NOEXCEPT;
 

@@ -60,6 +60,8 @@ json json_of(const ovsdr_mirror& mirror) {
                  {"frames", counts.taken},
                  {"bytes", counts.taken_bytes},
                  {"dropped", counts.dropped},
+                 {"undelivered", counts.undelivered},
+                 {"own", counts.own},
                  {"software",
                   {{"frames", counts.software},
                    {"sampled_out", counts.software_passed_over},
@@ -88,7 +90,7 @@ std::string text_of_mirror(const json& mirror) {
     std::string options;
     for (const auto& [key, value] : mirror["options"].items()) options += fmt::format(" {}={}", key, text_of(value));
     text += fmt::format("  options:{}\n", options);
-    text += fmt::format("  {}\n", line_of(mirror, {"frames", "bytes", "dropped", "damaged"}));
+    text += fmt::format("  {}\n", line_of(mirror, {"frames", "bytes", "dropped", "undelivered", "damaged", "own"}));
     text += fmt::format("  segments: {}\n", line_of(mirror, {"sealed", "acknowledged", "resent"}));
     std::string bad;
     for (const auto& [kind, count] : mirror["bad"].items()) {

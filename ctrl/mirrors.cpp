@@ -31,6 +31,9 @@ std::string join(const std::vector<std::string>& words) {
     return text;
 }
 
+/// Of what a process that ends gives its mirrors: to end connections and say what is lost.
+constexpr std::chrono::milliseconds time_to_warn{100};
+
 bool can_be_told(const std::string& name) noexcept {
     const auto is_printable = [](char character) { return character >= ' ' && character <= '~'; };
     return !name.empty() && name.size() <= mirror::longest_name && std::ranges::all_of(name, is_printable);
@@ -87,15 +90,19 @@ void Mirrors::close(ovsdr_mirror* closed) noexcept {
     if (mirror->owner == nullptr) return;
     try {
         struct Ending {
-            std::unique_ptr<mirror::Mirror> mirror;
+            Mirrors& mirrors;
+            std::string interface;
             std::shared_ptr<dr::Device> device;   // goes last
+            std::shared_ptr<mirror::Mirror> mirror;
             void operator()() {
                 mirror->stop_receiving();
-                (void)mirror->finish(time_to_finish);   // what is left then is lost
+                (void)mirror->finish(time_to_finish);
+                mirrors.warn_of_loss(interface, *mirror);
                 mirror.reset();
             }
         };
-        in_background(std::make_shared<Ending>(Ending{std::move(mirror->owner), std::move(mirror->device)}));
+        in_background(std::make_shared<Ending>(Ending{*this, mirror->interface, std::move(mirror->device),
+                                                      std::move(mirror->owner)}));
     } catch (const std::bad_alloc&) {   // what is in the ring is lost
     }
 }
@@ -186,7 +193,9 @@ void Mirrors::steer(ovsdr_mirror& mirror) {
     mirror.refusal.clear();
     if (!mirror.odp_port) return;
     const auto set = all_devices().set_mirror_port(*mirror.odp_port, mirror.kind(), mirror.options.steering);
-    if (!set) mirror.refusal = set.error().what;
+    if (set) return;
+    mirror.refusal = set.error().what;
+    plan_refresh();
 }
 
 /// What the session's connection is sent comes in by the uplink, which may be a port of the switch.
@@ -197,12 +206,19 @@ void Mirrors::let_in(ovsdr_mirror& mirror) {
     const auto index = mirror::gid_index_of(*mirror.device, {.gid_index = mirror.options.gid_index});
     const auto address = index ? dr::roce_address(mirror.device->context(), mirror::PortAddress{}.ib_port, *index)
                                : tl::unexpected(index.error());
-    if (eswitch == mirror.let_in_by && (eswitch == nullptr || (address && *address == mirror.address))) return;
+    if (eswitch == mirror.let_in_by && (eswitch == nullptr || (address && *address == mirror.address))) {
+        // The uplink may have become a port since, and the device have refused the address then.
+        const auto in = eswitch != nullptr ? eswitch->retry_roce(mirror.address) : Result<void>();
+        mirror.not_let_in = in ? "" : in.error().what;
+        if (!in) plan_refresh();
+        return;
+    }
     keep_out(mirror);
     if (eswitch == nullptr) return;
     const auto let = address ? eswitch->let_roce_in(*address) : tl::unexpected(address.error());
     if (!let) {
         mirror.not_let_in = let.error().what;
+        plan_refresh();
         return;
     }
     mirror.let_in_by = eswitch;
@@ -217,28 +233,85 @@ void Mirrors::keep_out(ovsdr_mirror& mirror) noexcept {
 
 void Mirrors::refresh() noexcept try {
     const std::lock_guard guard(mutex_);
+    refresh_at_ = std::chrono::steady_clock::time_point::max();
     for (ovsdr_mirror* mirror : mirrors_) {
-        if (mirror->mirror != nullptr) let_in(*mirror);
+        if (mirror->mirror == nullptr) continue;
+        let_in(*mirror);
+        if (!mirror->refusal.empty()) steer(*mirror);
     }
 } catch (const std::bad_alloc&) {   // the next change asks again
 }
 
+bool Mirrors::is_refresh_due() const noexcept { return std::chrono::steady_clock::now() >= refresh_at_.load(); }
+
+void Mirrors::plan_refresh() noexcept {
+    constexpr std::chrono::seconds between_attempts{1};
+    refresh_at_ = std::chrono::steady_clock::now() + between_attempts;
+}
+
+void Mirrors::note_refused(const std::vector<std::pair<dr::OdpPort, Error>>& refused) noexcept try {
+    const std::lock_guard guard(mutex_);
+    for (const auto& [port, error] : refused) {
+        for (ovsdr_mirror* mirror : mirrors_) {
+            if (mirror->odp_port == port) mirror->refusal = error.what;
+        }
+        plan_refresh();
+    }
+    if (!refused.empty()) announce_change();
+} catch (const std::bad_alloc&) {   // it is in software all the same
+}
+
+void Mirrors::warn_of_loss(const std::string& interface, mirror::Mirror& mirror) {
+    const auto left = mirror.abandon();
+    warn_of_loss(interface, mirror.sender_stats().collector, left.frames);
+}
+
+/// For the main loop, which writes the log.
+void Mirrors::warn_of_loss(const std::string& interface, const std::string& collector, std::uint64_t frames) {
+    constexpr std::size_t most_warnings = 64;
+    if (frames == 0) return;
+    {
+        const std::lock_guard guard(background_mutex_);
+        if (warnings_.size() == most_warnings) warnings_.pop_front();
+        warnings_.push_back(fmt::format("{}: {} mirrored frames are lost: the collector ({}) did not acknowledge them "
+                                        "before their session ended", interface, frames, collector));
+    }
+    announce_change();
+}
+
+std::string Mirrors::take_warning() noexcept {
+    const std::lock_guard guard(background_mutex_);
+    if (warnings_.empty()) return {};
+    std::string first = std::move(warnings_.front());
+    warnings_.pop_front();
+    return first;
+}
+
 Result<void> Mirrors::change(ovsdr_mirror& mirror, const MirrorOptions& options) {
     if (options.needs_other_session(mirror.options)) {
-        auto device = open_device(options.device);
+        // Without options:device it stays with the one that it has: now another one might be chosen, or none.
+        const bool keeps_device = options.device == mirror.options.device;
+        auto device = keeps_device ? Result<std::shared_ptr<dr::Device>>(mirror.device) : open_device(options.device);
         if (!device) return tl::unexpected(std::move(device.error()));
         auto session = begin_session(mirror, options, *device);
         if (!session) return tl::unexpected(std::move(session.error()));
         struct Ending {
-            std::unique_ptr<mirror::Session> session;
+            Mirrors& mirrors;
+            std::string interface;
+            std::weak_ptr<mirror::Mirror> owner;
             std::shared_ptr<dr::Device> device;
+            std::shared_ptr<mirror::Session> session;
             void operator()() {
                 (void)session->sender().finish(time_to_finish);
+                const auto left = session->sender().abandon();
+                if (const auto mirror = owner.lock()) mirror->add_undelivered(left);
+                mirrors.warn_of_loss(interface, session->sender().stats().collector, left.frames);
                 session.reset();
             }
         };
-        in_background(std::make_shared<Ending>(
-            Ending{mirror.owner->replace(std::move(*session)), std::exchange(mirror.device, std::move(*device))}));
+        in_background(std::make_shared<Ending>(Ending{*this, mirror.interface, mirror.owner,
+                                                      std::exchange(mirror.device, std::move(*device)),
+                                                      mirror.owner->replace(std::move(*session))}));
     }
     const bool steers = options.steering != mirror.options.steering;
     mirror.options = options;
@@ -306,6 +379,24 @@ void Mirrors::stop_queue(ovsdr_mirror& mirror, ovsdr_mirror::Queue& queue) noexc
     if (queue.source != nullptr) mirror.owner->remove(*queue.source);
 }
 
+/// The statistics of a queue that has been stopped: what is in it is taken a moment later, and then it is known what it
+/// has lost.
+void Mirrors::carry(ovsdr_mirror& mirror, ovsdr_mirror::Queue& queue) noexcept {
+    if (queue.source == nullptr) return;
+    constexpr std::chrono::milliseconds longest{100};
+    const auto end = std::chrono::steady_clock::now() + longest;
+    const auto stopped = std::chrono::steady_clock::now();
+    const slowpath::CopyQueue& copies = *queue.source->queue;
+    while (copies.emptied().at < stopped && std::chrono::steady_clock::now() < end) {
+        mirror.owner->wake();
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    CopyReport last = report_of(*queue.copies);
+    last.lost += std::exchange(last.waiting, 0);
+    mirror.carried = mirror.carried + last;
+    mirror.carried_filtered += queue.eswitch->filtered_copies(mirror.kind());
+}
+
 void Mirrors::add(const std::shared_ptr<dr::Eswitch>& eswitch, unsigned frame_size) {
     const std::lock_guard guard(mutex_);
     auto known = std::ranges::find(devices_, eswitch, &KnownDevice::eswitch);
@@ -331,6 +422,7 @@ void Mirrors::remove(const dr::Eswitch& eswitch) noexcept {
         std::erase_if(mirror->queues, [&](ovsdr_mirror::Queue& queue) {
             if (queue.eswitch != &eswitch) return false;
             stop_queue(*mirror, queue);
+            carry(*mirror, queue);
             return true;
         });
     }
@@ -343,11 +435,14 @@ void Mirrors::finish(std::chrono::milliseconds within) noexcept {
         const std::lock_guard guard(mutex_);
         for (ovsdr_mirror* one : mirrors_) {
             if (one->owner == nullptr) continue;
-            in_background(std::make_shared<std::function<void()>>([mirror = one->owner.get(), end] {
-                mirror->stop_receiving();
-                const auto left = end - std::chrono::steady_clock::now();
-                (void)mirror->finish(std::chrono::duration_cast<std::chrono::milliseconds>(left));
-            }));
+            // close() may run at the same time, and let go of it.
+            in_background(std::make_shared<std::function<void()>>(
+                [this, interface = one->interface, device = one->device, mirror = one->owner, end] {
+                    mirror->stop_receiving();
+                    const auto left = end - time_to_warn - std::chrono::steady_clock::now();
+                    (void)mirror->finish(std::chrono::duration_cast<std::chrono::milliseconds>(left));
+                    warn_of_loss(interface, *mirror);
+                }));
         }
     } catch (const std::bad_alloc&) {   // what is in the rings is lost
     }

@@ -5,7 +5,10 @@
 // Where a device refuses it, megaflows that need it stay in software, which sends to the mirror all the same.
 //
 // Sessions that end, because options changed or a mirror goes, are finished by threads of their own within two seconds.
-// The process may end earlier: finish() waits for them, and gives living mirrors as much.
+// The process may end earlier: finish() waits for them, and gives living mirrors as much. What could not be delivered
+// is counted at the mirror, if there is one still, told to its next session's collector, and said in the log.
+//
+// What a device refuses a mirror (its address, its steering) is asked for again once a second, by refresh().
 //
 // Locks: one, held while devices are told; it comes before those of AllDevices and of the mirrors.
 #pragma once
@@ -14,6 +17,7 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -47,11 +51,13 @@ struct ovsdr_mirror {
     unsigned number = 0;                                        ///< below dr::max_mirrors
     std::optional<ovsdr::dr::OdpPort> odp_port{};
     std::vector<Queue> queues{};
+    ovsdr::ctrl::CopyReport carried{};                          ///< of queues in devices that are gone; `waiting` is 0
+    std::uint64_t carried_filtered = 0;                         ///< copies, by those devices
     std::string refusal{};                                      ///< why a device does not steer as the options say
     ovsdr::dr::Eswitch* let_in_by = nullptr;                    ///< the session's own packets come in past its ports
     ovsdr::dr::RoceAddress address{};                           ///< to this address
     std::string not_let_in{};                                   ///< why they do not
-    std::unique_ptr<ovsdr::mirror::Mirror> owner{};
+    std::shared_ptr<ovsdr::mirror::Mirror> owner{};               ///< threads that finish it have it too
     std::atomic<ovsdr::mirror::Mirror*> mirror = nullptr;       ///< null until it is configured
 
     [[nodiscard]] ovsdr::dr::CopyKind kind() const noexcept { return ovsdr::dr::mirror_kind(number); }
@@ -77,8 +83,14 @@ public:
     void add(const std::shared_ptr<dr::Eswitch>& eswitch, unsigned frame_size);
     void remove(const dr::Eswitch& eswitch) noexcept;
 
-    /// Looks whether addresses have changed.
+    /// Looks whether addresses have changed, and asks again for what was refused.
     void refresh() noexcept;
+    /// Something was refused, and a second has passed.
+    [[nodiscard]] bool is_refresh_due() const noexcept;
+    /// Devices refuse to steer as these ports' mirrors are to: the device has come after them.
+    void note_refused(const std::vector<std::pair<dr::OdpPort, Error>>& refused) noexcept;
+    /// For the log: a sentence that nobody has taken yet; empty: there is none.
+    [[nodiscard]] std::string take_warning() noexcept;
     /// Within the time.
     void finish(std::chrono::milliseconds within) noexcept;
 
@@ -121,6 +133,10 @@ private:
     void let_in(ovsdr_mirror& mirror);
     static void keep_out(ovsdr_mirror& mirror) noexcept;
     static void stop_queue(ovsdr_mirror& mirror, ovsdr_mirror::Queue& queue) noexcept;
+    static void carry(ovsdr_mirror& mirror, ovsdr_mirror::Queue& queue) noexcept;
+    void plan_refresh() noexcept;
+    void warn_of_loss(const std::string& interface, mirror::Mirror& mirror);
+    void warn_of_loss(const std::string& interface, const std::string& collector, std::uint64_t frames);
     /// Runs it in a thread that finish() waits for.
     template <typename Work>
     void in_background(Work&& work);
@@ -138,6 +154,8 @@ private:
     std::mutex background_mutex_;
     std::condition_variable background_changed_;
     unsigned in_background_ = 0;   ///< threads
+    std::deque<std::string> warnings_;
+    std::atomic<std::chrono::steady_clock::time_point> refresh_at_{std::chrono::steady_clock::time_point::max()};
 };
 
 /// Of this process. Never destroyed: threads of mirrors may outlive static destructors.

@@ -286,7 +286,7 @@ DeviceName::~DeviceName() {
 
 OpenDevice::OpenDevice(DeviceName taken, std::shared_ptr<dr::Eswitch> opened, std::unique_ptr<dr::VportWatcher> started)
     : name(std::move(taken)), eswitch(std::move(opened)), watcher(std::move(started)) {
-    all_devices().add(*eswitch);
+    mirrors().note_refused(all_devices().add(*eswitch));
 }
 
 OpenDevice::~OpenDevice() {

@@ -46,9 +46,21 @@ cast(const struct netdev *netdev)
 }
 
 static void
+log_warnings(void)
+{
+    char *warning;
+
+    while ((warning = ovsdr_mirror_take_warning())) {
+        VLOG_WARN("%s", warning);
+        free(warning);
+    }
+}
+
+static void
 finish_all(void *aux OVS_UNUSED)
 {
     ovsdr_mirrors_finish(FINISH_MS);
+    log_warnings();
 }
 
 void
@@ -107,6 +119,7 @@ drmirror_run(const struct netdev_class *class OVS_UNUSED)
     if (!ovsdr_mirror_changes_take()) {
         return;
     }
+    log_warnings();
     ovs_mutex_lock(&list_mutex);
     LIST_FOR_EACH (dev, node, &all_netdevs) {
         netdev_change_seq_changed(&dev->up);

@@ -25,10 +25,45 @@ constexpr std::size_t most_to_send = 1 << 20;
 
 Error failure(int code, const std::string& what) { return Error{code, what + ": " + std::strerror(code)}; }
 
+/// Of the time that is left each address that is left has the same share: one that swallows SYNs leaves the others
+/// theirs.
+Clock::time_point end_of_attempt(const addrinfo& first, Clock::time_point end) {
+    int left = 0;
+    for (const addrinfo* address = &first; address != nullptr; address = address->ai_next) ++left;
+    const auto now = Clock::now();
+    return now + (end - now) / left;
+}
+
+/// What a socket with a port is, or is to be, connected as.
+std::optional<TcpConnection> connection_of(int descriptor, const addrinfo& to) {
+    sockaddr_storage local{}, peer{};
+    socklen_t size = sizeof local;
+    std::memcpy(&peer, to.ai_addr, to.ai_addrlen);
+    if (getsockname(descriptor, reinterpret_cast<sockaddr*>(&local), &size) != 0) return std::nullopt;
+    const auto theirs = tcp_end_of(peer), ours = tcp_end_of(local);
+    if (!theirs || !ours) return std::nullopt;
+    return TcpConnection{*theirs, *ours};
+}
+
+/// Gives the socket a port and registers the connection that it is to be, so that no mirror takes even its first
+/// packet.
 /// 0, or an errno.
-int connect_to(int descriptor, const addrinfo& address, int stop, Clock::time_point end) {
-    if (connect(descriptor, address.ai_addr, address.ai_addrlen) == 0) return 0;
-    if (errno != EINPROGRESS) return errno;
+int register_own(int descriptor, const addrinfo& address, OwnConnections::Registered& own) {
+    sockaddr_storage any{};
+    any.ss_family = static_cast<sa_family_t>(address.ai_family);
+    if (bind(descriptor, reinterpret_cast<const sockaddr*>(&any), address.ai_addrlen) != 0) return errno;
+    if (const auto connection = connection_of(descriptor, address)) own = own_connections().add(*connection);
+    return 0;
+}
+
+/// 0, or an errno.
+int connect_to(int descriptor, const addrinfo& address, int stop, Clock::time_point end,
+               OwnConnections::Registered& own) {
+    if (const int code = register_own(descriptor, address, own); code != 0) return code;
+    const int begun = connect(descriptor, address.ai_addr, address.ai_addrlen);
+    if (begun != 0 && errno != EINPROGRESS) return errno;
+    if (const auto connection = connection_of(descriptor, address)) own.change(*connection);
+    if (begun == 0) return 0;
     if (const int code = wait_for(descriptor, POLLOUT, stop, end); code != 0) return code;
     int code = 0;
     socklen_t size = sizeof code;
@@ -45,14 +80,17 @@ Result<MessageSocket> MessageSocket::connect(const std::string& host, const std:
     if (!found) return tl::unexpected(found.error());
     int code = EHOSTUNREACH;
     for (const addrinfo* address = found->get(); address != nullptr; address = address->ai_next) {
+        const auto its_end = end_of_attempt(*address, end);
+        OwnConnections::Registered own;
         const int descriptor = socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
         if (descriptor < 0) {
             code = errno;
             continue;
         }
-        code = connect_to(descriptor, *address, stop, end);
+        code = connect_to(descriptor, *address, stop, its_end, own);
         if (code == 0) {
             MessageSocket made(descriptor);
+            made.own_ = std::move(own);
             if (tls == nullptr) return made;
             made.tls_ = std::move(tls);
             if (auto done = made.shake_hands(end, stop); !done) return tl::unexpected(std::move(done.error()));
@@ -77,6 +115,7 @@ MessageSocket::MessageSocket(int descriptor) noexcept : descriptor_(descriptor) 
 
 MessageSocket::MessageSocket(MessageSocket&& from) noexcept
     : descriptor_(std::exchange(from.descriptor_, -1)),
+      own_(std::move(from.own_)),
       tls_(std::move(from.tls_)),
       reader_(std::move(from.reader_)),
       malformed_(std::move(from.malformed_)),

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "offload/dr/result.hpp"
+#include "offload/mirror/own_connections.hpp"
 #include "offload/mirror/tls_filter.hpp"
 #include "offload/mirror/wire/handshake.hpp"
 
@@ -23,8 +24,8 @@ namespace ovsdr::mirror {
 
 class MessageSocket {
 public:
-    /// Tries each address of the host; looking it up counts into the time. `stop`: a descriptor that becomes readable
-    /// when nobody wants it any more. `tls`: a client's; none: plain.
+    /// Tries each address of the host, which share the time that is left; looking it up counts into it. `stop`: a
+    /// descriptor that becomes readable when nobody wants it any more. `tls`: a client's; none: plain.
     [[nodiscard]] static Result<MessageSocket> connect(const std::string& host, const std::string& service,
                                                        std::chrono::milliseconds within, int stop,
                                                        std::unique_ptr<TlsFilter> tls = nullptr);
@@ -55,6 +56,7 @@ private:
     [[nodiscard]] Result<bool> read_some();
 
     int descriptor_;
+    OwnConnections::Registered own_;   ///< of connect()
     std::unique_ptr<TlsFilter> tls_;   ///< none: plain
     MessageReader reader_;
     std::optional<Malformed> malformed_;

@@ -96,6 +96,7 @@ Mirror::~Mirror() {
 void Mirror::stop_receiving() noexcept {
     stopping_ = true;
     wake();
+    const std::lock_guard guard(join_mutex_);
     if (thread_.joinable()) thread_.join();
 }
 
@@ -110,9 +111,18 @@ void Mirror::look_later(Source& source, slowpath::CopyQueue::Clock::time_point w
     wake();
 }
 
-std::unique_ptr<Session> Mirror::replace(std::unique_ptr<Session> session) noexcept {
+std::shared_ptr<Session> Mirror::replace(std::unique_ptr<Session> session) noexcept {
     const std::lock_guard guard(mutex_);
     return std::exchange(session_, std::move(session));
+}
+
+void Mirror::add_undelivered(const SegmentRing::Left& left) noexcept {
+    {
+        const std::lock_guard guard(mutex_);
+        counts_.undelivered += left.frames;
+        if (!ending_) session_->sender().drop(left.frames + left.dropped);
+    }
+    wake();   // there is something to seal
 }
 
 void Mirror::steer(dr::MirrorSteering steering) {
@@ -137,6 +147,12 @@ void Mirror::remove(Source& source) noexcept {
     wake();
 }
 
+bool Mirror::is_own(std::span<const std::byte> frame) noexcept {
+    if (!own_.has(frame)) return false;
+    ++counts_.own;
+    return true;
+}
+
 bool Mirror::is_wanted(std::span<const std::byte> frame) noexcept {
     if (steering_.one_of > 1 && next_random(random_) % steering_.one_of != 0) {
         ++counts_.software_passed_over;
@@ -149,7 +165,7 @@ bool Mirror::is_wanted(std::span<const std::byte> frame) noexcept {
 
 void Mirror::append(std::span<const std::byte> frame, std::size_t original_size, dr::OdpPort in_port,
                     std::uint64_t time) noexcept {
-    if (!session_->append(frame, original_size, in_port, time)) {
+    if (ending_ || !session_->append(frame, original_size, in_port, time)) {
         ++counts_.dropped;
         return;
     }
@@ -164,9 +180,10 @@ void Mirror::send(std::span<const SoftwareFrame> frames) noexcept {
         const std::lock_guard guard(mutex_);
         counts_.software += frames.size();
         for (const SoftwareFrame& frame : frames) {
+            if (is_own(frame.bytes)) continue;
             if (is_wanted(frame.bytes)) append(frame.bytes, frame.bytes.size(), frame.in_port, time);
         }
-        wakes = !ticks_ && session_->sender().has_unsealed();
+        wakes = !ticks_ && !ending_ && session_->sender().has_unsealed();
         if (wakes) ticks_ = true;
     }
     if (wakes) wake();
@@ -188,6 +205,7 @@ void Mirror::take(Source& source, std::span<const slowpath::Frame> frames) noexc
             continue;
         }
         work->done.fetch_add(1, std::memory_order_relaxed);
+        if (is_own(std::as_bytes(std::span(frame.data, frame.size)))) continue;
         append(kept_of(frame, *work), frame.size, work->in_port, time);
     }
 }
@@ -225,6 +243,7 @@ bool Mirror::receive() noexcept {
 bool Mirror::tick() noexcept {
     const auto now = Clock::now();
     const std::lock_guard guard(mutex_);
+    if (ending_) return ticks_ = false;
     if (now >= next_tick_) {
         session_->sender().tick();
         next_tick_ = now + between_ticks;
@@ -257,12 +276,20 @@ void Mirror::sleep(bool something_is_unsealed) noexcept {
     [[maybe_unused]] const auto size = read(wake_fd_, &count, sizeof count);
 }
 
+/// Of the queues that it receives from, one has been stopped and is not empty yet.
+bool Mirror::has_leaving() const noexcept {
+    return std::ranges::any_of(received_from_, [](const auto& source) { return source->leaving.load(); });
+}
+
 void Mirror::run() noexcept {
-    for (;;) {
+    // What a queue holds, and the one that it replaces.
+    constexpr unsigned most_passes = 2 * slowpath::CopyQueue::length / slowpath::batch_length;
+    for (unsigned passes = 0;;) {
         const bool stopping = stopping_;
         look_for_sources();
         const bool something = receive();
         const bool unsealed = tick();
+        if (stopping && ++passes > most_passes && !has_leaving()) return;
         if (something) continue;
         if (stopping) return;
         sleep(unsealed);
@@ -270,8 +297,24 @@ void Mirror::run() noexcept {
 }
 
 bool Mirror::finish(std::chrono::milliseconds within) {
-    const std::lock_guard guard(mutex_);
-    return session_->sender().finish(within);
+    const std::lock_guard alone(finish_mutex_);
+    const auto session = [this] {
+        const std::lock_guard guard(mutex_);
+        ending_ = true;
+        return session_;
+    }();
+    return session->sender().finish(within);
+}
+
+SegmentRing::Left Mirror::abandon() noexcept {
+    const std::lock_guard alone(finish_mutex_);
+    if (std::exchange(abandoned_, true)) return {};
+    const auto session = [this] {
+        const std::lock_guard guard(mutex_);
+        ending_ = true;
+        return session_;
+    }();
+    return session->sender().abandon();
 }
 
 MirrorCounts Mirror::counts() const {

@@ -8,7 +8,10 @@
 // sender. Where the ring has no room the frame is dropped and counted: nobody waits for a collector.
 //
 // A session is a Sender and its list of interfaces. It can be replaced while frames come: each is in the one or in the
-// other. Counters are the mirror's and go on.
+// other. Counters are the mirror's and go on. What a session that has ended could not deliver is lost: it is counted
+// here, and the next session's first header tells its collector.
+//
+// The frames of the handshakes of this process's mirrors (own_connections.hpp) are left out, whichever way they come.
 //
 // Time. A frame has the realtime clock of the moment when its batch was taken: all frames of a batch (32 at most) have
 // the same. Completions' own times are not asked for.
@@ -46,6 +49,8 @@ struct MirrorCounts {
     std::uint64_t software = 0;                 ///< came by send(), those that follow among them
     std::uint64_t software_passed_over = 0;     ///< by sampling
     std::uint64_t software_filtered = 0;        ///< of no service
+    std::uint64_t own = 0;                      ///< of mirrors' handshakes: left out
+    std::uint64_t undelivered = 0;              ///< taken, but by a session that ended before its collector had them
 };
 
 class Session {
@@ -86,7 +91,9 @@ public:
     Mirror& operator=(const Mirror&) = delete;
 
     /// Frames go there from now on. Returns the session before, for somebody to finish.
-    [[nodiscard]] std::unique_ptr<Session> replace(std::unique_ptr<Session> session) noexcept;
+    [[nodiscard]] std::shared_ptr<Session> replace(std::unique_ptr<Session> session) noexcept;
+    /// What the session before could not deliver.
+    void add_undelivered(const SegmentRing::Left& left) noexcept;
     /// For frames of software; devices are told by Eswitch::set_mirror_port().
     void steer(dr::MirrorSteering steering);
 
@@ -102,10 +109,14 @@ public:
     /// From any thread; frames of one call have the same time.
     void send(std::span<const SoftwareFrame> frames) noexcept;
 
-    /// Nothing more is received: the thread has taken all that was in stopped queues and ended.
+    /// Nothing more is received: the thread has taken all that was in stopped queues and ended. Of queues that have not
+    /// been stopped it takes as much as they could hold, and no more: copies may come faster than it takes them.
     void stop_receiving() noexcept;
-    /// As Sender::finish(); frames that come later are dropped. After stop_receiving().
+    /// As Sender::finish(); frames that come meanwhile and later are dropped, and nobody waits who brings one. After
+    /// stop_receiving(). Whoever calls it while somebody else does waits for him first.
     bool finish(std::chrono::milliseconds within);
+    /// As Sender::abandon(), after finish(); once, for whoever is first.
+    SegmentRing::Left abandon() noexcept;
 
     [[nodiscard]] MirrorCounts counts() const;
     [[nodiscard]] SenderStats sender_stats() const;
@@ -122,12 +133,16 @@ private:
     void take(Source& source, std::span<const slowpath::Frame> frames) noexcept;
     void append(std::span<const std::byte> frame, std::size_t original_size, dr::OdpPort in_port,
                 std::uint64_t time) noexcept;
+    [[nodiscard]] bool is_own(std::span<const std::byte> frame) noexcept;
     [[nodiscard]] bool is_wanted(std::span<const std::byte> frame) noexcept;
     [[nodiscard]] bool tick() noexcept;
     void sleep(bool something_is_unsealed) noexcept;
+    [[nodiscard]] bool has_leaving() const noexcept;
 
     mutable std::mutex mutex_;   ///< for a batch
-    std::unique_ptr<Session> session_;
+    std::shared_ptr<Session> session_;   ///< once `ending_`, finish() is its only producer
+    bool ending_ = false;
+    OwnConnections::Look own_;
     dr::MirrorSteering steering_;
     MirrorCounts counts_;
     std::uint64_t random_ = 0;
@@ -137,6 +152,10 @@ private:
     std::vector<std::shared_ptr<Source>> sources_;
     std::atomic<unsigned> version_ = 0;   ///< counted when sources_ has been changed
 
+    std::mutex finish_mutex_;   ///< of who finishes the session
+    bool abandoned_ = false;
+
+    std::mutex join_mutex_;
     std::atomic<bool> stopping_ = false;
     int wake_fd_ = -1;
     std::thread thread_;

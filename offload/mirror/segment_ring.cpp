@@ -15,8 +15,8 @@ std::uint32_t longest_frame(std::uint32_t segment_size) noexcept {
 }
 
 /// One writer; others only look.
-void count(std::atomic<std::uint64_t>& counter) noexcept {
-    counter.store(counter.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+void count(std::atomic<std::uint64_t>& counter, std::uint64_t more = 1) noexcept {
+    counter.store(counter.load(std::memory_order_relaxed) + more, std::memory_order_relaxed);
 }
 
 }  // namespace
@@ -30,8 +30,8 @@ SegmentRing::SegmentRing(const Geometry& geometry, std::uint64_t session, std::u
       snap_length_(std::min(snap_length, longest_frame(geometry.segment_size))),
       records_(geometry.slots) {}
 
-bool SegmentRing::drop() noexcept {
-    count(dropped_);
+bool SegmentRing::drop(std::uint64_t frames) noexcept {
+    count(dropped_, frames);
     return false;
 }
 
@@ -113,6 +113,17 @@ bool SegmentRing::is_damaged(std::uint64_t sequence) const noexcept {
     return decoded.fault != HeaderFault::none || decoded.header.sequence != sequence ||
            decoded.header.used != record.used || decoded.header.payload_crc != record.crc ||
            crc32c(0, bytes.first(record.used).subspan(header_size)) != record.crc;
+}
+
+SegmentRing::Left SegmentRing::left_from(std::uint64_t sequence) const noexcept {
+    Left left{.frames = 0, .dropped = dropped() - dropped_told_};
+    for (; sequence < sealed(); ++sequence) {
+        const Record& record = records_[geometry_.slot_of(sequence)];
+        left.frames += record.frames;
+        left.dropped += record.dropped;
+    }
+    if (open_) left.frames += records_[geometry_.slot_of(filling_)].frames;
+    return left;
 }
 
 std::uint32_t SegmentRing::empty(std::uint64_t sequence, std::uint64_t now) noexcept {

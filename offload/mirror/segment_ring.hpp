@@ -34,8 +34,8 @@ public:
     /// False: no room, the frame is dropped and counted. `packet.bytes` is cut to the snap length here. Nothing is
     /// allocated.
     bool append(pcapng::EnhancedPacket packet) noexcept;
-    /// Counts a frame that is not appended. False.
-    bool drop() noexcept;
+    /// Counts frames that are not appended. False.
+    bool drop(std::uint64_t frames = 1) noexcept;
     /// Seals a segment whose first frame was appended before `then`, nanoseconds since 1970, and reports drops that no
     /// segment has told yet. True: something was sealed.
     bool seal_if_older(std::uint64_t then, std::uint64_t now) noexcept;
@@ -57,6 +57,14 @@ public:
     [[nodiscard]] bool is_damaged(std::uint64_t sequence) const noexcept;
     /// Makes a sealed segment one without frames that tells how many are lost. Returns how many it had.
     std::uint32_t empty(std::uint64_t sequence, std::uint64_t now) noexcept;
+
+    /// Of segments from `sequence` on, which is not released yet, and of what is not sealed. By who is both producer
+    /// and consumer at the time.
+    struct Left {
+        std::uint64_t frames = 0;    ///< that are in them
+        std::uint64_t dropped = 0;   ///< that they tell, or were to tell
+    };
+    [[nodiscard]] Left left_from(std::uint64_t sequence) const noexcept;
 
     [[nodiscard]] const Geometry& geometry() const noexcept { return geometry_; }
     [[nodiscard]] std::uint32_t snap_length() const noexcept { return snap_length_; }

@@ -20,8 +20,6 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
 constexpr auto connect_within = 10s;
-// A collector that goes on with a file reads all of it first. One that has gone is noticed much earlier.
-constexpr auto accept_within = 10min;
 // A completion may be missed between the last poll and the request for a wake-up; nothing else is late.
 constexpr int longest_sleep_ms = 1000;
 constexpr std::uint64_t most_writes = 64;   ///< under way
@@ -44,6 +42,10 @@ CollectorAddress address_of(const SenderSpec& spec, std::size_t number) {
     return number == 0 ? CollectorAddress{spec.host, spec.service} : spec.standby[number - 1];
 }
 
+/// What the collector says to show that it is at work, and means nothing else. Here alone, for before and behind
+/// Accept.
+bool only_shows_life(const Message& message) noexcept { return std::holds_alternative<Wait>(message); }
+
 void drain(int event) noexcept {
     std::uint64_t value;
     [[maybe_unused]] const ssize_t size = read(event, &value, sizeof value);
@@ -63,6 +65,7 @@ struct Sender::Link {
     unsigned bad_times = 0;             ///< in a row
     std::size_t interfaces = 0;         ///< length of the list that the collector knows
     bool said_finished = false;
+    Clock::time_point heard = Clock::now();   ///< the last message, or when nothing was under way
 };
 
 Sender::Pages::Pages(std::size_t size) {
@@ -108,13 +111,21 @@ Result<void> Sender::start() {
     return {};
 }
 
+void Sender::end() noexcept {
+    if (!thread_.joinable()) return;
+    stopping_ = true;
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const ssize_t size = write(stop_, &one, sizeof one);
+    thread_.join();
+}
+
+SegmentRing::Left Sender::abandon() noexcept {
+    end();
+    return ring_.left_from(acknowledged_);
+}
+
 Sender::~Sender() {
-    if (thread_.joinable()) {
-        stopping_ = true;
-        const std::uint64_t one = 1;
-        [[maybe_unused]] const ssize_t size = write(stop_, &one, sizeof one);
-        thread_.join();
-    }
+    end();
     if (wake_ >= 0) close(wake_);
     if (stop_ >= 0) close(stop_);
 }
@@ -286,6 +297,7 @@ Result<void> Sender::serve(std::unique_ptr<TlsFilter> tls) {
     while (!stopping_) {
         auto done = turn(link);
         reached_ = Clock::now();
+        if (done) done = check_silence(link);
         if (!done) return done;
         wait(link);
     }
@@ -308,7 +320,7 @@ Result<Accept> Sender::shake_hands(Link& link) {
                                        .mirror = spec_.mirror,
                                        .interfaces = std::move(interfaces)});
     if (!sent) return tl::unexpected(std::move(sent.error()));
-    auto answer = link.socket.await(accept_within, stop_);
+    auto answer = await_answer(link);
     if (!answer) {
         Error error = std::move(answer.error());
         // OpenSSL says nothing to who speaks no TLS.
@@ -332,6 +344,29 @@ Result<Accept> Sender::shake_hands(Link& link) {
     return std::move(*accept);
 }
 
+/// To the Hello. A collector that goes on with a file reads all of it first, and shows that it does.
+Result<Message> Sender::await_answer(Link& link) const {
+    for (;;) {
+        auto answer = link.socket.await(spec_.silent_for, stop_);
+        if (!answer && answer.error().code == ETIMEDOUT) return tl::unexpected(silence());
+        if (!answer || !only_shows_life(*answer)) return answer;
+    }
+}
+
+Error Sender::silence() const {
+    return {ETIMEDOUT, fmt::format("the collector has said nothing for {} ms", spec_.silent_for.count())};
+}
+
+/// Nobody is asked for anything while nothing is under way.
+Result<void> Sender::check_silence(Link& link) {
+    const auto now = Clock::now();
+    const bool waits = acknowledged_ != link.next || link.said_finished;
+    if (!waits) link.heard = now;
+    if (now - link.heard < spec_.silent_for) return {};
+    reached_ = link.heard;   // so that another collector is tried at once
+    return tl::unexpected(silence());
+}
+
 Result<void> Sender::turn(Link& link) {
     // Armed before it is polled: what completes later wakes wait().
     auto done = link.connection->arm();
@@ -351,7 +386,8 @@ void Sender::wait(Link& link) const {
                        {link.connection->fd(), POLLIN, 0},
                        {wake_, POLLIN, 0},
                        {stop_, POLLIN, 0}};
-    poll(polled, std::size(polled), longest_sleep_ms);
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(link.heard + spec_.silent_for - Clock::now());
+    poll(polled, std::size(polled), static_cast<int>(std::clamp<std::int64_t>(left.count(), 1, longest_sleep_ms)));
     drain(wake_);
     link.connection->drain_wake_ups();
 }
@@ -365,6 +401,8 @@ Result<void> Sender::hear(Link& link) {
             return tl::unexpected(std::move(message.error()));
         }
         if (!*message) return {};
+        link.heard = Clock::now();
+        if (only_shows_life(**message)) continue;
         if (const auto* progress = std::get_if<Progress>(&**message)) {
             if (progress->next < acknowledged_ || progress->next > link.next) {
                 return tl::unexpected(Error{EPROTO, fmt::format("the collector acknowledges segments below {}; {} to "

@@ -9,10 +9,13 @@
 // A segment that the collector calls bad is written again. If the ring's own memory has changed since the segment was
 // sealed, it is emptied first: its frames are counted as damaged, and the collector learns their number.
 //
-// Standby. With several collectors one is used at a time. When it has not been connected for three times retry_after
-// the next in the list is tried, in turn. The session goes on there at the first segment that the ring still has: what
-// the collector before has acknowledged is in its files only. Nobody goes back to the first before the other has
-// failed.
+// Silence. A connection whose collector says nothing for silent_for has failed, if a Hello is unanswered, a segment is
+// not acknowledged or Finished is not answered. Any message is a sign of life.
+//
+// Standby. With several collectors one is used at a time. When it has not been connected for three times retry_after,
+// or was silent for so long, the next in the list is tried, in turn. The session goes on there at the first segment
+// that the ring still has: what the collector before has acknowledged is in its files only. Nobody goes back to the
+// first before the other has failed.
 //
 // Keys and certificates are asked for before each connection, so that others count from the next one on. Without them
 // nobody is connected to: stats() says in `tls_fault` what this switch lacks.
@@ -64,6 +67,8 @@ struct SenderSpec {
     std::vector<MirrorInterface> interfaces;
     std::chrono::milliseconds seal_after{100};    ///< a segment that is not full is sent when it is so old
     std::chrono::milliseconds retry_after{1000};  ///< between two attempts to connect
+    /// A collector that says nothing for so long, while a Hello is unanswered or segments are under way, has failed.
+    std::chrono::milliseconds silent_for{10000};
     /// Called by the sender's thread, without locks, when SenderStats has another `connected`, `collector`,
     /// `last_error`, `tls_fault` or `last_bad`.
     std::function<void()> on_change{};
@@ -98,6 +103,8 @@ public:
     /// False: dropped, for want of room or because no interface has the packet's number. Nothing is allocated, and
     /// nobody waits.
     bool append(const pcapng::EnhancedPacket& packet) noexcept;
+    /// Counts frames as dropped that were lost elsewhere: the next segment tells the collector. By the producer.
+    void drop(std::uint64_t frames) noexcept { ring_.drop(frames); }
     /// Seals what has become old. To be called every seal_after or so.
     void tick() noexcept;
     /// A longer list, for frames that are appended after this. The interfaces that there are stay as they are, since
@@ -107,6 +114,9 @@ public:
     [[nodiscard]] bool has_unsealed() const noexcept { return ring_.has_unsealed(); }
     /// No more frames come: true when the collector has everything within the time.
     bool finish(std::chrono::milliseconds within);
+    /// Ends the connection, for good, and tells what the collector has not acknowledged: frames that are lost now, and
+    /// drops that it does not know of. By the producer, who appends no more.
+    SegmentRing::Left abandon() noexcept;
 
     [[nodiscard]] SenderStats stats() const;
     [[nodiscard]] std::uint64_t session() const noexcept { return session_; }
@@ -136,6 +146,9 @@ private:
     [[nodiscard]] Result<std::unique_ptr<TlsFilter>> own_tls() const;
     [[nodiscard]] Result<void> serve(std::unique_ptr<TlsFilter> tls);
     [[nodiscard]] Result<Accept> shake_hands(Link& link);
+    [[nodiscard]] Result<Message> await_answer(Link& link) const;
+    [[nodiscard]] Result<void> check_silence(Link& link);
+    [[nodiscard]] Error silence() const;
     [[nodiscard]] Result<void> turn(Link& link);
     [[nodiscard]] Result<void> hear(Link& link);
     [[nodiscard]] Result<void> hear_bad(Link& link, const Bad& bad);
@@ -149,6 +162,7 @@ private:
     void note_tls(const std::string& fault);
     void tell_change() const;
     void choose_collector();
+    void end() noexcept;
 
     const SenderSpec spec_;
     const std::uint64_t session_;

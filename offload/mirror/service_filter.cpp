@@ -1,6 +1,7 @@
 #include "offload/mirror/service_filter.hpp"
 
 #include <algorithm>
+#include <cstring>
 
 namespace ovsdr::mirror {
 namespace {
@@ -23,13 +24,14 @@ std::uint16_t be16_at(Bytes bytes, std::size_t at) noexcept {
 struct Transport {
     std::uint8_t protocol;
     Bytes bytes;
+    Bytes source, destination;   ///< IP addresses
 };
 
 std::optional<Transport> behind_ipv4(Bytes ip) noexcept {
     if (ip.size() < ipv4_size || byte_at(ip, 0) >> 4 != 4) return std::nullopt;
     const std::size_t header = (byte_at(ip, 0) & 0xFu) * 4;
     if (header < ipv4_size || header > ip.size() || (be16_at(ip, 6) & is_fragment_ipv4) != 0) return std::nullopt;
-    return Transport{byte_at(ip, 9), ip.subspan(header)};
+    return Transport{byte_at(ip, 9), ip.subspan(header), ip.subspan(12, 4), ip.subspan(16, 4)};
 }
 
 /// 0: it is none.
@@ -46,14 +48,15 @@ std::size_t extension_size(std::uint8_t next, std::uint8_t length) noexcept {
 
 std::optional<Transport> behind_ipv6(Bytes ip) noexcept {
     if (ip.size() < ipv6_size || byte_at(ip, 0) >> 4 != 6) return std::nullopt;
-    Transport behind{byte_at(ip, 6), ip.subspan(ipv6_size)};
+    Transport behind{byte_at(ip, 6), ip.subspan(ipv6_size), ip.subspan(8, 16), ip.subspan(24, 16)};
     while (extension_size(behind.protocol, 0) != 0) {
         const Bytes header = behind.bytes;
         if (header.size() < least_extension) return std::nullopt;
         const std::size_t size = extension_size(behind.protocol, byte_at(header, 1));
         if (size > header.size()) return std::nullopt;
         if (behind.protocol == next_fragment && (be16_at(header, 2) & is_fragment_ipv6) != 0) return std::nullopt;
-        behind = {byte_at(header, 0), header.subspan(size)};
+        behind.protocol = byte_at(header, 0);
+        behind.bytes = header.subspan(size);
     }
     return behind;
 }
@@ -69,6 +72,13 @@ std::optional<Transport> transport_of(Bytes frame) noexcept {
     return std::nullopt;
 }
 
+TcpEnd end_of(Bytes address, std::uint16_t port) noexcept {
+    TcpEnd end{port, {}};
+    if (address.size() == 4) end.address[10] = end.address[11] = 0xff;
+    std::memcpy(end.address.data() + end.address.size() - address.size(), address.data(), address.size());
+    return end;
+}
+
 }  // namespace
 
 std::optional<TransportPorts> transport_ports(Bytes frame) noexcept {
@@ -76,6 +86,13 @@ std::optional<TransportPorts> transport_ports(Bytes frame) noexcept {
     if (!transport || (transport->protocol != protocol_tcp && transport->protocol != protocol_udp)) return std::nullopt;
     if (transport->bytes.size() < 4) return std::nullopt;
     return TransportPorts{transport->protocol, be16_at(transport->bytes, 0), be16_at(transport->bytes, 2)};
+}
+
+std::optional<TcpEnds> tcp_ends(Bytes frame) noexcept {
+    const auto transport = transport_of(frame);
+    if (!transport || transport->protocol != protocol_tcp || transport->bytes.size() < 4) return std::nullopt;
+    return TcpEnds{end_of(transport->source, be16_at(transport->bytes, 0)),
+                   end_of(transport->destination, be16_at(transport->bytes, 2))};
 }
 
 bool passes(std::span<const dr::MirrorSteering::Service> services, Bytes frame) noexcept {

@@ -8,6 +8,8 @@
 // Threads: pure.
 #pragma once
 
+#include <array>
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -24,6 +26,18 @@ struct TransportPorts {
 
 /// Nothing: the frame has no TCP or UDP ports, or is cut in front of them.
 [[nodiscard]] std::optional<TransportPorts> transport_ports(std::span<const std::byte> frame) noexcept;
+
+struct TcpEnd {
+    std::uint16_t port;
+    std::array<std::uint8_t, 16> address;   ///< network byte order; IPv4's as ::ffff:a.b.c.d
+
+    friend auto operator<=>(const TcpEnd&, const TcpEnd&) = default;
+};
+struct TcpEnds {
+    TcpEnd source, destination;
+};
+/// Nothing: the frame is no TCP, a fragment, or cut in front of the ports.
+[[nodiscard]] std::optional<TcpEnds> tcp_ends(std::span<const std::byte> frame) noexcept;
 
 /// `services`: any of them will do; none: every frame passes.
 [[nodiscard]] bool passes(std::span<const dr::MirrorSteering::Service> services,

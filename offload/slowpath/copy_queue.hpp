@@ -98,7 +98,10 @@ private:
     static constexpr std::chrono::seconds between_attempts{1};
 
     CopyQueue(std::shared_ptr<dr::Eswitch> eswitch, dr::CopyKind kind, unsigned frame_size) noexcept
-        : eswitch_(std::move(eswitch)), kind_(kind), led_before_(eswitch_->copies(kind)), wanted_size_(frame_size) {}
+        : eswitch_(std::move(eswitch)),
+          kind_(kind),
+          led_before_(dr::is_mirror(kind) ? 0 : eswitch_->copies(kind)),
+          wanted_size_(frame_size) {}
     /// A queue that the receiver is to take over.
     struct Made {
         std::unique_ptr<PortQueue> queue;
@@ -112,7 +115,9 @@ private:
 
     const std::shared_ptr<dr::Eswitch> eswitch_;
     const dr::CopyKind kind_;
-    const std::uint64_t led_before_;   ///< to a queue of the same eSwitch, whose ports had gone
+    /// To a queue of the same eSwitch, whose ports had gone. A mirror's kind is another mirror's later: the eSwitch
+    /// counts it anew from when a queue is led to (Eswitch::lead_copies()).
+    const std::uint64_t led_before_;
     std::atomic<unsigned> wanted_size_;
     std::mutex lead_mutex_;     ///< whoever leads copies to a queue, or none there any more
     bool stopped_ = false;

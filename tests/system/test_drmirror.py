@@ -8,16 +8,21 @@ captures behind the ports that forward.
 
 from __future__ import annotations
 
+import errno
+import json
 import os
+import re
 import signal
 import time
 
 import pytest
 from copies import numbers
 from helpers import assert_alive, figure, is_offloaded, stream, wait_offloaded
-from lab.command import wait_until
+from lab.collector import PORT
+from lab.command import run, wait_until
 from lab.lab import BRIDGE
 from lab.mirror_lab import MirrorLab
+from lab.softnic import UPLINK
 from lab.traffic import send_frames, udp_frame
 from lab.workspace import Workspace
 
@@ -270,3 +275,106 @@ def test_nine_mirrors_are_one_too_many(mirrored: MirrorLab) -> None:
                               f"options:collector=\"{mirrored.collector.address}\"", "options:plain=true", check=False)
     wait_until(lambda: "there are 8 interfaces of type=drmirror" in str(
         mirrored.lab.switch.interface("stor8", "error")), 10, "the error is shown")
+
+
+def warned(mirrored: MirrorLab) -> int:
+    """Frames that the log says are lost."""
+    said = mirrored.lab.switch.messages()
+    return sum(int(found) for found in re.findall(r"stor0: (\d+) mirrored frames are lost", said))
+
+
+def test_what_a_session_could_not_deliver_is_counted(mirrored: MirrorLab) -> None:
+    """The collector is away, and another session begins: the ring's frames are lost, and the next file tells it. So
+    does the log when the port goes."""
+    switch = mirrored.lab.switch
+    mirrored.collector.kill()
+    mirrored.add_port(segment="4096", ring="4")
+    mirrored.mirror_all()
+    send(mirrored)
+    before = mirrored.said()
+    assert before["frames"] > 0
+    switch.vsctl("set", "interface", "stor0", "options:snaplen=1000")
+    wait_until(lambda: mirrored.said()["undelivered"] == before["frames"], 20, "the frames are counted as lost")
+    lost = before["dropped"] + before["frames"]
+    wait_until(lambda: switch.interface("stor0", "statistics")["tx_dropped"] == lost, 15,
+               "and so they are in the port's statistics")
+    wait_until(lambda: warned(mirrored) == before["frames"], 10, "the log says it")
+    mirrored.collector.start()
+    mirrored.wait_connected()
+    wait_until(lambda: (session := mirrored.collector.sessions()) and
+               session[0]["dropped"] >= before["frames"] + before["dropped"], 20, "the file tells the drops")
+    mirrored.collector.kill()
+    send(mirrored)
+    more = mirrored.said()["frames"] - before["frames"]
+    assert more > 0
+    switch.vsctl("del-port", BRIDGE, "stor0", "--", "clear", "bridge", BRIDGE, "mirrors")
+    wait_until(lambda: warned(mirrored) > before["frames"], 20, "the log says what the port that went has lost")
+    of_port = warned(mirrored) - before["frames"]
+    figure(f"{before['frames']} frames of a session and {of_port} of a port were lost and told")
+
+
+def test_statistics_go_on_when_the_last_port_of_a_device_goes(mirrored: MirrorLab) -> None:
+    switch = mirrored.lab.switch
+    mirrored.add_port(device="mlx5_0")
+    mirrored.mirror_all()
+    mirrored.wait_connected()
+    send(mirrored)
+    copies = mirrored.by_device("copies")
+    assert copies > 0
+    wait_until(lambda: switch.interface("stor0", "statistics").get("mirror_copies") == copies, 15, "copies are counted")
+    for name in ("vm1", "vm2"):
+        switch.vsctl("del-port", BRIDGE, name)
+    wait_until(lambda: not mirrored.said()["devices"], 20, "the device has gone")
+    time.sleep(6)   # longer than OVS takes to ask for statistics
+    assert switch.interface("stor0", "statistics")["mirror_copies"] == copies
+    figure(f"{copies} copies are counted behind the device's end")
+
+
+def test_a_refused_address_is_asked_for_again(mirrored: MirrorLab) -> None:
+    """The uplink becomes a port of the bridge, and the device refuses the rules that let the mirror's RoCE in."""
+    switch, nic = mirrored.lab.switch, mirrored.lab.nic
+    mirrored.add_port()
+    mirrored.wait_connected()
+    # Nothing else makes such an action while a port is opened.
+    nic.drnic("fault", "mlx5dv_dr_action_create_dest_array", str(errno.ENOMEM), "1")
+    switch.vsctl("add-port", BRIDGE, "uplink-p", "--", "set", "interface", "uplink-p", "type=dr",
+                 "options:device=mlx5_0", f"options:vport={UPLINK}")
+    wait_until(lambda: not json.loads(nic.drnic("faults", "--json"))["armed"], 20, "the device has refused")
+    wait_until(lambda: not mirrored.said()["not_let_in"], 20, "it is asked again")
+    mirrored.collector.kill()
+    mirrored.collector.start()
+    connections = mirrored.said()["connections"]
+    mirrored.mirror_all()
+    send(mirrored)
+    mirrored.wait_connected()
+    wait_until(lambda: mirrored.said()["connections"] > connections and mirrored.said()["connected"], 60,
+               "it is connected anew")
+    mirrored.wait_delivered(LENGTH)
+
+
+def test_its_own_handshake_is_not_mirrored(workspace: Workspace) -> None:
+    """The bridge carries the handshake, and everything is mirrored: nothing comes of nothing."""
+    mirrored = MirrorLab(workspace)
+    switch, namespace = mirrored.lab.switch, mirrored.lab.namespace
+    mirrored.collector.start()
+    namespace.run(["ip", "address", "flush", "dev", "ctl1"])
+    namespace.run(["ip", "link", "set", "ctl1", "up"])
+    switch.vsctl("add-port", BRIDGE, "ctl1")
+    namespace.run(["ip", "address", "add", "10.77.0.1/24", "dev", BRIDGE])
+    namespace.run(["ip", "link", "set", BRIDGE, "up"])
+    ofport = switch.interface("ctl1", "ofport")
+    switch.add_flows(BRIDGE, [f"in_port=LOCAL,actions=output:{ofport}", f"in_port={ofport},actions=LOCAL"])
+    mirrored.add_port()
+    mirrored.mirror_all()
+    mirrored.wait_connected()
+    send(mirrored)
+    mirrored.wait_delivered(LENGTH)
+    assert mirrored.said()["own"] > 0
+    time.sleep(2)
+    before = mirrored.said()
+    time.sleep(5)
+    after = mirrored.said()
+    more = after["sealed"] - before["sealed"]
+    assert more < 10, "ARP at most"
+    assert not any(run(["tshark", "-r", str(file), "-Y", f"tcp.port == {PORT}"]) for file in mirrored.collector.files())
+    figure(f"{after['own']} frames of the handshake were left out; {more} segments in five quiet seconds")

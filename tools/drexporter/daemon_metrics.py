@@ -41,6 +41,7 @@ MIRROR_COUNTERS = (
     ("frames", "frames", "Frames that the storage mirror took into its ring."),
     ("bytes", "bytes", "Bytes of the frames that the storage mirror took."),
     ("dropped", "dropped_frames", "Frames that found the storage mirror's ring full."),
+    ("undelivered", "undelivered_frames", "Frames taken by a session that ended before its collector had them."),
 )
 # Of the session that goes on: another one begins at 0.
 SESSION_COUNTERS = (

@@ -173,6 +173,13 @@ TEST_F(AllDevicesTest, EachDeviceKnowsMirrorsOrDoesNotKnowThem) {
     EXPECT_EQ(told.error().what, "refused");
     EXPECT_TRUE(first.mirror_ports.empty());
     EXPECT_EQ(second.mirror_ports.at(OdpPort{9}), after);
+    FakeEswitch late;
+    late.refuses_mirrors = true;
+    const auto refused = all.add(late);
+    ASSERT_EQ(refused.size(), 1U) << "a device that comes after the mirror";
+    EXPECT_EQ(refused.front().first, OdpPort{9});
+    EXPECT_EQ(refused.front().second.what, "refused");
+    all.remove(late);
     all.remove_mirror_port(OdpPort{9});
     EXPECT_TRUE(second.mirror_ports.empty());
 }

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "offload/dr/device/leak.hpp"
+#include "offload/slowpath/copy_queue.hpp"
 #include "tests/unit/offload/softnic_fixture.hpp"
 #include "tests/unit/offload/software_actions.hpp"
 
@@ -193,6 +194,21 @@ TEST_F(Mirrored, WhileQueuesAndServicesAreReplacedNoCopyIsLostOrComesTwice) {
     EXPECT_EQ(led(), length);
     EXPECT_EQ(filtered(), length);
     EXPECT_EQ(counted(copies()), counted(wanted));
+}
+
+/// A port that is deleted and another one that has its number: what the first was led is none of the second's.
+TEST_F(Mirrored, AQueueOfTheNextMirrorCountsAnew) {
+    set({});
+    put({5, 1}, MegaflowBuilder(1).eth_type(0x0800).output(2).output(stor0));
+    EXPECT_EQ(sent({v4(tcp, 1, 2), v4(tcp, 3, 4), v4(tcp, 5, 6)}).size(), 3U);
+    EXPECT_EQ(led(), 3U);
+    EXPECT_EQ(copies().size(), 3U);
+    eswitch_->stop_copies(mirror);
+    const auto next = slowpath::CopyQueue::open(eswitch_, mirror, 2048);
+    ASSERT_TRUE(next) << next.error().what;
+    EXPECT_EQ((*next)->led(), 0U);
+    EXPECT_EQ(sent({v4(tcp, 7, 8)}).size(), 1U);
+    EXPECT_EQ((*next)->led(), 1U);
 }
 
 /// 10.0.0.2 is the manager's, who has no queue pair here: what reaches it is gone.

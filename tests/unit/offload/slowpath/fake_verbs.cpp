@@ -76,7 +76,8 @@ FakeQueue& queue_of(const ibv_wq* wq) {
 FakeCq& fake_of(void* cq) { return *static_cast<FakeCq*>(cq); }
 
 int start_poll(ibv_cq_ex* cq, ibv_poll_cq_attr*) {
-    const FakeQueue* queue = fake_of(cq).queue;
+    FakeQueue* const queue = fake_of(cq).queue;
+    if (queue != nullptr && queue->on_receive) queue->on_receive();
     if (queue == nullptr || queue->received.empty()) return ENOENT;
     cq->wr_id = queue->received.front().id;
     cq->status = queue->received.front().status;
