@@ -190,7 +190,7 @@ int run(const Options& options) {
     const double hertz = tsc_per_second();
     auto device = dr::Device::open("mlx5_0");
     if (!device) throw std::runtime_error(device.error().what);
-    fmt::print("GB/s of the path with the signature, by MKEYs without and with no MKEY, of memcpy and of the bare check;"
+    fmt::print("GB/s of the path with the signature, by MKEYs without and with no MKEY, of memcpy and the bare check;"
                " then cycles for a\nbyte: the path (three ways, both ends), the bare check, the signature's own"
                " when sending and when receiving\n\n"
                "| signature | block | GB/s | MKEY | none | memcpy | check | c/B | MKEY | none | check | sends |"
