@@ -21,7 +21,7 @@
 //                   this machine and the device's name; two NICs of one machine that meet on a wire need different
 //                   ones.
 //     limits        what the device has room for, as docs/scale.md explains: an object; any of flow_counters, tables,
-//                   matchers, rules, modify_headers, reformats, dest_arrays, samplers, each from 0 to 4294967295.
+//                   matchers, rules, modify_headers, reformats, dest_arrays, samplers, meters, each from 0 to 2^32 - 1.
 //                   `drnic limits` shows how many there are, and changes these. Default: as many as memory holds.
 //     ports         vports; `drnic add` makes more, and `drnic save` writes them into this file. Default none.
 //       vport       1 to 65279 for a VF, 65535 for the uplink. Unique. (0, the manager, is always there.)

@@ -275,14 +275,18 @@ int Action::flow_meter(Table& next, const FlowMeterSpec& spec, Created& action) 
     if (next.root()) return EOPNOTSUPP;
     const std::uint8_t registers = next.domain().steering().profile().flow_meter_registers;
     if (spec.parameters.size() > Meter::size || spec.reg_c > 7 || (registers >> spec.reg_c & 1) == 0) return EINVAL;
-    auto metering = std::make_shared<FlowMeter>();
+    Room::Share room = next.domain().steering().impl().room.take(Resource::meters);
+    if (!room) return ENOMEM;
+    // It is there until the last packet has met it.
+    const std::shared_ptr<FlowMeter> metering(new FlowMeter,
+                                              [room = std::move(room)](FlowMeter* gone) { delete gone; });
     Meter::Image image{};
     std::copy(spec.parameters.begin(), spec.parameters.end(), image.begin());
     metering->meter.write(image, ~0U);
     metering->active = spec.active;
     metering->reg_c = spec.reg_c;
     action.reset(new Action(ActionType::meter));
-    action->make_more().metering = std::move(metering);
+    action->make_more().metering = metering;
     action->destination = &next;
     next.refer();
     return 0;

@@ -1,6 +1,6 @@
 // How many objects of each kind a device has room for, and how many there are.
 //
-// Model. A card's firmware has numbers for so many tables, counters, reformats and arrays, and its memory holds so many
+// Model. A card's firmware has numbers for so many tables, counters, meters, reformats and arrays, and its memory holds so many
 // rules, matchers and lists of header changes. The soft NIC's memory is the process's: it has no bounds of its own, so
 // they are given to it (`limits` in the configuration, `drnic limits`). What does not fit is refused with the errno
 // that libmlx5 has for it: ENOMEM, for a firmware that says "limits exceeded" and for device memory that is used up.
@@ -31,9 +31,11 @@ enum class Resource : std::uint8_t {
     reformats,
     dest_arrays,      ///< what a flow of verbs leads to is one, too
     samplers,
+    meters,           ///< ASO meters, of which an object has two, not objects; and legacy meters
 };
-inline constexpr std::array<std::string_view, 8> resource_names{
-    "flow_counters", "tables", "matchers", "rules", "modify_headers", "reformats", "dest_arrays", "samplers"};
+inline constexpr std::array<std::string_view, 9> resource_names{
+    "flow_counters", "tables",      "matchers", "rules", "modify_headers",
+    "reformats",     "dest_arrays", "samplers", "meters"};
 
 /// By Resource.
 using Limits = std::array<std::optional<std::uint32_t>, resource_names.size()>;

@@ -283,7 +283,8 @@ bool Mirror::has_leaving() const noexcept {
 
 void Mirror::run() noexcept {
     // What a queue holds, and the one that it replaces.
-    constexpr unsigned most_passes = 2 * slowpath::CopyQueue::length / slowpath::batch_length;
+    constexpr unsigned most_passes =
+        2 * slowpath::CopyQueue::most_of(dr::CopyKind::first_mirror) / slowpath::batch_length;
     for (unsigned passes = 0;;) {
         const bool stopping = stopping_;
         look_for_sources();

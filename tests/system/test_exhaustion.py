@@ -6,6 +6,7 @@ others go, those that wait go in by themselves; and nothing is left behind.
 
 from __future__ import annotations
 
+import collections
 import itertools
 import json
 import re
@@ -24,6 +25,7 @@ from test_tunnels import Tunnelled
 
 pytestmark = pytest.mark.dr_only
 
+OFCTL = ("-O", "OpenFlow13")
 PAYLOAD = b"ovs-dr full"
 FIRST_PORT = 9000
 FRAME_SIZE = len(udp_frame("02:0d:00:00:00:01", "02:0d:00:00:00:02", "10.99.0.1", "10.99.0.2", PAYLOAD))
@@ -147,8 +149,8 @@ class Full:
             return ""
 
     def clear(self, before: dict[str, dict[str, int | None]]) -> None:
-        """Flows and limits go, and with them all that was taken but bulks of counters."""
-        for resource in CASES:
+        """Flows and limits go, and with them all that was taken but bulks of counters and meters."""
+        for resource in (*CASES, "meters"):
             self.limit(resource, None)
         self.lab.switch.ofctl("del-flows", BRIDGE)
         self.max_idle(10000)
@@ -157,7 +159,7 @@ class Full:
         def left() -> dict[str, dict[str, int | None]]:
             self.lab.switch.appctl("revalidator/purge")
             return {name: row for name, row in self.limits().items()
-                    if name != "flow_counters" and row["taken"] > before[name]["taken"]}
+                    if name not in ("flow_counters", "meters") and row["taken"] > before[name]["taken"]}
 
         wait_until(lambda: not left(), 10, "all that was taken is given back")
         assert self.totals()["offloaded"] + self.totals()["failed"] <= 2, "megaflows of no flow of ours"
@@ -231,6 +233,83 @@ def test_what_does_not_fit_waits_in_software_until_others_go(full: Full, resourc
     figure(f"{resource}: {case.flows - len(waiting)} of {case.flows} megaflows in the NIC, {len(waiting)} waited and "
            f"said why; all had been in {took:.1f} s after the others had no more packets; {arrived} packets arrived, "
            "as many counted")
+
+
+METERS, BULK, BURST = 100, 64, 10   # of OpenFlow; what a device takes at a time; packets of each
+
+
+def send_to_meters(full: Full, numbers: Collection[int], each: int) -> None:
+    """So many packets of each flow, flow after flow."""
+    first, second = full.lab.guests[:2]
+    for number in numbers:
+        frame = udp_frame(first.mac, second.mac, first.address, second.address, PAYLOAD, target_port=7001,
+                          source_port=FIRST_PORT + number)
+        send_frames(first.namespace, first.device, [frame] * each)
+        time.sleep(0.01)
+    full.sent += each * len(numbers)
+
+
+def source_ports(frames: Collection[bytes]) -> collections.Counter[int]:
+    """How often each flow's packets came."""
+    return collections.Counter(int.from_bytes(frame[34:36], "big") - FIRST_PORT for frame in list(frames)
+                               if PAYLOAD in frame)
+
+
+def assert_metered(full: Full, came: collections.Counter[int], inside: Collection[int], seconds: float) -> None:
+    """By software only: one bucket. By both: a second bucket on top of that (docs/meters.md)."""
+    for number in range(METERS):
+        most = (2 if number in inside else 1) * (BURST + 1) + seconds + 1
+        assert BURST <= came[number] <= most, f"flow {number}: {came[number]}, {most:.1f} at most"
+
+
+def test_meters_that_do_not_fit_are_softwares(full: Full) -> None:
+    """Megaflows whose meters find no room go on in software, metered, and go in when meters are deleted."""
+    lab = full.lab
+    before = full.limits()
+    full.limit("meters", full.taken("meters") + BULK)
+    try:
+        for number in range(METERS):
+            lab.switch.ofctl(*OFCTL, "add-meter", BRIDGE,
+                             f"meter={number + 1},pktps,burst,bands=type=drop,rate=1,burst_size={BURST}")
+        flows = lab.workspace.folder / "metered.txt"
+        flows.write_text("".join(f"in_port=1,udp,tp_src={FIRST_PORT + number},actions=meter:{number + 1},output:2\n"
+                                 for number in range(METERS)))
+        lab.switch.ofctl(*OFCTL, "add-flows", BRIDGE, str(flows))
+        began = time.monotonic()
+        with full.ends[0].capture() as here:
+            send_to_meters(full, range(METERS), 1)
+
+            def told() -> bool:
+                megaflows = full.megaflows()
+                left = [flow for flow in megaflows.values() if flow.layer != "dr"]
+                return len(megaflows) == METERS and len(left) == METERS - BULK and \
+                    all("FLOW_METER_ASO" in full.reasons(flow) for flow in left)
+
+            wait_until(told, 20, "each megaflow is in the NIC, or says that there is no room for its meter", 0.2)
+            waiting = full.waiting()
+            inside = set(range(METERS)) - set(waiting)
+            assert full.taken("meters") == full.limits()["meters"]["most"]
+            send_to_meters(full, range(METERS), 4 * BURST)
+            here.settle()
+            took = time.monotonic() - began
+            assert_metered(full, source_ports(here.frames), inside, took)
+        # With a meter go its flows; ten that waited have its room.
+        for number in sorted(inside)[:10]:
+            lab.switch.ofctl(*OFCTL, "del-meter", BRIDGE, f"meter={number + 1}")
+        wait_until(lambda: len(set(full.waiting())) == len(waiting) - 10, 20, "ten more are in the NIC", 0.2)
+        full.limit("meters", None)
+        wait_until(lambda: not full.waiting(), 20, "all are in the NIC", 0.2)
+        lab.switch.ofctl(*OFCTL, "del-meters", BRIDGE)
+        assert_alive(lab)
+    finally:
+        full.limit("meters", None)
+        full.clear(before)
+    shown = json.loads(lab.switch.appctl("dr/show", "--json"))
+    assert shown["leaked_objects"] == 0 and "meter " not in str(shown["devices"][0].get("meters", ""))
+    # What they had is free again: as many meters fit as before, without another object.
+    taken = full.taken("meters")
+    figure(f"{METERS} meters, {len(inside)} in the NIC, {len(waiting)} waited in software, metered there; ten deleted "
+           f"let ten in, the limit the others; {taken} meters are the device's for good")
 
 
 def test_a_larger_limit_lets_in_what_waits(full: Full) -> None:

@@ -5,6 +5,7 @@
 #include "datapath/rdma/devx/devx.hpp"
 #include "datapath/rdma/devx/devx_geneve.hpp"
 #include "datapath/rdma/devx/devx_object.hpp"
+#include "datapath/steering/room.hpp"
 
 namespace ovsdr::soft::devx {
 
@@ -34,7 +35,15 @@ Status create_general_object(mlx5dv_devx_obj& object, Input in, Output out) {
     if (in.size() < aso::in_size) return Status::bad_inp_len;
     const auto log_length = static_cast<unsigned>(prm::get(in, general::log_range));
     if (log_length > aso::max_log_length) return Status::bad_param;
-    object.aso = std::make_shared<AsoBulk>(kind, log_length, object.context);
+    Room::Share room;
+    if (kind == AsoKind::flow_meter) {
+        const std::uint32_t meters = AsoBulk::meters_per_object << log_length;
+        room = room_of(object.state.device().steering()).take(soft::Resource::meters, meters);
+        if (!room) return Status::lim_err;
+    }
+    auto bulk = std::make_unique<AsoBulk>(kind, log_length, object.context);
+    // Meters are there until the last packet has met them.
+    object.aso = {bulk.release(), [room = std::move(room)](AsoBulk* gone) { delete gone; }};
     AsoBulk::Image image;
     std::transform(in.data() + aso::image, in.data() + aso::image + image.size(), image.begin(),
                    [](std::byte byte) { return std::to_integer<std::uint8_t>(byte); });

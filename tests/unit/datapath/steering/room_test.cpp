@@ -86,6 +86,11 @@ TEST_F(RoomTest, Samplers) {
     expect_limit(Resource::samplers, [&] { return Action::sampler(spec, action_); }, [&] { action_.reset(); });
 }
 
+TEST_F(RoomTest, LegacyMeters) {
+    const FlowMeterSpec spec{.active = true, .reg_c = 5, .parameters = {}};
+    expect_limit(Resource::meters, [&] { return Action::flow_meter(first, spec, action_); }, [&] { action_.reset(); });
+}
+
 TEST_F(RoomTest, ALimitBelowWhatIsThereTakesNothingAway) {
     room_of(steering).limit(Resource::rules, 0);
     send(1, frame);

@@ -292,7 +292,7 @@ TEST_F(CopyQueueTest, AMirrorThatIsEndedTakesWhatAQueueHoldsAndNoMore) {
     ends = true;
     ended.wait();
     endless.on_receive = {};
-    EXPECT_GE(source->without_work, CopyQueue::length) << "what may have been in the queue was taken";
+    EXPECT_GE(source->without_work, 1024U) << "what may have been in the queue was taken";
     (*started)->remove(*source);
     started->reset();
 }
