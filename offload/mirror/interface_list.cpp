@@ -30,8 +30,7 @@ void InterfaceList::read(bool grow) {
     places_.clear();
     for (const auto& [port, name] : names_.all()) {
         if (!can_be_told(name)) continue;
-        auto known = std::find_if(interfaces_.begin() + 1, interfaces_.end(),
-                                  [&](const MirrorInterface& one) { return one.name == name; });
+        auto known = std::ranges::find(interfaces_.begin() + 1, interfaces_.end(), name, &MirrorInterface::name);
         if (known == interfaces_.end()) {
             if (!grow || interfaces_.size() == most_interfaces) continue;
             known = interfaces_.insert(known, {name, snap_length_});

@@ -9,8 +9,8 @@ namespace ovsdr::differential {
 
 namespace {
 
-constexpr unsigned some_percent = 24, elsewhere_percent = 5, software_percent = 5, unset_percent = 20,
-                   against_device_percent = 3, last_place_percent = 45;
+constexpr unsigned some_percent = 24, behind_recirc_percent = 36, elsewhere_percent = 5, software_percent = 5,
+                   unset_percent = 20, against_device_percent = 3, last_place_percent = 45;
 constexpr unsigned exhausted_percent = 15, change_percent = 22, go_percent = 6, return_percent = 70,
                    second_band_percent = 8;
 constexpr std::uint32_t lowest_rate = 1;
@@ -132,7 +132,7 @@ std::uint32_t bytes_more_for_software(const MeterSpec& spec, bool connectx_5) {
 
 void add_meters(Chance& chance, const Megaflow& megaflow, bool connectx_5, std::vector<Action>& actions) {
     using enum Action::Kind;
-    if (!happens(chance, some_percent)) return;
+    if (!happens(chance, megaflow.recirc_id != 0 ? behind_recirc_percent : some_percent)) return;
     const auto is_refused = [](const Action& action) { return action.kind == refused; };
     const bool recirculates = std::ranges::count(actions, recirc, &Action::kind) != 0;
     const bool in_vain = std::ranges::any_of(actions, is_refused) || entries_of(actions) > most_in_list ||

@@ -36,11 +36,11 @@ constexpr unsigned changed_percent = 33;   ///< of the packets
 constexpr std::size_t phases = 5;          ///< in which packets are counted
 constexpr std::size_t part_of_untrue = 40; ///< of the packets, one in so many has a header that is not true
 /// Of each wanted name, by the end; more than tests/differential/run asks for, since not all of them take packets.
-constexpr std::size_t least_in_nic = 120;
+constexpr std::size_t least_in_nic = 150;
 constexpr std::size_t usual_goes_in = 3;   ///< phase in which no megaflow asks for the usual Geneve option
 constexpr unsigned delete_percent = 5, modify_percent = 17, return_percent = 40, aim_at_gone_percent = 20,
                    same_actions_percent = 20, tries_for_like = 200, aim_anywhere_percent = 60,
-                   most_steered_percent = 3, tries_to_help = 3;   ///< steered: of the megaflows, in a phase
+                   most_steered_percent = 8, tries_to_help = 8;   ///< steered: of the megaflows, in a phase
 
 /// Nobody is told; only whether OVS drops some of it.
 class Deaf final : public OvsJudge::Listener {

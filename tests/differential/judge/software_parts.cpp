@@ -11,7 +11,7 @@ namespace ovsdr::differential {
 
 namespace {
 
-constexpr unsigned mirror_percent = 30;
+constexpr unsigned mirror_percent = 30, cut_mirror_percent = 50;
 constexpr unsigned some_percent = 27, behind_recirc_percent = 60, another_percent = 45, between_percent = 55,
                    to_vport_percent = 30, inside_percent = 75, into_drop_percent = 6, again_percent = 12,
                    refused_samples_percent = 4;
@@ -33,8 +33,8 @@ std::string truncated_text(const SoftwarePart& part, const std::string& taken_by
     return fmt::format("trunc({}),{}{}", part.length, between, taken_by);
 }
 
-std::uint32_t draw_software_port(Chance& chance) {
-    if (happens(chance, mirror_percent)) return mirror_port;
+std::uint32_t draw_software_port(Chance& chance, unsigned percent_of_mirror = mirror_percent) {
+    if (happens(chance, percent_of_mirror)) return mirror_port;
     return happens(chance, 50) ? host_port : tap_ports[below(chance, std::size(tap_ports))];
 }
 
@@ -61,7 +61,7 @@ Action draw_part(Chance& chance, const Megaflow& megaflow, bool samples) {
     if (happens(chance, between_percent)) part.between = draw_between(chance);
     if (part.form == Form::truncated_output) {
         const bool to_vport = happens(chance, to_vport_percent);
-        part.port = to_vport ? draw_output(chance, megaflow).port : draw_software_port(chance);
+        part.port = to_vport ? draw_output(chance, megaflow).port : draw_software_port(chance, cut_mirror_percent);
         part.cookie = 0;
     }
     return {.kind = Action::Kind::software, .software = part};
