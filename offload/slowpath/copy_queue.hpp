@@ -39,7 +39,7 @@ struct CopyStats {
 class CopyQueue {
 public:
     /// Frames that can wait. A storage mirror's are all of a port's, and its thread may wait for a core: 8,192 are a
-    /// tenth of a second of 1,500 bytes at a gigabit a second. Larger frames are fewer, so that a queue has 32 MB at most.
+    /// tenth of a second of 1,500 bytes at a gigabit a second. Larger frames are fewer: a queue has 32 MB at most.
     [[nodiscard]] static constexpr unsigned length_of(dr::CopyKind kind, unsigned frame_size) noexcept {
         unsigned length = most_of(kind);
         while (length > least_length && std::uint64_t{length} * frame_size > most_bytes) length /= 2;

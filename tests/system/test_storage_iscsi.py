@@ -22,8 +22,8 @@ MIB = 1024 if os.environ.get("OVSDR_ALL") else 64
 SIZE, PART = MIB << 20, 128 << 20   # bytes, of all and at most of one connection
 # Frames wait in the ring while the disk syncs: what a gigabit a second brings in two seconds.
 RING = {"segment": "262144", "ring": "1024"}
-# A load, and not all that the path carries: a mirror loses copies when its thread gets no core for longer than its queue
-# lasts, which is half a second then. tests/bench/storage is about full speed.
+# A load, and not all that the path carries: a mirror loses copies when its thread gets no core for longer than its
+# queue lasts, which is half a second then. tests/bench/storage is about full speed.
 RATE = 16 << 20   # bytes a second
 
 

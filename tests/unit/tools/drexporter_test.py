@@ -50,7 +50,8 @@ COPIES = {"devices": [{"device": "mlx5_0", "queues": [
     {"queue": "other", "copies": 100, "done": 60, "lost": 30, "errors": 6, "without_work": 4, "restarts": 1}]}]}
 MIRRORS = {"mirrors": [{
     "name": "stor0", "collector": "192.0.2.7:4180", "session": "00ff", "connected": True, "frames": 90, "bytes": 9000,
-    "dropped": 7, "undelivered": 3, "acknowledged": 5, "resent": 1, "damaged": 2, "connections": 3, "bad": {"guard": 4, "sequence": 0},
+    "dropped": 7, "undelivered": 3, "acknowledged": 5, "resent": 1, "damaged": 2, "connections": 3,
+    "bad": {"guard": 4, "sequence": 0},
     "software": {"frames": 20, "sampled_out": 3, "filtered": 5},
     "devices": [{"device": "mlx5_0", "error": "", "taken": 85, "lost": 6, "errors": 8, "filtered": 9,
                  "without_work": 0}, {"device": "mlx5_1", "error": "no queue"}]}]}

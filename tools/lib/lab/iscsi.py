@@ -57,7 +57,7 @@ class Target:
 
 
 def qemu_io(namespace: Namespace, url: str, *commands: str, rate: int = 0, timeout: float = 300) -> str:
-    """Commands of qemu-io, one after the other, on the target's disk; at most `rate` bytes a second, if one is given."""
+    """Commands of qemu-io, one after the other, on the target's disk; `rate`: bytes a second at most, 0: any."""
     words = [word for command in commands for word in ("-c", command)]
     if not rate:
         return namespace.run(["qemu-io", "-f", "raw", "-t", "none", url, *words], timeout=timeout)

@@ -54,7 +54,7 @@ public:
     bool failed = false;
     ibv_wc_status next_send = IBV_WC_SUCCESS;
     std::function<void()> on_post;          ///< when something is posted to be sent; in the sender's thread
-    std::function<void()> on_receive;       ///< before it is looked whether something has come; in the receiver's thread
+    std::function<void()> on_receive;       ///< before it is polled; in the receiver's thread
     unsigned refuse_send_at = 0;            ///< the n-th request of the next post is refused; 0: none
 };
 
