@@ -1,9 +1,10 @@
 // How many objects of each kind a device has room for, and how many there are.
 //
 // Model. A card's firmware has numbers for so many tables, counters, meters, reformats and arrays, and its memory
-// holds so many rules, matchers and lists of header changes. The soft NIC's memory is the process's: it has no bounds of its own, so
-// they are given to it (`limits` in the configuration, `drnic limits`). What does not fit is refused with the errno
-// that libmlx5 has for it: ENOMEM, for a firmware that says "limits exceeded" and for device memory that is used up.
+// holds so many rules, matchers and lists of header changes. The soft NIC's memory is the process's: it has no bounds
+// of its own, so they are given to it (`limits` in the configuration, `drnic limits`). What does not fit is refused
+// with the errno that libmlx5 has for it: ENOMEM, for a firmware that says "limits exceeded" and for device memory
+// that is used up.
 //
 // A limit below what there is takes nothing away; nothing new fits then.
 //
