@@ -1,6 +1,6 @@
 """Which calls of a NIC's provider offload/ and ctrl/ make, read from their sources and their objects.
 
-Not those of offload/mirror: no daemon calls it yet, and its own tests are tests/unit/offload/mirror.
+Not those of offload/mirror: a connection that fails is made again, and its own tests are tests/unit/offload/mirror.
 """
 
 from __future__ import annotations
