@@ -120,7 +120,8 @@ def test_marked_packets_are_rewritten(three: FunctionLab) -> None:
     with second.capture() as tagged, third.capture() as bare:
         send_frames(first.namespace, first.device, sent)
         for here in (tagged, bare):
-            wait_until(lambda: sum(b"rewritten" in frame for frame in list(here.frames)) >= len(sent), 20, "all have come")
+            wait_until(lambda: sum(b"rewritten" in frame for frame in list(here.frames)) >= len(sent), 20,
+                       "all have come")
             here.settle()
     assert [frame for frame in tagged.frames if b"rewritten" in frame] == rewritten("10.9.8.7", 5)
     assert [frame for frame in bare.frames if b"rewritten" in frame] == rewritten("10.9.8.6", None)
