@@ -31,7 +31,7 @@ std::string join(const std::vector<std::string>& words) {
     return text;
 }
 
-/// Of what a process that ends gives its mirrors: to end connections and say what is lost.
+/// The last part of finish()'s time: it is kept for ending connections and for saying what is lost.
 constexpr std::chrono::milliseconds time_to_warn{100};
 
 bool can_be_told(const std::string& name) noexcept {
