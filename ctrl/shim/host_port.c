@@ -33,12 +33,18 @@ host_port_goes(const struct dpif *dpif, odp_port_t odp_port)
 }
 
 void
-host_port_went(const struct dpif *dpif, odp_port_t odp_port)
+host_port_restore(const struct dpif *dpif, odp_port_t odp_port)
 {
+    struct dpif_port_dump dump;
     struct dpif_port port;
 
-    if (is_ours(dpif) && !dpif_port_query_by_number(dpif, odp_port, &port)) {
-        ovsdr_datapath_port_add(odp_to_u32(odp_port), ofproto_dpif_lookup_by_name(port.name) != NULL);
-        dpif_port_destroy(&port);
+    if (!is_ours(dpif)) {
+        return;
+    }
+    /* A dump, because asking by number for a port that has gone writes a warning into the log. */
+    DPIF_PORT_FOR_EACH (&port, &dump, dpif) {
+        if (port.port_no == odp_port) {
+            ovsdr_datapath_port_add(odp_to_u32(odp_port), ofproto_dpif_lookup_by_name(port.name) != NULL);
+        }
     }
 }

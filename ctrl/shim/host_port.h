@@ -15,8 +15,8 @@ struct netdev;
 void host_port_added(const struct dpif *, const struct netdev *, odp_port_t);
 /* It is about to go: before, since the netdev's end has megaflows compiled without it. Main thread. */
 void host_port_goes(const struct dpif *, odp_port_t);
-/* It has gone, or there is one of its number still: LOCAL of the datapath stays, and ofproto may delete late what has
- * made room for another port. Main thread. */
-void host_port_went(const struct dpif *, odp_port_t);
+/* The datapath has deleted nothing. If a port of this number is there, it counts again: LOCAL of the datapath cannot be
+ * deleted, and ofproto may clean up late behind a device whose number another port has got. Main thread. */
+void host_port_restore(const struct dpif *, odp_port_t);
 
 #endif

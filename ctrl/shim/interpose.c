@@ -153,7 +153,9 @@ dpif_port_del(struct dpif *dpif, odp_port_t port_no, bool local_delete)
         tunnel_port_deleted(dpif, port_no);
         mirror_port_deleted(dpif, port_no);
     }
-    host_port_went(dpif, port_no);
+    if (error || local_delete) {
+        host_port_restore(dpif, port_no);
+    }
     gate_open();
     return error;
 }

@@ -91,8 +91,8 @@ METERS = {"mlx5dv_dr_action_create_aso", "mlx5dv_devx_obj_modify", "mlx5dv_devx_
           "mlx5dv_dr_action_create_flow_meter", "mlx5dv_dr_action_modify_flow_meter"}
 # While a sampled flow is installed: test_sflow.py.
 SAMPLERS = {"mlx5dv_dr_action_create_flow_sampler"}
-# When the address of a storage mirror's queue pair is looked up, for rules that let its packets in: test_drmirror.py has
-# one of the rules refused. A GID that cannot be read is the mirror's `not_let_in`.
+# When the address of a storage mirror's queue pair is looked up, for rules that let its packets in: test_drmirror.py
+# has one of the rules refused. A GID that cannot be read is the mirror's `not_let_in`.
 MIRRORS = {"ibv_query_gid", "ibv_query_gid_ex", "ibv_resolve_eth_l2_from_gid"}
 # When the device tells of a change.
 EVENT = {"mlx5dv_devx_get_event"}
