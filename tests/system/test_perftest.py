@@ -9,6 +9,7 @@ import time
 
 import pytest
 from helpers import figure
+from lab.command import CommandError
 from test_roce import GIDS, Node, nodes, pingpong  # noqa: F401  (nodes is a fixture)
 
 pytestmark = pytest.mark.dr_only
@@ -28,10 +29,21 @@ def last_row(said: str) -> list[float]:
     return [float(word) for word in lines[headings[-1] + 1].split()]
 
 
+def measure(nodes: tuple[Node, Node], program: str, arguments: str) -> str:  # noqa: F811
+    """UC and UD repeat nothing: perftest waits for ever for a message that a busy machine has lost, and is tried again."""
+    for tries_left in (2, 1, 0) if "-c U" in arguments else (0,):
+        try:
+            return pingpong(nodes, program, "-d", "mlx5_0", "-x", str(GIDS["ipv4"]), "-F", *arguments.split())
+        except CommandError as error:
+            if tries_left == 0 or "no end after" not in str(error):
+                raise
+    raise AssertionError("not reached")
+
+
 @pytest.mark.parametrize("program, arguments", RUNS, ids=[" ".join(run) for run in RUNS])
 def test_perftest_runs_between_two_namespaces(  # noqa: F811
         nodes: tuple[Node, Node], program: str, arguments: str) -> None:
-    said = pingpong(nodes, program, "-d", "mlx5_0", "-x", str(GIDS["ipv4"]), "-F", *arguments.split())
+    said = measure(nodes, program, arguments)
     row = last_row(said)
     assert row[3] > 0, said
     if program.endswith("_lat"):
