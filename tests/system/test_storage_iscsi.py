@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from helpers import figure
-from lab.iscsi import Target, disk_of, qemu_io
+from lab.iscsi import Target, disk_of, write_and_read
 from lab.command import run
 from lab.workspace import Workspace
 from lab.mirror_lab import MirrorLab
@@ -45,12 +45,8 @@ def test_what_is_written_and_read_is_in_the_files(workspace: Workspace) -> None:
     target = Target(target_guest.namespace, target_guest.address, workspace.folder, SIZE)
     workspace.defer(target.stop)
     data = os.urandom(SIZE)
-    said = ""
     for begin in range(0, SIZE, PART):
-        part = min(PART, SIZE - begin)
-        (workspace.folder / "part").write_bytes(data[begin:begin + part])
-        said += qemu_io(initiator.namespace, target.url, f"write -s {workspace.folder / 'part'} {begin} {part}",
-                        f"read {begin} {part}", rate=RATE)
+        write_and_read(initiator.namespace, target, workspace.folder, data[begin:begin + PART], RATE, begin)
     mirror = mirrored.wait_delivered(1)
     assert mirror["dropped"] == mirror["damaged"] == 0, mirror
     assert mirrored.by_device("lost") == 0, mirror
@@ -59,6 +55,5 @@ def test_what_is_written_and_read_is_in_the_files(workspace: Workspace) -> None:
     assert target.file.read_bytes() == data
     assert disk.written_bytes(SIZE) == data
     assert disk.read_bytes(SIZE) == data
-    speed = [line.split("(")[1].split(" and")[0] for line in said.splitlines() if "sec" in line]
-    figure(f"iSCSI, {MIB} MiB written ({speed[0]}) and read ({speed[1]}): {mirror['frames']} frames, "
+    figure(f"iSCSI, {MIB} MiB written and read at {RATE >> 20} MiB a second: {mirror['frames']} frames, "
            f"{mirrored.by_device('taken')} by the NIC, {sum(disk.units.values())} PDUs, all in the files")

@@ -9,13 +9,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lab.command import CommandError, run
-from lab.iscsi import Target, disk_of, qemu_io
+from lab.iscsi import Target, disk_of, write_and_read
 from lab.lab import Lab
 from lab.mirror_lab import MirrorLab
 from lab.pki import Pki
 from lab.workspace import Workspace
 
 SIZE = 32 << 20   # bytes written and read
+RATE = 16 << 20   # of these a second, so that no copy is lost on a machine that does other things too
 SECRET = b"a sentence that the guest wrote to its disk"
 
 
@@ -48,9 +49,7 @@ def mirror_storage(mirrored: MirrorLab, workspace: Workspace, report: StorageRep
     target = Target(disk.namespace, disk.address, workspace.folder, SIZE)
     workspace.defer(target.stop)
     data = os.urandom(SIZE // 2) + SECRET + os.urandom(SIZE - SIZE // 2 - len(SECRET))
-    source = workspace.folder / "source"
-    source.write_bytes(data)
-    print(qemu_io(initiator.namespace, target.url, f"write -s {source} 0 {SIZE}", f"read 0 {SIZE}").strip())
+    write_and_read(initiator.namespace, target, workspace.folder, data, RATE)
     said = mirrored.wait_delivered(1)
     report.handshake = said["handshake"]
     report.signature = mirrored.collector.sessions()[0]["signature"]

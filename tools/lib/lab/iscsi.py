@@ -56,16 +56,26 @@ class Target:
             left.unlink(missing_ok=True)
 
 
-def qemu_io(namespace: Namespace, url: str, *commands: str, rate: int = 0, timeout: float = 300) -> str:
-    """Commands of qemu-io, one after the other, on the target's disk; `rate`: bytes a second at most, 0: any."""
-    words = [word for command in commands for word in ("-c", command)]
-    if not rate:
-        return namespace.run(["qemu-io", "-f", "raw", "-t", "none", url, *words], timeout=timeout)
-    portal, name, lun = url.removeprefix("iscsi://").rsplit("/", 2)
+PIECE = 1 << 20   # bytes of a request
+
+
+def write_and_read(namespace: Namespace, target: Target, folder: Path, data: bytes, rate: int, begin: int = 0) -> None:
+    """Data to the target's disk and back by one connection, from `begin` on: `rate` bytes a second at most. In pieces,
+    since qemu-io lets a request through at once, however large it is."""
+    commands, files = [], []
+    for at in range(0, len(data), PIECE):
+        files.append(folder / f"piece-{at}")
+        files[-1].write_bytes(data[at:at + PIECE])
+        commands.append(f"write -s {files[-1]} {begin + at} {files[-1].stat().st_size}")
+    commands += [f"read {begin + at} {min(PIECE, len(data) - at)}" for at in range(0, len(data), PIECE)]
+    portal, name, lun = target.url.removeprefix("iscsi://").rsplit("/", 2)
     disk = ("driver=throttle,throttle-group=load,file.driver=raw,file.file.driver=iscsi,file.file.transport=tcp,"
             f"file.file.portal={portal},file.file.target={name},file.file.lun={lun}")
-    return namespace.run(["qemu-io", "--object", f"throttle-group,id=load,x-bps-total={rate}", "--image-opts", "-t",
-                          "none", disk, *words], timeout=timeout)
+    words = [word for command in commands for word in ("-c", command)]
+    namespace.run(["qemu-io", "--object", f"throttle-group,id=load,x-bps-total={rate}", "--image-opts", "-t", "none",
+                   disk, *words], timeout=300)
+    for file in files:
+        file.unlink()
 
 
 @dataclass
