@@ -140,7 +140,7 @@ private:
                 ++device.without_work;
                 continue;
             }
-            works_[n]->done.fetch_add(1, std::memory_order_relaxed);
+            works_[n]->count();
             copies[n] = copy_of(frame, *works_[n]);
             ++n;
         }
@@ -239,22 +239,32 @@ std::string text_of(const dr::Eswitch::WorkReport& work) {
                        dr::text_of(*work.work));
 }
 
-/// Of one device, whose queues these are: sums, then each queue, then each work.
+json json_of(const dr::SamplerCount& count) {
+    return {{"sampler", count.sampler.text()}, {"one_of", count.one_of}, {"copies", count.copies.load()}};
+}
+
+std::string text_of(const dr::SamplerCount& count) {
+    return fmt::format("  for {}, one of {} packets: {} copies\n", count.sampler.text(), count.one_of,
+                       count.copies.load());
+}
+
+/// Of one device, whose queues these are: sums, then each queue, then each work, then what came up for each sampler.
 struct DeviceReport {
     const dr::Eswitch* eswitch;
     std::vector<std::pair<const char*, CopyReport>> queues{};   ///< by the name of their kind
 
     [[nodiscard]] json to_json() const {
         CopyReport sum;
-        json of_queues = json::array(), works = json::array();
+        json of_queues = json::array(), works = json::array(), samplers = json::array();
         for (const auto& [name, report] : queues) {
             sum = sum + report;
             of_queues.push_back(json_of(report));
             of_queues.back()["queue"] = name;
         }
         for (const auto& work : eswitch->works()) works.push_back(json_of(work));
+        for (const auto& count : eswitch->samplers()) samplers.push_back(json_of(*count));
         json device = json_of(sum);
-        device.update({{"device", eswitch->device()}, {"queues", of_queues}, {"works", works}});
+        device.update({{"device", eswitch->device()}, {"queues", of_queues}, {"works", works}, {"samplers", samplers}});
         return device;
     }
     [[nodiscard]] std::string to_text() const {
@@ -263,6 +273,7 @@ struct DeviceReport {
             text += fmt::format("{}, queue {}: {}\n", eswitch->device(), name, text_of(report));
         }
         for (const auto& work : eswitch->works()) text += text_of(work);
+        for (const auto& count : eswitch->samplers()) text += text_of(*count);
         return text;
     }
 };

@@ -284,6 +284,7 @@ append_software(struct ovsdr_megaflow *to, const struct nlattr *list, size_t siz
     software.software.metered_from = meter_in_front(list, size, &software.software.meter);
     software.software.one_of = one_of;
     software.software.name = name;
+    software.software.sampler = sampler_of_work(list, size);
     (void) is_cut_output(list, size, &software.software.cut_at, &software.software.output);
     append(to, &software);
 }

@@ -9,21 +9,58 @@
 #include "packets.h"
 #include "util.h"
 
-bool
-is_userspace_beside(const struct nlattr *action)
+/* USER_ACTION_COOKIE_UNSPEC: it is no userspace action, or none that tells. */
+static uint16_t
+cookie_type(const struct nlattr *action)
 {
     const struct nlattr *userdata;
     struct user_action_cookie cookie;
 
     if (nl_attr_type(action) != OVS_ACTION_ATTR_USERSPACE) {
-        return false;
+        return USER_ACTION_COOKIE_UNSPEC;
     }
     userdata = nl_attr_find_nested(action, OVS_USERSPACE_ATTR_USERDATA);
     if (!userdata || nl_attr_get_size(userdata) != sizeof cookie) {
-        return false;
+        return USER_ACTION_COOKIE_UNSPEC;
     }
     memcpy(&cookie, nl_attr_get(userdata), sizeof cookie);
-    return cookie.type != USER_ACTION_COOKIE_SLOW_PATH && cookie.type != USER_ACTION_COOKIE_UNSPEC;
+    return cookie.type;
+}
+
+bool
+is_userspace_beside(const struct nlattr *action)
+{
+    uint16_t type = cookie_type(action);
+
+    return type != USER_ACTION_COOKIE_SLOW_PATH && type != USER_ACTION_COOKIE_UNSPEC;
+}
+
+static const char *
+sampler_name(uint16_t type)
+{
+    switch (type) {
+    case USER_ACTION_COOKIE_SFLOW: return "sflow";
+    case USER_ACTION_COOKIE_FLOW_SAMPLE: return "flow_sample";
+    case USER_ACTION_COOKIE_IPFIX: return "ipfix";
+    case USER_ACTION_COOKIE_CONTROLLER: return "controller";
+    default: return NULL;
+    }
+}
+
+const char *
+sampler_of_work(const struct nlattr *work, size_t size)
+{
+    const struct nlattr *action;
+    const char *name;
+    size_t left;
+
+    NL_ATTR_FOR_EACH (action, left, work, size) {
+        name = sampler_name(cookie_type(action));
+        if (name) {
+            return name;
+        }
+    }
+    return NULL;
 }
 
 static bool

@@ -34,6 +34,10 @@ bool is_software_work(const struct nlattr *list, size_t size);
  * with something else, or there is nothing behind the meter, or the same meter again. */
 size_t meter_in_front(const struct nlattr *work, size_t size, uint32_t *number);
 
+/* Whom a copy with this work is for, by the first of the work's userspace actions: "sflow", "ipfix", "flow_sample",
+ * "controller"; static storage. NULL: the work has none. */
+const char *sampler_of_work(const struct nlattr *work, size_t size);
+
 /* One of how many packets a sample takes that has this probability; 0: it is no such part. */
 uint32_t one_of_how_many(uint32_t probability);
 

@@ -230,6 +230,8 @@ public:
     };
     /// Of all work that megaflows in the device need now, by id.
     [[nodiscard]] virtual std::vector<WorkReport> works() const { return {}; }
+    /// What came up for each sampler and rate that megaflows have had, since the device is open.
+    [[nodiscard]] virtual std::vector<std::shared_ptr<const SamplerCount>> samplers() const { return {}; }
 
     // The manager function's own RoCE.
     /// From now on what the uplink gets for this address is the manager's, whether the uplink is a port, becomes one or

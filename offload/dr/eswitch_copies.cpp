@@ -147,4 +147,8 @@ std::vector<Eswitch::WorkReport> EswitchImpl::works() const {
     return reports;
 }
 
+std::vector<std::shared_ptr<const SamplerCount>> EswitchImpl::samplers() const {
+    return pipeline_->works().samplers();
+}
+
 }  // namespace ovsdr::dr

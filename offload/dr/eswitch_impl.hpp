@@ -78,6 +78,7 @@ public:
     std::shared_ptr<const InstalledWork> work_of(std::uint32_t tag) const noexcept override;
     std::uint64_t copies(CopyKind kind) const noexcept override;
     std::vector<WorkReport> works() const override;
+    std::vector<std::shared_ptr<const SamplerCount>> samplers() const override;
     Result<void> let_roce_in(const RoceAddress& address) noexcept override;
     Result<void> retry_roce(const RoceAddress& address) noexcept override;
     void forget_roce(const RoceAddress& address) noexcept override;

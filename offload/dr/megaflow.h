@@ -132,6 +132,8 @@ struct ovsdr_software {
     uint32_t cut_at;             /* not 0: it is an output of at most so many bytes of the frame, and nothing else */
     uint32_t output;             /* then: to this datapath port */
     const char *name;            /* of what is done, for people and reasons: "userspace"; static storage */
+    const char *sampler;         /* whom the copy is for: "sflow", "ipfix", "flow_sample", "controller"; static storage.
+                                  * NULL: nobody who samples */
 };
 
 enum { OVSDR_MAX_SOFTWARE_ACTIONS = 512 };   /* bytes */

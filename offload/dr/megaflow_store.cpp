@@ -124,7 +124,7 @@ bool same(const ovsdr_action& left, const ovsdr_action& right) noexcept {
                    left.software.metered_from == right.software.metered_from &&
                    left.software.meter == right.software.meter &&
                    left.software.cut_at == right.software.cut_at && left.software.output == right.software.output &&
-                   left.software.name == right.software.name;
+                   left.software.name == right.software.name && left.software.sampler == right.software.sampler;
         case OVSDR_ACTION_POP_VLAN:
         case OVSDR_ACTION_COPY_BEGIN:
         case OVSDR_ACTION_COPY_END: return true;

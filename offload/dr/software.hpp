@@ -15,8 +15,10 @@
 #include <atomic>
 #include <compare>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -74,18 +76,13 @@ struct SoftwareWork {
     CopyKind kind = CopyKind::other;
     /// Of a mirror's work: it takes so many bytes of a longer frame. 0: all. The copy comes up whole.
     std::uint32_t cut_at = 0;
+    StaticName sampler{};                ///< whom actions are for (megaflow.h); empty: nobody who samples
 
     friend auto operator<=>(const SoftwareWork&, const SoftwareWork&) = default;
 };
 
 /// "output to datapath port 7, from datapath port 2", "userspace 0c00…, from …". Equal texts, equal work.
 [[nodiscard]] std::string text_of(const SoftwareWork& work);
-
-/// Work in a device, or that was in one a moment ago.
-struct InstalledWork : SoftwareWork {
-    explicit InstalledWork(const SoftwareWork& installed) : SoftwareWork(installed) {}
-    mutable std::atomic<std::uint64_t> done{0};   ///< copies that came up; counted by whoever receives them
-};
 
 /// A copy of one of so many packets, at random; 1: of each.
 struct SoftwareCopy {
@@ -98,6 +95,27 @@ struct SoftwareCopy {
 
 /// "copy to software: …", "copy to software (1 of 64): …".
 [[nodiscard]] std::string text_of(const SoftwareCopy& copy);
+
+/// What came up of all work that is for one sampler at one rate, since the device is open.
+struct SamplerCount {
+    SamplerCount(StaticName its_name, std::uint32_t its_rate) noexcept : sampler(its_name), one_of(its_rate) {}
+    const StaticName sampler;
+    const std::uint32_t one_of;
+    mutable std::atomic<std::uint64_t> copies{0};
+};
+
+/// Work in a device, or that was in one a moment ago.
+struct InstalledWork : SoftwareWork {
+    InstalledWork(const SoftwareWork& installed, std::shared_ptr<const SamplerCount> its_sampler)
+        : SoftwareWork(installed), count_of_sampler(std::move(its_sampler)) {}
+    /// By whoever receives a copy.
+    void count() const noexcept {
+        done.fetch_add(1, std::memory_order_relaxed);
+        if (count_of_sampler != nullptr) count_of_sampler->copies.fetch_add(1, std::memory_order_relaxed);
+    }
+    mutable std::atomic<std::uint64_t> done{0};                    ///< copies that came up
+    const std::shared_ptr<const SamplerCount> count_of_sampler;    ///< none: it is for nobody who samples
+};
 
 /// What a storage mirror's queue gets of the copies that are led to it.
 struct MirrorSteering {

@@ -204,7 +204,7 @@ void Mirror::take(Source& source, std::span<const slowpath::Frame> frames) noexc
             ++source.without_work;
             continue;
         }
-        work->done.fetch_add(1, std::memory_order_relaxed);
+        work->count();
         if (is_own(std::as_bytes(std::span(frame.data, frame.size)))) continue;
         append(kept_of(frame, *work), frame.size, work->in_port, time);
     }

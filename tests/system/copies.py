@@ -35,6 +35,12 @@ def copies(lab: Lab) -> Copies:
     return Copies(**{name: device[name] for name in Copies.__dataclass_fields__})
 
 
+def samplers(lab: Lab) -> list[dict[str, object]]:
+    """For whom copies came up, and at which rate."""
+    [device] = json.loads(lab.switch.appctl("dr/copies", "-j"))["devices"]
+    return device["samplers"]
+
+
 def wait_done(lab: Lab) -> Copies:
     """Nothing is under way between the NIC and software."""
     wait_until(lambda: copies(lab).waiting == 0, 10, "each copy has been done or lost")

@@ -47,6 +47,12 @@ def wait_counts(lab: Lab, match: str, packets: int, size: int) -> None:
     assert stats.openflow_counts(lab.switch, BRIDGE, match) == expected
 
 
+def add_sflow(lab: Lab, bridge: str, one_of: int) -> None:
+    """To a collector on the lab's loopback."""
+    lab.switch.vsctl("--", "--id=@s", "create", "sflow", "agent=lo", 'targets="127.0.0.1:6343"', "header=128",
+                     f"sampling={one_of}", "polling=0", "--", "set", "bridge", bridge, "sflow=@s")
+
+
 def assert_reaches(source: Guest, target: Guest, count: int = 3) -> None:
     result = ping(source.namespace, target.address, count=count)
     assert result.received == result.sent, f"{source.name} to {target.name}: {result}"

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Iterator
 
 import pytest
-from helpers import figure, stream, wait_offloaded
+from helpers import add_sflow, figure, stream, wait_offloaded
 from lab import build
 from lab.command import CommandError, run, wait_until
 from lab.lab import BRIDGE, Lab
@@ -224,6 +224,7 @@ def test_each_panel_of_the_dashboard_has_data(lab: Lab) -> None:
     wait_until(lambda: prometheus.scrapes() >= 2, 60, "two scrapes")
     # What rate() sees is what comes between two scrapes.
     work(lab)
+    add_sflow(lab, BRIDGE, 4)
     first, second, third, uplink = lab.guests
     begin = time.monotonic()
     with stream(first, uplink, rate=300), stream(second, uplink, rate=300), stream(third, uplink, rate=20):

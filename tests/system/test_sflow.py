@@ -11,8 +11,8 @@ import struct
 from pathlib import Path
 
 import pytest
-from copies import copies, numbers, wait_done
-from helpers import assert_alive, figure, is_offloaded, stream, wait_offloaded
+from copies import copies, numbers, samplers, wait_done
+from helpers import add_sflow, assert_alive, figure, is_offloaded, stream, wait_offloaded
 from lab.command import wait_until
 from lab.lab import BRIDGE, Guest, Lab
 from lab.nic_capture import Tcpdump, fields, frames
@@ -50,11 +50,6 @@ class Collector:
         return self.capture.file
 
 
-def add_sflow(lab: Lab, bridge: str, one_of: int) -> None:
-    lab.switch.vsctl("--", "--id=@s", "create", "sflow", "agent=lo", 'targets="127.0.0.1:6343"', "header=128",
-                     f"sampling={one_of}", "polling=0", "--", "set", "bridge", bridge, "sflow=@s")
-
-
 def send_offloaded(lab: Lab, source: Guest, target: Guest) -> None:
     """A stream whose packets are all in the NIC, but for the first ones."""
     with target.capture() as forwarded, stream(source, target, rate=RATE, size=SIZE, limit=LENGTH) as sender:
@@ -66,6 +61,7 @@ def send_offloaded(lab: Lab, source: Guest, target: Guest) -> None:
         done = wait_done(lab)
         assert done.lost == 0
         assert done.copies >= LENGTH / ONE_OF / 2, "samples come from the NIC"
+        assert [(row["one_of"], row["copies"]) for row in samplers(lab)] == [(ONE_OF, done.done)]
 
 
 def ifindex(lab: Lab, port: str) -> object:

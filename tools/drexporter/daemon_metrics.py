@@ -71,6 +71,8 @@ KINDS: dict[str, Kind] = {
     "ovsdr_copies": counter("Copies of packets that the NIC led up for software to work on, by what became of them.",
                             "device", "queue", "result"),
     "ovsdr_copies_restarts": counter("Queues for copies that failed and were replaced.", "device", "queue"),
+    "ovsdr_sampler_packets": counter("Packets of which the NIC's copy came up for a sampler that takes one of so many.",
+                                     "device", "sampler", "one_of"),
     "ovsdr_mirror_connected": gauge("Whether the storage mirror's collector is connected.", "mirror", "collector"),
     "ovsdr_mirror_copies": counter("Copies that devices took for the storage mirror, by what became of them.", "mirror",
                                    "device", "result"),
@@ -140,6 +142,8 @@ def _copies(families: Families, device: dict[str, Any]) -> None:
                                ("without_work", "without_work")):
             families.put("ovsdr_copies", queue[member], *labels, result)
         families.put("ovsdr_copies_restarts", queue["restarts"], *labels)
+    for row in device["samplers"]:
+        families.put("ovsdr_sampler_packets", row["copies"], device["device"], row["sampler"], row["one_of"])
 
 
 def _mirror(families: Families, mirror: dict[str, Any]) -> None:

@@ -203,7 +203,9 @@ private:
         const std::optional<MeterUse> meter = meter_of_copies(software);
         const std::size_t done = meter ? software.metered_from : 0;
         SoftwareWork::Actions actions(software.actions + done, software.actions + software.actions_size);
-        const Path each{.software = SoftwareCopy{software.one_of, work(std::move(actions), name, CopyKind::other)}};
+        SoftwareWork each_work = work(std::move(actions), name, CopyKind::other);
+        if (software.sampler != nullptr) each_work.sampler = StaticName::of_table(software.sampler);
+        const Path each{.software = SoftwareCopy{software.one_of, std::move(each_work)}};
         copy(meter ? Path{.branches = {each}, .meter = meter} : each,
              "one action of software's twice on the same packet");
     }

@@ -204,7 +204,7 @@ Result<Action::Next> ActionCache::make_private_table(const Path& path, Start sta
 /// Marks the packet and leads it up; or each packet, of which the sampler leads some up.
 Result<std::vector<ActionRef>> ActionCache::copied(const Path& path, Start start) {
     std::vector<ActionRef> actions;
-    Result<void> made = append(actions, works_->mark(path.software->work));
+    Result<void> made = append(actions, works_->mark(*path.software));
     if (made && path.is_copy()) actions.push_back(works_->to_copies());
     if (made && !path.is_copy()) {
         const Start behind{start.source, start.level, start.depth + 1};

@@ -46,7 +46,7 @@ void lead_copies_up(Graph& graph, const std::string& from, CopyKind kind, const 
 class RuleLines {
 public:
     using NumberOf = std::function<std::uint32_t(TableKey)>;
-    using IdOf = std::function<std::uint32_t(const SoftwareWork&)>;
+    using IdOf = std::function<std::uint32_t(const SoftwareCopy&)>;
     RuleLines(NumberOf number_of, IdOf id_of, bool rules_end_in_meters)
         : number_of_(std::move(number_of)), id_of_(std::move(id_of)), rules_end_in_meters_(rules_end_in_meters) {}
 
@@ -106,7 +106,7 @@ public:
 
 private:
     std::string copy(const SoftwareCopy& copy) {
-        const std::uint32_t id = id_of_(copy.work);
+        const std::uint32_t id = id_of_(copy);
         ids_.emplace(id, copy.work.kind);
         const std::string how = copy.samples()
                                     ? fmt::format("sampler (1 of {}: default_miss)", copy.one_of)
@@ -142,7 +142,7 @@ std::vector<std::string> Pipeline::program_of(const RulePlan& plan, const Rule& 
                                     text_of(row.spec.mask), row.rules));
     }
     RuleLines rules([this](TableKey key) { return table_id(key); },
-                    [this](const SoftwareWork& work) { return works_->id_of(work); }, meters_->rules_end_in_meters());
+                    [this](const SoftwareCopy& copy) { return works_->id_of(copy); }, meters_->rules_end_in_meters());
     lines.push_back("  rule: " + text_of(plan.match.mask, plan.match.value));
     lines.push_back(fmt::format("  actions: {}, {}", count, rules.actions(plan.path, 0)));
     rules.append_branches(lines, table->level(), plan.match.source);

@@ -21,9 +21,9 @@ std::uint64_t since(const std::atomic<std::uint64_t>& first, std::uint64_t now) 
 
 /// Destroyed when no rule marks packets with it: those that have its mark have come down since (drain).
 struct WorkSet::Known {
-    Known(std::shared_ptr<WorkSet> its_set, std::shared_ptr<const InstalledWork> its_work,
-          std::uint32_t its_id) noexcept
-        : set(std::move(its_set)), work(std::move(its_work)), id(its_id) {}
+    Known(std::shared_ptr<WorkSet> its_set, std::shared_ptr<const InstalledWork> its_work, std::uint32_t its_id,
+          std::uint32_t its_rate) noexcept
+        : set(std::move(its_set)), work(std::move(its_work)), id(its_id), one_of(its_rate) {}
     ~Known() {
         named = Rule();
         if (set != nullptr) set->gone(*this);
@@ -34,6 +34,7 @@ struct WorkSet::Known {
     std::shared_ptr<WorkSet> set;   ///< none: the device did not make it whole
     const std::shared_ptr<const InstalledWork> work;
     const std::uint32_t id;
+    const std::uint32_t one_of;
     Counter copies;
     Rule named;                     ///< NIC_RX
     ActionRef mark;
@@ -163,27 +164,28 @@ void WorkSet::stop(CopyKind kind) noexcept {
     queue.to_qp = {};
 }
 
-Result<ActionRef> WorkSet::mark(const SoftwareWork& work) {
+Result<ActionRef> WorkSet::mark(const SoftwareCopy& copy) {
     std::shared_ptr<Known> known;   // let go of without the lock, which its end takes
     std::unique_lock lock(mutex_);
-    if (const auto found = works_.find(work); found != works_.end()) known = found->second.lock();
+    if (const auto found = works_.find(copy); found != works_.end()) known = found->second.lock();
     if (known == nullptr) {
-        auto made = make(work);
+        auto made = make(copy);
         if (!made) {
             lock.unlock();
             return tl::unexpected(std::move(made.error()));
         }
         known = std::move(*made);
-        works_[work] = known;
+        works_[copy] = known;
     }
     ActionRef mark(known, known->mark.get());
     lock.unlock();
     return mark;
 }
 
-Result<std::shared_ptr<WorkSet::Known>> WorkSet::make(const SoftwareWork& work) {
-    auto shared = std::make_shared<const InstalledWork>(work);
-    auto known = std::make_shared<Known>(nullptr, shared, ids_->give(shared));
+Result<std::shared_ptr<WorkSet::Known>> WorkSet::make(const SoftwareCopy& copy) {
+    const SoftwareWork& work = copy.work;
+    auto shared = std::make_shared<const InstalledWork>(work, sampler_of(copy));
+    auto known = std::make_shared<Known>(nullptr, shared, ids_->give(shared), copy.one_of);
     const HeaderWrite mark{HeaderField::metadata_reg_c_1, Landing::mark_of(known->id), UINT32_MAX};
     Result<void> made = take(known->copies, counters_.acquire(0, false));
     if (made) made = take(known->named, landing_.name_work(work.kind, known->id, known->copies.action()));
@@ -198,19 +200,29 @@ Result<std::shared_ptr<WorkSet::Known>> WorkSet::make(const SoftwareWork& work) 
     return known;
 }
 
+std::shared_ptr<const SamplerCount> WorkSet::sampler_of(const SoftwareCopy& copy) {
+    if (copy.work.sampler.empty()) return nullptr;
+    const auto is_its = [&](const auto& count) {
+        return count->sampler == copy.work.sampler && count->one_of == copy.one_of;
+    };
+    const auto found = std::ranges::find_if(samplers_, is_its);
+    if (found != samplers_.end()) return *found;
+    return samplers_.emplace_back(std::make_shared<const SamplerCount>(copy.work.sampler, copy.one_of));
+}
+
 void WorkSet::gone(const Known& known) noexcept {
     {
         std::lock_guard lock(mutex_);
-        const auto found = works_.find(*known.work);
+        const auto found = works_.find({known.one_of, *known.work});
         if (found != works_.end() && found->second.expired()) works_.erase(found);
     }
     ids_->gone(known.id);
 }
 
-std::uint32_t WorkSet::id_of(const SoftwareWork& work) const {
+std::uint32_t WorkSet::id_of(const SoftwareCopy& copy) const {
     std::shared_ptr<Known> known;
     std::lock_guard lock(mutex_);
-    if (const auto found = works_.find(work); found != works_.end()) known = found->second.lock();
+    if (const auto found = works_.find(copy); found != works_.end()) known = found->second.lock();
     return known == nullptr ? 0 : known->id;
 }
 
@@ -244,6 +256,11 @@ std::vector<WorkSet::Row> WorkSet::rows() {
     for (const auto& each : all) rows.push_back({each->id, each->work, each->copies.read().packets});
     std::ranges::sort(rows, {}, &Row::id);
     return rows;
+}
+
+std::vector<std::shared_ptr<const SamplerCount>> WorkSet::samplers() const {
+    std::lock_guard lock(mutex_);
+    return samplers_;
 }
 
 std::shared_ptr<const MatcherSet> WorkSet::table() const noexcept {

@@ -5,9 +5,9 @@
 //   NIC_RX copies   everything, or a mirror's services → count, the queue for copies of this kind
 //
 // Model. A rule that copies each packet marks one of two copies and leads it to the FDB's table of copies; one that
-// samples marks the packet and lets the sampler miss (action_cache.hpp). Work is shared by content: it has an id and a
-// rule in NIC_RX as long as rules mark packets with it. The tables of a kind are made when there is a queue for it for
-// the first time.
+// samples marks the packet and lets the sampler miss (action_cache.hpp). Work is shared by content and rate: it has an
+// id and a rule in NIC_RX as long as rules mark packets with it. The tables of a kind are made when there is a queue for
+// it for the first time. What samplers count outlives work, since a sampler's megaflows come and go.
 //
 // A queue may be replaced while copies come up, and so may a mirror's filter: the new rules have the other of two
 // ranges of priorities (landing.hpp).
@@ -45,13 +45,13 @@ public:
     /// treated as before or as asked. May throw std::bad_alloc; all is as it was then, and after an error.
     [[nodiscard]] Result<void> set_services(CopyKind kind, std::vector<MirrorSteering::Service> services);
 
-    /// What marks a packet for this work. The work is in the device as long as the action is there.
-    [[nodiscard]] Result<ActionRef> mark(const SoftwareWork& work);
+    /// What marks a packet for this copy's work. The work is in the device as long as the action is there.
+    [[nodiscard]] Result<ActionRef> mark(const SoftwareCopy& copy);
     /// Leads a copy that has been marked up.
     [[nodiscard]] const ActionRef& to_copies() const noexcept { return to_copies_; }
 
     /// 0: it is in no device.
-    [[nodiscard]] std::uint32_t id_of(const SoftwareWork& work) const;
+    [[nodiscard]] std::uint32_t id_of(const SoftwareCopy& copy) const;
     /// That came to such a queue, asked of the device. A mirror's begin at 0 when it gets a queue and had none.
     [[nodiscard]] std::uint64_t copies(CopyKind kind) noexcept;
     /// That a mirror's filter dropped, asked of the device.
@@ -63,12 +63,14 @@ public:
     };
     /// Of all work that is in the device, by id.
     [[nodiscard]] std::vector<Row> rows();
+    /// Of all samplers and rates that there have been, in the order in which they came.
+    [[nodiscard]] std::vector<std::shared_ptr<const SamplerCount>> samplers() const;
     /// For people. NULL: there has been no queue.
     [[nodiscard]] std::shared_ptr<const MatcherSet> table() const noexcept;
 
 private:
     struct Known;
-    using Works = std::map<SoftwareWork, std::weak_ptr<Known>>;
+    using Works = std::map<SoftwareCopy, std::weak_ptr<Known>>;
 
     using Services = std::vector<MirrorSteering::Service>;
     /// Of a queue, in NIC_RX.
@@ -97,7 +99,9 @@ private:
     void end(QueueRules& rules) noexcept;
     /// Such as rules use, held.
     [[nodiscard]] std::vector<std::shared_ptr<Known>> known() const;
-    [[nodiscard]] Result<std::shared_ptr<Known>> make(const SoftwareWork& work);
+    [[nodiscard]] Result<std::shared_ptr<Known>> make(const SoftwareCopy& copy);
+    /// None: the copy is for nobody who samples.
+    [[nodiscard]] std::shared_ptr<const SamplerCount> sampler_of(const SoftwareCopy& copy);
     void gone(const Known& known) noexcept;
 
     std::shared_ptr<Domain> fdb_;
@@ -113,6 +117,7 @@ private:
 
     mutable std::mutex mutex_;             ///< held while work is put into the device
     Works works_;
+    std::vector<std::shared_ptr<const SamplerCount>> samplers_;
 };
 
 }  // namespace ovsdr::dr

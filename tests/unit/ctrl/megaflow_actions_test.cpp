@@ -290,6 +290,31 @@ TEST(MegaflowActions, SoftwaresWorkIsCalledWhatItIs) {
     }
 }
 
+TEST(MegaflowActions, WorkTellsWhomItIsFor) {
+    const std::string samplers[][2] = {
+        {to_sflow, "sflow"},
+        {to_controller, "controller"},
+        {"userspace(pid=0,ipfix(output_port=4294967295),actions)", "ipfix"},
+        {"userspace(pid=0,flow_sample(probability=65535,collector_set_id=1,obs_domain_id=2,obs_point_id=3,"
+         "output_port=4294967295),actions)", "flow_sample"}};
+    for (const auto& [actions, sampler] : samplers) {
+        const std::string userspace = bytes_of(actions);
+        for (const std::string& list : {userspace, bytes_of("meter(7)") + userspace, bytes_of("trunc(100)") + userspace,
+                                        sample(UINT32_MAX / 4, userspace)}) {
+            const std::vector<char> aligned(list.begin(), list.end());
+            ovsdr_megaflow megaflow{};
+            probe_actions(aligned.data(), aligned.size(), &megaflow);
+            ASSERT_EQ(megaflow.actions[0].type, OVSDR_ACTION_SOFTWARE) << actions;
+            EXPECT_STREQ(megaflow.actions[0].software.sampler, sampler.c_str()) << list.size();
+        }
+    }
+    const std::string cut = bytes_of("trunc(100)") + output(1);
+    const std::vector<char> aligned(cut.begin(), cut.end());
+    ovsdr_megaflow megaflow{};
+    probe_actions(aligned.data(), aligned.size(), &megaflow);
+    EXPECT_EQ(megaflow.actions[0].software.sampler, nullptr);
+}
+
 TEST(MegaflowActions, ATruncatedPacketIsTakenWhereItIsCutAndGoesOnWhole) {
     const std::string cut = bytes_of("trunc(100)"), pushed = bytes_of("push_vlan(vid=5,pcp=0)");
     const std::string sampled = bytes_of(to_sflow);

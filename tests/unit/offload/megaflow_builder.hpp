@@ -200,6 +200,11 @@ public:
                                                 .name = "userspace"};
         return *this;
     }
+    /// The last software action is for this one.
+    MegaflowBuilder& for_sampler(const char* name) {
+        megaflow_.actions[megaflow_.n_actions - 1].software.sampler = name;
+        return *this;
+    }
     /// As trunc(N),output(P), of which the bytes are the attributes.
     MegaflowBuilder& cut_output(std::string_view bytes, std::uint32_t cut_at, std::uint32_t port) {
         software(bytes);

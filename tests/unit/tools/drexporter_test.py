@@ -47,7 +47,8 @@ PORTS = {"ports": [{
     "slow_path_tx_errors": 0, "slow_path_restarts": 0}], "tunnel_ports": []}
 COPIES = {"devices": [{"device": "mlx5_0", "queues": [
     {"queue": "host", "copies": 9, "done": 9, "lost": 0, "errors": 0, "without_work": 0, "restarts": 0},
-    {"queue": "other", "copies": 100, "done": 60, "lost": 30, "errors": 6, "without_work": 4, "restarts": 1}]}]}
+    {"queue": "other", "copies": 100, "done": 60, "lost": 30, "errors": 6, "without_work": 4, "restarts": 1}],
+    "samplers": [{"sampler": "sflow", "one_of": 400, "copies": 12}]}]}
 MIRRORS = {"mirrors": [{
     "name": "stor0", "collector": "192.0.2.7:4180", "session": "00ff", "connected": True, "frames": 90, "bytes": 9000,
     "dropped": 7, "undelivered": 3, "acknowledged": 5, "resent": 1, "damaged": 2, "connections": 3,
@@ -207,6 +208,7 @@ class Once(ExporterTest):
                 'ovsdr_copies_total{device="mlx5_0",queue="host",result="lost"}': 0,
                 'ovsdr_copies_total{device="mlx5_0",queue="host",result="done"}': 9,
                 'ovsdr_copies_restarts_total{device="mlx5_0",queue="other"}': 1,
+                'ovsdr_sampler_packets_total{device="mlx5_0",one_of="400",sampler="sflow"}': 12,
                 'ovsdr_mirror_connected{collector="192.0.2.7:4180",mirror="stor0"}': 1,
                 'ovsdr_mirror_frames_total{mirror="stor0"}': 90,
                 'ovsdr_mirror_dropped_frames_total{mirror="stor0"}': 7,

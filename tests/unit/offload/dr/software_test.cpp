@@ -118,13 +118,45 @@ TEST_F(Software, TheTagSaysWhatIsToBeDone) {
 TEST_F(Software, MegaflowsShareWorkAndTheLastTakesItAway) {
     ASSERT_TRUE(installed(eswitch_->put(ufid(1), flow().software(bytes).output(2))));
     const auto before = tags();
-    ASSERT_TRUE(installed(eswitch_->put(ufid(2), flow().proto(17).software(bytes, 8).output(3))));
+    ASSERT_TRUE(installed(eswitch_->put(ufid(2), flow().proto(17).software(bytes).output(3))));
     EXPECT_EQ(tags(), before);
     (void)eswitch_->del(ufid(1));
     EXPECT_EQ(tags(), before);
     (void)eswitch_->del(ufid(2));
     EXPECT_TRUE(tags().empty());
     EXPECT_NE(eswitch_->work_of(*before.begin()), nullptr) << "copies may be under way";
+}
+
+/// A sampler's megaflows come and go, and its count goes on.
+TEST_F(Software, CopiesCountForTheirSamplerAndItsRate) {
+    const auto put = [&](std::uint64_t number, const char* sampler, std::uint32_t one_of) {
+        return installed(eswitch_->put(ufid(number), flow().proto(static_cast<std::uint8_t>(number))
+                                                         .software(bytes, one_of).for_sampler(sampler).output(2)));
+    };
+    const auto come_up = [&] {
+        for (const std::uint32_t tag : tags()) eswitch_->work_of(tag)->count();
+    };
+    const auto counts = [&] {
+        std::vector<std::string> rows;
+        for (const auto& row : eswitch_->samplers()) {
+            rows.push_back(fmt::format("{} {} {}", row->sampler.text(), row->one_of, row->copies.load()));
+        }
+        return rows;
+    };
+    ASSERT_TRUE(put(1, "sflow", 400) && put(2, "sflow", 400));
+    come_up();
+    EXPECT_EQ(counts(), (std::vector<std::string>{"sflow 400 1"})) << "one work";
+    ASSERT_TRUE(put(3, "sflow", 64) && put(4, "controller", 1));
+    come_up();
+    EXPECT_EQ(counts(), (std::vector<std::string>{"sflow 400 2", "sflow 64 1", "controller 1 1"}));
+    for (const std::uint64_t number : {1, 2, 3, 4}) (void)eswitch_->del(ufid(number));
+    ASSERT_TRUE(tags().empty());
+    ASSERT_TRUE(put(5, "sflow", 400));
+    come_up();
+    EXPECT_EQ(counts(), (std::vector<std::string>{"sflow 400 3", "sflow 64 1", "controller 1 1"}));
+    ASSERT_TRUE(installed(eswitch_->put(ufid(6), flow(3).software("\x0d"sv).output(2))));
+    come_up();
+    EXPECT_EQ(eswitch_->samplers().size(), 3U) << "for nobody who samples";
 }
 
 /// Tables behind recirculations take ids from the same numbers.
