@@ -29,7 +29,7 @@ from lab.workspace import end_like_interrupt  # noqa: E402
 
 SOURCE = build.SOURCE
 PYTHON = "/usr/bin/python3"
-SIDE_BY_SIDE = 2   # parts
+SIDE_BY_SIDE = 3   # parts
 PATIENCE = 2 if len(os.sched_getaffinity(0)) == 1 else 1   # a part's timeout is for two cores: it tells what hangs
 CONNECTX_TESTS = Path("tests") / "system" / "test_connectx.py"
 
@@ -131,7 +131,7 @@ def meson_test(folder: Path, patience: int = 2,
 
 
 def pytest(options: argparse.Namespace, *tests: str) -> list[str]:
-    return [PYTHON, "-m", "pytest", "-q", "-ra", "-s", "-p", "no:cacheprovider", *tests,
+    return [PYTHON, "-m", "pytest", "-q", "--durations=25", "-ra", "-s", "-p", "no:cacheprovider", *tests,
             *(["-k", options.keyword] if options.keyword else [])]
 
 
@@ -185,7 +185,8 @@ def parts() -> list[Part]:
     return [
         Part("checks", "include rules, symbols of a NIC, lengths of files and lines", script("tests/checks/run"),
              read_summary, alone=True),
-        Part("unit", "unit tests", meson_test(folder), junit_reader(folder), alone=True),
+        Part("unit", "unit tests as gcc compiles them", meson_test(folder), junit_reader(folder), "unit", default=False,
+             alone=True),
         Part("asan", "unit tests under AddressSanitizer and UBSan", meson_test(build.asan_folder(), 4),
              junit_reader(build.asan_folder()), "asan", alone=True),
         Part("tsan", "unit tests under ThreadSanitizer", meson_test(folder / "tsan", 5), junit_reader(folder / "tsan"),
