@@ -14,7 +14,7 @@ from lab import build, workspace
 from lab.command import wait_until
 
 # Two parts that wait for ever, each in a shell that waits for a child, which takes a moment to clear away: they run
-# side by side. The log has the ids of both.
+# side by side, one of them as what computes. The log has the ids of both.
 RUNNER = """
 import importlib.util, os, sys
 specification = importlib.util.spec_from_file_location("runner", sys.argv[1])
@@ -22,7 +22,8 @@ runner = sys.modules["runner"] = importlib.util.module_from_spec(specification)
 specification.loader.exec_module(runner)
 child = "trap 'sleep 0.3; touch cleared; exit' TERM; echo $BASHPID ready; while :; do sleep 0.1; done"
 waits = ["bash", "-c", f"cd {os.environ['OVSDR_BUILD']}; echo $$; ({child}) & wait"]
-parts = [runner.Part(name, "waits", lambda _: waits, runner.read_code) for name in ("first", "second")]
+parts = [runner.Part(name, "waits", lambda _: waits, runner.read_code, computes=name == "second")
+         for name in ("first", "second")]
 broken = runner.Part("broken", "cannot be started", lambda _: [missing], runner.read_code)
 runner.parts = lambda: [parts[0], broken] if sys.argv[2] == "broken" else parts
 sys.exit(runner.main([]))

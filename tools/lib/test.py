@@ -1,7 +1,7 @@
 """Runs the parts of the test suite and sums them up.
 
-What computes (the unit tests) runs alone. The other parts mostly wait, for daemons, guests and clocks: two of them run
-side by side.
+Most parts wait, for daemons, guests and clocks: three of them run side by side. What computes (the unit tests) has the
+processors in the meantime, with less weight. A few parts run alone.
 
 Parts have sessions of their own, so that Ctrl-C reaches them through here only; they end with this program, however
 that ends.
@@ -29,7 +29,9 @@ from lab.workspace import end_like_interrupt  # noqa: E402
 
 SOURCE = build.SOURCE
 PYTHON = "/usr/bin/python3"
-SIDE_BY_SIDE = 3   # parts
+SIDE_BY_SIDE = 3   # parts that wait
+# A session is a group of the kernel's scheduler, which has a weight of its own; without such groups nice's counts.
+LESS_WEIGHT = ["sh", "-c", '{ echo 5 >/proc/self/autogroup; } 2>/dev/null; exec nice -n 5 "$@"', "sh"]
 PATIENCE = 2 if len(os.sched_getaffinity(0)) == 1 else 1   # a part's timeout is for two cores: it tells what hangs
 CONNECTX_TESTS = Path("tests") / "system" / "test_connectx.py"
 
@@ -53,7 +55,8 @@ class Part:
     build: str = "plain"
     timeout: int = 1200
     default: bool = True
-    alone: bool = False   # it computes on all cores, or measures
+    alone: bool = False   # it measures
+    computes: bool = False   # on all cores: beside those that wait, with less weight
     group: str = ""       # of parts that are one to whoever asks for it
 
 
@@ -124,8 +127,7 @@ def meson_test(folder: Path, patience: int = 2,
     def argv(options: argparse.Namespace) -> list[str]:
         named = [options.keyword] if options.keyword else []
         junit_file(folder).unlink(missing_ok=True)   # of the run before
-        return ["meson", "test", "-C", str(folder), "--no-rebuild", "--print-errorlogs", "--num-processes",
-                str(SIDE_BY_SIDE + 1),
+        return ["meson", "test", "-C", str(folder), "--no-rebuild", "--print-errorlogs", "--num-processes", "3",
                 "--timeout-multiplier", str(patience), suite, "connectx", *named]
     return argv
 
@@ -187,8 +189,8 @@ def parts() -> list[Part]:
              read_summary, alone=True),
         Part("unit", "unit tests as gcc compiles them", meson_test(folder), junit_reader(folder), "unit", default=False,
              alone=True),
-        Part("asan", "unit tests under AddressSanitizer and UBSan", meson_test(build.asan_folder(), 4),
-             junit_reader(build.asan_folder()), "asan", alone=True),
+        Part("asan", "unit tests under AddressSanitizer and UBSan", meson_test(build.asan_folder(), 8),
+             junit_reader(build.asan_folder()), "asan", timeout=2400, computes=True),
         Part("tsan", "unit tests under ThreadSanitizer", meson_test(folder / "tsan", 5), junit_reader(folder / "tsan"),
              "tsan", default=False, alone=True),
         Part("tsan-system", "the daemon under ThreadSanitizer",
@@ -242,9 +244,9 @@ class Running:
         print(f"test: {part.name}: {part.what} (log: {self.log})", flush=True)
         self.start = self.shown = time.monotonic()
         with open(self.log, "wb") as output:
-            self.child = subprocess.Popen(["setpriv", "--pdeathsig", "TERM", *part.argv(options)], cwd=SOURCE,
-                                          stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-                                          env=environment(options), start_new_session=True)
+            argv = ["setpriv", "--pdeathsig", "TERM", *(LESS_WEIGHT if part.computes else []), *part.argv(options)]
+            self.child = subprocess.Popen(argv, cwd=SOURCE, stdin=subprocess.DEVNULL, stdout=output,
+                                          stderr=subprocess.STDOUT, env=environment(options), start_new_session=True)
 
     def outcome(self) -> Outcome | None:
         """None while it runs; says every 20 s how far it is, and ends what takes too long."""
@@ -293,7 +295,7 @@ class Running:
 
 
 def run_parts(selected: list[Part], options: argparse.Namespace) -> dict[str, Outcome]:
-    """In their order, SIDE_BY_SIDE at a time and those alone that ask for it."""
+    """In their order, SIDE_BY_SIDE at a time, one that computes beside them, and those alone that ask for it."""
     waiting, running = list(selected), []
     outcomes: dict[str, Outcome] = {}
     try:
@@ -324,7 +326,10 @@ def end_all(running: list[Running]) -> None:
 def may_start(part: Part, running: list[Part]) -> bool:
     if not running:
         return True
-    return not part.alone and len(running) < SIDE_BY_SIDE and not any(one.alone for one in running)
+    if part.alone or any(one.alone for one in running):
+        return False
+    beside = [one for one in running if one.computes == part.computes]
+    return len(beside) < (1 if part.computes else SIDE_BY_SIDE)
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
