@@ -84,4 +84,4 @@ def introduce_threads(lab: Lab, bridge: str, ofport: int, sender: Guest) -> None
         send_frames(sender.namespace, sender.device, [bytes(frame).ljust(60, b"\0")])
         wait_until(lambda: sum(received_by_threads(lab)) > before, 5, "a thread has received the packet")
     lab.switch.ofctl("--strict", "del-flows", bridge, f"priority=60000,{match}")
-    wait_until(lambda: f"proto={unused}" not in lab.switch.appctl("dpctl/dump-flows"), 10, "their megaflows are gone")
+    wait_until(lambda: f"proto={unused}" not in lab.switch.appctl("dpctl/dump-flows"), 30, "their megaflows are gone")
