@@ -35,8 +35,13 @@ namespace ovsdr::soft {
 struct alignas(64) CacheKey {
     /// `first_epoch` is even; the epoch begins with it, or below it while a change is under way.
     CacheKey(std::uint64_t first_epoch, bool changing, std::uint64_t time, const ParserSetup& setup,
-             const MaskedWords& looked_at) noexcept
-        : epoch(first_epoch - (changing ? 1 : 0)), first(first_epoch), made_at(time), parser(setup), words(looked_at) {}
+             const MaskedWords& looked_at, const MaskedWords& common) noexcept
+        : epoch(first_epoch - (changing ? 1 : 0)),
+          first(first_epoch),
+          made_at(time),
+          parser(setup),
+          words(looked_at),
+          changes(looked_at, common) {}
 
     std::atomic<std::uint64_t> epoch;
     const std::uint64_t first;
@@ -44,6 +49,11 @@ struct alignas(64) CacheKey {
     const ParserSetup parser;
     const MaskedWords words;
     ChangeLog changes;
+
+    /// Whether nothing has changed since epoch `from` that can concern lines of that bucket. Even.
+    [[nodiscard]] bool quiet_since(std::uint64_t from, std::uint16_t bucket) const noexcept {
+        return from >= first && changes.quiet_since(from / 2, bucket);
+    }
 
     /// Whether what was found at epoch `from` for packets of these words (ChangeLog::spares()) holds at epoch `to`.
     /// Both are even.

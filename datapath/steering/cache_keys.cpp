@@ -18,12 +18,22 @@ constexpr std::uint64_t first_common_epoch = 2, first_own_epoch = std::uint64_t{
     return mask == Key{};
 }
 
+/// What the entrance settles: source_port, source_sqn, and the registers' first values.
+void leave_out_settled(Key& mask) noexcept {
+    std::memset(mask.bytes() + key_offset::source_sqn, 0, 7);
+    std::memset(mask.bytes() + key_offset::reg_c_7, 0, key_offset::registers_end - key_offset::reg_c_7);
+}
+
+[[nodiscard]] bool equal(const MaskedWords& one, const MaskedWords& other) noexcept {
+    return one.length == other.length && one.index == other.index && one.mask == other.mask;
+}
+
 }  // namespace
 
 CacheKeys::CacheKeys(const ParserSetup& parser, Rcu& rcu, Clock clock, const void* clock_of)
     : rcu_(rcu), clock_(clock), clock_of_(clock_of), parser_(parser) {
     keys_[SourceScope::groups] =
-        new CacheKey(first_common_epoch, false, clock_(clock_of_), parser_, MaskedWords());
+        new CacheKey(first_common_epoch, false, clock_(clock_of_), parser_, MaskedWords(), MaskedWords());
 }
 
 CacheKeys::~CacheKeys() {
@@ -129,8 +139,8 @@ void CacheKeys::forget_rule(MatcherView& matcher, const RuleEffect& effect) noex
 void CacheKeys::write(SourceScope scope, const MatcherView& matcher, const RuleNode& rule) noexcept {
     for_each(scope, [&](unsigned index) {
         CacheKey& key = at(index);
-        key.changes.write((key.epoch.load(std::memory_order_relaxed) + 1) / 2, matcher.rules.mask(), rule.words(),
-                          key.words);
+        key.changes.write((key.epoch.load(std::memory_order_relaxed) + 1) / 2, matcher.rules.mask(), rule.words());
+        if (key.changes.mostly_wide()) loose_.set(index);
     });
 }
 
@@ -142,9 +152,27 @@ Key CacheKeys::needed(unsigned index) const noexcept {
         for (unsigned i = 0; i < Key::length; ++i) all.words[i] |= matcher->mask.words[i];
     }
     if (decapsulations_.concern(source)) add_inner_of_outer(all);
-    // What the entrance settles: source_port, source_sqn, and the registers' first values.
-    std::memset(all.bytes() + key_offset::source_sqn, 0, 7);
-    std::memset(all.bytes() + key_offset::reg_c_7, 0, key_offset::registers_end - key_offset::reg_c_7);
+    leave_out_settled(all);
+    return all;
+}
+
+/// What the masks of all matchers have that have more than a few of the rules.
+Key CacheKeys::common(unsigned index) const noexcept {
+    constexpr std::uint64_t few = 2, few_of = 64;  // a rule for all the rest, or one in so many
+    const SourceScope source = SourceScope::at(index);
+    std::uint64_t rules = 0;
+    for (const MatcherView* matcher : matchers_) rules += matcher->sources.count(source);
+    Key all{};
+    bool any = false;
+    for (const MatcherView* matcher : matchers_) {
+        const std::uint64_t count = matcher->sources.count(source);
+        if (count <= few || count * few_of < rules) continue;
+        for (unsigned i = 0; i < Key::length; ++i) {
+            all.words[i] = any ? all.words[i] & matcher->mask.words[i] : matcher->mask.words[i];
+        }
+        any = true;
+    }
+    leave_out_settled(all);
     return all;
 }
 
@@ -153,7 +181,9 @@ void CacheKeys::make_own(SourceScope scope) {
     if (own.load(std::memory_order_relaxed) != nullptr) return;
     own_.reserve(own_.size() + 1);
     const MaskedWords words(needed(scope.index()));
-    own.store(new CacheKey(first_own_epoch, false, clock_(clock_of_), parser_, words), std::memory_order_release);
+    const MaskedWords shared(common(scope.index()));
+    own.store(new CacheKey(first_own_epoch, false, clock_(clock_of_), parser_, words, shared),
+              std::memory_order_release);
     own_.push_back(static_cast<std::uint16_t>(scope.index()));
 }
 
@@ -168,7 +198,8 @@ void CacheKeys::grow(unsigned index) {
 std::unique_ptr<CacheKey> CacheKeys::successor(unsigned index, const ParserSetup& parser,
                                                const MaskedWords& words) const {
     const std::uint64_t epoch = at(index).epoch.load(std::memory_order_relaxed);
-    return std::make_unique<CacheKey>((epoch | 1) + 1, (epoch & 1) != 0, clock_(clock_of_), parser, words);
+    return std::make_unique<CacheKey>((epoch | 1) + 1, (epoch & 1) != 0, clock_(clock_of_), parser, words,
+                                      MaskedWords(common(index)));
 }
 
 void CacheKeys::put(unsigned index, std::unique_ptr<CacheKey> next) {
@@ -183,11 +214,13 @@ void CacheKeys::shrink(bool at_once) noexcept {
     const std::uint64_t now = clock_(clock_of_);
     for_each(SourceScope::all(), [&](unsigned index) {
         if (!loose_.test(index)) return;
-        const CacheKey& key = at(index);
+        CacheKey& key = at(index);
         if (!at_once && now - key.made_at < least_age) return;
         loose_.reset(index);
         const MaskedWords words(needed(index));
-        if (words.length == key.words.length && words.mask == key.words.mask && words.index == key.words.index) return;
+        const bool good_choice = !key.changes.mostly_wide() || equal(key.changes.common(), MaskedWords(common(index)));
+        if (good_choice) key.changes.judge_anew();
+        if (good_choice && equal(words, key.words)) return;
         try {
             put(index, successor(index, parser_, words));
         } catch (const std::bad_alloc&) {

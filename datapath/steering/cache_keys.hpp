@@ -73,6 +73,7 @@ private:
     void for_each(SourceScope scope, Visit visit) const;
     [[nodiscard]] CacheKey& at(unsigned index) const noexcept { return *keys_[index].load(std::memory_order_relaxed); }
     [[nodiscard]] Key needed(unsigned index) const noexcept;
+    [[nodiscard]] Key common(unsigned index) const noexcept;
     void make_own(SourceScope scope);
     void grow(unsigned index);
     [[nodiscard]] std::unique_ptr<CacheKey> successor(unsigned index, const ParserSetup& parser,

@@ -46,8 +46,9 @@ void FlowCache::write(std::uint32_t way, const Subject& subject, const Trace& tr
     line.epoch = trace.epoch;
     line.entrance = subject.entrance;
     line.rewritten = trace.rewritten;
-    line.op_count = static_cast<std::uint16_t>(trace.ops.size());
-    line.word_count = static_cast<std::uint16_t>(subject.words.size());
+    line.bucket = trace.bucket;
+    line.op_count = static_cast<std::uint8_t>(trace.ops.size());
+    line.word_count = static_cast<std::uint8_t>(subject.words.size());
     std::memcpy(line.held, subject.words.data(), subject.words.size_bytes());
     std::memcpy(line.held + subject.words.size_bytes(), trace.ops.data(), trace.ops.size_bytes());
     tags_[way] = tag_of(subject.hash);

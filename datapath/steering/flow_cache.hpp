@@ -30,8 +30,9 @@ public:
         std::uint64_t epoch;
         std::uint64_t entrance;
         std::uint32_t rewritten;  ///< bit i: word i was rewritten before a look-up
-        std::uint16_t op_count;
-        std::uint16_t word_count;
+        std::uint16_t bucket;     ///< ChangeLog::bucket_of()
+        std::uint8_t op_count;
+        std::uint8_t word_count;
         alignas(8) unsigned char held[held_size];
 
         [[nodiscard]] const std::uint64_t* words() const noexcept {
@@ -87,6 +88,7 @@ public:
     struct Trace {
         std::uint64_t epoch;
         std::uint32_t rewritten;
+        std::uint16_t bucket;
         std::span<const Op> ops;
     };
     /// Overwrites a line that does not count any more, or any. What fits no line is not remembered. `dead(line)` says

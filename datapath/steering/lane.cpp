@@ -139,7 +139,12 @@ void Lane::Impl::run(const Entrance& entrance, rte_mbuf** packets, unsigned leng
     }
 }
 
+/// A quiet line is left as it is, but never so old that the log would not reach back to it.
 bool Lane::Impl::renew(FlowCache::Line& line) const noexcept {
+    if (cached_by_->quiet_since(line.epoch, line.bucket)) {
+        if (epoch_ - line.epoch > ChangeLog::reach) line.epoch = epoch_;
+        return true;
+    }
     if (!cached_by_->still_holds(line.words(), line.rewritten, line.epoch, epoch_)) return false;
     line.epoch = epoch_;
     return true;
@@ -148,7 +153,8 @@ bool Lane::Impl::renew(FlowCache::Line& line) const noexcept {
 bool Lane::Impl::is_dead(const FlowCache::Line& line) const noexcept {
     const CacheKey& key = steering_.cache_key(Entrance::source_of(line.entrance));
     const std::uint64_t epoch = key.epoch.load(std::memory_order_relaxed) & ~std::uint64_t{1};
-    return line.epoch < key.first || epoch - line.epoch > 2 * ChangeLog::reach;
+    if (line.epoch < key.first) return true;
+    return epoch - line.epoch > 2 * ChangeLog::reach && !key.quiet_since(line.epoch, line.bucket);
 }
 
 void Lane::Impl::miss(const Entrance& entrance, unsigned index, rte_mbuf* packet) noexcept {
@@ -174,7 +180,8 @@ void Lane::Impl::remember(const FlowCache::Subject& subject, const Walk& walk) n
     for (std::uint32_t i = 0; walk.rewritten() != 0 && i < cached_by_->words.length; ++i) {
         rewritten |= static_cast<std::uint32_t>(walk.rewritten() >> cached_by_->words.index[i] & 1) << i;
     }
-    cache_.insert(subject, {.epoch = epoch_, .rewritten = rewritten, .ops = walk.ops()},
+    const std::uint16_t bucket = cached_by_->changes.bucket_of(subject.words.data(), rewritten);
+    cache_.insert(subject, {.epoch = epoch_, .rewritten = rewritten, .bucket = bucket, .ops = walk.ops()},
                   [this](const FlowCache::Line& line) { return is_dead(line); });
 }
 

@@ -67,6 +67,17 @@ public:
     /// Whether anything counted concerns packets of `source`.
     [[nodiscard]] bool concern(SourceScope source) const noexcept { return bit(source) || bit(SourceScope::all()); }
 
+    /// Of those that concern packets of `source`. Writer.
+    [[nodiscard]] std::uint64_t count(SourceScope source) const noexcept {
+        std::uint64_t sum = 0;
+        for (const SourceScope scope : {source, SourceScope::all()}) {
+            const auto found = std::lower_bound(counts_.begin(), counts_.end(), scope.index(), before);
+            if (found != counts_.end() && found->first == scope.index()) sum += found->second;
+            if (source.is_all()) break;
+        }
+        return sum;
+    }
+
     /// True when it is the first of its scope. Throws std::bad_alloc, then nothing has changed.
     bool add(SourceScope scope) {
         const auto found = place(scope);
@@ -88,9 +99,11 @@ public:
     }
 
 private:
+    [[nodiscard]] static bool before(const std::pair<std::uint16_t, std::uint32_t>& one, unsigned index) noexcept {
+        return one.first < index;
+    }
     [[nodiscard]] std::vector<std::pair<std::uint16_t, std::uint32_t>>::iterator place(SourceScope scope) noexcept {
-        return std::lower_bound(counts_.begin(), counts_.end(), scope.index(),
-                                [](const auto& one, unsigned index) { return one.first < index; });
+        return std::lower_bound(counts_.begin(), counts_.end(), scope.index(), before);
     }
     [[nodiscard]] bool bit(SourceScope scope) const noexcept {
         return (bits_[scope.index() / 64].load(std::memory_order_relaxed) >> scope.index() % 64 & 1) != 0;

@@ -38,8 +38,9 @@ public:
         }
     }
 
-    /// A rule for each of the tuples, so many in each matcher.
+    /// A rule for each of the tuples, so many in each matcher; then a second passes, after which keys are judged anew.
     void add_megaflows() {
+        steering_.impl().stopped_clock = 1;
         for (unsigned m = 0; m < matcher_count; ++m) {
             keep(table_, criteria::outer | criteria::misc, parameters(m, 0xffff, 0xffff, ~0U));
             for (unsigned i = 0; i < rules_in_each; ++i) {
@@ -47,6 +48,8 @@ public:
                 megaflows_.push_back(make_rule(*matchers_.back(), megaflow(number), {counter(number), out_.get()}));
             }
         }
+        steering_.impl().stopped_clock += CacheKeys::least_age;
+        for (unsigned i = 0; i < 2; ++i) change(Changed::same_vport);
     }
     void add_one_megaflow() {
         keep(table_, criteria::outer | criteria::misc, parameters(0, 0xffff, 0, ~0U));

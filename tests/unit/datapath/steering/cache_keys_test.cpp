@@ -94,6 +94,29 @@ TEST_F(CacheKeysTest, ALineIsRenewedForSoManyChangesAndWalksAfterMore) {
     EXPECT_EQ(walks(1, to_port(80), 2), 1U);
 }
 
+/// Once the key knows what its rules have in common.
+TEST_F(CacheKeysTest, ALineOutlivesAnyNumberOfChangesOfOtherFlows) {
+    std::vector<MadeRule> standing;
+    for (const std::uint16_t port : {70, 71, 72}) standing.push_back(make_rule(*by_flow, value_of(1, port), {&to_3}));
+    const auto change = [&](unsigned times) {
+        for (unsigned i = 0; i < times; ++i) static_cast<void>(make_rule(*by_flow, value_of(1, 81), {&to_3}));
+    };
+    change(200);
+    pass(CacheKeys::least_age);
+    change(1);
+    EXPECT_EQ(walks(1, to_port(80), 2), 1U);
+    EXPECT_EQ(walks(1, to_port(81), 2), 1U);
+    change(500);
+    EXPECT_EQ(walks(1, to_port(80), 2), 0U);
+    EXPECT_EQ(walks(1, to_port(81), 2), 1U);
+    for (unsigned i = 0; i < 10; ++i) {
+        change(ChangeLog::reach);
+        EXPECT_EQ(walks(1, to_port(80)), 0U);
+    }
+    const auto rule = make_rule(*by_flow, value_of(1, 80), {&to_2});
+    EXPECT_EQ(walks(1, to_port(80), 2), 1U);
+}
+
 /// Table 2 sees what table 1 made of the packet: that a rule there does not match the packet as it came says nothing.
 class RewrittenTest : public CacheKeysTest {
 protected:

@@ -29,11 +29,16 @@ protected:
     [[nodiscard]] bool spared(const LineWords& line, std::uint32_t rewritten = 0) const {
         return log.spares(line.data(), rewritten, number - 1, number);
     }
-    void write(const MaskedWords& mask, const LineWords& value) { log.write(++number, mask, value.data(), key); }
+    void write(const MaskedWords& mask, const LineWords& value) { log.write(++number, mask, value.data()); }
+    /// Whether the latest change alone leaves the line's bucket alone.
+    [[nodiscard]] bool quiet(const LineWords& line, std::uint32_t rewritten = 0) const {
+        return log.quiet_since(number - 1, log.bucket_of(line.data(), rewritten));
+    }
 
     const MaskedWords key = mask_of({{0, all_ones}, {2, all_ones}, {5, 0xffff}, {7, all_ones}});
+    const MaskedWords common = mask_of({{2, 0xffffff}, {7, 0xff}});
     std::uint64_t number = 0;
-    ChangeLog log;
+    ChangeLog log{key, common};
 };
 
 TEST_F(ChangeLogTest, ALineIsSparedWhereAnyWordOfTheRuleDiffers) {
@@ -88,15 +93,67 @@ TEST_F(ChangeLogTest, ARuleOfMoreWordsThanAreKeptSeemsWider) {
     for (unsigned i = 0; i < 12; ++i) all.words[i] = 0xff;
     const MaskedWords mask(all);
     const LineWords value(12, 7);
-    log.write(++number, mask, value.data(), mask);
-    EXPECT_FALSE(spared(value));
+    ChangeLog wide{mask, {}};
+    wide.write(++number, mask, value.data());
+    EXPECT_FALSE(wide.spares(value.data(), 0, number - 1, number));
     unsigned told = 0;
     for (unsigned i = 0; i < 12; ++i) {
         LineWords other = value;
         other[i] = 8;
-        told += spared(other);
+        told += wide.spares(other.data(), 0, number - 1, number);
     }
     EXPECT_EQ(told, 7U);
+}
+
+TEST_F(ChangeLogTest, ARuleOfAllThatIsCommonConcernsOneBucket) {
+    write(mask_of({{0, 0xff}, {2, 0xffffffff}, {7, 0xff}}), {1, 2, 3});
+    EXPECT_FALSE(quiet({1, 2, 99, 3}));
+    EXPECT_FALSE(quiet({5, 0x7f000002, 99, 0x103})) << "the same of what is common";
+    unsigned others = 0;
+    for (std::uint64_t i = 3; i < 103; ++i) others += quiet({1, i, 99, 3}) && quiet({1, 2, 99, i + 1});
+    EXPECT_GT(others, 95U);
+    EXPECT_FALSE(quiet({1, 77, 99, 3}, 0b0010)) << "rewritten: it may be any bucket's";
+    EXPECT_TRUE(quiet({1, 77, 99, 3}, 0b0101)) << "of these nothing is common";
+}
+
+TEST_F(ChangeLogTest, OtherChangesConcernEachBucket) {
+    const auto quiet_ones = [this] {
+        unsigned count = 0;
+        for (std::uint64_t i = 0; i < 100; ++i) count += quiet({i, i, i, i});
+        return count;
+    };
+    write(mask_of({{2, 0xffffff}, {7, 0x7f}}), {1, 1});
+    EXPECT_EQ(quiet_ones(), 0U) << "a bit of what is common is missing";
+    write(mask_of({{0, all_ones}, {7, 0xff}}), {1, 1});
+    EXPECT_EQ(quiet_ones(), 0U) << "a word is missing";
+    log.write_all(++number);
+    EXPECT_EQ(quiet_ones(), 0U);
+    write(mask_of({{2, all_ones}, {7, 0xff}}), {1, 1});
+    EXPECT_GT(quiet_ones(), 95U);
+}
+
+TEST_F(ChangeLogTest, ABucketIsQuietSinceItsLatestChange) {
+    const auto mask = mask_of({{2, all_ones}, {7, 0xff}});
+    for (unsigned i = 0; i < 3; ++i) write(mask, {5, 5});
+    write(mask, {6, 5});
+    const std::uint16_t bucket = log.bucket_of(LineWords{0, 5, 0, 5}.data(), 0);
+    EXPECT_FALSE(log.quiet_since(2, bucket));
+    EXPECT_TRUE(log.quiet_since(3, bucket));
+}
+
+TEST_F(ChangeLogTest, AChoiceOfWhatIsCommonIsJudgedByTheChangesThatItDoesNotTellApart) {
+    const auto good = mask_of({{2, all_ones}, {7, 0xff}}), bad = mask_of({{0, all_ones}});
+    for (unsigned i = 0; i < 1000; ++i) write(good, {i, i});
+    EXPECT_FALSE(log.mostly_wide());
+    for (unsigned i = 0; i < 300; ++i) write(bad, {i});
+    EXPECT_FALSE(log.mostly_wide());
+    for (unsigned i = 0; i < 40; ++i) write(bad, {i});
+    EXPECT_TRUE(log.mostly_wide());
+    log.judge_anew();
+    EXPECT_FALSE(log.mostly_wide());
+    ChangeLog nothing{key, mask_of({{2, 0x7f}})};
+    for (unsigned i = 1; i <= 256; ++i) nothing.write(i, good, LineWords{i, i}.data());
+    EXPECT_TRUE(nothing.mostly_wide()) << "too few bits tell nothing apart";
 }
 
 class CacheKeyTest : public ChangeLogTest {
@@ -106,7 +163,7 @@ protected:
         for (unsigned i = 0; i < changes; ++i) {
             ++one.epoch;
             const LineWords value{1'000'000};
-            one.changes.write((one.epoch + 1) / 2, mask_of({{2, all_ones}}), value.data(), one.words);
+            one.changes.write((one.epoch + 1) / 2, mask_of({{2, all_ones}}), value.data());
             ++one.epoch;
         }
     }
@@ -115,7 +172,7 @@ protected:
     }
 
     const LineWords line{1, 2, 3, 4};
-    CacheKey one{100, false, 0, {}, key};
+    CacheKey one{100, false, 0, {}, key, common};
 };
 
 TEST_F(CacheKeyTest, ALineHoldsForSoManyChanges) {
