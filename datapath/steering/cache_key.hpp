@@ -14,8 +14,8 @@
 //      state of the tables.
 //   3. Before tables change in a way that can concern the key's packets, the epoch is odd, and the change is in the log
 //      before it is even again.
-//   4. A line of an earlier epoch counts only if it is of this key (`first`) and the log spares it: none of the changes
-//      since can concern packets of its words. Then it is as good as a new one, and gets the new epoch.
+//   4. A line of an earlier epoch counts only if it is of this key (`first`) and none of the changes since can concern
+//      packets of its words: its bucket is quiet, or the log spares it. Then it is as good as a new one.
 //   5. An odd epoch stands for the even one before it: a packet on its way while a rule comes or goes may meet the rule
 //      or not. When the call that removed a rule has returned, the next batch sees the epoch after it, as of
 //      synchronize().

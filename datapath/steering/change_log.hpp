@@ -14,7 +14,7 @@
 //
 // Changes are numbered. Change n is in slot n % length; a reader may ask about the last `reach` of them, which leaves
 // the writer length - reach changes before it overwrites what a reader looks at. A reader that was slower finds that
-// out by the number of the change under way (CacheKey::renew()).
+// out by the number of the change under way (CacheKey::still_holds()).
 //
 // Threads: write() by one writer at a time; spares() by any number of readers, without a lock.
 #pragma once
