@@ -144,7 +144,6 @@ int Action::packet_reformat(Domain& domain, bool root_level, Reformat::Kind kind
     action->root_level = root_level;
     action->make_more().reformat = std::move(reformat);
     domain.refer();
-    if (kind == decap_l2) domain.steering().impl().count_decapsulations(1);
     return 0;
 }
 
@@ -379,7 +378,6 @@ int Action::add_reformat(Action& reformat) {
 }
 
 Action::~Action() {
-    if (type == ActionType::decap_l2) domain->steering().impl().count_decapsulations(-1);
     if (const auto resource = resource_of(type)) domain->steering().impl().room.give_back(*resource);
     for (Action* branch : more().branches) branch->forget();
     // No lane reaches them any more: a rule that goes waits for that.

@@ -27,6 +27,7 @@ int Matcher::create_ranked(Table& table, std::uint32_t rank, std::uint8_t criter
     if (!room) return ENOMEM;
     auto view = std::make_unique<MatcherView>(mask.key);
     view->rank = rank;
+    view->of_nic_tx = spec.domain == DomainType::nic_tx;
     matcher.reset(new Matcher(table, mask, std::move(view)));
     room.keep();
     return 0;
@@ -37,7 +38,7 @@ Matcher::Matcher(Table& table, const MatchMask& mask, std::unique_ptr<MatcherVie
     table.refer();
     Steering::Impl& impl = table.domain().steering().impl();
     {
-        const Steering::Impl::Change change(impl);
+        const auto lock = impl.unchanged();
         impl.add_matcher(*this, table.walked(), table.published());
     }
     const std::lock_guard lock(table.domain().tables_mutex());
@@ -51,7 +52,7 @@ Matcher::~Matcher() {
         std::erase(table_.matchers(), this);
     }
     {
-        const Steering::Impl::Change change(impl);
+        const auto lock = impl.unchanged();
         impl.remove_matcher(*this, table_.walked(), table_.published());
         impl.rcu.retire(view_);
         impl.room.give_back(Resource::matchers);
@@ -61,7 +62,7 @@ Matcher::~Matcher() {
 
 void Matcher::set_layout(const Layout& layout) {
     Steering::Impl& impl = table_.domain().steering().impl();
-    const Steering::Impl::Change change(impl);
+    const auto lock = impl.unchanged();
     if (layout.rules) view_->rules.reserve(*layout.rules, impl.rcu);
     view_->rules.fix_size(!layout.resizable);
 }

@@ -98,10 +98,11 @@ int Rule::install(std::unique_ptr<RuleNode> node, bool unique) {
     Domain& domain = matcher_.table().domain();
     Steering::Impl& impl = domain.steering().impl();
     const std::lock_guard chain(domain.tables_mutex());
-    const Steering::Impl::Change change(impl);
-    if (unique && matcher_.view().rules.contains(*node)) return EEXIST;
     RuleNode* inserted = node.get();
+    Steering::Impl::RuleComes coming(impl, matcher_.view(), *inserted);
+    if (unique && matcher_.view().rules.contains(*inserted)) return EEXIST;
     matcher_.view().rules.insert(node, impl.rcu);
+    coming.stay();
     node_ = inserted;
     link();
     return 0;
@@ -129,7 +130,7 @@ Rule::~Rule() {
         __builtin_prefetch(next_, 1);
         (previous_ == nullptr ? matcher_.rules() : previous_->next_) = next_;
         if (next_ != nullptr) next_->previous_ = previous_;
-        const Steering::Impl::Change change(impl);
+        const Steering::Impl::RuleGoes going(impl, matcher_.view(), *node_);
         RuleTable& rules = matcher_.view().rules;
         rules.remove(node_, impl.rcu);
         if (domain.reclaims_memory() && rules.sparse()) rules.shrink(impl.rcu);

@@ -14,7 +14,7 @@ void Domain::free_cached_memory() {
     const bool reclaim = reclaims_memory();
     if (reclaim) {
         const std::lock_guard lock(tables_mutex_);
-        const Steering::Impl::Change change(impl);
+        const auto unchanged = impl.unchanged();
         for (Table* table : tables_) {
             for (Matcher* matcher : table->matchers()) matcher->view().rules.shrink(impl.rcu);
         }

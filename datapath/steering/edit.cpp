@@ -201,6 +201,8 @@ void EditList::note_effect(const Edit& edit) noexcept {
     edits_reg_b_ = edits_reg_b_ || field.id == field_reg_b;
     const bool leaves_registers = field.place != EditPlace::reg || field.id == field_reg_b;
     if (edit.kind == Edit::Kind::copy && edit.source->place == EditPlace::reg && leaves_registers) repeatable_ = false;
+    const bool in_key = field.place != EditPlace::reg && field.key_bytes != 0;
+    if (in_key) edited_words_ |= std::uint64_t{1} << field.key_offset / 8;  // no field lies across two
     // A constant in a register, or in the Ethernet header that every packet has, is known beforehand.
     const bool known = edit.kind == Edit::Kind::set &&
                        (field.place == EditPlace::reg || field.place == EditPlace::ethernet);

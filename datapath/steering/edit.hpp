@@ -55,6 +55,9 @@ public:
     /// Bits of the packet's Key that are no function of the Key alone, or only if the packet has the header.
     [[nodiscard]] const Key& taint() const noexcept { return taint_; }
 
+    /// Bit i: word i of the packet's Key may be another afterwards. Registers do not count.
+    [[nodiscard]] std::uint64_t edited_words() const noexcept { return edited_words_; }
+
     [[nodiscard]] const std::vector<Edit>& edits() const noexcept { return edits_; }
 
 private:
@@ -67,6 +70,7 @@ private:
 
     std::vector<Edit> edits_;
     Key taint_{};
+    std::uint64_t edited_words_ = 0;
     std::uint8_t l3_ = 0, l4_ = 0;  // that the list is tied to so far
     bool edits_headers_ = false;
     bool edits_registers_ = false;

@@ -41,30 +41,17 @@ unsigned FlowCache::matching(std::uint32_t hash) const noexcept {
     return static_cast<unsigned>(low | high << 4);
 }
 
-const FlowCache::Line* FlowCache::find(std::uint32_t hash, std::uint64_t epoch, std::uint64_t entrance,
-                                       std::span<const std::uint64_t> words) const noexcept {
-    for (unsigned left = matching(hash); left != 0; left &= left - 1) {
-        const Line& line = lines_[set_of(hash) + __builtin_ctz(left)];
-        if (holds(line, epoch, entrance, words)) return &line;
-    }
-    return nullptr;
-}
-
-void FlowCache::insert(std::uint32_t hash, std::uint64_t epoch, std::uint64_t entrance,
-                       std::span<const std::uint64_t> words, std::span<const Op> ops) noexcept {
-    if (words.size_bytes() + ops.size_bytes() > Line::held_size) return;
-    const std::uint32_t set = set_of(hash);
-    unsigned way = 0;
-    while (way < ways && tags_[set + way] != 0 && lines_[set + way].epoch == epoch) ++way;
-    if (way == ways) way = victim_++ % ways;
-    Line& line = lines_[set + way];
-    line.epoch = epoch;
-    line.entrance = entrance;
-    line.op_count = static_cast<std::uint32_t>(ops.size());
-    line.word_count = static_cast<std::uint32_t>(words.size());
-    std::memcpy(line.held, words.data(), words.size_bytes());
-    std::memcpy(line.held + words.size_bytes(), ops.data(), ops.size_bytes());
-    tags_[set + way] = tag_of(hash);
+void FlowCache::write(std::uint32_t way, const Subject& subject, const Trace& trace) noexcept {
+    Line& line = lines_[way];
+    line.epoch = trace.epoch;
+    line.entrance = subject.entrance;
+    line.rewritten = trace.rewritten;
+    line.bucket = trace.bucket;
+    line.op_count = static_cast<std::uint8_t>(trace.ops.size());
+    line.word_count = static_cast<std::uint8_t>(subject.words.size());
+    std::memcpy(line.held, subject.words.data(), subject.words.size_bytes());
+    std::memcpy(line.held + subject.words.size_bytes(), trace.ops.data(), trace.ops.size_bytes());
+    tags_[way] = tag_of(subject.hash);
 }
 
 }  // namespace ovsdr::soft

@@ -78,8 +78,10 @@ void Lane::Impl::process(const Entrance& entrance, rte_mbuf** packets, unsigned 
 }
 
 void Lane::Impl::process_batch(const Entrance& entrance, rte_mbuf** packets, unsigned length) noexcept {
-    cached_by_ = &steering_.cache_key();
-    epoch_ = cached_by_->epoch.load(std::memory_order_acquire);
+    cached_by_ = &steering_.cache_key(entrance.source);
+    const std::uint64_t epoch = cached_by_->epoch.load(std::memory_order_acquire);
+    epoch_ = epoch & ~std::uint64_t{1};
+    changing_ = epoch != epoch_;
     length = read_headers(entrance, packets, length);
     add(steering_.counts[worker_].looked_up, length);
     for (unsigned i = 0; i < length; ++i) lookups_[i].line = cache_.candidate(lookups_[i].hash);
@@ -120,11 +122,11 @@ void Lane::Impl::set_source_words(const Entrance& entrance, Key& key) const noex
 /// In the order of arrival: packets of one flow never overtake each other.
 void Lane::Impl::run(const Entrance& entrance, rte_mbuf** packets, unsigned length) noexcept {
     const std::uint64_t from = entrance.packed();
-    const auto held_by = [&](unsigned i, const FlowCache::Line* line) {
-        return FlowCache::holds(*line, epoch_, from, {lookups_[i].words.data(), cached_by_->words.length});
+    const auto held_by = [&](unsigned i, FlowCache::Line* line) {
+        return line->is_of(from, {lookups_[i].words.data(), cached_by_->words.length}) && counts(*line);
     };
     for (unsigned i = 0; i < length;) {
-        const FlowCache::Line* line = lookups_[i].line;
+        FlowCache::Line* line = lookups_[i].line;
         if (line == nullptr || !held_by(i, line)) [[unlikely]] {
             miss(entrance, i, packets[i]);
             ++i;
@@ -137,10 +139,30 @@ void Lane::Impl::run(const Entrance& entrance, rte_mbuf** packets, unsigned leng
     }
 }
 
+/// A quiet line is left as it is, but never so old that the log would not reach back to it.
+bool Lane::Impl::renew(FlowCache::Line& line) const noexcept {
+    if (cached_by_->quiet_since(line.epoch, line.bucket)) {
+        if (epoch_ - line.epoch > ChangeLog::reach) line.epoch = epoch_;
+        return true;
+    }
+    if (!cached_by_->still_holds(line.words(), line.rewritten, line.epoch, epoch_)) return false;
+    line.epoch = epoch_;
+    return true;
+}
+
+bool Lane::Impl::is_dead(const FlowCache::Line& line) const noexcept {
+    const CacheKey& key = steering_.cache_key(Entrance::source_of(line.entrance));
+    const std::uint64_t epoch = key.epoch.load(std::memory_order_relaxed) & ~std::uint64_t{1};
+    if (line.epoch < key.first) return true;
+    return epoch - line.epoch > 2 * ChangeLog::reach && !key.quiet_since(line.epoch, line.bucket);
+}
+
 void Lane::Impl::miss(const Entrance& entrance, unsigned index, rte_mbuf* packet) noexcept {
     const Lookup& lookup = lookups_[index];
-    const std::span<const std::uint64_t> words{lookup.words.data(), cached_by_->words.length};
-    const FlowCache::Line* line = cache_.find(lookup.hash, epoch_, entrance.packed(), words);
+    const FlowCache::Subject subject{.hash = lookup.hash,
+                                     .entrance = entrance.packed(),
+                                     .words = {lookup.words.data(), cached_by_->words.length}};
+    const FlowCache::Line* line = cache_.find(subject, [this](FlowCache::Line& found) { return counts(found); });
     if (line != nullptr) {  // another way of the set, or an earlier packet of this batch put it there
         execute(line->ops(), &packet, 1);
         return;
@@ -148,9 +170,19 @@ void Lane::Impl::miss(const Entrance& entrance, unsigned index, rte_mbuf* packet
     add(steering_.counts[worker_].walked, 1);
     Walk walk(*this);
     walk.run(entrance, keys_[index], cached_by_->words.deep, packet);
+    if (walk.cacheable()) remember(subject, walk);
+}
+
+void Lane::Impl::remember(const FlowCache::Subject& subject, const Walk& walk) noexcept {
     std::atomic_thread_fence(std::memory_order_acquire);
-    const bool still = (epoch_ & 1) == 0 && cached_by_->epoch.load(std::memory_order_relaxed) == epoch_;
-    if (walk.cacheable() && still) cache_.insert(lookup.hash, epoch_, entrance.packed(), words, walk.ops());
+    if (changing_ || cached_by_->epoch.load(std::memory_order_relaxed) != epoch_) return;
+    std::uint32_t rewritten = 0;
+    for (std::uint32_t i = 0; walk.rewritten() != 0 && i < cached_by_->words.length; ++i) {
+        rewritten |= static_cast<std::uint32_t>(walk.rewritten() >> cached_by_->words.index[i] & 1) << i;
+    }
+    const std::uint16_t bucket = cached_by_->changes.bucket_of(subject.words.data(), rewritten);
+    cache_.insert(subject, {.epoch = epoch_, .rewritten = rewritten, .bucket = bucket, .ops = walk.ops()},
+                  [this](const FlowCache::Line& line) { return is_dead(line); });
 }
 
 void Lane::Impl::deliver(std::uint16_t destination, unsigned length) noexcept {

@@ -1,9 +1,10 @@
 // The inside of a Lane.
 //
 // process() takes each batch through four steps: read the headers and hash what the masks look at; find the cache's
-// set; find the line; then, in order, run the line's trace on runs of packets that share it. A packet without a line
-// walks the tables (walk.cpp), which does to it what its rules say and leaves a trace in the cache if the outcome is a
-// function of what the masks look at.
+// set; find the line; then, in order, run the line's trace on runs of packets that share it. A line from before the
+// latest changes is asked first whether it still holds (cache_key.hpp). A packet without a line walks the tables
+// (walk.cpp), which does to it what its rules say and leaves a trace in the cache if the outcome is a function of what
+// the masks look at.
 //
 // Threads: the lane's worker.
 #pragma once
@@ -19,6 +20,8 @@
 
 namespace ovsdr::soft {
 
+class Walk;
+
 /// By what a packet came in: part of the cache's key.
 struct Entrance {
     VportId source;
@@ -27,6 +30,9 @@ struct Entrance {
 
     [[nodiscard]] std::uint64_t packed() const noexcept {
         return static_cast<std::uint64_t>(from_queue) << 48 | static_cast<std::uint64_t>(source.value) << 32 | sqn;
+    }
+    [[nodiscard]] static VportId source_of(std::uint64_t packed) noexcept {
+        return VportId{static_cast<std::uint16_t>(packed >> 32)};
     }
 };
 
@@ -85,13 +91,20 @@ private:
     struct Lookup {
         alignas(64) std::array<std::uint64_t, FlowCache::max_words> words;
         std::uint32_t hash;
-        const FlowCache::Line* line;
+        FlowCache::Line* line;
     };
 
     void process_batch(const Entrance& entrance, rte_mbuf** packets, unsigned length) noexcept;
     [[nodiscard]] unsigned read_headers(const Entrance& entrance, rte_mbuf** packets, unsigned length) noexcept;
     void set_source_words(const Entrance& entrance, Key& key) const noexcept;
     void run(const Entrance& entrance, rte_mbuf** packets, unsigned length) noexcept;
+    /// Whether the line, which has a packet's entrance and words, counts in this batch.
+    [[nodiscard]] bool counts(FlowCache::Line& line) const noexcept {
+        return line.epoch == epoch_ || renew(line);
+    }
+    [[nodiscard]] bool renew(FlowCache::Line& line) const noexcept;
+    [[nodiscard]] bool is_dead(const FlowCache::Line& line) const noexcept;
+    void remember(const FlowCache::Subject& subject, const Walk& walk) noexcept;
     void miss(const Entrance& entrance, unsigned index, rte_mbuf* packet) noexcept;
     void deliver(std::uint16_t destination, unsigned length) noexcept;
     void copy_run(std::span<const Op> ops, rte_mbuf** packets, unsigned length, std::uint32_t ratio) noexcept;
@@ -103,7 +116,8 @@ private:
     std::uint64_t random_;
     // Of the batch under way.
     const CacheKey* cached_by_ = nullptr;
-    std::uint64_t epoch_ = 0;
+    std::uint64_t epoch_ = 0;   // even: before the change that was under way
+    bool changing_ = false;     // one was
     FlowCache cache_;
     std::array<Key, batch_length> keys_{};
     std::array<Lookup, batch_length> lookups_;

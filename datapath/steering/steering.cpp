@@ -30,6 +30,7 @@ void Steering::set_cotenant_sink(Sink sink) noexcept { impl_->set_cotenant_sink(
 void Steering::set_transport(Filter transport) { impl_->set_transport(transport); }
 int Steering::set_geneve_option(const GeneveOption& option) { return impl_->set_geneve_option(option); }
 void Steering::forget_cached() noexcept { const Impl::Change change(*impl_); }
+void Steering::forget_cached(VportId source) noexcept { const Impl::Change change(*impl_, SourceScope::of(source)); }
 void Steering::synchronize() noexcept { impl_->rcu.synchronize(); }
 const Profile& Steering::profile() const noexcept { return impl_->profile; }
 Room& room_of(Steering& steering) noexcept { return steering.impl().room; }
@@ -60,7 +61,8 @@ Steering::CacheUse Steering::cache_use() const noexcept {
 
 Steering::Impl::Impl(const Profile& chosen)
     : profile(chosen),
-      cache_key_(new CacheKey(0, ParserSetup{.gtpu = chosen.has_parser(flex_parser::gtpu)}, MaskedWords())),
+      cache_keys(ParserSetup{.gtpu = chosen.has_parser(flex_parser::gtpu)}, rcu,
+                 [](const void* of) { return static_cast<const Impl*>(of)->now(); }, this),
       slots_(std::make_unique<std::atomic<std::uint16_t>[]>(65536)),
       send_rules_(new SendRules),
       lag_choices_(new LagChoices) {
@@ -72,7 +74,6 @@ Steering::Impl::~Impl() {
     for (auto& list : root_lists) delete list.load();
     for (auto& sink : sinks) delete sink.load();
     delete transport.load();
-    delete cache_key_.load();
     delete send_rules_.load();
     delete lag_choices_.load();
 }
@@ -147,7 +148,7 @@ void Steering::Impl::set_transport(Filter transport) {
 int Steering::Impl::set_geneve_option(const GeneveOption& option) {
     const Change change(*this);
     if (option.length != 0 && parser_setup().option.length != 0) return EBUSY;
-    publish_cache_key({.gtpu = profile.has_parser(flex_parser::gtpu), .option = option}, cache_key().words);
+    cache_keys.set_parser({.gtpu = profile.has_parser(flex_parser::gtpu), .option = option});
     return 0;
 }
 
@@ -159,7 +160,7 @@ void Steering::Impl::add_send_rule(std::uint32_t sqn, VportId vport) {
         const std::lock_guard lock(control_);
         if (!send_rules_.load(std::memory_order_relaxed)->contains(sqn)) return add();
     }
-    const Change change(*this);
+    const Change change(*this, SourceScope::of(manager_vport));
     add();
 }
 
@@ -168,7 +169,7 @@ void Steering::Impl::remove_send_rule(std::uint32_t sqn) {
         const std::lock_guard lock(control_);
         if (!send_rules_.load(std::memory_order_relaxed)->contains(sqn)) return;
     }
-    const Change change(*this);
+    const Change change(*this, SourceScope::of(manager_vport));
     replace(send_rules_, [sqn](SendRules& rules) { rules.erase(sqn); });
 }
 
@@ -177,7 +178,7 @@ void Steering::Impl::set_lag_port(std::uint32_t sqn, unsigned port, bool strict)
         const std::lock_guard lock(control_);
         if (port == 0 && !lag_choices_.load(std::memory_order_relaxed)->contains(sqn)) return;
     }
-    const Change change(*this);
+    const Change change(*this, SourceScope::of(manager_vport));
     replace(lag_choices_, [&](LagChoices& choices) {
         if (port == 0) {
             choices.erase(sqn);
@@ -206,7 +207,7 @@ bool Steering::Impl::send_rule(std::uint32_t sqn, VportId& vport) const noexcept
 
 int Steering::Impl::acquire_destination(const Sink& sink, std::uint16_t& destination) {
     auto published = std::make_unique<const Sink>(sink);
-    const Change change(*this);
+    const std::lock_guard lock(control_);  // no rule leads to it yet
     const auto known = std::find_if(sinks.begin() + 1, sinks.end(), [&sink](const std::atomic<const Sink*>& held) {
         const Sink* other = held.load(std::memory_order_relaxed);
         return other != nullptr && *other == sink;
@@ -235,17 +236,15 @@ void Steering::Impl::add_matcher(Matcher& matcher, std::vector<Matcher*>& among,
         return other->view().rank >= matcher.view().rank;
     });
     among.insert(place, &matcher);
-    all_matchers_.push_back(&matcher);
-    publish_cache_words();
+    cache_keys.add_matcher(matcher.view());
     publish(among, published);
 }
 
 void Steering::Impl::remove_matcher(Matcher& matcher, std::vector<Matcher*>& among,
                                     std::atomic<const MatcherList*>& published) {
     std::erase(among, &matcher);
-    std::erase(all_matchers_, &matcher);
+    cache_keys.remove_matcher(matcher.view());
     publish(among, published);
-    publish_cache_words();
 }
 
 void Steering::Impl::publish(const std::vector<Matcher*>& among, std::atomic<const MatcherList*>& published) {
@@ -253,31 +252,6 @@ void Steering::Impl::publish(const std::vector<Matcher*>& among, std::atomic<con
     for (const Matcher* matcher : among) list->matchers.push_back(&matcher->view());
     const MatcherList* old = published.exchange(list.release(), std::memory_order_acq_rel);
     rcu.retire(const_cast<MatcherList*>(old));
-}
-
-void Steering::Impl::count_decapsulations(int difference) {
-    const Change change(*this);
-    const bool before = decapsulations_ != 0;
-    decapsulations_ += difference;
-    if (before != (decapsulations_ != 0)) publish_cache_words();
-}
-
-void Steering::Impl::publish_cache_words() {
-    Key all{};
-    for (const Matcher* matcher : all_matchers_) {
-        for (unsigned i = 0; i < Key::length; ++i) all.words[i] |= matcher->view().mask.words[i];
-    }
-    if (decapsulations_ != 0) add_inner_of_outer(all);
-    // What the entrance settles: source_port, source_sqn, and the registers' first values.
-    std::memset(all.bytes() + key_offset::source_sqn, 0, 7);
-    std::memset(all.bytes() + key_offset::reg_c_7, 0, key_offset::registers_end - key_offset::reg_c_7);
-    publish_cache_key(parser_setup(), MaskedWords(all));
-}
-
-/// Under the caller's Change: the new key takes over the odd epoch, which the old one keeps.
-void Steering::Impl::publish_cache_key(const ParserSetup& parser, const MaskedWords& words) {
-    const std::uint64_t epoch = cache_key().epoch.load(std::memory_order_relaxed);
-    rcu.retire(cache_key_.exchange(new CacheKey(epoch, parser, words), std::memory_order_acq_rel));
 }
 
 }  // namespace ovsdr::soft

@@ -66,6 +66,8 @@ public:
 
     /// Lanes walk the tables again instead of doing what they have cached.
     void forget_cached() noexcept;
+    /// The same for the packets of one source vport.
+    void forget_cached(VportId source) noexcept;
 
     /// Waits until every online lane has passed a quiescent state. Never call it from a worker.
     void synchronize() noexcept;

@@ -1,8 +1,7 @@
 // The inside of a Steering: what its control calls change and its lanes read.
 //
-// One mutex orders all changes. While one is under way the epoch is odd, and it is another one afterwards: a lane
-// caches an outcome only if the epoch was even before the traversal and is the same after it, so no cached line mixes
-// two states of the tables. The epoch stands in the CacheKey that it goes with: who has one has the other.
+// One mutex orders all changes. While one is under way that can concern a lane's packets, the epoch of their cache's
+// key is odd, and it is another one afterwards: cache_key.hpp says what lanes may do by it.
 #pragma once
 
 #include <array>
@@ -14,13 +13,12 @@
 #include <mutex>
 #include <vector>
 
-#include "datapath/steering/masked_words.hpp"
+#include "datapath/steering/cache_keys.hpp"
 #include "datapath/steering/program.hpp"
 #include "datapath/steering/rcu.hpp"
 #include "datapath/steering/room.hpp"
 #include "datapath/steering/steering.hpp"
 #include "datapath/steering/structure.hpp"
-#include "datapath/steering/tunnel.hpp"
 
 namespace ovsdr::soft {
 
@@ -31,43 +29,68 @@ inline constexpr unsigned max_destinations = 2048;
 /// The co-tenant's sink is always destination 0; as a vport's slot, 0 means "not attached".
 inline constexpr std::uint16_t cotenant_destination = 0;
 
-/// What flow caches are keyed by: the words that masks look at and how packets are taken apart for them, both constant,
-/// and the epoch. A lane takes all three by one pointer for each batch. When another key takes this one's place, its
-/// epoch stays odd for ever: a lane that still has it finds and caches nothing by it.
-struct alignas(64) CacheKey {
-    CacheKey(std::uint64_t first_epoch, const ParserSetup& setup, const MaskedWords& union_of_masks) noexcept
-        : epoch(first_epoch), parser(setup), words(union_of_masks) {}
-
-    std::atomic<std::uint64_t> epoch;
-    const ParserSetup parser;
-    /// Union of the installed masks, without registers and sources.
-    const MaskedWords words;
-};
-
 class Steering::Impl {
 public:
     explicit Impl(const Profile& profile);
     ~Impl();
 
-    /// Holds the control mutex and keeps the epoch odd.
+    /// Holds the control mutex while something else than a rule changes: packets of `scope` walk the tables anew.
     class Change {
     public:
-        explicit Change(Impl& impl) noexcept : impl_(impl), lock_(impl.control_) {
-            std::atomic<std::uint64_t>& epoch = impl_.cache_key().epoch;
-            epoch.store(epoch.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-            std::atomic_thread_fence(std::memory_order_release);
+        explicit Change(Impl& impl, SourceScope scope = SourceScope::all()) noexcept
+            : impl_(impl), lock_(impl.control_), scope_(scope) {
+            impl_.cache_keys.begin(scope_);
         }
-        ~Change() {
-            std::atomic<std::uint64_t>& epoch = impl_.cache_key().epoch;
-            epoch.store(epoch.load(std::memory_order_relaxed) + 1, std::memory_order_release);
-        }
+        ~Change() { impl_.cache_keys.end(scope_); }
         Change(const Change&) = delete;
         Change& operator=(const Change&) = delete;
 
     private:
         Impl& impl_;
         std::lock_guard<std::mutex> lock_;
+        SourceScope scope_;
     };
+
+    /// Holds the control mutex while a rule comes; without stay() it has not come. Throws std::bad_alloc.
+    class RuleComes {
+    public:
+        RuleComes(Impl& impl, MatcherView& matcher, const RuleNode& rule)
+            : impl_(impl), matcher_(matcher), effect_(CacheKeys::effect_of(matcher, rule)), lock_(impl.control_) {
+            impl_.cache_keys.begin_adding(matcher, rule, effect_);
+        }
+        ~RuleComes() { impl_.cache_keys.end_adding(matcher_, effect_, stays_); }
+        RuleComes(const RuleComes&) = delete;
+        RuleComes& operator=(const RuleComes&) = delete;
+        void stay() noexcept { stays_ = true; }
+
+    private:
+        Impl& impl_;
+        MatcherView& matcher_;
+        CacheKeys::RuleEffect effect_;
+        std::lock_guard<std::mutex> lock_;
+        bool stays_ = false;
+    };
+
+    /// Holds the control mutex while a rule goes.
+    class RuleGoes {
+    public:
+        RuleGoes(Impl& impl, MatcherView& matcher, const RuleNode& rule) noexcept
+            : impl_(impl), matcher_(matcher), effect_(CacheKeys::effect_of(matcher, rule)), lock_(impl.control_) {
+            impl_.cache_keys.begin_removing(matcher, rule, effect_);
+        }
+        ~RuleGoes() { impl_.cache_keys.end_removing(matcher_, effect_); }
+        RuleGoes(const RuleGoes&) = delete;
+        RuleGoes& operator=(const RuleGoes&) = delete;
+
+    private:
+        Impl& impl_;
+        MatcherView& matcher_;
+        CacheKeys::RuleEffect effect_;
+        std::lock_guard<std::mutex> lock_;
+    };
+
+    /// Holds the control mutex while what lanes do stays as it is.
+    [[nodiscard]] std::lock_guard<std::mutex> unchanged() noexcept { return std::lock_guard(control_); }
 
     // Control, each taking a Change of its own.
     [[nodiscard]] int attach(VportId vport, Sink sink);
@@ -85,11 +108,7 @@ public:
     /// Gives it back; the caller has waited for a grace period since it was last reachable.
     void release_destination(std::uint16_t destination) noexcept;
 
-    /// How many actions take L2 tunnels away: while there are any, the cache's key holds of inner headers what masks
-    /// look at of outer ones.
-    void count_decapsulations(int difference);
-
-    // Under the caller's Change.
+    // Under unchanged(): a matcher comes and goes without rules.
     void add_matcher(Matcher& matcher, std::vector<Matcher*>& among, std::atomic<const MatcherList*>& published);
     void remove_matcher(Matcher& matcher, std::vector<Matcher*>& among, std::atomic<const MatcherList*>& published);
 
@@ -111,10 +130,11 @@ public:
     /// The kernel's rule for a queue. Threads: lanes.
     [[nodiscard]] bool send_rule(std::uint32_t sqn, VportId& vport) const noexcept;
 
-    /// What flow caches are keyed by now. Threads: lanes until they are quiescent, and those whom no change can meet.
-    [[nodiscard]] CacheKey& cache_key() const noexcept { return *cache_key_.load(std::memory_order_acquire); }
+    /// What flow caches are keyed by now, for packets of that source. Threads: lanes until they are quiescent, and
+    /// those whom no change can meet.
+    [[nodiscard]] CacheKey& cache_key(VportId source) const noexcept { return cache_keys.of(source); }
     /// What packets are taken apart by. Threads: as cache_key().
-    [[nodiscard]] const ParserSetup& parser_setup() const noexcept { return cache_key().parser; }
+    [[nodiscard]] const ParserSetup& parser_setup() const noexcept { return cache_key(manager_vport).parser; }
 
     const Profile& profile;
     bool plain_function = false;
@@ -122,6 +142,7 @@ public:
     Rcu rcu;
     /// For tests: what now() says, unless 0.
     std::atomic<std::uint64_t> stopped_clock{0};
+    CacheKeys cache_keys;
     /// Root tables belong to the device, not to a domain object; by DomainType.
     std::array<std::atomic<const MatcherList*>, 3> root_lists;
     std::array<std::vector<Matcher*>, 3> root_matchers;
@@ -159,13 +180,8 @@ private:
         rcu.retire(const_cast<Map*>(old));
     }
     void publish(const std::vector<Matcher*>& among, std::atomic<const MatcherList*>& published);
-    void publish_cache_words();
-    void publish_cache_key(const ParserSetup& parser, const MaskedWords& words);
 
-    std::atomic<CacheKey*> cache_key_;
     std::mutex control_;
-    std::vector<Matcher*> all_matchers_;
-    int decapsulations_ = 0;
     std::array<std::uint32_t, max_destinations> destination_users_{};
     std::unique_ptr<std::atomic<std::uint16_t>[]> slots_;  // by vport number
     std::atomic<const SendRules*> send_rules_;

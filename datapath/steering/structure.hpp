@@ -9,6 +9,7 @@
 
 #include "datapath/steering/match.hpp"
 #include "datapath/steering/rule_table.hpp"
+#include "datapath/steering/source_scope.hpp"
 
 namespace ovsdr::soft {
 
@@ -30,6 +31,9 @@ struct MatcherView {
     std::uint32_t rank = 0;
     Key mask;
     RuleTable rules;
+    /// Whose packets the rules can meet: others pass the matcher by.
+    SourceCounts sources;
+    bool of_nic_tx = false;
 };
 
 /// In the order that packets walk: by rank, within one the newest first. Immutable.

@@ -11,6 +11,7 @@ namespace ovsdr::soft {
 namespace {
 
 constexpr unsigned second_begin = key_offset::second_vlan;
+constexpr std::uint64_t every_word = ~std::uint64_t{0};
 
 void clear_registers(Key& key) noexcept {
     std::memset(key.bytes() + key_offset::reg_c_7, 0, key_offset::registers_end - key_offset::reg_c_7);
@@ -30,6 +31,7 @@ const MatcherList* Walk::root(DomainType domain) const noexcept {
 
 void Walk::run(const Entrance& entrance, const Key& key, bool deep, rte_mbuf* packet) noexcept {
     entrance_ = entrance;
+    source_ = SourceScope::of(entrance.source);
     Branch branch{.packet = packet,
                   .key = key,
                   .taint = {},
@@ -124,6 +126,7 @@ const RuleNode* Walk::look_up(Branch& branch, const MatcherList& list, std::uint
     for (const MatcherView* matcher : list.matchers) {
         if (matcher->rank < rank) continue;
         if (matcher->rank >= rank::leftovers && rank < rank::leftovers) break;
+        if (!matcher->sources.concern(source_)) continue;
         const MaskedWords& mask = matcher->rules.mask();
         if (mask.deep && !branch.deep) read_deep(branch);
         if (cacheable_ && mask.overlaps(branch.taint)) cacheable_ = false;
@@ -136,6 +139,7 @@ const RuleNode* Walk::look_up(Branch& branch, const MatcherList& list, std::uint
 void Walk::read_again(Branch& branch) noexcept {
     Key now;
     branch.stale = false;
+    rewritten_ |= branch.rewritten;
     if (branch.dry) cacheable_ = false;  // its frame is not as the branch would have it
     parse(rte_pktmbuf_mtod(branch.packet, std::uint8_t*), branch.packet->data_len, now);
     std::memcpy(branch.key.bytes(), now.bytes(), key_offset::gre_flags + 1);
@@ -217,7 +221,11 @@ void Walk::note_rewrite(Branch& branch, const Op& op) noexcept {
         const auto* edits = static_cast<const EditList*>(op.object);
         for (unsigned i = 0; i < Key::length; ++i) branch.taint.words[i] |= edits->taint().words[i];
         if (!edits->repeatable()) cacheable_ = false;
-        if (names_headers(edits->taint())) taint_headers(branch.taint);
+        branch.rewritten |= edits->edited_words();
+        if (names_headers(edits->taint())) {
+            taint_headers(branch.taint);
+            branch.rewritten = every_word;
+        }
         branch.stale = branch.stale || edits->edits_headers();
     } else if (op.code == OpCode::pop_vlan || op.code == OpCode::push_vlan) {
         // A tag more or less moves what the parser sees by more than the key can tell; the addresses stay.
@@ -225,6 +233,7 @@ void Walk::note_rewrite(Branch& branch, const Op& op) noexcept {
         taint_headers(branch.taint);
         std::memcpy(branch.taint.bytes() + key_offset::smac, before.bytes() + key_offset::smac, 6);
         std::memcpy(branch.taint.bytes() + key_offset::dmac, before.bytes() + key_offset::dmac, 6);
+        branch.rewritten = every_word;
         branch.stale = true;
     } else if (op.code == OpCode::reformat) {
         if (static_cast<const Reformat*>(op.object)->kind() == Reformat::Kind::decap_l2) {
@@ -232,6 +241,7 @@ void Walk::note_rewrite(Branch& branch, const Op& op) noexcept {
         } else {
             taint_headers(branch.taint);
         }
+        branch.rewritten = every_word;
         branch.stale = true;
     }
 }

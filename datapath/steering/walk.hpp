@@ -27,6 +27,8 @@ public:
     /// Whether ops() does the same to every packet with the same cache key.
     [[nodiscard]] bool cacheable() const noexcept { return cacheable_; }
     [[nodiscard]] std::span<const Op> ops() const noexcept { return {ops_.data(), length_}; }
+    /// Bit i: word i of the packet's Key was rewritten before a look-up, on whichever branch.
+    [[nodiscard]] std::uint64_t rewritten() const noexcept { return rewritten_; }
 
 private:
     /// One packet on one branch.
@@ -38,6 +40,7 @@ private:
         std::uint8_t side;
         bool deep;         ///< the key holds what parse_deep() reads
         bool stale;        ///< headers were rewritten since the key was read
+        std::uint64_t rewritten = 0;  ///< words of the key, by number, that are not as the packet came
         bool dry = false;  ///< written down only: a sample that this packet is not part of
     };
 
@@ -74,6 +77,8 @@ private:
     std::array<Op, FlowCache::max_ops> ops_;
     unsigned length_ = 0;
     unsigned hops_ = 0;
+    SourceScope source_ = SourceScope::all();
+    std::uint64_t rewritten_ = 0;
     bool cacheable_ = true;
 };
 

@@ -113,7 +113,7 @@ void set_cotenant_rule(Qp& qp) {
 /// new to steering: it forgets nothing for it.
 void forget_way_of(Steering& steering, std::uint32_t sqn) {
     steering.remove_cotenant_send_rule(sqn);
-    steering.forget_cached();
+    steering.forget_cached(manager_vport);
 }
 
 }  // namespace

@@ -4,83 +4,24 @@
 // only counts. One row per traffic and number of matchers. "warm" packets meet the flow cache, "cold" ones a table that
 // has just changed: of a megaflow's batch one packet walks then, and of a batch of different rules' each.
 //
+// Changes and masks: churn.cpp.
+//
 // Rules: how many a second are created and deleted in a matcher that has one rule, and in one that has a million.
 //
 // Time is this thread's own: what else the machine does at the same time does not count.
 //
 // --rounds N sets the length of a row (batches); --benchmark_min_time=… makes a short run of it, whose figures are not
 // judged. The exit is not 0 below the floors that main() names.
-#include <fmt/format.h>
 #include <rte_cycles.h>
-#include <rte_eal.h>
-#include <rte_mbuf.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <cstdlib>
-#include <cstring>
-#include <ctime>
-#include <memory>
-#include <string>
-#include <vector>
 
-#include "datapath/steering/dr_rule.hpp"
-#include "datapath/steering/steering_impl.hpp"
+#include "bench.hpp"
 
 using namespace ovsdr::soft;
+using namespace ovsdr::soft::bench;
 
 namespace {
-
-constexpr unsigned source_port_at = 70, ip_version_at = 18, udp_sport_at = 28, udp_dport_at = 30, destination_at = 60;
-using Parameters = std::array<std::uint8_t, match_param_size>;
-
-void start_eal() {
-    std::string prefix = fmt::format("--file-prefix=steering-bench-{}", ::getpid());
-    std::vector<std::string> words{"bench", "--no-huge", "--no-shconf", "--no-pci", "--no-telemetry", "-m", "192",
-                                   "--log-level=error", "--lcores=0", prefix};
-    std::vector<char*> arguments;
-    for (std::string& word : words) arguments.push_back(word.data());
-    if (rte_eal_init(static_cast<int>(arguments.size()), arguments.data()) < 0) std::exit(1);
-}
-
-/// 64-byte UDP packets (60 and the FCS that nobody carries), one per tuple; tuples differ in source port and address.
-std::vector<rte_mbuf*> make_packets(rte_mempool* pool, unsigned tuples) {
-    std::vector<rte_mbuf*> packets;
-    for (unsigned i = 0; i < tuples; ++i) {
-        rte_mbuf* packet = rte_pktmbuf_alloc(pool);
-        if (packet == nullptr) std::exit(1);
-        auto* frame = reinterpret_cast<std::uint8_t*>(rte_pktmbuf_append(packet, 60));
-        std::memset(frame, 0, 60);
-        frame[5] = 2;
-        frame[11] = 1;
-        frame[12] = 8;
-        frame[14] = 0x45;
-        store_be16(frame + 16, 46);
-        frame[22] = 64;
-        frame[23] = 17;
-        store_be32(frame + 26, 0x0a000000 + (i >> 14));
-        store_be32(frame + 30, 0x0b000000);
-        store_be16(frame + 34, static_cast<std::uint16_t>(1024 + (i & 0x3fff)));
-        store_be16(frame + 36, 80);
-        store_be16(frame + 38, 26);
-        packets.push_back(packet);
-    }
-    return packets;
-}
-
-/// Seconds that this thread has run.
-double thread_time() {
-    timespec now;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-    return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
-
-void check(int error) {
-    if (error == 0) return;
-    fmt::print(stderr, "errno {}\n", error);
-    std::exit(1);
-}
 
 /// Vport 1 -> table 1 -> matchers that miss -> the one that hits -> count -> vport 2.
 class Bench {
@@ -92,7 +33,7 @@ public:
         check(Action::vport(fdb_, 2, out_));
         Parameters source{};
         store_be16(&source[source_port_at], 0xffff);
-        root_ = matcher(root_table_, criteria::misc, source);
+        root_ = make_matcher(root_table_, criteria::misc, source);
         store_be16(&source[source_port_at], 1);
         rule(*root_, source, {jump_.get()});
     }
@@ -105,7 +46,7 @@ public:
         store_be32(&mask[destination_at], 0xff000000);
         store_be32(&hit[destination_at], 0x0b000000);
         if (rules > 1) store_be16(&mask[udp_sport_at], 0xffff);
-        owned_matchers_.push_back(matcher(table_, criteria::outer, mask));
+        owned_matchers_.push_back(make_matcher(table_, criteria::outer, mask));
         Matcher& last = *owned_matchers_.back();
         for (unsigned i = 0; i < rules; ++i) {
             if (rules > 1) store_be16(&hit[udp_sport_at], static_cast<std::uint16_t>(1024 + i));
@@ -116,7 +57,7 @@ public:
             miss[ip_version_at] = 4 << 1;
             store_be32(&miss[destination_at], ~0U << (i % 24));
             store_be16(&miss[udp_dport_at], static_cast<std::uint16_t>(0xffff << (i / 24)));
-            owned_matchers_.push_back(matcher(table_, criteria::outer, miss));
+            owned_matchers_.push_back(make_matcher(table_, criteria::outer, miss));
             Parameters value{};
             value[ip_version_at] = 4 << 1;
             store_be32(&value[destination_at], 0x80000000U);
@@ -159,21 +100,14 @@ private:
         static_cast<Bench*>(self)->taken_ += length;
     }
 
-    static std::unique_ptr<Matcher> matcher(Table& table, std::uint8_t criteria, const Parameters& mask) {
-        std::unique_ptr<Matcher> made;
-        check(Matcher::create(table, 0, criteria, mask, made));
-        return made;
-    }
     Action* counter(unsigned index) {
         Action::Created action;
         check(Action::counter(bulk_, index, action));
         counters_.push_back(std::move(action));
         return counters_.back().get();
     }
-    void rule(Matcher& matcher, const Parameters& value, std::vector<Action*> actions) {
-        std::unique_ptr<Rule> made;
-        check(Rule::create(matcher, value, actions, made));
-        rules_.push_back(std::move(made));
+    void rule(Matcher& matcher, const Parameters& value, const std::vector<Action*>& actions) {
+        rules_.push_back(make_rule(matcher, value, actions));
     }
 
     Steering steering_{connectx_6dx};
@@ -299,12 +233,14 @@ int main(int argc, char** argv) {
     constexpr std::array<unsigned, 3> matchers{1, 10, 50};
     for (unsigned i = 0; i < matchers.size(); ++i) costs[i] = run_row({10'000, 10'000, matchers[i]}, packets, batches);
 
+    const bool steady = run_churn(packets, batches / 4);
+
     const RuleRates few = RuleBench(1).run_alone(standing / 4), many = RuleBench(standing).run(standing / 4);
     fmt::print("rules a second, beside 1: {:.0f} created, {:.0f} deleted; beside {}: {:.0f}, {:.0f}\n", few.created,
                few.deleted, standing, many.created, many.deleted);
 
     constexpr double least_rules = 100'000, most_slowdown = 4, most_growth = 2;
-    const bool good = many.created >= least_rules && many.deleted >= least_rules &&
+    const bool good = steady && many.created >= least_rules && many.deleted >= least_rules &&
                       many.created * most_slowdown >= few.created && many.deleted * most_slowdown >= few.deleted &&
                       costs[2].hit <= most_growth * costs[0].hit;
     fmt::print(

@@ -197,9 +197,9 @@ TEST_F(DeviceTest, ArraysRuleAndFlowsGiveTheirDestinationsBack) {
     EXPECT_EQ(queue.taken.size(), 2U);
 }
 
-/// The words that the cache is keyed by, as a mask.
-[[nodiscard]] Key cache_key(Steering& steering) {
-    const MaskedWords& words = steering.impl().cache_key().words;
+/// The words that packets of `vport` are looked up by in caches, as a mask.
+[[nodiscard]] Key cache_key(Steering& steering, std::uint16_t vport = 1) {
+    const MaskedWords& words = steering.impl().cache_key(VportId{vport}).words;
     Key key{};
     for (std::uint32_t i = 0; i < words.length; ++i) key.words[words.index[i]] = words.mask[i];
     return key;
@@ -210,30 +210,38 @@ TEST_F(DeviceTest, ArraysRuleAndFlowsGiveTheirDestinationsBack) {
     return key;
 }
 
-/// A lane that took its key a moment before a change has all of the key, or one by which nothing is found or cached.
+/// A lane that took its key a moment before a change has all of the key, or one by which nothing is cached.
 TEST_F(DeviceTest, AKeyThatAnotherReplacesKeepsAnOddEpoch) {
     lane.online();  // keys stay while it may look at them
-    const CacheKey* key = &steering.impl().cache_key();
+    const CacheKey* key = &steering.impl().cache_key(VportId{1});
     std::uint64_t epoch = key->epoch;
     const auto expect_change = [&](bool replaced) {
-        const CacheKey* const now = &steering.impl().cache_key();
+        const CacheKey* const now = &steering.impl().cache_key(VportId{1});
         EXPECT_EQ(now != key, replaced);
         EXPECT_EQ(key->epoch % 2, replaced ? 1U : 0U);
         EXPECT_GT(now->epoch, epoch) << "no epoch comes twice";
         EXPECT_EQ(now->epoch % 2, 0U);
+        EXPECT_LE(now->first, now->epoch);
+        if (replaced) {
+            EXPECT_GT(now->first, epoch) << "lines of the one are none of the other";
+        }
         key = now;
         epoch = now->epoch;
     };
     {
         const auto matcher = make_matcher(first, 0, criteria::outer, Parameters{}.set(field::smac_15_0, 0xff00));
-        expect_change(true);
-        EXPECT_EQ(cache_key(steering).bytes()[4], 0xff);
+        EXPECT_EQ(key->epoch, epoch) << "a matcher without rules";
         {
             const auto rule = make_rule(*matcher, {}, {&to_2});
+            expect_change(true);
+            EXPECT_EQ(cache_key(steering).bytes()[4], 0xff);
+            const auto another = make_rule(*matcher, Parameters{}.set(field::smac_15_0, 0x100), {&to_2});
             expect_change(false);
         }
         expect_change(false);
     }
+    EXPECT_EQ(key->epoch, epoch) << "a matcher without rules";
+    steering.forget_cached();
     expect_change(true);
     EXPECT_EQ(cache_key(steering), Key{});
     ASSERT_EQ(steering.set_geneve_option({.option_class = 1, .type = 2, .length = 1}), 0);
@@ -245,8 +253,8 @@ TEST_F(DeviceTest, AKeyThatAnotherReplacesKeepsAnOddEpoch) {
 }
 
 TEST_F(DeviceTest, TheCacheIsKeyedByWhatMasksLookAtAndTheEntranceDoesNotSettle) {
-    EXPECT_EQ(cache_key(steering), Key{});
-    EXPECT_FALSE(steering.impl().cache_key().words.deep);
+    EXPECT_EQ(cache_key(steering, wire), Key{});
+    EXPECT_FALSE(steering.impl().cache_key(uplink_vport).words.deep);
     const auto mask = Parameters{}
                           .set(field::dmac_47_16, 0xffffffff)
                           .set(field::dmac_15_0, 0xffff)
@@ -259,28 +267,43 @@ TEST_F(DeviceTest, TheCacheIsKeyedByWhatMasksLookAtAndTheEntranceDoesNotSettle) 
                           .set(field::second_cfi, 1)
                           .set(field::second_vid, 0xfff)
                           .set(field::icmpv6_data, ~0U);
+    const auto value = Parameters{}.set(field::source_port, wire).set(field::reg_c_0, wire << 16);
     const Key shallow = key_with({{key_offset::dmac, 6}, {key_offset::second_vlan, 2}, {key_offset::icmpv6_data, 4}});
     {
         const auto one = make_matcher(first, 0, 0x7f, mask);
         ASSERT_EQ(one.error, 0);
-        EXPECT_EQ(cache_key(steering), shallow);
-        EXPECT_FALSE(steering.impl().cache_key().words.deep);
+        EXPECT_EQ(cache_key(steering, wire), Key{}) << "no rule yet";
+        const auto rule = make_rule(*one, value, {&to_2});
+        ASSERT_EQ(rule.error, 0);
+        EXPECT_EQ(cache_key(steering, wire), shallow);
+        EXPECT_FALSE(steering.impl().cache_key(uplink_vport).words.deep);
+        EXPECT_EQ(cache_key(steering, 2), Key{}) << "the rule is of the uplink";
         {
             const auto decap = reformatting(fdb, Reformat::Kind::decap_l2, {});
-            const auto again = reformatting(fdb, Reformat::Kind::decap_l2, {});
+            EXPECT_EQ(cache_key(steering, wire), shallow) << "no rule has it yet";
+            const auto opening = make_rule(*one, value, {&decap, &to_2});
+            const auto again = make_rule(*one, value, {&decap, &to_2});
+            ASSERT_EQ(again.error, 0);
             const Key both = key_with({{key_offset::dmac, 6}, {key_offset::second_vlan, 2},
                                        {key_offset::icmpv6_data, 4}, {key_offset::inner + key_offset::dmac, 6},
                                        {key_offset::inner_second_vlan, 2}});
-            EXPECT_EQ(cache_key(steering), both);
-            EXPECT_TRUE(steering.impl().cache_key().words.deep);
+            EXPECT_EQ(cache_key(steering, wire), both);
+            EXPECT_TRUE(steering.impl().cache_key(uplink_vport).words.deep);
+            EXPECT_FALSE(steering.impl().cache_key(VportId{2}).words.deep);
         }
-        EXPECT_EQ(cache_key(steering), shallow);
+        steering.forget_cached();
+        EXPECT_EQ(cache_key(steering, wire), shallow);
         const auto two = make_matcher(rx_root, 0, 0x7f, Parameters{}.set(field::smac_15_0, 0xff00));
-        Key more = shallow;
-        more.bytes()[4] = 0xff;
-        EXPECT_EQ(cache_key(steering), more);
+        const auto of_all = make_rule(*two, {}, {&to_queue});
+        ASSERT_EQ(of_all.error, 0);
+        Key more = shallow, alone{};
+        more.bytes()[4] = alone.bytes()[4] = 0xff;
+        EXPECT_EQ(cache_key(steering, wire), more);
+        EXPECT_EQ(cache_key(steering, 2), alone);
     }
-    EXPECT_EQ(cache_key(steering), Key{});
+    steering.forget_cached();
+    EXPECT_EQ(cache_key(steering, wire), Key{});
+    EXPECT_EQ(cache_key(steering, 2), Key{});
 }
 
 TEST_F(DeviceTest, MatchersThatAreGoneAreWalkedNoMore) {

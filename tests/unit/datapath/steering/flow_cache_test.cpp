@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <set>
 #include <vector>
 
@@ -18,14 +19,16 @@ constexpr std::uint64_t epoch = 2, entrance = 0x5000;
 
 class FlowCacheTest : public ::testing::Test {
 protected:
-    /// Remembers a trace of one op with that value.
+    /// Remembers a trace of one op with that value; lines of other epochs are dead.
     void insert(std::uint32_t hash, const Words& words, std::uint32_t value, std::uint64_t of_epoch = epoch) {
         const Op op{.code = OpCode::drop, .value = value};
-        cache.insert(hash, of_epoch, entrance, words, {&op, 1});
+        cache.insert({hash, entrance, words}, {of_epoch, 0, 0, {&op, 1}},
+                     [of_epoch](const FlowCache::Line& line) { return line.epoch != of_epoch; });
     }
     /// The value of the trace that is found, or -1.
     long find(std::uint32_t hash, const Words& words, std::uint64_t of_epoch = epoch, std::uint64_t from = entrance) {
-        const FlowCache::Line* const line = cache.find(hash, of_epoch, from, words);
+        const FlowCache::Line* const line =
+            cache.find({hash, from, words}, [of_epoch](const FlowCache::Line& one) { return one.epoch == of_epoch; });
         return line == nullptr ? -1 : static_cast<long>(line->ops()[0].value);
     }
     FlowCache cache;
@@ -38,7 +41,8 @@ TEST_F(FlowCacheTest, ALineIsOfItsHashItsEpochItsEntranceAndEachOfItsWords) {
     insert(0x1230, words, 7);
     EXPECT_EQ(find(0x1230, words), 7);
     ASSERT_NE(cache.candidate(0x1230), nullptr);
-    EXPECT_TRUE(FlowCache::holds(*cache.candidate(0x1230), epoch, entrance, words));
+    EXPECT_TRUE(cache.candidate(0x1230)->is_of(entrance, words));
+    EXPECT_EQ(cache.candidate(0x1230)->epoch, epoch);
     EXPECT_EQ(find(0x1230 | 1 << 20, words), -1) << "the same set";
     EXPECT_EQ(cache.candidate(0x1230 | 1 << 20), nullptr);
     EXPECT_EQ(find(0x1238, words), -1) << "the next set";
@@ -76,12 +80,21 @@ TEST_F(FlowCacheTest, LinesOfAnEarlierEpochGoFirst) {
     }
 }
 
+TEST_F(FlowCacheTest, ASubjectTakesTheLineThatItHadBefore) {
+    for (std::uint64_t i = 0; i < 3; ++i) insert(0x4448, {i}, 1);
+    insert(0x4448, {2}, 2, epoch + 2);
+    EXPECT_EQ(find(0x4448, {2}), -1);
+    EXPECT_EQ(find(0x4448, {2}, epoch + 2), 2);
+    EXPECT_EQ(find(0x4448, {0}), 1) << "dead, and it came first";
+}
+
 TEST_F(FlowCacheTest, WhatFitsNoLineIsNotRemembered) {
     const std::vector<Op> ops(FlowCache::max_ops);
     const auto remembered = [&](std::size_t words, std::size_t length) {
         const Words key(words, length);
-        cache.insert(0x8880, epoch, entrance, key, {ops.data(), length});
-        const FlowCache::Line* const line = cache.find(0x8880, epoch, entrance, key);
+        const auto none = [](const FlowCache::Line&) { return false; };
+        cache.insert({0x8880, entrance, key}, {epoch, 0, 0, {ops.data(), length}}, none);
+        const FlowCache::Line* const line = cache.find({0x8880, entrance, key}, std::not_fn(none));
         return line != nullptr && line->ops().size() == length;
     };
     constexpr std::size_t word = sizeof(std::uint64_t), most = FlowCache::Line::held_size;
@@ -100,6 +113,7 @@ TEST_F(FlowCacheTest, EntrancesAreToldApart) {
     for (const std::uint16_t vport : {0, 1, 2, 0xffff}) {
         for (const std::uint32_t sqn : {0U, 1U, 0xffffffU}) {
             for (const bool from_queue : {false, true}) {
+                EXPECT_EQ(Entrance::source_of(Entrance{VportId{vport}, from_queue, sqn}.packed()).value, vport);
                 packed.insert(Entrance{VportId{vport}, from_queue, sqn}.packed());
                 ++all;
             }

@@ -230,10 +230,10 @@ TEST_F(Pipeline, TheCotenantsSendRuleAppliesWhereTheRootHasNoRule) {
 }
 
 TEST_F(Pipeline, ASendRuleForANewQueueLeavesTheCachesAlone) {
-    const std::uint64_t before = steering.impl().cache_key().epoch;
+    const std::uint64_t before = steering.impl().cache_key(manager_vport).epoch;
     steering.remove_cotenant_send_rule(0x77);
     steering.cotenant_send_rule(0x77, VportId{2});
-    EXPECT_EQ(steering.impl().cache_key().epoch, before);
+    EXPECT_EQ(steering.impl().cache_key(manager_vport).epoch, before);
     send_from_queue(0x77, frame, 2);
     EXPECT_EQ(vports[2].taken.size(), 2U);
     steering.cotenant_send_rule(0x77, VportId{3});

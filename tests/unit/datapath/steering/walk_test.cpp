@@ -113,6 +113,8 @@ protected:
                     const Frame& bytes) {
         const auto look = make_matcher(second, 0, every, Parameters{}.set(looked_at, (1ULL << looked_at.width) - 1));
         EXPECT_EQ(look.error, 0) << looked_at.bit;
+        const auto looking = make_rule(*look, {}, {&drop});
+        EXPECT_EQ(looking.error, 0) << looked_at.bit;
         const auto matcher = make_matcher(first, 0, criteria::misc, Parameters{}.set(field::source_port, 0xffff));
         const auto rule = make_rule(*matcher, Parameters{}.set(field::source_port, from), actions);
         EXPECT_EQ(rule.error, 0);
@@ -379,6 +381,7 @@ TEST_F(WalkTest, OnlyWhatArrivesInTheNextDomainIsTainted) {
     const auto sent = make_rule(*all_tx_first, {}, {&edit_tx});
     const auto by_sent = [&](Field looked_at) {
         const auto look = make_matcher(first, 0, misc2, Parameters{}.set(looked_at, 0xffff));
+        const auto looking = make_rule(*look, {}, {&drop});
         return walk_from_queue(packet).cacheable;
     };
     EXPECT_FALSE(by_sent(field::reg_a));
@@ -388,11 +391,27 @@ TEST_F(WalkTest, OnlyWhatArrivesInTheNextDomainIsTainted) {
         const auto all_first = match_all(first);
         const auto up = make_rule(*all_first, {}, {&edit, &to_second});  // which nothing takes
         const auto look = make_matcher(rx_first, 0, misc2, Parameters{}.set(looked_at, 0xffff));
+        const auto looking = make_rule(*look, {}, {&drop});
         return walk_from(1, packet).cacheable;
     };
     EXPECT_FALSE(received(copy_command(id::smac_15_0, id::reg_c_1, 16), field::reg_c_1));
     EXPECT_FALSE(received(copy_command(id::smac_15_0, id::reg_c_0, 16), field::reg_c_0));
     EXPECT_TRUE(received(copy_command(id::smac_15_0, id::reg_c_2, 16), reg_c(2)));
+}
+
+/// What a matcher looks at counts while it has a rule that the packet could meet.
+TEST_F(WalkTest, MatchersWithoutRulesForThePacketLookAtNothing) {
+    const auto edit = edited({copy_command(id::smac_15_0, id::reg_c_1, 16)});
+    const auto all_first = match_all(first);
+    const auto on = make_rule(*all_first, {}, {&edit, &to_second});
+    const auto mask = Parameters{}.set(field::source_port, 0xffff).set(field::reg_c_1, 0xffff);
+    const auto look = make_matcher(second, 0, every, mask);
+    EXPECT_TRUE(walk_from(1, packet).cacheable);
+    const auto of_2 = make_rule(*look, Parameters{}.set(field::source_port, 2).set(field::reg_c_1, 7), {&drop});
+    EXPECT_TRUE(walk_from(1, packet).cacheable);
+    EXPECT_FALSE(walk_from(2, packet).cacheable);
+    const auto of_1 = make_rule(*look, Parameters{}.set(field::source_port, 1).set(field::reg_c_1, 7), {&drop});
+    EXPECT_FALSE(walk_from(1, packet).cacheable);
 }
 
 TEST_F(WalkTest, RegistersOfTheSenderDoNotReachTheReceiver) {

@@ -276,12 +276,13 @@ TEST_F(VerbsTest, AnAbortedOrFailedBatchPostsNothing) {
 
 TEST_F(VerbsTest, MakingAQueueEmptiesNoFlowCache) {
     ibv_cq* const cq = ibv_create_cq(open.context, 7, nullptr, nullptr, 0);
-    const std::uint64_t before = open.device.steering().impl().cache_key().epoch;
+    const std::uint64_t before = open.device.steering().impl().cache_key(manager_vport).epoch;
     ibv_qp* const qp = raw_qp(cq);
     make_ready(qp, 2);
-    EXPECT_EQ(open.device.steering().impl().cache_key().epoch, before);
+    EXPECT_EQ(open.device.steering().impl().cache_key(manager_vport).epoch, before);
     EXPECT_EQ(ibv_destroy_qp(qp), 0);
-    EXPECT_NE(open.device.steering().impl().cache_key().epoch, before) << "its number may be another's next";
+    EXPECT_NE(open.device.steering().impl().cache_key(manager_vport).epoch, before)
+        << "its number may be another's next";
     EXPECT_EQ(ibv_destroy_cq(cq), 0);
 }
 
