@@ -8,8 +8,8 @@ namespace ovsdr::differential {
 
 namespace {
 
-constexpr unsigned some_percent = 12, behind_recirc_percent = 18, into_nothing_percent = 20, end_percent = 50,
-                   another_percent = 15, used_meter_percent = 15, two_meters_percent = 15, cut_percent = 15,
+constexpr unsigned some_percent = 12, behind_recirc_percent = 34, into_nothing_percent = 20, end_percent = 50,
+                   another_percent = 15, used_meter_percent = 50, two_meters_percent = 15, cut_percent = 15,
                    in_copy_percent = 40, controller_percent = 75;
 constexpr std::uint32_t cookies = 6;   ///< few, so that megaflows share works
 constexpr std::uint16_t shortest_cut = 14, cuts = 120;

@@ -11,7 +11,7 @@ namespace ovsdr::differential {
 namespace {
 
 constexpr unsigned some_percent = 24, behind_recirc_percent = 36, elsewhere_percent = 5, software_percent = 5,
-                   unset_percent = 20, against_device_percent = 3, last_place_percent = 45;
+                   unset_percent = 20, against_device_percent = 3, last_place_percent = 55;
 constexpr unsigned exhausted_percent = 15, change_percent = 22, go_percent = 6, return_percent = 70,
                    second_band_percent = 8;
 constexpr std::uint32_t lowest_rate = 1;

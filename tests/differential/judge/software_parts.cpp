@@ -12,7 +12,7 @@ namespace ovsdr::differential {
 
 namespace {
 
-constexpr unsigned mirror_percent = 30, cut_mirror_percent = 50;
+constexpr unsigned mirror_percent = 30, cut_mirror_percent = 62;
 constexpr unsigned some_percent = 27, behind_recirc_percent = 60, another_percent = 45, between_percent = 55,
                    to_vport_percent = 30, inside_percent = 75, into_drop_percent = 6, again_percent = 12,
                    refused_samples_percent = 4;
