@@ -106,7 +106,8 @@ public:
                 return can_pop_tunnel() && tables_.insert({{0, action.port}, shape_}).second;
             case Action::Kind::recirc:
                 leads_on();
-                if (megaflow_.tunnel && (shape_ != PacketShape{} || metered_)) return false;   // it goes on with its headers
+                // Out of a tunnel it goes on with its headers.
+                if (megaflow_.tunnel && (shape_ != PacketShape{} || metered_)) return false;
                 return !shape_.tunnel && action.port != megaflow_.recirc_id && device_takes() &&
                        tables_.insert({{action.port, 0}, shape_}).second;
             case Action::Kind::copy_begin: outside_.push_back(shape_); return true;
