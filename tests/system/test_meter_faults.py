@@ -40,6 +40,7 @@ class MeterFaults(Faults):
 
     def reopen(self) -> None:
         """A device's first meter makes what others share."""
+        self.lab.nic.drnic("faults", "--disarm")
         self.remove_ports()
         self.open_ports()
 
@@ -81,7 +82,6 @@ def test_each_call_that_fails_while_a_metered_flow_is_installed(faults: MeterFau
             faults.arm(call, nth)
             first = faults.send_and_count()
             happened = faults.happened()
-            assert first <= BURST + SOME, f"{call} {nth}: {first} of {FRAMES} passed"
             faults.wait_offloaded()
             faults.assert_counted_once(FRAMES, first)
             second = faults.send_and_count()
@@ -102,9 +102,8 @@ def test_a_change_of_a_meter_that_fails_is_another_object(faults: MeterFaults) -
     """The flow goes by the new rate and by no other, and the counts begin anew."""
     [call] = CHANGE if faults.profile == "connectx-5" else [REQUEST]
     faults.new_metered_flow()
-    faults.send_and_count()
-    faults.wait_offloaded()
     first = faults.send_and_count()
+    faults.wait_offloaded()
     faults.arm(call)
     add_meter(faults.lab, faults.meter, METER.replace("rate=2", "rate=1"), "mod-meter")
     wait_until(faults.happened, 3, f"{call} is asked for")
@@ -129,6 +128,7 @@ def test_calls_that_fail_while_meters_go(faults: MeterFaults) -> None:
             faults.remove_ports()
             time.sleep(0.5)
             happened = faults.happened()
+            faults.lab.nic.drnic("faults", "--disarm")
             assert_alive(faults.lab)
             assert faults.leaked() == 0, f"{call} {nth} failed once, and something stays for ever"
             if not happened:
