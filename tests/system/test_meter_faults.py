@@ -117,9 +117,9 @@ def test_a_change_of_a_meter_that_fails_is_another_object(faults: MeterFaults) -
 
 def test_calls_that_fail_while_meters_go(faults: MeterFaults) -> None:
     calls = ALL_GO_SHARED | (ALL_GO if faults.profile != "connectx-5" else set())
-    asked: dict[str, int] = {}
+    asked: dict[str, list[int]] = {}
     for call in sorted(calls):
-        for nth in itertools.count(1):
+        for nth in itertools.chain(range(1, 10), itertools.count(10, 7)):   # actions are many: of these some
             faults.reopen()
             faults.new_metered_flow()
             faults.send_and_count()
@@ -134,7 +134,7 @@ def test_calls_that_fail_while_meters_go(faults: MeterFaults) -> None:
             if not happened:
                 assert nth > 1, f"{call} was not asked for"
                 break
-            asked[call] = nth
+            asked.setdefault(call, []).append(nth)
     faults.open_ports()
-    figure(f"{sum(asked.values())} calls failed once each while meters went, and nothing was left behind: "
-           + ", ".join(f"{call} {nth}" for call, nth in asked.items()))
+    figure(f"{sum(map(len, asked.values()))} calls failed once each while meters went, and nothing was left behind: "
+           + ", ".join(f"{call} {nths}" for call, nths in asked.items()))
