@@ -5,7 +5,8 @@
 //
 // "work_request_send" and "work_request_receive" are no functions: the Nth next request of a raw packet queue completes
 // with an error, and the queue fails as a device's does (EMSGSIZE: local length error, EFAULT: local protection error,
-// any other: general error).
+// any other: general error). "work_request_aso" does the same to the Nth next ACCESS_ASO of any queue: the object stays
+// as it was.
 #pragma once
 
 #include <span>

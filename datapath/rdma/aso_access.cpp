@@ -6,8 +6,9 @@
 #include <cerrno>
 #include <cstring>
 
-#include "datapath/rdma/device_state.hpp"
+#include "datapath/control/fault.hpp"
 #include "datapath/ports/guarded_copy.hpp"
+#include "datapath/rdma/device_state.hpp"
 #include "datapath/rdma/prm.hpp"
 
 namespace ovsdr::soft {
@@ -63,6 +64,7 @@ AsoTable::Found AsoTable::find(std::uint32_t wanted) {
 
 int access_aso(DeviceState& state, const AsoRequester& by, std::span<const std::byte> wqe) noexcept {
     if (wqe.size() < head_size || prm::get(wqe, opcode) != opcode_access_aso) return EINVAL;
+    if (const int error = injected_fault("work_request_aso"); error != 0) return error;
     const AsoTable::Found object = state.aso().find(static_cast<std::uint32_t>(prm::get(wqe, number)));
     if (object.bulk == nullptr) return ENOENT;
     const bool meter = object.bulk->kind() == AsoKind::flow_meter;

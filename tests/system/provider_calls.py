@@ -17,7 +17,7 @@ _NOT_CODE = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\])*"', re.DOTALL)
 # They return nothing, or what they cannot fail to have.
 NEVER_FAIL = {"ibv_ack_cq_events", "ibv_cq_ex_to_cq", "ibv_end_poll", "ibv_free_device_list", "ibv_get_device_name",
               "ibv_next_poll", "ibv_wc_read_byte_len", "ibv_wc_read_flow_tag", "ibv_wc_status_str",
-              "mlx5dv_devx_destroy_event_channel"}
+              "mlx5dv_devx_destroy_event_channel", "mlx5dv_devx_free_uar", "mlx5dv_set_ctrl_seg"}
 
 # What inline functions of the headers fall back to, on a provider without the newer function.
 _FALLBACKS = {"ibv_create_qp", "ibv_query_device"}

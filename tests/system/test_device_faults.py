@@ -13,6 +13,7 @@ import re
 import time
 from typing import Callable, Iterator
 
+import meter_calls
 import provider_calls
 import pytest
 from helpers import ROUNDS, assert_alive, assert_reaches, figure, is_offloaded, stream, wait_counts, wait_offloaded
@@ -27,6 +28,7 @@ from scapy.layers.l2 import Dot1Q, Ether
 pytestmark = pytest.mark.dr_only
 
 FRAMES = 300
+HEADERS = 42   # bytes of an untagged frame in front of UDP's payload
 
 # Inline functions of the headers that pass on to another one as they are called here.
 ASKS_AS = {"ibv_create_qp_ex": "ibv_create_qp"}
@@ -85,10 +87,8 @@ TUNNELS = {"mlx5dv_dr_action_create_packet_reformat"}
 # While a port gets several receive queues: test_receive_queues.py, and one by one SpreadPortTest.
 SEVERAL_QUEUES = {"ibv_create_wq", "ibv_modify_wq", "ibv_post_wq_recv", "ibv_create_rwq_ind_table",
                   "ibv_destroy_rwq_ind_table", "ibv_destroy_wq"}
-# While a metered flow is installed or its meter changes: one by one in tests/unit/offload/dr/meter_faults_test.cpp.
-METERS = {"mlx5dv_dr_action_create_aso", "mlx5dv_devx_obj_modify", "mlx5dv_devx_query_eqn", "mlx5dv_set_ctrl_seg",
-          "mlx5dv_devx_alloc_uar", "mlx5dv_devx_free_uar", "mlx5dv_devx_umem_reg", "mlx5dv_devx_umem_dereg",
-          "mlx5dv_dr_action_create_flow_meter", "mlx5dv_dr_action_modify_flow_meter"}
+# Of meters: test_meter_faults.py.
+METERS = meter_calls.INSTALL | meter_calls.HARMLESS | meter_calls.CHANGE | meter_calls.ALL_GO
 # While a sampled flow is installed: test_sflow.py.
 SAMPLERS = {"mlx5dv_dr_action_create_flow_sampler"}
 # When the address of a storage mirror's queue pair is looked up, for rules that let its packets in: test_drmirror.py
@@ -152,10 +152,12 @@ class Faults:
         time.sleep(0.1)
         return match
 
-    def send(self, count: int, *, tagged: bool = False) -> None:
-        """Frames of the newest flow, from the first guest to the second, at a rate that the slow path bears."""
+    def send(self, count: int, *, tagged: bool = False, size: int = 0) -> None:
+        """Frames of the newest flow, from the first guest to the second, at a rate that the slow path bears. `size`:
+        bytes, if there is one."""
         first, second = self.lab.guests[:2]
-        frame = udp_frame(first.mac, second.mac, first.address, second.address, b"ovs-dr fault", target_port=7001,
+        payload = b"ovs-dr fault".ljust(size - HEADERS, b"\0")
+        frame = udp_frame(first.mac, second.mac, first.address, second.address, payload, target_port=7001,
                           source_port=9000 + self._number, vlan=self._number if tagged else None)
         for _ in range(0, count, 10):
             send_frames(first.namespace, first.device, [frame] * 10)

@@ -4,6 +4,7 @@
 #include <iterator>
 #include <set>
 
+#include "tests/differential/judge/metered_copies.hpp"
 #include "tests/differential/judge/names.hpp"
 
 namespace ovsdr::differential {
@@ -221,9 +222,14 @@ std::optional<TunnelKind> tunnel_of(const Megaflow& megaflow) {
 std::vector<Action> draw_actions(Chance& chance, const Megaflow& megaflow, const NextTable& next_table,
                                  Rarity& rarity) {
     auto actions = ActionList(chance, megaflow, next_table, rarity).draw();
-    add_software_parts(chance, megaflow, !rarity.of_connectx_5(), actions);
-    add_meters(chance, megaflow, rarity.of_connectx_5(), actions);
+    add_copies_and_meters(chance, megaflow, rarity.of_connectx_5(), actions);
     return actions;
+}
+
+void add_copies_and_meters(Chance& chance, const Megaflow& megaflow, bool connectx_5, std::vector<Action>& actions) {
+    add_software_parts(chance, megaflow, !connectx_5, actions);
+    add_meters(chance, megaflow, connectx_5, actions);
+    add_metered_copies(chance, megaflow, connectx_5, actions);
 }
 
 Action draw_output(Chance& chance, const Megaflow& megaflow) {

@@ -19,6 +19,9 @@ using NextTable = std::function<std::optional<std::uint32_t>()>;
 [[nodiscard]] std::vector<Action> draw_actions(Chance& chance, const Megaflow& megaflow, const NextTable& next_table,
                                                Rarity& rarity);
 
+/// Puts copies for software and meters into a list.
+void add_copies_and_meters(Chance& chance, const Megaflow& megaflow, bool connectx_5, std::vector<Action>& actions);
+
 /// Whose packets a megaflow of the uplink takes, and nothing else.
 [[nodiscard]] std::optional<TunnelKind> tunnel_of(const Megaflow& megaflow);
 

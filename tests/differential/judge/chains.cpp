@@ -329,8 +329,7 @@ std::vector<Action> Chains::actions_for(Megaflow megaflow, const Shape* shape) {
     if (shape == nullptr) return draw_actions(chance_, megaflow, next, rarity_);
     megaflow.actions = shape->megaflow.actions;
     draw_ports(chance_, megaflow, next);
-    add_software_parts(chance_, megaflow, !rarity_.of_connectx_5(), megaflow.actions);
-    add_meters(chance_, megaflow, rarity_.of_connectx_5(), megaflow.actions);
+    add_copies_and_meters(chance_, megaflow, rarity_.of_connectx_5(), megaflow.actions);
     return std::move(megaflow.actions);
 }
 

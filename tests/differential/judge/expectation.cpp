@@ -4,6 +4,8 @@
 #include <map>
 #include <optional>
 
+#include "tests/differential/judge/metered_copies.hpp"
+
 namespace ovsdr::differential {
 
 namespace {
@@ -40,8 +42,7 @@ private:
 };
 
 Expectations::Expectations(const Scenario& scenario, unsigned format)
-    : scenario_(scenario), there_(scenario.versions.size()), connectx_5_(format == 0),
-      version_of_(scenario.ufids, none) {
+    : scenario_(scenario), there_(scenario.versions.size()), format_(format), version_of_(scenario.ufids, none) {
     for (const Megaflow& megaflow : scenario.versions) offloadable_.push_back(is_offloadable(megaflow, format));
 }
 
@@ -53,13 +54,14 @@ void Expectations::apply(const Phase& phase) {
         there_[version] = put;
         current = put ? version : none;
     }
-}
-
-bool Expectations::has_meters_of(const Megaflow& megaflow) const {
-    return std::ranges::all_of(megaflow.actions, [this](const Action& action) {
-        return action.kind != Action::Kind::meter ||
-               (meters_[action.port] && can_device_have(*meters_[action.port], connectx_5_));
-    });
+    const auto has_meter = [this](std::uint32_t number) {
+        return number < meters_end && meters_[number] && can_device_have(*meters_[number], format_ == 0);
+    };
+    for (std::size_t i = 0; i < there_.size(); ++i) {
+        const Megaflow& megaflow = scenario_.versions[i];
+        if (!there_[i] || meter_uses(megaflow.actions).empty()) continue;
+        offloadable_[i] = is_offloadable(megaflow, format_, has_meter);
+    }
 }
 
 Expectation Expectations::without_others(std::size_t version, const std::set<TableId>& reached) const {
@@ -67,7 +69,7 @@ Expectation Expectations::without_others(std::size_t version, const std::set<Tab
     const auto is_knotted = [&](TableId table) {
         return table.recirc_id != 0 && scenario_.tables.at(table.recirc_id).knotted;
     };
-    if (!offloadable_[version] || !has_meters_of(megaflow)) return Expectation::refused;
+    if (!offloadable_[version]) return Expectation::refused;
     bool waits = !reached.contains(megaflow.table()) || is_knotted(megaflow.table());
     for_each_table(megaflow, [&](TableId table) { waits = waits || is_knotted(table); });
     return waits ? Expectation::either : Expectation::installed;

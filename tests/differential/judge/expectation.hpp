@@ -32,12 +32,11 @@ public:
 
 private:
     class Contest;
-    [[nodiscard]] bool has_meters_of(const Megaflow& megaflow) const;
     [[nodiscard]] Expectation without_others(std::size_t version, const std::set<TableId>& reached) const;
 
     const Scenario& scenario_;
-    std::vector<bool> offloadable_, there_;     ///< by version; offloadable: if its meters can be in the device
-    const bool connectx_5_;
+    std::vector<bool> offloadable_, there_;     ///< by version; offloadable: by a device with its meters of now
+    const unsigned format_;
     MeterSpecs meters_;
     std::vector<std::uint32_t> version_of_;     ///< by ufid, of what is there
 };

@@ -16,6 +16,7 @@
 #include <array>
 #include <compare>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -146,7 +147,13 @@ struct Megaflow {
 /// Both, for people.
 [[nodiscard]] std::string text_of(const Megaflow& megaflow);
 
-/// Whether a device of this steering format (0, 1, 2) can do it, if the tables that it leads to may be there.
+/// Whether a device has the meter of this number at some time.
+using HasMeter = std::function<bool(std::uint32_t)>;
+
+/// Whether a device of this steering format (0, 1, 2) can do it, if the tables that it leads to may be there, and at a
+/// time at which it has these meters.
+[[nodiscard]] bool is_offloadable(const Megaflow& megaflow, unsigned format, const HasMeter& has_meter);
+/// The same while it has all meters that it may have.
 [[nodiscard]] bool is_offloadable(const Megaflow& megaflow, unsigned format);
 
 /// Of ctrl/'s value of a megaflow, where each field of a set is an action of its own.

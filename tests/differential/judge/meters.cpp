@@ -4,13 +4,14 @@
 #include <iterator>
 
 #include "tests/differential/judge/megaflows.hpp"
+#include "tests/differential/judge/metered_copies.hpp"
 
 namespace ovsdr::differential {
 
 namespace {
 
 constexpr unsigned some_percent = 24, behind_recirc_percent = 36, elsewhere_percent = 5, software_percent = 5,
-                   unset_percent = 20, against_device_percent = 3, last_place_percent = 45;
+                   unset_percent = 20, against_device_percent = 3, last_place_percent = 55;
 constexpr unsigned exhausted_percent = 15, change_percent = 22, go_percent = 6, return_percent = 70,
                    second_band_percent = 8;
 constexpr std::uint32_t lowest_rate = 1;
@@ -45,16 +46,6 @@ MeterSpec draw_spec(Chance& chance, std::uint32_t number) {
         spec = {.by_packets = false, .rate = 3'000'000'000, .burst = endless_kilobits};
     }
     return spec;
-}
-
-std::uint32_t draw_number(Chance& chance, bool connectx_5) {
-    if (happens(chance, software_percent)) {
-        if (happens(chance, unset_percent)) return unset_meter;
-        return last_device_meter + 1 + below(chance, meters_end - 1 - last_device_meter);
-    }
-    const std::uint32_t number = 1 + below(chance, last_device_meter);
-    if (!connectx_5 || !is_by_packets(number) || happens(chance, against_device_percent)) return number;
-    return number - 1;
 }
 
 bool is_copy(const Action& action) {
@@ -92,6 +83,16 @@ std::size_t rules_behind(const std::vector<Action>& actions) {
 }
 
 }  // namespace
+
+std::uint32_t draw_meter_number(Chance& chance, bool connectx_5) {
+    if (happens(chance, software_percent)) {
+        if (happens(chance, unset_percent)) return unset_meter;
+        return last_device_meter + 1 + below(chance, meters_end - 1 - last_device_meter);
+    }
+    const std::uint32_t number = 1 + below(chance, last_device_meter);
+    if (!connectx_5 || !is_by_packets(number) || happens(chance, against_device_percent)) return number;
+    return number - 1;
+}
 
 bool can_device_have(const MeterSpec& spec, bool connectx_5) {
     if (spec.bands != 1 || (spec.by_packets && connectx_5)) return false;
@@ -150,14 +151,16 @@ void add_meters(Chance& chance, const Megaflow& megaflow, bool connectx_5, std::
                              : places[below(chance, static_cast<std::uint32_t>(places.size()))];
         if (happens(chance, elsewhere_percent)) at = below(chance, static_cast<std::uint32_t>(actions.size() + 1));
         actions.insert(actions.begin() + static_cast<std::ptrdiff_t>(at),
-                       {.kind = meter, .port = draw_number(chance, connectx_5)});
+                       {.kind = meter, .port = draw_meter_number(chance, connectx_5)});
     }
 }
 
 void add_meter_names(const Megaflow& megaflow, std::set<std::string>& names) {
     std::size_t meters = 0;
     bool written = false, copied = false;
-    for (const Action& action : megaflow.actions) {
+    const auto& actions = megaflow.actions;
+    for (std::size_t i = 0; i < actions.size(); ++i) {
+        const Action& action = actions[i];
         using enum Action::Kind;
         if (action.kind == set) {
             if (meters != 0) names.insert("meter, change");
@@ -170,7 +173,7 @@ void add_meter_names(const Megaflow& megaflow, std::set<std::string>& names) {
             if (meters != 0) names.insert("meter, a copy for software");
             copied = true;
         }
-        if (action.kind != meter) continue;
+        if (action.kind != meter || is_metered_end(actions, i)) continue;
         ++meters;
         const std::uint32_t number = action.port;
         names.insert(number == unset_meter         ? "refused: meter that nobody has set"

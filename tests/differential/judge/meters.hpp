@@ -79,6 +79,7 @@ struct MeterCounts {
     friend bool operator==(const MeterCounts&, const MeterCounts&) = default;
 };
 
+[[nodiscard]] std::uint32_t draw_meter_number(Chance& chance, bool connectx_5);
 /// Puts meters into some lists of actions, mostly where devices have them. Software's parts are there already.
 void add_meters(Chance& chance, const Megaflow& megaflow, bool connectx_5, std::vector<Action>& actions);
 

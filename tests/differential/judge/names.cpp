@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <iterator>
 
+#include "tests/differential/judge/metered_copies.hpp"
+
 namespace ovsdr::differential {
 
 namespace {
@@ -200,6 +202,7 @@ std::set<std::string> names_of(const Megaflow& megaflow) {
     add_actions(megaflow, names);
     add_software_names(megaflow, names);
     add_meter_names(megaflow, names);
+    add_metered_copy_names(megaflow, names);
     return names;
 }
 

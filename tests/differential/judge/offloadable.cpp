@@ -4,11 +4,14 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <tuple>
 #include <utility>
+#include <vector>
 
 #include "tests/differential/judge/action_list.hpp"
 #include "tests/differential/judge/megaflows.hpp"
+#include "tests/differential/judge/metered_copies.hpp"
+#include "tests/differential/judge/packet_shape.hpp"
+#include "tests/differential/judge/tables_in_a_row.hpp"
 
 namespace ovsdr::differential {
 
@@ -16,6 +19,7 @@ namespace {
 
 constexpr std::size_t most_entries = 32;
 constexpr std::size_t most_in_front = 3;
+constexpr std::size_t most_tables_in_a_row = 6;
 constexpr std::size_t most_pushed = 2;   ///< in front of the packet, and in front of a tunnel's headers
 
 bool looks_at_icmp(const Megaflow& megaflow) {
@@ -65,33 +69,12 @@ std::size_t entries_of(const Action& action) {
     return 1 + (action.kind == Action::Kind::software && between ? entries_of(*between) : 0);
 }
 
-/// What has become of the packet at some point of the actions. Equal: the same bytes come out, whatever went in.
-using PushedTag = std::tuple<std::uint16_t, std::uint16_t, std::uint8_t>;
-struct Shape {
-    unsigned popped = 0;
-    std::vector<PushedTag> pushed;
-    std::map<std::pair<SetHeader, std::size_t>, std::pair<PatternBytes, PatternBytes>> written;   ///< value, mask
-    std::optional<TunnelPush> tunnel;
-    std::vector<PushedTag> tunnel_tags;   ///< in front of its headers
-
-    void set(const SetAction& set) {
-        for (std::size_t i = 0; i < set.fields.size(); ++i) {
-            if (set.fields[i].mask == PatternBytes{}) continue;
-            auto& [value, mask] = written[{set.header, i}];
-            for (std::size_t k = 0; k < mask.size(); ++k) {
-                const std::uint8_t bits = set.fields[i].mask[k];
-                value[k] = static_cast<std::uint8_t>((value[k] & ~bits) | set.fields[i].value[k]);
-                mask[k] |= bits;
-            }
-        }
-    }
-    auto operator<=>(const Shape&) const = default;
-};
-
 /// Follows the packet. What cannot be done on the way, or to a packet that then goes somewhere, ends it.
 class Follower {
 public:
-    Follower(const Megaflow& megaflow, bool connectx_5) : megaflow_(megaflow), connectx_5_(connectx_5) {
+    Follower(const Megaflow& megaflow, bool connectx_5, const HasMeter& has_meter)
+        : megaflow_(megaflow), connectx_5_(connectx_5), has_meter_(has_meter),
+          meter_uses_(meter_uses(megaflow.actions)) {
         // Behind a limit of 1 OVS's ethertype says whether there is a second tag, and not whether there is a third.
         const bool second_by_type = is_tag(megaflow.eth_type);
         if (is_there(megaflow.tag)) own_tags_ = is_there(megaflow.second) || second_by_type ? 2 : 1;
@@ -119,11 +102,12 @@ public:
                 return first && !action.tunnel.checksum;
             }
             case Action::Kind::tunnel_pop:
-                goes_on_ = true;
+                leads_on();
                 return can_pop_tunnel() && tables_.insert({{0, action.port}, shape_}).second;
             case Action::Kind::recirc:
-                goes_on_ = true;
-                if (megaflow_.tunnel && (shape_ != Shape{} || metered_)) return false;   // it goes on with its headers
+                leads_on();
+                // Out of a tunnel it goes on with its headers.
+                if (megaflow_.tunnel && (shape_ != PacketShape{} || metered_)) return false;
                 return !shape_.tunnel && action.port != megaflow_.recirc_id && device_takes() &&
                        tables_.insert({{action.port, 0}, shape_}).second;
             case Action::Kind::copy_begin: outside_.push_back(shape_); return true;
@@ -131,41 +115,82 @@ public:
                 shape_ = std::move(outside_.back());
                 outside_.pop_back();
                 return true;
-            case Action::Kind::software: return copy_to_software(action.software);
+            case Action::Kind::software: return copy_to_software(action.software, meter_in_front(action.software));
             case Action::Kind::meter: return meter(action.port);
             case Action::Kind::refused: return false;
         }
         return false;
     }
+    /// The end of a list, whose meter drops copies.
+    bool metered_end(std::uint32_t number, const SoftwarePart& part) { return copy_to_software(part, number); }
     /// At the end: where all packets are copied and go nowhere else, they stay in software.
     [[nodiscard]] bool goes_on() const { return goes_on_ || metered_ || !copies_each_ || !to_software_; }
+    /// At the end: whether there is a level for each private table.
+    [[nodiscard]] bool has_levels() {
+        const bool in_tunnel = megaflow_.tunnel.has_value();
+        // Without its tunnel's headers a packet is counted that is dropped, too.
+        if (legs_.empty() && in_tunnel && !connectx_5_) (void)leg();
+        const std::size_t in_front = in_front_ + (in_front_ != 0 && in_tunnel ? 1 : 0);
+        const bool from_wire = vport_of(megaflow_.in_port) == wire_vport;
+        return in_front + tables_in_a_row(legs_, from_wire, connectx_5_) <= most_tables_in_a_row;
+    }
 
 private:
-    /// Once of the same packet.
-    bool copy_to_software(const SoftwarePart& part) {
-        const bool known = std::ranges::count(parts_, std::pair(text_of(part), shape_)) != 0;
+    /// The packet as it is here goes out, without a tunnel's headers, or on in a table of megaflows, with them.
+    Leg& leg(bool goes_out = true) {
+        const bool decapsulates = goes_out && megaflow_.tunnel.has_value();
+        const auto known = std::ranges::find_if(legs_, [&](const Leg& one) {
+            return one.decapsulates == decapsulates && one.shape == shape_;
+        });
+        return known != legs_.end() ? *known : legs_.emplace_back(Leg{shape_, decapsulates});
+    }
+
+    void leads_on() {
+        leg(false).goes_out = true;
+        goes_on_ = true;
+    }
+
+    /// Once of the same packet. `number`: the meter that its work begins with.
+    bool copy_to_software(const SoftwarePart& part, std::optional<std::uint32_t> number) {
+        std::string work = text_of(part);
+        if (number) work += " limited by " + std::to_string(*number);
+        const bool known = std::ranges::count(parts_, std::pair(work, shape_)) != 0;
         // A ConnectX-5 would have to be told where the packet came from behind a sampler.
         if (known || !device_takes() || (connectx_5_ && !part.copies_each())) return false;
-        parts_.emplace_back(text_of(part), shape_);
-        note_copy(text_of(part));
-        copies_each_ = copies_each_ || part.copies_each();
+        parts_.emplace_back(work, shape_);
+        const bool limited = number && does_device_limit(*number);
+        if (part.copies_each()) {
+            leg().copies[work] = limited;
+        } else {
+            ++leg().samplers;
+        }
+        note_copy(std::move(work));
+        copies_each_ = copies_each_ || (part.copies_each() && !limited);
         to_software_ = to_software_ || !part.is_cut_for_mirror();
         if (!part.between) return true;
         shape_.set(*part.between);
         return !shape_.tunnel && is_writable(*part.between);
     }
 
+    /// Copies, where nobody else asks the meter, and with the length that the packet came with.
+    bool does_device_limit(std::uint32_t number) const {
+        return !connectx_5_ && has_meter_(number) && is_as_long_as_it_came() && meter_uses_.at(number) == 1;
+    }
+
+    bool is_as_long_as_it_came() const {
+        return shape_.popped == 0 && shape_.pushed.empty() && !shape_.tunnel;
+    }
+
     void note_copy(std::string work) {
         front_of_copies_.insert(std::move(work));
-        copies_changed_ = copies_changed_ || shape_ != Shape{} || megaflow_.tunnel.has_value();
+        copies_changed_ = copies_changed_ || shape_ != PacketShape{} || megaflow_.tunnel.has_value();
     }
 
     /// In front of all that leads the packet somewhere but copies of it as it came, and not with another length than it
     /// came with.
     bool meter(std::uint32_t number) {
-        if (!can_device_have_number(number, connectx_5_)) return false;
-        if (goes_on_ || !outside_.empty() || copies_changed_) return false;
-        if (shape_.popped != 0 || !shape_.pushed.empty() || shape_.tunnel) return false;
+        if (!has_meter_(number) || goes_on_ || !outside_.empty() || copies_changed_) return false;
+        if (!is_as_long_as_it_came()) return false;
         // There a rule ends in a meter, which leads to a table of its own at one level.
         const bool entry = megaflow_.recirc_id == 0 && !megaflow_.tunnel;
         in_front_ += std::exchange(front_of_copies_, {}).size();
@@ -174,6 +199,7 @@ private:
         ++in_front_;
         copies_.clear();
         parts_.clear();
+        legs_.clear();
         metered_ = true;
         return true;
     }
@@ -212,8 +238,12 @@ private:
         (by_software ? copies_each_ : goes_on_) = true;
         if (by_software) {
             // One copy for all taps, and one for the host.
-            note_copy(port == tap_ports[1] ? std::to_string(tap_ports[0]) : std::to_string(port));
+            const std::string work = std::to_string(port == tap_ports[1] ? tap_ports[0] : port);
+            leg().copies[work] = false;
+            note_copy(work);
             to_software_ = to_software_ || port != mirror_port;
+        } else {
+            leg().goes_out = true;
         }
         return device_takes() && copies_.insert({port, shape_}).second;
     }
@@ -225,14 +255,17 @@ private:
     }
 
     const Megaflow& megaflow_;
-    bool connectx_5_;
+    const bool connectx_5_;
+    const HasMeter& has_meter_;
+    const std::map<std::uint32_t, unsigned> meter_uses_;
     unsigned own_tags_ = 0;   ///< at least
     bool may_have_more_ = false;
-    Shape shape_;
-    std::vector<Shape> outside_;   ///< of the copies that we are in
-    std::set<std::pair<std::uint32_t, Shape>> copies_;
-    std::set<std::pair<TableId, Shape>> tables_;
-    std::vector<std::pair<std::string, Shape>> parts_;
+    PacketShape shape_;
+    std::vector<PacketShape> outside_;   ///< of the copies that we are in
+    std::set<std::pair<std::uint32_t, PacketShape>> copies_;
+    std::set<std::pair<TableId, PacketShape>> tables_;
+    std::vector<std::pair<std::string, PacketShape>> parts_;
+    std::vector<Leg> legs_;
     bool goes_on_ = false, metered_ = false;
     bool copies_each_ = false, to_software_ = false;   ///< to_software: not only to mirrors
     /// Since the last meter: the copies, and whether one is of a packet that was not as it came.
@@ -245,22 +278,34 @@ private:
 
 std::size_t entries_of(const std::vector<Action>& actions) {
     std::size_t entries = 0;
-    for (const Action& action : actions) entries += entries_of(action);
+    for (std::size_t i = 0; i < actions.size(); ++i) {
+        if (!is_metered_end(actions, i)) entries += entries_of(actions[i]);   // one with what is behind it
+    }
     return entries;
 }
 
 bool is_offloadable(const Megaflow& megaflow, unsigned format) {
+    return is_offloadable(megaflow, format,
+                          [&](std::uint32_t number) { return can_device_have_number(number, format == 0); });
+}
+
+bool is_offloadable(const Megaflow& megaflow, unsigned format, const HasMeter& has_meter) {
     const bool connectx_5 = format == 0;
     if (!megaflow.refused_match.empty() || !are_fragments_told(megaflow)) return false;
     if ((connectx_5 && looks_at_icmp(megaflow))) return false;
     if (is_tag(megaflow.eth_type) && vlan_limit_of(megaflow.in_port) > 1) return false;   // a third tag
     if (megaflow.tunnel && !is_tunnel_told(megaflow, connectx_5)) return false;
     if (megaflow.tunnel && !is_counted_right(megaflow, connectx_5)) return false;
-    Follower follower(megaflow, connectx_5);
-    for (const Action& action : megaflow.actions) {
-        if (!follower.step(action)) return false;
+    Follower follower(megaflow, connectx_5, has_meter);
+    const auto& actions = megaflow.actions;
+    for (std::size_t i = 0; i < actions.size(); ++i) {
+        const bool at_end = is_metered_end(actions, i);
+        const bool can = at_end ? follower.metered_end(actions[i].port, actions[i + 1].software)
+                                : follower.step(actions[i]);
+        if (!can) return false;
+        if (at_end) ++i;
     }
-    return entries_of(megaflow.actions) <= most_entries && follower.goes_on();
+    return entries_of(megaflow.actions) <= most_entries && follower.goes_on() && follower.has_levels();
 }
 
 }  // namespace ovsdr::differential

@@ -129,8 +129,7 @@ private:
             const bool wanted = has_shapes && happens(chance_, shapes_percent);
             auto grown = wanted ? grow_shapes(chance_, shapes_, root, share, next) : std::vector<Megaflow>();
             for (Megaflow& megaflow : grown) {
-                add_software_parts(chance_, megaflow, !draw_.connectx_5, megaflow.actions);
-                add_meters(chance_, megaflow, draw_.connectx_5, megaflow.actions);
+                add_copies_and_meters(chance_, megaflow, draw_.connectx_5, megaflow.actions);
                 rarity_.add(megaflow);
             }
             return grown;

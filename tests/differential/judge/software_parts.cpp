@@ -6,12 +6,13 @@
 #include <iterator>
 
 #include "tests/differential/judge/action_list.hpp"
+#include "tests/differential/judge/metered_copies.hpp"
 
 namespace ovsdr::differential {
 
 namespace {
 
-constexpr unsigned mirror_percent = 30, cut_mirror_percent = 50;
+constexpr unsigned mirror_percent = 30, cut_mirror_percent = 62;
 constexpr unsigned some_percent = 27, behind_recirc_percent = 60, another_percent = 45, between_percent = 55,
                    to_vport_percent = 30, inside_percent = 75, into_drop_percent = 6, again_percent = 12,
                    refused_samples_percent = 4;
@@ -24,6 +25,10 @@ constexpr std::size_t most_in_list = 28;   ///< fields and actions: a megaflow h
 using Form = SoftwarePart::Form;
 
 std::string userspace_text(const SoftwarePart& part) {
+    if (part.to_controller) {
+        return fmt::format("userspace(pid=0,controller(reason=1,dont_send=0,continuation=0,recirc_id=7,"
+                           "rule_cookie={:#x},controller_id=0,max_len=65535))", part.cookie);
+    }
     return fmt::format("userspace(pid=0,flow_sample(probability={},collector_set_id=1,obs_domain_id=0,"
                        "obs_point_id={},output_port=4294967295))", part.one_of, part.cookie);
 }
@@ -31,6 +36,13 @@ std::string userspace_text(const SoftwarePart& part) {
 std::string truncated_text(const SoftwarePart& part, const std::string& taken_by) {
     const std::string between = part.between ? text_of(*part.between) + "," : "";
     return fmt::format("trunc({}),{}{}", part.length, between, taken_by);
+}
+
+std::string metered_text(const SoftwarePart& part) {
+    std::string list;
+    for (const std::uint32_t number : part.meters) list += fmt::format("meter({}),", number);
+    if (part.length != 0) list += fmt::format("trunc({}),", part.length);
+    return fmt::format("sample(sample=100.0%,actions({}{}))", list, userspace_text(part));
 }
 
 std::uint32_t draw_software_port(Chance& chance, unsigned percent_of_mirror = mirror_percent) {
@@ -77,6 +89,7 @@ std::string text_of(const SoftwarePart& part) {
             const double percent = 100.0 * (UINT32_MAX / part.one_of) / UINT32_MAX;
             return fmt::format("sample(sample={:.13f}%,actions({}))", percent, userspace_text(part));
         }
+        case Form::metered_sample: return metered_text(part);
         case Form::truncated_output: return truncated_text(part, fmt::format("{}", part.port));
         case Form::truncated_userspace: return truncated_text(part, userspace_text(part));
     }
@@ -129,7 +142,9 @@ void add_software_names(const Megaflow& megaflow, std::set<std::string>& names) 
         if (megaflow.recirc_id != 0) names.insert("a copy for software behind a recirculation");
         if (megaflow.tunnel) names.insert("a copy for software out of a tunnel");
     };
-    for (const Action& action : megaflow.actions) {
+    const auto& actions = megaflow.actions;
+    for (std::size_t i = 0; i < actions.size(); ++i) {
+        const Action& action = actions[i];
         using enum Action::Kind;
         switch (action.kind) {
             case output:
@@ -139,7 +154,9 @@ void add_software_names(const Megaflow& megaflow, std::set<std::string>& names) 
                 break;
             case software: {
                 const SoftwarePart& part = action.software;
-                if (part.form == Form::userspace) add("userspace");
+                const bool at_end = i > 0 && is_metered_end(actions, i - 1);
+                if (part.form == Form::userspace) add(at_end ? metered_end_name : "userspace");
+                if (part.form == Form::metered_sample) add(metered_sample_name);
                 if (part.form == Form::sample) add(part.copies_each() ? "sample (each)" : "sample (1 of N)");
                 if (part.form == Form::truncated_output) add("trunc, output");
                 if (part.is_cut_for_mirror()) add("trunc, output to a storage mirror");

@@ -28,11 +28,16 @@ inline constexpr std::uint32_t host_port = 77, tap_ports[] = {78, 79}, mirror_po
 }
 
 struct SoftwarePart {
-    enum class Form : std::uint8_t { userspace, sample, truncated_output, truncated_userspace };
+    enum class Form : std::uint8_t {
+        userspace, sample, truncated_output, truncated_userspace,
+        metered_sample,   ///< of each packet (metered_copies.hpp)
+    };
     Form form = Form::userspace;
     std::uint32_t one_of = 1;   ///< sample: of so many packets one
     std::uint8_t cookie = 0;    ///< of userspace: which one it is
-    std::uint16_t length = 0;   ///< bytes that are left of what is truncated
+    std::uint16_t length = 0;   ///< bytes that are left of what is truncated; of a metered sample 0: all
+    bool to_controller = false; ///< userspace: for a controller, else for a collector
+    std::vector<std::uint32_t> meters{};   ///< of a metered sample: that each copy meets, by number; then it is cut
     std::uint32_t port = 0;     ///< of a truncated output: LOCAL, a tap or a vport, by which software sends it then
     /// Done to the packet between trunc and what takes it. The packet itself has it done, too.
     std::optional<SetAction> between{};

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <vector>
 
+#include "datapath/control/fault.hpp"
 #include "datapath/rdma/dr_seam.hpp"
 #include "tests/unit/datapath/rdma/fake_device.hpp"
 
@@ -174,6 +175,18 @@ TEST_F(Aso, RefusesRequestsThatAreNotForTheObject) {
     EXPECT_EQ(
         access({.object = number(), .read_to = reinterpret_cast<std::uintptr_t>(memory.data()) & ~1ULL, .lkey = 7}),
         EFAULT);
+    EXPECT_EQ(mlx5dv_devx_obj_destroy(object), 0);
+}
+
+TEST_F(Aso, AFaultOnDemandLeavesTheObjectAsItWas) {
+    mlx5dv_devx_obj* object = create(create_command(flow_meter, 0));
+    Request write{.object = number()};
+    write.data[9] = 77;
+    arm_fault("work_request_aso", EIO, 1);
+    EXPECT_EQ(access(write), EIO);
+    EXPECT_EQ(read(number(), 2)[9], 0);
+    ASSERT_EQ(access(write), 0);
+    EXPECT_EQ(read(number(), 2)[9], 77);
     EXPECT_EQ(mlx5dv_devx_obj_destroy(object), 0);
 }
 
