@@ -6,8 +6,8 @@
 //
 // Model. A rule that copies each packet marks one of two copies and leads it to the FDB's table of copies; one that
 // samples marks the packet and lets the sampler miss (action_cache.hpp). Work is shared by content and rate: it has an
-// id and a rule in NIC_RX as long as rules mark packets with it. The tables of a kind are made when there is a queue for
-// it for the first time. What samplers count outlives work, since a sampler's megaflows come and go.
+// id and a rule in NIC_RX as long as rules mark packets with it. The tables of a kind are made when there is a queue
+// for it for the first time. What samplers count outlives work, since a sampler's megaflows come and go.
 //
 // A queue may be replaced while copies come up, and so may a mirror's filter: the new rules have the other of two
 // ranges of priorities (landing.hpp).
