@@ -195,7 +195,7 @@ void Mirrors::steer(ovsdr_mirror& mirror) {
     const auto set = all_devices().set_mirror_port(*mirror.odp_port, mirror.kind(), mirror.options.steering);
     if (set) return;
     mirror.refusal = set.error().what;
-    plan_refresh();
+    plan_refresh(set.error());
 }
 
 /// What the session's connection is sent comes in by the uplink, which may be a port of the switch.
@@ -210,7 +210,7 @@ void Mirrors::let_in(ovsdr_mirror& mirror) {
         // The uplink may have become a port since, and the device have refused the address then.
         const auto in = eswitch != nullptr ? eswitch->retry_roce(mirror.address) : Result<void>();
         mirror.not_let_in = in ? "" : in.error().what;
-        if (!in) plan_refresh();
+        if (!in) plan_refresh(in.error());
         return;
     }
     keep_out(mirror);
@@ -218,7 +218,7 @@ void Mirrors::let_in(ovsdr_mirror& mirror) {
     const auto let = address ? eswitch->let_roce_in(*address) : tl::unexpected(address.error());
     if (!let) {
         mirror.not_let_in = let.error().what;
-        plan_refresh();
+        plan_refresh(let.error());
         return;
     }
     mirror.let_in_by = eswitch;
@@ -244,9 +244,11 @@ void Mirrors::refresh() noexcept try {
 
 bool Mirrors::is_refresh_due() const noexcept { return std::chrono::steady_clock::now() >= refresh_at_.load(); }
 
-void Mirrors::plan_refresh() noexcept {
-    constexpr std::chrono::seconds between_attempts{1};
-    refresh_at_ = std::chrono::steady_clock::now() + between_attempts;
+/// The earliest of all attempts that are planned counts.
+void Mirrors::plan_refresh(const Error& refusal) noexcept {
+    constexpr std::chrono::seconds soon{1}, seldom{60};
+    const auto at = std::chrono::steady_clock::now() + (refusal.code == EOPNOTSUPP ? seldom : soon);
+    refresh_at_ = std::min(refresh_at_.load(), at);
 }
 
 void Mirrors::note_refused(const std::vector<std::pair<dr::OdpPort, Error>>& refused) noexcept try {
@@ -255,7 +257,7 @@ void Mirrors::note_refused(const std::vector<std::pair<dr::OdpPort, Error>>& ref
         for (ovsdr_mirror* mirror : mirrors_) {
             if (mirror->odp_port == port) mirror->refusal = error.what;
         }
-        plan_refresh();
+        plan_refresh(error);
     }
     if (!refused.empty()) announce_change();
 } catch (const std::bad_alloc&) {   // it is in software all the same

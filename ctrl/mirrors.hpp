@@ -8,7 +8,9 @@
 // The process may end earlier: finish() waits for them, and gives living mirrors as much. What could not be delivered
 // is counted at the mirror, if there is one still, told to its next session's collector, and said in the log.
 //
-// What a device refuses a mirror (its address, its steering) is asked for again once a second, by refresh().
+// What a device refuses a mirror (its address, its steering) is asked for again once a second, by refresh(); where it
+// says that it cannot (EOPNOTSUPP), once a minute: another uplink or driver may. It is asked at once when options, the
+// address or ports change.
 //
 // Locks: one, held while devices are told; it comes before those of AllDevices and of the mirrors.
 #pragma once
@@ -85,7 +87,7 @@ public:
 
     /// Looks whether addresses have changed, and asks again for what was refused.
     void refresh() noexcept;
-    /// Something was refused, and a second has passed.
+    /// Something was refused, and the time until it is asked for again has passed.
     [[nodiscard]] bool is_refresh_due() const noexcept;
     /// Devices refuse to steer as these ports' mirrors are to: the device has come after them.
     void note_refused(const std::vector<std::pair<dr::OdpPort, Error>>& refused) noexcept;
@@ -134,7 +136,7 @@ private:
     static void keep_out(ovsdr_mirror& mirror) noexcept;
     static void stop_queue(ovsdr_mirror& mirror, ovsdr_mirror::Queue& queue) noexcept;
     static void carry(ovsdr_mirror& mirror, ovsdr_mirror::Queue& queue) noexcept;
-    void plan_refresh() noexcept;
+    void plan_refresh(const Error& refusal) noexcept;
     void warn_of_loss(const std::string& interface, mirror::Mirror& mirror);
     void warn_of_loss(const std::string& interface, const std::string& collector, std::uint64_t frames);
     /// Runs it in a thread that finish() waits for.

@@ -126,12 +126,29 @@ OVSDR_PCLMUL inline std::uint64_t reduced(__m128i value) {
     return high ^ (product_high << 1 | product_low >> 63);
 }
 
-/// Goes on with `value`, which stands for all bytes before `next`.
+/// Shuffles: 16 bytes from [n] on move bytes up by 16 - n, from [16 + n] on down by n. Zeros come in.
+constexpr std::uint8_t zero = 0x80;
+constexpr std::uint8_t shuffles[48]{
+    zero, zero, zero, zero, zero, zero, zero, zero, zero, zero, zero, zero, zero, zero, zero, zero,
+    0,    1,    2,    3,    4,    5,    6,    7,    8,    9,    10,   11,   12,   13,   14,   15,
+    zero, zero, zero, zero, zero, zero, zero, zero, zero, zero, zero, zero, zero, zero, zero, zero};
+
+OVSDR_PCLMUL inline __m128i shuffle_at(std::size_t index) {
+    return _mm_loadu_si128(reinterpret_cast<const __m128i*>(shuffles + index));
+}
+
+/// Goes on with `value`, which stands for all bytes before `next`, 16 at least.
 OVSDR_PCLMUL inline std::uint64_t finish(__m128i value, const std::byte* next, std::size_t left) {
     const __m128i by = constants(fold_128);
     for (; left >= 16; left -= 16, next += 16) value = _mm_xor_si128(folded(value, by), load(next));
-    const std::uint64_t crc = reduced(value);
-    return left == 0 ? crc : with_tables(crc, {next, left});
+    if (left != 0) {
+        // The value and the last bytes, as the value's first bytes and 16 behind them.
+        const __m128i up = shuffle_at(left), down = shuffle_at(16 + left);
+        const __m128i last = _mm_and_si128(load(next + left - 16), _mm_cmpgt_epi8(up, _mm_set1_epi8(-1)));
+        value = _mm_xor_si128(folded(_mm_shuffle_epi8(value, up), by),
+                              _mm_or_si128(_mm_shuffle_epi8(value, down), last));
+    }
+    return reduced(value);
 }
 
 OVSDR_PCLMUL std::uint64_t with_pclmul(std::uint64_t crc, std::span<const std::byte> bytes) noexcept {

@@ -1,9 +1,6 @@
 #include "datapath/signature/field.hpp"
 
-#include <endian.h>
-
 #include <algorithm>
-#include <cstring>
 
 namespace ovsdr::soft::signature {
 
@@ -26,38 +23,6 @@ std::uint64_t Domain::raw(std::uint64_t framed) const noexcept {
     if (!present()) return framed;
     const std::uint64_t frame = block_size + field_size();
     return framed / frame * block_size + std::min<std::uint64_t>(framed % frame, block_size);
-}
-
-Field Domain::field(std::uint64_t block, std::uint64_t guard_value) const noexcept {
-    if (t10dif) {
-        const auto tag = static_cast<std::uint32_t>(reference_tag + (increment_reference_tag ? block : 0));
-        return guard_value << 48 | std::uint64_t{application_tag} << 32 | tag;
-    }
-    return guard == GuardType::crc64_xp10 ? guard_value : guard_value << 32;
-}
-
-void Domain::store(Field field, std::span<std::byte> to) const noexcept {
-    if (t10dif) {
-        const std::uint64_t bytes = htobe64(field);
-        std::memcpy(to.data(), &bytes, sizeof bytes);
-    } else if (field_size() == 8) {
-        const std::uint64_t bytes = htole64(field);
-        std::memcpy(to.data(), &bytes, sizeof bytes);
-    } else {
-        const std::uint32_t bytes = htole32(static_cast<std::uint32_t>(field >> 32));
-        std::memcpy(to.data(), &bytes, sizeof bytes);
-    }
-}
-
-Field Domain::load(std::span<const std::byte> from) const noexcept {
-    if (field_size() == 4) {
-        std::uint32_t bytes;
-        std::memcpy(&bytes, from.data(), sizeof bytes);
-        return std::uint64_t{le32toh(bytes)} << 32;
-    }
-    std::uint64_t bytes;
-    std::memcpy(&bytes, from.data(), sizeof bytes);
-    return t10dif ? be64toh(bytes) : le64toh(bytes);
 }
 
 Error check(const Domain& domain, std::uint64_t block, Field found, Field calculated, std::uint8_t mask) noexcept {

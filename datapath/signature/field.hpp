@@ -13,8 +13,11 @@
 // Source: mlx5dv_wr_set_mkey_sig_block(3), rdma-core providers/mlx5 (SET_PSV's transient signature), T10 SBC-3.
 #pragma once
 
+#include <endian.h>
+
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <optional>
 #include <span>
 
@@ -65,6 +68,38 @@ struct Domain {
     void store(Field field, std::span<std::byte> to) const noexcept;
     [[nodiscard]] Field load(std::span<const std::byte> from) const noexcept;
 };
+
+inline Field Domain::field(std::uint64_t block, std::uint64_t guard_value) const noexcept {
+    if (t10dif) {
+        const auto tag = static_cast<std::uint32_t>(reference_tag + (increment_reference_tag ? block : 0));
+        return guard_value << 48 | std::uint64_t{application_tag} << 32 | tag;
+    }
+    return guard == GuardType::crc64_xp10 ? guard_value : guard_value << 32;
+}
+
+inline void Domain::store(Field field, std::span<std::byte> to) const noexcept {
+    if (t10dif) {
+        const std::uint64_t bytes = htobe64(field);
+        std::memcpy(to.data(), &bytes, sizeof bytes);
+    } else if (field_size() == 8) {
+        const std::uint64_t bytes = htole64(field);
+        std::memcpy(to.data(), &bytes, sizeof bytes);
+    } else {
+        const std::uint32_t bytes = htole32(static_cast<std::uint32_t>(field >> 32));
+        std::memcpy(to.data(), &bytes, sizeof bytes);
+    }
+}
+
+inline Field Domain::load(std::span<const std::byte> from) const noexcept {
+    if (field_size() == 4) {
+        std::uint32_t bytes;
+        std::memcpy(&bytes, from.data(), sizeof bytes);
+        return std::uint64_t{le32toh(bytes)} << 32;
+    }
+    std::uint64_t bytes;
+    std::memcpy(&bytes, from.data(), sizeof bytes);
+    return t10dif ? be64toh(bytes) : le64toh(bytes);
+}
 
 /// What an MKEY does between its domains.
 struct Attributes {

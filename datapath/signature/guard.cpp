@@ -7,6 +7,7 @@
 #include <cstring>
 #include <limits>
 
+#include "common/wide_registers.hpp"
 #include "datapath/signature/crc64.hpp"
 
 namespace ovsdr::soft::signature {
@@ -54,14 +55,17 @@ void Guard::update(std::span<const std::byte> bytes) noexcept {
     switch (type_) {
         case GuardType::t10_crc:
             register_ = crc16_t10dif(static_cast<std::uint16_t>(register_), data, bytes.size());
+            leave_wide_registers();
             break;
         case GuardType::crc32:
             register_ = crc32_gzip_refl(static_cast<std::uint32_t>(register_), data, bytes.size());
+            leave_wide_registers();
             break;
         case GuardType::crc32c:
             // ISA-L's prototype lacks the const.
             register_ = crc32_iscsi(const_cast<unsigned char*>(data), static_cast<int>(bytes.size()),
                                     static_cast<unsigned>(register_));
+            leave_wide_registers();
             break;
         case GuardType::crc64_xp10:
             register_ = crc64_xp10(register_, bytes);

@@ -89,6 +89,14 @@ private:
     /// How many of `size` bytes of data are left in the current block of both domains.
     [[nodiscard]] std::uint64_t within_blocks(const Attributes& attributes, std::uint64_t size) const noexcept;
     void consume(const Attributes& attributes, std::span<const std::byte> data) noexcept;
+    /// The common case, in a loop of its own: whole blocks with fields on the wire and none in memory. What is left of
+    /// the bytes is something else.
+    [[nodiscard]] bool begins_plain_block(const Attributes& attributes) const noexcept;
+    template <Readable Memory>
+    [[nodiscard]] bool gather_blocks(const Domain& wire, Memory& memory, std::span<std::byte>& to) noexcept;
+    template <Readable Memory>
+    [[nodiscard]] bool scatter_blocks(const Attributes& attributes, Memory& memory,
+                                      std::span<const std::byte>& from) noexcept;
     template <Readable Memory>
     [[nodiscard]] bool finish_memory_gather(const Attributes& attributes, Memory& memory) noexcept;
     template <Readable Memory>
@@ -184,6 +192,37 @@ inline void Stream::consume(const Attributes& attributes, std::span<const std::b
     if (attributes.wire.present()) wire_.done += static_cast<std::uint32_t>(data.size());
 }
 
+inline bool Stream::begins_plain_block(const Attributes& attributes) const noexcept {
+    return wire_.needs_guard && wire_.done == 0 && !attributes.memory.present();
+}
+
+template <Readable Memory>
+bool Stream::gather_blocks(const Domain& wire, Memory& memory, std::span<std::byte>& to) noexcept {
+    const std::size_t data = wire.block_size, field = wire.field_size();
+    for (; to.size() >= data + field; to = to.subspan(data + field), raw_ += data, ++wire_.block) {
+        if (!memory.read(raw_, to.first(data))) return false;
+        Guard guard(wire.guard, wire.seed);
+        guard.update(to.first(data));
+        wire.store(wire.field(wire_.block, guard.value()), to.subspan(data, field));
+    }
+    return true;
+}
+
+template <Readable Memory>
+bool Stream::scatter_blocks(const Attributes& attributes, Memory& memory, std::span<const std::byte>& from) noexcept {
+    const Domain& wire = attributes.wire;
+    const std::size_t data = wire.block_size, field = wire.field_size();
+    const std::uint64_t checked = bits_of(attributes.check_mask);
+    for (; from.size() >= data + field; from = from.subspan(data + field), raw_ += data, ++wire_.block) {
+        if (!memory.write(raw_, from.first(data))) return false;
+        Guard guard(wire.guard, wire.seed);
+        guard.update(from.first(data));
+        const Field made = wire.field(wire_.block, guard.value()), found = wire.load(from.subspan(data, field));
+        if (((made ^ found) & checked) != 0) note(check(wire, wire_.block, found, made, attributes.check_mask));
+    }
+    return true;
+}
+
 inline void Stream::make_wire_field(const Attributes& attributes) noexcept {
     const Domain& wire = attributes.wire;
     const std::uint64_t copied = bits_of(attributes.copy_mask);
@@ -227,6 +266,10 @@ bool Stream::gather(const Attributes& attributes, Memory& memory, std::uint64_t 
     next_ += to.size();
     while (!to.empty()) {
         std::size_t size;
+        if (begins_plain_block(attributes)) {
+            if (!gather_blocks(wire, memory, to)) return false;
+            if (to.empty()) break;
+        }
         if (at_field(wire)) {
             size = std::min<std::size_t>(to.size(), wire.field_size() - field_done_);
             std::memcpy(to.data(), field_bytes_.data() + field_done_, size);
@@ -260,6 +303,10 @@ bool Stream::scatter(const Attributes& attributes, Memory& memory, std::uint64_t
     next_ += from.size();
     while (!from.empty()) {
         std::size_t size;
+        if (begins_plain_block(attributes)) {
+            if (!scatter_blocks(attributes, memory, from)) return false;
+            if (from.empty()) break;
+        }
         if (at_field(wire)) {
             size = std::min<std::size_t>(from.size(), wire.field_size() - field_done_);
             std::memcpy(field_bytes_.data() + field_done_, from.data(), size);

@@ -23,7 +23,9 @@ struct RoceAddress {
 };
 
 /// That of a port's GID. The MAC is what the port's first link-local GID was made of; the VLAN that of the GID's
-/// network interface. ENOENT: GID or MAC is not there; `what` says which. EPROTONOSUPPORT: the GID is not of RoCE v2.
+/// network interface, none where it has no such interface. ENOENT: GID or MAC is not there; `what` says which.
+/// EPROTONOSUPPORT: the GID is not of RoCE v2. Other errors: of the call that `what` names, among them whatever kept
+/// the VLAN from being told; to be asked again.
 [[nodiscard]] Result<RoceAddress> roce_address(ibv_context* context, std::uint8_t ib_port, int gid_index) noexcept;
 
 }  // namespace ovsdr::dr

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/eventfd.h>
-#include <sys/mman.h>
 #include <sys/random.h>
 #include <unistd.h>
 
@@ -67,13 +66,6 @@ struct Sender::Link {
     bool said_finished = false;
     Clock::time_point heard = Clock::now();   ///< the last message, or when nothing was under way
 };
-
-Sender::Pages::Pages(std::size_t size) {
-    void* const at = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-    if (at == MAP_FAILED) throw std::bad_alloc();
-    bytes_ = {static_cast<std::byte*>(at), size};
-}
-Sender::Pages::~Pages() { munmap(bytes_.data(), bytes_.size()); }
 
 Sender::Sender(SenderSpec spec)
     : spec_(std::move(spec)),

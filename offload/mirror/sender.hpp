@@ -41,6 +41,7 @@
 #include <thread>
 #include <vector>
 
+#include "common/pages.hpp"
 #include "offload/mirror/collector_address.hpp"
 #include "offload/mirror/connection.hpp"
 #include "offload/mirror/message_socket.hpp"
@@ -124,18 +125,6 @@ public:
     [[nodiscard]] std::span<std::byte> memory() noexcept { return memory_.get(); }
 
 private:
-    /// Pages of our own.
-    class Pages {
-    public:
-        explicit Pages(std::size_t size);
-        ~Pages();
-        Pages(const Pages&) = delete;
-        Pages& operator=(const Pages&) = delete;
-        [[nodiscard]] std::span<std::byte> get() const noexcept { return bytes_; }
-
-    private:
-        std::span<std::byte> bytes_;
-    };
     /// What lives as long as one connection.
     struct Link;
 

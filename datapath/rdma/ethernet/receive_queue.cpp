@@ -9,6 +9,7 @@
 #include <cstring>
 #include <utility>
 
+#include "common/wide_registers.hpp"
 #include "datapath/control/fault.hpp"
 #include "datapath/rdma/completion/cqe_ring.hpp"
 #include "datapath/rdma/ethernet/inner_packet.hpp"
@@ -278,6 +279,7 @@ ibv_wc_status ReceiveQueue::scatter(std::span<const ibv_sge> sges, const rte_mbu
     if (spec_.flags.scatter_fcs) {
         // Of the frame as it was on the wire, least significant byte first.
         const std::uint32_t sum = crc32_gzip_refl(0, frame, length);
+        leave_wide_registers();
         std::memcpy(fcs.data(), &sum, sizeof sum);
         parts[2] = fcs;
     }

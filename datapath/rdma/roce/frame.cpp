@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "common/wide_registers.hpp"
 #include "datapath/rdma/roce/gid_table.hpp"
 
 namespace ovsdr::soft::roce {
@@ -190,7 +191,10 @@ std::uint32_t icrc(const std::byte* ip, bool ipv4, std::size_t size) noexcept {
     std::memset(header + ip_size + offsetof(Udp, checksum), 0xff, 2);
     header[ip_size + sizeof(Udp) + offsetof(Bth, qpn)] = 0xff;
     const std::uint32_t begin = crc32_gzip_refl(0, front, 8 + covered);
-    return crc32_gzip_refl(begin, reinterpret_cast<const unsigned char*>(ip) + covered, size - covered);
+    const auto* const rest = reinterpret_cast<const unsigned char*>(ip) + covered;
+    const std::uint32_t sum = crc32_gzip_refl(begin, rest, size - covered);
+    leave_wide_registers();
+    return sum;
 }
 
 bool is_roce(const std::byte* frame, std::size_t size) noexcept {

@@ -6,8 +6,16 @@
 #include <bit>
 #include <cstring>
 
+#include "common/wide_registers.hpp"
+
 namespace ovsdr::mirror {
 namespace {
+
+template <typename Crc>
+Crc behind_isal(Crc crc) noexcept {
+    leave_wide_registers();
+    return crc;
+}
 
 // ISA-L takes bytes that it does not change without const.
 unsigned char* isal(std::span<const std::byte> bytes) noexcept {
@@ -75,17 +83,17 @@ std::uint64_t load_little(std::span<const std::byte> from) noexcept {
 }  // namespace
 
 std::uint32_t crc32c(std::uint32_t before, std::span<const std::byte> bytes) noexcept {
-    return ~crc32_iscsi(isal(bytes), static_cast<int>(bytes.size()), ~before);
+    return ~behind_isal(crc32_iscsi(isal(bytes), static_cast<int>(bytes.size()), ~before));
 }
 
 std::uint64_t guard_of(SignatureType type, std::span<const std::byte> block) noexcept {
     switch (type) {
         case SignatureType::t10dif_crc:
-            return crc16_t10dif(0, isal(block), block.size());
+            return behind_isal(crc16_t10dif(0, isal(block), block.size()));
         case SignatureType::t10dif_csum:
             return ip_checksum(block);
         case SignatureType::crc32:
-            return crc32_gzip_refl(0, isal(block), block.size());
+            return behind_isal(crc32_gzip_refl(0, isal(block), block.size()));
         case SignatureType::crc32c:
             return crc32c(0, block);
         case SignatureType::crc64:

@@ -2,7 +2,6 @@
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -55,14 +54,6 @@ void must(const ibv_wc& completion) {
 }
 
 }  // namespace
-
-Pages::Pages(std::size_t size) {
-    void* const made = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-    if (made == MAP_FAILED) fail(errno, "mmap");
-    bytes_ = {static_cast<std::byte*>(made), size};
-}
-
-Pages::~Pages() { munmap(bytes_.data(), bytes_.size()); }
 
 Path::Path(const std::shared_ptr<dr::Device>& device, const mirror::Geometry& geometry, EndKind from, EndKind to)
     : geometry_(geometry),

@@ -13,22 +13,10 @@
 #include <memory>
 #include <span>
 
+#include "common/pages.hpp"
 #include "end.hpp"
 
 namespace ovsdr::bench {
-
-/// Pages of our own.
-class Pages {
-public:
-    explicit Pages(std::size_t size);
-    ~Pages();
-    Pages(const Pages&) = delete;
-    Pages& operator=(const Pages&) = delete;
-    [[nodiscard]] std::span<std::byte> get() const noexcept { return bytes_; }
-
-private:
-    std::span<std::byte> bytes_;
-};
 
 class Path {
 public:

@@ -16,6 +16,7 @@
 
 #include "ctrl/flow.h"
 #include "ctrl/tunnel_port.h"
+#include "tests/unit/ctrl/idle_eswitch.hpp"
 
 namespace ovsdr::ctrl {
 namespace {
@@ -24,7 +25,7 @@ using dr::OdpPort;
 using dr::Ufid;
 
 /// Knows what it was told; a megaflow becomes what the test says.
-class FakeEswitch final : public dr::Eswitch {
+class FakeEswitch final : public test::IdleEswitch {
 public:
     std::map<OdpPort, dr::TunnelPort> tunnel_ports;
     Choices choices;
@@ -34,23 +35,6 @@ public:
     /// In the middle of a change of choices or tunnel ports, and of a put.
     std::function<void()> while_it_changes = [] {}, while_it_puts = [] {};
 
-    [[nodiscard]] std::string_view device() const noexcept override { return "fake"; }
-    [[nodiscard]] ibv_context* context() const noexcept override { return nullptr; }
-    [[nodiscard]] ibv_pd* pd() const noexcept override { return nullptr; }
-    [[nodiscard]] Result<void> attach_port(const dr::PortSpec&) noexcept override { return {}; }
-    void detach_port(dr::VportId) noexcept override {}
-    [[nodiscard]] Result<std::uint64_t> switch_queue(dr::VportId, ibv_qp*, std::uint32_t,
-                                                     std::span<const dr::QueuePairFor>) noexcept override {
-        return 0;
-    }
-    void set_policed(dr::VportId, bool) noexcept override {}
-    [[nodiscard]] dr::Graph graph() const override { return {}; }
-    void forget_old_queue(dr::VportId) noexcept override {}
-    Result<void> set_odp_port(dr::VportId, OdpPort) noexcept override { return {}; }
-    void close_entrance(dr::VportId) noexcept override {}
-    Result<void> lead_copies(dr::CopyKind, ibv_qp*) noexcept override { return {}; }
-    void stop_copies(dr::CopyKind) noexcept override {}
-    std::shared_ptr<const dr::InstalledWork> work_of(std::uint32_t) const noexcept override { return nullptr; }
     void set_tunnel_port(const dr::TunnelPort& port) noexcept override {
         while_it_changes();
         tunnel_ports[port.odp_port] = port;
@@ -96,13 +80,13 @@ public:
         return has_meter(number) ? metered[number] : dr::MeterStats{};
     }
     [[nodiscard]] bool knows(const Ufid& ufid) const noexcept override { return megaflows.contains(ufid); }
-    using dr::Eswitch::put;
+    using IdleEswitch::put;
     [[nodiscard]] dr::PutOutcome put(const Ufid& ufid, const ovsdr_megaflow&, std::uint16_t) noexcept override {
         while_it_puts();
         megaflows.try_emplace(ufid, Status{{}, std::holds_alternative<std::monostate>(outcome)});
         return outcome;
     }
-    using dr::Eswitch::del;
+    using IdleEswitch::del;
     void del(std::span<Deletion> deletions) noexcept override {
         for (Deletion& deletion : deletions) {
             const auto found = megaflows.find(deletion.ufid);
@@ -116,14 +100,7 @@ public:
         if (found == megaflows.end()) return std::nullopt;
         return found->second;
     }
-    [[nodiscard]] std::optional<dr::TableKey> table_of(std::uint32_t) const noexcept override { return std::nullopt; }
     void flush(std::optional<OdpPort>) noexcept override { megaflows.clear(); }
-    [[nodiscard]] std::string show(bool, const dr::PortNames&) const override { return {}; }
-    [[nodiscard]] std::optional<dr::FlowReport> explain(const Ufid&, const dr::PortNames&) const override {
-        return std::nullopt;
-    }
-    [[nodiscard]] std::vector<ReasonCount> reasons(std::span<const InSoftware>) const override { return {}; }
-    [[nodiscard]] Totals totals() const noexcept override { return {}; }
 };
 
 constexpr Ufid ufid{1, 2};

@@ -96,6 +96,65 @@ TEST_F(MkeyTransferTest, AFieldIsCheckedHoweverItIsCutAndItsErrorToldOnce) {
     }
 }
 
+class BothWays : public MkeyTransferTest {
+protected:
+    static constexpr std::size_t first_size = 5000, second_at = 8192, raw_size = 16384;
+
+    template <typename Use>
+    void in_pieces(std::size_t wire_size, Use use) {
+        for (std::size_t at = 0, size; at < wire_size; at += size) {
+            size = std::min<std::size_t>(1 + random() % (random() % 2 ? 200 : 6000), wire_size - at);
+            use(at, size);
+        }
+    }
+    /// Of memory in two pieces, cut within a block.
+    void send_and_take(const Domain& domain) {
+        Mkey& mkey = make_mkey();
+        const std::uint32_t second_size = raw_size - first_size;
+        UmrEntry entry = UmrEntry(mkey.key()).access(all_access);
+        entry.list({sge(0, first_size), sge(second_at, second_size)}).signature({{}, domain, 0xFF, 0});
+        ASSERT_EQ(configure(entry), 0);
+        const std::vector<std::byte> first = part(0, first_size), second = part(second_at, second_size);
+        std::vector<std::byte> raw = first, wire;
+        raw.insert(raw.end(), second.begin(), second.end());
+        const std::vector<std::byte> expected = reference::framed(domain, raw);
+        const ibv_sge piece{0, static_cast<std::uint32_t>(expected.size()), mkey.key()};
+        ASSERT_EQ(begin(0, {piece}), Fault::none);
+        in_pieces(expected.size(), [&](std::size_t at, std::size_t size) {
+            ASSERT_EQ(gather(at, size), Fault::none);
+            wire.insert(wire.end(), got.begin(), got.end());
+        });
+        ASSERT_EQ(wire, expected);
+        take(piece, wire, false);
+        EXPECT_EQ(part(0, first_size), first);
+        EXPECT_EQ(part(second_at, second_size), second);
+        wire[random() % wire.size()] ^= std::byte{0x10};
+        take(piece, wire, true);
+    }
+    void take(const ibv_sge& piece, std::span<const std::byte> wire, bool fails) {
+        std::fill(bytes.begin(), bytes.begin() + 2 * raw_size, std::byte{});
+        ASSERT_EQ(begin(IBV_ACCESS_LOCAL_WRITE, {piece}), Fault::none);
+        in_pieces(wire.size(), [&](std::size_t at, std::size_t size) {
+            ASSERT_EQ(transfer.scatter(at, wire.subspan(at, size)), Fault::none);
+        });
+        EXPECT_EQ(transfer.signature_failed(), fails);
+    }
+};
+
+/// Whole blocks and parts of blocks take turns, as packets cut them.
+TEST_F(BothWays, EachSignatureIsMadeAndCheckedHoweverPacketsAndMemoryCutItsBlocks) {
+    guard_copies();
+    for (const std::uint32_t block_size : {512U, 4096U}) {
+        for (Domain domain : {dif, crc, Domain{.guard = GuardType::crc32c, .seed = 0xFFFFFFFF},
+                              Domain{.guard = GuardType::crc64_xp10},
+                              Domain{.t10dif = true, .guard = GuardType::ip_checksum}}) {
+            domain.block_size = block_size;
+            SCOPED_TRACE(static_cast<int>(domain.guard));
+            for (int round = 0; round < 5; ++round) send_and_take(domain);
+        }
+    }
+}
+
 TEST_F(MkeyTransferTest, EachBeginsAnew) {
     // The second begins where the first stopped, within a block, with the other key.
     Mkey& first = over(0, 512, {{}, crc, 0xFF, 0});
