@@ -10,7 +10,7 @@ namespace {
 
 constexpr unsigned some_percent = 12, behind_recirc_percent = 34, into_nothing_percent = 20, end_percent = 50,
                    another_percent = 15, used_meter_percent = 50, two_meters_percent = 15, cut_percent = 15,
-                   in_copy_percent = 40, controller_percent = 75;
+                   in_copy_percent = 40, controller_percent = 75, in_front_percent = 60;
 constexpr std::uint32_t cookies = 6;   ///< few, so that megaflows share works
 constexpr std::uint16_t shortest_cut = 14, cuts = 120;
 constexpr std::size_t most_in_list = 28;   ///< fields and actions: a megaflow has room for 32
@@ -81,6 +81,8 @@ void add_metered_copies(Chance& chance, const Megaflow& megaflow, bool connectx_
         part.cookie = static_cast<std::uint8_t>(below(chance, cookies));
         part.to_controller = happens(chance, controller_percent);
         std::size_t at = below(chance, static_cast<std::uint32_t>(actions.size() + 1));
+        const bool is_metered = !actions.empty() && actions.front().kind == meter;
+        if (is_metered && happens(chance, in_front_percent)) at = 0;
         if (at_end) {
             const auto ends = ends_of_lists(actions);
             at = !ends.empty() && happens(chance, in_copy_percent)
