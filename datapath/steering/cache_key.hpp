@@ -10,15 +10,15 @@
 //   1. `words` holds every bit that a rule which can meet the key's packets looks at, but for the source and registers.
 //      So packets of one source and equal words meet the same rules, as long as these stay; what registers hold follows
 //      from that.
-//   2. A line is written only after a walk that began and ended at one even epoch; it has that epoch. So it is of one
-//      state of the tables.
+//   2. A line is written only after a walk that began and ended at one even epoch of the key that is in force for its
+//      source; it has that epoch. So it is of one state of the tables.
 //   3. Before tables change in a way that can concern the key's packets, the epoch is odd, and the change is in the log
 //      before it is even again.
 //   4. A line of an earlier epoch counts only if it is of this key (`first`) and none of the changes since can concern
 //      packets of its words: its bucket is quiet, or the log spares it. Then it is as good as a new one.
 //   5. An odd epoch stands for the even one before it: a packet on its way while a rule comes or goes may meet the rule
 //      or not. When the call that removed a rule has returned, the next batch sees the epoch after it, as of
-//      synchronize().
+//      synchronize(). But a key's first odd epoch stands for no even one: lines of the epoch before are the old key's.
 //
 // Threads: lanes read; the writer of cache_keys.hpp writes.
 #pragma once

@@ -50,7 +50,7 @@ void CacheKeys::for_each(SourceScope scope, Visit visit) const {
 void CacheKeys::make_odd(SourceScope scope) noexcept {
     for_each(scope, [this](unsigned index) {
         std::atomic<std::uint64_t>& epoch = at(index).epoch;
-        epoch.store(epoch.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+        epoch.store(epoch.load(std::memory_order_relaxed) + 1, std::memory_order_release);
     });
     std::atomic_thread_fence(std::memory_order_release);
 }
@@ -204,7 +204,7 @@ std::unique_ptr<CacheKey> CacheKeys::successor(unsigned index, const ParserSetup
 
 void CacheKeys::put(unsigned index, std::unique_ptr<CacheKey> next) {
     CacheKey& old = at(index);
-    old.epoch.store(old.epoch.load(std::memory_order_relaxed) | 1, std::memory_order_relaxed);
+    old.epoch.store(old.epoch.load(std::memory_order_relaxed) | 1, std::memory_order_release);
     keys_[index].store(next.release(), std::memory_order_release);
     rcu_.retire(&old);
 }

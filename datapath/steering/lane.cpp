@@ -80,8 +80,9 @@ void Lane::Impl::process(const Entrance& entrance, rte_mbuf** packets, unsigned 
 void Lane::Impl::process_batch(const Entrance& entrance, rte_mbuf** packets, unsigned length) noexcept {
     cached_by_ = &steering_.cache_key(entrance.source);
     const std::uint64_t epoch = cached_by_->epoch.load(std::memory_order_acquire);
-    epoch_ = epoch & ~std::uint64_t{1};
-    changing_ = epoch != epoch_;
+    // Before a new key's first epoch there are no lines of its: those of the key before are laid out by other words.
+    epoch_ = std::max(epoch & ~std::uint64_t{1}, cached_by_->first);
+    changing_ = (epoch & 1) != 0;
     length = read_headers(entrance, packets, length);
     add(steering_.counts[worker_].looked_up, length);
     for (unsigned i = 0; i < length; ++i) lookups_[i].line = cache_.candidate(lookups_[i].hash);
@@ -176,6 +177,8 @@ void Lane::Impl::miss(const Entrance& entrance, unsigned index, rte_mbuf* packet
 void Lane::Impl::remember(const FlowCache::Subject& subject, const Walk& walk) noexcept {
     std::atomic_thread_fence(std::memory_order_acquire);
     if (changing_ || cached_by_->epoch.load(std::memory_order_relaxed) != epoch_) return;
+    // A source that has got a key of its own meanwhile: its rules leave the common key's epoch as it is.
+    if (&steering_.cache_key(Entrance::source_of(subject.entrance)) != cached_by_) return;
     std::uint32_t rewritten = 0;
     for (std::uint32_t i = 0; walk.rewritten() != 0 && i < cached_by_->words.length; ++i) {
         rewritten |= static_cast<std::uint32_t>(walk.rewritten() >> cached_by_->words.index[i] & 1) << i;

@@ -1,6 +1,11 @@
 // Whose lines a change empties, and whose it leaves: how many packets walk tells. And what keys look at, and when.
 #include "datapath/steering/cache_keys.hpp"
 
+#include <array>
+#include <functional>
+#include <span>
+#include <vector>
+
 #include "lane_fixture.hpp"
 
 namespace ovsdr::soft::test {
@@ -262,6 +267,102 @@ TEST_F(CacheKeysTest, ARuleThatIsRefusedLeavesNothing) {
     ASSERT_EQ(make_rule(*in_root, value, {&to_first}).error, EEXIST);
     steering.forget_cached();
     EXPECT_EQ(looked_at(1), with);
+}
+
+/// Places between two steps of a change at which a worker may send: by RCU's callbacks, which a change's own thread
+/// runs, and by a sink in the middle of a batch.
+class MeanwhileTest : public CacheKeysTest {
+protected:
+    [[nodiscard]] static Frame of_ttl(std::uint8_t ttl, std::uint16_t dport = 7) {
+        return make_frame({.ttl = ttl, .dport = dport});
+    }
+    [[nodiscard]] static Parameters ttl(std::uint32_t value) {
+        return Parameters{}.set(field::ip_version, 4).set(field::ttl, value);
+    }
+    /// All that is to be freed later is freed now.
+    void settle() {
+        lane.offline();
+        steering.impl().rcu.drain();
+        lane.online();
+    }
+    void push(std::span<const Frame> frames) {
+        std::vector<rte_mbuf*> packets;
+        for (const Frame& frame : frames) packets.push_back(packet_of(frame));
+        lane.from_vport(VportId{1}, packets.data(), static_cast<unsigned>(packets.size()));
+        lane.flush();
+    }
+    void push(const Frame& frame) { push(std::span(&frame, 1)); }
+};
+
+/// Has a worker send while a new key is in force whose first change is not over.
+struct InTheChange {
+    std::function<bool()> is_the_moment;
+    std::function<void()> act;
+    bool done = false;
+
+    static void retired(void* self) {
+        auto& me = *static_cast<InTheChange*>(self);
+        if (!me.done && me.is_the_moment()) {
+            me.done = true;
+            me.act();
+        }
+    }
+};
+
+/// The old key's words told the TTL's low bits, the new one's do not.
+TEST_F(MeanwhileTest, ANewKeysFirstChangeBelievesNoLineOfTheOldKey) {
+    const auto coarse = make_matcher(first, 0, outer, ttl(0xf0));
+    const auto fine = make_matcher(first, 0, outer, ttl(0xff));
+    const auto standing = make_rule(*coarse, ttl(0x10), {&to_2});
+    auto rule = make_rule(*fine, ttl(0x40), {&to_3});
+    settle();
+    push(of_ttl(0x40));
+    ASSERT_EQ(vports[3].taken.size(), 1U);
+    const CacheKey* const old = &steering.impl().cache_key(VportId{1});
+    InTheChange meanwhile{.is_the_moment =
+                              [&] {
+                                  const CacheKey& key = steering.impl().cache_key(VportId{1});
+                                  return &key != old && (key.epoch.load() & 1) != 0;
+                              },
+                          .act = [&] { push(of_ttl(0x47)); }};
+    for (unsigned i = 0; i < 200; ++i) steering.impl().rcu.retire(&meanwhile, InTheChange::retired);
+    ASSERT_FALSE(meanwhile.done);
+    lane.quiescent();
+    pass(CacheKeys::least_age);
+    rule.rule.reset();
+    ASSERT_TRUE(meanwhile.done);
+    EXPECT_EQ(vports[3].taken.size(), 1U) << "no rule was for this TTL";
+    EXPECT_EQ(vports[2].taken.size(), 1U);
+    settle();
+}
+
+/// The common key's epoch tells nothing of a rule whose source has just got a key of its own.
+TEST_F(MeanwhileTest, ASourcesFirstRuleComesInTheMiddleOfABatch) {
+    InTheChange meanwhile{.is_the_moment = [] { return true; }, .act = {}};
+    const Sink sink{.deliver =
+                        [](void* self, unsigned, rte_mbuf** packets, unsigned length) noexcept {
+                            InTheChange::retired(self);
+                            rte_pktmbuf_free_bulk(packets, length);
+                        },
+                    .self = &meanwhile};
+    ASSERT_EQ(steering.attach(VportId{4}, sink), 0);
+    const auto by_ttl = make_matcher(first, 0, outer, ttl(0xff));
+    const auto to_4 = to_vport(fdb, 4);
+    const auto nine = make_rule(*by_ttl, ttl(9), {&to_4});
+    MadeRule made;
+    meanwhile.act = [&] { made = make_rule(*by_flow, value_of(1, 80), {&to_3}); };
+    std::vector<rte_mbuf*> packets;
+    for (unsigned i = 0; i < batch_length; ++i) packets.push_back(packet_of(of_ttl(9)));
+    lane.online();
+    lane.from_vport(VportId{1}, packets.data(), batch_length);
+    ASSERT_FALSE(meanwhile.done) << "they wait for the next one, which makes the sink's batch full";
+    push(std::array{of_ttl(9), of_ttl(20, 80), of_ttl(20, 81)});
+    ASSERT_TRUE(meanwhile.done);
+    ASSERT_EQ(made.error, 0);
+    EXPECT_EQ(vports[3].taken.size(), 1U) << "the rule is for port 80";
+    EXPECT_EQ(vports[2].taken.size(), 1U);
+    lane.offline();
+    steering.detach(VportId{4});
 }
 
 }  // namespace
