@@ -156,7 +156,7 @@ Key CacheKeys::needed(unsigned index) const noexcept {
     return all;
 }
 
-/// What the masks of all matchers have that have more than a few of the rules.
+/// What the masks of all matchers have in common that hold more than a few of the rules.
 Key CacheKeys::common(unsigned index) const noexcept {
     constexpr std::uint64_t few = 2, few_of = 64;  // a rule for all the rest, or one in so many
     const SourceScope source = SourceScope::at(index);

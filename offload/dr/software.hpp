@@ -76,7 +76,7 @@ struct SoftwareWork {
     CopyKind kind = CopyKind::other;
     /// Of a mirror's work: it takes so many bytes of a longer frame. 0: all. The copy comes up whole.
     std::uint32_t cut_at = 0;
-    StaticName sampler{};                ///< whom actions are for (megaflow.h); empty: nobody who samples
+    StaticName sampler{};                ///< as ovsdr_software::sampler; empty: nobody samples
 
     friend auto operator<=>(const SoftwareWork&, const SoftwareWork&) = default;
 };

@@ -10,7 +10,7 @@
 //
 // Time is this thread's own: what else the machine does at the same time does not count.
 //
-// --rounds N sets the length of a row (batches); --benchmark_min_time=… makes a short run of it, whose figures are not
+// --rounds N sets the length of a row (batches); --benchmark_min_time=N makes a short run of it, whose figures are not
 // judged. The exit is not 0 below the floors that main() names.
 #include <rte_cycles.h>
 
