@@ -248,7 +248,8 @@ bool Mirrors::is_refresh_due() const noexcept { return std::chrono::steady_clock
 void Mirrors::plan_refresh(const Error& refusal) noexcept {
     constexpr std::chrono::seconds soon{1}, seldom{60};
     const auto at = std::chrono::steady_clock::now() + (refusal.code == EOPNOTSUPP ? seldom : soon);
-    refresh_at_ = std::min(refresh_at_.load(), at);
+    auto planned = refresh_at_.load();
+    while (at < planned && !refresh_at_.compare_exchange_weak(planned, at)) {}
 }
 
 void Mirrors::note_refused(const std::vector<std::pair<dr::OdpPort, Error>>& refused) noexcept try {

@@ -143,6 +143,7 @@ dpif_port_del(struct dpif *dpif, odp_port_t port_no, bool local_delete)
 {
     int error;
 
+    offload_sleep_release();    /* It waits for the offload threads. */
     if (!local_delete) {
         port_del_flows_of_port_go(dpif, port_no);
     }

@@ -11,6 +11,7 @@
 #include "openvswitch/vlog.h"
 #include "shim/finish.h"
 #include "shim/netdev_dr_parts.h"
+#include "shim/offload_sleep.h"
 #include "timeval.h"
 #include "util.h"
 
@@ -105,6 +106,7 @@ netdev_dr_rxq_recv(struct netdev_rxq *rxq, struct dp_packet_batch *batch, int *q
     unsigned int n = 0;
 
     batch->count = 0;
+    offload_sleep_release();    /* Whatever came before has been sent. */
     ovs_rwlock_rdlock(&dev->lock);
     if (dev->port && is_receiver(dev)) {
         n = ovsdr_port_receive(dev->port, rxq->queue_id, frames);
@@ -119,7 +121,11 @@ netdev_dr_rxq_recv(struct netdev_rxq *rxq, struct dp_packet_batch *batch, int *q
     if (qfill) {
         *qfill = -ENOTSUP;
     }
-    return batch->count ? 0 : EAGAIN;
+    if (!batch->count) {
+        return EAGAIN;
+    }
+    offload_sleep_hold();
+    return 0;
 }
 
 void
@@ -127,6 +133,7 @@ netdev_dr_rxq_wait(struct netdev_rxq *rxq)
 {
     struct netdev_dr *dev = netdev_dr_cast(rxq->netdev);
 
+    offload_sleep_release();
     ovs_rwlock_rdlock(&dev->lock);
     if (dev->port && is_receiver(dev)) {
         if (ovsdr_port_arm(dev->port, rxq->queue_id)) {

@@ -6,6 +6,7 @@
 #include <limits.h>
 #include <linux/futex.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -27,6 +28,10 @@ static struct bell {
 static __thread struct bell *my_bell;
 static __thread unsigned int rung_at_look;
 
+/* Of a thread that has packets to send first: whom it has not woken yet. */
+static __thread bool holds;
+static __thread struct bell *held;
+
 static struct bell *
 bell_of(const struct mpsc_queue *queue)
 {
@@ -40,15 +45,44 @@ offload_sleep_look(const struct mpsc_queue *queue)
     rung_at_look = atomic_load(&my_bell->rung);
 }
 
+static void
+wake_sleepers(struct bell *bell)
+{
+    if (atomic_load(&bell->sleepers)) {
+        syscall(SYS_futex, &bell->rung, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+    }
+}
+
 void
 offload_sleep_wake(const struct mpsc_queue *queue)
 {
     struct bell *bell = bell_of(queue);
 
     atomic_fetch_add(&bell->rung, 1);
-    if (atomic_load(&bell->sleepers)) {
-        syscall(SYS_futex, &bell->rung, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+    if (!holds) {
+        wake_sleepers(bell);
+        return;
     }
+    if (held && held != bell) {
+        wake_sleepers(held);
+    }
+    held = bell;
+}
+
+void
+offload_sleep_hold(void)
+{
+    holds = true;
+}
+
+void
+offload_sleep_release(void)
+{
+    if (held) {
+        wake_sleepers(held);
+    }
+    held = NULL;
+    holds = false;
 }
 
 void

@@ -5,6 +5,9 @@
  * (xnanosleep()) and putting into the queue (mpsc_queue_insert()) go through libopenvswitch's PLT. So a thread that has
  * looked sleeps no longer than until something is put into the queue that it looked into.
  *
+ * A thread that has received packets wakes nobody before it has sent them: where cores are few, the offload thread
+ * would take one of them while the packet that made the megaflow waits.
+ *
  * What is put in between the look and the sleep is not missed. A thread may be woken for another one's queue, now and
  * then; it looks again, as after any sleep.
  *
@@ -22,6 +25,11 @@ void offload_sleep_look(const struct mpsc_queue *);
 
 /* After something was put into the queue. */
 void offload_sleep_wake(const struct mpsc_queue *);
+
+/* From here on this thread's offload_sleep_wake() waits for its offload_sleep_release(). Where that never comes, since
+ * the thread has lost its last interface, offload threads look after their time as ever, at most 64 ms. */
+void offload_sleep_hold(void);
+void offload_sleep_release(void);
 
 /* xnanosleep(). */
 void offload_sleep(uint64_t nanoseconds);

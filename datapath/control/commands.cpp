@@ -15,6 +15,7 @@
 #include "datapath/control/fault.hpp"
 #include "datapath/control/request.hpp"
 #include "datapath/ports/config.hpp"
+#include "datapath/ports/drivers.hpp"
 #include "datapath/ports/soft_nic.hpp"
 
 namespace ovsdr::soft {
@@ -117,6 +118,24 @@ json pool_json(const rte_mempool& pool) {
     return {{"buffers", pool.size}, {"free", rte_mempool_avail_count(&pool)}};
 }
 
+// What worker `index` polls.
+json queues_json(const SoftNic& nic, std::size_t index) {
+    json queues = json::array();
+    for (const auto& device : nic.soft_devices()) {
+        for (const PlacedQueue& queue : device->placed_queues()) {
+            VportInfo info;
+            if (queue.worker != index || device->query(queue.vport, info) != 0) continue;
+            queues.push_back({{"device", device->name()},
+                              {"vport", queue.vport.value},
+                              {"name", info.name},
+                              {"queue", queue.queue},
+                              {"load", queue.load->share.load(std::memory_order_relaxed)}});
+            if (!info.lag.empty()) queues.back()["port"] = queue.port + 1;
+        }
+    }
+    return queues;
+}
+
 json stats(SoftNic& nic) {
     json devices = json::array();
     for (std::size_t index = 0; index < nic.soft_devices().size(); ++index) devices.push_back(device_stats(nic, index));
@@ -126,7 +145,9 @@ json stats(SoftNic& nic) {
         workers.push_back({{"busy_cycles", statistics.busy_cycles},
                            {"idle_cycles", statistics.idle_cycles},
                            {"asleep_cycles", statistics.asleep_cycles},
-                           {"sleeps", statistics.sleeps}});
+                           {"sleeps", statistics.sleeps},
+                           {"load", worker->load()},
+                           {"queues", queues_json(nic, workers.size())}});
     }
     return {{"devices", std::move(devices)},
             {"workers", std::move(workers)},
@@ -180,10 +201,53 @@ json del(SoftNic& nic, ConfigChanges& changes, const json& request) {
     return saved_after(changes, wanted, fmt::format("vport {} is removed", vport.value));
 }
 
+unsigned number_of(const json& request, const char* name, std::size_t low, std::size_t end, std::string_view what) {
+    const json& value = require(request, name, what);
+    if (value.is_number_unsigned() && value >= low && value < end) return value.get<unsigned>();
+    throw ConfigError(fmt::format("{}: {} is not {}: {} to {}", name, value.dump(), what, low, end - 1));
+}
+
+// "port" names one of an uplink in LAG, from 1 on.
+json move(SoftNic& nic, const json& request) {
+    allow_only(request, {"device", "vport", "port", "queue", "worker"});
+    SoftDevice& device = device_of(nic, request);
+    const VportId vport = vport_of(device, request);
+    std::vector<PlacedQueue> queues = device.placed_queues();
+    std::erase_if(queues, [vport](const PlacedQueue& queue) { return queue.vport != vport; });
+    if (queues.empty()) throw ConfigError(fmt::format("vport: {} has no port whose queues could move", vport.value));
+    const unsigned ports = queues.back().port + 1;
+    const unsigned port =
+        ports == 1 && !request.contains("port") ? 0 : number_of(request, "port", 1, ports + 1, "a port of the LAG") - 1;
+    std::erase_if(queues, [port](const PlacedQueue& queue) { return queue.port != port; });
+    if (queues.empty()) throw ConfigError(fmt::format("port: {} of the LAG is not open", port + 1));
+    const unsigned queue = number_of(request, "queue", 0, queues.size(), "a receive queue of the port");
+    const unsigned worker = number_of(request, "worker", 0, nic.workers().size(), "a worker");
+    if (device.move_queue(vport, port, queue, worker) != 0) {
+        throw ConfigError(fmt::format("vport: {} is gone or has been opened anew", vport.value));
+    }
+    nic.balancer().moved(*queues[queue].load);
+    return json::object();
+}
+
+// What the vport's port can carry; in LAG both.
+void check_mtu(const SoftDevice& device, VportId vport, unsigned mtu) {
+    VportInfo info;
+    if (device.query(vport, info) != 0) return;
+    std::vector<std::string> ports{info.dpdk};
+    for (const LagPortInfo& port : info.lag) ports.push_back(port.dpdk);
+    for (const std::string& port : ports) {
+        const Driver* const driver = driver_of(port);
+        if (driver == nullptr || mtu <= driver->largest_mtu) continue;
+        throw ConfigError(
+            fmt::format("mtu: {} is more than the {} that {} can carry", mtu, driver->largest_mtu, driver->name));
+    }
+}
+
 void set_mtu(SoftDevice& device, VportId vport, const json& mtu) {
     if (!mtu.is_number_unsigned() || mtu < min_mtu || mtu > max_mtu) {
         throw ConfigError(fmt::format("mtu: {} is not a whole number from {} to {}", mtu.dump(), min_mtu, max_mtu));
     }
+    check_mtu(device, vport, mtu.get<unsigned>());
     if (int result = device.set_mtu(vport, mtu.get<std::uint16_t>())) {
         throw ConfigError(
             fmt::format("mtu: {} cannot be set on vport {}: {} (its port or network interface is at its limit)",
@@ -289,7 +353,7 @@ json dispatch(SoftNic& nic, ConfigChanges& changes, Session& session, std::strin
     const json request = json::parse(text);
     if (!request.is_object()) throw ConfigError("a request is a JSON object");
     const json& command =
-        require(request, "command", "list, stats, add, del, save, set, limits, capture, fault or faults");
+        require(request, "command", "list, stats, add, del, save, set, move, limits, capture, fault or faults");
     if (command == "list" || command == "stats") {
         allow_only(request, {});
         return command == "list" ? list(nic) : stats(nic);
@@ -301,13 +365,13 @@ json dispatch(SoftNic& nic, ConfigChanges& changes, Session& session, std::strin
         return save(changes);
     }
     if (command == "set") return set(nic, request);
+    if (command == "move") return move(nic, request);
     if (command == "limits") return limits(nic, request);
     if (command == "capture") return capture_command(nic, session, request);
     if (command == "fault") return fault(nic, request);
     if (command == "faults") return faults(request);
-    throw ConfigError(
-        fmt::format("command: {} is not list, stats, add, del, save, set, limits, capture, fault or faults",
-                    command.dump()));
+    throw ConfigError(fmt::format(
+        "command: {} is not list, stats, add, del, save, set, move, limits, capture, fault or faults", command.dump()));
 }
 
 }  // namespace

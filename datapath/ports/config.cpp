@@ -161,6 +161,7 @@ void parse_workers(const json& value, NicConfig& config) {
             config.cpus.push_back(static_cast<unsigned>(number(cpu, "workers.cpus", 0, 1023)));
         }
     }
+    if (const json* rebalance = object.find("rebalance")) config.rebalance = boolean(*rebalance, "workers.rebalance");
     object.refuse_others();
 }
 

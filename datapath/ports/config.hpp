@@ -3,12 +3,13 @@
 // The file is the one that the environment variable OVSDR_SOFTNIC names, /etc/ovs-dr/softnic.json otherwise. A complete
 // example is softnic.example.json beside this header. Options (those with a default may be left out):
 //
-//   workers         threads that move packets, 1 to 16. A number, or {"count": N, "cpus": [CPU, …]}: the workers are
-//                   pinned to these CPUs in turn. Default 1, not pinned.
+//   workers         threads that move packets, 1 to 16. A number, or {"count": N, "cpus": [CPU, …], "rebalance": BOOL}:
+//                   the workers are pinned to these CPUs in turn; with rebalance false a port's receive queue stays on
+//                   the worker that it began on (docs/ports.md). Default 1, not pinned, true.
 //   memory_mb       packet memory in MB, 128 to 1048576. Default 512. Without hugepages it is
-//                   taken as it is needed, and kept. A net_af_xdp port takes 21 MB of its own out of 30 %
-//                   of this: the default is enough for seven.
-//   hugepages       true: memory out of hugepages. Default false.
+//                   taken as it is needed, and kept; whole, once a PCI device is a port. Each queue of a
+//                   net_af_xdp port takes 21 MB of its own out of 30 % of this: the default is enough for seven.
+//   hugepages       true: memory out of hugepages, of 2 MB or 1 GB. Default false.
 //   control_socket  where `drnic` finds this NIC. Default /run/ovs-dr/softnic.sock; "" for none.
 //   devices         at least one:
 //     name          as ibv_get_device_list() shows it: letters, digits, '_', '-', at most 31. Unique.
@@ -28,21 +29,27 @@
 //       dpdk        device arguments as DPDK has them, without an instance number:
 //                   net_af_packet,iface=NAME   a network interface, by packet sockets; with qdisc_bypass=1 tcpdump on
 //                                              the interface does not see what the vport gets, nor does its queueing
-//                                              discipline
-//                   net_af_xdp,iface=NAME      the same, by AF_XDP
-//                   net_tap,iface=NAME         a network interface that the port makes, with the vport's MAC
+//                                              discipline; with gro=0 TCP packets leave one by one; qpairs=N: so many
+//                                              receive queues, 1 to 16
+//                   net_af_xdp,iface=NAME      the same, by AF_XDP: every queue of the interface
+//                   net_tap,iface=NAME         a network interface that the port makes, with the vport's MAC; gro=0
+//                                              too; queues=N
 //                   net_vhost,iface=PATH       a guest: a vhost-user socket where QEMU connects (give its chardev
 //                                              reconnect=1, and the guest outlives the switch); with client=1 the
-//                                              switch connects to QEMU's socket, and again when either restarts
+//                                              switch connects to QEMU's socket, and again when either restarts;
+//                                              queues=N: at most so many pairs
 //                   net_memif,socket=PATH      another process (VPP, DPDK) by shared memory; role=server (default) or
 //                                              client, id=N, rsize=LOG2, bsize=BYTES, secret=TEXT
+//                   0000:03:00.0               a network controller by its whole PCI address, bound to vfio-pci, see
+//                                              pci_port.hpp; queues=N: receive queues
 //                   net_pcap, net_null, net_ring  files, nothing, itself: for tests and benchmarks
 //                   A socket's folder must be there, but for its last part; its rights say who may connect.
 //                   The uplink may have a list of two: two ports in LAG, see lag.hpp. Options beside it are of both.
 //       name        what people call it. Default "vport N".
-//       mac         "02:00:00:00:00:01", unicast. Default: derived from this machine, the device and the vport.
+//       mac         "02:00:00:00:00:01", unicast. Default: a PCI device's own, else derived from this machine, the
+//                   device and the vport.
 //       mtu         68 to 9978. Default: that of the network interface behind the port, 1500 where there is none. One
-//                   that is given is also set on that interface.
+//                   that is given is also set on that interface, or device.
 //       roce_address  "192.0.2.1/24", "2001:db8::1/64", or a list of such: addresses of the RoCE transport, which is
 //                   the manager function's and goes out by the uplink. Only the uplink (vport 65535) may have any.
 //                   Default none: the link-local address alone.
@@ -120,6 +127,7 @@ struct DeviceConfig {
 struct NicConfig {
     unsigned workers = 1;
     std::vector<unsigned> cpus;  ///< empty: not pinned
+    bool rebalance = true;       ///< receive queues move between workers by load
     unsigned memory_mb = 512;
     bool hugepages = false;
     std::string control_socket = "/run/ovs-dr/softnic.sock";

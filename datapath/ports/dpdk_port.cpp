@@ -1,15 +1,13 @@
 #include "datapath/ports/dpdk_port.hpp"
 
+#include <bpf/bpf.h>
 #include <bpf/libbpf.h>
-#include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <linux/filter.h>
-#include <linux/if_packet.h>
 #include <linux/if_xdp.h>
 #include <net/if.h>
-#include <rte_dev.h>
 #include <rte_errno.h>
+#include <rte_eth_vhost.h>
 #include <rte_ethdev.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -27,99 +25,64 @@
 #include <iterator>
 #include <thread>
 
+#include "datapath/ports/descriptors.hpp"
 #include "datapath/ports/eal.hpp"
+#include "datapath/ports/xdp_umem.h"
 
 namespace ovsdr::soft {
 namespace {
 
-constexpr std::uint16_t queue_length = 1024;
-
 // A worker is in DPDK's interrupt functions for less than a microsecond; this bounds a wait that ought to be none.
 constexpr auto longest_arming = std::chrono::milliseconds(100);
 
-// AF_XDP: the buffers of one port, in one piece of memory that the kernel pins: 2048 in the fill ring, 1024 in either
-// queue, the others under way.
+// AF_XDP: the buffers of one queue, in one piece of memory that the kernel pins: 2048 in the fill ring, 1024 in either
+// direction's, the others under way.
 constexpr unsigned xdp_buffers = 5119;
 constexpr std::uint16_t xdp_room = 3456;
 
-std::vector<int> open_descriptors() {
-    std::vector<int> descriptors;
-    DIR* folder = opendir("/proc/self/fd");
-    if (folder == nullptr) return descriptors;
-    while (const dirent* item = readdir(folder)) {
-        if (item->d_name[0] == '.') continue;
-        const int descriptor = std::atoi(item->d_name);
-        if (descriptor != dirfd(folder)) descriptors.push_back(descriptor);
-    }
-    closedir(folder);
-    std::sort(descriptors.begin(), descriptors.end());
-    return descriptors;
-}
+// The kernel lets go of a queue some time after its socket is closed (EBUSY, which the driver calls EINVAL): a port
+// that is opened anew waits for that, for a fifth of a second at most.
+constexpr unsigned xdp_tries = 20;
+constexpr auto between_xdp_tries = std::chrono::milliseconds(10);
 
-// An AF_PACKET socket must be bound to the port's interface and have the driver's kind of ring: the process may have
-// others. AF_XDP sockets do not say what they are bound to.
-bool wakes_for(int descriptor, int family, unsigned interface_index) {
+// AF_XDP sockets do not say what they are bound to.
+bool has_family(int descriptor, int family) {
     int domain = 0;
     socklen_t size = sizeof domain;
-    if (getsockopt(descriptor, SOL_SOCKET, SO_DOMAIN, &domain, &size) != 0 || domain != family) return false;
-    if (family != AF_PACKET) return true;
-    sockaddr_ll address{};
-    size = sizeof address;
-    if (getsockname(descriptor, reinterpret_cast<sockaddr*>(&address), &size) != 0) return false;
-    int version = 0;
-    size = sizeof version;
-    if (getsockopt(descriptor, SOL_PACKET, PACKET_VERSION, &version, &size) != 0) return false;
-    return static_cast<unsigned>(address.sll_ifindex) == interface_index && version == TPACKET_V2;
+    return getsockopt(descriptor, SOL_SOCKET, SO_DOMAIN, &domain, &size) == 0 && domain == family;
 }
 
-// What the host itself sends on its end of the interface (neighbour discovery, say) did not come from the vport.
-// A filter does it for sockets of any kind; PACKET_IGNORE_OUTGOING has no effect on one in a fanout group.
-void ignore_outgoing(int descriptor) noexcept {
-    sock_filter program[] = {
-        BPF_STMT(BPF_LD | BPF_B | BPF_ABS, static_cast<unsigned>(SKF_AD_OFF + SKF_AD_PKTTYPE)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, PACKET_OUTGOING, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, 0),
-        BPF_STMT(BPF_RET | BPF_K, 0xffffffff),
-    };
-    const sock_fprog filter{.len = std::size(program), .filter = program};
-    (void)setsockopt(descriptor, SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof filter);
-}
-
-// The driver hands its ring to the kernel once per batch. What the kernel does not take then, because the packets
-// before are still on their way and fill the socket's share of memory, would wait for the next batch: room for all of
-// the ring.
-void make_room_to_send(int descriptor) noexcept {
-    constexpr int room = 64 << 20;
-    (void)setsockopt(descriptor, SOL_SOCKET, SO_SNDBUFFORCE, &room, sizeof room);
-}
-
-void add_argument(std::string& arguments, std::string_view key, unsigned value) {
-    if (dpdk_argument(arguments, key).empty()) fmt::format_to(std::back_inserter(arguments), ",{}={}", key, value);
-}
-
-// Packets that either ring of an AF_PACKET port holds. A worker that waits for its turn on a busy host is away for some
-// ten milliseconds; what comes then must fit, and of RoCE most: its unreliable services send nothing again. The kernel
-// has the rings in memory from the start.
-unsigned packet_ring_length(bool jumbo, bool roce) { return (jumbo ? 1024 : 2048) * (roce ? 4 : 1); }
-
-// The driver's arguments with what the operator left to us.
-std::string complete_arguments(const PortSpec& spec, bool jumbo) {
-    const std::string& given = spec.arguments;
-    std::string arguments = given;
-    if (given.starts_with("net_af_packet")) {
-        // Frames must not straddle blocks, and blocks are whole pages: 20480 is two jumbo frames and five pages.
-        add_argument(arguments, "framesz", jumbo ? 10240 : 2048);
-        add_argument(arguments, "blocksz", jumbo ? 20480 : 4096);
-        add_argument(arguments, "framecnt", packet_ring_length(jumbo, spec.roce));
-        // The driver's own default goes past the interface's queueing discipline, and past tcpdump on the interface,
-        // which is where operators look. What that would save: docs/performance.md.
-        add_argument(arguments, "qdisc_bypass", 0);
-    } else if (given.starts_with("net_af_xdp")) {
-        // Preferred busy polling would make a system call of every empty poll, and cannot sleep.
-        add_argument(arguments, "busy_budget", 0);
-    }
+// Without the driver's name.
+std::string_view options_of(std::string_view arguments) noexcept {
     const auto comma = arguments.find(',');
-    return comma == std::string::npos ? std::string() : arguments.substr(comma + 1);
+    return comma == std::string_view::npos ? std::string_view() : arguments.substr(comma + 1);
+}
+
+// The driver's arguments for one queue of the interface, with what the operator left to us.
+std::string xdp_arguments(std::string_view arguments, unsigned queue) {
+    std::string result = fmt::format("start_queue={},queue_count=1", queue);
+    for (std::string_view rest = options_of(arguments); !rest.empty();) {
+        const std::string_view item = rest.substr(0, rest.find(','));
+        rest.remove_prefix(std::min(rest.size(), item.size() + 1));
+        if (item.starts_with("start_queue=") || item.starts_with("queue_count=")) continue;
+        fmt::format_to(std::back_inserter(result), ",{}", item);
+    }
+    // Preferred busy polling would make a system call of every empty poll, and cannot sleep.
+    if (dpdk_argument(arguments, "busy_budget").empty()) result += ",busy_budget=0";
+    return result;
+}
+
+// The sockets of a family that were not there `before`.
+std::vector<WakeSource> new_sockets(int family, const std::vector<int>& before) {
+    std::vector<WakeSource> sources;
+    for (const int descriptor : open_descriptors()) {
+        if (std::binary_search(before.begin(), before.end(), descriptor)) continue;
+        if (!has_family(descriptor, family)) continue;
+        sources.push_back({.descriptor = descriptor, .is_epoll = false});
+        // The driver leaves its sockets to child processes, which would hold on to the interface.
+        (void)fcntl(descriptor, F_SETFD, FD_CLOEXEC);
+    }
+    return sources;
 }
 
 // Keeps libbpf and libxdp, which net_af_xdp uses, from writing to stderr while a port is opened. Both belong to the
@@ -148,13 +111,23 @@ private:
     libxdp_print_fn_t xdp_;
 };
 
-// Packets pass through DPDK's own functions, as rte_eth_rx_burst() would call them.
-PacketIo packet_io(std::uint16_t id) noexcept {
-    const struct rte_eth_fp_ops& functions = rte_eth_fp_ops[id];
-    return {.receive = functions.rx_pkt_burst,
-            .send = functions.tx_pkt_burst,
-            .receive_queue = functions.rxq.data[0],
-            .send_queue = functions.txq.data[0]};
+// The XDP program of an interface, where it is neither libxdp's nor what libxdp puts in front of several: net_af_xdp
+// would take it away.
+std::string foreign_program(const std::string& interface) {
+    std::uint32_t id = 0;
+    if (bpf_xdp_query_id(static_cast<int>(if_nametoindex(interface.c_str())), 0, &id) != 0 || id == 0) return {};
+    bpf_prog_info info{};
+    std::uint32_t size = sizeof info;
+    const int descriptor = bpf_prog_get_fd_by_id(id);
+    const bool known = descriptor >= 0 && bpf_obj_get_info_by_fd(descriptor, &info, &size) == 0;
+    if (descriptor >= 0) close(descriptor);
+    const std::string_view name = known ? info.name : "?";
+    return name == "xsk_def_prog" || name == "xdp_dispatcher" ? std::string() : std::string(name);
+}
+
+bool has_link(std::uint16_t id) noexcept {
+    rte_eth_link link{};
+    return rte_eth_link_get_nowait(id, &link) == 0 && link.link_status == RTE_ETH_LINK_UP;
 }
 
 // A server's socket: nobody else may serve it, and one that was left behind is in the way.
@@ -173,174 +146,270 @@ DpdkPort::DpdkPort(const PortSpec& spec, const Driver& driver) : Port(driver), c
 
 DpdkPort::~DpdkPort() {
     const QuietBpf quiet;
-    if (started_) (void)rte_eth_dev_stop(id_);
-    if (!name_.empty()) {
-        (void)rte_eth_dev_close(id_);
-        (void)rte_eal_hotplug_remove("vdev", name_.c_str());
-    }
-    if (kicks_ >= 0) close(kicks_);
+    drop_devices();
+    for (const int descriptor : kicks_) close(descriptor);
+}
+
+void DpdkPort::drop_devices() noexcept {
+    devices_.clear();
+    for (xsk_umem* umem : umems_) ovsdr_delete_xdp_umem(umem);
+    umems_.clear();
+    own_pools_.clear();
 }
 
 std::unique_ptr<Port> DpdkPort::open(const PortSpec& spec, const Driver& driver, std::string& error) {
     std::unique_ptr<DpdkPort> port(new DpdkPort(spec, driver));
-    if (port->prepare_interface(spec, error) != 0) return nullptr;
+    if (port->interface_ && port->interface_->prepare(spec.mtu, error) != 0) return nullptr;
     (void)take_dpdk_log();
     const QuietBpf quiet;
     if (port->start(spec, error) != 0) return nullptr;
     return port;
 }
 
-int DpdkPort::prepare_interface(const PortSpec& spec, std::string& error) {
-    if (!interface_) return 0;
-    if (if_nametoindex(interface_->name().c_str()) == 0) {
-        error = fmt::format("there is no network interface \"{}\"", interface_->name());
-        return ENODEV;
+int DpdkPort::start(const PortSpec& spec, std::string& error) {
+    if (is_xdp()) {
+        if (int result = check_xdp(spec, error)) return result;
     }
-    if (!spec.mtu) return 0;
-    const int result = interface_->set_mtu(*spec.mtu);
-    if (result != 0) {
-        error = fmt::format("mtu {} cannot be set on {}: {}", *spec.mtu, interface_->name(), std::strerror(result));
+    rte_mempool* const pool = choose_memory(spec.memory, spec.mtu.value_or(mtu()));
+    if (interface_) interface_->bring_up();
+    if (driver_->backing == Backing::socket && dpdk_argument(spec.arguments, "client") != "1") {
+        if (int result = take_socket(spec, std::string(dpdk_argument(spec.arguments, "iface")), error)) return result;
     }
+    std::string step;
+    const int result = is_xdp()     ? start_xdp(spec, step)
+                       : is_vhost() ? start_vhost(spec, pool, step)
+                                    : start_one(spec, pool, step);
+    if (result == 0) return 0;
+    const std::string log = take_dpdk_log();
+    error = fmt::format("{}: {}: {}{}{}", spec.arguments, step, rte_strerror(result), log.empty() ? "" : ": ", log);
     return result;
 }
 
-int DpdkPort::probe(const PortSpec& spec) {
-    static std::atomic<unsigned> next{0};
-    const std::string name = fmt::format("{}{}", driver_->name, next++);
-    const std::string arguments = complete_arguments(spec, buffer_mtu_ > small_buffer_mtu);
-    if (int result = rte_eal_hotplug_add("vdev", name.c_str(), arguments.c_str())) return -result;
-    if (rte_eth_dev_get_port_by_name(name.c_str(), &id_) != 0) {
-        (void)rte_eal_hotplug_remove("vdev", name.c_str());
-        return ENODEV;
-    }
-    name_ = name;
+// Of net_pcap one queue for each file to read, and as many to send by as there are workers, if the driver has as many.
+// Of net_ring one: what is sent by a queue comes back by the one of the same number.
+int DpdkPort::start_one(const PortSpec& spec, rte_mempool* pool, std::string& step) {
+    step = "no DPDK device";
+    EthDevice& device = add_device();
+    if (int result = device.probe(*driver_, std::string(options_of(spec.arguments)))) return result;
+    const EthDevice::Most most = device.most();
+    const auto workers = static_cast<std::uint16_t>(driver_->name == "net_ring" ? 1 : spec.workers);
+    const EthDevice::Setup setup{.receive_queues = driver_->name == "net_pcap" ? most.receive_queues : std::uint16_t{1},
+                                 .send_queues = std::min(most.send_queues, workers),
+                                 .pool = pool};
+    if (int result = device.start(setup, step)) return result;
+    std::vector<PortReceiveQueue> receive;
+    std::vector<PortSendQueue> send;
+    for (unsigned i = 0; i < setup.receive_queues; ++i) receive.push_back(device.receive_queue(i));
+    for (unsigned i = 0; i < setup.send_queues; ++i) send.push_back(device.send_queue(i));
+    set_queues(std::move(receive), std::move(send));
     return 0;
 }
 
-int DpdkPort::start(const PortSpec& spec, std::string& error) {
-    const std::vector<int> before = open_descriptors();
-    const auto failed = [&](std::string_view step, int result) {
-        const std::string log = take_dpdk_log();
-        error = fmt::format("{}: {}: {}{}{}", spec.arguments, step, rte_strerror(result), log.empty() ? "" : ": ", log);
+int DpdkPort::start_vhost(const PortSpec& spec, rte_mempool* pool, std::string& step) {
+    const unsigned queues = number_argument(spec.arguments, "queues", 1);
+    arming_ = std::make_unique<Arming[]>(queues);
+    guest_listens_.resize(queues);
+    step = "no DPDK device";
+    EthDevice& device = add_device();
+    if (int result = device.probe(*driver_, std::string(options_of(spec.arguments)))) return result;
+    // The offloads: or the driver would make checksums itself, of the outermost headers only.
+    if (int result = device.start({.receive_queues = static_cast<std::uint16_t>(queues),
+                                   .send_queues = static_cast<std::uint16_t>(queues),
+                                   .pool = pool,
+                                   .interrupts = true,
+                                   .receive_offloads = RTE_ETH_RX_OFFLOAD_TCP_CKSUM | RTE_ETH_RX_OFFLOAD_UDP_CKSUM},
+                                  step)) {
         return result;
-    };
-    rte_mempool* pool = choose_memory(spec.memory, spec.mtu.value_or(mtu()));
-    if (driver_->page_sized_buffers) buffer_mtu_ = driver_->largest_mtu;
-    if (interface_) interface_->bring_up();
-    const std::string path(dpdk_argument(spec.arguments, "iface"));
-    if (driver_->backing == Backing::socket && dpdk_argument(spec.arguments, "client") != "1") {
-        if (int result = take_socket(spec, path, error)) return result;
     }
-    if (int result = probe(spec)) return failed("no DPDK device", result);
-    if (driver_->page_sized_buffers) {
-        own_pool_ = make_mempool(
-            {.name = name_, .length = xdp_buffers, .room = xdp_room, .packing = Packing::within_pages}, error);
-        if (!own_pool_) return ENOMEM;
-        pool = own_pool_.get();
+    std::vector<PortReceiveQueue> receive;
+    std::vector<PortSendQueue> send;
+    for (unsigned queue = 0; queue < queues; ++queue) {
+        if (int result = watch_kicks(queue, step)) return result;
+        receivers_.push_back(std::make_unique<VhostReceiver>(device.receive_queue(queue), pool));
+        receive.push_back({.receive = VhostReceiver::receive,
+                           .queue = receivers_.back().get(),
+                           .wake_sources = {{.descriptor = kicks_.back(), .is_epoll = true}}});
+        send.push_back(device.send_queue(queue));
     }
-    std::string step;
-    if (int result = start_device(pool, step)) return failed(step, result);
-    io_ = packet_io(id_);
-    find_wake_sockets(before);
-    return 0;
-}
-
-int DpdkPort::start_device(rte_mempool* pool, std::string& step) {
-    rte_eth_conf configuration{};
-    configuration.intr_conf.rxq = driver_->queue_interrupt ? 1 : 0;
-    step = "not configured";
-    if (int result = rte_eth_dev_configure(id_, 1, 1, &configuration)) return -result;
-    step = "no receive queue";
-    if (int result = rte_eth_rx_queue_setup(id_, 0, queue_length, SOCKET_ID_ANY, nullptr, pool)) return -result;
-    step = "no transmit queue";
-    if (int result = rte_eth_tx_queue_setup(id_, 0, queue_length, SOCKET_ID_ANY, nullptr)) return -result;
-    step = "not started";
-    if (int result = rte_eth_dev_start(id_)) return -result;
-    started_ = true;
-    (void)rte_eth_promiscuous_enable(id_);  // drivers without it receive everything
-    step = "no wake-up by the receive queue";
-    return driver_->queue_interrupt ? watch_queue_interrupt() : 0;
+    set_queues(std::move(receive), std::move(send));
+    send_queues_vary_ = queues > 1;
+    return watch_guest(step);
 }
 
 // DPDK's descriptor is an epoll one, in which a kick stays visible until somebody reads it, which nobody does: as an
 // edge of our own epoll descriptor each kick is seen once.
-int DpdkPort::watch_queue_interrupt() {
-    const int source = rte_eth_dev_rx_intr_ctl_q_get_fd(id_, 0);
+int DpdkPort::watch_kicks(unsigned queue, std::string& step) {
+    step = "no wake-up by the receive queue";
+    const int source = rte_eth_dev_rx_intr_ctl_q_get_fd(device_id(), static_cast<std::uint16_t>(queue));
     if (source < 0) return ENODEV;
-    kicks_ = epoll_create1(EPOLL_CLOEXEC);
+    const int kicks = epoll_create1(EPOLL_CLOEXEC);
+    if (kicks < 0) return errno;
+    kicks_.push_back(kicks);
     epoll_event event{};
     event.events = EPOLLIN | EPOLLET;
-    if (kicks_ < 0 || epoll_ctl(kicks_, EPOLL_CTL_ADD, source, &event) != 0) return errno;
-    wake_sources_.push_back({.descriptor = kicks_, .is_epoll = true});
-    // The callbacks go with the device.
-    const auto callback = [](std::uint16_t, rte_eth_event_type, void* self, void*) noexcept {
-        static_cast<DpdkPort*>(self)->guest_changed();
+    return epoll_ctl(kicks, EPOLL_CTL_ADD, source, &event) == 0 ? 0 : errno;
+}
+
+// The callbacks go with the device. A guest may have been there before them.
+int DpdkPort::watch_guest(std::string& step) {
+    step = "no news of the guest";
+    const auto callback = [](std::uint16_t id, rte_eth_event_type type, void* self, void*) noexcept {
+        static_cast<DpdkPort*>(self)->guest_changed(id, type == RTE_ETH_EVENT_INTR_LSC && !has_link(id));
         return 0;
     };
     for (const rte_eth_event_type type : {RTE_ETH_EVENT_INTR_LSC, RTE_ETH_EVENT_QUEUE_STATE}) {
-        if (int result = rte_eth_dev_callback_register(id_, type, callback, this)) return -result;
+        if (int result = rte_eth_dev_callback_register(device_id(), type, callback, this)) return -result;
     }
+    count_guest_queues(device_id(), false);
     return 0;
 }
 
-// A guest has come, gone, or turned a queue on. The worker must arm anew.
-void DpdkPort::guest_changed() noexcept {
+// A guest has come, gone, or turned a queue on or off. Workers must arm anew.
+void DpdkPort::guest_changed(std::uint16_t id, bool gone) noexcept {
+    count_guest_queues(id, gone);
+    // Only what has gone is freed. Of other news DPDK tells while it holds what arm() waits for.
     const auto end = std::chrono::steady_clock::now() + longest_arming;
-    while (arming_.load() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+    for (unsigned queue = 0; gone && queue < guest_listens_.size(); ++queue) {
+        while (arming_[queue].now.load() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+    }
     changed_();
 }
 
-void DpdkPort::arm() noexcept {
-    arming_.store(true);
-    (void)rte_eth_dev_rx_intr_enable(id_, 0);
-    arming_.store(false);
+// The driver tells each change of a queue once, but not that a guest that has gone left them all. A guest may turn
+// queues on before its link is up.
+void DpdkPort::count_guest_queues(std::uint16_t id, bool gone) noexcept {
+    const std::lock_guard lock(guest_mutex_);
+    if (gone) std::fill(guest_listens_.begin(), guest_listens_.end(), false);
+    rte_eth_vhost_queue_event event{};
+    while (rte_eth_vhost_get_queue_event(id, &event) == 0) {
+        if (!event.rx && event.queue_id < guest_listens_.size()) guest_listens_[event.queue_id] = event.enable;
+    }
+    const auto none = std::find(guest_listens_.begin(), guest_listens_.end(), false);
+    const auto usable = static_cast<unsigned>(none - guest_listens_.begin());
+    usable_send_queues_.store(std::max(usable, 1U), std::memory_order_relaxed);
 }
 
-void DpdkPort::disarm() noexcept {
-    arming_.store(true);
-    (void)rte_eth_dev_rx_intr_disable(id_, 0);
-    arming_.store(false);
+void DpdkPort::arm(unsigned queue) noexcept {
+    if (!arming_) return;
+    arming_[queue].now.store(true);
+    (void)rte_eth_dev_rx_intr_enable(device_id(), static_cast<std::uint16_t>(queue));
+    arming_[queue].now.store(false);
+}
+
+void DpdkPort::disarm(unsigned queue) noexcept {
+    if (!arming_) return;
+    arming_[queue].now.store(true);
+    (void)rte_eth_dev_rx_intr_disable(device_id(), static_cast<std::uint16_t>(queue));
+    arming_[queue].now.store(false);
+}
+
+// What a port on an interface by AF_XDP cannot do is said before anything is touched.
+int DpdkPort::check_xdp(const PortSpec& spec, std::string& error) {
+    int mtu = 0;
+    const std::string& name = interface_->name();
+    if (interface_->mtu(mtu) == 0 && mtu > driver_->largest_mtu) {
+        error = fmt::format(
+            "iface={} has an MTU of {}, and net_af_xdp carries at most {}: a packet has to fit into a page of memory; "
+            "set the interface's MTU, or option mtu, or take net_af_packet",
+            name, mtu, driver_->largest_mtu);
+        return EINVAL;
+    }
+    if (const std::string program = foreign_program(name); !program.empty()) {
+        error = fmt::format(
+            "iface={} has an XDP program, {}, and net_af_xdp needs its place: ip link set dev {} xdp off", name,
+            program, name);
+        return EBUSY;
+    }
+    interface_queues_ = interface_->receive_queues();
+    const unsigned first = number_argument(spec.arguments, "start_queue", 0);
+    const unsigned count =
+        number_argument(spec.arguments, "queue_count", interface_queues_ - std::min(first, interface_queues_));
+    if (first == 0 && count == interface_queues_) return 0;
+    const bool beyond = first + count > interface_queues_ || count == 0;
+    error = fmt::format(
+        "start_queue={},queue_count={} {}; leave both options out, or give {} the number of queues "
+        "that is wanted: ethtool -L",
+        first, count,
+        beyond
+            ? fmt::format("is more than {} has, {} queue{}", name, interface_queues_, interface_queues_ == 1 ? "" : "s")
+            : fmt::format("leaves out some of the {} queues that {} has, and what comes by those "
+                          "would go past the switch",
+                          interface_queues_, name),
+        name);
+    return EINVAL;
+}
+
+// The driver takes the XDP program away when a queue fails, from all of the interface: so all are tried again.
+int DpdkPort::start_xdp(const PortSpec& spec, std::string& step) {
+    buffer_mtu_ = driver_->largest_mtu;
+    int result = start_xdp_queues(spec, step);
+    for (unsigned tries = 1; result == EINVAL && tries < xdp_tries; ++tries) {
+        drop_devices();
+        std::this_thread::sleep_for(between_xdp_tries);
+        result = start_xdp_queues(spec, step);
+    }
+    return result;
+}
+
+int DpdkPort::start_xdp_queues(const PortSpec& spec, std::string& step) {
+    std::vector<PortReceiveQueue> receive;
+    std::vector<PortSendQueue> send;
+    for (unsigned queue = 0; queue < interface_queues_; ++queue) {
+        const std::vector<int> before = open_descriptors();
+        if (int result = start_xdp_queue(spec, queue, step)) return result;
+        receive.push_back(devices_.back()->receive_queue(0));
+        receive.back().wake_sources = new_sockets(driver_->wake_family, before);
+        send.push_back(devices_.back()->send_queue(0));
+    }
+    set_queues(std::move(receive), std::move(send));
+    return 0;
+}
+
+int DpdkPort::start_xdp_queue(const PortSpec& spec, unsigned queue, std::string& step) {
+    EthDevice& device = add_device();
+    step = "no DPDK device";
+    if (int result = device.probe(*driver_, xdp_arguments(spec.arguments, queue))) return result;
+    std::string cause;
+    own_pools_.push_back(make_mempool(
+        {.name = device.name(), .length = xdp_buffers, .room = xdp_room, .packing = Packing::within_pages}, cause));
+    if (own_pools_.back()) {
+        const xsk_umem* const before = ovsdr_last_xdp_umem();
+        const int result = device.start({.pool = own_pools_.back().get()}, step);
+        if (xsk_umem* const made = ovsdr_last_xdp_umem(); made != before) umems_.push_back(made);
+        return result;
+    }
+    step = fmt::format("no packet memory for queue {} of {}, 21 MB (give memory_mb more, or the interface fewer "
+                       "queues, ethtool -L): {}",
+                       queue, interface_queues_, cause);
+    return ENOMEM;
+}
+
+bool DpdkPort::lost() const noexcept {
+    return is_xdp() && interface_->receive_queues() != interface_queues_;
 }
 
 std::uint64_t DpdkPort::overruns() noexcept {
-    if (driver_->wake_family == 0 || wake_sources_.empty()) return 0;
-    const int descriptor = wake_sources_.front().descriptor;
-    if (driver_->wake_family == AF_XDP) {
-        xdp_statistics told{};
-        socklen_t size = sizeof told;
-        (void)getsockopt(descriptor, SOL_XDP, XDP_STATISTICS, &told, &size);
-        return told.rx_dropped + told.rx_ring_full;
+    std::uint64_t lost = 0;
+    for (const auto& receiver : receivers_) lost += receiver->lost();
+    if (!is_xdp()) return lost;
+    for (const PortReceiveQueue& queue : receive_queues()) {
+        for (const WakeSource& source : queue.wake_sources) {
+            xdp_statistics told{};
+            socklen_t size = sizeof told;
+            (void)getsockopt(source.descriptor, SOL_XDP, XDP_STATISTICS, &told, &size);
+            lost += told.rx_dropped + told.rx_ring_full;
+        }
     }
-    tpacket_stats told{};  // since they were last asked for
-    socklen_t size = sizeof told;
-    (void)getsockopt(descriptor, SOL_PACKET, PACKET_STATISTICS, &told, &size);
-    return overruns_ += told.tp_drops;
-}
-
-void DpdkPort::find_wake_sockets(const std::vector<int>& before) {
-    if (driver_->wake_family == 0) return;
-    const unsigned index = if_nametoindex(interface_->name().c_str());
-    for (const int descriptor : open_descriptors()) {
-        if (std::binary_search(before.begin(), before.end(), descriptor)) continue;
-        if (!wakes_for(descriptor, driver_->wake_family, index)) continue;
-        wake_sources_.push_back({.descriptor = descriptor, .is_epoll = false});
-        // The driver leaves its sockets to child processes, which would hold on to the interface.
-        (void)fcntl(descriptor, F_SETFD, FD_CLOEXEC);
-        if (driver_->wake_family != AF_PACKET) continue;
-        ignore_outgoing(descriptor);
-        make_room_to_send(descriptor);
-    }
+    return lost;
 }
 
 bool DpdkPort::link_up() const noexcept {
-    if (interface_) return interface_->running();
-    rte_eth_link link{};
-    return rte_eth_link_get_nowait(id_, &link) == 0 && link.link_status == RTE_ETH_LINK_UP;
+    return interface_ ? interface_->running() : has_link(device_id());
 }
 
 std::uint32_t DpdkPort::speed() const noexcept {
     rte_eth_link link{};
-    const bool known = rte_eth_link_get_nowait(id_, &link) == 0 && link.link_speed != RTE_ETH_SPEED_NUM_UNKNOWN;
+    const bool known = rte_eth_link_get_nowait(device_id(), &link) == 0 && link.link_speed != RTE_ETH_SPEED_NUM_UNKNOWN;
     return known ? link.link_speed : 0;
 }
 

@@ -8,6 +8,7 @@
 #include <charconv>
 
 #include "datapath/ports/config.hpp"
+#include "datapath/ports/pci_function.hpp"
 #include "datapath/ports/socket_path.hpp"
 
 namespace ovsdr::soft {
@@ -15,18 +16,43 @@ namespace {
 
 using Kind = DriverOption::Kind;
 
+// Of a port. More than there can be workers would have nothing to do.
+constexpr unsigned most_queues = max_workers;
+
+constexpr std::array packet_options{
+    DriverOption{.key = "iface", .kind = Kind::interface, .required = true},
+    DriverOption{.key = "qdisc_bypass", .kind = Kind::flag},
+    DriverOption{.key = "gro", .kind = Kind::flag},
+    DriverOption{.key = "qpairs", .kind = Kind::number, .low = 1, .high = most_queues},
+    DriverOption{.key = "framesz", .kind = Kind::refused, .words = "there is no ring"},
+    DriverOption{.key = "framecnt", .kind = Kind::refused, .words = "there is no ring"},
+    DriverOption{.key = "blocksz", .kind = Kind::refused, .words = "there is no ring"},
+};
+
+constexpr std::array xdp_options{
+    DriverOption{.key = "iface", .kind = Kind::interface, .required = true},
+    DriverOption{.key = "start_queue", .kind = Kind::number, .low = 0, .high = 1023},
+    DriverOption{.key = "queue_count", .kind = Kind::number, .low = 1, .high = 1024},
+    DriverOption{.key = "force_copy", .kind = Kind::flag},
+    DriverOption{.key = "busy_budget", .kind = Kind::number, .low = 0, .high = 65535},
+    DriverOption{.key = "shared_umem", .kind = Kind::refused, .words = "each queue has packet memory of its own"},
+    DriverOption{.key = "xdp_prog", .kind = Kind::refused, .words = "the port loads the program that it needs"},
+};
+
 constexpr std::array tap_options{
     DriverOption{.key = "iface", .kind = Kind::interface, .required = true},
+    DriverOption{.key = "gro", .kind = Kind::flag},
+    DriverOption{.key = "queues", .kind = Kind::number, .low = 1, .high = most_queues},
     DriverOption{.key = "mac", .kind = Kind::refused, .words = "the interface gets the vport's MAC, option mac"},
     DriverOption{.key = "remote", .kind = Kind::refused, .words = "for a network interface take net_af_packet"},
     DriverOption{.key = "persist", .kind = Kind::refused, .words = "the interface goes with its port"},
 };
 
-constexpr std::string_view offload = "it would send unfinished packets into the eSwitch";
+constexpr std::string_view offload = "guests may leave checksums and segments to the port already";
 constexpr std::array vhost_options{
     DriverOption{.key = "iface", .kind = Kind::path, .required = true},
     DriverOption{.key = "client", .kind = Kind::flag},
-    DriverOption{.key = "queues", .kind = Kind::number, .low = 1, .high = 1},
+    DriverOption{.key = "queues", .kind = Kind::number, .low = 1, .high = most_queues},
     DriverOption{.key = "iommu-support", .kind = Kind::flag},
     DriverOption{.key = "postcopy-support", .kind = Kind::flag},
     DriverOption{.key = "tso", .kind = Kind::refused, .words = offload},
@@ -52,8 +78,8 @@ constexpr std::array memif_options{
 // Of AF_XDP's page, the mbuf (128), its head room (128), the kernel's XDP head room (256) and the mempool's header go
 // to others, and veth keeps a skb_shared_info there: 3000 is a round figure below what is left.
 constexpr std::array driver_table{
-    Driver{"net_af_packet", PortKind::dpdk, Backing::interface, AF_PACKET, false, false, max_mtu, true, {}},
-    Driver{"net_af_xdp", PortKind::dpdk, Backing::interface, AF_XDP, false, true, 3000, false, {}},
+    Driver{"net_af_packet", PortKind::packet, Backing::interface, 0, false, false, max_mtu, true, packet_options},
+    Driver{"net_af_xdp", PortKind::dpdk, Backing::interface, AF_XDP, false, true, 3000, false, xdp_options},
     Driver{"net_tap", PortKind::tap, Backing::made_interface, 0, false, false, max_mtu, true, tap_options},
     Driver{"net_vhost", PortKind::dpdk, Backing::socket, 0, true, false, max_mtu, true, vhost_options},
     Driver{"net_memif", PortKind::memif, Backing::socket, 0, false, false, max_mtu, true, memif_options},
@@ -61,6 +87,13 @@ constexpr std::array driver_table{
     Driver{"net_null", PortKind::dpdk, Backing::nothing, 0, false, false, max_mtu, false, {}},
     Driver{"net_ring", PortKind::dpdk, Backing::nothing, 0, false, false, max_mtu, false, {}},
 };
+
+constexpr std::array pci_options{
+    DriverOption{.key = "queues", .kind = Kind::number, .low = 1, .high = max_workers},
+};
+
+constexpr Driver pci_driver{"a PCI device", PortKind::pci, Backing::device, 0, false, false, max_mtu, true,
+                            pci_options};
 
 std::string_view driver_name(std::string_view arguments) noexcept {
     return arguments.substr(0, arguments.find(','));
@@ -151,9 +184,10 @@ std::string options_problem(const Driver& driver, std::string_view arguments) {
     }
     for (const DriverOption& option : driver.options) {
         if (!option.required || !dpdk_argument(arguments, option.key).empty()) continue;
-        const bool path = option.kind == Kind::path;
-        return fmt::format("{} needs {}={}", driver.name, option.key,
-                           path ? "PATH, a socket" : "NAME, for the network interface that it makes");
+        const std::string_view wanted = option.kind == Kind::path              ? "PATH, a socket"
+                                        : driver.backing == Backing::interface ? "NAME, a network interface"
+                                                                               : "NAME, for the one that it makes";
+        return fmt::format("{} needs {}={}", driver.name, option.key, wanted);
     }
     return {};
 }
@@ -166,6 +200,7 @@ std::span<const Driver> drivers() noexcept {
 
 const Driver* driver_of(std::string_view arguments) noexcept {
     const std::string_view name = driver_name(arguments);
+    if (is_pci_address(name)) return &pci_driver;
     const auto found = std::find_if(driver_table.begin(), driver_table.end(),
                                     [name](const Driver& driver) { return driver.name == name; });
     return found == driver_table.end() ? nullptr : &*found;
@@ -191,11 +226,15 @@ std::string dpdk_arguments_problem(std::string_view arguments) {
     const std::string_view name = driver_name(arguments);
     const Driver* driver = driver_of(arguments);
     if (driver == nullptr) {
+        if (looks_like_pci_address(name)) {
+            return fmt::format("\"{}\" is not the whole address of a PCI device, in lower case, as 0000:03:00.0", name);
+        }
         const std::string_view plain = name.substr(0, name.find_last_not_of("0123456789") + 1);
         if (plain != name && driver_of(plain) != nullptr) {
             return fmt::format("give the driver without a number, {}: the soft NIC chooses one", plain);
         }
-        return fmt::format("there is no driver \"{}\"; there are {}", name, driver_list());
+        return fmt::format("there is no driver \"{}\"; there are {}, and the addresses of PCI devices, as 0000:03:00.0",
+                           name, driver_list());
     }
     if (!driver->options.empty()) return options_problem(*driver, arguments);
     if (driver->backing != Backing::interface) return {};

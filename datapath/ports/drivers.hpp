@@ -1,6 +1,7 @@
 // The drivers that a vport's port may use, and what the soft NIC must know about each.
 //
-// They have the names and options of DPDK's drivers. Beyond receiving and sending, this matters: what stands behind the
+// They have the names and options of DPDK's drivers; the address of a PCI device stands for whichever of DPDK's drivers
+// takes the device (pci_port.hpp). Beyond receiving and sending, this matters: what stands behind the
 // port (a network interface, whose link, MTU and MAC are then the port's; one that the port makes; a socket where a
 // guest or another process connects), what wakes a sleeping worker, which packet memory it receives into, and which of
 // DPDK's options the soft NIC leaves to the operator.
@@ -14,13 +15,14 @@
 namespace ovsdr::soft {
 
 /// Who moves the packets.
-enum class PortKind : std::uint8_t { dpdk, tap, memif };
+enum class PortKind : std::uint8_t { dpdk, packet, tap, memif, pci };
 
 enum class Backing : std::uint8_t {
     nothing,
     interface,       ///< takes "iface=NAME", a network interface that is there
     made_interface,  ///< takes "iface=NAME", a network interface that the port makes
-    socket           ///< takes the path of a Unix socket
+    socket,          ///< takes the path of a Unix socket
+    device           ///< a PCI device, by its address
 };
 
 /// An option of a driver whose options are checked here. What stands in none of them is DPDK's to check.
@@ -45,10 +47,10 @@ struct Driver {
     std::span<const DriverOption> options;  ///< empty: DPDK checks them
 };
 
-/// The drivers that are there.
+/// The drivers that are there, but for the one that stands for all PCI devices.
 [[nodiscard]] std::span<const Driver> drivers() noexcept;
 
-/// nullptr when `arguments` begins with no driver's name.
+/// nullptr when `arguments` begins with no driver's name and no PCI address.
 [[nodiscard]] const Driver* driver_of(std::string_view arguments) noexcept;
 
 /// What is wrong with device arguments, in words; empty when nothing is.

@@ -16,8 +16,15 @@
 #include <mutex>
 #include <vector>
 
+#include "datapath/ports/descriptors.hpp"
+#include "datapath/ports/pci_function.hpp"
+
 namespace ovsdr::soft {
 namespace {
+
+// The PCI bus with a list of one allowed device, which no machine has: DPDK looks at no device, until a port adds its
+// own to the list.
+constexpr const char* no_pci_device = "pci:ffffffff:ff:1f.7";
 
 std::mutex log_mutex;
 std::string& log_lines() {
@@ -45,13 +52,28 @@ unsigned first_cpu(const cpu_set_t& set) {
     return 0;
 }
 
+// Whether a port of the configuration is a PCI device that sees physical addresses. EAL decides that for all of its
+// memory, once.
+bool wants_physical_addresses(const NicConfig& config) {
+    const auto wants = [](const std::string& arguments) {
+        const auto function = read_pci_function(arguments.substr(0, arguments.find(',')));
+        return function && function->sees_physical_addresses();
+    };
+    return std::ranges::any_of(config.devices, [&](const DeviceConfig& device) {
+        return std::ranges::any_of(device.ports,
+                                   [&](const PortConfig& port) { return wants(port.dpdk) || wants(port.lag_dpdk); });
+    });
+}
+
 std::vector<std::string> eal_arguments(const NicConfig& config, unsigned cpu) {
+    const bool physical = config.hugepages && wants_physical_addresses(config);
     // --no-shconf: no secondary processes, hence no files under /run. rte_thread_register() needs that as well.
     std::vector<std::string> arguments{program_invocation_short_name,
-                                       "--no-pci",
+                                       "-a",
+                                       no_pci_device,
                                        "--no-telemetry",
                                        "--no-shconf",
-                                       "--iova-mode=va",
+                                       physical ? "--iova-mode=pa" : "--iova-mode=va",
                                        "--log-level=*:error",
                                        "--file-prefix",
                                        fmt::format("ovsdr-{}", getpid()),
@@ -75,6 +97,7 @@ int start_eal(const NicConfig& config, std::string& error) {
     std::vector<std::string> arguments = eal_arguments(config, first_cpu(affinity));
     std::vector<char*> argv;
     for (std::string& argument : arguments) argv.push_back(argument.data());
+    const CloseOnExec close_on_exec;
     const int result = rte_eal_init(static_cast<int>(argv.size()), argv.data());
     const int cause = rte_errno;
     pthread_setaffinity_np(pthread_self(), sizeof affinity, &affinity);

@@ -2,8 +2,9 @@
 //
 // EAL pins the thread that starts it, opens the system log, and writes to stderr. So it is started on a thread of ours
 // whose affinity is restored afterwards, under the process's own name in the system log, and with its log lines kept
-// here: the last of them are the best explanation of a failure that there is. No PCI device is probed, no file is left
-// behind. An EAL that is initialised already (by an application that uses DPDK itself) is used as it is.
+// here: the last of them are the best explanation of a failure that there is. No PCI device is probed, or even looked
+// at, but those that ports name later (pci_port.hpp); no file is left behind. An EAL that is initialised already (by an
+// application that uses DPDK itself) is used as it is.
 //
 // Threads: start_eal() on one thread at a time; the rest from any thread.
 #pragma once

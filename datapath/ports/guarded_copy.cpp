@@ -5,6 +5,9 @@
 
 #include <cstdint>
 #include <mutex>
+#include <span>
+
+#include "datapath/ports/fault_table.hpp"
 
 // All return 0, or 1 after a fault. They are leaves that touch no stack: the handler may leave them at any instruction.
 //
@@ -106,6 +109,9 @@ int softnic_fetch_add(std::uint64_t* word, std::uint64_t add, std::uint64_t* bef
 int softnic_compare_swap(std::uint64_t* word, std::uint64_t swap, std::uint64_t* expected) noexcept;
 void softnic_guarded_end();
 void softnic_fault();
+// The linker's names; both nullptr where no statement is in the table.
+[[gnu::weak, gnu::visibility("hidden")]] extern const ovsdr::soft::FaultRange __start_softnic_faults[];
+[[gnu::weak, gnu::visibility("hidden")]] extern const ovsdr::soft::FaultRange __stop_softnic_faults[];
 }
 
 namespace ovsdr::soft {
@@ -137,6 +143,11 @@ void on_fault(int number, siginfo_t* info, void* context) {
     if (at >= reinterpret_cast<std::uintptr_t>(&softnic_copy) &&
         at < reinterpret_cast<std::uintptr_t>(&softnic_guarded_end)) {
         counter = static_cast<greg_t>(reinterpret_cast<std::uintptr_t>(&softnic_fault));
+        return;
+    }
+    for (const FaultRange& range : std::span(__start_softnic_faults, __stop_softnic_faults)) {
+        if (!range.covers(at)) continue;
+        counter = static_cast<greg_t>(FaultRange::address(range.resume));
         return;
     }
     pass_on(number == SIGSEGV ? before_sigsegv : before_sigbus, number, info, context);

@@ -3,7 +3,8 @@
 // Registered pages are the application's: it may unmap them under the device, and with on-demand paging it may have
 // registered what was never mapped. A device's DMA then fails; a worker of ours would take the process with it. So the
 // copy is a routine of known extent, and a handler of SIGSEGV and SIGBUS that finds the fault within that extent ends
-// the copy with an error, as the kernel's own copies from user space do. A thread that copies must not block the two
+// the copy with an error, as the kernel's own copies from user space do; what copies and computes at once is known by a
+// table (fault_table.hpp). A thread that copies must not block the two
 // signals: a fault while they are blocked ends the process. Every other fault is passed on to whoever
 // handled these signals before.
 //

@@ -1,5 +1,6 @@
 #include "datapath/ports/interface.hpp"
 
+#include <fmt/format.h>
 #include <linux/ethtool.h>
 #include <linux/sockios.h>
 #include <net/if.h>
@@ -10,6 +11,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
 
 namespace ovsdr::soft {
 
@@ -42,6 +46,39 @@ void NetworkInterface::bring_up() noexcept {
     if (request(SIOCGIFFLAGS, value) != 0 || (value.ifr_flags & IFF_UP) != 0) return;
     value.ifr_flags |= IFF_UP;
     (void)request(SIOCSIFFLAGS, value);
+}
+
+int NetworkInterface::prepare(std::optional<std::uint16_t> mtu, std::string& error) {
+    if (if_nametoindex(name_.c_str()) == 0) {
+        error = fmt::format("there is no network interface \"{}\"", name_);
+        return ENODEV;
+    }
+    const int result = mtu ? set_mtu(*mtu) : 0;
+    if (result != 0) error = fmt::format("mtu {} cannot be set on {}: {}", *mtu, name_, std::strerror(result));
+    return result;
+}
+
+std::uint32_t NetworkInterface::speed() const noexcept {
+    ethtool_cmd settings{};
+    settings.cmd = ETHTOOL_GSET;
+    ifreq value{};
+    value.ifr_data = reinterpret_cast<char*>(&settings);
+    if (request(SIOCETHTOOL, value) != 0) return 0;
+    const std::uint32_t speed = ethtool_cmd_speed(&settings);
+    return speed == static_cast<std::uint32_t>(SPEED_UNKNOWN) ? 0 : speed;
+}
+
+unsigned NetworkInterface::receive_queues() const noexcept {
+    ethtool_channels channels{};
+    channels.cmd = ETHTOOL_GCHANNELS;
+    ifreq value{};
+    value.ifr_data = reinterpret_cast<char*>(&channels);
+    if (request(SIOCETHTOOL, value) == 0) return std::max(1U, channels.rx_count + channels.combined_count);
+    std::error_code none;
+    const std::filesystem::directory_iterator queues("/sys/class/net/" + name_ + "/queues", none);
+    const auto receives = [](const auto& queue) { return queue.path().filename().native().starts_with("rx-"); };
+    const auto count = none ? 0 : std::count_if(begin(queues), end(queues), receives);
+    return std::max(1U, static_cast<unsigned>(count));
 }
 
 int NetworkInterface::mtu(int& mtu) const noexcept {

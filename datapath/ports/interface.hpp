@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -26,6 +27,13 @@ public:
     /// Up, and with a link.
     [[nodiscard]] bool running() const noexcept;
     void bring_up() noexcept;
+    /// For a port on it: that it is there, and has the MTU if one is given. 0 or an errno, with the cause in `error`.
+    [[nodiscard]] int prepare(std::optional<std::uint16_t> mtu, std::string& error);
+    /// Mb/s; 0 where nobody knows.
+    [[nodiscard]] std::uint32_t speed() const noexcept;
+
+    /// Queues that it receives by now; 1 where nobody knows.
+    [[nodiscard]] unsigned receive_queues() const noexcept;
 
     /// 0 or an errno. `mtu` is any that the kernel has, beyond what a port can do too.
     [[nodiscard]] int mtu(int& mtu) const noexcept;

@@ -69,7 +69,6 @@ MemifPort::MemifPort(const PortSpec& spec, const Driver& driver)
       changed_(spec.changed),
       synchronize_(spec.synchronize) {
     pool_ = choose_memory(spec.memory, spec.mtu.value_or(Port::mtu()));
-    io_ = {.receive = receive, .send = send, .receive_queue = this, .send_queue = this};
 }
 
 MemifPort::~MemifPort() {
@@ -86,7 +85,10 @@ std::unique_ptr<Port> MemifPort::open(const PortSpec& spec, const Driver& driver
         error = fmt::format("net_memif: epoll: {}", std::strerror(errno));
         return nullptr;
     }
-    port->wake_sources_ = {{.descriptor = port->wake_, .is_epoll = true}};
+    MemifPort* const self = port.get();
+    port->set_queues(
+        {{.receive = receive, .queue = self, .wake_sources = {{.descriptor = port->wake_, .is_epoll = true}}}},
+        {{.send = send, .queue = self}});
     if (port->role_ == Role::server && port->listen_on(port->path_, error) != 0) return nullptr;
     port->serve();  // a client connects at once where there is a server
     return port;

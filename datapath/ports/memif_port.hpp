@@ -29,8 +29,8 @@ public:
     [[nodiscard]] static std::unique_ptr<Port> open(const PortSpec& spec, const Driver& driver, std::string& error);
     ~MemifPort() override;
 
-    void arm() noexcept override { set_armed(true); }
-    void disarm() noexcept override { set_armed(false); }
+    void arm(unsigned /*queue*/) noexcept override { set_armed(true); }
+    void disarm(unsigned /*queue*/) noexcept override { set_armed(false); }
     [[nodiscard]] bool link_up() const noexcept override { return live_.load() != nullptr; }
     void watch(std::vector<pollfd>& polled) const override;
     void serve() noexcept override;

@@ -27,7 +27,7 @@ namespace ovsdr::soft {
 /// A send queue of the manager function, drained by the worker it is assigned to.
 struct SendSource {
     /// Fills `packets` with at most `length` (<= batch_length) packets that the application has posted; returns how
-    /// many. Called by one worker at a time, always the same one.
+    /// many. Called by one thread at a time: the worker, or who has posted while it sleeps.
     unsigned (*poll)(void* self, rte_mbuf** packets, unsigned length) noexcept = nullptr;
     void* self = nullptr;
     std::uint32_t sqn = 0;
@@ -126,7 +126,8 @@ public:
     virtual void add_send_source(const SendSource& source) = 0;
     /// Returns once no worker can be polling the queue.
     virtual void remove_send_source(std::uint32_t sqn) noexcept = 0;
-    /// Wakes the worker that polls `sqn` if it sleeps; cheap when it does not. Called after each post.
+    /// Called after each post: where the worker that polls `sqn` sleeps, sends in its place or wakes it; cheap when it
+    /// does not. The caller may hold what it needs to post, and nothing that SendSource::poll() or a sink takes.
     virtual void ring_doorbell(std::uint32_t sqn) noexcept = 0;
 
     /// Worker threads, numbered from 0.

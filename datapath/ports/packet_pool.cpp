@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 #include <rte_errno.h>
+#include <rte_eal.h>
 #include <rte_malloc.h>
 #include <rte_mbuf.h>
+#include <rte_memory.h>
 #include <rte_memzone.h>
 #include <rte_ring.h>
 
@@ -69,15 +71,35 @@ int Growth::reserve() noexcept {
     return memory_ == nullptr ? -rte_errno : make_piece();
 }
 
+// How a device sees `address`; `size` is cut where what follows is elsewhere for it.
+rte_iova_t device_address(char* address, std::size_t& size) noexcept {
+    if (rte_eal_iova_mode() == RTE_IOVA_VA) return reinterpret_cast<rte_iova_t>(address);
+    const rte_iova_t begin = rte_mem_virt2iova(address);
+    const rte_memseg* const segment = rte_mem_virt2memseg(address, nullptr);
+    if (segment == nullptr) return begin;
+    for (char* page = RTE_PTR_ALIGN_CEIL(address + 1, segment->hugepage_sz); page < address + size;
+         page += segment->hugepage_sz) {
+        const auto distance = static_cast<std::size_t>(page - address);
+        if (rte_mem_virt2iova(page) == begin + distance) continue;
+        size = distance;
+        break;
+    }
+    return begin;
+}
+
 int Growth::make_piece() noexcept {
     const std::size_t buffer = pool_.header_size + pool_.elt_size + pool_.trailer_size;
-    const std::size_t left = memory_->len - made_;
-    const std::size_t size = std::min(std::max(piece_size / buffer, std::size_t{1}) * buffer, left);
-    const int made = size < buffer ? -ENOSPC
-                                   : rte_mempool_populate_iova(&pool_, static_cast<char*>(memory_->addr) + made_,
-                                                               RTE_BAD_IOVA, size, nullptr, nullptr);
-    if (made == -ENOMEM) return made;   // DPDK had no room to note the piece: there may be some the next time
-    made_ += size;
+    int made = -ENOSPC;
+    while (memory_->len - made_ >= buffer) {
+        char* const address = static_cast<char*>(memory_->addr) + made_;
+        std::size_t size = std::min(std::max(piece_size / buffer, std::size_t{1}) * buffer, memory_->len - made_);
+        const rte_iova_t iova = device_address(address, size);
+        // Where a device sees pages scattered, what is left of one may be too little.
+        made = size < buffer ? 0 : rte_mempool_populate_iova(&pool_, address, iova, size, nullptr, nullptr);
+        if (made == -ENOMEM) return made;   // DPDK had no room to note the piece: there may be some the next time
+        made_ += size;
+        if (size >= buffer) break;
+    }
     if (made <= 0 || pool_.populated_size == pool_.size) stop();
     return std::min(made, 0);
 }
@@ -201,10 +223,11 @@ Mempool make_mempool(const MempoolSpec& spec, std::string& error) {
     const auto room = static_cast<std::uint16_t>(spec.room + RTE_PKTMBUF_HEADROOM);
     const bool is_dense = spec.packing == Packing::dense;
     if (const int result = have_growing_ops(); result < 0) return failed(-result);
-    // None of our drivers gives a device a physical address.
-    const unsigned flags = is_dense ? RTE_MEMPOOL_F_NO_IOVA_CONTIG : 0;
+    // A buffer may cross the border of two pages, but where a device sees them scattered.
+    const bool crosses = is_dense && rte_eal_iova_mode() == RTE_IOVA_VA;
+    const unsigned flags = crosses ? RTE_MEMPOOL_F_NO_IOVA_CONTIG : 0;
     Mempool pool(rte_mempool_create_empty(spec.name.c_str(), spec.length, sizeof(rte_mbuf) + room, cache,
-                                          sizeof(rte_pktmbuf_pool_private), SOCKET_ID_ANY, flags));
+                                          sizeof(rte_pktmbuf_pool_private), spec.node, flags));
     if (!pool) return failed(rte_errno);
     const char* const ops = is_dense ? growing_ops : "ring_mp_mc";
     if (int result = rte_mempool_set_ops_byname(pool.get(), ops, nullptr)) return failed(-result);

@@ -45,6 +45,7 @@ struct MempoolSpec {
     unsigned length;     ///< buffers that there can be
     std::uint16_t room;  ///< bytes behind the head room
     Packing packing = Packing::dense;
+    int node = -1;  ///< of NUMA; -1: any
 };
 
 /// nullptr with the cause in `error`. EAL has been started.

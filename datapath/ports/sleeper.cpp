@@ -27,8 +27,7 @@ Sleeper::~Sleeper() {
 }
 
 void Sleeper::ring() noexcept {
-    std::atomic_thread_fence(std::memory_order_seq_cst);
-    if (!asleep_.load(std::memory_order_relaxed)) return;
+    if (!asleep()) return;
     if (!asleep_.exchange(false, std::memory_order_acq_rel)) return;
     const std::uint64_t one = 1;
     [[maybe_unused]] const ssize_t written = write(doorbell_, &one, sizeof one);

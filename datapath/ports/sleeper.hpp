@@ -10,7 +10,7 @@
 // Whoever posts work for it does so first and then calls ring(). One of the two sees the other: both have a full
 // barrier between their store and their load.
 //
-// Threads: ring() from any thread, the rest from the worker.
+// Threads: ring() and asleep() from any thread, the rest from the worker.
 #pragma once
 
 #include <poll.h>
@@ -33,6 +33,12 @@ public:
 
     /// Wakes the worker if it sleeps or is about to; one load and a barrier otherwise.
     void ring() noexcept;
+
+    /// What ring() looks at, with its barrier: false means that the worker will look at its queues once more.
+    [[nodiscard]] bool asleep() const noexcept {
+        std::atomic_thread_fence(std::memory_order_seq_cst);
+        return asleep_.load(std::memory_order_relaxed);
+    }
 
     /// The sources to watch from now on; they stay the caller's.
     void watch(const std::vector<WakeSource>& sources);

@@ -72,6 +72,7 @@ int SoftDevice::add_vport(const PortConfig& config, bool must_work, std::string&
                   .roce_addresses = config.roce_addresses};
     const MacAddress mac = config.mac.value_or(derived_mac(guid_, config.vport));
     std::copy(mac.begin(), mac.end(), vport.info.mac);
+    vport.has_derived_mac = !config.mac;
     vport.wanted_mtu = config.mtu;
     add_link(vport, config.dpdk);
     if (!config.lag_dpdk.empty()) {
@@ -169,6 +170,10 @@ bool SoftDevice::has(VportId id) const {
 VportCounters SoftDevice::Link::counters() const noexcept {
     VportCounters counters = path->counters();
     counters.overruns = past_overruns + (port ? port->overruns() : 0);
+    const Port::Refused now = port ? port->refused() : Port::Refused{};
+    counters.receive_drops += past_refused.packets + now.packets;
+    counters.received_packets -= past_refused.packets + now.packets;
+    counters.received_bytes -= past_refused.bytes + now.bytes;
     return counters;
 }
 
@@ -214,6 +219,7 @@ int SoftDevice::set_mac(VportId id, const std::uint8_t (&mac)[6]) {
         const std::lock_guard lock(mutex_);
         Vport* vport = find(itself(id));
         if (vport == nullptr) return ENOENT;
+        vport->has_derived_mac = false;
         if (std::equal(std::begin(mac), std::end(mac), vport->info.mac)) return 0;
         std::copy(std::begin(mac), std::end(mac), vport->info.mac);
     }
@@ -277,7 +283,7 @@ void SoftDevice::remove_send_source(std::uint32_t sqn) noexcept {
 }
 
 void SoftDevice::ring_doorbell(std::uint32_t sqn) noexcept {
-    worker_of(sqn).ring_doorbell();
+    worker_of(sqn).posted(index_, sqn);
 }
 
 void SoftDevice::add_service(unsigned worker, const Service& service) {

@@ -15,6 +15,7 @@
 #include <rte_mempool.h>
 
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <map>
 #include <memory>
@@ -33,6 +34,15 @@
 #include "datapath/ports/worker.hpp"
 
 namespace ovsdr::soft {
+
+/// A receive queue of a port, and who polls it.
+struct PlacedQueue {
+    VportId vport;
+    unsigned port;  ///< of the vport's ports, from 0
+    unsigned queue;
+    unsigned worker;
+    std::shared_ptr<QueueLoad> load;
+};
 
 class SoftDevice final : public Device {
 public:
@@ -73,6 +83,11 @@ public:
     /// Returns when no worker uses `capture` any more. Nothing where has_capture() is false.
     void remove_capture(VportId vport, const Capture& capture);
 
+    /// Of all ports, in an order that stays. Threads: any.
+    [[nodiscard]] std::vector<PlacedQueue> placed_queues() const;
+    /// Has another worker poll a queue. Nothing is lost, and each flow stays in its order. ENOENT.
+    [[nodiscard]] int move_queue(VportId vport, unsigned port, unsigned queue, unsigned worker);
+
     /// Counts LACP frames that the uplink receives; before it is added.
     void watch_lacp() noexcept { watch_lacp_ = true; }
     [[nodiscard]] std::uint64_t lacp_frames() const;
@@ -104,23 +119,31 @@ public:
     void ring_worker(unsigned worker) noexcept override;
 
 private:
+    /// Who polls a receive queue.
+    struct Place {
+        unsigned worker;
+        std::shared_ptr<QueueLoad> load;
+    };
     /// A port and the packets' way through it. The manager's has no port.
     struct Link {
         std::string dpdk;
         std::string error;
         bool up = false;
-        unsigned interface_index = 0;  ///< of the interface that was last tried, 0: none or no interface
+        unsigned interface_index = 0;  ///< of the interface or device that was last tried, 0: none, or neither
+        std::chrono::steady_clock::time_point tried{};
         std::unique_ptr<CaptureList> captures;  ///< none: empty; outlives the path
         std::unique_ptr<VportPath> path;
         std::unique_ptr<Port> port;
         std::uint64_t past_overruns = 0;  ///< of ports before this one
-        Worker* worker = nullptr;
+        Port::Refused past_refused{};
+        std::vector<Place> places;  ///< of its receive queues
 
         [[nodiscard]] VportCounters counters() const noexcept;  ///< mutex_ is held
     };
     struct Vport {
         VportInfo info;
         std::optional<std::uint16_t> wanted_mtu;  ///< what the operator or a command has asked for
+        bool has_derived_mac = false;             ///< nobody has asked for one
         std::vector<Link> links;                  ///< one; an uplink in LAG has two
         std::unique_ptr<Lag> lag;
     };
@@ -129,6 +152,8 @@ private:
     [[nodiscard]] int attach(Vport& vport);
     int open_port(Vport& vport, Link& link);
     int open_ports(Vport& vport);
+    void place_queues(Link& link);
+    void remove_queues(Link& link) noexcept;
     void close_port(Vport& vport, Link& link) noexcept;
     void close_ports(Vport& vport) noexcept;
     void check_links(VportId id, Vport& vport, void (SoftDevice::*check)(Vport&, Link&));

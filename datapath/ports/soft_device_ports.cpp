@@ -3,16 +3,24 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 
+#include "datapath/ports/pci_function.hpp"
 #include "datapath/ports/soft_device.hpp"
 
 namespace ovsdr::soft {
 namespace {
 
-// 0 for ports without an interface, those that make their own among them.
+// What cannot be opened, though nothing that is seen has changed, is tried again so often: a try resets a PCI device.
+constexpr auto time_between_tries = std::chrono::seconds(10);
+
+// 0 for ports without an interface or a device, those that make their own among them. Of a device, a number that is
+// another one when another driver of the kernel's has it.
 unsigned interface_index(const std::string& dpdk) noexcept {
     const Driver* driver = driver_of(dpdk);
-    if (driver == nullptr || driver->backing != Backing::interface) return 0;
+    if (driver == nullptr) return 0;
+    if (driver->backing == Backing::device) return pci_state(dpdk.substr(0, dpdk.find(',')));
+    if (driver->backing != Backing::interface) return 0;
     const std::string interface(dpdk_argument(dpdk, "iface"));
     return if_nametoindex(interface.c_str());
 }
@@ -44,33 +52,43 @@ int SoftDevice::attach(Vport& vport) {
 int SoftDevice::open_port(Vport& vport, Link& link) {
     std::string error;
     link.interface_index = interface_index(link.dpdk);
+    link.tried = std::chrono::steady_clock::now();
     PortSpec spec{.arguments = link.dpdk,
                   .mtu = vport.wanted_mtu,
                   .memory = memory_,
                   .roce = !vport.info.roce_addresses.empty(),
+                  .workers = worker_count_,
                   .changed = [this] { port_changed(); },
                   .synchronize = [this] { steering_.synchronize(); }};
     std::copy(std::begin(vport.info.mac), std::end(vport.info.mac), spec.mac.begin());
     auto port = Port::open(spec, error);
-    const std::lock_guard lock(mutex_);
-    link.error = error;
-    link.port = std::move(port);
-    link.up = link.port && link.port->link_up();
-    tell_links(vport);
-    if (!link.port) return EIO;
-    std::uint16_t mtu = link.port->mtu();
-    for (const Link& other : vport.links) {
-        if (other.port) mtu = std::min(mtu, other.port->mtu());
+    bool has_other_mac = false;
+    {
+        const std::lock_guard lock(mutex_);
+        link.error = error;
+        link.port = std::move(port);
+        link.up = link.port && link.port->link_up();
+        tell_links(vport);
+        if (!link.port) return EIO;
+        // A device's own address, where nobody wants another.
+        if (const auto own = link.port->mac(); own && vport.has_derived_mac && &link == &vport.links.front()) {
+            has_other_mac = !std::equal(own->begin(), own->end(), vport.info.mac);
+            std::copy(own->begin(), own->end(), vport.info.mac);
+        }
+        std::uint16_t mtu = link.port->mtu();
+        for (const Link& other : vport.links) {
+            if (other.port) mtu = std::min(mtu, other.port->mtu());
+        }
+        vport.info.mtu = vport.wanted_mtu.value_or(mtu);
+        for (const Link& each : vport.links) each.path->set_mtu(vport.info.mtu);
     }
-    vport.info.mtu = vport.wanted_mtu.value_or(mtu);
-    for (const Link& each : vport.links) each.path->set_mtu(vport.info.mtu);
     link.path->set_link_up(link.up);
     link.path->bind(link.port.get());
-    const auto& worker = *std::min_element(workers_->begin(), workers_->end(), [](const auto& left, const auto& right) {
-        return left->port_count() < right->port_count();
-    });
-    link.worker = worker.get();
-    worker->change([&](WorkerPlan& plan) { plan.ports.push_back({link.path.get(), index_, link.port.get()}); });
+    place_queues(link);
+    if (has_other_mac) {
+        listeners_.post(vport.info.id, VportChange::mac);
+        if (itself(manager_vport) == vport.info.id) listeners_.post(manager_vport, VportChange::mac);
+    }
     return 0;
 }
 
@@ -100,15 +118,15 @@ void SoftDevice::tell_links(Vport& vport) {
 // change_mutex_ is held.
 void SoftDevice::close_port(Vport& vport, Link& link) noexcept {
     if (!link.port) return;
-    link.worker->change([&](WorkerPlan& plan) {
-        std::erase_if(plan.ports, [&](const PolledPort& port) { return port.path == link.path.get(); });
-    });
+    remove_queues(link);
     link.path->bind(nullptr);
     steering_.synchronize();
     std::unique_ptr<Port> port;
     {
         const std::lock_guard lock(mutex_);
         link.past_overruns += link.port->overruns();
+        link.past_refused.packets += link.port->refused().packets;
+        link.past_refused.bytes += link.port->refused().bytes;
         port = std::move(link.port);
         link.up = false;
         tell_links(vport);
@@ -125,12 +143,18 @@ void SoftDevice::close_ports() noexcept {
     for (auto& [id, vport] : vports_) close_ports(vport);
 }
 
-// An interface of the port's name that was not there before, or is another one than the port was opened on; a port that
-// lost what it had made, or could not make it.
+// An interface of the port's name that was not there before, or is another one than the port was opened on; a device
+// that is bound otherwise than before; a port that lost what it had made, or could not make it.
 bool SoftDevice::can_be_opened(const Link& link) const {
+    const auto is_to_be_tried = [&link] { return std::chrono::steady_clock::now() - link.tried > time_between_tries; };
     if (driver_of(link.dpdk)->backing == Backing::interface) {
         const unsigned index = interface_index(link.dpdk);
-        return index != 0 && index != link.interface_index;
+        if (index == 0) return false;
+        return index != link.interface_index || (link.port ? link.port->lost() : is_to_be_tried());
+    }
+    if (driver_of(link.dpdk)->backing == Backing::device) {
+        if (interface_index(link.dpdk) != link.interface_index) return true;
+        return link.port ? link.port->lost() : is_to_be_tried();
     }
     return link.port ? link.port->lost() : driver_of(link.dpdk)->backing != Backing::nothing;
 }
@@ -196,7 +220,7 @@ void SoftDevice::see_whether_up(Vport& vport, Link& link) {
 // change_mutex_ is held. A port whose buffers are too small is opened anew.
 int SoftDevice::change_mtu(Vport& vport, Link& link, std::uint16_t mtu) {
     if (!link.port) return 0;
-    if (link.port->fits(mtu) || mtu > link.port->driver().largest_mtu) return link.port->set_mtu(mtu);
+    if (link.port->fits(mtu) || mtu > link.port->largest_mtu()) return link.port->set_mtu(mtu);
     const std::optional<std::uint16_t> before = std::exchange(vport.wanted_mtu, mtu);
     close_port(vport, link);
     if (open_port(vport, link) == 0) return 0;

@@ -152,7 +152,7 @@ int SoftNic::bring_up(std::string& error) {
     for (unsigned index = 0; index < config_.workers; ++index) {
         std::optional<unsigned> cpu;
         if (!config_.cpus.empty()) cpu = config_.cpus[index % config_.cpus.size()];
-        workers_.push_back(std::make_unique<Worker>(index, steerings, cpu));
+        workers_.push_back(std::make_unique<Worker>(index, steerings, cpu, config_.workers == 1));
     }
     for (const auto& worker : workers_) worker->start();
     for (std::size_t i = 0; i < devices_.size(); ++i) {
@@ -164,6 +164,7 @@ int SoftNic::bring_up(std::string& error) {
         }
         cotenants_.push_back(device.cotenant ? std::make_unique<Cotenant>(*devices_[i], *device.cotenant) : nullptr);
     }
+    balancer_ = std::make_unique<Balancer>(devices_, workers_, config_.rebalance);
     server_ = std::make_unique<ControlServer>(*this, config_.control_socket);
     return 0;
 }
@@ -186,6 +187,7 @@ void SoftNic::serve() {
             next_lag_check = now + lag_check_period;
         }
         auto next = lag ? std::min(next_link_check, next_lag_check) : next_link_check;
+        next = std::min(next, balancer_->tick(now));
         for (const auto& cotenant : cotenants_) {
             if (cotenant) next = std::min(next, cotenant->tick(now));
         }

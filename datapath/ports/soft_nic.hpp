@@ -19,6 +19,7 @@
 #include <thread>
 #include <vector>
 
+#include "datapath/ports/balancer.hpp"
 #include "datapath/ports/config.hpp"
 #include "datapath/ports/cotenant.hpp"
 #include "datapath/ports/nic.hpp"
@@ -47,6 +48,7 @@ public:
     [[nodiscard]] rte_mempool* small_mempool() const noexcept { return small_pool_.get(); }
     [[nodiscard]] const std::vector<std::unique_ptr<SoftDevice>>& soft_devices() const noexcept { return devices_; }
     [[nodiscard]] const std::vector<std::unique_ptr<Worker>>& workers() const noexcept { return workers_; }
+    [[nodiscard]] Balancer& balancer() noexcept { return *balancer_; }
     /// Those that run; each enters and removes itself. Control thread.
     [[nodiscard]] std::vector<CaptureSession*>& captures() noexcept { return captures_; }
     [[nodiscard]] const std::vector<CaptureSession*>& captures() const noexcept { return captures_; }
@@ -73,6 +75,7 @@ private:
     std::vector<Device*> device_pointers_;
     std::vector<std::unique_ptr<Worker>> workers_;
     std::vector<std::unique_ptr<Cotenant>> cotenants_;
+    std::unique_ptr<Balancer> balancer_;
     std::vector<CaptureSession*> captures_;
     std::unique_ptr<ControlServer> server_;
 

@@ -1,7 +1,6 @@
-/* DPDK's net_vhost offers guests checksum offload: a guest then sends TCP and UDP packets whose checksums are not
- * computed, and the driver completes those of the outer headers only. What a guest sends inside a tunnel of its own
- * would enter the eSwitch unfinished, and leave it so. Hence nothing of the kind is negotiated: a guest computes its
- * checksums and cuts its segments itself, and gets packets as they were on the wire.
+/* DPDK's net_vhost would offer guests to receive large packets and unfinished checksums, and to send UDP in fragments
+ * to be made: none of that is negotiated. What guests may leave to us are checksums, and TCP to be cut:
+ * vhost_receiver.hpp.
  *
  * The driver says which features to leave out between making the socket and opening it to guests, and only there is it
  * in time: everything that links DPDK's drivers is linked with --wrap=rte_vhost_driver_disable_features, and this
@@ -12,15 +11,15 @@
 #include <linux/virtio_net.h>
 #include <stdint.h>
 
-static const uint64_t unfinished_packets =
-    1ULL << VIRTIO_NET_F_CSUM | 1ULL << VIRTIO_NET_F_HOST_TSO4 | 1ULL << VIRTIO_NET_F_HOST_TSO6 |
-    1ULL << VIRTIO_NET_F_HOST_ECN | 1ULL << VIRTIO_NET_F_HOST_UFO | 1ULL << VIRTIO_NET_F_GUEST_CSUM |
-    1ULL << VIRTIO_NET_F_GUEST_TSO4 | 1ULL << VIRTIO_NET_F_GUEST_TSO6 | 1ULL << VIRTIO_NET_F_GUEST_ECN |
-    1ULL << VIRTIO_NET_F_GUEST_UFO;
+static const uint64_t not_ours =
+    1ULL << VIRTIO_NET_F_HOST_UFO | 1ULL << VIRTIO_NET_F_GUEST_CSUM | 1ULL << VIRTIO_NET_F_GUEST_TSO4 |
+    1ULL << VIRTIO_NET_F_GUEST_TSO6 | 1ULL << VIRTIO_NET_F_GUEST_ECN | 1ULL << VIRTIO_NET_F_GUEST_UFO;
+/* The driver would leave these out. */
+static const uint64_t ours = 1ULL << VIRTIO_NET_F_HOST_TSO4 | 1ULL << VIRTIO_NET_F_HOST_TSO6;
 
 int __real_rte_vhost_driver_disable_features(const char *path, uint64_t features);
 int __wrap_rte_vhost_driver_disable_features(const char *path, uint64_t features);
 
 int __wrap_rte_vhost_driver_disable_features(const char *path, uint64_t features) {
-    return __real_rte_vhost_driver_disable_features(path, features | unfinished_packets);
+    return __real_rte_vhost_driver_disable_features(path, (features & ~ours) | not_ours);
 }

@@ -28,7 +28,8 @@ constexpr std::uint8_t slow_protocols_address[6] = {0x01, 0x80, 0xc2, 0x00, 0x00
 }  // namespace
 
 VportPath::VportPath(VportId id, unsigned workers, std::function<void()> look)
-    : id_(id), workers_(workers), look_(std::move(look)), cells_(std::make_unique<Cells[]>(workers)) {}
+    : id_(id), workers_(workers), look_(std::move(look)), cells_(std::make_unique<Cells[]>(workers)),
+      sending_(std::make_unique<Sending[]>(workers)) {}
 
 Sink VportPath::sink() noexcept {
     return Sink{[](void* self, unsigned worker, rte_mbuf** packets, unsigned length) noexcept {
@@ -39,8 +40,10 @@ Sink VportPath::sink() noexcept {
 
 void VportPath::bind(const Port* port) noexcept {
     if (port != nullptr) {
-        io_ = port->io();
         port_ = port;
+        receive_queues_ = port->receive_queues();
+        send_queues_ = port->send_queues();
+        locks_ = workers_ > 1 && (workers_ > send_queues_.size() || port->send_queues_vary());
         may_exceed_mtu_ = port->driver().may_exceed_mtu;
     }
     set_state(has_port, port != nullptr);
@@ -99,7 +102,7 @@ void VportPath::deliver(unsigned worker, rte_mbuf** packets, unsigned length) no
     const CaptureList* captures = captures_.load(std::memory_order_acquire);
     if (captures != nullptr) [[unlikely]]
         captures->before_send(worker, {packets, kept});
-    const unsigned sent = send(packets, kept);
+    const unsigned sent = send(worker, packets, kept);
     if (captures != nullptr) [[unlikely]]
         captures->after_send(worker, sent);
     if (sent < kept) [[unlikely]] {
@@ -111,18 +114,21 @@ void VportPath::deliver(unsigned worker, rte_mbuf** packets, unsigned length) no
     cells.received_bytes.add(bytes);
 }
 
-// The pauses are outside the lock: who has packets for the same port may try in between.
-unsigned VportPath::send(rte_mbuf** packets, unsigned length) noexcept {
-    const bool shared = workers_ > 1;
+// The pauses are outside the lock: who has packets for the same queue may try in between.
+unsigned VportPath::send(unsigned worker, rte_mbuf** packets, unsigned length) noexcept {
+    const unsigned usable = port_->usable_send_queues();
+    const unsigned number = worker < usable ? worker : worker % usable;
+    const PortSendQueue& queue = send_queues_[number];
+    Sending& sending = sending_[number];
     passed_on(packets, length);
     for (unsigned sent = 0;;) {
-        if (shared) rte_spinlock_lock(&send_lock_);
-        const unsigned taken = io_.send(io_.send_queue, packets + sent, static_cast<std::uint16_t>(length - sent));
+        if (locks_) rte_spinlock_lock(&sending.lock);
+        const unsigned taken = queue.send(queue.queue, packets + sent, static_cast<std::uint16_t>(length - sent));
         sent += taken;
-        patience_ = std::min(most_patience, patience_ + taken * patience_per_packet);
-        const bool waits = sent < length && patience_ >= pauses_between_attempts;
-        if (waits) patience_ -= pauses_between_attempts;
-        if (shared) rte_spinlock_unlock(&send_lock_);
+        sending.patience = std::min(most_patience, sending.patience + taken * patience_per_packet);
+        const bool waits = sent < length && sending.patience >= pauses_between_attempts;
+        if (waits) sending.patience -= pauses_between_attempts;
+        if (locks_) rte_spinlock_unlock(&sending.lock);
         if (!waits) return sent;
         for (unsigned i = 0; i < pauses_between_attempts; ++i) rte_pause();
     }
@@ -144,9 +150,10 @@ unsigned VportPath::drop_oversize(Cells& cells, rte_mbuf** packets, unsigned len
     return kept;
 }
 
-unsigned VportPath::receive(unsigned worker, Lane& lane) noexcept {
+unsigned VportPath::receive(unsigned worker, unsigned queue, Lane& lane) noexcept {
     rte_mbuf* packets[batch_length];
-    const unsigned received = io_.receive(io_.receive_queue, packets, batch_length);
+    const PortReceiveQueue& from = receive_queues_[queue];
+    const unsigned received = from.receive(from.queue, packets, batch_length);
     if (received == 0) return 0;
     taken_over(packets, received);
     Cells& cells = cells_[worker];

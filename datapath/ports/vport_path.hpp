@@ -1,13 +1,13 @@
 // The packets' side of a vport: what workers touch for every batch.
 //
-// Towards the vport, steering calls the sink, which checks state and MTU and sends on the DPDK port. From the vport,
-// the one worker that owns it receives a batch, counts it and gives it to its Lane. Settings are single atomics that a
-// control thread stores and workers load; counters have one cache line set per worker.
+// Towards the vport, steering calls the sink, which checks state and MTU and sends on the port. From the vport, the
+// worker that owns a receive queue receives a batch, counts it and gives it to its Lane. Settings are single atomics
+// that a control thread stores and workers load; counters have one cache line set per worker.
 //
-// Several workers may have packets for one port, which has one transmit queue: with more than one worker a batch is
-// sent under a lock of the port. (A ring to the owning worker would cost every batch a hand-over and a wake-up, the
-// lock costs only those that meet.) With one worker there is no lock. A full port is waited for while it takes packets;
-// one that takes none, a guest that hangs, holds up nobody else's.
+// Several workers may have packets for one port. Each has a send queue of its own where the port has as many, and then
+// nothing is shared. Where workers share a send queue, a batch is sent under a lock of the queue. (A ring to the owning
+// worker would cost every batch a hand-over and a wake-up, the lock costs only those that meet.) A full port is waited
+// for while it takes packets; one that takes none, a guest that hangs, holds up nobody else's.
 #pragma once
 
 #include <rte_spinlock.h>
@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 
 #include "datapath/capture/capture.hpp"
 #include "datapath/packet.hpp"
@@ -59,9 +60,9 @@ public:
     /// Counts frames to the slow protocols' address (LACP) that come from this vport. Set before the first packet.
     void watch_slow_protocols() noexcept { watch_slow_protocols_ = true; }
 
-    /// Receives a batch and steers it; returns how many packets there were. A port must be bound.
-    /// Threads: the worker that owns the vport.
-    unsigned receive(unsigned worker, Lane& lane) noexcept;
+    /// Receives a batch from one of the port's queues and steers it; returns how many packets there were. A port must
+    /// be bound. Threads: the worker that owns the queue.
+    unsigned receive(unsigned worker, unsigned queue, Lane& lane) noexcept;
 
     /// Counts packets that the vport's owner has sent by another way than a port: the manager's send queues.
     void count_sent(unsigned worker, std::uint64_t packets, std::uint64_t bytes) noexcept;
@@ -90,11 +91,17 @@ private:
         Counter receive_drops, send_drops, oversize, down, slow_protocols;
     };
 
+    // Of a send queue. As many as there are workers: no more are used.
+    struct alignas(64) Sending {
+        rte_spinlock_t lock = RTE_SPINLOCK_INITIALIZER;
+        unsigned patience = 0;  ///< pauses that the queue may still be waited for; its user's
+    };
+
     void set_state(State bit, bool on) noexcept;
     [[nodiscard]] bool link_has_come_up() noexcept;
     void link_is_evident() noexcept;
     void deliver(unsigned worker, rte_mbuf** packets, unsigned length) noexcept;
-    unsigned send(rte_mbuf** packets, unsigned length) noexcept;
+    unsigned send(unsigned worker, rte_mbuf** packets, unsigned length) noexcept;
     unsigned drop_oversize(Cells& cells, rte_mbuf** packets, unsigned length) noexcept;
     [[nodiscard]] std::uint64_t sum(Counter Cells::*counter) const noexcept;
 
@@ -104,14 +111,15 @@ private:
     std::atomic<std::uint8_t> state_{0};
     std::atomic<const CaptureList*> captures_{nullptr};
     std::atomic<std::uint64_t> link_asked_{0};  ///< when, in cycles
-    PacketIo io_;                               ///< this and the port: valid while has_port is set
-    const Port* port_ = nullptr;
+    const Port* port_ = nullptr;                ///< this and what follows of it: valid while has_port is set
+    std::span<const PortReceiveQueue> receive_queues_;
+    std::span<const PortSendQueue> send_queues_;
+    bool locks_ = false;  ///< workers may meet at a send queue
     bool may_exceed_mtu_ = false;
     bool watch_slow_protocols_ = false;
     std::atomic<std::uint32_t> largest_frame_{1522};
-    rte_spinlock_t send_lock_ = RTE_SPINLOCK_INITIALIZER;
-    unsigned patience_ = 0;  ///< pauses that the port may still be waited for; under send_lock_
     std::unique_ptr<Cells[]> cells_;
+    std::unique_ptr<Sending[]> sending_;
 };
 
 }  // namespace ovsdr::soft

@@ -5,6 +5,7 @@
 #include <rte_cycles.h>
 #include <rte_lcore.h>
 #include <sched.h>
+#include <signal.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -25,6 +26,41 @@ constexpr std::chrono::nanoseconds longest_nap = 500us;
 // With a socket for each port the time only bounds the damage of an event that the kernel did not report.
 constexpr std::chrono::nanoseconds nap_with_sockets = 100ms;
 
+// How often threads send in a worker's place without a pause before it is woken.
+constexpr unsigned most_times_in_a_row = 8;
+
+// Of this thread: some worker's, its own or another one's.
+thread_local bool has_a_turn = false;
+
+std::uint64_t cycles_of(std::chrono::microseconds time) noexcept {
+    return rte_get_tsc_hz() / std::chrono::microseconds(1s).count() * static_cast<std::uint64_t>(time.count());
+}
+
+/// What a thread must not be disturbed by while it has a worker's turn: signals whose handlers may never return, and
+/// cancellation. Faults must come: guarded_copy.hpp.
+class LikeAWorker {
+public:
+    LikeAWorker() noexcept {
+        sigset_t all_but_faults;
+        sigfillset(&all_but_faults);
+        for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) sigdelset(&all_but_faults, fault);
+        (void)pthread_sigmask(SIG_SETMASK, &all_but_faults, &signals_);
+        (void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancellable_);
+        has_a_turn = true;
+    }
+    ~LikeAWorker() {
+        has_a_turn = false;
+        (void)pthread_setcancelstate(cancellable_, nullptr);
+        (void)pthread_sigmask(SIG_SETMASK, &signals_, nullptr);
+    }
+    LikeAWorker(const LikeAWorker&) = delete;
+    LikeAWorker& operator=(const LikeAWorker&) = delete;
+
+private:
+    sigset_t signals_;
+    int cancellable_ = 0;
+};
+
 void add(std::atomic<std::uint64_t>& counter, std::uint64_t value) noexcept {
     counter.store(counter.load(std::memory_order_relaxed) + value, std::memory_order_relaxed);
 }
@@ -44,13 +80,15 @@ struct SchedulingAttributes {
 
 // A worker that wakes must not wait until whoever computes on its CPU has used up a slice of 3 ms or more. Since Linux
 // 6.12 a thread that asks for short slices may interrupt one with longer ones; older kernels ignore the wish.
-void ask_for_short_slices() noexcept {
+// Returns false where the operator has chosen another policy.
+bool ask_for_short_slices() noexcept {
     constexpr std::chrono::nanoseconds slice = 100us;
     SchedulingAttributes attributes{};
-    if (syscall(SYS_sched_getattr, 0, &attributes, sizeof attributes, 0) != 0) return;
-    if (attributes.policy != SCHED_OTHER) return;  // the operator has chosen another
+    if (syscall(SYS_sched_getattr, 0, &attributes, sizeof attributes, 0) != 0) return true;
+    if (attributes.policy != SCHED_OTHER) return false;
     attributes.runtime = slice.count();
     (void)syscall(SYS_sched_setattr, 0, &attributes, 0);
+    return true;
 }
 
 void settle_on(std::optional<unsigned> cpu) {
@@ -63,8 +101,8 @@ void settle_on(std::optional<unsigned> cpu) {
 
 }  // namespace
 
-Worker::Worker(unsigned index, std::vector<Steering*> steerings, std::optional<unsigned> cpu)
-    : index_(index), steerings_(std::move(steerings)), cpu_(cpu) {}
+Worker::Worker(unsigned index, std::vector<Steering*> steerings, std::optional<unsigned> cpu, bool alone)
+    : index_(index), steerings_(std::move(steerings)), cpu_(cpu), alone_(alone) {}
 
 Worker::~Worker() {
     stop();
@@ -108,6 +146,7 @@ std::size_t Worker::port_count() const {
 
 Worker::Statistics Worker::statistics() const noexcept {
     return {.busy_cycles = busy_cycles_.load(std::memory_order_relaxed),
+            .other_cycles = other_cycles_.load(std::memory_order_relaxed),
             .idle_cycles = idle_cycles_.load(std::memory_order_relaxed),
             .asleep_cycles = asleep_cycles_.load(std::memory_order_relaxed),
             .sleeps = sleeps_.load(std::memory_order_relaxed)};
@@ -121,7 +160,7 @@ void Worker::adopt_plan() {
     std::vector<WakeSource> sources;
     all_ports_wake_ = true;
     for (const PolledPort& polled : current_->ports) {
-        const auto wakes = polled.port->wake_sources();
+        const auto& wakes = polled.port->receive_queues()[polled.queue].wake_sources;
         sources.insert(sources.end(), wakes.begin(), wakes.end());
         all_ports_wake_ &= !wakes.empty();
     }
@@ -138,6 +177,42 @@ unsigned Worker::poll_queue(const PolledQueue& queue) noexcept {
     queue.manager->count_sent(index_, length, bytes);
     lanes_[queue.device]->from_queue(queue.source.sqn, packets, length);
     return length;
+}
+
+void Worker::posted(unsigned device, std::uint32_t sqn) noexcept {
+    if (!has_a_turn && sleeper_.asleep() && send_in_place(device, sqn)) return;
+    sleeper_.ring();
+}
+
+/// False where the worker is to be woken.
+bool Worker::send_in_place(unsigned device, std::uint32_t sqn) noexcept {
+    const LikeAWorker like_a_worker;
+    const std::unique_lock turn(turn_, std::try_to_lock);
+    if (!turn || current_ == nullptr || !may_be_stood_in_for()) return false;
+    const auto queue = std::ranges::find_if(current_->queues, [&](const PolledQueue& polled) {
+        return polled.device == device && polled.source.sqn == sqn;
+    });
+    if (queue == current_->queues.end()) return false;  // the worker has not taken it over yet
+    Lane& lane = *lanes_[device];
+    lane.online();
+    // What is more than a batch, and what there is no memory for now, is the worker's.
+    const unsigned length = poll_queue(*queue);
+    const bool all = length > 0 && length < batch_length && poll_queue(*queue) == 0;
+    lane.flush();
+    lane.offline();
+    return all;
+}
+
+// Not where packets may be for a service; where the worker only naps, since an answer is to find it awake; nor for
+// somebody who posts over and over: two do more than one, and in batches.
+bool Worker::may_be_stood_in_for() noexcept {
+    if (!alone_ || !yields_ || !current_->services.empty() || !all_ports_wake_ || sleeper_.lost_sockets()) return false;
+    const std::uint64_t now = rte_rdtsc();
+    const bool soon = now - std::exchange(stood_in_for_, now) < cycles_of(idle_spin);
+    times_in_a_row_ = soon ? times_in_a_row_ + 1 : 0;
+    if (times_in_a_row_ < most_times_in_a_row) return true;
+    times_in_a_row_ = 0;
+    return false;
 }
 
 unsigned Worker::serve(const PolledService& polled, std::uint64_t now) noexcept {
@@ -157,20 +232,32 @@ unsigned Worker::serve(const PolledService& polled, std::uint64_t now) noexcept 
     return polled.service.run(polled.service.self, outlet, now);
 }
 
-unsigned Worker::pass() noexcept {
-    unsigned work = 0;
-    for (const PolledPort& port : current_->ports) work += port.path->receive(index_, *lanes_[port.device]);
-    for (const PolledQueue& queue : current_->queues) work += poll_queue(queue);
+// `begin`: about now, in cycles.
+unsigned Worker::pass(std::uint64_t begin) noexcept {
+    const auto charge = [&begin](std::atomic<std::uint64_t>& cycles) {
+        const std::uint64_t now = rte_rdtsc();
+        add(cycles, now - begin);
+        begin = now;
+    };
+    unsigned work = 0, others = 0;
+    for (const PolledPort& port : current_->ports) {
+        const unsigned received = port.path->receive(index_, port.queue, *lanes_[port.device]);
+        if (received == 0) continue;
+        charge(port.load->cycles);
+        work += received;
+    }
+    for (const PolledQueue& queue : current_->queues) others += poll_queue(queue);
     if (!current_->services.empty()) {
         for (const auto& lane : lanes_) lane->flush();  // what has come for them is theirs in this turn
         const std::uint64_t now = steady_now();
-        for (const PolledService& service : current_->services) work += serve(service, now);
+        for (const PolledService& service : current_->services) others += serve(service, now);
     }
+    if (others > 0) charge(other_cycles_);
     for (const auto& lane : lanes_) {
         lane->flush();
         lane->quiescent();
     }
-    return work;
+    return work + others;
 }
 
 std::chrono::nanoseconds Worker::until_next_service() const noexcept {
@@ -188,8 +275,9 @@ std::chrono::nanoseconds Worker::until_next_service() const noexcept {
 // Sleeps unless there is something to do after all; `nap` grows with each sleep in vain.
 bool Worker::rest(std::chrono::nanoseconds& nap) noexcept {
     sleeper_.prepare();
-    for (const PolledPort& polled : current_->ports) polled.port->arm();
-    if (plan_changed_.load(std::memory_order_relaxed) || stop_.load(std::memory_order_relaxed) || pass() > 0) {
+    for (const PolledPort& polled : current_->ports) polled.port->arm(polled.queue);
+    if (plan_changed_.load(std::memory_order_relaxed) || stop_.load(std::memory_order_relaxed) ||
+        pass(rte_rdtsc()) > 0) {
         sleeper_.cancel();
         disarm_ports();
         return false;
@@ -197,7 +285,11 @@ bool Worker::rest(std::chrono::nanoseconds& nap) noexcept {
     const std::uint64_t begin = rte_rdtsc();
     for (const auto& lane : lanes_) lane->offline();
     const bool wakes = all_ports_wake_ && !sleeper_.lost_sockets();
-    sleeper_.sleep(std::min(wakes ? nap_with_sockets : nap, until_next_service()));
+    const std::chrono::nanoseconds time = std::min(wakes ? nap_with_sockets : nap, until_next_service());
+    turn_.unlock();
+    sleeper_.sleep(time);
+    turn_.lock();
+    times_in_a_row_ = 0;
     for (const auto& lane : lanes_) lane->online();
     disarm_ports();
     nap = std::min(nap * 2, longest_nap);
@@ -207,26 +299,29 @@ bool Worker::rest(std::chrono::nanoseconds& nap) noexcept {
 }
 
 void Worker::disarm_ports() noexcept {
-    for (const PolledPort& polled : current_->ports) polled.port->disarm();
+    for (const PolledPort& polled : current_->ports) polled.port->disarm(polled.queue);
 }
 
 void Worker::run() {
     (void)pthread_setname_np(pthread_self(), fmt::format("softnic-{}", index_).c_str());
     settle_on(cpu_);
-    ask_for_short_slices();
+    const bool ordinary = ask_for_short_slices();
     (void)prctl(PR_SET_TIMERSLACK, 1000);  // ns; the default of 50 µs would lengthen every nap
     (void)rte_thread_register();           // for the mempools' caches; without it they are only slower
+    std::unique_lock turn(turn_);
+    has_a_turn = true;
+    yields_ = ordinary;
     for (Steering* steering : steerings_) lanes_.push_back(std::make_unique<Lane>(*steering, index_));
     for (const auto& lane : lanes_) lane->online();
 
-    const std::uint64_t spin_cycles = rte_get_tsc_hz() / std::chrono::microseconds(1s).count() * idle_spin.count();
+    const std::uint64_t spin_cycles = cycles_of(idle_spin);
     std::chrono::nanoseconds nap = first_nap;
     std::uint64_t last = rte_rdtsc();
     std::uint64_t last_work = last;
     bool woke = false;
     while (!stop_.load(std::memory_order_relaxed)) {
         if (plan_changed_.load(std::memory_order_acquire)) adopt_plan();
-        const unsigned work = pass();
+        const unsigned work = pass(last);
         const std::uint64_t now = rte_rdtsc();
         add(work > 0 ? busy_cycles_ : idle_cycles_, now - last);
         last = now;
@@ -248,6 +343,7 @@ void Worker::run() {
     const std::lock_guard lock(mutex_);
     running_ = false;
     current_.reset();
+    turn.unlock();
     adopted_.notify_all();
 }
 

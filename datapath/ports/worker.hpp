@@ -8,7 +8,13 @@
 // the doorbell wakes it when each of its ports has something that does, otherwise for 20 µs at first and 500 µs in the
 // end. It never sleeps past the deadline of a service.
 //
-// Threads: change(), ring_doorbell() and statistics() from any thread but a worker; start() and stop() from one.
+// A thread that posts to a send queue while the worker sleeps takes the worker's turn and steers the packets itself: to
+// wake another thread would take longer, and both may want the same CPU. Whoever has the turn is the worker to its
+// lanes, ports and queues; the worker gives it away only while it sleeps. Of several workers none does: others would
+// wait for a thread that nobody knows, and there are CPUs.
+//
+// Threads: change(), posted(), ring_doorbell() and statistics() from any thread but a worker; start() and stop() from
+// one.
 #pragma once
 
 #include <atomic>
@@ -30,10 +36,19 @@
 
 namespace ovsdr::soft {
 
+/// What a receive queue costs.
+struct alignas(64) QueueLoad {
+    std::atomic<std::uint64_t> cycles{0};  ///< of receiving and steering; written by the worker that polls the queue
+    std::atomic<double> share{0};          ///< of a worker's time, in the balancer's last period; written by that
+};
+
+/// A receive queue of a port.
 struct PolledPort {
     VportPath* path;
     unsigned device;  ///< index into the worker's steerings
     Port* port;       ///< whose wake sources are watched; it outlives its place in the plan
+    unsigned queue;   ///< of its receive queues
+    QueueLoad* load;  ///< as the port
 };
 
 struct PolledQueue {
@@ -58,13 +73,14 @@ class Worker {
 public:
     struct Statistics {
         std::uint64_t busy_cycles;  ///< of loops that found something
+        std::uint64_t other_cycles;  ///< of them for send queues and services
         std::uint64_t idle_cycles;  ///< of loops that did not, sleep not included
         std::uint64_t asleep_cycles;
         std::uint64_t sleeps;
     };
 
-    /// `steerings`: one for each device; they outlive the worker.
-    Worker(unsigned index, std::vector<Steering*> steerings, std::optional<unsigned> cpu);
+    /// `steerings`: one for each device; they outlive the worker. `alone`: there is no other worker.
+    Worker(unsigned index, std::vector<Steering*> steerings, std::optional<unsigned> cpu, bool alone);
     ~Worker();
     Worker(const Worker&) = delete;
     Worker& operator=(const Worker&) = delete;
@@ -78,14 +94,24 @@ public:
     void change(const std::function<void(WorkerPlan&)>& edit);
     void ring_doorbell() noexcept { sleeper_.ring(); }
 
+    /// To be called after each post to the send queue `sqn` of the device: sends in the place of a worker that sleeps,
+    /// or sees to it that the worker does.
+    void posted(unsigned device, std::uint32_t sqn) noexcept;
+
     [[nodiscard]] std::size_t port_count() const;
+
+    /// The share of its time that it spent on packets in the balancer's last period.
+    [[nodiscard]] double load() const noexcept { return load_.load(std::memory_order_relaxed); }
+    void set_load(double load) noexcept { load_.store(load, std::memory_order_relaxed); }
     [[nodiscard]] Statistics statistics() const noexcept;
 
 private:
     void run();
     void adopt_plan();
-    unsigned pass() noexcept;
+    unsigned pass(std::uint64_t begin) noexcept;
     unsigned poll_queue(const PolledQueue& queue) noexcept;
+    [[nodiscard]] bool send_in_place(unsigned device, std::uint32_t sqn) noexcept;
+    [[nodiscard]] bool may_be_stood_in_for() noexcept;
     unsigned serve(const PolledService& polled, std::uint64_t now) noexcept;
     [[nodiscard]] std::chrono::nanoseconds until_next_service() const noexcept;
     bool rest(std::chrono::nanoseconds& nap) noexcept;
@@ -94,6 +120,7 @@ private:
     const unsigned index_;
     const std::vector<Steering*> steerings_;
     const std::optional<unsigned> cpu_;
+    const bool alone_;
     Sleeper sleeper_;
 
     mutable std::mutex mutex_;  ///< guards the plan and what follows
@@ -106,11 +133,17 @@ private:
     std::atomic<bool> stop_{false};
     std::thread thread_;
 
-    // The worker's own.
+    // Of whoever has the turn.
+    std::mutex turn_;
     std::shared_ptr<const WorkerPlan> current_;
+    bool yields_ = true;              ///< it has no priority over those who post
+    std::uint64_t stood_in_for_ = 0;  ///< last, in cycles
+    unsigned times_in_a_row_ = 0;
     bool all_ports_wake_ = false;
     std::vector<std::unique_ptr<Lane>> lanes_;
-    std::atomic<std::uint64_t> busy_cycles_{0}, idle_cycles_{0}, asleep_cycles_{0}, sleeps_{0};
+    std::atomic<std::uint64_t> busy_cycles_{0}, other_cycles_{0}, idle_cycles_{0}, asleep_cycles_{0}, sleeps_{0};
+
+    std::atomic<double> load_{0};
 };
 
 }  // namespace ovsdr::soft

@@ -1,10 +1,9 @@
-// Bits are reflected throughout: bit i of a 64-bit word is the coefficient of x^(63-i), bit i of a 128-bit register
-// that of x^(127-i), so that memory order is the order of falling powers. A carry-less product of two words then comes
-// out multiplied by x, which the constants make up for.
 #include "datapath/signature/crc64.hpp"
 
 #include <array>
 #include <cstring>
+
+#include "datapath/signature/reflected.hpp"
 
 #ifdef __x86_64__
 // The intrinsics of g++ 12 begin with an undefined register on purpose, and warn about it.
@@ -18,36 +17,13 @@ namespace {
 
 constexpr std::uint64_t polynomial = 0x9A6C9329AC4BC9B5;  // without x^64
 
-constexpr std::uint64_t times_x(std::uint64_t value) {
-    return value >> 1 ^ (value & 1 ? polynomial : 0);
-}
-
-/// x^power modulo the polynomial.
-constexpr std::uint64_t power_of_x(unsigned power) {
-    std::uint64_t value = std::uint64_t{1} << 63;
-    for (unsigned i = 0; i < power; ++i) value = times_x(value);
-    return value;
-}
-
-/// The quotient of x^128 and the polynomial, without its x^64: Barrett's constant.
-constexpr std::uint64_t barrett_quotient() {
-    // Long division: the remainder starts as x^64 mod P times what is left, one bit of quotient a step.
-    std::uint64_t remainder = polynomial;
-    std::uint64_t quotient = 0;
-    for (int i = 0; i < 64; ++i) {
-        quotient |= (remainder & 1) << i;
-        remainder = times_x(remainder);
-    }
-    return quotient;
-}
-
 using Tables = std::array<std::array<std::uint64_t, 256>, 8>;
 
 constexpr Tables make_tables() {
     Tables tables{};
     for (unsigned byte = 0; byte < 256; ++byte) {
         std::uint64_t value = byte;
-        for (int bit = 0; bit < 8; ++bit) value = times_x(value);
+        for (int bit = 0; bit < 8; ++bit) value = times_x(polynomial, value);
         tables[0][byte] = value;
     }
     for (unsigned slice = 1; slice < 8; ++slice) {
@@ -78,23 +54,9 @@ std::uint64_t with_tables(std::uint64_t crc, std::span<const std::byte> bytes) n
 #ifdef __x86_64__
 
 #define OVSDR_PCLMUL __attribute__((target("pclmul,sse4.1")))
-#define OVSDR_VPCLMUL __attribute__((target("avx512f,avx512dq,vpclmulqdq,pclmul")))
 
-/// Multiplies by x^distance: what a register of 16 bytes counts `distance` bits further on.
-struct Fold {
-    std::uint64_t low, high;
-};
-constexpr Fold fold_by(unsigned distance) {
-    return {power_of_x(distance + 63), power_of_x(distance - 1)};
-}
-
-constexpr Fold fold_128 = fold_by(128);
-constexpr Fold fold_256 = fold_by(256);
-constexpr Fold fold_384 = fold_by(384);
-constexpr Fold fold_512 = fold_by(512);
-constexpr Fold fold_1024 = fold_by(1024);
-constexpr Fold fold_1536 = fold_by(1536);
-constexpr Fold fold_2048 = fold_by(2048);
+constexpr Fold fold_128 = fold_by(polynomial, 128);
+constexpr Fold fold_1024 = fold_by(polynomial, 1024);
 
 OVSDR_PCLMUL inline __m128i load(const std::byte* from) {
     return _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
@@ -110,8 +72,8 @@ OVSDR_PCLMUL inline __m128i folded(__m128i value, __m128i by) {
 
 /// A register of 16 bytes, shifted by 64 more bits, modulo the polynomial.
 OVSDR_PCLMUL inline std::uint64_t reduced(__m128i value) {
-    const __m128i by =
-        _mm_set_epi64x(static_cast<long long>(barrett_quotient()), static_cast<long long>(power_of_x(127)));
+    constexpr std::uint64_t inverse = barrett_quotient(polynomial), shift = power_of_x(polynomial, 127);
+    const __m128i by = _mm_set_epi64x(static_cast<long long>(inverse), static_cast<long long>(shift));
     const __m128i polynomial_word = _mm_set_epi64x(0, static_cast<long long>(polynomial));
     // 128 bits and 64 behind them to 128: the low half by x^128, the high half moves down.
     value = _mm_xor_si128(_mm_clmulepi64_si128(value, by, 0x00), _mm_srli_si128(value, 8));
@@ -173,79 +135,35 @@ OVSDR_PCLMUL std::uint64_t with_pclmul(std::uint64_t crc, std::span<const std::b
     return finish(value, next, left);
 }
 
-OVSDR_VPCLMUL inline __m512i wide_constants(Fold fold) {
-    return _mm512_broadcast_i32x4(_mm_set_epi64x(static_cast<long long>(fold.high), static_cast<long long>(fold.low)));
-}
-
-OVSDR_VPCLMUL inline __m512i wide_folded(__m512i value, __m512i by, __m512i onto) {
-    return _mm512_ternarylogic_epi64(_mm512_clmulepi64_epi128(value, by, 0x00),
-                                     _mm512_clmulepi64_epi128(value, by, 0x11), onto, 0x96);
-}
-
-OVSDR_VPCLMUL std::uint64_t with_vpclmul(std::uint64_t crc, std::span<const std::byte> bytes) noexcept {
-    const std::byte* next = bytes.data();
-    std::size_t left = bytes.size();
-    if (left < 256) return with_pclmul(crc, bytes);
-    __m512i lanes[4];
-#pragma GCC unroll 4
-    for (unsigned i = 0; i < 4; ++i) lanes[i] = _mm512_loadu_si512(next + 64 * i);
-    lanes[0] = _mm512_xor_si512(lanes[0], _mm512_zextsi128_si512(_mm_cvtsi64_si128(static_cast<long long>(crc))));
-    const __m512i by = wide_constants(fold_2048);
-    for (next += 256, left -= 256; left >= 256; next += 256, left -= 256) {
-#pragma GCC unroll 4
-        for (unsigned i = 0; i < 4; ++i) lanes[i] = wide_folded(lanes[i], by, _mm512_loadu_si512(next + 64 * i));
-    }
-    __m512i wide = wide_folded(lanes[0], wide_constants(fold_1536), lanes[3]);
-    wide = wide_folded(lanes[1], wide_constants(fold_1024), wide);
-    wide = wide_folded(lanes[2], wide_constants(fold_512), wide);
-    const __m512i one = wide_constants(fold_512);
-    for (; left >= 64; left -= 64, next += 64) wide = wide_folded(wide, one, _mm512_loadu_si512(next));
-    __m128i value = _mm512_extracti32x4_epi32(wide, 3);
-    value = _mm_xor_si128(value, folded(_mm512_extracti32x4_epi32(wide, 2), constants(fold_128)));
-    value = _mm_xor_si128(value, folded(_mm512_extracti32x4_epi32(wide, 1), constants(fold_256)));
-    value = _mm_xor_si128(value, folded(_mm512_extracti32x4_epi32(wide, 0), constants(fold_384)));
-    return finish(value, next, left);
-}
-
 #endif  // __x86_64__
 
-Crc64Function best() noexcept {
-    if (const Crc64Function wide = crc64_xp10_vpclmul()) return wide;
-    if (const Crc64Function narrow = crc64_xp10_pclmul()) return narrow;
+CrcFunction best() noexcept {
+    if (const CrcFunction narrow = crc64_xp10_pclmul()) return narrow;
     return with_tables;
 }
 
 }  // namespace
 
-Crc64Function crc64_xp10_tables() noexcept {
+CrcFunction crc64_xp10_tables() noexcept {
     return with_tables;
 }
 
 #ifdef __x86_64__
 
-Crc64Function crc64_xp10_pclmul() noexcept {
+CrcFunction crc64_xp10_pclmul() noexcept {
     return __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1") ? with_pclmul : nullptr;
-}
-
-Crc64Function crc64_xp10_vpclmul() noexcept {
-    const bool has = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
-                     __builtin_cpu_supports("vpclmulqdq") && crc64_xp10_pclmul();
-    return has ? with_vpclmul : nullptr;
 }
 
 #else
 
-Crc64Function crc64_xp10_pclmul() noexcept {
-    return nullptr;
-}
-Crc64Function crc64_xp10_vpclmul() noexcept {
+CrcFunction crc64_xp10_pclmul() noexcept {
     return nullptr;
 }
 
 #endif
 
 std::uint64_t crc64_xp10(std::uint64_t crc, std::span<const std::byte> bytes) noexcept {
-    static const Crc64Function function = best();
+    static const CrcFunction function = best();
     return function(crc, bytes);
 }
 

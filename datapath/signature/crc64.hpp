@@ -6,16 +6,17 @@
 // 11127430586519243189 and XP10CRC64_INIT 2^64-1, and rtl/common/cr_crc/cr_crc.v complements the result. The CRC
 // catalogue calls the same function CRC-64/NVME.
 //
-// Three implementations, chosen once by what the processor has: carry-less multiplication of 64 bytes at a time
-// (VPCLMULQDQ), of 16 (PCLMULQDQ), and tables. ISA-L of Debian 12 has other CRC-64 polynomials only.
+// Two implementations, chosen once by what the processor has: carry-less multiplication of 16 bytes at a time
+// (PCLMULQDQ), and tables. A third, of 64 bytes, is crc.hpp's. ISA-L of Debian 12 has other CRC-64 polynomials only.
 //
 // Threads: any.
-// Source: Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction" (Intel, 2009).
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
+
+#include "datapath/signature/crc.hpp"
 
 namespace ovsdr::soft::signature {
 
@@ -23,9 +24,7 @@ namespace ovsdr::soft::signature {
 [[nodiscard]] std::uint64_t crc64_xp10(std::uint64_t crc, std::span<const std::byte> bytes) noexcept;
 
 /// The implementations by themselves, for tests and benchmarks; nullptr where the processor lacks the instructions.
-using Crc64Function = std::uint64_t (*)(std::uint64_t crc, std::span<const std::byte> bytes) noexcept;
-[[nodiscard]] Crc64Function crc64_xp10_tables() noexcept;
-[[nodiscard]] Crc64Function crc64_xp10_pclmul() noexcept;
-[[nodiscard]] Crc64Function crc64_xp10_vpclmul() noexcept;
+[[nodiscard]] CrcFunction crc64_xp10_tables() noexcept;
+[[nodiscard]] CrcFunction crc64_xp10_pclmul() noexcept;
 
 }  // namespace ovsdr::soft::signature

@@ -1,14 +1,7 @@
 #include "datapath/signature/guard.hpp"
 
-#include <isa-l/crc.h>
-
-#include <algorithm>
 #include <bit>
 #include <cstring>
-#include <limits>
-
-#include "common/wide_registers.hpp"
-#include "datapath/signature/crc64.hpp"
 
 namespace ovsdr::soft::signature {
 
@@ -42,62 +35,46 @@ namespace {
     return std::to_integer<std::uint64_t>(byte) << (low ? 0 : 8);
 }
 
+/// The bits of a type's register.
+[[nodiscard]] std::uint64_t bits_of(GuardType type) {
+    switch (type) {
+        case GuardType::t10_crc:
+        case GuardType::ip_checksum:
+            return 0xFFFF;
+        case GuardType::crc32:
+        case GuardType::crc32c:
+            return 0xFFFFFFFF;
+        case GuardType::crc64_xp10:
+            break;
+    }
+    return ~std::uint64_t{0};
+}
+
 }  // namespace
 
-Guard::Guard(GuardType type, std::uint64_t seed) noexcept : type_(type), register_(seed) {
-    if (type == GuardType::crc32) register_ = ~seed & 0xFFFFFFFF;
-    if (type == GuardType::t10_crc || type == GuardType::ip_checksum) register_ = seed & 0xFFFF;
+Guard::Guard(GuardType type, std::uint64_t seed) noexcept
+    : register_(seed & bits_of(type)),
+      complement_(type == GuardType::t10_crc ? 0 : bits_of(type)),
+      crc_(wide_crc(type)),
+      copying_(copying_crc(type)) {
+    if (crc_ == nullptr) crc_ = narrow_crc(type);
 }
 
-void Guard::update(std::span<const std::byte> bytes) noexcept {
+void Guard::update_checksum(std::span<const std::byte> bytes) noexcept {
     if (bytes.empty()) return;
-    const auto* const data = reinterpret_cast<const unsigned char*>(bytes.data());
-    switch (type_) {
-        case GuardType::t10_crc:
-            register_ = crc16_t10dif(static_cast<std::uint16_t>(register_), data, bytes.size());
-            leave_wide_registers();
-            break;
-        case GuardType::crc32:
-            register_ = crc32_gzip_refl(static_cast<std::uint32_t>(register_), data, bytes.size());
-            leave_wide_registers();
-            break;
-        case GuardType::crc32c:
-            // ISA-L's prototype lacks the const.
-            register_ = crc32_iscsi(const_cast<unsigned char*>(data), static_cast<int>(bytes.size()),
-                                    static_cast<unsigned>(register_));
-            leave_wide_registers();
-            break;
-        case GuardType::crc64_xp10:
-            register_ = crc64_xp10(register_, bytes);
-            break;
-        case GuardType::ip_checksum: {
-            std::uint64_t sum = register_;
-            if (odd_) {
-                sum += half_word(bytes.front(), true);
-                bytes = bytes.subspan(1);
-            }
-            const std::size_t even = bytes.size() & ~std::size_t{1};
-            sum += sum_words(bytes.data(), even);
-            odd_ = even != bytes.size();
-            if (odd_) sum += half_word(bytes.back(), false);
-            register_ = fold(sum);
-            break;
-        }
+    std::uint64_t sum = register_;
+    if (odd_) {
+        sum += half_word(bytes.front(), true);
+        bytes = bytes.subspan(1);
     }
+    const std::size_t even = bytes.size() & ~std::size_t{1};
+    sum += sum_words(bytes.data(), even);
+    odd_ = even != bytes.size();
+    if (odd_) sum += half_word(bytes.back(), false);
+    register_ = fold(sum);
 }
 
-std::uint64_t Guard::value() const noexcept {
-    switch (type_) {
-        case GuardType::t10_crc:
-        case GuardType::crc32:
-            return register_;
-        case GuardType::crc32c:
-            return ~register_ & 0xFFFFFFFF;
-        case GuardType::crc64_xp10:
-            return ~register_;
-        case GuardType::ip_checksum:
-            break;
-    }
+std::uint64_t Guard::checksum() const noexcept {
     auto sum = static_cast<std::uint16_t>(register_);
     if constexpr (std::endian::native == std::endian::little) sum = static_cast<std::uint16_t>(sum << 8 | sum >> 8);
     return static_cast<std::uint16_t>(~sum);

@@ -12,7 +12,7 @@
 // The seed is what the register starts with. The final complement is applied for either seed: SPDK's accel_mlx5 undoes
 // it for both when it hands CRC32C results of ConnectX to its callers.
 //
-// CRCs other than CRC-64 are ISA-L's.
+// How CRCs are made: crc.hpp.
 // Threads: a Guard by one at a time.
 // Source: mlx5dv_wr_set_mkey_sig_block(3).
 #pragma once
@@ -21,24 +21,41 @@
 #include <cstdint>
 #include <span>
 
-namespace ovsdr::soft::signature {
+#include "datapath/signature/crc.hpp"
 
-enum class GuardType : std::uint8_t { t10_crc, ip_checksum, crc32, crc32c, crc64_xp10 };
+namespace ovsdr::soft::signature {
 
 class Guard {
 public:
+    /// Of nothing: takes no bytes.
     Guard() noexcept = default;
     /// Of `seed` the bits that the type has.
     Guard(GuardType type, std::uint64_t seed) noexcept;
 
-    /// At most 2^30 bytes at once: ISA-L takes sizes as int.
-    void update(std::span<const std::byte> bytes) noexcept;
-    [[nodiscard]] std::uint64_t value() const noexcept;
+    /// At most 2^30 bytes at once.
+    void update(std::span<const std::byte> bytes) noexcept {
+        if (crc_ == nullptr) return update_checksum(bytes);
+        register_ = crc_(register_, bytes);
+    }
+    /// Whether so many bytes can be copied and taken at once: copy().
+    [[nodiscard]] bool copies(std::size_t size) const noexcept { return copying_.takes(size); }
+    /// As update(), with a copy to `to`. false: memory was not there, and the guard means nothing any more.
+    [[nodiscard]] bool copy(std::byte* to, std::span<const std::byte> from) noexcept {
+        return copying_.function(register_, to, from);
+    }
+    [[nodiscard]] std::uint64_t value() const noexcept {
+        return crc_ == nullptr ? checksum() : register_ ^ complement_;
+    }
 
 private:
-    GuardType type_ = GuardType::t10_crc;
-    bool odd_ = false;            // ip_checksum: the next byte is the second of its word
-    std::uint64_t register_{};   // crc32: complemented, as ISA-L wants it; ip_checksum: sum of native words
+    void update_checksum(std::span<const std::byte> bytes) noexcept;
+    [[nodiscard]] std::uint64_t checksum() const noexcept;
+
+    std::uint64_t register_{};     // ip_checksum: sum of native words
+    std::uint64_t complement_{};   // of a CRC: the bits that are turned around in the end
+    CrcFunction crc_ = nullptr;    // nullptr: ip_checksum
+    CopyingCrc copying_;
+    bool odd_ = false;             // ip_checksum: the next byte is the second of its word
 };
 
 }  // namespace ovsdr::soft::signature

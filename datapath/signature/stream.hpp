@@ -36,6 +36,14 @@ concept Readable = requires(Memory& memory, std::span<std::byte> to, std::span<c
     { memory.write(std::uint64_t{}, from) } -> std::same_as<bool>;
 };
 
+/// Memory that takes a guard along: the same, and the guard takes the bytes.
+template <typename Memory>
+concept Guarding =
+    requires(Memory& memory, std::span<std::byte> to, std::span<const std::byte> from, Guard& guard) {
+        { memory.read(std::uint64_t{}, to, guard) } -> std::same_as<bool>;
+        { memory.write(std::uint64_t{}, from, guard) } -> std::same_as<bool>;
+    };
+
 class Stream {
 public:
     /// Wire bytes [offset, offset + to.size()), out of memory. false: memory could not be reached.
@@ -88,7 +96,34 @@ private:
 
     /// How many of `size` bytes of data are left in the current block of both domains.
     [[nodiscard]] std::uint64_t within_blocks(const Attributes& attributes, std::uint64_t size) const noexcept;
-    void consume(const Attributes& attributes, std::span<const std::byte> data) noexcept;
+    /// Data out of memory or into it, which `guard` takes too.
+    template <Readable Memory>
+    [[nodiscard]] static bool move(Memory& memory, std::uint64_t offset, std::span<std::byte> to,
+                                   Guard& guard) noexcept {
+        if constexpr (Guarding<Memory>) return memory.read(offset, to, guard);
+        if (!memory.read(offset, to)) return false;
+        guard.update(to);
+        return true;
+    }
+    template <Readable Memory>
+    [[nodiscard]] static bool move(Memory& memory, std::uint64_t offset, std::span<const std::byte> from,
+                                   Guard& guard) noexcept {
+        if constexpr (Guarding<Memory>) return memory.write(offset, from, guard);
+        if (!memory.write(offset, from)) return false;
+        guard.update(from);
+        return true;
+    }
+    template <Readable Memory>
+    [[nodiscard]] static bool move(Memory& memory, std::uint64_t offset, std::span<std::byte> to) noexcept {
+        return memory.read(offset, to);
+    }
+    template <Readable Memory>
+    [[nodiscard]] static bool move(Memory& memory, std::uint64_t offset, std::span<const std::byte> from) noexcept {
+        return memory.write(offset, from);
+    }
+    /// Data within the current block of both domains.
+    template <Readable Memory, typename Bytes>
+    [[nodiscard]] bool move_data(const Attributes& attributes, Memory& memory, Bytes data) noexcept;
     /// The common case, in a loop of its own: whole blocks with fields on the wire and none in memory. What is left of
     /// the bytes is something else.
     [[nodiscard]] bool begins_plain_block(const Attributes& attributes) const noexcept;
@@ -184,12 +219,21 @@ inline std::uint64_t Stream::within_blocks(const Attributes& attributes, std::ui
     return size;
 }
 
-inline void Stream::consume(const Attributes& attributes, std::span<const std::byte> data) noexcept {
-    if (memory_.needs_guard) memory_.guard.update(data);
-    if (wire_.needs_guard) wire_.guard.update(data);
+template <Readable Memory, typename Bytes>
+bool Stream::move_data(const Attributes& attributes, Memory& memory, Bytes data) noexcept {
+    const std::uint64_t offset = attributes.memory.framed(raw_);
+    if (wire_.needs_guard) {
+        if (!move(memory, offset, data, wire_.guard)) return false;
+        if (memory_.needs_guard) memory_.guard.update(data);
+    } else if (memory_.needs_guard) {
+        if (!move(memory, offset, data, memory_.guard)) return false;
+    } else if (!move(memory, offset, data)) {
+        return false;
+    }
     raw_ += data.size();
     if (attributes.memory.present()) memory_.done += static_cast<std::uint32_t>(data.size());
     if (attributes.wire.present()) wire_.done += static_cast<std::uint32_t>(data.size());
+    return true;
 }
 
 inline bool Stream::begins_plain_block(const Attributes& attributes) const noexcept {
@@ -199,10 +243,10 @@ inline bool Stream::begins_plain_block(const Attributes& attributes) const noexc
 template <Readable Memory>
 bool Stream::gather_blocks(const Domain& wire, Memory& memory, std::span<std::byte>& to) noexcept {
     const std::size_t data = wire.block_size, field = wire.field_size();
+    const Guard begun(wire.guard, wire.seed);
     for (; to.size() >= data + field; to = to.subspan(data + field), raw_ += data, ++wire_.block) {
-        if (!memory.read(raw_, to.first(data))) return false;
-        Guard guard(wire.guard, wire.seed);
-        guard.update(to.first(data));
+        Guard guard = begun;
+        if (!move(memory, raw_, to.first(data), guard)) return false;
         wire.store(wire.field(wire_.block, guard.value()), to.subspan(data, field));
     }
     return true;
@@ -213,10 +257,10 @@ bool Stream::scatter_blocks(const Attributes& attributes, Memory& memory, std::s
     const Domain& wire = attributes.wire;
     const std::size_t data = wire.block_size, field = wire.field_size();
     const std::uint64_t checked = bits_of(attributes.check_mask);
+    const Guard begun(wire.guard, wire.seed);
     for (; from.size() >= data + field; from = from.subspan(data + field), raw_ += data, ++wire_.block) {
-        if (!memory.write(raw_, from.first(data))) return false;
-        Guard guard(wire.guard, wire.seed);
-        guard.update(from.first(data));
+        Guard guard = begun;
+        if (!move(memory, raw_, from.first(data), guard)) return false;
         const Field made = wire.field(wire_.block, guard.value()), found = wire.load(from.subspan(data, field));
         if (((made ^ found) & checked) != 0) note(check(wire, wire_.block, found, made, attributes.check_mask));
     }
@@ -280,8 +324,7 @@ bool Stream::gather(const Attributes& attributes, Memory& memory, std::uint64_t 
             }
         } else {
             size = within_blocks(attributes, to.size());
-            if (!memory.read(memory_domain.framed(raw_), to.first(size))) return false;
-            consume(attributes, to.first(size));
+            if (!move_data(attributes, memory, to.first(size))) return false;
             if (memory_domain.present() && memory_.done == memory_domain.block_size &&
                 !finish_memory_gather(attributes, memory)) {
                 return false;
@@ -322,8 +365,7 @@ bool Stream::scatter(const Attributes& attributes, Memory& memory, std::uint64_t
             }
         } else {
             size = within_blocks(attributes, from.size());
-            if (!memory.write(memory_domain.framed(raw_), from.first(size))) return false;
-            consume(attributes, from.first(size));
+            if (!move_data(attributes, memory, from.first(size))) return false;
             if (!copy_mask && memory_domain.present() && memory_.done == memory_domain.block_size &&
                 !finish_memory_scatter(attributes, memory)) {
                 return false;

@@ -85,7 +85,7 @@ void CacheKeys::set_parser(const ParserSetup& parser) {
 }
 
 CacheKeys::RuleEffect CacheKeys::effect_of(const MatcherView& matcher, const RuleNode& rule) noexcept {
-    const std::span<const Op> ops{rule.program.ops, rule.program.length};
+    const std::span<const Op> ops = rule.ops();
     const bool decapsulates = std::any_of(ops.begin(), ops.end(), [](const Op& op) {
         return op.code == OpCode::reformat &&
                static_cast<const Reformat*>(op.object)->kind() == Reformat::Kind::decap_l2;

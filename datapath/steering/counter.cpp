@@ -2,17 +2,31 @@
 
 #include <bit>
 #include <new>
+#include <utility>
+
+#include "datapath/steering/hold.hpp"
 
 namespace ovsdr::soft {
 
 CounterBulk::CounterBulk(unsigned length, unsigned workers)
     : length_(length),
       stride_((length * sizeof(Cell) + line_size - 1) / line_size * (line_size / sizeof(Cell))),
-      memory_(static_cast<std::byte*>(std::calloc(1, workers * stride_ * sizeof(Cell) + line_size))),
-      cleared_(std::make_unique<Value[]>(length)) {
+      memory_(static_cast<std::byte*>(std::calloc(1, (workers + 1) * stride_ * sizeof(Cell) + line_size))) {
     if (!memory_) throw std::bad_alloc();
     const std::size_t behind = reinterpret_cast<std::uintptr_t>(memory_.get()) % line_size;
     cells_ = reinterpret_cast<Cell*>(memory_.get() + (line_size - behind) % line_size);
+    cleared_ = cells_ + workers * stride_;
+}
+
+void CounterBulk::take_hold() {
+    const Hold turn(turn_);
+    if (holders_++ == 0) self_ = shared_from_this();
+}
+
+void CounterBulk::let_go() noexcept {
+    std::shared_ptr<CounterBulk> last;
+    const Hold turn(turn_);
+    if (--holders_ == 0) last = std::move(self_);
 }
 
 CounterBulk::Value CounterBulk::read(unsigned index) const noexcept {

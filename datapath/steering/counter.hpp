@@ -1,8 +1,9 @@
 // Flow counters: bulks of (packets, bytes) pairs, one copy per worker, summed when read.
 //
 // A worker adds to its own copy with plain relaxed stores; a reader sums all copies. The copies lie in one piece of
-// memory, each from a cache line on; what nobody counts in is address space only. Reads are exact once the counted
-// traffic has stopped and Steering::synchronize() (mlx5dv_dr_domain_sync) has returned.
+// memory, each from a cache line on, and one more has what was cleared; what nobody counts in is address space only.
+// Reads are exact once the counted traffic has stopped and Steering::synchronize() (mlx5dv_dr_domain_sync) has
+// returned.
 #pragma once
 
 #include <atomic>
@@ -16,7 +17,7 @@
 
 namespace ovsdr::soft {
 
-class CounterBulk {
+class CounterBulk : public std::enable_shared_from_this<CounterBulk> {
 public:
     struct Value {
         std::uint64_t packets;
@@ -29,6 +30,11 @@ public:
     CounterBulk& operator=(const CounterBulk&) = delete;
 
     [[nodiscard]] unsigned length() const noexcept { return length_; }
+
+    /// Whoever holds a bulk that is shared needs no share of his own, only a pointer to it: there are as many actions
+    /// as counters.
+    void take_hold();
+    void let_go() noexcept;
 
     /// Sum over workers. `index` < length(). Threads: any.
     [[nodiscard]] Value read(unsigned index) const noexcept;
@@ -68,7 +74,10 @@ private:
     std::size_t stride_;                       // cells from one worker's copy to the next
     std::unique_ptr<std::byte, Free> memory_;
     Cell* cells_;                              // in memory_, from a cache line on
-    std::unique_ptr<Value[]> cleared_;         // what read_and_clear() has taken away
+    Cell* cleared_;                            // there as well: what read_and_clear() has taken away
+    std::atomic_flag turn_;
+    unsigned holders_ = 0;
+    std::shared_ptr<CounterBulk> self_;        // while somebody holds it
 };
 
 }  // namespace ovsdr::soft

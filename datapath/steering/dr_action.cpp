@@ -74,7 +74,8 @@ Action::Created Action::receiver(const Receiver& receiver) {
 int Action::counter(std::shared_ptr<CounterBulk> bulk, std::uint32_t offset, Created& action) {
     if (bulk == nullptr || offset >= bulk->length()) return EINVAL;
     action.reset(new Action(ActionType::counter));
-    action->bulk = std::move(bulk);
+    bulk->take_hold();
+    action->bulk_ = bulk.get();
     action->value = offset;
     return 0;
 }
@@ -82,7 +83,7 @@ int Action::counter(std::shared_ptr<CounterBulk> bulk, std::uint32_t offset, Cre
 int Action::table(Table& table, Created& action) {
     if (table.root()) return EINVAL;
     action.reset(new Action(ActionType::table));
-    action->destination = &table;
+    action->make_more().destination = &table;
     table.refer();
     return 0;
 }
@@ -90,7 +91,7 @@ int Action::table(Table& table, Created& action) {
 int Action::root_table(Table& table, std::uint16_t priority, Created& action) {
     if (!table.root()) return EINVAL;
     action.reset(new Action(ActionType::root_table));
-    action->destination = &table;
+    action->make_more().destination = &table;
     action->value = priority;
     table.refer();
     return 0;
@@ -100,7 +101,7 @@ int Action::vport(Domain& domain, std::uint32_t vport, Created& action) {
     if (domain.type() != DomainType::fdb) return EOPNOTSUPP;
     if (vport > uplink_vport.value) return EINVAL;
     action.reset(new Action(ActionType::vport));
-    action->domain = &domain;
+    action->make_more().domain = &domain;
     action->value = vport;
     domain.refer();
     return 0;
@@ -117,7 +118,7 @@ int Action::modify_header(Domain& domain, bool root_level, std::span<const std::
     if (!room) return ENOMEM;
     action.reset(new Action(ActionType::modify_header, std::make_unique<More>()));
     room.keep();
-    action->domain = &domain;
+    action->make_more().domain = &domain;
     action->root_level = root_level;
     action->make_more().edits = std::move(edits);
     domain.refer();
@@ -140,7 +141,7 @@ int Action::packet_reformat(Domain& domain, bool root_level, Reformat::Kind kind
     if (!room) return ENOMEM;
     action.reset(new Action(types[static_cast<unsigned>(kind)], std::make_unique<More>()));
     room.keep();
-    action->domain = &domain;
+    action->make_more().domain = &domain;
     action->root_level = root_level;
     action->make_more().reformat = std::move(reformat);
     domain.refer();
@@ -156,9 +157,9 @@ int Action::dest_array(Domain& domain, std::span<const Branch> branches, Created
     if (branches.size() > max_array) return EINVAL;
     Room::Share room = domain.steering().impl().room.take(Resource::dest_arrays);
     if (!room) return ENOMEM;
-    Created array(new Action(ActionType::dest_array));
+    Created array(new Action(ActionType::dest_array, std::make_unique<More>()));
     room.keep();
-    array->domain = &domain;
+    array->make_more().domain = &domain;
     domain.refer();
     array->make_more().array = std::make_shared<ArrayProgram>();
     for (const Branch& branch : branches) {
@@ -180,9 +181,9 @@ int Action::flow_array(Domain& domain, std::span<Action* const> branches, std::o
                        Created& action) {
     Room::Share room = domain.steering().impl().room.take(Resource::dest_arrays);
     if (!room) return ENOMEM;
-    Created made(new Action(ActionType::dest_array));
+    Created made(new Action(ActionType::dest_array, std::make_unique<More>()));
     room.keep();
-    made->domain = &domain;
+    made->make_more().domain = &domain;
     domain.refer();
     More& more = made->make_more();
     more.array = std::make_shared<ArrayProgram>();
@@ -203,7 +204,7 @@ int Action::flow_array(Domain& domain, std::span<Action* const> branches, std::o
 
 int Action::add_receiver(const Action& branch, ArrayProgram& program) {
     End end{.kind = EndKind::destination};
-    Steering::Impl& impl = domain->steering().impl();
+    Steering::Impl& impl = more().domain->steering().impl();
     if (const int error = impl.acquire_destination(branch.more().queue.sink, end.destination); error != 0) return error;
     make_more().destinations.push_back(end.destination);
     program.branches.push_back({.end = end});
@@ -214,25 +215,26 @@ int Action::add_branch(Action& branch, ArrayProgram& program) {
     End end;
     switch (branch.type) {
         case ActionType::counter:
-            program.counts.push_back({.code = OpCode::count, .value = branch.value, .object = branch.bulk.get()});
-            program.kept.push_back(branch.bulk);
+            program.counts.push_back({.code = OpCode::count, .value = branch.value, .object = branch.bulk()});
+            program.kept.push_back(branch.bulk()->shared_from_this());
             break;
         case ActionType::vport:
         case ActionType::default_miss:
-            if (domain->type() != DomainType::fdb) return EOPNOTSUPP;
+            if (more().domain->type() != DomainType::fdb) return EOPNOTSUPP;
             // As the firmware is told: the manager's vport.
             end.kind = EndKind::vport;
             end.vport = VportId{static_cast<std::uint16_t>(branch.type == ActionType::vport ? branch.value : 0)};
             program.branches.push_back({.end = end});
             break;
         case ActionType::table:
-            if (&branch.destination->domain() != domain) return EINVAL;
+            if (&branch.more().destination->domain() != more().domain) return EINVAL;
             end.kind = EndKind::table;
-            end.table = &branch.destination->view();
+            end.table = &branch.more().destination->view();
             program.branches.push_back({.end = end});
             break;
         case ActionType::qp: {
-            if (domain->type() != DomainType::nic_rx || branch.more().queue.sink.deliver == nullptr) return EINVAL;
+            const bool receives = more().domain->type() == DomainType::nic_rx;
+            if (!receives || branch.more().queue.sink.deliver == nullptr) return EINVAL;
             if (const int error = add_receiver(branch, program); error != 0) return error;
             break;
         }
@@ -286,7 +288,7 @@ int Action::flow_meter(Table& next, const FlowMeterSpec& spec, Created& action) 
     metering->reg_c = spec.reg_c;
     action.reset(new Action(ActionType::meter));
     action->make_more().metering = metering;
-    action->destination = &next;
+    action->make_more().destination = &next;
     next.refer();
     return 0;
 }
@@ -316,9 +318,9 @@ int Action::sampler(const SamplerSpec& spec, Created& action) {
     if (domain.type() == DomainType::nic_tx) return EOPNOTSUPP;
     Room::Share room = domain.steering().impl().room.take(Resource::samplers);
     if (!room) return ENOMEM;
-    Created made(new Action(ActionType::sampler));
+    Created made(new Action(ActionType::sampler, std::make_unique<More>()));
     room.keep();
-    made->domain = &domain;
+    made->make_more().domain = &domain;
     domain.refer();
     auto program = std::make_shared<SamplerProgram>(SamplerProgram{.ratio = spec.ratio});
     for (Action* branch : spec.actions) {
@@ -335,14 +337,14 @@ int Action::sampler(const SamplerSpec& spec, Created& action) {
         if (const int error = EditList::compile(domain.type(), commands, more.edits); error != 0) return error;
     }
     made->make_more().sampling = std::move(program);
-    made->destination = spec.next;
+    made->make_more().destination = spec.next;
     spec.next->refer();
     action = std::move(made);
     return 0;
 }
 
 int Action::add_sample_action(Action& branch, SamplerProgram& program) {
-    const bool receives = domain->type() == DomainType::nic_rx;
+    const bool receives = more().domain->type() == DomainType::nic_rx;
     switch (branch.type) {
         case ActionType::default_miss:
         case ActionType::vport: break;
@@ -368,7 +370,7 @@ int Action::add_reformat(Action& reformat) {
     if (reformat.root_level) return EOPNOTSUPP;
     const ActionType destination = more().branches.back()->type;
     const bool leaves = destination == ActionType::vport || destination == ActionType::default_miss;
-    if (domain->type() != DomainType::fdb || (!leaves && destination != ActionType::table)) return EINVAL;
+    if (more().domain->type() != DomainType::fdb || (!leaves && destination != ActionType::table)) return EINVAL;
     More& own = make_more();
     own.array->branches.back().reformat = reformat.more().reformat.get();
     own.array->kept.push_back(reformat.more().reformat);
@@ -377,13 +379,32 @@ int Action::add_reformat(Action& reformat) {
     return 0;
 }
 
+void Action::keep_for_lanes(Rcu& rcu) const {
+    if (type == ActionType::counter) return rcu.retire(bulk_->shared_from_this());
+    const auto keep = [&rcu](const auto& share) {
+        if (share != nullptr) rcu.retire(share);
+    };
+    keep(more().edits);
+    keep(more().reformat);
+    keep(more().array);
+    keep(more().aso_bulk);
+    keep(more().metering);
+    keep(more().sampling);
+}
+
 Action::~Action() {
-    if (const auto resource = resource_of(type)) domain->steering().impl().room.give_back(*resource);
-    for (Action* branch : more().branches) branch->forget();
+    if (type == ActionType::counter) {
+        if (bulk_ != nullptr) bulk_->let_go();
+        return;
+    }
+    const std::unique_ptr<More> own(more_);
+    if (own == nullptr) return;
+    if (const auto resource = resource_of(type)) own->domain->steering().impl().room.give_back(*resource);
+    for (Action* branch : own->branches) branch->forget();
     // No lane reaches them any more: a rule that goes waits for that.
-    for (const std::uint16_t reached : more().destinations) domain->steering().impl().release_destination(reached);
-    if (destination != nullptr) destination->forget();
-    if (domain != nullptr) domain->forget();
+    for (const std::uint16_t reached : own->destinations) own->domain->steering().impl().release_destination(reached);
+    if (own->destination != nullptr) own->destination->forget();
+    if (own->domain != nullptr) own->domain->forget();
 }
 
 }  // namespace ovsdr::soft

@@ -20,6 +20,7 @@
 #include "datapath/steering/dr_table.hpp"
 #include "datapath/steering/edit.hpp"
 #include "datapath/steering/program.hpp"
+#include "datapath/steering/rcu.hpp"
 #include "datapath/steering/reformat.hpp"
 
 namespace ovsdr::soft {
@@ -123,14 +124,15 @@ public:
     Action& operator=(const Action&) = delete;
 
     const ActionType type;
-    Domain* domain = nullptr;                ///< vport, modify_header, packet_reformat, dest_array
-    Table* destination = nullptr;            ///< table, root_table; flow_meter's and sampler's next table
-    std::uint32_t value = 0;                 ///< tag, VLAN header, vport, counter's offset, root_table's priority
     bool root_level = false;
-    std::shared_ptr<CounterBulk> bulk;       ///< counter
+    std::uint32_t value = 0;                 ///< tag, VLAN header, vport, counter's offset, root_table's priority
+    /// Of a counter; held.
+    [[nodiscard]] CounterBulk* bulk() const noexcept { return bulk_; }
 
     /// What counters do not have: each megaflow has one of those.
     struct More {
+        Domain* domain = nullptr;        ///< vport, modify_header, packet_reformat, dest_array
+        Table* destination = nullptr;    ///< table, root_table; flow_meter's and sampler's next table
         Receiver queue;
         std::shared_ptr<const EditList> edits;
         std::shared_ptr<const Reformat> reformat;
@@ -144,23 +146,31 @@ public:
         std::vector<std::uint16_t> destinations;  ///< of an array's queues, given back with it
     };
     /// Empty for actions that have nothing of it.
-    [[nodiscard]] const More& more() const noexcept { return more_ != nullptr ? *more_ : none; }
+    [[nodiscard]] const More& more() const noexcept {
+        return type != ActionType::counter && more_ != nullptr ? *more_ : none;
+    }
+    /// What lanes may need of it after a rule's end, for a grace period more.
+    void keep_for_lanes(Rcu& rcu) const;
 
 private:
     explicit Action(ActionType its_type, std::unique_ptr<More> more = nullptr) noexcept
-        : type(its_type), more_(std::move(more)) {}
+        : type(its_type), more_(more.release()) {}
     /// Into `program`; the branch is referred to.
     [[nodiscard]] int add_branch(Action& branch, ArrayProgram& program);
     [[nodiscard]] int add_sample_action(Action& branch, SamplerProgram& program);
     [[nodiscard]] int add_receiver(const Action& branch, ArrayProgram& program);
     [[nodiscard]] int add_reformat(Action& reformat);
     [[nodiscard]] More& make_more() {
-        if (more_ == nullptr) more_ = std::make_unique<More>();
+        if (more_ == nullptr) more_ = new More;
         return *more_;
     }
 
     static const More none;
-    std::unique_ptr<More> more_;
+    union {
+        More* more_;         ///< owned
+        CounterBulk* bulk_;  ///< of a counter
+    };
 };
+static_assert(sizeof(Action) == 24);
 
 }  // namespace ovsdr::soft

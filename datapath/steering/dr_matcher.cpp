@@ -62,7 +62,7 @@ Matcher::~Matcher() {
 
 void Matcher::set_layout(const Layout& layout) {
     Steering::Impl& impl = table_.domain().steering().impl();
-    const auto lock = impl.unchanged();
+    const std::lock_guard lock(table_.domain().tables_mutex());
     if (layout.rules) view_->rules.reserve(*layout.rules, impl.rcu);
     view_->rules.fix_size(!layout.resizable);
 }

@@ -16,8 +16,6 @@
 
 namespace ovsdr::soft {
 
-class Rule;
-
 class Matcher : public Referenced {
 public:
     /// Errors: make_mask()'s. `criteria` 0 takes every packet.
@@ -40,10 +38,8 @@ public:
     [[nodiscard]] Table& table() const noexcept { return table_; }
     [[nodiscard]] std::uint16_t priority() const noexcept { return priority_; }
     [[nodiscard]] const MatchMask& mask() const noexcept { return mask_; }
+    /// Its table of rules changes under the domain's tables_mutex().
     [[nodiscard]] MatcherView& view() const noexcept { return *view_; }
-
-    /// The first of a chain through Rule::next(); guarded by the domain's tables_mutex().
-    [[nodiscard]] Rule*& rules() noexcept { return rules_; }
 
 private:
     Matcher(Table& table, const MatchMask& mask, std::unique_ptr<MatcherView> view);
@@ -52,7 +48,6 @@ private:
     MatchMask mask_;
     std::uint16_t priority_ = 0;
     MatcherView* view_;  // retired, not deleted
-    Rule* rules_ = nullptr;
 };
 
 }  // namespace ovsdr::soft

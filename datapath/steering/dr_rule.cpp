@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include "datapath/steering/rule_compile.hpp"
 #include "datapath/steering/steering_impl.hpp"
@@ -42,107 +43,143 @@ int Rule::create_successor(Rule& old, std::span<const std::uint8_t> given, std::
     return make(old.matcher(), given, actions, false, rule);
 }
 
+/// What a rule takes before there is one; given back unless the rule has taken it over.
+struct Rule::Claims {
+    explicit Claims(Steering::Impl& steering) noexcept : impl(steering) {}
+    ~Claims() {
+        if (destination != 0) impl.release_destination(destination);
+    }
+    Claims(const Claims&) = delete;
+    Claims& operator=(const Claims&) = delete;
+
+    [[nodiscard]] int take(const Domain& domain, std::span<Action* const> actions) {
+        for (const Action* action : actions) {
+            if (action->type != ActionType::qp) continue;
+            // A rule that no packet can meet may name several queues.
+            if (destination != 0) impl.release_destination(std::exchange(destination, std::uint16_t{0}));
+            if (const int error = impl.acquire_destination(action->more().queue.sink, destination); error != 0) {
+                return error;
+            }
+        }
+        for (const Action* action : actions) {
+            if (action->type != ActionType::aso_ct || action->more().aso_domain == &domain) continue;
+            AsoUse use = action->more().aso_use;
+            if (const int error = action->more().aso_bulk->take_link(domain, use); error != 0) return error;
+            linked = std::make_unique<LinkedConnection>(action->more().aso_bulk, use);
+        }
+        return 0;
+    }
+
+    Steering::Impl& impl;
+    std::uint16_t destination = 0;  ///< of the queue that the rule leads to
+    std::unique_ptr<LinkedConnection> linked;
+};
+
 int Rule::make(Matcher& matcher, std::span<const std::uint8_t> given, std::span<Action* const> actions, bool unique,
                std::unique_ptr<Rule>& rule) {
     Key value;
     if (const int error = make_value(matcher.mask(), given, value); error != 0) return error;
-    matcher.view().rules.prefetch(value);
     const std::uint8_t sides = sides_of(matcher, value);
     if (const int error = check_actions(matcher, sides, actions); error != 0) return error;
-    Steering::Impl& impl = matcher.table().domain().steering().impl();
+    if (actions.size() > UINT8_MAX) return ENOMEM;  // of a rule that no packet can meet: others have a few
+    Domain& domain = matcher.table().domain();
+    Steering::Impl& impl = domain.steering().impl();
     Room::Share room = impl.room.take(Resource::rules);
     if (!room) return ENOMEM;
-    std::unique_ptr<Rule> made(new (actions.size()) Rule(matcher, actions));
-    for (const Action* action : actions) {
-        if (action->type != ActionType::qp) continue;
-        if (const int error = impl.acquire_destination(action->more().queue.sink, made->destination_); error != 0) {
-            return error;
-        }
-    }
-    if (const int error = made->take_links(); error != 0) return error;
+    Claims claims(impl);
+    if (const int error = claims.take(domain, actions); error != 0) return error;
     const RuleContext context{.sides = sides,
-                              .queue = made->destination_,
-                              .linked = made->linked_ != nullptr ? &made->linked_->use() : nullptr};
+                              .queue = claims.destination,
+                              .linked = claims.linked != nullptr ? &claims.linked->use() : nullptr};
     RulePlan plan;
     compile_actions(matcher, actions, context, plan);
-    std::unique_ptr<RuleNode> node = make_node(matcher, value, plan);
-    node->sides = sides;
-    if (const int error = made->install(std::move(node), unique); error != 0) return error;
+    const RuleTable& rules = matcher.view().rules;
+    const Lengths lengths{.ops = plan.ops.length(),
+                          .words = static_cast<std::uint8_t>(rules.mask().length),
+                          .actions = static_cast<std::uint8_t>(actions.size())};
+    const std::size_t behind = size_behind(lengths) + (claims.linked != nullptr ? sizeof(LinkedConnection*) : 0);
+    void* const block = impl.rule_blocks.take(sizeof(Rule) + behind);
+    std::unique_ptr<Rule> made(::new (block) Rule(matcher, lengths, actions, plan, claims));
+    made->sides = sides & side_both;
+    rules.set_value(*made, value);
+    if (const int error = made->install(unique); error != 0) return error;
     room.keep();
     rule = std::move(made);
     return 0;
 }
 
-Rule::Rule(Matcher& matcher, std::span<Action* const> actions)
-    : matcher_(matcher),
-      action_count_(static_cast<std::uint32_t>(actions.size())),
-      reaches_queue_(reaches_queue(actions)) {
-    std::copy(actions.begin(), actions.end(), reinterpret_cast<Action**>(this + 1));
-    matcher.refer();
-    for (Action* action : actions) action->refer();
-    hold_queues(actions);
+Rule::Rule(Matcher& of, const Lengths& lengths, std::span<Action* const> listed, RulePlan& plan,
+           Claims& claims) noexcept
+    : RuleNode(lengths) {
+    RuleNode::matcher = &of;
+    end = plan.end;
+    std::ranges::copy(plan.ops.all(), ops().begin());
+    std::ranges::copy(listed, RuleNode::actions().begin());
+    if (end.kind == EndKind::destination) claims.destination = 0;
+    linked = claims.linked != nullptr;
+    if (linked) link() = claims.linked.release();
+    of.refer();
+    for (Action* action : listed) action->refer();
+    hold_queues(listed);
 }
 
-int Rule::take_links() {
-    const Domain& domain = matcher_.table().domain();
-    for (const Action* action : actions()) {
-        if (action->type != ActionType::aso_ct || action->more().aso_domain == &domain) continue;
-        AsoUse use = action->more().aso_use;
-        if (const int error = action->more().aso_bulk->take_link(domain, use); error != 0) return error;
-        linked_ = std::make_unique<LinkedConnection>(action->more().aso_bulk, use);
-    }
-    return 0;
-}
-
-int Rule::install(std::unique_ptr<RuleNode> node, bool unique) {
-    Domain& domain = matcher_.table().domain();
+int Rule::install(bool unique) {
+    Domain& domain = matcher().table().domain();
     Steering::Impl& impl = domain.steering().impl();
+    RuleTable& rules = matcher().view().rules;
     const std::lock_guard chain(domain.tables_mutex());
-    RuleNode* inserted = node.get();
-    Steering::Impl::RuleComes coming(impl, matcher_.view(), *inserted);
-    if (unique && matcher_.view().rules.contains(*inserted)) return EEXIST;
-    matcher_.view().rules.insert(node, impl.rcu);
+    rules.prefetch(*this);
+    // Before lanes stop caching for the change: this may take a while.
+    rules.make_room(hash, impl.rcu);
+    Steering::Impl::RuleComes coming(impl, matcher().view(), *this);
+    if (unique && rules.contains(*this)) return EEXIST;
+    rules.insert(*this);
+    installed = true;
     coming.stay();
-    node_ = inserted;
-    link();
     return 0;
-}
-
-void Rule::link() noexcept {
-    next_ = matcher_.rules();
-    if (next_ != nullptr) next_->previous_ = this;
-    matcher_.rules() = this;
 }
 
 /// What a rule's end touches, fetched at once: with many rules none of it is in the cache.
 void Rule::prefetch() const noexcept {
-    __builtin_prefetch(node_, 1);
     for (const Action* action : actions()) __builtin_prefetch(action, 1);
 }
 
-Rule::~Rule() {
-    prefetch();
-    Domain& domain = matcher_.table().domain();
+void Rule::uninstall() noexcept {
+    Domain& domain = matcher().table().domain();
     Steering::Impl& impl = domain.steering().impl();
-    if (node_ != nullptr) {
-        const std::lock_guard chain(domain.tables_mutex());
-        __builtin_prefetch(previous_, 1);
-        __builtin_prefetch(next_, 1);
-        (previous_ == nullptr ? matcher_.rules() : previous_->next_) = next_;
-        if (next_ != nullptr) next_->previous_ = previous_;
-        const Steering::Impl::RuleGoes going(impl, matcher_.view(), *node_);
-        RuleTable& rules = matcher_.view().rules;
-        rules.remove(node_, impl.rcu);
-        if (domain.reclaims_memory() && rules.sparse()) rules.shrink(impl.rcu);
-        impl.room.give_back(Resource::rules);
+    RuleTable& rules = matcher().view().rules;
+    const std::lock_guard chain(domain.tables_mutex());
+    rules.prefetch(*this);
+    {
+        const Steering::Impl::RuleGoes going(impl, matcher().view(), *this);
+        rules.remove(*this);
     }
-    if (reaches_queue_) {
-        if (node_ != nullptr) domain.steering().synchronize();
-        if (destination_ != 0) impl.release_destination(destination_);
+    if (domain.reclaims_memory()) rules.shrink_around(hash, impl.rcu);
+    impl.room.give_back(Resource::rules);
+}
+
+void Rule::end_and_free() noexcept {
+    prefetch();
+    Matcher& of = matcher();
+    Steering& steering = of.table().domain().steering();
+    Steering::Impl& impl = steering.impl();
+    if (installed) uninstall();
+    if (reaches_queue(actions())) {
+        if (installed) steering.synchronize();
+        if (end.kind == EndKind::destination) impl.release_destination(end.destination);
         release_queues(actions());
     }
-    for (Action* action : actions()) action->forget();
-    matcher_.forget();
+    if (linked) delete link();
+    for (Action* action : actions()) {
+        if (installed) action->keep_for_lanes(impl.rcu);
+        action->forget();
+    }
+    if (installed) {
+        impl.rcu.retire(this, BlockPool::give_back);
+    } else {
+        BlockPool::give_back(this);
+    }
+    of.forget();
 }
 
 }  // namespace ovsdr::soft

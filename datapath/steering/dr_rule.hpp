@@ -1,7 +1,7 @@
 // A DR rule: a value under its matcher's mask, and the actions of packets that equal it.
 //
 // The list of actions is validated as libmlx5 does (each FDB rule for the wire's side and for the vports', unless its
-// source settles one) and compiled into a Program. When create() returns, packets meet the rule; when the rule is
+// source settles one) and compiled into Ops and an End. When create() returns, packets meet the rule; when the rule is
 // destroyed, the next ones do not, and queues that it led to have seen their last packet.
 //
 // Errors: make_value()'s; EINVAL (foreign domain, destination level not higher, one action too often, no usable queue),
@@ -13,11 +13,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <span>
-#include <vector>
 
 #include "datapath/steering/dr_action.hpp"
 #include "datapath/steering/dr_matcher.hpp"
+#include "datapath/steering/rule_compile.hpp"
 
 namespace ovsdr::soft {
 
@@ -36,14 +37,11 @@ private:
     AsoUse use_;
 };
 
-/// Its list of actions lies behind it in the same block of memory.
-class Rule {
+/// A node with its words, ops and list of actions, in one block of memory. Deleting a rule ends it at once; lanes may
+/// still look at the block, which is freed after a grace period.
+class Rule : public RuleNode {
 public:
-    [[nodiscard]] static void* operator new(std::size_t size, std::size_t action_count) {
-        return ::operator new(size + action_count * sizeof(Action*));
-    }
-    static void operator delete(void* rule) noexcept { ::operator delete(rule); }
-    static void operator delete(void* rule, std::size_t) noexcept { ::operator delete(rule); }
+    static void operator delete(Rule* rule, std::destroying_delete_t) noexcept { rule->end_and_free(); }
 
     [[nodiscard]] static int create(Matcher& matcher, std::span<const std::uint8_t> value,
                                     std::span<Action* const> actions, std::unique_ptr<Rule>& rule);
@@ -51,34 +49,27 @@ public:
     /// destroyed: no packet in between meets neither.
     [[nodiscard]] static int create_successor(Rule& old, std::span<const std::uint8_t> value,
                                               std::span<Action* const> actions, std::unique_ptr<Rule>& rule);
-    ~Rule();
-    Rule(const Rule&) = delete;
-    Rule& operator=(const Rule&) = delete;
 
-    [[nodiscard]] Matcher& matcher() const noexcept { return matcher_; }
-    [[nodiscard]] std::span<Action* const> actions() const noexcept {
-        return {reinterpret_cast<Action* const*>(this + 1), action_count_};
-    }
-    [[nodiscard]] const RuleNode& node() const noexcept { return *node_; }
-    [[nodiscard]] Rule* next() const noexcept { return next_; }
+    /// Whose node that is.
+    [[nodiscard]] static const Rule& of(const RuleNode& node) noexcept { return static_cast<const Rule&>(node); }
+    [[nodiscard]] Matcher& matcher() const noexcept { return *RuleNode::matcher; }
+    [[nodiscard]] std::span<Action* const> actions() const noexcept { return RuleNode::actions(); }
+    [[nodiscard]] const RuleNode& node() const noexcept { return *this; }
 
 private:
-    Rule(Matcher& matcher, std::span<Action* const> actions);
+    struct Claims;
+    Rule(Matcher& of, const Lengths& lengths, std::span<Action* const> listed, RulePlan& plan, Claims& claims) noexcept;
     [[nodiscard]] static int make(Matcher& matcher, std::span<const std::uint8_t> value,
                                   std::span<Action* const> actions, bool unique, std::unique_ptr<Rule>& rule);
-    [[nodiscard]] int take_links();
-    [[nodiscard]] int install(std::unique_ptr<RuleNode> node, bool unique);
-    void link() noexcept;
+    [[nodiscard]] int install(bool unique);
+    void end_and_free() noexcept;
+    void uninstall() noexcept;
     void prefetch() const noexcept;
-
-    Matcher& matcher_;
-    RuleNode* node_ = nullptr;
-    Rule* previous_ = nullptr;
-    Rule* next_ = nullptr;
-    std::uint32_t action_count_;
-    std::uint16_t destination_ = 0;  // of the queue that the rule leads to
-    bool reaches_queue_;             // by itself or through an array
-    std::unique_ptr<LinkedConnection> linked_;
+    /// Behind the actions of a rule that is linked.
+    [[nodiscard]] LinkedConnection*& link() noexcept {
+        return *reinterpret_cast<LinkedConnection**>(RuleNode::actions().data() + action_count);
+    }
 };
+static_assert(sizeof(Rule) == sizeof(RuleNode));
 
 }  // namespace ovsdr::soft

@@ -14,13 +14,14 @@ void Domain::free_cached_memory() {
     const bool reclaim = reclaims_memory();
     if (reclaim) {
         const std::lock_guard lock(tables_mutex_);
-        const auto unchanged = impl.unchanged();
         for (Table* table : tables_) {
             for (Matcher* matcher : table->matchers()) matcher->view().rules.shrink(impl.rcu);
         }
     }
     impl.rcu.drain();
-    if (reclaim) malloc_trim(0);
+    if (!reclaim) return;
+    impl.rule_blocks.trim();
+    malloc_trim(0);
 }
 
 Table::Table(Domain& domain, std::uint32_t level) : domain_(domain), level_(level) {

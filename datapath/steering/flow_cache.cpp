@@ -47,7 +47,8 @@ void FlowCache::write(std::uint32_t way, const Subject& subject, const Trace& tr
     line.entrance = subject.entrance;
     line.rewritten = trace.rewritten;
     line.bucket = trace.bucket;
-    line.op_count = static_cast<std::uint8_t>(trace.ops.size());
+    line.op_count = trace.ops.size() & 0x7f;
+    line.in_turn = trace.in_turn ? 1 : 0;
     line.word_count = static_cast<std::uint8_t>(subject.words.size());
     std::memcpy(line.held, subject.words.data(), subject.words.size_bytes());
     std::memcpy(line.held + subject.words.size_bytes(), trace.ops.data(), trace.ops.size_bytes());

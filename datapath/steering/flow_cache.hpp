@@ -21,7 +21,7 @@ class FlowCache {
 public:
     /// The union of masks never has more: every word that is used but the registers (match.cpp proves it).
     static constexpr unsigned max_words = 32;
-    static constexpr unsigned max_ops = 12;
+    static constexpr unsigned max_ops = 20;  ///< with keys of up to five words; with longer ones what fits
 
     /// The key's words, and the ops right behind them: a key of few words takes few lines of memory.
     struct alignas(64) Line {
@@ -31,7 +31,8 @@ public:
         std::uint64_t entrance;
         std::uint32_t rewritten;  ///< bit i: word i was rewritten before a look-up
         std::uint16_t bucket;     ///< ChangeLog::bucket_of()
-        std::uint8_t op_count;
+        std::uint8_t op_count : 7;
+        std::uint8_t in_turn : 1;  ///< Trace::in_turn
         std::uint8_t word_count;
         alignas(8) unsigned char held[held_size];
 
@@ -48,6 +49,7 @@ public:
         }
     };
     static_assert(sizeof(Line) == 384);
+    static_assert(max_ops * sizeof(Op) <= Line::held_size);
 
     /// Takes address space only; memory comes with use. Throws std::bad_alloc.
     FlowCache();
@@ -89,6 +91,7 @@ public:
         std::uint64_t epoch;
         std::uint32_t rewritten;
         std::uint16_t bucket;
+        bool in_turn;  ///< each packet goes all the way before the next one
         std::span<const Op> ops;
     };
     /// Overwrites a line that does not count any more, or any. What fits no line is not remembered. `dead(line)` says

@@ -130,6 +130,8 @@ inline constexpr std::uint8_t geneve_oam_bit = 0x01, geneve_option_exists = 0x02
 
 /// Offset of reg_c_`index`.
 [[nodiscard]] constexpr unsigned reg_c_offset(unsigned index) noexcept { return key_offset::reg_c_0 - 4 * index; }
+/// Offset of the byte in it that outcomes of state go into (stateful.hpp).
+[[nodiscard]] constexpr unsigned outcome_offset(unsigned index) noexcept { return reg_c_offset(index) + 3; }
 
 [[nodiscard]] inline std::uint16_t load_be16(const std::uint8_t* from) noexcept {
     std::uint16_t raw;
@@ -161,6 +163,13 @@ inline void store_be32(std::uint8_t* to, std::uint32_t value) noexcept {
     deep |= bytes[key_offset::second_qualifier] & (inner_second_cvlan_bit | inner_second_svlan_bit);
     for (unsigned i = Key::shallow_length; i < Key::length; ++i) deep |= mask.words[i];
     return deep != 0;
+}
+
+/// Bit i: a mask looks at the low byte of reg_c_`i`.
+[[nodiscard]] inline std::uint8_t looked_at_outcomes(const Key& mask) noexcept {
+    unsigned registers = 0;
+    for (unsigned i = 0; i < 8; ++i) registers |= static_cast<unsigned>(mask.bytes()[outcome_offset(i)] != 0) << i;
+    return static_cast<std::uint8_t>(registers);
 }
 
 /// Where a double word of the device's match parameters (by its byte offset there) sits in a Key; -1 where no packet

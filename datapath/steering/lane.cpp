@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "datapath/steering/edit.hpp"
+#include "datapath/steering/fast_parser.hpp"
 #include "datapath/steering/lane_impl.hpp"
 #include "datapath/steering/parser.hpp"
 #include "datapath/steering/reformat.hpp"
@@ -25,6 +26,16 @@ void apply_edits(const EditList& edits, rte_mbuf* packet, const Key& registers) 
     auto* frame = rte_pktmbuf_mtod(packet, std::uint8_t*);
     if (!edits.edits_reg_b()) return edits.apply(frame, packet->data_len, registers);
     set_reg_b(packet, edits.apply(frame, packet->data_len, registers, reg_b_of(packet)));
+}
+
+/// What packets of `outcome`, a set of one, go on with behind an op of state.
+[[nodiscard]] std::span<const Op> ops_of_outcome(std::span<const Op> behind, std::uint16_t outcome) noexcept {
+    while (behind.front().code == OpCode::outcome) {
+        const Op& head = behind.front();
+        if ((head.argument & outcome) != 0) return behind.subspan(1, head.value);
+        behind = behind.subspan(1 + head.value);
+    }
+    return behind;
 }
 
 }  // namespace
@@ -94,30 +105,35 @@ unsigned Lane::Impl::read_headers(const Entrance& entrance, rte_mbuf** packets, 
     for (unsigned i = 0; i < std::min(ahead, length); ++i) rte_prefetch0(rte_pktmbuf_mtod(packets[i], void*));
     const auto seed = static_cast<std::uint32_t>(cache_seed ^ entrance.sqn ^ entrance.source.value << 8);
     const MaskedWords& words = cached_by_->words;
+    Key whole;
     unsigned kept = 0;
     for (unsigned i = 0; i < length; ++i) {
         if (i + ahead < length) rte_prefetch0(rte_pktmbuf_mtod(packets[i + ahead], void*));
         rte_mbuf* packet = packets[i];
         set_source(packet, entrance.source);
-        Key& key = keys_[kept];
-        const auto* frame = rte_pktmbuf_mtod(packet, const std::uint8_t*);
-        if (packet->nb_segs != 1 || !parse(frame, packet->data_len, key)) [[unlikely]] {
+        if (packet->nb_segs != 1 || packet->data_len < least_frame) [[unlikely]] {
             drop(DropReason::malformed, &packet, 1);
             continue;
         }
-        set_source_words(entrance, key);
-        if (words.deep) parse_deep(frame, packet->data_len, cached_by_->parser, key);
+        const Key* key = &common_;
+        if (words.deep || !parse_fast(rte_pktmbuf_mtod(packet, const std::uint8_t*), packet->data_len, common_)) {
+            read_whole(entrance, packet, whole);
+            key = &whole;
+        }
         Lookup& lookup = lookups_[kept];
-        lookup.hash = words.extract(key, seed, lookup.words.data());
+        lookup.hash = words.extract(*key, seed, lookup.words.data());
         cache_.prefetch_set(lookup.hash);
         packets[kept++] = packet;
     }
     return kept;
 }
 
-void Lane::Impl::set_source_words(const Entrance& entrance, Key& key) const noexcept {
+void Lane::Impl::read_whole(const Entrance& entrance, const rte_mbuf* packet, Key& key) const noexcept {
+    const auto* frame = rte_pktmbuf_mtod(packet, const std::uint8_t*);
+    static_cast<void>(parse(frame, packet->data_len, key));
     store_be32(key.bytes() + key_offset::gre_flags, entrance.sqn);  // the flags above it are parse_deep()'s
     store_be16(key.bytes() + key_offset::source_port, entrance.source.value);
+    if (cached_by_->words.deep) parse_deep(frame, packet->data_len, cached_by_->parser, key);
 }
 
 /// In the order of arrival: packets of one flow never overtake each other.
@@ -134,7 +150,7 @@ void Lane::Impl::run(const Entrance& entrance, rte_mbuf** packets, unsigned leng
             continue;
         }
         unsigned end = i + 1;
-        while (end < length && lookups_[end].line == line && held_by(end, line)) ++end;
+        while (end < length && line->in_turn == 0 && lookups_[end].line == line && held_by(end, line)) ++end;
         execute(line->ops(), packets + i, end - i);
         i = end;
     }
@@ -169,8 +185,10 @@ void Lane::Impl::miss(const Entrance& entrance, unsigned index, rte_mbuf* packet
         return;
     }
     add(steering_.counts[worker_].walked, 1);
+    Key key;
+    read_whole(entrance, packet, key);
     Walk walk(*this);
-    walk.run(entrance, keys_[index], cached_by_->words.deep, packet);
+    walk.run(entrance, key, cached_by_->words.deep, packet);
     if (walk.cacheable()) remember(subject, walk);
 }
 
@@ -184,8 +202,10 @@ void Lane::Impl::remember(const FlowCache::Subject& subject, const Walk& walk) n
         rewritten |= static_cast<std::uint32_t>(walk.rewritten() >> cached_by_->words.index[i] & 1) << i;
     }
     const std::uint16_t bucket = cached_by_->changes.bucket_of(subject.words.data(), rewritten);
-    cache_.insert(subject, {.epoch = epoch_, .rewritten = rewritten, .bucket = bucket, .ops = walk.ops()},
-                  [this](const FlowCache::Line& line) { return is_dead(line); });
+    const bool in_turn = std::ranges::count_if(walk.ops(), [](const Op& op) { return is_stateful(op.code); }) > 1;
+    const FlowCache::Trace trace{
+        .epoch = epoch_, .rewritten = rewritten, .bucket = bucket, .in_turn = in_turn, .ops = walk.ops()};
+    cache_.insert(subject, trace, [this](const FlowCache::Line& line) { return is_dead(line); });
 }
 
 void Lane::Impl::deliver(std::uint16_t destination, unsigned length) noexcept {
@@ -242,11 +262,35 @@ void Lane::Impl::execute(std::span<const Op> ops, rte_mbuf** packets, unsigned l
                          static_cast<const SamplerProgram*>(op.object)->ratio);
                 i += op.value;
                 break;
+            case OpCode::first_hit:
+            case OpCode::meter:
+            case OpCode::flow_meter:
+            case OpCode::connection:
+                if (ops[i + 1].code == OpCode::outcome) return run_by_outcome(ops.subspan(i), packets, length);
+                [[fallthrough]];
             default:
                 length = apply(op, packets, length, &no_registers);
                 if (length == 0) return;
         }
     }
+}
+
+/// Runs the op of state that `ops` begin with, and then what its outcomes lead to, in the order of the packets.
+void Lane::Impl::run_by_outcome(std::span<const Op> ops, rte_mbuf** packets, unsigned length) noexcept {
+    const Op& op = ops.front();
+    const StatefulUse use = stateful_use(op);
+    std::span<const Op> way;
+    unsigned begin = 0;
+    for (unsigned i = 0; i < length; ++i) {
+        const std::uint8_t outcome = run_stateful(op, use, packets[i], static_cast<std::uint8_t>(op.value));
+        const std::span<const Op> next = ops_of_outcome(ops.subspan(1), outcomes::of(outcome));
+        if (next.data() != way.data() && i != begin) {
+            execute(way, packets + begin, i - begin);
+            begin = i;
+        }
+        way = next;
+    }
+    execute(way, packets + begin, length - begin);
 }
 
 /// Runs ops on references of their own to one packet in `ratio`.
@@ -261,7 +305,9 @@ void Lane::Impl::copy_run(std::span<const Op> ops, rte_mbuf** packets, unsigned 
     if (chosen != 0) execute(ops, branch.data(), chosen);
 }
 
-std::uint8_t Lane::Impl::run_stateful(const Op& op, const StatefulUse& use, rte_mbuf* packet, Colour held) noexcept {
+std::uint8_t Lane::Impl::run_stateful(const Op& op, const StatefulUse& use, rte_mbuf* packet,
+                                      std::uint8_t held) noexcept {
+    if (!use.active) return held;
     if (use.connection != nullptr) {
         const auto direction = static_cast<ConnTrack::Direction>(op.argument & 1);
         return use.connection->track(direction, rte_pktmbuf_mtod(packet, std::uint8_t*), packet->data_len);
@@ -269,7 +315,7 @@ std::uint8_t Lane::Impl::run_stateful(const Op& op, const StatefulUse& use, rte_
     if (use.meter == nullptr) {
         return const_cast<AsoBulk*>(static_cast<const AsoBulk*>(op.object))->hit(op.value, (op.argument & 1) != 0);
     }
-    const Colour initial = use.colour == Colour::undefined ? held : use.colour;
+    const Colour initial = use.colour == Colour::undefined ? static_cast<Colour>(held & 3) : use.colour;
     const Colour colour =
         use.meter->mark(steering_.now(), initial, rte_pktmbuf_mtod(packet, std::uint8_t*), packet->pkt_len);
     return static_cast<std::uint8_t>(colour);
@@ -283,12 +329,10 @@ unsigned Lane::Impl::apply(const Op& op, rte_mbuf** packets, unsigned length, co
         bulk->add(worker_, op.value, length, bytes);
         return length;
     }
-    if (op.code == OpCode::first_hit || op.code == OpCode::meter || op.code == OpCode::flow_meter ||
-        op.code == OpCode::connection) {
-        // In a cached trace nobody looks at what they return, and none depends on what a register holds.
+    if (is_stateful(op.code)) {  // of a cached trace, in which nobody looks at the outcome
         const StatefulUse use = stateful_use(op);
-        for (unsigned i = 0; i < length && use.active; ++i) {
-            static_cast<void>(run_stateful(op, use, packets[i], Colour::green));
+        for (unsigned i = 0; i < length; ++i) {
+            static_cast<void>(run_stateful(op, use, packets[i], static_cast<std::uint8_t>(op.value)));
         }
         return length;
     }

@@ -3,8 +3,14 @@
 // process() takes each batch through four steps: read the headers and hash what the masks look at; find the cache's
 // set; find the line; then, in order, run the line's trace on runs of packets that share it. A line from before the
 // latest changes is asked first whether it still holds (cache_key.hpp). A packet without a line walks the tables
-// (walk.cpp), which does to it what its rules say and leaves a trace in the cache if the outcome is a function of what
-// the masks look at.
+// (walk.cpp), which does to it what its rules say and leaves a trace in the cache if what becomes of it is a function
+// of what the masks look at, and of what the trace's meters, first hits and tracked connections say of each packet. Its
+// headers are read once more for that, and wholly. They are as they were: whoever edits a packet that shares its buffer
+// with another of the batch edits a copy (rewrite.hpp).
+//
+// A trace with one meter, first hit or tracked connection runs it on packet by packet; then each run of packets goes on
+// by what was said of them. A trace with several takes its packets one at a time, all the way: the next packet may meet
+// the same meter.
 //
 // Threads: the lane's worker.
 #pragma once
@@ -69,9 +75,9 @@ public:
     /// `registers` is what edits copy from.
     [[nodiscard]] unsigned apply(const Op& op, rte_mbuf** packets, unsigned length, const Key* registers) noexcept;
 
-    /// Runs an op of state on one packet; `held` is the colour in its register. Returns what goes there.
+    /// Runs an op of state on one packet; `held` is the low byte of its register. Returns what goes there.
     [[nodiscard]] std::uint8_t run_stateful(const Op& op, const StatefulUse& use, rte_mbuf* packet,
-                                            Colour held) noexcept;
+                                            std::uint8_t held) noexcept;
 
     /// True for one call in `ratio`, by a generator of the lane's own.
     [[nodiscard]] bool draw(std::uint32_t ratio) noexcept {
@@ -96,7 +102,8 @@ private:
 
     void process_batch(const Entrance& entrance, rte_mbuf** packets, unsigned length) noexcept;
     [[nodiscard]] unsigned read_headers(const Entrance& entrance, rte_mbuf** packets, unsigned length) noexcept;
-    void set_source_words(const Entrance& entrance, Key& key) const noexcept;
+    /// All that the tables can ask for, by the batch's cache key.
+    void read_whole(const Entrance& entrance, const rte_mbuf* packet, Key& key) const noexcept;
     void run(const Entrance& entrance, rte_mbuf** packets, unsigned length) noexcept;
     /// Whether the line, which has a packet's entrance and words, counts in this batch.
     [[nodiscard]] bool counts(FlowCache::Line& line) const noexcept {
@@ -107,6 +114,7 @@ private:
     void remember(const FlowCache::Subject& subject, const Walk& walk) noexcept;
     void miss(const Entrance& entrance, unsigned index, rte_mbuf* packet) noexcept;
     void deliver(std::uint16_t destination, unsigned length) noexcept;
+    void run_by_outcome(std::span<const Op> ops, rte_mbuf** packets, unsigned length) noexcept;
     void copy_run(std::span<const Op> ops, rte_mbuf** packets, unsigned length, std::uint32_t ratio) noexcept;
     void count_drops(DropReason reason, unsigned length) noexcept;
     [[nodiscard]] unsigned edit(const Op& op, rte_mbuf** packets, unsigned length, const Key& registers) noexcept;
@@ -119,7 +127,7 @@ private:
     std::uint64_t epoch_ = 0;   // even: before the change that was under way
     bool changing_ = false;     // one was
     FlowCache cache_;
-    std::array<Key, batch_length> keys_{};
+    Key common_{};              // the last frame that parse_fast() took; words from 8 on stay 0
     std::array<Lookup, batch_length> lookups_;
     std::unique_ptr<Batch[]> batches_;
     std::array<std::uint8_t, max_destinations> pending_{};

@@ -14,10 +14,12 @@ struct MaskedWords {
     std::uint32_t length = 0;
     bool deep = false;  ///< looks_deep()
     std::array<std::uint8_t, Key::length> index{};
+    std::uint8_t outcome_registers = 0;  ///< looked_at_outcomes()
     std::array<std::uint64_t, Key::length> mask{};
 
     MaskedWords() = default;
-    explicit MaskedWords(const Key& key) noexcept : deep(looks_deep(key)) {
+    explicit MaskedWords(const Key& key) noexcept
+        : deep(looks_deep(key)), outcome_registers(looked_at_outcomes(key)) {
         for (unsigned i = 0; i < Key::length; ++i) {
             if (key.words[i] == 0) continue;
             index[length] = static_cast<std::uint8_t>(i);

@@ -193,7 +193,7 @@ void locate_l3(Cursor cursor, std::uint16_t type, Headers& headers) noexcept {
 
 bool parse(const std::uint8_t* frame, std::uint32_t size, Key& key) noexcept {
     clear(key);
-    if (size < 14) return false;
+    if (size < least_frame) return false;
     std::uint8_t* out = key.bytes();
     std::memcpy(out + key_offset::dmac, frame, 6);
     std::memcpy(out + key_offset::smac, frame + 6, 6);
@@ -210,7 +210,7 @@ void parse_ip(const std::uint8_t* packet, std::uint32_t size, std::uint16_t type
 
 Headers locate(const std::uint8_t* frame, std::uint32_t size) noexcept {
     Headers headers{};
-    if (size < 14) return headers;
+    if (size < least_frame) return headers;
     const EtherType ethertype = ethertype_of(frame, size);
     headers.type = static_cast<std::uint16_t>(ethertype.offset);
     if (ethertype.tags != 0) headers.vlan = 12;

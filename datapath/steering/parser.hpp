@@ -25,9 +25,11 @@ struct Headers {
     std::uint32_t end;          ///< of the IP packet
 };
 
+inline constexpr std::uint32_t least_frame = 14;  ///< what is shorter is no Ethernet frame
+
 /// Fills the outer block, second VLAN and ICMP words of `key` (which need not be initialised), and makes the rest of
-/// its first Key::shallow_length words 0; leaves the others alone. False for what is no Ethernet frame: shorter than 14
-/// bytes.
+/// its first Key::shallow_length words 0; leaves the others alone. False for what is
+/// shorter than `least_frame`.
 bool parse(const std::uint8_t* frame, std::uint32_t size, Key& key) noexcept;
 
 /// The same walk over the headers, giving their places. Threads: any.

@@ -1,11 +1,13 @@
 // What a rule does, compiled when the rule is created; and what a whole traversal does, composed from that.
 //
-// A rule's Program is a few Ops in the order the hardware works in (decapsulate, pop, count, edit, push, encapsulate;
-// counted first where rule_compile.cpp says so), whatever order the application listed its actions in, and one End:
-// where the packet goes next. A Trace is a flat list of Ops only: the flow cache keeps one per line and runs it on
-// every packet that meets the line.
+// A rule has a few Ops in the order the hardware works in (decapsulate, pop, count, edit, push, encapsulate; counted
+// first where rule_compile.cpp says so), whatever order the application listed its actions in, and one End: where the
+// packet goes next. A Trace is a flat list of Ops only: the flow cache keeps one per line and runs it on every packet
+// that meets the line. Where the way depends on what a meter, a first hit or a tracked connection says of the packet,
+// the trace has the ops of each outcome one behind the other (OpCode::outcome).
 //
-// Lifetime: Ops point into objects that the rule's node keeps alive until a grace period after its removal.
+// Lifetime: Ops point into objects that the rule's actions keep alive while there is the rule, and the rule's end for a
+// grace period more.
 #pragma once
 
 #include <cstdint>
@@ -35,9 +37,12 @@ enum class OpCode : std::uint8_t {
     fork,       ///< the next `value` ops run on a reference of their own, which they give away
     sample,     ///< object: SamplerProgram; as fork, but for one packet in SamplerProgram::ratio
     first_hit,  ///< object: AsoBulk, value: bit, argument: register << 8 | set
-    meter,      ///< object: Meter, argument: register << 8 | colour that packets come in with
-    flow_meter, ///< object: FlowMeter (a legacy meter: its colour, its register)
+    meter,      ///< object: Meter, argument: register << 8 | colour that packets come in with; in traces, value: the
+                ///< byte in the register, where that may be the colour
+    flow_meter, ///< object: FlowMeter (a legacy meter: its colour, its register); value as for `meter`
     connection, ///< object: ConnTrack, argument: register << 8 | direction
+    outcome,    ///< right behind an op of state: the next `value` ops are for packets whose outcome is one of the set
+                ///< `argument` (stateful.hpp), which they give away; the others go on behind them
 };
 
 enum class DropReason : std::uint8_t { by_rule, no_vport, nic_rx_miss, malformed, no_buffer, loop };
@@ -62,12 +67,17 @@ enum class EndKind : std::uint8_t { miss, drop, table, root_table, vport, destin
 
 struct End {
     EndKind kind = EndKind::miss;
+    union {
+        VportId vport{0};
+        std::uint16_t destination;
+    };
     std::uint32_t rank = 0;                ///< root_table: go on at matchers of this rank or later
-    VportId vport{0};
-    std::uint16_t destination = 0;
-    const TableView* table = nullptr;
-    const ArrayProgram* array = nullptr;
+    union {
+        const TableView* table = nullptr;
+        const ArrayProgram* array;
+    };
 };
+static_assert(sizeof(End) == 16);
 
 /// A dest_array: counters bump first, then each branch gets the packet.
 struct ArrayProgram {
@@ -92,11 +102,5 @@ struct SamplerProgram {
 /// tag, counter (before or after, by side), edit, two pops, two pushes, decapsulation and encapsulation, first hit,
 /// meter and connection by side, sample and its edit
 inline constexpr unsigned max_rule_ops = 20;
-
-struct Program {
-    End end;
-    std::uint8_t length = 0;
-    Op* ops = nullptr;  ///< behind the node's words
-};
 
 }  // namespace ovsdr::soft

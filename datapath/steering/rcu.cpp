@@ -1,10 +1,10 @@
 #include "datapath/steering/rcu.hpp"
 
-#include <array>
 #include <chrono>
 #include <new>
-#include <span>
 #include <thread>
+
+#include "datapath/steering/short_list.hpp"
 
 namespace ovsdr::soft {
 
@@ -17,27 +17,35 @@ Rcu::Rcu() {
 }
 
 Rcu::~Rcu() {
-    for (const Retired& retired : retired_) retired.free_object(retired.object);
+    for (const Retired& retired : retired_) retired.free();
 }
 
-void Rcu::retire(void* object, void (*free_object)(void*)) {
+/// Without memory to remember it by, the writer waits.
+void Rcu::retire(Retired retired) noexcept {
     std::unique_lock lock(mutex_);
-    retired_.push_back({rte_rcu_qsbr_start(state_.get()), object, free_object});
+    retired.token = rte_rcu_qsbr_start(state_.get());
+    try {
+        retired_.push_back(std::move(retired));
+    } catch (const std::bad_alloc&) {
+        lock.unlock();
+        synchronize();
+        return retired.free();
+    }
     collect(lock);
 }
 
 /// Freeing runs outside the lock: what is freed may retire in turn.
 bool Rcu::collect(std::unique_lock<std::mutex>& lock) {
-    std::array<Retired, 64> due;
-    std::size_t length = 0;
-    while (!retired_.empty() && length < due.size() &&
+    constexpr std::size_t at_once = 64;
+    ShortList<Retired, at_once> due;
+    while (!retired_.empty() && due.length() < at_once &&
            rte_rcu_qsbr_check(state_.get(), retired_.front().token, false) == 1) {
-        due[length++] = retired_.front();
+        due.push_back(std::move(retired_.front()));
         retired_.pop_front();
     }
     lock.unlock();
-    for (const Retired& retired : std::span(due.data(), length)) retired.free_object(retired.object);
-    return length != 0;
+    for (const Retired& retired : due.all()) retired.free();
+    return due.length() != 0;
 }
 
 void Rcu::drain() noexcept {

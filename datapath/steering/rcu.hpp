@@ -15,6 +15,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <utility>
 
 #include "datapath/vport_id.hpp"
 
@@ -35,7 +36,9 @@ public:
     void quiescent(unsigned worker) noexcept { rte_rcu_qsbr_quiescent(state_.get(), worker); }
 
     /// Frees `object` with `free_object` after a grace period.
-    void retire(void* object, void (*free_object)(void*));
+    void retire(void* object, void (*free_object)(void*)) { retire({0, object, free_object, nullptr}); }
+    /// Lets go of its share after a grace period.
+    void retire(std::shared_ptr<const void> share) { retire({0, nullptr, nullptr, std::move(share)}); }
 
     template <typename T>
     void retire(T* object) {
@@ -49,14 +52,21 @@ public:
 
 private:
     struct Retired {
-        std::uint64_t token;
-        void* object;
-        void (*free_object)(void*);
+        std::uint64_t token = 0;
+        void* object = nullptr;
+        void (*free_object)(void*) = nullptr;
+        std::shared_ptr<const void> share;
+
+        /// The share goes by itself.
+        void free() const {
+            if (free_object != nullptr) free_object(object);
+        }
     };
     struct Free {
         void operator()(rte_rcu_qsbr* state) const noexcept { std::free(state); }
     };
 
+    void retire(Retired retired) noexcept;
     /// Frees some of what is due; whether there was any.
     bool collect(std::unique_lock<std::mutex>& lock);
 

@@ -79,6 +79,8 @@ Reformat::Reformat(Kind kind, std::span<const std::uint8_t> data, bool opens_gtp
 }
 
 rte_mbuf* Reformat::apply(rte_mbuf* packet, DropReason& reason) const noexcept {
+    // What a port said of the outermost headers' checksums.
+    packet->ol_flags &= ~(RTE_MBUF_F_RX_IP_CKSUM_MASK | RTE_MBUF_F_RX_L4_CKSUM_MASK);
     return kind_ == Kind::encap_l2 || kind_ == Kind::encap_l3 ? insert(packet, reason) : remove(packet, reason);
 }
 

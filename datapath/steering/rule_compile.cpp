@@ -24,21 +24,18 @@ constexpr unsigned max_vlans = 2;
 [[nodiscard]] int check_action(const Matcher& matcher, bool receives, const Action& action) noexcept {
     const Domain& domain = matcher.table().domain();
     const Profile& profile = matcher.table().domain().steering().profile();
+    const auto leads_down = [&](const Table& next) {
+        return &next.domain() == &domain && next.level() > matcher.table().level();
+    };
     switch (action.type) {
-        case ActionType::table:
-            return &action.destination->domain() != &domain || action.destination->level() <= matcher.table().level()
-                       ? EINVAL
-                       : 0;
-        case ActionType::root_table: return &action.destination->domain() != &domain ? EINVAL : 0;
+        case ActionType::root_table: return &action.more().destination->domain() != &domain ? EINVAL : 0;
         case ActionType::qp: return action.more().queue.sink.deliver == nullptr ? EINVAL : 0;
-        case ActionType::modify_header: return action.root_level || action.domain != &domain ? EINVAL : 0;
+        case ActionType::modify_header: return action.root_level || action.more().domain != &domain ? EINVAL : 0;
         case ActionType::vport:
-        case ActionType::dest_array: return action.domain != &domain ? EINVAL : 0;
+        case ActionType::dest_array: return action.more().domain != &domain ? EINVAL : 0;
+        case ActionType::table:
         case ActionType::meter:
-        case ActionType::sampler:
-            return &action.destination->domain() != &domain || action.destination->level() <= matcher.table().level()
-                       ? EINVAL
-                       : 0;
+        case ActionType::sampler: return leads_down(*action.more().destination) ? 0 : EINVAL;
         case ActionType::aso_first_hit:
         case ActionType::aso_flow_meter: return action.more().aso_bulk->owner() != domain.owner() ? EINVAL : 0;
         case ActionType::aso_ct:
@@ -106,7 +103,8 @@ enum class RootUse : std::uint8_t { refused, other, destination, queue, tag, def
     for (const Action* action : actions) {
         const RootUse use = root_use(action->type);
         if (use == RootUse::refused) return ENOTSUP;
-        const Domain* bound = action->destination != nullptr ? &action->destination->domain() : action->domain;
+        const Action::More& more = action->more();
+        const Domain* bound = more.destination != nullptr ? &more.destination->domain() : more.domain;
         if (bound != nullptr && bound != &domain) return EINVAL;
         const bool is_object = action->type == ActionType::modify_header || action->more().reformat != nullptr;
         if (is_object && !action->root_level) return EINVAL;
@@ -146,20 +144,14 @@ public:
     void append(ActionType type, OpCode code, std::uint8_t sides) {
         if ((sides & context_.sides) == 0) return;
         for (const Action* action : actions_) {
-            if (action->type == type) add(op_of(*action, code), sides, kept_by(*action));
+            if (action->type == type) add(op_of(*action, code), sides);
         }
     }
 
-    void add(Op op, std::uint8_t sides, std::shared_ptr<const void> kept) {
+    void add(Op op, std::uint8_t sides) {
         if ((sides & context_.sides) == 0) return;
         op.sides = sides;
-        keep(std::move(kept));
         plan_.ops.push_back(op);
-    }
-
-    void keep(std::shared_ptr<const void> kept) noexcept {
-        const bool known = std::ranges::find(plan_.kept.all(), kept) != plan_.kept.all().end();   // for the other side
-        if (kept != nullptr && !known) plan_.kept.push_back(std::move(kept));
     }
 
 private:
@@ -167,7 +159,7 @@ private:
         Op op{.code = code, .value = action.value};
         const AsoUse& use = action.more().aso_use;
         switch (action.type) {
-            case ActionType::counter: op.object = action.bulk.get(); break;
+            case ActionType::counter: op.object = action.bulk(); break;
             case ActionType::modify_header: op.object = action.more().edits.get(); break;
             case ActionType::sampler: op.object = action.more().sampling.get(); break;
             case ActionType::meter: op.object = action.more().metering.get(); break;
@@ -193,23 +185,6 @@ private:
             default: break;
         }
         return op;
-    }
-
-    [[nodiscard]] static std::shared_ptr<const void> kept_by(const Action& action) noexcept {
-        switch (action.type) {
-            case ActionType::counter: return action.bulk;
-            case ActionType::modify_header: return action.more().edits;
-            case ActionType::sampler: return action.more().sampling;
-            case ActionType::meter: return action.more().metering;
-            case ActionType::decap_l2:
-            case ActionType::decap_l3:
-            case ActionType::encap_l2:
-            case ActionType::encap_l3: return action.more().reformat;
-            case ActionType::aso_first_hit:
-            case ActionType::aso_flow_meter:
-            case ActionType::aso_ct: return action.more().aso_bulk;
-            default: return nullptr;
-        }
     }
 
     std::span<Action* const> actions_;
@@ -273,7 +248,7 @@ void set_end(const Action& action, std::uint16_t queue, End& end) {
         case ActionType::meter:
         case ActionType::sampler:
             end.kind = EndKind::table;
-            end.table = &action.destination->view();
+            end.table = &action.more().destination->view();
             break;
         case ActionType::root_table:
             end.kind = EndKind::root_table;
@@ -343,20 +318,10 @@ void compile_actions(const Matcher& matcher, std::span<Action* const> actions, c
     for (const Action* action : actions) {
         // ConnectX-5 restores reg_c_0 behind the sampler, where packets come from vports.
         if (action->type == ActionType::sampler && action->more().edits != nullptr) {
-            planner.add({.code = OpCode::edit, .object = action->more().edits.get()}, sending, action->more().edits);
+            planner.add({.code = OpCode::edit, .object = action->more().edits.get()}, sending);
         }
-        if (action->type == ActionType::dest_array) planner.keep(action->more().array);
         set_end(*action, context.queue, plan.end);
     }
-}
-
-std::unique_ptr<RuleNode> make_node(const Matcher& matcher, const Key& value, RulePlan& plan) {
-    std::unique_ptr<RuleNode> node =
-        matcher.view().rules.make_node(value, plan.ops.length(), plan.kept.length());
-    std::ranges::copy(plan.ops.all(), node->program.ops);
-    node->program.end = plan.end;
-    std::ranges::move(plan.kept.all(), node->kept().begin());
-    return node;
 }
 
 }  // namespace ovsdr::soft

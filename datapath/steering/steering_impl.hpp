@@ -13,6 +13,7 @@
 #include <mutex>
 #include <vector>
 
+#include "datapath/steering/block_pool.hpp"
 #include "datapath/steering/cache_keys.hpp"
 #include "datapath/steering/program.hpp"
 #include "datapath/steering/rcu.hpp"
@@ -139,6 +140,7 @@ public:
     const Profile& profile;
     bool plain_function = false;
     Room room;
+    BlockPool rule_blocks;
     Rcu rcu;
     /// For tests: what now() says, unless 0.
     std::atomic<std::uint64_t> stopped_clock{0};

@@ -1,5 +1,7 @@
 #include "datapath/steering/walk.hpp"
 
+#include <algorithm>
+
 #include "datapath/steering/edit.hpp"
 #include "datapath/steering/parser.hpp"
 #include "datapath/steering/reformat.hpp"
@@ -70,34 +72,52 @@ void Walk::enter_nic_rx(Branch& branch) noexcept {
 
 /// Follows `end` until the packet is gone. A root_table end stands for the root of the branch's domain.
 void Walk::follow(Branch& branch, End end) noexcept {
-    while (true) {
-        const bool in_root = end.kind == EndKind::root_table;
-        const MatcherList* list = in_root ? root(branch.domain) : end.table->matchers.load(std::memory_order_acquire);
-        if (++hops_ > max_hops) return drop(branch, DropReason::loop);
-        const std::uint32_t rank = end.rank;
-        const RuleNode* node = look_up(branch, *list, rank);
-        end = End{.kind = EndKind::miss};
-        if (node != nullptr) {
-            if (!run_ops(branch, node->program)) return;
-            end = node->program.end;
+    Hop hop{};
+    do {
+        hop.in_root = end.kind == EndKind::root_table;
+        hop.rank = end.rank;
+        const MatcherList* list =
+            hop.in_root ? root(branch.domain) : end.table->matchers.load(std::memory_order_acquire);
+        if (++hops_ > max_hops) {
+            if (chosen_) cacheable_ = false;  // by another outcome there might be hops left
+            return drop(branch, DropReason::loop);
         }
-        // The device drops silently what a rule would send back to the wire (dr_action.c).
-        if (end.kind == EndKind::vport && end.vport == uplink_vport && branch.side == side_wire) {
-            end.kind = EndKind::drop;
-        }
-        if (end.kind == EndKind::array && !fork(branch, *end.array, end)) return;
-        if (end.kind == EndKind::vport && end.vport == manager_vport) {
-            enter_nic_rx(branch);
-            end = End{.kind = EndKind::root_table};
-        } else if (end.kind == EndKind::miss && in_root && goes_to_leftovers(branch, rank)) {
-            end = End{.kind = EndKind::root_table, .rank = rank::leftovers};
-        } else if (end.kind == EndKind::miss) {
-            if (!miss(branch, in_root)) return;
-            end = End{.kind = EndKind::root_table};
-        } else if (end.kind != EndKind::table && end.kind != EndKind::root_table) {
-            return leave(branch, end);
-        }
+        hop.rule = look_up(branch, *list, hop.rank);
+        if (branch.dry && !cacheable_) return;  // what it would write down is not for any packet
+    } while (finish(branch, hop, end));
+}
+
+/// What is left of a hop. True when the branch goes on at `end`, which is a table.
+bool Walk::finish(Branch& branch, const Hop& hop, End& end) noexcept {
+    end = End{.kind = EndKind::miss};
+    if (hop.rule != nullptr) {
+        if (!run_ops(branch, hop)) return false;
+        end = hop.rule->end;
     }
+    // The device drops silently what a rule would send back to the wire (dr_action.c).
+    if (end.kind == EndKind::vport && end.vport == uplink_vport && branch.side == side_wire) {
+        end.kind = EndKind::drop;
+    }
+    if (end.kind == EndKind::array && !fork(branch, *end.array, end)) return false;
+    if (end.kind == EndKind::vport && end.vport == manager_vport) {
+        enter_nic_rx(branch);
+        end = End{.kind = EndKind::root_table};
+    } else if (end.kind == EndKind::miss && hop.in_root && goes_to_leftovers(branch, hop.rank)) {
+        end = End{.kind = EndKind::root_table, .rank = rank::leftovers};
+    } else if (end.kind == EndKind::miss) {
+        if (!miss(branch, hop.in_root)) return false;
+        end = End{.kind = EndKind::root_table};
+    } else if (end.kind != EndKind::table && end.kind != EndKind::root_table) {
+        leave(branch, end);
+        return false;
+    }
+    return true;
+}
+
+/// From `hop` until the packet is gone.
+void Walk::go_on(Branch& branch, const Hop& hop) noexcept {
+    End end;
+    if (finish(branch, hop, end)) follow(branch, end);
 }
 
 /// The co-tenant comes before those who asked for what is left over, as the kernel's own rules do; it leaves nothing.
@@ -129,6 +149,7 @@ const RuleNode* Walk::look_up(Branch& branch, const MatcherList& list, std::uint
         if (!matcher->sources.concern(source_)) continue;
         const MaskedWords& mask = matcher->rules.mask();
         if (mask.deep && !branch.deep) read_deep(branch);
+        looked_at_ |= mask.outcome_registers;
         if (cacheable_ && mask.overlaps(branch.taint)) cacheable_ = false;
         const RuleNode* node = matcher->rules.find(branch.key);
         if (node != nullptr && (node->sides & branch.side) != 0) return node;
@@ -140,7 +161,7 @@ void Walk::read_again(Branch& branch) noexcept {
     Key now;
     branch.stale = false;
     rewritten_ |= branch.rewritten;
-    if (branch.dry) cacheable_ = false;  // its frame is not as the branch would have it
+    if (branch.undone) cacheable_ = false;
     parse(rte_pktmbuf_mtod(branch.packet, std::uint8_t*), branch.packet->data_len, now);
     std::memcpy(branch.key.bytes(), now.bytes(), key_offset::gre_flags + 1);
     std::memcpy(branch.key.bytes() + second_begin, now.bytes() + second_begin, key_offset::reg_c_7 - second_begin);
@@ -153,9 +174,10 @@ void Walk::read_deep(Branch& branch) noexcept {
     branch.deep = true;
 }
 
-bool Walk::run_ops(Branch& branch, const Program& program) noexcept {
-    for (unsigned i = 0; i < program.length; ++i) {
-        const Op& op = program.ops[i];
+/// The rest of the hop's ops. False when the packet is gone.
+bool Walk::run_ops(Branch& branch, const Hop& hop) noexcept {
+    for (unsigned i = hop.next; i < hop.rule->op_count; ++i) {
+        const Op& op = hop.rule->ops()[i];
         if ((op.sides & branch.side) == 0) continue;
         bool to_packet = true;
         const Key before = branch.key;  // what edits copy from
@@ -163,7 +185,9 @@ bool Walk::run_ops(Branch& branch, const Program& program) noexcept {
             case OpCode::first_hit:
             case OpCode::meter:
             case OpCode::flow_meter:
-            case OpCode::connection: run_stateful(branch, op); continue;
+            case OpCode::connection:
+                if (!run_stateful(branch, op, {hop.rule, i + 1, hop.in_root, hop.rank})) return false;
+                continue;
             case OpCode::sample: sample(branch, *static_cast<const SamplerProgram*>(op.object)); continue;
             case OpCode::edit: {
                 const auto* edits = static_cast<const EditList*>(op.object);
@@ -183,25 +207,110 @@ bool Walk::run_ops(Branch& branch, const Program& program) noexcept {
 /// What becomes of a packet that is lost on the way is no other packet's fate.
 bool Walk::run_op(Branch& branch, const Op& op, const Key& registers) noexcept {
     record(op);
+    branch.undone = branch.undone || (branch.dry && op.code != OpCode::count && op.code != OpCode::tag);
     if (branch.dry || lane_.apply(op, &branch.packet, 1, &registers) != 0) return true;
     cacheable_ = false;
     return false;
 }
 
-/// What an op of state returns goes into the low byte of a register, and is no function of the packet's words.
-void Walk::run_stateful(Branch& branch, const Op& op) noexcept {
+/// Records an op of state and does it. What it returns goes into the low byte of a register. False where the branch has
+/// gone on at `behind` already, and one for each other outcome before it.
+bool Walk::run_stateful(Branch& branch, const Op& op, const Hop& behind) noexcept {
     const StatefulUse use = stateful_use(op);
-    if (!use.active) {
-        cacheable_ = false;  // it may be switched on
+    const auto own_register = static_cast<std::uint8_t>(1U << use.reg_c);
+    std::uint8_t& byte = branch.key.bytes()[outcome_offset(use.reg_c)];
+    std::uint8_t& taint = branch.taint.bytes()[outcome_offset(use.reg_c)];
+    const std::uint8_t held = byte;
+    Op recorded = op;
+    if (use.meter != nullptr) recorded.value = reads_register(op) ? held : 0;
+    if (reads_register(op)) {
+        looked_at_ |= own_register;
+        if (taint != 0) cacheable_ = false;
+    }
+    record(recorded);
+    const std::uint16_t possible = outcomes::possible(op, held);
+    byte = held;
+    if (!branch.dry) {
+        byte = lane_.run_stateful(op, use, branch.packet, held);
+    } else if (possible != 0) {
+        byte = outcomes::first_of(possible);
+    }
+    taint = 0xff;
+    const unsigned begin = length_;
+    const std::uint8_t looked_at_before = looked_at_ & own_register;
+    const auto others = static_cast<std::uint16_t>(possible & ~outcomes::of(byte));
+    bool goes_on = true;
+    if (cacheable_ && possible != 0 && explore(branch, use.reg_c, others, behind)) {
+        taint = 0;
+        chosen_ = chosen_ || others != 0;
+        goes_on = length_ == begin;
+    }
+    if (!goes_on) {
+        const unsigned rest = length_;
+        go_on(branch, behind);
+        if (cacheable_) drop_outcomes_like_rest(begin, rest);
+    }
+    looked_at_ = static_cast<std::uint8_t>((looked_at_ & ~own_register) | looked_at_before);
+    return goes_on;
+}
+
+/// Goes on at `behind` for each of the outcomes, dry. False when that tells nothing, or nothing that anybody looks at:
+/// then it leaves no ops, and the outcome is as tainted as it was.
+bool Walk::explore(const Branch& branch, unsigned reg_c, std::uint16_t outcomes, const Hop& behind) noexcept {
+    const unsigned begin = length_;
+    const auto own_register = static_cast<std::uint8_t>(1U << reg_c);
+    looked_at_ &= static_cast<std::uint8_t>(~own_register);  // so far somebody looked at what was there before
+    for (; outcomes != 0; outcomes &= outcomes - 1) {
+        if (explored_ > max_explored) {  // asked before each branch, or they would double with each op of state
+            length_ = begin;
+            return false;
+        }
+        const unsigned head = length_, hops = hops_;
+        record({.code = OpCode::outcome, .argument = static_cast<std::uint16_t>(outcomes & -outcomes)});
+        Branch other = branch;
+        other.dry = true;
+        other.key.bytes()[outcome_offset(reg_c)] = outcomes::first_of(outcomes);
+        other.taint.bytes()[outcome_offset(reg_c)] = 0;
+        go_on(other, behind);
+        explored_ += 1 + hops_ - hops;
+        hops_ = hops;
+        if (!cacheable_ || (looked_at_ & own_register) == 0) {
+            length_ = begin;
+            cacheable_ = true;
+            return false;
+        }
+        ops_[head].value = length_ - head - 1;
+        join_outcomes(begin, head);
+    }
+    return true;
+}
+
+/// Joins the last of the outcomes from `begin` on to one before it whose ops are the same.
+void Walk::join_outcomes(unsigned begin, unsigned head) noexcept {
+    for (unsigned at = begin; at < head; at += 1 + ops_[at].value) {
+        if (ops_[at].value != ops_[head].value || !same_ops(at + 1, head + 1, ops_[at].value)) continue;
+        ops_[at].argument |= ops_[head].argument;
+        length_ = head;
         return;
     }
-    const unsigned low = reg_c_offset(use.reg_c) + 3;
-    if (use.meter != nullptr && use.colour == Colour::undefined) cacheable_ = false;  // what the register holds decides
-    record(op);
-    branch.taint.bytes()[low] = 0xff;
-    if (branch.dry) return;
-    std::uint8_t& held = branch.key.bytes()[low];
-    held = lane_.run_stateful(op, use, branch.packet, static_cast<Colour>(held & 3));
+}
+
+/// Takes out the outcomes between `begin` and `rest` whose ops are the same as those of the rest.
+void Walk::drop_outcomes_like_rest(unsigned begin, unsigned rest) noexcept {
+    for (unsigned at = begin; at < rest;) {
+        const unsigned size = ops_[at].value, next = at + 1 + size;
+        if (size != length_ - rest || !same_ops(at + 1, rest, size)) {
+            at = next;
+            continue;
+        }
+        std::copy(ops_.begin() + next, ops_.begin() + length_, ops_.begin() + at);
+        length_ -= next - at;
+        rest -= next - at;
+    }
+}
+
+bool Walk::same_ops(unsigned a, unsigned b, unsigned length) const noexcept {
+    return std::memcmp(&ops_[a], &ops_[b], length * sizeof(Op)) == 0;
 }
 
 void Walk::sample(Branch& branch, const SamplerProgram& sampler) noexcept {

@@ -7,14 +7,14 @@ import hashlib
 import os
 import re
 import socket
-import threading
 from typing import Iterator
 
 import pytest
 from helpers import figure
 from lab.capture import Capture
 from lab.command import run, wait_until
-from lab.lab import BRIDGE, Guest, Lab
+from lab.lab import BRIDGE, Lab
+from lab.traffic import send_by_tcp
 from lab.workspace import Workspace
 from scapy.layers.inet import IP, TCP, UDP
 from scapy.layers.l2 import Ether
@@ -29,7 +29,7 @@ DATA = os.urandom(1 << 20)
 @pytest.fixture
 def host_lab(workspace: Workspace) -> Iterator[Lab]:
     """OVS reads the option once, before its first bridge."""
-    made = Lab(workspace)
+    made = Lab(workspace, dpdk_port="net_af_packet,gro=0")
     made.wire_all(vms=1, uplink=False)
     made.nic.write()
     workspace.defer(made.switch.stop)
@@ -41,29 +41,6 @@ def host_lab(workspace: Workspace) -> Iterator[Lab]:
     made.namespace.run(["ip", "address", "add", f"{HOST}/24", "dev", BRIDGE])
     made.namespace.run(["ip", "link", "set", BRIDGE, "up"])
     yield made
-
-
-def sent_by_tcp(lab: Lab, guest: Guest) -> bytes:
-    """What the guest gets of DATA."""
-    with guest.namespace.entered():
-        server = socket.create_server((guest.address, PORT))
-    received = bytearray()
-
-    def drain() -> None:
-        accepted, _ = server.accept()
-        with accepted:
-            while chunk := accepted.recv(1 << 16):
-                received.extend(chunk)
-
-    with server:
-        reader = threading.Thread(target=drain)
-        reader.start()
-        with lab.namespace.entered():
-            client = socket.create_connection((guest.address, PORT), timeout=30)
-        with client:
-            client.sendall(DATA)
-        reader.join(30)
-    return bytes(received)
 
 
 def from_host(frames: list[bytes]) -> list[Ether]:
@@ -88,7 +65,8 @@ def counted(lab: Lab, event: str) -> int:
 def test_what_the_host_sends_leaves_whole(host_lab: Lab) -> None:
     [guest] = host_lab.guests
     with Capture(guest.namespace, guest.device) as seen:
-        assert hashlib.sha256(sent_by_tcp(host_lab, guest)).digest() == hashlib.sha256(DATA).digest()
+        received = send_by_tcp(host_lab.namespace, guest.namespace, guest.address, DATA)
+        assert hashlib.sha256(received).digest() == hashlib.sha256(DATA).digest()
         with host_lab.namespace.entered(), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagrams:
             for size in (1, 2, 1000):
                 datagrams.sendto(bytes(size), (guest.address, PORT))

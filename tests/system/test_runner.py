@@ -70,16 +70,16 @@ def test_parts_end_with_the_runner(runner: Runner, number: signal.Signals) -> No
     wait_until(lambda: len(runner.children()) == 4, 20, "both parts run")
     shells, children = runner.children()[::2], runner.children()[1::2]
     runner.process.send_signal(number)
-    wait_until(lambda: not any(map(runs, shells)), 20, "the parts have ended")
+    wait_until(lambda: not any(map(runs, shells)), 60, "the parts have ended")
     if number != signal.SIGKILL:
-        assert runner.process.wait(20) == 130
+        assert runner.process.wait(60) == 130
         assert not any(map(runs, children)) and runner.has_cleared_away()
 
 
 @pytest.mark.parametrize("runner", ["broken"], indirect=True)
 def test_a_part_that_cannot_be_started_leaves_none_behind(runner: Runner) -> None:
-    assert runner.process.wait(20) != 0
-    wait_until(lambda: not any(map(runs, runner.children())), 20, "the other part has ended")
+    assert runner.process.wait(60) != 0
+    wait_until(lambda: not any(map(runs, runner.children())), 60, "the other part has ended")
 
 
 def test_a_build_folder_whose_configuration_was_interrupted_is_configured(tmp_path: Path) -> None:

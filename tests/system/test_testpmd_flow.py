@@ -182,10 +182,16 @@ def received(said: str, number: int) -> list[tuple[int, str]]:
 
 def check(testpmd: Interactive, application: Application, rule: Rule) -> None:
     number = rule.frames[0][11] if rule.got_from is None else rule.got_from
-    exact = sum(count for count in rule.queues.values() if count is not None)
-    fewest = exact or len(rule.frames)
+
+    def all_came() -> bool:
+        frames = received(testpmd.running.output(), number)
+        got = Counter(queue for queue, _ in frames)
+        exact = {queue: count for queue, count in rule.queues.items() if count is not None}
+        return (all(got[queue] >= count for queue, count in exact.items()) if exact
+                else len(frames) >= len(rule.frames))
+
     application.send(rule.frames)
-    wait_until(lambda: len(received(testpmd.running.output(), number)) >= fewest, 10, f"{rule.name}: frames come")
+    wait_until(all_came, 10, f"{rule.name}: frames come")
     frames = received(testpmd.running.output(), number)
     got = Counter(queue for queue, _ in frames)
     for queue, count in rule.queues.items():

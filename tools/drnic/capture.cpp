@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <system_error>
@@ -40,35 +41,12 @@ struct Options {
 // How long the rings are left alone. The shorter pause comes after packets.
 constexpr std::chrono::milliseconds shortest_pause = 1ms, longest_pause = 16ms;
 
+// How long until it is seen that somebody reads a named pipe.
+constexpr std::chrono::milliseconds pipe_pause = 50ms;
+
 // Where packets come faster than they can be written, the rings are never empty: somebody may want the end all the
 // same.
 constexpr std::uint64_t records_per_turn = 256;
-
-/// Where the file goes: a file of that name, or standard output.
-class Output {
-public:
-    explicit Output(const std::string& name) : name_(name.empty() || name == "-" ? "standard output" : name) {
-        if (name_ == name) {
-            descriptor_ = open(name.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-            if (descriptor_ < 0) throw Failure(fmt::format("{}: {}", name, std::strerror(errno)));
-        } else if (isatty(descriptor_)) {
-            throw Failure(
-                "a capture is no text for a terminal; use -w FILE, or drnic capture PORT -w - | tcpdump -nr -");
-        }
-    }
-    ~Output() {
-        if (descriptor_ != STDOUT_FILENO) close(descriptor_);
-    }
-    Output(const Output&) = delete;
-    Output& operator=(const Output&) = delete;
-
-    [[nodiscard]] int descriptor() const noexcept { return descriptor_; }
-    [[nodiscard]] const std::string& name() const noexcept { return name_; }
-
-private:
-    std::string name_;
-    int descriptor_ = STDOUT_FILENO;
-};
 
 /// Ctrl-C and its like, once; the second one ends the process as ever, also while a write waits for whoever reads. Only
 /// one at a time is there.
@@ -78,7 +56,7 @@ public:
         asked_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         if (asked_ < 0) throw Failure(fmt::format("eventfd: {}", std::strerror(errno)));
         struct sigaction action {};
-        action.sa_handler = ask;   // without SA_RESTART: an open() that waits ends as well
+        action.sa_handler = ask;
         for (const int signal : signals) {
             struct sigaction before {};
             sigaction(signal, nullptr, &before);
@@ -120,6 +98,53 @@ private:
     }
 
     static inline int asked_ = -1;
+};
+
+/// Where the file goes: a file of that name, or standard output.
+class Output {
+public:
+    /// Waits until somebody reads, if it is a named pipe, or until `stop` is readable.
+    Output(const std::string& name, int stop) : name_(name.empty() || name == "-" ? "standard output" : name) {
+        if (name_ == name) {
+            descriptor_ = open_file(name, stop);
+        } else if (isatty(descriptor_)) {
+            throw Failure(
+                "a capture is no text for a terminal; use -w FILE, or drnic capture PORT -w - | tcpdump -nr -");
+        }
+    }
+    ~Output() {
+        if (descriptor_ != STDOUT_FILENO) close(descriptor_);
+    }
+    Output(const Output&) = delete;
+    Output& operator=(const Output&) = delete;
+
+    [[nodiscard]] int descriptor() const noexcept { return descriptor_; }
+    [[nodiscard]] const std::string& name() const noexcept { return name_; }
+
+private:
+    /// An open() that waits for a pipe's reader would sleep through a signal that came just before it: so it never
+    /// waits, and is tried again.
+    static int open_file(const std::string& name, int stop) {
+        for (;;) {
+            const int file = open(name.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, 0600);
+            if (file >= 0) {
+                fcntl(file, F_SETFL, fcntl(file, F_GETFL) & ~O_NONBLOCK);
+                return file;
+            }
+            const int error = errno;
+            std::error_code no_file;
+            const bool pipe_without_reader = error == ENXIO && std::filesystem::is_fifo(name, no_file);
+            const bool leased = error == EWOULDBLOCK;  // fcntl(2), F_SETLEASE: its owner is asked to give it back
+            if (!pipe_without_reader && !leased) throw Failure(fmt::format("{}: {}", name, std::strerror(error)));
+            pollfd polled{stop, POLLIN, 0};
+            if (poll(&polled, 1, static_cast<int>(pipe_pause.count())) > 0) {
+                throw Failure(fmt::format("{}: given up before anybody read it", name));
+            }
+        }
+    }
+
+    std::string name_;
+    int descriptor_ = STDOUT_FILENO;
 };
 
 /// From the clock of records to the time of day.
@@ -167,7 +192,7 @@ public:
           answer_(start()),
           memory_(connection_.take_descriptor()),
           reader_(memory_),
-          output_(options.file),
+          output_(options.file, stop_.descriptor()),
           file_(output_.descriptor()) {}
 
     void run() {

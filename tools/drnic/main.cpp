@@ -26,8 +26,8 @@ struct Options {
     bool as_json = false;
     std::vector<std::string> dpdk, limits;
     std::string device, name, mac, link, call, error;
-    std::uint64_t vport = 0, nth = 1;
-    std::optional<std::uint64_t> mtu;
+    std::uint64_t vport = 0, nth = 1, queue = 0, worker = 0;
+    std::optional<std::uint64_t> mtu, lag_port;
     bool disarm = false, save = false;
 };
 
@@ -55,6 +55,12 @@ json set_request(const Options& options) {
     if (!options.mac.empty()) request["mac"] = options.mac;
     if (options.mtu) request["mtu"] = *options.mtu;
     return with_device(request, options);
+}
+
+json move_request(const Options& options) {
+    json request{{"command", "move"}, {"vport", options.vport}, {"queue", options.queue}, {"worker", options.worker}};
+    if (options.lag_port) request["port"] = *options.lag_port;
+    return with_device(std::move(request), options);
 }
 
 /// Of RESOURCE=NUMBER and RESOURCE=none.
@@ -151,6 +157,14 @@ void describe(CLI::App& app, Options& options) {
     set->add_option("--mac", options.mac, "02:00:00:00:00:01");
     set->add_option("--mtu", options.mtu, "68 to 9978");
     set->callback([&] { (void)request(options.socket, set_request(options)); });
+
+    CLI::App* move =
+        app.add_subcommand("move", "have another worker poll a receive queue; drnic stats shows who polls what");
+    device(move);
+    move->add_option("queue,--queue", options.queue, "which of the port's receive queues, from 0")->required();
+    move->add_option("worker,--worker", options.worker, "from 0")->required();
+    move->add_option("--port", options.lag_port, "of an uplink in LAG: 1 or 2");
+    move->callback([&] { (void)request(options.socket, move_request(options)); });
 
     CLI::App* limits = app.add_subcommand("limits", "what devices have room for, and how much of it is taken");
     limits->add_option("--device", options.device, "device, where there are several: mlx5_0");

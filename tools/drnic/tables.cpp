@@ -46,6 +46,17 @@ std::string worker_line(std::size_t index, const json& worker) {
                        worker.at("sleeps").get<std::uint64_t>());
 }
 
+// Nothing of a NIC that is older than this drnic.
+std::string queues_text(const json& worker) {
+    std::string text;
+    for (const json& queue : worker.value("queues", json::array())) {
+        const std::string port = queue.contains("port") ? fmt::format(" port {}", cell(queue, "port")) : "";
+        text += fmt::format("  {} vport {} ({}){} queue {}: {:.1f} %\n", cell(queue, "device"), cell(queue, "vport"),
+                            cell(queue, "name"), port, cell(queue, "queue"), 100 * queue.at("load").get<double>());
+    }
+    return text;
+}
+
 Row counters_row(const std::string& vport, const std::string& name, const json& counters) {
     return {vport,
             name,
@@ -131,7 +142,7 @@ std::string stats_table(const json& answer) {
         if (device.contains("cotenant")) text += cotenant_text(device.at("cotenant"));
     }
     std::size_t index = 0;
-    for (const json& worker : answer.at("workers")) text += worker_line(index++, worker);
+    for (const json& worker : answer.at("workers")) text += worker_line(index++, worker) + queues_text(worker);
     return text + captures_text(answer);
 }
 

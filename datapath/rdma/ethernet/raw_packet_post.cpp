@@ -99,7 +99,7 @@ void RawPacketQp::change_limit(Change change) {
 }
 
 void RawPacketQp::lift_limits() {
-    change_limit([this](SendLimit& limit) {
+    change_limit([](SendLimit& limit) {
         limit.set_rate(0);
         limit.leave();
     });
@@ -161,15 +161,17 @@ int RawPacketQp::stage(unsigned ahead, std::uint64_t wr_id, unsigned flags, cons
 void RawPacketQp::publish_send(unsigned count) {
     if (count == 0) return;
     send_.publish(count);
-    if (state() == IBV_QPS_ERR) {
-        flush_send();
-    } else {
-        spec_.device.ring_doorbell(spec_.sqn);
-    }
+    if (state() == IBV_QPS_ERR) flush_send();
 }
 
 int RawPacketQp::post_send(ibv_send_wr* first, ibv_send_wr** bad) {
-    std::lock_guard guard(post_mutex_);
+    const int error = publish_all(first, bad);
+    ring_doorbell();
+    return error;
+}
+
+int RawPacketQp::publish_all(ibv_send_wr* first, ibv_send_wr** bad) {
+    const std::lock_guard guard(post_mutex_);
     unsigned staged = 0;
     int error = 0;
     ibv_send_wr* request = first;

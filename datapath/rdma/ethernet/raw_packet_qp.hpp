@@ -82,12 +82,14 @@ public:
         std::span<const std::byte> header = {};     ///< of a request to segment
         std::uint16_t mss = 0;
     };
-    /// Post side for ibv_wr_*: lock_send() to unlock_send(), stage() any number, then publish(); what is not published
-    /// never was. ENOMEM full, too many pieces, too many inline bytes; EINVAL a segmentation's header or flags.
+    /// Post side for ibv_wr_*: lock_send() to unlock_send(), stage() any number, then publish_send(); what is not
+    /// published never was. Behind the lock ring_doorbell(), which may send what was posted. ENOMEM full, too many
+    /// pieces, too many inline bytes; EINVAL a segmentation's header or flags.
     void lock_send() { post_mutex_.lock(); }
     void unlock_send() { post_mutex_.unlock(); }
     [[nodiscard]] int stage(unsigned ahead, std::uint64_t wr_id, unsigned flags, const Payload& payload) noexcept;
     void publish_send(unsigned count);
+    void ring_doorbell() noexcept { spec_.device.ring_doorbell(spec_.sqn); }
     /// As libmlx5 has it: since the queue was in RTS; receives since INIT.
     [[nodiscard]] bool may_send() const noexcept { return may_send_.load(std::memory_order_relaxed); }
     [[nodiscard]] bool may_receive() const noexcept { return may_receive_.load(std::memory_order_relaxed); }
@@ -104,6 +106,7 @@ private:
     template <typename Change>
     void change_limit(Change change);
     [[nodiscard]] ibv_wc_status fill(const WorkQueue::Request& request, rte_mbuf* packet, bool& last) noexcept;
+    [[nodiscard]] int publish_all(ibv_send_wr* first, ibv_send_wr** bad);
     void fail() noexcept;
     void receive_failed() noexcept;
     void flush_send() noexcept;

@@ -85,9 +85,10 @@ void describe(const rte_mbuf* packet, Completion& completion) {
         completion.rx_hash_type = static_cast<std::uint8_t>(packet->packet_type);
     }
     if (spread && (packet->packet_type & rx_hash_type::looks_inside) && describe_inner(frame, completion)) return;
-    const Checksums good = checksums_of(packet);
+    const Headers headers = locate(frame.data(), static_cast<std::uint32_t>(frame.size()));
+    const Checksums good = headers.l3_version != 0 ? checksums_of(packet) : Checksums{};
     completion.wc_flags = good.both() ? IBV_WC_IP_CSUM_OK : 0;
-    completion.headers = headers_of(frame, locate(frame.data(), static_cast<std::uint32_t>(frame.size())), good);
+    completion.headers = headers_of(frame, headers, good);
 }
 
 }  // namespace

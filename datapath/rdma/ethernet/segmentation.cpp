@@ -1,5 +1,10 @@
 #include "datapath/rdma/ethernet/segmentation.hpp"
 
+#include <arpa/inet.h>
+
+#include <cstring>
+
+#include "datapath/internet_checksum.hpp"
 #include "datapath/steering/key.hpp"
 #include "datapath/steering/vlan.hpp"
 
@@ -11,35 +16,32 @@ constexpr std::uint8_t protocol_tcp = 6, protocol_udp = 17;
 constexpr unsigned tcp_checksum = 16, udp_checksum = 6, ipv4_checksum = 10;
 constexpr std::uint8_t tcp_fin = 0x01, tcp_push = 0x08, tcp_reduced = 0x80;
 
-/// Sum of 16-bit words; an odd last byte counts as a word's upper half.
-[[nodiscard]] std::uint64_t sum(const std::uint8_t* bytes, std::size_t size) noexcept {
-    std::uint64_t total = 0;
-    for (; size >= 2; bytes += 2, size -= 2) total += load_be16(bytes);
-    return size ? total + (std::uint64_t{*bytes} << 8) : total;
-}
-
-[[nodiscard]] std::uint16_t folded(std::uint64_t total) noexcept {
-    while (total >> 16) total = (total & 0xffff) + (total >> 16);
-    return static_cast<std::uint16_t>(total);
-}
-
-/// The transport header's sum with its pseudo header: 0xffff where the checksum in it is right.
+/// The TCP or UDP packet that a frame holds whole.
 struct Transport {
     unsigned checksum = 0;  ///< offset in the frame; 0: there is none
-    std::uint16_t total = 0;
+    std::size_t length = 0;
 };
 
 [[nodiscard]] Transport transport_of(const std::uint8_t* frame, std::size_t size, const Headers& headers) noexcept {
     const bool tcp = headers.l4_protocol == protocol_tcp;
     if (headers.l4 == 0 || headers.fragment || (!tcp && headers.l4_protocol != protocol_udp)) return {};
-    const bool v4 = headers.l3_version == 4;
     const std::uint8_t* const l3 = frame + headers.l3;
-    const std::size_t end = headers.l3 + (v4 ? load_be16(l3 + 2) : 40u + load_be16(l3 + 4));
+    const std::size_t end = headers.l3 + (headers.l3_version == 4 ? load_be16(l3 + 2) : 40u + load_be16(l3 + 4));
     if (end > size || end < headers.l4) return {};
-    const std::size_t length = end - headers.l4;
-    std::uint64_t total = v4 ? sum(l3 + 12, 8) : sum(l3 + 8, 32);
-    total += length + headers.l4_protocol + sum(frame + headers.l4, length);
-    return {headers.l4 + (tcp ? tcp_checksum : udp_checksum), folded(total)};
+    return {headers.l4 + (tcp ? tcp_checksum : udp_checksum), end - headers.l4};
+}
+
+/// Its sum with the pseudo header: 0xffff where the checksum in it is right.
+[[nodiscard]] std::uint16_t sum_of(const std::uint8_t* frame, const Headers& headers, std::size_t length) noexcept {
+    const std::uint8_t* const l3 = frame + headers.l3;
+    const std::uint64_t addresses = headers.l3_version == 4 ? internet_sum(l3 + 12, 8) : internet_sum(l3 + 8, 32);
+    const std::uint64_t rest = htonl(static_cast<std::uint32_t>(length)) + std::uint64_t{htons(headers.l4_protocol)};
+    return folded(addresses + rest + internet_sum(frame + headers.l4, length));
+}
+
+/// A checksum in network order.
+void store(std::uint8_t* to, std::uint16_t checksum) noexcept {
+    std::memcpy(to, &checksum, sizeof checksum);
 }
 
 }  // namespace
@@ -50,16 +52,17 @@ void fill_checksums(std::span<std::uint8_t> frame, Checksums which) noexcept {
     if (headers.l3 == 0) return;
     if (which.ip && headers.l3_version == 4) {
         std::uint8_t* const l3 = frame.data() + headers.l3;
-        store_be16(l3 + ipv4_checksum, 0);
-        store_be16(l3 + ipv4_checksum, static_cast<std::uint16_t>(~folded(sum(l3, (l3[0] & 15u) * 4))));
+        store(l3 + ipv4_checksum, 0);
+        store(l3 + ipv4_checksum, internet_checksum(l3, (l3[0] & 15u) * 4));
     }
-    const unsigned place = which.transport ? transport_of(frame.data(), frame.size(), headers).checksum : 0;
-    if (place == 0) return;
-    store_be16(frame.data() + place, 0);
-    auto checksum = static_cast<std::uint16_t>(~transport_of(frame.data(), frame.size(), headers).total);
+    const Transport transport = which.transport ? transport_of(frame.data(), frame.size(), headers) : Transport();
+    if (transport.checksum == 0) return;
+    std::uint8_t* const place = frame.data() + transport.checksum;
+    store(place, 0);
+    auto checksum = static_cast<std::uint16_t>(~sum_of(frame.data(), headers, transport.length));
     // An absent UDP checksum is written as 0: one that is 0 goes as its other form.
     if (checksum == 0 && headers.l4_protocol == protocol_udp) checksum = 0xffff;
-    store_be16(frame.data() + place, checksum);
+    store(place, checksum);
 }
 
 Checksums good_checksums(std::span<const std::uint8_t> frame) noexcept {
@@ -71,8 +74,8 @@ Checksums good_checksums(std::span<const std::uint8_t> packet, const Headers& he
     if (headers.l3_version == 0) return {};
     const std::uint8_t* const l3 = packet.data() + headers.l3;
     const Transport transport = transport_of(packet.data(), packet.size(), headers);
-    return {.ip = headers.l3_version == 6 || folded(sum(l3, (l3[0] & 15u) * 4)) == 0xffff,
-            .transport = transport.checksum != 0 && transport.total == 0xffff};
+    return {.ip = headers.l3_version == 6 || folded(internet_sum(l3, (l3[0] & 15u) * 4)) == 0xffff,
+            .transport = transport.checksum != 0 && sum_of(packet.data(), headers, transport.length) == 0xffff};
 }
 
 void write_segment_header(std::span<std::uint8_t> frame, const Segment& segment) noexcept {

@@ -70,24 +70,46 @@ void LayoutMemory::find_run(std::uint64_t offset) noexcept {
     run_end_ = offset + size;
 }
 
-bool LayoutMemory::read(std::uint64_t offset, std::span<std::byte> to) noexcept {
-    if (const std::byte* const memory = run(offset, to.size())) return guarded_copy(to.data(), memory, to.size());
+/// Calls copy(memory, part) for the pieces of `bytes`, until one returns false.
+template <typename Bytes, typename Copy>
+bool LayoutMemory::each(std::uint64_t offset, Bytes bytes, Copy copy) noexcept {
+    if (std::byte* const memory = run(offset, bytes.size())) return copy(memory, bytes);
     bool copied = true;
-    const bool visited = visit(offset, to.size(), [&](const std::byte* part, std::uint64_t size) {
-        copied = copied && guarded_copy(to.data(), part, size);
-        to = to.subspan(size);
+    const bool visited = visit(offset, bytes.size(), [&](std::byte* memory, std::uint64_t size) {
+        copied = copied && copy(memory, bytes.first(size));
+        bytes = bytes.subspan(size);
     });
     return visited && copied;
 }
 
-bool LayoutMemory::write(std::uint64_t offset, std::span<const std::byte> from) noexcept {
-    if (std::byte* const memory = run(offset, from.size())) return guarded_copy(memory, from.data(), from.size());
-    bool copied = true;
-    const bool visited = visit(offset, from.size(), [&](std::byte* part, std::uint64_t size) {
-        copied = copied && guarded_copy(part, from.data(), size);
-        from = from.subspan(size);
+bool LayoutMemory::read(std::uint64_t offset, std::span<std::byte> to) noexcept {
+    return each(offset, to, [](const std::byte* memory, std::span<std::byte> part) {
+        return guarded_copy(part.data(), memory, part.size());
     });
-    return visited && copied;
+}
+
+bool LayoutMemory::write(std::uint64_t offset, std::span<const std::byte> from) noexcept {
+    return each(offset, from, [](std::byte* memory, std::span<const std::byte> part) {
+        return guarded_copy(memory, part.data(), part.size());
+    });
+}
+
+bool LayoutMemory::read(std::uint64_t offset, std::span<std::byte> to, signature::Guard& guard) noexcept {
+    return each(offset, to, [&guard](const std::byte* memory, std::span<std::byte> part) {
+        if (guard.copies(part.size())) return guard.copy(part.data(), {memory, part.size()});
+        if (!guarded_copy(part.data(), memory, part.size())) return false;
+        guard.update(part);
+        return true;
+    });
+}
+
+bool LayoutMemory::write(std::uint64_t offset, std::span<const std::byte> from, signature::Guard& guard) noexcept {
+    return each(offset, from, [&guard](std::byte* memory, std::span<const std::byte> part) {
+        if (guard.copies(part.size())) return guard.copy(memory, part);
+        if (!guarded_copy(memory, part.data(), part.size())) return false;
+        guard.update(part);
+        return true;
+    });
 }
 
 }  // namespace ovsdr::soft

@@ -134,6 +134,9 @@ public:
     /// Copies of [offset, offset + size), as visit() goes; false too where memory is not there any more.
     [[nodiscard]] bool read(std::uint64_t offset, std::span<std::byte> to) noexcept;
     [[nodiscard]] bool write(std::uint64_t offset, std::span<const std::byte> from) noexcept;
+    /// And `guard` takes the bytes. It means nothing where the copy failed.
+    [[nodiscard]] bool read(std::uint64_t offset, std::span<std::byte> to, signature::Guard& guard) noexcept;
+    [[nodiscard]] bool write(std::uint64_t offset, std::span<const std::byte> from, signature::Guard& guard) noexcept;
 
 private:
     template <typename Use>
@@ -154,6 +157,8 @@ private:
         return run_ + (offset - run_begin_);
     }
     void find_run(std::uint64_t offset) noexcept;
+    template <typename Bytes, typename Copy>
+    [[nodiscard]] bool each(std::uint64_t offset, Bytes bytes, Copy copy) noexcept;
 
     const MemoryTable& table_;
     const void* domain_;

@@ -38,11 +38,11 @@ void write_action(Text out, const Action& action) {
     fmt::format_to(out, " {}", action_names[static_cast<unsigned>(action.type)]);
     switch (action.type) {
         case ActionType::counter: {
-            const CounterBulk::Value value = action.bulk->read(action.value);
+            const CounterBulk::Value value = action.bulk()->read(action.value);
             fmt::format_to(out, "({}: packets {} bytes {})", action.value, value.packets, value.bytes);
             break;
         }
-        case ActionType::table: fmt::format_to(out, "(level {})", action.destination->level()); break;
+        case ActionType::table: fmt::format_to(out, "(level {})", action.more().destination->level()); break;
         case ActionType::vport: fmt::format_to(out, "({})", action.value); break;
         case ActionType::tag:
         case ActionType::push_vlan: fmt::format_to(out, "({:#x})", action.value); break;
@@ -57,10 +57,12 @@ void write_action(Text out, const Action& action) {
             fmt::format_to(out, "({} -> reg_c_{})", action.more().aso_use.offset, action.more().aso_use.reg_c);
             break;
         case ActionType::meter:
-            fmt::format_to(out, "(level {} reg_c_{})", action.destination->level(), action.more().metering->reg_c);
+            fmt::format_to(out, "(level {} reg_c_{})", action.more().destination->level(),
+                           action.more().metering->reg_c);
             break;
         case ActionType::sampler:
-            fmt::format_to(out, "(1 in {}, level {}:", action.more().sampling->ratio, action.destination->level());
+            fmt::format_to(out, "(1 in {}, level {}:", action.more().sampling->ratio,
+                           action.more().destination->level());
             for (const Action* branch : action.more().branches) write_action(out, *branch);
             fmt::format_to(out, " )");
             break;
@@ -90,7 +92,7 @@ void write_matcher(Text out, Matcher& matcher) {
                    matcher.view().rules.length(), matcher.view().rules.room());
     write_key(out, matcher.mask().key);
     fmt::format_to(out, "\n");
-    for (const Rule* rule = matcher.rules(); rule != nullptr; rule = rule->next()) write_rule(out, *rule);
+    matcher.view().rules.for_each([out](const RuleNode& rule) { write_rule(out, Rule::of(rule)); });
 }
 
 void write_table(Text out, Table& table) {

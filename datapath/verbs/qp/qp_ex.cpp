@@ -83,6 +83,7 @@ int wr_complete(ibv_qp_ex* base) {
     if (!error) qp.raw->publish_send(qp.staged);
     begin_batch(qp);
     qp.raw->unlock_send();
+    if (!error) qp.raw->ring_doorbell();
     return error ? failed(error) : 0;
 }
 

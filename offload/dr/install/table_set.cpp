@@ -53,12 +53,15 @@ Result<void> TableSet::furnish(FlowTable& table, std::uint32_t level) {
 /// that every packet of the table passes two of them and not four. No packet is counted here.
 Result<void> TableSet::mark_connection_ends(FlowTable& table) {
     constexpr std::uint32_t tcp = 6, fin = 0x01, rst = 0x04, either = fin | rst;
-    const auto place = [&](prm::Field field) {
-        return table.key().tunnel_port != 0 ? field::inner_of(field) : field;
-    };
+    const bool in_tunnel = table.key().tunnel_port != 0;
+    const auto place = [&](prm::Field field) { return in_tunnel ? field::inner_of(field) : field; };
     for (const std::uint32_t version : {4U, 6U}) {
         for (const std::uint32_t flags : {fin, rst, either}) {
             MatchParam mask, value;
+            if (in_tunnel) {
+                mask.set(field::source_port, 0xFFFF);
+                value.set(field::source_port, uplink_vport.value);
+            }
             mask.set(place(field::ip_version), version);
             value.set(place(field::ip_version), version);
             mask.set(place(field::ip_protocol), 0xFF);

@@ -70,12 +70,12 @@ public:
             frame[17] = 46;
             frame[23] = 17;  // UDP
         }
-        io_.receive = [](void* self, rte_mbuf** packets, std::uint16_t length) noexcept {
+        const Burst receive = [](void* self, rte_mbuf** packets, std::uint16_t length) noexcept {
             std::memcpy(packets, static_cast<MemoryPort*>(self)->packets_.data(), length * sizeof *packets);
             return length;
         };
-        io_.send = [](void*, rte_mbuf**, std::uint16_t length) noexcept { return length; };
-        io_.receive_queue = io_.send_queue = this;
+        const Burst send = [](void*, rte_mbuf**, std::uint16_t length) noexcept { return length; };
+        set_queues({{.receive = receive, .queue = this}}, {{.send = send, .queue = this}});
     }
     ~MemoryPort() override { rte_pktmbuf_free_bulk(packets_.data(), batch_length); }
     [[nodiscard]] bool link_up() const noexcept override { return true; }
@@ -116,7 +116,7 @@ public:
     void run(unsigned batches, bool reads) {
         lane_.online();
         for (unsigned i = 0; i < batches; ++i) {
-            in_.receive(0, lane_);
+            in_.receive(0, 0, lane_);
             lane_.flush();
             lane_.quiescent();
             if (!memory_ || !reads) continue;

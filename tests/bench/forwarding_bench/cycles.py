@@ -5,25 +5,36 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 # The first pattern that a function's name fits names its stage. What fits none is listed as "other".
 STAGES = [
     ("port: receive (net_pcap copies each frame)", r"eth_pcap_rx|eth_null_rx|pktmbuf_alloc|mempool"),
     ("port: transmit (net_null frees each frame)", r"eth_null_tx|eth_pcap_tx|pktmbuf_free"),
-    ("steering: headers (first touch, parse, mask)", r"soft::parse|read_headers"),
+    ("steering: headers (first touch, parse, mask)", r"soft::parse|read_headers|read_whole"),
     ("steering: flow cache look-up", r"FlowCache|Lane::Impl::process"),
+    ("steering: rewriting and meters", r"EditList|Lane::Impl::edit|soft::(\(anonymous namespace\)::)?locate|Meter::"),
     ("steering: actions and counters", r"Lane::Impl::|CounterBulk"),
     ("steering: tables (cache misses)", r"Walk::|RuleTable"),
     ("worker, vport paths", r"Worker::|VportPath::|Sleeper|DpdkPort|Lane::"),
 ]
 
 
+def threads_of(pid: int) -> dict[int, str]:
+    """Thread id -> name. Threads may end meanwhile."""
+    threads = {}
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(FileNotFoundError, ProcessLookupError):
+            threads[int(task.name)] = (task / "comm").read_text().strip()
+    return threads
+
+
 def worker_thread(daemon_pid: int, name: str = "softnic-0") -> int:
     """The worker's thread id. LookupError when there is none of that name."""
-    for task in Path(f"/proc/{daemon_pid}/task").iterdir():
-        if (task / "comm").read_text().strip() == name:
-            return int(task.name)
+    for thread, its_name in threads_of(daemon_pid).items():
+        if its_name == name:
+            return thread
     raise LookupError(f"process {daemon_pid} has no thread {name}")
 
 

@@ -86,4 +86,10 @@ inline std::unique_ptr<Rule> make_rule(Matcher& matcher, const Parameters& value
 /// the floors that it names.
 [[nodiscard]] bool run_churn(const std::vector<rte_mbuf*>& packets, unsigned batches);
 
+/// So many rules in one matcher: million.cpp. False where they fall short of what it names.
+[[nodiscard]] bool run_million(const std::vector<rte_mbuf*>& packets, unsigned rules);
+
+/// Headers by parse() and by parse_fast(): parsing.cpp. False where they take nearly as long.
+[[nodiscard]] bool run_parsing();
+
 }  // namespace ovsdr::soft::bench

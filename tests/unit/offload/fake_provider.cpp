@@ -113,12 +113,15 @@ std::vector<std::string> FakeProvider::violations() {
 std::vector<FakeProvider::RuleView> FakeProvider::rules() {
     FakeState& now = fake_state();
     std::lock_guard lock(now.mutex);
+    std::vector<const mlx5dv_dr_rule*> rules;
+    for (const FakeObject* object : now.objects) {
+        if (object->kind == "rule") rules.push_back(static_cast<const mlx5dv_dr_rule*>(object));
+    }
+    std::ranges::sort(rules, {}, &mlx5dv_dr_rule::created_at);
     std::vector<RuleView> views;
-    for (FakeObject* object : now.objects) {
-        if (object->kind != "rule") continue;
-        const FakeObject* matcher = object->needs[0];
-        views.push_back({matcher->needs[0]->text, matcher->priority, static_cast<mlx5dv_dr_rule*>(object)->actions,
-                         matcher->match, object->match});
+    for (const mlx5dv_dr_rule* rule : rules) {
+        const FakeObject* matcher = rule->needs[0];
+        views.push_back({matcher->needs[0]->text, matcher->priority, rule->actions, matcher->match, rule->match});
     }
     return views;
 }

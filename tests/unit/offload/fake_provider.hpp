@@ -62,6 +62,7 @@ struct FakeProvider {
         std::vector<std::string> actions;   ///< "count 5", "dest_vport 2", "dest_array [dest_vport 1, dest_vport 2]"
         std::vector<std::uint8_t> mask, value;
     };
+    /// From the oldest to the newest.
     [[nodiscard]] static std::vector<RuleView> rules();
     /// The tables of a level that are there, told apart.
     [[nodiscard]] static std::set<const void*> tables(unsigned level);
@@ -107,6 +108,9 @@ struct FakeProvider {
     static inline std::uint16_t manager_vport = 0;
     /// False until reset(): the device's NIC_RX has only its root, as where RoCE is turned off.
     static inline bool has_nic_rx_tables = true;
+
+    /// Of the first format's meters: the parameters that an action was made or changed with last.
+    static inline std::vector<std::uint8_t> meter_parameters;
 
     /// Called in each sync of a domain, with no lock of the fake's.
     static inline void (*in_sync)() = nullptr;

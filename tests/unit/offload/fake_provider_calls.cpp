@@ -366,11 +366,17 @@ mlx5dv_dr_action* mlx5dv_dr_action_create_aso(mlx5dv_dr_domain* domain, mlx5dv_d
                                               uint32_t, uint8_t) {
     return action("mlx5dv_dr_action_create_aso", "meter " + std::to_string(offset), {domain, object});
 }
+void keep_parameters(const mlx5dv_dr_flow_meter_attr& meter) {
+    const auto* const bytes = static_cast<const std::uint8_t*>(meter.flow_meter_parameter);
+    FakeProvider::meter_parameters.assign(bytes, bytes + meter.flow_meter_parameter_sz);
+}
 mlx5dv_dr_action* mlx5dv_dr_action_create_flow_meter(mlx5dv_dr_flow_meter_attr* meter) {
+    keep_parameters(*meter);
     return action("mlx5dv_dr_action_create_flow_meter", "meter to " + std::to_string(meter->next_table->level),
                   {meter->next_table});
 }
-int mlx5dv_dr_action_modify_flow_meter(mlx5dv_dr_action*, mlx5dv_dr_flow_meter_attr*, __be64 fields) {
+int mlx5dv_dr_action_modify_flow_meter(mlx5dv_dr_action*, mlx5dv_dr_flow_meter_attr* meter, __be64 fields) {
+    keep_parameters(*meter);
     FakeProvider::note("change meter " + std::to_string(be64toh(fields)));
     return FakeProvider::fails_now("mlx5dv_dr_action_modify_flow_meter") ? errno : 0;
 }

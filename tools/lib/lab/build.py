@@ -29,6 +29,11 @@ def drnic() -> Path:
     return build_folder() / "tools" / "drnic" / "drnic"
 
 
+def softnic_libraries() -> Path:
+    """The folder with the soft NIC's libibverbs.so.1 and libmlx5.so.1."""
+    return build_folder() / "datapath" / "verbs" / "lib"
+
+
 def drgen() -> Path:
     return build_folder() / "tools" / "drgen" / "drgen"
 

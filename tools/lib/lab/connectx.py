@@ -95,6 +95,6 @@ class ConnectXSwitch(Switch):
         daemon = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
         device = self.log_of_calls.read_text().splitlines() if self.log_of_calls.exists() else []
         return [line for line in daemon
-                if re.search(r"\|(WARN|ERR|EMER)\|", line) and not re.search(r"\|timeval[|(]", line)] + \
+                if re.search(r"\|(WARN|ERR|EMER)\|", line) and not re.search(r"\|(timeval|ovs_rcu)[|(]", line)] + \
                [line for line in device if " end: " not in line and not line.endswith(": no vport 65535")]
 

@@ -44,14 +44,16 @@ class Guest(Wire):
 
 class Lab:
     def __init__(self, workspace: Workspace, *, kind: str = "dr", profile: str = "connectx-6dx", workers: int = 1,
-                 mtu: int = 1500, dpdk_port: str = "net_af_packet", name: str = "") -> None:
-        """`name` tells the labs of one workspace apart."""
+                 mtu: int = 1500, dpdk_port: str = "net_af_packet", offloads: bool = False, name: str = "") -> None:
+        """`name` tells the labs of one workspace apart. With `offloads` guests leave checksums and segments to their
+        NIC."""
         folder = workspace.folder / name
         folder.mkdir(parents=True, exist_ok=True)
         self.workspace = workspace
         self.kind = kind
         self.mtu = mtu
         self.dpdk_port = dpdk_port
+        self.offloads = offloads
         self.namespace = workspace.namespace(name or "switch")
         self.nic = SoftNic(folder, profile=profile, workers=workers)
         self.wires: list[Wire] = []
@@ -77,7 +79,7 @@ class Lab:
     def plug(self, guest: Guest, addressed: bool = True) -> Guest:
         """Makes the veth pair of a guest whose namespace is there, and its vport."""
         make_veth(guest.namespace, guest.device, self.namespace, guest.veth, mac=guest.mac,
-                  address=f"{guest.address}/24" if addressed else None, mtu=self.mtu)
+                  address=f"{guest.address}/24" if addressed else None, mtu=self.mtu, offloads=self.offloads)
         self.nic.add_port(guest.vport, self.dpdk_arguments(guest), guest.name, guest.mac)
         self.guests.append(guest)
         self.wires.append(guest)

@@ -1,4 +1,4 @@
-"""A virtual machine on a vhost-user vport: QEMU without KVM, a Debian kernel, a shell on the serial console."""
+"""Virtual machines: QEMU without KVM, a Debian kernel, a shell on the serial console."""
 
 from __future__ import annotations
 
@@ -24,32 +24,27 @@ def image() -> Path:
                     timeout=300).splitlines()[-1])
 
 
-class Machine:
-    """A guest, which may boot several times, whose eth0 is on the vhost-user socket `path`. QEMU connects to it, again
-    and again; with `serves` QEMU listens there."""
+class Guest:
+    """A guest with a shell on its serial console, which may boot several times. `argv` is what QEMU is told beside the
+    kernel, and `command_line` what the kernel is."""
 
-    def __init__(self, workspace: Workspace, name: str, path: Path, *, mac: str, address: str,
-                 serves: bool = False) -> None:
+    def __init__(self, workspace: Workspace, name: str, argv: list[str], *, initramfs: Path | None = None,
+                 command_line: str = "", memory_mb: int = MEMORY_MB) -> None:
         self.name = name
         self.folder = workspace.folder
         self._serial_path = self.folder / f"{name}.serial"
         self._serial: socket.socket | None = None
         self._text = ""
         files = image()
-        wire = f"socket,id=wire,path={path}" + (",server=on,wait=off" if serves else ",reconnect=1")
-        # Without vectors=0 QEMU 7.2 crashes here when it has no KVM.
         self.argv = [
             "qemu-system-x86_64", "-accel", "tcg", "-cpu", "max", "-nodefaults", "-display", "none", "-no-reboot",
-            "-m", str(MEMORY_MB), "-machine", "pc,memory-backend=memory",
-            "-object", f"memory-backend-memfd,id=memory,size={MEMORY_MB}M,share=on",
-            "-kernel", str(files / "vmlinuz"), "-initrd", str(files / "initramfs"),
+            "-m", str(memory_mb), "-kernel", str(files / "vmlinuz"), "-initrd", str(initramfs or files / "initramfs"),
             # On a busy machine ticks come late: the kernel would take its timer for broken, and panic.
-            "-append", f"console=ttyS0 quiet panic=-1 no_timer_check ovsdr.address={address}/24",
-            "-chardev", wire, "-netdev", "vhost-user,id=net,chardev=wire",
-            "-device", f"virtio-net-pci,netdev=net,mac={mac},vectors=0,romfile=",
-            "-chardev", f"socket,id=serial,path={self._serial_path},server=on,wait=off", "-serial", "chardev:serial"]
+            "-append", f"console=ttyS0 quiet panic=-1 no_timer_check {command_line}",
+            "-chardev", f"socket,id=serial,path={self._serial_path},server=on,wait=off", "-serial", "chardev:serial",
+            *argv]
         self.process: Background | None = None
-        self._start_in = workspace.namespace(f"{name}-qemu")
+        self.namespace = workspace.namespace(f"{name}-qemu")   # where QEMU runs
         workspace.defer(self.stop)
 
     def boot(self, timeout: float = 90) -> float:
@@ -60,7 +55,7 @@ class Machine:
         return time.monotonic() - begin
 
     def launch(self) -> None:
-        self.process = self._start_in.start(self.argv, self.folder / f"{self.name}.qemu")
+        self.process = self.namespace.start(self.argv, self.folder / f"{self.name}.qemu")
         wait_until(self._connect, 20, f"QEMU's console of {self.name}: {self.process.output()}")
 
     def wait_ready(self, timeout: float = 90) -> None:
@@ -103,6 +98,36 @@ class Machine:
             raise CommandError([command], int(done.group(1)), output)
         return output
 
+    def cpu_seconds(self) -> float:
+        assert self.process is not None
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / 100
+
+    def stop(self) -> None:
+        """Pulls the plug."""
+        if self._serial is not None:
+            self._serial.close()
+            self._serial = None
+        if self.process is not None:
+            self.process.stop(grace=2)
+            self.process = None
+
+
+class Machine(Guest):
+    """A guest whose eth0 is on the vhost-user socket `path`. QEMU connects to it, again and again; with `serves` QEMU
+    listens there."""
+
+    def __init__(self, workspace: Workspace, name: str, path: Path, *, mac: str, address: str,
+                 serves: bool = False) -> None:
+        wire = f"socket,id=wire,path={path}" + (",server=on,wait=off" if serves else ",reconnect=1")
+        # Without vectors=0 QEMU 7.2 crashes here when it has no KVM.
+        super().__init__(workspace, name, [
+            "-machine", "pc,memory-backend=memory",
+            "-object", f"memory-backend-memfd,id=memory,size={MEMORY_MB}M,share=on",
+            "-chardev", wire, "-netdev", "vhost-user,id=net,chardev=wire",
+            "-device", f"virtio-net-pci,netdev=net,mac={mac},vectors=0,romfile="],
+            command_line=f"ovsdr.address={address}/24")
+
     def ping(self, target: str, count: int = 3, interval: float = 0.2) -> int:
         """How many answers came."""
         output = self.run(f"ping -c {count} -i {interval} -W 2 {target}", check=False, timeout=count * 3 + 20)
@@ -119,17 +144,3 @@ class Machine:
         text = self.run("cat /sys/class/net/eth0/device/features").strip()
         assert len(text) == 64, text
         return {name for bit, name in UNFINISHED.items() if text[bit] == "1"}
-
-    def cpu_seconds(self) -> float:
-        assert self.process is not None
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) / 100
-
-    def stop(self) -> None:
-        """Pulls the plug."""
-        if self._serial is not None:
-            self._serial.close()
-            self._serial = None
-        if self.process is not None:
-            self.process.stop(grace=2)
-            self.process = None

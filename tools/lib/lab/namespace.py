@@ -75,14 +75,14 @@ class Namespace:
 
 
 def make_veth(inner: Namespace, inner_device: str, outer: Namespace, outer_device: str, *, mac: str,
-              address: str | None = None, mtu: int = 1500) -> None:
+              address: str | None = None, mtu: int = 1500, offloads: bool = False) -> None:
     """A pair with one end in `inner` (a guest's NIC: MAC, address) and the other in `outer` (the vport's port).
 
-    The guest end does no checksum offload: an AF_PACKET reader would see unfinished checksums, and TCP would hang.
-    """
+    Without `offloads` each end sends whole packets with their tags in them: what a test counts, and readers that do not
+    know better get TCP that does not hang on checksums."""
     outer.run(["ip", "link", "add", outer_device, "mtu", str(mtu), "type", "veth", "peer", "name", inner_device,
                "address", mac, "mtu", str(mtu), "netns", inner.name])
-    for namespace, device in ((inner, inner_device), (outer, outer_device)):
+    for namespace, device in () if offloads else ((inner, inner_device), (outer, outer_device)):
         namespace.run(["ethtool", "-K", device, *(word for feature in ("tx", "gro", "txvlan", "rxvlan")
                                                   for word in (feature, "off"))], check=False)
     if address:

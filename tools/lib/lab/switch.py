@@ -25,6 +25,13 @@ STOCK_DPDK_DAEMON = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk"
 PRIORITY = ["nice", "-n", "-10"]
 
 
+def stock_dpdk_daemon(folder: Path) -> str:
+    """Its pidfile and control socket are named after argv[0]: the tools look for ovs-vswitchd."""
+    daemon = folder / "ovs-vswitchd"
+    daemon.symlink_to(STOCK_DPDK_DAEMON)
+    return str(daemon)
+
+
 class Switch:
     """ovsdb-server and vswitchd in `namespace`, with their files in `folder`."""
 
@@ -89,8 +96,8 @@ class Switch:
         """Ends both, the daemon with --cleanup so that its taps go."""
         if self.daemon is not None and self.daemon.running():
             try:
-                self.appctl("exit", "--cleanup", timeout=15)
-                self.daemon.wait(15)
+                self.appctl("exit", "--cleanup", timeout=60)
+                self.daemon.wait(60)
             except CommandError:
                 self.daemon.stop()
         if self.database is not None:

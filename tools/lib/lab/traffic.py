@@ -97,6 +97,30 @@ def _iperf_result(arguments: Sequence[str], output: str, unread: int | None) -> 
     return Iperf(received["bits_per_second"] / 1e6, received["seconds"], 0, 0, 0, end["sum_sent"].get("retransmits", 0))
 
 
+def send_by_tcp(source: Namespace, target: Namespace, address: str, data: bytes, port: int = 5001) -> bytes:
+    """What `target`, which has that address, gets of it over one connection."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with target.entered():
+        server = socket.create_server((address, port), family=family)
+    received = bytearray()
+
+    def drain() -> None:
+        accepted, _ = server.accept()
+        with accepted:
+            while chunk := accepted.recv(1 << 16):
+                received.extend(chunk)
+
+    with server:
+        reader = threading.Thread(target=drain)
+        reader.start()
+        with source.entered():
+            client = socket.create_connection((address, port), timeout=30)
+        with client:
+            client.sendall(data)
+        reader.join(60)
+    return bytes(received)
+
+
 def send_frames(namespace: Namespace, device: str, frames: Sequence[bytes]) -> None:
     """Sends whole Ethernet frames as a guest would."""
     with namespace.entered():

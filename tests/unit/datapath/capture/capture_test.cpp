@@ -21,14 +21,14 @@ using testing::ElementsAre;
 class NarrowPort : public Port {
 public:
     NarrowPort() : Port(*driver_of("net_null")) {
-        io_.send = [](void* self, rte_mbuf** packets, std::uint16_t length) noexcept {
+        const Burst send = [](void* self, rte_mbuf** packets, std::uint16_t length) noexcept {
             auto& port = *static_cast<NarrowPort*>(self);
             length = static_cast<std::uint16_t>(std::min<unsigned>(length, port.room));
             port.room -= length;
             rte_pktmbuf_free_bulk(packets, length);
             return length;
         };
-        io_.send_queue = this;
+        set_queues({}, {{.send = send, .queue = this}});
     }
     [[nodiscard]] bool link_up() const noexcept override { return true; }
 

@@ -12,6 +12,8 @@
 #include <thread>
 #include <vector>
 
+#include "datapath/signature/crc.hpp"
+
 namespace ovsdr::soft {
 namespace {
 
@@ -60,6 +62,38 @@ TEST(GuardedCopy, TellsThatMemoryIsNotThere) {
         EXPECT_FALSE(guarded_copy(pages + page - size + 1, other.data(), size)) << size;
     }
     munmap(pages, 2 * page);
+}
+
+/// The same for what copies and computes at once, with nothing on either side of a page.
+TEST(GuardedCopy, SoDoCopiesThatAreSummedUp) {
+    guard_copies();
+    auto* const pages = static_cast<std::byte*>(
+        mmap(nullptr, 3 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    ASSERT_NE(static_cast<void*>(pages), MAP_FAILED);
+    ASSERT_EQ(mprotect(pages, page, PROT_NONE), 0);
+    ASSERT_EQ(mprotect(pages + 2 * page, page, PROT_NONE), 0);
+    std::byte* const there = pages + page;
+    std::vector<std::byte> other(page + 8);
+    using signature::GuardType;
+    for (const GuardType type : {GuardType::t10_crc, GuardType::crc32, GuardType::crc32c, GuardType::crc64_xp10}) {
+        const signature::CopyingCrc crc = signature::copying_crc(type);
+        if (crc.function == nullptr) GTEST_SKIP() << "the processor has no VPCLMULQDQ";
+        for (const std::size_t size : {8U, 64U, 72U, 248U, 256U, 264U, 512U, 520U, 4048U, 4096U}) {
+            const auto copies = [&](std::byte* to, const std::byte* from) {
+                std::uint64_t value = 1;
+                return crc.function(value, to, {from, size});
+            };
+            for (std::byte* const at : {there, there + page - size}) {
+                EXPECT_TRUE(copies(other.data(), at)) << size;
+                EXPECT_TRUE(copies(at, other.data())) << size;
+            }
+            for (std::byte* const at : {there - 1, there + page - size + 1}) {
+                EXPECT_FALSE(copies(other.data(), at)) << size;
+                EXPECT_FALSE(copies(at, other.data())) << size;
+            }
+        }
+    }
+    munmap(pages, 3 * page);
 }
 
 TEST(GuardedCopy, AtomicOperationsAreWhatTheySayOrTellThatMemoryIsNotThere) {

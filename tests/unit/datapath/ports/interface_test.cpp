@@ -1,15 +1,20 @@
 // Vports on network interfaces: veth pairs in a network namespace of the test's own. Needs root.
 #include <dlfcn.h>
+#include <fcntl.h>
+#include <linux/if_ether.h>
+#include <linux/if_tun.h>
 #include <linux/sockios.h>
 #include <pthread.h>
 #include <sched.h>
 #include <sys/ioctl.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <cstdarg>
 #include <cstdlib>
 #include <string_view>
 
+#include "datapath/ports/unfinished.hpp"
 #include "guest_socket.hpp"
 
 namespace {
@@ -65,9 +70,9 @@ protected:
 
     // The co-tenant bridges the two vports: a frame of one guest reaches the other.
     void start_pair() {
-        const auto port = [](const char* vport) {
+        const auto port = [this](const char* vport) {
             return std::string(R"({"vport": )") + vport + R"(, "dpdk": ")" + GetParam() + ",iface=host" + vport +
-                   R"("})";
+                   options_ + R"("})";
         };
         start(R"("ports": [)" + port("1") + ", " + port("2") +
               R"(], "cotenant": {"vports": [1, 2], "period_ms": 60000})");
@@ -76,6 +81,7 @@ protected:
     }
 
     static bool own_namespace_;
+    std::string options_;  ///< of both ports
 };
 
 bool InterfaceTest::own_namespace_ = false;
@@ -90,7 +96,8 @@ TEST_P(InterfaceTest, CarriesFramesFromGuestToGuest) {
         EXPECT_EQ(one.receive(), size);
     }
     EXPECT_EQ(counters(1).sent_packets, 3U);
-    EXPECT_EQ(counters(1).received_packets, 3U);
+    // The guest has a frame before the worker has counted it.
+    EXPECT_TRUE(eventually([&] { return counters(1).received_packets == 3; }));
     EXPECT_EQ(nic_->cotenant(0)->statistics().foreign, 0U);
 }
 
@@ -158,7 +165,7 @@ TEST_P(InterfaceTest, IgnoresWhatTheHostSendsOnItsEnd) {
 // A worker that is kept away, as by a busy host, gets what the port's buffer holds: the rest is counted, and stays so
 // when the port goes.
 TEST_P(InterfaceTest, CountsWhatFindsNoRoom) {
-    constexpr unsigned frames = 6000;
+    constexpr unsigned frames = 60000;
     start_pair();
     HeldWorker worker(device());
     Guest one("guest1");
@@ -169,7 +176,7 @@ TEST_P(InterfaceTest, CountsWhatFindsNoRoom) {
         << counters(1).sent_packets << " sent, " << counters(1).overruns << " found no room, " << lost
         << " lost before";
     EXPECT_LE(counters(1).sent_packets + counters(1).overruns, frames);
-    EXPECT_GE(counters(1).overruns + lost, frames / 2);
+    EXPECT_GE(counters(1).overruns + lost, frames / 10);
     EXPECT_EQ(counters(2).overruns, 0U);
     const auto before = counters(1).overruns;
     shell("ip link del host1");
@@ -193,6 +200,62 @@ INSTANTIATE_TEST_SUITE_P(Drivers, InterfaceTest, testing::Values("net_af_packet"
 
 class PacketSocketTest : public InterfaceTest {};
 
+/// A guest's socket for TCP packets in VLAN 7 that its NIC is to cut.
+class TaggedSocket {
+public:
+    explicit TaggedSocket(const std::string& interface)
+        : socket_(socket(AF_PACKET, SOCK_RAW | SOCK_NONBLOCK, htons(ETH_P_ALL))) {
+        const int on = 1;
+        EXPECT_EQ(setsockopt(socket_, SOL_PACKET, PACKET_VNET_HDR, &on, sizeof on), 0);
+        EXPECT_EQ(setsockopt(socket_, SOL_PACKET, PACKET_AUXDATA, &on, sizeof on), 0);
+        EXPECT_EQ(setsockopt(socket_, SOL_PACKET, PACKET_IGNORE_OUTGOING, &on, sizeof on), 0);
+        sockaddr_ll address{};
+        address.sll_family = AF_PACKET;
+        address.sll_protocol = htons(ETH_P_ALL);
+        address.sll_ifindex = static_cast<int>(if_nametoindex(interface.c_str()));
+        EXPECT_EQ(bind(socket_, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+    }
+    ~TaggedSocket() { close(socket_); }
+    TaggedSocket(const TaggedSocket&) = delete;
+    TaggedSocket& operator=(const TaggedSocket&) = delete;
+
+    void send(unsigned payload, std::uint16_t segment) {
+        VirtioHeader says{.flags = VirtioHeader::needs_checksum, .gso_type = VirtioHeader::gso_tcp4, .hdr_len = 58,
+                          .gso_size = segment, .csum_start = 38, .csum_offset = 16};
+        std::vector<std::uint8_t> frame = {2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x81, 0, 0x20, 7, 8, 0,
+                                           0x45, 0, 0, 0, 0, 1, 0x40, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2,
+                                           0, 80, 0, 80, 0, 0, 0, 1, 0, 0, 0, 1, 0x50, 0x90, 1, 0, 0, 0, 0, 0};
+        frame[20] = static_cast<std::uint8_t>((payload + 40) >> 8);
+        frame[21] = static_cast<std::uint8_t>(payload + 40);
+        frame.resize(58 + payload);
+        const iovec pieces[] = {{&says, sizeof says}, {frame.data(), frame.size()}};
+        EXPECT_EQ(writev(socket_, pieces, 2), static_cast<ssize_t>(sizeof says + frame.size())) << std::strerror(errno);
+    }
+
+    /// Size of the next frame without its tag, and its tag.
+    std::pair<std::size_t, unsigned> receive() {
+        char frame[16384];
+        alignas(cmsghdr) char control[CMSG_SPACE(sizeof(tpacket_auxdata))];
+        iovec piece{frame, sizeof frame};
+        msghdr message{};
+        message.msg_iov = &piece;
+        message.msg_iovlen = 1;
+        message.msg_control = control;
+        ssize_t size = 0;
+        (void)eventually([&] {
+            message.msg_controllen = sizeof control;
+            return (size = recvmsg(socket_, &message, 0)) > 0;
+        }, std::chrono::seconds(5));
+        if (size <= 0) return {0, 0};
+        tpacket_auxdata told{};
+        std::memcpy(&told, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof told);
+        return {static_cast<std::size_t>(size) - sizeof(VirtioHeader), told.tp_vlan_tci};
+    }
+
+private:
+    int socket_;
+};
+
 TEST_P(PacketSocketTest, JumboFramesPassOnceTheMtuAllowsThem) {
     start_pair();
     shell("ip link set guest1 mtu 9000; ip link set guest2 mtu 9000");
@@ -205,7 +268,7 @@ TEST_P(PacketSocketTest, JumboFramesPassOnceTheMtuAllowsThem) {
     EXPECT_EQ(two.receive(), 9014U);
 }
 
-TEST_P(PacketSocketTest, DropsWhatTheRingHasCutShort) {
+TEST_P(PacketSocketTest, DropsWhatIsLongerThanTheMtu) {
     start_pair();
     shell("ip link set host1 mtu 9000; ip link set guest1 mtu 9000");  // behind the vport's back
     Guest one("guest1");
@@ -213,6 +276,64 @@ TEST_P(PacketSocketTest, DropsWhatTheRingHasCutShort) {
     one.send(1700);
     EXPECT_TRUE(eventually([&] { return counters(1).send_drops == 2; }));
     EXPECT_EQ(counters(1).sent_packets, 0U);
+}
+
+// The kernel gives a packet socket the tag beside the frame.
+TEST_P(PacketSocketTest, CutsTaggedFramesAndKeepsTheirTags) {
+    options_ = ",gro=0";
+    start_pair();
+    TaggedSocket one("guest1"), two("guest2");
+    for (const unsigned payload : {900U, 1800U, 5000U}) {
+        one.send(payload, 600);
+        for (unsigned left = payload; left > 0; left -= std::min(left, 600U)) {
+            const auto [size, tci] = two.receive();
+            EXPECT_EQ(size, 54 + std::min(left, 600U)) << payload;
+            EXPECT_EQ(tci, 0x2007) << payload;
+        }
+    }
+    EXPECT_EQ(counters(1).sent_packets, 2 + 3 + 9U);
+    EXPECT_EQ(counters(1).sent_bytes, 14 * 58 + 900 + 1800 + 5000U);
+}
+
+// Virtio's header has no word for UDP fragments that are to be made: the kernel gives an error in the frame's place.
+TEST_P(PacketSocketTest, GoesOnBehindAFrameThatCannotBeDescribed) {
+    const int tap = open("/dev/net/tun", O_RDWR | O_CLOEXEC);
+    if (tap < 0) GTEST_SKIP() << "no /dev/net/tun";
+    ifreq request{};
+    std::strcpy(request.ifr_name, "odd0");
+    request.ifr_flags = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR;
+    ASSERT_EQ(ioctl(tap, TUNSETIFF, &request), 0) << std::strerror(errno);
+    shell("echo 1 > /proc/sys/net/ipv6/conf/odd0/disable_ipv6");
+    start(R"("ports": [{"vport": 1, "dpdk": "net_af_packet,iface=odd0"},
+                       {"vport": 2, "dpdk": "net_af_packet,iface=host2"}],
+              "cotenant": {"vports": [1, 2], "period_ms": 60000})");
+    std::vector<std::uint8_t> frame(14 + 20 + 8 + 3000);
+    std::memcpy(frame.data(), "\x02\0\0\0\0\x02\x02\0\0\0\0\x01\x08\0\x45\0\x0b\xd4\0\0\0\0\x40\x11", 24);
+    VirtioHeader says{.flags = VirtioHeader::needs_checksum, .gso_type = 3, .hdr_len = 42, .gso_size = 1480,
+                      .csum_start = 34, .csum_offset = 6};
+    const iovec odd[] = {{&says, sizeof says}, {frame.data(), frame.size()}};
+    EXPECT_EQ(writev(tap, odd, 2), static_cast<ssize_t>(sizeof says + frame.size())) << std::strerror(errno);
+    EXPECT_TRUE(eventually([&] { return counters(1).overruns + counters(1).send_drops == 1; }));
+    Guest two("guest2");
+    says = {};
+    frame.resize(60);
+    std::memcpy(&frame[12], "\x88\xb5", 2);
+    const iovec plain[] = {{&says, sizeof says}, {frame.data(), frame.size()}};
+    EXPECT_EQ(writev(tap, plain, 2), static_cast<ssize_t>(sizeof says + frame.size()));
+    EXPECT_EQ(two.receive(), 60U);
+    nic_.reset();
+    close(tap);
+}
+
+// Two tags and all that the MTU allows are more than the kernel lets a packet socket send.
+TEST_P(PacketSocketTest, CountsWhatTheInterfaceRefusesAndSendsTheOthers) {
+    start_pair();
+    TestQueue queue(device(), 71, VportId{2});
+    Guest two("guest2");
+    queue.send(1522);
+    queue.send(60);
+    EXPECT_TRUE(eventually([&] { return counters(2).receive_drops == 1 && counters(2).received_packets == 1; }));
+    EXPECT_EQ(counters(2).received_bytes, 60U);
 }
 
 TEST_P(PacketSocketTest, TakesOverTheInterfacesMtu) {

@@ -22,7 +22,7 @@ using Frame = std::vector<std::uint8_t>;
 class KeepingPort : public Port {
 public:
     KeepingPort() : Port(*driver_of("net_null")) {
-        io_.send = [](void* self, rte_mbuf** packets, std::uint16_t length) noexcept {
+        const Burst send = [](void* self, rte_mbuf** packets, std::uint16_t length) noexcept {
             for (unsigned i = 0; i < length; ++i) {
                 const auto* bytes = rte_pktmbuf_mtod(packets[i], const std::uint8_t*);
                 static_cast<KeepingPort*>(self)->sent.emplace_back(bytes, bytes + rte_pktmbuf_pkt_len(packets[i]));
@@ -30,7 +30,7 @@ public:
             rte_pktmbuf_free_bulk(packets, length);
             return length;
         };
-        io_.send_queue = this;
+        set_queues({}, {{.send = send, .queue = this}});
     }
     [[nodiscard]] bool link_up() const noexcept override { return link; }
 

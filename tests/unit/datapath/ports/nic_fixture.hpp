@@ -71,6 +71,11 @@ public:
         device_.ring_doorbell(sqn_);
     }
 
+    [[nodiscard]] bool empty() {
+        const std::lock_guard lock(mutex_);
+        return packets_.empty();
+    }
+
     void remove() {
         if (std::exchange(removed_, true)) return;
         device_.remove_send_source(sqn_);
@@ -79,6 +84,7 @@ public:
 
     std::atomic<std::uint64_t> polls{0};
     std::atomic<std::chrono::steady_clock::time_point> taken{};  ///< when the last packet was
+    std::atomic<std::thread::id> taken_by{};                     ///< and by whom
 
 private:
     unsigned poll(rte_mbuf** packets, unsigned length) noexcept {
@@ -87,7 +93,10 @@ private:
         unsigned taken_length = 0;
         for (; taken_length < length && !packets_.empty(); packets_.pop_front())
             packets[taken_length++] = packets_.front();
-        if (taken_length > 0) taken = std::chrono::steady_clock::now();
+        if (taken_length > 0) {
+            taken_by = std::this_thread::get_id();
+            taken = std::chrono::steady_clock::now();
+        }
         return taken_length;
     }
 
@@ -106,7 +115,7 @@ public:
             {.poll = [](void* self, rte_mbuf**, unsigned) noexcept { return static_cast<HeldWorker*>(self)->wait(); },
              .self = this,
              .sqn = sqn});
-        device_.ring_doorbell(sqn);
+        device_.ring_worker(sqn % device_.workers());
         held_.get_future().wait();
     }
     ~HeldWorker() { device_.remove_send_source(sqn); }
@@ -137,7 +146,8 @@ protected:
     void start(const std::string& device, std::string options = "\"control_socket\": \"\"") {
         int code = 0;
         std::string error;
-        nic_ = SoftNic::start(parse_config("{" + options + R"(, "memory_mb": 256, "devices": [{"name": "mlx5_0")" +
+        nic_ = SoftNic::start(parse_config("{" + options + R"(, "memory_mb": )" + std::to_string(memory_mb_) +
+                                           R"(, "devices": [{"name": "mlx5_0")" +
                                            (device.empty() ? "" : ", " + device) + "}]}"),
                               code, error);
         ASSERT_TRUE(nic_) << error;
@@ -166,6 +176,7 @@ protected:
     }
 
     std::unique_ptr<SoftNic> nic_;
+    unsigned memory_mb_ = 256;  ///< the first NIC's holds for all
 };
 
 }  // namespace ovsdr::soft

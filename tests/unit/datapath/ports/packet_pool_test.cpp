@@ -55,6 +55,15 @@ protected:
     Mempool pool_ = make_mempool({.name = "grows", .length = length, .room = small_room}, error_);
 };
 
+TEST_F(PacketPool, ADeviceSeesEachBufferWhereItIs) {
+    const std::vector<rte_mbuf*> taken = take(length);
+    ASSERT_EQ(taken.size(), length);
+    for (rte_mbuf* buffer : taken) {
+        ASSERT_EQ(rte_pktmbuf_iova(buffer), reinterpret_cast<rte_iova_t>(rte_pktmbuf_mtod(buffer, char*)));
+        rte_pktmbuf_free(buffer);
+    }
+}
+
 TEST_F(PacketPool, BeginsSmallAndGrowsToItsLength) {
     EXPECT_GE(made_buffers(*pool_), 64U);
     EXPECT_LT(made_buffers(*pool_), length / 4);

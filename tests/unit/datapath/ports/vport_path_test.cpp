@@ -3,9 +3,12 @@
 
 #include <gtest/gtest.h>
 #include <rte_mbuf.h>
+#include <rte_pause.h>
 #include <signal.h>
 
 #include <algorithm>
+#include <atomic>
+#include <deque>
 #include <thread>
 #include <vector>
 
@@ -22,7 +25,7 @@ using namespace std::chrono_literals;
 class CountingPort : public Port {
 public:
     CountingPort() : Port(*driver_of("net_null")) {
-        io_.send = [](void* self, rte_mbuf** packets, std::uint16_t length) noexcept {
+        const Burst send = [](void* self, rte_mbuf** packets, std::uint16_t length) noexcept {
             auto& port = *static_cast<CountingPort*>(self);
             ++port.attempts;
             if (port.refusals > 0) {
@@ -34,14 +37,14 @@ public:
             rte_pktmbuf_free_bulk(packets, length);
             return length;
         };
-        io_.receive = [](void* self, rte_mbuf** packets, std::uint16_t length) noexcept {
+        const Burst receive = [](void* self, rte_mbuf** packets, std::uint16_t length) noexcept {
             auto& port = *static_cast<CountingPort*>(self);
             length = static_cast<std::uint16_t>(std::min<std::size_t>(length, port.waiting.size()));
             std::copy_n(port.waiting.begin(), length, packets);
             port.waiting.erase(port.waiting.begin(), port.waiting.begin() + length);
             return length;
         };
-        io_.send_queue = io_.receive_queue = this;
+        set_queues({{.receive = receive, .queue = this}}, {{.send = send, .queue = this}});
     }
     [[nodiscard]] bool link_up() const noexcept override {
         ++questions;
@@ -81,7 +84,7 @@ protected:
         (void)rte_pktmbuf_append(packet, 64);
         port_.waiting.push_back(packet);
         lane.online();
-        EXPECT_EQ(path_.receive(0, lane), 1u);
+        EXPECT_EQ(path_.receive(0, 0, lane), 1u);
         lane.offline();
     }
 
@@ -96,9 +99,92 @@ protected:
     Mempool pool_;
     Steering steering_{connectx_6dx};
     CountingPort port_;
+    /// A batch by worker `worker` of `path`.
+    void deliver_by(VportPath& path, unsigned worker) {
+        rte_mbuf* packet = rte_pktmbuf_alloc(pool_.get());
+        ASSERT_NE(packet, nullptr);
+        (void)rte_pktmbuf_append(packet, 64);
+        const Sink sink = path.sink();
+        sink.deliver(sink.self, worker, &packet, 1);
+    }
+
     unsigned looks_ = 0;
     VportPath path_{VportId{1}, 1, [this] { ++looks_; }};
 };
+
+/// Several queues to send by, of which the test says how many are used; in each, how many packets came and how many
+/// workers were inside at a time.
+class WidePort : public Port {
+public:
+    struct Queue {
+        std::atomic<unsigned> sent{0}, inside{0}, met{0};
+    };
+
+    WidePort(unsigned queues, bool vary) : Port(*driver_of("net_null")), queues_(queues) {
+        const Burst send = [](void* self, rte_mbuf** packets, std::uint16_t length) noexcept {
+            auto& queue = *static_cast<Queue*>(self);
+            if (queue.inside.fetch_add(1) != 0) ++queue.met;
+            for (unsigned i = 0; i < 100; ++i) rte_pause();
+            queue.sent += length;
+            --queue.inside;
+            rte_pktmbuf_free_bulk(packets, length);
+            return length;
+        };
+        std::vector<PortSendQueue> send_queues;
+        for (Queue& queue : queues_) send_queues.push_back({.send = send, .queue = &queue});
+        set_queues({}, std::move(send_queues));
+        send_queues_vary_ = vary;
+    }
+    [[nodiscard]] bool link_up() const noexcept override { return true; }
+    void use(unsigned queues) { usable_send_queues_ = queues; }
+    [[nodiscard]] unsigned sent(unsigned queue) const { return queues_[queue].sent; }
+    [[nodiscard]] unsigned met() const {
+        unsigned sum = 0;
+        for (const Queue& queue : queues_) sum += queue.met;
+        return sum;
+    }
+
+private:
+    std::deque<Queue> queues_;
+};
+
+TEST_F(VportPathTest, EachWorkerSendsByAQueueOfItsOwnWhereThereIsOne) {
+    WidePort port(2, true);
+    VportPath path(VportId{1}, 3);
+    path.set_admin_up(true);
+    path.set_link_up(true);
+    path.bind(&port);
+    for (unsigned worker = 0; worker < 3; ++worker) deliver_by(path, worker);
+    EXPECT_EQ(port.sent(0), 2u) << "workers 0 and 2";
+    EXPECT_EQ(port.sent(1), 1u);
+    port.use(1);
+    for (unsigned worker = 0; worker < 3; ++worker) deliver_by(path, worker);
+    EXPECT_EQ(port.sent(0), 5u) << "a guest that has turned the second one off";
+    EXPECT_EQ(port.sent(1), 1u);
+}
+
+TEST_F(VportPathTest, WorkersThatShareASendQueueAreNeverInItTogether) {
+    constexpr unsigned rounds = 20000;
+    for (const unsigned queues : {1, 2}) {
+        WidePort port(queues, true);
+        VportPath path(VportId{1}, 2);
+        path.set_admin_up(true);
+        path.set_link_up(true);
+        path.bind(&port);
+        std::vector<std::thread> workers;
+        for (unsigned worker = 0; worker < 2; ++worker) {
+            workers.emplace_back([&, worker] {
+                for (unsigned i = 0; i < rounds; ++i) {
+                    if (worker == 0 && i % 100 == 0) port.use(1 + i / 100 % queues);
+                    deliver_by(path, worker);
+                }
+            });
+        }
+        for (std::thread& worker : workers) worker.join();
+        EXPECT_EQ(port.met(), 0u) << queues;
+        EXPECT_EQ(path.counters().received_packets, 2u * rounds);
+    }
+}
 
 TEST_F(VportPathTest, APacketForALinkThatCameUpUnnoticedIsSent) {
     port_.link = true;  // and nobody has called set_link_up()

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "datapath/signature/crc.hpp"
 #include "datapath/signature/crc64.hpp"
 #include "tests/unit/datapath/signature/random_bytes.hpp"
 #include "tests/unit/datapath/signature/reference.hpp"
@@ -85,14 +86,50 @@ TEST(GuardTest, TakesABlockInPiecesOfAnySize) {
     }
 }
 
-TEST(Crc64Test, EachImplementationIsTheBitByBitOne) {
+TEST(CrcTest, EachImplementationIsTheBitByBitOne) {
     std::mt19937 random(4);
-    for (const Crc64Function function : {crc64_xp10_tables(), crc64_xp10_pclmul(), crc64_xp10_vpclmul()}) {
-        if (!function) continue;  // Not among this processor's instructions; the others stand in for it.
+    struct Implementation {
+        GuardType type;
+        CrcFunction function;   // nullptr: not among this processor's instructions; the others stand in for it
+    };
+    std::vector<Implementation> all{{GuardType::crc64_xp10, crc64_xp10_tables()},
+                                    {GuardType::crc64_xp10, crc64_xp10_pclmul()}};
+    for (const GuardType type : types) {
+        all.push_back({type, narrow_crc(type)});
+        all.push_back({type, wide_crc(type)});
+    }
+    for (const auto& [type, function] : all) {
+        if (!function) continue;
         for (int round = 0; round < 1500; ++round) {
             const auto bytes = random_bytes(random, round < 1100 ? static_cast<std::size_t>(round) : random() % 5000);
-            const std::uint64_t seed = round % 3 == 0 ? 0 : ones;
-            ASSERT_EQ(~function(seed, bytes), reference::guard(GuardType::crc64_xp10, seed, bytes)) << bytes.size();
+            const std::uint64_t seed = round % 3 == 0 ? 0 : reference::ones_of(type);
+            const std::uint64_t complement = type == GuardType::t10_crc ? 0 : reference::ones_of(type);
+            ASSERT_EQ(function(seed, bytes) ^ complement, reference::guard(type, seed, bytes))
+                << "type " << static_cast<int>(type) << " size " << bytes.size();
+        }
+    }
+    EXPECT_EQ(narrow_crc(GuardType::ip_checksum), nullptr);
+    EXPECT_EQ(wide_crc(GuardType::ip_checksum), nullptr);
+}
+
+TEST(CrcTest, CopiesWhatItTakesAndNoByteMore) {
+    std::mt19937 random(5);
+    for (const GuardType type : types) {
+        const CopyingCrc crc = copying_crc(type);
+        EXPECT_EQ(crc.function != nullptr, wide_crc(type) != nullptr);
+        for (const std::size_t size : {256, 512, 1024 + 8}) EXPECT_EQ(crc.takes(size), crc.function != nullptr) << size;
+        EXPECT_FALSE(crc.takes(1024 + 9)) << "not of whole words";
+        EXPECT_FALSE(crc.takes(512 + 8)) << "short, and no whole number of groups";
+        if (crc.function == nullptr) continue;
+        for (std::size_t size = 0; size < 1100; size += crc.word) {
+            const auto from = random_bytes(random, size), room = random_bytes(random, 2000);
+            auto to = room, expected = room;
+            const std::size_t at = 300 + size % 67;
+            std::copy(from.begin(), from.end(), expected.begin() + static_cast<long>(at));
+            std::uint64_t value = reference::ones_of(type);
+            ASSERT_TRUE(crc.function(value, to.data() + at, from));
+            ASSERT_EQ(to, expected) << size;
+            ASSERT_EQ(value, narrow_crc(type)(reference::ones_of(type), from)) << size;
         }
     }
 }

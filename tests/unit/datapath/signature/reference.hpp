@@ -45,6 +45,13 @@ inline std::uint64_t ip_checksum(std::uint16_t seed, std::span<const std::byte> 
     return ~sum & 0xFFFF;
 }
 
+/// A guard's bits.
+inline std::uint64_t ones_of(signature::GuardType type) {
+    using signature::GuardType;
+    if (type == GuardType::crc64_xp10) return ~std::uint64_t{0};
+    return type == GuardType::crc32 || type == GuardType::crc32c ? 0xFFFFFFFF : 0xFFFF;
+}
+
 inline std::uint64_t guard(signature::GuardType type, std::uint64_t seed, std::span<const std::byte> bytes) {
     using signature::GuardType;
     switch (type) {

@@ -274,9 +274,14 @@ TEST_F(Actions, WhatPacketsInFlightMayNeedIsKept) {
     const auto kept = [&](const auto& object, std::initializer_list<const Action::Created*> actions) {
         const long before = object.use_count();
         const auto matcher = make_matcher(first, 0, misc, Parameters{}.set(field::source_port, 0xffff));
-        const auto rule = make_rule(*matcher, Parameters{}.set(field::source_port, wire), actions);
-        EXPECT_EQ(rule.error, 0);
-        return object.use_count() > before;
+        Lane lane(steering, 0);
+        lane.online();
+        EXPECT_EQ(make_rule(*matcher, Parameters{}.set(field::source_port, wire), actions).error, 0) << "and it goes";
+        const bool in_flight = object.use_count() > before;
+        lane.offline();
+        fdb.free_cached_memory();
+        EXPECT_EQ(object.use_count(), before);
+        return in_flight;
     };
     EXPECT_TRUE(kept(counters, {&counted, &out}));
     EXPECT_TRUE(kept(array->more().array, {&array}));
@@ -304,6 +309,16 @@ TEST_F(Actions, WhereNothingIsSentNoSideIsChecked) {
     EXPECT_EQ(make_rule(*both, value(wire, wire), {&decap, &out}).error, 0);
     EXPECT_EQ(make_rule(*both, value(1, 1), {&decap, &out}).error, EOPNOTSUPP);
     EXPECT_EQ(make_rule(*both, value(1, wire), {&decap, &drop, &out}).error, 0) << "no packet is from both";
+    // Of several queues it holds none for ever.
+    const auto first_free = [&] {
+        std::uint16_t number = 0;
+        EXPECT_EQ(steering.impl().acquire_destination({queue.sink().deliver, this}, number), 0);
+        steering.impl().release_destination(number);
+        return number;
+    };
+    const std::uint16_t before = first_free();
+    ASSERT_EQ(make_rule(*both, value(1, wire), {&to_queue, &to_two}).error, 0);
+    EXPECT_EQ(first_free(), before);
     // In other domains a source settles nothing.
     const auto rx_matcher = make_matcher(rx_first, 0, misc, Parameters{}.set(field::source_port, 0xffff));
     const auto rule = make_rule(*rx_matcher, Parameters{}.set(field::source_port, wire), {&to_queue});
@@ -317,7 +332,7 @@ TEST_F(Actions, RulesExistOnTheSideOfTheirSource) {
         const auto matcher = make_matcher(first, 0, misc | misc2, mask);
         const auto rule = make_rule(*matcher, value, {&out});
         EXPECT_EQ(rule.error, 0);
-        return rule.rule->node().sides;
+        return std::uint8_t{rule.rule->node().sides};
     };
     const auto by_port = Parameters{}.set(field::source_port, 0xffff);
     const auto by_bit = Parameters{}.set(field::reg_c_0, 0x80000000);
@@ -335,9 +350,8 @@ TEST_F(Actions, ARuleHasTheOpsOfItsSidesOnly) {
         const auto matcher = make_matcher(first, 0, misc | misc2, mask);
         const auto rule = make_rule(*matcher, value, {&count, &out});
         EXPECT_EQ(rule.error, 0);
-        const Program& program = rule.rule->node().program;
         std::vector<std::uint8_t> sides;
-        for (const Op& op : std::span(program.ops, program.length)) sides.push_back(op.sides);
+        for (const Op& op : rule.rule->node().ops()) sides.push_back(op.sides);
         return sides;
     };
     const auto by_port = Parameters{}.set(field::source_port, 0xffff);

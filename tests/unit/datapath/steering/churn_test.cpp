@@ -2,6 +2,8 @@
 #include <atomic>
 #include <thread>
 
+#include "allocations.hpp"
+#include "datapath/steering/steering_impl.hpp"
 #include "frames.hpp"
 #include "objects.hpp"
 #include "packet_pool.hpp"
@@ -162,6 +164,49 @@ TEST_F(Churn, ADestroyedRuleTakesNoPacketMoreOnceSynchronized) {
     }
     stop = true;
     worker.join();
+}
+
+/// Wherever memory ends while a rule comes, beside one of its value too; and a rule goes without any.
+TEST_F(Churn, ARuleThatThereIsNoMemoryForLeavesNothing) {
+    constexpr unsigned length = 600;
+    attach({1, 2});
+    const auto all = match_all(root);
+    const auto jump = to_table(table);
+    const auto enter = make_rule(*all, {}, {&jump});
+    const auto matcher = make_matcher(table, 0, criteria::outer,
+                                      Parameters{}.set(field::ip_version, 4).set(field::dst_31_0, 0xffffffff));
+    const auto bulk = std::make_shared<CounterBulk>(1);
+    const auto count = counting(bulk);
+    const auto out = to_vport(fdb, 2);
+    Action* list[] = {count.get(), out.get()};
+    const std::uint64_t others = room_of(steering).taken(Resource::rules);
+    std::vector<std::unique_ptr<Rule>> rules(length);
+    unsigned failed = 0;
+    for (unsigned i = 0; i < length; ++i) {
+        const auto value = Parameters{}.set(field::ip_version, 4).set(field::dst_31_0, i - i % 8 / 7);
+        for (unsigned left = 0; rules[i] == nullptr; ++left) {
+            const NoMemory none(left, 1);
+            try {
+                ASSERT_EQ(Rule::create(*matcher, value.bytes(), list, rules[i]), 0);
+            } catch (const std::bad_alloc&) {
+                ++failed;
+                ASSERT_EQ((*matcher).view().rules.length(), i);
+                ASSERT_EQ(room_of(steering).taken(Resource::rules), others + i);
+            }
+        }
+    }
+    EXPECT_GE(failed, 75U);
+    for (unsigned i = 0; i < length; ++i) send(1, make_frame({.destination = i - i % 8 / 7}));
+    EXPECT_EQ(vports[2].taken.size(), length);
+    EXPECT_EQ(bulk->read(0).packets, length);
+    {
+        const NoMemory none;
+        for (auto& rule : rules) rule.reset();
+    }
+    EXPECT_EQ(room_of(steering).taken(Resource::rules), others);
+    EXPECT_FALSE((*matcher).busy());
+    EXPECT_FALSE(count->busy());
+    EXPECT_FALSE(out->busy());
 }
 
 TEST_F(Churn, AMatcherHoldsAMillionRules) {

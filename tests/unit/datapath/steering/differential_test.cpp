@@ -1,5 +1,6 @@
 // The engine against the naive pipeline: random masks, priorities, rules and actions that come and go between random
-// packets (tagged, IPv4, IPv6, fragments, cut short); each packet's bytes, ports and counts must be equal.
+// packets (tagged, IPv4, IPv6, fragments, cut short), some of which meter, ask for first hits or track connections;
+// each packet's bytes, ports and counts must be equal, and what the meters, bits and connections hold.
 #include "random_pipeline.hpp"
 
 namespace ovsdr::soft::test {
@@ -7,7 +8,7 @@ namespace {
 
 class Differential : public RandomPipeline, public ::testing::WithParamInterface<unsigned> {
 protected:
-    Differential() : RandomPipeline(GetParam()) {}
+    Differential() : RandomPipeline(GetParam(), true) {}
 
     void exchange_packets();
     void compare();
@@ -52,6 +53,11 @@ void Differential::compare() {
         ASSERT_EQ(bulk->read(i).packets, naive.counters[i].packets);
         ASSERT_EQ(bulk->read(i).bytes, naive.counters[i].bytes);
     }
+    for (unsigned i = 0; i < state.size(); ++i) {
+        for (unsigned k = 0; k < state[i]->length(); ++k) {
+            ASSERT_EQ(state[i]->read(k), naive_state[i]->read(k)) << "state " << i << ", " << k;
+        }
+    }
     ASSERT_EQ(steering.drops().by_rule, naive.dropped);
     ASSERT_EQ(steering.drops().malformed, naive.malformed);
 }
@@ -63,6 +69,7 @@ TEST_P(Differential, DoesWhatTheNaivePipelineDoes) {
         if (chance(8)) remove_matcher();
         for (unsigned i = pick(4); i > 0; --i) add_rule();
         if (chance(2)) remove_rule();
+        if (chance(3)) renew_state();
         exchange_packets();
         ASSERT_NO_FATAL_FAILURE(compare()) << "round " << round << " of seed " << GetParam();
     }

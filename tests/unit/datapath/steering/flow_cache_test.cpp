@@ -22,7 +22,7 @@ protected:
     /// Remembers a trace of one op with that value; lines of other epochs are dead.
     void insert(std::uint32_t hash, const Words& words, std::uint32_t value, std::uint64_t of_epoch = epoch) {
         const Op op{.code = OpCode::drop, .value = value};
-        cache.insert({hash, entrance, words}, {of_epoch, 0, 0, {&op, 1}},
+        cache.insert({hash, entrance, words}, {of_epoch, 0, 0, false, {&op, 1}},
                      [of_epoch](const FlowCache::Line& line) { return line.epoch != of_epoch; });
     }
     /// The value of the trace that is found, or -1.
@@ -93,7 +93,7 @@ TEST_F(FlowCacheTest, WhatFitsNoLineIsNotRemembered) {
     const auto remembered = [&](std::size_t words, std::size_t length) {
         const Words key(words, length);
         const auto none = [](const FlowCache::Line&) { return false; };
-        cache.insert({0x8880, entrance, key}, {epoch, 0, 0, {ops.data(), length}}, none);
+        cache.insert({0x8880, entrance, key}, {epoch, 0, 0, false, {ops.data(), length}}, none);
         const FlowCache::Line* const line = cache.find({0x8880, entrance, key}, std::not_fn(none));
         return line != nullptr && line->ops().size() == length;
     };

@@ -20,13 +20,6 @@ protected:
         attach({1, 2, 3, 0xffff});
         steering.set_cotenant_sink(cotenant.sink());
     }
-    void send_batch(const std::vector<Frame>& frames) {
-        std::vector<rte_mbuf*> packets;
-        for (const Frame& frame : frames) packets.push_back(packet_of(frame));
-        lane.online();
-        lane.from_vport(VportId{1}, packets.data(), static_cast<unsigned>(packets.size()));
-        lane.offline();
-    }
     /// Does `call` while the lane holds what it was sent; `call` ends only when the lane has passed it on.
     void expect_waits(const std::function<void()>& call) {
         std::atomic<bool> done{false};

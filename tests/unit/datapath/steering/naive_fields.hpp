@@ -53,6 +53,7 @@ inline constexpr Field gtpu_dw_0{2048 + 448, 32};
 inline constexpr Field sample_0{2560, 32}, macsec_0{3072, 32};
 inline constexpr Field tunnel_0{3072 + 128, 32}, tunnel_1{3072 + 160, 32}, tunnel_2{3072 + 192, 32};
 inline constexpr Field icmp_data{2048 + 192, 32}, icmpv6_data{2048 + 224, 32};
+inline constexpr Field reg_c_3_low{1536 + 280, 8}, reg_c_5_low{1536 + 216, 8};
 inline constexpr Field reg_c_7{1536 + 128, 32}, reg_c_1{1536 + 320, 32}, reg_c_0{1536 + 352, 32}, reg_a{1536 + 384, 32};
 inline constexpr Field icmp_type{2048 + 256, 8}, icmp_code{2048 + 264, 8}, icmpv6_type{2048 + 272, 8};
 inline constexpr Field icmpv6_code{2048 + 280, 8};

@@ -17,7 +17,8 @@ constexpr Field plain_fields[] = {
     field::tcp_flags, field::tcp_sport, field::tcp_dport, field::ttl, field::udp_sport, field::udp_dport,
     field::src_127_96, field::src_95_64, field::src_63_32, field::src_31_0, field::dst_127_96, field::dst_95_64,
     field::dst_63_32, field::dst_31_0, field::source_port, field::second_prio, field::second_cfi, field::second_vid,
-    field::reg_c_1, field::reg_c_0, field::icmp_type, field::icmp_code, field::icmpv6_type, field::icmpv6_code,
+    field::reg_c_1, field::reg_c_0, field::reg_c_3_low, field::reg_c_5_low,
+    field::icmp_type, field::icmp_code, field::icmpv6_type, field::icmpv6_code,
     field::gre_protocol, field::gre_key_l, field::vxlan_vni, field::geneve_vni, field::outer_label, field::inner_label,
     field::inner_dmac_15_0, field::inner_smac_15_0, field::inner_ethertype, field::inner_first_vid,
     field::inner_protocol, field::inner_ttl, field::inner_tcp_sport, field::inner_udp_dport, field::inner_src_31_0,
@@ -148,12 +149,13 @@ void NaivePipeline::receive(unsigned vport, const Bytes& frame) {
         ++malformed;
         return;
     }
-    follow({frame, vport, 0}, 1);
+    follow({frame, vport}, 1);
 }
 
 const NaiveRule* NaivePipeline::find(const Packet& packet, unsigned table) const {
     Parameters parts = *take_apart(packet.frame, parser);
-    parts.set(field::source_port, packet.source).set(field::reg_c_1, packet.reg_c_1);
+    parts.set(field::source_port, packet.source).set(field::reg_c_1, packet.reg_c[1]);
+    parts.set(field::reg_c_3_low, packet.reg_c[3]).set(field::reg_c_5_low, packet.reg_c[5]);
     parts.set(field::reg_c_0, static_cast<std::uint64_t>(packet.source) << 16);
     const NaiveRule* best = nullptr;
     unsigned best_priority = ~0U;
@@ -169,10 +171,21 @@ const NaiveRule* NaivePipeline::find(const Packet& packet, unsigned table) const
     return best;
 }
 
+void NaivePipeline::ask_all(const NaiveProgram& program, bool first_hits, Packet& packet) const {
+    for (const NaiveState& state : program.states) {
+        if ((state.what == NaiveState::What::first_hit) != first_hits) continue;
+        std::uint32_t& reg = packet.reg_c[state.reg_c];
+        reg = (reg & ~0xffU) | ask(state, static_cast<std::uint8_t>(reg), packet.frame);
+    }
+}
+
+/// What is sent is metered and tracked as it came and asked for first hits as it goes; what is received, the reverse.
 void NaivePipeline::follow(Packet packet, unsigned table) {
     const NaiveRule* rule = find(packet, table);
     if (rule == nullptr) return leave(packet, {});
     const NaiveProgram program = rule->program;
+    const bool received = packet.source == wire;
+    if (!received) ask_all(program, false, packet);
     const std::size_t whole_size = packet.frame.size();
     if (program.decapsulates) {
         const std::optional<Carried> carried = carried_by(packet.frame, parser);
@@ -183,16 +196,18 @@ void NaivePipeline::follow(Packet packet, unsigned table) {
         packet.frame = carried->packet;
     }
     for (unsigned i = 0; i < program.pops; ++i) pop(packet.frame);
+    if (received) ask_all(program, true, packet);
     if (program.counter) {
         counters[*program.counter].packets += 1;
         counters[*program.counter].bytes += packet.source == wire ? packet.frame.size() : whole_size;
     }
     for (const NaiveEdit& edit : program.edits) {
         edit_frame(packet.frame, edit);
-        if (edit.what == What::reg_c_1) packet.reg_c_1 = edit.value;
+        if (edit.what == What::reg_c_1) packet.reg_c[1] = edit.value;
     }
     for (const std::uint32_t header : program.pushes) push(packet.frame, header);
     if (!program.encapsulation.empty()) encapsulate(packet.frame, program.encapsulation);
+    ask_all(program, !received, packet);
     for (NaiveEnd end : program.ends) {
         // Of several destinations the wire may be one; as the only one it is not for what came from it.
         const bool back = end.kind == NaiveEnd::Kind::vport && end.number == wire && packet.source == wire;

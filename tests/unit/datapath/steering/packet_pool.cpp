@@ -65,6 +65,14 @@ void SteeringTest::send(std::uint16_t vport, const Frame& frame, unsigned times)
     lane.offline();
 }
 
+void SteeringTest::send_batch(std::uint16_t vport, const std::vector<Frame>& frames) {
+    std::vector<rte_mbuf*> packets;
+    for (const Frame& frame : frames) packets.push_back(packet_of(frame));
+    lane.online();
+    lane.from_vport(VportId{vport}, packets.data(), static_cast<unsigned>(packets.size()));
+    lane.offline();
+}
+
 void SteeringTest::send_from_queue(std::uint32_t sqn, const Frame& frame, unsigned times) {
     lane.online();
     for (unsigned i = 0; i < times; ++i) {

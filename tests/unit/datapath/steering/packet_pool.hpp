@@ -57,6 +57,7 @@ protected:
     }
     /// One frame into a vport; everything it causes has arrived on return.
     void send(std::uint16_t vport, const Frame& frame, unsigned times = 1);
+    void send_batch(std::uint16_t vport, const std::vector<Frame>& frames);
     void send_from_queue(std::uint32_t sqn, const Frame& frame, unsigned times = 1);
     Steering steering;
     Lane lane;

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "datapath/steering/steering_impl.hpp"
 #include "datapath/steering/tunnel.hpp"
+#include "tracked.hpp"
 
 namespace ovsdr::soft::test {
 namespace {
@@ -70,11 +72,30 @@ std::vector<std::string> sorted(const std::vector<Frame>& frames) {
     return texts;
 }
 
-RandomPipeline::RandomPipeline(unsigned seed)
-    : SteeringTest(profiles[seed % std::size(profiles)]), random_(seed) {
+RandomPipeline::RandomPipeline(unsigned seed, bool remembers)
+    : SteeringTest(profiles[seed % std::size(profiles)]), random_(seed), remembers_(remembers) {
     EXPECT_EQ(steering.set_geneve_option({.option_class = 0x0102, .type = 3, .length = 1}), 0);
     naive.parser = {.gtpu = steering.profile().has_parser(flex_parser::gtpu),
                     .option = NaiveParser::Option{.kind = 0x010203, .length = 4}};
+    steering.impl().stopped_clock = 1'000'000'000;
+    naive.ask = [this](const NaiveState& asked, std::uint8_t held, const Frame& frame) -> std::uint8_t {
+        AsoBulk& objects = *naive_state[static_cast<unsigned>(asked.what)];
+        const auto size = static_cast<std::uint32_t>(frame.size());
+        switch (asked.what) {
+            case NaiveState::What::first_hit: return objects.hit(asked.number, asked.flags == 1);
+            case NaiveState::What::connection:
+                return objects.connection(asked.number)
+                    .track(static_cast<ConnTrack::Direction>(asked.flags - 1), frame.data(), size);
+            default: break;
+        }
+        Meter& meter = objects.meter(asked.number);
+        std::uint8_t colour = asked.flags == 8 ? static_cast<std::uint8_t>(meter.start_colour())
+                                               : static_cast<std::uint8_t>(asked.flags / 2);  // red, yellow, green
+        if (colour == 3) colour = held & 3;
+        const std::uint64_t now = steering.impl().stopped_clock;
+        return static_cast<std::uint8_t>(meter.mark(now, static_cast<Colour>(colour), frame.data(), size));
+    };
+    renew_state();
     for (const std::uint16_t port : ports) EXPECT_EQ(steering.attach(VportId{port}, vports[port].sink()), 0);
     steering.set_cotenant_sink(vports[0].sink());
     for (unsigned level = 1; level <= tables; ++level) tables_.push_back(std::make_unique<Table>(fdb_, level));
@@ -179,6 +200,11 @@ Frame RandomPipeline::random_plain_frame() {
 Parameters RandomPipeline::random_mask() {
     Parameters mask;
     const unsigned version = chance(3) ? 6 : 4;
+    if (remembers_ && chance(2)) {  // and little else, so that packets meet such rules
+        const unsigned bits[] = {0xff, 0x03, 0x02, 0xc0};
+        mask.set(chance(4) ? field::reg_c_3_low : field::reg_c_5_low, bits[pick(4)]);
+        return chance(3) ? mask.set(field::source_port, 0xffff) : mask;
+    }
     if (chance(2)) mask.set(field::source_port, 0xffff);  // without it nothing is decapsulated
     for (unsigned fields = 1 + pick(4); fields > 0; --fields) {
         const Candidate& candidate = candidates[pick(std::size(candidates))];
@@ -200,6 +226,10 @@ Parameters RandomPipeline::random_value(const Parameters& mask) {
     parts->set(field::source_port, port).set(field::reg_c_0, static_cast<std::uint64_t>(port) << 16);
     parts->set(field::reg_c_1, pick(3));
     Parameters value;
+    for (const Field outcome : {field::reg_c_3_low, field::reg_c_5_low}) {
+        constexpr std::uint8_t outcomes[] = {0, 1, 2, 2, 3, 0x40, 0x41, 0x80};
+        value.set(outcome, outcomes[pick(8)] & mask.get(outcome));
+    }
     for (const Candidate& candidate : candidates) {
         value.set(candidate.field, parts->get(candidate.field) & mask.get(candidate.field));
     }
@@ -220,11 +250,61 @@ std::vector<NaiveEdit> RandomPipeline::random_edits() {
     return edits;
 }
 
+RandomPipeline::State RandomPipeline::make_state() {
+    // Two meters are an object, 512 first hits, or one connection.
+    return {std::make_shared<AsoBulk>(AsoKind::flow_meter, 0, nullptr),
+            std::make_shared<AsoBulk>(AsoKind::first_hit, 0, nullptr),
+            std::make_shared<AsoBulk>(AsoKind::connection, 1, nullptr)};
+}
+
+void RandomPipeline::renew_state() {
+    steering.impl().stopped_clock += 1000;
+    AsoBulk::Image meters{};
+    for (unsigned at = 0; at < meters.size(); at += Meter::size) {
+        // Valid or not, any colour and mode; buckets that are empty after a few packets.
+        meters[at] = static_cast<std::uint8_t>((chance(8) ? 0 : 0x80) | pick(0x80));
+        meters[at + 8] = meters[at + 16] = 10;
+        meters[at + 9] = static_cast<std::uint8_t>(chance(8) ? 0 : 255);
+        meters[at + 17] = static_cast<std::uint8_t>(chance(3) ? 0 : 255);
+        store_be32(&meters[at + 12], pick(40) * 128);
+        store_be32(&meters[at + 20], pick(20) * 128);
+        meters[at + 31] = 1;
+    }
+    AsoBulk::Image hits{};
+    hits[63] = static_cast<std::uint8_t>(pick(4));
+    for (State* of : {&state, &naive_state}) {
+        (*of)[0]->exchange(0, meters, ~0ULL);
+        (*of)[1]->exchange(0, hits, 1);
+    }
+    for (unsigned i = 0; i < state_objects; ++i) {
+        tracked::Object object = tracked::after_syn_ack();
+        object.set(tracked::object_valid, chance(6) ? 0 : 1).set(tracked::state, pick(2));
+        object.set(tracked::original_liberal, pick(2)).set(tracked::reply_liberal, pick(2));
+        for (State* of : {&state, &naive_state}) (*of)[2]->exchange(i, object.image, ~0ULL);
+    }
+}
+
+std::vector<NaiveState> RandomPipeline::random_states() {
+    using What = NaiveState::What;
+    constexpr unsigned registers[] = {3, 5, 5};   // that masks look at
+    std::vector<NaiveState> states;
+    const auto add = [&](What what, std::uint32_t flags) {
+        states.push_back({what, pick(state_objects), flags, registers[pick(3)]});
+    };
+    if (chance(2)) add(What::meter, 1U << pick(4));
+    if (chance(4)) add(What::first_hit, pick(2));
+    if (chance(4)) add(What::connection, 1 + pick(2));
+    return states;
+}
+
 NaiveProgram RandomPipeline::random_program(unsigned table) {
     NaiveProgram program;
+    if (remembers_ && chance(2)) program.states = random_states();
     if (chance(2)) program.counter = pick(counters);
     const auto random_end = [&]() -> NaiveEnd {
-        if (table < tables && chance(2)) return {NaiveEnd::Kind::table, table + 1 + pick(tables - table)};
+        if (table < tables && (!program.states.empty() || chance(2))) {
+            return {NaiveEnd::Kind::table, table + 1 + pick(tables - table)};
+        }
         return {NaiveEnd::Kind::vport, ports[pick(4)]};
     };
     if (chance(8)) {
@@ -276,12 +356,23 @@ std::uint64_t command_of(const NaiveEdit& edit) {
     }
 }
 
-std::vector<Action::Created> RandomPipeline::actions_of(const NaiveProgram& program, std::vector<Action*>& list) {
+std::vector<Action::Created> RandomPipeline::actions_of(const NaiveProgram& program, bool received,
+                                                        std::vector<Action*>& list) {
     std::vector<Action::Created> made;
     const auto keep = [&](Action::Created action) {
         list.push_back(action.get());
         made.push_back(std::move(action));
     };
+    const auto keep_states = [&] {
+        for (const NaiveState& one : program.states) {
+            Action::Created action;
+            EXPECT_EQ(Action::aso(fdb_, state[static_cast<unsigned>(one.what)], one.number, one.flags,
+                                  static_cast<std::uint8_t>(one.reg_c), action),
+                      0);
+            keep(std::move(action));
+        }
+    };
+    if (!received) keep_states();
     if (program.decapsulates) keep(reformatting(fdb_, Kind::decap_l2, {}));
     for (unsigned i = 0; i < program.pops; ++i) keep(Action::pop_vlan());
     if (!program.edits.empty()) {
@@ -294,6 +385,7 @@ std::vector<Action::Created> RandomPipeline::actions_of(const NaiveProgram& prog
     for (const std::uint32_t header : program.pushes) keep(pushing(header));
     if (!program.encapsulation.empty()) keep(reformatting(fdb_, Kind::encap_l2, program.encapsulation));
     if (program.counter) keep(counting(bulk, *program.counter));
+    if (received) keep_states();
     if (program.ends.size() == 1) {
         list.push_back(end_action(program.ends[0], made));
     } else {
@@ -332,7 +424,7 @@ void RandomPipeline::add_rule() {
     NaiveRule rule{next_id_++, random_value(matcher.mask), random_program(matcher.table)};
     RulePair pair{rule.id, matcher.id, {}, nullptr};
     std::vector<Action*> list;
-    pair.actions = actions_of(rule.program, list);
+    pair.actions = actions_of(rule.program, rule.value.get(field::source_port) == wire, list);
     const auto found =
         std::find_if(matchers_.begin(), matchers_.end(), [&](const MatcherPair& one) { return one.id == matcher.id; });
     if (Rule::create(*found->matcher, rule.value.bytes(), list, pair.rule) != 0) return;

@@ -19,12 +19,14 @@ namespace ovsdr::soft::test {
 [[nodiscard]] std::vector<std::string> sorted(const std::vector<Frame>& frames);
 
 /// Random masks, priorities, rules and actions in three tables that packets of every vport enter; frames of many kinds.
+/// Each object that remembers is there twice, for the engine and for the naive pipeline.
 class RandomPipeline : public SteeringTest {
 protected:
     static constexpr unsigned tables = 3, counters = 16;
     static constexpr std::uint16_t ports[] = {1, 2, 3, 0xffff};
 
-    explicit RandomPipeline(unsigned seed);
+    /// `remembers`: rules have meters, first hits and connections too, so that one frame has more than one fate.
+    explicit RandomPipeline(unsigned seed, bool remembers = false);
     ~RandomPipeline() override;
 
     unsigned pick(unsigned below) { return static_cast<unsigned>(random_() % below); }
@@ -37,12 +39,19 @@ protected:
     void remove_matcher();
     void add_rule();
     void remove_rule();
+    /// Meters get other parameters and tokens, first hits other bits, connections another state.
+    void renew_state();
 
     NaivePipeline naive;
     unsigned accepted = 0;  ///< rules
     std::shared_ptr<CounterBulk> bulk = std::make_shared<CounterBulk>(counters);
+    using State = std::array<std::shared_ptr<AsoBulk>, 3>;  ///< by NaiveState::What
+    static constexpr unsigned state_objects = 2;            ///< of each
+    State state = make_state(), naive_state = make_state();
 
 private:
+    static State make_state();
+    [[nodiscard]] std::vector<NaiveState> random_states();
     struct MatcherPair {
         unsigned id;
         std::unique_ptr<Matcher> matcher;
@@ -57,10 +66,12 @@ private:
     Parameters random_value(const Parameters& mask);
     NaiveProgram random_program(unsigned table);
     std::vector<NaiveEdit> random_edits();
-    std::vector<Action::Created> actions_of(const NaiveProgram& program, std::vector<Action*>& list);
+    /// `received`: from the wire. Then what remembers comes behind all else, which has to precede it; else ahead.
+    std::vector<Action::Created> actions_of(const NaiveProgram& program, bool received, std::vector<Action*>& list);
     Action* end_action(const NaiveEnd& end, std::vector<Action::Created>& made);
 
     std::mt19937 random_;
+    const bool remembers_;
     Domain fdb_{steering, DomainType::fdb, nullptr};
     Table root_{fdb_, 0};
     MadeMatcher root_matcher_ = match_all(root_);

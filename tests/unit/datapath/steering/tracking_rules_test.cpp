@@ -100,15 +100,15 @@ TEST_F(TrackingRules, LinksSayDirectionAndRegister) {
     ASSERT_EQ(bulk->link(other, 2, 5), 0);
     const auto rule = make_rule(*in_foreign, {}, {&client, &to_foreign});
     ASSERT_EQ(rule.error, 0);
-    const Program& program = rule.rule->node().program;
-    ASSERT_EQ(program.length, 2);
-    for (const Op& op : {program.ops[0], program.ops[1]}) {
+    const std::span<const Op> ops = rule.rule->node().ops();
+    ASSERT_EQ(ops.size(), 2U);
+    for (const Op& op : ops) {
         EXPECT_EQ(op.code, OpCode::connection) << "before or after the rest, by the packet's side";
         EXPECT_EQ(op.argument, 5 << 8 | 1) << "responder";
         EXPECT_EQ(op.object, &bulk->connection(1));
     }
-    EXPECT_EQ(program.ops[0].sides, side_vports);
-    EXPECT_EQ(program.ops[1].sides, side_wire);
+    EXPECT_EQ(ops[0].sides, side_vports);
+    EXPECT_EQ(ops[1].sides, side_wire);
 }
 
 TEST_F(TrackingRules, ActionsNeedADirectionAnObjectAndARegister) {

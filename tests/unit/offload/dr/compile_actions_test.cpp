@@ -377,6 +377,8 @@ TEST(CompileActions, PassesOnTheMatchThatTheShimCouldNotCarry) {
     static const char* const names[] = {"tun_id", "ct_state", "ct_mark"};
     flow.ipv4().raw().unsupported_match = {0b110, names};
     EXPECT_EQ(text_of_compiled(flow), "unsupported match: ct_state; unsupported match: ct_mark");
+    flow.raw().unsupported_match.bits = 1;
+    EXPECT_EQ(text_of_compiled(flow), "unsupported match: tun_id");
 }
 
 TEST(CompileActions, NamesEveryObstacleOnce) {
@@ -389,6 +391,14 @@ TEST(CompileActions, NamesEveryObstacleOnce) {
               "output not offloaded: output to the in_port: vf1; unsupported action: two outputs to one port: vf2; "
               "output not offloaded: output to a port that is no dr port of this device: datapath port 78; "
               "unsupported action: push_vlan(tpid=0x9100)");
+}
+
+TEST(CompileActions, WhatNobodyHasANameForIsUnknown) {
+    MegaflowBuilder flow;
+    flow.ipv4().output(2);
+    flow.raw().actions[0].type = OVSDR_ACTION_UNSUPPORTED;
+    flow.raw().actions[0].unsupported = nullptr;
+    EXPECT_EQ(text_of_compiled(flow), "unsupported action: unknown");
 }
 
 TEST(CompileActions, NamesWhatDoesNotDependOnAnUnknownInPort) {

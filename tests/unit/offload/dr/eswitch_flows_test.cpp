@@ -82,6 +82,20 @@ TEST_F(EswitchFlows, OneThatHasGoneInAfterAWhileIsLeftAlone) {
     expect_nothing_happens();
 }
 
+/// The line is tried from one thread while another takes out of it.
+TEST_F(EswitchFlows, GoWhileTheyAreTriedAgain) {
+    constexpr std::uint64_t length = 200;
+    for (unsigned round = 0; round < 20; ++round) {
+        FakeProvider::set_room(0);
+        for (std::uint64_t i = 0; i < length; ++i) (void)eswitch_->put({2, i}, MegaflowBuilder().ipv4().output(2));
+        FakeProvider::set_room(UINT_MAX);
+        ASSERT_TRUE(becomes([&] { return eswitch_->totals().offloaded != 0; }));
+        for (std::uint64_t i = 0; i < length; ++i) (void)eswitch_->del(Ufid{2, i});
+        EXPECT_EQ(megaflow_rules().size(), 0U);
+        EXPECT_EQ(eswitch_->totals().failed, 0U);
+    }
+}
+
 TEST_F(EswitchFlows, OneThatWaitsForATableIsNotLookedAtWhileNothingChanges) {
     ASSERT_TRUE(installed(eswitch_->put({1, 1}, MegaflowBuilder().ipv4().recirc(8))));   // tables have changed before
     ASSERT_TRUE(rejected(eswitch_->put({1, 2}, MegaflowBuilder().ipv4().behind(7).output(2))));

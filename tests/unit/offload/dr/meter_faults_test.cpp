@@ -61,6 +61,9 @@ protected:
         EXPECT_EQ(stats.dropped.packets, dropped);
         EXPECT_EQ(stats.dropped.bytes, 100 * dropped);
     }
+    static meter::Parameters parameters_of(const meter::Spec& spec, meter::Counts counts) {
+        return *meter::parameters_of(spec, counts);
+    }
     bool is_offloaded(const Ufid& ufid) {
         const auto status = eswitch_->status(ufid);
         return status && status->offloaded;
@@ -89,6 +92,17 @@ TEST_F(Meters, ARuleColoursAndAPrivateTableDropsWhatIsNotGreen) {
     EXPECT_FALSE(eswitch_->has_meter(number)) << "no rule uses it";
     ASSERT_TRUE(installed(eswitch_->put(ufid_, flow())));
     EXPECT_EQ(FakeAso::requests(), 1U) << "the object stays";
+}
+
+TEST_F(Meters, GreenPacketsOfTheVportPassAndItsOthersAreDropped) {
+    const auto before = rule_texts();
+    eswitch_->set_meter(number, small);
+    ASSERT_TRUE(installed(eswitch_->put(ufid_, flow())));
+    auto added = rules_since(before);
+    std::erase_if(added, [](const std::string& text) { return !text.starts_with("FDB level 2 "); });
+    EXPECT_EQ(added, (std::vector<std::string>{
+                         "FDB level 2 priority 0 {source_port=0x1, metadata_reg_c_5=0x2/0xff}: count dest_vport 2",
+                         "FDB level 2 priority 1 {source_port=0x1}: count drop"}));
 }
 
 TEST_F(Meters, TheFirstMegaflowOfAMeterIsToldOf) {
@@ -174,6 +188,42 @@ TEST_F(Meters, AChangeWritesTheObjectAndNoRule) {
     ASSERT_TRUE(eswitch_->lower_meter(number, 2500));
     ASSERT_TRUE(eswitch_->lower_meter(number, 2500));
     EXPECT_EQ(FakeAso::requests(), 3U) << "the same rate is not written again";
+}
+
+TEST_F(Meters, TheDeviceHasTheRateThatWasSetLast) {
+    const auto in_device = [this] {
+        const std::string text = eswitch_->show(false, {});
+        const auto object = std::stoul(text.substr(text.find("ASO object ") + 11), nullptr, 16);
+        return FakeAso::parameters(static_cast<std::uint32_t>(object), 0);
+    };
+    constexpr auto any = meter::Counts::bytes_or_packets;
+    eswitch_->set_meter(number, small);
+    eswitch_->set_meter(number, large);   // before there is an object
+    ASSERT_TRUE(installed(eswitch_->put(ufid_, flow())));
+    EXPECT_EQ(in_device(), parameters_of(large, any));
+    eswitch_->set_meter(number, small);
+    meter::Parameters wanted = parameters_of(small, any);
+    EXPECT_EQ(in_device(), wanted);
+    ASSERT_TRUE(eswitch_->lower_meter(number, 40));
+    (void)meter::put_rate(wanted, meter::rate_of(40 * meter::bytes_of_packet));
+    EXPECT_EQ(in_device(), wanted);
+    eswitch_->set_meter(number, small);
+    EXPECT_EQ(in_device(), parameters_of(small, any)) << "lowered no more";
+    ASSERT_TRUE(eswitch_->lower_meter(number, 40));
+    EXPECT_EQ(in_device(), wanted);
+}
+
+TEST_F(Meters, ARateThatTheDeviceDidNotTakeIsWrittenWhenItIsAskedForAgain) {
+    eswitch_->set_meter(number, small);
+    ASSERT_TRUE(installed(eswitch_->put(ufid_, flow())));
+    FakeProvider::refuse("ACCESS_ASO", EIO);
+    EXPECT_FALSE(eswitch_->lower_meter(number, 40));
+    FakeProvider::refuse("ACCESS_ASO", 0);
+    EXPECT_EQ(eswitch_->show(false, {}).find("(now 40)"), std::string::npos);
+    const unsigned requests = FakeAso::requests();
+    ASSERT_TRUE(eswitch_->lower_meter(number, 40));
+    EXPECT_EQ(FakeAso::requests(), requests + 1);
+    EXPECT_NE(eswitch_->show(false, {}).find("(now 40)"), std::string::npos);
 }
 
 /// OVS sets a meter's statistics to 0 when it changes.
@@ -412,18 +462,46 @@ TEST_F(LegacyMeters, ARuleNumbersItsPathAndEndsInTheMetersTable) {
     wanted = without;
     wanted.insert("FDB level 2 1: count drop");
     EXPECT_EQ(rules(), wanted) << "the meter's own";
+    ASSERT_TRUE(installed(eswitch_->put(ufid_, flow())));
+    ASSERT_TRUE(installed(eswitch_->put({1, 2}, flow(81))));
+    wanted.insert("FDB level 2 0: count dest_vport 2");
+    for (int i = 0; i < 2; ++i) wanted.insert("FDB level 1 1: count modify_header meter to 2");
+    EXPECT_EQ(rules(), wanted) << "one path again";
+    (void)eswitch_->del(ufid_);
+    (void)eswitch_->del(Ufid{1, 2});
     (void)eswitch_->remove_meter(number);
     EXPECT_EQ(rules(), without);
+}
+
+/// The first word of reg_c_1 is the number that the rule in front wrote.
+TEST_F(LegacyMeters, GreenPacketsOfThePathAndItsVportPassAndAllOthersAreDropped) {
+    const auto before = rule_texts();
+    eswitch_->set_meter(number, slow);
+    ASSERT_TRUE(installed(eswitch_->put(ufid_, flow())));
+    auto added = rules_since(before);
+    std::erase_if(added, [](const std::string& text) { return !text.starts_with("FDB level 2 "); });
+    EXPECT_EQ(added, (std::vector<std::string>{
+                         "FDB level 2 priority 0 {source_port=0x1, metadata_reg_c_5=0x2/0xff, metadata_reg_c_1=0x1}: "
+                         "count dest_vport 2",
+                         "FDB level 2 priority 1 {}: count drop"}));
 }
 
 TEST_F(LegacyMeters, AChangeIsOneOfTheActionAndAnotherObjectWhereThatFails) {
     eswitch_->set_meter(number, slow);
     ASSERT_TRUE(installed(eswitch_->put(ufid_, flow())));
+    const auto expect_written = [](const meter::Parameters& wanted) {
+        EXPECT_EQ(FakeProvider::meter_parameters, std::vector<std::uint8_t>(wanted.begin(), wanted.end()));
+    };
+    expect_written(parameters_of(slow, meter::Counts::bytes));
     (void)FakeProvider::take_events();
     eswitch_->set_meter(number, fast);
     EXPECT_EQ(FakeProvider::take_events(), std::vector<std::string>{"change meter 6"}) << "cbs and cir";
+    expect_written(parameters_of(fast, meter::Counts::bytes));
     ASSERT_TRUE(eswitch_->lower_meter(number, 2500));
     EXPECT_EQ(FakeProvider::take_events(), std::vector<std::string>{"change meter 4"}) << "cir alone";
+    meter::Parameters lowered{};
+    (void)meter::put_rate(lowered, meter::rate_of(2500 * 125));
+    expect_written(lowered);
     FakeProvider::fail_call(1, EIO);
     eswitch_->set_meter(number, slow);
     FakeProvider::fail_call(0, 0);

@@ -10,6 +10,7 @@
 #include <thread>
 #include <utility>
 
+#include "offload/dr/flow_map.hpp"
 #include "tests/unit/offload/dr/eswitch_fixture.hpp"
 
 namespace ovsdr::dr {
@@ -37,6 +38,30 @@ TEST_F(Recirculation, AMegaflowBehindARecirculationWaitsForOneThatLeadsThere) {
     EXPECT_TRUE(eswitch_->explain({1, 2})->offloaded);
 }
 
+/// A port lets all in, in one round: who is looked at before the parent does not find its table yet.
+TEST_F(Recirculation, OnesThatAreLookedAtJustBeforeTheirTableComesAreLookedAtAgain) {
+    constexpr std::size_t many_shards = 4096, length = 40;   // a multiple of how many there are
+    std::vector<Ufid> in_one_shard;
+    for (std::uint64_t i = 0; in_one_shard.size() <= length; ++i) {
+        if (UfidHash{}({7, i}) % many_shards == 0) in_one_shard.push_back({7, i});
+    }
+    const Ufid parent = in_one_shard.back();
+    in_one_shard.pop_back();
+    for (std::uint16_t i = 0; i < length; ++i) {
+        const auto child = MegaflowBuilder(1).ipv4().proto(17).ports(1, i).behind(7).output(4);
+        EXPECT_FALSE(installed(eswitch_->put(in_one_shard[i], child)));
+    }
+    EXPECT_FALSE(installed(eswitch_->put(parent, MegaflowBuilder(1).ipv4().output(4).push(5).recirc(7))));
+    ASSERT_TRUE(attach(4));
+    const auto waits = [&] {
+        return std::ranges::count_if(in_one_shard,
+                                     [&](const Ufid& ufid) { return !eswitch_->explain(ufid)->offloaded; });
+    };
+    EXPECT_TRUE(becomes([&] { return waits() == 0; })) << waits();
+    eswitch_->flush(std::nullopt);
+    eswitch_->detach_port(VportId{4});
+}
+
 TEST_F(Recirculation, ATableGoesWithTheLastMegaflowThatNeedsIt) {
     const unsigned tables = FakeProvider::alive("table"), rules = static_cast<unsigned>(FakeProvider::rules().size());
     ASSERT_TRUE(installed(eswitch_->put({1, 1}, MegaflowBuilder().ipv4().recirc(7))));
@@ -58,6 +83,20 @@ TEST_F(Recirculation, AllThatLeadsToATableIsOneActionOfTheDevice) {
     const auto other = MegaflowBuilder(2).ipv4().set(OVSDR_HEADER_IP_TTL, {63}).recirc(7);
     ASSERT_TRUE(installed(eswitch_->put({1, 2}, other)));
     EXPECT_EQ(actions(), before + 1) << "what sets the TTL";
+}
+
+TEST_F(Recirculation, AnArrayOfPortsIsOneActionFromWhicheverVportAndTable) {
+    const auto actions = [] { return FakeProvider::alive("action") - FakeProvider::counting_actions(); };
+    ASSERT_TRUE(attach(4));
+    ASSERT_TRUE(installed(eswitch_->put({1, 1}, MegaflowBuilder().ipv4().recirc(7))));
+    ASSERT_TRUE(installed(eswitch_->put({1, 2}, MegaflowBuilder().ipv4().behind(7).output(3).output(4))));
+    const unsigned before = actions();
+    ASSERT_TRUE(installed(eswitch_->put({1, 3}, MegaflowBuilder(2).ipv4().output(3).output(4))));
+    EXPECT_EQ(actions(), before);
+    ASSERT_TRUE(installed(eswitch_->put({1, 4}, MegaflowBuilder(1).ipv6().output(3).output(4))));
+    EXPECT_EQ(actions(), before);
+    eswitch_->flush(std::nullopt);
+    eswitch_->detach_port(VportId{4});
 }
 
 TEST_F(Recirculation, ARecirculationThatGoesBackWaitsUntilItsTableHasGone) {

@@ -29,6 +29,14 @@ protected:
         eswitch_->detach_port(uplink_vport);
         EswitchTest::TearDown();
     }
+    /// Of the newest rule in this table.
+    static std::uint32_t newest_counter(const std::string& table) {
+        std::string counter;
+        for (const auto& rule : FakeProvider::rules()) {
+            if (rule.table == table && rule.actions.at(0).starts_with("count ")) counter = rule.actions[0].substr(6);
+        }
+        return static_cast<std::uint32_t>(std::stoul(counter));
+    }
     /// Since the ports came.
     [[nodiscard]] Texts added() const { return rules_since(before_); }
     /// Of them those in this table.
@@ -41,13 +49,15 @@ protected:
     std::multiset<std::string> before_;
 };
 
-/// As of a table in which packets are inside of a tunnel: `prefix` is "inner_".
+/// As of a table in which packets are inside of a tunnel: `prefix` is "inner_", and they come from the uplink.
 Texts ends_of_connections(const std::string& table, const std::string& prefix = "") {
     Texts texts;
+    const std::string source = prefix.empty() ? "" : "source_port=0xffff, ";
     for (const char* version : {"0x4", "0x6"}) {
         for (const char* flags : {"0x1/0x5", "0x4/0x5", "0x5/0x5"}) {
-            texts.push_back(table + " priority 0 {" + prefix + "ip_protocol=0x6, " + prefix + "ip_version=" + version +
-                            ", " + prefix + "tcp_flags=" + flags + "}: modify_header dest_table 60");
+            texts.push_back(table + " priority 0 {" + source + prefix + "ip_protocol=0x6, " + prefix +
+                            "ip_version=" + version + ", " + prefix + "tcp_flags=" + flags +
+                            "}: modify_header dest_table 60");
         }
     }
     return texts;
@@ -74,6 +84,30 @@ TEST_F(StandingRules, APortsPacketsComeInAndItsQueueSendsAndReceives) {
     std::ranges::move(ends_of_connections("FDB level 1"), std::back_inserter(expected));
     std::ranges::sort(expected);
     EXPECT_EQ(rules_since({}), expected);
+}
+
+/// What came up to the old queue is read when nothing comes there any more, and once more where the device fails then.
+TEST_F(StandingRules, WhatAnOldQueueGotIsToldThoughOneCallFails) {
+    ASSERT_TRUE(eswitch_->switch_queue(VportId{1}, &queue_pair_, 0x200, {}));   // its rule is the newest then
+    eswitch_->forget_old_queue(VportId{1});
+    std::set<std::string> failed;
+    std::uint64_t came = 0;
+    for (unsigned call = 1; call < 100; ++call) {
+        FakeProvider::count(newest_counter("NIC_RX level 2"), 7, 700);
+        came += 7;
+        FakeProvider::fail_call(call, EIO);
+        const auto led = eswitch_->switch_queue(VportId{1}, &queue_pair_, 0x200 + call, {});
+        const std::string which = FakeProvider::failed_call();
+        FakeProvider::fail_call(0, 0);
+        failed.insert(which);
+        if (!led) continue;   // the old queue is the port's still
+        EXPECT_EQ(*led, came) << which << " failed";
+        came = 0;
+        eswitch_->forget_old_queue(VportId{1});
+        if (which.empty()) break;
+    }
+    EXPECT_TRUE(failed.contains("mlx5dv_devx_obj_query"));
+    EXPECT_TRUE(failed.contains("")) << "the last time nothing failed";
 }
 
 /// Who attached the port sends from its queue at once, and its packets come down to it.
@@ -121,10 +155,12 @@ TEST_F(StandingRules, WhatThePortsQueuesSendComesFromTheManagersVport) {
 
 /// First the FDB and then NIC_RX, as packets go.
 TEST_F(StandingRules, AQueueForCopiesLosesItsRuleBetweenTwoDrains) {
-    ASSERT_TRUE(eswitch_->lead_copies(CopyKind::other, &queue_pair_));
     (void)FakeProvider::take_events();
-    eswitch_->stop_copies(CopyKind::other);
+    ASSERT_TRUE(eswitch_->lead_copies(CopyKind::other, &queue_pair_));
     Texts events = FakeProvider::take_events();
+    EXPECT_EQ(std::ranges::count(events, "drain NIC_RX"), 0) << "there was no queue before";
+    eswitch_->stop_copies(CopyKind::other);
+    events = FakeProvider::take_events();
     for (std::string& event : events) event = event.substr(0, event.find(':'));
     EXPECT_EQ(events, (Texts{"drain FDB", "drain NIC_RX", "destroy NIC_RX level 2 priority 0", "drain NIC_RX"}));
     eswitch_->stop_copies(CopyKind::other);

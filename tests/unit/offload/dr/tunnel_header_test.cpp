@@ -180,6 +180,8 @@ TEST(TunnelHeader, IsRefusedWhenItIsNoneOfOvss) {
         for (std::size_t size = 0; size < l4 + 8; ++size) {
             EXPECT_EQ(refusal_of({whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(size)}), broken) << size;
         }
+        const HeaderBytes nothing_in_udp(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(l4 + 8));
+        EXPECT_EQ(tunnel_of(MegaflowBuilder().ipv4().tunnel(nothing_in_udp).output(9)).size(), l4 + 8);
     }
     const auto damaged = [](HeaderBytes bytes, std::size_t at, std::uint8_t value) {
         bytes[at] = value;

@@ -61,6 +61,23 @@ MegaflowBuilder parent(std::uint32_t tunnel, std::uint16_t udp_port, std::uint32
 
 MegaflowBuilder child(std::uint32_t tunnel) { return MegaflowBuilder(tunnel).from_tunnel(5).ipv4(); }
 
+TEST(TunnelFields, OfPacketsThroughNoneAreRefusedWhicheverBitIsAskedFor) {
+    const auto with = [](std::size_t byte, std::uint8_t key, std::uint8_t mask) {
+        MegaflowBuilder flow(1);
+        flow.ipv4().output(2);
+        reinterpret_cast<std::uint8_t*>(&flow.raw().tunnel_key)[byte] = key;
+        reinterpret_cast<std::uint8_t*>(&flow.raw().tunnel_mask)[byte] = mask;
+        return flow;
+    };
+    for (std::size_t byte = 0; byte < sizeof(ovsdr_tunnel_fields); ++byte) {
+        for (const std::uint8_t bit : {0x01, 0x80}) {
+            EXPECT_EQ(outcome(with(byte, bit, bit)), "unsupported match: tunnel of packets that come through none");
+            EXPECT_EQ(outcome(with(byte, bit, 0)), "dest_vport 2") << "nothing is asked for";
+            EXPECT_EQ(outcome(with(byte, 0, bit)), "dest_vport 2") << "0, as packets through none have it";
+        }
+    }
+}
+
 TEST(TunnelPop, LeadsIntoTheTunnelsTable) {
     EXPECT_EQ(outcome(parent(vxlan, 4789)), "dest_table tunnel port 20");
     EXPECT_EQ(outcome(parent(geneve, 6081)), "dest_table tunnel port 21");

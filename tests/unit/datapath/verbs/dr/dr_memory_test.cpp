@@ -123,7 +123,7 @@ TEST_F(DrMemory, AFixedMatcherKeepsItsRoomUntilItIsAlmostFull) {
     add_rules(448);
     EXPECT_EQ(room(), 256u) << "seven eighths of 512 slots";
     add_rules(1);
-    EXPECT_EQ(room(), 1024u) << "what a hint does not foresee is not refused";
+    EXPECT_EQ(room(), 512u) << "what a hint does not foresee is not refused";
 }
 
 TEST_F(DrMemory, AResizableMatcherGrowsAtItsHint) {
@@ -131,7 +131,7 @@ TEST_F(DrMemory, AResizableMatcherGrowsAtItsHint) {
     add_rules(256);
     EXPECT_EQ(room(), 256u);
     add_rules(1);
-    EXPECT_EQ(room(), 1024u);
+    EXPECT_EQ(room(), 512u);
 }
 
 TEST_F(DrMemory, AFixedMatcherOfManyComingAndGoingRulesStaysAsItIs) {
@@ -161,7 +161,8 @@ TEST_F(DrMemory, WhatRulesLeaveIsKeptForOthersUnlessItIsToGoBack) {
         EXPECT_LE(resident() + 20'000'000, kept);
     }
     add_rules(1000);
-    EXPECT_EQ(room(), 2048u);
+    EXPECT_GE(room(), 1010u);
+    EXPECT_LE(room(), 2048u);
     remove_rules(10);
     EXPECT_LE(room(), 128u) << "goes back with the rules";
     mlx5dv_dr_domain_set_reclaim_device_memory(domain, false);

@@ -2,8 +2,7 @@
  * one socket a group does nothing but harm: its flag PACKET_FANOUT_FLAG_DEFRAG has the kernel reassemble IPv4
  * fragments, which a NIC forwards as they are, into packets that are too large for any port; and its number, process id
  * xor interface index, may be that of another process's group in the same network namespace, and then the port does not
- * open. Everything that links DPDK's drivers is linked with --wrap=setsockopt: this function leaves that option out and
- * every other as it is.
+ * open. drgen is linked with --wrap=setsockopt: this function leaves that option out and every other as it is.
  *
  * Source: packet(7), PACKET_FANOUT; seen with DPDK 22.11.
  */

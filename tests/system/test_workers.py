@@ -1,0 +1,191 @@
+"""Several workers on ports with several queues: which worker polls what, and queues that move while packets flow."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import defaultdict
+from typing import Iterator
+
+import pytest
+from helpers import assert_alive, assert_reaches, figure, wait_offloaded
+from lab.capture import Capture
+from lab.command import CommandError, wait_until
+from lab.lab import BRIDGE, Guest, Lab
+from lab.traffic import Stream, iperf, send_frames, stream_number, udp_frame
+from lab.workspace import Workspace
+
+pytestmark = pytest.mark.dr_only
+
+QUEUES = 2
+FLOWS = 8
+OPTIONS = {"net_af_packet": f",qpairs={QUEUES}", "net_af_xdp": ""}
+Place = tuple[int, int]   # vport, queue
+
+
+class ManyQueues(Lab):
+    """Two workers, and guests on ports with two queues each."""
+
+    def __init__(self, workspace: Workspace, dpdk_port: str) -> None:
+        super().__init__(workspace, dpdk_port=dpdk_port)
+        self.nic.workers = {"count": 2, "rebalance": False}
+
+    def dpdk_arguments(self, guest: Guest) -> str:
+        return super().dpdk_arguments(guest) + OPTIONS[self.dpdk_port]
+
+    def plug(self, guest: Guest, addressed: bool = True) -> Guest:
+        super().plug(guest, addressed)
+        for namespace, device in ((guest.namespace, guest.device), (self.namespace, guest.veth)):
+            namespace.run(["ethtool", "-L", device, "rx", str(QUEUES), "tx", str(QUEUES)],
+                          check=self.dpdk_port == "net_af_xdp")
+        return guest
+
+    def places(self) -> dict[Place, int]:
+        """Which worker polls each queue."""
+        workers = json.loads(self.nic.drnic("stats", "--json"))["workers"]
+        return {(queue["vport"], queue["queue"]): number
+                for number, worker in enumerate(workers) for queue in worker["queues"]}
+
+    def loads(self) -> dict[Place, float]:
+        workers = json.loads(self.nic.drnic("stats", "--json"))["workers"]
+        return {(queue["vport"], queue["queue"]): queue["load"] for worker in workers for queue in worker["queues"]}
+
+
+@pytest.fixture(params=list(OPTIONS))
+def lab(workspace: Workspace, request: pytest.FixtureRequest) -> Iterator[ManyQueues]:
+    made = ManyQueues(workspace, request.param)
+    made.wire_all(vms=2, uplink=False)
+    made.fix_neighbours()
+    made.start(fail_mode="secure")
+    made.switch.add_flows(BRIDGE, ["in_port=1,actions=output:2", "in_port=2,actions=output:1"])
+    yield made
+    assert_alive(made)
+
+
+def streams(source: Guest, target: Guest, *, rate: float, limit: int | None = None) -> list[Stream]:
+    """One flow each, by their source addresses."""
+    return [Stream(source.namespace, source.device, source_mac=source.mac, target_mac=target.mac,
+                   source=f"10.99.1.{number}", target=target.address, rate=rate, size=100, limit=limit)
+            for number in range(1, FLOWS + 1)]
+
+
+def numbers_by_flow(capture: Capture) -> dict[bytes, list[int]]:
+    flows: dict[bytes, list[int]] = defaultdict(list)
+    for frame in capture.frames:
+        number = stream_number(frame)
+        if number is not None:
+            flows[frame[26:30]].append(number)
+    return flows
+
+
+def test_two_workers_share_a_port(lab: ManyQueues) -> None:
+    """Ping, TCP, and many flows: each worker has its part."""
+    first, second = lab.guests
+    places = lab.places()
+    assert set(places) == {(vport, queue) for vport in (1, 2) for queue in range(QUEUES)}
+    for vport in (1, 2):
+        assert {places[vport, queue] for queue in range(QUEUES)} == {0, 1}, "queues of a port go to different workers"
+    assert_reaches(first, second)
+    wait_offloaded(lab, first)
+    tcp = iperf(first.namespace, second.namespace, second.address, lab.workspace.folder, seconds=3)
+    assert tcp.megabits_per_second > 10
+    running = streams(first, second, rate=1000)
+    for stream in running:
+        stream.__enter__()
+    wait_until(lambda: all(lab.loads()[1, queue] > 0 for queue in range(QUEUES)), 20, "a load on each queue")
+    text = lab.nic.drnic("stats")
+    for stream in running:
+        stream.stop()
+    assert "  mlx5_0 vport 1 (vm1) queue 0: " in text
+    figure(f"{lab.dpdk_port}, two queues: TCP {tcp.megabits_per_second:.0f} Mb/s")
+
+
+def test_a_move_under_traffic_loses_and_reorders_nothing(lab: ManyQueues) -> None:
+    first, second = lab.guests
+    frames = 3000
+    assert_reaches(first, second)
+    wait_offloaded(lab, first)
+    with second.capture() as capture:
+        running = streams(first, second, rate=500, limit=frames)
+        for stream in running:
+            stream.__enter__()
+        moves = 0
+        while any(stream.sent < frames for stream in running):
+            lab.nic.drnic("move", "1", str(moves % QUEUES), str(moves // QUEUES % 2))
+            moves += 1
+        for stream in running:
+            stream.join()
+            stream.stop()
+        wait_until(lambda: sum(map(len, numbers_by_flow(capture).values())) >= FLOWS * frames, 10, "all frames")
+    flows = numbers_by_flow(capture)
+    assert len(flows) == FLOWS
+    for flow, numbers in flows.items():
+        assert numbers == list(range(frames)), f"flow {flow.hex()}"
+    figure(f"{lab.dpdk_port}: {moves} moves under {FLOWS} flows of {frames} frames: each came once, in its order")
+    assert moves >= 20
+
+
+def test_a_port_goes_and_comes_back_under_traffic(lab: ManyQueues) -> None:
+    first, second = lab.guests
+    assert_reaches(first, second)
+    running = streams(first, second, rate=500)
+    for stream in running:
+        stream.__enter__()
+    for _ in range(3):
+        lab.nic.drnic("del", "2")
+        assert {vport for vport, _ in lab.places()} == {1}
+        lab.nic.drnic("add", "2", "--dpdk", lab.dpdk_arguments(second), "--name", "vm2", "--mac", second.mac)
+        assert {lab.places()[2, queue] for queue in range(QUEUES)} == {0, 1}
+    for stream in running:
+        stream.stop()
+    wait_until(lambda: lab.switch.interface(second.port, "error") is None, 10, "the interface works again")
+    assert_reaches(first, second)
+
+
+def test_a_move_that_is_not_possible_is_refused(lab: ManyQueues) -> None:
+    for words, said in ((["7", "0", "0"], "vport: 7 is no vport"), (["0", "0", "0"], "has no port"),
+                        (["1", "2", "0"], "queue: 2 is not a receive queue of the port: 0 to 1"),
+                        (["1", "0", "2"], "worker: 2 is not a worker: 0 to 1")):
+        with pytest.raises(CommandError, match=said):
+            lab.nic.drnic("move", *words)
+
+
+@pytest.mark.skipif(shutil.which("dpdk-testpmd") is None, reason="no dpdk-testpmd")
+def test_a_guest_on_vhost_gets_as_many_queues_as_it_uses(workspace: Workspace) -> None:
+    """testpmd for a guest sends everything back by the queue it came by: with two it is reached by two workers."""
+    made = ManyQueues(workspace, "net_af_packet")
+    made.wire("vm1", 1)
+    path = workspace.folder / "vm2.vhost"
+    guest = made.wire_port("vm2", 2, f"net_vhost,iface={path},queues=2")
+    made.fix_neighbours()
+    made.start(fail_mode="secure")
+    made.switch.add_flows(BRIDGE, ["in_port=1,actions=output:2", "in_port=2,actions=output:1"])
+    sender = made.guests[0]
+    for queues in (2, 1):
+        testpmd = made.namespace.start(
+            ["dpdk-testpmd", "-l", "0,1", "--no-huge", "-m", "256", "--no-pci", "--no-telemetry", "--no-shconf",
+             f"--file-prefix={workspace.name}",
+             f"--vdev=net_virtio_user0,path={path},queues={queues},queue_size=1024", "--", "--forward-mode=5tswap",
+             f"--rxq={queues}", f"--txq={queues}", "--auto-start", "--total-num-mbufs=4096", "--stats-period=1"],
+            workspace.folder / f"testpmd{queues}.log")
+        workspace.defer(testpmd.stop)
+        wait_until(lambda: made.switch.interface(guest.port, "link_state") == "up", 30, "the guest's link")
+        # Of each flow a packet that must come back: the first ones make megaflows.
+        answers = [udp_frame(sender.mac, guest.mac, sender.address, f"10.99.2.{number}", b"x" * 58)
+                   for number in range(1, 65)]
+        with sender.capture() as capture:
+            def returned() -> int:
+                return len({bytes(frame[26:30]) for frame in capture.frames
+                            if frame[6:12] == bytes.fromhex(guest.mac.replace(":", ""))})
+
+            def all_return() -> bool:
+                send_frames(sender.namespace, sender.device, answers)
+                return returned() == len(answers)
+
+            wait_until(all_return, 20, f"answers to {len(answers)} flows by {queues} queues")
+        if queues == 2:
+            wait_until(lambda: send_frames(sender.namespace, sender.device, answers) or
+                       all(made.loads()[2, queue] > 0 for queue in range(2)), 20, "a load on both queues of the guest")
+        testpmd.stop()
+        wait_until(lambda: made.switch.interface(guest.port, "link_state") == "down", 20, "no link")
+    assert_alive(made)
