@@ -15,7 +15,7 @@ namespace {
 using mirror::Geometry;
 using Service = dr::MirrorSteering::Service;
 
-constexpr std::uint32_t default_segment = 64 << 10, shortest_snap = 14, longest_snap = 65535;
+constexpr std::uint32_t shortest_snap = 14, longest_snap = 65535;
 constexpr std::uint16_t default_slots = 64;
 constexpr std::uint32_t most_sampled = 1'000'000;
 constexpr std::uint8_t tcp = 6, udp = 17;
@@ -224,7 +224,7 @@ Outcome check_collectors(const MirrorOptions& options) {
 Outcome check_geometry(MirrorOptions& options) {
     Geometry& geometry = options.geometry;
     const std::uint32_t block = geometry.signature.block_size;
-    if (geometry.segment_size == 0) geometry.segment_size = default_segment / block * block;
+    if (geometry.segment_size == 0) geometry.segment_size = Geometry::usual_segment(geometry.signature);
     if (geometry.segment_size % block != 0) {
         const std::uint32_t below = geometry.segment_size / block * block;
         const bool is_large_enough = below >= Geometry::smallest_segment;

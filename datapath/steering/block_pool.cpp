@@ -48,12 +48,14 @@ constexpr bool sanitized = false;
 constexpr bool sanitized = false;
 #endif
 
+constexpr std::size_t huge_page = std::size_t{2} << 20;
+constexpr std::size_t small_pool = huge_page / BlockPool::slab_size;   // slabs
+
 /// Aligned to its size. What is cut off lies before it, so that the next one, which the system puts below, is its
-/// neighbour: a process may have 65,530 areas of memory.
-[[nodiscard]] void* map_slab() {
-    constexpr std::size_t size = BlockPool::slab_size;
+/// neighbour: a process may have 65,530 areas of memory. NULL: there is none.
+[[nodiscard]] std::byte* map_aligned(std::size_t size) noexcept {
     void* const memory = ::mmap(nullptr, 2 * size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED) throw std::bad_alloc();
+    if (memory == MAP_FAILED) return nullptr;
     auto* const begin = static_cast<std::byte*>(memory);
     const std::size_t before = size - reinterpret_cast<std::uintptr_t>(begin) % size, behind = size - before;
     ::munmap(begin, before);
@@ -76,11 +78,23 @@ void BlockPool::unlink(Slab& slab) noexcept {
     if (slab.next != nullptr) slab.next->previous = slab.previous;
 }
 
+void* BlockPool::new_slab() {
+    if (region_ == region_end_ && slabs_ >= small_pool) {
+        region_ = map_aligned(huge_page);
+        region_end_ = region_ == nullptr ? nullptr : region_ + huge_page;
+        if (region_ != nullptr) (void)::madvise(region_, huge_page, MADV_HUGEPAGE);
+    }
+    std::byte* const slab = region_ != region_end_ ? std::exchange(region_, region_ + slab_size) : map_aligned(slab_size);
+    if (slab == nullptr) throw std::bad_alloc();
+    ++slabs_;
+    return slab;
+}
+
 void* BlockPool::take(std::size_t size) {
     if (sanitized) return ::operator new(size);
     const auto units = static_cast<std::uint32_t>((std::max(size, sizeof(void*)) + 7) / 8);
     const std::lock_guard lock(mutex_);
-    if (classes_[units] == nullptr) link(*new (map_slab()) Slab{.pool = *this, .units = units});
+    if (classes_[units] == nullptr) link(*new (new_slab()) Slab{.pool = *this, .units = units});
     Slab& slab = *classes_[units];
     void* const block = slab.take();
     if (slab.full()) unlink(slab);
@@ -105,8 +119,11 @@ void BlockPool::trim() noexcept {
                 if (here->used != 0) continue;
                 unlink(*here);
                 here->next = std::exchange(empty, here);
+                --slabs_;
             }
         }
+        if (region_ != region_end_) ::munmap(region_, static_cast<std::size_t>(region_end_ - region_));
+        region_ = region_end_ = nullptr;
     }
     while (empty != nullptr) ::munmap(std::exchange(empty, empty->next), slab_size);
 }

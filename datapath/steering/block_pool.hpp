@@ -6,6 +6,9 @@
 //
 // Under a sanitizer each block is the C library's own: it sees then who looks at one that was given back.
 //
+// A pool that has grown takes memory for its slabs by huge pages, where the system has them: to touch 4 KB at a time
+// costs more than to fill them.
+//
 // Slabs that are empty stay for blocks to come until trim().
 //
 // Threads: any.
@@ -40,8 +43,12 @@ private:
     struct Slab;
     void link(Slab& slab) noexcept;
     void unlink(Slab& slab) noexcept;
+    [[nodiscard]] void* new_slab();
 
     std::mutex mutex_;
+    std::size_t slabs_ = 0;              ///< that have blocks, or had some and were not trimmed
+    std::byte* region_ = nullptr;        ///< what is left of a huge page, for slabs to come
+    std::byte* region_end_ = nullptr;
     /// By size in units of 8 bytes: the first of the slabs that have a block free.
     std::array<Slab*, largest / 8 + 1> classes_{};
 };

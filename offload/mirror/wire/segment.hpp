@@ -46,6 +46,13 @@ struct Geometry {
     static constexpr std::uint16_t fewest_slots = 2, most_slots = 1024;
     static constexpr std::uint64_t largest_ring = 1ull << 30;
 
+    /// The segment size of a ring that names none: with its fields a segment takes sixteen packets of the largest path
+    /// MTU, 4096 bytes. A segment of 64 KiB would take a seventeenth for the rest of its fields.
+    [[nodiscard]] static std::uint32_t usual_segment(const Signature& signature) noexcept {
+        constexpr std::uint32_t on_wire = 16 * 4096;
+        return on_wire / (signature.block_size + signature.field_size()) * signature.block_size;
+    }
+
     /// Why no ring can have it; empty where one can.
     [[nodiscard]] std::string fault() const;
     [[nodiscard]] std::uint32_t blocks() const noexcept { return segment_size / signature.block_size; }

@@ -1,7 +1,7 @@
 // What a mirror's signatures cost on the soft NIC, beside the same path without and beside ISA-L's bare CRCs.
 //
-// Both ends are in one device: a worker of the soft NIC's sends segments of 64 KiB out of one ring, and takes them into
-// another, 64 in each, as options:segment and options:ring are by default. There is no ICRC within a device.
+// Both ends are in one device: a worker of the soft NIC's sends segments of some 64 KiB out of one ring, and takes them
+// into another, 64 in each, as options:segment and options:ring are by default. There is no ICRC within a device.
 //
 // The signature's own cost at a side is what the NIC's worker takes for a byte of data with it at that side alone, less
 // what it takes by MKEYs without signature, configured anew for each segment as those with one are. Fields on the wire
@@ -43,8 +43,8 @@ using mirror::SignatureType;
 
 namespace {
 
-constexpr std::uint32_t segment_size = 65536;
 constexpr std::uint16_t slots = 64;
+constexpr std::size_t ring_size = slots * std::size_t{65536};   // at most
 constexpr std::size_t hot_size = 16384;   // of the bare checks: in the first-level cache
 constexpr double most = 1.5;
 constexpr double none = std::numeric_limits<double>::max();
@@ -106,7 +106,7 @@ struct Seen {
 double bare(const Subject& subject, std::uint16_t block_size) {
     static const Pages pages(hot_size);
     const auto* const data = reinterpret_cast<Bytes>(pages.get().data());
-    constexpr std::size_t repeats = std::size_t{slots} * segment_size / hot_size;
+    constexpr std::size_t repeats = ring_size / hot_size;
     const double begin = thread_seconds();
     for (std::size_t i = 0; i < repeats; ++i) {
         for (std::size_t at = 0; at < hot_size; at += block_size) sink += subject.bare(data + at, block_size);
@@ -117,8 +117,9 @@ double bare(const Subject& subject, std::uint16_t block_size) {
 
 double copying(std::span<std::byte> to, std::span<const std::byte> from) {
     const double begin = thread_seconds();
-    for (std::size_t at = 0; at < to.size(); at += segment_size) {
-        std::memcpy(to.data() + at, from.data() + at, segment_size);
+    constexpr std::size_t once = 65536;
+    for (std::size_t at = 0; at < to.size(); at += once) {
+        std::memcpy(to.data() + at, from.data() + at, once);
         asm volatile("" : : "r"(to.data()) : "memory");
     }
     return (thread_seconds() - begin) / static_cast<double>(to.size());
@@ -136,12 +137,13 @@ struct Row {
 
 Row measure(const std::shared_ptr<dr::Device>& device, const Subject& subject, std::uint16_t block_size,
             const Options& options) {
-    const mirror::Geometry geometry{segment_size, slots, {subject.type, block_size}};
+    const mirror::Signature protection{subject.type, block_size};
+    const mirror::Geometry geometry{mirror::Geometry::usual_segment(protection), slots, protection};
     using enum EndKind;
     Path whole(device, geometry, signature, signature), sending(device, geometry, signature, mkey),
         receiving(device, geometry, mkey, signature), mkeys(device, geometry, mkey, mkey),
         regions(device, geometry, region, region);
-    const Pages from(std::size_t{slots} * segment_size), to(from.get().size());
+    const Pages from(ring_size), to(from.get().size());
     Row row{&subject, block_size};
     struct Turn {
         Path& path;

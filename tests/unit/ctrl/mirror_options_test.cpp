@@ -32,7 +32,7 @@ TEST(MirrorOptions, HaveDefaults) {
     EXPECT_EQ(text_of(parsed->collector), "192.0.2.7:4180");
     EXPECT_TRUE(parsed->standby.empty());
     EXPECT_FALSE(parsed->plain) << "TLS, unless plain is asked for by name";
-    EXPECT_EQ(parsed->geometry, (mirror::Geometry{65536, 64, {mirror::SignatureType::t10dif_crc, 512}}));
+    EXPECT_EQ(parsed->geometry, (mirror::Geometry{126 * 512, 64, {mirror::SignatureType::t10dif_crc, 512}}));
     EXPECT_EQ(parsed->application_tag, 0);
     EXPECT_EQ(parsed->snap_length, 0u);
     EXPECT_EQ(parsed->gid_index, -1);
@@ -56,12 +56,14 @@ TEST(MirrorOptions, AreTakenAsTheyAreWritten) {
 
 TEST(MirrorOptions, ASegmentIsAWholeNumberOfBlocks) {
     for (const std::uint32_t block : mirror::block_sizes) {
-        const std::string text = std::to_string(block);
-        const auto parsed = parse({{"block", text}});
-        ASSERT_TRUE(parsed) << parsed.error().what;
-        EXPECT_EQ(parsed->geometry.segment_size % block, 0u);
-        EXPECT_GT(parsed->geometry.segment_size, 65536u - block);
-        EXPECT_LE(parsed->geometry.segment_size, 65536u);
+        for (const auto& [type, field] : {std::pair{"crc32c", 4u}, std::pair{"crc64", 8u}, std::pair{"t10dif-crc", 8u}}) {
+            const auto parsed = parse({{"block", std::to_string(block)}, {"signature", type}});
+            ASSERT_TRUE(parsed) << parsed.error().what;
+            EXPECT_EQ(parsed->geometry.segment_size % block, 0u);
+            const std::uint32_t on_wire = parsed->geometry.blocks() * (block + field);
+            EXPECT_GT(on_wire, 65536u - block - field);
+            EXPECT_LE(on_wire, 65536u) << "sixteen packets";
+        }
     }
     EXPECT_EQ(fault({{"block", "520"}, {"segment", "65536"}}),
               "options:segment=65536 is not a multiple of options:block=520; 65520 is one");

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdio>
 #include <cstring>
 #include <random>
 #include <thread>
@@ -80,6 +81,36 @@ TEST(BlockPoolTest, ASlabIsFullOfBlocksOfOneSize) {
     pool.trim();
     std::memset(other, 1, size);
     BlockPool::give_back(other);
+}
+
+/// Pages that a region of memory has, in bytes.
+std::size_t resident() {
+    std::size_t pages = 0, all = 0;
+    std::FILE* const file = std::fopen("/proc/self/statm", "r");
+    if (file == nullptr || std::fscanf(file, "%zu %zu", &all, &pages) != 2) ADD_FAILURE() << "no /proc/self/statm";
+    if (file != nullptr) std::fclose(file);
+    return pages * 4096;
+}
+
+TEST(BlockPoolTest, APoolThatHasGrownGivesAllBack) {
+    constexpr std::size_t size = 104, length = 200'000, all = size * length;
+    BlockPool pool;
+    std::vector<std::size_t*> blocks(length);
+    const std::size_t before = resident();
+    for (int round = 0; round < 2; ++round) {
+        for (std::size_t i = 0; i < length; ++i) {
+            blocks[i] = static_cast<std::size_t*>(pool.take(size));
+            for (std::size_t word = 0; word < size / sizeof i; ++word) blocks[i][word] = i;
+        }
+        for (std::size_t i = 0; i < length; ++i) {
+            ASSERT_EQ(blocks[i][0], i);
+            ASSERT_EQ(blocks[i][size / sizeof i - 1], i);
+        }
+        EXPECT_GE(resident(), before + all);
+        for (std::size_t* block : blocks) BlockPool::give_back(block);
+        pool.trim();
+        EXPECT_LT(resident(), before + all / 10);
+    }
 }
 #endif
 
