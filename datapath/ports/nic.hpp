@@ -24,6 +24,8 @@
 
 namespace ovsdr::soft {
 
+class Lookout;
+
 /// A send queue of the manager function, drained by the worker it is assigned to.
 struct SendSource {
     /// Fills `packets` with at most `length` (<= batch_length) packets that the application has posted; returns how
@@ -129,6 +131,12 @@ public:
     /// Called after each post: where the worker that polls `sqn` sleeps, sends in its place or wakes it; cheap when it
     /// does not. The caller may hold what it needs to post, and nothing that SendSource::poll() or a sink takes.
     virtual void ring_doorbell(std::uint32_t sqn) noexcept = 0;
+
+    /// Told by who steers a packet: the completion that it became has woken whoever waits behind `lookout`.
+    virtual void woke(const std::shared_ptr<Lookout>& /*lookout*/) noexcept {}
+    /// Asked by whoever found no completion: where the thread is the sleeping worker's deputy, it receives in its place.
+    /// True when there were packets. Cheap where it is not. The caller holds nothing that a sink takes.
+    virtual bool look_out() noexcept { return false; }
 
     /// Worker threads, numbered from 0.
     [[nodiscard]] virtual unsigned workers() const noexcept = 0;

@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <ctime>
@@ -23,6 +24,7 @@ Sleeper::Sleeper() : doorbell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
 }
 
 Sleeper::~Sleeper() {
+    if (sockets_ >= 0) close(sockets_);
     close(doorbell_);
 }
 
@@ -42,6 +44,20 @@ void Sleeper::watch(const std::vector<WakeSource>& sources) {
     }
     empty_wakes_.assign(watched_.size(), 0);
     lost_ = false;
+    gather_sockets();
+}
+
+void Sleeper::gather_sockets() noexcept {
+    if (sockets_ >= 0) close(sockets_);
+    sockets_ = -1;
+    if (watched_.size() == 1 || std::ranges::find(is_epoll_, true) != is_epoll_.end()) return;
+    sockets_ = epoll_create1(EPOLL_CLOEXEC);
+    for (std::size_t i = 1; i < watched_.size() && sockets_ >= 0; ++i) {
+        epoll_event wanted{.events = EPOLLIN, .data = {}};
+        if (epoll_ctl(sockets_, EPOLL_CTL_ADD, watched_[i].fd, &wanted) == 0) continue;
+        close(sockets_);
+        sockets_ = -1;
+    }
 }
 
 void Sleeper::prepare() noexcept {
@@ -73,6 +89,18 @@ void Sleeper::sleep(std::chrono::nanoseconds time) noexcept {
         socklen_t size = sizeof error;
         (void)getsockopt(watched_[i].fd, SOL_SOCKET, SO_ERROR, &error, &size);
     }
+}
+
+void Sleeper::sleep_behind(std::chrono::nanoseconds time, bool sockets, std::chrono::nanoseconds patience) noexcept {
+    const auto wait = [this](std::size_t length, std::chrono::nanoseconds limit) {
+        const timespec most{.tv_sec = 0, .tv_nsec = static_cast<long>(limit.count())};
+        return ppoll(watched_.data(), length, &most, nullptr);
+    };
+    if (wait(sockets ? watched_.size() : 1, time) > 0 && watched_[0].revents == 0) (void)wait(1, patience);
+    asleep_.store(false, std::memory_order_relaxed);
+    std::uint64_t rings;
+    if (watched_[0].revents != 0) [[maybe_unused]] const ssize_t size = read(doorbell_, &rings, sizeof rings);
+    for (pollfd& watched : watched_) watched.revents = 0;
 }
 
 void Sleeper::woke_for(bool work) noexcept {

@@ -51,18 +51,26 @@ public:
 
     /// Until the doorbell, a socket, or the time.
     void sleep(std::chrono::nanoseconds time) noexcept;
+    /// As a deputy's second: sockets do not wake it, or not for as long as the deputy needs to come.
+    void sleep_behind(std::chrono::nanoseconds time, bool sockets, std::chrono::nanoseconds patience) noexcept;
+
+    /// An epoll descriptor that is readable while a socket is, for whoever is to look after them; -1 where one of them
+    /// has edges to collect.
+    [[nodiscard]] int sockets() const noexcept { return sockets_; }
 
     /// What came of the last sleep: whether the worker found anything to do.
     void woke_for(bool work) noexcept;
 
 private:
     void drop_idle_talkers() noexcept;
+    void gather_sockets() noexcept;
 
     std::atomic<bool> asleep_{false};
     int doorbell_;
     std::vector<pollfd> watched_;        ///< the doorbell first
     std::vector<bool> is_epoll_;         ///< for each of them
     std::vector<unsigned> empty_wakes_;  ///< in a row, for each of them
+    int sockets_ = -1;
     bool lost_ = false;
 };
 

@@ -286,6 +286,14 @@ void SoftDevice::ring_doorbell(std::uint32_t sqn) noexcept {
     worker_of(sqn).posted(index_, sqn);
 }
 
+void SoftDevice::woke(const std::shared_ptr<Lookout>& lookout) noexcept {
+    workers_->front()->woke(lookout);
+}
+
+bool SoftDevice::look_out() noexcept {
+    return workers_->front()->look_out();
+}
+
 void SoftDevice::add_service(unsigned worker, const Service& service) {
     (*workers_)[worker]->change([&](WorkerPlan& plan) {
         plan.services.push_back({.service = service, .device = index_, .manager = manager_path_});

@@ -113,6 +113,8 @@ public:
     void add_send_source(const SendSource& source) override;
     void remove_send_source(std::uint32_t sqn) noexcept override;
     void ring_doorbell(std::uint32_t sqn) noexcept override;
+    void woke(const std::shared_ptr<Lookout>& lookout) noexcept override;
+    bool look_out() noexcept override;
     [[nodiscard]] unsigned workers() const noexcept override { return worker_count_; }
     void add_service(unsigned worker, const Service& service) override;
     void remove_service(unsigned worker, void* self) noexcept override;

@@ -79,8 +79,11 @@ void VportPath::set_mtu(std::uint16_t mtu) noexcept {
     largest_frame_.store(mtu + frame_overhead, std::memory_order_relaxed);
 }
 
+thread_local std::uint64_t VportPath::delivered = 0;
+
 void VportPath::deliver(unsigned worker, rte_mbuf** packets, unsigned length) noexcept {
     Cells& cells = cells_[worker];
+    delivered += length;
     const std::uint8_t state = state_.load(std::memory_order_acquire);
     if (state != ready && !(state == (admin_up | has_port) && link_has_come_up())) [[unlikely]] {
         ((state & admin_up) == 0 ? cells.down : cells.receive_drops).add(length);

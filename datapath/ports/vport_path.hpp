@@ -71,6 +71,9 @@ public:
     [[nodiscard]] VportCounters counters() const noexcept;
     [[nodiscard]] std::uint64_t slow_protocol_frames() const noexcept;
 
+    /// Packets that the calling thread has given to ports.
+    static thread_local std::uint64_t delivered;
+
 private:
     enum State : std::uint8_t { admin_up = 1, link_up = 2, has_port = 4, ready = 7 };
 

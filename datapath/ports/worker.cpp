@@ -29,6 +29,18 @@ constexpr std::chrono::nanoseconds nap_with_sockets = 100ms;
 // How often threads send in a worker's place without a pause before it is woken.
 constexpr unsigned most_times_in_a_row = 8;
 
+// How often in a row what woke the worker must have been for one thread that waits before that becomes its deputy.
+constexpr unsigned wakes_for_deputy = 4;
+// How long the worker lets the deputy alone: while that receives, and when packets come after a pause.
+constexpr std::chrono::nanoseconds deputy_nap = 1ms;
+constexpr std::chrono::nanoseconds deputy_patience = 100us;
+// Naps in which the deputy has had nothing to do before the worker watches the ports as well.
+constexpr unsigned quiet_naps_of_deputy = 5;
+// Turns of a deputy, in a row, that it has not taken although there was something to do.
+constexpr unsigned most_turns_missed = 3;
+// Turns of a deputy, in a row, that were no use or for others.
+constexpr unsigned most_turns_for_nothing = 16;
+
 // Of this thread: some worker's, its own or another one's.
 thread_local bool has_a_turn = false;
 
@@ -153,6 +165,7 @@ Worker::Statistics Worker::statistics() const noexcept {
 }
 
 void Worker::adopt_plan() {
+    dismiss_deputy();
     plan_changed_.store(false, std::memory_order_relaxed);
     const std::lock_guard lock(mutex_);
     current_ = plan_;
@@ -207,12 +220,82 @@ bool Worker::send_in_place(unsigned device, std::uint32_t sqn) noexcept {
 // somebody who posts over and over: two do more than one, and in batches.
 bool Worker::may_be_stood_in_for() noexcept {
     if (!alone_ || !yields_ || !current_->services.empty() || !all_ports_wake_ || sleeper_.lost_sockets()) return false;
+    if (deputy_ != nullptr) return true;
     const std::uint64_t now = rte_rdtsc();
     const bool soon = now - std::exchange(stood_in_for_, now) < cycles_of(idle_spin);
     times_in_a_row_ = soon ? times_in_a_row_ + 1 : 0;
     if (times_in_a_row_ < most_times_in_a_row) return true;
     times_in_a_row_ = 0;
     return false;
+}
+
+void Worker::woke(const std::shared_ptr<Lookout>& lookout) noexcept {
+    if (!has_a_turn || !alone_) return;
+    woken_ = lookout;
+}
+
+// After a pass of the worker's own.
+void Worker::consider_deputy(bool slept) noexcept {
+    const std::shared_ptr<Lookout> woken = std::exchange(woken_, nullptr);
+    if (!slept || received_ == 0) return;
+    if (deputy_ != nullptr) {
+        // Packets were there. Has the deputy come?
+        turns_missed_ = deputy_turns_ == turns_seen_ ? turns_missed_ + 1 : 0;
+        if (turns_missed_ == most_turns_missed) dismiss_deputy();
+        return;
+    }
+    const Lookout::Thread thread = woken == nullptr ? nullptr : woken->waiter();
+    const bool same = thread != nullptr && thread == woken_thread_;
+    woken_thread_ = thread;
+    wakes_for_them_ = same ? wakes_for_them_ + 1 : 0;
+    if (wakes_for_them_ >= wakes_for_deputy) appoint(woken);
+}
+
+void Worker::appoint(const std::shared_ptr<Lookout>& lookout) noexcept {
+    wakes_for_them_ = 0;
+    if (!alone_ || !yields_ || !current_->services.empty() || !all_ports_wake_ || sleeper_.lost_sockets()) return;
+    if (sleeper_.sockets() < 0 || !lookout->show(sleeper_.sockets())) return;
+    deputy_ = lookout;
+    quiet_naps_ = turns_missed_ = turns_in_vain_ = forwarding_turns_ = 0;
+    turns_seen_ = deputy_turns_;
+    deputy_thread_.store(lookout->waiter(), std::memory_order_relaxed);
+}
+
+void Worker::dismiss_deputy() noexcept {
+    if (deputy_ == nullptr) return;
+    deputy_thread_.store(nullptr, std::memory_order_relaxed);
+    deputy_->hide(sleeper_.sockets());
+    deputy_.reset();
+    wakes_for_them_ = 0;
+    woken_thread_ = nullptr;
+}
+
+bool Worker::receive_in_place() noexcept {
+    if (has_a_turn || Lookout::looked_in_vain || !sleeper_.asleep()) return false;
+    const LikeAWorker like_a_worker;
+    const std::unique_lock turn(turn_, std::try_to_lock);
+    if (!turn || current_ == nullptr || deputy_ == nullptr) return false;
+    const std::uint64_t delivered = VportPath::delivered;
+    for (const auto& lane : lanes_) lane->online();
+    const std::uint64_t begin = rte_rdtsc();
+    const bool found = pass(begin) > 0;
+    add(found ? busy_cycles_ : idle_cycles_, rte_rdtsc() - begin);
+    for (const auto& lane : lanes_) lane->offline();
+    woken_.reset();
+    Lookout::looked_in_vain = !found;
+    turns_in_vain_ = found ? 0 : turns_in_vain_ + 1;
+    if (found) {
+        ++deputy_turns_;
+        const bool forwarded = VportPath::delivered != delivered;
+        forwarding_turns_ = forwarded ? forwarding_turns_ + 1 : 0;
+    }
+    // There is more to do than a second occupation allows, or nothing of it is the deputy's.
+    if (received_ >= batch_length || forwarding_turns_ > most_turns_for_nothing ||
+        turns_in_vain_ > most_turns_for_nothing) {
+        dismiss_deputy();
+        sleeper_.ring();
+    }
+    return found;
 }
 
 unsigned Worker::serve(const PolledService& polled, std::uint64_t now) noexcept {
@@ -240,12 +323,14 @@ unsigned Worker::pass(std::uint64_t begin) noexcept {
         begin = now;
     };
     unsigned work = 0, others = 0;
+    received_ = 0;
     for (const PolledPort& port : current_->ports) {
         const unsigned received = port.path->receive(index_, port.queue, *lanes_[port.device]);
         if (received == 0) continue;
         charge(port.load->cycles);
         work += received;
     }
+    received_ = work;
     for (const PolledQueue& queue : current_->queues) others += poll_queue(queue);
     if (!current_->services.empty()) {
         for (const auto& lane : lanes_) lane->flush();  // what has come for them is theirs in this turn
@@ -286,16 +371,32 @@ bool Worker::rest(std::chrono::nanoseconds& nap) noexcept {
     for (const auto& lane : lanes_) lane->offline();
     const bool wakes = all_ports_wake_ && !sleeper_.lost_sockets();
     const std::chrono::nanoseconds time = std::min(wakes ? nap_with_sockets : nap, until_next_service());
-    turn_.unlock();
-    sleeper_.sleep(time);
-    turn_.lock();
+    if (deputy_ != nullptr) {
+        sleep_behind_deputy();
+    } else {
+        turn_.unlock();
+        sleeper_.sleep(time);
+        turn_.lock();
+    }
     times_in_a_row_ = 0;
+    woken_.reset();
     for (const auto& lane : lanes_) lane->online();
     disarm_ports();
     nap = std::min(nap * 2, longest_nap);
     add(asleep_cycles_, rte_rdtsc() - begin);
     add(sleeps_, 1);
     return true;
+}
+
+// The deputy looks after the ports. Where it has done nothing for a while it may be busy elsewhere when packets come:
+// they wake both then, and the worker gives it a moment.
+void Worker::sleep_behind_deputy() noexcept {
+    quiet_naps_ = deputy_turns_ == turns_seen_ ? quiet_naps_ + 1 : 0;
+    turns_seen_ = deputy_turns_;
+    const bool watches = quiet_naps_ >= quiet_naps_of_deputy;
+    turn_.unlock();
+    sleeper_.sleep_behind(watches ? nap_with_sockets : deputy_nap, watches, deputy_patience);
+    turn_.lock();
 }
 
 void Worker::disarm_ports() noexcept {
@@ -326,6 +427,7 @@ void Worker::run() {
         add(work > 0 ? busy_cycles_ : idle_cycles_, now - last);
         last = now;
         if (woke) sleeper_.woke_for(work > 0);
+        consider_deputy(woke);
         if (work > 0) {
             last_work = now;
             nap = first_nap;
@@ -337,6 +439,7 @@ void Worker::run() {
         }
     }
 
+    dismiss_deputy();
     for (const auto& lane : lanes_) lane->offline();
     lanes_.clear();
     rte_thread_unregister();

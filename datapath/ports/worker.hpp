@@ -29,6 +29,7 @@
 #include <utility>
 #include <vector>
 
+#include "datapath/ports/lookout.hpp"
 #include "datapath/ports/nic.hpp"
 #include "datapath/ports/port.hpp"
 #include "datapath/ports/sleeper.hpp"
@@ -98,6 +99,14 @@ public:
     /// or sees to it that the worker does.
     void posted(unsigned device, std::uint32_t sqn) noexcept;
 
+    /// To be called by who has a turn: a completion has woken whoever waits behind `lookout`.
+    void woke(const std::shared_ptr<Lookout>& lookout) noexcept;
+    /// To be called by whoever found no completion: receives in the place of a worker that sleeps, if the calling
+    /// thread is its deputy. True when there were packets.
+    bool look_out() noexcept {
+        return deputy_thread_.load(std::memory_order_relaxed) == Lookout::this_thread() && receive_in_place();
+    }
+
     [[nodiscard]] std::size_t port_count() const;
 
     /// The share of its time that it spent on packets in the balancer's last period.
@@ -115,6 +124,11 @@ private:
     unsigned serve(const PolledService& polled, std::uint64_t now) noexcept;
     [[nodiscard]] std::chrono::nanoseconds until_next_service() const noexcept;
     bool rest(std::chrono::nanoseconds& nap) noexcept;
+    void sleep_behind_deputy() noexcept;
+    [[nodiscard]] bool receive_in_place() noexcept;
+    void consider_deputy(bool slept) noexcept;
+    void appoint(const std::shared_ptr<Lookout>& lookout) noexcept;
+    void dismiss_deputy() noexcept;
     void disarm_ports() noexcept;
 
     const unsigned index_;
@@ -140,8 +154,18 @@ private:
     std::uint64_t stood_in_for_ = 0;  ///< last, in cycles
     unsigned times_in_a_row_ = 0;
     bool all_ports_wake_ = false;
+    unsigned received_ = 0;                ///< by the last pass, from ports
+    std::shared_ptr<Lookout> woken_;       ///< whom the last pass has woken
+    Lookout::Thread woken_thread_ = nullptr;
+    unsigned wakes_for_them_ = 0;          ///< in a row: what woke the worker was for who waits for completions
+    std::shared_ptr<Lookout> deputy_;
+    std::uint64_t deputy_turns_ = 0, turns_seen_ = 0;
+    unsigned quiet_naps_ = 0;
+    unsigned turns_missed_ = 0, turns_in_vain_ = 0, forwarding_turns_ = 0;
     std::vector<std::unique_ptr<Lane>> lanes_;
     std::atomic<std::uint64_t> busy_cycles_{0}, other_cycles_{0}, idle_cycles_{0}, asleep_cycles_{0}, sleeps_{0};
+
+    std::atomic<Lookout::Thread> deputy_thread_{nullptr};
 
     std::atomic<double> load_{0};
 };

@@ -1,4 +1,6 @@
 // Completion channels and completion queues.
+#include <fcntl.h>
+
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
@@ -64,7 +66,10 @@ constexpr std::uint64_t supported_wc_flags = std::uint64_t{IBV_WC_STANDARD_FLAGS
 }
 
 void notify(Cq& cq) {
-    if (cq.channel) Channel::of(cq.channel).events.push(&cq);
+    if (!cq.channel) return;
+    Channel& channel = Channel::of(cq.channel);
+    Context::of(cq.context).state.device().woke(channel.lookout);   // first: behind the event the channel may go
+    channel.events.push(&cq);
 }
 
 void report_overrun(Cq& cq) {
@@ -139,7 +144,7 @@ int poll_cq_op(ibv_cq* base, int length, ibv_wc* completions) {
     int total = 0;
     while (total < length) {
         const int wanted = std::min(chunk, length - total);
-        const int got = cq.queue->take({taken, static_cast<std::size_t>(wanted)});
+        const int got = cq.take({taken, static_cast<std::size_t>(wanted)});
         for (int i = 0; i < got; ++i) {
             const Completion& from = taken[i];
             ibv_wc& to = completions[total++];
@@ -162,8 +167,15 @@ int poll_cq_op(ibv_cq* base, int length, ibv_wc* completions) {
 
 int req_notify_cq_op(ibv_cq* cq, int solicited_only) {
     if (const int error = injected_fault("ibv_req_notify_cq")) return failed(error);
+    if (cq->channel) Channel::of(cq->channel).lookout->about_to_wait();
     Cq::of(cq).queue->arm(solicited_only != 0);
     return 0;
+}
+
+int Cq::take(std::span<Completion> completions) noexcept {
+    const int taken = queue->take(completions);
+    if (taken != 0 || !channel || !Context::of(context).state.device().look_out()) return taken;
+    return queue->take(completions);
 }
 
 }  // namespace ovsdr::soft
@@ -180,7 +192,7 @@ ibv_comp_channel* ibv_create_comp_channel(ibv_context* context) {
     return created([&]() -> ibv_comp_channel* {
         auto channel = std::make_unique<Channel>();
         channel->context = context;
-        channel->fd = channel->events.fd();
+        channel->fd = channel->lookout->fd();
         channel->refcnt = 0;
         Context::of(context).hold();
         return channel.release();
@@ -191,6 +203,7 @@ int ibv_destroy_comp_channel(ibv_comp_channel* channel) {
     if (const int error = injected_fault("ibv_destroy_comp_channel")) return failed(error);
     if (__atomic_load_n(&channel->refcnt, __ATOMIC_ACQUIRE)) return failed(EBUSY);
     Context::of(channel->context).let_go();
+    Channel::of(channel).lookout->end();
     delete &Channel::of(channel);
     return 0;
 }
@@ -245,7 +258,11 @@ int ibv_destroy_cq(ibv_cq* base) {
 int ibv_get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) {
     Cq* source = nullptr;
     int error = injected_fault("ibv_get_cq_event");
-    if (!error) error = Channel::of(channel).events.pop(source, [](Cq* taken) { taken->comp_events.fetch_add(1); });
+    if (!error) {
+        const int flags = fcntl(channel->fd, F_GETFL);
+        const bool waits = flags < 0 || (flags & O_NONBLOCK) == 0;
+        error = Channel::of(channel).events.pop(source, [](Cq* taken) { taken->comp_events.fetch_add(1); }, waits);
+    }
     if (error) {
         errno = error;
         return -1;

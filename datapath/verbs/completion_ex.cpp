@@ -15,7 +15,7 @@ namespace {
 
 int next_poll(ibv_cq_ex* base) {
     Cq& cq = Cq::of(base);
-    if (cq.queue->take({&cq.current, 1}) == 0) return ENOENT;
+    if (cq.take({&cq.current, 1}) == 0) return ENOENT;
     cq.wr_id = cq.current.wr_id;
     cq.status = cq.current.status;
     return 0;

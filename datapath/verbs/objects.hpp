@@ -26,6 +26,7 @@
 #include <system_error>
 #include <vector>
 
+#include "datapath/ports/lookout.hpp"
 #include "datapath/rdma/completion/completion_queue.hpp"
 #include "datapath/rdma/completion/event_queue.hpp"
 #include "datapath/rdma/device_state.hpp"
@@ -133,12 +134,15 @@ struct Mr : ibv_mr {
 struct Channel : ibv_comp_channel {
     [[nodiscard]] static Channel& of(ibv_comp_channel* channel) noexcept { return *static_cast<Channel*>(channel); }
     EventQueue<struct Cq*> events;
+    std::shared_ptr<Lookout> lookout = std::make_shared<Lookout>(events.fd());
 };
 
 struct Cq : ibv_cq_ex {
     [[nodiscard]] static Cq& of(ibv_cq* cq) noexcept { return of(reinterpret_cast<ibv_cq_ex*>(cq)); }
     [[nodiscard]] static Cq& of(ibv_cq_ex* cq) noexcept { return *static_cast<Cq*>(cq); }
     [[nodiscard]] ibv_cq* base() noexcept { return reinterpret_cast<ibv_cq*>(static_cast<ibv_cq_ex*>(this)); }
+    /// Takes completions, after a look at the ports where there are none (lookout.hpp); returns how many.
+    [[nodiscard]] int take(std::span<Completion> completions) noexcept;
 
     std::uint32_t number;  ///< cqn
     Pd* domain = nullptr;  ///< the parent domain whose allocator its ring is from

@@ -56,12 +56,13 @@ public:
     }
 
     /// Takes the oldest event; `taken` runs under the queue's lock, so that remove_if() is before it or after it.
-    /// EAGAIN for a descriptor in non-blocking mode, EINTR, or the errno of read(2).
+    /// EAGAIN for a descriptor in non-blocking mode, or where nobody `waits`; EINTR, or the errno of read(2).
     template <typename Taken>
-    [[nodiscard]] int pop(Event& event, Taken taken) {
+    [[nodiscard]] int pop(Event& event, Taken taken, bool waits = true) {
         for (;;) {
             std::uint64_t unit = 0;
-            if (read(fd_, &unit, sizeof unit) != sizeof unit) return errno ? errno : EIO;
+            iovec buffer{&unit, sizeof unit};
+            if (preadv2(fd_, &buffer, 1, -1, waits ? 0 : RWF_NOWAIT) != sizeof unit) return errno ? errno : EIO;
             std::lock_guard guard(mutex_);
             if (events_.empty()) continue;
             event = events_.front();
