@@ -2,7 +2,6 @@
 #include "ctrl/mirror.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <array>
 #include <cerrno>
@@ -196,11 +195,10 @@ void ovsdr_mirrors_set_ssl(const ovsdr_ssl* ssl) noexcept {
     });
 }
 
-int ovsdr_mirror_changes_fd() noexcept { return mirrors().changes_fd(); }
+int ovsdr_mirror_changes_fd() noexcept { return mirrors().changes().fd(); }
 
 bool ovsdr_mirror_changes_take() noexcept {
-    std::uint64_t count = 0;
-    const bool changed = read(mirrors().changes_fd(), &count, sizeof count) == sizeof count;
+    const bool changed = mirrors().changes().take();
     if (!changed && !mirrors().is_refresh_due()) return false;
     mirrors().refresh();
     return true;

@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 #include <infiniband/verbs.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -41,13 +39,7 @@ bool can_be_told(const std::string& name) noexcept {
 
 }  // namespace
 
-Mirrors::Mirrors() : changes_fd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
-
-void Mirrors::announce_change() const noexcept {
-    const std::uint64_t one = 1;
-    // A full counter means that the main loop has been told already.
-    [[maybe_unused]] const auto written = write(changes_fd_, &one, sizeof one);
-}
+Mirrors::Mirrors() = default;
 
 template <typename Work>
 void Mirrors::in_background(Work&& work) {
@@ -162,7 +154,7 @@ Result<std::unique_ptr<mirror::Session>> Mirrors::begin_session(const ovsdr_mirr
                                     .geometry = options.geometry,
                                     .snap_length = options.snap_length == 0 ? whole : options.snap_length,
                                     .interfaces = {},
-                                    .on_change = [this] { announce_change(); }},
+                                    .on_change = [this] { changes_.announce(); }},
                                    names_);
 }
 
@@ -260,7 +252,7 @@ void Mirrors::note_refused(const std::vector<std::pair<dr::OdpPort, Error>>& ref
         }
         plan_refresh(error);
     }
-    if (!refused.empty()) announce_change();
+    if (!refused.empty()) changes_.announce();
 } catch (const std::bad_alloc&) {   // it is in software all the same
 }
 
@@ -279,7 +271,7 @@ void Mirrors::warn_of_loss(const std::string& interface, const std::string& coll
         warnings_.push_back(fmt::format("{}: {} mirrored frames are lost: the collector ({}) did not acknowledge them "
                                         "before their session ended", interface, frames, collector));
     }
-    announce_change();
+    changes_.announce();
 }
 
 std::string Mirrors::take_warning() noexcept {
@@ -407,7 +399,7 @@ void Mirrors::add(const std::shared_ptr<dr::Eswitch>& eswitch, unsigned frame_si
         known = devices_.insert(known, KnownDevice{eswitch, frame_size});
         if (std::exchange(device_wanted_, false)) {
             device_came_ = true;
-            announce_change();
+            changes_.announce();
         }
     }
     known->frame_size = std::max(known->frame_size, frame_size);

@@ -28,6 +28,7 @@
 #include <utility>
 #include <vector>
 
+#include "ctrl/announcement.hpp"
 #include "ctrl/copies.hpp"
 #include "ctrl/mirror.h"
 #include "ctrl/mirror_options.hpp"
@@ -112,8 +113,7 @@ public:
 
     [[nodiscard]] mirror::PortNames& names() noexcept { return names_; }
     [[nodiscard]] SslConfiguration& ssl() noexcept { return ssl_; }
-    [[nodiscard]] int changes_fd() const noexcept { return changes_fd_; }
-    void announce_change() const noexcept;
+    [[nodiscard]] Announcement& changes() noexcept { return changes_; }
     [[nodiscard]] bool take_device_came() noexcept { return device_came_.exchange(false); }
 
 private:
@@ -151,7 +151,7 @@ private:
     std::atomic<bool> device_came_ = false;
     mirror::PortNames names_;
     SslConfiguration ssl_;   ///< has a lock of its own: senders ask it
-    int changes_fd_;
+    Announcement changes_;
 
     std::mutex background_mutex_;
     std::condition_variable background_changed_;

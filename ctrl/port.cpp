@@ -3,8 +3,6 @@
 
 #include <fmt/format.h>
 #include <infiniband/verbs.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -15,6 +13,7 @@
 #include <vector>
 
 #include "ctrl/all_devices.hpp"
+#include "ctrl/announcement.hpp"
 #include "ctrl/mirrors.hpp"
 #include "ctrl/missing_vports.hpp"
 #include "offload/dr/device/ib_port.hpp"
@@ -35,7 +34,7 @@ struct Registry {
     std::vector<ovsdr_port*> ports;
     std::map<std::string, std::weak_ptr<OpenDevice>, std::less<>> devices;   ///< open, being opened, being closed
     std::condition_variable device_changed;   ///< one is open, or closed whole
-    int changes_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    Announcement changes;
 };
 
 Registry& registry() {
@@ -43,11 +42,7 @@ Registry& registry() {
     return *instance;
 }
 
-void announce_change() noexcept {
-    const std::uint64_t one = 1;
-    // A full counter means that the main loop has been told already.
-    [[maybe_unused]] const auto written = write(registry().changes_fd, &one, sizeof one);
-}
+void announce_change() noexcept { registry().changes.announce(); }
 
 /// The device that is open, or the name: nobody else has it then. What ends takes what belongs to its successor with it
 /// (the queues for copies, the eSwitch's place among all devices), so that the successor waits for that.
@@ -577,9 +572,6 @@ int ovsdr_port_set_admin_state(ovsdr_port* port, bool up) noexcept {
     });
 }
 
-int ovsdr_changes_fd() noexcept { return registry().changes_fd; }
+int ovsdr_changes_fd() noexcept { return registry().changes.fd(); }
 
-bool ovsdr_changes_take() noexcept {
-    std::uint64_t count = 0;
-    return read(registry().changes_fd, &count, sizeof count) == sizeof count;
-}
+bool ovsdr_changes_take() noexcept { return registry().changes.take(); }

@@ -30,6 +30,7 @@
 #include "shim/mega_ufid.h"
 #include "shim/meter.h"
 #include "shim/netdev_dr.h"
+#include "shim/netdev_dr_parts.h"
 #include "shim/netdev_drmirror.h"
 #include "shim/offload_sleep.h"
 #include "shim/one_datapath.h"
@@ -39,6 +40,7 @@
 #include "shim/ssl_row.h"
 #include "shim/tunnel_port.h"
 #include "shim/vlan_limit.h"
+#include "timeval.h"
 #include "util.h"
 #include "vswitch-idl.h"
 
@@ -52,6 +54,9 @@
 #define HAPPENS_BEFORE(OBJECT) ((void) 0)
 #define HAPPENS_AFTER(OBJECT) ((void) 0)
 #endif
+
+/* How long the main thread stays with packets while others wait for it. */
+enum { SEVERAL = 4, LONGEST_RUN_US = 500 };
 
 /* Within libopenvswitch. */
 int
@@ -85,6 +90,10 @@ dpif_run(struct dpif *dpif)
     gate_close();
     adopt_flows(dpif);
     result = real_dpif_run(dpif);
+    /* Behind several packets more may have come, and the way through vswitchd's main loop is longer than through here. */
+    for (long long int begin = time_usec(); netdev_dr_received() >= SEVERAL && time_usec() - begin < LONGEST_RUN_US; ) {
+        result |= real_dpif_run(dpif);
+    }
     gate_open();
     return result;
 }

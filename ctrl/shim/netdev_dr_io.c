@@ -33,6 +33,9 @@ COVERAGE_DEFINE(dr_unfinished);     /* That could not be finished, and were drop
 
 BUILD_ASSERT_DECL((int) OVSDR_BATCH == (int) NETDEV_MAX_BURST);
 
+/* Packets of this thread, since it was asked last. */
+static __thread unsigned int received;
+
 struct netdev_rxq *
 netdev_dr_rxq_alloc(void)
 {
@@ -125,7 +128,17 @@ netdev_dr_rxq_recv(struct netdev_rxq *rxq, struct dp_packet_batch *batch, int *q
         return EAGAIN;
     }
     offload_sleep_hold();
+    received += n;
     return 0;
+}
+
+unsigned int
+netdev_dr_received(void)
+{
+    unsigned int result = received;
+
+    received = 0;
+    return result;
 }
 
 void

@@ -29,6 +29,8 @@ struct netdev_rxq *netdev_dr_rxq_alloc(void);
 int netdev_dr_rxq_construct(struct netdev_rxq *);
 void netdev_dr_rxq_destruct(struct netdev_rxq *);
 void netdev_dr_rxq_dealloc(struct netdev_rxq *);
+/* How many packets the calling thread has received since it asked last. */
+unsigned int netdev_dr_received(void);
 int netdev_dr_rxq_recv(struct netdev_rxq *, struct dp_packet_batch *, int *qfill);
 void netdev_dr_rxq_wait(struct netdev_rxq *);
 int netdev_dr_rxq_drain(struct netdev_rxq *);

@@ -8,6 +8,9 @@
  * A thread that has received packets wakes nobody before it has sent them: where cores are few, the offload thread
  * would take one of them while the packet that made the megaflow waits.
  *
+ * Where new flows come one after the other, a thread that was woken a moment ago lets them gather for a millisecond: it
+ * takes several at a time then, and nobody has to wake it meanwhile.
+ *
  * What is put in between the look and the sleep is not missed. A thread may be woken for another one's queue, now and
  * then; it looks again, as after any sleep.
  *

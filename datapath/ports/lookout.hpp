@@ -37,6 +37,9 @@ public:
         looked_in_vain = false;
     }
 
+    /// Of the calling thread: it has looked at the ports, and nothing was there, since it was about to wait.
+    static thread_local bool looked_in_vain;
+
     /// Closes the descriptor; later calls do nothing.
     void end() noexcept;
 
@@ -47,9 +50,6 @@ public:
     [[nodiscard]] static Thread this_thread() noexcept { return &looked_in_vain; }
     /// Who has waited last; NULL: nobody has.
     [[nodiscard]] Thread waiter() const noexcept { return waiter_.load(std::memory_order_relaxed); }
-
-    /// Of the calling thread: it has looked at the ports in vain since it was about to wait.
-    static thread_local bool looked_in_vain;
 
 private:
     std::mutex mutex_;

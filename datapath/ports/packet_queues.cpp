@@ -153,6 +153,7 @@ bool PacketReceiver::receive_more() noexcept {
         const int received = recvmmsg(socket_, arrivals_.data(), length, MSG_DONTWAIT, nullptr);
         if (received > 0) {
             end_ = static_cast<unsigned>(received);
+            drained_ = end_ < length;
             return true;
         }
         if (errno == EAGAIN) return false;
@@ -176,13 +177,14 @@ rte_mbuf* PacketReceiver::next_segment() noexcept {
 std::uint16_t PacketReceiver::receive(void* self, rte_mbuf** packets, std::uint16_t length) noexcept {
     auto& receiver = *static_cast<PacketReceiver*>(self);
     std::uint16_t received = 0;
+    receiver.drained_ = false;
     while (received < length) {
         if (receiver.cut_.more()) {
             rte_mbuf* const segment = receiver.next_segment();
             if (segment != nullptr) packets[received++] = segment;
             continue;
         }
-        if (receiver.next_ == receiver.end_ && !receiver.receive_more()) break;
+        if (receiver.next_ == receiver.end_ && (receiver.drained_ || !receiver.receive_more())) break;
         const unsigned current = receiver.next_++;
         mmsghdr& arrival = receiver.arrivals_[current];
         if ((arrival.msg_hdr.msg_flags & MSG_TRUNC) != 0) {  // longer than IP allows

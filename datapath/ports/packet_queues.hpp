@@ -80,6 +80,7 @@ private:
     std::array<mmsghdr, received_at_a_time> arrivals_{};
     std::array<Control, received_at_a_time> controls_;
     unsigned next_ = 0, end_ = 0;  ///< of what has arrived
+    bool drained_ = false;         ///< in this call the socket has given less than it was asked for
     Unfinished cut_;               ///< of the one before next_
     std::uint64_t overruns_ = 0;   ///< of what the kernel has forgotten since it told us
     std::atomic<std::uint64_t> lost_{0};

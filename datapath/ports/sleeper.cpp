@@ -3,6 +3,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,13 +19,18 @@ constexpr unsigned most_empty_wakes = 64;
 
 }  // namespace
 
-Sleeper::Sleeper() : doorbell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-    if (doorbell_ < 0) throw std::system_error(errno, std::generic_category(), "eventfd");
+Sleeper::Sleeper()
+    : doorbell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), sources_(epoll_create1(EPOLL_CLOEXEC)) {
+    if (doorbell_ < 0 || sources_ < 0) {
+        const int error = errno;
+        if (doorbell_ >= 0) close(doorbell_);
+        throw std::system_error(error, std::generic_category(), "eventfd or epoll");
+    }
     watch({});
 }
 
 Sleeper::~Sleeper() {
-    if (sockets_ >= 0) close(sockets_);
+    close(sources_);
     close(doorbell_);
 }
 
@@ -44,20 +50,30 @@ void Sleeper::watch(const std::vector<WakeSource>& sources) {
     }
     empty_wakes_.assign(watched_.size(), 0);
     lost_ = false;
-    gather_sockets();
+    gather_sources();
 }
 
-void Sleeper::gather_sockets() noexcept {
-    if (sockets_ >= 0) close(sockets_);
-    sockets_ = -1;
-    if (watched_.size() == 1 || std::ranges::find(is_epoll_, true) != is_epoll_.end()) return;
-    sockets_ = epoll_create1(EPOLL_CLOEXEC);
-    for (std::size_t i = 1; i < watched_.size() && sockets_ >= 0; ++i) {
-        epoll_event wanted{.events = EPOLLIN, .data = {}};
-        if (epoll_ctl(sockets_, EPOLL_CTL_ADD, watched_[i].fd, &wanted) == 0) continue;
-        close(sockets_);
-        sockets_ = -1;
+void Sleeper::gather_sources() noexcept {
+    for (const int source : gathered_) (void)epoll_ctl(sources_, EPOLL_CTL_DEL, source, nullptr);
+    gathered_.clear();
+    stay_readable_ = watched_.size() > 1 && std::ranges::find(is_epoll_, true) == is_epoll_.end();
+    for (std::size_t i = 1; i < watched_.size(); ++i) {
+        epoll_event wanted{.events = EPOLLIN, .data = {.u32 = static_cast<std::uint32_t>(i - 1)}};
+        if (epoll_ctl(sources_, EPOLL_CTL_ADD, watched_[i].fd, &wanted) == 0) {
+            gathered_.push_back(watched_[i].fd);
+        } else {
+            stay_readable_ = false;
+        }
     }
+}
+
+unsigned Sleeper::readable(std::span<unsigned> places) const noexcept {
+    constexpr std::size_t most = 8;
+    epoll_event events[most];
+    // Not epoll_wait(), at which a thread may be cancelled.
+    const long length = syscall(SYS_epoll_pwait, sources_, events, std::min(most, places.size()), 0, nullptr, 0);
+    for (long i = 0; i < length; ++i) places[static_cast<std::size_t>(i)] = events[i].data.u32;
+    return length > 0 ? static_cast<unsigned>(length) : 0;
 }
 
 void Sleeper::prepare() noexcept {
@@ -91,16 +107,13 @@ void Sleeper::sleep(std::chrono::nanoseconds time) noexcept {
     }
 }
 
-void Sleeper::sleep_behind(std::chrono::nanoseconds time, bool sockets, std::chrono::nanoseconds patience) noexcept {
-    const auto wait = [this](std::size_t length, std::chrono::nanoseconds limit) {
-        const timespec most{.tv_sec = 0, .tv_nsec = static_cast<long>(limit.count())};
-        return ppoll(watched_.data(), length, &most, nullptr);
-    };
-    if (wait(sockets ? watched_.size() : 1, time) > 0 && watched_[0].revents == 0) (void)wait(1, patience);
-    asleep_.store(false, std::memory_order_relaxed);
+bool Sleeper::nap(std::chrono::nanoseconds time) noexcept {
+    const timespec limit{.tv_sec = 0, .tv_nsec = static_cast<long>(time.count())};
+    const bool rang = ppoll(watched_.data(), 1, &limit, nullptr) > 0;
+    watched_[0].revents = 0;
     std::uint64_t rings;
-    if (watched_[0].revents != 0) [[maybe_unused]] const ssize_t size = read(doorbell_, &rings, sizeof rings);
-    for (pollfd& watched : watched_) watched.revents = 0;
+    if (rang) [[maybe_unused]] const ssize_t size = read(doorbell_, &rings, sizeof rings);
+    return rang;
 }
 
 void Sleeper::woke_for(bool work) noexcept {

@@ -17,6 +17,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <span>
 #include <vector>
 
 #include "datapath/ports/port.hpp"
@@ -51,26 +52,32 @@ public:
 
     /// Until the doorbell, a socket, or the time.
     void sleep(std::chrono::nanoseconds time) noexcept;
-    /// As a deputy's second: sockets do not wake it, or not for as long as the deputy needs to come.
-    void sleep_behind(std::chrono::nanoseconds time, bool sockets, std::chrono::nanoseconds patience) noexcept;
+    /// Until the doorbell or the time; the sources are somebody else's, and asleep() stays true. Whether the doorbell
+    /// rang.
+    [[nodiscard]] bool nap(std::chrono::nanoseconds time) noexcept;
 
-    /// An epoll descriptor that is readable while a socket is, for whoever is to look after them; -1 where one of them
-    /// has edges to collect.
-    [[nodiscard]] int sockets() const noexcept { return sockets_; }
+    /// An epoll descriptor of all sources that is the same for good, for whoever is to look after them.
+    [[nodiscard]] int sources() const noexcept { return sources_; }
+    /// It is readable for as long as a packet waits: no source has edges to collect, and there is one.
+    [[nodiscard]] bool sources_stay_readable() const noexcept { return stay_readable_; }
+    /// Which sources are readable, by their places in what watch() was given; returns how many. Threads: any.
+    unsigned readable(std::span<unsigned> places) const noexcept;
 
     /// What came of the last sleep: whether the worker found anything to do.
     void woke_for(bool work) noexcept;
 
 private:
     void drop_idle_talkers() noexcept;
-    void gather_sockets() noexcept;
+    void gather_sources() noexcept;
 
     std::atomic<bool> asleep_{false};
     int doorbell_;
     std::vector<pollfd> watched_;        ///< the doorbell first
     std::vector<bool> is_epoll_;         ///< for each of them
     std::vector<unsigned> empty_wakes_;  ///< in a row, for each of them
-    int sockets_ = -1;
+    const int sources_;
+    std::vector<int> gathered_;          ///< in `sources_`
+    bool stay_readable_ = false;
     bool lost_ = false;
 };
 

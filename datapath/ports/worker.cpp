@@ -5,13 +5,14 @@
 #include <rte_cycles.h>
 #include <rte_lcore.h>
 #include <sched.h>
-#include <signal.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <span>
 
 namespace ovsdr::soft {
 namespace {
@@ -27,15 +28,14 @@ constexpr std::chrono::nanoseconds longest_nap = 500us;
 constexpr std::chrono::nanoseconds nap_with_sockets = 100ms;
 
 // How often threads send in a worker's place without a pause before it is woken.
-constexpr unsigned most_times_in_a_row = 8;
+constexpr unsigned most_times_in_a_row = 8, most_times_of_a_deputy = 64;
 
 // How often in a row what woke the worker must have been for one thread that waits before that becomes its deputy.
 constexpr unsigned wakes_for_deputy = 4;
-// How long the worker lets the deputy alone: while that receives, and when packets come after a pause.
-constexpr std::chrono::nanoseconds deputy_nap = 1ms;
-constexpr std::chrono::nanoseconds deputy_patience = 100us;
-// Naps in which the deputy has had nothing to do before the worker watches the ports as well.
-constexpr unsigned quiet_naps_of_deputy = 5;
+// How long the worker lets its deputy alone: as long as that receives, and at most while nothing comes.
+constexpr std::chrono::nanoseconds shortest_trust = 1ms, longest_trust = 10ms;
+// How long nothing has come when the worker watches its ports itself again.
+constexpr std::chrono::nanoseconds quiet_time_of_deputy = 2s;
 // Turns of a deputy, in a row, that it has not taken although there was something to do.
 constexpr unsigned most_turns_missed = 3;
 // Turns of a deputy, in a row, that were no use or for others.
@@ -48,28 +48,23 @@ std::uint64_t cycles_of(std::chrono::microseconds time) noexcept {
     return rte_get_tsc_hz() / std::chrono::microseconds(1s).count() * static_cast<std::uint64_t>(time.count());
 }
 
-/// What a thread must not be disturbed by while it has a worker's turn: signals whose handlers may never return, and
-/// cancellation. Faults must come: guarded_copy.hpp.
+/// A thread that has a worker's turn must not be cancelled in it. Signals may come, as to one that is in malloc(): to block
+/// them would cost two system calls each time. A handler that jumps out leaves either locked; one that calls exit() does
+/// no harm (stop_at_exit()).
 class LikeAWorker {
 public:
     LikeAWorker() noexcept {
-        sigset_t all_but_faults;
-        sigfillset(&all_but_faults);
-        for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) sigdelset(&all_but_faults, fault);
-        (void)pthread_sigmask(SIG_SETMASK, &all_but_faults, &signals_);
         (void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancellable_);
         has_a_turn = true;
     }
     ~LikeAWorker() {
         has_a_turn = false;
         (void)pthread_setcancelstate(cancellable_, nullptr);
-        (void)pthread_sigmask(SIG_SETMASK, &signals_, nullptr);
     }
     LikeAWorker(const LikeAWorker&) = delete;
     LikeAWorker& operator=(const LikeAWorker&) = delete;
 
 private:
-    sigset_t signals_;
     int cancellable_ = 0;
 };
 
@@ -151,6 +146,10 @@ void Worker::change(const std::function<void(WorkerPlan&)>& edit) {
     adopted_.wait(lock, [&] { return adopted_version_ >= version || !running_; });
 }
 
+bool Worker::this_thread_has_a_turn() noexcept {
+    return has_a_turn;
+}
+
 std::size_t Worker::port_count() const {
     const std::lock_guard lock(mutex_);
     return plan_->ports.size();
@@ -171,10 +170,12 @@ void Worker::adopt_plan() {
     current_ = plan_;
     adopted_version_ = version_;
     std::vector<WakeSource> sources;
+    port_of_source_.clear();
     all_ports_wake_ = true;
     for (const PolledPort& polled : current_->ports) {
         const auto& wakes = polled.port->receive_queues()[polled.queue].wake_sources;
         sources.insert(sources.end(), wakes.begin(), wakes.end());
+        port_of_source_.resize(sources.size(), static_cast<unsigned>(&polled - current_->ports.data()));
         all_ports_wake_ &= !wakes.empty();
     }
     sleeper_.watch(sources);
@@ -220,11 +221,10 @@ bool Worker::send_in_place(unsigned device, std::uint32_t sqn) noexcept {
 // somebody who posts over and over: two do more than one, and in batches.
 bool Worker::may_be_stood_in_for() noexcept {
     if (!alone_ || !yields_ || !current_->services.empty() || !all_ports_wake_ || sleeper_.lost_sockets()) return false;
-    if (deputy_ != nullptr) return true;
     const std::uint64_t now = rte_rdtsc();
     const bool soon = now - std::exchange(stood_in_for_, now) < cycles_of(idle_spin);
     times_in_a_row_ = soon ? times_in_a_row_ + 1 : 0;
-    if (times_in_a_row_ < most_times_in_a_row) return true;
+    if (times_in_a_row_ < (deputy_ == nullptr ? most_times_in_a_row : most_times_of_a_deputy)) return true;
     times_in_a_row_ = 0;
     return false;
 }
@@ -240,8 +240,7 @@ void Worker::consider_deputy(bool slept) noexcept {
     if (!slept || received_ == 0) return;
     if (deputy_ != nullptr) {
         // Packets were there. Has the deputy come?
-        turns_missed_ = deputy_turns_ == turns_seen_ ? turns_missed_ + 1 : 0;
-        if (turns_missed_ == most_turns_missed) dismiss_deputy();
+        if (deputy_turns_ == turns_seen_ && ++turns_missed_ == most_turns_missed) dismiss_deputy();
         return;
     }
     const Lookout::Thread thread = woken == nullptr ? nullptr : woken->waiter();
@@ -254,9 +253,9 @@ void Worker::consider_deputy(bool slept) noexcept {
 void Worker::appoint(const std::shared_ptr<Lookout>& lookout) noexcept {
     wakes_for_them_ = 0;
     if (!alone_ || !yields_ || !current_->services.empty() || !all_ports_wake_ || sleeper_.lost_sockets()) return;
-    if (sleeper_.sockets() < 0 || !lookout->show(sleeper_.sockets())) return;
+    if (!sleeper_.sources_stay_readable() || !lookout->show(sleeper_.sources())) return;
     deputy_ = lookout;
-    quiet_naps_ = turns_missed_ = turns_in_vain_ = forwarding_turns_ = 0;
+    turns_missed_ = turns_in_vain_ = forwarding_turns_ = 0;
     turns_seen_ = deputy_turns_;
     deputy_thread_.store(lookout->waiter(), std::memory_order_relaxed);
 }
@@ -264,38 +263,45 @@ void Worker::appoint(const std::shared_ptr<Lookout>& lookout) noexcept {
 void Worker::dismiss_deputy() noexcept {
     if (deputy_ == nullptr) return;
     deputy_thread_.store(nullptr, std::memory_order_relaxed);
-    deputy_->hide(sleeper_.sockets());
+    deputy_->hide(sleeper_.sources());
     deputy_.reset();
     wakes_for_them_ = 0;
     woken_thread_ = nullptr;
 }
 
 bool Worker::receive_in_place() noexcept {
-    if (has_a_turn || Lookout::looked_in_vain || !sleeper_.asleep()) return false;
+    std::array<unsigned, 8> places;
+    if (has_a_turn || !sleeper_.asleep()) return false;
+    const unsigned length = sleeper_.readable(places);
+    Lookout::looked_in_vain = length == 0;
+    if (length == 0) return false;
     const LikeAWorker like_a_worker;
     const std::unique_lock turn(turn_, std::try_to_lock);
     if (!turn || current_ == nullptr || deputy_ == nullptr) return false;
-    const std::uint64_t delivered = VportPath::delivered;
+    const std::uint64_t delivered = VportPath::delivered, begin = rte_rdtsc();
     for (const auto& lane : lanes_) lane->online();
-    const std::uint64_t begin = rte_rdtsc();
-    const bool found = pass(begin) > 0;
-    add(found ? busy_cycles_ : idle_cycles_, rte_rdtsc() - begin);
-    for (const auto& lane : lanes_) lane->offline();
-    woken_.reset();
-    Lookout::looked_in_vain = !found;
-    turns_in_vain_ = found ? 0 : turns_in_vain_ + 1;
-    if (found) {
-        ++deputy_turns_;
-        const bool forwarded = VportPath::delivered != delivered;
-        forwarding_turns_ = forwarded ? forwarding_turns_ + 1 : 0;
+    received_ = 0;
+    for (const unsigned place : std::span(places).first(length)) {
+        if (place >= port_of_source_.size()) continue;  // of another plan
+        const PolledPort& port = current_->ports[port_of_source_[place]];
+        received_ += port.path->receive(index_, port.queue, *lanes_[port.device]);
     }
+    for (const auto& lane : lanes_) {
+        lane->flush();
+        lane->offline();
+    }
+    woken_.reset();
+    add(busy_cycles_, rte_rdtsc() - begin);
+    turns_in_vain_ = received_ > 0 ? 0 : turns_in_vain_ + 1;
+    forwarding_turns_ = VportPath::delivered != delivered ? forwarding_turns_ + 1 : 0;
+    if (received_ > 0) ++deputy_turns_;
     // There is more to do than a second occupation allows, or nothing of it is the deputy's.
     if (received_ >= batch_length || forwarding_turns_ > most_turns_for_nothing ||
         turns_in_vain_ > most_turns_for_nothing) {
         dismiss_deputy();
         sleeper_.ring();
     }
-    return found;
+    return received_ > 0;
 }
 
 unsigned Worker::serve(const PolledService& polled, std::uint64_t now) noexcept {
@@ -388,15 +394,24 @@ bool Worker::rest(std::chrono::nanoseconds& nap) noexcept {
     return true;
 }
 
-// The deputy looks after the ports. Where it has done nothing for a while it may be busy elsewhere when packets come:
-// they wake both then, and the worker gives it a moment.
+// The deputy looks after the ports. The worker only sees to it that nothing waits for long.
 void Worker::sleep_behind_deputy() noexcept {
-    quiet_naps_ = deputy_turns_ == turns_seen_ ? quiet_naps_ + 1 : 0;
-    turns_seen_ = deputy_turns_;
-    const bool watches = quiet_naps_ >= quiet_naps_of_deputy;
-    turn_.unlock();
-    sleeper_.sleep_behind(watches ? nap_with_sockets : deputy_nap, watches, deputy_patience);
-    turn_.lock();
+    std::chrono::nanoseconds trust = shortest_trust, quiet = 0ns;
+    std::array<unsigned, 1> place;
+    bool rang = false;
+    do {
+        turns_seen_ = deputy_turns_;
+        turn_.unlock();
+        rang = sleeper_.nap(trust);
+        turn_.lock();
+        const bool came = deputy_turns_ != turns_seen_;
+        if (came) turns_missed_ = 0;
+        if (!came && sleeper_.readable(place) != 0) break;
+        quiet = came ? 0ns : quiet + trust;
+        trust = came ? shortest_trust : std::min(2 * trust, longest_trust);
+        if (quiet >= quiet_time_of_deputy) dismiss_deputy();
+    } while (!rang && deputy_ != nullptr);
+    sleeper_.cancel();
 }
 
 void Worker::disarm_ports() noexcept {

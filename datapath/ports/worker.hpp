@@ -13,8 +13,15 @@
 // lanes, ports and queues; the worker gives it away only while it sleeps. Of several workers none does: others would
 // wait for a thread that nobody knows, and there are CPUs.
 //
-// Threads: change(), posted(), ring_doorbell() and statistics() from any thread but a worker; start() and stop() from
-// one.
+// Deputy. Where what wakes the worker has woken the same waiting thread four times in a row, by completions, that thread
+// becomes its deputy: the ports wake it by what it sleeps on (lookout.hpp), and when it finds its completion queue empty
+// it receives in the worker's place. One thread wakes for a packet instead of two. The worker naps meanwhile, for a
+// millisecond, and for up to ten while nothing comes; it is on its own again when packets wait behind a nap three times
+// in a row, when there is more than a batch at once, when turn after turn is for somebody else, when ports or queues
+// change, and after two seconds without a packet.
+//
+// Threads: change(), posted(), look_out(), ring_doorbell() and statistics() from any thread but a worker; woke() from who
+// has a turn; start() and stop() from one.
 #pragma once
 
 #include <atomic>
@@ -107,6 +114,9 @@ public:
         return deputy_thread_.load(std::memory_order_relaxed) == Lookout::this_thread() && receive_in_place();
     }
 
+    /// The calling thread is a worker, or in the place of one.
+    [[nodiscard]] static bool this_thread_has_a_turn() noexcept;
+
     [[nodiscard]] std::size_t port_count() const;
 
     /// The share of its time that it spent on packets in the balancer's last period.
@@ -154,13 +164,13 @@ private:
     std::uint64_t stood_in_for_ = 0;  ///< last, in cycles
     unsigned times_in_a_row_ = 0;
     bool all_ports_wake_ = false;
-    unsigned received_ = 0;                ///< by the last pass, from ports
+    std::vector<unsigned> port_of_source_;  ///< places in the plan, as the sleeper has the sources
+    unsigned received_ = 0;                 ///< by the last pass, from ports
     std::shared_ptr<Lookout> woken_;       ///< whom the last pass has woken
     Lookout::Thread woken_thread_ = nullptr;
     unsigned wakes_for_them_ = 0;          ///< in a row: what woke the worker was for who waits for completions
     std::shared_ptr<Lookout> deputy_;
     std::uint64_t deputy_turns_ = 0, turns_seen_ = 0;
-    unsigned quiet_naps_ = 0;
     unsigned turns_missed_ = 0, turns_in_vain_ = 0, forwarding_turns_ = 0;
     std::vector<std::unique_ptr<Lane>> lanes_;
     std::atomic<std::uint64_t> busy_cycles_{0}, other_cycles_{0}, idle_cycles_{0}, asleep_cycles_{0}, sleeps_{0};

@@ -167,15 +167,25 @@ int poll_cq_op(ibv_cq* base, int length, ibv_wc* completions) {
 
 int req_notify_cq_op(ibv_cq* cq, int solicited_only) {
     if (const int error = injected_fault("ibv_req_notify_cq")) return failed(error);
-    if (cq->channel) Channel::of(cq->channel).lookout->about_to_wait();
+    if (cq->channel) {
+        Channel::of(cq->channel).lookout->about_to_wait();
+        Cq::of(cq).look.store(Cq::Look::after_this, std::memory_order_relaxed);
+    }
     Cq::of(cq).queue->arm(solicited_only != 0);
     return 0;
 }
 
 int Cq::take(std::span<Completion> completions) noexcept {
     const int taken = queue->take(completions);
-    if (taken != 0 || !channel || !Context::of(context).state.device().look_out()) return taken;
-    return queue->take(completions);
+    const Look now = look.load(std::memory_order_relaxed);
+    if (taken != 0 || now == Look::no) return taken;
+    if (now == Look::after_this) {
+        look.store(Look::yes, std::memory_order_relaxed);
+        return 0;
+    }
+    if (Lookout::looked_in_vain) return 0;
+    const CompletionQueue::LookedInto looked(*queue);
+    return Context::of(context).state.device().look_out() ? queue->take(completions) : 0;
 }
 
 }  // namespace ovsdr::soft
@@ -259,9 +269,13 @@ int ibv_get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) 
     Cq* source = nullptr;
     int error = injected_fault("ibv_get_cq_event");
     if (!error) {
-        const int flags = fcntl(channel->fd, F_GETFL);
-        const bool waits = flags < 0 || (flags & O_NONBLOCK) == 0;
-        error = Channel::of(channel).events.pop(source, [](Cq* taken) { taken->comp_events.fetch_add(1); }, waits);
+        const auto take = [](Cq* taken) { taken->comp_events.fetch_add(1); };
+        EventQueue<Cq*>& events = Channel::of(channel).events;
+        error = events.pop(source, take, false);
+        if (error == EAGAIN) {
+            const int flags = fcntl(channel->fd, F_GETFL);
+            if (flags >= 0 && (flags & O_NONBLOCK) == 0) error = events.pop(source, take);
+        }
     }
     if (error) {
         errno = error;

@@ -74,10 +74,14 @@ bool ReceiveRing::arm() noexcept {
 }
 
 bool ReceiveRing::drain_wake_ups(ibv_cq* other) noexcept {
+    // Each look is a system call. A request gives one wake-up, behind a frame; without frames there is one at most where
+    // it was late or a send has failed: the descriptor stays readable, and the one who waits comes back at once.
+    if (!std::exchange(frames_came_, false) && ++looks_without_frames_ < looks_for_nothing) return false;
+    looks_without_frames_ = 0;
     ibv_cq* woken = nullptr;
     void* context = nullptr;
     unsigned ours = 0, others = 0;
-    while (ibv_get_cq_event(channel_.get(), &woken, &context) == 0) ++(woken == other ? others : ours);
+    while (ours == 0 && ibv_get_cq_event(channel_.get(), &woken, &context) == 0) ++(woken == other ? others : ours);
     if (ours != 0) ibv_ack_cq_events(cq(), ours);
     if (others != 0) ibv_ack_cq_events(other, others);
     return others != 0;
@@ -131,6 +135,7 @@ void ReceiveRing::poll() noexcept {
                                     ibv_wc_read_flow_tag(cq_.get())};
     } while (returned_.size() < batch_length && ibv_next_poll(cq_.get()) == 0);
     ibv_end_poll(cq_.get());
+    frames_came_ = true;
     __atomic_fetch_add(&received_, frame_length_, __ATOMIC_RELAXED);
     __atomic_fetch_add(&errors_, errors, __ATOMIC_RELAXED);
 }

@@ -34,13 +34,16 @@ public:
     [[nodiscard]] std::span<const Frame> receive() noexcept;
     [[nodiscard]] bool arm() noexcept;
     [[nodiscard]] bool found_empty() const noexcept { return found_empty_; }
-    /// Takes wake-ups; true if one was another completion queue's.
+    /// Takes the wake-up of the last arm(), and what lies in front of it; true if one was another completion queue's.
+    /// One that stays behind is taken after a few calls more.
     bool drain_wake_ups(ibv_cq* other) noexcept;
 
     [[nodiscard]] std::uint64_t received() const noexcept { return __atomic_load_n(&received_, __ATOMIC_RELAXED); }
     [[nodiscard]] std::uint64_t errors() const noexcept { return __atomic_load_n(&errors_, __ATOMIC_RELAXED); }
 
 private:
+    static constexpr unsigned looks_for_nothing = 16;
+
     ReceiveRing(unsigned length, Buffers buffers, QueueFailure& failure);
     int post_returned() noexcept;
     void poll() noexcept;
@@ -57,6 +60,8 @@ private:
     std::size_t frame_length_ = 0;
     std::vector<std::uint32_t> returned_;   ///< buffers of the frames that were given out last
     bool looked_ahead_ = false;             ///< arm() has frames for the next receive()
+    bool frames_came_ = false;              ///< since the last look for wake-ups
+    unsigned looks_without_frames_ = 0;
     bool found_empty_ = false;              ///< by the last poll
     std::uint64_t received_ = 0, errors_ = 0;
 };

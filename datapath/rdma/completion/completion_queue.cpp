@@ -19,6 +19,8 @@ constexpr std::uint32_t counter_mask = 0xffffff;  // of the counters in doorbell
 
 }  // namespace
 
+thread_local const CompletionQueue* CompletionQueue::looked_into_ = nullptr;
+
 CompletionQueue::CompletionQueue(unsigned length, bool timestamps, Notifier notifier, QueueAllocator allocate,
                                  bool ignore_overrun)
     : timestamps_(timestamps),
@@ -70,6 +72,7 @@ void CompletionQueue::add(std::span<const Completion> completions) noexcept {
             notify |= armed_ == Armed::any || (armed_ == Armed::solicited && solicited);
         }
         added_.store(added, std::memory_order_release);
+        notify = notify && looked_into_ != this;
         if (notify) armed_ = Armed::no;
     }
     if (notify && notifier_.completion) notifier_.completion();

@@ -89,6 +89,16 @@ public:
     /// Takes at most completions.size(); returns how many.
     [[nodiscard]] int take(std::span<Completion> completions) noexcept;
 
+    /// While one lives, its thread looks into the queue: it needs no event of what it adds itself, and the queue stays
+    /// armed.
+    class LookedInto {
+    public:
+        explicit LookedInto(const CompletionQueue& queue) noexcept { looked_into_ = &queue; }
+        ~LookedInto() { looked_into_ = nullptr; }
+        LookedInto(const LookedInto&) = delete;
+        LookedInto& operator=(const LookedInto&) = delete;
+    };
+
     void arm(bool solicited_only) noexcept;
     /// Arms as an application does that has taken `consumed` completions (24 bits): one that came since calls the
     /// notifier at once.
@@ -107,6 +117,7 @@ public:
 
 private:
     enum class Armed : std::uint8_t { no, solicited, any };
+    static thread_local const CompletionQueue* looked_into_;
 
     [[nodiscard]] Completion& at(std::uint64_t index) noexcept { return slots(ring_)[index & (length_ - 1)]; }
     [[nodiscard]] static Completion* slots(const QueueMemory& ring) noexcept {
