@@ -232,12 +232,12 @@ Outcome check_geometry(MirrorOptions& options) {
                                                         "is one", geometry.segment_size, block,
                                                         is_large_enough ? below : below + block)});
     }
-    const std::uint64_t size = std::uint64_t{geometry.segment_size} * geometry.slots;
+    const std::uint64_t size = geometry.ring_size();
     if (size > Geometry::largest_ring) {
         return tl::unexpected(Error{EINVAL, fmt::format("options:ring={} of options:segment={} are {} bytes; a ring "
                                                         "has {} at most, which is options:ring={}", geometry.slots,
                                                         geometry.segment_size, size, Geometry::largest_ring,
-                                                        Geometry::largest_ring / geometry.segment_size)});
+                                                        Geometry::largest_ring / geometry.slot_stride())});
     }
     if (std::string fault = geometry.fault(); !fault.empty()) return tl::unexpected(Error{EINVAL, std::move(fault)});
     return {};

@@ -79,7 +79,7 @@ private:
     };
 
     [[nodiscard]] std::span<std::byte> slot(std::uint64_t sequence) const noexcept {
-        return memory_.subspan(std::size_t{geometry_.slot_of(sequence)} * geometry_.segment_size,
+        return memory_.subspan(std::size_t{geometry_.slot_of(sequence)} * geometry_.slot_stride(),
                                geometry_.segment_size);
     }
     [[nodiscard]] bool has_room() const noexcept { return filling_ - released() < geometry_.slots; }

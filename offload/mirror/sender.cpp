@@ -70,7 +70,7 @@ struct Sender::Link {
 Sender::Sender(SenderSpec spec)
     : spec_(std::move(spec)),
       session_(random_session()),
-      memory_(std::size_t{spec_.geometry.slots} * spec_.geometry.segment_size),
+      memory_(spec_.geometry.ring_size()),
       ring_(spec_.geometry, session_, spec_.application_tag, memory_.get(), spec_.snap_length),
       interfaces_(spec_.interfaces),
       interfaces_length_(interfaces_.size()) {}

@@ -135,7 +135,7 @@ void Session::watch_reading(std::uint64_t read, std::uint64_t size) {
 }
 
 Session::Begun Session::make_ring() {
-    const std::uint64_t size = std::uint64_t{geometry_.slots} * geometry_.segment_size;
+    const std::uint64_t size = geometry_.ring_size();
     if (size > spec_.largest_ring) {
         return tl::unexpected(Refuse{RefuseReason::geometry, fmt::format("a ring of {} bytes is larger than {}", size,
                                                                          spec_.largest_ring)});

@@ -16,12 +16,12 @@ std::size_t fields_size_of(const mirror::Geometry& geometry, bool keeps_fields) 
 }  // namespace
 
 std::uint64_t SessionRing::size_of(const mirror::Geometry& geometry, bool keeps_fields) noexcept {
-    return std::uint64_t{geometry.slots} * (geometry.segment_size + fields_size_of(geometry, keeps_fields));
+    return geometry.ring_size() + geometry.slots * fields_size_of(geometry, keeps_fields);
 }
 
 SessionRing::SessionRing(const mirror::Geometry& geometry, bool keeps_fields, MemoryLimit& limit) noexcept
     : geometry_(geometry),
-      data_size_(std::size_t{geometry.slots} * geometry.segment_size),
+      data_size_(geometry.ring_size()),
       fields_size_(fields_size_of(geometry, keeps_fields)),
       size_(size_of(geometry, keeps_fields)),
       limit_(limit) {}
@@ -62,7 +62,7 @@ mirror::SlotMemory SessionRing::memory_of(std::uint64_t sequence) const {
 }
 
 std::span<std::byte> SessionRing::data_of(std::uint64_t sequence) const {
-    return {base_ + std::size_t{geometry_.slot_of(sequence)} * geometry_.segment_size, geometry_.segment_size};
+    return {base_ + std::size_t{geometry_.slot_of(sequence)} * geometry_.slot_stride(), geometry_.segment_size};
 }
 
 std::span<const std::byte> SessionRing::fields_of(const mirror::SegmentHeader& header) const {

@@ -49,7 +49,7 @@ std::string Geometry::fault() const {
     if (slots < fewest_slots || slots > most_slots) {
         return fmt::format("a ring has {} to {} segments, not {}", fewest_slots, most_slots, slots);
     }
-    if (std::uint64_t{slots} * segment_size > largest_ring) {
+    if (ring_size() > largest_ring) {
         return fmt::format("a ring has {} bytes at most, not {} segments of {}", largest_ring, slots, segment_size);
     }
     return {};

@@ -56,6 +56,10 @@ struct Geometry {
     /// Why no ring can have it; empty where one can.
     [[nodiscard]] std::string fault() const;
     [[nodiscard]] std::uint32_t blocks() const noexcept { return segment_size / signature.block_size; }
+    /// Bytes of a ring's memory, and from one slot to the next. Slots begin with a page, so that a packet of 4096 bytes
+    /// lies in one: in two it takes a tenth longer.
+    [[nodiscard]] std::uint32_t slot_stride() const noexcept { return (segment_size + 4095) / 4096 * 4096; }
+    [[nodiscard]] std::uint64_t ring_size() const noexcept { return std::uint64_t{slots} * slot_stride(); }
     [[nodiscard]] std::uint32_t first_reference(std::uint64_t sequence) const noexcept {
         return static_cast<std::uint32_t>(sequence * blocks());
     }

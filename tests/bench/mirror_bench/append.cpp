@@ -24,7 +24,7 @@ public:
         : frame_size_(frame_size),
           buffer_size_((frame_size + 63) / 64 * 64),
           frames_(buffers * buffer_size_),
-          memory_(std::size_t{geometry.slots} * geometry.segment_size),
+          memory_(geometry.ring_size()),
           ring_(geometry, 1, 0, memory_.get(), 65535) {
         for (std::size_t i = 0; i < frames_.get().size(); ++i) frames_.get()[i] = static_cast<std::byte>(i * 131);
     }

@@ -52,7 +52,7 @@ public:
 
 private:
     [[nodiscard]] mirror::SlotMemory memory_of(std::size_t slot) const noexcept {
-        return {reinterpret_cast<std::uint64_t>(memory_ + slot * geometry_.segment_size), mr_->lkey};
+        return {reinterpret_cast<std::uint64_t>(memory_ + slot * geometry_.slot_stride()), mr_->lkey};
     }
 
     const mirror::Geometry geometry_;

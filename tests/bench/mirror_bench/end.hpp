@@ -28,8 +28,11 @@ enum class EndKind : std::uint8_t { region, mkey, signature };
 struct EndSpec {
     std::shared_ptr<dr::Device> device;
     mirror::Geometry geometry;
-    std::span<std::byte> memory;   ///< of slots, one behind the other; page-aligned; the caller's, outlives the end
+    std::span<std::byte> memory;   ///< of slots, page-aligned each; the caller's, outlives the end
     std::size_t slot_size;         ///< bytes of a slot, all of which are written: with fields or without
+
+    /// From one slot to the next. Without fields it is Geometry's.
+    [[nodiscard]] static std::size_t stride_of(std::size_t size) noexcept { return (size + 4095) / 4096 * 4096; }
 };
 
 class End {

@@ -59,8 +59,8 @@ Path::Path(const std::shared_ptr<dr::Device>& device, const mirror::Geometry& ge
     : geometry_(geometry),
       from_(from),
       to_(to),
-      source_(geometry.slots * slot_size(geometry, from, to)),
-      sink_(geometry.slots * slot_size(geometry, to, from)),
+      source_(geometry.slots * EndSpec::stride_of(slot_size(geometry, from, to))),
+      sink_(geometry.slots * EndSpec::stride_of(slot_size(geometry, to, from))),
       worker_(worker_clock()) {
     fill();
     sender_ = End::create(from, {device, geometry, source_.get(), slot_size(geometry, from, to)});
@@ -77,9 +77,12 @@ void Path::fill() {
     const mirror::Signature& signature = geometry_.signature;
     const std::size_t frame = signature.block_size + signature.field_size();
     std::uint32_t block = 0;
-    for (auto left = source_.get(); left.size() >= frame; left = left.subspan(frame)) {
-        mirror::write_field(signature, {application_tag, block++}, left.first(signature.block_size),
-                            left.subspan(signature.block_size, signature.field_size()));
+    const std::size_t size = slot_size(geometry_, from_, to_);
+    for (auto slots = source_.get(); !slots.empty(); slots = slots.subspan(EndSpec::stride_of(size))) {
+        for (auto left = slots.first(size); !left.empty(); left = left.subspan(frame)) {
+            mirror::write_field(signature, {application_tag, block++}, left.first(signature.block_size),
+                                left.subspan(signature.block_size, signature.field_size()));
+        }
     }
 }
 
@@ -164,19 +167,22 @@ double Path::cost() {
 void Path::verify() const {
     const mirror::Signature& signature = geometry_.signature;
     const std::size_t block = signature.block_size;
-    const auto frame_of = [&](EndKind own, EndKind other) {
-        return slot_size(geometry_, own, other) == geometry_.segment_size ? block : block + signature.field_size();
+    /// A memory's bytes from block `i` on.
+    const auto from_block = [&](std::span<const std::byte> memory, std::size_t size, std::size_t i) {
+        const std::size_t frame = size / geometry_.blocks();
+        const std::size_t slot = i / geometry_.blocks(), in_slot = i % geometry_.blocks();
+        return memory.subspan(slot * EndSpec::stride_of(size) + in_slot * frame, frame);
     };
-    const std::size_t from = frame_of(from_, to_), to = frame_of(to_, from_);
+    const std::size_t from = slot_size(geometry_, from_, to_), to = slot_size(geometry_, to_, from_);
     for (std::size_t i = 0; i < std::size_t{geometry_.slots} * geometry_.blocks(); ++i) {
-        const auto sent = source_.get().subspan(i * from, block), got = sink_.get().subspan(i * to, block);
+        const auto sent = from_block(source_.get(), from, i), got = from_block(sink_.get(), to, i);
         if (std::memcmp(sent.data(), got.data(), block) != 0) {
             throw std::runtime_error(fmt::format("block {} is not what was sent", i));
         }
-        if (to == block) continue;
-        const auto field = sink_.get().subspan(i * to + block, signature.field_size());
+        if (got.size() == block) continue;
+        const auto field = got.subspan(block);
         const mirror::BlockTags tags{application_tag, static_cast<std::uint32_t>(i)};
-        if (mirror::check_field(signature, tags, got, field).fault != mirror::BlockFault::none) {
+        if (mirror::check_field(signature, tags, got.first(block), field).fault != mirror::BlockFault::none) {
             throw std::runtime_error(fmt::format("block {} has a wrong field", i));
         }
     }

@@ -78,7 +78,7 @@ void PlainEnd::create_keys() {
     constexpr unsigned access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
     mlx5dv_mkey_init_attr attributes{spec_.device->pd(), MLX5DV_MKEY_INIT_ATTR_FLAGS_INDIRECT, mkey_entries};
     for (std::uint16_t slot = 0; slot < spec_.geometry.slots; ++slot) {
-        std::byte* const bytes = spec_.memory.data() + slot * spec_.slot_size;
+        std::byte* const bytes = spec_.memory.data() + slot * EndSpec::stride_of(spec_.slot_size);
         regions_.emplace_back(ibv_reg_mr_iova(spec_.device->pd(), bytes, spec_.slot_size, 0, access));
         if (regions_.back() == nullptr) fail(errno, "ibv_reg_mr_iova");
         if (!by_mkey_) continue;
