@@ -38,9 +38,13 @@ public:
     Guest(const Guest&) = delete;
     Guest& operator=(const Guest&) = delete;
 
-    void send(std::size_t size) {
+    static constexpr std::size_t number_at = 14;
+
+    /// `number`: what the frame carries, where there is room for it.
+    void send(std::size_t size, std::uint32_t number = 0) {
         std::vector<char> frame(size);
         std::memcpy(frame.data(), "\x02\0\0\0\0\x02\x02\0\0\0\0\x01\x88\xb5", 14);
+        if (size >= number_at + sizeof number) std::memcpy(&frame[number_at], &number, sizeof number);
         EXPECT_EQ(::send(socket_, frame.data(), size, 0), static_cast<ssize_t>(size)) << std::strerror(errno);
     }
 

@@ -1,15 +1,20 @@
 // Small parts of the soft NIC that need no packet.
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -18,6 +23,7 @@
 #include "datapath/ports/drivers.hpp"
 #include "datapath/ports/identity.hpp"
 #include "datapath/ports/listeners.hpp"
+#include "datapath/ports/lookout.hpp"
 #include "datapath/ports/sleeper.hpp"
 #include "datapath/ports/socket_path.hpp"
 
@@ -235,6 +241,178 @@ TEST(Sleeper, LeavesOutASocketThatCriesWolf) {
     EXPECT_GE(Clock::now() - begin, 20ms);
     close(ends[0]);
     close(ends[1]);
+}
+
+bool readable(int descriptor) {
+    pollfd polled{.fd = descriptor, .events = POLLIN, .revents = 0};
+    return poll(&polled, 1, 0) == 1;
+}
+
+/// An eventfd that is readable once it was rung.
+class Bell {
+public:
+    ~Bell() { close(fd); }
+    void ring() const {
+        const std::uint64_t one = 1;
+        EXPECT_EQ(write(fd, &one, sizeof one), 8);
+    }
+    void silence() const {
+        std::uint64_t count;
+        EXPECT_EQ(read(fd, &count, sizeof count), 8);
+    }
+    const int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+};
+
+TEST(Sleeper, NamesTheSourcesThatAreReadable) {
+    Bell bells[3];
+    Sleeper sleeper;
+    sleeper.watch({{.descriptor = bells[0].fd}, {.descriptor = bells[1].fd}, {.descriptor = bells[2].fd}});
+    EXPECT_TRUE(sleeper.sources_stay_readable());
+    std::array<unsigned, 8> places{};
+    EXPECT_EQ(sleeper.readable(places), 0U);
+    EXPECT_FALSE(readable(sleeper.sources()));
+    bells[2].ring();
+    ASSERT_EQ(sleeper.readable(places), 1U);
+    EXPECT_EQ(places[0], 2U);
+    EXPECT_TRUE(readable(sleeper.sources()));
+    EXPECT_EQ(sleeper.readable(places), 1U) << "for as long as it is";
+    bells[0].ring();
+    ASSERT_EQ(sleeper.readable(places), 2U);
+    EXPECT_EQ(places[0] + places[1], 2U);
+    EXPECT_EQ(sleeper.readable(std::span(places).first(1)), 1U);
+    sleeper.watch({{.descriptor = bells[1].fd}, {.descriptor = bells[0].fd}});
+    ASSERT_EQ(sleeper.readable(places), 1U) << "the others are watched no more";
+    EXPECT_EQ(places[0], 1U);
+}
+
+TEST(Sleeper, KnowsWhichSourcesStayReadable) {
+    Bell bell;
+    const int edges = epoll_create1(EPOLL_CLOEXEC), file = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+    Sleeper sleeper;
+    EXPECT_FALSE(sleeper.sources_stay_readable()) << "there is none";
+    sleeper.watch({{.descriptor = bell.fd}});
+    EXPECT_TRUE(sleeper.sources_stay_readable());
+    sleeper.watch({{.descriptor = bell.fd}, {.descriptor = edges, .is_epoll = true}});
+    EXPECT_FALSE(sleeper.sources_stay_readable());
+    sleeper.watch({{.descriptor = bell.fd}, {.descriptor = file}});
+    EXPECT_FALSE(sleeper.sources_stay_readable()) << "a file tells nobody";
+    sleeper.watch({{.descriptor = bell.fd}});
+    EXPECT_TRUE(sleeper.sources_stay_readable());
+    close(edges);
+    close(file);
+}
+
+TEST(Sleeper, NapsUntilTheDoorbellRings) {
+    Sleeper sleeper;
+    sleeper.prepare();
+    std::thread ringer([&] {
+        std::this_thread::sleep_for(20ms);
+        sleeper.ring();
+    });
+    const auto begin = Clock::now();
+    EXPECT_TRUE(sleeper.nap(900ms));
+    EXPECT_LT(Clock::now() - begin, 800ms);
+    ringer.join();
+    EXPECT_FALSE(sleeper.asleep());
+    sleeper.prepare();
+    EXPECT_FALSE(sleeper.nap(1ms)) << "one ring ends one nap";
+}
+
+TEST(Sleeper, NapsForItsTimeWhateverTheSourcesSay) {
+    Bell bell;
+    bell.ring();
+    Sleeper sleeper;
+    sleeper.watch({{.descriptor = bell.fd}});
+    sleeper.prepare();
+    const auto begin = Clock::now();
+    EXPECT_FALSE(sleeper.nap(20ms));
+    EXPECT_GE(Clock::now() - begin, 20ms);
+    EXPECT_TRUE(sleeper.asleep()) << "others may do its work still";
+    sleeper.cancel();
+    EXPECT_FALSE(sleeper.asleep());
+}
+
+class LookoutTest : public testing::Test {
+protected:
+    LookoutTest() { set_flags(O_NONBLOCK); }
+    void set_flags(int flags) { EXPECT_EQ(fcntl(lookout_.fd(), F_SETFL, flags), 0); }
+
+    Bell events_, ports_;
+    Lookout lookout_{events_.fd};
+};
+
+TEST_F(LookoutTest, ShowsEvents) {
+    EXPECT_FALSE(readable(lookout_.fd()));
+    events_.ring();
+    EXPECT_TRUE(readable(lookout_.fd()));
+    events_.silence();
+    EXPECT_FALSE(readable(lookout_.fd()));
+}
+
+TEST_F(LookoutTest, ShowsPortsUntilItIsToHideThem) {
+    ports_.ring();
+    EXPECT_FALSE(readable(lookout_.fd()));
+    EXPECT_TRUE(lookout_.show(ports_.fd));
+    EXPECT_TRUE(readable(lookout_.fd()));
+    lookout_.hide(ports_.fd);
+    EXPECT_FALSE(readable(lookout_.fd()));
+    lookout_.hide(ports_.fd);
+    EXPECT_TRUE(lookout_.show(ports_.fd)) << "and again";
+    ports_.silence();
+    EXPECT_FALSE(readable(lookout_.fd()));
+    events_.ring();
+    EXPECT_TRUE(readable(lookout_.fd()));
+}
+
+TEST_F(LookoutTest, WhereItBlocksItShowsEventsOnly) {
+    set_flags(0);
+    ports_.ring();
+    EXPECT_FALSE(lookout_.show(ports_.fd));
+    EXPECT_FALSE(readable(lookout_.fd()));
+    set_flags(O_NONBLOCK);
+    EXPECT_TRUE(lookout_.show(ports_.fd));
+    EXPECT_TRUE(readable(lookout_.fd()));
+}
+
+TEST_F(LookoutTest, WhatIsNoDescriptorItCannotShow) {
+    EXPECT_FALSE(lookout_.show(-1));
+    EXPECT_THROW(Lookout(-1), std::system_error);
+}
+
+/// The number of its descriptor is soon somebody else's.
+TEST_F(LookoutTest, AfterItsEndItLeavesOthersDescriptorsAlone) {
+    ASSERT_TRUE(lookout_.show(ports_.fd));
+    const int number = lookout_.fd();
+    lookout_.end();
+    const int other = epoll_create1(EPOLL_CLOEXEC);
+    ASSERT_EQ(other, number);
+    ASSERT_EQ(fcntl(other, F_SETFL, O_NONBLOCK), 0);
+    EXPECT_FALSE(lookout_.show(events_.fd));
+    epoll_event wanted{.events = EPOLLIN, .data = {}};
+    ASSERT_EQ(epoll_ctl(other, EPOLL_CTL_ADD, ports_.fd, &wanted), 0);
+    lookout_.hide(ports_.fd);
+    ports_.ring();
+    EXPECT_TRUE(readable(other));
+    lookout_.end();
+    EXPECT_GE(fcntl(other, F_GETFD), 0);
+    close(other);
+}
+
+TEST_F(LookoutTest, KnowsWhoHasWaitedLast) {
+    EXPECT_EQ(lookout_.waiter(), nullptr);
+    Lookout::looked_in_vain = true;
+    lookout_.about_to_wait();
+    EXPECT_FALSE(Lookout::looked_in_vain);
+    EXPECT_EQ(lookout_.waiter(), Lookout::this_thread());
+    Lookout::looked_in_vain = true;
+    std::thread other([&] {
+        lookout_.about_to_wait();
+        EXPECT_EQ(lookout_.waiter(), Lookout::this_thread());
+    });
+    other.join();
+    EXPECT_NE(lookout_.waiter(), Lookout::this_thread());
+    EXPECT_TRUE(Lookout::looked_in_vain) << "another thread's wait";
+    Lookout::looked_in_vain = false;
 }
 
 }  // namespace

@@ -7,7 +7,9 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <functional>
 #include <map>
+#include <memory>
 #include <stdexcept>
 #include <string>
 
@@ -89,6 +91,10 @@ public:
         std::erase_if(services_, [self](const Service& service) { return service.self == self; });
     }
     void ring_worker(unsigned) noexcept override { ++rings; }
+    void woke(const std::shared_ptr<Lookout>& lookout) noexcept override {
+        if (on_woke) on_woke(lookout);
+    }
+    bool look_out() noexcept override { return on_look_out && on_look_out(); }
 
     /// What a worker does in a loop; returns how much was done.
     unsigned serve(const Outlet& outlet, std::uint64_t now) {
@@ -109,6 +115,8 @@ public:
 
     unsigned doorbells = 0;
     std::atomic<unsigned> rings = 0;
+    std::function<void(const std::shared_ptr<Lookout>&)> on_woke;
+    std::function<bool()> on_look_out;  ///< what there is to find at the ports
     [[nodiscard]] std::size_t send_sources() const { return sources_.size(); }
 
 private:

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <map>
 #include <mutex>
 
 #include "tests/unit/offload/fake_provider.hpp"
@@ -37,6 +38,9 @@ struct State {
     std::uint32_t next_number = 0x1234;
     bool armed = false;
     std::vector<FakeQueue*> queues;
+    std::deque<ibv_cq*> wake_ups;
+    std::map<ibv_cq*, unsigned> acknowledged;
+    unsigned looks = 0;
 };
 State now;
 
@@ -256,6 +260,22 @@ std::vector<FakeQueue*> FakeVerbs::spread_of(std::uint32_t qp_num) {
     return {};
 }
 bool FakeVerbs::armed() { return now.armed; }
+void FakeVerbs::wake(ibv_cq* cq) {
+    const std::lock_guard guard(queues_mutex);
+    now.wake_ups.push_back(cq);
+}
+std::size_t FakeVerbs::wake_ups() {
+    const std::lock_guard guard(queues_mutex);
+    return now.wake_ups.size();
+}
+unsigned FakeVerbs::acknowledged(ibv_cq* cq) {
+    const std::lock_guard guard(queues_mutex);
+    return now.acknowledged[cq];
+}
+unsigned FakeVerbs::looks_for_wake_ups() {
+    const std::lock_guard guard(queues_mutex);
+    return now.looks;
+}
 
 void FakeVerbs::prepare_context(verbs_context& extended) {
     extended.context.abi_compat = __VERBS_ABI_IS_EXTENDED;
@@ -301,8 +321,21 @@ int ibv_destroy_comp_channel(ibv_comp_channel* channel) {
     delete channel;
     return --now.alive, 0;
 }
-int ibv_get_cq_event(ibv_comp_channel*, ibv_cq**, void**) { return -1; }
-void ibv_ack_cq_events(ibv_cq*, unsigned) {}
+int ibv_get_cq_event(ibv_comp_channel*, ibv_cq** cq, void** context) {
+    const std::lock_guard guard(queues_mutex);
+    ++now.looks;
+    errno = EAGAIN;
+    if (now.wake_ups.empty()) return -1;
+    *cq = now.wake_ups.front();
+    *context = nullptr;
+    now.wake_ups.pop_front();
+    return 0;
+}
+void ibv_ack_cq_events(ibv_cq* cq, unsigned length) {
+    const NoMemoryFaults exempt;
+    const std::lock_guard guard(queues_mutex);
+    now.acknowledged[cq] += length;
+}
 
 ibv_cq* ibv_create_cq(ibv_context* context, int, void*, ibv_comp_channel*, int) {
     auto* made = make<FakeCq>();

@@ -72,6 +72,12 @@ struct FakeVerbs {
     [[nodiscard]] static std::vector<FakeQueue*> spread_of(std::uint32_t qp_num);
     /// Whether the last receive() asked for a wake-up.
     [[nodiscard]] static bool armed();
+    /// A wake-up of the completion queue comes to whichever channel is asked next.
+    static void wake(ibv_cq* cq);
+    /// Those that nobody has taken; those of a completion queue that were acknowledged; how often somebody has asked.
+    [[nodiscard]] static std::size_t wake_ups();
+    [[nodiscard]] static unsigned acknowledged(ibv_cq* cq);
+    [[nodiscard]] static unsigned looks_for_wake_ups();
     /// Makes a context take these queues.
     static void prepare_context(verbs_context& context);
     /// Told of each queue pair that is made or destroyed.
