@@ -25,19 +25,16 @@ public:
 
     void announce() noexcept {
         const std::uint64_t one = 1;
-        made_.store(true, std::memory_order_release);
         // A full counter means that the main loop has been told already.
         [[maybe_unused]] const auto written = write(fd_, &one, sizeof one);
+        made_.store(true, std::memory_order_release);   // behind it: whoever sees it finds the descriptor readable
     }
 
     /// Whether there was one since the last call.
     [[nodiscard]] bool take() noexcept {
-        if (!made_.load(std::memory_order_relaxed)) return false;
-        made_.store(false, std::memory_order_relaxed);
+        if (!made_.load(std::memory_order_relaxed) || !made_.exchange(false, std::memory_order_acq_rel)) return false;
         std::uint64_t count;
-        if (read(fd_, &count, sizeof count) == sizeof count) return true;
-        made_.store(true, std::memory_order_relaxed);   // it is about to be written
-        return false;
+        return read(fd_, &count, sizeof count) == sizeof count;   // not where it went with the one before
     }
 
 private:

@@ -56,7 +56,7 @@
 #endif
 
 /* How long the main thread stays with packets while others wait for it. */
-enum { SEVERAL = 4, LONGEST_RUN_US = 500 };
+enum { SEVERAL = 4, LONGEST_RUN_US = 500, MOST_RUNS = 16 };
 
 /* Within libopenvswitch. */
 int
@@ -79,6 +79,7 @@ dpif_operate(struct dpif *dpif, struct dpif_op **ops, size_t n_ops, enum dpif_of
 bool
 dpif_run(struct dpif *dpif)
 {
+    long long int begin;
     bool result;
 
     if (!netdev_is_flow_api_enabled()) {
@@ -91,7 +92,8 @@ dpif_run(struct dpif *dpif)
     adopt_flows(dpif);
     result = real_dpif_run(dpif);
     /* Behind several packets more may have come, and the way through vswitchd's main loop is longer than through here. */
-    for (long long int begin = time_usec(); netdev_dr_received() >= SEVERAL && time_usec() - begin < LONGEST_RUN_US; ) {
+    begin = time_usec();
+    for (int i = 0; i < MOST_RUNS && netdev_dr_received() >= SEVERAL && time_usec() - begin < LONGEST_RUN_US; i++) {
         result |= real_dpif_run(dpif);
     }
     gate_open();

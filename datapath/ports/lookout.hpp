@@ -1,16 +1,12 @@
 // What an application's thread sleeps on: the descriptor of a completion channel, which for a while also shows that
-// packets wait at the NIC's ports.
+// packets wait at the NIC's ports (deputy.hpp).
 //
-// A packet that the eSwitch sends up wakes two threads one after the other: the worker that receives it, and whoever
-// waits for its completion. Where that happens over and over, the worker appoints the second one its deputy
-// (worker.hpp): the descriptor shows the ports themselves, and the deputy receives in the worker's place when it looks
-// into its completion queue.
+// It may then be readable though no completion has come: only a descriptor in non-blocking mode, whose owner has met
+// that before, ever shows ports. The descriptor is an epoll's. An application that nests it into epolls of its own has
+// two levels fewer than with hardware.
 //
-// It may then be readable though no completion has come: only a descriptor in non-blocking mode, whose owner must be
-// ready for that, ever shows ports.
-//
-// Threads: about_to_wait() and this_thread() from any, for itself; the rest from any. Nobody uses the descriptor once
-// end() has returned, though others hold the object.
+// Threads: any; but wakes_wanted is the worker's. Nobody uses the descriptor once end() has returned, though others hold the
+// object.
 #pragma once
 
 #include <atomic>
@@ -31,31 +27,51 @@ public:
 
     [[nodiscard]] int fd() const noexcept { return epoll_; }
 
+    // What the application does.
     /// The calling thread is about to wait for completions.
     void about_to_wait() noexcept {
         waiter_.store(this_thread(), std::memory_order_relaxed);
+        waits_.store(true, std::memory_order_relaxed);
+        if (found_nothing_.load(std::memory_order_relaxed)) copes_.store(true, std::memory_order_relaxed);
         looked_in_vain = false;
     }
-
-    /// Of the calling thread: it has looked at the ports, and nothing was there, since it was about to wait.
-    static thread_local bool looked_in_vain;
-
+    /// The calling thread looks for completions, not only right behind about_to_wait().
+    void looks() noexcept {
+        if (waiter() != this_thread()) return;
+        waits_.store(false, std::memory_order_relaxed);
+        looks_.store(true, std::memory_order_relaxed);
+    }
+    /// Somebody has looked for an event where there was none, and was told so.
+    void found_nothing() noexcept { found_nothing_.store(true, std::memory_order_relaxed); }
     /// Closes the descriptor; later calls do nothing.
     void end() noexcept;
 
+    // What the worker does.
     /// Shows `ports`, an epoll descriptor, too. False where that is not possible.
     [[nodiscard]] bool show(int ports) noexcept;
     void hide(int ports) noexcept;
-
-    [[nodiscard]] static Thread this_thread() noexcept { return &looked_in_vain; }
     /// Who has waited last; NULL: nobody has.
     [[nodiscard]] Thread waiter() const noexcept { return waiter_.load(std::memory_order_relaxed); }
+    [[nodiscard]] bool is_waiting() const noexcept { return waits_.load(std::memory_order_relaxed); }
+    /// Whether a packet at a port would have that thread look for it.
+    [[nodiscard]] bool will_come() const noexcept {
+        return looks_.load(std::memory_order_relaxed) && copes_.load(std::memory_order_relaxed);
+    }
+    static constexpr unsigned fewest_wakes_wanted = 4, most_wakes_wanted = 1024;
+    /// In a row, before the thread is the worker's deputy.
+    unsigned wakes_wanted = fewest_wakes_wanted;
+
+    [[nodiscard]] static Thread this_thread() noexcept { return &looked_in_vain; }
+    /// Of the calling thread: it has looked at the ports, and nothing was there, since it was about to wait or has taken
+    /// a completion.
+    static thread_local bool looked_in_vain;
 
 private:
     std::mutex mutex_;
     int epoll_;
     bool ended_ = false;
     std::atomic<Thread> waiter_{nullptr};
+    std::atomic<bool> waits_{false}, looks_{false}, found_nothing_{false}, copes_{false};
 };
 
 }  // namespace ovsdr::soft

@@ -10,7 +10,6 @@
 
 #include "datapath/ports/config.hpp"
 #include "datapath/ports/soft_nic.hpp"
-#include "datapath/ports/worker.hpp"
 
 namespace ovsdr::soft {
 namespace {
@@ -19,9 +18,8 @@ std::mutex start_mutex;
 SoftNic* running = nullptr;  // kept until the process is gone: see soft_nic.hpp
 
 void stop_at_exit() {
-    // Not under the mutex: a thread that is starting the NIC while another exits must not hold the exit up. Nor where a
-    // handler has called exit() in the middle of a worker's turn, which will never end.
-    if (running != nullptr && !Worker::this_thread_has_a_turn()) running->stop();
+    // Not under the mutex: a thread that is starting the NIC while another exits must not hold the exit up.
+    if (running != nullptr) running->stop();
 }
 
 // A cause is worth one line, however often the application tries again.

@@ -20,17 +20,19 @@ constexpr unsigned most_empty_wakes = 64;
 }  // namespace
 
 Sleeper::Sleeper()
-    : doorbell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), sources_(epoll_create1(EPOLL_CLOEXEC)) {
-    if (doorbell_ < 0 || sources_ < 0) {
+    : doorbell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), gathered_(epoll_create1(EPOLL_CLOEXEC)) {
+    if (doorbell_ < 0 || gathered_ < 0) {
         const int error = errno;
-        if (doorbell_ >= 0) close(doorbell_);
+        for (const int descriptor : {doorbell_, gathered_}) {
+            if (descriptor >= 0) close(descriptor);
+        }
         throw std::system_error(error, std::generic_category(), "eventfd or epoll");
     }
     watch({});
 }
 
 Sleeper::~Sleeper() {
-    close(sources_);
+    close(gathered_);
     close(doorbell_);
 }
 
@@ -50,28 +52,30 @@ void Sleeper::watch(const std::vector<WakeSource>& sources) {
     }
     empty_wakes_.assign(watched_.size(), 0);
     lost_ = false;
-    gather_sources();
+    scatter();
+    in_gathered_.reserve(sources.size());
 }
 
-void Sleeper::gather_sources() noexcept {
-    for (const int source : gathered_) (void)epoll_ctl(sources_, EPOLL_CTL_DEL, source, nullptr);
-    gathered_.clear();
-    stay_readable_ = watched_.size() > 1 && std::ranges::find(is_epoll_, true) == is_epoll_.end();
+bool Sleeper::gather() noexcept {
+    if (watched_.size() == 1 || std::ranges::find(is_epoll_, true) != is_epoll_.end()) return false;
     for (std::size_t i = 1; i < watched_.size(); ++i) {
         epoll_event wanted{.events = EPOLLIN, .data = {.u32 = static_cast<std::uint32_t>(i - 1)}};
-        if (epoll_ctl(sources_, EPOLL_CTL_ADD, watched_[i].fd, &wanted) == 0) {
-            gathered_.push_back(watched_[i].fd);
-        } else {
-            stay_readable_ = false;
-        }
+        if (epoll_ctl(gathered_, EPOLL_CTL_ADD, watched_[i].fd, &wanted) != 0) return false;
+        in_gathered_.push_back(watched_[i].fd);
     }
+    return true;
+}
+
+void Sleeper::scatter() noexcept {
+    for (const int source : in_gathered_) (void)epoll_ctl(gathered_, EPOLL_CTL_DEL, source, nullptr);
+    in_gathered_.clear();
 }
 
 unsigned Sleeper::readable(std::span<unsigned> places) const noexcept {
     constexpr std::size_t most = 8;
     epoll_event events[most];
     // Not epoll_wait(), at which a thread may be cancelled.
-    const long length = syscall(SYS_epoll_pwait, sources_, events, std::min(most, places.size()), 0, nullptr, 0);
+    const long length = syscall(SYS_epoll_pwait, gathered_, events, std::min(most, places.size()), 0, nullptr, 0);
     for (long i = 0; i < length; ++i) places[static_cast<std::size_t>(i)] = events[i].data.u32;
     return length > 0 ? static_cast<unsigned>(length) : 0;
 }

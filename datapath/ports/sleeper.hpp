@@ -56,11 +56,13 @@ public:
     /// rang.
     [[nodiscard]] bool nap(std::chrono::nanoseconds time) noexcept;
 
-    /// An epoll descriptor of all sources that is the same for good, for whoever is to look after them.
-    [[nodiscard]] int sources() const noexcept { return sources_; }
-    /// It is readable for as long as a packet waits: no source has edges to collect, and there is one.
-    [[nodiscard]] bool sources_stay_readable() const noexcept { return stay_readable_; }
-    /// Which sources are readable, by their places in what watch() was given; returns how many. Threads: any.
+    /// Puts the sources into gathered(), for whoever is to look after them, until scatter() or watch(). False where that
+    /// would not be readable for as long as a packet waits: a source has edges to collect, or there is none.
+    [[nodiscard]] bool gather() noexcept;
+    void scatter() noexcept;
+    /// An epoll descriptor that is the same for good.
+    [[nodiscard]] int gathered() const noexcept { return gathered_; }
+    /// Which of the sources in it are readable, by their places in what watch() was given; returns how many. Threads: any.
     unsigned readable(std::span<unsigned> places) const noexcept;
 
     /// What came of the last sleep: whether the worker found anything to do.
@@ -68,16 +70,14 @@ public:
 
 private:
     void drop_idle_talkers() noexcept;
-    void gather_sources() noexcept;
 
     std::atomic<bool> asleep_{false};
     int doorbell_;
     std::vector<pollfd> watched_;        ///< the doorbell first
     std::vector<bool> is_epoll_;         ///< for each of them
     std::vector<unsigned> empty_wakes_;  ///< in a row, for each of them
-    const int sources_;
-    std::vector<int> gathered_;          ///< in `sources_`
-    bool stay_readable_ = false;
+    const int gathered_;
+    std::vector<int> in_gathered_;
     bool lost_ = false;
 };
 

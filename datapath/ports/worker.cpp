@@ -5,6 +5,7 @@
 #include <rte_cycles.h>
 #include <rte_lcore.h>
 #include <sched.h>
+#include <signal.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -30,17 +31,6 @@ constexpr std::chrono::nanoseconds nap_with_sockets = 100ms;
 // How often threads send in a worker's place without a pause before it is woken.
 constexpr unsigned most_times_in_a_row = 8, most_times_of_a_deputy = 64;
 
-// How often in a row what woke the worker must have been for one thread that waits before that becomes its deputy.
-constexpr unsigned wakes_for_deputy = 4;
-// How long the worker lets its deputy alone: as long as that receives, and at most while nothing comes.
-constexpr std::chrono::nanoseconds shortest_trust = 1ms, longest_trust = 10ms;
-// How long nothing has come when the worker watches its ports itself again.
-constexpr std::chrono::nanoseconds quiet_time_of_deputy = 2s;
-// Turns of a deputy, in a row, that it has not taken although there was something to do.
-constexpr unsigned most_turns_missed = 3;
-// Turns of a deputy, in a row, that were no use or for others.
-constexpr unsigned most_turns_for_nothing = 16;
-
 // Of this thread: some worker's, its own or another one's.
 thread_local bool has_a_turn = false;
 
@@ -48,23 +38,28 @@ std::uint64_t cycles_of(std::chrono::microseconds time) noexcept {
     return rte_get_tsc_hz() / std::chrono::microseconds(1s).count() * static_cast<std::uint64_t>(time.count());
 }
 
-/// A thread that has a worker's turn must not be cancelled in it. Signals may come, as to one that is in malloc(): to block
-/// them would cost two system calls each time. A handler that jumps out leaves either locked; one that calls exit() does
-/// no harm (stop_at_exit()).
+/// What a thread must not be disturbed by while it has a worker's turn: signals whose handlers may never return, and
+/// cancellation. Faults must come: guarded_copy.hpp.
 class LikeAWorker {
 public:
     LikeAWorker() noexcept {
+        sigset_t all_but_faults;
+        sigfillset(&all_but_faults);
+        for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) sigdelset(&all_but_faults, fault);
+        (void)pthread_sigmask(SIG_SETMASK, &all_but_faults, &signals_);
         (void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancellable_);
         has_a_turn = true;
     }
     ~LikeAWorker() {
         has_a_turn = false;
         (void)pthread_setcancelstate(cancellable_, nullptr);
+        (void)pthread_sigmask(SIG_SETMASK, &signals_, nullptr);
     }
     LikeAWorker(const LikeAWorker&) = delete;
     LikeAWorker& operator=(const LikeAWorker&) = delete;
 
 private:
+    sigset_t signals_;
     int cancellable_ = 0;
 };
 
@@ -146,10 +141,6 @@ void Worker::change(const std::function<void(WorkerPlan&)>& edit) {
     adopted_.wait(lock, [&] { return adopted_version_ >= version || !running_; });
 }
 
-bool Worker::this_thread_has_a_turn() noexcept {
-    return has_a_turn;
-}
-
 std::size_t Worker::port_count() const {
     const std::lock_guard lock(mutex_);
     return plan_->ports.size();
@@ -164,7 +155,7 @@ Worker::Statistics Worker::statistics() const noexcept {
 }
 
 void Worker::adopt_plan() {
-    dismiss_deputy();
+    deputy_.dismiss();
     plan_changed_.store(false, std::memory_order_relaxed);
     const std::lock_guard lock(mutex_);
     current_ = plan_;
@@ -202,7 +193,7 @@ void Worker::posted(unsigned device, std::uint32_t sqn) noexcept {
 bool Worker::send_in_place(unsigned device, std::uint32_t sqn) noexcept {
     const LikeAWorker like_a_worker;
     const std::unique_lock turn(turn_, std::try_to_lock);
-    if (!turn || current_ == nullptr || !may_be_stood_in_for()) return false;
+    if (!turn || current_ == nullptr || !may_be_stood_in_for() || is_posted_to_over_and_over()) return false;
     const auto queue = std::ranges::find_if(current_->queues, [&](const PolledQueue& polled) {
         return polled.device == device && polled.source.sqn == sqn;
     });
@@ -217,56 +208,23 @@ bool Worker::send_in_place(unsigned device, std::uint32_t sqn) noexcept {
     return all;
 }
 
-// Not where packets may be for a service; where the worker only naps, since an answer is to find it awake; nor for
-// somebody who posts over and over: two do more than one, and in batches.
-bool Worker::may_be_stood_in_for() noexcept {
-    if (!alone_ || !yields_ || !current_->services.empty() || !all_ports_wake_ || sleeper_.lost_sockets()) return false;
+// Not where packets may be for a service, nor where the worker only naps, since an answer is to find it awake.
+bool Worker::may_be_stood_in_for() const noexcept {
+    return alone_ && yields_ && current_->services.empty() && all_ports_wake_ && !sleeper_.lost_sockets();
+}
+
+// Nor for somebody who posts over and over: two do more than one, and in batches.
+bool Worker::is_posted_to_over_and_over() noexcept {
     const std::uint64_t now = rte_rdtsc();
     const bool soon = now - std::exchange(stood_in_for_, now) < cycles_of(idle_spin);
     times_in_a_row_ = soon ? times_in_a_row_ + 1 : 0;
-    if (times_in_a_row_ < (deputy_ == nullptr ? most_times_in_a_row : most_times_of_a_deputy)) return true;
+    if (times_in_a_row_ < (deputy_.appointed() ? most_times_of_a_deputy : most_times_in_a_row)) return false;
     times_in_a_row_ = 0;
-    return false;
+    return true;
 }
 
 void Worker::woke(const std::shared_ptr<Lookout>& lookout) noexcept {
-    if (!has_a_turn || !alone_) return;
-    woken_ = lookout;
-}
-
-// After a pass of the worker's own.
-void Worker::consider_deputy(bool slept) noexcept {
-    const std::shared_ptr<Lookout> woken = std::exchange(woken_, nullptr);
-    if (!slept || received_ == 0) return;
-    if (deputy_ != nullptr) {
-        // Packets were there. Has the deputy come?
-        if (deputy_turns_ == turns_seen_ && ++turns_missed_ == most_turns_missed) dismiss_deputy();
-        return;
-    }
-    const Lookout::Thread thread = woken == nullptr ? nullptr : woken->waiter();
-    const bool same = thread != nullptr && thread == woken_thread_;
-    woken_thread_ = thread;
-    wakes_for_them_ = same ? wakes_for_them_ + 1 : 0;
-    if (wakes_for_them_ >= wakes_for_deputy) appoint(woken);
-}
-
-void Worker::appoint(const std::shared_ptr<Lookout>& lookout) noexcept {
-    wakes_for_them_ = 0;
-    if (!alone_ || !yields_ || !current_->services.empty() || !all_ports_wake_ || sleeper_.lost_sockets()) return;
-    if (!sleeper_.sources_stay_readable() || !lookout->show(sleeper_.sources())) return;
-    deputy_ = lookout;
-    turns_missed_ = turns_in_vain_ = forwarding_turns_ = 0;
-    turns_seen_ = deputy_turns_;
-    deputy_thread_.store(lookout->waiter(), std::memory_order_relaxed);
-}
-
-void Worker::dismiss_deputy() noexcept {
-    if (deputy_ == nullptr) return;
-    deputy_thread_.store(nullptr, std::memory_order_relaxed);
-    deputy_->hide(sleeper_.sources());
-    deputy_.reset();
-    wakes_for_them_ = 0;
-    woken_thread_ = nullptr;
+    if (has_a_turn && alone_) deputy_.woke(lookout);
 }
 
 bool Worker::receive_in_place() noexcept {
@@ -277,31 +235,22 @@ bool Worker::receive_in_place() noexcept {
     if (length == 0) return false;
     const LikeAWorker like_a_worker;
     const std::unique_lock turn(turn_, std::try_to_lock);
-    if (!turn || current_ == nullptr || deputy_ == nullptr) return false;
+    if (!turn || current_ == nullptr || !deputy_.appointed()) return false;
     const std::uint64_t delivered = VportPath::delivered, begin = rte_rdtsc();
     for (const auto& lane : lanes_) lane->online();
-    received_ = 0;
+    unsigned received = 0;
     for (const unsigned place : std::span(places).first(length)) {
         if (place >= port_of_source_.size()) continue;  // of another plan
         const PolledPort& port = current_->ports[port_of_source_[place]];
-        received_ += port.path->receive(index_, port.queue, *lanes_[port.device]);
+        received += port.path->receive(index_, port.queue, *lanes_[port.device]);
     }
     for (const auto& lane : lanes_) {
         lane->flush();
         lane->offline();
     }
-    woken_.reset();
     add(busy_cycles_, rte_rdtsc() - begin);
-    turns_in_vain_ = received_ > 0 ? 0 : turns_in_vain_ + 1;
-    forwarding_turns_ = VportPath::delivered != delivered ? forwarding_turns_ + 1 : 0;
-    if (received_ > 0) ++deputy_turns_;
-    // There is more to do than a second occupation allows, or nothing of it is the deputy's.
-    if (received_ >= batch_length || forwarding_turns_ > most_turns_for_nothing ||
-        turns_in_vain_ > most_turns_for_nothing) {
-        dismiss_deputy();
-        sleeper_.ring();
-    }
-    return received_ > 0;
+    if (!deputy_.took_turn(received, VportPath::delivered != delivered)) sleeper_.ring();
+    return received > 0;
 }
 
 unsigned Worker::serve(const PolledService& polled, std::uint64_t now) noexcept {
@@ -377,7 +326,9 @@ bool Worker::rest(std::chrono::nanoseconds& nap) noexcept {
     for (const auto& lane : lanes_) lane->offline();
     const bool wakes = all_ports_wake_ && !sleeper_.lost_sockets();
     const std::chrono::nanoseconds time = std::min(wakes ? nap_with_sockets : nap, until_next_service());
-    if (deputy_ != nullptr) {
+    rang_ = false;
+    deputy_.forget_woken();
+    if (deputy_.appointed()) {
         sleep_behind_deputy();
     } else {
         turn_.unlock();
@@ -385,7 +336,6 @@ bool Worker::rest(std::chrono::nanoseconds& nap) noexcept {
         turn_.lock();
     }
     times_in_a_row_ = 0;
-    woken_.reset();
     for (const auto& lane : lanes_) lane->online();
     disarm_ports();
     nap = std::min(nap * 2, longest_nap);
@@ -396,21 +346,13 @@ bool Worker::rest(std::chrono::nanoseconds& nap) noexcept {
 
 // The deputy looks after the ports. The worker only sees to it that nothing waits for long.
 void Worker::sleep_behind_deputy() noexcept {
-    std::chrono::nanoseconds trust = shortest_trust, quiet = 0ns;
-    std::array<unsigned, 1> place;
-    bool rang = false;
-    do {
-        turns_seen_ = deputy_turns_;
+    for (bool first = true;; first = false) {
+        const std::chrono::nanoseconds time = deputy_.begin_nap(first);
         turn_.unlock();
-        rang = sleeper_.nap(trust);
+        rang_ = sleeper_.nap(time);
         turn_.lock();
-        const bool came = deputy_turns_ != turns_seen_;
-        if (came) turns_missed_ = 0;
-        if (!came && sleeper_.readable(place) != 0) break;
-        quiet = came ? 0ns : quiet + trust;
-        trust = came ? shortest_trust : std::min(2 * trust, longest_trust);
-        if (quiet >= quiet_time_of_deputy) dismiss_deputy();
-    } while (!rang && deputy_ != nullptr);
+        if (!deputy_.end_nap(rang_)) break;
+    }
     sleeper_.cancel();
 }
 
@@ -434,6 +376,7 @@ void Worker::run() {
     std::chrono::nanoseconds nap = first_nap;
     std::uint64_t last = rte_rdtsc();
     std::uint64_t last_work = last;
+    std::uint64_t delivered = 0;  // when the worker woke
     bool woke = false;
     while (!stop_.load(std::memory_order_relaxed)) {
         if (plan_changed_.load(std::memory_order_acquire)) adopt_plan();
@@ -442,7 +385,13 @@ void Worker::run() {
         add(work > 0 ? busy_cycles_ : idle_cycles_, now - last);
         last = now;
         if (woke) sleeper_.woke_for(work > 0);
-        consider_deputy(woke);
+        if (received_ > 0 && (woke || deputy_.appointed())) {
+            deputy_.worker_passed({.received = received_,
+                                   .forwarded = VportPath::delivered != delivered,
+                                   .slept = woke,
+                                   .rang = rang_,
+                                   .may_be_stood_in_for = may_be_stood_in_for()});
+        }
         if (work > 0) {
             last_work = now;
             nap = first_nap;
@@ -450,11 +399,12 @@ void Worker::run() {
         } else if (woke || now - last_work > spin_cycles) {
             woke = rest(nap);
             last = rte_rdtsc();
+            delivered = VportPath::delivered;
             if (!woke) last_work = last;
         }
     }
 
-    dismiss_deputy();
+    deputy_.dismiss();
     for (const auto& lane : lanes_) lane->offline();
     lanes_.clear();
     rte_thread_unregister();

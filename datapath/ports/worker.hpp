@@ -13,12 +13,7 @@
 // lanes, ports and queues; the worker gives it away only while it sleeps. Of several workers none does: others would
 // wait for a thread that nobody knows, and there are CPUs.
 //
-// Deputy. Where what wakes the worker has woken the same waiting thread four times in a row, by completions, that thread
-// becomes its deputy: the ports wake it by what it sleeps on (lookout.hpp), and when it finds its completion queue empty
-// it receives in the worker's place. One thread wakes for a packet instead of two. The worker naps meanwhile, for a
-// millisecond, and for up to ten while nothing comes; it is on its own again when packets wait behind a nap three times
-// in a row, when there is more than a batch at once, when turn after turn is for somebody else, when ports or queues
-// change, and after two seconds without a packet.
+// A thread that waits for what packets become may receive in its place too: deputy.hpp.
 //
 // Threads: change(), posted(), look_out(), ring_doorbell() and statistics() from any thread but a worker; woke() from who
 // has a turn; start() and stop() from one.
@@ -36,6 +31,7 @@
 #include <utility>
 #include <vector>
 
+#include "datapath/ports/deputy.hpp"
 #include "datapath/ports/lookout.hpp"
 #include "datapath/ports/nic.hpp"
 #include "datapath/ports/port.hpp"
@@ -110,12 +106,7 @@ public:
     void woke(const std::shared_ptr<Lookout>& lookout) noexcept;
     /// To be called by whoever found no completion: receives in the place of a worker that sleeps, if the calling
     /// thread is its deputy. True when there were packets.
-    bool look_out() noexcept {
-        return deputy_thread_.load(std::memory_order_relaxed) == Lookout::this_thread() && receive_in_place();
-    }
-
-    /// The calling thread is a worker, or in the place of one.
-    [[nodiscard]] static bool this_thread_has_a_turn() noexcept;
+    bool look_out() noexcept { return deputy_.is_this_thread() && receive_in_place(); }
 
     [[nodiscard]] std::size_t port_count() const;
 
@@ -130,15 +121,13 @@ private:
     unsigned pass(std::uint64_t begin) noexcept;
     unsigned poll_queue(const PolledQueue& queue) noexcept;
     [[nodiscard]] bool send_in_place(unsigned device, std::uint32_t sqn) noexcept;
-    [[nodiscard]] bool may_be_stood_in_for() noexcept;
+    [[nodiscard]] bool may_be_stood_in_for() const noexcept;
+    [[nodiscard]] bool is_posted_to_over_and_over() noexcept;
     unsigned serve(const PolledService& polled, std::uint64_t now) noexcept;
     [[nodiscard]] std::chrono::nanoseconds until_next_service() const noexcept;
     bool rest(std::chrono::nanoseconds& nap) noexcept;
     void sleep_behind_deputy() noexcept;
     [[nodiscard]] bool receive_in_place() noexcept;
-    void consider_deputy(bool slept) noexcept;
-    void appoint(const std::shared_ptr<Lookout>& lookout) noexcept;
-    void dismiss_deputy() noexcept;
     void disarm_ports() noexcept;
 
     const unsigned index_;
@@ -166,16 +155,10 @@ private:
     bool all_ports_wake_ = false;
     std::vector<unsigned> port_of_source_;  ///< places in the plan, as the sleeper has the sources
     unsigned received_ = 0;                 ///< by the last pass, from ports
-    std::shared_ptr<Lookout> woken_;       ///< whom the last pass has woken
-    Lookout::Thread woken_thread_ = nullptr;
-    unsigned wakes_for_them_ = 0;          ///< in a row: what woke the worker was for who waits for completions
-    std::shared_ptr<Lookout> deputy_;
-    std::uint64_t deputy_turns_ = 0, turns_seen_ = 0;
-    unsigned turns_missed_ = 0, turns_in_vain_ = 0, forwarding_turns_ = 0;
+    bool rang_ = false;                     ///< the doorbell ended the last nap
+    Deputy deputy_{sleeper_};
     std::vector<std::unique_ptr<Lane>> lanes_;
     std::atomic<std::uint64_t> busy_cycles_{0}, other_cycles_{0}, idle_cycles_{0}, asleep_cycles_{0}, sleeps_{0};
-
-    std::atomic<Lookout::Thread> deputy_thread_{nullptr};
 
     std::atomic<double> load_{0};
 };

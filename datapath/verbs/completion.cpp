@@ -162,6 +162,7 @@ int poll_cq_op(ibv_cq* base, int length, ibv_wc* completions) {
         }
         if (got < wanted) break;
     }
+    cq.settle_event();
     return total;
 }
 
@@ -178,14 +179,27 @@ int req_notify_cq_op(ibv_cq* cq, int solicited_only) {
 int Cq::take(std::span<Completion> completions) noexcept {
     const int taken = queue->take(completions);
     const Look now = look.load(std::memory_order_relaxed);
-    if (taken != 0 || now == Look::no) return taken;
+    if (now == Look::no) return taken;
+    if (taken != 0) {
+        Lookout::looked_in_vain = false;
+        return taken;
+    }
     if (now == Look::after_this) {
         look.store(Look::yes, std::memory_order_relaxed);
         return 0;
     }
+    Channel::of(channel).lookout->looks();
     if (Lookout::looked_in_vain) return 0;
     const CompletionQueue::LookedInto looked(*queue);
-    return Context::of(context).state.device().look_out() ? queue->take(completions) : 0;
+    if (!Context::of(context).state.device().look_out()) return 0;
+    may_owe_event.store(true, std::memory_order_relaxed);
+    return queue->take(completions);
+}
+
+void Cq::settle_event() noexcept {
+    if (!may_owe_event.load(std::memory_order_relaxed)) return;
+    may_owe_event.store(false, std::memory_order_relaxed);
+    queue->notify_of_rest();
 }
 
 }  // namespace ovsdr::soft
@@ -274,7 +288,11 @@ int ibv_get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) 
         error = events.pop(source, take, false);
         if (error == EAGAIN) {
             const int flags = fcntl(channel->fd, F_GETFL);
-            if (flags >= 0 && (flags & O_NONBLOCK) == 0) error = events.pop(source, take);
+            if (flags >= 0 && (flags & O_NONBLOCK) == 0) {
+                error = events.pop(source, take);
+            } else {
+                Channel::of(channel).lookout->found_nothing();
+            }
         }
     }
     if (error) {

@@ -26,7 +26,9 @@ int start_poll(ibv_cq_ex* cq, ibv_poll_cq_attr* attr) {
     return attr->comp_mask ? EINVAL : next_poll(cq);
 }
 
-void end_poll(ibv_cq_ex*) {}
+void end_poll(ibv_cq_ex* cq) {
+    Cq::of(cq).settle_event();
+}
 
 ibv_wc_opcode read_opcode(ibv_cq_ex* cq) {
     return current(cq).opcode;

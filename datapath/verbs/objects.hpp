@@ -152,6 +152,9 @@ struct Cq : ibv_cq_ex {
     /// right behind that: such a look is for what came before, and a packet at a port wakes as well.
     enum class Look : std::uint8_t { no, after_this, yes };
     std::atomic<Look> look{Look::no};
+    std::atomic<bool> may_owe_event{false};  ///< a look has added completions without one
+    /// Behind a poll: what it has left of these is worth an event.
+    void settle_event() noexcept;
     std::unique_ptr<CqExposure> exposure;  ///< once its ring was shown
     Cq();
     ~Cq();

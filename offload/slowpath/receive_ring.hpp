@@ -42,7 +42,7 @@ public:
     [[nodiscard]] std::uint64_t errors() const noexcept { return __atomic_load_n(&errors_, __ATOMIC_RELAXED); }
 
 private:
-    static constexpr unsigned looks_for_nothing = 16;
+    static constexpr unsigned looks_for_nothing = 4;
 
     ReceiveRing(unsigned length, Buffers buffers, QueueFailure& failure);
     int post_returned() noexcept;

@@ -117,6 +117,16 @@ void CompletionQueue::follow_consumer() noexcept {
     taken_.store(taken, std::memory_order_release);
 }
 
+void CompletionQueue::notify_of_rest() noexcept {
+    {
+        const std::lock_guard guard(add_mutex_);
+        const std::uint64_t come = armed_ == Armed::solicited ? solicited_ : added_.load(std::memory_order_relaxed);
+        if (armed_ == Armed::no || come <= taken_.load(std::memory_order_relaxed)) return;
+        armed_ = Armed::no;
+    }
+    if (notifier_.completion) notifier_.completion();
+}
+
 void CompletionQueue::arm(bool solicited_only) noexcept {
     std::lock_guard guard(add_mutex_);
     // Arming for any completion stands until it fires: a later "solicited only" does not take it back.

@@ -99,6 +99,9 @@ public:
         LookedInto& operator=(const LookedInto&) = delete;
     };
 
+    /// Calls the notifier if the queue is armed and has completions.
+    void notify_of_rest() noexcept;
+
     void arm(bool solicited_only) noexcept;
     /// Arms as an application does that has taken `consumed` completions (24 bits): one that came since calls the
     /// notifier at once.
