@@ -11,7 +11,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr std::chrono::nanoseconds shortest_nap = 1ms, longest_nap = 2ms;
+constexpr std::chrono::nanoseconds shortest_nap = 1ms, longest_nap = 4ms;
 constexpr std::chrono::nanoseconds longest_quiet = 2s;
 // In a row.
 constexpr unsigned most_turns_missed = 3, most_turns_for_nothing = 16, most_passes_awake = 8;

@@ -9,7 +9,7 @@
 
 namespace ovsdr::soft {
 
-thread_local bool Lookout::looked_in_vain = false;
+thread_local std::uint64_t Lookout::in_vain_until = 0;
 
 Lookout::Lookout(int events) : epoll_(epoll_create1(EPOLL_CLOEXEC)) {
     epoll_event wanted{.events = EPOLLIN, .data = {}};

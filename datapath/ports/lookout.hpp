@@ -10,6 +10,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <mutex>
 
 namespace ovsdr::soft {
@@ -33,7 +34,7 @@ public:
         waiter_.store(this_thread(), std::memory_order_relaxed);
         waits_.store(true, std::memory_order_relaxed);
         if (found_nothing_.load(std::memory_order_relaxed)) copes_.store(true, std::memory_order_relaxed);
-        looked_in_vain = false;
+        in_vain_until = 0;
     }
     /// The calling thread looks for completions, not only right behind about_to_wait().
     void looks() noexcept {
@@ -61,10 +62,10 @@ public:
     /// In a row, before the thread is the worker's deputy.
     unsigned wakes_wanted = fewest_wakes_wanted;
 
-    [[nodiscard]] static Thread this_thread() noexcept { return &looked_in_vain; }
-    /// Of the calling thread: it has looked at the ports, and nothing was there, since it was about to wait or has taken
-    /// a completion.
-    static thread_local bool looked_in_vain;
+    [[nodiscard]] static Thread this_thread() noexcept { return &in_vain_until; }
+    /// Of the calling thread, in cycles: it has looked at the ports, and nothing was there; until then, until it is about to
+    /// wait or takes a completion, it need not look again.
+    static thread_local std::uint64_t in_vain_until;
 
 private:
     std::mutex mutex_;

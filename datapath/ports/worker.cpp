@@ -31,6 +31,9 @@ constexpr std::chrono::nanoseconds nap_with_sockets = 100ms;
 // How often threads send in a worker's place without a pause before it is woken.
 constexpr unsigned most_times_in_a_row = 8, most_times_of_a_deputy = 64;
 
+// Of a deputy that has found nothing: several queues ask one after the other.
+constexpr auto pause_between_looks = 20us;
+
 // Of this thread: some worker's, its own or another one's.
 thread_local bool has_a_turn = false;
 
@@ -230,8 +233,10 @@ void Worker::woke(const std::shared_ptr<Lookout>& lookout) noexcept {
 bool Worker::receive_in_place() noexcept {
     std::array<unsigned, 8> places;
     if (has_a_turn || !sleeper_.asleep()) return false;
+    const std::uint64_t now = rte_rdtsc();
+    if (now < Lookout::in_vain_until) return false;
     const unsigned length = sleeper_.readable(places);
-    Lookout::looked_in_vain = length == 0;
+    Lookout::in_vain_until = length == 0 ? now + cycles_of(pause_between_looks) : 0;
     if (length == 0) return false;
     const LikeAWorker like_a_worker;
     const std::unique_lock turn(turn_, std::try_to_lock);

@@ -181,7 +181,7 @@ int Cq::take(std::span<Completion> completions) noexcept {
     const Look now = look.load(std::memory_order_relaxed);
     if (now == Look::no) return taken;
     if (taken != 0) {
-        Lookout::looked_in_vain = false;
+        Lookout::in_vain_until = 0;
         return taken;
     }
     if (now == Look::after_this) {
@@ -189,7 +189,6 @@ int Cq::take(std::span<Completion> completions) noexcept {
         return 0;
     }
     Channel::of(channel).lookout->looks();
-    if (Lookout::looked_in_vain) return 0;
     const CompletionQueue::LookedInto looked(*queue);
     if (!Context::of(context).state.device().look_out()) return 0;
     may_owe_event.store(true, std::memory_order_relaxed);
@@ -286,6 +285,10 @@ int ibv_get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) 
         const auto take = [](Cq* taken) { taken->comp_events.fetch_add(1); };
         EventQueue<Cq*>& events = Channel::of(channel).events;
         error = events.pop(source, take, false);
+        // The descriptor may have been readable since a packet waits at a port.
+        if (error == EAGAIN && Context::of(channel->context).state.device().look_out()) {
+            error = events.pop(source, take, false);
+        }
         if (error == EAGAIN) {
             const int flags = fcntl(channel->fd, F_GETFL);
             if (flags >= 0 && (flags & O_NONBLOCK) == 0) {

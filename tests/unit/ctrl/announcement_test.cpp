@@ -64,7 +64,7 @@ TEST(Announcement, WhoSleepsOnItMissesNone) {
 }
 
 /// Otherwise whoever sleeps on the descriptor turns without a pause until the next announcement.
-TEST(Announcement, DISABLED_WhatIsReadableCanBeTaken) {
+TEST(Announcement, WhatIsReadableCanBeTaken) {
     constexpr unsigned rounds = 200'000;
     Announcement announcement;
     std::atomic<unsigned> begun{0}, done{0};

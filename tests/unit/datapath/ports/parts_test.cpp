@@ -267,37 +267,44 @@ TEST(Sleeper, NamesTheSourcesThatAreReadable) {
     Bell bells[3];
     Sleeper sleeper;
     sleeper.watch({{.descriptor = bells[0].fd}, {.descriptor = bells[1].fd}, {.descriptor = bells[2].fd}});
-    EXPECT_TRUE(sleeper.sources_stay_readable());
     std::array<unsigned, 8> places{};
+    bells[1].ring();
+    EXPECT_EQ(sleeper.readable(places), 0U) << "they are not gathered";
+    bells[1].silence();
+    ASSERT_TRUE(sleeper.gather());
     EXPECT_EQ(sleeper.readable(places), 0U);
-    EXPECT_FALSE(readable(sleeper.sources()));
+    EXPECT_FALSE(readable(sleeper.gathered()));
     bells[2].ring();
     ASSERT_EQ(sleeper.readable(places), 1U);
     EXPECT_EQ(places[0], 2U);
-    EXPECT_TRUE(readable(sleeper.sources()));
+    EXPECT_TRUE(readable(sleeper.gathered()));
     EXPECT_EQ(sleeper.readable(places), 1U) << "for as long as it is";
     bells[0].ring();
     ASSERT_EQ(sleeper.readable(places), 2U);
     EXPECT_EQ(places[0] + places[1], 2U);
     EXPECT_EQ(sleeper.readable(std::span(places).first(1)), 1U);
     sleeper.watch({{.descriptor = bells[1].fd}, {.descriptor = bells[0].fd}});
-    ASSERT_EQ(sleeper.readable(places), 1U) << "the others are watched no more";
+    EXPECT_EQ(sleeper.readable(places), 0U) << "those of before are watched no more";
+    ASSERT_TRUE(sleeper.gather());
+    ASSERT_EQ(sleeper.readable(places), 1U);
     EXPECT_EQ(places[0], 1U);
+    sleeper.scatter();
+    EXPECT_EQ(sleeper.readable(places), 0U);
 }
 
 TEST(Sleeper, KnowsWhichSourcesStayReadable) {
     Bell bell;
     const int edges = epoll_create1(EPOLL_CLOEXEC), file = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
     Sleeper sleeper;
-    EXPECT_FALSE(sleeper.sources_stay_readable()) << "there is none";
+    EXPECT_FALSE(sleeper.gather()) << "there is none";
     sleeper.watch({{.descriptor = bell.fd}});
-    EXPECT_TRUE(sleeper.sources_stay_readable());
+    EXPECT_TRUE(sleeper.gather());
     sleeper.watch({{.descriptor = bell.fd}, {.descriptor = edges, .is_epoll = true}});
-    EXPECT_FALSE(sleeper.sources_stay_readable());
+    EXPECT_FALSE(sleeper.gather());
     sleeper.watch({{.descriptor = bell.fd}, {.descriptor = file}});
-    EXPECT_FALSE(sleeper.sources_stay_readable()) << "a file tells nobody";
+    EXPECT_FALSE(sleeper.gather()) << "a file tells nobody";
     sleeper.watch({{.descriptor = bell.fd}});
-    EXPECT_TRUE(sleeper.sources_stay_readable());
+    EXPECT_TRUE(sleeper.gather());
     close(edges);
     close(file);
 }
@@ -400,19 +407,19 @@ TEST_F(LookoutTest, AfterItsEndItLeavesOthersDescriptorsAlone) {
 
 TEST_F(LookoutTest, KnowsWhoHasWaitedLast) {
     EXPECT_EQ(lookout_.waiter(), nullptr);
-    Lookout::looked_in_vain = true;
+    Lookout::in_vain_until = 1;
     lookout_.about_to_wait();
-    EXPECT_FALSE(Lookout::looked_in_vain);
+    EXPECT_EQ(Lookout::in_vain_until, 0U);
     EXPECT_EQ(lookout_.waiter(), Lookout::this_thread());
-    Lookout::looked_in_vain = true;
+    Lookout::in_vain_until = 1;
     std::thread other([&] {
         lookout_.about_to_wait();
         EXPECT_EQ(lookout_.waiter(), Lookout::this_thread());
     });
     other.join();
     EXPECT_NE(lookout_.waiter(), Lookout::this_thread());
-    EXPECT_TRUE(Lookout::looked_in_vain) << "another thread's wait";
-    Lookout::looked_in_vain = false;
+    EXPECT_EQ(Lookout::in_vain_until, 1U) << "another thread's wait";
+    Lookout::in_vain_until = 0;
 }
 
 }  // namespace

@@ -151,21 +151,6 @@ TEST_F(CompletionChannelTest, OnlyWhoHasAskedToBeWokenLooksAtThePorts) {
     EXPECT_EQ(looks, 2U);
 }
 
-TEST_F(CompletionChannelTest, WhoHasLookedInVainLooksAgainOnceItHasWaited) {
-    const QueueWithChannel queue(open.context);
-    open.device.on_look_out = [&] {
-        ++looks;
-        Lookout::looked_in_vain = true;
-        return false;
-    };
-    for (unsigned round = 1; round <= 3; ++round) {
-        ASSERT_EQ(queue.request(), 0);
-        for (unsigned i = 0; i < 5; ++i) EXPECT_EQ(queue.take(), 0U);
-        EXPECT_EQ(looks, round);
-    }
-    Lookout::looked_in_vain = false;
-}
-
 TEST_F(CompletionChannelTest, WhatItsOwnLookHasFoundGivesNoEventAndTheNextOneDoes) {
     const QueueWithChannel queue(open.context);
     queue.set_flags(O_NONBLOCK);

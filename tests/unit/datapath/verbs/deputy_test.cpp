@@ -152,6 +152,7 @@ public:
         const auto end = Clock::now() + 10s;
         while (numbers.size() < frames && Clock::now() < end) {
             (void)readable(100ms);
+            if (looks_first) take_all();   // as OVS does
             (void)get_event();
             take_all();
             ASSERT_EQ(ibv_req_notify_cq(cq, 0), 0);
@@ -188,6 +189,7 @@ private:
 public:
     ibv_comp_channel* channel;
     ibv_cq* cq;
+    bool looks_first = false;
     unsigned events = 0;
     std::vector<std::uint32_t> numbers;
 
@@ -225,6 +227,8 @@ TEST_F(DeputyTest, WhoWaitsFindsMostFramesByItsOwnLook) {
     Guest guest;
     Receiver receiver(open_nic());
     receiver.set_flags(O_NONBLOCK);
+    receiver.looks_first = true;
+    EXPECT_EQ(receiver.get_event(), EAGAIN) << "who has not met that is no deputy";
     ASSERT_NO_FATAL_FAILURE(exchange(guest, receiver, 200));
     EXPECT_LT(receiver.events, 100U) << "a frame of one's own look gives none";
     EXPECT_GE(receiver.events, 4U) << "before that the worker has woken it";
@@ -274,7 +278,7 @@ TEST_F(DeputyTest, ChannelsComeAndGoWhileFramesArrive) {
 }
 
 /// A request holds until its event, so it need not be made again where there was none.
-TEST_F(DeputyTest, DISABLED_WhoAsksAgainOnlyBehindAnEventFindsWhatHasMadeItsDescriptorReadable) {
+TEST_F(DeputyTest, WhoAsksAgainOnlyBehindAnEventFindsWhatHasMadeItsDescriptorReadable) {
     Guest guest;
     Receiver receiver(open_nic());
     receiver.set_flags(O_NONBLOCK);
@@ -296,7 +300,7 @@ TEST_F(DeputyTest, DISABLED_WhoAsksAgainOnlyBehindAnEventFindsWhatHasMadeItsDesc
 
 /// The example of ibv_get_cq_event(3) for a descriptor in non-blocking mode: once poll() says that it is readable,
 /// there is an event, and it gives up where there is none.
-TEST_F(DeputyTest, DISABLED_TheManualPagesApplicationGetsAnEventWhenItsDescriptorIsReadable) {
+TEST_F(DeputyTest, TheManualPagesApplicationGetsAnEventWhenItsDescriptorIsReadable) {
     Guest guest;
     Receiver receiver(open_nic());
     receiver.set_flags(O_NONBLOCK);

@@ -13,7 +13,7 @@ namespace {
 using test::Bytes;
 using test::FakeVerbs;
 
-constexpr unsigned most_calls = 16;   ///< until a wake-up without frames is taken
+constexpr unsigned most_calls = 4;   ///< until a wake-up without frames is taken
 
 class ReceiveRingTest : public ::testing::Test {
 protected:
