@@ -91,7 +91,7 @@ dpif_run(struct dpif *dpif)
     gate_close();
     adopt_flows(dpif);
     result = real_dpif_run(dpif);
-    /* Behind several packets more may have come, and the way through vswitchd's main loop is longer than through here. */
+    /* Behind several packets more may have come, and the way through vswitchd's main loop is long. */
     begin = time_usec();
     for (int i = 0; i < MOST_RUNS && netdev_dr_received() >= SEVERAL && time_usec() - begin < LONGEST_RUN_US; i++) {
         result |= real_dpif_run(dpif);

@@ -5,7 +5,8 @@
 // thread becomes the worker's deputy: the ports wake it by the descriptor that it sleeps on (lookout.hpp), and when it
 // finds its completion queue empty it receives. One thread wakes for a packet instead of two.
 //
-// The worker naps meanwhile: a millisecond, or up to four while nothing comes and the deputy waits. It is on its own again
+// The worker naps meanwhile: a millisecond, or up to four while nothing comes and the deputy waits. It is on its own
+// again
 // - when packets wait behind a nap and the deputy has not come, three times in a row,
 // - when it is awake for some passes in a row, since there is more to do,
 // - when the deputy finds more than a batch at once,

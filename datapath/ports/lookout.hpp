@@ -5,8 +5,8 @@
 // that before, ever shows ports. The descriptor is an epoll's. An application that nests it into epolls of its own has
 // two levels fewer than with hardware.
 //
-// Threads: any; but wakes_wanted is the worker's. Nobody uses the descriptor once end() has returned, though others hold the
-// object.
+// Threads: any; but wakes_wanted is the worker's. Nobody uses the descriptor once end() has returned, though others
+// hold the object.
 #pragma once
 
 #include <atomic>
@@ -63,8 +63,8 @@ public:
     unsigned wakes_wanted = fewest_wakes_wanted;
 
     [[nodiscard]] static Thread this_thread() noexcept { return &in_vain_until; }
-    /// Of the calling thread, in cycles: it has looked at the ports, and nothing was there; until then, until it is about to
-    /// wait or takes a completion, it need not look again.
+    /// Of the calling thread, in cycles: it has looked at the ports, and nothing was there. Until then, until it is about
+    /// to wait or takes a completion, it need not look again.
     static thread_local std::uint64_t in_vain_until;
 
 private:

@@ -134,8 +134,8 @@ public:
 
     /// Told by who steers a packet: the completion that it became has woken whoever waits behind `lookout`.
     virtual void woke(const std::shared_ptr<Lookout>& /*lookout*/) noexcept {}
-    /// Asked by whoever found no completion: where the thread is the sleeping worker's deputy, it receives in its place.
-    /// True when there were packets. Cheap where it is not. The caller holds nothing that a sink takes.
+    /// Asked by whoever found no completion: where the thread is the sleeping worker's deputy, it receives in its
+    /// place. True when there were packets. Cheap where it is not. The caller holds nothing that a sink takes.
     virtual bool look_out() noexcept { return false; }
 
     /// Worker threads, numbered from 0.

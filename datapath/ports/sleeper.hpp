@@ -56,13 +56,14 @@ public:
     /// rang.
     [[nodiscard]] bool nap(std::chrono::nanoseconds time) noexcept;
 
-    /// Puts the sources into gathered(), for whoever is to look after them, until scatter() or watch(). False where that
-    /// would not be readable for as long as a packet waits: a source has edges to collect, or there is none.
+    /// Puts the sources into gathered(), for whoever is to look after them, until scatter() or watch(). False where
+    /// that would not be readable for as long as a packet waits: a source has edges to collect, or there is none.
     [[nodiscard]] bool gather() noexcept;
     void scatter() noexcept;
     /// An epoll descriptor that is the same for good.
     [[nodiscard]] int gathered() const noexcept { return gathered_; }
-    /// Which of the sources in it are readable, by their places in what watch() was given; returns how many. Threads: any.
+    /// Which of the sources in it are readable, by their places in what watch() was given; returns how many. Threads:
+    /// any.
     unsigned readable(std::span<unsigned> places) const noexcept;
 
     /// What came of the last sleep: whether the worker found anything to do.

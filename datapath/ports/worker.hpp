@@ -15,8 +15,8 @@
 //
 // A thread that waits for what packets become may receive in its place too: deputy.hpp.
 //
-// Threads: change(), posted(), look_out(), ring_doorbell() and statistics() from any thread but a worker; woke() from who
-// has a turn; start() and stop() from one.
+// Threads: change(), posted(), look_out(), ring_doorbell() and statistics() from any thread but a worker; woke() from
+// who has a turn; start() and stop() from one.
 #pragma once
 
 #include <atomic>

@@ -84,7 +84,8 @@ void* BlockPool::new_slab() {
         region_end_ = region_ == nullptr ? nullptr : region_ + huge_page;
         if (region_ != nullptr) (void)::madvise(region_, huge_page, MADV_HUGEPAGE);
     }
-    std::byte* const slab = region_ != region_end_ ? std::exchange(region_, region_ + slab_size) : map_aligned(slab_size);
+    const bool has_region = region_ != region_end_;
+    std::byte* const slab = has_region ? std::exchange(region_, region_ + slab_size) : map_aligned(slab_size);
     if (slab == nullptr) throw std::bad_alloc();
     ++slabs_;
     return slab;

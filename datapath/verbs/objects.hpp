@@ -148,8 +148,8 @@ struct Cq : ibv_cq_ex {
     Pd* domain = nullptr;  ///< the parent domain whose allocator its ring is from
     std::uint32_t cqe_size = 64;  ///< bytes, as mlx5dv_create_cq() asked for
     std::unique_ptr<CompletionQueue> queue;
-    /// Whether an empty queue is worth a look at the ports (lookout.hpp). Not before somebody has asked to be woken, nor
-    /// right behind that: such a look is for what came before, and a packet at a port wakes as well.
+    /// Whether an empty queue is worth a look at the ports (lookout.hpp). Not before somebody has asked to be woken,
+    /// nor right behind that: such a look is for what came before, and a packet at a port wakes as well.
     enum class Look : std::uint8_t { no, after_this, yes };
     std::atomic<Look> look{Look::no};
     std::atomic<bool> may_owe_event{false};  ///< a look has added completions without one

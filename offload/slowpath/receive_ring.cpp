@@ -74,8 +74,8 @@ bool ReceiveRing::arm() noexcept {
 }
 
 bool ReceiveRing::drain_wake_ups(ibv_cq* other) noexcept {
-    // Each look is a system call. A request gives one wake-up, behind a frame; without frames there is one at most where
-    // it was late or a send has failed: the descriptor stays readable, and the one who waits comes back at once.
+    // Each look is a system call. A request gives one wake-up, behind a frame; without frames there is one at most
+    // where it was late or a send has failed: the descriptor stays readable, and who waits comes back at once.
     if (!std::exchange(frames_came_, false) && ++looks_without_frames_ < looks_for_nothing) return false;
     looks_without_frames_ = 0;
     ibv_cq* woken = nullptr;

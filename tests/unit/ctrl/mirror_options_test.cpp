@@ -56,7 +56,8 @@ TEST(MirrorOptions, AreTakenAsTheyAreWritten) {
 
 TEST(MirrorOptions, ASegmentIsAWholeNumberOfBlocks) {
     for (const std::uint32_t block : mirror::block_sizes) {
-        for (const auto& [type, field] : {std::pair{"crc32c", 4u}, std::pair{"crc64", 8u}, std::pair{"t10dif-crc", 8u}}) {
+        for (const auto& [type, field] :
+             {std::pair{"crc32c", 4u}, std::pair{"crc64", 8u}, std::pair{"t10dif-crc", 8u}}) {
             const auto parsed = parse({{"block", std::to_string(block)}, {"signature", type}});
             ASSERT_TRUE(parsed) << parsed.error().what;
             EXPECT_EQ(parsed->geometry.segment_size % block, 0u);
