@@ -63,8 +63,8 @@ public:
     unsigned wakes_wanted = fewest_wakes_wanted;
 
     [[nodiscard]] static Thread this_thread() noexcept { return &in_vain_until; }
-    /// Of the calling thread, in cycles: it has looked at the ports, and nothing was there. Until then, until it is about
-    /// to wait or takes a completion, it need not look again.
+    /// Of the calling thread, in cycles: it has looked at the ports, and nothing was there. Until then, until it is
+    /// about to wait or takes a completion, it need not look again.
     static thread_local std::uint64_t in_vain_until;
 
 private:
