@@ -42,7 +42,13 @@ class Runner:
         self.logs = [folder / "logs" / f"test-{name}.log" for name in ("first", "second")]
         command = [sys.executable, "-c", RUNNER, str(build.SOURCE / "tools" / "lib" / "test.py"), parts]
         self.process = subprocess.Popen(command, env={**os.environ, "OVSDR_BUILD": str(folder)},
-                                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+                                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+                                        preexec_fn=self._take_interrupts)
+
+    @staticmethod
+    def _take_interrupts() -> None:
+        """What a shell starts in the background ignores them, and so do its children."""
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
 
     def children(self) -> list[int]:
         texts = [log.read_text() for log in self.logs if log.exists()]
