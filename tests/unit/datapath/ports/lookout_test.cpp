@@ -338,7 +338,7 @@ TEST_F(LookoutTest, WhileNothingComesTheProcessSleepsAndAfterTwoSecondsTheWorker
     const auto begin = Clock::now();
     const double cpu = cpu_seconds();
     EXPECT_FALSE(application().readable(1500ms));
-    EXPECT_LT(cpu_seconds() - cpu, 0.06);
+    EXPECT_LT(cpu_seconds() - cpu, 0.3) << "of 1.5 s; somebody does not sleep";
     EXPECT_EQ(sleeps(), before) << "it is behind its deputy still";
     EXPECT_TRUE(eventually([&] { return sleeps() != before; }, 20s));
     EXPECT_GT(Clock::now() - begin, 1800ms);
