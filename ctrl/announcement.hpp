@@ -34,7 +34,8 @@ public:
     [[nodiscard]] bool take() noexcept {
         if (!made_.load(std::memory_order_relaxed) || !made_.exchange(false, std::memory_order_acq_rel)) return false;
         std::uint64_t count;
-        return read(fd_, &count, sizeof count) == sizeof count;   // not where it went with the one before
+        // It fails where two announcements were read at once, and the second one says so only now.
+        return read(fd_, &count, sizeof count) == sizeof count;
     }
 
 private:

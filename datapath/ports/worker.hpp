@@ -5,8 +5,8 @@
 // will not touch it again. A worker that does not run (not yet, or not any more) takes a plan over at once.
 //
 // When nothing arrives a worker polls on for some ten microseconds and then sleeps, see sleeper.hpp: until a port or
-// the doorbell wakes it when each of its ports has something that does, otherwise for 20 µs at first and 500 µs in the
-// end. It never sleeps past the deadline of a service.
+// the doorbell wakes it when each of its ports has something that does, otherwise for 20 µs at first and 500 µs in
+// the end. It never sleeps past the deadline of a service.
 //
 // A thread that posts to a send queue while the worker sleeps takes the worker's turn and steers the packets itself: to
 // wake another thread would take longer, and both may want the same CPU. Whoever has the turn is the worker to its
