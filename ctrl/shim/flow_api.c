@@ -196,6 +196,9 @@ dr_flow_put(struct netdev *netdev, struct match *match, struct nlattr *actions, 
     struct ovsdr_megaflow megaflow;
     int error;
 
+    /* OVS's flow was made by another thread. */
+    OVS_PREFETCH(&flow_of(ufid)->dead);
+    OVS_PREFETCH(&flow_of(ufid)->ufid);
     megaflow_from_match(match, &megaflow);
     megaflow_from_actions(actions, actions_len, &megaflow);
     if (stats) {

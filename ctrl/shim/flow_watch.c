@@ -15,6 +15,7 @@ enum { N_SHARDS = 64 };
 static struct shard {
     struct ovs_mutex lock;
     struct ovs_list watches;        /* Empty: not yet initialized, or initialized. */
+    ATOMIC(unsigned int) n_watches; /* Of the list; written with the lock. */
 } shards[N_SHARDS] = {[0 ... N_SHARDS - 1] = {.lock = OVS_MUTEX_INITIALIZER}};
 
 static struct shard *
@@ -37,10 +38,23 @@ static void
 enlist(struct flow_watch *watch)
 {
     struct shard *shard = shard_of(&watch->mega_ufid);
+    unsigned int n;
 
     ovs_mutex_lock(&shard->lock);
     ovs_list_push_back(watches_of(shard), &watch->node);
+    atomic_add(&shard->n_watches, 1, &n);
     ovs_mutex_unlock(&shard->lock);
+}
+
+/* Mostly there are none, and each new megaflow asks twice. What is said without the lock is what an empty list says with
+ * it: whoever enlists a watch now comes later. A watch that was there when the ufid's lock was taken is seen. */
+static bool
+has_none(struct shard *shard)
+{
+    unsigned int n;
+
+    atomic_read(&shard->n_watches, &n);
+    return n == 0;
 }
 
 /* False: a rule was left to it meanwhile. */
@@ -48,12 +62,14 @@ static bool
 delist_unless_left(struct flow_watch *watch)
 {
     struct shard *shard = shard_of(&watch->mega_ufid);
+    unsigned int n;
     bool left;
 
     ovs_mutex_lock(&shard->lock);
     left = watch->rule == WATCHED_RULE_LEFT;
     if (!left) {
         ovs_list_remove(&watch->node);
+        atomic_sub(&shard->n_watches, 1, &n);
     }
     ovs_mutex_unlock(&shard->lock);
     return !left;
@@ -128,6 +144,9 @@ flow_watch_put(const struct netdev *netdev, const struct dp_netdev_flow *flow)
     struct shard *shard = shard_of(&flow->mega_ufid);
     struct flow_watch *watch;
 
+    if (has_none(shard)) {
+        return;
+    }
     ovs_mutex_lock(&shard->lock);
     LIST_FOR_EACH (watch, node, watches_of(shard)) {
         if (watch->flow != flow && watch->netdev == netdev && is_its_own(watch)
@@ -164,6 +183,9 @@ flow_watch_left(const struct netdev *netdev, const ovs_u128 *mega_ufid)
     const struct dp_netdev_flow *flow = NULL;
     struct flow_watch *watch;
 
+    if (has_none(shard)) {
+        return NULL;
+    }
     ovs_mutex_lock(&shard->lock);
     LIST_FOR_EACH (watch, node, watches_of(shard)) {
         if (watch->netdev == netdev && watch->rule == WATCHED_RULE_LEFT

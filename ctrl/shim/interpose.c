@@ -56,7 +56,7 @@
 #endif
 
 /* How long the main thread stays with packets while others wait for it. */
-enum { SEVERAL = 4, LONGEST_RUN_US = 500, MOST_RUNS = 16 };
+enum { LONGEST_RUN_US = 500, MOST_RUNS = 16 };
 
 /* Within libopenvswitch. */
 int
@@ -91,9 +91,9 @@ dpif_run(struct dpif *dpif)
     gate_close();
     adopt_flows(dpif);
     result = real_dpif_run(dpif);
-    /* Behind several packets more may have come, and the way through vswitchd's main loop is long. */
+    /* Behind packets more may have come, answers first of all, and the way through vswitchd's main loop is long. */
     begin = time_usec();
-    for (int i = 0; i < MOST_RUNS && netdev_dr_received() >= SEVERAL && time_usec() - begin < LONGEST_RUN_US; i++) {
+    for (int i = 0; i < MOST_RUNS && netdev_dr_received() && time_usec() - begin < LONGEST_RUN_US; i++) {
         result |= real_dpif_run(dpif);
     }
     gate_open();

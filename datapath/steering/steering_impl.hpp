@@ -13,7 +13,7 @@
 #include <mutex>
 #include <vector>
 
-#include "datapath/steering/block_pool.hpp"
+#include "common/block_pool.hpp"
 #include "datapath/steering/cache_keys.hpp"
 #include "datapath/steering/program.hpp"
 #include "datapath/steering/rcu.hpp"

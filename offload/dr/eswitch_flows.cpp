@@ -287,6 +287,8 @@ void EswitchImpl::flush(std::optional<OdpPort> port) noexcept {
     std::vector<Retirement> retirements = retirements_of(gone);
     retire(retirements);
     forget(gone);
+    gone.clear();
+    Flow::memory().trim();
 }
 
 }  // namespace ovsdr::dr

@@ -4,6 +4,12 @@
 
 namespace ovsdr::dr {
 
+/// Never destroyed: megaflows of an e-switch that outlives main() go back to it.
+BlockPool& Flow::memory() noexcept {
+    static BlockPool& pool = *new BlockPool;
+    return pool;
+}
+
 std::vector<PortIndex::Count>::iterator PortIndex::place_of(std::uint32_t port) noexcept {
     return std::ranges::lower_bound(counts_, port, {}, &Count::port);
 }

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "common/block_pool.hpp"
 #include "offload/dr/backlog.hpp"
 #include "offload/dr/flow_map.hpp"
 #include "offload/dr/install/counter.hpp"
@@ -39,6 +40,12 @@ struct FlowTroubles {
 /// What a look at its statistics touches lies together, then what a deletion touches; the megaflow's key comes last.
 struct Flow {
     explicit Flow(const Ufid& its_ufid) noexcept : ufid(its_ufid) {}
+
+    // There are a million of them: their memory lies together, apart from everything else.
+    [[nodiscard]] static void* operator new(std::size_t size) { return memory().take(size); }
+    static void operator delete(void* flow) noexcept { BlockPool::give_back(flow); }
+    /// Of all e-switches.
+    [[nodiscard]] static BlockPool& memory() noexcept;
 
     const Ufid ufid;
     std::uint16_t neighbourhood = 0;      ///< its counters lie with those of the same

@@ -1,5 +1,5 @@
 // Blocks by the pool against a set of them; and what a sanitizer would not let a test see is left out.
-#include "datapath/steering/block_pool.hpp"
+#include "common/block_pool.hpp"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-namespace ovsdr::soft::test {
+namespace ovsdr::test {
 namespace {
 
 struct Block {
@@ -115,4 +115,4 @@ TEST(BlockPoolTest, APoolThatHasGrownGivesAllBack) {
 #endif
 
 }  // namespace
-}  // namespace ovsdr::soft::test
+}  // namespace ovsdr::test

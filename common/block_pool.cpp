@@ -1,4 +1,4 @@
-#include "datapath/steering/block_pool.hpp"
+#include "common/block_pool.hpp"
 
 #include <sys/mman.h>
 
@@ -6,7 +6,7 @@
 #include <new>
 #include <utility>
 
-namespace ovsdr::soft {
+namespace ovsdr {
 
 /// What a slab begins with; blocks follow. Blocks that have been given back are a list, each pointing to the next;
 /// those from `fresh` on have never been taken, nor their pages touched.
@@ -129,4 +129,4 @@ void BlockPool::trim() noexcept {
     while (empty != nullptr) ::munmap(std::exchange(empty, empty->next), slab_size);
 }
 
-}  // namespace ovsdr::soft
+}  // namespace ovsdr

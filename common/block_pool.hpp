@@ -19,7 +19,7 @@
 #include <cstdint>
 #include <mutex>
 
-namespace ovsdr::soft {
+namespace ovsdr {
 
 class BlockPool {
 public:
@@ -53,4 +53,4 @@ private:
     std::array<Slab*, largest / 8 + 1> classes_{};
 };
 
-}  // namespace ovsdr::soft
+}  // namespace ovsdr
