@@ -46,8 +46,8 @@ enlist(struct flow_watch *watch)
     ovs_mutex_unlock(&shard->lock);
 }
 
-/* Mostly there are none, and each new megaflow asks twice. What is said without the lock is what an empty list says with
- * it: whoever enlists a watch now comes later. A watch that was there when the ufid's lock was taken is seen. */
+/* Mostly there are none, and each new megaflow asks twice. What this says without the lock is what an empty list says
+ * with it: whoever enlists a watch now comes later. Who was there when the ufid's lock was taken is seen. */
 static bool
 has_none(struct shard *shard)
 {
