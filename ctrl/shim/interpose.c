@@ -86,17 +86,18 @@ dpif_run(struct dpif *dpif)
         return real_dpif_run(dpif);
     }
     vlan_limit_flush_if_changed(dpif);
-    meter_run(dpif);
-    copies_run(dpif);
     gate_close();
-    adopt_flows(dpif);
     result = real_dpif_run(dpif);
     /* Behind packets more may have come, answers first of all, and the way through vswitchd's main loop is long. */
     begin = time_usec();
     for (int i = 0; i < MOST_RUNS && netdev_dr_received() && time_usec() - begin < LONGEST_RUN_US; i++) {
         result |= real_dpif_run(dpif);
     }
+    /* Packets have not waited for these. */
+    adopt_flows(dpif);
     gate_open();
+    meter_run(dpif);
+    copies_run(dpif);
     return result;
 }
 
