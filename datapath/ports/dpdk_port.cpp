@@ -68,7 +68,7 @@ std::string arguments_without(std::string_view arguments, std::initializer_list<
     for (std::string_view rest = options_of(arguments); !rest.empty();) {
         const std::string_view item = rest.substr(0, rest.find(','));
         rest.remove_prefix(std::min(rest.size(), item.size() + 1));
-        if (std::any_of(ours.begin(), ours.end(), [item](std::string_view key) { return item.starts_with(key); })) continue;
+        if (std::ranges::any_of(ours, [item](std::string_view key) { return item.starts_with(key); })) continue;
         fmt::format_to(std::back_inserter(result), "{}{}", result.empty() ? "" : ",", item);
     }
     return result;

@@ -9,10 +9,9 @@
 //
 // Behind net_vhost stands a guest that connects to a socket (or whose socket is connected to, client=1, and again and
 // again when it is not there). The link is up while the guest's driver runs. Of the port's queues it uses as many as it
-// likes, and only those are sent to. It may leave packets unfinished, see vhost_receiver.hpp, and gets them joined if it
-// takes such, see vhost_sender.hpp; gro=0 turns that off. The guest's kicks wake a sleeping worker, who must have asked
-// for them. The socket file goes with the port; one that a killed process left is
-// replaced.
+// likes, and only those are sent to. It may leave packets unfinished (vhost_receiver.hpp), and gets them joined if it
+// takes such (vhost_sender.hpp); gro=0 turns that off. The guest's kicks wake a sleeping worker, who must have asked
+// for them. The socket file goes with the port; one that a killed process left is replaced.
 //
 // Threads: as port.hpp says. DPDK's vhost thread calls back when a guest or a queue comes or goes; it frees what the
 // guest had afterwards, so the callback waits until no worker is arming.

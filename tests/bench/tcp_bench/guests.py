@@ -2,24 +2,29 @@
 tests/bench/tcp compares.
 
 A guest's port is vhost-user at ovs-dr and at ovs-vswitchd-dpdk. Debian's userspace datapath without DPDK has no such
-port, and the kernel's bridge none either: there it is a tap, which the guest's kernel opens by its vector driver.
+port, and the kernel's bridge none either: there it is a tap, with the offloads on at the bridge and off at the datapath.
+
+Each guest has a core of its own, if there are two: its kernel and its programs are processes of this host that take
+turns, and on two cores each turn would wake the other one up.
 """
 
 from __future__ import annotations
 
+import os
 import time
+from pathlib import Path
 
 from lab.command import wait_until
-from lab.lab import BRIDGE, Lab, Wire
-from lab.switch import stock_dpdk_daemon
+from lab.lab import Lab, Wire
 from lab.traffic import Iperf
 from lab.uml_guest import Nic, UmlGuest, make_initramfs, tap_nic, vhost_nic
 from lab.vhost_relay import VhostRelay
 from lab.workspace import Workspace
-from subjects import KERNEL, OURS, STOCK, TSO
+from subjects import OURS, STOCK, TSO_SLEEPS, WITH_TSO, start_switch
 
 MEMORY_MB = 3072   # of OVS's DPDK
 PORT = 5201
+MOST_SLEEP_US = 100   # of a PMD thread
 
 
 class GuestLab(Lab):
@@ -31,9 +36,9 @@ class GuestLab(Lab):
         self.virtual = [self._add_guest(f"vm{number}", number, initramfs) for number in (1, 2)]
         self.outside = self.wire("outside", 3)
 
-    def _add_guest(self, name: str, vport: int, initramfs: object) -> UmlGuest:
+    def _add_guest(self, name: str, vport: int, initramfs: Path) -> UmlGuest:
         nic: Nic
-        if self.subject in (OURS, TSO):
+        if self.subject in (OURS, *WITH_TSO):
             relay = self.relays[name] = VhostRelay(self.workspace, name)
             nic, dpdk = vhost_nic(relay), f"net_vhost,iface={relay.switch},client=1"
         else:
@@ -42,11 +47,12 @@ class GuestLab(Lab):
             self.namespace.run(["ip", "link", "set", name, "up"])
             nic, dpdk = tap_nic(name, offloads=self.offloads), ""
         wire = self.wire_port(name, vport, dpdk)
+        cpus = sorted(os.sched_getaffinity(0))
         return UmlGuest(self.workspace, name, self.namespace, nic, initramfs=initramfs, mac=wire.mac,
-                        address=wire.address)
+                        address=wire.address, cpu=cpus[(vport - 1) % len(cpus)])
 
     def interface_settings(self, guest: Wire) -> list[str]:
-        if self.subject == TSO and guest.name in self.relays:
+        if self.subject != OURS and guest.name in self.relays:
             return ["type=dpdkvhostuserclient", f"options:vhost-server-path={self.relays[guest.name].switch}"]
         return super().interface_settings(guest)
 
@@ -54,7 +60,7 @@ class GuestLab(Lab):
         """Starts all, until TCP could flow."""
         for guest in self.virtual:
             guest.launch()   # they wait for the switch's end of their sockets
-        self._start_switch()
+        start_switch(self, self.subject, [*(guest.name for guest in self.virtual), self.outside.veth], self._settings())
         for guest in self.virtual:
             guest.wait_ready()
             for wire in self.wires:
@@ -69,27 +75,12 @@ class GuestLab(Lab):
                        f"{self.subject}: {target} answers the guest")
         time.sleep(0.5)
 
-    def _start_switch(self) -> None:
-        if self.subject == KERNEL:
-            self.namespace.run(["ip", "link", "add", BRIDGE, "up", "type", "bridge"])
-            for port in [*(guest.name for guest in self.virtual), self.outside.veth]:
-                self.namespace.run(["ip", "link", "set", port, "master", BRIDGE])
-            return
-        settings = []
-        if self.subject == TSO:
-            self.switch.daemon_path = stock_dpdk_daemon(self.workspace.folder)
-            extra = f"--no-huge --legacy-mem -m {MEMORY_MB} --no-pci --file-prefix={self.workspace.name}"
-            settings = ["other_config:userspace-tso-enable=true", "other_config:dpdk-init=true",
-                        f'other_config:dpdk-extra="{extra}"']
-        if self.subject == OURS:
-            settings = ["other_config:hw-offload=true"]
-            self.nic.write()
-        self.workspace.defer(self.switch.stop)
-        self.switch.start_database()
-        if settings:
-            self.switch.vsctl("--no-wait", "set", "Open_vSwitch", ".", *settings)
-        self.switch.start_daemon()
-        self.add_bridge()
+    def _settings(self) -> list[str]:
+        if self.subject not in WITH_TSO:
+            return []
+        extra = f"--no-huge --legacy-mem -m {MEMORY_MB} --no-pci --file-prefix={self.workspace.name}"
+        sleeps = [f"other_config:pmd-maxsleep={MOST_SLEEP_US}"] if self.subject == TSO_SLEEPS else []
+        return ["other_config:dpdk-init=true", f'other_config:dpdk-extra="{extra}"', *sleeps]
 
     def guest_to_guest(self, seconds: int) -> Iperf:
         return self.virtual[0].send_to(self.virtual[1].address, seconds, PORT)

@@ -91,14 +91,16 @@ def tap_nic(tap: str, *, offloads: bool) -> Nic:
 
 class UmlGuest:
     def __init__(self, workspace: Workspace, name: str, namespace: Namespace, nic: Nic, *, initramfs: Path, mac: str,
-                 address: str) -> None:
-        """It runs in `namespace`, and has `address` (without a prefix length) in a network of 24 bits."""
+                 address: str, cpu: int | None = None) -> None:
+        """It runs in `namespace`, on `cpu` if that is given, and has `address` (without a prefix length) in a network
+        of 24 bits."""
         self.name = name
         self.nic = nic
         self.address = address
         self._log = workspace.folder / f"{name}.uml"
         self._namespace = namespace
-        self._argv = [str(KERNEL), f"mem={MEMORY_MB}M", f"initrd={initramfs}", "rdinit=/init", "quiet", "con=null",
+        pinned = [] if cpu is None else ["taskset", "-c", str(cpu)]
+        self._argv = [*pinned, str(KERNEL), f"mem={MEMORY_MB}M", f"initrd={initramfs}", "rdinit=/init", "quiet", "con=null",
                       "con0=fd:0", f"umid={name}", f"uml_dir={workspace.folder}", nic.argument,
                       f"ovsdr.nic={nic.device}", f"ovsdr.mac={mac}", f"ovsdr.address={address}/24"]
         self.process: Background | None = None
