@@ -34,6 +34,7 @@ class Guests:
         self.lab.start(offload=True, fail_mode="secure")
         self.lab.switch.add_flows(BRIDGE, ["actions=NORMAL"])
         for guest in (self.one, self.two):
+            workspace.defer(guest.stop)   # before the switch
             guest.wait_ready()
             for wire in self.lab.wires:
                 if wire.name != guest.name:
@@ -94,7 +95,8 @@ def test_a_guest_forwards_what_it_got_joined(workspace: Workspace, cut: str) -> 
                    f"ip route add {target} via {outside.address}")
     if cut == "by its kernel":
         guests.two.run("ethtool -K eth0 tx off tso off gso off")
-    outside.namespace.start(["iperf3", "-s", "--forceflush"], workspace.folder / "server")
+    server = outside.namespace.start(["iperf3", "-s", "--forceflush"], workspace.folder / "server")
+    workspace.defer(server.stop)
     wait_until(lambda: "listening" in (workspace.folder / "server").read_text(), 10, "the server listens")
     before = guests.received(guests.two)
     with outside.capture() as capture:

@@ -62,14 +62,16 @@ class GuestLab(Lab):
             guest.launch()   # they wait for the switch's end of their sockets
         start_switch(self, self.subject, [*(guest.name for guest in self.virtual), self.outside.veth], self._settings())
         for guest in self.virtual:
+            self.workspace.defer(guest.stop)   # before the switch
             guest.wait_ready()
             for wire in self.wires:
                 if wire.name != guest.name:
                     guest.set_neighbour(wire.address, wire.mac)
         self.fix_neighbours()
         self.virtual[1].serve(PORT)
-        self.outside.namespace.start(["iperf3", "-s", "-p", str(PORT), "--forceflush"],
-                                     self.workspace.folder / "iperf3-outside.log")
+        server = self.outside.namespace.start(["iperf3", "-s", "-p", str(PORT)],
+                                              self.workspace.folder / "iperf3-outside.log")
+        self.workspace.defer(server.stop)
         for target in (self.virtual[1].address, self.outside.address):
             wait_until(lambda: "1 packets received" in self.virtual[0].run(f"ping -c 1 -W 1 {target}", check=False), 20,
                        f"{self.subject}: {target} answers the guest")
