@@ -2,7 +2,7 @@
 tests/bench/tcp compares.
 
 A guest's port is vhost-user at ovs-dr and at ovs-vswitchd-dpdk. Debian's userspace datapath without DPDK has no such
-port, and the kernel's bridge none either: there it is a tap, with the offloads on at the bridge and off at the datapath.
+port, and the kernel's bridge none either: there it is a tap, with offloads at the bridge and without at the datapath.
 
 Each guest has a core of its own, if there are two: its kernel and its programs are processes of this host that take
 turns, and on two cores each turn would wake the other one up.

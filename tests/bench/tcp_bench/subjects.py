@@ -13,7 +13,7 @@ WITH_TSO = (TSO, TSO_SLEEPS)
 
 
 def start_switch(lab: Lab, subject: str, ports: Sequence[str], settings: Sequence[str] = ()) -> None:
-    """`ports` are the interfaces in the switch's namespace, for the kernel's bridge; `settings` are of OVS's database."""
+    """`ports`: the interfaces in the switch's namespace, for the kernel's bridge. `settings`: for OVS's database."""
     if subject == KERNEL:
         lab.namespace.run(["ip", "link", "add", BRIDGE, "up", "type", "bridge"])
         for port in ports:

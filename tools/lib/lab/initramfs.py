@@ -1,4 +1,4 @@
-"""What a guest's kernel unpacks into its memory: a tree of programs with the libraries that they load, as an archive."""
+"""What a guest's kernel unpacks into its memory: programs with the libraries that they load, as an archive."""
 
 from __future__ import annotations
 

@@ -105,8 +105,8 @@ class UmlGuest:
         self._log = workspace.folder / f"{name}.uml"
         self._namespace = namespace
         pinned = [] if cpu is None else ["taskset", "-c", str(cpu)]
-        self._argv = [*pinned, str(KERNEL), f"mem={MEMORY_MB}M", f"initrd={initramfs}", "rdinit=/init", "quiet", "con=null",
-                      "con0=fd:0", f"umid={name}", f"uml_dir={workspace.folder}", nic.argument,
+        self._argv = [*pinned, str(KERNEL), f"mem={MEMORY_MB}M", f"initrd={initramfs}", "rdinit=/init", "quiet",
+                      "con=null", "con0=fd:0", f"umid={name}", f"uml_dir={workspace.folder}", nic.argument,
                       f"ovsdr.nic={nic.device}", f"ovsdr.mac={mac}", f"ovsdr.address={address}/24"]
         self.process: Background | None = None
         self._console: Console | None = None

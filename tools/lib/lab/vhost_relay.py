@@ -1,10 +1,10 @@
 """Stands between a vhost-user guest and its switch, where QEMU's device stands: offers the guest what QEMU would.
 
-User Mode Linux connects the guest's driver straight to the switch. DPDK's library offers what it leaves to QEMU to do: a
-queue of commands that nobody answers, on which the driver would wait for ever, and several queues, whose number it
-would be asked for. And of a feature that the driver takes back (MTU) UML 6.1 makes a second set, without vhost-user's
-own bit. The relay takes these from the offer, and packed rings, which QEMU offers on request only. All else passes as
-it is, descriptors too; the relay sees no packet, since rings and kicks are shared memory and eventfds.
+User Mode Linux connects the guest's driver straight to the switch. DPDK's library offers what it leaves to QEMU to do:
+a queue of commands, on whose answers the driver would wait for ever. And when the driver takes a feature back (MTU),
+UML 6.1 sends the features again, without vhost-user's own bit. The relay takes these from the offer, with all that
+needs the queue, and packed rings, which QEMU offers on request only. All else passes as it is, descriptors too; the
+relay sees no packet: rings are shared memory, and kicks and calls are descriptors that both sides have.
 
 Both sides connect to sockets of the relay's.
 Source: QEMU, docs/interop/vhost-user.rst; virtio 1.2, 5.1.3.
