@@ -37,7 +37,8 @@
 //                   net_vhost,iface=PATH       a guest: a vhost-user socket where QEMU connects (give its chardev
 //                                              reconnect=1, and the guest outlives the switch); with client=1 the
 //                                              switch connects to QEMU's socket, and again when either restarts;
-//                                              queues=N: at most so many pairs
+//                                              queues=N: at most so many pairs; with gro=0 TCP packets go to the
+//                                              guest one by one
 //                   net_memif,socket=PATH      another process (VPP, DPDK) by shared memory; role=server (default) or
 //                                              client, id=N, rsize=LOG2, bsize=BYTES, secret=TEXT
 //                   0000:03:00.0               a network controller by its whole PCI address, bound to vfio-pci, see

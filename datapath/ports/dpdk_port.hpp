@@ -9,9 +9,9 @@
 //
 // Behind net_vhost stands a guest that connects to a socket (or whose socket is connected to, client=1, and again and
 // again when it is not there). The link is up while the guest's driver runs. Of the port's queues it uses as many as it
-// likes, and only those are sent to. It may leave packets unfinished, see vhost_receiver.hpp. The guest's kicks wake a
-// sleeping worker, who must have asked for them. The socket file goes with the port; one that a killed process left is
-// replaced.
+// likes, and only those are sent to. It may leave packets unfinished (vhost_receiver.hpp), and gets them joined if it
+// takes such (vhost_sender.hpp); gro=0 turns that off. The guest's kicks wake a sleeping worker, who must have asked
+// for them. The socket file goes with the port; one that a killed process left is replaced.
 //
 // Threads: as port.hpp says. DPDK's vhost thread calls back when a guest or a queue comes or goes; it frees what the
 // guest had afterwards, so the callback waits until no worker is arming.
@@ -29,6 +29,7 @@
 #include "datapath/ports/port.hpp"
 #include "datapath/ports/socket_path.hpp"
 #include "datapath/ports/vhost_receiver.hpp"
+#include "datapath/ports/vhost_sender.hpp"
 
 struct xsk_umem;
 
@@ -73,6 +74,7 @@ private:
     void guest_changed(std::uint16_t id, bool gone) noexcept;
     void drop_devices() noexcept;
     void count_guest_queues(std::uint16_t id, bool gone) noexcept;
+    void learn_what_guest_takes(std::uint16_t id, bool gone) noexcept;
 
     std::optional<NetworkInterface> interface_;
     unsigned interface_queues_ = 1;
@@ -81,6 +83,7 @@ private:
     std::vector<std::unique_ptr<EthDevice>> devices_;        ///< one; of net_af_xdp one for each queue
     std::vector<xsk_umem*> umems_;                           ///< of AF_XDP queues, which the driver forgets
     std::vector<std::unique_ptr<VhostReceiver>> receivers_;  ///< of net_vhost's queues, as what follows
+    std::vector<std::unique_ptr<VhostSender>> senders_;
     std::vector<int> kicks_;                                 ///< epoll descriptors that collect the guest's kicks
     std::mutex guest_mutex_;
     std::vector<bool> guest_listens_;  ///< to a queue of ours; under guest_mutex_

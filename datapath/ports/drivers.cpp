@@ -52,6 +52,7 @@ constexpr std::string_view offload = "guests may leave checksums and segments to
 constexpr std::array vhost_options{
     DriverOption{.key = "iface", .kind = Kind::path, .required = true},
     DriverOption{.key = "client", .kind = Kind::flag},
+    DriverOption{.key = "gro", .kind = Kind::flag},
     DriverOption{.key = "queues", .kind = Kind::number, .low = 1, .high = most_queues},
     DriverOption{.key = "iommu-support", .kind = Kind::flag},
     DriverOption{.key = "postcopy-support", .kind = Kind::flag},

@@ -100,22 +100,37 @@ bool follows(const Part& first, const Part& next, std::uint32_t number, std::uin
            same(first, next, l4 + tcp_checksum + 2, first.headers);
 }
 
+/// Of packets from `first` on with so many bytes of payload, the last of which has the flags `end`.
+void write(const Part& first, std::uint32_t payload, std::uint8_t end, JoinedHeaders& headers) noexcept {
+    std::memcpy(headers.bytes.data(), first.frame, first.headers);
+    std::uint8_t* const ip = headers.bytes.data() + first.l3;
+    std::uint8_t* const tcp = headers.bytes.data() + first.l4;
+    const std::uint32_t length = first.headers - first.l4 + payload;
+    if (first.v4) {
+        store_be16(ip + 2, static_cast<std::uint16_t>(length + ipv4_size));
+        store_be16(ip + 10, 0);
+        const std::uint16_t checksum = internet_checksum(ip, ipv4_size);
+        std::memcpy(ip + 10, &checksum, sizeof checksum);
+    } else {
+        store_be16(ip + 4, static_cast<std::uint16_t>(length));
+    }
+    tcp[13] = static_cast<std::uint8_t>(tcp[13] | end);
+    const std::uint16_t sum = folded(pseudo_sum(first, length));
+    std::memcpy(tcp + tcp_checksum, &sum, sizeof sum);
+    headers.l3 = first.l3;
+    headers.l4 = first.l4;
+    headers.size = first.headers;
+    headers.says = {.flags = VirtioHeader::needs_checksum,
+                    .gso_type = first.v4 ? VirtioHeader::gso_tcp4 : VirtioHeader::gso_tcp6,
+                    .hdr_len = first.headers,
+                    .gso_size = static_cast<std::uint16_t>(first.payload),
+                    .csum_start = first.l4,
+                    .csum_offset = tcp_checksum};
+}
+
 }  // namespace
 
-void Message::begin() noexcept {
-    header_ = {};
-    length_ = 0;
-    add(&header_, sizeof header_);
-}
-
-void Message::set(const rte_mbuf* packet) noexcept {
-    begin();
-    for (; packet != nullptr && length_ < pieces_.size(); packet = packet->next) {
-        add(rte_pktmbuf_mtod(packet, void*), packet->data_len);
-    }
-}
-
-unsigned Message::join(std::span<rte_mbuf* const> packets) noexcept {
+unsigned join(std::span<rte_mbuf* const> packets, JoinedHeaders& headers) noexcept {
     const Part first = packets.size() > 1 ? part_of(packets[0]) : Part{};
     unsigned number = 1;
     std::uint32_t payload = first.payload;
@@ -130,36 +145,33 @@ unsigned Message::join(std::span<rte_mbuf* const> packets) noexcept {
         end = next.flags() & ends;
         last = next.is_last_of(first);
     }
+    if (number > 1) write(first, payload, end, headers);
+    return number;
+}
+
+void Message::begin(const VirtioHeader& says) noexcept {
+    header_ = says;
+    length_ = 0;
+    add(&header_, sizeof header_);
+}
+
+void Message::set(const rte_mbuf* packet) noexcept {
+    begin({});
+    for (; packet != nullptr && length_ < pieces_.size(); packet = packet->next) {
+        add(rte_pktmbuf_mtod(packet, void*), packet->data_len);
+    }
+}
+
+unsigned Message::join(std::span<rte_mbuf* const> packets) noexcept {
+    const unsigned number = soft::join(packets, headers_);
     if (number == 1) {
         set(packets[0]);
         return 1;
     }
-
-    begin();
-    std::memcpy(headers_.data(), first.frame, first.headers);
-    std::uint8_t* const ip = headers_.data() + first.l3;
-    std::uint8_t* const tcp = headers_.data() + first.l4;
-    const std::uint32_t length = first.headers - first.l4 + payload;
-    if (first.v4) {
-        store_be16(ip + 2, static_cast<std::uint16_t>(length + ipv4_size));
-        store_be16(ip + 10, 0);
-        const std::uint16_t checksum = internet_checksum(ip, ipv4_size);
-        std::memcpy(ip + 10, &checksum, sizeof checksum);
-    } else {
-        store_be16(ip + 4, static_cast<std::uint16_t>(length));
-    }
-    tcp[13] = static_cast<std::uint8_t>(tcp[13] | end);
-    const std::uint16_t sum = folded(pseudo_sum(first, length));
-    std::memcpy(tcp + tcp_checksum, &sum, sizeof sum);
-    header_.flags = VirtioHeader::needs_checksum;
-    header_.gso_type = first.v4 ? VirtioHeader::gso_tcp4 : VirtioHeader::gso_tcp6;
-    header_.hdr_len = first.headers;
-    header_.gso_size = static_cast<std::uint16_t>(first.payload);
-    header_.csum_start = first.l4;
-    header_.csum_offset = tcp_checksum;
-    add(headers_.data(), first.headers);
+    begin(headers_.says);
+    add(headers_.bytes.data(), headers_.size);
     for (unsigned i = 0; i < number; ++i) {
-        add(rte_pktmbuf_mtod_offset(packets[i], void*, first.headers), packets[i]->data_len - first.headers);
+        add(rte_pktmbuf_mtod_offset(packets[i], void*, headers_.size), packets[i]->data_len - headers_.size);
     }
     return number;
 }

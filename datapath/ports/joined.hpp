@@ -1,6 +1,6 @@
-// The other way round from unfinished.hpp: TCP packets that leave to a host one after the other go as one, with
-// virtio's header, as after a NIC's receive offload (GRO, LRO). The host's stack then takes one packet where it would
-// have taken forty; a real NIC behind the interface cuts it again.
+// The other way round from unfinished.hpp: TCP packets that leave to a host or a guest one after the other go as one,
+// with virtio's header, as after a NIC's receive offload (GRO, LRO). The stack there then takes one packet where it
+// would have taken forty; a real NIC behind the interface cuts it again.
 //
 // Only what the cut gives back is joined: one flow's packets in their order and without a gap, with right
 // checksums, the same headers but for what a cut changes, each with as much payload as the first, the last with as much
@@ -23,6 +23,20 @@ struct rte_mbuf;
 
 namespace ovsdr::soft {
 
+/// Where the payload begins at the latest: Ethernet with a tag, IPv6, TCP.
+inline constexpr std::uint32_t most_joined_headers = 14 + 4 + 40 + 60;
+
+/// What stands in front of the packets' payloads, one after the other, when several go as one. The checksum field has
+/// the pseudo-header's sum, length included.
+struct JoinedHeaders {
+    VirtioHeader says;
+    std::uint16_t l3, l4, size;  ///< where IP and TCP begin; how many of the bytes there are
+    std::array<std::uint8_t, most_joined_headers> bytes;
+};
+
+/// How many of `packets` (at least one) can go as one, from the first on. Sets `headers` where it is more than one.
+[[nodiscard]] unsigned join(std::span<rte_mbuf* const> packets, JoinedHeaders& headers) noexcept;
+
 /// What one call to the kernel sends: a packet, or several as one. Points into itself and into the packets.
 class Message {
 public:
@@ -39,13 +53,11 @@ public:
     [[nodiscard]] std::span<iovec> pieces() noexcept { return {pieces_.data(), length_}; }
 
 private:
-    static constexpr std::uint32_t most_headers = 14 + 4 + 40 + 60;
-
-    void begin() noexcept;
+    void begin(const VirtioHeader& says) noexcept;
     void add(void* bytes, std::size_t size) noexcept { pieces_[length_++] = {.iov_base = bytes, .iov_len = size}; }
 
     VirtioHeader header_;
-    std::array<std::uint8_t, most_headers> headers_;  ///< of a joined frame
+    JoinedHeaders headers_;  ///< of a joined frame
     std::array<iovec, 2 + batch_length> pieces_;
     unsigned length_ = 0;
 };

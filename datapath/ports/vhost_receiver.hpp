@@ -1,9 +1,7 @@
 // What guests send by net_vhost: they leave checksums and the cut of TCP packets to the port.
 //
 // DPDK's driver gives large packets in several buffers, with the segments' length and flags for what is not done; this
-// stands between its burst function and the port's, and hands on whole packets (unfinished.hpp). Guests themselves get
-// packets as they are on the wire: the driver, asked to send large ones, leaves the length out of the pseudo-header's
-// sum, and a guest that forwards such a packet would send wrong checksums.
+// stands between its burst function and the port's, and hands on whole packets (unfinished.hpp).
 //
 // Threads: the worker's that owns the port.
 #pragma once

@@ -85,3 +85,16 @@ def introduce_threads(lab: Lab, bridge: str, ofport: int, sender: Guest) -> None
         wait_until(lambda: sum(received_by_threads(lab)) > before, 5, "a thread has received the packet")
     lab.switch.ofctl("--strict", "del-flows", bridge, f"priority=60000,{match}")
     wait_until(lambda: f"proto={unused}" not in lab.switch.appctl("dpctl/dump-flows"), 30, "their megaflows are gone")
+
+
+def tcp_sum(frame: bytes) -> int:
+    """Ones' complement sum over pseudo header and segment: 0xFFFF when the checksum is right."""
+    header_size = (frame[14] & 15) * 4
+    total = int.from_bytes(frame[16:18], "big")
+    segment = frame[14 + header_size:14 + total]
+    data = frame[26:34] + b"\0\x06" + len(segment).to_bytes(2, "big") + segment
+    data += b"\0" * (len(data) % 2)
+    value = sum(int.from_bytes(data[at:at + 2], "big") for at in range(0, len(data), 2))
+    while value >> 16:
+        value = (value & 0xFFFF) + (value >> 16)
+    return value

@@ -35,13 +35,14 @@ def run(argv: Sequence[str], *, env: dict[str, str] | None = None, check: bool =
 
 
 class Background:
-    """A child that runs beside us; its output goes to a log file."""
+    """A child that runs beside us; its output goes to a log file. `stdin` is a descriptor to give it."""
 
-    def __init__(self, argv: Sequence[str], log: Path, env: dict[str, str] | None = None) -> None:
+    def __init__(self, argv: Sequence[str], log: Path, env: dict[str, str] | None = None,
+                 stdin: int = subprocess.DEVNULL) -> None:
         self.argv = list(argv)
         self.log = log
         with open(log, "ab") as output:
-            self.process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+            self.process = subprocess.Popen(argv, stdin=stdin, stdout=output, stderr=output,
                                             env={**os.environ, **(env or {})}, start_new_session=True)
 
     @property

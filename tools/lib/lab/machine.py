@@ -9,6 +9,7 @@ from pathlib import Path
 
 from . import build
 from .command import Background, CommandError, run, wait_until
+from .console import Console
 from .workspace import Workspace
 
 MEMORY_MB = 128
@@ -33,8 +34,7 @@ class Guest:
         self.name = name
         self.folder = workspace.folder
         self._serial_path = self.folder / f"{name}.serial"
-        self._serial: socket.socket | None = None
-        self._text = ""
+        self._console: Console | None = None
         files = image()
         self.argv = [
             "qemu-system-x86_64", "-accel", "tcg", "-cpu", "max", "-nodefaults", "-display", "none", "-no-reboot",
@@ -59,7 +59,8 @@ class Guest:
         wait_until(self._connect, 20, f"QEMU's console of {self.name}: {self.process.output()}")
 
     def wait_ready(self, timeout: float = 90) -> None:
-        self._read_until(r"GUEST-READY\r?\n", timeout)
+        assert self._console is not None
+        self._console.wait_ready(timeout)
 
     def _connect(self) -> bool:
         if self.process is not None and not self.process.running():
@@ -70,33 +71,14 @@ class Guest:
         except OSError:
             serial.close()
             return False
-        serial.settimeout(0.2)
-        self._serial, self._text = serial, ""
+        assert self.process is not None
+        self._console = Console(serial, self.name, self.process.running, self.process.output)
         return True
-
-    def _read_until(self, pattern: str, timeout: float) -> re.Match[str]:
-        assert self._serial is not None and self.process is not None
-        end = time.monotonic() + timeout
-        while not (found := re.search(pattern, self._text)):
-            if time.monotonic() > end or not self.process.running():
-                raise TimeoutError(f"{self.name}: no {pattern!r} within {timeout} s: {self._text[-2000:]} "
-                                   f"{self.process.output()[-500:]}")
-            try:
-                self._text += self._serial.recv(65536).decode(errors="replace")
-            except (TimeoutError, socket.timeout):
-                pass
-        return found
 
     def run(self, command: str, *, check: bool = True, timeout: float = 60) -> str:
         """What a command of the guest's shell writes."""
-        assert self._serial is not None
-        self._text = ""
-        self._serial.sendall(command.encode() + b"\n")
-        done = self._read_until(r"GUEST-DONE (\d+)\r?\n", timeout)
-        output = self._text[:done.start()].replace("\r", "")
-        if check and done.group(1) != "0":
-            raise CommandError([command], int(done.group(1)), output)
-        return output
+        assert self._console is not None
+        return self._console.run(command, check=check, timeout=timeout)
 
     def cpu_seconds(self) -> float:
         assert self.process is not None
@@ -105,9 +87,9 @@ class Guest:
 
     def stop(self) -> None:
         """Pulls the plug."""
-        if self._serial is not None:
-            self._serial.close()
-            self._serial = None
+        if self._console is not None:
+            self._console.close()
+            self._console = None
         if self.process is not None:
             self.process.stop(grace=2)
             self.process = None

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import socket
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from pathlib import Path
 
 from . import build
 from .command import run
+from .initramfs import add, append, libraries_of, program
 from .machine import Guest, image
 from .workspace import Workspace
 
@@ -57,47 +57,26 @@ class Controller:
         return ["-netdev", tap, "-device", device + (f",{self.options}" if self.options else "")]
 
 
-def _libraries_of(program: Path) -> set[Path]:
-    """Those that the loader would take, by the names that it looks for."""
-    listed = run(["ldd", str(program)], env={"LD_LIBRARY_PATH": str(build.softnic_libraries())})
-    return {Path(found) for found in re.findall(r"(?:=> |^\s*)(/\S+) \(0x", listed, re.MULTILINE)}
-
-
-def _program(name: str) -> Path:
-    found = shutil.which(name)
-    if found is None:
-        raise FileNotFoundError(f"there is no {name}")
-    return Path(found)
-
-
-def _add(source: Path, tree: Path, place: str) -> None:
-    target = tree / place.lstrip("/")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copy(source.resolve(), target)
-    target.chmod(0o755)
-
-
 def _make_initramfs(folder: Path) -> Path:
     """The guest's own, and the soft NIC behind it: the kernel unpacks one archive after the other."""
     tree = folder / "tree"
     (tree / "run").mkdir(parents=True)
     softnic = build.softnic_libraries() / "libibverbs.so.1"
-    watch = _program(_HOST)
-    _add(softnic, tree, f"{LIBRARIES}/libibverbs.so.1")
+    watch = program(_HOST)
+    add(softnic, tree, f"{LIBRARIES}/libibverbs.so.1")
     run(["strip", "--strip-unneeded", str(tree / LIBRARIES.lstrip("/") / "libibverbs.so.1")])
     (tree / LIBRARIES.lstrip("/") / "libmlx5.so.1").symlink_to("libibverbs.so.1")
-    for program in (watch, build.drnic()):
-        _add(program, tree, f"/bin/{program.name}")
-        run(["strip", str(tree / "bin" / program.name)])
-    for program in (softnic, watch, build.drnic()):
-        for library in _libraries_of(program):
+    for binary in (watch, build.drnic()):
+        add(binary, tree, f"/bin/{binary.name}")
+        run(["strip", str(tree / "bin" / binary.name)])
+    for binary in (softnic, watch, build.drnic()):
+        for library in libraries_of(binary, build.softnic_libraries()):
             if library.parent != build.softnic_libraries():
-                _add(library, tree, str(library))
+                add(library, tree, str(library))
     made = folder / "initramfs"
     shutil.copy(image() / "initramfs", made)
     os.truncate(made, -(-made.stat().st_size // 4) * 4)   # the kernel takes no archive that starts elsewhere
-    run(["sh", "-c", f"cd '{tree}' && find . | /bin/busybox cpio -o -H newc 2>/dev/null >>'{made}'"])
-    shutil.rmtree(tree)
+    append(tree, made)
     return made
 
 

@@ -69,7 +69,7 @@ def iperf(client: Namespace, server: Namespace, server_address: str, folder: Pat
             sender.stop()
     finally:
         daemon.stop()
-    return _iperf_result(arguments, sender.output(), _full_sockets(server) - full_before if udp_megabits else None)
+    return iperf_result(arguments, sender.output(), _full_sockets(server) - full_before if udp_megabits else None)
 
 
 def _full_sockets(namespace: Namespace) -> int:
@@ -80,7 +80,8 @@ def _full_sockets(namespace: Namespace) -> int:
     return int(values[names.index("RcvbufErrors")]) + int(over_ipv6)
 
 
-def _iperf_result(arguments: Sequence[str], output: str, unread: int | None) -> Iperf:
+def iperf_result(arguments: Sequence[str], output: str, unread: int | None) -> Iperf:
+    """Out of what `iperf3 -J` wrote. `unread`: of UDP, what the receiver's socket had no room for."""
     try:
         report = json.loads(output)
     except json.JSONDecodeError as error:
