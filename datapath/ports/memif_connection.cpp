@@ -151,19 +151,19 @@ const char* Connection::locate(RingEnd& located) noexcept {
 }
 
 const char* Connection::complete() noexcept {
-    for (Rings& each : rings_) {
-        if (each.count == 0) return "Missing ring";
-        for (unsigned index = 0; index < each.count; ++index) {
-            RingEnd& located = each.ends[index];
+    for (Rings* each : {&from_peer_, &to_peer_}) {
+        if (each->count == 0) return "Missing ring";
+        for (unsigned index = 0; index < each->count; ++index) {
+            RingEnd& located = each->ends[index];
             if (const char* problem = locate(located)) return problem;
             store(located.ring->head, 0);
             store(located.ring->tail, 0);
         }
     }
-    for (unsigned index = 0; index < ring_count(receiving()); ++index) {
+    for (unsigned index = 0; index < from_peer_.count; ++index) {
         arm(index, false);
         if (role_ == Role::server) continue;
-        const RingEnd& empty = rings(receiving()).ends[index];
+        const RingEnd& empty = from_peer_.ends[index];
         store(empty.ring->head, empty.size);  // all buffers are the server's to fill
     }
     return nullptr;
@@ -202,7 +202,7 @@ rte_mbuf* Connection::take_frame(RingEnd& from, std::uint16_t available) noexcep
 }
 
 std::uint16_t Connection::receive(unsigned ring, rte_mbuf** packets, std::uint16_t length) noexcept {
-    RingEnd& from = rings(receiving()).ends[ring];
+    RingEnd& from = from_peer_.ends[ring];
     if (from.ring == nullptr) return 0;
     const std::uint16_t filled = role_ == Role::server ? load(from.ring->head) : load(from.ring->tail);
     auto available = static_cast<std::uint16_t>(filled - from.next);
@@ -281,7 +281,7 @@ bool Connection::put_frame(RingEnd& to, std::uint16_t& available, const rte_mbuf
 }
 
 std::uint16_t Connection::send(unsigned ring, rte_mbuf** packets, std::uint16_t length) noexcept {
-    RingEnd& to = rings(sending()).ends[ring];
+    RingEnd& to = to_peer_.ends[ring];
     if (to.ring == nullptr) return 0;
     auto available = role_ == Role::server ? static_cast<std::uint16_t>(load(to.ring->head) - to.next)
                                            : static_cast<std::uint16_t>(to.size - (to.next - load(to.ring->tail)));
@@ -305,7 +305,7 @@ void Connection::wake_consumer(const RingEnd& to) noexcept {
 }
 
 void Connection::arm(unsigned ring, bool on) noexcept {
-    const RingEnd& from = rings(receiving()).ends[ring];
+    const RingEnd& from = from_peer_.ends[ring];
     if (from.ring == nullptr) return;
     store(from.ring->flags, on ? 0 : ring_no_wake_up);
     std::atomic_thread_fence(std::memory_order_seq_cst);

@@ -126,9 +126,11 @@ private:
         unsigned count = 0;
     };
 
-    [[nodiscard]] Rings& rings(Direction direction) noexcept { return rings_[static_cast<unsigned>(direction)]; }
+    [[nodiscard]] Rings& rings(Direction direction) noexcept {
+        return direction == receiving() ? from_peer_ : to_peer_;
+    }
     [[nodiscard]] const Rings& rings(Direction direction) const noexcept {
-        return rings_[static_cast<unsigned>(direction)];
+        return direction == receiving() ? from_peer_ : to_peer_;
     }
     [[nodiscard]] const char* locate(RingEnd& located) noexcept;
     [[nodiscard]] std::byte* buffer(const Descriptor& descriptor, std::uint32_t length) noexcept;
@@ -144,7 +146,7 @@ private:
     std::uint32_t buffer_size_ = 0;  ///< client: of each buffer in the rings
     std::array<Region, most_regions> regions_;
     unsigned region_count_ = 0;
-    std::array<Rings, 2> rings_;
+    Rings from_peer_, to_peer_;
     std::atomic<bool> broken_{false};
 };
 
