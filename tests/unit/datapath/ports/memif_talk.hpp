@@ -39,6 +39,20 @@ protected:
         return R"({"vport": )" + std::to_string(vport) + R"(, "dpdk": ")" + dpdk + R"("})";
     }
 
+    /// Options of a NIC with so many workers, each of which keeps its queues.
+    static std::string workers(unsigned count) {
+        return R"("control_socket": "", "workers": {"count": )" + std::to_string(count) + R"(, "rebalance": false})";
+    }
+    bool comes_up(unsigned vport = 1) {
+        return eventually([&] { return info(vport).link_up; });
+    }
+    /// Number of a send queue that this worker polls, of up to three.
+    static std::uint32_t queue_of(unsigned worker, unsigned which = 0) { return 120 + which * 6 + worker; }
+
+    void move(unsigned vport, unsigned queue, unsigned worker) {
+        EXPECT_EQ(device().move_queue(VportId{static_cast<std::uint16_t>(vport)}, 0, queue, worker), 0);
+    }
+
     std::string folder_, path_;
 };
 
