@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <string_view>
 #include <utility>
 
 namespace ovsdr::soft {
@@ -171,6 +172,7 @@ void MemifPort::connect_to_server() {
     if (socket < 0) return;
     const sockaddr_un address = socket_address(path_);
     if (connect(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+        refused_from_.fill(memif::most_rings);  // the next server may be another one
         close(socket);
         return;
     }
@@ -198,7 +200,7 @@ void MemifPort::end_talk(const char* reason) noexcept {
         // A worker that has seen more send queues than the next connection has rings is done when synchronize_ returns.
         usable_send_queues_.store(1, std::memory_order_relaxed);
         synchronize_();
-        refused_from_.fill(memif::most_rings);  // the next server may be another one
+        refused_from_.fill(memif::most_rings);  // likewise
     }
     // The peer has the eventfds too: closing ours would not take them out of the sets.
     const Direction receiving = connection_ ? connection_->receiving() : Direction{};
@@ -229,7 +231,7 @@ void MemifPort::read_messages() {
         if (size != sizeof message) return end_talk("Invalid message size");
         if (surplus != 0 || (header.msg_flags & MSG_CTRUNC) != 0) return end_talk("Too many file descriptors");
         if (message.type == MessageType::disconnect) {
-            heed_refusal();
+            heed_refusal(message.disconnect);
             return end_talk(nullptr);
         }
         if (const char* problem = handle(message, std::move(descriptor))) end_talk(problem);
@@ -296,9 +298,12 @@ MemifPort::RingName MemifPort::client_ring(unsigned number) const noexcept {
     return {Direction::server_to_client, number - to_server};
 }
 
-// The server has left: if what it has not answered is a ring, and not the first one, do without it next time.
-void MemifPort::heed_refusal() noexcept {
-    if (role_ != Role::client || rings_named_ == 0 || step_ == Step::done) return;
+// The server has left: if because of a ring, and not of the first one, do without it next time. It may also leave in
+// the middle of all this because it ends, so what counts is the reason: those of DPDK, libmemif and VPP name the ring.
+void MemifPort::heed_refusal(const memif::Disconnect& farewell) noexcept {
+    const std::string_view reason(farewell.reason, strnlen(farewell.reason, sizeof farewell.reason));
+    const bool names_ring = reason.find("ring") != reason.npos || reason.find("Ring") != reason.npos;
+    if (role_ != Role::client || rings_named_ == 0 || step_ == Step::done || !names_ring) return;
     const RingName refused = client_ring(rings_named_ - 1);
     if (refused.index > 0) refused_from_[static_cast<unsigned>(refused.direction)] = refused.index;
 }

@@ -75,7 +75,7 @@ private:
     [[nodiscard]] const char* check_init(const memif::Init& init) const noexcept;
     [[nodiscard]] unsigned rings_for(memif::Direction direction, std::uint16_t last) const noexcept;
     [[nodiscard]] RingName client_ring(unsigned number) const noexcept;
-    void heed_refusal() noexcept;
+    void heed_refusal(const memif::Disconnect& farewell) noexcept;
     [[nodiscard]] const char* go_on();
     [[nodiscard]] const char* go_live();
     bool send_message(const memif::Message& message, int descriptor = -1) const noexcept;

@@ -37,8 +37,8 @@ public:
         std::unique_ptr<MemifSocket> socket;  ///< the client is connected while it is there
     };
 
-    /// With the next client. `last`: of HELLO. `takes`: how many rings.
-    Talk talk(Rings last, Rings takes = {16, 16}) {
+    /// With the next client. `last`: of HELLO. `takes`: how many rings; at the next it leaves, with `reason`.
+    Talk talk(Rings last, Rings takes = {16, 16}, std::string_view reason = "Invalid ring index") {
         Talk talk;
         talk.socket = std::make_unique<MemifSocket>(accept(listener_, nullptr, nullptr));
         Message message = MemifSocket::message(MessageType::hello);
@@ -58,7 +58,9 @@ public:
             }
             if (message.type == MessageType::connect) answer = MessageType::connected;
             if (message.type == MessageType::none) return talk;
-            talk.socket->send(MemifSocket::message(answer));
+            Message reply = MemifSocket::message(answer);
+            if (answer == MessageType::disconnect) reason.copy(reply.disconnect.reason, sizeof reply.disconnect.reason);
+            talk.socket->send(reply);
             talk.connected = answer == MessageType::connected;
             if (answer != MessageType::ack) return talk;
         }
@@ -153,6 +155,27 @@ TEST_F(MemifClientTest, DoesWithoutTheRingsThatAServerRefuses) {
         expect_rings(server.talk({255, 255}, {2, 1}), {2, 1});
         expect_rings(server.talk({255, 255}), {4, 4});  // another server: it was connected, and has left
     }
+}
+
+TEST_F(MemifClientTest, AServerThatLeavesInTheMiddleHasRefusedNothing) {
+    TestServer server(path_);
+    start_client(",queues=4");
+    EXPECT_FALSE(server.talk({255, 255}, {2, 4}, "Device closed").connected);
+    EXPECT_FALSE(server.talk({255, 255}, {4, 1}, "").connected);
+    expect_rings(server.talk({255, 255}), {4, 4});
+}
+
+TEST_F(MemifClientTest, ANewServerHasRefusedNothing) {
+    start_client(",queues=4");
+    {
+        TestServer server(path_);
+        const auto talk = server.talk({255, 255}, {2, 4});  // it hears of the end when nobody listens any more
+        EXPECT_FALSE(talk.connected);
+    }
+    std::this_thread::sleep_for(1500ms);
+    unlink(path_.c_str());
+    TestServer server(path_);
+    expect_rings(server.talk({255, 255}), {4, 4});
 }
 
 TEST_F(MemifClientTest, SpeaksWithAServerOfItsKind) {
