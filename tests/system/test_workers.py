@@ -154,8 +154,8 @@ needs_testpmd = pytest.mark.skipif(shutil.which("dpdk-testpmd") is None, reason=
 
 
 class Reflector:
-    """A guest, and another vport behind which testpmd sends everything back by the queue that it came by: with two it is
-    reached by two workers."""
+    """A guest, and another vport behind which testpmd sends everything back by the queue that it came by: with two it
+    is reached by two workers."""
 
     def __init__(self, workspace: Workspace, dpdk: str) -> None:
         self.workspace = workspace
@@ -216,5 +216,5 @@ def test_a_memif_peer_gets_as_many_rings_as_it_has_queues(workspace: Workspace, 
     counts = [(2, 2), (1, 2), (4, 4), (1, 1), (2, 2)]   # receive, send
     for receive, send in counts:
         reflector.run(f"net_memif0,role={theirs},socket={path},socket-abstract=no", receive, send)
-    figure(f"DPDK's memif as {theirs}, {counts} queues one after the other, on a port with 4: each of 64 flows returned")
+    figure(f"DPDK's memif as {theirs}, {counts} queues in turn, on a port with 4: each of 64 flows returned")
     assert_alive(reflector.lab)

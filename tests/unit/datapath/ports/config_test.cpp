@@ -234,7 +234,8 @@ TEST(Config, NamesOptionValueAndRemedy) {
 TEST(Config, TakesWhatFitsIntoAMemifClientsMemory) {
     for (const char* options : {"role=client,queues=7,rsize=14,bsize=16384", "role=client,queues=16",
                                 "role=server,queues=16,rsize=14,bsize=16384", "queues=16,rsize=14,bsize=16384"}) {
-        EXPECT_EQ(problem(with_port(R"({"vport": 1, "dpdk": "net_memif,socket=/m,)" + std::string(options) + "\"}")), "");
+        const std::string port = R"({"vport": 1, "dpdk": "net_memif,socket=/m,)" + std::string(options) + "\"}";
+        EXPECT_EQ(problem(with_port(port)), "") << options;
     }
 }
 
