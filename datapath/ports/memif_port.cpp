@@ -200,7 +200,7 @@ void MemifPort::end_talk(const char* reason) noexcept {
         // A worker that has seen more send queues than the next connection has rings is done when synchronize_ returns.
         usable_send_queues_.store(1, std::memory_order_relaxed);
         synchronize_();
-        refused_from_.fill(memif::most_rings);  // likewise
+        refused_from_.fill(memif::most_rings);  // the next server may be another one
     }
     // The peer has the eventfds too: closing ours would not take them out of the sets.
     const Direction receiving = connection_ ? connection_->receiving() : Direction{};
