@@ -8,6 +8,7 @@
 #include <charconv>
 
 #include "datapath/ports/config.hpp"
+#include "datapath/ports/memif_layout.hpp"
 #include "datapath/ports/pci_function.hpp"
 #include "datapath/ports/socket_path.hpp"
 
@@ -66,7 +67,8 @@ constexpr std::array memif_options{
     DriverOption{.key = "socket", .kind = Kind::path, .required = true},
     DriverOption{.key = "role", .kind = Kind::word, .words = "server|client"},
     DriverOption{.key = "id", .kind = Kind::number, .low = 0, .high = 0xFFFFFFFF},
-    DriverOption{.key = "rsize", .kind = Kind::number, .low = 1, .high = 14},
+    DriverOption{.key = "queues", .kind = Kind::number, .low = 1, .high = most_queues},
+    DriverOption{.key = "rsize", .kind = Kind::number, .low = 1, .high = memif::largest_log2_ring},
     DriverOption{.key = "bsize", .kind = Kind::number, .low = 64, .high = 16384},
     DriverOption{.key = "secret", .kind = Kind::text, .low = 1, .high = 24},
     DriverOption{.key = "mac", .kind = Kind::refused, .words = "a MAC is the vport's option mac"},
@@ -193,6 +195,21 @@ std::string options_problem(const Driver& driver, std::string_view arguments) {
     return {};
 }
 
+// A client's rings and buffers must fit into what one region of shared memory can be.
+std::string memif_memory_problem(std::string_view arguments) {
+    if (dpdk_argument(arguments, "role") != "client") return {};
+    const unsigned queues = number_argument(arguments, "queues", 1);
+    const memif::Layout layout{.to_server = queues,
+                               .to_client = queues,
+                               .log2_ring = number_argument(arguments, "rsize", memif::usual_log2_ring),
+                               .buffer_size = number_argument(arguments, "bsize", memif::usual_buffer_size)};
+    if (layout.size() <= memif::largest_layout) return {};
+    return fmt::format(
+        "queues={}, rsize={} and bsize={} make {} MB of shared memory, and there can be {}; give fewer queues, or "
+        "smaller rings or buffers",
+        queues, layout.log2_ring, layout.buffer_size, layout.size() >> 20, memif::largest_layout >> 20);
+}
+
 }  // namespace
 
 std::span<const Driver> drivers() noexcept {
@@ -237,7 +254,11 @@ std::string dpdk_arguments_problem(std::string_view arguments) {
         return fmt::format("there is no driver \"{}\"; there are {}, and the addresses of PCI devices, as 0000:03:00.0",
                            name, driver_list());
     }
-    if (!driver->options.empty()) return options_problem(*driver, arguments);
+    if (!driver->options.empty()) {
+        const std::string problem = options_problem(*driver, arguments);
+        if (!problem.empty() || driver->kind != PortKind::memif) return problem;
+        return memif_memory_problem(arguments);
+    }
     if (driver->backing != Backing::interface) return {};
     const std::string_view interface = dpdk_argument(arguments, "iface");
     if (interface.empty()) return fmt::format("{} needs iface=NAME, a network interface", name);

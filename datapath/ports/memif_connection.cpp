@@ -37,10 +37,6 @@ Descriptor read_once(const Descriptor& shared) noexcept {
     return copy;
 }
 
-constexpr std::size_t ring_bytes(unsigned log2_size) noexcept {
-    return sizeof(Ring) + (sizeof(Descriptor) << log2_size);
-}
-
 // The kernel's name for what stands behind a descriptor; without /proc nothing is believed.
 bool is_eventfd(int descriptor) noexcept {
     constexpr std::string_view name = "anon_inode:[eventfd]";
@@ -63,9 +59,10 @@ FileDescriptor::~FileDescriptor() {
     if (number_ >= 0) close(number_);
 }
 
-Connection::Connection(Role role, rte_mempool* pool) noexcept
+Connection::Connection(Role role, rte_mempool* pool, unsigned most) noexcept
     : role_(role),
       pool_(pool),
+      most_(most),
       room_(static_cast<std::uint16_t>(rte_pktmbuf_data_room_size(pool) - RTE_PKTMBUF_HEADROOM)) {}
 
 Connection::~Connection() {
@@ -96,21 +93,21 @@ const char* Connection::add_region(const AddRegion& message, FileDescriptor file
 const char* Connection::add_ring(const AddRing& message, FileDescriptor event) noexcept {
     if (event.get() < 0) return "Missing interrupt fd";
     if (!is_eventfd(event.get())) return "Interrupt fd is no eventfd";
-    if (message.index != 0) return "Invalid ring index";
+    Rings& added = rings((message.flags & 1) != 0 ? Direction::client_to_server : Direction::server_to_client);
+    if (message.index != added.count || added.count == most_) return "Invalid ring index";
     if (message.log2_size > largest_log2_ring) return "Ring too large";
     if (message.private_header_size != 0) return "Private headers are not supported";
     // Nobody's wake-up may hold up a worker.
     (void)fcntl(event.get(), F_SETFL, O_NONBLOCK);
-    Side& added = side((message.flags & 1) != 0 ? Direction::client_to_server : Direction::server_to_client);
-    added.place = {.region = message.region, .offset = message.offset, .log2_size = message.log2_size};
-    added.event = std::move(event);
+    RingEnd& end = added.ends[added.count++];
+    end.place = {.region = message.region, .offset = message.offset, .log2_size = message.log2_size};
+    end.event = std::move(event);
     return nullptr;
 }
 
-const char* Connection::make_memory(unsigned log2_size, std::uint32_t buffer_size) noexcept {
-    buffer_size_ = buffer_size;
-    const std::size_t rings = 2 * ring_bytes(log2_size);
-    const std::size_t size = rings + 2 * (std::size_t{buffer_size} << log2_size);
+const char* Connection::make_memory(const Layout& layout) noexcept {
+    buffer_size_ = layout.buffer_size;
+    const std::uint64_t size = layout.size();
     FileDescriptor file(memfd_create("ovs-dr-memif", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     if (file.get() < 0 || ftruncate(file.get(), static_cast<off_t>(size)) != 0 ||
         fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK) != 0) {
@@ -120,26 +117,29 @@ const char* Connection::make_memory(unsigned log2_size, std::uint32_t buffer_siz
     if (memory == MAP_FAILED) return "No shared memory";
     regions_[0] = {std::move(file), static_cast<std::byte*>(memory), size};
     region_count_ = 1;
-    for (unsigned i = 0; i < 2; ++i) {
-        Side& made = sides_[i];
-        made.place = {.offset = static_cast<std::uint32_t>(i * ring_bytes(log2_size)),
-                      .log2_size = static_cast<std::uint8_t>(log2_size)};
-        made.event = FileDescriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-        if (made.event.get() < 0) return "No eventfd";
-        auto& ring = *reinterpret_cast<Ring*>(regions_[0].memory + made.place.offset);
-        ring.cookie = ring_cookie;
-        for (std::uint32_t slot = 0; slot < 1U << log2_size; ++slot) {
-            const std::size_t number = (std::size_t{i} << log2_size) + slot;
-            ring.descriptors[slot] = {.length = buffer_size,
-                                      .offset = static_cast<std::uint32_t>(rings + number * buffer_size)};
+    rings(Direction::client_to_server).count = layout.to_server;
+    rings(Direction::server_to_client).count = layout.to_client;
+    for (const Direction direction : {Direction::client_to_server, Direction::server_to_client}) {
+        for (unsigned index = 0; index < ring_count(direction); ++index) {
+            RingEnd& made = rings(direction).ends[index];
+            const unsigned number = layout.number_of(direction, index);
+            made.place = {.offset = static_cast<std::uint32_t>(layout.ring_offset(number)),
+                          .log2_size = static_cast<std::uint8_t>(layout.log2_ring)};
+            made.event = FileDescriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+            if (made.event.get() < 0) return "No eventfd";
+            auto& ring = *reinterpret_cast<Ring*>(regions_[0].memory + made.place.offset);
+            ring.cookie = ring_cookie;
+            for (std::uint32_t slot = 0; slot < 1U << layout.log2_ring; ++slot) {
+                ring.descriptors[slot] = {.length = layout.buffer_size,
+                                          .offset = static_cast<std::uint32_t>(layout.buffer_offset(number, slot))};
+            }
         }
     }
     return nullptr;
 }
 
-const char* Connection::locate(Side& located) noexcept {
+const char* Connection::locate(RingEnd& located) noexcept {
     const RingPlace& place = located.place;
-    if (located.event.get() < 0) return "Missing ring";
     if (place.region >= region_count_ || place.offset % alignof(Ring) != 0 ||
         std::uint64_t{place.offset} + ring_bytes(place.log2_size) > regions_[place.region].size) {
         return "Ring outside its region";
@@ -151,14 +151,19 @@ const char* Connection::locate(Side& located) noexcept {
 }
 
 const char* Connection::complete() noexcept {
-    for (Side& located : sides_) {
-        if (const char* problem = locate(located)) return problem;
-        store(located.ring->head, 0);
-        store(located.ring->tail, 0);
+    for (Rings* each : {&from_peer_, &to_peer_}) {
+        if (each->count == 0) return "Missing ring";
+        for (unsigned index = 0; index < each->count; ++index) {
+            RingEnd& located = each->ends[index];
+            if (const char* problem = locate(located)) return problem;
+            store(located.ring->head, 0);
+            store(located.ring->tail, 0);
+        }
     }
-    arm(false);
-    if (role_ == Role::client) {
-        Side& empty = side(Direction::server_to_client);
+    for (unsigned index = 0; index < from_peer_.count; ++index) {
+        arm(index, false);
+        if (role_ == Role::server) continue;
+        const RingEnd& empty = from_peer_.ends[index];
         store(empty.ring->head, empty.size);  // all buffers are the server's to fill
     }
     return nullptr;
@@ -172,7 +177,7 @@ std::byte* Connection::buffer(const Descriptor& descriptor, std::uint32_t length
 }
 
 // One frame of at most `available` descriptors; nullptr when there is no buffer for it, or nothing valid.
-rte_mbuf* Connection::take_frame(Side& from, std::uint16_t available) noexcept {
+rte_mbuf* Connection::take_frame(RingEnd& from, std::uint16_t available) noexcept {
     rte_mbuf* packet = rte_pktmbuf_alloc(pool_);
     if (packet == nullptr) return nullptr;
     auto* data = rte_pktmbuf_mtod(packet, std::byte*);
@@ -196,8 +201,9 @@ rte_mbuf* Connection::take_frame(Side& from, std::uint16_t available) noexcept {
     return nullptr;
 }
 
-std::uint16_t Connection::receive(rte_mbuf** packets, std::uint16_t length) noexcept {
-    Side& from = side(receiving());
+std::uint16_t Connection::receive(unsigned ring, rte_mbuf** packets, std::uint16_t length) noexcept {
+    RingEnd& from = from_peer_.ends[ring];
+    if (from.ring == nullptr) return 0;
     const std::uint16_t filled = role_ == Role::server ? load(from.ring->head) : load(from.ring->tail);
     auto available = static_cast<std::uint16_t>(filled - from.next);
     if (available == 0 || broken()) return 0;
@@ -218,7 +224,7 @@ std::uint16_t Connection::receive(rte_mbuf** packets, std::uint16_t length) noex
 }
 
 // What was taken is the peer's again: free descriptors for a client, empty buffers for a server.
-void Connection::give_back(Side& from) noexcept {
+void Connection::give_back(RingEnd& from) noexcept {
     if (role_ == Role::server) return store(from.ring->tail, from.next);
     std::uint16_t head = from.ring->head;
     const auto end = static_cast<std::uint16_t>(from.next + from.size);
@@ -235,7 +241,7 @@ void Connection::give_back(Side& from) noexcept {
 }
 
 // Fills descriptors with a packet; false when there are too few of them, and then the peer sees none of it.
-bool Connection::put_frame(Side& to, std::uint16_t& available, const rte_mbuf* packet) noexcept {
+bool Connection::put_frame(RingEnd& to, std::uint16_t& available, const rte_mbuf* packet) noexcept {
     std::uint16_t used = 0;
     std::uint32_t free = 0, filled = 0;
     std::byte* bytes = nullptr;
@@ -274,8 +280,9 @@ bool Connection::put_frame(Side& to, std::uint16_t& available, const rte_mbuf* p
     return true;
 }
 
-std::uint16_t Connection::send(rte_mbuf** packets, std::uint16_t length) noexcept {
-    Side& to = sides_[role_ == Role::server ? 1 : 0];
+std::uint16_t Connection::send(unsigned ring, rte_mbuf** packets, std::uint16_t length) noexcept {
+    RingEnd& to = to_peer_.ends[ring];
+    if (to.ring == nullptr) return 0;
     auto available = role_ == Role::server ? static_cast<std::uint16_t>(load(to.ring->head) - to.next)
                                            : static_cast<std::uint16_t>(to.size - (to.next - load(to.ring->tail)));
     if (available > to.size) broken_.store(true, std::memory_order_relaxed);
@@ -289,7 +296,7 @@ std::uint16_t Connection::send(rte_mbuf** packets, std::uint16_t length) noexcep
     return sent;
 }
 
-void Connection::wake_consumer(const Side& to) noexcept {
+void Connection::wake_consumer(const RingEnd& to) noexcept {
     // The consumer clears the flag and then looks at the index; we move the index and then look at the flag.
     std::atomic_thread_fence(std::memory_order_seq_cst);
     if ((__atomic_load_n(&to.ring->flags, __ATOMIC_RELAXED) & ring_no_wake_up) != 0) return;
@@ -297,8 +304,10 @@ void Connection::wake_consumer(const Side& to) noexcept {
     [[maybe_unused]] const ssize_t written = write(to.event.get(), &one, sizeof one);
 }
 
-void Connection::arm(bool on) noexcept {
-    store(side(receiving()).ring->flags, on ? 0 : ring_no_wake_up);
+void Connection::arm(unsigned ring, bool on) noexcept {
+    const RingEnd& from = from_peer_.ends[ring];
+    if (from.ring == nullptr) return;
+    store(from.ring->flags, on ? 0 : ring_no_wake_up);
     std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 

@@ -1,4 +1,4 @@
-// The packets' side of a memif connection: shared memory, one ring each way, and their wake-ups.
+// The packets' side of a memif connection: shared memory, rings each way, and their wake-ups.
 //
 // A connection is put together by MemifPort out of what the protocol brings, complete before a worker sees it, and
 // never changed afterwards. It dies when no worker can be using it.
@@ -8,7 +8,11 @@
 // holds no rings; a ring that makes no sense makes the connection broken, which ends it. A frame that
 // is larger than a buffer comes out cut to the buffer's size, which is more than any MTU with that buffer allows.
 //
-// Threads: receive() and arm() from one worker; send() from one thread at a time; broken() from any.
+// Each direction has as many rings as the client made, numbered from 0. A ring with a higher number gives nothing and
+// takes nothing. Rings that a peer has put into each other's place harm nobody but that peer.
+//
+// Threads: receive() and arm() of a ring from one worker; send() by a ring from one thread at a time; broken() from
+// any.
 #pragma once
 
 #include <rte_mempool.h>
@@ -19,7 +23,9 @@
 #include <cstdint>
 #include <optional>
 
+#include "datapath/ports/memif_layout.hpp"
 #include "datapath/ports/memif_wire.hpp"
+#include "datapath/vport_id.hpp"
 
 struct rte_mbuf;
 
@@ -39,8 +45,10 @@ private:
     int number_ = -1;
 };
 
+/// Each way. More than there can be workers would have nothing to do.
+inline constexpr unsigned most_rings = max_workers;
+
 enum class Role : std::uint8_t { server, client };
-enum class Direction : std::uint8_t { client_to_server, server_to_client };
 
 /// Where a ring is, as ADD_RING says it.
 struct RingPlace {
@@ -51,7 +59,8 @@ struct RingPlace {
 
 class Connection {
 public:
-    Connection(Role role, rte_mempool* pool) noexcept;
+    /// `most`: rings each way that there may be, 1 to most_rings.
+    Connection(Role role, rte_mempool* pool, unsigned most) noexcept;
     ~Connection();
     Connection(const Connection&) = delete;
     Connection& operator=(const Connection&) = delete;
@@ -60,29 +69,39 @@ public:
 
     /// Server: the next region that the client offers.
     [[nodiscard]] const char* add_region(const AddRegion& message, FileDescriptor file) noexcept;
-    /// `event` must be an eventfd: whatever else it may be, we would write to it.
+    /// Server: the next ring of its direction. `event` must be an eventfd: whatever else it may be, we would write to
+    /// it.
     [[nodiscard]] const char* add_ring(const AddRing& message, FileDescriptor event) noexcept;
 
-    /// Client: makes memory with both rings, and their wake-ups.
-    [[nodiscard]] const char* make_memory(unsigned log2_size, std::uint32_t buffer_size) noexcept;
+    /// Client: makes memory with these rings, and their wake-ups. It is not larger than largest_layout.
+    [[nodiscard]] const char* make_memory(const Layout& layout) noexcept;
 
-    /// Both rings are there and make sense. The consumer does not want to be woken at first.
+    /// There are rings both ways, and all make sense. No consumer wants to be woken at first.
     [[nodiscard]] const char* complete() noexcept;
 
     // What a client tells its server.
     [[nodiscard]] int region_descriptor() const noexcept { return regions_[0].file.get(); }
     [[nodiscard]] std::uint64_t region_size() const noexcept { return regions_[0].size; }
-    [[nodiscard]] const RingPlace& place(Direction direction) const noexcept { return side(direction).place; }
-    /// Wakes the direction's consumer; -1 before there is one.
-    [[nodiscard]] int event(Direction direction) const noexcept { return side(direction).event.get(); }
+    [[nodiscard]] unsigned ring_count(Direction direction) const noexcept { return rings(direction).count; }
+    [[nodiscard]] const RingPlace& place(Direction direction, unsigned ring) const noexcept {
+        return rings(direction).ends[ring].place;
+    }
+    /// Wakes the ring's consumer.
+    [[nodiscard]] int event(Direction direction, unsigned ring) const noexcept {
+        return rings(direction).ends[ring].event.get();
+    }
     [[nodiscard]] Direction receiving() const noexcept {
         return role_ == Role::server ? Direction::client_to_server : Direction::server_to_client;
     }
+    [[nodiscard]] Direction sending() const noexcept {
+        return role_ == Role::server ? Direction::server_to_client : Direction::client_to_server;
+    }
 
-    [[nodiscard]] std::uint16_t receive(rte_mbuf** packets, std::uint16_t length) noexcept;
-    [[nodiscard]] std::uint16_t send(rte_mbuf** packets, std::uint16_t length) noexcept;
-    /// Whether the peer is to wake us.
-    void arm(bool on) noexcept;
+    // `ring`: below most_rings.
+    [[nodiscard]] std::uint16_t receive(unsigned ring, rte_mbuf** packets, std::uint16_t length) noexcept;
+    [[nodiscard]] std::uint16_t send(unsigned ring, rte_mbuf** packets, std::uint16_t length) noexcept;
+    /// Whether the peer is to wake us when there is something in the ring.
+    void arm(unsigned ring, bool on) noexcept;
 
     /// The peer has broken the protocol.
     [[nodiscard]] bool broken() const noexcept { return broken_.load(std::memory_order_relaxed); }
@@ -94,32 +113,40 @@ private:
         std::uint64_t size = 0;
         bool may_vanish = false;  ///< huge pages: a hole that the peer punches may find none to fill it with
     };
-    struct Side {
+    /// Our end of a ring. Alone in its cache line: each is another worker's.
+    struct alignas(64) RingEnd {
         RingPlace place;
         FileDescriptor event;
-        Ring* ring = nullptr;
+        Ring* ring = nullptr;    ///< nullptr: there is none of this number
         std::uint16_t size = 0;  ///< of the ring
         std::uint16_t next = 0;  ///< the next descriptor of ours
     };
+    struct Rings {
+        std::array<RingEnd, most_rings> ends;
+        unsigned count = 0;
+    };
 
-    [[nodiscard]] Side& side(Direction direction) noexcept { return sides_[static_cast<unsigned>(direction)]; }
-    [[nodiscard]] const Side& side(Direction direction) const noexcept {
-        return sides_[static_cast<unsigned>(direction)];
+    [[nodiscard]] Rings& rings(Direction direction) noexcept {
+        return direction == receiving() ? from_peer_ : to_peer_;
     }
-    [[nodiscard]] const char* locate(Side& side) noexcept;
+    [[nodiscard]] const Rings& rings(Direction direction) const noexcept {
+        return direction == receiving() ? from_peer_ : to_peer_;
+    }
+    [[nodiscard]] const char* locate(RingEnd& located) noexcept;
     [[nodiscard]] std::byte* buffer(const Descriptor& descriptor, std::uint32_t length) noexcept;
-    [[nodiscard]] rte_mbuf* take_frame(Side& side, std::uint16_t available) noexcept;
-    [[nodiscard]] bool put_frame(Side& side, std::uint16_t& available, const rte_mbuf* packet) noexcept;
-    void give_back(Side& side) noexcept;
-    void wake_consumer(const Side& side) noexcept;
+    [[nodiscard]] rte_mbuf* take_frame(RingEnd& from, std::uint16_t available) noexcept;
+    [[nodiscard]] bool put_frame(RingEnd& to, std::uint16_t& available, const rte_mbuf* packet) noexcept;
+    void give_back(RingEnd& from) noexcept;
+    void wake_consumer(const RingEnd& to) noexcept;
 
     const Role role_;
     rte_mempool* const pool_;
+    const unsigned most_;            ///< rings each way
     const std::uint16_t room_;       ///< of a packet buffer
     std::uint32_t buffer_size_ = 0;  ///< client: of each buffer in the rings
     std::array<Region, most_regions> regions_;
     unsigned region_count_ = 0;
-    std::array<Side, 2> sides_;
+    Rings from_peer_, to_peer_;
     std::atomic<bool> broken_{false};
 };
 

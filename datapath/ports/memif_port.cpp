@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <string_view>
 #include <utility>
 
 namespace ovsdr::soft {
@@ -20,8 +21,6 @@ using memif::Message;
 using memif::MessageType;
 using memif::Role;
 
-constexpr unsigned usual_log2_ring = 10;
-constexpr unsigned usual_buffer_size = 2048;
 constexpr auto longest_handshake = 5s;
 
 template <std::size_t size>
@@ -63,35 +62,52 @@ MemifPort::MemifPort(const PortSpec& spec, const Driver& driver)
       role_(dpdk_argument(spec.arguments, "role") == "client" ? Role::client : Role::server),
       path_(dpdk_argument(spec.arguments, "socket")),
       id_(number_argument(spec.arguments, "id", 0)),
-      log2_ring_(number_argument(spec.arguments, "rsize", usual_log2_ring)),
-      buffer_size_(number_argument(spec.arguments, "bsize", usual_buffer_size)),
+      log2_ring_(number_argument(spec.arguments, "rsize", memif::usual_log2_ring)),
+      buffer_size_(number_argument(spec.arguments, "bsize", memif::usual_buffer_size)),
       secret_(dpdk_argument(spec.arguments, "secret")),
+      queues_(number_argument(spec.arguments, "queues", 1)),
       changed_(spec.changed),
       synchronize_(spec.synchronize) {
     pool_ = choose_memory(spec.memory, spec.mtu.value_or(Port::mtu()));
+    refused_from_.fill(memif::most_rings);
 }
 
 MemifPort::~MemifPort() {
     end_talk("Device closed");
     file_.remove();
     if (listener_ >= 0) close(listener_);
-    if (wake_ >= 0) close(wake_);
+    for (const Queue& queue : queues_) {
+        if (queue.wake >= 0) close(queue.wake);
+    }
 }
 
 std::unique_ptr<Port> MemifPort::open(const PortSpec& spec, const Driver& driver, std::string& error) {
     std::unique_ptr<MemifPort> port(new MemifPort(spec, driver));
-    port->wake_ = epoll_create1(EPOLL_CLOEXEC);
-    if (port->wake_ < 0) {
-        error = fmt::format("net_memif: epoll: {}", std::strerror(errno));
+    if (int result = port->make_queues()) {
+        error = fmt::format("net_memif: epoll: {}", std::strerror(result));
         return nullptr;
     }
-    MemifPort* const self = port.get();
-    port->set_queues(
-        {{.receive = receive, .queue = self, .wake_sources = {{.descriptor = port->wake_, .is_epoll = true}}}},
-        {{.send = send, .queue = self}});
     if (port->role_ == Role::server && port->listen_on(port->path_, error) != 0) return nullptr;
     port->serve();  // a client connects at once where there is a server
     return port;
+}
+
+int MemifPort::make_queues() {
+    std::vector<PortReceiveQueue> to_receive;
+    std::vector<PortSendQueue> to_send;
+    for (Queue& queue : queues_) {
+        queue = {.port = this,
+                 .number = static_cast<unsigned>(&queue - queues_.data()),
+                 .wake = epoll_create1(EPOLL_CLOEXEC)};
+        if (queue.wake < 0) return errno;
+        to_receive.push_back(
+            {.receive = receive, .queue = &queue, .wake_sources = {{.descriptor = queue.wake, .is_epoll = true}}});
+        to_send.push_back({.send = send, .queue = &queue});
+    }
+    set_queues(std::move(to_receive), std::move(to_send));
+    send_queues_vary_ = queues_.size() > 1;
+    usable_send_queues_.store(1, std::memory_order_relaxed);
+    return 0;
 }
 
 int MemifPort::listen_on(const std::string& path, std::string& error) {
@@ -145,6 +161,7 @@ void MemifPort::accept_peer() {
         copy_text(hello.hello.name, "ovs-dr");
         hello.hello.lowest_version = hello.hello.highest_version = memif::version;
         hello.hello.last_region = memif::most_regions - 1;
+        hello.hello.last_s2c_ring = hello.hello.last_c2s_ring = static_cast<std::uint16_t>(queues_.size() - 1);
         hello.hello.largest_log2_ring = memif::largest_log2_ring;
         (void)send_message(hello);
     }
@@ -155,6 +172,7 @@ void MemifPort::connect_to_server() {
     if (socket < 0) return;
     const sockaddr_un address = socket_address(path_);
     if (connect(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+        refused_from_.fill(memif::most_rings);  // the next server may be another one
         close(socket);
         return;
     }
@@ -164,8 +182,9 @@ void MemifPort::connect_to_server() {
 void MemifPort::start_talk(int socket) {
     talk_ = socket;
     step_ = Step::hello;
+    rings_named_ = 0;
     begun_ = Clock::now();
-    connection_ = std::make_unique<memif::Connection>(role_, pool_);
+    connection_ = std::make_unique<memif::Connection>(role_, pool_, static_cast<unsigned>(queues_.size()));
 }
 
 // With a reason, the peer is told.
@@ -178,9 +197,15 @@ void MemifPort::end_talk(const char* reason) noexcept {
     }
     const bool was_live = live_.exchange(nullptr) != nullptr;
     if (was_live) {
+        // A worker that has seen more send queues than the next connection has rings is done when synchronize_ returns.
+        usable_send_queues_.store(1, std::memory_order_relaxed);
         synchronize_();
-        // The peer has the eventfd too: closing ours would not take it out of the set.
-        (void)epoll_ctl(wake_, EPOLL_CTL_DEL, connection_->event(connection_->receiving()), nullptr);
+        refused_from_.fill(memif::most_rings);  // the next server may be another one
+    }
+    // The peer has the eventfds too: closing ours would not take them out of the sets.
+    const Direction receiving = connection_ ? connection_->receiving() : Direction{};
+    for (unsigned ring = 0; connection_ && ring < connection_->ring_count(receiving); ++ring) {
+        (void)epoll_ctl(queues_[ring].wake, EPOLL_CTL_DEL, connection_->event(receiving, ring), nullptr);
     }
     connection_.reset();
     close(talk_);
@@ -205,7 +230,10 @@ void MemifPort::read_messages() {
         if (size <= 0) return end_talk(nullptr);
         if (size != sizeof message) return end_talk("Invalid message size");
         if (surplus != 0 || (header.msg_flags & MSG_CTRUNC) != 0) return end_talk("Too many file descriptors");
-        if (message.type == MessageType::disconnect) return end_talk(nullptr);
+        if (message.type == MessageType::disconnect) {
+            heed_refusal(message.disconnect);
+            return end_talk(nullptr);
+        }
         if (const char* problem = handle(message, std::move(descriptor))) end_talk(problem);
     }
 }
@@ -244,8 +272,11 @@ const char* MemifPort::handle_as_client(const Message& message) {
         if (message.hello.lowest_version > memif::version || message.hello.highest_version < memif::version) {
             return "Incompatible memif version";
         }
-        const unsigned log2 = std::min<unsigned>(log2_ring_, message.hello.largest_log2_ring);
-        if (const char* problem = connection_->make_memory(log2, buffer_size_)) return problem;
+        const memif::Layout layout{.to_server = rings_for(Direction::client_to_server, message.hello.last_c2s_ring),
+                                   .to_client = rings_for(Direction::server_to_client, message.hello.last_s2c_ring),
+                                   .log2_ring = std::min<unsigned>(log2_ring_, message.hello.largest_log2_ring),
+                                   .buffer_size = buffer_size_};
+        if (const char* problem = connection_->make_memory(layout)) return problem;
         step_ = Step::init;
         return go_on();
     }
@@ -254,47 +285,75 @@ const char* MemifPort::handle_as_client(const Message& message) {
     return "Unexpected message";
 }
 
-// The client's next message. `step_` is the one to send, and then the one after.
+// As many rings as the port has queues and the server takes. `last`: the highest index that its HELLO names.
+unsigned MemifPort::rings_for(Direction direction, std::uint16_t last) const noexcept {
+    return std::min(
+        {static_cast<unsigned>(queues_.size()), last + 1U, refused_from_[static_cast<unsigned>(direction)]});
+}
+
+// In the order in which the client names its rings.
+MemifPort::RingName MemifPort::client_ring(unsigned number) const noexcept {
+    const unsigned to_server = connection_->ring_count(Direction::client_to_server);
+    if (number < to_server) return {Direction::client_to_server, number};
+    return {Direction::server_to_client, number - to_server};
+}
+
+// The server has left: if because of a ring, and not of the first one, do without it next time. It may also leave in
+// the middle of all this because it ends, so what counts is the reason: those of DPDK, libmemif and VPP name the ring.
+void MemifPort::heed_refusal(const memif::Disconnect& farewell) noexcept {
+    const std::string_view reason(farewell.reason, strnlen(farewell.reason, sizeof farewell.reason));
+    const bool names_ring = reason.find("ring") != reason.npos || reason.find("Ring") != reason.npos;
+    if (role_ != Role::client || rings_named_ == 0 || step_ == Step::done || !names_ring) return;
+    const RingName refused = client_ring(rings_named_ - 1);
+    if (refused.index > 0) refused_from_[static_cast<unsigned>(refused.direction)] = refused.index;
+}
+
+// The client's next message.
 const char* MemifPort::go_on() {
-    const auto ring = [&](Direction direction) {
-        Message message = message_of(MessageType::add_ring);
-        const memif::RingPlace& place = connection_->place(direction);
-        message.add_ring.flags = direction == Direction::client_to_server ? 1 : 0;
-        message.add_ring.region = place.region;
-        message.add_ring.offset = place.offset;
-        message.add_ring.log2_size = place.log2_size;
-        return send_message(message, connection_->event(direction));
-    };
-    bool sent = false;
+    Message message;
+    int descriptor = -1;
     if (step_ == Step::init) {
-        Message message = message_of(MessageType::init);
+        message = message_of(MessageType::init);
         message.init.version = memif::version;
         message.init.id = id_;
         copy_text(message.init.secret, secret_);
         copy_text(message.init.name, "ovs-dr");
-        sent = send_message(message);
+        step_ = Step::region;
     } else if (step_ == Step::region) {
-        Message message = message_of(MessageType::add_region);
+        message = message_of(MessageType::add_region);
         message.add_region.size = connection_->region_size();
-        sent = send_message(message, connection_->region_descriptor());
-    } else if (step_ == Step::ring_c2s) {
-        sent = ring(Direction::client_to_server);
-    } else if (step_ == Step::ring_s2c) {
-        sent = ring(Direction::server_to_client);
+        descriptor = connection_->region_descriptor();
+        step_ = Step::rings;
+    } else if (step_ == Step::rings) {
+        const auto [direction, index] = client_ring(rings_named_++);
+        const memif::RingPlace& place = connection_->place(direction, index);
+        message = message_of(MessageType::add_ring);
+        message.add_ring.flags = direction == Direction::client_to_server ? 1 : 0;
+        message.add_ring.index = static_cast<std::uint16_t>(index);
+        message.add_ring.region = place.region;
+        message.add_ring.offset = place.offset;
+        message.add_ring.log2_size = place.log2_size;
+        descriptor = connection_->event(direction, index);
+        const bool last = direction == Direction::server_to_client && index + 1 == connection_->ring_count(direction);
+        if (last) step_ = Step::connect;
     } else {
-        Message message = message_of(MessageType::connect);
+        message = message_of(MessageType::connect);
         copy_text(message.name.interface, "ovs-dr");
-        sent = send_message(message);
+        step_ = Step::done;
     }
-    step_ = static_cast<Step>(static_cast<unsigned>(step_) + 1);
-    return sent ? nullptr : "No answer";
+    return send_message(message, descriptor) ? nullptr : "No answer";
 }
 
 const char* MemifPort::go_live() {
     if (const char* problem = connection_->complete()) return problem;
     epoll_event event{};
     event.events = EPOLLIN | EPOLLET;
-    if (epoll_ctl(wake_, EPOLL_CTL_ADD, connection_->event(connection_->receiving()), &event) != 0) return "No wake-up";
+    const Direction receiving = connection_->receiving();
+    for (unsigned ring = 0; ring < connection_->ring_count(receiving); ++ring) {
+        const int wake_up = connection_->event(receiving, ring);
+        if (epoll_ctl(queues_[ring].wake, EPOLL_CTL_ADD, wake_up, &event) != 0) return "No wake-up";
+    }
+    usable_send_queues_.store(connection_->ring_count(connection_->sending()), std::memory_order_relaxed);
     live_.store(connection_.get());
     if (role_ == Role::server) {
         // Not before we take frames: the peer sends as soon as it reads this.
@@ -326,18 +385,20 @@ bool MemifPort::send_message(const Message& message, int descriptor) const noexc
     return sendmsg(talk_, &header, MSG_NOSIGNAL) == sizeof copy;
 }
 
-void MemifPort::set_armed(bool on) noexcept {
-    if (memif::Connection* connection = live_.load()) connection->arm(on);
+void MemifPort::set_armed(unsigned queue, bool on) noexcept {
+    if (memif::Connection* connection = live_.load()) connection->arm(queue, on);
 }
 
 std::uint16_t MemifPort::receive(void* self, rte_mbuf** packets, std::uint16_t length) noexcept {
-    memif::Connection* connection = static_cast<MemifPort*>(self)->live_.load(std::memory_order_acquire);
-    return connection == nullptr ? 0 : connection->receive(packets, length);
+    const Queue& queue = *static_cast<const Queue*>(self);
+    memif::Connection* connection = queue.port->live_.load(std::memory_order_acquire);
+    return connection == nullptr ? 0 : connection->receive(queue.number, packets, length);
 }
 
 std::uint16_t MemifPort::send(void* self, rte_mbuf** packets, std::uint16_t length) noexcept {
-    memif::Connection* connection = static_cast<MemifPort*>(self)->live_.load(std::memory_order_acquire);
-    return connection == nullptr ? 0 : connection->send(packets, length);
+    const Queue& queue = *static_cast<const Queue*>(self);
+    memif::Connection* connection = queue.port->live_.load(std::memory_order_acquire);
+    return connection == nullptr ? 0 : connection->send(queue.number, packets, length);
 }
 
 }  // namespace ovsdr::soft

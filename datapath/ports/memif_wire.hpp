@@ -7,7 +7,8 @@
 //   server: ACK to INIT and each ADD_…             either: DISCONNECT at any time, with a reason
 //   server: CONNECTED to CONNECT
 //
-// The client sends one message and waits for its answer.
+// The client sends one message and waits for its answer. HELLO says how many regions and rings the server would take; a
+// client makes as many as it wants of those, each direction's rings numbered from 0.
 //
 // Source: the protocol as FD.io's libmemif and DPDK's net_memif (22.11, drivers/net/memif/memif.h) speak it,
 // version 2.0.

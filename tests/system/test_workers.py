@@ -150,42 +150,71 @@ def test_a_move_that_is_not_possible_is_refused(lab: ManyQueues) -> None:
             lab.nic.drnic("move", *words)
 
 
-@pytest.mark.skipif(shutil.which("dpdk-testpmd") is None, reason="no dpdk-testpmd")
-def test_a_guest_on_vhost_gets_as_many_queues_as_it_uses(workspace: Workspace) -> None:
-    """testpmd for a guest sends everything back by the queue it came by: with two it is reached by two workers."""
-    made = ManyQueues(workspace, "net_af_packet")
-    made.wire("vm1", 1)
-    path = workspace.folder / "vm2.vhost"
-    guest = made.wire_port("vm2", 2, f"net_vhost,iface={path},queues=2")
-    made.fix_neighbours()
-    made.start(fail_mode="secure")
-    made.switch.add_flows(BRIDGE, ["in_port=1,actions=output:2", "in_port=2,actions=output:1"])
-    sender = made.guests[0]
-    for queues in (2, 1):
-        testpmd = made.namespace.start(
+needs_testpmd = pytest.mark.skipif(shutil.which("dpdk-testpmd") is None, reason="no dpdk-testpmd")
+
+
+class Reflector:
+    """A guest, and another vport behind which testpmd sends everything back by the queue that it came by: with two it
+    is reached by two workers."""
+
+    def __init__(self, workspace: Workspace, dpdk: str) -> None:
+        self.workspace = workspace
+        self.lab = ManyQueues(workspace, "net_af_packet")
+        self.lab.wire("vm1", 1)
+        self.port = self.lab.wire_port("vm2", 2, dpdk)
+        self.lab.fix_neighbours()
+        self.lab.start(fail_mode="secure")
+        self.lab.switch.add_flows(BRIDGE, ["in_port=1,actions=output:2", "in_port=2,actions=output:1"])
+        self.runs = 0
+
+    def run(self, device: str, receive: int, send: int) -> None:
+        """testpmd comes, with so many queues, and goes: each of 64 flows returns."""
+        self.runs += 1
+        sender = self.lab.guests[0]
+        queues = min(receive, send, 2)   # a worker sends by one
+        testpmd = self.lab.namespace.start(
             ["dpdk-testpmd", "-l", "0,1", "--no-huge", "-m", "256", "--no-pci", "--no-telemetry", "--no-shconf",
-             f"--file-prefix={workspace.name}",
-             f"--vdev=net_virtio_user0,path={path},queues={queues},queue_size=1024", "--", "--forward-mode=5tswap",
-             f"--rxq={queues}", f"--txq={queues}", "--auto-start", "--total-num-mbufs=4096", "--stats-period=1"],
-            workspace.folder / f"testpmd{queues}.log")
-        workspace.defer(testpmd.stop)
-        wait_until(lambda: made.switch.interface(guest.port, "link_state") == "up", 30, "the guest's link")
+             f"--file-prefix={self.workspace.name}", f"--vdev={device}", "--", "--forward-mode=5tswap",
+             f"--rxq={receive}", f"--txq={send}", "--auto-start", "--total-num-mbufs=4096", "--stats-period=1"],
+            self.workspace.folder / f"testpmd{self.runs}.log")
+        self.workspace.defer(testpmd.stop)
+        wait_until(lambda: self.lab.switch.interface(self.port.port, "link_state") == "up", 30, "the link")
         # Of each flow a packet that must come back: the first ones make megaflows.
-        answers = [udp_frame(sender.mac, guest.mac, sender.address, f"10.99.2.{number}", b"x" * 58)
+        answers = [udp_frame(sender.mac, self.port.mac, sender.address, f"10.99.2.{number}", b"x" * 58)
                    for number in range(1, 65)]
         with sender.capture() as capture:
             def returned() -> int:
                 return len({bytes(frame[26:30]) for frame in capture.frames
-                            if frame[6:12] == bytes.fromhex(guest.mac.replace(":", ""))})
+                            if frame[6:12] == bytes.fromhex(self.port.mac.replace(":", ""))})
 
             def all_return() -> bool:
                 send_frames(sender.namespace, sender.device, answers)
                 return returned() == len(answers)
 
-            wait_until(all_return, 20, f"answers to {len(answers)} flows by {queues} queues")
-        if queues == 2:
-            wait_until(lambda: send_frames(sender.namespace, sender.device, answers) or
-                       all(made.loads()[2, queue] > 0 for queue in range(2)), 20, "a load on both queues of the guest")
+            wait_until(all_return, 20, f"answers to {len(answers)} flows by {receive} and {send} queues")
+        wait_until(lambda: send_frames(sender.namespace, sender.device, answers) or
+                   all(self.lab.loads()[2, queue] > 0 for queue in range(queues)), 20, f"a load on {queues} queues")
         testpmd.stop()
-        wait_until(lambda: made.switch.interface(guest.port, "link_state") == "down", 20, "no link")
-    assert_alive(made)
+        wait_until(lambda: self.lab.switch.interface(self.port.port, "link_state") == "down", 20, "no link")
+
+
+@needs_testpmd
+def test_a_guest_on_vhost_gets_as_many_queues_as_it_uses(workspace: Workspace) -> None:
+    path = workspace.folder / "vm2.vhost"
+    reflector = Reflector(workspace, f"net_vhost,iface={path},queues=2")
+    for queues in (2, 1):
+        reflector.run(f"net_virtio_user0,path={path},queues={queues},queue_size=1024", queues, queues)
+    assert_alive(reflector.lab)
+
+
+@needs_testpmd
+@pytest.mark.parametrize("role, theirs", [("server", "client"), ("client", "server")])
+def test_a_memif_peer_gets_as_many_rings_as_it_has_queues(workspace: Workspace, role: str, theirs: str) -> None:
+    """DPDK's own net_memif. As a server it refuses rings that it has no queues for, though it promised to take them."""
+    path = workspace.folder / "vm2.memif"
+    reflector = Reflector(workspace, f"net_memif,socket={path},role={role},queues=4")
+    counts = [(2, 2), (1, 2), (4, 4), (1, 1), (2, 2)]   # receive, send
+    for receive, send in counts:
+        reflector.run(f"net_memif0,role={theirs},socket={path},socket-abstract=no", receive, send)
+    figure(f"DPDK's memif as {theirs}, {counts} queues in turn, on a port with 4: each of 64 flows returned")
+    assert_alive(reflector.lab)

@@ -214,6 +214,10 @@ TEST(Config, NamesOptionValueAndRemedy) {
         {with_port(R"({"vport": 1, "dpdk": "net_memif,socket=/m,id=x"})"), {"id=x", "whole number"}},
         {with_port(R"({"vport": 1, "dpdk": "net_memif,socket=/m,id=1,id=2"})"), {"id", "twice"}},
         {with_port(R"({"vport": 1, "dpdk": "net_memif,socket=/m,zero-copy=yes"})"), {"zero-copy", "all packet memory"}},
+        {with_port(R"({"vport": 1, "dpdk": "net_memif,socket=/m,queues=0"})"), {"queues=0", "1 to 16"}},
+        {with_port(R"({"vport": 1, "dpdk": "net_memif,socket=/m,queues=17"})"), {"queues=17", "1 to 16"}},
+        {with_port(R"({"vport": 1, "dpdk": "net_memif,socket=/m,role=client,queues=9,rsize=14,bsize=16384"})"),
+         {"queues=9", "rsize=14", "bsize=16384", "4612 MB", "4096", "fewer queues"}},
         {with_port(R"({"vport": 1, "dpdk": "net_null3"})"), {"dpdk", "net_null3", "without a number"}},
         {with_port(R"({"vport": 1, "dpdk": "net_af_packet"})"), {"dpdk", "iface=NAME"}},
         {with_port(R"({"vport": 1, "dpdk": "net_af_xdp,iface=0123456789abcdef"})"), {"dpdk", "15 bytes"}},
@@ -224,6 +228,15 @@ TEST(Config, NamesOptionValueAndRemedy) {
     for (const auto& [content, parts] : cases) {
         const std::string text = problem(content);
         for (const std::string& part : parts) EXPECT_THAT(text, HasSubstr(part)) << content;
+    }
+}
+
+// Whose memory it is, says how much there can be.
+TEST(Config, TakesWhatFitsIntoAMemifClientsMemory) {
+    for (const char* options : {"role=client,queues=7,rsize=14,bsize=16384", "role=client,queues=16",
+                                "role=server,queues=16,rsize=14,bsize=16384", "queues=16,rsize=14,bsize=16384"}) {
+        const std::string port = R"({"vport": 1, "dpdk": "net_memif,socket=/m,)" + std::string(options) + "\"}";
+        EXPECT_EQ(problem(with_port(port)), "") << options;
     }
 }
 

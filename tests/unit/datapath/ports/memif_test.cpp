@@ -11,46 +11,22 @@
 #include <filesystem>
 #include <vector>
 
-#include "datapath/ports/memif_wire.hpp"
-#include "datapath/ports/socket_path.hpp"
-#include "nic_fixture.hpp"
+#include "memif_talk.hpp"
 
 namespace ovsdr::soft {
 namespace {
 
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
-using memif::Message;
-using memif::MessageType;
 
-class MemifTest : public NicTest {
+class MemifTest : public MemifNicTest {
 protected:
-    MemifTest() : folder_("/tmp/ovs-dr-memif-" + std::to_string(getpid())) {
-        mkdir(folder_.c_str(), 0700);
-        path_ = folder_ + "/socket";
-    }
-    ~MemifTest() override {
-        nic_.reset();
-        unlink(path_.c_str());
-        rmdir(folder_.c_str());
-    }
-
-    [[nodiscard]] std::string server(const std::string& more = "") const { return "net_memif,socket=" + path_ + more; }
-    [[nodiscard]] std::string client(const std::string& more = "") const {
-        return "net_memif,role=client,socket=" + path_ + more;
-    }
-    static std::string port(unsigned vport, const std::string& dpdk) {
-        return R"({"vport": )" + std::to_string(vport) + R"(, "dpdk": ")" + dpdk + R"("})";
-    }
-
     // What vport 1 receives is what vport 2 sends, and the other way round.
     void start_pair(const std::string& client_options = "") {
         start(R"("ports": [)" + port(1, server()) + ", " + port(2, client(client_options)) + "]");
         ASSERT_EQ(info(1).error, "");
         ASSERT_TRUE(eventually([&] { return info(1).link_up && info(2).link_up; }));
     }
-
-    std::string folder_, path_;
 };
 
 TEST_F(MemifTest, CarriesEachFrameOnceBothWays) {
@@ -131,66 +107,12 @@ TEST_F(MemifTest, ServerRemovesItsSocketAndReplacesADeadOne) {
 }
 
 // A client of the test's own: one page-aligned region with both rings, 8 descriptors each.
-class Peer {
+class Peer : public MemifTalk {
 public:
-    explicit Peer(const std::string& path) : socket_(socket(AF_UNIX, SOCK_SEQPACKET, 0)) {
-        const sockaddr_un address = socket_address(path);
-        EXPECT_EQ(connect(socket_, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
-        EXPECT_EQ(answer().type, MessageType::hello);
-    }
+    explicit Peer(const std::string& path) : MemifTalk(path) {}
     ~Peer() {
-        close(socket_);
         for (const int event : events_) close(event);
         if (memory_ != nullptr) munmap(memory_, size);
-    }
-
-    Message exchange(const Message& message, int descriptor = -1) {
-        send(message, descriptor);
-        return answer();
-    }
-
-    void send(const Message& message, int descriptor = -1) {
-        send(&message, sizeof message, std::vector<int>(descriptor >= 0 ? 1 : 0, descriptor));
-    }
-
-    void send(const void* bytes, std::size_t size, const std::vector<int>& descriptors) {
-        iovec piece{const_cast<void*>(bytes), size};
-        alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * 64)] = {};
-        msghdr header{};
-        header.msg_iov = &piece;
-        header.msg_iovlen = 1;
-        if (!descriptors.empty()) {
-            header.msg_control = control;
-            header.msg_controllen = CMSG_SPACE(sizeof(int) * descriptors.size());
-            cmsghdr* item = CMSG_FIRSTHDR(&header);
-            item->cmsg_level = SOL_SOCKET;
-            item->cmsg_type = SCM_RIGHTS;
-            item->cmsg_len = CMSG_LEN(sizeof(int) * descriptors.size());
-            std::memcpy(CMSG_DATA(item), descriptors.data(), sizeof(int) * descriptors.size());
-        }
-        EXPECT_EQ(sendmsg(socket_, &header, MSG_NOSIGNAL), static_cast<ssize_t>(size));
-    }
-
-    Message answer() {
-        Message message;
-        std::memset(static_cast<void*>(&message), 0, sizeof message);
-        (void)recv(socket_, &message, sizeof message, 0);
-        return message;
-    }
-
-    static Message message(MessageType type) {
-        Message message;
-        std::memset(static_cast<void*>(&message), 0, sizeof message);
-        message.type = type;
-        return message;
-    }
-
-    Message init(std::uint32_t id = 0, const char* secret = "") {
-        Message init = message(MessageType::init);
-        init.init.version = memif::version;
-        init.init.id = id;
-        std::strncpy(init.init.secret, secret, sizeof init.init.secret);
-        return exchange(init);
     }
 
     Message region(bool sealed = true, std::uint64_t said = size) {
@@ -201,22 +123,15 @@ public:
         }
         memory_ = static_cast<char*>(mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0));
         for (const unsigned offset : {0U, 4096U}) ring(offset).cookie = memif::ring_cookie;
-        Message message = Peer::message(MessageType::add_region);
-        message.add_region.size = said;
-        const Message result = exchange(message, file);
+        const Message result = add_region(file, said);
         close(file);
         return result;
     }
 
     /// A ring of which `event` is to wake the consumer.
     Message ring_with(int event, bool c2s = true, std::uint32_t offset = 0, std::uint16_t in_region = 0) {
-        Message message = Peer::message(MessageType::add_ring);
-        message.add_ring.flags = c2s ? 1 : 0;
-        message.add_ring.region = in_region;
-        message.add_ring.offset = offset;
-        message.add_ring.log2_size = 3;
         events_.push_back(event);
-        return exchange(message, event);
+        return add_ring({.flags = c2s, .index = 0, .region = in_region, .offset = offset, .log2_size = 3}, event);
     }
     Message ring(bool c2s, std::uint32_t offset, std::uint16_t in_region = 0) {
         return ring_with(eventfd(0, 0), c2s, offset, in_region);
@@ -249,7 +164,6 @@ public:
     char* memory_ = nullptr;
 
 private:
-    int socket_;
     std::vector<int> events_;
 };
 

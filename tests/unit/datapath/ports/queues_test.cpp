@@ -6,7 +6,7 @@
 #include <optional>
 #include <set>
 
-#include "datapath/steering/dr_rule.hpp"
+#include "forwarding.hpp"
 #include "guest_socket.hpp"
 
 namespace ovsdr::soft {
@@ -264,38 +264,16 @@ TEST_F(QueuesTest, AfXdpRefusesAnMtuThatNoPageHolds) {
 /// Two workers, and a rule that takes what comes from vport 1 to vport 2.
 class TwoWorkersTest : public QueuesTest {
 protected:
-    static constexpr unsigned source_port_at = 70;
-    using Parameters = std::array<std::uint8_t, match_param_size>;
-
     void start_forwarding(const std::string& driver, const std::string& options) {
         start(R"("ports": [{"vport": 1, "dpdk": ")" + driver + ",iface=host1" + options + R"("},
                            {"vport": 2, "dpdk": ")" + driver + ",iface=host2" + options + R"("}])",
               R"("control_socket": "", "workers": {"count": 2, "rebalance": false})");
         ASSERT_EQ(info(1).error, "");
         ASSERT_EQ(info(2).error, "");
-        fdb_.emplace(device().steering(), DomainType::fdb, nullptr);
-        root_.emplace(*fdb_, 0U);
-        table_.emplace(*fdb_, 1U);
-        ASSERT_EQ(Action::table(*table_, jump_), 0);
-        ASSERT_EQ(Action::vport(*fdb_, 2, to_), 0);
-        Parameters source{};
-        store_be16(&source[source_port_at], 0xffff);
-        ASSERT_EQ(Matcher::create(*root_, 0, criteria::misc, source, from_), 0);
-        store_be16(&source[source_port_at], 1);
-        ASSERT_EQ(Rule::create(*from_, source, std::array{jump_.get()}, enter_), 0);
-        ASSERT_EQ(Matcher::create(*table_, 0, 0, {}, all_), 0);
-        ASSERT_EQ(Rule::create(*all_, {}, std::array{to_.get()}, forward_), 0);
+        forwarding_.emplace(device(), 1, 2);
     }
     void TearDown() override {
-        forward_.reset();
-        all_.reset();
-        enter_.reset();
-        from_.reset();
-        to_.reset();
-        jump_.reset();
-        table_.reset();
-        root_.reset();
-        fdb_.reset();
+        forwarding_.reset();
         QueuesTest::TearDown();
     }
 
@@ -307,11 +285,7 @@ protected:
         return workers;
     }
 
-    std::optional<Domain> fdb_;
-    std::optional<Table> root_, table_;
-    Action::Created jump_, to_;
-    std::unique_ptr<Matcher> from_, all_;
-    std::unique_ptr<Rule> enter_, forward_;
+    std::optional<Forwarding> forwarding_;
 };
 
 class MovesTest : public TwoWorkersTest, public testing::WithParamInterface<const char*> {};
