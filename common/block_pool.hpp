@@ -25,6 +25,7 @@ class BlockPool {
 public:
     static constexpr std::size_t slab_size = std::size_t{1} << 16;
     static constexpr std::size_t largest = 4096;  ///< bytes of a block
+    static constexpr std::size_t alignment = 8;
 
     BlockPool() = default;
     /// Blocks that have not been given back stay where they are, for good.
@@ -32,7 +33,7 @@ public:
     BlockPool(const BlockPool&) = delete;
     BlockPool& operator=(const BlockPool&) = delete;
 
-    /// Aligned to 8 bytes. `size` up to `largest`. Throws std::bad_alloc.
+    /// Aligned to `alignment` bytes. `size` up to `largest`. Throws std::bad_alloc.
     [[nodiscard]] void* take(std::size_t size);
     /// To the pool that it is of.
     static void give_back(void* block) noexcept;

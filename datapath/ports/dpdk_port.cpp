@@ -36,8 +36,9 @@ namespace {
 // A worker is in DPDK's interrupt functions for less than a microsecond; this bounds a wait that ought to be none.
 constexpr auto longest_arming = std::chrono::milliseconds(100);
 
-// VIRTIO_NET_F_GUEST_TSO4 and 6: the guest takes joined packets. virtio 1.2, 5.1.3; Linux's header is none for C++.
-constexpr std::uint64_t guest_tso4 = 1ULL << 7, guest_tso6 = 1ULL << 8;
+// VIRTIO_NET_F_GUEST_CSUM, GUEST_TSO4 and 6: the guest takes packets without checksum, and joined ones. virtio 1.2,
+// 5.1.3; Linux's header is none for C++.
+constexpr std::uint64_t guest_csum = 1ULL << 1, guest_tso4 = 1ULL << 7, guest_tso6 = 1ULL << 8;
 
 // AF_XDP: the buffers of one queue, in one piece of memory that the kernel pins: 2048 in the fill ring, 1024 in either
 // direction's, the others under way.
@@ -309,6 +310,7 @@ void DpdkPort::learn_what_guest_takes(std::uint16_t id, bool gone) noexcept {
     std::uint64_t features = 0;
     const int guest = gone ? -1 : rte_eth_vhost_get_vid_from_port_id(id);
     if (guest < 0 || rte_vhost_get_negotiated_features(guest, &features) != 0) features = 0;
+    if ((features & guest_csum) == 0) features = 0;   // the one wants the other, which nobody has looked at
     const unsigned families = ((features & guest_tso4) != 0 ? VhostSender::joins_ipv4 : 0) |
                               ((features & guest_tso6) != 0 ? VhostSender::joins_ipv6 : 0);
     for (const auto& sender : senders_) sender->set_joins(families);

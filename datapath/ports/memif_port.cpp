@@ -22,6 +22,8 @@ using memif::MessageType;
 using memif::Role;
 
 constexpr auto longest_handshake = 5s;
+// Of a client whose server has not let it in. It looks once a second.
+constexpr auto between_tries = 900ms;
 
 template <std::size_t size>
 void copy_text(char (&target)[size], std::string_view text) noexcept {
@@ -139,7 +141,7 @@ void MemifPort::serve() noexcept {
         if (talk_ >= 0 && live_.load() == nullptr && Clock::now() - begun_ > longest_handshake) end_talk("No answer");
         if (connection_ && connection_->broken()) end_talk("Broken ring");
         if (listener_ >= 0) accept_peer();
-        if (role_ == Role::client && talk_ < 0) connect_to_server();
+        if (role_ == Role::client && talk_ < 0 && Clock::now() >= next_try_) connect_to_server();
     } catch (const std::bad_alloc&) {
         end_talk("No memory");
     }
@@ -172,7 +174,7 @@ void MemifPort::connect_to_server() {
     if (socket < 0) return;
     const sockaddr_un address = socket_address(path_);
     if (connect(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
-        refused_from_.fill(memif::most_rings);  // the next server may be another one
+        forget_refusals();
         close(socket);
         return;
     }
@@ -196,11 +198,12 @@ void MemifPort::end_talk(const char* reason) noexcept {
         (void)send_message(message);
     }
     const bool was_live = live_.exchange(nullptr) != nullptr;
+    if (!was_live) next_try_ = Clock::now() + between_tries;
     if (was_live) {
         // A worker that has seen more send queues than the next connection has rings is done when synchronize_ returns.
         usable_send_queues_.store(1, std::memory_order_relaxed);
         synchronize_();
-        refused_from_.fill(memif::most_rings);  // the next server may be another one
+        forget_refusals();
     }
     // The peer has the eventfds too: closing ours would not take them out of the sets.
     const Direction receiving = connection_ ? connection_->receiving() : Direction{};
@@ -227,12 +230,12 @@ void MemifPort::read_messages() {
         if (size < 0 && (errno == EAGAIN || errno == EINTR)) return;
         FileDescriptor descriptor;
         const unsigned surplus = size >= 0 ? take_descriptors(header, descriptor) : 0;
-        if (size <= 0) return end_talk(nullptr);
+        if (size <= 0) return leave({});
         if (size != sizeof message) return end_talk("Invalid message size");
         if (surplus != 0 || (header.msg_flags & MSG_CTRUNC) != 0) return end_talk("Too many file descriptors");
         if (message.type == MessageType::disconnect) {
-            heed_refusal(message.disconnect);
-            return end_talk(nullptr);
+            const char* const reason = message.disconnect.reason;
+            return leave({reason, strnlen(reason, sizeof message.disconnect.reason)});
         }
         if (const char* problem = handle(message, std::move(descriptor))) end_talk(problem);
     }
@@ -298,14 +301,30 @@ MemifPort::RingName MemifPort::client_ring(unsigned number) const noexcept {
     return {Direction::server_to_client, number - to_server};
 }
 
-// The server has left: if because of a ring, and not of the first one, do without it next time. It may also leave in
-// the middle of all this because it ends, so what counts is the reason: those of DPDK, libmemif and VPP name the ring.
-void MemifPort::heed_refusal(const memif::Disconnect& farewell) noexcept {
-    const std::string_view reason(farewell.reason, strnlen(farewell.reason, sizeof farewell.reason));
+// The peer has left, for this reason. A server that has learned of a ring too many is asked anew at once.
+void MemifPort::leave(std::string_view reason) noexcept {
+    const bool heeded = role_ == Role::client && heed_refusal(reason);
+    end_talk(nullptr);
+    if (heeded) next_try_ = {};
+}
+
+// If the server has left because of a ring, and not of the first one, do without it next time. It may also leave in the
+// middle of all this because it ends. DPDK's and VPP's reasons name the ring; libmemif only closes, or says something
+// else: what counts is that it does so twice at the same ring.
+bool MemifPort::heed_refusal(std::string_view reason) noexcept {
+    if (rings_named_ == 0 || step_ == Step::done) return false;
     const bool names_ring = reason.find("ring") != reason.npos || reason.find("Ring") != reason.npos;
-    if (role_ != Role::client || rings_named_ == 0 || step_ == Step::done || !names_ring) return;
+    if (std::exchange(unanswered_, rings_named_) != rings_named_ && !names_ring) return false;
     const RingName refused = client_ring(rings_named_ - 1);
-    if (refused.index > 0) refused_from_[static_cast<unsigned>(refused.direction)] = refused.index;
+    if (refused.index == 0) return false;
+    refused_from_[static_cast<unsigned>(refused.direction)] = refused.index;
+    return true;
+}
+
+// The next server may be another one.
+void MemifPort::forget_refusals() noexcept {
+    refused_from_.fill(memif::most_rings);
+    unanswered_ = 0;
 }
 
 // The client's next message.

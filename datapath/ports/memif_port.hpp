@@ -75,7 +75,9 @@ private:
     [[nodiscard]] const char* check_init(const memif::Init& init) const noexcept;
     [[nodiscard]] unsigned rings_for(memif::Direction direction, std::uint16_t last) const noexcept;
     [[nodiscard]] RingName client_ring(unsigned number) const noexcept;
-    void heed_refusal(const memif::Disconnect& farewell) noexcept;
+    void leave(std::string_view reason) noexcept;
+    [[nodiscard]] bool heed_refusal(std::string_view reason) noexcept;
+    void forget_refusals() noexcept;
     [[nodiscard]] const char* go_on();
     [[nodiscard]] const char* go_live();
     bool send_message(const memif::Message& message, int descriptor = -1) const noexcept;
@@ -98,8 +100,9 @@ private:
     int talk_ = -1;  ///< the socket to the peer
     Step step_ = Step::hello;
     unsigned rings_named_ = 0;                ///< client: ADD_RINGs that have been sent
+    unsigned unanswered_ = 0;                 ///< client: how many had been when the server left last
     std::array<unsigned, 2> refused_from_{};  ///< client: the first ring that the server refuses, in each direction
-    Clock::time_point begun_{};
+    Clock::time_point begun_{}, next_try_{};
     std::unique_ptr<memif::Connection> connection_;
     std::atomic<memif::Connection*> live_{nullptr};  ///< connection_ once it is complete: the workers'
 };

@@ -28,11 +28,9 @@ VhostSender::~VhostSender() {
     }
 }
 
-// Returns how many of `packets` hang on `head` then; 1: none do, and the first one goes by itself.
+// Returns how many of `packets`, all ours alone, hang on `head` then; 1: none do, and the first one goes by itself.
 unsigned VhostSender::chain(std::span<rte_mbuf* const> packets, unsigned families, rte_mbuf* head) noexcept {
-    const auto shared = std::find_if_not(packets.begin(), packets.end(), is_ours_alone);
-    const auto alone = static_cast<std::size_t>(shared - packets.begin());
-    const unsigned number = alone > 1 ? join(packets.first(alone), headers_) : 1;
+    const unsigned number = packets.size() > 1 ? join(packets, headers_) : 1;
     if (number == 1) return 1;
     const bool v4 = headers_.says.gso_type == VirtioHeader::gso_tcp4;
     if ((families & (v4 ? joins_ipv4 : joins_ipv6)) == 0) return 1;
@@ -77,26 +75,42 @@ std::uint16_t VhostSender::send(void* self, rte_mbuf** packets, std::uint16_t le
     if (families == 0 || length < 2 || sender.heads_.front() == nullptr) {
         return driver.send(driver.queue, packets, length);
     }
+    // To read all of them for a guest that takes nothing would make its senders pay.
+    if (sender.full_ && driver.send(driver.queue, packets, 1) == 0) return 0;
+    const unsigned first = sender.full_ ? 1 : 0;
+    const unsigned gone = first + sender.send_joined(packets + first, length - first, families);
+    sender.full_ = gone == 0;
+    return static_cast<std::uint16_t>(gone);
+}
+
+std::uint16_t VhostSender::send_joined(rte_mbuf** packets, unsigned length, unsigned families) noexcept {
     rte_mbuf* messages[batch_length];
-    std::uint16_t ends[batch_length];
-    unsigned count = 0, heads = 0;
+    std::uint16_t ends[batch_length] = {};
+    unsigned count = 0, heads = 0, alone = 0;  // `alone`: the end of those that are, from `at` on
     for (unsigned at = 0; at < length && count < batch_length; ++count) {
+        if (alone <= at) {
+            const auto* const shared = std::find_if_not(packets + at, packets + length, is_ours_alone);
+            alone = static_cast<unsigned>(shared - packets);
+        }
         unsigned number = 1;
         messages[count] = packets[at];
-        if (heads < most_heads) {
-            number = sender.chain({packets + at, length - at}, families, sender.heads_[heads]);
-            if (number > 1) messages[count] = sender.heads_[heads++];
+        if (heads < most_heads && alone > at) {
+            number = chain({packets + at, alone - at}, families, heads_[heads]);
+            if (number > 1) messages[count] = heads_[heads++];
         }
         at += number;
         ends[count] = static_cast<std::uint16_t>(at);
     }
-    const unsigned sent = driver.send(driver.queue, messages, static_cast<std::uint16_t>(count));
+    const unsigned sent = driver_.send(driver_.queue, messages, static_cast<std::uint16_t>(count));
     const std::uint16_t gone = sent == 0 ? 0 : ends[sent - 1];
     for (unsigned message = sent, begin = gone; message < count; begin = ends[message++]) {
         if (messages[message] == packets[begin]) continue;
         take_apart({packets + begin, packets + ends[message]}, messages[message]);
     }
-    return gone;
+    if (sent == count || messages[sent] == packets[gone]) return gone;
+    // One by one what the guest has no room for as one: it may have room for some, and some guests never have for all.
+    const auto rest = static_cast<std::uint16_t>(ends[sent] - gone);
+    return static_cast<std::uint16_t>(gone + driver_.send(driver_.queue, packets + gone, rest));
 }
 
 }  // namespace ovsdr::soft

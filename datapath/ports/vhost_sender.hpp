@@ -44,11 +44,13 @@ public:
 private:
     static constexpr unsigned most_heads = batch_length / 2;
 
+    [[nodiscard]] std::uint16_t send_joined(rte_mbuf** packets, unsigned length, unsigned families) noexcept;
     [[nodiscard]] unsigned chain(std::span<rte_mbuf* const> packets, unsigned families, rte_mbuf* head) noexcept;
     static void take_apart(std::span<rte_mbuf* const> packets, rte_mbuf* head) noexcept;
 
     const PortSendQueue driver_;
     std::atomic<unsigned> joins_{0};
+    bool full_ = false;          ///< the guest took nothing last time
     JoinedHeaders headers_;
     std::array<rte_mbuf*, most_heads> heads_{};  ///< ours for good: the driver gives up one of two references
 };

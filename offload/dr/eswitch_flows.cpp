@@ -269,6 +269,11 @@ Backlog::Attempt EswitchImpl::try_again(const Ufid& ufid) noexcept {
 }
 
 void EswitchImpl::flush(std::optional<OdpPort> port) noexcept {
+    take_out(port);
+    Flow::memory().trim();   // without locks: it gives back each slab by itself
+}
+
+void EswitchImpl::take_out(std::optional<OdpPort> port) noexcept {
     const auto map_lock = read_ports();
     std::vector<std::unique_ptr<Flow>> gone;
     for (FlowShard& shard : shards_) {
@@ -287,8 +292,6 @@ void EswitchImpl::flush(std::optional<OdpPort> port) noexcept {
     std::vector<Retirement> retirements = retirements_of(gone);
     retire(retirements);
     forget(gone);
-    gone.clear();
-    Flow::memory().trim();
 }
 
 }  // namespace ovsdr::dr

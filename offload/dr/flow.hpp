@@ -43,7 +43,9 @@ struct Flow {
 
     // There are a million of them: their memory lies together, apart from everything else.
     [[nodiscard]] static void* operator new(std::size_t size) { return memory().take(size); }
-    static void operator delete(void* flow) noexcept { BlockPool::give_back(flow); }
+    static void operator delete(void* flow) noexcept {
+        if (flow != nullptr) BlockPool::give_back(flow);
+    }
     /// Of all e-switches.
     [[nodiscard]] static BlockPool& memory() noexcept;
 
@@ -65,6 +67,8 @@ struct Flow {
         if (troubles != nullptr) troubles->place.leave();
     }
 };
+
+static_assert(sizeof(Flow) <= BlockPool::largest && alignof(Flow) <= BlockPool::alignment);
 
 using Flows = FlowMap<Flow>;
 

@@ -46,7 +46,11 @@ class Console:
                 raise TimeoutError(f"{self._name}: no {pattern!r} within {timeout} s: {self._text[-2000:]} "
                                    f"{self._said()[-500:]}")
             try:
-                self._text += self._connection.recv(65536).decode(errors="replace")
+                part = self._connection.recv(65536)
             except (TimeoutError, socket.timeout):
-                pass
+                continue
+            if not part:
+                raise ConnectionResetError(f"{self._name} has closed its console: {self._text[-2000:]} "
+                                           f"{self._said()[-500:]}")
+            self._text += part.decode(errors="replace")
         return found

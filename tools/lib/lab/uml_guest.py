@@ -117,7 +117,8 @@ class UmlGuest:
         with guests:
             self.process = Background(self._namespace.command(self._argv), self._log, {"TMPDIR": "/dev/shm"},
                                       stdin=guests.fileno())
-        self._console = Console(ours, self.name, self.process.running, self.process.output)
+        pid = self.process.pid
+        self._console = Console(ours, self.name, lambda: not _has_ended(pid), self.process.output)
 
     def wait_ready(self, timeout: float = 60) -> None:
         assert self._console is not None
@@ -149,12 +150,16 @@ class UmlGuest:
         if self.process is None:
             return
         process, self.process = self.process, None
-        process.signal(signal.SIGTERM)
+        os.kill(process.pid, signal.SIGTERM)
         with contextlib.suppress(TimeoutError):
-            wait_until(lambda: os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None,
-                       PATIENCE, "the guest ends")
+            wait_until(lambda: _has_ended(process.pid), PATIENCE, "the guest ends")
         os.killpg(process.pid, signal.SIGKILL)
         process.wait(PATIENCE)
+
+
+def _has_ended(pid: int) -> bool:
+    """Without waiting for it: its number stays taken."""
+    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
 
 
 __all__ = ["PACKAGE", "Nic", "UmlGuest", "make_initramfs", "missing", "tap_nic", "vhost_nic"]

@@ -25,6 +25,7 @@ MTU, CONTROL_QUEUE, CONTROL_RX, CONTROL_VLAN, CONTROL_RX_MORE, ANNOUNCE, MULTIQU
     3, 17, 18, 19, 20, 21, 22, 23, 34)
 WITHHELD = sum(1 << bit for bit in (MTU, CONTROL_QUEUE, CONTROL_RX, CONTROL_VLAN, CONTROL_RX_MORE, ANNOUNCE, MULTIQUEUE,
                                     CONTROL_MAC, PACKED))
+PATIENCE = 5   # seconds for an end
 _GET_FEATURES = 1
 _HEADER = struct.Struct("=III")   # request, flags, bytes that follow
 _MOST_DESCRIPTORS = 8
@@ -44,7 +45,7 @@ class VhostRelay:
 
     def stop(self) -> None:
         self._end.close()
-        self._thread.join()
+        self._thread.join(PATIENCE)   # it may wait for the rest of a message
 
     def _run(self) -> None:
         connections: list[socket.socket] = []

@@ -2,6 +2,9 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <chrono>
+#include <optional>
+#include <string_view>
 
 #include "datapath/ports/memif_connection.hpp"
 #include "memif_talk.hpp"
@@ -37,8 +40,9 @@ public:
         std::unique_ptr<MemifSocket> socket;  ///< the client is connected while it is there
     };
 
-    /// With the next client. `last`: of HELLO. `takes`: how many rings; at the next it leaves, with `reason`.
-    Talk talk(Rings last, Rings takes = {16, 16}, std::string_view reason = "Invalid ring index") {
+    /// With the next client. `last`: of HELLO. `takes`: how many rings; at the next it leaves, with `reason`; without
+    /// one it only closes.
+    Talk talk(Rings last, Rings takes = {16, 16}, std::optional<std::string_view> reason = "Invalid ring index") {
         Talk talk;
         talk.socket = std::make_unique<MemifSocket>(accept(listener_, nullptr, nullptr));
         Message message = MemifSocket::message(MessageType::hello);
@@ -58,8 +62,12 @@ public:
             }
             if (message.type == MessageType::connect) answer = MessageType::connected;
             if (message.type == MessageType::none) return talk;
+            if (answer == MessageType::disconnect && !reason) {
+                talk.socket.reset();
+                return talk;
+            }
             Message reply = MemifSocket::message(answer);
-            if (answer == MessageType::disconnect) reason.copy(reply.disconnect.reason, sizeof reply.disconnect.reason);
+            if (answer == MessageType::disconnect) reason->copy(reply.disconnect.reason, sizeof reply.disconnect.reason);
             talk.socket->send(reply);
             talk.connected = answer == MessageType::connected;
             if (answer != MessageType::ack) return talk;
@@ -163,6 +171,25 @@ TEST_F(MemifClientTest, AServerThatLeavesInTheMiddleHasRefusedNothing) {
     EXPECT_FALSE(server.talk({255, 255}, {2, 4}, "Device closed").connected);
     EXPECT_FALSE(server.talk({255, 255}, {4, 1}, "").connected);
     expect_rings(server.talk({255, 255}), {4, 4});
+}
+
+// libmemif's servers of different versions.
+TEST_F(MemifClientTest, AServerThatLeavesTwiceAtOneRingHasRefusedIt) {
+    TestServer server(path_);
+    start_client(",queues=4");
+    for (const std::optional<std::string_view> reason : {std::optional<std::string_view>("interface deleted"), {}}) {
+        EXPECT_FALSE(server.talk({255, 255}, {2, 4}, reason).connected);
+        EXPECT_FALSE(server.talk({255, 255}, {2, 4}, reason).connected);
+        expect_rings(server.talk({255, 255}, {2, 4}, reason), {2, 4});
+    }
+}
+
+TEST_F(MemifClientTest, AServerThatLetsNobodyInIsAskedOnceASecond) {
+    TestServer server(path_);
+    start_client(",queues=4");
+    const auto begin = std::chrono::steady_clock::now();
+    for (unsigned i = 0; i < 3; ++i) EXPECT_FALSE(server.talk({255, 255}, {0, 0}, "Wrong secret").connected);
+    EXPECT_GE(std::chrono::steady_clock::now() - begin, 1500ms);
 }
 
 TEST_F(MemifClientTest, ANewServerHasRefusedNothing) {

@@ -6,7 +6,8 @@
 namespace ovsdr::soft {
 namespace {
 
-/// DPDK's queue: takes so many messages of each call, and frees them as the driver does.
+/// DPDK's queue: takes the messages that the guest has buffers for, one for each packet, up to the first that it has
+/// too few for, and frees them as the driver does.
 struct Driver {
     struct Taken {
         VirtioHeader says{};
@@ -21,11 +22,13 @@ struct Driver {
     static std::uint16_t send(void* self, rte_mbuf** messages, std::uint16_t length) noexcept {
         auto& driver = *static_cast<Driver*>(self);
         driver.offered.push_back(length);
-        const auto number = static_cast<std::uint16_t>(std::min<unsigned>(length, driver.room));
-        driver.room -= number;
-        for (unsigned i = 0; i < number; ++i) {
-            driver.taken.push_back(read(messages[i]));
-            rte_pktmbuf_free(messages[i]);
+        std::uint16_t number = 0;
+        for (; number < length; ++number) {
+            const unsigned packets = std::max(messages[number]->nb_segs - 1, 1);
+            if (packets > driver.room) break;
+            driver.room -= packets;
+            driver.taken.push_back(read(messages[number]));
+            rte_pktmbuf_free(messages[number]);
         }
         return number;
     }
@@ -79,6 +82,13 @@ protected:
         for (const Driver::Taken& taken : driver_.taken) append_all(result, cut(taken.bytes, taken.says));
         return result;
     }
+    static void expect_untouched(std::span<rte_mbuf* const> buffers, std::span<const Bytes> packets, std::size_t from) {
+        for (std::size_t i = from; i < buffers.size(); ++i) {
+            ASSERT_EQ(buffers[i]->next, nullptr);
+            ASSERT_EQ(bytes_of(buffers[i]), packets[i]) << i;
+            ASSERT_EQ(buffers[i]->pkt_len, packets[i].size());
+        }
+    }
     static unsigned free_buffers() { return rte_mempool_avail_count(pool_.get()); }
 
     Driver driver_;
@@ -127,7 +137,7 @@ TEST_F(VhostSenderTest, OnlyWhatTheGuestTakesIsJoined) {
     }
 }
 
-// Two flows by turns, with a packet of neither in between; the guest has room for one message after the other.
+// Two flows by turns, with a packet of neither in between; the guest makes room for one of them after the other.
 TEST_F(VhostSenderTest, WhatFindsNoRoomStaysTheCallersAsItWas) {
     Maker maker(4);
     sender_.set_joins(VhostSender::joins_ipv4 | VhostSender::joins_ipv6);
@@ -138,20 +148,47 @@ TEST_F(VhostSenderTest, WhatFindsNoRoomStaysTheCallersAsItWas) {
     ASSERT_LE(packets.size(), batch_length);
     std::vector<rte_mbuf*> buffers = made(packets);
     std::size_t sent = 0;
-    for (const unsigned expected : {5U, 1U, 7U, 4U}) {
+    for (const unsigned room : {5U, 1U, 7U, 4U}) {
         driver_.room = 0;
         ASSERT_EQ(send(buffers, sent), 0U);
-        for (std::size_t i = sent; i < buffers.size(); ++i) {
-            ASSERT_EQ(buffers[i]->next, nullptr);
-            ASSERT_EQ(bytes_of(buffers[i]), packets[i]) << i;
-            ASSERT_EQ(buffers[i]->pkt_len, packets[i].size());
-        }
-        driver_.room = 1;
-        ASSERT_EQ(send(buffers, sent), expected);
-        sent += expected;
+        expect_untouched(buffers, packets, sent);
+        driver_.room = room;
+        ASSERT_EQ(send(buffers, sent), room);
+        sent += room;
+        expect_untouched(buffers, packets, sent);
     }
     EXPECT_EQ(sent, packets.size());
+    EXPECT_EQ(driver_.taken.size(), 7U) << "the first behind a refusal goes alone, to see whether there is room";
+    EXPECT_EQ(difference(cut_again(), packets), "");
+}
+
+TEST_F(VhostSenderTest, AGuestWithoutRoomForAllGetsSome) {
+    Maker maker(7);
+    sender_.set_joins(VhostSender::joins_ipv4);
+    std::vector<Bytes> packets = packets_of(maker, true, 9000);
+    std::vector<rte_mbuf*> buffers = made(packets);
+    driver_.room = 4;
+    ASSERT_EQ(send(buffers), 4U);
     EXPECT_EQ(driver_.taken.size(), 4U);
+    expect_untouched(buffers, packets, 4);
+    driver_.room = batch_length;
+    EXPECT_EQ(send(buffers, 4), 5U);
+    EXPECT_EQ(driver_.taken.size(), 5U) << "the others as one";
+    EXPECT_EQ(difference(cut_again(), packets), "");
+}
+
+TEST_F(VhostSenderTest, AGuestThatTakesNothingIsOfferedOnePacket) {
+    Maker maker(8);
+    sender_.set_joins(VhostSender::joins_ipv4);
+    const std::vector<Bytes> packets = packets_of(maker, true, 9000);
+    std::vector<rte_mbuf*> buffers = made(packets);
+    driver_.room = 0;
+    ASSERT_EQ(send(buffers), 0U);
+    driver_.offered.clear();
+    for (unsigned i = 0; i < 3; ++i) ASSERT_EQ(send(buffers), 0U);
+    EXPECT_EQ(driver_.offered, (std::vector<unsigned>{1, 1, 1}));
+    driver_.room = batch_length;
+    EXPECT_EQ(send(buffers), 9U);
     EXPECT_EQ(difference(cut_again(), packets), "");
 }
 
