@@ -9,7 +9,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "bench" / "forwarding_bench"))
 
-import report  # noqa: E402
+import forwarding_report as report  # noqa: E402
 from subject import Sample  # noqa: E402
 from traffics import TRAFFICS, Traffic  # noqa: E402
 

@@ -67,7 +67,8 @@ public:
                 return talk;
             }
             Message reply = MemifSocket::message(answer);
-            if (answer == MessageType::disconnect) reason->copy(reply.disconnect.reason, sizeof reply.disconnect.reason);
+            auto& said = reply.disconnect.reason;
+            if (answer == MessageType::disconnect) reason->copy(said, sizeof said);
             talk.socket->send(reply);
             talk.connected = answer == MessageType::connected;
             if (answer != MessageType::ack) return talk;
