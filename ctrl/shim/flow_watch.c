@@ -47,7 +47,7 @@ enlist(struct flow_watch *watch)
 }
 
 /* Mostly there are none, and each new megaflow asks twice. What this says without the lock is what an empty list says
- * with it: whoever enlists a watch now comes later. Who was there when the ufid's lock was taken is seen. */
+ * with it: a watch that is enlisted now comes later. One that was there when the ufid's lock was taken is seen. */
 static bool
 has_none(struct shard *shard)
 {

@@ -93,7 +93,7 @@ dpif_run(struct dpif *dpif)
     for (int i = 0; i < MOST_RUNS && netdev_dr_received() && time_usec() - begin < LONGEST_RUN_US; i++) {
         result |= real_dpif_run(dpif);
     }
-    /* Packets have not waited for these. */
+    /* Last, so that no packet waits for these. */
     adopt_flows(dpif);
     gate_open();
     meter_run(dpif);

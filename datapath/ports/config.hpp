@@ -41,7 +41,7 @@
 //                                              guest one by one
 //                   net_memif,socket=PATH      another process (VPP, DPDK) by shared memory; role=server (default) or
 //                                              client, id=N, queues=N: at most so many rings each way, 1 to 16,
-//                                              rsize=LOG2, bsize=BYTES, secret=TEXT
+//                                              secret=TEXT; as a client rsize=LOG2, bsize=BYTES too
 //                   0000:03:00.0               a network controller by its whole PCI address, bound to vfio-pci, see
 //                                              pci_port.hpp; queues=N: receive queues
 //                   net_pcap, net_null, net_ring  files, nothing, itself: for tests and benchmarks

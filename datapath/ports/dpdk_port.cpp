@@ -310,7 +310,8 @@ void DpdkPort::learn_what_guest_takes(std::uint16_t id, bool gone) noexcept {
     std::uint64_t features = 0;
     const int guest = gone ? -1 : rte_eth_vhost_get_vid_from_port_id(id);
     if (guest < 0 || rte_vhost_get_negotiated_features(guest, &features) != 0) features = 0;
-    if ((features & guest_csum) == 0) features = 0;   // the one wants the other, which nobody has looked at
+    // Joined packets have no checksum. DPDK lets a guest ask for them alone.
+    if ((features & guest_csum) == 0) features = 0;
     const unsigned families = ((features & guest_tso4) != 0 ? VhostSender::joins_ipv4 : 0) |
                               ((features & guest_tso6) != 0 ? VhostSender::joins_ipv6 : 0);
     for (const auto& sender : senders_) sender->set_joins(families);

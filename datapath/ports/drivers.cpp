@@ -195,9 +195,17 @@ std::string options_problem(const Driver& driver, std::string_view arguments) {
     return {};
 }
 
-// A client's rings and buffers must fit into what one region of shared memory can be.
+// Rings and buffers are the client's, and must fit into what one region of shared memory can be.
 std::string memif_memory_problem(std::string_view arguments) {
-    if (dpdk_argument(arguments, "role") != "client") return {};
+    if (dpdk_argument(arguments, "role") != "client") {
+        for (const std::string_view key : {"rsize", "bsize"}) {
+            const std::string_view value = dpdk_argument(arguments, key);
+            if (value.empty()) continue;
+            return fmt::format("{}={} is for role=client: a server takes rings and buffers as the client makes them",
+                               key, value);
+        }
+        return {};
+    }
     const unsigned queues = number_argument(arguments, "queues", 1);
     const memif::Layout layout{.to_server = queues,
                                .to_client = queues,

@@ -270,7 +270,7 @@ Backlog::Attempt EswitchImpl::try_again(const Ufid& ufid) noexcept {
 
 void EswitchImpl::flush(std::optional<OdpPort> port) noexcept {
     take_out(port);
-    Flow::memory().trim();   // without locks: it gives back each slab by itself
+    Flow::memory().trim();   // behind the locks: each slab is a system call
 }
 
 void EswitchImpl::take_out(std::optional<OdpPort> port) noexcept {

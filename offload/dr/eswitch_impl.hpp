@@ -147,6 +147,7 @@ private:
     void retire(std::span<Retirement> retirements) noexcept;
     [[nodiscard]] static std::vector<Retirement> retirements_of(std::span<const std::unique_ptr<Flow>> gone);
     void forget(std::span<const std::unique_ptr<Flow>> gone) noexcept;
+    /// The megaflows of packets from `port`, or all.
     void take_out(std::optional<OdpPort> port) noexcept;
     [[nodiscard]] static FlowStats stats_of(const Flow& flow) noexcept;
     [[nodiscard]] Backlog::Attempt try_again(const Ufid& ufid) noexcept;
