@@ -30,7 +30,7 @@ class Console:
         """What a command of the guest's shell writes."""
         self._text = ""
         self._connection.sendall(command.encode() + b"\n")
-        done = self._read_until(r"GUEST-DONE (\d+)\r?\n", timeout)
+        done = self._read_until(r"GUEST-DONE (\d+)\r?\n", timeout, f" of {command[:80]!r}")
         output = self._text[:done.start()].replace("\r", "")
         if check and done.group(1) != "0":
             raise CommandError([command], int(done.group(1)), output)
@@ -39,11 +39,11 @@ class Console:
     def close(self) -> None:
         self._connection.close()
 
-    def _read_until(self, pattern: str, timeout: float) -> re.Match[str]:
+    def _read_until(self, pattern: str, timeout: float, which: str = "") -> re.Match[str]:
         end = time.monotonic() + timeout
         while not (found := re.search(pattern, self._text)):
             if time.monotonic() > end or not self._runs():
-                raise TimeoutError(f"{self._name}: no {pattern!r} within {timeout} s: {self._text[-2000:]} "
+                raise TimeoutError(f"{self._name}: no {pattern!r}{which} within {timeout} s: {self._text[-2000:]} "
                                    f"{self._said()[-500:]}")
             try:
                 part = self._connection.recv(65536)

@@ -122,8 +122,9 @@ class NicGuest:
         self.run(f"echo '{json.dumps(configuration)}' >/run/softnic.json")
         self.run(f"(OVSDR_SOFTNIC=/run/softnic.json LD_LIBRARY_PATH={LIBRARIES} {_HOST} -d mlx5_0 "
                  f">/run/softnic.log 2>&1; echo \"ended: $?\" >>/run/softnic.log) &")
+        # On a busy machine hugepages are emptied slowly, and each round of this loop takes longer than its nap.
         self.run(f"for i in $(seq 300); do [ ! -S {CONTROL} ] || break; ! grep -q ended /run/softnic.log || break; "
-                 f"usleep 100000; done; [ -S {CONTROL} ] || {{ cat /run/softnic.log; false; }}")
+                 f"usleep 100000; done; [ -S {CONTROL} ] || {{ cat /run/softnic.log; false; }}", timeout=180)
 
     def stop(self) -> None:
         self.run(f"kill $(pidof {_HOST}); "

@@ -2,10 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <cerrno>
+#include <chrono>
 #include <climits>
 #include <set>
 #include <thread>
 
+#include "offload/dr/backlog.hpp"
 #include "offload/dr/install/pipeline.hpp"
 #include "tests/unit/offload/dr/eswitch_fixture.hpp"
 
@@ -538,11 +540,15 @@ TEST(EswitchFaults, LeavesNothingBehindWhicheverCallFails) {
                 EXPECT_EQ(FakeProvider::alive("action"), actions) << "after " << FakeProvider::failed_call();
             }
             for (const ovsdr_megaflow* megaflow : {&first, &second}) {
+                const auto begin = std::chrono::steady_clock::now();
                 const PutOutcome outcome = eswitch->put({1, 1}, *megaflow);
                 if (const auto* error = std::get_if<Error>(&outcome)) {
                     EXPECT_EQ(error->code, ENOSPC);
                     EXPECT_EQ(eswitch->totals().failed, 1U);
-                    EXPECT_FALSE(eswitch->explain({1, 1})->offloaded) << FakeProvider::failed_call();
+                    const bool offloaded = eswitch->explain({1, 1})->offloaded;
+                    // On a busy machine it may have been tried again by now.
+                    const auto passed = std::chrono::steady_clock::now() - begin;
+                    EXPECT_FALSE(offloaded && passed < Backlog::shortest_rest) << FakeProvider::failed_call();
                     EXPECT_TRUE(becomes([&] { return eswitch->explain({1, 1})->offloaded; }))
                         << "not tried again after " << FakeProvider::failed_call();
                 }
