@@ -16,8 +16,11 @@
 
 namespace ovsdr::soft {
 
-/// Packets move in batches of at most this many.
-inline constexpr unsigned batch_length = 32;
+/// Packets move in batches of at most this many: what a host's longest packet is cut into goes in one.
+inline constexpr unsigned batch_length = 64;
+/// Who takes packets stops at as many; only the segments of one that is cut are taken until the batch is full, since
+/// those that stay together are joined again.
+inline constexpr unsigned poll_length = 32;
 
 /// Names the vport that `packet` enters by and forgets what a port's driver left behind.
 inline void set_source(rte_mbuf* packet, VportId vport) noexcept {

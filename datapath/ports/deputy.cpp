@@ -72,7 +72,7 @@ bool Deputy::took_turn(unsigned received, bool forwarded) noexcept {
     const bool others = woken != nullptr && woken->waiter() != Lookout::this_thread();
     turns_for_nothing_ = received == 0 || forwarded || others ? turns_for_nothing_ + 1 : 0;
     if (received > 0) ++turns_;
-    if (received < batch_length && turns_for_nothing_ <= most_turns_for_nothing) return true;
+    if (received < poll_length && turns_for_nothing_ <= most_turns_for_nothing) return true;
     dismiss();
     return false;
 }

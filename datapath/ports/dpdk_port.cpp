@@ -240,7 +240,8 @@ int DpdkPort::start_vhost(const PortSpec& spec, rte_mempool* pool, std::string& 
         receivers_.push_back(std::make_unique<VhostReceiver>(device.receive_queue(queue), pool));
         receive.push_back({.receive = VhostReceiver::receive,
                            .queue = receivers_.back().get(),
-                           .wake_sources = {{.descriptor = kicks_.back(), .is_epoll = true}}});
+                           .wake_sources = {{.descriptor = kicks_.back(), .is_epoll = true}},
+                           .most = batch_length});
         send.push_back(device.send_queue(queue));
         if (number_argument(spec.arguments, "gro", 1) == 0) continue;
         senders_.push_back(std::make_unique<VhostSender>(send.back(), pool));

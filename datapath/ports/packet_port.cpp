@@ -27,7 +27,8 @@ std::unique_ptr<Port> PacketPort::open(const PortSpec& spec, const Driver& drive
     for (const auto& receiver : port->receivers_) {
         receive.push_back({.receive = PacketReceiver::receive,
                            .queue = receiver.get(),
-                           .wake_sources = {{.descriptor = receiver->descriptor(), .is_epoll = false}}});
+                           .wake_sources = {{.descriptor = receiver->descriptor(), .is_epoll = false}},
+                           .most = batch_length});
     }
     std::vector<PortSendQueue> send;
     for (const auto& sender : port->senders_) send.push_back({.send = PacketSender::send, .queue = sender.get()});

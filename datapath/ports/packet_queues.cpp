@@ -184,6 +184,7 @@ std::uint16_t PacketReceiver::receive(void* self, rte_mbuf** packets, std::uint1
             if (segment != nullptr) packets[received++] = segment;
             continue;
         }
+        if (received >= poll_length) break;
         if (receiver.next_ == receiver.end_ && (receiver.drained_ || !receiver.receive_more())) break;
         const unsigned current = receiver.next_++;
         mmsghdr& arrival = receiver.arrivals_[current];

@@ -27,6 +27,7 @@
 #include <string>
 #include <vector>
 
+#include "datapath/packet.hpp"
 #include "datapath/ports/config.hpp"
 #include "datapath/ports/drivers.hpp"
 #include "datapath/ports/packet_pool.hpp"
@@ -48,6 +49,7 @@ struct PortReceiveQueue {
     Burst receive = nullptr;
     void* queue = nullptr;                  ///< the function's first argument
     std::vector<WakeSource> wake_sources;  ///< empty: it must be polled
+    std::uint16_t most = poll_length;      ///< packets at a time; batch_length where it cuts some
 };
 
 struct PortSendQueue {

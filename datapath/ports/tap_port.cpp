@@ -105,7 +105,8 @@ void TapPort::make_queues(const PortSpec& spec) {
         receivers_.push_back(std::make_unique<Receiver>(descriptor, pool));
         receive_queues.push_back({.receive = receive,
                                   .queue = receivers_.back().get(),
-                                  .wake_sources = {{.descriptor = descriptor, .is_epoll = false}}});
+                                  .wake_sources = {{.descriptor = descriptor, .is_epoll = false}},
+                                  .most = batch_length});
     }
     for (unsigned worker = 0; worker < spec.workers; ++worker) {
         const int descriptor = descriptors_[worker % descriptors_.size()];
@@ -150,6 +151,7 @@ std::uint16_t TapPort::receive(void* self, rte_mbuf** packets, std::uint16_t len
     auto& from = *static_cast<Receiver*>(self);
     std::uint16_t received = 0;
     while (received < length) {
+        if (received >= poll_length && !from.cut.more()) break;
         if (from.spare == nullptr) from.spare = rte_pktmbuf_alloc(from.pool);
         if (from.spare == nullptr) {
             if (from.cut.more()) from.lost.fetch_add(1, std::memory_order_relaxed);

@@ -94,10 +94,10 @@ std::uint16_t VhostReceiver::receive(void* self, rte_mbuf** packets, std::uint16
             packets[received++] = segment;
             continue;
         }
+        if (received >= poll_length) break;
         if (receiver.next_ == receiver.end_) {
             receiver.next_ = 0;
-            receiver.end_ = receiver.driver_.receive(receiver.driver_.queue, receiver.taken_.data(),
-                                                     batch_length);
+            receiver.end_ = receiver.driver_.receive(receiver.driver_.queue, receiver.taken_.data(), poll_length);
             if (receiver.end_ == 0) break;
         }
         rte_mbuf* const packet = receiver.taken_[receiver.next_++];

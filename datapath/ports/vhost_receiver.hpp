@@ -40,7 +40,7 @@ private:
     const PortReceiveQueue driver_;
     rte_mempool* const pool_;
     const std::uint16_t room_;
-    std::array<rte_mbuf*, batch_length> taken_;  ///< from the driver
+    std::array<rte_mbuf*, poll_length> taken_;   ///< from the driver
     unsigned next_ = 0, end_ = 0;                ///< of them
     Unfinished cut_;                             ///< of a frame in long_
     std::unique_ptr<std::uint8_t[]> long_;

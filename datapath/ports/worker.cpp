@@ -177,8 +177,8 @@ void Worker::adopt_plan() {
 }
 
 unsigned Worker::poll_queue(const PolledQueue& queue) noexcept {
-    rte_mbuf* packets[batch_length];
-    const unsigned length = queue.source.poll(queue.source.self, packets, batch_length);
+    rte_mbuf* packets[poll_length];
+    const unsigned length = queue.source.poll(queue.source.self, packets, poll_length);
     if (length == 0) return 0;
     std::uint64_t bytes = 0;
     for (unsigned i = 0; i < length; ++i) bytes += packets[i]->pkt_len;
@@ -205,7 +205,7 @@ bool Worker::send_in_place(unsigned device, std::uint32_t sqn) noexcept {
     lane.online();
     // What is more than a batch, and what there is no memory for now, is the worker's.
     const unsigned length = poll_queue(*queue);
-    const bool all = length > 0 && length < batch_length && poll_queue(*queue) == 0;
+    const bool all = length > 0 && length < poll_length && poll_queue(*queue) == 0;
     lane.flush();
     lane.offline();
     return all;

@@ -3,9 +3,11 @@
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <linux/if_ether.h>
 #include <linux/if_packet.h>
 #include <net/if.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "datapath/ports/unfinished.hpp"
 #include "nic_fixture.hpp"
 
 namespace ovsdr::soft {
@@ -104,5 +107,67 @@ inline bool wakes_the_worker(Guest& from, Guest& to) {
     }
     return false;
 }
+
+/// A guest's socket for TCP packets in VLAN 7 that its NIC is to cut.
+class TaggedSocket {
+public:
+    explicit TaggedSocket(const std::string& interface)
+        : socket_(socket(AF_PACKET, SOCK_RAW | SOCK_NONBLOCK, htons(ETH_P_ALL))) {
+        const int on = 1;
+        EXPECT_EQ(setsockopt(socket_, SOL_PACKET, PACKET_VNET_HDR, &on, sizeof on), 0);
+        EXPECT_EQ(setsockopt(socket_, SOL_PACKET, PACKET_AUXDATA, &on, sizeof on), 0);
+        EXPECT_EQ(setsockopt(socket_, SOL_PACKET, PACKET_IGNORE_OUTGOING, &on, sizeof on), 0);
+        sockaddr_ll address{};
+        address.sll_family = AF_PACKET;
+        address.sll_protocol = htons(ETH_P_ALL);
+        address.sll_ifindex = static_cast<int>(if_nametoindex(interface.c_str()));
+        EXPECT_EQ(bind(socket_, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+    }
+    ~TaggedSocket() { close(socket_); }
+    TaggedSocket(const TaggedSocket&) = delete;
+    TaggedSocket& operator=(const TaggedSocket&) = delete;
+
+    /// `flags`: TCP's; ACK and CWR unless told.
+    void send(unsigned payload, std::uint16_t segment, std::uint8_t flags = 0x90) {
+        VirtioHeader says{.flags = VirtioHeader::needs_checksum, .gso_type = VirtioHeader::gso_tcp4, .hdr_len = 58,
+                          .gso_size = segment, .csum_start = 38, .csum_offset = 16};
+        std::vector<std::uint8_t> frame = {2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x81, 0, 0x20, 7, 8, 0,
+                                           0x45, 0, 0, 0, 0, 1, 0x40, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2,
+                                           0, 80, 0, 80, 0, 0, 0, 1, 0, 0, 0, 1, 0x50, 0x90, 1, 0, 0, 0, 0, 0};
+        frame[20] = static_cast<std::uint8_t>((payload + 40) >> 8);
+        frame[21] = static_cast<std::uint8_t>(payload + 40);
+        frame[51] = flags;
+        const unsigned pseudo = 0x0a00 + 0x0001 + 0x0a00 + 0x0002 + IPPROTO_TCP + payload + 20;
+        const unsigned folded = (pseudo & 0xffff) + (pseudo >> 16);
+        frame[54] = static_cast<std::uint8_t>(folded >> 8);
+        frame[55] = static_cast<std::uint8_t>(folded);
+        frame.resize(58 + payload);
+        const iovec pieces[] = {{&says, sizeof says}, {frame.data(), frame.size()}};
+        EXPECT_EQ(writev(socket_, pieces, 2), static_cast<ssize_t>(sizeof says + frame.size())) << std::strerror(errno);
+    }
+
+    /// Size of the next frame without its tag, and its tag.
+    std::pair<std::size_t, unsigned> receive() {
+        std::vector<char> frame(1 << 17);
+        alignas(cmsghdr) char control[CMSG_SPACE(sizeof(tpacket_auxdata))];
+        iovec piece{frame.data(), frame.size()};
+        msghdr message{};
+        message.msg_iov = &piece;
+        message.msg_iovlen = 1;
+        message.msg_control = control;
+        ssize_t size = 0;
+        (void)eventually([&] {
+            message.msg_controllen = sizeof control;
+            return (size = recvmsg(socket_, &message, 0)) > 0;
+        }, std::chrono::seconds(5));
+        if (size <= 0) return {0, 0};
+        tpacket_auxdata told{};
+        std::memcpy(&told, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof told);
+        return {static_cast<std::size_t>(size) - sizeof(VirtioHeader), told.tp_vlan_tci};
+    }
+
+private:
+    int socket_;
+};
 
 }  // namespace ovsdr::soft

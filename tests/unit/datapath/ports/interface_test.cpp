@@ -15,6 +15,7 @@
 #include <string_view>
 
 #include "datapath/ports/unfinished.hpp"
+#include "forwarding.hpp"
 #include "guest_socket.hpp"
 
 namespace {
@@ -200,62 +201,6 @@ INSTANTIATE_TEST_SUITE_P(Drivers, InterfaceTest, testing::Values("net_af_packet"
 
 class PacketSocketTest : public InterfaceTest {};
 
-/// A guest's socket for TCP packets in VLAN 7 that its NIC is to cut.
-class TaggedSocket {
-public:
-    explicit TaggedSocket(const std::string& interface)
-        : socket_(socket(AF_PACKET, SOCK_RAW | SOCK_NONBLOCK, htons(ETH_P_ALL))) {
-        const int on = 1;
-        EXPECT_EQ(setsockopt(socket_, SOL_PACKET, PACKET_VNET_HDR, &on, sizeof on), 0);
-        EXPECT_EQ(setsockopt(socket_, SOL_PACKET, PACKET_AUXDATA, &on, sizeof on), 0);
-        EXPECT_EQ(setsockopt(socket_, SOL_PACKET, PACKET_IGNORE_OUTGOING, &on, sizeof on), 0);
-        sockaddr_ll address{};
-        address.sll_family = AF_PACKET;
-        address.sll_protocol = htons(ETH_P_ALL);
-        address.sll_ifindex = static_cast<int>(if_nametoindex(interface.c_str()));
-        EXPECT_EQ(bind(socket_, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
-    }
-    ~TaggedSocket() { close(socket_); }
-    TaggedSocket(const TaggedSocket&) = delete;
-    TaggedSocket& operator=(const TaggedSocket&) = delete;
-
-    void send(unsigned payload, std::uint16_t segment) {
-        VirtioHeader says{.flags = VirtioHeader::needs_checksum, .gso_type = VirtioHeader::gso_tcp4, .hdr_len = 58,
-                          .gso_size = segment, .csum_start = 38, .csum_offset = 16};
-        std::vector<std::uint8_t> frame = {2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x81, 0, 0x20, 7, 8, 0,
-                                           0x45, 0, 0, 0, 0, 1, 0x40, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2,
-                                           0, 80, 0, 80, 0, 0, 0, 1, 0, 0, 0, 1, 0x50, 0x90, 1, 0, 0, 0, 0, 0};
-        frame[20] = static_cast<std::uint8_t>((payload + 40) >> 8);
-        frame[21] = static_cast<std::uint8_t>(payload + 40);
-        frame.resize(58 + payload);
-        const iovec pieces[] = {{&says, sizeof says}, {frame.data(), frame.size()}};
-        EXPECT_EQ(writev(socket_, pieces, 2), static_cast<ssize_t>(sizeof says + frame.size())) << std::strerror(errno);
-    }
-
-    /// Size of the next frame without its tag, and its tag.
-    std::pair<std::size_t, unsigned> receive() {
-        char frame[16384];
-        alignas(cmsghdr) char control[CMSG_SPACE(sizeof(tpacket_auxdata))];
-        iovec piece{frame, sizeof frame};
-        msghdr message{};
-        message.msg_iov = &piece;
-        message.msg_iovlen = 1;
-        message.msg_control = control;
-        ssize_t size = 0;
-        (void)eventually([&] {
-            message.msg_controllen = sizeof control;
-            return (size = recvmsg(socket_, &message, 0)) > 0;
-        }, std::chrono::seconds(5));
-        if (size <= 0) return {0, 0};
-        tpacket_auxdata told{};
-        std::memcpy(&told, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof told);
-        return {static_cast<std::size_t>(size) - sizeof(VirtioHeader), told.tp_vlan_tci};
-    }
-
-private:
-    int socket_;
-};
-
 TEST_P(PacketSocketTest, JumboFramesPassOnceTheMtuAllowsThem) {
     start_pair();
     shell("ip link set guest1 mtu 9000; ip link set guest2 mtu 9000");
@@ -293,6 +238,16 @@ TEST_P(PacketSocketTest, CutsTaggedFramesAndKeepsTheirTags) {
     }
     EXPECT_EQ(counters(1).sent_packets, 2 + 3 + 9U);
     EXPECT_EQ(counters(1).sent_bytes, 14 * 58 + 900 + 1800 + 5000U);
+}
+
+TEST_P(PacketSocketTest, WhatAHostSendsAsOneGoesOnAsOne) {
+    start_pair();
+    const Forwarding forwarding(device(), 1, 2);
+    TaggedSocket one("guest1"), two("guest2");
+    for (const unsigned payload : {65000U, 46000U, 65000U}) one.send(payload, 1448, 0x10);
+    for (const unsigned payload : {65000U, 46000U, 65000U}) {
+        EXPECT_EQ(two.receive(), std::pair(std::size_t{54} + payload, 0x2007U));
+    }
 }
 
 // Virtio's header has no word for UDP fragments that are to be made: the kernel gives an error in the frame's place.

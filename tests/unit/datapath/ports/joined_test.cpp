@@ -24,7 +24,7 @@ TEST_F(JoinedTest, WhatIsJoinedIsCutAsItWas) {
         });
         ASSERT_EQ(difference(again, packets), "") << round;
         if (options) continue;
-        // 65,535 bytes of IP are more than 32 packets of these.
+        // Never as much as IP takes.
         EXPECT_EQ(messages, (packets.size() + batch_length - 1) / batch_length) << round;
         wanted += 1;
         joined_packets += static_cast<unsigned>(packets.size());

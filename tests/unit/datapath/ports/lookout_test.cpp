@@ -488,7 +488,7 @@ TEST_F(LookoutTest, MoreThanABatchIsTheWorkers) {
         for (unsigned i = 0; i < burst; ++i) send(guest);
         application().look();
         EXPECT_TRUE(arrive(next_));
-        had_a_batch = application().received_by(std::this_thread::get_id()) == mine + batch_length;
+        had_a_batch = application().received_by(std::this_thread::get_id()) == mine + poll_length;
     }
     EXPECT_TRUE(had_a_batch);
     EXPECT_FALSE(shows_ports(guest));

@@ -4,6 +4,7 @@
 
 #include <fstream>
 
+#include "forwarding.hpp"
 #include "guest_socket.hpp"
 
 namespace ovsdr::soft {
@@ -120,6 +121,14 @@ TEST_F(TapTest, CarriesJumboFramesOnceTheMtuAllowsThem) {
     Guest one("one0"), two("two0");
     one.send(9014);
     EXPECT_EQ(two.receive(), 9014U);
+}
+
+TEST_F(TapTest, WhatAHostSendsAsOneGoesOnAsOne) {
+    start_pair();
+    const Forwarding forwarding(device(), 1, 2);
+    TaggedSocket one("one0"), two("two0");
+    for (const unsigned payload : {65000U, 46000U, 65000U}) one.send(payload, 1448, 0x10);
+    for (const unsigned payload : {65000U, 46000U, 65000U}) EXPECT_EQ(two.receive().first, 54 + payload);
 }
 
 TEST_F(TapTest, InterfaceGoesWithTheVport) {
