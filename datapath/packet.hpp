@@ -16,10 +16,10 @@
 
 namespace ovsdr::soft {
 
-/// Packets move in batches of at most this many: what a host's longest packet is cut into goes in one.
-inline constexpr unsigned batch_length = 64;
-/// Who takes packets stops at as many; only the segments of one that is cut are taken until the batch is full, since
-/// those that stay together are joined again.
+/// Packets move in batches of at most this many: room for what a host's longest packet is cut into at the usual MTU (45
+/// to 48 segments) behind others, fewer than poll_length.
+inline constexpr unsigned batch_length = 80;
+/// Workers take as many at a time. More only where a port cuts one: segments that stay together are joined again.
 inline constexpr unsigned poll_length = 32;
 
 /// Names the vport that `packet` enters by and forgets what a port's driver left behind.

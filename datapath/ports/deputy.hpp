@@ -9,7 +9,7 @@
 // again
 // - when packets wait behind a nap and the deputy has not come, three times in a row,
 // - when it is awake for some passes in a row, since there is more to do,
-// - when the deputy finds more than a batch at once,
+// - when the deputy finds as many at once as a worker takes at a time,
 // - when turn after turn of the deputy's finds nothing, forwards packets, or is for another thread,
 // - when ports or queues change, and after two seconds without a packet.
 // A thread that has not come is asked again only after twice as many wakes.

@@ -129,11 +129,9 @@ unsigned VportPath::send(unsigned worker, rte_mbuf** packets, unsigned length) n
         const unsigned taken = queue.send(queue.queue, packets + sent, static_cast<std::uint16_t>(length - sent));
         sent += taken;
         sending.patience = std::min(most_patience, sending.patience + taken * patience_per_packet);
-        const bool takes_more = sent < length && taken >= poll_length;  // some drivers take no more at a time
-        const bool waits = sent < length && !takes_more && sending.patience >= pauses_between_attempts;
+        const bool waits = sent < length && sending.patience >= pauses_between_attempts;
         if (waits) sending.patience -= pauses_between_attempts;
         if (locks_) rte_spinlock_unlock(&sending.lock);
-        if (takes_more) continue;
         if (!waits) return sent;
         for (unsigned i = 0; i < pauses_between_attempts; ++i) rte_pause();
     }

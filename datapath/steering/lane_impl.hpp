@@ -15,6 +15,7 @@
 // Threads: the lane's worker.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -53,19 +54,17 @@ public:
     /// Frees `length` packets and counts them.
     void drop(DropReason reason, rte_mbuf** packets, unsigned length) noexcept;
 
-    /// Queues for a destination; takes ownership.
+    /// Queues for a destination; takes ownership. At most batch_length, which leave together.
     void output(std::uint16_t destination, rte_mbuf* const* packets, unsigned length) noexcept {
         Batch& batch = batches_[destination];
         unsigned held = pending_[destination];
         if (held == 0) dirty_[dirty_length_++] = destination;
-        for (unsigned i = 0; i < length; ++i) {
-            if (held == batch_length) {
-                deliver(destination, held);
-                held = 0;
-            }
-            batch.packets[held++] = packets[i];
+        if (held + length > batch_length) {
+            deliver(destination, held);
+            held = 0;
         }
-        pending_[destination] = static_cast<std::uint8_t>(held);
+        std::copy_n(packets, length, batch.packets.begin() + held);
+        pending_[destination] = static_cast<std::uint8_t>(held + length);
     }
 
     /// Runs a trace, or a stretch of one, on packets that it gives away.

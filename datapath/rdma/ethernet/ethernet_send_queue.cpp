@@ -71,7 +71,7 @@ void EthernetSendQueue::advance() noexcept {
 
 unsigned EthernetSendQueue::send(const Outlet& outlet, std::uint64_t now) noexcept {
     if (state() == State::reset || posted() == 0) return 0;
-    std::array<rte_mbuf*, batch_length> packets;
+    std::array<rte_mbuf*, poll_length> packets;
     unsigned length = 0;
     bool failed = false;
     {
@@ -119,12 +119,12 @@ ibv_wc_status EthernetSendQueue::begin_entry() noexcept {
 
 /// Under mutex_. What is posted becomes frames, a batch at most; returns how many.
 unsigned EthernetSendQueue::execute(rte_mbuf** packets, bool& failed, std::uint64_t now) noexcept {
-    std::array<Completion, batch_length> done;
+    std::array<Completion, poll_length> done;
     unsigned filled = 0, completions = 0;
     const std::uint64_t allowed = rate_.allowance(now);
     std::uint64_t size = 0;
     const MemoryTable::Reading reading(spec_.state.memory(), spec_.number);
-    while (filled < batch_length && completions < batch_length && size < allowed && !failed &&
+    while (filled < poll_length && completions < poll_length && size < allowed && !failed &&
            (under_way_ || posted() != 0)) {
         ibv_wc_status status = IBV_WC_SUCCESS;
         if (!under_way_) status = begin_entry();
@@ -153,7 +153,7 @@ unsigned EthernetSendQueue::execute(rte_mbuf** packets, bool& failed, std::uint6
 /// Under mutex_. Returns how many entries were completed as flushed.
 unsigned EthernetSendQueue::flush() noexcept {
     unsigned count = 0;
-    for (; count < batch_length && posted() != 0; ++count) {
+    for (; count < poll_length && posted() != 0; ++count) {
         (void)read_ethernet_entry(spec_.ring, consumed(), 0, entry_);
         const Completion flushed = completion_of(IBV_WC_WR_FLUSH_ERR);
         spec_.completions.add({&flushed, 1});

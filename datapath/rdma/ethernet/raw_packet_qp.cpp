@@ -42,8 +42,8 @@ unsigned RawPacketQp::poll(void* self, rte_mbuf** packets, unsigned length) noex
 
 unsigned RawPacketQp::run(void* self, const Outlet& outlet, std::uint64_t now) noexcept {
     auto& qp = *static_cast<RawPacketQp*>(self);
-    std::array<rte_mbuf*, batch_length> packets;
-    const unsigned length = qp.send(packets.data(), batch_length, &qp.limit_, now);
+    std::array<rte_mbuf*, poll_length> packets;
+    const unsigned length = qp.send(packets.data(), poll_length, &qp.limit_, now);
     if (length != 0) outlet.send(outlet.self, qp.spec_.sqn, packets.data(), length);
     return length;
 }

@@ -64,7 +64,7 @@ void Burst::finish(const Packet& packet) noexcept {
     std::memcpy(end, &crc, sizeof crc);
     if (packet.path->multicast) transport_.copy_to_members(packet.buffer, packet.path->blocked);
     packets_[length_++] = packet.buffer;
-    if (length_ == batch_length) flush();
+    if (length_ == poll_length) flush();
 }
 
 void Burst::flush() noexcept {

@@ -77,7 +77,7 @@ private:
     std::uint64_t allowed_ = RateLimit::unlimited, size_ = 0;
     bool starved_ = false;
     unsigned length_ = 0;
-    std::array<rte_mbuf*, batch_length> packets_;
+    std::array<rte_mbuf*, poll_length> packets_;
 };
 
 }  // namespace ovsdr::soft::roce

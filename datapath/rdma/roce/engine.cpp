@@ -244,18 +244,18 @@ unsigned Engine::send(const Outlet& outlet, std::uint64_t now) noexcept {
         first_active_ = pair.next_active_;
         if (first_active_ == nullptr) last_active_ = nullptr;
         pair.is_active_ = false;
-        const unsigned sent = pair.send(outlet, batch_length, now);
+        const unsigned sent = pair.send(outlet, poll_length, now);
         if (pair.ready()) schedule(pair);
         // One that sent nothing and is not done has copied memory, or wants buffers: either is a batch's worth.
-        count += sent == 0 && pair.ready() ? batch_length : sent;
+        count += sent == 0 && pair.ready() ? poll_length : sent;
     }
     return count;
 }
 
 unsigned Engine::send_frames(const Outlet& outlet) noexcept {
-    rte_mbuf* packets[batch_length];
+    rte_mbuf* packets[poll_length];
     const unsigned length =
-        rte_ring_sc_dequeue_burst(frames_, reinterpret_cast<void**>(packets), batch_length, nullptr);
+        rte_ring_sc_dequeue_burst(frames_, reinterpret_cast<void**>(packets), poll_length, nullptr);
     if (length != 0) outlet.send(outlet.self, own_sqn_, packets, length);
     return length;
 }

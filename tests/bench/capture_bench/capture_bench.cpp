@@ -77,11 +77,11 @@ public:
         const Burst send = [](void*, rte_mbuf**, std::uint16_t length) noexcept { return length; };
         set_queues({{.receive = receive, .queue = this}}, {{.send = send, .queue = this}});
     }
-    ~MemoryPort() override { rte_pktmbuf_free_bulk(packets_.data(), batch_length); }
+    ~MemoryPort() override { rte_pktmbuf_free_bulk(packets_.data(), poll_length); }
     [[nodiscard]] bool link_up() const noexcept override { return true; }
 
 private:
-    std::array<rte_mbuf*, batch_length> packets_;
+    std::array<rte_mbuf*, poll_length> packets_;
 };
 
 /// Port -> vport 1 -> table 1 -> vport 2 -> port.
@@ -206,8 +206,8 @@ int main(int argc, char** argv) {
         bench.run(batches, row.reads);
         const double time = thread_time() - begin;
         const auto sent = static_cast<double>(bench.sent() - before);
-        if (sent != static_cast<double>(batches) * batch_length) {
-            fmt::print(stderr, "{} packets of {} arrived\n", sent, batches * batch_length);
+        if (sent != static_cast<double>(batches) * poll_length) {
+            fmt::print(stderr, "{} packets of {} arrived\n", sent, batches * poll_length);
             return 1;
         }
         const double cycles = time * static_cast<double>(rte_get_tsc_hz()) / sent;

@@ -70,7 +70,7 @@ public:
     double run(const std::vector<rte_mbuf*>& packets, unsigned batches, unsigned rate, Changed kind, bool forget) {
         constexpr unsigned between = 16;
         lane_.online();
-        steer(packets, static_cast<unsigned>(packets.size() / batch_length) + between);
+        steer(packets, static_cast<unsigned>(packets.size() / poll_length) + between);
         double begin = thread_time();
         std::uint64_t made = 0;
         for (unsigned sent = 0; sent < batches; sent += between) {
@@ -85,7 +85,7 @@ public:
         }
         const double time = thread_time() - begin;
         lane_.offline();
-        return static_cast<double>(batches) * batch_length / time / 1e6;
+        return static_cast<double>(batches) * poll_length / time / 1e6;
     }
 
 private:
@@ -138,16 +138,16 @@ private:
     void steer(const std::vector<rte_mbuf*>& packets, unsigned batches) {
         const std::uint64_t before = taken_;
         for (unsigned i = 0; i < batches; ++i) {
-            std::array<rte_mbuf*, batch_length> batch;
+            std::array<rte_mbuf*, poll_length> batch;
             for (rte_mbuf*& packet : batch) {
                 packet = packets[at_];
                 if (++at_ == packets.size()) at_ = 0;
             }
-            lane_.from_vport(VportId{1}, batch.data(), batch_length);
+            lane_.from_vport(VportId{1}, batch.data(), poll_length);
             lane_.quiescent();
         }
-        if (taken_ - before == std::uint64_t{batches} * batch_length) return;
-        fmt::print(stderr, "{} packets of {} arrived\n", taken_ - before, batches * batch_length);
+        if (taken_ - before == std::uint64_t{batches} * poll_length) return;
+        fmt::print(stderr, "{} packets of {} arrived\n", taken_ - before, batches * poll_length);
         std::exit(1);
     }
 

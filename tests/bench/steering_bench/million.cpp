@@ -201,12 +201,12 @@ private:
             while (!ends_.load(std::memory_order_relaxed)) {
                 const double begin = thread_time();
                 for (unsigned i = 0; i < 16; ++i) {
-                    std::array<rte_mbuf*, batch_length> batch;
+                    std::array<rte_mbuf*, poll_length> batch;
                     for (rte_mbuf*& packet : batch) {
                         packet = packets[at];
                         if (++at == steered) at = 0;
                     }
-                    lane.from_vport(VportId{1}, batch.data(), batch_length);
+                    lane.from_vport(VportId{1}, batch.data(), poll_length);
                     lane.quiescent();
                 }
                 const double time = thread_time() - begin;

@@ -16,7 +16,7 @@
 namespace ovsdr::soft::bench {
 namespace {
 
-constexpr unsigned frame_size = 78, frame_count = 4096, turns = 40, batches_in_turn = frame_count / batch_length;
+constexpr unsigned frame_size = 78, frame_count = 4096, turns = 40, batches_in_turn = frame_count / poll_length;
 using Frame = std::array<std::uint8_t, frame_size>;
 
 struct Shape {
@@ -69,11 +69,11 @@ constexpr Shape tcp6{0x86dd, 6, false}, tagged4{0x0800, 17, true}, arp{0x0806, 0
 /// Cycles a frame of one turn.
 template <typename Read>
 [[nodiscard]] double turn(const std::vector<Frame>& frames, const MaskedWords& mask, Read read) {
-    std::array<std::array<std::uint64_t, Key::length>, batch_length> words;
+    std::array<std::array<std::uint64_t, Key::length>, poll_length> words;
     std::uint32_t hashes = 0;
     const std::uint64_t begin = rte_rdtsc();
     for (std::size_t i = 0; i < frames.size(); ++i) {
-        hashes ^= mask.extract(read(frames[i].data()), 1, words[i % batch_length].data());
+        hashes ^= mask.extract(read(frames[i].data()), 1, words[i % poll_length].data());
     }
     const std::uint64_t end = rte_rdtsc();
     asm volatile("" : : "r"(hashes), "m"(words) : "memory");
@@ -86,13 +86,13 @@ double run_row(const char* name, const std::vector<Shape>& shapes, unsigned word
     std::vector<Frame> frames;
     for (unsigned i = 0; i < frame_count; ++i) frames.push_back(make_frame(shapes[random() % shapes.size()], i));
     const MaskedWords mask = mask_of(words);
-    std::array<Key, batch_length> keys{};
+    std::array<Key, poll_length> keys{};
     Key common{};
     unsigned at = 0;
     double slow = std::numeric_limits<double>::max(), fast = slow;
     for (unsigned i = 0; i < turns; ++i) {
         slow = std::min(slow, turn(frames, mask, [&](const std::uint8_t* frame) -> const Key& {
-            Key& key = keys[at++ % batch_length];
+            Key& key = keys[at++ % poll_length];
             static_cast<void>(parse(frame, frame_size, key));
             return key;
         }));

@@ -80,23 +80,23 @@ public:
         const auto round = [&](unsigned count) {
             std::size_t at = 0;
             for (unsigned i = 0; i < count; ++i) {
-                std::array<rte_mbuf*, batch_length> batch;
+                std::array<rte_mbuf*, poll_length> batch;
                 for (rte_mbuf*& packet : batch) {
                     packet = packets[at];
                     if (++at == packets.size()) at = 0;
                 }
                 if (cold) steering_.forget_cached();
-                lane_.from_vport(VportId{1}, batch.data(), batch_length);
+                lane_.from_vport(VportId{1}, batch.data(), poll_length);
                 lane_.quiescent();
             }
         };
-        round(static_cast<unsigned>(packets.size() / batch_length) + 100);
+        round(static_cast<unsigned>(packets.size() / poll_length) + 100);
         const double begin = thread_time();
         const std::uint64_t before = taken_;
         round(batches);
         const double time = thread_time() - begin;
         lane_.offline();
-        const double sent = static_cast<double>(batches) * batch_length;
+        const double sent = static_cast<double>(batches) * poll_length;
         if (taken_ - before != static_cast<std::uint64_t>(sent)) {
             fmt::print(stderr, "{} packets of {} arrived\n", taken_ - before, sent);
             std::exit(1);

@@ -109,6 +109,35 @@ TEST_F(JoinedTest, AShorterPacketIsTheLastAndALongerOneBeginsAnew) {
     }
 }
 
+TEST_F(JoinedTest, NothingIsJoinedThatIsLongerThanIpAllows) {
+    constexpr unsigned segment = 1400, half = 40;
+    Maker maker(14);
+    for (const bool v4 : {true, false}) {
+        Frame frame = maker.frame(v4, true, half * segment, segment);
+        while (v4 && frame.bytes[frame.l3] != 0x45) frame = maker.frame(v4, true, half * segment, segment);
+        std::uint8_t* const tcp = &frame.bytes[frame.says.csum_start];
+        tcp[13] = ack;
+        std::vector<Bytes> packets = cut(frame.bytes, frame.says);
+        store_be32(tcp + 4, load_be32(tcp + 4) + half * segment);
+        if (v4) {
+            std::uint8_t* const id = &frame.bytes[frame.l3 + 4];
+            store_be16(id, static_cast<std::uint16_t>(load_be16(id) + half));
+        }
+        append_all(packets, cut(frame.bytes, frame.says));
+        ASSERT_EQ(packets.size(), 2 * half);
+        std::vector<Bytes> again;
+        std::vector<unsigned> joined;
+        join(packets, [&](const VirtioHeader& says, const Bytes& bytes, unsigned number) {
+            joined.push_back(number);
+            append_all(again, cut(bytes, says));
+        });
+        const std::size_t headers = packets[0].size() - segment - frame.l3;
+        const auto most = static_cast<unsigned>((65535 - headers) / segment);
+        EXPECT_EQ(joined, (std::vector<unsigned>{most, 2 * half - most}));
+        EXPECT_EQ(difference(again, packets), "");
+    }
+}
+
 TEST_F(JoinedTest, WrongChecksumsAndOtherFlagsStayAlone) {
     Maker maker(9);
     for (const std::uint8_t flag : {syn, std::uint8_t{4}, std::uint8_t{32}, reduced}) {

@@ -12,7 +12,8 @@ using criteria::misc;
 using criteria::outer;
 
 TEST_F(LaneTest, BatchesMayHaveAnyLength) {
-    for (const unsigned length : {0U, 1U, 31U, 32U, 33U, 64U, 65U, 100U}) {
+    constexpr unsigned all = batch_length;
+    for (const unsigned length : {0U, 1U, 32U, 33U, all - 1, all, all + 1, 2 * all + 1}) {
         vports[2].taken.clear();
         std::vector<Frame> frames;
         for (unsigned i = 0; i < length; ++i) frames.push_back(make_frame({.sport = static_cast<std::uint16_t>(i)}));
@@ -27,6 +28,34 @@ TEST_F(LaneTest, BatchesMayHaveAnyLength) {
         lane.offline();
         ASSERT_EQ(vports[2].taken.size(), length);
     }
+}
+
+/// A sink that remembers how many it got in each call.
+struct CountingSink {
+    std::vector<unsigned> lengths;
+    [[nodiscard]] Sink sink() {
+        return {.deliver =
+                    [](void* self, unsigned, rte_mbuf** packets, unsigned length) noexcept {
+                        static_cast<CountingSink*>(self)->lengths.push_back(length);
+                        rte_pktmbuf_free_bulk(packets, length);
+                    },
+                .self = this};
+    }
+};
+
+TEST_F(LaneTest, WhatComesTogetherLeavesTogether) {
+    CountingSink counting;
+    steering.detach(VportId{2});
+    ASSERT_EQ(steering.attach(VportId{2}, counting.sink()), 0);
+    lane.online();
+    for (const unsigned length : {poll_length - 1, 45U, 45U, batch_length, 1U}) {
+        std::vector<rte_mbuf*> packets;
+        for (unsigned i = 0; i < length; ++i) packets.push_back(packet_of(frame));
+        lane.from_vport(VportId{1}, packets.data(), length);
+    }
+    lane.flush();
+    lane.offline();
+    EXPECT_EQ(counting.lengths, (std::vector{poll_length - 1 + 45, 45U, batch_length, 1U}));
 }
 
 TEST_F(LaneTest, CountsWhatItsFlowCacheKnew) {
@@ -170,7 +199,7 @@ TEST_F(LaneTest, WhatIsRememberedServesWhileAChangeIsUnderWay) {
     EXPECT_EQ(steering.cache_use().misses, 2U);
 }
 
-/// A sink that is called in the middle of a walk, when the 33rd packet comes, and changes the tables' epoch.
+/// A sink that is called in the middle of a walk, when more come than a batch holds, and changes the tables' epoch.
 struct ChangingSink {
     Steering::Impl& impl;
     unsigned got = 0;

@@ -45,8 +45,9 @@ protected:
         for (unsigned left = 4; left > 0; --left) {
             constexpr unsigned lengths[] = {1, 2, flows};
             const unsigned among = one_of(lengths);
+            const unsigned length = chance(4) ? batch_length : poll_length;
             std::vector<Frame> batch;
-            while (batch.size() < batch_length) batch.push_back(frames[pick(among)]);
+            while (batch.size() < length) batch.push_back(frames[pick(among)]);
             const std::uint16_t port = one_of(Twin::sources);
             cached.send_batch(port, batch);
             walked.send_one_by_one(port, batch);
