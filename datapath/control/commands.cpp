@@ -129,7 +129,8 @@ json queues_json(const SoftNic& nic, std::size_t index) {
                               {"vport", queue.vport.value},
                               {"name", info.name},
                               {"queue", queue.queue},
-                              {"load", queue.load->share.load(std::memory_order_relaxed)}});
+                              {"load", queue.load->share.load(std::memory_order_relaxed)},
+                              {"busy_cycles", queue.load->cycles.load(std::memory_order_relaxed)}});
             if (!info.lag.empty()) queues.back()["port"] = queue.port + 1;
         }
     }

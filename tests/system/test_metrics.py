@@ -130,6 +130,8 @@ def test_metrics_equal_what_was_sent_and_what_commands_say(lab: Lab) -> None:
     assert found.sum("ovsdr_softnic_dropped_packets_total", cause="by_rule") == device["drops"]["by_rule"] > 0
     wall = found.sum("ovsdr_softnic_worker_seconds_total", worker="0")
     assert 0.5 < wall < 600
+    assert 0 < found.sum("ovsdr_softnic_queue_busy_seconds_total", name="vm2", queue="0") < wall
+    assert found.sum("ovsdr_softnic_queue_worker", name="vm2") == 0, "the only worker's number"
     figure(f"{len(found.rows)} samples; {installed:.0f} insertions, {1e6 * seconds / installed:.0f} us each")
 
 

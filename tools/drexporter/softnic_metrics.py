@@ -9,6 +9,7 @@ from families import Families, Kind, counter, gauge
 QUESTIONS = "stats", "limits"
 VPORT = "device", "vport", "name"
 OBJECTS = "device", "resource"
+QUEUE = "device", "vport", "name", "port", "queue"
 
 VPORT_COUNTERS = (
     ("received_packets", "receive_packets", "Packets that the eSwitch delivered to who is behind the vport."),
@@ -29,6 +30,8 @@ KINDS: dict[str, Kind] = {
     "ovsdr_softnic_worker_seconds": counter("What a worker did with its time: busy with packets, polling (idle), or "
                                             "asleep.", "worker", "state"),
     "ovsdr_softnic_worker_sleeps": counter("How often a worker went to sleep.", "worker"),
+    "ovsdr_softnic_queue_busy_seconds": counter("Time that a worker has spent on packets of a receive queue.", *QUEUE),
+    "ovsdr_softnic_queue_worker": gauge("The worker that polls a receive queue.", *QUEUE),
     "ovsdr_softnic_buffers": gauge("Packet buffers of a pool.", "pool", "state"),
     "ovsdr_softnic_objects": gauge("Objects that a device has.", *OBJECTS),
     "ovsdr_softnic_objects_limit": gauge("Objects that a device has room for; absent without a limit.", *OBJECTS),
@@ -61,6 +64,11 @@ def put(families: Families, stats: dict[str, Any], limits: dict[str, Any]) -> No
             seconds = worker[f"{state}_cycles"] / stats["cycles_per_second"]
             families.put("ovsdr_softnic_worker_seconds", seconds, number, state)
         families.put("ovsdr_softnic_worker_sleeps", worker["sleeps"], number)
+        for queue in worker["queues"]:
+            labels = queue["device"], queue["vport"], queue["name"], queue.get("port", ""), queue["queue"]
+            seconds = queue["busy_cycles"] / stats["cycles_per_second"]
+            families.put("ovsdr_softnic_queue_busy_seconds", seconds, *labels)
+            families.put("ovsdr_softnic_queue_worker", number, *labels)
     for name, pool in stats["memory"].items():
         families.put("ovsdr_softnic_buffers", pool["free"], name, "free")
         families.put("ovsdr_softnic_buffers", pool["buffers"] - pool["free"], name, "used")

@@ -63,7 +63,11 @@ STATS = {
                     "sent_bytes": 640, "receive_drops": 5, "send_drops": 0, "oversize": 0, "down": 0, "overruns": 0}],
         "drops": {"by_rule": 7, "no_vport": 0}, "cotenant": {"queue_full": 6},
         "flow_cache": {"hits": 90, "misses": 10}}],
-    "workers": [{"busy_cycles": 1000, "idle_cycles": 3000, "asleep_cycles": 500, "sleeps": 2}],
+    "workers": [{"busy_cycles": 1000, "idle_cycles": 3000, "asleep_cycles": 500, "sleeps": 2, "queues": []},
+                {"busy_cycles": 10, "idle_cycles": 30, "asleep_cycles": 0, "sleeps": 0, "queues": [
+                    {"device": "mlx5_0", "vport": 1, "name": "vm1", "queue": 0, "load": 0.5, "busy_cycles": 2500},
+                    {"device": "mlx5_0", "vport": 65535, "name": "bond", "port": 2, "queue": 1, "load": 0,
+                     "busy_cycles": 0}]}],
     "cycles_per_second": 1000,
     "memory": {"small": {"buffers": 100, "free": 60}},
 }
@@ -223,6 +227,9 @@ class Once(ExporterTest):
                 'ovsdr_softnic_dropped_packets_total{cause="cotenant_queue_full",device="mlx5_0"}': 6,
                 'ovsdr_softnic_flow_cache_hits_total{device="mlx5_0"}': 90,
                 'ovsdr_softnic_worker_seconds_total{state="idle",worker="0"}': 3,
+                f'ovsdr_softnic_queue_busy_seconds_total{{{vport},port="",queue="0"}}': 2.5,
+                f'ovsdr_softnic_queue_worker{{{vport},port="",queue="0"}}': 1,
+                'ovsdr_softnic_queue_worker{device="mlx5_0",vport="65535",name="bond",port="2",queue="1"}': 1,
                 'ovsdr_softnic_buffers{pool="small",state="used"}': 40,
                 'ovsdr_softnic_objects{device="mlx5_0",resource="tables"}': 2,
                 'ovsdr_softnic_objects_limit{device="mlx5_0",resource="rules"}': 1000}.items():

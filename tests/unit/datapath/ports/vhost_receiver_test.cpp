@@ -79,13 +79,14 @@ TEST_F(VhostReceiverTest, TheSegmentsOfOnePacketStayTogether) {
     for (const unsigned expected : {45U, 45U, 40U, 0U}) EXPECT_EQ(receive(), expected);
 }
 
-TEST_F(VhostReceiverTest, ABatchIsFilledAndTheRestComesWithTheNext) {
-    plain(31);
+TEST_F(VhostReceiverTest, TheyFitBehindOthersAndOnlyWhatIsCutTooFineIsSplit) {
+    plain(poll_length - 1);
     long_one(45 * 1400, 1400);
     plain(3);
-    for (const unsigned expected : {batch_length, 45 - 33 + 3U, 0U}) EXPECT_EQ(receive(), expected);
+    for (const unsigned expected : {poll_length - 1 + 45, 3U, 0U}) EXPECT_EQ(receive(), expected);
     long_one(100 * 500, 500);
-    for (const unsigned expected : {batch_length, 100 - batch_length, 0U}) EXPECT_EQ(receive(), expected);
+    plain(3);
+    for (const unsigned expected : {batch_length, 100 - batch_length + 3, 0U}) EXPECT_EQ(receive(), expected);
 }
 
 }  // namespace

@@ -5,6 +5,9 @@
 // port. A lane that has seen a state done sends a frame; what comes out must be the verdict of that state or of one
 // that had begun by then. A line that outlives the rule that it rests on shows here, and so does one that was written
 // across a change.
+//
+// A walk is no snapshot, here as in a NIC: of a packet's copies one may meet a rule that is gone when the next one
+// comes, so where one change was under way each copy is judged by itself, and where there were several, none is.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -18,14 +21,14 @@ namespace {
 
 constexpr unsigned frame_count = 16, port_count = 4, states = 200, workers = 2;
 
-/// What becomes of one frame: the hash of all that comes out, and where.
-using Verdict = std::uint64_t;
+/// What becomes of one frame: the hashes of all that comes out, and where, sorted.
+using Verdict = std::vector<std::size_t>;
 
-[[nodiscard]] Verdict verdict_of(std::vector<std::string> outputs) {
-    std::sort(outputs.begin(), outputs.end());
-    std::string all;
-    for (const std::string& output : outputs) all += output + ' ';
-    return std::hash<std::string>{}(all);
+[[nodiscard]] Verdict verdict_of(const std::vector<std::string>& outputs) {
+    Verdict verdict;
+    for (const std::string& output : outputs) verdict.push_back(std::hash<std::string>{}(output));
+    std::sort(verdict.begin(), verdict.end());
+    return verdict;
 }
 
 [[nodiscard]] std::string output_of(unsigned port, const Frame& frame) {
@@ -75,7 +78,7 @@ protected:
                 for (const auto& [to, delivered] : naive.delivered) {
                     for (const Frame& frame : delivered) outputs.push_back(output_of(to, frame));
                 }
-                verdicts_[number][port][i] = verdict_of(std::move(outputs));
+                verdicts_[number][port][i] = verdict_of(outputs);
             }
         }
     }
@@ -92,7 +95,7 @@ protected:
         std::mt19937 random(worker);
         std::vector<Observation>& observed = observed_[worker];
         while (!stop_) {
-            Observation one{.done = done_, .begun = 0, .port = 0, .frame = 0, .verdict = 0};
+            Observation one{.done = done_, .begun = 0, .port = 0, .frame = 0, .verdict = {}};
             one.port = static_cast<unsigned>(random() % port_count);
             one.frame = static_cast<unsigned>(random() % frame_count);
             outputs_[worker].clear();
@@ -101,17 +104,20 @@ protected:
             own.quiescent();
             one.verdict = verdict_of(outputs_[worker]);
             one.begun = begun_;
-            observed.push_back(one);
+            observed.push_back(std::move(one));
             ++sent_;
         }
         own.offline();
     }
 
+    /// With one change under way at most.
     [[nodiscard]] bool was_right(const Observation& one) const {
-        for (unsigned state = one.done; state <= one.begun; ++state) {
-            if (verdicts_[state][one.port][one.frame] == one.verdict) return true;
-        }
-        return false;
+        const Verdict& before = verdicts_[one.done][one.port][one.frame];
+        const Verdict& after = verdicts_[one.begun][one.port][one.frame];
+        if (one.verdict == before || one.verdict == after) return true;
+        return one.begun > one.done && std::ranges::all_of(one.verdict, [&](std::size_t output) {
+            return std::ranges::binary_search(before, output) || std::ranges::binary_search(after, output);
+        });
     }
 
     /// Waits until so many packets more have been sent.
@@ -150,12 +156,17 @@ TEST_P(CacheUnderTraffic, EachVerdictIsOfAStateThatThereWas) {
     let_pass(frame_count * port_count);
     stop_ = true;
     for (std::thread& thread : threads) thread.join();
-    std::uint64_t wrong = 0, seen = 0;
+    std::uint64_t wrong = 0, judged = 0, seen = 0;
     for (const std::vector<Observation>& observed : observed_) {
-        seen += observed.size();
-        for (const Observation& one : observed) wrong += !was_right(one);
+        for (const Observation& one : observed) {
+            ++seen;
+            if (one.begun > one.done + 1) continue;
+            ++judged;
+            wrong += !was_right(one);
+        }
     }
-    EXPECT_EQ(wrong, 0U) << "of " << seen;
+    EXPECT_EQ(wrong, 0U) << "of " << judged;
+    EXPECT_GT(judged, seen / 2);
     EXPECT_GT(accepted, 50U);
     const Steering::CacheUse use = steering.cache_use();
     EXPECT_GT(use.hits, use.misses);
