@@ -19,7 +19,7 @@ namespace ovsdr::soft {
 /// Packets move in batches of at most this many: room for what a host's longest packet is cut into at the usual MTU (45
 /// to 48 segments) behind others, fewer than poll_length.
 inline constexpr unsigned batch_length = 80;
-/// Workers take as many at a time. More only where a port cuts one: segments that stay together are joined again.
+/// So many are taken at a time. More only where a port cuts one: segments that stay together are joined again.
 inline constexpr unsigned poll_length = 32;
 
 /// Names the vport that `packet` enters by and forgets what a port's driver left behind.

@@ -3,7 +3,7 @@
 // The file is the one that the environment variable OVSDR_SOFTNIC names, /etc/ovs-dr/softnic.json otherwise. A complete
 // example is softnic.example.json beside this header. Options (those with a default may be left out):
 //
-//   workers         threads that move packets, 1 to 16. A number or {"count": N, "cpus": [CPU, …], "rebalance": BOOL}:
+//   workers         threads that move packets, 1 to 16. A number or {"count": N, "cpus": [CPU…], "rebalance": BOOL}:
 //                   the workers are pinned to these CPUs in turn; with rebalance false a port's receive queue stays on
 //                   the worker that it began on (docs/ports.md). Default 1, not pinned, true.
 //   memory_mb       packet memory in MB, 128 to 1048576. Default 512. Without hugepages it is

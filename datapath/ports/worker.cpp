@@ -203,7 +203,7 @@ bool Worker::send_in_place(unsigned device, std::uint32_t sqn) noexcept {
     if (queue == current_->queues.end()) return false;  // the worker has not taken it over yet
     Lane& lane = *lanes_[device];
     lane.online();
-    // What is more than a batch, and what there is no memory for now, is the worker's.
+    // What is poll_length or more, and what there is no memory for now, is the worker's.
     const unsigned length = poll_queue(*queue);
     const bool all = length > 0 && length < poll_length && poll_queue(*queue) == 0;
     lane.flush();

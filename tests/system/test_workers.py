@@ -167,14 +167,14 @@ class Reflector:
         self.lab.switch.add_flows(BRIDGE, ["in_port=1,actions=output:2", "in_port=2,actions=output:1"])
         self.runs = 0
 
-    def run(self, device: str, receive: int, send: int) -> None:
-        """testpmd comes, with so many queues, and goes: each of 64 flows returns."""
-        for _ in range(5):
+    def run(self, device: str, receive: int, send: int, *, tries: int = 1) -> None:
+        """testpmd comes, with so many queues, and goes: each of 64 flows returns. It may die in all `tries` but one."""
+        for _ in range(tries):
             testpmd = self.start_testpmd(device, receive, send)
             if self.all_return(testpmd, receive, send):
                 break
         else:
-            raise RuntimeError(f"testpmd has died five times: {testpmd.output()[-1000:]}")
+            raise RuntimeError(f"testpmd has died, {tries} times of {tries}: {testpmd.output()[-1000:]}")
         testpmd.stop()
         wait_until(lambda: self.lab.switch.interface(self.port.port, "link_state") == "down", 20, "no link")
 
@@ -189,8 +189,7 @@ class Reflector:
         return testpmd
 
     def all_return(self, testpmd: Background, receive: int, send: int) -> bool:
-        """False: testpmd has died. DPDK 22.11's net_memif as a server listens before its port has queues, and does not
-        survive a client that comes then, nor always one that comes while it already polls."""
+        """False: testpmd has died."""
         sender = self.lab.guests[0]
         queues = min(receive, send, 2)   # a worker sends by one
 
@@ -232,11 +231,13 @@ def test_a_guest_on_vhost_gets_as_many_queues_as_it_uses(workspace: Workspace) -
 @needs_testpmd
 @pytest.mark.parametrize("role, theirs", [("server", "client"), ("client", "server")])
 def test_a_memif_peer_gets_as_many_rings_as_it_has_queues(workspace: Workspace, role: str, theirs: str) -> None:
-    """DPDK's own net_memif. As a server it refuses rings that it has no queues for, though it promised to take them."""
+    """DPDK's own net_memif. As a server it refuses rings that it has no queues for, though it promised to take them;
+    and it (22.11) listens before its port has queues, and may die of a client that comes then."""
+    tries = 5 if theirs == "server" else 1
     path = workspace.folder / "vm2.memif"
     reflector = Reflector(workspace, f"net_memif,socket={path},role={role},queues=4")
     counts = [(2, 2), (1, 2), (4, 4), (1, 1), (2, 2)]   # receive, send
     for receive, send in counts:
-        reflector.run(f"net_memif0,role={theirs},socket={path},socket-abstract=no", receive, send)
+        reflector.run(f"net_memif0,role={theirs},socket={path},socket-abstract=no", receive, send, tries=tries)
     figure(f"DPDK's memif as {theirs}, {counts} queues in turn, on a port with 4: each of 64 flows returned")
     assert_alive(reflector.lab)

@@ -12,6 +12,7 @@
 #include <array>
 #include <atomic>
 #include <functional>
+#include <iterator>
 #include <thread>
 
 #include "random_pipeline.hpp"
@@ -115,9 +116,9 @@ protected:
         const Verdict& before = verdicts_[one.done][one.port][one.frame];
         const Verdict& after = verdicts_[one.begun][one.port][one.frame];
         if (one.verdict == before || one.verdict == after) return true;
-        return one.begun > one.done && std::ranges::all_of(one.verdict, [&](std::size_t output) {
-            return std::ranges::binary_search(before, output) || std::ranges::binary_search(after, output);
-        });
+        Verdict either;
+        std::ranges::merge(before, after, std::back_inserter(either));
+        return one.begun > one.done && !one.verdict.empty() && std::ranges::includes(either, one.verdict);
     }
 
     /// Waits until so many packets more have been sent.
