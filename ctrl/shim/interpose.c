@@ -30,11 +30,11 @@
 #include "shim/mega_ufid.h"
 #include "shim/meter.h"
 #include "shim/netdev_dr.h"
-#include "shim/netdev_dr_parts.h"
 #include "shim/netdev_drmirror.h"
 #include "shim/offload_sleep.h"
 #include "shim/one_datapath.h"
 #include "shim/options.h"
+#include "shim/packet_poll.h"
 #include "shim/port_del.h"
 #include "shim/real.h"
 #include "shim/ssl_row.h"
@@ -54,9 +54,6 @@
 #define HAPPENS_BEFORE(OBJECT) ((void) 0)
 #define HAPPENS_AFTER(OBJECT) ((void) 0)
 #endif
-
-/* How long the main thread stays with packets while others wait for it. */
-enum { LONGEST_RUN_US = 500, MOST_RUNS = 16 };
 
 /* Within libopenvswitch. */
 int
@@ -79,7 +76,6 @@ dpif_operate(struct dpif *dpif, struct dpif_op **ops, size_t n_ops, enum dpif_of
 bool
 dpif_run(struct dpif *dpif)
 {
-    long long int begin;
     bool result;
 
     if (!netdev_is_flow_api_enabled()) {
@@ -87,18 +83,23 @@ dpif_run(struct dpif *dpif)
     }
     vlan_limit_flush_if_changed(dpif);
     gate_close();
-    result = real_dpif_run(dpif);
-    /* Behind packets more may have come, answers first of all, and the way through vswitchd's main loop is long. */
-    begin = time_usec();
-    for (int i = 0; i < MOST_RUNS && netdev_dr_received() && time_usec() - begin < LONGEST_RUN_US; i++) {
-        result |= real_dpif_run(dpif);
-    }
+    result = packet_poll_run(dpif);
     /* Last, so that no packet waits for these. */
     adopt_flows(dpif);
     gate_open();
     meter_run(dpif);
     copies_run(dpif);
     return result;
+}
+
+void
+dpif_wait(struct dpif *dpif)
+{
+    if (netdev_is_flow_api_enabled()) {
+        packet_poll_wait(dpif);
+    } else {
+        real_dpif_wait(dpif);
+    }
 }
 
 /* When the last bridge of a type goes, too. */
@@ -299,6 +300,13 @@ ovsrec_open_vswitch_first(const struct ovsdb_idl *idl)
 
     ssl_row_look(idl, row);
     return row;
+}
+
+/* Within libopenvswitch: poll_block() sleeps in there. */
+int
+time_poll(struct pollfd *pollfds, int n, HANDLE *handles OVS_UNUSED, long long int timeout_when, int *elapsed)
+{
+    return packet_poll(pollfds, n, timeout_when, elapsed);
 }
 
 /* Whoever has something for an offload thread. */

@@ -20,9 +20,8 @@
 
 VLOG_DEFINE_THIS_MODULE(netdev_dr);
 
-/* Guards the list. Taken before a netdev's own lock. */
-static struct ovs_mutex list_mutex = OVS_MUTEX_INITIALIZER;
-static struct ovs_list all_netdevs OVS_GUARDED_BY(list_mutex) = OVS_LIST_INITIALIZER(&all_netdevs);
+struct ovs_mutex netdev_dr_list_mutex = OVS_MUTEX_INITIALIZER;
+struct ovs_list netdev_dr_list = OVS_LIST_INITIALIZER(&netdev_dr_list);
 
 bool
 is_netdev_dr(const struct netdev *netdev)
@@ -56,9 +55,9 @@ dr_construct(struct netdev *netdev)
     atomic_init(&dev->pmd_receives, false);
     policer_init(&dev->policer);
     atomic_init(&dev->tx_oversize, 0);
-    ovs_mutex_lock(&list_mutex);
-    ovs_list_push_back(&all_netdevs, &dev->node);
-    ovs_mutex_unlock(&list_mutex);
+    ovs_mutex_lock(&netdev_dr_list_mutex);
+    ovs_list_push_back(&netdev_dr_list, &dev->node);
+    ovs_mutex_unlock(&netdev_dr_list_mutex);
     return 0;
 }
 
@@ -67,9 +66,9 @@ dr_destruct(struct netdev *netdev)
 {
     struct netdev_dr *dev = netdev_dr_cast(netdev);
 
-    ovs_mutex_lock(&list_mutex);
+    ovs_mutex_lock(&netdev_dr_list_mutex);
     ovs_list_remove(&dev->node);
-    ovs_mutex_unlock(&list_mutex);
+    ovs_mutex_unlock(&netdev_dr_list_mutex);
     netdev_dr_close_port(dev);
     policer_destroy(&dev->policer);
     free(dev->n_rxq_problem);
@@ -108,14 +107,14 @@ netdev_dr_release_removed(const char *device, uint16_t vport)
     struct netdev_dr *dev;
     bool released = false;
 
-    ovs_mutex_lock(&list_mutex);
-    LIST_FOR_EACH (dev, node, &all_netdevs) {
+    ovs_mutex_lock(&netdev_dr_list_mutex);
+    LIST_FOR_EACH (dev, node, &netdev_dr_list) {
         if (!dev->up.node && dev->port && dev->vport == vport && !strcmp(dev->device, device)) {
             netdev_dr_close_port(dev);
             released = true;
         }
     }
-    ovs_mutex_unlock(&list_mutex);
+    ovs_mutex_unlock(&netdev_dr_list_mutex);
     return released;
 }
 
@@ -234,11 +233,11 @@ dr_run(const struct netdev_class *class OVS_UNUSED)
 
     if (changes || time_msec() >= next_restart) {
         next_restart = LLONG_MAX;
-        ovs_mutex_lock(&list_mutex);
-        LIST_FOR_EACH (dev, node, &all_netdevs) {
+        ovs_mutex_lock(&netdev_dr_list_mutex);
+        LIST_FOR_EACH (dev, node, &netdev_dr_list) {
             reconfigure |= refresh(dev);
         }
-        ovs_mutex_unlock(&list_mutex);
+        ovs_mutex_unlock(&netdev_dr_list_mutex);
     }
     if (reconfigure) {
         if_notifier_manual_report();

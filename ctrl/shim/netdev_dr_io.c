@@ -36,6 +36,10 @@ BUILD_ASSERT_DECL((int) OVSDR_BATCH == (int) NETDEV_MAX_BURST);
 /* Packets of this thread, since it was asked last. */
 static __thread unsigned int received;
 
+/* Of the main thread's sleeps. */
+static unsigned int sleep_number = 1;
+static bool waits;      /* A port does in the next one. */
+
 struct netdev_rxq *
 netdev_dr_rxq_alloc(void)
 {
@@ -150,12 +154,63 @@ netdev_dr_rxq_wait(struct netdev_rxq *rxq)
     ovs_rwlock_rdlock(&dev->lock);
     if (dev->port && is_receiver(dev)) {
         if (ovsdr_port_arm(dev->port, rxq->queue_id)) {
-            poll_fd_wait(ovsdr_port_receive_fd(dev->port, rxq->queue_id), POLLIN);
+            int fd = ovsdr_port_receive_fd(dev->port, rxq->queue_id);
+
+            poll_fd_wait(fd, NETDEV_DR_PACKETS_IN);
+            if (!thread_is_pmd()) {
+                waits = true;
+                dev->waited_in = sleep_number;
+                dev->waited_for = fd;
+            }
         } else {
             poll_immediate_wake();
         }
     }
     ovs_rwlock_unlock(&dev->lock);
+}
+
+static bool
+wait_again(struct netdev_dr *dev)
+{
+    bool result = true;
+
+    ovs_rwlock_rdlock(&dev->lock);
+    if (dev->port && is_receiver(dev)) {
+        result = ovsdr_port_arm(dev->port, 0) && ovsdr_port_receive_fd(dev->port, 0) == dev->waited_for;
+    }
+    ovs_rwlock_unlock(&dev->lock);
+    return result;
+}
+
+bool
+netdev_dr_wait_again(void)
+{
+    struct netdev_dr *dev;
+    bool result = true;
+
+    offload_sleep_release();
+    ovs_mutex_lock(&netdev_dr_list_mutex);
+    LIST_FOR_EACH (dev, node, &netdev_dr_list) {
+        if (dev->waited_in == sleep_number && !wait_again(dev)) {
+            result = false;
+            break;
+        }
+    }
+    ovs_mutex_unlock(&netdev_dr_list_mutex);
+    return result;
+}
+
+bool
+netdev_dr_waits(void)
+{
+    return waits;
+}
+
+void
+netdev_dr_woke(void)
+{
+    waits = false;
+    sleep_number++;
 }
 
 int

@@ -2,13 +2,17 @@
 #ifndef CTRL_SHIM_NETDEV_DR_PARTS_H
 #define CTRL_SHIM_NETDEV_DR_PARTS_H
 
+#include <poll.h>
+
 #include "shim/netdev_dr.h"
 
 struct dp_packet_batch;
 struct netdev_custom_stats;
 struct smap;
 
-/* netdev_dr.c */
+/* netdev_dr.c. The mutex guards the list of all of the class, and is taken before a netdev's own lock. */
+extern struct ovs_mutex netdev_dr_list_mutex;
+extern struct ovs_list netdev_dr_list OVS_GUARDED_BY(netdev_dr_list_mutex);
 void netdev_dr_close_port(struct netdev_dr *);
 bool netdev_dr_release_removed(const char *device, uint16_t vport);
 void netdev_dr_changed(struct netdev_dr *);
@@ -33,6 +37,15 @@ void netdev_dr_rxq_dealloc(struct netdev_rxq *);
 unsigned int netdev_dr_received(void);
 int netdev_dr_rxq_recv(struct netdev_rxq *, struct dp_packet_batch *, int *qfill);
 void netdev_dr_rxq_wait(struct netdev_rxq *);
+/* What a port waits for, so that it is known among the descriptors of a sleep: no other one asks for both. */
+#define NETDEV_DR_PACKETS_IN (POLLIN | POLLRDNORM)
+/* Whether a port waits for packets in the main thread's next sleep, or the one that it is in. */
+bool netdev_dr_waits(void);
+/* That sleep goes on: all that wait ask once more. False where packets are there already, or one would have to wait for
+ * another descriptor. */
+bool netdev_dr_wait_again(void);
+/* It has ended. */
+void netdev_dr_woke(void);
 int netdev_dr_rxq_drain(struct netdev_rxq *);
 int netdev_dr_get_stats(const struct netdev *, struct netdev_stats *);
 int netdev_dr_get_custom_stats(const struct netdev *, struct netdev_custom_stats *);

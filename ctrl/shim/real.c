@@ -13,6 +13,7 @@
 #include "netdev.h"
 #include "odp-util.h"
 #include "ofproto/ofproto.h"
+#include "timeval.h"
 #include "util.h"
 #include "vswitch-idl.h"
 
@@ -54,6 +55,12 @@ bool
 real_dpif_run(struct dpif *dpif)
 {
     return REAL(dpif_run)(dpif);
+}
+
+void
+real_dpif_wait(struct dpif *dpif)
+{
+    REAL(dpif_wait)(dpif);
 }
 
 void
@@ -193,4 +200,10 @@ const struct ovsrec_open_vswitch *
 real_ovsrec_open_vswitch_first(const struct ovsdb_idl *idl)
 {
     return REAL(ovsrec_open_vswitch_first)(idl);
+}
+
+int
+real_time_poll(struct pollfd *pollfds, int n, long long int timeout_when, int *elapsed)
+{
+    return REAL(time_poll)(pollfds, n, NULL, timeout_when, elapsed);
 }

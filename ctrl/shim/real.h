@@ -28,11 +28,13 @@ struct netdev_flow_key;
 struct ofproto;
 struct ovsdb_idl;
 struct ovsrec_open_vswitch;
+struct pollfd;
 struct smap;
 
 int real_dpif_create(const char *name, const char *type, struct dpif **);
 void real_dpif_operate(struct dpif *, struct dpif_op **, size_t n_ops, enum dpif_offload_type);
 bool real_dpif_run(struct dpif *);
+void real_dpif_wait(struct dpif *);
 void real_dpif_close(struct dpif *);
 int real_dpif_set_config(struct dpif *, const struct smap *);
 int real_dpif_port_add(struct dpif *, struct netdev *, odp_port_t *);
@@ -64,6 +66,8 @@ void real_id_fpool_free_id(struct id_fpool *, unsigned int user, uint32_t id);
 struct mpsc_queue_node *real_mpsc_queue_tail(struct mpsc_queue *);
 void real_mpsc_queue_insert(struct mpsc_queue *, struct mpsc_queue_node *);
 void real_xnanosleep(uint64_t nanoseconds);
+
+int real_time_poll(struct pollfd *, int n, long long int timeout_when, int *elapsed);
 
 const struct ovsrec_open_vswitch *real_ovsrec_open_vswitch_first(const struct ovsdb_idl *);
 

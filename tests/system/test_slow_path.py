@@ -73,6 +73,18 @@ def numbers(frames: list[bytes]) -> list[int]:
     return [number for frame in frames if frame[23] == udp and (number := stream_number(frame)) is not None]
 
 
+def test_packets_are_taken_before_the_main_loop_goes_on(two: Lab) -> None:
+    """And it goes on: whatever else it is asked is answered meanwhile."""
+    first, second = two.guests
+    slept = int(two.switch.appctl("coverage/read-counter", "dr_packet_poll"))
+    with stream(second, first, rate=RATE) as up:
+        wait_until(lambda: up.sent > RATE, 10, "a second of packets in software")
+        for _ in range(20):
+            two.switch.ofctl("dump-flows", BRIDGE)
+    woken = int(two.switch.appctl("coverage/read-counter", "dr_packet_poll")) - slept
+    assert woken > RATE / 10, "packets waited for the loop"
+
+
 def test_mtu_changes_lose_and_double_nothing(two: Lab) -> None:
     first, second = two.guests
     with second.capture() as offloaded, first.capture() as slow, \

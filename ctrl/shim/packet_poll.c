@@ -1,0 +1,131 @@
+/* See packet_poll.h. */
+#include <config.h>
+
+#include "shim/packet_poll.h"
+
+#include <poll.h>
+
+#include "coverage.h"
+#include "shim/gate.h"
+#include "shim/netdev_dr_parts.h"
+#include "shim/real.h"
+#include "timeval.h"
+#include "util.h"
+
+COVERAGE_DEFINE(dr_packet_poll);    /* Sleeps of the main loop that packets have ended. */
+
+/* How long the thread stays with packets while others wait for it, and how long the loop waits for more of them. */
+enum { LONGEST_RUN_US = 500, MOST_RUNS = 16, LONGEST_STAY_MS = 2 };
+
+/* Of the calling thread's next sleep, or the one that it is in. */
+static __thread struct dpif *datapath;  /* That has dr ports which wait; NULL: none. */
+static __thread bool staying;           /* Packets have ended it. */
+static __thread bool slept_within;      /* Something in there has slept, too. */
+
+/* Of which dpif_run() has returned true in a sleep: its next one in the loop has to. Only compared. */
+static __thread const struct dpif *changed;
+
+/* Packets that follow each other closely are taken together. */
+static bool
+run(struct dpif *dpif)
+{
+    bool result = real_dpif_run(dpif);
+    long long int begin = time_usec();
+
+    for (int i = 0; i < MOST_RUNS && netdev_dr_received() && time_usec() - begin < LONGEST_RUN_US; i++) {
+        result |= real_dpif_run(dpif);
+    }
+    return result;
+}
+
+bool
+packet_poll_run(struct dpif *dpif)
+{
+    bool result = run(dpif);
+
+    if (changed == dpif) {
+        changed = NULL;
+        result = true;
+    }
+    return result;
+}
+
+void
+packet_poll_wait(struct dpif *dpif)
+{
+    real_dpif_wait(dpif);
+    if (!datapath && netdev_dr_waits()) {
+        datapath = dpif;
+    }
+}
+
+struct ready {
+    bool packets, others;
+};
+
+static struct ready
+what_is_ready(const struct pollfd *pollfds, int n, int n_ready)
+{
+    struct ready ready = {false, false};
+
+    for (int i = 0; i < n && n_ready > 0; i++) {
+        if (pollfds[i].revents) {
+            if (pollfds[i].events == NETDEV_DR_PACKETS_IN) {
+                ready.packets = true;
+            } else {
+                ready.others = true;
+            }
+            n_ready--;
+        }
+    }
+    return ready;
+}
+
+/* A sleep that packets have ended goes on. `result` and `elapsed` are as time_poll() left them. */
+static int
+stay(struct pollfd *pollfds, int n, long long int timeout_when, int *elapsed, int result)
+{
+    long long int leave_at = MIN(timeout_when, time_msec() + LONGEST_STAY_MS);
+    struct ready ready = what_is_ready(pollfds, n, result);
+
+    if (ready.packets) {
+        COVERAGE_INC(dr_packet_poll);
+    }
+    while (ready.packets) {
+        bool armed;
+        int longer;
+
+        gate_close();
+        if (run(datapath)) {
+            changed = datapath;
+        }
+        gate_open();
+        if (ready.others || changed || slept_within || time_msec() >= leave_at) {
+            break;
+        }
+        armed = netdev_dr_wait_again();
+        result = real_time_poll(pollfds, n, armed ? leave_at : LLONG_MIN, &longer);
+        *elapsed += longer;
+        ready = what_is_ready(pollfds, n, result);
+        ready.packets |= !armed;
+    }
+    return result;
+}
+
+int
+packet_poll(struct pollfd *pollfds, int n, long long int timeout_when, int *elapsed)
+{
+    int result = real_time_poll(pollfds, n, timeout_when, elapsed);
+
+    if (staying) {
+        slept_within = true;
+    } else if (datapath) {
+        staying = true;
+        slept_within = false;
+        result = stay(pollfds, n, timeout_when, elapsed, result);
+        staying = false;
+        datapath = NULL;
+        netdev_dr_woke();
+    }
+    return result;
+}
