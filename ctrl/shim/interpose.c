@@ -107,6 +107,7 @@ void
 dpif_close(struct dpif *dpif)
 {
     copies_close(dpif);
+    packet_poll_forget(dpif);
     real_dpif_close(dpif);
 }
 

@@ -41,8 +41,8 @@ struct netdev_dr {
     char *qos_type;                 /* That the port was given, and which has no effect; NULL: none. */
     atomic_bool pmd_receives;       /* In force: PMD threads receive, not the main thread. */
     uint32_t odp_port;              /* OVSDR_NO_ODP_PORT outside of a datapath. */
-    unsigned int waited_in;         /* The last of the main thread's sleeps that packets may end, */
-    int waited_for;                 /* and the descriptor. */
+    unsigned int waited_in;         /* The number of the main thread's last sleep in which the port waited. */
+    int waited_for;                 /* The descriptor that it waited for. */
 
     enum netdev_flags flags;        /* Those that the vport does not hold. */
     long long int carrier_resets;

@@ -36,9 +36,9 @@ BUILD_ASSERT_DECL((int) OVSDR_BATCH == (int) NETDEV_MAX_BURST);
 /* Packets of this thread, since it was asked last. */
 static __thread unsigned int received;
 
-/* Of the main thread's sleeps. */
+/* Of the main thread. */
 static unsigned int sleep_number = 1;
-static bool waits;      /* A port does in the next one. */
+static bool waits;      /* A dr port does, in the next sleep or this one. */
 
 struct netdev_rxq *
 netdev_dr_rxq_alloc(void)
@@ -158,7 +158,7 @@ netdev_dr_rxq_wait(struct netdev_rxq *rxq)
 
             poll_fd_wait(fd, NETDEV_DR_PACKETS_IN);
             if (!thread_is_pmd()) {
-                waits = true;
+                waits = netdev_is_flow_api_enabled();
                 dev->waited_in = sleep_number;
                 dev->waited_for = fd;
             }

@@ -39,12 +39,12 @@ int netdev_dr_rxq_recv(struct netdev_rxq *, struct dp_packet_batch *, int *qfill
 void netdev_dr_rxq_wait(struct netdev_rxq *);
 /* What a port waits for, so that it is known among the descriptors of a sleep: no other one asks for both. */
 #define NETDEV_DR_PACKETS_IN (POLLIN | POLLRDNORM)
-/* Whether a port waits for packets in the main thread's next sleep, or the one that it is in. */
+/* Whether a port waits in the main thread's next sleep, or the one that it is in. Only while offload is on. */
 bool netdev_dr_waits(void);
-/* That sleep goes on: all that wait ask once more. False where packets are there already, or one would have to wait for
- * another descriptor. */
+/* That sleep goes on: asks anew for all ports that wait. False where packets are there already, or a port's descriptor
+ * is another one by now. */
 bool netdev_dr_wait_again(void);
-/* It has ended. */
+/* That sleep has ended. */
 void netdev_dr_woke(void);
 int netdev_dr_rxq_drain(struct netdev_rxq *);
 int netdev_dr_get_stats(const struct netdev *, struct netdev_stats *);

@@ -8,6 +8,7 @@
 #include "coverage.h"
 #include "shim/gate.h"
 #include "shim/netdev_dr_parts.h"
+#include "shim/offload_sleep.h"
 #include "shim/real.h"
 #include "timeval.h"
 #include "util.h"
@@ -18,11 +19,11 @@ COVERAGE_DEFINE(dr_packet_poll);    /* Sleeps of the main loop that packets have
 enum { LONGEST_RUN_US = 500, MOST_RUNS = 16, LONGEST_STAY_MS = 2 };
 
 /* Of the calling thread's next sleep, or the one that it is in. */
-static __thread struct dpif *datapath;  /* That has dr ports which wait; NULL: none. */
+static __thread struct dpif *datapath;  /* The one whose dr ports wait; NULL: none waits. */
 static __thread bool staying;           /* Packets have ended it. */
-static __thread bool slept_within;      /* Something in there has slept, too. */
+static __thread bool slept_within;      /* The datapath's run has slept, too. */
 
-/* Of which dpif_run() has returned true in a sleep: its next one in the loop has to. Only compared. */
+/* The datapath whose dpif_run() returned true in a sleep: its next one in the loop must return true. */
 static __thread const struct dpif *changed;
 
 /* Packets that follow each other closely are taken together. */
@@ -51,6 +52,14 @@ packet_poll_run(struct dpif *dpif)
 }
 
 void
+packet_poll_forget(const struct dpif *dpif)
+{
+    if (changed == dpif) {
+        changed = NULL;
+    }
+}
+
+void
 packet_poll_wait(struct dpif *dpif)
 {
     real_dpif_wait(dpif);
@@ -59,19 +68,21 @@ packet_poll_wait(struct dpif *dpif)
     }
 }
 
+/* What has ended a sleep. */
 struct ready {
-    bool packets, others;
+    struct pollfd *packets;     /* A dr port's; NULL: none. */
+    bool others;
 };
 
 static struct ready
-what_is_ready(const struct pollfd *pollfds, int n, int n_ready)
+what_is_ready(struct pollfd *pollfds, int n, int n_ready)
 {
-    struct ready ready = {false, false};
+    struct ready ready = {NULL, false};
 
     for (int i = 0; i < n && n_ready > 0; i++) {
         if (pollfds[i].revents) {
             if (pollfds[i].events == NETDEV_DR_PACKETS_IN) {
-                ready.packets = true;
+                ready.packets = &pollfds[i];
             } else {
                 ready.others = true;
             }
@@ -81,33 +92,55 @@ what_is_ready(const struct pollfd *pollfds, int n, int n_ready)
     return ready;
 }
 
+/* The run must not ask for descriptors or times, as *_wait() functions do: poll_block() has counted those there are. */
+static void
+take_packets(bool loop_goes_on)
+{
+    gate_close();
+    if (loop_goes_on ? real_dpif_run(datapath) : run(datapath)) {
+        changed = datapath;
+    }
+    gate_open();
+}
+
 /* A sleep that packets have ended goes on. `result` and `elapsed` are as time_poll() left them. */
 static int
 stay(struct pollfd *pollfds, int n, long long int timeout_when, int *elapsed, int result)
 {
     long long int leave_at = MIN(timeout_when, time_msec() + LONGEST_STAY_MS);
     struct ready ready = what_is_ready(pollfds, n, result);
+    struct pollfd *first = ready.packets;
 
-    if (ready.packets) {
+    if (first) {
         COVERAGE_INC(dr_packet_poll);
     }
     while (ready.packets) {
-        bool armed;
+        /* The loop runs the datapath itself, first of all. */
+        bool loop_goes_on = ready.others || time_msec() >= leave_at;
+        struct pollfd *waiting = NULL;
         int longer;
 
-        gate_close();
-        if (run(datapath)) {
-            changed = datapath;
-        }
-        gate_open();
-        if (ready.others || changed || slept_within || time_msec() >= leave_at) {
+        take_packets(loop_goes_on);
+        if (loop_goes_on || changed == datapath || slept_within) {
             break;
         }
-        armed = netdev_dr_wait_again();
-        result = real_time_poll(pollfds, n, armed ? leave_at : LLONG_MIN, &longer);
+        if (!netdev_dr_wait_again()) {
+            waiting = ready.packets;
+        }
+        result = real_time_poll(pollfds, n, waiting ? LLONG_MIN : leave_at, &longer);
         *elapsed += longer;
         ready = what_is_ready(pollfds, n, result);
-        ready.packets |= !armed;
+        if (!ready.packets) {
+            ready.packets = waiting;
+        }
+    }
+    if (first) {
+        offload_sleep_release();    /* Whatever came has been sent. */
+    }
+    /* Else poll_block() would say that what the loop waits for longest has ended the sleep. */
+    if (!result && first && leave_at < timeout_when) {
+        first->revents = POLLIN;
+        result = 1;
     }
     return result;
 }

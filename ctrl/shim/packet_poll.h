@@ -4,11 +4,12 @@
  * is some twenty system calls long, and takes 0.3 ms when everything is cold. At its end the thread sleeps, in
  * poll_block(), which calls time_poll() through libopenvswitch's PLT. Where packets of dr ports end that sleep, the
  * datapath runs in there, before the loop does; then the thread sleeps on, since answers mostly come at once. The loop
- * goes on when something else has happened (it waits for descriptors and times), and in any case a moment after the
- * first packets: whatever it does without waiting for it is late by no more than that.
+ * goes on when a descriptor or a time that it waits for does, and in any case 2 ms after the first packets, or as soon
+ * as the run that is under way then has ended. What it finds out only by looking (a MAC that has moved, say) it finds
+ * so much later.
  *
- * It is the loop's sleep if dr ports wait in it: only dpif_wait() makes them. A sleep within the datapath's run, for
- * RCU say, is OVS's own.
+ * Only dpif_wait() makes dr ports wait, so a sleep in which they do is the loop's. A sleep within the datapath's run,
+ * for RCU say, is OVS's own.
  *
  * Threads: any; the main thread alone runs datapaths. Others sleep as ever.
  */
@@ -25,6 +26,9 @@ bool packet_poll_run(struct dpif *dpif);
 
 /* dpif_wait(): packets of its dr ports are taken in the sleep that follows. */
 void packet_poll_wait(struct dpif *dpif);
+
+/* Before the datapath is closed. */
+void packet_poll_forget(const struct dpif *dpif);
 
 /* time_poll(), which on Linux takes no handles. */
 int packet_poll(struct pollfd *, int n, long long int timeout_when, int *elapsed);

@@ -4,6 +4,7 @@
 
 #include "shim/gate.h"
 #include "shim/netdev_dr_parts.h"
+#include "shim/offload_sleep.h"
 #include "shim/packet_poll.h"
 #include "shim/real.h"
 #include "timeval.h"
@@ -25,6 +26,12 @@ bool
 probe_packet_poll_run(struct dpif *dpif)
 {
     return packet_poll_run(dpif);
+}
+
+void
+probe_packet_poll_forget(struct dpif *dpif)
+{
+    packet_poll_forget(dpif);
 }
 
 void
@@ -92,6 +99,12 @@ void
 netdev_dr_woke(void)
 {
     parts.woke();
+}
+
+void
+offload_sleep_release(void)
+{
+    parts.sent();
 }
 
 void

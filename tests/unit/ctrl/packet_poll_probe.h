@@ -23,12 +23,14 @@ struct packet_poll_parts {
     bool (*waits)(void);
     bool (*wait_again)(void);
     void (*woke)(void);
+    void (*sent)(void);     /* offload_sleep_release() */
 };
 void probe_packet_poll_parts(const struct packet_poll_parts *);
 
 extern long long probe_now_us;
 
 bool probe_packet_poll_run(struct dpif *);
+void probe_packet_poll_forget(struct dpif *);
 void probe_packet_poll_wait(struct dpif *);
 int probe_packet_poll(struct pollfd *, int n, long long timeout_when, int *elapsed);
 

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cerrno>
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -21,6 +22,7 @@ dpif* datapath(std::uintptr_t number) { return reinterpret_cast<dpif*>(number); 
 struct Wake {
     bool packets = false, others = false;
     long long after_us = 0;
+    int error = 0;
 };
 
 /// One port of datapath 1, and what is played.
@@ -36,7 +38,11 @@ protected:
             .received = [] { return std::exchange(now->received_, 0U); },
             .waits = [] { return now->waits_; },
             .wait_again = [] { return now->armed_; },
-            .woke = [] { now->waits_ = false; },
+            .woke = [] {
+                now->waits_ = false;
+                ++now->woke_;
+            },
+            .sent = [] { ++now->sent_; },
         };
         probe_packet_poll_parts(&parts);
     }
@@ -49,7 +55,7 @@ protected:
     int loop(std::vector<Wake> wakes, long long until = never) {
         wakes_ = std::move(wakes);
         slept_.clear();
-        runs_ = 0;
+        runs_ = woke_ = sent_ = 0;
         probe_packet_poll_wait(datapath(2));
         probe_packet_poll_wait(datapath(1));
         probe_packet_poll_wait(datapath(2));
@@ -57,11 +63,10 @@ protected:
     }
 
     int poll(long long until) {
-        std::array<pollfd, 2> those{{{.fd = 10, .events = probe_packets_in, .revents = 0},
-                                     {.fd = 11, .events = POLLIN, .revents = 0}}};
-        asleep_ = true;
-        const int result = probe_packet_poll(those.data(), static_cast<int>(those.size()), until, &elapsed_);
-        asleep_ = false;
+        those_ = {{{.fd = 10, .events = probe_packets_in, .revents = 0}, {.fd = 11, .events = POLLIN, .revents = 0}}};
+        const bool nested = std::exchange(asleep_, true);
+        const int result = probe_packet_poll(those_.data(), static_cast<int>(those_.size()), until, &elapsed_);
+        asleep_ = nested;
         return result;
     }
 
@@ -71,7 +76,8 @@ protected:
     unsigned received_ = 0;
     std::vector<Wake> wakes_;  ///< to come
     std::vector<long long> slept_;   ///< until when
-    unsigned runs_ = 0;
+    std::array<pollfd, 2> those_{};  ///< of the port and of the other descriptor
+    unsigned runs_ = 0, woke_ = 0, sent_ = 0;
     int elapsed_ = 0;
     bool waits_ = false;
     bool asleep_ = false;
@@ -92,6 +98,7 @@ private:
             wakes_.erase(wakes_.begin());
         }
         probe_now_us += wake.after_us;
+        if (wake.error) return -wake.error;
         those[0].revents = wake.packets ? POLLIN | POLLRDNORM : 0;
         those[1].revents = wake.others ? POLLIN : 0;
         return static_cast<int>(wake.packets) + static_cast<int>(wake.others);
@@ -101,27 +108,37 @@ private:
 TEST_F(PacketPoll, TakesPacketsAndSleepsOnUntilSomethingElseHappens) {
     EXPECT_EQ(loop({{.packets = true}, {.packets = true}, {.others = true}}), 1);
     EXPECT_EQ(runs_, 2U);
-    ASSERT_EQ(slept_.size(), 3U);
-    EXPECT_EQ(slept_[0], never);
+    EXPECT_EQ(slept_, (std::vector<long long>{never, 1'000'002, 1'000'002}));
     EXPECT_EQ(elapsed_, 3);
+    EXPECT_EQ(woke_, 1U);
+    EXPECT_EQ(sent_, 1U) << "an offload thread waits for the megaflows of the last packets";
 }
 
 TEST_F(PacketPoll, TakesPacketsFirstWhereSomethingElseHasHappenedToo) {
+    on_run_ = [this] {
+        received_ = 1;
+        return false;
+    };
     EXPECT_EQ(loop({{.packets = true, .others = true}}), 2);
-    EXPECT_EQ(runs_, 1U);
+    EXPECT_EQ(runs_, 1U) << "but once: the loop takes the others itself";
     EXPECT_EQ(slept_.size(), 1U);
+    EXPECT_EQ(loop({{.packets = true}}, at_once), 1);
+    EXPECT_EQ(runs_, 1U);
+    received_ = 0;
+    on_run_ = [] { return false; };
 }
 
 TEST_F(PacketPoll, LeavesTheLoopWithoutItsTripForTwoMillisecondsAtMost) {
-    EXPECT_EQ(loop({{.packets = true}}), 0);
+    EXPECT_EQ(loop({{.packets = true}}), 1);
     EXPECT_EQ(slept_, (std::vector<long long>{never, 1'000'002}));
+    EXPECT_NE(those_[0].revents, 0) << "packets have ended the sleep, not the loop's next time";
 
     EXPECT_EQ(loop(std::vector<Wake>(1000, {.packets = true, .after_us = 100})), 1);
     EXPECT_EQ(runs_, 20U) << "of which the last one finds that it is time";
 }
 
 TEST_F(PacketPoll, SleepsNoLongerThanTheLoopWantsTo) {
-    loop({{.packets = true}}, 1'000'001);
+    EXPECT_EQ(loop({{.packets = true}}, 1'000'001), 0) << "the loop's time";
     EXPECT_EQ(slept_, (std::vector<long long>{1'000'001, 1'000'001}));
     EXPECT_EQ(loop({{.packets = true}}, at_once), 1);
     EXPECT_EQ(slept_.size(), 1U) << "the loop waits for nothing";
@@ -165,8 +182,9 @@ TEST_F(PacketPoll, SleepsAsEverWhereNoPortWaits) {
     EXPECT_EQ(poll(never), 1);
     EXPECT_EQ(runs_, 0U);
     EXPECT_EQ(loop({{.others = true}}), 1);
-    EXPECT_EQ(poll(never), 0) << "the ports' waits are over";
-    EXPECT_EQ(runs_, 0U);
+    wakes_ = {{.packets = true}};
+    EXPECT_EQ(poll(never), 1);
+    EXPECT_EQ(runs_, 0U) << "the ports' waits are over";
 }
 
 TEST_F(PacketPoll, TellsTheLoopOfAChangeInItsSleep) {
@@ -179,17 +197,39 @@ TEST_F(PacketPoll, TellsTheLoopOfAChangeInItsSleep) {
     EXPECT_FALSE(probe_packet_poll_run(datapath(1))) << "told";
 }
 
+TEST_F(PacketPoll, ForgetsAChangeOfADatapathThatIsClosed) {
+    on_run_ = [] { return true; };
+    loop({{.packets = true}});
+    on_run_ = [] { return false; };
+    probe_packet_poll_forget(datapath(2));
+    loop({{.packets = true}, {.packets = true}});
+    EXPECT_EQ(runs_, 1U) << "the loop has not heard of it yet";
+    probe_packet_poll_forget(datapath(1));
+    loop({{.packets = true}, {.packets = true}});
+    EXPECT_EQ(runs_, 2U);
+    EXPECT_FALSE(probe_packet_poll_run(datapath(1)));
+}
+
+TEST_F(PacketPoll, TellsOfASleepThatFails) {
+    EXPECT_EQ(loop({{.error = EINVAL}}), -EINVAL);
+    EXPECT_EQ(runs_, 0U);
+    EXPECT_EQ(loop({{.packets = true}, {.error = EINVAL}}), -EINVAL);
+    EXPECT_EQ(runs_, 1U);
+}
+
 TEST_F(PacketPoll, LeavesASleepWithinTheRunAlone) {
     on_run_ = [this] {
         if (runs_ == 1) {
             wakes_ = {{.packets = true}, {.packets = true}};
             EXPECT_EQ(poll(never), 1);
             EXPECT_EQ(runs_, 1U) << "a run within the run";
+            EXPECT_EQ(woke_, 0U);
         }
         return false;
     };
     EXPECT_EQ(loop({{.packets = true}}), 1);
     EXPECT_EQ(runs_, 1U) << "what the loop waits for may have been forgotten in there";
+    EXPECT_EQ(woke_, 1U);
     on_run_ = [] { return false; };
     loop({{.packets = true}, {.packets = true}});
     EXPECT_EQ(runs_, 2U) << "the next sleep is as the first";
