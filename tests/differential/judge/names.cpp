@@ -131,6 +131,10 @@ void add_push(const TunnelPush& push, std::set<std::string>& names) {
         names.insert(fmt::format("refused: tnl_push({} over {} with a checksum)", kind, version));
         return;
     }
+    if (push.oddity != Oddity::none) {
+        names.insert("refused: tnl_push of a header that OVS never makes");
+        return;
+    }
     names.insert(fmt::format("tnl_push({})", kind));
     names.insert(fmt::format("tnl_push over {}", version));
     if (push.option) names.insert("tnl_push(geneve with an option)");

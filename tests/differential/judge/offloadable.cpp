@@ -99,7 +99,7 @@ public:
             case Action::Kind::tunnel_push: {
                 const bool first = !shape_.tunnel;
                 shape_.tunnel = action.tunnel;
-                return first && !action.tunnel.checksum;
+                return first && !action.tunnel.checksum && action.tunnel.oddity == Oddity::none;
             }
             case Action::Kind::tunnel_pop:
                 leads_on();

@@ -6,7 +6,7 @@ namespace ovsdr::differential {
 
 namespace {
 
-constexpr unsigned checksum_percent = 4, key_percent = 34, ipv6_percent = 35, option_percent = 60,
+constexpr unsigned checksum_percent = 4, oddity_percent = 2, key_percent = 34, ipv6_percent = 35, option_percent = 60,
                    geneve_percent = 15, peers = 12;
 
 /// OVS_VPORT_TYPE_*, over IPv4 and over IPv6.
@@ -33,12 +33,25 @@ Text udp_tunnel(const TunnelPush& push) {
 }
 
 Text gre(const TunnelPush& push) {
-    const unsigned flags = (push.checksum ? 0x8000U : 0) | (push.key ? 0x2000U : 0);
+    const bool numbered = push.oddity == Oddity::sequence_number;
+    const unsigned flags = (push.checksum ? 0x8000U : 0) | (push.key ? 0x2000U : 0) | (numbered ? 0x1000U : 0);
     std::string fields;
     if (push.checksum) fields += ",csum=0x0";
     if (push.key) fields += fmt::format(",key={:#x}", push.id);
+    if (numbered) fields += ",seq=0x7";
     return {fmt::format("gre((flags={:#x},proto=0x6558){})", flags, fields),
-            word * (1 + (push.checksum ? 1U : 0) + (push.key ? 1U : 0))};
+            word * (1 + (push.checksum ? 1U : 0) + (push.key ? 1U : 0) + (numbered ? 1U : 0))};
+}
+
+Oddity draw_oddity(Chance& chance, const TunnelPush& push) {
+    if (!happens(chance, oddity_percent)) return Oddity::none;
+    if (push.kind == TunnelKind::gre && happens(chance, 50)) return Oddity::sequence_number;
+    return push.ipv6 || happens(chance, 50) ? Oddity::protocol : Oddity::fragment;
+}
+
+unsigned ip_protocol_of(const TunnelPush& push) {
+    if (push.oddity == Oddity::protocol) return 99;
+    return push.kind == TunnelKind::gre ? 47 : 17;
 }
 
 }  // namespace
@@ -55,18 +68,20 @@ TunnelPush draw_tunnel_push(Chance& chance) {
     push.ttl = static_cast<std::uint8_t>(happens(chance, 70) ? 64 : 1 + below(chance, 255));
     push.id = static_cast<std::uint32_t>(chance());
     push.peer = below(chance, peers);
+    push.oddity = draw_oddity(chance, push);
     return push;
 }
 
 std::string text_of(const TunnelPush& push) {
     const Text behind_ip = push.kind == TunnelKind::gre ? gre(push) : udp_tunnel(push);
-    const unsigned protocol = push.kind == TunnelKind::gre ? 47 : 17;
+    const unsigned protocol = ip_protocol_of(push);
+    const unsigned fragment = (push.dont_fragment ? 0x4000U : 0) | (push.oddity == Oddity::fragment ? 0x2000U : 0);
     const unsigned size = ethernet_size + (push.ipv6 ? ipv6_size : ipv4_size) + behind_ip.size;
     const std::string ip =
         push.ipv6 ? fmt::format("ipv6(src=fd00::1,dst=fd00::{:x},label=0,proto={},tclass={:#x},hlimit={})",
                                 push.peer + 2, protocol, push.tos, push.ttl)
                   : fmt::format("ipv4(src=172.16.0.1,dst=172.16.0.{},proto={},tos={},ttl={},frag={:#x})", push.peer + 2,
-                                protocol, push.tos, push.ttl, push.dont_fragment ? 0x4000 : 0);
+                                protocol, push.tos, push.ttl, fragment);
     const unsigned type = types[static_cast<std::size_t>(push.kind)][push.ipv6 ? 1 : 0];
     return fmt::format("tnl_push(tnl_port({}),header(size={},type={},eth(dst=02:00:00:00:09:{:02x},"
                        "src=02:00:00:00:09:01,dl_type={}),{},{}),out_port({}))",

@@ -14,6 +14,9 @@ namespace ovsdr::differential {
 /// The port by which a tunnel's packets leave, if OVS is to be believed.
 inline constexpr std::uint32_t underlay_port = 100;
 
+/// What OVS never makes, and pushes as it is if it is asked to: the device would have to as well.
+enum class Oddity { none, fragment, protocol, sequence_number };
+
 struct TunnelPush {
     TunnelKind kind = TunnelKind::vxlan;
     bool ipv6 = false;
@@ -21,6 +24,7 @@ struct TunnelPush {
     bool key = true;          ///< GRE's, which may have none
     bool option = false;      ///< one of Geneve's
     bool dont_fragment = true;
+    Oddity oddity = Oddity::none;
     std::uint8_t tos = 0, ttl = 64;
     std::uint32_t id = 0;
     std::uint32_t peer = 0;   ///< of it the addresses are made
