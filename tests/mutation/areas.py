@@ -23,8 +23,8 @@ AREAS = {
     "transport": Area(["datapath/rdma/roce/*.[ch]pp"], ["roce", "mkey", "verbs"],
                       ["test_qp", "test_qpex", "test_atomic", "test_cq_events"]),
 }
-# What makes rules of megaflows. Not what only operators read of it: no packet can tell. Nor rules that are there without
-# megaflows: RoCE's.
+# What makes rules of megaflows. Not what only operators read of it: no packet can tell. Nor what makes other rules:
+# RoCE's.
 PROVED = "offload"
 AREAS[PROVED] = Area(["offload/dr/compile/*.cpp", "offload/dr/install/[!pr]*.cpp", "offload/dr/install/pipeline.cpp",
                       "offload/dr/eswitch_flows.cpp", "offload/dr/backlog.cpp",
