@@ -95,7 +95,8 @@ dpif_run(struct dpif *dpif)
 void
 dpif_wait(struct dpif *dpif)
 {
-    if (netdev_is_flow_api_enabled()) {
+    /* No packet of a new limit among megaflows of the old one. */
+    if (netdev_is_flow_api_enabled() && !vlan_limit_has_changed(dpif)) {
         packet_poll_wait(dpif);
     } else {
         real_dpif_wait(dpif);

@@ -4,9 +4,9 @@
  * is some twenty system calls long, and takes 0.3 ms when everything is cold. At its end the thread sleeps, in
  * poll_block(), which calls time_poll() through libopenvswitch's PLT. Where packets of dr ports end that sleep, the
  * datapath runs in there, before the loop does; then the thread sleeps on, since answers mostly come at once. The loop
- * goes on when a descriptor or a time that it waits for does, and in any case 2 ms after the first packets, or as soon
- * as the run that is under way then has ended. What it finds out only by looking (a MAC that has moved, say) it finds
- * so much later.
+ * goes on when anything else happens that it waits for, when the run has changed something or has slept, and in any
+ * case 2 ms after the first packets, or as soon as the run that is under way then has ended. What the loop finds out
+ * only by looking (a MAC that has moved, say) it finds so much later.
  *
  * Only dpif_wait() makes dr ports wait, so a sleep in which they do is the loop's. A sleep within the datapath's run,
  * for RCU say, is OVS's own.

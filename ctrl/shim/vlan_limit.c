@@ -31,14 +31,21 @@ flush(const struct dpif *dpif)
     }
 }
 
+static struct simap limits = SIMAP_INITIALIZER(&limits);   /* By type of datapath. */
+
+bool
+vlan_limit_has_changed(const struct dpif *dpif)
+{
+    return dpif_is_netdev(dpif) && simap_get(&limits, dpif_normalize_type(dpif_type(dpif))) != flow_vlan_limit;
+}
+
 void
 vlan_limit_flush_if_changed(struct dpif *dpif)
 {
-    static struct simap limits = SIMAP_INITIALIZER(&limits);   /* By type of datapath. */
     const char *type = dpif_normalize_type(dpif_type(dpif));
     unsigned int before = simap_get(&limits, type);
 
-    if (before == flow_vlan_limit || !dpif_is_netdev(dpif)) {
+    if (!vlan_limit_has_changed(dpif)) {
         return;
     }
     simap_put(&limits, type, flow_vlan_limit);

@@ -9,7 +9,12 @@
 #ifndef CTRL_SHIM_VLAN_LIMIT_H
 #define CTRL_SHIM_VLAN_LIMIT_H
 
+#include <stdbool.h>
+
 struct dpif;
+
+/* Whether megaflows are there that were made with another limit. */
+bool vlan_limit_has_changed(const struct dpif *);
 
 /* Offload is on. */
 void vlan_limit_flush_if_changed(struct dpif *);

@@ -132,7 +132,8 @@ void add_push(const TunnelPush& push, std::set<std::string>& names) {
         return;
     }
     if (push.oddity != Oddity::none) {
-        names.insert("refused: tnl_push of a header that OVS never makes");
+        names.insert(push.oddity == Oddity::fragment ? "refused: tnl_push of a fragment"
+                                                     : "refused: tnl_push of another protocol");
         return;
     }
     names.insert(fmt::format("tnl_push({})", kind));

@@ -33,19 +33,16 @@ Text udp_tunnel(const TunnelPush& push) {
 }
 
 Text gre(const TunnelPush& push) {
-    const bool numbered = push.oddity == Oddity::sequence_number;
-    const unsigned flags = (push.checksum ? 0x8000U : 0) | (push.key ? 0x2000U : 0) | (numbered ? 0x1000U : 0);
+    const unsigned flags = (push.checksum ? 0x8000U : 0) | (push.key ? 0x2000U : 0);
     std::string fields;
     if (push.checksum) fields += ",csum=0x0";
     if (push.key) fields += fmt::format(",key={:#x}", push.id);
-    if (numbered) fields += ",seq=0x7";
     return {fmt::format("gre((flags={:#x},proto=0x6558){})", flags, fields),
-            word * (1 + (push.checksum ? 1U : 0) + (push.key ? 1U : 0) + (numbered ? 1U : 0))};
+            word * (1 + (push.checksum ? 1U : 0) + (push.key ? 1U : 0))};
 }
 
 Oddity draw_oddity(Chance& chance, const TunnelPush& push) {
     if (!happens(chance, oddity_percent)) return Oddity::none;
-    if (push.kind == TunnelKind::gre && happens(chance, 50)) return Oddity::sequence_number;
     return push.ipv6 || happens(chance, 50) ? Oddity::protocol : Oddity::fragment;
 }
 

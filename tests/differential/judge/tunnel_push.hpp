@@ -14,8 +14,8 @@ namespace ovsdr::differential {
 /// The port by which a tunnel's packets leave, if OVS is to be believed.
 inline constexpr std::uint32_t underlay_port = 100;
 
-/// What OVS never makes, and pushes as it is if it is asked to: the device would have to as well.
-enum class Oddity { none, fragment, protocol, sequence_number };
+/// Headers that OVS never makes, and pushes as they are if it is asked to.
+enum class Oddity { none, fragment, protocol };
 
 struct TunnelPush {
     TunnelKind kind = TunnelKind::vxlan;

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -18,14 +19,14 @@ constexpr auto at_once = std::numeric_limits<long long>::min();
 
 dpif* datapath(std::uintptr_t number) { return reinterpret_cast<dpif*>(number); }
 
-/// What ends one of OVS's sleeps: of one port and of one other descriptor.
+/// What ends one of OVS's sleeps: of two ports and of one other descriptor.
 struct Wake {
-    bool packets = false, others = false;
+    bool packets = false, others = false, second = false;
     long long after_us = 0;
     int error = 0;
 };
 
-/// One port of datapath 1, and what is played.
+/// Two ports of datapath 1, and what is played.
 class PacketPoll : public ::testing::Test {
 protected:
     PacketPoll() {
@@ -37,12 +38,15 @@ protected:
             .sleep = [](pollfd* those, int, long long until) { return now->sleep(those, until); },
             .received = [] { return std::exchange(now->received_, 0U); },
             .waits = [] { return now->waits_; },
-            .wait_again = [] { return now->armed_; },
+            .wait_again = [] {
+                now->log_ += 'a';
+                return now->armed_;
+            },
             .woke = [] {
                 now->waits_ = false;
-                ++now->woke_;
+                now->log_ += 'w';
             },
-            .sent = [] { ++now->sent_; },
+            .sent = [] { now->log_ += 'e'; },
         };
         probe_packet_poll_parts(&parts);
     }
@@ -55,7 +59,8 @@ protected:
     int loop(std::vector<Wake> wakes, long long until = never) {
         wakes_ = std::move(wakes);
         slept_.clear();
-        runs_ = woke_ = sent_ = 0;
+        runs_ = 0;
+        log_.clear();
         probe_packet_poll_wait(datapath(2));
         probe_packet_poll_wait(datapath(1));
         probe_packet_poll_wait(datapath(2));
@@ -63,7 +68,9 @@ protected:
     }
 
     int poll(long long until) {
-        those_ = {{{.fd = 10, .events = probe_packets_in, .revents = 0}, {.fd = 11, .events = POLLIN, .revents = 0}}};
+        those_ = {{{.fd = 10, .events = POLLIN, .revents = 0},
+                   {.fd = 11, .events = probe_packets_in, .revents = 0},
+                   {.fd = 12, .events = probe_packets_in, .revents = 0}}};
         const bool nested = std::exchange(asleep_, true);
         const int result = probe_packet_poll(those_.data(), static_cast<int>(those_.size()), until, &elapsed_);
         asleep_ = nested;
@@ -76,8 +83,9 @@ protected:
     unsigned received_ = 0;
     std::vector<Wake> wakes_;  ///< to come
     std::vector<long long> slept_;   ///< until when
-    std::array<pollfd, 2> those_{};  ///< of the port and of the other descriptor
-    unsigned runs_ = 0, woke_ = 0, sent_ = 0;
+    std::array<pollfd, 3> those_{};  ///< the other descriptor, and the two of ports
+    std::string log_;                ///< sleep, run, wait again, sent, woke: a letter each
+    unsigned runs_ = 0;
     int elapsed_ = 0;
     bool waits_ = false;
     bool asleep_ = false;
@@ -87,11 +95,13 @@ private:
         if (of != datapath(1)) return false;
         EXPECT_EQ(gate_is_closed, asleep_) << "the loop closes the gate itself";
         ++runs_;
+        log_ += 'r';
         return on_run_();
     }
 
     int sleep(pollfd* those, long long until) {
         slept_.push_back(until);
+        log_ += 's';
         Wake wake;
         if (!wakes_.empty()) {
             wake = wakes_.front();
@@ -99,9 +109,10 @@ private:
         }
         probe_now_us += wake.after_us;
         if (wake.error) return -wake.error;
-        those[0].revents = wake.packets ? POLLIN | POLLRDNORM : 0;
-        those[1].revents = wake.others ? POLLIN : 0;
-        return static_cast<int>(wake.packets) + static_cast<int>(wake.others);
+        those[0].revents = wake.others ? POLLIN : 0;
+        those[1].revents = wake.packets ? POLLIN | POLLRDNORM : 0;
+        those[2].revents = wake.second ? POLLIN | POLLRDNORM : 0;
+        return static_cast<int>(wake.packets) + static_cast<int>(wake.others) + static_cast<int>(wake.second);
     }
 };
 
@@ -110,8 +121,7 @@ TEST_F(PacketPoll, TakesPacketsAndSleepsOnUntilSomethingElseHappens) {
     EXPECT_EQ(runs_, 2U);
     EXPECT_EQ(slept_, (std::vector<long long>{never, 1'000'002, 1'000'002}));
     EXPECT_EQ(elapsed_, 3);
-    EXPECT_EQ(woke_, 1U);
-    EXPECT_EQ(sent_, 1U) << "an offload thread waits for the megaflows of the last packets";
+    EXPECT_EQ(log_, "srasrasew") << "sent last: an offload thread waits for it";
 }
 
 TEST_F(PacketPoll, TakesPacketsFirstWhereSomethingElseHasHappenedToo) {
@@ -124,14 +134,19 @@ TEST_F(PacketPoll, TakesPacketsFirstWhereSomethingElseHasHappenedToo) {
     EXPECT_EQ(slept_.size(), 1U);
     EXPECT_EQ(loop({{.packets = true}}, at_once), 1);
     EXPECT_EQ(runs_, 1U);
-    received_ = 0;
     on_run_ = [] { return false; };
+    EXPECT_FALSE(probe_packet_poll_run(datapath(1)));
+    EXPECT_EQ(runs_, 2U) << "not again for what has been taken already";
 }
 
 TEST_F(PacketPoll, LeavesTheLoopWithoutItsTripForTwoMillisecondsAtMost) {
     EXPECT_EQ(loop({{.packets = true}}), 1);
     EXPECT_EQ(slept_, (std::vector<long long>{never, 1'000'002}));
-    EXPECT_NE(those_[0].revents, 0) << "packets have ended the sleep, not the loop's next time";
+    EXPECT_NE(those_[1].revents, 0) << "packets have ended the sleep, not the loop's next time";
+    EXPECT_EQ(those_[0].revents | those_[2].revents, 0);
+    EXPECT_EQ(loop({{.second = true}, {.packets = true}}), 1);
+    EXPECT_NE(those_[2].revents, 0);
+    EXPECT_EQ(those_[0].revents | those_[1].revents, 0) << "the first of them";
 
     EXPECT_EQ(loop(std::vector<Wake>(1000, {.packets = true, .after_us = 100})), 1);
     EXPECT_EQ(runs_, 20U) << "of which the last one finds that it is time";
@@ -150,6 +165,15 @@ TEST_F(PacketPoll, RunsAgainWherePacketsAreThereAlreadyAndSeesWhatElseHappens) {
     EXPECT_EQ(loop({{.packets = true}, {}, {}, {.others = true}}), 1);
     EXPECT_EQ(runs_, 4U);
     EXPECT_EQ(slept_, (std::vector<long long>{never, at_once, at_once, at_once}));
+
+    on_run_ = [this] {
+        probe_now_us += 1000;
+        return false;
+    };
+    EXPECT_EQ(loop({{.packets = true, .second = true}}), 1);
+    EXPECT_EQ(runs_, 3U) << "nor for longer than two milliseconds";
+    EXPECT_NE(those_[1].revents | those_[2].revents, 0);
+    on_run_ = [] { return false; };
 }
 
 TEST_F(PacketPoll, RunsAgainBehindPacketsThatItHasReceived) {
@@ -223,13 +247,13 @@ TEST_F(PacketPoll, LeavesASleepWithinTheRunAlone) {
             wakes_ = {{.packets = true}, {.packets = true}};
             EXPECT_EQ(poll(never), 1);
             EXPECT_EQ(runs_, 1U) << "a run within the run";
-            EXPECT_EQ(woke_, 0U);
+            EXPECT_EQ(log_, "srs");
         }
         return false;
     };
     EXPECT_EQ(loop({{.packets = true}}), 1);
     EXPECT_EQ(runs_, 1U) << "what the loop waits for may have been forgotten in there";
-    EXPECT_EQ(woke_, 1U);
+    EXPECT_EQ(log_, "srsew");
     on_run_ = [] { return false; };
     loop({{.packets = true}, {.packets = true}});
     EXPECT_EQ(runs_, 2U) << "the next sleep is as the first";
