@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections import defaultdict
+from pathlib import Path
 from typing import Iterator
 
 import pytest
@@ -167,12 +168,15 @@ class Reflector:
         self.lab.switch.add_flows(BRIDGE, ["in_port=1,actions=output:2", "in_port=2,actions=output:1"])
         self.runs = 0
 
-    def run(self, device: str, receive: int, send: int, *, tries: int = 1) -> None:
-        """testpmd comes, with so many queues, and goes: each of 64 flows returns. It may die in all `tries` but one."""
+    def run(self, device: str, receive: int, send: int, *, tries: int = 1, socket: Path | None = None) -> None:
+        """testpmd comes, with so many queues, and goes: each of 64 flows returns. It may die in all `tries` but one, and
+        leaves its `socket` behind then, which would not let the next one listen."""
         for _ in range(tries):
             testpmd = self.start_testpmd(device, receive, send)
             if self.all_return(testpmd, receive, send):
                 break
+            if socket:
+                socket.unlink(missing_ok=True)
         else:
             raise RuntimeError(f"testpmd has died, {tries} times of {tries}: {testpmd.output()[-1000:]}")
         testpmd.stop()
@@ -233,11 +237,14 @@ def test_a_guest_on_vhost_gets_as_many_queues_as_it_uses(workspace: Workspace) -
 def test_a_memif_peer_gets_as_many_rings_as_it_has_queues(workspace: Workspace, role: str, theirs: str) -> None:
     """DPDK's own net_memif. As a server it refuses rings that it has no queues for, though it promised to take them;
     and it (22.11) listens before its port has queues, and may die of a client that comes then."""
-    tries = 5 if theirs == "server" else 1
     path = workspace.folder / "vm2.memif"
     reflector = Reflector(workspace, f"net_memif,socket={path},role={role},queues=4")
     counts = [(2, 2), (1, 2), (4, 4), (1, 1), (2, 2)]   # receive, send
+    device = f"net_memif0,role={theirs},socket={path},socket-abstract=no"
     for receive, send in counts:
-        reflector.run(f"net_memif0,role={theirs},socket={path},socket-abstract=no", receive, send, tries=tries)
+        if theirs == "server":
+            reflector.run(device, receive, send, tries=5, socket=path)
+        else:
+            reflector.run(device, receive, send)
     figure(f"DPDK's memif as {theirs}, {counts} queues in turn, on a port with 4: each of 64 flows returned")
     assert_alive(reflector.lab)

@@ -6,7 +6,7 @@ namespace ovsdr::differential {
 
 namespace {
 
-constexpr unsigned checksum_percent = 4, oddity_percent = 2, key_percent = 34, ipv6_percent = 35, option_percent = 60,
+constexpr unsigned checksum_percent = 4, key_percent = 34, ipv6_percent = 35, option_percent = 60,
                    geneve_percent = 15, peers = 12;
 
 /// OVS_VPORT_TYPE_*, over IPv4 and over IPv6.
@@ -41,9 +41,10 @@ Text gre(const TunnelPush& push) {
             word * (1 + (push.checksum ? 1U : 0) + (push.key ? 1U : 0))};
 }
 
-Oddity draw_oddity(Chance& chance, const TunnelPush& push) {
-    if (!happens(chance, oddity_percent)) return Oddity::none;
-    return push.ipv6 || happens(chance, 50) ? Oddity::protocol : Oddity::fragment;
+/// Seldom. Not drawn of its own: all that is drawn behind it would be something else.
+Oddity oddity_of(const TunnelPush& push) {
+    if (push.id % 64 != 0) return Oddity::none;
+    return push.ipv6 || push.id % 128 != 0 ? Oddity::protocol : Oddity::fragment;
 }
 
 unsigned ip_protocol_of(const TunnelPush& push) {
@@ -65,7 +66,7 @@ TunnelPush draw_tunnel_push(Chance& chance) {
     push.ttl = static_cast<std::uint8_t>(happens(chance, 70) ? 64 : 1 + below(chance, 255));
     push.id = static_cast<std::uint32_t>(chance());
     push.peer = below(chance, peers);
-    push.oddity = draw_oddity(chance, push);
+    push.oddity = oddity_of(push);
     return push;
 }
 
