@@ -169,8 +169,8 @@ class Reflector:
         self.runs = 0
 
     def run(self, device: str, receive: int, send: int, *, tries: int = 1, socket: Path | None = None) -> None:
-        """testpmd comes, with so many queues, and goes: each of 64 flows returns. It may die in all `tries` but one, and
-        leaves its `socket` behind then, which would not let the next one listen."""
+        """testpmd comes, with so many queues, and goes: each of 64 flows returns. It may die in all `tries` but one,
+        and leaves its `socket` behind then, which would not let the next one listen."""
         for _ in range(tries):
             testpmd = self.start_testpmd(device, receive, send)
             if self.all_return(testpmd, receive, send):
