@@ -33,7 +33,7 @@ run(struct dpif *dpif)
     bool result;
     long long int begin;
 
-    (void) netdev_dr_received();    /* In a run before. */
+    (void) netdev_dr_received();    /* Forgets those of a run before. */
     result = real_dpif_run(dpif);
     begin = time_usec();
     for (int i = 0; i < MOST_RUNS && netdev_dr_received() && time_usec() - begin < LONGEST_RUN_US; i++) {
@@ -118,29 +118,27 @@ stay(struct pollfd *pollfds, int n, long long int timeout_when, int *elapsed, in
         COVERAGE_INC(dr_packet_poll);
     }
     while (ready.packets) {
-        /* The loop runs the datapath itself, first of all. */
+        /* Once is enough then: the loop is about to run the datapath itself. */
         bool loop_goes_on = ready.others || time_msec() >= leave_at;
-        struct pollfd *waiting = NULL;
+        bool armed;
         int longer;
 
         take_packets(loop_goes_on);
         if (loop_goes_on || changed == datapath || slept_within) {
             break;
         }
-        if (!netdev_dr_wait_again()) {
-            waiting = ready.packets;
-        }
-        result = real_time_poll(pollfds, n, waiting ? LLONG_MIN : leave_at, &longer);
+        armed = netdev_dr_wait_again();
+        result = real_time_poll(pollfds, n, armed ? leave_at : LLONG_MIN, &longer);
         *elapsed += longer;
         ready = what_is_ready(pollfds, n, result);
-        if (!ready.packets) {
-            ready.packets = waiting;
+        if (!armed) {
+            ready.packets = first;
         }
     }
     if (first) {
         offload_sleep_release();    /* Whatever came has been sent. */
     }
-    /* Else poll_block() would say that what the loop waits for longest has ended the sleep. */
+    /* Or poll_block() would log that the next of the loop's times has ended the sleep. */
     if (!result && first && leave_at < timeout_when) {
         first->revents = POLLIN;
         result = 1;

@@ -94,8 +94,8 @@ def test_packets_are_taken_before_the_main_loop_goes_on(two: Lab) -> None:
 
 @pytest.mark.parametrize("two", [1, 2], indirect=True, ids=["one worker", "two workers"])
 def test_answers_do_not_wait_for_the_main_loop(two: Lab) -> None:
-    """Which goes on a millisecond behind a packet, or two. Where there is one worker the main thread receives in its
-    place, and is woken by the port; otherwise by a completion event."""
+    """The loop goes on one or two milliseconds behind a packet. Where there is one worker the main thread receives in
+    its place, and is woken by the port; otherwise by a completion event."""
     first, second = two.guests
     two.switch.add_flows(BRIDGE, ["priority=60000,in_port=1,icmp,actions=output(port=2,max_len=9100)"])
     before = sleeps_ended(two)
