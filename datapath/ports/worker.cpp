@@ -14,6 +14,7 @@
 #include <array>
 #include <chrono>
 #include <span>
+#include <utility>
 
 namespace ovsdr::soft {
 namespace {
@@ -64,6 +65,19 @@ public:
 private:
     sigset_t signals_;
     int cancellable_ = 0;
+};
+
+/// Whoever has a worker's turn takes buffers from the worker's caches and gives them back there: the pools' rings hold
+/// those that were used longest ago.
+class CachesOf {
+public:
+    explicit CachesOf(unsigned lcore) noexcept : mine_(std::exchange(RTE_PER_LCORE(_lcore_id), lcore)) {}
+    ~CachesOf() { RTE_PER_LCORE(_lcore_id) = mine_; }
+    CachesOf(const CachesOf&) = delete;
+    CachesOf& operator=(const CachesOf&) = delete;
+
+private:
+    const unsigned mine_;
 };
 
 void add(std::atomic<std::uint64_t>& counter, std::uint64_t value) noexcept {
@@ -201,6 +215,7 @@ bool Worker::send_in_place(unsigned device, std::uint32_t sqn) noexcept {
         return polled.device == device && polled.source.sqn == sqn;
     });
     if (queue == current_->queues.end()) return false;  // the worker has not taken it over yet
+    const CachesOf worker(lcore_);
     Lane& lane = *lanes_[device];
     lane.online();
     // What is poll_length or more, and what there is no memory for now, is the worker's.
@@ -241,6 +256,7 @@ bool Worker::receive_in_place() noexcept {
     const LikeAWorker like_a_worker;
     const std::unique_lock turn(turn_, std::try_to_lock);
     if (!turn || current_ == nullptr || !deputy_.appointed()) return false;
+    const CachesOf worker(lcore_);
     const std::uint64_t delivered = VportPath::delivered, begin = rte_rdtsc();
     for (const auto& lane : lanes_) lane->online();
     unsigned received = 0;
@@ -372,6 +388,7 @@ void Worker::run() {
     (void)prctl(PR_SET_TIMERSLACK, 1000);  // ns; the default of 50 µs would lengthen every nap
     (void)rte_thread_register();           // for the mempools' caches; without it they are only slower
     std::unique_lock turn(turn_);
+    lcore_ = rte_lcore_id();
     has_a_turn = true;
     yields_ = ordinary;
     for (Steering* steering : steerings_) lanes_.push_back(std::make_unique<Lane>(*steering, index_));

@@ -149,6 +149,7 @@ private:
     // Of whoever has the turn.
     std::mutex turn_;
     std::shared_ptr<const WorkerPlan> current_;
+    unsigned lcore_ = 0;              ///< by which DPDK knows the worker's caches
     bool yields_ = true;              ///< it has no priority over those who post
     std::uint64_t stood_in_for_ = 0;  ///< last, in cycles
     unsigned times_in_a_row_ = 0;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <rte_lcore.h>
 #include <rte_mbuf.h>
 #include <sys/resource.h>
 
@@ -85,6 +86,7 @@ public:
     std::atomic<std::uint64_t> polls{0};
     std::atomic<std::chrono::steady_clock::time_point> taken{};  ///< when the last packet was
     std::atomic<std::thread::id> taken_by{};                     ///< and by whom
+    std::atomic<unsigned> taken_on = LCORE_ID_ANY;               ///< and with whose caches of buffers
 
 private:
     unsigned poll(rte_mbuf** packets, unsigned length) noexcept {
@@ -94,6 +96,7 @@ private:
         for (; taken_length < length && !packets_.empty(); packets_.pop_front())
             packets[taken_length++] = packets_.front();
         if (taken_length > 0) {
+            taken_on = rte_lcore_id();
             taken_by = std::this_thread::get_id();
             taken = std::chrono::steady_clock::now();
         }

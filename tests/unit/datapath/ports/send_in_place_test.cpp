@@ -2,6 +2,7 @@
 #include <pthread.h>
 #include <signal.h>
 
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -89,6 +90,27 @@ TEST_F(SendInPlaceTest, AThreadIsAsItWas) {
     int cancellable = 0;
     ASSERT_EQ(pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &cancellable), 0);
     EXPECT_EQ(cancellable, PTHREAD_CANCEL_ENABLE);
+}
+
+/// DPDK knows it again after, and in between as the worker.
+TEST_F(SendInPlaceTest, AThreadUsesTheWorkersCachesOfBuffers) {
+    start_sleeper();
+    TestQueue queue(device(), sqn, VportId{1});
+    const unsigned own = rte_lcore_id();
+    std::set<unsigned> caches;
+    unsigned mine = 0;
+    const auto send = [&] {
+        queue.taken_by = std::thread::id();
+        queue.send(60);
+        mine += queue.taken_by.load() == std::this_thread::get_id();
+        if (queue.empty()) caches.insert(queue.taken_on);
+    };
+    EXPECT_TRUE(eventually([&] { return send(), mine > 0; }));
+    for (unsigned i = 0; i < 1000; ++i) send();   // over and over, which wakes the worker
+    EXPECT_TRUE(eventually([&] { return queue.empty(); }));
+    EXPECT_EQ(caches.size(), 1U);
+    EXPECT_FALSE(caches.contains(LCORE_ID_ANY));
+    EXPECT_EQ(rte_lcore_id(), own);
 }
 
 TEST_F(SendInPlaceTest, WithServicesTheWorkerDoesIt) {
