@@ -152,9 +152,6 @@ private:
         // libmlx5 chooses what it builds by the number in the mask, which stands for the whole field.
         if (plan_.l3 == L3::ipv4) match(field::ip_version, 4, 4);
         if (plan_.l3 == L3::ipv6) match(field::ip_version, 6, 6);
-        // Facts of the key that the ethertype settles; a mask on them asks for nothing more.
-        if (plan_.l3 == L3::arp && key_.arp != 0) clear(mask_.arp);
-        if (plan_.l3 == L3::ipv6 && key_.ipv6 != 0) clear(mask_.ipv6);
     }
 
     enum class Tag : std::uint8_t { none, present, perhaps };

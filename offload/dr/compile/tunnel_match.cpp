@@ -108,7 +108,6 @@ private:
     void ip() {
         const std::uint32_t version = key_.ipv6 != 0 ? 6 : 4;
         plan_.ask(field::ip_version, version, version);   // in the mask, too, the number stands for the whole field
-        mask_.ipv6 = 0;
         if (version == 4) plan_.ask(field::ipv4_ihl, ihl_without_options, prm::ones(field::ipv4_ihl.bits));
         plan_.ask(field::ip_dscp, key_.tos >> 2, mask_.tos >> 2);
         plan_.ask(field::ip_ecn, key_.tos & 3, mask_.tos & 3);

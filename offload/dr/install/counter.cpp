@@ -239,20 +239,29 @@ std::uint64_t CounterPool::failed_polls() const noexcept {
 
 void CounterPool::poll() noexcept {
     std::unique_lock lock(mutex_);
-    auto next = std::chrono::steady_clock::now() + poll_interval;
+    Clock::duration round{};   // how long the last one took
+    auto next = Clock::now() + poll_interval;
     while (!ending_) {
         if (polled_slots_ == 0) {
             wake_.wait(lock, [this] { return ending_ || polled_slots_ != 0; });
-            next = std::chrono::steady_clock::now() + poll_interval;
+            next = Clock::now() + interval_behind(round);
             continue;
         }
         if (wake_.wait_until(lock, next, [this] { return ending_ || wants_spares(); })) {
             make_spares(lock);
         } else {
+            const Clock::time_point begin = Clock::now();
             read_all(lock);
-            next = std::chrono::steady_clock::now() + poll_interval;
+            const Clock::time_point end = Clock::now();
+            round = end - begin;
+            next = end + interval_behind(round);
         }
     }
+}
+
+CounterPool::Clock::duration CounterPool::interval_behind(Clock::duration round) const noexcept {
+    if (bulks_.size() <= few_bulks) return poll_interval;
+    return std::clamp<Clock::duration>(20 * round, shortest_poll_interval, poll_interval);
 }
 
 void CounterPool::read_all(std::unique_lock<std::mutex>& lock) noexcept {

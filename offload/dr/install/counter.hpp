@@ -110,6 +110,9 @@ public:
     [[nodiscard]] std::uint64_t failed_polls() const noexcept;
 
     static constexpr std::chrono::milliseconds poll_interval{500};
+    // More often with many bulks, as long as that takes little time: where OVS needs more than half of max-revalidator
+    // (250 ms) to look at all megaflows, it deletes those without new packets since it looked last.
+    static constexpr std::chrono::milliseconds shortest_poll_interval{100};
     static constexpr std::size_t few_bulks = 4;             ///< bring_up_to_date() reads with at most so many
     static constexpr std::chrono::milliseconds moment{2};   ///< and only what is older
     // Of many bulks that are filled side by side many are full at once: as many again must be there by then.
@@ -129,7 +132,10 @@ private:
     void pass_full_bulks() noexcept;                        ///< first_with_room_ is right then
     [[nodiscard]] CounterBulk* any_with_room() noexcept;    ///< the first; NULL: none
     void release(CounterBulk* bulk, std::uint32_t slot, bool polled) noexcept;
+    using Clock = std::chrono::steady_clock;
     void poll() noexcept;
+    /// How long the poller rests behind a round that took so long.
+    [[nodiscard]] Clock::duration interval_behind(Clock::duration round) const noexcept;
 
     std::shared_ptr<Device> device_;
     unsigned bulk_log_;                       ///< 128 << n counters per bulk; single_counter: one

@@ -190,6 +190,22 @@ TEST_F(Counters, ThePollerSleepsWhileNoneIsPolled) {
     EXPECT_LE(queries(), 1U);
 }
 
+/// OVS looks at megaflows more often than the poller would ask: each look is to find the packets since the last.
+TEST_F(Counters, ManyBulksAreReadMoreOften) {
+    open(bulks_of_128);
+    const auto rounds = [](unsigned bulks) {
+        const unsigned before = FakeProvider::queries();
+        std::this_thread::sleep_for(6 * CounterPool::poll_interval);
+        return (FakeProvider::queries() - before) / bulks;
+    };
+    acquire(128 * CounterPool::few_bulks, true);
+    EXPECT_LE(rounds(CounterPool::few_bulks), 6U);
+    acquire(1, true);
+    const unsigned more = rounds(static_cast<unsigned>(FakeProvider::alive("devx")));
+    EXPECT_GE(more, 10U);
+    EXPECT_LE(more, 30U);
+}
+
 TEST_F(Counters, WhereThereAreNoBulksEachIsAnObjectOfItsOwn) {
     open(single_counters);
     acquire(3, false);
