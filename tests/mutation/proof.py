@@ -106,7 +106,7 @@ class Proof:
         self.unit_tests.prepare([PROVED])
         self.objects = self.unit_tests.objects
         self.entries = Entries(self.bench, self.bench.build / "small-draw", 2000, 10000, 300)
-        if finding := self.entries.finding("cx6dx") or self._finding(self.draws[:2]):
+        if finding := self.entries.finding("cx6dx") or self._finding(self.draws):
             sys.exit(f"mutation: differs unbroken: {finding}")
 
     def catcher_of(self, area: str, item: Break) -> str | None:
@@ -126,7 +126,7 @@ class Proof:
             passed, output = self._ask(draw)
             if not passed:
                 lines = output.strip().splitlines() or ["no verdict in time"]
-                line = next((line for line in lines if re.match("DIFFERENT|FAILED|.*: fewer than|.*: less than", line)),
+                line = next((line for line in lines if re.search("DIFFERENT|^FAILED|: fewer than|: less than", line)),
                             lines[-1])
                 return re.sub(r"^FAILED: .* ended with", "a judge that ended with", line)[:100]
         return ""

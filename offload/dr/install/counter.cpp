@@ -261,7 +261,7 @@ void CounterPool::poll() noexcept {
 
 CounterPool::Clock::duration CounterPool::interval_behind(Clock::duration round) const noexcept {
     if (bulks_.size() <= few_bulks) return poll_interval;
-    return std::clamp<Clock::duration>(20 * round, shortest_poll_interval, poll_interval);
+    return std::clamp<Clock::duration>(5 * round, shortest_poll_interval, poll_interval);
 }
 
 void CounterPool::read_all(std::unique_lock<std::mutex>& lock) noexcept {

@@ -12,12 +12,13 @@
 // the more of them are filled side by side, each for its share of the neighbourhoods: half as many as there are in all,
 // so that no more than a quarter of the slots lies idle for that.
 //
-// The poller sleeps while no slot is out, and reads every bulk in use twice a second otherwise. read() is memory only.
+// The poller sleeps while no slot is out, and reads every bulk in use twice a second otherwise; with many up to twenty
+// times, but then rests five times as long as it read. read() is memory only.
 // Once there are some bulks it also makes further ones ahead of need: a bulk is a firmware command, for which nobody
 // who installs megaflows should have to wait.
 //
 // While there are few bulks, bring_up_to_date() lets whoever looks at a single megaflow see what it counted just now;
-// with many, asking for each would cost more than the poller's half second is worth.
+// with many, asking for each would cost more than what the poller has read is worth.
 //
 // Threads: any. Errors: those of ALLOC_FLOW_COUNTER and QUERY_FLOW_COUNTER; a failing poll is counted and tried again.
 // Source: PRM ALLOC/QUERY_FLOW_COUNTER; mlx5dv_devx_obj_create(3), mlx5dv_dr_flow(3) "Action: Flow Count".
@@ -110,9 +111,9 @@ public:
     [[nodiscard]] std::uint64_t failed_polls() const noexcept;
 
     static constexpr std::chrono::milliseconds poll_interval{500};
-    // More often with many bulks, as long as that takes little time: where OVS needs more than half of max-revalidator
-    // (250 ms) to look at all megaflows, it deletes those without new packets since it looked last.
-    static constexpr std::chrono::milliseconds shortest_poll_interval{100};
+    // With many bulks. Where OVS needs more than half of max-revalidator (250 ms) to look at all megaflows it deletes
+    // those that had no packets since it looked last and for 200 ms; with more than flow-limit of them, for 100 ms.
+    static constexpr std::chrono::milliseconds shortest_poll_interval{50};
     static constexpr std::size_t few_bulks = 4;             ///< bring_up_to_date() reads with at most so many
     static constexpr std::chrono::milliseconds moment{2};   ///< and only what is older
     // Of many bulks that are filled side by side many are full at once: as many again must be there by then.
