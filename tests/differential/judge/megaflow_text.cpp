@@ -108,7 +108,8 @@ std::string tunnel_text(const Megaflow& megaflow) {
     const auto masked = [](const Pattern& pattern, const std::string& value, const std::string& mask) {
         return pattern.mask == PatternBytes{} ? std::string() : fmt::format("{}/{}", value, mask);
     };
-    std::string text = "tun_id=" + hex(megaflow[gre ? Feature::tun_key : Feature::tun_id], gre ? 32 : vni_bits);
+    std::string text = "tun_id=";
+    text += gre && !headers.key ? "0" : hex(megaflow[gre ? Feature::tun_key : Feature::tun_id], gre ? 32 : vni_bits);
     for (const auto& [name, feature] :
          {std::pair{v6 ? "ipv6_src" : "src", v6 ? Feature::tun_ipv6_src : Feature::tun_src},
           {v6 ? "ipv6_dst" : "dst", v6 ? Feature::tun_ipv6_dst : Feature::tun_dst}}) {

@@ -217,7 +217,7 @@ std::uint16_t payload_type(const Megaflow& megaflow, Chance& chance) {
 
 TunnelHeaders random_headers(TunnelKind kind, bool ipv6, Chance& chance) {
     TunnelHeaders headers{.kind = kind, .ipv6 = ipv6, .checksum = has_checksum(kind, ipv6)};
-    if (kind == TunnelKind::gre) headers.key = happens(chance, 70);
+    if (kind == TunnelKind::gre) headers.key = happens(chance, 60);
     if (kind != TunnelKind::geneve) return headers;
     headers.oam = happens(chance, 8);
     const std::uint32_t drawn = below(chance, 100);
