@@ -13,7 +13,7 @@
 // so that no more than a quarter of the slots lies idle for that.
 //
 // The poller sleeps while no slot is out, and reads every bulk in use twice a second otherwise; with many up to twenty
-// times, but then rests five times as long as it read. read() is memory only.
+// times a second: it rests five times as long as it read, 50 to 500 ms. read() is memory only.
 // Once there are some bulks it also makes further ones ahead of need: a bulk is a firmware command, for which nobody
 // who installs megaflows should have to wait.
 //

@@ -267,7 +267,7 @@ TEST_F(Receiving, CopiesWhatCame) {
     EXPECT_EQ(probe_dr_received(), 0U) << "since it was asked last";
 }
 
-/// First what is before them may have its megaflows, then these are sent before theirs.
+/// Offload threads may take the megaflows of earlier packets now; those of these packets wait until these are sent.
 TEST_F(Receiving, HoldsOffloadThreadsUntilPacketsAreSent) {
     Interface one;
     (void)receive(one);

@@ -92,7 +92,7 @@ TEST_F(SendInPlaceTest, AThreadIsAsItWas) {
     EXPECT_EQ(cancellable, PTHREAD_CANCEL_ENABLE);
 }
 
-/// DPDK knows it again after, and in between as the worker.
+/// While it sends, DPDK takes the thread for the worker; after that it is itself again.
 TEST_F(SendInPlaceTest, AThreadUsesTheWorkersCachesOfBuffers) {
     start_sleeper();
     TestQueue queue(device(), sqn, VportId{1});
