@@ -121,6 +121,11 @@ public:
         return again;
     }
 
+    void let_go() {
+        for (Turns& turns : of_kind_) copy_queues().let_go(std::exchange(turns.queues, {}));
+        works_ = {};
+    }
+
 private:
     /// Whoever has copies all the time never sleeps.
     void look_for_queues() {
@@ -385,6 +390,13 @@ unsigned ovsdr_copies_receive(ovsdr_copy* copies, bool* waits) noexcept { return
 int ovsdr_copies_arm(void (*wait_for)(int fd)) noexcept { return receiver().arm(wait_for); }
 
 int ovsdr_copies_tend(void (*wait_for)(int fd)) noexcept { return tend(wait_for); }
+
+void ovsdr_copies_wake() noexcept {
+    copy_queues().wake_receiver();
+    copy_queues().wake_tender();
+}
+
+void ovsdr_copies_let_go() noexcept { receiver().let_go(); }
 
 void ovsdr_datapath_port_add(std::uint32_t odp_port, bool is_host) noexcept {
     all_devices().add_port(dr::OdpPort{odp_port}, is_host);

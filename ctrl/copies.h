@@ -6,6 +6,9 @@
  * firmware.
  *
  * Threads: receive and arm by one thread, the receiver; tend by another one. Nothing throws.
+ *
+ * End. The receiver lets go of what it holds, and the tender's next call is its last: a device whose ports are closed
+ * is closed when that returns.
  */
 #ifndef CTRL_COPIES_H
 #define CTRL_COPIES_H
@@ -46,6 +49,12 @@ int ovsdr_copies_arm(void (*wait_for)(int fd)) OVSDR_NOEXCEPT;
  * with the descriptor that becomes readable when there is more of that. Returns in how many milliseconds to call it
  * again even so; -1: never. */
 int ovsdr_copies_tend(void (*wait_for)(int fd)) OVSDR_NOEXCEPT;
+
+/* The descriptors that arm and tend have waited for become readable. Any thread. */
+void ovsdr_copies_wake(void) OVSDR_NOEXCEPT;
+
+/* The receiver's last call: leaves all that it holds to the tender. */
+void ovsdr_copies_let_go(void) OVSDR_NOEXCEPT;
 
 /* The datapath has a port of this number, or is about to have none: what goes there is no copy for anybody then. Of a
  * bridge's own (LOCAL) it is for the host. Main thread. */

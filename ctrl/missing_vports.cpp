@@ -17,6 +17,12 @@ void MissingVports::remove(const OpenDevice& device, dr::VportId vport) noexcept
                   [&](const Missing& missing) { return missing.device.get() == &device && missing.vport == vport; });
 }
 
+void MissingVports::forget_all() noexcept {
+    std::vector<Missing> gone;   // closes devices without the lock
+    const std::lock_guard guard(lock_);
+    gone.swap(list_);
+}
+
 bool MissingVports::check(bool changed, Clock::time_point now) {
     const std::lock_guard guard(lock_);
     bool reconfigure = false;
@@ -54,6 +60,8 @@ using ovsdr::ctrl::MissingVports;
 bool ovsdr_missing_vports_check(bool changed) noexcept {
     return missing_vports().check(changed, MissingVports::Clock::now());
 }
+
+void ovsdr_missing_vports_forget() noexcept { missing_vports().forget_all(); }
 
 int ovsdr_missing_vports_timeout() noexcept {
     const auto next = missing_vports().next_check();

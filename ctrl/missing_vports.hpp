@@ -29,6 +29,9 @@ public:
     /// It has been opened.
     void remove(const OpenDevice& device, dr::VportId vport) noexcept;
 
+    /// The process ends: nobody will ask again.
+    void forget_all() noexcept;
+
     /// Whether OVS is to reconfigure: one of them is there (`changed`: a device told of a change), or it is time to
     /// ask who still wants them. Forgets those that nobody has asked for since the last time.
     [[nodiscard]] bool check(bool changed, Clock::time_point now);

@@ -140,6 +140,8 @@ bool ovsdr_changes_take(void) OVSDR_NOEXCEPT;
 bool ovsdr_missing_vports_check(bool changed) OVSDR_NOEXCEPT;
 /* Milliseconds until the next check although nothing changes, -1 for never. */
 int ovsdr_missing_vports_timeout(void) OVSDR_NOEXCEPT;
+/* The process ends: lets go of their devices. */
+void ovsdr_missing_vports_forget(void) OVSDR_NOEXCEPT;
 
 #ifdef __cplusplus
 }

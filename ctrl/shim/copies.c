@@ -3,7 +3,9 @@
 
 #include "shim/copies.h"
 
+#include <pthread.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "coverage.h"
 #include "ctrl/copies.h"
@@ -14,12 +16,16 @@
 #include "odp-netlink.h"
 #include "openvswitch/poll-loop.h"
 #include "openvswitch/thread.h"
+#include "openvswitch/vlog.h"
 #include "ovs-rcu.h"
 #include "ovs-thread.h"
 #include "packets.h"
 #include "shim/netdev_dr_parts.h"
 #include "shim/real.h"
+#include "timeval.h"
 #include "util.h"
+
+VLOG_DEFINE_THIS_MODULE(dr_copies);
 
 COVERAGE_DEFINE(dr_copies_executed);
 COVERAGE_DEFINE(dr_copies_without_datapath);
@@ -28,8 +34,15 @@ COVERAGE_DEFINE(dr_copies_without_datapath);
 static struct ovs_mutex mutex = OVS_MUTEX_INITIALIZER;
 static struct dpif *datapath OVS_GUARDED_BY(mutex);
 
-/* Of the main thread: what it has made of `datapath`. */
+/* Of the main thread: what it has made of `datapath`, and the threads, if it has started them. */
 static struct dpif *shown;
+static bool started;
+static pthread_t receiver, tender;
+
+static atomic_bool receiver_stops = ATOMIC_VAR_INIT(false), tender_stops = ATOMIC_VAR_INIT(false);
+
+/* Commands of devices may take long, but no operator waits for ever, and init scripts kill what does not end. */
+#define STOP_MS 3000
 
 /* A copy that is being executed; what dpif_operate() is given points in here. */
 struct execution {
@@ -136,10 +149,19 @@ wait_for(int fd)
     poll_fd_wait(fd, POLLIN);
 }
 
+static bool
+is_set(atomic_bool *flag)
+{
+    bool value;
+
+    atomic_read(flag, &value);
+    return value;
+}
+
 static void *
 copies_main(void *aux OVS_UNUSED)
 {
-    for (;;) {
+    while (!is_set(&receiver_stops)) {
         struct ovsdr_copy copies[OVSDR_BATCH];
         bool waits;
         size_t n = ovsdr_copies_receive(copies, &waits);
@@ -159,6 +181,7 @@ copies_main(void *aux OVS_UNUSED)
             poll_block();
         }
     }
+    ovsdr_copies_let_go();
     return NULL;
 }
 
@@ -167,28 +190,56 @@ static void *
 tend_main(void *aux OVS_UNUSED)
 {
     for (;;) {
+        bool is_last = is_set(&tender_stops);
         int again;
 
         ovsrcu_quiesce_start();
         again = ovsdr_copies_tend(wait_for);
         ovsrcu_quiesce_end();
-        if (again >= 0) {
+        if (is_last) {
+            return NULL;
+        }
+        if (is_set(&tender_stops)) {
+            poll_immediate_wake();      /* The call may have taken the wake-up. */
+        } else if (again >= 0) {
             poll_timer_wait(again);
         }
         poll_block();
     }
-    return NULL;
 }
 
 void
 copies_start(void)
 {
-    static bool started;    /* Of the main thread. */
-
     if (!started) {
         started = true;
-        ovs_thread_create("dr_copies", copies_main, NULL);
-        ovs_thread_create("dr_queues", tend_main, NULL);
+        receiver = ovs_thread_create("dr_copies", copies_main, NULL);
+        tender = ovs_thread_create("dr_queues", tend_main, NULL);
+    }
+}
+
+/* False: it has not ended. */
+static bool
+ends(pthread_t thread, atomic_bool *stops, long long int deadline)
+{
+    atomic_store(stops, true);
+    ovsdr_copies_wake();
+    while (pthread_tryjoin_np(thread, NULL)) {
+        if (time_msec() >= deadline) {
+            return false;
+        }
+        usleep(1000);
+    }
+    return true;
+}
+
+void
+copies_stop(void)
+{
+    long long int deadline = time_msec() + STOP_MS;
+
+    if (started && !(ends(receiver, &receiver_stops, deadline) && ends(tender, &tender_stops, deadline))) {
+        VLOG_WARN("a device has not answered for %d ms: what it still has is left to the kernel", STOP_MS);
     }
 }
 

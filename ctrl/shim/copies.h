@@ -11,9 +11,10 @@
  *
  * Another thread, dr_queues, makes and destroys the devices' queues for copies.
  *
- * Life cycle. The threads start with the first dr port, sleep while there is nothing to do, and live as long as the
- * process. The first uses ofproto's own handle of the datapath, which dpif_run() shows and dpif_close() takes away; in
- * between it may be without one, and copies that come then are dropped.
+ * Life cycle. The threads start with the first dr port, sleep while there is nothing to do, and end with the process:
+ * either may be the last that has a device, and the process must not end while a device is being closed. The first
+ * uses ofproto's own handle of the datapath, which dpif_run() shows and dpif_close() takes away; in between it may be
+ * without one, and copies that come then are dropped.
  */
 #ifndef CTRL_SHIM_COPIES_H
 #define CTRL_SHIM_COPIES_H
@@ -22,6 +23,9 @@ struct dpif;
 
 /* A dr port has been opened. Main thread. */
 void copies_start(void);
+
+/* OVS's own parts have ended. Main thread. Waits for the threads, some seconds at most. */
+void copies_stop(void);
 
 /* ofproto runs this datapath, or lets go of it. Main thread. When copies_close() returns, nobody uses it. */
 void copies_run(struct dpif *);

@@ -19,6 +19,7 @@
 #include "netdev-offload.h"
 #include "odp-util.h"
 #include "ofproto/ofproto.h"
+#include "ovs-rcu.h"
 #include "shim/adopt.h"
 #include "shim/classifier.h"
 #include "shim/copies.h"
@@ -318,4 +319,15 @@ mpsc_queue_insert(struct mpsc_queue *queue, struct mpsc_queue_node *node)
     HAPPENS_BEFORE(queue);
     real_mpsc_queue_insert(queue, node);
     offload_sleep_wake(queue);
+}
+
+/* vswitchd's last call but one. Ports that were closed are gone when OVS's own returns; what may still have their
+ * devices ends behind it, for the process must not end while a device is being closed. */
+void
+ovsrcu_exit(void)
+{
+    real_ovsrcu_exit();
+    ovsdr_missing_vports_forget();
+    netdev_drmirror_finish();
+    copies_stop();
 }

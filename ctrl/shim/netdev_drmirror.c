@@ -26,8 +26,8 @@ VLOG_DEFINE_THIS_MODULE(netdev_drmirror);
 
 COVERAGE_DEFINE(dr_mirror_unfinished);  /* Packets whose checksum could not be made. */
 
-/* What a process that ends gives its mirrors. */
-#define FINISH_MS 2000
+/* What a process that ends gives its mirrors: more than one that was closed a moment ago takes. */
+#define FINISH_MS 2500
 
 struct netdev_drmirror {
     struct netdev up;
@@ -56,11 +56,17 @@ log_warnings(void)
     }
 }
 
-static void
-finish_all(void *aux OVS_UNUSED)
+void
+netdev_drmirror_finish(void)
 {
     ovsdr_mirrors_finish(FINISH_MS);
     log_warnings();
+}
+
+static void
+finish_all(void *aux OVS_UNUSED)
+{
+    netdev_drmirror_finish();
 }
 
 void

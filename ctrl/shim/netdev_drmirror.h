@@ -26,6 +26,9 @@ extern const struct netdev_class netdev_drmirror_class;
 /* What there is in rings is delivered when the process ends. Once, before the class is used. */
 void netdev_drmirror_init(void);
 
+/* That, now, some seconds at most: a mirror that was closed before may still be at it, and has its device till then. */
+void netdev_drmirror_finish(void);
+
 /* The datapath has a port, of whatever type, or has it no more: mirrors name it in their files, and a mirror's own port
  * gets its copies from then on. Main thread. */
 void mirror_port_added(const struct dpif *, const struct netdev *, odp_port_t);

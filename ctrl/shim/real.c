@@ -13,6 +13,7 @@
 #include "netdev.h"
 #include "odp-util.h"
 #include "ofproto/ofproto.h"
+#include "ovs-rcu.h"
 #include "timeval.h"
 #include "util.h"
 #include "vswitch-idl.h"
@@ -206,4 +207,10 @@ int
 real_time_poll(struct pollfd *pollfds, int n, long long int timeout_when, int *elapsed)
 {
     return REAL(time_poll)(pollfds, n, NULL, timeout_when, elapsed);
+}
+
+void
+real_ovsrcu_exit(void)
+{
+    REAL(ovsrcu_exit)();
 }

@@ -71,4 +71,6 @@ int real_time_poll(struct pollfd *, int n, long long int timeout_when, int *elap
 
 const struct ovsrec_open_vswitch *real_ovsrec_open_vswitch_first(const struct ovsdb_idl *);
 
+void real_ovsrcu_exit(void);
+
 #endif

@@ -158,6 +158,15 @@ def test_a_restart_leaves_nothing_and_finds_its_ports_again(switch: ConnectXSwit
     finish(switch)
 
 
+def test_an_interface_that_waits_for_its_vport_keeps_no_device_when_the_daemon_ends(workspace: Workspace) -> None:
+    switch = start_switch(workspace)
+    switch.vsctl("add-port", BRIDGE, "later", "--", "set", "interface", "later", "type=dr",
+                 f"options:device={connectx.DEVICE}", "options:vport=77")
+    wait_until(lambda: switch.interface("later", "error"), 10, "the vport is missing")
+    switch.stop()
+    nothing_left(switch)
+
+
 @pytest.mark.parametrize("call", [20, 90, 140, 240, 290, 310, 320, 330])
 def test_a_call_to_the_kernel_that_fails_is_told_and_leaves_nothing(workspace: Workspace, call: int) -> None:
     """Counted from the daemon's start: while the device opens, a port is added, megaflows are installed."""

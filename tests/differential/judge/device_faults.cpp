@@ -32,6 +32,11 @@ void make_calls_fail(connectx::Device& device) {
     }
 }
 
+void make_one_call_fail(connectx::Device& device, unsigned nth) {
+    device.clear_faults();
+    if (nth != 0) device.fail("*", nth, ENOMEM);
+}
+
 Objects made_for_megaflows(const connectx::Device& device) {
     Objects found;
     for (const auto& [kind, count] : device.alive()) {

@@ -77,7 +77,8 @@ void check_slow_path(Installation& installation, Forwarder& forwarder) {
 /// Of all phases, until the eswitch is gone.
 void judge_phases(const Scenario& scenario, OvsJudge& ovs, unsigned format, std::span<const std::uint32_t> explain,
                   connectx::Device& device, Verdict& verdict) {
-    Installation installation(scenario, ovs, format, verdict);
+    Installation installation(scenario, ovs, format, verdict,
+                              [&](unsigned nth) { make_one_call_fail(device, nth); });
     NicRecord record(scenario, ovs, installation, verdict);
     std::uint64_t visited = 0;
     std::uint32_t number = 0;

@@ -21,7 +21,7 @@ using namespace std::chrono_literals;
 /// How long megaflows that must be in the NIC may wait, and how long nothing more must happen to the others.
 constexpr std::chrono::milliseconds patience = 10s, quiet = 40ms, glance = 4ms;
 constexpr std::size_t deletions_at_once = 64;
-constexpr unsigned most_tries = 100;   ///< to attach a port, or to lead copies to a queue
+constexpr unsigned most_tries = 500;   ///< to attach a port, or to lead copies to a queue
 constexpr unsigned copies_that_wait = 4096;
 
 dr::Ufid ufid_of(std::size_t number) { return {0x6d656761, number}; }
@@ -44,17 +44,28 @@ T checked(Result<T> result) {
 /// Of one that is full for a moment (device_faults.hpp).
 bool is_of_full_device(const Error& error) { return error.code == ENOMEM || error.code == ENOSPC; }
 
+/// Asks a device that is full for a moment until there is room, as an operator would.
+template <typename Attempt>
+void until_there_is_room(const char* what, const Installation::Trouble& trouble, Attempt&& attempt) {
+    for (unsigned nth = 1; nth <= most_tries; ++nth) {
+        trouble(nth);
+        const Result<void> done = attempt();
+        if (done) return trouble(0);
+        if (!is_of_full_device(done.error())) throw std::runtime_error(done.error().what);
+    }
+    throw std::runtime_error(std::string(what) + " finds no room");
+}
+
 }  // namespace
 
-Installation::Installation(const Scenario& scenario, const OvsJudge& ovs, unsigned format, Verdict& verdict)
+Installation::Installation(const Scenario& scenario, const OvsJudge& ovs, unsigned format, Verdict& verdict,
+                           const Trouble& trouble)
     : scenario_(scenario), connectx_5_(format == 0), ovs_(ovs), verdict_(verdict), expectations_(scenario, format),
       version_of_(scenario.ufids, -1), eswitch_(checked(dr::Eswitch::open("mlx5_0"))) {
-    for (const PortNumber& port : ports) {
-        const dr::VportId vport{port.vport};
-        const dr::IbPort ib_port = checked(dr::find_ib_port(eswitch_->context(), vport));
-        queues_.push_back(checked(slowpath::PortQueue::create(
-            {.context = eswitch_->context(), .pd = eswitch_->pd(), .ib_port = ib_port.number})));
-        attach(queues_.size() - 1);
+    came_up_.resize(port_length);
+    for (std::size_t port = 0; port < port_length; ++port) {
+        queues_.push_back(make_queue(port));
+        attach(port, trouble);
     }
     const dr::IbPort ib_port = checked(dr::find_ib_port(eswitch_->context(), dr::VportId{wire_vport}));
     for (const dr::CopyKind kind : judged_copies) {
@@ -62,12 +73,11 @@ Installation::Installation(const Scenario& scenario, const OvsJudge& ovs, unsign
                                                                             .pd = eswitch_->pd(),
                                                                             .ib_port = ib_port.number,
                                                                             .receive_length = copies_that_wait}));
-        lead_copies(kind);
+        lead_copies(kind, trouble);
     }
     eswitch_->set_host_port(dr::OdpPort{host_port}, true);
-    if (const auto set = eswitch_->set_mirror_port(dr::OdpPort{mirror_port}, mirror_copies, {}); !set) {
-        throw std::runtime_error(set.error().what);
-    }
+    until_there_is_room("a mirror", trouble,
+                        [&] { return eswitch_->set_mirror_port(dr::OdpPort{mirror_port}, mirror_copies, {}); });
     for (const TunnelKind kind : tunnel_kinds) {
         eswitch_->set_tunnel_port({dr::OdpPort{tunnel_port_of(kind)}, kind_of(kind), udp_port_of(kind), name_of(kind)});
     }
@@ -79,33 +89,58 @@ Installation::~Installation() {
     queues_.clear();
 }
 
-/// Of a device that is full for a moment it asks until there is room, as an operator would.
-void Installation::attach(std::size_t port) {
+void Installation::attach(std::size_t port, const Trouble& trouble) {
     const PortNumber& number = ports[port];
     const dr::PortSpec spec{dr::OdpPort{number.odp}, dr::VportId{number.vport}, "port" + std::to_string(number.odp),
                             queues_[port]->qp(), queues_[port]->sqn()};
-    for (unsigned tries = 0; tries < most_tries; ++tries) {
-        const auto attached = eswitch_->attach_port(spec);
-        if (attached) return;
-        if (!is_of_full_device(attached.error())) throw std::runtime_error(attached.error().what);
-    }
-    throw std::runtime_error("a port does not come back");
+    until_there_is_room("a port", trouble, [&] { return eswitch_->attach_port(spec); });
+    came_up_[port] = 0;
 }
 
-void Installation::lead_copies(dr::CopyKind kind) {
-    for (unsigned tries = 0; tries < most_tries; ++tries) {
-        const auto led = eswitch_->lead_copies(kind, copy_queue(kind).qp());
-        if (led) return;
-        if (!is_of_full_device(led.error())) throw std::runtime_error(led.error().what);
+std::unique_ptr<slowpath::PortQueue> Installation::make_queue(std::size_t port) const {
+    const dr::IbPort ib_port = checked(dr::find_ib_port(eswitch_->context(), dr::VportId{ports[port].vport}));
+    return checked(slowpath::PortQueue::create(
+        {.context = eswitch_->context(), .pd = eswitch_->pd(), .ib_port = ib_port.number}));
+}
+
+/// As for another MTU, or another number of queues.
+void Installation::switch_queue(std::size_t port) {
+    const dr::VportId vport{ports[port].vport};
+    auto next = make_queue(port);
+    std::uint64_t led_up = 0;
+    until_there_is_room("another queue", [](unsigned) {}, [&]() -> Result<void> {
+        auto switched = eswitch_->switch_queue(vport, next->qp(), next->sqn());
+        if (!switched) return tl::unexpected(std::move(switched.error()));
+        led_up = *switched;
+        return {};
+    });
+    eswitch_->forget_old_queue(vport);
+    if (led_up != came_up_[port]) {
+        throw std::runtime_error(fmt::format("{} packets came up at the queue of port {}, the device led {} there",
+                                             came_up_[port], ports[port].odp, led_up));
     }
-    throw std::runtime_error("copies for software are led nowhere");
+    queues_[port] = std::move(next);
+    came_up_[port] = 0;
+}
+
+void Installation::count_up(std::uint32_t odp) {
+    for (std::size_t port = 0; port < port_length; ++port) {
+        if (ports[port].odp == odp) ++came_up_[port];
+    }
+}
+
+void Installation::lead_copies(dr::CopyKind kind, const Trouble& trouble) {
+    until_there_is_room("a queue for copies", trouble,
+                        [&] { return eswitch_->lead_copies(kind, copy_queue(kind).qp()); });
 }
 
 /// In the midst of the changes a port leaves and comes again, another one in each phase, and with it a queue for
-/// copies; where nothing is counted all megaflows are flushed, too, and come again. No other judge hears of it.
+/// copies; another port gets another queue; where nothing is counted all megaflows are flushed, too, and come again. No
+/// other judge hears of it.
 void Installation::disturb(std::size_t change, const Phase& phase) {
     const std::size_t port = verdict_.installed.size() % port_length, all = phase.changes.size();
     const auto copies = judged_copies[verdict_.installed.size() % judged_copies.size()];
+    if (change == all / 5) switch_queue((port + 1) % port_length);
     if (change == all / 4) {
         if (dr::is_mirror(copies)) led_before_ += eswitch_->copies(copies);   // its count begins anew
         eswitch_->stop_copies(copies);

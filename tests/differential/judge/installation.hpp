@@ -1,7 +1,7 @@
 // A scenario's ports, tunnel ports and megaflows in the process's NIC, through offload/.
 //
-// Ports leave and come while megaflows change, so do queues for copies, and all megaflows are flushed once: when a
-// phase begins nothing shows of it.
+// Ports leave and come while megaflows change, so do queues for copies, ports get another queue, and all megaflows are
+// flushed once: when a phase begins nothing shows of it.
 //
 // Life cycle. apply() one phase after another: when it returns, megaflows that wait for tables are in the NIC, too.
 //
@@ -9,6 +9,7 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -27,8 +28,12 @@ inline constexpr std::array judged_copies{dr::CopyKind::host, dr::CopyKind::othe
 
 class Installation {
 public:
-    /// Attaches all ports. `ovs` has the translations of all versions.
-    Installation(const Scenario& scenario, const OvsJudge& ovs, unsigned format, Verdict& verdict);
+    /// What is to go wrong with the Nth try, from 1, to set one thing up; 0: it is there, nothing more.
+    using Trouble = std::function<void(unsigned nth)>;
+
+    /// Attaches all ports, and leads copies to their queues. `ovs` has the translations of all versions.
+    Installation(const Scenario& scenario, const OvsJudge& ovs, unsigned format, Verdict& verdict,
+                 const Trouble& trouble = [](unsigned) {});
     ~Installation();
     Installation(const Installation&) = delete;
     Installation& operator=(const Installation&) = delete;
@@ -43,6 +48,8 @@ public:
     /// Deletes them all, and takes their counts if the last phase counts. So do meters go.
     void end();
 
+    /// A packet has come up at the queue of this odp port: as many as the device says that it has led there.
+    void count_up(std::uint32_t odp);
     /// The odp port whose queue has this number; 0 when none has.
     [[nodiscard]] std::uint32_t port_of_queue(std::uint32_t queue_pair) const;
     [[nodiscard]] slowpath::PortQueue& queue(std::size_t port) { return *queues_[port]; }
@@ -58,8 +65,10 @@ public:
     void check_copies(const dr::PerCopyKind<std::uint64_t>& came) const;
 
 private:
-    void attach(std::size_t port);
-    void lead_copies(dr::CopyKind kind);
+    void attach(std::size_t port, const Trouble& trouble = [](unsigned) {});
+    void lead_copies(dr::CopyKind kind, const Trouble& trouble = [](unsigned) {});
+    [[nodiscard]] std::unique_ptr<slowpath::PortQueue> make_queue(std::size_t port) const;
+    void switch_queue(std::size_t port);
     void disturb(std::size_t change, const Phase& phase);
     void set_meter(const MeterChange& change);
     void put(std::uint32_t version);
@@ -77,6 +86,7 @@ private:
     std::vector<std::int64_t> version_of_;                       ///< by ufid; -1: not there
     std::shared_ptr<dr::Eswitch> eswitch_;
     std::vector<std::unique_ptr<slowpath::PortQueue>> queues_;   ///< as ports
+    std::vector<std::uint64_t> came_up_;                         ///< to each since it is the port's
     dr::PerCopyKind<std::unique_ptr<slowpath::PortQueue>> copy_queues_;
     std::uint64_t led_before_ = 0;   ///< to the mirror's queue, before it left last
     MeterSpecs meters_;

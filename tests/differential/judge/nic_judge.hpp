@@ -20,7 +20,7 @@ void apply(const Phase& phase, OvsJudge& ovs, bool connectx_5);
 /// What a NIC's deliveries become in a verdict.
 class NicRecord {
 public:
-    NicRecord(const Scenario& scenario, OvsJudge& ovs, const Installation& installation, Verdict& verdict)
+    NicRecord(const Scenario& scenario, OvsJudge& ovs, Installation& installation, Verdict& verdict)
         : scenario_(scenario), ovs_(ovs), installation_(installation), verdict_(verdict),
           software_(verdict, scenario.versions, Recorder::Of::slow_path),
           copies_(verdict, scenario.versions, Recorder::Of::copies) {}
@@ -44,7 +44,7 @@ private:
 
     const Scenario& scenario_;
     OvsJudge& ovs_;
-    const Installation& installation_;
+    Installation& installation_;
     Verdict& verdict_;
     Recorder software_, copies_;
     dr::PerCopyKind<std::uint64_t> came_{};

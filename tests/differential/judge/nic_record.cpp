@@ -42,6 +42,7 @@ void NicRecord::out(std::uint32_t port, std::vector<std::uint8_t> frame) {
 void NicRecord::up(std::uint32_t port, std::uint32_t tag, std::vector<std::uint8_t> frame) {
     const std::uint32_t number = checked_number(frame);
     if (port != scenario_.packets[number].in_port) throw std::runtime_error("a packet came up at another port's queue");
+    installation_.count_up(port);
     const TableId table = installation_.table_of(tag);
     software_.begin(number, port, counts_);
     const bool in_tunnel = table.tunnel_port != 0;

@@ -2,6 +2,7 @@
 #include "ctrl/copies.hpp"
 
 #include <gtest/gtest.h>
+#include <poll.h>
 
 #include <cstdlib>
 #include <cstring>
@@ -94,6 +95,31 @@ protected:
     std::shared_ptr<DeviceCopies> copies_;
     std::vector<std::unique_ptr<slowpath::AttachedPort>> ports_;
 };
+
+/// Either thread may be the last that has a device.
+TEST_F(CopiesTest, WhatTheReceiverLetsGoOfTheTenderCloses) {
+    ports_.clear();
+    go();
+    eswitch_.reset();
+    EXPECT_EQ(tend(), -1);
+    EXPECT_NE(FakeProvider::alive(), 0U) << "the receiver has it";
+    ovsdr_copies_let_go();
+    EXPECT_NE(FakeProvider::alive(), 0U) << "the tender has it";
+    EXPECT_EQ(tend(), -1);
+    EXPECT_EQ(FakeProvider::alive(), 0U);
+}
+
+TEST_F(CopiesTest, BothThreadsAreWoken) {
+    EXPECT_EQ(arm(), -1);
+    EXPECT_EQ(tend(), -1);
+    const auto is_readable = [](int fd) {
+        pollfd waited{fd, POLLIN, 0};
+        return poll(&waited, 1, 0) == 1;
+    };
+    EXPECT_FALSE(is_readable(copy_queues().receiver_fd()) || is_readable(copy_queues().tender_fd()));
+    ovsdr_copies_wake();
+    EXPECT_TRUE(is_readable(copy_queues().receiver_fd()) && is_readable(copy_queues().tender_fd()));
+}
 
 TEST_F(CopiesTest, EachCopyComesWithWhatIsToBeDone) {
     const dr::Ufid ufid{1, 0};
