@@ -138,9 +138,12 @@ void SoftDevice::close_ports(Vport& vport) noexcept {
     for (Link& link : vport.links) close_port(vport, link);
 }
 
-void SoftDevice::close_ports() noexcept {
+void SoftDevice::close_ports(const std::function<void()>& closed) noexcept {
     const std::lock_guard change(change_mutex_);
-    for (auto& [id, vport] : vports_) close_ports(vport);
+    for (auto& [id, vport] : vports_) {
+        close_ports(vport);
+        closed();
+    }
 }
 
 // An interface of the port's name that was not there before, or is another one than the port was opened on; a device

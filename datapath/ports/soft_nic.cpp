@@ -32,7 +32,7 @@ constexpr auto link_check_period = 1s;
 // The kernel tells of a carrier that went up to a second later: too late for what is to go by the other wire. As often
 // as its own bonds are usually told to look.
 constexpr auto lag_check_period = 100ms;
-constexpr auto patience_at_exit = 5s;
+constexpr auto patience_at_exit = 5s;   // with one vport's port, or what comes before and behind
 
 int interface_event_socket() noexcept {
     const int descriptor = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_ROUTE);
@@ -223,7 +223,12 @@ void SoftNic::handle_interface_events() noexcept {
 void SoftNic::tear_down() noexcept {
     server_.reset();
     for (const auto& worker : workers_) worker->stop();
-    for (const auto& device : devices_) device->close_ports();
+    const auto closed = [this] {
+        const std::lock_guard lock(mutex_);
+        ++closed_vports_;
+        changed_.notify_all();
+    };
+    for (const auto& device : devices_) device->close_ports(closed);
     if (interface_events_ >= 0) close(interface_events_);
     interface_events_ = -1;
 }
@@ -238,8 +243,14 @@ void SoftNic::stop() noexcept {
     stop_.store(true, std::memory_order_release);
     wake();
     std::unique_lock lock(mutex_);
-    // A driver that hangs must not keep the process from ending.
-    const bool stopped = changed_.wait_for(lock, patience_at_exit, [&] { return phase_ != Phase::running; });
+    // A driver that hangs must not keep the process from ending. Where ports go one after another, however slowly since
+    // the machine has no time, there is an end.
+    const auto is_stopped = [&] { return phase_ != Phase::running; };
+    for (bool goes_on = true; goes_on && !is_stopped();) {
+        goes_on = changed_.wait_for(lock, patience_at_exit,
+                                    [&, before = closed_vports_] { return is_stopped() || closed_vports_ != before; });
+    }
+    const bool stopped = is_stopped();
     lock.unlock();
     if (stopped) {
         thread_.join();
