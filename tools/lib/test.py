@@ -33,6 +33,10 @@ SIDE_BY_SIDE = 3   # parts that wait
 # A session is a group of the kernel's scheduler, which has a weight of its own; without such groups nice's counts.
 LESS_WEIGHT = ["sh", "-c", '{ echo 5 >/proc/self/autogroup; } 2>/dev/null; exec nice -n 5 "$@"', "sh"]
 PATIENCE = 2 if len(os.sched_getaffinity(0)) == 1 else 1   # a part's timeout is for two cores: it tells what hangs
+# Where a log tells of a failure: GoogleTest's assertions, pytest's, unittest's, sanitizers, our scripts.
+TELLING = re.compile(r": Failure$|ERROR: \w+Sanitizer|runtime error: |terminate called|^E  +\S|^FAIL(ED)? "
+                     r"|^(FAIL|ERROR): |^FAILED: |TIMEOUT")
+TOLD_LINES, TOLD_BEHIND = 60, 9   # of a part; behind each of them, for what belongs to it
 CONNECTX_TESTS = Path("tests") / "system" / "test_connectx.py"
 
 
@@ -43,6 +47,7 @@ class Outcome:
     skipped: int = 0
     skips: list[str] = field(default_factory=list)   # each with what is missing
     note: str = ""                                   # why it failed, in a line
+    told: list[str] = field(default_factory=list)    # what its log says of that
     seconds: float = 0.0
 
 
@@ -91,6 +96,17 @@ def read_pytest(code: int, output: str) -> Outcome:
     if code not in (0, nothing_chosen) and outcome.failed == 0:
         outcome.failed, outcome.note = 1, f"pytest ended with {code}: {last}"
     return outcome
+
+
+def telling_lines(output: str) -> list[str]:
+    """What a log tells of failures, and what stands behind each."""
+    lines, told, end = output.splitlines(), [], 0
+    for number, line in enumerate(lines):
+        if TELLING.search(line):
+            end = number + TOLD_BEHIND + 1
+        if number < end:
+            told.append(line[:240])
+    return told[:TOLD_LINES]
 
 
 def junit_file(folder: Path) -> Path:
@@ -291,6 +307,7 @@ class Running:
               f"in {seconds:.0f} s  {outcome.note}", flush=True)
         if outcome.failed:
             print("\n".join(self._output().splitlines()[-60:]), flush=True)
+            outcome.told = telling_lines(self._output())
         return outcome
 
 
@@ -383,6 +400,9 @@ def main(arguments: list[str]) -> int:
     if skips:
         print("\ntest: skipped, and what is missing")
         print("\n".join(f"  {skip}" for skip in skips))
+    for name, outcome in outcomes.items():
+        if outcome.told:
+            print(f"\ntest: {name}: what failed\n" + "\n".join(f"  {line}" for line in outcome.told))
     total = [sum(getattr(outcome, kind) for outcome in outcomes.values()) for kind in ("passed", "failed", "skipped")]
     print(f"{total[0]} passed, {total[1]} failed, {total[2]} skipped")
     return 1 if total[1] or not total[0] else 0
