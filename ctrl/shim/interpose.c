@@ -7,6 +7,7 @@
 #include <config.h>
 
 #include <errno.h>
+#include <signal.h>
 #include <string.h>
 
 #include "ctrl/flow.h"
@@ -322,10 +323,12 @@ mpsc_queue_insert(struct mpsc_queue *queue, struct mpsc_queue_node *node)
 }
 
 /* vswitchd's last call but one. Ports that were closed are gone when OVS's own returns; what may still have their
- * devices ends behind it, for the process must not end while a device is being closed. */
+ * devices ends behind it, for the process must not end while a device is being closed. Nor may a signal end it in
+ * between, which init scripts send two seconds behind the command "exit". */
 void
 ovsrcu_exit(void)
 {
+    signal(SIGTERM, SIG_IGN);
     real_ovsrcu_exit();
     ovsdr_missing_vports_forget();
     netdev_drmirror_finish();

@@ -73,7 +73,7 @@ public:
     [[nodiscard]] bool take_port_event() noexcept { return port_event_.exchange(false); }
     void dispatch_events() { listeners_.dispatch(); }
 
-    /// Closes all ports, and tells of each vport's. The workers have stopped.
+    /// Closes all ports, and tells of each. The workers have stopped.
     void close_ports(const std::function<void()>& closed) noexcept;
 
     /// Has `capture` look at a vport's packets, on each of its ports: they are the capture's interfaces 0 and 1.

@@ -141,8 +141,10 @@ void SoftDevice::close_ports(Vport& vport) noexcept {
 void SoftDevice::close_ports(const std::function<void()>& closed) noexcept {
     const std::lock_guard change(change_mutex_);
     for (auto& [id, vport] : vports_) {
-        close_ports(vport);
-        closed();
+        for (Link& link : vport.links) {
+            close_port(vport, link);
+            closed();
+        }
     }
 }
 

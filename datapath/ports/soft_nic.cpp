@@ -32,7 +32,7 @@ constexpr auto link_check_period = 1s;
 // The kernel tells of a carrier that went up to a second later: too late for what is to go by the other wire. As often
 // as its own bonds are usually told to look.
 constexpr auto lag_check_period = 100ms;
-constexpr auto patience_at_exit = 5s;   // with one vport's port, or what comes before and behind
+constexpr auto patience_at_exit = 5s;   // with one port, or what comes before and behind
 
 int interface_event_socket() noexcept {
     const int descriptor = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_ROUTE);
@@ -225,7 +225,7 @@ void SoftNic::tear_down() noexcept {
     for (const auto& worker : workers_) worker->stop();
     const auto closed = [this] {
         const std::lock_guard lock(mutex_);
-        ++closed_vports_;
+        ++closed_ports_;
         changed_.notify_all();
     };
     for (const auto& device : devices_) device->close_ports(closed);
@@ -248,7 +248,7 @@ void SoftNic::stop() noexcept {
     const auto is_stopped = [&] { return phase_ != Phase::running; };
     for (bool goes_on = true; goes_on && !is_stopped();) {
         goes_on = changed_.wait_for(lock, patience_at_exit,
-                                    [&, before = closed_vports_] { return is_stopped() || closed_vports_ != before; });
+                                    [&, before = closed_ports_] { return is_stopped() || closed_ports_ != before; });
     }
     const bool stopped = is_stopped();
     lock.unlock();

@@ -83,7 +83,7 @@ private:
     std::mutex mutex_;
     std::condition_variable changed_;
     Phase phase_ = Phase::starting;
-    unsigned closed_vports_ = 0;
+    unsigned closed_ports_ = 0;
     int start_code_ = 0;
     std::string start_error_;
     std::atomic<bool> stop_{false};

@@ -33,10 +33,11 @@ SIDE_BY_SIDE = 3   # parts that wait
 # A session is a group of the kernel's scheduler, which has a weight of its own; without such groups nice's counts.
 LESS_WEIGHT = ["sh", "-c", '{ echo 5 >/proc/self/autogroup; } 2>/dev/null; exec nice -n 5 "$@"', "sh"]
 PATIENCE = 2 if len(os.sched_getaffinity(0)) == 1 else 1   # a part's timeout is for two cores: it tells what hangs
-# Where a log tells of a failure: GoogleTest's assertions, pytest's, unittest's, sanitizers, our scripts.
-TELLING = re.compile(r": Failure$|ERROR: \w+Sanitizer|runtime error: |terminate called|^E  +\S|^FAIL(ED)? "
-                     r"|^(FAIL|ERROR): |^FAILED: |TIMEOUT")
-TOLD_LINES, TOLD_BEHIND = 60, 9   # of a part; behind each of them, for what belongs to it
+# Where a log tells of a failure: GoogleTest's assertions, pytest's, sanitizers, our scripts, OVS's suites, meson.
+TELLING = re.compile(r": Failure$|(ERROR|WARNING): \w+Sanitizer|runtime error: |terminate called|^E  +\S|FAILED \("
+                     r"|^FAIL(ED)? |^(FAIL|ERROR|FAILED): |TIMEOUT|killed by signal")
+TOLD_BEHIND = 9                      # lines behind each, for what belongs to it
+TOLD_FIRST, TOLD_LAST = 45, 15       # lines of a part
 CONNECTX_TESTS = Path("tests") / "system" / "test_connectx.py"
 
 
@@ -106,7 +107,7 @@ def telling_lines(output: str) -> list[str]:
             end = number + TOLD_BEHIND + 1
         if number < end:
             told.append(line[:240])
-    return told[:TOLD_LINES]
+    return told if len(told) <= TOLD_FIRST + TOLD_LAST else [*told[:TOLD_FIRST], "[…]", *told[-TOLD_LAST:]]
 
 
 def junit_file(folder: Path) -> Path:

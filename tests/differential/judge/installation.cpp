@@ -76,8 +76,9 @@ Installation::Installation(const Scenario& scenario, const OvsJudge& ovs, unsign
         lead_copies(kind, trouble);
     }
     eswitch_->set_host_port(dr::OdpPort{host_port}, true);
-    until_there_is_room("a mirror", trouble,
-                        [&] { return eswitch_->set_mirror_port(dr::OdpPort{mirror_port}, mirror_copies, {}); });
+    if (const auto set = eswitch_->set_mirror_port(dr::OdpPort{mirror_port}, mirror_copies, {}); !set) {
+        throw std::runtime_error(set.error().what);
+    }
     for (const TunnelKind kind : tunnel_kinds) {
         eswitch_->set_tunnel_port({dr::OdpPort{tunnel_port_of(kind)}, kind_of(kind), udp_port_of(kind), name_of(kind)});
     }
@@ -227,6 +228,7 @@ void Installation::remove(const std::vector<std::uint32_t>& ufids) {
 }
 
 void Installation::end() {
+    for (std::size_t port = 0; port < port_length; ++port) switch_queue(port);   // with those that they were given
     std::vector<std::uint32_t> all;
     for (std::uint32_t ufid = 0; ufid < version_of_.size(); ++ufid) {
         if (version_of_[ufid] >= 0) all.push_back(ufid);

@@ -60,6 +60,15 @@ probe_tend(unsigned milliseconds)
     }
 }
 
+bool
+probe_has_tended(void)
+{
+    bool is_there;
+
+    atomic_read(&in_long_call, &is_there);
+    return !is_there;
+}
+
 unsigned
 probe_let_go_calls(void)
 {
@@ -106,6 +115,7 @@ ovsdr_copies_tend(void (*wait_for)(int fd))
         atomic_store(&tending_ms, 0);
         atomic_store(&in_long_call, true);
         usleep(milliseconds * 1000);
+        atomic_store(&in_long_call, false);
     }
     return -1;
 }
