@@ -7,6 +7,7 @@ that forward.
 
 from __future__ import annotations
 
+import signal
 import time
 from pathlib import Path
 
@@ -118,6 +119,28 @@ def test_a_daemon_that_is_killed(mirrored: MirrorLab) -> None:
     assert "sound" in mirrored.collector.verify()
     figure(f"kill -9 of the daemon: {counted['segments']} segments in the file, {acknowledged} acknowledged at the "
            f"last look, {len(kept)} frames of the stream without a gap; the next session has {len(again)}")
+
+
+def test_a_signal_in_the_daemons_last_seconds(mirrored: MirrorLab) -> None:
+    """Init scripts send SIGTERM two seconds behind the command "exit". The mirror still waits for a collector that is
+    away, and nothing has been cleared away yet: the daemon ends as if there had been no signal."""
+    switch = mirrored.lab.switch
+    mirrored.add_port()
+    mirrored.mirror_all()
+    mirrored.wait_connected()
+    mirrored.collector.kill()
+    with stream(mirrored.first, mirrored.second, rate=RATE, size=SIZE, limit=LENGTH) as sender:
+        assert sender.join() == LENGTH
+    assert switch.daemon is not None
+    begin = time.monotonic()
+    switch.appctl("exit", "--cleanup", timeout=15)
+    time.sleep(1)
+    assert switch.daemon.running(), "the mirror waits"
+    switch.daemon.signal(signal.SIGTERM)
+    assert switch.daemon.wait(15) == 0
+    figure(f"it ended {time.monotonic() - begin:.1f} s behind the command")
+    assert not mirrored.lab.nic.control.exists()
+    switch.start_daemon()
 
 
 class Clock:
