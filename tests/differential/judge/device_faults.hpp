@@ -23,7 +23,7 @@ using Objects = std::map<std::string, std::uint64_t>;
 [[nodiscard]] Objects made_for_megaflows(const connectx::Device& device);
 
 /// libmlx5 shares a definer among matchers of one mask, as it finds them: which of the standing ones share depends on
-/// who came when. So fewer of them than before are as many.
+/// who came when. So fewer of them than before, and a few more, are as many; none is left when the eswitch has gone.
 [[nodiscard]] Objects with_shared_definers(const Objects& before, Objects after);
 
 /// std::runtime_error, with the kinds of which there are more or fewer now.
