@@ -218,9 +218,9 @@ copies_start(void)
     }
 }
 
-/* False: it has not ended. */
+/* Tells the thread to end and waits for that. False: it has not ended by the deadline. */
 static bool
-ends(pthread_t thread, atomic_bool *stops, long long int deadline)
+end_thread(pthread_t thread, atomic_bool *stops, long long int deadline)
 {
     atomic_store(stops, true);
     ovsdr_copies_wake();
@@ -238,7 +238,8 @@ copies_stop(void)
 {
     long long int deadline = time_msec() + STOP_MS;
 
-    if (started && !(ends(receiver, &receiver_stops, deadline) && ends(tender, &tender_stops, deadline))) {
+    if (started && !(end_thread(receiver, &receiver_stops, deadline)
+                     && end_thread(tender, &tender_stops, deadline))) {
         VLOG_WARN("a device has not answered for %d ms: what it still has is left to the kernel", STOP_MS);
     }
 }

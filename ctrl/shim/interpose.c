@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "ctrl/flow.h"
+#include "ctrl/port.h"
 #include "dpif.h"
 #include "dpif-netdev-private-dpcls.h"
 #include "dpif-netdev-private-dpif.h"

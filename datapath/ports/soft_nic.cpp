@@ -32,7 +32,7 @@ constexpr auto link_check_period = 1s;
 // The kernel tells of a carrier that went up to a second later: too late for what is to go by the other wire. As often
 // as its own bonds are usually told to look.
 constexpr auto lag_check_period = 100ms;
-constexpr auto patience_at_exit = 5s;   // with one port, or what comes before and behind
+constexpr auto patience_at_exit = 5s;   // for each port to close
 
 int interface_event_socket() noexcept {
     const int descriptor = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_ROUTE);
@@ -243,8 +243,8 @@ void SoftNic::stop() noexcept {
     stop_.store(true, std::memory_order_release);
     wake();
     std::unique_lock lock(mutex_);
-    // A driver that hangs must not keep the process from ending. Where ports go one after another, however slowly since
-    // the machine has no time, there is an end.
+    // A driver that hangs must not keep the process from ending. On a busy machine each port may take long to close:
+    // all of them are waited for.
     const auto is_stopped = [&] { return phase_ != Phase::running; };
     for (bool goes_on = true; goes_on && !is_stopped();) {
         goes_on = changed_.wait_for(lock, patience_at_exit,

@@ -17,7 +17,7 @@ constexpr const char* made[] = {"CREATE_FLOW_TABLE", "ALLOC_PACKET_REFORMAT_CONT
 /// Of the calls of one name in a phase: some that fail, fewer and fewer, and a stretch in which all do.
 constexpr std::uint64_t first = 3, last = 1000, stretch = 24, stretch_end = 36;
 
-/// Fewer than a leak leaves of thousands of megaflows with hundreds of masks.
+/// How many more definers are no leak: with hundreds of masks one would leave more than that.
 constexpr std::uint64_t few_definers = 4;
 
 /// Bulks: offload/ keeps counters and ASO objects, with the queue that writes these, and libmlx5 modify-header

@@ -127,7 +127,7 @@ protected:
         }
         return arrived;
     }
-    /// For what a machine that has no time may have in its rings.
+    /// Until so many copies have been counted: on a busy machine frames may still wait in a ring.
     void wait_until_steered(std::uint64_t copies) const {
         const auto end = std::chrono::steady_clock::now() + 10s;
         while (led() + filtered() < copies && std::chrono::steady_clock::now() < end) std::this_thread::sleep_for(1ms);
