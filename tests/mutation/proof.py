@@ -103,8 +103,9 @@ class Proof:
         """Builds everything unbroken and sees it pass."""
         if not self.bench.make(list(TARGETS)):
             sys.exit("mutation: does not build unbroken")
-        self.unit_tests.prepare([PROVED])
-        self.objects = self.unit_tests.objects
+        if not self.alone:
+            self.unit_tests.prepare([PROVED])
+        self.objects = self.bench.objects_by_source()
         self.entries = Entries(self.bench, self.bench.build / "small-draw", 2000, 10000, 300)
         if finding := self.entries.finding("cx6dx") or self._finding(self.draws):
             sys.exit(f"mutation: differs unbroken: {finding}")

@@ -101,10 +101,4 @@ std::strong_ordering Path::operator<=>(const Path& other) const noexcept {
                                                   other.branches.end());
 }
 
-unsigned Path::depth() const noexcept {
-    unsigned depth = 0;
-    for (const Path& branch : branches) depth = std::max(depth, 1 + branch.depth());
-    return depth;
-}
-
 }  // namespace ovsdr::dr

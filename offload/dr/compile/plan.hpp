@@ -109,8 +109,6 @@ struct Path {
     /// Some of its packets are copied, and all go on.
     [[nodiscard]] bool samples() const noexcept { return software && software->samples(); }
     [[nodiscard]] std::size_t ends() const noexcept { return vports.size() + tables.size() + branches.size(); }
-    /// Levels of private tables behind the rule's own.
-    [[nodiscard]] unsigned depth() const noexcept;
     /// TableKeys here and in the branches, each with the number of private tables in between.
     void for_each_table(const auto& visit, unsigned depth = 0) const {
         for (const TableKey table : tables) visit(table, depth);

@@ -31,8 +31,7 @@ void add(const Installation& installation, Delivery& delivery, NicRecord& record
             if (const auto copies = installation.copies_of_queue(delivery.number)) {
                 return record.copy(*copies, delivery.packet.flow_tag, std::move(delivery.packet.bytes));
             }
-            return record.up(installation.port_of_queue(delivery.number), delivery.packet.flow_tag,
-                             std::move(delivery.packet.bytes));
+            return record.up(delivery.number, delivery.packet.flow_tag, std::move(delivery.packet.bytes));
         case Delivery::Kind::tir: throw std::runtime_error("a packet came out at a TIR");
         case Delivery::Kind::kernel: throw std::runtime_error("a packet of ours was left to the kernel");
     }
@@ -40,8 +39,8 @@ void add(const Installation& installation, Delivery& delivery, NicRecord& record
 
 /// The number of the queue that a VF sends the packet from: queues have numbers of their function, and those of the
 /// slow path's queues may be a VF's too.
-std::uint32_t queue_of(Installation& installation, const TestPacket& packet, std::uint32_t number) {
-    return vport_of(packet.in_port) == wire_vport ? 0 : installation.queue(number % port_length).sqn();
+std::uint32_t queue_of(const Installation& installation, const TestPacket& packet, std::uint32_t number) {
+    return vport_of(packet.in_port) == wire_vport ? 0 : installation.queues(number % port_length)[0].sqn();
 }
 
 /// Prints the entries that the packet meets, if that is asked for or the engine stops.
@@ -63,10 +62,10 @@ std::vector<Delivery> forward(Forwarder& forwarder, const TestPacket& packet, st
 }
 
 /// What a port's queue sends comes out at the port, and nowhere else.
-void check_slow_path(Installation& installation, Forwarder& forwarder) {
+void check_slow_path(const Installation& installation, Forwarder& forwarder) {
     for (std::size_t i = 0; i < port_length; ++i) {
         const auto frame = marker_frame(0);
-        const auto deliveries = forwarder.from_queue(installation.queue(i).sqn(), frame);
+        const auto deliveries = forwarder.from_queue(installation.queues(i)[0].sqn(), frame);
         if (deliveries.size() != 1 || deliveries[0].kind != Delivery::Kind::vport ||
             deliveries[0].number != ports[i].vport || deliveries[0].packet.bytes != frame) {
             throw std::runtime_error("what the slow path sent came out elsewhere");

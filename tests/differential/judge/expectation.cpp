@@ -47,6 +47,7 @@ Expectations::Expectations(const Scenario& scenario, unsigned format)
 }
 
 void Expectations::apply(const Phase& phase) {
+    policed_ = phase.policed;
     for (const auto& [number, spec] : phase.meters) meters_[number] = spec;
     for (const auto& [version, put] : phase.changes) {
         std::uint32_t& current = version_of_[scenario_.versions[version].ufid];
@@ -69,7 +70,7 @@ Expectation Expectations::without_others(std::size_t version, const std::set<Tab
     const auto is_knotted = [&](TableId table) {
         return table.recirc_id != 0 && scenario_.tables.at(table.recirc_id).knotted;
     };
-    if (!offloadable_[version]) return Expectation::refused;
+    if (!offloadable_[version] || megaflow.in_port == policed_) return Expectation::refused;
     bool waits = !reached.contains(megaflow.table()) || is_knotted(megaflow.table());
     for_each_table(megaflow, [&](TableId table) { waits = waits || is_knotted(table); });
     return waits ? Expectation::either : Expectation::installed;

@@ -38,6 +38,7 @@ private:
     std::vector<bool> offloadable_, there_;     ///< by version; offloadable: by a device with its meters of now
     const unsigned format_;
     MeterSpecs meters_;
+    std::uint32_t policed_ = 0;                 ///< the phase's
     std::vector<std::uint32_t> version_of_;     ///< by ufid, of what is there
 };
 

@@ -141,6 +141,15 @@ Bytes inside_of(const Bytes& frame) {
     return at < frame.size() ? Bytes(frame.begin() + static_cast<std::ptrdiff_t>(at), frame.end()) : Bytes();
 }
 
+std::optional<IpKind> ip_kind_of(const Bytes& frame) {
+    const Glance glance = glance_at(frame);
+    if (glance.type < first_eth_type) return std::nullopt;
+    if (glance.type != type_ipv4 && glance.type != type_ipv6) return IpKind{};
+    const auto found = transport_of(frame);
+    if (!found) return std::nullopt;
+    return IpKind{static_cast<std::uint8_t>(glance.type == type_ipv4 ? 4 : 6), found->protocol};
+}
+
 bool has_no_answer(const Bytes& frame) {
     const Glance glance = glance_at(frame);
     const Payload payload = payload_of(frame, glance);

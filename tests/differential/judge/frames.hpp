@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace ovsdr::differential {
@@ -24,6 +25,14 @@ inline constexpr std::uint8_t routing_header = 43, stepped_over[] = {0, routing_
 
 /// Whether rules are narrower than megaflows for such a frame: a broken IP header, an ethertype behind an LLC header.
 [[nodiscard]] bool may_go_up(const std::vector<std::uint8_t>& frame);
+
+/// What a port's receive queues are told apart by. 0: neither IPv4 nor IPv6, or any protocol.
+struct IpKind {
+    std::uint8_t version = 0, protocol = 0;
+};
+/// Of the headers that come first, of a tunnel too. Nothing for those that devices read each in its way: fragments, and
+/// broken headers.
+[[nodiscard]] std::optional<IpKind> ip_kind_of(const std::vector<std::uint8_t>& frame);
 
 /// What writing an address or a port does to such a packet only a card can tell (a TCP, UDP or ICMPv6 header that is
 /// cut short, an address before a routing header: docs/fidelity.md), or OVS does wrong (an atomic fragment's checksum

@@ -64,7 +64,7 @@ Installation::Installation(const Scenario& scenario, const OvsJudge& ovs, unsign
       version_of_(scenario.ufids, -1), eswitch_(checked(dr::Eswitch::open("mlx5_0"))) {
     came_up_.resize(port_length);
     for (std::size_t port = 0; port < port_length; ++port) {
-        queues_.push_back(make_queue(port));
+        queues_.emplace_back(*eswitch_, dr::VportId{ports[port].vport}, port % 2 != 0);
         attach(port, trouble);
     }
     const dr::IbPort ib_port = checked(dr::find_ib_port(eswitch_->context(), dr::VportId{wire_vport}));
@@ -87,47 +87,67 @@ Installation::Installation(const Scenario& scenario, const OvsJudge& ovs, unsign
 Installation::~Installation() {
     for (const PortNumber& port : ports) eswitch_->detach_port(dr::VportId{port.vport});
     for (const dr::CopyKind kind : judged_copies) eswitch_->stop_copies(kind);
+    old_.reset();
     queues_.clear();
 }
 
 void Installation::attach(std::size_t port, const Trouble& trouble) {
     const PortNumber& number = ports[port];
-    const dr::PortSpec spec{dr::OdpPort{number.odp}, dr::VportId{number.vport}, "port" + std::to_string(number.odp),
-                            queues_[port]->qp(), queues_[port]->sqn()};
+    const PortQueues& queues = queues_[port];
+    const dr::PortSpec spec{.odp_port = dr::OdpPort{number.odp},
+                            .vport = dr::VportId{number.vport},
+                            .name = "port" + std::to_string(number.odp),
+                            .slow_path_qp = queues[0].qp(),
+                            .slow_path_sqn = queues[0].sqn(),
+                            .by_kind = queues.by_kind(),
+                            .policed = is_policed(port)};
     until_there_is_room("a port", trouble, [&] { return eswitch_->attach_port(spec); });
     came_up_[port] = 0;
 }
 
-std::unique_ptr<slowpath::PortQueue> Installation::make_queue(std::size_t port) const {
-    const dr::IbPort ib_port = checked(dr::find_ib_port(eswitch_->context(), dr::VportId{ports[port].vport}));
-    return checked(slowpath::PortQueue::create(
-        {.context = eswitch_->context(), .pd = eswitch_->pd(), .ib_port = ib_port.number}));
-}
-
-/// As for another MTU, or another number of queues.
-void Installation::switch_queue(std::size_t port) {
+/// To one queue from several, and back. Those of before stay for a while.
+void Installation::switch_queues(std::size_t port) {
+    forget_old_queues();
     const dr::VportId vport{ports[port].vport};
-    auto next = make_queue(port);
+    PortQueues next(*eswitch_, vport, queues_[port].by_kind().empty());
     std::uint64_t led_up = 0;
     until_there_is_room("another queue", [](unsigned) {}, [&]() -> Result<void> {
-        auto switched = eswitch_->switch_queue(vport, next->qp(), next->sqn());
+        auto switched = eswitch_->switch_queue(vport, next[0].qp(), next[0].sqn(), next.by_kind());
         if (!switched) return tl::unexpected(std::move(switched.error()));
         led_up = *switched;
         return {};
     });
-    eswitch_->forget_old_queue(vport);
     if (led_up != came_up_[port]) {
-        throw std::runtime_error(fmt::format("{} packets came up at the queue of port {}, the device led {} there",
+        throw std::runtime_error(fmt::format("{} packets came up at the queues of port {}, the device led {} there",
                                              came_up_[port], ports[port].odp, led_up));
     }
-    queues_[port] = std::move(next);
+    old_ = Old{port, std::exchange(queues_[port], std::move(next))};
     came_up_[port] = 0;
 }
 
-void Installation::count_up(std::uint32_t odp) {
-    for (std::size_t port = 0; port < port_length; ++port) {
-        if (ports[port].odp == odp) ++came_up_[port];
+void Installation::forget_old_queues() {
+    if (!old_) return;
+    eswitch_->forget_old_queue(dr::VportId{ports[old_->port].vport});
+    old_.reset();
+}
+
+/// One port at a time.
+void Installation::police(std::uint32_t odp) {
+    for (const PortNumber& port : ports) {
+        if (port.odp != policed_ && port.odp != odp) continue;
+        eswitch_->set_policed(dr::VportId{port.vport}, port.odp == odp);
     }
+    policed_ = odp;
+}
+
+std::uint32_t Installation::came_up(std::uint32_t queue_pair, const std::vector<std::uint8_t>& frame, bool is_true) {
+    for (std::size_t port = 0; port < port_length; ++port) {
+        if (!queues_[port].has(queue_pair)) continue;
+        if (is_true) queues_[port].check_kind(queue_pair, frame);
+        ++came_up_[port];
+        return ports[port].odp;
+    }
+    throw std::runtime_error("a packet came up at a queue of nobody's");
 }
 
 void Installation::lead_copies(dr::CopyKind kind, const Trouble& trouble) {
@@ -136,12 +156,13 @@ void Installation::lead_copies(dr::CopyKind kind, const Trouble& trouble) {
 }
 
 /// In the midst of the changes a port leaves and comes again, another one in each phase, and with it a queue for
-/// copies; another port gets another queue; where nothing is counted all megaflows are flushed, too, and come again. No
-/// other judge hears of it.
+/// copies; another port gets other queues; where nothing is counted all megaflows are flushed, too, and come again. No
+/// other judge hears of it. Policed is whom the phase says, before the port leaves.
 void Installation::disturb(std::size_t change, const Phase& phase) {
     const std::size_t port = verdict_.installed.size() % port_length, all = phase.changes.size();
     const auto copies = judged_copies[verdict_.installed.size() % judged_copies.size()];
-    if (change == all / 5) switch_queue((port + 1) % port_length);
+    if (change == all / 6) police(phase.policed);
+    if (change == all / 5) switch_queues((port + 1) % port_length);
     if (change == all / 4) {
         if (dr::is_mirror(copies)) led_before_ += eswitch_->copies(copies);   // its count begins anew
         eswitch_->stop_copies(copies);
@@ -228,7 +249,8 @@ void Installation::remove(const std::vector<std::uint32_t>& ufids) {
 }
 
 void Installation::end() {
-    for (std::size_t port = 0; port < port_length; ++port) switch_queue(port);   // with those that they were given
+    for (std::size_t port = 0; port < port_length; ++port) switch_queues(port);   // with those that they were given
+    forget_old_queues();
     std::vector<std::uint32_t> all;
     for (std::uint32_t ufid = 0; ufid < version_of_.size(); ++ufid) {
         if (version_of_[ufid] >= 0) all.push_back(ufid);
@@ -277,13 +299,6 @@ void Installation::tell_missing(const std::vector<Expectation>& expected,
         const auto report = eswitch_->explain(ufid_of(scenario_.versions[i].ufid));
         fmt::print(stderr, "megaflow {} is not in the NIC: {}\n", i, report ? report->text : "it is not known");
     }
-}
-
-std::uint32_t Installation::port_of_queue(std::uint32_t queue_pair) const {
-    for (std::size_t i = 0; i < queues_.size(); ++i) {
-        if (queues_[i]->qp()->qp_num == queue_pair) return ports[i].odp;
-    }
-    return 0;
 }
 
 std::optional<dr::CopyKind> Installation::copies_of_queue(std::uint32_t queue_pair) const {

@@ -1,7 +1,7 @@
 // A scenario's ports, tunnel ports and megaflows in the process's NIC, through offload/.
 //
-// Ports leave and come while megaflows change, so do queues for copies, ports get another queue, and all megaflows are
-// flushed once: when a phase begins nothing shows of it.
+// Ports leave and come while megaflows change, so do queues for copies, ports get other queues, one queue or one for
+// each of some kinds of packets, and all megaflows are flushed once: when a phase begins nothing shows of it.
 //
 // Life cycle. apply() one phase after another: when it returns, megaflows that wait for tables are in the NIC, too.
 //
@@ -17,6 +17,7 @@
 #include "offload/dr/eswitch.hpp"
 #include "offload/slowpath/port_queue.hpp"
 #include "tests/differential/judge/expectation.hpp"
+#include "tests/differential/judge/port_queues.hpp"
 #include "tests/differential/judge/verdict.hpp"
 
 namespace ovsdr::differential {
@@ -48,11 +49,12 @@ public:
     /// Deletes them all, and takes their counts if the last phase counts. So do meters go.
     void end();
 
-    /// A packet has come up at the queue of this odp port: as many as the device says that it has led there.
-    void count_up(std::uint32_t odp);
-    /// The odp port whose queue has this number; 0 when none has.
-    [[nodiscard]] std::uint32_t port_of_queue(std::uint32_t queue_pair) const;
-    [[nodiscard]] slowpath::PortQueue& queue(std::size_t port) { return *queues_[port]; }
+    /// The odp port at one of whose queues this packet has come up. As many as the device says that it has led there,
+    /// and each at the queue for its kind. `is_true`: its headers are.
+    std::uint32_t came_up(std::uint32_t queue_pair, const std::vector<std::uint8_t>& frame, bool is_true);
+    [[nodiscard]] const PortQueues& queues(std::size_t port) const { return queues_[port]; }
+    /// Its megaflows are in software, and so are all its packets.
+    [[nodiscard]] bool is_policed(std::size_t port) const { return ports[port].odp == policed_; }
     /// Where a packet missed that came up with this tag.
     [[nodiscard]] TableId table_of(std::uint32_t tag) const;
 
@@ -67,8 +69,9 @@ public:
 private:
     void attach(std::size_t port, const Trouble& trouble = [](unsigned) {});
     void lead_copies(dr::CopyKind kind, const Trouble& trouble = [](unsigned) {});
-    [[nodiscard]] std::unique_ptr<slowpath::PortQueue> make_queue(std::size_t port) const;
-    void switch_queue(std::size_t port);
+    void switch_queues(std::size_t port);
+    void forget_old_queues();
+    void police(std::uint32_t odp);
     void disturb(std::size_t change, const Phase& phase);
     void set_meter(const MeterChange& change);
     void put(std::uint32_t version);
@@ -85,8 +88,14 @@ private:
     bool counts_ = true;
     std::vector<std::int64_t> version_of_;                       ///< by ufid; -1: not there
     std::shared_ptr<dr::Eswitch> eswitch_;
-    std::vector<std::unique_ptr<slowpath::PortQueue>> queues_;   ///< as ports
-    std::vector<std::uint64_t> came_up_;                         ///< to each since it is the port's
+    std::vector<PortQueues> queues_;        ///< as ports
+    std::vector<std::uint64_t> came_up_;    ///< to each port's since they are its own
+    struct Old {
+        std::size_t port;
+        PortQueues queues;
+    };
+    std::optional<Old> old_;                ///< nothing comes up there any more
+    std::uint32_t policed_ = 0;             ///< odp port; 0: none
     dr::PerCopyKind<std::unique_ptr<slowpath::PortQueue>> copy_queues_;
     std::uint64_t led_before_ = 0;   ///< to the mirror's queue, before it left last
     MeterSpecs meters_;

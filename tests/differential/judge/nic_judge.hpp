@@ -32,8 +32,8 @@ public:
     /// When the packets have come out: adds to Verdict::meters.
     void count_meters(const Phase& phase);
     void out(std::uint32_t port, std::vector<std::uint8_t> frame);
-    /// At the queue of a port.
-    void up(std::uint32_t port, std::uint32_t tag, std::vector<std::uint8_t> frame);
+    /// At the queue with this number.
+    void up(std::uint32_t queue_pair, std::uint32_t tag, std::vector<std::uint8_t> frame);
     /// At a queue for copies: software does what the tag says.
     void copy(dr::CopyKind kind, std::uint32_t tag, std::vector<std::uint8_t> frame);
     /// How many have come, by CopyKind.

@@ -39,10 +39,10 @@ void NicRecord::out(std::uint32_t port, std::vector<std::uint8_t> frame) {
     verdict_.copies[number].push_back({.port = port, .bytes = std::move(frame)});
 }
 
-void NicRecord::up(std::uint32_t port, std::uint32_t tag, std::vector<std::uint8_t> frame) {
+void NicRecord::up(std::uint32_t queue_pair, std::uint32_t tag, std::vector<std::uint8_t> frame) {
     const std::uint32_t number = checked_number(frame);
+    const std::uint32_t port = installation_.came_up(queue_pair, frame, counts_);   // untrue ones are not counted
     if (port != scenario_.packets[number].in_port) throw std::runtime_error("a packet came up at another port's queue");
-    installation_.count_up(port);
     const TableId table = installation_.table_of(tag);
     software_.begin(number, port, counts_);
     const bool in_tunnel = table.tunnel_port != 0;

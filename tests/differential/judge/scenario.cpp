@@ -38,6 +38,9 @@ constexpr std::size_t part_of_untrue = 40; ///< of the packets, one in so many h
 /// Of each wanted name, by the end; more than tests/differential/run asks for, since not all of them take packets.
 constexpr std::size_t least_in_nic = 150;
 constexpr std::size_t usual_goes_in = 3;   ///< phase in which no megaflow asks for the usual Geneve option
+/// By phase, the last one too: 0 is none. One that leaves in its phase and comes again (installation.cpp), and one that
+/// does not.
+constexpr std::uint32_t policed_in[phases + 1] = {0, 0, ports[2].odp, 0, ports[1].odp, 0};
 constexpr unsigned delete_percent = 5, modify_percent = 17, return_percent = 40, aim_at_gone_percent = 20,
                    same_actions_percent = 20, tries_for_like = 200, aim_anywhere_percent = 60,
                    most_steered_percent = 8, tries_to_help = 8;   ///< steered: of the megaflows, in a phase
@@ -328,6 +331,7 @@ private:
     }
 
     void begin(Phase phase) {
+        phase.policed = policed_in[scenario_.phases.size()];
         change_meters(phase);
         for (const auto& [version, put] : phase.changes) {
             const std::uint32_t ufid = scenario_.versions[version].ufid;

@@ -12,6 +12,8 @@
 // Beside modifications that are drawn without looking, each phase has some of megaflows in the NIC whose new version
 // has a match or an action that is short there (shortage.hpp).
 //
+// In some phases one port has a policer, which is in software: nothing from there is in the NIC.
+//
 // In the last phase all megaflows come anew, and packets have headers that are not true, where only a card can tell
 // what its parser makes of them (named_differences.hpp).
 //
@@ -55,6 +57,7 @@ struct Phase {
     /// one for each exhausted meter, then the others.
     std::size_t filling_end = 0, priming_end = 0, packets_end = 0;
     bool counts = true;            ///< or its packets are such that only a card can tell what counts them
+    std::uint32_t policed = 0;     ///< odp port whose packets a NIC leaves to software; 0: none
 };
 
 /// Behind a recirculation.

@@ -1,3 +1,5 @@
+#include <infiniband/verbs.h>
+
 #include <chrono>
 #include <stdexcept>
 #include <thread>
@@ -57,7 +59,7 @@ private:
         for (std::size_t i = 0; i < port_length; ++i) {
             const auto frame = marker_frame(first_sent + ports[i].odp);
             const std::vector<std::span<const std::uint8_t>> frames(sent_by_each, frame);
-            if (installation_.queue(i).transmit(frames) != sent_by_each) {
+            if (installation_.queues(i)[0].transmit(frames) != sent_by_each) {
                 throw std::runtime_error("a queue takes no frames");
             }
         }
@@ -91,17 +93,36 @@ private:
                 any = true;
                 if (!is_mine(ports[i].odp, frame)) record_.out(ports[i].odp, std::move(frame));
             }
-            slowpath::PortQueue& queue = installation_.queue(i);
-            for (auto batch = queue.receive(0); !batch.empty(); batch = queue.receive(0)) {
+            any = take_up(i) || any;
+        }
+        return take_copies() || any;
+    }
+
+    bool take_up(std::size_t port) {
+        const PortQueues& queues = installation_.queues(port);
+        bool any = false;
+        for (std::size_t i = 0; i < queues.size(); ++i) {
+            for (auto batch = queues[i].receive(0); !batch.empty(); batch = queues[i].receive(0)) {
                 any = true;
                 for (const slowpath::Frame& frame : batch) {
                     std::vector<std::uint8_t> bytes(frame.data, frame.data + frame.size);
-                    if (number_of(bytes) >= first_sent) throw std::runtime_error("a marker went up");
-                    record_.up(ports[i].odp, frame.tag, std::move(bytes));
+                    const std::uint32_t queue_pair = queues[i].qp()->qp_num;
+                    if (is_marker(bytes)) {
+                        take_marker(port, queue_pair, bytes);
+                    } else {
+                        record_.up(queue_pair, frame.tag, std::move(bytes));
+                    }
                 }
             }
         }
-        return take_copies() || any;
+        return any;
+    }
+
+    /// A policed port's, which goes no further.
+    void take_marker(std::size_t port, std::uint32_t queue_pair, const std::vector<std::uint8_t>& frame) {
+        if (!installation_.is_policed(port)) throw std::runtime_error("a marker went up");
+        (void)installation_.came_up(queue_pair, frame, true);
+        arrived_ += is_latest(frame) ? 1 : 0;
     }
 
     bool take_copies() {
@@ -118,11 +139,16 @@ private:
         return any;
     }
 
+    static bool is_marker(const std::vector<std::uint8_t>& frame) { return number_of(frame) >= first_marker; }
+    [[nodiscard]] bool is_latest(const std::vector<std::uint8_t>& frame) const {
+        return number_of(frame) == first_marker + markers_;
+    }
+
     /// Markers, and what the slow path sent.
     bool is_mine(std::uint32_t port, const std::vector<std::uint8_t>& frame) {
         const std::uint32_t number = number_of(frame);
-        if (number >= first_marker) {
-            arrived_ += number == first_marker + markers_ ? 1 : 0;
+        if (is_marker(frame)) {
+            arrived_ += is_latest(frame) ? 1 : 0;
         } else if (number >= first_sent) {
             if (port != number - first_sent || frame != marker_frame(number)) {
                 throw std::runtime_error("what the slow path sent came out elsewhere");

@@ -69,7 +69,6 @@ TEST(CompileMeter, WhatPassedIsCountedBeforeATagIsTakenOff) {
 TEST(CompileMeter, LeadsOnBehindARecirculation) {
     const auto plan = compile(MegaflowBuilder().ipv4().meter(1).recirc(7), metered_ports(), {});
     ASSERT_TRUE(plan);
-    EXPECT_EQ(plan->path.depth(), 1U);
     unsigned visited = 0;
     plan->path.for_each_table([&](TableKey table, unsigned depth) {
         EXPECT_EQ(table, (TableKey{7, 0}));
