@@ -10,6 +10,7 @@
 #include <variant>
 
 #include "offload/dr/device/ib_port.hpp"
+#include "tests/differential/judge/never_offloaded.hpp"
 
 namespace ovsdr::differential {
 
@@ -22,6 +23,7 @@ using namespace std::chrono_literals;
 constexpr std::chrono::milliseconds patience = 10s, quiet = 40ms, glance = 4ms;
 constexpr std::size_t deletions_at_once = 64;
 constexpr unsigned most_tries = 500;   ///< to attach a port, or to lead copies to a queue
+constexpr std::size_t odd_megaflows_in = 1;   ///< phase, before its changes
 constexpr unsigned copies_that_wait = 4096;
 
 dr::Ufid ufid_of(std::size_t number) { return {0x6d656761, number}; }
@@ -180,6 +182,7 @@ void Installation::disturb(std::size_t change, const Phase& phase) {
 void Installation::apply(const Phase& phase) {
     std::vector<std::uint32_t> gone;
     std::size_t change = 0, meter = 0;
+    if (verdict_.installed.size() == odd_megaflows_in) check_never_offloaded(*eswitch_);
     for (const auto& [version, put_it] : phase.changes) {
         disturb(change++, phase);
         // Some before most of their megaflows, some behind.
