@@ -111,6 +111,7 @@ public:
         }
         for (std::string& line : samplers_.faults()) differences_.add(std::move(line));
         compare_meters(ovs_);
+        compare_filtered();
         compare_order(ovs_);
         return {differences_.take(), excused_};
     }
@@ -168,6 +169,16 @@ private:
                 differences_.add(fmt::format("meter {} in phase {}:\n    {}\n    {}", number, phase, text_of(left),
                                              text_of(right)));
             }
+        }
+    }
+
+    /// Each copy that OVS makes for the mirror and that is nowhere has been dropped because of its service.
+    void compare_filtered() {
+        for (std::size_t phase = 0; phase < one_.filtered.size(); ++phase) {
+            const std::uint64_t missing = filtered_[phase];
+            if (!scenario_.phases[phase].counts || missing == one_.filtered[phase]) continue;
+            differences_.add(fmt::format("{} copies for the mirror are missing in phase {}, the NIC says it dropped {}",
+                                         missing, phase, one_.filtered[phase]));
         }
     }
 
@@ -241,7 +252,9 @@ private:
         bool same = true;
         for (std::size_t i = 0; i < ovs.size(); ++i) {
             const bool by_chance = is_sampled_in_nic(packet, ovs[i]);
-            if (!used[i] && !by_chance) same = false;
+            const bool is_filtered = !used[i] && !by_chance && is_unwanted(ovs[i]);
+            if (is_filtered) ++filtered_[phase_];
+            if (!used[i] && !by_chance && !is_filtered) same = false;
             const bool all_in_nic = one_.ups[packet].empty() && scenario_.phases[phase_].counts;
             if (by_chance && all_in_nic) samplers_.add(ovs[i].told.one_of, used[i]);
         }
@@ -257,6 +270,12 @@ private:
         return std::ranges::any_of(versions_of_.at(match), [&](std::size_t twin) {
             return one_.installed[phase_][twin] != 0;
         });
+    }
+
+    /// Of none of the services that the mirror wants, as far as a copy that OVS may have cut says it.
+    [[nodiscard]] bool is_unwanted(const Copy& copy) const {
+        const auto& services = scenario_.phases[phase_].services;
+        return copy.port == mirror_port && !services.empty() && Service::is_any(services, copy.bytes) != true;
     }
 
     [[nodiscard]] static bool is_same(const Copy& nic, const Copy& ovs) {
@@ -387,6 +406,7 @@ private:
     Differences differences_;
     Excused excused_;
     Samplers samplers_;
+    std::map<std::size_t, std::uint64_t> filtered_;   ///< by phase
 };
 
 }  // namespace

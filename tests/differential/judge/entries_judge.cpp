@@ -100,7 +100,7 @@ void judge_phases(const Scenario& scenario, OvsJudge& ovs, unsigned format, std:
                 add(installation, delivery, record);
             }
         }
-        record.count_meters(phase);
+        record.count(phase);
         visited += forwarder.entries_visited();
     }
     std::printf("entries: %.1f visited for a packet\n",

@@ -106,7 +106,7 @@ std::optional<Transport> transport_of(const Bytes& frame) {
     return glance.type == type_ipv6 ? transport_of_ipv6(frame, glance.l3) : std::nullopt;
 }
 
-constexpr std::size_t udp_size = 8, vxlan_size = 8, geneve_size = 8, gre_size = 4;
+constexpr std::size_t tcp_size = 20, udp_size = 8, vxlan_size = 8, geneve_size = 8, gre_size = 4;
 constexpr unsigned gre_checksum = 0x80, gre_key = 0x20, geneve_options = 0x3F;
 
 }  // namespace
@@ -148,6 +148,14 @@ std::optional<IpKind> ip_kind_of(const Bytes& frame) {
     const auto found = transport_of(frame);
     if (!found) return std::nullopt;
     return IpKind{static_cast<std::uint8_t>(glance.type == type_ipv4 ? 4 : 6), found->protocol};
+}
+
+std::optional<TransportPorts> ports_of(const Bytes& frame) {
+    const auto found = transport_of(frame);
+    if (!found || (found->protocol != protocol_tcp && found->protocol != protocol_udp)) return std::nullopt;
+    const std::size_t size = found->protocol == protocol_tcp ? tcp_size : udp_size;
+    if (found->begin + size > std::min(found->end, frame.size())) return std::nullopt;
+    return TransportPorts{found->protocol, half(frame, found->begin), half(frame, found->begin + 2)};
 }
 
 bool has_no_answer(const Bytes& frame) {

@@ -34,6 +34,14 @@ struct IpKind {
 /// broken headers.
 [[nodiscard]] std::optional<IpKind> ip_kind_of(const std::vector<std::uint8_t>& frame);
 
+/// Of TCP or UDP, host order, of the headers that come first. Nothing of fragments, nor of headers that are broken or
+/// cut short.
+struct TransportPorts {
+    std::uint8_t protocol;
+    std::uint16_t source, destination;
+};
+[[nodiscard]] std::optional<TransportPorts> ports_of(const std::vector<std::uint8_t>& frame);
+
 /// What writing an address or a port does to such a packet only a card can tell (a TCP, UDP or ICMPv6 header that is
 /// cut short, an address before a routing header: docs/fidelity.md), or OVS does wrong (an atomic fragment's checksum
 /// is not mended: packet_rh_present()).

@@ -78,9 +78,7 @@ Installation::Installation(const Scenario& scenario, const OvsJudge& ovs, unsign
         lead_copies(kind, trouble);
     }
     eswitch_->set_host_port(dr::OdpPort{host_port}, true);
-    if (const auto set = eswitch_->set_mirror_port(dr::OdpPort{mirror_port}, mirror_copies, {}); !set) {
-        throw std::runtime_error(set.error().what);
-    }
+    mirror({});
     for (const TunnelKind kind : tunnel_kinds) {
         eswitch_->set_tunnel_port({dr::OdpPort{tunnel_port_of(kind)}, kind_of(kind), udp_port_of(kind), name_of(kind)});
     }
@@ -142,6 +140,14 @@ void Installation::police(std::uint32_t odp) {
     policed_ = odp;
 }
 
+void Installation::mirror(const std::vector<Service>& services) {
+    dr::MirrorSteering steering;
+    for (const auto& [protocol, port] : services) steering.services.push_back({protocol, port});
+    until_there_is_room("a mirror's services", [](unsigned) {}, [&] {
+        return eswitch_->set_mirror_port(dr::OdpPort{mirror_port}, mirror_copies, steering);
+    });
+}
+
 std::uint32_t Installation::came_up(std::uint32_t queue_pair, const std::vector<std::uint8_t>& frame, bool is_true) {
     for (std::size_t port = 0; port < port_length; ++port) {
         if (!queues_[port].has(queue_pair)) continue;
@@ -159,14 +165,18 @@ void Installation::lead_copies(dr::CopyKind kind, const Trouble& trouble) {
 
 /// In the midst of the changes a port leaves and comes again, another one in each phase, and with it a queue for
 /// copies; another port gets other queues; where nothing is counted all megaflows are flushed, too, and come again. No
-/// other judge hears of it. Policed is whom the phase says, before the port leaves.
+/// other judge hears of it. Policed is whom the phase says, before the port leaves, and mirrored what it says.
 void Installation::disturb(std::size_t change, const Phase& phase) {
     const std::size_t port = verdict_.installed.size() % port_length, all = phase.changes.size();
     const auto copies = judged_copies[verdict_.installed.size() % judged_copies.size()];
     if (change == all / 6) police(phase.policed);
+    if (change == all / 7) mirror(phase.services);
     if (change == all / 5) switch_queues((port + 1) % port_length);
     if (change == all / 4) {
-        if (dr::is_mirror(copies)) led_before_ += eswitch_->copies(copies);   // its count begins anew
+        if (dr::is_mirror(copies)) {   // its counts begin anew
+            led_before_ += eswitch_->copies(copies);
+            filtered_ = 0;
+        }
         eswitch_->stop_copies(copies);
     }
     if (change == all / 3) eswitch_->detach_port(dr::VportId{ports[port].vport});
@@ -315,6 +325,11 @@ std::shared_ptr<const dr::InstalledWork> Installation::work_of(std::uint32_t tag
     auto work = eswitch_->work_of(tag);
     if (work == nullptr) throw std::runtime_error(fmt::format("a copy came up with tag {}, which is no work's", tag));
     return work;
+}
+
+std::uint64_t Installation::take_filtered() {
+    const std::uint64_t now = eswitch_->filtered_copies(mirror_copies);
+    return now - std::exchange(filtered_, now);
 }
 
 void Installation::check_copies(const dr::PerCopyKind<std::uint64_t>& came) const {

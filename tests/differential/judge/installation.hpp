@@ -63,6 +63,8 @@ public:
     [[nodiscard]] std::optional<dr::CopyKind> copies_of_queue(std::uint32_t queue_pair) const;
     /// What is to be done to a copy that came up with this tag.
     [[nodiscard]] std::shared_ptr<const dr::InstalledWork> work_of(std::uint32_t tag) const;
+    /// Of copies for the mirror, since the call before: those of none of its services.
+    [[nodiscard]] std::uint64_t take_filtered();
     /// That the device says it has led to each queue is what came there.
     void check_copies(const dr::PerCopyKind<std::uint64_t>& came) const;
 
@@ -72,6 +74,7 @@ private:
     void switch_queues(std::size_t port);
     void forget_old_queues();
     void police(std::uint32_t odp);
+    void mirror(const std::vector<Service>& services);
     void disturb(std::size_t change, const Phase& phase);
     void set_meter(const MeterChange& change);
     void put(std::uint32_t version);
@@ -98,6 +101,7 @@ private:
     std::uint32_t policed_ = 0;             ///< odp port; 0: none
     dr::PerCopyKind<std::unique_ptr<slowpath::PortQueue>> copy_queues_;
     std::uint64_t led_before_ = 0;   ///< to the mirror's queue, before it left last
+    std::uint64_t filtered_ = 0;     ///< in front of it since it came last, as far as it was taken
     MeterSpecs meters_;
 };
 

@@ -29,8 +29,8 @@ public:
     void apply(const Phase& phase, bool connectx_5);
     /// When the priming is over.
     void exhaust_meters() { ovs_.exhaust_meters(); }
-    /// When the packets have come out: adds to Verdict::meters.
-    void count_meters(const Phase& phase);
+    /// When the packets have come out: adds to Verdict::meters and Verdict::filtered.
+    void count(const Phase& phase);
     void out(std::uint32_t port, std::vector<std::uint8_t> frame);
     /// At the queue with this number.
     void up(std::uint32_t queue_pair, std::uint32_t tag, std::vector<std::uint8_t> frame);
@@ -49,6 +49,7 @@ private:
     Recorder software_, copies_;
     dr::PerCopyKind<std::uint64_t> came_{};
     bool counts_ = true;
+    std::vector<Service> services_;   ///< the phase's
 };
 
 /// `sockets`: of the vports, in the order of `ports`. `ovs` knows all versions, and has put none.

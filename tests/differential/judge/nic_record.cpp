@@ -18,9 +18,11 @@ void apply(const Phase& phase, OvsJudge& ovs, bool connectx_5) {
 void NicRecord::apply(const Phase& phase, bool connectx_5) {
     differential::apply(phase, ovs_, connectx_5);
     counts_ = phase.counts;
+    services_ = phase.services;
 }
 
-void NicRecord::count_meters(const Phase& phase) {
+void NicRecord::count(const Phase& phase) {
+    verdict_.filtered.push_back(installation_.take_filtered());
     if (!phase.counts) return;
     auto& counts = verdict_.meters.emplace_back();
     ovs_.add_meter_counts(counts);
@@ -64,6 +66,10 @@ void NicRecord::copy(dr::CopyKind kind, std::uint32_t tag, std::vector<std::uint
     const auto work = installation_.work_of(tag);
     if (work->kind != kind) throw std::runtime_error("a copy came up at the queue of another kind");
     ++came_[index_of(kind)];
+    const bool is_filtered = kind == mirror_copies && !services_.empty();
+    if (is_filtered && Service::is_any(services_, frame) == false) {
+        throw std::runtime_error("a copy came up that is of none of the mirror's services");
+    }
     copies_.begin(number, scenario_.packets[number].in_port, counts_);
     if (const auto* to = std::get_if<dr::SoftwareWork::Ports>(&work->work)) {
         if (work->cut_at != 0 && work->cut_at < frame.size()) frame.resize(work->cut_at);

@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <optional>
+#include <ranges>
 #include <set>
+#include <span>
 #include <stdexcept>
 #include <tuple>
 #include <type_traits>
@@ -19,6 +22,18 @@
 #include "tests/differential/judge/trees.hpp"
 
 namespace ovsdr::differential {
+
+std::optional<bool> Service::is_any(const std::vector<Service>& services, const std::vector<std::uint8_t>& frame) {
+    if (const auto ports = ports_of(frame)) {
+        return std::ranges::any_of(services, [&](const Service& service) {
+            return service.protocol == ports->protocol &&
+                   (service.port == ports->source || service.port == ports->destination);
+        });
+    }
+    const auto kind = ip_kind_of(frame);
+    if (!kind || kind->protocol == protocol_tcp || kind->protocol == protocol_udp) return std::nullopt;
+    return false;
+}
 
 template <typename P, typename Visit>
     requires std::is_same_v<std::remove_const_t<P>, TestPacket>
@@ -40,25 +55,50 @@ constexpr std::size_t least_in_nic = 150;
 constexpr std::size_t usual_goes_in = 3;   ///< phase in which no megaflow asks for the usual Geneve option
 /// By phase, the last one too: 0 is none. One that leaves in its phase and comes again (installation.cpp), and one that
 /// does not.
+constexpr std::size_t services_of_protocol = 8, services_in[] = {1, 2};   ///< in: phases, never the first
 constexpr std::uint32_t policed_in[phases + 1] = {0, 0, ports[2].odp, 0, ports[1].odp, 0};
 constexpr unsigned delete_percent = 5, modify_percent = 17, return_percent = 40, aim_at_gone_percent = 20,
                    same_actions_percent = 20, tries_for_like = 200, aim_anywhere_percent = 60,
                    most_steered_percent = 8, tries_to_help = 8;   ///< steered: of the megaflows, in a phase
 
-/// Nobody is told; only whether OVS drops some of it.
-class Deaf final : public OvsJudge::Listener {
+/// Of what goes to the mirror, how many packets are of each service.
+class MirrorListener final : public OvsJudge::Listener {
 public:
-    void output(std::uint32_t, std::span<const std::uint8_t>, std::size_t) override {}
+    void output(std::uint32_t port, std::span<const std::uint8_t> frame, std::size_t) override {
+        const auto ports = port == mirror_port ? ports_of({frame.begin(), frame.end()}) : std::nullopt;
+        if (!ports) return;
+        for (const std::uint16_t one : {ports->source, ports->destination}) ++times_[{ports->protocol, one}];
+    }
     void taken(std::uint32_t, const ovs_judge_packet&) override {}
     void missed(const ovs_judge_packet&, const ovs_judge_seen&) override {}
+    [[nodiscard]] const std::map<Service, std::size_t>& times() const { return times_; }
+
+private:
+    std::map<Service, std::size_t> times_;
 };
 
 void read_packets(const std::string& path, Scenario& scenario) {
     std::ifstream file(path, std::ios::binary);
     Reader from(file);
     from.all(scenario.packets, scenario.left_out);
-    for (Phase& phase : scenario.phases) from.all(phase.filling_end, phase.priming_end, phase.packets_end);
+    for (Phase& phase : scenario.phases) {
+        from.all(phase.filling_end, phase.priming_end, phase.packets_end, phase.services);
+    }
     if (!file) throw std::runtime_error("cannot read " + path);
+}
+
+/// Of each protocol some that most of these packets are from or to.
+std::vector<Service> most_frequent(const std::map<Service, std::size_t>& times) {
+    std::vector<Service> services;
+    for (const std::uint8_t protocol : {protocol_tcp, protocol_udp}) {
+        std::vector<std::pair<std::size_t, Service>> sorted;
+        for (const auto& [service, count] : times) {
+            if (service.protocol == protocol) sorted.emplace_back(count, service);
+        }
+        std::ranges::sort(sorted, std::greater<>());
+        for (const auto& one : sorted | std::views::take(services_of_protocol)) services.push_back(one.second);
+    }
+    return services;
 }
 
 class ScenarioMaker {
@@ -409,6 +449,7 @@ private:
         add_priming_packets();
         const auto touched = touched_checksums();
         auto& packets = scenario_.packets;
+        MirrorListener mirror;
         while (packets.size() < length) {
             const std::uint32_t ufid = aim();
             if (Scenario::is_of_priming(ufid)) continue;
@@ -425,13 +466,16 @@ private:
             if (recipe.in_port == uplink && recipe.inner.empty() && is_of_tunnel(frame)) continue;
             if (has_no_answer(frame, recipe, touched)) {
                 scenario_.left_out.add(NamedDifference::no_checksum_answer);
-            } else if (Deaf deaf; !ovs_.forward({recipe.in_port, 0, frame.data(), frame.size(), false}, deaf)) {
+            } else if (!ovs_.forward({recipe.in_port, 0, frame.data(), frame.size(), false}, mirror)) {
                 scenario_.left_out.add(NamedDifference::recirculates_too_often);
             } else {
                 packets.push_back({recipe.in_port, std::move(frame), recipe.tunnel_lie});
             }
         }
-        scenario_.phases.back().packets_end = packets.size();
+        Phase& phase = scenario_.phases.back();
+        phase.packets_end = packets.size();
+        const std::size_t number = scenario_.phases.size() - 1;
+        if (std::ranges::count(services_in, number) != 0) phase.services = most_frequent(mirror.times());
     }
 
     const Draw& draw_;
@@ -459,7 +503,9 @@ void write_packets(const Scenario& scenario, const std::string& path) {
     std::ofstream file(path, std::ios::binary);
     Writer to(file);
     to.all(scenario.packets, scenario.left_out);
-    for (const Phase& phase : scenario.phases) to.all(phase.filling_end, phase.priming_end, phase.packets_end);
+    for (const Phase& phase : scenario.phases) {
+        to.all(phase.filling_end, phase.priming_end, phase.packets_end, phase.services);
+    }
     if (!file.flush()) throw std::runtime_error("cannot write " + path);
 }
 

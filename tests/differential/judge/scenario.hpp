@@ -12,7 +12,8 @@
 // Beside modifications that are drawn without looking, each phase has some of megaflows in the NIC whose new version
 // has a match or an action that is short there (shortage.hpp).
 //
-// In some phases one port has a policer, which is in software: nothing from there is in the NIC.
+// In some phases one port has a policer, which is in software: nothing from there is in the NIC. In some the storage
+// mirror wants to have copies of the services that most packets are of.
 //
 // In the last phase all megaflows come anew, and packets have headers that are not true, where only a card can tell
 // what its parser makes of them (named_differences.hpp).
@@ -22,6 +23,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -50,6 +52,17 @@ struct Change {
     bool put;   ///< or deleted
 };
 
+/// A storage mirror's, that it wants copies of.
+struct Service {
+    std::uint8_t protocol;
+    std::uint16_t port;
+
+    /// Whether a packet is from it or to it. Nothing of those that devices read each in its way.
+    [[nodiscard]] static std::optional<bool> is_any(const std::vector<Service>& services,
+                                                    const std::vector<std::uint8_t>& frame);
+    friend auto operator<=>(const Service&, const Service&) = default;
+};
+
 struct Phase {
     std::vector<Change> changes;
     std::vector<MeterChange> meters;
@@ -58,6 +71,7 @@ struct Phase {
     std::size_t filling_end = 0, priming_end = 0, packets_end = 0;
     bool counts = true;            ///< or its packets are such that only a card can tell what counts them
     std::uint32_t policed = 0;     ///< odp port whose packets a NIC leaves to software; 0: none
+    std::vector<Service> services{};   ///< of the copies for the mirror a NIC drops all others; none: it drops none
 };
 
 /// Behind a recirculation.

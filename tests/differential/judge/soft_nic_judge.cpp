@@ -184,7 +184,7 @@ Verdict judge_by_soft_nic(const Scenario& scenario, OvsJudge& ovs, unsigned form
         nic.run(phase.priming_end);
         record.exhaust_meters();
         nic.run(phase.packets_end);
-        record.count_meters(phase);
+        record.count(phase);
     }
     installation.end();
     installation.check_copies(record.copies());

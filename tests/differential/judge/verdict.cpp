@@ -46,7 +46,7 @@ void Verdict::finish() {
 void Verdict::write(const std::string& path) const {
     std::ofstream file(path, std::ios::binary);
     Writer to(file);
-    to.all(copies, ups, counts, installed, lookups, meters, arrivals.size());
+    to.all(copies, ups, counts, installed, lookups, meters, filtered, arrivals.size());
     for (const auto& [key, numbers] : arrivals) to.all(key, numbers);
     if (!file.flush()) throw std::runtime_error("cannot write " + path);
 }
@@ -57,7 +57,7 @@ Verdict Verdict::read(const std::string& path) {
     Verdict verdict;
     std::size_t left = 0;
     from.all(verdict.copies, verdict.ups, verdict.counts, verdict.installed, verdict.lookups,
-             verdict.meters, left);
+             verdict.meters, verdict.filtered, left);
     for (; file && left > 0; --left) {
         std::uint32_t key = 0;
         from.part(key);

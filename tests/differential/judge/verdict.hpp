@@ -83,6 +83,8 @@ struct Verdict {
     std::vector<std::vector<std::uint8_t>> installed;     ///< by phase and version
     std::vector<std::vector<Lookup>> lookups;             ///< OVS only: by packet
     std::vector<std::vector<MeterCounts>> meters;         ///< by number, at the end of each phase that counts
+    /// By phase: copies for the mirror that the NIC dropped, for they were of no service. OVS has no such rule.
+    std::vector<std::uint64_t> filtered;
 
     Verdict() = default;
     Verdict(std::size_t packets, std::size_t ufids);
